@@ -34,8 +34,8 @@ const scope = "github.com/expediter-io/expediter/services/importer"
 // Extractor is an extractor and the version of its results.
 type Extractor = imports.Extractor
 
-// RetryPolicy is how often a call is made within one attempt at a job. Its text is "3,500ms": 3 repetitions, the first after half
-// a second.
+// RetryPolicy is the number of repetitions of a call within one attempt at a job, and their pauses. As text, "3,500ms" is 3
+// repetitions, the first after half a second.
 type RetryPolicy = retry.Policy
 
 // Config is the configuration of the importer. The tags name the environment variables that [FromEnvironment] reads.
@@ -56,8 +56,8 @@ type Config struct {
 	// Fetcher fetches the sources instead of one made from this configuration. Defaults to none.
 	Fetcher source.Fetcher `env:"-"`
 
-	// Memory bounds, roughly, the bytes of sources and recipes in work at once: jobs wait for it. A process that only imports takes
-	// at most as much again, beside its programs. Defaults to 256 MiB, the least is 160 MiB.
+	// Memory bounds, roughly, the bytes of the sources and recipes that are worked on at a time: jobs wait for memory. A process
+	// that only imports takes at most as much again, beside its programs. Defaults to 256 MiB, the least is 160 MiB.
 	Memory int64 `env:"IMPORTER_MEMORY"`
 
 	// OpenAIKey is sent to OpenAIURL as a bearer token. Defaults to none.
@@ -77,26 +77,27 @@ type Config struct {
 	// rules make them, without a network.
 	OrchestratorURL string `env:"IMPORTER_ORCHESTRATOR_URL"`
 
-	// OrchestratorToken is sent to it in the header x-service-token. Defaults to none.
+	// OrchestratorToken is sent to OrchestratorURL in the header x-service-token. Defaults to none.
 	OrchestratorToken string `env:"IMPORTER_ORCHESTRATOR_TOKEN" json:"-"`
 
-	// OutagePatience is for how long a job waits for a far side that does not work, before it fails. Defaults to 24 hours.
+	// OutagePatience is the time for which a job waits for a far side that does not work, before the job fails. Defaults
+	// to 24 hours.
 	OutagePatience time.Duration `env:"IMPORTER_OUTAGE_PATIENCE"`
 
-	// OCRLanguages are the languages that photos are read in, as tesseract names them, such as eng+deu: the importer does not start
-	// without tesseract and their data then. Defaults to eng, where tesseract is installed.
+	// OCRLanguages are the languages in which photos are read, as tesseract names them, such as eng+deu. With them, the importer
+	// does not start without tesseract and the data of the languages. Defaults to eng, where tesseract is installed.
 	OCRLanguages string `env:"IMPORTER_OCR_LANGUAGES"`
 
 	// RecipeServiceURL is the base URL of the Recipe Service, which keeps recipes and gets the states of jobs. Defaults to
 	// none: a bucket keeps the recipes.
 	RecipeServiceURL string `env:"IMPORTER_RECIPE_SERVICE_URL"`
 
-	// RecipeServiceToken is sent to it in the header x-service-token. Required with RecipeServiceURL.
+	// RecipeServiceToken is sent to RecipeServiceURL in the header x-service-token. Required with RecipeServiceURL.
 	RecipeServiceToken string `env:"IMPORTER_RECIPE_SERVICE_TOKEN" json:"-"`
 
-	// RetryCreate, RetryExtract and RetryStatus are how often one attempt at a job calls the recipe store for the recipe, the
-	// extractor, and the recipe store for states and transcripts: repetitions and the first pause, which doubles. Default to
-	// "3,1s", "2,2s" and "3,500ms".
+	// RetryCreate, RetryExtract and RetryStatus are the repetitions and the first pause, which doubles, of the calls that one
+	// attempt at a job makes: to the recipe store for the recipe, to the extractor, and to the recipe store for states and
+	// transcripts. Default to "3,1s", "2,2s" and "3,500ms".
 	RetryCreate  RetryPolicy `env:"IMPORTER_RETRY_CREATE"`
 	RetryExtract RetryPolicy `env:"IMPORTER_RETRY_EXTRACT"`
 	RetryStatus  RetryPolicy `env:"IMPORTER_RETRY_STATUS"`
@@ -105,27 +106,27 @@ type Config struct {
 	// address, is final. Defaults to 5.
 	SourceAttempts int `env:"IMPORTER_SOURCE_ATTEMPTS"`
 
-	// StateTTL is how long the state of a job is kept after its last change. Defaults to 30 days.
+	// StateTTL is the time for which the state of a job is kept after its last change. Defaults to 30 days.
 	StateTTL time.Duration `env:"IMPORTER_STATE_TTL"`
 
 	// Store keeps the recipes instead of RecipeServiceURL. Defaults to none.
 	Store store.Store `env:"-"`
 
-	// TempDir is the folder for temporary files, which is there. Defaults to a new one in that of the system.
+	// TempDir is the folder for temporary files, which must exist. Defaults to a new folder in the system's.
 	TempDir string `env:"IMPORTER_TEMP_DIR"`
 
-	// TranscriptTTL is how long the transcript of a source and its extraction are kept for other jobs, and an uploaded file
-	// for its own. Defaults to 7 days.
+	// TranscriptTTL is the time for which the transcript of a source and its extraction are kept for other jobs, and an
+	// uploaded file for its own job. Defaults to 7 days.
 	TranscriptTTL time.Duration `env:"IMPORTER_TRANSCRIPT_TTL"`
 
-	// Unique imports a source once for each owner, also when a submission does not ask for that. Defaults to false.
+	// Unique imports a source once for each owner, even if a submission does not ask for it. Defaults to false.
 	Unique bool `env:"IMPORTER_UNIQUE"`
 
 	// YouTube fetches videos of YouTube with the program yt-dlp: without it the importer does not start.
 	// Defaults to false.
 	YouTube bool `env:"IMPORTER_YOUTUBE"`
 
-	// YouTubeProxy is the proxy that videos are fetched through. Defaults to none.
+	// YouTubeProxy is the proxy through which videos are fetched. Defaults to none.
 	YouTubeProxy string `env:"IMPORTER_YOUTUBE_PROXY" json:"-"`
 
 	// YtDlp is the name or path of yt-dlp. Defaults to "yt-dlp".
@@ -157,7 +158,7 @@ func (cfg Config) withDefaults() Config {
 	return cfg
 }
 
-// validate reports every mistake at once, but those that only making the parts can find.
+// validate reports at once every mistake that can be found without making the parts.
 func (cfg Config) validate() error {
 	errs := []error{cfg.Validate(name), cfg.settings().Validate()}
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("importer: "+format, args...)) }
@@ -199,7 +200,8 @@ func (cfg Config) settings() imports.Config {
 	}
 }
 
-// jobs returns the settings with a fetcher and an extractor, made unless they are configured. Kept has the uploaded files.
+// jobs returns the settings with a fetcher and an extractor, which it makes unless they are configured. kept has the
+// uploaded files.
 func (cfg Config) jobs(kept source.Files) (imports.Config, error) {
 	settings := cfg.settings()
 	settings.Fetcher, settings.Extractor = cfg.Fetcher, cfg.Extractor
@@ -225,7 +227,7 @@ func (cfg Config) jobs(kept source.Files) (imports.Config, error) {
 	return settings, err
 }
 
-// fileTTL is how long uploaded files are kept.
+// fileTTL returns the time for which uploaded files are kept.
 func (cfg Config) fileTTL() time.Duration { return cmp.Or(cfg.TranscriptTTL, 7*24*time.Hour) }
 
 // extractor returns the extractor that the configuration names.

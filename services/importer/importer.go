@@ -52,14 +52,14 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	if os.Getenv("GOMEMLIMIT") == "" { // garbage is collected before it doubles the memory of the jobs
+	if os.Getenv("GOMEMLIMIT") == "" { // collects garbage before it doubles the memory of the jobs
 		debug.SetMemoryLimit(cmp.Or(cfg.Memory, imports.DefaultMemory) + 128<<20)
 	}
 	return service.Run(ctx, i.spec())
 }
 
-// Start begins to serve on a connection that the caller keeps open until after Stop. It checks the needs of the
-// configuration first: with YouTube, that yt-dlp works.
+// Start begins to serve on a connection that the caller keeps open until after Stop. It first checks the programs
+// that the configuration needs: with YouTube, that yt-dlp works.
 func Start(ctx context.Context, nc *nats.Conn, cfg Config) (*Importer, error) {
 	i, err := prepare(cfg)
 	if err != nil {
@@ -71,7 +71,7 @@ func Start(ctx context.Context, nc *nats.Conn, cfg Config) (*Importer, error) {
 	return i, nil
 }
 
-// prepare does all that needs no server.
+// prepare does the part of Start that needs no server.
 func prepare(cfg Config) (*Importer, error) {
 	cfg = cfg.withDefaults()
 	return &Importer{cfg: cfg}, cfg.validate()
@@ -179,8 +179,8 @@ func (i *Importer) Get(ctx context.Context, jobID string) (Job, error) {
 	return i.service.Get(ctx, jobID)
 }
 
-// Follow calls onChange with the job as it is, and again after each change, until the job has ended or onChange returns an
-// error, which Follow returns. It may leave out states that lasted only a moment.
+// Follow calls onChange with the job, and again after each change, until the job has ended or onChange returns an error,
+// which Follow returns. It may leave out states that lasted only a moment.
 func (i *Importer) Follow(ctx context.Context, jobID string, onChange func(Job) error) error {
 	sub, err := i.service.Subscribe(ctx, jobID, 0)
 	if err != nil {

@@ -8,8 +8,8 @@
 // The parser follows the parsing rules of the W3C (https://www.w3.org/TR/webvtt1/, section 6): which lines make a cue,
 // which timings count and how markup is read are decided there, not here. A file without the signature is refused with a
 // [FormatError] that names the format found instead. A block whose timings are wrong is left out as the rules demand, and
-// counted in [Summary.Skipped]. Cue settings, regions and style sheets concern the place and look of a cue on the screen
-// and are read over.
+// counted in [Summary.Skipped]. Cue settings, regions and style sheets concern the place and look of a cue on the screen.
+// They are skipped.
 //
 // # Limits
 //
@@ -19,8 +19,8 @@
 // # Rolling captions
 //
 // Automatic captions scroll: every cue shows the line before once more, so that a plain reading finds each word two or three
-// times. A track that scrolls is recognised by its cues, and each cue then gives the lines that it adds. A line that is
-// really said twice is kept.
+// times. Parse recognises a track that scrolls by its cues, and takes from each cue the lines that it adds. A line that is
+// spoken twice is kept.
 package caption
 
 import (
@@ -37,32 +37,32 @@ type Cue struct {
 	// ID is the identifier, as the file has it; empty when it has none.
 	ID string
 
-	// Start is when the text appears. Zero in a track that is not timed.
+	// Start is the time at which the text appears. Zero in a track that is not timed.
 	Start time.Duration
 
-	// End is when it disappears. It may be before Start: the rules of WebVTT let that pass. In a transcript it is the
-	// start of the next cue.
+	// End is the time at which the text disappears. It may be before Start: WebVTT allows that. In a transcript it is
+	// the start of the next cue.
 	End time.Duration
 
 	// Text is the text as the file has it, markup and all, its lines separated by "\n".
 	Text string
 
-	// Format is the format that it was read from, which decides which parts of Text are markup.
+	// Format is the format of the input. It decides which parts of Text are markup.
 	Format Format
 
-	// Line is the line of the input that the times are in, or the text when it is not timed, counted from 1.
+	// Line is the number, from 1, of the input's line with the times, or with the text of a cue that is not timed.
 	Line int
 
-	// Truncated reports that a limit cut the text or the identifier.
+	// Truncated reports whether a limit cut the text or the identifier.
 	Truncated bool
 }
 
 // Summary describes a track besides its cues.
 type Summary struct {
-	// Cuts are the limits that took something away, each with the first place where it did.
+	// Cuts are the limits that cut text or cues, each with the first place of a cut.
 	Cuts []Cut
 
-	// Format is the format that the input was read as.
+	// Format is the format as which the input was read.
 	Format Format
 
 	// Kind is the line "Kind:" of a WebVTT header, such as "captions"; empty when there is none.
@@ -77,7 +77,7 @@ type Summary struct {
 	// Timed reports whether the cues have times. Plain text has none.
 	Timed bool
 
-	// Truncated reports that a limit cut something; Cuts lists where.
+	// Truncated reports whether a limit cut text or cues; Cuts lists the places.
 	Truncated bool
 }
 
@@ -106,8 +106,8 @@ func Parse(r io.Reader, opts Options) (Track, error) {
 	return track, nil
 }
 
-// Each reads captions as Parse does and calls yield with each cue as soon as it is complete, keeping none itself. An error
-// of yield ends the reading and is returned as it is, with the summary of the cues before.
+// Each reads captions as Parse does, and calls yield with each cue as soon as it is complete. It keeps no cue. An error of
+// yield ends the reading and is returned unchanged, with the summary of the cues before it.
 func Each(r io.Reader, opts Options, yield func(Cue) error) (Summary, error) {
 	opts = opts.withDefaults()
 	if err := opts.validate(); err != nil {
@@ -129,7 +129,7 @@ type cueReader interface {
 	next() (Cue, error)
 }
 
-// open finds out the format where it is not given, and checks it.
+// open determines the format, unless it is given, and checks it.
 func open(in *lines, summary *Summary, opts Options) (cueReader, error) {
 	head := in.head()
 	if in.err != nil && !errors.Is(in.err, io.EOF) {
@@ -181,9 +181,9 @@ func ignoreEOF(err error) error {
 	return err
 }
 
-// The limits that hold when Options names none.
+// The defaults of the limits in Options.
 const (
-	// DefaultMaxBytes is room for the longest caption files there are, hundreds of times over.
+	// DefaultMaxBytes is hundreds of times the size of the longest caption files.
 	DefaultMaxBytes = 256 << 20
 	// DefaultMaxCueBytes is far more than a screen can show.
 	DefaultMaxCueBytes = 4 << 20
@@ -193,24 +193,25 @@ const (
 	DefaultMaxTextBytes = 32 << 20
 )
 
-// Options sets how to read and how much. The zero value reads any format with the default limits.
+// Options sets the format and the limits of reading. The zero value reads any format with the default limits.
 type Options struct {
 	// Format is the format of the input. Defaults to FormatAuto, which looks at the content.
 	Format Format
 
-	// MaxBytes is how much of the input is read. Defaults to DefaultMaxBytes.
+	// MaxBytes is the number of bytes of the input that are read. Defaults to DefaultMaxBytes.
 	MaxBytes int64
 
-	// MaxCueBytes is how much is kept of one cue, and of one line. Defaults to DefaultMaxCueBytes.
+	// MaxCueBytes is the number of bytes that are kept of one cue, and of one line. Defaults to DefaultMaxCueBytes.
 	MaxCueBytes int
 
-	// MaxCues is how many cues are kept. Defaults to DefaultMaxCues.
+	// MaxCues is the number of cues that are kept. Defaults to DefaultMaxCues.
 	MaxCues int
 
-	// MaxTextBytes is how much is kept of the identifiers and texts of all cues together. Defaults to DefaultMaxTextBytes.
+	// MaxTextBytes is the number of bytes that are kept of the identifiers and texts of all cues together. Defaults to
+	// DefaultMaxTextBytes.
 	MaxTextBytes int64
 
-	// Timed refuses text without times, which any text is. It is for input that has to be captions. Defaults to false.
+	// Timed refuses text without times, for input that has to be captions. Defaults to false.
 	Timed bool
 }
 
@@ -247,7 +248,7 @@ func (o Options) validate() error {
 
 // FormatError is returned when the input is not of the format that was asked for, or of none that can be read.
 type FormatError struct {
-	// Want is the format that was asked for; FormatAuto when any would have done.
+	// Want is the format that was asked for; FormatAuto when any format was accepted.
 	Want Format
 
 	// Found describes the input in a few words, with its start where that helps.
@@ -272,15 +273,15 @@ func (e *FormatError) Error() string {
 	return "not " + want + ": found " + e.Found + "; " + e.Hint
 }
 
-// Cut is one place where a limit took something away.
+// Cut is a place at which a limit cut text or cues.
 type Cut struct {
 	// Limit is the name of the limit in Options.
 	Limit string `json:"limit"`
 
-	// Max is its value.
+	// Max is the value of the limit.
 	Max int64 `json:"max"`
 
-	// Line is where it happened, counted from 1.
+	// Line is the number of the line of the cut, from 1.
 	Line int `json:"line"`
 }
 

@@ -31,7 +31,7 @@ func detect(head []byte, opts Options) (Format, error) {
 	return find(head, opts.Timed)
 }
 
-// find returns the format by the content.
+// find determines the format by the content.
 func find(head []byte, withTimes bool) (Format, error) {
 	if isWebVTT(head) {
 		return FormatWebVTT, nil
@@ -76,8 +76,8 @@ func spoiled(first []byte) bool {
 	return len(first) >= len(signature) && strings.EqualFold(string(first[:len(signature)]), signature)
 }
 
-// firstTimings looks for a line of times. It is SRT when it has the comma of SRT or stands below a number, and nothing but
-// the head of a WebVTT file that lost its signature otherwise.
+// firstTimings looks for a line of times. The line is SRT when it has the comma of SRT or stands below a number. Otherwise
+// it is the head of a WebVTT file that lost its signature.
 func firstTimings(head []byte) (timed, srt bool) {
 	var before []byte
 	for len(head) > 0 {
@@ -138,7 +138,7 @@ func foreign(head []byte) string {
 	return ""
 }
 
-// binary reports whether too many bytes can be no text: control characters and invalid UTF-8.
+// binary reports whether too many bytes cannot be text: control characters and invalid UTF-8.
 func binary(head []byte) bool {
 	bad, size := 0, len(head)
 	for i := 0; i < len(head); {
@@ -184,7 +184,7 @@ type Format string
 
 // The formats.
 const (
-	// FormatAuto stands for the one that the content has.
+	// FormatAuto stands for the format that the content has.
 	FormatAuto Format = "auto"
 	// FormatSRT is SubRip: numbered cues, a comma before the milliseconds.
 	FormatSRT Format = "srt"
@@ -194,7 +194,7 @@ const (
 	FormatWebVTT Format = "webvtt"
 )
 
-// Formats returns the names of all formats, the one that stands for any first.
+// Formats returns the names of all formats, FormatAuto first.
 func Formats() []string {
 	return []string{string(FormatAuto), string(FormatSRT), string(FormatText), string(FormatWebVTT)}
 }

@@ -13,23 +13,23 @@ import (
 )
 
 const (
-	// readSize is how much is read at a time.
+	// readSize is the number of bytes read at a time.
 	readSize = 64 << 10
-	// headSize is how much of the input decides the format, in bytes.
+	// headSize is the number of bytes of the input that decide the format.
 	headSize = 4 << 10
-	// maxEmptyReads is how often a reader may return nothing before it is given up.
+	// maxEmptyReads is the number of times that a reader may return nothing before reading fails.
 	maxEmptyReads = 100
 )
 
-// lines splits the input at CR, LF and CRLF and brings each line into the form that the rules ask for: valid UTF-8 with
-// U+FFFD in place of NUL. A line is valid until the next one is asked for.
+// lines splits the input at CR, LF and CRLF. It returns each line as WebVTT requires: valid UTF-8 with U+FFFD in place
+// of NUL. A line is valid until the next call.
 type lines struct {
-	buf      []byte // bytes that are read and not consumed are buf[lo:hi]
+	buf      []byte // buf[lo:hi] has the bytes that were read and not consumed
 	carried  []byte // the start of a line that began in an earlier buffer
 	clean    []byte // room for a repaired line
 	cuts     []Cut
 	current  []byte // the line returned last
-	err      error  // why the reader ended; io.EOF as well
+	err      error  // the error with which the reader ended, or io.EOF
 	hi, lo   int
 	maxBytes int64
 	maxLine  int
@@ -47,8 +47,8 @@ func newLines(r io.Reader, opts Options) *lines {
 	return &lines{buf: make([]byte, readSize), maxBytes: opts.MaxBytes, maxLine: opts.MaxCueBytes, source: r}
 }
 
-// head returns the start of the input, without the byte order mark, before the first line is read. It blocks until there is
-// enough of it.
+// head returns the start of the input, without the byte order mark, before the first line is read. It blocks until enough
+// was read.
 func (l *lines) head() []byte {
 	for l.hi-l.lo < headSize && l.err == nil {
 		l.fill()
@@ -100,7 +100,7 @@ func (l *lines) next() ([]byte, error) {
 // unread makes next return the current line once more.
 func (l *lines) unread() { l.repeat = true }
 
-// piece consumes the buffered part of the current line, and its end if that is buffered.
+// piece consumes the buffered part of the current line, with the line end if it is buffered.
 func (l *lines) piece() (text []byte, ended bool) {
 	for i, c := range l.buf[l.lo:l.hi] {
 		if c != '\n' && c != '\r' {
@@ -118,7 +118,7 @@ func (l *lines) piece() (text []byte, ended bool) {
 	return text, false
 }
 
-// last returns the line that the end of the input ends, if there is one.
+// last returns the line at the end of the input that has no line end, if there is one.
 func (l *lines) last(began, cut bool) ([]byte, error) {
 	if l.err != io.EOF { //nolint:errorlint // fill stores it bare
 		return nil, fmt.Errorf("reading line %d: %w", l.number, l.err)
@@ -144,7 +144,7 @@ func (l *lines) done(text []byte, cut bool) []byte {
 	return l.current
 }
 
-// cut records that a limit took something away at a line, once per limit.
+// cut records that a limit cut a line, once per limit.
 func (l *lines) cut(limit string, value int64, line int) {
 	for _, c := range l.cuts {
 		if c.Limit == limit {
@@ -154,7 +154,7 @@ func (l *lines) cut(limit string, value int64, line int) {
 	l.cuts = append(l.cuts, Cut{Limit: limit, Max: value, Line: line})
 }
 
-// fill reads more of the input. Afterwards there is some, or err is set.
+// fill reads more of the input. Afterwards there are bytes in the buffer, or err is set.
 func (l *lines) fill() {
 	if l.err != nil {
 		return
@@ -189,8 +189,8 @@ const (
 )
 
 // repair returns text with U+FFFD in place of NUL and of invalid UTF-8, one for each part that the Encoding Standard
-// counts as one error (https://encoding.spec.whatwg.org/#utf-8-decoder). A text that needs no repair is returned as it is;
-// otherwise the result is in room, which is returned too, grown where it had to.
+// counts as one error (https://encoding.spec.whatwg.org/#utf-8-decoder). A text that needs no repair is returned
+// unchanged. Otherwise the result is in room, and grown is room, enlarged if necessary.
 func repair(room, text []byte) (grown, repaired []byte) {
 	if bytes.IndexByte(text, 0) < 0 && utf8.Valid(text) {
 		return room, text
@@ -212,8 +212,8 @@ func repair(room, text []byte) (grown, repaired []byte) {
 	return room, room
 }
 
-// badLen returns how many bytes at the start of text, which is not UTF-8 there, are one error: the longest part that
-// could have begun a character.
+// badLen returns the number of bytes at the start of text that are one error: the longest part that could have begun
+// a character. The text is not UTF-8 there.
 func badLen(text []byte) int {
 	low, high, more := byte(0x80), byte(0xBF), 0
 	switch c := text[0]; {
@@ -262,7 +262,7 @@ type plainText struct {
 
 	cue     Cue // the cue whose text is being read
 	cut     bool
-	decided bool // it is known whether there are stamps
+	decided bool // summary.Timed is known
 	have    bool
 	text    []byte
 }
@@ -306,8 +306,8 @@ func (p *plainText) next() (Cue, error) {
 	}
 }
 
-// decide finds out from the first line with words whether there are stamps. Notes of sounds are passed over: a transcript
-// is written without them, and the line below comes first when it is read again.
+// decide determines from the first line with words whether there are stamps. It skips notes of sounds, because WriteText
+// leaves them out, and the line after them is then the first line of the transcript.
 func (p *plainText) decide(line string) {
 	if p.decided {
 		return
@@ -326,7 +326,7 @@ func (p *plainText) add(line []byte) {
 	p.cut = p.cut || cut || p.in.short
 }
 
-// finish returns the cue that was being read, which ends where the next one starts, and goes on with that.
+// finish returns the cue that was being read, which ends where the next one starts, and begins the next cue.
 func (p *plainText) finish(next Cue, have bool) Cue {
 	done := p.cue
 	done.End, done.Text, done.Truncated = max(done.Start, next.Start), string(p.text), p.cut
@@ -334,8 +334,8 @@ func (p *plainText) finish(next Cue, have bool) Cue {
 	return done
 }
 
-// stampedLine reads a stamp as Transcript.WriteText writes it: seconds without leading zeros and two decimals. A text
-// that only looks similar is no stamp.
+// stampedLine reads a stamp as Transcript.WriteText writes it: seconds without leading zeros and two decimals. Any
+// other text is no stamp.
 func stampedLine(line []byte) (at time.Duration, rest []byte, ok bool) {
 	s := scanner{text: line}
 	if !s.is('[') {
@@ -353,12 +353,12 @@ func stampedLine(line []byte) (at time.Duration, rest []byte, ok bool) {
 	return duration(0, 0, min(seconds, int64(maxStamp/time.Second)-1), 10*hundredths), bytes.TrimSpace(line[s.pos:]), true
 }
 
-// number matches a numeric character reference, and the beginning of a text that is none.
+// number matches a numeric character reference, and "&#" without a number.
 var number = regexp.MustCompile(`&#(?:[xX][0-9a-fA-F]+|[0-9]+)?;?`)
 
-// unescape replaces the character references of HTML, as its rules have it outside of attributes: the semicolon may be
-// missing after some names. The standard library stumbles over numbers of one or of many digits, and over none: all are
-// written as it reads them.
+// unescape replaces character references as HTML does outside attributes: after some names the semicolon may be
+// missing. The standard library misreads references without a number, and numbers of one digit or of many, so unescape
+// rewrites these first.
 func unescape(text string) string {
 	if strings.Contains(text, "&#") {
 		text = number.ReplaceAllStringFunc(text, func(reference string) string {
@@ -371,7 +371,7 @@ func unescape(text string) string {
 			}
 			code, err := strconv.ParseInt(digits, base, 32)
 			if err != nil {
-				code = utf8.MaxRune + 1 // as any other that is no character
+				code = utf8.MaxRune + 1 // as any other number that is no character
 			}
 			return "&#" + strconv.FormatInt(code, 10) + ";"
 		})

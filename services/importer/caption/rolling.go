@@ -9,24 +9,24 @@ import (
 )
 
 const (
-	// holdTime is the longest time for which a cue is shown that only holds the line before; it is 10 ms in practice.
+	// holdTime is the longest duration of a cue that only repeats the line before. In practice it is 10 ms.
 	holdTime = 100 * time.Millisecond
 	// maxWindow is the largest number of lines that are compared. Captions that scroll show two to four.
 	maxWindow = 16
-	// seamTime is how far apart two cues may be when one continues the other.
+	// seamTime is the longest pause between two cues of which the second continues the first.
 	seamTime = 500 * time.Millisecond
 )
 
 // row is a line of a cue.
 type row struct {
-	stamped bool // words in it carry times, so it is said here for the first time
+	stamped bool // words of the line have times, so it is not a repetition
 	text    string
 }
 
 // view is a cue as it is seen on the screen.
 type view struct {
 	end, start time.Duration
-	lead       bool // the first line is blank: nothing was carried over
+	lead       bool // the first line is blank: no line is repeated
 	rows       []row
 }
 
@@ -66,9 +66,9 @@ func (v *view) look(c Cue) {
 	flush()
 }
 
-// carried returns how many lines at the start of v repeat the end of the cue before it: the largest number of leading lines
-// that equal as many last lines of before. After a pause a cue has to add something for that: one that only repeats says it
-// again.
+// carried returns the number of lines at the start of v that repeat the end of the cue before: the largest number of
+// leading lines that equal as many last lines of before. After a pause a cue has to add a line. A cue that only repeats
+// lines was then spoken again.
 func (v *view) carried(before *view) int {
 	if v.lead || v.start < before.start {
 		return 0
@@ -88,7 +88,7 @@ func (v *view) carried(before *view) int {
 // follows reports whether there is no pause between the cues.
 func (v *view) follows(before *view) bool { return v.start <= before.end+seamTime }
 
-// repeats reports whether v begins with the rows, none of them said anew.
+// repeats reports whether v begins with the rows, none of which has times of its own there.
 func (v *view) repeats(rows []row) bool {
 	for i, r := range rows {
 		if v.rows[i].stamped || v.rows[i].text != r.text {
@@ -98,8 +98,8 @@ func (v *view) repeats(rows []row) bool {
 	return true
 }
 
-// scrolls reports whether cues scroll: whether at least half of those that follow another without a pause show the end of
-// it once more, and then either add to it or hold it for a moment. In other tracks a repeated line is a line said twice.
+// scrolls reports whether cues scroll. Of the cues that follow another without a pause, at least half then repeat its
+// end, and either add a line or are shown for a moment only. In other tracks a repeated line is spoken twice.
 func scrolls(cues []Cue) bool {
 	var before, current view
 	follow, carry := 0, 0
@@ -120,7 +120,7 @@ func scrolls(cues []Cue) bool {
 	return carry > 0 && 2*carry >= follow
 }
 
-// unroll calls yield with the lines that each cue of a track that scrolls adds, and the time until which they
+// unroll calls yield with the lines that each cue of a scrolling track adds, and the times from and until which they
 // are shown.
 func unroll(cues []Cue, yield func(start, end time.Duration, text string)) {
 	var before, current view
@@ -133,7 +133,7 @@ func unroll(cues []Cue, yield func(start, end time.Duration, text string)) {
 		}
 		k := current.carried(&before)
 		if k == len(current.rows) {
-			end = max(end, current.end) // held, no more
+			end = max(end, current.end) // the cue only repeats lines
 		} else {
 			if text != "" {
 				yield(start, end, text)
@@ -197,7 +197,7 @@ func pieces(text string) iter.Seq2[string, string] {
 	}
 }
 
-// isStamp reports whether a tag is a timestamp: the text behind it is said from then on.
+// isStamp reports whether a tag is a timestamp: the time from which the text after it is spoken.
 func isStamp(tag string) bool {
 	s := scanner{text: []byte(tag)}
 	_, ok := s.stamp()
@@ -205,7 +205,7 @@ func isStamp(tag string) bool {
 }
 
 // untagged removes markup that players know in SRT: tags of HTML and the overrides of SubStation Alpha in braces.
-// Anything else that stands in angle brackets is text.
+// Anything else in angle brackets is text.
 func untagged(text string) string {
 	if !strings.ContainsAny(text, "<{") {
 		return text
@@ -255,7 +255,7 @@ func srtTag(text string) int {
 	return 0
 }
 
-// squeeze returns text with every run of space and control characters made one space, and none at the ends.
+// squeeze returns text with one space in place of each run of space and control characters, and none at the ends.
 func squeeze(text string) string {
 	if squeezed(text) {
 		return text
@@ -263,7 +263,7 @@ func squeeze(text string) string {
 	return strings.Join(strings.FieldsFunc(text, isGap), " ")
 }
 
-// squeezed reports whether squeeze has nothing to do, which is the rule.
+// squeezed reports whether squeeze would change nothing, as is the case for most texts.
 func squeezed(text string) bool {
 	gap := true
 	for _, r := range text {
@@ -282,19 +282,19 @@ func squeezed(text string) bool {
 func isGap(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }
 
 const (
-	// maxNoteBytes and maxNoteWords are the longest note of a sound. A longer text in brackets is content.
+	// maxNoteBytes and maxNoteWords bound a note of a sound. A longer text in brackets is content.
 	maxNoteBytes = 80
 	maxNoteWords = 5
 )
 
 // withoutSounds removes notes of sounds such as "[Music]" or "[upbeat music playing]", and notes of music. A note is short and
-// has no digit, so that [add 2 cups of flour] stays. The text has single spaces, and so has the result.
+// has no digit, so that [add 2 cups of flour] stays. The text must have single spaces, as the result has.
 func withoutSounds(text string) string {
 	if !strings.ContainsAny(text, "]♩♪♫♬") {
 		return text
 	}
 	kept := make([]byte, 0, len(text))
-	var open []int // where the brackets that are not closed are in kept
+	var open []int // the positions in kept of the brackets that are not closed
 	for i := 0; i < len(text); {
 		r, size := utf8.DecodeRuneInString(text[i:])
 		from, drop := len(kept), false

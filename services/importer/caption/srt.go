@@ -18,7 +18,7 @@ type subRip struct {
 	cut      bool   // its text was cut
 	have     bool   // there is such a cue
 	held     []byte // the last line, which is the number of the next cue when the times follow
-	heldAt   int    // the number of that line
+	heldAt   int    // the number of the held line
 	holding  bool
 	numbered bool // the first cue has a number
 	seen     bool // the first cue was seen
@@ -61,7 +61,7 @@ func (s *subRip) next() (Cue, error) {
 	}
 }
 
-// release makes the line that is held a part of the text, because no times follow it.
+// release appends the held line to the text, because no times follow the line.
 func (s *subRip) release() {
 	if !s.holding {
 		return
@@ -77,7 +77,8 @@ func (s *subRip) release() {
 	}
 }
 
-// number returns the number of the cue whose times were read just now. In a file without numbers a line of digits is text.
+// number returns the number of the cue whose times were just read. In a file without numbers a line of digits is
+// text.
 func (s *subRip) number() string {
 	isNumber := s.holding && len(s.held) < 10 && len(bytes.Trim(s.held, "0123456789")) == 0
 	if !s.seen {
@@ -91,7 +92,7 @@ func (s *subRip) number() string {
 	return ""
 }
 
-// finish returns the cue that was being read and goes on with the next one, if there is one.
+// finish returns the cue that was being read, and begins the next cue, if there is one.
 func (s *subRip) finish(next Cue, have bool) Cue {
 	s.release()
 	done := s.cue

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// maxStamp is the value of a stamp that is longer than a time.Duration can be, some 292 years.
+// maxStamp stands for a stamp that is longer than a time.Duration can be, some 292 years.
 const maxStamp = time.Duration(math.MaxInt64 - math.MaxInt64%int64(time.Millisecond))
 
 // scanner walks over one line.
@@ -40,7 +40,7 @@ func (s *scanner) arrow() bool {
 	return true
 }
 
-// digits reads a run of ASCII digits: its value, which stays at the largest there is, and its length.
+// digits reads a run of ASCII digits, and returns its value, at most the largest int64, and its length.
 func (s *scanner) digits() (value int64, length int) {
 	from := s.pos
 	for ; s.pos < len(s.text) && s.text[s.pos] >= '0' && s.text[s.pos] <= '9'; s.pos++ {
@@ -86,7 +86,7 @@ func (s *scanner) stamp() (time.Duration, bool) {
 	return duration(hours, minutes, seconds, millis), true
 }
 
-// duration adds up a stamp, and holds it at maxStamp.
+// duration returns the duration of a stamp, at most maxStamp.
 func duration(hours, minutes, seconds, millis int64) time.Duration {
 	if hours >= int64(maxStamp/time.Hour) {
 		return maxStamp

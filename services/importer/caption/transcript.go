@@ -15,10 +15,10 @@ import (
 
 // Segment is a part of a transcript. In JSON the times are seconds: {"start":12.34,"dur":2.5,"text":"..."}.
 type Segment struct {
-	// Start is when it begins.
+	// Start is the time at which the segment begins.
 	Start time.Duration
 
-	// Dur is how long it lasts. Zero when that is not known.
+	// Dur is the length of the segment. Zero when it is not known.
 	Dur time.Duration
 
 	// Text is one line without markup, never empty.
@@ -40,8 +40,8 @@ type Transcript struct {
 	Segments []Segment `json:"segments"`
 }
 
-// Transcript makes a transcript of the cues, a segment of each: without notes such as "[Music]", and with the lines of rolling captions
-// once. Cues without text give no segment.
+// Transcript makes a transcript with a segment for each cue, without notes such as "[Music]", and with each line of rolling captions
+// once. A cue without text gives no segment.
 func (t Track) Transcript() Transcript {
 	segments := make([]Segment, 0, len(t.Cues))
 	add := func(start, end time.Duration, text string) {
@@ -110,8 +110,8 @@ func (s *Segment) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// WriteText writes a line per segment, "[12.34s] text". Where the track has no times there are no stamps either.
-// Parse reads it again, to the same transcript.
+// WriteText writes a line per segment, "[12.34s] text", without stamps when the track has no times. Parse reads the
+// lines back to the same transcript.
 func (t Transcript) WriteText(w io.Writer) error {
 	buffered := bufio.NewWriter(w)
 	var line []byte
@@ -153,9 +153,9 @@ type cueJSON struct {
 	Truncated bool    `json:"truncated,omitempty"`
 }
 
-// WriteJSON writes everything that is known of a track and the transcript that was made of it, as a JSON object: format,
-// kind, language, timed, truncated, cuts, skipped, cues and segments. Times are in seconds. A cue has the text as it is in
-// the file ("text") and without markup ("plain").
+// WriteJSON writes a track and the transcript that was made of it as a JSON object: format, kind, language, timed,
+// truncated, cuts, skipped, cues and segments. Times are in seconds. A cue has the text as it is in the file ("text") and
+// without markup ("plain").
 func (t Track) WriteJSON(w io.Writer, transcript Transcript) error {
 	head, err := json.Marshal(struct {
 		Format    Format `json:"format"`

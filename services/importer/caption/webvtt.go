@@ -11,7 +11,7 @@ const signature = "WEBVTT"
 
 var arrow = []byte("-->")
 
-// webVTT reads the blocks of a WebVTT file as section 6.1 of the rules tells.
+// webVTT reads the blocks of a WebVTT file as section 6.1 of the rules specifies.
 type webVTT struct {
 	in      *lines
 	summary *Summary
@@ -25,7 +25,7 @@ func isWebVTT(head []byte) bool {
 	return ok && (len(rest) == 0 || strings.IndexByte(" \t\r\n", rest[0]) >= 0)
 }
 
-// start reads over the signature, which is there, and the header.
+// start skips the signature, which isWebVTT has found, and the header.
 func (w *webVTT) start() error {
 	if _, err := w.in.next(); err != nil {
 		return err
@@ -43,7 +43,7 @@ func (w *webVTT) start() error {
 	}
 }
 
-// header keeps the kind and the language that automatic captions declare. The rules do not have these lines, so a
+// header keeps the kind and the language that automatic captions declare. These lines are not in the rules, so a
 // value counts only if it is one word.
 func (w *webVTT) header(line []byte) {
 	name, value, _ := bytes.Cut(line, []byte(":"))
@@ -59,7 +59,7 @@ func (w *webVTT) header(line []byte) {
 	}
 }
 
-// notInWord reports whether r ends the tag of a language, or a kind.
+// notInWord reports whether r ends a language tag or a kind.
 func notInWord(r rune) bool { return r >= 0x80 || !isAlphanumeric(byte(r)) && r != '-' && r != '_' } //nolint:gosec // below 0x80
 
 // next returns the next cue.
@@ -79,8 +79,8 @@ func (w *webVTT) next() (Cue, error) {
 	}
 }
 
-// block reads a block ("collect a WebVTT block") and reports whether it is a cue. Blocks of other kinds, comments among
-// them, are read over.
+// block reads a block ("collect a WebVTT block") and reports whether it is a cue. It skips other blocks, such as
+// comments.
 func (w *webVTT) block() (cue Cue, ok bool, err error) {
 	w.text = w.text[:0]
 	seenArrow, cut := false, false
@@ -107,7 +107,7 @@ func (w *webVTT) block() (cue Cue, ok bool, err error) {
 			w.text, cut = w.text[:0], cut || w.in.short
 			continue
 		}
-		if ok || count == 1 { // further lines of a block without timings are read over
+		if ok || count == 1 { // skips further lines of a block without timings
 			cut = w.add(line) || cut
 		}
 	}
@@ -117,7 +117,7 @@ func (w *webVTT) block() (cue Cue, ok bool, err error) {
 	return cue, ok, nil
 }
 
-// add appends a line to the text of the block and reports whether something of it was cut.
+// add appends a line to the text of the block, and reports whether a part of the line was cut.
 func (w *webVTT) add(line []byte) (cut bool) {
 	w.text, cut = addLine(w.text, line, w.maxCue)
 	if cut {
@@ -142,8 +142,8 @@ func addLine(text, line []byte, limit int) (longer []byte, cut bool) {
 	return append(text, line...), false
 }
 
-// timings reads the line with the arrow ("collect WebVTT cue timings and settings"). The text behind the second time
-// is settings, which cannot invalidate it.
+// timings reads the line with the arrow ("collect WebVTT cue timings and settings"). The text after the second time
+// has settings, which cannot invalidate the line.
 func timings(line []byte) (start, end time.Duration, ok bool) {
 	s := scanner{text: line}
 	s.space()

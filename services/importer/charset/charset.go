@@ -25,19 +25,19 @@ import (
 // UTF8 is the name of the encoding that most texts have.
 const UTF8 = "utf-8"
 
-// sampleSize is how many bytes at the beginning of a text the encoding is chosen by.
+// sampleSize is the number of bytes at the beginning of a text that decide its encoding.
 const sampleSize = 1 << 20
 
-// Encoding says how a text is read.
+// Encoding is the encoding by which a text is read.
 type Encoding struct {
-	// Name is the name of the Encoding Standard, such as windows-1252, or utf-32.
+	// Name is the encoding's name in the Encoding Standard, such as windows-1252, or utf-32.
 	Name string
-	// Guessed reports that nothing names the encoding: the bytes look like it.
+	// Guessed reports whether the encoding was guessed from the bytes, because neither caller nor text names it.
 	Guessed bool
 }
 
-// Canonical returns the name that the Encoding Standard gives an encoding, of any of its labels: windows-1251 for cp1251. The
-// empty label, which names none, is its own name.
+// Canonical returns the name of the Encoding Standard for a label of an encoding: windows-1251 for cp1251. For the empty
+// label, which names no encoding, it returns "".
 func Canonical(label string) (string, error) {
 	e, known := lookup(label)
 	switch {
@@ -51,7 +51,7 @@ func Canonical(label string) (string, error) {
 	}
 }
 
-// codec is an encoding, the zero value UTF-8.
+// codec is an encoding. The zero value is UTF-8.
 type codec struct{ encoding.Encoding }
 
 // lookup finds an encoding by any of the labels that it has in the Encoding Standard.
@@ -64,7 +64,7 @@ func lookup(label string) (codec, bool) {
 }
 
 // Declared returns the name that a text gives its encoding: in the header Content-Type, which may be empty, or in a meta
-// element or an XML declaration at its beginning. It is empty where there is none.
+// element or an XML declaration at its beginning. It is empty when the text declares none.
 func Declared(text []byte, contentType string) string {
 	head := bytes.Map(func(r rune) rune {
 		if r >= utf8.RuneSelf {
@@ -72,7 +72,7 @@ func Declared(text []byte, contentType string) string {
 		}
 		return r
 	}, text[:min(len(text), 1000)])
-	// The function guesses the encoding of a text that declares none: with the é, UTF-8.
+	// DetermineEncoding guesses UTF-8 for a text with an é that declares no encoding.
 	if _, name, _ := charset.DetermineEncoding(append(head, "é "...), contentType); name != UTF8 {
 		return name
 	}
@@ -84,11 +84,10 @@ func Declared(text []byte, contentType string) string {
 
 var declaration = regexp.MustCompile(`^\s*<\?xml[^>]{1,200}\sencoding\s*=\s*["']([^"'>]{1,40})["']`)
 
-// NewReader returns a reader of a text as UTF-8, with U+FFFD in place of bytes that the encoding does not have; a text that
-// is UTF-8 already is passed on as it is. The encoding is that of a byte order mark, else the one that the caller names,
-// else UTF-8 where the text is such, else the one that the text declares, unless it does not fit, else the one that the
-// bytes look like. Named and declared can be empty. It reads up to 1 MiB before it returns. The error is that of
-// [Canonical].
+// NewReader returns a reader of a text as UTF-8, with U+FFFD in place of bytes that the encoding does not have. UTF-8 is
+// passed on unchanged. The encoding is the first of these: that of a byte order mark, the one that the caller names, UTF-8
+// when the text is valid UTF-8, the one that the text declares if it fits, the one that is guessed from the bytes. named
+// and declared may be empty. NewReader reads up to 1 MiB before it returns. The error is that of [Canonical].
 func NewReader(r io.Reader, named, declared string) (io.Reader, Encoding, error) {
 	if _, err := Canonical(named); err != nil {
 		return nil, Encoding{}, err
@@ -106,7 +105,7 @@ func NewReader(r io.Reader, named, declared string) (io.Reader, Encoding, error)
 	return transform.NewReader(buffered, decoder.NewDecoder()), found, nil
 }
 
-// Decode is NewReader for a text that is at hand. Text that is UTF-8 is returned as it is, without its byte order mark.
+// Decode is NewReader for a text in memory. UTF-8 is returned unchanged, without its byte order mark.
 func Decode(text []byte, named, declared string) ([]byte, Encoding, error) {
 	if _, err := Canonical(named); err != nil {
 		return nil, Encoding{}, err
@@ -123,7 +122,7 @@ func Decode(text []byte, named, declared string) ([]byte, Encoding, error) {
 	return text, found, nil
 }
 
-// marks are the byte order marks; the longer of two that begin alike stands first.
+// marks are the byte order marks; of two that begin alike the longer is first.
 var marks = []struct {
 	mark    string
 	name    string
@@ -165,7 +164,8 @@ func choose(sample []byte, whole bool, named, declared string) (found Encoding, 
 	return Encoding{Name: UTF8}, codec{}, 0
 }
 
-// toSpace returns a text up to the last space, if there is one near the end: a character that is cut in two looks like none.
+// toSpace returns a text up to the last space, if there is one near the end. After it a character may be cut in two,
+// and be no valid character.
 func toSpace(text []byte) []byte {
 	far := max(0, len(text)-1<<10)
 	if i := bytes.LastIndexFunc(text[far:], func(r rune) bool { return r <= ' ' }); i >= 0 {
@@ -182,8 +182,8 @@ func encodingOf(e codec, guessed bool) Encoding {
 	return Encoding{Name: name, Guessed: guessed}
 }
 
-// wide returns the index in marks of UTF-16 without a byte order mark: of text in Latin letters every other byte is 0. It is
-// -1 for any other text.
+// wide returns the index in marks of the UTF-16 of a text without a byte order mark, -1 for any other text. In UTF-16, every
+// other byte of Latin letters is 0.
 func wide(sample []byte) int {
 	var zeros [2]int
 	for i, c := range sample[:min(len(sample), 4096)] {
@@ -202,7 +202,8 @@ func wide(sample []byte) int {
 	}
 }
 
-// count returns how many characters of several bytes a text has as UTF-8, and how many bytes that belong to none.
+// count returns the number of characters of several bytes that a text has as UTF-8, and the number of bytes that
+// belong to no character.
 func count(text []byte) (good, bad int) {
 	for len(text) > 0 {
 		r, size := utf8.DecodeRune(text)
@@ -216,7 +217,7 @@ func count(text []byte) (good, bad int) {
 	return good, bad
 }
 
-// fits reports whether next to all of a text can be read in an encoding.
+// fits reports whether nearly all of a text can be read in an encoding.
 func fits(e codec, sample []byte) bool {
 	text, err := e.NewDecoder().Bytes(sample)
 	if err != nil {
@@ -231,8 +232,8 @@ func fits(e codec, sample []byte) bool {
 	return strange*200 <= utf8.RuneCount(text)
 }
 
-// foreign returns the words of a text that have other characters than those of ASCII: the names of data around a text are not
-// its language. The separators of words are no part of a character in any encoding.
+// foreign returns the words of a text with characters that are not ASCII: the names of data around a text are not in its
+// language. The separators of words are no part of a character in any encoding.
 func foreign(text []byte) []byte {
 	words := bytes.FieldsFunc(text, func(r rune) bool { return r <= ' ' && r != '\x1b' || strings.ContainsRune(`"<>,:`, r) })
 	words = slices.DeleteFunc(words, func(word []byte) bool {
@@ -241,11 +242,10 @@ func foreign(text []byte) []byte {
 	return bytes.Join(words, []byte(" "))
 }
 
-// guessSize is how many bytes an encoding is guessed by.
+// guessSize is the number of bytes from which an encoding is guessed.
 const guessSize = 64 << 10
 
-// guess returns the likeliest encoding that fits a text, UTF-8 where none does. The text has characters other than those of
-// ASCII.
+// guess returns the likeliest encoding that fits a text, UTF-8 when none does. The text has characters that are not ASCII.
 func guess(sample []byte) codec {
 	first := bytes.IndexFunc(sample, func(r rune) bool { return r >= utf8.RuneSelf || r == '\x1b' })
 	sample = sample[max(0, first-guessSize/2):]

@@ -17,29 +17,29 @@ import (
 
 // Codes of the warnings that this package gives.
 const (
-	// WarnCut says that lists or texts were longer than a recipe may be.
+	// WarnCut means that lists or texts exceeded the bounds of a recipe.
 	WarnCut = "cut"
-	// WarnSourceCut says that the source was longer than is read.
+	// WarnSourceCut means that only a part of the source was read, because of its length.
 	WarnSourceCut = "source_cut"
-	// WarnUnverified says that fields are marked because the source does not bear them out.
+	// WarnUnverified means that fields are marked because the source does not bear them out.
 	WarnUnverified = "unverified"
-	// WarnField says that an optional field is not of its form, and was left out.
+	// WarnField means that an optional field did not have its form, and was left out.
 	WarnField = "field_dropped"
-	// WarnDescription says that sentences were left out of the description because the source does not bear them out.
+	// WarnDescription means that sentences were left out of the description because the source does not bear them out.
 	WarnDescription = "description_cut"
-	// WarnInstructions says that the source speaks to a model; those sentences were not read.
+	// WarnInstructions means that sentences of the source address a model, and were not read.
 	WarnInstructions = "instructions_ignored"
 )
 
-// Untitled is the title of a recipe whose source names none. It claims nothing, so there is nothing to verify about it.
+// Untitled is the title of a recipe whose source names none. It makes no claim, so it is not verified.
 const Untitled = "Untitled recipe"
 
 var addresses = regexp.MustCompile(`(?i)\b(?:https?|ftp|file|javascript|data):[^\s<>"]*|\bwww\.[^\s<>"]+|` +
 	`\b[a-z0-9-]+(?:\.[a-z0-9-]+)*\.(?:com|net|org|io|tv|ly|gl|be|co|me|app|shop|store)\b(?:/[^\s<>"]*)?`)
 
-// Clean takes HTML, addresses and invisible characters out of every text of a recipe, makes several steps of one that is too
-// long, cuts texts and lists to their bounds, drops entries that are then empty, and counts the steps anew. It adds a warning
-// when it had to cut, and when a field that may be empty could not be read.
+// Clean takes HTML, addresses and invisible characters out of every text of a recipe, splits a step that is too long, cuts
+// texts and lists to their bounds, drops entries that are then empty, and numbers the steps anew. It adds a warning when it
+// has cut, and when an optional field could not be read.
 func Clean(r *recipe.Recipe) {
 	c := cleaner{}
 	r.Title = c.line(r.Title, recipe.MaxTitle)
@@ -85,7 +85,7 @@ type cleaner struct {
 	dropped []string
 }
 
-// holds reports whether a field is of its form. It notes the name of one that is not.
+// holds reports whether a field has its form. It records the name of a field that has not.
 func (c *cleaner) holds(ok bool, name string) bool {
 	if !ok && !slices.Contains(c.dropped, name) {
 		c.dropped = append(c.dropped, name)
@@ -93,7 +93,7 @@ func (c *cleaner) holds(ok bool, name string) bool {
 	return ok
 }
 
-// keep cleans every entry, drops those that do not hold, and cuts the list.
+// keep cleans every entry, drops those for which clean reports false, and cuts the list.
 func keep[T any](c *cleaner, list []T, most int, clean func(*T) bool) []T {
 	var out []T
 	for i := range list {
@@ -116,7 +116,7 @@ func (c *cleaner) ingredient(i *recipe.Ingredient) bool {
 	return i.Item != ""
 }
 
-// split makes several steps of each one that is longer than a step may be. The first keeps the time in the video.
+// split makes several steps of each step that is too long. The first keeps the time in the video.
 func (c *cleaner) split(steps []recipe.Step) []recipe.Step {
 	var out []recipe.Step
 	for _, s := range steps {
@@ -141,7 +141,8 @@ func (c *cleaner) split(steps []recipe.Step) []recipe.Step {
 
 var sentenceEnd = regexp.MustCompile(`[.!?…]["')\]]*\s|[。！？]`)
 
-// pieces divides a text into pieces of at most so many bytes: behind the last sentence that fits, else the last word.
+// pieces divides a text into pieces of at most so many bytes: after the last sentence that fits, or else after the
+// last word.
 func pieces(text string, most int) []string {
 	var out []string
 	for len(text) > most {
@@ -221,7 +222,7 @@ func PlainText(text string) string {
 	return words.Plain(strings.NewReplacer("<", "", ">", "").Replace(text))
 }
 
-// plain takes out HTML and addresses. A text far over the bound is cut before, so that it does not work for long.
+// plain takes out HTML and addresses. It first cuts a text far over the bound, to bound its own work.
 func (c *cleaner) plain(text string, most int) string {
 	if text == "" {
 		return ""
@@ -263,7 +264,7 @@ func withoutTags(text string) string {
 	}
 }
 
-// short cuts at a character.
+// short cuts a text after a whole character.
 func (c *cleaner) short(text string, most int) string {
 	if len(text) <= most {
 		return text

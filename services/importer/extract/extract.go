@@ -29,7 +29,7 @@ type Chapter struct {
 	Title      string
 }
 
-// Input is all that an extractor gets to see. Nothing of it is trusted.
+// Input is all that an extractor gets to see. None of it is trusted.
 type Input struct {
 	// Chapters of the video, in order; may be empty.
 	Chapters []Chapter
@@ -37,22 +37,23 @@ type Input struct {
 	Description string
 	// Duration of the video. Defaults to the end of the last segment.
 	Duration time.Duration
-	// Image is a photo of a recipe, and ImageType its media type, "image/jpeg". Extractors that cannot see leave it out.
+	// Image is a photo of a recipe, and ImageType its media type, "image/jpeg". Extractors that do not read images
+	// ignore it.
 	Image     []byte
 	ImageType string
-	// Language is the BCP 47 tag of the transcript. Defaults to the one that the words look like.
+	// Language is the BCP 47 tag of the transcript. Defaults to a guess from the words.
 	Language string
 	// Segments of the transcript, in order, as [caption.Transcript] has them; may be empty when the description holds the
 	// recipe.
 	Segments []caption.Segment
-	// Sure is the description of a photo without the numbers that could not be read well: it alone is evidence then, and not the
-	// description and the segments. Defaults to none.
+	// Sure is the description of a photo without the numbers that could not be read well. When it is set, it alone is evidence,
+	// and not the description and the segments. Defaults to none.
 	Sure string
 	// Source is copied into the recipe.
 	Source recipe.Source
 	// Title of the video or page.
 	Title string
-	// Untimed is true when the times of the segments mean nothing, so that no step gets a timestamp.
+	// Untimed reports whether the times of the segments are meaningless, so that no step gets a timestamp.
 	Untimed bool
 }
 
@@ -62,8 +63,8 @@ type Extractor interface {
 	Extract(ctx context.Context, in Input) (recipe.Recipe, error)
 }
 
-// Checked returns an extractor whose recipes are cleaned, verified against the source and valid. The error of one that
-// cannot be made valid wraps that of [recipe.Recipe.Validate].
+// Checked returns an extractor whose recipes are cleaned, verified against the source and valid. When a recipe cannot
+// be made valid, the error wraps that of [recipe.Recipe.Validate].
 func Checked(e Extractor) Extractor { return checked{e} }
 
 type checked struct{ Extractor }
@@ -91,7 +92,7 @@ func ended(ctx context.Context) error {
 	return nil
 }
 
-// Bounds of the parts of a source that are read, in bytes where they are no counts.
+// Bounds of the parts of a source that are read: counts, or bytes.
 const (
 	maxChapters    = 1000
 	maxDescription = 64 << 10
@@ -101,8 +102,8 @@ const (
 	maxTranscript  = 4 << 20
 )
 
-// Bounded returns the part of a source that is read, and reports whether that is less than all of it: up to 1,000 chapters,
-// 64 KiB of the description, and 50,000 segments or 4 MiB of the transcript, of each segment 256 KiB. A title is cut as well.
+// Bounded returns the part of a source that is read, and reports whether it has cut the source: up to 1,000 chapters, 64 KiB
+// of the description, and 50,000 segments or 4 MiB of the transcript, 256 KiB of each segment. It cuts the title as well.
 func Bounded(in Input) (out Input, cut bool) {
 	segments, total := make([]caption.Segment, 0, min(len(in.Segments), maxSegments)), 0
 	for _, s := range in.Segments {
@@ -141,7 +142,7 @@ type Error struct {
 	Message string
 	// Outage reports whether the service does not work for any source: a later call may succeed, for this source or another.
 	Outage bool
-	// Refused reports whether the service refuses our key, or our account. It is an Outage of ours.
+	// Refused reports whether the service refuses our key or account, which is an Outage too.
 	Refused bool
 	// Retryable reports whether a later attempt may succeed.
 	Retryable bool
@@ -172,7 +173,7 @@ func Failed(retryable bool, cause error, reason string, args ...any) *Error {
 
 // Failure returns the [*Error] for an error of an [Extractor]: an [*Error] is itself, a recipe that fails validation is
 // invalid_recipe, a source without a recipe is final, and an unknown error is retryable. It returns nil for no error, and
-// for the end of a context, which says nothing of the source.
+// for the end of a context, which is no failure of the source.
 func Failure(err error) *Error {
 	failed, ok := errors.AsType[*Error](err)
 	switch {

@@ -11,21 +11,23 @@ import (
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
 
-// slack is how far outside of a segment a timestamp may lie, in seconds: extractors round to whole seconds.
+// slack is the distance in seconds at which a timestamp may lie outside a segment, because extractors round to whole
+// seconds.
 const slack = 1
 
-// Verify looks up every claim of a recipe in its source and lists what it cannot find in Unverified: of an ingredient its
-// item (the noun it ends in, by its stem), its quantity and its unit, both near the item; of a step its timestamp, which
-// must lie in the video and in a segment, its text, times and temperatures; of the recipe its title and servings. Of the
-// description, which not every store keeps marks of, it leaves the sentences out that it does not find. Nothing else
-// is removed. Sentences that speak to a model are no evidence.
+// Verify looks up every claim of a recipe in its source, and lists in Unverified each field that it cannot find: of an
+// ingredient its item (by the stem of the last noun), its quantity and its unit, both near the item; of a step its text,
+// times, temperatures, and its timestamp, which must lie in the video and in a segment; of the recipe its title and
+// servings. It removes sentences of the description that it does not find, because not every store keeps marks of the
+// description. It removes nothing else. Sentences that address a model are no evidence.
 //
-// It replaces marks that were there before, and adds a warning when it leaves any.
+// It replaces earlier marks, and adds a warning when there are marks.
 func Verify(r *recipe.Recipe, in Input) {
 	_ = verify(r, in, func() error { return nil }) //nolint:errcheck // the one error is that of the function
 }
 
-// verify is [Verify] with a function that is called before each sentence and ends it by an error, which is returned.
+// verify is [Verify] with a function that is called before each sentence. An error of stop ends verify, and is
+// returned.
 func verify(r *recipe.Recipe, in Input, stop func() error) error {
 	in, _ = Bounded(in)
 	source, err := sourceOf(in, stop)
@@ -65,7 +67,7 @@ func verify(r *recipe.Recipe, in Input, stop func() error) error {
 	return nil
 }
 
-// sentence is one of a description, with the space before the next.
+// sentence matches a sentence of a description, with the space after it.
 var sentence = regexp.MustCompile(`(?s).+?(?:[.!?。]+\s+|\n+|$)`)
 
 // borneOut returns the sentences of a text that the source bears out.
@@ -96,8 +98,8 @@ func verifyStep(s *recipe.Step, in Input, source *evidence.Source) {
 	}
 }
 
-// sourceOf reads all of an input: the transcript in sentences, because an amount and its thing may stand in two segments,
-// and everything else in lines.
+// sourceOf reads all of an input: the transcript in sentences, because an amount and its item may be in two segments, and
+// everything else in lines.
 func sourceOf(in Input, stop func() error) (*evidence.Source, error) {
 	source := evidence.New()
 	written := in.Description

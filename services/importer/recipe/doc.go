@@ -1,4 +1,4 @@
-// Package recipe defines the result of an import: a recipe as it goes over the wire, with the data of its source.
+// Package recipe defines the result of an import: a recipe with the data of its source, as it is sent.
 //
 // An extractor fills in a [Recipe] and calls [Recipe.Validate], which names every field that is missing, too long or out of
 // range. All sizes are bounded, so a valid recipe is at most about a megabyte of JSON.

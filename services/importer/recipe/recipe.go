@@ -20,51 +20,51 @@ type Recipe struct {
 	Title string `json:"title"`
 	// Description is a short text about the dish, without HTML.
 	Description string `json:"description,omitempty"`
-	// Servings is what the recipe makes, as the source says it: "4", "4-6", "12 cookies".
+	// Servings is the yield of the recipe, as the source has it: "4", "4-6", "12 cookies".
 	Servings string `json:"servings,omitempty"`
 	// Ingredients has at least one.
 	Ingredients []Ingredient `json:"ingredients"`
 	// Steps has at least one, in the order in which they are done.
 	Steps []Step `json:"steps"`
-	// Times is what the source says about the whole recipe.
+	// Times are the times of the whole recipe.
 	Times Times `json:"times,omitzero"`
 	// Language is the BCP 47 tag of the text, "en" or "pt-BR"; empty when it is not known.
 	Language string `json:"language,omitempty"`
-	// Source says where the recipe came from.
+	// Source is the source of the recipe.
 	Source Source `json:"source,omitzero"`
 	// Unverified lists the fields of the recipe itself that the source does not bear out.
 	Unverified []string `json:"unverified,omitempty"`
-	// Warnings say what could not be done, or not fully.
+	// Warnings are remarks on what was left out or is uncertain.
 	Warnings []Warning `json:"warnings,omitempty"`
 }
 
 // Ingredient is one line of the list.
 type Ingredient struct {
-	// Qty is how much, in digits: "2.5", "1/2", "2-3"; empty when the source does not say.
+	// Qty is the amount, in digits: "2.5", "1/2", "2-3"; empty when the source has none.
 	Qty Quantity `json:"qty,omitempty"`
 	// Unit is in the singular and written out, as "cup" or "gram"; empty for what is counted.
 	Unit string `json:"unit,omitempty"`
-	// Item is what it is: "flour". Required.
+	// Item is the food: "flour". Required.
 	Item string `json:"item"`
-	// Note is what is to be done with it, or may be left: "sifted", "optional".
+	// Note is a remark: "sifted", "optional".
 	Note string `json:"note,omitempty"`
-	// Section is the heading in whose list it stands: "For the dough".
+	// Section is the heading of the part of the list: "For the dough".
 	Section string `json:"section,omitempty"`
-	// Raw is the text that the ingredient was read from.
+	// Raw is the text from which the ingredient was read.
 	Raw string `json:"raw,omitempty"`
 	// Unverified lists the fields that the source does not bear out: "item", "qty", "unit".
 	Unverified []string `json:"unverified,omitempty"`
 }
 
-// Step is one thing that is done.
+// Step is one step of the method.
 type Step struct {
 	// Index counts from 1.
 	Index int `json:"index"`
-	// Text says what is done. Required.
+	// Text is the instruction. Required.
 	Text string `json:"text"`
-	// Timestamp is where in the video the step begins, in seconds; nil when the source has no time.
+	// Timestamp is the time in the video at which the step begins, in seconds; nil when the source has no times.
 	Timestamp *float64 `json:"timestamp_sec,omitempty"`
-	// End is where it ends, in seconds; nil when that is not known.
+	// End is the time at which the step ends, in seconds; nil when it is not known.
 	End *float64 `json:"end_sec,omitempty"`
 	// Times are the durations named in the step.
 	Times []Duration `json:"times,omitempty"`
@@ -74,18 +74,18 @@ type Step struct {
 	Unverified []string `json:"unverified,omitempty"`
 }
 
-// Duration is how long something takes, or until when.
+// Duration is the time that an action takes, or a sign of its end.
 type Duration struct {
-	// MinSec and MaxSec are the bounds in seconds, equal unless the source names a range, and 0 when it names none.
+	// MinSec and MaxSec are the bounds in seconds: equal unless the source names a range, and 0 when it names no time.
 	MinSec int `json:"min_sec,omitempty"`
 	MaxSec int `json:"max_sec,omitempty"`
-	// Until is the sign by which it is done: "golden brown".
+	// Until is the sign that the action is done: "golden brown".
 	Until string `json:"until,omitempty"`
 	// Raw is the text that it was read from.
 	Raw string `json:"raw"`
 }
 
-// Temperature is how hot.
+// Temperature is a temperature or a level of heat.
 type Temperature struct {
 	// Degrees and MaxDegrees are the bounds, equal unless the source names a range, and 0 when it names a level only.
 	Degrees    float64 `json:"degrees,omitempty"`
@@ -98,24 +98,24 @@ type Temperature struct {
 	Raw string `json:"raw"`
 }
 
-// Times are those of the whole recipe in seconds, 0 when the source does not say.
+// Times are the times of the whole recipe in seconds, 0 when the source has none.
 type Times struct {
 	PrepSec  int `json:"prep_sec,omitempty"`
 	CookSec  int `json:"cook_sec,omitempty"`
 	TotalSec int `json:"total_sec,omitempty"`
 }
 
-// Source is where a recipe came from.
+// Source is the source of a recipe.
 type Source struct {
 	// Type is a source type of the import job, such as "youtube".
 	Type string `json:"source_type,omitempty"`
 	// Ref is the address of the video or page.
 	Ref string `json:"source_ref,omitempty"`
-	// Extractor names what made the recipe: "rules".
+	// Extractor is the name of the extractor that made the recipe: "rules".
 	Extractor string `json:"extractor,omitempty"`
 }
 
-// Warning says in one word and in a sentence what a reader of the recipe should know.
+// Warning is a remark for readers of the recipe, as one word and as a sentence.
 type Warning struct {
 	// Code is for programs, such as "language_unsupported".
 	Code string `json:"code"`
@@ -123,10 +123,10 @@ type Warning struct {
 	Text string `json:"text"`
 }
 
-// Quantity is an amount as text. It reads numbers and null as well, because writers of JSON do not agree.
+// Quantity is an amount as text. It also accepts numbers and null, which some programs write.
 type Quantity string
 
-// UnmarshalJSON accepts a string, a number, which keeps its digits, or null, which is no quantity.
+// UnmarshalJSON accepts a string, a number, whose digits it keeps, or null, which is "".
 func (q *Quantity) UnmarshalJSON(data []byte) error {
 	data = bytes.TrimSpace(data)
 	if len(data) > 0 && (data[0] == '-' || data[0] >= '0' && data[0] <= '9') {
@@ -155,7 +155,7 @@ const (
 	MaxWord = 64
 	// MaxItem bounds items, sections and servings.
 	MaxItem = 200
-	// MaxNote bounds notes, and texts that something was read from.
+	// MaxNote bounds notes and raw texts.
 	MaxNote = 500
 	// MaxStep bounds the text of a step.
 	MaxStep = 2000

@@ -22,11 +22,11 @@ const (
 	defaultTimeout       = 30 * time.Second
 	defaultVideoTimeout  = 90 * time.Second
 
-	// maxTranscript is how much text is kept of a caption file, in bytes, which is some 20 hours of speech; the rest is left out,
-	// which Material.Truncated reports.
+	// maxTranscript bounds the text that is kept of a caption file, in bytes: some 20 hours of speech. The rest is left out, and
+	// Material.Truncated is set.
 	maxTranscript = 1 << 20
 
-	// maxCue bounds the text of one cue: a part of the transcript, so that one that is too long does not hide the others.
+	// maxCue bounds the text of one cue to a part of maxTranscript, so that a long cue does not displace all others.
 	maxCue = maxTranscript / 4
 
 	// minTranscript is the number of characters below which a transcript, and the description that comes with it, are too
@@ -36,8 +36,8 @@ const (
 	// userAgent identifies this service to the sites.
 	userAgent = "expediter-importer/1"
 
-	// minVersionTimeout is how long yt-dlp may take at least to say its version. On a machine so slow that it takes longer
-	// than all that is done for a video, no video can be fetched.
+	// minVersionTimeout is the least time that yt-dlp gets to print its version. If the version takes longer than Timeout,
+	// no video can be fetched on this machine.
 	minVersionTimeout = 30 * time.Second
 )
 
@@ -46,21 +46,22 @@ type Config struct {
 	// AllowNetworks are networks that may be dialled although they are private, loopback or link-local. Defaults to none.
 	AllowNetworks []netip.Prefix
 
-	// Files holds the files that were handed in, whose URLs are those of [contracts.File]. Defaults to none: such URLs are
+	// Files has the files that clients have sent, by the URLs of [contracts.File]. Defaults to none: such URLs are
 	// refused.
 	Files Files
 
-	// Logger gets the failures that are no error of a request, such as a temporary folder that could not be removed. Defaults to none.
+	// Logger gets the failures that no request returns, such as a temporary folder that could not be removed. Defaults
+	// to none.
 	Logger *slog.Logger
 
-	// MaxBytes is how much of a file or page is read, unpacked; the rest is left out, which Material.Truncated reports. A
-	// photo that is larger is refused. Defaults to 8 MiB.
+	// MaxBytes bounds the bytes of a file or page that are read, after decompression. The rest is left out, and
+	// Material.Truncated is set. A larger photo is refused. Defaults to 8 MiB.
 	MaxBytes int64
 
 	// Photo configures how photos are read. Defaults to tesseract, where that is installed.
 	Photo Photo
 
-	// TempDir is the folder for temporary files, of which nothing else makes use. Files of processes that are gone are removed.
+	// TempDir is the folder for temporary files. No other program may use it. Files of processes that have ended are removed.
 	// Defaults to the folder expediter-importer among the temporary files of the system.
 	TempDir string
 
@@ -73,20 +74,21 @@ type Config struct {
 
 // Files finds files by their content.
 type Files interface {
-	// Get returns the content that has a SHA-256. The error wraps ErrNoFile when it is not there, or not any more.
+	// Get returns the content that has a SHA-256. The error wraps ErrNoFile when there is no such file, or no longer.
 	Get(ctx context.Context, digest [sha256.Size]byte) ([]byte, error)
 }
 
-// ErrNoFile is to be wrapped by [Files] that do not have a file.
+// ErrNoFile is returned by [Files] for a file that they do not have.
 var ErrNoFile = errors.New("source: there is no such file")
 
-// Photo configures how the text of photos is read. Each photo is passed on as well, for extractors that can see.
+// Photo configures how the text of photos is read. The photo itself is also passed on, for extractors that read
+// images.
 type Photo struct {
-	// Languages are those to look for, as tesseract names them, such as eng+deu. It then has to be there, with their data.
-	// Defaults to eng.
+	// Languages are the languages of the text, as tesseract names them, such as eng+deu. When set, tesseract and the data
+	// of the languages are required. Defaults to eng.
 	Languages string
 
-	// Program is the name or path of tesseract, which then has to be there. Defaults to tesseract where that is installed.
+	// Program is the name or path of tesseract, which is then required. Defaults to tesseract where that is installed.
 	Program string
 
 	// Timeout bounds the reading of one photo; the program is then killed. Defaults to 60 seconds.
@@ -95,7 +97,8 @@ type Photo struct {
 
 // YouTube configures how videos of YouTube are fetched. The zero value is good for most.
 type YouTube struct {
-	// CAFile is a file of certificates in PEM to trust instead of the system's, where a proxy needs it. Defaults to none.
+	// CAFile is a file of certificates in PEM that are trusted instead of the system's, for a proxy that needs them.
+	// Defaults to none.
 	CAFile string
 
 	// Program is the name or path of yt-dlp. Defaults to yt-dlp.
@@ -107,8 +110,8 @@ type YouTube struct {
 	// SocketTimeout bounds the wait for an answer of the site. Defaults to 20 seconds.
 	SocketTimeout time.Duration
 
-	// Timeout bounds all that is done for one video, and the question for the program's version at the start; the program and
-	// all that it started are then killed. Defaults to 90 seconds.
+	// Timeout bounds all work for one video, and the call for the program's version at the start. After it the program and
+	// all processes that it started are killed. Defaults to 90 seconds.
 	Timeout time.Duration
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/expediter-io/expediter/services/importer/source/internal/fetch"
 )
 
-// messageTooShort is a message that the importer's callers know.
+// messageTooShort is a message that the importer's API documents.
 const messageTooShort = "Transcript is too short (%d characters). Recipe videos typically have longer transcripts."
 
 // ErrYouTube is returned by New when YouTube is turned on and yt-dlp is missing, too old, or does not work.
@@ -23,14 +23,14 @@ var ErrYouTube = errors.New("source: videos of YouTube cannot be fetched")
 type Error struct {
 	// Code is the class of the error.
 	Code contracts.ImportCode
-	// Outage reports whether the site does not work, or limits us, for any source: a later attempt may succeed, for this
-	// source or another.
+	// Outage reports whether the site does not work, or limits our calls, for all sources: a later attempt may succeed,
+	// for this source or another.
 	Outage bool
 	// Retryable reports whether a later attempt may succeed.
 	Retryable bool
 	// RetryAfter is the wait that the server has asked for; zero when it has asked for none.
 	RetryAfter time.Duration
-	// Site is the host of that site where it is another than the request's: a redirect or a page led to it.
+	// Site is the host of the failed site if a redirect or a page led from the request's host to another.
 	Site string
 	// Message is for a person. It holds no secrets, no paths and at most 500 bytes.
 	Message string
@@ -92,7 +92,7 @@ func fetchError(ctx context.Context, subject string, err error) error {
 	}
 }
 
-// outage marks the error of a site that does not work, unless no later attempt can succeed.
+// outage marks an error as an outage of the site, unless no later attempt can succeed.
 func outage(err *Error) *Error {
 	if err.Outage = err.Retryable; err.Outage {
 		err.Site = fetch.HostOf(err.Err)

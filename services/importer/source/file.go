@@ -36,7 +36,7 @@ func KindOf(name string, content []byte) string {
 	case bytes.HasPrefix(text, []byte("<!doctype html")), bytes.HasPrefix(text, []byte("<html")), ext == ".html", ext == ".htm":
 		return contracts.SourceWeb
 	case ext == ".jpg", ext == ".jpeg", ext == ".png", ext == ".webp", ext == ".gif", ext == ".heic":
-		return contracts.SourcePhoto // which it is not, as it will be told
+		return contracts.SourcePhoto // the photo's error then reports that it is none
 	default:
 		return contracts.SourceCaptions
 	}
@@ -53,7 +53,7 @@ func begin(content []byte) []byte {
 
 func isFile(address string) bool { return strings.HasPrefix(address, contracts.FileScheme+":") }
 
-// get returns the content of an address: of the network, or of a file that was handed in.
+// get returns the content of an address, from the network or from the files that clients have sent.
 func (s *Sources) get(ctx context.Context, address, accept string, maxBytes int64) (*fetch.Response, error) {
 	if !isFile(address) {
 		return s.client.Get(ctx, address, accept, maxBytes)
@@ -109,7 +109,7 @@ func (s *Sources) parseFile(m *Material, response *fetch.Response, request Reque
 	return s.parse(m, bytes.NewReader(text), timed)
 }
 
-// parse reads captions into the material. Timed refuses text without times.
+// parse reads captions into the material. timed refuses text without times.
 func (s *Sources) parse(m *Material, r io.Reader, timed bool) error {
 	track, err := caption.Parse(r, caption.Options{
 		MaxBytes: s.config.MaxBytes, MaxCueBytes: maxCue, MaxTextBytes: maxTranscript, Timed: timed,
@@ -144,8 +144,8 @@ func (s *Sources) parse(m *Material, r io.Reader, timed bool) error {
 // heic is the type of the photos of telephones.
 const heic = "image/heic"
 
-// maxPixels bounds photos that are read here: unpacked, they are much larger than their files. With so many, the program that reads
-// them takes the memory of all jobs together.
+// maxPixels bounds photos that are read here, because they are much larger in memory than as files. For so many pixels, the program
+// that reads them takes the memory of all jobs together.
 const maxPixels = 20_000_000
 
 // setPhoto finds the program that reads photos. Without one, photos are only passed on, unless byName asks for it.
@@ -169,7 +169,7 @@ func (s *Sources) setPhoto(folders *program.Folders, byName bool) error {
 	return nil
 }
 
-// photo fetches a photo, and reads it where that can be done.
+// photo fetches a photo, and reads its text if possible.
 func (s *Sources) photo(ctx context.Context, jobID string, m *Material, progress func(string, float64)) error {
 	progress("image", 0)
 	response, err := s.get(ctx, m.URL, "image/*", s.config.MaxBytes)
@@ -198,7 +198,7 @@ func (s *Sources) seePhoto(ctx context.Context, jobID string, m *Material, photo
 	size, known := sizeOf(m.Image)
 	most, takes := maxPixels, 1
 	if size.ColorModel == color.CMYKModel {
-		most, takes = maxPixels/2, 2 // it is kept in two forms while it is decoded
+		most, takes = maxPixels/2, 2 // decoding keeps the photo in two forms
 	}
 	if known {
 		if err := checkSize(size.Width, size.Height, most); err != nil {
@@ -206,7 +206,7 @@ func (s *Sources) seePhoto(ctx context.Context, jobID string, m *Material, photo
 		}
 	}
 	if s.photos == nil || !known {
-		return nil // an extractor that can see may read it
+		return nil // an extractor that reads images may read it
 	}
 	progress("text", 0.4)
 	if err := memory.Hold(ctx, ocr.Memory(takes*size.Width*size.Height)); err != nil {
@@ -230,7 +230,7 @@ func (s *Sources) seePhoto(ctx context.Context, jobID string, m *Material, photo
 	return s.parse(m, strings.NewReader(text.String()), false)
 }
 
-// convert makes a JPEG of a photo of material, which is a HEIC. One that nothing here can convert stays as it is.
+// convert replaces the HEIC photo of material by a JPEG. It leaves a photo that cannot be converted here unchanged.
 func (s *Sources) convert(ctx context.Context, jobID string, m *Material) error {
 	if width, height := ocr.SizeOfHEIC(m.Image); width > 0 && height > 0 {
 		if err := checkSize(width, height, maxPixels); err != nil {
@@ -240,7 +240,7 @@ func (s *Sources) convert(ctx context.Context, jobID string, m *Material) error 
 	if s.heic == nil {
 		return nil
 	}
-	if err := memory.Hold(ctx, ocr.Memory(maxPixels)); err != nil { // it may be larger than it says
+	if err := memory.Hold(ctx, ocr.Memory(maxPixels)); err != nil { // the photo may be larger than it declares
 		return fmt.Errorf("source: %w", context.Cause(ctx))
 	}
 	photo, err := s.heic.JPEG(ctx, jobID, m.Image)
@@ -251,7 +251,7 @@ func (s *Sources) convert(ctx context.Context, jobID string, m *Material) error 
 	return nil
 }
 
-// checkSize refuses a photo that is larger than is read, or empty.
+// checkSize returns an error for a photo that is too large, or empty.
 func checkSize(width, height, most int) error {
 	if width > 0 && height > 0 && width <= most/height {
 		return nil
@@ -259,7 +259,8 @@ func checkSize(width, height, most int) error {
 	return failed(contracts.CodeExtractionFailed, nil, "The photo has %d x %d pixels: more than %d are not read", width, height, most)
 }
 
-// unread is the error of a photo that a program did not read. It is nil where an extractor that can see may do better.
+// unread returns the error for a photo that a program could not read. It is nil when an extractor that reads images
+// may succeed.
 func (s *Sources) unread(ctx context.Context, m *Material, err error) error {
 	switch {
 	case ctx.Err() != nil:
@@ -272,13 +273,13 @@ func (s *Sources) unread(ctx context.Context, m *Material, err error) error {
 	}
 }
 
-// sizeOf reads the size of an image, of the kinds that can be read here.
+// sizeOf returns the size of an image of a type that can be read here.
 func sizeOf(photo []byte) (image.Config, bool) {
 	size, _, err := image.DecodeConfig(bytes.NewReader(photo))
 	return size, err == nil
 }
 
-// imageType returns the type of an image by its first bytes; "" when it is none that is taken.
+// imageType returns the type of an image by its first bytes; "" for an unknown type.
 func imageType(data []byte) string {
 	if len(data) >= 12 && string(data[4:8]) == "ftyp" {
 		switch string(data[8:12]) {

@@ -22,16 +22,16 @@ import (
 // maxURL is the longest URL that contracts.ImportJob accepts.
 const maxURL = 2048
 
-// target is a request that was understood.
+// target is a parsed request.
 type target struct {
-	language string // the canonical tag of the language that is wanted; may be empty
+	language string // the canonical tag of the wanted language; may be empty
 	id       string // the identity
 	kind     string // the source type
 	url      string // the canonical address
 	video    string // the id of a YouTube video
 }
 
-// host is that of the address, "" for a file.
+// host returns the host of the address, "" for a file.
 func (t target) host() string {
 	u, err := url.Parse(t.url)
 	if err != nil {
@@ -102,8 +102,8 @@ func locate(request Request) (target, error) {
 	}
 }
 
-// canonical checks an address and writes it in one way: host in lower case and ASCII, no default port, no fragment, and
-// without parameters that only count visitors.
+// canonical checks an address and returns its canonical form: host in lower case and ASCII, no default port, no
+// fragment, and no parameters that only track visitors.
 func canonical(address string) (*url.URL, error) {
 	refuse := func(err error, why string) (*url.URL, error) {
 		return nil, failed(contracts.CodeUnavailable, err, "The address cannot be used: %s", why)
@@ -140,7 +140,7 @@ func canonical(address string) (*url.URL, error) {
 	return u, nil
 }
 
-// setHost writes the host of an address in lower case and ASCII, without a port that goes without saying.
+// setHost writes the host of an address in lower case and ASCII, without a default port.
 func setHost(u *url.URL) error {
 	host, port := strings.TrimSuffix(u.Hostname(), "."), u.Port()
 	if net.ParseIP(host) == nil {
@@ -150,7 +150,7 @@ func setHost(u *url.URL) error {
 		}
 		host = strings.TrimSuffix(ascii, ".")
 	}
-	if host == "" || len(host) > 253 { // the longest name that can be looked up
+	if host == "" || len(host) > 253 { // DNS has no longer names
 		return &url.Error{Op: "parse", URL: u.Host, Err: url.InvalidHostError(u.Host)}
 	}
 	if _, err := strconv.ParseUint(port, 10, 16); port != "" && err != nil {
@@ -170,7 +170,7 @@ func setHost(u *url.URL) error {
 	return nil
 }
 
-// withoutTracking drops parameters that say where a visitor came from. The others keep their order and their spelling.
+// withoutTracking drops parameters that track visitors. The others keep their order and their spelling.
 func withoutTracking(query string) string {
 	var kept []string
 	for part := range strings.SplitSeq(query, "&") {

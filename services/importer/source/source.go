@@ -34,15 +34,15 @@ const (
 
 // Request names a source.
 type Request struct {
-	// Encoding is a label of the Encoding Standard, such as windows-1251: that of a file or page that is not UTF-8. Defaults to
-	// the encoding that the source declares, or looks like.
+	// Encoding is the encoding of a file or page that is not UTF-8: a label of the Encoding Standard, such as windows-1251.
+	// Defaults to the encoding that the source declares, or to a guess.
 	Encoding string
-	// JobID is the job that wants it. Temporary files are kept apart by it; it is never part of a path.
+	// JobID is the id of the job. It separates temporary files, but is never part of a path.
 	JobID string
-	// Language is a BCP 47 tag: the language that is wanted where there are several, and that of a source that does not name
-	// its own. Defaults to the spoken one.
+	// Language is a BCP 47 tag: the wanted language of several, and the language of a source that names none. Defaults to
+	// the spoken language.
 	Language string
-	// Type is a source type of package contracts. Defaults to the one that the URL looks like.
+	// Type is a source type of package contracts. Defaults to a guess from the URL.
 	Type string
 	// URL is the address, http or https.
 	URL string
@@ -56,7 +56,7 @@ type Chapter struct {
 	Title string `json:"title"`
 }
 
-// Track says which captions were taken.
+// Track describes the captions that were taken.
 type Track struct {
 	// Kind is manual or automatic; empty when the source has no choice of tracks.
 	Kind string `json:"kind,omitempty"`
@@ -68,32 +68,33 @@ type Track struct {
 type Material struct {
 	// ID is the identity of the source, as Identify returns it.
 	ID string `json:"id"`
-	// Type is the source type that it was read as, one of package contracts.
+	// Type is the source type, of package contracts, as which the source was read.
 	Type string `json:"type"`
 	// Title, Author and Description are the publisher's words; empty where there are none.
 	Title       string `json:"title,omitempty"`
 	Author      string `json:"author,omitempty"`
 	Description string `json:"description,omitempty"`
-	// Language is that of the track or page, such as "en"; empty when it is not known.
+	// Language is the language of the track or page, such as "en"; empty when it is not known.
 	Language string `json:"language,omitempty"`
-	// URL is the address in the form that ID was made of.
+	// URL is the address from which ID was made.
 	URL string `json:"url"`
 	// Duration is the length of the video; zero when it is not known.
 	Duration time.Duration `json:"duration,omitempty"`
 	// Chapters are in order; may be empty.
 	Chapters []Chapter `json:"chapters,omitempty"`
-	// Track says which captions were taken.
+	// Track describes the captions that were taken.
 	Track Track `json:"track,omitzero"`
-	// Transcript is the spoken text; without segments where a page gave a recipe or a photo is still to be read.
+	// Transcript is the spoken text. It has no segments when a page has a recipe as data, or a photo is still to be
+	// read.
 	Transcript caption.Transcript `json:"transcript,omitzero"`
 	// Recipe is the recipe that a page itself holds, cleaned and valid; nil when there is none.
 	Recipe *recipe.Recipe `json:"recipe,omitempty"`
 	// Image is a photo, and ImageType its media type as the bytes show it: "image/jpeg".
 	Image     []byte `json:"image,omitempty"`
 	ImageType string `json:"image_type,omitempty"`
-	// Sure is the text of a photo without the numbers that could not be read well. Description has all of it.
+	// Sure is the text of a photo without the numbers that could not be read well. Description has the whole text.
 	Sure string `json:"sure,omitempty"`
-	// Truncated reports that a limit cut something.
+	// Truncated reports whether a limit cut the material.
 	Truncated bool `json:"truncated,omitempty"`
 	// Warnings are remarks on the reading of the source for the reader of the recipe; may be empty.
 	Warnings []recipe.Warning `json:"warnings,omitempty"`
@@ -101,10 +102,10 @@ type Material struct {
 	Version string `json:"version"`
 }
 
-// Fetcher gets material. [Sources] is the one that goes out for it.
+// Fetcher fetches material. [Sources] fetches it from the network.
 type Fetcher interface {
-	// Identify returns the identity of a source: equal for requests that would fetch the same. It validates the request and
-	// does not touch the network. The error is an [*Error].
+	// Identify validates a request and returns the identity of its source, which is equal for requests that would fetch the
+	// same. It does not use the network. The error is an [*Error].
 	Identify(ctx context.Context, request Request) (id string, err error)
 	// Fetch returns the content of the source. It calls progress, which may be nil, with the name of the step that begins
 	// and the share of the work that is done, from 0 to 1, in the caller's goroutine. The error is an [*Error], and the
@@ -114,13 +115,13 @@ type Fetcher interface {
 
 // Codes of the warnings that this package gives.
 const (
-	// WarnCharacters says that characters could not be read, and are U+FFFD.
+	// WarnCharacters means that characters could not be read, and are U+FFFD.
 	WarnCharacters = "characters_lost"
-	// WarnCues says that captions were left out because their times cannot be read.
+	// WarnCues means that captions were left out because their times cannot be read.
 	WarnCues = "captions_skipped"
-	// WarnEncoding says that nothing names the encoding of the text, and names the one that was guessed.
+	// WarnEncoding means that the encoding of the text was guessed, because neither request nor source names it.
 	WarnEncoding = "encoding_guessed"
-	// WarnLanguage says that the source has nothing in the language that is wanted.
+	// WarnLanguage means that the source has no text in the wanted language.
 	WarnLanguage = "language_unavailable"
 )
 
@@ -157,7 +158,7 @@ func (m *Material) lost(characters int) {
 	}
 }
 
-// compareLanguage adds a warning when the material is in another language than the one that is wanted, which may be empty.
+// compareLanguage adds a warning when the material is not in the wanted language, which may be empty.
 func (m *Material) compareLanguage(wanted string) {
 	want, err := language.Parse(wanted)
 	got, err2 := language.Parse(m.Language)
@@ -177,7 +178,7 @@ const (
 	maxDescription = 64 << 10
 )
 
-// Version is raised when the same source would give other material than before. Caches keep it in their keys.
+// Version is raised when the same source would give different material. It is part of the keys of caches.
 const Version = "4"
 
 const version = "expediter/" + Version
@@ -194,8 +195,8 @@ type Sources struct {
 
 var _ Fetcher = (*Sources)(nil)
 
-// New returns sources that are set up by a configuration, or an error that names everything that is wrong with it. Where
-// YouTube is turned on, it asks yt-dlp for its version, which takes about half a second.
+// New returns sources with a configuration, or an error that names every mistake in it. With YouTube, it runs yt-dlp for
+// its version, which takes about half a second.
 func New(config Config) (*Sources, error) {
 	named := config.Photo.Program != "" || config.Photo.Languages != ""
 	config = config.withDefaults()
@@ -266,7 +267,7 @@ func (s *Sources) Fetch(ctx context.Context, request Request, progress func(step
 		return nil, err
 	}
 	if t.kind == contracts.SourceCaptions || t.kind == contracts.SourcePhoto || m.Language == "" {
-		m.Language = cmp.Or(t.language, m.Language) // the request goes before a file, and not before a page
+		m.Language = cmp.Or(t.language, m.Language) // the request's language overrides a file's, but not a page's
 	}
 	m.compareLanguage(t.language)
 	if err := s.enough(m); err != nil {
@@ -276,7 +277,7 @@ func (s *Sources) Fetch(ctx context.Context, request Request, progress func(step
 	return m, nil
 }
 
-// enough refuses material that is too short to hold a recipe.
+// enough returns an error for material that is too short to hold a recipe.
 func (s *Sources) enough(m *Material) error {
 	if m.Recipe != nil || len(m.Image) > 0 && len(m.Transcript.Segments) == 0 {
 		return nil
@@ -291,7 +292,7 @@ func (s *Sources) enough(m *Material) error {
 	return failed(contracts.CodeTooShort, nil, messageTooShort, said)
 }
 
-// paragraphs makes a bounded text of a stranger's text. Its lines stay.
+// paragraphs bounds an untrusted text, and keeps its lines.
 func paragraphs(text string) (string, bool) {
 	text = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) && r != '\n' && r != '\t' {
@@ -303,7 +304,7 @@ func paragraphs(text string) (string, bool) {
 	return short, len(short) < len(text)
 }
 
-// line makes one bounded line of a text that a stranger wrote.
+// line makes one bounded line of an untrusted text.
 func line(text string) string {
 	text = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || r == utf8.RuneError {

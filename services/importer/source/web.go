@@ -22,7 +22,7 @@ import (
 	"github.com/expediter-io/expediter/services/importer/source/internal/ytdlp"
 )
 
-// SchemaOrg is the name of the extractor in recipes that were read from the data of a page.
+// SchemaOrg is the extractor named in recipes that were read from the data of a page.
 const SchemaOrg = "schema-org"
 
 // web fetches a page: its recipe, or else the captions of its video.
@@ -34,7 +34,7 @@ func (s *Sources) web(ctx context.Context, request Request, m *Material, progres
 	}
 	m.Truncated = response.Truncated
 	progress("parse", 0.5)
-	if request.Type == "" { // it was a guess
+	if request.Type == "" { // the type was a guess
 		if done, err := s.guessed(ctx, request, m, response, progress); done {
 			return err
 		}
@@ -67,7 +67,7 @@ func (s *Sources) web(ctx context.Context, request Request, m *Material, progres
 	}
 }
 
-// pageRecipe checks a recipe as one that an extractor made. Its evidence is the page's data itself.
+// pageRecipe checks a recipe of a page like a recipe of an extractor. The evidence is the page's data itself.
 func (s *Sources) pageRecipe(m *Material, found *recipe.Recipe, p *page.Page) error {
 	found.Source = recipe.Source{Type: contracts.SourceWeb, Ref: m.URL, Extractor: SchemaOrg}
 	found.Title = cmp.Or(found.Title, m.Title, extract.Untitled)
@@ -91,7 +91,7 @@ func (s *Sources) pageRecipe(m *Material, found *recipe.Recipe, p *page.Page) er
 	return nil
 }
 
-// listed adds the parts of a recipe to a description, in the form in which people write it there.
+// listed adds the parts of a recipe to a description, in the form in which people write descriptions.
 func listed(description string, r *recipe.Recipe) string {
 	var b strings.Builder
 	b.WriteString(strings.TrimSpace(description))
@@ -124,7 +124,8 @@ func (s *Sources) pageTrack(ctx context.Context, request Request, m *Material, t
 	return s.parseFile(m, response, request, true)
 }
 
-// trackError says of captions that a page names and its site does not hand out that they are blocked: the page is there.
+// trackError returns the error for captions that a page names and its site refuses: they are blocked, as the page
+// itself is available.
 func trackError(err error) error {
 	var e *Error
 	if errors.As(err, &e) && (e.Code == contracts.CodeUnavailable || e.Code == contracts.CodePrivate) {
@@ -133,7 +134,7 @@ func trackError(err error) error {
 	return err
 }
 
-// guessed reads an answer that is no page, where the address looked like one.
+// guessed reads an answer that is not a page although its address looked like a page.
 func (s *Sources) guessed(
 	ctx context.Context, request Request, m *Material, response *fetch.Response, progress func(string, float64),
 ) (done bool, err error) {
@@ -156,7 +157,7 @@ var (
 	// "[dQw4w9WgXcQ]".
 	trailing = regexp.MustCompile(`[\s._-]*(?:\(\d+\)|\[[\w-]{11}\])\s*$`)
 
-	// nothing are words for kinds of files, which say nothing of the content.
+	// nothing has words for kinds of files, which do not describe the content.
 	nothing = strings.Fields("auto caption captions cc clip copy default dl download dsc file image img index " +
 		"ingredientes ingredienti " + //nolint:misspell // Spanish
 		"ingredients ingrédients input mov new orig output photo picture pxl recipe scan screen screenshot shot srt sub subs " +
@@ -164,8 +165,8 @@ var (
 		"whatsapp zutaten")
 )
 
-// titleOf makes a title of the last segment of an address, for files that say nothing of themselves: "tomato-soup.en.vtt"
-// is "tomato soup". It is empty for a name that may not name a dish, such as a number.
+// titleOf returns a title for a file without one, from the last segment of its address: "tomato soup" for
+// "tomato-soup.en.vtt". It is empty when the segment cannot name a dish, such as a number.
 func titleOf(address string) string {
 	name := ""
 	if file, err := contracts.ParseFileURL(address); err == nil {
@@ -181,7 +182,7 @@ func titleOf(address string) string {
 	return dish(line(name))
 }
 
-// dish returns a title, or "" when no word of it may name a dish.
+// dish returns a title, or "" when none of its words can name a dish.
 func dish(title string) string {
 	for word := range strings.FieldsSeq(strings.ToLower(title)) {
 		if word = strings.TrimRight(word, ":"); tells(word) && !slices.Contains(nothing, word) {
@@ -191,7 +192,7 @@ func dish(title string) string {
 	return ""
 }
 
-// tells reports whether a word may name a dish: it has three letters, or two of a script with many letters, and is no id or
+// tells reports whether a word can name a dish: it has three letters, or two of a script with many letters, and is no id or
 // hash. Ids and hashes mix letters and digits, or are Latin without a vowel.
 func tells(word string) bool {
 	letters, vowels, foreign := 0, 0, 0
@@ -211,7 +212,7 @@ func tells(word string) bool {
 	return letters > 2 && vowels > 0 || foreign > 1
 }
 
-// withoutLanguage takes off the language that programs which fetch captions put before the ending: ".en", ".pt-BR".
+// withoutLanguage removes the language that downloaders of captions put before the file ending: ".en", ".pt-BR".
 func withoutLanguage(name string) string {
 	ext := path.Ext(name)
 	if len(ext) < 3 || len(ext) > 12 || ext == name {
@@ -227,7 +228,8 @@ func withoutLanguage(name string) string {
 	return strings.TrimSuffix(name, ext)
 }
 
-// youTube fetches a video. Nothing of the request but the id, of which only its 11 characters are known, goes to the program.
+// youTube fetches a video. Only the id in the request is passed to the program, which has 11 characters of a fixed
+// alphabet.
 func (s *Sources) youTube(ctx context.Context, jobID string, t target, m *Material, progress func(string, float64)) error {
 	if s.videos == nil {
 		return failed(contracts.CodeUnavailable, nil, "Videos of YouTube are not fetched here: it is not turned on")
@@ -257,13 +259,13 @@ func (s *Sources) video(m *Material, video *ytdlp.Video) error {
 	}
 	m.Language = video.Track.Language
 	m.Truncated = m.Truncated || video.Truncated
-	if len(bytes.TrimSpace(video.Captions)) == 0 { // the answer to clients that the site does not trust
+	if len(bytes.TrimSpace(video.Captions)) == 0 { // the site's answer to clients that it does not trust
 		return failed(contracts.CodeCaptionsBlocked, nil, "The video has captions, but its site does not hand them out")
 	}
 	return s.parse(m, bytes.NewReader(video.Captions), true)
 }
 
-// videoError makes an *Error of one of the program; the cause of a cancelled context stays as it is.
+// videoError returns the *Error for an error of the program, and the cause of a cancelled context unchanged.
 func videoError(err error) error {
 	var e *ytdlp.Error
 	if !errors.As(err, &e) {

@@ -1,4 +1,4 @@
-// Package store is where imports leave their recipes: one interface, and beside it a package for each store.
+// Package store defines the interface of a store of recipes. There is a package for each store.
 package store
 
 import (
@@ -12,8 +12,8 @@ import (
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
 
-// Store takes the status and the recipes of imports. Every method may be called again with the same arguments, also by
-// two processes at the same time, and then changes nothing more.
+// Store stores the status and the recipes of imports. A second call of a method with the same arguments, also by two
+// processes at the same time, changes nothing.
 type Store interface {
 	// Status returns the store's status of a job, nil when it does not know the job, or keeps no status.
 	Status(ctx context.Context, jobID string) (*contracts.ImportStatus, error)
@@ -24,18 +24,19 @@ type Store interface {
 	// SaveTranscript stores the transcript of a job's source.
 	SaveTranscript(ctx context.Context, jobID string, segments []caption.Segment) error
 
-	// Create keeps the recipe of a job and returns its id. The second recipe of a job is not kept: the id is that of the
-	// first.
+	// Create keeps the recipe of a job and returns its id. A second recipe of a job is not kept: Create returns the id
+	// of the first.
 	Create(ctx context.Context, draft Draft) (recipeID string, err error)
 }
 
-// Draft is a recipe that is to be kept.
+// Draft is a recipe to be kept.
 type Draft struct {
 	JobID   string
 	OwnerID string
 	Recipe  recipe.Recipe
 
-	// Transcript is the spoken text of the source, "[12.34s] text" a line; empty when nothing is.
+	// Transcript is the spoken text of the source, with a line "[12.34s] text" for each segment; empty when there is
+	// none.
 	Transcript string
 }
 
@@ -47,7 +48,7 @@ type Error struct {
 	// Op is the operation, such as "create recipe".
 	Op string
 
-	// Status is the HTTP status that it answered with, 0 when it did not.
+	// Status is the HTTP status of the answer, 0 when there was none.
 	Status int
 
 	// Refused reports whether the store refuses our token.
@@ -57,10 +58,10 @@ type Error struct {
 	// token.
 	Retryable bool
 
-	// RetryAfter is how long the store wants to be left alone, 0 when it did not say.
+	// RetryAfter is the wait that the store asks for, 0 when it asks for none.
 	RetryAfter time.Duration
 
-	// Err is why.
+	// Err is the cause.
 	Err error
 }
 

@@ -5,12 +5,12 @@
 // asks it for a JSON object from then on, with the schema in the prompt.
 //
 // The text of a source is data: it stands between two lines with a word that the author of a source cannot foresee, after a
-// system message that declares it as data. That alone is no protection, so the output of the model is treated like any other
-// claim: it is cleaned, looked up in the source, and marked where the source does not have it. Lines that address a model
-// are not sent at all.
+// system message that declares it as data. These lines alone are no protection, so the output of the model is treated like
+// any other claim: it is cleaned, looked up in the source, and marked where the source does not bear it out. Lines that
+// address a model are not sent at all.
 //
-// A call is made once, and once more for each format that a server refuses. The service that runs imports repeats it, if
-// [extract.Failure] allows that for the error. The Idempotency-Key of a call is the hash of its body.
+// A call is made once, and once more for each format that a server refuses. The service that runs imports repeats the
+// call, if [extract.Failure] allows that for the error. The Idempotency-Key of a call is the hash of its body.
 package openai
 
 import (
@@ -40,20 +40,20 @@ const Name = "openai"
 const (
 	path = "/chat/completions"
 
-	// maxImage bounds a photo, in bytes; a larger one is not sent, and is an error when there is no text.
+	// maxImage bounds a photo, in bytes. A larger photo is not sent; without a text, it is an error.
 	maxImage = 8 << 20
 
-	// maxTranscript bounds the transcript that is sent, in bytes; the rest is left out, and the recipe says so with a warning.
-	// It is some 50,000 tokens of English.
+	// maxTranscript bounds the transcript that is sent, in bytes: some 50,000 tokens of English. The rest is left out, with a
+	// warning in the recipe.
 	maxTranscript = 200_000
 )
 
-// schema is the JSON schema of the answer, made of package recipe by a test.
+// schema is the JSON schema of the answer. A test makes it from package recipe.
 //
 //go:embed recipe.schema.json
 var schema []byte
 
-// Extractor asks a model. It is safe for concurrent use, and owns no goroutines between calls but those of idle
+// Extractor asks a model. It is safe for concurrent use, and owns no goroutines between calls except those of idle
 // connections, which Close ends.
 type Extractor struct {
 	checked extract.Extractor
@@ -81,7 +81,7 @@ func New(config Config) (*Extractor, error) {
 // Close closes idle connections. Extractions in progress go on.
 func (e *Extractor) Close() { e.client.Close() }
 
-// Version identifies, for caches, the inputs of the recipes besides the source: the model, the prompt and the
+// Version identifies, for caches, the inputs of the recipes other than the source: the model, the prompt and the
 // schema.
 func (e *Extractor) Version() string {
 	sum := sha256.New()
@@ -94,8 +94,8 @@ func (e *Extractor) Version() string {
 	return hex.EncodeToString(sum.Sum(nil)[:8])
 }
 
-// Extract implements [extract.Extractor]. It makes one call, bounded by Config.Timeout, and further ones only to a server
-// that refuses a format. The recipe is clean, verified and valid. The error is one that [extract.Failure] knows.
+// Extract implements [extract.Extractor]. It makes one call, bounded by Config.Timeout, and further calls only to a
+// server that refuses a format. The recipe is clean, verified and valid. The error is one that [extract.Failure] knows.
 func (e *Extractor) Extract(ctx context.Context, in extract.Input) (recipe.Recipe, error) {
 	return e.checked.Extract(ctx, in)
 }
@@ -129,7 +129,7 @@ func (c call) Extract(ctx context.Context, in extract.Input) (recipe.Recipe, err
 	return out, nil
 }
 
-// complete returns the model's answer. A format that the server refuses is not tried again.
+// complete returns the model's answer. When the server refuses a format, complete uses the next format from then on.
 func (c call) complete(ctx context.Context, text string, image []byte, imageType string) (string, error) {
 	for {
 		level := c.level.Load()
@@ -154,7 +154,7 @@ func (c call) complete(ctx context.Context, text string, image []byte, imageType
 	}
 }
 
-// Format is how the model is held to JSON.
+// Format is the way in which the model is made to answer in JSON.
 type Format string
 
 // The formats, from the strictest to the loosest.
@@ -167,7 +167,7 @@ const (
 	FormatText Format = "text"
 )
 
-// formats are in the order in which one falls back to the next.
+// formats has the formats in the order in which they are tried.
 var formats = []Format{FormatSchema, FormatObject, FormatText}
 
 // Config sets up an [Extractor]. BaseURL and Model have no default.

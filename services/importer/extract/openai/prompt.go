@@ -88,7 +88,7 @@ func (c call) request(format Format, text string, image []byte, imageType string
 	return r
 }
 
-// user is the message that holds a source, between lines that it cannot hold itself.
+// user returns the message with a source, between two lines that do not occur in the source.
 func user(in extract.Input, shown digest.Digest) string {
 	var b strings.Builder
 	section := func(name, text string) {
@@ -106,8 +106,8 @@ func user(in extract.Input, shown digest.Digest) string {
 	return "<<<SOURCE " + word + "\n" + text + "\n<<<END " + word
 }
 
-// unforeseen returns a word that a text does not hold. It is the hash of the text: the same source gives the same call, and
-// the author of a text would have to know the hash before writing the text.
+// unforeseen returns a word that does not occur in a text: the hash of the text. So the same source gives the same call,
+// and the author of a text would have to know the hash before writing the text.
 func unforeseen(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	word := hex.EncodeToString(sum[:16])
@@ -157,7 +157,7 @@ func (c call) content(answer []byte) (string, error) {
 	return *first.Message.Content, nil
 }
 
-// maxBraces bounds where the object of a recipe is looked for in an answer.
+// maxBraces bounds the places in an answer at which the object of a recipe is looked for.
 const maxBraces = 20
 
 // objectOf returns the one object in an answer that has the members of a recipe, without the prose or the code fence around
@@ -202,13 +202,13 @@ func decode(content string) (recipe.Recipe, error) {
 	return r, nil
 }
 
-// problem is a server's answer to a call that it refuses. Its texts are not kept: they may repeat the call.
+// problem is a server's answer to a call that it refuses. Its texts are not kept, because they may repeat the call.
 type problem struct {
 	code, param, kind string
-	format            bool // it speaks of the format of the answer
+	format            bool // it is about the format of the answer
 }
 
-// safe matches codes, and no keys or sentences.
+// safe matches codes, but no keys and no sentences.
 var safe = regexp.MustCompile(`^[a-z][a-z0-9_]{0,40}(\.[a-z0-9_]{1,40})*$`)
 
 func problemOf(body []byte) problem {

@@ -1,8 +1,9 @@
 // Package orchestrator extracts recipes with a service that has one endpoint, POST /extract. The service takes a transcript
 // and answers with a title, ingredients and steps.
 //
-// A call is made once: the service that runs imports repeats it, if [extract.Failure] allows that for the error. The
-// Idempotency-Key of a call is the hash of its body, so that a service that keeps its answers need not pay for one twice.
+// A call is made once: the service that runs imports repeats the call, if [extract.Failure] allows that for the error.
+// The Idempotency-Key of a call is the hash of its body, so that a service that keeps its answers does not pay for the
+// same answer twice.
 package orchestrator
 
 import (
@@ -59,11 +60,11 @@ const Name = "orchestrator"
 
 const path = "/extract"
 
-// maxTranscript bounds the transcript that is sent, in bytes; the rest is left out, and the recipe says so with a warning.
+// maxTranscript bounds the transcript that is sent, in bytes. The rest is left out, with a warning in the recipe.
 const maxTranscript = 1 << 20
 
-// Extractor asks the service. It is safe for concurrent use, and owns no goroutines between calls but those of idle
-// connections, which Close ends.
+// Extractor asks the service. It is safe for concurrent use, and owns no goroutines between calls except those of
+// idle connections, which Close ends.
 type Extractor struct {
 	checked extract.Extractor
 	client  *remote.Client
@@ -85,7 +86,7 @@ func New(config Config) (*Extractor, error) {
 // Close closes idle connections. Extractions in progress go on.
 func (e *Extractor) Close() { e.client.Close() }
 
-// Version identifies, for caches, the inputs of the recipes besides the source.
+// Version identifies, for caches, the inputs of the recipes other than the source.
 func (*Extractor) Version() string { return "1" }
 
 // Extract implements [extract.Extractor]: one call, at most as long as Config.Timeout. The recipe is clean, verified and
@@ -144,8 +145,8 @@ func newRequest(in extract.Input, shown digest.Digest) request {
 	return r
 }
 
-// response is the body of an answer. Members that are not listed are ignored, those that are listed must have their types;
-// null is the same as absent.
+// response is the body of an answer. Members that are not listed are ignored. Listed members must have their types; null
+// is the same as absent.
 type response struct {
 	Title       string          `json:"title"`
 	Description string          `json:"description"`
@@ -163,8 +164,8 @@ type response struct {
 	} `json:"steps"`
 }
 
-// recipe returns the steps in the order in which they came: their index does not count. Their times and temperatures, for
-// which the answer has no place, are read out of their texts.
+// recipe returns the recipe with the steps in the order of the answer, whatever their index is. It reads their times and
+// temperatures, which the answer does not have, from their texts.
 func (r response) recipe() recipe.Recipe {
 	out := recipe.Recipe{Title: r.Title, Description: r.Description, Servings: string(r.Servings)}
 	for _, i := range r.Ingredients {

@@ -23,7 +23,7 @@ const (
 //go:embed headings.txt
 var headingsText string
 
-// headings are the kinds of the words that headings are made of.
+// headings has the kinds of the words in headings, by word.
 var headings = parseHeadings(headingsText)
 
 func parseHeadings(text string) map[string]string {
@@ -42,7 +42,7 @@ func parseHeadings(text string) map[string]string {
 	return out
 }
 
-// heading returns the kind of heading that a line is.
+// heading returns the kind of heading of a line.
 func heading(line string) string {
 	ws := words.Split(words.Plain(line))
 	letters := 0
@@ -101,7 +101,7 @@ type description struct {
 	blank   int    // empty lines since the last other line
 
 	listed []recipe.Ingredient
-	loose  []recipe.Ingredient // lines with an amount outside of any list
+	loose  []recipe.Ingredient // lines with an amount outside all lists
 	method []string
 }
 
@@ -142,10 +142,10 @@ func (d *description) line(line string) {
 	}
 }
 
-// maxLine is how long, in bytes, an ingredient can be where it might be something else.
+// maxLine is the longest line, in bytes, that counts as an ingredient where it may be other text.
 const maxLine = 200
 
-// ingredient reads a line of the list. A line that is long and no ingredient ends the list.
+// ingredient reads a line of the list. A long line that is no ingredient ends the list.
 func (d *description) ingredient(line string) {
 	if name, ok := subHeading(line); ok {
 		d.section = name
@@ -218,7 +218,7 @@ func (r *reader) facts() {
 	}
 }
 
-// notes match the notes behind the name of an ingredient.
+// notes matches the notes after the name of an ingredient.
 var notes = regexp.MustCompile(`(?i)\s*[,;]?\s*(?:\((?:` + noteWords + `)\)|\b(?:` + noteWords + `)\b)`)
 
 const noteWords = `to taste|optional|as needed|for (?:serving|garnish|frying|dusting|greasing|the pan)|` +
@@ -260,8 +260,8 @@ func ingredientLine(line string) (recipe.Ingredient, bool) {
 	return out, true
 }
 
-// withoutBrackets returns a text without its brackets, and the outermost brackets' contents without the marks. A bracket
-// that does not close ends with the text; one that does not open is dropped.
+// withoutBrackets returns a text without the parts in brackets, and these parts. An opening bracket without a closing
+// one ends with the text. A closing bracket without an opening one is dropped.
 func withoutBrackets(text string) (outside string, inside []string) {
 	var out, in strings.Builder
 	depth := 0
@@ -312,7 +312,7 @@ func setAmount(i *recipe.Ingredient, a measure.Amount) {
 	addNote(i, a.Note)
 }
 
-// amountAtEnd reads "Flour - 2 cups", "Salt: a pinch", and, where the name is in letters that are not Latin, "面粉250克".
+// amountAtEnd reads "Flour - 2 cups", "Salt: a pinch", and, for a name in other than Latin letters, "面粉250克".
 func amountAtEnd(ws []words.Word, text string) (name string, a measure.Amount, ok bool) {
 	for i := 1; i < len(ws); i++ {
 		from := i

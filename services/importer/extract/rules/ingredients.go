@@ -12,7 +12,7 @@ import (
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
 
-// readIngredients takes the list of the description, and without one gathers ingredients from the transcript.
+// readIngredients takes the list in the description, or else collects ingredients from the transcript.
 func (r *reader) readIngredients() error {
 	if len(r.listed) > 0 {
 		r.recipe.Ingredients = r.listed
@@ -38,7 +38,7 @@ func (r *reader) readIngredients() error {
 	return nil
 }
 
-// gatherer collects the foods that are spoken of.
+// gatherer collects the foods that the speaker mentions.
 type gatherer struct{ found []mention }
 
 // mention is a food in a sentence.
@@ -46,10 +46,10 @@ type mention struct {
 	ingredient recipe.Ingredient
 	stems      []string // of the item
 	amount     bool
-	acted      bool // something is done with it
+	acted      bool // an action is on it
 }
 
-// modifiers may stand before a food and belong to its name; preparations are notes.
+// modifiers may precede a food and belong to its name; preparations are notes.
 var (
 	modifiers = words.Set(`
 fresh freshly dried dry extra virgin light dark heavy whole skim low fat free sodium unsalted salted sweet sour hot
@@ -170,7 +170,7 @@ func (g *gatherer) amount(s *talk.Sentence, i int) int {
 	return 0
 }
 
-// passing may stand between an amount and its food.
+// passing has the words that may stand between an amount and its food.
 var passing = words.Set(`of some the your our my just more really nice good beautiful about this that regular`)
 
 func (g *gatherer) add(s *talk.Sentence, from, end int, a measure.Amount, acted bool) {
@@ -198,7 +198,7 @@ func (g *gatherer) add(s *talk.Sentence, from, end int, a measure.Amount, acted 
 	g.merge(m)
 }
 
-// merge joins mentions of one food: the longer name stays, and the first amount.
+// merge joins mentions of one food. It keeps the longer name and the first amount.
 func (g *gatherer) merge(m mention) {
 	for i := range g.found {
 		f := &g.found[i]
@@ -231,8 +231,8 @@ func contains(long, short []string) bool {
 	return true
 }
 
-// ingredients returns foods that have an amount or are acted on, without the dish itself; with the dish when there is
-// nothing else, and all foods that are spoken of when that is nothing either.
+// ingredients returns the foods that have an amount or are acted on, without the dish itself. If there are none, it
+// returns the dish; if there is no dish either, all foods that the speaker mentions.
 func (g *gatherer) ingredients(title []string) []recipe.Ingredient {
 	for _, fits := range []func(*mention) bool{
 		func(m *mention) bool { return m.amount || m.acted && !isDish(m.stems, title) },

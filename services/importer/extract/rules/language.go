@@ -13,7 +13,7 @@ import (
 	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
 )
 
-// common are the words by which languages in Latin letters are told apart.
+// common has the words that distinguish the languages in Latin letters.
 var common = map[string]map[string]bool{
 	"en": words.Set("the and to of you it is in that this we 're 'm with for going"),
 	"de": words.Set("der die das und ist nicht ein eine wir ich mit dann auch noch den jetzt für auf"),
@@ -24,7 +24,7 @@ var common = map[string]map[string]bool{
 	"nl": words.Set("de het een en is van wij dat niet met voor we dan nog op"),
 }
 
-// scripts name the language that a script is most often used for in captions.
+// scripts has the language for which captions use a script most often.
 var scripts = []struct {
 	table *unicode.RangeTable
 	tag   string
@@ -41,10 +41,10 @@ var scripts = []struct {
 	{unicode.Devanagari, "hi"},
 }
 
-// sampleWords is how much text is looked at to tell its language.
+// sampleWords is the number of words from which the language of a text is determined.
 const sampleWords = 2000
 
-// headingLanguages are those of the headings that are known.
+// headingLanguages has the names of the languages whose headings are known.
 const headingLanguages = "English, German, Spanish, French, Italian, Portuguese, Dutch, Russian, " +
 	"Hebrew, Arabic, Chinese, Japanese, Korean or Thai"
 
@@ -56,8 +56,8 @@ func languageName(tag string) string {
 	return "a language that is not known"
 }
 
-// languageOf returns the tag that the input names, or that of the language that the words look like; "" when neither tells.
-// It reports whether the language is another one than English, which may be so when it has no name.
+// languageOf returns the tag that the input names, or else the tag of the language that the words suggest, "" if they
+// suggest none. foreign reports whether the language is not English, which may be clear even without a tag.
 func languageOf(in extract.Input, sentences []talk.Sentence) (tag string, foreign bool) {
 	if tag, err := language.Parse(strings.TrimSuffix(in.Language, "-orig")); err == nil && tag != language.Und {
 		base, _ := tag.Base()
@@ -77,13 +77,14 @@ func languageOf(in extract.Input, sentences []talk.Sentence) (tag string, foreig
 	return tag, tag != "en" && (tag != "" || total >= surely && english*rarely < total)
 }
 
-// A text of so many words in which not one of so many is a common English word, or one of the kitchen, is not English, or says nothing.
+// A text of at least surely words is not English when fewer than one in rarely is a common English word or a word of
+// the kitchen.
 const (
 	surely = 30
 	rarely = 30
 )
 
-// guess returns the language that words look like, and how many of them are English, of how many.
+// guess returns the language that the words suggest, and the numbers of English words and of all words.
 func guess(ws []words.Word) (tag string, english, total int) {
 	votes := map[string]int{}
 	for _, w := range ws {
@@ -124,7 +125,7 @@ func isFoodWord(stems []string) bool {
 }
 
 var (
-	// openers are dropped from the beginning of a step.
+	// openers has the words that are dropped from the beginning of a step.
 	openers = words.Set(`
 so and ok okay alright right well now then but next um uh yeah yes guys folks everybody everyone just also hey hi
 hello basically actually again`)
@@ -136,7 +137,7 @@ can could should now then simply please start by be do must then i'd 'd`)
 )
 
 // imperative returns the text of a sentence as an order where the words allow it: without openers, and without "I'm going
-// to" before a verb. All words that are left stand as they were said.
+// to" before a verb. The other words are unchanged.
 func imperative(s *talk.Sentence) string {
 	ws := s.Words
 	from := 0
@@ -152,7 +153,7 @@ func imperative(s *talk.Sentence) string {
 	return tidy(s.Text[ws[from].Start:])
 }
 
-// afterPlan returns the word after "I'm going to" and the like; the word itself when there is nothing of the kind.
+// afterPlan returns the position after "I'm going to" and the like, or from when there is no such phrase.
 func afterPlan(s *talk.Sentence, from int) int {
 	w := s.Words[from].Lower
 	if !subjects[w] && w != "going" && w != "gonna" {
@@ -179,7 +180,7 @@ func isBase(s *talk.Sentence, i int) bool {
 var tidier = strings.NewReplacer(" ,", ",", " .", ".", " ?", "?", " !", "!", " ;", ";", " n't", "n't", " 's", "'s",
 	" 're", "'re", " 've", "'ve", " 'll", "'ll", " 'm", "'m", " 'd ", "'d ", " %", "%", ",,", ",")
 
-// tidy puts marks where they belong in text whose words were taken apart.
+// tidy removes the spaces before marks in text that was joined from words.
 func tidy(text string) string {
 	return strings.TrimRight(tidier.Replace(strings.Join(strings.Fields(text), " ")), " ,;:-")
 }

@@ -2,17 +2,17 @@
 //
 // # What it does
 //
-// The transcript is cut into sentences. Each is scored by its features: verbs of the kitchen and their forms, foods,
-// amounts, times, heat, vessels, and the words of greetings, praise and stories. The weights were fitted to sentences that
-// people marked (internal/fit); the word lists are general knowledge. A sentence with a high score is a step, and one that
-// only continues the step before is joined to it. Ingredients come from the list in the description, or else from the
-// transcript: amounts of foods, and foods that are acted on.
+// The transcript is cut into sentences. Each sentence is scored by its features: verbs of the kitchen and their forms,
+// foods, amounts, times, heat, vessels, and the words of greetings, praise and stories. The weights were fitted to
+// sentences that people marked (internal/fit); the word lists are general knowledge. A sentence with a high score is a
+// step, and a sentence that only continues the step before is joined to that step. Ingredients come from the list in the
+// description, or else from the transcript: amounts of foods, and foods that are acted on.
 //
 // # What it does not do
 //
-// It does not understand. Of a language that is not English it knows units, numbers in digits and the headings of lists,
-// so it reads the ingredients of a description and takes the chapters of the video for the steps, and says so in a warning.
-// Text that speaks to a model is dropped before anything is read.
+// It does not understand. In languages other than English it knows units, numbers in digits and the headings of lists. So
+// it reads the ingredients in the description, takes the chapters of the video for the steps, and adds a warning. Text that
+// addresses a model is dropped before anything is read.
 package rules
 
 import (
@@ -36,15 +36,15 @@ const Name = "rules"
 
 // Codes of the warnings that this extractor gives.
 const (
-	// WarnLanguage says that the language is not one whose talk it can follow.
+	// WarnLanguage means that the rules do not cover speech in the language of the source.
 	WarnLanguage = "language_unsupported"
-	// WarnNoTimes says that the steps come from a description and have no timestamps.
+	// WarnNoTimes means that the steps come from a description and have no timestamps.
 	WarnNoTimes = "no_timestamps"
-	// WarnSpoken says that there was no list of ingredients: they were gathered from the transcript.
+	// WarnSpoken means that there was no list of ingredients, so they were collected from the transcript.
 	WarnSpoken = "ingredients_from_speech"
-	// WarnDoubtful says that little in the source speaks of cooking, so that the recipe may be none.
+	// WarnDoubtful means that little in the source is about cooking, so that it may be no recipe.
 	WarnDoubtful = "cooking_doubtful"
-	// WarnCut says that the source was longer than is read.
+	// WarnCut means that only a part of the source was read, because of its length.
 	WarnCut = extract.WarnSourceCut
 )
 
@@ -56,10 +56,9 @@ var _ extract.Extractor = Extractor{}
 // New returns an extractor whose recipes are clean, verified and valid.
 func New() extract.Extractor { return extract.Checked(Extractor{}) }
 
-// Extract implements [extract.Extractor]. It takes time linear in the length of the source, about a millisecond for a
-// minute of speech, and ends soon after its context. The error wraps [extract.ErrNoRecipe] when the source as a whole does not
-// speak of cooking, when there are no ingredients or no steps, and when the language is none that is read; its message says
-// which.
+// Extract implements [extract.Extractor]. It takes time linear in the length of the source, about a millisecond for a minute
+// of speech, and ends soon after its context. The error wraps [extract.ErrNoRecipe] when the source as a whole is not about
+// cooking, has no ingredients or no steps, or is in a language that the rules do not cover. Its message gives the reason.
 func (Extractor) Extract(ctx context.Context, in extract.Input) (recipe.Recipe, error) {
 	r := &reader{stop: func() error {
 		if ctx.Err() != nil {
@@ -88,10 +87,10 @@ func (Extractor) Extract(ctx context.Context, in extract.Input) (recipe.Recipe, 
 // reader is one extraction.
 type reader struct {
 	in        extract.Input
-	stop      func() error // the error of a context that has ended
+	stop      func() error // returns the error of a context that has ended
 	language  string
 	foreign   bool     // the language is not English, whether or not it has a name
-	lines     []string // of the description, without those that speak to a model
+	lines     []string // of the description, without lines that address a model
 	sentences []talk.Sentence
 	scores    []float64
 	recipe    recipe.Recipe
@@ -100,7 +99,7 @@ type reader struct {
 	instructions []string            // the method in the description
 }
 
-// nothing is the error of a source in which ingredients or steps are missing.
+// nothing returns the error of a source without ingredients or steps.
 func (r *reader) nothing() error {
 	err := fmt.Errorf("rules: %d ingredients and %d steps in %d sentences and %d lines of description: %w",
 		len(r.recipe.Ingredients), len(r.recipe.Steps), len(r.sentences), len(r.lines), extract.ErrNoRecipe)
@@ -123,7 +122,7 @@ func (r *reader) warn(code, text string) {
 	r.recipe.Warnings = append(r.recipe.Warnings, recipe.Warning{Code: code, Text: text})
 }
 
-// prepare bounds the source, cuts it into sentences and lines, and drops sentences that speak to a model.
+// prepare bounds the source, cuts it into sentences and lines, and drops sentences that address a model.
 func (r *reader) prepare(in extract.Input) error {
 	in, cut := extract.Bounded(in)
 	r.in = in
@@ -164,7 +163,7 @@ func (r *reader) prepare(in extract.Input) error {
 }
 
 // Ingredient reads one line of a list of ingredients, such as "2 cups flour, sifted". A line that cannot be taken apart is the
-// item as a whole, so only of an empty one the item is empty. Nothing is cut: extract.Clean does.
+// item as a whole, so the item is empty only for an empty line. Ingredient does not cut texts; extract.Clean does.
 func Ingredient(line string) recipe.Ingredient {
 	line = strings.Join(strings.Fields(line), " ")
 	if len(line) <= 4*recipe.MaxNote { // a longer line has no parts
@@ -175,17 +174,17 @@ func Ingredient(line string) recipe.Ingredient {
 	return recipe.Ingredient{Item: line, Raw: line}
 }
 
-// Step makes a step of an instruction as it stands, with the times and temperatures that it names. Its index is 0. Nothing
-// is cut: extract.Clean does.
+// Step makes a step of an unchanged instruction, with the times and temperatures that it names. Its index is 0. Step does
+// not cut texts; extract.Clean does.
 func Step(text string) recipe.Step {
 	step := recipe.Step{Text: strings.Join(strings.Fields(text), " ")}
-	if len(step.Text) <= recipe.MaxStep { // else those of each piece are read
+	if len(step.Text) <= recipe.MaxStep { // otherwise the marks of each piece are read
 		marks.Read(&step)
 	}
 	return step
 }
 
-// judge refuses a source in no part of which somebody seems to cook, and warns when that is doubtful. Only English is judged: in
+// judge refuses a source in which nobody seems to cook, and adds a warning when that is doubtful. It judges only English: in
 // other languages a written list is required anyway.
 func (r *reader) judge() error {
 	if !r.english() {
@@ -214,8 +213,8 @@ func (r *reader) judge() error {
 	return nil
 }
 
-// document returns the source as it is judged: its title, the transcript, and then the list and the method that are
-// written.
+// document returns the source in the form that is judged: its title, the transcript, and then the written list and
+// method.
 func (r *reader) document() (*talk.Document, error) {
 	d := &talk.Document{}
 	written := make([]talk.Segment, 0, len(r.listed)+len(r.instructions))
@@ -236,7 +235,7 @@ func (r *reader) document() (*talk.Document, error) {
 	return d, nil
 }
 
-// ofKitchens are the units that are used in kitchens and hardly anywhere else.
+// ofKitchens has the units that are used in kitchens and hardly anywhere else.
 var ofKitchens = []string{"teaspoon", "tablespoon", "cup", "pinch", "clove", "sprig"}
 
 func inKitchenUnits(list []recipe.Ingredient) bool {
@@ -283,13 +282,13 @@ func title(text string) string {
 		r := recipe.Recipe{Title: calm(candidate)}
 		extract.Clean(&r)
 		if r.Title != "" {
-			return calm(candidate) // not cut yet: a cut is reported where the recipe is cleaned
+			return calm(candidate) // not cut here: Clean cuts, and reports it
 		}
 	}
 	return extract.Untitled
 }
 
-// calm takes the shouting out of a title that is all capitals, and begins it with one.
+// calm writes a title of capitals only in lower case, with a capital at the beginning.
 func calm(text string) string {
 	if len(text) > 3 && strings.ToUpper(text) == text && strings.ToLower(text) != text {
 		text = strings.ToLower(text)

@@ -16,7 +16,7 @@ import (
 
 // readSteps takes the steps from the transcript, and otherwise from chapters or the description.
 func (r *reader) readSteps() error {
-	if r.in.Untimed && len(r.instructions) > 0 { // there are no times to be had, so the written method counts
+	if r.in.Untimed && len(r.instructions) > 0 { // without times, the written method is better
 		return r.writtenSteps()
 	}
 	if r.english() {
@@ -34,12 +34,12 @@ func (r *reader) readSteps() error {
 	case len(r.instructions) > 0:
 		return r.writtenSteps()
 	case r.english():
-		return r.spokenSteps(talk.Threshold / 2) // little is better than nothing
+		return r.spokenSteps(talk.Threshold / 2) // unlikely steps are better than none
 	}
 	return r.measuredSteps()
 }
 
-// measuredSteps takes the sentences with a time or a temperature, by which a step is known in any language.
+// measuredSteps takes the sentences with a time or a temperature, which indicate a step in any language.
 func (r *reader) measuredSteps() error {
 	for i := range r.sentences {
 		if err := r.stop(); err != nil {
@@ -79,7 +79,7 @@ func measured(s *talk.Sentence) bool {
 	return false
 }
 
-// addStep adds a step, up to one more than a recipe may have: that one shows that something was left out.
+// addStep adds a step, up to one more than a recipe may have. The additional step shows that steps were left out.
 func (r *reader) addStep(text string, start, end *float64) {
 	if len(r.recipe.Steps) > recipe.MaxSteps {
 		return
@@ -96,8 +96,7 @@ func (r *reader) addStep(text string, start, end *float64) {
 // millis rounds sums of starts and durations to milliseconds.
 func millis(s float64) float64 { return math.Round(s*1000) / 1000 }
 
-// spokenSteps makes a step of every sentence in which something is done. A sentence that only goes on belongs to the step
-// before it.
+// spokenSteps makes a step of every sentence with an action. A sentence that only continues a step is joined to it.
 func (r *reader) spokenSteps(threshold float64) error {
 	last := -2 // the sentence that the last step ends with
 	for i := range r.sentences {
@@ -149,7 +148,7 @@ func goesOn(s *talk.Sentence) bool {
 	return tells
 }
 
-// outside reports whether a time is in a chapter without cooking.
+// outside reports whether a time lies in a chapter without cooking.
 func (r *reader) outside(at float64) bool {
 	for i, c := range r.in.Chapters {
 		if start, end := r.chapter(i); at >= start && (at < end || end <= start) {
@@ -159,7 +158,7 @@ func (r *reader) outside(at float64) bool {
 	return false
 }
 
-// chapter returns the bounds of a chapter in seconds; one without an end ends where the next one begins.
+// chapter returns the bounds of a chapter in seconds. A chapter without an end ends where the next one begins.
 func (r *reader) chapter(i int) (start, end float64) {
 	c := r.in.Chapters[i]
 	start, end = max(0, c.Start.Seconds()), c.End.Seconds()
@@ -198,7 +197,7 @@ func (r *reader) chapterSteps() {
 	}
 }
 
-// spokenAt moves the beginning of a chapter to that of the first sentence in it, if there is one.
+// spokenAt moves the beginning of a chapter to the beginning of its first sentence, if it has one.
 func (r *reader) spokenAt(start, end float64) (float64, float64) {
 	for i := range r.sentences {
 		if s := &r.sentences[i]; s.End > start && s.Start < end {
@@ -208,7 +207,7 @@ func (r *reader) spokenAt(start, end float64) (float64, float64) {
 	return start, end
 }
 
-// sentenceCase begins with a capital letter and ends with a mark.
+// sentenceCase returns a text with a capital letter at the beginning and a mark at the end.
 func sentenceCase(text string) string {
 	text = strings.TrimSpace(text)
 	first, size := utf8.DecodeRuneInString(text)

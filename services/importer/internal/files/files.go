@@ -1,5 +1,5 @@
-// Package files keeps the files that are handed in with jobs, so that any worker can read them: in the bucket of shared
-// steps, by the SHA-256 of the content, each once however often it is handed in.
+// Package files keeps the files that clients send with jobs, so that any worker can read them. They are in the bucket
+// of shared steps, by the SHA-256 of the content, each once however often it is sent.
 package files
 
 import (
@@ -27,8 +27,8 @@ const (
 	// timeout bounds one operation on the bucket: a file is up to 8 MiB.
 	timeout = 10 * time.Second
 
-	// refresh is the share of its time after which a file is stored again when a client hands it in again. So the client
-	// finds the file for at least a quarter of the time.
+	// refresh is the share of a file's TTL after which the file is stored again when a client sends it again. So the
+	// client finds the file for at least a quarter of the TTL.
 	refresh = 0.5
 )
 
@@ -37,10 +37,10 @@ type Config struct {
 	// Logger gets the errors that no caller receives. Defaults to slog.Default().
 	Logger *slog.Logger
 
-	// MaxBytes is how large a file may be. Required.
+	// MaxBytes is the size limit of a file. Required.
 	MaxBytes int64
 
-	// TTL is how long a file is kept, in whole seconds. Required.
+	// TTL is the time for which a file is kept, in whole seconds. Required.
 	TTL time.Duration
 }
 
@@ -66,8 +66,8 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 // Close ends the store's work in the background.
 func (s *Store) Close() { s.flight.Close() }
 
-// Put keeps a file and returns its URL. The error wraps contracts.ErrTooLarge for one that is too large. Two round trips,
-// one for content that is there already.
+// Put keeps a file and returns its URL. The error wraps contracts.ErrTooLarge for a file that is too large. Two round
+// trips, one when the content is stored already.
 func (s *Store) Put(ctx context.Context, name string, content []byte) (url string, err error) {
 	if int64(len(content)) > s.cfg.MaxBytes {
 		return "", s.tooLarge(len(content), nil)

@@ -27,14 +27,14 @@ var Docs embed.FS
 
 // Config configures the API.
 type Config struct {
-	// Files keeps sources that are handed in with a job. Defaults to none: they are refused.
+	// Files keeps the files that are sent with jobs. Defaults to none: such jobs are refused.
 	Files Files
 
-	// Heartbeat is how often an idle event stream gets a comment, so that proxies keep it open.
-	// Defaults to 15 seconds.
+	// Heartbeat is the time after which an idle event stream gets a comment, so that proxies keep it open. Defaults to
+	// 15 seconds.
 	Heartbeat time.Duration
 
-	// Recipes are read from here. Defaults to none: another service has them.
+	// Recipes has the recipes. Defaults to none: another service has them.
 	Recipes *kvstore.Store
 
 	// Router has the routes that every service has. Required.
@@ -77,8 +77,8 @@ const maxRequest = 16 << 10
 // maxKey bounds an Idempotency-Key.
 const maxKey = contracts.MaxID
 
-// submit answers POST /v1/imports: 202 for a job that is new, 200 for one that is known. The header Idempotency-Key stands
-// for the job id of a body that has none. A body that is a form brings its source along, see upload.
+// submit answers POST /v1/imports: 202 for a job that is new, 200 for one that is known. The header Idempotency-Key takes
+// the place of a missing job id. A form has its source in the body, see upload.
 func (a *API) submit(w http.ResponseWriter, r *http.Request) error {
 	read := a.decode
 	if isForm(r) {
@@ -108,7 +108,7 @@ func (a *API) submit(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// decode reads a submission that is JSON.
+// decode reads a submission in JSON.
 func (a *API) decode(w http.ResponseWriter, r *http.Request) (imports.Submission, error) {
 	body, err := service.Body(w, r, maxRequest)
 	if err != nil {
@@ -121,7 +121,7 @@ func (a *API) decode(w http.ResponseWriter, r *http.Request) (imports.Submission
 	return sub, err
 }
 
-// unquote takes the quotes off a key that is written as a structured field's string.
+// unquote removes the quotes of a key that is written as a structured field's string.
 func unquote(key string) string {
 	if len(key) > 1 && strings.HasPrefix(key, `"`) && strings.HasSuffix(key, `"`) {
 		return key[1 : len(key)-1]
@@ -142,7 +142,8 @@ func owned(r *http.Request, ownerID string) error {
 	return nil
 }
 
-// allowed returns an error for a job that is not there for the caller. One round trip for a caller that is bound to a user.
+// allowed returns an error for a job that the caller may not see. One round trip for a caller that is bound to a
+// user.
 func (a *API) allowed(r *http.Request) error {
 	if access.From(r.Context()).User == "" {
 		return nil
@@ -154,7 +155,7 @@ func (a *API) allowed(r *http.Request) error {
 	return err
 }
 
-// change returns a handler that reads or changes a job, and answers with the job as it is then.
+// change returns a handler that calls do for a job, and answers with the job that do returns.
 func (a *API) change(do func(context.Context, string) (imports.Job, error)) func(http.ResponseWriter, *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		if err := a.allowed(r); err != nil {
@@ -168,7 +169,7 @@ func (a *API) change(do func(context.Context, string) (imports.Job, error)) func
 	}
 }
 
-// seen returns the change that the client saw last, 0 for a value that is none.
+// seen returns the number of the last change that the client has received, 0 for an invalid value.
 func seen(r *http.Request) uint64 {
 	n, err := strconv.ParseUint(service.LastEventID(r), 10, 64)
 	if err != nil {
@@ -177,15 +178,15 @@ func seen(r *http.Request) uint64 {
 	return n
 }
 
-// update is a job as it is after a change.
+// update is a job after a change.
 type update struct {
 	job    imports.Job
 	change uint64
 }
 
-// events answers GET /v1/imports/{job}/events with server-sent events: the job as it is, unless Last-Event-ID names that
-// change, and again after each change. It ends when the job has. A client that comes back after that gets 204, at which
-// EventSource stops.
+// events answers GET /v1/imports/{job}/events with server-sent events: the job, unless Last-Event-ID names its last
+// change, and again after each change. The stream ends with the job. A client that comes back after that gets 204, on
+// which EventSource stops.
 func (a *API) events(w http.ResponseWriter, r *http.Request) error {
 	if err := a.allowed(r); err != nil {
 		return err

@@ -23,7 +23,7 @@ var errFileTooLarge = fmt.Errorf("the file is over the limit of %d MiB: %w", max
 
 // Files keeps uploaded files.
 type Files interface {
-	// Put keeps a file and returns its URL. The error wraps contracts.ErrTooLarge for one that is too large.
+	// Put keeps a file and returns its URL. The error wraps contracts.ErrTooLarge for a file that is too large.
 	Put(ctx context.Context, name string, content []byte) (url string, err error)
 }
 
@@ -43,8 +43,8 @@ func isForm(r *http.Request) bool {
 	return err == nil && kind == formType
 }
 
-// upload reads a submission whose source comes along: a form (RFC 7578) with the file in the field "file", and the
-// members of a submission in fields of their names. The file is kept.
+// upload reads a submission with its source, and keeps the source: a form (RFC 7578) with the file in the field
+// "file", and the members of a submission in fields of their names.
 func (a *API) upload(w http.ResponseWriter, r *http.Request) (imports.Submission, error) {
 	if a.Files == nil {
 		return imports.Submission{}, invalidField("file", "is not taken here: submit the URL of the source")
@@ -70,7 +70,7 @@ func (a *API) upload(w http.ResponseWriter, r *http.Request) (imports.Submission
 	return f.sub, err
 }
 
-// submissionForm is the parts of a form that were read.
+// submissionForm has the parts of a form that were read.
 type submissionForm struct {
 	content  []byte
 	found    bool
@@ -171,27 +171,27 @@ func invalidField(field, problem string) error {
 }
 
 const (
-	// uploadsAtOnce bounds the files that are in memory at a time, and uploadsOfOne those of one caller with a name: a client may
-	// send its file as slowly as the server lets it.
+	// uploadsAtOnce bounds the files that are in memory at a time, and uploadsOfOne the files of one named caller, because a
+	// client may send its file slowly.
 	uploadsAtOnce = 8
 	uploadsOfOne  = uploadsAtOnce / 2
 
-	// uploadWait bounds the wait for room. It is less than the time for an answer.
+	// uploadWait bounds the wait for room in memory. It is shorter than the time limit of an answer.
 	uploadWait = 10 * time.Second
 )
 
-// room is for the files that are in memory at a time.
+// room counts the files that are in memory.
 type room struct {
 	mu    sync.Mutex // guards the fields below
 	all   int
 	freed chan struct{}  // is closed when a file leaves
-	of    map[string]int // by the names of callers
+	of    map[string]int // counts by name of caller
 }
 
 func newRoom() *room { return &room{freed: make(chan struct{}), of: map[string]int{}} }
 
-// enter waits for room for a file of the caller of a request, until leave is called. The error matches [service.ErrBusy] when there
-// is none in time.
+// enter waits for room for a file of a request's caller, and reserves it until leave is called. The error matches [service.ErrBusy]
+// when there is no room in time.
 func (r *room) enter(ctx context.Context) (leave func(), err error) {
 	caller := access.From(ctx).Name
 	ctx, cancel := context.WithTimeout(ctx, uploadWait)

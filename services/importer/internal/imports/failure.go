@@ -18,20 +18,20 @@ import (
 	"github.com/expediter-io/expediter/services/importer/store"
 )
 
-// FailedError is why an attempt failed: a message for a person and a code for a program.
+// FailedError is the failure of an attempt, with a message for a person and a code for a program.
 type FailedError struct {
 	Code    contracts.ImportCode
 	Message string
 
-	// Retryable reports whether it may pass; RetryAfter is how long to wait then, 0 for the usual wait.
+	// Retryable reports whether another attempt may succeed. RetryAfter is the wait before it, 0 for the usual wait.
 	Retryable  bool
 	RetryAfter time.Duration
 
-	// Exhausted reports whether no attempts are left: the job fails now.
+	// Exhausted reports whether no attempts are left, so that the job fails.
 	Exhausted bool
 
-	// Outage names the far side that does not work, for any job; empty when that is not so. Refused reports whether it
-	// refuses our key.
+	// Outage names the far side that works for no job; empty when the failure concerns this job only. Refused reports
+	// whether the far side refuses our key.
 	Outage  string
 	Refused bool
 
@@ -47,7 +47,7 @@ func (f *FailedError) Unwrap() error { return f.Err }
 // maxMessage bounds a message, which goes into a record, a log line and the reason of a claim.
 const maxMessage = 500
 
-// failureOf sorts an error of a step.
+// failureOf returns the failure for an error of a step.
 func failureOf(err error) *FailedError {
 	if f, ok := errors.AsType[*FailedError](err); ok {
 		return f
@@ -67,7 +67,7 @@ func failureOf(err error) *FailedError {
 	return &FailedError{Code: contracts.CodeCrashed, Message: limit("The import failed: " + err.Error()), Retryable: true, Err: err}
 }
 
-// storeFailure makes the failure of an error of the store.
+// storeFailure returns a function that makes the failure for an error of the store.
 func storeFailure(prefix string) func(error) *FailedError {
 	return func(err error) *FailedError {
 		f := &FailedError{
@@ -80,7 +80,7 @@ func storeFailure(prefix string) func(error) *FailedError {
 	}
 }
 
-// limit makes a text fit to be shown: one line of valid UTF-8 that is not too long.
+// limit makes a text fit for display: one bounded line of valid UTF-8.
 func limit(text string) string {
 	text = strings.Join(strings.Fields(strings.ToValidUTF8(text, "\uFFFD")), " ")
 	if len(text) <= maxMessage {
@@ -93,8 +93,8 @@ func limit(text string) string {
 	return text[:end] + "…"
 }
 
-// carried is a failure on its way through a flight.Flight: waiters in other processes get its text alone, so the text
-// holds all of it.
+// carried is a failure that passes through a flight.Flight. Waiters in other processes get only its text, so the text
+// has all fields.
 type carried struct {
 	Code       contracts.ImportCode `json:"code"`
 	Message    string               `json:"message"`
@@ -127,7 +127,7 @@ func (c *carried) Error() string {
 // Unwrap returns the cause.
 func (c *carried) Unwrap() error { return c.err }
 
-// arrived is the failure that was carried, or the error of the Flight itself.
+// arrived returns the carried failure, or the error of the Flight itself.
 func arrived(err error) error {
 	if c, ok := errors.AsType[*carried](err); ok {
 		return c.failure(c.err)
@@ -148,7 +148,7 @@ func (c *carried) failure(err error) *FailedError {
 	}
 }
 
-// finalTTL is for how long a permanent failure is kept for other jobs of the same source.
+// finalTTL is the time for which a permanent failure is kept for other jobs of the same source.
 const finalTTL = 30 * time.Second
 
 func failureTTL(err error) time.Duration {

@@ -15,10 +15,10 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
-// recheck is after how long a subscriber looks by itself: a push that was lost delays it by so much.
+// recheck is the time after which a subscriber reads the job without a push, and so its delay when a push is lost.
 const recheck = 2 * time.Second
 
-// hub notifies waiting requests that a job's record was changed, or its progress written: two subscriptions for all of them.
+// hub notifies waiting requests of changes to a job's record and progress. It has two subscriptions for all requests.
 type hub struct {
 	subscriptions []*nats.Subscription
 	prefix        string
@@ -70,7 +70,7 @@ func (h *hub) changed(key string) {
 	for c := range h.waits[key] {
 		select {
 		case c <- struct{}{}:
-		default: // it was notified before and has not looked yet
+		default: // an earlier notification was not received yet
 		}
 	}
 }
@@ -108,11 +108,11 @@ type Subscription struct {
 	told    chan struct{}
 	stop    func()
 	seen    uint64
-	share   float64 // of the step, as it was seen last
+	share   float64 // of the step, as last seen
 	over    bool
 }
 
-// Subscribe follows a job from the change that was seen last, 0 for none. The error wraps ErrUnknownJob when there is
+// Subscribe follows a job from the last change that was seen, 0 for none. The error wraps ErrUnknownJob when there is
 // no such job. One round trip.
 func (s *Service) Subscribe(ctx context.Context, jobID string, seen uint64) (*Subscription, error) {
 	key, err := contracts.ImportJobKey(jobID)
@@ -130,15 +130,15 @@ func (s *Service) Subscribe(ctx context.Context, jobID string, seen uint64) (*Su
 	return sub, nil
 }
 
-// Over reports whether the job has ended and that was seen already.
+// Over reports whether the subscriber has seen the end of the job.
 func (u *Subscription) Over() bool { return u.over }
 
 // Close ends the subscription.
 func (u *Subscription) Close() { u.stop() }
 
-// Next returns the job when it is not as it was seen last, or has made progress in its step: at once the first time, as a rule.
-// States that came and went in between are left out. change identifies the state that was seen; progress does not change it.
-// One round trip for each change, and one every two seconds; two while the job runs.
+// Next waits until the job has changed since it was last seen, or has made progress in its step, and returns the job. The first
+// call usually returns at once. States between two calls may be left out. change identifies the state of the job; progress does
+// not alter it. One round trip for each change and one every two seconds, twice as many while the job runs.
 func (u *Subscription) Next(ctx context.Context) (job Job, change uint64, err error) {
 	for {
 		r, _, err := u.service.read(ctx, u.jobID)
@@ -185,8 +185,8 @@ const (
 	EventReady       Event = "import_ready"       // recipe_id, elapsed
 	EventFailed      Event = "import_failed"      // code, step, attempt, error
 	EventRetry       Event = "operation_retried"  // operation, attempt, pause, error
-	EventPutOff      Event = "import_put_off"     // code, step, attempt, error, and waiting_for: another attempt follows
-	EventNoProgress  Event = "progress_unread"    // error: the progress of a job that runs is left out
+	EventPutOff      Event = "import_put_off"     // code, step, attempt, error, waiting_for: another attempt follows
+	EventNoProgress  Event = "progress_unread"    // error: the progress of a running job is left out
 	EventInterrupted Event = "import_interrupted" // the worker stops, or lost the job
 	EventOutage      Event = "outage_began"       // side, refused, error, without a job_id: all jobs wait for it
 	EventBack        Event = "outage_ended"       // side, without a job_id
@@ -203,25 +203,25 @@ func (s *Service) log(ctx context.Context, level slog.Level, event Event, jobID 
 
 // Points of the life of a job, in order, at which tests have a worker die.
 const (
-	PointRunning     = "running"           // the job is RUNNING, and the store does not know
-	PointBegun       = "begun"             // the store knows
-	PointFetching    = "fetching"          // the source is this worker's to fetch
-	PointFetched     = "fetched"           // it has answered, and no other process has the answer
+	PointRunning     = "running"           // the job is RUNNING, and the store has not received that
+	PointBegun       = "begun"             // the store has received it
+	PointFetching    = "fetching"          // this worker is to fetch the source
+	PointFetched     = "fetched"           // the source has answered, and no other process has the answer
 	PointShared      = "transcript shared" // all jobs have it, and this one has not noted it
 	PointTranscript  = "transcript noted"  // it has
-	PointSaved       = "transcript saved"  // the store was given it
-	PointExtracting  = "extracting"        // the recipe is this worker's to make
-	PointExtracted   = "extracted"         // it is made, and no other process has it
+	PointSaved       = "transcript saved"  // the store has it
+	PointExtracting  = "extracting"        // this worker is to make the recipe
+	PointExtracted   = "extracted"         // the recipe is made, and no other process has it
 	PointRecipe      = "extract shared"    // all jobs have it, and this one has not noted it
 	PointRecipeNoted = "extract noted"     // it has
-	PointCreated     = "created"           // the store has the recipe, and the job has not noted it
-	PointNoted       = "creation noted"    // it has, and is not READY
-	PointReady       = "ready"             // it is, and the store does not know
-	PointEnded       = "ended"             // the store knows, and the message is still there
+	PointCreated     = "created"           // the store has the recipe, and the job's record does not
+	PointNoted       = "creation noted"    // the record has the recipe, and is not READY
+	PointReady       = "ready"             // the job is READY, and the store has not received that
+	PointEnded       = "ended"             // the store has received the end, and the message is still there
 	PointSettled     = "settled"           // the message is gone
 )
 
-// passed notifies a test that a job has reached a point.
+// passed tells a test that a job has reached a point.
 func (s *Service) passed(point string) {
 	if s.cfg.Passed != nil {
 		s.cfg.Passed(point)

@@ -25,49 +25,51 @@ const (
 	sideStatus    = "recipe store: states"
 	sideYouTube   = "YouTube"
 	sidePrefix    = "site "
-	sideSites     = "sites" // all of them, in the metrics
+	sideSites     = "sites" // all sites together, in the metrics
 )
 
 const (
-	// strikes is how many jobs fail in a row before the others wait too. One whose answer says for how long to wait is enough.
+	// strikes is the number of jobs in a row whose failure makes the other jobs wait too. One failure is enough if the
+	// answer asks for a wait.
 	strikes = 2
 
-	// firstPause and lastPause bound for how long no call is made then: twice as long each time.
+	// firstPause and lastPause bound the pause in which no call is made. Each pause is twice as long as the one before.
 	firstPause = 5 * time.Second
 	lastPause  = 5 * time.Minute
 
 	// maxRetryAfter bounds the pause that a far side can ask for.
 	maxRetryAfter = time.Hour
 
-	// probeTime is how soon the next call may be made while one finds out whether a far side works again.
+	// probeTime is the time after which another call may be made while a call tests whether a far side works again.
 	probeTime = 30 * time.Second
 
-	// maxTroubled bounds how many far sides are watched. Those beyond are called as if they worked.
+	// maxTroubled bounds the far sides that are recorded as not working. Any further ones are called as if they worked.
 	maxTroubled = 10_000
 )
 
-// errHeld is wrapped by the failure of a job whose call was not made, because others failed.
+// errHeld is wrapped by the failure of a job whose call was not made because calls of other jobs failed.
 var errHeld = errors.New("importer: no call was made")
 
 // trouble is a far side that does not work.
 type trouble struct {
 	failure *FailedError // of the last call
-	job     string       // whose call that was
-	missed  int          // jobs in a row
+	job     string       // the job that made the call
+	missed  int          // failed jobs in a row
 	pause   time.Duration
 	probing bool
 	since   time.Time
 	until   time.Time // the next call
 }
 
-// breaker holds back the calls to far sides that do not work, for all jobs of this process. When a pause is over, one call at a
-// time finds out whether the far side works again. It is safe for concurrent use.
+// breaker holds back the calls to far sides that do not work, for all jobs of this process. After a pause, one call at a time
+// tests whether the far side works again. It is safe for concurrent use.
 type breaker struct {
 	mu       sync.Mutex
 	troubled map[string]*trouble
 }
 
-// enter returns the failure for which no call is made now, with the time that is left in RetryAfter; nil when one may be made.
+// enter returns nil when a call may be made. Otherwise it returns the failure that holds the call back, with the
+// remaining pause in RetryAfter.
 func (b *breaker) enter(side string) *FailedError {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -84,7 +86,8 @@ func (b *breaker) enter(side string) *FailedError {
 	return nil
 }
 
-// called records the outcome of a call, nil for a far side that works. It reports whether the others begin or cease to wait.
+// called records the outcome of a call, nil for a far side that works. It reports whether other jobs begin or cease
+// to wait.
 func (b *breaker) called(side, job string, f *FailedError) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -115,7 +118,7 @@ func (b *breaker) called(side, job string, f *FailedError) bool {
 		return false
 	}
 	until := now.Add(min(f.RetryAfter, maxRetryAfter))
-	if begins || t.probing { // no call that was under way when the pause began makes it longer
+	if begins || t.probing { // a call from before the pause does not make it longer
 		t.pause, t.probing = min(max(firstPause, 2*t.pause), lastPause), false
 		t.until = now.Add(t.pause)
 	}
@@ -125,8 +128,8 @@ func (b *breaker) called(side, job string, f *FailedError) bool {
 	return begins
 }
 
-// Check is the check of readiness of the far sides that all jobs need: an error when one of them refuses our key, and a
-// [service.Note] when one does not work. Far sides that were not called for a while are left out.
+// Check is the readiness check of the far sides that all jobs need. It returns an error when a far side refuses our
+// key, and a [service.Note] when one does not work. Far sides without a recent call are left out.
 func (s *Service) Check() error {
 	s.breaker.mu.Lock()
 	defer s.breaker.mu.Unlock()
@@ -150,8 +153,8 @@ func (s *Service) Check() error {
 	return nil
 }
 
-// Held calls tell with the number of far sides of each name that are not called, except for one call at a time; sites count
-// together. Far sides that were not called for a while are left out.
+// Held calls tell with the number of far sides of each name whose calls are held back, except for one call at a time. Sites
+// are counted together. Far sides without a recent call are left out.
 func (s *Service) Held(tell func(side string, n int)) {
 	held := map[string]int{sideExtractor: 0, sideRecipes: 0, sideStatus: 0, sideYouTube: 0, sideSites: 0}
 	s.breaker.mu.Lock()
@@ -166,7 +169,7 @@ func (s *Service) Held(tell func(side string, n int)) {
 	}
 }
 
-// labelOf is a far side in the metrics, where the sites have one name.
+// labelOf returns the name of a far side in the metrics, the same for all sites.
 func labelOf(side string) string {
 	if strings.HasPrefix(side, sidePrefix) {
 		return sideSites
@@ -174,7 +177,7 @@ func labelOf(side string) string {
 	return side
 }
 
-// reach makes a call to a far side, unless that is known not to work. failure makes the failure of an error.
+// reach makes a call to a far side, unless the far side is known not to work. failure makes the failure for an error.
 func (a *attempt) reach(
 	ctx context.Context, side string, failure func(error) *FailedError, call func(context.Context) error,
 ) error {
@@ -187,12 +190,12 @@ func (a *attempt) reach(
 	err := call(calling)
 	if err != nil && ctx.Err() != nil {
 		measured.End("interrupted", err)
-		return context.Cause(ctx) // the caller's end says nothing of the far side
+		return context.Cause(ctx) // not a failure of the far side
 	}
 	if err == nil {
 		measured.End(natsotel.OutcomeOK, nil)
 		a.reached(ctx, side, nil)
-		if strings.HasPrefix(side, sidePrefix) && strings.HasPrefix(a.admitted, sidePrefix) { // to which the source leads
+		if strings.HasPrefix(side, sidePrefix) && strings.HasPrefix(a.admitted, sidePrefix) { // the source leads to the admitted site
 			a.reached(ctx, a.admitted, nil)
 			a.admitted = ""
 		}
@@ -206,7 +209,7 @@ func (a *attempt) reach(
 	}
 	if f.Outage == sidePrefix || !strings.HasPrefix(f.Outage, sidePrefix) {
 		f.Outage = side
-	} else { // side answered, and led to another site
+	} else { // side has answered, and leads to another site
 		a.reached(ctx, side, nil)
 	}
 	a.reached(ctx, f.Outage, f)
@@ -228,7 +231,7 @@ func (a *attempt) reached(ctx context.Context, side string, f *FailedError) {
 	}
 }
 
-// waits puts a job off for a far side. It returns for how long the job has waited for that.
+// waits records that a job waits for a far side. It returns the time for which the job has waited for that far side.
 func (r *record) waits(side string) time.Duration {
 	now := time.Now().UTC()
 	if r.Outage != side {
@@ -238,8 +241,8 @@ func (r *record) waits(side string) time.Duration {
 	return now.Sub(r.OutageSince)
 }
 
-// snooze is for how long a job is put off that has waited for a far side. One that fails where others do not waits longer
-// each time.
+// snooze returns the next wait of a job that has waited for a far side. It grows with the time waited, for a job that
+// fails while others do not.
 func (f *FailedError) snooze(waited time.Duration) time.Duration {
 	pause := max(min(f.RetryAfter, maxRetryAfter), min(max(firstPause, waited/4), lastPause))
 	return pause + rand.N(pause/4) //nolint:gosec // spreads load, guards nothing
@@ -255,17 +258,17 @@ func sideOf(r *record) string {
 }
 
 const (
-	// maxCrashes is how many workers a job may have killed until it is worked alone, and maxAlone how many it may have killed then until
-	// it has failed: one of them may have died of something else.
+	// maxCrashes is the number of workers whose death under a job makes it run alone, and maxAlone the number of further deaths that
+	// make it fail. One of the workers may have died of another cause.
 	maxCrashes = 2
 	maxAlone   = 2
 
-	// allTurns is more than jobs are worked at a time.
+	// allTurns is larger than the number of jobs at a time.
 	allTurns = 1 << 30
 )
 
-// inTurn takes the steps beside those of other jobs, or alone when the job may have killed its workers: the others shall not die
-// with it.
+// inTurn takes the steps beside other jobs, or alone when the job may have killed its workers, so that it does not kill other
+// jobs.
 func (a *attempt) inTurn(ctx context.Context) error {
 	turns := int64(1)
 	if a.record.Crashes >= maxCrashes {

@@ -19,7 +19,8 @@ var (
 	// ErrUnknownJob is returned when there is no state of a job.
 	ErrUnknownJob = errors.New("importer: there is no such job")
 
-	// ErrMismatch is returned for a job whose id is that of another one: with another owner, source, type, language or encoding.
+	// ErrMismatch is returned for a job whose id belongs to a job with another owner, source, type, language or
+	// encoding.
 	ErrMismatch = errors.New("importer: another job has this id")
 
 	// ErrFinal is returned when a job that has ended is cancelled.
@@ -29,7 +30,7 @@ var (
 	ErrNotFailed = errors.New("importer: only a job that failed can be retried")
 )
 
-// Job is a job and where it stands.
+// Job is a job and its state.
 type Job struct {
 	contracts.ImportStatus
 
@@ -47,18 +48,18 @@ type Job struct {
 	// Retryable reports whether a retry of a failed job may succeed.
 	Retryable bool `json:"retryable,omitempty"`
 
-	// WaitingFor is the far side that a job that runs waits for, because that does not work: Error says why. Empty when there is
-	// none. WaitingSince is when the first call failed.
+	// WaitingFor is the far side that does not work and for which a running job waits, for the reason in Error. It is empty when
+	// the job does not wait. WaitingSince is the time of the first failed call.
 	WaitingFor   string    `json:"waiting_for,omitempty"`
 	WaitingSince time.Time `json:"waiting_since,omitzero"`
 
-	// Run counts how often a client or a replay has started the job, from 1.
+	// Run is the number of times that a client or a replay has started the job, from 1.
 	Run int `json:"run"`
 
-	// Title is the recipe's, or before there is one the source's.
+	// Title is the title of the recipe, or of the source before there is a recipe.
 	Title string `json:"title,omitempty"`
 
-	// Warnings are those of the recipe.
+	// Warnings are the warnings of the recipe.
 	Warnings []recipe.Warning `json:"warnings,omitempty"`
 
 	CreatedAt time.Time `json:"created_at"`
@@ -77,7 +78,7 @@ func (j *Job) same(req contracts.ImportJob) bool {
 		j.Encoding == req.Encoding
 }
 
-// record is the state of a job as it is kept.
+// record is the stored state of a job.
 type record struct {
 	Job
 
@@ -90,11 +91,11 @@ type record struct {
 	// Exhausted reports whether a failed job belongs into the dead letters.
 	Exhausted bool `json:"exhausted,omitempty"`
 
-	// Outage is the far side that the job was put off for last, and OutageSince when that began.
+	// Outage is the far side for which the job was last put off, and OutageSince the time at which that began.
 	Outage      string    `json:"outage,omitempty"`
 	OutageSince time.Time `json:"outage_since,omitzero"`
 
-	// Message is the position in the stream of the message that is handled while the job runs, or whose handling ended it.
+	// Message is the stream sequence of the message whose handling runs the job, or has ended it.
 	Message uint64 `json:"message,omitempty"`
 
 	// Changes counts the changes that followers of the job receive.
@@ -113,7 +114,7 @@ func newRecord(req contracts.ImportJob, sourceID string, now time.Time) record {
 	}}
 }
 
-// enter sets the status and clears the fields of the one before.
+// enter sets the status and clears the fields of the previous status.
 func (r *record) enter(status contracts.ImportState, attempt int) {
 	r.ImportStatus = contracts.ImportStatus{JobID: r.JobID, Status: status, Attempt: attempt}
 	r.Crashes = 0
@@ -124,8 +125,8 @@ func (r *record) enter(status contracts.ImportState, attempt int) {
 	}
 }
 
-// begin enters the first step of an attempt. An attempt before it without an outcome has died; if it was reading the source,
-// that counts as a crash by the source.
+// begin enters the first step of an attempt. A previous attempt without an outcome has died. If it was reading the source,
+// its death counts as a crash by the source.
 func (r *record) begin(attempt int) {
 	crashes := 0
 	if r.Status == contracts.ImportRunning {
@@ -141,7 +142,7 @@ func (r *record) begin(attempt int) {
 // errKeep ends an update without a write.
 var errKeep = errors.New("the record stays as it is")
 
-// read returns the record of a job, and how it is stored. The error is ErrUnknownJob when there is none.
+// read returns the state of a job, and the stored record. The error is ErrUnknownJob when there is none.
 func (s *Service) read(ctx context.Context, jobID string) (record, kvrecord.Record, error) {
 	key, err := contracts.ImportJobKey(jobID)
 	if err != nil {
@@ -161,9 +162,9 @@ func (s *Service) read(ctx context.Context, jobID string) (record, kvrecord.Reco
 	return r, stored, nil
 }
 
-// update applies edit to the record of a job, again each time another process has changed the record meanwhile. edit is
-// given nil when there is no record, and returns the record to write, or errKeep, or why there is nothing to do. It returns
-// the record as it is then. Two round trips.
+// update applies edit to the record of a job, again each time another process has changed the record meanwhile. edit gets
+// nil when there is no record. It returns the record to write, errKeep, or the error for the caller. update returns the
+// record that is then stored. Two round trips.
 func (s *Service) update(ctx context.Context, jobID string, edit func(*record) (*record, error)) (record, error) {
 	for {
 		r, stored, err := s.read(ctx, jobID)

@@ -1,6 +1,6 @@
 // Package imports turns jobs into recipes: it accepts them, works them in durable steps, and reports their status.
 //
-// The state of a job is one record in a bucket, changed only under the condition that no other process changed it meanwhile.
+// The state of a job is one record in a bucket. A write succeeds only if no other process has changed the record meanwhile.
 // A final state stays, unless a client asks for a retry, which begins another run of the job.
 //
 // The transcript of a source and the recipe extracted from it are computed once for all jobs, by a flight.Flight; the
@@ -42,7 +42,7 @@ const (
 	claimTimeout = 3 * time.Second
 )
 
-// Service takes jobs in and works them. It is safe for concurrent use. Close ends it.
+// Service accepts jobs and works them. It is safe for concurrent use. Close ends it.
 type Service struct {
 	breaker  breaker
 	cfg      Config
@@ -55,7 +55,7 @@ type Service struct {
 	meters   meters
 
 	memory     *memory.Room
-	turns      *semaphore.Weighted // one of them for each job that is worked
+	turns      *semaphore.Weighted // one for each job that is worked
 	progresses *kvrecord.Stream    // of all jobs, by their workers
 
 	background sync.WaitGroup
@@ -105,7 +105,7 @@ func (s *Service) Close() error {
 	return s.hub.close()
 }
 
-// Get returns a job. The error wraps ErrUnknownJob when there is none. One round trip, two for a job that runs.
+// Get returns a job. The error wraps ErrUnknownJob when there is no such job. One round trip, two for a running job.
 func (s *Service) Get(ctx context.Context, jobID string) (Job, error) {
 	r, _, err := s.read(ctx, jobID)
 	if err != nil {
@@ -125,14 +125,14 @@ type Config struct {
 	// Backlog bounds the jobs of each caller that wait. Defaults to no bound.
 	Backlog *service.Backlog
 
-	// ClaimTTL is how long a shared step that a worker is in stays the worker's when it does not renew that, because it is
-	// frozen or cut off, in whole seconds. Defaults to 15 seconds.
+	// ClaimTTL is the time for which a worker that does not renew its claim, because it is frozen or cut off, keeps a
+	// shared step, in whole seconds. Defaults to 15 seconds.
 	ClaimTTL time.Duration
 
 	// Extractor makes recipes of sources. Required.
 	Extractor Extractor
 
-	// ExtractTTL is how long a recipe that was extracted from a transcript is kept for other jobs, in whole
+	// ExtractTTL is the time for which a recipe that was extracted from a transcript is kept for other jobs, in whole
 	// seconds. Defaults to 7 days.
 	ExtractTTL time.Duration
 
@@ -142,7 +142,8 @@ type Config struct {
 	// Logger gets the events of this package. Defaults to slog.Default().
 	Logger *slog.Logger
 
-	// Memory bounds, roughly, the bytes of sources and recipes in work at once: jobs wait for it. Defaults to 256 MiB.
+	// Memory bounds, roughly, the bytes of the sources and recipes that are worked on at a time: jobs wait for memory.
+	// Defaults to 256 MiB.
 	Memory int64
 
 	// Meter makes the instruments. Defaults to one that measures nothing.
@@ -151,21 +152,22 @@ type Config struct {
 	// Observe is called with each event of a shared step. Defaults to nothing.
 	Observe func(context.Context, flight.Event)
 
-	// OutagePatience is for how long a job waits for a far side that does not work: then it fails. A far side that refuses our
-	// key is waited for without an end. Defaults to 24 hours.
+	// OutagePatience is the time for which a job waits for a far side that does not work, before the job fails. For a far side
+	// that refuses our key it waits without an end. Defaults to 24 hours.
 	OutagePatience time.Duration
 
 	// Passed is called at each point of a job's life, in tests. Defaults to nothing.
 	Passed func(point string)
 
-	// RetryCreate, RetryExtract and RetryStatus are how often an attempt makes each call. Default to 3 repetitions after 1
-	// second, 2 after 2 seconds and 3 after 500 milliseconds.
+	// RetryCreate, RetryExtract and RetryStatus are the repetitions of each call within an attempt. Default to 3
+	// repetitions after 1 second, 2 after 2 seconds and 3 after 500 milliseconds.
 	RetryCreate, RetryExtract, RetryStatus retry.Policy
 
-	// SourceAttempts is after how many attempts a failure of one source that may pass is final. Defaults to 5.
+	// SourceAttempts is the number of attempts after which a temporary failure of one source is final. Defaults to 5.
 	SourceAttempts int
 
-	// StateTTL is how long the state of a job is kept after its last change, in whole seconds. Defaults to 30 days.
+	// StateTTL is the time for which the state of a job is kept after its last change, in whole seconds. Defaults to 30
+	// days.
 	StateTTL time.Duration
 
 	// Store takes the recipes. Required.
@@ -174,11 +176,13 @@ type Config struct {
 	// Telemetry measures and traces jobs that are queued, and calls of far sides. Defaults to none.
 	Telemetry *natsotel.Telemetry
 
-	// TranscriptTTL is how long the transcript of a source is kept for other jobs, in whole seconds. Defaults to 7 days.
+	// TranscriptTTL is the time for which the transcript of a source is kept for other jobs, in whole seconds. Defaults
+	// to 7 days.
 	TranscriptTTL time.Duration
 
-	// Unique imports a source once for each owner: a second job is the first one, unless that has failed. It applies to jobs
-	// that are submitted, not to those that are published. Defaults to false: then the client decides for each job.
+	// Unique imports a source once for each owner: a second submission returns the first job, unless that job has failed. It
+	// does not apply to jobs that are published instead of submitted. Defaults to false: then the client decides for each
+	// job.
 	Unique bool
 }
 
@@ -186,10 +190,11 @@ type Config struct {
 type Extractor struct {
 	extract.Extractor
 
-	// Name is its name: rules, orchestrator or openai.
+	// Name is the name of the extractor: rules, orchestrator or openai.
 	Name string
 
-	// Version changes when its results do: the version of its rules, or the service, the model and the prompt.
+	// Version changes with the results of the extractor: the version of its rules, or the service, the model and the
+	// prompt.
 	Version string
 }
 
@@ -211,7 +216,7 @@ func (cfg Config) withDefaults() Config {
 	return cfg
 }
 
-// Validate reports everything that is wrong at once, but for parts that are missing, which New does.
+// Validate reports every mistake at once, except missing parts, which New reports.
 func (cfg Config) Validate() error {
 	cfg = cfg.withDefaults()
 	var errs []error
@@ -247,7 +252,7 @@ func (cfg Config) Validate() error {
 
 // Stats counts the work of a Service since it was made.
 type Stats struct {
-	Submitted         int64                          `json:"submitted"` // new jobs taken in
+	Submitted         int64                          `json:"submitted"` // new jobs accepted
 	Ready             int64                          `json:"ready"`
 	Failed            int64                          `json:"failed"`
 	Cancelled         int64                          `json:"cancelled"`
@@ -319,7 +324,7 @@ func (s *Service) retried(ctx context.Context, operation string) {
 	s.meters.retries.Add(ctx, 1, metric.WithAttributes(attribute.String("operation", operation)))
 }
 
-// timed measures a step that was really taken, not shared.
+// timed measures a step that was taken here, not shared.
 func (s *Service) timed(ctx context.Context, name string, started time.Time, err error) {
 	outcome := "ok"
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 	"github.com/expediter-io/expediter/services/importer/store"
 )
 
-// The steps of a job. Their names are in the state of a job and in the journal of the worker.
+// The steps of a job. Their names are stored in the state of a job and in the journal of the worker.
 const (
 	stepTranscript = "transcript"
 	stepExtract    = "extract"
@@ -30,13 +30,13 @@ const (
 )
 
 const (
-	// version is a part of the keys of shared steps: it changes with the form of their values.
+	// version is a part of the keys of shared steps. It changes with the format of their values.
 	version = "v1"
 
-	// transcriptKey is the part of the key of a transcript behind its source.
+	// transcriptKey is the part of the key of a transcript after its source.
 	transcriptKey = stepTranscript + "-" + version + "-" + source.Version
 
-	// spread makes the lives of shared results differ, so that results of the same moment do not end
+	// spread is the share by which the TTLs of shared results vary, so that results of the same moment do not expire
 	// together.
 	spread = 0.1
 )
@@ -103,14 +103,14 @@ func (a *attempt) transcript(ctx context.Context) (*source.Material, error) {
 	})
 }
 
-// share computes the result of a key once for all jobs. A result that this job has computed and that the bucket does
-// not take, because it is full, is used by this job alone: otherwise it would be computed again and again for nothing.
+// share computes the result of a key once for all jobs. When this job has computed the result and the bucket does not
+// take it, because the bucket is full, only this job uses the result. Otherwise it would be computed again and again.
 func (a *attempt) share(
 	ctx context.Context, key string, compute func(context.Context) ([]byte, error), ttl time.Duration,
 ) (flight.Result, error) {
 	var own atomic.Pointer[[]byte]
 	found, err := a.flight.Do(ctx, key, func(ctx context.Context) ([]byte, error) {
-		a.memory.Enter() // this may go on for other jobs when this one has ended
+		a.memory.Enter() // the call may continue for other jobs when this job has ended
 		defer a.memory.Leave()
 		data, err := compute(memory.With(ctx, a.memory))
 		if err == nil {
@@ -125,7 +125,8 @@ func (a *attempt) share(
 	return found, err
 }
 
-// unreadable removes a shared result that cannot be read, so that the next attempt makes it anew, and returns the error of this one.
+// unreadable removes a shared result that cannot be read, so that the next attempt computes it anew, and returns the
+// error of this attempt.
 func (a *attempt) unreadable(ctx context.Context, key string, err error) error {
 	removed := a.flight.Invalidate(ctx, key)
 	return errors.Join(fmt.Errorf("importer: the shared result %s for %s cannot be read: %w", key, a.record.SourceID, err), removed)
@@ -136,7 +137,7 @@ func sourceOf(job contracts.ImportJob) source.Request {
 	return source.Request{JobID: job.JobID, Encoding: job.Encoding, Language: job.Language, Type: job.SourceType, URL: job.URL}
 }
 
-// fetch asks the source itself.
+// fetch fetches the material from the source itself.
 func (a *attempt) fetch(ctx context.Context) ([]byte, error) {
 	a.passed(PointFetching)
 	var material *source.Material
@@ -164,8 +165,8 @@ func (a *attempt) fetch(ctx context.Context) ([]byte, error) {
 	return data, nil
 }
 
-// saveTranscript stores the transcript. A store that does not take it does not keep the recipe from being made: it comes
-// with the recipe once more.
+// saveTranscript stores the transcript. The job goes on when the store does not take it, because the transcript is sent
+// again with the recipe.
 func (a *attempt) saveTranscript(ctx context.Context, m *source.Material) {
 	if len(m.Transcript.Segments) == 0 {
 		return
@@ -178,7 +179,7 @@ func (a *attempt) saveTranscript(ctx context.Context, m *source.Material) {
 	}
 }
 
-// extract makes the recipe of a transcript: once for all jobs that have the same.
+// extract makes the recipe of a transcript, once for all jobs that have the same transcript.
 func (a *attempt) extract(ctx context.Context, m *source.Material) (recipe.Recipe, error) {
 	if err := a.enterStep(ctx, stepExtract); err != nil {
 		return recipe.Recipe{}, err
@@ -226,7 +227,7 @@ func warned(made recipe.Recipe, m *source.Material) recipe.Recipe {
 	return made
 }
 
-// extractKey is the key of the extractor's result for an input.
+// extractKey returns the key of the extractor's result for an input.
 func (a *attempt) extractKey(in extract.Input) (string, error) {
 	data, err := json.Marshal(in) //nolint:musttag // hashed, and read by nobody
 	if err != nil {

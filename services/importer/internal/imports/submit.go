@@ -25,12 +25,12 @@ import (
 	"github.com/expediter-io/expediter/services/importer/store"
 )
 
-// HeaderRun is the header of a job's message that says which run of the job it is for. Defaults to 1.
+// HeaderRun is the header of a job's message with the number of the job's run. Defaults to 1.
 const HeaderRun = "Import-Run"
 
-// Submit takes a job in, and reports whether it is a new one. A job whose id is known is that job; the error wraps
-// ErrMismatch when the known one has another owner, source or type. Errors of the request are *contracts.ValidationError
-// or *source.Error, or that of [service.Backlog.Admit]. Three round trips, five for a unique one.
+// Submit accepts a job, and reports whether the job is new. For a known id it returns the known job. The error wraps
+// ErrMismatch when the known job has another owner, source or type. Errors of the request are *contracts.ValidationError
+// or *source.Error, or that of [service.Backlog.Admit]. Three round trips, five for a unique job.
 func (s *Service) Submit(ctx context.Context, sub Submission) (job Job, created bool, err error) {
 	if err := sub.Validate(); err != nil {
 		return Job{}, false, err
@@ -67,7 +67,7 @@ func (s *Service) Submit(ctx context.Context, sub Submission) (job Job, created 
 	return job, created && req.JobID == sub.JobID, err
 }
 
-// accept makes the record of a job, unless there is one, and queues the job.
+// accept creates the record of a job, unless it exists, and queues the job.
 func (s *Service) accept(ctx context.Context, req contracts.ImportJob, sourceID string) (Job, bool, error) {
 	created := false
 	r, err := s.update(ctx, req.JobID, func(known *record) (*record, error) {
@@ -85,7 +85,7 @@ func (s *Service) accept(ctx context.Context, req contracts.ImportJob, sourceID 
 	if err != nil {
 		return Job{}, false, err
 	}
-	if r.Status == contracts.ImportQueued { // also for one that was accepted and not queued
+	if r.Status == contracts.ImportQueued { // also for a job that was accepted before and not queued
 		if err := s.queue(ctx, &r); err != nil {
 			return r.Job, created, err
 		}
@@ -96,9 +96,9 @@ func (s *Service) accept(ctx context.Context, req contracts.ImportJob, sourceID 
 	return r.Job, created, nil
 }
 
-// queue inserts the job of a run. The first is unique: the stream takes it once, however long it waits there. The
-// message of the run before may not have left the stream when the next is asked for, so that one is unique by its ID alone,
-// within the stream's duplicate window. A job that the stream gets twice all the same is worked once. One round trip.
+// queue inserts the job of a run. The first run's job is unique: the stream takes it once, however long it waits there. At
+// a later run the previous message may still be in the stream, so that run's job is unique by its ID alone, within the
+// stream's duplicate window. A job that the stream takes twice is worked once. One round trip.
 func (s *Service) queue(ctx context.Context, r *record) error {
 	job, err := jobOf(r)
 	if err != nil {
@@ -149,14 +149,14 @@ func jobOf(r *record) (worker.NewJob, error) {
 	return job, nil
 }
 
-// uniqueClaim names the job that imports a source for an owner. It holds the whole job, so that the second client can submit
-// the job if the process of the first one died before it did.
+// uniqueClaim names the job that imports a source for an owner. It holds the whole job, so that a second client can submit
+// the job if the first client's process died before it did.
 type uniqueClaim struct {
 	Job      contracts.ImportJob `json:"job"`
 	SourceID string              `json:"source_id"`
 }
 
-// claimSource returns the job that imports a source for an owner: the given one, or another one that has not failed.
+// claimSource returns the job that imports a source for an owner: the given job, or another job that has not failed.
 func (s *Service) claimSource(ctx context.Context, req contracts.ImportJob, sourceID string) (contracts.ImportJob, error) {
 	sum := sha256.Sum256([]byte(req.OwnerID + "\x00" + sourceID))
 	key := s.jobs.Key("unique." + hex.EncodeToString(sum[:]))
@@ -193,7 +193,7 @@ func (s *Service) stands(ctx context.Context, jobID string) (bool, error) {
 	return known.Status != contracts.ImportFailed, err
 }
 
-// Cancel takes a job back that has not ended. Its worker stops within two seconds. Two round trips.
+// Cancel cancels a job that has not ended. Its worker stops within two seconds. Two round trips.
 func (s *Service) Cancel(ctx context.Context, jobID string) (Job, error) {
 	r, err := s.update(ctx, jobID, func(r *record) (*record, error) {
 		switch {
@@ -216,8 +216,8 @@ func (s *Service) Cancel(ctx context.Context, jobID string) (Job, error) {
 	return r.Job, nil
 }
 
-// Retry starts another run of a job that failed, or queues the one that was asked for before and is not worked yet: the call before may
-// not have come to that. Three round trips.
+// Retry starts another run of a job that failed. If a run was already asked for and has not begun, Retry queues it, because the earlier
+// call may have ended before that. Three round trips.
 func (s *Service) Retry(ctx context.Context, jobID string) (Job, error) {
 	release, err := s.cfg.Backlog.Admit(ctx, 1)
 	if err != nil {
@@ -243,11 +243,11 @@ func (s *Service) Retry(ctx context.Context, jobID string) (Job, error) {
 	return r.Job, s.queue(ctx, &r)
 }
 
-// Submission is a job as a client hands it in.
+// Submission is a job as a client submits it.
 type Submission struct {
 	contracts.ImportJob
 
-	// IdempotencyKey stands for the job id when that is empty: the same key of the same owner is the same job.
+	// IdempotencyKey takes the place of an empty job id: the same key of the same owner is the same job.
 	IdempotencyKey string `json:"-"`
 
 	// Unique imports the source once for this owner, see [Config.Unique].
@@ -263,7 +263,7 @@ func (sub Submission) Validate() error {
 // namespace makes ids of jobs out of idempotency keys (RFC 9562, version 5).
 var namespace = uuid.MustParse("5a3f1a3c-8f5e-5d0e-8e0b-1c8b6d1f7a52")
 
-// identify gives a submission its job id, when it brings none.
+// identify gives a submission without a job id its job id.
 func (sub *Submission) identify() {
 	switch {
 	case sub.JobID != "":
@@ -274,7 +274,7 @@ func (sub *Submission) identify() {
 	}
 }
 
-// body is a submission on the wire: an ImportJob whose id may be missing, and one member more.
+// body is a submission on the wire: an ImportJob whose id may be missing, and one more member.
 type body struct {
 	JobID       string                   `json:"job_id"`
 	OwnerID     string                   `json:"owner_id"`
@@ -309,7 +309,7 @@ const WarnPhoto = "read_from_photo"
 // WarnTruncated is the code of the warning that a limit cut the source.
 const WarnTruncated = "source_truncated"
 
-// PublishedBy is the extractor that a recipe names when its page had it as data.
+// PublishedBy is the extractor named in a recipe that was data of its page.
 const PublishedBy = "page"
 
 // inputOf returns the input of an extractor for a source.
@@ -329,7 +329,7 @@ func inputOf(m *source.Material, sourceType string) extract.Input {
 	return in
 }
 
-// published is the recipe that the page itself has as data. It is its own source, so there is nothing to verify it by.
+// published returns the recipe that the page has as data. There is no other source by which to verify it.
 func published(m *source.Material, in extract.Input) (recipe.Recipe, error) {
 	made := *m.Recipe
 	made.Source = in.Source
@@ -346,12 +346,12 @@ func published(m *source.Material, in extract.Input) (recipe.Recipe, error) {
 	return made, nil
 }
 
-// judgeExtract classifies the error of an extractor: whether it may pass.
+// judgeExtract reports whether an extractor's error is temporary.
 func judgeExtract(err error) retry.Verdict {
 	if failed := extract.Failure(err); failed != nil {
 		return retry.Verdict{Again: failed.Retryable && !failed.Refused, After: failed.RetryAfter}
 	}
-	return retry.Verdict{Again: true} // it took too long
+	return retry.Verdict{Again: true} // a timeout
 }
 
 // extractFailure returns the failure of an extraction, with a documented message.

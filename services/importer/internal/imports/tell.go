@@ -17,15 +17,15 @@ import (
 )
 
 const (
-	// untoldPause is after how long to try again to send the store the end of a job.
+	// untoldPause is the pause before another attempt to send the store the end of a job.
 	untoldPause = 10 * time.Second
 
-	// untoldFor is for how long that is tried.
+	// untoldFor is the time for which the end of a job is sent again.
 	untoldFor = 24 * time.Hour
 )
 
-// checkStore asks the store whether the job has ended there, as far as the store knows and answers: work that is done is
-// not done again. It reports whether the job goes on.
+// checkStore asks the store whether the job has ended, so that finished work is not repeated, and sends it the state. It
+// reports whether the job goes on.
 func (a *attempt) checkStore(ctx context.Context) (bool, error) {
 	if a.run == 1 && !a.replay {
 		status, err := a.cfg.Store.Status(ctx, a.id)
@@ -42,7 +42,7 @@ func (a *attempt) checkStore(ctx context.Context) (bool, error) {
 	return err == nil, err
 }
 
-// adopt takes over the end that the store knows.
+// adopt records the end of the job that the store has.
 func (a *attempt) adopt(ctx context.Context, status contracts.ImportStatus) error {
 	a.log(ctx, slog.LevelInfo, EventSkipped, a.id, slog.String("status", string(status.Status)))
 	_, err := a.update(ctx, a.id, func(r *record) (*record, error) {
@@ -59,14 +59,14 @@ func (a *attempt) adopt(ctx context.Context, status contracts.ImportStatus) erro
 	return err
 }
 
-// retryStatus sends the store a status, several times if need be.
+// retryStatus sends the store a status, several times if necessary.
 func (s *Service) retryStatus(ctx context.Context, status contracts.ImportStatus) error {
 	return s.cfg.RetryStatus.Do(ctx, func(ctx context.Context) error {
 		return s.cfg.Store.SetStatus(ctx, status.JobID, status)
 	}, judge, s.onRetry(ctx, "status_update", status.JobID))
 }
 
-// judge classifies an error of the store or of an extractor: whether it may pass.
+// judge reports whether an error of the store or of an extractor is temporary.
 func judge(err error) retry.Verdict {
 	v := retry.Verdict{Again: store.Retryable(err)}
 	if failed, ok := asStoreError(err); ok {
@@ -86,7 +86,7 @@ func (s *Service) onRetry(ctx context.Context, operation, jobID string) func(int
 // tell sends the store the end of a job, and records that the store has it. refused is the error of a store that will never
 // take it.
 //
-// A job that failed for one attempt may be READY by another meanwhile. READY is always sent last, whichever of the two the
+// When one attempt has failed the job, another may have made it READY. READY is always sent last, whichever state the
 // store received before.
 func (s *Service) tell(ctx context.Context, r *record) (refused, err error) {
 	for told := *r; !told.Told; {
@@ -98,7 +98,7 @@ func (s *Service) tell(ctx context.Context, r *record) (refused, err error) {
 				return nil, errKeep
 			case now.endsOtherwise(&told):
 				now.Told = false
-			case unsure || now.Mark != told.Mark: // another attempt wants the end sent once more, or began another run
+			case unsure || now.Mark != told.Mark: // another attempt asks to send the end again, or has begun another run
 				return nil, errKeep
 			default:
 				now.Told = true
@@ -116,12 +116,12 @@ func (s *Service) tell(ctx context.Context, r *record) (refused, err error) {
 	return refused, nil
 }
 
-// endsOtherwise reports whether the job has come to another end than the one before.
+// endsOtherwise reports whether the job has another end than before.
 func (r *record) endsOtherwise(before *record) bool {
 	return r.Status.Final() && (r.Status != before.Status || r.Run != before.Run)
 }
 
-// tellEnd sends the store the end of a job, or makes the worker deliver the job again for that.
+// tellEnd sends the store the end of a job. If that fails, its error makes the worker deliver the job again.
 func (a *attempt) tellEnd(ctx context.Context, r *record) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
@@ -139,8 +139,7 @@ func (a *attempt) tellEnd(ctx context.Context, r *record) error {
 	return worker.Snooze(untoldPause)
 }
 
-// Settled is the worker's hook. A job that was dead-lettered without having been worked to an end, because its workers died,
-// has failed.
+// Settled is the worker's hook. It fails a job that was dead-lettered before its end, because its workers died.
 func (s *Service) Settled(settled worker.Settlement) {
 	s.passed(PointSettled)
 	if settled.Outcome != worker.OutcomeDead {
@@ -149,7 +148,7 @@ func (s *Service) Settled(settled worker.Settlement) {
 	token := settled.Subject[strings.LastIndexByte(settled.Subject, '.')+1:]
 	id, err := contracts.DecodeToken(token)
 	if err != nil {
-		return // nobody asked for it by an id of ours
+		return // not a job with an id of ours
 	}
 	s.background.Go(func() {
 		ctx := context.Background() //nolint:forbidigo // bounded by the bucket, waited for by Close
@@ -177,18 +176,18 @@ func (s *Service) Settled(settled worker.Settlement) {
 	})
 }
 
-// progressEvery is how often the progress within a step is written.
+// progressEvery is the time between two writes of the progress of a step.
 const progressEvery = 500 * time.Millisecond
 
-// stepProgress is how much of a step is done: the value of the job's worker.Progress.
+// stepProgress is the value of the job's worker.Progress: the share of a step that is done.
 type stepProgress struct {
 	Run   int     `json:"run"`
 	Share float64 `json:"share"`
 	Step  string  `json:"step"`
 }
 
-// progress returns a function that records how much of a step is done. It writes now and then, and never fails the step.
-// One write.
+// progress returns a function that records the share of a step that is done. It does not write at each call, and never
+// fails the step. One write.
 func (a *attempt) progress(ctx context.Context, name string) func(string, float64) {
 	var mu sync.Mutex
 	var last time.Time
@@ -206,8 +205,8 @@ func (a *attempt) progress(ctx context.Context, name string) func(string, float6
 	}
 }
 
-// view returns a job with the progress of its step, which is not in its record. One round trip for a job that runs, none for
-// others.
+// view returns a job with the progress of its step, which is not in its record. One round trip for a running job, none for
+// other jobs.
 func (s *Service) view(ctx context.Context, r *record) Job {
 	job := r.Job
 	if r.Status != contracts.ImportRunning || r.Message == 0 {

@@ -22,11 +22,11 @@ const (
 	// jobTimeout bounds one attempt at a job.
 	jobTimeout = 15 * time.Minute
 
-	// jobAttempts is how often a job is tried in all: more than Config.SourceAttempts, because the death of a worker
-	// uses one too.
+	// jobAttempts is the number of attempts at a job in all. It is larger than Config.SourceAttempts, because the death
+	// of a worker uses an attempt too.
 	jobAttempts = 10
 
-	// storeSnooze is when to try again after NATS did not answer. That is not the job's fault: no attempt is used.
+	// storeSnooze is the pause after NATS did not answer. It uses no attempt of the job.
 	storeSnooze = time.Second
 )
 
@@ -34,11 +34,11 @@ var (
 	// errTakenBack ends an attempt at a job that was cancelled, or started anew, meanwhile.
 	errTakenBack = errors.New("importer: the job was taken back")
 
-	// errEnded ends an attempt at a job that another attempt, or another message of the job, has brought to its end.
+	// errEnded ends an attempt at a job that another attempt, or another message of the job, has ended.
 	errEnded = errors.New("importer: the job has ended elsewhere")
 )
 
-// Policy is how the worker runs [Service.Work].
+// Policy returns the policy by which the worker runs [Service.Work].
 func Policy() worker.Policy {
 	return worker.Policy{
 		Backoff:     worker.Exponential(2*time.Second, 2*time.Minute),
@@ -74,12 +74,12 @@ type attempt struct {
 	memory *memory.Share
 	record record // as it was when the attempt began
 
-	admitted string // the far side that the attempt may call, although others wait for it
+	admitted string // the far side that the attempt may call although other jobs wait for it
 
 	started time.Time
 }
 
-// Work makes a recipe of one source. Steps that were done before a crash are not done again.
+// Work makes a recipe of one source. Steps that ended before a crash are not repeated.
 func (s *Service) Work(ctx context.Context, job *worker.Job[contracts.ImportJob]) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -102,8 +102,8 @@ func (s *Service) Work(ctx context.Context, job *worker.Job[contracts.ImportJob]
 	return a.outcome(ctx, err)
 }
 
-// begin sets the job RUNNING. It reports false when there is nothing to be done: the job has ended, here or in the
-// store, or was started anew under another message.
+// begin sets the job RUNNING. It reports false when there is nothing to do: the job has ended, here or in the store,
+// or was started anew under another message.
 func (a *attempt) begin(ctx context.Context) (bool, error) {
 	sourceID, err := a.cfg.Fetcher.Identify(ctx, sourceOf(a.job.Args))
 	identified := err
@@ -138,7 +138,7 @@ func (a *attempt) begin(ctx context.Context) (bool, error) {
 	if held != nil {
 		waited := time.Since(r.OutageSince)
 		if waited+firstPause > a.cfg.OutagePatience && !held.Refused {
-			held.Err = nil // others' calls are enough for one that has waited all the time
+			held.Err = nil // without errHeld the failure ends the job, which has waited for the whole time
 			return false, held
 		}
 		return false, worker.Snooze(held.snooze(waited))
@@ -165,15 +165,15 @@ func (a *attempt) runsAgain(r *record) bool {
 	return a.replay && r.Status == contracts.ImportFailed && r.Message != a.job.Sequence && r.Code != contracts.CodeCancelled
 }
 
-// again ends an attempt at a job that has ended: it finishes the steps behind the end that are still open.
+// again ends an attempt at a job that has ended. It finishes the steps after the end that are still open.
 func (a *attempt) again(ctx context.Context) error {
 	r := a.record
 	if !r.Status.Final() {
-		return nil // another message's
+		return nil // another message has ended the job
 	}
 	a.log(ctx, slog.LevelInfo, EventSkipped, a.id, slog.String("status", string(r.Status)))
 	if a.job.Attempt > 1 {
-		r.Told = false // the attempt before may have reported its begin after another one reported the end
+		r.Told = false // the store may have received the beginning of the previous attempt after the end of the job
 	}
 	if err := a.tellEnd(ctx, &r); err != nil {
 		return err
@@ -181,8 +181,8 @@ func (a *attempt) again(ctx context.Context) error {
 	return a.finalError(&r)
 }
 
-// watch ends the attempt when the job is cancelled, removed or run again meanwhile. It looks when a change is pushed, and by itself
-// every two seconds.
+// watch ends the attempt when the job is cancelled, removed or run again meanwhile. It reads the record when a change is pushed,
+// and every two seconds.
 func (a *attempt) watch(ctx context.Context) (stop func()) {
 	key, err := contracts.ImportJobKey(a.id)
 	if err != nil {
@@ -212,7 +212,8 @@ func (a *attempt) takenBack(r *record) bool {
 	return r == nil || r.Run != a.run || r.Code == contracts.CodeCancelled
 }
 
-// enterStep notes which step the job is in. It returns errTakenBack or errEnded when there is nothing left to do.
+// enterStep records the step that the job is in. It returns errTakenBack or errEnded when there is nothing left to
+// do.
 func (a *attempt) enterStep(ctx context.Context, name string) error {
 	_, err := a.update(ctx, a.id, func(r *record) (*record, error) {
 		switch {
@@ -260,8 +261,8 @@ func isTimeout(ctx context.Context) bool {
 	return errors.As(context.Cause(ctx), &timeout)
 }
 
-// leave ends an attempt at a job that was taken back, or has ended elsewhere. This attempt may have sent the store the
-// beginning of the job after another one sent the end: so the end is sent once more.
+// leave ends an attempt at a job that was cancelled, started anew, or ended elsewhere. This attempt may have sent the
+// store the beginning of the job after another attempt sent the end, so leave sends the end again.
 func (a *attempt) leave(ctx context.Context) error {
 	cancelled := false
 	r, err := a.update(ctx, a.id, func(r *record) (*record, error) {
@@ -280,7 +281,7 @@ func (a *attempt) leave(ctx context.Context) error {
 		return r, nil
 	})
 	switch {
-	case errors.Is(err, errTakenBack): // by another run, whose business the rest is
+	case errors.Is(err, errTakenBack): // by another run, which does the rest
 		return nil
 	case err != nil:
 		return worker.Snooze(storeSnooze)
@@ -293,8 +294,8 @@ func (a *attempt) leave(ctx context.Context) error {
 	return a.finalError(&r)
 }
 
-// finalError returns the error for the worker of a job that has ended: one that this message brought to its end in vain belongs
-// into the dead letters.
+// finalError returns the error for the worker of a job that has ended. A job that this message has failed belongs into the dead
+// letters.
 func (a *attempt) finalError(r *record) error {
 	if r.Exhausted && r.Message == a.job.Sequence {
 		return worker.Cancel(errors.New(r.Error))
@@ -302,7 +303,7 @@ func (a *attempt) finalError(r *record) error {
 	return nil
 }
 
-// fail puts a job off, or ends it.
+// fail puts off a job after a failure, or ends it.
 func (a *attempt) fail(ctx context.Context, f *FailedError) error {
 	last := !f.Retryable || f.Exhausted || a.job.Attempt >= a.cfg.SourceAttempts
 	changed := false
@@ -320,7 +321,7 @@ func (a *attempt) fail(ctx context.Context, f *FailedError) error {
 		if !last {
 			r.Error, r.Progress = f.Message, 0
 			if r.Step == stepCreate {
-				r.Step = "" // it may be cancelled while it waits
+				r.Step = "" // the job may be cancelled while it waits
 			}
 			return r, nil
 		}
@@ -350,7 +351,7 @@ func (a *attempt) fail(ctx context.Context, f *FailedError) error {
 		}
 		return f
 	}
-	level := slog.LevelInfo // the source's business
+	level := slog.LevelInfo // a failure of the source
 	if r.Exhausted {
 		level = slog.LevelError
 	}

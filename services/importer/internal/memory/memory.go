@@ -1,5 +1,6 @@
 // Package memory bounds the memory that the jobs of a process hold at once, in bytes. A job reserves the memory for its
-// source before it reads it, so that many large sources are read one after the other, and many small ones at the same time.
+// source before it reads the source, so that large sources are read one after the other, and many small sources at the same
+// time.
 package memory
 
 import (
@@ -10,7 +11,7 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// Room is the memory that the shares of jobs are parts of. Make it with New.
+// Room is the memory of which each job has a share. Make it with New.
 type Room struct {
 	free *semaphore.Weighted
 	size int64
@@ -22,8 +23,7 @@ func New(size int64) *Room { return &Room{free: semaphore.NewWeighted(size), siz
 // Share returns an empty share with one user, which has to call Leave.
 func (r *Room) Share() *Share { return &Share{room: r, users: 1} }
 
-// Share is the memory of one job. It is given back when its last user has left it. It is safe for concurrent
-// use.
+// Share is the memory of one job. It is given back when its last user leaves. It is safe for concurrent use.
 type Share struct {
 	room *Room
 
@@ -32,8 +32,8 @@ type Share struct {
 	users int
 }
 
-// Hold makes the share a number of bytes large, or as large as the room. A share that has to wait gives back its bytes
-// before, so that no two wait for each other. The error wraps the cause of ctx.
+// Hold sets the size of the share in bytes, at most the size of the room. A share that has to wait first gives back
+// its bytes, so that no two shares wait for each other. The error wraps the cause of ctx.
 func (s *Share) Hold(ctx context.Context, size int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,22 +75,23 @@ func (s *Share) Leave() {
 	}
 }
 
-// ToRead is about how much reading a page or captions of a size takes, at worst: small ones can be all values, of large ones as
-// many values are read as there is room for.
+// ToRead returns roughly the bytes that reading a page or captions of a size takes at worst. A small source can consist of
+// values only; the number of values of a large source is bounded.
 func ToRead(size int) int64 { return 12*int64(size) + min(100*int64(size), 64<<20) }
 
-// ToKeep is about how much the material of a source takes until its job ends, by its size in JSON.
+// ToKeep returns roughly the bytes that the material of a source takes until its job ends, by its size in JSON.
 func ToKeep(size int) int64 { return 8 * int64(size) }
 
-// ToExtract is about how much making a recipe of a text of a size takes, of which every word is looked at.
+// ToExtract returns roughly the bytes that making a recipe of a text of a size takes, of which every word is
+// examined.
 func ToExtract(size int) int64 { return 200 * int64(size) }
 
 type key struct{}
 
-// With returns a context for the work that a share is for.
+// With returns a context for the work that uses a share.
 func With(ctx context.Context, s *Share) context.Context { return context.WithValue(ctx, key{}, s) }
 
-// Hold makes the share of ctx a number of bytes large, see [Share.Hold]. Without a share it does nothing.
+// Hold sets the size of the share of ctx in bytes, see [Share.Hold]. Without a share it does nothing.
 func Hold(ctx context.Context, size int64) error {
 	if s, ok := ctx.Value(key{}).(*Share); ok {
 		return s.Hold(ctx, size)
@@ -98,7 +99,7 @@ func Hold(ctx context.Context, size int64) error {
 	return nil
 }
 
-// More makes the share of ctx larger by a number of bytes. Without a share it does nothing.
+// More enlarges the share of ctx by a number of bytes. Without a share it does nothing.
 func More(ctx context.Context, size int64) error {
 	if s, ok := ctx.Value(key{}).(*Share); ok {
 		s.mu.Lock()

@@ -14,7 +14,8 @@ import (
 	"github.com/expediter-io/expediter/services/importer/store/kvstore"
 )
 
-// The endpoints' subjects. Services of one name share the requests. All answer a job; those but the first take {"job_id"}.
+// The endpoints' subjects. Instances of one name share the requests. Each answers with a job, and all except the
+// first take {"job_id"}.
 const (
 	SubjectSubmit = "importer.v1.submit" // an ImportJob, whose job_id may be missing, and "unique"
 	SubjectGet    = "importer.v1.get"
@@ -78,7 +79,7 @@ func required(path string) error {
 	return &contracts.ValidationError{Type: "request", Fields: []contracts.FieldError{{Path: path, Problem: "is required"}}}
 }
 
-// byID reads the id of a job and does something with it.
+// byID returns a handler that calls do with the job id of a request.
 func byID(do func(context.Context, string) (imports.Job, error)) func(context.Context, []byte) (imports.Job, error) {
 	return func(ctx context.Context, body []byte) (imports.Job, error) {
 		var req struct {

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// jitter is the share by which a pause is longer or shorter.
+	// jitter is the share by which a pause may be longer or shorter.
 	jitter = 0.2
 
 	// minPause is the shortest pause.
@@ -26,12 +26,12 @@ const (
 	maxRetries, maxBase = 20, time.Minute
 )
 
-// Policy is how often a call is made, and after which pauses.
+// Policy is the number of repetitions of a call, and their pauses.
 type Policy struct {
 	// Base is the pause before the first repetition; each further one is twice as long, ±20 %.
 	Base time.Duration
 
-	// Retries is how many repetitions there are at most.
+	// Retries is the largest number of repetitions.
 	Retries int
 }
 
@@ -61,14 +61,14 @@ func (p Policy) Validate() error {
 	return nil
 }
 
-// Pause is the pause after a failed attempt, counted from 0.
+// Pause returns the pause after a failed attempt, counted from 0.
 func (p Policy) Pause(attempt int) time.Duration {
 	delay := float64(p.Base) * float64(uint64(1)<<min(attempt, 30))
 	spread := delay * jitter * (rand.Float64()*2 - 1) //nolint:gosec // spreads load, guards nothing
 	return max(minPause, time.Duration(delay+spread))
 }
 
-// Verdict says whether and when to try again after an error.
+// Verdict reports whether and when to try again after an error.
 type Verdict struct {
 	// Again reports whether another attempt may succeed.
 	Again bool
@@ -77,8 +77,8 @@ type Verdict struct {
 	After time.Duration
 }
 
-// Do calls f until it succeeds, judge has no hope or a pause of more than MaxAfter, or the repetitions are used up, and returns the
-// last error. When ctx ends in a pause, its cause is returned. onRetry is called before each pause.
+// Do calls f until it succeeds, judge rules out another attempt or asks for a pause of more than MaxAfter, or the repetitions are
+// used up. It returns the last error. When ctx ends in a pause, its cause is returned. onRetry is called before each pause.
 func (p Policy) Do(
 	ctx context.Context, f func(context.Context) error, judge func(error) Verdict, onRetry func(attempt int, pause time.Duration, err error),
 ) error {

@@ -18,9 +18,9 @@ import (
 // Cooklang returns a recipe as a .cook file: YAML front matter with the canonical names, notes for the reader, and a
 // paragraph for each step, by the specification at https://github.com/cooklang/spec.
 //
-// An ingredient is marked up where a step first names it, in the words of the step; those that no step names stand in a
-// paragraph of their own before the steps. Times that stand in a step become timers. A step ends in a comment with its
-// time in the video, "[- 120s -]".
+// An ingredient is marked up where a step first names it, in the words of the step. Ingredients that no step names are
+// in a paragraph before the steps. Times in the text of a step become timers. A step ends in a comment with its time in
+// the video, "[- 120s -]".
 func Cooklang(r *recipe.Recipe) []byte {
 	var b strings.Builder
 	frontMatter(&b, r)
@@ -67,7 +67,7 @@ func frontMatter(b *strings.Builder, r *recipe.Recipe) {
 	b.WriteString("---\n")
 }
 
-// clock writes a time as the conventions advise, "1h30m"; nothing for none.
+// clock returns a time in the form of the conventions, "1h30m", and "" for 0.
 func clock(seconds int) string {
 	if seconds <= 0 {
 		return ""
@@ -82,7 +82,7 @@ func clock(seconds int) string {
 	return text
 }
 
-// locale writes a language as the conventions have it, "pt_BR".
+// locale returns a language tag in the form of the conventions, "pt_BR".
 func locale(tag string) string {
 	t, err := language.Parse(tag)
 	if tag == "" || err != nil {
@@ -96,7 +96,7 @@ func locale(tag string) string {
 }
 
 // placeIngredients marks each ingredient where a step first names it, the longest names first, so that "oil" does not take
-// the place of "olive oil". It returns the markup of the others in the order of the list.
+// the place of "olive oil". It returns the markup of the other ingredients in the order of the list.
 func placeIngredients(drafts []*draft, ingredients []recipe.Ingredient) []string {
 	order := make([]int, len(ingredients))
 	for i := range order {
@@ -125,7 +125,7 @@ func placeIngredients(drafts []*draft, ingredients []recipe.Ingredient) []string
 	return rest
 }
 
-// ingredientMarkup is "@name{qty%unit}(note)". Signs that would change its meaning at the beginning of a name are escaped:
+// ingredientMarkup returns "@name{qty%unit}(note)". It escapes characters with a meaning at the beginning of a name:
 // modifiers, and the beginning of a path to another recipe.
 func ingredientMarkup(name string, i *recipe.Ingredient) string {
 	qty, unit, note := escape(line(string(i.Qty)), inAmount), escape(line(i.Unit), inAmount), escape(line(i.Note), inNote)
@@ -139,7 +139,7 @@ func ingredientMarkup(name string, i *recipe.Ingredient) string {
 	return out
 }
 
-// placeTimers marks the times of a step where its text has the words that they were read from.
+// placeTimers marks the times of a step in its text, at the words from which they were read.
 func placeTimers(d *draft, times []recipe.Duration) {
 	for _, t := range times {
 		folded := fold(line(t.Raw))
@@ -152,7 +152,7 @@ func placeTimers(d *draft, times []recipe.Duration) {
 	}
 }
 
-// timer is "~{10-12%minutes}", in the largest unit in which both bounds are whole.
+// timer returns "~{10-12%minutes}", in the largest unit in which both bounds are whole.
 func timer(low, high int) string {
 	size, unit := 1, "seconds"
 	switch {
@@ -167,7 +167,7 @@ func timer(low, high int) string {
 	return fmt.Sprintf("~{%d-%d%%%s}", low/size, high/size, unit)
 }
 
-// line makes one line of a text, without characters that cannot be seen.
+// line returns a text as one line, without invisible characters.
 func line(text string) string {
 	return strings.Join(strings.Fields(strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) && !unicode.IsSpace(r) {
@@ -177,7 +177,7 @@ func line(text string) string {
 	}, strings.ToValidUTF8(text, ""))), " ")
 }
 
-// Characters that mean something in Cooklang, by where they stand. A backslash takes the meaning away.
+// Characters with a meaning in Cooklang, by their place. A backslash takes the meaning away.
 const (
 	inText   = `\@#~`
 	inName   = `\@#~{}|%()`
@@ -202,7 +202,7 @@ func escape(text, special string) string {
 	return b.String()
 }
 
-// escapeFirst puts a backslash before the first character where it is one of those that mean something in that place.
+// escapeFirst puts a backslash before the first character if it is one of the special characters.
 func escapeFirst(text, special string) string {
 	if text != "" && strings.IndexByte(special, text[0]) >= 0 {
 		return `\` + text
@@ -211,15 +211,15 @@ func escapeFirst(text, special string) string {
 }
 
 var (
-	// plainScalar is text that YAML reads as itself without quotes, keywords excepted.
+	// plainScalar matches text that needs no quotes in YAML, apart from keywords.
 	plainScalar = regexp.MustCompile(`^\p{L}([\p{L}\p{N} ,'()/&!._-]*[\p{L}\p{N})!.])?$`)
 	plainNumber = regexp.MustCompile(`^[1-9][0-9]{0,5}( \p{L}+|[hms]|h[0-9]+[ms]|m[0-9]+s|h[0-9]+m[0-9]+s)?$`)
 	plainURL    = regexp.MustCompile(`^https?://[[:graph:]]*[0-9A-Za-z/_=-]$`)
 	keywords    = regexp.MustCompile(`(?i)^(true|false|null|yes|no|on|off|y|n)$`)
 )
 
-// yaml writes a text as a YAML scalar on one line: as it is where that is safe, so that simple readers get along, and else
-// in double quotes. The escapes of Go are among those of YAML.
+// yaml returns a text as a YAML scalar on one line: unchanged where that is safe, for the sake of simple readers, and
+// otherwise in double quotes. YAML has all escapes of Go.
 func yaml(text string) string {
 	if plainScalar.MatchString(text) && !keywords.MatchString(text) || plainNumber.MatchString(text) || plainURL.MatchString(text) {
 		return text

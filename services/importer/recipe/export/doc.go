@@ -1,8 +1,8 @@
 // Package export writes recipes in the formats of others: schema.org/Recipe as JSON-LD, and Cooklang.
 //
 // Both take a valid recipe. Its texts were written by strangers, and cannot break out of either format. Fields without a
-// place in a format are left out: sections of ingredients in both, times and temperatures of steps in JSON-LD. Fields that
-// are not found in the source are named, in a comment or a note, as are the warnings.
+// place in a format are left out: sections of ingredients in both, times and temperatures of steps in JSON-LD. A comment
+// or a note names the fields that were not found in the source, and has the warnings.
 package export
 
 import (

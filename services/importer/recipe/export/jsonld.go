@@ -51,11 +51,11 @@ type comment struct {
 	Text string `json:"text"`
 }
 
-// JSONLD returns a recipe as schema.org/Recipe in JSON-LD. It can stand in a script element of a page as it is: "<", ">" and
-// "&" are escaped.
+// JSONLD returns a recipe as schema.org/Recipe in JSON-LD. It is safe in a script element of a page: "<", ">" and "&" are
+// escaped.
 //
-// Steps that have a time are linked to it by a media fragment of the source, "#t=120". Ingredients are lines, "2.5 cup
-// flour, sifted".
+// A step with a time has a link to this time in the source, by a media fragment, "#t=120". Ingredients are lines, "2.5
+// cup flour, sifted".
 func JSONLD(r *recipe.Recipe) ([]byte, error) {
 	ref := address(r.Source.Ref)
 	d := document{
@@ -99,7 +99,7 @@ func ingredientLine(i *recipe.Ingredient) string {
 	return text
 }
 
-// isoDuration writes an ISO 8601 duration, "PT1H30M"; nothing for none.
+// isoDuration returns an ISO 8601 duration, "PT1H30M", and "" for 0.
 func isoDuration(seconds int) string {
 	if seconds <= 0 {
 		return ""
@@ -114,7 +114,7 @@ func isoDuration(seconds int) string {
 	return "PT" + text
 }
 
-// address returns an http or https address as it may stand in a document, and nothing for anything else.
+// address returns an http or https address in a form that is safe in a document, and "" for anything else.
 func address(ref string) string {
 	u, err := url.Parse(ref)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil {
@@ -123,7 +123,7 @@ func address(ref string) string {
 	return u.String()
 }
 
-// moment is an address with a temporal media fragment (W3C Media Fragments URI 1.0), to the millisecond.
+// moment returns an address with a temporal media fragment (W3C Media Fragments URI 1.0), to the millisecond.
 func moment(ref string, seconds float64) string {
 	base, _, _ := strings.Cut(ref, "#")
 	return base + "#t=" + strconv.FormatFloat(math.Round(seconds*1000)/1000, 'f', -1, 64)
@@ -146,7 +146,7 @@ func newDraft(text string) *draft {
 	return &draft{text: text, folded: fold(text)}
 }
 
-// fold returns a text in lower case in which every character is where it was.
+// fold returns a text in lower case, with every character at its position.
 func fold(text string) string {
 	return strings.Map(func(r rune) rune {
 		if lower := unicode.ToLower(r); utf8.RuneLen(lower) == utf8.RuneLen(r) {
@@ -156,7 +156,7 @@ func fold(text string) string {
 	}, text)
 }
 
-// mention returns where whole words first stand in the text, unmarked as yet; -1 when they do not.
+// mention returns the position of the first unmarked occurrence of whole words in the text, -1 if there is none.
 func (d *draft) mention(folded string) (from int) {
 	for at := 0; folded != ""; at++ {
 		next := strings.Index(d.folded[at:], folded)
@@ -171,7 +171,7 @@ func (d *draft) mention(folded string) (from int) {
 	return -1
 }
 
-// free reports whether a part of the text is not within words and not marked.
+// free reports whether a part of the text begins and ends at the bounds of words, and is unmarked.
 func (d *draft) free(from, to int) bool {
 	before, _ := utf8.DecodeLastRuneInString(d.text[:from])
 	after, _ := utf8.DecodeRuneInString(d.text[to:])
@@ -187,7 +187,7 @@ func inWord(r rune) bool {
 	return r != utf8.RuneError && (unicode.IsLetter(r) || unicode.IsNumber(r) || unicode.IsMark(r))
 }
 
-// replace marks a part of the text.
+// replace replaces a part of the text by markup.
 func (d *draft) replace(from, to int, markup string) {
 	d.marks = append(d.marks, mark{from: from, to: to, markup: markup})
 }
@@ -205,8 +205,8 @@ func (d *draft) String() string {
 	return b.String()
 }
 
-// between escapes a part of a step that begins at a place of it: at the beginning of the line some characters mean something
-// else, and right after a mark others.
+// between escapes a part of a step that begins at a position. Some characters have a meaning at the beginning of the line,
+// and others right after a mark.
 func between(text string, at int) string {
 	first := "({"
 	if at == 0 {

@@ -1,4 +1,4 @@
-// Package sourcetest has a YouTube for tests: the program that fetches from it cannot tell it from the real one.
+// Package sourcetest has a stand-in for YouTube, for tests, from which yt-dlp fetches videos as from the real site.
 package sourcetest
 
 import (
@@ -39,7 +39,7 @@ type Page struct {
 	Want []string
 }
 
-// Pages returns pages in the forms in which recipes are found. The error names the page that is not well described.
+// Pages returns pages with recipes in the forms that occur. The error names a page whose description has a mistake.
 func Pages() ([]Page, error) {
 	var out []Page
 	for text := range strings.SplitSeq("\n"+pages, "\n== ") {
@@ -116,7 +116,7 @@ func Facts(r recipe.Recipe) []string {
 	return out
 }
 
-// authority signs a certificate for every name that is asked for.
+// authority signs a certificate for every requested host.
 type authority struct {
 	certificateDER []byte
 	key            *ecdsa.PrivateKey

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Reasons for which a video cannot be seen, as YouTube puts them.
+// Reasons for which a video is not playable, in YouTube's words.
 const (
 	Private  = "Private video"
 	Gone     = "Video unavailable"
@@ -22,13 +22,13 @@ type Video struct {
 	Title, Author, Description string
 	// Duration defaults to five minutes.
 	Duration time.Duration
-	// Live says that it is being broadcast.
+	// Live reports whether the video is being broadcast.
 	Live bool
-	// Reason is why it cannot be seen; empty when it can.
+	// Reason is the reason for which the video is not playable; empty when it is.
 	Reason string
 	// Status is the HTTP status of the page and its files. Defaults to 200.
 	Status int
-	// Stall lets the page never arrive.
+	// Stall reports whether the page never arrives.
 	Stall bool
 	// Tracks are its captions.
 	Tracks []Track
@@ -36,15 +36,15 @@ type Video struct {
 
 // Track is a track of captions.
 type Track struct {
-	// Language is its code: en, pt-BR, iw.
+	// Language is the code of the language: en, pt-BR, iw.
 	Language string
-	// Automatic says that a machine made it.
+	// Automatic reports whether a machine made the captions.
 	Automatic bool
-	// Body is the file.
+	// Body is the content of the file.
 	Body string
 	// Status is the HTTP status of the file. Defaults to 200.
 	Status int
-	// Stall lets the file never arrive.
+	// Stall reports whether the file never arrives.
 	Stall bool
 }
 
@@ -78,7 +78,7 @@ func (v Video) player(id string) object {
 	return out
 }
 
-// captions lists the tracks, and the languages into which a machine would translate them.
+// captions returns the tracks, and the languages into which a machine would translate them.
 func (v Video) captions(id string) object {
 	tracks := make([]object, 0, len(v.Tracks))
 	for i, track := range v.Tracks {
@@ -106,7 +106,7 @@ const page = `<html><head><title>x</title><script>ytcfg.set({"INNERTUBE_API_KEY"
 	`"clientVersion":"2.2024","hl":"en"}},"INNERTUBE_CONTEXT_CLIENT_NAME":1,"VISITOR_DATA":"abc"});</script></head><body><script>` +
 	`var ytInitialPlayerResponse = %s;</script><script>var ytInitialData = %s;</script></body></html>`
 
-// nothingBeside is the rest of a page: comments, other videos.
+// nothingBeside stands for the rest of a page: comments, other videos.
 const nothingBeside = `{"contents":{"twoColumnWatchNextResults":{"results":{"results":{"contents":[]}}}}}`
 
 func (y *YouTube) site() http.Handler {
@@ -153,7 +153,7 @@ func (y *YouTube) site() http.Handler {
 	return mux
 }
 
-// player returns the site's description of a video; one that never was is gone.
+// player returns the site's description of a video. An unknown video counts as removed.
 func (y *YouTube) player(id string) object {
 	y.mu.Lock()
 	defer y.mu.Unlock()
@@ -163,7 +163,7 @@ func (y *YouTube) player(id string) object {
 	return Video{Reason: Gone}.player(id)
 }
 
-// begin reports whether there is to be an answer.
+// begin begins an answer, and reports whether its body is to be written.
 func begin(w http.ResponseWriter, r *http.Request, status int, stall bool) bool {
 	if stall {
 		<-r.Context().Done()

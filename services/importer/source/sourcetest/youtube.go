@@ -14,9 +14,10 @@ import (
 	"time"
 )
 
-// YouTube is a YouTube on loopback. It is reached through a proxy, as the real one can be, and shows certificates of its own.
+// YouTube is a stand-in for YouTube on loopback. It is reached through a proxy, as the real site can be, and has its
+// own certificates.
 type YouTube struct {
-	// CAFile is the file of the certificate that signs the others.
+	// CAFile is the file of the certificate that signs all others.
 	CAFile string
 	// Proxy is the address of the proxy: http://127.0.0.1 and a port.
 	Proxy string
@@ -33,7 +34,7 @@ type YouTube struct {
 	videos  map[string]Video
 }
 
-// StartYouTube starts a YouTube with these videos, by their id. It writes the certificate into dir.
+// StartYouTube starts a stand-in with these videos, by id. It writes the certificate into dir.
 func StartYouTube(dir string, videos map[string]Video) (*YouTube, error) {
 	authority, err := newAuthority()
 	if err != nil {
@@ -66,28 +67,28 @@ func (y *YouTube) serve(server *http.Server, listener net.Listener) {
 	})
 }
 
-// Close ends all connections and waits until nothing is left.
+// Close ends all connections and waits for their goroutines.
 func (y *YouTube) Close() error {
 	err := errors.Join(y.proxy.Close(), y.inner.Close())
 	y.servers.Wait()
 	return err
 }
 
-// Fetches is how often the captions of a video have been asked for.
+// Fetches returns the number of requests for the captions of a video.
 func (y *YouTube) Fetches(id string) int {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	return y.fetches[id]
 }
 
-// Looks is how often the page of a video has been asked for.
+// Looks returns the number of requests for the page of a video.
 func (y *YouTube) Looks(id string) int {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	return y.looks[id]
 }
 
-// Put has a video be another one from now on, or makes a new one.
+// Put adds a video, or replaces the video with that id.
 func (y *YouTube) Put(id string, video Video) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
@@ -101,7 +102,7 @@ func (y *YouTube) count(counts map[string]int, id string) Video {
 	return y.videos[id]
 }
 
-// connect connects the other end of a tunnel, to any host, with the site.
+// connect connects a tunnel to any host with the site.
 func (y *YouTube) connect(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodConnect {
 		http.Error(w, "want CONNECT", http.StatusMethodNotAllowed)
@@ -116,7 +117,7 @@ func (y *YouTube) connect(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// conns is a listener for connections that are there already.
+// conns is a listener for existing connections.
 type conns struct {
 	once    sync.Once
 	closed  chan struct{}
@@ -153,7 +154,7 @@ func (c *conns) Close() error {
 // Addr implements net.Listener.
 func (*conns) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)} }
 
-// AtWork returns the processes whose folder is dir or below it; none where there is no /proc.
+// AtWork returns the processes whose working directory is dir or below it; none on systems without /proc.
 func AtWork(dir string) []string {
 	processes, err := filepath.Glob("/proc/[0-9]*/cwd")
 	if err != nil {

@@ -1,8 +1,7 @@
 // Package kvstore keeps recipes in a KV bucket of the NATS server that the importer runs on.
 //
-// A recipe is the record recipe.<recipe>; the record owner.<owner>.<recipe> says that an owner has it, with
-// the fields that a search compares. The id of a recipe is made of the id of its job, so that one job never
-// has two.
+// A recipe is the record recipe.<recipe>; the record owner.<owner>.<recipe> lists it for its owner, with the fields
+// that a search compares. The id of a recipe is derived from the id of its job, so that a job never has two recipes.
 package kvstore
 
 import (
@@ -50,13 +49,13 @@ func New(js jetstream.JetStream, logger *slog.Logger) (*Store, error) {
 	return &Store{records: records.Bucket(contracts.BucketRecipes), log: logger}, nil
 }
 
-// Close ends requests that are under way.
+// Close ends the requests under way.
 func (s *Store) Close() { s.records.Close() }
 
 // namespace makes ids of recipes out of those of jobs (RFC 9562, version 5).
 var namespace = uuid.MustParse("0f1c6d0e-6f0b-5c52-9c56-7d0f9b4f2b63")
 
-// RecipeID is the id of the recipe of a job.
+// RecipeID returns the id of the recipe of a job.
 func RecipeID(jobID string) string { return uuid.NewSHA1(namespace, []byte(jobID)).String() }
 
 // Status implements [store.Store]. The states of jobs are not kept here.
@@ -87,7 +86,7 @@ func (s *Store) Create(ctx context.Context, d store.Draft) (string, error) {
 	return id, s.index(ctx, key, kept)
 }
 
-// create writes a recipe unless it is there, and returns the one that is.
+// create writes a recipe unless there is one, and returns the stored recipe.
 func (s *Store) create(ctx context.Context, key string, stored Stored) (Stored, error) {
 	data, err := json.Marshal(stored)
 	if err != nil {
@@ -107,16 +106,16 @@ func (s *Store) create(ctx context.Context, key string, stored Stored) (Stored, 
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		return Stored{}, &store.Error{Op: "create recipe", Err: fmt.Errorf("recipe %s was deleted", stored.ID)}
-	case err == nil && kept.OwnerID != stored.OwnerID: // whose job had this id before its state was removed
+	case err == nil && kept.OwnerID != stored.OwnerID: // another owner's job had this id before its state was removed
 		return Stored{}, &store.Error{Op: "create recipe", Err: errors.New("a job of another owner had this id: submit it under a new one")}
 	}
 	return kept, err
 }
 
-// headroom is the part of a message beside its body, in bytes.
+// headroom is the size of a message without its body, in bytes.
 const headroom = 1 << 10
 
-// index notes whose a recipe is.
+// index records the owner of a recipe.
 func (s *Store) index(ctx context.Context, key string, stored Stored) error {
 	data, err := json.Marshal(summaryOf(stored))
 	if err != nil {
@@ -149,7 +148,7 @@ func (s *Store) Get(ctx context.Context, id string) (Stored, error) {
 	return stored, nil
 }
 
-// Summary is a line of a list of recipes.
+// Summary is an entry of a list of recipes.
 type Summary struct {
 	ID          string    `json:"id"`
 	JobID       string    `json:"job_id"`
@@ -178,26 +177,27 @@ func (s Summary) matches(words []string) bool {
 	return true
 }
 
-// MaxList is how many recipes a list has at most.
+// MaxList is the largest number of recipes in a list.
 const MaxList = 1000
 
-// atOnce is how many recipes are read in one round trip.
+// atOnce is the number of recipes that are read in one round trip.
 const atOnce = 512
 
-// Query says which recipes of an owner to list.
+// Query selects the recipes of an owner to list.
 type Query struct {
-	// OwnerID is whose. Required.
+	// OwnerID is the owner. Required.
 	OwnerID string
 
 	// Text has words that must all be in the title or in an ingredient, in any case. Defaults to none.
 	Text string
 
-	// Limit is how many are listed, the newest first. Defaults to [MaxList], which is the most.
+	// Limit is the largest number of recipes to list, the newest first. Defaults to [MaxList], which is also the
+	// maximum.
 	Limit int
 }
 
-// List returns recipes of an owner, the newest first, and whether there are more than the limit. Its cost grows with how
-// many recipes the owner has: one round trip for up to 1,024, and otherwise one for each 512. Any replica may answer, so a recipe
+// List returns recipes of an owner, the newest first, and whether there are more than the limit. Its cost grows with the number
+// of recipes of the owner: one round trip for up to 1,024, and otherwise one for each 512. Any replica may answer, so a recipe
 // written a moment ago may be missing. A record that cannot be read is left out, and logged.
 func (s *Store) List(ctx context.Context, q Query) (list []Summary, more bool, err error) {
 	if q.Limit <= 0 || q.Limit > MaxList {
@@ -218,7 +218,7 @@ func (s *Store) List(ctx context.Context, q Query) (list []Summary, more bool, e
 	}
 	filter := s.records.Key("owner." + owner + ".*")
 	err = read([]string{filter})
-	for offset, rest := 0, errors.Is(err, errors.ErrUnsupported); rest; rest = err == nil && offset > 0 { // the server has more than it sends
+	for offset, rest := 0, errors.Is(err, errors.ErrUnsupported); rest; rest = err == nil && offset > 0 { // more than the server sends
 		var subjects []string
 		subjects, offset, err = s.records.Subjects(ctx, filter, offset)
 		for some := range slices.Chunk(subjects, atOnce) {
@@ -237,12 +237,12 @@ func (s *Store) List(ctx context.Context, q Query) (list []Summary, more bool, e
 	return list[:n], n < len(list), nil
 }
 
-// appendMatches appends the summaries in records that have all words, and returns how many records cannot be read.
+// appendMatches appends the summaries that have all words, and returns the number of records that cannot be read.
 func appendMatches(list *[]Summary, records []kvrecord.Record, words []string) (unreadable int) {
 	for _, r := range records {
 		var sum Summary
 		switch {
-		case len(r.Data) == 0: // it was removed
+		case len(r.Data) == 0: // the recipe was removed
 		case json.Unmarshal(r.Data, &sum) != nil:
 			unreadable++
 		case sum.matches(words):

@@ -36,7 +36,7 @@ const (
 	// maxAnswer bounds an answer, which is an id or a status.
 	maxAnswer = 64 << 10
 
-	// maxReason is how much of an error's message is shown.
+	// maxReason bounds the part of an error's message that is shown, in bytes.
 	maxReason = 200
 
 	// tokenHeader names the header with the secret of the caller.
@@ -57,14 +57,14 @@ func New(cfg Config) (*Store, error) {
 		return nil, err
 	}
 	if cfg.Transport == nil {
-		// On a connection that is kept, an answer that comes twice can be taken for that to the next call.
+		// On a kept connection, an answer that comes twice could be taken for the answer to the next call.
 		cfg.Transport = &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, DisableKeepAlives: true}
 	}
 	return &Store{
 		base: strings.TrimSuffix(cfg.BaseURL, "/"), token: cfg.Token,
 		client: &http.Client{
 			Timeout: cfg.Timeout, Transport: cfg.Transport,
-			// A redirect would carry the token to wherever it points.
+			// A redirect would send the token to another server.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}, nil
@@ -116,7 +116,7 @@ type created struct {
 	ID       string `json:"id"`
 }
 
-// Create implements [store.Store]. An answer 409 with a recipe_id names the recipe that the job has already.
+// Create implements [store.Store]. An answer 409 with a recipe_id names the existing recipe of the job.
 func (s *Store) Create(ctx context.Context, d store.Draft) (string, error) {
 	const op = "create recipe"
 	body := struct {
@@ -144,7 +144,7 @@ func (s *Store) Create(ctx context.Context, d store.Draft) (string, error) {
 	return id, nil
 }
 
-// job is the path of a job. An id is one segment, with any characters.
+// job returns the path of a job. The id is one segment, with any characters.
 func (*Store) job(id, rest string) string {
 	return "/internal/import-jobs/" + url.PathEscape(id) + rest
 }
@@ -181,7 +181,7 @@ func (s *Store) call(ctx context.Context, op, method, path string, body, answer 
 	}
 	if made, ok := answer.(*created); ok && resp.StatusCode == http.StatusConflict {
 		if json.Unmarshal(data, made) == nil && made.RecipeID != "" {
-			return nil // an earlier call has made it
+			return nil // an earlier call has created it
 		}
 	}
 	if resp.StatusCode < http.StatusOK || resp.StatusCode >= http.StatusMultipleChoices {
@@ -207,7 +207,7 @@ func withoutAddress(err error) error {
 	return err
 }
 
-// refusal is the error of an answer that is none of success.
+// refusal returns the error for an answer without a status of success.
 func refusal(op string, resp *http.Response, data []byte) error {
 	failed := &store.Error{Op: op, Status: resp.StatusCode}
 	switch code := resp.StatusCode; {

@@ -11,26 +11,26 @@ import (
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
 
-// Bounds of the parts besides the transcript, in bytes; chapters are counted.
+// Bounds of the parts other than the transcript, in bytes, and in entries for chapters.
 const (
 	maxTitle       = 500
 	maxDescription = 32 << 10
 	maxChapters    = 200
 )
 
-// Digest is the part of a source that is shown.
+// Digest is the part of a source that the service gets.
 type Digest struct {
-	// Chapters and Transcript have a line for each part, "[12.34s] text", without the stamp where there are no times.
+	// Chapters and Transcript have a line for each part, "[12.34s] text", or without the stamp when there are no times.
 	Chapters, Transcript string
 	// Title is one line, Description has as many as the source.
 	Title, Description string
-	// Cut says that something was too long, Instructed that sentences were left out because they speak to a model.
+	// Cut reports whether a part was too long, Instructed whether sentences were left out because they address a model.
 	Cut, Instructed bool
-	// Timed says that the transcript has stamps.
+	// Timed reports whether the transcript has stamps.
 	Timed bool
 }
 
-// Of makes the digest of a source whose transcript has at most so many bytes. It is cut between two segments.
+// Of makes the digest of a source. It cuts the transcript between two segments, to at most so many bytes.
 func Of(in extract.Input, maxTranscript int) Digest {
 	d := Digest{Timed: len(in.Segments) > 0 && !in.Untimed}
 	d.Title = d.line(in.Title, maxTitle)
@@ -91,7 +91,7 @@ func (d *Digest) chapters(chapters []extract.Chapter) string {
 	return render(segments, true)
 }
 
-// transcript leaves out segments that speak to a model, by themselves or together with the one before.
+// transcript leaves out segments that address a model, by themselves or together with the segment before.
 func (d *Digest) transcript(segments []caption.Segment, most int) string {
 	const stamp = len("[000000.00s] \n")
 	lines := make([]caption.Segment, 0, len(segments))
@@ -124,8 +124,9 @@ func (d *Digest) transcript(segments []caption.Segment, most int) string {
 	return render(kept, d.Timed)
 }
 
-// suspects reports which lines are worth a look of their own: those of a stretch that speaks to a model as a whole. Looking
-// takes longer than all the rest, and next to no stretch does. Each begins with the last line of the one before.
+// suspects reports which lines have to be examined one by one: the lines of a stretch that addresses a model as a whole.
+// Examining takes longer than all other work, and hardly any stretch needs it. Each stretch begins with the last line of
+// the one before.
 func suspects(lines []caption.Segment) []bool {
 	const stretch = 3000
 	out := make([]bool, len(lines))
@@ -149,7 +150,7 @@ func suspects(lines []caption.Segment) []bool {
 	return out
 }
 
-// render writes a line for each segment, in the form that the importer's callers know.
+// render writes a line for each segment, in the form of the importer's API.
 func render(segments []caption.Segment, timed bool) string {
 	var b strings.Builder
 	_ = caption.Transcript{Segments: segments, Timed: timed}.WriteText(&b) //nolint:errcheck // a builder takes everything

@@ -1,4 +1,5 @@
-// Package evidence answers whether a source says something: a thing, an amount of it, a number, a time, a temperature.
+// Package evidence reports whether a source has a claim: an item, an amount of an item, a number, a time, a
+// temperature.
 package evidence
 
 import (
@@ -13,18 +14,19 @@ import (
 	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
 )
 
-// An amount may be so many words before its thing ("two cups of the flour") or after it ("the flour, about two cups").
+// The largest distance, in words, of an amount before its item ("two cups of the flour") and after it ("the flour,
+// about two cups").
 const (
 	nearBefore = 10
 	nearAfter  = 6
 )
 
-// gap is put between two texts, so that nothing is near across them.
+// gap is the distance between two texts, so that no amount is near an item of another text.
 const gap = nearBefore + nearAfter
 
 // Source is the words of a source, spoken and written. The zero value is not ready; use New.
 type Source struct {
-	next       int // the place of the next word
+	next       int // the position of the next word
 	places     map[string][]int
 	numbers    map[int][]float64 // by place
 	said       map[float64]bool
@@ -35,7 +37,7 @@ type Source struct {
 	instructed bool
 }
 
-// New returns a source that says nothing.
+// New returns a source without words.
 func New() *Source {
 	return &Source{
 		places: map[string][]int{}, numbers: map[int][]float64{}, said: map[float64]bool{}, units: map[int]string{},
@@ -43,11 +45,11 @@ func New() *Source {
 	}
 }
 
-// Instructed reports whether a text was left out because it speaks to a model.
+// Instructed reports whether a text was left out because it addresses a model.
 func (s *Source) Instructed() bool { return s.instructed }
 
-// Add takes in a sentence or a line. One that speaks to a model is left out. Alone says that the amounts in it have nothing
-// to do with the texts before and after it, as in a list.
+// Add adds a sentence or a line, unless it addresses a model. alone reports whether its amounts are unrelated to the texts
+// before and after it, as in a list.
 func (s *Source) Add(text string, alone bool) {
 	text = words.Plain(text)
 	if instruct.Speaks(text) {
@@ -80,7 +82,7 @@ func (s *Source) Add(text string, alone bool) {
 	}
 }
 
-// number keeps the numbers that begin at a word. An article is the number one only before a unit.
+// number stores the numbers that begin at a word. An article is the number one only before a unit.
 func (s *Source) number(ws []words.Word, i, at int) {
 	n, used := measure.ReadNumber(ws, i)
 	if used == 0 || n.Vague {
@@ -117,8 +119,8 @@ func (s *Source) Ingredient(item, qty, unit string) []string {
 	return out
 }
 
-// head returns the places of the noun of an item: the last word of "extra virgin olive oil", and of "flour, sifted" the
-// one before the comma. Where words stand the other way round, as in "aceite de oliva", the first one counts as well.
+// head returns the positions of the noun of an item: the last word of "extra virgin olive oil", and the word before the
+// comma of "flour, sifted". Where the order is reversed, as in "aceite de oliva", the first word counts as well.
 func (s *Source) head(item string) []int {
 	ws := measure.Split(words.Plain(item))
 	from, end := 0, len(ws)
@@ -142,7 +144,7 @@ func (s *Source) head(item string) []int {
 	return nil
 }
 
-// first returns the places of the word before "de" and the like.
+// first returns the positions of the word before "de" and the like.
 func (s *Source) first(ws []words.Word) []int {
 	for i := 1; i < len(ws); i++ {
 		switch ws[i].Lower {
@@ -160,7 +162,8 @@ chopped diced minced sliced grated shredded peeled crushed melted softened divid
 cooked raw whole finely roughly thinly beaten sifted packed drained rinsed pieces chunks`)
 )
 
-// hasAmount reports whether every number of a quantity stands near one of the places, or anywhere when there is none.
+// hasAmount reports whether every number of a quantity is near one of the positions, or anywhere when there are no
+// positions.
 func (s *Source) hasAmount(qty string, places []int) bool {
 	ws := measure.Split(words.Plain(qty))
 	found := false
@@ -205,7 +208,7 @@ func (s *Source) hasUnit(unit string, places []int) bool {
 	return around(places, func(at int) bool { return s.units[at] == u.Name })
 }
 
-// around reports whether found is true at a place or near it.
+// around reports whether found is true at one of the positions or near it.
 func around(places []int, found func(at int) bool) bool {
 	for _, place := range places {
 		for at := place - nearBefore; at <= place+nearAfter; at++ {
@@ -238,7 +241,7 @@ func (s *Source) HasNumbers(text string) bool {
 	for i := 0; i < len(ws); {
 		n, used := measure.ReadNumber(ws, i)
 		if used == 1 && ws[i].Kind == words.Letters || n.Vague {
-			used = 0 // an article, or a word that HasMost looks up
+			used = 0 // an article, or a word that HasMost checks
 		}
 		if used > 0 && (!s.said[round(n.Min)] || !s.said[round(n.Max)]) {
 			return false

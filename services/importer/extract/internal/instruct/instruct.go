@@ -27,16 +27,16 @@ var patterns = regexp.MustCompile(`(?i)` + strings.Join([]string{
 	`התעלם.{0,40}הוראות`,
 }, "|"))
 
-// hints are parts of words of which every pattern needs one. Looking for them takes a tenth of the time that the patterns take.
-// A letter that folds to an s is one as well.
+// hints are parts of words, one of which is in every match of a pattern. Looking for them takes a tenth of the time that the
+// patterns take. A letter that folds to an s is a hint as well.
 var hints = strings.Fields(`ignor disregard forget override bypass system developer hidden ai a.i. assistant chatbot model llm gpt
 claude gemini bot extractor title name description json output prompt respond im_ endoftext inst vergiss игнорируй забудь התעלם ſ`)
 
-// longest bounds the text that is looked at; a sentence is far shorter.
+// longest bounds the text that is examined; a sentence is far shorter.
 const longest = 4000
 
-// Speaks reports whether a sentence or a line gives instructions to a model. It is a list of phrases, so it finds the
-// usual ones and no more; nothing may depend on it alone.
+// Speaks reports whether a sentence or a line gives instructions to a model. It looks for the usual phrases only, so
+// nothing may depend on it alone.
 func Speaks(text string) bool {
 	text = text[:min(len(text), longest)]
 	lower := strings.ToLower(text)

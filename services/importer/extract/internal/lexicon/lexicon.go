@@ -22,18 +22,18 @@ var thingsText string
 //go:embed domains.txt
 var domainsText string
 
-// Force is how surely a verb speaks of cooking.
+// Force is the certainty with which a verb is about cooking.
 type Force uint8
 
 // The forces.
 const (
 	// None is no verb of the kitchen.
 	None Force = iota
-	// Light is an action that is not of cooks only: "use", "let".
+	// Light is an action not only of cooks: "use", "let".
 	Light
 	// Motion moves or parts something: "put", "cut".
 	Motion
-	// Strong is said of little but cooking: "simmer".
+	// Strong is a verb that is about little but cooking: "simmer".
 	Strong
 )
 
@@ -99,7 +99,7 @@ func parsePhrases(text string) phrases {
 	return out
 }
 
-// parseDomains returns the phrases of the subjects, and the stems of the foods that mean something else elsewhere.
+// parseDomains returns the phrases of the subjects, and the stems of the foods with other meanings.
 func parseDomains(text string) (subjects phrases, doubtful map[string]bool) {
 	subjects, doubtful = parsePhrases(text), map[string]bool{}
 	for stem, list := range subjects {
@@ -111,10 +111,11 @@ func parseDomains(text string) (subjects phrases, doubtful map[string]bool) {
 	return subjects, doubtful
 }
 
-// Verb returns how surely a stem is a verb of the kitchen.
+// Verb returns the force of a stem as a verb of the kitchen.
 func Verb(stem string) Force { return verbs[stem] }
 
-// Food returns how many stems from i on name a food, and whether the name needs another food before it.
+// Food returns the number of stems from i on that name a food, and reports whether the name needs another food before
+// it.
 func Food(stems []string, i int) (used int, dependent bool) {
 	kind, used := foods.at(stems, i)
 	return used, kind == "+"
@@ -126,7 +127,7 @@ func Thing(stems []string, i int) (kind string, used int) { return things.at(ste
 // Domain returns the subject that a word or a phrase at i belongs to: "kitchen", "computing", ...; "" when none.
 func Domain(stems []string, i int) (subject string, used int) { return domains.at(stems, i) }
 
-// Doubtful reports whether a food is a word that is said of other things as well, such as "port" and "chip".
+// Doubtful reports whether a food is a word with other meanings, such as "port" and "chip".
 func Doubtful(food []string) bool { return len(food) == 1 && doubtful[food[0]] }
 
 func (p phrases) at(stems []string, i int) (kind string, used int) {

@@ -3,7 +3,7 @@ package logistic
 
 import "math"
 
-// sweeps is how often each weight is moved.
+// sweeps is the number of steps for each weight.
 const sweeps = 40
 
 // Sample is an observation, with a label of 0 or 1.
@@ -21,8 +21,9 @@ func New(features []float64, marked bool) Sample {
 	return s
 }
 
-// Fit returns the most probable weights, and the log-odds of a sample without anything, by Newton steps one weight at a time. The
-// prior of each weight is zero, give or take width. Where signs are given, no weight has the other sign. It is deterministic.
+// Fit returns the most probable weights, and the log-odds of a sample without features, by Newton steps one weight at a time. The
+// prior of each weight has mean zero and the given width. Where signs are given, no weight has the opposite sign. Fit is
+// deterministic.
 func Fit(samples []Sample, width float64, signs []float64) (base float64, w []float64) {
 	odds := make([]float64, len(samples))
 	w = make([]float64, len(samples[0].Features))

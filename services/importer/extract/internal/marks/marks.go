@@ -1,4 +1,4 @@
-// Package marks reads the times and temperatures of a step out of its text.
+// Package marks reads times and temperatures in the text of a step.
 package marks
 
 import (
@@ -34,12 +34,12 @@ func mark(step *recipe.Step, ws []words.Word, i int) int {
 	}
 	if sign, used := measure.ReadUntil(ws, i); used > 0 {
 		step.Times = append(step.Times, recipe.Duration{Until: sign, Raw: raw(ws[i : i+used])})
-		return 1 // a time may stand in the sign
+		return 1 // the sign may contain a time
 	}
 	return 0
 }
 
-// raw returns words as they stand in their text.
+// raw returns words as written in their text.
 func raw(ws []words.Word) string {
 	var b strings.Builder
 	for i, w := range ws {

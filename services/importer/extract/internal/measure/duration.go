@@ -6,8 +6,7 @@ import (
 	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
 )
 
-// Duration is how long something takes, in seconds. Both bounds are 0 when the words name no number ("a few minutes",
-// "overnight").
+// Duration is a duration in seconds. Both bounds are 0 when the words have no number ("a few minutes", "overnight").
 type Duration struct{ Min, Max int }
 
 const longest = 7 * 24 * 3600
@@ -28,7 +27,8 @@ var timeUnits = map[string]float64{
 // "overnight".
 func ReadDuration(ws []words.Word, i int) (d Duration, used int) { return duration(ws, i, true) }
 
-// duration reads one that may be the lower bound of a range; the upper one is none, so a chain of them takes no longer.
+// duration reads a duration, also a range with ranges. The upper bound of a range is read without ranges, which
+// bounds the time for a chain of durations.
 func duration(ws []words.Word, i int, ranges bool) (d Duration, used int) {
 	if at(ws, i) == "overnight" || at(ws, i) == "über" && at(ws, i+1) == "nacht" {
 		return Duration{}, map[bool]int{true: 1, false: 2}[at(ws, i) == "overnight"]
@@ -55,7 +55,7 @@ func duration(ws []words.Word, i int, ranges bool) (d Duration, used int) {
 	return Duration{Min: int(math.Round(low)), Max: int(math.Round(high))}, used
 }
 
-// bounds reads the words behind a number and its unit, and returns the bounds in seconds.
+// bounds reads the words after a number and its unit, and returns the bounds in seconds.
 func bounds(ws []words.Word, i, used int, n Number, unit float64, ranges bool) (low, high float64, all int) {
 	low, high = n.Min*unit, n.Max*unit
 	if at(ws, i+used) == "." && isShort(at(ws, i+used-1)) && i+used+1 < len(ws) && ws[i+used+1].Kind == words.Digits {
@@ -79,7 +79,7 @@ func isSize(w string) bool {
 
 func isShort(w string) bool { return w == "s" || w == "h" }
 
-// minuteAndHalf reads "a half hour" and the like, where the number has eaten the article.
+// minuteAndHalf reads "a half hour" and the like, where the article was read as a number.
 func minuteAndHalf(ws []words.Word, i int, n Number, used int) (Duration, int) {
 	if n.Vague || at(ws, i+used) != "of" {
 		return Duration{}, 0
@@ -95,7 +95,7 @@ func minuteAndHalf(ws []words.Word, i int, n Number, used int) (Duration, int) {
 	return Duration{Min: int(n.Min * unit), Max: int(n.Max * unit)}, skip + 1
 }
 
-// rest reads the words behind the larger unit: "30 minutes", "and a half", "and 20 minutes".
+// rest reads the words after the larger unit: "30 minutes", "and a half", "and 20 minutes".
 func rest(ws []words.Word, i int, unit float64) (extra float64, used int) {
 	skip := 0
 	if w := at(ws, i); w == "and" || w == "," {
@@ -120,7 +120,7 @@ func rest(ws []words.Word, i int, unit float64) (extra float64, used int) {
 	return x * smaller, skip + more + 1
 }
 
-// untilWords bounds a sign by which something is done.
+// untilWords bounds a sign that food is done, in words.
 const untilWords = 8
 
 // stops end the sign after "until".

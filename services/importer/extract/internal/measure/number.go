@@ -16,7 +16,7 @@ import (
 // Number is an amount, or a range of amounts.
 type Number struct {
 	Min, Max float64
-	// Vague says that the words name no certain number: "a few", "some". Min and Max are 0 then.
+	// Vague reports whether the words name no certain number: "a few", "some". Min and Max are 0 then.
 	Vague bool
 }
 
@@ -204,7 +204,7 @@ func spelled(ws []words.Word, i int) (float64, int) {
 	return x, used
 }
 
-// hundreds reads the words behind "hundred": "and fifty".
+// hundreds reads the words after "hundred": "and fifty".
 func hundreds(ws []words.Word, i int, x float64, used int) (float64, int) {
 	skip := 0
 	if at(ws, i) == "and" {

@@ -38,8 +38,8 @@ func unspaced(text string) bool {
 	})
 }
 
-// unglue appends the parts of a word. A unit is cut off after a number, and before one where it comes first; a number in
-// words is cut off before a unit.
+// unglue appends the parts of a word. It separates a number from the unit after it, or before it in languages that write
+// the unit first, and a number in words from the unit after it.
 func unglue(out []words.Word, w words.Word, beforeNumber bool) []words.Word {
 	if afterNumber(out, w) {
 		out, w = cutOff(out, w, gluedUnit(w.Text), words.Letters)
@@ -49,7 +49,7 @@ func unglue(out []words.Word, w words.Word, beforeNumber bool) []words.Word {
 			}
 		}
 	}
-	next := 0 // after the last number, so that a long one is looked at once
+	next := 0 // after the last number, so that a long number is read once
 	for at, r := range w.Text {
 		if at < next || !isNumeral(r) {
 			continue
@@ -76,7 +76,7 @@ func unglue(out []words.Word, w words.Word, beforeNumber bool) []words.Word {
 	return out
 }
 
-// afterNumber reports whether the word before one is a number, with no space between where the script has spaces.
+// afterNumber reports whether the word before w is a number, with no space between the two if the script has spaces.
 func afterNumber(before []words.Word, w words.Word) bool {
 	if len(before) == 0 || before[len(before)-1].Kind != words.Digits {
 		return false
@@ -85,7 +85,7 @@ func afterNumber(before []words.Word, w words.Word) bool {
 	return before[len(before)-1].End == w.Start || !unicode.Is(unicode.Hangul, first)
 }
 
-// cutOff appends the first bytes of a word, if any, and returns the rest of it.
+// cutOff appends the first bytes of a word, if any, and returns the rest of the word.
 func cutOff(out []words.Word, w words.Word, size int, kind words.Kind) ([]words.Word, words.Word) {
 	if size > 0 {
 		text := w.Text[:size]
@@ -113,7 +113,8 @@ func gluedUnit(text string) int {
 // longestGlued is the length in bytes of the longest unit that is looked for.
 const longestGlued = 36
 
-// endsLetter reports whether a text does not go on with a mark of the letter before it, as Thai vowels are.
+// endsLetter reports whether a text does not begin with a mark that belongs to the letter before, such as a Thai
+// vowel.
 func endsLetter(text string) bool {
 	r, _ := utf8.DecodeRuneInString(text)
 	return !unicode.IsMark(r)

@@ -60,7 +60,7 @@ func degrees(ws []words.Word, i int) (Temperature, int) {
 	return Temperature{Min: n.Min, Max: n.Max, Scale: scale}, used
 }
 
-// isOven reports whether a number without a unit can only be the temperature of an oven.
+// isOven reports whether a number without a unit can only be an oven temperature.
 func isOven(ws []words.Word, i, used int, n Number) bool {
 	if !ovenBefore(ws, i) || n.Min < 90 || n.Max > 600 || n.Min != math.Trunc(n.Min) {
 		return false
@@ -105,8 +105,8 @@ func ovenBefore(ws []words.Word, i int) bool {
 
 var levels = map[string]string{"low": "low", "medium": "medium", "med": "medium", "high": "high", "moderate": "medium", "gentle": "low"}
 
-// level reads a level of heat: one before "heat", "flame" or "temperature", one after "heat on" or "turn it to", and the
-// boil or simmer to which something is brought.
+// level reads a level of heat: before "heat", "flame" or "temperature", after "heat on" or "turn it to", or a boil or
+// simmer to which food is brought.
 func level(ws []words.Word, i int) (Temperature, int) {
 	if t, used := boil(ws, i); used > 0 {
 		return t, used

@@ -15,7 +15,7 @@ type Class uint8
 
 // The classes.
 const (
-	// Counted is a unit by which pieces are counted, or an amount such as a pinch.
+	// Counted is a unit for counting pieces, or an amount such as a pinch.
 	Counted Class = iota
 	// Measured is weight or volume.
 	Measured
@@ -72,7 +72,7 @@ func parseUnits(text string) map[string][]unitEntry {
 	return out
 }
 
-// sizes are the words that may stand between a number and its unit.
+// sizes has the words that may stand between a number and its unit.
 var sizes = words.Set(`generous heaping heaped level scant good big small large healthy tiny nice rounded full whole packed medium
 hefty fat thick thin little teeny`)
 
@@ -113,7 +113,7 @@ func matches(ws []words.Word, i int, want []string) bool {
 	return true
 }
 
-// Amount is how much of something.
+// Amount is a number with a unit.
 type Amount struct {
 	Number Number
 	Unit   Unit
@@ -122,7 +122,7 @@ type Amount struct {
 }
 
 // ReadAmount reads "2 cups", "a pinch of", "two 400 gram cans of", "1 (14 oz) can", "1 cup plus 2 tablespoons". The word "of"
-// belongs to it. A number without a unit is an amount as well; a lone article is not.
+// is part of the amount. A number without a unit is an amount as well; a lone article is not.
 func ReadAmount(ws []words.Word, i int) (a Amount, used int) {
 	if unitsFirst[at(ws, i)] {
 		return unitFirst(ws, i)
@@ -177,7 +177,7 @@ func ofAny(ws []words.Word, i int) int {
 	return 0
 }
 
-// readSize reads the size of the vessel behind it: "400 gram" before "cans", "(14 oz)".
+// readSize reads the size of a vessel, which stands before it: "400 gram" before "cans", "(14 oz)".
 func readSize(ws []words.Word, i int) (string, int) {
 	open := 0
 	if at(ws, i) == "(" {

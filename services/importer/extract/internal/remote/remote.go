@@ -29,7 +29,8 @@ const (
 	maxRetryAfter = time.Hour
 	userAgent     = "expediter-importer/1"
 
-	// costOfByte is how many bytes one of an answer may take as a recipe: lists can be of empty ingredients.
+	// costOfByte is the memory, in bytes, that one byte of an answer can take as a recipe: a list may have empty
+	// ingredients.
 	costOfByte = 100
 )
 
@@ -48,7 +49,7 @@ func New(config Config) (*Client, error) {
 	if transport == nil {
 		transport = &http.Transport{
 			DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext,
-			// On a connection that is kept, an answer that comes twice can be taken for that to the next question.
+			// On a kept connection, an answer that comes twice could be taken for the answer to the next call.
 			DisableKeepAlives:      true,
 			ForceAttemptHTTP2:      true,
 			MaxResponseHeaderBytes: maxHeader,
@@ -67,8 +68,8 @@ func New(config Config) (*Client, error) {
 // Close closes idle connections. Calls in progress go on.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// Post sends a JSON body with the key of its input and returns the body of a 200. The error is an [*extract.Error], which
-// wraps a [*StatusError] where there was another answer; or it wraps the cause of ctx when that has ended.
+// Post sends a JSON body with the key of its input, and returns the body of a 200. The error is an [*extract.Error],
+// which wraps a [*StatusError] when there was another answer. When ctx has ended, the error wraps its cause.
 func (c *Client) Post(ctx context.Context, path string, body []byte, key string) ([]byte, error) {
 	parent := ctx
 	ctx, cancel := context.WithTimeout(ctx, c.config.Timeout)
@@ -77,7 +78,7 @@ func (c *Client) Post(ctx context.Context, path string, body []byte, key string)
 	if err != nil {
 		return nil, extract.Failed(false, err, "the request cannot be made")
 	}
-	request.GetBody = nil // Else the transport would send it again by itself when a kept connection breaks.
+	request.GetBody = nil // Otherwise the transport would send the request again when a kept connection breaks.
 	request.Header.Set("Accept", "application/json")
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("Idempotency-Key", key)
@@ -136,18 +137,18 @@ type Config struct {
 	AllowHTTP bool
 	// BaseURL is the URL to which paths are appended.
 	BaseURL string
-	// Name stands in errors.
+	// Name is the name of the service in errors.
 	Name string
 	// Timeout bounds a call.
 	Timeout time.Duration
-	// Token is sent in TokenHeader, after TokenPrefix, when it is not empty. TokenField is its name in the caller's
+	// Token, unless empty, is sent in TokenHeader after TokenPrefix. TokenField is its name in the caller's
 	// configuration.
 	Token, TokenField, TokenHeader, TokenPrefix string
 	// Transport makes the calls. Defaults to one of the client's own.
 	Transport http.RoundTripper
 }
 
-// validate reports everything that is wrong at once. It repeats no address and no token: they may be secret.
+// validate reports everything that is wrong at once. It repeats no address and no token, which may be secret.
 func (c Config) validate() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(c.Name+": "+format, args...)) }
@@ -174,7 +175,7 @@ func (c Config) validate() error {
 	return errors.Join(errs...)
 }
 
-// Address returns a base URL as it may be printed.
+// Address returns a base URL in a form that may be printed.
 func Address(base string) string {
 	u, err := url.Parse(base)
 	if err != nil {
@@ -195,7 +196,7 @@ func loopback(host string) bool {
 type StatusError struct {
 	// Body is the beginning of the body. It is not part of the text of the error: a service may repeat the request in it.
 	Body []byte
-	// RetryAfter is how long the service asked to be left alone; zero when it did not say, and at most an hour.
+	// RetryAfter is the wait that the service asked for, at most an hour; zero when it asked for none.
 	RetryAfter time.Duration
 	// Status is the HTTP status.
 	Status int
@@ -241,7 +242,7 @@ func outage(failed *extract.Error) *extract.Error {
 	return failed
 }
 
-// retryAfter reads how long to wait: the milliseconds that some send, or the header.
+// retryAfter reads the wait that the service asks for: the milliseconds that some services send, or the header.
 func retryAfter(header http.Header) time.Duration {
 	if millis, err := strconv.ParseUint(header.Get("Retry-After-Ms"), 10, 31); err == nil {
 		return min(time.Duration(millis)*time.Millisecond, maxRetryAfter)

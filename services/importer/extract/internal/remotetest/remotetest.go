@@ -16,7 +16,7 @@ import (
 	"github.com/expediter-io/expediter/services/importer/extract"
 )
 
-// Server is a service that keeps the requests that it got.
+// Server is a service that records its requests.
 type Server struct {
 	URL string
 
@@ -51,7 +51,7 @@ func (s *Server) Asked() (requests []*http.Request, bodies []string) {
 	return s.requests, s.bodies
 }
 
-// Says answers with a body.
+// Says returns a handler that answers with a body.
 func Says(body string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -59,7 +59,7 @@ func Says(body string) http.HandlerFunc {
 	}
 }
 
-// Hang answers nothing, or the beginning of an answer, until the client goes away.
+// Hang returns a handler that sends nothing, or the beginning of an answer, until the client disconnects.
 func Hang(begin string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if begin != "" {
@@ -82,7 +82,7 @@ func Discreet(t *testing.T, err error, secrets ...string) {
 	}
 }
 
-// Fails fails the test unless err is reported to the user as want, and holds none of the secrets.
+// Fails fails the test unless err is reported to the user as want and holds none of the secrets.
 func Fails(t *testing.T, err error, want *extract.Error, secrets ...string) {
 	t.Helper()
 	got := extract.Failure(err)
@@ -108,7 +108,7 @@ func Conform(t *testing.T, ask Ask, secrets ...string) {
 	}
 	t.Run("a dead service", func(t *testing.T) {
 		t.Parallel()
-		const nobodys = "http://127.0.0.1:1" // the port of a server that was closed may be another's
+		const nobodys = "http://127.0.0.1:1" // another process may have the port of a closed server
 		unanswered(t, ask(t.Context(), t, nobodys, 0), "the connection failed")
 	})
 	for name, begin := range map[string]string{"hangs before the answer": "", "hangs within the answer": `{"title":`} {

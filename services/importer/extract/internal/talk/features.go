@@ -13,11 +13,11 @@ type Features [Count]float64
 
 // The features.
 const (
-	StrongBase  = iota // a strong verb where an order or a plan stands: "add", "we 're going to add"
+	StrongBase  = iota // a strong verb as an order or a plan: "add", "we 're going to add"
 	StrongIng          // "adding", "i 'm chopping"
 	StrongPast         // "i 've chopped"
 	StrongElse         // a strong verb in the base form elsewhere
-	StrongMore         // a second one
+	StrongMore         // a second strong verb
 	MotionBase         // a verb of motion as an order or a plan
 	MotionIng          //
 	MotionPast         //
@@ -59,25 +59,25 @@ const (
 	Beginning          // the first tenth of the video
 	Early              // the second tenth
 	Ending             // the last tenth
-	NoVerb             // none of the verbs in any form
+	NoVerb             // no verb of the kitchen in any form
 	Core               // one of the core verbs of recipes, as an order, a plan or in progress
 	GiveIt             // "give it a stir"
 	Have               // "i have", "we 've got", "you need" before a food
 	Habit              // "usually", "like to"
 	Tip                // "make sure", "do n't forget"
-	TheyDo             // begins with somebody else: "people", "he", "they"
+	TheyDo             // begins with other people: "people", "he", "they"
 	Count
 )
 
-// Names are the names of the features, by their numbers.
+// Names has the names of the features, by number.
 var Names = strings.Fields(`
 StrongBase StrongIng StrongPast StrongElse StrongMore MotionBase MotionIng MotionPast MotionElse LightBase LightElse
 StrongFood MotionFood LightFood VerbPronoun FoodOne FoodMore AmountFood TimeSaid HeatSaid Until Vessel Plan Sequence
 First GoesIn Question Negated PastTalk CopulaStart YouCan Greet GreetMore Taste Option Reason Announce Story State
 IfWhen Short Long VeryLong Beginning Early Ending NoVerb Core GiveIt Have Habit Tip TheyDo`)
 
-// Observe returns the features of every sentence. The function is called before each, and ends it by an error, which is
-// returned.
+// Observe returns the features of every sentence. stop is called before each sentence. An error of stop ends Observe,
+// and is returned.
 func Observe(sentences []Sentence, stop func() error) ([]Features, error) {
 	out := make([]Features, len(sentences))
 	total := 1.0
@@ -90,7 +90,7 @@ func Observe(sentences []Sentence, stop func() error) ([]Features, error) {
 		}
 		f := &out[i]
 		observe(f, &sentences[i])
-		// The place is that of the middle: sentences may be long.
+		// A long sentence is placed by its middle.
 		switch place := (sentences[i].Start + sentences[i].End) / 2 / total; {
 		case place < 0.1:
 			f[Beginning] = 1
@@ -269,7 +269,7 @@ var (
 
 var isCopula = words.Set("is 's are 're was will 'll")
 
-// core are the stems of the verbs that recipes are made of.
+// core has the stems of the verbs that recipes are made of.
 var core = stemSet("add put pour mix stir combine chop cut slice dice place cook bake fry boil simmer blend whisk peel sprinkle")
 
 func stemSet(list string) map[string]bool {

@@ -14,23 +14,23 @@ import (
 
 // Document is a source as a whole.
 type Document struct {
-	// Sentences are the spoken sentences, and the lines that are written as a list or a method.
+	// Sentences are the spoken sentences, and the lines of a written list or method.
 	Sentences []Sentence
 	// Listed counts the written ingredients that have an amount and name a food.
 	Listed int
 }
 
-// The likelihoods below which a document is refused, and below which one that is not carries a warning.
+// A document is refused below the first likelihood, and has a warning between the two.
 const (
 	Refused  = 0.55
 	Doubtful = 0.85
 )
 
-// window is how many words are judged at once: a cook who talks for long says much that has nothing to do with food.
+// window is the number of words that are judged at once: much of a long talk of a cook is not about food.
 const window = 120
 
-// Cooking returns how likely it is that somebody cooks in the document, in [0,1]: that of its likeliest part. Parts overlap by
-// half. The function is called every now and then, and ends it by an error, which is returned.
+// Cooking returns the likelihood, in [0,1], that somebody cooks in the likeliest part of the document. Parts overlap by half.
+// stop is called now and then. An error of stop ends Cooking, and is returned.
 func (d *Document) Cooking(stop func() error) (float64, error) {
 	most := 0.0
 	for s := range d.parts() {
@@ -46,7 +46,7 @@ func (d *Document) Cooking(stop func() error) (float64, error) {
 	return most, nil
 }
 
-// parts yields the stream of the document in windows, of which the last one is longer.
+// parts yields the words of the document in windows. The last window may be longer.
 func (d *Document) parts() iter.Seq[*Sentence] {
 	return func(yield func(*Sentence) bool) {
 		s := d.stream()
@@ -65,7 +65,7 @@ func (d *Document) parts() iter.Seq[*Sentence] {
 //go:embed stems.txt
 var stemsText string
 
-// stemWeights are the terms of the stems in the log-odds, before they are shared.
+// stemWeights are the terms of the stems in the log-odds, before multiplication by the share of [Said].
 var stemWeights = parseStems(stemsText)
 
 func parseStems(text string) map[string]float64 {
@@ -77,7 +77,7 @@ func parseStems(text string) map[string]float64 {
 	return out
 }
 
-// said returns the term of the words of a part in the log-odds.
+// said returns the term of a part's words in the log-odds.
 func said(s *Sentence) float64 {
 	sum := 0.0
 	stems, share := Said(s.Stems, func(stem string) bool { _, ok := stemWeights[stem]; return ok })
@@ -87,7 +87,8 @@ func said(s *Sentence) float64 {
 	return sum * share
 }
 
-// Said returns the stems that are known, each once, and how much each counts: the less, the more there are.
+// Said returns the known ones of the stems, each once, and the factor of their weights, which is smaller the more
+// stems there are.
 func Said(stems []string, known func(stem string) bool) (said []string, share float64) {
 	seen := map[string]bool{}
 	for _, stem := range stems {
@@ -99,24 +100,24 @@ func Said(stems []string, known func(stem string) bool) (said []string, share fl
 	return said, 1.6 / math.Sqrt(float64(len(said)+10))
 }
 
-// Traits are the observations of a document, by index. None depends on where sentences end, or on marks and capitals: speech that
-// was recognized by a program has none.
+// Traits are the observations of a document, by index. None depends on the ends of sentences, on marks or on capitals, which
+// speech recognition does not write.
 type Traits [TraitCount]float64
 
-// The traits. Those before FoodKinds are the logarithm of how often there is such a thing in a hundred words, and one; those up to
-// Society count different words for the length; the others are shares.
+// The traits. Those before FoodKinds are log(1 + occurrences in a hundred words). Those up to Society count different words,
+// relative to the length. The others are shares.
 const (
-	FoodActed     = iota // something is done with a food
+	FoodActed     = iota // an action on a food
 	HeatNamed            //
 	UntilNamed           //
 	VesselNamed          //
-	PronounActed         // something is done with "it"
+	PronounActed         // an action on "it"
 	TasteNamed           //
 	StoriesTold          // the past
-	FoodsSure            // foods that mean nothing else
+	FoodsSure            // foods whose names have no other meaning
 	FoodsDoubtful        //
-	FoodKinds            // how many different foods for the length
-	KitchenWords         // how many different words of the kitchen, and so on
+	FoodKinds            // different foods, relative to the length
+	KitchenWords         // different words of the kitchen, and so on
 	Computing            //
 	Workshop             //
 	Garden               //
@@ -127,12 +128,12 @@ const (
 	Animals              //
 	Dining               //
 	Society              //
-	KitchenShare         // of the words of subjects, those of the kitchen
+	KitchenShare         // words of the kitchen among the words of all subjects
 	ListWritten          // an ingredient list, 1 from six entries on
 	TraitCount
 )
 
-// TraitNames are the names of the traits.
+// TraitNames has the names of the traits.
 var TraitNames = [TraitCount]string{
 	"FoodActed", "HeatNamed", "UntilNamed", "VesselNamed", "PronounActed", "TasteNamed", "StoriesTold",
 	"FoodsSure", "FoodsDoubtful", "FoodKinds", "KitchenWords", "Computing", "Workshop", "Garden", "Lab", "Body", "Health", "Home", "Animals",
@@ -144,10 +145,10 @@ var subjectTraits = map[string]int{
 	"home": Home, "animals": Animals, "dining": Dining, "society": Society,
 }
 
-// fewWords is how many words without anything are added to a document, so that little is no proof.
+// fewWords is the number of empty words that are added to a document, so that a short text is no proof.
 const fewWords = 8
 
-// Observe returns the traits and the stems of the first part of the document, to fit weights to.
+// Observe returns the traits and the stems of the first part of the document, for fitting weights.
 func (d *Document) Observe() (t Traits, stems []string, err error) {
 	for s := range d.parts() {
 		t, err = d.traits(s, func() error { return nil })
@@ -175,7 +176,7 @@ func (d *Document) traits(s *Sentence, stop func() error) (t Traits, err error) 
 			t[trait] = math.Log1p(100 * t[trait] / length)
 		case trait <= KitchenWords:
 			t[trait] *= 5 / math.Sqrt(length)
-		default: // some words are chance
+		default: // some words occur by chance
 			t[trait] = 3 * max(0, t[trait]-0.07*math.Sqrt(length)) / said
 		}
 	}
@@ -183,7 +184,7 @@ func (d *Document) traits(s *Sentence, stop func() error) (t Traits, err error) 
 	return t, nil
 }
 
-// stream returns the words of all sentences as one, without marks.
+// stream returns one sentence of the words of all sentences, without marks.
 func (d *Document) stream() *Sentence {
 	var s Sentence
 	for i := range d.Sentences {
@@ -199,7 +200,7 @@ func (d *Document) stream() *Sentence {
 // words counts the foods and the words of the subjects.
 func (t *Traits) words(s *Sentence) {
 	seen := map[string]bool{}
-	begun := -10 // where the last verb stands
+	begun := -10 // the position of the last verb
 	for i := 0; i < len(s.Words); i++ {
 		if acts(s, i) {
 			begun = i
@@ -222,7 +223,7 @@ func (t *Traits) words(s *Sentence) {
 	}
 }
 
-// deeds counts actions, by the way in which they are spoken of.
+// deeds counts actions, by the form of their verbs.
 func (t *Traits) deeds(s *Sentence, stop func() error) error {
 	for i := range s.Words {
 		if i%maxWords == 0 {
@@ -242,7 +243,7 @@ func (t *Traits) deeds(s *Sentence, stop func() error) error {
 	return nil
 }
 
-// observed are the features of words that are traits of their document.
+// observed maps features of words to traits of their document.
 var observed = map[int]int{HeatSaid: HeatNamed, Until: UntilNamed, Vessel: VesselNamed, Taste: TasteNamed}
 
 // acts reports whether a verb of the kitchen at i is an order, a plan, or an action in progress or past. Without marks, an order is
@@ -267,7 +268,7 @@ func (t *Traits) kind(trait int, name []string, seen map[string]bool) {
 	}
 }
 
-// Score returns for every sentence how likely it is that a cook does something in it, in [0,1].
+// Score returns for every sentence the likelihood, in [0,1], that it tells an action of a cook.
 func Score(features []Features) []float64 {
 	out := make([]float64, len(features))
 	for i := range features {

@@ -1,4 +1,4 @@
-// Package talk cuts a timed transcript into sentences and tells the sentences in which a cook does something from the rest.
+// Package talk cuts a timed transcript into sentences, and finds the sentences that tell an action of a cook.
 package talk
 
 import (
@@ -17,7 +17,7 @@ type Segment struct {
 
 // Sentence is a sentence of a transcript with its time.
 type Sentence struct {
-	// Start is that of the segment in which the sentence begins, End that of the segment in which it ends, in seconds.
+	// Start is the start of the sentence's first segment, and End the end of its last segment, in seconds.
 	Start, End float64
 	Text       string
 	Words      []words.Word
@@ -26,7 +26,8 @@ type Sentence struct {
 
 // Bounds.
 const (
-	// maxWords is how long a sentence may become before it is cut between two segments, maxRun before it is cut anywhere.
+	// maxWords is the length from which a sentence is cut between two segments, and maxRun the length at which it is cut
+	// anywhere.
 	maxWords = 40
 	maxRun   = 300
 	// pause is the silence in seconds that ends a sentence in a transcript without punctuation.
@@ -40,7 +41,7 @@ func Sentences(segments []Segment) []Sentence {
 	return out
 }
 
-// Cut is [Sentences] with a function that is called before each segment, and ends it by an error, which is returned.
+// Cut is [Sentences] with a function that is called before each segment. An error of stop ends Cut, and is returned.
 func Cut(segments []Segment, stop func() error) ([]Sentence, error) {
 	c := cutter{plain: !punctuated(segments)}
 	for _, s := range segments {
@@ -71,7 +72,7 @@ type cutter struct {
 	out   []Sentence
 	text  strings.Builder
 	count int
-	last  string // the last word of the segment before
+	last  string // the last word of the previous segment
 	start float64
 	end   float64
 }
@@ -101,8 +102,8 @@ func (c *cutter) segment(s Segment) {
 	}
 }
 
-// cutsBefore reports whether a sentence ends before word i of a segment. The words before from are in an earlier sentence
-// already.
+// cutsBefore reports whether a sentence ends before word i of a segment. The words before from belong to an earlier
+// sentence.
 func (c *cutter) cutsBefore(ws []words.Word, i, from int) bool {
 	if i-from >= maxRun {
 		return true
@@ -151,10 +152,10 @@ func beginsAnew(ws []words.Word, i int, before string) bool {
 	return false
 }
 
-// joins are the words after which a clause belongs to the words before.
+// joins has the words after which a clause does not begin a sentence.
 var joins = words.Set("so and then that what which because if when as but while where until once how why or cause than")
 
-// before returns the word before one, which may stand in the segment before.
+// before returns the word before word i, which may be in the previous segment.
 func (c *cutter) before(ws []words.Word, i int) string {
 	if i == 0 {
 		return c.last
@@ -162,8 +163,8 @@ func (c *cutter) before(ws []words.Word, i int) string {
 	return ws[i-1].Lower
 }
 
-// isOrder reports whether the word at i is a verb of the kitchen that begins an order: "season it", "chop the onions". After
-// a word that may precede a noun as well as a verb it is false.
+// isOrder reports whether the word at i is a verb of the kitchen that begins an order: "season it", "chop the onions". It is
+// false after a word that may precede a noun as well as a verb.
 func isOrder(ws []words.Word, i int, before string) bool {
 	if i+1 >= len(ws) || ws[i].Kind != words.Letters || !objects[ws[i+1].Lower] {
 		return false
@@ -206,7 +207,7 @@ func (c *cutter) flush() {
 	c.out = append(c.out, Sentence{Start: c.start, End: max(c.start, c.end), Text: text, Words: ws, Stems: words.Stems(ws)})
 }
 
-// Form is how a verb stands in its sentence.
+// Form is the form of a verb in its sentence.
 type Form uint8
 
 // The forms.
@@ -217,7 +218,7 @@ const (
 	FormIng
 	// FormPast is a past action, or a state.
 	FormPast
-	// FormElse is a noun or an adjective, or a verb that others do.
+	// FormElse is a noun, an adjective, or an action of other people.
 	FormElse
 )
 
@@ -230,22 +231,22 @@ type Action struct {
 }
 
 var (
-	// fillers may stand before the first word of a sentence that says something.
+	// fillers has words before the first word that matters in a sentence.
 	fillers = words.Set(`
 so and ok okay alright now then next first just well also but right all um uh yeah finally again simply gently
 carefully quickly lightly slowly go ahead please basically actually really or once`)
-	// leads are the words after which a base form is an order or a plan.
+	// leads has the words after which a base form is an order or a plan.
 	leads = words.Set(`
 to and then just 'll will gonna let 's please you we i now also gently carefully quickly lightly finely roughly
 slowly can could should must simply next or first finally them it us always only go ahead gotta so ok okay lets do
 want wanna help`)
-	// nouns are the words after which a form is no verb.
+	// nouns has the words after which a form is no verb.
 	nouns = words.Set(`
 the a an my your our some more of this that these those his her their with for in no any little bit good nice fresh
 every each much many hot cold dry chopped diced sliced`)
 )
 
-// ActionAt returns the verb of the kitchen at a word.
+// ActionAt returns the action at word i, if the word is a verb of the kitchen.
 func ActionAt(s *Sentence, i int) (Action, bool) {
 	w := s.Words[i]
 	if w.Kind != words.Letters {
@@ -286,7 +287,7 @@ func form(s *Sentence, i int) Form {
 	return FormElse
 }
 
-// IsBase reports whether a word is no form in -ing or -ed.
+// IsBase reports whether a word is not a form in -ing or -ed.
 func IsBase(w string) bool { return !isIng(w) && !isPast(w) }
 
 func isIng(w string) bool { return strings.HasSuffix(w, "ing") && len(w) > 5 } // not "bring"

@@ -15,13 +15,13 @@ import (
 type Word struct {
 	// Text is the word as written, Lower in lower case with plain apostrophes.
 	Text, Lower string
-	// Start and End are its place in the text, in bytes.
+	// Start and End are the positions of the word in the text, in bytes.
 	Start, End int
-	// Kind is its kind.
+	// Kind is the kind of the word.
 	Kind Kind
 }
 
-// Kind says whether a word is made of letters, digits or marks.
+// Kind is the kind of characters of a word: letters, digits or a mark.
 type Kind uint8
 
 // The kinds.
@@ -30,15 +30,15 @@ const (
 	Letters Kind = iota
 	// Digits is a number in digits with a point, a comma or a slash inside, or one sign such as ½.
 	Digits
-	// Mark is a single character that is neither.
+	// Mark is any other single character.
 	Mark
 )
 
-// endings are split off their words, so that "don't", "do n't" and "do not" look alike from the first word on.
+// endings are split off their words, so that "don't", "do n't" and "do not" have the same first word.
 var endings = []string{"n't", "'s", "'re", "'ve", "'ll", "'m", "'d"}
 
 // Split returns the words of a text. White space separates and is dropped; a number is split from the letters after it.
-// The places are those in Plain(text).
+// The positions are those in Plain(text).
 func Split(text string) []Word {
 	out := make([]Word, 0, len(text)/5+1)
 	for i := 0; i < len(text); {
@@ -69,7 +69,7 @@ func Split(text string) []Word {
 }
 
 // Plain returns the text in the form that Split reads: composed characters, straight apostrophes, ordinary spaces and
-// dashes, nothing that cannot be seen.
+// dashes, no invisible characters.
 func Plain(text string) string {
 	if !utf8.ValidString(text) {
 		text = strings.ToValidUTF8(text, "")
@@ -101,7 +101,7 @@ func Plain(text string) string {
 	}, text))
 }
 
-// zeros are the digits 0 of the scripts whose numbers are written in ASCII.
+// zeros has the digits 0 of the scripts whose digits Plain replaces by ASCII digits.
 var zeros = []rune{'٠', '۰', '०', '০', '๐'}
 
 // plainForm returns the ASCII form of a character of full width and of a digit of another script.
@@ -191,14 +191,14 @@ func Stem(lower string) string {
 		return lower
 	}
 	stem := english.Stem(lower, true)
-	// The library takes one letter too many from "adding" and "egged"; newer versions of the rules do not.
+	// The library cuts one letter too many from "adding" and "egged". Newer versions of the rules do not.
 	if len(stem) == 2 && len(lower) > 3 && lower[1] == lower[2] && strings.HasPrefix(lower, stem) {
 		stem = lower[:3]
 	}
 	return stem
 }
 
-// Stems returns the stems of all words; a number or a mark is its own.
+// Stems returns the stems of all words. A number or a mark is its own stem.
 func Stems(ws []Word) []string {
 	out := make([]string, len(ws))
 	for i, w := range ws {
@@ -235,7 +235,7 @@ func Set(list string) map[string]bool {
 	return out
 }
 
-// Cut returns at most so many bytes of a text, without half a character.
+// Cut returns at most so many bytes of a text, and only whole characters.
 func Cut(text string, most int) string {
 	if len(text) <= most {
 		return text

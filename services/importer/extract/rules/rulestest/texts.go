@@ -1,4 +1,4 @@
-// Package rulestest reads texts of which it is known whether somebody cooks in them.
+// Package rulestest reads texts with a label: whether somebody cooks in them.
 package rulestest
 
 import (
@@ -13,14 +13,14 @@ import (
 type Text struct {
 	// Cooking reports whether somebody cooks in it.
 	Cooking bool
-	// Source names where it comes from.
+	// Source is the origin of the text.
 	Source string
 	// Input is the input of an extractor.
 	Input extract.Input
 }
 
-// Read reads data in which "## cooking: TITLE" or "## other: TITLE" begins a text, a line with ">" is of its description, and any
-// other line is a caption of four seconds. The part of the title after " | " is the text's source; the given one otherwise.
+// Read reads data in which "## cooking: TITLE" or "## other: TITLE" begins a text, a line with ">" is part of its description,
+// and any other line is a caption of four seconds. The text's source is the part of the title after " | ", or else source.
 func Read(source, data string) []Text {
 	texts := strings.Split("\n"+data, "\n## ")[1:]
 	out := make([]Text, 0, len(texts))

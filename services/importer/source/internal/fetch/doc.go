@@ -1,2 +1,2 @@
-// Package fetch gets files that strangers name over HTTP, without going where it must not.
+// Package fetch gets files over HTTP from untrusted addresses, and only from permitted networks.
 package fetch

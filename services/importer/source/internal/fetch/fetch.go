@@ -22,7 +22,7 @@ const (
 	maxHeader     = 256 << 10
 	maxRetryAfter = 24 * time.Hour
 
-	// unreserved is how much of an answer is read before memory is reserved for the rest.
+	// unreserved is the number of bytes of an answer that are read before memory is reserved for the rest.
 	unreserved = 256 << 10
 )
 
@@ -34,7 +34,7 @@ type Config struct {
 	Resolver *net.Resolver
 	// Timeout bounds a whole request. Required.
 	Timeout time.Duration
-	// UserAgent names us. Required.
+	// UserAgent identifies this program. Required.
 	UserAgent string
 }
 
@@ -46,13 +46,13 @@ type Client struct {
 
 // Response is the content of an address.
 type Response struct {
-	// Body is the part of it that was read, decompressed.
+	// Body is the part of the content that was read, decompressed.
 	Body []byte
-	// ContentType is the header, as it came.
+	// ContentType is the header, unchanged.
 	ContentType string
-	// Truncated reports that there was more.
+	// Truncated reports whether a part of the content was not read.
 	Truncated bool
-	// URL is where the last redirect led.
+	// URL is the address after all redirects.
 	URL *url.URL
 }
 
@@ -72,7 +72,7 @@ func New(config Config) *Client {
 	return c
 }
 
-// redirect checks an address that an answer leads to. Where its name leads is checked when it is dialled.
+// redirect checks the address of a redirect. The network of its host is checked when it is dialled.
 func (c *Client) redirect(request *http.Request, before []*http.Request) error {
 	if len(before) > maxRedirects {
 		return &guardeddial.BlockedError{Address: request.URL.Redacted(), Reason: "it is behind more than 5 redirects"}
@@ -98,7 +98,7 @@ func (c *Client) Get(ctx context.Context, address, accept string, maxBytes int64
 	defer cancel()
 	timer := time.AfterFunc(c.config.Timeout, cancel)
 	defer timer.Stop()
-	reserve := func(size int64) error { // which is not the site's time
+	reserve := func(size int64) error { // waiting for memory does not count as time of the site
 		timer.Stop()
 		defer timer.Reset(c.config.Timeout)
 		return memory.Hold(parent, size)
@@ -142,7 +142,7 @@ func (c *Client) do(request *http.Request, maxBytes int64, reserve func(int64) e
 	return out, nil
 }
 
-// read reads an answer up to one byte more than maxBytes. Memory for more than a small part of that is reserved.
+// read reads an answer up to one byte more than maxBytes. It reserves memory for all but the first unreserved bytes.
 func read(body io.Reader, maxBytes int64, reserve func(int64) error) ([]byte, error) {
 	var out bytes.Buffer
 	if _, err := out.ReadFrom(io.LimitReader(body, min(unreserved, maxBytes+1))); err != nil {
@@ -162,7 +162,7 @@ func read(body io.Reader, maxBytes int64, reserve func(int64) error) ([]byte, er
 
 // StatusError is returned when the server answers with another status than 200.
 type StatusError struct {
-	// Host is that of the server, to which a redirect may have led.
+	// Host is the host of the server, after redirects.
 	Host string
 	// Status is the HTTP status.
 	Status int
@@ -170,7 +170,7 @@ type StatusError struct {
 	RetryAfter time.Duration
 }
 
-// HostOf returns the host with which an exchange failed, "" where that is not known.
+// HostOf returns the host of the server in an error of Get, "" when it is not known.
 func HostOf(err error) string {
 	if status, ok := errors.AsType[*StatusError](err); ok {
 		return status.Host
@@ -190,7 +190,7 @@ func (e *StatusError) Error() string {
 
 // TimeoutError is returned when the answer is not complete in time.
 type TimeoutError struct {
-	// After is the limit.
+	// After is the time limit.
 	After time.Duration
 }
 

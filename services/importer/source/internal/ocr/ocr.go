@@ -29,15 +29,15 @@ const maxText = 1 << 20
 
 // Config sets up a [Reader]. All fields are required.
 type Config struct {
-	// Folders is where the program works.
+	// Folders makes the folders in which the program works.
 	Folders *program.Folders
-	// Languages are those to look for, as the program names them: eng+deu.
+	// Languages are the languages of the text, as the program names them: eng+deu.
 	Languages string
-	// Log gets events that are no errors of a photo.
+	// Log gets events other than errors of a photo.
 	Log *slog.Logger
-	// Path is the program.
+	// Path is the path of the program.
 	Path string
-	// Timeout bounds its work on one photo.
+	// Timeout bounds the program's work on one photo.
 	Timeout time.Duration
 }
 
@@ -46,7 +46,8 @@ type Reader struct{ config Config }
 
 var languages = regexp.MustCompile(`^[A-Za-z][A-Za-z_/]{0,30}(\+[A-Za-z][A-Za-z_/]{0,30})*$`)
 
-// New returns a reader, or an error that wraps exec.ErrNotFound when the program is missing. It runs the program for its languages.
+// New returns a reader, or an error that wraps exec.ErrNotFound when the program is missing. It runs the program
+// once, for the list of its languages.
 func New(ctx context.Context, config Config) (*Reader, error) {
 	if !languages.MatchString(config.Languages) || strings.Contains(config.Languages, "..") {
 		return nil, fmt.Errorf("source: Config.Photo.Languages is %q: want names such as eng or eng+deu", config.Languages)
@@ -68,7 +69,7 @@ func New(ctx context.Context, config Config) (*Reader, error) {
 // maxMemory bounds the memory of the program, in bytes.
 const maxMemory = 344 << 20
 
-// Memory is how much reading a photo takes, here and in the program.
+// Memory returns the bytes that reading a photo takes, here and in the program.
 func Memory(pixels int) int64 { return 64<<20 + 22*int64(pixels) }
 
 // Read returns the lines of an image, upright and level. The error is program.ErrTimeout or program.ErrOutput, the cause of ctx, or
@@ -149,7 +150,7 @@ func (c *Config) inFolder(
 	}
 }
 
-// sure is the confidence, of 100, from which on a number counts as read.
+// sure is the confidence, of 100, from which a number counts as read.
 const sure = 80
 
 // Line is a line of a photo. Lines without words stand between paragraphs.
@@ -160,14 +161,14 @@ type Line struct {
 	// Sure is Text without the numbers of low confidence.
 	Sure string
 
-	// Height is that of the line's tallest word, in pixels.
+	// Height is the height of the line's tallest word, in pixels.
 	Height int
 }
 
-// crowded is a mixed number whose gap was not seen, as no recipe has 11 halves: "11/2".
+// crowded matches a mixed number whose space was not recognised: "11/2" for "1 1/2".
 var crowded = regexp.MustCompile(`^(\d+)(\d)([/⁄]\d+)(.*)$`)
 
-// slashed is a number with a zero that has a stroke, which is read as another sign: "35@".
+// slashed matches a number with a slashed zero, which is read as another character: "35@".
 var slashed = regexp.MustCompile(`^(\d+@[\d@]*|@+\d[\d@]*)$`)
 
 // readTable reads the words that tesseract prints as tab-separated values, and makes lines of them.
@@ -219,8 +220,8 @@ func isProper(numerator, rest string) bool {
 	return err == nil && err2 == nil && n < d
 }
 
-// Title returns the line that stands out as a title: of the first five with words, one that is taller than most lines, or else the
-// first when it is a paragraph of its own. It is empty when there is none.
+// Title returns the title of a photo's text: of the first five lines with words, a line that is taller than most, or else the
+// first line if it is a paragraph of its own. It is "" when there is no title.
 func Title(lines []Line) string {
 	var heights []int
 	for _, l := range lines {
@@ -256,15 +257,16 @@ const (
 	// maxJPEG bounds a photo as a JPEG. One of 12 megapixels has some 4 MB.
 	maxJPEG = 8 << 20
 
-	// maxHead is where the sizes of a HEIC are looked for: the rest is pixels, in which anything may be found.
+	// maxHead is the number of bytes of a HEIC in which its sizes are looked for. The rest is pixels, whose bytes may
+	// look like a size.
 	maxHead = 64 << 10
 )
 
 // Converter makes JPEGs of the photos of telephones, which are HEIC.
 type Converter struct{ config Config }
 
-// NewConverter returns a converter, whose program is that of libheif, or an error that wraps exec.ErrNotFound when it is missing.
-// Of a configuration it needs neither the languages nor the path.
+// NewConverter returns a converter that runs the program of libheif, or an error that wraps exec.ErrNotFound when the program is
+// missing. It does not use the languages and the path of the configuration.
 func NewConverter(config Config) (*Converter, error) {
 	path, err := exec.LookPath("heif-convert")
 	if err != nil {
@@ -281,7 +283,7 @@ func (c *Converter) JPEG(ctx context.Context, jobID string, heic []byte) (jpeg [
 	command := program.Command{Args: []string{"-q", "85", "photo", "photo.jpg"}, MaxFile: maxJPEG}
 	err = c.config.inFolder(ctx, jobID, heic, command, func(root *os.Root, _ []byte) (err error) {
 		jpeg, err = root.ReadFile("photo.jpg")
-		if errors.Is(err, fs.ErrNotExist) { // there are several images
+		if errors.Is(err, fs.ErrNotExist) { // the program numbers the files of several images
 			jpeg, err = root.ReadFile("photo-1.jpg")
 		}
 		return err //nolint:wrapcheck // the caller says what of
@@ -292,14 +294,14 @@ func (c *Converter) JPEG(ctx context.Context, jobID string, heic []byte) (jpeg [
 	return jpeg, nil
 }
 
-// SizeOfHEIC returns the largest size that a HEIC declares for one of its images, zero where its head declares none.
+// SizeOfHEIC returns the largest size that the head of a HEIC declares for an image, zero when it declares none.
 func SizeOfHEIC(heic []byte) (width, height int) {
 	for rest := heic[:min(len(heic), maxHead)]; ; {
 		var found bool
 		if _, rest, found = bytes.Cut(rest, []byte("ispe")); !found || len(rest) < 12 {
 			return width, height
 		}
-		w, h := uint64(binary.BigEndian.Uint32(rest[4:])), uint64(binary.BigEndian.Uint32(rest[8:])) // behind the version
+		w, h := uint64(binary.BigEndian.Uint32(rest[4:])), uint64(binary.BigEndian.Uint32(rest[8:])) // after the version
 		if w*h > uint64(width)*uint64(height) {
 			width, height = int(min(w, math.MaxInt32)), int(min(h, math.MaxInt32))
 		}

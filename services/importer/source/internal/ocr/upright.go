@@ -16,25 +16,25 @@ import (
 )
 
 const (
-	// maxPixels bounds the image that is read, and maxSmall the longer side of the one whose skew is measured.
+	// maxPixels bounds the image that is read, and maxSmall the longer side of the image whose skew is measured.
 	maxPixels, maxSmall = 8_000_000, 800
 
-	// noisy is the noise from which on a pixel is the mean of its surroundings, as the standard deviation of its brightness. The program
-	// takes specks beside a word for points.
+	// noisy is the noise, as the standard deviation of the brightness, from which each pixel is replaced by the mean of its
+	// surroundings. The program takes specks beside a word for points.
 	noisy = 3.0
 
-	// maxSkew is the largest skew that is looked for, in degrees, and coarse and fine the steps of the search.
+	// maxSkew is the largest skew that is looked for, in degrees, and coarse and fine are the steps of the search.
 	maxSkew, coarse, fine = 15.0, 0.5, 0.1
 
-	// edges is the share of the pixels, those that differ most from the one above, that count as edges of letters.
+	// edges is the share of pixels that count as edges of letters: the pixels that differ most from the pixel above.
 	edges = 0.04
 
-	// clearer is how much more the edges have to fall into lines than they do without a rotation.
+	// clearer is the least factor by which a rotation has to concentrate the edges in lines.
 	clearer = 1.03
 )
 
-// upright returns a photo as it is read best: as a grey PGM that is no larger than it need be, turned as its EXIF data say, and
-// with its lines level.
+// upright returns a photo in the best form for reading: as a grey PGM of bounded size, turned by its EXIF orientation, with
+// level lines.
 func upright(photo []byte) ([]byte, error) {
 	decoded, _, err := image.Decode(bytes.NewReader(photo))
 	if err != nil {
@@ -65,14 +65,14 @@ func greyOf(in image.Image) *image.Gray {
 	return out
 }
 
-// view is an image that is to be seen in an orientation of EXIF, 1 to 8.
+// view is an image with its EXIF orientation, 1 to 8.
 type view struct {
 	grey        *image.Gray
 	orientation int
-	blur        float64 // the side of the square whose mean is a pixel, in pixels of grey, when the image is not made smaller
+	blur        float64 // the side of the square whose mean is a pixel, in pixels of grey, unless a larger factor applies
 }
 
-// size returns the width and the height as they are seen.
+// size returns the width and the height of the image in its orientation.
 func (v view) size() (w, h int) {
 	if v.orientation > 4 {
 		return v.grey.Rect.Dy(), v.grey.Rect.Dx()
@@ -80,14 +80,15 @@ func (v view) size() (w, h int) {
 	return v.grey.Rect.Dx(), v.grey.Rect.Dy()
 }
 
-// draw returns the image as it is seen, smaller by a factor, and turned about its middle by degrees, counterclockwise.
+// draw returns the image in its orientation, reduced by a factor, and turned counterclockwise about its middle by
+// degrees.
 func (v view) draw(factor, degrees float64) *image.Gray {
 	w, h := v.size()
 	out := image.NewGray(image.Rect(0, 0, max(1, int(float64(w)/factor)), max(1, int(float64(h)/factor))))
 	sin, cos := math.Sincos(degrees * math.Pi / 180)
 	midX, midY := float64(out.Rect.Dx())/2, float64(out.Rect.Dy())/2
 	side := max(factor, v.blur)
-	samples := int(math.Ceil(side)) // in each direction, whose mean is less noisy than one
+	samples := int(math.Ceil(side)) // in each direction; their mean has less noise than one sample
 	offset := func(n int) float64 { return ((float64(n)+0.5)/float64(samples) - 0.5) * side }
 	for y := range out.Rect.Dy() {
 		for x := range out.Rect.Dx() {
@@ -103,7 +104,7 @@ func (v view) draw(factor, degrees float64) *image.Gray {
 	return out
 }
 
-// at returns the brightness at a place, of the four pixels around it. Beside the image it is white.
+// at returns the brightness at a point, interpolated from the four pixels around it. Outside the image it is white.
 func (v view) at(x, y float64) float64 {
 	w, h := float64(v.grey.Rect.Dx()), float64(v.grey.Rect.Dy())
 	switch v.orientation {
@@ -159,10 +160,10 @@ func noise(page *image.Gray) float64 {
 	return 0
 }
 
-// skew returns by how many degrees the lines of a text rise, 0 when that is not clear: at that angle the edges of its letters
-// fall into the fewest lines.
+// skew returns the angle in degrees by which the lines of a text rise, 0 when it is not clear. At this angle the edges of
+// letters fall into the fewest lines.
 func skew(page *image.Gray) float64 {
-	var by [math.MaxUint8 + 1][]image.Point // by how much they differ from the one above
+	var by [math.MaxUint8 + 1][]image.Point // by difference from the pixel above
 	for y := 1; y < page.Rect.Dy(); y++ {
 		for x := range page.Rect.Dx() {
 			d := int(page.Pix[y*page.Stride+x]) - int(page.Pix[(y-1)*page.Stride+x])
@@ -213,7 +214,7 @@ func orientation(photo []byte) int {
 	return 1
 }
 
-// tagOrientation returns the orientation in EXIF data, which are those of a TIFF file.
+// tagOrientation returns the orientation in EXIF data, which have the form of a TIFF file.
 func tagOrientation(tiff []byte) int {
 	const tag, entry = 0x0112, 12
 	if len(tiff) < 8 {

@@ -10,20 +10,20 @@ import (
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
 
-// units are how the names of the units of time begin in the languages of many pages, by their seconds; 0 for those that have
-// no fixed length.
+// units has the beginnings of the names of time units in many languages, by the unit's seconds, 0 for units without a fixed
+// length.
 var units = map[float64]string{
 	7 * 24 * 3600: "W", 24 * 3600: "D TAG JOUR GIORN", 3600: "H ST U O GOD Ч ГОД שע", 60: "M М ХВ דק", 1: "S С", 0: "MO Y",
 }
 
-// maxDuration is how long, in bytes, a duration can be.
+// maxDuration bounds the text of a duration, in bytes.
 const maxDuration = 200
 
 var clock = regexp.MustCompile(`^(\d{1,3}):([0-5]\d)(?::([0-5]\d))?$`)
 
 // seconds reads a duration of ISO 8601, such as PT1H30M, in the forms that pages have: any case, spaces, words for units,
-// fractions, days behind the T; also 1:30 and texts for people, such as 20 minutes. It reports false for a text that is none,
-// and for one that is longer than a recipe may take.
+// fractions, days after the T. It also reads 1:30, and texts such as 20 minutes. It reports false for any other text, and for
+// a duration longer than a recipe may have.
 func seconds(text string) (int, bool) {
 	if len(text) > maxDuration {
 		return 0, false
@@ -50,7 +50,7 @@ func countNumbers(text string) int {
 	return len(strings.FieldsFunc(text, func(r rune) bool { return !unicode.IsDigit(r) }))
 }
 
-// sum adds numbers that have a unit each. In ISO 8601 an M before the T is a month.
+// sum returns the sum of numbers with units. In ISO 8601 an M before the T is a month.
 func sum(text string, isISO bool) (total float64, ok bool) {
 	months := isISO
 	for {
@@ -84,7 +84,7 @@ func sum(text string, isISO bool) (total float64, ok bool) {
 	}
 }
 
-// unit returns the seconds of the unit whose beginning fits best.
+// unit returns the seconds of the unit with the longest matching beginning.
 func unit(name string) (seconds float64, known bool) {
 	longest := ""
 	for size, begins := range units {

@@ -13,13 +13,15 @@ import (
 	"golang.org/x/net/html"
 )
 
-// thing is an item of schema.org: the values of each property, in order. A value is a string or a thing; "@type" holds types.
+// thing is an item of schema.org: the values of each property, in order. A value is a string or a thing; "@type" has
+// the types.
 type thing map[string][]any
 
-// maxDepth is how deep things can be within each other: deeper ones are not read, and the page is reported as truncated.
+// maxDepth is the largest depth of things within things. Deeper values are not read, and the page is reported as
+// truncated.
 const maxDepth = 24
 
-// is reports whether the thing is of a type, however that is written: Recipe, recipe, schema:Recipe, http://schema.org/Recipe.
+// is reports whether the thing has a type, in any spelling: Recipe, recipe, schema:Recipe, http://schema.org/Recipe.
 func (t thing) is(name string) bool {
 	for _, value := range t["@type"] {
 		text, ok := value.(string)
@@ -30,10 +32,10 @@ func (t thing) is(name string) bool {
 	return false
 }
 
-// text returns the first value of the properties that is a text, or the name of a thing, in one line.
+// text returns, in one line, the first value of the properties that is a text, or the name of a thing.
 func (t thing) text(properties ...string) string { return oneLine(t.lines(properties...)) }
 
-// lines is text with the lines that the value has.
+// lines is text with the line breaks of the value.
 func (t thing) lines(properties ...string) string {
 	for _, property := range properties {
 		for _, value := range t[property] {
@@ -45,7 +47,7 @@ func (t thing) lines(properties ...string) string {
 	return ""
 }
 
-// name is a value as text.
+// name returns a value as text.
 func name(value any) string {
 	switch value := value.(type) {
 	case string:
@@ -57,12 +59,12 @@ func name(value any) string {
 	}
 }
 
-// wrapping matches the text before and behind the data of a script that hid it from old browsers.
+// wrapping matches the text before and after the data of a script that hides the data from old browsers.
 var wrapping = regexp.MustCompile(`^[\s\x{feff}]*(?:(?://|/\*)?\s*(?:<!--|<!\[CDATA\[)\s*(?:\*/)?\s*)*|` +
 	`[\s;]*(?:(?://|/\*)?\s*(?:-->|\]\]>)\s*(?:\*/)?[\s;]*)*$`)
 
-// linked reads the things of a script of JSON-LD. A script that cannot be read, even when it is repaired, has
-// none.
+// linked reads the things of a script of JSON-LD. It returns none for a script that cannot be read, even after
+// repair.
 func linked(script string) (things []thing, deep bool) {
 	script = wrapping.ReplaceAllString(script, "")
 	if !strings.Contains(script, `"`) {
@@ -79,7 +81,7 @@ func linked(script string) (things []thing, deep bool) {
 	return things, deep
 }
 
-// decode reads the values that stand one behind the other, and reports whether they are all there is.
+// decode reads a sequence of JSON values, and reports whether there is no other text.
 func decode(script string) (values []any, whole bool) {
 	decoder := json.NewDecoder(strings.NewReader(script))
 	decoder.UseNumber()
@@ -92,7 +94,8 @@ func decode(script string) (values []any, whole bool) {
 	}
 }
 
-// fromJSON turns a value of JSON into a string, a thing, or a list of them. It sets deep where it leaves a value out.
+// fromJSON returns a JSON value as a string, a thing, or a list of strings and things. When a value is nested too
+// deeply, it leaves the value out and sets deep.
 func fromJSON(value any, depth int, deep *bool) any {
 	if depth > maxDepth {
 		*deep = true
@@ -114,7 +117,7 @@ func fromJSON(value any, depth int, deep *bool) any {
 		out, list := thing{}, []any(nil)
 		for _, key := range keys {
 			item, property := fromJSON(value[key], depth+1, deep), canonical(key)
-			if strings.Trim(key, "0123456789") == "" { // a list, as PHP writes one that has gaps
+			if strings.Trim(key, "0123456789") == "" { // PHP writes a list with gaps as an object
 				list = with(list, item)
 			} else if values := with(out[property], item); len(values) > 0 {
 				out[property] = values
@@ -141,8 +144,8 @@ func with(values []any, value any) []any {
 	}
 }
 
-// spellings are the names of properties that are read, by the names in lower case. The context of schema.org lets id and type pass without
-// the sign.
+// spellings has the names of the properties that are read, by their lower case. The context of schema.org permits id and type without
+// the @.
 var spellings = func() map[string]string {
 	out := map[string]string{"id": "@id", "type": "@type"}
 	for name := range strings.FieldsSeq(`cookTime hasPart inLanguage itemListElement mainEntity mainEntityOfPage maxValue minValue performTime
@@ -152,14 +155,14 @@ var spellings = func() map[string]string {
 	return out
 }()
 
-// canonical is the name of a property, however it is written: recipeYield, RecipeYield, schema:recipeYield.
+// canonical returns the name of a property in any spelling: recipeYield, RecipeYield, schema:recipeYield.
 func canonical(name string) string {
 	name = strings.ToLower(name[strings.LastIndexAny(name, "/:#")+1:])
 	return cmp.Or(spellings[name], name)
 }
 
-// gather collects the things that are recipes, or may be referred to, in the order of a walk: lists in their order, and the
-// parts of a thing after it.
+// gather collects the things that are recipes, or that references may name: lists in their order, and the parts of a thing
+// after the thing.
 func gather(value any, out *[]thing) {
 	switch value := value.(type) {
 	case []any:
@@ -179,7 +182,7 @@ func gather(value any, out *[]thing) {
 	}
 }
 
-// data reads the attributes of microdata of an element that begins, as HTML says
+// data reads the microdata attributes of the start of an element, as HTML specifies
 // (https://html.spec.whatwg.org/multipage/microdata.html), without itemref.
 func (r *reader) data(e *element, attrs attributes) {
 	of := r.item()
@@ -220,7 +223,7 @@ func (r *reader) data(e *element, attrs attributes) {
 	}
 }
 
-// item is the innermost item that is open, nil outside of all.
+// item returns the innermost open item, nil outside all items.
 func (r *reader) item() thing {
 	for _, e := range slices.Backward(r.open) {
 		if e.item != nil {
@@ -230,7 +233,7 @@ func (r *reader) item() thing {
 	return nil
 }
 
-// depth is how many items are open.
+// depth returns the number of open items.
 func (r *reader) depth() int {
 	depth := 0
 	for i := range r.open {
@@ -241,7 +244,8 @@ func (r *reader) depth() int {
 	return depth
 }
 
-// property is the value of a property, unless that is the text of its element, which is not known yet.
+// property returns the value of a property. known is false when the value is the text of its element, which is still
+// to be read.
 func (r *reader) property(e *element, attrs attributes) (value any, known bool) {
 	if e.item != nil {
 		return e.item, true
@@ -264,7 +268,7 @@ func (r *reader) property(e *element, attrs attributes) (value any, known bool) 
 		name = "value"
 	case "time":
 		name = "datetime"
-	default: // which is not in the rules for all but meta, and on many pages
+	default: // HTML permits it for meta only, but many pages have it elsewhere
 		name = "content"
 	}
 	if text := attrs.get(name); attrs.has(name) && r.take(len(text)) {

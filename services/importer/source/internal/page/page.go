@@ -10,13 +10,13 @@ import (
 
 // Page is the content of a page.
 type Page struct {
-	// Title, Description and Author are those of the page's metadata.
+	// Title, Description and Author are from the page's metadata.
 	Title, Description, Author string
-	// Language is the attribute lang of the page, or the metadata in its place.
+	// Language is the attribute lang of the page, or else the language in the metadata.
 	Language string
 	// Tracks are the caption tracks of its videos, in order.
 	Tracks []Track
-	// Truncated reports that the page has more than is read.
+	// Truncated reports whether a part of the page was not read.
 	Truncated bool
 
 	address *url.URL
@@ -25,11 +25,11 @@ type Page struct {
 
 // Track is a <track> of a <video>.
 type Track struct {
-	// URL is where the file is.
+	// URL is the address of the file.
 	URL string
 	// Language is the attribute srclang, and Label the attribute label.
 	Language, Label string
-	// Default says that the page would show it.
+	// Default reports whether the page would show the track by default.
 	Default bool
 }
 
@@ -47,7 +47,7 @@ func Parse(text []byte, address *url.URL) *Page {
 // linkedData is the type of the scripts that hold JSON-LD.
 const linkedData = "application/ld+json"
 
-// facts notes the metadata in the tag of an element.
+// facts records the metadata in the tag of an element.
 func (r *reader) facts(e *element, attrs attributes) {
 	p := r.page
 	switch e.name {
@@ -72,7 +72,7 @@ func (r *reader) facts(e *element, attrs attributes) {
 	}
 }
 
-// linked adds the things of a script of JSON-LD, unless they are more than there is room for.
+// linked adds the things of a script of JSON-LD, unless there is no room for them.
 func (r *reader) linked(script string) {
 	values := strings.Count(script, ",") + strings.Count(script, "[") + strings.Count(script, "{")
 	if r.take(2*len(script) + costOfValue*values) {
@@ -108,8 +108,8 @@ func (p *Page) track(attrs attributes) {
 	})
 }
 
-// Choose returns the track to read: that in the language that is wanted, which may be empty, then the page's own language,
-// then the one that the page would show, then English, then the first.
+// Choose returns the track to read: the first that exists of the track in the wanted language, which may be empty, in the
+// page's language, the default track, the English track, and the first track.
 func (p *Page) Choose(wanted string) (Track, bool) {
 	wanted = base(wanted)
 	own := base(p.Language)
@@ -136,9 +136,9 @@ func base(language string) string {
 
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// repair makes JSON of a script that is nearly so. It mends the mistakes that many pages have: line breaks, tabs and quotes
-// in strings that are not escaped, escapes that JSON does not have, comments, and commas behind the last value. A script that
-// is JSON keeps its meaning.
+// repair makes valid JSON of a script that is nearly JSON. It mends mistakes of many pages: unescaped line breaks, tabs and
+// quotes in strings, escapes that JSON does not have, comments, and commas after the last value. Valid JSON keeps its
+// meaning.
 func repair(script string) string {
 	var b strings.Builder
 	inText := false
@@ -175,7 +175,7 @@ func repair(script string) string {
 	return b.String()
 }
 
-// escape returns the length of the escape at the start of a text, 0 for one that JSON does not have.
+// escape returns the length of the JSON escape at the start of a text, 0 when there is none.
 func escape(text string) int {
 	switch {
 	case len(text) < 2 || strings.IndexByte(`"\/bfnrtu`, text[1]) < 0:
@@ -189,7 +189,7 @@ func escape(text string) int {
 	}
 }
 
-// endsText reports whether a quote before the text ends a string: the text goes on with the list.
+// endsText reports whether a quote before the text ends a string, because the text continues the list or object.
 func endsText(text string) bool {
 	text = strings.TrimLeft(text, " \t\r\n")
 	if after, ok := strings.CutPrefix(text, ","); ok {
@@ -199,13 +199,14 @@ func endsText(text string) bool {
 	return text == "" || strings.IndexByte(`:]}/`, text[0]) >= 0
 }
 
-// separators returns the commas and spaces at the start of a text, and reports whether no value of the list comes behind them.
+// separators returns the commas and spaces at the start of a text, and reports whether no value of the list follows
+// them.
 func separators(text string) (all string, ends bool) {
 	rest := strings.TrimLeft(text, " \t\r\n,")
 	return text[:len(text)-len(rest)], rest == "" || rest[0] == '}' || rest[0] == ']'
 }
 
-// comment returns the length of the comment at the start of a text, 0 where there is none.
+// comment returns the length of the comment at the start of a text, 0 when there is none.
 func comment(text string) int {
 	end, size := "\n", 0
 	switch {

@@ -10,44 +10,45 @@ import (
 	"golang.org/x/net/html"
 )
 
-// Bounds of the data of a page that is kept or compared. A page beyond them is read in part, and reported as truncated.
+// Bounds of the data of a page that is kept or compared. A page that exceeds them is read in part, and reported as
+// truncated.
 const (
 	// maxToken is the longest tag, text or script in bytes. A longer one is read in pieces, as text.
 	maxToken = 2 << 20
 
-	// maxOpen is how many elements can be open at once: one within so many is read as if it had no content.
+	// maxOpen is the largest number of open elements. A further element is read as if it had no content.
 	maxOpen = 256
 
-	// maxBase is how long, in bytes, a base can be: it becomes a part of each address.
+	// maxBase bounds the base address of a page, in bytes. The base becomes a part of each address.
 	maxBase = 4 << 10
 
-	// maxRoom is the memory in bytes, roughly, for the data of a page, and costOfValue that of one value.
+	// maxRoom is roughly the memory, in bytes, for the data of a page, and costOfValue the memory for one value.
 	maxRoom     = 32 << 20
 	costOfValue = 384
 )
 
-// reader reads HTML token by token. It builds no tree, whose size and whose time a page could choose: it knows the elements
-// that are open, ended by the rules that matter for text and data.
+// reader reads HTML token by token. It builds no tree, whose size a page could choose. It keeps the open elements, and ends
+// them by the rules that matter for text and data.
 type reader struct {
-	based  bool // the base of the page's addresses was named
+	based  bool // the page has named its base address
 	page   *Page
 	open   []element // the innermost last
 	room   int       // the rest of maxRoom
 	silent int       // open elements whose text is not shown
-	text   []byte    // since the outermost of the open elements with fill began
+	text   []byte    // since the start of the outermost open element with fill
 	wanted int       // open elements with fill
 }
 
-// element is one that is open.
+// element is an open element.
 type element struct {
-	begun int               // where its text begins in reader.text
-	fill  func(text string) // gets its text at its end; may be nil
+	begun int               // the start of its text in reader.text
+	fill  func(text string) // is called with its text at its end; may be nil
 	item  thing             // the item that it begins; may be nil
 	kind  string            // of a script
 	name  string
 }
 
-// read reads all tokens. A new tokenizer goes on behind a token that is too long.
+// read reads all tokens. After a token that is too long it continues with a new tokenizer.
 func (r *reader) read(page []byte) {
 	for {
 		z := html.NewTokenizer(bytes.NewReader(page))
@@ -84,7 +85,7 @@ func (r *reader) token(z *html.Tokenizer, kind html.TokenType) {
 	}
 }
 
-// words adds a text to that of the elements that are open, or reads it as data.
+// words appends a text to the text of the open elements, or reads it as data.
 func (r *reader) words(z *html.Tokenizer) {
 	if last := len(r.open) - 1; last >= 0 && r.open[last].kind == linkedData {
 		r.linked(string(z.Text()))
@@ -120,7 +121,7 @@ func (r *reader) start(name string, attrs attributes, empty bool) {
 	}
 }
 
-// implied ends the elements that the start of another one ends.
+// implied ends the open elements that the start of an element with this name ends.
 func (r *reader) implied(name string) {
 	rule := ended[name]
 	for i := len(r.open) - 1; i >= 0 && rule.by != nil && !rule.within[r.open[i].name]; i-- {
@@ -139,9 +140,10 @@ func (r *reader) implied(name string) {
 	}
 }
 
-// endTag ends the element that an end tag means, and those within it. Formatting is ended alone: blocks within it go on.
+// endTag ends the element of an end tag, and the elements within it. The end of formatting does not end the blocks
+// within it.
 func (r *reader) endTag(name string) {
-	if name == "body" || name == "html" { // elements behind them belong to the body
+	if name == "body" || name == "html" { // elements after them belong to the body
 		return
 	}
 	for i, e := range slices.Backward(r.open) {
@@ -160,7 +162,7 @@ func (r *reader) endTag(name string) {
 	}
 }
 
-// end ends the open elements from one on.
+// end ends the open elements from an index on.
 func (r *reader) end(from int) {
 	for i := len(r.open) - 1; i >= from; i-- {
 		e := r.open[i]
@@ -169,7 +171,7 @@ func (r *reader) end(from int) {
 	}
 }
 
-// finish passes the text of an element on, if that is wanted.
+// finish passes on the text of an element, if it is wanted.
 func (r *reader) finish(e element) {
 	if hidden[e.name] {
 		r.silent--
@@ -194,7 +196,7 @@ func (r *reader) newline() {
 	}
 }
 
-// take reports whether there is room for so many bytes more, and takes it.
+// take reserves room for so many bytes, and reports whether there was enough.
 func (r *reader) take(size int) bool {
 	if r.room < size {
 		r.page.Truncated = true
@@ -208,7 +210,7 @@ func (r *reader) within(name string) bool {
 	return slices.ContainsFunc(r.open, func(e element) bool { return e.name == name })
 }
 
-// plain is the text of a piece of HTML as a reader sees it, with its lines.
+// plain returns the visible text of a piece of HTML, with its line breaks.
 func plain(piece string) string {
 	out := ""
 	r := reader{page: &Page{address: &url.URL{}}, room: maxRoom, wanted: 1, open: []element{{fill: func(text string) { out = text }}}}
@@ -216,7 +218,7 @@ func plain(piece string) string {
 	return out
 }
 
-// visible drops the lines and spaces that are not seen.
+// visible drops the line breaks and spaces that a browser does not show.
 func visible(text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
@@ -227,7 +229,7 @@ func visible(text string) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// attributes are those of a tag that are used.
+// attributes are the attributes of a tag that are used.
 type attributes []html.Attribute
 
 func attributesOf(z *html.Tokenizer, more bool) attributes {
@@ -266,22 +268,23 @@ func set(names string) map[string]bool {
 var (
 	used = set("content data datetime default href itemprop itemscope itemtype kind label lang name property src srclang type value")
 
-	// void are the elements without content, hidden those whose content is not shown, breaks those on lines of their own.
+	// void has the elements without content, hidden the elements whose content is not shown, breaks the elements on
+	// lines of their own.
 	void   = set("area base br col embed hr img input link meta param source track wbr")
 	hidden = set("script style template")
 	breaks = set("br dd div dt h1 h2 h3 h4 h5 li ol p section td tr ul")
 
-	// blocks end an open paragraph, and are not ended by the end tag of an element that is no block and began
-	// before them.
+	// blocks has the elements that end an open paragraph. The end tag of an outer element that is no block does not end
+	// them.
 	blocks = set("address article aside blockquote center details dd dialog dir div dl dt fieldset figcaption figure footer form " +
 		"h1 h2 h3 h4 h5 h6 header hr li main menu nav ol p pre section summary table ul")
 	formatting = set("a b big code em font i nobr s small strike strong tt u")
 
-	// cells are the elements that only tags of tables end from inside.
+	// cells has the elements that, from inside, only tags of tables end.
 	cells  = set("caption table td template th")
 	tables = set("caption table tbody td template tfoot th thead tr")
 
-	// ended are, by name of the element that starts, the elements that it ends, and those within which they
+	// ended has, by the name of the element that starts, the elements that it ends, and the elements within which these
 	// are looked for.
 	ended = map[string]struct{ by, within map[string]bool }{
 		"dd": {set("dd dt"), set("dl table td th")}, "dt": {set("dd dt"), set("dl table td th")},

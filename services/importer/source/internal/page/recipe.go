@@ -17,11 +17,11 @@ import (
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
 
-// WarnSeveral says that the page has more recipes than the one that was read.
+// WarnSeveral means that the page has more recipes than the one that was read.
 const WarnSeveral = "several_recipes"
 
-// Recipe returns the recipe of the page, as it stands there: it may lack ingredients or steps. Of several it is the one that
-// names the page as its own, then the first that is whole, then the first.
+// Recipe returns the recipe of the page, unchanged: it may lack ingredients or steps. Of several recipes it returns the one
+// that names the page as its address, or else the first complete one, or else the first.
 func (p *Page) Recipe() (*recipe.Recipe, bool) {
 	best, bestScore, whole := thing(nil), -1, 0
 	for _, t := range p.things {
@@ -69,7 +69,7 @@ func (p *Page) isOwn(t thing) bool {
 	return false
 }
 
-// convert makes a recipe of a thing. A field that may be empty and cannot be read is left out, with a warning.
+// convert makes a recipe of a thing. It leaves out optional fields that cannot be read, with a warning.
 func (p *Page) convert(t thing) *recipe.Recipe {
 	out := &recipe.Recipe{
 		Title: markup(t.text("name", "headline")), Description: markup(t.text("description")), Servings: servings(t),
@@ -102,10 +102,10 @@ func (p *Page) convert(t thing) *recipe.Recipe {
 	return out
 }
 
-// maxReferences is how many references to other parts of the page are followed for one property.
+// maxReferences is the number of references to other parts of the page that are followed for one property.
 const maxReferences = 20
 
-// durationOf is a duration as text. Of a range it is the longer end.
+// durationOf returns a duration as text, of a range the upper bound.
 func durationOf(t thing, names ...string) string {
 	for _, name := range names {
 		for _, value := range t[name] {
@@ -120,7 +120,7 @@ func durationOf(t thing, names ...string) string {
 	return ""
 }
 
-// resolve is the text of a property whose value may stand elsewhere on the page and be referred to.
+// resolve returns the text of a property whose value may be a reference to another part of the page.
 func (p *Page) resolve(t thing, names ...string) string {
 	for _, property := range names {
 		for _, value := range t[property][:min(len(t[property]), maxReferences)] {
@@ -145,7 +145,7 @@ func (p *Page) resolve(t thing, names ...string) string {
 	return ""
 }
 
-// servings returns the yield of the recipe. Of several texts the one with words says most.
+// servings returns the yield of the recipe. It prefers a text with words to a number alone.
 func servings(t thing) string {
 	out := ""
 	for _, property := range []string{"recipeYield", "yield"} {
@@ -163,7 +163,7 @@ func servings(t thing) string {
 	return out
 }
 
-// quantity is a QuantitativeValue as text: "4 servings", "4-6 pieces". It is empty for a thing that has none.
+// quantity returns a QuantitativeValue as text: "4 servings", "4-6 pieces". It is empty for a thing without values.
 func quantity(t thing) string {
 	amount := t.text("value", "amount", "quantity")
 	if low, high := t.text("minValue"), t.text("maxValue"); amount == "" && low != high && low != "" && high != "" {
@@ -268,7 +268,7 @@ func steps(value any, out *[]recipe.Step) {
 		first := len(*out)
 		text := value.lines("text", "description", "@value")
 		inner := slices.Concat(value["itemListElement"], value["steps"], value["step"], value["item"])
-		if len(inner) == 0 || text != "" && value.is("HowToStep") { // directions and tips say it once more
+		if len(inner) == 0 || text != "" && value.is("HowToStep") { // directions and tips repeat the text
 			steps(cmp.Or(text, value.lines("name")), out)
 		} else {
 			for _, item := range inner {
@@ -282,7 +282,7 @@ func steps(value any, out *[]recipe.Step) {
 	}
 }
 
-// titled begins the text of a step with a name, unless it does so already, or the name tells nothing.
+// titled puts a name before the text of a step, unless the text begins with it, or the name has no meaning.
 func titled(step *recipe.Step, title string) {
 	title = strings.TrimRight(title, " .…:")
 	begins := len(step.Text) >= len(title) && strings.EqualFold(step.Text[:len(title)], title)
@@ -304,7 +304,7 @@ func numbered(text string) []string {
 		}
 		next++
 		if m[0] > begin {
-			cut := m[0] + len(strings.TrimRight(text[m[0]:m[0]+1], " \t")) // the mark that ends a sentence stays there
+			cut := m[0] + len(strings.TrimRight(text[m[0]:m[0]+1], " \t")) // the mark at the end of a sentence stays before the cut
 			out, begin = append(out, strings.TrimSpace(text[begin:cut])), cut
 		}
 	}
@@ -314,7 +314,7 @@ func numbered(text string) []string {
 	return append(out, strings.TrimSpace(text[begin:]))
 }
 
-// markup is text without tags and entities, which writers of data put into it, often twice.
+// markup returns a text without tags and entities, which programs put into data, often encoded twice.
 func markup(text string) string {
 	for range 2 {
 		if !strings.Contains(text, "<") {

@@ -1,3 +1,3 @@
-// Package program runs programs of others, so that nothing of them is left: no process, no more output than was asked for,
-// and, with [Folders], no file.
+// Package program runs other programs, and leaves nothing behind: no process, no more output than was asked for, and, with
+// [Folders], no file.
 package program

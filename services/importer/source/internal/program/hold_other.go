@@ -10,7 +10,7 @@ import (
 
 var errHeld = errors.New("program: the folder is held by another")
 
-// hold opens a folder, which here is as much as holding it.
+// hold opens a folder. On this system it takes no lock.
 func hold(dir string) (*os.File, error) {
 	file, err := os.Open(dir)
 	if err != nil {

@@ -11,20 +11,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// guardShell is where POSIX has it.
+// guardShell is the path of the shell by POSIX.
 const guardShell = "/bin/sh"
 
-// guard is a script that runs a program and, when the process that runs it ends, kills the program with all that it has
-// started: the kernel tells a process of the end of its parent, but not of that of its grandparent. It takes the bound of
-// files in units of 512 bytes, that of memory in units of 1024 bytes, that of the processor's time in seconds, and the program with
-// its arguments. The bound of memory is on allocated memory: some programs reserve far more address space than they use.
+// guard is a script that runs a program, and kills it with all processes that it has started when our process ends: the kernel
+// signals the end of a parent, but not of a grandparent. The arguments are the bounds of files in units of 512 bytes, of memory in
+// units of 1024 bytes, and of processor time in seconds, and the program with its arguments. The bound of memory is on allocated
+// memory, because some programs reserve far more address space than they use.
 const guard = `trap 'kill -KILL 0' USR1; ulimit -c 0; ulimit -f "$1"; ulimit -d "$2"; ulimit -t "$3"; shift 3; "$@" & wait $!`
 
-// units returns a size in units, as shells take it.
+// units returns a size in units, as an argument for the shell.
 func units(size, unit int64) string { return strconv.FormatInt((size+unit-1)/unit, 10) }
 
-// command makes the process of a program, in a process group of its own, that dies with us. Where there is no shell,
-// processes that the program has started stay when we are killed.
+// command makes the process of a program, in a process group of its own, that dies with our process. Without a shell,
+// processes that the program has started survive when our process is killed.
 func command(c Command) *exec.Cmd {
 	args := append([]string{
 		"-c", guard, "guard", units(c.MaxFile, 512), units(c.MaxMemory, 1024), units(int64(c.Timeout), int64(time.Second)), c.Path,
@@ -38,7 +38,7 @@ func command(c Command) *exec.Cmd {
 	return cmd
 }
 
-// limit bounds a program that has no guard. One that has ended needs no limit.
+// limit bounds a program that runs without the guard. It ignores a program that has ended.
 func limit(cmd *exec.Cmd, c Command) {
 	if cmd.Path == guardShell {
 		return

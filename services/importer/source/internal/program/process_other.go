@@ -9,13 +9,14 @@ import (
 	"time"
 )
 
-// Elsewhere only the program itself is killed: processes that it started go on, and its files have no bound.
+// On other systems only the program itself is killed: processes that it started continue, and its files have no
+// bound.
 
 func command(c Command) *exec.Cmd { return exec.Command(c.Path, c.Args...) } //nolint:gosec,noctx // callers build the arguments; ctx kills it
 
 func limit(*exec.Cmd, Command) {}
 
-// waitForExit cannot look without reaping, so it asks from time to time.
+// waitForExit polls, because here it cannot wait without reaping the process.
 func waitForExit(pid int) {
 	for {
 		process, err := os.FindProcess(pid)

@@ -14,45 +14,45 @@ import (
 	"time"
 )
 
-// waitForPipes is how long output is still read after all processes have been killed.
+// waitForPipes is the time for which output is still read after all processes have been killed.
 const waitForPipes = 2 * time.Second
 
 var (
-	// ErrTimeout is returned when a program ran longer than it may; it has been killed.
+	// ErrTimeout is returned when a program was killed because it ran too long.
 	ErrTimeout = errors.New("program: it took too long and was killed")
-	// ErrOutput is returned when a program printed more than it may; it has been killed.
+	// ErrOutput is returned when a program was killed because it printed too much.
 	ErrOutput = errors.New("program: it printed too much and was killed")
 )
 
 // Command is a program to run. All fields but Args are required.
 type Command struct {
-	// Path is the program.
+	// Path is the path of the program.
 	Path string
-	// Args are its arguments.
+	// Args are the arguments of the program.
 	Args []string
-	// Dir is where it runs.
+	// Dir is the working directory.
 	Dir string
-	// Env is all of its environment.
+	// Env is the whole environment.
 	Env []string
-	// Timeout bounds how long it runs.
+	// Timeout bounds the time that the program runs.
 	Timeout time.Duration
-	// MaxStdout is how much it may print. Of its errors the last 64 KiB are kept.
+	// MaxStdout bounds the standard output, in bytes. Of the standard error the last 64 KiB are kept.
 	MaxStdout int
-	// MaxFile bounds each file that it writes, and MaxMemory the memory that each of its processes allocates, in bytes, on Linux,
-	// where they count in units of 512 and 1024 bytes. Each process may use the processor for Timeout as well.
+	// MaxFile bounds each file that the program writes, and MaxMemory the memory that each of its processes allocates, in bytes,
+	// on Linux only, in units of 512 and 1024 bytes. Timeout also bounds the processor time of each process.
 	MaxFile, MaxMemory int64
 }
 
 // Result is the outcome of a program.
 type Result struct {
 	Stdout, Stderr []byte
-	// ExitCode is -1 when it was killed here, and 128 and the signal's number when another signal ended it.
+	// ExitCode is -1 when the program was killed here, and 128 plus the signal's number when another signal ended it.
 	ExitCode int
 }
 
 // Run runs a program in a process group of its own. When it returns, the whole group is gone: it is killed when the program
 // ends, when ctx ends, after the timeout, and when it prints too much. On Linux the whole group also dies with this process,
-// however that ends.
+// in whatever way it ends.
 //
 // The error is nil when the program ran to its end, with any exit code, and all that it printed was read. The result is
 // never nil.
@@ -69,7 +69,7 @@ func Run(ctx context.Context, c Command) (*Result, error) {
 	cmd.Dir, cmd.Env, cmd.WaitDelay = c.Dir, c.Env, waitForPipes
 	stdout, stderr := &head{max: c.MaxStdout, over: make(chan struct{})}, &tail{max: 64 << 10}
 	cmd.Stdout, cmd.Stderr = stdout, stderr
-	// The kernel kills the program when the thread that started it ends, so this one has to last.
+	// The kernel kills the program when the thread that started it ends, so this thread has to last.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := cmd.Start(); err != nil {
@@ -78,7 +78,7 @@ func Run(ctx context.Context, c Command) (*Result, error) {
 	limit(cmd, c)
 	err := watch(ctx, cmd.Process.Pid, stdout.over)
 	waitErr := cmd.Wait()
-	if err == nil && (cmd.ProcessState == nil || errors.Is(waitErr, exec.ErrWaitDelay)) { // there may be more in the pipes
+	if err == nil && (cmd.ProcessState == nil || errors.Is(waitErr, exec.ErrWaitDelay)) { // the pipes may have more output
 		err = fmt.Errorf("program: wait for %s: %w", c.Path, waitErr)
 	}
 	select {
@@ -89,8 +89,8 @@ func Run(ctx context.Context, c Command) (*Result, error) {
 	return &Result{Stdout: stdout.data, Stderr: stderr.last(), ExitCode: cmd.ProcessState.ExitCode()}, err
 }
 
-// watch waits until a program ends, or kills it, and then kills its group. The program is not reaped yet when that
-// happens, so that its number still belongs to it.
+// watch waits until a program ends, or kills it, and then kills its group. It kills the group before the program is
+// reaped, so that the process id still belongs to the program.
 func watch(ctx context.Context, pid int, over <-chan struct{}) error {
 	exited := make(chan struct{})
 	go func() {
@@ -101,17 +101,17 @@ func watch(ctx context.Context, pid int, over <-chan struct{}) error {
 	select {
 	case <-exited:
 	case <-over:
-		err = nil // said by the caller
+		err = nil // the caller returns ErrOutput
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}
 	kill(pid)
 	<-exited
-	kill(pid) // processes that were started between the two
+	kill(pid) // processes that were started between the two calls
 	return err
 }
 
-// head keeps the start of an output and says when there is more.
+// head keeps the start of an output, and closes a channel when there is more.
 type head struct {
 	data []byte
 	max  int
@@ -119,7 +119,8 @@ type head struct {
 	done bool
 }
 
-// Write implements io.Writer. It takes everything, so that the program is not stopped by a full pipe before it is killed.
+// Write implements io.Writer. It accepts everything, so that a full pipe does not stop the program before it is
+// killed.
 func (h *head) Write(p []byte) (int, error) {
 	keep := min(len(p), h.max-len(h.data))
 	h.data = append(h.data, p[:keep]...)
@@ -150,7 +151,7 @@ func (t *tail) last() []byte { return t.data[max(0, len(t.data)-t.max):] }
 // prefix begins the names of all folders, so that nothing else is ever removed.
 const prefix = "job-"
 
-// Folders makes temporary folders under one folder, and removes those that a process has left that did not end well.
+// Folders makes temporary folders under one folder, and removes the folders that a crashed process has left.
 type Folders struct{ root string }
 
 // NewFolders makes the root where it is missing and removes the folders under it that no process holds.
@@ -179,7 +180,7 @@ func (f *Folders) sweep() error {
 		dir := filepath.Join(f.root, entry.Name())
 		held, err := hold(dir)
 		if err != nil {
-			continue // a process works in it
+			continue // a process uses it
 		}
 		errs = append(errs, os.RemoveAll(dir), held.Close())
 	}
@@ -188,12 +189,13 @@ func (f *Folders) sweep() error {
 
 // Folder is a temporary folder.
 type Folder struct {
-	// Path is where it is.
+	// Path is the path of the folder.
 	Path string
 	held *os.File
 }
 
-// New makes an empty folder. Its name is made of a hash of the job id, which may hold anything, and a random number.
+// New makes an empty folder. Its name consists of a hash of the job id, which may have any characters, and a random
+// number.
 func (f *Folders) New(jobID string) (*Folder, error) {
 	sum := sha256.Sum256([]byte(jobID))
 	for {

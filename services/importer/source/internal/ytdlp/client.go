@@ -1,9 +1,9 @@
 // Package ytdlp gets the description of a video, and exactly one of its caption tracks, by the program
 // yt-dlp.
 //
-// It runs the program twice: once for the description of the video in JSON, by which everything is decided, and once for the
-// one track that was chosen, for which the program gets a description of its own that names nothing but that track. Whether
-// a video has captions is thus never guessed from exit codes or names of files, and a track costs one request.
+// It runs the program twice: once for the description of the video in JSON, by which it decides, and once for the chosen
+// track, with a description that names only that track. So it never guesses from exit codes or file names whether a video
+// has captions, and a track costs one request.
 package ytdlp
 
 import (
@@ -39,27 +39,27 @@ const (
 type Config struct {
 	// CAFile holds the certificates to trust, in PEM, instead of the system's.
 	CAFile string
-	// Extractors are the sites that the program may use, as it names them; any other is refused by it.
+	// Extractors are the names of the program's extractors that may be used. The program refuses any other site.
 	Extractors string
-	// Folders is where it works.
+	// Folders makes the folders in which the program works.
 	Folders *program.Folders
-	// Log gets events that are no errors of a video.
+	// Log gets events other than errors of a video.
 	Log *slog.Logger
 	// MaxFile bounds a caption file.
 	MaxFile int64
-	// Path is the program.
+	// Path is the path of the program.
 	Path string
 	// Proxy is the address of an HTTP or SOCKS proxy.
 	Proxy string
-	// SocketTimeout bounds the waiting for the network, and Timeout all work for a video.
+	// SocketTimeout bounds the waits for the network, and Timeout all work for a video.
 	SocketTimeout, Timeout time.Duration
-	// VersionTimeout bounds the asking for the version.
+	// VersionTimeout bounds the call for the version.
 	VersionTimeout time.Duration
 }
 
 // Client runs the program.
 type Client struct {
-	// Version is that of the program.
+	// Version is the version of the program.
 	Version string
 	config  Config
 }
@@ -100,16 +100,16 @@ func New(ctx context.Context, config Config) (*Client, error) {
 type Video struct {
 	Info
 
-	// Track is the one that was chosen.
+	// Track is the chosen track.
 	Track Track
-	// Captions is its file.
+	// Captions is the file of the track.
 	Captions []byte
-	// Truncated reports that the file was longer than MaxFile.
+	// Truncated reports whether the file was longer than MaxFile.
 	Truncated bool
 }
 
-// Fetch returns a video and its captions, in the wanted language where there are such. The error is an [*Error], or the cause
-// of ctx when that was cancelled.
+// Fetch returns a video and its captions, in the wanted language if there are any in it. The error is an [*Error], or the
+// cause of ctx when that was cancelled.
 func (c *Client) Fetch(ctx context.Context, jobID, address, want string, progress func(step string, share float64)) (_ *Video, err error) {
 	folder, err := c.config.Folders.New(jobID)
 	if err != nil {
@@ -130,7 +130,7 @@ func (c *Client) Fetch(ctx context.Context, jobID, address, want string, progres
 	if err != nil {
 		return nil, c.stopped(parent, err)
 	}
-	timer.Stop() // the wait for memory is not the site's time
+	timer.Stop() // the wait for memory does not count as time of the site
 	if err := memory.Hold(parent, memory.ToRead(len(result.Stdout))); err != nil {
 		return nil, c.stopped(parent, err)
 	}
@@ -216,20 +216,20 @@ func (c *Client) run(ctx context.Context, folder *program.Folder, args ...string
 	return result, nil
 }
 
-// command is a run of the program. Of our environment it sees only where programs are: files that configure it, or load
-// code into it, are in the home folder.
+// command returns a run of the program. The program gets only the paths of programs from our environment, because files
+// in the home folder could configure it, or load code into it.
 func (c *Client) command(dir string, timeout time.Duration, args ...string) program.Command {
 	env := []string{
 		"HOME=" + dir, "LANG=C.UTF-8", "PATH=" + cmp.Or(os.Getenv("PATH"), "/usr/local/bin:/usr/bin:/bin"), "PYTHONDONTWRITEBYTECODE=1",
 		"TMPDIR=" + dir, "XDG_CACHE_HOME=" + dir, "XDG_CONFIG_HOME=" + dir, "YTDLP_NO_PLUGINS=1",
 	}
-	if home, err := os.UserHomeDir(); err == nil { // for a program that was installed by its owner alone
+	if home, err := os.UserHomeDir(); err == nil { // for a program installed for one user
 		env = append(env, "PYTHONUSERBASE="+filepath.Join(home, ".local"))
 	}
 	if c.config.CAFile != "" {
 		env = append(env, "SSL_CERT_FILE="+c.config.CAFile)
 	}
-	if c.config.Proxy != "" { // the command line is for all to see
+	if c.config.Proxy != "" { // everybody can see the command line
 		env = append(env, "http_proxy="+c.config.Proxy, "https_proxy="+c.config.Proxy)
 	}
 	return program.Command{

@@ -28,11 +28,11 @@ const (
 type Error struct {
 	// Code is the class of the error.
 	Code contracts.ImportCode
-	// Detail is for a person.
+	// Detail is the message for a person.
 	Detail string
 	// Err is the cause, or the program's message; may be nil.
 	Err error
-	// Local says that the machine is at fault, not the video, so that another attempt may succeed.
+	// Local reports whether the machine is at fault and not the video, so that another attempt may succeed.
 	Local bool
 }
 
@@ -53,15 +53,14 @@ type said string
 // Error implements error.
 func (s said) Error() string { return "yt-dlp says: " + string(s) }
 
-// class is a kind of failure, and the words by which it is known.
+// class is a kind of failure, and the words by which it is recognised.
 type class struct {
 	code   contracts.ImportCode
 	detail string
 	words  *regexp.Regexp
 }
 
-// classes are looked through in order; the more specific ones are first. The words are those of versions 2023
-// to 2026.
+// classes are tried in order, the more specific first. The words are from versions 2023 to 2026.
 var classes = []class{
 	{contracts.CodeCaptionsBlocked, captionsBlocked, regexp.MustCompile(`any data blocks`)}, // the file is empty
 	{contracts.CodeBadCaptions, tooLarge, regexp.MustCompile(`file too large`)},
@@ -81,7 +80,8 @@ var classes = []class{
 		`proxy|ssl|certificate|remote end|incomplete ?read|bytes read|tunnel|temporary failure|eof occurred|getaddrinfo`)},
 }
 
-// explain finds the class of the program's messages. The lines are its errors, or its warnings if it has no errors.
+// explain returns the error for the program's messages, by their class. The lines are its errors, or its warnings if
+// it has no errors.
 func explain(lines []string) *Error {
 	text := strings.ToLower(strings.ReplaceAll(strings.Join(lines, "\n"), "’", "'"))
 	for _, class := range classes {
@@ -92,7 +92,7 @@ func explain(lines []string) *Error {
 	return nil
 }
 
-// infoError says why a video cannot be had.
+// infoError returns the error for a video that cannot be fetched.
 func infoError(stderr string) *Error {
 	if err := explain(saidAs(stderr, "ERROR:")); err != nil {
 		return err
@@ -103,8 +103,8 @@ func infoError(stderr string) *Error {
 	return unknown(stderr)
 }
 
-// withoutCaptions says why there is no track. A video that could be played has none, unless it is live; of one that could not,
-// the warnings say why.
+// withoutCaptions returns the error for a missing track. A playable video has no captions, unless it is live. For a video that
+// is not playable, the warnings have the reason.
 func withoutCaptions(stderr string, playable bool, status text) *Error {
 	lines := append(saidAs(stderr, "ERROR:"), saidAs(stderr, "WARNING:")...)
 	warnings := strings.ToLower(strings.Join(lines, "\n"))
@@ -126,7 +126,8 @@ func withoutCaptions(stderr string, playable bool, status text) *Error {
 	return &Error{Code: contracts.CodeNoCaptions, Detail: noCaptions, Err: said(bounded(lines))}
 }
 
-// trackError says why a track that is there cannot be had. Where the site refuses it, the video itself is no less available.
+// trackError returns the error for a track that exists and cannot be fetched. When the site refuses the track, the
+// video itself is still available.
 func trackError(stderr string) *Error {
 	err := explain(append(saidAs(stderr, "WARNING: The info failed"), saidAs(stderr, "WARNING: Unable to download")...))
 	if err == nil {
@@ -149,7 +150,7 @@ var (
 	hidden = regexp.MustCompile(`[^ ]*(://|@)[^ ]*|/[^ ]*`)
 )
 
-// unknown repeats the first words of an error that belongs to no class, without addresses and paths.
+// unknown returns the error for messages of no class, with their first words, without addresses and paths.
 func unknown(stderr string) *Error {
 	lines := saidAs(stderr, "ERROR:")
 	detail := "no reason given"
@@ -171,7 +172,7 @@ func saidAs(stderr, prefix string) []string {
 	return out
 }
 
-// bounded is text for a log.
+// bounded returns lines as a bounded text for a log.
 func bounded(lines []string) string {
 	const most = 1000
 	text := strings.Join(lines, " | ")

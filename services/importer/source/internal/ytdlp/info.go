@@ -20,7 +20,7 @@ import (
 	"github.com/expediter-io/expediter/services/importer/source/internal/program"
 )
 
-// Info is the program's description of a video, as far as it is used.
+// Info is the used part of the program's description of a video.
 type Info struct {
 	ID          text     `json:"id"`
 	Type        text     `json:"_type"`
@@ -37,7 +37,7 @@ type Info struct {
 	Formats     some     `json:"formats"`
 }
 
-// Duration is how long the video is; zero when that is not known.
+// Duration returns the length of the video; zero when it is not known.
 func (i *Info) Duration() time.Duration { return i.Seconds.duration() }
 
 // Author returns the publisher.
@@ -48,7 +48,7 @@ func (i *Info) Author() string {
 	return string(i.Uploader)
 }
 
-// decide reads a run that was to print a description.
+// decide returns the description that a run has printed, or the error of the run.
 func decide(result *program.Result) (Info, error) {
 	info, err := decode(result.Stdout)
 	switch {
@@ -98,7 +98,7 @@ func each(list []byte, f func(item json.RawMessage)) {
 	}
 }
 
-// entries are the videos of a page, of which only the first is kept.
+// entries decodes the list of a page's videos, and keeps only the first.
 type entries struct{ first *Info }
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -160,12 +160,12 @@ type Chapter struct {
 	Title text   `json:"title"`
 }
 
-// At is where the chapter begins.
+// At returns the time at which the chapter begins.
 func (c Chapter) At() time.Duration { return c.Start.duration() }
 
 type chapters []Chapter
 
-// maxChapters is one more than extractors read: they report what they cut.
+// maxChapters is one more than extractors read, so that they report the cut.
 const maxChapters = 1001
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -181,25 +181,25 @@ func (c *chapters) UnmarshalJSON(data []byte) error {
 
 // Track is one track of captions.
 type Track struct {
-	// Key is the program's name for it: a language, with more behind it at times.
+	// Key is the program's name for the track: a language, sometimes with a suffix.
 	Key string
 	// Language is the language as a BCP 47 tag.
 	Language string
-	// Automatic reports whether a program made it.
+	// Automatic reports whether a program made the captions.
 	Automatic bool
 
 	source  json.RawMessage // the program's description of the file
 	address string
 }
 
-// trackKey matches the keys that may reach the command line, where they are read as regular expressions.
+// trackKey matches the keys that may be put on the command line, where the program reads them as regular expressions.
 var trackKey = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,63}$`)
 
 type tracks []Track
 
 const maxTracks = 1000
 
-// UnmarshalJSON implements json.Unmarshaler. It keeps the order, which is the publisher's, and of each track the WebVTT file.
+// UnmarshalJSON implements json.Unmarshaler. It keeps the publisher's order, and the WebVTT file of each track.
 func (t *tracks) UnmarshalJSON(data []byte) error {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	if token, err := decoder.Token(); err != nil || token != json.Delim('{') {
@@ -239,8 +239,7 @@ func fetchable(address string) bool {
 	return err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Host != ""
 }
 
-// tag makes a BCP 47 tag of a key: "iw" is "he", and a suffix by which YouTube distinguishes tracks is
-// removed.
+// tag returns the BCP 47 tag of a key: "he" for "iw", and without the suffix by which YouTube distinguishes tracks.
 func tag(key string) string {
 	key = strings.TrimSuffix(key, "-orig")
 	for {
@@ -258,8 +257,8 @@ func tag(key string) string {
 	}
 }
 
-// choose picks a track: one in the language that is wanted, then one in the language that is spoken, then English, then
-// the first; of one language a written track before an automatic one. A machine's translation is never taken.
+// choose returns a track in the wanted language, or else in the spoken language, or else in English, or else the first.
+// In one language it prefers a written track to an automatic one. It never returns a machine translation.
 func (i *Info) choose(wanted string) (Track, bool) {
 	automatic := i.Automatic.originals(tag(string(i.Language)))
 	spoken := tag(string(i.Language))
@@ -279,7 +278,7 @@ func (i *Info) choose(wanted string) (Track, bool) {
 	return Track{}, false
 }
 
-// in returns the track of a language: the very one, or another kind of it.
+// in returns the track of a language, or else of another variant of the language.
 func (t tracks) in(want string) (Track, bool) {
 	if want == "" {
 		return Track{}, false
@@ -298,7 +297,7 @@ func sameBase(a, b string) bool {
 	return baseA == baseB
 }
 
-// originals returns the automatic tracks that are no translations.
+// originals returns the automatic tracks that are not translations.
 func (t tracks) originals(spoken string) tracks {
 	var marked, heard tracks
 	for _, track := range t {
@@ -316,8 +315,9 @@ func (t tracks) originals(spoken string) tracks {
 	return append(marked, heard...)
 }
 
-// request is a description of a video for the program that holds nothing but the track. The address is one that no site of
-// its own answers to, so that the program does not begin anew when the track cannot be had; without one it would not say why.
+// request returns a description of a video, for the program, with nothing but the track. No extractor of the program handles
+// the address in it, so the program does not fetch the description again when the track cannot be fetched. Without an address
+// it would not print the reason.
 func (t *Track) request() ([]byte, error) {
 	files := map[string][]json.RawMessage{t.Key: {t.source}}
 	info := map[string]any{

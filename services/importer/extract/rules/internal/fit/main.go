@@ -1,11 +1,12 @@
-// Command fit computes the weights by which the rules extractor tells steps from talk, and writes them as Go source:
+// Command fit computes the weights with which the rules extractor distinguishes steps from talk, and writes them as
+// Go source:
 //
 //	go run ./extract/rules/internal/fit -write extract/internal/talk/weights.go SENTENCES.csv
 //
 // SENTENCES.csv has a row per sentence of a transcript, with the columns VideoUrl, Title, TimeStamp, Sentence and
 // IsUsefulSentence, 1 where people marked a step. The videos of every other dish, from the first on, are used; the others
 // are left for validation. The fit is a logistic regression with a prior of zero for every weight. It is deterministic.
-// The threshold is the one that is best for dishes that a fit has not seen.
+// The threshold is the best one for dishes that were not used in a fit.
 package main
 
 import (
@@ -63,7 +64,7 @@ func run(args []string, out io.Writer) error {
 	return nil
 }
 
-// width is that of the prior: how far a weight may stray from zero. A cross-validation by dish has chosen it.
+// width is the width of the prior of every weight. A cross-validation by dish has chosen it.
 const width = 0.5
 
 const folds = 5
@@ -168,9 +169,9 @@ func render(base float64, weights []float64, threshold float64) ([]byte, error) 
 
 func round(x float64) float64 { return math.Round(x*1000) / 1000 }
 
-// video is a transcript with the sentences in which people saw a step.
+// video is a transcript, with the sentences that people marked as steps.
 type video struct {
-	dish      int // videos of one dish are never on both sides of a cross-validation
+	dish      int // all videos of a dish are on one side of a cross-validation
 	sentences []talk.Sentence
 	features  []talk.Features
 	marked    []bool
