@@ -26,19 +26,19 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/template"
 )
 
-// ChannelConfig describes the channels that the configuration sets up by itself: each of which a setting is there, beside
-// [Config.Channels].
+// ChannelConfig has the settings of the channels that need no code. Each channel whose setting is present is set up, in
+// addition to [Config.Channels].
 type ChannelConfig struct {
 	// EmailFrom is the sender of mails, such as "Expediter <notify@example.com>".
 	EmailFrom string `env:"NOTIFIER_EMAIL_FROM"`
 
-	// EmailPassword is that of EmailUser. Defaults to none.
+	// EmailPassword is the password of EmailUser. Defaults to none.
 	EmailPassword string `env:"NOTIFIER_EMAIL_PASSWORD"`
 
 	// EmailSecurity is starttls, tls or plain. Defaults to starttls.
 	EmailSecurity email.Security `env:"NOTIFIER_EMAIL_SECURITY"`
 
-	// EmailServer is where mail is handed in: host and port. It sets up the channel "email". Defaults to none.
+	// EmailServer is the host and port of the server that takes mail. It sets up the channel "email". Defaults to none.
 	EmailServer string `env:"NOTIFIER_EMAIL_SERVER"`
 
 	// EmailUser is the name to authenticate with at EmailServer. Defaults to none.
@@ -51,16 +51,16 @@ type ChannelConfig struct {
 	// GatewaysToken is sent to all Gateways as a bearer token. Defaults to none.
 	GatewaysToken string `env:"NOTIFIER_GATEWAYS_TOKEN"`
 
-	// LinkSecrets sign the links to users' preferences, and those that switch mail and SMS off, the newest first; the others for as
-	// long as links are out there that they have signed. Each has 32 bytes or more. They belong to PublicURL. Defaults to none: there
-	// are no such links.
+	// LinkSecrets sign the links to users' preferences and the links that switch mail and SMS off. The first, newest secret signs;
+	// keep the others for as long as links that they have signed are in use. Each has 32 bytes or more. They require PublicURL.
+	// Defaults to none: there are no such links.
 	LinkSecrets []string `env:"NOTIFIER_LINK_SECRETS"`
 
-	// LinkHosts are the hosts that links out of payloads may lead to, see the package template. Defaults to none.
+	// LinkHosts are the hosts to which links from payloads may lead, see the package template. Defaults to none.
 	LinkHosts []string `env:"NOTIFIER_LINK_HOSTS"`
 
-	// PublicURL is where users reach /v1/unsubscribe and /v1/preferences of the API: an https URL. Nothing else of the API is for
-	// them. Defaults to none.
+	// PublicURL is the https URL at which users reach /v1/unsubscribe and /v1/preferences of the API. No other part of the API is
+	// for them. Defaults to none.
 	PublicURL string `env:"NOTIFIER_PUBLIC_URL"`
 
 	// RootCAs is a file with the certificates, as PEM, of authorities that are trusted beside the system's: by webhook, email,
@@ -76,10 +76,11 @@ type ChannelConfig struct {
 	// SMSURL is the service that sends SMS. It sets up the channel "sms". Defaults to none.
 	SMSURL string `env:"NOTIFIER_SMS_URL"`
 
-	// Templates is the folder of the texts of email, sms and webpush, see the package template. Required by those.
+	// Templates is the folder of the texts of email, sms and webpush, see the package template. Required by these
+	// channels.
 	Templates string `env:"NOTIFIER_TEMPLATES"`
 
-	// TemplatesLanguage is the language of the texts in default, whose plurals they have. Defaults to en.
+	// TemplatesLanguage is the language of the texts in default, and of their plurals. Defaults to en.
 	TemplatesLanguage string `env:"NOTIFIER_TEMPLATES_LANGUAGE"`
 
 	// UserNetworks may be called for users although they are not public, such as 10.1.0.0/16. Defaults to none.
@@ -96,13 +97,13 @@ type ChannelConfig struct {
 	WebPushSubject string `env:"NOTIFIER_WEBPUSH_SUBJECT"`
 }
 
-// closer is a channel that is closed at the end.
+// closer is a channel that has to be closed.
 type closer interface {
 	channel.Channel
 	Close()
 }
 
-// names are those of the channels that are set up.
+// names returns the names of the channels that are set up.
 func (cfg ChannelConfig) names() []string {
 	names := cfg.textNames()
 	if len(cfg.WebhookSecrets) > 0 {
@@ -111,7 +112,7 @@ func (cfg ChannelConfig) names() []string {
 	return names
 }
 
-// textNames are those of the channels that have texts.
+// textNames returns the names of the channels that have texts.
 func (cfg ChannelConfig) textNames() (names []string) {
 	for _, c := range []struct{ name, setting string }{
 		{email.Name, cfg.EmailServer}, {smsName, cfg.SMSURL}, {webpush.Name, cfg.WebPushKey},
@@ -123,7 +124,7 @@ func (cfg ChannelConfig) textNames() (names []string) {
 	return append(names, slices.Sorted(maps.Keys(cfg.Gateways))...)
 }
 
-// reserved are the names of the other channels.
+// reserved has the names that Gateways cannot have.
 var reserved = []string{inapp.Name, email.Name, smsName, webhook.Name, webpush.Name}
 
 // smsName is the channel of SMSURL.
@@ -154,7 +155,7 @@ func isLanguage(tag string) bool {
 	return err == nil
 }
 
-// links makes the links by which users switch channels off, or returns nil when there are to be none.
+// links returns the maker of the links with which users switch channels off, nil when there are to be none.
 func (cfg ChannelConfig) links() (*pages.Links, error) {
 	if cfg.PublicURL == "" && len(cfg.LinkSecrets) == 0 {
 		return nil, nil //nolint:nilnil // there are none, and need not be
@@ -169,7 +170,7 @@ func (cfg ChannelConfig) links() (*pages.Links, error) {
 // maxRootCAs bounds the file of authorities, in bytes.
 const maxRootCAs = 4 << 20
 
-// roots are the authorities that are trusted, nil for the system's.
+// roots returns the trusted authorities, nil for the system's.
 func (cfg ChannelConfig) roots() (*x509.CertPool, error) {
 	if cfg.RootCAs == "" {
 		return nil, nil //nolint:nilnil // as crypto/tls has it
@@ -193,14 +194,14 @@ func (cfg ChannelConfig) roots() (*x509.CertPool, error) {
 	return roots, nil
 }
 
-// tools are the parts that channels share.
+// tools has the parts that channels share.
 type tools struct {
 	links *pages.Links // nil when there are to be none
 	roots *x509.CertPool
 	texts *template.Set // nil when there are none
 }
 
-// off returns where a channel can be switched off.
+// off returns the function that returns the URL at which a channel can be switched off.
 func (t tools) off(name string) func(channel.Message) string {
 	if t.links == nil {
 		return nil
@@ -208,7 +209,7 @@ func (t tools) off(name string) func(channel.Message) string {
 	return t.links.Unsubscribe(name)
 }
 
-// open sets the channels up, and reports everything that is wrong at once.
+// open sets up the channels, and reports every mistake at once.
 func (cfg ChannelConfig) open(with tools) (channels []Channel, closers []closer, err error) {
 	var errs []error
 	add := func(c closer, failed error, how Channel) {
@@ -220,7 +221,7 @@ func (cfg ChannelConfig) open(with tools) (channels []Channel, closers []closer,
 		channels, closers = append(channels, how), append(closers, c)
 	}
 	if with.texts == nil {
-		with.texts = &template.Set{} // for the sake of all other mistakes
+		with.texts = &template.Set{} // so that all other mistakes are found
 	}
 	if len(cfg.WebhookSecrets) > 0 {
 		c, err := webhook.New(webhook.Config{AllowNetworks: cfg.UserNetworks, RootCAs: with.roots, Secrets: cfg.WebhookSecrets})
@@ -264,8 +265,8 @@ func (cfg ChannelConfig) open(with tools) (channels []Channel, closers []closer,
 // inboxTimeout bounds one write of the inbox.
 const inboxTimeout = 5 * time.Second
 
-// inboxRetries returns the waits between the attempts of a row of the inbox. Most failures are a short outage of the store,
-// which everything else shares. An inbox that fails for minutes is full or gone, and waits for longer.
+// inboxRetries returns the waits between the attempts of a row of the inbox. Most failures are short outages of the store,
+// on which everything else depends too. An inbox that fails for minutes is full or gone, so its waits are longer.
 func inboxRetries() []time.Duration {
 	first, then := []time.Duration{time.Second, 5 * time.Second}, slices.Repeat([]time.Duration{15 * time.Second}, 8)
 	return slices.Concat(first, then, deliver.DefaultRetries()[1:])

@@ -21,9 +21,9 @@ const name = "notifier"
 
 // Config is the configuration of the notifier. The tags name the environment variables that [FromEnvironment] reads.
 type Config struct {
-	// BaseConfig is the part that all services share. Listen defaults to ":8006". Concurrency is how many events are planned,
-	// and how many rows of each channel are sent, at a time; it defaults to 32. Of a channel with Endpoints 32 times as many are
-	// sent, but only Concurrency to one endpoint.
+	// BaseConfig is the part that all services share. Listen defaults to ":8006". Concurrency is the number of events that are
+	// planned, and of rows of each channel that are sent, at a time. It defaults to 32. A channel with Endpoints sends 32 times
+	// as many rows at a time, but only Concurrency to one endpoint.
 	service.BaseConfig
 
 	// ChannelConfig describes the channels that need no code. Defaults to none.
@@ -32,18 +32,19 @@ type Config struct {
 	// Channels are further channels beside the inbox and ChannelConfig. Defaults to none.
 	Channels []Channel `env:"-"`
 
-	// DisableAfter is the time after which a webhook or Web Push subscription that only fails is disabled. Defaults to 5 days.
+	// DisableAfter is the time after which a webhook or Web Push subscription that always fails is disabled. Defaults to
+	// 5 days.
 	DisableAfter time.Duration `env:"NOTIFIER_DISABLE_AFTER"`
 
-	// InboxKeep is how long items stay in inboxes, in whole seconds. Below 40 days each row of the inbox takes a write more. Defaults
-	// to 90 days.
+	// InboxKeep is the time for which items stay in inboxes, in whole seconds. Below 40 days each row of the inbox takes one more
+	// write. Defaults to 90 days.
 	InboxKeep time.Duration `env:"NOTIFIER_INBOX_KEEP"`
 
-	// MaxRecipients is how many recipients one event may have. Defaults to 1,000,000.
+	// MaxRecipients is the largest number of recipients of one event. Defaults to 1,000,000.
 	MaxRecipients int `env:"NOTIFIER_MAX_RECIPIENTS"`
 
-	// Partitions is into how many streams the rows are divided, by their users: as many as contracts.DivideNotifications has made, which
-	// Start does itself with CreateAssets. At most 64. Defaults to 1.
+	// Partitions is the number of streams into which the rows are divided, by user. contracts.DivideNotifications makes these streams;
+	// with CreateAssets, Start calls it. At most 64. Defaults to 1.
 	Partitions int `env:"NOTIFIER_PARTITIONS"`
 
 	// Resolver finds the recipients of an event instead of ResolverURL and the directory. Defaults to none.
@@ -59,12 +60,12 @@ type Config struct {
 	// Rules is the file of the rules, which name the recipients and channels of each event, see the package rules. Required.
 	Rules string `env:"NOTIFIER_RULES"`
 
-	// RulesEvery is how often the files of rules and templates are read. A change without mistakes takes effect. Defaults to
-	// 2 seconds.
+	// RulesEvery is the time between two readings of the files of rules and templates. A change without mistakes takes
+	// effect. Defaults to 2 seconds.
 	RulesEvery time.Duration `env:"NOTIFIER_RULES_EVERY"`
 
-	// UnsubscribeListen is the address of a listener of its own for /v1/unsubscribe and /v1/preferences, which Listen then does not
-	// have: nothing else has to be reached by recipients. Defaults to none: Listen has them.
+	// UnsubscribeListen is the address of a separate listener for /v1/unsubscribe and /v1/preferences, so that recipients need to
+	// reach nothing else. Listen then does not serve them. Defaults to none: Listen serves them.
 	UnsubscribeListen string `env:"NOTIFIER_UNSUBSCRIBE_LISTEN"`
 
 	// hooks are called beside those of the telemetry in tests, except Ready.
@@ -73,11 +74,11 @@ type Config struct {
 	// pageBytes bounds the pages of plans in tests. Defaults to the planner's bound.
 	pageBytes int
 
-	// passed is called at each point of an event's life in tests.
+	// passed is called, in tests, at each point of an event's life.
 	passed func(point string)
 }
 
-// Channel is a way to reach users, and how it is used.
+// Channel is a channel with the settings for its use.
 type Channel struct {
 	channel.Channel
 
@@ -85,15 +86,15 @@ type Channel struct {
 	// the same message id.
 	AtMostOnce bool
 
-	// Endpoints says that addresses are endpoints of the users. An endpoint that does not answer is not called for a while, and
-	// never again after Config.DisableAfter. Defaults to false.
+	// Endpoints reports whether addresses are endpoints of the users. An endpoint that does not answer is not called for a
+	// while, and after Config.DisableAfter it is disabled. Defaults to false.
 	Endpoints bool
 
 	// Retries are the waits after the first, second, ... failure of a message, ±20 %. A message has one more attempt than there
 	// are waits. An attempt whose process died counts, but is no failure. Defaults to 5 s, 1 min, 5 min, 30 min, 2 h.
 	Retries []time.Duration
 
-	// Silent exempts the channel from quiet hours, because it disturbs nobody. Defaults to false.
+	// Silent exempts the channel from quiet hours, because it does not disturb users. Defaults to false.
 	Silent bool
 
 	// Timeout bounds one call of the channel. Defaults to 15 seconds.
@@ -127,7 +128,7 @@ func (cfg Config) withDefaults() Config {
 	return cfg
 }
 
-// minRulesEvery bounds how often the files of rules and templates are read.
+// minRulesEvery is the least value of Config.RulesEvery.
 const minRulesEvery = 100 * time.Millisecond
 
 // validate reports every mistake at once, also those of rules and templates, and returns the rules and templates.

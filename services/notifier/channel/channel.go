@@ -1,7 +1,7 @@
-// Package channel defines how notifications leave: a [Channel] sends one message to one user, and returns the
-// outcome.
+// Package channel defines the interface for sending notifications: a [Channel] sends one message to one user, and
+// returns the outcome.
 //
-// A message that was not sent is reported by an [*Error]. Its [Kind] says whether to try again, and whether the
+// A message that was not sent is reported by an [*Error]. Its [Kind] decides whether to try again, and whether the
 // provider may have taken the message nevertheless.
 package channel
 
@@ -22,8 +22,8 @@ type Channel interface {
 	// '-'. It never changes.
 	Name() string
 
-	// Send sends one message to one user, once. A message with the same ID is the same message: when the first may have
-	// arrived already, the provider is to be given the means to drop the second.
+	// Send sends one message to one user, once. A message with the same ID is the same message. Because the first may
+	// have arrived already, Send has to pass the ID on, so that the provider can drop the second.
 	//
 	// A nil error means that the provider has accepted the message. Any failure is an [*Error], also the end of ctx; an
 	// error of another type counts as a temporary failure after which the message may have been taken.
@@ -34,46 +34,46 @@ type Channel interface {
 
 // Message is one notification on its way to one user.
 type Message struct {
-	// Address is where the channel reaches the user, "" when nothing is known.
+	// Address is the user's address on the channel, "" when it is not known.
 	Address string
 
-	// Attempt counts the tries to send the message, from 1.
+	// Attempt is the number of the attempt to send the message, from 1.
 	Attempt int
 
 	// Category is the group of messages that the user can switch off. "" is none.
 	Category string
 
-	// CreatedAt is when the row was planned.
+	// CreatedAt is the time at which the row was planned.
 	CreatedAt time.Time
 
-	// Endpoint is the directory's record of the address, and EndpointID its id, "" for the plain one of the
+	// Endpoint is the directory's record of the address, and EndpointID its id, "" for the user's plain address on the
 	// channel.
 	Endpoint   contracts.Endpoint
 	EndpointID string
 
-	// EventID is the event that the message is about.
+	// EventID is the id of the event that the message is about.
 	EventID string
 
 	// EventType is the type of the event.
 	EventType string
 
-	// FirstAttempt is when the first attempt to send the message began: the same in every attempt.
+	// FirstAttempt is the time at which the first attempt to send the message began: the same in every attempt.
 	FirstAttempt time.Time
 
-	// ID identifies the message: the same in every try, and another for each user, channel and event. It is safe in
-	// headers, file names and URLs.
+	// ID identifies the message. It is the same in every attempt, and different for each user, channel and event. It is
+	// safe in headers, file names and URLs.
 	ID string
 
-	// Locale is the user's language, a BCP 47 tag. "" when nothing is known.
+	// Locale is the user's language, a BCP 47 tag. "" when it is not known.
 	Locale string
 
 	// Payload is the event's, JSON or nothing.
 	Payload json.RawMessage
 
-	// Preferences is the URL of the page on which the user chooses what to get. "" is none.
+	// Preferences is the URL of the page with the user's preferences. "" is none.
 	Preferences string
 
-	// Priority is how urgent it is.
+	// Priority is the urgency.
 	Priority contracts.Urgency
 
 	// RecipientType is the kind of recipient that the user is.
@@ -82,13 +82,13 @@ type Message struct {
 	// Template names the text.
 	Template string
 
-	// Test marks a message that shows a template, and is not for a user: its text says so.
+	// Test reports whether the message shows a template and is not for a user. Its text then has a mark.
 	Test bool
 
-	// TimeZone is the user's zone by its IANA name. "" when nothing is known.
+	// TimeZone is the IANA name of the user's time zone. "" when it is not known.
 	TimeZone string
 
-	// UserID is the user.
+	// UserID is the id of the user.
 	UserID string
 }
 
@@ -97,7 +97,7 @@ type Receipt struct {
 	// Delivered reports whether the user has the message, and not only a provider that forwards it.
 	Delivered bool
 
-	// ID is the provider's id of the message. "" when it does not say.
+	// ID is the provider's id of the message. "" when the answer has none.
 	ID string
 }
 
@@ -108,11 +108,11 @@ type Kind string
 const (
 	// KindBounced means: the address does not exist. It will not be tried again.
 	KindBounced Kind = "bounced"
-	// KindCancelled means: the message was withheld at the last moment. It has not come, and never will.
+	// KindCancelled means: the message was withheld at the last moment. It was not sent, and never will be.
 	KindCancelled Kind = "cancelled"
 	// KindGone means: the address asks never to be used again.
 	KindGone Kind = "gone"
-	// KindInterrupted means: the call was ended from here. The provider may have taken the message.
+	// KindInterrupted means: the notifier ended the call. The provider may have taken the message.
 	KindInterrupted Kind = "interrupted"
 	// KindMisconfigured means: the channel cannot send anything as it is set up.
 	KindMisconfigured Kind = "misconfigured"
@@ -124,14 +124,15 @@ const (
 	KindRejected Kind = "rejected"
 	// KindTimeout means: there was no answer in time. The provider may have taken the message.
 	KindTimeout Kind = "timeout"
-	// KindUnavailable means: the provider could not be reached, or said that it is out of order. It has not taken the
-	// message.
+	// KindUnavailable means: the provider could not be reached, or reported that it is out of order. It has not taken
+	// the message.
 	KindUnavailable Kind = "unavailable"
-	// KindUnknown means: the connection broke, or the answer made no sense. The provider may have taken the message.
+	// KindUnknown means: the connection broke, or the answer was not understood. The provider may have taken the
+	// message.
 	KindUnknown Kind = "unknown"
 )
 
-// Error is why a message was not sent, as far as is known.
+// Error is the failure of sending a message, as far as it is known.
 type Error struct {
 	// Cause is the underlying error, or nil.
 	Cause error
@@ -139,13 +140,13 @@ type Error struct {
 	// Channel is the name of the channel.
 	Channel string
 
-	// Detail says in words what was wrong. It holds no secrets: it is kept in the record of the delivery.
+	// Detail describes the failure in words, without secrets: it is kept in the record of the delivery.
 	Detail string
 
 	// Kind sorts the failure.
 	Kind Kind
 
-	// RetryAfter is the wait that the provider has asked for. Zero means that it did not say.
+	// RetryAfter is the wait that the provider has asked for. Zero means that it has asked for none.
 	RetryAfter time.Duration
 
 	// Status is the provider's code, such as an HTTP status, or 0.
@@ -171,7 +172,8 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Cause }
 
-// Temporary reports whether the same message may be accepted later without a change of it, its address, or the channel.
+// Temporary reports whether the same message may be accepted later without a change of the message, its address, or
+// the channel.
 func (e *Error) Temporary() bool {
 	switch e.Kind {
 	case KindBounced, KindCancelled, KindGone, KindNoAddress, KindRejected:
@@ -186,7 +188,7 @@ func (e *Error) Unsure() bool {
 	return e.Kind == KindInterrupted || e.Kind == KindTimeout || e.Kind == KindUnknown
 }
 
-// Of returns the error of a Send as an [*Error]: one of another type is KindUnknown.
+// Of returns the error of a Send as an [*Error]. An error of another type becomes KindUnknown.
 func Of(name string, err error) *Error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e

@@ -57,7 +57,7 @@ type Route struct {
 	// Later are more channels, on which the user is notified some time after the others.
 	Later []Later `json:"later,omitempty"`
 
-	// Priority is how urgent it is.
+	// Priority is the urgency.
 	Priority contracts.Urgency `json:"priority,omitempty"`
 
 	// Scope selects the recipients.

@@ -45,7 +45,7 @@ type Config struct {
 	LinkHosts []string
 }
 
-// Set is a folder of templates that has no mistakes. It may be used by many at once.
+// Set is a folder of templates that has no mistakes. It is safe for concurrent use.
 type Set struct {
 	byName   atomic.Pointer[map[string]texts]
 	kinds    map[string]Kind
@@ -84,7 +84,7 @@ type Data struct {
 	// CreatedAt is when it was decided that the user is notified, in the user's zone.
 	CreatedAt time.Time
 
-	// EventID is the event.
+	// EventID is the id of the event.
 	EventID string
 
 	// EventType is the type of the event.
@@ -108,7 +108,7 @@ type Data struct {
 	// Unsubscribe is where the user can switch the category off. "" is nowhere.
 	Unsubscribe Link
 
-	// UserID is the user.
+	// UserID is the id of the user.
 	UserID string
 
 	language string // of the text

@@ -19,10 +19,10 @@ import (
 )
 
 const (
-	// replyTimeout bounds how long one exchange on a connection takes, beside the context.
+	// replyTimeout bounds one exchange on a connection, in addition to the context.
 	replyTimeout = time.Minute
 
-	// quitTimeout bounds how long a server is asked to close a connection.
+	// quitTimeout bounds the exchange that closes a connection.
 	quitTimeout = time.Second
 )
 
@@ -31,7 +31,7 @@ type conn struct {
 	net    net.Conn
 	sender *mail.Client
 	smtp   *smtp.Client
-	used   bool // by a mail before
+	used   bool // for an earlier mail
 	expiry *time.Timer
 }
 
@@ -99,14 +99,14 @@ func (c *conn) send(ctx context.Context, msg *mail.Msg) result {
 	return out
 }
 
-// drop closes the connection without a word.
+// drop closes the connection without QUIT.
 func (c *conn) drop() {
 	if c.net != nil {
 		c.net.Close() //nolint:errcheck,gosec // nothing is left to send
 	}
 }
 
-// quit takes leave of the server.
+// quit closes the connection with QUIT.
 func (c *conn) quit() {
 	if c.net.SetDeadline(time.Now().Add(quitTimeout)) == nil {
 		c.smtp.Quit() //nolint:errcheck,gosec // it is over either way
@@ -114,7 +114,7 @@ func (c *conn) quit() {
 	c.drop()
 }
 
-// pool keeps connections for the next mail, and bounds how many there are.
+// pool keeps connections for the next mail, and bounds their number.
 type pool struct {
 	dial    func(ctx context.Context) (*conn, error)
 	timeout time.Duration
@@ -131,7 +131,7 @@ func (p *pool) open(size int, timeout time.Duration, dial func(ctx context.Conte
 	p.dial, p.timeout, p.slots = dial, timeout, make(chan struct{}, size)
 }
 
-// enter waits for leave to use a connection, and reports whether it came before the end of ctx.
+// enter waits until a connection may be used, and reports whether that was before the end of ctx.
 func (p *pool) enter(ctx context.Context) bool {
 	select {
 	case p.slots <- struct{}{}:
@@ -143,7 +143,7 @@ func (p *pool) enter(ctx context.Context) bool {
 
 func (p *pool) leave() { <-p.slots }
 
-// take returns a connection: the one that was used last, or a new one.
+// take returns the connection that was used last, or a new one.
 func (p *pool) take(ctx context.Context, fresh bool) (*conn, error) {
 	if !fresh {
 		if c := p.kept(); c != nil {
@@ -202,11 +202,11 @@ func (p *pool) close() {
 // result is the outcome of handing over a mail.
 type result struct {
 	code        int                // of the server's reply, 0 when there was none
-	enhanced    string             // the one of RFC 3463, "" when there was none
+	enhanced    string             // the code of RFC 3463, "" when there was none
 	err         error              // nil when the server has taken the mail
-	interrupted bool               // the connection was closed from here
+	interrupted bool               // the notifier closed the connection
 	response    string             // the server's reply when it took the mail
-	stage       mail.SendErrReason // how far it came
+	stage       mail.SendErrReason // the stage at which it ended
 }
 
 // healthy reports whether the connection can be used for another mail.
@@ -231,7 +231,7 @@ func (e *Email) failed(ctx context.Context, r result) error {
 	if r.stage != mail.ErrSMTPDataClose {
 		return e.unsent(ctx, r.stage.String(), nil)
 	}
-	// The end of the mail was sent, or may have been: the server may have taken it.
+	// The end of the mail may have been sent, so the server may have taken the mail.
 	kind := channel.KindUnknown
 	switch {
 	case errors.Is(context.Cause(ctx), context.Canceled):
@@ -242,7 +242,7 @@ func (e *Email) failed(ctx context.Context, r result) error {
 	return e.fail(kind, 0, "the connection broke before the server said whether it takes the mail", nil)
 }
 
-// unsent is the error of a mail that the server has not been given.
+// unsent returns the error for a mail that was not handed to the server.
 func (e *Email) unsent(ctx context.Context, detail string, cause error) error {
 	if err := context.Cause(ctx); err != nil && cause == nil {
 		cause = err
@@ -259,14 +259,13 @@ func (e *Email) undialled(ctx context.Context, err error) error {
 	case replied:
 		return e.fail(channel.KindUnavailable, reply.Code, clip(reply.Msg), nil)
 	case strings.Contains(err.Error(), "does not support"), errors.Is(err, mail.ErrNoSupportedAuthDiscovered):
-		// The server does not support the STARTTLS or AUTH that is configured: the library has no other name
-		// for it.
+		// The server does not support the configured STARTTLS or AUTH. The library has no more specific error.
 		return e.fail(channel.KindMisconfigured, 0, clip(err.Error()), nil)
 	}
 	return e.unsent(ctx, clip(err.Error()), nil)
 }
 
-// judge returns the kind of failure that a reply means at a stage.
+// judge returns the kind of failure for a reply at a stage.
 func judge(stage mail.SendErrReason, code int, enhanced string) channel.Kind {
 	subject, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(enhanced, "5."), "4."), ".")
 	switch {
@@ -278,9 +277,9 @@ func judge(stage mail.SendErrReason, code int, enhanced string) channel.Kind {
 		return channel.KindMisconfigured
 	case enhanced == "5.1.7", enhanced == "5.1.8": // the sender's address
 		return channel.KindMisconfigured
-	case subject == "1", enhanced == "5.2.1": // the address does not exist, or not any more
+	case subject == "1", enhanced == "5.2.1": // the address does not exist, or no longer
 		return channel.KindBounced
-	case stage == mail.ErrSMTPMailFrom && subject != "3": // 5.3.4 is a mail that is too big
+	case stage == mail.ErrSMTPMailFrom && subject != "3": // 5.3.4 means that the mail is too big
 		return channel.KindMisconfigured
 	case stage == mail.ErrSMTPRcptTo && enhanced == "" && (code == 550 || code == 551 || code == 553):
 		return channel.KindBounced

@@ -23,40 +23,41 @@ import (
 // Name is the channel's name, unless it is given another.
 const Name = "email"
 
-// Security says how the connection to the server is protected.
+// Security is the protection of the connection to the server.
 type Security string
 
 // The kinds of protection.
 const (
-	// StartTLS begins in the clear and goes on with TLS, or not at all.
+	// StartTLS begins unencrypted and requires a change to TLS.
 	StartTLS Security = "starttls"
 	// TLS is TLS from the beginning, as on port 465.
 	TLS Security = "tls"
-	// Plain is none: for a server on the same machine. A password is sent only in ways that do not show it.
+	// Plain is no protection, for a server on the same machine. A password is sent only by mechanisms that do not reveal
+	// it.
 	Plain Security = "plain"
 )
 
-// Config says how mail is sent.
+// Config configures an [Email].
 type Config struct {
-	// Address is the server's: host and port. Required.
+	// Address is the host and port of the server. Required.
 	Address string
 
-	// Connections is how many there are to the server at a time. Defaults to 8.
+	// Connections is the largest number of connections to the server at a time. Defaults to 8.
 	Connections int
 
 	// From is the sender, such as "Expediter <notify@example.com>". Its domain is that of the Message-IDs. Required.
 	From string
 
-	// IdleTimeout is how long an unused connection is kept. Defaults to 30 seconds.
+	// IdleTimeout is the time for which an unused connection is kept. Defaults to 30 seconds.
 	IdleTimeout time.Duration
 
 	// Name is the channel's name. Defaults to [Name].
 	Name string
 
-	// Password is that of User. Defaults to none.
+	// Password is the password of User. Defaults to none.
 	Password string
 
-	// RootCAs are the authorities that the server's certificate is checked against. Defaults to the system's.
+	// RootCAs are the authorities against which the server's certificate is checked. Defaults to the system's.
 	RootCAs *x509.CertPool
 
 	// Security protects the connection. Defaults to [StartTLS].
@@ -65,15 +66,15 @@ type Config struct {
 	// Templates make the texts. Required.
 	Templates *template.Set
 
-	// Unsubscribe returns where a user switches a category off by one POST without a question, an https URL, or "". It must
-	// be the same in every try. Defaults to nowhere.
+	// Unsubscribe returns the https URL at which one POST switches a category off for a user, or "". It must return the
+	// same URL in every attempt. Defaults to no URL.
 	Unsubscribe func(m channel.Message) string
 
-	// User is the name to authenticate with. Defaults to none: the server does not ask.
+	// User is the name to authenticate with. Defaults to none: no authentication.
 	User string
 }
 
-// Email is the channel. It may be used by many at once.
+// Email is the channel. It is safe for concurrent use.
 type Email struct {
 	cfg  Config
 	from *netmail.Address
@@ -183,10 +184,10 @@ func (e *Email) fail(kind channel.Kind, status int, detail string, cause error) 
 	return &channel.Error{Cause: cause, Channel: e.cfg.Name, Detail: detail, Kind: kind, Status: status}
 }
 
-// maxAddress bounds addresses: RFC 5321 allows 254 bytes, and there may be a name.
+// maxAddress bounds addresses: RFC 5321 allows 254 bytes, and an address may have a name.
 const maxAddress = 512
 
-// parseAddress reads the address of a user. Its errors do not repeat it.
+// parseAddress reads the address of a user. Its errors do not repeat the address.
 func parseAddress(text string) (*netmail.Address, error) {
 	if len(text) > maxAddress || strings.ContainsAny(text, "\r\n\x00") {
 		return nil, errors.New("the address is too long, or has a line break")
@@ -198,16 +199,16 @@ func parseAddress(text string) (*netmail.Address, error) {
 	return to, nil
 }
 
-// compose makes the mail: the same in every try.
+// compose makes the mail, the same in every attempt.
 func (e *Email) compose(m channel.Message, to *netmail.Address, text template.Text, unsubscribe string) (*mail.Msg, error) {
 	msg := mail.NewMsg(mail.WithNoDefaultUserAgent())
 	msg.FromMailAddress(e.from)
 	msg.AddToMailAddress(to)
 	msg.SetMessageIDWithValue(m.ID + "@" + e.from.Address[strings.LastIndexByte(e.from.Address, '@')+1:])
 	msg.SetBoundary(boundary(text))
-	msg.SetDateWithValue(m.FirstAttempt) // filters distrust a mail that is older than its way explains
+	msg.SetDateWithValue(m.FirstAttempt) // filters distrust a mail that is much older than its delivery
 	msg.Subject(text.Subject)
-	msg.SetGenHeader("Auto-Submitted", "auto-generated") // RFC 3834: nobody's out-of-office answers it
+	msg.SetGenHeader("Auto-Submitted", "auto-generated") // RFC 3834: suppresses automatic replies
 	if unsubscribe != "" {
 		if err := msg.SetListUnsubscribeOneClick(unsubscribe); err != nil {
 			return nil, fmt.Errorf("the address to unsubscribe at: %w", err)
@@ -220,7 +221,8 @@ func (e *Email) compose(m channel.Message, to *netmail.Address, text template.Te
 	return msg, nil
 }
 
-// boundary separates the parts: the same in every try, and nothing that a part can hold, being made of both.
+// boundary returns the separator of the parts. It is a hash of both parts, so it is the same in every attempt and
+// occurs in neither.
 func boundary(text template.Text) string {
 	sum := sha256.Sum256([]byte(text.Text + "\x00" + text.HTML))
 	return "part_" + hex.EncodeToString(sum[:16])

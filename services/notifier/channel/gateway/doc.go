@@ -11,6 +11,6 @@
 //
 // 2xx means that the service has the message; its id, sid, message_id or messageId is kept. 410 with {"gone":"<the address>"} means
 // that the address does not exist any more: it is removed from the directory. After 429, 5xx, no answer, and statuses of a service
-// that is not set up (401, 403, 404, 405, 409, and 410 without the address) the message is sent again, with the same
-// Idempotency-Key. Any other answer ends it.
+// that is not set up (401, 403, 404, 405, 409, and 410 without the address), the message is sent again with the same
+// Idempotency-Key. After any other answer it is given up.
 package gateway

@@ -21,10 +21,10 @@ import (
 // DefaultBody is the body of a message unless another one is configured.
 const DefaultBody = `{"to":"$to","text":"$text","id":"$id"}`
 
-// PushBody is one for services that show more than a text.
+// PushBody is a body for services that show more than a text.
 const PushBody = `{"to":"$to","title":"$subject","text":"$text","url":"$url","data":"$data","id":"$id"}`
 
-// Config says which service is called, and how.
+// Config configures a [Gateway].
 type Config struct {
 	// AllowHTTP permits a URL without TLS. Defaults to false.
 	AllowHTTP bool
@@ -37,7 +37,7 @@ type Config struct {
 	// Name is the channel's name, such as "sms". Required.
 	Name string
 
-	// RootCAs are the authorities that certificates are checked against. Defaults to the system's.
+	// RootCAs are the authorities against which certificates are checked. Defaults to the system's.
 	RootCAs *x509.CertPool
 
 	// Templates make the texts. Required.
@@ -46,14 +46,14 @@ type Config struct {
 	// Token is sent as "Authorization: Bearer <token>". Defaults to none.
 	Token string
 
-	// Unsubscribe returns where a user switches a category off, for templates, or "". Defaults to nowhere.
+	// Unsubscribe returns the URL, for templates, at which a user switches a category off, or "". Defaults to no URL.
 	Unsubscribe func(m channel.Message) string
 
-	// URL is where messages are sent. It may lead anywhere, also into networks that are not public. Required.
+	// URL is the address to which messages are sent. It may be in a network that is not public. Required.
 	URL string
 }
 
-// Gateway is the channel. It may be used by many at once.
+// Gateway is the channel. It is safe for concurrent use.
 type Gateway struct {
 	body   any
 	cfg    Config
@@ -138,8 +138,8 @@ func (g *Gateway) fail(kind channel.Kind, detail string, cause error) error {
 	return &channel.Error{Cause: cause, Channel: g.cfg.Name, Detail: detail, Kind: kind}
 }
 
-// judge returns the error that an answer means. A status about the called URL is about the service, and not about the user; only an
-// answer that names the user's address as gone is about that address.
+// judge returns the error for an answer. A status about the called URL concerns the service, and not the user. Only an answer that
+// names the user's address as gone concerns that address.
 func (g *Gateway) judge(answer *post.Answer, address string) error {
 	var said struct {
 		Gone string `json:"gone"`

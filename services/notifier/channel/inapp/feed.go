@@ -13,8 +13,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
-// backlog is how many changes a feed holds for a reader that is slow. Changes beyond it are read again from the
-// bucket.
+// backlog is the number of changes that a feed holds for a slow reader. Any further changes are read from the bucket.
 const backlog = 256
 
 // flushTimeout bounds the wait for the server to have the subscription.
@@ -29,15 +28,15 @@ type Feed struct {
 	status  chan nats.Status
 	sub     *nats.Subscription
 
-	behind  bool // the inbox has to be read: something may have been missed
-	dropped int  // by the subscription, as far as has been caught up with
+	behind  bool // the inbox has to be read, because a change may have been missed
+	dropped int  // messages that the subscription dropped before the last reading
 	seen    uint64
 	waiting []Item // to be delivered, in the order of their revisions
 }
 
 // Follow returns a feed of the changes after a revision: 0 for the whole inbox first. A revision that the bucket has not
-// come to, because it has been made anew, counts as 0. The server repeats each change to the feed; when it may have missed
-// one, it reads the inbox again. A change that is followed by another of the same item may be left out.
+// reached, because it was created anew, counts as 0. The server sends each change to the feed. When the feed may have
+// missed a change, it reads the inbox again. A change may be left out when the same item changes again.
 func (b *Inbox) Follow(ctx context.Context, kind contracts.RecipientType, userID string, after uint64) (*Feed, error) {
 	keys, err := keysOf(kind, userID)
 	if err != nil {
@@ -57,7 +56,7 @@ func (b *Inbox) Follow(ctx context.Context, kind contracts.RecipientType, userID
 	return f, nil
 }
 
-// begin reads the inbox after the subscription is there.
+// begin reads the inbox once the server has the subscription.
 func (f *Feed) begin(ctx context.Context) error {
 	if f.seen > 0 {
 		stream, err := f.inbox.js.Stream(ctx, "KV_"+contracts.BucketInbox)
@@ -87,7 +86,7 @@ func (f *Feed) read(ctx context.Context) error {
 			changed = append(changed, item)
 		}
 	}
-	for _, item := range f.waiting { // a replica that lags behind may not know of it yet
+	for _, item := range f.waiting { // a replica that lags behind may not have it yet
 		at := slices.IndexFunc(changed, func(c Item) bool { return c.RecipientType == item.RecipientType && c.EventID == item.EventID })
 		switch {
 		case at < 0:
@@ -107,8 +106,8 @@ func (f *Feed) Close() {
 	f.inbox.js.Conn().RemoveStatusListener(f.status)
 }
 
-// Next returns the next item that has changed, as it is then. It waits until ctx ends. When that is in the middle of reading
-// the inbox again, the next call reads it.
+// Next waits for the next item that has changed, and returns its present state. When ctx ends while the inbox is read again,
+// the next call reads it.
 func (f *Feed) Next(ctx context.Context) (Item, error) {
 	for {
 		if f.behind {
@@ -131,7 +130,7 @@ func (f *Feed) Next(ctx context.Context) (Item, error) {
 				f.waiting = append(f.waiting, item)
 			}
 			f.behind = f.missed()
-		case <-f.status: // changes made while there was no connection are not repeated
+		case <-f.status: // the server does not send changes made while there was no connection
 			f.behind = true
 		case <-ctx.Done():
 			return Item{}, fmt.Errorf("inapp: follow: %w", context.Cause(ctx))
@@ -139,7 +138,7 @@ func (f *Feed) Next(ctx context.Context) (Item, error) {
 	}
 }
 
-// missed reports whether changes were dropped since it was asked last.
+// missed reports whether changes were dropped since its last call.
 func (f *Feed) missed() bool {
 	dropped, err := f.sub.Dropped()
 	if err != nil || dropped == f.dropped {
@@ -149,7 +148,7 @@ func (f *Feed) missed() bool {
 	return true
 }
 
-// changed reads a change that the server repeats, and reports whether it is news.
+// changed reads a change that the server has sent, and reports whether the feed has not delivered it yet.
 func (f *Feed) changed(msg *nats.Msg) (Item, bool) {
 	revision, err := strconv.ParseUint(msg.Header.Get(jetstream.SequenceHeader), 10, 64)
 	if err != nil || revision <= f.seen || len(msg.Data) == 0 {

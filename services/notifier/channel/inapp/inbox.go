@@ -1,7 +1,7 @@
-// Package inapp is the channel into an inbox that users look at: a bucket with one key for each user and event. An item is
-// unread, read or archived, and is removed when it is old.
+// Package inapp is the channel into the inbox of the application: a bucket with one key for each user and event. An item
+// is unread, read or archived, and is removed when it expires.
 //
-// The bucket takes an item once, so that a user has it exactly once, however often it is sent.
+// The bucket takes an item once, so that a user gets it exactly once, however often it is sent.
 package inapp
 
 import (
@@ -28,17 +28,17 @@ import (
 const Name = deliveries.Inbox
 
 var (
-	// ErrNotFound is returned for an item that is not there, or not any more.
+	// ErrNotFound is returned for an item that does not exist, or no longer.
 	ErrNotFound = errors.New("there is no such item in the inbox")
 
-	// errEncode is returned for an item that is no JSON, because its payload is none.
+	// errEncode is returned for an item that cannot be encoded, because its payload is no JSON.
 	errEncode = errors.New("inapp: encode")
 
-	// ErrState is returned for a state that items do not have.
+	// ErrState is returned for an unknown state.
 	ErrState = errors.New("items are unread, read or archived")
 )
 
-// State says whether a user has read or archived an item.
+// State is the state of an item: whether the user has read or archived it.
 type State string
 
 // The states of an item.
@@ -53,37 +53,37 @@ type Item struct {
 	// Category is the group of messages that the user can switch off.
 	Category string `json:"category,omitempty"`
 
-	// CreatedAt is when the row was planned.
+	// CreatedAt is the time at which the row was planned.
 	CreatedAt time.Time `json:"created_at"`
 
-	// EventID is the event, and the item's name within the inbox.
+	// EventID is the id of the event, and names the item within the inbox.
 	EventID string `json:"event_id"`
 
 	// EventType is the type of the event.
 	EventType string `json:"event_type"`
 
-	// ExpiresAt is when the item is removed.
+	// ExpiresAt is the time at which the item is removed.
 	ExpiresAt time.Time `json:"expires_at"`
 
-	// ID is the message's.
+	// ID is the id of the message.
 	ID string `json:"id"`
 
 	// Locale is the user's language, a BCP 47 tag.
 	Locale string `json:"locale,omitempty"`
 
-	// Payload is the event's.
+	// Payload is the payload of the event.
 	Payload json.RawMessage `json:"payload,omitempty"`
 
-	// Priority is how urgent it is.
+	// Priority is the urgency.
 	Priority contracts.Urgency `json:"priority,omitempty"`
 
 	// RecipientType is the kind of recipient as which the user is notified.
 	RecipientType contracts.RecipientType `json:"recipient_type"`
 
-	// State says whether the user has read or archived it.
+	// State is the state of the item.
 	State State `json:"state"`
 
-	// StateAt is since when.
+	// StateAt is the time of the last change of State.
 	StateAt time.Time `json:"state_at"`
 
 	// Template names the text.
@@ -92,27 +92,27 @@ type Item struct {
 	// Revision grows with each change of any item.
 	Revision uint64 `json:"-"`
 
-	sent *deliveries.ItemAttempt // the attempt that has brought it, where no record of its row has that
+	sent *deliveries.ItemAttempt // the attempt that delivered the item, unless a record of its row has the attempt
 }
 
-// stored is an item as the bucket has it.
+// stored is the stored form of an item.
 type stored struct {
 	*Item
 
 	Sent *deliveries.ItemAttempt `json:"sent,omitempty"`
 }
 
-// Config says how an inbox is kept.
+// Config configures an [Inbox].
 type Config struct {
-	// Keep is how long items are kept, in whole seconds. Those that are kept for less than [deliveries.Keep] stand for no records of
-	// their rows, since a row that outlives its item would have another one. Defaults to 90 days.
+	// Keep is the time for which items are kept, in whole seconds. Below [deliveries.Keep] items do not take the place of the
+	// records of their rows, because a row that outlives its item would get a second item. Defaults to 90 days.
 	Keep time.Duration
 
 	// Unreadable is called with each item that lists leave out because it cannot be read. Defaults to nothing.
 	Unreadable func(ctx context.Context, r kvrecord.Record, err error)
 }
 
-// Inbox is the bucket of items, and the channel into it. It may be used by many at once.
+// Inbox is the bucket of items, and the channel into it. It is safe for concurrent use.
 type Inbox struct {
 	cfg     Config
 	js      jetstream.JetStream
@@ -144,18 +144,18 @@ func Open(ctx context.Context, js jetstream.JetStream, records *kvrecord.Client,
 // Name implements [channel.Channel].
 func (*Inbox) Name() string { return Name }
 
-// Send implements [channel.Channel]. An item that is there already, or was, whatever the user has done with it since, is
-// delivered; one that was withheld is [channel.KindCancelled]. One round trip.
+// Send implements [channel.Channel]. An item that was delivered before, even if the user has removed it since, counts as
+// delivered. An item that was withheld is [channel.KindCancelled]. One round trip.
 func (b *Inbox) Send(ctx context.Context, m channel.Message) (channel.Receipt, error) {
 	_, err := b.send(ctx, m, nil)
 	return channel.Receipt{Delivered: err == nil, ID: m.ID}, err
 }
 
-// StandsForRecords reports whether items stand for the records of their rows, see [Config.Keep].
+// StandsForRecords reports whether items take the place of the records of their rows, see [Config.Keep].
 func (b *Inbox) StandsForRecords() bool { return b.cfg.Keep >= deliveries.Keep }
 
-// Claim is Send for a row, which has one item. kept reports that the item stands for the row's record, and has an attempt: this one, or
-// that of another worker that was faster, see [Config.Keep].
+// Claim is Send for a row, which has one item. kept reports whether the item takes the place of the row's record, see [Config.Keep],
+// and has an attempt: this one, or the attempt of a faster worker.
 func (b *Inbox) Claim(ctx context.Context, m channel.Message, a deliveries.Attempt) (receipt channel.Receipt, kept bool, err error) {
 	var sent *deliveries.ItemAttempt
 	if b.StandsForRecords() {
@@ -194,11 +194,11 @@ func (b *Inbox) send(ctx context.Context, m channel.Message, sent *deliveries.It
 	}
 }
 
-// withheld is for how long an item that was withheld cannot come: longer than any row can be sent.
+// withheld is the time for which a withheld item cannot be delivered: longer than any row can be sent.
 const withheld = 40 * 24 * time.Hour
 
-// Withhold keeps the item of a row from ever coming, and reports whether it is there already. Lists and feeds leave out the mark
-// that it writes. One round trip.
+// Withhold prevents the delivery of a row's item, unless the item was delivered, and reports whether it was. Lists and feeds
+// leave out the mark that it writes. One round trip.
 func (b *Inbox) Withhold(ctx context.Context, n *contracts.Notification) (there bool, err error) {
 	subject, err := b.subjectOf(n.RecipientType, n.UserID, n.EventID)
 	if err != nil {
@@ -212,7 +212,8 @@ func (b *Inbox) Withhold(ctx context.Context, n *contracts.Notification) (there 
 	return false, err
 }
 
-// put writes an item over the one that was read, to be removed when it expires: a write without that would make it stay.
+// put writes an item over the record that was read, with the time until it expires as TTL. Without a TTL the item
+// would stay.
 func (b *Inbox) put(ctx context.Context, item *Item, over kvrecord.Record) error {
 	data, err := json.Marshal(stored{item, item.sent})
 	if err != nil {
@@ -226,7 +227,7 @@ func (b *Inbox) put(ctx context.Context, item *Item, over kvrecord.Record) error
 	return err
 }
 
-// Get returns an item. The error matches [ErrNotFound] when there is none. One round trip.
+// Get returns an item. The error matches [ErrNotFound] when there is no such item. One round trip.
 func (b *Inbox) Get(ctx context.Context, kind contracts.RecipientType, userID, eventID string) (Item, error) {
 	subject, err := b.subjectOf(kind, userID, eventID)
 	if err != nil {
@@ -248,7 +249,7 @@ func (b *Inbox) get(ctx context.Context, subject string) (item Item, found kvrec
 	return item, found, err
 }
 
-// decode reads an item. Its kind of recipient is that of its key.
+// decode reads an item. Its kind of recipient is taken from its key.
 func decode(subject string, data []byte, revision uint64) (Item, error) {
 	item := Item{Revision: revision}
 	from := stored{Item: &item}
@@ -261,7 +262,8 @@ func decode(subject string, data []byte, revision uint64) (Item, error) {
 	return item, nil
 }
 
-// Mark puts an item into a state, and returns it. Of two at the same time the later one holds. Two round trips.
+// Mark puts an item into a state, and returns the item. Of two calls at the same time the later one counts. Two round
+// trips.
 func (b *Inbox) Mark(ctx context.Context, kind contracts.RecipientType, userID, eventID string, state State) (Item, error) {
 	if state != Unread && state != Read && state != Archived {
 		return Item{}, fmt.Errorf("inapp: %w, not %.40q", ErrState, state)
@@ -293,11 +295,11 @@ func (b *Inbox) subjectOf(kind contracts.RecipientType, userID, eventID string) 
 	return b.records.Key(key), nil
 }
 
-// markedAtOnce is how many unread items MarkAll takes in one go, when none are named.
+// markedAtOnce is the number of unread items that MarkAll reads at a time when no events are named.
 const markedAtOnce = 1000
 
-// MarkAny is Mark for an item of any kind of recipient, when kind is "": the first that the user has. It reads the whole
-// inbox then.
+// MarkAny is Mark, and when kind is "" it takes the first item of the event for any kind of recipient. Then it reads the
+// whole inbox.
 func (b *Inbox) MarkAny(ctx context.Context, kind contracts.RecipientType, userID, eventID string, state State) (Item, error) {
 	if kind != "" {
 		return b.Mark(ctx, kind, userID, eventID, state)
@@ -313,8 +315,8 @@ func (b *Inbox) MarkAny(ctx context.Context, kind contracts.RecipientType, userI
 	return Item{}, fmt.Errorf("inapp: %w", ErrNotFound)
 }
 
-// MarkAll puts the items of events into a state, or, when events is empty, all that are unread, and returns how many it
-// has changed. Those that are not there are left out. Two round trips for each.
+// MarkAll puts the items of events into a state, or all unread items when events is empty, and returns the number of
+// changed items. It leaves out items that do not exist. Two round trips for each item.
 func (b *Inbox) MarkAll(ctx context.Context, kind contracts.RecipientType, userID string, events []string, state State) (int, error) {
 	changed := 0
 	for {

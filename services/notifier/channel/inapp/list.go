@@ -12,33 +12,33 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
-// Counts are how many items of an inbox are in each state.
+// Counts has the number of items of an inbox in each state.
 type Counts struct {
 	Archived int `json:"archived"`
 	Read     int `json:"read"`
 	Unread   int `json:"unread"`
 }
 
-// ListOptions say which items are listed. The zero value is all that are not archived.
+// ListOptions select the items of a list. The zero value selects all items that are not archived.
 type ListOptions struct {
-	// After is the item behind which the list goes on. Defaults to none: it begins with the newest.
+	// After is the item after which the list continues. Defaults to none: the list begins with the newest.
 	After *Bookmark
 
-	// Limit is how many are returned at most. Defaults to 100.
+	// Limit is the largest number of items. Defaults to 100.
 	Limit int
 
-	// States are those of the items. Defaults to Unread and Read.
+	// States are the states of the items. Defaults to Unread and Read.
 	States []State
 }
 
-// Bookmark is where a list has come to.
+// Bookmark is a position in a list.
 type Bookmark struct {
 	CreatedAt time.Time               `json:"t"`
 	EventID   string                  `json:"e"`
 	Type      contracts.RecipientType `json:"k"`
 }
 
-// Bookmark is where a list has come to that ends with this item.
+// Bookmark returns the position after the item.
 func (i Item) Bookmark() Bookmark { return Bookmark{i.CreatedAt, i.EventID, i.RecipientType} }
 
 // compare orders items: the newest first.
@@ -48,24 +48,24 @@ func (m Bookmark) compare(other Bookmark) int {
 
 // Page is a part of an inbox.
 type Page struct {
-	// Counts are those of the whole inbox.
+	// Counts are the counts of the whole inbox.
 	Counts Counts `json:"counts"`
 
-	// Items are the newest, or those behind a bookmark.
+	// Items are the newest items, or the items after a bookmark.
 	Items []Item `json:"items"`
 
-	// More says that there are more behind them.
+	// More reports whether there are items after these.
 	More bool `json:"more"`
 }
 
 // List returns the items of a user, the newest first. It reads the whole inbox, and keeps no more than twice the limit.
-// No kind is all kinds.
+// An empty kind selects all kinds.
 func (b *Inbox) List(ctx context.Context, kind contracts.RecipientType, userID string, options ListOptions) ([]Item, error) {
 	page, err := b.Page(ctx, kind, userID, options)
 	return page.Items, err
 }
 
-// Page is List with the counts of the whole inbox.
+// Page returns a list of items, as List does, and the counts of the whole inbox.
 func (b *Inbox) Page(ctx context.Context, kind contracts.RecipientType, userID string, options ListOptions) (page Page, err error) {
 	limit := cmp.Or(options.Limit, 100)
 	if limit < 0 {
@@ -98,7 +98,7 @@ func newest(items []Item, limit int) []Item {
 	return items[:min(limit, len(items))]
 }
 
-// Counts returns how many items of a user are in each state. It reads the whole inbox.
+// Counts returns the number of items of a user in each state. It reads the whole inbox.
 func (b *Inbox) Counts(ctx context.Context, kind contracts.RecipientType, userID string) (Counts, error) {
 	var counts Counts
 	for item, err := range b.items(ctx, kind, userID) {
@@ -121,7 +121,7 @@ func (c *Counts) add(state State) {
 	}
 }
 
-// keysOf selects the keys of all items of a user. No kind is all kinds.
+// keysOf returns a filter for the keys of all items of a user. An empty kind selects all kinds.
 func keysOf(kind contracts.RecipientType, userID string) (string, error) {
 	const anyKind = "x"
 	if kind != "" {
@@ -155,10 +155,10 @@ func (b *Inbox) items(ctx context.Context, kind contracts.RecipientType, userID 
 	}
 }
 
-// atOnce is how many items are read in one round trip.
+// atOnce is the number of items that are read in one round trip.
 const atOnce = 512
 
-// yieldEach yields the items of subjects, and reports whether the caller goes on.
+// yieldEach yields the items of subjects, and reports whether to continue.
 func (b *Inbox) yieldEach(ctx context.Context, subjects []string, yield func(Item, error) bool) (more bool) {
 	found, err := b.records.GetMany(ctx, subjects)
 	if err != nil {
@@ -166,11 +166,11 @@ func (b *Inbox) yieldEach(ctx context.Context, subjects []string, yield func(Ite
 		return false
 	}
 	for _, r := range found {
-		if len(r.Data) == 0 { // it was removed
+		if len(r.Data) == 0 { // the item was removed
 			continue
 		}
 		item, err := decode(r.Subject, r.Data, r.Revision)
-		if err != nil { // the others are read all the same
+		if err != nil { // the other items are still read
 			b.cfg.Unreadable(ctx, r, err)
 			continue
 		}

@@ -9,10 +9,10 @@
 //	{"type":"RESERVATION_REQUESTED","timestamp":"2026-11-20T18:00:00Z",
 //	 "data":{"event_id":"evt-001","recipient_type":"CUSTOMER","user_id":"ada","payload":{…}}}
 //
-// An answer 2xx accepts the message. 410 removes the address. After any other answer, also one that refuses the message, such
-// as 400 or 422, it is sent again, after Retry-After, on the schedule of [Retries]. Redirects are not followed.
-// An address that leads into a network that is not public is refused when it is dialled.
+// An answer 2xx accepts the message. 410 removes the address. After any other answer, even one that refuses the message, such
+// as 400 or 422, the message is sent again, after Retry-After, on the schedule of [Retries]. Redirects are not followed. An
+// address in a network that is not public is refused when it is dialled.
 //
-// Each user has a secret of its own, [Secret], so that none can sign for another. It is derived from the secret of the
-// service; while the service has several, for a rotation, all of them sign.
+// Each user has a secret of its own, [Secret], so that no user can sign for another. It is derived from the secret of
+// the service. While the service has several secrets, for a rotation, all of them sign.
 package webhook

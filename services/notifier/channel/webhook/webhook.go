@@ -26,10 +26,10 @@ import (
 // Name is the channel's name, unless it is given another.
 const Name = "webhook"
 
-// maxSecrets is how many secrets sign a message: more are no rotation.
+// maxSecrets is the largest number of secrets that sign a message. A rotation needs no more.
 const maxSecrets = 4
 
-// Config says how users are called.
+// Config configures a [Webhook].
 type Config struct {
 	// AllowHTTP permits addresses without TLS. Defaults to false.
 	AllowHTTP bool
@@ -40,15 +40,16 @@ type Config struct {
 	// Name is the channel's name. Defaults to [Name].
 	Name string
 
-	// RootCAs are the authorities that certificates are checked against. Defaults to the system's.
+	// RootCAs are the authorities against which certificates are checked. Defaults to the system's.
 	RootCAs *x509.CertPool
 
-	// Secrets are the service's, of which those of users derive, see [Secret]: "whsec_" and base64 of 24 to 64 bytes. All sign,
-	// up to four: the newest first, and the others for as long as users check with them. Required.
+	// Secrets are the secrets of the service, from which the secrets of users are derived, see [Secret]: "whsec_" and base64 of
+	// 24 to 64 bytes. Up to four, the newest first. All sign: keep an old secret for as long as users check signatures with it.
+	// Required.
 	Secrets []string
 }
 
-// Webhook is the channel. It may be used by many at once.
+// Webhook is the channel. It is safe for concurrent use.
 type Webhook struct {
 	client *post.Client
 	keys   [][]byte
@@ -67,7 +68,7 @@ func New(cfg Config) (*Webhook, error) {
 	return &Webhook{name: name, keys: keys, client: post.New(post.Config{
 		AllowHTTP: cfg.AllowHTTP, BodyTimeout: time.Second, Channel: name, Guard: &guardeddial.Guard{Allow: cfg.AllowNetworks},
 		RootCAs: cfg.RootCAs,
-		Refused: channel.KindUnavailable, // receivers refuse messages that they cannot use yet, and expect the schedule
+		Refused: channel.KindUnavailable, // receivers refuse messages that they cannot process yet, and expect more attempts
 	})}, nil
 }
 
@@ -87,7 +88,7 @@ func parseSecrets(texts []string) ([][]byte, error) {
 	return keys, errors.Join(errs...)
 }
 
-// Retries are the waits between tries that Standard Webhooks gives as an example: about three days together.
+// Retries returns the waits between attempts that Standard Webhooks gives as an example: about three days in all.
 func Retries() []time.Duration {
 	return []time.Duration{
 		5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour, 10 * time.Hour, 14 * time.Hour,
@@ -136,7 +137,7 @@ func (w *Webhook) fail(kind channel.Kind, detail string) error {
 	return &channel.Error{Channel: w.name, Detail: detail, Kind: kind}
 }
 
-// endpoint reads an address. Its errors do not repeat it: it may hold secrets.
+// endpoint reads an address. Its errors do not repeat the address, which may have secrets.
 func (w *Webhook) endpoint(m channel.Message) (address string, keys [][]byte, err error) {
 	if !strings.HasPrefix(m.Address, "{") {
 		return m.Address, w.keysOf(m.RecipientType, m.UserID, m.EndpointID, m.Endpoint), nil
@@ -154,7 +155,7 @@ func (w *Webhook) endpoint(m channel.Message) (address string, keys [][]byte, er
 	return own.URL, keys, nil
 }
 
-// notice is the body.
+// notice is the body of a message.
 type notice struct {
 	Type      string    `json:"type"`
 	Timestamp time.Time `json:"timestamp"`
@@ -170,7 +171,7 @@ type data struct {
 	Payload       json.RawMessage         `json:"payload,omitempty"`
 }
 
-// encode writes the body: the same bytes in every try.
+// encode returns the body, the same bytes in every attempt.
 func encode(m channel.Message) ([]byte, error) {
 	var out bytes.Buffer
 	encoder := json.NewEncoder(&out)
@@ -190,9 +191,9 @@ const (
 	maxKey = 64
 )
 
-// Secret derives from one of the service's secrets the one that signs the messages to a user's plain address, if that was never
-// rotated: 32 bytes, as "whsec_" and base64. The user checks signatures with it. [Webhook.Secrets] returns those of other
-// addresses.
+// Secret derives, from a secret of the service, the secret that signs the messages to a user's plain address, if its secret was
+// never rotated: 32 bytes, as "whsec_" and base64. The user checks signatures with it. [Webhook.Secrets] returns the secrets of
+// other addresses.
 func Secret(service string, kind contracts.RecipientType, userID string) (string, error) {
 	key, err := parseSecret(service)
 	if err != nil {
@@ -202,7 +203,7 @@ func Secret(service string, kind contracts.RecipientType, userID string) (string
 }
 
 func derive(key []byte, kind contracts.RecipientType, userID string) []byte {
-	// A kind has no such byte, so no two users have the same text.
+	// A kind has no zero byte, so no two users have the same text.
 	return keyed(key, "webhook\x00"+string(kind)+"\x00"+userID)
 }
 
@@ -212,14 +213,14 @@ func keyed(key []byte, text string) []byte {
 	return mac.Sum(nil)
 }
 
-// Overlap is for how long a message is signed with the secret before the last rotation, too.
+// Overlap is the time after a rotation for which messages are also signed with the previous secret.
 const Overlap = 24 * time.Hour
 
-// ErrOwnSecrets is returned for an address that names its secrets itself.
+// ErrOwnSecrets is returned for an address that has its own secrets.
 var ErrOwnSecrets = errors.New("the address has secrets of its own: change these in the address")
 
-// Secrets returns the secrets that sign the messages to an address of a user: first the one to check signatures with, then others
-// that sign for a while. id is that of the address, and e its endpoint.
+// Secrets returns the secrets that sign the messages to an address of a user: first the secret to check signatures with, then
+// others that sign for a while. id is the id of the address, and e its endpoint.
 func (w *Webhook) Secrets(kind contracts.RecipientType, userID, id string, e contracts.Endpoint) (secrets []string, err error) {
 	if strings.HasPrefix(e.Address, "{") {
 		return nil, ErrOwnSecrets
@@ -243,7 +244,7 @@ func (w *Webhook) keysOf(kind contracts.RecipientType, userID, id string, e cont
 				keys = append(keys, derive(key, kind, userID))
 				continue
 			}
-			// The parts before the user have no such byte.
+			// The parts before the user have no zero byte.
 			text := strings.Join([]string{"webhook-endpoint", string(kind), id, strconv.FormatInt(generation, 10), userID}, "\x00")
 			keys = append(keys, keyed(key, text))
 		}
@@ -254,7 +255,7 @@ func (w *Webhook) keysOf(kind contracts.RecipientType, userID, id string, e cont
 func parseSecret(text string) ([]byte, error) {
 	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(text, secretPrefix))
 	switch {
-	case err != nil || !strings.HasPrefix(text, secretPrefix): // the decoder's text would tell where, of a secret
+	case err != nil || !strings.HasPrefix(text, secretPrefix): // the decoder's error would reveal a position in the secret
 		return nil, errors.New("a secret must be whsec_ and base64")
 	case len(key) < minKey || len(key) > maxKey:
 		return nil, fmt.Errorf("a secret has %d bytes: want %d to %d", len(key), minKey, maxKey)

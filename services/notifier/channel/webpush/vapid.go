@@ -16,20 +16,20 @@ import (
 )
 
 const (
-	// tokenLife is how long a token holds. RFC 8292 allows 24 hours.
+	// tokenLife is the time for which a token is valid. RFC 8292 allows 24 hours.
 	tokenLife = 12 * time.Hour
 
-	// tokenRenewal is how long before its end a token is replaced: clocks differ.
+	// tokenRenewal is the time before its end at which a token is replaced, because clocks differ.
 	tokenRenewal = time.Hour
 
-	// maxTokens bounds how many push services are remembered. There are a handful in the world.
+	// maxTokens bounds the number of push services whose tokens are kept. There are a handful in the world.
 	maxTokens = 100
 )
 
 var b64 = base64.RawURLEncoding
 
-// GenerateKey makes the key that push messages are sent in the name of: the private one for Config.PrivateKey, and the public
-// one, which browsers are given as applicationServerKey.
+// GenerateKey makes the key pair that identifies this service to push services: the private key for Config.PrivateKey, and
+// the public key, which browsers get as applicationServerKey.
 func GenerateKey() (private, public string, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -46,8 +46,8 @@ func GenerateKey() (private, public string, err error) {
 	return b64.EncodeToString(secret), b64.EncodeToString(shown), nil
 }
 
-// signer identifies this service to push services. It keeps its signatures: each holds for hours, for all messages to one push
-// service.
+// signer identifies this service to push services. It keeps its signatures, because each is valid for hours, for all messages
+// to one push service.
 type signer struct {
 	key     *ecdsa.PrivateKey
 	public  string
@@ -66,7 +66,7 @@ type token struct {
 func newSigner(private, subject string) (*signer, error) {
 	raw, err := decode(private)
 	if err != nil {
-		return nil, errors.New("PrivateKey is not base64") // the decoder's text would tell where, of a secret
+		return nil, errors.New("PrivateKey is not base64") // the decoder's error would reveal a position in the secret
 	}
 	key, err := ecdsa.ParseRawPrivateKey(elliptic.P256(), raw)
 	if err != nil {

@@ -33,10 +33,10 @@ import (
 // Name is the channel's name, unless it is given another.
 const Name = "webpush"
 
-// keep is how long push services keep a message that they cannot deliver.
+// keep is the time for which push services keep a message that they cannot deliver.
 const keep = 28 * 24 * time.Hour
 
-// Config says how browsers are reached.
+// Config configures a [WebPush].
 type Config struct {
 	// AllowHTTP permits push services without TLS. Defaults to false.
 	AllowHTTP bool
@@ -47,20 +47,21 @@ type Config struct {
 	// Name is the channel's name. Defaults to [Name].
 	Name string
 
-	// PrivateKey is the one of VAPID, see [GenerateKey]. Browsers subscribe with its public half. Required.
+	// PrivateKey is the private key of VAPID, see [GenerateKey]. Browsers subscribe with the public key. Required.
 	PrivateKey string
 
-	// RootCAs are the authorities that certificates are checked against. Defaults to the system's.
+	// RootCAs are the authorities against which certificates are checked. Defaults to the system's.
 	RootCAs *x509.CertPool
 
 	// Subject is the contact for the operators of push services: a mailto: or https: URL. Required.
 	Subject string
 
-	// Templates make the texts: the subject is the title, the text the body, unless a file of JSON has others. Required.
+	// Templates make the texts: the subject is the title and the text is the body, unless a JSON file of the template
+	// has others. Required.
 	Templates *template.Set
 }
 
-// WebPush is the channel. It may be used by many at once.
+// WebPush is the channel. It is safe for concurrent use.
 type WebPush struct {
 	cfg    Config
 	client *post.Client
@@ -147,7 +148,7 @@ func (w *WebPush) fail(kind channel.Kind, detail string, cause error) error {
 	return &channel.Error{Cause: cause, Channel: w.cfg.Name, Detail: detail, Kind: kind}
 }
 
-// judge returns the error of an answer, with the statuses that mean something else to push services.
+// judge returns the error for an answer. Some statuses have another meaning at push services.
 func (w *WebPush) judge(answer *post.Answer) error {
 	switch answer.Status {
 	case http.StatusNotFound, http.StatusGone:
@@ -158,14 +159,14 @@ func (w *WebPush) judge(answer *post.Answer) error {
 	return w.client.Judge(answer)
 }
 
-// subscription is a browser's.
+// subscription is the subscription of a browser.
 type subscription struct {
 	auth     []byte
 	browser  *ecdh.PublicKey
 	endpoint string
 }
 
-// parseSubscription reads an address. Its errors do not repeat it: it is a secret.
+// parseSubscription reads an address. Its errors do not repeat the address, which is a secret.
 func parseSubscription(address string) (subscription, error) {
 	var given struct {
 		Endpoint string `json:"endpoint"`
@@ -192,7 +193,7 @@ func parseSubscription(address string) (subscription, error) {
 	return subscription{auth: auth, browser: browser, endpoint: given.Endpoint}, nil
 }
 
-// seal encrypts for the browser, with a new key.
+// seal encrypts a message for the browser, with a new key.
 func (s subscription) seal(plain []byte) ([]byte, error) {
 	ours, err := ecdh.P256().GenerateKey(rand.Reader)
 	if err != nil {
@@ -218,8 +219,8 @@ type notice struct {
 	Data json.RawMessage `json:"data,omitempty"`
 }
 
-// encode returns the message to the service worker. A body that is too long is cut, so that the user is
-// notified all the same.
+// encode returns the message to the service worker. A body that is too long is cut, so that the user is still
+// notified.
 func encode(m channel.Message, text template.Text) []byte {
 	write := func(body string) []byte {
 		var out bytes.Buffer
@@ -240,13 +241,14 @@ func encode(m channel.Message, text template.Text) []byte {
 	return cut(max(0, tooMany-1))
 }
 
-// topic names the message within the subscription: 32 characters of base64url, as RFC 8030, section 5.4, wants.
+// topic returns the name of the message within the subscription: 32 characters of base64url, as RFC 8030, section
+// 5.4, requires.
 func topic(id string) string {
 	sum := sha256.Sum256([]byte(id))
 	return b64.EncodeToString(sum[:24])
 }
 
-// urgency is the priority as RFC 8030, section 5.3, has it.
+// urgency returns the urgency of RFC 8030, section 5.3, for a priority.
 func urgency(p contracts.Urgency) string {
 	switch p {
 	case contracts.UrgencyCritical, contracts.UrgencyHigh:
@@ -264,7 +266,7 @@ func clip(text string) string {
 }
 
 const (
-	// recordSize is the largest body that push services have to take (RFC 8030, section 7.2), in bytes.
+	// recordSize is the largest body that push services have to accept (RFC 8030, section 7.2), in bytes.
 	recordSize = 4096
 
 	saltSize   = 16
@@ -279,7 +281,8 @@ const (
 	MaxPlain = recordSize - overhead
 )
 
-// encrypt makes the body of a push message as RFC 8291 says, in one record. The key and the salt are for this message only.
+// encrypt makes the body of a push message by RFC 8291, in one record. The key and the salt are for this message
+// only.
 func encrypt(plain []byte, browser *ecdh.PublicKey, auth []byte, ours *ecdh.PrivateKey, salt []byte) ([]byte, error) {
 	if len(plain) > MaxPlain {
 		return nil, fmt.Errorf("the message has %d bytes: at most %d", len(plain), MaxPlain)
@@ -315,6 +318,6 @@ func encrypt(plain []byte, browser *ecdh.PublicKey, auth []byte, ours *ecdh.Priv
 	body = binary.BigEndian.AppendUint32(body, recordSize)
 	body = append(body, publicSize)
 	body = append(body, public...)
-	// 2 ends the last record.
+	// The byte 2 ends the last record.
 	return sealer.Seal(body, nonce, append(slices.Clip(plain), 2), nil), nil
 }

@@ -1,4 +1,4 @@
-// Package api is the common part of the notifier's HTTP and NATS APIs: it takes events in, and reports the states of
+// Package api is the common part of the notifier's HTTP and NATS APIs: it accepts events, and reports the states of
 // events and rows.
 package api
 
@@ -30,31 +30,32 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
-// ErrUnknownEvent is returned for an event that was not published, or that no rule is for.
+// ErrUnknownEvent is returned for an event that was not published, or to which no rule applies.
 var ErrUnknownEvent = errors.New("there is no such event")
 
 // Config holds the parts that the API works on. All but the backlog and Partitions are required.
 type Config struct {
 	Audit      *audit.Log
-	Channels   map[string]channel.Channel // that have addresses
+	Channels   map[string]channel.Channel // the channels with addresses, by name
 	Backlog    *service.Backlog           // nil for none
 	Cancelled  *cancel.Set
 	Digests    *digest.Store
 	Directory  *recipient.Directory
 	Health     *health.Store
 	Deliveries *deliveries.Store
-	Partitions func(ctx context.Context) (int, error) // into how many streams the rows are divided; nil for one
+	Partitions func(ctx context.Context) (int, error) // returns the number of streams into which the rows are divided; nil for one
 	Planner    *plan.Planner
 	Publisher  *contracts.Publisher
 	Telemetry  *natsotel.Telemetry // nil for none
 	Reader     *plan.Reader
-	Tested     map[string]channel.Channel // those with texts, by name
+	Tested     map[string]channel.Channel // the channels with texts, by name
 
-	// Withhold has the item of a row never come into the inbox, unless it is there, and reports that it is.
+	// Withhold prevents the delivery of a row's item into the inbox, unless it was delivered, and reports whether it
+	// was.
 	Withhold func(ctx context.Context, n *contracts.Notification) (there bool, err error)
 }
 
-// API takes events in and reports their states. It may be used by many goroutines at once.
+// API accepts events and reports their states. It is safe for concurrent use.
 type API struct {
 	cfg        Config
 	deliveries *kvrecord.Stream
@@ -74,22 +75,23 @@ func New(records *kvrecord.Client, cfg Config) *API {
 
 // Accepted is the outcome of publishing an event.
 type Accepted struct {
-	// Duplicate says that it had been published before.
+	// Duplicate reports whether the event had been published before.
 	Duplicate bool `json:"duplicate"`
 
-	// EventID is the event.
+	// EventID is the id of the event.
 	EventID string `json:"event_id"`
 
-	// Ignored says that no rule is for it: it is in the stream, and nobody is notified.
+	// Ignored reports whether no rule applies to the event: it is in the stream, and nobody is notified.
 	Ignored bool `json:"ignored,omitempty"`
 
-	// State is how far it has come: seen, planned, expanded, refused or cancelled. "" is nothing but being in the stream.
+	// State is the state of the event: seen, planned, expanded, refused or cancelled. "" means that it is only in the
+	// stream.
 	State plan.State `json:"state,omitempty"`
 }
 
-// Publish takes an event in: it is in the stream, acknowledged, when this returns, or has been planned long ago. The error
-// matches [plan.ErrMismatch] or [contracts.ErrEventMismatch] when another event was published under its id, and is that of
-// [service.Backlog.Admit] when too many events of the caller wait.
+// Publish publishes an event. When it returns without an error, the stream has acknowledged the event, or the event was
+// planned before. The error matches [plan.ErrMismatch] or [contracts.ErrEventMismatch] when another event was published
+// under the id, and is that of [service.Backlog.Admit] when too many events of the caller wait.
 func (a *API) Publish(ctx context.Context, e contracts.Event) (Accepted, error) {
 	if err := e.Validate(); err != nil {
 		return Accepted{}, err
@@ -107,8 +109,7 @@ func (a *API) Publish(ctx context.Context, e contracts.Event) (Accepted, error) 
 	if err != nil {
 		return Accepted{}, err
 	}
-	// The record says which caller was first: of two at the same moment the other one may be first in the
-	// stream.
+	// The record decides which caller was first. Of two callers at the same moment the other may be first in the stream.
 	answer := Accepted{Duplicate: !news, EventID: e.EventID, State: kept.State}
 	if !kept.Unplanned() {
 		return answer, nil
@@ -120,9 +121,9 @@ func (a *API) Publish(ctx context.Context, e contracts.Event) (Accepted, error) 
 	return answer, err
 }
 
-// store publishes an event, which waits for the planner then.
+// store puts an event into the stream, from which the planner takes it.
 func (a *API) store(ctx context.Context, e contracts.Event) (contracts.Published, error) {
-	ctx, sending := a.cfg.Telemetry.Send(ctx, contracts.StreamEvents, nats.Header{}) // the publisher writes those of each attempt
+	ctx, sending := a.cfg.Telemetry.Send(ctx, contracts.StreamEvents, nats.Header{}) // the publisher writes the headers of each attempt
 	done, err := a.cfg.Publisher.Publish(ctx, e)
 	sending.EndSend(err)
 	if err == nil && !done.Duplicate {
@@ -133,26 +134,26 @@ func (a *API) store(ctx context.Context, e contracts.Event) (contracts.Published
 
 // Event is the state of an event.
 type Event struct {
-	// At is when it was first seen.
+	// At is the time at which the event was first seen.
 	At time.Time `json:"at"`
 
-	// EventID is the event.
+	// EventID is the id of the event.
 	EventID string `json:"event_id"`
 
 	// EventType is the type of the event, as long as the plan is kept.
 	EventType string `json:"event_type,omitempty"`
 
-	// Reason is why it was refused, "" when it was not.
+	// Reason is the reason for which the event was refused, "" when it was not.
 	Reason string `json:"reason,omitempty"`
 
-	// Recipients and Rows are how many its plan has.
+	// Recipients and Rows are the numbers of recipients and rows of the plan.
 	Recipients int `json:"recipients"`
 	Rows       int `json:"rows"`
 
-	// Rules is the version of the rules that it was planned by.
+	// Rules is the version of the rules by which the event was planned.
 	Rules string `json:"rules,omitempty"`
 
-	// State is how far it has come: seen, planned, expanded, refused or cancelled.
+	// State is the state of the event: seen, planned, expanded, refused or cancelled.
 	State plan.State `json:"state"`
 }
 
@@ -168,7 +169,7 @@ func (a *API) Event(ctx context.Context, eventID string) (Event, error) {
 	e := Event{At: kept.At, EventID: eventID, Reason: kept.Reason, Recipients: kept.Recipients, Rows: kept.Rows, State: kept.State}
 	p, err := a.cfg.Reader.Get(ctx, eventID)
 	switch {
-	case errors.Is(err, plan.ErrNotFound): // not planned yet, or long ago
+	case errors.Is(err, plan.ErrNotFound): // not planned yet, or the plan has expired
 		return e, nil
 	case err != nil:
 		return Event{}, err
@@ -213,30 +214,30 @@ func Problem(err error) service.Problem {
 	return service.Problem{}
 }
 
-// EndpointQuery selects endpoints that do not work. Fields that are empty select all.
+// EndpointQuery selects endpoints that do not work. Empty fields select all.
 type EndpointQuery struct {
 	Channel string       `json:"channel"`
-	Cursor  string       `json:"cursor"` // where the page before has ended
+	Cursor  string       `json:"cursor"` // the Next of the page before
 	Limit   int          `json:"limit"`  // at most MaxLimit; defaults to 100
 	State   health.State `json:"state"`
 }
 
 // EndpointPage is a page of the endpoints that a query selects.
 type EndpointPage struct {
-	// Endpoints are in the order in which they came into their states.
+	// Endpoints are in the order in which they entered their states.
 	Endpoints []health.Endpoint `json:"endpoints"`
 
-	// Next is the cursor of the page behind, "" when there is none. A page may be empty and have a next one.
+	// Next is the cursor of the next page, "" when there is none. An empty page may have a next one.
 	Next string `json:"next,omitempty"`
 }
 
-// EndpointName names one.
+// EndpointName names an endpoint.
 type EndpointName struct {
 	Channel string `json:"channel"`
 	ID      string `json:"id"`
 }
 
-// Endpoints returns a page of the endpoints that were disabled or whose deliveries fail. One round trip.
+// Endpoints returns a page of the endpoints that are disabled or whose deliveries fail. One round trip.
 func (a *API) Endpoints(ctx context.Context, q EndpointQuery) (EndpointPage, error) {
 	from, err := parse(q.Cursor)
 	if err != nil {
@@ -262,7 +263,7 @@ func (a *API) Endpoints(ctx context.Context, q EndpointQuery) (EndpointPage, err
 	return EndpointPage{Endpoints: append([]health.Endpoint{}, found...), Next: at(next).String()}, nil
 }
 
-// Enable puts an endpoint back to work that is named by JSON, and returns how it was. Four round trips.
+// Enable enables the endpoint that a body in JSON names, and returns its previous state. Four round trips.
 func (a *API) Enable(ctx context.Context, body []byte) (health.Endpoint, error) {
 	var name EndpointName
 	if err := json.Unmarshal(body, &name); err != nil || !isToken(name.Channel) || !isToken(name.ID) {
@@ -288,8 +289,8 @@ func isToken(s string) bool {
 	return err == nil && token == s
 }
 
-// Extension attributes of CloudEvents for the subject of an event, its recipients, and the earliest time of delivery
-// in RFC 3339.
+// The extension attributes of CloudEvents for the subject of an event, its recipients, and the earliest time of
+// delivery in RFC 3339.
 const (
 	extensionAggregateType = "aggregatetype"
 	extensionNotBefore     = "notbefore"
@@ -297,17 +298,17 @@ const (
 	extensionUserID        = "userid"
 )
 
-// noAggregate is the type of the aggregate of a CloudEvent that names none, and came by no subject that does.
+// noAggregate is the aggregate type of a CloudEvent when neither the event nor its subject names one.
 const noAggregate = "CLOUDEVENT"
 
-// Direct is the subject of an event that came by none.
+// Direct is the subject of an event that did not come by NATS.
 const Direct = "events"
 
 // routed is the prefix of the subjects of events with a route.
 var routed = strings.TrimSuffix(contracts.RoutedEventsSubjects, ">")
 
-// Read reads an event from a message: an Event, by itself or in a CloudEvent, or any CloudEvent. The data of the
-// latter becomes the payload, and its source is part of the event's id, as in CloudEvents.
+// Read reads an event from a message: an Event, by itself or in a CloudEvent, or any CloudEvent. The data of a
+// CloudEvent becomes the payload, and its source is part of the event's id, as in CloudEvents.
 func Read(subject string, header nats.Header, data []byte) (contracts.Event, error) {
 	envelope, err := contracts.ParseCloudEvent(subject, header, data)
 	if err != nil {
@@ -347,7 +348,7 @@ func Read(subject string, header nats.Header, data []byte) (contracts.Event, err
 	return event, event.Validate()
 }
 
-// aggregateType returns the type that the sender names, or else that of the subject by which the event came.
+// aggregateType returns the aggregate type that the sender names, or else that of the event's subject.
 func aggregateType(subject string, envelope contracts.CloudEvent) string {
 	if said := envelope.Extensions[extensionAggregateType]; said != "" {
 		return said

@@ -16,10 +16,11 @@ import (
 )
 
 const (
-	// maxUnexpanded is for how many users an event may be cancelled before its rows are stored.
+	// maxUnexpanded is the number of users for whom an event may be cancelled before its rows are stored.
 	maxUnexpanded = 1000
 
-	// shown is how long after an event was expanded its rows show that: longer than a leader that was deposed answers.
+	// shown is the time after an event was expanded from which all its rows can be read: longer than a deposed leader
+	// answers.
 	shown = time.Minute
 )
 
@@ -27,65 +28,67 @@ const (
 // has no rows yet.
 var ErrNotExpanded = errors.New("too many users are cancelled before it is expanded: cancel them a minute later, or it for all")
 
-// Cancellation names an event or a digest that is not to be delivered any more, to all users or to one.
+// Cancellation names an event or a digest that is no longer to be delivered, to all users or to one.
 type Cancellation struct {
-	Cursor        string                  `json:"cursor,omitempty"` // where the call before has ended; its rows are seen to
+	Cursor        string                  `json:"cursor,omitempty"` // the Next of the call before; the rows of that call are done
 	EventID       string                  `json:"event_id"`
 	RecipientType contracts.RecipientType `json:"recipient_type,omitempty"` // with UserID
-	UserID        string                  `json:"user_id,omitempty"`        // with RecipientType; both empty are all recipients of the event
+	UserID        string                  `json:"user_id,omitempty"`        // with RecipientType; both are empty for all recipients
 }
 
 // Cancelled counts the outcomes of the rows of a cancellation.
 type Cancelled struct {
-	// Again says that it had been cancelled before.
+	// Again reports whether the event had been cancelled before.
 	Again bool `json:"again,omitempty"`
 
-	// Ended is how many rows had ended without having been sent: bounced, failed, or suppressed for another reason.
+	// Ended is the number of rows that had ended without having been sent: bounced, failed, or suppressed for another
+	// reason.
 	Ended int `json:"ended"`
 
-	// EventID is the event.
+	// EventID is the id of the event.
 	EventID string `json:"event_id"`
 
-	// Next is the cursor with which the rows behind the first 1,000 are counted, "" when there are none. They are not sent
-	// either.
+	// Next is the cursor with which the rows after the first 1,000 are counted, "" when there are none. These rows are not
+	// sent either.
 	Next string `json:"next,omitempty"`
 
-	// Sending is how many are being sent at this moment. Those whose try fails are not tried again.
+	// Sending is the number of rows that are being sent at this moment. A row whose attempt fails is not tried again.
 	Sending int `json:"sending"`
 
-	// Sent is how many had been sent. They stay so.
+	// Sent is the number of rows that had been sent. They stay sent.
 	Sent int `json:"sent"`
 
-	// State is how far the event has come: cancelled, unless only a user is. A digest is cancelled.
+	// State is the state of the event: cancelled, unless it is cancelled for one user only. The state of a digest is
+	// cancelled.
 	State plan.State `json:"state"`
 
-	// Suppressed is how many are not sent because of this.
+	// Suppressed is the number of rows that are not sent because of the cancellation.
 	Suppressed int `json:"suppressed"`
 
-	// Unpublished says that the event has not been published. It is cancelled if it is published within [plan.KeepUnpublished].
+	// Unpublished reports whether the event has not been published. It is cancelled if it is published within
+	// [plan.KeepUnpublished].
 	Unpublished bool `json:"unpublished,omitempty"`
 }
 
-// Cancel cancels an event, for all users or for one. Rows that have been sent stay sent; an event that is published again
-// after it is not sent. After an error or a crash call it again: it finishes what it has begun.
+// Cancel cancels an event, for all users or for one. Rows that have been sent stay sent. Publishing the event again sends
+// nothing. After an error or a crash call Cancel again to finish.
 //
-// No row that is counted as suppressed goes out, nor any that has been put off or is tried again. A row that was not
-// stored yet, or is behind the first 1,000, may go out for [cancel.Trust] if its sender has not heard of the cancellation,
-// which as a rule takes less than a millisecond, and for the seconds that its call then takes. A row that has gone into a digest has
-// ended; the digest leaves its event out,
-// unless the digest is being sent.
+// A row that is counted as suppressed is not sent, nor is one that has been put off or would be tried again. A row that was not
+// stored yet, or is after the first 1,000, may still be sent for up to [cancel.Trust], plus the time of its call, if its sender has
+// not received the cancellation. Usually the sender receives it within a millisecond. A row that has gone into a digest has ended;
+// the digest leaves its event out, unless the digest is being sent.
 //
-// A digest is cancelled by its own id, with the events that are in it at this moment. Later events go into the next one. Digests
-// behind the first 1,000 are not cancelled before the call with their cursor. The error is [ErrUnknownEvent] for a digest that is
-// not there.
+// A digest is cancelled by its own id, with the events that are in it at this moment. Later events go into the next digest.
+// Digests after the first 1,000 are cancelled only by the call with their cursor. The error is [ErrUnknownEvent] for a digest
+// that does not exist.
 //
-// An event can be cancelled before it is published, which holds for [plan.KeepUnpublished]: there are at most [plan.MaxUnpublished]
-// such events at a time, and the error is [plan.ErrUnpublished] for more. Nothing is stored for a user whom the event does not
-// concern. Until a minute after the event is expanded its users are not certain: until then it can be cancelled for 1,000 users
-// without a row, and the error is [ErrNotExpanded] for more. Seven round trips, four more for an event that is not published, up to
-// two more for one user, and two for each row, three for one of the inbox; two more for a digest.
+// An event can be cancelled before it is published. That is kept for [plan.KeepUnpublished], for at most [plan.MaxUnpublished]
+// events at a time; the error is [plan.ErrUnpublished] for more. Nothing is stored for a user whom the event does not concern. The
+// users are not certain until a minute after the event is expanded. Until then it can be cancelled for 1,000 users without a row;
+// the error is [ErrNotExpanded] for more. Seven round trips, four more for an event that is not published, up to two more for one
+// user, two for each row, three for each row of the inbox, and two more for a digest.
 //
-// The audit stream has a record of each call, also of one with a cursor.
+// The audit stream gets a record of each call, also of a call with a cursor.
 func (a *API) Cancel(ctx context.Context, c Cancellation) (answer Cancelled, err error) {
 	q, from, err := c.query()
 	if err != nil {
@@ -118,7 +121,7 @@ func (a *API) cancel(ctx context.Context, c Cancellation, q Query, from position
 	return answer, err
 }
 
-// forestall cancels an event that has not been published. The error is unknown for a digest, and for an id that is too long for an
+// forestall cancels an event that has not been published. It returns unknown for a digest, and for an id that is too long for an
 // event.
 func (a *API) forestall(ctx context.Context, c Cancellation, unknown error) (Cancelled, error) {
 	if strings.HasPrefix(c.EventID, contracts.DigestIDPrefix) || len(c.EventID) > contracts.MaxID {
@@ -130,7 +133,8 @@ func (a *API) forestall(ctx context.Context, c Cancellation, unknown error) (Can
 	return a.note(ctx, c)
 }
 
-// note records that an event is cancelled. Of a digest nothing is written here: another user's may come to have its id.
+// note records that an event is cancelled. It writes nothing for a digest, because a digest of another user may get
+// the same id.
 func (a *API) note(ctx context.Context, c Cancellation) (Cancelled, error) {
 	answer := Cancelled{EventID: c.EventID, State: plan.StateCancelled}
 	e, err := a.cfg.Reader.Event(ctx, c.EventID)
@@ -157,8 +161,8 @@ func (a *API) note(ctx context.Context, c Cancellation) (Cancelled, error) {
 	return answer, err
 }
 
-// concerns reports whether an event may have a row of the user whom a cancellation names. One that has been expanded for a while has
-// all rows that it gets, but those that follow one that is there.
+// concerns reports whether an event may have a row for the user whom a cancellation names. An event that was expanded a while ago
+// has all its rows, except rows that will follow an existing row.
 func (a *API) concerns(ctx context.Context, e *plan.Event, c Cancellation) (bool, error) {
 	q, _, err := c.query()
 	if err != nil {
@@ -186,7 +190,7 @@ func (a *API) concerns(ctx context.Context, e *plan.Event, c Cancellation) (bool
 	return true, err
 }
 
-// query selects the rows that a cancellation is about.
+// query returns the query for the rows of a cancellation.
 func (c Cancellation) query() (Query, position, error) {
 	if (c.UserID == "") != (c.RecipientType == "") {
 		return Query{}, position{}, &contracts.ValidationError{Type: "query", Fields: []contracts.FieldError{
@@ -204,7 +208,7 @@ func (c Cancellation) query() (Query, position, error) {
 // collects reports whether the row is a digest.
 func (s stored) collects() bool { return s.Collected }
 
-// suppress ends the rows that have not been sent, some at a time, and counts the outcomes of all.
+// suppress ends the rows that have not been sent, some at a time, and counts the outcomes of all rows.
 func (a *API) suppress(ctx context.Context, rows []stored, answer *Cancelled) error {
 	errs := make([]error, len(rows))
 	all := make([][]*deliveries.Delivery, len(rows))
@@ -236,10 +240,10 @@ func (a *API) suppress(ctx context.Context, rows []stored, answer *Cancelled) er
 	return nil
 }
 
-// suppressOne ends a row that has not been sent. It replaces the record that it has read. The sender replaces the same
-// record before it sends, so only one of the two succeeds; of the inbox, whose items come once, it takes the place of the item. A row
-// that is being sent is left to its sender. A digest is sealed first, so that no event goes into a digest that is not sent. For a row
-// that was split those of its addresses end, stored or not yet.
+// suppressOne ends a row that has not been sent. It replaces the record that it has read. The sender replaces the same record before
+// it sends, so only one of the two succeeds. For a row of the inbox, it withholds the item. It leaves a row that is being sent to its
+// sender. It seals a digest first, so that no event goes into a digest that is not sent. For a row that was split it ends the rows of
+// its addresses, stored or not yet.
 func (a *API) suppressOne(ctx context.Context, row stored) ([]*deliveries.Delivery, error) {
 	there, err := a.cfg.Deliveries.Get(ctx, row.key)
 	switch open := err == nil && !there.State.Ended(); {
@@ -247,7 +251,7 @@ func (a *API) suppressOne(ctx context.Context, row stored) ([]*deliveries.Delive
 		_, err = a.cfg.Digests.Seal(ctx, &row.Notification, nil)
 	case open && row.Channel == inapp.Name && there.State != deliveries.Sending:
 		var delivered bool
-		if delivered, err = a.cfg.Withhold(ctx, &row.Notification); delivered { // its sender writes it down
+		if delivered, err = a.cfg.Withhold(ctx, &row.Notification); delivered { // its sender records the delivery
 			there.State = deliveries.Delivered
 		}
 	}

@@ -14,28 +14,29 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 )
 
-// position is where a query goes on. Its meaning depends on the way in which rows are found. Its zero value is the beginning.
+// position is a position in the results of a query. Its meaning depends on the way in which rows are found. The zero
+// value is the beginning.
 type position struct {
-	// revision is that of the record to go on with, 0 while the recipients of a plan are gone through.
+	// revision is the revision of the next record, 0 while the rows come from the recipients of a plan.
 	revision uint64
 
-	// part and index are the part of a plan's recipients to go on with, and the row within.
+	// part and index are the next part of a plan's recipients, and the next row within the part.
 	part, index int
 
-	// digest is set where revision is that of a digest behind the rows of a plan. A cursor that an earlier version gave out for
-	// an event with a plan is a revision alone. It is refused: it does not say which rows of the plan were read.
+	// digest reports whether revision is the revision of a digest after the rows of a plan. A cursor of an earlier version for
+	// an event with a plan is a revision alone. It is refused, because it does not tell which rows of the plan were read.
 	digest bool
 
-	// partition is that of the record of a row to go on with, or inInbox.
+	// partition is the partition of the next record, or inInbox.
 	partition int
 
-	// items is set where revision is that of an item of the inbox, behind the records.
+	// items reports whether revision is the revision of an item of the inbox, after the records.
 	items bool
 
 	end bool
 }
 
-// at is the position of a record.
+// at returns the position of a record.
 func at(revision uint64) position { return position{revision: revision, end: revision == 0} }
 
 // String returns the cursor of the position, "" for the end.
@@ -56,8 +57,8 @@ func (p position) String() string {
 	}
 }
 
-// planCursor begins the cursor of a position in a plan, digestCursor that of a position in the digests behind it, itemsCursor that of
-// a position in the items of the inbox, and rowsCursor that of a position in a partition but the first.
+// The cursor of a position in a plan begins with planCursor, in the digests after the plan with digestCursor, in the items of the
+// inbox with itemsCursor, and in a partition other than the first with rowsCursor.
 const planCursor, digestCursor, itemsCursor, rowsCursor = "p-", "d-", "i-", "r-"
 
 // parse reads a cursor, "" for the beginning.
@@ -95,7 +96,7 @@ func unknownCursor() error {
 	}}
 }
 
-// stored is a row as its stream has it.
+// stored is a row with its key and position.
 type stored struct {
 	contracts.Notification // empty when it cannot be read
 
@@ -109,12 +110,12 @@ func (s stored) isUnreadable() bool { return s.EventID == "" }
 // part is some of the rows that a query selects.
 type part struct {
 	rows   []stored
-	looked int      // how many there could have been
-	next   position // where the others are
+	looked int      // the number of records that were looked at
+	next   position // the position of the next rows
 }
 
-// find returns rows that a query selects, whatever their state, from a position on: it looks at most of them. Its cost on the
-// server grows with the rows of the user, or with those that it looks at, and not with all rows.
+// find returns rows that a query selects, whatever their state, from a position on. It looks at no more rows than most.
+// Its cost on the server grows with the rows of the user, or with the rows that it looks at, and not with all rows.
 func (a *API) find(ctx context.Context, q Query, from position, most int) (part, error) {
 	switch {
 	case q.UserID != "":
@@ -126,8 +127,7 @@ func (a *API) find(ctx context.Context, q Query, from position, most int) (part,
 	}
 }
 
-// partitions returns those that may have rows which a query selects: the first, and of the others that of the user, when one is named.
-// n is how many there are.
+// partitions returns the partitions that may have rows for a query: all n, or, when the query names a user, the first and the user's.
 func (a *API) partitions(ctx context.Context, q Query) (of []int, n int, err error) {
 	if n, err = a.cfg.Partitions(ctx); err != nil {
 		return nil, 0, err
@@ -140,8 +140,8 @@ func (a *API) partitions(ctx context.Context, q Query) (of []int, n int, err err
 	return of, n, nil
 }
 
-// through calls in for one partition after the other that may have rows which a query selects, and then for inInbox, from a position on,
-// until in has looked at most of them.
+// through calls in for each partition that may have rows for a query, and then for inInbox, from a position on, until in has looked at
+// as many records as most.
 func (a *API) through(
 	ctx context.Context, q Query, from position, most int, in func(p, n int, from position, most int) (part, error),
 ) (all part, err error) {
@@ -181,9 +181,9 @@ func (a *API) through(
 	return all, nil
 }
 
-// ofUser returns rows of a user, by partition in the order in which they were stored, and then those that are not stored. The server finds
-// their subjects by the first tokens, of which there are as many as channels and kinds of recipients. One round trip for each of at most
-// two partitions, one for the inbox, and one for each 512 rows that the user has.
+// ofUser returns rows of a user, by partition in the order in which they were stored, and then rows that are not stored. The server
+// finds their subjects by the first tokens, the channels and kinds of recipients. One round trip for each of at most two partitions,
+// one for the inbox, and one for each 512 rows of the user.
 func (a *API) ofUser(ctx context.Context, q Query, from position, most int) (part, error) {
 	return a.through(ctx, q, from, most, func(p, _ int, from position, most int) (part, error) {
 		subject := q.subject()
@@ -194,8 +194,8 @@ func (a *API) ofUser(ctx context.Context, q Query, from position, most int) (par
 	})
 }
 
-// ofAll returns rows of all users and events, by partition in the order in which they were stored, and then those that are not stored. One
-// round trip, and one for each partition that has no more.
+// ofAll returns rows of all users and events, by partition in the order in which they were stored, and then rows that are not stored.
+// One round trip, and one for each partition that it reads to the end.
 func (a *API) ofAll(ctx context.Context, q Query, from position, most int) (part, error) {
 	return a.through(ctx, q, from, most, func(p, _ int, from position, most int) (part, error) {
 		in := a.place(p)
@@ -213,16 +213,16 @@ func (a *API) ofAll(ctx context.Context, q Query, from position, most int) (part
 	})
 }
 
-// ofEvent returns rows of an event: those of its plan in the order of the plan, and behind them, in the order in which they
-// were stored, the digests that have the event's id for their own. One round trip for the plan, two for those digests, and one
-// for each 512 rows.
+// ofEvent returns rows of an event: the rows of its plan in the order of the plan, and then the digests whose id is the
+// event's, in the order in which they were stored. One round trip for the plan, two for the digests, and one for each 512
+// rows.
 func (a *API) ofEvent(ctx context.Context, q Query, from position, most int) (part, error) {
 	p, err := a.cfg.Reader.Get(ctx, q.EventID)
 	switch {
 	case errors.Is(err, plan.ErrNotFound):
-		// It never had one, or has lost it by its age, and of its rows the last may be left: those of a next channel.
+		// There was no plan, or it has expired. Then only the last rows may be left: rows of a next channel.
 		return a.through(ctx, q, from, most, func(p, n int, from position, most int) (part, error) {
-			if p == inInbox { // no bucket finds them by their event
+			if p == inInbox { // items cannot be found by event
 				return part{next: position{end: true}}, nil
 			}
 			return a.among(ctx, p, a.rowsIn(ctx, p, n, q.key(), q.digestKey()), from, most)
@@ -244,7 +244,7 @@ func (a *API) ofEvent(ctx context.Context, q Query, from position, most int) (pa
 	}, err
 }
 
-// digestsOf returns the digests that have an event's id for their own, from a position on. All are in the first partition.
+// digestsOf returns the digests whose id is the event's, from a position on. All are in the first partition.
 func (a *API) digestsOf(ctx context.Context, q Query, from position, most int) (part, error) {
 	found, err := a.among(ctx, 0, a.rowsIn(ctx, 0, 1, q.digestKey()), from, most)
 	found.next.digest = !found.next.end
@@ -254,11 +254,12 @@ func (a *API) digestsOf(ctx context.Context, q Query, from position, most int) (
 	return found, err
 }
 
-// readAtOnce is how many rows are read before those that come too late in the order are dropped.
+// readAtOnce is the number of rows that are read before the rows beyond the wanted ones are dropped.
 const readAtOnce = 2048
 
-// among returns the rows of a partition at subjects in the order in which they were stored, from a position on, most of them at most. It
-// reads the rows of all subjects, and keeps no more than it returns and readAtOnce. A subject may come more than once.
+// among returns the rows of a partition at subjects, in the order in which they were stored, from a position on, and no more rows than
+// most. It reads the rows of all subjects, and keeps no more than the returned rows and readAtOnce others. subjects may yield a subject
+// more than once.
 func (a *API) among(ctx context.Context, partition int, subjects iter.Seq2[[]string, error], from position, most int) (part, error) {
 	in := a.place(partition)
 	var kept []found
@@ -293,7 +294,7 @@ func (a *API) among(ctx context.Context, partition int, subjects iter.Seq2[[]str
 	return p, nil
 }
 
-// rowsIn yields the subjects of the rows that keys of the bucket of deliveries are about, as far as a partition of n may have them.
+// rowsIn yields the subjects of rows in a partition of n, from the keys of their records in the bucket of deliveries.
 func (a *API) rowsIn(ctx context.Context, partition, n int, filters ...string) iter.Seq2[[]string, error] {
 	return func(yield func([]string, error) bool) {
 		for _, filter := range filters {
@@ -328,7 +329,7 @@ func subjectsOf(ctx context.Context, s *kvrecord.Stream, filter string) iter.Seq
 	}
 }
 
-// readRow reads a row, and reports whether a record is one.
+// readRow decodes a record as a row, and reports whether it is one.
 func readRow(r kvrecord.Record) (row stored, ok bool) {
 	key, replay, ok := contracts.RowKey(r.Subject)
 	if !ok || replay > 0 || !strings.HasPrefix(r.Subject, "notify.send.") {

@@ -15,11 +15,11 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/rules"
 )
 
-// aNotification is the type of the event, and of the aggregate, of a notification that names none.
+// aNotification is the default event type and aggregate type of a notification.
 const aNotification = "NOTIFICATION"
 
-// ReadNotification reads a notification as an event with a route: event_id, event_type, not_before, payload and recipients are those of
-// the event, and all else is the route, as rules have it. key goes before an event_id that is missing. The error is a
+// ReadNotification reads a notification as an event with a route: event_id, event_type, not_before, payload and recipients are members
+// of the event, and all others are the route, as in rules. key takes the place of a missing event_id. The error is a
 // [*contracts.ValidationError] with all mistakes.
 func (a *API) ReadNotification(body []byte, key string) (contracts.Event, error) {
 	var members map[string]json.RawMessage
@@ -76,7 +76,7 @@ func invalidNotification(path, problem string) error {
 	return &contracts.ValidationError{Type: "Notification", Fields: []contracts.FieldError{{Path: path, Problem: problem}}}
 }
 
-// Notify is [API.ReadNotification] and [API.Publish].
+// Notify reads a notification by [API.ReadNotification], and publishes the event by [API.Publish].
 func (a *API) Notify(ctx context.Context, body []byte, key string) (Accepted, error) {
 	e, err := a.ReadNotification(body, key)
 	if err != nil {
@@ -91,10 +91,10 @@ const testTimeout = 10 * time.Second
 // TestMessage is a message that shows the text of a template for a payload. It belongs to no event and no user, and leaves no
 // row.
 type TestMessage struct {
-	// Channel sends it. Required.
+	// Channel is the channel that sends the message. Required.
 	Channel string `json:"channel"`
 
-	// Locale is the reader's. Defaults to none.
+	// Locale is the locale of the reader. Defaults to none.
 	Locale string `json:"locale,omitempty"`
 
 	// Payload is the payload of the event. Defaults to none.
@@ -103,7 +103,7 @@ type TestMessage struct {
 	// Template names the text. Required.
 	Template string `json:"template"`
 
-	// TimeZone is the reader's, by its IANA name. Defaults to none.
+	// TimeZone is the IANA name of the reader's time zone. Defaults to none.
 	TimeZone string `json:"time_zone,omitempty"`
 
 	// To is the address. Required.
@@ -112,10 +112,10 @@ type TestMessage struct {
 
 // TestSent is the outcome of a test message.
 type TestSent struct {
-	// ID is the message's.
+	// ID is the id of the message.
 	ID string `json:"id"`
 
-	// Problem is why the far side has not taken it, "" when it has.
+	// Problem is the reason why the far side has not taken the message, "" when it has.
 	Problem string `json:"problem,omitempty"`
 
 	// ProviderID is the provider's id of the message.
@@ -157,7 +157,7 @@ func (a *API) sendTest(ctx context.Context, target string, by channel.Channel, m
 		receipt, err := by.Send(ctx, m)
 		if err != nil {
 			sent.Problem = fmt.Sprintf("%.500s", err.Error())
-			return 0, nil // the caller asked for the provider's answer, also a bad one
+			return 0, nil // a failure is an answer, too
 		}
 		sent.ProviderID = receipt.ID
 		return 1, nil

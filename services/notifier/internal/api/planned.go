@@ -39,13 +39,13 @@ func (a *API) ofPlan(ctx context.Context, p *plan.Plan, q Query, from position, 
 	return found, nil
 }
 
-// candidate is where a row of a plan can be.
+// candidate is a place at which a row of a plan can be.
 type candidate struct {
 	partition int
 	subject   string
 }
 
-// candidatesIn returns where all rows are that recipients of a plan can have.
+// candidatesIn returns the places of all rows that recipients of a plan can have.
 func candidatesIn(p *plan.Plan, recipients []contracts.Recipient) (all []candidate, err error) {
 	for _, r := range recipients {
 		route := p.Routes[r.RecipientType]
@@ -60,7 +60,7 @@ func candidatesIn(p *plan.Plan, recipients []contracts.Recipient) (all []candida
 	return all, nil
 }
 
-// there returns the rows of a plan that are at candidates, which begin at a position, in their order.
+// there returns the rows at candidates, in their order. from is the position of the first candidate.
 func (a *API) there(ctx context.Context, q Query, candidates []candidate, from position) (rows []stored, err error) {
 	positions := make(map[string]int, len(candidates)) // by the key of the row
 	wanted := map[int][]string{}                       // by partition

@@ -18,22 +18,22 @@ import (
 
 // Replayed is the result of a replay.
 type Replayed struct {
-	// Gone is how many rows cannot be sent again because their stream, which keeps them for 30 days, has them no more.
+	// Gone is the number of rows that cannot be sent again, because their stream keeps rows for 30 days only.
 	Gone int `json:"gone"`
 
-	// Next is the cursor of the rows behind, "" when there are none. A call may find nothing and have a next one.
+	// Next is the cursor of the next rows, "" when there are none. A call that finds no rows may have a Next.
 	Next string `json:"next,omitempty"`
 
-	// Replayed is how many rows are sent again.
+	// Replayed is the number of rows that are sent again.
 	Replayed int `json:"replayed"`
 }
 
-// Replay has rows that have ended without being sent be sent again, under their message ids and with all their tries: those that a
-// query selects and that are failed, or bounced where its state says so. One call takes 1,000 rows at most, and goes on
-// with the cursor; a row that fails again is not taken twice by the calls of one cursor.
+// Replay sends rows again that have ended without being sent, under their message ids and with all their attempts: the failed rows
+// that a query selects, or the bounced rows if its state is bounced. One call takes 1,000 rows at most, and the next continues
+// with the cursor. The calls with one cursor do not take a row twice that fails again.
 //
 // A row is recorded as pending before its message is stored. A crash in between loses nothing: the next call that
-// selects the row, by any state, finishes it. Four round trips for each row.
+// selects the row, by any state, finishes the replay. Four round trips for each row.
 func (a *API) Replay(ctx context.Context, q Query) (Replayed, error) {
 	q.State = cmp.Or(q.State, deliveries.Failed)
 	if q.State != deliveries.Failed && q.State != deliveries.Bounced {
@@ -68,13 +68,13 @@ func (a *API) Replay(ctx context.Context, q Query) (Replayed, error) {
 	return answer, err
 }
 
-// replayable reports whether a query selects a row: by its state and its reason, or because somebody began to have it sent
-// again.
+// replayable reports whether to replay a row: a query selects it by state and reason, or its replay was begun and not
+// finished.
 func replayable(k *deliveries.Delivery, q Query) bool {
 	return k.State == q.State && (q.Reason == "" || q.Reason == k.Reason) || k.Replaying()
 }
 
-// replayCursor splits the cursor of a replay into that of the rows and the time at which its first call began.
+// replayCursor splits the cursor of a replay into the cursor of the rows, and the time at which the first call began.
 func replayCursor(text string) (rows string, begun time.Time, err error) {
 	if text == "" {
 		return "", time.Now(), nil
@@ -89,7 +89,7 @@ func replayCursor(text string) (rows string, begun time.Time, err error) {
 	return rows, time.Unix(0, nanoseconds), nil
 }
 
-// replayAll has rows sent again, some at a time.
+// replayAll replays rows, some at a time.
 func (a *API) replayAll(ctx context.Context, rows []Notification, q Query, answer *Replayed) error {
 	var (
 		mu        sync.Mutex
@@ -118,10 +118,11 @@ func (a *API) replayAll(ctx context.Context, rows []Notification, q Query, answe
 	return errors.Join(errs...)
 }
 
-// errGone is returned for a row that its stream does not have any more.
+// errGone is returned for a row that its stream no longer has.
 var errGone = errors.New("the row is not kept any more")
 
-// rowAt returns the row of a user at a subject, and its stream: that of the user, or the first. Up to two round trips.
+// rowAt returns the row of a user at a subject, and its stream: the user's partition, or the first. Up to two round
+// trips.
 func (a *API) rowAt(ctx context.Context, userID, subject string) (rows *kvrecord.Stream, found kvrecord.Record, err error) {
 	partitions, _, err := a.partitions(ctx, Query{UserID: userID})
 	if err != nil {
@@ -135,7 +136,7 @@ func (a *API) rowAt(ctx context.Context, userID, subject string) (rows *kvrecord
 	return nil, found, errGone
 }
 
-// replay has one row sent again, and reports whether this call did.
+// replay replays one row, and reports whether this call did so.
 func (a *API) replay(ctx context.Context, n Notification, q Query) (bool, error) {
 	of, err := contracts.RowOfKey(n.key)
 	if err != nil {
@@ -150,7 +151,7 @@ func (a *API) replay(ctx context.Context, n Notification, q Query) (bool, error)
 		return false, err
 	}
 	read, err := contracts.Decode[contracts.Notification](found.Data)
-	if err != nil { // it cannot be read now either
+	if err != nil { // the row still cannot be read
 		return false, nil //nolint:nilerr // its dead letter says so
 	}
 	kept, mine := n.kept, false
@@ -166,14 +167,14 @@ func (a *API) replay(ctx context.Context, n Notification, q Query) (bool, error)
 		}
 		mine = true
 	}
-	if !kept.Replaying() { // another process sends it
+	if !kept.Replaying() { // another process has begun to send it
 		return false, nil
 	}
 	msg, err := row.Replay(read, found.Data, kept.Replays)
 	if err != nil {
 		return false, err
 	}
-	if !mine { // another process died here, or did not
+	if !mine { // another process has recorded the replay, and may have died
 		if there, err := rows.Get(ctx, msg.Subject); err != nil || there.Revision > 0 {
 			return false, err
 		}

@@ -16,44 +16,45 @@ import (
 )
 
 const (
-	// MaxLimit is how many rows one page may have.
+	// MaxLimit is the largest number of rows of a page.
 	MaxLimit = 1000
 
-	// defaultLimit is how many it has when nothing is said.
+	// defaultLimit is the number of rows of a page by default.
 	defaultLimit = 100
 
-	// scanned is how many rows one query looks at, at most.
+	// scanned is the largest number of rows that one query looks at.
 	scanned = 2000
 
-	// maxReads is how often one question reads rows: 8 MiB at most each time.
+	// maxReads is the largest number of reads of one query, each of 8 MiB at most.
 	maxReads = 5
 
-	// slack is how many rows more than a page has are read at first: there are records of events between those of rows.
+	// slack is the number of records that are read in addition to the size of a page, because there are records of
+	// events among the records of rows.
 	slack = 16
 
-	// atOnce is how many rows are changed at a time.
+	// atOnce is the number of rows that are changed at a time.
 	atOnce = 32
 
-	// keyTokens is how many tokens the key of a row has: event, channel, type, user.
+	// keyTokens is the number of tokens in the key of a row: event, channel, type, user.
 	keyTokens = 4
 )
 
-// Query selects rows. Fields that are empty select all.
+// Query selects rows. Empty fields select all.
 type Query struct {
 	Address       string                  `json:"address,omitempty"` // the id of one of the addresses of a channel
 	Channel       string                  `json:"channel,omitempty"`
-	Cursor        string                  `json:"cursor,omitempty"` // where the page before has ended
+	Cursor        string                  `json:"cursor,omitempty"` // the Next of the page before
 	EventID       string                  `json:"event_id,omitempty"`
 	Limit         int                     `json:"limit,omitempty"`  // at most MaxLimit; defaults to 100
-	Reason        string                  `json:"reason,omitempty"` // why rows are in their state, such as a channel.Kind
+	Reason        string                  `json:"reason,omitempty"` // the reason for the state, such as a channel.Kind
 	RecipientType contracts.RecipientType `json:"recipient_type,omitempty"`
 	Since         time.Time               `json:"since,omitzero"` // of the last change
 	State         deliveries.State        `json:"state,omitempty"`
 	UserID        string                  `json:"user_id,omitempty"`
 }
 
-// target describes the selection in a record of the audit. The user is a hash, so that nothing is left to erase there with
-// a user.
+// target describes the query in a record of the audit. It has a hash of the user, so that the audit has no data to erase
+// with a user.
 func (q Query) target() string {
 	var b strings.Builder
 	b.WriteString("notifications")
@@ -81,16 +82,16 @@ func timeOf(at time.Time) string {
 	return at.UTC().Format(time.RFC3339)
 }
 
-// Notification is one row, of one event, one user, one channel, and perhaps one of several addresses, with its outcome. The fields
-// of the row itself are there for as long as the stream keeps it.
+// Notification is one row, for one event, one user, one channel, and perhaps one of several addresses, with its outcome. The
+// fields of the row itself are present for as long as the stream keeps the row.
 type Notification struct {
-	Address       string                  `json:"address,omitempty"`   // the id of the one that it is for, or was tried
-	Addresses     []string                `json:"addresses,omitempty"` // the ids of those whose rows have taken its place
+	Address       string                  `json:"address,omitempty"`   // the id of the address that the row is for, or that was tried
+	Addresses     []string                `json:"addresses,omitempty"` // the ids of the addresses whose rows have taken its place
 	Attempts      []deliveries.Attempt    `json:"attempts,omitempty"`
 	Category      string                  `json:"category,omitempty"`
 	Channel       string                  `json:"channel"`
 	CreatedAt     time.Time               `json:"created_at,omitzero"`
-	Detail        string                  `json:"detail,omitempty"` // what was wrong, without an attempt
+	Detail        string                  `json:"detail,omitempty"` // a description of a failure without an attempt
 	Digest        string                  `json:"digest,omitempty"` // the event id of the digest that delivers it
 	EventID       string                  `json:"event_id"`
 	EventType     string                  `json:"event_type,omitempty"`
@@ -107,20 +108,20 @@ type Notification struct {
 	UpdatedAt     time.Time               `json:"updated_at,omitzero"`
 	UserID        string                  `json:"user_id"`
 
-	at   position // of the row, or of the one that was split for it
+	at   position // of the row, or of the row that was split into it
 	kept *deliveries.Delivery
 	key  string
 }
 
 // Page is a page of the rows that a query selects.
 type Page struct {
-	// Next is the cursor of the page behind, "" when there is none. A page may be empty and have a next one.
+	// Next is the cursor of the next page, "" when there is none. An empty page may have a next one.
 	Next string `json:"next,omitempty"`
 
-	// Notifications are in the order in which their rows were stored, and behind them those of the inbox that were not stored; those of
-	// an event in the order of its plan, and those that are selected by state alone in that in which their records were written. An
-	// item that its user marks between two pages may come on both. Rows of addresses are behind the row that was split
-	// for them, on the same page.
+	// Notifications are in the order in which their rows were stored, followed by rows of the inbox that were not stored. The rows of
+	// an event are in the order of its plan, and rows that are selected by state alone in the order in which their records were
+	// written. An item that its user marks between two pages may be on both. Rows of addresses follow the row that was split into them,
+	// on the same page.
 	Notifications []Notification `json:"notifications"`
 }
 
@@ -153,7 +154,7 @@ func (q Query) validate() error {
 	return nil
 }
 
-// tokens are those of event, channel, type and user, "*" for an empty field.
+// tokens returns the tokens of event, channel, type and user, "*" for an empty field.
 func (q Query) tokens() (tokens [keyTokens]string) {
 	for i, value := range []string{q.EventID, q.Channel, string(q.RecipientType), q.UserID} {
 		tokens[i] = "*"
@@ -164,7 +165,8 @@ func (q Query) tokens() (tokens [keyTokens]string) {
 	return tokens
 }
 
-// key selects the keys of the rows, digestKey those of the digests that have the event's id, and subject the subjects of the rows.
+// key returns the filter for the keys of the rows, digestKey for the keys of the digests with the event's id, and
+// subject for the subjects of the rows.
 func (q Query) key() string {
 	tokens := q.tokens()
 	return strings.Join(tokens[:], ".")
@@ -180,7 +182,7 @@ func (q Query) subject() string {
 // matches reports whether a query selects the row of a key, whatever its state.
 func (q Query) matches(key string) bool {
 	tokens := strings.Split(key, ".")
-	if len(tokens) > keyTokens { // an address is behind the channel
+	if len(tokens) > keyTokens { // the address follows the channel
 		tokens = slices.Delete(tokens, 2, 3)
 	}
 	for i, want := range q.tokens() {
@@ -191,15 +193,15 @@ func (q Query) matches(key string) bool {
 	return true
 }
 
-// selects reports whether a query selects a row by its address. A row without one is that of main.
+// selects reports whether a query selects a row by its address. A row without an address is the row of main.
 func (q Query) selects(n Notification) bool {
 	return q.Address == "" || q.Address == cmp.Or(n.Address, contracts.MainEndpoint) && len(n.Addresses) == 0
 }
 
-// Notifications returns rows: by event, by user, by state, or by reason. One that is selected by nothing but its state has to have
-// been tried, or put off, at least once: a row that no worker has begun has a record in no state. A call looks at 2,000 rows at
-// most and goes on with the cursor; memory is bounded by the page. Its cost does not depend on how many rows there are: it grows
-// with those of the user, when one is named.
+// Notifications returns rows: by event, by user, by state, or by reason. A query by state alone finds only rows that have been
+// tried, or put off, at least once: a row that no worker has begun has no record. A call looks at 2,000 rows at most, and the next
+// continues with the cursor; memory is bounded by the page. The cost does not depend on the number of all rows. It grows with the
+// rows of the user, when the query names one.
 func (a *API) Notifications(ctx context.Context, q Query) (Page, error) {
 	from, err := q.begin()
 	if err != nil {
@@ -211,7 +213,7 @@ func (a *API) Notifications(ctx context.Context, q Query) (Page, error) {
 	})
 }
 
-// begin checks a query and returns where it begins.
+// begin checks a query and returns the position at which it begins.
 func (q Query) begin() (position, error) {
 	if err := q.validate(); err != nil {
 		return position{}, err
@@ -219,7 +221,8 @@ func (q Query) begin() (position, error) {
 	return parse(q.Cursor)
 }
 
-// page returns the rows that a query selects, by their records when it names neither event nor user, and says a state or a reason.
+// page returns the rows that a query selects. It reads the records when the query names a state or a reason, and
+// neither event nor user.
 func (a *API) page(ctx context.Context, q Query, from position, wanted func(*deliveries.Delivery) bool) (Page, error) {
 	if q.EventID == "" && q.UserID == "" && (q.State != "" || q.Reason != "") {
 		return a.byState(ctx, q, from, wanted)
@@ -227,12 +230,13 @@ func (a *API) page(ctx context.Context, q Query, from position, wanted func(*del
 	return a.byRow(ctx, q, from, wanted)
 }
 
-// toRead returns how many rows are read next: as many as the page may have when most are wanted, and more when few were.
+// toRead returns the number of rows to read next: the limit of the page at first, and more when few of the rows were
+// wanted.
 func toRead(q Query, reads, looked int) int {
 	return min((q.Limit+slack)<<(2*reads), scanned-looked)
 }
 
-// byRow looks through the rows.
+// byRow searches the rows.
 func (a *API) byRow(ctx context.Context, q Query, next position, wanted func(*deliveries.Delivery) bool) (Page, error) {
 	page := Page{Notifications: []Notification{}}
 	for looked, reads := 0, 0; !next.end && looked < scanned && reads < maxReads && len(page.Notifications) < q.Limit; reads++ {
@@ -261,8 +265,8 @@ func (a *API) byRow(ctx context.Context, q Query, next position, wanted func(*de
 	return page, nil
 }
 
-// became returns rows with their outcomes, in their order; with split also the rows of single addresses, stored or not yet, behind
-// the row that was split for them. One round trip for each 512.
+// became returns rows with their outcomes, in their order. With split it also returns the rows of single addresses, stored or not
+// yet, after the row that was split into them. One round trip for each 512.
 func (a *API) became(ctx context.Context, rows []stored, split bool) ([]Notification, error) {
 	known, err := a.kept(ctx, rows)
 	if err != nil {
@@ -336,8 +340,8 @@ func recorded(key string, d *deliveries.Delivery) Notification {
 	}
 }
 
-// byState looks through the records, from a position on, and behind them through the items of the inbox that stand for records of their
-// own: those of rows that were delivered.
+// byState searches the records, from a position on, and then the items of the inbox that take the place of the records of delivered
+// rows.
 func (a *API) byState(ctx context.Context, q Query, next position, wanted func(*deliveries.Delivery) bool) (Page, error) {
 	page := Page{Notifications: []Notification{}}
 	for looked, reads := 0, 0; reads == 0 || !next.end && looked < scanned && reads < maxReads && len(page.Notifications) < q.Limit; reads++ {

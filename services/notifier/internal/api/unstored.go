@@ -9,20 +9,20 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 )
 
-// inInbox takes the place of a partition behind all others, in the position of a row that was delivered without being stored: it is
-// there by its item of the inbox.
+// inInbox is the partition, after all others, in the position of a row that was delivered without being stored and is found by its
+// item of the inbox.
 const inInbox = contracts.MaxNotifyPartitions
 
 // inInboxToo reports whether a query may select rows that are not stored.
 func (q Query) inInboxToo() bool { return q.Channel == "" || q.Channel == inapp.Name }
 
-// itemSubject selects the items of the rows.
+// itemSubject returns the filter for the subjects of the rows' items.
 func (q Query) itemSubject() string {
 	tokens := q.tokens()
 	return "$KV." + contracts.BucketInbox + "." + tokens[2] + "." + tokens[3] + "." + tokens[0]
 }
 
-// readItem reads a row by its item, and reports whether the record is one that may stand for a row.
+// readItem reads a row by its item, and reports whether the record is an item of a row.
 func readItem(r kvrecord.Record) (row stored, ok bool) {
 	row.at = at(r.Revision)
 	row.at.partition = inInbox
@@ -30,11 +30,11 @@ func readItem(r kvrecord.Record) (row stored, ok bool) {
 	return row, ok
 }
 
-// place is where rows are found: a partition, or the inbox.
+// place is a place with rows: a partition, or the inbox.
 type place struct {
 	*kvrecord.Stream
 
-	atOnce int  // records that are read at a time
+	atOnce int  // number of records that are read at a time
 	large  bool // records have the payload of an event
 	read   func(kvrecord.Record) (stored, bool)
 }
@@ -46,23 +46,23 @@ func (a *API) place(partition int) place {
 	return place{Stream: a.rows[partition], atOnce: readAtOnce, read: readRow}
 }
 
-// found is a record that was read, and the row in it.
+// found is a record that was read, with the row in it.
 type found struct {
 	revision uint64
 	row      func() (stored, bool)
 }
 
-// find returns a record as it is kept until it is known which are returned: of an item without its payload.
+// find returns a record in the form in which it is kept until the wanted ones are known: an item without its payload.
 func (p place) find(r kvrecord.Record) found {
-	if !p.large { // most are not returned
+	if !p.large { // most items are not returned
 		return found{revision: r.Revision, row: func() (stored, bool) { return p.read(r) }}
 	}
 	row, ok := p.read(r)
 	return found{revision: r.Revision, row: func() (stored, bool) { return row, ok }}
 }
 
-// unstored returns those of rows, which were read by their items, that are not stored in any of n partitions, and are not among those that
-// were read there: a replica may have forgotten one that another has. Two round trips for each 512.
+// unstored returns the rows that are not stored in any of n partitions. rows were read by their items. Rows in read were found in a
+// partition, and count as stored even if the replica that answers now lacks them. Two round trips for each 512.
 func (a *API) unstored(ctx context.Context, n int, rows, read []stored) ([]stored, error) {
 	wanted := map[int][]string{}
 	for _, row := range rows {

@@ -15,7 +15,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel"
 )
 
-// AddressRequest is about one of a user's addresses on a channel.
+// AddressRequest is a request about one of a user's addresses on a channel.
 type AddressRequest struct {
 	Channel       string                  `json:"channel"`
 	Cursor        string                  `json:"cursor,omitempty"` // of a replay
@@ -28,13 +28,14 @@ type AddressRequest struct {
 
 // AddressSecrets are the secrets that sign the messages to an address.
 type AddressSecrets struct {
-	// Also are others that sign for a while: those before the last rotation, and of secrets of the service that are replaced.
+	// Also has other secrets that sign for a while: the secret before the last rotation, and secrets derived from the
+	// service's old secrets.
 	Also []string `json:"also,omitempty"`
 
-	// RotatedAt is when the secret was replaced last, if it was.
+	// RotatedAt is the time of the last rotation, zero without one.
 	RotatedAt time.Time `json:"rotated_at,omitzero"`
 
-	// Secret is the one to check signatures with.
+	// Secret is the secret to check signatures with.
 	Secret string `json:"secret"`
 }
 
@@ -59,7 +60,7 @@ func (a *API) address(ctx context.Context, r AddressRequest) (contracts.Recipien
 // errNoAddress is returned for an address that the user does not have.
 var errNoAddress = errors.New("the user has no such address on the channel: the part addresses of the user shows all")
 
-// wantChannel says which of the channels with addresses, or with texts, there are.
+// wantChannel returns a text that names the channels with addresses, or with texts.
 func wantChannel(with string, there map[string]channel.Channel) string {
 	if len(there) == 0 {
 		return "is none: the notifier has no channel with " + with
@@ -88,7 +89,8 @@ func (a *API) secrets(r AddressRequest, e contracts.Endpoint) (AddressSecrets, e
 	return AddressSecrets{Also: all[1:], RotatedAt: e.RotatedAt, Secret: all[0]}, nil
 }
 
-// Rotate replaces the secret of an address, and returns the new one: the one before signs for another day. Four round trips.
+// Rotate replaces the secret of an address, and returns the new secret. The previous secret signs for another day.
+// Four round trips.
 func (a *API) Rotate(ctx context.Context, r AddressRequest) (s AddressSecrets, err error) {
 	_, e, err := a.address(ctx, r)
 	if err == nil {
@@ -124,7 +126,7 @@ func (a *API) Test(ctx context.Context, r AddressRequest) (TestSent, error) {
 	})
 }
 
-// ReplayAddress has the rows of an address sent again that have failed since a time, as [API.Replay] does.
+// ReplayAddress sends the rows of an address again that have failed since a time, as [API.Replay] does.
 func (a *API) ReplayAddress(ctx context.Context, r AddressRequest) (Replayed, error) {
 	if _, _, err := a.address(ctx, r); err != nil {
 		return Replayed{}, err

@@ -20,29 +20,31 @@ const (
 	// MaxUser bounds a request about one user.
 	MaxUser = recipient.MaxDocument + 4<<10
 
-	// MaxImport and maxEntries bound a request about many.
+	// MaxImport and maxEntries bound a request about many users.
 	MaxImport  = 4 << 20
 	maxEntries = 5000
 
-	// lineMistakes and maxMistakes bound the mistakes that are named, of a line and of all: the answer is one message.
+	// lineMistakes and maxMistakes bound the reported mistakes of a line and of all lines, because the answer is one
+	// message.
 	lineMistakes, maxMistakes = 10, 1000
 
-	// pageRecords is how many records a page of users is made of, unless the query says less.
+	// pageRecords is the number of records from which a page of users is made, unless the query has a limit.
 	pageRecords = 8000
 )
 
-// partMemberships are the aggregates whose events concern a user: many records, so they have no revision.
+// partMemberships is the part with the aggregates whose events concern a user. It consists of many records, so it has
+// no revision.
 const partMemberships recipient.Part = "memberships"
 
 // errUnknownPart is returned for a part that no user has.
 var errUnknownPart = errors.New("a user has addresses, preferences and memberships, and no part of this name")
 
-// UserRequest is about a part of a user.
+// UserRequest is a request about a part of a user.
 type UserRequest struct {
 	// Body is the document to write.
 	Body json.RawMessage `json:"body,omitempty"`
 
-	// IfMatch is the ETag that is to be written over, "0" for none and "*" for any. "" is not to look.
+	// IfMatch is the ETag of the record to write over, "0" for no record and "*" for any. "" skips the check.
 	IfMatch string `json:"if_match,omitempty"`
 
 	// Merge reports whether Body is a merge patch.
@@ -51,7 +53,7 @@ type UserRequest struct {
 	// Part is addresses, preferences or memberships. Defaults to the profile.
 	Part recipient.Part `json:"part,omitempty"`
 
-	// RecipientType and UserID are the user.
+	// RecipientType and UserID name the user.
 	RecipientType contracts.RecipientType `json:"recipient_type"`
 	UserID        string                  `json:"user_id"`
 
@@ -65,7 +67,7 @@ type User struct {
 	ETag string          `json:"etag,omitempty"` // "0" when there is no record
 }
 
-// memberships are those of a user, or a change of them.
+// memberships has the memberships of a user, or a change of them.
 type memberships struct {
 	Add         []recipient.Member `json:"add,omitempty"`
 	Memberships []recipient.Member `json:"memberships"`
@@ -93,7 +95,7 @@ func (a *API) ReadUser(ctx context.Context, r UserRequest) (User, error) {
 	return User{Body: body}, err //nolint:wrapcheck // cannot fail
 }
 
-// WriteUser changes a part of a user, and returns it. Two or three round trips; memberships take one for each of them.
+// WriteUser changes a part of a user, and returns it. Two or three round trips; one for each membership.
 func (a *API) WriteUser(ctx context.Context, r UserRequest) (User, error) {
 	if err := r.validate(); err != nil {
 		return User{}, err
@@ -113,8 +115,8 @@ func (a *API) WriteUser(ctx context.Context, r UserRequest) (User, error) {
 	}))
 }
 
-// DeleteUser removes a part of a user. With the profile it removes everything but the record of sent messages, and no
-// more are sent.
+// DeleteUser removes a part of a user. With the profile it removes everything except the records of sent messages,
+// and no more messages are sent.
 func (a *API) DeleteUser(ctx context.Context, r UserRequest) error {
 	if err := r.validate(); err != nil {
 		return err
@@ -197,7 +199,7 @@ func (r *UserRequest) revision() (*uint64, error) {
 	case "*":
 	default:
 		if n, err = strconv.ParseUint(r.IfMatch, 10, 64); err != nil || n == recipient.Existing {
-			return nil, recipient.ErrChanged // an ETag that was never given out
+			return nil, recipient.ErrChanged // not an ETag of this API
 		}
 	}
 	return &n, nil
@@ -212,13 +214,13 @@ type Imported struct {
 	Line          int                    `json:"line"`
 	RecipientType string                 `json:"recipient_type,omitempty"`
 	UserID        string                 `json:"user_id,omitempty"`
-	Status        string                 `json:"status"` // stored, unchanged, invalid, or failed: it may be repeated
+	Status        string                 `json:"status"` // stored, unchanged, invalid, or failed, which may be repeated
 	Detail        string                 `json:"detail,omitempty"`
 	Errors        []contracts.FieldError `json:"errors,omitempty"`
 }
 
 // Import stores the users in body, one JSON object in each line, and returns the outcome of each line. A field that a line does
-// not name keeps its value. An invalid line does not keep the others from being stored.
+// not name keeps its value. An invalid line does not prevent the storing of other lines.
 func (a *API) Import(ctx context.Context, body []byte) ([]Imported, error) {
 	lines := bytes.Split(bytes.TrimRight(body, "\r\n"), []byte("\n"))
 	if len(lines) > maxEntries {
@@ -289,18 +291,18 @@ func (r *Imported) fail(err error) {
 
 // UserQuery selects users.
 type UserQuery struct {
-	Cursor        string                  `json:"cursor"` // where the page before has ended
+	Cursor        string                  `json:"cursor"` // the Next of the page before
 	Limit         int                     `json:"limit"`  // of records that are looked at: 1 to 1,000, or 0 for 8,000
 	RecipientType contracts.RecipientType `json:"recipient_type"`
 }
 
-// UserPage is a part of the directory, as an import takes it.
+// UserPage is a part of the directory, in the form of an import.
 type UserPage struct {
-	Next  string            `json:"next,omitempty"` // the cursor of the page behind, "" when there is none
+	Next  string            `json:"next,omitempty"` // the cursor of the next page, "" when there is none
 	Users []json.RawMessage `json:"users"`
 }
 
-// Users returns users as an import takes them. A page may be empty and have a next one, see [recipient.Directory.Page].
+// Users returns users in the form of an import. An empty page may have a next one, see [recipient.Directory.Page].
 func (a *API) Users(ctx context.Context, q UserQuery) (UserPage, error) {
 	from, err := parse(q.Cursor)
 	if err != nil {

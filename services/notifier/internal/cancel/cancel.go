@@ -18,37 +18,36 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 )
 
-// Trust is for how long a process uses the cancellations that it has received without asking for missed ones. A row that
-// no worker has touched may go out as long after its cancellation, and no longer.
+// Trust is the time for which a process relies on the cancellations that it has received, without asking for missed
+// ones. An untouched row may be sent up to this time after its cancellation, and no later.
 const Trust = 5 * time.Second
 
 const (
-	// keep is for how long a cancellation stays: longer than any row that it is about can be sent. A row is kept for 30 days,
-	// and so is each that follows it.
+	// keep is the time for which a cancellation stays: longer than any row of the event can be sent. A row is kept for 30
+	// days, and so is each row that follows it.
 	keep = 100 * 24 * time.Hour
 
-	// unlisted is for how long a cancellation stays in memory that the bucket does not list: a server that was deposed may
-	// answer, and does not know of it.
+	// unlisted is the time for which a cancellation that the bucket does not list stays in memory, because a deposed
+	// server without it may have answered.
 	unlisted = time.Hour
 
-	// backlog is how many pushed cancellations may wait to be read.
+	// backlog is the number of pushed cancellations that may wait to be read.
 	backlog = 1024
 
-	// recheck is the least time between two questions for cancellations that were not pushed; the longest is
-	// twice that.
+	// recheck is the least time between two requests for cancellations that were not pushed. The longest is twice that.
 	recheck = time.Second
 )
 
-// Set is the cancellations. It may be used by many goroutines at once.
+// Set has all cancellations. It is safe for concurrent use.
 type Set struct {
 	nc      *nats.Conn
 	records *kvrecord.Stream
 
-	asking chan struct{} // holds one token while a goroutine asks
+	asking chan struct{} // holds one token while a goroutine asks the server
 
 	mu    sync.Mutex
-	asked time.Time        // when the last question that was answered began
-	known map[id]time.Time // when each was listed or pushed last
+	asked time.Time        // when the last answered request began
+	known map[id]time.Time // when each was last listed or pushed
 }
 
 // Mark identifies an event by a part of the SHA-256 of its id, for callers that cannot keep ids.
@@ -60,22 +59,22 @@ func MarkOf(eventID string) Mark {
 	return Mark(sum[:len(Mark{})])
 }
 
-// id is that of a cancellation, so that memory does not depend on the length of ids.
+// id is the id of a cancellation, of fixed size, so that memory does not depend on the length of event ids.
 type id [16]byte
 
-// all is the cancellation of the event.
+// all returns the id of the cancellation of the event for all users.
 func (m Mark) all() (i id) {
 	copy(i[:], m[:])
 	return i
 }
 
-// one is the cancellation of the event for one user.
+// one returns the id of the cancellation of the event for one user.
 func (m Mark) one(kind contracts.RecipientType, userID string) id {
 	sum := sha256.Sum256([]byte(string(m[:]) + string(kind) + "." + userID))
 	return id(sum[:len(id{})])
 }
 
-// idOf returns the id of the cancellation that has a key, see contracts.CancelledKey and contracts.CancelledUserKey.
+// idOf returns the id of the cancellation with a key, see contracts.CancelledKey and contracts.CancelledUserKey.
 func idOf(key string) (i id, ok bool) {
 	tokens := strings.Split(key, ".")
 	if len(tokens) < 3 {
@@ -95,7 +94,7 @@ func idOf(key string) (i id, ok bool) {
 	return MarkOf(event).one(contracts.RecipientType(tokens[3]), user), err == nil
 }
 
-// Open lists the cancellations that there are. One round trip for each 100,000.
+// Open returns the set of all cancellations. One round trip for each 100,000.
 func Open(ctx context.Context, nc *nats.Conn, records *kvrecord.Client) (*Set, error) {
 	s := &Set{asking: make(chan struct{}, 1), nc: nc, records: records.Bucket(contracts.BucketDeliveries), known: map[id]time.Time{}}
 	if err := s.Sync(ctx); err != nil {
@@ -104,8 +103,8 @@ func Open(ctx context.Context, nc *nats.Conn, records *kvrecord.Client) (*Set, e
 	return s, nil
 }
 
-// Sync lists the cancellations. Those that had been acknowledged when it was called are known when it returns, as far as the
-// server that answers has them. One round trip for each 100,000; several calls at the same time share one. It costs the
+// Sync lists the cancellations. When it returns, the set has the cancellations that were acknowledged before the call, as
+// far as the server that answers has them. One round trip for each 100,000, which calls at the same time share. It costs the
 // server time in proportion to the cancellations of the last 100 days.
 func (s *Set) Sync(ctx context.Context) error {
 	called := time.Now()
@@ -116,7 +115,7 @@ func (s *Set) Sync(ctx context.Context) error {
 	}
 	defer func() { <-s.asking }()
 	if s.since().After(called) {
-		return nil // another goroutine asked meanwhile
+		return nil // another goroutine has asked meanwhile
 	}
 	begun := time.Now()
 	for offset, more := 0, true; more; more = offset > 0 {
@@ -141,7 +140,7 @@ func (s *Set) since() time.Time {
 	return s.asked
 }
 
-// learn takes up the cancellation whose record has a subject.
+// learn adds the cancellation whose record has a subject.
 func (s *Set) learn(subject string) {
 	key, ok := strings.CutPrefix(subject, s.records.Key(""))
 	if !ok {
@@ -156,7 +155,7 @@ func (s *Set) learn(subject string) {
 	s.known[i] = time.Now()
 }
 
-// forget drops cancellations that the bucket does not have any more.
+// forget drops cancellations that the bucket no longer has.
 func (s *Set) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -168,7 +167,7 @@ func (s *Set) forget() {
 }
 
 // Covers reports whether a row is cancelled. With sure it asks the server: one round trip. Otherwise it answers from
-// the cancellations in memory, if the process has asked within [Trust].
+// memory, if the process has asked the server within [Trust].
 func (s *Set) Covers(ctx context.Context, n *contracts.Notification, sure bool) (bool, error) {
 	if s.covers(MarkOf(n.EventID), n.RecipientType, n.UserID) {
 		return true, nil
@@ -194,7 +193,7 @@ func (s *Set) Covers(ctx context.Context, n *contracts.Notification, sure bool) 
 	return len(found) > 0, nil
 }
 
-// For returns a function that reports, by its mark, whether an event is cancelled for a user: all that was when For was
+// For returns a function that reports, by an event's mark, whether the event was cancelled for a user when For was
 // called. One round trip.
 func (s *Set) For(ctx context.Context, kind contracts.RecipientType, userID string) (func(Mark) bool, error) {
 	if err := s.Sync(ctx); err != nil {
@@ -241,7 +240,7 @@ func (s *Set) Run(ctx context.Context) error {
 	}
 }
 
-// Users returns for how many users an event is cancelled, one by one. One round trip.
+// Users returns the number of single users for whom an event is cancelled. One round trip.
 func (s *Set) Users(ctx context.Context, eventID string) (int, error) {
 	keys, err := contracts.CancelledUserKeys(eventID)
 	if err != nil {
@@ -254,8 +253,8 @@ func (s *Set) Users(ctx context.Context, eventID string) (int, error) {
 	return len(subjects), nil
 }
 
-// Cancel records that an event is cancelled: for all users when none is named. again says that this had been done before.
-// One round trip.
+// Cancel records that an event is cancelled, for all users when none is named. again reports whether it had been
+// cancelled before. One round trip.
 func (s *Set) Cancel(ctx context.Context, eventID string, kind contracts.RecipientType, userID string) (again bool, err error) {
 	key, err := contracts.CancelledKey(eventID)
 	if userID != "" {

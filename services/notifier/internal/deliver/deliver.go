@@ -77,7 +77,7 @@ var ErrUnknownOutcome = errors.New("it is not known whether the channel has take
 // errStale is why a row is put off whose record does not say yet that it is sent again.
 var errStale = errors.New("the server that answered has not heard of the replay yet")
 
-// Sender sends the rows of one channel. It may be used by many at once, in any number of processes.
+// Sender sends the rows of one channel. It is safe for concurrent use, also by several processes.
 type Sender struct {
 	cfg      Config
 	counters counters

@@ -181,7 +181,7 @@ func (a Attempt) lost() bool { return a.Outcome == OutcomeUnknown && a.Detail ==
 // which cannot be sent after that.
 const Keep = 40 * 24 * time.Hour
 
-// Store keeps the records of deliveries. It may be used by many at once.
+// Store keeps the records of deliveries. It is safe for concurrent use.
 type Store struct {
 	// Unreadable is called with each record in a list that cannot be read. It is set before the store is used. Defaults to nothing.
 	Unreadable func(ctx context.Context, r kvrecord.Record, err error)

@@ -27,10 +27,10 @@ type Item struct {
 	Priority  contracts.Urgency `json:"priority,omitempty"`
 	Template  string            `json:"template,omitempty"`
 
-	// CreatedAt is when the row was planned.
+	// CreatedAt is the time at which the row was planned.
 	CreatedAt time.Time `json:"created_at"`
 
-	// ID is the message's.
+	// ID is the id of the message.
 	ID string `json:"id"`
 
 	// Sent is the attempt that has brought the item, nil where a record of the row has it.

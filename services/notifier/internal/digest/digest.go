@@ -43,10 +43,10 @@ var ErrForeign = errors.New("another event has the id of the digest")
 
 // Item is one event of a digest.
 type Item struct {
-	// CreatedAt is when the row of the event was planned.
+	// CreatedAt is the time at which the row of the event was planned.
 	CreatedAt time.Time `json:"created_at"`
 
-	// EventID is the event.
+	// EventID is the id of the event.
 	EventID string `json:"event_id"`
 
 	// EventType is the type of the event.
@@ -125,7 +125,7 @@ func markOf(eventID string) string {
 	return base64.RawURLEncoding.EncodeToString(mark[:])
 }
 
-// Store is the records of digests, and the stream of their rows. It may be used by many at once, in any number of processes.
+// Store is the records of digests, and the stream of their rows. It is safe for concurrent use, also by several processes.
 type Store struct{ records, rows *kvrecord.Stream }
 
 // New returns the store. No round trip.

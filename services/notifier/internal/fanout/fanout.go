@@ -51,7 +51,7 @@ type Inbox interface {
 	Deliver(ctx context.Context, n contracts.Notification, payload json.RawMessage, again bool) (done bool, err error)
 }
 
-// Expander stores the rows of plans, or delivers them. It may be used by many goroutines at once, in any number of processes.
+// Expander stores the rows of plans, or delivers them. It is safe for concurrent use, also by several processes.
 type Expander struct {
 	// Inbox delivers rows that need not be stored. Defaults to none: all are stored.
 	Inbox Inbox

@@ -114,7 +114,7 @@ func (t *turns) wait(now time.Time, first, each time.Duration) time.Duration {
 
 // breaker decides which endpoints are called, and when, so that those that do not answer hold up no others. It leaves endpoints
 // alone that were not reached several times in a row; afterwards one call at a time finds out whether they are back. An endpoint
-// that has never answered, or stops to, gets no further call meanwhile. It may be used by many at once; it is of this process alone.
+// that has never answered, or stops to, gets no further call meanwhile. It is safe for concurrent use; it is of this process alone.
 type breaker struct {
 	mu    sync.Mutex
 	known map[string]*endpoint

@@ -91,7 +91,7 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Store is the health of all endpoints. It may be used by many at once, in any number of processes.
+// Store is the health of all endpoints. It is safe for concurrent use, also by several processes.
 type Store struct {
 	breaker breaker
 	cfg     Config

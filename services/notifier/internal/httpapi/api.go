@@ -34,7 +34,7 @@ type Config struct {
 	// API takes events and finds notifications. Required.
 	API *api.API
 
-	// Heartbeat is how often an idle stream gets a comment or a ping, so that proxies keep it open. Defaults to 15 seconds.
+	// Heartbeat is the time after which an idle stream gets a comment or a ping, so that proxies keep it open. Defaults to 15 seconds.
 	Heartbeat time.Duration
 
 	// Inbox has the items that users see in the application. Required.

@@ -14,7 +14,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/api"
 )
 
-// The endpoints' subjects. Services of one name share the requests.
+// The endpoints' subjects. Instances of one name share the requests.
 const (
 	SubjectCancel    = "notifier.v1.cancel"           // {"event_id"}, and perhaps one user; answers the outcomes of the rows
 	SubjectEnable    = "notifier.v1.endpoints.enable" // {"channel","id"}; answers how the endpoint was

@@ -44,7 +44,7 @@ type Subject struct {
 	Channel  string                  `json:"h,omitempty"`
 }
 
-// Links makes links and reads them. It may be used by many at once.
+// Links makes links and reads them. It is safe for concurrent use.
 type Links struct {
 	base string
 	keys [][]byte

@@ -48,7 +48,7 @@ type Plan struct {
 	// gave them.
 	Entries []contracts.Recipient `json:"entries,omitempty"`
 
-	// EventID is the event.
+	// EventID is the id of the event.
 	EventID string `json:"event_id"`
 
 	// EventType is the type of the event.
@@ -66,7 +66,7 @@ type Plan struct {
 	// Partitions is how many streams the rows of the plan are in, by their users. 0 means the first stream alone.
 	Partitions int `json:"partitions,omitempty"`
 
-	// Payload is the event's.
+	// Payload is the payload of the event.
 	Payload json.RawMessage `json:"payload,omitempty"`
 
 	// Recipients is how many there are.

@@ -65,7 +65,7 @@ type Config struct {
 	Rules func() *rules.Rules
 }
 
-// Planner plans events. It may be used by many at once, in any number of processes.
+// Planner plans events. It is safe for concurrent use, also by several processes.
 type Planner struct {
 	cfg           Config
 	events        events

@@ -51,7 +51,7 @@ type state struct {
 	Promised []Turn `json:"promised,omitempty"`
 }
 
-// Store is the records. It may be used by many at once, in any number of processes.
+// Store is the records. It is safe for concurrent use, also by several processes.
 type Store struct{ records *kvrecord.Stream }
 
 // New returns the store. No round trip.

@@ -21,15 +21,15 @@ import (
 )
 
 const (
-	// maxBody is how much of an answer is read, in bytes. Nothing needs more.
+	// maxBody is the number of bytes of an answer that are read. No channel needs more.
 	maxBody = 64 << 10
 
 	maxHeader = 64 << 10
 
-	// maxRetryAfter bounds how long a provider can have itself left alone.
+	// maxRetryAfter bounds the pause that a provider can ask for.
 	maxRetryAfter = 24 * time.Hour
 
-	// maxIdle is how many connections to one host are kept for the next calls.
+	// maxIdle is the number of connections to one host that are kept for the next calls.
 	maxIdle = 32
 
 	idleTimeout = 90 * time.Second
@@ -44,20 +44,20 @@ type Config struct {
 	// AllowHTTP permits addresses without TLS. Defaults to false.
 	AllowHTTP bool
 
-	// BodyTimeout bounds how long the body of an answer is read: the status alone is the outcome of the message. Defaults to as
-	// long as the call may take.
+	// BodyTimeout bounds the reading of an answer's body, because the status alone decides the outcome of the message. Defaults
+	// to the time limit of the call.
 	BodyTimeout time.Duration
 
 	// Channel is the name of the channel, for errors. Required.
 	Channel string
 
-	// Guard says which networks are dialled. Defaults to any: for addresses that the operator names.
+	// Guard selects the networks that may be dialled. Defaults to any, for addresses that the operator names.
 	Guard *guardeddial.Guard
 
 	// Refused is the kind of an answer that refuses the message. Defaults to channel.KindRejected.
 	Refused channel.Kind
 
-	// RootCAs are the authorities that certificates are checked against. Defaults to the system's.
+	// RootCAs are the authorities against which certificates are checked. Defaults to the system's.
 	RootCAs *x509.CertPool
 }
 
@@ -69,7 +69,7 @@ type Client struct {
 
 // Answer is the provider's answer.
 type Answer struct {
-	// Body is the beginning of its body.
+	// Body is the beginning of the body.
 	Body []byte
 
 	// Header are the headers.
@@ -103,11 +103,11 @@ func New(cfg Config) *Client {
 // Close closes the connections that no call is using.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// Check parses an address. The error says why this client does not call it.
+// Check parses an address. The error has the reason why this client does not call the address.
 func (c *Client) Check(address string) (*url.URL, error) {
 	u, err := url.Parse(address)
 	switch {
-	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https": // its text would repeat the address, secrets included
+	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https": // err would repeat the address, secrets included
 		return nil, errors.New("the address is not an absolute https URL")
 	case u.Scheme == "http" && !c.cfg.AllowHTTP:
 		return nil, errors.New("the address is an http URL, and only https is allowed")
@@ -143,13 +143,12 @@ func (c *Client) Post(ctx context.Context, address string, header http.Header, b
 	if c.cfg.BodyTimeout > 0 {
 		defer time.AfterFunc(c.cfg.BodyTimeout, cancel).Stop()
 	}
-	// The status is the outcome of the message: an answer that breaks off does not change it.
+	// The status decides the outcome of the message, even if the body breaks off.
 	data, _ := io.ReadAll(io.LimitReader(response.Body, maxBody)) //nolint:errcheck // see above
 	return &Answer{Body: data, Header: response.Header, Status: response.StatusCode}, nil
 }
 
-// broken returns the error of a call without an answer. Before there is a connection nothing can have been
-// sent.
+// broken returns the error of a call without an answer. When no connection was reached, nothing was sent.
 func (c *Client) broken(ctx context.Context, err error, reached bool) error {
 	if sent, ok := errors.AsType[*url.Error](err); ok {
 		err = sent.Err // without the address
@@ -173,8 +172,8 @@ func (c *Client) fail(kind channel.Kind, status int, detail string, cause error)
 	return &channel.Error{Cause: cause, Channel: c.cfg.Channel, Detail: detail, Kind: kind, Status: status}
 }
 
-// Judge returns the error that a status means, nil when the provider has taken the message. A provider that is not set up
-// may be at the next attempt; one that refused this message will refuse it again.
+// Judge returns the error for a status, nil when the provider has taken the message. A provider that is not set up may be
+// set up at the next attempt. A provider that has refused this message will refuse it again.
 func (c *Client) Judge(answer *Answer) error {
 	kind, detail := cmp.Or(c.cfg.Refused, channel.KindRejected), "the message is refused"
 	switch status := answer.Status; {

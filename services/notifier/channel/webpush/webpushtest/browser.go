@@ -1,4 +1,4 @@
-// Package webpushtest is a browser that has subscribed, for tests.
+// Package webpushtest has a subscribed browser for tests.
 package webpushtest
 
 import (
@@ -19,12 +19,12 @@ const (
 	publicSize = 65
 )
 
-// Browser is one that has subscribed at a push service.
+// Browser is a browser with a subscription at a push service.
 type Browser struct {
-	// Auth is the secret of 16 bytes that it shares with the services that may send to it.
+	// Auth is the secret of 16 bytes that the browser shares with the services that may send to it.
 	Auth []byte
 
-	// Key is its own.
+	// Key is the private key of the browser.
 	Key *ecdh.PrivateKey
 }
 
@@ -37,13 +37,13 @@ func New() (*Browser, error) {
 	return &Browser{Auth: []byte("0123456789abcdef"), Key: key}, nil
 }
 
-// Address returns its subscription at an endpoint, in JSON.
+// Address returns the browser's subscription at an endpoint, in JSON.
 func (b *Browser) Address(endpoint string) string {
 	return fmt.Sprintf(`{"endpoint":%q,"expirationTime":null,"keys":{"p256dh":%q,"auth":%q}}`, endpoint,
 		base64.RawURLEncoding.EncodeToString(b.Key.PublicKey().Bytes()), base64.RawURLEncoding.EncodeToString(b.Auth))
 }
 
-// Open decrypts the body of a push message as RFC 8291 says, in one record.
+// Open decrypts the body of a push message by RFC 8291, in one record.
 func (b *Browser) Open(body []byte) ([]byte, error) {
 	if len(body) < 21+publicSize || int(body[20]) != publicSize || len(body) > maxBody ||
 		int(binary.BigEndian.Uint32(body[16:])) < len(body)-21-publicSize {
