@@ -137,7 +137,7 @@ func (n *nesting) circle(c *call) []string {
 // errNobodyWaits is the cause of a computation's end when all its callers have gone.
 var errNobodyWaits = errors.New("kvlock: nobody waits for the result any more")
 
-// join finds the computation of the task's key that runs in this process, or starts it.
+// join joins the computation of the task's key that runs in this process, or starts one.
 func (f *Flight) join(ctx context.Context, t *task) (c *call, joined bool, err error) {
 	key, opts := t.key, &t.opts
 	f.mu.Lock()

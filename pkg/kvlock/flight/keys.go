@@ -285,12 +285,11 @@ func (f *Flight) Invalidate(ctx context.Context, key string) error {
 // errNoMemory is the error of Warm without a memory.
 var errNoMemory = errors.New("kvlock: Config.Memory is off: there is nothing to warm")
 
-// Warm loads the results and failures that the bucket holds under prefix, as [Flight.List] understands it, into memory,
-// and returns how many it read. If they do not all fit, some are evicted. To load known keys, use [Flight.GetMany]; to
-// compute missing values, use Do.
+// Warm loads the results and failures of the bucket under prefix, in the sense of [Flight.List], into memory, and returns their number. If
+// they do not all fit, some are evicted. To load known keys, use [Flight.GetMany]; to compute missing values, use Do.
 //
-// Each record under prefix is read twice: once to find the keys, and once, 512 at a time, to know as of which sequence
-// it holds.
+// Each record under prefix is read twice: once to find the keys, and once, 512 at a time, to learn the sequence at which it was still the
+// last.
 func (f *Flight) Warm(ctx context.Context, prefix string) (n int, err error) {
 	if f.memory == nil {
 		return 0, errNoMemory
