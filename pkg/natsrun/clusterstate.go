@@ -23,10 +23,10 @@ const (
 	pollInterval = 20 * time.Millisecond
 )
 
-// WaitReady returns when the cluster is ready. The running nodes are then connected and agree on a meta leader; the
-// nodes and the replicas of every stream have caught up; every consumer has its replicas; and a stream can be created
-// on all nodes (WaitReady creates one and deletes it). With nodes down it waits for the others; a cluster without a
-// quorum never becomes ready. The cluster stays ready until the next election.
+// WaitReady returns when the cluster is ready. Then the running nodes are connected and agree on a meta leader, the nodes and the replicas
+// of every stream have caught up, and every consumer has its replicas. A stream can be created on all nodes (WaitReady creates one and
+// deletes it). With nodes down it waits for the others; a cluster without a quorum never becomes ready. The cluster stays ready until the
+// next election.
 //
 // It asks every 20 ms until ctx ends, or for ReadyTimeout if ctx has no deadline; then it returns ErrNotReady with the
 // missing condition.
@@ -60,7 +60,7 @@ func (c *Cluster) poll(ctx context.Context, check func(context.Context) error) e
 			return nil
 		}
 
-		// An error because ctx ended says nothing about the cluster.
+		// An error because ctx ended does not describe the cluster.
 		if err == nil || ctx.Err() == nil {
 			err = reason
 		}
@@ -71,8 +71,7 @@ func (c *Cluster) poll(ctx context.Context, check func(context.Context) error) e
 	}
 }
 
-// pollPatiently is poll for checks that may get no answer at all: a check that runs out of time gets twice as much the
-// next time.
+// pollPatiently is poll for checks that may get no answer at all: after a check that ran out of time, the next gets twice as much.
 func (c *Cluster) pollPatiently(ctx context.Context, check func(context.Context) error) error {
 	patience := firstTry
 	return c.poll(ctx, func(ctx context.Context) error {
@@ -202,12 +201,12 @@ func (c *Cluster) withClient(ctx context.Context, f func(*nats.Conn) error) erro
 	return f(nc)
 }
 
-// routesPerPeer is how many connections a node keeps to each other node: a pool, and one of the system account's own.
+// routesPerPeer is the number of connections of a node to each other node: a pool, and one for the system account.
 const routesPerPeer = server.DEFAULT_ROUTE_POOL_SIZE + 1
 
-// checkRoutes returns nil when each node has all its connections to each other node. Two nodes that connect to each
-// other at once may each keep another connection and close the one that the other keeps; a second later they connect
-// again, and do not know the other's free space until its next report.
+// checkRoutes returns nil when each node has all its connections to each other node. Two nodes that connect to each other at once may each
+// close the connection that the other keeps. A second later they connect again, and do not know each other's free space until the next
+// report.
 func checkRoutes(view map[string]*server.Routez) error {
 	for name, routes := range view {
 		for peer := range view {
@@ -263,9 +262,9 @@ func checkMeta(view map[string]*server.JSInfo) error {
 	return nil
 }
 
-// checkStreams returns nil when every stream has a leader and its replicas hold, after, at least the sequence that the
-// leader held before. It compares the sequences that the nodes report of themselves: right after a crash a leader still
-// reports the lost replica as current.
+// checkStreams returns nil when every stream has a leader and its replicas have, in after, at least the sequence that the leader had in
+// before. It compares the sequences that the nodes report of themselves: right after a crash a leader still reports the lost replica as
+// current.
 func checkStreams(before, after map[string]*server.JSInfo) error {
 	for name, info := range before {
 		for stream, d := range details(info) {
@@ -339,7 +338,7 @@ func checkConsumers(node string, stream *server.StreamDetail, after map[string]*
 	return nil
 }
 
-// details returns the streams that a node holds a replica of, by name.
+// details returns the streams of which a node has a replica, by name.
 func details(info *server.JSInfo) map[string]*server.StreamDetail {
 	streams := make(map[string]*server.StreamDetail)
 

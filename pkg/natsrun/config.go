@@ -22,15 +22,15 @@ const (
 	maxPort             = 65535
 )
 
-// Config configures one embedded server. The zero value is a server without a network listener whose store is in a
-// temporary directory.
+// Config configures one embedded server. The zero value stands for a server without a network listener, with its store in a temporary
+// directory.
 type Config struct {
 	// ConfigFile is the path of a server configuration that replaces the embedded single.conf. This Config still sets
 	// the listeners and the store directory. Defaults to "", the embedded single.conf.
 	ConfigFile string
 
-	// Dir is where JetStream keeps its files. It is created if it does not exist and locked against a second server,
-	// and Stop keeps it. Defaults to "", a temporary directory that Stop removes.
+	// Dir is the directory of JetStream's files. It is created if it does not exist and locked against a second server, and Stop keeps it.
+	// Defaults to "", a temporary directory that Stop removes.
 	Dir string
 
 	// Listen opens a TCP listener on 127.0.0.1. In-process connections work
@@ -45,18 +45,17 @@ type Config struct {
 	// work as usual, survive Restart and never wait for a disk. It cannot be combined with Dir. Defaults to false.
 	Memory bool
 
-	// Partitions is into how many streams the work of a service may be divided with the permissions of Users. Defaults to 1.
+	// Partitions is the number of streams into which the work of a service may be divided with the permissions of Users. Defaults to 1.
 	Partitions int
 
 	// Port is the TCP port to listen on; anything but 0 implies Listen. Restart keeps the port. Defaults to 0, a free
 	// port.
 	Port int
 
-	// ReadyTimeout bounds how long Start and Restart wait for the server, which takes longer to recover a large store.
-	// Defaults to 10 seconds.
+	// ReadyTimeout bounds the wait of Start and Restart for the server. The recovery of a large store takes longer. Defaults to 10 seconds.
 	ReadyTimeout time.Duration
 
-	// ServerName is the name that the server shows. Defaults to "expediter".
+	// ServerName is the name of the server, for display. Defaults to "expediter".
 	ServerName string
 
 	// Users turns on accounts.conf. It maps each user's name to the user's public nkey ("U..."): admin, console,
@@ -64,16 +63,14 @@ type Config struct {
 	// have the permissions of production. Defaults to nil: no users, all allowed.
 	Users map[string]string
 
-	// changes are those of ChangeOptions. Each takes a *server.Options.
+	// changes are the functions passed to ChangeOptions. Each takes a *server.Options.
 	changes []func(options any)
 }
 
-// ChangeOptions has change work on the server's options at the very end, after
-// everything in c has been applied, and after earlier changes. It runs once;
-// Restart uses the same options.
+// ChangeOptions makes change be called with the server's options at the very end, after everything in c has been applied, and after
+// earlier changes. It runs once; Restart uses the same options.
 //
-// It is no field of Config, because every package that sees a Config would then
-// compile the generic types of the server anew.
+// It is not a field of Config, because every package that uses a Config would then compile the generic types of the server again.
 func ChangeOptions(c *Config, change func(*server.Options)) {
 	c.changes = append(slices.Clip(c.changes), func(options any) {
 		if o, ok := options.(*server.Options); ok {
@@ -92,7 +89,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// validate reports all mistakes in the configuration at once.
+// validate returns an error that names all mistakes in the configuration.
 func (c Config) validate() error {
 	return errors.Join(
 		mistake.If(c.Memory && c.Dir != "", "natsrun: Memory and Dir %q exclude each other: clear one", c.Dir),
@@ -108,8 +105,8 @@ const (
 	singleConf = "single.conf"
 )
 
-// serverOptions reads the configuration file and overrides the settings of an embedded server: its listener, its store
-// directory, its name.
+// serverOptions reads the configuration file and overrides the settings that an embedded server has of its own: listener, store directory
+// and name.
 func serverOptions(cfg Config, storeDir string) (*server.Options, error) {
 	opts, err := readConfig(cfg)
 	if err != nil {
@@ -134,7 +131,7 @@ func serverOptions(cfg Config, storeDir string) (*server.Options, error) {
 	return opts, nil
 }
 
-// embed turns off features that need a process of the server's own, and the ports for operators.
+// embed turns off the ports for operators, and features that need a separate process.
 func embed(opts *server.Options) {
 	opts.DisableJetStreamBanner = true
 	opts.HTTPHost, opts.HTTPPort, opts.HTTPSPort = "", 0, 0
@@ -165,9 +162,8 @@ const (
 )
 
 // configText returns the embedded configuration name as one text, without TLS,
-// with accounts.conf and its variables if there are users. The
-// variables are defined in the text and not in this process's environment, which
-// all of its servers share.
+// with accounts.conf and its variables if there are users. The variables are defined in the text and not in this process's environment,
+// which all servers in the process share.
 func configText(name string, users map[string]string, partitions int, variables ...string) (string, error) {
 	text, err := deploy.Text(name, accountsConf, tlsConf)
 	if err != nil {

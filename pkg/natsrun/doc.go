@@ -1,5 +1,5 @@
 // Package natsrun runs NATS with JetStream inside a Go program: one server that is ready in milliseconds, or a cluster
-// whose nodes can be stopped, killed and paused. The settings are those of deploy/nats, which are also deployed.
+// whose nodes can be stopped, killed and paused. The settings are those of deploy/nats, which production uses too.
 //
 // # A server in a program
 //
@@ -9,8 +9,7 @@
 //
 // # A server in a test
 //
-// Package natstest gives each test a server of its own, so that tests can be parallel and need no cleaning up. Copy
-// this:
+// Package natstest gives each test a server of its own, so that tests can be parallel and need no clean-up. Copy this:
 //
 //	func TestStore(t *testing.T) {
 //		t.Parallel()
@@ -51,11 +50,11 @@
 //	}
 //
 // After the crash of a leader the others elect one in 4 to 9 seconds, the
-// server's own timers; importing natstest/fastelection makes that about one.
+// server's own timers; with an import of natstest/fastelection in about one.
 //
 // # Restarts
 //
-// File streams and buckets keep everything over Restart, over Node.Stop and over Node.Kill: the death of a process
-// loses nothing that was acknowledged. Memory streams of a single server start empty. For the loss after a power
-// failure, see sync_interval in the configuration files.
+// File streams and buckets keep everything over Restart, over Node.Stop and over Node.Kill: the death of a process loses no acknowledged
+// message. Memory streams of a single server start empty. For the loss after a power failure, see sync_interval in the configuration
+// files.
 package natsrun

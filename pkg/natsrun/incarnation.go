@@ -36,7 +36,7 @@ func startServer(ctx context.Context, opts *server.Options, cfg Config, broken f
 func awaitReady(
 	ctx context.Context, ns *server.Server, opts *server.Options, log *serverLog, timeout time.Duration,
 ) error {
-	// The server writes why it failed to its log only, and stays not ready.
+	// The server writes the reason of its failure to its log only, and does not become ready.
 	ready := log.firstFatal() == "" && ns.ReadyForConnections(timeout)
 
 	if err := ctx.Err(); err != nil {
@@ -82,7 +82,7 @@ func newServerLog(log *slog.Logger, broken func()) *serverLog {
 // Debugf implements server.Logger.
 func (l *serverLog) Debugf(format string, v ...any) { l.write(slog.LevelDebug, format, v) }
 
-// Errorf implements server.Logger. That a stream cannot write any more the server says here and nowhere else.
+// Errorf implements server.Logger. Only here does the server report that a stream cannot write any more.
 func (l *serverLog) Errorf(format string, v ...any) {
 	l.write(slog.LevelError, format, v)
 
@@ -119,7 +119,7 @@ func (l *serverLog) firstFatal() string {
 }
 
 func (l *serverLog) write(level slog.Level, format string, v []any) {
-	ctx := context.Background() //nolint:forbidigo // the server's log lines have none
+	ctx := context.Background() //nolint:forbidigo // the server's log lines have no context
 	if l.log.Enabled(ctx, level) {
 		l.log.Log(ctx, level, fmt.Sprintf(format, v...)) //nolint:sloglint // the server's own sentence
 	}

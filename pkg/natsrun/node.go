@@ -41,8 +41,7 @@ type runningNode interface {
 	stop() error
 }
 
-// informer has the requests of a runningNode. It is an interface of its own
-// for the same reason as incarnation: its types stay out of Node.
+// informer has the requests of a runningNode. It is a separate interface for the same reason as incarnation: its types stay out of Node.
 type informer interface {
 	// info returns the server's state of JetStream, streams included.
 	info(ctx context.Context) (*server.JSInfo, error)
@@ -86,8 +85,8 @@ func (n *Node) Start(ctx context.Context) error {
 	return nil
 }
 
-// begin starts the node once. A port may be taken for a moment although nothing listens there: a process that another
-// goroutine has just started shares the sockets of this one until its own program runs, also those closed since.
+// begin starts the node once. A port may be taken for a moment although nothing listens there: a process that another goroutine has just
+// started shares the sockets of this process until its own program runs, even sockets closed since.
 func (n *Node) begin(ctx context.Context) (runningNode, error) {
 	for _, port := range []int{n.spec.ClientPort, n.spec.MonitorPort, n.spec.RoutePort} {
 		if err := probe(port); err != nil {
@@ -105,11 +104,11 @@ func (n *Node) begin(ctx context.Context) (runningNode, error) {
 // for a node that is down. If the process had ended by itself it returns an error with the last line of its log.
 func (n *Node) Stop() error { return n.end(runningNode.stop) }
 
-// Kill ends the node like a crash (SIGKILL), without a hand-over. It returns when the process is gone, and ErrNoProcess
-// for a node that is not a process. It does nothing for a node that is down.
+// Kill ends the node like a crash (SIGKILL), without a hand-over. It returns when the process has ended, and returns ErrNoProcess for a
+// node that is not a process. It does nothing for a node that is down.
 func (n *Node) Kill() error { return n.end(runningNode.kill) }
 
-// Restart is Stop and Start.
+// Restart calls Stop, then Start.
 func (n *Node) Restart(ctx context.Context) error {
 	if err := n.Stop(); err != nil {
 		return err
@@ -117,8 +116,8 @@ func (n *Node) Restart(ctx context.Context) error {
 	return n.Start(ctx)
 }
 
-// Pause pauses the node (SIGSTOP): its connections stay open without an answer, as in a long stop of the machine. It
-// returns ErrNoProcess for a node that is not a process, and ErrStopped for one that is down.
+// Pause pauses the node (SIGSTOP): its connections stay open without an answer, as in a long stop of the machine. It returns ErrNoProcess
+// for a node that is not a process, and ErrStopped for a node that is down.
 func (n *Node) Pause() error { return n.pause(true) }
 
 // Continue continues a paused node (SIGCONT). Its errors are those of Pause.
@@ -215,7 +214,7 @@ func startInProcess(ctx context.Context, spec nodeSpec, logger *slog.Logger) (ru
 		return nil, err
 	}
 
-	// A server in this process is asked without HTTP.
+	// A server in this process needs no HTTP for its monitoring.
 	opts.HTTPHost, opts.HTTPPort = "", 0
 
 	ns, err := startServer(ctx, opts, Config{Logger: logger, ReadyTimeout: timeLeft(ctx)}, nil)
@@ -267,7 +266,7 @@ func streamInfo() *server.JSzOptions {
 // maxStreams bounds an answer about streams.
 const maxStreams = 10_000
 
-// timeLeft returns how long ctx lasts; it has a deadline.
+// timeLeft returns the time until the deadline of ctx, which must have one.
 func timeLeft(ctx context.Context) time.Duration {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -276,10 +275,10 @@ func timeLeft(ctx context.Context) time.Duration {
 	return time.Until(deadline)
 }
 
-// portsPerNode are those for clients, for monitoring and for routes.
+// portsPerNode is the number of ports of a node: for clients, for monitoring and for routes.
 const portsPerNode = 3
 
-// confNodes is how many node files deploy/nats/cluster has.
+// confNodes is the number of node files in deploy/nats/cluster.
 const confNodes = 3
 
 // nodeSpec is the complete configuration of a node, in this or another process.
@@ -292,8 +291,7 @@ type nodeSpec struct {
 	Text        string `json:"text"` // the configuration, with its variables and includes
 }
 
-// nodeText returns the configuration of the node with index i. Nodes beyond
-// those that have a file take the last one's and differ in name only.
+// nodeText returns the configuration of the node with index i. Nodes without a file of their own use the last file, with another name.
 func nodeText(i int, users map[string]string, routes []string, password string) (string, error) {
 	name := fmt.Sprintf("cluster/n%d.conf", min(i+1, confNodes))
 	all := fmt.Sprintf("NATS_ROUTES: [%q]", strings.Join(routes, `", "`))

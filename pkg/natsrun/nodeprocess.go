@@ -26,8 +26,8 @@ const (
 	stopGrace = 20 * time.Second
 )
 
-// processNode is a node in a process of its own: this executable, in NodeMain. It reads its spec from stdin and stops
-// at the end of stdin, so it does not outlive this process; it writes to stdout that it is ready, or why not.
+// processNode is a node in a process of its own: this executable, in NodeMain. It reads its spec from stdin and stops at the end of stdin,
+// so it does not outlive this process. It writes to stdout that it is ready, or the reason that it is not.
 type processNode struct {
 	*process.Process
 
@@ -49,7 +49,7 @@ func startProcess(ctx context.Context, spec nodeSpec, _ *slog.Logger) (runningNo
 	return p, nil
 }
 
-// launch starts the process. Its log is appended to over its incarnations.
+// launch starts the process, which appends to the log of its earlier incarnations.
 func (p *processNode) launch() error {
 	exe, err := os.Executable()
 	if err != nil {
@@ -62,7 +62,7 @@ func (p *processNode) launch() error {
 	}
 	defer log.Close() //nolint:errcheck // the process has its own handle
 
-	cmd := exec.Command(exe) //nolint:gosec,noctx // this very program; it outlives the context of its start
+	cmd := exec.Command(exe) //nolint:gosec,noctx // this very program; the process outlives the context of its start
 	cmd.Env = append(os.Environ(), nodeEnv+"=1")
 	cmd.Stderr = log
 	p.Process, err = process.Start(cmd)
@@ -110,7 +110,7 @@ func ask[T any](ctx context.Context, url string) (*T, error) {
 		return nil, fmt.Errorf("natsrun: %w", err)
 	}
 
-	// No connection is kept: it would keep goroutines.
+	// No connection is kept open: each would keep goroutines.
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
 	resp, err := client.Do(req)
@@ -132,8 +132,7 @@ func (p *processNode) pause(on bool) error { return p.Pause(on) }
 
 // stop lets the node hand over and end by itself, and kills it if it does not.
 func (p *processNode) stop() error {
-	// A paused process reads nothing. An error here means that the process is gone already, and matters only if it is
-	// not.
+	// A paused process reads nothing. An error here means that the process has ended already, and matters only if it has not.
 	err := errors.Join(p.Pause(false), p.In.Close())
 
 	select {
@@ -166,8 +165,8 @@ const (
 
 var nodeMainCalled atomic.Bool
 
-// NodeMain runs a cluster node and exits if this process was started as one, and otherwise returns at once. A program
-// that sets ClusterConfig.Processes calls it first thing:
+// NodeMain runs a cluster node and exits if this process was started as one, and otherwise returns at once. A program that sets
+// ClusterConfig.Processes has to call it first:
 //
 //	func TestMain(m *testing.M) {
 //		natsrun.NodeMain()
@@ -188,8 +187,8 @@ func NodeMain() {
 	os.Exit(0) //nolint:revive // the node is this whole process
 }
 
-// checkNodeMain returns ErrNoNodeMain unless the program has called NodeMain. A child that does not call NodeMain would
-// run the whole test once more, with children of its own.
+// checkNodeMain returns ErrNoNodeMain unless the program has called NodeMain. A child that does not call NodeMain would run the whole test
+// again, with children of its own.
 func checkNodeMain() error {
 	if nodeMainCalled.Load() {
 		return nil
@@ -211,14 +210,14 @@ func serveNode(stdin io.Reader, stdout, stderr io.Writer) error {
 
 	logger := slog.New(slog.NewTextHandler(stderr, nil))
 
-	ctx := context.Background() //nolint:forbidigo // the first of this process; bounded by ReadyTimeout
+	ctx := context.Background() //nolint:forbidigo // the root context of this process; ReadyTimeout bounds the start
 
 	ns, err := startServer(ctx, opts, Config{Logger: logger, ReadyTimeout: defaultClusterReady}, nil)
 	if err != nil {
 		return err
 	}
 
-	// Both fail if the parent is gone; the node ends in any case.
+	// Both writes fail if the parent has ended; the node ends in any case.
 	_, writeErr := io.WriteString(stdout, readyLine)
 	_, readErr := io.Copy(io.Discard, stdin)
 

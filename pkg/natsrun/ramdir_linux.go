@@ -5,8 +5,7 @@ import "syscall"
 const (
 	ramPath = "/dev/shm"
 
-	// minRAM is the room below which /dev/shm is left alone: containers get
-	// 64 MB by default, and a full store is a confusing way to fail.
+	// minRAM is the least room with which /dev/shm is used: containers get 64 MB by default, and the errors of a full store are confusing.
 	minRAM = 512 << 20
 )
 

@@ -2,5 +2,5 @@
 
 package natsrun
 
-// ramDir returns "": there is no RAM file system at a known place.
+// ramDir returns "": this system has no RAM file system at a known path.
 func ramDir() string { return "" }

@@ -22,13 +22,11 @@ const (
 	lockName   = "natsrun.lock"
 	tempPrefix = "natsrun-"
 
-	// abandonedAfter is how old a directory without a lock has to be to count as abandoned: a new one is locked at
-	// once.
+	// abandonedAfter is the least age of a directory without a lock that counts as abandoned: a new directory is locked at once.
 	abandonedAfter = time.Minute
 )
 
-// storeDir is a JetStream directory that this process holds a lock on. The kernel drops the lock when the process dies,
-// in any way.
+// storeDir is a JetStream directory on which this process holds a lock. The kernel drops the lock when the process dies, in any way.
 type storeDir struct {
 	lock *flock.Flock
 	path string
@@ -120,10 +118,10 @@ func (sd *storeDir) close() error {
 	return nil
 }
 
-// portRetry is the time between two looks at a taken port.
+// portRetry is the time between two tries of a taken port.
 const portRetry = 10 * time.Millisecond
 
-// portTries is how many blocks of ports are tried.
+// portTries is the number of blocks of ports that are tried.
 const portTries = 100
 
 // Cluster nodes take ports from below the range that systems use for outgoing connections, so that the port of a node
@@ -134,8 +132,8 @@ const (
 	blockSize = 1 + portsPerNode*maxNodes
 )
 
-// portBlock is a range of ports that no other cluster of this machine takes, also while no node listens there.
-// Listening on the first port reserves the block: the kernel frees it when this process dies.
+// portBlock is a range of ports that no other cluster of this machine takes, even while no node listens there. Listening on the first port
+// reserves the block: the kernel frees it when this process dies.
 type portBlock struct {
 	guard net.Listener
 	ports []int
@@ -185,7 +183,7 @@ func (b *portBlock) close() error {
 // address returns a port of this machine as "host:port".
 func address(port int) string { return net.JoinHostPort(loopback, strconv.Itoa(port)) }
 
-// probe returns at once, ErrPortInUse if the port is taken.
+// probe returns ErrPortInUse if the port is taken. It does not wait.
 func probe(port int) error {
 	ctx, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // waits for nothing
 	cancel()
@@ -193,7 +191,7 @@ func probe(port int) error {
 }
 
 // awaitPort returns when the port can be listened on. The server itself would report a taken port late and only in its
-// log. If ctx has already ended it looks once.
+// log. If ctx has already ended it tries once.
 func awaitPort(ctx context.Context, host string, port int) error {
 	if port <= 0 {
 		return nil

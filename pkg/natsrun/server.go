@@ -40,9 +40,8 @@ type Server struct {
 	stopped bool
 }
 
-// incarnation is the part of *server.Server that a Server needs. Behind it the
-// server's types stay out of the export data of this package: each of its
-// importers, down to every test program, would compile the generic ones anew.
+// incarnation is the part of *server.Server that a Server needs. It keeps the server's types out of the export data of this package:
+// otherwise each importer, down to every test program, would compile the generic types again.
 type incarnation interface {
 	Addr() net.Addr
 	ClientURL() string
@@ -59,8 +58,8 @@ type embedded struct{ incarnation }
 // The caller stops it. A server that could not write, such as to a full disk, restarts by itself
 // once its directory has room for 8 MiB.
 //
-// Errors: ErrDirInUse, ErrDirUnusable, ErrNotReady, ErrPortInUse, each with the remedy; all mistakes in cfg at once;
-// the server's refusal of a configuration file.
+// Errors: ErrDirInUse, ErrDirUnusable, ErrNotReady and ErrPortInUse, each with the remedy; an error with all mistakes in cfg; the server's
+// refusal of a configuration file.
 func Start(cfg Config) (*Server, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -100,10 +99,9 @@ func Start(cfg Config) (*Server, error) {
 // does not change it.
 func (s *Server) URL() string { return s.url }
 
-// InProcessConn returns the client's end of a new connection through memory. With it the server is a
-// nats.InProcessConnProvider: a client made with nats.InProcessServer(s) reconnects to the running incarnation, where
-// one made from a bare *server.Server stays bound to the dead one. While the server restarts, and after Stop, it
-// returns ErrStopped.
+// InProcessConn returns the client's end of a new connection through memory. It makes the server a nats.InProcessConnProvider. A client
+// with nats.InProcessServer(s) reconnects to the running incarnation; a client of a bare *server.Server stays bound to the dead one. While
+// the server restarts, and after Stop, it returns ErrStopped.
 func (s *Server) InProcessConn() (net.Conn, error) {
 	ns := s.current.Load()
 	if ns == nil || !ns.Running() {
@@ -117,8 +115,8 @@ func (s *Server) InProcessConn() (net.Conn, error) {
 	return conn, nil
 }
 
-// Connect returns an in-process client that reconnects for ever, 10 ms after it lost the server; opts override these
-// defaults. The caller closes it before Stop: the client would otherwise go on trying to reconnect.
+// Connect returns an in-process client that reconnects for ever, 10 ms after it lost the server; opts override these defaults. The caller
+// has to close it before Stop: otherwise the client goes on trying to reconnect.
 func (s *Server) Connect(opts ...nats.Option) (*nats.Conn, error) {
 	all := append([]nats.Option{
 		nats.InProcessServer(s),
@@ -151,14 +149,14 @@ func (s *Server) Restart(ctx context.Context) error {
 	s.halt()
 
 	select {
-	case <-s.broken: // of the incarnation that is gone
+	case <-s.broken: // the signal of the former incarnation
 	default:
 	}
 	return s.run(ctx)
 }
 
-// Stop ends the server and waits until it is gone: its goroutines have ended, the
-// directory is unlocked, a temporary one is removed. Calling it again does nothing.
+// Stop ends the server and waits: its goroutines have then ended, the directory is unlocked, and a temporary directory is removed. Calling
+// it again does nothing.
 func (s *Server) Stop() {
 	defer s.healer.Wait() // after mu is free
 	s.mu.Lock()
@@ -177,8 +175,8 @@ func (s *Server) Stop() {
 	}
 }
 
-// portTimeout returns how long to wait for a taken port: not at all at the first start, when another program has it;
-// for a while at a restart, when it was ours and the kernel may have used it for an outgoing connection.
+// portTimeout returns the time to wait for a taken port: 0 at the first start, because another program has the port. At a restart it is
+// longer, because the port was ours, and the kernel may have used it for an outgoing connection.
 func (s *Server) portTimeout() time.Duration {
 	if s.url == "" {
 		return 0
@@ -230,13 +228,13 @@ func (s *Server) run(ctx context.Context) error {
 }
 
 const (
-	// roomEvery is how often a server that could not write looks for room, and roomBytes is how much it wants to find.
+	// roomEvery is the time between two looks for room of a server that could not write, and roomBytes the room that it needs.
 	roomEvery = 2 * time.Second
 	roomBytes = 8 << 20
 )
 
-// heal restarts the server when it could not write and has room again, until Stop. A stream of the server that could not write
-// once refuses everything from then on: nothing but a restart makes it write again.
+// heal restarts the server when it could not write and has room again, until Stop. A stream that could not write once refuses all messages
+// from then on: only a restart makes it write again.
 func (s *Server) heal() {
 	for {
 		select {
@@ -267,7 +265,7 @@ func (s *Server) heal() {
 	}
 }
 
-// couldNotWrite has heal restart the server.
+// couldNotWrite makes heal restart the server.
 func (s *Server) couldNotWrite() {
 	select {
 	case s.broken <- struct{}{}:
@@ -275,7 +273,7 @@ func (s *Server) couldNotWrite() {
 	}
 }
 
-// hasRoom returns an error when the directory does not take roomBytes more.
+// hasRoom returns an error when the directory has no room for roomBytes more.
 func (sd *storeDir) hasRoom() (err error) {
 	f, err := os.CreateTemp(sd.path, "room-")
 	if err != nil {

@@ -17,11 +17,11 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
-// quietInterval is longer than any test's time.
+// quietInterval is an interval longer than the fake time of any test.
 const quietInterval = 365 * 24 * time.Hour
 
-// statszInterval is how often a server reads its usage of the machine and reports it to the system account: in a day of
-// fake time that took longer than all other work.
+// statszInterval is the time between two reports of a server's usage of the machine to the system account. In a day of fake time they took
+// longer than all other work.
 //
 //go:linkname statszInterval github.com/nats-io/nats-server/v2/server.statsHBInterval
 var statszInterval time.Duration
@@ -41,19 +41,18 @@ var statszInterval time.Duration
 // the bubble, so there is neither TCP nor a cluster. srv.Restart works. Every
 // goroutine that f starts must have ended when f and its cleanups return;
 // otherwise the test fails, which makes the bubble a leak check as well. Time is
-// fake but scheduling is not seeded: a failure need not repeat exactly. The
-// fake clock starts at midnight UTC 2000-01-01, or where At says.
+// fake but scheduling is not seeded: a failure need not repeat exactly. The fake clock starts at midnight UTC 2000-01-01, or at the time
+// of At.
 //
-// A message is removed up to 250 ms after its TTL, and later when others with a TTL are stored meanwhile: each delays
-// the removal by another 250 ms, until the server's access clock advances, which it does every 100 ms of real time.
+// A message is removed up to 250 ms after its TTL. Each other message with a TTL that is stored meanwhile delays the removal by another
+// 250 ms, until the server's access clock advances, every 100 ms of real time.
 //
-// The server compares the ages of messages with that access clock, which begins with the bubble and goes on in real time:
-// the MaxAge of a stream removes no message in a bubble.
+// The server also counts the ages of messages by that access clock, which begins with the bubble and goes on in real time. So the MaxAge
+// of a stream removes no message in a bubble.
 //
-// Neither the test nor one that contains it may call t.Parallel: it fails if
-// one does. Go runs such tests first, one at a time, while the parallel ones
-// wait. They have to be alone because nats.go keeps one pool of timers per
-// process, and a timer of one bubble must not be set in another or outside.
+// Neither the test nor its parents may call t.Parallel: the test fails if one does. Go runs tests that are not parallel first, one at a
+// time, while the parallel tests wait. A bubble has to be alone because nats.go keeps one pool of timers per process, and a timer of one
+// bubble must not be set in another or outside.
 func Bubble(t *testing.T, f func(t *testing.T, srv *natsrun.Server), mutate ...func(*natsrun.Config)) {
 	t.Helper()
 
@@ -71,7 +70,7 @@ func Bubble(t *testing.T, f func(t *testing.T, srv *natsrun.Server), mutate ...f
 	synctest.Test(t, func(t *testing.T) { f(t, Server(t, slices.Concat([]func(*natsrun.Config){quiet}, mutate)...)) })
 }
 
-// accessTime and accessUsers are the server's access clock, and how many stores use it.
+// accessTime and accessUsers are the server's access clock, and the number of stores that use it.
 //
 //go:linkname accessTime github.com/nats-io/nats-server/v2/server/ats.utime
 var accessTime atomic.Int64
@@ -79,11 +78,11 @@ var accessTime atomic.Int64
 //go:linkname accessUsers github.com/nats-io/nats-server/v2/server/ats.refs
 var accessUsers atomic.Int64
 
-// startAccessClock runs the access clock from the beginning of fake time, until stop is called. The server would run it by the
-// ticker of its first store: in a bubble the ticks would be the only events that ever happen, and outside they show the real year,
-// in which each message is older than its MaxAge as soon as the configuration of its stream is changed.
+// startAccessClock runs the access clock from the beginning of fake time, until stop is called. Otherwise the ticker of the server's first
+// store would run it. In a bubble these ticks would be the only events that ever happen. Outside they would set the real year, in which
+// each message is older than its MaxAge as soon as the configuration of its stream is changed.
 func startAccessClock() (stop func()) {
-	accessUsers.Add(1) // the first store finds a clock that runs
+	accessUsers.Add(1) // the first store finds a running clock
 	accessTime.Store(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano())
 
 	ticker := time.NewTicker(ats.TickInterval)
@@ -115,14 +114,13 @@ func RunBubble(t *testing.T, name string, f func(t *testing.T, srv *natsrun.Serv
 	t.Run(name, func(t *testing.T) { Bubble(t, f, mutate...) })
 }
 
-// At is a mutation for Bubble: the server starts when the fake clock has reached t. Without a server months take no
-// time.
+// At returns a mutation for Bubble: the server starts when the fake clock has reached t. Before the server starts, months of fake time
+// take no real time.
 func At(t time.Time) func(*natsrun.Config) {
 	return func(*natsrun.Config) { time.Sleep(time.Until(t)) } //nolint:forbidigo // fake time
 }
 
-// refuseParallel fails a test that runs in parallel with others. The testing package shows that in one way only:
-// t.Setenv panics.
+// refuseParallel fails a test that runs in parallel with others. The testing package shows that only by the panic of t.Setenv.
 func refuseParallel(t *testing.T) {
 	t.Helper()
 
@@ -134,7 +132,7 @@ func refuseParallel(t *testing.T) {
 	t.Setenv("EXPEDITER_BUBBLE", "") // never read
 }
 
-// timers is where nats.go keeps free timers, of Conn.Request, Flush, Drain and after a reconnection.
+// timers is the pool of free timers of nats.go, for Conn.Request, Flush, Drain and reconnects.
 //
 //go:linkname timers github.com/nats-io/nats%2ego.globalTimerPool
 var timers struct{ pool sync.Pool }
@@ -143,14 +141,14 @@ var timers struct{ pool sync.Pool }
 // would empty it as well, and take longer than a short test.
 func forgetTimers() { timers.pool = sync.Pool{} }
 
-// quiet makes the server's periodic work rare: in a day of fake time, syncing to disk each second would take as long as
-// it does in a day of real time.
+// quiet makes the server's periodic work rare: in a day of fake time, a sync to disk each second would take as long as in a day of real
+// time.
 func quiet(c *natsrun.Config) {
 	natsrun.ChangeOptions(c, func(o *server.Options) { o.PingInterval, o.SyncInterval = quietInterval, quietInterval })
 }
 
-// Background runs f until stop is called, at the latest when the test ends. Its context ends then, stop waits for it, and
-// an error that it returns fails the test.
+// Background runs f until stop is called, at the latest when the test ends. stop ends the context of f and waits for f. An error of f
+// fails the test.
 func Background(t testing.TB, f func(context.Context) error) (stop func()) {
 	t.Helper()
 

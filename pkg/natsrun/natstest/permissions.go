@@ -22,8 +22,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
-// Permissions compares the permissions of a user, in deploy/nats/accounts.conf, with the user's messages. A line is in
-// vain when everything would also be permitted without it.
+// Permissions compares the permissions of a user, in deploy/nats/accounts.conf, with the user's messages. A line is not needed when the
+// other lines permit every message.
 //
 //	may := natstest.NewPermissions(t, srv, "enricher")
 //	nc, _ := natstest.Connect(t, srv, users.As("enricher"), may.Through())
@@ -46,7 +46,7 @@ func NewPermissions(t testing.TB, srv *natsrun.Server, user string) *Permissions
 	return p
 }
 
-// Through makes a connection count.
+// Through returns the option with which a connection's messages count.
 func (p *Permissions) Through() nats.Option { return p.proxy.Through() }
 
 func (p *Permissions) note(line []byte) {
@@ -73,8 +73,8 @@ var (
 	permitted = regexp.MustCompile(`^\s*(publish|subscribe): \[`)
 )
 
-// CheckNeeded fails the test for each line of the user's permissions without which everything so far would have been
-// permitted, but for those that only rare events need, each as it is in the file.
+// CheckNeeded fails the test for each line of the user's permissions that no message so far needed. rare lists the exceptions, lines that
+// only rare events need, as written in the file.
 func (p *Permissions) CheckNeeded(t testing.TB, rare ...string) {
 	t.Helper()
 
@@ -126,8 +126,8 @@ func (p *Permissions) CheckNeeded(t testing.TB, rare ...string) {
 
 var imported = regexp.MustCompile(`\{ service: \{ account: \w+, subject: "([^"]+)" \}(?:, to: "([^"]+)")? \}`)
 
-// CheckImports is CheckNeeded for a user that is permitted the imports of its account: it fails the test for each import
-// without which everything so far would have been permitted.
+// CheckImports is CheckNeeded for a user with permission for the imports of its account: it fails the test for each import that no message
+// so far needed.
 func (p *Permissions) CheckImports(t testing.TB, account string, rare ...string) {
 	t.Helper()
 
@@ -185,15 +185,15 @@ func permits(pattern, subject string) bool {
 	return len(want) == len(have)
 }
 
-// Users are fresh keys for the users of deploy/nats/accounts.conf. A server or a
-// cluster with them enforces the permissions of production:
+// Users are fresh keys for the users of deploy/nats/accounts.conf. With these users, a server or a cluster enforces the permissions of
+// production:
 //
 //	users := natstest.NewUsers(t)
 //	srv := natstest.Server(t, func(c *natsrun.Config) { c.Users = users.Public })
 //	nc, _ := natstest.Connect(t, srv, users.As("admin"))
 //	js := natstest.InAccount(t, nc, "ENRICHER")
 type Users struct {
-	// Public holds the public keys by user name, as natsrun.Config.Users takes them.
+	// Public has the public keys by user name, for natsrun.Config.Users.
 	Public map[string]string
 
 	pairs map[string]nkeys.KeyPair
@@ -231,7 +231,7 @@ func (u *Users) As(name string) nats.Option {
 	}
 }
 
-// SeedFile returns the path of a file with the seed of the user, as NATS_NKEY names one. It is removed with the test.
+// SeedFile returns the path of a file with the seed of the user, for NATS_NKEY. The file is removed at the end of the test.
 func (u *Users) SeedFile(t testing.TB, name string) string {
 	t.Helper()
 
@@ -256,8 +256,8 @@ func InAccount(t testing.TB, nc *nats.Conn, account string) jetstream.JetStream 
 	return js
 }
 
-// Restrict is a mutation for Server and Bubble: a client that connects with [Restricted] has the permissions, and one
-// without a user may do everything.
+// Restrict returns a mutation for Server and Bubble: a client that connects with [Restricted] has the permissions, and a client without a
+// user may do everything.
 func Restrict(permissions server.Permissions) func(*natsrun.Config) {
 	return func(c *natsrun.Config) {
 		natsrun.ChangeOptions(c, func(o *server.Options) {
@@ -270,5 +270,5 @@ func Restrict(permissions server.Permissions) func(*natsrun.Config) {
 	}
 }
 
-// Restricted connects a client with the permissions of Restrict.
+// Restricted returns the option that connects a client with the permissions of Restrict.
 func Restricted() nats.Option { return nats.UserInfo("restricted", "x") }

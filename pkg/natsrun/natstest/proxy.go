@@ -12,8 +12,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Proxy is a proxy between clients and an in-process server, for tests in which messages are lost, repeated, delayed or
-// changed, or connections break. It parses as much of the protocol as it needs to separate messages.
+// Proxy is a proxy between clients and an in-process server, for tests in which messages are lost, repeated, delayed or changed, or
+// connections break. It parses only as much of the protocol as separates messages.
 //
 //	p := natstest.NewProxy(t, srv)
 //	_, js := natstest.Connect(t, srv, p.Through())
@@ -25,13 +25,13 @@ type Proxy struct {
 
 	mu     sync.Mutex
 	change func(Frame) []byte
-	delay  time.Duration // of each message to a client
+	delay  time.Duration // the delay of each message to a client
 	down   bool          // refuses new connections
 	filter func(Frame) Verdict
-	hole   bool // reads all messages, and passes none on
+	hole   bool // all messages are read, and none is passed on
 	links  []net.Conn
 	subs   int
-	uses   func(line []byte) // is called with each line of a client
+	uses   func(line []byte) // called with each line of a client
 	wg     sync.WaitGroup
 }
 
@@ -62,7 +62,7 @@ func NewProxy(t testing.TB, server nats.InProcessConnProvider) *Proxy {
 	return p
 }
 
-// Through makes a connection go through the proxy.
+// Through returns the option with which a connection goes through the proxy.
 func (p *Proxy) Through() nats.Option { return nats.InProcessServer(p) }
 
 // InProcessConn implements nats.InProcessConnProvider.
@@ -96,7 +96,7 @@ func (p *Proxy) Filter(judge func(Frame) Verdict) {
 	p.filter = judge
 }
 
-// Losing is a filter that loses the messages for which lost reports true.
+// Losing returns a filter that loses the messages for which lost returns true.
 func Losing(lost func(Frame) bool) func(Frame) Verdict {
 	return func(f Frame) Verdict {
 		if lost(f) {
@@ -106,8 +106,8 @@ func Losing(lost func(Frame) bool) func(Frame) Verdict {
 	}
 }
 
-// Change replaces every message from now on by the result of change, complete as on the wire (see Frame.With); a result
-// of nil leaves the message as it is. Change(nil) ends that.
+// Change replaces every message from now on by the result of change, a whole message as on the wire (see Frame.With). A result of nil
+// leaves the message as it is. Change(nil) ends that.
 func (p *Proxy) Change(change func(Frame) []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -115,7 +115,7 @@ func (p *Proxy) Change(change func(Frame) []byte) {
 	p.change = change
 }
 
-// Slow delays each message to a client, and all later ones, by d from now on.
+// Slow delays each message to a client, and the messages behind it, by d from now on.
 func (p *Proxy) Slow(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -162,21 +162,19 @@ func (p *Proxy) Subscriptions() int {
 	return p.subs
 }
 
-// Fault is the fault that a request meets.
+// Fault is the kind of fault that hits a request.
 type Fault string
 
 const (
-	// RefusedApplied means: the request is applied, and answered by a refusal, because it arrives twice and the first answer
-	// is lost.
+	// RefusedApplied applies the request and answers with a refusal: the request arrives twice, and the first answer is lost.
 	RefusedApplied Fault = "applied, but refused"
-	// ReplyLost means: the request is applied, and its answer lost.
+	// ReplyLost applies the request and loses its answer.
 	ReplyLost Fault = "applied, reply lost"
-	// WriteLost means: the request is lost.
+	// WriteLost loses the request.
 	WriteLost Fault = "not applied, time-out"
 )
 
-// Hit applies the fault how to the next n messages from clients that which selects, and relays all others. It
-// is a Filter.
+// Hit applies the fault how to the next n messages from clients for which which returns true, and relays all others. It sets a Filter.
 func (p *Proxy) Hit(which func(Frame) bool, how Fault, n int) {
 	first := map[string]bool{} // replies to lose once
 
@@ -202,7 +200,7 @@ func (p *Proxy) Hit(which func(Frame) bool, how Fault, n int) {
 	})
 }
 
-// forward passes on messages from one side, until either is closed.
+// forward passes on messages from one side, until either side is closed.
 func (p *Proxy) forward(from, to net.Conn, fromClient bool) {
 	defer func() { _, _ = from.Close(), to.Close() }() //nolint:errcheck // they may be closed already
 

@@ -40,10 +40,9 @@ const reconnectWait = 10 * time.Millisecond
 const patience = 2 * time.Minute
 
 // Server runs a server for this test alone, without a TCP listener and with its
-// store in a temporary directory, in RAM where there is room, and stops it when the test ends. It fails the test when
-// the server does not start. Mutations are applied in order, before the start.
-// Starting takes a few milliseconds, so parallel tests need not share one. From the first server
-// of a test on, the process collects garbage when its heap is five times as large, unless GOGC is set.
+// store in a temporary directory, in RAM where there is room, and stops it when the test ends. It fails the test when the server does not
+// start. Mutations are applied in order, before the start. A start takes a few milliseconds, so parallel tests need not share a server.
+// From the first server of a test on, the process collects garbage when its heap is five times as large, unless GOGC is set.
 func Server(t testing.TB, mutate ...func(*natsrun.Config)) *natsrun.Server {
 	t.Helper()
 	collectSeldom(t)
@@ -64,8 +63,8 @@ func Server(t testing.TB, mutate ...func(*natsrun.Config)) *natsrun.Server {
 
 // Connect returns an in-process client of s, and its JetStream context. The
 // client survives a Restart of s and is closed when the test ends, before a
-// server that Server started. A JetStream request whose context has no deadline
-// may take two minutes, so that a busy machine fails no test.
+// server that Server started. A JetStream request whose context has no deadline may take two minutes, so that no test fails on a busy
+// machine.
 func Connect(t testing.TB, s *natsrun.Server, opts ...nats.Option) (*nats.Conn, jetstream.JetStream) {
 	t.Helper()
 
@@ -74,9 +73,8 @@ func Connect(t testing.TB, s *natsrun.Server, opts ...nats.Option) (*nats.Conn, 
 }
 
 // ConnectURL is Connect over TCP, for a server with Config.Listen or the nodes of
-// a cluster. It reconnects for ever, after 10 ms, to any of the servers in url
-// (comma-separated) and does not learn others from them. An election of a cluster
-// swallows requests: see UntilAnswered.
+// a cluster. It reconnects for ever, after 10 ms, to any of the servers in url (separated by commas) and does not learn others from them.
+// A cluster loses requests during an election: see UntilAnswered.
 func ConnectURL(t testing.TB, url string, opts ...nats.Option) (*nats.Conn, jetstream.JetStream) {
 	t.Helper()
 
@@ -139,8 +137,8 @@ func UntilAnswered(t testing.TB, ask func(ctx context.Context) error) error {
 	return err
 }
 
-// Main runs the tests of a package as [Parallel] does, and exits. A goroutine that outlives the tests fails them,
-// unless options allow it. A child process that was started as the node of a cluster runs that node instead:
+// Main runs the tests of a package, perCore at a time on each core (see [Parallel]), and exits. A goroutine that outlives the tests fails
+// them, unless options allow it. A child process that was started as the node of a cluster runs that node instead:
 //
 //	func TestMain(m *testing.M) { natstest.Main(m, 4) }
 func Main(m *testing.M, perCore int, options ...goleak.Option) {
@@ -148,8 +146,8 @@ func Main(m *testing.M, perCore int, options ...goleak.Option) {
 	goleak.VerifyTestMain(Parallel(m, perCore), options...)
 }
 
-// LeakChecked runs the tests of a package; its Run returns the exit code, as testscript.Main wants it. A goroutine that
-// outlives the tests fails them.
+// LeakChecked runs the tests of a package. Its Run returns the exit code, for testscript.Main. A goroutine that outlives the tests fails
+// them.
 type LeakChecked struct{ *testing.M }
 
 // Run runs the tests.
@@ -180,7 +178,7 @@ func Parallel(m *testing.M, n int) *testing.M {
 // Cluster runs n nodes for this test alone, ready to create streams with n
 // replicas (5 at most), and stops them when the test ends. Stores are in a
 // temporary directory, in RAM where there is room. Nodes are inside this process unless a mutation sets Processes;
-// importing natstest/fastelection makes fail-overs take one second, not five.
+// with an import of natstest/fastelection a fail-over takes one second, not five.
 func Cluster(t testing.TB, n int, mutate ...func(*natsrun.ClusterConfig)) *natsrun.Cluster {
 	t.Helper()
 	collectSeldom(t)
@@ -200,12 +198,11 @@ func Cluster(t testing.TB, n int, mutate ...func(*natsrun.ClusterConfig)) *natsr
 }
 
 // Processes makes the nodes of Cluster processes that can be killed and paused.
-// The test binary calls natsrun.NodeMain first thing in TestMain.
+// The test binary has to call natsrun.NodeMain first in TestMain.
 func Processes(c *natsrun.ClusterConfig) { c.Processes = true }
 
-// Forget stops a node of c and restarts the others one by one, so that none of them knows of it. The cluster goes on,
-// and refuses requests that need that node, such as a stream with as many replicas as there are nodes, until the node
-// is started.
+// Forget stops a node of c and restarts the others one by one, so that none of them knows of it. The cluster goes on, and refuses requests
+// that need that node until the node is started, such as a stream with as many replicas as nodes.
 func Forget(t testing.TB, c *natsrun.Cluster) *natsrun.Node {
 	t.Helper()
 
@@ -228,8 +225,8 @@ func Forget(t testing.TB, c *natsrun.Cluster) *natsrun.Node {
 // heapGrowth is the growth of the heap between two garbage collections, in percent.
 const heapGrowth = 400
 
-// collectSeldom makes garbage collections in this process rarer, unless GOGC is set: the heap of a test is small, and
-// collecting it is a fifth of a server's work. It does nothing in a benchmark, which measures the usual setting.
+// collectSeldom makes garbage collections in this process rarer, unless GOGC is set: the heap of a test is small, and its collections take
+// a fifth of a server's time. It does nothing in a benchmark, which measures the usual setting.
 func collectSeldom(t testing.TB) {
 	t.Helper()
 

@@ -22,7 +22,7 @@ type Mishap struct {
 	// Answered: the message arrives, and its answer is lost. A message without a reply subject is not hit.
 	Answered bool
 
-	// Dies: the process is cut off for ever from then on, like one that has died.
+	// Dies: the process is cut off for ever from then on, as if it had died.
 	Dies bool
 
 	// Restarts: the server dies at that moment, and is started again.
@@ -52,9 +52,9 @@ func (m Mishap) String() string {
 	return name
 }
 
-// Wire is the connection between a process and the server, on which one message is hit by a mishap. It is for tests
-// that apply each mishap to each message of some work, one after the other, and measure how long it takes until the
-// work is done all the same. In a Bubble that takes no time.
+// Wire is the connection between a process and the server, on which one message is hit by a mishap. It is for tests that apply each mishap
+// to each message of some work, one after the other, and measure the time until the work is done all the same. In a Bubble that takes no
+// real time.
 //
 //	w := natstest.NewWire(t, srv, mishap)
 //	start := func() { w.Stops(work(w.Connect())) }
@@ -73,9 +73,9 @@ type Wire struct {
 	dead   bool          // nothing passes
 	left   int           // the number of messages until the mishap, 0 for none
 	proxy  *Proxy        // of the latest connection
-	reply  string        // of the request whose answer is lost
-	stops  []func()      // of the processes that have been started
-	struck chan struct{} // closed when it has happened
+	reply  string        // the reply subject of the request whose answer is lost
+	stops  []func()      // the stop functions of the started processes
+	struck chan struct{} // closed when the mishap has happened
 	hit    string        // the message that was hit
 }
 
@@ -85,8 +85,7 @@ func NewWire(t testing.TB, server *natsrun.Server, mishap Mishap) *Wire {
 	return &Wire{t: t, mishap: mishap, server: server, struck: make(chan struct{})}
 }
 
-// Connect returns the options of a connection through the wire, for a process that starts. It cuts off the connection
-// before it.
+// Connect returns the options of a connection through the wire, for a process that starts. It cuts off the previous connection.
 func (w *Wire) Connect() []nats.Option {
 	w.t.Helper()
 
@@ -100,8 +99,8 @@ func (w *Wire) Connect() []nats.Option {
 	return []nats.Option{proxy.Through(), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})}
 }
 
-// Stops sets the function that stops the process that was started last. Aim calls it once there is another, so that a dead
-// process takes no more time.
+// Stops sets the function that stops the process that was started last. Aim calls it once another process runs, so that a dead process
+// takes no more time.
 func (w *Wire) Stops(process func()) { w.stops = append(w.stops, process) }
 
 // Aim makes the mishap hit the n-th message from now on.
@@ -117,8 +116,8 @@ func (w *Wire) Aim(n int) {
 }
 
 // Until waits until open returns "", which means that no work is left, and reports in struck whether the mishap
-// happened. After a mishap it first repairs the connection and the server, and calls next to start another process if
-// the one before has died. took is how long work was left after that. The test fails when it is longer than most.
+// happened. After a mishap it first repairs the connection and the server, and calls next to start another process if the last one has
+// died. took is the time after that until no work was left. The test fails when took is longer than most.
 func (w *Wire) Until(most time.Duration, open func() string, next func()) (took time.Duration, struck bool) {
 	w.t.Helper()
 
@@ -153,7 +152,7 @@ func (w *Wire) Until(most time.Duration, open func() string, next func()) (took 
 	return time.Since(up), struck
 }
 
-// happened returns a channel that the mishap closes, nil once known is true.
+// happened returns a channel that the mishap closes, or nil if known is true.
 func (w *Wire) happened(known bool) <-chan struct{} {
 	if known {
 		return nil
@@ -226,7 +225,7 @@ func (w *Wire) judge(on *Proxy, f Frame) Verdict {
 // Frame is one message on its way through a Proxy.
 type Frame struct {
 	FromClient bool   // and to the server
-	Raw        []byte // as on the wire, with its line
+	Raw        []byte // the whole message as on the wire, including its line
 	Reply      string
 	Subject    string
 
@@ -239,8 +238,8 @@ func (f Frame) Payload() []byte {
 	return bytes.TrimSuffix(payload, []byte("\r\n"))
 }
 
-// With returns a message from the server to the same subscription with other content, as Proxy.Change takes it. The
-// first headers bytes of the content are headers.
+// With returns a message from the server to the same subscription with other content, for Proxy.Change. The first headers bytes of the
+// content are headers.
 func (f Frame) With(content []byte, headers int) []byte {
 	words := strings.Fields(string(f.Raw[:bytes.IndexByte(f.Raw, '\n')]))
 	line := fmt.Sprintf("MSG %s %s %d", words[1], words[2], len(content))
@@ -251,8 +250,7 @@ func (f Frame) With(content []byte, headers int) []byte {
 	return fmt.Appendf(nil, "%s\r\n%s\r\n", line, content)
 }
 
-// readFrame reads one line, and the payload after it if it announces one. Other lines than those of messages have no
-// subject.
+// readFrame reads one line, and the payload after it if the line announces one. Lines that are not those of messages have no subject.
 func readFrame(r *bufio.Reader, fromClient bool) (Frame, error) {
 	line, err := r.ReadBytes('\n')
 	if err != nil {
@@ -268,7 +266,7 @@ func readFrame(r *bufio.Reader, fromClient bool) (Frame, error) {
 
 	f.subscribes = fromClient && words[0] == "SUB"
 
-	var fixed int // words that are there without a reply
+	var fixed int // the number of words of a line without a reply
 
 	switch words[0] {
 	case "PUB":

@@ -1,10 +1,9 @@
 // Package process starts processes that do not outlive this one, and can pause them.
 //
-// A process that may be paused is in a process group of its own. In the group of this process it would be continued
-// when the shell that started this one ends: when the end of a process leaves a group without a member whose parent is
-// in another group of the session, and one of the group is stopped, the kernel sends SIGHUP and SIGCONT to the whole
-// group. The parent of a group of its own is this process, which is in another group, so only the end of this process
-// has that effect.
+// A process that may be paused is in a process group of its own. In the group of this process it would be continued when the shell that
+// started this process ends. When the end of a process leaves a group without a member whose parent is in another group of the session,
+// and a member of the group is stopped, the kernel sends SIGHUP and SIGCONT to the whole group. In a group of its own the process has a
+// parent in another group, this process, so only the end of this process has that effect.
 package process
 
 import (
@@ -19,15 +18,15 @@ import (
 // Process is a process that was started with pipes to its standard input and output.
 type Process struct {
 	Gone chan struct{} // closed when the process has ended
-	Err  error         // of its end, as exec.Cmd.Wait returns it; read it after Gone
+	Err  error         // the error of exec.Cmd.Wait; read it after Gone
 	In   io.WriteCloser
 	Out  *os.File // stays open after the process has ended, so that its output can be read to the end
 
 	cmd *exec.Cmd
 }
 
-// Start starts cmd in a process group of its own. On Linux the kernel kills the process when this one dies; elsewhere it
-// notices that by the end of its standard input.
+// Start starts cmd in a process group of its own. On Linux the kernel kills the process when this process dies; elsewhere the process has
+// to end at the end of its standard input.
 func Start(cmd *exec.Cmd) (*Process, error) {
 	p := &Process{Gone: make(chan struct{}), cmd: cmd}
 	bind(cmd)
@@ -48,7 +47,7 @@ func Start(cmd *exec.Cmd) (*Process, error) {
 	go func() {
 		defer close(p.Gone)
 
-		// The kernel kills the child when the thread ends that started it.
+		// The kernel kills the child when the thread that started it ends.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 

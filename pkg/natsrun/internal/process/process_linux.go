@@ -10,8 +10,8 @@ import (
 // OwnGroup makes cmd begin in a process group of its own.
 func OwnGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
 
-// bind makes cmd begin in a process group of its own, and makes the kernel kill it when its parent dies, also when it
-// is paused and would not notice the end of its standard input.
+// bind makes cmd begin in a process group of its own, and makes the kernel kill it when its parent dies, even if it is paused and would
+// not notice the end of its standard input.
 func bind(cmd *exec.Cmd) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
@@ -32,7 +32,7 @@ func pause(p *os.Process, on bool) error {
 	return nil
 }
 
-// Killed reports whether the process was ended by SIGKILL. The caller knows that it has ended.
+// Killed reports whether SIGKILL ended the process. The process must have ended.
 func (p *Process) Killed() bool {
 	status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
 	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL

@@ -18,6 +18,5 @@ func pause(*os.Process, bool) error {
 	return fmt.Errorf("pause a process: %w", errors.ErrUnsupported)
 }
 
-// Killed reports whether the process failed, which is all that every system reports. The caller knows that it has
-// ended.
+// Killed reports whether the process failed: not every system reports more. The process must have ended.
 func (p *Process) Killed() bool { return p.Err != nil }

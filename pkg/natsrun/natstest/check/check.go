@@ -1,4 +1,4 @@
-// Package check compares values with those that a test wants, in one line each.
+// Package check compares values with the values that a test wants, in one line each.
 package check
 
 import (
@@ -13,14 +13,14 @@ import (
 )
 
 // OK ends the test when there is an error.
-func OK(t testing.TB, err error) { //nolint:thelper // Helper costs more than much that a benchmark measures
+func OK(t testing.TB, err error) { //nolint:thelper // Helper costs more than some operations that a benchmark measures
 	if err != nil {
 		t.Helper()
 		t.Fatal(err)
 	}
 }
 
-// Must returns the value of a call, in check.Must(call())(t), and ends the test when the call has an error.
+// Must returns the value of a call, as in check.Must(call())(t), and ends the test when the call returns an error.
 func Must[T any](value T, err error) func(t testing.TB) T {
 	return func(t testing.TB) T { //nolint:thelper // as OK
 		if err != nil {
@@ -31,7 +31,7 @@ func Must[T any](value T, err error) func(t testing.TB) T {
 	}
 }
 
-// That fails the test, which goes on, unless ok. The message says what the test got, and for which input.
+// That fails the test, which goes on, unless ok is true. The message has the value that the test got, and the input.
 func That(t testing.TB, ok bool, format string, args ...any) { //nolint:goprintffuncname,thelper // read as sentences; as OK
 	if !ok {
 		t.Helper()
@@ -62,7 +62,7 @@ func prefix(about []any) string {
 	return fmt.Sprintln(about...)
 }
 
-// Equal fails the test, which goes on, unless got equals want as [cmp.Diff] compares them. It prints the difference.
+// Equal fails the test, which goes on, unless got equals want by [cmp.Diff]. It prints the difference.
 func Equal(t testing.TB, want, got any, opts ...cmp.Option) {
 	t.Helper()
 
@@ -71,7 +71,7 @@ func Equal(t testing.TB, want, got any, opts ...cmp.Option) {
 	}
 }
 
-// Same fails the test, which goes on, unless got is want. The message begins with the words, which name the value.
+// Same fails the test, which goes on, unless got is want. The message begins with words, which names the value.
 func Same[T comparable](t testing.TB, words string, got, want T) { //nolint:thelper // as OK
 	if got == want {
 		return
@@ -98,7 +98,7 @@ func Contains(t testing.TB, err error, texts ...string) {
 	}
 }
 
-// Failsf fails the test, which goes on, when err is nil. The message says what should not have been possible.
+// Failsf fails the test, which goes on, when err is nil. The message names the action that should have failed.
 func Failsf(t testing.TB, err error, format string, args ...any) { //nolint:thelper // as OK
 	if err == nil {
 		t.Helper()
@@ -120,8 +120,8 @@ func Says(t testing.TB, got string, texts ...string) {
 // Err returns the error of a call that has another result, for the other functions: check.OK(t, check.Err(f())).
 func Err[T any](_ T, err error) error { return err }
 
-// Rows returns the cells of a table in a file: a row to a line, with tabs between the cells. Empty lines, and those that begin with #, are
-// no rows.
+// Rows returns the cells of a table in a file: a row to a line, with tabs between the cells. Empty lines, and lines that begin with #, are
+// left out.
 func Rows(t testing.TB, path string) (rows [][]string) {
 	t.Helper()
 	data := Must(os.ReadFile(path))(t) //nolint:gosec // the test names it

@@ -1,5 +1,5 @@
 // Package child runs this executable once more, as a process that can be killed.
-// A test binary calls [Main] for each of its roles first thing in TestMain.
+// A test binary calls [Main] for each of its roles first in TestMain.
 package child
 
 import (
@@ -24,10 +24,10 @@ const (
 	// env has the role of a child.
 	env = "NATSTEST_CHILD"
 
-	// stopGrace is how long a child may take to end by itself.
+	// stopGrace is the time in which a child has to end by itself.
 	stopGrace = 30 * time.Second
 
-	// keptOutput is how much of a child's standard error is kept.
+	// keptOutput is the number of bytes of a child's standard error that are kept.
 	keptOutput = 4 << 10
 )
 
@@ -41,7 +41,7 @@ type Process struct {
 
 	mu   sync.Mutex
 	more chan struct{} // closed when there is more to read
-	next int           // where the next line begins
+	next int           // the position of the next line
 	text []byte
 }
 
@@ -110,8 +110,8 @@ func (o *output) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Line waits for the next line that the child prints. It returns an error when the child has ended without one; half a
-// line of a killed child does not count.
+// Line waits for the next line that the child prints. It returns an error when the child has ended without a further line; half a line of
+// a killed child does not count.
 func (p *Process) Line(ctx context.Context) (string, error) {
 	for {
 		p.mu.Lock()
@@ -148,10 +148,10 @@ func (p *Process) Output() string {
 // Said returns the end of the child's standard error.
 func (p *Process) Said() string { return p.said.String() }
 
-// Input returns the child's standard input, behind the task.
+// Input returns the child's standard input, after the task.
 func (p *Process) Input() io.Writer { return p.run.In }
 
-// Kill ends the child like a crash (SIGKILL), and returns when it is gone.
+// Kill ends the child like a crash (SIGKILL), and returns when the child has ended.
 func (p *Process) Kill() error {
 	err := p.run.Kill()
 	if err == nil {
@@ -164,7 +164,7 @@ func (p *Process) Kill() error {
 func (p *Process) Stop() error {
 	_ = p.run.In.Close() //nolint:errcheck // it is gone already
 
-	ctx, cancel := context.WithTimeout(context.Background(), stopGrace) //nolint:forbidigo // also after the end of the test
+	ctx, cancel := context.WithTimeout(context.Background(), stopGrace) //nolint:forbidigo // not the test's context: Stop also runs after the test
 	defer cancel()
 	return p.Wait(ctx)
 }
@@ -213,7 +213,7 @@ func (p *Process) Pause(on bool) error { return p.run.Pause(on) }
 // Die ends this process like a crash. It does not return.
 func Die() {
 	if self, err := os.FindProcess(os.Getpid()); err == nil {
-		_ = self.Kill() //nolint:errcheck // a process may always kill itself
+		_ = self.Kill() //nolint:errcheck // a process is always allowed to kill itself
 	}
 
 	select {}
@@ -229,8 +229,8 @@ func DieAt(point string, n int) func(string) {
 	}
 }
 
-// Task reads, in a child, the task that was passed to Start, and returns a context that ends when the parent asks the
-// child to stop, or is gone.
+// Task reads, in a child, the task that was passed to Start, and returns a context that ends when the parent asks the child to stop, or
+// has ended.
 func Task(task any) (context.Context, error) {
 	in := bufio.NewReader(os.Stdin)
 

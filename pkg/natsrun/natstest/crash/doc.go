@@ -17,8 +17,7 @@
 //	}
 //
 // The standard error of a process is in the log of its test, and when the test fails, so is the end of its standard
-// output. A process does not outlive its test. None of the methods sleeps, and each of them that waits gives up after
-// [Patience].
+// output. A process does not outlive its test. No method sleeps. A method that waits gives up after [Patience].
 //
 // [StartServer] and [ThreeServers] run NATS servers that can be killed in the same way. [NewNetwork] cuts a process off from its
 // servers. [Random] makes the choices of a run repeatable: it prints their seed.

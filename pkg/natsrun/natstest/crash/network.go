@@ -10,7 +10,7 @@ import (
 
 // Network is the network between one process and all its servers.
 type Network struct {
-	// URLs is where the process connects to, in the form of the servers.
+	// URLs are the addresses to which the process connects, in the form of the servers argument.
 	URLs string
 
 	mu        sync.Mutex
@@ -86,7 +86,7 @@ func (n *Network) accept(l net.Listener, network, server string) {
 	}
 }
 
-// link registers a connection, and reports whether it did. A closed network closes the connection instead.
+// link registers a connection and returns true. A closed network closes the connection and returns false.
 func (n *Network) link(client, up net.Conn) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -146,7 +146,7 @@ func (n *Network) Cut(ways ...Direction) {
 	}
 }
 
-// Heal ends the connections there are, in whose streams something is missing, and loses nothing any more.
+// Heal closes the present connections, whose streams lack bytes, and loses no more bytes.
 func (n *Network) Heal() {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
 )
 
-// shown is how many bytes of a process's output are in the log of a test that fails.
+// shown is the number of bytes of a process's output in the log of a failed test.
 const shown = 4 << 10
 
 // Process is a process of a test.
@@ -51,7 +51,7 @@ func started(t testing.TB, name string, p *child.Process, err error) *Process {
 	return &Process{Process: p, t: t, name: name}
 }
 
-// Line waits for the next line that the process prints. The test fails when there is none.
+// Line waits for the next line that the process prints. The test fails when there is no further line.
 func (p *Process) Line() string {
 	p.t.Helper()
 
@@ -96,13 +96,13 @@ func (p *Process) Ended() bool {
 	}
 }
 
-// Kill ends the process like a crash (SIGKILL), also when it is paused, and returns when it is gone.
+// Kill ends the process like a crash (SIGKILL), even if it is paused, and returns when it has ended.
 func (p *Process) Kill() {
 	p.t.Helper()
 	p.check("kill", p.Process.Kill())
 }
 
-// Died waits until the process is gone, and fails the test unless it was killed, by itself or by another process.
+// Died waits for the end of the process, and fails the test unless the process was killed, by itself or by another.
 func (p *Process) Died() {
 	p.t.Helper()
 	p.end("death of", p.Killed)
@@ -161,7 +161,7 @@ var (
 	seed = flag.Uint64("seed", 0, "make the choices of the run with this seed; 0 takes one at random")
 )
 
-// Long reports whether the long form of a test is asked for, with -long.
+// Long reports whether -long asks for the long form of a test.
 func Long() bool { return *long }
 
 // Seed returns the seed of a test's random choices: that of -seed, or a new one. It prints the command that makes the

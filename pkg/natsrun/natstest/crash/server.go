@@ -37,7 +37,7 @@ func serve(ctx context.Context, at place) error {
 	return nil
 }
 
-// Server is one NATS server in a process of its own, not of a cluster.
+// Server is a single NATS server, without a cluster, in a process of its own.
 type Server struct {
 	*Process
 
@@ -85,14 +85,14 @@ func (s *Server) Start(ctx context.Context) error {
 
 // Servers are the NATS servers of a test's processes.
 type Servers struct {
-	// Disturb kills the server, or of three servers the leader of a stream, starts it again, and returns when it is
-	// ready. It is nil for servers that are not disturbed.
+	// Disturb kills the server, or the leader of a stream among three servers, starts it again, and returns when it is ready. It is nil for
+	// servers that a test does not disturb.
 	Disturb  func(ctx context.Context, stream string) error
 	Replicas int
 	URL      string
 }
 
-// OneServer returns a server that is not disturbed.
+// OneServer returns a server without Disturb.
 func OneServer(t testing.TB) *Servers {
 	t.Helper()
 	return &Servers{Replicas: 1, URL: StartServer(t).URL}
@@ -121,8 +121,8 @@ func ThreeServers(t testing.TB) *Servers {
 	}}
 }
 
-// Patience bounds each wait, so that a test that hangs fails. It is far longer than any step takes, also with the race
-// detector on a busy machine: no test depends on it.
+// Patience bounds each wait, so that a test that hangs fails. It is far longer than any step, even with the race detector on a busy
+// machine: no test depends on it.
 const Patience = 3 * time.Minute
 
 // Role is the work of a process that a test starts.
@@ -130,12 +130,12 @@ type Role[T any] struct {
 	// Name is the name of the role, unique in the test binary.
 	Name string
 
-	// Run is the work. ctx ends when the test stops the process, or is gone. When Run returns an error, the process
+	// Run is the work. ctx ends when the test stops the process, or when the test's process has ended. When Run returns an error, the process
 	// writes it to its standard error and exits with 1.
 	Run func(ctx context.Context, task T) error
 }
 
-// Main runs the role and exits, in a process that was started in this role, and returns at once in any other.
+// Main runs the role and exits in a process that was started in this role, and returns at once in any other process.
 func (r Role[T]) Main() { child.Main(r.Name, r.Run) }
 
 // Start starts a process in the role with a task, which is passed as JSON, and kills it when the test ends. The test

@@ -1,4 +1,4 @@
-// Package documented compares the metrics of programs with those in the documentation.
+// Package documented compares the metrics of programs with the documented metrics.
 package documented
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
-// foreign are the beginnings of the names of metrics that the exporter adds, of the process, of Go's runtime and of itself.
+// foreign matches the names of metrics that the exporter adds: those of the process, of Go's runtime and of the exporter itself.
 var foreign = regexp.MustCompile(`^(go|process|promhttp)_|^target_info$`)
 
 var (
@@ -27,7 +27,7 @@ var (
 	word     = regexp.MustCompile(`\b[a-zA-Z_]\w*`)
 )
 
-// promQL are the words of queries that are neither metrics nor labels of ours.
+// promQL has the words in queries that are neither our metrics nor our labels.
 var promQL = strings.Fields(`and by count histogram_quantile increase label_values max min min_over_time offset on or rate sum unless
 	up vector instance job le`)
 
@@ -37,8 +37,8 @@ type metric struct {
 	labels map[string]bool
 }
 
-// Metrics checks that pages of /metrics and the tables of docs/metrics.md have the same metrics, among those that are selected by
-// name, of the same kinds, and the pages no further labels.
+// Metrics checks, for the metrics that are selected by name, that pages of /metrics and the tables of docs/metrics.md have the same
+// metrics with the same kinds, and that the pages have no further labels.
 func Metrics(t testing.TB, pages string, selected func(name string) bool) {
 	t.Helper()
 	doc := metricsIn(t)

@@ -1,20 +1,17 @@
-// Package fastelection makes the servers of a test binary elect a new leader in
-// about a second after a crash, where production takes 4 to 9. Import it for
-// effect, in tests only:
+// Package fastelection makes the servers of a test binary elect a new leader in about a second after a crash. Production takes 4 to 9
+// seconds. Import it for effect, in tests only:
 //
 //	import _ "github.com/expediter-io/expediter/pkg/natsrun/natstest/fastelection"
 //
-// It writes the server's unexported Raft timers before anything else runs, in
-// the test and in the nodes that it starts as processes. A busy machine may then
-// miss heartbeats that it would not miss in production: more elections, same
-// rules.
+// It writes the server's unexported Raft timers before other code runs, in the test and in the nodes that it starts as processes. A busy
+// machine may then miss heartbeats that it would not miss in production: elections are more frequent, by the same rules.
 package fastelection
 
 import (
 	"time"
 	_ "unsafe" // for go:linkname
 
-	_ "github.com/nats-io/nats-server/v2/server" // has the variables that are linked to
+	_ "github.com/nats-io/nats-server/v2/server" // has the linked variables
 )
 
 // The timers of server/raft.go, v2.15.2.

@@ -1,5 +1,5 @@
-// Package installed finds programs other than Go that tests need. A test is skipped where its program is missing, and
-// fails there if EXPEDITER_REQUIRE_PROGRAMS is set.
+// Package installed finds programs other than Go that tests need. A test whose program is missing is skipped, or fails if
+// EXPEDITER_REQUIRE_PROGRAMS is set.
 package installed
 
 import (
@@ -10,13 +10,13 @@ import (
 	"testing"
 )
 
-// require is the environment variable that makes a test fail instead of skipping it.
+// require is the environment variable with which a test without its program fails instead of being skipped.
 const require = "EXPEDITER_REQUIRE_PROGRAMS"
 
 // Program is a set of commands that are installed together.
 type Program struct {
 	commands []string
-	folders  string // with the commands, if these are not in the PATH
+	folders  string // the folders of the commands, if they are not in the PATH
 	name     string
 }
 
@@ -30,7 +30,7 @@ var (
 	YtDlp      = Program{name: "yt-dlp", commands: []string{"yt-dlp"}}
 )
 
-// Find returns the paths of the program's commands. It skips or fails the test where one of them is missing.
+// Find returns the paths of the program's commands. It skips or fails the test when a command is missing.
 func (p Program) Find(t testing.TB) []string {
 	t.Helper()
 	var paths []string

@@ -11,7 +11,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
-// Mount mounts a disk of 64 MiB in memory on a folder, until the test ends. Only root may.
+// Mount mounts a disk of 64 MiB in memory on a folder, until the test ends. It needs root.
 func Mount(t testing.TB, dir string) error {
 	t.Helper()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=64m"); err != nil {
@@ -21,7 +21,7 @@ func Mount(t testing.TB, dir string) error {
 	return nil
 }
 
-// Fill takes all room of a disk, and returns the file to remove.
+// Fill writes a file that takes all room of a disk, and returns its path.
 func Fill(t testing.TB, disk string) (path string) {
 	t.Helper()
 	f, err := os.Create(filepath.Join(disk, "filler")) //nolint:gosec // of a test
