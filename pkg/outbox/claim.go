@@ -14,9 +14,9 @@ import (
 	"github.com/expediter-io/expediter/pkg/outbox/internal/readback"
 )
 
-// claimSQL locks lanes that have rows to publish, beginning at lane $1. For each lane it looks into the index once; with EXISTS
-// the planner may scan the table instead. A later statement reads the rows: a statement that both locks and reads would read
-// the rows as they were before it had the locks.
+// claimSQL locks lanes that have rows to publish, beginning at lane $1. It reads the index once for each lane; with EXISTS the planner may
+// scan the table instead. A later statement reads the rows: a statement that both locks and reads would read the rows as they were before
+// it had the locks.
 const claimSQL = `SELECT l.lane FROM event_outbox_lane l
 	WHERE (SELECT o.id FROM event_outbox o WHERE o.lane = l.lane AND o.state = 'pending'
 		AND (o.retry_at IS NULL OR o.retry_at <= now()) ORDER BY o.id LIMIT 1) IS NOT NULL
@@ -32,12 +32,12 @@ const readSQL = `SELECT ` + rowValues + ` FROM unnest($1::smallint[]) AS wanted(
 			ORDER BY o.id LIMIT $2) front) bounded
 	WHERE before < $3 ORDER BY id`
 
-// lastSQL reads the row that was published last in each of the lanes $1, unless that was longer than $2 seconds ago.
+// lastSQL reads the row that was published last in each of the lanes $1, within the last $2 seconds.
 const lastSQL = `SELECT id, event_id, lane, stream_seq FROM unnest($1::smallint[]) AS wanted(wanted_lane) CROSS JOIN LATERAL (
 		SELECT id, event_id, lane, stream_seq FROM event_outbox WHERE lane = wanted_lane AND state = 'published'
 			AND published_at > now() - make_interval(secs => $2) ORDER BY published_at DESC, stream_seq DESC LIMIT 1) last`
 
-// waitingSQL asks whether there are rows to publish, which are then in lanes that other batches hold, and in how many seconds
+// waitingSQL returns whether there are rows to publish, which are then in lanes that other batches hold, and the number of seconds until
 // the next refused row may be tried again.
 const waitingSQL = `SELECT EXISTS (SELECT FROM event_outbox_lane l WHERE (SELECT o.id FROM event_outbox o WHERE o.lane = l.lane
 		AND o.state = 'pending' AND (o.retry_at IS NULL OR o.retry_at <= now()) ORDER BY o.id LIMIT 1) IS NOT NULL),
@@ -45,8 +45,8 @@ const waitingSQL = `SELECT EXISTS (SELECT FROM event_outbox_lane l WHERE (SELECT
 		WHERE state = 'pending' AND retry_at > now())`
 
 // begin starts a transaction that Postgres ends when this process is silent for the lease, so that another relay gets the lanes.
-// All statements of a relay use an index. The planner's statistics of a table whose rows come and go are old, and a scan of
-// the whole table in each batch would make the time to drain it grow with its square.
+// All statements of a relay use an index. The planner's statistics are old for a table whose rows come and go. A scan of the whole table
+// in each batch would make the time to drain it grow with the square of its size.
 func (r *Relay) begin(ctx context.Context) (pgx.Tx, error) { //nolint:ireturn // pgx returns an interface
 	tx, err := r.cfg.Pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, BeginQuery: fmt.Sprintf(
 		"BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = %d; "+
@@ -58,7 +58,7 @@ func (r *Relay) begin(ctx context.Context) (pgx.Tx, error) { //nolint:ireturn //
 	return tx, nil
 }
 
-// claim locks lanes that have rows. It reads the first rows of them, and the row of each lane that was published last.
+// claim locks lanes that have rows. It reads the first rows of each lane, and the row that was published last.
 func (r *Relay) claim(ctx context.Context, tx pgx.Tx, from int) (claimed []int16, rows []*row, last []readback.Ref, err error) {
 	answer, err := tx.Query(ctx, claimSQL, from, lanesAtOnce)
 	if err == nil {
@@ -89,7 +89,7 @@ func (r *Relay) claim(ctx context.Context, tx pgx.Tx, from int) (claimed []int16
 	return claimed, rows, last, wrap("read the last rows", err)
 }
 
-// idle returns how long a batch that found no rows waits before it looks again, unless it is woken.
+// idle returns the time for which a batch that found no rows waits before it looks again, unless it is woken.
 func (r *Relay) idle(ctx context.Context) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.answer)
 	defer cancel()
@@ -178,7 +178,7 @@ func (r *row) message(stream, source string) (*nats.Msg, error) {
 	header, err := contracts.CloudEvent{
 		ID: event.EventID, Source: source, Type: contracts.CloudEventDomain, Time: event.OccurredAt, DataContentType: "application/json",
 	}.Header()
-	if err != nil { // such as an id with a control character: a body can carry it, a header cannot
+	if err != nil { // such as an id with a control character, which is valid in a body but not in a header
 		header = nats.Header{}
 	}
 	if err := r.addHeaders(header); err != nil {
@@ -229,7 +229,7 @@ func (r *row) addHeaders(header nats.Header) error {
 	return nil
 }
 
-// checkHeaders refuses headers that would break the message, or that the server would act on.
+// checkHeaders returns an error for headers that would break the message, or on which the server would act.
 func checkHeaders(headers map[string]string) error {
 	for name, value := range headers {
 		if name == "" || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r >= 0x7f || r == ':' }) {

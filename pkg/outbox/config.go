@@ -18,7 +18,7 @@ const (
 	// lanes is the number of lanes, as in the schema.
 	lanes = 64
 
-	// lanesAtOnce is how many lanes one batch takes. It leaves lanes for other batches and relays.
+	// lanesAtOnce is the number of lanes that one batch takes. It leaves lanes for other batches and relays.
 	lanesAtOnce = 8
 
 	// maxBytes is the size of the largest event: the sum of its columns.
@@ -27,8 +27,7 @@ const (
 	// batchBytes bounds the rows of one batch, without the last row of each lane.
 	batchBytes = 8 << 20
 
-	// batchTime is for how long a batch publishes. Its transaction ends soon after that, for an open transaction hinders
-	// vacuum.
+	// batchTime is the time for which a batch publishes. Its transaction ends soon after that, because an open transaction hinders vacuum.
 	batchTime = 5 * time.Second
 
 	// answerTimeout bounds an answer of the database. A database whose machine is gone neither answers nor closes the
@@ -41,24 +40,24 @@ const (
 
 // Config is the configuration of a relay.
 type Config struct {
-	// BatchSize is how many rows one transaction publishes at most. Defaults to 512.
+	// BatchSize is the largest number of rows that one transaction publishes. Defaults to 512.
 	BatchSize int
 
-	// Concurrency is how many batches run at a time, each on a connection to the database. Two more connections listen and
-	// read back. Defaults to 2.
+	// Concurrency is the number of batches at a time, each on a connection to the database. Two more connections listen and read back.
+	// Defaults to 2.
 	Concurrency int
 
 	// Hooks are called as rows pass. Defaults to none.
 	Hooks Hooks
 
-	// Keep is how long rows stay in the table after they were read back, for people to look at. Defaults to 0.
+	// Keep is the time for which rows stay in the table after they were read back, for people to look at. Defaults to 0.
 	Keep time.Duration
 
 	// Logger receives the events of this package. Defaults to slog.Default().
 	Logger *slog.Logger
 
-	// MaxAttempts is how often the server may refuse a row before the row is set aside. Attempts at a time when the server
-	// answers no request do not count. Defaults to 10.
+	// MaxAttempts is the number of refusals by the server after which a row is set aside. Attempts at a time when the server answers no
+	// request do not count. Defaults to 10.
 	MaxAttempts int
 
 	// Meters makes the metrics of the relay, see the package. Defaults to none.
@@ -68,28 +67,28 @@ type Config struct {
 	// message sent over it can arrive after a message sent over the next. Defaults to none.
 	NATSOptions []nats.Option
 
-	// NATSURL is where the server is. Defaults to nats://127.0.0.1:4222.
+	// NATSURL is the address of the server. Defaults to nats://127.0.0.1:4222.
 	NATSURL string
 
-	// Poll is how often the relay looks for rows that no notification announced. Defaults to 10 seconds.
+	// Poll is the time between two looks for rows that no notification announced. Defaults to 10 seconds.
 	Poll time.Duration
 
 	// Pool connects to the database. It needs Concurrency + 2 connections. Required.
 	Pool *pgxpool.Pool
 
-	// PublishTimeout is how long the stream may take to acknowledge one event. Defaults to 5 seconds.
+	// PublishTimeout is the time within which the stream has to acknowledge an event. Defaults to 5 seconds.
 	PublishTimeout time.Duration
 
 	// Source is the source attribute of CloudEvents, a URI reference to the publisher. Defaults to "/events".
 	Source string
 
-	// Stream is the stream that the events are published to. It needs limits retention and no limit of messages for a subject.
-	// Defaults to contracts.StreamEvents.
+	// Stream is the stream to which events are published. It needs limits retention and no limit of messages for a subject. Defaults to
+	// contracts.StreamEvents.
 	Stream string
 
-	// SyncInterval is how long the servers of the stream may take to sync acknowledged messages (their sync_interval). A
-	// row is read back and deleted an eighth later. A negative value means that they sync before they acknowledge
-	// (sync_interval: always): rows are deleted when they are published. Defaults to 2 minutes, as for servers.
+	// SyncInterval is the time within which the servers of the stream sync acknowledged messages (their sync_interval). A row is read back
+	// and deleted after that time and an eighth of it. A negative value means that they sync before they acknowledge (sync_interval: always):
+	// rows are deleted when they are published. Defaults to 2 minutes, as for servers.
 	SyncInterval time.Duration
 
 	answer time.Duration      // bounds an answer of the database
@@ -114,13 +113,13 @@ func (cfg Config) withDefaults() Config {
 	return cfg
 }
 
-// hold is how long a published row is kept before it is read back.
+// hold returns the time for which a published row is kept before it is read back.
 func (cfg Config) hold() time.Duration { return cfg.SyncInterval + cfg.SyncInterval/8 }
 
-// lease is for how long a silent process keeps its lanes.
+// lease returns the time for which a silent process keeps its lanes.
 func (cfg Config) lease() time.Duration { return 2 * (batchTime + cfg.PublishTimeout) }
 
-// validate reports all errors at once.
+// validate returns an error that names all mistakes.
 func (cfg Config) validate() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("outbox: "+format, args...)) }

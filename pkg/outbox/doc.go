@@ -12,16 +12,16 @@
 //
 //   - No committed event is lost, whichever process dies. The relay marks a row only after the stream has acknowledged its
 //     event. It keeps the row for longer than the server may take to sync its files (Config.SyncInterval), reads the event
-//     back from the stream, and only then deletes the row. An event that is gone, because the server's machine lost its
-//     power, is published again. A relay looks for such rows when it connects, and before it publishes the next row of a
-//     lane it looks for the last one.
+//     back from the stream, and only then deletes the row. An event that is gone, because the server's machine lost its power, is
+//     published again. A relay looks for lost events when it connects. Before it publishes the next row of a lane it looks for the last
+//     published one.
 //   - Each event has one id for all attempts, and every attempt has the same Nats-Msg-Id. The stream drops copies within its
 //     window for duplicates. Readers of the stream have to drop later copies, as the notifier does.
 //   - Events with the same ordering key reach the stream in the order in which their transactions committed: an insert waits
 //     until other transactions that have inserted an event with the same key have ended. That holds for the first copy of
-//     each event, through crashes of relays and servers, and for any number of relays. It does not hold for an event that
-//     was set aside, nor for one whose message the stream lost while it kept later ones of the lane: they are published
-//     after those. There is no order between keys.
+//     each event, through crashes of relays and servers, and for any number of relays. It does not hold for an event that was set aside,
+//     nor for an event that the stream lost while it kept later events of the lane: these are published after later events. There is no
+//     order between keys.
 //   - A row is set aside with the reason when it can never be published (it is not a valid event, is too large, or the stream
 //     holds another event under its id), and when the server has refused it Config.MaxAttempts times. The rows after it go
 //     on. [Requeue] makes it pending again.
@@ -31,27 +31,26 @@
 // # Keys
 //
 // The ordering key is the column ordering_key, or where that is NULL the aggregate, "<aggregate_type>/<aggregate_id>", if the row
-// has an aggregate_id. A row with the empty key waits for no other. A key belongs to one of 64 lanes. A relay publishes from
-// the lanes whose rows it can lock (FOR UPDATE SKIP LOCKED), so that one relay at a time holds a lane. The locks of a killed
-// relay end with its connection; a frozen relay loses them after half a minute.
+// has an aggregate_id. A row with an empty key waits for no other row. A key belongs to one of 64 lanes. A relay publishes from the lanes
+// whose rows it can lock (FOR UPDATE SKIP LOCKED), so that one relay at a time holds a lane. The locks of a killed relay end with its
+// connection; a frozen relay loses them after half a minute.
 //
-// A transaction that inserts events with several keys takes a lock for each, in that order. Two transactions that take the same
-// locks in different orders can block each other, which Postgres ends by failing one; [Insert] sorts its events by key. A
-// transaction with thousands of keys needs a max_locks_per_transaction to match.
+// A transaction that inserts events with several keys takes a lock for each key, in the order of the events. Two transactions that take
+// the same locks in different orders can block each other: Postgres then fails one. [Insert] sorts its events by key. A transaction with
+// thousands of keys needs a max_locks_per_transaction to match.
 //
 // # Notifications
 //
-// A trigger notifies relays of each transaction with events (LISTEN/NOTIFY). Where notifications do not reach a relay, as
-// through a pooler that shares sessions between transactions, the relay looks every Config.Poll. Postgres lets transactions
-// that notify commit one at a time: an application with thousands of commits a second may drop the trigger event_outbox_wake
-// and have relays look more often.
+// A trigger notifies relays of each transaction with events (LISTEN/NOTIFY). Where notifications do not reach a relay, as through a pooler
+// that shares sessions between transactions, the relay looks for rows every Config.Poll. Postgres lets transactions that notify commit one
+// at a time: an application with thousands of commits a second may drop the trigger event_outbox_wake and have relays look more often.
 //
 // # Metrics
 //
 // With Config.Meters a relay has counters (outbox.published, .duplicates, .refused, .set_aside, .lost, .deleted), the time of
-// the last error (outbox.last_error.time), and gauges of the table: outbox.backlog, outbox.backlog.age, which is how late the
-// events are, and outbox.backlog.set_aside. The gauges are read from the table at each collection, and are the same for each
-// relay. [ReadBacklog] reads them once.
+// the last error (outbox.last_error.time), and gauges of the table: outbox.backlog, outbox.backlog.age (the delay of the events) and
+// outbox.backlog.set_aside. The gauges are read from the table at each collection, and are the same for each relay. [ReadBacklog] reads
+// them once.
 //
 // # Privileges
 //

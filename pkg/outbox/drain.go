@@ -57,11 +57,11 @@ func (r *Relay) rest(ctx context.Context) error {
 // progress is the result of one batch.
 type progress struct {
 	lanes int // how many it held
-	next  int // where the next one begins to look
-	rows  int // how many it published or set aside
+	next  int // the lane at which the next batch begins
+	rows  int // the number of rows that it published or set aside
 }
 
-// batch publishes rows in one transaction. When ctx ends it finishes the rows that are in flight.
+// batch publishes rows in one transaction. When ctx ends it finishes the rows under way.
 func (r *Relay) batch(ctx context.Context, s *session, from int) (did progress, err error) {
 	did.next = from
 	until := time.Now().Add(r.cfg.lease() - r.cfg.PublishTimeout)
@@ -177,7 +177,7 @@ func (r *Relay) mark(ctx context.Context, tx pgx.Tx, results *outcome) error {
 	return nil
 }
 
-// columns returns the columns that are written for failures.
+// columns returns the columns to write for failures.
 func columns(failures []failure) (lanes []int16, ids []int64, reasons []string, delays []float64) {
 	for _, f := range failures {
 		lanes, ids = append(lanes, f.row.Lane), append(ids, f.row.ID)
@@ -186,7 +186,7 @@ func columns(failures []failure) (lanes []int16, ids []int64, reasons []string, 
 	return lanes, ids, reasons, delays
 }
 
-// report counts the outcome, and calls the hooks. It returns how many rows were published or set aside.
+// report counts the outcome, and calls the hooks. It returns the number of rows that were published or set aside.
 func (r *Relay) report(ctx context.Context, results *outcome) int {
 	now := time.Now()
 	for _, p := range results.published {

@@ -25,11 +25,11 @@ type Event struct {
 	// Headers are headers of the message, such as traceparent. Names that start with "Nats-" are refused. Defaults to none.
 	Headers map[string]string
 
-	// OrderingKey keeps the events with the same key in order. Defaults to the aggregate,
-	// "<AggregateType>/<AggregateID>", or to none where there is no AggregateID.
+	// OrderingKey is the key within which events keep their order. Defaults to the aggregate, "<AggregateType>/<AggregateID>", or to none
+	// without an AggregateID.
 	OrderingKey string
 
-	// Unordered reports whether the order does not matter: the event then waits for no other. Defaults to false.
+	// Unordered reports whether the event needs no order: it then waits for no other event. Defaults to false.
 	Unordered bool
 }
 
@@ -40,7 +40,7 @@ type Batcher interface {
 	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 }
 
-// insertSQL inserts an event without a not_before, also into a table of an older version, and insertLaterSQL one with it.
+// insertSQL inserts an event without a not_before, also into a table of an older version, and insertLaterSQL an event with one.
 const (
 	insertColumns = `INSERT INTO event_outbox (event_id, event_type, aggregate_type, aggregate_id, recipient_type, restaurant_id,
 	user_id, occurred_at, payload, recipients, headers, ordering_key`
@@ -51,9 +51,9 @@ const (
 
 // Insert writes events into the outbox, in one round trip. They are published once the transaction is committed.
 //
-// An event that can never be published is an error before anything is sent to the database. An event whose id is in the outbox
-// already is an error of the database (a unique violation, SQLSTATE 23505), which fails the transaction. Insert sorts the
-// events by key, for the reason that the package documentation gives, and keeps the order of each key.
+// For an event that can never be published, Insert returns an error before it sends a statement to the database. An event whose id is in
+// the outbox already is an error of the database (a unique violation, SQLSTATE 23505), which fails the transaction. Insert sorts the
+// events by key, see the package documentation, and keeps the order of each key.
 func Insert(ctx context.Context, tx Batcher, events ...Event) error {
 	if len(events) == 0 {
 		return nil
@@ -82,7 +82,7 @@ func Insert(ctx context.Context, tx Batcher, events ...Event) error {
 	return nil
 }
 
-// key is the ordering key of the row.
+// key returns the ordering key of the row.
 func (e Event) key() string {
 	switch {
 	case e.Unordered, e.OrderingKey == "" && e.AggregateID == "":
@@ -133,8 +133,8 @@ type Execer interface {
 	Exec(ctx context.Context, sql string, arguments ...any) (pgconn.CommandTag, error)
 }
 
-// Requeue makes rows that were set aside pending again: the rows with the given ids, or all rows without any id. They are
-// published after rows of the same key that were published in the meantime. It returns the number of rows.
+// Requeue makes rows that were set aside pending again: the rows with the given ids, or all such rows if no id is given. They are
+// published after rows of the same key that were published meanwhile. It returns the number of rows.
 func Requeue(ctx context.Context, db Execer, eventIDs ...string) (int64, error) {
 	tag, err := db.Exec(ctx, `WITH back AS (
 			UPDATE event_outbox SET state = 'pending', attempts = 0, retry_at = NULL
@@ -150,7 +150,7 @@ func orNull(raw []byte) any {
 	if len(raw) == 0 {
 		return nil
 	}
-	return string(raw) // unchanged: a json column keeps every byte
+	return string(raw) // unchanged: a json column keeps each byte
 }
 
 func timeOrNull(t time.Time) any {
@@ -166,17 +166,17 @@ func timeOrNull(t time.Time) any {
 //go:embed schema.sql
 var Schema string
 
-// schemaVersion is the comment that Schema sets on the table.
+// schemaVersion is the comment of the table, which Schema sets.
 const schemaVersion = "expediter outbox 2"
 
 // schemaLock is the advisory lock that keeps two programs from creating the tables at the same time.
 const schemaLock = 0x6f7574626f78 // "outbox"
 
-// lockNotAvailable is the SQLSTATE of a lock that was not had in time.
+// lockNotAvailable is the SQLSTATE of a lock that was not free in time.
 const lockNotAvailable = "55P03"
 
 const (
-	// lockTimeout is how long a change of the table waits for its lock. Writers wait behind it.
+	// lockTimeout is the time for which a change of the table waits for its lock. Writers wait behind the change.
 	lockTimeout = 100 * time.Millisecond
 
 	// lockPause is the pause before the next attempt, in which writers go on.
@@ -186,7 +186,7 @@ const (
 // Migrate applies Schema in one transaction, unless it has been applied. The user of the pool must own the tables, or have the
 // right to create them.
 //
-// The change of a table of an older version needs it for itself, for some milliseconds. While a transaction holds the table,
+// The change of a table of an older version needs an exclusive lock for some milliseconds. While another transaction holds the table,
 // writers wait for Migrate for a tenth of a second at a time, and Migrate tries again until ctx ends.
 func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	for checkSchema(ctx, pool) != nil {

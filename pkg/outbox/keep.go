@@ -12,10 +12,10 @@ import (
 )
 
 const (
-	// keepLock is the advisory lock of the one relay that reads back and deletes.
+	// keepLock is the advisory lock of the single relay that reads back and deletes.
 	keepLock = schemaLock + 1
 
-	// keepBatch is how many rows one transaction reads back or deletes.
+	// keepBatch is the number of rows that one transaction reads back or deletes.
 	keepBatch = 2048
 )
 
@@ -122,7 +122,7 @@ func (r *Relay) keepOnce(ctx context.Context, s *session) (full bool, err error)
 	return safe+len(lost) >= keepBatch/lanes || gone >= keepBatch, r.checkLanes(ctx, s, lost)
 }
 
-// readBack lets the rows go that are old enough and that the stream holds. It returns their number, and the lost rows.
+// readBack lets rows go that are old enough and that the stream has. It returns their number, and the lost rows.
 func (r *Relay) readBack(ctx context.Context, s *session, tx pgx.Tx) (safe int, lost []readback.Ref, err error) {
 	if r.cfg.SyncInterval < 0 {
 		return 0, nil, nil
@@ -143,7 +143,7 @@ func (r *Relay) readBack(ctx context.Context, s *session, tx pgx.Tx) (safe int, 
 	return safe, lost, err
 }
 
-// letGo deletes rows, or marks them as kept for people to look at. A row that was published again in the meantime stays.
+// letGo deletes rows, or marks them as kept for people to look at. A row that was published again meanwhile stays.
 func (r *Relay) letGo(ctx context.Context, tx pgx.Tx, rows []readback.Ref) (int, error) {
 	lanes, ids, seqs := make([]int16, len(rows)), make([]int64, len(rows)), make([]int64, len(rows))
 	for i, one := range rows {
@@ -231,7 +231,7 @@ func (r *Relay) reportLost(ctx context.Context, lane int16, rows int) {
 func (r *Relay) abandon(ctx context.Context, tx pgx.Tx) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.answer)
 	defer cancel()
-	tx.Rollback(ctx) //nolint:errcheck,gosec // the connection is closed then, which ends the locks
+	tx.Rollback(ctx) //nolint:errcheck,gosec // an error means that the connection is closed, which ends the locks
 }
 
 // checkLane looks for all published rows of a locked lane in the stream, makes the lost ones pending, and returns their number.
@@ -246,7 +246,7 @@ func (r *Relay) checkLane(ctx context.Context, s *session, tx pgx.Tx, lane int16
 	}
 }
 
-// checkPage does that for up to keepBatch rows after an id. It returns the last id, 0 when there are no rows.
+// checkPage is checkLane for up to keepBatch rows after an id. It returns the last id, 0 when there are no rows.
 func (r *Relay) checkPage(ctx context.Context, s *session, tx pgx.Tx, lane int16, after int64) (n int, last int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.lease())
 	defer cancel()

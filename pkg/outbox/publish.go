@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// inFlight is how many publishes of a batch may be in flight.
+	// inFlight is the largest number of publishes of a batch under way.
 	inFlight = 256
 
 	// firstRetry and longestRetry are the waits of a row that the server refused.
@@ -24,7 +24,7 @@ const (
 	maxReason = 1000
 )
 
-// outcome is the outcome of a batch. Rows that are not in it stay as they were.
+// outcome is the outcome of a batch. Rows without an outcome stay as they were.
 type outcome struct {
 	published []published
 	refused   []failure
@@ -47,7 +47,7 @@ type failure struct {
 	delay time.Duration
 }
 
-// reason is the text that the row keeps of the error.
+// reason returns the text of the error that the row keeps.
 func (f failure) reason() string { return brief(f.err) }
 
 // brief returns the text of an error, cut to maxReason and without the bytes that Postgres refuses.
@@ -59,9 +59,9 @@ func brief(err error) string {
 	return text
 }
 
-// publish publishes rows: the rows of one key one after the other, the keys side by side. At most one row of a key is in flight,
-// for a message that is lost between two others would be published after the second. After until it publishes nothing: a
-// process that was frozen may no longer hold the lanes.
+// publish publishes rows: the rows of one key one after the other, the keys side by side. At most one row of a key is under way: otherwise
+// a message that is lost between two others would be published after the second. After until it publishes nothing: a process that was
+// frozen may no longer hold the lanes.
 func (r *Relay) publish(ctx context.Context, s *session, rows []*row, until time.Time) *outcome {
 	ctx = context.WithoutCancel(ctx)
 	results := &outcome{deadline: until}
@@ -126,7 +126,7 @@ func (r *Relay) round(ctx context.Context, s *session, queues [][]*row, results 
 	return next
 }
 
-// hopelessError is the reason why a row can never be published.
+// hopelessError is the reason that a row can never be published.
 type hopelessError struct{ error }
 
 func (e hopelessError) Unwrap() error { return e.error }
@@ -144,7 +144,7 @@ func (r *Relay) send(s *session, one *row) (future jetstream.PubAckFuture, sent 
 	return future, sent, err //nolint:wrapcheck // classified
 }
 
-// settle puts a row where its answer belongs, and reports whether the next row of its key may be published.
+// settle puts a row into the result or list of its answer, and reports whether the next row of its key may be published.
 func (r *Relay) settle(one *row, got answer, results *outcome, silent *[]failure) bool {
 	if got.err == nil {
 		results.published = append(results.published, published{row: one, ack: got.ack})
@@ -169,7 +169,7 @@ func (r *Relay) settle(one *row, got answer, results *outcome, silent *[]failure
 	return false
 }
 
-// refuse counts an attempt, and sets the row aside when it was the last one.
+// refuse counts an attempt, and sets the row aside after the last attempt.
 func (r *Relay) refuse(f failure, results *outcome) {
 	if f.row.Attempts+1 >= r.cfg.MaxAttempts {
 		results.setAside = append(results.setAside, f)
@@ -179,8 +179,8 @@ func (r *Relay) refuse(f failure, results *outcome) {
 	results.refused = append(results.refused, f)
 }
 
-// settleSilent counts an attempt for the rows that got no answer, if the stream answers another request. If it does not, the
-// rows are not at fault: settleSilent closes the connection and counts nothing.
+// settleSilent counts an attempt for the rows that got no answer, if the stream answers another request. Otherwise the rows are not at
+// fault: settleSilent closes the connection and counts nothing.
 func (r *Relay) settleSilent(ctx context.Context, s *session, results *outcome, silent []failure) {
 	if s.alive() {
 		if _, err := s.Info(ctx); err == nil {
@@ -193,7 +193,7 @@ func (r *Relay) settleSilent(ctx context.Context, s *session, results *outcome, 
 	s.NC.Close()
 }
 
-// same returns contracts.ErrEventMismatch when the message that the stream holds under the id of a row is of another event.
+// same returns contracts.ErrEventMismatch when the stream's message under the id of a row has another event.
 func (s *session) same(ctx context.Context, sequence uint64, one *row) error {
 	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
 	defer cancel()
@@ -211,7 +211,7 @@ func (s *session) same(ctx context.Context, sequence uint64, one *row) error {
 	}
 	msg, err := stream.GetMsg(ctx, sequence)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return nil // it was there when it was acknowledged; the row is read back like any other
+		return nil // the message was there at its acknowledgement; the row is read back like any other
 	}
 	if err != nil {
 		return fmt.Errorf("outbox: read the message that the stream has under the id, at %d: %w", sequence, err)

@@ -31,20 +31,20 @@ type Relay struct {
 
 // Stats counts the work of a relay since New.
 type Stats struct {
-	// Deleted is how many rows were deleted, after they were read back or kept.
+	// Deleted is the number of rows that were deleted, after they were read back or kept.
 	Deleted int64
-	// Duplicates is how many of Published the stream already held.
+	// Duplicates is the number of rows in Published that the stream already had.
 	Duplicates int64
-	// Lost is how many published rows the stream had lost.
+	// Lost is the number of published rows that the stream had lost.
 	Lost int64
-	// LastError is the last error, "" for none, and LastErrorAt its time. Its cause may be gone by now.
+	// LastError is the last error, "" for none, and LastErrorAt its time. The cause may be gone by now.
 	LastError   string
 	LastErrorAt time.Time
-	// Published is how many rows the stream acknowledged and the relay marked.
+	// Published is the number of rows that the stream acknowledged and the relay marked.
 	Published int64
-	// Refused is how often the server refused a row that the relay tries again.
+	// Refused is the number of refusals by the server after which the relay tries the row again.
 	Refused int64
-	// SetAside is how many rows were set aside.
+	// SetAside is the number of rows that were set aside.
 	SetAside int64
 }
 
@@ -94,8 +94,8 @@ func (r *Relay) Stats() Stats {
 	return s
 }
 
-// Run publishes until ctx ends. It is called once. It then finishes and marks the rows that are in flight, which takes at most
-// 5 seconds and Config.PublishTimeout. It outlives any outage of the database or the server.
+// Run publishes until ctx ends. It may be called once only. At the end of ctx it finishes and marks the rows under way, which takes at
+// most 5 seconds and Config.PublishTimeout. It goes on through any outage of the database or the server.
 func (r *Relay) Run(ctx context.Context) {
 	defer r.forget()
 	var group sync.WaitGroup
@@ -232,8 +232,8 @@ type Hooks struct {
 	// Ready is called with true when the relay publishes, and with false and the reason when it cannot.
 	Ready func(ready bool, reason error)
 
-	// Sending is called with the headers of each event before it is published, and may add to them. The function that it returns is
-	// called with the error of the publish, nil for none.
+	// Sending is called with the headers of each event before the event is published, and may add headers. Its result is called with the
+	// error of the publish, nil for none.
 	Sending func(header nats.Header) (sent func(error))
 
 	// SetAside is called for each row that was set aside.
@@ -245,7 +245,7 @@ type Published struct {
 	// Age is the time since the row was inserted.
 	Age time.Duration
 
-	// Duplicate reports whether the stream already held the event: a relay ended before it could mark the row.
+	// Duplicate reports whether the stream already had the event: a relay ended before it could mark the row.
 	Duplicate bool
 
 	// EventID is the id of the event.
@@ -259,8 +259,8 @@ var (
 	// ErrNoSchema is returned when the database has no table event_outbox of this version.
 	ErrNoSchema = errors.New("outbox: the table event_outbox is missing or of another version: apply outbox.Schema")
 
-	// ErrUnsuitableStream is returned when the stream removes messages on its own, so that a lost message could not be told
-	// from one that was removed on purpose.
+	// ErrUnsuitableStream is returned when the stream removes messages on its own, so that lost messages and removed ones could not be told
+	// apart.
 	ErrUnsuitableStream = errors.New("outbox: the stream is not suitable")
 
 	// errSession ends the work on a connection that is closed.

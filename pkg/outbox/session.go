@@ -17,8 +17,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/redact"
 )
 
-// session is one connection to NATS. It never reconnects: once it is closed, each message that was sent over it has arrived or
-// never will. A connection that reconnects sends its buffered messages.
+// session is one connection to NATS. It never reconnects: once it is closed, each message that was sent over it has arrived or never will.
+// A connection that reconnects would send its buffered messages later.
 type session struct {
 	readback.Reader
 
@@ -69,7 +69,7 @@ func (s *session) alive() bool {
 	}
 }
 
-// check returns ErrUnsuitableStream when messages that are published to the stream cannot be read back later.
+// check returns ErrUnsuitableStream when published messages cannot be read back from the stream later.
 func (s *session) check(ctx context.Context) error {
 	info, err := s.Info(ctx)
 	if err != nil {

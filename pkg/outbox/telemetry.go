@@ -9,7 +9,8 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// backlogTimeout bounds the query of the backlog for the metrics. It leaves a scrape, which may have 5 seconds, time to show the others.
+// backlogTimeout bounds the query of the backlog for the metrics. It leaves a scrape, which may have 5 seconds, time for the other
+// metrics.
 const backlogTimeout = 2 * time.Second
 
 // measure registers Stats and the backlog as metrics, until forget is called.
@@ -93,22 +94,22 @@ func (m *meters) made(one metric.Observable, err error) {
 	}
 }
 
-// maxCount bounds the rows that are counted, for counting reads them.
+// maxCount bounds the rows that are counted, because a count reads them.
 const maxCount = 100_000
 
 // Backlog counts the rows that wait in an outbox.
 type Backlog struct {
-	// Rows is how many rows are committed and not yet published, up to 100,000.
+	// Rows is the number of committed rows that are not published yet, up to 100,000.
 	Rows int64
 
-	// Oldest is the age of the oldest of them, 0 when there are none.
+	// Oldest is the age of the oldest of these rows, 0 when there are none.
 	Oldest time.Duration
 
-	// SetAside is how many rows are set aside, up to 100,000.
+	// SetAside is the number of rows that are set aside, up to 100,000.
 	SetAside int64
 }
 
-// backlogSQL takes the oldest from the first row of each lane, for ids grow with time there. It uses indexes only.
+// backlogSQL takes the oldest row from the first rows of the lanes, because ids grow with time there. It uses indexes only.
 const backlogSQL = `SELECT
 	(SELECT count(*) FROM (SELECT FROM event_outbox WHERE state = 'pending' LIMIT $1) AS counted),
 	(SELECT coalesce(extract(epoch FROM clock_timestamp() - min(first.created_at)), 0)::float8 FROM event_outbox_lane l CROSS JOIN LATERAL (

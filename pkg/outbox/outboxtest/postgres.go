@@ -32,12 +32,12 @@ var postgres struct {
 	dir      string
 	err      error
 	process  *exec.Cmd
-	lifeline io.WriteCloser // a line starts the server again; it ends when this is closed, also by the end of this process
+	lifeline io.WriteCloser // a line starts the server again; the server ends when lifeline is closed, also by the end of this process
 	next     atomic.Int64
 }
 
-// Database creates an empty database and returns its connection string for pgx. The first call starts the server, of the given
-// programs initdb and postgres, which runs until [Stop].
+// Database creates an empty database and returns its connection string for pgx. The first call starts the server, with the programs initdb
+// and postgres in programs. The server runs until [Stop].
 func Database(t testing.TB, programs []string) (dsn string) {
 	t.Helper()
 	postgres.Do(func() { startPostgres(programs[0], programs[1]) })
@@ -49,7 +49,7 @@ func Database(t testing.TB, programs []string) (dsn string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close(context.WithoutCancel(t.Context())) //nolint:errcheck // the database is there, or not
+	defer conn.Close(context.WithoutCancel(t.Context())) //nolint:errcheck // the database was made, or not
 	if _, err := conn.Exec(t.Context(), "CREATE DATABASE "+name); err != nil {
 		t.Fatal(err)
 	}
@@ -63,8 +63,8 @@ func place(database string) string {
 	return fmt.Sprintf("host=%s user=test dbname=%s", postgres.dir, database)
 }
 
-// startPostgres creates a cluster in a temporary folder and runs it on a socket there. Postgres refuses to run as root, so a test
-// that runs as root starts it as the user postgres.
+// startPostgres creates a cluster in a temporary folder and runs it on a socket there. Postgres refuses to run as root, so a test of root
+// starts it as the user postgres.
 func startPostgres(initdb, server string) {
 	if err := runPostgres(initdb, server); err != nil {
 		postgres.err = fmt.Errorf("start Postgres for the tests: %w", err)
@@ -83,13 +83,13 @@ func runPostgres(initdb, server string) (err error) {
 		return err
 	}
 	data := filepath.Join(postgres.dir, "data")
-	//nolint:gosec,noctx // of Postgres; it ends by itself
+	//nolint:gosec,noctx // a program of Postgres; it ends by itself
 	setup := exec.Command(initdb, "-D", data, "-U", "test", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync")
 	setup.Dir, setup.SysProcAttr = postgres.dir, attributes
 	if text, err := setup.CombinedOutput(); err != nil {
 		return fmt.Errorf("initdb: %w: %s", err, text)
 	}
-	// The shell starts the server again for each line of its input, and ends it when that ends.
+	// The shell starts the server again for each line of its input, and ends the server at the end of its input.
 	//nolint:gosec,noctx // of Postgres; it lives as long as this process
 	postgres.process = exec.Command("/bin/sh", "-c", `"$@" & while read -r _; do wait $!; "$@" & done; kill -INT $!; wait $!`,
 		"sh", server, "-D", data, "-k", postgres.dir, "-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=300",
@@ -114,7 +114,7 @@ func runPostgres(initdb, server string) (err error) {
 //
 //nolint:wrapcheck // by startPostgres
 func awaitPostgres() error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience) //nolint:forbidigo // for all tests, not for one
+	ctx, cancel := context.WithTimeout(context.Background(), patience) //nolint:forbidigo // the server is for all tests, not for one
 	defer cancel()
 	for {
 		conn, err := pgx.Connect(ctx, place("postgres"))
@@ -137,7 +137,7 @@ func Restart(t testing.TB) {
 	}
 }
 
-// Stop ends the server, if it runs, and removes its files. Database starts another one then.
+// Stop ends the server, if it runs, and removes its files. Database then starts another server.
 func Stop() {
 	if postgres.lifeline != nil {
 		_ = postgres.lifeline.Close() //nolint:errcheck // it is gone already then

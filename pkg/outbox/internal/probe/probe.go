@@ -26,7 +26,7 @@ type Probe struct {
 
 type key struct{}
 
-// With returns a context for outbox.New whose relay has the probe.
+// With returns a context for outbox.New. The relay then has the probe.
 func With(ctx context.Context, p Probe) context.Context { return context.WithValue(ctx, key{}, p) }
 
 // From returns the probe of a context, the zero value when there is none.

@@ -20,17 +20,17 @@ import (
 )
 
 const (
-	// readGap is how many foreign messages between two of ours one request reads too; more than that split it in two.
+	// readGap is the largest number of foreign messages between two of ours that one request also reads; a larger gap splits the request in
+	// two.
 	readGap = 4
 
-	// readSpan bounds the sequences of one request, readBytes the size of its messages but for the last, and readers the
-	// requests at a time.
+	// readSpan bounds the sequences of one request, readBytes the size of its messages without the last, and readers the requests at a time.
 	readSpan  = 512
 	readBytes = 4 << 20
 	readers   = 8
 )
 
-// Ref is a published row: its columns, and where the stream holds its message.
+// Ref is a published row: its columns, and the sequence of its message in the stream.
 type Ref struct {
 	ID      int64
 	EventID string
@@ -57,9 +57,8 @@ func (r Reader) Info(ctx context.Context) (*jetstream.StreamInfo, error) {
 	return stream.CachedInfo(), nil
 }
 
-// Missing returns the rows that the stream has lost: it holds nothing at their sequence, or another message. Messages that the
-// limits of the stream removed are not lost. Any replica may say that a message is there; only the leader's word counts for
-// one that is not.
+// Missing returns the rows that the stream has lost: it has no message at their sequence, or another message. Messages that the limits of
+// the stream removed are not lost. An answer of any replica counts for a present message; only the leader's counts for a missing one.
 func (r Reader) Missing(ctx context.Context, refs []Ref) ([]Ref, error) {
 	parts := runs(slices.SortedFunc(slices.Values(refs), func(a, b Ref) int { return cmp.Compare(a.Seq, b.Seq) }))
 	absent := make([][]Ref, len(parts))
@@ -77,7 +76,7 @@ func (r Reader) Missing(ctx context.Context, refs []Ref) ([]Ref, error) {
 	return r.confirm(ctx, slices.Concat(absent...))
 }
 
-// runs splits refs, sorted by sequence, into those that one request reads.
+// runs splits refs, sorted by sequence, into runs that one request reads.
 func runs(refs []Ref) [][]Ref {
 	var parts [][]Ref
 	begin := 0
@@ -93,11 +92,11 @@ func runs(refs []Ref) [][]Ref {
 // directGet is a request for messages from a sequence on.
 type directGet struct {
 	Seq      uint64 `json:"seq"`
-	Batch    uint64 `json:"batch,omitempty"` // 0 is one message, and no end behind it
+	Batch    uint64 `json:"batch,omitempty"` // 0 is one message, without an end behind it
 	MaxBytes int    `json:"max_bytes,omitempty"`
 }
 
-// readRun returns the refs of a run that some replica does not hold.
+// readRun returns the refs of a run whose messages the answering replica does not have.
 func (r Reader) readRun(ctx context.Context, run []Ref) ([]Ref, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.Timeout)
 	defer cancel()
@@ -122,8 +121,8 @@ func (r Reader) readRun(ctx context.Context, run []Ref) ([]Ref, error) {
 	}), nil
 }
 
-// readFrom reads one answer into there, by sequence the Nats-Msg-Id, and returns the last sequence of it. It finds nothing where
-// no replica answers.
+// readFrom reads one answer into there, a Nats-Msg-Id for each sequence, and returns its last sequence. It finds nothing where no replica
+// answers.
 func (r Reader) readFrom(ctx context.Context, request directGet, there map[uint64]string) (found bool, end uint64, err error) {
 	data, err := json.Marshal(request)
 	if err != nil {
@@ -134,7 +133,7 @@ func (r Reader) readFrom(ctx context.Context, request directGet, there map[uint6
 	if err != nil {
 		return false, 0, fmt.Errorf("outbox: read back: %w", err)
 	}
-	defer sub.Unsubscribe() //nolint:errcheck // the connection is gone then
+	defer sub.Unsubscribe() //nolint:errcheck // the connection is closed then
 	if err := r.NC.PublishRequest(jsapi.Prefix(r.JS)+"DIRECT.GET."+r.Stream, inbox, data); err != nil {
 		return false, 0, fmt.Errorf("outbox: read back: %w", err)
 	}
@@ -160,7 +159,7 @@ func (r Reader) readFrom(ctx context.Context, request directGet, there map[uint6
 	}
 }
 
-// confirm asks the leader for each, and returns those that the leader does not hold either.
+// confirm asks the leader for each message, and returns the refs that the leader does not have either.
 func (r Reader) confirm(ctx context.Context, refs []Ref) ([]Ref, error) {
 	if len(refs) == 0 {
 		return nil, nil
@@ -174,7 +173,7 @@ func (r Reader) confirm(ctx context.Context, refs []Ref) ([]Ref, error) {
 	group.SetLimit(readers)
 	for i, ref := range refs {
 		if ref.Seq < info.State.FirstSeq {
-			there[i] = true // the limits of the stream or its operator removed it
+			there[i] = true // the limits of the stream, or its operator, removed the message
 			continue
 		}
 		group.Go(func() (err error) {
@@ -194,7 +193,7 @@ func (r Reader) confirm(ctx context.Context, refs []Ref) ([]Ref, error) {
 	return lost, nil
 }
 
-// leaderHas reports whether the leader holds the row's message at its sequence.
+// leaderHas reports whether the leader has the row's message at its sequence.
 func (r Reader) leaderHas(ctx context.Context, ref Ref) (bool, error) {
 	found, ok, err := jsapi.New(r.JS, r.Timeout).Get(ctx, r.Stream, jsapi.Query{Sequence: ref.Seq})
 	if err != nil {
