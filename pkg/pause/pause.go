@@ -1,4 +1,4 @@
-// Package pause waits for as long as a context runs.
+// Package pause waits, but not beyond the end of a context.
 package pause
 
 import (
@@ -21,7 +21,7 @@ func For(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Every calls do after each d, until ctx ends. A call that takes longer than d takes the turns of the next ones.
+// Every calls do after each d, until ctx ends. A call that takes longer than d delays the next call; the calls in between are left out.
 func Every(ctx context.Context, d time.Duration, do func(context.Context)) {
 	ticker := time.NewTicker(d)
 	defer ticker.Stop()
