@@ -12,10 +12,10 @@ import (
 // address matches URLs in a text.
 var address = regexp.MustCompile(`[A-Za-z][A-Za-z0-9+.-]*://[^\s"'<>]*`)
 
-// reach matches the addresses of people: e-mail addresses, and telephone numbers as E.164 has them.
+// reach matches the addresses of people: e-mail addresses, and telephone numbers in the form of E.164.
 var reach = regexp.MustCompile(`[\pL\pN._%+-]+@[\pL\pN-]+(?:\.[\pL\pN-]+)+|\+[0-9]{7,15}\b`)
 
-// URL returns an address, or a list of them with commas between, without users, passwords, queries and fragments. It need not
+// URL returns an address, or a list of addresses separated by commas, without users, passwords, queries and fragments. An address need not
 // be valid: all before the last @ is dropped.
 func URL(text string) string {
 	scheme, rest, found := strings.Cut(text, "://")
@@ -42,7 +42,7 @@ func Text(text string) string { return address.ReplaceAllStringFunc(text, URL) }
 // numbers.
 func People(text string) string { return reach.ReplaceAllString(Text(text), "…") }
 
-// Error returns an error whose text has no secrets of the addresses in that of err, which it wraps. nil stays nil.
+// Error returns an error that wraps err, and whose text is that of err without the secrets of the addresses in it. nil stays nil.
 func Error(err error) error {
 	if err == nil {
 		return nil
@@ -50,7 +50,7 @@ func Error(err error) error {
 	text := err.Error()
 	if failed, ok := errors.AsType[*url.Error](err); ok {
 		text = failed.Op + " " + URL(failed.URL) + ": " + failed.Err.Error()
-		if failed.Op == "parse" { // its reason repeats a part, which may be of the password
+		if failed.Op == "parse" { // its reason repeats a part of the address, maybe of the password
 			text = "the address is not a URL"
 		}
 	}
