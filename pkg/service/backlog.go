@@ -13,19 +13,19 @@ import (
 )
 
 const (
-	// backlogEvery is how often, at most, the consumer of a backlog is asked about, and backlogTimeout bounds the question.
+	// backlogEvery is the least time between two questions about the consumer of a backlog, and backlogTimeout bounds a question.
 	backlogEvery   = time.Second
 	backlogTimeout = 2 * time.Second
 
-	// backlogRetry is when a caller with too many waiting jobs is asked to come back.
+	// backlogRetry is the time after which a caller with too many waiting jobs is asked to come back.
 	backlogRetry = 5 * time.Second
 
-	// maxBacklog is how many jobs are remembered before the consumer is asked which of them still wait.
+	// maxBacklog is the number of remembered jobs at which the consumer is asked which of them still wait.
 	maxBacklog = 1 << 16
 )
 
-// Backlog bounds the jobs of each caller that wait in a stream, so that the backlog of one is not everybody's. It counts those that
-// this process stored and that no worker has been given. The callers are those of the HTTP API that have a name; a nil Backlog, and
+// Backlog bounds the waiting jobs of each caller in a stream, so that one caller's backlog does not delay all others. It counts jobs that
+// this process stored and that no worker has been given yet. It bounds the callers of the HTTP API that have a name. A nil Backlog, and
 // requests of other callers, have no bound.
 type Backlog struct {
 	ask  askBacklog
@@ -40,8 +40,8 @@ type Backlog struct {
 	stored   map[string]jobs // by the names of callers
 	total    int             // of stored
 
-	// heard are the last jobs, by stream, that were stored when the consumer was asked last: it counts a job only a while after that was
-	// stored.
+	// heard has, by stream, the last job that was stored before the last question about the consumer: the consumer counts a job only some
+	// time after it was stored.
 	heard map[string]uint64
 }
 
@@ -55,11 +55,11 @@ func (j jobs) count() (n int) {
 	return n
 }
 
-// askBacklog returns the last sequence of a stream that workers were given, and how many jobs are behind it.
+// askBacklog returns the last sequence of a stream that a worker was given, and the number of jobs behind it.
 type askBacklog func(ctx context.Context, stream string) (given, waiting uint64, err error)
 
-// Backlog returns the bound of the jobs that wait for a consumer, and for those of the partitions of its stream, nil for none. Only Open
-// may call it.
+// Backlog returns the bound of the jobs that wait for a consumer and for its counterparts in the stream's partitions, nil for no bound.
+// Only Open may call it.
 func (s *Service) Backlog(stream, consumer string) *Backlog {
 	most := s.Config.limits(s.access).Waiting
 	if most == 0 {
@@ -83,9 +83,9 @@ func newBacklog(name string, most int, ask askBacklog) *Backlog {
 	}
 }
 
-// Admit reserves room for n jobs of the caller of a request until release is called. The error becomes 429 QUOTA_WAITING when as many
-// of its jobs wait already as may. A caller below its bound may exceed it by one request. Usually no round trip; one for each stream
-// for the callers at their bounds, once a second for all of them together.
+// Admit reserves room for n jobs of the caller of a request until release is called. The error becomes 429 QUOTA_WAITING when the caller
+// is at its bound. A caller below its bound may exceed it by one request. Usually no round trip. For callers at their bounds one for each
+// stream, once a second for all of them together.
 func (b *Backlog) Admit(ctx context.Context, n int) (release func(), err error) {
 	caller := access.From(ctx).Name
 	if b == nil || caller == "" {
@@ -117,7 +117,7 @@ func (b *Backlog) admit(caller string, n int) bool {
 	return true
 }
 
-// Add counts a job that a stream has stored for the caller of a request, before the room for it is released.
+// Add counts a job that a stream has stored for the caller of a request. It is called before the room for the job is released.
 func (b *Backlog) Add(ctx context.Context, stream string, sequence uint64) {
 	caller := access.From(ctx).Name
 	if b == nil || caller == "" {
@@ -136,7 +136,7 @@ func (b *Backlog) Add(ctx context.Context, stream string, sequence uint64) {
 	}
 }
 
-// refresh forgets the jobs that do not wait any more, unless that was done, or tried in vain, a moment ago.
+// refresh forgets the jobs that no longer wait, unless it did so, or failed to, a moment ago.
 func (b *Backlog) refresh(ctx context.Context) {
 	select {
 	case b.asking <- struct{}{}:
@@ -157,7 +157,7 @@ func (b *Backlog) refresh(ctx context.Context) {
 	b.asked = time.Now()
 }
 
-// streams returns those that jobs wait in.
+// streams returns the streams in which jobs wait.
 func (b *Backlog) streams() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -170,8 +170,8 @@ func (b *Backlog) streams() []string {
 	return slices.Collect(maps.Keys(all))
 }
 
-// forget keeps the jobs of a stream behind the last one that a worker was given, and of those that the consumer counts no more of a caller
-// than wait in all: a stream or a consumer that was made anew has other sequences.
+// forget keeps only the jobs of a stream behind the last one that a worker was given. Of the jobs that the consumer counts, it keeps no
+// more for a caller than wait in all: a stream or a consumer that was made anew has other sequences.
 func (b *Backlog) forget(stream string, given, waiting uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -25,7 +25,7 @@ import (
 
 // BaseConfig is the part of the configuration that all services share. A service embeds it in its own Config. The tags
 // name the environment variables that [Read] reads; SERVICE stands for the service's name, as in ENRICHER_LISTEN.
-// With _FILE behind its name a variable names a file that has the value.
+// A variable with _FILE behind its name has the path of a file with the value.
 type BaseConfig struct {
 	// LimitConfig bounds the callers of the HTTP API.
 	LimitConfig
@@ -33,97 +33,96 @@ type BaseConfig struct {
 	// NATSConfig names the server, which [Start] does not use.
 	NATSConfig
 
-	// AdminListen is the address of a listener of its own for the probes, /metrics and the routes that need the scope operate,
-	// which Listen then does not have. "-" leaves them out. Defaults to none: Listen has all routes.
+	// AdminListen is the address of a separate listener for the probes, /metrics and the routes that need the scope operate. Listen then does
+	// not have these routes. "-" leaves them out. Defaults to none: Listen has all routes.
 	AdminListen string `env:"SERVICE_ADMIN_LISTEN"`
 
-	// AckWait is how soon another process takes up the work of a killed one. Defaults to 5 seconds.
+	// AckWait is the time after which another process takes up the work of a killed one. Defaults to 5 seconds.
 	AckWait time.Duration `env:"SERVICE_ACK_WAIT"`
 
-	// Concurrency is how many jobs a worker handles at a time. Each service has a default of its own.
+	// Concurrency is the number of jobs that a worker handles at a time. Each service has a default of its own.
 	Concurrency int `env:"SERVICE_CONCURRENCY"`
 
-	// CreateAssets makes missing streams, buckets and consumers, for development, and changes none that is there. In production an
+	// CreateAssets makes missing streams, buckets and consumers, for development, and changes no existing ones. In production an
 	// administrator makes all of them, and the service only checks them. Defaults to false.
 	CreateAssets bool `env:"SERVICE_CREATE_ASSETS"`
 
-	// Exports take metrics, which /metrics shows, and traces. A caller that sets them also stops them. Defaults to the
-	// exporters that the environment names for [Run], see the package export, and to none for [Start].
+	// Exports take traces, and the metrics of /metrics. A caller that sets Exports also stops them. Defaults to the exporters that the
+	// environment names for [Run], see the package export, and to none for [Start].
 	Exports *export.Exports `env:"-"`
 
-	// Hosts are further hosts that requests may name, with wildcards as path.Match has them. They keep pages off whose host
-	// leads to this address only later (DNS rebinding). Defaults to addresses and localhost, and with Keys or OIDCIssuer to
-	// all hosts: such a page has no key.
+	// Hosts are further hosts that requests may name, with the wildcards of path.Match. The check refuses requests of pages whose host
+	// resolves to this address only later (DNS rebinding). Defaults to addresses and localhost, and with Keys or OIDCIssuer to all hosts,
+	// because a foreign page has no key.
 	Hosts []string `env:"SERVICE_HOSTS"`
 
-	// Insecure lets the service listen beyond this machine without Keys and OIDCIssuer: everybody that reaches it may do
-	// everything. Defaults to false.
+	// Insecure lets the service listen beyond this machine without Keys and OIDCIssuer: everybody who reaches it may do everything. Defaults
+	// to false.
 	Insecure bool `env:"SERVICE_INSECURE"`
 
-	// Keys is the file with the keys of the callers of the HTTP API, see the package access. It is read again when it changes.
-	// Defaults to none: without OIDCIssuer, too, everybody may do everything, and the service starts only on a loopback address.
+	// Keys is the file with the keys of the callers of the HTTP API, see the package access. It is read again when it changes. Defaults to
+	// none. Without Keys and OIDCIssuer everybody may do everything, and the service starts only on a loopback address.
 	Keys string `env:"SERVICE_KEYS"`
 
 	// Listen is the address of the HTTP API, such as ":8080" or "127.0.0.1:0". "-" is none. Each service has a default
 	// of its own.
 	Listen string `env:"SERVICE_LISTEN"`
 
-	// Listener takes the connections of the HTTP API instead of Listen. A service that has started closes it. Defaults to
-	// none.
+	// Listener takes the connections of the HTTP API instead of Listen. A started service closes it. Defaults to none.
 	Listener net.Listener `env:"-"`
 
-	// Logger gets the log. [Read] sets one that writes lines of JSON to the standard error, from LogLevel on. Defaults to
+	// Logger gets the log. [Read] sets a logger that writes lines of JSON to the standard error, from LogLevel on. Defaults to
 	// slog.Default().
 	Logger *slog.Logger `env:"-"`
 
-	// LogLevel is the lowest level that the Logger of [Read] writes: debug, info, warn or error. A caller that sets
-	// another Logger decides by itself. Defaults to info.
+	// LogLevel is the lowest level that the Logger of [Read] writes: debug, info, warn or error. It has no effect on another Logger. Defaults
+	// to info.
 	LogLevel slog.Level `env:"SERVICE_LOG_LEVEL"`
 
 	// MaxBytes is the space that all streams of CreateAssets may reserve together. Defaults to the declared sizes.
 	MaxBytes int64 `env:"SERVICE_MAX_BYTES"`
 
-	// OIDCAudience is to be among the audiences of a token. Required with OIDCIssuer.
+	// OIDCAudience has to be among the audiences of a token. Required with OIDCIssuer.
 	OIDCAudience string `env:"SERVICE_OIDC_AUDIENCE"`
 
-	// OIDCIssuer is the address of the issuer of OpenID Connect whose access tokens are taken, beside Keys: exactly as the claim iss
-	// has it, https unless on this machine. The package access says what a token must have. Defaults to none.
+	// OIDCIssuer is the address of the issuer of OpenID Connect whose access tokens are taken, beside Keys. It has to be exactly as in the
+	// claim iss, with https unless on this machine. See the package access for the contents of a token. Defaults to none.
 	OIDCIssuer string `env:"SERVICE_OIDC_ISSUER"`
 
 	// OIDCScopeClaim is the claim that has the scopes, as a list or with spaces between them. Defaults to "scope".
 	OIDCScopeClaim string `env:"SERVICE_OIDC_SCOPE_CLAIM"`
 
-	// Origins are the origins of pages, such as https://app.example.com, that may use the service as its own pages may: read answers
-	// (CORS), change things and open WebSockets. Defaults to none.
+	// Origins are the origins of pages, such as https://app.example.com, that may use the service like its own pages: read answers (CORS),
+	// change things and open WebSockets. Defaults to none.
 	Origins []string `env:"SERVICE_ORIGINS"`
 
-	// Replicas is how many servers keep the streams of CreateAssets, 1 to 5. Defaults to 1.
+	// Replicas is the number of servers that keep the streams of CreateAssets, 1 to 5. Defaults to 1.
 	Replicas int `env:"SERVICE_REPLICAS"`
 
-	// Storage is where CreateAssets keeps its streams. Defaults to files.
+	// Storage is the storage of the streams of CreateAssets. Defaults to files.
 	Storage jetstream.StorageType `env:"-"`
 
-	// TLSCert and TLSKey are the files with the certificate, with those of the authorities in between behind it, and the key
-	// of the HTTP interface, as PEM. Both are read again when they change. Defaults to none: HTTP without TLS.
+	// TLSCert and TLSKey are the PEM files with the certificate of the HTTP interface, followed by intermediate certificates, and with its
+	// key. Both are read again when they change. Defaults to none: HTTP without TLS.
 	TLSCert string `env:"SERVICE_TLS_CERT"`
 	TLSKey  string `env:"SERVICE_TLS_KEY"`
 
-	// UpdateConsumers has CreateAssets also bring consumers that are there to the settings that the service needs, on a server that
-	// is the program's own. Defaults to false.
+	// UpdateConsumers makes CreateAssets also change existing consumers to the settings that the service needs, on a server of the program's
+	// own. Defaults to false.
 	UpdateConsumers bool `env:"-"`
 
-	// Version is the semantic version that /version and `nats micro info` show. Defaults to the version of the main module, or
-	// "0.0.0-dev" where the go command has not stamped one into the program.
+	// Version is the semantic version that /version and `nats micro info` show. Defaults to the version of the main module, or "0.0.0-dev"
+	// for a program without one.
 	Version string `env:"-"`
 
-	started func() // is called when the service serves, nil for nothing
-	values  values // the files with values of variables, nil for none
+	started func() // called when the service serves; nil for no call
+	values  values // the files with values of variables; nil for none
 }
 
 // base is the part of a Config that all services share.
 func (cfg *BaseConfig) base() *BaseConfig { return cfg }
 
-// NewLogger returns a logger that writes lines of JSON from a level on.
+// NewLogger returns a logger that writes lines of JSON, from level on.
 func NewLogger(w io.Writer, level slog.Level) *slog.Logger {
 	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level}))
 }
@@ -146,7 +145,7 @@ func (cfg BaseConfig) WithDefaults(listen string, concurrency int) BaseConfig {
 // minAckWait is the time that the server needs to tell a dead worker from a slow one.
 const minAckWait = 100 * time.Millisecond
 
-// Validate reports every mistake at once, each with the name of its environment variable.
+// Validate returns an error that names every mistake, each with its environment variable.
 func (cfg BaseConfig) Validate(name string) error {
 	var errs []error
 	bad := func(field, variable string, value any, want string) {
@@ -194,11 +193,11 @@ func FromEnvironment(name string, cfg Config) error {
 }
 
 // Read fills in the fields of a configuration whose tags name environment variables, and sets its Logger, which writes
-// to stderr. The variable with _FILE behind its name names a file that has the value. It reports at once every value that cannot be
-// read, and every variable that begins with the service's name in capitals and is unknown.
+// to stderr. A variable with _FILE behind its name has the path of a file with the value. The error names every value that cannot be read,
+// and every unknown variable that begins with the service's name in capitals.
 func Read(name string, environment map[string]string, stderr io.Writer, cfg Config) error {
 	prefix := strings.ToUpper(name) + "_"
-	known, set := map[string]string{}, map[string]string{} // variables by the names of fields; values by those in tags
+	known, set := map[string]string{}, map[string]string{} // variables by the names of fields; values by the names in tags
 	files := values{}
 	var errs []error
 	for _, field := range reflect.VisibleFields(reflect.TypeOf(cfg).Elem()) {
@@ -239,7 +238,7 @@ func Read(name string, environment map[string]string, stderr io.Writer, cfg Conf
 	return errors.Join(errs...)
 }
 
-// unreadable names the variables in the errors of the parser, which names fields.
+// unreadable replaces the names of fields in the parser's errors by those of variables.
 func unreadable(name string, err error, names, environment map[string]string) []error {
 	all, ok := errors.AsType[env.AggregateError](err)
 	if !ok {

@@ -1,9 +1,9 @@
 // Package access names the callers of an HTTP interface by their keys or tokens, and decides which routes they may use.
 //
-// A [Key] has scopes, and may be bound to one user. A file keeps the hashes of the secrets only, see [Keys]. Tokens are those of
-// an issuer of OpenID Connect, see [OIDC]; a token is bound to its subject unless it has the scope all-users. Every route has
-// a [Need]: [Public], [All] or [Own]. A caller that is bound to a user gets no further than routes of [Own], whose handlers
-// check with [Caller.For] that the ids in a request are the user's.
+// A [Key] has scopes, and may be bound to one user. A file keeps the hashes of the secrets only, see [Keys]. Tokens come from an issuer of
+// OpenID Connect, see [OIDC]; a token is bound to its subject unless it has the scope all-users. Every route has a [Need]: [Public], [All]
+// or [Own]. A caller that is bound to a user may use only routes of [Own]. Their handlers check with [Caller.For] that the ids in a
+// request are the user's.
 package access
 
 import (
@@ -47,13 +47,13 @@ const (
 func Scopes() []Scope { return []Scope{Address, Mark, Notify, Operate, People, Publish, Read} }
 
 var (
-	// ErrForbidden is returned for a caller that is known and may not make the request.
+	// ErrForbidden is returned for a known caller that may not make the request.
 	ErrForbidden = errors.New("the caller may not do this")
 
 	// ErrUnavailable is returned for a token that cannot be checked now. The request may be repeated.
 	ErrUnavailable = errors.New("the issuer of tokens does not answer")
 
-	// ErrUnknown is returned for a request without a key or token, or with one that is not in force.
+	// ErrUnknown is returned for a request without a key or token that is in force.
 	ErrUnknown = errors.New("a key or token that is in force is required")
 )
 
@@ -98,7 +98,7 @@ type Caller struct {
 	// Scopes are the permissions.
 	Scopes []Scope
 
-	// User is the only user, or owner, that the caller acts for. "" stands for all users.
+	// User is the only user, or owner, for whom the caller acts. "" stands for all users.
 	User string
 }
 
@@ -124,7 +124,7 @@ func Forbidden(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrForbidden, fmt.Sprintf(format, args...))
 }
 
-// Need is the condition that a route's callers have to meet. The zero value is no need, which no route may have.
+// Need is the condition that a route's callers have to meet. The zero value is not a valid need.
 type Need struct {
 	own    bool
 	public bool
@@ -180,7 +180,7 @@ type contextKey struct{}
 type session struct {
 	caller Caller
 	hash   string
-	keys   *Keys // nil for a token, and for none: the caller stays until it expires
+	keys   *Keys // nil for a token, and without keys: the caller stays until it expires
 }
 
 // From returns the caller of a request by its context.
@@ -214,7 +214,7 @@ func names(scopes []Scope) string {
 }
 
 const (
-	// Subprotocol is the subprotocol of WebSockets, which a browser offers beside its key.
+	// Subprotocol is the subprotocol of WebSockets that a browser offers in addition to its key.
 	Subprotocol = "expediter"
 
 	// subprotocolKey begins the subprotocol that holds the key of a browser, which cannot set headers of a WebSocket.
@@ -227,7 +227,7 @@ type Guard struct {
 	oidc *OIDC
 }
 
-// NewGuard returns a guard that admits callers with a key, or with a token. One of both may be nil.
+// NewGuard returns a guard that admits callers with a key, or with a token. Either argument may be nil.
 func NewGuard(keys *Keys, oidc *OIDC) *Guard { return &Guard{keys: keys, oidc: oidc} }
 
 // Admit returns the request with its caller, see [From]. The error matches [ErrUnknown], [ErrForbidden] or [ErrUnavailable]. A
@@ -250,7 +250,7 @@ func (g *Guard) identify(r *http.Request, wait bool) (session, error) {
 	switch {
 	case secret == "":
 		return session{}, ErrUnknown
-	case g.oidc != nil && (g.keys == nil || strings.Count(secret, ".") == 2): // as a signed JWT; no secret of a key has a dot
+	case g.oidc != nil && (g.keys == nil || strings.Count(secret, ".") == 2): // a signed JWT: no secret of a key has a dot
 		caller, err := g.oidc.caller(r.Context(), secret, wait)
 		return session{caller: caller}, err
 	}

@@ -26,7 +26,7 @@ const (
 	// Prefix begins every secret, so that scanners of repositories and logs find one.
 	Prefix = "expediter_"
 
-	// secretBytes is how many random bytes a secret has.
+	// secretBytes is the number of random bytes of a secret.
 	secretBytes = 32
 
 	// maxFile bounds the file of keys.
@@ -50,11 +50,11 @@ type Key struct {
 	// Scopes are the permissions. Required.
 	Scopes []Scope `json:"scopes"`
 
-	// SHA256 is the hash of the secret in hexadecimal digits. The secret has 256 random bits: no dictionary has it, so a
-	// salt and a slow hash would add nothing. Required.
+	// SHA256 is the hash of the secret in hexadecimal digits. The secret has 256 random bits and is in no dictionary, so a salt and a slow
+	// hash would add nothing. Required.
 	SHA256 string `json:"sha256"`
 
-	// User is the only user, or owner, that the caller acts for. Defaults to all users.
+	// User is the only user, or owner, for whom the caller acts. Defaults to all users.
 	User string `json:"user,omitempty"`
 }
 
@@ -82,7 +82,7 @@ func ReadFile(path string) ([]Key, error) {
 	return parse(path, data)
 }
 
-// content returns the content of the file, if only its owner and group can have written it.
+// content returns the content of the file, if only the file's owner and group can have written it.
 func content(path string) ([]byte, error) {
 	f, err := os.Open(path) //nolint:gosec // the operator names it
 	if err != nil {
@@ -125,7 +125,7 @@ func parse(path string, data []byte) ([]Key, error) {
 	return f.Keys, nil
 }
 
-// checkKeys reports every mistake.
+// checkKeys returns an error that names every mistake.
 func checkKeys(keys []Key) error {
 	var errs []error
 	hashes, known := map[string]bool{}, map[string]bool{}
@@ -165,7 +165,7 @@ func isPrintable(text string) bool {
 	return !slices.ContainsFunc([]byte(text), func(b byte) bool { return b <= ' ' || b > '~' })
 }
 
-// Add adds a key to a file, which is made if it is missing, and returns the secret, which is stored nowhere. SHA256 is set.
+// Add adds a key to a file, and returns the key's secret, which is stored nowhere. Add makes a missing file, and sets SHA256.
 func Add(path string, key Key) (secret string, err error) {
 	random := make([]byte, secretBytes)
 	_, _ = rand.Read(random) // never fails
@@ -175,7 +175,7 @@ func Add(path string, key Key) (secret string, err error) {
 	return secret, err
 }
 
-// Revoke takes a key out of a file. The error matches [os.ErrNotExist] when no key has the name.
+// Revoke removes a key from a file. The error matches [os.ErrNotExist] when no key has the name.
 func Revoke(path, name string) error {
 	return change(path, func(keys []Key) ([]Key, error) {
 		left := slices.DeleteFunc(slices.Clone(keys), func(k Key) bool { return k.Name == name })
@@ -186,8 +186,8 @@ func Revoke(path, name string) error {
 	})
 }
 
-// change replaces the file by a changed one at once. The new file is made under a fixed name, so that two programs never change
-// the file at the same time: a key that was revoked would come back.
+// change replaces the file by a changed one in one step. The new file is made under a fixed name, so that two programs never change the
+// file at the same time: a revoked key would come back.
 func change(path string, edit func([]Key) ([]Key, error)) (err error) {
 	if target, linkErr := filepath.EvalSymlinks(path); linkErr == nil {
 		path = target
@@ -242,7 +242,7 @@ func rewrite(path string, to *os.File, edit func([]Key) ([]Key, error)) error {
 	return nil
 }
 
-// reloadEvery is how often the file of keys is read.
+// reloadEvery is the time between two reads of the file of keys.
 const reloadEvery = 2 * time.Second
 
 // Keys are the keys of a file that are in force. Make them with [Open].
@@ -254,10 +254,10 @@ type Keys struct {
 	mu     sync.RWMutex // guards the fields below
 	failed error        // of the last read
 	keys   []Key
-	seen   []byte // the content of the file at the last look
+	seen   []byte // the content of the file at the last read
 }
 
-// Open reads a file of keys. The name begins the log lines.
+// Open reads a file of keys. Log lines begin with name.
 func Open(name, path string, logger *slog.Logger) (*Keys, error) {
 	data, err := content(path)
 	if err != nil {
@@ -296,13 +296,13 @@ func (k *Keys) reload(ctx context.Context) {
 	k.mu.Unlock()
 	switch {
 	case err == nil:
-		k.logger.InfoContext(ctx, k.name+": other keys are in force", "keys", len(keys)) //nolint:sloglint // begins with the service's name
+		k.logger.InfoContext(ctx, k.name+": other keys are in force", "keys", len(keys)) //nolint:sloglint // the message begins with the service's name
 	case before == nil || before.Error() != err.Error():
 		k.logger.ErrorContext(ctx, k.name+": the former keys stay in force", "error", err) //nolint:sloglint // as above
 	}
 }
 
-// Err returns why the file's present content is not in force, nil when it is.
+// Err returns the reason that the file's present content is not in force, nil when it is.
 func (k *Keys) Err() error {
 	k.mu.RLock()
 	defer k.mu.RUnlock()

@@ -24,7 +24,7 @@ const (
 	// allUsers is the scope of a token whose caller acts for all users, and not for its subject only.
 	allUsers = "all-users"
 
-	// leeway is how far the clock of the issuer may be ahead.
+	// leeway is the time by which the clock of the issuer may be ahead.
 	leeway = 30 * time.Second
 
 	// maxSubject bounds the subject of a token, as OpenID Connect does.
@@ -34,29 +34,29 @@ const (
 	maxToken = 16 << 10
 )
 
-// algorithms are those of signatures by a private key. No token is signed by a secret that the service would know, too.
+// algorithms are the signature algorithms with a private key. Algorithms with a secret that the service would know too are not accepted.
 var algorithms = []jose.SignatureAlgorithm{
 	jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA,
 }
 
 // OIDCConfig describes the issuer of tokens, and the claims that they must have.
 type OIDCConfig struct {
-	// Audience is to be among the audiences of a token. Required.
+	// Audience has to be among the audiences of a token. Required.
 	Audience string
 
-	// Issuer is the address of the issuer exactly as the claim iss has it, see [IsIssuer]. Required.
+	// Issuer is the address of the issuer exactly as in the claim iss, see [IsIssuer]. Required.
 	Issuer string
 
-	// Logger gets why the keys of the issuer could not be read. Required.
+	// Logger gets the errors of reads of the issuer's keys. Required.
 	Logger *slog.Logger
 
-	// Name begins the log lines. Required.
+	// Name begins each log line. Required.
 	Name string
 
 	// ScopeClaim is the claim that has the scopes, as a list or with spaces between them. Defaults to "scope".
 	ScopeClaim string
 
-	// Transport sends the requests to the issuer. Defaults to one with the proxy of the environment.
+	// Transport sends the requests to the issuer. Defaults to a transport with the proxy of the environment.
 	Transport http.RoundTripper
 }
 
@@ -66,15 +66,14 @@ func IsIssuer(text string) bool {
 	return err == nil && isSafe(u) && !strings.ContainsAny(text, "?#")
 }
 
-// isSafe reports whether nobody between this machine and an address can change its answers.
+// isSafe reports whether nobody on the way between this machine and an address can change the answers.
 func isSafe(u *url.URL) bool {
 	addr, err := netip.ParseAddr(u.Hostname())
 	local := u.Hostname() == "localhost" || err == nil && addr.IsLoopback()
 	return u.Hostname() != "" && u.User == nil && (u.Scheme == "https" || u.Scheme == "http" && local)
 }
 
-// OIDC knows the callers of an issuer of OpenID Connect by their access tokens: signed JWTs (RFC 7519, RFC 9068). Make it with
-// [NewOIDC].
+// OIDC identifies callers by the access tokens of an issuer of OpenID Connect: signed JWTs (RFC 7519, RFC 9068). Make it with [NewOIDC].
 type OIDC struct {
 	cfg    OIDCConfig
 	client *http.Client
@@ -84,11 +83,11 @@ type OIDC struct {
 	failed  error      // of the last fetch
 	fetched time.Time  // the end of the last fetch
 	keys    map[string][]jose.JSONWebKey
-	next    chan struct{} // is closed at the end of the next fetch
+	next    chan struct{} // closed at the end of the next fetch
 	waiting int           // callers that wait for it
 }
 
-// NewOIDC returns an OIDC that knows the callers of an issuer. It sends nothing before [OIDC.Run].
+// NewOIDC returns an OIDC for an issuer. It sends no request before [OIDC.Run].
 func NewOIDC(cfg OIDCConfig) (*OIDC, error) {
 	if !IsIssuer(cfg.Issuer) || cfg.Audience == "" {
 		return nil, errors.New("tokens need an issuer with an https address, and an audience")
@@ -101,7 +100,7 @@ func NewOIDC(cfg OIDCConfig) (*OIDC, error) {
 	}, nil
 }
 
-// caller returns the caller that has a token. It waits for the issuer, if at all, when a key is missing and wait is set.
+// caller returns the caller of a token. It waits for the issuer only if a key is missing and wait is set.
 func (o *OIDC) caller(ctx context.Context, token string, wait bool) (Caller, error) {
 	if len(token) > maxToken {
 		return Caller{}, &tokenError{"is over the limit of 16 KiB"}
@@ -115,7 +114,7 @@ func (o *OIDC) caller(ctx context.Context, token string, wait bool) (Caller, err
 	if parsed.UnsafeClaimsWithoutVerification(&claims, &all) != nil {
 		return Caller{}, &tokenError{"has claims that cannot be read"}
 	}
-	if err := o.check(claims); err != nil { // before anything is asked of the issuer
+	if err := o.check(claims); err != nil { // before any request to the issuer
 		return Caller{}, err
 	}
 	keys, err := o.find(ctx, parsed.Headers[0].KeyID, wait)
@@ -131,7 +130,7 @@ func (o *OIDC) caller(ctx context.Context, token string, wait bool) (Caller, err
 	return Caller{}, &tokenError{"has a signature that is not the issuer's"}
 }
 
-// check returns an error for claims that admit nobody now.
+// check returns an error for claims that are not valid now.
 func (o *OIDC) check(claims jwt.Claims) error {
 	err := claims.ValidateWithLeeway(jwt.Expected{AnyAudience: jwt.Audience{o.cfg.Audience}, Issuer: o.cfg.Issuer}, leeway)
 	switch {
@@ -151,7 +150,7 @@ func (o *OIDC) check(claims jwt.Claims) error {
 	return nil
 }
 
-// named returns the caller with the claims and scopes of a token. No name of a key is like its name, which has a space.
+// named returns the caller with the claims and scopes of a token. The caller's name has a space, which no name of a key has.
 func (o *OIDC) named(claims jwt.Claims, granted []string) Caller {
 	c := Caller{Expires: claims.Expiry.Time(), Name: o.cfg.Issuer + " " + claims.Subject, User: claims.Subject}
 	for _, s := range Scopes() {
@@ -181,7 +180,7 @@ func scopes(claim any) (all []string) {
 }
 
 const (
-	// fetchEvery is how often the keys of an issuer are fetched. One that it withdraws is in force no longer than that.
+	// fetchEvery is the time between two fetches of an issuer's keys. A withdrawn key is in force no longer than that.
 	fetchEvery = 5 * time.Minute
 
 	// fetchTimeout bounds one fetch.
@@ -190,7 +189,7 @@ const (
 	// maxDocument bounds a document of the issuer.
 	maxDocument = 256 << 10
 
-	// maxWaiting is how many callers wait for a fetch at a time: an issuer that does not answer holds up few requests.
+	// maxWaiting is the largest number of callers that wait for a fetch: an issuer that does not answer delays few requests.
 	maxWaiting = 64
 
 	// minFetch is the least time between two fetches, whatever keys tokens name.
@@ -200,7 +199,7 @@ const (
 // errNotAsked is the failure before the first fetch.
 var errNotAsked = errors.New("its keys have not been fetched yet")
 
-// newClient returns a client whose answers come from the address that was asked.
+// newClient returns a client that does not follow redirects: its answers come from the address that was asked.
 func newClient(transport http.RoundTripper) *http.Client {
 	if transport == nil {
 		transport = &http.Transport{DisableKeepAlives: true, MaxResponseHeaderBytes: 64 << 10, Proxy: http.ProxyFromEnvironment}
@@ -210,8 +209,8 @@ func newClient(transport http.RoundTripper) *http.Client {
 	}
 }
 
-// Run fetches the keys of the issuer until ctx ends: at once, every five minutes, and when a token names one that is missing, but
-// never twice in 15 seconds. Keys stay in force while a fetch fails.
+// Run fetches the keys of the issuer until ctx ends: at once, every five minutes, and when a token names a missing key, but never twice in
+// 15 seconds. Keys stay in force while a fetch fails.
 func (o *OIDC) Run(ctx context.Context) error {
 	for {
 		o.fetch(ctx)
@@ -228,14 +227,15 @@ func (o *OIDC) Run(ctx context.Context) error {
 	}
 }
 
-// Err returns why the keys of the issuer could not be fetched the last time, nil when they could.
+// Err returns the error of the last fetch of the issuer's keys, nil when it succeeded.
 func (o *OIDC) Err() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.failed
 }
 
-// find returns the keys with an id. A missing one is fetched, once for all callers, unless the last fetch was a short time ago.
+// find returns the keys with an id. For a missing key it fetches the keys, once for all callers, unless the last fetch was a short time
+// ago.
 func (o *OIDC) find(ctx context.Context, id string, wait bool) ([]jose.JSONWebKey, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -261,12 +261,12 @@ func (o *OIDC) find(ctx context.Context, id string, wait bool) ([]jose.JSONWebKe
 		}
 	}
 	if o.failed != nil {
-		return nil, fmt.Errorf("%w: %s", ErrUnavailable, o.failed.Error()) // no service takes it for its own store's
+		return nil, fmt.Errorf("%w: %s", ErrUnavailable, o.failed.Error()) // not wrapped, so that no service takes it for an error of its store
 	}
 	return nil, &tokenError{"is signed with a key that the issuer does not have"}
 }
 
-// await reports whether a fetch has ended in time. It gives the lock back meanwhile.
+// await waits for a fetch, and reports whether it ended in time. It releases the lock meanwhile.
 func (o *OIDC) await(ctx context.Context, fetch <-chan struct{}) bool {
 	o.mu.Unlock()
 	defer o.mu.Lock()
@@ -280,7 +280,7 @@ func (o *OIDC) await(ctx context.Context, fetch <-chan struct{}) bool {
 	}
 }
 
-// fetch asks the issuer for its keys, which replace the ones before.
+// fetch asks the issuer for its keys, which replace the former keys.
 func (o *OIDC) fetch(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
@@ -297,26 +297,26 @@ func (o *OIDC) fetch(ctx context.Context) {
 	close(o.next)
 	o.next = make(chan struct{})
 	select {
-	case <-o.wanted: // by a caller that this fetch has answered
+	case <-o.wanted: // wanted by a caller that this fetch has answered
 	default:
 	}
 	o.mu.Unlock()
 	log := o.cfg.Logger.With("issuer", o.cfg.Issuer)
 	switch {
 	case err == nil && before != nil:
-		log.InfoContext(ctx, o.cfg.Name+": the keys of the issuer are in force") //nolint:sloglint // begins with the service's name
+		log.InfoContext(ctx, o.cfg.Name+": the keys of the issuer are in force") //nolint:sloglint // the message begins with the service's name
 	case err != nil && (before == nil || before.Error() != err.Error()):
 		log.ErrorContext(ctx, o.cfg.Name+": the keys of the issuer stay as they are", "error", err) //nolint:sloglint // as above
 	}
 }
 
-// Reach asks the issuer for its keys once, and returns why they cannot be used.
+// Reach asks the issuer for its keys once, and returns the error if they cannot be used.
 func (o *OIDC) Reach(ctx context.Context) error {
 	_, err := o.read(ctx)
 	return err
 }
 
-// read returns the keys of the issuer by their ids (OpenID Connect Discovery, RFC 7517), without those that do not check signatures.
+// read returns the keys of the issuer by their ids (OpenID Connect Discovery, RFC 7517), without keys that are not for signatures.
 func (o *OIDC) read(ctx context.Context) (map[string][]jose.JSONWebKey, error) {
 	var about struct {
 		Issuer  string `json:"issuer"`

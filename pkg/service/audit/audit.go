@@ -1,12 +1,11 @@
-// Package audit keeps the actions of operators in the stream AUDIT: the caller, the action, its target, when, to how many, and
-// how it ended.
+// Package audit keeps the actions of operators in the stream AUDIT. A record has the caller, the action, its target, its time, the number
+// of things changed, and the outcome.
 //
-// An action without a record does not happen: [Log.Do] writes that the action begins, and acts when the leader has acknowledged
-// that. How it ended is a second message with the same id. Both are of one record, and [List] returns them as one. Messages
-// are only ever added, so that no later one takes the place of an earlier one.
+// There is no action without a record: [Log.Do] writes that the action begins, and acts when the leader has acknowledged that message. The
+// outcome is a second message with the same id. [List] returns both as one record. Messages are only added, and never replaced.
 //
-// A record has no secret, no address, no payload and no text of an error. The source of a record is a token of its subject, for
-// which the server gives each account a permission of its own; a service cannot write in the name of another.
+// A record has no secret, no address, no payload and no text of an error. The source of a record is a token of its subject. Each account
+// has a permission of its own for it, so a service cannot write in the name of another.
 package audit
 
 import (
@@ -37,19 +36,19 @@ const (
 	// ActorAnyone is the caller of a service that asks for no keys.
 	ActorAnyone = "anyone"
 
-	// ActorNATS is a requester of a micro service that the server has admitted and the service does not know. Behind a slash is the
-	// name that the requester gives in the header ActorHeader, such as "nats/ada".
+	// ActorNATS is a requester of a micro service that the server has admitted and the service does not know. The name in the requester's
+	// header ActorHeader follows after a slash, as in "nats/ada".
 	ActorNATS = "nats"
 )
 
 // ActorHeader is the header in which a requester of a micro service names the person for whom it asks. The server has admitted the
-// requester; nobody checks the name.
+// requester; the name is not checked.
 const ActorHeader = "Expediter-Actor"
 
 // actorKey is the key of the name in a context.
 type actorKey struct{}
 
-// For returns a context of a request over NATS for a person that the requester names.
+// For returns a context of a request over NATS for the person whom the requester names.
 func For(ctx context.Context, name string) context.Context {
 	if name == "" {
 		return ctx
@@ -58,30 +57,30 @@ func For(ctx context.Context, name string) context.Context {
 }
 
 const (
-	// MaxList is the most records that [List] returns.
+	// MaxList is the largest number of records that [List] returns.
 	MaxList = 1000
 
-	writeTime = 10 * time.Second // of each message, which is repeated under one id: an election lasts up to nine
-	listTime  = 10 * time.Second // for the latest records, where the caller does not bound it
+	writeTime = 10 * time.Second // of each message, with repetitions under one id: an election lasts up to nine
+	listTime  = 10 * time.Second // for the latest records, if the caller sets no bound
 	maxText   = 512              // bytes of an actor or a target
 )
 
-// ErrUnavailable is returned for an action that was refused because its record could not be written. Nothing was done.
+// ErrUnavailable is returned for an action that was not begun because its record could not be written.
 var ErrUnavailable = errors.New("audit: the record cannot be written, so nothing was done; " +
 	"is there a stream AUDIT? (expediter apply --services lock makes it)")
 
-// Outcome is how an action ended.
+// Outcome is the outcome of an action.
 type Outcome string
 
 // The outcomes.
 const (
-	// Begun is the outcome of an action that is under way, or of which the end is not known: its process died.
+	// Begun is the outcome of an action that is under way, or whose end is unknown because its process died.
 	Begun Outcome = "begun"
 
 	// Done is the outcome of an action without an error.
 	Done Outcome = "done"
 
-	// Failed is the outcome of an action with an error. A part may be done: Count says how much.
+	// Failed is the outcome of an action with an error. Part of it may be done, see Count.
 	Failed Outcome = "failed"
 )
 
@@ -90,13 +89,13 @@ type Record struct {
 	// ID is the id of the action.
 	ID string `json:"id"`
 
-	// At is when it began.
+	// At is the time at which the action began.
 	At time.Time `json:"at"`
 
-	// Source is where it was taken: the name of a service, or cli.
+	// Source is the program that took the action: the name of a service, or cli.
 	Source string `json:"source"`
 
-	// Actor is the party that asked for it: the name of a key, the user of the NATS server, ActorAnyone or ActorNATS.
+	// Actor is the party that asked for the action: the name of a key, the user of the NATS server, ActorAnyone or ActorNATS.
 	Actor string `json:"actor"`
 
 	// Action is the verb, such as cancel.
@@ -105,10 +104,10 @@ type Record struct {
 	// Target is the thing that the action changed, such as a job.
 	Target string `json:"target"`
 
-	// Count is to how many it was done.
+	// Count is the number of things that the action changed.
 	Count int `json:"count"`
 
-	// Outcome is how it ended.
+	// Outcome is the outcome of the action.
 	Outcome Outcome `json:"outcome"`
 }
 
@@ -117,17 +116,17 @@ type Config struct {
 	// Actor names the party behind a context. Defaults to the caller of the request, see [access.From].
 	Actor func(context.Context) string
 
-	// JetStream writes.
+	// JetStream writes the records.
 	JetStream jetstream.Publisher
 
-	// Logger gets the ends that could not be written.
+	// Logger gets the outcomes that could not be written.
 	Logger *slog.Logger
 
-	// Source is where the actions are taken: the name of the service.
+	// Source is the source of the actions: the name of the service.
 	Source string
 }
 
-// Log writes records. It may be used by many at once.
+// Log writes records. It is safe for concurrent use.
 type Log struct{ cfg Config }
 
 // New returns a Log. No round trip.
@@ -153,9 +152,9 @@ func caller(ctx context.Context) string {
 	return ActorNATS
 }
 
-// Do acts when it is written that it does, and then writes how act ended and to how many things it was done. The error is that
-// of act, or matches [ErrUnavailable] when act was not called. An end that cannot be written is logged; the record then stays
-// begun. Two round trips.
+// Do writes that the action begins, calls act, and then writes the outcome and the number of things changed. The error is that of act, or
+// matches [ErrUnavailable] when act was not called. An outcome that cannot be written is logged; the record then stays begun. Two round
+// trips.
 func (l *Log) Do(ctx context.Context, action, target string, act func(context.Context) (int, error)) error {
 	r := Record{
 		ID: nuid.Next(), At: time.Now().UTC(), Source: l.cfg.Source, Actor: cut(l.cfg.Actor(ctx)), Action: action, Target: cut(target),
@@ -176,8 +175,8 @@ func (l *Log) Do(ctx context.Context, action, target string, act func(context.Co
 	return err
 }
 
-// write writes one of the two messages of a record. The id of the message is that of the record and the outcome, so that a
-// second attempt adds nothing to a first one whose answer was lost.
+// write writes one of the two messages of a record. The id of the message is made of the record's id and the outcome, so that a second
+// attempt after a lost answer adds no message.
 func (l *Log) write(ctx context.Context, r Record) error {
 	subject, err := contracts.AuditSubject(r.Source, r.Action)
 	if err != nil {
@@ -192,15 +191,15 @@ func (l *Log) write(ctx context.Context, r Record) error {
 		msg.Data = data
 		id := r.ID + "." + string(r.Outcome)
 		_, err := l.cfg.JetStream.PublishMsg(ctx, msg, jetstream.WithMsgID(id), jetstream.WithExpectStream(contracts.StreamAudit))
-		if jsapi.IsInProcess(err) { // the message that had no answer
+		if jsapi.IsInProcess(err) { // the message whose answer was lost
 			return fmt.Errorf("%w: %w", nats.ErrTimeout, err)
 		}
 		return err //nolint:wrapcheck // by the caller
 	})
 }
 
-// User returns the pseudonym under which records name a user: the first 16 digits of the SHA-256 of the id. "" stays "".
-// Its records are found by the id; the records alone do not have it.
+// User returns the pseudonym under which records name a user: the first 16 digits of the SHA-256 of the id. "" stays "". Records are found
+// by a known id, but do not contain the id.
 func User(id string) string {
 	if id == "" {
 		return ""
@@ -217,8 +216,8 @@ func cut(text string) string {
 	return strings.ToValidUTF8(text[:maxText], "") + "…"
 }
 
-// List returns the latest records, the latest first, limit of them at most. It reads two messages for each, of a replica that may lag
-// behind. Two round trips, for 10 seconds at most.
+// List returns the latest records, at most limit, the latest first. It reads two messages for each, from a replica that may lag behind.
+// Two round trips, for 10 seconds at most.
 func List(ctx context.Context, js jetstream.JetStream, limit int) ([]Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, listTime)
 	defer cancel()
@@ -247,7 +246,7 @@ func List(ctx context.Context, js jetstream.JetStream, limit int) ([]Record, err
 		r := parse(msg)
 		id := r.Source + "/" + r.ID
 		if at, ok := index[id]; ok {
-			if begun := &records[at]; begun.Outcome == Begun { // nothing changes how it ended, nor the rest
+			if begun := &records[at]; begun.Outcome == Begun { // a record that has ended does not change
 				begun.Count, begun.Outcome = r.Count, r.Outcome
 			}
 			continue
@@ -259,7 +258,7 @@ func List(ctx context.Context, js jetstream.JetStream, limit int) ([]Record, err
 	return records[:min(len(records), limit)], nil
 }
 
-// parse reads a message. Its subject decides the source and the action, whatever its body says.
+// parse reads a message. The source and the action come from its subject, whatever is in its body.
 func parse(msg jsapi.Message) (r Record) {
 	if err := json.Unmarshal(msg.Data, &r); err != nil || r.ID == "" {
 		r = Record{ID: msg.Header.Get(jetstream.MsgIDHeader), Target: fmt.Sprintf("unreadable record of %d bytes", len(msg.Data))}

@@ -6,7 +6,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/service/audit"
 )
 
-// auditShown is how many records the page of the audit has.
+// auditShown is the number of records on the page of the audit.
 const auditShown = 200
 
 // addAudit adds the page of operators' actions. Two round trips, and two messages for each record.

@@ -17,7 +17,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/service/audit"
 )
 
-// ask asks a service over NATS, for the caller of a page. One round trip to it.
+// ask asks a service over NATS, for the caller of a page. One round trip to the service.
 func (r *request) ask(ctx context.Context, subject string, question, into any) error {
 	service, _, _ := strings.Cut(subject, ".")
 	body, err := json.Marshal(question)

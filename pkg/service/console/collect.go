@@ -22,11 +22,11 @@ const (
 	topicOverview = "overview"
 
 	collectEvery = 2 * time.Second
-	collectTime  = 2800 * time.Millisecond // for one round, so that a fault is shown within 5 seconds
+	collectTime  = 2800 * time.Millisecond // bounds one round, so that a fault is shown within 5 seconds
 	bucketTime   = 30 * time.Second
-	buckets      = 30 // of bucketTime, which are 15 minutes
+	buckets      = 30 // the number of parts of bucketTime in 15 minutes
 	fullNoted    = 0.80
-	nodeSilent   = 2 * time.Second // of a node, which answers every second: with a round within 5 seconds
+	nodeSilent   = 2 * time.Second // the silence of a node, which answers every second: shown, with a round, within 5 seconds
 )
 
 // streamID is a stream of an account.
@@ -39,15 +39,15 @@ type streamRow struct {
 	// Waiting, Running, Aside and Stranded count messages.
 	Waiting, Running, Aside, Stranded uint64
 
-	// In and Out are how many messages came, and were done, in each of the last parts of 15 minutes, per second.
+	// In and Out are the messages per second that came, and that were done, in each part of the last 15 minutes.
 	In, Out []float64
 
 	Jobs     bool // workers take jobs of it
 	Messages uint64
-	Dead     int // letters of the last hour, and Partial whether there may be more
+	Dead     int // letters of the last hour; Partial reports whether there may be more
 	Partial  bool
 	Later    uint64 // delayed jobs and schedules
-	Told     bool   // whether they could be told apart from the others that are set aside
+	Told     bool   // they were counted apart from other messages that are set aside
 	Oldest   time.Duration
 	Wait     wait95
 	Part     float64 // of its bound that is used
@@ -59,25 +59,25 @@ type streamRow struct {
 	gone     bool
 	idle     int // rounds in which jobs waited, none ran, and no worker pulled
 	index    *deadletter.Index
-	letters  deadletter.Overview // of the last hour, by stream
+	letters  deadletter.Overview // letters of the last hour, by stream
 	last     uint64
 	problems []problem
 	rounds   int
 	started  time.Time // of the last part
 }
 
-// wait95 is for how long 95 % of so many jobs waited at most, which the workers of a stream remember.
+// wait95 is the time within which 95 % of a number of jobs started, of those that the workers of a stream remember.
 type wait95 struct {
 	P95 time.Duration
 	Of  int
 }
 
-// problem is something that somebody has to look at.
+// problem is a problem that a person has to look at.
 type problem struct {
-	// Command shows more of it, and Runbook is the section of the runbooks that says how to mend it.
+	// Command is the command that shows more, and Runbook the section of the runbooks with the remedy.
 	Command, Runbook string
 
-	// Text says what is wrong.
+	// Text describes the problem.
 	Text string
 }
 
@@ -88,11 +88,11 @@ type collector struct {
 
 	mu      sync.Mutex
 	at      time.Time
-	changes map[string]inspect.Info // by instance: of workers that were drained, or resumed, since the round began
+	changes map[string]inspect.Info // by instance: workers that were drained or resumed since the round began
 	health  []answer[health]
 	silent  []problem
 	stores  []answer[storeOf]
-	store   map[string][2]uint64 // used and limit, by accounts
+	store   map[string][2]uint64 // used and limit, by account
 	streams map[streamID]streamRow
 	waits   map[string]wait95 // by stream
 	workers []inspect.Info
@@ -104,9 +104,9 @@ func newCollector(c *Console) *collector {
 	}
 }
 
-// run collects every 2 seconds until ctx ends. For each account one request for its use and one for the names of its streams, for each
-// stream one, and for one with jobs up to two more: whatever the number of jobs. Every 10 seconds it counts delayed jobs, and reads the
-// newest 1,000 dead letters of the last hour.
+// run collects every 2 seconds until ctx ends. For each account it makes one request for its use and one for the names of its streams; for
+// each stream one, and for a stream with jobs up to two more, whatever the number of jobs. Every 10 seconds it counts delayed jobs, and
+// reads the newest 1,000 dead letters of the last hour.
 func (o *collector) run(ctx context.Context) {
 	ticker := time.NewTicker(collectEvery)
 	defer ticker.Stop()
@@ -122,7 +122,7 @@ func (o *collector) run(ctx context.Context) {
 	}
 }
 
-// latest returns the workers that answered last, none when that is long ago.
+// latest returns the workers that answered in the last round, none when that is long ago.
 func (o *collector) latest() []inspect.Info {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -160,7 +160,7 @@ func (o *collector) round(ctx context.Context) {
 	silent, store := []problem{}, map[string][2]uint64{}
 	for _, a := range o.c.cfg.Accounts {
 		ask := func(name string) { asking.Go(func() { o.take(o.ask(ctx, a, name)) }) }
-		known := o.known(a.Name) // the leader that lists them may have died
+		known := o.known(a.Name) // the leader that lists the streams may have died
 		for name := range known {
 			ask(name)
 		}
@@ -207,7 +207,7 @@ func (o *collector) round(ctx context.Context) {
 	o.waits, o.workers = waits, o.withChanges(workers)
 }
 
-// take has the overview show a row at once: the answer for another stream may be long in coming, as when its leader has died.
+// take makes the overview show a row at once: the answer for another stream may take long, for instance when its leader has died.
 func (o *collector) take(row streamRow) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -215,7 +215,7 @@ func (o *collector) take(row streamRow) {
 	if before := o.streams[id]; len(row.problems) != len(before.problems) || len(row.away) != len(before.away) {
 		o.c.hub.tell(topicOverview)
 	}
-	if o.streams[id] = row; row.gone && declared(row.Name) == nil { // a stream of the services is missing until somebody has seen it
+	if o.streams[id] = row; row.gone && declared(row.Name) == nil { // a missing stream of the services stays until a person has seen it
 		delete(o.streams, id)
 	}
 }
@@ -233,7 +233,7 @@ func (o *collector) known(account string) map[string]bool {
 	return all
 }
 
-// declared returns how a stream of the services is to be, nil for another one.
+// declared returns the declaration of a stream of the services, nil for another stream.
 func declared(name string) *jetstream.StreamConfig {
 	for _, want := range contracts.Assets(contracts.AssetOptions{Replicas: 1}) {
 		if want.Name == name {
@@ -261,7 +261,7 @@ func (o *collector) ask(ctx context.Context, a Account, name string) (row stream
 	row = o.streams[streamID{a.Name, name}]
 	o.mu.Unlock()
 	row.Account, row.Name, row.Jobs, row.away, row.problems = a.Name, name, hasJobs(name), nil, nil
-	client := jsapi.New(a.JetStream, collectTime/3) // which leaves time for the stream when the leader that lists consumers has died
+	client := jsapi.New(a.JetStream, collectTime/3) // leaves time for the stream when the leader that lists consumers has died
 	var count *jobcount.Count
 	if row.Jobs {
 		count = row.count.Ask(ctx, client, name)
@@ -289,7 +289,7 @@ func (o *collector) ask(ctx context.Context, a Account, name string) (row stream
 	return row
 }
 
-// add notes a problem of the stream.
+// addf adds a problem of the stream.
 func (s *streamRow) addf(command, runbook, format string, args ...any) {
 	s.problems = append(s.problems, problem{
 		Command: command, Runbook: strings.ToLower(runbook), Text: s.Name + ": " + fmt.Sprintf(format, args...),
@@ -316,7 +316,7 @@ func (s *streamRow) sum() {
 	}
 }
 
-// flow notes how many messages came and were done since the last answer.
+// flow notes the numbers of messages that came, and that were done, since the last answer.
 func (s *streamRow) flow(info *jetstream.StreamInfo) {
 	now := time.Now()
 	done := info.State.LastSeq - min(info.State.LastSeq, s.Waiting+s.Running+s.Aside+s.Stranded)
@@ -333,7 +333,7 @@ func (s *streamRow) flow(info *jetstream.StreamInfo) {
 	s.at, s.last, s.done = now, info.State.LastSeq, done
 }
 
-// advisory are the settings whose differences keep nothing from working, and are an operator's choice.
+// advisory are the settings that an operator may choose: a difference breaks nothing.
 var advisory = []string{"description", "max_bytes", "max_consumers", "metadata", "num_replicas", "placement"}
 
 // judge notes the problems of a stream.

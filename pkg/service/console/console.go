@@ -1,9 +1,9 @@
 // Package console shows operators the state of a deployment in a browser, and lets them act on it.
 //
-// The streams and buckets are the only truth: the console stores nothing of its own but its records in the stream AUDIT. A page is made
-// by a few round trips when it is asked for; only the figures of the overview are collected before, by [Console.Run].
+// All state is in the streams and buckets: the console itself stores only its records in the stream AUDIT. Each request for a page takes a
+// few round trips; only the figures of the overview are collected before, by [Console.Run].
 //
-// Pages are HTML that needs no script, neither to read nor to act. The scripts beside it only keep a page up to date.
+// Pages are HTML that needs no script, neither to read nor to act. The scripts only keep a page up to date.
 package console
 
 import (
@@ -30,7 +30,7 @@ var files embed.FS
 
 // Account is an account of the servers whose streams and buckets are shown.
 type Account struct {
-	// JetStream reaches them: under the API prefix of the account unless it is the connection's own.
+	// JetStream reaches the account's streams: under the account's API prefix unless it is the connection's own account.
 	JetStream jetstream.JetStream
 
 	// Name is the name of the account, "" for the connection's own.
@@ -39,11 +39,11 @@ type Account struct {
 
 // Config describes a Console. Accounts, Conn and Logger are required.
 type Config struct {
-	// Access admits callers: with the scope read to see, and with operate to act. Callers that are bound to a user may do neither. Nil
-	// admits everybody to everything.
+	// Access admits callers: the scope read is needed to see, and operate to act. Callers that are bound to a user may do neither. Nil admits
+	// everybody to everything.
 	Access *access.Guard
 
-	// Accounts are those that are shown, each under another name.
+	// Accounts are the accounts that are shown, each under a different name.
 	Accounts []Account
 
 	// Audit records the actions, in the stream AUDIT of the account of Conn. It is required unless ReadOnly.
@@ -52,23 +52,24 @@ type Config struct {
 	// Conn asks workers and services, and follows their events.
 	Conn *nats.Conn
 
-	// Doctor looks for problems of the deployment. It heeds its context, and its error has no secrets. Nil has no page for it.
+	// Doctor looks for problems of the deployment. It must end with its context, and its error must have no secrets. If nil, the console has
+	// no page for it.
 	Doctor func(context.Context) ([]Finding, error)
 
-	// Hosts are patterns of the host names under which the console is reached, as RouterConfig.Hosts are. Without Access, only
-	// localhost and addresses need none.
+	// Hosts are patterns of the host names under which the console is reached, as in RouterConfig.Hosts. Without Access, all hosts but
+	// localhost and addresses need one.
 	Hosts []string
 
 	// Logger gets failed requests and pages.
 	Logger *slog.Logger
 
-	// Prefix is the path under which the console is, such as /console. Defaults to none.
+	// Prefix is the path of the console, such as /console. Defaults to none.
 	Prefix string
 
-	// ReadOnly takes all actions away.
+	// ReadOnly turns all actions off.
 	ReadOnly bool
 
-	// Version is that of the program.
+	// Version is the version of the program.
 	Version string
 }
 
@@ -102,7 +103,7 @@ type Console struct {
 	nav      []link
 	overview *collector
 	notes    *store[string]
-	own      jetstream.JetStream          // of Conn's account, which has the stream AUDIT
+	own      jetstream.JetStream          // the context of Conn's account, which has the stream AUDIT
 	letters  map[string]*deadletter.Index // by accounts
 	looks    chan struct{}
 	replays  *replays
@@ -116,7 +117,7 @@ type Console struct {
 // link is an entry of the navigation.
 type link struct{ Path, Title string }
 
-// screens are the pages of the navigation, in its order, with the functions that add each and its actions.
+// screens are the pages of the navigation, in its order. Each has the function that adds the page and its actions.
 var screens = []struct { //nolint:gochecknoglobals // a table
 	link
 
@@ -167,7 +168,7 @@ func New(cfg Config) (*Console, error) {
 	return c, nil
 }
 
-// Run collects the figures of the overview, and lets open pages follow, until ctx ends. Then all streams to browsers end.
+// Run collects the figures of the overview, and keeps open pages up to date, until ctx ends. Then all streams to browsers end.
 func (c *Console) Run(ctx context.Context) error {
 	var collecting sync.WaitGroup
 	collecting.Go(func() { c.overview.run(ctx) })
@@ -177,7 +178,7 @@ func (c *Console) Run(ctx context.Context) error {
 	return nil
 }
 
-// policy lets a page load files of the console, and nothing else: no script and no style within it.
+// policy lets a page load files of the console only, and have no script or style within it.
 const policy = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
 
 // ServeHTTP answers one request.
@@ -200,7 +201,7 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	http.StripPrefix(c.cfg.Prefix, http.HandlerFunc(c.route)).ServeHTTP(w, r)
 }
 
-// route leads to a page. A path that is none's has a page that says so.
+// route serves the page of a path. An unknown path has a page with that error.
 func (c *Console) route(w http.ResponseWriter, r *http.Request) {
 	if _, pattern := c.routes.Handler(r); pattern == "" && r.Method == http.MethodGet {
 		c.serve(w, r, access.Public(), func(*request) error { return fail(http.StatusNotFound, "There is no page %.200q.", r.URL.Path) })

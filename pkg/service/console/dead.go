@@ -15,17 +15,17 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
 )
 
-// Names of actions in the audit, as expediter dead writes them.
+// Names of actions in the audit, the same as those of expediter dead.
 const (
 	actionDiscard = "discard"
 	actionReplay  = "replay"
 )
 
 const (
-	deadLooked   = 50_000 // letters that a page looks at: a second
-	deadParts    = 24     // of the time over which a group is drawn
+	deadLooked   = 50_000 // letters that a page reads: they take a second
+	deadParts    = 24     // parts of the time over which a group is drawn
 	deadRecords  = 250    // records in which interrupted replays are looked for
-	deadRate     = 10     // letters in a second, unless a form says otherwise
+	deadRate     = 10     // letters in a second, unless a form has another rate
 	maxBroken    = 4      // interrupted replays that are shown
 	topicReplays = "replays"
 )
@@ -62,7 +62,8 @@ func (c *Console) addDead() {
 	c.action("POST /dead/letter/discard", actionDiscard, c.planLetterDiscard)
 }
 
-// account returns the account of a name. A page without one is about the first; an action has to name it where there are several.
+// account returns the account with a name. A page without a name is about the first account; an action has to name the account where there
+// are several.
 func (c *Console) account(r *request, name string) (Account, error) {
 	for _, a := range c.cfg.Accounts {
 		if a.Name == name || name == "" && (r.Method == http.MethodGet || len(c.cfg.Accounts) == 1) {
@@ -72,7 +73,7 @@ func (c *Console) account(r *request, name string) (Account, error) {
 	return Account{}, fail(http.StatusNotFound, "There is no account %.50q here.", name)
 }
 
-// deadQuery selects dead letters, as a request asks for them.
+// deadQuery is a request's selection of dead letters.
 type deadQuery struct {
 	Account string
 	By      deadletter.Grouping
@@ -83,7 +84,7 @@ type deadQuery struct {
 	store *deadletter.Store
 }
 
-// deadQuery reads it, and opens the letters. Two round trips.
+// deadQuery reads the selection of a request, and opens the letters. Two round trips.
 func (c *Console) deadQuery(r *request, q url.Values) (d deadQuery, err error) {
 	a, err := c.account(r, q.Get("account"))
 	if err != nil {
@@ -123,7 +124,7 @@ func (d deadQuery) within(f deadletter.Filter) string {
 	return q.Encode()
 }
 
-// frozen returns the filter of the letters that are there now, and of none that come later.
+// frozen returns the filter of the present letters, without later ones.
 func (d deadQuery) frozen() deadletter.Filter {
 	f := d.Filter
 	if f.Until.IsZero() {
@@ -177,7 +178,7 @@ type deadPage struct {
 	Select   selection
 }
 
-// Filtered reports whether the page does not show all letters.
+// Filtered reports whether the page leaves letters out.
 func (p deadPage) Filtered() bool { return len(filterQuery(p.Filter)) > 0 }
 
 // Groupings are the properties by which letters can be grouped.
@@ -195,7 +196,7 @@ func (p deadPage) Kept() (all [][2]string) {
 	return all
 }
 
-// Windows are the times that the form offers, and the one that is chosen.
+// Windows are the times that the form offers, and the chosen time.
 func (p deadPage) Windows() [][2]string {
 	all := [][2]string{{"", "at any time"}, {"1h", "in the last hour"}, {"24h", "in the last day"}, {"7d", "in the last 7 days"}}
 	since := p.Get("since")
@@ -207,7 +208,7 @@ func (p deadPage) Windows() [][2]string {
 
 // selection is the filter of actions, as hidden fields of their forms.
 type selection struct {
-	Discard   string // the command line that does it
+	Discard   string // the command line that does the same
 	Fields    url.Values
 	Link      string
 	Partial   bool
@@ -222,11 +223,10 @@ type brokenReplay struct {
 	replay
 
 	Left selection // none when Total is 0
-	Lost bool      // which letters it was about is not known
+	Lost bool      // its letters are not known
 }
 
-// showDead shows the letters by groups. Round trips: two, one for each 512 letters that are looked at, and
-// two for the records of the audit.
+// showDead shows the letters by groups. Two round trips, one for each 512 letters that it reads, and two for the records of the audit.
 func (c *Console) showDead(r *request) error {
 	d, err := c.deadQuery(r, r.URL.Query())
 	if errors.Is(err, deadletter.ErrNoStream) {
@@ -285,7 +285,7 @@ func (c *Console) selection(account string, f deadletter.Filter, o deadletter.Ov
 	}
 }
 
-// brokenReplays returns replays that have not come to their end, by the audit, and the letters that are left of them.
+// brokenReplays returns the replays that did not come to their end, by the records of the audit, and their remaining letters.
 func (c *Console) brokenReplays(ctx context.Context, d deadQuery) (all []brokenReplay, err error) {
 	if c.cfg.Audit == nil {
 		return nil, nil
@@ -309,7 +309,7 @@ func (c *Console) brokenReplays(ctx context.Context, d deadQuery) (all []brokenR
 	return all, nil
 }
 
-// resolve finds the letters of a record, which has no signature but its fingerprint, among those that are there.
+// resolve finds the letters of a record among the present letters. The record has only the fingerprint of their signature.
 func (c *Console) resolve(ctx context.Context, d deadQuery, b *brokenReplay) error {
 	f := b.Filter
 	signature := f.Signature
@@ -321,7 +321,7 @@ func (c *Console) resolve(ctx context.Context, d deadQuery, b *brokenReplay) err
 		return nil
 	}
 	looked := uint64(deadLooked)
-	if signature == "" { // then no more than their number is wanted
+	if signature == "" { // then only their number is wanted
 		looked = rehearsed
 	}
 	o, err := c.survey(ctx, d, f, deadletter.BySignature, looked)
@@ -363,14 +363,14 @@ func (c *Console) planReplay(r *request) (deed, error) {
 	return c.background(replay{Account: d.Account, Action: actionReplay, Filter: d.frozen(), Rate: rate, Total: o.Total}, d), nil
 }
 
-// background is the deed of starting a replay in the background, which writes its record itself.
+// background returns the deed that starts a replay in the background. The replay writes its record itself.
 func (c *Console) background(p replay, d deadQuery) deed {
 	return deed{
 		Do: func(ctx context.Context) (int, error) { return 0, c.replays.start(ctx, p, d.store) }, Recorded: true, To: c.href("/dead/replays"),
 	}
 }
 
-// planDiscard discards the letters that a filter selects, when its number was typed. It reads all letters.
+// planDiscard discards the letters that a filter selects, if their number was typed. It reads all letters.
 func (c *Console) planDiscard(r *request) (deed, error) {
 	d, err := c.deadQuery(r, r.PostForm)
 	if err != nil {

@@ -18,7 +18,7 @@ const targetPrefix = "dead letters ?"
 
 const fingerprintPrefix = "sha256:"
 
-// filterQuery is a filter in an address. The names are those of the flags of expediter dead.
+// filterQuery returns the query of a filter in an address. The names are those of the flags of expediter dead.
 func filterQuery(f deadletter.Filter) url.Values {
 	q := url.Values{}
 	for _, of := range [][2]string{
@@ -38,7 +38,7 @@ func filterQuery(f deadletter.Filter) url.Values {
 	return q
 }
 
-// timeText is a time in an address, "" for none.
+// timeText returns a time as in an address, "" for none.
 func timeText(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -68,7 +68,7 @@ func parseFilter(q url.Values, now time.Time) (deadletter.Filter, error) {
 	return f, nil
 }
 
-// parseTarget is the inverse of auditTarget, but for texts of which the target has a fingerprint: they stay fingerprints.
+// parseTarget is the inverse of auditTarget, except that fingerprints of texts stay fingerprints.
 func parseTarget(target string) (p replay, ok bool) {
 	text, ok := strings.CutPrefix(target, targetPrefix)
 	if !ok {
@@ -83,16 +83,16 @@ func parseTarget(target string) (p replay, ok bool) {
 	return p, err == nil
 }
 
-// fingerprint stands for a text that a record may not have.
+// fingerprint returns a substitute for a text that a record may not have.
 func fingerprint(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return fingerprintPrefix + hex.EncodeToString(sum[:8])
 }
 
-// matches reports whether a text is the one, or that of the fingerprint.
+// matches reports whether want is the text, or its fingerprint.
 func matches(want, text string) bool { return want == text || want == fingerprint(text) }
 
-// deadCommand is the command line of expediter dead that does the same.
+// deadCommand returns the command line of expediter dead that does the same.
 func deadCommand(verb, account string, f deadletter.Filter, more ...string) string {
 	args := []string{"expediter", "dead", verb}
 	q := filterQuery(f)

@@ -7,40 +7,40 @@ import (
 
 const (
 	doctorPath = "/doctor"
-	doctorTime = 30 * time.Second // for one run of Config.Doctor
+	doctorTime = 30 * time.Second // bounds one run of Config.Doctor
 )
 
-// Severity is how bad a finding is.
+// Severity is the severity of a finding.
 type Severity string
 
 const (
-	// Error is that something does not work, or will not when it is needed.
+	// Error: something does not work, or will not when it is needed.
 	Error Severity = "error"
-	// Warning is that something deserves a look.
+	// Warning: something deserves a look.
 	Warning Severity = "warning"
-	// Skipped is that something could not be looked at.
+	// Skipped: something could not be checked.
 	Skipped Severity = "skipped"
 )
 
-// Finding is one thing that is wrong with a deployment.
+// Finding is one fault of a deployment.
 type Finding struct {
-	// Cure is a line for a shell that mends it.
+	// Cure is a command line that mends the fault.
 	Cure string
 
 	// ID names the kind of finding, such as "stream.max_age".
 	ID string
 
-	// Of is the thing, such as "stream EVENTS".
+	// Of names the object of the fault, such as "stream EVENTS".
 	Of string
 
-	// Problem says what is wrong with it.
+	// Problem describes the fault.
 	Problem string
 
-	// Severity is how bad it is.
+	// Severity is the severity of the fault.
 	Severity Severity
 }
 
-// findings are those of one severity.
+// findings are the findings of one severity.
 type findings struct {
 	Class, Title string
 	Findings     []Finding
@@ -53,7 +53,7 @@ type doctorView struct {
 	Wrong  bool
 }
 
-// addDoctor adds the page of the findings of Config.Doctor, which is called when a reader asks, by one reader at a time.
+// addDoctor adds the page of the findings of Config.Doctor. The page calls Doctor on request, for one reader at a time.
 func (c *Console) addDoctor() {
 	turn := make(chan struct{}, 1)
 	c.pageWithin("GET "+doctorPath, doctorTime, func(r *request) error {

@@ -48,8 +48,8 @@ func counted(n any, noun string) string {
 	return number(n) + " " + noun
 }
 
-// table begins a table that scrolls: its columns are the texts, "#" begins that of figures, and the text behind "|" is the note of a
-// column.
+// table begins a table that scrolls. The texts are the headings of its columns: "#" begins the heading of a column of figures, and the
+// text behind "|" is a column's note.
 func table(label string, columns ...any) template.HTML {
 	var head strings.Builder
 	for _, column := range columns {
@@ -72,7 +72,7 @@ func table(label string, columns ...any) template.HTML {
 	return template.HTML(fmt.Sprintf(form, template.HTMLEscapeString(label), &head)) //nolint:gosec // escaped
 }
 
-// size writes bytes in units that people read.
+// size writes a number of bytes in a readable unit.
 func size(n any) string {
 	var bytes float64
 	if _, err := fmt.Sscan(fmt.Sprint(n), &bytes); err != nil {
@@ -87,7 +87,7 @@ func size(n any) string {
 	return fmt.Sprintf("%.1f TiB", bytes)
 }
 
-// span writes a duration in its largest unit, such as "12 m", and one below where that says more.
+// span writes a duration in its largest unit, such as "12 m", with the next unit where that is more exact.
 func span(d time.Duration) string {
 	switch d = max(d, 0); {
 	case d < time.Second:
@@ -122,7 +122,7 @@ func timed(t time.Time, words string) template.HTML {
 	return template.HTML(`<time datetime="` + at + `" title="` + at + `">` + words + `</time>`) //nolint:gosec // digits and units
 }
 
-// ago writes how long a time is over, or is still to come; "–" for none.
+// ago writes the time since t, or until t; "–" for none.
 func ago(t time.Time) template.HTML {
 	if d := time.Until(t); d > 0 {
 		return timed(t, "in "+span(d))
@@ -130,7 +130,7 @@ func ago(t time.Time) template.HTML {
 	return timed(t, span(time.Since(t))+" ago")
 }
 
-// spark draws values as a line of blocks. A screen reader hears the last one and the highest.
+// spark draws values as a line of blocks. A screen reader gets the last value and the highest.
 func spark(values []float64) template.HTML {
 	const blocks = "▁▂▃▄▅▆▇█"
 	if len(values) == 0 {
@@ -145,7 +145,7 @@ func spark(values []float64) template.HTML {
 	return template.HTML(fmt.Sprintf(form, values[len(values)-1], most, line.String())) //nolint:gosec // numbers and blocks
 }
 
-// shellLine is a command line as a shell takes it.
+// shellLine returns a command line for a shell.
 func shellLine(args ...string) string {
 	quoted := make([]string, len(args))
 	for i, arg := range args {
@@ -154,7 +154,7 @@ func shellLine(args ...string) string {
 	return strings.Join(quoted, " ")
 }
 
-// quote returns a word as a shell takes it.
+// quote returns a word quoted for a shell.
 func quote(word string) string {
 	if word != "" && !strings.ContainsFunc(word, func(c rune) bool {
 		return (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') && !strings.ContainsRune("-_./:@%+,=", c)

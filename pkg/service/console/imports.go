@@ -34,10 +34,10 @@ type warning struct {
 	Text string `json:"text"`
 }
 
-// Final reports whether it has ended.
+// Final reports whether the import has ended.
 func (j importJob) Final() bool { return j.Status.Final() }
 
-// Source is the source as people say it: a file by its name, and an address without its secrets.
+// Source returns the source for display: a file by its name, and an address without its secrets.
 func (j importJob) Source() string {
 	if file, err := contracts.ParseFileURL(j.URL); err == nil {
 		if file.Name == "" {
@@ -52,7 +52,7 @@ func (j importJob) Source() string {
 	return u.Redacted()
 }
 
-// Words say how far it is.
+// Words describe the state and the progress.
 func (j importJob) Words() string {
 	switch {
 	case j.Status == contracts.ImportQueued:
@@ -102,7 +102,7 @@ type evidenceText struct {
 	Raw string `json:"raw"`
 }
 
-// Doubts counts the fields that the source does not bear out.
+// Doubts returns the number of fields that the source does not confirm.
 func (s storedRecipe) Doubts() int {
 	n := len(s.Recipe.Unverified)
 	for _, i := range s.Recipe.Ingredients {
@@ -114,7 +114,7 @@ func (s storedRecipe) Doubts() int {
 	return n
 }
 
-// at is where in a video a step begins.
+// at returns the position in a video at which a step begins.
 func at(seconds *float64) string {
 	if seconds == nil {
 		return ""
@@ -127,7 +127,7 @@ type importPage struct {
 	ID     string
 	Job    *importJob
 	Recipe *storedRecipe
-	Why    string // there is no recipe to be seen
+	Why    string // the reason that no recipe is shown
 }
 
 // addImports adds the screen of an import. A page costs two requests to the importer.

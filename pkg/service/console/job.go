@@ -40,7 +40,7 @@ type shownStep struct {
 	step.Recorded
 
 	Text string
-	Took time.Duration // since the step before, 0 for the first
+	Took time.Duration // the time since the previous step, 0 for the first
 }
 
 // try is an attempt that a worker remembers.
@@ -69,11 +69,11 @@ type jobPage struct {
 	Times             []moment
 	Trace             string
 	Tries             []try
-	Unasked           string // why the workers did not say
+	Unasked           string // the reason that workers gave no answer
 }
 
-// showJob shows a job: three round trips while it is in the stream, up to eight when it is not, one or two for its steps, and for a job
-// that was started one for each worker of the stream.
+// showJob shows a job: three round trips while the job is in the stream, up to eight when it is not, one or two for its steps, and for a
+// started job one for each worker of the stream.
 func (c *Console) showJob(r *request) error {
 	q, err := c.jobsQuery(r, r.URL.Query())
 	if err != nil {
@@ -121,7 +121,7 @@ func newJobPage(q *jobsQuery, j worker.StoredJob) *jobPage {
 	return p
 }
 
-// readSteps reads the recorded steps of the job, from the buckets that may have them.
+// readSteps reads the recorded steps of the job, from the buckets that may have some.
 func (p *jobPage) readSteps(ctx context.Context) error {
 	var before time.Time
 	buckets := []string{contracts.BucketJobs}
@@ -146,7 +146,8 @@ func (p *jobPage) readSteps(ctx context.Context) error {
 	return nil
 }
 
-// askTries asks the workers of a stream, or of all for "", for the attempts that they remember. It says why some did not say.
+// askTries asks the workers of a stream, or of all for "", for the attempts that they remember. unasked is the reason that some did not
+// answer.
 func (c *Console) askTries(ctx context.Context, stream string, each func(inspect.Info, inspect.Attempt)) (unasked string) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
@@ -188,7 +189,7 @@ func (c *Console) addTries(ctx context.Context, p *jobPage) {
 	slices.SortFunc(p.Tries, func(a, b try) int { return a.Started.Compare(b.Started) })
 }
 
-// first is the position of the job in its stream, also once it has ended.
+// first returns the position of the job in its stream, even if the job has ended.
 func (p *jobPage) first() uint64 {
 	if p.Job.Letter != nil {
 		return p.Job.Letter.Sequence
@@ -199,7 +200,7 @@ func (p *jobPage) first() uint64 {
 	return p.Job.Sequence
 }
 
-// times makes the timeline.
+// times makes the timeline of the job.
 func (p *jobPage) times() {
 	add := func(at time.Time, format string, args ...any) {
 		if !at.IsZero() {
@@ -231,7 +232,7 @@ func (p *jobPage) times() {
 	slices.SortStableFunc(p.Times, func(a, b moment) int { return a.At.Truncate(time.Millisecond).Compare(b.At.Truncate(time.Millisecond)) })
 }
 
-// percentOf finds the part that is done in a handler's progress: a number, or a member "progress" or "percent"; -1 for none.
+// percentOf returns the percentage in a handler's progress: a number, or a member "progress" or "percent"; -1 for none.
 func percentOf(value json.RawMessage) float64 {
 	var n float64
 	var o struct {
@@ -254,7 +255,7 @@ func percentOf(value json.RawMessage) float64 {
 }
 
 // readable returns the JSON of a message on a subject with a line for each value, without personal and secret members, and the names of
-// those. Of a text that is not JSON it returns the size alone, of other data the first bytes.
+// these members. For a text that is not JSON it returns only the size, for other data the first bytes.
 func readable(of string, data []byte) (text string, hidden []string) {
 	if len(data) == 0 {
 		return "", nil

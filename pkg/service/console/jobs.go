@@ -17,7 +17,7 @@ import (
 
 const (
 	jobsOfPage   = 50  // of the list
-	lookedOfPage = 200 // messages, for those that a filter selects: they cost the server 10 µs each
+	lookedOfPage = 200 // messages read for a page with a filter: each costs the server 10 µs
 )
 
 // jobTabs are the selections of jobs by their states, as the server counts them.
@@ -53,10 +53,10 @@ type accountStream struct {
 	Account string
 }
 
-// Bucket is the name of the bucket that it is.
+// Bucket returns the name of the bucket of the stream.
 func (s accountStream) Bucket() string { return strings.TrimPrefix(s.Config.Name, "KV_") }
 
-// streams lists those that are wanted. One round trip for each 256 streams of each account.
+// streams lists the streams for which want is true. One round trip for each 256 streams of each account.
 func (c *Console) streams(ctx context.Context, want func(jetstream.StreamConfig) bool) (all []accountStream, err error) {
 	for _, a := range c.cfg.Accounts {
 		streams := a.JetStream.ListStreams(ctx)
@@ -122,7 +122,7 @@ func (c *Console) jobsQuery(r *request, q url.Values) (*jobsQuery, error) {
 	return p, err
 }
 
-// filter is that of the worker's client.
+// filter returns the filter for the worker's client.
 func (p *jobsQuery) filter() worker.JobFilter {
 	f := worker.JobFilter{From: p.From, Key: p.Key, Limit: jobsOfPage, Look: lookedOfPage, Subject: p.Subject}
 	for _, tab := range jobTabs {
@@ -133,7 +133,7 @@ func (p *jobsQuery) filter() worker.JobFilter {
 	return f
 }
 
-// To is the address of the list with another state, from a cursor.
+// To returns the address of the list with another state, from a cursor.
 func (p *jobsQuery) To(state string, from worker.Cursor) string {
 	if q := p.to(state, from); len(q) > 0 {
 		return p.Stream + "?" + q.Encode()
@@ -161,23 +161,23 @@ func place(at worker.Cursor) string {
 	return fmt.Sprintf("%d-%d-%s", at.Sequence, at.Partition, at.Created.Format(time.RFC3339Nano))
 }
 
-// Page is the address of the first page of the list with another state.
+// Page returns the address of the first page of the list with another state.
 func (p *jobsQuery) Page(state string) string { return p.To(state, worker.Cursor{}) }
 
-// Line is the command line that does something to one job.
+// Line returns the command line of a verb for one job.
 func (p *jobsQuery) Line(verb string, job any) string {
 	return jobsLine(p.Account, p.Stream, verb, fmt.Sprint(job), "--yes")
 }
 
-// Query is the filter without a place in the list.
+// Query returns the filter without a place in the list.
 func (p *jobsQuery) Query() url.Values {
 	return url.Values{"account": {p.Account}, "key": {p.Key}, "state": {p.Tab}, "subject": {p.Subject}}
 }
 
-// Filtered reports whether the list is not that of all jobs.
+// Filtered reports whether the list leaves jobs out.
 func (p *jobsQuery) Filtered() bool { return p.Tab != "" || p.Subject != "" || p.Key != "" }
 
-// command is the command line of expediter jobs that does the same to the jobs that the filter selects.
+// command returns the command line of expediter jobs for the jobs that the filter selects.
 func (p *jobsQuery) command(verb string, more ...string) string {
 	var states []string
 	for _, state := range p.filter().States {
@@ -193,7 +193,7 @@ func (p *jobsQuery) command(verb string, more ...string) string {
 	return jobsLine(p.Account, p.Stream, verb, more...)
 }
 
-// jobsLine is a command line of expediter jobs about a stream.
+// jobsLine returns a command line of expediter jobs about a stream.
 func jobsLine(account, stream, verb string, more ...string) string {
 	args := []string{"expediter", "jobs", verb, "--stream", stream}
 	if account != "" {
@@ -210,8 +210,8 @@ type jobsPage struct {
 	Tabs []jobTab
 }
 
-// showJobs lists jobs. Its cost does not grow with the stream: two round trips for the counts, two more where messages that are no jobs
-// for now are few, and three for a page.
+// showJobs lists jobs. Its cost does not grow with the stream: two round trips for the counts, two more if few messages are not waiting
+// jobs, and three for a page.
 func (c *Console) showJobs(r *request) error {
 	q, err := c.jobsQuery(r, r.URL.Query())
 	if err != nil {
@@ -234,7 +234,7 @@ func (c *Console) showJobs(r *request) error {
 	return r.render("jobs", "Jobs of "+q.Stream, p)
 }
 
-// page reads a page. That of delayed jobs has them in the order in which they are due, where they are not too many.
+// page reads a page. Delayed jobs are in the order in which they are due, unless they are too many.
 func (p *jobsQuery) page(ctx context.Context) (page worker.JobPage, err error) {
 	f := p.filter()
 	if p.Tab == "later" && p.Subject == "" && p.Key == "" && f.From.Sequence == 0 {
@@ -252,7 +252,7 @@ func (p *jobsQuery) page(ctx context.Context) (page worker.JobPage, err error) {
 	return p.client.Jobs(ctx, f)
 }
 
-// sayJobs says errors of the client to readers.
+// sayJobs returns an error of the client in words for readers.
 func sayJobs(err error) error {
 	missing, drift := &worker.MissingError{}, &worker.DriftError{}
 	switch {

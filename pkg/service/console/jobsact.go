@@ -14,19 +14,19 @@ import (
 )
 
 const (
-	jobsLooked = 10_000 // messages of a stream that a selection by filter reads
-	jobsAtOnce = 1000   // jobs that one action is for
+	jobsLooked = 10_000 // the number of messages of a stream that a selection by filter reads
+	jobsAtOnce = 1000   // the largest number of jobs of one action
 )
 
-// selectionPage is the jobs that an action on all that match would change, as far as the messages of the stream were looked at.
+// selectionPage has the jobs that an action on all matching jobs would change, among the messages that were read so far.
 type selectionPage struct {
 	*jobsQuery
 
 	Actions []selectionAction
 	Looked  int
-	More    string // the address that goes on, "" when all that one action is for were looked at
+	More    string // the address that reads on, "" when the jobs of one action have been read
 	Title   string
-	Next    string // the place of the message that was not looked at any more, "" at the end
+	Next    string // the place of the first message that was not read, "" at the end
 }
 
 type selectionAction struct {
@@ -34,8 +34,8 @@ type selectionAction struct {
 	Line, Past, Title, Verb, Words string
 }
 
-// showSelection shows for how many jobs an action on all that match would be. It looks at some messages, three round trips, and goes on
-// from there by itself: its address has the counts so far.
+// showSelection shows the number of jobs that an action on all matching jobs would change. It reads some messages, in three round trips,
+// and then goes on by itself: its address has the counts so far.
 func (c *Console) showSelection(r *request) error {
 	query := r.URL.Query()
 	q, err := c.jobsQuery(r, query)
@@ -89,7 +89,7 @@ func (c *Console) showSelection(r *request) error {
 type jobAction struct {
 	verb, title, past, done, lapsed string
 	do                              func(*worker.Client, context.Context, worker.JobRef) (worker.StoredJob, error)
-	is                              func(worker.StoredJob) bool // it can be done to such a job
+	is                              func(worker.StoredJob) bool // reports whether the action applies to a job
 }
 
 var (
@@ -103,12 +103,12 @@ var (
 	}
 )
 
-// hasEnded reports whether a job will not run any more.
+// hasEnded reports whether a job will never run again.
 func hasEnded(j worker.StoredJob) bool {
 	return j.State == worker.StateDone || j.State == worker.StateDead || j.State == worker.StateCancelled
 }
 
-// planJobs plans an action on the jobs that a form names, or on all that match its filter, if their number was typed.
+// planJobs plans an action on the jobs that a form names, or on all jobs that match its filter, if their number was typed.
 func (c *Console) planJobs(r *request, a jobAction) (deed, error) {
 	q, err := c.jobsQuery(r, r.PostForm)
 	if err != nil {
@@ -136,7 +136,7 @@ func (c *Console) planJobs(r *request, a jobAction) (deed, error) {
 	switch {
 	case len(refs) == 1:
 		target = fmt.Sprintf("job %s:%d", cmp.Or(refs[0].Stream, q.Stream), refs[0].Sequence)
-	case target == "": // a subject may have an id of a user
+	case target == "": // a subject may contain the id of a user
 		target = fmt.Sprintf("%d jobs of %s from %d to %d", len(refs), q.Stream, refs[0].Sequence, refs[len(refs)-1].Sequence)
 	}
 	lapsed := 0

@@ -38,7 +38,7 @@ type keysPage struct {
 	Account, Bucket, Prefix string
 
 	Locks   []kvlock.Lock
-	More    bool // there are more than are shown
+	More    bool // there are more keys than are shown
 	Problem string
 
 	Buckets []accountStream
@@ -48,7 +48,8 @@ type keysPage struct {
 	Total  int
 }
 
-// keysAccount is account, but without a name it is that of the connection, which has the locks of operators, where it is shown.
+// keysAccount is account, except that without a name it returns the connection's own account, if that is shown: it has the locks of
+// operators.
 func (c *Console) keysAccount(r *request, q url.Values) (Account, error) {
 	if at := slices.IndexFunc(c.cfg.Accounts, func(a Account) bool { return a.Name == "" }); at >= 0 && q.Get("account") == "" {
 		return c.cfg.Accounts[at], nil
@@ -56,7 +57,7 @@ func (c *Console) keysAccount(r *request, q url.Values) (Account, error) {
 	return c.account(r, q.Get("account"))
 }
 
-// locker opens the locks of a bucket for a moment. Two round trips.
+// locker opens the locks of a bucket for one request. Two round trips.
 func (c *Console) locker(ctx context.Context, r *request, q url.Values) (locks *kvlock.Locker, p *keysPage, err error) {
 	a, err := c.keysAccount(r, q)
 	if err != nil {
@@ -75,7 +76,7 @@ func (c *Console) showLocks(r *request) error {
 	locks, p, err := c.locker(r.Context(), r, r.URL.Query())
 	r.Live = topicTick
 	r.Command = shellLine(append([]string{"expediter", "locks", "list"}, p.flags(p.Prefix)...)...)
-	if err != nil && p.Bucket == contracts.BucketLocks { // the other pages are there all the same
+	if err != nil && p.Bucket == contracts.BucketLocks { // the other pages still work
 		p.Problem = err.Error()
 		return r.render("keys", "Locks", p)
 	}
@@ -90,12 +91,12 @@ func (c *Console) showLocks(r *request) error {
 		if p.More = len(p.Locks) == maxLocks; p.More {
 			break
 		}
-		p.Locks = append(p.Locks, lock) // also one that cannot be read
+		p.Locks = append(p.Locks, lock) // also a lock that cannot be read
 	}
 	return r.render("keys", "Locks", p)
 }
 
-// flags are those of a command about the bucket.
+// flags returns the flags of a command about the bucket.
 func (p *keysPage) flags(args ...string) []string {
 	args = slices.DeleteFunc(args, func(arg string) bool { return arg == "" })
 	if p.Bucket != contracts.BucketLocks {
@@ -104,15 +105,15 @@ func (p *keysPage) flags(args ...string) []string {
 	return args
 }
 
-// Steal is the command line that steals a lock.
+// Steal returns the command line that steals a lock.
 func (p *keysPage) Steal(name string) string {
 	return shellLine(append([]string{"expediter", "locks", "steal"}, p.flags(name, "--yes")...)...)
 }
 
-// Left is for how long a lock stays held if its holder does not renew it.
+// Left returns the time for which a lock stays held if its holder does not renew it.
 func (p *keysPage) Left(l kvlock.Lock) string { return span(time.Until(l.Written.Add(l.TTL))) }
 
-// Waiters counts the waiters of a lock.
+// Waiters returns the number of waiters of a lock.
 func (p *keysPage) Waiters(l kvlock.Lock) (n int) {
 	for _, w := range l.Queue {
 		n += w.Waiters
@@ -154,7 +155,7 @@ func (c *Console) planSteal(r *request) (deed, error) {
 	}, nil
 }
 
-// showFlights lists the buckets, and counts the results of one by their states when it is asked to: that reads all of the bucket.
+// showFlights lists the buckets. On request it counts the results of one bucket by their states, which reads the whole bucket.
 func (c *Console) showFlights(r *request) error {
 	q := r.URL.Query()
 	p := &keysPage{Account: q.Get("account"), Bucket: q.Get("bucket"), Prefix: q.Get("prefix")}
@@ -207,7 +208,7 @@ type limitRow struct {
 	Bucket string
 }
 
-// Count is how many permits are held.
+// Count returns the number of held permits.
 func (l limitRow) Count() (n int) {
 	for _, held := range l.Held {
 		n += held
@@ -240,7 +241,7 @@ func (c *Console) showLimits(r *request) error {
 	return r.render("keyslimits", "Limits", p)
 }
 
-// keysLine is a command line about an account, or one of its buckets.
+// keysLine returns a command line about an account, or one of its buckets.
 func keysLine(verb, account, bucket string) string {
 	args := []string{"expediter", verb}
 	if bucket != "" {

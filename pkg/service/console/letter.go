@@ -25,15 +25,15 @@ type letterPage struct {
 	deadletter.Entry
 
 	Account string
-	Edit    string // the payload as it is, for callers that may replay it
-	Editing bool   // it is a text, and small enough
+	Edit    string // the whole payload, for callers that may replay it
+	Editing bool   // the payload is a text, and small enough
 	Headers string
 	Hidden  []string // names of the members of the payload that are not shown
 	Payload string
 	Problem string
 }
 
-// Line is the command line that does something to the letter.
+// Line returns the command line of a verb for the letter.
 func (p *letterPage) Line(verb string, more ...string) string {
 	return deadCommand(verb, p.Account, deadletter.Filter{Sequences: []uint64{p.Sequence}}, more...)
 }
@@ -93,7 +93,7 @@ func (c *Console) planLetterReplay(r *request) (deed, error) {
 	opts := deadletter.ReplayOptions{Restart: r.PostForm.Get("restart") != ""}
 	if texts, ok := r.PostForm["payload"]; ok {
 		text := texts[0]
-		if !bytes.Contains(e.Letter.Payload, []byte("\r\n")) { // browsers write line breaks so
+		if !bytes.Contains(e.Letter.Payload, []byte("\r\n")) { // browsers write line breaks as \r\n
 			text = strings.ReplaceAll(text, "\r\n", "\n")
 		}
 		if json.Valid(e.Letter.Payload) && !json.Valid([]byte(text)) {
@@ -107,7 +107,7 @@ func (c *Console) planLetterReplay(r *request) (deed, error) {
 	}), nil
 }
 
-// planLetterDiscard discards one letter, when its number was typed.
+// planLetterDiscard discards one letter, if its number was typed.
 func (c *Console) planLetterDiscard(r *request) (deed, error) {
 	d, e, err := c.openLetter(r, r.PostForm)
 	if err != nil {
@@ -124,7 +124,7 @@ func (c *Console) planLetterDiscard(r *request) (deed, error) {
 // eachLetter is called with the outcome of each letter.
 type eachLetter = func(deadletter.Outcome)
 
-// oneLetter is the deed of an action on one letter.
+// oneLetter returns the deed of an action on one letter.
 func (c *Console) oneLetter(
 	d deadQuery, e deadletter.Entry, done string,
 	do func(context.Context, deadletter.Filter, eachLetter) (deadletter.Result, error),

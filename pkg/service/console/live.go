@@ -22,7 +22,7 @@ const (
 	topicLength = 40
 )
 
-// hub tells open pages that a topic has news. A page that is slow is told once, and how much it has skipped.
+// hub tells open pages that a topic has news. A slow page is told once, with the number of changes that it has skipped.
 type hub struct {
 	mu   sync.Mutex
 	last map[string]uint64 // the latest news of each topic
@@ -60,7 +60,7 @@ func (h *hub) tell(topic string) {
 		if of == topic {
 			skipped := 0
 			select {
-			case skipped = <-ch: // it has not heard of the last one
+			case skipped = <-ch: // the page has not taken the last news
 				skipped++
 			default:
 			}
@@ -69,15 +69,15 @@ func (h *hub) tell(topic string) {
 	}
 }
 
-// seen is how much news there was, for a page that is made now.
+// seen returns the number of changes so far, for a page that is made now.
 func (h *hub) seen() uint64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.told
 }
 
-// follow returns a channel that gets a value for each change of a topic after seen, the last one that a page has shown, until stop is
-// called: the number of changes skipped before it. The channel is nil when too many follow.
+// follow returns a channel that gets a value for each change of a topic after seen, the last change that a page has shown, until stop is
+// called. The value is the number of changes skipped before. The channel is nil when too many pages follow.
 func (h *hub) follow(topic string, seen uint64) (news chan int, stop func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -96,8 +96,8 @@ func (h *hub) follow(topic string, seen uint64) (news chan int, stop func()) {
 	}
 }
 
-// addLive adds the stream of events that keeps a page up to date. It says only that there is news: the page is then read anew as its
-// address says.
+// addLive adds the stream of events that keeps a page up to date. An event only tells that there is news: the page is then read anew from
+// its address.
 func (c *Console) addLive() {
 	c.routes.HandleFunc("GET /live", func(w http.ResponseWriter, r *http.Request) {
 		c.serve(w, r, access.All(access.Read), c.followTopic)
@@ -144,7 +144,7 @@ func (c *Console) followTopic(r *request) error {
 			err = s.Heartbeat()
 		}
 		if err != nil {
-			return nil // the browser has gone, or its key is not in force any more
+			return nil // the browser has disconnected, or its key is no longer in force
 		}
 	}
 }

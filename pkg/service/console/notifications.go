@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// pageRows is how many rows one page has: each may bring its attempts, and all of them travel in one message.
+// pageRows is the number of rows on a page: each may have its attempts with it, and all of them are in one message.
 const pageRows = 100
 
-// rowQuery selects rows, as the notifier reads it.
+// rowQuery selects rows, in the form that the notifier reads.
 type rowQuery struct {
 	Address       string `json:"address,omitempty"`
 	Channel       string `json:"channel,omitempty"`
@@ -70,10 +70,10 @@ type attempt struct {
 	Worker  string    `json:"worker"`
 }
 
-// Took is how long the call took.
+// Took returns the duration of the call.
 func (a attempt) Took() time.Duration { return time.Duration(a.TookMS) * time.Millisecond }
 
-// Words are its outcome.
+// Words returns the outcome in words.
 func (a attempt) Words() string { return cmp.Or(inWords(a.Outcome), "under way") }
 
 // rowStates are the states of rows in words, and whether they are good, bad, or neither.
@@ -121,13 +121,13 @@ func (n notification) state() (words, class string) {
 	return n.State, "soft"
 }
 
-// Class is good, bad, warn or soft.
+// Class returns good, bad, warn or soft.
 func (n notification) Class() string {
 	_, class := n.state()
 	return class
 }
 
-// Words say how a row ended, and why.
+// Words returns the outcome of a row, and the reason, in words.
 func (n notification) Words() string {
 	words, _ := n.state()
 	if n.Reason != "" && n.Reason != n.State {
@@ -153,13 +153,13 @@ type rowsPage struct {
 	Failed bool // a row could be sent again
 	Next   string
 	Open   bool // a row could be cancelled
-	Person bool // it shows the notifications of one user
+	Person bool // the screen shows the notifications of one user
 	Rows   []notification
 	States []string
 	Words  string // of the event
 }
 
-// ByEvent puts rows together that are of the same event, the latest first.
+// ByEvent groups rows by event, the latest first.
 func (p rowsPage) ByEvent() (all [][]notification) {
 	at := map[string]int{}
 	rows := slices.SortedStableFunc(slices.Values(p.Rows), func(a, b notification) int { return b.CreatedAt.Compare(a.CreatedAt) })
@@ -173,7 +173,7 @@ func (p rowsPage) ByEvent() (all [][]notification) {
 	return all
 }
 
-// Asked reports whether anything is looked for.
+// Asked reports whether the query selects anything.
 func (p rowsPage) Asked() bool { return p.rowQuery != rowQuery{Limit: pageRows} }
 
 // summary counts rows by outcome: "sent 3, suppressed 1 (the user has opted out)".
@@ -199,7 +199,7 @@ func summary(rows []notification) string {
 	return strings.Join(parts, ", ")
 }
 
-// words say how an event was handled.
+// words describes the handling of an event.
 func (e eventState) words(rows []notification, more bool) string {
 	switch {
 	case e.State == "seen":
@@ -287,8 +287,7 @@ func figure(answer map[string]any, name string) int {
 	return int(n)
 }
 
-// ofEvent is the deed of a request to the notifier about the rows of an event, a part at a time. The notifier writes the record
-// itself.
+// ofEvent returns the deed of a request to the notifier about the rows of an event, in parts. The notifier writes the record itself.
 func (r *request) ofEvent(subject string, question map[string]string, tell func(map[string]any) (int, string)) (deed, error) {
 	event, err := r.required("event")
 	question["event_id"] = event
@@ -319,7 +318,7 @@ func (r *request) ofEvent(subject string, question map[string]string, tell func(
 	}, err
 }
 
-// flags are those of the command for the rows that a query selects.
+// flags returns the flags of the command for the rows that a query selects.
 func (q rowQuery) flags() string {
 	var flags strings.Builder
 	for _, f := range [][2]string{

@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	toldEvery   = 5    // rounds: how often figures are counted that need reads
-	newLetters  = 1000 // that are read of a stream of dead letters
+	toldEvery   = 5    // the number of rounds between two counts of figures that need reads
+	newLetters  = 1000 // the number of letters that are read of a stream of dead letters
 	serverStall = 250 * time.Millisecond
 )
 
@@ -36,7 +36,7 @@ type overviewView struct {
 	Workers  []inspect.Info
 }
 
-// addOverview adds the overview. It shows the figures that were collected last: no round trip.
+// addOverview adds the overview. It shows the last collected figures. No round trip.
 func (c *Console) addOverview() {
 	c.page("GET /", func(r *request) error {
 		r.Command, r.Live = "expediter doctor", topicOverview
@@ -102,14 +102,14 @@ func (o *collector) view() overviewView {
 	return v
 }
 
-// away notes each node that is away once, however many streams have a replica there.
+// away returns one problem for each node that is away, whatever the number of streams with a replica there.
 func away(rows []streamRow) (all []problem) {
 	streams, worst := map[string]uint64{}, map[string]string{}
 	for _, row := range rows {
 		for _, text := range row.away {
 			node, _, _ := strings.Cut(text, " ")
 			streams[node]++
-			worst[node] = max(worst[node], text) // it is behind in some, and silent in others
+			worst[node] = max(worst[node], text) // a node may be behind in some streams, and silent in others
 		}
 	}
 	for _, node := range slices.Sorted(maps.Keys(worst)) {
@@ -121,7 +121,7 @@ func away(rows []streamRow) (all []problem) {
 	return all
 }
 
-// fill says how full a store is, and notes one that is nearly full.
+// fill returns the use of a store in words, and adds a problem if the store is nearly full.
 func (v *overviewView) fill(name string, used uint64, limit uint64) string {
 	text := name + " " + size(used)
 	if limit > 0 {
@@ -184,7 +184,7 @@ func (h health) problem(server string) problem {
 	return problem{Command: "expediter doctor", Runbook: runbook, Text: fmt.Sprintf("server %s is %s: %s", server, h.Status, h.Error)}
 }
 
-// askServers asks all servers for something. None answers a user that may not ask.
+// askServers asks all servers a question. They do not answer a user without the permission.
 func askServers[T any](ctx context.Context, nc *nats.Conn, kind string) (all []answer[T]) {
 	ctx, cancel := context.WithTimeout(ctx, collectTime/3)
 	defer cancel()

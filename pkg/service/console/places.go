@@ -10,7 +10,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
-// lookup is the state of a place at a provider, by one description of it.
+// lookup is the state of a place at a provider, for one description of the place.
 type lookup struct {
 	Attempt  int                     `json:"attempt"`
 	Provider string                  `json:"provider"`
@@ -21,7 +21,7 @@ type lookup struct {
 	Variant  int                     `json:"variant"`
 }
 
-// Words say how it ended.
+// Words returns the outcome in words.
 func (l lookup) Words() string {
 	switch {
 	case l.Result == nil && l.State == "pending":
@@ -50,23 +50,23 @@ type evidence struct {
 	Model    string        `json:"model"`
 }
 
-// observation is one thing that speaks for or against a venue.
+// observation is one piece of evidence for or against a venue.
 type observation struct {
 	Contribution float64 `json:"contribution"`
 	Name         string  `json:"name"`
 	Value        float64 `json:"value"`
 }
 
-// Words are its name as people read it.
+// Words returns the name of the observation in words.
 func (o observation) Words() string {
 	feature, value, _ := strings.Cut(o.Name, ".")
 	return strings.ReplaceAll(feature+" "+value, "_", " ")
 }
 
-// For reports whether it speaks for the venue.
+// For reports whether the observation is in favour of the venue.
 func (o observation) For() bool { return o.Contribution >= 0 }
 
-// Weight is how much it speaks for the venue, or against it.
+// Weight returns the weight of the observation, for or against the venue.
 func (o observation) Weight() string {
 	side := "for it"
 	if !o.For() {
@@ -75,7 +75,7 @@ func (o observation) Weight() string {
 	return fmt.Sprintf("%.2f %s", math.Abs(o.Contribution), side)
 }
 
-// Evidence is the matcher's evidence, nil for a matcher with evidence of another form.
+// Evidence returns the matcher's evidence, nil for evidence of another form.
 func (l lookup) Evidence() *evidence {
 	var e evidence
 	if l.Result == nil || json.Unmarshal(l.Result.Evidence, &e) != nil {
@@ -84,7 +84,7 @@ func (l lookup) Evidence() *evidence {
 	return &e
 }
 
-// Score is the confidence in the venue.
+// Score returns the confidence in the venue.
 func (l lookup) Score() string { return fmt.Sprintf("%.3f", l.Result.Score) }
 
 // placePage is the data of the screen.

@@ -17,16 +17,16 @@ const (
 	rehearsalTime = 3 * time.Second
 )
 
-// rehearsal is a dry run.
+// rehearsal is a dry run of a replay.
 type rehearsal struct {
 	deadletter.Result
 
 	Of      int
-	Partial bool // it did not come to the end
+	Partial bool // the dry run did not come to its end
 	Reasons map[string]int
 }
 
-// Kept says why letters would stay.
+// Kept returns the reasons for which letters would stay.
 func (p rehearsal) Kept() string {
 	all := make([]string, 0, len(p.Reasons))
 	for _, reason := range slices.Sorted(maps.Keys(p.Reasons)) {
@@ -35,7 +35,7 @@ func (p rehearsal) Kept() string {
 	return strings.Join(all, "; ")
 }
 
-// showRehearsal tells what a replay would do. Four round trips for each letter, for three seconds at most.
+// showRehearsal shows the outcome that a replay would have. Four round trips for each letter, for three seconds at most.
 func (c *Console) showRehearsal(r *request) error {
 	d, err := c.deadQuery(r, r.URL.Query())
 	if err != nil {
@@ -65,7 +65,7 @@ func (c *Console) showRehearsal(r *request) error {
 	return r.render("deadrehearsal", "Dry run", p)
 }
 
-// reasonOf says in a few words why a letter stays.
+// reasonOf returns, in a few words, the reason for which a letter stays.
 func reasonOf(err error) string {
 	var taken *deadletter.TakenError
 	switch {
@@ -85,7 +85,8 @@ func reasonOf(err error) string {
 	return "that the server refuses"
 }
 
-// look waits for its turn to look at letters, of a few requests at a time: each costs a second of a processor where there are many.
+// look waits until the request may read letters: only a few requests do so at a time, because each costs a second of CPU time where there
+// are many letters.
 func (c *Console) look(ctx context.Context) (done func(), err error) {
 	select {
 	case c.looks <- struct{}{}:
@@ -95,7 +96,7 @@ func (c *Console) look(ctx context.Context) (done func(), err error) {
 	}
 }
 
-// survey looks at letters.
+// survey reads letters.
 func (c *Console) survey(
 	ctx context.Context, d deadQuery, f deadletter.Filter, by deadletter.Grouping, newest uint64,
 ) (deadletter.Overview, error) {

@@ -21,13 +21,13 @@ type views map[string]*template.Template
 
 // view is the data of a template.
 type view struct {
-	// AsOf is when the page was made.
+	// AsOf is the time at which the page was made.
 	AsOf time.Time
 
 	// Can reports whether the caller may act.
 	Can bool
 
-	// Command is the command line that shows the same.
+	// Command is the command line that shows the same as the page.
 	Command string
 
 	// Data is the data of the screen.
@@ -36,35 +36,35 @@ type view struct {
 	// Here is the address of the page, with its query.
 	Here string
 
-	// Live is the topic at whose news the page is read anew.
+	// Live is the topic whose news make the page be read anew.
 	Live string
 
-	// Name is that of the caller, "" where no keys are asked for.
+	// Name is the name of the caller, "" where no keys are required.
 	Name string
 
-	// Nav are the screens.
+	// Nav are the links to the screens.
 	Nav []link
 
-	// Note says what was just done.
+	// Note tells the reader which action was just done.
 	Note string
 
-	// Path is that of the page without the prefix.
+	// Path is the path of the page without the prefix.
 	Path string
 
 	// ReadOnly reports whether nobody may act.
 	ReadOnly bool
 
-	// Seen is how much news there was before the page was made.
+	// Seen is the number of changes before the page was made.
 	Seen uint64
 
 	// Title is the heading of the page.
 	Title string
 
-	// Version is that of the program.
+	// Version is the version of the program.
 	Version string
 }
 
-// Within reports whether the page is below that of a screen.
+// Within reports whether the page belongs to a screen.
 func (v view) Within(screen string) bool {
 	return screen != "/" && strings.HasPrefix(v.Path, screen+"/")
 }
@@ -87,7 +87,7 @@ func (c *Console) parse() (views, error) {
 	return all, nil
 }
 
-// render answers with the screen of a template under a heading: as a whole page, or as its main part when htmx asks. It has no round trip.
+// render answers with the screen of a template under a heading: with a whole page, or with its main part when htmx asks. No round trip.
 func (r *request) render(name, title string, data any) error {
 	caller := access.From(r.Context())
 	v := view{
@@ -119,8 +119,8 @@ func (r *request) render(name, title string, data any) error {
 	return nil
 }
 
-// href returns the address of a page of the console: each part is a segment, whatever is in it, but a first one that begins with a slash,
-// which is a path.
+// href returns the address of a page of the console. Each part is a segment, whatever it contains, except a first part that begins with a
+// slash, which is a path.
 func (c *Console) href(parts ...any) string {
 	to := []string{c.cfg.Prefix}
 	for i, part := range parts {

@@ -21,19 +21,19 @@ import (
 const (
 	maxReplays  = 4 // that go on at once
 	maxEnded    = 20
-	maxProblems = 5               // of one replay that are shown
-	newsTime    = time.Second     // between two pieces of news
-	endTime     = 5 * time.Second // for replays that run when the console ends
+	maxProblems = 5               // the number of problems that are shown of one replay
+	newsTime    = time.Second     // the time between two pieces of news
+	endTime     = 5 * time.Second // the time for running replays to stop when the console ends
 )
 
-// Why a replay ends early, for [context.Cause].
+// The causes with which a replay ends early, see [context.Cause].
 var (
 	errStopped = errors.New("stopped on a page")
 	errClosing = errors.New("the console ended")
 )
 
-// replay is a replay of dead letters, or their discard, in the background. Nothing of it is stored but its record in the audit: the
-// letters that are left are its remaining work.
+// replay is a replay or a discard of dead letters in the background. Only its record in the audit is stored: the letters that are left are
+// its remaining work.
 type replay struct {
 	Account  string
 	Action   string // replay or discard
@@ -46,25 +46,25 @@ type replay struct {
 	Problems []string
 	Rate     float64
 	Result   deadletter.Result
-	Total    int // when it began, 0 until they are counted
+	Total    int // the number of letters when it began, 0 until they are counted
 }
 
-// Over is how many letters it has been at.
+// Over returns the number of letters that are over.
 func (p replay) Over() int { return p.Result.Done + p.Result.Failed + p.Result.Skipped }
 
-// Problem says why it failed.
+// Problem returns the reason that it failed.
 func (p replay) Problem() string { return redact.Error(p.Err).Error() }
 
-// Stopped reports whether somebody has stopped it.
+// Stopped reports whether a person has stopped it.
 func (p replay) Stopped() bool { return errors.Is(p.Err, errStopped) }
 
-// sameLetters reports whether two are of the same letters, but for the time.
+// sameLetters reports whether two replays select the same letters, apart from the time.
 func (p replay) sameLetters(other replay) bool {
 	p.Filter.Since, p.Filter.Until, other.Filter.Since, other.Filter.Until = time.Time{}, time.Time{}, time.Time{}, time.Time{}
 	return p.Account == other.Account && filterQuery(p.Filter).Encode() == filterQuery(other.Filter).Encode()
 }
 
-// replays are those of this process.
+// replays has the replays of this process.
 type replays struct {
 	audit *audit.Log
 	tell  func() // that there is news
@@ -76,7 +76,7 @@ type replays struct {
 	running sync.WaitGroup
 }
 
-// start starts a replay, and returns when it is written that it begins.
+// start starts a replay, and returns when its record has been begun.
 func (rs *replays) start(ctx context.Context, p replay, store *deadletter.Store) error {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	p.Actor, p.Began, p.ID = access.From(ctx).Name, time.Now().UTC(), nuid.Next()
@@ -101,7 +101,7 @@ func (rs *replays) start(ctx context.Context, p replay, store *deadletter.Store)
 	return <-begun
 }
 
-// enter adds a replay that is to go on, or says why it may not.
+// enter adds a replay that is to run, or returns the reason that it may not.
 func (rs *replays) enter(p *replay, cancel context.CancelCauseFunc) error {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -118,7 +118,7 @@ func (rs *replays) enter(p *replay, cancel context.CancelCauseFunc) error {
 	return nil
 }
 
-// run goes through the letters, and tells how far it is.
+// run goes through the letters, and tells pages the progress.
 func (rs *replays) run(ctx context.Context, p *replay, store *deadletter.Store) (int, error) {
 	last := time.Time{}
 	each := func(o deadletter.Outcome) {
@@ -133,11 +133,11 @@ func (rs *replays) run(ctx context.Context, p *replay, store *deadletter.Store) 
 			rs.tell()
 		}
 	}
-	if p.Total == 0 { // there are more than a page looks at
+	if p.Total == 0 { // there are more letters than a page reads
 		opts, q := deadletter.SurveyOptions{}, filterQuery(p.Filter)
 		q.Del("until") // which was a moment ago
 		if len(q) == 0 {
-			opts.Newest = 1 // the server knows how many there are
+			opts.Newest = 1 // the server knows the number of letters
 		}
 		o, err := store.Survey(ctx, p.Filter, opts)
 		if err != nil {
@@ -163,7 +163,7 @@ func (rs *replays) run(ctx context.Context, p *replay, store *deadletter.Store) 
 	return result.Done, err
 }
 
-// end notes the end of a replay, and forgets old ones. One that has not begun was none.
+// end notes the end of a replay, and forgets old replays. A replay that has not begun is not kept.
 func (rs *replays) end(p *replay, err error) {
 	rs.mu.Lock()
 	delete(rs.cancels, p.ID)
@@ -182,7 +182,7 @@ func (rs *replays) end(p *replay, err error) {
 	rs.tell()
 }
 
-// list returns those that go on and have ended, the latest first.
+// list returns the replays that run or have ended, the latest first.
 func (rs *replays) list() []replay {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -195,7 +195,7 @@ func (rs *replays) list() []replay {
 	return all
 }
 
-// stop stops one that goes on, and reports whether there is one.
+// stop stops a running replay, and reports whether there was one.
 func (rs *replays) stop(id string, cause error) bool {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -206,7 +206,7 @@ func (rs *replays) stop(id string, cause error) bool {
 	return ok
 }
 
-// close stops all, and waits for the ends of their records.
+// close stops all replays, and waits until their records have ended.
 func (rs *replays) close() {
 	rs.mu.Lock()
 	rs.closed = true
@@ -217,8 +217,8 @@ func (rs *replays) close() {
 	rs.running.Wait()
 }
 
-// broken returns the records of replays that did not come to their end: their process died, they were stopped, or the server was away.
-// Of several records of the same letters the latest counts. Those that go on here are none.
+// broken returns the records of replays that did not come to their end: their process died, they were stopped, or the server was away. Of
+// several records of the same letters the latest counts. It leaves out replays that run here.
 func (rs *replays) broken(records []audit.Record, account string) []replay {
 	seen := map[string]bool{}
 	for _, p := range rs.list() {
@@ -241,8 +241,8 @@ func (rs *replays) broken(records []audit.Record, account string) []replay {
 	return all
 }
 
-// auditTarget says in a record which letters are meant, so that a replay can go on where it has ended. A signature may have an id of a
-// user, and so may all of a subject but its first tokens: of these the record has a fingerprint.
+// auditTarget returns the selection of letters for a record, so that a replay can go on where it has ended. A signature, and a subject
+// beyond its first tokens, may contain the id of a user: the record has their fingerprints.
 func auditTarget(p replay) string {
 	q := filterQuery(p.Filter)
 	subject := q.Get("subject")

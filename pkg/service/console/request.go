@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	maxForm  = 1 << 20          // bytes that are read of a form
-	maxNotes = 1000             // notes of actions that were not shown yet
+	maxForm  = 1 << 20          // the number of bytes that are read of a form
+	maxNotes = 1000             // the number of notes of actions that were not shown yet
 	noteTime = 10 * time.Minute // for which it is kept
 	pageTime = 10 * time.Second // for one page
 	actTime  = 60 * time.Second // for one action
@@ -28,13 +28,13 @@ const (
 type request struct {
 	*http.Request
 
-	// Command is the command line that shows, or does, the same.
+	// Command is the command line that shows or does the same as the page.
 	Command string
 
-	// Live is the topic of the hub at whose news the page is read anew, "" for a page that stays as it is.
+	// Live is the topic of the hub whose news make the page be read anew, "" for a page that stays as it is.
 	Live string
 
-	// Status is that of the answer.
+	// Status is the HTTP status of the answer.
 	Status int
 
 	c    *Console
@@ -50,7 +50,7 @@ type failure struct {
 
 func (f *failure) Error() string { return f.text }
 
-// fail returns an error for the reader of a page: sentences that say what was wrong, and what to do.
+// fail returns an error for the reader of a page: sentences about the mistake and the remedy.
 func fail(status int, format string, args ...any) error {
 	return &failure{status, fmt.Sprintf(format, args...)}
 }
@@ -60,7 +60,7 @@ func (c *Console) page(pattern string, show func(*request) error) {
 	c.pageWithin(pattern, pageTime, show)
 }
 
-// pageWithin is page for one that needs another time.
+// pageWithin is page with another time limit.
 func (c *Console) pageWithin(pattern string, limit time.Duration, show func(*request) error) {
 	c.routes.HandleFunc(rooted(pattern), func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), limit)
@@ -69,7 +69,7 @@ func (c *Console) pageWithin(pattern string, limit time.Duration, show func(*req
 	})
 }
 
-// rooted makes the pattern of the root that of nothing else.
+// rooted makes the pattern of the root match the root only.
 func rooted(pattern string) string {
 	if strings.HasSuffix(pattern, " /") {
 		return pattern + "{$}"
@@ -82,21 +82,21 @@ type deed struct {
 	// Do acts, and returns how many things it changed.
 	Do func(context.Context) (int, error)
 
-	// Note returns the text for the reader about an action on so many things.
+	// Note returns the text for the reader about an action on count things.
 	Note func(count int) string
 
-	// Recorded reports whether the service that acts writes the record itself, in the name of the caller.
+	// Recorded reports whether the acting service writes the record itself, in the name of the caller.
 	Recorded bool
 
-	// Target is the thing that it changes, for the record: no secret and no address.
+	// Target names, for the record, the thing that the deed changes, without secrets and addresses.
 	Target string
 
-	// To is the page that follows, as [Console.href] returns it. Defaults to that from which the form came.
+	// To is the address of the page that follows, from [Console.href]. Defaults to the page of the form.
 	To string
 }
 
-// action adds an action under the name that its records have. plan reads the form, refuses mistakes, and changes nothing. Callers need the
-// scope operate and come from a page of the console. The answer is always a redirect to a page, which says what was done.
+// action adds an action; name is its name in records. plan reads the form, refuses mistakes, and changes nothing. Callers need the scope
+// operate, and have to come from a page of the console. The answer is always a redirect to a page with a note about the action.
 func (c *Console) action(pattern, name string, plan func(*request) (deed, error)) {
 	c.routes.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), actTime)
@@ -133,7 +133,7 @@ func (c *Console) action(pattern, name string, plan func(*request) (deed, error)
 	})
 }
 
-// leave leads to the page after an action.
+// leave redirects to the page after an action.
 func (r *request) leave(d deed, count int) {
 	to := d.To
 	if back, err := url.Parse(r.Referer()); to == "" && err == nil && strings.HasPrefix(back.Path, r.c.cfg.Prefix+"/") {
@@ -182,7 +182,7 @@ func (c *Console) serve(w http.ResponseWriter, r *http.Request, need access.Need
 	}
 }
 
-// fail answers with a page that says what went wrong. Details that the reader may not know are logged.
+// fail answers with a page about the error. Details that the reader may not know are logged.
 func (r *request) fail(err error) {
 	p := service.ErrorMapper(mapError).Of(err)
 	if p.Status >= http.StatusInternalServerError && r.Context().Err() == nil {
@@ -194,7 +194,7 @@ func (r *request) fail(err error) {
 	}
 }
 
-// mapError says errors in the words of the console.
+// mapError returns the problem of an error in the words of the console.
 func mapError(err error) service.Problem {
 	if f, ok := errors.AsType[*failure](err); ok {
 		return service.Problem{Status: f.status, Detail: f.text}

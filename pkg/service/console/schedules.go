@@ -28,7 +28,7 @@ type scheduleRow struct {
 	Problem         string
 }
 
-// Command is the command line of expediter jobs that does the same.
+// Command returns the command line of expediter jobs that does the same.
 func (s scheduleRow) Command(verb string) string {
 	more := []string{s.Subject, "--schedule", "--yes"}
 	if verb != "run" {
@@ -37,7 +37,7 @@ func (s scheduleRow) Command(verb string) string {
 	return jobsLine(s.Account, s.Stream, verb, more...)
 }
 
-// delayedRow has the delayed jobs of a stream by the time that is left until they are due.
+// delayedRow has the delayed jobs of a stream by the time until they are due.
 type delayedRow struct {
 	accountStream
 
@@ -61,8 +61,8 @@ type schedulesPage struct {
 	Unasked   string
 }
 
-// showSchedules lists the schedules of all streams that can have some, and counts the delayed jobs of each: a round trip for each
-// schedule, some for each stream, and one for each worker, which is asked for its last runs.
+// showSchedules lists the schedules of all streams that can have some, and counts the delayed jobs of each. One round trip for each
+// schedule, some for each stream, and one for the last runs of each worker.
 func (c *Console) showSchedules(r *request) error {
 	streams, err := c.streams(r.Context(), worker.HasJobs)
 	if err != nil {
@@ -111,7 +111,7 @@ func (c *Console) showSchedules(r *request) error {
 	return r.render("schedules", "Schedules", p)
 }
 
-// jobsClient returns a client of a stream, of which the given may be a partition. One round trip.
+// jobsClient returns the client and the name of a stream; of may be one of its partitions. One round trip.
 func (c *Console) jobsClient(r *request, account, of string) (stream string, client *worker.Client, err error) {
 	a, err := c.account(r, account)
 	if err != nil {
@@ -130,7 +130,7 @@ func (c *Console) jobsClient(r *request, account, of string) (stream string, cli
 	return stream, client, nil
 }
 
-// newDelayedRow counts delayed jobs by when they are due.
+// newDelayedRow counts delayed jobs by the time until they are due.
 func newDelayedRow(s accountStream, jobs []worker.StoredJob, whole bool, now time.Time) delayedRow {
 	row := delayedRow{accountStream: s, All: whole, Total: len(jobs), Parts: []delayedPart{
 		{Title: "in a minute", until: time.Minute},

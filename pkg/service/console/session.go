@@ -19,8 +19,8 @@ const (
 	sessionTime = 12 * time.Hour
 )
 
-// store keeps values in memory for some time under ids that nobody guesses. The oldest make room. An owner has a tenth at
-// most, where its own oldest make room, so that no owner pushes out the values of others.
+// store keeps values in memory for some time under ids that nobody can guess. When it is full, the oldest values are dropped. An owner has
+// a tenth at most, and then loses its own oldest values, not those of others.
 type store[T any] struct {
 	keep time.Duration
 	most int
@@ -85,8 +85,8 @@ func (s *store[T]) remove(id string) {
 // signInView is the data of the form to sign in.
 type signInView struct{ Problem, To string }
 
-// addSignIn adds the pages to sign in and out. A caller with a session is
-// admitted anew for each request, so that a key that is revoked is so at once.
+// addSignIn adds the pages to sign in and out. A caller with a session is admitted anew for each request, so that a revoked key has no
+// effect at once.
 func (c *Console) addSignIn() {
 	c.routes.HandleFunc("GET /sign-in", func(w http.ResponseWriter, r *http.Request) {
 		c.serve(w, r, access.Public(), func(r *request) error {
@@ -134,7 +134,7 @@ func (r *request) setCookie(value string, age int) {
 	})
 }
 
-// signIn leads a person to the form to sign in. It reports whether it did: a request that no person made is not led.
+// signIn redirects a person to the form to sign in, and reports whether it did: other requests are not redirected.
 func (r *request) signIn() bool {
 	to := r.c.href("sign-in") + "?to=" + url.QueryEscape(r.c.cfg.Prefix+r.URL.RequestURI())
 	switch {
@@ -149,7 +149,7 @@ func (r *request) signIn() bool {
 	return true
 }
 
-// local returns an address when it is one of the console, or that of the overview: nobody is led elsewhere.
+// local returns an address if it belongs to the console, and otherwise that of the overview: nobody is redirected elsewhere.
 func (c *Console) local(to string) string {
 	u, err := url.Parse(to)
 	if err != nil || u.Host != "" || u.Scheme != "" || !strings.HasPrefix(to, c.cfg.Prefix+"/") || strings.HasPrefix(to, "//") ||

@@ -41,12 +41,12 @@ type workerRow struct {
 	inspect.Info
 
 	Link string
-	Odd  bool          // its version is not that of most workers of its stream
+	Odd  bool          // its version differs from that of most workers of its stream
 	Wait time.Duration // see inspect.Wait95
 }
 
-// allWorkers returns all workers: those that answered the collector of the overview, which asks every 2 seconds; when none did, or it does
-// not run, they are asked. That takes 250 ms after the last answer.
+// allWorkers returns all workers: those that answered the collector of the overview, which asks every 2 seconds. If none did, or the
+// collector does not run, it asks the workers itself, which takes 250 ms after the last answer.
 func (c *Console) allWorkers(ctx context.Context) ([]inspect.Info, error) {
 	if infos := c.overview.latest(); len(infos) > 0 {
 		return infos, nil
@@ -56,7 +56,7 @@ func (c *Console) allWorkers(ctx context.Context) ([]inspect.Info, error) {
 	return inspect.Workers(ctx, c.cfg.Conn)
 }
 
-// askWorkers describes all workers, sorted by stream. None is no error.
+// askWorkers returns descriptions of all workers, sorted by stream. It is not an error if there is none.
 func (c *Console) askWorkers(ctx context.Context) ([]workerRow, error) {
 	infos, err := c.allWorkers(ctx)
 	if err != nil && len(infos) == 0 && !errors.Is(err, inspect.ErrNoWorker) {
@@ -91,7 +91,7 @@ type paused struct {
 	Account, Stream string
 }
 
-// pausesOf returns the pauses of a stream, and the account that has it. Two round trips, and one for each account before.
+// pausesOf returns the pauses of a stream, and the stream's account. Two round trips, and one for each account that is tried before.
 func (c *Console) pausesOf(ctx context.Context, stream string) (account string, all []paused, err error) {
 	for _, a := range c.cfg.Accounts {
 		_, err := a.JetStream.Stream(ctx, stream)
@@ -129,7 +129,7 @@ func (c *Console) showWorkers(r *request) error {
 			continue
 		}
 		_, all, err := c.pausesOf(r.Context(), row.Stream)
-		if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) { // a stream of an account that is not shown
+		if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) { // the stream's account is not shown
 			return err
 		}
 		page.Paused = append(page.Paused, all...)
@@ -146,7 +146,7 @@ type workerPage struct {
 	Paused   []paused
 	Recent   inspect.Recent
 	Running  inspect.Stacks
-	Strange  bool // its stream is of no account that is shown
+	Strange  bool // no account that is shown has its stream
 	Problems []string
 }
 
@@ -165,7 +165,7 @@ func (c *Console) worker(r *request) (workerRow, error) {
 		r.PathValue("instance"))
 }
 
-// showWorker shows one worker. Three questions to it, of which that for stacks stops it for a moment, and two round trips.
+// showWorker shows one worker. Three questions to the worker, and two round trips. The question for stacks stops the worker for a moment.
 func (c *Console) showWorker(r *request) error {
 	row, err := c.worker(r)
 	if err != nil {
@@ -181,7 +181,7 @@ func (c *Console) showWorker(r *request) error {
 	defer cancel()
 	p.Recent, err = inspect.RecentOf(ctx, c.cfg.Conn, instance)
 	ask(err)
-	p.Last = inspect.Sum(p.Recent.Attempts) // those that the page has, which the collector may not have heard of
+	p.Last = inspect.Sum(p.Recent.Attempts) // the attempts on the page, which the collector may not know yet
 	p.Wait, _ = inspect.Wait95(p.Info)
 	p.Running, err = inspect.StacksOf(ctx, c.cfg.Conn, instance)
 	ask(err)
@@ -196,7 +196,7 @@ func (c *Console) showWorker(r *request) error {
 // tell is inspect.Drain or inspect.Resume.
 type tell func(ctx context.Context, nc *nats.Conn, instance string) (inspect.Info, error)
 
-// planDrain has a worker take no more jobs, or take some again.
+// planDrain makes a worker take no more jobs, or take jobs again.
 func (c *Console) planDrain(do tell, effect string, flags ...string) func(*request) (deed, error) {
 	return func(r *request) (deed, error) {
 		row, err := c.worker(r)
