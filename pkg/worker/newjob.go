@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -111,7 +112,7 @@ type plan struct {
 
 // plan checks a job and encodes it. All mistakes are reported at once.
 func (c *Client) plan(job NewJob) (*plan, error) {
-	p := &plan{id: job.ID, insertID: nuid.Next()}
+	p := &plan{id: job.ID}
 	var errs []error
 	note := func(field string, err error) {
 		if err != nil {
@@ -159,11 +160,10 @@ func (c *Client) encode(args any) ([]byte, error) {
 
 // address fills in the subject and the headers that the server and the worker read.
 func (p *plan) address(stream string) {
-	if p.id == "" {
-		p.id = p.insertID
-	} else if !p.unique {
-		p.insertID = p.id // for unrecorded ones too
+	if p.insertID = p.id; p.id == "" || p.unique { // for unrecorded ones it is the ID too
+		p.insertID = nuid.Next()
 	}
+	p.id = cmp.Or(p.id, p.insertID)
 	h := p.header
 	h.Set(jetstream.ExpectedStreamHeader, stream)
 
@@ -192,20 +192,6 @@ func (p *plan) address(stream string) {
 		suffix, _ := token.Encode(p.id) //nolint:errcheck // the ID has been checked
 		p.to += "." + suffix
 	}
-}
-
-// message returns a message for one publication, which is not reused because nats.go keeps messages and writes into them.
-// stream is the stream as last seen, nil when it has not been seen.
-func (p *plan) message(stream *jetstream.StreamConfig) *nats.Msg {
-	msg := &nats.Msg{Subject: p.to, Header: maps.Clone(p.header), Data: p.data}
-	switch {
-	case !p.unrecorded:
-	case stream != nil && refusesSecond(*stream):
-		msg.Header.Del(jetstream.ExpectedStreamHeader) // it takes the subject, so no other stream does
-	default:
-		msg.Header.Set(jetstream.ExpectedLastSubjSeqHeader, "0")
-	}
-	return msg
 }
 
 // refusesSecond reports whether a stream by itself refuses a job whose subject has one already.
@@ -330,18 +316,27 @@ func (c *Client) runOf(schedule jsapi.Message) *nats.Msg {
 	return msg
 }
 
-// message returns a message for one publication to the client's stream.
+// message returns a message for one publication to the client's stream, which is not reused because nats.go keeps messages. It does not
+// write into their headers: those are the plan's, unless this publication has others.
 func (c *Client) message(p *plan) *nats.Msg {
-	msg := p.message(c.stream.Load())
-	if c.entry == "" {
+	msg := &nats.Msg{Subject: c.entry + p.to, Header: p.header, Data: p.data}
+	if c.entry == "" && !p.unrecorded {
 		return msg
 	}
-	msg.Subject = c.entry + msg.Subject
-	if len(msg.Header[jetstream.ExpectedStreamHeader]) > 0 {
-		msg.Header.Set(jetstream.ExpectedStreamHeader, c.cfg.Stream)
+	h := maps.Clone(p.header)
+	msg.Header = h
+	if c.entry != "" {
+		if h.Get(jetstream.ExpectedStreamHeader) != "" {
+			h.Set(jetstream.ExpectedStreamHeader, c.cfg.Stream)
+		}
+		if target := h.Get(headerScheduleTarget); target != "" {
+			h.Set(headerScheduleTarget, c.entry+target)
+		}
 	}
-	if target := msg.Header.Get(headerScheduleTarget); target != "" {
-		msg.Header.Set(headerScheduleTarget, c.entry+target)
+	if seen := c.stream.Load(); p.unrecorded && seen != nil && refusesSecond(*seen) {
+		h.Del(jetstream.ExpectedStreamHeader) // it takes the subject, so no other stream does
+	} else if p.unrecorded {
+		h.Set(jetstream.ExpectedLastSubjSeqHeader, "0")
 	}
 	return msg
 }

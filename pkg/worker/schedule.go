@@ -132,6 +132,7 @@ func (c *Client) putPeriodic(ctx context.Context, p *plan) (changed bool, err er
 	if found && isSameSchedule(stored, msg) {
 		return false, nil
 	}
+	msg.Header = maps.Clone(msg.Header)
 	msg.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(stored.Sequence, 10))
 	_, err = c.js.PublishMsg(ctx, msg)
 	return err == nil, err //nolint:wrapcheck // the caller wraps it
