@@ -12,7 +12,6 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/internal/limit"
 	"github.com/expediter-io/expediter/pkg/redact"
-	"github.com/expediter-io/expediter/pkg/worker/internal/journal"
 	"github.com/expediter-io/expediter/pkg/worker/internal/order"
 	"github.com/expediter-io/expediter/pkg/worker/internal/stacks"
 )
@@ -156,11 +155,14 @@ func (w *Worker) start(d *delivery) {
 	select {
 	case w.idle <- d:
 	default:
-		go func() {
-			for ; d != nil; d = w.next() {
-				w.process(d)
-			}
-		}()
+		go w.processAll(d)
+	}
+}
+
+// processAll takes d to its end, and then other deliveries, until no more come.
+func (w *Worker) processAll(d *delivery) {
+	for ; d != nil; d = w.next() {
+		w.process(d)
 	}
 }
 
@@ -259,11 +261,11 @@ func (w *Worker) attempt(d *delivery) error {
 			return err
 		}
 	}
-	return w.begin(ctx, cancel, d)
+	return w.begin(ctx, d)
 }
 
 // begin runs the handler of d, which has its slot and its permits.
-func (w *Worker) begin(ctx context.Context, cancel context.CancelCauseFunc, d *delivery) error {
+func (w *Worker) begin(ctx context.Context, d *delivery) error {
 	if timeout := d.policy.Timeout; timeout > 0 {
 		var stop context.CancelFunc
 		ctx, stop = context.WithTimeoutCause(ctx, timeout, &TimeoutError{Timeout: timeout})
@@ -276,24 +278,8 @@ func (w *Worker) begin(ctx context.Context, cancel context.CancelCauseFunc, d *d
 	if w.cfg.Hooks.Started != nil {
 		w.cfg.Hooks.Started(d.info)
 	}
-	d.journal = w.openJournal(d, cancel)
-	defer d.journal.Close()
-	ctx = context.WithValue(ctx, reporterKey{}, &reporter{delivery: d, worker: w})
-	return explain(ctx, w.call(journal.With(ctx, d.journal), d))
-}
-
-// openJournal returns the journal of d's steps, which calls lost when the job is another attempt's.
-func (w *Worker) openJournal(d *delivery, lost context.CancelCauseFunc) *journal.Journal {
-	resume := d.msg.Header.Get(HeaderResume)
-	if resume != "" && !journal.ValidKey(resume) {
-		resume = ""
-	}
-	return w.journals.Open(w.settling, journal.Attempt{
-		Check:    func(ctx context.Context) (bool, error) { return w.checkStep(ctx, d) },
-		Consumer: d.info.Consumer, Created: d.created, Deliveries: d.first, Job: d.info.ID,
-		Lost: lost, Resume: resume,
-		Sequence: d.info.Sequence, Stored: d.info.EnqueuedAt, Stream: d.info.Stream, Unsure: !w.isFirst(d),
-	})
+	defer d.endSteps()
+	return explain(ctx, w.call(&attemptContext{Context: ctx, delivery: d, worker: w}, d))
 }
 
 // admit decides whether the job may run, and counts the attempt. The pass that it returns may be nil.
@@ -330,10 +316,10 @@ func (w *Worker) admit(d *delivery, cancel context.CancelCauseFunc) (permit *lim
 type Middleware func(ctx context.Context, info Info, header nats.Header, next func(context.Context) error) error
 
 // wrap puts the middleware around work, the first one outermost.
-func wrap(all []Middleware, info Info, header nats.Header, work func(context.Context) error) func(context.Context) error {
+func (d *delivery) wrap(all []Middleware, work func(context.Context) error) func(context.Context) error {
 	for _, outer := range slices.Backward(all) {
 		next := work
-		work = func(ctx context.Context) error { return outer(ctx, info, header, next) }
+		work = func(ctx context.Context) error { return outer(ctx, d.info, d.msg.Header, next) }
 	}
 	return work
 }
@@ -341,8 +327,7 @@ func wrap(all []Middleware, info Info, header nats.Header, work func(context.Con
 // call runs the handler inside the middleware and turns a panic into an error.
 func (w *Worker) call(ctx context.Context, d *delivery) (err error) {
 	defer catchPanic(&err)
-	work := func(ctx context.Context) error { return d.route.work(ctx, d.info, d.msg) }
-	work = wrap(w.cfg.Middleware, d.info, d.msg.Header, work)
+	work := d.wrap(w.cfg.Middleware, func(ctx context.Context) error { return d.route.work(ctx, d.info, d.msg) })
 	stacks.Do(ctx, d.label, d.route.labels, func(ctx context.Context) { err = work(ctx) })
 	return err
 }

@@ -67,7 +67,8 @@ func TestMiddlewareOrder(t *testing.T) {
 		return errors.New("no")
 	}
 
-	err := wrap([]Middleware{named("a"), named("b")}, Info{ID: "j"}, nats.Header{"H": {"h"}}, work)(t.Context())
+	d := &delivery{info: Info{ID: "j"}, msg: &nats.Msg{Header: nats.Header{"H": {"h"}}}}
+	err := d.wrap([]Middleware{named("a"), named("b")}, work)(t.Context())
 
 	want := []string{"a j h", "b j h", "work in b", "b got no", "a got no\nb"}
 	check.That(t, slices.Equal(calls, want) && err.Error() == "no\nb\na", "calls %q, error %q", calls, err)
@@ -80,7 +81,7 @@ func TestMiddlewareDecides(t *testing.T) {
 	refuse := func(context.Context, Info, nats.Header, func(context.Context) error) error { return Snooze(0) }
 	work := func(context.Context) error { panic("called") }
 
-	if _, ok := errors.AsType[*SnoozeError](wrap([]Middleware{refuse}, Info{}, nil, work)(t.Context())); !ok {
+	if _, ok := errors.AsType[*SnoozeError]((&delivery{msg: new(nats.Msg)}).wrap([]Middleware{refuse}, work)(t.Context())); !ok {
 		t.Error("the middleware's error was lost")
 	}
 }

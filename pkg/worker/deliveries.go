@@ -32,12 +32,13 @@ type delivery struct {
 	first       int       // delivery count on arrival
 	hasSlot     bool
 	info        Info
-	journal     *journal.Journal        // of the job's steps; nil before the handler starts
+	journal     *journal.Journal        // of the job's steps; nil before the first of them
 	label       stacks.Label            // of the handler's goroutines
 	line        *order.Job              // of an ordered job
 	lost        context.CancelCauseFunc // of an ordered job
 	missed      time.Time               // when the stream's leader first did not know the job
 	msg         *nats.Msg
+	opening     sync.Once   // of journal
 	permitLost  atomic.Bool // the context of its handler has ended
 	policy      Policy
 	route       *route // of its handler, nil for none

@@ -86,7 +86,7 @@ type Limit struct {
 // by all jobs that wait in the worker. It returns at once outside a worker, and for a job that Limit.Subjects leaves out.
 // When the handler has no such limit, Turn returns an error.
 func Turn(ctx context.Context, name string) error {
-	r, ok := ctx.Value(reporterKey{}).(*reporter)
+	r, ok := ctx.Value(attemptKey{}).(*attemptContext)
 	if !ok {
 		return nil
 	}

@@ -254,7 +254,7 @@ func ProgressSubject(bucket, stream string, sequence uint64) string {
 // for a day. One confirmed write; a handler calls it as often as a user may want to look, not in every turn of a loop. A job
 // whose handler does not call it is recorded as running once it has run for AckWait/3. Outside a worker it does nothing.
 func (j *Job[T]) Progress(ctx context.Context, value any) error {
-	r, ok := ctx.Value(reporterKey{}).(*reporter)
+	r, ok := ctx.Value(attemptKey{}).(*attemptContext)
 	if !ok {
 		return nil
 	}
@@ -264,14 +264,6 @@ func (j *Job[T]) Progress(ctx context.Context, value any) error {
 	}
 	return r.worker.writeProgress(ctx, r.delivery, StateRunning, data)
 }
-
-// reporter is the value of a handler's context by which Job.Progress finds the delivery of its job.
-type reporter struct {
-	delivery *delivery
-	worker   *Worker
-}
-
-type reporterKey struct{}
 
 func (w *Worker) writeProgress(ctx context.Context, d *delivery, state State, value json.RawMessage) error {
 	data, err := json.Marshal(Progress{
@@ -359,7 +351,7 @@ func (c *Client) progressOf(ctx context.Context, k key.Key, job jsapi.Message) (
 // completes the job, the record of a unique one has it, for as long as Unique.Keep: in the same write. Of other jobs, and outside a
 // worker, no result is kept. A second call replaces the value of the first.
 func (j *Job[T]) SetResult(ctx context.Context, value any) error {
-	r, ok := ctx.Value(reporterKey{}).(*reporter)
+	r, ok := ctx.Value(attemptKey{}).(*attemptContext)
 	if !ok {
 		return nil
 	}
