@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -117,6 +118,9 @@ type Inbox struct {
 	cfg     Config
 	js      jetstream.JetStream
 	records *kvrecord.Stream
+
+	mu     sync.Mutex
+	frames map[frame][]byte // the JSON of the fields that items share
 }
 
 var _ channel.Channel = (*Inbox)(nil)
@@ -166,14 +170,13 @@ func (b *Inbox) Claim(ctx context.Context, m channel.Message, a deliveries.Attem
 }
 
 func (b *Inbox) send(ctx context.Context, m channel.Message, sent *deliveries.ItemAttempt) (kept bool, err error) {
-	item := Item{
-		Category: m.Category, CreatedAt: m.CreatedAt.UTC(), EventID: m.EventID, EventType: m.EventType, ID: m.ID, Locale: m.Locale,
-		Payload: m.Payload, Priority: m.Priority, RecipientType: m.RecipientType, State: Unread, StateAt: m.CreatedAt.UTC(), Template: m.Template,
-		ExpiresAt: time.Now().UTC().Add(b.cfg.Keep), sent: sent,
-	}
 	subject, err := b.subjectOf(m.RecipientType, m.UserID, m.EventID)
+	var data []byte
 	if err == nil {
-		err = b.put(ctx, &item, kvrecord.Record{Subject: subject})
+		data, err = b.encode(m, sent)
+	}
+	if err == nil {
+		_, err = b.records.Put(ctx, kvrecord.Write{Subject: subject, Data: data, TTL: b.cfg.Keep})
 	}
 	if conflict, ok := errors.AsType[*kvrecord.ConflictError](err); ok {
 		there, came := deliveries.OfItem(conflict.Found)

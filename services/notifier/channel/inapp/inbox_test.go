@@ -2,6 +2,7 @@ package inapp_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -61,6 +62,41 @@ func TestAnItemIsThereOnce(t *testing.T) {
 	items, err := b.List(t.Context(), "CUSTOMER", "u/1", inapp.ListOptions{})
 	if err != nil || len(items) != 1 || items[0].State != inapp.Read || items[0].ID != "ntf_e" || string(items[0].Payload) != `{"a":1}` {
 		t.Errorf("%+v: %v", items, err)
+	}
+}
+
+// Items of one event have what their messages have, however alike those are.
+func TestItemsHaveTheFieldsOfTheirMessages(t *testing.T) {
+	t.Parallel()
+	b, _ := open(t, natstest.Server(t), inapp.Config{Keep: time.Hour})
+	at, payload := time.Now().UTC(), json.RawMessage(`{"a":1}`)
+	for i, change := range []func(*channel.Message){
+		func(*channel.Message) {},
+		func(m *channel.Message) { m.ID = `i"d` },
+		func(m *channel.Message) { m.Category = "c" },
+		func(m *channel.Message) { m.CreatedAt = at.Add(time.Second) },
+		func(m *channel.Message) { m.EventID = "f" },
+		func(m *channel.Message) { m.EventType = "Y" },
+		func(m *channel.Message) { m.Locale = "de" },
+		func(m *channel.Message) { m.Payload = []byte(`{"a":2}`) },
+		func(m *channel.Message) { m.Payload = nil },
+		func(m *channel.Message) { m.Priority = contracts.UrgencyCritical },
+		func(m *channel.Message) { m.RecipientType = "ADMIN" },
+		func(m *channel.Message) { m.Template = "y" },
+	} {
+		m := message(fmt.Sprint("u", i), "e", at)
+		m.Payload = payload
+		change(&m)
+		send(t, b, m)
+		item := check.Must(b.Get(t.Context(), m.RecipientType, m.UserID, m.EventID))(t)
+		until := time.Until(item.ExpiresAt)
+		check.That(t, until > 0 && until <= time.Hour, "it expires in %s", until)
+		want := check.Must(json.Marshal(inapp.Item{
+			Category: m.Category, CreatedAt: m.CreatedAt, EventID: m.EventID, EventType: m.EventType, ExpiresAt: item.ExpiresAt, ID: m.ID,
+			Locale: m.Locale, Payload: m.Payload, Priority: m.Priority, RecipientType: m.RecipientType,
+			State: inapp.Unread, StateAt: m.CreatedAt, Template: m.Template,
+		}))(t)
+		check.Same(t, "the item", string(check.Must(json.Marshal(item))(t)), string(want))
 	}
 }
 
