@@ -1,6 +1,7 @@
 package notifier
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"maps"
@@ -8,11 +9,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/services/notifier/internal/api"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 )
 
@@ -95,7 +99,8 @@ func TestAStoredRowOfTheInboxIsListedOnce(t *testing.T) {
 	}
 }
 
-// Any number of users can be cancelled of an event whose items are there: each has been notified.
+// Any number of users can be cancelled of an event whose items are there: each has been notified. Items are read few at a time, since
+// each may have the payload of an event.
 func TestUsersWhoseItemsAreThereAreCancelledOneByOne(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t))
@@ -104,6 +109,14 @@ func TestUsersWhoseItemsAreThereAreCancelledOneByOne(t *testing.T) {
 	n := p.start(&pigeon{})
 	p.publish(event("e", "FOR_ALL", func(e *contracts.Event) { e.RecipientType = contracts.RecipientCustomer }))
 	p.expanded(n, "e")
+	asked := check.Must(p.nc.SubscribeSync("$JS.API.DIRECT.GET.KV_" + contracts.BucketInbox))(t)
+	page := check.Must(n.Notifications(t.Context(), Query{EventID: "e", Limit: 200}))(t)
+	check.Same(t, "rows", len(page.Notifications), 200)
+	for items := 0; items < 200; {
+		some := bytes.Count(check.Must(asked.NextMsg(patience))(t).Data, []byte("$KV."))
+		check.That(t, some <= deliveries.ItemsAtOnce, "%d items are read at a time", some)
+		items += some
+	}
 	refused := flood(t, many, func(i int) error {
 		done, err := n.Cancel(t.Context(), Cancellation{EventID: "e", RecipientType: contracts.RecipientCustomer, UserID: fmt.Sprint("u", i)})
 		check.Same(t, "sent", done.Sent, 1)
@@ -128,6 +141,24 @@ func TestThePausedInbox(t *testing.T) {
 		elapse(20 * time.Minute)
 		check.Same(t, "delivered", n.Stats().States["delivered"], 2)
 	})
+}
+
+// A plan that is replayed may have been expanded in part before it was given up: its rows are stored, and say so.
+func TestAReplayedPlanCountsAsARepeatedOne(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, natstest.Server(t))
+	p.directory(users(contracts.RecipientCustomer, 2)...)
+	client := check.Must(worker.NewClient(p.js, worker.ClientConfig{Bucket: contracts.BucketJobs, Stream: contracts.StreamNotifications}))(t)
+	check.OK(t, client.Pause(t.Context(), worker.Pause{Pattern: "notify.plan.>"}))
+	n := p.start(&pigeon{})
+	e := event("e", "FOR_ALL", func(e *contracts.Event) { e.RecipientType = contracts.RecipientCustomer })
+	check.OK(t, check.Err(n.planner.Plan(t.Context(), check.Must(api.Read(api.Direct, nil, check.Must(contracts.Encode(e))(t)))(t))))
+	stream := check.Must(p.js.Stream(t.Context(), contracts.StreamNotifications))(t)
+	msg := check.Must(stream.GetLastMsgForSubject(t.Context(), "notify.plan.e"))(t)
+	job := &worker.Job[undecoded]{}
+	job.Data, job.Deliveries, job.Header = msg.Data, 1, nats.Header{worker.HeaderReplayOf: {"1"}}
+	check.OK(t, n.expandPlan(t.Context(), job))
+	check.Same(t, "stored", len(p.inboxRows()), 2)
 }
 
 // judgeUnstored judges the rows that are in no stream, and returns how many there are: the inbox has the item of each.

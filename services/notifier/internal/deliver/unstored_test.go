@@ -1,6 +1,7 @@
 package deliver_test
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -139,6 +140,24 @@ func TestARowThatIsNotTakenUnstored(t *testing.T) {
 		s := n.sender("a", &bird{}, profile{}, into)
 		done, err := s.Deliver(n.Context(), n.unstored(), make([]byte, 2<<20), false)
 		check.That(n, !done && err == nil, "%v, %v", done, err)
+	})
+}
+
+// The write of an item ends after the channel's time-out: the row may have been taken.
+func TestAnInboxThatTakesForever(t *testing.T) {
+	inNest(t, func(n *nest) {
+		_, into := n.box()
+		begun := time.Now()
+		s := n.sender("a", &bird{}, profile{}, into, func(c *deliver.Config) {
+			c.Timeout = time.Minute
+			c.Claim = func(ctx context.Context, _ channel.Message, _ deliveries.Attempt) (channel.Receipt, bool, error) {
+				by, ok := ctx.Deadline()
+				check.That(n, ok && by.Equal(begun.Add(time.Minute)), "it ends at %s", by)
+				return channel.Receipt{}, false, context.DeadlineExceeded
+			}
+		})
+		done, err := s.Deliver(n.Context(), n.unstored(), nil, false)
+		check.That(n, !done && err != nil, "%v, %v", done, err)
 	})
 }
 

@@ -2,6 +2,7 @@ package deliveries_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -56,4 +57,21 @@ func TestAnUnreadableRecord(t *testing.T) {
 	if err != nil || len(entries) != 2 || entries[0].State != deliveries.Unreadable || entries[1].State != deliveries.Sent || reported != 2 {
 		t.Errorf("%+v, %v: %d reports", entries, err, reported)
 	}
+}
+
+// Items are read few at a time, since each may have the payload of an event.
+func TestItemsAreReadFewAtATime(t *testing.T) {
+	t.Parallel()
+	nc, js := natstest.Connect(t, natstest.Server(t))
+	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30})
+	check.OK(t, check.Err(contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{})))
+	asked := check.Must(nc.SubscribeSync("$JS.API.DIRECT.GET.KV_" + contracts.BucketInbox))(t)
+	keys := make([]string, 2*deliveries.ItemsAtOnce+1)
+	for i := range keys {
+		keys[i] = fmt.Sprintf("e.%s.CUSTOMER.u%d", deliveries.Inbox, i)
+	}
+	check.OK(t, check.Err(deliveries.New(recordtest.Client(t, js)).GetMany(t.Context(), keys)))
+	check.OK(t, nc.Flush())
+	requests, _, err := asked.Pending()
+	check.That(t, err == nil && requests == 3, "%d requests: %v", requests, err)
 }
