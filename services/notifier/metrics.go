@@ -15,7 +15,7 @@ import (
 // scope names this package to OpenTelemetry.
 const scope = "github.com/expediter-io/expediter/services/notifier"
 
-// observe exports the notifier's counts as metrics, until stop is called. Without exports stop is nil.
+// observe exports the notifier's counts as metrics until stop is called. Without exports, stop is nil.
 func (n *Notifier) observe(exports *export.Exports) (stop func() error, err error) {
 	if exports == nil {
 		return nil, nil //nolint:nilnil // documented

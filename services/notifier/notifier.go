@@ -47,7 +47,7 @@ type Notifier struct {
 
 	rules      *rulesStore
 	cancelled  *cancel.Set
-	closers    []closer // those of ChannelConfig
+	closers    []closer // the channels of ChannelConfig
 	cfg        Config
 	counters   counters
 	digests    *digest.Store
@@ -92,7 +92,7 @@ func Start(ctx context.Context, nc *nats.Conn, cfg Config) (*Notifier, error) {
 	return n, nil
 }
 
-// prepare does all that needs no server.
+// prepare does the part of Start that needs no server.
 func prepare(cfg Config) (*Notifier, error) {
 	cfg = cfg.withDefaults()
 	rules, err := cfg.validate()
@@ -168,7 +168,7 @@ func (n *Notifier) open(ctx context.Context, s *service.Service) (err error) {
 	return nil
 }
 
-// tested are the channels that send test messages: those of the configuration that have texts.
+// tested returns the channels that send test messages: the channels of ChannelConfig that have texts.
 func (n *Notifier) tested() map[string]channel.Channel {
 	all := map[string]channel.Channel{}
 	for _, c := range n.closers {
@@ -217,7 +217,7 @@ func (n *Notifier) openStores(ctx context.Context, s *service.Service) (err erro
 	return nil
 }
 
-// unreadable notes a record that cannot be read: the lists that it is in go on without it.
+// unreadable counts and logs a record that cannot be read. Lists leave such a record out.
 func (n *Notifier) unreadable(ctx context.Context, r kvrecord.Record, err error) {
 	n.illegible.Add(1)
 	n.cfg.Logger.WarnContext(ctx, "notifier: a record cannot be read", "subject", r.Subject, "revision", r.Revision, "error", err)
@@ -249,8 +249,8 @@ func (n *Notifier) openPlanner(s *service.Service) (err error) {
 	return err
 }
 
-// traced writes trace context into plans and rows, which are jobs as well as records: their spans link to the span that
-// stored them.
+// traced writes trace context into plans and rows, which are jobs as well as records, so that their spans link to the
+// span that stored them.
 func (n *Notifier) traced(ctx context.Context, subject string, header nats.Header) {
 	if strings.HasPrefix(subject, "notify.") {
 		n.telemetry.Inject(ctx, header)
@@ -301,14 +301,15 @@ func (n *Notifier) addWorkers(s *service.Service) error {
 	return nil
 }
 
-// endpointSlots is how many times as many rows are sent at a time to endpoints of users as to a provider: calls of those that hang take
-// slots, but little else.
+// endpointSlots is the factor of rows that are sent at a time to endpoints of users, compared with a provider: calls of endpoints that
+// hang take slots, but little else.
 const endpointSlots = 32
 
-// inboxSlots is the same for the inbox, whose rows wait for the store alone: the writes of many rows share a packet.
+// inboxSlots is the factor for the inbox, whose rows wait for the store alone: the writes of many rows share a
+// packet.
 const inboxSlots = 8
 
-// slots returns how many rows of a channel are sent at a time.
+// slots returns the number of rows of a channel that are sent at a time.
 func (n *Notifier) slots(c Channel) int {
 	switch {
 	case c.Endpoints:
@@ -343,7 +344,7 @@ func (n *Notifier) sender(c Channel, paused func(subject string) bool) (*deliver
 }
 
 // read reports whether a user has read an event in the inbox, or removed it there. An event that is not in the inbox counts as read
-// only if it was delivered there before. Two round trips for that, else one.
+// only if it was delivered there before. One round trip, two for an event that is not in the inbox.
 func (n *Notifier) read(ctx context.Context, row *contracts.Notification) (bool, error) {
 	item, err := n.Inbox.Get(ctx, row.RecipientType, row.UserID, row.EventID)
 	if !errors.Is(err, inapp.ErrNotFound) {

@@ -26,8 +26,8 @@ func (n *Notifier) streams() []string {
 	return streams
 }
 
-// checkPartitions returns a [*worker.DriftError] unless the rows are divided as the configuration says. An instance with another number
-// would store rows where no worker looks for them.
+// checkPartitions returns a [*worker.DriftError] unless the rows are divided into Config.Partitions streams. An instance with another
+// number would store rows in a stream that no worker reads.
 func (n *Notifier) checkPartitions(ctx context.Context, js jetstream.JetStream) error {
 	there, err := contracts.NotifyPartitions(ctx, js)
 	if err == nil && there == 1 && n.cfg.Partitions > 1 && n.cfg.CreateAssets {
@@ -41,12 +41,12 @@ func (n *Notifier) checkPartitions(ctx context.Context, js jetstream.JetStream) 
 	return err
 }
 
-// partitionsKept is how old the number of partitions in memory may be in an instance that started before the division: less than it
-// takes to start another instance and to plan and expand an event, after which a query is expected to find the rows.
+// partitionsKept is the time for which an instance that started before a division keeps the number of partitions in memory. It is
+// shorter than the time to start another instance and to plan and expand an event, whose rows a query is expected to find.
 const partitionsKept = 10 * time.Second
 
-// partitions returns a function that returns into how many streams the rows are divided: as the configuration says, unless that has
-// come since. One round trip now and then for an instance whose rows are not divided.
+// partitions returns a function that returns the number of streams into which the rows are divided: Config.Partitions, or more if
+// they have been divided since. One round trip now and then for an instance whose rows are not divided.
 func (n *Notifier) partitions(js jetstream.JetStream) func(ctx context.Context) (int, error) {
 	var (
 		asking = make(chan struct{}, 1) // guards known and asked

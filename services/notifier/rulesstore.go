@@ -22,30 +22,30 @@ import (
 
 // RulesStats is the state of the rules.
 type RulesStats struct {
-	// Failed says why the present contents of the files are not in force, with every mistake. "" means that
-	// they are.
+	// Failed has every mistake for which the present contents of the files are not in force. "" means that they are in
+	// force.
 	Failed string `json:"failed,omitempty"`
 
-	// LoadedAt is when the rules that are in force were read.
+	// LoadedAt is the time at which the rules that are in force were read.
 	LoadedAt time.Time `json:"loaded_at"`
 
-	// Version is that of the rules that are in force, see rules.Rules.
+	// Version is the version of the rules that are in force, see rules.Rules.
 	Version string `json:"version"`
 }
 
-// rulesStore holds the rules and the templates that are in force. They are read again when the contents of the files change,
-// both together, because rules name templates. Files with mistakes do not come into force, in no part.
+// rulesStore holds the rules and the templates that are in force. When the contents of the files change, both are read again
+// together, because rules name templates. Files with mistakes do not come into force, not even in part.
 type rulesStore struct {
 	channels      []string
 	every         time.Duration
 	logger        *slog.Logger
 	path          string
 	rules         atomic.Pointer[rules.Rules]
-	texts         *template.Set // nil when no channel has any
+	texts         *template.Set // nil when no channel has texts
 	channelConfig ChannelConfig
 
-	looking sync.Mutex // held while the files are read, which may take long
-	seen    string     // their contents when they were looked at last
+	looking sync.Mutex // held during the reading of the files, which may take long
+	seen    string     // the last contents of the files
 
 	mu    sync.Mutex
 	stats RulesStats
@@ -66,14 +66,14 @@ func openRulesStore(cfg Config, channels []string) (*rulesStore, error) {
 	return s, nil
 }
 
-// run looks at the files until ctx ends.
+// run reads the files at intervals until ctx ends.
 func (s *rulesStore) run(ctx context.Context) error {
 	pause.Every(ctx, s.every, s.look)
 	return nil
 }
 
-// look puts the contents of the files into force, if they have changed since the last look and have no mistakes. Either
-// outcome is logged once.
+// look puts the contents of the files into force, if they have changed since the last call and have no mistakes. It
+// logs either outcome once.
 func (s *rulesStore) look(ctx context.Context) {
 	s.looking.Lock()
 	defer s.looking.Unlock()
@@ -103,8 +103,8 @@ func (s *rulesStore) take(loaded *rules.Rules) {
 	s.stats = RulesStats{LoadedAt: time.Now().UTC(), Version: loaded.Version()}
 }
 
-// content identifies the contents of the files. A link that leads elsewhere, or a file in place of the other, changes nothing
-// as long as they hold the same. An error of reading is content, too.
+// content returns a hash of the contents of the files. Replacing a link or a file by one with the same contents changes
+// nothing. An error of reading counts as content.
 func (s *rulesStore) content() string {
 	data, err := rules.Read(s.path)
 	texts := ""
@@ -129,15 +129,15 @@ func (s *rulesStore) load() (*rules.Rules, *template.Set, error) {
 	return loaded, texts, errors.Join(textsErr, err)
 }
 
-// route reads the route of an event that has one of its own. Its error does not say where the templates are.
+// route reads the route of an event with its own route. Its error does not reveal the folder of the templates.
 func (s *rulesStore) route(eventType string, data []byte) (rules.Route, error) {
 	configured := s.channelConfig
 	configured.Templates = "the templates"
 	return rules.ParseRoute(eventType, data, s.channels, configured.hasText(s.texts))
 }
 
-// hasText is a check that there is a text for each route that needs one. Nothing is known of the types that "*" stands for: when
-// such a route names no template, each event's own is looked for when it comes.
+// hasText is a check that each route that needs a text has one. The types of "*" are not known: when such a route names no
+// template, the template of an event's own type is looked for when the event comes.
 func (cfg ChannelConfig) hasText(texts *template.Set) rules.Check {
 	return func(eventType string, route rules.Route) string {
 		name := route.Template
@@ -171,7 +171,8 @@ func (s *rulesStore) Stats() RulesStats {
 	return s.stats
 }
 
-// ready is a check of readiness that is always passed: the old rules are in force, if not the new ones.
+// ready is a readiness check that never fails, because the old rules stay in force when the new ones have mistakes.
+// It returns a note then.
 func (s *rulesStore) ready() error {
 	if stats := s.Stats(); stats.Failed != "" {
 		return service.Note("version " + stats.Version + " stays in force: " + stats.Failed)
@@ -180,8 +181,8 @@ func (s *rulesStore) ready() error {
 }
 
 // CheckRules reads a file of rules, and the templates of the channels, as [Start] and a notifier that runs do, and returns every
-// mistake of both, each with its line. channels are the names of those that a program adds by [Config.Channels]. It connects to
-// nothing, and needs no secrets: a channel is known by its setting that sets it up.
+// mistake of both, each with its line. channels has the names of the channels that a program adds by [Config.Channels]. It makes
+// no connection and needs no secrets: a channel counts as set up by the presence of its setting.
 func CheckRules(path string, configured ChannelConfig, channels ...string) error {
 	_, err := openRulesStore(Config{Rules: path, ChannelConfig: configured}, slices.Concat([]string{inapp.Name}, configured.names(), channels))
 	return err

@@ -21,27 +21,27 @@ import (
 )
 
 const (
-	// expansions is how many plans are expanded at a time: each keeps hundreds of rows under way.
+	// expansions is the number of plans that are expanded at a time. Each keeps hundreds of rows under way.
 	expansions = 4
 
-	// planTimeout bounds one try to find the recipients of an event and to store its plan; expandTimeout one to store
-	// the rows.
+	// planTimeout bounds one attempt to find the recipients of an event and to store its plan; expandTimeout bounds one
+	// attempt to store the rows.
 	planTimeout   = 10 * time.Minute
 	expandTimeout = 30 * time.Minute
 
-	// attempts is how often a plan, and an expansion, is tried. The failures of plans are those of the source of recipients, and
-	// pass. The store's use no attempt.
+	// attempts is the number of attempts at a plan, and at an expansion. Plans fail because of the source of recipients, and
+	// such failures pass. Failures of the store use no attempt.
 	attempts = 50
 
-	// storeSnooze is when to try again after the store did not answer.
+	// storeSnooze is the pause after the store did not answer.
 	storeSnooze = time.Second
 
-	// planBackoff bounds the wait after a failure of the source of recipients, expandBackoff that after any other error that is not
-	// the store's. The worker counts deaths of workers as attempts too, so only failures of the source wait for long.
+	// planBackoff bounds the wait after a failure of the source of recipients, and expandBackoff the wait after any other error
+	// except the store's. The worker counts deaths of workers as attempts too, so only failures of the source wait for long.
 	planBackoff, expandBackoff = 5 * time.Minute, 15 * time.Second
 )
 
-// undecoded is a message that its handler reads, because that needs the subject too.
+// undecoded is a message that its handler decodes, because decoding needs the subject too.
 type undecoded struct{}
 
 func leave(nats.Header, []byte, any) error { return nil }
@@ -56,7 +56,7 @@ func expandPolicy() worker.Policy {
 	return worker.Policy{Backoff: worker.Exponential(time.Second, expandBackoff), Decode: leave, MaxAttempts: attempts, Timeout: expandTimeout}
 }
 
-// planEvent is the worker of events.
+// planEvent is the handler of events.
 func (n *Notifier) planEvent(ctx context.Context, job *worker.Job[undecoded]) error {
 	event, err := api.Read(job.Subject, job.Header, job.Data)
 	if err != nil {
@@ -80,7 +80,7 @@ func (n *Notifier) planEvent(ctx context.Context, job *worker.Job[undecoded]) er
 	return nil
 }
 
-// planFailed says whether an event that could not be planned is tried again.
+// planFailed returns the error for the worker after a failure to plan: whether the event is tried again.
 func (n *Notifier) planFailed(ctx context.Context, err error) error {
 	source, ok := errors.AsType[*recipient.Error](err)
 	_, badRoute := errors.AsType[*rules.Error](err)
@@ -97,8 +97,8 @@ func (n *Notifier) planFailed(ctx context.Context, err error) error {
 	return err
 }
 
-// later puts a job off whose store did not answer, which is not its fault. A worker that stops gives it back. One that has run out
-// of time may be too much work, and does not go on like that for ever.
+// later puts off a job after the store did not answer, without using an attempt. A worker that stops gives the job back. A job
+// that has run out of time may be too much work, so it uses an attempt.
 func (n *Notifier) later(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(context.Cause(ctx), worker.ErrShutdown):
@@ -110,16 +110,16 @@ func (n *Notifier) later(ctx context.Context, err error) error {
 	return worker.Snooze(storeSnooze)
 }
 
-// refuse records with an event that it is dead-lettered, so that its waiters learn of it.
+// refuse records in an event that it is dead-lettered, so that its waiters learn of it.
 func (n *Notifier) refuse(ctx context.Context, letter worker.DeadLetter) error {
 	event, err := api.Read(letter.Subject, letter.Header, letter.Payload)
-	if err != nil { // it is not known by an id
+	if err != nil { // the event has no valid id
 		return nil //nolint:nilerr // its dead letter says so
 	}
 	return n.planner.Refuse(ctx, event, letter.Error)
 }
 
-// expandPlan is the worker of plans.
+// expandPlan is the handler of plans.
 func (n *Notifier) expandPlan(ctx context.Context, job *worker.Job[undecoded]) error {
 	p, err := plan.Decode(job.Data)
 	if err != nil {
@@ -147,10 +147,10 @@ func (n *Notifier) payload(ctx context.Context, eventID string) (json.RawMessage
 	return p.Payload, nil
 }
 
-// maxPayloads is how many payloads are kept at hand: the rows of one event come together.
+// maxPayloads is the number of payloads that are kept in memory. The rows of one event are delivered together.
 const maxPayloads = 16
 
-// payloads are those of the events whose rows came last.
+// payloads has the payloads of the events whose rows were delivered last.
 type payloads struct {
 	mu    sync.Mutex
 	order []string
@@ -185,28 +185,28 @@ type counters struct{ duplicates, ignored, planned, refused, repeated, rows atom
 
 // Stats counts the work of a notifier since it started.
 type Stats struct {
-	// Duplicates is how many events had a plan already.
+	// Duplicates is the number of events that had a plan already.
 	Duplicates int64 `json:"duplicates"`
 
-	// Ignored is how many events no rule is for.
+	// Ignored is the number of events to which no rule applies.
 	Ignored int64 `json:"ignored"`
 
-	// Planned is how many events got their plan here.
+	// Planned is the number of events that this notifier has planned.
 	Planned int64 `json:"planned"`
 
-	// Refused is how many events went to the dead letters.
+	// Refused is the number of events that went to the dead letters.
 	Refused int64 `json:"refused"`
 
-	// Repeated is how many rows were there, or had been delivered, when they were to be stored.
+	// Repeated is the number of rows that were stored, or delivered, before.
 	Repeated int64 `json:"repeated"`
 
-	// Rows is how many rows were stored, or delivered without being stored.
+	// Rows is the number of rows that were stored, or delivered without being stored.
 	Rows int64 `json:"rows"`
 
 	// Rules is the state of the rules.
 	Rules RulesStats `json:"rules"`
 
-	// States is how often rows came into each state.
+	// States is the number of times that rows entered each state.
 	States map[string]int64 `json:"states"`
 }
 
@@ -225,7 +225,7 @@ func (n *Notifier) Stats() Stats {
 	return stats
 }
 
-// State is where a row stands, see [Delivery].
+// State is the state of a row, see [Delivery].
 type State = deliveries.State
 
 // Delivery is the record of one row: its state, the reason for it, and every attempt to send it.
@@ -237,7 +237,7 @@ type Accepted = api.Accepted
 // Event is the state of an event.
 type Event = api.Event
 
-// Cancellation names an event or a digest that is not to be delivered any more.
+// Cancellation names an event or a digest that is no longer to be delivered.
 type Cancellation = api.Cancellation
 
 // Cancelled counts the outcomes of the rows of a cancellation.
@@ -255,8 +255,8 @@ type Query = api.Query
 // Page is a page of the rows that a query selects.
 type Page = api.Page
 
-// Publish publishes an event from within the process, without HTTP: it is in the stream when Publish returns. Another
-// event under a known id is an error.
+// Publish publishes an event from within the process, without HTTP: it is in the stream when Publish returns. For
+// another event under a known id it returns an error.
 func (n *Notifier) Publish(ctx context.Context, e contracts.Event) (Accepted, error) {
 	return n.api.Publish(ctx, e)
 }
@@ -277,7 +277,7 @@ func (n *Notifier) Notifications(ctx context.Context, q Query) (Page, error) {
 }
 
 // ReadEvent reads an event for [Notifier.Publish], as the APIs do: an Event, or a CloudEvent in structured mode, which
-// says its specversion. The error is a *contracts.ValidationError.
+// has a specversion. The error is a *contracts.ValidationError.
 func ReadEvent(data []byte) (contracts.Event, error) {
 	var probe struct {
 		SpecVersion json.RawMessage `json:"specversion"`
@@ -289,12 +289,12 @@ func ReadEvent(data []byte) (contracts.Event, error) {
 	return api.Read(api.Direct, header, data)
 }
 
-// Replay has rows that have failed, or bounced, sent again.
+// Replay sends rows again that have failed or bounced.
 func (n *Notifier) Replay(ctx context.Context, q Query) (Replayed, error) {
 	return n.api.Replay(ctx, q)
 }
 
-// UserRequest is about a part of a user.
+// UserRequest is a request about a part of a user.
 type UserRequest = api.UserRequest
 
 // User is a part of a user.
@@ -309,11 +309,11 @@ type UserPage = api.UserPage
 // ImportedUser is the outcome of a line of an import.
 type ImportedUser = api.Imported
 
-// TestMessage is a message that shows the text of a template. It is for no user, and leaves no row.
+// TestMessage is a message that shows the text of a template. It belongs to no user, and leaves no row.
 type TestMessage = api.TestMessage
 
 // TestSent is the outcome of a test message.
 type TestSent = api.TestSent
 
-// AddressRequest is about one of a user's addresses on a channel.
+// AddressRequest is a request about one of a user's addresses on a channel.
 type AddressRequest = api.AddressRequest

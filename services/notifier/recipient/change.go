@@ -15,7 +15,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 )
 
-// putProfile writes the profile of a recipient, or only makes sure that there is one.
+// putProfile writes the profile of a recipient, or only creates it if it is missing.
 func (d *Directory) putProfile(ctx context.Context, f *file, patch json.RawMessage, anew bool) (changed bool, err error) {
 	alter := func(over kvrecord.Record) (*kvrecord.Write, error) {
 		if !anew && !isAbsent(over) {
@@ -31,8 +31,8 @@ func (d *Directory) putProfile(ctx context.Context, f *file, patch json.RawMessa
 }
 
 // SetAddress sets the address at which a channel reaches a recipient, such as a browser's subscription to webpush. "" removes it.
-// All other fields of the recipient stay; a recipient that is not in the directory is added. Three round trips, also when the
-// address is set already; more when others write at the same time.
+// All other fields of the recipient stay. A recipient that is not in the directory is added. Three round trips, even if the
+// address is set already; more when other processes write at the same time.
 func (d *Directory) SetAddress(ctx context.Context, kind contracts.RecipientType, userID, channel, address string) error {
 	f, err := d.change(ctx, addresses, kind, userID, address != "", func(r *contracts.Recipient) bool {
 		if r.Addresses[channel] == address {
@@ -51,8 +51,8 @@ func (d *Directory) SetAddress(ctx context.Context, kind contracts.RecipientType
 	return err
 }
 
-// Drop removes an address that is never to be used again, if the channel still has it, and reports that: one that has taken
-// its place stays, and so do others. Two round trips, more when others write at the same time.
+// Drop removes an address that is never to be used again, if the channel still has it, and reports whether it had. A new
+// address in its place stays, and so do all others. Two round trips, more when other processes write at the same time.
 func (d *Directory) Drop(ctx context.Context, kind contracts.RecipientType, userID, channel, address string) (dropped bool, err error) {
 	_, err = d.change(ctx, addresses, kind, userID, false, func(r *contracts.Recipient) bool {
 		dropped = false
@@ -72,8 +72,8 @@ func (d *Directory) Drop(ctx context.Context, kind contracts.RecipientType, user
 	return dropped && err == nil, err
 }
 
-// OptOut says that a recipient does not want a category on a channel any more; contracts.Anything is every one. Two round trips, of
-// which one is a conditional write; more when others write at the same time.
+// OptOut records that a recipient no longer wants a category on a channel; contracts.Anything is all of them.
+// Two round trips, one of them a conditional write; more when other processes write at the same time.
 func (d *Directory) OptOut(ctx context.Context, kind contracts.RecipientType, userID, category, channel string) error {
 	_, err := d.change(ctx, preferences, kind, userID, false, func(r *contracts.Recipient) bool { return refuse(r, category, channel) })
 	return err
@@ -95,8 +95,8 @@ func (d *Directory) OptIn(ctx context.Context, kind contracts.RecipientType, use
 	return err
 }
 
-// change changes a section of a recipient, and returns the recipient as it was read. For a recipient whose data was erased nothing
-// is written, unless revive is set.
+// change changes a section of a recipient, and returns the recipient as it was read. It writes nothing for a recipient whose data
+// was erased, unless revive is set.
 func (d *Directory) change(
 	ctx context.Context, s section, kind contracts.RecipientType, userID string, revive bool, f func(r *contracts.Recipient) bool,
 ) (*file, error) {
@@ -110,7 +110,8 @@ func (d *Directory) change(
 }
 
 // changeFound changes a section, over exactly the record that was read, and reports whether it has written. found is from any
-// replica, which may lag behind: when there seems nothing to do, or a write is refused, the records of the leader decide.
+// replica, which may lag behind. So when there seems to be nothing to do, or a write is refused, it reads the records of the
+// leader.
 func (d *Directory) changeFound(
 	ctx context.Context, s section, found *file, revive bool, f func(own kvrecord.Record, r *contracts.Recipient) (bool, error),
 ) (stored kvrecord.Record, changed bool, err error) {
@@ -132,8 +133,8 @@ func (d *Directory) changeFound(
 	return d.rewrite(ctx, found.own[s.at].Subject, alter)
 }
 
-// try replaces a record that any replica has returned by the write that f returns for it, and reports whether it has. One round
-// trip, none when nothing is to be written.
+// try replaces a record, which any replica has returned, by the write that f returns for it, and reports whether it has. One
+// round trip, none when nothing is to be written.
 func (d *Directory) try(
 	ctx context.Context, over kvrecord.Record, f func(over kvrecord.Record) (*kvrecord.Write, error),
 ) (stored kvrecord.Record, changed bool, err error) {
@@ -147,8 +148,8 @@ func (d *Directory) try(
 	return stored, err == nil, unwritten(over.Subject, err)
 }
 
-// rewrite replaces the record of a subject, as the leader has it, by the write that f returns for it, or leaves it when that is
-// nil, and reports whether it has written. A write that was stored but not acknowledged is found stored. It tries again each time
+// rewrite reads the record of a subject from the leader, replaces it by the write that f returns, or leaves it when that is nil,
+// and reports whether it has written. It recognises a write that was stored but not acknowledged. It tries again each time
 // another process writes in between. Two round trips, one when nothing is to be written.
 func (d *Directory) rewrite(
 	ctx context.Context, subject string, f func(over kvrecord.Record) (*kvrecord.Write, error),
@@ -174,7 +175,7 @@ func (d *Directory) rewrite(
 	return stored, false, unwritten(subject, err)
 }
 
-// unwritten explains why a record could not be written, if it could not.
+// unwritten returns the error for a record that could not be written, or nil.
 func unwritten(subject string, err error) error {
 	if err == nil {
 		return nil
@@ -186,15 +187,15 @@ const (
 	// headerForgotten is in the mark of a recipient whose data was erased.
 	headerForgotten = "Expediter-Forgotten"
 
-	// forgotten is how long the mark stays: longer than a plan, and the rows of a plan, which may name the recipient.
+	// forgotten is the time for which the mark stays: longer than a plan and its rows, which may name the recipient.
 	forgotten = 40 * 24 * time.Hour
 )
 
 // Forget removes a recipient's profile, addresses and preferences, but not the memberships, and reports whether there was a
 // profile. A mark takes its place for 40 days: the notifier sends nothing to the recipient, not even rows that were planned
 // before. For other readers of the bucket the keys are deleted. Put and SetAddress make the recipient known again. Two round
-// trips, one for each of the addresses and the preferences and another one if there are any; more when others write at the same
-// time.
+// trips, one for each of the addresses and the preferences, and one more if there are any; more when other processes write at
+// the same time.
 func (d *Directory) Forget(ctx context.Context, kind contracts.RecipientType, userID string) (known bool, err error) {
 	return d.forget(ctx, kind, userID, nil)
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/rules"
 )
 
-// Directory is the bucket of recipients. Each has a profile, which other programs write, too; addresses and preferences, which no
-// write of the profile touches; and an entry for each aggregate whose events concern it.
+// Directory is the bucket of recipients. Each recipient has a profile, which other programs may write; addresses and preferences,
+// which no write of the profile changes; and an entry for each aggregate whose events concern it.
 type Directory struct {
 	js      jetstream.JetStream
 	records *kvrecord.Stream // the stream of the bucket
@@ -33,7 +33,7 @@ type Member struct {
 	// Type is the aggregate's type, such as RESTAURANT.
 	Type string `json:"type"`
 
-	// ID is which one.
+	// ID is the id of the aggregate.
 	ID string `json:"id"`
 }
 
@@ -57,10 +57,10 @@ type file struct {
 	absent    bool // there is no profile
 	forgotten bool
 	own       [2]kvrecord.Record  // records of the sections
-	profile   contracts.Recipient // as far as it can be read; else the ids alone
+	profile   contracts.Recipient // as far as it can be read, or the ids alone
 	record    kvrecord.Record     // of the profile
 	who       contracts.Recipient // the ids alone
-	wrong     error               // why the profile cannot be read
+	wrong     error               // the reason why the profile cannot be read
 	ignored   []contracts.FieldError
 }
 
@@ -79,10 +79,10 @@ func (f *file) take(profile kvrecord.Record) {
 	f.profile, f.ignored = r, ignored
 }
 
-// unknown reports whether there is nothing of a recipient.
+// unknown reports whether the directory has no record of a recipient.
 func (f *file) unknown() bool { return f.absent && isAbsent(f.own[0]) && isAbsent(f.own[1]) }
 
-// read reads all that there is of a recipient, from any replica. One round trip.
+// read reads all records of a recipient, from any replica. One round trip.
 func (d *Directory) read(ctx context.Context, kind contracts.RecipientType, userID string) (*file, error) {
 	files, err := d.readMany(ctx, []contracts.Recipient{{RecipientType: kind, UserID: userID}})
 	if err != nil {
@@ -91,8 +91,8 @@ func (d *Directory) read(ctx context.Context, kind contracts.RecipientType, user
 	return files[0], nil
 }
 
-// readMany reads all that there is of recipients, from any replica, but what has been read already: one that comes twice is one file. One
-// round trip for each 170 of them.
+// readMany reads all records of recipients, from any replica. A recipient that occurs twice is read once, as one file. One round trip
+// for each 170 recipients.
 func (d *Directory) readMany(ctx context.Context, all []contracts.Recipient, read ...kvrecord.Record) ([]*file, error) {
 	have := make(map[string]kvrecord.Record, len(read))
 	for _, r := range read {
@@ -180,7 +180,7 @@ func (d *Directory) Get(ctx context.Context, kind contracts.RecipientType, userI
 }
 
 // adopt stores sections that are new in the profile in their own records. When that fails, or another process was
-// faster, the next read does it.
+// faster, the next read tries again.
 func (d *Directory) adopt(ctx context.Context, f *file, parts ...section) {
 	if f.forgotten || f.absent {
 		return
@@ -196,12 +196,11 @@ func (d *Directory) adopt(ctx context.Context, f *file, parts ...section) {
 	}
 }
 
-// isAbsent reports whether a record says that its key is not there, or not any more.
+// isAbsent reports whether a record means that its key does not exist, or was deleted.
 func isAbsent(r kvrecord.Record) bool { return r.Revision == 0 || r.Deleted() }
 
-// Resolve implements [Resolver]. It yields ids only: the other fields of a recipient are read when a row is sent. A list costs one
-// consumer, for as long as it is read, and a round trip for each recipient that is written meanwhile; its cost is linear in the
-// audience.
+// Resolve implements [Resolver]. It yields ids only: the other fields of a recipient are read when a row is sent. A list takes one
+// consumer while it is read, and a round trip for each recipient that is written meanwhile. Its cost is linear in the audience.
 func (d *Directory) Resolve(ctx context.Context, q Query) iter.Seq2[contracts.Recipient, error] {
 	switch q.Scope {
 	case rules.ScopeUser:
@@ -234,32 +233,31 @@ func (d *Directory) Resolve(ctx context.Context, q Query) iter.Seq2[contracts.Re
 const prefix = "$KV." + contracts.BucketDirectory + "."
 
 const (
-	// ahead is how many keys of a list are on their way at a time.
+	// ahead is the number of keys of a list that are on their way at a time.
 	ahead = 500
 
-	// listIdle is after how long the server forgets a list that is no longer read.
+	// listIdle is the time after which the server deletes the consumer of a list that is no longer read.
 	listIdle = 30 * time.Second
 
-	// listResets is how often a list that breaks off goes on where it was.
+	// listResets is the number of times that a list continues after it broke off.
 	listResets = 3
 
-	// listSilence is after how long a list without a message fails. Its consumer was lost with the server, or the answers
-	// were: a caller that repeats the list gets one that continues.
+	// listSilence is the time without a message after which a list fails, because its consumer was lost with the server,
+	// or the answers were lost. A caller that repeats the list gets a new consumer.
 	listSilence = 5 * time.Second
 
-	// listEnd bounds the wait for the server to forget a list that has ended.
+	// listEnd bounds the request to delete the consumer of a list that has ended.
 	listEnd = 2 * time.Second
 )
 
-// errSilent is the error of a list that brings no message for listSilence.
+// errSilent is the error of a list without a message for listSilence.
 var errSilent = errors.New("the server has sent nothing more")
 
 // list yields a recipient for each key, once.
 //
-// A consumer alone does not find all: it ends when no message is pending, and a record that is written while it reads is for a
-// moment pending neither at its old place nor at its new one. So the leader is asked afterwards for the records behind the
-// consumer's last message. (Listing all keys is no way to find the missing recipients: a server took 3 to 5 seconds to name 100,000
-// of a million.)
+// A consumer alone does not find all keys: it ends when no message is pending, and a record that is written meanwhile is for a
+// moment pending at neither its old nor its new position. So list then asks the leader for the records after the consumer's last
+// message. (Listing all keys would be too slow: a server took 3 to 5 seconds to name 100,000 of a million.)
 func (d *Directory) list(ctx context.Context, keys string, kind contracts.RecipientType) iter.Seq2[contracts.Recipient, error] {
 	return func(yield func(contracts.Recipient, error) bool) {
 		l := listing{Directory: d, keys: keys, kind: kind, yield: yield}
@@ -277,17 +275,17 @@ func (d *Directory) list(ctx context.Context, keys string, kind contracts.Recipi
 type listing struct {
 	*Directory
 
-	begun    uint64 // the position of the stream before the list: each key is shown once up to there
+	begun    uint64 // the position of the stream before the list: up to it each key occurs once
 	keys     string
 	kind     contracts.RecipientType
-	position uint64 // of the last message
+	position uint64 // the position of the last message
 	seen     keySet
 	yield    func(contracts.Recipient, error) bool
 }
 
 // shown yields the recipients that a consumer delivers. more is false when the caller wants no more. The consumer delivers
-// only as many as were requested: a watch would hold everything that the server can send meanwhile. Three round trips, and one
-// for some hundred keys.
+// only requested keys, because a watch would hold all keys that the server can send meanwhile. Three round trips, and one for
+// some hundred keys.
 func (l *listing) shown(ctx context.Context) (more bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -350,14 +348,14 @@ func (l *listing) forget(ctx context.Context, consumer jetstream.Consumer) {
 	_ = l.js.DeleteConsumer(ctx, "KV_"+contracts.BucketDirectory, consumer.CachedInfo().Name) //nolint:errcheck // see above
 }
 
-// removed reports whether a message says that its key is no more.
+// removed reports whether a message marks its key as deleted.
 func removed(header nats.Header) bool {
 	return header.Get("KV-Operation") != "" || header.Get(jetstream.MarkerReasonHeader) != ""
 }
 
-// written yields the recipients that were written since the position of the consumer; it may have shown some of them. Its reads
-// follow the order of the stream, and a record that is written meanwhile comes behind them: none is missed. One round trip for
-// each, and one.
+// written yields the recipients that were written since the position of the consumer, some of which the consumer may have
+// shown. It reads in the order of the stream, and a record that is written meanwhile comes later, so it misses none. One round
+// trip for each recipient, and one more.
 func (l *listing) written(ctx context.Context) (more bool, err error) {
 	for {
 		r, err := l.records.Next(ctx, prefix+l.keys, l.position+1)
@@ -368,7 +366,7 @@ func (l *listing) written(ctx context.Context) (more bool, err error) {
 			return true, nil
 		}
 		l.position = r.Revision
-		if isAbsent(r) { // it has been deleted
+		if isAbsent(r) { // the key was deleted
 			continue
 		}
 		if more, err := l.one(r.Subject); !more || err != nil {
@@ -377,7 +375,7 @@ func (l *listing) written(ctx context.Context) (more bool, err error) {
 	}
 }
 
-// one yields the recipient of the subject at the position, unless it has come before.
+// one yields the recipient of the subject at the position, unless it was yielded before.
 func (l *listing) one(subject string) (more bool, err error) {
 	key := strings.TrimPrefix(subject, prefix)
 	if again := l.seen.add(key); again && l.position > l.begun {

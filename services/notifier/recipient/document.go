@@ -34,7 +34,7 @@ type Document struct {
 	// Body is a JSON object.
 	Body json.RawMessage
 
-	// Revision is that of the record, 0 when there is none.
+	// Revision is the revision of the record, 0 when there is none.
 	Revision uint64
 }
 
@@ -47,20 +47,21 @@ type Edit struct {
 	// removes.
 	Merge bool
 
-	// Own reports whether the recipient made the edit. Only such an edit takes an opt-out back.
+	// Own reports whether the recipient made the edit. Only such an edit can remove an opt-out.
 	Own bool
 
-	// Revision is the one that the edit is for: 0 is none, and [Existing] any. Defaults to any or none.
+	// Revision is the revision of the record that the edit changes: 0 for no record, and [Existing] for any. nil, the
+	// default, allows both.
 	Revision *uint64
 
 	refused error // names the fields that the part does not have
 }
 
-// Existing is every revision but none.
+// Existing stands for any revision of an existing record.
 const Existing = math.MaxUint64
 
 // Read returns a part of a recipient. The error matches [ErrUnknown] or [ErrForgotten] when the directory does not have the
-// recipient. One round trip, and a write when the profile says something new of addresses or preferences.
+// recipient. One round trip, and a write when the profile has new addresses or preferences.
 func (d *Directory) Read(ctx context.Context, kind contracts.RecipientType, userID string, part Part) (Document, error) {
 	f, err := d.read(ctx, kind, userID)
 	if err != nil {
@@ -78,7 +79,7 @@ func (d *Directory) Read(ctx context.Context, kind contracts.RecipientType, user
 	}
 	s := sections[at]
 	w, err := s.alter(f, func(kvrecord.Record, *contracts.Recipient) (bool, error) { return false, nil })
-	if err == nil && w != nil { // as adopt does, for the revision
+	if err == nil && w != nil { // adopts the section, for the revision
 		f.own[at], err = d.records.Put(ctx, *w)
 		if f.own[at].Data, f.own[at].Header = w.Data, w.Header; errors.Is(err, kvrecord.ErrConflict) {
 			return d.Read(ctx, kind, userID, part)
@@ -94,9 +95,10 @@ func (d *Directory) Read(ctx context.Context, kind contracts.RecipientType, user
 	return document(s.document(r), f.who, f.own[at])
 }
 
-// Write changes a part of a recipient, which a write of the profile makes known, also when its data was erased. A recipient's own
-// preferences need no profile. The error matches [ErrChanged], [ErrKept], [ErrTooLarge], [ErrUnknown] or [ErrForgotten], or is a
-// [*contracts.ValidationError] with all mistakes. Two or three round trips, more when others write at the same time.
+// Write changes a part of a recipient. A write of the profile adds the recipient to the directory, even if its data was erased. A
+// recipient's own preferences need no profile. The error matches [ErrChanged], [ErrKept], [ErrTooLarge], [ErrUnknown] or
+// [ErrForgotten], or is a [*contracts.ValidationError] with all mistakes. Two or three round trips, more when other processes
+// write at the same time.
 func (d *Directory) Write(ctx context.Context, kind contracts.RecipientType, userID string, part Part, e Edit) (Document, error) {
 	who := contracts.Recipient{RecipientType: kind, UserID: userID}
 	if err := who.Validate(); err != nil {
@@ -161,7 +163,7 @@ func (d *Directory) writeProfile(ctx context.Context, who contracts.Recipient, e
 	return document(fields, who, stored)
 }
 
-// unchanged returns ErrChanged for a record of another revision, if there is to be one.
+// unchanged returns ErrChanged for a record with another revision than the given one, if any.
 func unchanged(r kvrecord.Record, revision *uint64) error {
 	is := revisionOf(r)
 	if revision == nil || *revision == is || *revision == Existing && is > 0 {
@@ -183,11 +185,12 @@ func document(fields map[string]json.RawMessage, who contracts.Recipient, r kvre
 	return Document{Body: body, Revision: revisionOf(r)}, err
 }
 
-// apart are the fields that a profile may have from earlier versions and from other programs, and that are records of their own.
+// apart has the fields that a profile may have from earlier versions and from other programs, and that belong to
+// other records.
 var apart = []string{"addresses", "digest", "endpoints", "mute", "opt_out"}
 
-// profileFields returns the fields of a profile, without those that are records of their own. Of a record that is none, or no JSON
-// object, there are none.
+// profileFields returns the fields of a profile, and separately the fields that belong to other records. A missing record, or one
+// that is no JSON object, has no fields.
 func profileFields(r kvrecord.Record) (fields, old map[string]json.RawMessage) {
 	fields, old = map[string]json.RawMessage{}, map[string]json.RawMessage{}
 	if isAbsent(r) || json.Unmarshal(r.Data, &fields) != nil || fields == nil {
@@ -224,7 +227,7 @@ func alterProfile(over kvrecord.Record, who contracts.Recipient, e *Edit) (*kvre
 	return &kvrecord.Write{Subject: over.Subject, Data: data, Over: over}, err
 }
 
-// merged returns fields with a body merged in, also as JSON; without merge the body alone.
+// merged returns fields with a body merged in, and the same as JSON. Without merge it returns the body alone.
 func merged(
 	fields map[string]json.RawMessage, who contracts.Recipient, body json.RawMessage, merge bool,
 ) (next map[string]json.RawMessage, data json.RawMessage, err error) {
@@ -242,7 +245,7 @@ func merged(
 	return next, data, err //nolint:wrapcheck // by the caller
 }
 
-// mergePatch applies a merge patch (RFC 7396) to JSON. No patch leaves an object as it is.
+// mergePatch applies a merge patch (RFC 7396) to JSON. An empty patch changes nothing.
 func mergePatch(target, patch json.RawMessage) json.RawMessage {
 	var changes, fields map[string]json.RawMessage
 	if len(patch) > 0 && (json.Unmarshal(patch, &changes) != nil || changes == nil) {
@@ -268,7 +271,7 @@ type object struct{}
 // Validate implements [contracts.Message].
 func (object) Validate() error { return nil }
 
-// check returns mistakes of the body as such, and notes which of its fields the part does not have.
+// check returns the mistakes of the body as such, and records the fields that the part does not have.
 func (e *Edit) check(who contracts.Recipient, part Part) error {
 	if len(e.Body) > MaxDocument {
 		return ErrTooLarge
@@ -294,7 +297,8 @@ func (e *Edit) check(who contracts.Recipient, part Part) error {
 // endpointFields are the fields of an endpoint.
 var endpointFields = []string{"address", "disabled", "events", "generation", "name", "previous", "rotated_at"}
 
-// unknownOfEndpoints names the fields that no endpoint has: a misspelt "disabled" would have the endpoint go on to get all.
+// unknownOfEndpoints returns the fields that endpoints do not have. With a misspelt "disabled" an endpoint would
+// still get all messages.
 func unknownOfEndpoints(body json.RawMessage) (wrong []contracts.FieldError) {
 	var all map[string]map[string]map[string]json.RawMessage
 	_ = json.Unmarshal(body, &all) //nolint:errcheck // a value of another kind is a mistake of its own
@@ -313,13 +317,13 @@ func unknownOfEndpoints(body json.RawMessage) (wrong []contracts.FieldError) {
 	return wrong
 }
 
-// decode returns the recipient that an edit has resulted in, or all mistakes.
+// decode returns the recipient after an edit, or all mistakes.
 func (e *Edit) decode(data []byte) (contracts.Recipient, error) {
 	r, err := contracts.Decode[contracts.Recipient](data)
 	return r, withMistakes(err, e.refused)
 }
 
-// refuses returns why a document does not have a field, "" when it may.
+// refuses returns the reason why a document cannot have a field, "" when it can.
 func (p Part) refuses(name string, value json.RawMessage, who contracts.Recipient) string {
 	if id, isID := map[string]string{"recipient_type": string(who.RecipientType), "user_id": who.UserID}[name]; isID {
 		var said string
@@ -348,7 +352,7 @@ func (s section) document(r contracts.Recipient) map[string]json.RawMessage {
 	return fields
 }
 
-// edit changes the section of r, and reports whether it was otherwise.
+// edit changes the section of r, and reports whether it has changed.
 func (s section) edit(r *contracts.Recipient, who contracts.Recipient, e *Edit) (changed bool, err error) {
 	before := s.document(*r)
 	_, data, err := merged(before, who, e.Body, e.Merge)

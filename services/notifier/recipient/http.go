@@ -28,16 +28,16 @@ const (
 	// pageTimeout bounds one request.
 	pageTimeout = 30 * time.Second
 
-	// maxIdle is how many connections are kept for the next requests, for idleTimeout.
+	// maxIdle is the number of connections that are kept for the next requests, for idleTimeout.
 	maxIdle     = 8
 	idleTimeout = 90 * time.Second
 	tlsTimeout  = 10 * time.Second
 
-	// maxRetryAfter bounds how long a source can have itself left alone.
+	// maxRetryAfter bounds the pause that a source can ask for.
 	maxRetryAfter = 10 * time.Minute
 )
 
-// HTTPConfig says where recipients are asked for.
+// HTTPConfig configures an [HTTP].
 type HTTPConfig struct {
 	// Client makes the requests. Defaults to one with a timeout of 30 seconds that follows no redirects.
 	Client *http.Client
@@ -45,14 +45,14 @@ type HTTPConfig struct {
 	// Logger gets the mistakes of recipients, at most one line a minute. Defaults to slog.Default().
 	Logger *slog.Logger
 
-	// RootCAs are the authorities that the service's certificate is checked against, unless Client is set. Defaults to the
-	// system's.
+	// RootCAs are the authorities against which the service's certificate is checked, unless Client is set. Defaults to
+	// the system's.
 	RootCAs *x509.CertPool
 
 	// Token is sent as "Authorization: Bearer <token>". Defaults to none.
 	Token string
 
-	// URL is where a page is asked for. Required.
+	// URL is the address to which requests are sent. Required.
 	URL string
 }
 
@@ -65,13 +65,14 @@ type HTTPConfig struct {
 //
 //	{"recipients":[{"user_id":"…","recipient_type":"CUSTOMER", …}],"next":"…"}
 //
-// where next is the cursor of the next page, and absent from the last one: an answer that was cut off is no JSON, so it
-// cannot be taken for the end. 429 and 5xx are tried again, after Retry-After; other answers are not.
+// where next is the cursor of the next page, and absent from the last page. An answer that was cut off is no JSON, so
+// it cannot be taken for the last page. After 429 and 5xx the request is sent again, after Retry-After; after other
+// answers it is not.
 //
 // An invalid field of a recipient, but for the ids and opt-outs, counts as absent and is logged.
 type HTTP struct {
 	cfg    HTTPConfig
-	name   string // of the service in errors: its URL, without secrets
+	name   string // the service's name in errors: its URL, without secrets
 	warner *warner
 }
 
@@ -113,7 +114,8 @@ type pageAnswer struct {
 	Next       string            `json:"next"`
 }
 
-// Resolve implements [Resolver]. One request for each page; the next is made when the recipients of the last are taken.
+// Resolve implements [Resolver]. One request for each page, made when the recipients of the page before have been
+// taken.
 func (h *HTTP) Resolve(ctx context.Context, q Query) iter.Seq2[contracts.Recipient, error] {
 	return func(yield func(contracts.Recipient, error) bool) {
 		kind, id := Aggregate(q.Event)

@@ -19,14 +19,14 @@ import (
 )
 
 const (
-	// MaxMemberships bounds the aggregates of one entry, or one change.
+	// MaxMemberships bounds the aggregates of one entry or one change.
 	MaxMemberships = 1000
 
-	// writers is how many recipients are written at a time.
+	// writers is the number of recipients that are written at a time.
 	writers = 64
 )
 
-// Entry is a recipient to put: stored fields that it does not name stay. Make it with [ParseEntry].
+// Entry is a recipient to put. Stored fields that the entry does not name stay. Make it with [ParseEntry].
 type Entry struct {
 	contracts.Recipient
 
@@ -69,7 +69,8 @@ func ValidateMembers(lists map[string][]Member) error {
 }
 
 // ParseEntry reads an entry: a JSON object with the fields of [contracts.Recipient], memberships, and further fields for the
-// profile. With "profile": false it writes no profile, and adds no recipient to the directory. The error names all mistakes.
+// profile. An entry with "profile": false writes no profile, and adds no recipient to the directory. The error names all
+// mistakes.
 func ParseEntry(data []byte) (e Entry, err error) {
 	if len(data) > MaxDocument {
 		return e, ErrTooLarge
@@ -95,14 +96,14 @@ func ParseEntry(data []byte) (e Entry, err error) {
 
 // Outcome is the outcome of an entry.
 type Outcome struct {
-	// Changed reports whether something was written.
+	// Changed reports whether a record was written.
 	Changed bool
 
-	// Err is why the entry was not, or not wholly, put.
+	// Err is the reason why the entry was not, or not wholly, put.
 	Err error
 }
 
-// withMistakes adds the mistakes that one check has found to those of another one.
+// withMistakes joins the mistakes of two checks.
 func withMistakes(err, more error) error {
 	mistakes, ok := errors.AsType[*contracts.ValidationError](err)
 	added, again := errors.AsType[*contracts.ValidationError](more)
@@ -118,7 +119,7 @@ func withMistakes(err, more error) error {
 }
 
 // Put stores a recipient and adds the aggregates whose events concern it. Locale, time zone and quiet hours become those of r;
-// further fields of the profile stay. Otherwise it is [Directory.PutMany] for one.
+// further fields of the profile stay. Otherwise it is [Directory.PutMany] for one entry.
 func (d *Directory) Put(ctx context.Context, r contracts.Recipient, members ...Member) error {
 	if err := r.Validate(); err != nil {
 		return permanent(err)
@@ -141,15 +142,15 @@ func textOrNull(text string) *string {
 	return &text
 }
 
-// PutMany puts entries, those of one recipient in their order. Opt-outs are added to those that there are, see OptIn for taking one
-// back; addresses replace those of the same channels, see SetAddress for removing one; the profile is merged (RFC 7396), and a
-// recipient that was erased is known again. One round trip for each 170 recipients, and one for each record that is written; two or
-// three more for one that needs no change, or that others write at the same time.
+// PutMany puts entries, the entries of one recipient in their order. Opt-outs are added to the present ones; OptIn removes one.
+// Addresses replace the addresses of the same channels; SetAddress removes one. The profile is merged (RFC 7396), and an erased
+// recipient is known again. One round trip for each 170 recipients, and one for each record that is written; two or three more for
+// a record that needs no change, or that other processes write at the same time.
 func (d *Directory) PutMany(ctx context.Context, entries []Entry) []Outcome {
 	done := make([]Outcome, len(entries))
 	places := map[[2]string]int{}
 	var all []contracts.Recipient
-	var of [][]int // the entries of each
+	var of [][]int // the entries of each recipient
 	for i, e := range entries {
 		name := [2]string{string(e.RecipientType), e.UserID}
 		at, known := places[name]
@@ -177,8 +178,8 @@ func (d *Directory) PutMany(ctx context.Context, entries []Entry) []Outcome {
 	return done
 }
 
-// put puts an entry over the records that were found of its recipient. The profile comes last: there is none without
-// its opt-outs.
+// put puts an entry over the records of its recipient. It writes the profile last, so that there is no profile
+// without its opt-outs.
 func (d *Directory) put(ctx context.Context, f *file, e Entry) (changed bool, err error) {
 	for _, s := range sections {
 		only, name := s.of(e.Recipient)
@@ -210,13 +211,15 @@ func (d *Directory) put(ctx context.Context, f *file, e Entry) (changed bool, er
 	return changed, nil
 }
 
-// Join adds an aggregate whose events concern a recipient. One round trip, three when they do already.
+// Join adds an aggregate whose events concern a recipient. One round trip, three when the recipient has the aggregate
+// already.
 func (d *Directory) Join(ctx context.Context, kind contracts.RecipientType, userID string, m Member) error {
 	_, err := d.member(ctx, kind, userID, m, join)
 	return err
 }
 
-// Leave removes an aggregate whose events no longer concern a recipient. Two round trips, more when others write at the same time.
+// Leave removes an aggregate whose events no longer concern a recipient. Two round trips, more when other processes
+// write at the same time.
 func (d *Directory) Leave(ctx context.Context, kind contracts.RecipientType, userID string, m Member) error {
 	_, err := d.member(ctx, kind, userID, m, func(over kvrecord.Record) (*kvrecord.Write, error) {
 		if isAbsent(over) {
@@ -251,7 +254,7 @@ func (d *Directory) member(
 }
 
 // Memberships returns the aggregates whose events concern a recipient, in the order of their types and ids. Two round trips; the
-// server looks at all memberships of the directory, which takes it 10 ms for a million.
+// server searches all memberships of the directory, which takes it 10 ms for a million.
 func (d *Directory) Memberships(ctx context.Context, kind contracts.RecipientType, userID string) ([]Member, error) {
 	keys, err := contracts.DirectoryMembershipsKeys(kind, userID)
 	if err != nil {
@@ -297,8 +300,8 @@ func memberOf(subject string) (Member, error) {
 	return Member{Type: tokens[1], ID: id}, nil
 }
 
-// Remove is [Directory.Forget] of a revision of the profile, with the memberships. The error matches [ErrUnknown] when there is
-// nothing to remove, or [ErrChanged]. It may be repeated after an error.
+// Remove is [Directory.Forget] for a revision of the profile, and also removes the memberships. The error matches [ErrUnknown]
+// when there is no record to remove, or [ErrChanged]. It may be repeated after an error.
 func (d *Directory) Remove(ctx context.Context, kind contracts.RecipientType, userID string, revision *uint64) error {
 	f, err := d.read(ctx, kind, userID)
 	if err != nil {

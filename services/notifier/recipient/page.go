@@ -14,13 +14,14 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 )
 
-// pageBytes is after how many bytes a page ends.
+// pageBytes is the size, in bytes, from which a page ends.
 const pageBytes = 768 << 10
 
-// Page returns entries of a kind, or of all kinds for "", as [ParseEntry] reads them, from a revision of the directory on: those of at
-// most limit records. next is the revision to continue from, and 0 at the end. A recipient comes with the profile, and memberships come
-// by themselves; one that is written meanwhile may come twice. One round trip, and one for each 170 recipients. For a page of more than
-// [few] records, but the first, the server looks at all keys of the directory, which took it 0.16 seconds for 2.1 million.
+// Page returns entries of a kind, or of all kinds for "", as [ParseEntry] reads them, from a revision of the directory on: the entries
+// of at most limit records. next is the revision from which to continue, 0 at the end. An entry has a recipient with the profile, or
+// memberships alone. A recipient that is written meanwhile may occur twice. One round trip, and one for each 170 recipients. For a page
+// of more than [few] records, except the first page, the server searches all keys of the directory, which took it 0.16 seconds for 2.1
+// million.
 func (d *Directory) Page(
 	ctx context.Context, kind contracts.RecipientType, from uint64, limit int,
 ) (entries []json.RawMessage, next uint64, err error) {
@@ -59,8 +60,8 @@ func (d *Directory) Page(
 	return entries, next, nil
 }
 
-// few is how many records are read one by one: each takes the server some 0.05 ms, and together they take a sixth of the time for
-// all keys.
+// few is the largest number of records that are read one by one: each takes the server some 0.05 ms, and together they take a
+// sixth of the time for all keys.
 const few = 500
 
 // scan reads records of the directory in the order in which they were written, see [kvrecord.Stream.Scan].
@@ -78,10 +79,10 @@ func (d *Directory) scan(ctx context.Context, from uint64, limit int) (records [
 	return records, next, nil
 }
 
-// nameOf returns the recipient whom a subject of the directory is about, without a UserID when there is none.
+// nameOf returns the recipient in a subject of the directory, without a UserID when the subject has none.
 func nameOf(subject string) contracts.Recipient {
 	tokens := strings.Split(strings.TrimPrefix(subject, prefix), ".")
-	if len(tokens) < 2 || tokens[0] == "ready" && len(tokens) == 2 { // the service's own
+	if len(tokens) < 2 || tokens[0] == "ready" && len(tokens) == 2 { // a record of the service itself
 		return contracts.Recipient{}
 	}
 	id, err := contracts.DecodeToken(tokens[len(tokens)-1])
@@ -95,7 +96,7 @@ func nameOf(subject string) contracts.Recipient {
 	return r
 }
 
-// entry returns the entry that one of a recipient's records stands for, nil when another record does. A record that cannot be read
+// entry returns the entry for one of a recipient's records, nil when another record has the entry. A record that cannot be read
 // becomes an entry that is refused when it is put.
 func (f *file) entry(of kvrecord.Record) (json.RawMessage, error) {
 	fields := map[string]json.RawMessage{}
@@ -109,7 +110,7 @@ func (f *file) entry(of kvrecord.Record) (json.RawMessage, error) {
 			return nil, err //nolint:wrapcheck // cannot fail
 		}
 		fields["profile"] = json.RawMessage("false")
-	case !f.absent && of.Subject != f.record.Subject: // comes with the profile
+	case !f.absent && of.Subject != f.record.Subject: // is in the entry of the profile
 		return nil, nil
 	default:
 		if fields, _ = profileFields(f.record); f.absent {
@@ -131,20 +132,20 @@ func (f *file) entry(of kvrecord.Record) (json.RawMessage, error) {
 	return line, err
 }
 
-// keySet is a set of keys that holds eight bytes of each: at most a key that is not there is taken for one that is, which of a million
-// has one chance in 18 million million. A map takes more than twice the memory. The zero value is not ready to use.
+// keySet is a set of keys that holds eight bytes of each. It may take a new key for a known one; among a million keys the chance of
+// that is one in 18 million million. A map takes more than twice the memory. The zero value is not ready to use.
 type keySet struct {
 	n     int
 	seed  maphash.Seed
-	slots []uint64 // by hash, each in the first that is free; 0 is a free one
+	slots []uint64 // hashes, each in the first free slot from its own on; 0 is a free slot
 }
 
-// newKeySet returns a set that does not grow before it has so many keys.
+// newKeySet returns a set that does not grow before it has size keys.
 func newKeySet(size uint64) keySet {
 	return keySet{seed: maphash.MakeSeed(), slots: make([]uint64, size+size/2+8)}
 }
 
-// add adds a key, and reports whether it was there.
+// add adds a key, and reports whether the set had it.
 func (s *keySet) add(key string) bool {
 	if 4*s.n > 3*len(s.slots) {
 		old := s.slots
@@ -165,7 +166,7 @@ func (s *keySet) put(hash uint64) (there bool) {
 			return true
 		}
 		if at+1 == uint64(len(s.slots)) {
-			at = ^uint64(0) // from the beginning
+			at = ^uint64(0) // continues from the beginning
 		}
 	}
 	s.slots[at] = hash

@@ -1,6 +1,6 @@
 // Package recipient finds the recipients of an event. A [Resolver] is a source of recipients: the [Directory], a service
-// behind [HTTP], or the event itself, which [Carried] prefers to another source. Recipients come one after the other, so
-// that an audience of any size needs no memory.
+// behind [HTTP], or the event itself, which [Carried] prefers to another source. It yields recipients one after the
+// other, so that an audience of any size needs no memory.
 package recipient
 
 import (
@@ -24,24 +24,24 @@ type Query struct {
 	// Event is the event.
 	Event contracts.Event
 
-	// Scope says which of the kind are meant.
+	// Scope selects the recipients of the kind.
 	Scope rules.Scope
 
-	// Type is the kind.
+	// Type is the kind of recipients.
 	Type contracts.RecipientType
 }
 
 // Resolver is a source of recipients.
 type Resolver interface {
-	// Resolve yields the recipients, in any order. An error ends the sequence: the recipients before it are not all. Without
-	// an error they are all. A user may come twice and counts once, see [Once]. The caller may stop at any time. An implementation holds
-	// no more than a bounded number of recipients at a time.
+	// Resolve yields the recipients, in any order. An error ends the sequence, which is then incomplete. Without an error it is
+	// complete. A user may occur twice and counts once, see [Once]. The caller may stop at any time. An implementation holds no more
+	// than a bounded number of recipients at a time.
 	//
 	// An error that is not an [*Error] counts as temporary.
 	Resolve(ctx context.Context, q Query) iter.Seq2[contracts.Recipient, error]
 }
 
-// Aggregate returns the aggregate of an event or, in events that only name a restaurant, the restaurant. The id is ""
+// Aggregate returns the aggregate of an event or, if the event only names a restaurant, the restaurant. The id is ""
 // when the event names neither.
 func Aggregate(e contracts.Event) (kind, id string) {
 	if e.AggregateID != "" {
@@ -68,7 +68,8 @@ func failed(err error) iter.Seq2[contracts.Recipient, error] {
 	return func(yield func(contracts.Recipient, error) bool) { yield(contracts.Recipient{}, err) }
 }
 
-// Once returns a resolver that yields those of next, each once. It holds sixteen bytes of each. A [Directory] needs none.
+// Once returns a resolver that yields the recipients of next, each once. It holds sixteen bytes of each. A
+// [Directory] does not need it.
 func Once(next Resolver) Resolver { return once{next} }
 
 type once struct{ next Resolver }
@@ -94,12 +95,12 @@ func distinct(all iter.Seq2[contracts.Recipient, error]) iter.Seq2[contracts.Rec
 	}
 }
 
-// Carried returns a resolver that takes the recipients from events that bring them along, and asks next about others.
+// Carried returns a resolver that yields the recipients in an event, and asks next about an event without recipients.
 func Carried(next Resolver) Resolver { return carried{next} }
 
 type carried struct{ next Resolver }
 
-// Resolve implements [Resolver]. An event with recipients has no others, of any kind.
+// Resolve implements [Resolver]. An event with recipients has no other recipients, of any kind.
 func (c carried) Resolve(ctx context.Context, q Query) iter.Seq2[contracts.Recipient, error] {
 	if len(q.Event.Recipients) == 0 {
 		return c.next.Resolve(ctx, q)
@@ -113,7 +114,7 @@ func (c carried) Resolve(ctx context.Context, q Query) iter.Seq2[contracts.Recip
 	})
 }
 
-// place is a channel, and the id of an address there.
+// place is a channel, and the id of an address on the channel.
 type place struct{ channel, id string }
 
 // endpoints yields the endpoints of a recipient.
@@ -139,7 +140,8 @@ func setEndpoint(r *contracts.Recipient, at place, e contracts.Endpoint) {
 	r.Endpoints[at.channel][at.id] = e
 }
 
-// newer returns an endpoint of an edit with the generation of the present one, unless the edit's is later.
+// newer returns an endpoint of an edit with the generation of the present endpoint, unless the edit's generation is
+// later.
 func newer(was, is contracts.Endpoint) contracts.Endpoint {
 	if is.Generation <= was.Generation {
 		is.Generation, is.Previous, is.RotatedAt = was.Generation, was.Previous, was.RotatedAt
@@ -147,8 +149,8 @@ func newer(was, is contracts.Endpoint) contracts.Endpoint {
 	return is
 }
 
-// stamp has the addresses of r keep their secrets, and gives each new one a secret of its own: the secret of an address that was
-// removed does not sign for the next one of its name.
+// stamp lets the addresses of r keep their secrets, and gives each new address a secret of its own, so that the secret of a
+// removed address does not sign for the next address of its name.
 func stamp(known contracts.Recipient, r *contracts.Recipient) {
 	for at, e := range endpoints(*r) {
 		was, old := known.Endpoints[at.channel][at.id]
@@ -159,8 +161,8 @@ func stamp(known contracts.Recipient, r *contracts.Recipient) {
 	}
 }
 
-// replaceAddresses replaces the addresses of r by those of an edit. A secret of main from before its last rotation never
-// signs again.
+// replaceAddresses replaces the addresses of r by the addresses of an edit. A secret of main from before its last
+// rotation never signs again.
 func replaceAddresses(r *contracts.Recipient, by contracts.Recipient) {
 	stamp(*r, &by)
 	for at, e := range endpoints(*r) {
@@ -171,11 +173,11 @@ func replaceAddresses(r *contracts.Recipient, by contracts.Recipient) {
 	r.Addresses, r.Endpoints = by.Addresses, by.Endpoints
 }
 
-// rotated is for how long after a rotation another one changes nothing: it repeats one whose answer was lost, and would take the secret
-// back that is in use.
+// rotated is the time after a rotation in which another call changes nothing, because it may repeat a call whose answer was lost, and
+// would replace a secret that is in use.
 const rotated = time.Minute
 
-// Rotate gives an address of a recipient a new secret, unless it has got one within the last minute, and returns the endpoint. The
+// Rotate gives an address of a recipient a new secret, unless it got one within the last minute, and returns the endpoint. The
 // error matches [ErrUnknown] when there is no such address. Two round trips, more when others write at the same time.
 func (d *Directory) Rotate(
 	ctx context.Context, kind contracts.RecipientType, userID, channel, id string,
@@ -200,7 +202,7 @@ func (d *Directory) Rotate(
 }
 
 var (
-	// ErrChanged is returned for an edit of another revision than the one that is there.
+	// ErrChanged is returned for an edit of another revision than the present one.
 	ErrChanged = errors.New("the record has another revision: read it again")
 
 	// ErrForgotten is returned for a recipient whose data was erased.
@@ -209,10 +211,10 @@ var (
 	// ErrIncomplete is returned when a list of recipients broke off.
 	ErrIncomplete = errors.New("the list of recipients broke off")
 
-	// ErrKept is returned for an edit that takes an opt-out back and is not the recipient's own.
+	// ErrKept is returned for an edit that removes an opt-out and is not the recipient's own.
 	ErrKept = errors.New("an opt-out is taken back by its person only")
 
-	// ErrNoAggregate is returned when an event that concerns those of its aggregate does not say which that is.
+	// ErrNoAggregate is returned when an event that concerns the recipients of its aggregate does not name one.
 	ErrNoAggregate = errors.New("the event has no aggregate_id and no restaurant_id, so its recipients cannot be looked up")
 
 	// ErrNoUser is returned when an event that concerns its user does not name one.
@@ -225,15 +227,15 @@ var (
 	ErrUnknown = errors.New("there is no such user")
 )
 
-// Error is why recipients could not be found.
+// Error is returned when recipients could not be found.
 type Error struct {
 	// Cause is the underlying error.
 	Cause error
 
-	// Permanent says that asking again cannot help: the event, or the source's answer to it, has to change.
+	// Permanent reports whether another attempt cannot succeed before the event, or the source's answer to it, changes.
 	Permanent bool
 
-	// RetryAfter is how long the source wants to be left alone. Zero means that it did not say.
+	// RetryAfter is the wait that the source asks for. Zero means that it asks for none.
 	RetryAfter time.Duration
 }
 

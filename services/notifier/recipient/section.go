@@ -22,24 +22,24 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 )
 
-// headerStated is in the record of a section. It is the hash of the section's fields in the profile when these were added to
-// the record.
+// headerStated is a header in the record of a section: the hash of the section's fields in the profile at the time when they
+// were added to the record.
 const headerStated = "Expediter-Stated"
 
-// section is a part of a recipient with a record of its own, which no write of the profile changes. Its fields in a profile that
-// another program writes, as earlier versions of this package did, are added to the record when they are read for the first time,
+// section is a part of a recipient with a record of its own, which no write of the profile changes. Another program, or an
+// earlier version of this package, may write its fields into the profile. They are added to the record when they are first read,
 // and again when they have changed. Fields that the profile omits stay.
 type section struct {
 	at     int // in sections
 	part   Part
-	fields []string // of its record
+	fields []string // the names of the fields of its record
 	key    func(contracts.RecipientType, string) (string, error)
 
 	// add adds the section of a recipient to that of another one.
 	add func(to *contracts.Recipient, from contracts.Recipient)
 }
 
-// The sections. A profile can add an opt-out, and never take one back; otherwise the last write counts.
+// The sections. A profile can add opt-outs, but never remove one. Of other fields the last write counts.
 var (
 	addresses = section{
 		at: 0, part: Addresses, fields: []string{"addresses", "endpoints"}, key: contracts.DirectoryAddressesKey,
@@ -88,8 +88,8 @@ func refuse(r *contracts.Recipient, category, channel string) bool {
 	return true
 }
 
-// of returns the fields of the section in a profile, and their hash, "" for none. Quiet hours stay in the profile: those of the
-// preferences only go before them.
+// of returns the fields of the section in a profile, and their hash, "" for none. Quiet hours stay in the profile; the quiet
+// hours of the preferences override them.
 func (s section) of(r contracts.Recipient) (only contracts.Recipient, name string) {
 	r.QuietHours = nil
 	s.add(&only, r)
@@ -101,7 +101,7 @@ func (s section) of(r contracts.Recipient) (only contracts.Recipient, name strin
 	return only, hex.EncodeToString(sum[:8])
 }
 
-// read returns the section as its record and the profile have it, and the hash of its fields in the profile.
+// read returns the section from its record and the profile, and the hash of its fields in the profile.
 func (s section) read(f *file) (r contracts.Recipient, stated string, err error) {
 	own := f.own[s.at]
 	r = f.who
@@ -150,8 +150,8 @@ func (s section) alter(f *file, change func(own kvrecord.Record, r *contracts.Re
 	return w, nil
 }
 
-// overlay writes a recipient over a record. Fields that this package does not know stay. The fields named in without are
-// removed from the record first.
+// overlay writes the fields of a recipient over a record. Fields that this package does not know stay. The fields named
+// in without are first removed from the record.
 func overlay(data []byte, r contracts.Recipient, without ...string) ([]byte, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(data, &fields); err != nil {
@@ -170,9 +170,9 @@ func overlay(data []byte, r contracts.Recipient, without ...string) ([]byte, err
 	return json.Marshal(fields) //nolint:wrapcheck // by the caller
 }
 
-// readProfile decodes a recipient whom another program describes. A field that is invalid counts as absent, so that one of them
-// does not cost the recipient every notification, and is returned in wrong. An opt-out that cannot be read is an error, as is
-// anything but a JSON object: the opt-outs are not known then. who has the ids, if these are known.
+// readProfile decodes a recipient that another program wrote. An invalid field counts as absent and is returned in wrong, so
+// that it does not cost the recipient every notification. An opt-out that cannot be read is an error, and so is anything but a
+// JSON object, because the opt-outs are then unknown. who has the ids, if they are known.
 func readProfile(data []byte, who contracts.Recipient) (r contracts.Recipient, wrong []contracts.FieldError, err error) {
 	r, err = contracts.Decode[contracts.Recipient](data)
 	invalid, ok := errors.AsType[*contracts.ValidationError](err)
@@ -221,7 +221,7 @@ func validAddresses(data json.RawMessage) json.RawMessage {
 	return data
 }
 
-// warnEvery bounds the log: of all that is wrong with profiles, one line is written in this time.
+// warnEvery bounds the log: in this time, one line is written about mistakes of profiles.
 const warnEvery = time.Minute
 
 // warner logs mistakes of profiles, at a limited rate: a program may write the same mistake for every recipient.

@@ -9,10 +9,11 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
-// readAtOnce is how many recipients are read in one round trip.
+// readAtOnce is the number of recipients that are read in one round trip.
 const readAtOnce = 512 / 3 // records of each
 
-// together has reads of single recipients share round trips: those that begin while one is under way are in the next one.
+// together lets reads of single recipients share round trips: reads that begin while a round trip is under way are in
+// the next one.
 type together struct {
 	turn chan struct{} // holds one token while a read is under way
 
@@ -23,13 +24,14 @@ type together struct {
 // reading is a read that waits for its round trip, or for the answer.
 type reading struct {
 	who  contracts.Recipient
-	done chan struct{} // closed when there is the file, or err
+	done chan struct{} // closed when file or err is set
 
 	file *file
 	err  error
 }
 
-// readShared is read, in a round trip that reads at the same time share. The file may be that of another caller too: it is not changed.
+// readShared is read, in a round trip that calls at the same time share. Another caller may have the same file, so it
+// must not be changed.
 func (d *Directory) readShared(ctx context.Context, kind contracts.RecipientType, userID string) (*file, error) {
 	r := &reading{who: contracts.Recipient{RecipientType: kind, UserID: userID}, done: make(chan struct{})}
 	d.together.put(r)
@@ -40,7 +42,7 @@ func (d *Directory) readShared(ctx context.Context, kind contracts.RecipientType
 		case <-ctx.Done():
 			return nil, temporary(fmt.Errorf("read %s/%s of the directory: %w", kind, userID, context.Cause(ctx)))
 		case d.together.turn <- struct{}{}:
-			if some := d.together.take(); len(some) > 0 { // else another caller has read for this one meanwhile
+			if some := d.together.take(); len(some) > 0 { // otherwise another caller has read the file meanwhile
 				d.answer(ctx, some)
 			}
 			<-d.together.turn
@@ -63,7 +65,7 @@ func (t *together) take() []*reading {
 	return some
 }
 
-// answer reads what some ask for. When the caller's time ends meanwhile, the others wait for another one to read. When one of
+// answer makes the reads of some callers. When ctx ends meanwhile, another caller makes the remaining reads. When one of
 // several recipients fails permanently, each is read by itself. One round trip.
 func (d *Directory) answer(ctx context.Context, some []*reading) {
 	all := make([]contracts.Recipient, len(some))

@@ -35,18 +35,18 @@
 //	      scope: all
 //	      channels: [inapp]
 //
-// All of one category that is to be delivered to a user on a channel, or of one template when there is no category, goes into the
-// same digest. A digest keeps to quiet hours, opt-outs and mutes, and to no throttle. A user's own preference for digests goes
-// before the rule. A window in which the clocks change is as much longer or shorter; a time of day that the clock jumps over is as
-// much later as it jumps, and one that it shows twice is the first. Critical events are delivered at once, whatever else a rule
-// says.
+// All events of one category, or of one template without a category, go into the same digest for a user on a channel. A digest
+// respects quiet hours, opt-outs and mutes, and no throttle. A user's own preference for digests overrides the rule. A window in
+// which the clock changes is longer or shorter by the change. A time of day that the clock jumps over is later by the length of
+// the jump, and of a time that it shows twice the first counts. Critical events are delivered at once, whatever else a rule has.
 //
-// Channels of later count from when the event is delivered on the others. Their rows are stored with all others, and can be
-// cancelled; they keep to quiet hours and throttles, and are in no digest. With unread a row ends as suppressed, with the reason
-// read, when the user has read or archived the item of the inbox, or it is there no more; that is looked at each time that
-// the row is sent. A user in whose inbox it has not been delivered, because of an opt-out or a failure, has not read it.
+// The times of later count from the time at which the event is delivered on the other channels. The rows of later are stored
+// with all others, and can be cancelled. They respect quiet hours and throttles, and are in no digest. With unread a row ends as
+// suppressed, with the reason read, when the user has read or archived the item of the inbox, or it is no longer there. This is
+// checked each time that the row is sent. A user whose inbox did not get the item, because of an opt-out or a failure, has not
+// read it.
 //
-// JSON is read too, being YAML. A file with mistakes is refused as a whole, with all of them and their lines. A route to a channel
-// whose text is missing is such a mistake, too. A route of "*" that names no template is delivered by the template of the event's
-// own type: nobody knows that before it comes, so it is not checked, and a row without a text fails.
+// JSON is read too, because it is YAML. A file with mistakes is refused as a whole, with all mistakes and their lines. A route to
+// a channel whose text is missing is a mistake, too. A route of "*" that names no template is delivered by the template of the
+// event's own type. The types are not known in advance, so such a template is not checked, and a row without a text fails.
 package rules

@@ -15,14 +15,14 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker/token"
 )
 
-// maxMistakes is how many mistakes are reported: a text with more was not meant as rules.
+// maxMistakes is the number of mistakes that are reported. A text with more was not meant as rules.
 const maxMistakes = 100
 
 // parser walks a document and collects its mistakes.
 type parser struct {
 	channels []string
 	checks   []Check
-	digests  map[string]string // the template of the digests of each kind and category
+	digests  map[string]string // the templates of digests, by kind and category
 	mistakes []Mistake
 	titles   map[string]map[string]string // of categories, by locale
 }
@@ -73,7 +73,7 @@ func (p *parser) file(data []byte) map[string]map[contracts.RecipientType]Route 
 	return events
 }
 
-// yamlLine is how the library reports where the text is not YAML.
+// yamlLine matches the library's error for text that is not YAML, with the line.
 var yamlLine = regexp.MustCompile(`^(?:yaml: )?line (\d+): (.*)`)
 
 func (p *parser) syntax(err error) {
@@ -108,7 +108,7 @@ func (p *parser) event(eventType string, n *yaml.Node, path string) map[contract
 	return routes
 }
 
-// checked reads a route, and has the checks look at it.
+// checked reads a route, and runs the checks on it.
 func (p *parser) checked(key, value *yaml.Node, path, eventType string) Route {
 	route := p.route(value, path)
 	for _, check := range p.checks {
@@ -120,7 +120,7 @@ func (p *parser) checked(key, value *yaml.Node, path, eventType string) Route {
 }
 
 func (p *parser) route(n *yaml.Node, path string) Route {
-	var order, after *yaml.Node // fallback, and a fallback_after that comes before it
+	var order, after *yaml.Node // fallback, and a fallback_after before it
 	route := Route{Priority: contracts.UrgencyNormal, Scope: ScopeAggregate}
 	seen := p.mapping(n, path, map[string]func(*yaml.Node, string){
 		"category": func(n *yaml.Node, path string) { route.Category = p.name(n, path) },
@@ -157,7 +157,7 @@ func (p *parser) route(n *yaml.Node, path string) Route {
 	return route
 }
 
-// once checks that channels are not those of another part of a route.
+// once checks that channels are in no other part of a route.
 func (p *parser) once(n *yaml.Node, path string, names, elsewhere []string) {
 	for _, name := range names {
 		if slices.Contains(elsewhere, name) {
@@ -166,7 +166,7 @@ func (p *parser) once(n *yaml.Node, path string, names, elsewhere []string) {
 	}
 }
 
-// maxWait bounds how long a channel is tried before the next one is.
+// maxWait bounds the time for which a channel is tried before the next one.
 const maxWait = 7 * 24 * time.Hour
 
 func (p *parser) wait(n *yaml.Node, path string, most time.Duration) time.Duration {
@@ -202,7 +202,7 @@ func (p *parser) list(n *yaml.Node, path string) []string {
 	return names
 }
 
-// mapping passes each member to the function for its name, and returns the names that were there.
+// mapping passes each member to the function for its name, and returns the names of the members.
 func (p *parser) mapping(n *yaml.Node, path string, known map[string]func(*yaml.Node, string)) map[string]bool {
 	seen := map[string]bool{}
 	p.each(n, path, func(key, value *yaml.Node, path string) {
@@ -221,7 +221,7 @@ func (p *parser) mapping(n *yaml.Node, path string, known map[string]func(*yaml.
 	return seen
 }
 
-// each calls f with the members of a mapping. Anchors are refused: a few of them make a small file a huge one.
+// each calls f with the members of a mapping. It refuses anchors, because a few of them make a small file a huge one.
 func (p *parser) each(n *yaml.Node, path string, f func(key, value *yaml.Node, path string)) {
 	if n.Kind != yaml.MappingNode {
 		p.addf(n, path, "must be a mapping of names to values")

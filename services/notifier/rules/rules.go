@@ -20,10 +20,10 @@ import (
 // MaxFile bounds a file of rules, in bytes.
 const MaxFile = 1 << 20
 
-// anyEvent is the type that stands for all that are not named.
+// anyEvent stands for all types of events that are not named.
 const anyEvent = "*"
 
-// Scope says which recipients of a kind an event concerns.
+// Scope selects the recipients of a kind that an event concerns.
 type Scope string
 
 // The scopes.
@@ -36,22 +36,23 @@ const (
 	ScopeUser Scope = "user"
 )
 
-// Route says how one kind of recipient is notified of one type of event.
+// Route is the way in which one kind of recipient is notified of one type of event.
 type Route struct {
 	// Channels are the names of the channels, each once.
 	Channels []string `json:"channels"`
 
-	// Fallback are the names of channels of which one is to notify the user: the first, and each next one when the one
-	// before it has not.
+	// Fallback are the names of channels, one of which is to notify the user: the first, and each next one when the one
+	// before has not.
 	Fallback []string `json:"fallback,omitempty"`
 
-	// FallbackAfter is for how long a channel of Fallback is tried before the next one is. 0 is as often as it is tried.
+	// FallbackAfter is the time for which a channel of Fallback is tried before the next one. 0 means until its attempts
+	// are used up.
 	FallbackAfter time.Duration `json:"fallback_after,omitempty"`
 
 	// Category groups routes that users can switch off together. "" is none.
 	Category string `json:"category,omitempty"`
 
-	// Digest says that rows are delivered together, on some of the channels. nil is never.
+	// Digest lets rows be delivered together on some of the channels. nil is never.
 	Digest *Digest `json:"digest,omitempty"`
 
 	// Later are more channels, on which the user is notified some time after the others.
@@ -63,15 +64,15 @@ type Route struct {
 	// Scope selects the recipients.
 	Scope Scope `json:"scope"`
 
-	// Template names the text. "" is the one of the type of event.
+	// Template names the text. "" is the template of the type of event.
 	Template string `json:"template,omitempty"`
 
-	// Throttle bounds how often each user is notified, on each channel. nil is no bound.
+	// Throttle bounds the notifications of each user on each channel. nil is no bound.
 	Throttle *contracts.Throttle `json:"throttle,omitempty"`
 }
 
-// Starts returns the channels that a user has a row on from the beginning: all of Channels, the first of Fallback, and those of
-// Later.
+// Starts returns the channels on which a user has a row from the beginning: all of Channels, the first of Fallback, and the
+// channels of Later.
 func (r Route) Starts() []string {
 	starts := slices.Clip(r.Channels)
 	if len(r.Fallback) > 0 {
@@ -83,7 +84,7 @@ func (r Route) Starts() []string {
 	return starts
 }
 
-// All returns all channels that a user may have a row on.
+// All returns all channels on which a user may have a row.
 func (r Route) All() []string {
 	starts := r.Starts()
 	if len(r.Fallback) > 1 {
@@ -92,7 +93,7 @@ func (r Route) All() []string {
 	return starts
 }
 
-// Rules are a file of rules that has no mistakes. They do not change and may be read by many at once.
+// Rules is a file of rules without mistakes. It does not change, and is safe for concurrent use.
 type Rules struct {
 	events  map[string]map[contracts.RecipientType]Route
 	titles  map[string]map[string]string // of categories, by locale
@@ -115,7 +116,7 @@ func Load(path string, channels []string, checks ...Check) (*Rules, error) {
 	return rules, nil
 }
 
-// Read reads a file. One that is too long is cut behind the first byte that is too many.
+// Read reads a file. It cuts a file that is too long after MaxFile bytes and one more.
 func Read(path string) ([]byte, error) {
 	file, err := os.Open(path) //nolint:gosec // the operator names it
 	if err != nil {
@@ -129,7 +130,7 @@ func Read(path string) ([]byte, error) {
 	return data, nil
 }
 
-// Parse reads rules. channels are the names of those that there are: a rule for another is a mistake, and so is a
+// Parse reads rules. channels has the names of all channels: a rule for another channel is a mistake, and so is a
 // problem that a check returns. The error is an [*Error].
 func Parse(data []byte, channels []string, checks ...Check) (*Rules, error) {
 	p := parser{channels: channels, checks: checks}
@@ -158,8 +159,8 @@ func ParseRoute(eventType string, data []byte, channels []string, checks ...Chec
 	return route, nil
 }
 
-// For returns the routes of a type of event by kind of recipient, nil when nobody is notified of it. The map must not be
-// changed.
+// For returns the routes of a type of event by kind of recipient, nil when nobody is notified of the type. The map must
+// not be changed.
 func (r *Rules) For(eventType string) map[contracts.RecipientType]Route {
 	if routes, ok := r.events[eventType]; ok {
 		return routes
@@ -167,7 +168,7 @@ func (r *Rules) For(eventType string) map[contracts.RecipientType]Route {
 	return r.events[anyEvent]
 }
 
-// Channels returns the names of all channels that a rule has, in alphabetical order.
+// Channels returns the names of all channels in the rules, in alphabetical order.
 func (r *Rules) Channels() []string {
 	names := map[string]bool{}
 	for _, routes := range r.events {
@@ -180,10 +181,10 @@ func (r *Rules) Channels() []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// Version identifies the text that the rules were read from: the same text, the same version.
+// Version identifies the text of the rules: the same text has the same version.
 func (r *Rules) Version() string { return r.version }
 
-// anyLocale names the title of a category for readers whose locale has none.
+// anyLocale names the title of a category for readers whose locale has no title.
 const anyLocale = "default"
 
 // maxTitle bounds the title of a category, in bytes.
@@ -191,19 +192,19 @@ const maxTitle = 100
 
 // Category is a group of messages that users can switch off together.
 type Category struct {
-	// Channels are those on which users are notified of it, in alphabetical order.
+	// Channels are the channels on which users are notified of the category, in alphabetical order.
 	Channels []string
 
-	// Digest reports whether users can have it come together.
+	// Digest reports whether users can choose digests for the category.
 	Digest bool
 
-	// Name is its name in rules and preferences.
+	// Name is the name of the category in rules and preferences.
 	Name string
 
 	titles map[string]string // by locale
 }
 
-// Title returns the title of a category, and its language: "" when that is not known.
+// Title returns the title of a category, and the language of the title, "" when it is not known.
 func (c Category) Title(locale string) (title, language string) {
 	for tag := strings.ToLower(locale); tag != ""; tag = tag[:max(0, strings.LastIndexByte(tag, '-'))] {
 		if title, found := c.titles[tag]; found {
@@ -214,8 +215,8 @@ func (c Category) Title(locale string) (title, language string) {
 	return cmp.Or(c.titles[anyLocale], strings.ToUpper(words[:1])+words[1:]), ""
 }
 
-// Categories returns the categories that users of a kind can switch off, in the order of the names, and as all, with the name
-// [contracts.Anything], everything that they get. Critical messages come all the same, and are in neither.
+// Categories returns the categories that users of a kind can switch off, in the order of their names, and as all, with the
+// name [contracts.Anything], everything that the users get. Critical messages cannot be switched off, and are in neither.
 func (r *Rules) Categories(kind contracts.RecipientType) (all Category, each []Category) {
 	all.Name = contracts.Anything
 	byName := map[string]*Category{}
@@ -275,7 +276,7 @@ func (p *parser) categories(n *yaml.Node, path string) map[string]map[string]str
 	return all
 }
 
-// Mistake is one that a file of rules has.
+// Mistake is a mistake in a file of rules.
 type Mistake struct {
 	// Line is the line of the mistake, counted from 1; 0 stands for the whole file.
 	Line int
@@ -283,7 +284,7 @@ type Mistake struct {
 	// Path is the place in the file, such as events.RESERVATION_REQUESTED.CUSTOMER.channels.
 	Path string
 
-	// Problem says what is wrong, and what is wanted.
+	// Problem describes the mistake, and the expected value.
 	Problem string
 }
 
@@ -301,7 +302,7 @@ func (m Mistake) String() string {
 
 // Error is returned for a file of rules that has mistakes.
 type Error struct {
-	// Mistakes are all of them, in the order of the lines.
+	// Mistakes are all mistakes, in the order of the lines.
 	Mistakes []Mistake
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/schedule"
 )
 
-// Digest says which channels of a route deliver its rows in digests, and when.
+// Digest has the channels of a route that deliver its rows in digests, and the times.
 type Digest struct {
 	contracts.Digest
 
@@ -30,7 +30,8 @@ func (r Route) DigestOn(channel string) *contracts.Digest {
 	return &r.Digest.Digest
 }
 
-// digest reads when a route's rows are delivered together. Its channels are checked when those of the route are known.
+// digest reads the times at which a route's rows are delivered together. The channels of the digest are checked when
+// the channels of the route are known.
 func (p *parser) digest(n *yaml.Node, path string) *Digest {
 	var d Digest
 	seen := p.mapping(n, path, map[string]func(*yaml.Node, string){
@@ -73,7 +74,7 @@ func (p *parser) finish(n *yaml.Node, path string, route *Route) {
 	}
 	if d.Channels == nil && member(at, "channels") == at {
 		for _, name := range route.Channels {
-			if name != inbox { // which is a list already
+			if name != inbox { // the inbox is a list already
 				d.Channels = append(d.Channels, name)
 			}
 		}
@@ -83,7 +84,7 @@ func (p *parser) finish(n *yaml.Node, path string, route *Route) {
 	}
 }
 
-// agree checks that the digests of one category have one text: their rows come together.
+// agree checks that the digests of one category have one text, because their rows are delivered together.
 func (p *parser) agree(n *yaml.Node, path, kind string, route Route) {
 	if route.Digest == nil || route.Category == "" {
 		return
@@ -105,7 +106,7 @@ func (p *parser) agree(n *yaml.Node, path, kind string, route Route) {
 // DigestSuffix follows the category, or else the template, in the name of the template of its digests.
 const DigestSuffix = ".digest"
 
-// throttle reads how often a user is notified.
+// throttle reads the throttle of a route.
 func (p *parser) throttle(n *yaml.Node, path string) *contracts.Throttle {
 	var t contracts.Throttle
 	seen := p.mapping(n, path, map[string]func(*yaml.Node, string){
@@ -197,22 +198,22 @@ func member(n *yaml.Node, name string) *yaml.Node {
 	return n
 }
 
-// MaxDelay is how long after its planning a row may have to wait: the stream keeps rows for 30 days, and they need some of those to
-// be tried again.
+// MaxDelay is the longest time from the planning of a row to its first attempt: the stream keeps rows for 30 days, and further
+// attempts need some of these days.
 const MaxDelay = 21 * day
 
-// inbox is the channel that knows what its user has read.
+// inbox is the channel that knows which events a user has read.
 const inbox = "inapp"
 
-// Later says that a user is notified on more channels, some time after the others.
+// Later has more channels, on which a user is notified some time after the other channels.
 type Later struct {
-	// After is how much later.
+	// After is the delay.
 	After time.Duration `json:"after"`
 
 	// Channels are the names of the channels, each once.
 	Channels []string `json:"channels"`
 
-	// Unread spares a user who has read the event in the inbox by then.
+	// Unread leaves out a user who has read the event in the inbox by then.
 	Unread bool `json:"unread,omitempty"`
 }
 
@@ -226,7 +227,7 @@ func (r Route) LaterOn(channel string) Later {
 	return Later{}
 }
 
-// Longest is how much later than on the others a user is notified on the last channel.
+// Longest returns the longest delay of a channel of Later.
 func (r Route) Longest() (longest time.Duration) {
 	for _, later := range r.Later {
 		longest = max(longest, later.After)

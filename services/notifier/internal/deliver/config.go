@@ -1,14 +1,14 @@
 // Package deliver sends rows: it reads the user's preferences, waits for the end of quiet hours, records the attempt,
 // calls the channel, and records the outcome.
 //
-// A row is sent once. It is sent again, under the same message id, only when a channel said that it had not taken it, or
-// when that is not known: its caller died, or got no answer. A channel that is set to at-most-once gives up such a row
-// instead.
+// A row is sent once. It is sent again, under the same message id, only when the channel reported that it had not taken
+// the message, or when the outcome is unknown because the caller died or got no answer. A channel that is set to
+// at-most-once gives up a row with an unknown outcome.
 //
-// A row may have to wait for a time that its event names, on every channel, and may be cancelled. One that has ended
-// without its user being notified is followed by the row of the next channel, when its rule has an order of channels: that row
-// is stored after the end is written down and before this one is acknowledged, so a crash can neither lose nor repeat
-// it. A row that has failed may be sent again on request, with all its tries.
+// A row may have to wait for a time that its event names, on every channel, and may be cancelled. When a row has ended without
+// notifying its user, and its rule has an order of channels, the row of the next channel follows. That row is stored after the
+// end is recorded and before the ended row is acknowledged, so a crash can neither lose nor repeat it. A failed row may be
+// sent again on request, with all its attempts.
 package deliver
 
 import (
@@ -30,28 +30,29 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/throttle"
 )
 
-// Profiles know users.
+// Profiles has the profiles of users.
 type Profiles interface {
 	// Get returns a user of the directory. Nothing is sent to a user for whom the error matches [recipient.ErrForgotten].
 	Get(ctx context.Context, kind contracts.RecipientType, userID string) (r contracts.Recipient, found bool, err error)
 
-	// Drop removes an address of a channel that is never to be used again, if it is still the user's, and reports that.
+	// Drop removes an address of a channel that is never to be used again, if it is still the user's, and reports
+	// whether it was.
 	Drop(ctx context.Context, kind contracts.RecipientType, userID, channel, address string) (dropped bool, err error)
 }
 
-// Cancellations knows the rows that are not to be sent any more. A [cancel.Set] is one.
+// Cancellations knows the cancelled rows. A [cancel.Set] is one.
 type Cancellations interface {
 	// Covers reports whether a row is cancelled. With sure it asks the server instead of answering from memory.
 	Covers(ctx context.Context, n *contracts.Notification, sure bool) (bool, error)
 
-	// For returns a function that reports, by its mark, whether an event is cancelled for a user: all that was when For was
+	// For returns a function that reports, by an event's mark, whether the event was cancelled for a user when For was
 	// called.
 	For(ctx context.Context, kind contracts.RecipientType, userID string) (func(cancel.Mark) bool, error)
 }
 
 var _ Cancellations = (*cancel.Set)(nil)
 
-// nothing is cancelled.
+// nothing is Cancellations without a cancelled row.
 type nothing struct{}
 
 func (nothing) Covers(context.Context, *contracts.Notification, bool) (bool, error) {
@@ -62,29 +63,29 @@ func (nothing) For(context.Context, contracts.RecipientType, string) (func(cance
 	return func(cancel.Mark) bool { return false }, nil
 }
 
-// Config says how the rows of one channel are sent.
+// Config configures a [Sender].
 type Config struct {
-	// AtMostOnce gives a row up when it is not known whether the channel has taken it. Defaults to false: it is sent
-	// again, under the same message id.
+	// AtMostOnce gives up a row when it is not known whether the channel has taken the message. Defaults to false: the
+	// message is sent again, under the same id.
 	AtMostOnce bool
 
-	// Cancelled knows the rows that are not to be sent any more. Defaults to none.
+	// Cancelled knows the cancelled rows. Defaults to none.
 	Cancelled Cancellations
 
-	// Channel sends. Required.
+	// Channel sends the messages. Required.
 	Channel channel.Channel
 
-	// Claim sends the message of a row, as Channel does, where Withhold is set. kept reports that the message stands for the record of
-	// the row, and has an attempt. Defaults to Channel.
+	// Claim sends the message of a row in place of Channel.Send when Withhold is set. kept reports whether the message takes the place
+	// of the row's record, and has an attempt. Defaults to Channel.Send.
 	Claim func(ctx context.Context, m channel.Message, a deliveries.Attempt) (receipt channel.Receipt, kept bool, err error)
 
-	// Digests collect the events that are delivered together. Required.
+	// Digests keeps the events that are delivered together. Required.
 	Digests *digest.Store
 
 	// Read reports whether a user has read an event in the inbox. Defaults to no.
 	Read func(ctx context.Context, n *contracts.Notification) (bool, error)
 
-	// Health knows which of the addresses do not answer. Defaults to none: all are called.
+	// Health knows the addresses that do not answer. Defaults to none: all are called.
 	Health Health
 
 	// Deliveries keep the outcomes of rows. Required.
@@ -108,38 +109,39 @@ type Config struct {
 	// Profiles are the users' profiles and preferences. Required.
 	Profiles Profiles
 
-	// Retries are the waits after the first, second, ... failure of a row, ±20 %. It has one try more than there are waits,
-	// and a try whose caller died is one, but no failure. Defaults to 5 s, 1 min, 5 min, 30 min, 2 h.
+	// Retries are the waits after the first, second, ... failure of a row, ±20 %. A row has one attempt more than there are
+	// waits. An attempt whose caller died counts, but is no failure. Defaults to 5 s, 1 min, 5 min, 30 min, 2 h.
 	Retries []time.Duration
 
-	// Rows are the streams of rows: in its own a row is followed by that of the next channel. Required.
+	// Rows are the streams of rows. The row of the next channel is stored in the same stream. Required.
 	Rows *rows.Streams
 
-	// Silent says that the channel disturbs nobody: quiet hours do not concern it. Defaults to false.
+	// Silent reports whether the channel ignores quiet hours, because it does not disturb users. Defaults to false.
 	Silent bool
 
-	// Slots is how many rows this process sends at a time, of which Health gives shares to endpoints. Defaults to 1,024.
+	// Slots is the number of rows that this process sends at a time. Health gives endpoints shares of the slots.
+	// Defaults to 1,024.
 	Slots int
 
 	// Telemetry measures and traces the calls of the channel. Defaults to none.
 	Telemetry *natsotel.Telemetry
 
-	// Throttles count how often users are notified. Required.
+	// Throttles counts the notifications of users. Required.
 	Throttles *throttle.Store
 
-	// Timeout bounds one call of the channel. As much later another worker may take over a row whose caller died.
+	// Timeout bounds one call of the channel. After this time another worker may take over a row whose caller died.
 	// Defaults to 15 seconds.
 	Timeout time.Duration
 
-	// Withhold has the message of a row never come, unless it has, and reports that. A channel that can do that takes a message once by
-	// itself: nothing is recorded before its call. Defaults to none.
+	// Withhold prevents the delivery of a row's message, unless it was delivered, and reports whether it was. A channel with Withhold
+	// takes a message once by itself, so no attempt is recorded before its call. Defaults to none.
 	Withhold func(ctx context.Context, n *contracts.Notification) (there bool, err error)
 
 	// Worker names this process in the records. Required.
 	Worker string
 }
 
-// DefaultRetries are the waits between the tries of a row.
+// DefaultRetries returns the waits between the attempts of a row.
 func DefaultRetries() []time.Duration {
 	return []time.Duration{5 * time.Second, time.Minute, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour}
 }

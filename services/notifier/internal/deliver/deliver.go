@@ -26,25 +26,25 @@ import (
 
 // The points that a sender passes, in order: between any two of them its process may die.
 const (
-	PointClaimed  = "deliver.claimed"  // the attempt is written down, unless the channel takes a message once
+	PointClaimed  = "deliver.claimed"  // the attempt is recorded, unless the channel takes a message once
 	PointSent     = "deliver.sent"     // the channel has answered
-	PointEnded    = "deliver.ended"    // a row that is followed by another has ended, and that one is not stored yet
+	PointEnded    = "deliver.ended"    // a row has ended, and the row that follows it is not stored yet
 	PointFollowed = "deliver.followed" // the row of the next channel is stored
-	PointRecorded = "deliver.recorded" // so is its answer, unless the message stands for that
+	PointRecorded = "deliver.recorded" // the outcome is recorded, unless the message takes its place
 )
 
-// The points that a sender passes with a row that is for several addresses, and with the rows of these.
+// The points that a sender passes with a row for several addresses, and with the rows of these addresses.
 const (
-	PointSplit   = "deliver.split"   // that it is split is written down
-	PointSpread  = "deliver.spread"  // a row of one more address is stored
-	PointUnheard = "deliver.unheard" // the row of an address has ended without reaching the user, and its siblings do not know
+	PointSplit   = "deliver.split"   // the split is recorded
+	PointSpread  = "deliver.spread"  // the row of one more address is stored
+	PointUnheard = "deliver.unheard" // the row of an address has ended without reaching the user, and the split row does not have that yet
 )
 
 // The points that a sender passes with a row that goes into a digest, and with a digest.
 const (
-	PointNoted  = "deliver.noted"  // which digest is written down
+	PointNoted  = "deliver.noted"  // the digest of the row is recorded
 	PointJoined = "deliver.joined" // the row is in the digest
-	PointSealed = "deliver.sealed" // nothing more comes into the digest
+	PointSealed = "deliver.sealed" // the digest takes no more events
 )
 
 // PointUnread is passed when a user has not read the event of a row in the inbox.
@@ -54,27 +54,28 @@ const PointUnread = "deliver.unread"
 const PointGranted = "deliver.granted"
 
 const (
-	// storeSnooze is when to try again after the store did not answer. That is not the row's fault.
+	// storeSnooze is the pause after the store did not answer. It uses no attempt of the row.
 	storeSnooze = time.Second
 
-	// recordTimeout bounds how long the outcome of a call is tried to be written down.
+	// recordTimeout bounds the attempts to record the outcome of a call.
 	recordTimeout = 30 * time.Second
 
-	// dropTimeout bounds how long an address that is gone is tried to be dropped. The next message to it tries again.
+	// dropTimeout bounds the attempts to drop an address that is gone. The next message to the address tries again.
 	dropTimeout = 5 * time.Second
 
-	// longestBackoff is the longest wait after an error that is neither the channel's nor the store's. The worker takes the deaths of
-	// workers for attempts too, so the waits must not grow with these.
+	// longestBackoff is the longest wait after an error of neither the channel nor the store. The worker also counts deaths of
+	// workers as attempts, so the waits must not grow with the attempts.
 	longestBackoff = 15 * time.Second
 
-	// crashes is how many attempts a job has beside those that the record counts: for the deaths of workers.
+	// crashes is the number of attempts that a job has for the deaths of workers, in addition to those that the record
+	// counts.
 	crashes = 10
 )
 
 // ErrUnknownOutcome is returned for a row that may have been sent and must not be sent twice.
 var ErrUnknownOutcome = errors.New("it is not known whether the channel has taken the message, and it must not get it twice")
 
-// errStale is why a row is put off whose record does not say yet that it is sent again.
+// errStale is the reason for putting off a replayed row whose record does not have the replay yet.
 var errStale = errors.New("the server that answered has not heard of the replay yet")
 
 // Sender sends the rows of one channel. It is safe for concurrent use, also by several processes.
@@ -93,7 +94,7 @@ func New(cfg Config) (*Sender, error) {
 	return &Sender{cfg: cfg}, nil
 }
 
-// Policy is how the worker runs [Sender.Work].
+// Policy returns the policy by which the worker runs [Sender.Work].
 func (s *Sender) Policy() worker.Policy {
 	return worker.Policy{
 		Backoff:      worker.Exponential(storeSnooze, longestBackoff),
@@ -104,7 +105,8 @@ func (s *Sender) Policy() worker.Policy {
 	}
 }
 
-// MessageID is the id of the message of a row, by the row's key: short, and safe everywhere.
+// MessageID returns the id of the message of a row, from the row's key. It is short, and safe in headers, file names
+// and URLs.
 func MessageID(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return "ntf_" + hex.EncodeToString(sum[:16])
@@ -114,19 +116,19 @@ func MessageID(key string) string {
 type row struct {
 	contracts.Notification
 
-	call    *health.Call    // which the health of its endpoint has let through, and knows no outcome of
-	carried json.RawMessage // the payload that the row brought along
+	call    *health.Call    // admitted by the health of the endpoint, and without an outcome yet
+	carried json.RawMessage // the payload in the row itself
 	key     string
-	late    bool // it has waited: the cancellations that this process has received may be older than the row
+	late    bool // it has waited: its cancellation may not have reached this process
 	profile contracts.Recipient
-	to      contracts.Endpoint // where the channel reaches the user
-	sealed  bool               // nothing more goes into it
-	single  *digest.Item       // the event of a digest of one
-	stream  string             // that has the row
+	to      contracts.Endpoint // the user's address on the channel
+	sealed  bool               // the digest takes no more events
+	single  *digest.Item       // the only event of a digest
+	stream  string             // the stream with the row
 }
 
-// Work sends one row, unless it has ended, or is to wait. It never acts on a read alone: the channel is called after an attempt has
-// been written over exactly the record that was read, or takes the message once however often it is sent.
+// Work sends one row, unless it has ended, or is to wait. It never acts on a read alone. It calls the channel after an attempt has
+// been written over exactly the record that was read, unless the channel takes the message once however often it is sent.
 func (s *Sender) Work(ctx context.Context, job *worker.Job[contracts.Notification]) error {
 	n := job.Args
 	key, err := n.Key()
@@ -142,7 +144,7 @@ func (s *Sender) Work(ctx context.Context, job *worker.Job[contracts.Notificatio
 			return s.later(ctx, r, err)
 		}
 	}
-	if d.Replays < replay { // the record says so before there is the message: this is one that has been replaced
+	if d.Replays < replay { // a replay is recorded before its message is stored, so this record is an old one
 		return s.later(ctx, r, errStale)
 	}
 	for {
@@ -155,7 +157,7 @@ func (s *Sender) Work(ctx context.Context, job *worker.Job[contracts.Notificatio
 	}
 }
 
-// advance takes the next step with a row, according to its record.
+// advance takes the next step with a row, by its record.
 func (s *Sender) advance(ctx context.Context, r *row, d *deliveries.Delivery) (err error) {
 	if d.Behind() {
 		if err := s.write(ctx, r, d); err != nil {
@@ -180,7 +182,7 @@ func (s *Sender) advance(ctx context.Context, r *row, d *deliveries.Delivery) (e
 			return s.end(ctx, r, d, deliveries.Failed, deliveries.ReasonExhausted, worker.Cancel(ErrUnknownOutcome))
 		}
 	}
-	if !r.Collected { // cancelling a digest ends it: events, and digests of others, may have the same id
+	if !r.Collected { // the cancellation of a digest ends its row; events, and digests of other users, may have the same id
 		cancelled, err := s.cfg.Cancelled.Covers(ctx, &r.Notification, r.late)
 		if err != nil {
 			return s.later(ctx, r, err)
@@ -218,7 +220,8 @@ func (s *Sender) advance(ctx context.Context, r *row, d *deliveries.Delivery) (e
 	return s.send(ctx, r, d)
 }
 
-// claims reports whether the message of a row, which comes once, stands for its attempt. That of a digest of one comes under another id.
+// claims reports whether the channel takes the row's message once, so that no attempt is recorded before the call.
+// The message of a digest with one event has another id.
 func (s *Sender) claims(r *row) bool { return s.cfg.Withhold != nil && !r.Collected }
 
 // send records the attempt, calls the channel, and records the outcome.
@@ -260,22 +263,22 @@ func (s *Sender) send(ctx context.Context, r *row, d *deliveries.Delivery) error
 		err = s.settle(ctx, r, d)
 	}
 	s.called(ctx, r, sent, took, failure)
-	if err != nil { // the next worker of the row will take this one for dead
+	if err != nil { // the next worker of the row will count this attempt as dead
 		return s.later(ctx, r, fmt.Errorf("the outcome of a call could not be written down: %w", err))
 	}
 	s.cfg.Passed(PointRecorded)
 	if failure != nil && failure.Kind == channel.KindGone {
 		s.drop(ctx, r)
 	}
-	if ended && !d.State.Ended() { // another has taken this one for dead: the row is as that one leaves it, also when it dies
+	if ended && !d.State.Ended() { // another worker has taken this one for dead, and its state of the row stays, even if it dies
 		return &deliveries.TakenError{There: d}
 	}
 	s.report(ctx, r, d, failure)
 	return s.follow(ctx, r, d, verdict)
 }
 
-// call calls the channel. kept reports that its message stands for the record of the row: one that has come late may have a record, and
-// one that follows another is found by it when its plan is gone.
+// call calls the channel. kept reports whether the message takes the place of the row's record. It is false for a late row: it may have
+// a record, and a row that follows another is found by its record when the plan is gone.
 func (s *Sender) call(
 	ctx context.Context, r *row, d *deliveries.Delivery, m channel.Message,
 ) (receipt channel.Receipt, kept bool, err error) {
@@ -305,7 +308,7 @@ func (s *Sender) message(r *row, d *deliveries.Delivery) channel.Message {
 	return m
 }
 
-// later puts a row off when the store, or the directory, did not answer.
+// later puts off a row after the store or the directory did not answer.
 func (s *Sender) later(ctx context.Context, r *row, err error) error {
 	if errors.Is(context.Cause(ctx), worker.ErrShutdown) || errors.Is(err, plan.ErrNotFound) {
 		return err
@@ -316,7 +319,7 @@ func (s *Sender) later(ctx context.Context, r *row, err error) error {
 
 func (s *Sender) log(ctx context.Context, level slog.Level, r *row, text string, attrs ...any) {
 	if !s.cfg.Logger.Enabled(ctx, level) {
-		return // before anything is put together
+		return // so that nothing is formatted in vain
 	}
 	s.cfg.Logger.Log(ctx, level, "notifier: "+text, append([]any{ //nolint:sloglint // begins with the service's name
 		"event_id", r.EventID, "channel", r.Channel, "recipient_type", r.RecipientType, "user_id", r.UserID,

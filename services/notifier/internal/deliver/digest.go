@@ -14,9 +14,10 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/throttle"
 )
 
-// gather puts a row into the digest of its window, or of the next one that is open, unless when is nil, and reports whether it has: err
-// is the error for the worker then. It first records which digest that is, so that the next worker of the row looks into the same
-// digest, also when the user has changed the windows meanwhile. Four round trips; the first row of a window has one more.
+// gather puts a row into the digest of its window, or of the next open one, and reports whether it has; err is then the error for the
+// worker. When when is nil, it only looks into a digest that was recorded before. It first records the digest, so that the next worker
+// of the row looks into the same digest, even if the user has changed the windows meanwhile. Four round trips; one more for the first
+// row of a window.
 func (s *Sender) gather(ctx context.Context, r *row, d *deliveries.Delivery, when *contracts.Digest) (held bool, err error) {
 	n := r.Notification
 	n.Digest = cmp.Or(when, n.Digest, &contracts.Digest{})
@@ -42,7 +43,7 @@ func (s *Sender) gather(ctx context.Context, r *row, d *deliveries.Delivery, whe
 			return false, nil
 		}
 		from := time.Now()
-		if from.Before(d.Until) { // it is full
+		if from.Before(d.Until) { // the digest is full
 			from = d.Until
 		}
 		if err := s.note(ctx, r, d, &n, from); err != nil {
@@ -51,10 +52,10 @@ func (s *Sender) gather(ctx context.Context, r *row, d *deliveries.Delivery, whe
 	}
 }
 
-// note writes down which digest a row goes into: that of the window that a moment is in.
+// note records the digest of a row: the digest of the window that contains from.
 func (s *Sender) note(ctx context.Context, r *row, d *deliveries.Delivery, n *contracts.Notification, from time.Time) error {
 	end, err := digest.End(from, n.Digest, r.profile.TimeZone)
-	if err != nil { // a zone that this machine does not know: delivering is better than not delivering
+	if err != nil { // this machine does not know the zone; UTC is better than no delivery
 		s.log(ctx, slog.LevelWarn, r, "the digest keeps to UTC", "error", err)
 	}
 	d.State, d.Reason, d.Until, d.Digest = deliveries.Deferred, deliveries.ReasonDigest, end, digest.Row(n, end).EventID
@@ -65,7 +66,7 @@ func (s *Sender) note(ctx context.Context, r *row, d *deliveries.Delivery, n *co
 	return nil
 }
 
-// join puts a row into a digest, and reports whether it is in there.
+// join puts a row into a digest, and reports whether the digest has the row.
 func (s *Sender) join(ctx context.Context, into, n *contracts.Notification, r *row) (bool, error) {
 	joined, err := s.cfg.Digests.Join(ctx, into, n)
 	if errors.Is(err, digest.ErrForeign) {
@@ -75,7 +76,7 @@ func (s *Sender) join(ctx context.Context, into, n *contracts.Notification, r *r
 	return joined, err
 }
 
-// seal closes a digest to further events. Those of its events that are cancelled are not delivered.
+// seal closes a digest to further events, and removes its cancelled events.
 func (s *Sender) seal(ctx context.Context, n *contracts.Notification) (*digest.Digest, error) {
 	cancelled, err := s.cfg.Cancelled.For(ctx, n.RecipientType, n.UserID)
 	if err != nil {
@@ -88,7 +89,7 @@ func (s *Sender) seal(ctx context.Context, n *contracts.Notification) (*digest.D
 	return collected, err
 }
 
-// recall reads the fields of its user that a digest has beside the directory. One round trip.
+// recall reads the fields of the user that a digest has in addition to the directory. One round trip.
 func (s *Sender) recall(ctx context.Context, r *row) error {
 	collected, err := s.cfg.Digests.Get(ctx, &r.Notification)
 	if err != nil {
@@ -101,8 +102,8 @@ func (s *Sender) recall(ctx context.Context, r *row) error {
 	return nil
 }
 
-// sendDigest seals a digest and sends its events, which are the same each time. A single event is delivered as it would be by
-// itself. Three round trips before those of sending.
+// sendDigest seals a digest and sends its events, which are the same each time. A single event is delivered as without a
+// digest. Three round trips before those of sending.
 func (s *Sender) sendDigest(ctx context.Context, r *row, d *deliveries.Delivery) error {
 	collected, err := s.seal(ctx, &r.Notification)
 	if err != nil {
@@ -126,9 +127,9 @@ func (s *Sender) sendDigest(ctx context.Context, r *row, d *deliveries.Delivery)
 	return s.send(ctx, r, d)
 }
 
-// throttle reports whether a user is notified too often for a row to be delivered now. If so it puts the row off or suppresses it,
-// as its rule says: err is the error for the worker. Two round trips for a row that is let through, and for each time that it is
-// put off one write more.
+// throttle reports whether a throttle does not let a row through now. Then it puts the row off or suppresses it, by its rule, and
+// err is the error for the worker. Two round trips for a row that is let through; each time that the row is put off takes one more
+// write.
 func (s *Sender) throttle(ctx context.Context, r *row, d *deliveries.Delivery) (over bool, err error) {
 	promised := d.State == deliveries.Deferred && d.Reason == deliveries.ReasonThrottled
 	if wait := time.Until(d.Until); promised && wait > 0 {

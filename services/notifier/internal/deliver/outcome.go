@@ -22,7 +22,7 @@ import (
 // maxDetail bounds the text of a channel's error that is kept, in bytes.
 const maxDetail = 1024
 
-// judge writes the outcome of a call into the record, and returns the error for the worker.
+// judge sets the outcome of a call in the record, and returns the error for the worker.
 func (s *Sender) judge(r *row, d *deliveries.Delivery, receipt channel.Receipt, failure *channel.Error) error {
 	defer func() { r.fallBack(d) }()
 	attempt := &d.Attempts[len(d.Attempts)-1]
@@ -52,7 +52,7 @@ func (s *Sender) judge(r *row, d *deliveries.Delivery, receipt channel.Receipt, 
 	case d.Tries() > len(s.cfg.Retries):
 		d.State, d.Reason = deliveries.Failed, deliveries.ReasonExhausted
 		return worker.Cancel(failure)
-	case failure.Kind == channel.KindInterrupted: // the worker gives the job back, and another goes on at once
+	case failure.Kind == channel.KindInterrupted: // the worker gives the job back, and another continues at once
 		d.State = deliveries.Pending
 		return failure
 	}
@@ -62,8 +62,8 @@ func (s *Sender) judge(r *row, d *deliveries.Delivery, receipt channel.Receipt, 
 	return worker.Retry(min(max(wait, failure.RetryAfter), time.Until(r.giveUpAt(d))), failure)
 }
 
-// settle records the outcome of a call. Only the caller knows it, so it is merged into any record that is there:
-// another worker may have taken the caller for dead and gone on.
+// settle records the outcome of a call. Only the caller knows the outcome, so settle merges it into any record:
+// another worker may have taken the caller for dead and written one.
 func (s *Sender) settle(ctx context.Context, r *row, d *deliveries.Delivery) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
@@ -80,13 +80,13 @@ func (s *Sender) settle(ctx context.Context, r *row, d *deliveries.Delivery) err
 		there := taken.There
 		sent := made.State == deliveries.Sent || made.State == deliveries.Delivered
 		known := false // whether the record has this attempt
-		last := false  // and has it as the one under way: then only a late caller of an earlier one has written
+		last := false  // whether it is the record's present attempt: then only late callers of earlier attempts have written
 		for i, attempt := range there.Attempts {
 			switch {
 			case attempt.At.Equal(mine.At) && attempt.Worker == mine.Worker:
 				there.Attempts[i], known = mine, true
 				last = i == len(there.Attempts)-1 && there.State == deliveries.Sending
-			case sent && attempt.Outcome == "": // its caller may die; one that does not writes more
+			case sent && attempt.Outcome == "": // the caller of the attempt may be dead; if not, it writes the outcome itself
 				there.Attempts[i].Outcome = deliveries.OutcomeUnknown
 			}
 		}
@@ -108,13 +108,13 @@ func (s *Sender) settle(ctx context.Context, r *row, d *deliveries.Delivery) err
 	}
 }
 
-// isUnanswered reports whether the store was waited for in vain: it may answer yet.
+// isUnanswered reports whether the store did not answer in time. It may answer a later request.
 func isUnanswered(err error) bool {
 	return errors.Is(err, kvrecord.ErrUnavailable) && !errors.Is(err, kvrecord.ErrFull) && !errors.Is(err, nats.ErrConnectionClosed)
 }
 
-// write stores the record of a row, before anything more is done with the row. When the store is full or not there, the row is put
-// off and its attempt does not count. The error is a [*deliveries.TakenError] when another process wrote.
+// write stores the record of a row before the next step with the row. When the store is full or not there, the row is put off and
+// its attempt does not count. The error is a [*deliveries.TakenError] when another process has written the record.
 func (s *Sender) write(ctx context.Context, r *row, d *deliveries.Delivery) error {
 	err := s.cfg.Deliveries.Put(ctx, r.key, d)
 	if _, taken := errors.AsType[*deliveries.TakenError](err); err == nil || taken {
@@ -123,8 +123,8 @@ func (s *Sender) write(ctx context.Context, r *row, d *deliveries.Delivery) erro
 	return s.later(ctx, r, err)
 }
 
-// end writes the state that a row stays in, and returns the error for the worker after that write. A digest is sealed first,
-// so that no later event is lost in it.
+// end writes the final state of a row, and returns the error for the worker after that. It seals a digest first, so that no
+// later event is lost in it.
 func (s *Sender) end(ctx context.Context, r *row, d *deliveries.Delivery, state deliveries.State, reason string, verdict error) error {
 	if r.Collected && !r.sealed {
 		if _, err := s.seal(ctx, &r.Notification); err != nil {
@@ -146,8 +146,9 @@ func (s *Sender) end(ctx context.Context, r *row, d *deliveries.Delivery, state 
 	return s.follow(ctx, r, d, verdict)
 }
 
-// withhold keeps the message of a row from coming that is suppressed for a cancellation, or that an earlier worker may have sent before
-// it died. A row that is given up may be sent again on request, so it only looks. Where the message has come, the row is delivered.
+// withhold prevents the delivery of the message of a row that is cancelled, or that a dead worker may have sent. For a row that is
+// given up it only checks whether the message was delivered, because the row may be sent again on request. If the message was
+// delivered, the row becomes delivered.
 func (s *Sender) withhold(ctx context.Context, r *row, d *deliveries.Delivery) (err error) {
 	if !s.claims(r) || d.Digest != "" {
 		return nil
@@ -166,7 +167,7 @@ func (s *Sender) withhold(ctx context.Context, r *row, d *deliveries.Delivery) (
 	return err
 }
 
-// wait defers a row, which uses none of its attempts. The record is written once for each reason and time.
+// wait defers a row without using an attempt. It writes the record once for each reason and time.
 func (s *Sender) wait(ctx context.Context, r *row, d *deliveries.Delivery, until time.Time, reason string) error {
 	if d.State != deliveries.Deferred || d.Reason != reason || !d.Until.Equal(until) {
 		d.State, d.Reason, d.Until = deliveries.Deferred, reason, until.UTC()
@@ -178,7 +179,7 @@ func (s *Sender) wait(ctx context.Context, r *row, d *deliveries.Delivery, until
 	return worker.Snooze(time.Until(until))
 }
 
-// report counts the state that a row came into, and logs it.
+// report counts and logs the new state of a row.
 func (s *Sender) report(ctx context.Context, r *row, d *deliveries.Delivery, failure *channel.Error) {
 	s.counters.count(d)
 	level := slog.LevelDebug
@@ -198,16 +199,17 @@ func (s *Sender) report(ctx context.Context, r *row, d *deliveries.Delivery, fai
 	s.log(ctx, level, r, "row is "+string(d.State), attrs...)
 }
 
-// onDeadLetter is called by the worker before it dead-letters a row. A row that has no end of its own, because it could not be
-// read or its workers died again and again, gets one in its record, and is followed as any other. The worker calls again when it
-// dies before the row is acknowledged, or when this fails. One round trip for a row that has ended and is not followed.
+// onDeadLetter is called by the worker before it dead-letters a row. When the row has not ended in its record, because it could
+// not be read or its workers died again and again, onDeadLetter ends the row there, and stores the row that follows. The worker
+// calls it again after a failure, or when it died before the row was acknowledged. One round trip for a row that has ended and
+// that no row follows.
 func (s *Sender) onDeadLetter(ctx context.Context, letter worker.DeadLetter) error {
 	key, _, ok := contracts.RowKey(letter.Subject)
 	if !ok {
 		return nil
 	}
 	r := &row{key: key, late: true, stream: letter.Stream}
-	if err := s.decode(letter.Header, letter.Payload, &r.Notification); err != nil { // it has no next channel that is known
+	if err := s.decode(letter.Header, letter.Payload, &r.Notification); err != nil { // the next channel is not known
 		s.cfg.Logger.WarnContext(ctx, "notifier: a row that is dead-lettered cannot be read", "key", key, "error", err)
 	}
 	r.carried = r.Payload
@@ -239,7 +241,7 @@ func clip(text string) string {
 	return strings.ToValidUTF8(text, "")
 }
 
-// Health knows which endpoints do not answer. A [health.Store] is one.
+// Health knows the endpoints that do not answer. A [health.Store] is one.
 type Health interface {
 	// Gate returns whether an endpoint may be called, and the wait before its caller asks again. It may shorten c.Timeout.
 	Gate(c *health.Call) (verdict health.Verdict, wait time.Duration)
@@ -253,8 +255,9 @@ type Health interface {
 
 var _ Health = (*health.Store)(nil)
 
-// unreachable ends a row whose endpoint is disabled, and puts one off whose endpoint is not there, without an attempt: the record is
-// written once for that, and not for a row that waits for a slot. It reports false when the endpoint is to be called.
+// unreachable ends a row whose endpoint is disabled, and puts off a row whose endpoint is down or has no free slot, without using an
+// attempt. It writes the record once for an endpoint that is down, and not for a wait for a slot. held is false when the endpoint is
+// to be called.
 func (s *Sender) unreachable(ctx context.Context, r *row, d *deliveries.Delivery) (held bool, err error) {
 	address := r.to.Address
 	if s.cfg.Health == nil || address == "" {
@@ -284,7 +287,7 @@ func (s *Sender) unreachable(ctx context.Context, r *row, d *deliveries.Delivery
 	return true, worker.Snooze(wait)
 }
 
-// timeout returns how long the call of a row may take. A call that is not made again gets all the time.
+// timeout returns the time limit of a row's call. A call that is never repeated gets the whole Config.Timeout.
 func (s *Sender) timeout(r *row) time.Duration {
 	if r.call == nil || s.cfg.AtMostOnce {
 		return s.cfg.Timeout
@@ -300,7 +303,7 @@ func (s *Sender) called(ctx context.Context, r *row, m channel.Message, took tim
 	}
 }
 
-// left reports to the health of the endpoint that there was no call, if there was none: another process wrote the record meanwhile,
+// left reports to the health of the endpoint if the admitted call was not made, because another process wrote the record meanwhile,
 // or the store did not answer.
 func (s *Sender) left(r *row) {
 	if call := r.call; call != nil {

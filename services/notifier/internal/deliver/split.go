@@ -13,9 +13,9 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 )
 
-// choose finds the address that a row goes to. A row that was not sent yet is split when there are several, and one that no address
-// is for ends: it reports held, and err is the error for the worker then. One that was tried stays with its address, which knows it
-// by its message id.
+// choose sets the address of a row. It splits a row for several addresses that was not tried yet, and ends a row without an
+// address. held reports that, and err is then the error for the worker. A row that was tried keeps its address, because the message
+// id is known there.
 func (s *Sender) choose(ctx context.Context, r *row, d *deliveries.Delivery) (held bool, err error) {
 	all := r.profile.Endpoints[r.Channel]
 	if r.Address == "" && len(all) == 0 {
@@ -40,7 +40,7 @@ func (s *Sender) choose(ctx context.Context, r *row, d *deliveries.Delivery) (he
 		return true, s.end(ctx, r, d, deliveries.Suppressed, deliveries.ReasonEndpointDisabled, nil)
 	case len(ids) == 0:
 		return true, s.end(ctx, r, d, deliveries.Suppressed, string(channel.KindNoAddress), nil)
-	case len(ids) > 1, tried: // an address gets nothing under the id of another one
+	case len(ids) > 1, tried: // no address gets a message under the id of another address
 		return true, s.split(ctx, r, d, ids)
 	}
 	r.to = r.profile.Endpoint(r.Channel, ids[0])
@@ -50,7 +50,7 @@ func (s *Sender) choose(ctx context.Context, r *row, d *deliveries.Delivery) (he
 	return false, nil
 }
 
-// split ends a row in favour of one for each address.
+// split ends a row, and stores a row for each address in its place.
 func (s *Sender) split(ctx context.Context, r *row, d *deliveries.Delivery, ids []string) error {
 	d.State, d.Reason, d.Until, d.Addresses = deliveries.Split, "", time.Time{}, ids
 	if err := s.write(ctx, r, d); err != nil {
@@ -60,8 +60,8 @@ func (s *Sender) split(ctx context.Context, r *row, d *deliveries.Delivery, ids 
 	return s.follow(ctx, r, d, nil)
 }
 
-// spread stores the rows of the addresses that a row was split into, as far as they are missing. They have passed its digest and its
-// throttle. One round trip for each.
+// spread stores the missing rows of the addresses that a row was split into. These rows skip digest and throttle, which the split
+// row has passed. One round trip for each.
 func (s *Sender) spread(ctx context.Context, r *row, d *deliveries.Delivery, verdict error) error {
 	s.cfg.Passed(PointSplit)
 	for _, id := range d.Addresses {
@@ -75,12 +75,12 @@ func (s *Sender) spread(ctx context.Context, r *row, d *deliveries.Delivery, ver
 	return verdict
 }
 
-// lag is for how long a replica may lag behind, with the rows of addresses but not the split of their row.
+// lag is the time for which a replica may have the rows of addresses but not the split of their row.
 const lag = time.Minute
 
-// siblings notes in the record of a split row that the row of one of its addresses, whose record is d, has not reached the user, and
-// returns which channel is next, "" while another address may reach the user, or has. Of two rows that end at the same time the one
-// that writes last finds the other's note. Two round trips, and one more for the last.
+// siblings notes in the record of a split row that the row of one of its addresses, whose record is d, has not reached the user. It
+// returns the next channel, "" while another address may reach the user, or has. Of two rows that end at the same time, the last to
+// write finds the note of the other. Two round trips, and one more for the last row.
 func (s *Sender) siblings(ctx context.Context, r *row, d *deliveries.Delivery) (next string, err error) {
 	s.cfg.Passed(PointUnheard)
 	whole := r.Notification
@@ -112,10 +112,10 @@ func (s *Sender) siblings(ctx context.Context, r *row, d *deliveries.Delivery) (
 	return "", err
 }
 
-// errStaleSplit is why the row of an address is put off that does not find the row that was split.
+// errStaleSplit is the reason for putting off the row of an address when the split row is not found.
 var errStaleSplit = errors.New("the server that answered has not heard that the row was split")
 
-// nextOf returns the channel that follows a row that was split, "" when one of its addresses may reach the user, or has.
+// nextOf returns the channel after a split row, "" when one of its addresses may reach the user, or has.
 func (s *Sender) nextOf(ctx context.Context, whole *contracts.Notification, split *deliveries.Delivery) (string, error) {
 	var keys []string
 	for _, id := range split.Addresses {
@@ -131,7 +131,7 @@ func (s *Sender) nextOf(ctx context.Context, whole *contracts.Notification, spli
 		keys = append(keys, key)
 	}
 	known, err := s.cfg.Deliveries.GetMany(ctx, keys)
-	for _, d := range known { // by a replay, or a late caller
+	for _, d := range known { // changed by a replay, or by a late caller
 		if d.State == deliveries.Sent || d.State == deliveries.Delivered {
 			return "", err
 		}

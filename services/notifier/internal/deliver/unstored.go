@@ -15,19 +15,21 @@ import (
 )
 
 // Immediate reports whether a row may be given to [Sender.Deliver] before it is stored: it has no time, digest, throttle, condition or
-// next channel, and is for no single address. A row of an event whose id is like that of a digest is stored, which keeps the two apart.
+// next channel, and is for no single address. A row of an event whose id looks like the id of a digest is always stored, so that its
+// item cannot be taken for the digest's.
 func (s *Sender) Immediate(n *contracts.Notification) bool {
 	return s.cfg.Withhold != nil && n.Channel == s.Channel() && n.Address == "" && !n.Collected && n.Digest == nil && len(n.Fallback) == 0 &&
 		n.FallbackOf == "" && n.NotBefore.IsZero() && n.Throttle == nil && !n.Unread &&
 		!strings.HasPrefix(n.EventID, contracts.DigestIDPrefix)
 }
 
-// Deliver delivers an immediate row that is not stored, with the payload of its event, and reports whether the row is done with: its
-// message stands for it then. A row that its user holds, that is cancelled, or whose channel does not take it now, is not: it is to be
-// stored, and is worked as any other. With again the row may have been delivered, or stored, by another process, which may go on:
-// Deliver only looks whether the message has come. After an error the message may have come, as far as is known.
+// Deliver delivers an immediate row that is not stored, with the payload of its event, and reports whether the row is done: then its
+// message takes the place of the row. It is not done when its user's preferences hold it, when it is cancelled, or when the channel
+// does not take it now. Then the caller has to store the row, and a worker sends it. With again, another process may have delivered or
+// stored the row, and Deliver only checks whether the message was delivered. After an error it is not known whether the message was
+// delivered.
 //
-// One round trip, and a share of one for the profiles of many; one for a row that is given to it again.
+// One round trip, and a share of one for the profiles of many; one in all with again.
 func (s *Sender) Deliver(ctx context.Context, n contracts.Notification, payload json.RawMessage, again bool) (done bool, err error) {
 	key, err := n.Key()
 	if err != nil {
@@ -56,7 +58,7 @@ func (s *Sender) Deliver(ctx context.Context, n contracts.Notification, payload 
 		if failure.Temporary() {
 			return false, failure
 		}
-		return false, nil // its worker finds the same, and writes it down
+		return false, nil // the worker of the stored row gets the same failure, and records it
 	}
 	measured.End(natsotel.OutcomeOK, nil)
 	if !kept {
@@ -67,7 +69,8 @@ func (s *Sender) Deliver(ctx context.Context, n contracts.Notification, payload 
 	return true, nil
 }
 
-// isHeld reports whether an immediate row is not delivered at once. The worker of the stored row finds out why, and writes it down.
+// isHeld reports whether an immediate row is not delivered at once. The worker of the stored row determines the
+// reason, and records it.
 func (s *Sender) isHeld(ctx context.Context, r *row, d *deliveries.Delivery) (bool, error) {
 	if subject, err := r.Subject(); err != nil || s.cfg.Paused(subject) {
 		return true, err
@@ -77,7 +80,7 @@ func (s *Sender) isHeld(ctx context.Context, r *row, d *deliveries.Delivery) (bo
 	}
 	var err error
 	if r.profile, err = s.profile(ctx, &r.Notification); err != nil {
-		if wrong, ok := errors.AsType[*recipient.Error](err); ok && wrong.Permanent { // also of a user who was erased
+		if wrong, ok := errors.AsType[*recipient.Error](err); ok && wrong.Permanent { // also for an erased user
 			err = nil
 		}
 		return true, err

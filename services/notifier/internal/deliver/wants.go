@@ -19,7 +19,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
-// profile merges the user's fields of the plan into those of the directory. Opt-outs and mutes of both count.
+// profile merges the user's fields of the plan into the fields of the directory. Opt-outs and mutes of both count.
 func (s *Sender) profile(ctx context.Context, n *contracts.Notification) (contracts.Recipient, error) {
 	known, _, err := s.cfg.Profiles.Get(ctx, n.RecipientType, n.UserID)
 	if err != nil || n.Recipient == nil {
@@ -31,7 +31,7 @@ func (s *Sender) profile(ctx context.Context, n *contracts.Notification) (contra
 		Endpoints: merge(known.Endpoints, planned.Endpoints), Locale: known.Locale, Mute: merge(known.Mute, nil),
 		OptOut: map[string][]string{}, QuietHours: known.QuietHours, TimeZone: known.TimeZone,
 	}
-	for name := range planned.Addresses { // the event says where
+	for name := range planned.Addresses { // the event names the address
 		if _, named := planned.Endpoints[name]; !named {
 			delete(merged.Endpoints, name)
 		}
@@ -56,7 +56,7 @@ func (s *Sender) profile(ctx context.Context, n *contracts.Notification) (contra
 }
 
 // unknown reads the profile of a row's user, and reports whether the row is not sent now, because the user was erased or the
-// profile cannot be read: err is the error for the worker then.
+// profile cannot be read. Then err is the error for the worker.
 func (s *Sender) unknown(ctx context.Context, r *row, d *deliveries.Delivery) (held bool, err error) {
 	r.profile, err = s.profile(ctx, &r.Notification)
 	unreadable, ok := errors.AsType[*recipient.Error](err)
@@ -72,9 +72,8 @@ func (s *Sender) unknown(ctx context.Context, r *row, d *deliveries.Delivery) (h
 	return false, nil
 }
 
-// seen reports whether the row has ended because the user has read its event in the inbox: err is the error for the worker then. It
-// asks each time that the row could be sent, also between its tries. One round trip for a row that says so, two for one that is in
-// no inbox.
+// seen reports whether the row has ended because the user has read its event in the inbox. Then err is the error for the worker. It
+// checks the inbox before each attempt of a row with this condition. One round trip, two when the event is not in the inbox.
 func (s *Sender) seen(ctx context.Context, r *row, d *deliveries.Delivery) (seen bool, err error) {
 	if !r.Unread {
 		return false, nil
@@ -98,7 +97,7 @@ func merge[T any](under, over map[string]T) map[string]T {
 	return merged
 }
 
-// optedOut reports whether a user does not want a category, or anything, on a channel, or at all.
+// optedOut reports whether a user has opted out of a category, or of all categories, on a channel or on all channels.
 func optedOut(optOut map[string][]string, category, by string) bool {
 	for _, name := range []string{category, contracts.Anything} {
 		for _, refused := range []string{by, contracts.Anything} {
@@ -110,8 +109,8 @@ func optedOut(optOut map[string][]string, category, by string) bool {
 	return false
 }
 
-// hold suppresses a row, or puts it off, when its user or its rule wants that, and reports whether it did: err is the error
-// for the worker then. A critical row is never held.
+// hold suppresses a row, or puts it off, when its user's preferences or its rule require it, and reports whether it did.
+// Then err is the error for the worker. A critical row is never held.
 func (s *Sender) hold(ctx context.Context, r *row, d *deliveries.Delivery) (held bool, err error) {
 	if r.Priority == contracts.UrgencyCritical {
 		return false, nil
@@ -134,15 +133,15 @@ func (s *Sender) hold(ctx context.Context, r *row, d *deliveries.Delivery) (held
 	return false, nil
 }
 
-// muted reports whether a user does not want to be disturbed by a row now.
+// muted reports whether a user has muted all notifications, or the row's category, for now.
 func (s *Sender) muted(r *row) bool {
 	now := time.Now()
 	return !s.cfg.Silent && (now.Before(r.profile.Mute[contracts.Anything]) || r.Category != "" && now.Before(r.profile.Mute[r.Category]))
 }
 
-// together returns the digest into which a row goes, as its user wants or else its rule says, nil when it is delivered by itself. A
-// row that was tried, or that is for one address, is always by itself. So are rows with a fallback, fallbacks, rows for users who
-// have not read the event, and rows of a silent channel, unless the user or the rule says otherwise.
+// together returns the digest for a row, by its user's preferences or else its rule, nil when the row is delivered by itself. A row
+// that was tried, or that is for one address, is always delivered by itself. So are rows with a fallback, fallbacks, rows for users
+// who have not read the event, and rows of a silent channel, unless the user or the rule asks for a digest.
 func (s *Sender) together(r *row, d *deliveries.Delivery) *contracts.Digest {
 	if d.Tries() > 0 || r.Address != "" {
 		return nil
@@ -167,7 +166,7 @@ func (s *Sender) together(r *row, d *deliveries.Delivery) *contracts.Digest {
 	return &wanted
 }
 
-// quietUntil returns the end of the user's quiet hours, the zero time outside them.
+// quietUntil returns the end of the user's quiet hours, and the zero time outside quiet hours.
 func (s *Sender) quietUntil(ctx context.Context, r *row) time.Time {
 	if s.cfg.Silent {
 		return time.Time{}
@@ -179,7 +178,7 @@ func (s *Sender) quietUntil(ctx context.Context, r *row) time.Time {
 	return until
 }
 
-// drop removes an address that asked never to be used again. When that fails, the next message to it tries again.
+// drop removes an address that is gone. When that fails, the next message to the address tries again.
 func (s *Sender) drop(ctx context.Context, r *row) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dropTimeout)
 	defer cancel()
@@ -192,13 +191,13 @@ func (s *Sender) drop(ctx context.Context, r *row) {
 	}
 }
 
-// Standing is a state of rows, and why they are in it.
+// Standing is a state of rows, with its reason.
 type Standing struct {
 	State  deliveries.State
 	Reason string
 }
 
-// counters count the states that rows came into.
+// counters counts the states that rows have entered.
 type counters struct {
 	mu   sync.Mutex
 	came map[Standing]int64
@@ -213,20 +212,21 @@ func (c *counters) count(d *deliveries.Delivery) {
 	c.came[Standing{d.State, d.Reason}]++
 }
 
-// Channel is the name of the channel.
+// Channel returns the name of the channel.
 func (s *Sender) Channel() string { return s.cfg.Channel.Name() }
 
-// Came returns how often rows came into each state, for each reason, in this process.
+// Came returns the number of times that rows entered each state, for each reason, in this process.
 func (s *Sender) Came() map[Standing]int64 {
 	s.counters.mu.Lock()
 	defer s.counters.mu.Unlock()
 	return maps.Clone(s.counters.came)
 }
 
-// never is when a row is given up that is tried as often as its channel is.
+// never is the time after which a row without a FallbackAfter is given up: longer than all its attempts take.
 const never = 10 * 365 * 24 * time.Hour
 
-// giveUpAt is when a row is given up in favour of the next channel: as long after its first try as it says.
+// giveUpAt returns the time at which a row is given up for the next channel: its FallbackAfter after its first
+// attempt.
 func (r *row) giveUpAt(d *deliveries.Delivery) time.Time {
 	if len(r.Fallback) == 0 || r.FallbackAfter == 0 || d.Tries() == 0 {
 		return time.Now().Add(never)
@@ -234,15 +234,16 @@ func (r *row) giveUpAt(d *deliveries.Delivery) time.Time {
 	return d.Attempts[d.AttemptsBefore].At.Add(time.Duration(r.FallbackAfter) * time.Second)
 }
 
-// fallBack notes in the record of a row that has ended which channel is next. A row that the user does not want on this channel is
-// followed too: the next channel checks its own preferences. A row that is not to be delivered at all is not.
+// fallBack records the next channel in the record of a row that has ended. A row that the user does not want on this channel is
+// followed too, because the user's preferences for the next channel may differ. A row that is not to be delivered at all is not
+// followed.
 func (r *row) fallBack(d *deliveries.Delivery) {
 	if len(r.Fallback) > 0 && r.Address == "" && unheard(d) {
 		d.FellBackTo = r.Fallback[0]
 	}
 }
 
-// unheard reports whether a row has ended and the user is to be notified on another channel.
+// unheard reports whether a row has ended so that the user is to be notified on another channel.
 func unheard(d *deliveries.Delivery) bool {
 	switch d.State {
 	case deliveries.Failed, deliveries.Bounced:
@@ -256,11 +257,10 @@ func unheard(d *deliveries.Delivery) bool {
 	return false
 }
 
-// follow stores the rows of the addresses of a row that is split, or the row of the next channel when a row has ended without being
-// sent, and returns the error for the worker.
-// It is called after the end is written down and before the row is acknowledged, and again when it is delivered again: a
-// crash in between loses nothing, and the stream takes the row once. A row that is followed is nobody's dead letter. One
-// round trip.
+// follow stores the rows of the addresses of a split row, or the row of the next channel after a row that has ended without being
+// sent, and returns the error for the worker. It is called after the end is recorded and before the row is acknowledged, and again
+// when the row is delivered again. So a crash in between loses nothing, and the stream takes the new row once. A row that is
+// followed becomes no dead letter. One round trip.
 func (s *Sender) follow(ctx context.Context, r *row, d *deliveries.Delivery, verdict error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
@@ -290,7 +290,8 @@ func (s *Sender) follow(ctx context.Context, r *row, d *deliveries.Delivery, ver
 	return nil
 }
 
-// put stores a row that takes the place of another one, once, in its stream, and returns the error for the worker if that fails.
+// put stores a row that follows another, once, in the same stream, and returns the error for the worker if that
+// fails.
 func (s *Sender) put(ctx context.Context, r *row, next contracts.Notification) error {
 	next.Payload = r.carried
 	header, err := rows.Header(next.CreatedAt)
@@ -304,7 +305,7 @@ func (s *Sender) put(ctx context.Context, r *row, next contracts.Notification) e
 	_, err = s.cfg.Rows.Named(r.stream).Put(ctx, kvrecord.Write{Subject: msg.Subject, Header: msg.Header, Data: msg.Data})
 	if err != nil && !errors.Is(err, kvrecord.ErrConflict) {
 		s.log(ctx, slog.LevelWarn, r, "the row that follows is not stored yet", "next", next.Channel, "address", next.Address, "error", err)
-		return worker.Snooze(storeSnooze) // delivered again, it has ended, and comes here
+		return worker.Snooze(storeSnooze) // when it is delivered again, it has ended, and follow is called again
 	}
 	return nil
 }

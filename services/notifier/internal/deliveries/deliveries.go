@@ -13,7 +13,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel"
 )
 
-// State is where a row stands.
+// State is the state of a row.
 type State string
 
 // The states of a row.
@@ -32,7 +32,7 @@ const (
 	Bounced State = "bounced"
 	// Suppressed means: the row is not sent, on purpose.
 	Suppressed State = "suppressed"
-	// Failed means: it was given up.
+	// Failed means: the row was given up.
 	Failed State = "failed"
 	// Split means: a row for each of the user's addresses has taken its place.
 	Split State = "split"
@@ -40,7 +40,7 @@ const (
 	Unreadable State = "unreadable"
 )
 
-// Ended reports whether nothing more is done with a row in this state.
+// Ended reports whether the state is final.
 func (s State) Ended() bool {
 	switch s {
 	case Sent, Delivered, Bounced, Suppressed, Failed, Split, Unreadable:
@@ -50,31 +50,31 @@ func (s State) Ended() bool {
 	return false
 }
 
-// Known reports whether there is such a state.
+// Known reports whether the state is one of the constants.
 func (s State) Known() bool {
 	return s.Ended() || s == Pending || s == Deferred || s == Sending
 }
 
-// Reasons of states, beside the kinds of channel errors.
+// Reasons of states, in addition to the kinds of channel errors.
 const (
-	ReasonCancelled        = "cancelled"         // suppressed: it is not to be delivered any more
-	ReasonDigest           = "digest"            // suppressed: it is delivered in a digest; deferred: it is on its way into one
+	ReasonCancelled        = "cancelled"         // suppressed: the event was cancelled
+	ReasonDigest           = "digest"            // suppressed: the row is delivered in a digest; deferred: it is being put into one
 	ReasonEndpointDisabled = "endpoint_disabled" // suppressed: the address has failed for days
 	ReasonEndpointDown     = "endpoint_down"     // pending: the address was not reached lately
 	ReasonEmpty            = "empty"             // suppressed: a digest without events
 	ReasonExhausted        = "exhausted"         // failed: no attempts are left
-	ReasonFallbackAfter    = "fallback_after"    // failed: it was tried for as long as it may, and another channel is next
+	ReasonFallbackAfter    = "fallback_after"    // failed: the time for this channel is over, and another channel is next
 	ReasonMuted            = "muted"             // suppressed: the user does not want to be disturbed for some time
 	ReasonNotBefore        = "not_before"        // deferred: the event is to be delivered later
-	ReasonOptOut           = "opt_out"           // suppressed: the user does not want it
+	ReasonOptOut           = "opt_out"           // suppressed: the user has opted out
 	ReasonQuietHours       = "quiet_hours"       // deferred
-	ReasonRead             = "read"              // suppressed: the user has read it in the inbox, or removed it there
-	ReasonRecipient        = "recipient"         // failed: the user's record in the directory cannot be read; Detail says why
+	ReasonRead             = "read"              // suppressed: the user has read or removed the item in the inbox
+	ReasonRecipient        = "recipient"         // failed: the user's record in the directory cannot be read; Detail has the error
 	ReasonThrottled        = "throttled"         // deferred, or suppressed: the user gets no more for now
-	ReasonUnknownOutcome   = "unknown_outcome"   // failed: it may have been sent, and must not be sent twice
+	ReasonUnknownOutcome   = "unknown_outcome"   // failed: the message may have been sent, and must not be sent twice
 )
 
-// Outcomes of attempts, beside the kinds of channel errors.
+// Outcomes of attempts, in addition to the kinds of channel errors.
 const (
 	OutcomeSent    = "sent"
 	OutcomeUnknown = "unknown" // the sender died, or lost the connection
@@ -82,57 +82,57 @@ const (
 
 // Delivery is the record of one row.
 type Delivery struct {
-	// Addresses are the ids of the addresses whose rows have taken the place of this one.
+	// Addresses are the ids of the addresses whose rows have taken the place of this row.
 	Addresses []string `json:"addresses,omitempty"`
 
-	// Attempts are all that were made, in order. The outcome of the last is empty while it is under way.
+	// Attempts are all attempts, in order. The outcome of the last is empty while it is under way.
 	Attempts []Attempt `json:"attempts,omitempty"`
 
-	// Detail says what was wrong with a row that ended without an attempt.
+	// Detail describes the failure of a row that ended without an attempt.
 	Detail string `json:"detail,omitempty"`
 
 	// Digest is the event id of the digest that delivers the row.
 	Digest string `json:"digest,omitempty"`
 
-	// Endpoint is the id of the address that was tried, "" for the plain one of the channel.
+	// Endpoint is the id of the address that was tried, "" for the plain address.
 	Endpoint string `json:"endpoint,omitempty"`
 
-	// FellBackTo is the next channel, whose row was stored because this one ended without being sent.
+	// FellBackTo is the next channel, whose row was stored because this row ended without being sent.
 	FellBackTo string `json:"fell_back_to,omitempty"`
 
 	// ProviderID is the provider's id of the message.
 	ProviderID string `json:"provider_id,omitempty"`
 
-	// AttemptsBefore is how many of the attempts were made before the last replay: they do not count as tries.
+	// AttemptsBefore is the number of attempts before the last replay. They do not count any more.
 	AttemptsBefore int `json:"attempts_before,omitempty"`
 
-	// Reason is why the row is in its state.
+	// Reason is the reason for the state.
 	Reason string `json:"reason,omitempty"`
 
-	// Replays is how often the row was sent again on request, after it had ended.
+	// Replays is the number of times that the row, after it had ended, was sent again on request.
 	Replays int `json:"replays,omitempty"`
 
-	// State is where the row stands.
+	// State is the state of the row.
 	State State `json:"state"`
 
-	// Unheard are those of the addresses on which the user was not reached, of a row that may be followed by the next channel.
+	// Unheard are the addresses, of a split row with a next channel, on which the user was not reached.
 	Unheard []string `json:"unheard,omitempty"`
 
-	// Until is when a deferred row goes on, or when an attempt that is under way counts as dead.
+	// Until is the time at which a deferred row continues, or at which an attempt under way counts as dead.
 	Until time.Time `json:"until,omitzero"`
 
-	// UpdatedAt is when this was written.
+	// UpdatedAt is the time at which the record was written.
 	UpdatedAt time.Time `json:"updated_at"`
 
-	behind bool            // the record that is there does not have the item that has come
-	over   kvrecord.Record // as it was read or written, none for a row of which there is no record
+	behind bool            // the item was delivered, and the record does not have that
+	over   kvrecord.Record // as last read or written; empty for a row without a record
 }
 
-// Tries is how many attempts count: those since the last replay.
+// Tries returns the number of attempts since the last replay.
 func (d *Delivery) Tries() int { return len(d.Attempts) - d.AttemptsBefore }
 
-// Failures is how many of the tries failed at the provider, or on the way there: not those whose caller died, lost touch, or was
-// stopped.
+// Failures returns the number of attempts since the last replay that failed at the provider, or on the way there. Attempts whose
+// caller died, lost its connection, or was stopped do not count.
 func (d *Delivery) Failures() (n int) {
 	for _, a := range d.Attempts[d.AttemptsBefore:] {
 		if !a.lost() && a.Outcome != "" && a.Outcome != OutcomeSent && a.Outcome != string(channel.KindInterrupted) {
@@ -142,22 +142,22 @@ func (d *Delivery) Failures() (n int) {
 	return n
 }
 
-// Replay makes a row that has ended one that is to be sent again, with all the tries that a row has.
+// Replay makes an ended row pending again, with all its attempts.
 func (d *Delivery) Replay() {
 	d.State, d.Reason, d.Detail, d.Until = Pending, "", "", time.Time{}
 	d.AttemptsBefore = len(d.Attempts)
 	d.Replays++
 }
 
-// Replaying reports whether the row is to be sent again on request, and no worker has begun to.
+// Replaying reports whether the row is to be sent again on request, and no worker has begun.
 func (d *Delivery) Replaying() bool { return d.State == Pending && d.Replays > 0 && d.Tries() == 0 }
 
-// Behind reports whether there is a record of the row, which does not say that its item has come.
+// Behind reports whether the item of the row was delivered and the record of the row does not have that.
 func (d *Delivery) Behind() bool { return d.behind }
 
-// Attempt is one try to send a row.
+// Attempt is one attempt to send a row.
 type Attempt struct {
-	// At is when it began.
+	// At is the time at which the attempt began.
 	At time.Time `json:"at"`
 
 	// Detail is the text of the channel's error.
@@ -166,7 +166,7 @@ type Attempt struct {
 	// Outcome is OutcomeSent, OutcomeUnknown, or a channel.Kind.
 	Outcome string `json:"outcome,omitempty"`
 
-	// TookMS is how long the call took, in milliseconds.
+	// TookMS is the duration of the call, in milliseconds.
 	TookMS int64 `json:"took_ms,omitempty"`
 
 	// Worker is the worker that made the attempt.
@@ -177,7 +177,7 @@ type Attempt struct {
 // a Detail.
 func (a Attempt) lost() bool { return a.Outcome == OutcomeUnknown && a.Detail == "" }
 
-// Keep is for how long a record stays after its last change: longer than its row, which the stream of rows keeps for 30 days and
+// Keep is the time for which a record stays after its last change: longer than its row, which the stream keeps for 30 days and
 // which cannot be sent after that.
 const Keep = 40 * 24 * time.Hour
 
@@ -197,8 +197,8 @@ func New(records *kvrecord.Client) *Store {
 	}
 }
 
-// Get returns the record of a row, a pending one when there is none. One round trip, two for a row of the inbox whose record has
-// not ended.
+// Get returns the record of a row, or a pending delivery when there is none. One round trip, two for a row of the inbox whose
+// record is not final.
 func (s *Store) Get(ctx context.Context, key string) (*Delivery, error) {
 	found, err := s.records.Get(ctx, s.records.Key(key))
 	if err != nil {
@@ -218,8 +218,8 @@ func (s *Store) Get(ctx context.Context, key string) (*Delivery, error) {
 	return d, nil
 }
 
-// GetMany returns the records of rows, by their keys. Rows without a record are left out; one whose record cannot be read is
-// Unreadable. One round trip for each 512, two where there are rows of the inbox whose records have not ended.
+// GetMany returns the records of rows, by their keys. Rows without a record are left out. A row whose record cannot be read
+// is Unreadable. One round trip for each 512, two if there are rows of the inbox whose records are not final.
 func (s *Store) GetMany(ctx context.Context, keys []string) (map[string]*Delivery, error) {
 	subjects := make([]string, len(keys))
 	for i, key := range keys {
@@ -236,7 +236,7 @@ func (s *Store) GetMany(ctx context.Context, keys []string) (map[string]*Deliver
 	return known, s.addItems(ctx, known, keys)
 }
 
-// listed reads one record of a list, which does not hide the others when it cannot be read.
+// listed reads one record of a list. A record that cannot be read becomes an Unreadable delivery.
 func (s *Store) listed(ctx context.Context, r kvrecord.Record) *Delivery {
 	d, err := decode(r)
 	if err != nil {
@@ -246,21 +246,21 @@ func (s *Store) listed(ctx context.Context, r kvrecord.Record) *Delivery {
 	return d
 }
 
-// Entry is a row of which something is kept.
+// Entry is a row with a record or an item.
 type Entry struct {
 	*Delivery
 
-	// Key is the row's, see contracts.DeliveryKey.
+	// Key is the key of the row, see contracts.DeliveryKey.
 	Key string
 
-	// Revision is the position of the record among all.
+	// Revision is the revision of the record.
 	Revision uint64
 }
 
 // Scan reads the records of rows, in the order in which they were written, from a revision on: limit records at most, and 8 MiB.
-// Records of events and digests count too, but are left out. read is how many there were; next is the revision to go on from, and 0
-// when there is no more. One round trip, two where there are rows of the inbox that have not ended. [Store.ScanItems] has the rows
-// without a record.
+// Records of events and digests count too, but are left out. read is the number of records; next is the revision from which to
+// continue, 0 at the end. One round trip, two if there are rows of the inbox that have not ended. [Store.ScanItems] returns the
+// rows without a record.
 func (s *Store) Scan(ctx context.Context, from uint64, limit int) (entries []Entry, read int, next uint64, err error) {
 	found, next, err := s.records.Scan(ctx, from, limit)
 	if err != nil {
@@ -290,7 +290,7 @@ func (s *Store) keyOf(r kvrecord.Record) string {
 
 // TakenError is returned for a write over a record that has been replaced since it was read.
 type TakenError struct {
-	// There is the record that is there now.
+	// There is the present record.
 	There *Delivery
 }
 
@@ -299,8 +299,8 @@ func (e *TakenError) Error() string {
 	return fmt.Sprintf("deliveries: somebody else wrote the record: it is %s now", e.There.State)
 }
 
-// Put writes a record over the one that was read. The server removes it 40 days later unless it is written again. The error is a
-// [*TakenError] when another was written meanwhile. One round trip, as a rule.
+// Put writes a record over the one that was read. The server removes the record 40 days after its last write. The error is a
+// [*TakenError] when another record was written meanwhile. Usually one round trip.
 func (s *Store) Put(ctx context.Context, key string, d *Delivery) error {
 	d.UpdatedAt = time.Now().UTC()
 	data, err := json.Marshal(d)
@@ -322,7 +322,7 @@ func (s *Store) Put(ctx context.Context, key string, d *Delivery) error {
 	return nil
 }
 
-// decode reads a record. None, and the mark of one that was deleted, is a pending row.
+// decode reads a record. A missing or deleted record is a pending delivery.
 func decode(found kvrecord.Record) (*Delivery, error) {
 	d := Delivery{State: Pending, over: found}
 	if len(found.Data) == 0 {

@@ -12,16 +12,16 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 )
 
-// Inbox is the name of the channel whose items stand for the records of their rows. No record is written of a row that is delivered
-// at its first try: the item has the attempt, and is there for longer than the row.
+// Inbox is the name of the channel whose items take the place of the records of their rows. A row that is delivered at its first
+// attempt has no record: the item has the attempt, and is kept for longer than the row.
 const Inbox = "inapp"
 
-// ItemsAtOnce is how many items are read at a time: each may have the payload of an event, up to 768 KiB.
+// ItemsAtOnce is the number of items that are read at a time. Each may have the payload of an event, up to 768 KiB.
 const ItemsAtOnce = 64
 
-// Item has those fields of an item of the inbox that concern its row.
+// Item has the fields of an item of the inbox that concern its row.
 type Item struct {
-	// Category, EventType, Priority and Template are those of the row.
+	// Category, EventType, Priority and Template are fields of the row.
 	Category  string            `json:"category,omitempty"`
 	EventType string            `json:"event_type"`
 	Priority  contracts.Urgency `json:"priority,omitempty"`
@@ -33,26 +33,26 @@ type Item struct {
 	// ID is the id of the message.
 	ID string `json:"id"`
 
-	// Sent is the attempt that has brought the item, nil where a record of the row has it.
+	// Sent is the attempt that delivered the item, nil when a record of the row has the attempt.
 	Sent *ItemAttempt `json:"sent,omitempty"`
 }
 
-// ItemAttempt is an attempt, as an item has it: in few bytes, because each item has one.
+// ItemAttempt is an attempt in the form of an item, which is short because each item has one.
 type ItemAttempt struct {
-	// AfterMS is how long after the row was planned the attempt began, in milliseconds.
+	// AfterMS is the time from the planning of the row to the beginning of the attempt, in milliseconds.
 	AfterMS int64 `json:"after_ms"`
 
 	// Worker is the worker that made the attempt.
 	Worker string `json:"by,omitempty"`
 }
 
-// AttemptOf returns an attempt as the item of a row has it that was planned at created.
+// AttemptOf returns an attempt in the form of the item of a row that was planned at created.
 func AttemptOf(a Attempt, created time.Time) *ItemAttempt {
 	return &ItemAttempt{AfterMS: a.At.Sub(created).Milliseconds(), Worker: a.Worker}
 }
 
-// OfItem returns the delivery of a row by the record in the place of its item, and reports whether the item has come. One that was
-// removed from the inbox has come; one that was withheld has not. The delivery has no attempt when the item has none.
+// OfItem returns the delivery of a row, by the record at its item's key, and reports whether the item was delivered. An item that
+// was removed from the inbox was delivered; an item that was withheld was not. The delivery has no attempt when the item has none.
 func OfItem(found kvrecord.Record) (d *Delivery, came bool) {
 	d = &Delivery{State: Delivered, UpdatedAt: found.Stored}
 	if len(found.Data) == 0 {
@@ -67,8 +67,8 @@ func OfItem(found kvrecord.Record) (d *Delivery, came bool) {
 	return d, true
 }
 
-// RowOfItem returns the row by the record in the place of its item, and the row's key. ok reports that the item has come and is not that
-// of a digest. Of one that was removed from the inbox nothing is known but the key.
+// RowOfItem returns the row and its key, by the record at its item's key. ok reports whether the item was delivered and does not belong
+// to a digest. For an item that was removed from the inbox only the key is known.
 func RowOfItem(found kvrecord.Record) (n contracts.Notification, key string, ok bool) {
 	d, came := OfItem(found)
 	tokens := strings.Split(found.Subject, ".")
@@ -89,7 +89,7 @@ func RowOfItem(found kvrecord.Record) (n contracts.Notification, key string, ok 
 	return of, key, true
 }
 
-// ItemOf returns the subject of the item of a row, by the row's key, "" for a row of another channel.
+// ItemOf returns the subject of a row's item, by the row's key, "" for a row of another channel.
 func (s *Store) ItemOf(key string) string {
 	tokens := strings.Split(key, ".")
 	if len(tokens) != 4 || tokens[1] != Inbox {
@@ -98,7 +98,7 @@ func (s *Store) ItemOf(key string) string {
 	return s.items.Key(strings.Join([]string{tokens[2], tokens[3], tokens[0]}, "."))
 }
 
-// Came reports whether the item of a row of the inbox has come, by the row's key, as the leader has it. One round trip.
+// Came asks the leader whether the item of a row of the inbox was delivered, by the row's key. One round trip.
 func (s *Store) Came(ctx context.Context, key string) (bool, error) {
 	found, err := s.items.Latest(ctx, s.ItemOf(key))
 	if err != nil {
@@ -108,12 +108,12 @@ func (s *Store) Came(ctx context.Context, key string) (bool, error) {
 	return came, nil
 }
 
-// settled reports whether the record of a row decides its outcome, whatever the inbox has. A row that failed may have an item all
-// the same. The item of a row in a digest may be that of the digest, if it is the only event there.
+// settled reports whether the record of a row decides its outcome, whatever the inbox has. A failed row may have an item
+// nevertheless. The item at the key of a row in a digest may belong to the digest, if the row's event is its only one.
 func (d *Delivery) settled() bool { return d.State.Ended() && d.State != Failed || d.Digest != "" }
 
-// addItems adds the inbox's items to the records of the rows of keys. One round trip for each ItemsAtOnce items that are asked for,
-// none without.
+// addItems adds the inbox's items to the records of the rows of keys. One round trip for each ItemsAtOnce items, none when no items
+// are needed.
 func (s *Store) addItems(ctx context.Context, known map[string]*Delivery, keys []string) error {
 	var subjects []string
 	of := map[string]string{}
@@ -143,7 +143,7 @@ func (s *Store) addItems(ctx context.Context, known map[string]*Delivery, keys [
 	return nil
 }
 
-// delivered returns the delivery of a record, nil for none, with the item that has come.
+// delivered returns the delivery of a record, nil for none, with a delivered item.
 func (d *Delivery) delivered(item *Delivery) *Delivery {
 	if d == nil {
 		return item
@@ -157,8 +157,8 @@ func (d *Delivery) delivered(item *Delivery) *Delivery {
 	return &with
 }
 
-// ScanItems is Scan for the rows of which no record is kept, because their items stand for them: in the order in which the items were
-// written, or marked since. Two round trips.
+// ScanItems is Scan for the rows whose items take the place of their records, in the order in which the items were last written or
+// marked. Two round trips.
 func (s *Store) ScanItems(ctx context.Context, from uint64, limit int) (entries []Entry, read int, next uint64, err error) {
 	found, next, err := s.items.Scan(ctx, from, limit)
 	if err != nil {

@@ -22,23 +22,25 @@ import (
 )
 
 const (
-	// MaxItems is how many events a digest contains at most.
+	// MaxItems is the largest number of events that a digest contains.
 	MaxItems = 100
 
-	// MaxMore is how many it counts behind them. Further events go into the next one.
+	// MaxMore is the largest number of further events that a digest only counts. All later events go into the next
+	// digest.
 	MaxMore = 5000
 
-	// maxPayload is up to which size, in bytes, the payload of an event is delivered.
+	// maxPayload bounds the payload of an event in a digest, in bytes. A larger payload is left out.
 	maxPayload = 2 << 10
 
-	// keep is how long a record stays after it was last written: longer than the stream keeps any row that could ask for it.
+	// keep is the time for which a record stays after its last write: longer than the stream keeps a row that could need
+	// the record.
 	keep = 35 * 24 * time.Hour
 
-	// memberText is how many characters of Members an event takes.
+	// memberText is the number of characters of Members for each event.
 	memberText = 16
 )
 
-// ErrForeign is returned when the row of a digest cannot be stored since another event has its id.
+// ErrForeign is returned when the row of a digest cannot be stored because another event has its id.
 var ErrForeign = errors.New("another event has the id of the digest")
 
 // Item is one event of a digest.
@@ -52,33 +54,33 @@ type Item struct {
 	// EventType is the type of the event.
 	EventType string `json:"event_type"`
 
-	// Payload is the event's, or null when it is too large.
+	// Payload is the payload of the event, or null when it is too large.
 	Payload json.RawMessage `json:"payload"`
 
-	// Template names the text that the event would have by itself.
+	// Template names the text that the event would have without a digest.
 	Template string `json:"template,omitempty"`
 }
 
-// Digest is the record of one.
+// Digest is the record of a digest.
 type Digest struct {
-	// Items are the first events, in the order in which they came.
+	// Items are the first events, in the order in which they were added.
 	Items []Item `json:"items"`
 
-	// Members are the marks of all events, one behind the other, each in base64url.
+	// Members are the concatenated marks of all events, each in base64url.
 	Members string `json:"members"`
 
-	// Sealed is since when nothing is added. It is zero before.
+	// Sealed is the time at which the digest was sealed, zero before. A sealed digest takes no events.
 	Sealed time.Time `json:"sealed,omitzero"`
 
-	// Locale, Recipient and Template are those of the last row.
+	// Locale, Recipient and Template are fields of the last row.
 	Locale    string               `json:"locale,omitempty"`
 	Recipient *contracts.Recipient `json:"recipient,omitempty"`
 	Template  string               `json:"template,omitempty"`
 
-	over kvrecord.Record // as it was read or written
+	over kvrecord.Record // as last read or written
 }
 
-// Count is how many events the digest has.
+// Count returns the number of events of the digest.
 func (d *Digest) Count() int { return len(d.Members) / memberText }
 
 // payload is the payload for the template of a digest.
@@ -88,7 +90,8 @@ type payload struct {
 	More  int    `json:"more"`
 }
 
-// Payload returns the payload of a digest: how many events there are, those that it has, and how many more.
+// Payload returns the payload of a digest: the number of all events, the events that it has, and the number of the
+// others.
 func (d *Digest) Payload() (json.RawMessage, error) {
 	data, err := json.Marshal(payload{Count: d.Count(), Items: append([]Item{}, d.Items...), More: d.Count() - len(d.Items)})
 	if err != nil {
@@ -97,7 +100,7 @@ func (d *Digest) Payload() (json.RawMessage, error) {
 	return data, nil
 }
 
-// index is where the mark of an event stands in Members, -1 when it does not.
+// index returns the position of an event's mark in Members, -1 when it is not there.
 func (d *Digest) index(mark string) int {
 	for i := 0; i+memberText <= len(d.Members); i += memberText {
 		if d.Members[i:i+memberText] == mark {
@@ -119,13 +122,14 @@ func (d *Digest) add(n *contracts.Notification, mark string) {
 	d.Locale, d.Recipient, d.Template = n.Locale, n.Recipient, TemplateOf(n)
 }
 
-// markOf is how an event stands in Members.
+// markOf returns the text of an event's mark in Members.
 func markOf(eventID string) string {
 	mark := cancel.MarkOf(eventID)
 	return base64.RawURLEncoding.EncodeToString(mark[:])
 }
 
-// Store is the records of digests, and the stream of their rows. It is safe for concurrent use, also by several processes.
+// Store has the records of digests, and the stream of their rows. It is safe for concurrent use, also by several
+// processes.
 type Store struct{ records, rows *kvrecord.Stream }
 
 // New returns the store. No round trip.
@@ -133,7 +137,7 @@ func New(records *kvrecord.Client) *Store {
 	return &Store{records: records.Bucket(contracts.BucketDeliveries), rows: records.Stream(contracts.StreamNotifications)}
 }
 
-// Get reads the record of a digest. One that was not written yet is empty. One round trip.
+// Get reads the record of a digest, which is empty when it was not written yet. One round trip.
 func (s *Store) Get(ctx context.Context, n *contracts.Notification) (*Digest, error) {
 	subject, err := s.subjectOf(n)
 	if err != nil {
@@ -150,9 +154,9 @@ func (s *Store) get(ctx context.Context, subject string) (*Digest, error) {
 	return decode(found)
 }
 
-// Join puts an event into the record of a digest, unless it is there, and reports whether it is there then. It is not when
-// the digest has been sealed without it, or is full. The row of the digest is stored before its record. Two round trips, as
-// a rule; the first event has one more.
+// Join puts an event into the record of a digest, unless it is there, and reports whether the record has it. It has not
+// when the digest was sealed without the event, or is full. Join stores the row of the digest before its record. Usually
+// two round trips; one more for the first event.
 func (s *Store) Join(ctx context.Context, n, event *contracts.Notification) (joined bool, err error) {
 	subject, err := s.subjectOf(n)
 	if err != nil {
@@ -176,8 +180,8 @@ func (s *Store) Join(ctx context.Context, n, event *contracts.Notification) (joi
 	return false, err
 }
 
-// Seal closes the record of a digest, removes the events for which cancelled reports true, and returns it: from then on the
-// record does not change. A caller that ends the row of a digest seals the digest first, so that no event goes into a digest
+// Seal closes the record of a digest, removes the events for which cancelled reports true, and returns the record, which
+// then no longer changes. A caller that ends the row of a digest seals the digest first, so that no event goes into a digest
 // that is not sent. Two round trips.
 func (s *Store) Seal(ctx context.Context, n *contracts.Notification, cancelled func(cancel.Mark) bool) (*Digest, error) {
 	subject, err := s.subjectOf(n)
@@ -195,7 +199,7 @@ func (s *Store) Seal(ctx context.Context, n *contracts.Notification, cancelled f
 	return d, err
 }
 
-// remove takes events out, those that are only counted too.
+// remove removes events, also those that are only counted.
 func (d *Digest) remove(gone func(cancel.Mark) bool) {
 	d.Items = slices.DeleteFunc(d.Items, func(item Item) bool { return gone(cancel.MarkOf(item.EventID)) })
 	var kept strings.Builder
@@ -210,7 +214,7 @@ func (d *Digest) remove(gone func(cancel.Mark) bool) {
 	d.Members = kept.String()
 }
 
-// put writes a record over the one that was read, and returns the record that is there then: this one, or another
+// put writes a record over the one that was read, and returns the record that is then stored: this one, or another
 // process's.
 func (s *Store) put(ctx context.Context, subject string, d *Digest) (*Digest, error) {
 	data, err := json.Marshal(d)
@@ -228,7 +232,7 @@ func (s *Store) put(ctx context.Context, subject string, d *Digest) (*Digest, er
 	return d, nil
 }
 
-// store stores the row of a digest, unless it is there.
+// store stores the row of a digest, unless it is stored already.
 func (s *Store) store(ctx context.Context, n *contracts.Notification) error {
 	header, err := row.Header(n.CreatedAt)
 	if err != nil {
@@ -241,7 +245,7 @@ func (s *Store) store(ctx context.Context, n *contracts.Notification) error {
 	}
 	_, err = s.rows.Put(ctx, kvrecord.Write{Subject: msg.Subject, Header: msg.Header, Data: msg.Data})
 	if conflict, ok := errors.AsType[*kvrecord.ConflictError](err); ok {
-		// Ids come from outside: the one that is there is a digest, or the event that is called like one.
+		// Ids come from outside: the existing row may be the digest, or an event with the id of a digest.
 		if there, err := contracts.Decode[contracts.Notification](conflict.Found.Data); err != nil || !there.Collected {
 			return fmt.Errorf("digest: %s: %w", msg.Subject, ErrForeign)
 		}
@@ -253,7 +257,7 @@ func (s *Store) store(ctx context.Context, n *contracts.Notification) error {
 	return nil
 }
 
-// decode reads a record. None, and the mark of one that was deleted, is an empty digest.
+// decode reads a record. A missing or deleted record is an empty digest.
 func decode(found kvrecord.Record) (*Digest, error) {
 	d := Digest{over: found}
 	if len(found.Data) == 0 {
@@ -273,11 +277,11 @@ func (s *Store) subjectOf(n *contracts.Notification) (string, error) {
 	return s.records.Key(key), nil
 }
 
-// maxGroup is up to which length, in bytes, a template is part of an id.
+// maxGroup is the longest template, in bytes, that is a part of an id.
 const maxGroup = 128
 
-// Group returns the name under which a row is counted, and collected: its category or, when it has none, its
-// template.
+// Group returns the name under which a row is counted by throttles and collected by digests: its category or, without
+// one, its template.
 func Group(n *contracts.Notification) string {
 	if n.Category != "" {
 		return n.Category
@@ -290,13 +294,13 @@ func Group(n *contracts.Notification) string {
 	return "template/" + name // no category has a slash
 }
 
-// TemplateOf is the name of the template of the digest that a row goes into.
+// TemplateOf returns the name of the template of a row's digest.
 func TemplateOf(n *contracts.Notification) string {
 	return cmp.Or(n.Digest.Template, cmp.Or(n.Category, n.Template, n.EventType)+rules.DigestSuffix)
 }
 
-// End is when the window of a digest ends that now is in. In a zone that this machine does not know, the clock is that of
-// UTC, and an error that names it.
+// End returns the end of the window of a digest that contains now. For a zone that this machine does not know, it uses
+// UTC and also returns an error that names the zone.
 func End(now time.Time, d *contracts.Digest, zone string) (time.Time, error) {
 	local, unknown := schedule.In(zone, now)
 	if unknown != nil {
@@ -315,7 +319,7 @@ func End(now time.Time, d *contracts.Digest, zone string) (time.Time, error) {
 	return schedule.NextOf(local, clocks).UTC(), unknown
 }
 
-// Row is the row of the digest that a row goes into when the window ends at a moment.
+// Row returns the row of the digest for a row and the end of a window.
 func Row(n *contracts.Notification, end time.Time) *contracts.Notification {
 	return &contracts.Notification{
 		Category: n.Category, Channel: n.Channel, Collected: true, CreatedAt: time.Now().UTC(), EventType: contracts.EventTypeDigest,
@@ -325,7 +329,7 @@ func Row(n *contracts.Notification, end time.Time) *contracts.Notification {
 	}
 }
 
-// clip bounds the name of a template that was not named in the rules by the limit of a row.
+// clip cuts the name of a template that the rules do not name to the limit of a row.
 func clip(name string) string {
 	return strings.ToValidUTF8(name[:min(len(name), contracts.MaxText)], "")
 }

@@ -24,30 +24,30 @@ import (
 const (
 	PointRow      = "fanout.row"      // a row was sent to the stream
 	PointRows     = "fanout.rows"     // all rows are stored
-	PointExpanded = "fanout.expanded" // the event's record says so
+	PointExpanded = "fanout.expanded" // the event's record has the state expanded
 )
 
 const (
-	// window is how many rows of one plan are on their way to the stream at a time.
+	// window is the number of rows of one plan that are on their way to the stream at a time.
 	window = 512
 
-	// atOnce is how many rows of one plan the inbox delivers at a time: their writes share packets.
+	// atOnce is the number of rows of one plan that the inbox delivers at a time. Their writes share packets.
 	atOnce = 128
 
-	// maxPending is never reached: each plan keeps to its window.
+	// maxPending is never reached, because each plan keeps to its window.
 	maxPending = 1 << 20
 
-	// ackTimeout is after how long a row without an answer is written again.
+	// ackTimeout is the time after which a row without an answer is written again.
 	ackTimeout = 5 * time.Second
 )
 
-// Inbox delivers rows that nothing holds, so that they need not be stored. A [deliver.Sender] is one.
+// Inbox delivers rows at once that nothing delays, so that they need not be stored. A [deliver.Sender] is one.
 type Inbox interface {
-	// Immediate reports whether a row may be delivered without being stored, by the row alone.
+	// Immediate reports, from the row alone, whether the row may be delivered without being stored.
 	Immediate(n *contracts.Notification) bool
 
-	// Deliver delivers an immediate row, and reports whether it is done with. With again it was maybe delivered before. After an error
-	// it may have been delivered.
+	// Deliver delivers an immediate row, and reports whether the row is done. With again, an earlier call may have delivered the row.
+	// After an error the row may have been delivered.
 	Deliver(ctx context.Context, n contracts.Notification, payload json.RawMessage, again bool) (done bool, err error)
 }
 
@@ -56,16 +56,17 @@ type Expander struct {
 	// Inbox delivers rows that need not be stored. Defaults to none: all are stored.
 	Inbox Inbox
 
-	// Telemetry counts the rows that are stored, and has their spans link to that of their expansion. Defaults to none.
+	// Telemetry counts the rows that are stored, and links their spans to the span of their expansion. Defaults to none.
 	Telemetry *natsotel.Telemetry
 
-	js     jetstream.JetStream // publishes without waiting, and has no other use
+	js     jetstream.JetStream // for publishing without waiting
 	passed func(point string)
 	reader *plan.Reader
 	rows   *row.Streams
 }
 
-// New returns an expander. passed is called at each point, in tests; it may be nil. No round trip. Close it.
+// New returns an expander. passed is called at each point, in tests; it may be nil. No round trip. The caller closes
+// the expander.
 func New(nc *nats.Conn, records *kvrecord.Client, passed func(point string)) (*Expander, error) {
 	if passed == nil {
 		passed = func(string) {}
@@ -82,19 +83,19 @@ func (e *Expander) Close() { e.js.CleanupPublisher() }
 
 // Stored is the result of an expansion.
 type Stored struct {
-	// Delivered is how many of the new rows were delivered, and not stored.
+	// Delivered is the number of new rows that were delivered, and not stored.
 	Delivered int
 
-	// New is how many rows this call stored, or delivered.
+	// New is the number of rows that this call stored or delivered.
 	New int
 
-	// Old is how many were there, or had been delivered.
+	// Old is the number of rows that had been stored or delivered before.
 	Old int
 }
 
-// Expand stores the rows of a plan that are not there yet and are not delivered at once, and returns when all are. It may be called again
-// after any error and any crash, with again: a row is taken by the stream once, for as long as it keeps it, and so is its message by the
-// inbox. It holds a page of the plan and some hundred rows at a time. Of an event that has been cancelled it stores nothing.
+// Expand delivers the rows of a plan at once or stores them, unless that was done before, and returns when all rows are done. After any
+// error and any crash it may be called again, with again set: the stream takes a row once, for as long as it keeps the row, and the
+// inbox takes its message once. It holds a page of the plan and some hundred rows at a time. For a cancelled event it stores nothing.
 func (e *Expander) Expand(ctx context.Context, p *plan.Plan, again bool) (Stored, error) {
 	kept, err := e.reader.Event(ctx, p.EventID)
 	if err != nil && !errors.Is(err, plan.ErrNotFound) {
@@ -128,15 +129,15 @@ func (e *Expander) Expand(ctx context.Context, p *plan.Plan, again bool) (Stored
 type expansion struct {
 	*Expander
 
-	again  bool        // there may have been another one
+	again  bool        // there may have been an earlier expansion
 	header nats.Header // of rows
-	marked nats.Header // of rows that may have been delivered
+	marked nats.Header // headers of rows that may have been delivered
 	plan   *plan.Plan
 
 	mu     sync.Mutex
-	failed error // the first that a row was not stored for
+	failed error // the first error for which a row was not stored
 	stored Stored
-	unsure bool // the inbox has not answered
+	unsure bool // the inbox did not answer
 }
 
 // run stores or delivers all rows, and counts them.
@@ -171,7 +172,7 @@ func (x *expansion) fail(err error) {
 	}
 }
 
-// isUnsure reports whether the inbox has not answered in this expansion: the rows that are left are stored.
+// isUnsure reports whether the inbox did not answer in this expansion. Then all further rows are stored.
 func (x *expansion) isUnsure() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -189,7 +190,8 @@ func (x *expansion) count(isNew bool) {
 	}
 }
 
-// ask has the inbox deliver a row. A panic is an error of this row alone: its worker meets it as well, and says so.
+// ask has the inbox deliver a row. A panic is an error of this row alone. The worker of the stored row panics as
+// well, and reports it.
 func (x *expansion) ask(ctx context.Context, n contracts.Notification) (done bool, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -199,7 +201,7 @@ func (x *expansion) ask(ctx context.Context, n contracts.Notification) (done boo
 	return x.Inbox.Deliver(ctx, n, x.plan.Payload, x.again)
 }
 
-// deliver has the inbox deliver a row, and stores it otherwise.
+// deliver has the inbox deliver a row, and stores the row if it is not done.
 func (x *expansion) deliver(ctx context.Context, n contracts.Notification) error {
 	done, err := x.ask(ctx, n)
 	if done {
@@ -231,7 +233,7 @@ func (x *expansion) deliver(ctx context.Context, n contracts.Notification) error
 	return x.put(ctx, x.rows[x.plan.Partition(n.UserID)], msg)
 }
 
-// store stores the rows of the plan, and calls deliver with those that the inbox may deliver.
+// store stores the rows of the plan, and calls deliver with the rows that the inbox may deliver.
 func (x *expansion) store(ctx context.Context, deliver func(contracts.Notification)) error {
 	var encoder row.Encoder
 	flight := make([]sent, 0, window)
@@ -273,7 +275,7 @@ func (x *expansion) store(ctx context.Context, deliver func(contracts.Notificati
 	return settle(len(flight))
 }
 
-// sent is a row on its way.
+// sent is a row on its way to the stream.
 type sent struct {
 	future jetstream.PubAckFuture
 	msg    *nats.Msg
@@ -286,7 +288,7 @@ func (x *expansion) send(n contracts.Notification, encoder *row.Encoder, header 
 		return sent{}, err
 	}
 	s := sent{msg: msg, stream: x.rows[x.plan.Partition(n.UserID)]}
-	// The option writes into the headers; a second try, see settle, replaces its value.
+	// The option writes into the headers. A second attempt, see settle, replaces its value.
 	to := &nats.Msg{Subject: s.stream.To(msg.Subject), Data: msg.Data, Header: msg.Header}
 	s.future, err = x.js.PublishMsgAsync(to, jetstream.WithExpectLastSequencePerSubject(0))
 	switch {
@@ -298,8 +300,9 @@ func (x *expansion) send(n contracts.Notification, encoder *row.Encoder, header 
 	return s, nil
 }
 
-// settle waits until a row is in the stream. A refusal that does not name the row that is there, and an answer that is
-// missing, say nothing: the row is then written until it is there, or another one is, which can only be the same.
+// settle waits until a row is in the stream. After a refusal that does not name the existing row, or without an
+// answer, the outcome is unknown. Then settle writes the row until the stream has it. A row that exists there can only
+// be the same.
 func (x *expansion) settle(ctx context.Context, s sent) error {
 	select {
 	case <-s.future.Ok():
@@ -316,7 +319,7 @@ func (x *expansion) settle(ctx context.Context, s sent) error {
 	return x.put(ctx, s.stream, s.msg)
 }
 
-// put stores a row, unless it is there.
+// put stores a row, unless it is stored already.
 func (x *expansion) put(ctx context.Context, to *kvrecord.Stream, msg *nats.Msg) error {
 	_, err := to.Put(ctx, kvrecord.Write{Subject: msg.Subject, Header: msg.Header, Data: msg.Data})
 	if err != nil && !errors.Is(err, kvrecord.ErrConflict) {
@@ -326,7 +329,8 @@ func (x *expansion) put(ctx context.Context, to *kvrecord.Stream, msg *nats.Msg)
 	return nil
 }
 
-// exists reports whether the error of a write that expected no record says that there certainly is one: the server names it.
+// exists reports whether the error of a write that expected no record is certain that there is one, because the
+// server names the record.
 func exists(err error) bool {
 	api, ok := errors.AsType[*jetstream.APIError](err)
 	if !ok || api.ErrorCode != jetstream.JSErrCodeStreamWrongLastSequence {

@@ -13,46 +13,47 @@ import (
 )
 
 const (
-	// strikes is how often in a row an endpoint is not reached before it is left alone.
+	// strikes is the number of calls in a row that do not reach an endpoint before it is left alone.
 	strikes = 3
 
-	// firstPause and lastPause are for how long: twice as long each time.
+	// firstPause and lastPause bound the time for which an endpoint is left alone. It doubles with each pause.
 	firstPause = 10 * time.Second
 	lastPause  = 5 * time.Minute
 
-	// probing is how soon others ask again while one tries whether the endpoint is back.
+	// probing is the wait of other calls while one call tests whether the endpoint is back.
 	probing = 5 * time.Second
 
-	// slack is how much longer than its timeout a call may take before its caller counts as lost.
+	// slack is the time beyond its timeout after which the caller of a call counts as lost.
 	slack = time.Minute
 
-	// maxKnown bounds how many endpoints are known at a time. Those beyond are called as if they were new.
+	// maxKnown bounds the number of endpoints in memory. Any further ones are called as if they were new.
 	maxKnown = 20_000
 
-	// unused is how long after its last call an endpoint is forgotten that was not reached, when there is no room.
+	// unused is the time after its last call after which an endpoint that was not reached may be forgotten, when there
+	// is no room.
 	unused = time.Hour
 )
 
 // The shares of the slots of a channel: one in so many.
 const (
-	slowShare     = 4  // for endpoints that are slow, or did not answer last time
-	othersShare   = 4  // which the endpoints of one site leave to others, unless they are known to be well
+	slowShare     = 4  // for endpoints that are slow, or did not answer the last call
+	othersShare   = 4  // left by the endpoints of one site to other sites, unless these endpoints work well
 	endpointShare = 32 // for one endpoint
 )
 
 const (
-	// slowCall is from which time on an answer is slow.
+	// slowCall is the time from which an answer counts as slow.
 	slowCall = 2 * time.Second
 
-	// stalled is how long an endpoint that is being called may not answer before it gets no further calls, and patience how
-	// many times as long as its answers take.
+	// An endpoint that is being called gets no further calls when it has not answered for stalled, or for patience times
+	// its usual time if that is longer.
 	stalled  = time.Second
 	patience = 8
 
 	// leastTimeout is the shortest timeout.
 	leastTimeout = 5 * time.Second
 
-	// firstTurn and lastTurn bound how long a call waits for a slot before it asks again.
+	// firstTurn and lastTurn bound the wait of a call for a slot before it asks again.
 	firstTurn = 100 * time.Millisecond
 	lastTurn  = time.Minute
 )
@@ -65,41 +66,42 @@ type Call struct {
 	// Again reports whether an attempt to send the message has failed.
 	Again bool
 
-	// Slots is how many calls of the channel this process makes at a time.
+	// Slots is the number of calls of the channel that this process makes at a time.
 	Slots int
 
-	// Timeout bounds the call. Gate makes it shorter for an endpoint that answers soon.
+	// Timeout bounds the call. Gate shortens it for an endpoint that answers fast.
 	Timeout time.Duration
 
-	// Took is how long the call took. It is set before Called.
+	// Took is the duration of the call. It is set before Called.
 	Took time.Duration
 
 	key, site string
 	slow      bool
 }
 
-// endpoint is one that was called lately.
+// endpoint is the state of an endpoint that was called lately.
 type endpoint struct {
 	channel string
 
 	calls  int           // under way
-	heard  time.Time     // when it answered last, or when the first of the calls under way began
-	took   time.Duration // the time of its answers, a mean in which slow ones weigh most; 0 when there was none
+	heard  time.Time     // the time of the last answer, or of the start of the first of the calls under way
+	took   time.Duration // a mean of the times of its answers in which slow ones weigh most; 0 without an answer
 	turns  turns
 	missed int
 	pause  time.Duration // the last one, 0 for none
-	until  time.Time     // when it may be tried again, or when the caller that tries it counts as lost
-	tried  bool          // a caller is trying it now
+	until  time.Time     // when it may be tried again, or when the caller that tests it counts as lost
+	tried  bool          // a caller is testing it now
 }
 
-// lane is the slots of a channel.
+// lane has the slots of a channel.
 type lane struct {
 	calls, slow          int // under way
 	sites                map[string]int
 	slowTurns, siteTurns turns
 }
 
-// turns spreads calls that wait for a slot over the time in which slots get free, so that each of them asks again about once.
+// turns spreads the calls that wait for a slot over the time in which slots become free, so that each call asks again
+// about once.
 type turns struct{ next time.Time }
 
 func (t *turns) wait(now time.Time, first, each time.Duration) time.Duration {
@@ -112,16 +114,17 @@ func (t *turns) wait(now time.Time, first, each time.Duration) time.Duration {
 	return t.next.Sub(now)
 }
 
-// breaker decides which endpoints are called, and when, so that those that do not answer hold up no others. It leaves endpoints
-// alone that were not reached several times in a row; afterwards one call at a time finds out whether they are back. An endpoint
-// that has never answered, or stops to, gets no further call meanwhile. It is safe for concurrent use; it is of this process alone.
+// breaker decides when endpoints are called, so that endpoints that do not answer delay no others. It leaves an endpoint alone that
+// was not reached several times in a row; afterwards one call at a time tests whether the endpoint is back. An endpoint that has
+// not answered yet, or stops answering, gets no further call while calls are under way. It is safe for concurrent use; each process
+// has its own.
 type breaker struct {
 	mu    sync.Mutex
 	known map[string]*endpoint
 	lanes map[string]*lane
 }
 
-// enter returns for how long a call is to wait, 0 when it may be made, and whether that is because the endpoint is down.
+// enter returns the wait of a call, 0 when it may be made, and whether it waits because the endpoint is down.
 func (b *breaker) enter(c *Call, now time.Time) (wait time.Duration, down bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -154,10 +157,11 @@ func (b *breaker) enter(c *Call, now time.Time) (wait time.Duration, down bool) 
 	return 0, false
 }
 
-// full returns for how long a call waits because its endpoint, its site, or those that do not answer have their share.
+// full returns the wait of a call whose endpoint or site, or the group of slow endpoints, has used its share of the
+// slots.
 func (l *lane) full(c *Call, e *endpoint, now time.Time) time.Duration {
 	one, slow, site := max(1, c.Slots/endpointShare), max(1, c.Slots/slowShare), max(1, c.Slots-c.Slots/othersShare)
-	if e.took == 0 { // the first call measures it
+	if e.took == 0 { // the first call measures the time
 		one = 1
 	}
 	switch {
@@ -171,8 +175,8 @@ func (l *lane) full(c *Call, e *endpoint, now time.Time) time.Duration {
 	return 0
 }
 
-// bound returns the timeout of a call. One that has been missed gets all the time, so that an endpoint that has become slower is
-// reached, and a new one gets less when few slots are left.
+// bound returns the timeout of a call. An endpoint that was missed gets the whole time, so that it is reached if it has become
+// slower. A new endpoint gets less when few slots are left.
 func (c *Call) bound(e *endpoint, l *lane) time.Duration {
 	least := min(leastTimeout, c.Timeout)
 	switch free := c.Slots - l.calls; {
@@ -186,7 +190,7 @@ func (c *Call) bound(e *endpoint, l *lane) time.Duration {
 	return c.Timeout
 }
 
-// called records the outcome of a call, nil for a success. Any answer means that the endpoint is there.
+// called records the outcome of a call, nil for a success. Any answer means that the endpoint was reached.
 func (b *breaker) called(c *Call, now time.Time, failure *channel.Error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -211,13 +215,13 @@ func (e *endpoint) miss(now time.Time) {
 		return
 	}
 	if e.missed > strikes && !e.tried {
-		return // one that was under way when the pause began
+		return // the call was under way when the pause began
 	}
 	e.pause = min(max(firstPause, 2*e.pause), lastPause)
 	e.tried, e.until = false, now.Add(e.pause)
 }
 
-// left records that a call was not made, or not to its end.
+// left records that a call was not made, or not finished.
 func (b *breaker) left(c *Call, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -226,14 +230,14 @@ func (b *breaker) left(c *Call, now time.Time) {
 	}
 }
 
-// left lets the next caller try: the outcome of the call is unknown.
+// left lets the next caller test the endpoint, because the outcome of the call is unknown.
 func (e *endpoint) left(now time.Time) {
 	if e.tried {
 		e.tried, e.until = false, now
 	}
 }
 
-// leave gives the slot of a call back, and returns its endpoint, nil when it is not known any more.
+// leave gives back the slot of a call, and returns its endpoint, nil when it is no longer known.
 func (b *breaker) leave(c *Call) *endpoint {
 	l := b.lane(c.Channel)
 	l.calls--
@@ -261,8 +265,8 @@ func (b *breaker) lane(name string) *lane {
 	return b.lanes[name]
 }
 
-// endpoint returns the state of an endpoint. When too many are in memory, one that is healthy and idle, or was not called for
-// long, makes room.
+// endpoint returns the state of an endpoint. When too many are in memory, it forgets one that is healthy and idle, or was not
+// called for long.
 func (b *breaker) endpoint(c *Call, now time.Time) *endpoint {
 	if e := b.known[c.key]; e != nil {
 		return e
@@ -287,7 +291,7 @@ func (b *breaker) endpoint(c *Call, now time.Time) *endpoint {
 	return e
 }
 
-// held counts the endpoints that are left alone now, by channel.
+// held returns the numbers of endpoints that are left alone now, by channel.
 func (b *breaker) held(now time.Time) map[string]int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -314,10 +318,10 @@ func missed(failure *channel.Error) bool {
 	return failure.Kind == channel.KindTimeout || failure.Kind == channel.KindUnavailable && failure.Status == 0
 }
 
-// location finds the URL in an address, which may be JSON.
+// location matches the URL in an address, which may be JSON.
 var location = regexp.MustCompile(`https?://[^\s"\\]+`)
 
-// site returns the owner of an endpoint, as far as its address shows it: the registered domain, or host and port.
+// site returns the site of an endpoint, by its address: the registered domain, or host and port.
 func site(address string) string {
 	u, err := url.Parse(location.FindString(address))
 	if err != nil || u.Host == "" {

@@ -1,9 +1,9 @@
-// Package health keeps which endpoints of users do not answer, so that no process calls them for nothing.
+// Package health keeps the endpoints of users that do not answer, so that no process calls them in vain.
 //
-// An endpoint is an address on a channel, such as the URL of a webhook. One that has failed without a success for days is
-// disabled, for all processes: that is kept in a bucket, which is written when an endpoint begins to fail, when it works again,
-// and when it is disabled, and never while all is well. One that was not reached several times in a row is left alone for a
-// while, by each process for itself.
+// An endpoint is an address on a channel, such as the URL of a webhook. An endpoint that has failed without a success for days
+// is disabled for all processes. Its state is kept in a bucket, which is written when an endpoint begins to fail, when it works
+// again, and when it is disabled, and never while it works. Each process by itself leaves an endpoint alone for a while that it
+// did not reach several times in a row.
 package health
 
 import (
@@ -26,16 +26,16 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel"
 )
 
-// State is how an endpoint is.
+// State is the state of an endpoint.
 type State string
 
 // The states of an endpoint.
 const (
 	// Disabled means: it is not called.
 	Disabled State = "disabled"
-	// Failing means: it has failed, and not taken anything since.
+	// Failing means: it has failed, and has accepted no message since.
 	Failing State = "failing"
-	// Healthy means: it works, or has been put back to work.
+	// Healthy means: it works, or has been enabled.
 	Healthy State = "healthy"
 )
 
@@ -43,15 +43,15 @@ const (
 	// maxError bounds the text of an error that is kept, in bytes.
 	maxError = 512
 
-	// keep is how long the record of an endpoint stays that works again, or has been called in vain and not since. That of one that
-	// is disabled stays until it is enabled.
+	// keep is the time for which the record of an endpoint stays that works again, or that has failed and was not called since. The
+	// record of a disabled endpoint stays until the endpoint is enabled.
 	keep = 40 * 24 * time.Hour
 
-	// writeTimeout bounds the write of a transition. One that is not written is written with the next call.
+	// writeTimeout bounds the write of a change of state. After a failure, the next call writes it.
 	writeTimeout = 5 * time.Second
 )
 
-// ErrUnknown is returned for an endpoint of which nothing is kept.
+// ErrUnknown is returned for an endpoint without a record.
 var ErrUnknown = errors.New("nothing is kept of such an endpoint")
 
 // Endpoint is the record of an endpoint. Its address is not kept, because it may hold secrets.
@@ -60,38 +60,38 @@ type Endpoint struct {
 	Channel string `json:"channel"`
 	ID      string `json:"id"`
 
-	// At is when State last changed.
+	// At is the time of the last change of State.
 	At time.Time `json:"at"`
 
-	// LastError is the error of the delivery after which State last changed.
+	// LastError is the error of the delivery that last changed State.
 	LastError string `json:"last_error,omitempty"`
 
 	// RecipientType and UserID name the recipient of that delivery.
 	RecipientType contracts.RecipientType `json:"recipient_type,omitempty"`
 	UserID        string                  `json:"user_id,omitempty"`
 
-	// Since is when it began to fail.
+	// Since is the time at which the endpoint began to fail.
 	Since time.Time `json:"since,omitzero"`
 
-	// State says whether deliveries are tried.
+	// State decides whether deliveries are tried.
 	State State `json:"state"`
 
-	over kvrecord.Record // as it was read or written
+	over kvrecord.Record // as last read or written
 }
 
-// Config says how patient the store is.
+// Config configures a [Store].
 type Config struct {
-	// DisableAfter is for how long an endpoint has to have failed to be disabled. Defaults to 5 days.
+	// DisableAfter is the time after which an endpoint that always fails is disabled. Defaults to 5 days.
 	DisableAfter time.Duration
 
-	// Every is how often the records of other processes are read. Defaults to 5 seconds.
+	// Every is the time between two readings of the records of other processes. Defaults to 5 seconds.
 	Every time.Duration
 
 	// Logger gets the log. Defaults to slog.Default().
 	Logger *slog.Logger
 }
 
-// Store is the health of all endpoints. It is safe for concurrent use, also by several processes.
+// Store has the health of all endpoints. It is safe for concurrent use, also by several processes.
 type Store struct {
 	breaker breaker
 	cfg     Config
@@ -114,7 +114,7 @@ func Open(ctx context.Context, records *kvrecord.Client, cfg Config) (*Store, er
 	return s, nil
 }
 
-// Run reads the records again, as Open does, at each interval until ctx ends.
+// Run reads the records again, as Open does, every Config.Every until ctx ends.
 func (s *Store) Run(ctx context.Context) error {
 	pause.Every(ctx, s.cfg.Every, func(ctx context.Context) {
 		if err := s.read(ctx); err != nil && ctx.Err() == nil {
@@ -160,14 +160,14 @@ func (s *Store) learn(e Endpoint) {
 	}
 }
 
-// Verdict is whether an endpoint may be called.
+// Verdict is the answer to whether an endpoint may be called.
 type Verdict int
 
 // The verdicts.
 const (
-	// Free means: it may be called now. The caller reports the outcome by Called, or by Left that it made no call.
+	// Free means: it may be called now. The caller reports the outcome by Called, or that it made no call by Left.
 	Free Verdict = iota
-	// Busy means: it may be called after a wait, because others have the slots.
+	// Busy means: it may be called after a wait, because other calls have the slots.
 	Busy
 	// Down means: it may be called after a wait, because it was not reached lately.
 	Down
@@ -175,8 +175,8 @@ const (
 	Off
 )
 
-// Gate returns whether an endpoint may be called, and the wait before its caller asks again. It sets how long the call may take.
-// No round trip.
+// Gate returns whether an endpoint may be called, and the wait before its caller asks again. It sets the timeout of the call. No
+// round trip.
 func (s *Store) Gate(c *Call) (Verdict, time.Duration) {
 	c.key = s.subject(c.Channel, id(c.Channel, c.Address))
 	s.mu.Lock()
@@ -195,7 +195,7 @@ func (s *Store) Gate(c *Call) (Verdict, time.Duration) {
 	return Free, 0
 }
 
-// Called records the outcome of a call, nil for a success. It writes when that changes the endpoint's state.
+// Called records the outcome of a call, nil for a success. It writes the record when the endpoint's state changes.
 func (s *Store) Called(ctx context.Context, c *Call, m channel.Message, failure *channel.Error) {
 	s.breaker.called(c, time.Now(), failure)
 	name, key := c.Channel, c.key
@@ -212,7 +212,7 @@ func (s *Store) Called(ctx context.Context, c *Call, m channel.Message, failure 
 		next.Channel, next.ID, next.RecipientType, next.UserID = name, id(name, c.Address), m.RecipientType, m.UserID
 		err := s.put(ctx, next, there.over)
 		switch {
-		case errors.Is(err, kvrecord.ErrConflict): // another process's record, which is known now
+		case errors.Is(err, kvrecord.ErrConflict): // another process has written the record, which is known now
 			continue
 		case err != nil:
 			s.cfg.Logger.WarnContext(ctx, "notifier: the health of an endpoint is not kept", "channel", name, "endpoint", next.ID, "error", err)
@@ -227,7 +227,7 @@ func (s *Store) Called(ctx context.Context, c *Call, m channel.Message, failure 
 // Left records that a call that Gate let through was not made.
 func (s *Store) Left(c *Call) { s.breaker.left(c, time.Now()) }
 
-// after returns an endpoint after a call, and reports whether the call has changed it.
+// after returns the state of an endpoint after a call, and reports whether it has changed.
 func (s *Store) after(e Endpoint, failure *channel.Error) (Endpoint, bool) {
 	now := time.Now().UTC()
 	switch {
@@ -243,7 +243,7 @@ func (s *Store) after(e Endpoint, failure *channel.Error) (Endpoint, bool) {
 	return e, false
 }
 
-// counts reports whether a failure is one of the endpoint.
+// counts reports whether a failure is the endpoint's.
 func counts(failure *channel.Error) bool {
 	switch failure.Kind {
 	case channel.KindRejected, channel.KindTimeout, channel.KindUnavailable, channel.KindUnknown:
@@ -254,7 +254,7 @@ func counts(failure *channel.Error) bool {
 	return false
 }
 
-// put writes a record over the one that is known, and learns the record that is there then.
+// put writes a record over the known one, and learns the record that is then stored.
 func (s *Store) put(ctx context.Context, e Endpoint, over kvrecord.Record) error {
 	data, err := json.Marshal(e)
 	if err != nil {
@@ -266,7 +266,7 @@ func (s *Store) put(ctx context.Context, e Endpoint, over kvrecord.Record) error
 	}
 	e.over, err = s.records.Put(ctx, write)
 	if conflict, ok := errors.AsType[*kvrecord.ConflictError](err); ok {
-		if conflict.Found.Revision == 0 { // it was removed
+		if conflict.Found.Revision == 0 { // the record was removed
 			s.forget(e)
 			return err
 		}
@@ -290,7 +290,7 @@ func (s *Store) remember(e Endpoint) {
 	s.known[s.subject(e.Channel, e.ID)] = e
 }
 
-// forget drops an endpoint of which there is no record.
+// forget drops an endpoint without a record.
 func (s *Store) forget(e Endpoint) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -298,8 +298,8 @@ func (s *Store) forget(e Endpoint) {
 }
 
 // List returns the endpoints that are not healthy, of a channel, "" for all, and in a state, "" for both, in the order in which
-// they came into it: at most limit, from a revision on. next is where to go on, 0 when there is no more. Its cost is that of
-// Open.
+// they entered their states: at most limit, from a revision on. next is the revision from which to continue, 0 at the end. It
+// costs the same as Open.
 func (s *Store) List(ctx context.Context, name string, state State, from uint64, limit int) (found []Endpoint, next uint64, err error) {
 	if err := s.read(ctx); err != nil {
 		return nil, 0, err
@@ -319,15 +319,15 @@ func (s *Store) List(ctx context.Context, name string, state State, from uint64,
 	return found, next, nil
 }
 
-// Held reports how many endpoints of each channel this process does not call now, because they were not
-// reached.
+// Held calls tell with the number of endpoints of each channel that this process does not call now, because they were
+// not reached.
 func (s *Store) Held(tell func(channel string, n int)) {
 	for name, n := range s.breaker.held(time.Now()) {
 		tell(name, n)
 	}
 }
 
-// Counts reports how many endpoints of each channel are in each state but [Healthy].
+// Counts calls tell with the number of endpoints of each channel in each state except [Healthy].
 func (s *Store) Counts(tell func(channel string, state State, n int)) {
 	counts := map[[2]string]int{}
 	s.mu.Lock()
@@ -342,7 +342,7 @@ func (s *Store) Counts(tell func(channel string, state State, n int)) {
 	}
 }
 
-// Enable puts an endpoint back to work, and returns how it was. Other processes read that within Config.Every. Two round
+// Enable enables an endpoint, and returns its previous state. Other processes learn of it within Config.Every. Two round
 // trips.
 func (s *Store) Enable(ctx context.Context, name, endpoint string) (was Endpoint, err error) {
 	for {
@@ -379,13 +379,13 @@ func decode(r kvrecord.Record) (e Endpoint, err error) {
 	return e, nil
 }
 
-// id is short, the same everywhere, and does not reveal the address.
+// id returns the id of an endpoint: short, the same in all processes, and without revealing the address.
 func id(name, address string) string {
 	sum := sha256.Sum256([]byte(name + "\x00" + address))
 	return hex.EncodeToString(sum[:16])
 }
 
-// subject returns the subject of an endpoint's record: no id is encoded to its first token.
+// subject returns the subject of an endpoint's record. No encoded id equals its first token.
 func (s *Store) subject(name, id string) string { return s.records.Key("/endpoint." + name + "." + id) }
 
 func clip(text string) string { return strings.ToValidUTF8(text[:min(len(text), maxError)], "") }

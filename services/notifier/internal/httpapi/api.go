@@ -128,7 +128,8 @@ func (h *handler) accept(w http.ResponseWriter, r *http.Request, e contracts.Eve
 	return nil
 }
 
-// eventID is the event of a path, or of ?event: no path that a client or a proxy normalizes can hold "." or "..".
+// eventID returns the event id in the path, or in ?event, because a path that a client or a proxy normalizes cannot
+// have "." or "..".
 func eventID(r *http.Request) string { return cmp.Or(r.PathValue("event"), r.URL.Query().Get("event")) }
 
 // event answers GET /v1/events/{event}, and GET /v1/events?event=..., with the event and the first of its rows.
@@ -194,8 +195,8 @@ func query(r *http.Request) (api.Query, error) {
 	return q, all(err, noLimit, noTime)
 }
 
-// params returns the parameters of a request, or an error that names each that the route does not take: a request with one that is
-// misspelt would be about more than its caller meant.
+// params returns the parameters of a request, or an error that names each parameter that the route does not take, because a
+// request with a misspelt parameter would select more than its caller meant.
 func params(r *http.Request, names ...string) (url.Values, error) {
 	v := r.URL.Query()
 	var errs []error
@@ -207,7 +208,7 @@ func params(r *http.Request, names ...string) (url.Values, error) {
 	return v, all(errs...)
 }
 
-// all returns the mistakes of several errors as one, or nil.
+// all returns one error with the mistakes of several errors, or nil.
 func all(errs ...error) error {
 	var fields []contracts.FieldError
 	for _, err := range errs {
@@ -221,7 +222,7 @@ func all(errs ...error) error {
 	return &contracts.ValidationError{Type: "query", Fields: fields}
 }
 
-// since returns ?since, the zero time without one.
+// since returns ?since, the zero time when it is missing.
 func since(r *http.Request) (at time.Time, err error) {
 	if text := r.URL.Query().Get("since"); text != "" {
 		if at, err = time.Parse(time.RFC3339, text); err != nil {
@@ -231,7 +232,7 @@ func since(r *http.Request) (at time.Time, err error) {
 	return at, nil
 }
 
-// limit returns ?limit, 0 without one.
+// limit returns ?limit, 0 when it is missing.
 func limit(r *http.Request) (int, error) {
 	text := r.URL.Query().Get("limit")
 	if text == "" {
@@ -248,8 +249,8 @@ func wrong(path, problem string) error {
 	return &contracts.ValidationError{Type: "query", Fields: []contracts.FieldError{{Path: path, Problem: problem}}}
 }
 
-// cancel answers DELETE /v1/events/{event}?user=...&type=...&cursor=..., or /v1/events?event=... with the same, with the outcome
-// for each row of the event.
+// cancel answers DELETE /v1/events/{event}?user=...&type=...&cursor=..., or /v1/events?event=... with the same parameters, with
+// the counts of the outcomes of the event's rows.
 func (h *handler) cancel(w http.ResponseWriter, r *http.Request) error {
 	v, err := params(r, "cursor", "event", "type", "user")
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// maxItems bounds the items of a page, and those that one request marks.
+	// maxItems bounds the items of a page, and the items that one request marks.
 	maxItems = 1000
 
 	// maxMark bounds the body of a request that marks items.
@@ -166,7 +166,7 @@ func (h *handler) markMany(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// seen returns the last change that the client saw, 0 for none.
+// seen returns the revision of the last change that the client has received, 0 for none.
 func seen(id string) uint64 {
 	n, err := strconv.ParseUint(id, 10, 64)
 	if err != nil {
@@ -184,8 +184,8 @@ func (h *handler) open(r *http.Request, after string) (*inapp.Feed, error) {
 	return h.Inbox.Follow(r.Context(), kind, userID, seen(after))
 }
 
-// follow answers GET /v1/users/{user}/inbox/events with server-sent events: every item, or those that have changed since
-// Last-Event-ID, and then each new or changed item.
+// follow answers GET /v1/users/{user}/inbox/events with server-sent events: every item, or the items that have changed
+// since Last-Event-ID, and then each new or changed item.
 func (h *handler) follow(w http.ResponseWriter, r *http.Request) error {
 	feed, err := h.open(r, service.LastEventID(r))
 	if err != nil {

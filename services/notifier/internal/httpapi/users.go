@@ -13,7 +13,8 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
-// addUsers adds the routes of users. A caller that is bound to a user reads that one, and changes addresses and preferences.
+// addUsers adds the routes of users. A caller that is bound to a user may read this user, and change addresses and
+// preferences.
 func (h *handler) addUsers(r *service.Router) {
 	r.Handle("GET /v1/users", access.All(access.People), h.users)
 	r.Handle("POST /v1/users", access.All(access.People), h.importUsers)
@@ -31,7 +32,7 @@ func (h *handler) addUsers(r *service.Router) {
 	r.Handle("POST /v1/users/{type}/{user}/endpoints/{channel}/{id}/replay", access.Own(access.People), onAddress(h.API.ReplayAddress))
 }
 
-// users answers GET /v1/users?type=...&limit=...&cursor=... with users as POST takes them.
+// users answers GET /v1/users?type=...&limit=...&cursor=... with users in the form that POST takes.
 func (h *handler) users(w http.ResponseWriter, r *http.Request) (err error) {
 	v, err := params(r, "cursor", "limit", "type")
 	q := api.UserQuery{Cursor: v.Get("cursor"), RecipientType: contracts.RecipientType(v.Get("type"))}
@@ -47,7 +48,7 @@ func (h *handler) users(w http.ResponseWriter, r *http.Request) (err error) {
 	return nil
 }
 
-// importUsers answers POST /v1/users, which takes lines of JSON, with a line for each.
+// importUsers answers POST /v1/users, which takes lines of JSON, with the outcome of each line.
 func (h *handler) importUsers(w http.ResponseWriter, r *http.Request) error {
 	body, err := service.Body(w, r, api.MaxImport)
 	if err != nil {
@@ -76,7 +77,7 @@ func (h *handler) readUser(w http.ResponseWriter, r *http.Request) error {
 	return showUser(w, answer, err)
 }
 
-// writeUser answers PUT and PATCH of the same.
+// writeUser answers PUT and PATCH of the same paths.
 func (h *handler) writeUser(w http.ResponseWriter, r *http.Request) error {
 	request, err := change(r)
 	if err != nil {
@@ -89,7 +90,7 @@ func (h *handler) writeUser(w http.ResponseWriter, r *http.Request) error {
 	return showUser(w, answer, err)
 }
 
-// deleteUser answers DELETE of the same.
+// deleteUser answers DELETE of the same paths.
 func (h *handler) deleteUser(w http.ResponseWriter, r *http.Request) error {
 	request, err := change(r)
 	if err == nil {
@@ -112,8 +113,8 @@ func showUser(w http.ResponseWriter, answer api.User, err error) error {
 	return nil
 }
 
-// about reads a request about a user. ?user goes before the user of the path: no path that a client or a proxy normalizes can hold "."
-// or "..", and "inbox" is another route.
+// about reads a request about a user. ?user overrides the user in the path, because a path that a client or a proxy normalizes cannot
+// have "." or "..", and "inbox" is another route.
 func about(r *http.Request) (api.UserRequest, error) {
 	caller := access.From(r.Context())
 	request := api.UserRequest{
@@ -133,7 +134,7 @@ func change(r *http.Request) (api.UserRequest, error) {
 	return request, err
 }
 
-// isFor returns an error for a caller who is another user.
+// isFor returns an error for a caller that is bound to another user.
 func isFor(caller access.Caller, kind contracts.RecipientType, user string) error {
 	if !caller.For(user) || caller.RecipientType != "" && caller.RecipientType != string(kind) {
 		return access.Forbidden("the key is that of another user")
@@ -169,7 +170,7 @@ func onAddress[T any](do func(context.Context, api.AddressRequest) (T, error)) f
 	}
 }
 
-// ifMatch returns the ETag that a request is for, "0" for If-None-Match: *, and "" without one.
+// ifMatch returns the ETag in a request's condition, "0" for If-None-Match: *, and "" without a condition.
 func ifMatch(r *http.Request) string {
 	if r.Header.Get("If-None-Match") == "*" {
 		return "0"

@@ -16,21 +16,21 @@ import (
 
 // The endpoints' subjects. Instances of one name share the requests.
 const (
-	SubjectCancel    = "notifier.v1.cancel"           // {"event_id"}, and perhaps one user; answers the outcomes of the rows
-	SubjectEnable    = "notifier.v1.endpoints.enable" // {"channel","id"}; answers how the endpoint was
-	SubjectEndpoints = "notifier.v1.endpoints.list"   // a query; answers a page of those that do not work
-	SubjectReplayOne = "notifier.v1.endpoints.replay" // one of a user's addresses; answers how many of its rows are sent again
-	SubjectRotate    = "notifier.v1.endpoints.rotate" // the same; answers its new secret
+	SubjectCancel    = "notifier.v1.cancel"           // {"event_id"} and an optional user; answers the outcomes of the rows
+	SubjectEnable    = "notifier.v1.endpoints.enable" // {"channel","id"}; answers the endpoint's previous state
+	SubjectEndpoints = "notifier.v1.endpoints.list"   // a query; answers a page of endpoints that do not work
+	SubjectReplayOne = "notifier.v1.endpoints.replay" // a user's address; answers the number of its rows that are sent again
+	SubjectRotate    = "notifier.v1.endpoints.rotate" // the same; answers the new secret
 	SubjectSecret    = "notifier.v1.endpoints.secret" //nolint:gosec // a subject; answers the secret of one of a user's addresses
-	SubjectTestOne   = "notifier.v1.endpoints.test"   // the same; answers its reply to a test message
+	SubjectTestOne   = "notifier.v1.endpoints.test"   // the same; answers the reply to a test message
 	SubjectGet       = "notifier.v1.get"              // {"event_id"}; answers the state of the event
 	SubjectList      = "notifier.v1.list"             // a query; answers a page of rows
 	SubjectNotify    = "notifier.v1.notify"           // a notification; answers as publish does
-	SubjectReplay    = "notifier.v1.replay"           // a query; answers how many rows are sent again
+	SubjectReplay    = "notifier.v1.replay"           // a query; answers the number of rows that are sent again
 	SubjectPublish   = "notifier.v1.publish"          // an Event, or a CloudEvent in binary or structured mode
 	SubjectTest      = "notifier.v1.templates.test"   // a message that shows a template; answers its outcome
 
-	SubjectUsersDelete = "notifier.v1.users.delete" // {"recipient_type","user_id"}, and perhaps a part
+	SubjectUsersDelete = "notifier.v1.users.delete" // {"recipient_type","user_id"} and an optional part
 	SubjectUsersGet    = "notifier.v1.users.get"    // the same; answers the part and its ETag
 	SubjectUsersImport = "notifier.v1.users.import" // lines of JSON; answers a line for each
 	SubjectUsersList   = "notifier.v1.users.list"   // a query; answers a page of lines for an import
@@ -74,7 +74,7 @@ type handler struct{ api *api.API }
 
 func (h handler) publish(ctx context.Context, r service.Request) ([]byte, error) {
 	header := maps.Clone(r.Header)
-	header.Del(nats.MsgIdHdr) // the requester's, for another stream
+	header.Del(nats.MsgIdHdr) // the requester's message id, for another stream
 	e, err := api.Read(api.Direct, header, r.Data)
 	if err != nil {
 		return nil, err
@@ -140,13 +140,13 @@ func (h handler) enable(ctx context.Context, r service.Request) ([]byte, error) 
 	return answer(h.api.Enable(ctx, r.Data))
 }
 
-// aUser is a request about one.
+// aUser is an example of a request about a user.
 const aUser = `{"recipient_type":"CUSTOMER","user_id":"…","part":"addresses"}`
 
-// anAddress is a request about one of a user's.
+// anAddress is an example of a request about a user's address.
 const anAddress = `{"recipient_type":"CUSTOMER","user_id":"…","channel":"webhook","id":"phone"}`
 
-// user returns the handler of requests about one, and address that of requests about one of a user's.
+// user returns the handler of requests about a user, and address the handler of requests about a user's address.
 func user[T any](do func(context.Context, api.UserRequest) (T, error)) func(context.Context, service.Request) ([]byte, error) {
 	return decoded(do, aUser)
 }

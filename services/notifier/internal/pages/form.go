@@ -1,8 +1,8 @@
-// Package pages has the pages that users reach by a link out of a message, without signing in. One switches a category off on a
-// channel: by one POST, as RFC 8058 has it, or by a button that makes it. The other one has the user's preferences.
+// Package pages has the pages that users reach by a link in a message, without signing in. One page switches a category off on
+// a channel: by one POST, as in RFC 8058, or by a button that makes the POST. The other page has the user's preferences.
 //
-// A link is all that its page needs, and a browser adds nothing to a request by itself: there is no cookie. Another site that can make
-// a request in a user's name has the link already, so the forms need no further token against forged requests.
+// A page needs only its link: there are no cookies that a browser adds to a request by itself. Another site that can make a request in
+// a user's name already has the link, so the forms need no token against forged requests.
 package pages
 
 import (
@@ -25,7 +25,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/rules"
 )
 
-// clock is how browsers write a moment, in no zone.
+// clock is the format of browsers for a time without a zone.
 const clock = "2006-01-02T15:04"
 
 // form is the form of a user's preferences.
@@ -33,33 +33,33 @@ type form struct {
 	Cards    []card
 	From, To string // of the quiet hours
 	Notice   string
-	State    string // fingerprint of the preferences that the form shows
+	State    string // fingerprint of the shown preferences
 	Title    string
 	Zone     string
 
-	hours    [2]string // From and To as they were
+	hours    [2]string // From and To before the change
 	location *time.Location
 	revision uint64              // of stored
 	stored   contracts.Recipient // the preferences alone
 	who      Subject
 }
 
-// card is a category on the form, or all of them.
+// card is a category on the form, or all categories.
 type card struct {
 	rules.Category
 
 	Boxes    []box
 	Digest   string
-	Digests  []option // none when nothing comes together
+	Digests  []option // none when no channel has digests
 	Language string   // of Title
 	Mute     string
 	Title    string
 }
 
-// All reports whether a card is that of all categories.
+// All reports whether a card is for all categories.
 func (c card) All() bool { return c.Name == contracts.Anything }
 
-// Late reports whether a category can come later, or not at all, for some time.
+// Late reports whether the notifications of a category can be delayed or muted.
 func (c card) Late() bool {
 	return slices.ContainsFunc(c.Boxes, func(b box) bool { return b.Channel != "inapp" })
 }
@@ -70,10 +70,10 @@ type box struct {
 	On             bool
 }
 
-// open fills the form in as the user's preferences are.
+// open fills in the form with the user's preferences.
 func (f *form) open(known contracts.Recipient, categories []rules.Category) {
 	now, err := schedule.In(known.TimeZone, time.Now())
-	if err != nil { // as the sender has it
+	if err != nil { // as in the sender
 		now = time.Now().UTC()
 	}
 	f.location, f.Zone = now.Location(), now.Location().String()
@@ -141,8 +141,7 @@ func (f *form) fill(values url.Values) bool {
 	return ok && len(values) == 0 && len(on) == 0
 }
 
-// wanted returns the preferences that the form says, or the problem with it. Preferences that it does not
-// show stay.
+// wanted returns the preferences in the form, or the problem with it. Preferences that the form does not show stay.
 func (f *form) wanted() (body []byte, problem string) {
 	var want struct {
 		Digest     map[string]string     `json:"digest"`
@@ -165,7 +164,7 @@ func (f *form) wanted() (body []byte, problem string) {
 		set(want.Mute, c.Name, until, c.Mute != "")
 	}
 	if want.QuietHours = f.stored.QuietHours; [2]string{f.From, f.To} != f.hours {
-		want.QuietHours = &contracts.QuietHours{From: cmp.Or(f.From, "00:00"), To: cmp.Or(f.To, "00:00")} // both are none
+		want.QuietHours = &contracts.QuietHours{From: cmp.Or(f.From, "00:00"), To: cmp.Or(f.To, "00:00")} // quiet hours of no length
 		_, fromErr := schedule.Clock(want.QuietHours.From)
 		_, toErr := schedule.Clock(want.QuietHours.To)
 		if (f.From == "") != (f.To == "") || fromErr != nil || toErr != nil {
@@ -176,8 +175,8 @@ func (f *form) wanted() (body []byte, problem string) {
 	return body, ""
 }
 
-// off returns the channels on which a user does not want a category: those of a list, as the boxes have changed it. A list that has
-// every channel stays, unless the user wants one.
+// off returns the channels on which a user does not want a category: a list, changed by the boxes. A list that contains every
+// channel stays, unless the user wants a channel.
 func (c card) off(list []string) (off []string) {
 	if slices.Contains(list, contracts.Anything) && !slices.ContainsFunc(c.Boxes, func(b box) bool { return b.On }) {
 		return list
@@ -201,19 +200,20 @@ func copied[T any](m map[string]T) map[string]T {
 	return to
 }
 
-// set sets a value, or removes it when it is not there.
+// set sets a value of a map, or removes it when there is false.
 func set[T any](m map[string]T, name string, value T, there bool) {
 	if m[name] = value; !there {
 		delete(m, name)
 	}
 }
 
-// style is the style of all pages: of the colours that the reader has chosen, and wide enough to be hit on a telephone.
+// style is the style of all pages. It uses the reader's colour scheme, and controls that are large enough for a
+// telephone.
 //
 //go:embed style.css
 var style string
 
-// policy lets a page have its style, and nothing else.
+// policy lets a page load its style, and nothing else.
 var policy = func() string {
 	sum := sha256.Sum256([]byte(style))
 	return "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) +
@@ -223,7 +223,7 @@ var policy = func() string {
 //go:embed frame.html preferences.html style.css unsubscribe.html
 var files embed.FS
 
-// page returns the page whose main part a file has. Pages need no script and nothing from elsewhere.
+// page returns the page with the main part in a file. Pages need no script and load no files.
 func page(name string) *template.Template {
 	return template.Must(template.ParseFS(files, "frame.html", "style.css", name))
 }

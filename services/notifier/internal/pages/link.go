@@ -15,14 +15,14 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel"
 )
 
-// Where links lead, behind the public URL.
+// The paths of links, after the public URL.
 const (
 	PathPreferences = "/v1/preferences"
 	PathUnsubscribe = "/v1/unsubscribe"
 )
 
 const (
-	// minSecret and maxSecrets bound the secrets: bytes of each, and how many there are.
+	// minSecret bounds the bytes of each secret, and maxSecrets the number of secrets.
 	minSecret  = 32
 	maxSecrets = 4
 
@@ -30,17 +30,17 @@ const (
 	maxToken = 4096
 )
 
-// ErrLink is returned for a link that was not made here, or by a secret that is no longer known. It does not say which.
+// ErrLink is returned for a link that was not made here, or that was signed by a secret that is no longer known. It
+// does not reveal which.
 var ErrLink = errors.New("this link is not valid")
 
 var b64 = base64.RawURLEncoding.Strict()
 
-// Subject is the user for whom a link is, and the category and channel that a link to unsubscribe switches
-// off.
+// Subject is the user of a link, and the category and channel that a link to unsubscribe switches off.
 type Subject struct {
 	Kind     contracts.RecipientType `json:"t"`
 	UserID   string                  `json:"u"`
-	Category string                  `json:"c,omitempty"` // contracts.Anything is every one
+	Category string                  `json:"c,omitempty"` // contracts.Anything is every category
 	Channel  string                  `json:"h,omitempty"`
 }
 
@@ -71,8 +71,9 @@ func New(publicURL string, secrets []string) (*Links, error) {
 	return l, errors.Join(errs...)
 }
 
-// Unsubscribe returns a function that returns the link for a message on a channel: it switches the message's category off, or
-// everything when it has none. Critical messages are sent all the same, so they have no link; nor have test messages.
+// Unsubscribe returns a function that returns the link for a message on a channel. The link switches off the message's
+// category, or everything for a message without a category. Critical messages, which cannot be switched off, and test
+// messages have no link.
 func (l *Links) Unsubscribe(name string) func(m channel.Message) string {
 	return func(m channel.Message) string {
 		if m.Priority == contracts.UrgencyCritical || m.Test {
@@ -93,17 +94,17 @@ func (l *Links) to(path string, s Subject) string {
 	return l.base + path + "?token=" + l.Token(path, s)
 }
 
-// Token returns the text that a link to a path carries: the subject, readable to everybody with the link, and a signature, which is
-// none of a link to another path.
+// Token returns the token of a link to a path: the subject, readable to everybody with the link, and a signature, which is not
+// valid for another path.
 func (l *Links) Token(path string, s Subject) string {
 	data, err := json.Marshal(s)
 	if err != nil {
-		return "" // texts have no error
+		return "" // strings can always be encoded
 	}
 	return b64.EncodeToString(data) + "." + b64.EncodeToString(sign(l.keys[0], path, data))
 }
 
-// Read returns the subject of a token that was made for a path by one of the secrets, or else ErrLink.
+// Read returns the subject of a token that was signed for a path by one of the secrets, or else ErrLink.
 func (l *Links) Read(path, token string) (s Subject, err error) {
 	head, tail, found := strings.Cut(token, ".")
 	if !found || len(token) > maxToken {

@@ -20,7 +20,7 @@ const maxForm = recipient.MaxDocument
 type Directory interface {
 	Refuser
 
-	// Get returns all that is known of a user.
+	// Get returns all parts of a user.
 	Get(ctx context.Context, kind contracts.RecipientType, userID string) (r contracts.Recipient, found bool, err error)
 
 	// Read returns a part of a user, and its revision.
@@ -32,8 +32,8 @@ type Directory interface {
 
 var _ Directory = (*recipient.Directory)(nil)
 
-// Preferences serves the page of a user's preferences: a form with their values, and the defaults for those that the user has not
-// set.
+// Preferences serves the page of a user's preferences: a form with their values, or the defaults of preferences that the user has
+// not set.
 type Preferences struct {
 	Directory Directory
 	Links     *Links
@@ -50,7 +50,8 @@ func (p *Preferences) Show(w http.ResponseWriter, r *http.Request) error {
 }
 
 // Save answers POST: it stores the values of the form, and redirects to the page with them. A form that is older than the
-// preferences changes nothing, and the page shows the present ones. It takes only the form of [Preferences.Show].
+// preferences changes nothing, and the page then shows the present preferences. Save accepts only the form of
+// [Preferences.Show].
 func (p *Preferences) Save(w http.ResponseWriter, r *http.Request) error {
 	f, err := p.form(r)
 	if err != nil {
@@ -87,7 +88,7 @@ func (p *Preferences) Save(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// stale shows the present preferences to a user whose form has older ones.
+// stale shows the present preferences to a user whose form is older.
 func (p *Preferences) stale(w http.ResponseWriter, r *http.Request) error {
 	f, err := p.form(r)
 	if err == nil {
@@ -106,7 +107,7 @@ func answer(w http.ResponseWriter, status int, f *form, err error) error {
 	return show(w, status, long, f)
 }
 
-// form returns the form of the user for whom a request's link is. Two round trips.
+// form returns the form of the user of a request's link. Two round trips.
 func (p *Preferences) form(r *http.Request) (*form, error) {
 	who, err := p.Links.Read(PathPreferences, r.URL.Query().Get("token"))
 	if err != nil {
@@ -135,13 +136,13 @@ func (p *Preferences) form(r *http.Request) (*form, error) {
 // long is the page of preferences.
 var long = page("preferences.html")
 
-// channelTitles are the titles of channels on the page.
+// channelTitles has the titles of channels on the page.
 var channelTitles = map[string]string{"email": "Email", "inapp": "In the app", "sms": "SMS", "webpush": "Push", "webhook": "Webhook"}
 
-// option is one of a list.
+// option is an option of a list.
 type option struct{ Value, Text string }
 
-// digests are when users may have a category come together.
+// digests are the intervals that users can choose for the digests of a category.
 var digests = []option{
 	{"", "As usual"},
 	{contracts.DigestOff, "Each at once"},
@@ -151,7 +152,7 @@ var digests = []option{
 	{"09:00,17:00", "Together, at 9:00 and 17:00"},
 }
 
-// chosen returns digests with the one that is chosen, which a program may have put there.
+// chosen returns digests with the user's present choice, which may be another if a program set it.
 func chosen(wish string) []option {
 	for _, o := range digests {
 		if o.Value == wish {
@@ -163,17 +164,18 @@ func chosen(wish string) []option {
 
 // Refuser stores the opt-outs of users.
 type Refuser interface {
-	// OptOut says that a user does not want a category on a channel any more.
+	// OptOut records that a user no longer wants a category on a channel.
 	OptOut(ctx context.Context, kind contracts.RecipientType, userID, category, channel string) error
 }
 
-// Unsubscribe serves links to unsubscribe. The answers say nothing of the user, nor whether one is known.
+// Unsubscribe serves links to unsubscribe. The answers do not reveal data of the user, nor whether the user is known.
 type Unsubscribe struct {
 	Directory Refuser
 	Links     *Links
 }
 
-// Ask answers GET with a page whose button makes the POST: programs that look at mail follow links, and must switch nothing off.
+// Ask answers GET with a page whose button makes the POST, because programs that scan mail follow links, and must
+// switch nothing off.
 func (p *Unsubscribe) Ask(w http.ResponseWriter, r *http.Request) error {
 	s, err := p.Links.Read(PathUnsubscribe, r.URL.Query().Get("token"))
 	if err != nil {
@@ -197,17 +199,17 @@ func (p *Unsubscribe) Do(w http.ResponseWriter, r *http.Request) error {
 	return p.show(w, s, done)
 }
 
-// show shows words with a link to all preferences: one that is relative, as the public URL may have a path.
+// show shows words with a link to all preferences. The link is relative, because the public URL may have a path.
 func (p *Unsubscribe) show(w http.ResponseWriter, s Subject, page words) error {
 	page.Preferences = "preferences?token=" + p.Links.Token(PathPreferences, Subject{Kind: s.Kind, UserID: s.UserID})
 	return show(w, http.StatusOK, short, page)
 }
 
-// words are those of a short page.
+// words has the words of a short page.
 type words struct {
 	Title, Text string
 	Button      bool
-	Preferences string // where the preferences are, "" for nowhere
+	Preferences string // the URL of the preferences, "" for none
 }
 
 var (

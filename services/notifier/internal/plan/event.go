@@ -13,73 +13,76 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 )
 
-// State is how far an event has come.
+// State is the state of an event.
 type State string
 
 // The states of an event.
 const (
-	// StateUnpublished is an event that has not been published, and that is cancelled for some users.
+	// StateUnpublished means: the event has not been published, and is cancelled for some users.
 	StateUnpublished State = "unpublished"
-	// StateSeen is an event whose plan is being made, or whose planner died.
+	// StateSeen means: its plan is being made, or its planner died.
 	StateSeen State = "seen"
 	// StatePlanned means: its plan is committed.
 	StatePlanned State = "planned"
-	// StateExpanded means: all rows of its plan are stored, or delivered without.
+	// StateExpanded means: all rows of its plan are stored, or were delivered without being stored.
 	StateExpanded State = "expanded"
-	// StateRefused means: it could not be planned, and has a dead letter. It is planned anew when that is replayed, or when it
-	// is published again and the stream has forgotten its id.
+	// StateRefused means: it could not be planned, and has a dead letter. It is planned anew when the dead letter is replayed,
+	// or when it is published again after the stream has forgotten its id.
 	StateRefused State = "refused"
-	// StateCancelled means: it is not to be delivered any more, whatever its state was.
+	// StateCancelled means: it is no longer to be delivered, whatever its state was.
 	StateCancelled State = "cancelled"
 )
 
-// keep is how long the record of an event stays after its last change: longer than its plan and its rows, which their stream keeps
-// for 30 days. An event that is published again after that is another one.
+// keep is the time for which the record of an event stays after its last change: longer than its plan and its rows, which their
+// stream keeps for 30 days. An event that is published again after that is a new event.
 const keep = 40 * 24 * time.Hour
 
 // The bounds of events that are cancelled before they are published.
 const (
-	// MaxUnpublished is how many such events are kept at a time.
+	// MaxUnpublished is the largest number of such events at a time.
 	MaxUnpublished = 1000
 
-	// KeepUnpublished is how long each is kept. An event that is published later is not cancelled.
+	// KeepUnpublished is the time for which each is kept. An event that is published later is not cancelled.
 	KeepUnpublished = 7 * 24 * time.Hour
 )
 
 // Event is the record of an event.
 type Event struct {
-	// At is when it was first seen.
+	// At is the time at which the event was first seen.
 	At time.Time `json:"at"`
 
-	// Fingerprint is the exact one of the event that was seen first. "" is an event that was cancelled before it was published.
+	// Fingerprint is the exact fingerprint of the event that was seen first. "" means that the event was cancelled
+	// before it was published.
 	Fingerprint string `json:"fingerprint"`
 
-	// Mark is the first half of the fingerprint without occurred_at. "" when that is the same, and in a record that a former version wrote.
+	// Mark is the first half of the fingerprint without occurred_at. "" when it equals that of Fingerprint, and in
+	// records of earlier versions.
 	Mark string `json:"mark,omitempty"`
 
-	// Reason is why it was refused, "" when it was not.
+	// Reason is the reason for which the event was refused, "" when it was not.
 	Reason string `json:"reason,omitempty"`
 
-	// Recipients is how many the plan has.
+	// Recipients is the number of recipients of the plan.
 	Recipients int `json:"recipients,omitempty"`
 
-	// Rows is how many the plan has.
+	// Rows is the number of rows of the plan.
 	Rows int `json:"rows,omitempty"`
 
-	// State is how far the event has come.
+	// State is the state of the event.
 	State State `json:"state"`
 
-	again bool            // it was there before
-	over  kvrecord.Record // as it was read or written
+	again bool            // the record existed before
+	over  kvrecord.Record // as last read or written
 }
 
-// Unplanned reports whether it has no plan yet, and is to have one.
+// Unplanned reports whether the event has no plan yet, and is to have one.
 func (e *Event) Unplanned() bool { return e.State == StateSeen || e.State == StateRefused }
 
-// Published reports whether the event has been published. One that has not is cancelled, for all users or for some.
+// Published reports whether the event has been published. An unpublished event with a record is cancelled, for all
+// users or for some.
 func (e *Event) Published() bool { return e.Fingerprint != "" }
 
-// name sets the fields that distinguish the event from others under its id.
+// name sets the fields that distinguish the event from other events with its id.
 func (e *Event) name(event contracts.Event) (err error) {
 	if e.Fingerprint, err = event.ExactFingerprint(); err != nil {
 		return err
@@ -92,27 +95,29 @@ func (e *Event) name(event contracts.Event) (err error) {
 	return err
 }
 
-// markText is how many characters of a fingerprint are kept beside the exact one: 128 bits.
+// markText is the number of characters of Mark: 128 bits.
 const markText = 32
 
-// same reports whether two records are of the same event. A process of a former version may have removed the mark of one.
+// same reports whether two records are of the same event. A process of an earlier version may have removed the mark
+// of a record.
 func (e *Event) same(other *Event) bool {
 	loose := func(e *Event) string { return cmp.Or(e.Mark, e.Fingerprint[:min(markText, len(e.Fingerprint))]) }
 	return e.Fingerprint == other.Fingerprint || loose(e) == loose(other)
 }
 
-// Written is when the record was written that was read, by the server's clock.
+// Written returns the time at which the record was written, by the server's clock.
 func (e *Event) Written() time.Time { return e.over.Stored }
 
-// come sets how far the event has come.
+// come sets the state of the event.
 func (e *Event) come(to State, p *Plan) {
 	e.State, e.Reason, e.Recipients, e.Rows = to, "", p.Recipients, p.Rows
 }
 
-// events are the records of events.
+// events has the records of events.
 type events struct{ *kvrecord.Stream }
 
-// see writes the record of an event, or reads the one that is there. ErrMismatch says that it is of another event.
+// see writes the record of an event, or reads the existing record. The error is ErrMismatch when that belongs to
+// another event.
 func (s events) see(ctx context.Context, e contracts.Event) (*Event, error) {
 	subject, err := s.subjectOf(e.EventID)
 	if err != nil {
@@ -142,8 +147,8 @@ func (s events) see(ctx context.Context, e contracts.Event) (*Event, error) {
 	return there, nil
 }
 
-// published notes that an event is published that was cancelled before, for all users or for some, and reports whether that is
-// news. Five round trips.
+// published records that an event that was cancelled before, for all users or for some, is published, and reports whether that
+// is new. Five round trips.
 func (s events) published(ctx context.Context, eventID string, seen *Event) (there *Event, news bool, err error) {
 	there, err = s.change(ctx, eventID, func(there *Event) bool {
 		if news = !there.Published(); news {
@@ -160,7 +165,7 @@ func (s events) published(ctx context.Context, eventID string, seen *Event) (the
 	return there, news, err
 }
 
-// uncount removes an event from those that are not published.
+// uncount removes an event from the unpublished ones.
 func (s events) uncount(ctx context.Context, eventID string) error {
 	key, err := contracts.UnpublishedKey(eventID)
 	if err != nil {
@@ -170,14 +175,14 @@ func (s events) uncount(ctx context.Context, eventID string) error {
 	if err == nil && counted.Revision > 0 {
 		_, err = s.Put(ctx, kvrecord.Write{Subject: s.Key(key), Data: []byte("{}"), Over: counted, TTL: time.Second})
 	}
-	if errors.Is(err, kvrecord.ErrConflict) { // it has just ended, or been counted again for nothing
+	if errors.Is(err, kvrecord.ErrConflict) { // the entry has just expired, or was written again
 		return nil
 	}
 	return err
 }
 
-// announce writes the record of an event that has not been published, unless there is a record. One that is counted already may be
-// so once more while several are announced at a time. Three round trips.
+// announce writes the record of an event that has not been published, unless there is a record. At the limit it still accepts an
+// event that is counted already, as when several calls announce it at the same time. Three round trips.
 func (s events) announce(ctx context.Context, eventID string) error {
 	subject, err := s.subjectOf(eventID)
 	if err != nil {
@@ -201,20 +206,20 @@ func (s events) announce(ctx context.Context, eventID string) error {
 	return err
 }
 
-// planned notes that the plan is committed. When another process has written the record since it was read, its
-// record says so too.
+// planned records that the plan is committed. A record that another process has written since it was read has that
+// too.
 func (s events) planned(ctx context.Context, e *Event, plan *Plan) error {
 	e.come(StatePlanned, plan)
 	return s.note(ctx, e)
 }
 
-// reopened notes that the event has been published again since it was refused.
+// reopened records that the event has been published again since it was refused.
 func (s events) reopened(ctx context.Context, e *Event) error {
 	e.State, e.Reason = StateSeen, ""
 	return s.note(ctx, e)
 }
 
-// note writes the record of an event, unless another process has written it since it was read.
+// note writes the record of an event, unless another process has written the record since it was read.
 func (s events) note(ctx context.Context, e *Event) error {
 	if err := s.put(ctx, e); !errors.Is(err, kvrecord.ErrConflict) {
 		return err
@@ -251,8 +256,8 @@ func (s events) get(ctx context.Context, eventID string) (*Event, error) {
 	return decodeEvent(found)
 }
 
-// change writes the record of an event as alter leaves it, unless alter says that there is nothing to alter. It begins anew
-// when another process has written meanwhile, which is rare: the state of an event only advances.
+// change lets alter change the record of an event, and writes it if alter reports a change. It begins anew when another
+// process has written the record meanwhile, which is rare, because the state of an event only advances.
 func (s events) change(ctx context.Context, eventID string, alter func(*Event) bool) (*Event, error) {
 	e, err := s.get(ctx, eventID)
 	for err == nil && alter(e) {

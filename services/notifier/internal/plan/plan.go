@@ -1,12 +1,12 @@
-// Package plan turns an event into its plan: the recipients and their channels, decided once and for all.
+// Package plan turns an event into its plan: the recipients and their channels, decided once.
 //
-// A plan is committed by one write, of its record at notify.plan.<event>, which the stream takes only where there is
-// none. A small plan is all in the record. The entries of a large one are in pages, written before it to subjects that
-// name the try, so that the results of two planners never mix: the record names the try whose pages count. Pages that
-// no record names are left to the age of the stream.
+// A plan is committed by one write, of its record at notify.plan.<event>, which the stream takes only once. A small
+// plan is complete in the record. The entries of a large plan are in pages, which are written before the record to
+// subjects with the name of the attempt, so that the results of two planners never mix: the record names the attempt
+// whose pages count. Pages that no record names expire with the stream's age limit.
 //
-// Beside the plan, which lives as long as its stream keeps it, a record in the bucket of deliveries says which payload
-// came under an event's id, and whether it was planned. It stays for 40 days after its last change.
+// In addition to the plan, which stays as long as its stream keeps it, a record in the bucket of deliveries has the
+// fingerprint and the state of the event. It stays for 40 days after its last change.
 package plan
 
 import (
@@ -20,28 +20,28 @@ import (
 )
 
 const (
-	// MaxPayload bounds the payload of an event, in bytes: with all the rest its plan record must fit into a message.
+	// MaxPayload bounds the payload of an event, in bytes, so that the whole plan record fits into a message.
 	MaxPayload = 768 << 10
 
 	// maxEntry bounds the entry of one recipient, in bytes.
 	maxEntry = 64 << 10
 
-	// MaxReason bounds the reason of a refusal that is kept, in bytes. The event's dead letter has all of it.
+	// MaxReason bounds the reason of a refusal that is kept, in bytes. The event's dead letter has the whole reason.
 	MaxReason = 512
 
-	// pageBytes is how large a page may become, in bytes, before its last entry.
+	// pageBytes bounds a page without its last entry, in bytes.
 	pageBytes = 128 << 10
 
-	// rowPayload is up to which size, in bytes, a payload travels with each row. A larger one is read from the plan.
+	// rowPayload is the largest payload, in bytes, that is stored with each row. A larger payload is read from the plan.
 	rowPayload = 2 << 10
 )
 
 // Plan holds the recipients of one event, and their channels. Its JSON is the plan record.
 type Plan struct {
-	// Attempt names the try that wrote the record and its pages: no two tries have the same.
+	// Attempt is the unique name of the attempt that wrote the record and its pages.
 	Attempt string `json:"attempt"`
 
-	// CreatedAt is when the plan was made.
+	// CreatedAt is the time at which the plan was made.
 	CreatedAt time.Time `json:"created_at"`
 
 	// Entries are the recipients when there are no pages: their ids, and the fields that the event or a resolver
@@ -57,28 +57,28 @@ type Plan struct {
 	// Fingerprint distinguishes the event from another one under the same id.
 	Fingerprint string `json:"fingerprint"`
 
-	// NotBefore is when the recipients are notified at the earliest.
+	// NotBefore is the earliest time at which the recipients are notified.
 	NotBefore time.Time `json:"not_before,omitzero"`
 
-	// Pages is how many pages hold the recipients. 0 means that Entries does.
+	// Pages is the number of pages with the recipients. 0 means that Entries has them.
 	Pages int `json:"pages,omitempty"`
 
-	// Partitions is how many streams the rows of the plan are in, by their users. 0 means the first stream alone.
+	// Partitions is the number of streams with the rows of the plan, by user. 0 means the first stream alone.
 	Partitions int `json:"partitions,omitempty"`
 
 	// Payload is the payload of the event.
 	Payload json.RawMessage `json:"payload,omitempty"`
 
-	// Recipients is how many there are.
+	// Recipients is the number of recipients.
 	Recipients int `json:"recipients"`
 
-	// Routes say, by kind of recipient, how they are notified.
+	// Routes are the routes by kind of recipient.
 	Routes map[contracts.RecipientType]rules.Route `json:"routes"`
 
-	// Rows is how many rows the plan has: each recipient on each channel of its kind.
+	// Rows is the number of rows of the plan: one for each recipient and channel of its kind.
 	Rows int `json:"rows"`
 
-	// Rules is the version of the rules that the plan was made by.
+	// Rules is the version of the rules by which the plan was made.
 	Rules string `json:"rules"`
 }
 
@@ -87,7 +87,7 @@ type page struct {
 	Entries []contracts.Recipient `json:"entries"`
 }
 
-// Row returns the row of one recipient on one channel. The same plan gives the same row each time, byte for byte.
+// Row returns the row of one recipient on one channel. The row of a plan is the same each time, byte for byte.
 func (p *Plan) Row(entry contracts.Recipient, channel string) contracts.Notification {
 	route := p.Routes[entry.RecipientType]
 	row := contracts.Notification{
@@ -112,10 +112,11 @@ func (p *Plan) Row(entry contracts.Recipient, channel string) contracts.Notifica
 	return row
 }
 
-// Partition returns the partition that has the rows of a user. It does not change, so the same stream takes a row at each try.
+// Partition returns the partition with the rows of a user. It does not change, so a row goes to the same stream in
+// each attempt.
 func (p *Plan) Partition(userID string) int { return contracts.NotifyPartition(userID, p.Partitions) }
 
-// begins is when the recipients are notified on the first channels.
+// begins returns the time at which the recipients are notified on the first channels.
 func (p *Plan) begins() time.Time {
 	if p.NotBefore.After(p.CreatedAt) {
 		return p.NotBefore
@@ -124,19 +125,20 @@ func (p *Plan) begins() time.Time {
 }
 
 var (
-	// ErrMismatch is returned for an event whose id came with another payload before. The first one stands.
+	// ErrMismatch is returned for an event whose id was published with another payload before. The first event stays.
 	ErrMismatch = errors.New("another event has been published under this id: an event that differs needs an id of its own")
 
-	// ErrNotFound is returned for an event that was never seen, and for one that has no plan, or not any more.
+	// ErrNotFound is returned for an event that was never seen, or that has no plan, or no longer.
 	ErrNotFound = errors.New("nothing is kept of such an event")
 
 	// ErrTooFar is returned for an event that is to be delivered later than its plan can wait.
 	ErrTooFar = errors.New("too far ahead")
 
-	// ErrTooLarge is returned for an event or an audience that is larger than a plan can be.
+	// ErrTooLarge is returned for an event or an audience that is too large for a plan.
 	ErrTooLarge = errors.New("too large for a plan")
 
-	// ErrUnpublished is returned for the cancellation of an event that has not been published when as many are cancelled as may be.
+	// ErrUnpublished is returned for the cancellation of an unpublished event when [MaxUnpublished] such events are
+	// cancelled.
 	ErrUnpublished = errors.New("too many events are cancelled that have not been published: cancel it when it is published")
 )
 

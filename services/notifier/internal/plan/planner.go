@@ -20,10 +20,10 @@ import (
 
 // The points that a planner passes, in order: between any two of them its process may die.
 const (
-	PointSeen    = "plan.seen"    // the event's record was written, nothing else
+	PointSeen    = "plan.seen"    // only the event's record was written
 	PointPage    = "plan.page"    // a page was written
 	PointRecord  = "plan.record"  // the plan is committed
-	PointPlanned = "plan.planned" // the event's record says so
+	PointPlanned = "plan.planned" // the event's record has the state planned
 )
 
 // Outcome is the outcome of planning an event.
@@ -35,20 +35,20 @@ const (
 	Planned Outcome = "planned"
 	// Duplicate means: the event had a plan.
 	Duplicate Outcome = "duplicate"
-	// Ignored means: no rule is for such events. Nothing was kept of it.
+	// Ignored means: no rule applies to the event. No record of it was kept.
 	Ignored Outcome = "ignored"
 )
 
-// Config says how events are planned.
+// Config configures a [Planner].
 type Config struct {
-	// MaxRecipients is how many recipients one event may have. Defaults to 1,000,000.
+	// MaxRecipients is the largest number of recipients of one event. Defaults to 1,000,000.
 	MaxRecipients int
 
-	// PageBytes is how large a page may become, in bytes, before its last entry; a plan that is no larger is all in its
-	// record. Defaults to 128 KiB, which is also the most.
+	// PageBytes bounds a page without its last entry, in bytes. A plan that is no larger is complete in its record.
+	// Defaults to 128 KiB, which is also the maximum.
 	PageBytes int
 
-	// Partitions is how many streams the rows of a plan go to. Defaults to 1.
+	// Partitions is the number of streams for the rows of a plan. Defaults to 1.
 	Partitions int
 
 	// Passed is called at each point, in tests. Defaults to nothing.
@@ -57,8 +57,8 @@ type Config struct {
 	// Resolver finds the recipients, each once: see [recipient.Once]. Required.
 	Resolver recipient.Resolver
 
-	// Route reads the route of an event that has one of its own. The error for one with mistakes is a [*rules.Error]. Required for
-	// such events.
+	// Route reads the route of an event with its own route. The error is a [*rules.Error] with the mistakes. Required for such
+	// events.
 	Route func(eventType string, route []byte) (rules.Route, error)
 
 	// Rules returns the rules to plan by. Required.
@@ -84,14 +84,14 @@ func New(records *kvrecord.Client, cfg Config) *Planner {
 	}
 }
 
-// routing is how an event is delivered.
+// routing has the routes of an event.
 type routing struct {
 	queries []recipient.Query
 	routes  map[contracts.RecipientType]rules.Route
-	rules   string // the version of those that it was found by
+	rules   string // the version of the rules that have the routes
 }
 
-// routing returns how an event is delivered: as it says itself, or as the rules do.
+// routing returns the routes of an event: its own route, or the routes of the rules.
 func (p *Planner) routing(e contracts.Event) (routing, error) {
 	current := p.cfg.Rules()
 	r := routing{routes: current.For(e.EventType), rules: current.Version()}
@@ -115,14 +115,14 @@ func (p *Planner) CheckRoute(eventType string, route []byte) error {
 	return err
 }
 
-// Concerns reports whether an event has a route of its own, or a rule is for it.
+// Concerns reports whether an event has a route of its own, or a rule applies to it.
 func (p *Planner) Concerns(e contracts.Event) bool {
 	r, err := p.routing(e)
 	return err != nil || len(r.queries) > 0
 }
 
-// Accept notes that an event has been published, before it is planned, and reports whether that is news. From then on another
-// event under its id is ErrMismatch. One round trip.
+// Accept records that an event has been published, before it is planned, and reports whether that is new. From then on the
+// error for another event with its id is ErrMismatch. One round trip.
 func (p *Planner) Accept(ctx context.Context, e contracts.Event) (kept *Event, news bool, err error) {
 	r, err := p.routing(e)
 	if err == nil {
@@ -153,9 +153,9 @@ func (r routing) fits(e contracts.Event) error {
 	return nil
 }
 
-// Plan commits the plan of an event, or finds that it has one. It may be called again after any error and any crash:
-// there is one plan in the end, of one resolution, and it does not change. ErrMismatch, ErrTooFar and ErrTooLarge, and a
-// *recipient.Error that says so, are for good. Three round trips for an audience that fits into a page.
+// Plan commits the plan of an event, unless it has one. It may be called again after any error and any crash: in the end
+// there is one plan, of one resolution, and it does not change. ErrMismatch, ErrTooFar, ErrTooLarge, and a permanent
+// *recipient.Error are final. Three round trips for an audience that fits into a page.
 func (p *Planner) Plan(ctx context.Context, e contracts.Event) (Outcome, error) {
 	routing, err := p.routing(e)
 	switch {
@@ -187,13 +187,13 @@ func (p *Planner) Plan(ctx context.Context, e contracts.Event) (Outcome, error) 
 	return outcome, nil
 }
 
-// Reopen notes that an event is in the stream again, which was read as refused. One that has come further stays as it is. One
-// round trip.
+// Reopen records that a refused event is in the stream again. A record that another process has changed since it was read
+// stays unchanged. One round trip.
 func (p *Planner) Reopen(ctx context.Context, e *Event) error { return p.events.reopened(ctx, e) }
 
-// Refuse notes that an event is not tried to be planned any more, and why, in at most [MaxReason] bytes. One that has a plan,
-// is cancelled, was never seen, or is another under that id stays as it is. It is written also when nothing is new, so that a
-// [Planner.Reopen] that is under way comes too late. Two round trips.
+// Refuse records that an event is no longer tried to be planned, with the reason in at most [MaxReason] bytes. The record
+// stays unchanged when the event has a plan, is cancelled, was never seen, or is another event with that id. Refuse writes
+// even an unchanged refusal, so that a concurrent [Planner.Reopen] fails. Two round trips.
 func (p *Planner) Refuse(ctx context.Context, e contracts.Event, reason string) error {
 	var refused Event
 	if err := refused.name(e); err != nil {
@@ -221,7 +221,7 @@ func (p *Planner) commit(ctx context.Context, e contracts.Event, seen *Event, r 
 	if err != nil {
 		return nil, "", err
 	}
-	if seen.again { // the process that saw it first may have come further
+	if seen.again { // the process that saw it first may have advanced it
 		found, err := p.notifications.Get(ctx, subject)
 		if err != nil {
 			return nil, "", err
@@ -244,8 +244,8 @@ func (p *Planner) commit(ctx context.Context, e contracts.Event, seen *Event, r 
 	return plan, Planned, nil
 }
 
-// existing reads the plan that is there. It is of the same event: the record beside it has been checked, and would have
-// to be lost for the plan to be of another.
+// existing reads the existing plan. It belongs to the same event, because the event's record was checked. Only if that
+// record was lost could it belong to another event.
 func existing(data []byte, seen *Event) (*Plan, Outcome, error) {
 	plan, err := Decode(data)
 	if err == nil && plan.Fingerprint != seen.Fingerprint {
@@ -254,13 +254,13 @@ func existing(data []byte, seen *Event) (*Plan, Outcome, error) {
 	return plan, Duplicate, err
 }
 
-// resolve finds the recipients, and writes all of the plan but its record.
+// resolve finds the recipients, and writes all pages of the plan but not its record.
 func (p *Planner) resolve(ctx context.Context, e contracts.Event, fingerprint string, r routing) (*Plan, []byte, error) {
 	plan := &Plan{
 		Attempt: nuid.Next(), CreatedAt: time.Now().UTC(), EventID: e.EventID, EventType: e.EventType, Fingerprint: fingerprint,
 		NotBefore: e.NotBefore, Payload: e.Payload, Routes: map[contracts.RecipientType]rules.Route{}, Rules: r.rules,
 	}
-	if p.cfg.Partitions > 1 && !strings.HasPrefix(e.EventID, contracts.DigestIDPrefix) { // those of digests are in the first stream
+	if p.cfg.Partitions > 1 && !strings.HasPrefix(e.EventID, contracts.DigestIDPrefix) { // else the first stream
 		plan.Partitions = p.cfg.Partitions
 	}
 	w := writer{planner: p, plan: plan}
@@ -279,9 +279,9 @@ func (p *Planner) resolve(ctx context.Context, e contracts.Event, fingerprint st
 	return plan, data, err
 }
 
-// audience returns the queries for the recipients of an event. The event goes before the rules: a broadcast is for all
-// whom it concerns, an event that names a kind is for that kind, and one that names a user with it for that user. An
-// event that names none is for those of the rules.
+// audience returns the queries for the recipients of an event. The event overrides the rules: a broadcast is for all
+// whom it concerns, an event that names a kind is for that kind, and an event that also names a user is for that user.
+// Any other event is for the recipients that the rules name.
 func audience(e contracts.Event, routes map[contracts.RecipientType]rules.Route) []recipient.Query {
 	queries := make([]recipient.Query, 0, len(routes))
 	for _, kind := range slices.Sorted(maps.Keys(routes)) {

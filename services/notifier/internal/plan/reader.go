@@ -69,8 +69,9 @@ func (r *Reader) Cancel(ctx context.Context, eventID string) (*Event, error) {
 	})
 }
 
-// Announce records an event that has not been published, for [KeepUnpublished], so that it can be cancelled before. The record of
-// a published event stays as it is. [ErrUnpublished] is returned while [MaxUnpublished] are recorded. Three round trips.
+// Announce records an event that has not been published, for [KeepUnpublished], so that it can be cancelled before it is
+// published. The record of a published event stays unchanged. The error is [ErrUnpublished] while [MaxUnpublished] events are
+// recorded. Three round trips.
 func (r *Reader) Announce(ctx context.Context, eventID string) error {
 	if err := r.events.announce(ctx, eventID); err != nil {
 		return fmt.Errorf("event %.80q: %w", eventID, err)
@@ -78,8 +79,8 @@ func (r *Reader) Announce(ctx context.Context, eventID string) error {
 	return nil
 }
 
-// Expanded records that all rows of a plan are stored or delivered, unless the event has been cancelled. The planner may record the same
-// at that moment. Two round trips, as a rule.
+// Expanded records that all rows of a plan are stored or delivered, unless the event has been cancelled. The planner may write the
+// record at the same moment. Usually two round trips.
 func (r *Reader) Expanded(ctx context.Context, p *Plan) error {
 	_, err := r.events.change(ctx, p.EventID, func(e *Event) bool {
 		open := e.State != StateExpanded && e.State != StateCancelled
@@ -91,7 +92,7 @@ func (r *Reader) Expanded(ctx context.Context, p *Plan) error {
 	return err
 }
 
-// Parts is into how many parts the recipients of a plan are divided: its pages, or one.
+// Parts returns the number of parts into which the recipients of a plan are divided: its pages, or one.
 func (p *Plan) Parts() int { return max(p.Pages, 1) }
 
 // Part returns the recipients of a part of a plan, from 0, always in the same order. One round trip, none for a plan without
@@ -166,7 +167,7 @@ func (r *Reader) Rows(ctx context.Context, p *Plan) iter.Seq2[contracts.Notifica
 type writer struct {
 	planner *Planner
 	plan    *Plan
-	page    bytes.Buffer // the entries of the page that is not written yet, with commas
+	page    bytes.Buffer // the entries of the unwritten page, with commas
 }
 
 // add puts a recipient into the plan.
@@ -195,7 +196,7 @@ func (w *writer) add(ctx context.Context, r contracts.Recipient) error {
 	return nil
 }
 
-// flush writes the page. Its subject has the name of the try, so nobody else writes there.
+// flush writes the page. Its subject has the name of the attempt, so no other planner writes it.
 func (w *writer) flush(ctx context.Context) error {
 	subject, err := contracts.NotifyPageSubject(w.plan.EventID, w.plan.Attempt, w.plan.Pages)
 	if err != nil {
@@ -227,7 +228,7 @@ func (w *writer) finish(ctx context.Context) ([]byte, error) {
 	}
 	var data bytes.Buffer
 	encoder := json.NewEncoder(&data)
-	encoder.SetEscapeHTML(false) // it would make some payloads six times as large
+	encoder.SetEscapeHTML(false) // escaping would make some payloads six times as large
 	if err := encoder.Encode(w.plan); err != nil {
 		return nil, fmt.Errorf("encode: %w", err)
 	}

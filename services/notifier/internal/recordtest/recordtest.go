@@ -7,7 +7,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 )
 
-// Client returns a client of records that the end of a test closes.
+// Client returns a client of records, and closes it at the end of the test.
 func Client(t interface {
 	Cleanup(f func())
 	Fatal(args ...any)

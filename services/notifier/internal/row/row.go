@@ -1,4 +1,4 @@
-// Package row makes of a row the message that its stream takes once.
+// Package row encodes a row as the message that its stream takes once.
 package row
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
-// Header returns the headers that all rows of a plan share. created is when the plan was made.
+// Header returns the headers that all rows of a plan share. created is the time at which the plan was made.
 func Header(created time.Time) (nats.Header, error) {
 	header, err := contracts.CloudEvent{
 		ID: "row", Source: "/notifier", Type: contracts.CloudEventNotificationRequested, Time: created,
@@ -24,31 +24,32 @@ func Header(created time.Time) (nats.Header, error) {
 	if err != nil {
 		return nil, fmt.Errorf("headers of rows: %w", err)
 	}
-	header.Del(nats.MsgIdHdr) // the subject says that a row is one
+	header.Del(nats.MsgIdHdr) // the subject identifies a row
 	return header, nil
 }
 
-// headerAgain marks a row whose message may have come before the row was stored.
+// headerAgain marks a row whose message may have been delivered before the row was stored.
 const headerAgain = "Expediter-Again"
 
-// MarkAgain returns the headers of rows with the mark that their messages may have come before the rows were stored.
+// MarkAgain returns the headers of rows with the mark that their messages may have been delivered before the rows
+// were stored.
 func MarkAgain(header nats.Header) nats.Header {
 	header = maps.Clone(header)
 	header.Set(headerAgain, "1")
 	return header
 }
 
-// IsAgain reports whether the message of a row may have come before the row was stored, by the row's headers.
+// IsAgain reports, from a row's headers, whether its message may have been delivered before the row was stored.
 func IsAgain(header nats.Header) bool { return header.Get(headerAgain) != "" }
 
-// Encoder writes the rows of one plan as contracts.Encode does. Most of them differ from the one before in the user only,
-// so it keeps the bytes around the user. It is used by one goroutine.
+// Encoder writes the rows of one plan as contracts.Encode does. Most rows differ from the one before only in the user, so
+// it keeps the bytes around the user. It is not safe for concurrent use.
 type Encoder struct {
 	frames map[frameOf]frame
 }
 
-// frameOf is the fields by which rows of a plan differ, beside the user. Digest, throttle, unread and fallback depend on kind and
-// channel; a row that follows another has an encoder of its own.
+// frameOf has the fields other than the user in which rows of a plan differ. Digest, throttle, unread and fallback depend on kind
+// and channel. A row that follows another has an encoder of its own.
 type frameOf struct {
 	address   string
 	category  string
@@ -67,7 +68,7 @@ type frame struct{ before, after []byte }
 // return any number.
 const maxFrames = 64
 
-// Message returns the message of a row of the encoder's plan. Its id is the row's key.
+// Message returns the message of a row of the encoder's plan. The message id is the row's key.
 func (e *Encoder) Message(n contracts.Notification, common nats.Header) (*nats.Msg, error) {
 	id, err := n.Key()
 	if err != nil {
@@ -84,8 +85,8 @@ func (e *Encoder) Message(n contracts.Notification, common nats.Header) (*nats.M
 	return &nats.Msg{Subject: subject, Data: data, Header: named(common, id)}, nil
 }
 
-// Replay returns the message that has a row sent again for the n-th time. It has the data of the row, and an id of its
-// own: its dead letter is another.
+// Replay returns the message that sends a row again for the n-th time. It has the data of the row, and an id of its
+// own, so that it gets a dead letter of its own.
 func Replay(n contracts.Notification, data []byte, number int) (*nats.Msg, error) {
 	id, err := n.Key()
 	if err != nil {
@@ -109,13 +110,13 @@ func named(common nats.Header, id string) nats.Header {
 }
 
 // Decoder reads rows as contracts.Decode does. It parses the bytes around the user once for all rows of a plan: see [Encoder]. It
-// may be used by many goroutines at once. Rows that it returns share memory, and must not be changed.
+// may be used by many goroutines at once. The returned rows share memory, and must not be changed.
 type Decoder struct {
 	mu     sync.RWMutex
 	frames map[string]contracts.Notification // by the bytes around the user
 }
 
-// maxFrame bounds the rows that are kept, in bytes.
+// maxFrame bounds a row whose frame is kept, in bytes.
 const maxFrame = 16 << 10
 
 // Decode reads the row in a message.
@@ -144,13 +145,13 @@ func (d *Decoder) keep(frame string, n contracts.Notification) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.frames == nil || len(d.frames) >= maxFrames {
-		d.frames = map[string]contracts.Notification{} // those of the plans of now come again
+		d.frames = map[string]contracts.Notification{} // the frames of present plans are soon added again
 	}
 	d.frames[frame] = n
 }
 
-// split takes a row apart, if its user stands directly behind the event's id, as contracts.Encode writes it, and as it is. No other
-// field can be taken for it: nothing stands before these two.
+// split splits a row around its user, if the user directly follows the event's id, as contracts.Encode writes rows, and has no
+// escapes. No other field can be taken for the user, because only the event's id precedes it.
 func split(data []byte) (frame []byte, user string, ok bool) {
 	const first, second = `{"event_id":"`, `","user_id":"`
 	if len(data) > maxFrame || !bytes.HasPrefix(data, []byte(first)) {
@@ -167,7 +168,7 @@ func split(data []byte) (frame []byte, user string, ok bool) {
 	return append(frame, data[end:]...), user, plain(user)
 }
 
-// encode returns the JSON of a row, whose data may be kept.
+// encode returns the JSON of a row. The caller may keep the data.
 func (e *Encoder) encode(n contracts.Notification) ([]byte, error) {
 	if n.Recipient != nil || !plain(n.UserID) {
 		return contracts.Encode(n)
@@ -191,8 +192,8 @@ func (e *Encoder) encode(n contracts.Notification) ([]byte, error) {
 	return append(data, f.after...), nil
 }
 
-// keep takes a row apart. The user stands behind the event's id, in which no quotation mark is without a backslash, and
-// before everything else in which such a field could be.
+// keep splits a row around its user and keeps the parts. The user follows the event's id, in which each quotation mark
+// is escaped, and precedes all other fields, so that the first match is the user.
 func (e *Encoder) keep(of frameOf, data []byte, userID string) {
 	const field = `,"user_id":"`
 	at := bytes.Index(data, []byte(field+userID+`"`))
@@ -206,7 +207,7 @@ func (e *Encoder) keep(of frameOf, data []byte, userID string) {
 	e.frames[of] = frame{before: data[:at:at], after: data[at+len(userID):]}
 }
 
-// plain reports whether an id is valid, and stands in JSON as it is.
+// plain reports whether an id is valid, and unchanged in JSON.
 func plain(id string) bool {
 	if id == "" || len(id) > contracts.MaxID {
 		return false

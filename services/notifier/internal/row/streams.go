@@ -5,7 +5,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 )
 
-// Streams are the streams of rows. The first has the plans too, the digests, and the rows of plans without partitions.
+// Streams are the streams of rows. The first also has the plans, the digests, and the rows of plans without
+// partitions.
 type Streams [contracts.MaxNotifyPartitions]*kvrecord.Stream
 
 // Open returns the streams of rows. No round trip.
@@ -17,7 +18,7 @@ func Open(records *kvrecord.Client) *Streams {
 	return &s
 }
 
-// Named returns the stream of a name, and the first for a name that is none.
+// Named returns the stream with a name, and the first for any other name.
 func (s *Streams) Named(name string) *kvrecord.Stream {
 	for p := range s {
 		if contracts.NotifyStream(p) == name {

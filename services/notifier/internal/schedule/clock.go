@@ -7,10 +7,10 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
-// day is as much as any change of the clocks, and more than any offset.
+// day is at least any change of the clocks, and more than any offset.
 const day = 24 * time.Hour
 
-// In returns a moment by the clock of a zone: an IANA name, "" is UTC.
+// In returns a time in a zone, which has an IANA name; "" is UTC.
 func In(zone string, t time.Time) (time.Time, error) {
 	location, err := time.LoadLocation(zone)
 	if err != nil {
@@ -28,8 +28,9 @@ func Clock(text string) (sinceMidnight time.Duration, err error) {
 	return time.Duration(t.Hour())*time.Hour + time.Duration(t.Minute())*time.Minute, nil
 }
 
-// Moment is when the clock of now's zone, some days from now, shows a time: the last such moment when there are two, or
-// the first. skipped says that it never does, and that the moment is as much later as the clock jumps.
+// Moment returns the time at which the clock of now's zone, some days from now, shows a time of day: of two such times
+// the last or the first. skipped reports whether the clock jumps over the time of day. Then the result is later by the
+// length of the jump.
 func Moment(now time.Time, days int, clock time.Duration, last bool) (t time.Time, skipped bool) {
 	shown := time.Date(now.Year(), now.Month(), now.Day()+days, 0, 0, 0, 0, time.UTC).Add(clock)
 	at := func(reference time.Time) (t time.Time, right bool) {
@@ -37,7 +38,7 @@ func Moment(now time.Time, days int, clock time.Duration, last bool) (t time.Tim
 		t = shown.Add(-time.Duration(offset) * time.Second).In(now.Location())
 		return t, reading(t).Equal(shown)
 	}
-	before, rightBefore := at(shown.Add(-day)) // by the offset before a change, and by the one after it
+	before, rightBefore := at(shown.Add(-day)) // by the offset before a change of the clock, and by the offset after it
 	after, rightAfter := at(shown.Add(day))
 	if rightAfter && (last || !rightBefore) {
 		return after, false
@@ -45,11 +46,11 @@ func Moment(now time.Time, days int, clock time.Duration, last bool) (t time.Tim
 	return before, !rightBefore
 }
 
-// NextOf is the first moment after now at which the clock of now's zone comes to one of some times of day. One that it
-// shows twice a day counts once, the first time. clocks must not be empty.
+// NextOf returns the first time after now at which the clock of now's zone reaches one of some times of day. A time of
+// day that the clock shows twice counts once, the first time. clocks must not be empty.
 func NextOf(now time.Time, clocks []time.Duration) time.Time {
 	var next time.Time
-	for days := -1; days <= 2; days++ { // one that is jumped over may be a day late, when a whole day is
+	for days := -1; days <= 2; days++ { // when the clock jumps over a whole day, the result may be a day late
 		for _, clock := range clocks {
 			if t, _ := Moment(now, days, clock, false); t.After(now) && (next.IsZero() || t.Before(next)) {
 				next = t
@@ -59,8 +60,8 @@ func NextOf(now time.Time, clocks []time.Duration) time.Time {
 	return next
 }
 
-// NextEvery is the first moment after now at which the clock of now's zone comes to a whole multiple of every since its
-// midnight, each time that it does, or jumps over one. every must divide a day.
+// NextEvery returns the first time after now at which the clock of now's zone reaches, or jumps over, a multiple of
+// every since midnight. A multiple that the clock shows twice counts twice. every must divide a day.
 func NextEvery(now time.Time, every time.Duration) time.Time {
 	next := following(now, every)
 	for from := now; ; {
@@ -71,20 +72,20 @@ func NextEvery(now time.Time, every time.Duration) time.Time {
 		change = change.In(now.Location())
 		jump := offset(change) - offset(from)
 		shown := reading(change)
-		if next.Sub(change) < jump || shown.Truncate(every).Equal(shown) { // over next, or onto a multiple
+		if next.Sub(change) < jump || shown.Truncate(every).Equal(shown) { // a jump over next, or onto a multiple
 			return change
 		}
 		from, next = change, following(change, every)
 	}
 }
 
-// following is the first multiple after t, if no clock changes until then.
+// following returns the first multiple after t, if the clock does not change until then.
 func following(t time.Time, every time.Duration) time.Time {
 	shown := reading(t)
 	return t.Add(shown.Truncate(every).Add(every).Sub(shown))
 }
 
-// reading returns the time that the clock shows, as if it were UTC.
+// reading returns the time that the clock shows, as a time in UTC.
 func reading(t time.Time) time.Time {
 	_, offset := t.Zone()
 	return t.Add(time.Duration(offset) * time.Second).UTC()
@@ -95,12 +96,12 @@ func offset(t time.Time) time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-// QuietUntil returns the end of the quiet hours that now is in, or the zero time when it is in none.
+// QuietUntil returns the end of the quiet hours that contain now, or the zero time outside quiet hours.
 //
-// Hours that end before they begin, by the clock, go on to the next day. Where the clocks change, an end that the clock
-// jumps over is as much later as it jumps, and one that it shows twice is the second; a beginning that the clock jumps over
-// is when it jumps, and one that it shows twice is the first: quiet is never cut short. Hours that the clock jumps over as a
-// whole are as much later as it jumps.
+// Hours whose end is before their beginning, by the clock, end on the next day. When the clock changes, quiet hours are
+// never cut short. An end that the clock jumps over is later by the length of the jump, and of an end that the clock shows
+// twice the second counts. A beginning that the clock jumps over is the time of the jump, and of a beginning that the clock
+// shows twice the first counts. Hours that the clock jumps over as a whole are later by the length of the jump.
 func QuietUntil(now time.Time, hours *contracts.QuietHours, zone string) (time.Time, error) {
 	if hours == nil || hours.From == hours.To {
 		return time.Time{}, nil
@@ -117,7 +118,7 @@ func QuietUntil(now time.Time, hours *contracts.QuietHours, zone string) (time.T
 	if err != nil {
 		return time.Time{}, fmt.Errorf("quiet hours: to: %w", err)
 	}
-	for _, days := range []int{-1, 0} { // those that began yesterday may go on today
+	for _, days := range []int{-1, 0} { // hours that began yesterday may continue today
 		begin, jumpedIn := Moment(now, days, from, false)
 		if to < from {
 			days++

@@ -16,42 +16,43 @@ import (
 
 // Bounds of the rows that wait.
 const (
-	// maxPromised is how many rows are known by their order, beside the last ones, which say when there is room.
+	// maxPromised is the number of waiting rows whose order is kept, in addition to the last rows, which determine when
+	// there is room.
 	maxPromised = 256
 
-	// late is how long after its turn a row holds up those behind it. Then it counts as lost: cancelled, or not wanted any more.
-	// The next one has half as long, for it asked while it was held up.
+	// late is the time after its turn for which a row holds up the rows after it. Then it counts as lost: cancelled, or no
+	// longer wanted. The next row has half the time, because it has asked while it was held up.
 	late = time.Minute
 
-	// overdue is how long after their turns rows hold up others at most, however many of them are lost.
+	// overdue is the longest time after their turns for which rows hold up others, however many of them are lost.
 	overdue = 5 * time.Minute
 
-	// held is when a row asks again that is held up.
+	// held is the time after which a held-up row asks again.
 	held = 200 * time.Millisecond
 )
 
-// Turn is a row and when it was delivered, or is to ask again.
+// Turn is a row with the time at which it was delivered, or is to ask again.
 type Turn struct {
-	// At is when.
+	// At is the time of the turn.
 	At time.Time `json:"at"`
 
-	// Order is when the row was planned, for one that waits: rows come to their turns in that order.
+	// Order is the time at which a waiting row was planned. Rows have their turns in this order.
 	Order time.Time `json:"order,omitzero"`
 
 	// Row is the mark of the row.
 	Row string `json:"row"`
 }
 
-// state is the record: at most a limit's worth of each, and maxPromised rows that wait.
+// state is the record. Its size is bounded by the limit and maxPromised.
 type state struct {
 	// Granted are the rows that were delivered in the last period, in the order of their times.
 	Granted []Turn `json:"granted,omitempty"`
 
-	// Promised are the first and the last turns that were promised and not taken, in the order of their times.
+	// Promised are the first and the last of the promised turns that were not taken, in the order of their times.
 	Promised []Turn `json:"promised,omitempty"`
 }
 
-// Store is the records. It is safe for concurrent use, also by several processes.
+// Store has the records. It is safe for concurrent use, also by several processes.
 type Store struct{ records *kvrecord.Stream }
 
 // New returns the store. No round trip.
@@ -64,10 +65,10 @@ type Key struct {
 	RecipientType contracts.RecipientType
 }
 
-// Ask lets a row be delivered now, and returns the zero time, or returns when it is to ask again, or when there will be room if
-// it is to be suppressed. A row that was granted and is sent again, because it failed or its sender died, takes no second
-// grant. Rows that wait are let through in the order in which they were planned, as far as maxPromised of them are known, and
-// but for one that is late. promised says that it asks again at the time that it was given. Two round trips.
+// Ask grants a row and returns the zero time, or returns the time at which the row is to ask again, or, for a throttle that
+// suppresses, at which there will be room. A row that was granted and is sent again, because it failed or its sender died,
+// takes no second grant. Waiting rows are let through in the order in which they were planned, except late rows, and rows
+// beyond maxPromised. promised reports whether the row asks again at the time that it was promised. Two round trips.
 func (st *Store) Ask(
 	ctx context.Context, key Key, row string, planned time.Time, t contracts.Throttle, promised bool,
 ) (until time.Time, err error) {
@@ -104,7 +105,7 @@ func (st *Store) put(ctx context.Context, subject string, s *state, over kvrecor
 	if err != nil {
 		return fmt.Errorf("throttle: encode: %w", err)
 	}
-	last := time.Now() // nothing is counted a period after the last turn
+	last := time.Now() // a period after the last turn the record has no effect
 	if n := len(s.Promised); n > 0 && s.Promised[n-1].At.After(last) {
 		last = s.Promised[n-1].At
 	}
@@ -115,7 +116,7 @@ func (st *Store) put(ctx context.Context, subject string, s *state, over kvrecor
 	return nil
 }
 
-// ask grants a turn now, or promises one. changed says that the record is another then.
+// ask grants a turn now, or promises one. changed reports whether the record has changed.
 func (s *state) ask(now time.Time, row Turn, t contracts.Throttle, promised bool) (until time.Time, changed bool) {
 	mine := func(turn Turn) bool { return turn.Row == row.Row }
 	s.Granted = slices.DeleteFunc(s.Granted, func(turn Turn) bool { return !turn.At.After(now.Add(-t.Period())) })
@@ -135,20 +136,21 @@ func (s *state) ask(now time.Time, row Turn, t contracts.Throttle, promised bool
 			if t.Suppress {
 				return until, false
 			}
-			if promised { // the rows that were delivered fill the period until then, for the others too
+			if promised { // the delivered rows fill the period until then, for all other rows too
 				s.delay(until)
 			}
 			row.At = until
 			return s.promise(row, t.Limit), true
 		}
 	}
-	// One that is granted already moves to now: it counts once, for a period from when it is delivered last.
+	// An earlier grant of the row moves to now: the row counts once, for a period from its last delivery.
 	s.Granted = slices.DeleteFunc(s.Granted, mine)
 	s.Granted = last(append(s.Granted, Turn{At: now, Row: row.Row}), t.Limit)
 	return time.Time{}, true
 }
 
-// dropLost removes the rows that did not ask when their turns came, and reports whether there was one. mine is the row that asks.
+// dropLost removes the rows that did not ask at their turns, and reports whether there were any. mine selects the row
+// that asks.
 func (s *state) dropLost(now time.Time, mine func(Turn) bool) bool {
 	before := len(s.Promised)
 	s.Promised = slices.DeleteFunc(s.Promised, func(turn Turn) bool { return turn.At.Before(now.Add(-overdue)) })
@@ -159,7 +161,7 @@ func (s *state) dropLost(now time.Time, mine func(Turn) bool) bool {
 	return len(s.Promised) < before
 }
 
-// delay lets no turn come before a moment.
+// delay moves all turns before a time to that time.
 func (s *state) delay(until time.Time) {
 	for i := range s.Promised {
 		if s.Promised[i].At.Before(until) {
@@ -168,7 +170,8 @@ func (s *state) delay(until time.Time) {
 	}
 }
 
-// promise adds a row that waits, gives the turns that there are to the rows in their order, and returns the row's.
+// promise adds a waiting row, distributes the times of the turns to the rows in their order, and returns the row's
+// time.
 func (s *state) promise(row Turn, limit int) (until time.Time) {
 	rows := append(slices.Clone(s.Promised), row)
 	times := make([]time.Time, len(rows))
@@ -188,7 +191,8 @@ func (s *state) promise(row Turn, limit int) (until time.Time) {
 	return until
 }
 
-// next is the first moment at which there is room: behind all that was promised, but for a row whose turn has come.
+// next returns the first time at which there is room. It comes after all promised turns, except for a row that has a
+// promise.
 func (s *state) next(now time.Time, t contracts.Throttle, promised bool) time.Time {
 	turns := slices.Clone(s.Granted)
 	if !promised {
@@ -212,7 +216,7 @@ func sorted(turns []Turn) []Turn {
 
 func last(turns []Turn, n int) []Turn { return turns[max(0, len(turns)-n):] }
 
-// mark tells rows apart.
+// mark returns a short mark that distinguishes rows.
 func mark(row string) string {
 	sum := sha256.Sum256([]byte(row))
 	return base64.RawURLEncoding.EncodeToString(sum[:12])
