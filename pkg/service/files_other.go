@@ -4,5 +4,5 @@ package service
 
 import "math"
 
-// maxFiles returns how many files the process may open.
+// maxFiles returns the number of files that the process may open.
 func maxFiles() int { return math.MaxInt32 }

@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// maxFiles returns how many files the process may open.
+// maxFiles returns the number of files that the process may open.
 func maxFiles() int {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil || limit.Cur > math.MaxInt32 {

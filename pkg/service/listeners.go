@@ -17,14 +17,13 @@ import (
 // adminPart is the name of the part that every service has: the probes, the metrics, and the routes of operators.
 const adminPart = "admin"
 
-// Part is some routes of a service that can have a listener of their own.
+// Part is a set of routes of a service that can have a listener of its own.
 type Part struct {
-	// Listen is the address of the listener, and [None] leaves the routes out. Defaults to none of its own: the routes are on
-	// that of the API.
+	// Listen is the address of the listener. [None] leaves the routes out. Defaults to no listener: the routes are on that of the API.
 	Listen string
 
-	// Name names the part. In capitals it is in the name of the environment variable of Listen, such as
-	// NOTIFIER_UNSUBSCRIBE_LISTEN for "unsubscribe". Required.
+	// Name is the name of the part. The environment variable of Listen contains it in capitals, such as NOTIFIER_UNSUBSCRIBE_LISTEN for
+	// "unsubscribe". Required.
 	Name string
 
 	// Routes adds the routes. Required.
@@ -38,7 +37,7 @@ type listener struct {
 	server *Server // nil for none
 }
 
-// variable is the environment variable of the listener's address.
+// variable returns the environment variable of the listener's address.
 func (l listener) variable(service string) string {
 	if l.part == "" {
 		return strings.ToUpper(service) + "_LISTEN"
@@ -69,7 +68,7 @@ func (s *Service) route() {
 	}
 }
 
-// listen takes the addresses of all listeners.
+// listen begins to listen on all addresses.
 func (s *Service) listen(ctx context.Context) (err error) {
 	cfg := s.Config
 	addresses := map[string]string{"": cfg.Listen, adminPart: cfg.AdminListen}
@@ -115,10 +114,10 @@ func (s *Service) stopListening() error {
 	return errors.Join(errs...)
 }
 
-// URL is the base URL of the HTTP API, or "" when there is none.
+// URL returns the base URL of the HTTP API, or "" when there is none.
 func (s *Service) URL() string { return s.PartURL("") }
 
-// PartURL is the base URL of the listener of a part, such as "admin", or "" when it has none of its own.
+// PartURL returns the base URL of the listener of a part, such as "admin", or "" when the part has no listener of its own.
 func (s *Service) PartURL(name string) string {
 	for _, l := range s.listeners {
 		if l.part == name {
@@ -157,8 +156,8 @@ func (s *Service) openAccess() (err error) {
 	return nil
 }
 
-// exposed returns an error for a listener that everybody on the network could use. A part may be for everybody, but never the
-// API and the routes of operators.
+// exposed returns an error for a listener that everybody on the network could use. A part may be open to everybody, but never the API or
+// the routes of operators.
 func (s *Service) exposed(l listener) error {
 	if s.access != nil || s.Config.Insecure || l.server == nil || isLocal(l.server.listener.Addr()) {
 		return nil
@@ -189,11 +188,11 @@ func isLocal(addr net.Addr) bool {
 	return !ok || tcp.IP.IsLoopback()
 }
 
-// ErrBusy is returned for a request beyond those that the service answers at a time. It becomes 503.
+// ErrBusy is returned for a request when the service already answers as many as it can. It becomes 503.
 var ErrBusy = errors.New("the service answers as many requests as it can: ask again")
 
-// connections is a listener with a bound of its connections. A new one beyond the bound takes the place of the one that has
-// waited longest for a request as a whole, be it idle or slow. An eighth of the bound is left for connections that only wait.
+// connections is a listener with a bound of its connections. A new connection beyond the bound replaces the connection that has waited
+// longest for a whole request, be it idle or slow. An eighth of the bound is left for connections that only wait.
 type connections struct {
 	net.Listener
 
@@ -202,7 +201,7 @@ type connections struct {
 	mu       sync.Mutex
 	open     int
 	requests int        // that are being answered
-	waiting  *list.List // the connections without such a request, that which waits longest first
+	waiting  *list.List // the connections without a whole request, the one that waits longest first
 }
 
 // connection is a connection of a listener.
@@ -212,7 +211,7 @@ type connection struct {
 	of *connections
 
 	closed   bool
-	place    *list.Element // in waiting, nil while there is a request
+	place    *list.Element // its element in waiting, nil while it has a request
 	requests int           // more than one with HTTP/2
 }
 
@@ -221,7 +220,7 @@ func bounded(l net.Listener, most int) *connections {
 	return &connections{Listener: l, most: most, waiting: list.New()}
 }
 
-// Accept returns the next connection that has a place.
+// Accept returns the next connection, after it got a place.
 func (c *connections) Accept() (net.Conn, error) {
 	for {
 		conn, err := c.Listener.Accept()
@@ -230,7 +229,7 @@ func (c *connections) Accept() (net.Conn, error) {
 		}
 		added, instead := c.add(conn)
 		if instead != nil {
-			_ = instead.Close() //nolint:errcheck // its client has kept it without a request
+			_ = instead.Close() //nolint:errcheck // its client has kept it open without a request
 		}
 		if added != nil {
 			return added, nil
@@ -238,7 +237,7 @@ func (c *connections) Accept() (net.Conn, error) {
 	}
 }
 
-// add gives a connection a place, and returns the one to close for it: that which waits longest, or the new one when none waits.
+// add gives a connection a place, and returns the connection to close instead: the one that waits longest, or the new one when none waits.
 func (c *connections) add(conn net.Conn) (added *connection, instead net.Conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -322,7 +321,7 @@ func (c *connections) end(conn *connection) {
 // connectionKey is the key of a connection in the contexts of its requests.
 type connectionKey struct{}
 
-// connContext is that of [http.Server].
+// connContext is the ConnContext of [http.Server].
 func connContext(ctx context.Context, conn net.Conn) context.Context {
 	if secure, ok := conn.(*tls.Conn); ok {
 		conn = secure.NetConn()
@@ -335,7 +334,7 @@ func (c *connections) handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn, _ := r.Context().Value(connectionKey{}).(*connection)
 		if !c.begin(conn, quiet[r.URL.Path]) {
-			if r.ProtoMajor == 1 { // others have more requests on it
+			if r.ProtoMajor == 1 { // other protocols have more requests on one connection
 				w.Header().Set("Connection", "close")
 			}
 			w.Header().Set("Retry-After", retryAfter)

@@ -19,7 +19,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/service/audit"
 )
 
-// requestsAtOnce bounds the requests that are answered at the same time; the next ones wait in the subscription.
+// requestsAtOnce bounds the requests that are answered at the same time; further requests wait in the subscription.
 const requestsAtOnce = 256
 
 // flushTimeout bounds the wait until the server has the subscriptions.
@@ -33,7 +33,7 @@ type Endpoint struct {
 	// Name is the endpoint's name; Subject is its subject, such as importer.v1.get.
 	Name, Subject string
 
-	// Takes and Gives describe a request and an answer in the metadata of the endpoint.
+	// Takes and Gives describe a request and its answer in the metadata of the endpoint.
 	Takes, Gives string
 }
 
@@ -48,10 +48,10 @@ type Request struct {
 
 // MicroConfig describes a micro service.
 type MicroConfig struct {
-	// Description says what the service does. Required.
+	// Description describes the service. Required.
 	Description string
 
-	// Endpoints are the service's. Required.
+	// Endpoints are the endpoints of the service. Required.
 	Endpoints []Endpoint
 
 	// Errors maps the service's own errors. Defaults to the errors that all services have.
@@ -75,7 +75,7 @@ type MicroConfig struct {
 
 // Micro is a running NATS micro service (ADR-32). Services of one name share the requests.
 type Micro struct {
-	ctx    context.Context //nolint:containedctx // the life of the service, not of a call
+	ctx    context.Context //nolint:containedctx // the context has the lifetime of the service, not of a call
 	cancel context.CancelFunc
 	cfg    MicroConfig
 	limit  chan struct{}
@@ -88,7 +88,7 @@ type Micro struct {
 
 // StartMicro adds the service to the connection.
 func StartMicro(nc *nats.Conn, cfg MicroConfig) (*Micro, error) {
-	ctx, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // begins here, ends with Stop
+	ctx, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // the context begins here and ends with Stop
 	m := &Micro{ctx: ctx, cancel: cancel, cfg: cfg, limit: make(chan struct{}, requestsAtOnce)}
 	svc, err := micro.AddService(nc, micro.Config{
 		Name: cfg.Name, Version: cfg.Version, Description: cfg.Description,
@@ -113,7 +113,7 @@ func StartMicro(nc *nats.Conn, cfg MicroConfig) (*Micro, error) {
 	return m, nil
 }
 
-// Stop takes no more requests and returns when those under way are answered. A nil Micro has none.
+// Stop takes no more requests and returns when those under way are answered. It does nothing for a nil Micro.
 func (m *Micro) Stop() error {
 	if m == nil {
 		return nil
@@ -121,7 +121,7 @@ func (m *Micro) Stop() error {
 	err := m.micro.Stop()
 	m.cancel()
 	m.mu.Lock()
-	m.stopped = true // requests that the subscriptions still hold are refused
+	m.stopped = true // further requests in the subscriptions are refused
 	m.mu.Unlock()
 	m.requests.Wait()
 	if err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
@@ -130,7 +130,7 @@ func (m *Micro) Stop() error {
 	return nil
 }
 
-// handler answers each request in a goroutine of its own: an endpoint gets requests one by one, and one may wait for long.
+// handler answers each request in a goroutine of its own: an endpoint gets requests one by one, and an answer may take long.
 func (m *Micro) handler(e Endpoint) micro.Handler {
 	return micro.HandlerFunc(func(r micro.Request) {
 		m.mu.RLock()
@@ -151,7 +151,7 @@ func (m *Micro) handler(e Endpoint) micro.Handler {
 	})
 }
 
-// admit waits until fewer than requestsAtOnce are under way. It reports whether the request may begin: the service may stop
+// admit waits until fewer than requestsAtOnce requests are under way, and reports whether the request may begin: the service may stop
 // meanwhile.
 func (m *Micro) admit() bool {
 	select {
@@ -174,7 +174,7 @@ func (m *Micro) respond(r micro.Request, data []byte, failed error) (status int,
 	if err != nil {
 		m.warn("answer not sent", "subject", r.Subject(), "error", err)
 	}
-	if failed != nil || r.Reply() == "" { // nobody waits for the answer
+	if failed != nil || r.Reply() == "" { // no client waits for an answer
 		err = failed
 	}
 	return status, err
@@ -200,12 +200,12 @@ func (m *Micro) refuse(r micro.Request, err error) (status int, unsent error) {
 }
 
 func (m *Micro) warn(text string, attrs ...any) {
-	m.cfg.Logger.Warn(m.cfg.Name+": "+text, attrs...) //nolint:sloglint // begins with the service's name
+	m.cfg.Logger.Warn(m.cfg.Name+": "+text, attrs...) //nolint:sloglint // the message begins with the service's name
 }
 
-// Group is the goroutines of a service. A service stops when one of them ends by itself. Make it with [NewGroup].
+// Group is a group of goroutines of a service. The service stops when one of them ends by itself. Make it with [NewGroup].
 type Group struct {
-	ctx     context.Context //nolint:containedctx // the life of the goroutines, not of a call
+	ctx     context.Context //nolint:containedctx // the context has the lifetime of the goroutines, not of a call
 	cancel  context.CancelFunc
 	ended   chan struct{}
 	once    sync.Once
@@ -235,7 +235,7 @@ func (g *Group) Go(run func(context.Context) error) {
 	})
 }
 
-// Ended is closed when the first goroutine has ended.
+// Ended returns a channel that is closed when the first goroutine has ended.
 func (g *Group) Ended() <-chan struct{} { return g.ended }
 
 // Stop ends the contexts of all goroutines, waits for them, and returns their errors.

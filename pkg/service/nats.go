@@ -18,15 +18,15 @@ import (
 )
 
 const (
-	// pingEvery and pingsLost say when a silent connection counts as dead: when the third ping has gone unanswered for
-	// pingEvery. A server whose machine is gone closes nothing, and the client's own bound is six minutes. It is soon enough for an
-	// alert within 30 seconds, of which Prometheus takes 20.
+	// With pingEvery and pingsLost a silent connection counts as dead when the third ping has gone unanswered for pingEvery. A server whose
+	// machine is gone does not close its connections, and the client's own bound is six minutes. This is soon enough for an alert within 30
+	// seconds, of which Prometheus takes 20.
 	pingEvery = 3 * time.Second
 	pingsLost = 2
 )
 
-// connect returns a connection that reconnects until it is closed. Answers arrive under _INBOX_<name>, the subjects that
-// the permissions in deploy/nats let a service subscribe to.
+// connect returns a connection that reconnects until it is closed. Answers arrive under _INBOX_<name>, for which the permissions in
+// deploy/nats allow subscriptions.
 func (cfg BaseConfig) connect(name string) (*nats.Conn, error) {
 	options, err := cfg.natsOptions(name)
 	if err != nil {
@@ -53,11 +53,10 @@ func (cfg BaseConfig) natsOptions(name string) ([]nats.Option, error) {
 	), nil
 }
 
-// NATSConfig names a NATS server, and the files with which a client and the server know each other. The files are read anew for
-// each connection, so that they may be replaced, but for that of NATSNkey.
+// NATSConfig names a NATS server, and the files with which a client and the server authenticate each other. The files, except that of
+// NATSNkey, are read anew for each connection, so that they may be replaced.
 type NATSConfig struct {
-	// NATSCA is a file with the certificates of the authorities that the server's certificate is checked against.
-	// Defaults to those of the system.
+	// NATSCA is a file with the certificates of the authorities for the server's certificate. Defaults to those of the system.
 	NATSCA string `env:"NATS_CA"`
 
 	// NATSCert is a file with the client's certificate, for a server that verifies clients. Defaults to none.
@@ -76,8 +75,7 @@ type NATSConfig struct {
 	NATSURL string `env:"NATS_URL"`
 }
 
-// Options returns the options of a client. It reports every file that cannot be used, with the environment variable that names
-// it.
+// Options returns the options of a client. The error names every file that cannot be used, with its environment variable.
 func (cfg NATSConfig) Options() ([]nats.Option, error) {
 	var options []nats.Option
 	var errs []error
@@ -109,8 +107,8 @@ func (cfg NATSConfig) Options() ([]nats.Option, error) {
 	return options, errors.Join(errs...)
 }
 
-// nkeyOption signs with the seed that a file has now. [nats.NkeyOptionFromSeed] would read the file again to sign, and name the former
-// public key.
+// nkeyOption returns the option that signs with the present seed in a file. [nats.NkeyOptionFromSeed] would read the file again to sign,
+// but use the former public key.
 func nkeyOption(path string) (nats.Option, error) {
 	data, err := os.ReadFile(path) //nolint:gosec // the operator names it
 	if err != nil {
@@ -124,8 +122,8 @@ func nkeyOption(path string) (nats.Option, error) {
 	return nats.Nkey(public, pair.Sign), err
 }
 
-// prepare makes those of the named streams and buckets that are missing, with CreateAssets, and checks the others: a missing one
-// is an error, a difference from its declaration is logged, unless it is larger than declared. It changes none that is there.
+// prepare checks the named streams and buckets. With CreateAssets it makes missing ones; otherwise a missing one is an error. A difference
+// from the declaration is logged, unless the setting is larger than declared. Existing streams and buckets stay as they are.
 func (cfg BaseConfig) prepare(ctx context.Context, js jetstream.JetStream, name string, streams []string) error {
 	all := contracts.Assets(contracts.AssetOptions{MaxBytes: cfg.MaxBytes, Replicas: cfg.Replicas, Storage: cfg.Storage})
 	ours := slices.DeleteFunc(all, func(c jetstream.StreamConfig) bool { return !slices.Contains(streams, c.Name) })
@@ -144,7 +142,7 @@ func (cfg BaseConfig) prepare(ctx context.Context, js jetstream.JetStream, name 
 		}
 		for _, d := range c.Differences {
 			if d.Shrinks {
-				continue // an administrator has made it larger, or with more replicas
+				continue // an administrator has made the stream larger, or given it more replicas
 			}
 			cfg.Logger.WarnContext(ctx, name+": a stream is not as declared", "difference", d) //nolint:sloglint // begins with the service's name
 		}

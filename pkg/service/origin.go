@@ -14,7 +14,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/service/access"
 )
 
-// knownHost returns an error for a request to a host that is not the service's.
+// knownHost returns an error for a request to a host that does not belong to the service.
 func (a *Router) knownHost(r *http.Request) error {
 	if a.cfg.Access != nil && len(a.cfg.Hosts) == 0 {
 		return nil
@@ -25,8 +25,8 @@ func (a *Router) knownHost(r *http.Request) error {
 	return nil
 }
 
-// KnownHost returns an error for the host of a request that is no address, not localhost, and none of the patterns. A page whose host
-// leads to this machine names its own host, never an address. Only programs that are no browser name none.
+// KnownHost returns an error for the host of a request unless it is an address, localhost, or matches a pattern. A request of a page whose
+// host resolves to this machine names that host, never an address. Only programs other than browsers name no host.
 func KnownHost(host string, patterns []string) error {
 	full := host
 	if name, _, err := net.SplitHostPort(host); err == nil {
@@ -45,16 +45,16 @@ func KnownHost(host string, patterns []string) error {
 	return fmt.Errorf("%w: %.200q", errHost, full)
 }
 
-// preflight has the headers and methods that a page of a trusted origin may send, and for how many seconds its browser remembers
-// them.
+// preflight has the headers and methods that a page of a trusted origin may send, and the number of seconds for which its browser
+// remembers them.
 var preflight = map[string]string{
 	"Access-Control-Allow-Headers": "Authorization, Content-Type, Idempotency-Key, Last-Event-ID",
 	"Access-Control-Allow-Methods": "GET, POST, PATCH, DELETE",
 	"Access-Control-Max-Age":       "600",
 }
 
-// trusting tells requests of other pages apart from those of trusted origins. Programs that are no browser pass. It panics for an
-// origin that is none, which is a mistake of the program.
+// trusting returns a protection that refuses requests of pages, except those of trusted origins. Programs other than browsers pass. It
+// panics for an invalid origin, which is a mistake of the program.
 func trusting(origins []string) *http.CrossOriginProtection {
 	protection := http.NewCrossOriginProtection()
 	for _, origin := range origins {
@@ -92,8 +92,8 @@ func (a *Router) share(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// sameOrigin returns an error for a change that a page of another origin asks for. Public routes take nothing for granted that a
-// browser adds to a request.
+// sameOrigin returns an error for a change that a page of another origin requests. Public routes do not rely on anything that a browser
+// adds to a request.
 func (a *Router) sameOrigin(r *http.Request, need access.Need) error {
 	if need.IsPublic() {
 		return nil
@@ -104,7 +104,8 @@ func (a *Router) sameOrigin(r *http.Request, need access.Need) error {
 	return nil
 }
 
-// patterns returns origins as patterns of [path.Match]: the brackets of an IPv6 address are no class of characters.
+// patterns returns origins as patterns of [path.Match], with the brackets of IPv6 addresses escaped, because they are not a class of
+// characters.
 func patterns(origins []string) []string {
 	escaped := make([]string, len(origins))
 	for i, origin := range origins {
@@ -113,7 +114,7 @@ func patterns(origins []string) []string {
 	return escaped
 }
 
-// checkHosts reports every pattern that is no host with wildcards as [path.Match] has them, such as *.example.com.
+// checkHosts returns an error for every pattern that is not a host with wildcards of [path.Match], such as *.example.com.
 func checkHosts(name string, hosts []string) error {
 	var errs []error
 	for _, host := range hosts {
@@ -125,7 +126,7 @@ func checkHosts(name string, hosts []string) error {
 	return errors.Join(errs...)
 }
 
-// checkOrigins reports every text that no browser sends as an origin: they are compared to the last character.
+// checkOrigins returns an error for every text that no browser sends as an origin: origins are compared exactly.
 func checkOrigins(name string, origins []string) error {
 	var errs []error
 	for _, origin := range origins {

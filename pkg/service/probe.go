@@ -26,15 +26,16 @@ import (
 )
 
 const (
-	// probeEvery is how often each store is written to, and probeTimeout bounds the wait for its acknowledgement: a store that
-	// takes nothing is known within the sum of both.
+	// probeEvery is the time between two writes to a store, and probeTimeout bounds the wait for an acknowledgement. A store that cannot
+	// write is known within the sum of both.
 	probeEvery   = 2 * time.Second
 	probeTimeout = 2 * time.Second
 
-	// probeBytes is the size of a record: more than a block of the disk, of which the last one of a file has room when the disk is full.
+	// probeBytes is the size of a record: more than a block of the disk, because the last block of a file may have room when the disk is
+	// full.
 	probeBytes = 5 << 10
 
-	// probeTTL is for how long the record of an instance that has ended stays.
+	// probeTTL is the time for which the record of an instance stays after the instance has ended.
 	probeTTL = time.Minute
 )
 
@@ -51,15 +52,15 @@ type probe struct {
 	outcomes map[string]outcome
 }
 
-// outcome is that of the last write to a store.
+// outcome is the outcome of the last write to a store.
 type outcome struct {
 	err      error
 	revision uint64 // of the record, 0 for none
 	since    time.Time
 }
 
-// newProbe writes to each bucket and object store among the streams, for 2 seconds at most. The other streams have no subject for
-// a record that is nobody's message.
+// newProbe writes to each bucket and object store among the streams, for 2 seconds at most. Other streams have no subject for a record
+// that their consumers would ignore.
 func newProbe(ctx context.Context, js jetstream.JetStream, streams []string) *probe {
 	id := nuid.Next()
 	p := &probe{js: js, subjects: map[string]string{}, outcomes: map[string]outcome{}}
@@ -72,7 +73,7 @@ func newProbe(ctx context.Context, js jetstream.JetStream, streams []string) *pr
 	return p
 }
 
-// probeSubject returns where an instance writes to a store, or "" for a stream that is none.
+// probeSubject returns the subject of an instance's record in a store, or "" for a stream that is not a store.
 func probeSubject(name, id string) string {
 	if bucket, ok := strings.CutPrefix(name, "KV_"); ok {
 		return "$KV." + bucket + ".ready." + id
@@ -82,9 +83,9 @@ func probeSubject(name, id string) string {
 	return ""
 }
 
-// ProbeStore writes once to a bucket or object store, as each service does to prove that its leader can write: a record of 5 KiB that
-// no client of the bucket sees, and that ends after a minute. The bucket's subjects begin with prefix in the account of the
-// connection. It does nothing to other streams.
+// ProbeStore writes once to a bucket or object store, as each service does to prove that its leader can write. The record has 5 KiB, is
+// not seen by clients of the bucket, and ends after a minute. The bucket's subjects begin with prefix in the account of the connection. It
+// does nothing to other streams.
 func ProbeStore(ctx context.Context, js jetstream.JetStream, prefix, name string) error {
 	subject := probeSubject(name, nuid.Next())
 	if subject == "" {
@@ -110,8 +111,8 @@ func (p *probe) sample(ctx context.Context) {
 	writing.Wait()
 }
 
-// try writes to a store, and again when the record turned out to be another: it expired, or an earlier write whose answer was
-// lost has replaced it.
+// try writes to a store, and writes again when the record was not at the expected revision: it expired, or an earlier write whose answer
+// was lost has replaced it.
 func (p *probe) try(ctx context.Context, name, subject string) {
 	p.mu.Lock()
 	now := p.outcomes[name]
@@ -136,7 +137,7 @@ func (p *probe) write(ctx context.Context, name, subject string, revision uint64
 	msg.Data = make([]byte, probeBytes)
 	msg.Header.Set("KV-Operation", "DEL")
 	if strings.HasPrefix(name, "OBJ_") {
-		msg.Header.Set(jetstream.MsgRollup, jetstream.MsgRollupSubject) // it keeps all messages of a subject
+		msg.Header.Set(jetstream.MsgRollup, jetstream.MsgRollupSubject) // an object store keeps all messages of a subject
 	}
 	publish := func() (*jetstream.PubAck, error) {
 		return p.js.PublishMsg(ctx, msg, jetstream.WithExpectStream(name), jetstream.WithExpectLastSequencePerSubject(revision),
@@ -153,7 +154,7 @@ func (p *probe) write(ctx context.Context, name, subject string, revision uint64
 	return ack.Sequence, nil
 }
 
-// isDivided reports whether a bucket has been divided, and so takes records under other subjects.
+// isDivided reports whether a bucket has been divided, so that it takes records under other subjects.
 func (p *probe) isDivided(ctx context.Context, name string) bool {
 	stream, err := p.js.Stream(ctx, name)
 	return err == nil && partition.Count(stream.CachedInfo().Config) > 1
@@ -170,7 +171,7 @@ func refusedBy(err error) (revision uint64, ok bool) {
 	return revision, err == nil
 }
 
-// ready is the check of readiness: an error that names each store that takes nothing, why, and for how long.
+// ready is the check of readiness. Its error names each store that cannot write, the reason, and the time since when.
 func (p *probe) ready() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -194,18 +195,18 @@ func (p *probe) ready() error {
 }
 
 const (
-	// fullnessEvery is how often each stream is asked about, and fullnessTimeout bounds a question.
+	// fullnessEvery is the time between two questions about a stream, and fullnessTimeout bounds a question.
 	fullnessEvery   = 15 * time.Second
 	fullnessTimeout = 5 * time.Second
 
-	// fullnessFresh is for how long an answer counts: two of three may be lost.
+	// fullnessFresh is the time for which an answer counts: two of three may be lost.
 	fullnessFresh = 3 * fullnessEvery
 
-	// strandedAgain is how soon a stream is looked at once more in which a message seems to be stranded.
+	// strandedAgain is the time until the next question about a stream in which a message seems to be stranded.
 	strandedAgain = 2 * time.Second
 
-	// fullnessNoted and fullnessRefused are the parts of its bound from which a stream that refuses messages when it is full is
-	// noted, and from which the service is not ready.
+	// fullnessNoted is the used part of its bound from which a stream that refuses messages when full is noted, and fullnessRefused the part
+	// from which the service is not ready.
 	fullnessNoted   = 0.80
 	fullnessRefused = 0.95
 
@@ -213,32 +214,31 @@ const (
 )
 
 // fullness samples how full the streams of a service are, and which jobs wait in them. It asks every 15 seconds, for all streams at the
-// same time: one request for each stream, some 100 µs of the server's time, one more for one of which workers take jobs, and a third
-// while jobs wait there. Readiness needs no limits of the account: a server reserves the bounds of all streams in them, so that a
-// stream is full first.
+// same time: one request for each stream, some 100 µs of the server's time, one more for a stream of workers, and a third while jobs wait
+// there. Readiness needs no limits of the account: a server reserves the bounds of all streams in them, so that a stream is full first.
 type fullness struct {
 	js    jetstream.JetStream
 	names []string     // sorted; guarded by mu
 	stop  func() error // ends the metrics, nil for none
-	works bool         // workers take jobs; it does not change while run runs
+	works bool         // the service has workers; it does not change while run runs
 
 	mu      sync.Mutex // guards the answers
 	account stored
 	streams map[string]filled
-	worked  map[string]jobcount.Count // those of which workers take jobs
+	worked  map[string]jobcount.Count // the streams of which workers take jobs
 }
 
 // filled is the last answer about a stream.
 type filled struct {
 	at              time.Time // when it was asked for
 	held            uint64    // messages
-	bytes, messages float64   // the parts of the bounds, 0 where there is none
+	bytes, messages float64   // the used parts of the bounds, 0 where there is no bound
 	missing         bool
 	refuses         bool     // a full stream refuses messages; the others drop the oldest
-	without         []string // nodes that do not keep up with the stream, and why
+	without         []string // nodes that do not keep up with the stream, with the reasons
 }
 
-// newFullness samples once, for 5 seconds at most.
+// newFullness returns a fullness that has sampled once, for 5 seconds at most.
 func newFullness(ctx context.Context, js jetstream.JetStream, names []string, exports *export.Exports) (*fullness, error) {
 	f := &fullness{js: js, names: slices.Sorted(slices.Values(names)), streams: map[string]filled{}, worked: map[string]jobcount.Count{}}
 	now := time.Now()
@@ -256,7 +256,7 @@ func newFullness(ctx context.Context, js jetstream.JetStream, names []string, ex
 
 // run samples until ctx ends.
 func (f *fullness) run(ctx context.Context) error {
-	if f.works { // which was not known at the first sample
+	if f.works { // the workers were not known at the first sample
 		f.sample(ctx)
 	}
 	pause.Every(ctx, fullnessEvery, f.sample)
@@ -308,7 +308,7 @@ func (f *fullness) ask(ctx context.Context, name string) {
 	f.streams[name] = now
 }
 
-// part is how much of a bound is used, 0 where there is none.
+// part returns the used part of a bound, 0 where there is no bound.
 func part(used uint64, bound int64) float64 {
 	if bound <= 0 {
 		return 0
@@ -357,8 +357,8 @@ func (f *fullness) close() error {
 	return f.stop()
 }
 
-// AskReady returns an error unless a URL, such as that of /readyz, is answered with 200 within 5 seconds. The certificate may be of any
-// authority and for any name: a health check asks its own machine, and sends nothing that is secret.
+// AskReady returns an error unless a URL, such as that of /readyz, is answered with 200 within 5 seconds. Any certificate is accepted: a
+// health check asks its own machine, and sends no secret.
 func AskReady(ctx context.Context, url string) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()

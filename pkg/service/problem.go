@@ -24,7 +24,7 @@ var (
 	// ErrStopping is returned for a request that arrives while the service stops.
 	ErrStopping = errors.New("the service is stopping, ask again")
 
-	// errSilent is why a request ends whose answer took longer than its time.
+	// errSilent is the cause of the end of a request whose answer took longer than its time.
 	errSilent = fmt.Errorf("the request took too long: %w", context.DeadlineExceeded)
 
 	errHost    = errors.New("the service does not have this host")
@@ -43,8 +43,8 @@ type Problem struct {
 	Errors []contracts.FieldError `json:"errors,omitempty"`
 }
 
-// ErrorMapper maps an error of a service to the problem that a client gets. A problem without a status says that the error
-// is unknown to it. An empty Detail stands for the error's own text.
+// ErrorMapper maps an error of a service to the problem that a client gets. A problem without a status means that the mapper does not know
+// the error. An empty Detail stands for the error's own text.
 type ErrorMapper func(error) Problem
 
 // Of maps an error: a full store, then the service's own errors, then those that all services have. The text of any other error is not
@@ -67,14 +67,14 @@ func (m ErrorMapper) Of(err error) Problem {
 	return p
 }
 
-// Unavailable is the problem of a store that does not answer. The change of the request may have been made: the client repeats
+// Unavailable returns the problem of a store that does not answer. The change of the request may have been made: the client should repeat
 // it.
 func Unavailable() Problem {
 	return Problem{Status: http.StatusServiceUnavailable, Code: "STORE_UNAVAILABLE", Detail: "the store does not answer, ask again"}
 }
 
-// full is the problem of a store that takes nothing because it is at its bound, or its account or server is at its limit. The log and
-// the readiness of the service name it.
+// full returns the problem of a store that takes no message because it is at its bound, or its account or server is at its limit. The log
+// and the readiness of the service name the store.
 func full() Problem {
 	return Problem{
 		Status: http.StatusInsufficientStorage, Code: "STORE_FULL",

@@ -17,7 +17,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/service/access"
 )
 
-// maxCallers is how many callers without a request under way a service remembers.
+// maxCallers is the number of callers without a request under way that a service remembers.
 const maxCallers = 4096
 
 // quotaError is returned for a request beyond one of the quotas of its caller.
@@ -29,7 +29,7 @@ type quotaError struct {
 
 func (e *quotaError) Error() string { return e.text }
 
-// retryAfter is the value of Retry-After.
+// retryAfter returns the value of Retry-After.
 func (e *quotaError) retryAfter() string { return strconv.Itoa(int(math.Ceil(e.after.Seconds()))) }
 
 // callers counts the requests and streams of each caller.
@@ -39,7 +39,7 @@ type callers struct {
 
 	mu     sync.Mutex
 	all    map[string]*usage
-	recent *list.List // those without a request under way, the latest last
+	recent *list.List // the callers without a request under way, the latest last
 }
 
 // usage is the open requests and streams of a caller.
@@ -112,7 +112,7 @@ func (c *callers) find(r *http.Request) *usage {
 	return u
 }
 
-// settle puts a caller without a request under way behind the others, and forgets the first beyond maxCallers.
+// settle puts a caller without a request under way behind the others, and forgets the first ones beyond maxCallers.
 func (c *callers) settle(u *usage) {
 	if u.place != nil {
 		c.recent.Remove(u.place)
@@ -126,7 +126,7 @@ func (c *callers) settle(u *usage) {
 	}
 }
 
-// caller names the caller of a request: by its key or token, or by its address. An IPv6 network of 64 bits is one address.
+// caller returns the name of a request's caller, from its key or token, or from its address. An IPv6 network of 64 bits is one address.
 func caller(r *http.Request) string {
 	if name := access.From(r.Context()).Name; name != "" {
 		return "key " + name
@@ -143,33 +143,30 @@ func caller(r *http.Request) string {
 	return addr.String()
 }
 
-// LimitConfig bounds the connections and requests of the HTTP API's callers. A caller is a key, or the user of an issuer, or else a
-// remote address, of which a gateway has one for all of its callers. Refused requests are answered 429, with Retry-After and the
-// name of the quota.
+// LimitConfig bounds the connections and requests of the HTTP API's callers. A caller is a key, or the user of an issuer, or else a remote
+// address: all callers behind a gateway have one address. Refused requests are answered 429, with Retry-After and the name of the quota.
 type LimitConfig struct {
-	// Connections is how many connections each listener has at a time. A new one takes the place of one that waits for a request;
-	// requests beyond seven eighths of them are answered 503. Defaults to 16,384, and at most a quarter of the files that the
-	// process may open.
+	// Connections is the largest number of connections of each listener. A further connection replaces one that waits for a request; requests
+	// beyond seven eighths of that number are answered 503. Defaults to 16,384, and at most a quarter of the files that the process may open.
 	Connections int `env:"SERVICE_CONNECTIONS"`
 
-	// Rate is how many requests a caller may begin in a second. Defaults to 500, and without Keys and OIDCIssuer to no
-	// bound.
+	// Rate is the number of requests that a caller may begin in a second. Defaults to 500, and without Keys and OIDCIssuer to no bound.
 	Rate int `env:"SERVICE_RATE"`
 
-	// Requests is how many requests of a caller may be under way at a time, without streams. Defaults to 256, and without
-	// Keys and OIDCIssuer to no bound.
+	// Requests is the number of requests of a caller that may be under way at a time, without streams. Defaults to 256, and without Keys and
+	// OIDCIssuer to no bound.
 	Requests int `env:"SERVICE_REQUESTS"`
 
-	// Streams is how many event streams and WebSockets a caller may have open. Defaults to 1,000, and without Keys and
-	// OIDCIssuer to no bound.
+	// Streams is the number of event streams and WebSockets that a caller may have open. Defaults to 1,000, and without Keys and OIDCIssuer
+	// to no bound.
 	Streams int `env:"SERVICE_STREAMS"`
 
-	// Waiting is how many jobs that a caller submitted to this process may wait for a worker, see [Backlog]. Defaults to 10,000, and
-	// without Keys and OIDCIssuer to no bound.
+	// Waiting is the number of jobs that a caller has submitted to this process and that may wait for a worker, see [Backlog]. Defaults to
+	// 10,000, and without Keys and OIDCIssuer to no bound.
 	Waiting int `env:"SERVICE_WAITING"`
 }
 
-// minConnections leaves some for requests, and some to wait.
+// minConnections is enough for some connections with requests, and some that wait.
 const minConnections = 16
 
 // limits returns the limits with their defaults, for callers that the guard knows.
@@ -182,7 +179,7 @@ func (cfg LimitConfig) limits(guard *access.Guard) LimitConfig {
 	return cfg
 }
 
-// validate reports every mistake to bad.
+// validate calls bad for every mistake.
 func (cfg LimitConfig) validate(bad func(field, variable string, value any, want string)) {
 	if cfg.Connections != 0 && cfg.Connections < minConnections {
 		bad("Connections", "CONNECTIONS", cfg.Connections, "at least 16")

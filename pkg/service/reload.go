@@ -15,20 +15,20 @@ import (
 )
 
 const (
-	// fileSuffix ends the name of a variable that names a file with the value of another variable.
+	// fileSuffix ends the name of a variable that has the path of a file with the value of another variable.
 	fileSuffix = "_FILE"
 
-	// maxValue bounds such a file, in bytes.
+	// maxValue bounds the file, in bytes.
 	maxValue = 64 << 10
 
-	// valuesEvery is how often the files are read again.
+	// valuesEvery is the time between two reads of the files.
 	valuesEvery = 2 * time.Second
 )
 
 // values are the files with values of variables, and their contents when they were read.
 type values map[string]string
 
-// read returns the value that a file has, without its last line break. The lines of a list become its elements.
+// read returns the value in a file, without its last line break. The lines of a list become its elements.
 func (v values) read(path string, list bool) (string, error) {
 	value, err := readValue(path)
 	v[path] = held(value, err)
@@ -57,7 +57,7 @@ func readValue(path string) (string, error) {
 	return value, nil
 }
 
-// held returns the text by which a file is compared. That a file cannot be read counts as content, too.
+// held returns the text by which a file is compared. The error of a file that cannot be read counts as content, too.
 func held(value string, err error) string {
 	if err != nil {
 		return err.Error()
@@ -80,9 +80,9 @@ func (v values) changed(ctx context.Context) bool {
 	return false
 }
 
-// reloading runs a service until ctx ends or it fails. When a file with a value changes, the service stops as it does at its end, and
-// begins again with the files' values. Values that cannot be read leave it alone; one that does not start with them begins again with
-// the former.
+// reloading runs a service until ctx ends or it fails. When a file with a value changes, the service stops in an orderly way, and starts
+// again with the files' values. If values cannot be read, the service goes on; if it does not start with them, it starts again with the
+// former values.
 func reloading[C any](ctx context.Context, fromEnvironment func() (C, error), run func(context.Context, C) error) error {
 	cfg, err := fromEnvironment()
 	if err != nil {
@@ -104,7 +104,7 @@ func reloading[C any](ctx context.Context, fromEnvironment func() (C, error), ru
 			former, cfg = &last, *next
 		case former != nil && !started:
 			base.Logger.ErrorContext(ctx, "the service begins again with its former values", "error", err)
-			baseOf(former).values = base.values // until they change once more
+			baseOf(former).values = base.values // the files are not read again until they change once more
 			cfg, former = *former, nil
 		default:
 			return err
@@ -141,8 +141,8 @@ func untilChanged[C any](
 	return next, err
 }
 
-// certificate is that of the HTTP interface. It is read again when a connection begins and one of its files has changed. Files
-// that cannot be used leave the former certificate in force.
+// certificate is the certificate of the HTTP interface. It is read again when a connection begins and one of its files has changed. If the
+// files cannot be used, the former certificate stays in force.
 type certificate struct {
 	cert, key string
 	logger    *slog.Logger
@@ -150,11 +150,11 @@ type certificate struct {
 
 	mu      sync.Mutex
 	current *tls.Certificate
-	read    [2]version // of the files of the certificate that is in force
-	refused [2]version // of those that could not be used
+	read    [2]version // the versions of the files of the certificate in force
+	refused [2]version // the versions of files that could not be used
 }
 
-// version is the properties of a file that change when it is replaced.
+// version has the properties of a file that change when the file is replaced.
 type version struct {
 	size  int64
 	stamp time.Time

@@ -32,22 +32,21 @@ type RouterConfig struct {
 	// Access admits the callers of routes. Defaults to none: everybody may use all routes.
 	Access *access.Guard
 
-	// Admin takes the probes, /metrics and the routes that need the scope operate away from the router, and leaves them to
-	// [Router.Admin]. Defaults to false.
+	// Admin moves the probes, /metrics and the routes that need the scope operate from the router to [Router.Admin]. Defaults to false.
 	Admin bool
 
-	// Docs has openapi.json and asyncapi.json, which describe the API and the messages, and docs.html, which is both as a page. With it
-	// there are /openapi.json, /asyncapi.json, /docs and /schemas. Defaults to none.
+	// Docs has openapi.json and asyncapi.json, which describe the API and the messages, and docs.html, a page of both. The router then has
+	// /openapi.json, /asyncapi.json, /docs and /schemas. Defaults to none.
 	Docs fs.FS
 
 	// Errors maps the service's own errors. Defaults to the errors that all services have.
 	Errors ErrorMapper
 
-	// Exports have the metrics that /metrics shows. Defaults to none: there is no /metrics.
+	// Exports have the metrics of /metrics. Defaults to none: the router then has no /metrics.
 	Exports *export.Exports
 
-	// Hosts are further hosts that requests may name, with wildcards as [path.Match] has them. Defaults to addresses and
-	// localhost, and with Access to all hosts.
+	// Hosts are further hosts that requests may name, with the wildcards of [path.Match]. Defaults to addresses and localhost, and with
+	// Access to all hosts.
 	Hosts []string
 
 	// Limits are the quotas of callers. Defaults to none.
@@ -62,17 +61,17 @@ type RouterConfig struct {
 	// Origins are the origins of pages, such as https://app.example.com, that may use the API. Defaults to none but its own.
 	Origins []string
 
-	// Ready returns the checks of readiness by name, nil or a [Note] for one that is passed. Required.
+	// Ready returns the results of the checks of readiness by name, nil or a [Note] for a passed check. Required.
 	Ready func() map[string]error
 
-	// Timeout bounds the answers but event streams and WebSockets, from the last byte of the request on. Defaults to 15 seconds.
+	// Timeout bounds answers, except event streams and WebSockets, from the last byte of the request on. Defaults to 15 seconds.
 	Timeout time.Duration
 
 	// Version is the answer of /version. Required.
 	Version string
 }
 
-// Note is returned by a check of readiness that is passed with a remark, which the verbose answer shows.
+// Note is the result of a passed check of readiness with a remark, which the verbose answer shows.
 type Note string //nolint:errname // not a failure
 
 // Error returns the note.
@@ -85,7 +84,7 @@ type Router struct {
 	cfg     RouterConfig
 	needs   map[string]access.Need // by the patterns of routes
 	routes  *http.ServeMux
-	sockets *sync.WaitGroup // of this router and those apart from it
+	sockets *sync.WaitGroup // the WebSockets of this router and of those from apart
 	trusted *http.CrossOriginProtection
 }
 
@@ -118,7 +117,7 @@ func NewRouter(cfg RouterConfig) *Router {
 	return r
 }
 
-// apart returns a router without routes that is otherwise alike, for another listener.
+// apart returns a router like this one but without routes, for another listener.
 func (a *Router) apart() *Router {
 	return &Router{
 		admin: a.admin, callers: a.callers, cfg: a.cfg, needs: map[string]access.Need{}, routes: http.NewServeMux(), sockets: a.sockets,
@@ -130,13 +129,13 @@ func (a *Router) apart() *Router {
 // unless RouterConfig.Admin is set.
 func (a *Router) Admin() *Router { return a.admin }
 
-// Handle adds a route, with a pattern of [http.ServeMux], for callers that meet the need, see [access.From]. Errors become
-// problems. It panics when there is no need, which is a mistake of the program.
+// Handle adds a route, with a pattern of [http.ServeMux], for callers that meet the need, see [access.From]. Errors become problems.
+// Handle panics for the zero Need, which is a mistake of the program.
 func (a *Router) Handle(pattern string, need access.Need, answer func(http.ResponseWriter, *http.Request) error) {
 	a.handle(pattern, need, false, answer)
 }
 
-// HandleStream adds a route that answers with an event stream, which counts towards another quota of its caller. The context of
+// HandleStream is Handle for a route that answers with an event stream, which counts towards the caller's quota of streams. The context of
 // the request ends when the caller's key or token expires.
 func (a *Router) HandleStream(pattern string, need access.Need, answer func(http.ResponseWriter, *http.Request) error) {
 	a.handle(pattern, need, true, answer)
@@ -174,7 +173,7 @@ func (a *Router) within(w http.ResponseWriter, r *http.Request, stream bool, ans
 			defer cancel()
 			r = r.WithContext(ctx)
 		}
-		// The deadline of the last event may be over, and its end is written, too.
+		// The end of the answer is written too, and the deadline of the last event may be over.
 		defer func() {
 			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(farewellTimeout)) //nolint:errcheck // the client may have gone
 		}()
@@ -183,7 +182,7 @@ func (a *Router) within(w http.ResponseWriter, r *http.Request, stream bool, ans
 	return a.timed(w, r, answer)
 }
 
-// admit identifies the caller, and names it in the trace. Requests that need the scope operate are logged.
+// admit identifies the caller, and writes the caller's name into the trace. Requests that need the scope operate are logged.
 func (a *Router) admit(r *http.Request, need access.Need) (*http.Request, error) {
 	if err := a.sameOrigin(r, need); err != nil {
 		return r, err
@@ -210,7 +209,7 @@ func (a *Router) admit(r *http.Request, need access.Need) (*http.Request, error)
 // Needs returns the needs of all routes of this router by their patterns.
 func (a *Router) Needs() map[string]access.Need { return maps.Clone(a.needs) }
 
-// HandleSocket is [Router.HandleStream] for a route that answers with [Router.ServeSocket], which Wait waits for.
+// HandleSocket is [Router.HandleStream] for a route that answers with [Router.ServeSocket]. Wait waits for its WebSockets.
 func (a *Router) HandleSocket(pattern string, need access.Need, answer func(http.ResponseWriter, *http.Request) error) {
 	a.HandleStream(pattern, need, func(w http.ResponseWriter, r *http.Request) error {
 		a.sockets.Add(1)
@@ -219,15 +218,15 @@ func (a *Router) HandleSocket(pattern string, need access.Need, answer func(http
 	})
 }
 
-// Wait waits until every WebSocket has ended, after the contexts of their requests have: [http.Server.Shutdown] does not
-// wait for them. A client that does not read delays it by a second. A nil Router has none.
+// Wait waits until every WebSocket has ended, after the contexts of their requests have ended: [http.Server.Shutdown] does not wait for
+// WebSockets. A client that does not read delays Wait by a second. It does nothing for a nil Router.
 func (a *Router) Wait() {
 	if a != nil {
 		a.sockets.Wait()
 	}
 }
 
-// ServeHTTP answers one request. Browsers do not guess the type of an answer and keep none, unless its handler says otherwise.
+// ServeHTTP answers one request. Browsers do not guess the type of an answer, and do not store it unless its handler says otherwise.
 func (a *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
@@ -244,8 +243,8 @@ func (a *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.routes.ServeHTTP(w, r)
 }
 
-// ready answers GET /readyz, with a line for each check when the query has verbose or one has failed, and the caller may read and is
-// not bound to a user: the lines name streams and addresses.
+// ready answers GET /readyz. The answer has a line for each check if the query has verbose or a check has failed, and the caller may read
+// and is not bound to a user: the lines name streams and addresses.
 func (a *Router) ready(w http.ResponseWriter, r *http.Request) error {
 	checks := a.cfg.Ready()
 	status := http.StatusOK
@@ -276,8 +275,8 @@ func (a *Router) ready(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// Fail answers with a problem. Details that the client may not know are logged. A request whose context is over gets
-// an answer too: the client may have gone, but the service may also be stopping.
+// Fail answers with a problem. Details that the client may not know are logged. A request whose context has ended gets an answer too: the
+// client may have disconnected, but the service may also be stopping.
 func (a *Router) Fail(w http.ResponseWriter, r *http.Request, err error) {
 	p := a.cfg.Errors.Of(err)
 	if p.Status >= http.StatusInternalServerError && r.Context().Err() == nil {
@@ -296,8 +295,8 @@ func (a *Router) Fail(w http.ResponseWriter, r *http.Request, err error) {
 	write(w, p.Status, "application/problem+json", p)
 }
 
-// refuse answers a request without a route by a problem, where the refusal of the mux is plain text. It reports whether
-// the refusal is one: the mux also redirects to the path without double slashes.
+// refuse answers a request without a route with a problem instead of the mux's plain text. It reports whether the mux refused: the mux
+// also redirects to the path without double slashes.
 func (a *Router) refuse(w http.ResponseWriter, r *http.Request, refusal http.Handler) bool {
 	said := verdict{header: http.Header{}}
 	refusal.ServeHTTP(&said, r)
@@ -314,7 +313,7 @@ func (a *Router) refuse(w http.ResponseWriter, r *http.Request, refusal http.Han
 	return true
 }
 
-// verdict takes an answer without its body.
+// verdict is a ResponseWriter that drops the body.
 type verdict struct {
 	header http.Header
 	status int
@@ -340,7 +339,7 @@ func write(w http.ResponseWriter, status int, contentType string, body any) {
 	_, _ = w.Write(append(data, '\n'))
 }
 
-// maxPromised bounds the memory that a body gets before it has come, in bytes.
+// maxPromised bounds the memory that is allocated for a body before it arrives, in bytes.
 const maxPromised = 64 << 10
 
 // Body reads the body of a request, of at most limit bytes. The error matches [ErrBody] or [ErrBodyTooLarge].

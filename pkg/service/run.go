@@ -28,25 +28,25 @@ var errNotStarted = errors.New("the worker has not started to take jobs")
 
 // Spec describes a service.
 type Spec struct {
-	// Checks returns the service's own checks of readiness by name, nil or a [Note] for one that is passed. It asks nobody: each
-	// probe calls it. The connection, the room in the streams, writes to the stores, and the workers are checked beside them.
+	// Checks returns the results of the service's own checks of readiness by name, nil or a [Note] for a passed check. It must send no
+	// requests: each probe calls it. The connection, the room in the streams, writes to the stores, and the workers are checked in addition.
 	// Defaults to none.
 	Checks func() map[string]error
 
-	// Close releases the service's resources. It is called once, after all goroutines have ended, also when the start
-	// failed: then Open may have returned early, or may not have been called. Defaults to nothing.
+	// Close releases the service's resources. It is called once, after all goroutines have ended, even if the start failed: Open may then
+	// have returned early, or not have been called. Defaults to nothing.
 	Close func() error
 
-	// Config has its defaults and is valid. Required.
+	// Config is the configuration, valid and with its defaults. Required.
 	Config BaseConfig
 
-	// Description says what the service does. Required.
+	// Description describes the service. Required.
 	Description string
 
 	// Docs has the descriptions of the service, see [RouterConfig]. Defaults to none.
 	Docs fs.FS
 
-	// Endpoints returns those of the NATS micro service. It is called after Open. Required.
+	// Endpoints returns the endpoints of the NATS micro service. It is called after Open. Required.
 	Endpoints func() []Endpoint
 
 	// Errors maps the service's own errors. Defaults to the errors that all services have.
@@ -55,7 +55,7 @@ type Spec struct {
 	// Name begins log lines, errors, subjects and environment variables. Required.
 	Name string
 
-	// Open makes the parts of the service, when its streams are there. Jobs and requests arrive after it. Required.
+	// Open makes the parts of the service, once its streams exist. Jobs and requests arrive after Open. Required.
 	Open func(context.Context, *Service) error
 
 	// Parts are routes that can have a listener of their own. Defaults to none.
@@ -96,12 +96,12 @@ type Service struct {
 	oidc     *access.OIDC // nil for none
 	probe    *probe
 	router   *Router
-	runs     []func(context.Context) error // begin when the service serves
+	runs     []func(context.Context) error // called when the service serves
 	spec     Spec
 
-	unobserve []func() error // end the metrics of far sides and of readiness
+	unobserve []func() error // unregister the metrics of far sides and of readiness
 
-	listeners []listener // the API's first; none before Open has returned
+	listeners []listener // the API's listener is first; none before Open has returned
 
 	stopOnce sync.Once
 	stopErr  error
@@ -110,12 +110,12 @@ type Service struct {
 	workers map[string]error
 }
 
-// Main reads the configuration, and runs a service until the process is interrupted or terminated. The service stops and begins
-// again, in the same process, when a file changes that a variable with _FILE behind its name has named. Main logs the error of a
-// service that failed, and returns the exit code of the process. Its garbage is collected as CollectSeldom says.
+// Main reads the configuration, and runs a service until the process is interrupted or terminated. When a file changes that a variable
+// with _FILE behind its name has named, the service stops and starts again in the same process. Main logs the error of a service that
+// failed, and returns the exit code of the process. It calls CollectSeldom.
 //
-// With the arguments "ready" and a URL it asks whether the service at the URL is ready instead: the health check of a container that
-// has no other program.
+// With the arguments "ready" and a URL it only asks whether the service at the URL is ready: a health check for a container that has no
+// other program.
 func Main[C any](name string, fromEnvironment func() (C, error), run func(context.Context, C) error) (code int) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM) //nolint:forbidigo // begins here
 	var err error
@@ -217,12 +217,12 @@ func (s *Service) start(ctx context.Context) (err error) {
 	return nil
 }
 
-// Go has run called in a goroutine when the service serves, with a context that ends when it stops. The service stops
-// when run returns by itself. Only Open may call it.
+// Go calls run in a goroutine when the service serves, with a context that ends when the service stops. The service stops when run returns
+// by itself. Only Open may call it.
 func (s *Service) Go(run func(context.Context) error) { s.runs = append(s.runs, run) }
 
-// Worker returns a worker that runs as [Service.Go] says, and whose readiness is a check under the name. It fills in the
-// fields that are alike in all services, and Concurrency unless that is set. It replaces Hooks.Ready.
+// Worker returns a worker that runs by [Service.Go]. Its readiness is a check under the name check. Worker sets the fields of cfg that are
+// the same in all services, Concurrency if it is not set, and replaces Hooks.Ready.
 func (s *Service) Worker(check string, cfg worker.Config) (*worker.Worker, error) {
 	s.workers[check] = errNotStarted
 	s.fullness.work(cfg.Stream)
@@ -247,8 +247,7 @@ func (s *Service) Worker(check string, cfg worker.Config) (*worker.Worker, error
 	return w, nil
 }
 
-// Held has held called whenever the metrics are read, as [natsotel.Telemetry.ObserveHeld] says, until the service stops. Only Open
-// may call it.
+// Held calls held whenever the metrics are read, see [natsotel.Telemetry.ObserveHeld], until the service stops. Only Open may call it.
 func (s *Service) Held(held func(tell func(side string, n int))) error {
 	stop, err := s.Telemetry.ObserveHeld(held)
 	if err != nil {
@@ -258,7 +257,7 @@ func (s *Service) Held(held func(tell func(side string, n int))) error {
 	return nil
 }
 
-// showReady shows the outcomes of the checks of readiness as metrics, until the service stops.
+// showReady exports the outcomes of the checks of readiness as metrics, until the service stops.
 func (s *Service) showReady() error {
 	if s.Config.Exports == nil {
 		return nil
@@ -285,8 +284,8 @@ func (s *Service) showReady() error {
 	return nil
 }
 
-// Ready returns the checks of readiness by name: nil or a [Note] for one that is passed. They are the last outcomes of the
-// service's checks in the background: a call sends nothing.
+// Ready returns the results of the checks of readiness by name: nil or a [Note] for a passed check. They are the last results of checks in
+// the background. No round trip.
 func (s *Service) Ready() map[string]error {
 	checks := map[string]error{"nats": nil, "store": s.probe.ready(), "streams": s.fullness.ready()}
 	if !s.Conn.IsConnected() {

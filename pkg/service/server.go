@@ -25,8 +25,8 @@ const (
 	// drainTimeout bounds the wait for requests under way.
 	drainTimeout = 5 * time.Second
 
-	// unusedTimeout bounds the wait, of that time, for a connection on which no request has come. Browsers open such connections ahead
-	// of use, and net/http would wait 5 seconds for each.
+	// unusedTimeout bounds the part of that wait for a connection on which no request has come. Browsers open such connections ahead of use,
+	// and net/http would wait 5 seconds for each.
 	unusedTimeout = 500 * time.Millisecond
 
 	readHeaderTimeout = 5 * time.Second
@@ -39,7 +39,7 @@ const None = "-"
 
 // ServerConfig describes a server.
 type ServerConfig struct {
-	// Connections is how many connections there are at a time. Defaults to that of [LimitConfig].
+	// Connections is the largest number of connections at a time. Defaults to that of [LimitConfig].
 	Connections int
 
 	// Exports take the traces and metrics of requests. Defaults to none.
@@ -82,8 +82,9 @@ func Listen(ctx context.Context, name, address string) (*Server, error) {
 // On returns a server that takes its connections from a listener.
 func On(name string, listener net.Listener) *Server { return &Server{listener: listener, name: name} }
 
-// UseTLS has the server speak TLS, with the certificate and the key of two files, which are read again when they change: an error is
-// logged then, and the former ones stay in force. Without a certificate it changes nothing. It is called before Serve.
+// UseTLS makes the server speak TLS, with the certificate and the key in two files. They are read again when they change; if they then
+// cannot be used, an error is logged and the former ones stay in force. Without a certificate it changes nothing. It is called before
+// Serve.
 func (s *Server) UseTLS(cert, key string, logger *slog.Logger) error {
 	if s == nil || cert == "" {
 		return nil
@@ -129,7 +130,7 @@ func (s *Server) Serve(group *Group, cfg ServerConfig) {
 	})
 }
 
-// URL is the base URL, "" for a nil server.
+// URL returns the base URL, "" for a nil server.
 func (s *Server) URL() string {
 	if s == nil {
 		return ""
@@ -154,7 +155,7 @@ func (s *Server) Stop() error {
 		return nil
 	}
 	if s.server == nil {
-		return s.listener.Close() //nolint:wrapcheck // cannot fail but by being closed
+		return s.listener.Close() //nolint:wrapcheck // fails only if it is closed already
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout) //nolint:forbidigo // the caller's may be over
 	defer cancel()
@@ -167,8 +168,8 @@ func (s *Server) Stop() error {
 // requestTimeout bounds the answer to a request, from its last byte on, unless the service says otherwise.
 const requestTimeout = 15 * time.Second
 
-// timed answers a request in the time of a, from the last byte of its body on: a client that sends slowly has the deadline of the
-// server for that. The error matches [context.DeadlineExceeded] when the time was too short.
+// timed answers a request within the Timeout of a, from the last byte of its body on. For a slow body the server has a deadline of its
+// own. The error matches [context.DeadlineExceeded] when the time was too short.
 func (a *Router) timed(w http.ResponseWriter, r *http.Request, answer func(http.ResponseWriter, *http.Request) error) error {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
@@ -199,7 +200,7 @@ func (a *arriving) Read(p []byte) (int, error) {
 }
 
 // describe adds the documents: the descriptions of the API and of the messages, as JSON and as a page, and the schemas. Everybody may
-// read them. It panics for a file that is missing, which is a mistake of the program.
+// read them. It panics for a missing file, which is a mistake of the program.
 func (a *Router) describe(docs fs.FS) {
 	read := func(name string) string {
 		data, err := fs.ReadFile(docs, name)
@@ -225,7 +226,7 @@ func (a *Router) describe(docs fs.FS) {
 	})
 }
 
-// styled lets a page have its style, and nothing else.
+// styled answers with a page whose policy allows its style and nothing else.
 func styled(style string, page func(http.ResponseWriter, *http.Request) error) func(http.ResponseWriter, *http.Request) error {
 	policy := "default-src 'none'; style-src 'sha256-" + digest(style) + "'; form-action 'none'; frame-ancestors 'none'; base-uri 'none'"
 	return func(w http.ResponseWriter, r *http.Request) error {
@@ -234,7 +235,7 @@ func styled(style string, page func(http.ResponseWriter, *http.Request) error) f
 	}
 }
 
-// document returns a handler whose answer clients keep, and ask whether it has changed.
+// document returns a handler whose answer clients may cache: they then ask whether it has changed.
 func document(media, text string) func(http.ResponseWriter, *http.Request) error {
 	tag := `"` + digest(text) + `"`
 	return func(w http.ResponseWriter, r *http.Request) error {

@@ -14,25 +14,25 @@ import (
 	"github.com/expediter-io/expediter/pkg/service/access"
 )
 
-// Retry is how long clients wait before they come back to a stream that was cut off.
+// Retry is the time after which clients come back to a stream that was cut off.
 const Retry = 2 * time.Second
 
 // streamTimeout bounds the write of one event to a client that does not read.
 const streamTimeout = 10 * time.Second
 
-// ErrIdle is returned by [Wait] when nothing happened in time.
+// ErrIdle is returned by [Wait] when next did not return in time.
 var ErrIdle = errors.New("nothing happened")
 
-// Stream writes server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html) to a client that may
-// have stopped reading. An error says that the client has gone; it comes back with the id of the last event that it saw.
+// Stream writes server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html) to a client that may have stopped
+// reading. An error means that the client has disconnected; it comes back with the id of the last event that it saw.
 type Stream struct {
 	control *http.ResponseController
-	ctx     context.Context //nolint:containedctx // that of the request: it has the caller
+	ctx     context.Context //nolint:containedctx // the context of the request, which has the caller
 	w       http.ResponseWriter
 }
 
 // OpenStream answers a request with an event stream. The handler writes nothing else to w. A client that is cut off comes back
-// after retry, which is [Retry] for most streams. A write fails when the caller's key or token is not in force any more.
+// after retry, which is [Retry] for most streams. A write fails when the caller's key or token is no longer in force.
 func OpenStream(w http.ResponseWriter, r *http.Request, retry time.Duration) (*Stream, error) {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
@@ -48,7 +48,7 @@ func OpenStream(w http.ResponseWriter, r *http.Request, retry time.Duration) (*S
 	return s, nil
 }
 
-// Event sends one event. The id and the kind have no line breaks. An empty id makes the client forget the one it has.
+// Event sends one event. The id and the kind have no line breaks. An empty id makes the client forget its last id.
 func (s *Stream) Event(id, kind string, body any) error {
 	data, err := json.Marshal(body)
 	if err != nil {
@@ -57,7 +57,7 @@ func (s *Stream) Event(id, kind string, body any) error {
 	return s.write(fmt.Sprintf("id: %s\nevent: %s\ndata: %s\n\n", id, kind, data))
 }
 
-// HTML sends one event to a page that shows it as it is. The id and the kind are as for Event.
+// HTML sends one event to a page that shows the HTML unchanged. The id and the kind are as for Event.
 func (s *Stream) HTML(id, kind, html string) error {
 	html = strings.NewReplacer("\r", "", "\n", "\ndata: ").Replace(html)
 	return s.write(fmt.Sprintf("id: %s\nevent: %s\ndata: %s\n\n", id, kind, html))
@@ -79,14 +79,14 @@ func (s *Stream) write(text string) error {
 	if err := s.control.Flush(); err != nil {
 		return fmt.Errorf("flush: %w", err)
 	}
-	// HTTP/2 ends a stream whose deadline passes, also while nothing is written.
+	// HTTP/2 ends a stream whose deadline passes, even between writes.
 	if err := s.control.SetWriteDeadline(time.Time{}); err != nil {
 		return fmt.Errorf("clear deadline: %w", err)
 	}
 	return nil
 }
 
-// LastEventID is the id of the last event that the client saw: the header that EventSource sends when it comes back, or the
+// LastEventID returns the id of the last event that the client saw: from the header that EventSource sends when it comes back, or from the
 // query parameter last_event_id of a client that cannot set headers.
 func LastEventID(r *http.Request) string {
 	if id := r.Header.Get("Last-Event-ID"); id != "" {
@@ -110,18 +110,17 @@ func Wait[T any](ctx context.Context, idle time.Duration, next func(context.Cont
 // closing handshake.
 const farewellTimeout = time.Second
 
-// Socket sends frames over a WebSocket (RFC 6455) to a client that may have stopped reading. An error says that the client
-// has gone; it comes back with the id of the last event that it saw.
+// Socket sends frames over a WebSocket (RFC 6455) to a client that may have stopped reading. An error means that the client has
+// disconnected; it comes back with the id of the last event that it saw.
 type Socket struct {
 	conn    *websocket.Conn
-	writing context.Context //nolint:containedctx // the life of the connection, not of a call
+	writing context.Context //nolint:containedctx // the context has the lifetime of the connection, not of a call
 }
 
-// ServeSocket answers a request with a WebSocket, which send writes to until it is done or its context ends: the service
-// stops, or the client closes the connection or sends a message, which is a violation. The connection closes with "complete"
-// (1000) when send returns nil, and with "come back" (1001) when it returns an error. Pages of other hosts are refused unless
-// RouterConfig.Origins has their origin. It also ends when the caller's key or token is not in
-// force any more.
+// ServeSocket answers a request with a WebSocket. send writes to it until send returns or its context ends. The context ends when the
+// service stops, when the client closes the connection or sends a message, which is a violation, and when the caller's key or token is no
+// longer in force. The connection closes with "complete" (1000) when send returns nil, and with "come back" (1001) when it returns an
+// error. Pages of other hosts are refused unless RouterConfig.Origins has their origin.
 func (a *Router) ServeSocket(w http.ResponseWriter, r *http.Request, send func(context.Context, *Socket) error) {
 	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{
 		OriginPatterns: patterns(a.cfg.Origins), Subprotocols: []string{access.Subprotocol},
@@ -129,7 +128,7 @@ func (a *Router) ServeSocket(w http.ResponseWriter, r *http.Request, send func(c
 	if err != nil {
 		return // Accept has answered
 	}
-	// Reading goes on when the service stops and ends the request's context: the client answers the closing handshake.
+	// Reads go on when the service stops and ends the request's context, for the client's answer to the closing handshake.
 	reading, cut := context.WithCancel(context.WithoutCancel(r.Context()))
 	ctx, cancel := context.WithCancel(r.Context())
 	read := make(chan struct{})
@@ -154,7 +153,7 @@ func (a *Router) ServeSocket(w http.ResponseWriter, r *http.Request, send func(c
 	_ = conn.Close(code, reason) //nolint:errcheck // the client may have gone
 }
 
-// listen answers pings until the client closes the connection or sends a message, which ends it. Conn.CloseRead would do the
+// listen answers pings until the client closes the connection, or sends a message, which ends the connection. Conn.CloseRead would do the
 // same, but its goroutine waits 15 seconds for itself after a message.
 func listen(ctx context.Context, conn *websocket.Conn) {
 	if _, _, err := conn.Reader(ctx); err == nil {
@@ -176,7 +175,7 @@ func (s *Socket) Frame(body any) error {
 // Heartbeat sends a ping, so that proxies keep an idle WebSocket open, and waits for its answer.
 func (s *Socket) Heartbeat() error { return s.do(s.conn.Ping) }
 
-// do uses a context of its own, not that of send: a context that ends in the middle of a frame cuts the connection off.
+// do writes with a context of its own, not that of send: a context that ends in the middle of a frame cuts the connection off.
 func (s *Socket) do(write func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(s.writing, streamTimeout)
 	defer cancel()

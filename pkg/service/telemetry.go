@@ -38,7 +38,7 @@ func telemetry(name string, exports *export.Exports) (*natsotel.Telemetry, error
 	return t, nil
 }
 
-// StopExports exports the remaining data, within 5 seconds, also when ctx has ended.
+// StopExports exports the remaining data, within 5 seconds, even if ctx has ended.
 func StopExports(ctx context.Context, exports *export.Exports) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), exportTimeout)
 	defer cancel()
@@ -55,7 +55,7 @@ func observed(name string, exports *export.Exports, handler http.Handler) http.H
 	}
 	return otelhttp.NewHandler(handler, name,
 		otelhttp.WithMeterProvider(exports.Meters), otelhttp.WithPropagators(exports.Propagator),
-		otelhttp.WithServerName(name+":0"), // else labels have the host and the port that a client names
+		otelhttp.WithServerName(name+":0"), // otherwise labels would have the host and port that a client names
 		otelhttp.WithTracerProvider(exports.Tracers), otelhttp.WithFilter(func(r *http.Request) bool { return !quiet[r.URL.Path] }),
 	)
 }
@@ -63,7 +63,7 @@ func observed(name string, exports *export.Exports, handler http.Handler) http.H
 // The states of jobs in the metrics, beside jobcount.Stranded and jobcount.Aside.
 const (
 	jobsWaiting   = "waiting"   // that no worker was given
-	jobsDelivered = "delivered" // that a worker was given, and that are not done: they run, or were put off
+	jobsDelivered = "delivered" // jobs that a worker was given and that are not done: they run, or were put off
 )
 
 // stored is the last answer about the account.
@@ -75,8 +75,8 @@ type stored struct {
 // work notes that workers take jobs of a stream.
 func (f *fullness) work(stream string) { f.works, f.worked[stream] = true, jobcount.Count{} }
 
-// askConsumers asks for the consumers of a stream of which workers take jobs. One round trip; nil for no answer. It leaves time to ask
-// for the stream, which readiness depends on.
+// askConsumers asks for the consumers of a stream of which workers take jobs. One round trip; nil for no answer. It leaves time for the
+// question about the stream, on which readiness depends.
 func (f *fullness) askConsumers(ctx context.Context, name string) *jobcount.Count {
 	f.mu.Lock()
 	was, ok := f.worked[name]
@@ -87,7 +87,7 @@ func (f *fullness) askConsumers(ctx context.Context, name string) *jobcount.Coun
 	return was.Ask(ctx, jsapi.New(f.js, fullnessTimeout/2), name)
 }
 
-// askOldest completes the answer about the consumers, see [jobcount.Count.Complete].
+// askOldest calls [jobcount.Count.Complete] for the answer about the consumers.
 func (f *fullness) askOldest(ctx context.Context, now *jobcount.Count, info *jetstream.StreamInfo) {
 	if now == nil || !now.Complete(ctx, jsapi.New(f.js, fullnessTimeout), info) {
 		return
@@ -97,8 +97,7 @@ func (f *fullness) askOldest(ctx context.Context, now *jobcount.Count, info *jet
 	f.worked[info.Config.Name] = *now
 }
 
-// suspects reports whether the last answer had more messages that no consumer has than the one before: they are stranded, or were
-// being removed.
+// suspects reports whether messages without a consumer became more between the last two answers: they are stranded, or were being removed.
 func (f *fullness) suspects(name string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -106,7 +105,7 @@ func (f *fullness) suspects(name string) bool {
 	return w.AsideName == jobcount.Stranded && w.Aside[1] > w.Aside[0]
 }
 
-// follow has the partitions of a stream asked for from the next sample on: it may be divided while the service runs.
+// follow adds the partitions of a stream to the next samples: the stream may be divided while the service runs.
 func (f *fullness) follow(cfg jetstream.StreamConfig) {
 	if partition.Is(cfg) {
 		return
@@ -127,7 +126,7 @@ func (f *fullness) follow(cfg jetstream.StreamConfig) {
 	}
 }
 
-// askAccount asks how much of its storage the account uses. One round trip.
+// askAccount asks for the used part of the account's storage. One round trip.
 func (f *fullness) askAccount(ctx context.Context) {
 	now := stored{at: time.Now()}
 	info, err := f.js.AccountInfo(ctx)
@@ -143,7 +142,7 @@ func (f *fullness) askAccount(ctx context.Context) {
 	f.account = now
 }
 
-// export shows the answers as metrics until stop is called. One that is old is left out.
+// export exports the answers as metrics until stop is called. Old answers are left out.
 func (f *fullness) export(meter metric.Meter) (stop func() error, err error) {
 	m := meters{Meter: meter}
 	full := m.float("stream.fullness", "1", "How much of its bound a stream uses, absent while the server does not answer.")
@@ -197,10 +196,10 @@ func (f *fullness) export(meter metric.Meter) (stop func() error, err error) {
 	return registered.Unregister, nil
 }
 
-// fresh reports whether an answer counts.
+// fresh reports whether an answer is young enough to count.
 func fresh(at time.Time) bool { return time.Since(at) <= fullnessFresh }
 
-// observe tells how many jobs there are, by state and consumer, "" for none.
+// observe calls tell with the numbers of jobs, by state and consumer, "" for no consumer.
 func observe(w jobcount.Count, tell func(state, consumer string, n int64)) {
 	if fresh(w.At) {
 		for id := range maps.Keys(w.Waiting) {

@@ -283,7 +283,7 @@ func (c *Console) planResume(r *request) (deed, error) {
 	}, err
 }
 
-// pauseLine is the command line with the effect of a form.
+// pauseLine returns the command line with the effect of a form.
 func pauseLine(verb string, form url.Values, more ...string) string {
 	return jobsLine(form.Get("account"), form.Get("stream"), verb, append([]string{form.Get("pattern")}, more...)...)
 }

@@ -22,9 +22,9 @@ import (
 // Foreign is a request about something of the user "theirs".
 type Foreign struct{ Body, Query string }
 
-// Callers makes a request of each route for each kind of caller, and reports every one that is answered against the route's
-// need. The routes may stand on nothing: a handler that panics has been reached. A caller that is bound to the user "mine" names
-// "theirs" in each path, and in the request that foreign has for a route; routes in elsewhere are left out of that.
+// Callers makes a request of each route for each kind of caller, and reports every answer that contradicts the route's need. The routes
+// need no working parts: a handler that panics counts as reached. A caller that is bound to the user "mine" names "theirs" in each path,
+// and in the route's request in foreign. The routes in elsewhere are excepted from that.
 func Callers(t *testing.T, add func(*service.Router), foreign map[string]Foreign, elsewhere ...string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "keys.json")
@@ -82,7 +82,7 @@ func expected(need access.Need, caller string) []int {
 
 var wildcard = regexp.MustCompile(`\{[^}]*\}`)
 
-// ask makes one request. Every answer of a handler but 403 and 404 is that it was reached.
+// ask makes one request. Every answer of a handler but 403 and 404 counts as reached.
 func ask(ctx context.Context, router http.Handler, pattern, secret string, f Foreign) (status int) {
 	method, path, _ := strings.Cut(pattern, " ")
 	r := httptest.NewRequestWithContext(ctx, method, wildcard.ReplaceAllString(path, "theirs")+f.Query, strings.NewReader(f.Body))
@@ -103,7 +103,7 @@ func ask(ctx context.Context, router http.Handler, pattern, secret string, f For
 	return reached
 }
 
-// Refused checks that a caller with the scope of a route, and no other one, may not send a body.
+// Refused checks that a caller with only the scope of a route may not send a body.
 func Refused(t *testing.T, add func(*service.Router), pattern, body string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "keys.json")
@@ -125,8 +125,8 @@ func Refused(t *testing.T, add func(*service.Router), pattern, body string) {
 // probes are the routes of every service that are for operators.
 var probes = []string{"GET /livez", "GET /readyz", "GET /version"}
 
-// Listeners asks for each route on the listener of the API and on that of operators, and reports every one that is on both, on
-// neither, or on the wrong one: admin are the service's own routes for operators, and nothing else is on their listener.
+// Listeners requests each route on the listener of the API and on that of operators, and reports every route that is on both, on neither,
+// or on the wrong one. admin are the service's own routes for operators; no further routes may be on their listener.
 func Listeners(t *testing.T, add func(*service.Router), admin ...string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "keys.json")
@@ -165,7 +165,7 @@ func Listeners(t *testing.T, add func(*service.Router), admin ...string) {
 	}
 }
 
-// has reports whether a router has a route: without a key, a request is answered or 401.
+// has reports whether a router has a route: a request without a key is answered, or refused with 401.
 func has(ctx context.Context, router http.Handler, pattern string) bool {
 	method, path, _ := strings.Cut(pattern, " ")
 	w := httptest.NewRecorder()
@@ -173,8 +173,8 @@ func has(ctx context.Context, router http.Handler, pattern string) bool {
 	return w.Code == http.StatusOK || w.Code == http.StatusUnauthorized
 }
 
-// Pipes is a listener whose connections stay in the process and have no buffers: they live under fake time, and a write
-// waits until the other end reads it. Make it with [NewPipes].
+// Pipes is a listener whose connections stay in the process and have no buffers: they work under fake time, and a write waits until the
+// other end reads it. Make it with [NewPipes].
 type Pipes struct {
 	closed chan struct{}
 	conns  chan net.Conn

@@ -27,7 +27,7 @@ const eventStream = "text/event-stream"
 // node is an object of a document.
 type node = map[string]any
 
-// Description is the description of a service's API, which is held against the service.
+// Description is the description of a service's API, with which the service is compared.
 type Description struct {
 	*document
 
@@ -35,7 +35,7 @@ type Description struct {
 	seen map[string]bool
 }
 
-// document is a description as it was read.
+// document is a parsed description.
 type document struct {
 	docs       fs.FS
 	doc        node
@@ -49,7 +49,7 @@ type document struct {
 	channels []*channel
 }
 
-// documents are those that were read, by their files.
+// documents are the parsed descriptions, by their files.
 var documents sync.Map
 
 // Described returns the description of a service.
@@ -104,20 +104,20 @@ func readDocument(docs fs.FS) (*document, error) {
 	return d, nil
 }
 
-// strict has a schema of the service's own refuse members that it does not name. The schemas of package contracts let clients add some.
+// strict makes a schema of the service's own refuse members that it does not name. The schemas of package contracts let clients add some.
 func strict(schema node) {
 	if schema["$comment"] == nil && schema["properties"] != nil && schema["additionalProperties"] == nil {
 		schema["additionalProperties"] = false
 	}
 }
 
-// object returns a value as an object, nil when it is none.
+// object returns a value as an object, nil when it is not one.
 func object(value any) node {
 	n, _ := value.(node)
 	return n
 }
 
-// word returns a value as a text, "" when it is none.
+// word returns a value as a text, "" when it is not one.
 func word(value any) string {
 	text, _ := value.(string)
 	return text
@@ -156,8 +156,9 @@ func (d *document) parameters(pattern string) map[string]node {
 	return all
 }
 
-// Routes reports each route that is not described or described otherwise than it is, and each that is described and not there: by the
-// needs of the router, and by the parameters and statuses in the sources of the packages in folders.
+// Routes reports each difference between the routes and their descriptions: a missing description, a description without a route, or
+// another need, parameter or status. Needs are those of the router; parameters and statuses are read from the sources of the packages in
+// folders.
 func (d *Description) Routes(t *testing.T, add func(*service.Router), folders ...string) {
 	t.Helper()
 	router := service.NewRouter(service.RouterConfig{Docs: d.docs, Exports: &export.Exports{}, Name: "shop"})
@@ -213,7 +214,7 @@ func same(t *testing.T, subject string, got, want any) {
 	}
 }
 
-// statuses returns the statuses that an operation answers with: the good ones, or the others.
+// statuses returns the statuses with which an operation answers: the good ones, or the others.
 func (d *Description) statuses(operation node, failed bool) []string {
 	all := slices.Sorted(maps.Keys(at(operation, "responses")))
 	return slices.DeleteFunc(all, func(status string) bool { return status >= "400" != failed })
@@ -225,8 +226,8 @@ func (d *Description) saw(name string) {
 	d.seen[name] = true
 }
 
-// Transport returns a transport that reports every answer that is not described: its status, its type, its content; and of every
-// request that has a good answer each parameter that is not, and its body.
+// Transport returns a transport that reports every answer whose status, type or content is not described. For a request with a good answer
+// it also reports parameters and bodies that are not described.
 func (d *Description) Transport(t testing.TB, next http.RoundTripper) http.RoundTripper {
 	t.Helper()
 	return transport{d, t, next}
@@ -285,7 +286,8 @@ func (tr transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// taken checks a request that had a good answer. A CloudEvent in binary mode has a body of its own; of several lines each has its answer.
+// taken checks a request that had a good answer. A CloudEvent in binary mode has a body of its own; each of several lines has an answer of
+// its own.
 func (tr transport) taken(r *http.Request, pattern string, operation node, sent []byte) {
 	for name := range r.URL.Query() {
 		if tr.parameters(pattern)["query "+name] == nil {
@@ -311,7 +313,7 @@ func (tr transport) taken(r *http.Request, pattern string, operation node, sent 
 	}
 }
 
-// check holds a body against the schema of its type: a value, one for each line, or the data of events.
+// check compares a body with the schema of its type: one value, a value for each line, or the data of events.
 func (tr transport) check(name, kind string, text []byte, media node) {
 	tr.t.Helper()
 	parts := [][]byte{text}
@@ -339,7 +341,7 @@ func (tr transport) check(name, kind string, text []byte, media node) {
 	}
 }
 
-// validate holds a value against a schema of the document.
+// validate checks a value against a schema of the document.
 func (d *document) validate(schema, value any) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -348,7 +350,7 @@ func (d *document) validate(schema, value any) error {
 		location += ref
 	} else if ref != "" {
 		location = ref
-	} else { // it is written where it is used, and refers to nothing
+	} else { // the schema is written in place, and refers to no other
 		compiler = jsonschema.NewCompiler()
 		if err := compiler.AddResource(location, schema); err != nil {
 			return fmt.Errorf("schema: %w", err)
@@ -361,7 +363,7 @@ func (d *document) validate(schema, value any) error {
 	return compiled.Validate(value) //nolint:wrapcheck // says where
 }
 
-// checked is a body that is checked when its reader has read it, and an event stream also when it is closed.
+// checked is a body that is checked at the end of its reads. An event stream is checked at its close, too.
 type checked struct {
 	io.ReadCloser
 

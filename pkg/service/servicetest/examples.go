@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// Case is a request of a route. An empty body and a parameter that it does not have are those of the example.
+// Case is a request of a route. An empty body and missing parameters stand for those of the example.
 type Case struct {
 	Body, Query string
 	Header      map[string]string
@@ -22,15 +22,15 @@ type Case struct {
 	plain bool // not to open a WebSocket
 }
 
-// uncommon are the statuses that callers and the state of a service decide about.
+// uncommon are the statuses that depend on the caller or the state of a service.
 var uncommon = []string{"401", "403", "421", "429", "500", "503", "507"}
 
-// Examples sends every example of a description to a service. The routes in first come first, in that order. The others follow: those
-// that create, then those that read, that change and that delete. A good status must answer each.
+// Examples sends every example of a description to a service. The routes in first come first, in that order. The others follow: first
+// routes that create, then routes that read, change and delete. Each must be answered with a good status.
 //
-// Examples then asks for the bad statuses that the description names. It sends bodies that are no JSON or too large, invalid parameters,
-// ids that do not exist, and the requests in cases, by pattern and status, such as "POST /v1/events 409". It reports each status that is
-// described and that no request got. The client has the [Description.Transport].
+// Examples then asks for the bad statuses that the description names. It sends bodies that are not JSON or too large, invalid parameters,
+// unknown ids, and the requests in cases, by pattern and status, such as "POST /v1/events 409". It reports each described status that no
+// request got. The client has the [Description.Transport].
 func (d *Description) Examples(t *testing.T, client *http.Client, base string, first []string, cases map[string]Case) {
 	t.Helper()
 	methods := []string{http.MethodPost, http.MethodGet, http.MethodPut, http.MethodPatch, http.MethodDelete}
@@ -41,7 +41,7 @@ func (d *Description) Examples(t *testing.T, client *http.Client, base string, f
 	rest := slices.SortedFunc(maps.Keys(d.operations), func(a, b string) int {
 		order := strings.Compare(a, b)
 		if strings.HasPrefix(a, http.MethodDelete) {
-			order = -order // the parts before the whole
+			order = -order // delete the parts before the whole
 		}
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), order)
 	})
@@ -79,7 +79,7 @@ func (d *Description) Examples(t *testing.T, client *http.Client, base string, f
 	}
 }
 
-// examples returns a request for each example of a route: of its body, and of each parameter that is optional.
+// examples returns a request for each example of a route: of its body, and of each optional parameter.
 func (d *Description) examples(pattern string) (all []Case) {
 	content := at(d.operations[pattern], "requestBody", "content")
 	for _, media := range slices.SortedFunc(maps.Keys(content), jsonFirst) {
@@ -123,13 +123,13 @@ func (d *Description) examples(pattern string) (all []Case) {
 	return all
 }
 
-// jsonFirst orders types of bodies: the first example is the one that cases and mistakes begin with.
+// jsonFirst orders types of bodies: cases and mistakes are made from the first example.
 func jsonFirst(a, b string) int {
 	rank := map[string]int{"application/json": -1, form: 1}
 	return cmp.Or(cmp.Compare(rank[a], rank[b]), strings.Compare(a, b))
 }
 
-// mistakes returns requests of a route that should get the bad statuses that are described.
+// mistakes returns requests of a route that should get the described bad statuses.
 func (d *Description) mistakes(pattern string) (all []Case) {
 	good, responses := d.examples(pattern)[0], at(d.operations[pattern], "responses")
 	if responses["400"] != nil {
@@ -171,7 +171,8 @@ func (d *Description) mistakes(pattern string) (all []Case) {
 	return all
 }
 
-// send makes one request, and reads its answer or the first event of it. A route that can say that there is nothing new is asked again.
+// send makes one request, and reads its answer or the answer's first event. A route that can answer that nothing has changed is asked
+// again.
 func (d *Description) send(t *testing.T, client *http.Client, base, pattern string, c Case) (status int, text string) {
 	t.Helper()
 	resp, err := client.Do(d.request(t, base, pattern, c))
@@ -195,7 +196,7 @@ func (d *Description) send(t *testing.T, client *http.Client, base, pattern stri
 	}
 	again := header == "Last-Event-ID" && responses["204"] != nil || responses["304"] != nil
 	if again && known != "" && c.Header[header] == "" {
-		c.Header = map[string]string{header: known} // by a client that has it all
+		c.Header = map[string]string{header: known} // as a client that has the whole answer
 		d.send(t, client, base, pattern, c)
 	}
 	return resp.StatusCode, text

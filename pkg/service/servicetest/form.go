@@ -27,7 +27,7 @@ func formCase(example any) Case {
 			_, err = fmt.Fprint(part, value)
 		}
 		if err != nil {
-			panic(err) // a strings.Builder takes all
+			panic(err) // a strings.Builder returns no errors
 		}
 	}
 	if err := w.Close(); err != nil {
@@ -36,8 +36,8 @@ func formCase(example any) Case {
 	return Case{Body: body.String(), Header: map[string]string{"Content-Type": w.FormDataContentType()}}
 }
 
-// form holds the fields of a form against the schema of its body. Fields that the schema does not declare as texts are written as
-// in JSON.
+// form checks the fields of a form against the schema of its body. Fields that the schema does not declare as texts are written as in
+// JSON.
 func (tr transport) form(pattern string, media node, body *multipart.Reader) {
 	tr.t.Helper()
 	schema := at(tr.doc, strings.Split(strings.TrimPrefix(word(at(media, "schema")["$ref"]), "#/"), "/")...)

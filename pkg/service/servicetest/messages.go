@@ -23,7 +23,7 @@ import (
 type channel struct {
 	node
 
-	literals int // bytes that are of no parameter
+	literals int // the number of bytes that do not belong to parameters
 	messages map[string]*message
 	name     string
 	subject  *regexp.Regexp // nil for that of answers
@@ -42,7 +42,7 @@ var wildcardToken = regexp.MustCompile(`\\\{([a-zA-Z_]+)\\\}`)
 // serverOwn are the subjects of the server's and of its clients' own protocols.
 var serverOwn = regexp.MustCompile(`^(_INBOX|\$JS|\$SRV|\$SYS)\.`)
 
-// readChannels reads the channels, and has the schemas of package contracts compiled where they are referred to.
+// readChannels reads the channels, and compiles the schemas of package contracts to which they refer.
 func (d *document) readChannels() error {
 	for _, name := range contracts.SchemaNames() {
 		data, err := contracts.Schema(name)
@@ -96,7 +96,7 @@ func (d *document) reference(value any) node {
 	return n
 }
 
-// channelOf returns the channel of a subject, the one with the most literal tokens.
+// channelOf returns the channel of a subject: of several, the one with the most literal tokens.
 func (d *document) channelOf(subject string, library bool) *channel {
 	for _, c := range d.channels {
 		if c.subject != nil && (library || c.node["x-library"] == nil) && c.subject.MatchString(subject) {
@@ -106,7 +106,7 @@ func (d *document) channelOf(subject string, library bool) *channel {
 	return nil
 }
 
-// validate reports how a message differs from all messages that the channel describes.
+// validate returns an error with the differences of a message from all messages that the channel describes.
 func (c *channel) validate(d *document, header nats.Header, data []byte) error {
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(c.messages)) {
@@ -125,7 +125,7 @@ func (m *message) validate(d *document, header nats.Header, data []byte) error {
 		if schema == nil {
 			return fmt.Errorf("header %s is not described", name)
 		}
-		if len(schema) > 2 { // it has rules, beside its type and description
+		if len(schema) > 2 { // it has rules, apart from its type and description
 			if err := d.validate(schema, strings.Join(values, ", ")); err != nil {
 				return fmt.Errorf("header %s: %w", name, err)
 			}
@@ -137,7 +137,7 @@ func (m *message) validate(d *document, header nats.Header, data []byte) error {
 		}
 	}
 	payload := object(m.node["payload"])
-	bodiless := header.Get("KV-Operation") + header.Get(micro.ErrorCodeHeader) + header.Get("Nats-Msg-Size") // where headers alone are read
+	bodiless := header.Get("KV-Operation") + header.Get(micro.ErrorCodeHeader) + header.Get("Nats-Msg-Size") // a message of which only the headers are read
 	if payload["schema"] == nil || len(data) == 0 && bodiless != "" {
 		return nil
 	}
@@ -152,12 +152,11 @@ func (m *message) validate(d *document, header nats.Header, data []byte) error {
 	return d.validate(node{"$ref": ref}, value)
 }
 
-// entry matches the prefix of a subject on its way into a partition of a stream, which takes it off.
+// entry matches the prefix of a subject on its way into a partition of a stream. The stream removes the prefix.
 var entry = regexp.MustCompile(`^[A-Z_]+-[0-9]+\.`)
 
-// Messages reports every message that a connection sees, until the test ends, and that is not described: its subject, its headers, its
-// body, and those of the answer to a request. The connection may read everything. With library the messages of a program's own jobs
-// are looked at, too.
+// Messages reports, until the test ends, every message on the server whose subject, headers or body are not described, and every answer to
+// a request. The connection must be allowed to read everything. With library, the messages of a program's own jobs are checked, too.
 func (d *Description) Messages(t testing.TB, nc *nats.Conn, library bool) {
 	t.Helper()
 	answers := map[string]asked{} // by the subjects of answers
@@ -166,7 +165,7 @@ func (d *Description) Messages(t testing.TB, nc *nats.Conn, library bool) {
 		if m.Subject == "servicetest.end" {
 			select {
 			case done <- struct{}{}:
-			default: // another one that reads along on this server has ended
+			default: // another reader of this server has ended
 			}
 			return
 		}
@@ -209,7 +208,7 @@ func (d *Description) Messages(t testing.TB, nc *nats.Conn, library bool) {
 			case <-gone: // the test has ended the server
 			}
 		}
-		_ = sub.Unsubscribe() //nolint:errcheck // with the connection at the latest
+		_ = sub.Unsubscribe() //nolint:errcheck // the subscription ends with the connection at the latest
 	})
 }
 
@@ -223,7 +222,7 @@ func (d *Description) Frame(t testing.TB, data []byte) {
 	}
 	var schema any = node{"$ref": "#/components/schemas/Frame"}
 	frame := at(d.messages, "components", "schemas", "Frame")
-	if parts, _ := frame["allOf"].([]any); len(parts) == 1 { // each is strict, so the members that the frame adds are held against its own
+	if parts, _ := frame["allOf"].([]any); len(parts) == 1 { // each schema is strict, so the frame's added members are checked against the frame's own schema
 		for name, own := range at(frame, "properties") {
 			if value, found := object(all)[name]; found {
 				delete(object(all), name)
@@ -237,7 +236,7 @@ func (d *Description) Frame(t testing.TB, data []byte) {
 	}
 }
 
-// asked is a request whose answer is to come, and the error when it is not as described: the service may refuse it.
+// asked is a request whose answer is to come, and the error when the request is not as described: the service may refuse it.
 type asked struct {
 	answer *channel
 	wrong  error
@@ -253,8 +252,8 @@ func (d *document) answerOf(of *channel) *channel {
 	return d.channels[at]
 }
 
-// Requests sends the example of every request that is described to a service: those of first in that order, then the others. Each must
-// be answered. It reports each endpoint that is not described, and each request without an endpoint.
+// Requests sends the example of every described request to a service: the requests in first in that order, then the others. Each must be
+// answered. It reports each endpoint that is not described, and each request without an endpoint.
 func (d *Description) Requests(t *testing.T, nc *nats.Conn, endpoints []service.Endpoint, first ...string) {
 	t.Helper()
 	described := map[string]string{}

@@ -13,8 +13,8 @@ import (
 	"strings"
 )
 
-// fact is the properties of a handler in the sources: whether and which parameters it reads, and the statuses of its answers. That of
-// a function has the names that the function calls.
+// fact has the properties of a handler in the sources: the parameters that it reads, and the statuses of its answers. The fact of a
+// function has the names of the functions that it calls.
 type fact struct {
 	body       bool
 	calls      []string
@@ -24,7 +24,7 @@ type fact struct {
 
 func newFact() *fact { return &fact{good: map[int]bool{}, parameters: map[string]bool{}} }
 
-// statuses returns the good ones in order. A handler that names none answers 200.
+// statuses returns the good statuses in order. A handler that names none answers 200.
 func (f *fact) statuses() (all []string) {
 	for _, status := range slices.Sorted(maps.Keys(f.good)) {
 		all = append(all, strconv.Itoa(status))
@@ -35,8 +35,8 @@ func (f *fact) statuses() (all []string) {
 	return all
 }
 
-// parse returns the facts of the handlers of all routes that a folder's sources add, by pattern. It goes by names, as long as they are
-// those of the package's functions.
+// parse returns the facts of the handlers of all routes that a folder's sources add, by pattern. It follows calls by name, if the name is
+// that of a function of the package.
 func parse(folder string) (map[string]*fact, error) {
 	functions, handlers := map[string]*fact{}, map[string]ast.Expr{}
 	names, err := filepath.Glob(filepath.Join(folder, "*.go"))
@@ -77,7 +77,7 @@ func parse(folder string) (map[string]*fact, error) {
 	return routes, nil
 }
 
-// follow adds the facts of all functions that are called.
+// follow adds the facts of all called functions.
 func (f *fact) follow(functions map[string]*fact) {
 	known := map[string]bool{"ServeHTTP": true}
 	for len(f.calls) > 0 {
@@ -117,7 +117,7 @@ func (f *fact) read(part ast.Node) {
 			if status := goodStatuses[n.Sel.Name]; status > 0 {
 				f.good[status] = true
 			}
-			_, plain := n.X.(*ast.Ident) // a package or a variable, of which there may be a function of the same name
+			_, plain := n.X.(*ast.Ident) // a package or a variable: a function may have the same name
 			return !plain
 		case *ast.CallExpr:
 			f.call(n)

@@ -15,9 +15,9 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker/inspect"
 )
 
-// Types holds the schemas of the descriptions against the types that handlers read and write, by the names of schemas, and reports every
-// field that one has and the other has not, or of which they differ. nil is a schema without a type: answers alone are held against it.
-// The schemas of package contracts are its own, and those of all services are [service.Problem]'s.
+// Types compares the schemas of the descriptions, by name, with the types that handlers read and write. It reports every field that only
+// one of them has, or in which they differ. nil stands for a schema without a type: only answers are checked against it. The schemas of
+// package contracts are compared with the types there, and those of all services with [service.Problem].
 func (d *Description) Types(t *testing.T, types map[string]any) {
 	t.Helper()
 	types = maps.Clone(types)
@@ -46,7 +46,7 @@ func (d *Description) Types(t *testing.T, types map[string]any) {
 	}
 }
 
-// conform holds one schema against a type.
+// conform compares one schema with a type.
 func (d *Description) conform(t *testing.T, path string, schema any, typ reflect.Type) {
 	t.Helper()
 	s := d.resolve(schema)
@@ -90,7 +90,7 @@ func (d *Description) fields(t *testing.T, path string, s node, typ reflect.Type
 			d.conform(t, path+"/"+name, described, of)
 		}
 	}
-	if s["x-request"] == true { // a decoder takes a missing member for zero
+	if s["x-request"] == true { // a decoder reads a missing member as zero
 		return
 	}
 	var required []string

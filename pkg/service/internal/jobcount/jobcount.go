@@ -1,5 +1,5 @@
-// Package jobcount counts the jobs of a stream without reading them, and finds since when the oldest one waits, at a cost that does not
-// depend on their number.
+// Package jobcount counts the jobs of a stream without reading them, and finds the time since when the oldest job waits. The cost does not
+// depend on the number of jobs.
 package jobcount
 
 import (
@@ -15,18 +15,18 @@ import (
 
 // The states of messages that no consumer has.
 const (
-	// Stranded are those of a work queue, which no consumer will ever deliver.
+	// Stranded is the state of messages of a work queue that no consumer will ever deliver.
 	Stranded = "stranded"
 
-	// Aside are those of a work queue with schedules: also delayed jobs, and records of jobs.
+	// Aside is the same in a work queue with schedules, where delayed jobs and records of jobs count too.
 	Aside = "aside"
 )
 
-// ReplicaSilent is for how long a node that keeps up may not have answered the leader, which asks every second. The server itself
-// takes it for behind after 10 seconds.
+// ReplicaSilent is the longest silence of a node that keeps up, which the leader asks every second. The server itself counts a node as
+// behind after 10 seconds.
 const ReplicaSilent = 5 * time.Second
 
-// ConsumerID is a consumer, which is another one when it was made anew.
+// ConsumerID identifies a consumer. A consumer that was made anew has another ConsumerID.
 type ConsumerID struct {
 	Name    string
 	Created time.Time
@@ -34,28 +34,28 @@ type ConsumerID struct {
 
 // Count is the last answer about a stream of which workers take jobs. The zero value is none.
 type Count struct {
-	At      time.Time             // when it was asked for, zero for no answer
+	At      time.Time             // the time of the question, zero for no answer
 	Waiting map[ConsumerID]uint64 // that no worker was given
-	Given   map[ConsumerID]int    // that a worker was given, and that are not done
+	Given   map[ConsumerID]int    // jobs that a worker was given and that are not done
 
 	// Idle are the consumers from which no worker pulls.
 	Idle map[ConsumerID]bool
 
-	// Delivered is how many messages the consumers were given in all, with those that were given again.
+	// Delivered is the number of all messages that the consumers delivered, repetitions included.
 	Delivered uint64
 
-	// First is the sequence from which on the oldest job waits, and Stored when that was stored; both are zero when none waits.
+	// First is the sequence of the oldest waiting job, and Stored the time at which it was stored; both are zero when none waits.
 	First  uint64
 	Stored time.Time
 
-	// Aside is how many messages of a work queue no consumer has, in the last two answers; AsideName is Stranded or Aside.
+	// Aside is the number of messages of a work queue that no consumer has, in the last two answers. AsideName is Stranded or Aside.
 	Aside     [2]uint64
 	AsideAt   time.Time
 	AsideName string
 
 	passed map[ConsumerID]uint64 // a sequence up to which no job waits
-	taken  uint64                // messages that consumers have
-	since  time.Time             // before the first consumer was looked at
+	taken  uint64                // the number of messages that consumers have
+	since  time.Time             // the time before the first consumer was read
 }
 
 // Ask asks for the consumers of a stream after a former answer. One round trip; nil for no answer.
@@ -71,7 +71,7 @@ func (c Count) Ask(ctx context.Context, client jsapi.Client, stream string) *Cou
 		return nil
 	}
 	if len(page.Missing) > 0 || len(page.Consumers) < page.Total {
-		return nil // a part would be taken for the whole
+		return nil // a part would count as the whole
 	}
 	now.Waiting, now.Given, now.passed = map[ConsumerID]uint64{}, map[ConsumerID]int{}, map[ConsumerID]uint64{}
 	now.Idle, now.taken, now.since, now.Delivered = map[ConsumerID]bool{}, 0, now.At, 0
@@ -81,7 +81,7 @@ func (c Count) Ask(ctx context.Context, client jsapi.Client, stream string) *Cou
 			now.since = info.TimeStamp
 		}
 		if info.Config.Durable == "" {
-			continue // of a program that looks at the stream, under a name that it will not have again
+			continue // the consumer of a program that reads the stream, with a name that is not used again
 		}
 		id := ConsumerID{info.Name, info.Created}
 		now.Waiting[id], now.Given[id], now.Idle[id] = info.NumPending, info.NumAckPending, info.NumWaiting == 0
@@ -91,9 +91,9 @@ func (c Count) Ask(ctx context.Context, client jsapi.Client, stream string) *Cou
 	return &now
 }
 
-// Complete completes the counts of a stream's consumers by the state of the stream, and reads the oldest job that waits. One round trip
-// when there is one. The server looks for the next message from there on, whatever its subject: to find one for the filter of the
-// consumer could cost it a look at every subject. It reports whether there was an answer.
+// Complete adds the state of the stream to the counts of its consumers, and reads the oldest waiting job. One round trip if a job waits.
+// The server looks for the next message from there on with any subject: a search for the consumer's filter could cost it a look at every
+// subject. Complete reports whether there was an answer.
 func (c *Count) Complete(ctx context.Context, client jsapi.Client, info *jetstream.StreamInfo) bool {
 	var first uint64
 	for id, n := range c.Waiting {
@@ -115,7 +115,7 @@ func (c *Count) Complete(ctx context.Context, client jsapi.Client, info *jetstre
 			c.First, c.Stored = 0, time.Time{} // it is done meanwhile
 		}
 	}
-	// A message that came between the two answers would count as one that no consumer has.
+	// A message that came between the two answers would count as a message that no consumer has.
 	if info.Config.Retention == jetstream.WorkQueuePolicy && info.State.LastTime.Before(c.since) {
 		c.AsideAt, c.AsideName = c.At, Stranded
 		if info.Config.AllowMsgSchedules {
@@ -126,10 +126,10 @@ func (c *Count) Complete(ctx context.Context, client jsapi.Client, info *jetstre
 	return true
 }
 
-// Left is how many messages no consumer has: those that stayed over two answers, for the others were being removed.
+// Left returns the number of messages that no consumer has in two answers: others were being removed.
 func (c *Count) Left() uint64 { return min(c.Aside[0], c.Aside[1]) }
 
-// Age is for how long the oldest job waits.
+// Age returns the time for which the oldest job has been waiting.
 func (c *Count) Age() time.Duration {
 	if c.Stored.IsZero() {
 		return 0
@@ -137,8 +137,8 @@ func (c *Count) Age() time.Duration {
 	return max(time.Since(c.Stored), 0)
 }
 
-// Without returns the nodes of a cluster that have a replica of a stream and are away, or have not all of its messages, and why. One that
-// has not answered for longer than silent is away, see ReplicaSilent.
+// Without returns the nodes with a replica of a stream that are away, or do not have all of its messages, each with the reason. A node
+// that has not answered for longer than silent is away, see ReplicaSilent.
 func Without(cluster *jetstream.ClusterInfo, silent time.Duration) (nodes []string) {
 	if cluster == nil {
 		return nil
