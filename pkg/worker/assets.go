@@ -25,8 +25,8 @@ func (w *Worker) consumerConfig(c *class) jetstream.ConsumerConfig {
 	return consumer.Config(c.consumer, w.cfg.AckWait, c.patterns)
 }
 
-// prepare checks, or with AutoCreate makes, everything on the server that the worker needs. again is true when the worker
-// has had all of it before.
+// prepare checks, or with AutoCreate makes, everything on the server that the worker needs. again is true when the worker has prepared all
+// of it before.
 func (w *Worker) prepare(ctx context.Context, again bool) error {
 	ctx, cancel := context.WithTimeout(ctx, prepareTimeout)
 	defer cancel()
@@ -51,8 +51,8 @@ func (w *Worker) prepare(ctx context.Context, again bool) error {
 	return errors.Join(err, w.prepareDead(ctx))
 }
 
-// prepareConsumers prepares the consumers of all classes. A work queue refuses a consumer while another has a subject of it, so
-// a subject that moves from one to the other takes a second try.
+// prepareConsumers prepares the consumers of all classes. A work queue refuses a consumer while another consumer has one of its subjects,
+// so a subject that moves between consumers takes a second try.
 func (w *Worker) prepareConsumers(ctx context.Context, again bool) error {
 	errs := make([]error, 0, len(w.classes))
 	for _, c := range w.classes {
@@ -72,7 +72,7 @@ func (w *Worker) prepareConsumer(ctx context.Context, c *class, again bool) erro
 		have := found.CachedInfo().Config
 		w.noteConsumer(c, found)
 		if again && consumer.Covers(consumer.Filters(have), want.FilterSubjects) {
-			want.FilterSubjects = consumer.Filters(have) // a newer version of the worker has handlers that this one does not have
+			want.FilterSubjects = consumer.Filters(have) // a newer version of the worker has handlers that this version lacks
 		}
 		diff := consumer.Compare(have, want)
 		if len(diff) == 0 {
@@ -100,7 +100,7 @@ func (w *Worker) prepareConsumer(ctx context.Context, c *class, again bool) erro
 	return nil
 }
 
-// driftError reports the settings of a consumer with which the worker cannot work.
+// driftError returns the error for the settings of a consumer with which the worker cannot work.
 func (w *Worker) driftError(asset string, differences []consumer.Difference) error {
 	e := &DriftError{Asset: asset, mends: !w.cfg.KeepConsumers}
 	for _, d := range differences {
@@ -109,8 +109,8 @@ func (w *Worker) driftError(asset string, differences []consumer.Difference) err
 	return e
 }
 
-// noteConsumer notes when a consumer was made. If the class had another one until now, that one delivered the jobs that the
-// worker holds.
+// noteConsumer notes the time at which a consumer was made. If the class had another consumer until now, the former one delivered the jobs
+// that the worker holds.
 func (w *Worker) noteConsumer(c *class, found jetstream.Consumer) {
 	created := found.CachedInfo().Created.UnixNano()
 	if before := c.created.Swap(created); before != 0 && before != created {
@@ -120,7 +120,8 @@ func (w *Worker) noteConsumer(c *class, found jetstream.Consumer) {
 	}
 }
 
-// prepareBucket checks a bucket. One whose records must not be lost, for steps or limits, needs more settings.
+// prepareBucket checks a bucket, or with AutoCreate makes it. A strict bucket, for steps or limits, needs more settings: its records must
+// not be lost.
 func (w *Worker) prepareBucket(ctx context.Context, bucket string, strict bool) error {
 	name := "KV_" + bucket
 	asset := "bucket " + bucket
@@ -146,7 +147,7 @@ func (w *Worker) prepareBucket(ctx context.Context, bucket string, strict bool) 
 	return nil
 }
 
-// bucketDrift names every setting of a bucket's stream that is not as it must be.
+// bucketDrift returns every setting of a bucket's stream that is not as required.
 func bucketDrift(have jetstream.StreamConfig, strict bool) []string {
 	var diff []string
 	if !have.AllowMsgTTL {
@@ -168,11 +169,12 @@ func bucketDrift(have jetstream.StreamConfig, strict bool) []string {
 	return diff
 }
 
-// deadAdvisories are the server's notes of messages that no worker could work. The stream of dead letters takes them too, unless
-// another stream does: each of two such streams takes the subjects that the other does not.
+// deadAdvisories are the subjects of the server's notes about messages that no worker could work. The stream of dead letters takes them
+// too, unless another stream does: of two streams of dead letters, each takes the subjects that the other does not.
 var deadAdvisories = []string{"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.>", "$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.>"}
 
-// prepareDead makes sure that a stream takes the dead letters, whose absence would otherwise show only when the first job fails.
+// prepareDead makes sure that a stream takes the dead letters. Without this check, a missing stream would show only when the first job
+// fails.
 func (w *Worker) prepareDead(ctx context.Context) error {
 	letters := w.cfg.DeadSubject + "." + w.cfg.Stream
 	if w.cfg.Partitions > 1 {
@@ -207,10 +209,9 @@ func (w *Worker) prepareDead(ctx context.Context) error {
 	return nil
 }
 
-// StreamConfig returns the configuration of a stream of jobs: a work queue with the subject of the jobs, such as "jobs.>", and
-// beside it the subjects "jobs-later.>" for delayed jobs and "jobs-done.>" for the records of unique ones, with the message TTLs,
-// schedules and roll-ups that these need. Storage, replicas and limits are the caller's to set; a limit with the policy DiscardNew
-// excludes schedules.
+// StreamConfig returns the configuration of a stream of jobs: a work queue with the subject of the jobs, such as "jobs.>", the subjects
+// "jobs-later.>" for delayed jobs and "jobs-done.>" for the records of unique jobs, and the message TTLs, schedules and roll-ups that
+// these need. The caller sets storage, replicas and limits; a limit with the policy DiscardNew excludes schedules.
 //
 // Jobs of different first tokens do not belong in one stream: a key is the part of the subject behind the first token, so
 // jobs.mail.7 and tasks.mail.7 would exclude each other there.
@@ -221,8 +222,8 @@ func StreamConfig(name, jobs string) jetstream.StreamConfig {
 	}
 }
 
-// HasJobs reports whether a stream of a configuration may have jobs: it is a work queue, or takes delayed jobs, and is no bucket. A
-// partition is no stream of its own.
+// HasJobs reports whether a stream with a configuration may have jobs: it is a work queue, or takes delayed jobs, and is not a bucket. For
+// a partition it is false.
 func HasJobs(cfg jetstream.StreamConfig) bool {
 	bucket := strings.HasPrefix(cfg.Name, "KV_") || strings.HasPrefix(cfg.Name, "OBJ_")
 	return !bucket && !IsPartition(cfg) && (cfg.Retention == jetstream.WorkQueuePolicy || cfg.AllowMsgSchedules)
@@ -240,15 +241,14 @@ func (c *Client) ensureStream(ctx context.Context, p *plan) error {
 	if seen := c.stream.Load(); seen != nil && len(c.lacking(*seen, p)) == 0 {
 		return nil
 	}
-	// When the stream cannot be read, publishing reports what is wrong. An unrecorded job needs nothing of the
-	// configuration.
+	// When the stream cannot be read, the publication returns the error. An unrecorded job needs no particular configuration.
 	if err := c.checkStream(ctx, p); isFinal(err) && !p.unrecorded {
 		return err
 	}
 	return nil
 }
 
-// checkStream reads the stream's configuration and names the settings and subjects that a job lacks there.
+// checkStream reads the stream's configuration and returns an error that names the settings and subjects that a job lacks there.
 func (c *Client) checkStream(ctx context.Context, p *plan) error {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.RequestTimeout)
 	defer cancel()
@@ -263,7 +263,7 @@ func (c *Client) checkStream(ctx context.Context, p *plan) error {
 	return nil
 }
 
-// lacking names every setting of a stream that a job cannot do without.
+// lacking returns every missing setting of a stream that a job needs.
 func (c *Client) lacking(cfg jetstream.StreamConfig, p *plan) []string {
 	var diff []string
 	need := func(ok bool, format string, args ...any) {
@@ -292,19 +292,19 @@ func (c *Client) lacking(cfg jetstream.StreamConfig, p *plan) []string {
 }
 
 const (
-	// takersKept is how long a stream counts as one without consumers, or whose consumers cannot be listed.
+	// takersKept is the time for which a stream counts as one without consumers, or as one whose consumers cannot be listed.
 	takersKept = 10 * time.Second
 
 	// takersAgain is the wait between two looks at the consumers of workers that may be about to start.
 	takersAgain = 100 * time.Millisecond
 
-	// takersWithin bounds the listing of consumers: an account that may not list them gets no answer.
+	// takersWithin bounds the request for a list of consumers: an account without the permission gets no answer.
 	takersWithin = 250 * time.Millisecond
 
 	maxFilters = 20 // that are named
 )
 
-// UntakenError is returned when a stream has consumers, and none takes the subject of a job: nothing would ever work it.
+// UntakenError is returned when a stream has consumers, and none takes the subject of a job: no worker would ever work it.
 type UntakenError struct {
 	// Filters are the subjects that the consumers take, 20 at most.
 	Filters []string
@@ -322,9 +322,9 @@ func (e *UntakenError) Error() string {
 		"ClientConfig.AllowUntaken", e.Stream, e.Subject, strings.Join(e.Filters, ", "))
 }
 
-// checkTaken returns an [*UntakenError] when no consumer takes a subject. It costs nothing for subjects of a consumer that was seen
-// before, otherwise a round trip for each 256 consumers. When they cannot be listed, or there is none, nothing is known. A worker
-// makes its consumers one after the other: while the youngest is new, checkTaken waits for the next.
+// checkTaken returns an [*UntakenError] when no consumer takes a subject. No round trip for subjects of a consumer that was seen before,
+// otherwise one for each 256 consumers. When the consumers cannot be listed, or there is none, it returns nil. A worker makes its
+// consumers one after the other: while the youngest is new, checkTaken waits for the next.
 func (c *Client) checkTaken(ctx context.Context, to string) error {
 	if c.cfg.AllowUntaken {
 		return nil
@@ -350,10 +350,10 @@ func (c *Client) checkTaken(ctx context.Context, to string) error {
 
 // DriftError is returned when a consumer, bucket or stream on the server has settings with which the worker cannot work.
 type DriftError struct {
-	// Asset names it, such as "consumer JOBS/enricher".
+	// Asset names the consumer, bucket or stream, such as "consumer JOBS/enricher".
 	Asset string
 
-	// Differences has one line per setting: its value and the required one.
+	// Differences has one line for each setting: its value and the required value.
 	Differences []string
 
 	mends bool // Config.AutoCreate does
@@ -367,7 +367,7 @@ func (e *DriftError) Error() string {
 
 // MissingError is returned when a consumer, bucket or stream that the worker needs does not exist on the server.
 type MissingError struct {
-	// Asset names it, such as "bucket jobs".
+	// Asset names the consumer, bucket or stream, such as "bucket jobs".
 	Asset string
 
 	// Cause is the server's answer.
@@ -384,7 +384,7 @@ func (e *MissingError) Error() string {
 // Unwrap returns the cause.
 func (e *MissingError) Unwrap() error { return e.Cause }
 
-// orAutoCreate is the advice to let a worker mend an asset, where it can.
+// orAutoCreate returns the advice to let a worker mend an asset, if a worker can.
 func orAutoCreate(mends bool) string {
 	if !mends {
 		return ""

@@ -16,13 +16,12 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker/internal/stacks"
 )
 
-// unhandledDelay is how long a message without a handler is put off. That happens while workers of two versions share a
-// consumer, so another worker may have the handler.
+// unhandledDelay is the time for which a message without a handler is put off. While workers of two versions share a consumer, another
+// worker may have the handler.
 const unhandledDelay = 5 * time.Second
 
-// heldFor is how long a job that came when all slots were taken waits for one here, with heartbeats, before it is handed back
-// for another worker to take. That happens only when its priority had a request waiting at the server, which cannot be taken
-// back.
+// heldFor is the time for which a job that came when all slots were taken waits for a slot here, with heartbeats, before it is handed back
+// for another worker. A job comes at that time only if its priority had a request waiting at the server, which cannot be withdrawn.
 const heldFor = 250 * time.Millisecond
 
 var (
@@ -51,15 +50,15 @@ func (e *DecodeError) Error() string {
 // Unwrap returns the cause.
 func (e *DecodeError) Unwrap() error { return e.Cause }
 
-// maxShort and maxLong bound texts that inspectors are told, in bytes.
+// maxShort and maxLong bound the texts that inspectors get, in bytes.
 const (
 	maxShort = 256
 	maxLong  = 512
 )
 
-// safeText returns the beginning of an error's text for readers that may not see payloads and passwords.
+// safeText returns the beginning of an error's text for readers who may not see payloads and passwords.
 func safeText(err error) string {
-	if undecodable, ok := errors.AsType[*DecodeError](err); ok { // its reason may quote the payload
+	if undecodable, ok := errors.AsType[*DecodeError](err); ok { // the cause may quote the payload
 		return clip(fmt.Sprintf("worker: payload of %q cannot be decoded: see its dead letter", undecodable.Subject), maxLong)
 	}
 	return clip(redact.Error(err).Error(), maxLong)
@@ -86,7 +85,7 @@ func (e *PanicError) Unwrap() error {
 	return err
 }
 
-// TimeoutError is the cause with which a handler's context ends at Policy.Timeout.
+// TimeoutError is the cause of the end of a handler's context at Policy.Timeout.
 type TimeoutError struct {
 	// Timeout is the policy's.
 	Timeout time.Duration
@@ -97,16 +96,16 @@ func (e *TimeoutError) Error() string {
 	return fmt.Sprintf("worker: handler ran longer than its timeout of %s", e.Timeout)
 }
 
-// freshFor is how old a message may be that counts as sent just now: for the rest of AckWait see doubtedAfter.
+// freshFor returns the largest age of a message that counts as sent just now. For the rest of AckWait see doubtedAfter.
 func (w *Worker) freshFor() time.Duration { return min(time.Second, w.cfg.AckWait/5) }
 
-// deliver takes a message from the puller, which the server has not sent before since, and returns how many wait behind it. It does
-// not block.
+// deliver takes a message from the puller. The server has not sent the message before since. deliver returns the number of messages that
+// wait behind it, and does not block.
 func (w *Worker) deliver(msg *nats.Msg, since time.Time) uint64 {
 	now := time.Now()
 	known := now
 	if apart(since, now) > w.freshFor() {
-		known = since // the process was stopped, perhaps, and another worker has been given the job meanwhile
+		known = since // the process may have been stopped, and the server may have given the job to another worker meanwhile
 	}
 	meta, err := msg.Metadata()
 	if err != nil {
@@ -149,8 +148,9 @@ func (w *Worker) deliver(msg *nats.Msg, since time.Time) uint64 {
 	return meta.NumPending
 }
 
-// start has a goroutine take d to its end: one that has ended another delivery, if one is idle. Its stack has grown to the size
-// that jobs need, which saves a tenth of the client's CPU per job. No more goroutines are idle than were busy at a time.
+// start lets a goroutine take d to its end: an idle one that has ended another delivery, if there is one. The stack of an idle goroutine
+// has grown to the size that jobs need, which saves a tenth of the client's CPU per job. At most as many goroutines are idle as were ever
+// busy at a time.
 func (w *Worker) start(d *delivery) {
 	select {
 	case w.idle <- d:
@@ -200,11 +200,10 @@ func (w *Worker) process(d *delivery) {
 	err = w.attempt(d)
 }
 
-// acquireSlot waits for a free slot, and reports whether the delivery has one then. As a rule a slot is free. None is when a
-// request that was given up for lost brought messages after all, or when jobs that had waited for their priority or a limit
-// took the slots. When the worker stops first, acquireSlot returns false only after the last request has ended: a job that
-// is handed back earlier could come here again. With several priorities, or limits, it returns false after heldFor, too: by
-// then no request for this job's priority is left.
+// acquireSlot waits for a free slot, and reports whether the delivery has one then. As a rule a slot is free. There is none when a request
+// that was given up for lost brought messages after all, or when jobs that had waited for their priority or a limit took the slots. When
+// the worker stops first, acquireSlot returns false only after the last request has ended: a job that is handed back earlier could come
+// here again. With several priorities, or limits, it also returns false after heldFor: by then no request for this job's priority is left.
 func (w *Worker) acquireSlot(d *delivery) bool {
 	var longest time.Duration
 	if len(w.classes) > 1 || w.limited || w.ordered {
@@ -256,7 +255,7 @@ func (w *Worker) attempt(d *delivery) error {
 		return ErrCancelled
 	}
 	w.deliveries.losable(d, cancel)
-	if w.deliveries.isDoubted(d, time.Now(), w.doubtedAfter()) { // since admit looked, which waits for answers of the server
+	if w.deliveries.isDoubted(d, time.Now(), w.doubtedAfter()) { // check again: admit has waited for answers of the server
 		if err := w.checkHeld(d); err != nil {
 			return err
 		}
@@ -282,7 +281,7 @@ func (w *Worker) begin(ctx context.Context, d *delivery) error {
 	return explain(ctx, w.call(&attemptContext{Context: ctx, delivery: d, worker: w}, d))
 }
 
-// admit decides whether the job may run, and counts the attempt. The pass that it returns may be nil.
+// admit decides whether the job may run, and counts the attempt. The returned permit may be nil.
 func (w *Worker) admit(d *delivery, cancel context.CancelCauseFunc) (permit *limit.Pass, err error) {
 	if len(d.policy.Limits) > 0 {
 		if permit, err = w.acquirePermits(d, cancel); err != nil {
@@ -308,9 +307,9 @@ func (w *Worker) admit(d *delivery, cancel context.CancelCauseFunc) (permit *lim
 }
 
 // Middleware runs around every attempt of every job, on the goroutine of its handler: for tracing, for values in the context,
-// for checks that all handlers share. It has to call next once at most and to return the error that next returned, or an error
-// of its own in its place; one that does not call next decides the attempt without the handler. The context that it passes to
-// next must be derived from ctx. A panic of the handler passes through it.
+// for checks that all handlers share. It has to call next once at most, and to return the error of next, or another error instead. If it
+// does not call next, it decides the attempt without the handler. The context that it passes to next must be derived from ctx. A panic of
+// the handler passes through it.
 //
 // header holds the headers of the message, nil when it has none, and must not be changed.
 type Middleware func(ctx context.Context, info Info, header nats.Header, next func(context.Context) error) error
@@ -339,8 +338,8 @@ func catchPanic(err *error) { //nolint:gocritic // the named result of the calle
 	}
 }
 
-// explain adds the cause of the context's end to an error that came of it. Every error of a handler whose job has been
-// cancelled counts as such.
+// explain adds the cause of the context's end to an error that the end has caused. Every error of a handler whose job has been cancelled
+// counts as caused by it.
 func explain(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() == nil {
 		return err
@@ -353,8 +352,8 @@ func explain(ctx context.Context, err error) error {
 }
 
 // countAttempt returns the number of this attempt: the deliveries less the uncounted ones. The first delivery is the first
-// attempt. For a later one the uncounted deliveries are read; when that fails, the job has another attempt, since it must
-// not be given up for attempts that it may not have used.
+// attempt. For a later delivery the uncounted deliveries are read. When that fails, the job has another attempt: it must not be given up
+// for attempts that it may not have used.
 func (w *Worker) countAttempt(d *delivery) int {
 	if d.first <= 1 {
 		return 1

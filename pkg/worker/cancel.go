@@ -19,28 +19,28 @@ import (
 )
 
 const (
-	// cancelKept is how long the record of a cancelled job is kept, for a worker that is cut off.
+	// cancelKept is the time for which the record of a cancelled job is kept, for a worker that is cut off.
 	cancelKept = 24 * time.Hour
 
-	// nearDue is how close to its time a schedule is not replaced or cancelled: it may be firing.
+	// nearDue is the time before a schedule is due in which it is not replaced or cancelled, because it may be firing.
 	nearDue = 300 * time.Millisecond
 
-	// firedBy is when a schedule has fired, after its time.
+	// firedBy is the time after it is due by which a schedule has fired.
 	firedBy = 500 * time.Millisecond
 )
 
-// ErrCancelled is the cause with which a handler's context ends when Client.Cancel has cancelled its job.
+// ErrCancelled is the cause of the end of a handler's context when Client.Cancel has cancelled its job.
 var ErrCancelled = errors.New("worker: job cancelled by a client")
 
 // Cancel removes the scheduled, queued or running job of a key, and returns its former status. A job that is queued or waits
-// for its next attempt does not start any more. The record of a cancelled job stays for a day; it holds no key and is no
-// dead letter. A scheduled job leaves no record. The context of a running handler ends within AckWait/3 (of its worker, 5/3
-// seconds by default) with the cause [ErrCancelled]. The key is free at once. A handler that returns before its context ends
-// does not notice the cancellation. The status of a running job is that of a queued one, unless Replace inserted it. A key
-// without a live job is no error: see Status.State.
+// for its next attempt does not start any more. The record of a cancelled job stays for a day; it does not hold the key, and is not a dead
+// letter. A scheduled job leaves no record. The context of a running handler ends within AckWait/3 (of its worker, 5/3 seconds by default)
+// with the cause [ErrCancelled]. The key is free at once. A handler that returns before its context ends does not notice the cancellation.
+// The status of a running job is that of a queued job, unless Replace inserted it. A key without a live job is not an error: see
+// Status.State.
 //
-// Only unique jobs have a key; [Client.CancelJob] cancels others. Three round trips; more within 300 ms of the time of a schedule,
-// because Cancel waits until it has fired.
+// Only unique jobs have a key; [Client.CancelJob] cancels others. Three round trips; more within 300 ms of the time of a schedule, because
+// Cancel waits until the schedule has fired.
 func (c *Client) Cancel(ctx context.Context, subject, uniqueKey string) (Status, error) {
 	k, err := keyOf(subject, &Unique{Key: uniqueKey})
 	if err != nil {
@@ -53,7 +53,7 @@ func (c *Client) Cancel(ctx context.Context, subject, uniqueKey string) (Status,
 	return at.cancelKey(ctx, k, "")
 }
 
-// cancelKey cancels the job of a key, if it has the given ID or that is "".
+// cancelKey cancels the job of a key, if the job has the given ID, or if the ID is "".
 func (c *Client) cancelKey(ctx context.Context, k key.Key, id string) (s Status, err error) {
 	err = c.repeat(ctx, func(ctx context.Context) error {
 		s, err = c.cancel(ctx, k, id)
@@ -65,14 +65,14 @@ func (c *Client) cancelKey(ctx context.Context, k key.Key, id string) (s Status,
 	return s, err
 }
 
-// repeat calls try until it succeeds, or fails with an error that does not pass.
+// repeat calls try until it succeeds, or fails with an error that is not transient.
 func (c *Client) repeat(ctx context.Context, try func(context.Context) error) error {
 	ctx, stop := context.WithTimeout(ctx, c.cfg.SettleTimeout)
 	defer stop()
 	return retry(ctx, firstPause, func(err error) bool { return isPassing(err) && !isFinal(err) }, func() error { return try(ctx) })
 }
 
-// cancel tries once, and returns errBusy when it has to look again.
+// cancel tries once, and returns errBusy when another try is needed.
 func (c *Client) cancel(ctx context.Context, k key.Key, id string) (Status, error) {
 	msg, found, err := c.last(ctx, k.Any())
 	if err != nil || !found {
@@ -85,19 +85,19 @@ func (c *Client) cancel(ctx context.Context, k key.Key, id string) (Status, erro
 	case id != "" && s.ID != id:
 		return Status{State: StateFree, Subject: k.Job()}, nil
 	case s.State == StateScheduled && time.Until(s.Due) < nearDue:
-		return s, errBusy // were it firing, its job could come after the removal
+		return s, errBusy // if the schedule is firing, its job could come after the removal
 	case s.State == StateScheduled:
 		return s, c.remove(ctx, s.Sequence)
 	case s.State == StateQueued, s.State == StateRunning:
 		return s, c.cancelJob(ctx, k, msg, s)
-	case s.State == StateCancelled: // by a call that did not come to its end
+	case s.State == StateCancelled: // cancelled by a call that did not come to its end
 		return s, c.removeJob(ctx, k, msg)
 	default:
 		return s, nil
 	}
 }
 
-// cancelJob records that a job is cancelled, for the worker that may have it, and removes it, so that no other worker gets it.
+// cancelJob records that a job is cancelled, for the worker that may have it, and removes the job, so that no other worker gets it.
 func (c *Client) cancelJob(ctx context.Context, k key.Key, last jsapi.Message, s Status) error {
 	sequence := last.Header.Get(HeaderSequence) // of a running mark
 	if s.State == StateQueued {
@@ -122,18 +122,18 @@ func (c *Client) removeJob(ctx context.Context, k key.Key, record jsapi.Message)
 	return c.remove(ctx, sequence)
 }
 
-// errFiring is returned for a delayed job without a key that becomes due: how it is found then is not known.
+// errFiring is returned for a delayed job without a key that becomes due: its place is not known then.
 var errFiring = errors.New("it becomes due at this moment: cancel it when it is listed as queued")
 
-// CancelJob removes a job that has not ended, unique or not, and returns it as it was. It is no dead letter, and uses no attempt. A
-// job that is queued, or waits for its next attempt, does not start any more. The context of a running handler ends within
-// AckWait/3 (of its worker, 5/3 seconds by default) with the cause [ErrCancelled]; a handler that returns before does not notice,
-// and its effects stand. A record of the cancellation is kept for a day, for the worker that may have the job, and for
-// [Client.Job]: in the stream for a unique job, as [Client.Cancel] does, in the bucket for another. A delayed job leaves none, and
-// without a key cannot be cancelled in the last 300 ms before it is due.
+// CancelJob removes a job that has not ended, unique or not, and returns its former state. The job does not become a dead letter, and uses
+// no attempt. A job that is queued, or waits for its next attempt, does not start any more. The context of a running handler ends within
+// AckWait/3 (of its worker, 5/3 seconds by default) with the cause [ErrCancelled]; a handler that returns before does not notice, and its
+// effects stand. A record of the cancellation is kept for a day, for the worker that may have the job, and for [Client.Job]: in the stream
+// for a unique job, as with [Client.Cancel], and in the bucket for others. A delayed job leaves no record; without a key it cannot be
+// cancelled in the last 300 ms before it is due.
 //
-// A job that has ended is no error: see StoredJob.State. After an error the job may have been cancelled, and calling CancelJob again
-// is safe; if it finds nothing, with an ID and a Subject, the job is gone. Five round trips.
+// A job that has ended is not an error: see StoredJob.State. After an error the job may have been cancelled, and another call of CancelJob
+// is safe; if that finds nothing, with an ID and a Subject, the job is gone. Five round trips.
 func (c *Client) CancelJob(ctx context.Context, ref JobRef) (StoredJob, error) {
 	j, err := c.Job(ctx, ref)
 	if err != nil {
@@ -158,7 +158,7 @@ func (c *Client) CancelJob(ctx context.Context, ref JobRef) (StoredJob, error) {
 		return j, err
 	case j.State == StateScheduled:
 		err = jsretry.Do(ctx, c.cfg.SettleTimeout, func(ctx context.Context) error {
-			if time.Until(j.Due) < nearDue { // once it has fired there is nothing to remove, and its job is elsewhere
+			if time.Until(j.Due) < nearDue { // once it has fired there is nothing to remove, and its job is at another place
 				return errFiring
 			}
 			return c.remove(ctx, j.Sequence)
@@ -175,7 +175,7 @@ func (c *Client) CancelJob(ctx context.Context, ref JobRef) (StoredJob, error) {
 // cancellation is the record of a job that was cancelled and is not unique.
 type cancellation struct {
 	ID      string    `json:"id"`
-	Stored  time.Time `json:"stored"` // tells apart a stream that was deleted and made again
+	Stored  time.Time `json:"stored"` // distinguishes the jobs of a stream that was deleted and made again
 	Subject string    `json:"subject"`
 }
 
@@ -220,7 +220,7 @@ func (l *list) byCancellation(ctx context.Context, ref JobRef) (j StoredJob, ok 
 	return j, ok, nil
 }
 
-// checkCancelled ends the contexts of jobs that have been cancelled and are not unique. One round trip for each 512.
+// checkCancelled ends the contexts of cancelled jobs that are not unique. One round trip for each 512 jobs.
 func (w *Worker) checkCancelled(ctx context.Context, held []*delivery) {
 	subjects := make([]string, 0, len(held))
 	at := make(map[string]*delivery)
@@ -230,7 +230,7 @@ func (w *Worker) checkCancelled(ctx context.Context, held []*delivery) {
 	}
 	records, err := w.bucket.GetMany(ctx, subjects)
 	if err != nil {
-		return // the next heartbeat is near
+		return // the next heartbeat tries again
 	}
 	for _, r := range records {
 		var was cancellation
@@ -252,15 +252,14 @@ func (w *Worker) cancelHandler(d *delivery) {
 
 var errNotUnique = errors.New("NewJob.Unique is nil: only a unique job can replace the job of its key")
 
-// Replace inserts a unique job, or puts it in the place of the job of its key that an earlier Replace inserted and that is
-// scheduled or queued: payload, time and headers, at once. Repeated calls with a Delay are a debounce. A job that is running, or
-// that Insert inserted, is not replaced: the receipt is then a duplicate's and has the job's state. The same holds for a job
-// that is done and kept.
+// Replace inserts a unique job. If an earlier Replace inserted a job of its key that is scheduled or queued, it replaces that job in one
+// step: payload, time and headers. Repeated calls with a Delay are a debounce. A job that is running, or that Insert inserted, or that is
+// done and kept, is not replaced: the receipt is then that of a duplicate and has the job's state.
 //
-// The old job and the new one never both run. A worker starts a replaceable job with a write under the same condition as the
-// replacement, and ends it with another; these writes are the additional cost of such a job. Within 300 ms of the time of a
-// schedule Replace waits, since the schedule may be firing. If this process is killed while it replaces one so close, the
-// old job may run instead of the new.
+// The old job and the new one never both run. A worker starts a replaceable job with a write under the same condition as the replacement,
+// and ends it with another write; these two writes are the additional cost of a replaceable job. Within 300 ms of the time of a schedule
+// Replace waits, since the schedule may be firing. If this process is killed during a replacement that close to the time, the old job may
+// run instead of the new.
 //
 // One round trip when there is nothing to replace, otherwise three.
 func (c *Client) Replace(ctx context.Context, job NewJob) (Receipt, error) {
@@ -288,7 +287,7 @@ func (c *Client) Replace(ctx context.Context, job NewJob) (Receipt, error) {
 	}
 }
 
-// canReplace reports whether p may take the place of the job that was found.
+// canReplace reports whether p may replace the job that was found.
 func (p *plan) canReplace(msg jsapi.Message, s Status) bool {
 	return p.replace && msg.Header.Get(HeaderReplaceable) != "" && s.isWaiting()
 }
@@ -298,7 +297,7 @@ func (p *plan) mayBeFiring(s Status) bool {
 	return p.replace && s.State == StateScheduled && time.Until(s.Due) < nearDue
 }
 
-// supersede sets the headers with which the server puts p in the place of the old message.
+// supersede sets the headers with which the server replaces the old message by p.
 func (p *plan) supersede(old Status) {
 	h := p.header
 	for _, name := range []string{jetstream.MsgRollup, jetstream.ScheduleNextHeader, jetstream.SchedulerHeader} {
@@ -306,7 +305,7 @@ func (p *plan) supersede(old Status) {
 	}
 	switch {
 	case !p.due.IsZero():
-	case old.State == StateScheduled: // it goes with the same write
+	case old.State == StateScheduled: // the schedule goes with the same write
 		h.Set(jetstream.SchedulerHeader, p.key.Later())
 		h.Set(jetstream.ScheduleNextHeader, "purge")
 	case old.State == StateQueued:
@@ -320,7 +319,7 @@ func (p *plan) supersede(old Status) {
 func (c *Client) replaced(ctx context.Context, p *plan, r Receipt) error {
 	switch {
 	case p.old.State == StateQueued && !p.due.IsZero():
-		// No worker starts the old job any more. It need not even see it.
+		// No worker starts the old job any more. The removal saves its delivery.
 		_ = c.remove(ctx, p.old.Sequence) //nolint:errcheck // see above
 	case p.old.State == StateScheduled && time.Until(p.old.Due) < nearDue/2:
 		return c.recheck(ctx, p, r)
@@ -328,9 +327,8 @@ func (c *Client) replaced(ctx context.Context, p *plan, r Receipt) error {
 	return nil
 }
 
-// recheck looks whether the old schedule fired while it was being replaced. Its job may have been on the way when the server
-// accepted the new one, arrive after it, and take all schedules of the key along. Had it arrived before, no worker would start
-// it.
+// recheck checks whether the old schedule fired during its replacement. The old job may have been under way when the server accepted the
+// new one, arrive after it, and remove all schedules of the key. If it arrived before, no worker starts it.
 func (c *Client) recheck(ctx context.Context, p *plan, r Receipt) error {
 	p.unknown = true
 	if !backoff.Sleep(ctx, time.Until(p.old.Due)+firedBy) {
@@ -353,7 +351,7 @@ func (c *Client) recheck(ctx context.Context, p *plan, r Receipt) error {
 	if err := c.remove(ctx, r.Sequence); err != nil {
 		return err
 	}
-	// The server remembers the first message ID, and would take the next publication for the first.
+	// The server remembers the first message ID, and would take the next publication for a duplicate of the first.
 	p.insertID = nuid.Next()
 	p.header.Set(nats.MsgIdHdr, p.insertID)
 	p.header.Set(HeaderInsert, p.insertID)

@@ -21,9 +21,9 @@ import (
 
 // ClientConfig configures a [Client]. Stream is required, every other field has a default.
 type ClientConfig struct {
-	// AllowUntaken stores jobs that no consumer of the stream takes, for workers that are still to come. Defaults to false: they
-	// are an [*UntakenError], unless the stream has no consumer at all, or the client may not list them. Of workers that are
-	// starting it is returned 5 seconds after the last of their consumers was made.
+	// AllowUntaken stores jobs that no consumer of the stream takes, for workers that are still to come. Defaults to false: an insert then
+	// returns an [*UntakenError], unless the stream has no consumer at all, or the client may not list consumers. While workers start, the
+	// error is returned 5 seconds after the last of their consumers was made.
 	AllowUntaken bool
 
 	// Bucket is the Config.Bucket of the workers, which has their records of jobs, and the pauses. Defaults to "jobs".
@@ -35,27 +35,28 @@ type ClientConfig struct {
 	// DeadSubject is the Config.DeadSubject of the workers. Defaults to "dead".
 	DeadSubject string
 
-	// Encode turns the arguments of a job into its payload. The Policy.Decode of the handler is its counterpart. Defaults to
-	// JSON; []byte is then a payload as it is.
+	// Encode turns the arguments of a job into its payload. The Policy.Decode of the handler is its counterpart. Defaults to JSON; a []byte
+	// is then the payload itself.
 	Encode func(args any) ([]byte, error)
 
-	// Partitions is into how many streams the jobs are divided once [Client.Grow] has been called, which may be later: until then
-	// the client works with the one stream. The Config.Partitions of the workers is the same. At most 64. Defaults to 1.
+	// Partitions is the number of streams into which [Client.Grow] divides the jobs: until Grow is called, the client works with the one
+	// stream. It has to be the same as Config.Partitions of the workers. At most 64. Defaults to 1.
 	Partitions int
 
-	// RequestTimeout is how long one request to the server may take before its outcome counts as unknown and is looked up.
-	// Defaults to 2 seconds.
+	// RequestTimeout is the time after which the outcome of a request to the server counts as unknown and is looked up. Defaults to 2
+	// seconds.
 	RequestTimeout time.Duration
 
-	// SettleTimeout is how long a call goes on when answers are lost or the server is away. The call's context may end it
-	// earlier. Defaults to 10 seconds.
+	// SettleTimeout bounds the time of a call when answers are lost or the server is away. The call's context may end it earlier. Defaults to
+	// 10 seconds.
 	SettleTimeout time.Duration
 
 	// Stream is the stream that takes the jobs. Letters, digits, "-" and "_". Required.
 	Stream string
 }
 
-// maxInFlight is how many jobs InsertMany sends before it waits for answers: far below the limit of a JetStream context, 4,000 by default.
+// maxInFlight is the number of jobs that InsertMany sends before it waits for answers: far below the limit of a JetStream context, 4,000
+// by default.
 const maxInFlight = 256
 
 func (c ClientConfig) withDefaults() ClientConfig {
@@ -71,7 +72,7 @@ func (c ClientConfig) withDefaults() ClientConfig {
 	return c
 }
 
-// validate reports all mistakes at once. It expects defaults to be set.
+// validate returns an error that names all mistakes. Defaults must be set before.
 func (c ClientConfig) validate() error {
 	var m mistakes
 	m.partitions("ClientConfig.Partitions", c.Partitions)
@@ -83,8 +84,8 @@ func (c ClientConfig) validate() error {
 	return m.err()
 }
 
-// Client inserts jobs into one stream, lists and cancels them, and pauses their handlers. It holds nothing that must
-// be closed, and is safe for concurrent use.
+// Client inserts jobs into one stream, lists and cancels them, and pauses their handlers. It needs no closing, and is safe for concurrent
+// use.
 type Client struct {
 	api      jsapi.Client
 	cfg      ClientConfig
@@ -92,12 +93,12 @@ type Client struct {
 	entry    string // the prefix of the subjects of messages, see entryOf
 	js       jetstream.JetStream
 	nc       *nats.Conn
-	parts    []*Client                              // of the partitions; nil with one
+	parts    []*Client                              // the clients of the partitions; nil with one
 	stream   atomic.Pointer[jetstream.StreamConfig] // as last seen
 	takers   atomic.Pointer[listing.Takers]         // as last seen
 }
 
-// NewClient returns a client that publishes through js. It makes no request. Every invalid field of cfg is reported at once.
+// NewClient returns a client that publishes through js. It makes no request. The error names every invalid field of cfg.
 func NewClient(js jetstream.JetStream, cfg ClientConfig) (*Client, error) {
 	cfg = cfg.withDefaults()
 	err := cfg.validate()
@@ -136,35 +137,35 @@ type Receipt struct {
 	// Duplicate reports whether the job was not inserted, because another job holds the key.
 	Duplicate bool
 
-	// ID is that of the inserted job, or of the one that holds the key.
+	// ID is the ID of the inserted job, or of the job that holds the key.
 	ID string
 
 	// Replaced reports whether the job took the place of another, see [Client.Replace].
 	Replaced bool
 
-	// Sequence is where the job, its schedule or its record lies in the stream.
+	// Sequence is the sequence of the job, its schedule or its record in the stream.
 	Sequence uint64
 
-	// State is how far the job has come. It is empty for a duplicate that is not unique, or is Unique.Unrecorded: the server
-	// answers only that there was a job with its ID, or that there is one of its subject. For the latter, ID, Sequence and
-	// Stream are empty as well.
+	// State is the state of the job. It is empty for a duplicate that is not unique, or that is Unique.Unrecorded: the server answers only
+	// that there was a job with its ID, or that there is one of its subject. For an Unrecorded duplicate, ID, Sequence and Stream are empty
+	// as well.
 	State State
 
-	// Stream has the message of Sequence: of a stream that [Client.Grow] has divided, a partition.
+	// Stream is the stream of Sequence. If [Client.Grow] has divided the stream, it is a partition.
 	Stream string
 
-	// Subject is the job's.
+	// Subject is the subject of the job.
 	Subject string
 }
 
 // Insert stores one job and returns when the server has confirmed it: one round trip, as a rule, and another for the first
-// of the client. A job that no consumer takes is not stored, see ClientConfig.AllowUntaken. That the key of a unique
-// job is taken is no error, see Receipt. It costs another round trip, unless the job is Unique.Unrecorded.
+// of the client. A job that no consumer takes is not stored, see ClientConfig.AllowUntaken. A unique job whose key is taken is not an
+// error, see Receipt. It costs another round trip, unless the job is Unique.Unrecorded.
 //
 // An insert whose answer is lost is repeated, until the context or ClientConfig.SettleTimeout ends, without storing the job
-// twice: a unique job is refused while another job of its key is there, and after that the server refuses its message ID,
-// for as long as the stream's duplicate window. The error is an [*InsertError]. When its Unknown is true, the job may have
-// been stored or not, and inserting it again, with the same ID or key, is safe.
+// twice: the server refuses a unique job while another job of its key exists, and after that refuses its message ID, for the stream's
+// duplicate window. The error is an [*InsertError]. When its Unknown is true, the job may have been stored or not, and inserting it again,
+// with the same ID or key, is safe.
 func (c *Client) Insert(ctx context.Context, job NewJob) (Receipt, error) {
 	p, err := c.plan(job)
 	if err != nil {
@@ -201,7 +202,7 @@ func (c *Client) publish(ctx context.Context, p *plan) (Receipt, error) {
 	defer cancel()
 	ack, err := c.js.PublishMsg(ctx, c.message(p))
 	if err != nil {
-		return Receipt{}, err //nolint:wrapcheck // InsertError says what failed
+		return Receipt{}, err //nolint:wrapcheck // InsertError describes the failure
 	}
 	return p.receipt(ack), nil
 }
@@ -240,12 +241,12 @@ func (c *Client) settle(ctx context.Context, p *plan, err error) (Receipt, error
 	}
 }
 
-// isPassing reports whether a failed write is worth a repetition.
+// isPassing reports whether a failed write may succeed when it is repeated.
 func isPassing(err error) bool {
 	return errors.Is(err, errBusy) || jsapi.IsRefused(err) || jsapi.IsUnknown(err) && !jsapi.IsFull(err)
 }
 
-// last reads the last message on a subject, which may have wildcards.
+// last reads the last message on a subject. The subject may have wildcards.
 func (c *Client) last(ctx context.Context, subject string) (jsapi.Message, bool, error) {
 	msg, found, err := c.api.Get(ctx, c.cfg.Stream, jsapi.Query{LastBySubject: subject})
 	if err != nil {
@@ -254,7 +255,7 @@ func (c *Client) last(ctx context.Context, subject string) (jsapi.Message, bool,
 	return msg, found, nil
 }
 
-// remove deletes a message, if it is there.
+// remove deletes a message, if it exists.
 func (c *Client) remove(ctx context.Context, sequence uint64) error {
 	if err := c.api.Delete(ctx, c.cfg.Stream, sequence); err != nil {
 		return fmt.Errorf("worker: delete message %d of %s: %w", sequence, c.cfg.Stream, err)
@@ -264,7 +265,7 @@ func (c *Client) remove(ctx context.Context, sequence uint64) error {
 
 // InsertMany stores jobs in their order, without waiting for one answer before sending the next, and returns a receipt for
 // each, in the same order. All jobs are checked before the first is sent: when one is invalid, none is inserted. Otherwise
-// the error joins an [*InsertError] for each failed job, with its index, and the receipts of the others are valid. It is no
+// the error joins an [*InsertError] for each failed job, with its index, and the receipts of the other jobs are valid. It is not a
 // transaction.
 func (c *Client) InsertMany(ctx context.Context, jobs []NewJob) ([]Receipt, error) {
 	plans, err := c.plans(jobs)
@@ -302,14 +303,14 @@ func (c *Client) plans(jobs []NewJob) ([]*plan, error) {
 
 // insertion is the work of one InsertMany.
 type insertion struct {
-	at       []*Client // of the partition of each job; nil for one that is inserted by itself
+	at       []*Client // the client of the partition of each job; nil for a job that is inserted by itself
 	client   *Client
 	errs     []error
 	plans    []*plan
 	receipts []Receipt
 }
 
-// place finds the partition of each job. One whose key may be held in another is inserted by itself.
+// place finds the partition of each job. A job whose key may be held in another partition is inserted by itself.
 func (m *insertion) place(ctx context.Context) error {
 	d := partition.Division{Partitions: 1}
 	if m.client.parts != nil {

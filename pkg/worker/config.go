@@ -22,10 +22,9 @@ import (
 
 // Config configures a [Worker]. Stream and Consumer are required, every other field has a default.
 type Config struct {
-	// AckWait is how long the server waits for a heartbeat before it gives a job to another worker. The worker sends one for
-	// every running job each AckWait/3, for an ordered one each AckWait/6, so this is not a limit on how long a job may run: it is
-	// how soon the job of a killed worker runs again (between 2/3 and 1 AckWait after the kill). Defaults to 5 seconds, at least
-	// 100 ms, at most 24 hours.
+	// AckWait is the time for which the server waits for a heartbeat before it gives a job to another worker. The worker sends a heartbeat
+	// for every running job each AckWait/3, for an ordered job each AckWait/6. So AckWait does not limit the run time of a job; the job of a
+	// killed worker runs again between 2/3 and 1 AckWait after the kill. Defaults to 5 seconds, at least 100 ms, at most 24 hours.
 	AckWait time.Duration
 
 	// AutoCreate makes Run create or update the consumers, and create the bucket and the dead letter stream (named DEAD) when
@@ -37,7 +36,7 @@ type Config struct {
 	// Defaults to "jobs".
 	Bucket string
 
-	// Concurrency is how many handlers run at once in this worker, over all its patterns. Defaults to 100.
+	// Concurrency is the number of handlers that run at once in this worker, over all its patterns. Defaults to 100.
 	Concurrency int
 
 	// Consumer is the durable name that all workers of this kind share. Handlers with a Policy.Priority have consumers of their
@@ -48,9 +47,9 @@ type Config struct {
 	// <DeadSubject>.<stream>.<original subject>. Defaults to "dead".
 	DeadSubject string
 
-	// HardStop is how long a stopping worker waits for handlers after it cancelled their contexts. Jobs that still run then are
-	// handed back to the server, so that another worker starts them at once, and named in the error of Run. Defaults to
-	// 5 seconds; -1 does not wait.
+	// HardStop is the time for which a stopping worker waits for handlers after it cancelled their contexts. Jobs that still run then are
+	// handed back to the server, so that another worker starts them at once. The error of Run names them. Defaults to 5 seconds; -1 does not
+	// wait.
 	HardStop time.Duration
 
 	// Hooks are called when jobs start and end. Defaults to none.
@@ -59,37 +58,35 @@ type Config struct {
 	// ID names this worker in logs and dead letters. Defaults to host name, process id and a random part.
 	ID string
 
-	// KeepConsumers has AutoCreate leave consumers that are there as they are: one with other settings is a *DriftError. Defaults
-	// to false.
+	// KeepConsumers makes AutoCreate leave existing consumers unchanged: a consumer with other settings is a *DriftError. Defaults to false.
 	KeepConsumers bool
 
 	// Logger receives the events, see [EventReady] and the other names. Defaults to slog.Default().
 	Logger *slog.Logger
 
-	// MaxWaiting is how many jobs may wait in this worker for a limit, or for the ordered jobs before them, beside those that
-	// run. The worker gives further jobs back to the server, with a delay. One key of a limit has at most half of MaxWaiting,
-	// and less when jobs of other keys wait as well. Each waiting job costs its memory and its heartbeats. Defaults to ten times Concurrency.
+	// MaxWaiting is the number of jobs that may wait in this worker for a limit, or for earlier ordered jobs, beside the running jobs. The
+	// worker gives further jobs back to the server, with a delay. One key of a limit has at most half of MaxWaiting, and less when jobs of
+	// other keys wait as well. Each waiting job costs its memory and its heartbeats. Defaults to ten times Concurrency.
 	MaxWaiting int
 
 	// Middleware runs around every handler, the first one outermost. Defaults to none.
 	Middleware []Middleware
 
-	// Partitions is from how many streams the worker takes jobs: Stream, and beside it those that [Client.Grow] makes. It may be set
-	// before that. The slots are shared by all. Four cost 38 % more processor time for each job than one: they are for a load that one
-	// stream cannot carry. At most 64. Defaults to 1.
+	// Partitions is the number of streams from which the worker takes jobs: Stream, and those that [Client.Grow] makes. It may be set before
+	// Grow. All partitions share the slots. Four cost 38 % more processor time for each job than one: they are for a load that one stream
+	// cannot carry. At most 64. Defaults to 1.
 	Partitions int
 
-	// RequestTimeout is how long one request to the server may take before its outcome counts as unknown. Defaults to
-	// 2 seconds.
+	// RequestTimeout is the time after which the outcome of a request to the server counts as unknown. Defaults to 2 seconds.
 	RequestTimeout time.Duration
 
-	// SettleTimeout is how long the worker tries to record the outcome of a finished job (to acknowledge it, to publish its
-	// dead letter) while the server is away. The job keeps its slot and its heartbeat meanwhile. Then the worker leaves the
-	// job to be delivered again. Defaults to 30 seconds.
+	// SettleTimeout is the time for which the worker tries to record the outcome of a finished job (to acknowledge it, to publish its dead
+	// letter) while the server is away. The job keeps its slot and its heartbeat meanwhile. Then the worker leaves the job to be delivered
+	// again. Defaults to 30 seconds.
 	SettleTimeout time.Duration
 
-	// SoftStop is how long a stopping worker lets handlers finish before it cancels their contexts. It counts from the end of
-	// the last pull, up to a second after Run's context has ended. Defaults to 10 seconds; -1 cancels at once.
+	// SoftStop is the time in which a stopping worker lets handlers finish before it cancels their contexts. It counts from the end of the
+	// last pull, up to a second after Run's context has ended. Defaults to 10 seconds; -1 cancels at once.
 	SoftStop time.Duration
 
 	// StepBucket is the key-value bucket that holds the results of the steps of jobs, see package step. Its stream must
@@ -97,24 +94,24 @@ type Config struct {
 	// many. Defaults to Bucket.
 	StepBucket string
 
-	// StepTTL is how long the steps of a job are remembered after the last of them, or after the last attempt that used them. A
-	// job that is put off for longer, or replayed from the dead letters later, starts over. In whole seconds, at least one
-	// minute. Defaults to 7 days.
+	// StepTTL is the time for which the steps of a job are remembered after the last step, or after the last attempt that used them. A job
+	// that is put off for longer, or replayed from the dead letters later, starts over. In whole seconds, at least one minute. Defaults to 7
+	// days.
 	StepTTL time.Duration
 
 	// Stream is the stream that holds the jobs. Letters, digits, "-" and "_". Required.
 	Stream string
 
-	// StuckAfter is how long a handler may ignore its ended context before it is reported as stuck (once, by log and hook). It
-	// keeps its slot and its heartbeat, since starting the job elsewhere would run it twice. Defaults to 10 seconds.
+	// StuckAfter is the time after which a handler that ignores its ended context is reported as stuck (once, by log and hook). It keeps its
+	// slot and its heartbeat, since a start elsewhere would run the job twice. Defaults to 10 seconds.
 	StuckAfter time.Duration
 
-	// Version is that of the program, for inspectors of its workers, see package inspect. Defaults to the version of the main
-	// module that the go command stamped into the program.
+	// Version is the version of the program, for inspectors of its workers, see package inspect. Defaults to the version of the main module
+	// that the go command stamped into the program.
 	Version string
 }
 
-// maxName is how many characters safeName allows.
+// maxName is the largest number of characters that safeName allows.
 const maxName = 255
 
 var safeName = regexp.MustCompile(`^[-_A-Za-z0-9]{1,255}$`)
@@ -148,7 +145,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// validate reports all mistakes at once. It expects defaults to be set.
+// validate returns an error that names all mistakes. Defaults must be set before.
 func (c Config) validate() error {
 	var m mistakes
 	m.name("Config.Bucket", c.Bucket)
@@ -212,13 +209,13 @@ func (m *mistakes) positiveOrNone(field string, d time.Duration) {
 
 func (m mistakes) err() error { return errors.Join(m...) }
 
-// minDelay is the shortest wait that a backoff gives, so that a broken policy cannot spin.
+// minDelay is the shortest wait of a backoff, so that a broken policy cannot spin.
 const minDelay = 100 * time.Millisecond
 
 // Policy configures how the jobs of one handler are decoded, retried and limited. The zero value is ready to use.
 type Policy struct {
-	// Backoff returns the wait before the next attempt, given the number of the attempt that failed (1 for the first). Jitter
-	// is applied to it; the result is never below 100 ms. Defaults to Exponential(time.Second, 15*time.Minute).
+	// Backoff returns the wait before the next attempt, given the number of the attempt that failed (1 for the first). Jitter is applied to
+	// the wait; the result is never below 100 ms. Defaults to Exponential(time.Second, 15*time.Minute).
 	Backoff func(attempt int) time.Duration
 
 	// Decode turns the payload of a message into args, a pointer to the handler's type. An error sends the message to the dead
@@ -229,35 +226,32 @@ type Policy struct {
 	// -1 is none.
 	Jitter float64
 
-	// Limits are counted over all workers: how many of the jobs run at once, and how often they start. At most 8. Defaults to
-	// none.
+	// Limits bound, over all workers, the number of jobs that run at once, and the rate of their starts. At most 8. Defaults to none.
 	Limits []Limit
 
-	// MaxAttempts is how many attempts a job has before it goes to the dead letters. An error, a panic, a timeout and a crash of
-	// the worker use an attempt; Snooze and a shutdown use none. Defaults to 10.
+	// MaxAttempts is the number of attempts of a job before it goes to the dead letters. An error, a panic, a timeout and a crash of the
+	// worker use an attempt; Snooze and a shutdown use none. Defaults to 10.
 	MaxAttempts int
 
 	// OnDeadLetter is called with the letter of a job that is given up, before the letter is stored and the job is
-	// acknowledged. So effects that must follow from the end of the job happen even if the worker crashes. After an error, a
-	// panic or a crash the job is delivered again and OnDeadLetter is called again, until it returns nil: it must be
-	// idempotent. Each call has Config.SettleTimeout, and must not change the letter. Defaults to nothing.
+	// acknowledged. So effects that must follow the end of the job happen even if the worker crashes. After an error, a panic or a crash the
+	// job is delivered again and OnDeadLetter is called again, until it returns nil: it must be idempotent. Each call may take
+	// Config.SettleTimeout, and must not change the letter. Defaults to nothing.
 	OnDeadLetter func(ctx context.Context, letter DeadLetter) error
 
-	// Ordered runs the jobs of one subject one after the other, in the order of the stream, over all workers: a job starts when
-	// those before it have ended, done or dead, also when they wait for a retry, or their worker has died. Jobs of other subjects
-	// run beside them. Jobs that wait use neither a slot nor an attempt; beyond Config.MaxWaiting they are given back with a
-	// delay. The stream must be a work queue, and all workers of a subject must set it.
+	// Ordered runs the jobs of one subject one after the other, in the order of the stream, over all workers: a job starts when the jobs
+	// before it have ended, done or dead. It also waits for a job that waits for a retry, or whose worker has died. Jobs of other subjects
+	// run at the same time. Waiting jobs use neither a slot nor an attempt; beyond Config.MaxWaiting they are given back with a delay. The
+	// stream must be a work queue, and all workers of a subject must set it.
 	//
-	// A handler's context ends with a [*LimitLostError] when its heartbeats were not confirmed for two thirds of AckWait, before
-	// the server gives the job to another worker; the job is left to that one then. Three cases are not excluded: a handler that goes
-	// on all the same, or whose process was stopped, runs beside another for as long as it does; for up to AckWait/3 two workers
-	// can run a job whose consumer was deleted and made again; and an acknowledgement that is held up in the network for longer
-	// than AckWait lets the next job start beside the repetition of a job that was done. A server without replicas that crashes
-	// may forget acknowledgements, so that jobs run once more. A job that is replayed, or was delayed, has the place in which it
-	// came into the stream. In a worker that alone works the consumer a job costs no request more, as a rule; with several
-	// workers, one read for each job, and a job that waits for one of another worker starts after as long again, and up to 2 seconds
-	// after its end.
-	// Defaults to false.
+	// A handler's context ends with a [*LimitLostError] when its heartbeats were not confirmed for two thirds of AckWait, before the server
+	// gives the job to another worker; the job is then left to that worker. Three cases are not excluded. A handler that goes on all the
+	// same, or whose process was stopped, may run at the same time as another. For up to AckWait/3 two workers can run a job whose consumer
+	// was deleted and made again. An acknowledgement that is delayed in the network for longer than AckWait lets the next job start beside
+	// the repetition of a job that was done. A server without replicas that crashes may forget acknowledgements, so that jobs run once more.
+	// A replayed or delayed job has the place at which it came into the stream. For the only worker of a consumer a job costs no more
+	// requests, as a rule. With several workers it costs one read; a job that waits for a job of another worker starts after as long again,
+	// and up to 2 seconds after its end. Defaults to false.
 	Ordered bool
 
 	// Priority decides which jobs start first when the worker has fewer free slots than waiting jobs. The handlers of one
@@ -266,8 +260,8 @@ type Policy struct {
 	// handler is changed. Defaults to PriorityNormal.
 	Priority Priority
 
-	// Timeout ends the context of a handler that has run this long, with a [*TimeoutError] as its cause. Defaults to 1 hour;
-	// -1 is no limit.
+	// Timeout is the run time after which the context of a handler ends, with a [*TimeoutError] as its cause. Defaults to 1 hour; -1 is no
+	// limit.
 	Timeout time.Duration
 }
 
@@ -302,7 +296,7 @@ func (p Policy) withDefaults() Policy {
 	return p
 }
 
-// validate reports all mistakes at once. It expects defaults to be set.
+// validate returns an error that names all mistakes. Defaults must be set before.
 func (p Policy) validate() error {
 	var m mistakes
 	if p.Jitter != -1 && (p.Jitter < 0 || p.Jitter > 1) {
@@ -321,7 +315,7 @@ func (p Policy) validate() error {
 	return m.err()
 }
 
-// delay is the jittered wait after a failed attempt. random is in [0, 1).
+// delay returns the jittered wait after a failed attempt. random is in [0, 1).
 func (p Policy) delay(attempt int, random float64) time.Duration {
 	wait := p.Backoff(attempt)
 	if p.Jitter > 0 {
@@ -334,7 +328,7 @@ func (p Policy) nextDelay(attempt int) time.Duration {
 	return p.delay(attempt, rand.Float64()) //nolint:gosec // jitter needs no secrecy
 }
 
-// onDeadLetter calls OnDeadLetter. A panic of it becomes an error: the goroutine is the job's, outside of its handler.
+// onDeadLetter calls OnDeadLetter, and turns its panic into an error: the job's goroutine runs it outside of the handler.
 func (p Policy) onDeadLetter(ctx context.Context, letter DeadLetter) error {
 	if p.OnDeadLetter == nil {
 		return nil
@@ -349,14 +343,14 @@ func (p Policy) onDeadLetter(ctx context.Context, letter DeadLetter) error {
 	return nil
 }
 
-// Priority decides which jobs of one worker start first when there are fewer free slots than waiting jobs. The jobs of a
-// priority have a consumer of their own, see [Policy.Priority].
+// Priority decides which jobs of one worker start first when there are fewer free slots than waiting jobs. The jobs of each priority have
+// a consumer of their own, see [Policy.Priority].
 type Priority int
 
-// The priorities. While jobs of several priorities wait, each priority gets four times the starts of the one below it, so
-// that none is ever starved: while jobs of PriorityHigh, PriorityNormal and PriorityLow wait, they get 16, 4 and 1 of 21
-// starts. A priority without waiting jobs leaves its slots to the others. When the others take every slot, its next job
-// waits for at most 5 ms and then for the next free slot.
+// The priorities. While jobs of several priorities wait, each priority gets four times the starts of the next lower one, so that none is
+// ever starved: while jobs of PriorityHigh, PriorityNormal and PriorityLow wait, they get 16, 4 and 1 of 21 starts. A priority without
+// waiting jobs leaves its slots to the others. If the others then have every slot, its next job waits for at most 5 ms and then for the
+// next free slot.
 const (
 	PriorityLowest Priority = iota - 2
 	PriorityLow
@@ -365,7 +359,7 @@ const (
 	PriorityHighest
 )
 
-// priorityShare is how many starts a priority has for one of the priority below it.
+// priorityShare is the number of starts of a priority for one start of the next lower priority.
 const priorityShare = 4
 
 var prioritySuffixes = map[Priority]string{

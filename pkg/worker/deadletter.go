@@ -22,7 +22,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker/internal/signature"
 )
 
-// Headers of the message that carries a dead letter. With them, a consumer of headers only can list and group letters.
+// Headers of the message of a dead letter. With them, a consumer of headers only can list and group letters.
 const (
 	// HeaderDeadReason holds the letter's Reason.
 	HeaderDeadReason = "Dead-Reason"
@@ -36,7 +36,7 @@ const (
 
 // Headers of a job that was replayed from the dead letters.
 const (
-	// HeaderReplay holds how often the job has been replayed, 1 for the first time.
+	// HeaderReplay holds the number of replays of the job, from 1.
 	HeaderReplay = "Job-Replay"
 
 	// HeaderReplayOf holds the letter: "<dead letter stream>:<sequence>".
@@ -45,11 +45,11 @@ const (
 	// HeaderReplayRecord holds the sequence of the record of the replay in the dead letter stream.
 	HeaderReplayRecord = "Job-Replay-Record"
 
-	// HeaderResume holds the job whose steps (package step) are this job's too, see [DeadLetter.Resume].
+	// HeaderResume holds the job whose steps (package step) this job has too, see [DeadLetter.Resume].
 	HeaderResume = "Job-Resume"
 )
 
-// HeaderReplayState holds the state of a replay. It is a header of the replay's record, a message on
+// HeaderReplayState is the header with the state of a replay, in the replay's record: a message on
 // <DeadSubject>.<stream>.<TokenReplay>.<letter's sequence>.
 const HeaderReplayState = "Dead-Replay"
 
@@ -62,8 +62,8 @@ const (
 	ReplayWorked = "worked"
 )
 
-// Tokens that follow <DeadSubject>.<stream> in the subjects of messages that are no dead letters themselves. No subject of a
-// job begins with a '$'.
+// Tokens that follow <DeadSubject>.<stream> in the subjects of messages that are not dead letters themselves. No subject of a job begins
+// with a '$'.
 const (
 	// TokenPart stands before the parts of a large letter: <job's sequence>.<number>.
 	TokenPart = "$part"
@@ -77,37 +77,37 @@ const (
 	deadWindow   = 24 * time.Hour // of duplicates
 	maxErrorText = 4 << 10
 
-	// encodingGzip marks a payload that is packed on the wire.
+	// encodingGzip marks a payload that is compressed in the message.
 	encodingGzip = "gzip"
 
-	// headerRoom is left for the headers of a dead letter's message.
+	// headerRoom is the number of bytes that are left for the headers of a dead letter's message.
 	headerRoom = 1 << 10
 
-	// maxPayload bounds the payload that ParseDeadLetter unpacks. It is the largest message that a server can be set to accept.
+	// maxPayload bounds the payload that ParseDeadLetter decompresses. It is the largest message that a server can be configured to accept.
 	maxPayload = 64 << 20
 
-	// minPart is the smallest part of a large letter that is tried. A stream that does not take it takes no letter.
+	// minPart is the smallest size of a part of a large letter that is tried. A stream that refuses it takes no letter.
 	minPart = 16 << 10
 )
 
 // ErrDeadLetter is returned when bytes are not a dead letter.
 var ErrDeadLetter = errors.New("worker: not a dead letter")
 
-// Reason is why a job was given up.
+// Reason is the reason that a job was given up.
 type Reason string
 
 const (
-	// ReasonCancelled is a handler that returned [Cancel].
+	// ReasonCancelled: the handler returned [Cancel].
 	ReasonCancelled Reason = "cancelled"
 
-	// ReasonExhausted is a last attempt that failed, or whose worker died.
+	// ReasonExhausted: the last attempt failed, or its worker died.
 	ReasonExhausted Reason = "exhausted"
 
-	// ReasonUndecodable is a payload that Policy.Decode refused.
+	// ReasonUndecodable: Policy.Decode refused the payload.
 	ReasonUndecodable Reason = "undecodable"
 )
 
-// DeadLetter is a job that was given up, with all that is needed to see why and to run it again. Its JSON is the body of a
+// DeadLetter is a job that was given up, with all data needed to find the reason and to run the job again. Its JSON is the body of a
 // message on <DeadSubject>.<stream>.<original subject>. Fields may be added, never changed.
 type DeadLetter struct {
 	// Attempts is the number of attempts used.
@@ -116,13 +116,13 @@ type DeadLetter struct {
 	// Consumer is the durable name of the consumer that gave up.
 	Consumer string `json:"consumer"`
 
-	// DeadAt is when the job was given up, by the worker's clock.
+	// DeadAt is the time at which the job was given up, by the worker's clock.
 	DeadAt time.Time `json:"deadAt"`
 
-	// Deliveries is how often the server had delivered the message.
+	// Deliveries is the number of deliveries of the message.
 	Deliveries int `json:"deliveries"`
 
-	// EnqueuedAt is when the stream stored the job, by the server's clock.
+	// EnqueuedAt is the time at which the stream stored the job, by the server's clock.
 	EnqueuedAt time.Time `json:"enqueuedAt"`
 
 	// Error is the text of the last error, at most 4 KiB.
@@ -134,29 +134,29 @@ type DeadLetter struct {
 	// ID is the job's ID, see Info.
 	ID string `json:"id"`
 
-	// MaxAttempts is how many attempts the policy allowed.
+	// MaxAttempts is the number of attempts that the policy allowed.
 	MaxAttempts int `json:"maxAttempts"`
 
-	// Parts is set when the letter was too large for one message: its whole JSON is then the bodies of the messages with these
-	// sequences in the dead letter stream, in this order, and this letter has neither payload nor headers. [ParseDeadLetter] of
-	// all of them together returns the letter.
+	// Parts is set when the letter was too large for one message. Its JSON is then in the bodies of the messages with these sequences in the
+	// dead letter stream, in this order, and this letter has neither payload nor headers. [ParseDeadLetter] of the joined bodies returns the
+	// letter.
 	Parts []uint64 `json:"parts,omitempty"`
 
 	// Payload is the job's payload, byte for byte (base64 in JSON).
 	Payload []byte `json:"payload"`
 
-	// PayloadEncoding is "gzip" on the wire when the letter would not fit into a message otherwise. ParseDeadLetter unpacks it
-	// and leaves this empty.
+	// PayloadEncoding is "gzip" in a message when the letter would not fit otherwise. ParseDeadLetter decompresses the payload and leaves
+	// PayloadEncoding empty.
 	PayloadEncoding string `json:"payloadEncoding,omitempty"`
 
-	// Reason is why the job was given up.
+	// Reason is the reason that the job was given up.
 	Reason Reason `json:"reason"`
 
 	// Sequence is the job's position in the stream.
 	Sequence uint64 `json:"sequence"`
 
-	// Signature is the text of the error without the parts that differ from job to job (numbers, ids, quoted values): equal
-	// for errors of one kind. At most 200 bytes.
+	// Signature is the text of the error without the parts that differ between jobs (numbers, ids, quoted values). It is equal for errors of
+	// one kind. At most 200 bytes.
 	Signature string `json:"signature"`
 
 	// Stack is the stack of a panic, at most 8 KiB.
@@ -165,19 +165,18 @@ type DeadLetter struct {
 	// Stream is the stream that held the job.
 	Stream string `json:"stream"`
 
-	// Subject is the subject that the job was published to.
+	// Subject is the subject to which the job was published.
 	Subject string `json:"subject"`
 
-	// Version is the version of the program that gave up, to compare with those that run now. Of a letter of an older one it is empty.
+	// Version is the version of the program that gave up. It is empty in letters of older versions of this module.
 	Version string `json:"version,omitempty"`
 
 	// Worker is the Config.ID of the worker that gave up.
 	Worker string `json:"worker"`
 }
 
-// Resume returns the value of [HeaderResume] with which a replay of the letter's job runs no step again whose result is
-// recorded. It works for as long as the steps are kept (Config.StepTTL), within the same stream and consumer; later the job
-// starts over.
+// Resume returns the value of [HeaderResume] with which a replay of the letter's job does not repeat steps whose results are recorded. It
+// works for as long as the steps are kept (Config.StepTTL), within the same stream and consumer; later the job starts over.
 func (l DeadLetter) Resume() string {
 	if key := nats.Header(l.Header).Get(HeaderResume); journal.ValidKey(key) {
 		return key // it was a replay itself
@@ -213,7 +212,7 @@ func (l *list) readLetter(m jsapi.Message) (StoredJob, bool) {
 	stream, to, _ := strings.Cut(strings.TrimPrefix(m.Subject, l.client.cfg.DeadSubject+"."), ".")
 	letter, err := ParseDeadLetter(m.Data)
 	if !l.client.has(stream) || err != nil || strings.HasPrefix(to, "$") {
-		return StoredJob{}, false // another stream's, an advisory, or a part or record of a letter
+		return StoredJob{}, false // a letter of another stream, an advisory, or a part or record of a letter
 	}
 	return StoredJob{
 		Consumer: letter.Consumer, Header: letter.Header, Letter: &letter, Payload: letter.Payload,
@@ -221,7 +220,8 @@ func (l *list) readLetter(m jsapi.Message) (StoredJob, bool) {
 	}, true
 }
 
-// encode returns the letter's JSON, packed when it is longer than limit (0 for none) and packing helps.
+// encode returns the letter's JSON. The payload is compressed if the JSON is longer than limit (0 for no limit) and compression makes it
+// shorter.
 func (l DeadLetter) encode(limit int) ([]byte, error) {
 	data, err := json.Marshal(l)
 	if err != nil {
@@ -288,12 +288,12 @@ func (w *Worker) letter(d *delivery, reason Reason, cause error) DeadLetter {
 	return letter
 }
 
-// PublishDeadLetter stores a letter under <deadSubject>.<Stream>.<Subject> and returns its sequence there once the server has
-// confirmed it. A worker does so by itself; this function is for programs that give up jobs without a worker. Repeating it
-// within the stream's duplicate window stores the letter once.
+// PublishDeadLetter stores a letter under <deadSubject>.<Stream>.<Subject> and returns its sequence once the server has confirmed it. A
+// worker does so by itself; this function is for programs that give up jobs without a worker. If it is repeated within the stream's
+// duplicate window, the letter is stored once.
 //
-// A letter that does not fit into a message is packed, and stored in parts when that does not help: one round trip for each
-// part, and one for the letter behind them.
+// A letter that does not fit into a message is compressed, and stored in parts if it still does not fit: one round trip for each part, and
+// one for the letter behind them.
 func PublishDeadLetter(ctx context.Context, js jetstream.JetStream, deadSubject string, letter DeadLetter) (uint64, error) {
 	if letter.Stream == "" || letter.Subject == "" {
 		return 0, fmt.Errorf("%w: stream or subject is missing", ErrDeadLetter)
@@ -315,7 +315,7 @@ func publishLetter(ctx context.Context, js jetstream.JetStream, prefix string, l
 			return sequence, err
 		}
 	}
-	// The stream may take less than the server.
+	// The stream's limit may be lower than the server's.
 	for limit = min(limit, len(whole)-1); limit >= minPart; limit /= 2 {
 		if sequence, err = p.storeParts(ctx, whole, limit); !jsapi.IsTooLarge(err) {
 			return sequence, err
@@ -329,11 +329,11 @@ type letterStore struct {
 	each   time.Duration // for one request
 	js     jetstream.JetStream
 	letter DeadLetter
-	prefix string // of its subjects, with the last dot
+	prefix string // the prefix of the letter's subjects, with the last dot
 }
 
-// storeParts stores the letter's JSON in parts of at most limit bytes, and last a letter that names their sequences. A call
-// that ends in between leaves parts without a letter, which the next call uses.
+// storeParts stores the letter's JSON in parts of at most limit bytes, and last a letter with the sequences of the parts. A call that ends
+// in between leaves parts without a letter, which the next call uses.
 func (p letterStore) storeParts(ctx context.Context, whole []byte, limit int) (uint64, error) {
 	stub := p.letter
 	stub.Header, stub.Payload, stub.Parts = nil, nil, nil
@@ -358,7 +358,7 @@ func (p letterStore) store(ctx context.Context, subject string, data []byte, id 
 	defer cancel()
 	msg := nats.NewMsg(p.prefix + subject)
 	msg.Data = data
-	if subject == p.letter.Subject { // parts are nothing to list or group
+	if subject == p.letter.Subject { // parts need no headers for lists and groups
 		msg.Header.Set(HeaderDeadReason, string(p.letter.Reason))
 		msg.Header.Set(HeaderDeadSignature, p.letter.Signature)
 		msg.Header.Set(HeaderDeadWorker, clip(p.letter.Worker, maxShort))
@@ -370,8 +370,8 @@ func (p letterStore) store(ctx context.Context, subject string, data []byte, id 
 	return ack.Sequence, nil
 }
 
-// messageID is the same whenever this job is given up by this consumer. The time tells apart a stream that was deleted and made
-// again, whose sequences start over.
+// messageID returns an ID that is the same whenever this consumer gives this job up. It has the time at which the job was stored, because
+// the sequences of a stream that was deleted and made again start over.
 func (l DeadLetter) messageID() string {
 	return fmt.Sprintf("dead:%s:%s:%d:%d", l.Stream, l.Consumer, l.Sequence, l.EnqueuedAt.UnixNano())
 }

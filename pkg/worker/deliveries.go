@@ -27,8 +27,8 @@ const (
 type delivery struct {
 	cancel      context.CancelCauseFunc
 	cancelled   bool      // seen at a heartbeat
-	created     int64     // when its consumer was made, as far as known, in Unix nanoseconds
-	deadline    time.Time // of the handler, zero for none
+	created     int64     // the time at which its consumer was made, if known, in Unix nanoseconds
+	deadline    time.Time // the deadline of the handler, zero for none
 	first       int       // delivery count on arrival
 	hasSlot     bool
 	info        Info
@@ -36,36 +36,36 @@ type delivery struct {
 	label       stacks.Label            // of the handler's goroutines
 	line        *order.Job              // of an ordered job
 	lost        context.CancelCauseFunc // of an ordered job
-	missed      time.Time               // when the stream's leader first did not know the job
+	missed      time.Time               // the time at which the stream's leader first did not know the job
 	msg         *nats.Msg
 	opening     sync.Once   // of journal
 	permitLost  atomic.Bool // the context of its handler has ended
 	policy      Policy
-	route       *route // of its handler, nil for none
-	runningMark uint64 // sequence of the mark that the job runs, 0 for none
+	route       *route // the route of its handler, nil for none
+	runningMark uint64 // the sequence of the record that the job runs, 0 for none
 	result      atomic.Pointer[[]byte]
 	shown       atomic.Bool // recorded as running
 	started     time.Time   // of the handler
-	waited      bool        // for a limit, or for its turn
+	waited      bool        // it has waited for a limit, or for its turn
 
 	abandoned bool      // handed back while its handler still ran
 	acked     bool      // the server has confirmed its acknowledgement
 	beating   bool      // heartbeats are sent for it
 	count     uint64    // consumer sequence of the latest arrival
-	ctxEnded  time.Time // when the handler's context was seen to have ended
+	ctxEnded  time.Time // the time at which the end of the handler's context was noticed
 	doubted   bool      // another worker may have been given the job
-	epoch     int       // of the consumer, at the latest arrival
-	known     time.Time // when the delivery was last known to be this worker's
+	epoch     int       // the epoch of the consumer at the latest arrival
+	known     time.Time // the time at which the delivery was last known to be this worker's
 	latest    int       // delivery count of the latest arrival
 	partition int       // of its stream
-	orphan    bool      // its consumer is gone: an answer could settle another job
+	orphan    bool      // its consumer does not exist any more: an answer could settle another job
 	released  bool      // given back to the server, which may deliver it here again at once
-	reply     string    // where answers go: that of the latest arrival
+	reply     string    // the subject for answers, from the latest arrival
 	running   bool      // the handler has started and not returned
 	stuck     bool      // reported as stuck
 }
 
-// newDelivery returns one with the place of an ordered job in its line, in one allocation.
+// newDelivery returns a delivery, with room for an ordered job's place in line, in one allocation.
 func newDelivery(isOrdered bool) *delivery {
 	if !isOrdered {
 		return new(delivery)
@@ -100,10 +100,10 @@ func (d *delivery) answerTo() string {
 	return d.reply
 }
 
-// place tells deliveries of all partitions apart: no stream comes to that many messages.
+// place returns a number that is unique over all partitions: no stream reaches 2^56 messages.
 func (d *delivery) place() uint64 { return uint64(d.partition)<<56 | d.info.Sequence } //nolint:gosec // at most MaxPartitions
 
-// deliveries are those that a worker holds, by their places.
+// deliveries has the deliveries that a worker holds, by their places.
 type deliveries struct {
 	mu     sync.Mutex
 	acked  ackedSet
@@ -117,16 +117,16 @@ func newDeliveries() deliveries {
 	return deliveries{acked: make(ackedSet, ackedKept), bySeq: make(map[uint64]*delivery), counts: make(map[string]counts)}
 }
 
-// counts are the sequences of a consumer's latest delivery to this worker. Both sequences rise from one delivery to the
-// next, unless the consumer was made again, or has a leader that does not know of its last deliveries.
+// counts are the sequences of a consumer's latest delivery to this worker. Both sequences rise from one delivery to the next, unless the
+// consumer was made again, or has a leader that does not know of the last deliveries.
 type counts struct {
-	delivery uint64 // consumer sequence of the latest one
-	epoch    int    // rises when a sequence has not risen
-	first    uint64 // stream sequence of the latest message that came for the first time
-	noted    int    // epoch when the consumer was last seen to be another
+	delivery uint64 // consumer sequence of the latest delivery
+	epoch    int    // rises when a sequence did not rise
+	first    uint64 // stream sequence of the latest first delivery of a message
+	noted    int    // the epoch in which the consumer was last known to be another
 }
 
-// follow notes that d has arrived. It reports whether the consumer has gone back: then each delivery from before is in doubt.
+// follow notes that d has arrived. It reports whether the consumer has gone back: then each earlier delivery is in doubt.
 func (t *deliveries) follow(d *delivery) (back bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -153,9 +153,8 @@ const (
 	acked                    // a copy of a job that this worker has acknowledged
 )
 
-// add takes a delivery in, unless it is a copy: the server gave up waiting, since it was away or the heartbeats did not reach
-// it, and chose this worker again. The running handler's outcome is then sent as the answer to the newest delivery, and no
-// second handler starts.
+// add adds a delivery, unless it is a copy of one that this worker holds: the server was away, or got no heartbeats, and chose this worker
+// again. The running handler's outcome is then sent as the answer to the newest delivery, and no second handler starts.
 func (t *deliveries) add(d *delivery, now time.Time) arrival {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -194,14 +193,14 @@ func (t *deliveries) begin(d *delivery, now time.Time) bool {
 	return true
 }
 
-// cancellable has the context of a job end when the job is cancelled.
+// cancellable registers the function that ends the context of a job when the job is cancelled.
 func (t *deliveries) cancellable(d *delivery, cancel context.CancelCauseFunc) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	d.cancel = cancel
 }
 
-// losable has the context of an ordered job end when another worker may have been given it.
+// losable registers the function that ends the context of an ordered job when another worker may have been given the job.
 func (t *deliveries) losable(d *delivery, lost context.CancelCauseFunc) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -210,7 +209,7 @@ func (t *deliveries) losable(d *delivery, lost context.CancelCauseFunc) {
 	}
 }
 
-// claim reports whether the goroutine of d may decide the job's outcome: not when the job was handed back meanwhile.
+// claim reports whether the goroutine of d may decide the job's outcome. It may not if the job was handed back meanwhile.
 func (t *deliveries) claim(d *delivery) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -234,10 +233,10 @@ func (t *deliveries) close() []*delivery {
 	return running
 }
 
-// orphan is called when a consumer has been made again, with its stream, whose sequences then start over, or without it. The
-// deliveries held here came from the former consumer. Until the new one delivers a job as well, the job's acknowledgement
-// would be lost, or settle another job with that sequence. Jobs that the new consumer delivers are no copies of acknowledged
-// ones: the operator who made it wants them worked once more.
+// orphan marks the deliveries of a consumer that has been made again, alone or with its stream, whose sequences then start over. The
+// deliveries here came from the former consumer. Until the new consumer delivers a job as well, an acknowledgement of the job would be
+// lost, or settle another job with that sequence. Jobs that the new consumer delivers are not copies of acknowledged ones: the operator
+// who made it wants them worked once more.
 func (t *deliveries) orphan(consumer string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -255,8 +254,8 @@ func (t *deliveries) orphan(consumer string) {
 	}
 }
 
-// release ends the heartbeats of d and returns where to answer, and how many deliveries arrived beside the one that was
-// worked. A heartbeat after a NAK would undo its delay, so no NAK is sent before this.
+// release ends the heartbeats of d. It returns the subject for the answer, and the number of deliveries that arrived beside the worked
+// one. A heartbeat after a NAK would undo the NAK's delay, so no NAK is sent before release.
 func (t *deliveries) release(d *delivery) (reply string, extra int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -278,7 +277,7 @@ func (t *deliveries) answerTo(d *delivery) string {
 	return d.answerTo()
 }
 
-// remove lets go of d and reports whether it was abandoned.
+// remove removes d and reports whether it was abandoned.
 func (t *deliveries) remove(d *delivery, now time.Time) (abandoned bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -291,14 +290,14 @@ func (t *deliveries) remove(d *delivery, now time.Time) (abandoned bool) {
 	return d.abandoned
 }
 
-// size returns how many deliveries have a slot or wait for one.
+// size returns the number of deliveries that have a slot or wait for one.
 func (t *deliveries) size() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.bySeq) - t.parked
 }
 
-// waiting returns how many deliveries wait for a limit, or for their turn.
+// waiting returns the number of deliveries that wait for a limit, or for their turn.
 func (t *deliveries) waiting() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -321,7 +320,7 @@ func (t *deliveries) each(visit func(*delivery)) {
 	}
 }
 
-// describe returns the attempts that run, each with the label of its goroutines for its stacks.
+// describe returns the running attempts, with the label of the goroutines in place of stacks.
 func (t *deliveries) describe() []inspect.Running {
 	all := []inspect.Running{}
 	t.each(func(d *delivery) {
@@ -335,7 +334,7 @@ func (t *deliveries) describe() []inspect.Running {
 	return all
 }
 
-// describeEnd returns how an attempt ended, for inspectors.
+// describeEnd returns the end of an attempt, for inspectors.
 func (d *delivery) describeEnd(o outcome, err error, ended time.Time) inspect.Attempt {
 	a := inspect.Attempt{
 		Job: clip(d.info.ID, maxShort), Subject: clip(d.info.Subject, maxShort), Sequence: d.info.Sequence, Attempt: d.info.Attempt,
@@ -355,26 +354,26 @@ func (d *delivery) describeEnd(o outcome, err error, ended time.Time) inspect.At
 }
 
 const (
-	// copiesCome bounds how long after the acknowledgement of a job the server may send the job once more: elections take
-	// seconds. A later delivery was asked for, by an operator who has set the consumer back.
+	// copiesCome is the time after the acknowledgement of a job in which the server may send a copy of it: elections take seconds. A later
+	// delivery is on purpose: an operator has set the consumer back.
 	copiesCome = time.Minute
 
-	// ackedKept is how many acknowledged jobs a worker remembers: 1.5 MiB, and two seconds of the shortest possible jobs.
+	// ackedKept is the number of acknowledged jobs that a worker remembers: 1.5 MiB, and two seconds of the shortest possible jobs.
 	ackedKept = 1 << 16
 )
 
 // ackedSet remembers the jobs of a stream whose acknowledgements by this worker the server has confirmed. A copy of such a
-// job may still come: it was on its way when the acknowledgement was confirmed, or a new leader sends it. Nothing on the
-// server shows then that it is a copy, so the worker must know. For jobs that another worker acknowledged, the record of a
-// unique job and the fence of the steps show it.
+// job may still come: it was on its way when the acknowledgement was confirmed, or a new leader sends it. The server has no sign then that
+// it is a copy, so the worker must know. For jobs that another worker acknowledged, the record of a unique job and the fence of the steps
+// are signs.
 //
-// Each sequence has one place, which a later sequence takes over, so nothing has to be cleared away.
+// Each sequence has one place, which a later sequence takes over, so no entry has to be removed.
 type ackedSet []ackedJob
 
 type ackedJob struct {
-	at       int64 // when the acknowledgement was confirmed, in Unix nanoseconds
+	at       int64 // the time at which the acknowledgement was confirmed, in Unix nanoseconds
 	sequence uint64
-	stored   int64 // Unix nanoseconds: tells apart a stream that was deleted and made again
+	stored   int64 // in Unix nanoseconds: distinguishes a stream that was deleted and made again
 }
 
 func (s ackedSet) add(sequence uint64, stored, now time.Time) {

@@ -17,11 +17,11 @@
 //	})
 //	fmt.Println(receipt.Duplicate, receipt.State)
 //
-// [Policy.Priority] divides the slots of a worker, [Policy.Limits] bound the jobs over all workers, [Policy.Ordered] runs those of
-// one subject one after the other.
+// [Policy.Priority] divides the slots of a worker, [Policy.Limits] bound the jobs over all workers, [Policy.Ordered] runs the jobs of one
+// subject one after the other.
 //
-// Beside it are the packages step (results within a job that survive a crash), deadletter (jobs that were given up, listed and
-// run again), workertest (one job in a test, and a conformance suite for services) and token (ids in subjects).
+// Related packages are step (results within a job that survive a crash), deadletter (lists jobs that were given up, and runs them again),
+// workertest (one job in a test, and a conformance suite for services) and token (ids in subjects).
 //
 // # Guarantees
 //
@@ -29,16 +29,16 @@
 // letter; both are confirmed by the server. It runs again after a crash between the handler's last effect and that
 // confirmation, so handlers must be idempotent. Job.ID is the same in every attempt: dedupe by it.
 //
-// A worker holds no more jobs than it has slots, beside Config.MaxWaiting that wait for a limit, and sends a heartbeat for each
-// every AckWait/3. So a job of any length is not started twice, and the job of a killed worker starts elsewhere within two
-// AckWaits (of 5 s by default), as a rule after two thirds of one to one.
+// A worker holds no more jobs than it has slots, beside up to Config.MaxWaiting that wait for a limit, and sends a heartbeat for each
+// every AckWait/3. So a job of any length is not started twice. The job of a killed worker starts elsewhere within two AckWaits (of 5 s by
+// default), as a rule within two thirds of an AckWait to one.
 //
-// An error, a panic, a timeout and a crash use an attempt; Snooze and a shutdown use none. A job without attempts left goes to
-// the dead letters, as does one that cannot be decoded.
+// An error, a panic, a timeout and a crash use an attempt; Snooze and a shutdown use none. A job without attempts left goes to the dead
+// letters, as does a job that cannot be decoded.
 //
-// Run survives restarts of the server, changes of leader, lost connections and a consumer that is deleted, by itself and with
-// bounded backoff.
+// Run survives restarts of the server, changes of leader, lost connections and the deletion of a consumer, by itself and with bounded
+// backoff.
 //
-// README.md beside this file says the rest: the guarantees in full and their exceptions, the requirements on the server, the
-// permissions, and the costs in round trips and processor time.
+// README.md in this folder has the rest: the guarantees in full and their exceptions, the requirements on the server, the permissions, and
+// the costs in round trips and processor time.
 package worker

@@ -18,20 +18,19 @@ import (
 )
 
 // Grow divides the stream into ClientConfig.Partitions, each a stream of its own with a leader and consumers of its own, while clients
-// insert and workers work. The jobs of one subject, and so of one key, are in one partition, see README.md. Streams and consumers
-// that are missing are made as copies of the first, with its MaxBytes divided by their number.
-// Both clients and workers need the setting before; those that have it follow by themselves, and clients without it are refused: the
-// stream takes no job under its former subjects any more.
+// insert and workers work. The jobs of one subject, and so of one key, are in one partition, see README.md. Missing streams and consumers
+// are made as copies of the first, with its MaxBytes divided by their number. Both clients and workers need the setting before. Those with
+// the setting follow by themselves. Clients without it are refused: the stream takes no job under its former subjects any more.
 //
-// Inserts wait for the two seconds in which the stream is closed. Its messages stay there to their end. Until nothing of other
-// partitions is left, an insert of a unique job, and the start of an ordered one, costs a read there; then Grow returns. When it is
-// interrupted, or the cluster is not ready for a minute, the next call goes on: call it soon, for the stream may be closed. One for a
-// stream that has been divided does nothing. A stream is divided once. While it waits it calls left, which may be nil, with the first
-// message of another partition, once for each.
+// Inserts wait for the two seconds in which the stream is closed. Its messages stay there to their end. Until no message of other
+// partitions is left, an insert of a unique job, and the start of an ordered job, costs a read there; then Grow returns. When Grow is
+// interrupted, or the cluster is not ready for a minute, the next call goes on: call it soon, because the stream may be closed. For a
+// divided stream Grow does nothing. A stream is divided once. While Grow waits it calls left, which may be nil, once with the first
+// message of each other partition.
 //
-// Schedules that repeat stay in the first partition, with their runs. The ID of a job that is not unique is not known across the
-// division. A delayed job that was stored before comes due in the first partition, where an ordered handler may run it beside
-// another of its subject.
+// Schedules that repeat stay in the first partition, with their runs. The ID of a job that is not unique is not known across the division.
+// A delayed job that was stored before becomes due in the first partition, where an ordered handler may run it at the same time as another
+// job of its subject.
 func (c *Client) Grow(ctx context.Context, left func(subject string, sequence uint64)) error {
 	if c.parts == nil {
 		return errors.New("worker: grow: ClientConfig.Partitions is 1")
@@ -52,7 +51,7 @@ func (c *Client) Grow(ctx context.Context, left func(subject string, sequence ui
 	return nil
 }
 
-// growing returns the configuration of the stream, and how far it is divided into as many partitions as the client is for.
+// growing returns the configuration of the stream, and the state of its division into the client's number of partitions.
 func (c *Client) growing(ctx context.Context) (cfg jetstream.StreamConfig, d partition.Division, err error) {
 	err = jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) (err error) {
 		cfg, err = streamConfig(ctx, c.js, c.cfg.Stream)
@@ -75,7 +74,7 @@ func (c *Client) growing(ctx context.Context) (cfg jetstream.StreamConfig, d par
 // shut makes the other partitions, and closes the stream to its former subjects, unless another call has done so meanwhile.
 func (c *Client) shut(ctx context.Context, cfg jetstream.StreamConfig) (jetstream.StreamConfig, partition.Division, error) {
 	filled, failed := partition.Copy(ctx, c.js, cfg, len(c.parts))
-	cfg, d, err := c.growing(ctx) // after the others were looked at: jobs come into those once it says so
+	cfg, d, err := c.growing(ctx) // read after the other partitions: jobs come into those once the configuration of the first has the division
 	switch {
 	case err != nil:
 		return cfg, d, errors.Join(err, failed)
@@ -93,13 +92,13 @@ func (c *Client) shut(ctx context.Context, cfg jetstream.StreamConfig) (jetstrea
 	return cfg, d, c.setDivision(ctx, cfg, d)
 }
 
-// endsOfJobs reports whether a subject of a stream is that of records of ends, which workers write as before.
+// endsOfJobs reports whether a subject of a stream is for records of ends, which workers write as before.
 func endsOfJobs(subject string) bool {
 	first, _, _ := strings.Cut(subject, ".")
 	return key.KindOf(subject) == key.Done && first != "*"
 }
 
-// setDivision stores how far a division is.
+// setDivision stores the state of a division.
 func (c *Client) setDivision(ctx context.Context, cfg jetstream.StreamConfig, d partition.Division) error {
 	err := jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) error {
 		_, err := c.js.UpdateStream(ctx, d.In(cfg))
@@ -124,7 +123,7 @@ func (c *Client) open(ctx context.Context, cfg jetstream.StreamConfig, d *partit
 	return c.setDivision(ctx, cfg, *d)
 }
 
-// setBarrier stores the barrier, unless it is there.
+// setBarrier stores the barrier, unless it exists.
 func (c *Client) setBarrier(ctx context.Context, cfg jetstream.StreamConfig) (sequence uint64, err error) {
 	err = jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) (err error) {
 		sequence, err = partition.SetBarrier(ctx, c.js, c.api, cfg, nats.Header{HeaderState: {string(StateFree)}}) // it is nothing to list
@@ -136,9 +135,9 @@ func (c *Client) setBarrier(ctx context.Context, cfg jetstream.StreamConfig) (se
 	return sequence, nil
 }
 
-// drain waits until nothing of another partition is left in the first, then stores that in its configuration.
+// drain waits until no message of another partition is left in the first, then stores that state in the configuration.
 func (c *Client) drain(ctx context.Context, cfg jetstream.StreamConfig, d partition.Division, left func(string, uint64)) error {
-	if _, err := c.setBarrier(ctx, cfg); err != nil { // it was purged, perhaps: another behind does as well
+	if _, err := c.setBarrier(ctx, cfg); err != nil { // the barrier may have been purged: a later one serves as well
 		return err
 	}
 	get, err := directget.New(c.nc, c.api.Prefix)

@@ -16,12 +16,12 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker/internal/pull"
 )
 
-// Handler works one job. Returning nil completes the job; [Retry], [Snooze] and [Cancel] return the errors that decide
-// otherwise. Any other error, a panic or a runtime.Goexit is a failed attempt, which the policy retries. The context ends at
-// the policy's timeout and when the worker stops; [context.Cause] returns the reason.
+// Handler works one job. A result of nil completes the job; [Retry], [Snooze] and [Cancel] return the errors that decide otherwise. Any
+// other error, a panic or a runtime.Goexit is a failed attempt, which the policy retries. The context ends at the policy's timeout and
+// when the worker stops; [context.Cause] returns the reason.
 //
 // A job is delivered at least once, so a handler must be idempotent: it runs again after a crash between its last effect and
-// the acknowledgement. Its goroutine works other jobs after it: a handler that calls runtime.LockOSThread unlocks the thread again.
+// the acknowledgement. Its goroutine works other jobs later: a handler that calls runtime.LockOSThread has to unlock the thread again.
 type Handler[T any] func(ctx context.Context, job *Job[T]) error
 
 // Handle registers the handler of every job whose subject matches pattern. A pattern is a subject that may end in ">" and have
@@ -109,18 +109,18 @@ func (w *Worker) routeOf(to string) *route {
 	return r
 }
 
-// class holds the handlers of one priority, and the consumer that they share, of one partition.
+// class holds the handlers of one priority, and the consumer that they share in one partition.
 type class struct {
 	consumer  string
-	created   atomic.Int64 // when the consumer was made, in Unix nanoseconds
-	entry     string       // of records, "" for the first partition
+	created   atomic.Int64 // the time at which the consumer was made, in Unix nanoseconds
+	entry     string       // the prefix of the subjects of records, "" for the first partition
 	partition int
 	patterns  []string
 	priority  Priority
 	stream    string
 }
 
-// classesFor returns the classes of a priority, made when it is new. The highest come first.
+// classesFor returns the classes of a priority, and makes them if there are none. Worker.classes has the highest priority first.
 func (w *Worker) classesFor(p Priority) []*class {
 	at, found := slices.BinarySearchFunc(w.classes, p, func(c *class, p Priority) int { return int(p - c.priority) })
 	for i := 0; !found && i < w.cfg.Partitions; i++ {
@@ -145,7 +145,7 @@ func (w *Worker) classOf(consumer string) *class {
 	return w.classes[0]
 }
 
-// sources are the consumers to pull from.
+// sources returns the consumers from which the worker pulls.
 func (w *Worker) sources() []pull.Source {
 	all := make([]pull.Source, 0, len(w.classes))
 	for _, c := range w.classes {
@@ -157,8 +157,8 @@ func (w *Worker) sources() []pull.Source {
 	return all
 }
 
-// HeaderID is the header that names a job. Without it the Nats-Msg-Id names it, which must differ between two publications of
-// one job, and which a schedule drops when it fires.
+// HeaderID is the header with the ID of a job. Without it the Nats-Msg-Id is the ID. A Nats-Msg-Id must differ between two publications of
+// one job, and a schedule drops it when it fires.
 const HeaderID = "Job-Id"
 
 // Job is one job as its handler sees it. Handlers must not change Data or Header.
@@ -168,7 +168,7 @@ type Job[T any] struct {
 	// Args is the decoded payload.
 	Args T
 
-	// Data is the payload as it was published.
+	// Data is the published payload.
 	Data []byte
 
 	// Header holds the headers of the message, nil when it has none.
@@ -183,22 +183,22 @@ type Info struct {
 	// Consumer is the durable name of the consumer that delivered the job.
 	Consumer string
 
-	// Deliveries is how often the server has delivered the message, this time included. It is at least Attempt; uncounted
-	// deliveries make the difference.
+	// Deliveries is the number of deliveries of the message, this one included. It is at least Attempt; uncounted deliveries make the
+	// difference.
 	Deliveries int
 
-	// EnqueuedAt is when the stream stored the message, by the server's clock.
+	// EnqueuedAt is the time at which the stream stored the message, by the server's clock.
 	EnqueuedAt time.Time
 
 	// ID is the header Job-Id of the message, else its Nats-Msg-Id, else "<stream>:<sequence>". It is the same in every attempt
 	// and after a replay.
 	ID string
 
-	// MaxAttempts is the policy's: at Attempt == MaxAttempts an error is final.
+	// MaxAttempts is the MaxAttempts of the policy: at Attempt == MaxAttempts an error is final.
 	MaxAttempts int
 
-	// Pattern is the pattern that the job's handler was registered for: a label for metrics, where subjects would be too
-	// many. Empty when the job has no handler in this worker.
+	// Pattern is the pattern of the job's handler: a label for metrics, where subjects would be too many. Empty when the job has no handler
+	// in this worker.
 	Pattern string
 
 	// Sequence is the position in the stream.
@@ -207,7 +207,7 @@ type Info struct {
 	// Stream is the name of the stream.
 	Stream string
 
-	// Subject is the subject that the job was published to.
+	// Subject is the subject to which the job was published.
 	Subject string
 }
 
@@ -223,12 +223,12 @@ func jobID(header nats.Header, stream string, sequence uint64) string {
 // Hooks observe a worker, for metrics and readiness. Each may be nil. They are called from the job's goroutine (Ready from the
 // worker's), so they must be quick and must not block; a hook that panics takes the process down.
 type Hooks struct {
-	// Ready is called with true when the worker starts to pull and when it does so again after a break, and with false and the
-	// reason when it cannot: once, and again when the worker finds a consumer, bucket or stream missing or changed.
+	// Ready is called with true when the worker starts to pull, at first and after a break. It is called with false and the reason when the
+	// worker cannot pull: once, and again when the worker finds a consumer, bucket or stream missing or changed.
 	Ready func(ready bool, reason error)
 
-	// Settled is called once an attempt's outcome is recorded, or known to be unknown. When a job is given back to be delivered
-	// at once, the call for the next attempt may come first.
+	// Settled is called when an attempt's outcome is recorded, or will stay unknown. When a job is given back to be delivered at once, the
+	// call for the next attempt may come first.
 	Settled func(Settlement)
 
 	// Started is called right before a handler runs.
@@ -245,14 +245,14 @@ type Hooks struct {
 type StuckHandler struct {
 	Info
 
-	// Ran is how long it has been running.
+	// Ran is the time for which the handler has been running.
 	Ran time.Duration
 
-	// Stacks are the present stacks of its goroutine and of those that it started, at most 8 KiB.
+	// Stacks are the present stacks of the handler's goroutine and of those that it started, at most 8 KiB.
 	Stacks string
 }
 
-// Settlement is how an attempt ended.
+// Settlement is the end of an attempt.
 type Settlement struct {
 	Info
 
@@ -265,11 +265,11 @@ type Settlement struct {
 	// Outcome is the outcome of the attempt.
 	Outcome Outcome
 
-	// Ran is how long the handler ran.
+	// Ran is the time for which the handler ran.
 	Ran time.Duration
 
-	// Waited is the time from when the stream stored the message until the handler started; on a later attempt it includes
-	// the earlier ones. It compares the clocks of two machines, so it may be a little negative.
+	// Waited is the time between the storing of the message in the stream and the start of the handler; on a later attempt it includes the
+	// earlier attempts. It compares the clocks of two machines, so it may be a little negative.
 	Waited time.Duration
 }
 
@@ -277,43 +277,41 @@ type Settlement struct {
 type Outcome string
 
 const (
-	// OutcomeCancelled is a job that Client.Cancel removed before it ran, or while it ran.
+	// OutcomeCancelled: Client.Cancel removed the job before or while it ran.
 	OutcomeCancelled Outcome = "cancelled"
 
-	// OutcomeCompleted is a handler that returned nil, which the server confirmed.
+	// OutcomeCompleted: the handler returned nil, and the server confirmed that.
 	OutcomeCompleted Outcome = "completed"
 
-	// OutcomeDead is a job that is in the dead letters.
+	// OutcomeDead: the job is in the dead letters.
 	OutcomeDead Outcome = "dead"
 
-	// OutcomeFenced is an attempt whose job and steps another attempt has taken over (see package step), or whose job was gone
-	// from its stream. It was neither acknowledged nor given back.
+	// OutcomeFenced: another attempt has taken over the job and its steps (see package step), or the job was gone from its stream. The job
+	// was neither acknowledged nor given back.
 	OutcomeFenced Outcome = "fenced"
 
-	// OutcomeHandedBack is an attempt that does not count: a shutdown interrupted it, its permit was lost (see
-	// [LimitLostError]), or it did not start because jobs of other priorities, or that had waited for a limit, had taken all
-	// slots.
+	// OutcomeHandedBack: the attempt does not count. A shutdown interrupted it, its permit was lost (see [LimitLostError]), or it did not
+	// start because jobs of other priorities, or jobs that had waited for a limit, had taken all slots.
 	OutcomeHandedBack Outcome = "handed_back"
 
-	// OutcomeLimited is a job that was put off before it started, because a limit was reached and no more jobs could wait in
-	// this worker. It uses no attempt.
+	// OutcomeLimited: the job was put off before it started, because a limit was reached and no more jobs could wait in this worker. It uses
+	// no attempt.
 	OutcomeLimited Outcome = "limited"
 
-	// OutcomePaused is a job that was put off before it started, because its handler is paused, see [Client.Pause]. It uses no
-	// attempt.
+	// OutcomePaused: the job was put off before it started, because its handler is paused, see [Client.Pause]. It uses no attempt.
 	OutcomePaused Outcome = "paused"
 
-	// OutcomeReplaced is a job that did not run, since Client.Replace had put another job in its place before.
+	// OutcomeReplaced: the job did not run, because Client.Replace had replaced it before.
 	OutcomeReplaced Outcome = "replaced"
 
-	// OutcomeRetried is a failed attempt that another will follow.
+	// OutcomeRetried: the attempt failed, and another will follow.
 	OutcomeRetried Outcome = "retried"
 
-	// OutcomeSnoozed is a job that was put off without using an attempt.
+	// OutcomeSnoozed: the job was put off without using an attempt.
 	OutcomeSnoozed Outcome = "snoozed"
 
-	// OutcomeUnknown is an outcome that the server did not confirm in time, so the job may be delivered again although its
-	// handler may have completed.
+	// OutcomeUnknown: the server did not confirm the outcome in time, so the job may be delivered again although its handler may have
+	// completed.
 	OutcomeUnknown Outcome = "unknown"
 )
 
@@ -323,10 +321,10 @@ const (
 	// EventDeadFailed (error): a dead letter could not be published, or Policy.OnDeadLetter failed; the job stays. Field "error".
 	EventDeadFailed = "worker.dead_letter_failed"
 
-	// EventDrained (info): the worker was told to take no more jobs, or to take some again, see inspect.Drain. Field "drained".
+	// EventDrained (info): the worker was told to take no more jobs, or to take jobs again, see inspect.Drain. Field "drained".
 	EventDrained = "worker.drained"
 
-	// EventJobCancelled (info): a job that runs or waits here was cancelled by a client; its context ends. Without "attempt".
+	// EventJobCancelled (info): a client cancelled a job that runs or waits here; its context ends. Without "attempt".
 	EventJobCancelled = "worker.job_cancelled"
 
 	// EventJobCopied (info): a job that this worker has acknowledged was delivered once more. It is acknowledged again and not
@@ -336,8 +334,8 @@ const (
 	// EventJobDead (error): a job went to the dead letters. Fields "error", "reason".
 	EventJobDead = "worker.job_dead"
 
-	// EventJobFenced (warn): another attempt has taken over the job's steps, or the job is gone from its stream, so this one was
-	// left. Field "error".
+	// EventJobFenced (warn): another attempt has taken over the job's steps, or the job is gone from its stream, so this attempt ended. Field
+	// "error".
 	EventJobFenced = "worker.job_fenced"
 
 	// EventJobHandedBack (info): a shutdown, or the loss of a permit, gave the job back.
@@ -349,8 +347,7 @@ const (
 	// EventJobRetried (debug; warn before the last attempt): an attempt failed, and another will follow. Fields "error", "delay".
 	EventJobRetried = "worker.job_retried"
 
-	// EventJobStuck (error): a handler ignores its ended context. Fields "ran" and "stacks", those of its goroutines, at most
-	// 8 KiB.
+	// EventJobStuck (error): a handler ignores its ended context. Fields "ran", and "stacks" of its goroutines, at most 8 KiB.
 	EventJobStuck = "worker.job_stuck"
 
 	// EventJobUnhandled (error): a message matches no handler here; it is put off. Field "delay".
@@ -359,11 +356,11 @@ const (
 	// EventJobUnknown (warn): an outcome was not confirmed; the job may run again. Fields "outcome", "error".
 	EventJobUnknown = "worker.job_unknown"
 
-	// EventLimitFailed (warn): the records of limits could not be read or written, which is tried again. Field "error".
+	// EventLimitFailed (warn): the records of limits could not be read or written; the worker tries again. Field "error".
 	EventLimitFailed = "worker.limit_failed"
 
-	// EventLimitLost (warn): the lease of this worker's permits has ended, and with it the contexts of the handlers that run
-	// under one. Field "error".
+	// EventLimitLost (warn): the lease of this worker's permits has ended, and with it the contexts of the handlers that run under a permit.
+	// Field "error".
 	EventLimitLost = "worker.limit_lost"
 
 	// EventLimitUnreadable (error): the record of a limit cannot be decoded; the job is put off. Field "error".
@@ -378,8 +375,8 @@ const (
 	// EventReady (info): the worker pulls, for the first time or again.
 	EventReady = "worker.ready"
 
-	// EventRecordFailed (error): a unique job ended, and the stream does not take the record of it, so that its key is free at
-	// once. Field "error".
+	// EventRecordFailed (error): a unique job ended, but the stream does not take the job's record, so its key is free at once. Field
+	// "error".
 	EventRecordFailed = "worker.record_failed"
 
 	// EventReplayUnmarked (warn): the worker could not record that it has worked a replayed job. Field "error".

@@ -19,15 +19,15 @@ import (
 )
 
 const (
-	// beatsPerAckWait leaves room for two heartbeats to be lost.
+	// beatsPerAckWait is the number of heartbeats of a job per AckWait: two of them may be lost.
 	beatsPerAckWait = 3
 
-	// orderedBeats is how many heartbeats an ordered job gets for each of another. So its confirmations may take half of AckWait,
-	// where they could take a third.
+	// orderedBeats is the number of heartbeats of an ordered job for each heartbeat of another. So its confirmations may take half of AckWait
+	// instead of a third.
 	orderedBeats = 2
 )
 
-// startBeats begins with heartbeats and their confirmations, until end.
+// startBeats starts heartbeats and their confirmations, until end is called.
 func (w *Worker) startBeats(ctx context.Context) (end func(), err error) {
 	w.beats.inbox = w.nc.NewInbox() + "."
 	confirmations, err := w.nc.Subscribe(w.beats.inbox+"*.*", w.confirmed)
@@ -77,15 +77,15 @@ func (w *Worker) heartbeat(ctx context.Context) {
 			w.reportStuck(now)
 			select {
 			case looks <- now:
-			default: // the former look has not ended
+			default: // the last search has not ended
 			}
 		}
 	}
 }
 
 // checkRunning records jobs that have run since the former heartbeat as running, and ends the contexts of those that have
-// been cancelled. It costs a read for each unique job that runs longer than from one heartbeat to the next, and one for all others,
-// beside those that wait.
+// been cancelled. It costs a read for each unique job that runs longer than from one heartbeat to the next, and one read for all others,
+// including those that wait.
 func (w *Worker) checkRunning(ctx context.Context, now time.Time) {
 	var running, others []*delivery
 	w.deliveries.each(func(d *delivery) {
@@ -151,20 +151,20 @@ func (w *Worker) isFirst(d *delivery) bool {
 	return d.first <= 1 && w.contact.Covers(d.info.EnqueuedAt)
 }
 
-// beginContact gets into contact with the server, and repeats acknowledgements.
+// beginContact calls getContact at the start, with acknowledgements to repeat.
 func (w *Worker) beginContact(acks map[string][]contact.Ack) {
 	begin := w.contact.Begin()
 	w.contacting.Go(func() { w.getContact(begin, acks) })
 }
 
-// renewContact is called when a consumer has gone back.
+// renewContact calls getContact when a consumer has gone back.
 func (w *Worker) renewContact() {
 	w.contact.Lose()
 	w.beginContact(nil)
 }
 
-// getContact asks the server about the worker's consumers, and repeats the last acknowledgements. Until the first answer no
-// first delivery is certain, which costs unique jobs and jobs with steps a read and is right in any case.
+// getContact asks the server about the worker's consumers, and repeats the last acknowledgements. Until the first answer no first delivery
+// is certain. That only costs unique jobs and jobs with steps a read.
 func (w *Worker) getContact(begin func(now time.Time), acks map[string][]contact.Ack) {
 	for i, c := range w.classes {
 		if i > 0 && len(acks[c.consumer]) == 0 {
@@ -191,7 +191,7 @@ func (w *Worker) consumerInfo(c *class) (found jetstream.Consumer) {
 	return found
 }
 
-// follow notes which consumer a class has, and up to where it has acknowledged everything.
+// follow notes the consumer of a class, and its ack floor.
 func (w *Worker) follow(c *class, found jetstream.Consumer) {
 	w.noteConsumer(c, found)
 	if w.ordered {

@@ -67,7 +67,7 @@ type JobFilter struct {
 	Subject string
 }
 
-// validate reports all mistakes at once. It expects defaults to be set.
+// validate returns an error that names all mistakes. Defaults must be set before.
 func (f JobFilter) validate() error {
 	var m mistakes
 	if f.Limit < 1 || f.Limit > maxPage {

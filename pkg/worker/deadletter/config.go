@@ -22,15 +22,15 @@ type Config struct {
 	// worker.Config.DeadSubject. Defaults to "dead".
 	DeadSubject string
 
-	// RequestTimeout is how long one request to the server may take before its outcome
-	// counts as unknown and, if it bears that, it is made again. Defaults to 5 seconds.
+	// RequestTimeout is the time after which the outcome of a request to the server counts as unknown. The request is then repeated if that
+	// is safe. Defaults to 5 seconds.
 	RequestTimeout time.Duration
 
 	// Stream is the dead letter stream. Defaults to "DEAD".
 	Stream string
 }
 
-// patience is for how long a question is asked again: longer than an election takes.
+// patience is the time for which a question is repeated: longer than an election takes.
 const patience = 15 * time.Second
 
 var safeName = regexp.MustCompile(`^[-_A-Za-z0-9]{1,255}$`)
@@ -61,8 +61,8 @@ func (c Config) validate() error {
 	return errors.Join(errs...)
 }
 
-// Store is a dead letter stream. It is safe for concurrent use and holds nothing that has
-// to be closed. While the servers are not ready, as during an election, it asks them again for up to 15 seconds.
+// Store is a dead letter stream. It is safe for concurrent use and needs no closing. While the servers are not ready, as during an
+// election, it repeats its requests for up to 15 seconds.
 type Store struct {
 	api     jsapi.Client
 	cfg     Config
@@ -116,7 +116,7 @@ func (s *Store) get(ctx context.Context, stream string, q jsapi.Query) (*jsapi.M
 	}
 }
 
-// remove removes messages of a stream. A message that is gone already is no error.
+// remove removes messages of a stream. A missing message is not an error.
 func (s *Store) remove(ctx context.Context, stream string, sequences ...uint64) error {
 	for _, seq := range sequences {
 		err := jsretry.Do(ctx, patience, func(context.Context) error { return s.api.Delete(ctx, stream, seq) })
@@ -127,7 +127,7 @@ func (s *Store) remove(ctx context.Context, stream string, sequences ...uint64) 
 	return nil
 }
 
-// lastSequence is the sequence of the latest message of a stream, present or not.
+// lastSequence returns the sequence of the latest message of a stream, even if that message has been removed.
 func (s *Store) lastSequence(ctx context.Context, stream string) (uint64, error) {
 	info, err := s.info(ctx, stream)
 	return info.State.LastSeq, err
@@ -147,13 +147,13 @@ func (s *Store) info(ctx context.Context, stream string) (jetstream.StreamInfo, 
 	return info, nil
 }
 
-// ask asks a question, again and again while the servers are not ready. RequestTimeout bounds each of them.
+// ask asks a question, and repeats it while the servers are not ready. RequestTimeout bounds each request.
 func (s *Store) ask(ctx context.Context, method string, question, answer any) error {
 	return jsretry.Do(ctx, patience, func(context.Context) error { return s.api.Ask(ctx, method, question, answer) })
 }
 
-// unheard returns the error of a message that was sent to a stream. No stream responds while it has no leader, or when none takes
-// the subject: then that is [ErrNoStream].
+// unheard returns the error of a message that was sent to a stream. No stream responds while the stream has no leader, or if no stream
+// takes the subject: the latter is [ErrNoStream].
 func (s *Store) unheard(ctx context.Context, err error, stream, to string) error {
 	if !errors.Is(err, jetstream.ErrNoStreamResponse) {
 		return err
@@ -179,20 +179,20 @@ var (
 	// ErrNotFound is returned when no dead letter has the sequence.
 	ErrNotFound = errors.New("deadletter: no such dead letter")
 
-	// ErrSkip is returned by ReplayOptions.Edit for a letter that is to stay as it is. Wrap it to add the reason.
+	// ErrSkip is returned by ReplayOptions.Edit for a letter that is to stay. Wrap it to add the reason.
 	ErrSkip = errors.New("deadletter: skipped")
 
 	// ErrUnreadable is the error of a message that cannot be replayed because it is not a dead letter: it is another
 	// program's, or damaged.
 	ErrUnreadable = errors.New("deadletter: not a dead letter")
 
-	// ErrUnsettled is the error of a letter that is not replayed because an earlier replay of it was interrupted and it is
-	// unknown whether that published the job, see the package comment.
+	// ErrUnsettled is the error of a letter that is not replayed because an earlier replay was interrupted and may have published the job,
+	// see the package comment.
 	ErrUnsettled = errors.New("deadletter: an earlier replay was interrupted and may have published the job")
 )
 
-// TakenError is the error of a letter that is not replayed because another job holds the key of its job by now, or the
-// subject in a stream that takes one message for each.
+// TakenError is the error of a letter that is not replayed because another job has the key of its job by now, or has its subject, in a
+// stream that takes one message for each subject.
 type TakenError struct {
 	// Sequence is the position of that other job, or of its record, in the job's stream.
 	Sequence uint64

@@ -25,32 +25,31 @@ const (
 	// KindLetter is the dead letter of a job that a worker gave up.
 	KindLetter Kind = "letter"
 
-	// KindStranded is an advisory of the server about a message that a consumer stopped delivering, not a worker's. The
-	// message may still lie in its stream.
+	// KindStranded is an advisory of the server about a message that a consumer, other than a worker's, stopped delivering. The message may
+	// still be in its stream.
 	KindStranded Kind = "stranded"
 
-	// KindUnreadable is anything else, such as another program's message.
+	// KindUnreadable is any other message, such as another program's.
 	KindUnreadable Kind = "unreadable"
 )
 
 // Reasons of stranded entries, beside those of worker.Reason.
 const (
-	// ReasonMaxDeliveries is a message that the server delivered as often as the consumer allows (MaxDeliver), and delivers
-	// no more.
+	// ReasonMaxDeliveries: the server delivered the message as often as the consumer allows (MaxDeliver), and delivers it no more.
 	ReasonMaxDeliveries worker.Reason = "max_deliveries"
 
-	// ReasonTerminated is a message that a client terminated, or that its stream may have dropped before it was acknowledged.
+	// ReasonTerminated: a client terminated the message, or its stream may have dropped it before it was acknowledged.
 	ReasonTerminated worker.Reason = "terminated"
 )
 
-// Subjects of the server's advisories, which go on with the stream and the consumer.
+// Subjects of the server's advisories; the stream and the consumer follow.
 const (
 	advisoryMaxDeliveries = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES."
 	advisoryTerminated    = "$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED."
 )
 
-// removedReasons are why the server itself terminates a message: it left the stream while the consumer's leader waited for its
-// acknowledgement. That leader may be a new one, which did not know of the acknowledgement.
+// removedReasons are the reasons for which the server itself terminates a message: it left the stream while the consumer's leader waited
+// for its acknowledgement. A new leader may not know of an acknowledgement.
 var removedReasons = []string{"Message deleted by stream limits", "Unacknowledged message was deleted"}
 
 // Entry is one message of the dead letter stream.
@@ -58,12 +57,11 @@ type Entry struct {
 	// Kind is the kind of the entry.
 	Kind Kind
 
-	// Letter is the dead letter. For a stranded message it holds the data of the advisory and, while the message exists, of
-	// the message. For an unreadable entry it is empty.
+	// Letter is the dead letter. For a stranded message it has the data of the advisory and, while the message exists, of the message. For an
+	// unreadable entry it is empty.
 	Letter worker.DeadLetter
 
-	// Problem is why the entry cannot be replayed: [ErrGone] or [ErrUnreadable], wrapped. It is nil when no obstacle is
-	// known.
+	// Problem is the reason that the entry cannot be replayed: [ErrGone] or [ErrUnreadable], wrapped. It is nil when no obstacle is known.
 	Problem error
 
 	// Sequence is the position in the dead letter stream, which names the entry.
@@ -72,15 +70,15 @@ type Entry struct {
 	// Size is the length of the message's body in bytes.
 	Size int
 
-	// StoredAt is when the dead letter stream stored it, by the server's clock.
+	// StoredAt is the time at which the dead letter stream stored the message, by the server's clock.
 	StoredAt time.Time
 
 	// Subject is the message's subject in the dead letter stream.
 	Subject string
 }
 
-// isInternal reports whether a message is no entry: a record of the store, or a part of a large letter. Names of streams
-// have no '$', so no letter has such a subject.
+// isInternal reports whether a message is a record of the store, or a part of a large letter, and so not an entry. Names of streams have
+// no '$', so no letter has such a subject.
 func (s *Store) isInternal(subject string) bool {
 	rest, ok := strings.CutPrefix(subject, s.cfg.DeadSubject+".")
 	if !ok {
@@ -100,7 +98,7 @@ func (s *Store) classify(m *jsapi.Message) (*Entry, bool) {
 		e.Letter = worker.DeadLetter{
 			Consumer: consumer, DeadAt: m.Time, Reason: reason, Signature: consumer + ": " + string(reason), Stream: stream,
 		}
-		return e, reason != ReasonTerminated // of these, some are no entries
+		return e, reason != ReasonTerminated // some terminated messages are not entries
 	}
 
 	rest, ok := strings.CutPrefix(m.Subject, s.cfg.DeadSubject+".")
@@ -124,7 +122,7 @@ func (s *Store) classify(m *jsapi.Message) (*Entry, bool) {
 		var body struct {
 			Worker string `json:"worker"`
 		}
-		_ = json.Unmarshal(m.Data, &body) //nolint:errcheck // a message that is no letter has no worker
+		_ = json.Unmarshal(m.Data, &body) //nolint:errcheck // a message that is not a letter has no worker
 		e.Letter.Worker = body.Worker
 	}
 	return e, true
@@ -165,7 +163,7 @@ func (s *Store) open(ctx context.Context, m *jsapi.Message) (*Entry, error) {
 	switch {
 	case err == nil:
 		e.Kind = KindLetter
-		if sure { // filters and groups go by the headers, so everything does
+		if sure { // filters and groups use the headers, so all the rest does too
 			letter.Reason, letter.Signature, letter.Stream, letter.Subject = e.Letter.Reason, e.Letter.Signature, e.Letter.Stream, e.Letter.Subject
 			letter.Worker = e.Letter.Worker
 		}
@@ -179,7 +177,7 @@ func (s *Store) open(ctx context.Context, m *jsapi.Message) (*Entry, error) {
 	return e, nil
 }
 
-// join reads a letter that lies in parts.
+// join reads a letter that is stored in parts.
 func (s *Store) join(ctx context.Context, stub worker.DeadLetter) (worker.DeadLetter, error) {
 	var whole bytes.Buffer
 
@@ -201,7 +199,7 @@ func (s *Store) join(ctx context.Context, stub worker.DeadLetter) (worker.DeadLe
 	return letter, err
 }
 
-// advisory is the body of the server's advisories, as far as this package reads it.
+// advisory has the fields of the server's advisories that this package reads.
 type advisory struct {
 	Deliveries int       `json:"deliveries"`
 	Reason     string    `json:"reason"`
@@ -209,11 +207,11 @@ type advisory struct {
 	Timestamp  time.Time `json:"timestamp"`
 }
 
-// openStranded completes an entry from its advisory and from the message that it is about.
+// openStranded completes an entry from its advisory and from the advisory's message.
 func (s *Store) openStranded(ctx context.Context, e *Entry, body []byte) (*Entry, error) {
 	var about advisory
 
-	_ = json.Unmarshal(body, &about) //nolint:errcheck // a body that is no advisory has no sequence
+	_ = json.Unmarshal(body, &about) //nolint:errcheck // a body that is not an advisory has no sequence
 
 	if about.Sequence == 0 {
 		e.Problem = fmt.Errorf("%w: advisory: no stream_seq: %.100q", ErrUnreadable, body)
@@ -230,7 +228,7 @@ func (s *Store) openStranded(ctx context.Context, e *Entry, body []byte) (*Entry
 
 	if l.Reason == ReasonTerminated && slices.Contains(removedReasons, about.Reason) {
 		if info, err := s.info(ctx, l.Stream); err == nil && dropsNothing(info.Config) {
-			return nil, nil //nolint:nilnil // it was acknowledged, or deleted on purpose
+			return nil, nil //nolint:nilnil // the message was acknowledged, or deleted on purpose
 		}
 
 		l.Error = fmt.Sprintf("the message left its stream before consumer %s knew of an acknowledgement: %s", l.Consumer, about.Reason)
@@ -253,8 +251,7 @@ func (s *Store) openStranded(ctx context.Context, e *Entry, body []byte) (*Entry
 	return e, nil
 }
 
-// dropsNothing reports whether messages leave a stream only by an acknowledgement, by their own TTL, or because somebody deletes
-// them.
+// dropsNothing reports whether messages leave a stream only by an acknowledgement, by their own TTL, or by deletion on purpose.
 func dropsNothing(cfg jetstream.StreamConfig) bool {
 	full := cfg.Discard == jetstream.DiscardOld && (cfg.MaxBytes > 0 || cfg.MaxMsgs > 0)
 	crowded := cfg.MaxMsgsPerSubject > 0 && !cfg.DiscardNewPerSubject

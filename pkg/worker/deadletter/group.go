@@ -19,7 +19,7 @@ import (
 // maxGroups bounds the number of groups.
 const maxGroups = 1000
 
-// Grouping says which letters are of one group.
+// Grouping is the property by which letters are grouped.
 type Grouping string
 
 const (
@@ -33,31 +33,31 @@ const (
 	// ByStream groups the letters by the stream that held the jobs.
 	ByStream Grouping = "stream"
 
-	// ByWorker groups the letters of one stream by the worker that gave the jobs up. Stranded messages have none.
+	// ByWorker groups the letters of one stream by the worker that gave the jobs up. Stranded messages have no worker.
 	ByWorker Grouping = "worker"
 )
 
-// Group describes letters that have something in common.
+// Group describes letters with a common property.
 type Group struct {
-	// By is the property that they have in common. Reason and Signature are empty unless it is BySignature.
+	// By is the common property. Reason and Signature are empty unless it is BySignature.
 	By Grouping
 
-	// Count is how many there are.
+	// Count is the number of letters.
 	Count int
 
-	// Example is the sequence of the latest of them, for Get.
+	// Example is the sequence of the latest letter, for Get.
 	Example uint64
 
-	// FirstAt and LastAt are when the first and the latest of them were stored.
+	// FirstAt and LastAt are the times at which the first and the latest letter were stored.
 	FirstAt, LastAt time.Time
 
 	// Kind is the kind of the entries.
 	Kind Kind
 
-	// Reason is why the jobs were given up.
+	// Reason is the reason that the jobs were given up.
 	Reason worker.Reason
 
-	// Signature is that of their errors, see worker.DeadLetter.
+	// Signature is the signature of the jobs' errors, see worker.DeadLetter.
 	Signature string
 
 	// Stream is the stream that held the jobs.
@@ -91,39 +91,38 @@ func (g Group) Filter(within Filter) Filter {
 
 // Overview summarises the letters of a dead letter stream.
 type Overview struct {
-	// From and Until are the time that SurveyOptions.Parts divide.
+	// From and Until bound the time that SurveyOptions.Parts divides.
 	From, Until time.Time
 
 	// Groups are the groups, the largest first.
 	Groups []Group
 
-	// Looked is how many messages were looked at, and Messages how many the stream has. When Partial is set, older ones that the
-	// filter may select were not.
+	// Looked is the number of messages that were looked at, and Messages the number of messages of the stream.
 	Looked, Messages uint64
 
-	// Others is how many letters are in no group because there are more than 1,000 groups.
+	// Others is the number of letters in no group because there are more than 1,000 groups.
 	Others int
 
-	// Partial reports whether SurveyOptions.Newest kept letters from being read that the filter may select.
+	// Partial reports whether letters that the filter may select were not read, because of SurveyOptions.Newest.
 	Partial bool
 
-	// Total is how many letters the filter selects, those of all groups and the others.
+	// Total is the number of letters that the filter selects: those of all groups, and Others.
 	Total int
 }
 
 // SurveyOptions configures a survey. The zero value groups all letters by signature.
 type SurveyOptions struct {
-	// By says which letters are of one group. Defaults to BySignature.
+	// By is the property by which letters are grouped. Defaults to BySignature.
 	By Grouping
 
-	// Index has the letters that former surveys have read, and takes those that this one reads. Defaults to none.
+	// Index has the letters that former surveys have read, and gets those that this survey reads. Defaults to none.
 	Index *Index
 
-	// Newest bounds how many messages of the stream are read: the newest ones. Defaults to all.
+	// Newest is the number of messages of the stream that are read: the newest ones. Defaults to all.
 	Newest uint64
 
-	// Parts is into how many equal parts the time is divided in which letters are counted, see Group.Times: from Filter.Since, or
-	// the oldest message that is read, to Filter.Until, or now. Defaults to none.
+	// Parts is the number of equal parts of the time in which letters are counted, see Group.Times: from Filter.Since, or the oldest message
+	// that is read, to Filter.Until, or now. Defaults to none.
 	Parts int
 }
 
@@ -137,7 +136,7 @@ type groupKey struct {
 	worker    string
 }
 
-// Groups groups the letters that the filter selects by the signature of their errors. It is a Survey of all.
+// Groups groups all letters that the filter selects by the signature of their errors. It is a Survey with the zero SurveyOptions.
 func (s *Store) Groups(ctx context.Context, f Filter) (Overview, error) {
 	return s.Survey(ctx, f, SurveyOptions{})
 }
@@ -242,7 +241,7 @@ func (o *Overview) add(groups map[groupKey]*Group, e *Entry, f Filter, opts Surv
 	}
 }
 
-// family is the pattern of the subjects with the same first two tokens, which a subject of at most two tokens is itself.
+// family returns the pattern of the subjects with the same first two tokens: the subject itself if it has at most two tokens.
 func family(of string) string {
 	tokens := strings.SplitN(of, ".", 3)
 	if len(tokens) > 2 {
@@ -251,8 +250,8 @@ func family(of string) string {
 	return strings.Join(tokens, ".")
 }
 
-// glance classifies a message by its headers, and reads the body only when they do not suffice. It returns nil when the
-// message has been removed meanwhile.
+// glance classifies a message by its headers, and reads the body only if the headers do not suffice. It returns nil when the message has
+// been removed meanwhile.
 func (s *Store) glance(ctx context.Context, f Filter, m *jsapi.Message) (*Entry, error) {
 	e, sure := s.classify(m)
 	if sure && (e.Kind != KindStranded || f.Subject == "") {
@@ -261,8 +260,8 @@ func (s *Store) glance(ctx context.Context, f Filter, m *jsapi.Message) (*Entry,
 	return s.load(ctx, m.Sequence)
 }
 
-// common returns the narrowest pattern that ends in ">" or has none over two subjects, the
-// first of which may be such a pattern.
+// common returns the narrowest pattern that covers two subjects and has no wildcard but a ">" at its end. The first subject may be a
+// pattern of this form.
 func common(a, b string) string {
 	if a == b {
 		return a
@@ -275,7 +274,7 @@ func common(a, b string) string {
 		n++
 	}
 
-	// A pattern "a.>" does not match "a": the shorter one keeps its last token out.
+	// A pattern "a.>" does not match "a": the last token of the shorter subject is not part of the pattern.
 	if !strings.HasSuffix(a, ".>") && n == len(left) {
 		n--
 	}
@@ -286,9 +285,8 @@ func common(a, b string) string {
 	return strings.Join(left[:n], ".") + ".>"
 }
 
-// Filter selects dead letters. Its fields are joined by "and"; the zero value selects
-// everything in the stream. Listing, grouping, replaying and discarding with one filter
-// select the same letters.
+// Filter selects dead letters. Its fields are joined by "and"; the zero value selects everything in the stream. List, Groups, Replay and
+// Discard with one filter select the same letters.
 type Filter struct {
 	// Kind selects one kind of entry. Defaults to all.
 	Kind Kind
@@ -320,7 +318,7 @@ type Filter struct {
 	Worker string
 }
 
-// ParseTime reads a time as people write it for [Filter]: as RFC 3339 has it, or how long before now, such as 2h or 7d.
+// ParseTime parses a time that a person wrote for a [Filter]: in the form of RFC 3339, or as the time before now, such as 2h or 7d.
 func ParseTime(now time.Time, text string) (time.Time, error) {
 	if at, err := time.Parse(time.RFC3339, text); err == nil {
 		return at, nil
@@ -337,7 +335,7 @@ func ParseTime(now time.Time, text string) (time.Time, error) {
 	return now.Add(-ago), nil
 }
 
-// Validate reports everything that is wrong with the filter at once.
+// Validate returns an error that names every mistake in the filter.
 func (f Filter) Validate() error {
 	var errs []error
 

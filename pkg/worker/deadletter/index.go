@@ -15,13 +15,13 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
-// Index keeps the properties of letters that a survey needs, so that the next one reads only those that came since: letters do not
-// change. It reads all anew when one was removed. The zero value is empty. It is safe for concurrent use, takes some 150 bytes for a
-// letter, and is for one stream and one SurveyOptions.Newest.
+// Index keeps the properties of letters that a survey needs, so that the next survey reads only later letters: letters do not change. When
+// a letter was removed, the next survey reads all anew. The zero value is empty. An Index is safe for concurrent use, takes some 150 bytes
+// for a letter, and is for one stream and one SurveyOptions.Newest.
 type Index struct {
 	mu    sync.Mutex
-	made  time.Time // when the stream was created
-	next  uint64    // the first message that was not read
+	made  time.Time // the time at which the stream was created
+	next  uint64    // the sequence of the first message that was not read
 	known []glimpse // at most Newest
 }
 
@@ -32,7 +32,7 @@ type glimpse struct {
 	sequence uint64
 	stored   int64 // when, in nanoseconds
 	subject  string
-	sure     bool // else its body is needed, too
+	sure     bool // otherwise the body of the message is needed, too
 }
 
 func (s *Store) glimpseOf(m *jsapi.Message) glimpse {
@@ -56,8 +56,8 @@ func (g glimpse) entry() *Entry {
 	}
 }
 
-// glimpses returns the glimpses of the newest messages, as they are now: at most n, or all for 0. One round trip, one more for messages
-// that came since, and those of reading all when one was removed.
+// glimpses returns the glimpses of the newest messages of now: at most n, or all for 0. One round trip, one more for messages that came
+// since, and those for all messages when one was removed.
 func (x *Index) glimpses(ctx context.Context, s *Store, info jetstream.StreamInfo, n uint64) ([]glimpse, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -77,7 +77,7 @@ func (x *Index) glimpses(ctx context.Context, s *Store, info jetstream.StreamInf
 	return x.known, x.read(ctx, s, info.State.LastSeq)
 }
 
-// update reads the messages that came since, and reports whether none was removed: then as many are left as are known.
+// update reads the messages that came since, and reports whether none was removed: the number of messages is then that of the known ones.
 func (x *Index) update(ctx context.Context, s *Store, last, n uint64) (whole bool, err error) {
 	if err := x.read(ctx, s, last); err != nil {
 		return false, err
@@ -113,7 +113,7 @@ func (x *Index) read(ctx context.Context, s *Store, last uint64) error {
 	return nil
 }
 
-// surveyed yields the messages that a survey looks at, and reports whether there are no older ones.
+// surveyed yields the messages that a survey reads, and reports whether these are all.
 func (s *Store) surveyed(
 	ctx context.Context, f Filter, opts SurveyOptions, info jetstream.StreamInfo,
 ) (source iter.Seq2[glimpse, error], all bool, err error) {
@@ -151,8 +151,8 @@ func (s *Store) surveyed(
 	}, r.from == 1, nil
 }
 
-// newest returns a sequence from which on a stream has at most n messages, and not much less where there are more; 1 when it has at
-// most n since a time. The server counts for each question: one or two, unless messages were removed from the midst.
+// newest returns a sequence from which on a stream has at most n messages, and not many fewer if it has more; 1 if it has at most n since
+// a time. The server has to count for each question. It takes one or two, unless messages were removed from the middle of the stream.
 func (s *Store) newest(ctx context.Context, state jetstream.StreamState, since time.Time, n uint64) (uint64, error) {
 	getter, err := directget.New(s.js.Conn(), s.api.Prefix)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 )
 
-// Order says which entries come first.
+// Order is the order of entries.
 type Order int
 
 const (
@@ -21,8 +21,8 @@ const (
 	OldestFirst
 )
 
-// Get returns one entry, payload included. The error wraps [ErrNotFound] when there is none. One round trip, and one more
-// for a stranded message and for each part of a large letter.
+// Get returns one entry, payload included. The error wraps [ErrNotFound] when no entry has the sequence. One round trip, and one more for
+// a stranded message and for each part of a large letter.
 func (s *Store) Get(ctx context.Context, sequence uint64) (Entry, error) {
 	e, err := s.load(ctx, sequence)
 	if err != nil {
@@ -35,10 +35,10 @@ func (s *Store) Get(ctx context.Context, sequence uint64) (Entry, error) {
 	return *e, nil
 }
 
-// load reads an entry at the leader, nil when there is none.
+// load reads an entry at the leader. It returns nil when there is none.
 func (s *Store) load(ctx context.Context, sequence uint64) (*Entry, error) {
 	if sequence == 0 {
-		return nil, nil //nolint:nilnil // the server would take it for a query without a sequence
+		return nil, nil //nolint:nilnil // the server would read 0 as a query without a sequence
 	}
 
 	m, err := s.get(ctx, s.cfg.Stream, jsapi.Query{Sequence: sequence})
@@ -48,8 +48,8 @@ func (s *Store) load(ctx context.Context, sequence uint64) (*Entry, error) {
 	return s.open(ctx, m)
 }
 
-// List yields the entries that the filter selects and that were stored before the call. It holds some messages at a time
-// (4,096 or 8 MB), however many there are. An error comes with an empty entry, and ends the list.
+// List yields the entries that the filter selects and that were stored before the call. It holds at most 4,096 messages, or 8 MB, at a
+// time. An error comes with an empty entry, and ends the list.
 func (s *Store) List(ctx context.Context, f Filter, order Order) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		for e, err := range s.entries(ctx, f, order) {
@@ -96,7 +96,7 @@ func (s *Store) messages(ctx context.Context, f Filter, order Order) iter.Seq2[*
 	}
 }
 
-// everything yields the same messages as messages does, and the store's own records.
+// everything yields the messages of messages, and the store's own records.
 func (s *Store) everything(ctx context.Context, f Filter, order Order) iter.Seq2[*jsapi.Message, error] {
 	return func(yield func(*jsapi.Message, error) bool) {
 		if err := f.Validate(); err != nil {
@@ -136,7 +136,7 @@ func (s *Store) everything(ctx context.Context, f Filter, order Order) iter.Seq2
 	}
 }
 
-// named yields the messages with given sequences that are there.
+// named yields the present messages with the given sequences.
 func (s *Store) named(ctx context.Context, sequences []uint64, order Order) iter.Seq2[*jsapi.Message, error] {
 	sequences = slices.Compact(slices.Sorted(slices.Values(sequences)))
 	if order == NewestFirst {
@@ -157,11 +157,11 @@ func (s *Store) named(ctx context.Context, sequences []uint64, order Order) iter
 	}
 }
 
-// held is how many messages backwards holds.
+// held is the number of messages that backwards holds.
 const held = 64
 
-// backwards reads the newest messages first, in windows of sequences from the end. A window holds the latest messages of its
-// range. The next range is larger when there were few, and smaller when the window had to drop some.
+// backwards reads the newest messages first, in windows of sequences from the end. A window holds the latest messages of its range. The
+// next range is larger if there were few messages, and smaller if the window had to drop some.
 func (s *Store) backwards(ctx context.Context, last uint64) iter.Seq2[*jsapi.Message, error] {
 	return func(yield func(*jsapi.Message, error) bool) {
 		first, err := s.firstSequence(ctx)
@@ -199,7 +199,7 @@ func (s *Store) backwards(ctx context.Context, last uint64) iter.Seq2[*jsapi.Mes
 	}
 }
 
-// window returns the latest messages of a span, and whether there were more.
+// window returns the latest messages of a span, and reports whether there were more.
 func (s *Store) window(ctx context.Context, r span) (latest []*jsapi.Message, dropped bool, err error) {
 	for m, err := range s.scan(ctx, r) {
 		if err != nil {
@@ -220,8 +220,7 @@ func (s *Store) firstSequence(ctx context.Context) (uint64, error) {
 	return info.State.FirstSeq, err
 }
 
-// Now returns the time of the server that stamps the letters, from which Filter.Since and Until are to be computed. One
-// round trip.
+// Now returns the time of the server that stamps the letters. Compute Filter.Since and Until from it. One round trip.
 func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	info, err := s.info(ctx, s.cfg.Stream)
 	return info.TimeStamp, err

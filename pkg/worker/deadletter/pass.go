@@ -13,10 +13,10 @@ import (
 	"github.com/expediter-io/expediter/pkg/jsretry"
 )
 
-// maxTasks bounds how many letters are worked on at once.
+// maxTasks is the largest number of letters that are worked on at once.
 const maxTasks = 16
 
-// pass goes through letters, several at a time. Outcomes are counted and reported in the order of the letters.
+// pass works on letters, several at a time. Outcomes are counted and reported in the order of the letters.
 type pass struct {
 	do      func(context.Context, *Entry) (uint64, error)
 	dry     bool // changes nothing
@@ -29,8 +29,7 @@ type pass struct {
 	result Result
 }
 
-// task is one letter that is worked on, or one record that is removed. Of one line there is one at a time, and one without a line runs
-// alone.
+// task works on one letter, or removes one record. One task of a line runs at a time; a task without a line runs alone.
 type task struct {
 	line  string
 	ended chan ending
@@ -42,8 +41,8 @@ type ending struct {
 	err     error    // that ends the pass
 }
 
-// each works on every letter that the filter selects, as the leader has it. It removes the records of replays that are no longer
-// needed, where it finds them beside the letters.
+// each works on every letter that the filter selects, as the leader has it. It also removes records of replays that it finds beside the
+// letters and that are no longer needed.
 func (s *Store) each(ctx context.Context, f Filter, p pass) (Result, error) {
 	missing := make(map[uint64]bool, len(f.Sequences))
 	for _, seq := range f.Sequences {
@@ -75,7 +74,7 @@ func (s *Store) each(ctx context.Context, f Filter, p pass) (Result, error) {
 	return p.result, p.err
 }
 
-// take starts the task of a message that is meant. The end of waiting ends its wait for its turn, and that of ctx all of it.
+// take starts the task of a selected message. The end of waiting ends the wait for a turn; the end of ctx ends the whole task.
 func (s *Store) take(ctx, waiting context.Context, f Filter, p *pass, m *jsapi.Message) error {
 	if s.isInternal(m.Subject) {
 		if !p.dry && p.await(m.Subject) {
@@ -103,8 +102,8 @@ func (s *Store) take(ctx, waiting context.Context, f Filter, p *pass, m *jsapi.M
 	return nil
 }
 
-// work handles one letter of a pass, and tries again while the servers are not ready: like a later call it finds out how far the try
-// before came. It returns nil when there is no letter.
+// work handles one letter of a pass, and tries again while the servers are not ready. Each try finds out how far the last one came, like a
+// later call. It returns nil when there is no letter.
 func (s *Store) work(ctx context.Context, p *pass, letter uint64) (o *Outcome, err error) {
 	err = jsretry.Do(ctx, jsretry.Wait, func(context.Context) (err error) { // RequestTimeout bounds each request
 		o, err = s.workOnce(ctx, p, letter, o)
@@ -113,7 +112,7 @@ func (s *Store) work(ctx context.Context, p *pass, letter uint64) (o *Outcome, e
 	return o, err
 }
 
-// workOnce is given the outcome of the try before, nil for none.
+// workOnce is one try of work. before is the outcome of the last try, nil for none.
 func (s *Store) workOnce(ctx context.Context, p *pass, letter uint64, before *Outcome) (*Outcome, error) {
 	e, err := s.load(ctx, letter)
 
@@ -123,7 +122,7 @@ func (s *Store) workOnce(ctx context.Context, p *pass, letter uint64, before *Ou
 	case e == nil && before != nil && !p.dry: // that try has removed it
 		return &Outcome{Entry: before.Entry}, s.forget(ctx, s.recordSubject(&before.Entry), 0)
 	case e == nil:
-		return nil, nil //nolint:nilnil // another process may have removed it
+		return nil, nil //nolint:nilnil // another process may have removed the letter
 	}
 
 	o := &Outcome{Entry: *e}
@@ -133,8 +132,8 @@ func (s *Store) workOnce(ctx context.Context, p *pass, letter uint64, before *Ou
 	return o, nil
 }
 
-// lineOf returns the name of the line of a letter, the same for all letters of one job's key; "" when the letter is about a message
-// that is not known yet. The first token of a job's subject is not of its key, see package key.
+// lineOf returns the name of the line of a letter, the same for all letters of one job's key; "" when the letter's message is not known
+// yet. The first token of a job's subject is not part of its key, see package key.
 func (s *Store) lineOf(subject string) string {
 	rest, ok := strings.CutPrefix(subject, s.cfg.DeadSubject+".")
 	stream, rest, _ := strings.Cut(rest, ".")
@@ -149,7 +148,7 @@ func (s *Store) lineOf(subject string) string {
 	return stream + ".*." + key
 }
 
-// await waits until a task of a line may start, and reports whether one may: the pass has not failed.
+// await waits until a task of a line may start, and reports whether it may: not if the pass has failed.
 func (p *pass) await(line string) bool {
 	for p.err == nil && len(p.tasks) > 0 && (len(p.tasks) == maxTasks || line == "" ||
 		slices.ContainsFunc(p.tasks, func(other task) bool { return other.line == line || other.line == "" })) {
@@ -175,7 +174,7 @@ func (p *pass) start(line string, work func() (*Outcome, error)) {
 	}
 }
 
-// wait waits for the ends of the tasks that began first, until n are left.
+// wait waits for the ends of the oldest tasks, until n are left.
 func (p *pass) wait(n int) {
 	for len(p.tasks) > n {
 		l := <-p.tasks[0].ended

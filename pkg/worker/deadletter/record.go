@@ -24,22 +24,22 @@ const (
 	// stream when the replay began.
 	headerAfter = "Dead-Replay-After"
 
-	// headerInto is the header of a record that holds the stream that the job goes to, when that is another than it came from.
+	// headerInto is the header of a record that holds the stream to which the job goes, if that is not the stream from which it came.
 	headerInto = "Dead-Replay-Into"
 
-	// margin is subtracted from a duplicate window, for the time between reading and publishing.
+	// margin is subtracted from a duplicate window, for the time between a read and a publication.
 	margin = 15 * time.Second
 
-	// maxWalk bounds how many jobs of one subject are read to find one.
+	// maxWalk is the largest number of jobs of one subject that are read to find one.
 	maxWalk = 1000
 )
 
-// ticket is the state of a letter's replay, as far as it is known.
+// ticket is the known state of a letter's replay.
 type ticket struct {
 	begunAt   time.Time
-	entry     string // the prefix of its subject there
+	entry     string // the prefix of the job's subject in that stream
 	fresh     bool   // begun just now
-	into      string // the stream that the job goes to
+	into      string // the stream to which the job goes
 	published bool   // the job has been published
 	record    uint64 // sequence of the record, zero while there is none
 }
@@ -48,8 +48,8 @@ func (s *Store) recordSubject(e *Entry) string {
 	return fmt.Sprintf("%s.%s.%s.%d", s.cfg.DeadSubject, e.Letter.Stream, worker.TokenReplay, e.Sequence)
 }
 
-// begin writes the record of a replay, or continues a replay that was interrupted. Of two replays that begin at the same
-// moment one writes the record, and the other continues from it; both publish under one message ID.
+// begin writes the record of a replay, or continues a replay that was interrupted. Of two replays that begin at the same moment one writes
+// the record, and the other continues from that record; both publish under one message ID.
 func (s *Store) begin(ctx context.Context, e *Entry, again bool) (ticket, error) {
 	const tries = 3
 
@@ -91,20 +91,20 @@ func (s *Store) write(ctx context.Context, e *Entry) (ticket, error) {
 	return ticket{entry: entryOf(into.cfg), fresh: true, into: into.cfg.Name, record: ack.Sequence}, nil
 }
 
-// target is a stream that jobs go to, as a replay needs to know it.
+// target is a stream to which jobs go, with the properties that a replay needs.
 type target struct {
 	cfg  jetstream.StreamConfig
-	last uint64 // a sequence that it has reached
+	last uint64 // a sequence that the stream has reached
 }
 
-// targets are the streams that were looked up within a second. The server lists all of a stream's state for each question.
+// targets are the streams that were looked up within a second. For each look-up the server lists the whole state of the stream.
 type targets struct {
 	mu    sync.Mutex
 	begun time.Time
 	known map[string]target
 }
 
-// get returns a target that is known.
+// get returns a known target.
 func (t *targets) get(stream string) (target, bool) {
 	const fresh = time.Second
 
@@ -174,8 +174,8 @@ func entryOf(cfg jetstream.StreamConfig) string {
 }
 
 // look finds out whether an earlier replay of a letter published the job. It looks for the job in its stream, and then for
-// the note of a worker. That order matters: a worker writes the note before it removes the job from the stream. So a job of
-// which neither is found was never published, or was removed without being worked.
+// the note of a worker. That order matters: a worker writes the note before it removes the job from the stream. If look finds neither, the
+// job was never published, or was removed unworked.
 func (s *Store) look(ctx context.Context, e *Entry, again bool) (ticket, error) {
 	t, after, err := s.recorded(ctx, e)
 	if err != nil || t.published || t.record == 0 {
@@ -206,7 +206,7 @@ func (s *Store) look(ctx context.Context, e *Entry, again bool) (ticket, error) 
 		ErrUnsettled, e.Sequence, t.begunAt.UTC().Format(time.RFC3339))
 }
 
-// recorded reads the record of a letter's replay, and the sequence after which the job is.
+// recorded reads the record of a letter's replay, and the sequence after which the job comes.
 func (s *Store) recorded(ctx context.Context, e *Entry) (t ticket, after uint64, err error) {
 	m, err := s.get(ctx, s.cfg.Stream, jsapi.Query{LastBySubject: s.recordSubject(e)})
 	if m == nil || err != nil {
@@ -222,7 +222,7 @@ func (s *Store) recorded(ctx context.Context, e *Entry) (t ticket, after uint64,
 	return t, after, err
 }
 
-// find looks for the job of a replay in its stream. sure is false when it could not read all messages that may be the job.
+// find looks for the job of a replay in the job's stream. sure is false if find could not read all messages that may be the job.
 func (s *Store) find(ctx context.Context, e *Entry, t ticket, after uint64) (found, sure bool, err error) {
 	for range maxWalk {
 		m, err := s.get(ctx, t.into, jsapi.Query{NextBySubject: e.Letter.Subject, Sequence: after + 1})
@@ -252,8 +252,7 @@ func (s *Store) withdraw(ctx context.Context, t ticket, reason error) error {
 	return s.remove(ctx, s.cfg.Stream, t.record)
 }
 
-// finish removes the letter of a job that has been published, then the record. In this order, since the record keeps a
-// letter from being replayed twice.
+// finish removes the letter of a published job, then the record: the record prevents a second replay of the letter.
 func (s *Store) finish(ctx context.Context, e *Entry, t ticket) error {
 	if err := s.removeEntry(ctx, e); err != nil || t.record == 0 {
 		return err
@@ -261,8 +260,8 @@ func (s *Store) finish(ctx context.Context, e *Entry, t ticket) error {
 	return s.forget(ctx, s.recordSubject(e), t.record)
 }
 
-// forget removes the record of a replay, and the note that a worker may have added: it adds one only while the record is there. To purge
-// the subject would do both, but has the server write a whole block of the stream anew. A record of 0 is one that is not known.
+// forget removes the record of a replay, and the note of a worker: a worker adds one only while the record exists. A purge of the subject
+// would do both, but makes the server write a whole block of the stream anew. A record of 0 is unknown.
 func (s *Store) forget(ctx context.Context, subject string, record uint64) error {
 	const most = 3 // a record, a note, and the record of another replay that came too late
 
@@ -283,10 +282,9 @@ func (s *Store) forget(ctx context.Context, subject string, record uint64) error
 	return nil
 }
 
-// sweep removes the record of a replay that was interrupted between the removal of its
-// letter and its own, as by a lost answer, and that of a letter that was discarded. A record
-// is stored after its letter, so a leader that has something later than the letter, and not
-// the letter, has removed it. One round trip, and two more for the removal.
+// sweep removes the record of a discarded letter, and the record of a replay that was interrupted after the removal of its letter, as by a
+// lost answer. A record is stored after its letter, so a leader with a later message but without the letter has removed the letter. One
+// round trip, and two more for the removal.
 func (s *Store) sweep(ctx context.Context, record *jsapi.Message) error {
 	_, text, isRecord := strings.Cut(record.Subject, "."+worker.TokenReplay+".")
 
@@ -302,8 +300,8 @@ func (s *Store) sweep(ctx context.Context, record *jsapi.Message) error {
 	return s.forget(ctx, record.Subject, record.Sequence)
 }
 
-// claim returns the headers with which the server refuses the replay of a unique job whose key another job holds. For other
-// jobs it returns none.
+// claim returns the headers with which the server refuses the replay of a unique job whose key another job has. For other jobs it returns
+// none.
 func (s *Store) claim(ctx context.Context, e *Entry, into string) (map[string]string, error) {
 	k, ok := keyOf(e)
 	if !ok {
@@ -330,7 +328,7 @@ func (s *Store) claim(ctx context.Context, e *Entry, into string) (map[string]st
 	}, nil
 }
 
-// keyOf is the key of a unique job.
+// keyOf returns the key of a unique job.
 func keyOf(e *Entry) (key.Key, bool) {
 	if len(e.Letter.Header[worker.HeaderKeep]) == 0 {
 		return key.Key{}, false
@@ -340,7 +338,7 @@ func keyOf(e *Entry) (key.Key, bool) {
 	return k, err == nil
 }
 
-// isRecordOf reports whether a message is the record of this job's death.
+// isRecordOf reports whether a message is the record of the end of this job.
 func isRecordOf(e *Entry, k key.Key, m *jsapi.Message) bool {
 	return m.Subject == k.Done() && m.Header.Get(worker.HeaderID) == e.Letter.ID &&
 		m.Header.Get(worker.HeaderSequence) == strconv.FormatUint(e.Letter.Sequence, 10) &&

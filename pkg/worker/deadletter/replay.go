@@ -25,39 +25,37 @@ type ReplayOptions struct {
 	// false.
 	Again bool
 
-	// DryRun only reports what would be done. Defaults to false.
+	// DryRun only reports the outcomes, and changes nothing. Defaults to false.
 	DryRun bool
 
 	// Each is called with the outcome of each letter, in turn. Defaults to none.
 	Each func(Outcome)
 
 	// Edit returns the payload to publish instead of the letter's, or an error, such as
-	// [ErrSkip], for a letter that is to stay. It is called for one letter at a time, not
-	// always in their order, in a dry run as well. Defaults to the letter's payload.
+	// [ErrSkip], for a letter that is to stay. It is called for one letter at a time, not always in order, and in a dry run as well. Defaults
+	// to the letter's payload.
 	Edit func(letter worker.DeadLetter) (payload []byte, err error)
 
-	// Limit is how many letters are taken at most. Defaults to all.
+	// Limit is the largest number of letters that are taken. Defaults to all.
 	Limit int
 
-	// Rate is how many letters are replayed in a second at most. Defaults to 50; -1 is no
-	// limit.
+	// Rate is the largest number of letters that are replayed in a second. Defaults to 50; -1 is no limit.
 	Rate float64
 
-	// Restart runs every step of the job again (see package step), also those whose results are recorded. A job whose
-	// payload was edited always does so, because the results were computed from another payload. Defaults to false: the job
-	// goes on at the step that failed.
+	// Restart runs every step of the job again (see package step), even steps whose results are recorded. A job whose payload was edited
+	// always does so, because the results were computed from another payload. Defaults to false: the job goes on at the step that failed.
 	Restart bool
 }
 
 // DiscardOptions configures how letters are discarded. The zero value is ready to use.
 type DiscardOptions struct {
-	// DryRun only reports what would be done. Defaults to false.
+	// DryRun only reports the outcomes, and changes nothing. Defaults to false.
 	DryRun bool
 
 	// Each is called with the outcome of each letter, in turn. Defaults to none.
 	Each func(Outcome)
 
-	// Limit is how many letters are taken at most. Defaults to all.
+	// Limit is the largest number of letters that are taken. Defaults to all.
 	Limit int
 }
 
@@ -66,16 +64,16 @@ type Outcome struct {
 	// Entry is the letter.
 	Entry Entry
 
-	// Err is why the letter stays, nil when it was replayed or discarded.
+	// Err is the reason that the letter stays, nil when it was replayed or discarded.
 	Err error
 
-	// Sequence is where the job's stream stored the replayed job. It is zero when the job was not replayed, and when an
-	// earlier replay had published it.
+	// Sequence is the sequence of the replayed job in its stream. It is zero when the job was not replayed, and when an earlier replay had
+	// published it.
 	Sequence uint64
 }
 
-// Skipped reports whether the letter was left alone on purpose: because of its kind or state, because another job has its
-// key, or because Edit returned an error. Otherwise an outcome with an error failed.
+// Skipped reports whether the letter stayed on purpose: because of its kind or state, because another job has its key, or because Edit
+// returned an error. Any other outcome with an error is a failure.
 func (o Outcome) Skipped() bool {
 	var taken *TakenError
 	return errors.Is(o.Err, ErrSkip) || errors.Is(o.Err, ErrGone) || errors.Is(o.Err, ErrUnreadable) ||
@@ -84,13 +82,13 @@ func (o Outcome) Skipped() bool {
 
 // Result counts the outcomes of letters.
 type Result struct {
-	// Done is how many were replayed or discarded, in a dry run how many would be.
+	// Done is the number of letters that were replayed or discarded, or in a dry run would be.
 	Done int
 
-	// Failed is how many stay because the server refused something.
+	// Failed is the number of letters that stay because the server refused a request.
 	Failed int
 
-	// Skipped is how many were left alone, see [Outcome.Skipped].
+	// Skipped is the number of letters that stay on purpose, see [Outcome.Skipped].
 	Skipped int
 }
 
@@ -110,9 +108,9 @@ func (r *Result) Add(o Outcome) {
 // letters. It works on up to 16 letters at once, whose jobs have different subjects: jobs of one subject keep their order. A job that
 // is given up again gets a new letter, which this call does not replay. The package comment has the guarantees.
 //
-// A letter that cannot be replayed stays, is reported to Each and counted; the others go on. Replay ends with an error when
-// the servers have not been ready for a letter for a minute, ctx has ended, or the filter or the options are invalid. The result
-// counts the letters until then, and another call continues there.
+// A letter that cannot be replayed stays, is reported to Each and counted; the others go on. Replay ends with an error when the servers
+// were not ready for a letter for a minute, ctx has ended, or the filter or the options are invalid. The result counts the letters until
+// then, and another call continues there.
 //
 // Six round trips for each letter, and two in a second to look up the stream of the jobs.
 func (s *Store) Replay(ctx context.Context, f Filter, opts ReplayOptions) (Result, error) {
@@ -138,9 +136,8 @@ func (s *Store) Replay(ctx context.Context, f Filter, opts ReplayOptions) (Resul
 	return s.each(ctx, f, pass{do: do, dry: opts.DryRun, limit: opts.Limit, limiter: limiter, report: opts.Each})
 }
 
-// Discard removes the letters that the filter selects, and with them their jobs for good. It also removes a message that is
-// stranded in a work queue; in any other stream the message stays for the other consumers. The errors are those of Replay.
-// Two round trips for each letter.
+// Discard removes the letters that the filter selects, and so their jobs for good. It also removes a message that is stranded in a work
+// queue; in any other stream the message stays for the other consumers. The errors are those of Replay. Two round trips for each letter.
 func (s *Store) Discard(ctx context.Context, f Filter, opts DiscardOptions) (Result, error) {
 	do := func(ctx context.Context, e *Entry) (uint64, error) {
 		if opts.DryRun {
@@ -162,8 +159,7 @@ func (s *Store) Discard(ctx context.Context, f Filter, opts DiscardOptions) (Res
 	return s.each(ctx, f, pass{do: do, dry: opts.DryRun, limit: opts.Limit, limiter: unlimited, report: opts.Each})
 }
 
-// replay publishes the job of one letter again and removes the letter. It returns where
-// the job's stream stored it.
+// replay publishes the job of one letter again and removes the letter. It returns the sequence of the job in its stream.
 func (s *Store) replay(ctx context.Context, e *Entry, opts ReplayOptions) (uint64, error) {
 	if e.Problem != nil {
 		return 0, e.Problem
@@ -211,7 +207,7 @@ func (s *Store) replay(ctx context.Context, e *Entry, opts ReplayOptions) (uint6
 	return sequence, s.finish(ctx, e, t)
 }
 
-// rehearse returns the error that would keep a letter from being replayed.
+// rehearse returns the error with which a replay of the letter would fail.
 func (s *Store) rehearse(ctx context.Context, e *Entry, again bool) error {
 	if e.Kind == KindStranded {
 		if queue, err := s.isWorkQueue(ctx, e.Letter.Stream); err != nil || !queue {
@@ -241,8 +237,8 @@ func (s *Store) publish(ctx context.Context, e *Entry, t ticket, payload []byte,
 	msg.Data = payload
 
 	for name, values := range l.Header {
-		// Headers that the server reads were about the first publication: its expectations, schedules and roll-ups must not
-		// happen again. The TTL of the job still counts.
+		// Headers that the server reads were for the first publication: its expectations, schedules and roll-ups must not be repeated. The TTL
+		// of the job still counts.
 		if !strings.HasPrefix(name, "Nats-") || name == jetstream.MsgTTLHeader {
 			msg.Header[name] = values
 		}
@@ -272,8 +268,8 @@ func (s *Store) publish(ctx context.Context, e *Entry, t ticket, payload []byte,
 	once, cancel := context.WithTimeout(ctx, s.cfg.RequestTimeout)
 	defer cancel()
 
-	// A process that continues an old replay looks for the job first, see look. So this must not be sent long after the
-	// record was written.
+	// A process that continues an old replay looks for the job first, see look. So this message must not be sent long after the record was
+	// written.
 	ack, err := s.js.PublishMsg(once, msg, jetstream.WithExpectStream(t.into))
 	err = s.unheard(ctx, err, t.into, msg.Subject)
 
@@ -281,7 +277,7 @@ func (s *Store) publish(ctx context.Context, e *Entry, t ticket, payload []byte,
 	case errors.Is(err, ErrNoStream):
 		return 0, err
 	case jsapi.IsRefused(err):
-		// The key is held by another job, or by this one after a lost answer.
+		// Another job has the key, or this job has it after a lost answer.
 		return s.holderOf(ctx, e, t)
 	case err != nil:
 		return 0, fmt.Errorf("deadletter: publish to %s: %w", l.Subject, err)
@@ -291,18 +287,18 @@ func (s *Store) publish(ctx context.Context, e *Entry, t ticket, payload []byte,
 	return ack.Sequence, nil
 }
 
-// messageID is the same in every attempt to replay one letter, and differs between letters,
-// also between those of a stream that was deleted and made again.
+// messageID returns an ID that is the same in every attempt to replay one letter, and differs between letters, even those of a stream that
+// was deleted and made again.
 func messageID(stream string, e *Entry) string {
 	return fmt.Sprintf("replay:%s:%d:%d", stream, e.Sequence, e.StoredAt.UnixNano())
 }
 
-// refusedError is an error of this letter alone, whatever it wraps.
+// refusedError is an error of one letter only, whatever it wraps.
 type refusedError struct{ error }
 
 func (e refusedError) Unwrap() error { return e.error }
 
-// isFatal reports whether every other letter would fail with the error as well: the servers are not ready, or ctx has ended.
+// isFatal reports whether all other letters would fail with the error as well: the servers are not ready, or ctx has ended.
 func isFatal(err error) bool {
 	if _, own := errors.AsType[refusedError](err); own {
 		return false
@@ -316,7 +312,7 @@ func isFatal(err error) bool {
 	return jsretry.Transient(err) && !jsapi.IsFull(err)
 }
 
-// removeEntry removes an entry and the parts that it consists of.
+// removeEntry removes an entry and its parts.
 func (s *Store) removeEntry(ctx context.Context, e *Entry) error {
 	return s.remove(ctx, s.cfg.Stream, append([]uint64{e.Sequence}, e.Letter.Parts...)...)
 }

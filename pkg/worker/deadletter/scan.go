@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	// batch is how many messages one request brings at most. For each the server may go through all subjects
-	// of the stream.
+	// batch is the largest number of messages in the answer to one request. For each request the server may go through all subjects of the
+	// stream.
 	batch = 4096
 
-	// tries is how often in a row a replica that lags behind, or is slow, is asked again without progress. firstPause is the wait before
-	// the second of these tries; it doubles for each further one.
+	// tries is the number of requests in a row without progress to a replica that lags behind, or is slow. firstPause is the wait before the
+	// second of these tries; it doubles for each further try.
 	tries      = 5
 	firstPause = 100 * time.Millisecond
 )
@@ -31,9 +31,9 @@ type span struct {
 
 func (r span) batch() int { return int(min(r.to-r.from+1, batch)) }
 
-// scan reads messages of the dead letter stream, oldest first, holding one batch: at most 4,096 messages, and 8 MB. No consumer is made:
-// a user that may make one can have the server publish stored messages under any subject of the account. When the latest messages are
-// missing at the end, because they come from a replica that lags behind, scan asks the leader whether they were removed, with one more
+// scan reads messages of the dead letter stream, oldest first, one batch at a time: at most 4,096 messages, and 8 MB. It makes no
+// consumer: a user that may make consumers can make the server publish stored messages under any subject of the account. If the latest
+// messages are missing at the end, maybe because a replica lags behind, scan asks the leader whether they were removed, with one more
 // round trip.
 func (s *Store) scan(ctx context.Context, r span) iter.Seq2[*jsapi.Message, error] {
 	return func(yield func(*jsapi.Message, error) bool) {
@@ -48,13 +48,13 @@ func (s *Store) scan(ctx context.Context, r span) iter.Seq2[*jsapi.Message, erro
 }
 
 var (
-	// errBehind is returned when the replica that was read from lacks messages that the leader has.
+	// errBehind is returned when the answering replica lacks messages that the leader has.
 	errBehind = errors.New("a replica lags behind the leader")
 
 	// errSlow is returned when the server answers, but did not bring a page in time.
 	errSlow = errors.New("the server is busy")
 
-	// errEnough is returned when the reader wants no more.
+	// errEnough is returned when the reader stops.
 	errEnough = errors.New("enough")
 )
 
@@ -99,7 +99,7 @@ func (s *Store) page(ctx context.Context, getter *directget.Getter, r span) (pag
 	} else {
 		page, more, err = getter.From(once, s.cfg.Stream, max(r.from, 1), r.batch())
 	}
-	if err != nil { // it is asked for again while nothing answers
+	if err != nil { // the request is repeated while nothing answers
 		_, gone := s.info(ctx, s.cfg.Stream)
 		if gone == nil && errors.Is(err, context.DeadlineExceeded) {
 			gone = errSlow
@@ -116,7 +116,7 @@ func (s *Store) isAll(ctx context.Context, r *span) error {
 	}
 
 	left, err := s.get(ctx, s.cfg.Stream, jsapi.Query{NextBySubject: ">", Sequence: max(r.from, 1)})
-	if err == nil && left != nil && left.Time.Before(r.since) { // not to be read; the latest may be
+	if err == nil && left != nil && left.Time.Before(r.since) { // this message is not to be read; the latest may be
 		left, err = s.get(ctx, s.cfg.Stream, jsapi.Query{LastBySubject: ">"})
 	}
 

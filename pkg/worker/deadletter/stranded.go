@@ -17,10 +17,10 @@ import (
 )
 
 const (
-	// maxSubjects bounds how many subjects of a stream are requested: the server needs about a second for a million.
+	// maxSubjects is the largest number of subjects of a stream that are requested: the server needs about a second for a million.
 	maxSubjects = 100_000
 
-	// maxNamed bounds how many subjects are named.
+	// maxNamed is the largest number of subjects in a result.
 	maxNamed = 100
 )
 
@@ -64,7 +64,7 @@ func (s *Store) adopt(ctx context.Context, e *Entry) (*Entry, error) {
 	return kept, err
 }
 
-// adopted returns the sequence of the letter that an interrupted adoption has left, zero for none. It may be older than the
+// adopted returns the sequence of the letter that an interrupted adoption has left, zero for none. That letter may be older than the
 // duplicate window.
 func (s *Store) adopted(ctx context.Context, letter worker.DeadLetter) (uint64, error) {
 	m, err := s.get(ctx, s.cfg.Stream, jsapi.Query{LastBySubject: s.letterSubject(letter)})
@@ -94,19 +94,19 @@ type Unclaimed struct {
 	// fields prove nothing.
 	Complete bool
 
-	// Messages is how many messages there are.
+	// Messages is the number of messages.
 	Messages uint64
 
 	// Stream is the stream.
 	Stream string
 
-	// Subjects are their subjects, those with the most messages first, 100 at most.
+	// Subjects are the subjects of the messages, those with the most messages first, 100 at most.
 	Subjects []SubjectCount
 }
 
-// SubjectCount is how many messages a subject has.
+// SubjectCount is the number of messages of a subject.
 type SubjectCount struct {
-	// Messages is how many there are.
+	// Messages is the number of messages.
 	Messages uint64
 
 	// PassedBy is the consumer that takes the subject and has passed these messages: it counts them as acknowledged. It is
@@ -120,20 +120,16 @@ type SubjectCount struct {
 // Stranded finds messages in a work queue that no consumer will deliver. Neither the lag of a consumer nor an advisory shows
 // them:
 //
-//   - those whose subjects no consumer's filter matches: a worker that is gone, or a subject with
-//     a typing error. Jobs that wait for their time and records of finished ones, whose first
-//     token ends in "-later" or "-done", are left out;
-//   - those that lie before the ack floor of the consumer that takes them (PassedBy), 100 at
-//     most. Either the job was worked, and a server without replicas that was shut down, ran
-//     out of disk or lost its power has kept the acknowledgement and not the removal; then they
-//     can be deleted. Or the consumer was given the subject when it had passed them, and the job
-//     never ran; then they are delivered when the consumer is deleted and made again. Or the
-//     consumer gave them up at its MaxDeliver; then they are in List as well, as [KindStranded].
-//     Three servers delete the first two kinds by themselves.
+//   - those whose subjects no consumer's filter matches: the worker is gone, or the subject has a typing error. Delayed jobs and records
+//     of finished ones, whose first token ends in "-later" or "-done", are left out;
+//   - those before the ack floor of the consumer that takes them (PassedBy), 100 at most. Either the job was worked, and a server without
+//     replicas that was shut down, ran out of disk or lost its power has kept the acknowledgement and not the removal; then they can be
+//     deleted. Or the consumer was given the subject when it had passed them, and the job never ran; then they are delivered when the
+//     consumer is deleted and made again. Or the consumer gave them up at its MaxDeliver; then they are in List as well, as
+//     [KindStranded]. Three servers delete the first two kinds by themselves.
 //
-// It costs one round trip, one for each 256 consumers, one for each of their filters and each
-// message that was passed, and one for the subjects of the stream, which the server counts for
-// it; a stream of more than 100,000 subjects is not looked through.
+// It costs one round trip, one for each 256 consumers, one for each of their filters and each passed message, and one for the subjects of
+// the stream, which the server has to count. A stream of more than 100,000 subjects is not searched.
 func (s *Store) Stranded(ctx context.Context, stream string) (Unclaimed, error) {
 	found := Unclaimed{Stream: stream}
 
@@ -204,7 +200,7 @@ func (s *Store) untaken(ctx context.Context, stream string, takers []taker) ([]S
 	return all, nil
 }
 
-// passed counts the messages that lie before the ack floors of the consumers that take them.
+// passed counts the messages before the ack floors of the consumers that take them.
 func (s *Store) passed(ctx context.Context, info jetstream.StreamInfo, takers []taker) ([]SubjectCount, error) {
 	counts, left := make(map[SubjectCount]uint64), maxNamed // without Messages
 
