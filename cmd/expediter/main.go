@@ -13,5 +13,5 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the program at once
-	os.Exit(cli.Run(ctx, cli.Config{OpenEnricher: cli.OpenPipeline}, os.Args[1:]))
+	os.Exit(cli.Run(ctx, cli.Config{}, os.Args[1:]))
 }

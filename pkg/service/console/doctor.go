@@ -24,20 +24,20 @@ const (
 
 // Finding is one fault of a deployment.
 type Finding struct {
-	// Cure is a command line that mends the fault.
-	Cure string
-
 	// ID names the kind of finding, such as "stream.max_age".
-	ID string
-
-	// Of names the object of the fault, such as "stream EVENTS".
-	Of string
-
-	// Problem describes the fault.
-	Problem string
+	ID string `json:"id"`
 
 	// Severity is the severity of the fault.
-	Severity Severity
+	Severity Severity `json:"severity"`
+
+	// Of names the object of the fault, such as "stream EVENTS".
+	Of string `json:"of"`
+
+	// Problem describes the fault.
+	Problem string `json:"problem"`
+
+	// Cure is a command line that mends the fault.
+	Cure string `json:"cure"`
 }
 
 // findings are the findings of one severity.

@@ -149,13 +149,13 @@ func spark(values []float64) template.HTML {
 func shellLine(args ...string) string {
 	quoted := make([]string, len(args))
 	for i, arg := range args {
-		quoted[i] = quote(arg)
+		quoted[i] = Quote(arg)
 	}
 	return strings.Join(quoted, " ")
 }
 
-// quote returns a word quoted for a shell.
-func quote(word string) string {
+// Quote returns a word quoted for a shell.
+func Quote(word string) string {
 	if word != "" && !strings.ContainsFunc(word, func(c rune) bool {
 		return (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') && !strings.ContainsRune("-_./:@%+,=", c)
 	}) {

@@ -330,7 +330,7 @@ func (q rowQuery) flags() string {
 		{"reason", q.Reason},
 	} {
 		if f[1] != "" {
-			flags.WriteString(" --" + f[0] + " " + quote(f[1]))
+			flags.WriteString(" --" + f[0] + " " + Quote(f[1]))
 		}
 	}
 	return flags.String()

@@ -134,7 +134,7 @@ func TestKeyOfTheCaller(t *testing.T) {
 					}
 					return ""
 				}
-				code := Run(t.Context(), Config{Getenv: env, OpenEnricher: OpenPipeline, Stderr: &stderr, Stdin: strings.NewReader("id,name,address,city\np1,Kiosk,Herzl 1,Haifa\n"), Stdout: &stderr}, args)
+				code := Run(t.Context(), Config{Getenv: env, Stderr: &stderr, Stdin: strings.NewReader("id,name,address,city\np1,Kiosk,Herzl 1,Haifa\n"), Stdout: &stderr}, args)
 				check.Require(t, code != 0, "exits with 0 where every request is refused: %s", &stderr)
 				if c.refused != "" {
 					check.That(t, len(got) == 0 && strings.Contains(stderr.String(), c.refused) && !strings.Contains(stderr.String(), "ek_"),

@@ -133,8 +133,7 @@ func (f *natsFlags) options(ctx context.Context, name string) (server string, op
 	return cmp.Or(cfg.NATSURL, nats.DefaultURL), opts, nil
 }
 
-// Config is the environment of the command line program. The zero value is the program as a person runs it, except for
-// OpenEnricher.
+// Config is the environment of the command line program. The zero value is the program as a person runs it.
 type Config struct {
 	// Demo runs the demo. Defaults to demo.Run.
 	Demo func(context.Context, demo.Config) (demo.Report, error)
@@ -145,8 +144,8 @@ type Config struct {
 	// Getenv reads the environment. Defaults to os.Getenv.
 	Getenv func(string) string
 
-	// OpenEnricher makes the enricher of the enrich command. Defaults to none: the command then ends with
-	// ExitUnavailable.
+	// OpenEnricher makes the enricher of the enrich command. Defaults to a running service when there is a URL, and to a pipeline in
+	// this process otherwise.
 	OpenEnricher OpenEnricher
 
 	// Stderr takes log lines, the progress bar and error messages. Defaults to os.Stderr.
@@ -191,6 +190,9 @@ func (c Config) withDefaults() Config {
 	if c.Getenv == nil {
 		c.Getenv = os.Getenv
 	}
+	if c.OpenEnricher == nil {
+		c.OpenEnricher = openPipeline
+	}
 	if c.Stderr == nil {
 		c.Stderr = os.Stderr
 	}
@@ -210,9 +212,8 @@ func (c Config) stderr() terminal.Stream { return terminal.New(c.Stderr, c.Geten
 // outlast the moment in between, and any stop of this process.
 const resultTTL = time.Minute
 
-// OpenPipeline is the OpenEnricher of the program: a running service when there is a URL, and a pipeline in this process
-// otherwise.
-func OpenPipeline(ctx context.Context, opts EnricherOptions) (enrich.Enricher, func() error, error) {
+// openPipeline is the OpenEnricher of the program.
+func openPipeline(ctx context.Context, opts EnricherOptions) (enrich.Enricher, func() error, error) {
 	if opts.URL != "" {
 		return pipeline.Remote{Key: opts.Key, URL: opts.URL}, func() error { return nil }, nil
 	}

@@ -117,14 +117,10 @@ func examiner(cfg doctor.Config) func(context.Context) ([]console.Finding, error
 	cfg.ReadOnly, cfg.Timeout = true, examineTime
 	return func(ctx context.Context) ([]console.Finding, error) {
 		report := doctor.Run(ctx, cfg)
-		all := make([]console.Finding, 0, len(report.Findings)+len(report.Skipped))
-		for _, f := range report.Findings {
-			all = append(all, console.Finding{Cure: f.Cure, ID: f.ID, Of: f.Of, Problem: f.Problem, Severity: console.Severity(f.Severity)})
-		}
 		for _, skipped := range report.Skipped {
-			all = append(all, console.Finding{Problem: skipped, Severity: console.Skipped})
+			report.Findings = append(report.Findings, console.Finding{Problem: skipped, Severity: console.Skipped})
 		}
-		return all, ctx.Err()
+		return report.Findings, ctx.Err()
 	}
 }
 
@@ -155,7 +151,7 @@ func given(flags *pflag.FlagSet) string {
 			if name == "server" {
 				value = redact.URL(value)
 			}
-			words = append(words, "--"+name+" "+quoted(value))
+			words = append(words, "--"+name+" "+console.Quote(value))
 		}
 	}
 	return strings.Join(words, " ")

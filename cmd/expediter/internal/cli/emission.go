@@ -14,6 +14,7 @@ import (
 	"github.com/expediter-io/expediter/cmd/expediter/internal/notify"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/progress"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/pkg/service/console"
 	"github.com/expediter-io/expediter/services/notifier"
 )
 
@@ -31,7 +32,7 @@ type emission struct {
 
 	awaited []string // the ids of events whose rows are to come
 	bad     int
-	bar     *progress.Steps
+	bar     *progress.Bar
 	counts  map[notify.Outcome]int
 	failed  int // events that may not have been published
 	held    []error
@@ -45,10 +46,10 @@ func newEmission(f *emitFlags, paths []string) *emission {
 }
 
 // draw begins a progress bar when the output has no line for each event.
-func (e *emission) draw() {
+func (e *emission) draw(total int64) {
 	stderr := e.config.stderr()
 	if stderr.TTY && !e.config.stdout().TTY {
-		e.bar = progress.NewSteps(progress.Config{Visible: true, Writer: stderr})
+		e.bar = progress.New(progress.Config{Total: total, Visible: true, Width: stderr.Width(), Writer: stderr})
 	}
 }
 
@@ -82,7 +83,7 @@ func (e *emission) more(n int) {
 
 // validate reads the files that can be read twice, and reports every mistake in them.
 func (e *emission) validate(ctx context.Context) error {
-	e.draw()
+	e.draw(e.size)
 	n, before := 0, int64(0)
 	for _, path := range e.paths {
 		if path == input.Stdin || input.Size(path) == 0 {
@@ -97,7 +98,7 @@ func (e *emission) validate(ctx context.Context) error {
 				e.complain(err)
 			}
 			n++
-			e.bar.Set(fmt.Sprintf("%d checked", n), share(before+message.Document.Offset, e.size))
+			e.bar.Set(fmt.Sprintf("%d checked", n), before+message.Document.Offset)
 		}
 		before += input.Size(path)
 	}
@@ -108,8 +109,6 @@ func (e *emission) validate(ctx context.Context) error {
 	}
 	return nil
 }
-
-func share(done, all int64) float64 { return float64(done) / float64(max(all, 1)) }
 
 // messages yields the events of the files. It ends at the first value that is no event.
 func (e *emission) messages(ctx context.Context) iter.Seq2[notify.Message, error] {
@@ -136,7 +135,7 @@ func (e *emission) messages(ctx context.Context) iter.Seq2[notify.Message, error
 
 // send publishes the events, and reports the outcome of each.
 func (e *emission) send(ctx context.Context, target notify.Target) error {
-	e.draw()
+	e.draw(e.size)
 	err := notify.Send(ctx, target, e.messages(ctx), e.told)
 	e.drawn()
 	e.summary()
@@ -173,7 +172,7 @@ func (e *emission) told(r notify.Result) error {
 			e.unheard++
 		}
 	}
-	e.bar.Set(fmt.Sprintf("%d told", e.all()), share(r.Document.Offset, e.size))
+	e.bar.Set(fmt.Sprintf("%d told", e.all()), r.Document.Offset)
 	if e.json {
 		return e.writeLine(line)
 	}
@@ -233,11 +232,11 @@ func (e *emission) await(ctx context.Context, client *notify.Client) error {
 	limit, cancel := context.WithTimeoutCause(ctx, e.limit, notify.ErrNotEnded)
 	defer cancel()
 	tally := notify.Tally{}
-	e.draw()
+	e.draw(int64(len(e.awaited)))
 	var err error
 	var unplanned []error
 	for i, id := range e.awaited {
-		e.bar.Set("waiting for the rows", share(int64(i), int64(len(e.awaited))))
+		e.bar.Set("waiting for the rows", int64(i))
 		err = client.Await(limit, id, tally)
 		if _, ok := errors.AsType[*notify.UnplannedError](err); ok {
 			unplanned = append(unplanned, err)
@@ -291,18 +290,9 @@ func (e *emission) failures(tally notify.Tally) error {
 	}
 	line := fmt.Sprintf("expediter notifications --attempts --state %s", state)
 	if len(e.awaited) == 1 {
-		line += " --event " + quoted(e.awaited[0])
+		line += " --event " + console.Quote(e.awaited[0])
 	}
 	return fmt.Errorf("%s of %d failed; see: %s", counted(n, "row"), tally.Rows(), line)
-}
-
-// quoted is an argument as a shell takes it.
-func quoted(argument string) string {
-	const safe = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_./:@"
-	if argument != "" && !strings.ContainsFunc(argument, func(r rune) bool { return !strings.ContainsRune(safe, r) }) {
-		return argument
-	}
-	return "'" + strings.ReplaceAll(table.Printable(argument), "'", `'\''`) + "'"
 }
 
 // rowsText says in words where rows stand.

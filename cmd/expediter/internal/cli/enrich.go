@@ -39,7 +39,7 @@ type enrichFlags struct {
 }
 
 func newEnrich(g *globals) *cobra.Command {
-	var f enrichFlags
+	f := enrichFlags{format: string(input.FormatAuto), output: string(output.FormatTable)}
 	cmd := &cobra.Command{
 		Use:   "enrich FILE...",
 		Short: "Find the delivery link of each place in a file",
@@ -70,29 +70,21 @@ Records that cannot be used are listed at the end with file, line and field, and
 	flags.StringVar(&f.catalog, "catalog", "", "venue file to match against, in an embedded pipeline (default the sample's)")
 	flags.StringVar(&f.city, "city", "", "city of places that name none")
 	flags.IntVar(&f.concurrency, "concurrency", 4, "requests at a time")
-	flags.StringVar(&f.format, "format", "auto", "form of the input: auto, csv, json or jsonl")
+	g.choice(cmd, &f.format, "format", "", "form of the input: auto, csv, json or jsonl", input.Formats()...)
 	flags.BoolVar(&f.full, "full", false, "add the whole enriched place to each result (json, jsonl)")
 	flags.StringVar(&f.keyFile, "key-file", "", "file with the key for --url (default $EXPEDITER_KEY)")
-	flags.StringVarP(&f.output, "output", "o", "table", "form of the results: table, json, jsonl or csv")
+	g.choice(cmd, &f.output, "output", "o", "form of the results: table, json, jsonl or csv", output.Formats()...)
 	flags.StringSliceVar(&f.providers, "provider", nil, "providers to ask (default all)")
 	flags.StringVar(&f.resume, "resume", "", "file to write the results to, after those that an earlier run wrote there (needs -o jsonl)")
 	flags.DurationVar(&f.timeout, "timeout", 2*time.Minute, "longest time to wait for the places of one request")
 	flags.StringVar(&f.url, "url", "", "running enricher to ask, instead of an embedded one")
 	flags.BoolVar(&f.wait, "wait", false, "wait until no place is pending (default true without --url)")
-	completeWith(cmd, "format", input.Formats()...)
-	completeWith(cmd, "output", output.Formats()...)
 	return cmd
 }
 
 // check returns every mistake in the flags that can be seen before anything is opened.
 func (f enrichFlags) check(paths []string) error {
 	var errs []error
-	if _, err := input.ParseFormat(f.format); err != nil {
-		errs = append(errs, fmt.Errorf("--format: %w", err))
-	}
-	if _, err := output.ParseFormat(f.output); err != nil {
-		errs = append(errs, fmt.Errorf("--output: %w", err))
-	}
 	if u, err := url.Parse(f.url); f.url != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
 		errs = append(errs, fmt.Errorf("--url %q: want a URL such as http://localhost:8080", f.url))
 	}
@@ -109,26 +101,22 @@ func (f enrichFlags) check(paths []string) error {
 		refuse(stdin > 1, `"-" is given more than once: the standard input can be read only once`))...)
 }
 
-func (f enrichFlags) run(bar enrich.Progress) enrich.Config {
+func (f enrichFlags) run(show func(string, int64)) enrich.Config {
 	return enrich.Config{
-		BatchSize: f.batch, Concurrency: f.concurrency, Full: f.full, Progress: bar,
+		BatchSize: f.batch, Concurrency: f.concurrency, Full: f.full, Progress: show,
 		Providers: f.providers, Timeout: f.timeout, Wait: f.wait,
 	}
 }
 
 // enrich is the command, once its flags are read.
 func (g *globals) enrich(ctx context.Context, f enrichFlags, paths []string) (err error) {
-	if err := f.check(paths); err != nil {
+	if err := g.usage(f.check(paths)); err != nil {
 		return err
 	}
 	if err := exist(append(paths, f.catalog)); err != nil {
 		return err
 	}
-	format, _ := input.ParseFormat(f.format) //nolint:errcheck // checked above
-	reader, err := input.NewReader(input.Config{City: f.city, Format: format, Stdin: g.config.Stdin})
-	if err != nil {
-		return err
-	}
+	reader := input.NewReader(input.Config{City: f.city, Format: input.Format(f.format), Stdin: g.config.Stdin})
 	stdout := g.config.stdout()
 	earlier := &resumption{}
 	if f.resume != "" {
@@ -138,13 +126,7 @@ func (g *globals) enrich(ctx context.Context, f enrichFlags, paths []string) (er
 		defer func() { err = errors.Join(err, earlier.file.Close()) }()
 		stdout.Writer = earlier.file
 	}
-	out, err := output.New(stdout, output.Options{Color: stdout.Color, Format: output.Format(f.output)})
-	if err != nil {
-		return err
-	}
-	if g.config.OpenEnricher == nil {
-		return fmt.Errorf("%w: this program was built without an enricher", enrich.ErrUnavailable)
-	}
+	out := output.New(stdout, output.Format(f.output), stdout.Color)
 	key, err := g.callerKey(f.keyFile)
 	if err != nil {
 		return err
@@ -158,8 +140,10 @@ func (g *globals) enrich(ctx context.Context, f enrichFlags, paths []string) (er
 	defer func() { err = errors.Join(err, stop()) }()
 
 	stderr := g.config.stderr()
-	bar := progress.New(progress.Config{Total: input.Size(paths...), Visible: stderr.TTY, Width: stderr.Width(), Writer: stderr})
-	summary, err := enrich.Run(ctx, enricher, earlier.skip(reader.Files(ctx, paths...)), out, f.run(bar))
+	bar := progress.New(progress.Config{
+		Predict: true, Total: input.Size(paths...), Visible: stderr.TTY, Width: stderr.Width(), Writer: stderr,
+	})
+	summary, err := enrich.Run(ctx, enricher, earlier.skip(reader.Files(ctx, paths...)), out, f.run(bar.Set))
 	bar.Close()
 	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
 		err = fmt.Errorf("interrupted after %d rows", earlier.rows+summary.Rows())

@@ -164,7 +164,7 @@ func sourceLabel(address string) string {
 // display shows the progress of an import: with a bar on a terminal, and in lines in a log. With JSON it shows nothing,
 // because the output already has the progress.
 type display struct {
-	bar   *progress.Steps
+	bar   *progress.Bar
 	flags *followFlags
 	said  string
 }
@@ -172,7 +172,7 @@ type display struct {
 func (f *followFlags) newDisplay() *display {
 	d := &display{flags: f}
 	if stderr := f.config.stderr(); stderr.TTY && !f.json {
-		d.bar = progress.NewSteps(progress.Config{Visible: true, Writer: stderr})
+		d.bar = progress.New(progress.Config{Total: 100, Visible: true, Width: stderr.Width(), Writer: stderr})
 	}
 	return d
 }
@@ -180,7 +180,7 @@ func (f *followFlags) newDisplay() *display {
 func (d *display) job(job importer.Job) {
 	text, share := doing(job)
 	if d.bar != nil {
-		d.bar.Set(text, share)
+		d.bar.Set(text, int64(100*share))
 		return
 	}
 	if text != d.said && !job.Status.Final() {

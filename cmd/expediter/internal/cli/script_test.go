@@ -32,7 +32,6 @@ func TestMain(m *testing.M) {
 			ctx, _ := signal.NotifyContext(context.Background(), os.Interrupt)
 			os.Exit(Run(ctx, Config{OpenEnricher: openFake}, os.Args[1:]))
 		},
-		"expediter-unplugged": func() { os.Exit(Run(context.Background(), Config{}, os.Args[1:])) },
 	})
 }
 

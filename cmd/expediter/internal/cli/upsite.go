@@ -54,7 +54,7 @@ func openSite(ctx context.Context, address string, p *pipeline.Pipeline, logger 
 	}
 	operators, err := console.New(console.Config{
 		Accounts: []console.Account{{JetStream: js}}, Audit: audit.New(audit.Config{JetStream: js, Logger: logger, Source: "console"}),
-		Conn: s.conn, Doctor: examiner(doctor.Config{Connect: p.Connect, Flags: "--server " + quoted(p.NATSURL()), Server: p.NATSURL()}),
+		Conn: s.conn, Doctor: examiner(doctor.Config{Connect: p.Connect, Flags: "--server " + console.Quote(p.NATSURL()), Server: p.NATSURL()}),
 		Logger: logger, Prefix: consolePath,
 	})
 	if err != nil {

@@ -86,7 +86,9 @@ type userImport struct {
 
 func (f *usersFlags) importUsers(ctx context.Context, client *notify.Client, path string) error {
 	stderr := f.config.stderr()
-	bar := progress.New(progress.Config{Total: input.Size(path), Visible: stderr.TTY, Width: stderr.Width(), Writer: stderr})
+	bar := progress.New(progress.Config{
+		Predict: true, Total: input.Size(path), Visible: stderr.TTY, Width: stderr.Width(), Writer: stderr,
+	})
 	run := &userImport{usersFlags: f, bar: bar, client: client, counts: map[string]int{}}
 	err := run.read(ctx, path)
 	bar.Close()
@@ -148,7 +150,7 @@ func (i *userImport) flush(ctx context.Context) error {
 		}
 	}
 	i.done += len(i.batch)
-	i.bar.Show(fmt.Sprintf("%d users, %d with mistakes", i.done, i.counts[statusInvalid]), i.batch[len(i.batch)-1].offset)
+	i.bar.Set(fmt.Sprintf("%d users, %d with mistakes", i.done, i.counts[statusInvalid]), i.batch[len(i.batch)-1].offset)
 	i.batch, i.bytes = i.batch[:0], 0
 	return nil
 }

@@ -22,32 +22,20 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/service/console"
 	"github.com/expediter-io/expediter/pkg/worker/inspect"
 )
 
-// Severity is how bad a finding is.
-type Severity string
-
 const (
 	// Error is that something does not work, or will not when it is needed.
-	Error Severity = "error"
+	Error = console.Error
+
 	// Warning is that something deserves a look.
-	Warning Severity = "warning"
+	Warning = console.Warning
 )
 
-// Finding is one thing that is wrong.
-type Finding struct {
-	// ID names the kind of finding, such as "stream.max_age".
-	ID string `json:"id"`
-	// Severity is how bad it is.
-	Severity Severity `json:"severity"`
-	// Of is the thing, such as "stream EVENTS".
-	Of string `json:"of"`
-	// Problem describes the problem.
-	Problem string `json:"problem"`
-	// Cure is a line for a shell. A cure that needs an edit first says so in a comment.
-	Cure string `json:"cure"`
-}
+// Finding is one thing that is wrong. Its cure is a line for a shell; one that needs an edit first says so in a comment.
+type Finding = console.Finding
 
 // Report is the result of an examination.
 type Report struct {
@@ -202,7 +190,7 @@ func (e *examination) bounded(ctx context.Context, name string, run func(*examin
 }
 
 // add adds a finding. The problem is a format.
-func (e *examination) add(id string, severity Severity, of, cure, problem string, args ...any) {
+func (e *examination) add(id string, severity console.Severity, of, cure, problem string, args ...any) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.findings = append(e.findings, Finding{

@@ -11,7 +11,6 @@ import (
 	"maps"
 	"net/url"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -20,6 +19,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/service/access"
+	"github.com/expediter-io/expediter/pkg/service/console"
 	"github.com/expediter-io/expediter/services/enricher"
 	"github.com/expediter-io/expediter/services/importer"
 	"github.com/expediter-io/expediter/services/notifier"
@@ -102,9 +102,9 @@ func (e *examination) checkConfig(name string, cfg service.BaseConfig, err error
 			if id = "config.rules"; isType[*template.Error](mistake) {
 				id = "config.texts"
 			}
-			cure = "expediter rules check " + word(e.Environment["NOTIFIER_RULES"])
+			cure = "expediter rules check " + console.Quote(e.Environment["NOTIFIER_RULES"])
 			if texts := e.Environment["NOTIFIER_TEMPLATES"]; texts != "" {
-				cure += " --templates " + word(texts)
+				cure += " --templates " + console.Quote(texts)
 			}
 		}
 		e.add(id, Error, of, cure, "%s", strings.ReplaceAll(text, "\n", "; "))
@@ -112,7 +112,7 @@ func (e *examination) checkConfig(name string, cfg service.BaseConfig, err error
 	if cfg.TLSCert != "" && cfg.TLSKey != "" {
 		if _, err := tls.LoadX509KeyPair(cfg.TLSCert, cfg.TLSKey); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			e.add("file.pair", Error, of, fmt.Sprintf("openssl x509 -noout -pubkey -in %s && openssl pkey -pubout -in %s # have to be the same",
-				word(cfg.TLSCert), word(cfg.TLSKey)), "%s with %s: %v", cfg.TLSCert, cfg.TLSKey, err)
+				console.Quote(cfg.TLSCert), console.Quote(cfg.TLSKey)), "%s with %s: %v", cfg.TLSCert, cfg.TLSKey, err)
 		}
 	}
 	local := cfg.Listen == service.None || !strings.HasPrefix(cfg.Listen, ":") && isLoopback("http://"+cfg.Listen)
@@ -148,7 +148,7 @@ func (e *examination) checkFile(variable, path string, kind fileKind) (missing b
 		return true
 	}
 	if kind == secretFile && info.Mode().Perm()&0o004 != 0 {
-		e.add("file.mode", Error, of, "chmod 600 "+word(path), "%s has a secret, and everybody on this machine may read it", path)
+		e.add("file.mode", Error, of, "chmod 600 "+console.Quote(path), "%s has a secret, and everybody on this machine may read it", path)
 	}
 	switch data, err := os.ReadFile(path); { //nolint:gosec // the operator names it
 	case kind == keysFile:
@@ -156,7 +156,7 @@ func (e *examination) checkFile(variable, path string, kind fileKind) (missing b
 	case kind == certificateFile && err == nil:
 		for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
 			if certificate, err := x509.ParseCertificate(block.Bytes); err == nil {
-				e.checkExpiry("file", of, certificate, "openssl x509 -noout -subject -enddate -in "+word(path)+" # replace it")
+				e.checkExpiry("file", of, certificate, "openssl x509 -noout -subject -enddate -in "+console.Quote(path)+" # replace it")
 			}
 		}
 	}
@@ -167,24 +167,15 @@ func (e *examination) checkFile(variable, path string, kind fileKind) (missing b
 func (e *examination) checkKeys(of, path string) {
 	keys, err := access.ReadFile(path)
 	if err != nil {
-		e.add("keys.invalid", Error, of, "expediter keys list --file "+word(path), "%s", strings.ReplaceAll(err.Error(), "\n", "; "))
+		e.add("keys.invalid", Error, of, "expediter keys list --file "+console.Quote(path), "%s", strings.ReplaceAll(err.Error(), "\n", "; "))
 		return
 	}
 	for _, k := range keys {
 		if left := time.Until(k.Expires); !k.Expires.IsZero() && left < expiresSoon {
-			e.add("keys.expires", Warning, of, fmt.Sprintf("expediter keys revoke --file %s %s", word(path), word(k.Name)),
+			e.add("keys.expires", Warning, of, fmt.Sprintf("expediter keys revoke --file %s %s", console.Quote(path), console.Quote(k.Name)),
 				"the key %s ends on %s: add another one", k.Name, day(k.Expires))
 		}
 	}
-}
-
-// word is a word of a shell.
-func word(text string) string {
-	const safe = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_./:@%"
-	if text != "" && strings.Trim(text, safe) == "" {
-		return text
-	}
-	return "'" + strings.ReplaceAll(filepath.ToSlash(text), "'", `'\''`) + "'"
 }
 
 // secretName is a variable that holds a secret, not the name of a file with one.

@@ -22,6 +22,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/outbox"
 	"github.com/expediter-io/expediter/pkg/redact"
 	"github.com/expediter-io/expediter/pkg/service/access"
+	"github.com/expediter-io/expediter/pkg/service/console"
 )
 
 // farSides are the variables with the addresses that services call.
@@ -89,7 +90,7 @@ func (e *examination) checkURL(ctx context.Context, variable, value string) {
 	if err != nil || u.Host == "" {
 		return // the configuration says so
 	}
-	cure := "curl -sSI " + word(u.Scheme+"://"+u.Host) + " # has to answer on the machine of the service"
+	cure := "curl -sSI " + console.Quote(u.Scheme+"://"+u.Host) + " # has to answer on the machine of the service"
 	host, secure := u, u.Scheme == "https"
 	if r, err := http.NewRequestWithContext(ctx, http.MethodHead, value, http.NoBody); err == nil {
 		if proxy, err := http.ProxyFromEnvironment(r); err == nil && proxy != nil {
@@ -135,7 +136,7 @@ func (e *examination) checkMail(ctx context.Context, variable, value string) {
 	if err != nil {
 		return // the configuration says so
 	}
-	cure := "openssl s_client -starttls smtp -connect " + word(value) + " # has to answer on the machine of the notifier"
+	cure := "openssl s_client -starttls smtp -connect " + console.Quote(value) + " # has to answer on the machine of the notifier"
 	conn, err := dial(ctx, value, e.Environment["NOTIFIER_EMAIL_SECURITY"] == "tls", host, e.roots(variable))
 	if err == nil {
 		defer conn.Close()                                      //nolint:errcheck // nothing was written
@@ -160,7 +161,7 @@ func (e *examination) checkIssuer(ctx context.Context, variable, value string) {
 		return // the configuration says so
 	}
 	if err := issuer.Reach(ctx); err != nil {
-		e.unreachable(variable, value, "curl -sSf "+word(strings.TrimSuffix(value, "/")+"/.well-known/openid-configuration"), err)
+		e.unreachable(variable, value, "curl -sSf "+console.Quote(strings.TrimSuffix(value, "/")+"/.well-known/openid-configuration"), err)
 	}
 }
 

@@ -11,17 +11,9 @@ import (
 )
 
 func ExampleRun() {
-	reader, err := input.NewReader(input.Config{Stdin: strings.NewReader("id,name\np1,Sushi Gal\np2,Noodle Bar\n")})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	reader := input.NewReader(input.Config{Stdin: strings.NewReader("id,name\np1,Sushi Gal\np2,Noodle Bar\n")})
 	var text strings.Builder
-	out, err := output.New(&text, output.Options{Format: output.FormatCSV})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	out := output.New(&text, output.FormatCSV, false)
 	e := enricherFunc(func(_ context.Context, req contracts.EnrichRequest) (Answer, error) {
 		return states(req, func(id string) contracts.ProviderState {
 			if id == "p1" {

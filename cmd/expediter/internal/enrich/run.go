@@ -55,16 +55,23 @@ func Run(ctx context.Context, e Enricher, places iter.Seq2[input.Place, error], 
 	slots := make(chan struct{}, cfg.Concurrency)
 	var unread error
 	var answered atomic.Bool
+	var asked atomic.Int64
 	group.Go(func() error {
 		defer close(ordered)
 		var err error
 		unread, err = read(ctx, places, cfg.BatchSize, func(b *batch) error {
+			asked.Add(int64(len(b.places)))
 			return start(ctx, group, e, b, slots, ordered, &answered, cfg)
 		})
 		return err
 	})
 	var summary Summary
-	group.Go(func() error { return write(ctx, ordered, out, cfg.Progress, &summary) })
+	group.Go(func() error {
+		return write(ctx, ordered, out, &summary, func(offset int64) {
+			pending := int(asked.Load()) - summary.Found - summary.NotFound
+			cfg.Progress(fmt.Sprintf("%d found, %d not found, %d pending", summary.Found, summary.NotFound, pending), offset)
+		})
+	})
 	err := errors.Join(group.Wait(), unread)
 	if err == nil && summary.TimedOut > 0 {
 		err = fmt.Errorf("%w: %d places were still pending after %s", ErrTimeout, summary.TimedOut, cfg.Timeout)
@@ -116,7 +123,6 @@ func start(
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	cfg.Progress.Asked(len(b.places))
 	group.Go(func() error {
 		defer func() { <-slots }()
 		rows, err := ask(ctx, e, b.places, answered, cfg)
@@ -136,7 +142,7 @@ func start(
 }
 
 // write hands the rows on in the order of the batches.
-func write(ctx context.Context, ordered <-chan *batch, out output.Writer, progress Progress, summary *Summary) error {
+func write(ctx context.Context, ordered <-chan *batch, out output.Writer, summary *Summary, told func(offset int64)) error {
 	for b := range ordered {
 		select {
 		case <-b.done:
@@ -148,7 +154,7 @@ func write(ctx context.Context, ordered <-chan *batch, out output.Writer, progre
 				return err
 			}
 			summary.add(row)
-			progress.Answered(row.Status, b.places[i].Offset)
+			told(b.places[i].Offset)
 		}
 		if err := out.Flush(); err != nil {
 			return err
@@ -185,8 +191,8 @@ type Config struct {
 	// Full adds the enriched place with all of its fields to each row. Defaults to false.
 	Full bool
 
-	// Progress receives the progress of the run. Defaults to none.
-	Progress Progress
+	// Progress is called for each row, with the counts in words and how many bytes of the input are done with. Defaults to none.
+	Progress func(text string, offset int64)
 
 	// Providers names the providers to ask. Defaults to all that the enricher has.
 	Providers []string
@@ -203,7 +209,7 @@ func (c Config) withDefaults() Config {
 	c.BatchSize = cmp.Or(c.BatchSize, 20)
 	c.Concurrency = cmp.Or(c.Concurrency, 4)
 	if c.Progress == nil {
-		c.Progress = nobody{}
+		c.Progress = func(string, int64) {}
 	}
 	c.Timeout = cmp.Or(c.Timeout, 2*time.Minute)
 	return c
@@ -224,11 +230,6 @@ func (c Config) Validate() error {
 	}
 	return errors.Join(errs...)
 }
-
-type nobody struct{}
-
-func (nobody) Answered(string, int64) {}
-func (nobody) Asked(int)              {}
 
 // Enricher answers requests: an embedded pipeline, or a client of a service.
 type Enricher interface {
@@ -252,15 +253,6 @@ type Answer struct {
 
 	// Response is the answer of the service.
 	Response contracts.EnrichResponse
-}
-
-// Progress receives the progress of a run. Its methods are called from several goroutines.
-type Progress interface {
-	// Answered is called for each place in the order of the input, with its status and its offset in the input.
-	Answered(status string, offset int64)
-
-	// Asked is called before n places are asked for.
-	Asked(n int)
 }
 
 var (

@@ -119,7 +119,7 @@ func TestReaderMemoryIsBounded(t *testing.T) { //nolint:paralleltest // it looks
 		"request": {FormatJSON, endless(`{"results":[`, "]}", jsonRecord)},
 		"jsonl":   {FormatJSONLines, endless("", "", func(i int) string { return jsonRecord(i)[min(i, 1):] })},
 	} {
-		reader := check.Must(NewReader(Config{Format: tc.format, Stdin: tc.in}))(t)
+		reader := NewReader(Config{Format: tc.format, Stdin: tc.in})
 		var early, late runtime.MemStats
 		for _, err := range reader.Files(t.Context(), Stdin) {
 			check.OK(t, err)
@@ -152,7 +152,7 @@ func TestReaderAnyChunks(t *testing.T) {
 		for i, chunks := range []func(io.Reader) io.Reader{
 			func(r io.Reader) io.Reader { return r }, iotest.OneByteReader, iotest.HalfReader, iotest.DataErrReader,
 		} {
-			reader := check.Must(NewReader(Config{Format: format, Stdin: chunks(strings.NewReader(text))}))(t)
+			reader := NewReader(Config{Format: format, Stdin: chunks(strings.NewReader(text))})
 			var got strings.Builder
 			for place, err := range reader.Files(t.Context(), Stdin) {
 				fmt.Fprintln(&got, place.Position, bodyOf(t, place), place.Offset, err)
@@ -175,7 +175,7 @@ func TestReaderPassesReadErrorsOn(t *testing.T) {
 		if format == FormatCSV {
 			in = io.MultiReader(strings.NewReader("id,name\n"), iotest.ErrReader(broken))
 		}
-		reader := check.Must(NewReader(Config{Format: format, Stdin: in}))(t)
+		reader := NewReader(Config{Format: format, Stdin: in})
 		var last error
 		for _, err := range reader.Files(t.Context(), Stdin) {
 			last = err
@@ -192,7 +192,7 @@ func TestReaderPlacesAreKept(t *testing.T) {
 		FormatJSON:      "[{\"placeId\":\"p1\",\"name\":\"A\"},{\"placeId\":\"p2\",\"name\":\"B\"},{\"placeId\":\"p3\",\"name\":\"C\"}]",
 		FormatJSONLines: "{\"placeId\":\"p1\",\"name\":\"A\"}\n{\"placeId\":\"p2\",\"name\":\"B\"}\n{\"placeId\":\"p3\",\"name\":\"C\"}\n",
 	} {
-		reader := check.Must(NewReader(Config{Format: format, Stdin: strings.NewReader(text)}))(t)
+		reader := NewReader(Config{Format: format, Stdin: strings.NewReader(text)})
 		var kept []Place
 		var bodies []string
 		for place, err := range reader.Files(t.Context(), Stdin) {
@@ -244,7 +244,7 @@ func FuzzJSONLines(f *testing.F) {
 // and the report has to add up.
 func checkInvariants(t *testing.T, format Format, text string) {
 	t.Helper()
-	reader := check.Must(NewReader(Config{Format: format, MaxRecordBytes: 4096, Stdin: strings.NewReader(text)}))(t)
+	reader := NewReader(Config{Format: format, MaxRecordBytes: 4096, Stdin: strings.NewReader(text)})
 	places := 0
 	for place, err := range reader.Files(t.Context(), Stdin) {
 		if err != nil {

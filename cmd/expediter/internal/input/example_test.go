@@ -9,15 +9,11 @@ import (
 )
 
 func ExampleReader() {
-	reader, err := input.NewReader(input.Config{Stdin: strings.NewReader(`id,name,city,stars
+	reader := input.NewReader(input.Config{Stdin: strings.NewReader(`id,name,city,stars
 p1,קפה שקד,חיפה,4
 p2,,Haifa,3
 p3,Noodle Bar,Haifa,5
 `)})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
 	for place, err := range reader.Files(context.Background(), input.Stdin) {
 		if err != nil {
 			fmt.Println(err)
@@ -32,10 +28,4 @@ p3,Noodle Bar,Haifa,5
 	// p1 קפה שקד "4"
 	// p3 Noodle Bar "5"
 	// stdin:3: name: is required
-}
-
-func ExampleParseFormat() {
-	format, err := input.ParseFormat("ndjson")
-	fmt.Println(format, err)
-	// Output: jsonl <nil>
 }

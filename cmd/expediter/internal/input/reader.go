@@ -50,13 +50,14 @@ type Report struct {
 	Rows int
 }
 
-// NewReader returns a reader, or every mistake in the configuration.
-func NewReader(cfg Config) (*Reader, error) {
-	cfg = cfg.withDefaults()
-	if err := cfg.validate(); err != nil {
-		return nil, err
+// NewReader returns a reader.
+func NewReader(cfg Config) *Reader {
+	cfg.Format = cmp.Or(cfg.Format, FormatAuto)
+	cfg.MaxRecordBytes = cmp.Or(cfg.MaxRecordBytes, contracts.MaxBody/4)
+	if cfg.Stdin == nil {
+		cfg.Stdin = os.Stdin
 	}
-	return &Reader{config: cfg}, nil
+	return &Reader{config: cfg}
 }
 
 // Report returns the counts so far. Call it after the loop over Files has ended.
@@ -151,26 +152,6 @@ type Config struct {
 	Stdin io.Reader
 }
 
-func (c Config) withDefaults() Config {
-	c.Format = cmp.Or(c.Format, FormatAuto)
-	c.MaxRecordBytes = cmp.Or(c.MaxRecordBytes, contracts.MaxBody/4)
-	if c.Stdin == nil {
-		c.Stdin = os.Stdin
-	}
-	return c
-}
-
-func (c Config) validate() error {
-	var errs []error
-	if _, err := ParseFormat(string(c.Format)); err != nil {
-		errs = append(errs, err)
-	}
-	if c.MaxRecordBytes < 64 {
-		errs = append(errs, fmt.Errorf("input: MaxRecordBytes is %d: want 64 or more", c.MaxRecordBytes))
-	}
-	return errors.Join(errs...)
-}
-
 // Format is the form of an input file.
 type Format string
 
@@ -190,32 +171,20 @@ const (
 	FormatJSONLines Format = "jsonl"
 )
 
-// Formats lists the names that ParseFormat takes, for help texts and completion.
+// Formats lists all formats.
 func Formats() []string {
 	return []string{string(FormatAuto), string(FormatCSV), string(FormatJSON), string(FormatJSONLines)}
 }
 
-// ParseFormat returns the format of that name, or ErrFormat. The empty name is FormatAuto; "ndjson" and "tsv" are
-// accepted as other names for "jsonl" and "csv".
-func ParseFormat(name string) (Format, error) {
-	switch strings.ToLower(name) {
-	case "", "auto":
-		return FormatAuto, nil
-	case "csv", "tsv":
-		return FormatCSV, nil
-	case "json":
-		return FormatJSON, nil
-	case "jsonl", "ndjson":
-		return FormatJSONLines, nil
-	}
-	return "", fmt.Errorf("%w: %q: use one of %s", ErrFormat, name, strings.Join(Formats(), ", "))
-}
-
 // detect decides on a format that was left open.
 func detect(path string, head []byte) Format {
-	ext := strings.TrimPrefix(filepath.Ext(path), ".")
-	if format, err := ParseFormat(ext); err == nil && ext != "" && format != FormatAuto {
-		return format
+	switch strings.ToLower(filepath.Ext(path)) {
+	case ".csv", ".tsv":
+		return FormatCSV
+	case ".json":
+		return FormatJSON
+	case ".jsonl", ".ndjson":
+		return FormatJSONLines
 	}
 	if text := bytes.TrimLeft(head, " \t\r\n"); len(text) > 0 && (text[0] == '[' || text[0] == '{') {
 		return FormatJSON

@@ -56,9 +56,6 @@ var (
 	// read; anything else has to be converted first.
 	ErrEncoding = errors.New("input: not valid UTF-8")
 
-	// ErrFormat is returned when a format has no known name.
-	ErrFormat = errors.New("input: unknown format")
-
 	// ErrHeader is returned when the first line of a CSV file does not name the columns that every place needs.
 	ErrHeader = errors.New("input: unusable header")
 

@@ -8,11 +8,7 @@ import (
 )
 
 func ExampleNew() {
-	w, err := output.New(os.Stdout, output.Options{Format: output.FormatTable})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	w := output.New(os.Stdout, output.FormatTable, false)
 	score := 0.991
 	for _, row := range []output.Row{
 		{PlaceID: "p1", Name: "Sushi Gal", Status: "FOUND", URL: "https://wolt.com/en/isr/haifa/restaurant/sushi-gal", Score: &score, Venue: "Sushi Gal Haifa"},

@@ -7,11 +7,9 @@ import (
 	"cmp"
 	"encoding/csv"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
@@ -31,22 +29,9 @@ type Writer interface {
 	Write(row Row) error
 }
 
-// Options says how rows are written.
-type Options struct {
-	// Color marks the statuses of a table with ANSI colours. Defaults to false.
-	Color bool
-
-	// Format is the form of the output. Defaults to FormatTable.
-	Format Format
-}
-
-// New returns a writer to w, or ErrFormat.
-func New(w io.Writer, opts Options) (Writer, error) {
-	format, err := ParseFormat(string(cmp.Or(opts.Format, FormatTable)))
-	if err != nil {
-		return nil, err
-	}
-	return places{NewRows(w, format, columns(format, opts.Color)...)}, nil
+// New returns a writer of rows to w. color marks the statuses of a table with ANSI colours.
+func New(w io.Writer, format Format, color bool) Writer {
+	return places{NewRows(w, format, columns(format, color)...)}
 }
 
 // places writes rows of places.
@@ -101,9 +86,6 @@ func (w places) Write(row Row) error {
 	return nil
 }
 
-// ErrFormat is returned when an output format has no known name.
-var ErrFormat = errors.New("output: unknown format")
-
 // Format is the form in which rows are written.
 type Format string
 
@@ -122,24 +104,9 @@ const (
 	FormatTable Format = "table"
 )
 
-// Formats lists the names that ParseFormat takes, for help texts and completion.
+// Formats lists all formats.
 func Formats() []string {
 	return []string{string(FormatTable), string(FormatJSON), string(FormatJSONLines), string(FormatCSV)}
-}
-
-// ParseFormat returns the format of that name, or ErrFormat. "ndjson" is another name for "jsonl".
-func ParseFormat(name string) (Format, error) {
-	switch strings.ToLower(name) {
-	case "csv":
-		return FormatCSV, nil
-	case "json":
-		return FormatJSON, nil
-	case "jsonl", "ndjson":
-		return FormatJSONLines, nil
-	case "table":
-		return FormatTable, nil
-	}
-	return "", fmt.Errorf("%w: %q: use one of %s", ErrFormat, name, strings.Join(Formats(), ", "))
 }
 
 // Row is the result for one place.

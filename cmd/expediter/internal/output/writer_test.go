@@ -25,10 +25,10 @@ var rows = []Row{
 	{PlaceID: "p3", Name: "A\nB", Status: "PENDING", Reason: "ambiguous", VenueID: "v3"},
 }
 
-func write(t *testing.T, opts Options, rows ...Row) string {
+func write(t *testing.T, format Format, color bool, rows ...Row) string {
 	t.Helper()
 	var buf bytes.Buffer
-	w := check.Must(New(&buf, opts))(t)
+	w := New(&buf, format, color)
 	for _, row := range rows {
 		check.OK(t, errors.Join(w.Write(row), w.Flush()))
 	}
@@ -44,13 +44,13 @@ func TestJSON(t *testing.T) {
   {"placeId":"p3","name":"A\nB","status":"PENDING","url":null,"score":null,"venueId":"v3","venue":null,"reason":"ambiguous"}
 ]
 `
-	check.Equal(t, want, write(t, Options{Format: FormatJSON}, rows...))
-	check.Same(t, "no rows", write(t, Options{Format: FormatJSON}), "[]\n")
+	check.Equal(t, want, write(t, FormatJSON, false, rows...))
+	check.Same(t, "no rows", write(t, FormatJSON, false), "[]\n")
 }
 
 func TestJSONLines(t *testing.T) {
 	t.Parallel()
-	lines := strings.Split(strings.TrimSuffix(write(t, Options{Format: FormatJSONLines}, rows...), "\n"), "\n")
+	lines := strings.Split(strings.TrimSuffix(write(t, FormatJSONLines, false, rows...), "\n"), "\n")
 	var ids []string
 	for _, line := range lines {
 		var row struct {
@@ -61,12 +61,12 @@ func TestJSONLines(t *testing.T) {
 		ids = append(ids, row.PlaceID)
 	}
 	check.Equal(t, []string{"p1", "p2", "p3"}, ids)
-	check.Same(t, "no rows", write(t, Options{Format: FormatJSONLines}), "")
+	check.Same(t, "no rows", write(t, FormatJSONLines, false), "")
 }
 
 func TestCSV(t *testing.T) {
 	t.Parallel()
-	got := check.Must(csv.NewReader(strings.NewReader(write(t, Options{Format: FormatCSV}, rows...))).ReadAll())(t)
+	got := check.Must(csv.NewReader(strings.NewReader(write(t, FormatCSV, false, rows...))).ReadAll())(t)
 	want := [][]string{
 		{"placeId", "name", "status", "url", "score", "venueId", "venue", "reason"},
 		{"p1", "סושי \"גל\", נמל", "FOUND", "https://wolt.com/en/isr/haifa/restaurant/a?b&c", "0.988", "v1", "Sushi Gal", ""},
@@ -74,7 +74,7 @@ func TestCSV(t *testing.T) {
 		{"p3", "A\nB", "PENDING", "", "", "v3", "", "ambiguous"},
 	}
 	check.Equal(t, want, got)
-	check.Same(t, "no rows", write(t, Options{Format: FormatCSV}), "placeId,name,status,url,score,venueId,venue,reason\n")
+	check.Same(t, "no rows", write(t, FormatCSV, false), "placeId,name,status,url,score,venueId,venue,reason\n")
 }
 
 func TestTable(t *testing.T) {
@@ -85,17 +85,17 @@ p2        麺や 白         NOT_FOUND  -          -      -          -
 p3        A B             PENDING    ambiguous  -      v3         -
 `
 	want = strings.NewReplacer("{", "\u200e", "}", "\u200e").Replace(want)
-	check.Equal(t, want, write(t, Options{Format: FormatTable}, rows...))
+	check.Equal(t, want, write(t, FormatTable, false, rows...))
 	// A service that is asked over HTTP tells neither score nor venue.
 	want = "PLACE ID  NAME  STATUS  REASON  URL\np4        A     FOUND   -       https://example.org/\n"
-	check.Equal(t, want, write(t, Options{}, Row{PlaceID: "p4", Name: "A", Status: "FOUND", URL: "https://example.org/"}))
+	check.Equal(t, want, write(t, FormatTable, false, Row{PlaceID: "p4", Name: "A", Status: "FOUND", URL: "https://example.org/"}))
 }
 
 func TestTableColor(t *testing.T) {
 	t.Parallel()
-	colored := write(t, Options{Color: true}, rows...)
+	colored := write(t, FormatTable, true, rows...)
 	check.Says(t, colored, "\x1b[32mFOUND\x1b[0m")
-	plain := write(t, Options{}, rows...)
+	plain := write(t, FormatTable, false, rows...)
 	for _, code := range []string{"\x1b[32m", "\x1b[33m", "\x1b[36m", "\x1b[0m"} {
 		colored = strings.ReplaceAll(colored, code, "")
 	}
@@ -110,7 +110,7 @@ func TestWriteErrorsAreReported(t *testing.T) {
 	t.Parallel()
 	full := errors.New("the disk is full")
 	for _, format := range Formats() {
-		w := check.Must(New(brokenWriter{full}, Options{Format: Format(format)}))(t)
+		w := New(brokenWriter{full}, Format(format), false)
 		check.Is(t, errors.Join(w.Write(rows[0]), w.Close()), full, format)
 		list := NewRows(brokenWriter{full}, Format(format))
 		list.Add("a", "a")
@@ -121,14 +121,6 @@ func TestWriteErrorsAreReported(t *testing.T) {
 
 func TestJSONNamesThePlaceItCannotWrite(t *testing.T) {
 	t.Parallel()
-	w := check.Must(New(&bytes.Buffer{}, Options{Format: FormatJSON}))(t)
+	w := New(&bytes.Buffer{}, FormatJSON, false)
 	check.Contains(t, w.Write(Row{PlaceID: "p9", Score: new(math.NaN())}), "p9")
-}
-
-func TestParseFormat(t *testing.T) {
-	t.Parallel()
-	for _, name := range append(Formats(), "NDJSON") {
-		check.Is(t, check.Err(ParseFormat(name)), nil)
-	}
-	check.Is(t, check.Err(New(&bytes.Buffer{}, Options{Format: "xml"})), ErrFormat)
 }

@@ -3,7 +3,6 @@ package progress
 
 import (
 	"cmp"
-	"fmt"
 	"io"
 	"sync"
 	"time"
@@ -11,12 +10,18 @@ import (
 	"github.com/schollz/progressbar/v3"
 )
 
-// redraw is the least time between two drawings.
-const redraw = 100 * time.Millisecond
+// redraw is the least time between two drawings, and tick how often the time that has passed is drawn anew.
+const (
+	redraw = 100 * time.Millisecond
+	tick   = time.Second
+)
 
 // Config configures a progress bar.
 type Config struct {
-	// Total is the number of bytes of the whole input. Defaults to 0: unknown, and then only the counts are shown.
+	// Predict shows the time that is left. Defaults to false: that of another program is unknown.
+	Predict bool
+
+	// Total is the whole, such as the bytes of an input. Defaults to 0: unknown, and then only the text is shown.
 	Total int64
 
 	// Visible shows the bar; set it when Writer is a terminal. Defaults to false: nothing is ever written.
@@ -29,44 +34,23 @@ type Config struct {
 	Writer io.Writer
 }
 
-// Bar counts places and draws the counts. Its methods may be called from several goroutines. A nil Bar counts nothing.
+// Bar shows in one line how far something is, and for how long it has been under way. Its methods may be called from several
+// goroutines. A nil Bar shows nothing.
 type Bar struct {
-	bar    *progressbar.ProgressBar
-	counts Counts
-	mu     sync.Mutex
-	room   int // for the counts, in cells
+	bar  *progressbar.ProgressBar
+	done chan struct{}
+	mu   sync.Mutex
+	over sync.WaitGroup
+	room int // for the text, in cells
 }
 
-// Counts is how many places are in which state.
-type Counts struct {
-	// Found is how many have a page.
-	Found int
-
-	// NotFound is how many have none.
-	NotFound int
-
-	// Pending is how many were asked for and have no answer.
-	Pending int
-}
-
-// String says the counts in words.
-func (c Counts) String() string {
-	return fmt.Sprintf("%d found, %d not found, %d pending", c.Found, c.NotFound, c.Pending)
-}
-
-// short is String for a narrow terminal: found/not found/pending, cut to room.
-func (c Counts) short(room int) string {
-	text := fmt.Sprintf("%d/%d/%d", c.Found, c.NotFound, c.Pending)
-	return text[:min(len(text), max(room, 0))]
-}
-
-// The cells that a line has beside the counts: the percentage and the edges of the bar, and the time passed and left.
+// The cells that a line has beside the text: the percentage and the edges of the bar, and the time passed and left.
 const (
 	frame = 12
 	clock = 20
 )
 
-// New returns a bar of one line. The caller has to Close it.
+// New returns a bar. The caller has to Close it.
 func New(cfg Config) *Bar {
 	if cfg.Writer == nil {
 		cfg.Writer = io.Discard
@@ -80,83 +64,57 @@ func New(cfg Config) *Bar {
 		length = 4
 	}
 	timed := width >= 60
-	room := width - frame - length
-	if timed {
-		room -= clock
-	}
-	return &Bar{room: room, bar: progressbar.NewOptions64(total,
+	b := &Bar{done: make(chan struct{}), room: width - frame - length, bar: progressbar.NewOptions64(total,
 		progressbar.OptionClearOnFinish(),
-		progressbar.OptionSetDescription(Counts{}.short(room)),
 		progressbar.OptionSetElapsedTime(timed),
-		progressbar.OptionSetPredictTime(timed && cfg.Total > 0),
+		progressbar.OptionSetPredictTime(timed && cfg.Predict && cfg.Total > 0),
 		progressbar.OptionSetSpinnerChangeInterval(0), // it would start a goroutine that nobody waits for
 		progressbar.OptionSetVisibility(cfg.Visible),
 		progressbar.OptionSetWidth(length),
 		progressbar.OptionSetWriter(cfg.Writer),
 		progressbar.OptionThrottle(redraw),
 	)}
+	if timed {
+		b.room -= clock
+	}
+	if cfg.Visible {
+		b.over.Go(b.run)
+	}
+	return b
 }
 
-// Asked adds n places that were asked for.
-func (b *Bar) Asked(n int) {
+// run draws the time that passes while nothing else happens.
+func (b *Bar) run() {
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			b.mu.Lock()
+			_ = b.bar.RenderBlank() //nolint:errcheck // a terminal that is gone must not end the run
+			b.mu.Unlock()
+		case <-b.done:
+			return
+		}
+	}
+}
+
+// Set sets the text, which is cut to the line, and how much of the whole is done.
+func (b *Bar) Set(text string, done int64) {
 	if b == nil {
 		return
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.counts.Pending += n
-	b.describe()
-}
-
-// Answered adds the status of a requested place, and sets how many bytes of the input are done with it. A place whose
-// status is neither FOUND nor NOT_FOUND stays pending.
-func (b *Bar) Answered(status string, offset int64) {
-	if b == nil {
-		return
+	if runes := []rune(text); len(runes) > b.room {
+		text = string(runes[:max(b.room-1, 0)]) + "…"
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	switch status {
-	case "FOUND":
-		b.counts.Found++
-		b.counts.Pending--
-	case "NOT_FOUND":
-		b.counts.NotFound++
-		b.counts.Pending--
-	}
-	b.describe()
-	b.set(offset)
-}
-
-// Show shows a text in the place of the counts, and sets how many bytes of the input are done with.
-func (b *Bar) Show(text string, offset int64) {
-	if b == nil {
-		return
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.bar.Describe(text[:min(len(text), max(b.room, 0))])
-	b.set(offset)
-}
-
-// set sets how many bytes are done with. b is locked.
-func (b *Bar) set(offset int64) {
-	// An input in UTF-16 is shorter on disk than the text read from it, or longer; the bar then ends early or
-	// jumps.
+	b.bar.Describe(text)
+	// An input in UTF-16 is shorter on disk than the text read from it, or longer; the bar then ends early or jumps.
 	if most := b.bar.GetMax64(); most > 0 {
-		offset = min(offset, most-1) // the end is for Close
+		done = min(done, most-1) // the end is for Close
 	}
-	_ = b.bar.Set64(offset) //nolint:errcheck // a terminal that is gone must not end the run
-}
-
-// Counts returns the counts so far.
-func (b *Bar) Counts() Counts {
-	if b == nil {
-		return Counts{}
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.counts
+	_ = b.bar.Set64(done) //nolint:errcheck // as above
 }
 
 // Close removes the bar from the terminal.
@@ -164,99 +122,9 @@ func (b *Bar) Close() {
 	if b == nil {
 		return
 	}
+	close(b.done)
+	b.over.Wait()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	_ = b.bar.Finish() //nolint:errcheck // as above
-}
-
-func (b *Bar) describe() {
-	text := b.counts.String()
-	if len(text) > b.room {
-		text = b.counts.short(b.room)
-	}
-	b.bar.Describe(text)
-}
-
-// tick is how often the time that has passed is drawn anew.
-const tick = time.Second
-
-// whole is how many parts a bar of steps has.
-const whole = 100
-
-// Steps shows how far one job is, and for how long it has been under way. A nil one shows nothing.
-type Steps struct {
-	bar  *progressbar.ProgressBar
-	done chan struct{}
-	mu   sync.Mutex
-	over sync.WaitGroup
-}
-
-// NewSteps returns a bar for one job. Config.Total has no meaning. The caller has to Close it.
-func NewSteps(cfg Config) *Steps {
-	if cfg.Writer == nil {
-		cfg.Writer = io.Discard
-	}
-	s := &Steps{done: make(chan struct{}), bar: progressbar.NewOptions64(whole,
-		progressbar.OptionClearOnFinish(),
-		progressbar.OptionSetElapsedTime(true),
-		progressbar.OptionSetPredictTime(false), // the time of the other side is unknown
-		progressbar.OptionSetSpinnerChangeInterval(0),
-		progressbar.OptionSetVisibility(cfg.Visible),
-		progressbar.OptionSetWidth(20),
-		progressbar.OptionSetWriter(cfg.Writer),
-	)}
-	if cfg.Visible {
-		s.over.Go(s.run)
-	}
-	return s
-}
-
-// run draws the time that passes while nothing else happens.
-func (s *Steps) run() {
-	ticker := time.NewTicker(tick)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ticker.C:
-			s.mu.Lock()
-			_ = s.bar.RenderBlank() //nolint:errcheck // a terminal that is gone must not end the run
-			s.mu.Unlock()
-		case <-s.done:
-			return
-		}
-	}
-}
-
-// Set sets the name of the present step, and the finished share of the whole, from 0 to 1.
-func (s *Steps) Set(text string, share float64) {
-	if s == nil {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.bar.Describe(shorten(text))
-	// The end is for Close.
-	_ = s.bar.Set64(min(int64(max(share, 0)*whole), whole-1)) //nolint:errcheck // as above
-}
-
-// maxText is how much of a text is shown, so that the bar stays on one line: a terminal that breaks it is not cleared.
-const maxText = 45
-
-func shorten(text string) string {
-	if runes := []rune(text); len(runes) > maxText {
-		return string(runes[:maxText-1]) + "…"
-	}
-	return text
-}
-
-// Close removes the bar from the terminal.
-func (s *Steps) Close() {
-	if s == nil {
-		return
-	}
-	close(s.done)
-	s.over.Wait()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_ = s.bar.Finish() //nolint:errcheck // as above
 }

@@ -176,7 +176,7 @@ func TestTelephonesAreFictional(t *testing.T) {
 func TestPlacesAreReadable(t *testing.T) {
 	t.Parallel()
 	s := load(t)
-	reader := check.Must(input.NewReader(input.Config{Format: input.FormatJSON, Stdin: Places()}))(t)
+	reader := input.NewReader(input.Config{Format: input.FormatJSON, Stdin: Places()})
 	var i int
 	for place, err := range reader.Files(t.Context(), input.Stdin) {
 		check.OK(t, err)
