@@ -1,10 +1,11 @@
 // Command enrich measures the enricher over TCP on the loopback: how long it takes to answer requests whose places are
-// all known (hit), and requests of places that nobody has asked for before (miss).
+// all known (hit), also by an enricher that keeps no results in memory (stored) and by one without metrics and traces
+// (bare), and requests of places that nobody has asked for before (miss).
 //
 //	go -C bench run ./enrich [--rounds N] [--scale X] [--only REGEXP] [--memory BYTES] [--json]
 //
-// Every round starts a NATS server, an enricher and its clients in this process, connected by TCP sockets, and runs
-// every case once. A figure is the median of the rounds, with the least and the greatest of them beside it.
+// Every round starts a NATS server, an enricher and its clients in this process for each kind of enricher, connected by TCP
+// sockets, and runs every case once. A figure is the median of the rounds, with the least and the greatest of them beside it.
 //
 // One client asks one request after the other and lets the enricher finish its jobs in between, outside the time that
 // is measured; 16 clients ask without a pause. The CPU time of a request is that of the whole process: client,
@@ -61,20 +62,29 @@ func measure(ctx context.Context, out io.Writer, o options) (any, error) {
 	p.Note("Durability: %s. Rounds: %d, each on a fresh server.", durability, o.Rounds)
 	got := rig.Results{}
 	for n := range o.Rounds {
-		if err := round(ctx, o, all, got, n); err != nil {
-			return nil, err
+		for i := range kinds {
+			if err := round(ctx, o, kinds[rig.Turn(n, i, len(kinds))], all, got, n); err != nil {
+				return nil, err
+			}
 		}
 		fmt.Fprintf(os.Stderr, "round %d of %d\n", n+1, o.Rounds)
 	}
 	return report(p, o, all, got, machine)
 }
 
-// round runs every case once, on a server of its own. Every other round goes through them backwards, so that nothing
+// kinds are the kinds of requests and enrichers, each measured on a stand of its own.
+var kinds = []string{"hit", "stored", "bare", "miss"}
+
+// round runs every case of a kind once, on a server of its own. Every other round goes through them backwards, so that nothing
 // always comes after the same.
-func round(ctx context.Context, o options, all []kase, got rig.Results, n int) (err error) {
+func round(ctx context.Context, o options, kind string, all []kase, got rig.Results, n int) (err error) {
+	all = slices.DeleteFunc(slices.Clone(all), func(k kase) bool { return k.Kind != kind })
+	if len(all) == 0 {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	s, err := newStand(ctx, o.memory)
+	s, err := newStand(ctx, kind, o.memory)
 	if err != nil {
 		return err
 	}
@@ -198,7 +208,7 @@ func askEach(ctx context.Context, s *stand, k kase, a asker, bodies [][]byte) ([
 // kase is one combination of the measured properties.
 type kase struct {
 	Transport string // "http" or "nats"
-	Kind      string // "hit" or "miss"
+	Kind      string // one of kinds
 	Places    int    // in one request
 	Clients   int    // that ask at the same time
 
@@ -209,21 +219,19 @@ func (k kase) String() string {
 	return fmt.Sprintf("%s/%s/%d/%d", k.Transport, k.Kind, k.Places, k.Clients)
 }
 
-func (k kase) hit() bool { return k.Kind == "hit" }
+func (k kase) hit() bool { return k.Kind != "miss" }
 
 // cases lists the cases, in the order of the report.
 func cases(o options) []kase {
-	requests := map[string]map[int]int{
-		"hit":  {1: 500, 10: 500, 100: 200},
-		"miss": {1: 100, 10: 60, 100: 20},
-	}
+	hits := map[int]int{1: 500, 10: 500, 100: 200}
+	requests := map[string]map[int]int{"hit": hits, "stored": hits, "bare": hits, "miss": {1: 100, 10: 60, 100: 20}}
 	var all []kase
 	for _, clients := range []int{1, manyClients} {
 		for _, transport := range []string{"http", "nats"} {
-			for _, kind := range []string{"hit", "miss"} {
+			for _, kind := range kinds {
 				for _, places := range []int{1, 10, 100} {
 					n := int(math.Ceil(float64(requests[kind][places]) * o.Scale))
-					if clients > 1 && kind == "hit" {
+					if clients > 1 && kind != "miss" {
 						n *= 2
 					}
 					k := kase{Transport: transport, Kind: kind, Places: places, Clients: clients, requests: n}

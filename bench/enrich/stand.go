@@ -13,7 +13,11 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	metric "go.opentelemetry.io/otel/metric/noop"
+	"go.opentelemetry.io/otel/propagation"
+	trace "go.opentelemetry.io/otel/trace/noop"
 
+	"github.com/expediter-io/expediter/pkg/natsotel/export"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/enricher"
@@ -42,8 +46,18 @@ type stand struct {
 	ids      int // of places, used so far
 }
 
-func newStand(ctx context.Context, memory int64) (_ *stand, err error) {
+func newStand(ctx context.Context, kind string, memory int64) (_ *stand, err error) {
 	s := &stand{askers: map[string][]asker{}}
+	var exports *export.Exports // the enricher makes its own
+	switch kind {
+	case "stored":
+		memory = -1
+	case "bare":
+		exports = &export.Exports{
+			Meters: metric.NewMeterProvider(), Metrics: http.NotFoundHandler(), Propagator: propagation.NewCompositeTextMapPropagator(),
+			Tracers: trace.NewTracerProvider(),
+		}
+	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.close())
@@ -57,7 +71,7 @@ func newStand(ctx context.Context, memory int64) (_ *stand, err error) {
 	}
 	s.enricher, err = enricher.Start(ctx, s.conn, enricher.Config{
 		BaseConfig: service.BaseConfig{
-			CreateAssets: true, Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler), MaxBytes: storeBytes,
+			CreateAssets: true, Exports: exports, Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler), MaxBytes: storeBytes,
 		},
 		Enabled: true, MemoryBytes: memory, Providers: []provider.Provider{instant{}},
 	})
