@@ -83,6 +83,9 @@ type client struct {
 	// ordered works jobs of one subject one after the other. Here each has a subject of its own.
 	ordered func(ctx context.Context, slots int, handle handler) (stop func() error, err error)
 
+	// divided divides the stream into four, and works the jobs of all. From then on insert inserts into the four.
+	divided func(ctx context.Context, slots int, handle handler) (stop func() error, err error)
+
 	// handlers works jobs with a thousand handlers, of which one has jobs.
 	handlers func(ctx context.Context, slots int, handle handler) (stop func() error, err error)
 

@@ -25,6 +25,7 @@ const payload = `{"n":1}`
 type broker struct {
 	insert, work   jetstream.JetStream
 	insertC, workC *nats.Conn
+	partitions     int
 	replicas       int
 	stream         string
 	done           atomic.Int64 // completed, as the server has confirmed
@@ -32,7 +33,7 @@ type broker struct {
 }
 
 func openBroker(ctx context.Context, s settings) (*broker, error) {
-	b := &broker{replicas: strings.Count(s.Address, ",") + 1, stream: s.Queue}
+	b := &broker{partitions: 1, replicas: strings.Count(s.Address, ",") + 1, stream: s.Queue}
 	var err error
 	for _, c := range []struct {
 		conn *(*nats.Conn)
@@ -103,6 +104,9 @@ func (b *broker) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	_ = b.insert.DeleteStream(ctx, b.stream) //nolint:errcheck // the server ends soon
+	for i := 1; i < b.partitions; i++ {
+		_ = b.insert.DeleteStream(ctx, fmt.Sprintf("%s-%d", b.stream, i)) //nolint:errcheck // as above
+	}
 	b.insertC.Close()
 	b.workC.Close()
 }
@@ -248,6 +252,16 @@ func openOurs(keyed bool) func(context.Context, settings) (*client, error) {
 			ordered: func(ctx context.Context, slots int, handle handler) (func() error, error) {
 				return b.run(ctx, slots, worker.Policy{Ordered: true}, 1, plainly(handle))
 			},
+			divided: func(ctx context.Context, slots int, handle handler) (_ func() error, err error) {
+				b.partitions = 4
+				if inserter, err = worker.NewClient(b.insert, worker.ClientConfig{Partitions: b.partitions, Stream: b.stream}); err != nil {
+					return nil, err
+				}
+				if err := inserter.Grow(ctx, nil); err != nil {
+					return nil, err
+				}
+				return b.run(ctx, slots, worker.Policy{}, 1, plainly(handle))
+			},
 			handlers: func(ctx context.Context, slots int, handle handler) (func() error, error) {
 				return b.run(ctx, slots, worker.Policy{}, manyHandlers, plainly(handle))
 			},
@@ -293,7 +307,8 @@ func plainly(handle handler) worker.Handler[map[string]int] {
 func (b *broker) run(ctx context.Context, slots int, policy worker.Policy, handlers int, h worker.Handler[map[string]int]) (func() error, error) {
 	ready := make(chan struct{}, 1)
 	w, err := worker.New(b.work, worker.Config{
-		AckWait: ackWait, AutoCreate: true, Concurrency: slots, Consumer: "ours", Logger: slog.New(slog.DiscardHandler), Stream: b.stream,
+		AckWait: ackWait, AutoCreate: true, Concurrency: slots, Consumer: "ours", Logger: slog.New(slog.DiscardHandler),
+		Partitions: b.partitions, Stream: b.stream,
 		Hooks: worker.Hooks{
 			Ready: func(is bool, _ error) {
 				select {

@@ -88,6 +88,11 @@ func rows(o options) []rig.Row[contestant] {
 			Columns: compared("handlers"),
 		},
 		{
+			Name: "divided", Title: "The same as the first, in a stream that is divided into four",
+			Needs: ordering, Run: run(beside("divided", func(c *client) func(context.Context, int, handler) (func() error, error) { return c.divided })),
+			Columns: compared("divided"),
+		},
+		{
 			Name: "restart", Title: "From the kill -9 of a worker in mid-job until the job starts on another",
 			Needs: o.leasing, Run: run(restart), Once: true,
 			Columns: []rig.Column{

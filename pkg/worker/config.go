@@ -73,8 +73,8 @@ type Config struct {
 	Middleware []Middleware
 
 	// Partitions is the number of streams from which the worker takes jobs: Stream, and those that [Client.Grow] makes. It may be set before
-	// Grow. All partitions share the slots. Four cost 38 % more processor time for each job than one: they are for a load that one stream
-	// cannot carry. At most 64. Defaults to 1.
+	// Grow. All partitions share the slots. A job costs more processor time than in one stream: partitions are for a load that one
+	// stream cannot carry. At most 64. Defaults to 1.
 	Partitions int
 
 	// RequestTimeout is the time after which the outcome of a request to the server counts as unknown. Defaults to 2 seconds.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -68,6 +69,7 @@ type Store struct {
 	cfg     Config
 	js      jetstream.JetStream
 	targets targets
+	wholes  sync.Map // from the name of a stream to that of the one it is a partition of
 }
 
 // Open returns the store of a dead letter stream, which has AllowDirect. The error wraps [ErrNoStream] when the stream does not

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -60,7 +61,7 @@ type Group struct {
 	// Signature is the signature of the jobs' errors, see worker.DeadLetter.
 	Signature string
 
-	// Stream is the stream that held the jobs.
+	// Stream is the stream that held the jobs, the first one of its partitions.
 	Stream string
 
 	// Subjects is the narrowest pattern that covers the jobs' subjects, such as "jobs.mail.>", and with BySubject the pattern
@@ -185,8 +186,19 @@ func (s *Store) Survey(ctx context.Context, f Filter, opts SurveyOptions) (Overv
 				return Overview{}, err
 			}
 		}
-		if e != nil && f.selects(e) {
-			o.add(groups, e, f, opts)
+		if e == nil {
+			continue
+		}
+		selected, err := s.selects(ctx, f, e)
+		if err != nil {
+			return Overview{}, err
+		}
+		if selected {
+			stream, err := s.whole(ctx, e.Letter.Stream)
+			if err != nil {
+				return Overview{}, err
+			}
+			o.add(groups, groupKey{kind: e.Kind, stream: stream}, e, f, opts)
 		}
 	}
 	for _, g := range groups {
@@ -198,11 +210,11 @@ func (s *Store) Survey(ctx context.Context, f Filter, opts SurveyOptions) (Overv
 	return o, nil
 }
 
-// add counts a letter.
-func (o *Overview) add(groups map[groupKey]*Group, e *Entry, f Filter, opts SurveyOptions) {
+// add counts a letter, whose key has its kind and its stream.
+func (o *Overview) add(groups map[groupKey]*Group, key groupKey, e *Entry, f Filter, opts SurveyOptions) {
 	o.Total++
 	l := &e.Letter
-	key, subjects := groupKey{kind: e.Kind, stream: l.Stream}, l.Subject
+	subjects := l.Subject
 	switch opts.By {
 	case BySubject:
 		if f.Subject == "" {
@@ -304,7 +316,7 @@ type Filter struct {
 	// Since selects the letters that the dead letter stream stored at this time or later. Defaults to all.
 	Since time.Time
 
-	// Stream selects the jobs of one stream. Defaults to all.
+	// Stream selects the jobs of one stream, with those of its partitions. Defaults to all.
 	Stream string
 
 	// Subject is a pattern that the jobs' subjects must match, such as "jobs.mail.>".
@@ -360,14 +372,41 @@ func (f Filter) Validate() error {
 }
 
 // selects reports whether the filter selects a classified entry.
-func (f Filter) selects(e *Entry) bool {
+func (s *Store) selects(ctx context.Context, f Filter, e *Entry) (bool, error) {
 	l := &e.Letter
+	stream := l.Stream
+	if strings.HasPrefix(stream, f.Stream+"-") {
+		var err error
+		if stream, err = s.whole(ctx, stream); err != nil {
+			return false, err
+		}
+	}
 	return (f.Kind == "" || f.Kind == e.Kind) &&
 		(f.Reason == "" || f.Reason == l.Reason) &&
 		(f.Signature == "" || f.Signature == l.Signature) &&
 		(f.Since.IsZero() || !e.StoredAt.Before(f.Since)) &&
-		(f.Stream == "" || f.Stream == l.Stream) &&
+		(f.Stream == "" || f.Stream == l.Stream || f.Stream == stream) &&
 		(f.Subject == "" || l.Subject != "" && subject.Matches(f.Subject, l.Subject)) &&
 		(f.Until.IsZero() || e.StoredAt.Before(f.Until)) &&
-		(f.Worker == "" || f.Worker == l.Worker)
+		(f.Worker == "" || f.Worker == l.Worker), nil
+}
+
+// partitioned matches the names that partitions have.
+var partitioned = regexp.MustCompile(`-[1-9][0-9]?$`)
+
+// whole returns the stream of which another is a partition, itself if it is none. The store keeps the answer. One round trip the first
+// time for a name that a partition can have, none for others.
+func (s *Store) whole(ctx context.Context, stream string) (string, error) {
+	if !partitioned.MatchString(stream) {
+		return stream, nil
+	}
+	if first, ok := s.wholes.Load(stream); ok {
+		return first.(string), nil //nolint:forcetypeassert // see below
+	}
+	first, _, err := worker.PartitionsOf(ctx, s.js, stream)
+	if err != nil {
+		return "", fmt.Errorf("deadletter: %w", err)
+	}
+	s.wholes.Store(stream, first)
+	return first, nil
 }

@@ -72,13 +72,15 @@ func (s *Store) entries(ctx context.Context, f Filter, order Order) iter.Seq2[*E
 			if err == nil {
 				e, err = s.open(ctx, m)
 			}
-
+			selected := false
+			if err == nil && e != nil {
+				selected, err = s.selects(ctx, f, e)
+			}
 			if err != nil {
 				yield(nil, err)
 				return
 			}
-
-			if e != nil && f.selects(e) && !yield(e, nil) {
+			if selected && !yield(e, nil) {
 				return
 			}
 		}

@@ -83,7 +83,11 @@ func (s *Store) take(ctx, waiting context.Context, f Filter, p *pass, m *jsapi.M
 		return nil
 	}
 
-	if e, err := s.glance(ctx, f, m); err != nil || e == nil || !f.selects(e) {
+	e, err := s.glance(ctx, f, m)
+	if err != nil || e == nil {
+		return err
+	}
+	if selected, err := s.selects(ctx, f, e); err != nil || !selected {
 		return err
 	}
 

@@ -303,18 +303,12 @@ func (f *natsFlags) erase(
 	if err != nil {
 		return n, err
 	}
-	streams, err := rowsOf(ctx, js, user)
-	for _, stream := range streams {
-		theirs := deadletter.Filter{Stream: stream, Subject: sentTo(who)}
-		done, err := letters.Discard(ctx, theirs, deadletter.DiscardOptions{DryRun: dry})
-		if err == nil && done.Failed+done.Skipped > 0 {
-			err = fmt.Errorf("%w: %d of the user's", errNotAll, done.Failed+done.Skipped)
-		}
-		if n += done.Done; err != nil {
-			return n, err
-		}
+	theirs := deadletter.Filter{Stream: contracts.StreamNotifications, Subject: sentTo(who)}
+	done, err := letters.Discard(ctx, theirs, deadletter.DiscardOptions{DryRun: dry})
+	if err == nil && done.Failed+done.Skipped > 0 {
+		err = fmt.Errorf("%w: %d of the user's", errNotAll, done.Failed+done.Skipped)
 	}
-	return n, err
+	return n + done.Done, err
 }
 
 // eraseRecord removes the record of the directory, and reports whether there was one.
