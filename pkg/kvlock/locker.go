@@ -27,10 +27,6 @@ type LockerConfig struct {
 	// Logger gets the faults that no caller gets as an error: corrupt records. Defaults to slog.Default().
 	Logger *slog.Logger
 
-	// Observe receives events, for metrics, traces and logs: see [EventKind]. It is called by many goroutines at once,
-	// and the work waits for it. Its context has the values of the caller's context. Defaults to none, which costs nothing.
-	Observe func(context.Context, Event)
-
 	// OpTimeout bounds the time for which a caller waits for an unreachable server. It does not bound the wait for a held lock. Defaults to 2
 	// seconds.
 	OpTimeout time.Duration
@@ -86,8 +82,7 @@ func NewLocker(ctx context.Context, js jetstream.JetStream, cfg LockerConfig) (*
 	}
 	var err error
 	l.agents, err = lock.Open(ctx, js, lock.Config{
-		Config: base, Observe: observer(cfg.Observe), TTL: l.ttl,
-		Held: func(s lock.State) error { return &HeldError{Lock: l.show(s)} },
+		Config: base, TTL: l.ttl, Held: func(s lock.State) error { return &HeldError{Lock: l.show(s)} },
 	})
 	if err != nil {
 		return nil, err
@@ -157,51 +152,6 @@ func (l *Locker) acquire(ctx context.Context, opts AcquireOptions, r lock.Reques
 		return nil, err
 	}
 	return &Lease{lease}, nil
-}
-
-// EventKind is the kind of an event. It serves as the name of a counter, of a log line, of an event in a trace.
-type EventKind string
-
-// The events that LockerConfig.Observe receives.
-const (
-	// EventAcquired: a lock was taken.
-	EventAcquired = EventKind(lock.Acquired)
-	// EventHeld: a lock was refused, because Holder holds it with Lease.
-	EventHeld = EventKind(lock.Held)
-	// EventReleased: the holder released the lock after Elapsed.
-	EventReleased = EventKind(lock.Released)
-	// EventLost: the holder found that another instance has the lock, or that no renewal was acknowledged in time.
-	EventLost = EventKind(lock.Lost)
-	// EventRenewalFailed: a renewal was not acknowledged, for the reason in Err, and is sent again.
-	EventRenewalFailed = EventKind(lock.RenewalFailed)
-	// EventTakeOver: a waiter took the lock of Holder, which died. The waiter had waited for Elapsed.
-	EventTakeOver = EventKind(lock.TakeOver)
-	// EventWaiting: a call begins to wait for Lease, held by Holder.
-	EventWaiting = EventKind(lock.Waiting)
-	// EventWaitTimeout: a caller gave up after Elapsed, for the reason in Err.
-	EventWaitTimeout = EventKind(lock.WaitTimeout)
-	// EventCorrupt: a record that cannot be read was removed. Err has the reason.
-	EventCorrupt = EventKind(lock.Corrupt)
-)
-
-// Event is an event of a lock. Fields without a meaning for its kind are zero.
-type Event struct {
-	Kind    EventKind
-	Name    string        // of the lock
-	Lease   string        // the id of the lease
-	Holder  string        // the instance that holds or held it
-	Elapsed time.Duration // the duration of the work or wait that ended with this event
-	Err     error
-}
-
-// observer adapts the function of a configuration; nil stays nil.
-func observer(observe func(context.Context, Event)) func(context.Context, lock.Event) {
-	if observe == nil {
-		return nil
-	}
-	return func(ctx context.Context, e lock.Event) {
-		observe(ctx, Event{Kind: EventKind(e.Kind), Name: e.Name, Lease: e.Lease, Holder: e.Holder, Elapsed: e.Elapsed, Err: e.Err})
-	}
 }
 
 // Lock is the state of a lock at the time of one read, for display. It is a hint: the lock may have changed since.

@@ -14,7 +14,6 @@ import (
 	"go.opentelemetry.io/otel/semconv/v1.43.0/rpcconv"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 )
 
@@ -285,16 +284,6 @@ func (t *Telemetry) Observe(bucket string) func(context.Context, flight.Event) {
 		default: // took no time of its own
 		}
 		annotate(trace.SpanFromContext(ctx), in, e)
-	}
-}
-
-// ObserveLocks is Observe for LockerConfig.Observe of a Locker on a bucket.
-func (t *Telemetry) ObserveLocks(bucket string) func(context.Context, kvlock.Event) {
-	observe := t.Observe(bucket)
-	return func(ctx context.Context, e kvlock.Event) {
-		observe(ctx, flight.Event{
-			Kind: flight.EventKind(e.Kind), Key: e.Name, Claim: e.Lease, Owner: e.Holder, Elapsed: e.Elapsed, Err: e.Err,
-		})
 	}
 }
 

@@ -11,7 +11,6 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
@@ -169,7 +168,6 @@ func TestObserve(t *testing.T) {
 	observe(ctx, flight.Event{Kind: flight.EventReleased, Key: "k", Elapsed: time.Second})
 	observe(ctx, flight.Event{Kind: flight.EventLost, Key: "k", Err: errors.New("gone")})
 	span.End()
-	b.ObserveLocks("locks")(t.Context(), kvlock.Event{Kind: kvlock.EventReleased, Name: "l", Elapsed: time.Second})
 	observe(t.Context(), flight.Event{Kind: flight.EventWaiting, Key: "other"}) // outside of any span
 
 	in := attribute.String("bucket", "menus")
@@ -177,7 +175,6 @@ func TestObserve(t *testing.T) {
 	check.Same(t, "waits", b.value(t, "kvlock.events", in, of(flight.EventWaiting)), 2)
 	check.Same(t, "waits were timed", b.value(t, "kvlock.wait.duration", in, of(flight.EventCoalesced)), 1)
 	check.Same(t, "claims were timed", b.value(t, "kvlock.hold.duration", in), 1)
-	check.Same(t, "leases were timed", b.value(t, "kvlock.hold.duration", attribute.String("bucket", "locks")), 1)
 	ended := b.spans.Ended()[0]
 	check.That(t, len(ended.Events()) == 4 && ended.Events()[1].Name == "kvlock coalesced" && ended.Status().Code == codes.Error,
 		"events %v, status %v", ended.Events(), ended.Status())

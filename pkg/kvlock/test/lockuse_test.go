@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -277,58 +275,17 @@ func TestUnreadableLocks(t *testing.T) {
 	}
 }
 
-func TestLockEvents(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
-		var mu sync.Mutex
-		var seen []string
-		observe := func(who string) func(context.Context, kvlock.Event) {
-			return func(_ context.Context, e kvlock.Event) {
-				mu.Lock()
-				defer mu.Unlock()
-				check.That(t, e.Name == "l" && (e.Lease != "" || e.Kind == kvlock.EventWaitTimeout), "got %+v", e)
-				seen = append(seen, fmt.Sprintf("%s: %s %s", who, e.Kind, e.Holder))
-			}
-		}
-		dead, gone := died(t, b, kvlock.LockerConfig{Instance: "one", TTL: 5 * time.Second, Observe: observe("one")})
-		two := b.Locker(t, kvlock.LockerConfig{Instance: "two", TTL: 5 * time.Second, Observe: observe("two")})
-		acquire(t, dead, "l")
-		_, err := two.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{})
-		wantErr(t, err, kvlock.ErrHeld)
-		_, err = two.Acquire(t.Context(), "l", kvlock.AcquireOptions{Wait: time.Second})
-		wantErr(t, err, kvlock.ErrHeld)
-		gone()
-		lease := acquire(t, two, "l")
-		pass(time.Second)
-		release(t, lease)
-		mu.Lock()
-		defer mu.Unlock()
-		var renewals int
-		seen = slices.DeleteFunc(seen, func(s string) bool {
-			if s == "one: renewal failed one" {
-				renewals++
-			}
-			return s == "one: renewal failed one"
-		})
-		want := []string{
-			"one: acquired one", "two: held one", "two: waiting one", "two: wait timeout two", "two: waiting one",
-			"one: lost one", "two: take-over one", "two: released two",
-		}
-		check.That(t, slices.Equal(seen, want) && renewals != 0, "got %q, and %d failed renewals", seen, renewals)
-	})
-}
-
 // Any text is a name, in all that shows it.
 func TestAnyName(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	var last atomic.Pointer[kvlock.Event]
-	l := b.Locker(t, kvlock.LockerConfig{Observe: func(_ context.Context, e kvlock.Event) { last.Store(&e) }})
+	l := b.Locker(t, kvlock.LockerConfig{})
 	for _, name := range []string{"db1:5432.init", "2026-11-25T09:00:00Z", "große Datei *", "=x", "_kv"} {
 		lease := acquire(t, l, name)
 		_, err := b.Locker(t, kvlock.LockerConfig{}).TryAcquire(t.Context(), name, kvlock.AcquireOptions{})
 		held, ok := errors.AsType[*kvlock.HeldError](err)
-		if lease.Name() != name || !ok || held.Lock.Name != name || inspect(t, l, name).Name != name || last.Load().Name != name {
-			t.Errorf("%q: got %q, %v, %+v, %+v", name, lease.Name(), err, inspect(t, l, name), last.Load())
+		if lease.Name() != name || !ok || held.Lock.Name != name || inspect(t, l, name).Name != name {
+			t.Errorf("%q: got %q, %v, %+v", name, lease.Name(), err, inspect(t, l, name))
 		}
 	}
 	for lock, err := range l.List(t.Context(), "db1:5432") {

@@ -76,13 +76,6 @@ type agent struct {
 	ended   chan struct{} // closed when it is dead
 	used    time.Time     // the time at which a caller last wanted or had the lock
 	timer   *time.Timer   // starts the worker when something is due
-	notes   []note        // to be emitted when mu is free
-}
-
-// note is an event that waits for mu to be free.
-type note struct {
-	ctx   context.Context //nolint:containedctx // the context of the call of the event
-	event Event
 }
 
 // lastWrite has the time at which a write was first sent, and the revision of the write.
@@ -169,7 +162,7 @@ func (a *agent) Deliver(value any, _ bool) {
 		return
 	}
 	now := time.Now()
-	if do, _, when := a.decide(now); do != nothing || len(a.notes) > 0 {
+	if do, _, when := a.decide(now); do != nothing {
 		a.start()
 	} else {
 		a.wakeAt(now, when)
@@ -188,7 +181,7 @@ func (a *agent) run() {
 		return
 	}
 	for !a.rests() {
-		a.step()
+		a.act()
 	}
 	a.agents.rest(a)
 }
@@ -219,7 +212,7 @@ func (a *agent) rests() bool {
 	}
 	now := time.Now()
 	do, _, when := a.decide(now)
-	if do != nothing || len(a.notes) > 0 || a.resting != (a.waiters.Len() == 0) {
+	if do != nothing || a.resting != (a.waiters.Len() == 0) {
 		return false
 	}
 	a.working = false
@@ -228,12 +221,6 @@ func (a *agent) rests() bool {
 	}
 	a.wakeAt(now, when)
 	return true
-}
-
-// step emits the events and takes the next action.
-func (a *agent) step() {
-	a.emitNotes()
-	a.act()
 }
 
 // act waits for this agent's turn to use the server, and only then decides what to do, and does it.
@@ -258,17 +245,6 @@ func (a *agent) act() {
 		t := a.compose(do, w, now)
 		a.mu.Unlock()
 		a.apply(t, a.send(t))
-	}
-}
-
-// emitNotes emits the noted events.
-func (a *agent) emitNotes() {
-	a.mu.Lock()
-	notes := a.notes
-	a.notes = nil
-	a.mu.Unlock()
-	for _, n := range notes {
-		a.agents.emit(n.ctx, n.event)
 	}
 }
 
@@ -378,7 +354,7 @@ func (a *agent) first() *transaction {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
-	if do, w, _ := a.decide(now); len(a.notes) == 0 && do != nothing && do != look && do != probe {
+	if do, w, _ := a.decide(now); do != nothing && do != look && do != probe {
 		if t := a.compose(do, w, now); t.err == nil {
 			return t
 		}

@@ -35,39 +35,12 @@ const (
 	maxKnown = 4096
 )
 
-// Config configures [Agents]. All fields but Observe are required, and valid.
+// Config configures [Agents]. All fields are required, and valid.
 type Config struct {
 	kv.Config
 
-	Observe func(context.Context, Event)
-	TTL     time.Duration     // of most leases
-	Held    func(State) error // returns the error for a caller that is refused a lock in the given state
-}
-
-// EventKind is the kind of an event.
-type EventKind string
-
-// The events that Config.Observe receives. Package kvlock publishes and explains these.
-const (
-	Acquired      EventKind = "acquired"
-	Held          EventKind = "held"
-	Released      EventKind = "released"
-	Lost          EventKind = "lost"
-	RenewalFailed EventKind = "renewal failed"
-	TakeOver      EventKind = "take-over"
-	Waiting       EventKind = "waiting"
-	WaitTimeout   EventKind = "wait timeout"
-	Corrupt       EventKind = "corrupt"
-)
-
-// Event is an event of a lock.
-type Event struct {
-	Kind    EventKind
-	Name    string
-	Lease   string
-	Holder  string // the instance that holds or held it
-	Elapsed time.Duration
-	Err     error
+	TTL  time.Duration     // of most leases
+	Held func(State) error // returns the error for a caller that is refused a lock in the given state
 }
 
 // Agents are the lock agents of one process on one bucket. Records name them together as one member.
@@ -154,12 +127,6 @@ func (a *Agents) remade() {
 // Generation returns the generation of the bucket of a lock, which is a part of its tokens.
 func (a *Agents) Generation(s State) uint64 { return a.store.GenerationAt(keyOf(s.Name), s.Revision) }
 
-func (a *Agents) emit(ctx context.Context, e Event) {
-	if a.cfg.Observe != nil {
-		a.cfg.Observe(ctx, e)
-	}
-}
-
 // Inspect returns the state of a lock, read from the stream's leader. One round trip.
 func (a *Agents) Inspect(ctx context.Context, name string) (State, error) {
 	if err := CheckName(name); err != nil {
@@ -207,7 +174,6 @@ type waiter struct {
 	Request
 
 	touched bool            // the record was written for the waiter to learn the server's time
-	noted   bool            // that it waits
 	values  context.Context //nolint:containedctx // of the lease's context
 	came    time.Time
 
@@ -217,8 +183,6 @@ type waiter struct {
 	list    *list.List // the list that has element; nil when the wait has ended
 	element *list.Element
 	lease   *Lease
-	refused bool    // the lock is held by holder
-	holder  *Record // nil when that is not known
 	err     error
 }
 
@@ -238,28 +202,7 @@ func (a *Agents) Acquire(ctx context.Context, r Request) (*Lease, error) {
 	if serves {
 		one.serve(ctx, a.patience(r.Wait))
 	}
-	lease, err := a.await(ctx, one, w)
-	if a.cfg.Observe != nil {
-		a.emit(ctx, w.event(a.cfg.Instance, lease, err))
-	}
-	return lease, err
-}
-
-// event returns the event for the end of a wait.
-func (w *waiter) event(instance string, lease *Lease, err error) Event {
-	e := Event{Kind: WaitTimeout, Name: w.Name, Holder: instance, Elapsed: time.Since(w.came), Err: err}
-	switch {
-	case err == nil && lease.over != "":
-		e.Kind, e.Lease, e.Holder = TakeOver, lease.id, lease.over
-	case err == nil:
-		e.Kind, e.Lease = Acquired, lease.id
-	case w.refused:
-		e.Kind, e.Holder, e.Err = Held, "", nil
-		if w.holder != nil {
-			e.Lease, e.Holder = w.holder.Lease, w.holder.Instance
-		}
-	}
-	return e
+	return a.await(ctx, one, w)
 }
 
 // patience returns the time for which a caller may work for the agent: at most bound, if that is not 0.

@@ -33,9 +33,6 @@ func (a *agent) apply(t *transaction, err error) {
 			a.rest = time.Now().Add(rand.N(min(minContention<<min(a.tries, 10), maxContention))) //nolint:gosec // spreads retries, protects no secret
 		}
 	default:
-		if t.do == renew {
-			a.notes = append(a.notes, note{t.lease.ctx, t.lease.event(RenewalFailed, err)})
-		}
 		a.failed(err)
 	}
 }
@@ -61,21 +58,6 @@ func (a *agent) probeAll(lease string, before []string) {
 	defer a.mu.Unlock()
 	if a.rec != nil && a.rec.Lease == lease {
 		a.observed.probed, a.observed.gone = true, gone
-	}
-}
-
-// noteWaiting notes, once for each, that a waiter has begun to wait, and for which lease.
-func (a *agent) noteWaiting() {
-	if a.agents.cfg.Observe == nil || a.rec == nil {
-		return
-	}
-	for e := a.waiters.Back(); e != nil; e = e.Prev() {
-		w := e.Value.(*waiter) //nolint:forcetypeassert // only waiters are in it
-		if w.noted {
-			return
-		}
-		w.noted = true
-		a.notes = append(a.notes, note{w.values, Event{Kind: Waiting, Name: a.name, Lease: a.rec.Lease, Holder: a.rec.Instance}})
 	}
 }
 
@@ -261,7 +243,7 @@ func (a *agent) deliver(t *transaction) {
 		return // the acknowledgement came too late
 	}
 	a.hand(t.taker, &Lease{
-		id: t.next.Lease, ttl: t.next.TTL, over: t.over, takenAt: t.revision, deadline: until, renewAt: t.began.Add(t.next.TTL / 3),
+		id: t.next.Lease, ttl: t.next.TTL, takenAt: t.revision, deadline: until, renewAt: t.began.Add(t.next.TTL / 3),
 	})
 }
 
@@ -295,7 +277,6 @@ func (a *agent) endAll(err error) {
 // lose ends a lease that this member lost.
 func (a *agent) lose(l *Lease, cause error) {
 	l.cancel(cause)
-	a.notes = append(a.notes, note{l.ctx, l.event(Lost, cause)})
 	a.end(l, cause)
 }
 

@@ -89,7 +89,6 @@ func (a *agent) decideInHand(now time.Time) (action, *waiter, time.Time) {
 		}
 		fallthrough
 	default:
-		a.noteWaiting()
 		return nothing, nil, l.renewAt
 	}
 }
@@ -122,7 +121,6 @@ func (a *agent) decideWaiting(now time.Time) (action, *waiter, time.Time) {
 	}
 	a.refuse()
 	if fits {
-		a.noteWaiting()
 		return nothing, nil, when
 	}
 	return a.unlessResting(now, queueUp, nil)
@@ -218,7 +216,6 @@ func (a *agent) lookDue() bool {
 func (a *agent) refuse() {
 	for a.others.Len() > 0 {
 		w := a.others.Front().Value.(*waiter) //nolint:forcetypeassert // only waiters are in it
-		w.refused, w.holder = true, a.rec
 		a.finish(w, nil, a.heldError())
 	}
 }
@@ -230,7 +227,6 @@ type transaction struct {
 	change kv.Change
 	next   *Record // nil: the lock is free
 	taker  *waiter // the waiter that gets the lease if the write is ours
-	over   string  // the instance from which the lock is taken over
 	lease  *Lease  // the lease in hand when the write was computed
 	mine   bool    // the replaced record was this member's
 	owner  string  // unique for this write
@@ -279,7 +275,6 @@ func (a *agent) compose(do action, w *waiter, now time.Time) *transaction {
 		if a.rec != nil && !t.mine {
 			if !w.Force {
 				q = q.without(append(slices.Clip(a.observed.gone), a.rec.Member)...) // these members do not live
-				t.over = a.rec.Instance
 			}
 			if w.list == &a.waiters {
 				q = q.leave(m.member)

@@ -22,7 +22,6 @@ type Lease struct {
 	id         string
 	metadata   map[string]string
 	ttl        time.Duration
-	over       string // the dead instance from which it was taken over
 	taken      time.Time
 	takenAt    uint64 // the revision at which it was taken
 	generation uint64 // of the bucket, then
@@ -73,8 +72,8 @@ func (l *Lease) Release(ctx context.Context) error {
 	opTimeout := l.agent.agents.cfg.OpTimeout
 	by := time.Now().Add(opTimeout)
 	l.agent.mu.Lock()
-	first, serves := l.ctx.Err() == nil, false
-	if first {
+	serves := false
+	if l.ctx.Err() == nil {
 		l.release(ErrReleased)
 		serves = l.agent.begin()
 	}
@@ -86,11 +85,8 @@ func (l *Lease) Release(ctx context.Context) error {
 	if err := l.ended(ctx, by); err != nil {
 		return err
 	}
-	switch {
-	case l.err != nil:
+	if l.err != nil {
 		return fmt.Errorf("kvlock: release %q: %w", l.agent.name, l.err)
-	case first:
-		l.agent.agents.emit(ctx, l.event(Released, nil))
 	}
 	return nil
 }
@@ -131,7 +127,6 @@ func (l *Lease) extend(sent time.Time) {
 func (l *Lease) expire() {
 	a := l.agent
 	a.mu.Lock()
-	defer a.emitNotes() // the worker may hang
 	defer a.mu.Unlock()
 	if a.lease != l {
 		return
@@ -146,10 +141,4 @@ func (l *Lease) expire() {
 		a.lose(l, fmt.Errorf("%w: lock %q: no renewal was acknowledged in time", ErrLost, a.name))
 	}
 	a.start()
-}
-
-func (l *Lease) event(kind EventKind, err error) Event {
-	return Event{
-		Kind: kind, Name: l.agent.name, Lease: l.id, Holder: l.agent.agents.cfg.Instance, Elapsed: time.Since(l.taken), Err: err,
-	}
 }

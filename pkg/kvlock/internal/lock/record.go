@@ -179,9 +179,7 @@ func (a *Agents) state(ctx context.Context, e kv.Entry) State {
 	case record.IsForeign(err):
 		s.Err = fmt.Errorf("kvlock: key %q in bucket %q at revision %d: %w", e.Key, a.store.Bucket, s.Revision, err)
 	case err != nil:
-		if a.store.RemoveCorrupt(ctx, e.Key, s.Revision, err) {
-			a.emit(ctx, Event{Kind: Corrupt, Name: s.Name, Err: err})
-		}
+		a.store.RemoveCorrupt(ctx, e.Key, s.Revision, err)
 	}
 	return s
 }
