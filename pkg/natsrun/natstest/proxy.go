@@ -10,13 +10,15 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
 )
 
 // Proxy is a proxy between clients and an in-process server, for tests in which messages are lost, repeated, delayed or changed, or
 // connections break. It parses only as much of the protocol as separates messages.
 //
-//	p := natstest.NewProxy(t, srv)
-//	_, js := natstest.Connect(t, srv, p.Through())
+//	p, js := natstest.Proxied(t, srv)
 //	p.Hit(func(f natstest.Frame) bool { return f.Subject == "jobs.a" }, natstest.ReplyLost, 1)
 //
 // Its methods may be called at any time, by any goroutine. It also works in a Bubble.
@@ -60,6 +62,15 @@ func NewProxy(t testing.TB, server nats.InProcessConnProvider) *Proxy {
 		p.wg.Wait()
 	})
 	return p
+}
+
+// Proxied is Connect through a new Proxy.
+func Proxied(t testing.TB, s *natsrun.Server, opts ...nats.Option) (*Proxy, jetstream.JetStream) {
+	t.Helper()
+
+	p := NewProxy(t, s)
+	_, js := Connect(t, s, append(opts, p.Through())...)
+	return p, js
 }
 
 // Through returns the option with which a connection goes through the proxy.

@@ -50,13 +50,12 @@ func TestCancelledJobDoesNotStart(t *testing.T) {
 				t.Errorf("the next: %+v, want it accepted", r)
 			}
 
-			outcomes, hook := settled(3)
-			r := run(t, b.js, b.config(t, hook), worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
+			r := run(t, b.js, b.config(t), worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
 				check.That(t, job.Args.N == 2, "job %+v started", job)
 				return nil
 			})
 
-			s := <-outcomes
+			s := <-b.settled
 			check.That(t, s.Outcome == worker.OutcomeCompleted, "the next: %s", s.Outcome)
 
 			cancel(t, c, worker.StateDone)
@@ -67,7 +66,7 @@ func TestCancelledJobDoesNotStart(t *testing.T) {
 			pass(25 * time.Hour) // the note as well
 
 			n := b.left(t)
-			check.That(t, n == 0 && len(outcomes) == 0, "%d messages left, %d more outcomes; want 0, 0", n, len(outcomes))
+			check.That(t, n == 0 && len(b.settled) == 0, "%d messages left, %d more outcomes; want 0, 0", n, len(b.settled))
 		})
 	}
 }
@@ -78,8 +77,7 @@ func TestCancelledHandlerIsToldWithinAHeartbeat(t *testing.T) {
 			b := keyed(t, srv)
 			c := client(t, b.js)
 			started := make(chan struct{}, 1)
-			outcomes, hook := settled(1)
-			run(t, b.js, b.config(t, hook), worker.Policy{}, func(ctx context.Context, _ *worker.Job[order]) error {
+			run(t, b.js, b.config(t), worker.Policy{}, func(ctx context.Context, _ *worker.Job[order]) error {
 				started <- struct{}{}
 
 				<-ctx.Done()
@@ -102,7 +100,7 @@ func TestCancelledHandlerIsToldWithinAHeartbeat(t *testing.T) {
 			cancel(t, c, state)
 
 			begun := time.Now()
-			if s := <-outcomes; s.Outcome != worker.OutcomeCancelled || time.Since(begun) > 5*time.Second/3 {
+			if s := <-b.settled; s.Outcome != worker.OutcomeCancelled || time.Since(begun) > 5*time.Second/3 {
 				t.Errorf("%s after %s; want cancelled within 5/3 s", s.Outcome, time.Since(begun))
 			}
 
@@ -147,8 +145,8 @@ func TestCancelOfAKilledWorkersJob(t *testing.T) {
 
 		check.Same(t, "messages", b.left(t), 2)
 
-		outcomes, hook := settled(1)
-		run(t, b.js, b.config(t, hook), worker.Policy{}, complete)
+		cfg, outcomes := b.reporting(t)
+		run(t, b.js, cfg, worker.Policy{}, complete)
 
 		s := <-outcomes
 		check.That(t, s.Outcome == worker.OutcomeCancelled && s.Deliveries == 2, "%s, delivery %d; want cancelled, 2", s.Outcome, s.Deliveries)
@@ -178,16 +176,15 @@ func TestInsertAfterHalfACancelRemovesTheJob(t *testing.T) {
 		job.Args = order{N: 2}
 		r := insert(t, c, job)
 
-		outcomes, hook := settled(2)
-		run(t, b.js, b.config(t, hook), worker.Policy{}, complete)
+		run(t, b.js, b.config(t), worker.Policy{}, complete)
 
-		s := <-outcomes
+		s := <-b.settled
 		check.That(t, !r.Duplicate && s.ID == r.ID && s.Outcome == worker.OutcomeCompleted, "%+v ran, receipt %+v; want the new job alone", s, r)
 
 		pass(time.Minute)
 
-		if len(outcomes) != 0 || b.queued(t) != 0 {
-			t.Errorf("%d more ran, %d queued", len(outcomes), b.queued(t))
+		if len(b.settled) != 0 || b.queued(t) != 0 {
+			t.Errorf("%d more ran, %d queued", len(b.settled), b.queued(t))
 		}
 	})
 }
@@ -197,8 +194,7 @@ func TestInsertAfterHalfACancelRemovesTheJob(t *testing.T) {
 func TestCancelIsRefusedOnceTheJobHasGone(t *testing.T) {
 	keyedBubble(t, func(t *testing.T, b *bundle) {
 		r := insert(t, client(t, b.js), mail(worker.Unique{}))
-		p := natstest.NewProxy(t, b.srv)
-		_, js := natstest.Connect(t, b.srv, p.Through())
+		p, js := natstest.Proxied(t, b.srv)
 		want := fmt.Sprintf("Sequence: %d\r\n", r.Sequence)
 		notes := 0
 

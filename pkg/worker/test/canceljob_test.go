@@ -26,8 +26,7 @@ func cancelJob(t testing.TB, c *worker.Client, r worker.Receipt, want worker.Sta
 func TestJobWithoutAKeyIsCancelled(t *testing.T) {
 	keyedBubble(t, func(t *testing.T, b *bundle) {
 		c := client(t, b.js)
-		outcomes, hook := settled(10)
-		w := run(t, b.js, b.config(t, hook), worker.Policy{Jitter: -1}, func(ctx context.Context, job *worker.Job[order]) error {
+		w := run(t, b.js, b.config(t), worker.Policy{Jitter: -1}, func(ctx context.Context, job *worker.Job[order]) error {
 			switch job.Args.N {
 			case 0:
 				return nil
@@ -39,23 +38,23 @@ func TestJobWithoutAKeyIsCancelled(t *testing.T) {
 			return errors.New("interrupted")
 		})
 		retried := insert(t, c, worker.NewJob{Args: order{N: 1}, Subject: "jobs.mail"})
-		<-outcomes
+		<-b.settled
 		runs := insert(t, c, worker.NewJob{Args: order{N: 2}, Subject: "jobs.mail"})
 		late := insert(t, c, worker.NewJob{Delay: time.Minute, Subject: "jobs.mail"})
 		kept := insert(t, c, worker.NewJob{Subject: "jobs.kept", Unique: &worker.Unique{Keep: time.Hour}})
-		<-outcomes
+		<-b.settled
 		pass(2 * time.Second)
 
 		cancelJob(t, c, retried, worker.StateDelivered)
 		cancelJob(t, c, runs, worker.StateRunning)
 		cancelJob(t, c, late, worker.StateScheduled)
 		begun := time.Now()
-		if s := <-outcomes; s.Outcome != worker.OutcomeCancelled || s.ID != runs.ID || time.Since(begun) > 5*time.Second/3 {
+		if s := <-b.settled; s.Outcome != worker.OutcomeCancelled || s.ID != runs.ID || time.Since(begun) > 5*time.Second/3 {
 			t.Errorf("%s %s after %s; want %s cancelled within 5/3 s", s.ID, s.Outcome, time.Since(begun), runs.ID)
 		}
 		pass(5 * time.Minute)
-		if len(outcomes) != 0 || len(b.letters(t)) != 0 || b.left(t) != 1 {
-			t.Errorf("%d more outcomes, %d letters, %d messages; want 0, 0, 1", len(outcomes), len(b.letters(t)), b.left(t))
+		if len(b.settled) != 0 || len(b.letters(t)) != 0 || b.left(t) != 1 {
+			t.Errorf("%d more outcomes, %d letters, %d messages; want 0, 0, 1", len(b.settled), len(b.letters(t)), b.left(t))
 		}
 		for _, r := range []worker.Receipt{retried, runs} {
 			cancelJob(t, c, r, worker.StateCancelled)
@@ -76,8 +75,7 @@ func TestCancelledJobLeavesTheLine(t *testing.T) {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
 			b := keyed(t, srv)
 			c := client(t, b.js)
-			outcomes, hook := settled(3)
-			run(t, b.js, b.config(t, hook), policy, func(_ context.Context, job *worker.Job[order]) error {
+			run(t, b.js, b.config(t), policy, func(_ context.Context, job *worker.Job[order]) error {
 				check.That(t, job.Args.N != 2, "the cancelled job ran")
 				pass(time.Minute)
 				return nil
@@ -90,7 +88,7 @@ func TestCancelledJobLeavesTheLine(t *testing.T) {
 			cancelJob(t, c, receipts[1], worker.StateDelivered)
 			found := make(map[string]worker.Outcome)
 			for range 3 {
-				s := <-outcomes
+				s := <-b.settled
 				found[s.ID] = s.Outcome
 			}
 			check.Equal(t, map[string]worker.Outcome{
@@ -122,8 +120,8 @@ func TestCancelSurvivesLossAndOldRecords(t *testing.T) {
 		check.OK(t, b.js.DeleteStream(t.Context(), stream))
 		pass(time.Second)
 		check.OK(t, check.Err(b.js.CreateStream(t.Context(), worker.StreamConfig(stream, pattern))))
-		outcomes, hook := settled(1)
-		run(t, b.js, b.config(t, hook), worker.Policy{}, func(ctx context.Context, _ *worker.Job[order]) error {
+		cfg, outcomes := b.reporting(t)
+		run(t, b.js, cfg, worker.Policy{}, func(ctx context.Context, _ *worker.Job[order]) error {
 			pass(time.Minute)
 			return ctx.Err()
 		})

@@ -34,10 +34,8 @@ func TestLeadersDeathLosesNoJobAndRunsNoneTwice(t *testing.T) {
 	)
 
 	milestones := make(chan int, 10*n)
-	settled := make(chan worker.Settlement, 10*n)
 	cfg := b.config(t, func(c *worker.Config) {
 		c.AckWait, c.Concurrency, c.SettleTimeout = 2*time.Second, 20, patience()
-		c.Hooks.Settled = func(s worker.Settlement) { settled <- s }
 	})
 	run(t, b.js, cfg, worker.Policy{MaxAttempts: 100}, func(ctx context.Context, job *worker.Job[order]) error {
 		timer := time.NewTimer(100 * time.Millisecond) // so that there are some at any time
@@ -85,7 +83,7 @@ func TestLeadersDeathLosesNoJobAndRunsNoneTwice(t *testing.T) {
 	}
 
 	for done := 0; done < n; {
-		if s := receive(t, settled, "a settlement"); s.Outcome == worker.OutcomeCompleted {
+		if s := receive(t, b.settled, "a settlement"); s.Outcome == worker.OutcomeCompleted {
 			done++
 		} else {
 			t.Errorf("%s: %s: %v", s.ID, s.Outcome, s.Err)
@@ -104,7 +102,7 @@ func TestLeadersDeathLosesNoJobAndRunsNoneTwice(t *testing.T) {
 func onCluster(t *testing.T, cluster *natsrun.Cluster) *bundle {
 	t.Helper()
 
-	b := &bundle{}
+	b := &bundle{settled: make(chan worker.Settlement, 10_000)}
 	b.nc, b.js = natstest.ConnectURL(t, cluster.URLs())
 
 	for _, cfg := range []jetstream.StreamConfig{

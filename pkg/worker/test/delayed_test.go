@@ -175,8 +175,7 @@ func TestCountsAndDelayedJobs(t *testing.T) {
 			insert(t, c, worker.NewJob{Args: order{N: i}, Delay: time.Duration(later-i) * time.Minute, Subject: "jobs.later"})
 		}
 		schedule(t, c, worker.Periodic{Args: order{}, Every: 24 * time.Hour, Name: "daily", Subject: "jobs.every"})
-		outcomes, hook := settled(1)
-		cfg := b.config(t, hook)
+		cfg := b.config(t)
 		cfg.Concurrency = 1
 		started := make(chan bool, 10)
 		run(t, b.js, cfg, worker.Policy{}, func(ctx context.Context, job *worker.Job[order]) error {
@@ -188,7 +187,7 @@ func TestCountsAndDelayedJobs(t *testing.T) {
 			return ctx.Err()
 		})
 		insert(t, c, unique("done", 1, time.Hour))
-		<-outcomes
+		<-b.settled
 		for range 3 {
 			insert(t, c, worker.NewJob{Args: order{N: 2}, Subject: "jobs.some"})
 		}

@@ -30,8 +30,7 @@ func (b *bundle) reporting(t *testing.T, mutate ...func(*worker.Config)) (worker
 // waits there for a limit. Another worker completes the job meanwhile.
 func TestJobThatWaitedAndWasWorkedElsewhereDoesNotStart(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bundle) {
-		p := natstest.NewProxy(t, b.srv)
-		_, js := natstest.Connect(t, b.srv, p.Through())
+		p, js := natstest.Proxied(t, b.srv)
 		begun, release := make(chan uint64, 10), make(chan struct{})
 		waiting := make(chan bool, 10)
 		cfg, here := b.reporting(t, func(c *worker.Config) {
@@ -75,8 +74,7 @@ func TestDeliveryThatCameLateDoesNotStart(t *testing.T) {
 	} {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
 			b := setup(t, srv)
-			p := natstest.NewProxy(t, srv)
-			_, js := natstest.Connect(t, srv, p.Through())
+			p, js := natstest.Proxied(t, srv)
 			ackWait := func(c *worker.Config) { c.AckWait = tt.ackWait }
 			cfg, here := b.reporting(t, ackWait)
 			run(t, js, cfg, worker.Policy{}, func(context.Context, *worker.Job[order]) error {
@@ -102,8 +100,7 @@ func TestDeliveryThatCameLateDoesNotStart(t *testing.T) {
 // TestJobThatIsWorkedElsewhereMeanwhileDoesNotStart leaves a worker without heartbeats and answers while it counts the attempts of a job.
 func TestJobThatIsWorkedElsewhereMeanwhileDoesNotStart(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bundle) {
-		p := natstest.NewProxy(t, b.srv)
-		_, js := natstest.Connect(t, b.srv, p.Through())
+		p, js := natstest.Proxied(t, b.srv)
 		ackWait := func(c *worker.Config) { c.AckWait, c.Concurrency, c.RequestTimeout = time.Second, 1, 2*time.Second }
 		cfg, here := b.reporting(t, ackWait)
 		counts := make(chan struct{}, 100)
@@ -139,8 +136,7 @@ func TestRecordedStepsDoNotRunAgain(t *testing.T) {
 	} {
 		natstest.RunBubble(t, "by a worker that lost "+name, func(t *testing.T, srv *natsrun.Server) {
 			b := setup(t, srv)
-			p := natstest.NewProxy(t, srv)
-			_, js := natstest.Connect(t, srv, p.Through())
+			p, js := natstest.Proxied(t, srv)
 			reached, release, ran := make(chan struct{}, 10), make(chan struct{}), make(chan string, 10)
 			work := func(wait bool) worker.Handler[order] {
 				return func(ctx context.Context, job *worker.Job[order]) error {
@@ -207,8 +203,7 @@ func TestRecordedStepDoesNotRunAgainAfterAConsumerWasMadeAnew(t *testing.T) {
 // worker for that.
 func TestLineWithLateConfirmations(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bundle) {
-		p := natstest.NewProxy(t, b.srv)
-		_, js := natstest.Connect(t, b.srv, p.Through())
+		p, js := natstest.Proxied(t, b.srv)
 		const jobs, ackWait = 5, 5 * time.Second
 		awaited := map[string]bool{}
 		p.Filter(func(f natstest.Frame) natstest.Verdict {

@@ -123,8 +123,7 @@ func TestConfirmedAcknowledgementRemovesItsJob(t *testing.T) {
 
 			b.save()
 
-			settled := make(chan worker.Settlement, 2*n)
-			cfg := b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(s worker.Settlement) { settled <- s } })
+			cfg, settled := b.reporting(t)
 			runClasses(t, b.js, cfg, func(context.Context, string, *worker.Job[order]) error { return test.err }, test.priorities...)
 
 			for range n {
@@ -145,8 +144,7 @@ func TestConfirmedAcknowledgementRemovesItsJob(t *testing.T) {
 // that was acknowledged.
 func TestRepeatedAcknowledgementTakesNoNewJob(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bundle) {
-		p := natstest.NewProxy(t, b.srv)
-		_, js := natstest.Connect(t, b.srv, p.Through())
+		p, js := natstest.Proxied(t, b.srv)
 		ready, settled := make(chan bool, 10), make(chan worker.Settlement, 10)
 		cfg := b.config(t, func(c *worker.Config) {
 			c.Hooks.Ready = func(is bool, _ error) { ready <- is }
@@ -207,8 +205,7 @@ func (b *bundle) remake(t *testing.T) jetstream.Msg {
 // acknowledgement has been confirmed: it was on its way meanwhile.
 func TestCopyBehindTheConfirmationIsNotWorked(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bundle) {
-		p := natstest.NewProxy(t, b.srv)
-		_, js := natstest.Connect(t, b.srv, p.Through())
+		p, js := natstest.Proxied(t, b.srv)
 
 		var (
 			mu       sync.Mutex

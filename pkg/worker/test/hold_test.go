@@ -35,8 +35,7 @@ type attemptStart struct {
 func throughProxy(t *testing.T, b *bundle, policy worker.Policy, err error, mutate ...func(*worker.Config)) (*natstest.Proxy, <-chan attemptStart) {
 	t.Helper()
 
-	p := natstest.NewProxy(t, b.srv)
-	_, js := natstest.Connect(t, b.srv, p.Through())
+	p, js := natstest.Proxied(t, b.srv)
 	starts, ready := make(chan attemptStart, 100), make(chan bool, 100)
 	mutate = append(mutate, func(c *worker.Config) { c.Hooks.Ready = func(is bool, _ error) { ready <- is } })
 

@@ -32,12 +32,6 @@ func insert(t testing.TB, c *worker.Client, job worker.NewJob) worker.Receipt {
 	return check.Must(c.Insert(t.Context(), job))(t)
 }
 
-// settled collects the settlements of jobs.
-func settled(n int) (chan worker.Settlement, func(*worker.Config)) {
-	c := make(chan worker.Settlement, n)
-	return c, func(cfg *worker.Config) { cfg.Hooks.Settled = func(s worker.Settlement) { c <- s } }
-}
-
 func complete(context.Context, *worker.Job[order]) error { return nil }
 
 func TestInsertedJobRunsWithItsIDAndArguments(t *testing.T) {

@@ -46,8 +46,7 @@ func unique(subject string, n int, keep time.Duration) worker.NewJob {
 func TestJobsAreListedWithTheirStates(t *testing.T) {
 	keyedBubble(t, func(t *testing.T, b *bundle) {
 		c := client(t, b.js)
-		outcomes, hook := settled(3)
-		cfg := b.config(t, hook)
+		cfg := b.config(t)
 		cfg.Concurrency = 1
 		run(t, b.js, cfg, worker.Policy{Jitter: -1}, func(ctx context.Context, job *worker.Job[order]) error {
 			switch job.Args.N {
@@ -66,7 +65,7 @@ func TestJobsAreListedWithTheirStates(t *testing.T) {
 		for n, name := range []string{"0", "done", "dead", "retrying"} {
 			if n > 0 {
 				insert(t, c, unique(name, n, time.Hour))
-				<-outcomes
+				<-b.settled
 			}
 		}
 		insert(t, c, unique("running", 4, 0))
@@ -176,8 +175,7 @@ func TestPagesAreWholeAndBounded(t *testing.T) {
 func TestPagesReadLittle(t *testing.T) {
 	keyedBubble(t, func(t *testing.T, b *bundle) {
 		c := client(t, b.js)
-		outcomes, hook := settled(2)
-		cfg := b.config(t, hook)
+		cfg := b.config(t)
 		cfg.Concurrency = 1
 		started := make(chan bool, 1)
 		run(t, b.js, cfg, worker.Policy{}, func(ctx context.Context, job *worker.Job[order]) error {
@@ -190,7 +188,7 @@ func TestPagesReadLittle(t *testing.T) {
 		})
 		for _, name := range []string{"done.1", "done.2"} {
 			insert(t, c, unique(name, 1, time.Hour))
-			<-outcomes
+			<-b.settled
 		}
 		held := insert(t, c, worker.NewJob{Args: order{}, Subject: "jobs.held"})
 		<-started
@@ -261,15 +259,14 @@ func TestJobIsShownAfterItHasMoved(t *testing.T) {
 		insert(t, c, late)
 		listed := all(t, c, worker.JobFilter{})
 
-		outcomes, hook := settled(5)
-		run(t, b.js, b.config(t, hook), worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
+		run(t, b.js, b.config(t), worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
 			if job.Args.N == 2 {
 				return worker.Cancel(errors.New("no"))
 			}
 			return nil
 		})
 		for range 5 {
-			<-outcomes
+			<-b.settled
 		}
 		want := map[string]worker.State{
 			"kept": worker.StateDone, "free": "", "dead": worker.StateDead, "letter": worker.StateDead, "late": worker.StateDone,
@@ -307,9 +304,8 @@ func TestListOfAStreamThatIsNoWorkQueue(t *testing.T) {
 	cfg := jetstream.StreamConfig{Name: stream, Subjects: []string{pattern}, AllowDirect: true}
 	check.OK(t, check.Err(b.js.CreateStream(t.Context(), cfg)))
 
-	outcomes, hook := settled(1)
-	run(t, b.js, b.config(t, hook), worker.Policy{}, complete)
+	run(t, b.js, b.config(t), worker.Policy{}, complete)
 	b.publish(t, "jobs.a", `{}`)
-	receive(t, outcomes, "the job")
+	receive(t, b.settled, "the job")
 	until(t, "the job to be done", func() bool { return states(all(t, c, worker.JobFilter{}))["a"] == worker.StateDone })
 }

@@ -41,8 +41,7 @@ func TestClientAsksAgain(t *testing.T) {
 			first := run(t, b.js, b.config(t), worker.Policy{}, complete) // makes the bucket
 			pass(2 * time.Second)
 			check.OK(t, first.wait())
-			p := natstest.NewProxy(t, srv)
-			_, js := natstest.Connect(t, srv, p.Through())
+			p, js := natstest.Proxied(t, srv)
 			for _, fault := range []natstest.Fault{natstest.WriteLost, natstest.ReplyLost} {
 				for _, method := range []string{".STREAM.INFO.", ".MSG.GET.", ".MSG.DELETE."} {
 					p.Filter(nil)
@@ -60,8 +59,7 @@ func TestClientAsksAgain(t *testing.T) {
 // TestDelayedJobBecomesDueWhileItsCancellationIsLost does not call a job cancelled that has been queued since.
 func TestDelayedJobBecomesDueWhileItsCancellationIsLost(t *testing.T) {
 	keyedBubble(t, func(t *testing.T, b *bundle) {
-		p := natstest.NewProxy(t, b.srv)
-		_, js := natstest.Connect(t, b.srv, p.Through())
+		p, js := natstest.Proxied(t, b.srv)
 		r := insert(t, client(t, b.js), worker.NewJob{Delay: 2 * time.Second, Subject: "jobs.a"})
 		pass(900 * time.Millisecond)
 		p.Hit(func(f natstest.Frame) bool { return strings.Contains(f.Subject, ".MSG.DELETE.") }, natstest.WriteLost, 1)

@@ -117,12 +117,11 @@ func TestPermitIsReturned(t *testing.T) {
 			return nil
 		}
 
-		settled := make(chan worker.Settlement, 10)
 		policy := worker.Policy{Limits: oneAtATime.Limits, MaxAttempts: 1, Timeout: time.Millisecond}
 		_, js := natstest.Connect(t, b.srv)
 		quiet := run(t, js, b.config(t), policy, handler)
 
-		cfg := b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(s worker.Settlement) { settled <- s } })
+		cfg, settled := b.reporting(t)
 		run(t, b.js, cfg, policy, handler)
 		pass(time.Second)
 
@@ -239,8 +238,7 @@ func TestLimitHoldsThroughFaults(t *testing.T) {
 		isLimit := func(f natstest.Frame) bool { return strings.Contains(f.Subject, ".limits.") }
 
 		for _, how := range []natstest.Fault{natstest.ReplyLost, natstest.RefusedApplied, natstest.WriteLost} {
-			p := natstest.NewProxy(t, b.srv)
-			_, js := natstest.Connect(t, b.srv, p.Through())
+			p, js := natstest.Proxied(t, b.srv)
 			p.Hit(isLimit, how, 20)
 			run(t, js, b.config(t, func(cfg *worker.Config) {
 				cfg.AckWait, cfg.Concurrency, cfg.RequestTimeout = time.Second, 10, 50*time.Millisecond

@@ -51,8 +51,7 @@ func testLost(t *testing.T, srv *natsrun.Server, job worker.NewJob, many, answer
 	t.Helper()
 
 	b := keyed(t, srv)
-	p := natstest.NewProxy(t, srv)
-	_, js := natstest.Connect(t, srv, p.Through())
+	p, js := natstest.Proxied(t, srv)
 	c := client(t, js)
 
 	var runs atomic.Int32
@@ -99,8 +98,7 @@ func testLost(t *testing.T, srv *natsrun.Server, job worker.NewJob, many, answer
 
 func TestInsertSaysWhenItDoesNotKnow(t *testing.T) {
 	keyedBubble(t, func(t *testing.T, b *bundle) {
-		p := natstest.NewProxy(t, b.srv)
-		_, js := natstest.Connect(t, b.srv, p.Through())
+		p, js := natstest.Proxied(t, b.srv)
 		c := client(t, js)
 
 		p.Filter(func(f natstest.Frame) natstest.Verdict {

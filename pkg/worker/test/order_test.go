@@ -274,8 +274,7 @@ func TestLinesOnSeveralWorkersDoNotStall(t *testing.T) {
 // TestLineAfterLostHeartbeats loses the heartbeats of a worker while jobs of a subject wait there. It must not hand them back one by one.
 func TestLineAfterLostHeartbeats(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bundle) {
-		p := natstest.NewProxy(t, b.srv)
-		_, js := natstest.Connect(t, b.srv, p.Through())
+		p, js := natstest.Proxied(t, b.srv)
 		const jobs, ackWait = 30, 5 * time.Second
 		waiting, done := make(chan bool, 10*jobs), make(chan uint64, jobs)
 		run(t, js, b.config(t, func(c *worker.Config) {

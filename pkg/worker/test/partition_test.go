@@ -91,14 +91,12 @@ func TestEveryCallFindsItsPartition(t *testing.T) {
 		cfg.Description = "set while it was being divided"
 		check.Must(b.js.UpdateStream(ctx, cfg))(t)
 
-		done := make(chan worker.Settlement, jobs)
 		r := run(t, b.js, b.config(t, func(cfg *worker.Config) {
 			cfg.Partitions, cfg.Concurrency = grown, 2
-			cfg.Hooks.Settled = func(s worker.Settlement) { done <- s }
 		}), worker.Policy{}, complete)
 		streams := map[string]int{}
 		for range jobs/2 + 1 {
-			streams[(<-done).Stream]++
+			streams[(<-b.settled).Stream]++
 		}
 		check.That(t, len(streams) == grown, "worked %v", streams)
 		check.Is(t, r.wait(), nil)
@@ -114,8 +112,7 @@ func TestPartitionsAreFoundDuringAnElection(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		_, c := divided(t, srv)
 		check.OK(t, c.Grow(t.Context(), nil))
-		p := natstest.NewProxy(t, srv)
-		_, js := natstest.Connect(t, srv, p.Through())
+		p, js := natstest.Proxied(t, srv)
 		isInfo := func(f natstest.Frame) bool { return strings.Contains(f.Subject, ".STREAM.INFO.") }
 
 		p.Hit(isInfo, natstest.ReplyLost, 2)
@@ -160,10 +157,8 @@ func TestReplacedAndDelayedJobsOfAPartition(t *testing.T) {
 func TestLettersComeBackToTheirPartition(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		b, c := divided(t, srv)
-		done := make(chan worker.Settlement, 10)
 		run(t, b.js, b.config(t, func(cfg *worker.Config) {
 			cfg.Partitions = grown
-			cfg.Hooks.Settled = func(s worker.Settlement) { done <- s }
 		}), worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
 			if job.Header.Get(worker.HeaderReplay) == "" {
 				return worker.Cancel(errors.New("no"))
@@ -171,7 +166,7 @@ func TestLettersComeBackToTheirPartition(t *testing.T) {
 			return nil
 		})
 		await := func(want worker.Outcome) (stream string) {
-			s := receive(t, done, "the job")
+			s := receive(t, b.settled, "the job")
 			check.Same(t, "outcome", s.Outcome, want)
 			return s.Stream
 		}
@@ -270,8 +265,7 @@ func TestStreamsInTheWayOfADivision(t *testing.T) {
 func TestTwoDivisionsAtOnce(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		b, c := divided(t, srv)
-		p := natstest.NewProxy(t, srv)
-		_, js := natstest.Connect(t, srv, p.Through())
+		p, js := natstest.Proxied(t, srv)
 		late := check.Must(worker.NewClient(js, worker.ClientConfig{Partitions: grown, SettleTimeout: time.Hour, Stream: stream}))(t)
 		p.Slow(2500 * time.Millisecond)
 		grew := make(chan error, 1)
@@ -319,8 +313,7 @@ func TestBarrierOfADivisionIsLost(t *testing.T) {
 func TestDivisionWaitsForTheCluster(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		_, c := divided(t, srv)
-		p := natstest.NewProxy(t, srv)
-		_, js := natstest.Connect(t, srv, p.Through())
+		p, js := natstest.Proxied(t, srv)
 		grower := check.Must(worker.NewClient(js, worker.ClientConfig{Partitions: grown, Stream: stream}))(t)
 		var mu sync.Mutex
 		var created, updates int

@@ -23,8 +23,7 @@ func TestProgressIsReadAndHeard(t *testing.T) {
 		check.OK(t, check.Err(b.nc.ChanSubscribe(worker.ProgressSubject("jobs", stream, 1), heard)))
 
 		next := make(chan struct{})
-		outcomes, hook := settled(2)
-		run(t, b.js, b.config(t, hook), worker.Policy{Jitter: -1}, func(ctx context.Context, job *worker.Job[order]) error {
+		run(t, b.js, b.config(t), worker.Policy{Jitter: -1}, func(ctx context.Context, job *worker.Job[order]) error {
 			<-next
 
 			check.Is(t, job.Progress(ctx, map[string]int{"done": job.Attempt * 10}), nil)
@@ -67,7 +66,7 @@ func TestProgressIsReadAndHeard(t *testing.T) {
 		progress(worker.StateRunning, 1, `{"done":10}`)
 
 		next <- struct{}{}
-		<-outcomes
+		<-b.settled
 		progress(worker.StateQueued, 1, "null")
 
 		s, err = c.Inspect(t.Context(), "jobs.mail", "u17")
@@ -75,7 +74,7 @@ func TestProgressIsReadAndHeard(t *testing.T) {
 
 		next <- struct{}{}
 		next <- struct{}{}
-		<-outcomes
+		<-b.settled
 
 		check.Is(t, check.Err(c.Progress(t.Context(), "jobs.mail", "u17")), worker.ErrNoProgress)
 
@@ -98,8 +97,7 @@ func TestProgressOutsideAWorkerDoesNothing(t *testing.T) {
 // that denies it.
 func TestJobRunsWhereProgressCannotBeWritten(t *testing.T) {
 	keyedBubble(t, func(t *testing.T, b *bundle) {
-		p := natstest.NewProxy(t, b.srv)
-		_, js := natstest.Connect(t, b.srv, p.Through())
+		p, js := natstest.Proxied(t, b.srv)
 
 		var log events
 
@@ -113,8 +111,7 @@ func TestJobRunsWhereProgressCannotBeWritten(t *testing.T) {
 			return natstest.Relay
 		})
 
-		outcomes, hook := settled(3)
-		cfg := b.config(t, hook)
+		cfg := b.config(t)
 		cfg.Logger = log.logger()
 		run(t, js, cfg, worker.Policy{}, func(context.Context, *worker.Job[order]) error {
 			pass(time.Minute)
@@ -124,7 +121,7 @@ func TestJobRunsWhereProgressCannotBeWritten(t *testing.T) {
 		for range 3 {
 			b.publish(t, "jobs.a", `{}`)
 
-			s := <-outcomes
+			s := <-b.settled
 			check.That(t, s.Outcome == worker.OutcomeCompleted && s.Deliveries == 1, "%s, delivery %d; want completed, 1", s.Outcome, s.Deliveries)
 		}
 

@@ -73,8 +73,8 @@ func TestWorkerKilledAroundTheRecord(t *testing.T) {
 			r := insert(t, c, mail(worker.Unique{HoldDead: true}))
 			check.That(t, r.Duplicate && r.State == test.before, "after the kill: %+v, want a duplicate of one that is %s", r, test.before)
 
-			outcomes, hook := settled(1)
-			run(t, b.js, b.config(t, hook), worker.Policy{}, handler)
+			cfg, outcomes := b.reporting(t)
+			run(t, b.js, cfg, worker.Policy{}, handler)
 
 			want := worker.OutcomeCompleted
 			if test.dies {
@@ -96,15 +96,13 @@ func TestWorkerKilledAroundTheRecord(t *testing.T) {
 
 func TestRecordWhoseAnswerIsLostIsFound(t *testing.T) {
 	keyedBubble(t, func(t *testing.T, b *bundle) {
-		p := natstest.NewProxy(t, b.srv)
-		_, js := natstest.Connect(t, b.srv, p.Through())
+		p, js := natstest.Proxied(t, b.srv)
 		loseAnswer(p, beforeRecord)
 
-		outcomes, hook := settled(1)
-		run(t, js, b.config(t, hook), worker.Policy{}, complete)
+		run(t, js, b.config(t), worker.Policy{}, complete)
 		insert(t, client(t, b.js), mail(worker.Unique{Keep: time.Hour}))
 
-		if s := <-outcomes; s.Outcome != worker.OutcomeCompleted || s.Deliveries != 1 || b.left(t) != 1 {
+		if s := <-b.settled; s.Outcome != worker.OutcomeCompleted || s.Deliveries != 1 || b.left(t) != 1 {
 			t.Errorf("%s, delivery %d, %d messages left; want completed, 1, 1", s.Outcome, s.Deliveries, b.left(t))
 		}
 	})
@@ -115,16 +113,15 @@ func TestRecordWhoseAnswerIsLostIsFound(t *testing.T) {
 func TestZombieSaysNothingOfItsKey(t *testing.T) {
 	keyedBubble(t, func(t *testing.T, b *bundle) {
 		c := client(t, b.js)
-		p := natstest.NewProxy(t, b.srv)
-		_, js := natstest.Connect(t, b.srv, p.Through())
+		p, js := natstest.Proxied(t, b.srv)
 
 		var (
 			started = make(chan struct{})
 			wake    = make(chan struct{})
 		)
 
-		zombies, hook := settled(1)
-		run(t, js, b.config(t, hook), worker.Policy{}, func(context.Context, *worker.Job[order]) error {
+		cfg, zombies := b.reporting(t)
+		run(t, js, cfg, worker.Policy{}, func(context.Context, *worker.Job[order]) error {
 			close(started)
 			<-wake
 			return nil
@@ -138,8 +135,8 @@ func TestZombieSaysNothingOfItsKey(t *testing.T) {
 			return natstest.Relay
 		})
 
-		outcomes, hook := settled(1)
-		second := run(t, b.js, b.config(t, hook), worker.Policy{}, complete)
+		cfg, outcomes := b.reporting(t)
+		second := run(t, b.js, cfg, worker.Policy{}, complete)
 		<-outcomes
 
 		check.Is(t, second.wait(), nil)
@@ -158,8 +155,7 @@ func TestZombieSaysNothingOfItsKey(t *testing.T) {
 func TestKeyIsFreeWhenItsTimeIsUpOrWhenFreed(t *testing.T) {
 	keyedBubble(t, func(t *testing.T, b *bundle) {
 		c := client(t, b.js)
-		outcomes, hook := settled(1)
-		run(t, b.js, b.config(t, hook), worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
+		run(t, b.js, b.config(t), worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
 			if job.Header.Get("Fail") != "" {
 				return worker.Cancel(errors.New("no"))
 			}
@@ -168,7 +164,7 @@ func TestKeyIsFreeWhenItsTimeIsUpOrWhenFreed(t *testing.T) {
 
 		held := worker.Unique{HoldDead: true, Keep: 90*time.Second + 1}
 		insert(t, c, mail(held))
-		<-outcomes
+		<-b.settled
 		pass(90*time.Second + time.Second/2)
 
 		r := insert(t, c, mail(held))
@@ -182,7 +178,7 @@ func TestKeyIsFreeWhenItsTimeIsUpOrWhenFreed(t *testing.T) {
 		r = insert(t, c, failing)
 		check.That(t, !r.Duplicate, "after 91.5s: %+v, want it accepted", r)
 
-		<-outcomes
+		<-b.settled
 
 		r = insert(t, c, mail(held))
 		check.That(t, r.Duplicate && r.State == worker.StateDead, "beside a dead one: %+v", r)
@@ -205,8 +201,7 @@ func TestStreamWithoutRecordsFreesTheKey(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bundle) {
 		var log events
 
-		outcomes, hook := settled(1)
-		cfg := b.config(t, hook)
+		cfg := b.config(t)
 		cfg.Logger = log.logger()
 		run(t, b.js, cfg, worker.Policy{}, complete)
 
@@ -216,7 +211,7 @@ func TestStreamWithoutRecordsFreesTheKey(t *testing.T) {
 
 		check.OK(t, check.Err(b.js.PublishMsg(t.Context(), msg)))
 
-		if s := <-outcomes; s.Outcome != worker.OutcomeCompleted || b.left(t) != 0 || log.count(worker.EventRecordFailed) != 1 {
+		if s := <-b.settled; s.Outcome != worker.OutcomeCompleted || b.left(t) != 0 || log.count(worker.EventRecordFailed) != 1 {
 			t.Errorf("%s, %d left, reported %d times; want completed, 0, 1", s.Outcome, b.left(t), log.count(worker.EventRecordFailed))
 		}
 	})

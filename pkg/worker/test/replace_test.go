@@ -168,8 +168,8 @@ func TestWorkerKilledAroundTheMark(t *testing.T) {
 				t.Errorf("after the kill: %+v, %v; want %s", s, err, test.before)
 			}
 
-			outcomes, hook := settled(2)
-			run(t, b.js, b.config(t, hook), worker.Policy{}, slow)
+			cfg, outcomes := b.reporting(t)
+			run(t, b.js, cfg, worker.Policy{}, slow)
 
 			if s := <-outcomes; s.Outcome != worker.OutcomeCompleted || runs.Load() != test.runs {
 				t.Errorf("second worker: %s, %d runs; want completed, %d", s.Outcome, runs.Load(), test.runs)
@@ -271,8 +271,7 @@ func TestReplaceWhoseMessagesAreLost(t *testing.T) {
 			for _, answer := range []bool{false, true} {
 				natstest.RunBubble(t, delay.String()+" over "+first.String(), func(t *testing.T, srv *natsrun.Server) {
 					b := keyed(t, srv)
-					p := natstest.NewProxy(t, srv)
-					_, js := natstest.Connect(t, srv, p.Through())
+					p, js := natstest.Proxied(t, srv)
 
 					replace(t, client(t, b.js), 1, first, 0)
 

@@ -26,9 +26,7 @@ func script(t *testing.T, policy worker.Policy, answers ...error) (runs []seen, 
 	t.Helper()
 
 	bubble(t, func(t *testing.T, b *bundle) {
-		settled := make(chan worker.Settlement, len(answers))
 		cfg := b.config(t, func(c *worker.Config) {
-			c.Hooks.Settled = func(s worker.Settlement) { settled <- s }
 			c.Version = "v1.2.3"
 		})
 		b.publish(t, "jobs.1", `{"n":1}`)
@@ -41,7 +39,7 @@ func script(t *testing.T, policy worker.Policy, answers ...error) (runs []seen, 
 		})
 
 		for range answers {
-			<-settled
+			<-b.settled
 		}
 
 		check.Is(t, r.wait(), nil)

@@ -25,17 +25,15 @@ import (
 func attempts(t testing.TB, b *bundle, hs ...worker.Handler[order]) []worker.Settlement {
 	t.Helper()
 
-	settled := make(chan worker.Settlement, len(hs)+10)
-	cfg := b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(s worker.Settlement) { settled <- s } })
 	policy := worker.Policy{Backoff: worker.Exponential(0, 0), MaxAttempts: 100}
-	r := run(t, b.js, cfg, policy, func(ctx context.Context, job *worker.Job[order]) error {
+	r := run(t, b.js, b.config(t), policy, func(ctx context.Context, job *worker.Job[order]) error {
 		return hs[min(job.Attempt, len(hs))-1](ctx, job)
 	})
 	b.publish(t, "jobs.1", `{"n":1}`)
 
 	all := make([]worker.Settlement, 0, len(hs))
 	for range hs {
-		all = append(all, receive(t, settled, "a settlement"))
+		all = append(all, receive(t, b.settled, "a settlement"))
 	}
 
 	check.Is(t, r.wait(), nil)

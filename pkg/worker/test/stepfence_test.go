@@ -30,8 +30,7 @@ func zombie(t *testing.T, srv *natsrun.Server, before int, early bool) {
 	t.Helper()
 
 	b := setup(t, srv)
-	p := natstest.NewProxy(t, srv)
-	_, cut := natstest.Connect(t, srv, p.Through())
+	p, cut := natstest.Proxied(t, srv)
 	l := newLedger()
 
 	var (
@@ -67,8 +66,7 @@ func zombie(t *testing.T, srv *natsrun.Server, before int, early bool) {
 	<-frozen
 	p.Partition()
 
-	completed := make(chan worker.Settlement, 10)
-	cfg = b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(s worker.Settlement) { completed <- s } })
+	cfg, completed := b.reporting(t)
 	run(t, b.js, cfg, worker.Policy{}, func(ctx context.Context, job *worker.Job[order]) error {
 		for i := range before {
 			if _, err := l.run(ctx, job, fmt.Sprint(i)); err != nil {
@@ -143,8 +141,7 @@ func zombie(t *testing.T, srv *natsrun.Server, before int, early bool) {
 // still running.
 func TestZombieThatGetsTheJobBackGivesItUpAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bundle) {
-		p := natstest.NewProxy(t, b.srv)
-		_, cut := natstest.Connect(t, b.srv, p.Through())
+		p, cut := natstest.Proxied(t, b.srv)
 		nc, js := natstest.Connect(t, b.srv)
 		l := newLedger()
 		frozen, back := make(chan struct{}), make(chan struct{})

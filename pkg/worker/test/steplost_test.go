@@ -20,12 +20,9 @@ func TestLostAnswersToStepWrites(t *testing.T) {
 		for _, n := range []int{1, 3} {
 			t.Run(fmt.Sprint(how, " ", n), func(t *testing.T) {
 				bubble(t, func(t *testing.T, b *bundle) {
-					p := natstest.NewProxy(t, b.srv)
-					_, js := natstest.Connect(t, b.srv, p.Through())
+					p, js := natstest.Proxied(t, b.srv)
 					l := newLedger()
-					done := make(chan worker.Settlement, 10)
-					cfg := b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(s worker.Settlement) { done <- s } })
-					run(t, js, cfg, worker.Policy{Jitter: -1}, func(ctx context.Context, job *worker.Job[order]) error {
+					run(t, js, b.config(t), worker.Policy{Jitter: -1}, func(ctx context.Context, job *worker.Job[order]) error {
 						for i := range 3 {
 							p.Hit(requests(stepKeys), how, n)
 
@@ -41,10 +38,10 @@ func TestLostAnswersToStepWrites(t *testing.T) {
 					})
 					b.publish(t, "jobs.1", `{}`)
 
-					s := <-done
+					s := <-b.settled
 					check.That(t, s.Outcome == worker.OutcomeRetried, "first: %s, %v", s.Outcome, s.Err)
 
-					s = <-done
+					s = <-b.settled
 					check.That(t, s.Outcome == worker.OutcomeCompleted, "second: %s, %v", s.Outcome, s.Err)
 
 					l.check(t)
@@ -61,12 +58,9 @@ func TestLostAnswersToStepWrites(t *testing.T) {
 // TestServerAwayInAStep loses all writes for longer than the worker tries.
 func TestServerAwayInAStep(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bundle) {
-		p := natstest.NewProxy(t, b.srv)
-		_, js := natstest.Connect(t, b.srv, p.Through())
+		p, js := natstest.Proxied(t, b.srv)
 		l := newLedger()
-		done := make(chan worker.Settlement, 10)
-		cfg := b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(s worker.Settlement) { done <- s } })
-		run(t, js, cfg, worker.Policy{}, func(ctx context.Context, job *worker.Job[order]) error {
+		run(t, js, b.config(t), worker.Policy{}, func(ctx context.Context, job *worker.Job[order]) error {
 			if _, err := l.run(ctx, job, "first"); err != nil {
 				return err
 			}
@@ -92,11 +86,11 @@ func TestServerAwayInAStep(t *testing.T) {
 		})
 		b.publish(t, "jobs.1", `{}`)
 
-		if s := <-done; s.Outcome != worker.OutcomeRetried || !errors.Is(s.Err, step.ErrNotRecorded) {
+		if s := <-b.settled; s.Outcome != worker.OutcomeRetried || !errors.Is(s.Err, step.ErrNotRecorded) {
 			t.Errorf("first: %s, %v; want retried, ErrNotRecorded", s.Outcome, s.Err)
 		}
 
-		s := <-done
+		s := <-b.settled
 		check.That(t, s.Outcome == worker.OutcomeCompleted, "second: %s, %v", s.Outcome, s.Err)
 
 		l.check(t)
@@ -110,10 +104,8 @@ func TestServerAwayInAStep(t *testing.T) {
 func TestStepsOutliveAConsumerThatIsMadeAnew(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bundle) {
 		l := newLedger()
-		done := make(chan worker.Settlement, 100)
-		cfg := b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(s worker.Settlement) { done <- s } })
 		passes := 0
-		run(t, b.js, cfg, worker.Policy{}, func(ctx context.Context, job *worker.Job[order]) error {
+		run(t, b.js, b.config(t), worker.Policy{}, func(ctx context.Context, job *worker.Job[order]) error {
 			passes++
 
 			if _, err := l.run(ctx, job, "first"); err != nil {
@@ -132,7 +124,7 @@ func TestStepsOutliveAConsumerThatIsMadeAnew(t *testing.T) {
 		})
 		b.publish(t, "jobs.1", `{}`)
 
-		for s := range done {
+		for s := range b.settled {
 			if s.Outcome == worker.OutcomeCompleted {
 				break
 			}
@@ -150,11 +142,9 @@ func TestStepsOutliveAConsumerThatIsMadeAnew(t *testing.T) {
 // deleted and made again.
 func TestStepsOfAJobInAStreamMadeAnew(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bundle) {
-		done := make(chan worker.Settlement, 100)
-		cfg := b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(s worker.Settlement) { done <- s } })
 		ran := 0
 
-		run(t, b.js, cfg, worker.Policy{MaxAttempts: 2}, func(ctx context.Context, job *worker.Job[order]) error {
+		run(t, b.js, b.config(t), worker.Policy{MaxAttempts: 2}, func(ctx context.Context, job *worker.Job[order]) error {
 			if job.Args.N == 2 && job.Attempt == 1 {
 				return errors.New("the journal is not looked at before the second attempt")
 			}
@@ -171,7 +161,7 @@ func TestStepsOfAJobInAStreamMadeAnew(t *testing.T) {
 
 		b.publish(t, "jobs.1", `{"n":1}`)
 
-		s := <-done
+		s := <-b.settled
 		check.Require(t, s.Outcome == worker.OutcomeDead, "%s: %v", s.Outcome, s.Err)
 
 		check.OK(t, b.js.DeleteStream(t.Context(), stream))
@@ -186,9 +176,9 @@ func TestStepsOfAJobInAStreamMadeAnew(t *testing.T) {
 		sequence := b.publish(t, "jobs.1", `{"n":2}`)
 		check.Require(t, sequence == 1, "the second job is at %d, want 1", sequence)
 
-		<-done
+		<-b.settled
 
-		s = <-done
+		s = <-b.settled
 		check.That(t, s.Outcome == worker.OutcomeCompleted && ran == 2, "%s, %v; the step ran %d times, want 2", s.Outcome, s.Err, ran)
 	})
 }

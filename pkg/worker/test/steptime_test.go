@@ -22,9 +22,7 @@ const stepTTL = 10 * time.Minute
 // than StepTTL, and once for longer.
 func TestStepsAreKeptForTheirTTL(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bundle) {
-		done := make(chan worker.Settlement, 10)
 		cfg := b.config(t, func(c *worker.Config) {
-			c.Hooks.Settled = func(s worker.Settlement) { done <- s }
 			c.StepTTL = stepTTL
 		})
 		delays := []time.Duration{stepTTL - time.Minute, stepTTL - time.Minute, stepTTL - time.Minute, stepTTL + time.Minute, 0}
@@ -59,7 +57,7 @@ func TestStepsAreKeptForTheirTTL(t *testing.T) {
 		b.publish(t, "jobs.1", `{}`)
 
 		for range delays {
-			<-done
+			<-b.settled
 		}
 
 		check.That(t, fmt.Sprint(ranIn) == "[1 1 5 5]",
@@ -81,9 +79,7 @@ func incompressible(pattern []byte) []byte {
 
 func TestJournalOfACompletedJobGoes(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bundle) {
-		done := make(chan worker.Settlement, 10)
 		cfg := b.config(t, func(c *worker.Config) {
-			c.Hooks.Settled = func(s worker.Settlement) { done <- s }
 			c.StepTTL = stepTTL
 		})
 		run(t, b.js, cfg, worker.Policy{}, func(ctx context.Context, job *worker.Job[order]) error {
@@ -101,7 +97,7 @@ func TestJournalOfACompletedJobGoes(t *testing.T) {
 		})
 		b.publish(t, "jobs.1", `{"n":1}`)
 
-		s := <-done
+		s := <-b.settled
 		check.Require(t, s.Outcome == worker.OutcomeCompleted, "%s: %v", s.Outcome, s.Err)
 
 		pass(10 * time.Second)
@@ -113,8 +109,8 @@ func TestJournalOfACompletedJobGoes(t *testing.T) {
 		check.Same(t, "messages a minute after completion", b.journals(t), 0)
 
 		b.publish(t, "jobs.2", `{"n":2}`)
-		<-done
-		<-done
+		<-b.settled
+		<-b.settled
 		pass(stepTTL - time.Minute)
 
 		check.Same(t, "messages of a job with two attempts", b.journals(t), 2)
@@ -129,9 +125,7 @@ func TestReplayResumesAtTheFailedStep(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bundle) {
 		l := newLedger()
 		broken := true
-		done := make(chan worker.Settlement, 10)
-		cfg := b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(s worker.Settlement) { done <- s } })
-		run(t, b.js, cfg, worker.Policy{}, func(ctx context.Context, job *worker.Job[order]) error {
+		run(t, b.js, b.config(t), worker.Policy{}, func(ctx context.Context, job *worker.Job[order]) error {
 			if _, err := step.Run(ctx, job, "first", func(context.Context) (int, error) {
 				l.runs["first"]++
 				return 0, nil
@@ -149,7 +143,7 @@ func TestReplayResumesAtTheFailedStep(t *testing.T) {
 		})
 		b.publish(t, "jobs.1", `{}`)
 
-		s := <-done
+		s := <-b.settled
 		check.Require(t, s.Outcome == worker.OutcomeDead, "%s: %v", s.Outcome, s.Err)
 
 		replay := func(resume bool) worker.Settlement {
@@ -162,7 +156,7 @@ func TestReplayResumesAtTheFailedStep(t *testing.T) {
 			}
 
 			check.OK(t, check.Err(b.js.PublishMsg(t.Context(), msg)))
-			return <-done
+			return <-b.settled
 		}
 
 		if s := replay(true); s.Outcome != worker.OutcomeDead || l.runs["first"] != 1 || l.runs["second"] != 2 {
@@ -185,7 +179,7 @@ func TestReplayResumesAtTheFailedStep(t *testing.T) {
 
 		check.OK(t, check.Err(b.js.PublishMsg(t.Context(), msg)))
 
-		if s := <-done; s.Outcome != worker.OutcomeCompleted || l.runs["first"] != 3 {
+		if s := <-b.settled; s.Outcome != worker.OutcomeCompleted || l.runs["first"] != 3 {
 			t.Errorf("a bad header: %s, runs %v", s.Outcome, l.runs)
 		}
 	})

@@ -112,8 +112,7 @@ func TestJobThatKillsItsWorkerEndsInTheDeadLetters(t *testing.T) {
 			check.Is(t, r.wait(), nats.ErrConnectionClosed)
 		}
 
-		settled := make(chan worker.Settlement, 1)
-		cfg := b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(s worker.Settlement) { settled <- s } })
+		cfg, settled := b.reporting(t)
 		run(t, b.js, cfg, policy, func(context.Context, *worker.Job[order]) error {
 			runs++
 			return nil

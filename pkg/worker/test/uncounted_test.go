@@ -141,10 +141,9 @@ func TestUnrecordedJobHoldsItsSubjectWhileItIsInTheStream(t *testing.T) {
 
 			check.Same(t, "second", insert(t, c, unrecorded("b")), worker.Receipt{Duplicate: true, Subject: "jobs.place.7"})
 
-			outcomes, hook := settled(1)
-			r := run(t, b.js, b.config(t, hook), worker.Policy{}, complete)
+			r := run(t, b.js, b.config(t), worker.Policy{}, complete)
 
-			s := receive(t, outcomes, "the job")
+			s := receive(t, b.settled, "the job")
 			check.That(t, s.Outcome == worker.OutcomeCompleted && s.ID == "a", "settled: %+v", s)
 
 			check.Is(t, r.wait(), nil)
@@ -249,8 +248,7 @@ func TestRefusedInsertOfAnUnrecordedJobThatWasStored(t *testing.T) {
 	b := setup(t, nil)
 	bare(t, b)
 
-	p := natstest.NewProxy(t, b.srv)
-	_, js := natstest.Connect(t, b.srv, p.Through())
+	p, js := natstest.Proxied(t, b.srv)
 	c := client(t, js)
 	insert(t, c, worker.NewJob{Subject: "jobs.place.6", Unique: &worker.Unique{Unrecorded: true}}) // reads the stream's settings
 

@@ -52,10 +52,9 @@ func TestUniqueJobInEveryState(t *testing.T) {
 			first := insert(t, c, test.first)
 
 			if test.handler != nil {
-				outcomes, hook := settled(1)
-				r := run(t, b.js, b.config(t, hook), worker.Policy{}, test.handler)
+				r := run(t, b.js, b.config(t), worker.Policy{}, test.handler)
 
-				check.Same(t, "first job", receive(t, outcomes, "the job").Outcome, test.outcome)
+				check.Same(t, "first job", receive(t, b.settled, "the job").Outcome, test.outcome)
 
 				check.Is(t, r.wait(), nil)
 			}

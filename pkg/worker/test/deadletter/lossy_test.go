@@ -37,8 +37,7 @@ func sequenceOf(f natstest.Frame) uint64 {
 func (b *bundle) through(t *testing.T) (*bundle, *natstest.Proxy) {
 	t.Helper()
 
-	p := natstest.NewProxy(t, b.srv)
-	_, js := natstest.Connect(t, b.srv, p.Through())
+	p, js := natstest.Proxied(t, b.srv)
 	far := *b
 	far.store = b.open(t, js)
 	return &far, p
