@@ -29,6 +29,7 @@ var (
 	docLink  = regexp.MustCompile(`(?:^|[\s(])\[\*?([A-Za-z]\w*)((?:\.[A-Z]\w*){0,2})\]`)
 	indented = regexp.MustCompile(`(?m)^\t.*$`)
 	pathOf   = regexp.MustCompile(`\b(?:bench|cmd|deploy|docs|examples|pkg|services|test|tools)/[\w./-]*\.(?:md|go|yaml|json|conf)\b`)
+	goName   = regexp.MustCompile("`([a-z]+)\\.([A-Z]\\w*(?:\\.[A-Z]\\w*)?)")
 	runbook  = regexp.MustCompile(`Runbook: +"(\w+)"`)
 	task     = regexp.MustCompile(`\./run ([a-z]+(?::[a-z]+)*)`)
 	status   = regexp.MustCompile(`"([45]\d\d)": ?\{`)
@@ -107,8 +108,8 @@ func isReserved(host string) bool {
 		regexp.MustCompile(`(^|\.)(example|invalid|example\.(com|org|net))$`).MatchString(host)
 }
 
-// Comments name declarations of the package or of one that the file imports, and files that exist. So do the pages that services
-// serve.
+// Comments name declarations of the package or of one that the file imports, and files that exist. So do documents, and the pages that
+// services serve.
 func TestCommentsAndPagesLeadSomewhere(t *testing.T) {
 	t.Parallel()
 	sources, declared := files(t, ".go"), map[string]map[string]bool{}
@@ -133,7 +134,9 @@ func TestCommentsAndPagesLeadSomewhere(t *testing.T) {
 			}
 		}
 	}
-	books := files(t, ".md")["docs/runbooks.md"]
+	pages := files(t, ".md")
+	links += namesOf(t, pages, declared)
+	books := pages["docs/runbooks.md"]
 	for file, text := range sources {
 		for _, found := range runbook.FindAllStringSubmatch(text, -1) {
 			links++
@@ -147,6 +150,27 @@ func TestCommentsAndPagesLeadSomewhere(t *testing.T) {
 		}
 	}
 	check.That(t, links >= 500, "%d links are too few to be all", links)
+}
+
+// namesOf checks the Go names in documents, such as kvlock.Guard and worker.Config.AckWait, and returns their number.
+func namesOf(t *testing.T, pages map[string]string, declared map[string]map[string]bool) (names int) {
+	t.Helper()
+	folders := map[string][]string{}
+	for dir := range declared {
+		if strings.HasPrefix(dir, "pkg/") || strings.HasPrefix(dir, "services/") {
+			folders[path.Base(dir)] = append(folders[path.Base(dir)], dir)
+		}
+	}
+	for file, text := range pages {
+		for _, found := range goName.FindAllStringSubmatch(text, -1) {
+			if dirs := folders[found[1]]; dirs != nil && file != "CHANGELOG.md" { // which names things that are gone
+				names++
+				is := func(dir string) bool { return declared[dir][found[2]] }
+				check.That(t, slices.ContainsFunc(dirs, is), "%s names %s, which is not declared", file, found[0])
+			}
+		}
+	}
+	return names
 }
 
 // The page about the interfaces lists each status that one of them describes for an error.
