@@ -26,6 +26,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	"github.com/expediter-io/expediter/pkg/service"
+	"github.com/expediter-io/expediter/services/importer/internal/remote"
 	"github.com/expediter-io/expediter/services/importer/source"
 	"github.com/expediter-io/expediter/services/importer/source/sourcetest"
 	"github.com/expediter-io/expediter/services/importer/store/recipeservice"
@@ -79,7 +80,7 @@ func (d duty) config() (Config, error) {
 	if err != nil {
 		return Config{}, err
 	}
-	recipes, err := recipeservice.New(recipeservice.Config{BaseURL: d.Recipes, Token: token, Timeout: 2 * time.Second})
+	recipes, err := recipeservice.New(remote.Config{BaseURL: d.Recipes, Token: token, Timeout: 2 * time.Second})
 	if err != nil {
 		return Config{}, err
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/expediter-io/expediter/services/importer/extract/orchestrator"
 	"github.com/expediter-io/expediter/services/importer/extract/rules"
 	"github.com/expediter-io/expediter/services/importer/internal/imports"
+	"github.com/expediter-io/expediter/services/importer/internal/remote"
 	"github.com/expediter-io/expediter/services/importer/internal/retry"
 	"github.com/expediter-io/expediter/services/importer/source"
 	"github.com/expediter-io/expediter/services/importer/store"
@@ -163,7 +164,7 @@ func (cfg Config) validate() error {
 	errs := []error{cfg.Validate(name), cfg.settings().Validate()}
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("importer: "+format, args...)) }
 	if cfg.RecipeServiceURL != "" {
-		if err := cfg.recipeService().Validate(); err != nil {
+		if _, err := recipeservice.New(cfg.remote(cfg.RecipeServiceURL, cfg.RecipeServiceToken)); err != nil {
 			bad("IMPORTER_RECIPE_SERVICE_URL, _TOKEN: %w", err)
 		}
 	} else if cfg.RecipeServiceToken != "" {
@@ -186,14 +187,15 @@ func (cfg Config) validate() error {
 	return errors.Join(errs...)
 }
 
-func (cfg Config) recipeService() recipeservice.Config {
-	return recipeservice.Config{AllowHTTP: cfg.AllowHTTP, BaseURL: cfg.RecipeServiceURL, Token: cfg.RecipeServiceToken}
+// remote is how a service is called.
+func (cfg Config) remote(address, token string) remote.Config {
+	return remote.Config{AllowHTTP: cfg.AllowHTTP, BaseURL: address, Token: token}
 }
 
 // settings returns the configuration of the jobs.
 func (cfg Config) settings() imports.Config {
 	return imports.Config{
-		ExtractTTL: cfg.TranscriptTTL, Logger: cfg.Logger, Memory: cfg.Memory, Meter: cfg.meter(),
+		Logger: cfg.Logger, Memory: cfg.Memory, Meter: cfg.meter(),
 		OutagePatience: cfg.OutagePatience, Passed: cfg.passed,
 		RetryCreate: cfg.RetryCreate, RetryExtract: cfg.RetryExtract, RetryStatus: cfg.RetryStatus,
 		SourceAttempts: cfg.SourceAttempts, StateTTL: cfg.StateTTL, Store: cfg.Store, TranscriptTTL: cfg.TranscriptTTL, Unique: cfg.Unique,
@@ -235,20 +237,20 @@ func (cfg Config) extractor() (Extractor, error) {
 	switch {
 	case cfg.OpenAIURL != "":
 		made, err := openai.New(openai.Config{
-			AllowHTTP: cfg.AllowHTTP, BaseURL: cfg.OpenAIURL, Key: cfg.OpenAIKey, Model: cfg.OpenAIModel, Vision: cfg.OpenAIVision,
+			Config: cfg.remote(cfg.OpenAIURL, cfg.OpenAIKey), Model: cfg.OpenAIModel, Vision: cfg.OpenAIVision,
 		})
 		if err != nil {
 			return Extractor{}, fmt.Errorf("importer: IMPORTER_OPENAI_URL, _KEY, _MODEL: %w", err)
 		}
 		return Extractor{Extractor: made, Name: openai.Name, Version: cfg.OpenAIURL + " " + made.Version()}, nil
 	case cfg.OrchestratorURL != "":
-		made, err := orchestrator.New(orchestrator.Config{AllowHTTP: cfg.AllowHTTP, BaseURL: cfg.OrchestratorURL, Token: cfg.OrchestratorToken})
+		made, err := orchestrator.New(cfg.remote(cfg.OrchestratorURL, cfg.OrchestratorToken))
 		if err != nil {
 			return Extractor{}, fmt.Errorf("importer: IMPORTER_ORCHESTRATOR_URL: %w", err)
 		}
-		return Extractor{Extractor: made, Name: orchestrator.Name, Version: cfg.OrchestratorURL + " " + made.Version()}, nil
+		return Extractor{Extractor: made, Name: orchestrator.Name, Version: cfg.OrchestratorURL + " " + orchestrator.Version}, nil
 	}
-	return Extractor{Extractor: rules.New(), Name: rules.Name, Version: rulesVersion}, nil
+	return Extractor{Extractor: rules.Extractor{}, Name: rules.Name, Version: rulesVersion}, nil
 }
 
 // rulesVersion changes with the rules, so that a result of older rules is not taken for one of the new rules.
@@ -281,5 +283,5 @@ func (cfg Config) store(js jetstream.JetStream) (store.Store, error) {
 	if cfg.RecipeServiceURL == "" {
 		return kvstore.New(js, cfg.Logger)
 	}
-	return recipeservice.New(cfg.recipeService())
+	return recipeservice.New(cfg.remote(cfg.RecipeServiceURL, cfg.RecipeServiceToken))
 }

@@ -7,17 +7,17 @@ import (
 	"net/http/httptest"
 
 	"github.com/expediter-io/expediter/services/importer/extract/openai"
+	"github.com/expediter-io/expediter/services/importer/internal/remote"
 )
 
 func ExampleExtractor() {
 	server := httptest.NewServer(completes(honest)) // stands for https://api.openai.com, or any that speaks like it
 	defer server.Close()
 
-	e, err := openai.New(openai.Config{BaseURL: server.URL + "/v1", Key: "secret", Model: "cook-1"})
+	e, err := openai.New(openai.Config{Config: remote.Config{BaseURL: server.URL + "/v1", Token: "secret"}, Model: "cook-1"})
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer e.Close()
 
 	r, err := e.Extract(context.Background(), pancakes())
 	if err != nil {

@@ -19,18 +19,16 @@ import (
 	"crypto/sha256"
 	_ "embed"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
-	"log/slog"
-	"net/http"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/text/language"
 
 	"github.com/expediter-io/expediter/services/importer/extract"
+	"github.com/expediter-io/expediter/services/importer/extract/internal/ask"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/digest"
-	"github.com/expediter-io/expediter/services/importer/extract/internal/remote"
+	"github.com/expediter-io/expediter/services/importer/internal/remote"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
 
@@ -38,8 +36,6 @@ import (
 const Name = "openai"
 
 const (
-	path = "/chat/completions"
-
 	// maxImage bounds a photo, in bytes. A larger photo is not sent; without a text, it is an error.
 	maxImage = 8 << 20
 
@@ -53,33 +49,24 @@ const (
 //go:embed recipe.schema.json
 var schema []byte
 
-// Extractor asks a model. It is safe for concurrent use, and owns no goroutines between calls except those of idle
-// connections, which Close ends.
+// Extractor asks a model. It is safe for concurrent use, and owns no goroutines between calls.
 type Extractor struct {
-	checked extract.Extractor
-	client  *remote.Client
-	config  Config
-	level   atomic.Int32 // of formats: the strictest that the server has not refused
+	client *remote.Client
+	config Config
+	level  atomic.Int32 // of formats: the strictest that the server has not refused
 }
 
 var _ extract.Extractor = (*Extractor)(nil)
 
 // New sets up an extractor and makes no call. The error names everything that is wrong with the configuration.
 func New(config Config) (*Extractor, error) {
-	client, err := remote.New(config.remote())
+	config.Timeout = cmp.Or(config.Timeout, 2*time.Minute)
+	client, err := remote.New(config.Config, "Authorization", "Bearer ")
 	if config.Model == "" {
-		err = errors.Join(err, errors.New("openai: Config.Model is missing"))
+		err = errors.Join(err, errors.New("Model is missing"))
 	}
-	if err != nil {
-		return nil, err
-	}
-	e := &Extractor{client: client, config: config}
-	e.checked = extract.Checked(call{e})
-	return e, nil
+	return &Extractor{client: client, config: config}, err
 }
-
-// Close closes idle connections. Extractions in progress go on.
-func (e *Extractor) Close() { e.client.Close() }
 
 // Version identifies, for caches, the inputs of the recipes other than the source: the model, the prompt and the
 // schema.
@@ -94,25 +81,18 @@ func (e *Extractor) Version() string {
 	return hex.EncodeToString(sum.Sum(nil)[:8])
 }
 
-// Extract implements [extract.Extractor]. It makes one call, bounded by Config.Timeout, and further calls only to a
-// server that refuses a format. The recipe is clean, verified and valid. The error is one that [extract.Failure] knows.
+// Extract implements [extract.Extractor]. It makes one call, and further calls only to a server that refuses a format. The recipe
+// is as the model has made it: see [extract.Checked]. The error is one that [extract.Failure] knows.
 func (e *Extractor) Extract(ctx context.Context, in extract.Input) (recipe.Recipe, error) {
-	return e.checked.Extract(ctx, in)
-}
-
-// call is an extraction without the checks.
-type call struct{ *Extractor }
-
-func (c call) Extract(ctx context.Context, in extract.Input) (recipe.Recipe, error) {
 	shown := digest.Of(in, maxTranscript)
 	image := in.Image
-	if !c.config.Vision || len(image) > maxImage {
+	if !e.config.Vision || len(image) > maxImage {
 		image = nil
 	}
 	if len(in.Image) > 0 && image == nil && shown.Transcript == "" && shown.Description == "" {
 		return recipe.Recipe{}, extract.Failed(false, nil, "the model cannot see the photo, or it is larger than %d bytes", maxImage)
 	}
-	content, err := c.complete(ctx, user(in, shown), image, in.ImageType)
+	content, err := e.complete(ctx, user(in, shown), image, in.ImageType)
 	if err != nil {
 		return recipe.Recipe{}, err
 	}
@@ -130,27 +110,22 @@ func (c call) Extract(ctx context.Context, in extract.Input) (recipe.Recipe, err
 }
 
 // complete returns the model's answer. When the server refuses a format, complete uses the next format from then on.
-func (c call) complete(ctx context.Context, text string, image []byte, imageType string) (string, error) {
+func (e *Extractor) complete(ctx context.Context, text string, image []byte, imageType string) (string, error) {
 	for {
-		level := c.level.Load()
-		body, err := json.Marshal(c.request(formats[level], text, image, imageType))
-		if err != nil {
-			return "", extract.Failed(false, err, "the request cannot be made")
-		}
-		sum := sha256.Sum256(body)
-		answer, err := c.client.Post(ctx, path, body, hex.EncodeToString(sum[:]))
+		level := e.level.Load()
+		answer, err := ask.Post(ctx, e.client, "/chat/completions", e.request(formats[level], text, image, imageType))
 		if err == nil {
-			return c.content(answer)
+			return contentOf(answer)
 		}
-		status, ok := errors.AsType[*remote.StatusError](err)
+		status, ok := errors.AsType[*ask.StatusError](err)
 		if !ok {
 			return "", err
 		}
 		problem := problemOf(status.Body)
 		if int(level) == len(formats)-1 || !problem.refusesFormat(status.Status) {
-			return "", c.explain(err, problem)
+			return "", e.explain(err, problem)
 		}
-		c.level.CompareAndSwap(level, level+1)
+		e.level.CompareAndSwap(level, level+1)
 	}
 }
 
@@ -170,44 +145,14 @@ const (
 // formats has the formats in the order in which they are tried.
 var formats = []Format{FormatSchema, FormatObject, FormatText}
 
-// Config sets up an [Extractor]. BaseURL and Model have no default.
+// Config sets up an [Extractor]. BaseURL is the address of the API, with its version, such as https://api.openai.com/v1, to which
+// /chat/completions is appended, and Token is sent as a bearer token. Timeout defaults to 2 minutes.
 type Config struct {
-	// AllowHTTP permits plain http to a server on another machine. Defaults to false.
-	AllowHTTP bool
-
-	// BaseURL is the address of the API, with its version, such as https://api.openai.com/v1; /chat/completions is appended.
-	// Required.
-	BaseURL string
-
-	// Key is sent as a bearer token. Defaults to none.
-	Key string
+	remote.Config
 
 	// Model is the name of the model. Required.
 	Model string
 
-	// Timeout bounds a call from beginning to end. Defaults to 2 minutes.
-	Timeout time.Duration
-
-	// Transport makes the calls. Defaults to one that heeds the proxies of the environment.
-	Transport http.RoundTripper
-
 	// Vision is true for a model that reads images, so that photos are sent. Defaults to false.
 	Vision bool
-}
-
-// String names the service, without Key.
-func (c Config) String() string { return c.Model + " at " + remote.Address(c.BaseURL) }
-
-// GoString returns String, so that nothing prints Key.
-func (c Config) GoString() string { return c.String() }
-
-// LogValue returns String, so that nothing logs Key.
-func (c Config) LogValue() slog.Value { return slog.StringValue(c.String()) }
-
-// remote is the configuration of the client.
-func (c Config) remote() remote.Config {
-	return remote.Config{
-		AllowHTTP: c.AllowHTTP, BaseURL: c.BaseURL, Name: Name, Timeout: cmp.Or(c.Timeout, 2*time.Minute),
-		Token: c.Key, TokenField: "Key", TokenHeader: "Authorization", TokenPrefix: "Bearer ", Transport: c.Transport,
-	}
 }

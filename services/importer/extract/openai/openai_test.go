@@ -19,6 +19,7 @@ import (
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/remotetest"
 	"github.com/expediter-io/expediter/services/importer/extract/openai"
+	"github.com/expediter-io/expediter/services/importer/internal/remote"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
 
@@ -51,23 +52,6 @@ func golden(t *testing.T, name, body string) {
 	}
 	want := check.Must(os.ReadFile(file))(t)
 	check.Equal(t, strings.TrimSpace(string(want)), string(got))
-}
-
-// TestTheSameSourceIsTheSameCall so that its key is the same as well.
-func TestTheSameSourceIsTheSameCall(t *testing.T) {
-	t.Parallel()
-	f, e := setup(t, completes(honest))
-	other := pancakes()
-	other.Segments[1].Text = "Fry it for three minutes."
-	for _, in := range []extract.Input{pancakes(), pancakes(), other} {
-		check.OK(t, check.Err(e.Extract(t.Context(), in)))
-	}
-	requests, bodies := f.Asked()
-	keys := make([]string, len(requests))
-	for i, r := range requests {
-		keys[i] = r.Header.Get("Idempotency-Key")
-	}
-	check.That(t, bodies[0] == bodies[1] && keys[0] == keys[1] && keys[0] != keys[2], "keys are %q", keys)
 }
 
 // TestTheSourceStaysBetweenItsLines whatever it says.
@@ -256,10 +240,11 @@ func TestVersion(t *testing.T) {
 	for _, mutate := range []func(*openai.Config){
 		func(*openai.Config) {}, func(c *openai.Config) { c.Model = "cook/2:mini" }, func(c *openai.Config) { c.Vision = true },
 	} {
-		_, e := setup(t, completes(honest), mutate)
-		v := e.Version()
+		config := openai.Config{Config: remote.Config{BaseURL: "http://localhost"}, Model: "cook-1"}
+		mutate(&config)
+		v := check.Must(openai.New(config))(t).Version()
 		check.That(t, regexp.MustCompile(`^[0-9a-z-]{1,32}$`).MatchString(v) && !seen[v], "version %q", v)
-		seen[e.Version()] = true
+		seen[v] = true
 	}
 }
 
@@ -289,17 +274,15 @@ func prompt(t *testing.T, f *remotetest.Server, call int) (system, user string) 
 	return got.Messages[0].Content, got.Messages[1].Content
 }
 
-// setup starts a service that answers with answer, and an extractor that asks it.
-func setup(t *testing.T, answer http.HandlerFunc, mutate ...func(*openai.Config)) (*remotetest.Server, *openai.Extractor) {
+// setup starts a service that answers with answer, and an extractor that asks it, with checks.
+func setup(t *testing.T, answer http.HandlerFunc, mutate ...func(*openai.Config)) (*remotetest.Server, extract.Extractor) {
 	t.Helper()
 	server := remotetest.Serve(t, answer)
-	config := openai.Config{BaseURL: server.URL + "/v1", Key: key, Model: "cook-1"}
+	config := openai.Config{Config: remote.Config{BaseURL: server.URL + "/v1", Token: key}, Model: "cook-1"}
 	for _, m := range mutate {
 		m(&config)
 	}
-	e := check.Must(openai.New(config))(t)
-	t.Cleanup(e.Close)
-	return server, e
+	return server, extract.Checked(check.Must(openai.New(config))(t))
 }
 
 // completes answers with a completion that holds a text.

@@ -68,8 +68,8 @@ type jsonSchema struct {
 	Schema json.RawMessage `json:"schema"`
 }
 
-func (c call) request(format Format, text string, image []byte, imageType string) request {
-	r := request{Model: c.config.Model}
+func (e *Extractor) request(format Format, text string, image []byte, imageType string) request {
+	r := request{Model: e.config.Model}
 	task := system
 	switch format {
 	case FormatSchema:
@@ -130,8 +130,8 @@ type completion struct {
 	Error json.RawMessage `json:"error"` // some gateways send it with a 200
 }
 
-// content returns the model's text, if it is complete.
-func (c call) content(answer []byte) (string, error) {
+// contentOf returns the model's text, if it is complete.
+func contentOf(answer []byte) (string, error) {
 	var got completion
 	if err := json.Unmarshal(answer, &got); err != nil {
 		return "", extract.Failed(true, fmt.Errorf("openai: decode %d bytes: %w", len(answer), err),
@@ -239,7 +239,7 @@ func (p problem) refusesFormat(status int) bool {
 }
 
 // explain adds the code and the parameter of a problem to an error.
-func (c call) explain(err error, p problem) error {
+func (e *Extractor) explain(err error, p problem) error {
 	failed, ok := errors.AsType[*extract.Error](err)
 	if !ok {
 		return err
@@ -253,7 +253,7 @@ func (c call) explain(err error, p problem) error {
 	}
 	var known []string
 	for _, word := range []string{p.kind, p.code, p.param} {
-		if word != "" && (c.config.Key == "" || !strings.Contains(word, c.config.Key)) {
+		if word != "" && (e.config.Token == "" || !strings.Contains(word, e.config.Token)) {
 			known = append(known, word)
 		}
 	}

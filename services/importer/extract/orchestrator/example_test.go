@@ -9,17 +9,17 @@ import (
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/remotetest"
 	"github.com/expediter-io/expediter/services/importer/extract/orchestrator"
+	"github.com/expediter-io/expediter/services/importer/internal/remote"
 )
 
 func ExampleExtractor() {
 	server := httptest.NewServer(remotetest.Says(documented)) // stands for the service
 	defer server.Close()
 
-	e, err := orchestrator.New(orchestrator.Config{BaseURL: server.URL, Token: "secret"})
+	e, err := orchestrator.New(remote.Config{BaseURL: server.URL, Token: "secret"})
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer e.Close()
 
 	r, err := e.Extract(context.Background(), cookies())
 	if failed := extract.Failure(err); failed != nil {

@@ -10,19 +10,18 @@ import (
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/remotetest"
 	"github.com/expediter-io/expediter/services/importer/extract/orchestrator"
+	"github.com/expediter-io/expediter/services/importer/internal/remote"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
 
 // token is a secret that must turn up in one header and nowhere else.
 const token = "s3cr3t-service-token"
 
-// setup starts a service that answers with answer, and an extractor that asks it.
-func setup(t *testing.T, answer http.HandlerFunc) (*remotetest.Server, *orchestrator.Extractor) {
+// setup starts a service that answers with answer, and an extractor that asks it, with checks.
+func setup(t *testing.T, answer http.HandlerFunc) (*remotetest.Server, extract.Extractor) {
 	t.Helper()
 	server := remotetest.Serve(t, answer)
-	e := check.Must(orchestrator.New(orchestrator.Config{BaseURL: server.URL + "/", Token: token}))(t)
-	t.Cleanup(e.Close)
-	return server, e
+	return server, extract.Checked(check.Must(orchestrator.New(remote.Config{BaseURL: server.URL + "/", Token: token}))(t))
 }
 
 // cookies is the video of the document.

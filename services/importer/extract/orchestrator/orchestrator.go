@@ -7,105 +7,44 @@
 package orchestrator
 
 import (
-	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"log/slog"
-	"time"
 
 	"github.com/expediter-io/expediter/services/importer/extract"
+	"github.com/expediter-io/expediter/services/importer/extract/internal/ask"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/digest"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/marks"
-	"github.com/expediter-io/expediter/services/importer/extract/internal/remote"
+	"github.com/expediter-io/expediter/services/importer/internal/remote"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
-
-// Config sets up an [Extractor]. Only BaseURL has no default.
-type Config struct {
-	// AllowHTTP permits plain http to a service on another machine, such as one in the same cluster. Defaults to false.
-	AllowHTTP bool
-
-	// BaseURL is the address of the service; /extract is appended. Required.
-	BaseURL string
-
-	// Timeout bounds a call from beginning to end. Defaults to 60 seconds.
-	Timeout time.Duration
-
-	// Token is sent in the header x-service-token. Defaults to none.
-	Token string
-}
-
-// String names the service, without Token.
-func (c Config) String() string { return "orchestrator at " + remote.Address(c.BaseURL) }
-
-// GoString returns String, so that nothing prints Token.
-func (c Config) GoString() string { return c.String() }
-
-// LogValue returns String, so that nothing logs Token.
-func (c Config) LogValue() slog.Value { return slog.StringValue(c.String()) }
-
-// remote is the configuration of the client.
-func (c Config) remote() remote.Config {
-	return remote.Config{
-		AllowHTTP: c.AllowHTTP, BaseURL: c.BaseURL, Name: Name, Timeout: cmp.Or(c.Timeout, time.Minute),
-		Token: c.Token, TokenField: "Token", TokenHeader: "X-Service-Token",
-	}
-}
 
 // Name is the name of the extractor in recipes.
 const Name = "orchestrator"
 
-const path = "/extract"
+// Version identifies, for caches, the inputs of the recipes other than the source.
+const Version = "1"
 
 // maxTranscript bounds the transcript that is sent, in bytes. The rest is left out, with a warning in the recipe.
 const maxTranscript = 1 << 20
 
-// Extractor asks the service. It is safe for concurrent use, and owns no goroutines between calls except those of
-// idle connections, which Close ends.
-type Extractor struct {
-	checked extract.Extractor
-	client  *remote.Client
-}
+// Extractor asks the service. It is safe for concurrent use, and owns no goroutines between calls.
+type Extractor struct{ client *remote.Client }
 
 var _ extract.Extractor = (*Extractor)(nil)
 
-// New sets up an extractor and makes no call. The error names everything that is wrong with the configuration.
-func New(config Config) (*Extractor, error) {
-	client, err := remote.New(config.remote())
-	if err != nil {
-		return nil, err
-	}
-	e := &Extractor{client: client}
-	e.checked = extract.Checked(call{e})
-	return e, nil
+// New sets up an extractor and makes no call. /extract is appended to the address, and the token is sent in the header
+// x-service-token. The error names everything that is wrong with the configuration.
+func New(config remote.Config) (*Extractor, error) {
+	client, err := remote.New(config, "X-Service-Token", "")
+	return &Extractor{client: client}, err
 }
 
-// Close closes idle connections. Extractions in progress go on.
-func (e *Extractor) Close() { e.client.Close() }
-
-// Version identifies, for caches, the inputs of the recipes other than the source.
-func (*Extractor) Version() string { return "1" }
-
-// Extract implements [extract.Extractor]: one call, at most as long as Config.Timeout. The recipe is clean, verified and
-// valid. The error is one that [extract.Failure] knows.
+// Extract implements [extract.Extractor]: one call. The recipe is as the service has made it: see [extract.Checked]. The error is
+// one that [extract.Failure] knows.
 func (e *Extractor) Extract(ctx context.Context, in extract.Input) (recipe.Recipe, error) {
-	return e.checked.Extract(ctx, in)
-}
-
-// call is an extraction without the checks.
-type call struct{ *Extractor }
-
-func (c call) Extract(ctx context.Context, in extract.Input) (recipe.Recipe, error) {
 	shown := digest.Of(in, maxTranscript)
-	body, err := json.Marshal(newRequest(in, shown))
-	if err != nil {
-		return recipe.Recipe{}, extract.Failed(false, err, "the request cannot be made")
-	}
-	sum := sha256.Sum256(body)
-	answer, err := c.client.Post(ctx, path, body, hex.EncodeToString(sum[:]))
+	answer, err := ask.Post(ctx, e.client, "/extract", newRequest(in, shown))
 	if err != nil {
 		return recipe.Recipe{}, err
 	}

@@ -3,8 +3,6 @@ package orchestrator_test
 import (
 	"context"
 	"encoding/json"
-	"fmt"
-	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
@@ -20,6 +18,7 @@ import (
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/remotetest"
 	"github.com/expediter-io/expediter/services/importer/extract/orchestrator"
+	"github.com/expediter-io/expediter/services/importer/internal/remote"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
 
@@ -154,17 +153,6 @@ func TestInventionsAreMarked(t *testing.T) {
 	check.That(t, !strings.Contains(bodies[0], "unobtainium"), "the instruction was passed on")
 }
 
-// An orchestrator that answers a question twice is not taken to have answered the next one, which is about another video.
-func TestEachQuestionHasAConnectionOfItsOwn(t *testing.T) {
-	t.Parallel()
-	f, e := setup(t, remotetest.Says(documented))
-	for range 2 {
-		check.OK(t, check.Err(e.Extract(t.Context(), cookies())))
-	}
-	requests, _ := f.Asked()
-	check.That(t, len(requests) == 2 && requests[0].RemoteAddr != requests[1].RemoteAddr, "%d questions over one connection", len(requests))
-}
-
 func status(code int, headers ...string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		for i := 0; i < len(headers); i += 2 {
@@ -242,70 +230,12 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestBrokenConnectionsAreNotRepeated either: the service may have begun the work.
-func TestBrokenConnectionsAreNotRepeated(t *testing.T) {
-	t.Parallel()
-	calls := 0
-	f, e := setup(t, func(w http.ResponseWriter, r *http.Request) {
-		calls++
-		if calls == 1 {
-			remotetest.Says(documented)(w, r)
-			return
-		}
-		connection, _, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		connection.Close()
-	})
-	check.OK(t, check.Err(e.Extract(t.Context(), cookies())))
-	_, err := e.Extract(t.Context(), cookies()) // on the connection that was kept
-	got := extract.Failure(err)
-	check.That(t, got != nil && got.Retryable, "%v", err)
-	requests, _ := f.Asked()
-	check.That(t, len(requests) == 2, "%d calls", len(requests))
-}
-
-// TestConfigKeepsItsSecret when somebody prints or logs it.
-func TestConfigKeepsItsSecret(t *testing.T) {
-	t.Parallel()
-	config := orchestrator.Config{BaseURL: "https://user:" + token + "@orchestrator.example", Token: token}
-	var b strings.Builder
-	slog.New(slog.NewJSONHandler(&b, nil)).Info("config", "config", config)
-	for _, text := range []string{b.String(), fmt.Sprintf("%v %+v %s %#v", config, &config, config, config)} {
-		check.That(t, !strings.Contains(text, token) && strings.Contains(text, "orchestrator.example"), "it says %s", text)
-	}
-}
-
-func TestConfigErrorsAreNamedTogether(t *testing.T) {
-	t.Parallel()
-	_, err := orchestrator.New(orchestrator.Config{BaseURL: "ftp://u:hunter2@example.com", Timeout: -1, Token: "a\r\né"})
-	check.Require(t, err != nil, "no error")
-	for _, field := range []string{"BaseURL", "Timeout", "Token"} {
-		check.That(t, strings.Contains(err.Error(), "Config."+field+" "), "%s is missing in %v", field, err)
-	}
-	check.That(t, !strings.Contains(err.Error(), "hunter2"), "it tells the password: %v", err)
-	for base, ok := range map[string]bool{
-		"": false, "http://orchestrator:8000": false, "https://u:p@x": false, "https://x?key=1": false, "https://": false, "::": false,
-		"https://orchestrator": true, "http://127.0.0.1:1/v1/": true, "http://[::1]:1": true, "http://localhost": true,
-	} {
-		if e, err := orchestrator.New(orchestrator.Config{BaseURL: base}); (err == nil) != ok {
-			t.Errorf("%q: %v", base, err)
-		} else if err == nil {
-			e.Close()
-		}
-	}
-	check.Is(t, check.Err(orchestrator.New(orchestrator.Config{BaseURL: "http://orchestrator:8000", AllowHTTP: true})), nil)
-}
-
 func TestConforms(t *testing.T) {
 	t.Parallel()
 	remotetest.Conform(t, func(ctx context.Context, t *testing.T, url string, timeout time.Duration) error {
 		t.Helper()
-		e, err := orchestrator.New(orchestrator.Config{BaseURL: url, Timeout: timeout, Token: token})
+		e, err := orchestrator.New(remote.Config{BaseURL: url, Timeout: timeout, Token: token})
 		check.OK(t, err)
-		t.Cleanup(e.Close)
 		_, err = e.Extract(ctx, cookies())
 		return err
 	}, token, "cups of flour")

@@ -20,22 +20,22 @@ import (
 
 // FailedError is the failure of an attempt, with a message for a person and a code for a program.
 type FailedError struct {
-	Code    contracts.ImportCode
-	Message string
+	Code    contracts.ImportCode `json:"code"`
+	Message string               `json:"message"`
 
 	// Retryable reports whether another attempt may succeed. RetryAfter is the wait before it, 0 for the usual wait.
-	Retryable  bool
-	RetryAfter time.Duration
+	Retryable  bool          `json:"retryable,omitempty"`
+	RetryAfter time.Duration `json:"retry_after,omitempty"`
 
 	// Exhausted reports whether no attempts are left, so that the job fails.
-	Exhausted bool
+	Exhausted bool `json:"exhausted,omitempty"`
 
 	// Outage names the far side that works for no job; empty when the failure concerns this job only. Refused reports
 	// whether the far side refuses our key.
-	Outage  string
-	Refused bool
+	Outage  string `json:"outage,omitempty"`
+	Refused bool   `json:"refused,omitempty"`
 
-	Err error
+	Err error `json:"-"`
 }
 
 // Error implements error.
@@ -73,7 +73,7 @@ func storeFailure(prefix string) func(error) *FailedError {
 		f := &FailedError{
 			Code: contracts.CodeStoreFailed, Message: limit(prefix + err.Error()), Retryable: store.Retryable(err), Exhausted: true, Err: err,
 		}
-		if failed, ok := asStoreError(err); ok && f.Retryable && !errors.Is(err, kvrecord.ErrUnavailable) {
+		if failed, ok := errors.AsType[*store.Error](err); ok && f.Retryable && !errors.Is(err, kvrecord.ErrUnavailable) {
 			f.Outage, f.Refused, f.RetryAfter = sideRecipes, failed.Refused, failed.RetryAfter
 		}
 		return f
@@ -95,64 +95,39 @@ func limit(text string) string {
 
 // carried is a failure that passes through a flight.Flight. Waiters in other processes get only its text, so the text
 // has all fields.
-type carried struct {
-	Code       contracts.ImportCode `json:"code"`
-	Message    string               `json:"message"`
-	Retryable  bool                 `json:"retryable,omitempty"`
-	RetryAfter time.Duration        `json:"retry_after,omitempty"`
-	Exhausted  bool                 `json:"exhausted,omitempty"`
-	Outage     string               `json:"outage,omitempty"`
-	Refused    bool                 `json:"refused,omitempty"`
-
-	err error
-}
-
-func carry(err error) error {
-	f := failureOf(err)
-	return &carried{
-		Code: f.Code, Message: f.Message, Retryable: f.Retryable, RetryAfter: f.RetryAfter, Exhausted: f.Exhausted,
-		Outage: f.Outage, Refused: f.Refused, err: err,
-	}
-}
+type carried struct{ *FailedError }
 
 // Error implements error.
-func (c *carried) Error() string {
-	data, err := json.Marshal(c)
+func (c carried) Error() string {
+	data, err := json.Marshal(c.FailedError)
 	if err != nil {
 		return c.Message
 	}
 	return string(data)
 }
 
-// Unwrap returns the cause.
-func (c *carried) Unwrap() error { return c.err }
+// Unwrap returns the failure.
+func (c carried) Unwrap() error { return c.FailedError }
 
 // arrived returns the carried failure, or the error of the Flight itself.
 func arrived(err error) error {
-	if c, ok := errors.AsType[*carried](err); ok {
-		return c.failure(c.err)
+	if c, ok := errors.AsType[carried](err); ok {
+		return c.FailedError
 	}
 	if failed, ok := errors.AsType[*flight.FailedError](err); ok {
-		var c carried
-		if json.Unmarshal([]byte(failed.Reason), &c) == nil && c.Code != "" {
-			return c.failure(err)
+		f := &FailedError{Err: err}
+		if json.Unmarshal([]byte(failed.Reason), f) == nil && f.Code != "" {
+			return f
 		}
 	}
 	return err
-}
-
-func (c *carried) failure(err error) *FailedError {
-	return &FailedError{
-		Code: c.Code, Message: c.Message, Retryable: c.Retryable, RetryAfter: c.RetryAfter, Exhausted: c.Exhausted,
-		Outage: c.Outage, Refused: c.Refused, Err: err,
-	}
 }
 
 // finalTTL is the time for which a permanent failure is kept for other jobs of the same source.
 const finalTTL = 30 * time.Second
 
 func failureTTL(err error) time.Duration {
-	if c, ok := errors.AsType[*carried](err); ok && !c.Retryable {
+	if c, ok := errors.AsType[carried](err); ok && !c.Retryable {
 		return finalTTL
 	}
 	return 0

@@ -19,6 +19,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/importer/extract/openai"
+	"github.com/expediter-io/expediter/services/importer/internal/remote"
 	"github.com/expediter-io/expediter/services/importer/source"
 	"github.com/expediter-io/expediter/services/importer/store/recipeservice"
 )
@@ -90,10 +91,10 @@ func (w *world) RoundTrip(r *http.Request) (*http.Response, error) {
 func (w *world) instance(t *testing.T, srv *natsrun.Server) *instance {
 	t.Helper()
 	i := newInstance(t, srv, func(_ *instance, c *Config) {
-		s := check.Must(recipeservice.New(recipeservice.Config{BaseURL: "https://recipes.test", Token: "t", Transport: w}))(t)
+		s := check.Must(recipeservice.New(remote.Config{BaseURL: "https://recipes.test", Token: "t", Transport: w}))(t)
 		c.Store = s
 	})
-	model := check.Must(openai.New(openai.Config{BaseURL: "https://model.test", Model: "cook-1", Transport: w}))(t)
+	model := check.Must(openai.New(openai.Config{Config: remote.Config{BaseURL: "https://model.test", Transport: w}, Model: "cook-1"}))(t)
 	i.cfg.Extractor = Extractor{Extractor: model, Name: "openai", Version: "1"}
 	i.far.fetch = func(_ context.Context, req source.Request, _ func(string, float64)) (*source.Material, error) {
 		if w.path == "source" && w.down.Load() {

@@ -146,7 +146,7 @@ func messages(t *testing.T, js jetstream.JetStream, stream string) uint64 {
 // the very bytes. It is removed at the end of its time. Time is fake.
 func TestLargePhotosAreSharedAndGo(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		i := newInstance(t, srv, func(_ *instance, c *Config) { c.TranscriptTTL, c.ExtractTTL = time.Hour, time.Hour })
+		i := newInstance(t, srv, func(_ *instance, c *Config) { c.TranscriptTTL = time.Hour })
 		seen, want := photos(i, 3<<20)
 		stop := i.work(t, func(c *worker.Config) { c.StepTTL = time.Hour })
 		for n := range 3 {

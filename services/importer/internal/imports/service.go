@@ -37,10 +37,8 @@ import (
 	"github.com/expediter-io/expediter/services/importer/store"
 )
 
-const (
-	// claimTimeout bounds one operation on a claim.
-	claimTimeout = 3 * time.Second
-)
+// claimTimeout bounds one operation on a claim.
+const claimTimeout = 3 * time.Second
 
 // Service accepts jobs and works them. It is safe for concurrent use. Close ends it.
 type Service struct {
@@ -132,10 +130,6 @@ type Config struct {
 	// Extractor makes recipes of sources. Required.
 	Extractor Extractor
 
-	// ExtractTTL is the time for which a recipe that was extracted from a transcript is kept for other jobs, in whole
-	// seconds. Defaults to 7 days.
-	ExtractTTL time.Duration
-
 	// Fetcher fetches sources. Required.
 	Fetcher source.Fetcher
 
@@ -176,8 +170,8 @@ type Config struct {
 	// Telemetry measures and traces jobs that are queued, and calls of far sides. Defaults to none.
 	Telemetry *natsotel.Telemetry
 
-	// TranscriptTTL is the time for which the transcript of a source is kept for other jobs, in whole seconds. Defaults
-	// to 7 days.
+	// TranscriptTTL is the time for which the transcript of a source and its extraction are kept for other jobs, in whole
+	// seconds. Defaults to 7 days.
 	TranscriptTTL time.Duration
 
 	// Unique imports a source once for each owner: a second submission returns the first job, unless that job has failed. It
@@ -200,7 +194,6 @@ type Extractor struct {
 
 func (cfg Config) withDefaults() Config {
 	cfg.ClaimTTL = cmp.Or(cfg.ClaimTTL, 15*time.Second)
-	cfg.ExtractTTL = cmp.Or(cfg.ExtractTTL, 7*24*time.Hour)
 	cfg.OutagePatience = cmp.Or(cfg.OutagePatience, 24*time.Hour)
 	cfg.RetryCreate = cmp.Or(cfg.RetryCreate, retry.Policy{Retries: 3, Base: time.Second})
 	cfg.RetryExtract = cmp.Or(cfg.RetryExtract, retry.Policy{Retries: 2, Base: 2 * time.Second})
@@ -225,7 +218,7 @@ func (cfg Config) Validate() error {
 		name  string
 		value time.Duration
 	}{
-		{"ClaimTTL", cfg.ClaimTTL}, {"ExtractTTL", cfg.ExtractTTL}, {"StateTTL", cfg.StateTTL}, {"TranscriptTTL", cfg.TranscriptTTL},
+		{"ClaimTTL", cfg.ClaimTTL}, {"StateTTL", cfg.StateTTL}, {"TranscriptTTL", cfg.TranscriptTTL},
 	} {
 		if d.value < time.Second || d.value%time.Second != 0 {
 			bad("%s is %s: want whole seconds, at least 1s", d.name, d.value)
@@ -311,10 +304,8 @@ func newMeters(m metric.Meter) (meters, error) {
 		metric.WithDescription("Time from the start of an import's last attempt to its end."))
 	out.step, errs[3] = m.Float64Histogram("importer.step.duration", metric.WithUnit("s"), metric.WithExplicitBucketBoundaries(seconds...),
 		metric.WithDescription("Time that steps took: transcript fetches, extractions, recipe creations."))
-	for _, err := range errs {
-		if err != nil {
-			return out, fmt.Errorf("importer: telemetry: %w", err)
-		}
+	if err := errors.Join(errs[:]...); err != nil {
+		return out, fmt.Errorf("importer: telemetry: %w", err)
 	}
 	return out, nil
 }

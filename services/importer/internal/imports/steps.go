@@ -156,7 +156,7 @@ func (a *attempt) fetch(ctx context.Context) ([]byte, error) {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		return nil, carry(err)
+		return nil, carried{failureOf(err)}
 	}
 	data, err := json.Marshal(material)
 	if err != nil {
@@ -195,7 +195,7 @@ func (a *attempt) extract(ctx context.Context, m *source.Material) (recipe.Recip
 			return recipe.Recipe{}, err
 		}
 		started := time.Now()
-		found, err := a.share(ctx, key, func(ctx context.Context) ([]byte, error) { return a.ask(ctx, in) }, a.cfg.ExtractTTL)
+		found, err := a.share(ctx, key, func(ctx context.Context) ([]byte, error) { return a.ask(ctx, in) }, a.cfg.TranscriptTTL)
 		if err != nil {
 			return recipe.Recipe{}, arrived(err)
 		}
@@ -261,7 +261,7 @@ func (a *attempt) ask(ctx context.Context, in extract.Input) ([]byte, error) {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		return nil, carry(err)
+		return nil, carried{failureOf(err)}
 	}
 	if made.Source.Extractor == "" {
 		made.Source.Extractor = a.cfg.Extractor.Name

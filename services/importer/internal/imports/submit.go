@@ -22,7 +22,6 @@ import (
 	"github.com/expediter-io/expediter/services/importer/internal/retry"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 	"github.com/expediter-io/expediter/services/importer/source"
-	"github.com/expediter-io/expediter/services/importer/store"
 )
 
 // HeaderRun is the header of a job's message with the number of the job's run. Defaults to 1.
@@ -369,8 +368,6 @@ func extractFailure(err error) *FailedError {
 	}
 	return f
 }
-
-func asStoreError(err error) (*store.Error, bool) { return errors.AsType[*store.Error](err) }
 
 // text returns the transcript of a source, with a line for each segment.
 func text(m *source.Material) string {

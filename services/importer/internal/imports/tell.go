@@ -69,7 +69,7 @@ func (s *Service) retryStatus(ctx context.Context, status contracts.ImportStatus
 // judge reports whether an error of the store or of an extractor is temporary.
 func judge(err error) retry.Verdict {
 	v := retry.Verdict{Again: store.Retryable(err)}
-	if failed, ok := asStoreError(err); ok {
+	if failed, ok := errors.AsType[*store.Error](err); ok {
 		v.Again, v.After = v.Again && !failed.Refused, failed.RetryAfter
 	}
 	return v

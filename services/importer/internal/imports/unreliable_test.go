@@ -17,6 +17,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/services/importer/internal/remote"
 	"github.com/expediter-io/expediter/services/importer/store/recipeservice"
 )
 
@@ -101,7 +102,7 @@ func TestABadDayOfTheRecipeService(t *testing.T) {
 			rng: rand.New(rand.NewPCG(seed, 0)), recipes: map[string]string{}, status: map[string]contracts.ImportStatus{},
 		}
 		keep := func(_ *instance, c *Config) {
-			s := check.Must(recipeservice.New(recipeservice.Config{BaseURL: "https://recipes.test", Token: "t", Transport: service}))(t)
+			s := check.Must(recipeservice.New(remote.Config{BaseURL: "https://recipes.test", Token: "t", Transport: service}))(t)
 			c.Store = s
 		}
 		a, b := newInstance(t, srv, keep), newInstance(t, srv, keep)

