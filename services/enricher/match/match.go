@@ -2,9 +2,9 @@ package match
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/expediter-io/expediter/services/enricher/match/internal/address"
@@ -217,22 +217,13 @@ type Feature struct {
 // String returns the evidence as one readable line: the score, the base and each observation with its contribution.
 func (e Evidence) String() string {
 	var b strings.Builder
-	b.WriteString(strconv.FormatFloat(e.Score, 'f', 3, 64))
-	b.WriteString(" = base ")
-	b.WriteString(strconv.FormatFloat(e.Base, 'f', 2, 64))
+	fmt.Fprintf(&b, "%.3f = base %.2f", e.Score, e.Base)
 	for _, f := range e.Features {
-		b.WriteString(", ")
-		b.WriteString(f.Name)
+		b.WriteString(", " + f.Name)
 		if f.Value != 1 {
-			b.WriteByte(' ')
-			b.WriteString(strconv.FormatFloat(f.Value, 'f', 2, 64))
+			fmt.Fprintf(&b, " %.2f", f.Value)
 		}
-		if f.Contribution >= 0 {
-			b.WriteString(" +")
-		} else {
-			b.WriteByte(' ')
-		}
-		b.WriteString(strconv.FormatFloat(f.Contribution, 'f', 2, 64))
+		fmt.Fprintf(&b, " %+.2f", f.Contribution)
 	}
 	return b.String()
 }

@@ -24,8 +24,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 	"time"
+	"unicode"
+
+	"golang.org/x/text/unicode/norm"
 
 	"github.com/expediter-io/expediter/services/enricher/match"
 )
@@ -92,6 +96,36 @@ func Places(venues []Venue) []match.Place {
 		places[i] = venues[i].Place
 	}
 	return places
+}
+
+// maxText bounds what Words reads of a text, in bytes.
+const maxText = 4096
+
+// Words folds a text to its words of letters and digits, in lower case and without marks.
+func Words(text string) []string {
+	return strings.FieldsFunc(strings.ToLower(strings.Map(func(r rune) rune {
+		if unicode.Is(unicode.Mn, r) {
+			return -1
+		}
+		return r
+	}, norm.NFKD.String(text[:min(len(text), maxText)]))), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
+}
+
+// ParseURL parses an http or https address with a host and no user. Its error does not repeat the text, which may hold a
+// password.
+func ParseURL(text string) (*url.URL, error) {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil:
+		return nil, errors.New("it does not parse as a URL")
+	case u.Scheme != "http" && u.Scheme != "https":
+		return nil, errors.New("it does not start with https:// or http://")
+	case u.Hostname() == "":
+		return nil, errors.New("it has no host")
+	case u.User != nil:
+		return nil, errors.New("it holds a user name: that does not belong into a URL")
+	}
+	return u, nil
 }
 
 // Kind is the class of a failure. Its text is stable: it goes into logs, metrics and dead letters.

@@ -275,7 +275,7 @@ func TestRepair(t *testing.T) {
 		"\xf4\x8f\xbf": "?", "\xf5\x80": "??", "\xf1\x80\x80\xe1\x80\xc2b": "???b", "\ufffd": "?", "\xe2\x82\xe2\x82\xac": "?€",
 	} {
 		want = strings.ReplaceAll(want, "?", "\ufffd")
-		_, got := repair(nil, []byte(text))
+		got := repair([]byte(text))
 		check.That(t, string(got) == want, "%q gives %q, want %q", text, got, want)
 	}
 }

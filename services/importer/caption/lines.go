@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"golang.org/x/text/encoding/unicode"
 )
 
 const (
@@ -26,7 +28,6 @@ const (
 type lines struct {
 	buf      []byte // buf[lo:hi] has the bytes that were read and not consumed
 	carried  []byte // the start of a line that began in an earlier buffer
-	clean    []byte // room for a repaired line
 	cuts     []Cut
 	current  []byte // the line returned last
 	err      error  // the error with which the reader ended, or io.EOF
@@ -140,7 +141,7 @@ func (l *lines) done(text []byte, cut bool) []byte {
 		text = wholeRunes(text)
 		l.cut("MaxCueBytes", int64(l.maxLine), l.number)
 	}
-	l.clean, l.current = repair(l.clean, text)
+	l.current = repair(text)
 	return l.current
 }
 
@@ -189,56 +190,13 @@ const (
 )
 
 // repair returns text with U+FFFD in place of NUL and of invalid UTF-8, one for each part that the Encoding Standard
-// counts as one error (https://encoding.spec.whatwg.org/#utf-8-decoder). A text that needs no repair is returned
-// unchanged. Otherwise the result is in room, and grown is room, enlarged if necessary.
-func repair(room, text []byte) (grown, repaired []byte) {
+// counts as one error (https://encoding.spec.whatwg.org/#utf-8-decoder). A text that needs no repair is returned as it is.
+func repair(text []byte) []byte {
 	if bytes.IndexByte(text, 0) < 0 && utf8.Valid(text) {
-		return room, text
+		return text
 	}
-	room = room[:0]
-	for len(text) > 0 {
-		switch r, size := utf8.DecodeRune(text); {
-		case r == 0:
-			room = append(room, replacement...)
-			text = text[1:]
-		case r == utf8.RuneError && size == 1:
-			room = append(room, replacement...)
-			text = text[badLen(text):]
-		default:
-			room = append(room, text[:size]...)
-			text = text[size:]
-		}
-	}
-	return room, room
-}
-
-// badLen returns the number of bytes at the start of text that are one error: the longest part that could have begun
-// a character. The text is not UTF-8 there.
-func badLen(text []byte) int {
-	low, high, more := byte(0x80), byte(0xBF), 0
-	switch c := text[0]; {
-	case c >= 0xC2 && c <= 0xDF:
-		more = 1
-	case c >= 0xE0 && c <= 0xEF:
-		more = 2
-	case c >= 0xF0 && c <= 0xF4:
-		more = 3
-	}
-	switch text[0] {
-	case 0xE0:
-		low = 0xA0
-	case 0xED:
-		high = 0x9F
-	case 0xF0:
-		low = 0x90
-	case 0xF4:
-		high = 0x8F
-	}
-	n := 1
-	for ; n <= more && n < len(text) && text[n] >= low && text[n] <= high; n++ {
-		low, high = 0x80, 0xBF
-	}
-	return n
+	valid, _ := unicode.UTF8.NewDecoder().Bytes(text) //nolint:errcheck // it takes any text
+	return bytes.ReplaceAll(valid, []byte{0}, []byte(replacement))
 }
 
 // wholeRunes returns text without the character that was cut in two at its end.

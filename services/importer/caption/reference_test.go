@@ -269,7 +269,7 @@ func FuzzWebVTT(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, input string) {
-		_, valid := repair(nil, []byte(strings.TrimPrefix(input, byteOrderMark)))
+		valid := repair([]byte(strings.TrimPrefix(input, byteOrderMark)))
 		want, ok := referenceCues(string(valid))
 		track, err := Parse(strings.NewReader(input), Options{Format: FormatWebVTT})
 		_, refused := errors.AsType[*FormatError](err)

@@ -106,7 +106,7 @@ func TestWoltRetryAfter(t *testing.T) {
 		server, client := newWolt(t)
 		i := newInstance(t, srv, client)
 		i.work(t)
-		server.Fail(wolttest.RateLimited("90"))
+		server.Fail(wolttest.StatusRetryAfter(http.StatusTooManyRequests, "90"))
 		began := time.Now()
 		i.ask(t, "req-1", pizzaHouse())
 		elapse(89 * time.Second)

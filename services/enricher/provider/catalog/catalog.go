@@ -134,7 +134,7 @@ func Read(r io.Reader, config Config) (*Catalog, error) {
 		return nil, err
 	}
 
-	b := newBuilder(config)
+	b := builder{config: config, lines: make(map[string]int)}
 
 	for r, err := range rows {
 		if err != nil {
@@ -146,7 +146,11 @@ func Read(r io.Reader, config Config) (*Catalog, error) {
 			return nil, err
 		}
 	}
-	return b.build()
+
+	if len(b.bad.Rows) > 0 {
+		return nil, &b.bad
+	}
+	return newCatalog(config, b.venues), nil
 }
 
 // rowsOf finds out the format of a file and reads its rows. An error in between ends the file: nothing after
@@ -184,10 +188,6 @@ type builder struct {
 	venues []provider.Venue
 }
 
-func newBuilder(config Config) *builder {
-	return &builder{config: config, lines: make(map[string]int)}
-}
-
 // add takes a venue in, unless it has problems. Its error ends the loading.
 func (b *builder) add(v provider.Venue, line int, problems []string) error {
 	b.rows++
@@ -210,13 +210,6 @@ func (b *builder) add(v provider.Venue, line int, problems []string) error {
 		b.bad.More++
 	}
 	return nil
-}
-
-func (b *builder) build() (*Catalog, error) {
-	if len(b.bad.Rows) > 0 {
-		return nil, &b.bad
-	}
-	return newCatalog(b.config, b.venues), nil
 }
 
 // lineCounter turns offsets, which must grow, into lines.

@@ -5,8 +5,6 @@ import (
 	"strings"
 	"unicode"
 
-	"golang.org/x/text/unicode/norm"
-
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 )
@@ -58,7 +56,7 @@ func newIndex(venues []provider.Venue) *index {
 			x.cells[c] = append(x.cells[c], at)
 		}
 
-		city := strings.Join(wordsOf(venues[i].City), " ")
+		city := strings.Join(provider.Words(venues[i].City), " ")
 		if _, ok := folded[city]; !ok {
 			folded[city] = city
 		}
@@ -145,7 +143,7 @@ func gramsOf(skeleton string) []string {
 // st." has 205 with 49th, with e and with st. How telling a pair is, its frequency
 // says.
 func addressKeys(address string) []string {
-	words := wordsOf(address)
+	words := provider.Words(address)
 	words = words[:min(len(words), maxAddressWords)]
 	seen := make(map[string]bool)
 
@@ -168,17 +166,4 @@ func addressKeys(address string) []string {
 		}
 	}
 	return list
-}
-
-// wordsOf folds a text to words of letters and digits, lower case and without marks.
-func wordsOf(text string) []string {
-	if len(text) > maxField {
-		text = text[:maxField]
-	}
-	return strings.FieldsFunc(strings.ToLower(strings.Map(func(r rune) rune {
-		if unicode.Is(unicode.Mn, r) {
-			return -1
-		}
-		return r
-	}, norm.NFKD.String(text))), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
 }

@@ -111,7 +111,7 @@ func problems(v provider.Venue) []string {
 		list = append(list, "the name is missing")
 	}
 
-	if err := checkURL(v.URL); err != nil {
+	if _, err := provider.ParseURL(v.URL); err != nil {
 		list = append(list, fmt.Sprintf("the url %q: %v", v.URL, err))
 	}
 
@@ -119,23 +119,6 @@ func problems(v provider.Venue) []string {
 		list = append(list, fmt.Sprintf("latitude %g, longitude %g is no place on earth", at.Lat, at.Lng))
 	}
 	return list
-}
-
-// checkURL accepts a link to which a customer may be sent.
-func checkURL(text string) error {
-	u, err := url.Parse(text)
-
-	switch {
-	case err != nil:
-		return errors.New("it does not parse as a URL")
-	case u.Scheme != "https" && u.Scheme != "http":
-		return errors.New("it does not start with https:// or http://")
-	case u.Hostname() == "":
-		return errors.New("it has no host")
-	case u.User != nil:
-		return errors.New("it holds a user name")
-	}
-	return nil
 }
 
 // location reads latitude and longitude. 0,0 says that they were not filled in.

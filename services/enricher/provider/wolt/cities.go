@@ -11,11 +11,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode"
-
-	"golang.org/x/text/runes"
-	"golang.org/x/text/transform"
-	"golang.org/x/text/unicode/norm"
 
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
@@ -110,61 +105,31 @@ func (l *cityList) named(name string) (city, bool) {
 }
 
 // nearest finds the city nearest to a point, in the given country (alpha-3) if
-// that has any. It is only false for an empty list.
-func (l *cityList) nearest(to match.Point, country string) (city, bool) {
-	best, bestInCountry := -1, -1
+// that has any.
+func (l *cityList) nearest(to match.Point, country string) city {
+	const abroad = 1e9 // farther than any place on earth
 
-	var distance, distanceInCountry float64
-
-	for i, c := range l.cities {
-		d := chord(to, c.location)
-		if best < 0 || d < distance {
-			best, distance = i, d
+	best, least := city{}, math.Inf(1)
+	for _, c := range l.cities {
+		distance := match.Metres(to, c.location)
+		if !strings.EqualFold(c.country, country) {
+			distance += abroad
 		}
 
-		if strings.EqualFold(c.country, country) && (bestInCountry < 0 || d < distanceInCountry) {
-			bestInCountry, distanceInCountry = i, d
+		if distance < least {
+			best, least = c, distance
 		}
 	}
-
-	switch {
-	case bestInCountry >= 0:
-		return l.cities[bestInCountry], true
-	case best >= 0:
-		return l.cities[best], true
-	default:
-		return city{}, false
-	}
+	return best
 }
 
 func alpha3(country string) bool {
 	return len(country) == 3 && strings.Trim(strings.ToLower(country), "abcdefghijklmnopqrstuvwxyz") == ""
 }
 
-// chord is a measure that orders points by their distance from another: the square
-// of the straight line through the earth, whose radius is taken as 1.
-func chord(a, b match.Point) float64 {
-	ax, ay, az := onSphere(a)
-	bx, by, bz := onSphere(b)
-	return (ax-bx)*(ax-bx) + (ay-by)*(ay-by) + (az-bz)*(az-bz)
-}
-
-func onSphere(p match.Point) (x, y, z float64) {
-	lat, lng := p.Lat*math.Pi/180, p.Lng*math.Pi/180
-	return math.Cos(lat) * math.Cos(lng), math.Cos(lat) * math.Sin(lng), math.Sin(lat)
-}
-
 // foldCity brings the name or slug of a city into the form in which it is looked
-// up: lower case, without accents, single spaces between words.
-func foldCity(name string) string {
-	folded, _, err := transform.String(transform.Chain(norm.NFKD, runes.Remove(runes.In(unicode.Mn))), name)
-	if err != nil {
-		folded = name
-	}
-	return strings.Join(strings.FieldsFunc(strings.ToLower(folded), func(r rune) bool {
-		return !unicode.IsLetter(r) && !unicode.IsDigit(r)
-	}), " ")
-}
+// up: its folded words with single spaces.
+func foldCity(name string) string { return strings.Join(provider.Words(name), " ") }
 
 // refreshPause is how long a list that could not be refreshed is used before the
 // next attempt.

@@ -129,9 +129,7 @@ func (c *Client) locate(cities *cityList, place match.Place) (match.Point, city,
 			return match.Point{}, city{}, c.fail(provider.KindUnsupported,
 				fmt.Sprintf("latitude %g, longitude %g is no place on earth", at.Lat, at.Lng), nil)
 		}
-
-		near, _ := cities.nearest(*place.Location, "")
-		return *place.Location, near, nil
+		return *at, cities.nearest(*at, ""), nil
 	}
 
 	near, ok := cities.named(place.City)

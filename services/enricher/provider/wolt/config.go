@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"net/url"
 	"time"
 
 	"github.com/expediter-io/expediter/services/enricher/match"
@@ -146,43 +145,22 @@ func (c Config) validateBaseURL() error {
 		return errors.New("BaseURL is missing: set it to an address that you may ask automatically; there is no default")
 	}
 
-	u, err := absoluteURL(c.BaseURL)
-	if err != nil {
-		return fmt.Errorf("BaseURL: %w", err) // The text may hold a password: it is not repeated.
-	}
+	u, err := provider.ParseURL(c.BaseURL)
 
-	if u.Scheme == "http" && !loopback(u.Hostname()) {
+	switch {
+	case err != nil:
+		return fmt.Errorf("BaseURL: %w", err)
+	case u.RawQuery != "" || u.Fragment != "":
+		return errors.New("BaseURL has a query or a fragment")
+	case u.Scheme == "http" && !loopback(u.Hostname()):
 		return fmt.Errorf("BaseURL asks %s over plain http: use https", u.Host)
 	}
 	return nil
 }
 
-// absoluteURL parses an http or https URL with a host and nothing after its path.
-func absoluteURL(text string) (*url.URL, error) {
-	u, err := url.Parse(text)
-
-	switch {
-	case err != nil:
-		return nil, errors.New("it does not parse as a URL")
-	case u.Scheme != "http" && u.Scheme != "https":
-		return nil, errors.New("its scheme is not http or https")
-	case u.Hostname() == "":
-		return nil, errors.New("it has no host")
-	case u.User != nil:
-		return nil, errors.New("it holds a user name: that does not belong into a URL")
-	case u.RawQuery != "" || u.Fragment != "":
-		return nil, errors.New("it has a query or a fragment")
-	}
-	return u, nil
-}
-
 func loopback(host string) bool {
-	if host == "localhost" {
-		return true
-	}
-
 	addr, err := netip.ParseAddr(host)
-	return err == nil && addr.Unmap().IsLoopback()
+	return host == "localhost" || err == nil && addr.Unmap().IsLoopback()
 }
 
 func positive[T int | float64 | time.Duration](field string, value T) error {

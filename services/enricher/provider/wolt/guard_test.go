@@ -108,17 +108,17 @@ func TestRetryAfterIsKept(t *testing.T) {
 		fault wolttest.Fault
 		want  time.Duration
 	}{
-		"seconds":              {wolttest.RateLimited("12"), 12 * time.Second},
-		"date":                 {wolttest.RateLimited("Sat, 01 Jan 2000 00:00:40 GMT"), 40 * time.Second},
-		"date that is over":    {wolttest.RateLimited("Fri, 31 Dec 1999 00:00:00 GMT"), time.Second},
-		"zero":                 {wolttest.RateLimited("0"), time.Second},
-		"missing":              {wolttest.RateLimited(""), 30 * time.Second},
-		"unreadable":           {wolttest.RateLimited("soon"), 30 * time.Second},
-		"negative":             {wolttest.RateLimited("-5"), 30 * time.Second},
-		"a year":               {wolttest.RateLimited("31536000"), 5 * time.Minute},
-		"beyond all integers":  {wolttest.RateLimited("99999999999999999999"), 5 * time.Minute},
-		"beyond all durations": {wolttest.RateLimited("9223372036854775807"), 5 * time.Minute},
-		"date in a century":    {wolttest.RateLimited("Fri, 01 Jan 2100 00:00:00 GMT"), 5 * time.Minute},
+		"seconds":              {wolttest.StatusRetryAfter(http.StatusTooManyRequests, "12"), 12 * time.Second},
+		"date":                 {wolttest.StatusRetryAfter(http.StatusTooManyRequests, "Sat, 01 Jan 2000 00:00:40 GMT"), 40 * time.Second},
+		"date that is over":    {wolttest.StatusRetryAfter(http.StatusTooManyRequests, "Fri, 31 Dec 1999 00:00:00 GMT"), time.Second},
+		"zero":                 {wolttest.StatusRetryAfter(http.StatusTooManyRequests, "0"), time.Second},
+		"missing":              {wolttest.Status(http.StatusTooManyRequests), 30 * time.Second},
+		"unreadable":           {wolttest.StatusRetryAfter(http.StatusTooManyRequests, "soon"), 30 * time.Second},
+		"negative":             {wolttest.StatusRetryAfter(http.StatusTooManyRequests, "-5"), 30 * time.Second},
+		"a year":               {wolttest.StatusRetryAfter(http.StatusTooManyRequests, "31536000"), 5 * time.Minute},
+		"beyond all integers":  {wolttest.StatusRetryAfter(http.StatusTooManyRequests, "99999999999999999999"), 5 * time.Minute},
+		"beyond all durations": {wolttest.StatusRetryAfter(http.StatusTooManyRequests, "9223372036854775807"), 5 * time.Minute},
+		"date in a century":    {wolttest.StatusRetryAfter(http.StatusTooManyRequests, "Fri, 01 Jan 2100 00:00:00 GMT"), 5 * time.Minute},
 		"of a 503":             {wolttest.StatusRetryAfter(http.StatusServiceUnavailable, "9"), 9 * time.Second},
 	}
 
@@ -212,7 +212,7 @@ func TestQueueStopsWhenTheFarSideRefuses(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, server *wolttest.Server, client *wolt.Client) {
 		t.Helper()
-		server.Fail(wolttest.Fault{}, wolttest.Fault{}, wolttest.RateLimited("60"))
+		server.Fail(wolttest.Fault{}, wolttest.Fault{}, wolttest.StatusRetryAfter(http.StatusTooManyRequests, "60"))
 
 		check.OK(t, check.Err(client.Search(t.Context(), pizzaHouse)))
 

@@ -82,9 +82,7 @@ func (g *gathered) add(f found) {
 func (g *gathered) linked(h hit) provider.Venue {
 	in := g.near
 	if h.venue.Location != nil {
-		if nearest, ok := g.cities.nearest(*h.venue.Location, h.country); ok {
-			in = nearest
-		}
+		in = g.cities.nearest(*h.venue.Location, h.country)
 	}
 
 	h.venue.URL = link(in, h.slug)

@@ -101,7 +101,7 @@ func TestErrorsNameTheCodesOfTheServer(t *testing.T) {
 func TestConfigErrorsAreNamedTogether(t *testing.T) {
 	t.Parallel()
 	_, err := openai.New(openai.Config{})
-	check.That(t, err != nil && strings.Contains(err.Error(), "BaseURL is") && strings.Contains(err.Error(), "Model is"), "%v", err)
+	check.That(t, err != nil && strings.Contains(err.Error(), "BaseURL is") && strings.Contains(err.Error(), "a Model is"), "%v", err)
 }
 
 // FuzzAnswer feeds anything in place of a model's answer: the result is a valid recipe, or an error.

@@ -63,7 +63,7 @@ func New(config Config) (*Extractor, error) {
 	config.Timeout = cmp.Or(config.Timeout, 2*time.Minute)
 	client, err := remote.New(config.Config, "Authorization", "Bearer ")
 	if config.Model == "" {
-		err = errors.Join(err, errors.New("Model is missing"))
+		err = errors.Join(err, errors.New("a Model is required"))
 	}
 	return &Extractor{client: client, config: config}, err
 }

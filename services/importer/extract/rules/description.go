@@ -24,23 +24,13 @@ const (
 var headingsText string
 
 // headings has the kinds of the words in headings, by word.
-var headings = parseHeadings(headingsText)
-
-func parseHeadings(text string) map[string]string {
-	out, kind := map[string]string{}, noHeading
-	for line := range strings.Lines(text) {
-		if strings.HasPrefix(line, "//") {
-			continue
-		}
-		if before, after, ok := strings.Cut(line, ":"); ok {
-			kind, line = before, after
-		}
-		for w := range strings.FieldsSeq(line) {
-			out[w] = kind
-		}
+var headings = func() map[string]string {
+	out := map[string]string{}
+	for kind, word := range lexicon.Lists(headingsText) {
+		out[word] = kind
 	}
 	return out
-}
+}()
 
 // heading returns the kind of heading of a line.
 func heading(line string) string {
@@ -331,8 +321,9 @@ func amountAtEnd(ws []words.Word, text string) (name string, a measure.Amount, o
 }
 
 // isFood reports whether a text names a food.
-func isFood(text string) bool {
-	stems := words.Stems(words.Split(words.Plain(text)))
+func isFood(text string) bool { return holdsFood(words.Stems(words.Split(words.Plain(text)))) }
+
+func holdsFood(stems []string) bool {
 	for i := range stems {
 		if used, dependent := lexicon.Food(stems, i); used > 0 && !dependent {
 			return true

@@ -94,7 +94,7 @@ func (g *gatherer) sentence(s *talk.Sentence, isStep bool) {
 				}
 				end, dependent = end+more, false
 			}
-			if !dependent || from < i && foodBetween(s, from, i) {
+			if !dependent || holdsFood(s.Stems[from:i]) {
 				g.add(s, from, end, measure.Amount{}, acted && isStep)
 			}
 			i = end
@@ -120,15 +120,6 @@ func begin(s *talk.Sentence, i int) int {
 		from--
 	}
 	return from
-}
-
-func foodBetween(s *talk.Sentence, from, to int) bool {
-	for i := from; i < to; i++ {
-		if used, dependent := lexicon.Food(s.Stems, i); used > 0 && !dependent {
-			return true
-		}
-	}
-	return false
 }
 
 // amount reads an amount and the food after it: "two cups of all purpose flour".

@@ -14,6 +14,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/service/access"
+	"github.com/expediter-io/expediter/services/importer/internal/files"
 	"github.com/expediter-io/expediter/services/importer/internal/imports"
 	"github.com/expediter-io/expediter/services/importer/recipe/export"
 	"github.com/expediter-io/expediter/services/importer/store"
@@ -27,8 +28,8 @@ var Docs embed.FS
 
 // Config configures the API.
 type Config struct {
-	// Files keeps the files that are sent with jobs. Defaults to none: such jobs are refused.
-	Files Files
+	// Files keeps the files that are sent with jobs. Required.
+	Files *files.Store
 
 	// Heartbeat is the time after which an idle event stream gets a comment, so that proxies keep it open. Defaults to
 	// 15 seconds.

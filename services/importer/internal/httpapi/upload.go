@@ -21,12 +21,6 @@ import (
 
 var errFileTooLarge = fmt.Errorf("the file is over the limit of %d MiB: %w", maxFile>>20, service.ErrBodyTooLarge)
 
-// Files keeps uploaded files.
-type Files interface {
-	// Put keeps a file and returns its URL. The error wraps contracts.ErrTooLarge for a file that is too large.
-	Put(ctx context.Context, name string, content []byte) (url string, err error)
-}
-
 const (
 	// maxFile bounds a file; a larger one is not read to its end.
 	maxFile = 8 << 20
@@ -46,9 +40,6 @@ func isForm(r *http.Request) bool {
 // upload reads a submission with its source, and keeps the source: a form (RFC 7578) with the file in the field
 // "file", and the members of a submission in fields of their names.
 func (a *API) upload(w http.ResponseWriter, r *http.Request) (imports.Submission, error) {
-	if a.Files == nil {
-		return imports.Submission{}, invalidField("file", "is not taken here: submit the URL of the source")
-	}
 	leave, err := a.uploads.enter(r.Context())
 	if err != nil {
 		return imports.Submission{}, err
@@ -164,10 +155,6 @@ func (f *submissionForm) complete() error {
 	checked := f.sub
 	checked.URL = contracts.NewFile(f.name, f.content).URL()
 	return checked.Validate()
-}
-
-func invalidField(field, problem string) error {
-	return &contracts.ValidationError{Type: "form", Fields: []contracts.FieldError{{Path: "/" + field, Problem: problem}}}
 }
 
 const (

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -104,14 +103,7 @@ func isoDuration(seconds int) string {
 	if seconds <= 0 {
 		return ""
 	}
-	text := strings.ToUpper((time.Duration(seconds) * time.Second).String()) // 1H30M0S
-	if strings.HasSuffix(text, "M0S") {
-		text = strings.TrimSuffix(text, "0S")
-	}
-	if strings.HasSuffix(text, "H0M") {
-		text = strings.TrimSuffix(text, "0M")
-	}
-	return "PT" + text
+	return "PT" + strings.ToUpper(clock(seconds))
 }
 
 // address returns an http or https address in a form that is safe in a document, and "" for anything else.

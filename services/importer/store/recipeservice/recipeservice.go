@@ -45,7 +45,7 @@ func New(config remote.Config) (*Store, error) {
 	config.Timeout = cmp.Or(config.Timeout, 10*time.Second)
 	client, err := remote.New(config, "X-Service-Token", "")
 	if config.Token == "" {
-		err = errors.Join(err, errors.New("Token is missing"))
+		err = errors.Join(err, errors.New("a Token is required"))
 	}
 	return &Store{client: client}, err
 }

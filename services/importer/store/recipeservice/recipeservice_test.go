@@ -172,5 +172,5 @@ func TestAJobThatTheServiceDoesNotKnow(t *testing.T) {
 func TestConfigNamesEverything(t *testing.T) {
 	t.Parallel()
 	_, err := recipeservice.New(remote.Config{})
-	check.That(t, err != nil && strings.Contains(err.Error(), "BaseURL is") && strings.Contains(err.Error(), "Token is"), "%v", err)
+	check.That(t, err != nil && strings.Contains(err.Error(), "BaseURL is") && strings.Contains(err.Error(), "a Token is"), "%v", err)
 }

@@ -5,8 +5,6 @@
 // documented headers: without `platform: Web` an answer is a no-content page, without a client version it is a 410. Each
 // [Fault] is a failure that clients of the real API have met. A test sets the faults of the next calls, or one for all calls
 // until [Server.Recover]. The server counts the calls.
-//
-// The package does not import testing, so that a demonstration can use it.
 package wolttest
 
 import (
@@ -19,6 +17,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/expediter-io/expediter/pkg/service/servicetest"
 )
 
 // maxRequest bounds the body of a request.
@@ -86,8 +86,8 @@ func Start(config Config) (*Server, error) {
 	s := &Server{config: config, quit: make(chan struct{}), transport: &http.Transport{}, venues: config.Venues}
 
 	if config.InMemory {
-		pipes := newPipeListener()
-		s.listener, s.transport.DialContext, s.url = pipes, pipes.dial, "http://localhost"
+		pipes := servicetest.NewPipes()
+		s.listener, s.transport.DialContext, s.url = pipes, pipes.DialContext, "http://localhost"
 	} else {
 		var err error
 
@@ -277,54 +277,3 @@ func writeJSON(w http.ResponseWriter, body []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = w.Write(body) // The client may be gone.
 }
-
-// pipeListener accepts connections that never leave the process.
-type pipeListener struct {
-	accept chan net.Conn
-	closed chan struct{}
-	once   sync.Once
-}
-
-func newPipeListener() *pipeListener {
-	return &pipeListener{accept: make(chan net.Conn), closed: make(chan struct{})}
-}
-
-// Accept waits for a connection.
-func (l *pipeListener) Accept() (net.Conn, error) {
-	select {
-	case conn := <-l.accept:
-		return conn, nil
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-// Addr names the listener.
-func (l *pipeListener) Addr() net.Addr { return pipeAddr{} }
-
-// Close ends Accept.
-func (l *pipeListener) Close() error {
-	l.once.Do(func() { close(l.closed) })
-	return nil
-}
-
-func (l *pipeListener) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	client, server := net.Pipe()
-
-	select {
-	case l.accept <- server:
-		return client, nil
-	case <-l.closed:
-		return nil, &net.OpError{Op: "dial", Net: "pipe", Err: net.ErrClosed}
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-}
-
-type pipeAddr struct{}
-
-// Network is the network of the address.
-func (pipeAddr) Network() string { return "pipe" }
-
-// String is the address.
-func (pipeAddr) String() string { return "pipe" }

@@ -193,8 +193,8 @@ type exchange struct {
 // Faults returns every fault once: a bad year.
 func Faults() []Fault {
 	return []Fault{
-		RateLimited("7"),
-		RateLimited(""),
+		StatusRetryAfter(http.StatusTooManyRequests, "7"),
+		Status(http.StatusTooManyRequests),
 		Status(430),
 		Status(http.StatusGone),
 		Status(http.StatusForbidden),
@@ -283,36 +283,24 @@ func Oversized(n int) Fault {
 	}}
 }
 
-// RateLimited is a 429 with that Retry-After, or with none if it is empty.
-func RateLimited(retryAfter string) Fault {
-	return Fault{strings.TrimSpace("429 " + retryAfter), func(x exchange) {
-		if retryAfter != "" {
-			x.w.Header().Set("Retry-After", retryAfter)
-		}
-
-		x.w.WriteHeader(http.StatusTooManyRequests)
-	}}
-}
-
 // Redirect sends the client elsewhere.
 func Redirect(to string) Fault {
 	return Fault{"redirect", func(x exchange) { http.Redirect(x.w, x.r, to, http.StatusTemporaryRedirect) }}
 }
 
 // Status is an answer with that status and an error in words.
-func Status(status int) Fault {
-	return Fault{strconv.Itoa(status), func(x exchange) {
+func Status(status int) Fault { return StatusRetryAfter(status, "") }
+
+// StatusRetryAfter is an answer with that status and that Retry-After, or with none if it is empty.
+func StatusRetryAfter(status int, retryAfter string) Fault {
+	return Fault{strings.TrimSpace(strconv.Itoa(status) + " " + retryAfter), func(x exchange) {
+		if retryAfter != "" {
+			x.w.Header().Set("Retry-After", retryAfter)
+		}
+
 		x.w.Header().Set("Content-Type", "application/json")
 		x.w.WriteHeader(status)
 		_, _ = x.w.Write([]byte(`{"error_code":` + strconv.Itoa(status) + `,"msg":"no"}`))
-	}}
-}
-
-// StatusRetryAfter is an answer with that status and that Retry-After.
-func StatusRetryAfter(status int, retryAfter string) Fault {
-	return Fault{strconv.Itoa(status) + " " + retryAfter, func(x exchange) {
-		x.w.Header().Set("Retry-After", retryAfter)
-		x.w.WriteHeader(status)
 	}}
 }
 

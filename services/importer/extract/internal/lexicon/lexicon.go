@@ -4,6 +4,7 @@ package lexicon
 
 import (
 	_ "embed"
+	"iter"
 	"slices"
 	"strings"
 
@@ -53,18 +54,22 @@ type phrase struct {
 	kind  string
 }
 
-// lists calls yield with every kind and word of a text.
-func lists(text string, yield func(kind, word string)) {
-	kind := ""
-	for line := range strings.Lines(text) {
-		if strings.HasPrefix(line, "//") {
-			continue
-		}
-		if before, after, ok := strings.Cut(line, ":"); ok {
-			kind, line = before, after
-		}
-		for w := range strings.FieldsSeq(line) {
-			yield(kind, w)
+// Lists yields every kind and word of a text, whose kinds end in a colon. A line that begins with // is a remark.
+func Lists(text string) iter.Seq2[string, string] {
+	return func(yield func(kind, word string) bool) {
+		kind := ""
+		for line := range strings.Lines(text) {
+			if strings.HasPrefix(line, "//") {
+				continue
+			}
+			if before, after, ok := strings.Cut(line, ":"); ok {
+				kind, line = before, after
+			}
+			for w := range strings.FieldsSeq(line) {
+				if !yield(kind, w) {
+					return
+				}
+			}
 		}
 	}
 }
@@ -72,30 +77,24 @@ func lists(text string, yield func(kind, word string)) {
 func parseVerbs(text string) map[string]Force {
 	forces := map[string]Force{"strong": Strong, "motion": Motion, "light": Light}
 	out := map[string]Force{}
-	lists(text, func(kind, word string) {
+	for kind, word := range Lists(text) {
 		for form := range strings.SplitSeq(word, "/") {
-			if stem := words.Stem(form); out[stem] < forces[kind] {
-				out[stem] = forces[kind]
-			}
+			stem := words.Stem(form)
+			out[stem] = max(out[stem], forces[kind])
 		}
-	})
+	}
 	return out
 }
 
 func parsePhrases(text string) phrases {
 	out := phrases{}
-	lists(text, func(kind, word string) {
+	for kind, word := range Lists(text) {
 		p := phrase{kind: kind, stems: words.Stems(words.Split(strings.ReplaceAll(word, "~", " ")))}
-		if len(p.stems) == 0 {
-			return
-		}
-		list := out[p.stems[0]]
-		at := 0
-		for at < len(list) && len(list[at].stems) >= len(p.stems) {
-			at++
-		}
-		out[p.stems[0]] = append(list[:at:at], append([]phrase{p}, list[at:]...)...)
-	})
+		out[p.stems[0]] = append(out[p.stems[0]], p)
+	}
+	for _, list := range out { // the longest first
+		slices.SortStableFunc(list, func(a, b phrase) int { return len(b.stems) - len(a.stems) })
+	}
 	return out
 }
 
@@ -135,18 +134,9 @@ func (p phrases) at(stems []string, i int) (kind string, used int) {
 		return "", 0
 	}
 	for _, candidate := range p[stems[i]] {
-		if len(stems)-i >= len(candidate.stems) && equal(stems[i:i+len(candidate.stems)], candidate.stems) {
+		if len(stems)-i >= len(candidate.stems) && slices.Equal(stems[i:i+len(candidate.stems)], candidate.stems) {
 			return candidate.kind, len(candidate.stems)
 		}
 	}
 	return "", 0
-}
-
-func equal(a, b []string) bool {
-	for i := range a {
-		if a[i] != b[i] {
-			return false
-		}
-	}
-	return true
 }

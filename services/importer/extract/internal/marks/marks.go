@@ -2,8 +2,6 @@
 package marks
 
 import (
-	"strings"
-
 	"github.com/expediter-io/expediter/services/importer/extract/internal/measure"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
 	"github.com/expediter-io/expediter/services/importer/recipe"
@@ -40,13 +38,4 @@ func mark(step *recipe.Step, ws []words.Word, i int) int {
 }
 
 // raw returns words as written in their text.
-func raw(ws []words.Word) string {
-	var b strings.Builder
-	for i, w := range ws {
-		if i > 0 && w.Start > ws[i-1].End {
-			b.WriteByte(' ')
-		}
-		b.WriteString(w.Text)
-	}
-	return words.Cut(b.String(), recipe.MaxNote)
-}
+func raw(ws []words.Word) string { return words.Cut(words.Join(ws), recipe.MaxNote) }

@@ -2,6 +2,7 @@ package measure
 
 import (
 	_ "embed"
+	"slices"
 	"strings"
 
 	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
@@ -61,13 +62,11 @@ func parseUnits(text string) map[string][]unitEntry {
 			for i, w := range split {
 				ws[i] = w.Lower
 			}
-			e, list := unitEntry{words: ws, unit: u}, out[ws[0]]
-			at := 0
-			for at < len(list) && len(list[at].words) >= len(ws) {
-				at++
-			}
-			out[ws[0]] = append(list[:at:at], append([]unitEntry{e}, list[at:]...)...)
+			out[ws[0]] = append(out[ws[0]], unitEntry{words: ws, unit: u})
 		}
+	}
+	for _, list := range out {
+		slices.SortStableFunc(list, func(a, b unitEntry) int { return len(b.words) - len(a.words) })
 	}
 	return out
 }
@@ -232,13 +231,4 @@ func second(ws []words.Word, i int) int {
 	return used
 }
 
-func textOf(ws []words.Word) string {
-	var b strings.Builder
-	for i, w := range ws {
-		if i > 0 && w.Start > ws[i-1].End {
-			b.WriteByte(' ')
-		}
-		b.WriteString(w.Text)
-	}
-	return strings.Trim(b.String(), "()/ ")
-}
+func textOf(ws []words.Word) string { return strings.Trim(words.Join(ws), "()/ ") }

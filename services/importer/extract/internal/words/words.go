@@ -226,6 +226,18 @@ var (
 	}
 )
 
+// Join returns words as they stand in their text, with single spaces.
+func Join(ws []Word) string {
+	var b strings.Builder
+	for i, w := range ws {
+		if i > 0 && w.Start > ws[i-1].End {
+			b.WriteByte(' ')
+		}
+		b.WriteString(w.Text)
+	}
+	return b.String()
+}
+
 // Set returns the words of a list with spaces between them.
 func Set(list string) map[string]bool {
 	out := map[string]bool{}
