@@ -3,9 +3,9 @@
 // # What it does
 //
 // The transcript is cut into sentences. Each sentence is scored by its features: verbs of the kitchen and their forms,
-// foods, amounts, times, heat, vessels, and the words of greetings, praise and stories. The weights were fitted to
-// sentences that people marked (internal/fit); the word lists are general knowledge. A sentence with a high score is a
-// step, and a sentence that only continues the step before is joined to that step. Ingredients come from the list in the
+// foods, amounts, times, heat, vessels, and the words of praise and stories. The weights were fitted to sentences that
+// people marked (internal/fit); the word lists are general knowledge. A sentence with a high score is a step, and a
+// sentence that only continues the step before is joined to that step. Ingredients come from the list in the
 // description, or else from the transcript: amounts of foods, and foods that are acted on.
 //
 // # What it does not do

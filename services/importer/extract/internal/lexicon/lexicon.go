@@ -120,8 +120,11 @@ func Food(stems []string, i int) (used int, dependent bool) {
 	return used, kind == "+"
 }
 
-// Thing returns the kind of a word or a phrase at i: "vessel", "greet", ...; "" for none.
-func Thing(stems []string, i int) (kind string, used int) { return things.at(stems, i) }
+// Thing returns the kind of a word or a phrase at i: "vessel", "story", ...; "" for none.
+func Thing(stems []string, i int) string {
+	kind, _ := things.at(stems, i)
+	return kind
+}
 
 // Domain returns the subject that a word or a phrase at i belongs to: "kitchen", "computing", ...; "" when none.
 func Domain(stems []string, i int) (subject string, used int) { return domains.at(stems, i) }

@@ -51,10 +51,10 @@ func TestFood(t *testing.T) {
 func TestThing(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"skillet": "vessel", "welcome back": "greet", "if you like": "option", "next": "sequence", "delicious": "taste",
-		"how to make": "announce", "grandmother": "story", "nothing": "",
+		"skillet": "vessel", "if you like": "option", "next": "sequence", "delicious": "taste",
+		"grandmother": "story", "nothing": "",
 	} {
-		got, _ := lexicon.Thing(words.Stems(words.Split(text)), 0)
+		got := lexicon.Thing(words.Stems(words.Split(text)), 0)
 		check.That(t, got == want, "%q is %q, want %q", text, got, want)
 	}
 }

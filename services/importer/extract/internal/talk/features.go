@@ -11,7 +11,7 @@ import (
 // Features are the observations of a sentence, by index; most are 0 or 1.
 type Features [Count]float64
 
-// The features.
+// The features. They are those without which a fit knows less: others, such as greetings and questions, were tried.
 const (
 	StrongBase  = iota // a strong verb as an order or a plan: "add", "we 're going to add"
 	StrongIng          // "adding", "i 'm chopping"
@@ -19,37 +19,25 @@ const (
 	StrongElse         // a strong verb in the base form elsewhere
 	StrongMore         // a second strong verb
 	MotionBase         // a verb of motion as an order or a plan
-	MotionIng          //
-	MotionPast         //
 	MotionElse         //
 	LightBase          //
-	LightElse          //
 	StrongFood         // a strong verb with a food soon after it
-	MotionFood         // a verb of motion with a food soon after it
-	LightFood          //
+	LightFood          // a light verb with a food soon after it
 	VerbPronoun        // a verb of the first two kinds with "it", "them", "this" after it
 	FoodOne            // foods named
 	FoodMore           //
 	AmountFood         // an amount of something
-	TimeSaid           // a duration
 	HeatSaid           // a temperature
 	Until              // "until ..."
 	Vessel             // a vessel or a tool
 	Plan               // "going to", "i 'll", "let 's", "want to"
 	Sequence           // "next", "then", "now"
 	First              // the sentence begins with a verb of the kitchen
-	GoesIn             // "goes in", "going in"
-	Question           //
 	Negated            // a verb of the kitchen after "not"
 	PastTalk           // "was", "were", "had", "used to"
-	CopulaStart        // begins with "this is", "it 's", "that 's", "there", "here"
-	YouCan             // "you can", "you could"
-	Greet              //
-	GreetMore          //
 	Taste              //
 	Option             //
 	Reason             //
-	Announce           //
 	Story              //
 	State              //
 	IfWhen             // begins with "if"
@@ -57,24 +45,19 @@ const (
 	Long               // more than 25 words
 	VeryLong           // more than 60 words
 	Beginning          // the first tenth of the video
-	Early              // the second tenth
 	Ending             // the last tenth
 	NoVerb             // no verb of the kitchen in any form
 	Core               // one of the core verbs of recipes, as an order, a plan or in progress
 	GiveIt             // "give it a stir"
-	Have               // "i have", "we 've got", "you need" before a food
 	Habit              // "usually", "like to"
-	Tip                // "make sure", "do n't forget"
-	TheyDo             // begins with other people: "people", "he", "they"
 	Count
 )
 
 // Names has the names of the features, by number.
 var Names = strings.Fields(`
-StrongBase StrongIng StrongPast StrongElse StrongMore MotionBase MotionIng MotionPast MotionElse LightBase LightElse
-StrongFood MotionFood LightFood VerbPronoun FoodOne FoodMore AmountFood TimeSaid HeatSaid Until Vessel Plan Sequence
-First GoesIn Question Negated PastTalk CopulaStart YouCan Greet GreetMore Taste Option Reason Announce Story State
-IfWhen Short Long VeryLong Beginning Early Ending NoVerb Core GiveIt Have Habit Tip TheyDo`)
+StrongBase StrongIng StrongPast StrongElse StrongMore MotionBase MotionElse LightBase StrongFood LightFood VerbPronoun FoodOne FoodMore
+AmountFood HeatSaid Until Vessel Plan Sequence First Negated PastTalk Taste Option Reason Story State IfWhen Short Long VeryLong Beginning
+Ending NoVerb Core GiveIt Habit`)
 
 // Observe returns the features of every sentence. stop is called before each sentence. An error of stop ends Observe,
 // and is returned.
@@ -94,8 +77,6 @@ func Observe(sentences []Sentence, stop func() error) ([]Features, error) {
 		switch place := (sentences[i].Start + sentences[i].End) / 2 / total; {
 		case place < 0.1:
 			f[Beginning] = 1
-		case place < 0.2:
-			f[Early] = 1
 		case place > 0.9:
 			f[Ending] = 1
 		}
@@ -105,29 +86,24 @@ func Observe(sentences []Sentence, stop func() error) ([]Features, error) {
 
 func observe(f *Features, s *Sentence) {
 	count := 0
+	f[NoVerb] = 1
 	for i := range s.Words {
 		if s.Words[i].Kind != words.Mark {
 			count++
 		}
-		f.thing(s, i)
+		if feature, ok := things[lexicon.Thing(s.Stems, i)]; ok {
+			f[feature] = 1
+		}
 		f.numbers(s, i)
 		if action, ok := ActionAt(s, i); ok {
 			f.action(s, action)
 		}
-		f.grammar(s, i)
 		f.manner(s, i)
 	}
 	f.foods(s)
 	f[Short] = one(count < 5)
 	f[Long] = one(count > 25)
 	f[VeryLong] = one(count > 60)
-	verbs := 0.0
-	for j := StrongBase; j <= LightElse; j++ {
-		if j != StrongMore {
-			verbs += f[j]
-		}
-	}
-	f[NoVerb] = one(verbs == 0)
 }
 
 func one(b bool) float64 {
@@ -137,29 +113,9 @@ func one(b bool) float64 {
 	return 0
 }
 
-func (f *Features) thing(s *Sentence, i int) {
-	kind, _ := lexicon.Thing(s.Stems, i)
-	switch kind {
-	case "vessel":
-		f[Vessel] = 1
-	case "sequence":
-		f[Sequence] = 1
-	case "greet":
-		f[GreetMore] = f[Greet]
-		f[Greet] = 1
-	case "taste":
-		f[Taste] = 1
-	case "option":
-		f[Option] = 1
-	case "reason":
-		f[Reason] = 1
-	case "announce":
-		f[Announce] = 1
-	case "story":
-		f[Story] = 1
-	case "state":
-		f[State] = 1
-	}
+// things are the features of words and phrases, by their kinds.
+var things = map[string]int{
+	"vessel": Vessel, "sequence": Sequence, "taste": Taste, "option": Option, "reason": Reason, "story": Story, "state": State,
 }
 
 func (f *Features) numbers(s *Sentence, i int) {
@@ -172,9 +128,6 @@ func (f *Features) numbers(s *Sentence, i int) {
 			next++
 		}
 	}
-	if _, used := measure.ReadDuration(s.Words, i); used > 0 {
-		f[TimeSaid] = 1
-	}
 	if _, used := measure.ReadTemperature(s.Words, i); used > 0 {
 		f[HeatSaid] = 1
 	}
@@ -183,20 +136,25 @@ func (f *Features) numbers(s *Sentence, i int) {
 	}
 }
 
+// forms are the features of verbs by their form.
+var forms = map[lexicon.Force]map[Form]int{
+	lexicon.Strong: {FormBase: StrongBase, FormIng: StrongIng, FormPast: StrongPast, FormElse: StrongElse},
+	lexicon.Motion: {FormBase: MotionBase, FormElse: MotionElse},
+	lexicon.Light:  {FormBase: LightBase},
+}
+
 func (f *Features) action(s *Sentence, a Action) {
 	if a.Negated {
 		f[Negated] = 1
 		return
 	}
-	index := [...][4]int{
-		lexicon.Strong: {StrongBase, StrongIng, StrongPast, StrongElse},
-		lexicon.Motion: {MotionBase, MotionIng, MotionPast, MotionElse},
-		lexicon.Light:  {LightBase, LightElse, LightElse, LightElse},
-	}[a.Force][a.Form]
+	f[NoVerb] = 0
 	if a.Force == lexicon.Strong && f[StrongBase]+f[StrongIng]+f[StrongPast] > 0 {
 		f[StrongMore] = 1
 	}
-	f[index] = 1
+	if feature, ok := forms[a.Force][a.Form]; ok {
+		f[feature] = 1
+	}
 	if a.Form <= FormIng && core[s.Stems[a.At]] {
 		f[Core] = 1
 	}
@@ -211,7 +169,8 @@ func (f *Features) action(s *Sentence, a Action) {
 			break
 		}
 		if n, _ := lexicon.Food(s.Stems, j); n > 0 {
-			f[[...]int{lexicon.Strong: StrongFood, lexicon.Motion: MotionFood, lexicon.Light: LightFood}[a.Force]] = 1
+			f[StrongFood] = max(f[StrongFood], one(a.Force == lexicon.Strong))
+			f[LightFood] = max(f[LightFood], one(a.Force == lexicon.Light))
 		}
 		if pronouns[s.Words[j].Lower] && a.Force >= lexicon.Motion && j <= a.At+2 {
 			f[VerbPronoun] = 1
@@ -228,46 +187,10 @@ func firstWord(s *Sentence) int {
 	return -1
 }
 
-func (f *Features) grammar(s *Sentence, i int) {
-	w, next := s.Words[i].Lower, lower(s, i+1)
-	switch w {
-	case "?":
-		f[Question] = 1
-	case "want", "need", "got", "have", "ready", "going":
-		f[Plan] = max(f[Plan], one(next == "to"))
-	case "gonna", "gotta", "'ll", "wanna":
-		f[Plan] = 1
-	case "let":
-		f[Plan] = max(f[Plan], one(next == "'s"))
-	case "you":
-		f[YouCan] = max(f[YouCan], one(mays[next]))
-	}
-	f[PastTalk] = max(f[PastTalk], one(past[w]))
-	if w == "goes" || w == "go" || w == "going" || w == "went" {
-		into := next == "in" || next == "into" || next == "on" || next == "right" && lower(s, i+2) == "in"
-		f[GoesIn] = max(f[GoesIn], one(into))
-	}
-	if i != firstWord(s) {
-		return
-	}
-	switch w {
-	case "if":
-		f[IfWhen] = 1
-	case "there", "here":
-		f[CopulaStart] = 1
-	case "this", "it", "that", "these", "those", "they":
-		f[CopulaStart] = one(isCopula[next])
-	}
-}
-
-var mays = words.Set("can could may might would")
-
 var (
 	pronouns = words.Set("it them this these those everything that all 'em")
 	past     = words.Set("was were had did used")
 )
-
-var isCopula = words.Set("is 's are 're was will 'll")
 
 // core has the stems of the verbs that recipes are made of.
 var core = stemSet("add put pour mix stir combine chop cut slice dice place cook bake fry boil simmer blend whisk peel sprinkle")
@@ -282,30 +205,23 @@ func stemSet(list string) map[string]bool {
 
 // manner observes how the speaker presents an action.
 func (f *Features) manner(s *Sentence, i int) {
-	next := lower(s, i+1)
-	switch s.Words[i].Lower {
+	w, next := s.Words[i].Lower, lower(s, i+1)
+	f[PastTalk] = max(f[PastTalk], one(past[w]))
+	switch w {
+	case "want", "need", "got", "have", "ready", "going":
+		f[Plan] = max(f[Plan], one(next == "to"))
+	case "gonna", "gotta", "'ll", "wanna":
+		f[Plan] = 1
+	case "let":
+		f[Plan] = max(f[Plan], one(next == "'s"))
 	case "give":
-		if lower(s, i+2) == "a" {
-			f[GiveIt] = 1
-		}
-	case "have", "got", "need", "here", "using", "take":
-		for j := i + 1; j < min(len(s.Words), i+7); j++ {
-			if n, _ := lexicon.Food(s.Stems, j); n > 0 {
-				f[Have] = 1
-			}
-		}
+		f[GiveIt] = max(f[GiveIt], one(lower(s, i+2) == "a"))
 	case "usually", "normally", "sometimes", "always", "often", "generally":
 		f[Habit] = 1
 	case "like", "love", "prefer":
-		if next == "to" {
-			f[Habit] = 1
-		}
-	case "make":
-		f[Tip] = max(f[Tip], one(next == "sure"))
-	case "forget", "worry", "afraid", "remember":
-		f[Tip] = 1
-	case "they", "he", "she", "people", "somebody", "everybody", "who":
-		f[TheyDo] = max(f[TheyDo], one(i == firstWord(s)))
+		f[Habit] = max(f[Habit], one(next == "to"))
+	case "if":
+		f[IfWhen] = max(f[IfWhen], one(i == firstWord(s)))
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/expediter-io/expediter/services/importer/extract/internal/lexicon"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/logistic"
+	"github.com/expediter-io/expediter/services/importer/extract/internal/measure"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
 )
 
@@ -231,20 +232,18 @@ func (t *Traits) deeds(s *Sentence, stop func() error) error {
 				return err
 			}
 		}
-		var f Features
-		f.thing(s, i)
-		f.numbers(s, i)
+		kind := lexicon.Thing(s.Stems, i)
+		t[VesselNamed] += one(kind == "vessel")
+		t[TasteNamed] += one(kind == "taste")
+		_, heat := measure.ReadTemperature(s.Words, i)
+		t[HeatNamed] += one(heat > 0)
+		_, until := measure.ReadUntil(s.Words, i)
+		t[UntilNamed] += one(until > 0)
 		t[PronounActed] += one(acts(s, i) && (pronouns[lower(s, i+1)] || pronouns[lower(s, i+2)]))
-		for feature, trait := range observed {
-			t[trait] += f[feature]
-		}
 		t[StoriesTold] += one(past[s.Words[i].Lower])
 	}
 	return nil
 }
-
-// observed maps features of words to traits of their document.
-var observed = map[int]int{HeatSaid: HeatNamed, Until: UntilNamed, Vessel: VesselNamed, Taste: TasteNamed}
 
 // acts reports whether a verb of the kitchen at i is an order, a plan, or an action in progress or past. Without marks, an order is
 // recognised by the words behind it: "chop the onions", "add salt".
