@@ -206,9 +206,9 @@ func (w *Worker) consumer(ctx context.Context, c *class) (jetstream.Consumer, er
 	return w.js.Consumer(ctx, c.stream, c.consumer) //nolint:wrapcheck // it is asked again
 }
 
-// repeatAcks repeats acknowledgements of a consumer, unless the consumer was made again since: then they could settle jobs
-// that it has delivered to another worker. It waits for no answer, because a server that has crashed and forgotten the
-// delivery gives none. Acknowledgements that are lost with the connection are repeated when the connection is back.
+// repeatAcks repeats acknowledgements of a consumer, unless the consumer was made again since: they could then settle jobs that it has
+// delivered to another worker. It waits for no answer, because a server that has crashed and forgotten the delivery sends none.
+// Acknowledgements that are lost with the connection are repeated when the connection is back.
 func (w *Worker) repeatAcks(consumer *jetstream.ConsumerInfo, acks []contact.Ack) {
 	for _, ack := range acks {
 		if ack.Created == consumer.Created.UnixNano() {
@@ -217,7 +217,7 @@ func (w *Worker) repeatAcks(consumer *jetstream.ConsumerInfo, acks []contact.Ack
 	}
 }
 
-// maxDeliveries is how many deliveries the worker can acknowledge at once.
+// maxDeliveries returns the number of deliveries that the worker can acknowledge at once.
 func (w *Worker) maxDeliveries() int {
 	if w.limited || w.ordered {
 		return w.cfg.Concurrency + w.cfg.MaxWaiting
@@ -225,11 +225,11 @@ func (w *Worker) maxDeliveries() int {
 	return w.cfg.Concurrency
 }
 
-// errGone is the error of an attempt at a job that is not in its stream any more.
+// errGone is the error of an attempt at a job that is no longer in its stream.
 var errGone = errors.New("worker: the job is gone from its stream: it ended elsewhere, or was deleted")
 
-// doubtedAfter is how long a delivery may be without a confirmed heartbeat before another worker may have the job: one heartbeat
-// may be lost. The rest of AckWait is for a heartbeat that a leader confirms, and dies with before others know of it.
+// doubtedAfter returns the time without a confirmed heartbeat after which another worker may have the job of a delivery: one heartbeat may
+// be lost. The rest of AckWait is for a leader that confirms a heartbeat and dies before others know of it.
 func (w *Worker) doubtedAfter() time.Duration {
 	return w.cfg.AckWait * (beatsPerAckWait - 1) / beatsPerAckWait
 }
@@ -242,33 +242,32 @@ func (t *deliveries) isDoubted(d *delivery, now time.Time, after time.Duration) 
 	return d.doubted || d.orphan || apart(d.known, now) > after
 }
 
-// apart returns the time from one time to another, by whichever clock says more: the monotonic one stands still while a machine
-// sleeps.
+// apart returns the time between two times, by the clock that shows more: the monotonic clock stands still while a machine sleeps.
 func apart(from, to time.Time) time.Duration {
 	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
 }
 
 // beats are the heartbeats that the worker sends.
 type beats struct {
-	inbox  string // of the confirmations, with its last dot
+	inbox  string // the prefix of the confirmations' subjects, with its last dot
 	latest [beatsPerAckWait * orderedBeats]sentBeat
 	number uint64 // of the latest
 }
 
 type sentBeat struct {
-	all      bool // also for jobs that are not ordered
+	all      bool // heartbeats are also for jobs that are not ordered
 	at       time.Time
 	connects uint64 // of the connection
 	number   uint64
 }
 
-// beat sends a heartbeat for each delivery, or each ordered one, and for one of each consumer another behind them that the consumer's
-// leader confirms.
+// beat sends a heartbeat for each delivery, or for each ordered one. Behind them it sends, for one delivery of each consumer, another
+// heartbeat that the consumer's leader confirms.
 func (w *Worker) beat(now time.Time, all bool) {
 	if !w.nc.IsConnected() {
-		return // from the client's buffer they would arrive too late to be true
+		return // the client would buffer them, and they would arrive too late to be true
 	}
-	// Under the lock, so that none can follow the NAK of its job.
+	// Under the lock, so that no heartbeat can follow the NAK of its job.
 	t := &w.deliveries
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -287,9 +286,9 @@ func (w *Worker) beat(now time.Time, all bool) {
 	}
 }
 
-// confirmed takes the confirmation of a heartbeat, which proves that the deliveries were this worker's when it was sent, however late it
-// comes: the server took it before the former one was two thirds of AckWait old. One that went over a new connection says nothing, since
-// those before it may have gone with the old one.
+// confirmed takes the confirmation of a heartbeat. It proves that the deliveries were this worker's when the heartbeat was sent, however
+// late it comes: the server took the heartbeat before the former one was two thirds of AckWait old. The confirmation of a heartbeat over a
+// new connection proves nothing, since earlier heartbeats may have been lost with the old connection.
 func (w *Worker) confirmed(msg *nats.Msg) {
 	text, consumer, _ := strings.Cut(strings.TrimPrefix(msg.Subject, w.beats.inbox), ".")
 	number, err := strconv.ParseUint(text, 10, 64)
@@ -311,8 +310,8 @@ func (w *Worker) confirmed(msg *nats.Msg) {
 	}
 }
 
-// lookAtConsumers finds consumers that were made again while the worker did not pull from them, of those whose jobs it holds.
-// One round trip for each, at each heartbeat.
+// lookAtConsumers finds consumers that were made again while the worker held jobs of them and did not pull from them. One round trip for
+// each, at each heartbeat.
 func (w *Worker) lookAtConsumers(ctx context.Context) {
 	held := make(map[string]bool)
 	w.deliveries.each(func(d *delivery) { held[d.info.Consumer] = true })
@@ -326,9 +325,9 @@ func (w *Worker) lookAtConsumers(ctx context.Context) {
 	}
 }
 
-// checkThere returns errGone when a job that another worker may have been given is no longer in its stream: there the other
-// worker has ended it. Only a work queue shows that; in other streams jobs stay. One round trip, to the stream's leader. A leader
-// that was deposed and does not know it may still have the job, as may one that applies an acknowledgement at this moment.
+// checkThere returns errGone when a job that another worker may have been given is no longer in its stream: the other worker has ended it.
+// Only a work queue shows that; in other streams jobs stay. One round trip, to the stream's leader. A deposed leader that does not know of
+// it may still have the job, as may a leader that applies an acknowledgement at this moment.
 func (w *Worker) checkThere(ctx context.Context, d *delivery) error {
 	switch msg, found, err := w.api.Get(ctx, d.info.Stream, jsapi.Query{Sequence: d.info.Sequence}); {
 	case err != nil:
@@ -340,11 +339,11 @@ func (w *Worker) checkThere(ctx context.Context, d *delivery) error {
 	}
 }
 
-// checkHeld is checkThere for a job that is about to start. It reads only after a disturbance, or when a job that waited for a
-// limit had been delivered before: the former worker may still have it.
+// checkHeld is checkThere for a job that is about to start. It reads only after a disturbance, or when a job that waited for a limit had
+// been delivered before: the former worker may still have the job.
 func (w *Worker) checkHeld(d *delivery) error {
 	if w.mayBeOthers(d) {
-		return errDoubted // the other worker may be at it
+		return errDoubted // the other worker may be working the job
 	}
 	if again := d.first > 1 && d.waited; !again && !w.deliveries.isDoubted(d, time.Now(), w.doubtedAfter()) {
 		return nil

@@ -22,18 +22,18 @@ import (
 
 const (
 	pageJobs = 100   // of a page, by default
-	maxPage  = 1_000 // messages that a page reads
+	maxPage  = 1_000 // the largest number of messages that a page reads
 )
 
-// ErrCursor is returned when the stream was deleted and made anew since a page of it was read.
+// ErrCursor is returned when the stream was deleted and made anew after the cursor was returned.
 var ErrCursor = errors.New("worker: the stream was made anew since the cursor was returned: begin with the first page")
 
-// Cursor is where a page begins. The zero Cursor is the oldest message.
+// Cursor is the position at which a page begins. The zero Cursor is the oldest message.
 type Cursor struct {
-	// Created is when the stream was created, as it was when the cursor was returned. Zero is not checked.
+	// Created is the time at which the stream was created, as known when the cursor was returned. Zero is not checked.
 	Created time.Time
 
-	// Partition is that of the stream, see [Client.Grow].
+	// Partition is the partition of the stream, see [Client.Grow].
 	Partition int
 
 	// Sequence is the first message to read.
@@ -42,28 +42,28 @@ type Cursor struct {
 
 // JobFilter selects jobs. Its fields are joined by "and"; the zero value selects all of the stream.
 type JobFilter struct {
-	// Count has the page count the messages of the stream, see JobPage.Counts. Defaults to false.
+	// Count makes the page count the messages of the stream, see JobPage.Counts. Defaults to false.
 	Count bool
 
 	// Dead lists the dead letters of the stream's jobs, in ClientConfig.DeadStream, instead of the stream. Defaults to false.
 	Dead bool
 
-	// From is where to begin: the Next of the page before. Defaults to the oldest.
+	// From is the position at which to begin: the Next of the previous page. Defaults to the oldest.
 	From Cursor
 
 	// Key selects the jobs of a Unique.Key. Defaults to all.
 	Key string
 
-	// Limit is how many jobs a page has at most, up to 1,000. Defaults to 100.
+	// Limit is the largest number of jobs of a page, up to 1,000. Defaults to 100.
 	Limit int
 
-	// Look is how many messages a page of selected jobs reads at most, up to 1,000. Defaults to 1,000.
+	// Look is the largest number of messages that a page of selected jobs reads, up to 1,000. Defaults to 1,000.
 	Look int
 
 	// States selects jobs by their states. Defaults to all.
 	States []State
 
-	// Subject is a pattern that the subject must match, with the key, such as "jobs.mail.>". Defaults to all.
+	// Subject is a pattern that the subject, including the key, must match, such as "jobs.mail.>". Defaults to all.
 	Subject string
 }
 
@@ -113,7 +113,7 @@ func (f JobFilter) hasName(j StoredJob) bool {
 
 // JobPage is a part of a list of jobs.
 type JobPage struct {
-	// AsOf is when the server was asked, by its clock.
+	// AsOf is the time at which the server was asked, by the server's clock.
 	AsOf time.Time
 
 	// Counts counts the messages of the stream, if JobFilter.Count is set.
@@ -122,13 +122,13 @@ type JobPage struct {
 	// Jobs are in the order of the stream.
 	Jobs []StoredJob
 
-	// Looked is how many messages were read.
+	// Looked is the number of messages that were read.
 	Looked int
 
-	// Messages is how many messages the stream has, schedules and records among them.
+	// Messages is the number of messages of the stream, including schedules and records.
 	Messages uint64
 
-	// Next is where the next page begins. It is the zero Cursor at the end. There can be another page behind one without jobs.
+	// Next is the position at which the next page begins, the zero Cursor at the end. A page without jobs can be followed by another page.
 	Next Cursor
 }
 
@@ -136,17 +136,17 @@ type JobPage struct {
 type StoredJob struct {
 	Status
 
-	// Consumer is that which takes the job, "" when none does: nothing would ever work it.
+	// Consumer is the consumer that takes the job, "" when none does: no worker would ever work the job.
 	Consumer string
 
 	// Header holds the headers of the message.
 	Header nats.Header
 
-	// Letter is the dead letter of the job, as far as one message holds it: package deadletter has the whole of a large one.
-	// It is nil for a job that is not dead, and for the record of a dead unique job in the stream.
+	// Letter is the dead letter of the job, as far as it is in one message: package deadletter reads the whole of a large letter. It is nil
+	// for a job that is not dead, and for the record of a dead unique job in the stream.
 	Letter *DeadLetter
 
-	// Payload is the job's. That of a job that has ended is in its dead letter, or gone.
+	// Payload is the payload of the job. The payload of a job that has ended is in its dead letter, or gone.
 	Payload []byte
 
 	// Progress is a worker's last record of the job, nil for none.
@@ -156,28 +156,29 @@ type StoredJob struct {
 	Result json.RawMessage
 }
 
-// Jobs returns a page of the jobs in the stream, the oldest first. Any replica may answer, so a job of the last moments may be
-// missing. Schedules that repeat are no jobs, see [Client.Schedules].
+// Jobs returns a page of the jobs in the stream, the oldest first. Any replica may answer, so a job of the last moments may be missing.
+// Schedules that repeat are not jobs, see [Client.Schedules].
 //
-// The cost of a page does not grow with the stream: it reads 1,000 messages at most, in parts of which each is as large as all before, so
-// that one that is soon full reads few. A filter is not the server's, which would look through the whole stream for each page. So where
-// little matches a page may have few jobs, or none, and a Next. But jobs of a work queue that workers were given are looked for only up to
-// the last of them, those that wait only behind it if consumers take all subjects, and delayed jobs or records that are no more than Look
-// are read alone. A filter with a Key and a Subject without wildcards names one job, as a NewJob does, which is looked up.
+// The cost of a page does not grow with the stream: it reads 1,000 messages at most, in parts that are each as large as all before, so
+// that a page that is soon full reads few. The client filters, not the server, which would search the whole stream for each page. So if
+// few jobs match, a page may have few jobs, or none, and a Next. There are three exceptions. In a work queue, jobs that workers were given
+// are searched only up to the last of them, and waiting jobs only behind it if consumers take all subjects. Delayed jobs or records are
+// read alone if they are no more than Look. A filter with a Key and a Subject without wildcards names one job, as a NewJob does, which is
+// looked up.
 //
 // A job's state is derived from the stream, its consumers and the workers' records at the time of the call:
 //
-//   - StateQueued: it has not been delivered to any worker, as the leader of its consumer has it.
-//   - StateScheduled: it is delayed. Due is certain.
-//   - StateRunning: Progress.Worker recorded at Progress.At that it runs: after AckWait/3, or with its first progress. After the
-//     death of the worker that remains until another has had the job for as long.
-//   - StateRetrying: its last attempt failed, was snoozed or handed back. A short next attempt does not show.
+//   - StateQueued: by its consumer's leader, it has not been delivered to any worker.
+//   - StateScheduled: it is delayed until Due.
+//   - StateRunning: Progress.Worker recorded at Progress.At that it runs: after AckWait/3, or with its first progress. After the death of
+//     the worker the state remains until another worker has had the job for as long.
+//   - StateRetrying: its last attempt failed, was snoozed or handed back. A short next attempt is not visible.
 //   - StateDelivered: it was delivered and nothing is recorded. It runs for less than AckWait/3, waits in a worker for a limit or its
-//     turn, or was put off. In a stream that is no work queue it may be done.
-//   - StateDone, StateDead, StateCancelled: the record of a unique job. Of other jobs that have ended a work queue has nothing; elsewhere
-//     they are StateDone once the consumer has acknowledged everything before them.
+//     turn, or was put off. In a stream that is not a work queue it may be done.
+//   - StateDone, StateDead, StateCancelled: the record of a unique job. A work queue has no trace of other jobs that have ended; in other
+//     streams they are StateDone once the consumer has acknowledged everything before them.
 //
-// The dead letters of all jobs are listed with JobFilter.Dead, as far as one message holds them.
+// The dead letters of all jobs are listed with JobFilter.Dead, as far as they are in one message.
 func (c *Client) Jobs(ctx context.Context, f JobFilter) (JobPage, error) {
 	f.Limit, f.Look = cmp.Or(f.Limit, pageJobs), cmp.Or(f.Look, maxPage)
 	if err := f.validate(); err != nil {
@@ -232,7 +233,7 @@ func (l *list) only(ctx context.Context, f JobFilter, page *JobPage) error {
 	return err
 }
 
-// fill fills a page from the stream: from the messages that no consumer takes, or in parts, each as large as all before.
+// fill fills a page from the stream: from the messages that no consumer takes, or in parts that are each as large as all before.
 func (l *list) fill(ctx context.Context, f JobFilter, page *JobPage) error {
 	if kind := f.aside(); !f.Dead && kind != key.Job && l.Info.Config.Retention == jetstream.WorkQueuePolicy {
 		messages, all, err := l.Few(ctx, kind, f.From.Sequence, f.Look)
@@ -273,7 +274,7 @@ func (l *list) fill(ctx context.Context, f JobFilter, page *JobPage) error {
 	return nil
 }
 
-// aside returns the kind of the messages that the filter may select when that is one that no consumer takes, and else key.Job.
+// aside returns the kind of messages that the filter may select, if it is a single kind that no consumer takes, and otherwise key.Job.
 func (f JobFilter) aside() (kind key.Kind) {
 	for i, state := range f.States {
 		of := key.Job
@@ -314,7 +315,7 @@ func (l *list) fillFrom(ctx context.Context, f JobFilter, messages []jsapi.Messa
 		}
 	}
 	if f.wants(StateDelivered) && f.wants(StateRunning) && f.wants(StateRetrying) {
-		found = found[:min(len(found), f.Limit-len(page.Jobs)+1)] // whatever was recorded of them
+		found = found[:min(len(found), f.Limit-len(page.Jobs)+1)] // the records cannot change the selection of these
 	}
 	if err := l.complete(ctx, found); err != nil {
 		return err
@@ -337,26 +338,26 @@ const (
 	selectedLooked = 10_000
 )
 
-// Selection says which jobs [Client.Select] returns.
+// Selection selects the jobs that [Client.Select] returns.
 type Selection struct {
-	// Can reports whether a job is wanted that Filter selects. Defaults to all.
+	// Can reports whether a job that Filter selects is wanted. Defaults to all.
 	Can func(StoredJob) bool
 
-	// Filter selects jobs. Its Count, Limit and Look are of no account.
+	// Filter selects jobs. Its Count, Limit and Look have no effect.
 	Filter JobFilter
 
-	// Look is how many messages are read at most, or up to 999 more. Defaults to 10,000.
+	// Look is the number of messages after which no more are read; up to 999 more may have been read. Defaults to 10,000.
 	Look int
 
-	// Most is how many jobs are returned at most. Defaults to 1,000.
+	// Most is the largest number of returned jobs. Defaults to 1,000.
 	Most int
 
 	// Until is the Next of a page: jobs from there on are left out. Defaults to none.
 	Until Cursor
 }
 
-// Select returns the jobs that a selection is of, in the order of [Client.Jobs], and reports whether these are all. Round trips: those
-// of Jobs for each 1,000 messages.
+// Select returns the jobs of a selection, in the order of [Client.Jobs], and reports whether these are all. Round trips: those of Jobs for
+// each 1,000 messages.
 func (c *Client) Select(ctx context.Context, s Selection) (jobs []StoredJob, all bool, err error) {
 	f := s.Filter
 	f.Count, f.Limit, f.Look = false, maxPage, maxPage
@@ -384,7 +385,7 @@ func (c *Client) Select(ctx context.Context, s Selection) (jobs []StoredJob, all
 	return jobs, false, nil
 }
 
-// isBefore reports whether a list has a job before a place.
+// isBefore reports whether a job is before a position in a list.
 func (c *Client) isBefore(j StoredJob, at Cursor) bool {
 	partition := 0
 	if number, behind := strings.CutPrefix(j.Stream, c.cfg.Stream+"-"); behind {

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// MaxLimits is how many limits a policy may have.
+	// MaxLimits is the largest number of limits of a policy.
 	MaxLimits = 8
 
 	// MaxPermits is the greatest Limit.Concurrency, Rate and Burst.
@@ -28,48 +28,46 @@ const (
 	longestPer = 31 * 24 * time.Hour
 )
 
-// errLimitUnreadable is the error of an attempt that did not begin, since the record of a limit cannot be read.
+// errLimitUnreadable is the error of an attempt that did not begin because the record of a limit cannot be read.
 var errLimitUnreadable = errors.New("worker: a limit cannot be read")
 
-// Limit is a limit over all workers that share a Config.Bucket, in whatever processes. It needs a Concurrency, a Rate or
-// both.
+// Limit is a limit over all workers that share a Config.Bucket, in any processes. It needs a Concurrency, a Rate or both.
 //
 // Jobs that have to wait use neither a slot of Config.Concurrency nor an attempt. Up to Config.MaxWaiting of them wait in
-// the worker and start within milliseconds of a permit becoming free, in the order in which they were stored. The worker
-// gives the rest back to the server with a delay of at most a minute: the time in which the jobs before them start at the
-// recent pace. So jobs of one key, however many, hold up no others.
+// the worker and start within milliseconds of a permit becoming free, in the order in which they were stored. The worker gives the rest
+// back to the server with a delay of at most a minute: the time in which the jobs before them start at the recent pace. So jobs of one
+// key, however many, do not delay others.
 //
-// A permit lasts while its worker renews a lease of Config.AckWait. When the worker cannot renew it, since its process is
-// stopped or the server is away, the contexts of its handlers end with a [*LimitLostError], before another worker takes the
-// permits: there are never more than Concurrency handlers with a live context. A handler that ignores the end of its context
-// can go on beside them. The permits of a killed worker are free within two AckWaits, those of one that stops at once.
+// A permit lasts while its worker renews a lease of Config.AckWait. When the worker cannot renew the lease, because its process is stopped
+// or the server is away, the contexts of its handlers end with a [*LimitLostError], before another worker takes the permits: there are
+// never more than Concurrency handlers with a live context. A handler that ignores the end of its context can run in addition. The permits
+// of a killed worker are free within two AckWaits, those of a stopping worker at once.
 //
-// A job that another worker may have been given while it waited is read at the leader of its stream before it starts, and left
+// If another worker may have been given a waiting job, the worker reads the job at the leader of its stream before the start, and drops it
 // when it is gone: one round trip, see README.md.
 //
 // A job with several limits waits for one at a time and holds no permit of another meanwhile, except in the last second
 // before its start is due. A start that another limit then does not allow is lost.
 type Limit struct {
-	// Burst is how many starts there may be at once after a pause. Defaults to 1.
+	// Burst is the number of starts that may be made at once after a pause. Defaults to 1.
 	Burst int
 
-	// Concurrency is how many handlers may run at once. Defaults to no limit, at most 1,000,000.
+	// Concurrency is the number of handlers that may run at once. Defaults to no limit, at most 1,000,000.
 	Concurrency int
 
-	// Key returns the text that a job counts under, made of its Info, its headers and its payload as it was published: a tenant,
-	// a host. Each key has the whole limit to itself. The text is never stored, only its hash. Defaults to one key for all jobs.
+	// Key returns the text under which a job counts, from its Info, its headers and its published payload: a tenant, a host. Each key has the
+	// whole limit to itself. The text is never stored, only its hash. Defaults to one key for all jobs.
 	Key func(info Info, header nats.Header, payload []byte) string
 
-	// Name identifies the limit: limits of the same name, of any handler and worker, are one. They should not differ in
-	// anything else, since each worker applies its own settings. Letters, digits, "-" and "_", at most 64. Required.
+	// Name identifies the limit: limits of the same name, of any handler and worker, are one limit. They should have the same settings, since
+	// each worker applies its own. Letters, digits, "-" and "_", at most 64. Required.
 	Name string
 
 	// Per is the time in which Rate jobs may start. At least Rate microseconds, at most 31 days.
 	Per time.Duration
 
-	// Rate is how many jobs start in Per, evenly spaced, after the first Burst: no period of Per has more than Rate plus
-	// Burst starts. When the clocks of machines differ, the starts that are due in the difference come in addition. Defaults
-	// to no limit.
+	// Rate is the number of jobs that start in Per, evenly spaced, after the first Burst: no period of Per has more than Rate plus Burst
+	// starts. When the clocks of machines differ, the starts that are due within the difference come in addition. Defaults to no limit.
 	Rate int
 
 	// Subjects is the pattern of the jobs that the limit is for, among those of the handler. Defaults to all of them.
@@ -80,11 +78,11 @@ type Limit struct {
 	Turns bool
 }
 
-// Turn waits until the limit with this name allows the handler another call of a provider. The limit is one of the handler's
-// with Limit.Turns. ctx is the context of the handler, or derived from it; when it ends, Turn returns its cause. The job
-// keeps its slot and its permits meanwhile. A turn that was granted and not used is lost to all workers. One write, shared
-// by all jobs that wait in the worker. It returns at once outside a worker, and for a job that Limit.Subjects leaves out.
-// When the handler has no such limit, Turn returns an error.
+// Turn waits until the limit with this name allows the handler another call of a provider. The limit has to be one of the handler's limits
+// with Limit.Turns. ctx is the context of the handler, or derived from it; when it ends, Turn returns its cause. The job keeps its slot
+// and its permits meanwhile. A turn that was granted and not used is lost to all workers. It costs one write, shared by all jobs that wait
+// in the worker. Turn returns at once outside a worker, and for a job that Limit.Subjects leaves out. When the handler has no such limit,
+// Turn returns an error.
 func Turn(ctx context.Context, name string) error {
 	r, ok := ctx.Value(attemptKey{}).(*attemptContext)
 	if !ok {
@@ -121,19 +119,19 @@ func (w *Worker) awaitTurn(ctx context.Context, d *delivery, name string) error 
 	}
 }
 
-// kept is the slot of a job that waits for a turn: it stays the job's.
+// kept is the slot of a job that waits for a turn, which the job keeps.
 type kept struct{}
 
-// Give reports whether the slot was left: it never is.
+// Give returns false: the job never leaves its slot.
 func (kept) Give() bool { return false }
 
-// Take reports whether the job has its slot: it always has.
+// Take returns true: the job always has its slot.
 func (kept) Take() bool { return true }
 
-// LimitLostError is the cause with which a handler's context ends when its permit is no longer held. Unless the handler
-// returns nil all the same, its job is given back at once, and the attempt does not count.
+// LimitLostError is the cause of the end of a handler's context when its permit is no longer held. Unless the handler returns nil all the
+// same, its job is given back at once, and the attempt does not count.
 type LimitLostError struct {
-	// Cause is why the permit was lost.
+	// Cause is the reason that the permit was lost.
 	Cause error
 }
 
@@ -147,7 +145,7 @@ func (e *LimitLostError) Unwrap() error { return e.Cause }
 
 var limitName = regexp.MustCompile(`^[-_A-Za-z0-9]{1,64}$`)
 
-// checkLimits adds the mistakes of a policy's limits. It expects defaults to be set.
+// checkLimits adds the mistakes of a policy's limits. Defaults must be set before.
 func checkLimits(m *mistakes, limits []Limit) {
 	if len(limits) > MaxLimits {
 		m.addf("Policy.Limits are %d: use at most %d", len(limits), MaxLimits)
@@ -182,7 +180,7 @@ func checkLimits(m *mistakes, limits []Limit) {
 	}
 }
 
-// spec returns the part of a limit that holds a job's start, without the key.
+// spec returns the part of a limit for the start of jobs, without the key.
 func (l Limit) spec() limit.Spec {
 	if l.Turns {
 		return limit.Spec{Concurrency: l.Concurrency, Name: l.Name}
@@ -190,17 +188,17 @@ func (l Limit) spec() limit.Spec {
 	return limit.Spec{Burst: l.Burst, Concurrency: l.Concurrency, Name: l.Name, Per: l.Per, Rate: l.Rate}
 }
 
-// turnSpec returns the part that holds a turn. No name of a limit has a dot.
+// turnSpec returns the part of a limit for turns. No name of a limit has a dot.
 func (l Limit) turnSpec() limit.Spec {
 	return limit.Spec{Burst: l.Burst, Name: l.Name + ".turns", Per: l.Per, Rate: l.Rate}
 }
 
-// covers reports whether the limit is for a job.
+// covers reports whether the limit applies to a job.
 func (l Limit) covers(d *delivery) bool {
 	return l.Subjects == "" || subject.Matches(l.Subjects, d.info.Subject)
 }
 
-// checkSameLimits reports limits of one name that differ between handlers of this worker.
+// checkSameLimits returns an error for limits of one name that differ between handlers of this worker.
 func (w *Worker) checkSameLimits(added *route) error {
 	for _, r := range w.routes {
 		for _, have := range r.policy.Limits {
@@ -266,13 +264,13 @@ func (w *Worker) acquirePermits(d *delivery, cancel context.CancelCauseFunc) (*l
 	case errors.As(err, &unreadable):
 		return nil, fmt.Errorf("%w: %w", errLimitUnreadable, err)
 	case err != nil:
-		w.releaseSlot(d) // for jobs that can start, while this one is given back
+		w.releaseSlot(d) // for jobs that can start while this job is given back
 		return nil, fmt.Errorf("worker: %w", err)
 	}
 	return permit, nil
 }
 
-// rulesOf computes the keys that a job counts under.
+// rulesOf computes the keys under which a job counts.
 func rulesOf(d *delivery) (rules []limit.Rule, err error) {
 	for _, l := range d.policy.Limits {
 		spec := l.spec()
@@ -289,7 +287,7 @@ func rulesOf(d *delivery) (rules []limit.Rule, err error) {
 	return rules, nil
 }
 
-// ruleOf computes the key that a job counts under.
+// ruleOf computes the key under which a job counts.
 func ruleOf(d *delivery, l Limit, spec limit.Spec) (rule limit.Rule, err error) {
 	defer catchPanic(&err)
 	rule.Spec = spec

@@ -19,12 +19,12 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker/internal/listing"
 )
 
-// list is a stream that is listed.
+// list is a stream that is being listed.
 type list struct {
 	*listing.Stream
 
 	client *Client
-	dead   bool // it is that of the dead letters
+	dead   bool // it is the stream of the dead letters
 }
 
 // openList looks at a stream and its consumers. Two round trips.
@@ -47,7 +47,7 @@ func (c *Client) openList(ctx context.Context, dead bool) (*list, error) {
 
 func (l *list) close() { _ = l.Get.Close() } //nolint:errcheck // the connection is closed then
 
-// read returns the job of a message, and whether it is one. The workers' records of it are still missing.
+// read returns the job of a message, and reports whether the message is a job. The workers' records of the job are still missing.
 func (l *list) read(m jsapi.Message) (j StoredJob, ok bool) {
 	if l.dead {
 		return l.readLetter(m)
@@ -67,7 +67,7 @@ func (l *list) read(m jsapi.Message) (j StoredJob, ok bool) {
 		if j.Payload = nil; len(m.Data) > 0 {
 			j.Result = m.Data
 		}
-		ok = j.State != StateRunning && j.State != StateFree // a mark of a job that is there as well; nothing
+		ok = j.State != StateRunning && j.State != StateFree // a record of a job that the stream has too, or no job
 	case key.Job:
 		ok = true
 	}
@@ -86,7 +86,7 @@ func (l *list) read(m jsapi.Message) (j StoredJob, ok bool) {
 	return j, ok
 }
 
-// complete adds the workers' records of delivered jobs. One round trip for each 512.
+// complete adds the workers' records of delivered jobs. One round trip for each 512 jobs.
 func (l *list) complete(ctx context.Context, jobs []StoredJob) error {
 	var subjects []string
 	at := make(map[string]*StoredJob)
@@ -107,7 +107,7 @@ func (l *list) complete(ctx context.Context, jobs []StoredJob) error {
 	for _, m := range records {
 		var p Progress
 		j := at[m.Subject]
-		if j == nil || json.Unmarshal(m.Data, &p) != nil || p.ID != j.ID { // of a stream that was made again
+		if j == nil || json.Unmarshal(m.Data, &p) != nil || p.ID != j.ID { // a record of a stream that was made again
 			continue
 		}
 		j.Progress, j.State = &p, StateRetrying
@@ -119,35 +119,36 @@ func (l *list) complete(ctx context.Context, jobs []StoredJob) error {
 }
 
 const (
-	// maxDelayed is how many delayed jobs Client.Delayed reads, pageDelayed at a time, since a message can have a megabyte.
+	// maxDelayed is the number of delayed jobs that Client.Delayed reads, pageDelayed at a time, since a message can have a megabyte.
 	maxDelayed  = 2_000
 	pageDelayed = 64
 )
 
-// Counts is how many messages of which kind a stream has. The counts are of one moment for each consumer, and of moments that are close to
-// each other for all.
+// Counts has the numbers of messages of a stream, by kind. The counts of one consumer are those of one moment; the moments of all
+// consumers are close to each other.
 type Counts struct {
 	// AsOf is when the server was asked, by its clock.
 	AsOf time.Time
 
-	// Delivered is how many jobs workers were given and have not ended: they run, wait in a worker, or for their next attempt.
+	// Delivered is the number of jobs that workers were given and that have not ended: they run, wait in a worker, or wait for their next
+	// attempt.
 	Delivered uint64
 
-	// Messages is how many messages the stream has, and Queued how many of them are jobs that no worker was given yet.
+	// Messages is the number of messages of the stream, and Queued the number of jobs that no worker was given yet.
 	Messages, Queued uint64
 
-	// Rest is how many are neither: delayed jobs, schedules, records of jobs that have ended, and jobs without a consumer. In a
-	// stream that is no work queue they are also the jobs that have ended.
+	// Rest is the number of other messages: delayed jobs, schedules, records of jobs that have ended, and jobs without a consumer. In a
+	// stream that is not a work queue they are also the jobs that have ended.
 	Rest uint64
 
-	// Ended and Scheduled are how many of the rest are records of unique jobs that have ended, and delayed jobs or schedules that
+	// Ended is the number, within Rest, of records of unique jobs that have ended, and Scheduled that of delayed jobs and schedules that
 	// repeat. Told reports whether they were counted, which is not done for a Rest of more than 10,000.
 	Ended, Scheduled uint64
 	Told             bool
 }
 
-// told counts the messages of the stream by the server's counts of subjects and consumers: it reads none. Up to two round trips, that list
-// the subjects of at most 10,000 messages.
+// told counts the messages of the stream by the server's counts of subjects and consumers: it reads no message. Up to two round trips,
+// which list the subjects of at most 10,000 messages.
 func (l *list) told(ctx context.Context) (Counts, error) {
 	n := l.counts()
 	for _, kind := range []key.Kind{key.Later, key.Done} {
@@ -173,10 +174,10 @@ func (l *list) counts() Counts {
 	}
 }
 
-// Delayed returns the delayed jobs of the stream, the first that is due first, without their payloads. It reads at most 2,000;
-// all reports whether those were all. In a stream with more than 10,000 messages that are no jobs for now it reads none: a
-// list of JobFilter.States goes on there. Three round trips, and one more for each 64 jobs. Any replica may answer. Of a stream with
-// partitions all that is for each.
+// Delayed returns the delayed jobs of the stream, in the order in which they are due, without their payloads. It reads at most 2,000; all
+// reports whether those were all. In a stream with more than 10,000 messages that are not present jobs it reads none: use Jobs with
+// JobFilter.States there. Three round trips, and one more for each 64 jobs. Any replica may answer. In a stream with partitions all this
+// is for each partition.
 func (c *Client) Delayed(ctx context.Context) (jobs []StoredJob, all bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.SettleTimeout)
 	defer cancel()
@@ -271,12 +272,12 @@ func (n *Counts) add(other Counts) {
 	n.Rest, n.Ended, n.Scheduled = n.Rest+other.Rest, n.Ended+other.Ended, n.Scheduled+other.Scheduled
 }
 
-// ErrNoJob is returned when a job is not found: it has ended and nothing of its end is kept, or it never was.
+// ErrNoJob is returned when a job is not found: it has ended without a record of its end, or it never existed.
 var ErrNoJob = errors.New("worker: no such job")
 
-// Job returns one job, from the stream, or from the record of its end: that of a unique job for as long as Unique.Keep, that of
-// a cancelled one for a day, and the last dead letter of its subject. Its state is as in [Client.Jobs]. The error wraps
-// [ErrNoJob] when there is nothing. Three round trips for a job that is in the stream, up to eight for one that is not.
+// Job returns one job, from the stream, or from the record of its end: that of a unique job for as long as Unique.Keep, that of a
+// cancelled job for a day, and the last dead letter of its subject. Its state is as in [Client.Jobs]. The error wraps [ErrNoJob] when
+// nothing is found. Three round trips for a job that is in the stream, up to eight for a job that is not.
 func (c *Client) Job(ctx context.Context, ref JobRef) (j StoredJob, err error) {
 	err = jsretry.Do(ctx, c.cfg.SettleTimeout, func(ctx context.Context) error {
 		parts, err := c.candidates(ctx, ref)
@@ -293,7 +294,7 @@ func (c *Client) Job(ctx context.Context, ref JobRef) (j StoredJob, err error) {
 	return j, err
 }
 
-// candidates are where a job may be, the most likely first.
+// candidates returns the clients of the partitions in which a job may be, the most likely first.
 func (c *Client) candidates(ctx context.Context, ref JobRef) ([]*Client, error) {
 	all, err := c.known(ctx)
 	if err != nil || len(all) == 1 {
@@ -304,10 +305,10 @@ func (c *Client) candidates(ctx context.Context, ref JobRef) ([]*Client, error) 
 	}
 	k, err := keyOf(ref.Subject, &Unique{Key: ref.Key})
 	if err != nil {
-		return all, nil //nolint:nilerr // it is found by its sequence or not at all
+		return all, nil //nolint:nilerr // the job is found by its sequence or not at all
 	}
 	at, err := c.at(ctx, k)
-	return []*Client{at, all[0]}, err // it may have ended there before the stream was divided
+	return []*Client{at, all[0]}, err // the job may have ended there before the stream was divided
 }
 
 // job looks for a job in the client's own stream.
@@ -331,7 +332,7 @@ func (c *Client) job(ctx context.Context, ref JobRef) (StoredJob, error) {
 	return StoredJob{}, fmt.Errorf("%w: %s", ErrNoJob, ref)
 }
 
-// bySequence finds a job where it lay.
+// bySequence finds a job at its sequence.
 func (l *list) bySequence(ctx context.Context, ref JobRef) (j StoredJob, ok bool, err error) {
 	if ref.Sequence == 0 {
 		return j, false, nil
@@ -344,7 +345,7 @@ func (l *list) bySequence(ctx context.Context, ref JobRef) (j StoredJob, ok bool
 	return j, ok && (ref.ID == "" || j.ID == ref.ID), nil
 }
 
-// bySubject finds the job that a subject has, or the record of its end.
+// bySubject finds the job of a subject, or the record of its end.
 func (l *list) bySubject(ctx context.Context, ref JobRef) (j StoredJob, ok bool, err error) {
 	if ref.Subject == "" {
 		return j, false, nil

@@ -24,8 +24,8 @@ const (
 	// HeaderInsert identifies one insert among those with one ID.
 	HeaderInsert = "Job-Insert"
 
-	// HeaderKeep makes a job unique. It holds how long the record of its completion is kept, as a Go duration; at "0s" there is
-	// a record only if the job dies.
+	// HeaderKeep makes a job unique. It holds the time for which the record of its completion is kept, as a Go duration; at "0s" there is a
+	// record only if the job dies.
 	HeaderKeep = "Job-Keep"
 )
 
@@ -34,7 +34,7 @@ const (
 	headerScheduleTarget = jetstream.ScheduleTargetHeader
 
 	maxAhead   = 10 * 365 * 24 * time.Hour
-	maxHeaders = 16 << 10 // bytes, of a job's own headers
+	maxHeaders = 16 << 10 // the size in bytes of a job's own headers
 	maxKeep    = 366 * 24 * time.Hour
 )
 
@@ -43,15 +43,14 @@ type NewJob struct {
 	// Args is the payload, encoded by ClientConfig.Encode.
 	Args any
 
-	// At is when the job becomes due, to the millisecond and as a rule a fraction of a second later: the server looks at its
-	// schedules at most four times a second (p50 about 130 ms late, at most about 250). A time that has passed means now.
-	// Defaults to now.
+	// At is the time at which the job becomes due, in milliseconds. As a rule it comes a fraction of a second later: the server looks at its
+	// schedules at most four times a second (p50 about 130 ms late, at most about 250). A past time means now. Defaults to now.
 	At time.Time
 
-	// Delay is At as a distance from now. Not both. Defaults to none.
+	// Delay is At as a time from now. Only one of both may be set. Defaults to none.
 	Delay time.Duration
 
-	// Header holds further headers. Names that start with "Nats-" or "Job-" are taken. At most 16 KiB. Defaults to none.
+	// Header holds further headers. Names that start with "Nats-" or "Job-" are reserved. At most 16 KiB. Defaults to none.
 	Header nats.Header
 
 	// ID identifies the job, as Job.ID, in every attempt and in its dead letter. For a job that is not unique, or is
@@ -62,36 +61,35 @@ type NewJob struct {
 	// Subject is the subject of the job. At most 1,024 bytes, with the key.
 	Subject string
 
-	// Unique makes this the only job of its key. Defaults to none.
+	// Unique makes this job the only one of its key. Defaults to none.
 	Unique *Unique
 }
 
-// Unique makes a job the only one of its key. While a job of the key is scheduled, queued or running, the server accepts no
-// other; it decides that in the write itself.
+// Unique makes a job the only one of its key. While a job of the key is scheduled, queued or running, the server accepts no other. It
+// decides that in the write itself.
 type Unique struct {
-	// HoldDead makes a dead job hold its key until Client.Free frees it, for 30 days at most. Without it a new job takes the
-	// place of a dead one. Defaults to false.
+	// HoldDead makes a dead job hold its key until Client.Free frees it, for 30 days at most. Otherwise a new job replaces a dead one.
+	// Defaults to false.
 	HoldDead bool
 
-	// Keep is how long a completed job goes on holding its key, up to a year. It costs a write for each job. Fractions of a
-	// second are rounded up. Defaults to 0: the key is free when the job completes.
+	// Keep is the time for which a completed job goes on holding its key, up to a year. It costs a write for each job. Fractions of a second
+	// are rounded up. Defaults to 0: the key is free when the job completes.
 	Keep time.Duration
 
-	// Key is appended to the subject as one token, encoded by package token if it is none: any text of up to 320 bytes.
-	// Defaults to none: the subject is the key.
+	// Key is appended to the subject as one token: any text of up to 320 bytes, which package token encodes if it is not a token. Defaults to
+	// none: the subject is the key.
 	Key string
 
-	// Unrecorded stores nothing of the job but its message: the job holds its key for as long as it is in the stream. It is
-	// for a stream without subjects for delayed jobs and records. The message has one header more than that of a job that is
-	// not unique. In a stream that by itself refuses a second message of a subject (MaxMsgsPerSubject 1 with
-	// DiscardNewPerSubject) it has none; the client reads that setting once, with one round trip at its first insert. The
-	// receipt of a duplicate names neither the job that holds the key nor its state, and costs no round trip. Around a change
-	// of leader the server may refuse a message that it has stored: Insert then reports a duplicate of the very job, which is
-	// in the stream all the same. Not with HoldDead, Keep, or a job that is delayed. Defaults to false.
+	// Unrecorded stores only the message of the job: the job holds its key for as long as it is in the stream. It is for a stream without
+	// subjects for delayed jobs and records. The message has one header more than that of a job that is not unique, except in a stream that
+	// itself refuses a second message of a subject (MaxMsgsPerSubject 1 with DiscardNewPerSubject). The client reads that setting once, with
+	// one round trip at its first insert. The receipt of a duplicate has neither the job that holds the key nor its state, and costs no round
+	// trip. Around a change of leader the server may refuse a message that it has stored: Insert then reports a duplicate of the same job,
+	// which is in the stream. Not with HoldDead, Keep, or a delayed job. Defaults to false.
 	Unrecorded bool
 }
 
-// plan is a job ready to be published, as often as it takes.
+// plan is a job ready to be published, repeatedly if needed.
 type plan struct {
 	data     []byte
 	due      time.Time // zero for at once
@@ -101,16 +99,16 @@ type plan struct {
 	insertID string // unique to this insert
 	keep     time.Duration
 	key      key.Key
-	old      Status // of the job that this one replaces
+	old      Status // the status of the job that this job replaces
 	replace  bool   // a scheduled or queued job
-	to       string // the subject it is published to
-	unique   bool   // with all that is recorded of its key
+	to       string // the subject to which it is published
+	unique   bool   // it is unique, with records of its key
 	unknown  bool   // a publication may have been stored although no answer came
 
 	unrecorded bool // unique among the jobs of its subject
 }
 
-// plan checks a job and encodes it. All mistakes are reported at once.
+// plan checks a job and encodes it. The error names all mistakes.
 func (c *Client) plan(job NewJob) (*plan, error) {
 	p := &plan{id: job.ID}
 	var errs []error
@@ -167,8 +165,8 @@ func (p *plan) address(stream string) {
 	h := p.header
 	h.Set(jetstream.ExpectedStreamHeader, stream)
 
-	// A unique job's message ID is of this insert alone: it guards the retry of a publish, and must not swallow the next job of
-	// the key.
+	// A unique job's message ID belongs to this insert only: it guards the retry of a publish, and must not make the server drop the next job
+	// of the key.
 	h.Set(nats.MsgIdHdr, p.insertID)
 	if p.id != p.insertID {
 		h.Set(HeaderInsert, p.insertID)
@@ -188,13 +186,13 @@ func (p *plan) address(stream string) {
 	h.Set(headerScheduleTarget, p.to)
 	p.to = p.key.Later()
 	if !p.unique {
-		// One schedule each, or the next would replace this one.
+		// Each job has a schedule of its own, or the next would replace this one.
 		suffix, _ := token.Encode(p.id) //nolint:errcheck // the ID has been checked
 		p.to += "." + suffix
 	}
 }
 
-// refusesSecond reports whether a stream by itself refuses a job whose subject has one already.
+// refusesSecond reports whether a stream itself refuses a job whose subject has a message already.
 func refusesSecond(cfg jetstream.StreamConfig) bool {
 	return cfg.MaxMsgsPerSubject == 1 && cfg.Discard == jetstream.DiscardNew && cfg.DiscardNewPerSubject
 }
@@ -205,7 +203,7 @@ func (p *plan) receipt(ack *jetstream.PubAck) Receipt {
 	if !p.due.IsZero() {
 		r.State = StateScheduled
 	}
-	// A message ID that no other insert can have is known from a publication whose answer was lost.
+	// If no other insert can have the message ID, the server knows it from a publication whose answer was lost.
 	if ack.Duplicate && p.insertID == p.id && !p.unknown && !p.unique {
 		r.Duplicate, r.State = true, ""
 	}
@@ -231,7 +229,7 @@ func keyOf(subject string, unique *Unique) (key.Key, error) {
 	return k, nil
 }
 
-// dueOf returns when a job is due, the zero time for at once.
+// dueOf returns the time at which a job is due, the zero time for at once.
 func dueOf(job NewJob, now time.Time) (time.Time, error) {
 	due := job.At
 	switch {
@@ -254,7 +252,7 @@ func dueOf(job NewJob, now time.Time) (time.Time, error) {
 
 // headerOf copies the headers that a caller may set.
 func headerOf(header nats.Header) (nats.Header, error) {
-	const own = 6 // headers that the client adds, as a rule
+	const own = 6 // the number of headers that the client adds, as a rule
 	size := 0
 	all := make(nats.Header, len(header)+own)
 	for name, values := range header {
@@ -282,7 +280,7 @@ func headerOf(header nats.Header) (nats.Header, error) {
 	return all, nil
 }
 
-// isClean reports whether a text can be in a header.
+// isClean reports whether a text is valid in a header.
 func isClean(text string) bool {
 	return !strings.ContainsFunc(text, unicode.IsControl) && utf8.ValidString(text)
 }
@@ -303,7 +301,7 @@ func wholeSeconds(d time.Duration) time.Duration {
 	return (d + time.Second - 1).Truncate(time.Second)
 }
 
-// runOf is the job of a schedule, as the server would insert it.
+// runOf returns the job of a schedule, as the server would insert it.
 func (c *Client) runOf(schedule jsapi.Message) *nats.Msg {
 	msg := &nats.Msg{Subject: c.entry + c.targetOf(schedule.Header), Header: maps.Clone(schedule.Header), Data: schedule.Data}
 	for _, name := range []string{
@@ -334,7 +332,7 @@ func (c *Client) message(p *plan) *nats.Msg {
 		}
 	}
 	if seen := c.stream.Load(); p.unrecorded && seen != nil && refusesSecond(*seen) {
-		h.Del(jetstream.ExpectedStreamHeader) // it takes the subject, so no other stream does
+		h.Del(jetstream.ExpectedStreamHeader) // the stream takes the subject, so no other stream does
 	} else if p.unrecorded {
 		h.Set(jetstream.ExpectedLastSubjSeqHeader, "0")
 	}
@@ -343,16 +341,16 @@ func (c *Client) message(p *plan) *nats.Msg {
 
 // InsertError is returned when a job could not be inserted.
 type InsertError struct {
-	// Cause is why.
+	// Cause is the reason.
 	Cause error
 
-	// ID is the job's.
+	// ID is the ID of the job.
 	ID string
 
-	// Index is the job's place in the slice that was passed to InsertMany.
+	// Index is the index of the job in the slice that was passed to InsertMany.
 	Index int
 
-	// Subject is the job's.
+	// Subject is the subject of the job.
 	Subject string
 
 	// Unknown reports whether the job may have been stored all the same.

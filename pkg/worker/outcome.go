@@ -15,10 +15,10 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker/internal/contact"
 )
 
-// errOrphan is why no answer is sent for a job whose consumer was deleted meanwhile.
+// errOrphan is the reason that no answer is sent for a job whose consumer was deleted meanwhile.
 var errOrphan = errors.New("worker: the consumer that delivered the job was deleted, and made again")
 
-// outcome says how to settle a job after an attempt.
+// outcome describes how to settle a job after an attempt.
 type outcome struct {
 	delay     time.Duration
 	kind      Outcome
@@ -27,11 +27,11 @@ type outcome struct {
 	uncounted bool   // the delivery uses no attempt
 }
 
-// classify derives the outcome from the error of an attempt. interrupted is true when the worker had ended the handler's
-// context; wait is the backoff of the policy.
+// classify derives the outcome from the error of an attempt. interrupted is true if the worker has ended the handler's context; wait is
+// the backoff of the policy.
 func classify(info Info, err error, interrupted bool, wait func(attempt int) time.Duration) outcome {
 	if err == nil {
-		return outcome{kind: OutcomeCompleted} // before the variables, which escape to the heap
+		return outcome{kind: OutcomeCompleted} // returned before the variables, which escape to the heap
 	}
 	var (
 		cancel *CancelError
@@ -93,14 +93,14 @@ func (w *Worker) finish(d *delivery, err error) {
 	if fenced := d.fenced(); fenced != nil { // whatever the handler returned
 		o, err = outcome{kind: OutcomeFenced}, fenced
 	}
-	if w.mayBeOthers(d) { // an answer could settle, or start once more, the other worker's delivery
+	if w.mayBeOthers(d) { // an answer could settle the other worker's delivery, or make the server deliver the job again
 		o, err = outcome{kind: OutcomeFenced}, errors.Join(errDoubted, err)
 	}
 	o.kind = w.settle(d, o, err)
 	w.report(d, o, err, ended)
 }
 
-// fenced returns the error with which the attempt ended because another one took over the job, or nil.
+// fenced returns the error of an attempt that ended because another attempt took over the job, or nil.
 func (d *delivery) fenced() error {
 	if d.journal == nil {
 		return nil
@@ -108,7 +108,7 @@ func (d *delivery) fenced() error {
 	return d.journal.Fenced()
 }
 
-// settle carries out an outcome and returns the one that was reached.
+// settle carries out an outcome and returns the outcome that was reached.
 func (w *Worker) settle(d *delivery, o outcome, err error) Outcome {
 	switch {
 	case o.settled:
@@ -143,9 +143,9 @@ func (w *Worker) complete(d *delivery) Outcome {
 	return reached
 }
 
-// confirm acknowledges a job until the server confirms it. That can be repeated without harm, under whichever delivery is the
-// newest. Heartbeats go on meanwhile, so the job is not started elsewhere while the server can be reached. The job of a dead
-// letter is acknowledged as well, not terminated: its letter says more than the server's advisory.
+// confirm acknowledges a job until the server confirms it. Acknowledgements can be repeated without harm, under the newest delivery.
+// Heartbeats go on meanwhile, so the job is not started elsewhere while the server can be reached. The job of a dead letter is
+// acknowledged as well, not terminated: its letter has more than the server's advisory.
 func (w *Worker) confirm(d *delivery, kind Outcome) Outcome {
 	w.recordReplay(d)
 	if !w.acknowledge(d, kind) {
@@ -179,14 +179,14 @@ func (w *Worker) acknowledge(d *delivery, kind Outcome) bool {
 	}
 }
 
-// release gives a job back to the server, to be delivered again after a delay. The uncounted deliveries are recorded before:
-// a crash in between leaves uncounted a delivery whose job did nothing more.
+// release gives a job back to the server, to be delivered again after a delay. The uncounted deliveries are recorded before: after a crash
+// in between, a delivery is uncounted whose job did nothing more.
 //
-// The answer is sent once only. A repeated one could settle the job's next delivery, which runs on another worker. When the
-// answer was lost, the job comes back after AckWait instead.
+// The answer is sent once only. A repeated answer could settle the job's next delivery, which runs on another worker. When the answer was
+// lost, the job comes back after AckWait instead.
 func (w *Worker) release(d *delivery, o outcome) Outcome {
 	w.showWaiting(d)
-	w.clearRunningMark(d) // while it waits it may be replaced
+	w.clearRunningMark(d) // a waiting job may be replaced
 
 	reply, extra := w.deliveries.release(d)
 	uncounted := extra // copies that were dropped here because the job was running
@@ -210,8 +210,8 @@ func (w *Worker) release(d *delivery, o outcome) Outcome {
 	return o.kind
 }
 
-// leave lets go of a job that another attempt has taken over, with no answer that could settle the job or start it once more.
-// Only when its newest delivery came to this worker after all, so that no other worker holds it, the job is given back.
+// leave drops a job that another attempt has taken over, without an answer that could settle the job or start it again. The job is given
+// back only if its newest delivery came to this worker after all, so that no other worker holds it.
 func (w *Worker) leave(d *delivery, o outcome) Outcome {
 	d.runningMark = 0 // it is the successor's
 	if w.deliveries.redelivered(d) && !w.mayBeOthers(d) {
@@ -227,8 +227,8 @@ func (w *Worker) answer(d *delivery, reply, answer string) error {
 		return errOrphan
 	}
 	if d.line == nil && !w.nc.IsConnected() {
-		// The client keeps it until it is connected again. That of an ordered job could arrive when another worker has the job.
-		_ = w.nc.Publish(reply, []byte(answer)) //nolint:errcheck // Request says why it cannot be sent
+		// The client keeps the answer until it is connected again. The answer of an ordered job could arrive when another worker has the job.
+		_ = w.nc.Publish(reply, []byte(answer)) //nolint:errcheck // Request returns the reason that it cannot be sent
 	}
 	if _, err := w.inbox.Request(w.settling, &nats.Msg{Subject: reply, Data: []byte(answer)}, w.cfg.RequestTimeout); err != nil {
 		return fmt.Errorf("worker: %s: %w", answer, err)
@@ -250,12 +250,11 @@ func (w *Worker) recordUncounted(d *delivery, n, extra int, delay time.Duration)
 	}
 }
 
-// recordReplay records, before a replayed job leaves its stream, that the job has been worked. If the replay is interrupted
-// between publishing the job and removing its letter, nothing else shows a later replay of the letter that the job was
-// published.
+// recordReplay records, before a replayed job leaves its stream, that the job has been worked. If the replay was interrupted after it
+// published the job and before it removed the letter, only this record shows a later replay that the job was published.
 //
-// The server accepts this record only while that of the replay is the last on its subject, and it is removed together with
-// the letter: as a rule the server refuses it and nothing is left.
+// The server accepts this record only while the record of the replay is the last on its subject. That one is removed together with the
+// letter, so as a rule the server refuses this record and nothing is left.
 func (w *Worker) recordReplay(d *delivery) {
 	record := d.msg.Header.Get(HeaderReplayRecord)
 	if record == "" {
@@ -303,7 +302,7 @@ func (w *Worker) report(d *delivery, o outcome, err error, ended time.Time) {
 	case o.kind == OutcomeHandedBack:
 		w.log.Info(EventJobHandedBack, d.attrs()...)
 	}
-	if !d.started.IsZero() || o.kind == OutcomeDead { // one that ended before its handler is none, unless its job was given up
+	if !d.started.IsZero() || o.kind == OutcomeDead { // an attempt that ended before its handler does not count, unless its job was given up
 		w.recent.Add(d.describeEnd(o, err, ended))
 	}
 	if w.cfg.Hooks.Settled == nil {
@@ -318,10 +317,10 @@ func (w *Worker) report(d *delivery, o outcome, err error, ended time.Time) {
 
 // RetryError is the error of [Retry].
 type RetryError struct {
-	// After is the wait before the next attempt, used as it is: no backoff, no jitter.
+	// After is the exact wait before the next attempt: without backoff and jitter.
 	After time.Duration
 
-	// Cause is why, and may be nil.
+	// Cause is the reason. It may be nil.
 	Cause error
 }
 
@@ -355,12 +354,12 @@ func (e *SnoozeError) Error() string { return fmt.Sprintf("worker: snooze for %s
 
 // CancelError is the error of [Cancel].
 type CancelError struct {
-	// Cause is why, and may be nil.
+	// Cause is the reason. It may be nil.
 	Cause error
 }
 
-// Cancel gives the job up: it goes to the dead letters at once, even if it has attempts left. Use it for errors that no
-// retry can mend.
+// Cancel gives the job up: the job goes to the dead letters at once, even if it has attempts left. Use it for errors that no retry can
+// mend.
 func Cancel(cause error) error { return &CancelError{Cause: cause} }
 
 // Error implements error.

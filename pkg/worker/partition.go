@@ -23,8 +23,9 @@ import (
 // MaxPartitions is the greatest Config.Partitions.
 const MaxPartitions = 64
 
-// PartitionsOf returns the stream of which another is a partition, itself if it is none, and the number of its partitions: 1 for a
-// stream that is not there, or whose name none can have. One round trip; while there is no answer it asks again, for up to ten seconds.
+// PartitionsOf returns the first partition of a stream's division, and the number of partitions. For a stream that is not divided, does
+// not exist, or has an invalid name, these are the stream itself and 1. One round trip; while there is no answer it repeats its request,
+// for up to ten seconds.
 func PartitionsOf(ctx context.Context, js jetstream.JetStream, stream string) (first string, partitions int, err error) {
 	const wait = 10 * time.Second // an election lasts up to nine
 	var found jetstream.Stream
@@ -49,15 +50,16 @@ func PartitionsOf(ctx context.Context, js jetstream.JetStream, stream string) (f
 func IsPartition(cfg jetstream.StreamConfig) bool { return partition.Is(cfg) }
 
 const (
-	// againAfter is how old an insert's knowledge of the division may be: a division that has begun since refuses the job.
+	// againAfter is the largest age of the knowledge of the division that an insert uses: a stream whose division has begun since refuses the
+	// job.
 	againAfter = 10 * time.Second
 
-	// closingFor is how long servers have to learn that a stream refuses its former subjects, before another takes its jobs.
+	// closingFor is the time that servers have to learn that a stream refuses its former subjects, before another stream takes its jobs.
 	closingFor = 2 * time.Second
 )
 
-// divided returns the division of the stream: as it is known when that is final, or was read less than maxAge ago. While a division
-// begins, which takes seconds, it waits.
+// divided returns the division of the stream. It reads the division unless the known one is final, or was read less than maxAge ago. While
+// a division begins, which takes seconds, it waits.
 func (c *Client) divided(ctx context.Context, maxAge time.Duration) (partition.Division, error) {
 	known := c.division.Load()
 	if known != nil && (known.IsFinal() || time.Since(known.read) < maxAge) {
@@ -131,7 +133,8 @@ func (c *Client) at(ctx context.Context, k key.Key) (*Client, error) {
 	return c.parts[p], nil
 }
 
-// insertPart inserts a job into its partition. A stream that is divided meanwhile refuses it, so that it goes to another.
+// insertPart inserts a job into its partition. If the stream is divided meanwhile it refuses the job, which then goes to another
+// partition.
 func (c *Client) insertPart(ctx context.Context, p *plan) (Receipt, error) {
 	for {
 		d, err := c.divided(ctx, againAfter)
@@ -158,7 +161,7 @@ func (c *Client) insertPart(ctx context.Context, p *plan) (Receipt, error) {
 	}
 }
 
-// insertAgain finds out the outcome of a publication to a partition that failed, or inserts a job whose partition is nil.
+// insertAgain finds out the outcome of a failed publication to a partition, or inserts a job whose partition is nil.
 func (c *Client) insertAgain(ctx context.Context, at *Client, p *plan, err error) (Receipt, error) {
 	if at != nil {
 		r, err := at.settle(ctx, p, err)
@@ -169,7 +172,7 @@ func (c *Client) insertAgain(ctx context.Context, at *Client, p *plan, err error
 	return c.insertPart(ctx, p)
 }
 
-// leftHolder returns the receipt of a duplicate when a job in the first partition holds the key of one for another.
+// leftHolder returns the receipt of a duplicate when a job in the first partition holds the key of a job for another partition.
 func (c *Client) leftHolder(ctx context.Context, p *plan, d partition.Division) (r Receipt, held bool, err error) {
 	pattern := p.key.Any()
 	if p.unrecorded {
@@ -182,7 +185,7 @@ func (c *Client) leftHolder(ctx context.Context, p *plan, d partition.Division) 
 	case p.unrecorded:
 		return Receipt{Duplicate: true, Subject: p.key.Job()}, true, nil
 	}
-	former := *p // which is not published there
+	former := *p // a copy: the job is not published there
 	former.header, former.replace = maps.Clone(p.header), false
 	if r, err = c.parts[0].resolve(ctx, &former, last); errors.Is(err, errFreed) {
 		return r, false, nil
@@ -190,14 +193,14 @@ func (c *Client) leftHolder(ctx context.Context, p *plan, d partition.Division) 
 	return r, err == nil, err
 }
 
-// left returns the last message of a pattern, of another partition, in the first.
+// left returns the last message in the first partition that matches a pattern of another partition.
 func (c *Client) left(ctx context.Context, d partition.Division, pattern string) (last jsapi.Message, left bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.SettleTimeout)
 	defer cancel()
 	return partition.Left(ctx, c.nc, c.api.Prefix, c.cfg.Stream, d.Barrier, pattern)
 }
 
-// known returns the clients of the partitions that there are now.
+// known returns the clients of the present partitions.
 func (c *Client) known(ctx context.Context) ([]*Client, error) {
 	if c.parts == nil {
 		return []*Client{c}, nil
@@ -224,7 +227,7 @@ func (c *Client) of(ctx context.Context, stream string) (*Client, error) {
 	return all[0], err
 }
 
-// has reports whether a stream is the client's, or one of its partitions.
+// has reports whether a stream is the client's stream, or one of its partitions.
 func (c *Client) has(stream string) bool {
 	return stream == c.cfg.Stream || slices.ContainsFunc(c.parts, func(p *Client) bool { return p.cfg.Stream == stream })
 }
@@ -234,8 +237,8 @@ func (c *Client) targetOf(header nats.Header) string {
 	return strings.TrimPrefix(header.Get(headerScheduleTarget), c.entry)
 }
 
-// followDivision finds partitions that were made since the worker started, and learns how far a division is. It costs a round trip at
-// each heartbeat until that has settled, and one for each consumer that is missing.
+// followDivision finds partitions that were made since the worker started, and reads the state of a division. It costs a round trip at
+// each heartbeat until the division has settled, and one for each missing consumer.
 func (w *Worker) followDivision(ctx context.Context) {
 	if known := w.division.Load(); w.cfg.Partitions == 1 || known != nil && known.IsFinal() {
 		return
@@ -257,7 +260,7 @@ func (w *Worker) followDivision(ctx context.Context) {
 	}
 }
 
-// readDivision learns how far a division is.
+// readDivision reads the state of a division.
 func (w *Worker) readDivision(ctx context.Context) error {
 	d, err := readDivision(ctx, w.api, w.cfg.Stream)
 	if err == nil && d.Partitions > w.cfg.Partitions {
@@ -269,8 +272,8 @@ func (w *Worker) readDivision(ctx context.Context) error {
 	return err
 }
 
-// isLeft reports whether jobs of the subject of an ordered one, which lies in another partition, are left in the first: those come
-// before it. Once the division is known to have settled that costs nothing, until then a round trip.
+// isLeft reports whether the first partition still has jobs of the subject of an ordered job of another partition: those jobs come first.
+// One round trip until the division is known to have settled, then none.
 func (w *Worker) isLeft(d *delivery) (bool, error) {
 	ctx, cancel := context.WithTimeout(w.settling, w.cfg.RequestTimeout)
 	defer cancel()

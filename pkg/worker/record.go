@@ -28,23 +28,23 @@ const (
 const HeaderReplaceable = "Job-Replaceable"
 
 const (
-	// markKept bounds how long the running mark of a job is kept. The mark is removed when the job ends or waits again,
-	// whatever becomes of its worker.
+	// markKept bounds the time for which the running mark of a job is kept. The mark is removed when the job ends or waits again, even if its
+	// worker dies.
 	markKept = 30 * 24 * time.Hour
 
-	// freeKept is how long the record of a replaceable job whose completion is not kept is kept: until the job is acknowledged,
-	// perhaps by another worker. It holds no key.
+	// freeKept is the time for which a record of the end of a replaceable job is kept if the job's completion is not kept: until the job is
+	// acknowledged, perhaps by another worker. The record does not hold the key.
 	freeKept = time.Minute
 
-	// catchUp is how long the stream's leader may take to store a job that a consumer has delivered.
+	// catchUp is the time within which the stream's leader should store a job that a consumer has delivered.
 	catchUp = time.Second
 )
 
 var (
-	// errRecordUnknown is the error of an attempt that did not begin, since it could not be known whether the job had ended.
+	// errRecordUnknown is the error of an attempt that did not begin because it was unknown whether the job had ended.
 	errRecordUnknown = errors.New("worker: the record of the job is unknown")
 
-	// errReplaced is the error of an attempt at a job that another has replaced.
+	// errReplaced is the error of an attempt at a job that another job has replaced.
 	errReplaced = errors.New("worker: another job has taken the place of this one")
 )
 
@@ -55,7 +55,7 @@ func (e *endedError) Error() string {
 	return fmt.Sprintf("worker: %s by an earlier delivery, which was not acknowledged", e.outcome)
 }
 
-// keepOf returns how long the record of a job's completion is kept, and whether the job is unique at all.
+// keepOf returns the time for which the record of a job's completion is kept, and reports whether the job is unique.
 func keepOf(header nats.Header) (time.Duration, bool) {
 	text := header.Get(HeaderKeep)
 	if text == "" {
@@ -63,14 +63,14 @@ func keepOf(header nats.Header) (time.Duration, bool) {
 	}
 	keep, err := time.ParseDuration(text)
 	if err != nil || keep < 0 || keep > maxKeep {
-		keep = 0 // set by hand, and wrong: free the key rather than hold it for ever
+		keep = 0 // an invalid header set by hand: free the key rather than hold it for ever
 	}
 	return wholeSeconds(keep), true
 }
 
-// checkEnded looks whether a unique job that is delivered again has ended: its worker may have died between the record and the
-// acknowledgement. Other jobs, and first deliveries, cost nothing. The leader of the stream knows all that was ever
-// acknowledged: a new one answers when it has applied all that it had at its election, and not before.
+// checkEnded returns an error when a unique job that is delivered again has ended: its worker may have died between the record and the
+// acknowledgement. Other jobs, and first deliveries, cost no round trip. The leader of the stream knows all acknowledged messages: a new
+// leader answers only after it has applied all that it had at its election.
 func (w *Worker) checkEnded(d *delivery) error {
 	if w.isFirst(d) && !d.waited {
 		return nil
@@ -89,7 +89,8 @@ func (w *Worker) checkEnded(d *delivery) error {
 	}
 }
 
-// isCancelled reports whether Client.Cancel has cancelled a job. When the record cannot be read, the next heartbeat is near.
+// isCancelled reports whether Client.Cancel has cancelled a job. When the record cannot be read it returns false: the next heartbeat is
+// near.
 func (w *Worker) isCancelled(d *delivery) bool {
 	msg, found, err := w.recordOf(d)
 	return err == nil && found && State(msg.Header.Get(HeaderState)) == StateCancelled
@@ -105,13 +106,13 @@ func (w *Worker) recordOf(d *delivery) (msg jsapi.Message, found bool, err error
 	return msg, found && d.isRecord(msg), err
 }
 
-// isRecord reports whether a record is this job's, and not that of another with the same key. The ID tells apart a stream that
-// was deleted and made again.
+// isRecord reports whether a record is this job's, and not that of another job with the same key. The ID distinguishes jobs of a stream
+// that was deleted and made again.
 func (d *delivery) isRecord(msg jsapi.Message) bool {
 	return msg.Header.Get(HeaderSequence) == strconv.FormatUint(d.info.Sequence, 10) && msg.Header.Get(HeaderID) == d.info.ID
 }
 
-// applyRecord takes over the record of an earlier delivery of the job.
+// applyRecord applies the record of an earlier delivery of the job.
 func (d *delivery) applyRecord(msg jsapi.Message) error {
 	switch State(msg.Header.Get(HeaderState)) {
 	case StateRunning:
@@ -126,8 +127,8 @@ func (d *delivery) applyRecord(msg jsapi.Message) error {
 	}
 }
 
-// markRunning records that a replaceable job starts, so that it is not replaced from now on. It is one write with the same
-// condition as a replacement: the server refuses one of the two.
+// markRunning records that a replaceable job starts, so that it is not replaced from now on. It is one write with the same condition as a
+// replacement: the server refuses one of both.
 func (w *Worker) markRunning(d *delivery) error {
 	if d.msg.Header.Get(HeaderReplaceable) == "" {
 		return nil
@@ -135,8 +136,8 @@ func (w *Worker) markRunning(d *delivery) error {
 	return w.putRecord(d, StateRunning, markKept)
 }
 
-// clearRunningMark removes the mark of a job that waits again, if it is still this delivery's. When the mark stays, the job is
-// not replaced before its next attempt.
+// clearRunningMark removes the mark of a job that waits again, if the mark is still this delivery's. When the mark stays, the job is not
+// replaced before its next attempt.
 func (w *Worker) clearRunningMark(d *delivery) {
 	if d.runningMark == 0 {
 		return
@@ -147,9 +148,9 @@ func (w *Worker) clearRunningMark(d *delivery) {
 	d.runningMark = 0
 }
 
-// recordEnd stores how a unique job ended, before the job is acknowledged, so that its key is never free in between. It
-// reports whether the job may be acknowledged. When the record could not be stored, or the outcome of the write is unknown,
-// the job is left as it is, to be delivered again.
+// recordEnd stores the end of a unique job before the job is acknowledged, so that its key is never free in between. It reports whether
+// the job may be acknowledged. When the record could not be stored, or the outcome of the write is unknown, the job stays, and is
+// delivered again.
 func (w *Worker) recordEnd(d *delivery, state State) bool {
 	keep, unique := keepOf(d.msg.Header)
 	switch {
@@ -157,7 +158,7 @@ func (w *Worker) recordEnd(d *delivery, state State) bool {
 		return true
 	case state == StateDone && keep == 0 && d.runningMark == 0:
 		return true
-	case state == StateDone && keep == 0: // in place of the mark, so that a job that has run is not replaced
+	case state == StateDone && keep == 0: // a record in place of the mark, so that a job that has run is not replaced
 		state, keep = StateFree, freeKept
 	case state == StateDead:
 		keep = deadKept
@@ -169,12 +170,12 @@ func (w *Worker) recordEnd(d *delivery, state State) bool {
 	return err == nil
 }
 
-// putRecord writes a record of a job until the outcome of the write is known. A record that the stream does not take is
-// reported and no error: the job goes on without it.
+// putRecord writes a record of a job until the outcome of the write is known. It reports a record that the stream does not take, and
+// returns nil: the job goes on without it.
 func (w *Worker) putRecord(d *delivery, state State, keep time.Duration) error {
 	k, err := key.Of(d.info.Subject)
 	if err != nil {
-		return nil //nolint:nilerr // no key, no record: the job cannot have been replaced either
+		return nil //nolint:nilerr // without a key there is no record: the job cannot have been replaced either
 	}
 	until := time.Now().Add(w.cfg.SettleTimeout)
 	for wait := firstPause; ; wait = min(2*wait, lastWait) {
@@ -197,8 +198,8 @@ func (w *Worker) putRecord(d *delivery, state State, keep time.Duration) error {
 }
 
 // writeRecord writes a record once. The server refuses it when neither the job nor its running mark is the last message of its
-// key: a record is there already, or the job has been replaced or taken away, and its key may be another job's. An end is then
-// not recorded; a running mark is [errReplaced], or the error that the record there stands for.
+// key: a record exists already, or the job has been replaced or removed, and another job may have its key. An end is then not recorded.
+// For a running mark the error is [errReplaced], or that of the present record.
 func (w *Worker) writeRecord(d *delivery, k key.Key, state State, keep time.Duration) error {
 	msg := recordMsg(w.classOf(d.info.Consumer).entry, d.info.Stream, k, d.info.ID, strconv.FormatUint(d.info.Sequence, 10), state, keep)
 	setExpected(msg.Header, k, d.lastKnown())
@@ -222,7 +223,7 @@ func (w *Worker) writeRecord(d *delivery, k key.Key, state State, keep time.Dura
 		return err
 	case d.isUnseen(refused, last, found):
 		return errBusy
-	case found && last.Sequence == d.info.Sequence: // its mark has been removed, or never was
+	case found && last.Sequence == d.info.Sequence: // its mark has been removed, or never existed
 		d.runningMark = 0
 		return errBusy
 	case found && last.Sequence == d.lastKnown(): // a rival's write is under way, and will be refused
@@ -232,8 +233,8 @@ func (w *Worker) writeRecord(d *delivery, k key.Key, state State, keep time.Dura
 	case !found || !d.isRecord(last):
 		return errReplaced
 	}
-	// A mark of an earlier delivery is replaced by one of this, so that the worker of the earlier delivery, should it still be
-	// alive, cannot remove it.
+	// A mark of an earlier delivery is replaced by a mark of this one, so that the worker of the earlier delivery, if it is still alive,
+	// cannot remove the mark.
 	if err := d.applyRecord(last); err != nil {
 		return err
 	}
@@ -252,12 +253,12 @@ func recordMsg(entry, stream string, k key.Key, id, sequence string, state State
 	return msg
 }
 
-// lastKnown is the last message of the job's key as far as its worker knows.
+// lastKnown returns the sequence of the last message of the job's key that its worker knows.
 func (d *delivery) lastKnown() uint64 { return max(d.runningMark, d.info.Sequence) }
 
 // isUnseen reports whether the leader of the stream, which refused a write, has not stored the job itself yet. With replicas it
-// may get a job's record before the job: the consumer has a leader of its own, perhaps on another server, that may be ahead.
-// The leader's view of the key is then from before the job, and frees nothing.
+// may get a job's record before the job: the consumer has a leader of its own, perhaps on another server, which may be ahead. The answer
+// of the stream's leader is then from before the job, and does not free the key.
 func (d *delivery) isUnseen(refused error, last jsapi.Message, found bool) bool {
 	if found && last.Sequence >= d.info.Sequence {
 		return false
@@ -283,8 +284,8 @@ func (w *Worker) hasNoStream(record string, err error) bool {
 	return errors.Is(err, jetstream.ErrStreamNotFound)
 }
 
-// resolveConflict reads the message because of which the server refused a unique job. A refusal is no proof: after a change of
-// leaders the server may refuse a write that it has carried out.
+// resolveConflict reads the message because of which the server refused a unique job. A refusal is not a proof: after a change of leaders
+// the server may refuse a write that it has carried out.
 func (c *Client) resolveConflict(ctx context.Context, p *plan) (Receipt, error) {
 	msg, found, err := c.last(ctx, p.key.Any())
 	if err != nil {
@@ -292,12 +293,12 @@ func (c *Client) resolveConflict(ctx context.Context, p *plan) (Receipt, error) 
 	}
 	if !found {
 		p.supersede(Status{})
-		return Receipt{}, errBusy // or done and gone meanwhile
+		return Receipt{}, errBusy // or the holder has ended and is gone meanwhile
 	}
 	return c.resolve(ctx, p, msg)
 }
 
-// resolve is resolveConflict when the message has been read.
+// resolve is the rest of resolveConflict, after the message has been read.
 func (c *Client) resolve(ctx context.Context, p *plan, msg jsapi.Message) (Receipt, error) {
 	s, err := c.statusOf(ctx, p.key, msg)
 	if err != nil {
@@ -318,7 +319,7 @@ func (c *Client) resolve(ctx context.Context, p *plan, msg jsapi.Message) (Recei
 	case p.canReplace(msg, s):
 		p.supersede(s)
 		return Receipt{}, errFreed
-	case s.State == StateCancelled: // perhaps by a call that did not come to its end
+	case s.State == StateCancelled: // maybe cancelled by a call that did not come to its end
 		if err := c.removeJob(ctx, p.key, msg); err != nil {
 			return Receipt{}, err
 		}
@@ -332,17 +333,17 @@ func (c *Client) resolve(ctx context.Context, p *plan, msg jsapi.Message) (Recei
 	}
 	p.supersede(Status{})
 
-	// The record goes first. A crash after it leaves the key free, one between a new job and the removal of an old record would
-	// leave two.
+	// The record is removed first. A crash after that leaves the key free; a crash between a new job and the removal of an old record would
+	// leave both.
 	if err := c.remove(ctx, s.Sequence); err != nil {
 		return Receipt{}, err
 	}
 	return Receipt{}, errFreed
 }
 
-// resolveTaken returns the receipt of an unrecorded job that the stream refused because its subject is taken: by another
-// job, unless a publication of this one may have been stored. It does not read for a first publication that was refused,
-// which around a change of leader may have been stored all the same; see [Unique.Unrecorded].
+// resolveTaken returns the receipt of an unrecorded job that the stream refused because its subject is taken: by another job, or by this
+// one if one of its publications may have been stored. It does not read the stream after a refused first publication, although around a
+// change of leader that may have been stored; see [Unique.Unrecorded].
 func (c *Client) resolveTaken(ctx context.Context, p *plan) (Receipt, error) {
 	r := Receipt{Duplicate: true, Subject: p.key.Job()}
 	if !p.unknown {
@@ -371,10 +372,10 @@ func retry(ctx context.Context, first time.Duration, again func(error) bool, try
 	}
 }
 
-// isConnected reports whether an error is another than that the connection was closed for good.
+// isConnected reports whether an error is not that of a connection that was closed for good.
 func isConnected(err error) bool { return !errors.Is(err, nats.ErrConnectionClosed) }
 
-// sleepUntil waits for wait, and reports whether that time passed before until and before the end of ctx.
+// sleepUntil waits for wait, but not beyond until or the end of ctx. It reports whether the whole time has passed.
 func sleepUntil(ctx context.Context, wait time.Duration, until time.Time) bool {
 	left := time.Until(until)
 	return backoff.Sleep(ctx, min(wait, left)) && left > wait

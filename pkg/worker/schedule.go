@@ -29,15 +29,14 @@ const (
 	scheduleEvery = "@every "
 )
 
-// Periodic is a job that the server inserts again and again, by itself: no process has to run for that, and none has to be
-// elected as leader. A run takes the place of one that still waits, also of one that failed and waits for its retry: a worker that comes
-// back after a night finds one run and not hundreds. A run that is being worked goes on beside the next. Name, Subject and either Cron or
-// Every are required.
+// Periodic is a job that the server inserts repeatedly by itself: no process has to run for that, and none has to be elected as leader. A
+// run replaces an earlier run that still waits, even for a retry: a worker that comes back after a night finds one run and not hundreds. A
+// run that is being worked goes on beside the next run. Name, Subject and either Cron or Every are required.
 type Periodic struct {
 	// Args is the payload of every run, encoded by ClientConfig.Encode.
 	Args any
 
-	// Cron is when runs are due, in five fields (minute, hour, day, month, weekday), in six with the second before them, or as
+	// Cron has the times at which runs are due, in five fields (minute, hour, day, month, weekday), in six with the second before them, or as
 	// @hourly, @daily, @weekly, @monthly or @yearly.
 	Cron string
 
@@ -47,27 +46,27 @@ type Periodic struct {
 	// Header holds further headers, as NewJob.Header does. Defaults to none.
 	Header nats.Header
 
-	// Name identifies the schedule among those of its subject. It is appended to the subject as one token, encoded by
-	// package token if it is none, so that runs have a subject of their own. At most 320 bytes.
+	// Name identifies the schedule among those of its subject. It is appended to the subject as one token, so that runs have a subject of
+	// their own. Package token encodes it if it is not a token. At most 320 bytes.
 	Name string
 
 	// Subject is the subject of the runs, with the name behind it as one more token: a handler of "jobs.report.>" takes the runs of
-	// "jobs.report", one of "jobs.report" does not.
+	// "jobs.report", a handler of "jobs.report" does not.
 	Subject string
 
-	// TimeZone is that of Cron, by its name in the IANA database as the server has it. Defaults to UTC.
+	// TimeZone is the time zone of Cron, by its name in the server's IANA database. Defaults to UTC.
 	TimeZone string
 }
 
-// Schedule makes the server insert a job periodically, and reports whether that changed the stored schedule. It replaces
-// another schedule of the same subject and name. It leaves an equal one as it is, so every instance may call Schedule when
-// it starts without restarting the interval. One round trip for an equal schedule, two otherwise. When the stream has consumers
-// and none takes the runs, Schedule returns an [*UntakenError].
+// Schedule makes the server insert a job periodically, and reports whether the stored schedule changed. It replaces a different schedule
+// of the same subject and name. An equal schedule stays, so every instance may call Schedule when it starts without restarting the
+// interval. One round trip for an equal schedule, two otherwise. When the stream has consumers and none takes the runs, Schedule returns
+// an [*UntakenError].
 //
-// Runs are at most about 250 ms late while the stream has a leader. Of the runs that were due while it had none, the server inserts
-// one: when a leader dies that lasts 5 to 12 seconds, so a schedule of every second then lacks as many runs. Workers cannot make up
-// for them. The server takes the Nats-Msg-Id from a run, so it would not recognise a run that a worker published as well. Let a
-// handler that must not miss a time work all that has become due since its last run. A run's Job.ID is "<stream>:<sequence>".
+// Runs are at most about 250 ms late while the stream has a leader. Of the runs that were due while it had none, the server inserts one.
+// After the death of a leader that takes 5 to 12 seconds, so a schedule of every second then lacks 5 to 12 runs. Workers cannot add them:
+// the server removes the Nats-Msg-Id of a run, so it would not recognise a run that a worker published as well. A handler that must not
+// miss a time has to work all that has become due since its last run. A run's Job.ID is "<stream>:<sequence>".
 func (c *Client) Schedule(ctx context.Context, p Periodic) (changed bool, err error) {
 	plan, err := c.planPeriodic(p)
 	if err != nil {
@@ -81,7 +80,7 @@ func (c *Client) Schedule(ctx context.Context, p Periodic) (changed bool, err er
 	if err != nil {
 		return false, fmt.Errorf("worker: schedule %q: %w", plan.to, err)
 	}
-	err = c.repeat(ctx, func(ctx context.Context) (err error) { // reading again shows the outcome of a write without an answer
+	err = c.repeat(ctx, func(ctx context.Context) (err error) { // another read shows the outcome of a write without an answer
 		if changed, err = c.putPeriodic(ctx, plan); errors.Is(err, jetstream.ErrNoStreamResponse) {
 			if lack := c.checkStream(ctx, plan); isFinal(lack) {
 				return lack
@@ -104,7 +103,7 @@ const (
 	codeZoneInvalid     = 10223
 )
 
-// explainRefusal names the field for which the server refused a schedule.
+// explainRefusal returns an error that names the field for which the server refused a schedule.
 func explainRefusal(p Periodic, err error) error {
 	refused, _ := errors.AsType[*jetstream.APIError](err)
 	switch {
@@ -146,7 +145,7 @@ func isSameSchedule(stored jsapi.Message, planned *nats.Msg) bool {
 	return bytes.Equal(stored.Data, planned.Data) && maps.EqualFunc(have, planned.Header, slices.Equal)
 }
 
-// Unschedule ends a schedule. The jobs that it has inserted stay. A schedule that does not exist is no error. Two round trips.
+// Unschedule ends a schedule. The jobs that it has inserted stay. A schedule that does not exist is not an error. Two round trips.
 func (c *Client) Unschedule(ctx context.Context, subject, name string) error {
 	k, err := periodicKey(subject, name)
 	if err != nil {
@@ -166,15 +165,15 @@ func (c *Client) Unschedule(ctx context.Context, subject, name string) error {
 
 // Scheduled is a schedule that the server has stored.
 type Scheduled struct {
-	// Cron, Every and TimeZone are those of the Periodic. A Cron of five fields has the second 0 before them.
+	// Cron, Every and TimeZone are the same as in the Periodic. A Cron of five fields has the second 0 before them.
 	Cron     string
 	Every    time.Duration
 	TimeZone string
 
-	// Since is when it was stored.
+	// Since is the time at which the schedule was stored.
 	Since time.Time
 
-	// Subject is that of the runs, with the name.
+	// Subject is the subject of the runs, with the name.
 	Subject string
 }
 
@@ -188,11 +187,11 @@ func (s Scheduled) Name() (subject, name string) {
 	return subject, last // of another program
 }
 
-// cronFields are those of the server, whose own parser is of the same origin.
+// cronFields parses cron fields like the server, whose parser has the same origin.
 var cronFields = cron.NewParser(cron.Second | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
 
-// Next returns when the server inserts the first run after a time. An interval begins anew when the stream had no leader at the time
-// of a run. The error is that of a schedule that another program has stored.
+// Next returns the time at which the server inserts the first run after a given time. An interval begins anew when the stream had no
+// leader at the time of a run. Next fails only for an invalid schedule that another program has stored.
 func (s Scheduled) Next(after time.Time) (time.Time, error) {
 	if s.Every > 0 {
 		next := s.Since.Round(time.Second).Add(s.Every)
@@ -252,7 +251,7 @@ func (c *Client) scheduledOf(msg jsapi.Message) Scheduled {
 	return s
 }
 
-// planPeriodic checks a schedule and makes its message. All mistakes are reported at once.
+// planPeriodic checks a schedule and makes its message. The error names all mistakes.
 func (c *Client) planPeriodic(p Periodic) (*plan, error) {
 	var errs []error
 	note := func(field string, err error) {
@@ -262,7 +261,7 @@ func (c *Client) planPeriodic(p Periodic) (*plan, error) {
 	}
 	k, err := periodicKey(p.Subject, p.Name)
 	note("Subject", err)
-	out := &plan{due: time.Unix(1, 0), key: k, to: k.Every()} // due: the stream needs the settings that a delayed job needs
+	out := &plan{due: time.Unix(1, 0), key: k, to: k.Every()} // due is set because the stream needs the settings for delayed jobs
 	out.header, err = headerOf(p.Header)
 	note("Header", err)
 	spec, err := specOf(p)
@@ -281,7 +280,7 @@ func (c *Client) planPeriodic(p Periodic) (*plan, error) {
 	return out, nil
 }
 
-// specOf returns when runs are due, in the server's notation.
+// specOf returns the times of runs in the server's notation.
 func specOf(p Periodic) (string, error) {
 	switch {
 	case (p.Cron == "") == (p.Every == 0):
@@ -301,7 +300,7 @@ func specOf(p Periodic) (string, error) {
 	}
 }
 
-// periodicKey is the key of a schedule's runs.
+// periodicKey returns the key of a schedule's runs.
 func periodicKey(subject, name string) (key.Key, error) {
 	if name == "" {
 		return key.Key{}, fmt.Errorf("name: %w", token.ErrEmpty)
@@ -312,9 +311,9 @@ func periodicKey(subject, name string) (key.Key, error) {
 // ErrNoSchedule is returned when a stream has no schedule of a subject.
 var ErrNoSchedule = errors.New("worker: no such schedule")
 
-// RunNow makes a delayed job due at once, with its ID and its key, and returns it as it was. The write that queues it takes its
-// schedule away, and the server refuses it when the schedule has fired or was removed: the job is never there twice. A job that is
-// not delayed, or is due within 300 ms, is left as it is. Five round trips.
+// RunNow makes a delayed job due at once, with its ID and its key, and returns its former state. The write that queues the job removes its
+// schedule, and the server refuses the write when the schedule has fired or was removed: the job never exists twice. A job that is not
+// delayed, or is due within 300 ms, stays as it is. Five round trips.
 func (c *Client) RunNow(ctx context.Context, ref JobRef) (StoredJob, error) {
 	j, err := c.Job(ctx, ref)
 	if err != nil || j.State != StateScheduled || time.Until(j.Due) < nearDue {
@@ -329,7 +328,7 @@ func (c *Client) RunNow(ctx context.Context, ref JobRef) (StoredJob, error) {
 	return j, err
 }
 
-// fire queues a delayed job. One without a schedule is queued already, by an earlier try or since it became due, or was cancelled.
+// fire queues a delayed job. A job without a schedule is queued already, by an earlier try or because it became due, or was cancelled.
 func (c *Client) fire(ctx context.Context, j StoredJob) error {
 	stored, found, err := c.api.Get(ctx, c.cfg.Stream, jsapi.Query{Sequence: j.Sequence})
 	if err != nil || !found {
@@ -338,7 +337,7 @@ func (c *Client) fire(ctx context.Context, j StoredJob) error {
 	msg := c.runOf(stored)
 	msg.Header.Set(jetstream.SchedulerHeader, stored.Subject)
 	msg.Header.Set(jetstream.ScheduleNextHeader, "purge")
-	// Not that of the insert, which the server knows.
+	// Not the message ID of the insert, which the server knows.
 	msg.Header.Set(nats.MsgIdHdr, fmt.Sprintf("now-%d-%d", stored.Sequence, stored.Time.UnixNano()))
 	msg.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(stored.Sequence, 10))
 	msg.Header.Set(jetstream.ExpectedLastSubjSeqSubjHeader, stored.Subject)
@@ -351,9 +350,9 @@ func (c *Client) fire(ctx context.Context, j StoredJob) error {
 	return err //nolint:wrapcheck // the caller wraps it
 }
 
-// RunSchedule inserts a run of a schedule now, beside those that are due. subject is that of the runs, as [Client.Schedules] returns
-// it. The run takes the place of one that still waits. The error wraps [ErrNoSchedule] when there is none.
-// Two round trips.
+// RunSchedule inserts a run of a schedule now, in addition to those that are due. subject is the subject of the runs, as in
+// [Client.Schedules]. The run replaces a run that still waits. The error wraps [ErrNoSchedule] when the schedule does not exist. Two round
+// trips.
 func (c *Client) RunSchedule(ctx context.Context, subject string) (Receipt, error) {
 	k, err := key.Of(subject)
 	if err != nil {

@@ -17,71 +17,71 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker/internal/key"
 )
 
-// State is how far a job has come.
+// State is the state of a job.
 type State string
 
 const (
-	// StateCancelled is a job that Client.Cancel removed. It holds no key.
+	// StateCancelled: Client.Cancel removed the job. Its record does not hold the key.
 	StateCancelled State = "cancelled"
 
-	// StateDead is a job that was given up. It has a dead letter.
+	// StateDead: the job was given up. It has a dead letter.
 	StateDead State = "dead"
 
-	// StateDelivered is a job that a worker was given, and of which it has recorded nothing, see [Client.Jobs].
+	// StateDelivered: a worker was given the job and has recorded nothing of it, see [Client.Jobs].
 	StateDelivered State = "delivered"
 
-	// StateDone is a completed job.
+	// StateDone: the job is completed.
 	StateDone State = "done"
 
-	// StateFree is no job.
+	// StateFree: there is no job.
 	StateFree State = "free"
 
-	// StateQueued is a job that waits for a worker. Of a key it may also wait for its next attempt.
+	// StateQueued: the job waits for a worker. In the status of a key, it may also wait for its next attempt.
 	StateQueued State = "queued"
 
-	// StateRetrying is a job that waits for its next attempt, see [Client.Jobs].
+	// StateRetrying: the job waits for its next attempt, see [Client.Jobs].
 	StateRetrying State = "retrying"
 
-	// StateRunning is a job that a worker has.
+	// StateRunning: a worker has the job.
 	StateRunning State = "running"
 
-	// StateScheduled is a job that is not due yet.
+	// StateScheduled: the job is not due yet.
 	StateScheduled State = "scheduled"
 )
 
 // Status describes the message that holds a key.
 type Status struct {
-	// Due is when a scheduled job becomes due.
+	// Due is the time at which a scheduled job becomes due.
 	Due time.Time
 
-	// ID is the job's.
+	// ID is the ID of the job.
 	ID string
 
-	// Sequence is the position of the message in the stream: the job's, its schedule's or its record's.
+	// Sequence is the position in the stream of the message: the job, its schedule or its record.
 	Sequence uint64
 
-	// Since is when the server stored the message.
+	// Since is the time at which the server stored the message.
 	Since time.Time
 
-	// State is how far the job has come.
+	// State is the state of the job.
 	State State
 
-	// Stream is the stream of the message: of a stream that [Client.Grow] has divided, the partition.
+	// Stream is the stream of the message. If [Client.Grow] has divided the stream, it is the partition.
 	Stream string
 
-	// Subject is the job's.
+	// Subject is the subject of the job.
 	Subject string
 }
 
 // isWaiting reports whether there is a job that no worker has.
 func (s Status) isWaiting() bool { return s.State == StateQueued || s.State == StateScheduled }
 
-// ErrLive is returned when a key cannot be freed since its job has not ended.
+// ErrLive is returned when a key cannot be freed because its job has not ended.
 var ErrLive = errors.New("worker: the job has not ended")
 
-// Inspect returns the status of a key: of the job with the given subject and, unless that is "", Unique.Key. A job is shown
-// as running once it has run for a third of its worker's AckWait. The status may have changed by the time that Inspect
-// returns: do not base an Insert on it. One round trip, two for a job that may be running.
+// Inspect returns the status of a key: of the job with the given subject and, unless uniqueKey is "", that Unique.Key. A job is shown as
+// running once it has run for a third of its worker's AckWait. The status may have changed by the time that Inspect returns: do not base
+// an Insert on it. One round trip, two for a job that may be running.
 func (c *Client) Inspect(ctx context.Context, subject, uniqueKey string) (Status, error) {
 	k, err := keyOf(subject, &Unique{Key: uniqueKey})
 	if err != nil {
@@ -115,8 +115,8 @@ func (c *Client) inspect(ctx context.Context, k key.Key) (Status, error) {
 }
 
 // Free frees a key that is held by the record of a done or dead job, and returns the former status. It never removes a job:
-// when the job of the key has not ended, it returns [ErrLive]. A key that is free already is no error. Three round trips at
-// most, as a rule.
+// when the job of the key has not ended, it returns [ErrLive]. A key that is free already is not an error. Three round trips at most, as a
+// rule.
 func (c *Client) Free(ctx context.Context, subject, uniqueKey string) (Status, error) {
 	k, err := keyOf(subject, &Unique{Key: uniqueKey})
 	if err != nil {
@@ -143,7 +143,7 @@ func (c *Client) Free(ctx context.Context, subject, uniqueKey string) (Status, e
 	}
 }
 
-// statusOf reads a status from the last message of a key. A running mark costs one more read, to see whether its job is there.
+// statusOf reads a status from the last message of a key. A running mark costs one more read, of its job.
 func (c *Client) statusOf(ctx context.Context, k key.Key, msg jsapi.Message) (Status, error) {
 	s := Status{
 		ID: jobID(msg.Header, c.cfg.Stream, msg.Sequence), Sequence: msg.Sequence, Since: msg.Time,
@@ -167,12 +167,12 @@ func (c *Client) statusOf(ctx context.Context, k key.Key, msg jsapi.Message) (St
 	return s, err
 }
 
-// insertOf returns the ID of the insert that a message stems from.
+// insertOf returns the ID of the insert of a message.
 func insertOf(header nats.Header) string {
 	return cmp.Or(header.Get(HeaderInsert), header.Get(HeaderID), header.Get(nats.MsgIdHdr))
 }
 
-// setExpected makes the server refuse a message unless the last one of the key is the given, 0 for none.
+// setExpected makes the server refuse a message unless the last message of the key has the given sequence, 0 for none.
 func setExpected(header nats.Header, k key.Key, sequence uint64) {
 	header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(sequence, 10))
 	header.Set(jetstream.ExpectedLastSubjSeqSubjHeader, k.Any())
@@ -180,20 +180,19 @@ func setExpected(header nats.Header, k key.Key, sequence uint64) {
 
 // JobRef names a job.
 type JobRef struct {
-	// ID must be the job's. Defaults to any.
+	// ID must be the ID of the job. Defaults to any ID.
 	ID string
 
-	// Key is the Unique.Key. Defaults to none: the Subject of a Receipt or StoredJob has it.
+	// Key is the Unique.Key. Defaults to none: the Subject of a Receipt or StoredJob contains the key.
 	Key string
 
-	// Sequence is that of a Receipt or StoredJob. Defaults to 0: the job that the subject has now, the latest if it has several.
+	// Sequence is the Sequence of a Receipt or StoredJob. Defaults to 0: the present job of the subject, the latest if it has several.
 	Sequence uint64
 
-	// Stream is that of a StoredJob. A Sequence needs it where the stream has partitions and there is no Subject. Defaults to any.
+	// Stream is the Stream of a StoredJob. It is needed for a Sequence without a Subject if the stream has partitions. Defaults to any.
 	Stream string
 
-	// Subject is the subject of the job. With a Sequence it finds the job also after it has ended, if something of that is kept, or
-	// has become due.
+	// Subject is the subject of the job. With a Sequence it also finds a job that has become due since, or that has ended and left a record.
 	Subject string
 }
 
@@ -219,22 +218,22 @@ const (
 // ErrNoProgress is returned when the progress of a job is not known.
 var ErrNoProgress = errors.New("worker: no progress is known")
 
-// Progress is how far a job is. Its JSON is the value of progress.<stream>.<sequence> in the worker's bucket, and the
-// message on ProgressSubject each time it is written. Fields may be added.
+// Progress is the progress of a job. Its JSON is the value of progress.<stream>.<sequence> in the worker's bucket, and the message on
+// ProgressSubject at each write. Fields may be added.
 type Progress struct {
-	// At is when the worker wrote this, by its clock.
+	// At is the time at which the worker wrote this, by the worker's clock.
 	At time.Time `json:"at"`
 
 	// Attempt is the number of the attempt.
 	Attempt int `json:"attempt"`
 
-	// ID is the job's.
+	// ID is the ID of the job.
 	ID string `json:"id"`
 
 	// State is StateRunning, or StateQueued while the job waits for its next attempt.
 	State State `json:"state"`
 
-	// Subject is the job's.
+	// Subject is the subject of the job.
 	Subject string `json:"subject"`
 
 	// Value is the value that the handler last passed to Job.Progress, null before the first.
@@ -244,15 +243,15 @@ type Progress struct {
 	Worker string `json:"worker"`
 }
 
-// ProgressSubject is where the progress of a job appears as it is written. To follow it, subscribe there with nats.go, or watch
-// the key in the bucket.
+// ProgressSubject returns the subject on which the progress of a job is published at each write. To follow it, subscribe to it with
+// nats.go, or watch the key in the bucket.
 func ProgressSubject(bucket, stream string, sequence uint64) string {
 	return "$KV." + bucket + ".progress." + stream + "." + strconv.FormatUint(sequence, 10)
 }
 
-// Progress records how far the job is: any value that JSON can hold, of at most 64 KiB. It replaces the former value and is kept
-// for a day. One confirmed write; a handler calls it as often as a user may want to look, not in every turn of a loop. A job
-// whose handler does not call it is recorded as running once it has run for AckWait/3. Outside a worker it does nothing.
+// Progress records the progress of the job: any value that JSON can hold, of at most 64 KiB. It replaces the former value and is kept for
+// a day. One confirmed write: call it as often as a user may want to look, not in every turn of a loop. A job whose handler does not call
+// it is recorded as running once it has run for AckWait/3. Outside a worker it does nothing.
 func (j *Job[T]) Progress(ctx context.Context, value any) error {
 	r, ok := ctx.Value(attemptKey{}).(*attemptContext)
 	if !ok {
@@ -285,7 +284,8 @@ func (w *Worker) writeProgress(ctx context.Context, d *delivery, state State, va
 	return nil
 }
 
-// showRunning records that a job runs whose handler has recorded no progress. A worker that may not write that stops trying.
+// showRunning records that a job runs whose handler has recorded no progress. A worker without the permission to write that record stops
+// trying.
 func (w *Worker) showRunning(d *delivery) {
 	if !d.shown.Load() && !w.silent.Load() && !w.show(d, StateRunning) {
 		w.silent.Store(true)
@@ -299,7 +299,7 @@ func (w *Worker) showWaiting(d *delivery) {
 	}
 }
 
-// show reports whether the state was recorded.
+// show records a state, and reports whether it was recorded.
 func (w *Worker) show(d *delivery, state State) bool {
 	err := w.writeProgress(w.settling, d, state, nil)
 	if err != nil {
@@ -308,8 +308,8 @@ func (w *Worker) show(d *delivery, state State) bool {
 	return err == nil
 }
 
-// Progress returns how far the job of a key is, see Job.Progress. The error wraps [ErrNoProgress] when there is no job, or none
-// that has run for a while. Two round trips.
+// Progress returns the progress of the job of a key, see Job.Progress. The error wraps [ErrNoProgress] when the key has no job, or its job
+// has not run for a while. Two round trips.
 func (c *Client) Progress(ctx context.Context, subject, uniqueKey string) (Progress, error) {
 	k, err := keyOf(subject, &Unique{Key: uniqueKey})
 	if err != nil {
@@ -341,15 +341,15 @@ func (c *Client) progressOf(ctx context.Context, k key.Key, job jsapi.Message) (
 	switch {
 	case err != nil:
 		return Progress{}, fmt.Errorf("worker: progress of %q: %w", k.Job(), err)
-	case !found || p.ID != jobID(job.Header, c.cfg.Stream, job.Sequence): // or of a stream that was made again
+	case !found || p.ID != jobID(job.Header, c.cfg.Stream, job.Sequence): // or a record of a stream that was made again
 		return Progress{}, fmt.Errorf("%w: of %q", ErrNoProgress, k.Job())
 	}
 	return p, nil
 }
 
-// SetResult sets the result of the job, see StoredJob.Result: any value that JSON can hold, of at most 64 KiB. When this attempt
-// completes the job, the record of a unique one has it, for as long as Unique.Keep: in the same write. Of other jobs, and outside a
-// worker, no result is kept. A second call replaces the value of the first.
+// SetResult sets the result of the job, see StoredJob.Result: any value that JSON can hold, of at most 64 KiB. When this attempt completes
+// a unique job, the result is in the job's record, for as long as Unique.Keep, by the same write. For other jobs, and outside a worker, no
+// result is kept. A second call replaces the value of the first.
 func (j *Job[T]) SetResult(ctx context.Context, value any) error {
 	r, ok := ctx.Value(attemptKey{}).(*attemptContext)
 	if !ok {

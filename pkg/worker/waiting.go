@@ -25,43 +25,43 @@ const (
 	// maxPauses bounds the record, which every worker reads at each heartbeat.
 	maxPauses = 256
 
-	// A job that is delivered although its handler is paused goes back for as long as the pause has lasted, within these bounds:
-	// so its cost grows with the logarithm of the pause, and after a short one it starts soon.
-	// One that is delivered to a drained worker goes back for the shortest time.
+	// A job that is delivered although its handler is paused goes back for as long as the pause has lasted, within these bounds. So its cost
+	// grows with the logarithm of the pause, and after a short pause it starts soon. A job that is delivered to a drained worker goes back
+	// for the shortest time.
 	shortestPause = 5 * time.Second
 	longestPause  = 10 * time.Minute
 
-	maxPaused = 32 // pauses that an inspector is told
+	maxPaused = 32 // the largest number of pauses that an inspector gets
 )
 
-// Pause says that jobs do not start.
+// Pause keeps jobs from starting.
 type Pause struct {
 	// By is a text for people, such as a name or the reason. Defaults to none.
 	By string `json:"by,omitempty"`
 
-	// Pattern is that of a handler, or any other pattern of subjects. Required.
+	// Pattern is the pattern of a handler, or any other pattern of subjects. Required.
 	Pattern string `json:"pattern"`
 
-	// Since is when it began. Client.Pause sets it.
+	// Since is the time at which the pause began. Client.Pause sets it.
 	Since time.Time `json:"since"`
 
-	// Until is when it ends by itself. Defaults to never: Client.Resume ends it.
+	// Until is the time at which the pause ends by itself. Defaults to never: Client.Resume ends it.
 	Until time.Time `json:"until,omitzero"`
 }
 
 // isOver reports whether a pause has ended by itself.
 func (p Pause) isOver(now time.Time) bool { return !p.Until.IsZero() && !now.Before(p.Until) }
 
-// Pause has no job start whose subject matches a pattern, in any worker of the stream that has the client's bucket. It takes the
-// place of another pause of the same pattern. A worker follows within AckWait/3, 5/3 seconds by default, and one that starts later
-// before its first job; one that cannot read the bucket goes on as before, or waits with its start. Jobs that run end as usual.
+// Pause keeps jobs whose subjects match a pattern from starting, in all workers of the stream that have the client's bucket. It replaces
+// another pause of the same pattern. A worker follows within AckWait/3, 5/3 seconds by default; a worker that starts later follows before
+// its first job. A worker that cannot read the bucket goes on as before, or waits with its start. Running jobs end as usual.
 //
-// Paused jobs wait and use no attempt. Where a pause covers all handlers of a consumer, those of one Policy.Priority, the worker
-// leaves them in the stream. Otherwise it is given jobs of paused handlers beside the others, and hands each back for as long as
-// the pause has lasted, between 5 seconds and 10 minutes. That costs a delivery, a read and a write each time, and the job starts
-// up to that much after the end of the pause. Give a handler that is to be paused over many jobs a priority of its own.
+// Paused jobs wait and use no attempt. If a pause covers all handlers of a consumer, those of one Policy.Priority, the worker leaves the
+// jobs in the stream. Otherwise it gets jobs of paused handlers among the others, and hands each back for as long as the pause has lasted,
+// between 5 seconds and 10 minutes. That costs a delivery, a read and a write each time, and the job starts up to that time after the end
+// of the pause. If a handler with many jobs is to be paused, give it a priority of its own.
 //
-// The error is an [*UntakenError] when the stream has consumers and the pattern overlaps none. Three round trips.
+// The error is an [*UntakenError] when the stream has consumers and the pattern overlaps no filter of them. Three round trips.
 func (c *Client) Pause(ctx context.Context, p Pause) error {
 	p.Since = time.Now().UTC()
 	err := subject.CheckPattern(p.Pattern)
@@ -155,7 +155,7 @@ func decodePauses(data []byte, now time.Time) (all []Pause, err error) {
 	return all, nil
 }
 
-// pausedError is the error of an attempt that did not begin, since its handler is paused.
+// pausedError is the error of an attempt that did not begin because its handler is paused.
 type pausedError struct{ delay time.Duration }
 
 func (e *pausedError) Error() string { return "worker: the handler is paused" }
@@ -175,8 +175,8 @@ func (w *Worker) readPauses(ctx context.Context) error {
 	return err
 }
 
-// followPauses reads the pauses, and pulls for handlers that are not paused any more. When it cannot read them, the former ones
-// stay in force.
+// followPauses reads the pauses, and pulls for handlers that are no longer paused. When it cannot read them, the former pauses stay in
+// force.
 func (w *Worker) followPauses(ctx context.Context) {
 	_ = w.readPauses(ctx) //nolint:errcheck // the next heartbeat is near
 	w.puller.Wake()
@@ -192,7 +192,7 @@ func (w *Worker) pausesNow() []Pause {
 	return slices.DeleteFunc(slices.Clone(*all), func(p Pause) bool { return p.isOver(now) })
 }
 
-// describe sets the fields of an Info that are of this moment.
+// describe sets the fields of an Info that change.
 func (w *Worker) describe(info *inspect.Info) {
 	info.Waiting = w.deliveries.waiting()
 	w.deliveries.each(func(d *delivery) {
@@ -235,8 +235,8 @@ func (w *Worker) checkPaused(d *delivery) error {
 	return nil
 }
 
-// Paused reports whether jobs of a subject do not start in this worker now: a [Client.Pause] covers them, as far as the worker has heard,
-// the worker is drained, or it has not started. It is for a caller that does the work of such a job without the stream. No round trip.
+// Paused reports whether jobs of a subject do not start in this worker now, because a known [Client.Pause] covers them, the worker is
+// drained, or it has not started. It is for a caller that does the work of a job without the stream. No round trip.
 func (w *Worker) Paused(of string) bool {
 	return w.draining.Load() || w.pauses.Load() == nil ||
 		slices.ContainsFunc(w.pausesNow(), func(p Pause) bool { return subject.Matches(p.Pattern, of) })
@@ -256,17 +256,17 @@ func (w *Worker) isPaused(c *class) bool {
 }
 
 const (
-	// firstLook and lastLook bound the wait between two looks for the end of a job that another worker has, or that waits for its
-	// retry. The wait doubles from look to look while that one stays the first, so the end is seen after about twice its time at most.
+	// firstLook and lastLook bound the wait between two looks for the end of a job that another worker has, or that waits for its retry. The
+	// wait doubles from look to look while that job stays the first, so its end is seen after at most about twice its time.
 	firstLook = 10 * time.Millisecond
 	lastLook  = 2 * time.Second
 )
 
-// errDoubted is why an ordered job may not run.
+// errDoubted is the reason that an ordered job may not run.
 var errDoubted = errors.New("worker: heartbeats were not confirmed, so another worker may have been given the job")
 
-// awaitOrder waits until all jobs of the subject before d have ended. A job that waits leaves its slot. It costs no request in a
-// worker that alone has worked the consumer for a while, and one for each look otherwise.
+// awaitOrder waits until all jobs of the subject before d have ended. A waiting job leaves its slot. No round trip in a worker that has
+// been the only one of the consumer for a while, otherwise one for each look.
 func (w *Worker) awaitOrder(d *delivery) error {
 	s := &slot{delivery: d, worker: w}
 	defer s.show(false)
@@ -276,7 +276,7 @@ func (w *Worker) awaitOrder(d *delivery) error {
 		}
 	}()
 	for wait, seen := firstLook, uint64(0); ; {
-		if w.mayBeOthers(d) { // all of a line leave at once: one by one, as their turns come, each would wait for AckWait anew
+		if w.mayBeOthers(d) { // all jobs of a line leave at once: if each left when its turn comes, each would wait for AckWait anew
 			return errDoubted
 		}
 		first, sure, from := w.lines.Look(d.line)
@@ -289,7 +289,7 @@ func (w *Worker) awaitOrder(d *delivery) error {
 				w.lines.Start(d.line)
 				return w.retake(s)
 			}
-			if next != seen { // jobs end: the next one may do so as soon
+			if next != seen { // jobs are ending: the next may end as soon
 				wait, seen = firstLook, next
 			}
 		}
@@ -330,8 +330,9 @@ func (w *Worker) retake(s *slot) error {
 	return nil
 }
 
-// nextOf returns the sequence of the first message of a job's subject, which is the job or one before it, or 0 for one that is left in
-// another partition. One round trip, to the stream's leader, unless it is sure that none is before the job.
+// nextOf returns the sequence of the first message of a job's subject: of the job itself, or of an earlier one. It returns 0 for an
+// earlier job that is left in the first partition. One round trip, to the stream's leader, unless sure is true: no other is before the
+// job.
 func (w *Worker) nextOf(d *delivery, sure bool, from uint64) (uint64, error) {
 	if d.partition > 0 {
 		if left, err := w.isLeft(d); err != nil || left {
@@ -352,10 +353,10 @@ func (w *Worker) nextOf(d *delivery, sure bool, from uint64) (uint64, error) {
 	}
 }
 
-// interruptDoubted ends the contexts of ordered jobs that another worker may soon be given: before AckWait is over, so that no
-// worker runs the job, or the next one, beside a handler whose context is live. Those that wait it has leave.
+// interruptDoubted ends the contexts of ordered jobs that another worker may soon be given. It does so before AckWait is over, so that no
+// worker runs the job, or the next one, beside a handler whose context is live. Waiting jobs leave.
 func (w *Worker) interruptDoubted(now time.Time) {
-	const margins = 30 // in an AckWait: the next heartbeat would be too late by one
+	const margins = 30 // the number of margins in an AckWait: the next heartbeat would be one too late
 	after := w.doubtedAfter() - w.cfg.AckWait/margins
 	w.deliveries.each(func(d *delivery) {
 		if d.line == nil || !d.doubted && !d.orphan && apart(d.known, now) <= after {
@@ -374,7 +375,7 @@ func (w *Worker) mayBeOthers(d *delivery) bool {
 	return d.line != nil && w.deliveries.isDoubted(d, time.Now(), w.doubtedAfter())
 }
 
-// prepareOrder makes sure that the stream is one in which the end of a job shows.
+// prepareOrder makes sure that the stream shows the end of a job.
 func (w *Worker) prepareOrder(ctx context.Context) error {
 	cfg, err := streamConfig(ctx, w.js, w.cfg.Stream)
 	if err == nil && cfg.Retention != jetstream.WorkQueuePolicy {

@@ -41,15 +41,15 @@ var (
 	// ErrNoHandler is returned when Run is called before any Handle.
 	ErrNoHandler = errors.New("worker: no handler registered: call Handle before Run")
 
-	// ErrShutdown is the cause with which a handler's context ends when the worker stops.
+	// ErrShutdown is the cause of the end of a handler's context when the worker stops.
 	ErrShutdown = errors.New("worker: shutting down")
 
 	// ErrStarted is returned when Run is called twice, or Handle after Run.
 	ErrStarted = errors.New("worker: already started")
 )
 
-// StuckError is returned by Run when handlers did not return before the hard deadline. Their jobs were handed back and may run
-// elsewhere while these still run here.
+// StuckError is returned by Run when handlers did not return before the hard deadline. Their jobs were handed back, and may run elsewhere
+// while the handlers still run here.
 type StuckError struct {
 	// Jobs are the jobs that were still running.
 	Jobs []Info
@@ -69,7 +69,7 @@ func (e *StuckError) Error() string {
 // handlers with [Handle], then call Run once.
 type Worker struct {
 	cfg     Config
-	classes []*class // of the handlers, the highest priority first
+	classes []*class // the classes of the handlers, the highest priority first
 	js      jetstream.JetStream
 	limited bool // a handler has limits
 	log     *slog.Logger
@@ -79,7 +79,7 @@ type Worker struct {
 	routing subject.Tree[*route] // of them
 	started atomic.Bool
 
-	// Of a run.
+	// The fields of a run.
 	acks       *contact.Acks
 	api        jsapi.Client
 	beats      beats // guarded by deliveries.mu
@@ -87,32 +87,32 @@ type Worker struct {
 	contact    contact.Contact
 	contacting sync.WaitGroup
 	deliveries deliveries
-	division   atomic.Pointer[partition.Division] // of the stream, as last read; nil for not yet
+	division   atomic.Pointer[partition.Division] // the division of the stream, as last read; nil before the first read
 	down       atomic.Bool                        // reported as not ready
-	draining   atomic.Bool                        // told to take no more jobs, see inspect.Drain
+	draining   atomic.Bool                        // the worker takes no more jobs, see inspect.Drain
 	final      atomic.Bool                        // the reported reason is for an operator, see isFinal
 	drained    chan struct{}                      // closed when no more messages come
-	idle       chan *delivery                     // to goroutines that have ended their deliveries
-	inbox      *inbox.Inbox                       // of the answers to its requests
+	idle       chan *delivery                     // deliveries for goroutines that have ended their last one
+	inbox      *inbox.Inbox                       // the inbox for the answers to its requests
 	jobs       context.Context                    //nolint:containedctx // parent of every handler's context; ends at the soft deadline
 	journals   *journal.Store
 	limits     *limit.Set // nil without limits
 	lines      order.Lines
-	losses     atomic.Int32            // since the last sign of life of the server
+	losses     atomic.Int32            // the number of losses since the server's last sign of life
 	pauses     atomic.Pointer[[]Pause] // as last read
 	puller     *pull.Puller
 	recent     answer.Recent
 	running    sync.WaitGroup  // deliveries that are not abandoned
 	settling   context.Context //nolint:containedctx // ends when outcomes are no longer recorded
-	silent     atomic.Bool     // records no running jobs, since the server refuses that
+	silent     atomic.Bool     // running jobs are not recorded, because the server refuses that
 	slots      *semaphore.Priority
 	stopping   context.Context        //nolint:containedctx // ends when no more jobs are taken
-	trouble    atomic.Pointer[string] // why it does not pull, nil when it does
+	trouble    atomic.Pointer[string] // the reason that it does not pull, nil when it does
 	uncounted  *uncounted.Store
 }
 
-// New returns a worker that pulls through js. It makes no request: Run reports what is missing on the server. Every invalid
-// field of cfg is reported at once.
+// New returns a worker that pulls through js. It makes no request: Run returns an error for all that is missing on the server. The error
+// of New names every invalid field of cfg.
 func New(js jetstream.JetStream, cfg Config) (*Worker, error) {
 	cfg = cfg.withDefaults()
 	err := cfg.validate()
@@ -135,16 +135,15 @@ func New(js jetstream.JetStream, cfg Config) (*Worker, error) {
 //  1. The worker asks for no more jobs, starts none, and hands back the jobs that its last request still brings, which
 //     takes up to a second.
 //  2. Handlers have Config.SoftStop to finish.
-//  3. Their contexts end with the cause [ErrShutdown], and they have Config.HardStop to return. A job whose handler then
-//     returns an error that is no control error is handed back.
+//  3. Their contexts end with the cause [ErrShutdown], and they have Config.HardStop to return. A job whose handler then returns an error
+//     is handed back, unless it is a control error.
 //  4. Jobs that are still running are handed back and named in a [*StuckError].
 //
 // A job that is handed back uses no attempt. Run returns nil when every handler returned, and leaves no goroutine but those
 // of stuck handlers.
 //
-// Before it pulls, Run checks the consumer, the bucket and the dead letter stream, and returns a [*DriftError] or
-// [*MissingError] for each that is not as it must be. An unreachable server is no error: Run tries until the server answers,
-// at the start and later.
+// Before it pulls, Run checks the consumer, the bucket and the dead letter stream, and returns a [*DriftError] or [*MissingError] for each
+// that is not as required. An unreachable server is not an error: Run tries until the server answers, at the start and later.
 func (w *Worker) Run(ctx context.Context) error {
 	if len(w.routes) == 0 {
 		return ErrNoHandler
@@ -166,7 +165,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		return err
 	}
 
-	// Handlers must outlive ctx by the soft deadline, so their contexts are not its children.
+	// Handlers may run on after the end of ctx, until the soft deadline, so their contexts are not its children.
 	var (
 		root                = context.WithoutCancel(ctx)
 		jobs, cancelJobs    = context.WithCancelCause(root)
@@ -225,7 +224,7 @@ func (w *Worker) open() (records *kvrecord.Client, err error) {
 	return records, nil
 }
 
-// answerInspectors answers to package inspect until end.
+// answerInspectors answers requests of package inspect until end is called.
 func (w *Worker) answerInspectors(ctx context.Context) (end func(), err error) {
 	trouble := "it has not begun to pull"
 	w.trouble.Store(&trouble)
@@ -301,9 +300,8 @@ func (w *Worker) abandon() []Info {
 	return stuck
 }
 
-// await returns when the server has all that the worker needs, when ctx ends, or with an error that waiting does not mend.
-// It logs the first failure only. With a reason the worker has been working before: await then waits for everything but a
-// closed connection.
+// await returns when the server has all that the worker needs, when ctx ends, or with an error that time does not mend. It logs the first
+// failure only. With a reason, the worker has been working before: await then waits through all errors but that of a closed connection.
 func (w *Worker) await(ctx context.Context, reason error) error {
 	for wait := firstWait; ctx.Err() == nil; wait = min(2*wait, lastWait) {
 		err := w.prepare(ctx, reason != nil)
@@ -319,16 +317,16 @@ func (w *Worker) await(ctx context.Context, reason error) error {
 	return nil
 }
 
-// isFinal reports whether an operator has to do something.
+// isFinal reports whether an error needs an operator.
 func isFinal(err error) bool {
 	_, missing := errors.AsType[*MissingError](err)
 	_, drifted := errors.AsType[*DriftError](err)
 	return missing || drifted
 }
 
-// recover is called when the consumer cannot be pulled from. It returns when the worker can pull again. It waits a little
-// first, longer each time: a leader change is over in a moment, and a server that has the consumer but does not serve it must
-// not be hammered.
+// recover is called when the consumer cannot be pulled from. It returns when the worker can pull again. It waits a little first, longer
+// each time: a change of leader is over in a moment, and a server that has the consumer but does not serve it must not get too many
+// requests.
 func (w *Worker) recover(ctx context.Context, reason error) {
 	w.isDown(reason)
 	const doublings = 5
@@ -336,8 +334,8 @@ func (w *Worker) recover(ctx context.Context, reason error) {
 	_ = w.await(ctx, reason) //nolint:errcheck // only a closed connection, which the puller sees itself
 }
 
-// denial adds to an error of silence the last refusal that the connection received: the server leaves a request that is not
-// permitted unanswered, and reports the refusal apart from it.
+// denial adds the last refusal that the connection received to the error of an unanswered request: the server does not answer a request
+// without permission, and reports the refusal separately.
 func (w *Worker) denial(err error) error {
 	last := w.nc.LastError()
 	if !errors.Is(last, nats.ErrPermissionViolation) || answer.IsDenied(last) ||

@@ -1,7 +1,7 @@
-// Package inspect asks running workers what they do, and has one of them take no more jobs.
+// Package inspect asks running workers for their state, and can make one of them take no more jobs.
 //
-// Each worker of package worker is an instance of a NATS micro service (ADR-32) and answers on eight subjects, as long as its
-// connection lives, also when all of its handlers hang:
+// Each worker of package worker is an instance of a NATS micro service (ADR-32) and answers on eight subjects, as long as its connection
+// lives, even if all of its handlers hang:
 //
 //	worker.v1.info    its handlers, slots and attempts          [Info]
 //	worker.v1.recent  its last attempts, 200 at most            [Recent]
@@ -9,12 +9,12 @@
 //	worker.v1.drain   it takes no more jobs                     [Info]
 //	worker.v1.resume  it takes jobs again                       [Info]
 //
-// All workers of the account answer to the first three, and one of them answers where its instance follows as one more token, as in
-// worker.v1.stacks.<instance>, without which nothing is drained. Nothing is stored for that: a worker that has ended has no answer.
+// All workers of the account answer on the first three. One worker answers where its instance follows as one more token, as in
+// worker.v1.stacks.<instance>; drain and resume need that token. No state is stored: a worker that has ended does not answer.
 //
-// An answer fits into a message, and leaves out the rest, which it counts. It has no payload and no header of a job. The texts of
-// errors are those of the handlers, without the passwords, queries and fragments of addresses. A user that may publish to
-// worker.v1.> may ask, and drain.
+// An answer has as many elements as fit into a message, and the number of the others. It has no payload and no header of a job. The texts
+// of errors are those of the handlers, without the passwords, queries and fragments of addresses. A user that may publish to worker.v1.>
+// may ask, and drain.
 package inspect
 
 import (
@@ -35,81 +35,81 @@ const (
 	// Service is the name of the micro service.
 	Service = "worker"
 
-	// SubjectInfo, SubjectRecent and SubjectStacks are the subjects that all workers answer.
+	// SubjectInfo, SubjectRecent and SubjectStacks are the subjects on which all workers answer.
 	SubjectInfo   = "worker.v1.info"
 	SubjectRecent = "worker.v1.recent"
 	SubjectStacks = "worker.v1.stacks"
 
-	// SubjectDrain and SubjectResume are those that one worker answers, behind which its instance follows.
+	// SubjectDrain and SubjectResume begin the subjects on which one worker answers; its instance follows.
 	SubjectDrain  = "worker.v1.drain"
 	SubjectResume = "worker.v1.resume"
 )
 
 // Info is a worker's description of itself.
 type Info struct {
-	// ID is worker.Config.ID, which two workers may share by mistake.
+	// ID is the worker.Config.ID, which two workers may share by mistake.
 	ID string `json:"id"`
 
-	// Instance names this run of the worker alone.
+	// Instance is the name of this run of the worker, which no other has.
 	Instance string `json:"instance"`
 
-	// Version is that of its program.
+	// Version is the version of its program.
 	Version string `json:"version,omitempty"`
 
-	// Stream and Consumer are those of its configuration.
+	// Stream and Consumer are the stream and consumer in its configuration.
 	Stream   string `json:"stream"`
 	Consumer string `json:"consumer"`
 
-	// Host and PID are the machine and the process in which it runs. A worker of an older version says neither.
+	// Host and PID are the machine and the process in which it runs. A worker of an older version has neither.
 	Host string `json:"host,omitempty"`
 	PID  int    `json:"pid,omitempty"`
 
-	// Started is when it began to run.
+	// Started is the time at which it began to run.
 	Started time.Time `json:"started"`
 
-	// Ready reports whether it pulls jobs, and Problem why it does not.
+	// Ready reports whether it pulls jobs. Problem is the reason that it does not.
 	Ready   bool   `json:"ready"`
 	Problem string `json:"problem,omitempty"`
 
-	// Stopping reports whether it takes no more jobs, since it ends.
+	// Stopping reports whether it takes no more jobs because it ends.
 	Stopping bool `json:"stopping"`
 
-	// Drained reports whether it takes no more jobs, since it was told so, see Drain.
+	// Drained reports whether it takes no more jobs because of Drain.
 	Drained bool `json:"drained,omitempty"`
 
-	// Slots is how many handlers may run at once, Running how many run, and Waiting how many jobs wait in the worker for a limit
-	// or for those before them.
+	// Slots is the number of handlers that may run at once, Running the number that run, and Waiting the number of jobs that wait in the
+	// worker for a limit or for earlier jobs.
 	Slots   int `json:"slots"`
 	Running int `json:"running"`
 	Waiting int `json:"waiting"`
 
-	// Stuck is how many handlers ignore their ended contexts, see worker.Config.StuckAfter.
+	// Stuck is the number of handlers that ignore their ended contexts, see worker.Config.StuckAfter.
 	Stuck int `json:"stuck,omitempty"`
 
-	// Paused are the patterns whose jobs it does not start, see worker.Client.Pause: the first 32.
+	// Paused are the first 32 patterns whose jobs it does not start, see worker.Client.Pause.
 	Paused []string `json:"paused,omitempty"`
 
-	// Attempts counts those that have ended since it started, by their outcome.
+	// Attempts has the numbers of attempts that have ended since it started, by their outcome.
 	Attempts map[string]uint64 `json:"attempts"`
 
-	// Last sums up the attempts that it remembers, see Recent.
+	// Last sums up the remembered attempts, see Recent.
 	Last Last `json:"last,omitzero"`
 
-	// Handlers are its handlers, and HandlersOmitted how many more it has.
+	// Handlers are its handlers, and HandlersOmitted the number of further ones.
 	Handlers        []Handler `json:"handlers"`
 	HandlersOmitted int       `json:"handlers_omitted,omitempty"`
 }
 
 // Last sums up the last attempts of a worker, 200 at most.
 type Last struct {
-	// Completed is how many of them have completed, and Others how many have not.
+	// Completed is the number of attempts that have completed, and Others the number of others.
 	Completed int `json:"completed"`
 	Others    int `json:"others"`
 
-	// Ran95 is the time that 95 % of them did not exceed.
+	// Ran95 is the time that 95 % of the attempts did not exceed.
 	Ran95 time.Duration `json:"ran95"`
 
-	// Waits are the times that Attempt.Waited has, in whole milliseconds.
+	// Waits are the times of Attempt.Waited, in whole milliseconds.
 	Waits []time.Duration `json:"waits,omitempty"`
 }
 
@@ -117,7 +117,7 @@ type Last struct {
 func Sum(attempts []Attempt) (last Last) {
 	ran := make([]time.Duration, 0, len(attempts))
 	for _, a := range attempts {
-		if ran = append(ran, a.Ran); a.Outcome == "completed" { // as worker.OutcomeCompleted
+		if ran = append(ran, a.Ran); a.Outcome == "completed" { // the value of worker.OutcomeCompleted
 			last.Completed++
 		}
 		if a.Waited > 0 {
@@ -128,7 +128,7 @@ func Sum(attempts []Attempt) (last Last) {
 	return last
 }
 
-// Wait95 returns the time for which 95 % of the jobs waited at most that workers remember, see Last.Waits, and how many jobs those are.
+// Wait95 returns the longest wait of 95 % of the jobs that workers remember, see Last.Waits, and the number of all these jobs.
 func Wait95(workers ...Info) (wait time.Duration, of int) {
 	var all []time.Duration
 	for _, w := range workers {
@@ -137,7 +137,7 @@ func Wait95(workers ...Info) (wait time.Duration, of int) {
 	return P95(all), len(all)
 }
 
-// P95 returns the smallest of some durations that 95 % of them do not exceed, 0 for none. It sorts them.
+// P95 returns the smallest duration in all that 95 % of all do not exceed, 0 for none. It sorts all.
 func P95(all []time.Duration) time.Duration {
 	if len(all) == 0 {
 		return 0
@@ -146,10 +146,10 @@ func P95(all []time.Duration) time.Duration {
 	return all[(len(all)*95+99)/100-1]
 }
 
-// Name tells the worker apart from all others, for people.
+// Name returns a name for people, which distinguishes the worker from all others.
 func (i Info) Name() string { return fmt.Sprintf("worker %s (%s) of %s", i.ID, i.Instance, i.Stream) }
 
-// State is how the worker is, in a word or two: stopping, draining while jobs are left in it, drained, ready, or not ready.
+// State returns the state of the worker: stopping, draining while jobs are left in it, drained, ready, or not ready.
 func (i Info) State() string {
 	switch {
 	case i.Stopping:
@@ -166,11 +166,11 @@ func (i Info) State() string {
 
 // Handler is a handler of a worker.
 type Handler struct {
-	// Pattern is that of the subjects of its jobs, and Consumer the consumer that delivers them.
+	// Pattern is the pattern of the subjects of its jobs, and Consumer the consumer that delivers them.
 	Pattern  string `json:"pattern"`
 	Consumer string `json:"consumer"`
 
-	// MaxAttempts, Ordered and Timeout are those of its policy.
+	// MaxAttempts, Ordered and Timeout are the fields of its policy.
 	MaxAttempts int           `json:"max_attempts"`
 	Ordered     bool          `json:"ordered,omitempty"`
 	Timeout     time.Duration `json:"timeout"`
@@ -181,31 +181,33 @@ type Handler struct {
 
 // Recent are the last attempts of a worker, the latest first.
 type Recent struct {
-	// ID and Instance are those of Info.
+	// ID and Instance are the same as in Info.
 	ID       string `json:"id"`
 	Instance string `json:"instance"`
 
-	// Attempts are the last ones, and Omitted is how many older ones the worker remembers.
+	// Attempts are the last attempts, and Omitted is the number of older ones that the worker remembers.
 	Attempts []Attempt `json:"attempts"`
 	Omitted  int       `json:"omitted,omitempty"`
 }
 
 // Attempt is an attempt that has ended.
 type Attempt struct {
-	// Job is the id of the job, Subject its subject, and Sequence its position in the stream. Long ones are cut.
+	// Job is the id of the job, Subject its subject, and Sequence its position in the stream. Long ids and subjects are cut.
 	Job      string `json:"job"`
 	Subject  string `json:"subject"`
 	Sequence uint64 `json:"sequence"`
 
-	// Attempt is 1 for the first.
+	// Attempt is the number of the attempt, from 1.
 	Attempt int `json:"attempt"`
 
-	// Started is when the handler was called, and Ran for how long it ran: 0 for a job that was given up without a further call.
+	// Started is the time at which the handler was called, and Ran the time for which it ran: 0 for a job that was given up without a further
+	// call.
 	Started time.Time     `json:"started"`
 	Ran     time.Duration `json:"ran"`
 
-	// Waited is for how long the job was in its stream, by the server's clock, before its first attempt began, by the worker's. A delayed
-	// job is in its stream when it is due. 0 for a later attempt, or none, and 1 when the worker's clock is behind.
+	// Waited is the time that the job was in its stream before its first attempt: from its storing, by the server's clock, to the start, by
+	// the worker's. A delayed job is in its stream from the time it is due. Waited is 0 for a later attempt, or no wait, and 1 when the
+	// worker's clock is behind.
 	Waited time.Duration `json:"waited,omitempty"`
 
 	// Outcome is a worker.Outcome.
@@ -217,35 +219,35 @@ type Attempt struct {
 
 // Stacks are the attempts that run in a worker, the longest first.
 type Stacks struct {
-	// ID and Instance are those of Info.
+	// ID and Instance are the same as in Info.
 	ID       string `json:"id"`
 	Instance string `json:"instance"`
 
-	// Attempts are those that run, and Omitted is how many more do.
+	// Attempts are running attempts, and Omitted is the number of further ones.
 	Attempts []Running `json:"attempts"`
 	Omitted  int       `json:"omitted,omitempty"`
 }
 
 // Running is an attempt that runs.
 type Running struct {
-	// Job, Subject, Sequence, Attempt and Started are those of Attempt.
+	// Job, Subject, Sequence, Attempt and Started are the same as in Attempt.
 	Job      string    `json:"job"`
 	Subject  string    `json:"subject"`
 	Sequence uint64    `json:"sequence"`
 	Attempt  int       `json:"attempt"`
 	Started  time.Time `json:"started"`
 
-	// Stuck reports whether it ignores its ended context, see worker.Config.StuckAfter.
+	// Stuck reports whether the handler ignores its ended context, see worker.Config.StuckAfter.
 	Stuck bool `json:"stuck,omitempty"`
 
-	// Stacks are those of the handler's goroutine and of those that it started: functions, files and lines.
+	// Stacks are the stacks of the handler's goroutine and of those that it started: functions, files and lines.
 	Stacks string `json:"stacks"`
 }
 
 // ErrNoWorker is returned when no worker answers: none runs, or the user has no permission to ask.
 var ErrNoWorker = errors.New("inspect: no worker answers")
 
-// stall is how long Workers waits for one more answer after the last one.
+// stall is the time for which Workers waits for a further answer after the last one.
 const stall = 250 * time.Millisecond
 
 // Workers asks all workers of the account, and of the accounts from which it imports the subject. It waits for the first answer
@@ -267,8 +269,8 @@ func Workers(ctx context.Context, nc *nats.Conn) (all []Info, err error) {
 	return all, errors.Join(unread...)
 }
 
-// Gather sends a request to all responders of a subject, and returns their answers. It waits for the first answer until ctx ends,
-// and for each further one as long as stall. The error says why there is no further answer.
+// Gather sends a request to all responders of a subject, and returns their answers. It waits for the first answer until ctx ends, and for
+// each further answer as long as stall. The error is the reason that no further answer came.
 func Gather(ctx context.Context, nc *nats.Conn, subject string, stall time.Duration) (all [][]byte, err error) {
 	inbox := nc.NewInbox()
 	answers, err := nc.SubscribeSync(inbox)
@@ -302,14 +304,15 @@ func StacksOf(ctx context.Context, nc *nats.Conn, instance string) (Stacks, erro
 	return ask[Stacks](ctx, nc, SubjectStacks, instance)
 }
 
-// Drain has an instance of Info take no more jobs until Resume, or its end, and returns how it is. It finishes those that run. Those that
-// wait in it, or that its last request still brings, go back, use no attempt, and come to another worker 5 seconds later. It stays ready.
-// One that is told so before it pulls takes none. A worker of a version without that does not answer. One round trip.
+// Drain makes an instance of Info take no more jobs until Resume, or its end, and returns its state. The worker finishes its running jobs.
+// Jobs that wait in it, or that its last request still brings, go back, use no attempt, and come to another worker 5 seconds later. The
+// worker stays ready. A worker that is drained before it pulls takes no jobs. A worker of a version without Drain does not answer. One
+// round trip.
 func Drain(ctx context.Context, nc *nats.Conn, instance string) (Info, error) {
 	return ask[Info](ctx, nc, SubjectDrain, instance)
 }
 
-// Resume has an instance of Info take jobs again, within AckWait/3, and returns how it is. One round trip.
+// Resume makes an instance of Info take jobs again, within AckWait/3, and returns its state. One round trip.
 func Resume(ctx context.Context, nc *nats.Conn, instance string) (Info, error) {
 	return ask[Info](ctx, nc, SubjectResume, instance)
 }

@@ -15,22 +15,21 @@ import (
 )
 
 const (
-	// MaxResult is the largest result of a step as it is encoded, in bytes.
+	// MaxResult is the size of the largest encoded result of a step, in bytes.
 	MaxResult = journal.MaxResult
 
-	// MaxSteps is how many steps a job may have.
+	// MaxSteps is the largest number of steps of a job.
 	MaxSteps = journal.MaxSteps
 )
 
 // Run returns the result that the step of this name returned in an earlier attempt at the job. If there is none, it runs fn
 // and records its result. When Run has returned a result, no later attempt runs fn, even if this process crashes.
 //
-// The result is recorded as JSON, a []byte or a json.RawMessage as it is. Run returns the result as it was recorded, also in
-// the first attempt: a field that JSON leaves out is empty in every attempt. When the type of a result changes, give the
-// step a new name.
+// The result is recorded as JSON, a []byte or a json.RawMessage unchanged. Run returns the recorded result, even in the first attempt: a
+// field that JSON leaves out is empty in every attempt. When the type of a result changes, give the step a new name.
 //
-// fn is called with ctx. Run returns an error of fn as it is, and records nothing; the same holds for a panic. fn may then
-// run again, also in the same attempt. A result that fn returns although ctx has ended is recorded.
+// fn is called with ctx. Run returns an error of fn as it is, and records nothing; a panic passes through. fn may then run again, even in
+// the same attempt. A result that fn returns although ctx has ended is recorded.
 //
 // A name has 1 to 100 bytes and may be used once in an attempt. Otherwise Run returns [ErrMisuse], so that a second step
 // does not silently get the result of the first. In a loop, make the item part of the name. Steps may run at the same time,
@@ -38,10 +37,10 @@ const (
 //
 // Errors: [ErrNoJournal] outside a worker; [ErrFenced] when another attempt has taken over; [ErrNotRecorded] when fn has run
 // and its result may not be recorded, so that fn may run again; [ErrTooLarge], with the result, when it is larger than
-// [MaxResult]; a [*RecordError] when the recorded result is no T.
+// [MaxResult]; a [*RecordError] when the recorded result is not a T.
 //
-// One round trip when fn runs, and one or more beside it for a large result. None when fn does not run. The first step of an
-// attempt that is not the first costs two in addition.
+// One round trip when fn runs, and one or more in addition for a large result. None when fn does not run. In a later attempt the first
+// step costs two in addition.
 func Run[T, A any](ctx context.Context, job *worker.Job[A], name string, fn func(context.Context) (T, error)) (T, error) {
 	var result T
 
@@ -126,13 +125,13 @@ type Memory struct {
 func NewMemory() *Memory { return &Memory{memory: journal.NewMemory()} }
 
 // Attempt returns the context for the next attempt at the job. Its steps get the results that earlier attempts recorded.
-// Like the context of a worker it ends when a step of this attempt notices that a later attempt has taken over.
+// Like the context of a handler it ends when a step of this attempt notices that a later attempt has taken over.
 func (m *Memory) Attempt(ctx context.Context) context.Context {
 	ctx, cancel := context.WithCancelCause(ctx)
 	return journal.With(ctx, m.memory.Open(ctx, cancel))
 }
 
-// readTimeout bounds List beside its context.
+// readTimeout bounds List, in addition to its context.
 const readTimeout = 2 * time.Second
 
 // Recorded is a step whose result is recorded. Its Value is nil when it has more than 4 KB, and is not empty.
@@ -156,19 +155,18 @@ func List(ctx context.Context, js jetstream.JetStream, bucket, stream string, jo
 	}
 	steps, err := journal.New(journal.Config{API: jsapi.New(js, readTimeout), Bucket: bucket, Conn: js.Conn()}).Read(ctx, a)
 	if jsapi.IsNoStream(err) {
-		return nil, nil // no job of it has had steps
+		return nil, nil // no job of the stream has had steps
 	}
 	return steps, err
 }
 
 var (
-	// ErrFenced is returned when another attempt at the job has taken over. The error is always a [FencedError], which is
-	// also the cause with which the handler's context ends. The worker then leaves the job to the other attempt, whatever
-	// the handler returns.
+	// ErrFenced is returned when another attempt at the job has taken over. The error is always a [FencedError], which is also the cause of
+	// the end of the handler's context. The worker then leaves the job to the other attempt, whatever the handler returns.
 	ErrFenced = journal.ErrFenced
 
-	// ErrMisuse is returned when steps are used in a way that cannot work: an invalid name, a name that comes twice in an
-	// attempt, too many steps, the context of another job, or a step after the handler has returned.
+	// ErrMisuse is returned when steps are used in a way that cannot work: with an invalid name, a name that was used in this attempt, too
+	// many steps, the context of another job, or after the handler has returned.
 	ErrMisuse = journal.ErrMisuse
 
 	// ErrNoJournal is returned when the context does not come from a worker.

@@ -1,5 +1,5 @@
-// Package token turns any id into a token of a NATS subject, and back. Ids come from outside. An id with a dot, a wildcard
-// or a space would otherwise name the data of another.
+// Package token turns any id into a token of a NATS subject, and back. Ids come from outside. Otherwise an id with a dot, a wildcard or a
+// space would name the data of another id.
 package token
 
 import (
@@ -24,8 +24,8 @@ const (
 	// so that a subject of a few tokens stays far below the limit of the server's protocol line, 4,096 bytes.
 	MaxID = 320
 
-	// mark starts every encoded token. It is outside the safe alphabet, so an id that is used as it is cannot equal the
-	// encoded form of another.
+	// mark starts every encoded token. It is outside the safe alphabet, so an id that is used unchanged cannot equal the encoded form of
+	// another.
 	mark = '='
 )
 
@@ -33,11 +33,11 @@ var encoding = base64.RawURLEncoding.Strict()
 
 // Encode turns any id into one NATS subject token that is also a valid part of a KV key.
 //
-// An id made only of A-Z, a-z, 0-9, '_' and '-' is returned as it is; everything else becomes '=' followed by
-// its bytes in base64url without padding (RFC 4648 §5). The mapping is injective and case-preserving, and
-// Decode undoes it. A result never holds a dot, a wildcard, a slash or a space and is never empty.
+// An id made only of A-Z, a-z, 0-9, '_' and '-' is returned unchanged; any other id becomes '=' followed by its bytes in base64url without
+// padding (RFC 4648 §5). The mapping is injective and case-preserving, and Decode undoes it. A result never holds a dot, a wildcard, a
+// slash or a space and is never empty.
 //
-// It returns ErrEmpty for "" and ErrTooLong for more than MaxID bytes; the error holds the length and never the id.
+// It returns ErrEmpty for "" and ErrTooLong for more than MaxID bytes; the error has the length and never the id.
 func Encode(id string) (string, error) {
 	switch {
 	case id == "":
@@ -50,8 +50,8 @@ func Encode(id string) (string, error) {
 	return string(mark) + encoding.EncodeToString([]byte(id)), nil
 }
 
-// Decode returns the id that Encode made the token from. A token that Encode would never have
-// made (padding, another alphabet, the encoded form of an id that needs no encoding) is ErrMalformed.
+// Decode returns the id from which Encode made the token. A token that Encode would never have made (padding, another alphabet, the
+// encoded form of an id that needs no encoding) is ErrMalformed.
 func Decode(token string) (string, error) {
 	if IsSafe(token) {
 		if len(token) > MaxID {
@@ -79,7 +79,7 @@ func Decode(token string) (string, error) {
 	return string(id), nil
 }
 
-// IsSafe reports whether an id is a token as it is: not empty, and made only of A-Z, a-z, 0-9, '_' and '-'.
+// IsSafe reports whether an id is itself a token: not empty, and made only of A-Z, a-z, 0-9, '_' and '-'.
 func IsSafe(s string) bool {
 	for i := range len(s) {
 		c := s[i]

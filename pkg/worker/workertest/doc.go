@@ -12,8 +12,7 @@
 //		}
 //	}
 //
-// Run uses a real stream, a real worker and real acknowledgements, but waits for no retry. Under fake time a handler may
-// take as long as it likes:
+// Run uses a real stream, a real worker and real acknowledgements, but waits for no retry. Under fake time a handler may take any time:
 //
 //	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 //		r := workertest.Run(t, policy, send, Mail{To: "ada"}, func(o *workertest.Options) { o.Server = srv })
@@ -22,8 +21,8 @@
 //
 // # A service
 //
-// A service is a function that works jobs until its context ends. In the test its effects go to a recorder, which stands for
-// the system that the service calls. This service passes:
+// A service is a function that works jobs until its context ends. In the test its effects go to a recorder, in place of the system that
+// the service calls. This service passes:
 //
 //	func serve(ctx context.Context, env workertest.Env) error {
 //		w, err := worker.New(env.JS, worker.Config{
@@ -52,7 +51,7 @@
 //		})
 //	}
 //
-// With Record in place of RecordOnce, which stands for a mail server that delivers every mail that it receives, it fails:
+// With Record instead of RecordOnce, as with a mail server that delivers every mail that it receives, it fails:
 //
 //	--- FAIL: TestMailer/redelivery_after_SIGKILL
 //	    job conform-3 has 2 effects, want 1

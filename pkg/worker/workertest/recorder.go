@@ -23,13 +23,14 @@ const (
 // hold holds the first calls that reach a moment.
 type hold struct {
 	at       moment
-	left     int           // how many more calls it holds
+	left     int           // the number of further calls that it holds
 	reached  chan string   // gets the job of each
 	released chan struct{} // closed when the calls may continue
-	result   error         // the error of the calls then
+	result   error         // the error that the calls return then
 }
 
-// release lets the calls continue. With an error they return it instead, and a call that is held before its effect has none.
+// release lets the calls continue. If result is an error, the calls return it instead, and a call that is held before its effect has no
+// effect.
 func (h *hold) release(result error) {
 	h.result = result
 	close(h.released)
@@ -133,7 +134,7 @@ func (r *recorder) refuses(jobID string) bool {
 	return r.poison[jobID]
 }
 
-// note changes something and wakes the waiters.
+// note calls change and wakes the waiters.
 func (r *recorder) note(change func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -143,16 +144,14 @@ func (r *recorder) note(change func()) {
 	r.changed = make(chan struct{})
 }
 
-// look returns how many effects jobs have, in how many handlers at a time they have been,
-// and a channel that is closed when that is no longer so.
+// look returns, by job, the number of effects, and the largest number of handlers at a time. The channel is closed at the next change.
 func (r *recorder) look() (effects, overlap map[string]int, changed <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return maps.Clone(r.effects), maps.Clone(r.overlap), r.changed
 }
 
-// letters returns the dead letters of a stream's jobs, oldest first within a stream: whatever the first part of their
-// subject is.
+// letters returns the dead letters of a stream's jobs, oldest first within each stream, with any first part of their subjects.
 func letters(ctx context.Context, js jetstream.JetStream, of string) (all []worker.DeadLetter, err error) {
 	names := js.StreamNames(ctx, jetstream.WithStreamListSubject("*."+of+".>"))
 	for name := range names.Name() {
@@ -170,7 +169,7 @@ func letters(ctx context.Context, js jetstream.JetStream, of string) (all []work
 	return all, nil
 }
 
-// lettersIn returns the dead letters of a stream's jobs that lie in the stream called name.
+// lettersIn returns the dead letters of a stream's jobs that are in the stream called name.
 func lettersIn(ctx context.Context, js jetstream.JetStream, name, of string) (all []worker.DeadLetter, err error) {
 	stream, err := js.Stream(ctx, name)
 	if err != nil {

@@ -28,7 +28,7 @@ var recordings = map[string]func(r Recorder, ctx context.Context, jobID string) 
 	"record-once": Recorder.RecordOnce,
 }
 
-// listen offers a recorder to other processes, until closed, and returns its address.
+// listen offers a recorder to other processes until closed is called, and returns its address.
 func listen(ctx context.Context, r Recorder) (address string, closed func(), err error) {
 	var lc net.ListenConfig
 
@@ -113,7 +113,7 @@ type task struct {
 	Recorder string
 }
 
-// role is that of the services of a test: its name without that of the scenario.
+// role returns the role of the services of a test: the name of the test without that of the scenario.
 func role(t *testing.T) string {
 	t.Helper()
 

@@ -27,7 +27,7 @@ type Options struct {
 	// is final. Defaults to 1.
 	Attempt int
 
-	// Header holds the job's headers. Defaults to none but the message ID.
+	// Header has the job's headers. Defaults to only the message ID.
 	Header nats.Header
 
 	// ID is the job's ID. Defaults to the name of the test.
@@ -97,7 +97,7 @@ func Run[T any](
 	w, err := worker.New(js, o.config(func(s worker.Settlement) {
 		result.Settlement, settled = s, true
 
-		cancel() // before the slot is free again, so that no other pull has to be waited for
+		cancel() // before the slot is free again, so that there is no other pull to wait for
 	}))
 	if err == nil {
 		err = worker.Handle(w, o.Subject, policy, handler)
@@ -115,7 +115,7 @@ func Run[T any](
 	return result
 }
 
-// config is the worker's configuration.
+// config returns the worker's configuration.
 func (o Options) config(settled func(worker.Settlement)) worker.Config {
 	cfg := worker.Config{AutoCreate: true, Logger: slog.New(slog.DiscardHandler)}
 	if o.Worker != nil {

@@ -11,7 +11,7 @@ import (
 // errKilled is returned by a call of a process that was killed.
 var errKilled = errors.New("workertest: killed")
 
-// window is longer than the stream remembers message IDs.
+// window returns a time longer than the stream remembers message IDs.
 func (s *stage) window() (time.Duration, error) {
 	stream, err := s.js.Stream(s.ctx, s.suite.Stream)
 	if err != nil {
@@ -134,7 +134,7 @@ func serverRestart(s *stage) error {
 }
 
 func shutdownInFlight(s *stage) error {
-	const bound = 10 * time.Minute // no test lets a service take longer
+	const bound = 10 * time.Minute // the longest time that a test gives a service
 
 	service := s.serve()
 	jobs := s.jobs(0, s.suite.Jobs)
@@ -168,7 +168,7 @@ func shutdownInFlight(s *stage) error {
 }
 
 func clockJump(s *stage) error {
-	const jump = 2 * time.Hour // a worker asks each second, so a day would take its time
+	const jump = 2 * time.Hour // a worker sends a request each second, so a day would take long
 
 	service := s.serve()
 
@@ -271,7 +271,7 @@ func pausedProcess(s *stage) error {
 
 	err = s.finish(jobs...) // by the successor
 
-	held.release(nil) // the request that the paused process had sent is carried out
+	held.release(nil) // the paused process's request is carried out
 
 	err = errors.Join(err, paused.Pause(false), paused.Stop(), successor.Stop())
 	return errors.Join(err, s.once(jobs...))

@@ -29,7 +29,7 @@ type stage struct {
 	clears   []func()
 	ctx      context.Context //nolint:containedctx // bounds every wait of the scenario
 	js       jetstream.JetStream
-	lastPoll time.Duration // between two looks at the stream
+	lastPoll time.Duration // the time between two looks at the stream
 	patience time.Duration // of a scenario
 	recorder *recorder
 	role     string
@@ -38,7 +38,7 @@ type stage struct {
 	t        *testing.T
 }
 
-// clear ends everything that a scenario has started and not ended.
+// clear ends all that a scenario has started and not ended.
 func (s *stage) clear() {
 	for _, end := range slices.Backward(s.clears) {
 		end()
@@ -66,7 +66,7 @@ func (s *stage) serve() *instance {
 
 	go func() { i.done <- s.suite.Service(ctx, env) }()
 
-	s.clears = append(s.clears, func() { _ = i.stop() }) //nolint:errcheck // the scenario has asked, or has failed
+	s.clears = append(s.clears, func() { _ = i.stop() }) //nolint:errcheck // the scenario has stopped it before, or has failed
 	return i
 }
 
@@ -77,7 +77,7 @@ func (i *instance) stop() error {
 	return i.err
 }
 
-// id is the name of a job.
+// id returns the name of a job.
 func id(msg *nats.Msg) string { return msg.Header.Get(nats.MsgIdHdr) }
 
 // jobs makes the jobs from the nth on.
@@ -250,7 +250,7 @@ func (s *stage) worked(n int) error {
 // pass lets fake time pass.
 func (s *stage) pass(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // costs no real time in a bubble
 
-// ErrRefused is returned by the recorder for the poison job: the recorder refuses it at every attempt.
+// ErrRefused is returned by the recorder for the poison job, at every attempt.
 var ErrRefused = errors.New("workertest: refused: this job is to be poison")
 
 // Service is the program under test, or the part of it that works jobs. It works the jobs of env until ctx ends, then
@@ -259,8 +259,8 @@ type Service func(ctx context.Context, env Env) error
 
 // Env is the environment that a service gets from the suite.
 type Env struct {
-	// AckWait is the value for the worker's Config.AckWait. The suite waits for the deliveries of a killed process; with a
-	// longer AckWait it waits longer.
+	// AckWait is the value for the worker's Config.AckWait. The suite waits for the deliveries of a killed process, longer with a longer
+	// AckWait.
 	AckWait time.Duration
 
 	// JS reaches the stream of the jobs. Its connection survives restarts of the server.
@@ -273,9 +273,9 @@ type Env struct {
 	Recorder Recorder
 }
 
-// Recorder receives the effects of a service under test, in place of the system that the service calls. It outlives the
-// service and its crashes. The suite also uses it to hold a handler: to kill its process right before or right after the
-// effect, or to keep it waiting. A call returns when the suite releases it, or when ctx ends.
+// Recorder receives the effects of a service under test, in place of the system that the service calls. It outlives the service and its
+// crashes. The suite also uses it to hold a handler: to kill the handler's process right before or right after the effect, or to keep the
+// handler waiting. A call returns when the suite releases it, or when ctx ends.
 type Recorder interface {
 	// Record counts an effect of the job with this ID. A second call counts a second effect.
 	Record(ctx context.Context, jobID string) error
@@ -283,6 +283,6 @@ type Recorder interface {
 	// RecordOnce counts an effect unless the job has one, like a system that gets the job's ID as its idempotency key.
 	RecordOnce(ctx context.Context, jobID string) error
 
-	// Reach counts no effect. A service whose effects are elsewhere (Suite.Effects) calls it right before an effect.
+	// Reach does not count an effect. A service whose effects are elsewhere (Suite.Effects) calls it right before an effect.
 	Reach(ctx context.Context, jobID string) error
 }

@@ -22,15 +22,15 @@ import (
 
 // Suite describes a service for [Conform]. Job and Service are required.
 type Suite struct {
-	// Effects counts the effects of each job, by job ID, for a service whose effects do not go to the recorder: it reads
-	// them from the service's store, for instance. Defaults to the recorder's count.
+	// Effects counts the effects of each job, by job ID, for a service whose effects do not go to the recorder, for instance from the
+	// service's store. Defaults to the recorder's count.
 	Effects func(ctx context.Context, js jetstream.JetStream) (map[string]int, error)
 
 	// Job makes the nth job as its publisher would: subject, payload, headers. Jobs of different n are different jobs. A job
 	// without a Nats-Msg-Id, which is its ID, gets one.
 	Job func(n int) *nats.Msg
 
-	// Jobs is how many jobs a scenario works, at least 4. Defaults to 20.
+	// Jobs is the number of jobs of a scenario, at least 4. Defaults to 20.
 	Jobs int
 
 	// Prepare creates the streams and buckets that the service needs on an empty
@@ -51,14 +51,14 @@ type Suite struct {
 	Undecodable []byte
 }
 
-// scenario is one thing that can happen to a service.
+// scenario is one kind of failure of a service.
 type scenario struct {
 	name string
 	real bool // with processes, in real time
 	run  func(s *stage) error
 }
 
-// scenarios are named as Suite.Skip and the subtests of Conform name them.
+// scenarios have the names of Suite.Skip and of the subtests of Conform.
 var scenarios = []scenario{
 	{"duplicate delivery", false, duplicateDelivery},
 	{"handler slower than AckWait", false, slowHandler},
@@ -71,8 +71,8 @@ var scenarios = []scenario{
 	{"paused process", true, pausedProcess},
 }
 
-// Conform runs a service through the failures of production. It fails the test for each job whose effect is lost or doubled,
-// for each that stays in the stream, and for each that should have a dead letter and has none:
+// Conform runs a service through the failures of production. It fails the test for each job whose effect is lost or doubled, that stays in
+// the stream, or that lacks its dead letter:
 //
 //	duplicate delivery           the same job is in the stream twice, at once and later
 //	handler slower than AckWait  it takes a hundred AckWaits, with another worker idle
@@ -84,9 +84,9 @@ var scenarios = []scenario{
 //	redelivery after SIGKILL     of a real process, before an effect, after it, and in full flow
 //	paused process               a process that stops (SIGSTOP), is replaced, and goes on
 //
-// The first seven take no real time (testing/synctest), so neither the test nor one that contains it may call t.Parallel.
-// For the last two the test binary starts itself. The child process reaches this call of Conform as well, which runs the
-// service there and never returns. So the child also executes the test up to Conform, and a test may call Conform once only.
+// The first seven take no real time (testing/synctest), so neither the test nor its parents may call t.Parallel. For the last two the test
+// binary starts itself. The child process reaches this call of Conform as well, which runs the service there and does not return. So the
+// child also executes the test up to Conform, and a test may call Conform once only.
 func Conform(t *testing.T, suite Suite) {
 	t.Helper()
 
@@ -102,7 +102,7 @@ func Conform(t *testing.T, suite Suite) {
 			}
 
 			if sc.real {
-				t.Parallel() // with the other; no bubble runs any more
+				t.Parallel() // with the other real scenario; no bubble runs any more
 			}
 
 			if err := suite.try(t, sc, role(t)); err != nil {
@@ -160,8 +160,7 @@ func (s Suite) try(t *testing.T, sc scenario, role string) (err error) {
 	return err
 }
 
-// Bounds of the waits. They only end a test that hangs, so they are far longer than any step takes; those of a bubble cost
-// no time.
+// Bounds of the waits. They only end a test that hangs, so they are far longer than any step; those in a bubble cost no real time.
 const (
 	bubblePatience = 24 * time.Hour
 	realPatience   = 2 * time.Minute

@@ -24,12 +24,12 @@ const (
 	minStacks = 1 << 10
 )
 
-// Config has the answers to inspectors. Its functions must wait for no handler.
+// Config has the answers to inspectors. Its functions must not wait for handlers.
 type Config struct {
 	// Conn is the connection that receives the questions.
 	Conn *nats.Conn
 
-	// Drain has the worker take no more jobs, or some again.
+	// Drain makes the worker take no more jobs, or take jobs again.
 	Drain func(drained bool)
 
 	// Info has the fields that do not change. An answer has as many of its Handlers as fit.
@@ -41,11 +41,11 @@ type Config struct {
 	// Recent has the last attempts.
 	Recent *Recent
 
-	// Running returns the attempts that run. The Stacks of each is the label of its goroutines.
+	// Running returns the running attempts. The Stacks of each is the label of its goroutines.
 	Running func() []inspect.Running
 }
 
-// Serve answers until end. The subscriptions have goroutines of their own.
+// Serve answers until end is called. The subscriptions have goroutines of their own.
 func Serve(cfg Config) (end func(), err error) {
 	service, err := micro.AddService(cfg.Conn, micro.Config{
 		Description: "Runs jobs, and says which", Name: inspect.Service, QueueGroupDisabled: true, Version: "1.0.0",
@@ -67,7 +67,7 @@ func Serve(cfg Config) (end func(), err error) {
 		inspect.SubjectDrain: func() []byte { return drain(true) }, inspect.SubjectResume: func() []byte { return drain(false) },
 	} {
 		handler := micro.HandlerFunc(func(r micro.Request) {
-			_ = r.Respond(answer()) //nolint:errcheck // a closed connection takes no answer
+			_ = r.Respond(answer()) //nolint:errcheck // on a closed connection no answer is sent
 		})
 		name := subject[strings.LastIndexByte(subject, '.')+1:]
 		err := service.AddEndpoint(name+"-one", handler, micro.WithEndpointSubject(subject+"."+cfg.Info.Instance))
@@ -82,7 +82,7 @@ func Serve(cfg Config) (end func(), err error) {
 	return end, nil
 }
 
-// IsDenied reports whether an error is that the user may not answer inspectors, which keeps no worker from its jobs.
+// IsDenied reports whether an error means that the user may not answer inspectors. A worker can work its jobs all the same.
 func IsDenied(err error) bool {
 	text := err.Error()
 	return strings.Contains(text, `"`+inspect.Service+`.v1.`) || strings.Contains(text, `"`+micro.APIPrefix+`.`)
@@ -110,7 +110,7 @@ func (c Config) recent() []byte {
 	})
 }
 
-// stacks returns the answer to a question for the attempts that run.
+// stacks returns the answer to a question for the running attempts.
 func (c Config) stacks() []byte {
 	all := c.Running()
 	slices.SortFunc(all, func(a, b inspect.Running) int { return a.Started.Compare(b.Started) })
@@ -127,11 +127,11 @@ func (c Config) stacks() []byte {
 	})
 }
 
-// fit returns an answer with as many of its n elements as a message may have. Texts are cut, so it fits without elements.
+// fit returns an answer with as many of its n elements as fit into a message. Texts are cut, so an answer without elements fits.
 func (c Config) fit(n int, answer func(n int) any) []byte {
 	limit := min(int(c.Conn.MaxPayload()), maxAnswer)
 	for {
-		data, _ := json.Marshal(answer(n)) //nolint:errcheck,errchkjson // texts, numbers and times of this century
+		data, _ := json.Marshal(answer(n)) //nolint:errcheck,errchkjson // an answer has only texts, numbers and times of this century
 		if len(data) <= limit || n == 0 {
 			return data
 		}

@@ -8,18 +8,18 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker/inspect"
 )
 
-// maxRecent is how many attempts a worker remembers: 22 KiB and their texts.
+// maxRecent is the number of attempts that a worker remembers: 22 KiB and their texts.
 const maxRecent = 200
 
 // Recent are the last attempts of a worker. The zero value has none.
 type Recent struct {
 	mu    sync.Mutex
 	ended map[string]uint64 // by outcome
-	next  int               // in a full ring, the oldest
+	next  int               // the place of the next attempt: in a full ring, of the oldest
 	ring  []inspect.Attempt
 }
 
-// Add notes how an attempt ended.
+// Add adds an attempt that has ended.
 func (r *Recent) Add(a inspect.Attempt) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -44,7 +44,7 @@ func (r *Recent) Latest() []inspect.Attempt {
 	return all
 }
 
-// counted returns how many attempts ended with each outcome.
+// counted returns the number of attempts with each outcome.
 func (r *Recent) counted() map[string]uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -1,4 +1,4 @@
-// Package contact records since when a worker can be certain of the server's deliveries and confirmations.
+// Package contact records the time since when a worker can be certain of the server's deliveries and confirmations.
 package contact
 
 import (
@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// Contact records since when a worker has seen everything that its consumers delivered.
+// Contact records the time since when a worker has seen everything that its consumers delivered.
 //
-// The server counts deliveries, but a server without replicas may forget the latest of them when it crashes: a job that had
-// been at work then comes as if for the first time. The count is certain only for a message that was stored after the worker
-// got into contact with the server. Both times are the server's.
+// The server counts deliveries, but a server without replicas may forget the latest of them when it crashes: a job that was being worked
+// then seems to come for the first time. The count is certain only for a message that was stored after the worker got into contact with
+// the server. Both times are the server's.
 type Contact struct {
 	mu     sync.Mutex
-	since  int64 // in Unix nanoseconds, math.MaxInt64 for not yet
-	losses int   // so that an answer from before a loss says nothing after it
+	since  int64 // in Unix nanoseconds; math.MaxInt64 while there is no contact
+	losses int   // the number of losses, so that an answer from before a loss does not count after it
 }
 
 // Lose records that the contact is lost.
@@ -26,14 +26,14 @@ func (c *Contact) Lose() {
 	c.losses++
 }
 
-// Covers reports whether a message that was stored at this time was stored during the contact.
+// Covers reports whether the time at which a message was stored is within the contact.
 func (c *Contact) Covers(stored time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return stored.UnixNano() > c.since
 }
 
-// Begin returns the function to call with the server's time of now.
+// Begin returns the function to call with the server's present time.
 func (c *Contact) Begin() func(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -50,14 +50,14 @@ func (c *Contact) Begin() func(now time.Time) {
 // Acks remembers the newest acknowledgements that the server has confirmed, so that the worker can repeat them when the server
 // was away.
 //
-// A server without replicas that shuts down may confirm an acknowledgement and not remove the message: it notes the
-// acknowledgement in the consumer, finds the stream closed, and answers all the same. From its restart on no consumer
-// delivers the message and nothing removes it, so it holds its subject and its key for ever, unless the acknowledgement comes
-// once more. Where the message is gone, repeating it changes nothing.
+// A server without replicas that shuts down may confirm an acknowledgement and not remove the message: it notes the acknowledgement in the
+// consumer, finds the stream closed, and answers all the same. After its restart no consumer delivers the message and nothing removes it.
+// The message holds its subject and its key for ever, unless the acknowledgement comes again. If the message is gone, a repetition changes
+// nothing.
 //
-// That happens to the last acknowledgement of a consumer only, because none is confirmed after the stream was closed. This
-// worker may note confirmations in another order than the server gave them, but only as many as it has deliveries at once,
-// and as many again follow when the server is back, before they are repeated. So twice that number is remembered.
+// That happens to the last acknowledgement of a consumer only, because none is confirmed after the stream was closed. This worker may note
+// confirmations in another order than the server sent them, but at most as many as it has deliveries at once. As many again may follow
+// when the server is back, before the repetition. So twice that number is remembered.
 type Acks struct {
 	mu   sync.Mutex
 	next int // where the next one goes
@@ -67,11 +67,11 @@ type Acks struct {
 // Ack is an acknowledgement that the server has confirmed.
 type Ack struct {
 	Consumer string
-	Created  int64  // when the consumer was made, in Unix nanoseconds
-	Reply    string // where it was sent, empty for none
+	Created  int64  // the time at which the consumer was made, in Unix nanoseconds
+	Reply    string // the subject to which it was sent, empty for none
 }
 
-// NewAcks returns one for a worker that can have so many deliveries at once.
+// NewAcks returns the Acks of a worker that can have a number of deliveries at once.
 func NewAcks(deliveries int) *Acks {
 	return &Acks{ring: make([]Ack, 2*deliveries)}
 }
@@ -84,7 +84,7 @@ func (l *Acks) Add(ack Ack) {
 	l.next = (l.next + 1) % len(l.ring)
 }
 
-// ByConsumer returns the acknowledgements that are remembered, the oldest first.
+// ByConsumer returns the remembered acknowledgements, the oldest first.
 func (l *Acks) ByConsumer() map[string][]Ack {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -12,7 +12,7 @@ var (
 	// ErrGone is returned by Attempt.Check when the job has ended.
 	ErrGone = errors.New("step: the job is gone")
 
-	// ErrMisuse is returned when the code of a handler uses steps in a way that cannot work.
+	// ErrMisuse is returned when a handler uses steps in a way that cannot work.
 	ErrMisuse = errors.New("step: misuse")
 
 	// ErrNotRecorded is returned when the result of a step could not be recorded, or the outcome of recording it is unknown.
@@ -24,7 +24,7 @@ var (
 
 // FencedError is returned when a later attempt has taken over the job's journal, or has ended the job.
 type FencedError struct {
-	// Deliveries is how often the job had been delivered when that attempt began, 0 when the job has ended.
+	// Deliveries is the number of deliveries of the job when that attempt began, 0 when the job has ended.
 	Deliveries int
 
 	// Job is the ID of the job.
@@ -42,7 +42,7 @@ func (e *FencedError) Error() string {
 // Is reports whether target is ErrFenced.
 func (e *FencedError) Is(target error) bool { return target == ErrFenced }
 
-// RecordError is returned when a record cannot be decoded, or a result is no value of the step's type.
+// RecordError is returned when a record cannot be decoded, or a result is not a value of the step's type.
 type RecordError struct {
 	// Cause is the error of decoding it.
 	Cause error
@@ -54,7 +54,7 @@ type RecordError struct {
 	Step string
 }
 
-// Error names the step and says what to do.
+// Error has the name of the step and the remedy.
 func (e *RecordError) Error() string {
 	if e.Step == "" {
 		return fmt.Sprintf("step: the journal of job %s cannot be read: %v (remove its key to start the job over)", e.Job, e.Cause)

@@ -1,10 +1,9 @@
 // Package journal records the results of a job's steps, so that a later attempt at the job
 // has them.
 //
-// All steps of a job are in one record, and every write replaces the revision that the writer knows. An attempt takes the
-// record over by writing it: then it has seen every step that was ever acknowledged, and the server refuses the writes of
-// earlier attempts. So one record holds the results and their order and is the fence as well, and the write after a stale
-// read fails.
+// All steps of a job are in one record, and every write replaces the revision that the writer knows. An attempt takes the record over by a
+// write: then it has seen every acknowledged step, and the server refuses the writes of earlier attempts. So one record holds the results
+// and their order, and is the fence as well. A write after a stale read fails.
 package journal
 
 import (
@@ -19,22 +18,22 @@ import (
 	"github.com/expediter-io/expediter/pkg/internal/compress"
 )
 
-// MaxSteps is how many steps a job may have. All are named in one record.
+// MaxSteps is the largest number of steps of a job. One record has the names of all.
 const MaxSteps = 256
 
 // Attempt is one attempt at one job.
 type Attempt struct {
-	// Check is called before each step that runs. It reports whether another attempt may be at work on the job since this one
-	// began, and returns ErrGone when the job has ended, or why that is not known. Nil checks nothing.
+	// Check is called before each step that runs. It reports whether another attempt may have begun since this one, and returns ErrGone when
+	// the job has ended, or the error of the check. Nil checks nothing.
 	Check func(context.Context) (doubted bool, err error)
 
 	// Consumer is the durable name of the consumer.
 	Consumer string
 
-	// Created is when the consumer was made, in Unix nanoseconds: it counts deliveries.
+	// Created is the time at which the consumer, which counts deliveries, was made, in Unix nanoseconds.
 	Created int64
 
-	// Deliveries is how often the job's message was delivered, this time included.
+	// Deliveries is the number of deliveries of the job's message, this one included.
 	Deliveries int
 
 	// Job is the job's ID, for messages.
@@ -43,26 +42,26 @@ type Attempt struct {
 	// Lost is called once when another attempt has taken the journal over.
 	Lost func(error)
 
-	// Resume is the key of the journal to go on with, empty for the message's own.
+	// Resume is the key of the journal to continue, empty for the message's own journal.
 	Resume string
 
 	// Sequence is the position of the job's message in its stream.
 	Sequence uint64
 
-	// Stored is when the stream stored the message.
+	// Stored is the time at which the stream stored the message.
 	Stored time.Time
 
 	// Stream is the stream.
 	Stream string
 
-	// Unsure is true when the server may have forgotten an attempt before this one.
+	// Unsure is true when the server may have forgotten an earlier attempt.
 	Unsure bool
 }
 
-// fresh reports whether this is the first attempt, so that there is no journal yet.
+// fresh reports whether this is the first attempt: there is no journal yet.
 func (a Attempt) fresh() bool { return a.Deliveries <= 1 && a.Resume == "" }
 
-// origin is equal for attempts whose deliveries can be compared.
+// origin returns a text that is equal for attempts whose deliveries can be compared.
 func (a Attempt) origin() string {
 	return strconv.FormatInt(a.Created, 36) + "-" + strconv.FormatUint(a.Sequence, 10)
 }
@@ -72,7 +71,7 @@ type Journal struct {
 	attempt Attempt
 	base    context.Context //nolint:containedctx // ends when outcomes are no longer recorded
 	limits  limits
-	server  *Store // makes store and limits, when a step needs them
+	server  *Store // makes store and limits, once a step needs them
 	store   backend
 	turn    chan struct{} // holds an element while a goroutine uses the fields below
 
@@ -80,14 +79,14 @@ type Journal struct {
 	broken   error
 	closed   bool
 	head     int // bytes of written
-	lines    int // bytes of written: the head, and the lines of all steps, or none when others have taken their place
+	lines    int // the length, in written, of the head and the lines of all steps; only of the head when other steps have replaced them
 	opened   bool
 	revision uint64
 	running  int // steps
 	steps    []entry
-	taken    bool     // over from an earlier attempt
+	taken    bool     // the journal was taken over from an earlier attempt
 	used     []string // names, by this attempt
-	writer   string   // unique to this attempt: settles a write whose outcome is unknown
+	writer   string   // unique to this attempt: it settles a write whose outcome is unknown
 	written  []byte   // the last record that this attempt has sent
 }
 
@@ -101,7 +100,7 @@ type backend interface {
 	save(ctx context.Context, data []byte, expect uint64) (revision uint64, err error)
 }
 
-// limits say how long a write is tried and how records are kept.
+// limits are the bounds of writes and records.
 type limits struct {
 	codec  *compress.Codec
 	part   int // bytes of a message
@@ -109,9 +108,8 @@ type limits struct {
 	ttl    time.Duration
 }
 
-// Do returns the recorded result of the step, or else runs it and records its result. An
-// error of run is returned as it is, and nothing is recorded. With ErrTooLarge it returns
-// the result as well.
+// Do returns the recorded result of the step, or runs the step and records its result. An error of run is returned as it is, and nothing
+// is recorded. With ErrTooLarge it returns the result as well.
 func (j *Journal) Do(ctx context.Context, name string, run func(context.Context) ([]byte, error)) ([]byte, error) {
 	if err := checkName(name); err != nil {
 		return nil, err
@@ -157,7 +155,7 @@ func (j *Journal) Fenced() error {
 	return nil
 }
 
-// Close ends the attempt: from now on no step begins.
+// Close ends the attempt: no step begins after it.
 func (j *Journal) Close() {
 	j.turn <- struct{}{}
 	defer func() { <-j.turn }()
@@ -165,7 +163,7 @@ func (j *Journal) Close() {
 	j.closed = true
 }
 
-// failure returns why no step may begin and none be recorded, or nil.
+// failure returns the reason that no step may begin or be recorded, or nil.
 func (j *Journal) failure() error {
 	if j.broken == nil && j.closed {
 		return fmt.Errorf("%w: the attempt at job %s has ended", ErrMisuse, j.attempt.Job)
@@ -173,9 +171,9 @@ func (j *Journal) failure() error {
 	return j.broken
 }
 
-// Forget is called when the job is completed, which the server has confirmed. The journal of a job that was delivered once
-// is kept for another minute, for a delivery that is on its way already. After more deliveries it is kept as long as any,
-// since an earlier attempt may still run somewhere. Forget does not wait for an answer.
+// Forget is called when the server has confirmed that the job is completed. The journal of a job that was delivered once is kept for
+// another minute, for a delivery that is already under way. After more deliveries it is kept as long as other journals, since an earlier
+// attempt may still run. Forget does not wait for an answer.
 func (j *Journal) Forget() {
 	j.turn <- struct{}{}
 	defer func() { <-j.turn }()
@@ -236,7 +234,7 @@ func (j *Journal) enter(ctx context.Context) error {
 		return ended(ctx)
 	}
 
-	select { // as a rule it is free, and two cases take longer
+	select { // as a rule the turn is free; a select of two cases takes longer
 	case j.turn <- struct{}{}:
 		return nil
 	default:
@@ -252,7 +250,7 @@ func (j *Journal) enter(ctx context.Context) error {
 
 func (j *Journal) leave() { <-j.turn }
 
-// ended says that a context has ended, and why.
+// ended returns the error for a context that has ended, with the cause.
 func ended(ctx context.Context) error {
 	if cause := context.Cause(ctx); !errors.Is(cause, ctx.Err()) {
 		return errors.Join(ctx.Err(), cause)
@@ -268,8 +266,8 @@ func (j *Journal) abort(name string) {
 	j.used = slices.DeleteFunc(j.used, func(used string) bool { return used == name })
 }
 
-// recall returns the recorded result of a step. One that has messages of its own is written
-// again when half their time is over, since writing the record does not prolong it.
+// recall returns the recorded result of a step. A result with messages of its own is written again when half of their TTL is over, since a
+// write of the record does not prolong it.
 func (j *Journal) recall(ctx context.Context, name string) (data []byte, found bool, err error) {
 	i := slices.IndexFunc(j.steps, func(e entry) bool { return e.Name == name })
 	if i < 0 {
@@ -280,7 +278,7 @@ func (j *Journal) recall(ctx context.Context, name string) (data []byte, found b
 
 	data, err = j.result(ctx, until, e)
 	if errors.Is(err, errMissing) {
-		j.steps, j.lines = slices.Delete(slices.Clone(j.steps), i, i+1), j.head // its time is over: it was never recorded
+		j.steps, j.lines = slices.Delete(slices.Clone(j.steps), i, i+1), j.head // the result has expired: treat the step as never recorded
 		return nil, false, nil
 	}
 	if err != nil {
@@ -306,8 +304,8 @@ func (j *Journal) renew(ctx context.Context, until time.Time, i int, data []byte
 }
 
 // record writes the result of a step and returns it. If an earlier attempt recorded a result that this attempt did not know
-// of, record returns that. It does not end with the handler's context: a result is worth recording, above all when there is
-// no time to compute it again.
+// of, record returns that. It does not end with the handler's context: a result is worth a record above all when there is no time to
+// compute it again.
 func (j *Journal) record(name string, data []byte) ([]byte, error) {
 	j.turn <- struct{}{}
 	defer j.leave()
@@ -360,5 +358,5 @@ func From(ctx context.Context) *Journal {
 	return found
 }
 
-// Sequence is the position of the job's message in its stream, 0 for a journal in memory.
+// Sequence returns the position of the job's message in its stream, 0 for a journal in memory.
 func (j *Journal) Sequence() uint64 { return j.attempt.Sequence }

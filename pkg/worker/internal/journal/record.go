@@ -25,8 +25,8 @@ const (
 	maxName = 100
 )
 
-// record is the first line of a journal: JSON that says what follows it. The results come
-// after the line feed, one after the other, byte for byte.
+// record is the first line of a journal: JSON that describes the rest. The results come after the line feed, one after the other, byte for
+// byte.
 type record struct {
 	Version    int     `json:"v"`
 	Writer     string  `json:"writer"`
@@ -41,9 +41,9 @@ type entry struct {
 	Name   string  `json:"name"`
 	At     int64   `json:"at"`               // Unix milliseconds, by the worker's clock
 	Size   int     `json:"size"`             // bytes in this record
-	Codec  string  `json:"codec,omitempty"`  // of the bytes as they are stored
-	Length int     `json:"length,omitempty"` // of the result, when they are not it
-	Object *object `json:"object,omitempty"` // where they are, when they are not in this record
+	Codec  string  `json:"codec,omitempty"`  // the codec of the stored bytes
+	Length int     `json:"length,omitempty"` // the length of the result, when the stored bytes are not the result itself
+	Object *object `json:"object,omitempty"` // the object with the bytes, when they are not in this record
 
 	data []byte
 }
@@ -87,8 +87,8 @@ func (rec record) head() []byte {
 	return append(head, `,"steps":[`...)
 }
 
-// encode returns the record that has the given steps, behind its head and the lines of so many of them. It writes behind those,
-// where there is room, and returns how many bytes they and the other lines take.
+// encode returns the record with the given steps. lines is its head and the lines of the first known steps. encode appends to lines where
+// there is room, and returns the length of the head and all lines.
 func encode(lines []byte, known int, steps []entry) (data []byte, end int) {
 	for i, e := range steps[known:] {
 		if known+i > 0 {
@@ -107,7 +107,7 @@ func encode(lines []byte, known int, steps []entry) (data []byte, end int) {
 	return lines, end
 }
 
-// appendTo appends the JSON. It is written by hand: encoding/json took most of a step's processor time here.
+// appendTo appends the JSON of the entry. It does not use encoding/json, which took most of a step's processor time here.
 func (e *entry) appendTo(line []byte) []byte {
 	line = appendText(line, `{"name":`, e.Name)
 	line = appendInt(line, `,"at":`, e.At)
@@ -154,7 +154,7 @@ func decode(data []byte) (record, error) {
 	err := json.Unmarshal(line, &rec)
 
 	switch {
-	case rec.Version > version: // first: its fields may be of other types
+	case rec.Version > version: // checked first: its fields may have other types
 		return record{}, fmt.Errorf("a newer program wrote it: version %d, this one knows %d", rec.Version, version)
 	case err != nil:
 		return record{}, fmt.Errorf("the first line is not JSON: %w", err)
@@ -177,7 +177,7 @@ func decode(data []byte) (record, error) {
 	return rec, nil
 }
 
-// check refuses an entry that this package does not write. left is how many bytes there are.
+// check returns an error for an entry that this package does not write. left is the number of remaining bytes.
 func (e *entry) check(left int) error {
 	switch {
 	case e.Size < 0 || e.Size > left:
@@ -195,7 +195,7 @@ func (e *entry) check(left int) error {
 	return nil
 }
 
-// checkName refuses names that are unreadable in a log.
+// checkName returns an error for a name that is unreadable in a log.
 func checkName(name string) error {
 	if name == "" || len(name) > maxName || !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) {
 		return fmt.Errorf("%w: the name %.120q: use 1 to %d bytes of text", ErrMisuse, name, maxName)
@@ -207,21 +207,21 @@ func checkName(name string) error {
 const MaxResult = 64 << 20
 
 const (
-	// compressAbove is the size below which compression saves nothing that matters.
+	// compressAbove is the size below which compression saves too little.
 	compressAbove = 4 << 10
 
-	// A result that is larger, or would make the record larger, is put into messages of its
-	// own: the record is written with every step.
+	// A result larger than maxInline, or one that would make the record larger than maxRecord, has messages of its own: the record is written
+	// with every step.
 	maxInline = 4 << 10
 	maxRecord = 32 << 10
 
-	// maxPart bounds those messages. maxParts is how many MaxResult takes with the
-	// smallest messages that a server is likely to be set to.
+	// maxPart bounds the messages of a result. maxParts is their number for MaxResult with the smallest message size that a server is likely
+	// to have.
 	maxPart  = 512 << 10
 	maxParts = 64 << 10
 )
 
-// errMissing is returned when a message of a result is gone.
+// errMissing is returned when a message of a result is missing.
 var errMissing = errors.New("step: a part of the result is missing")
 
 // pack makes the entry of a result, and stores the parts that do not go into the record.
@@ -265,7 +265,7 @@ func (j *Journal) pack(ctx context.Context, until time.Time, name string, data [
 	return e, nil
 }
 
-// put stores one part. Storing it twice does no harm: no attempt knows its subject before the record is written.
+// put stores one part. A second store does no harm: no attempt knows the part's subject before the record is written.
 func (j *Journal) put(ctx context.Context, until time.Time, subject string, data []byte) error {
 	return j.persist(ctx, until, func() error { return j.store.put(ctx, subject, data) })
 }

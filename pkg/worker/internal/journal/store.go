@@ -17,19 +17,19 @@ import (
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 )
 
-// partRoom is left for the headers of a message.
+// partRoom is the number of bytes that are left for the headers of a message.
 const partRoom = 1 << 10
 
-// lateTTL is how long the journal of a completed job is kept: a header.
+// lateTTL is the header with the TTL of the journal of a completed job.
 var lateTTL = []string{seconds(time.Minute)}
 
-// Config says where journals are kept and how.
+// Config configures a [Store].
 type Config struct {
 	API    jsapi.Client // bounds each request
 	Bucket string
 	Conn   *nats.Conn    // of the API
 	Settle time.Duration // how long a write is tried
-	TTL    time.Duration // how long a journal is kept after its last write
+	TTL    time.Duration // the time for which a journal is kept after its last write
 }
 
 // Store keeps the journals of one bucket.
@@ -45,7 +45,7 @@ func New(cfg Config) *Store {
 	return &Store{cfg: cfg, codec: compress.New(), stream: "KV_" + cfg.Bucket, ttl: []string{seconds(cfg.TTL)}}
 }
 
-// Open returns the journal of an attempt. It makes no request: the first step does. Nothing is written after base has ended.
+// Open returns the journal of an attempt. It makes no request: the first step does. Journals are not written after base has ended.
 func (s *Store) Open(base context.Context, attempt Attempt) *Journal {
 	return &Journal{attempt: attempt, base: base, server: s, turn: make(chan struct{}, 1)}
 }
@@ -61,21 +61,21 @@ func (s *Store) journal(a Attempt) *journalOf {
 
 func (s *Store) limits() limits {
 	part := maxPart
-	if most := int(s.cfg.Conn.MaxPayload()) - partRoom; most > 0 { // 0 as long as it was never connected
+	if most := int(s.cfg.Conn.MaxPayload()) - partRoom; most > 0 { // 0 before the first connection
 		part = min(part, most)
 	}
 	return limits{codec: &s.codec, part: part, settle: s.cfg.Settle, ttl: s.cfg.TTL}
 }
 
-// Key names the journal of a message, for headers. The time tells the message from one with
-// the same sequence in a stream that was deleted and made again.
+// Key returns the name of the journal of a message, for headers. The time distinguishes the message from that with the same sequence in a
+// stream that was deleted and made again.
 func Key(sequence uint64, stored time.Time) string {
 	return strconv.FormatUint(sequence, 10) + "-" + strconv.FormatInt(stored.UnixNano(), 10)
 }
 
 var keyForm = regexp.MustCompile(`^[0-9]{1,20}-[0-9]{1,20}$`)
 
-// ValidKey reports whether Key may have returned it.
+// ValidKey reports whether Key may have returned the key.
 func ValidKey(key string) bool { return keyForm.MatchString(key) }
 
 // journalOf is the backend of one journal.
@@ -83,7 +83,7 @@ type journalOf struct {
 	*Store
 
 	expected []string // a header of record
-	record   nats.Msg // of save, which is called by one at a time
+	record   nats.Msg // the message of save, which is called by one goroutine at a time
 	subject  string
 }
 
@@ -131,7 +131,7 @@ func (j *journalOf) drop(part string) {
 	_ = j.cfg.Conn.PublishMsg(j.message(part, nil, time.Second)) //nolint:errcheck // it goes by its TTL
 }
 
-// message writes a part that lasts for ttl.
+// message returns the message of a part that is kept for ttl.
 func (j *journalOf) message(part string, data []byte, ttl time.Duration) *nats.Msg {
 	return &nats.Msg{
 		Subject: j.cfg.API.Target(j.subject + "." + part), Data: data,
@@ -155,7 +155,7 @@ func (s *Store) get(ctx context.Context, subject string) ([]byte, uint64, error)
 	return found.Data, found.Sequence, nil
 }
 
-// send publishes a message, once, and returns where it was stored.
+// send publishes a message, once, and returns its sequence in the stream.
 func (s *Store) send(ctx context.Context, msg *nats.Msg) (uint64, error) {
 	sequence, err := s.cfg.API.Publish(ctx, s.stream, msg)
 	if err != nil {
@@ -164,7 +164,7 @@ func (s *Store) send(ctx context.Context, msg *nats.Msg) (uint64, error) {
 	return sequence, nil
 }
 
-// isPermanent reports whether sending the same again cannot help.
+// isPermanent reports whether another try of the same message cannot help.
 func isPermanent(err error) bool {
 	_, unreadable := errors.AsType[*RecordError](err)
 	return unreadable || jsapi.IsPermanent(err)
@@ -186,7 +186,7 @@ func NewMemory() *Memory {
 	return &Memory{codec: compress.New(), parts: make(map[string][]byte)}
 }
 
-// Open returns the journal in the hands of the next attempt.
+// Open returns the journal for the next attempt.
 func (m *Memory) Open(base context.Context, lost func(error)) *Journal {
 	const ever = 100 * 365 * 24 * time.Hour
 
@@ -248,16 +248,16 @@ func (m *Memory) save(_ context.Context, data []byte, expect uint64) (uint64, er
 	return m.revision, nil
 }
 
-// Step is a step as the record of its job has it.
+// Step is a step in the record of its job.
 type Step struct {
-	// At is when it was recorded, by the clock of its worker.
+	// At is the time at which the step was recorded, by the clock of its worker.
 	At time.Time
 
-	// Name is that of the step, and Size the bytes of its result.
+	// Name is the name of the step, and Size the length of its result in bytes.
 	Name string
 	Size int
 
-	// Value is its result, nil for one that has messages of its own.
+	// Value is the result of the step, nil for a result with messages of its own.
 	Value []byte
 }
 

@@ -27,7 +27,7 @@ var errBehind = errors.New("a server that is no leader any more has answered, or
 // errOutrun is returned when the stored journal is one that this attempt did not know of.
 var errOutrun = errors.New("the journal has changed")
 
-// check makes sure, before a step, that this attempt is the latest: at its first step, and whenever that is in doubt.
+// check makes sure, before a step, that this attempt is the latest. It does so at the first step, and whenever that is in doubt.
 func (j *Journal) check(ctx context.Context) error {
 	doubted := false
 
@@ -53,7 +53,7 @@ func (j *Journal) check(ctx context.Context) error {
 
 // open takes the journal over for this attempt. The first attempt at a job need not read it.
 func (j *Journal) open(ctx context.Context, doubted bool) error {
-	const usual = 8 // steps, for which there is room
+	const usual = 8 // the number of steps for which there is room
 
 	j.steps, j.used, j.writer = slices.Grow(j.steps, usual), make([]string, 0, usual), nuid.Next()
 	j.written = record{
@@ -76,8 +76,8 @@ func (j *Journal) open(ctx context.Context, doubted bool) error {
 }
 
 // takeOver reads the journal and writes it again under this attempt's name. The server accepts the write only at the
-// revision that was read, so no step was missed, and no earlier attempt can write any more. With doubted, a record of which it
-// is not known that it is an earlier attempt's counts as a later one's.
+// revision that was read, so no step was missed, and no earlier attempt can write any more. With doubted, a record counts as that of a
+// later attempt unless it is known to be that of an earlier one.
 func (j *Journal) takeOver(ctx context.Context, until time.Time, doubted bool) error {
 	for wait := minWait; ; wait = min(2*wait, maxWait) {
 		now, revision, err := j.load(ctx)
@@ -86,7 +86,7 @@ func (j *Journal) takeOver(ctx context.Context, until time.Time, doubted bool) e
 			case revision > j.revision && j.isLater(now, doubted):
 				return j.fenced(now)
 			case j.opened && doubted && revision == j.revision:
-				return nil // it is still this attempt's
+				return nil // the journal is still this attempt's
 			case j.opened && doubted && revision < j.revision:
 				err = errBehind
 			}
@@ -110,8 +110,8 @@ func (j *Journal) takeOver(ctx context.Context, until time.Time, doubted bool) e
 	}
 }
 
-// isLater reports whether a record that this attempt has not written is a later attempt's. Once this attempt has written, every
-// one is: earlier attempts can write no more.
+// isLater reports whether a record that this attempt has not written is that of a later attempt. Once this attempt has written, every
+// other record is: earlier attempts can write no more.
 func (j *Journal) isLater(now record, doubted bool) bool {
 	if now.Origin == j.attempt.origin() {
 		return now.Deliveries > j.attempt.Deliveries || doubted && (j.acked || now.Deliveries == j.attempt.Deliveries)
@@ -135,12 +135,12 @@ func (j *Journal) load(ctx context.Context) (record, uint64, error) {
 	return rec, revision, nil
 }
 
-// write replaces the record by one with the given steps. They begin with those of the journal, unless lines is head.
+// write replaces the record by one with the given steps. The steps begin with those of the journal, unless lines is head.
 //
 // A refusal proves no more than a time-out does: around a change of leader both have been seen for writes that were applied.
-// So after either, write reads the record back. If this attempt wrote it, it is this write, since an attempt sends one at a
-// time. If it is unchanged, or older because a deposed leader answered, write sends the same again. A later record of
-// another attempt ends this one. If this attempt began without reading the journal, write returns errOutrun instead.
+// So after either, write reads the record back. If this attempt wrote the record, it is the record of this write, since an attempt sends
+// one write at a time. If the record is unchanged, or older because a deposed leader answered, write sends the same again. A later record
+// of another attempt ends this one. If this attempt began without reading the journal, write returns errOutrun instead.
 func (j *Journal) write(ctx context.Context, until time.Time, steps []entry) error {
 	known := 0
 	if j.lines > j.head {
@@ -186,7 +186,7 @@ func (j *Journal) write(ctx context.Context, until time.Time, steps []entry) err
 	}
 }
 
-// fenced ends the attempt because the record is of a later one.
+// fenced ends the attempt because the record is that of a later attempt.
 func (j *Journal) fenced(now record) error {
 	err := &FencedError{Deliveries: now.Deliveries, Job: j.attempt.Job}
 	j.broken = err
@@ -200,7 +200,7 @@ func (j *Journal) fenced(now record) error {
 // until returns the time at which an operation that begins now is given up.
 func (j *Journal) until() time.Time { return time.Now().Add(j.limits.settle) }
 
-// pause waits about d and reports whether there is time for another try.
+// pause waits for about d and reports whether there is time for another try.
 func pause(ctx context.Context, d time.Duration, until time.Time) bool {
 	left := time.Until(until)
 	return left > 0 && backoff.Pause(ctx, min(d, left))

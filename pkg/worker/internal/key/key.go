@@ -1,5 +1,5 @@
-// Package key computes the subjects of one key. All messages of a job in its stream have the job's subject but for the first
-// token, which is the kind of message:
+// Package key computes the subjects of one key. All messages of a job in its stream have the job's subject, except for the first token,
+// which is the kind of message:
 //
 //	jobs.mail.u17         the job
 //	jobs-later.mail.u17   the job, delayed: a schedule that becomes jobs.mail.u17
@@ -16,7 +16,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/internal/subject"
 )
 
-// The suffixes of the first token of messages that are no jobs.
+// The suffixes of the first token of messages that are not jobs.
 const (
 	suffixDone  = "-done"
 	suffixLater = "-later"
@@ -32,7 +32,7 @@ var (
 	errShort  = errors.New("a job's subject has at least two tokens")
 )
 
-// Key is the subject of a job, whole and cut behind the first token.
+// Key is the subject of a job, as a whole and split behind the first token.
 type Key struct{ job, first, rest string }
 
 // Kind is the kind of a message of a key.
@@ -66,27 +66,27 @@ func Of(to string) (Key, error) {
 	}
 }
 
-// Any matches all messages of the key. It is also the name under which the server notices that two writes of a key are under
-// way, so every write has to use this very text.
+// Any returns a pattern that matches all messages of the key. By this text the server also notices that two writes of a key are under way,
+// so every write has to use it exactly.
 func (k Key) Any() string { return "*." + k.rest }
 
-// Job is the subject of the job.
+// Job returns the subject of the job.
 func (k Key) Job() string { return k.job }
 
-// Later is the subject of the schedule.
+// Later returns the subject of the schedule.
 func (k Key) Later() string { return k.first + suffixLater + "." + k.rest }
 
-// Done is the subject of the record.
+// Done returns the subject of the record.
 func (k Key) Done() string { return k.first + suffixDone + "." + k.rest }
 
-// TokenEvery is the second token of schedules that repeat. They lie outside of all keys: a schedule must not hold the key of its runs
-// for ever.
+// TokenEvery is the second token of schedules that repeat. They are outside of all keys: a schedule must not hold the key of its runs for
+// ever.
 const TokenEvery = "$every"
 
 // AnyEvery matches all schedules that repeat.
 const AnyEvery = "*." + TokenEvery + ".>"
 
-// Every is the subject of the schedule that inserts jobs of the key again and again.
+// Every returns the subject of the schedule that inserts jobs of the key repeatedly.
 func (k Key) Every() string { return k.first + suffixLater + "." + TokenEvery + "." + k.rest }
 
 // KindOf returns the kind of a message by its subject.
@@ -102,13 +102,13 @@ func KindOf(to string) Kind {
 	}
 }
 
-// JobOf returns the subject of the job of any message of its key.
+// JobOf returns the subject of the job for any message of the job's key.
 func JobOf(to string) string {
 	first, rest, _ := strings.Cut(to, ".")
 	return strings.TrimSuffix(strings.TrimSuffix(first, suffixDone), suffixLater) + "." + rest
 }
 
-// Subjects are those of a stream whose jobs have the given subject, which may have wildcards behind its first token.
+// Subjects returns the subjects of a stream whose jobs have the given subject. That subject may have wildcards behind its first token.
 func Subjects(jobs string) []string {
 	first, rest, more := strings.Cut(jobs, ".")
 	if more {

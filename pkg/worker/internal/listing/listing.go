@@ -1,4 +1,4 @@
-// Package listing reads the messages of a stream of jobs, as few of them as a list needs. It knows the kinds of messages, and no jobs.
+// Package listing reads the messages of a stream of jobs, as few as a list needs. It knows the kinds of messages, but not jobs.
 package listing
 
 import (
@@ -19,23 +19,23 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker/internal/key"
 )
 
-// maxTold is how many messages that no consumer takes are told apart. To do so the server lists their subjects.
+// maxTold is the largest number of messages without a consumer that are counted by kind. For that the server lists their subjects.
 const maxTold = 10_000
 
-// ErrNoDirect is returned when a stream does not allow to read its messages from any replica.
+// ErrNoDirect is returned when a stream does not allow reads of its messages from any replica.
 var ErrNoDirect = errors.New("allow_direct is false, must be true to list its jobs")
 
-// Stream is a stream as one call has read it.
+// Stream is the state of a stream, as read by one call.
 type Stream struct {
 	Get    *directget.Getter
 	Info   jetstream.StreamInfo
-	Takers *Takers // none of a stream that is opened without
+	Takers *Takers // nil if the stream was opened without them
 
 	api   jsapi.Client
-	known map[key.Kind]map[string]uint64 // subjects of messages that no consumer takes
+	known map[key.Kind]map[string]uint64 // the counts of messages that no consumer takes, by subject
 }
 
-// Open looks at a stream and, if taken is true, its consumers: one round trip for each. Get.Close ends it.
+// Open reads the state of a stream and, if taken is true, of its consumers. One round trip for each. Get.Close ends it.
 func Open(ctx context.Context, nc *nats.Conn, api jsapi.Client, stream string, taken bool) (*Stream, error) {
 	s := &Stream{Takers: &Takers{}, api: api, known: map[key.Kind]map[string]uint64{}}
 	err := api.Ask(ctx, "STREAM.INFO."+stream, nil, &s.Info)
@@ -51,12 +51,12 @@ func Open(ctx context.Context, nc *nats.Conn, api jsapi.Client, stream string, t
 	return s, err
 }
 
-// Rest is how many messages no consumer delivers, or has delivered and not seen acknowledged.
+// Rest returns the number of messages that no consumer will deliver, or has delivered without an acknowledgement yet.
 func (s *Stream) Rest() uint64 {
 	return s.Info.State.Msgs - min(s.Info.State.Msgs, s.Takers.Pending+s.Takers.Held)
 }
 
-// Names lists the subjects of a kind of message, with their counts, once. It does not when there may be too many.
+// Names lists the subjects of a kind of message, with their counts, once. It returns false when there may be too many.
 func (s *Stream) Names(ctx context.Context, kind key.Kind) (names map[string]uint64, told bool, err error) {
 	if names, told = s.known[kind]; told {
 		return names, true, nil
@@ -75,7 +75,7 @@ func (s *Stream) Names(ctx context.Context, kind key.Kind) (names map[string]uin
 		switch {
 		case filter == partition.Barrier:
 			continue
-		case strings.ContainsAny(first, "*>"): // it would be the subjects of all jobs
+		case strings.ContainsAny(first, "*>"): // these would be the subjects of all jobs
 			return names, false, nil
 		case key.KindOf(filter) != kind:
 			continue
@@ -90,15 +90,15 @@ func (s *Stream) Names(ctx context.Context, kind key.Kind) (names map[string]uin
 	return names, true, nil
 }
 
-// Few reads the messages of a kind that no consumer takes, from a sequence on, when they are known to be at most so many. all reports
-// whether it did.
+// Few reads the messages of a kind that no consumer takes, from a sequence on, if they are known to be at most most. all reports whether
+// it did.
 func (s *Stream) Few(ctx context.Context, kind key.Kind, from uint64, most int) (messages []jsapi.Message, all bool, err error) {
 	names, told, err := s.Names(ctx, kind)
 	if err != nil || !told || len(names) > most {
 		return nil, false, err
 	}
 	for _, count := range names {
-		if count > 1 { // the last of a subject is not all
+		if count > 1 { // the subject has more messages than its last
 			return nil, false, nil
 		}
 	}
@@ -110,8 +110,8 @@ func (s *Stream) Few(ctx context.Context, kind key.Kind, from uint64, most int) 
 	return messages, true, nil
 }
 
-// Waiting returns the first sequence that jobs may have that no consumer has delivered: behind some of them, if consumers take all
-// subjects of jobs.
+// Waiting returns a sequence before which no job is undelivered. It is behind the delivered messages if consumers take all subjects of
+// jobs.
 func (s *Stream) Waiting() uint64 {
 	untaken := func(filter string) bool { return key.KindOf(filter) == key.Job && !s.Takers.cover(filter) }
 	first := max(s.Info.State.FirstSeq, 1)
@@ -122,7 +122,7 @@ func (s *Stream) Waiting() uint64 {
 }
 
 // Read reads up to n messages from a sequence on, in the way that costs the server less, see [directget.Getter.Singly]. more reports
-// whether there are others behind them.
+// whether others follow.
 func (s *Stream) Read(ctx context.Context, from uint64, n int) (messages []jsapi.Message, more bool, err error) {
 	const many = 10_000
 	read := s.Get.From

@@ -15,18 +15,18 @@ import (
 	"github.com/expediter-io/expediter/pkg/internal/subject"
 )
 
-// young is for how long after it made a consumer a worker may be making others.
+// young is the time after making a consumer in which a worker may be making others.
 const young = 5 * time.Second
 
 // Takers are the consumers of a stream, and the subjects that they take.
 type Takers struct {
 	Filters []string
-	First   uint64 // no message before is to be delivered
+	First   uint64 // no earlier message is to be delivered
 	From    time.Time
-	Held    uint64 // messages that were delivered and are not acknowledged
-	Last    uint64 // behind it none has delivered anything
-	Pending uint64 // messages that are to be delivered
-	Settled bool   // no consumer is so young that its worker may be making others
+	Held    uint64 // the number of messages that were delivered and are not acknowledged
+	Last    uint64 // no consumer has delivered a later message
+	Pending uint64 // the number of messages that are to be delivered
+	Settled bool   // no consumer is so young that its worker may still be making others
 
 	tree subject.Tree[*Taker]
 }
@@ -34,7 +34,7 @@ type Takers struct {
 // Taker is a consumer.
 type Taker struct {
 	Delivered uint64 // the last sequence of the stream that it has delivered
-	Floor     uint64 // up to here everything of it is acknowledged
+	Floor     uint64 // all its messages up to here are acknowledged
 	Name      string
 }
 
@@ -44,12 +44,12 @@ func (t *Takers) Of(to string) *Taker {
 	return taker
 }
 
-// cover reports whether all subjects of a filter are taken by one consumer.
+// cover reports whether one consumer takes all subjects of a filter.
 func (t *Takers) cover(filter string) bool {
 	return slices.ContainsFunc(t.Filters, func(taken string) bool { return subject.Covers(taken, filter) })
 }
 
-// ListTakers lists the consumers of a stream. It returns none beside an error. One round trip for each 256.
+// ListTakers lists the consumers of a stream. With an error it returns nil. One round trip for each 256 consumers.
 func ListTakers(ctx context.Context, api jsapi.Client, stream string) (*Takers, error) {
 	found := &Takers{First: math.MaxUint64, From: time.Now(), Settled: true}
 	for listed, total := 0, 1; listed < total; {

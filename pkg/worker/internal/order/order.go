@@ -1,4 +1,4 @@
-// Package order tells a worker when the next job of a subject may start: when none of the subject lies before it in the stream.
+// Package order tells a worker that the next job of a subject may start: when no job of the subject is before it in the stream.
 package order
 
 import (
@@ -9,21 +9,21 @@ import (
 )
 
 const (
-	// soonest and latest bound the delay of a job that is given back since no more may wait. While no job of its subject ends here, it
-	// is a fourth of that time at least, or rarest.
+	// soonest and latest bound the delay of a job that is given back because no more jobs may wait. While no job of its subject ends here,
+	// the delay is at least a fourth of the time since the last end, at most rarest.
 	soonest = 100 * time.Millisecond
 	rarest  = 10 * time.Second
 	latest  = time.Minute
 
-	// maxStrays is how many keys with jobs that were given back are remembered.
+	// maxStrays is the number of keys with jobs that were given back that are remembered.
 	maxStrays = 100_000
 )
 
 // Arrival is a delivery.
 type Arrival struct {
-	Back      bool // the consumer has gone back: it has delivered the message, or a later one, before
+	Back      bool // the consumer has gone back: it has delivered this message, or a later one, before
 	Consumer  string
-	Delivered int    // how often the server has delivered the message, this time included
+	Delivered int    // the number of deliveries of the message, this one included
 	Delivery  uint64 // consumer sequence
 	Sequence  uint64
 	Subject   string
@@ -31,10 +31,10 @@ type Arrival struct {
 
 // Job is an ordered job that the worker holds. Lines.Follow makes it one.
 type Job struct {
-	// Turn receives when the job may be the first of its subject now, or has to go back.
+	// Turn gets an element when the job may be the first of its subject now, or has to go back.
 	Turn chan struct{}
 
-	back      time.Duration // after which it is to come again, guarded by Lines.mu
+	back      time.Duration // the time after which it is to come again, guarded by Lines.mu
 	chain     *chain
 	delivered int
 	number    int // of the chain when it came
@@ -42,39 +42,39 @@ type Job struct {
 	subject   string
 }
 
-// Lines lets a job start when no job of its subject lies before it in the stream: then all of them have ended, in whatever worker,
-// since a work queue keeps a job until then. That is certain when the first message of the subject is the job itself, as any
-// replica has it: one that has the job has had all before it.
+// Lines lets a job start when no job of its subject is before it in the stream: then all earlier jobs have ended, in any worker, since a
+// work queue keeps a job until its end. That is certain when the first message of the subject is the job itself, on any replica: a replica
+// that has the job has had all earlier ones.
 //
-// To read that for each job would cost half of the throughput. So a worker follows the deliveries of its consumer. While no
-// consumer sequence is missing, every job since the first of this chain came here, so it is known which jobs of a subject have
-// not ended. Once everything before the chain is acknowledged, no job of it is read. The zero value has no deliveries.
+// A read for each job would cost half of the throughput. So a worker follows the deliveries of its consumer. While no consumer sequence is
+// missing, every job since the first of this chain came here, so the worker knows which jobs of a subject have not ended. Once all
+// messages before the chain are acknowledged, no read is needed for jobs of the chain. The zero value has no deliveries.
 type Lines struct {
 	mu     sync.Mutex
 	chains map[string]*chain // by consumer
 }
 
-// chain is a row of deliveries without a gap.
+// chain is a series of deliveries without a gap.
 type chain struct {
 	base   uint64 // stream sequence of its first message
-	clean  bool   // nothing is left before base
-	floor  uint64 // up to here nothing is left
+	clean  bool   // no message is left before base
+	floor  uint64 // no message is left up to here
 	keys   map[string]*keyed
 	next   uint64 // consumer sequence of the next delivery
 	number int    // rises with each gap
 	strays int    // keys with a stray
 }
 
-// keyed are the jobs of a subject that this worker holds, or gave back.
+// keyed has the jobs of a subject that this worker holds, or gave back.
 type keyed struct {
-	away  int           // jobs that went back for want of room, and did not come again here
-	began time.Time     // when the job in runs started
-	ended time.Time     // when a job last ended here
-	every time.Duration // from one end to the next, when nothing held them up
+	away  int           // the number of jobs that went back for want of room, and did not come here again
+	began time.Time     // the time at which the job in runs started
+	ended time.Time     // the time at which a job last ended here
+	every time.Duration // the time from one end to the next, when nothing delayed the jobs
 	held  []*Job        // by their sequences
-	runs  *Job          // the one that runs here, nil for none
-	since uint64        // a sequence below which none was given back, of those that are left
-	stray uint64        // the last one that was given back, 0 for none
+	runs  *Job          // the job that runs here, nil for none
+	since uint64        // of the jobs left, none below this sequence was given back
+	stray uint64        // the last sequence that was given back, 0 for none
 }
 
 // chain returns the chain of a consumer. The caller holds mu.
@@ -90,7 +90,7 @@ func (l *Lines) chain(consumer string) *chain {
 	return c
 }
 
-// Follow notes a delivery. Every one must be noted, in the order of arrival, also those of jobs that are not ordered, for which j is nil.
+// Follow notes a delivery. It must be called for every delivery, in the order of arrival. For jobs that are not ordered, j is nil.
 func (l *Lines) Follow(a Arrival, j *Job) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,7 +107,7 @@ func (l *Lines) Follow(a Arrival, j *Job) {
 	c.next = a.Delivery + 1
 	if c.base == 0 && a.Delivered <= 1 {
 		c.base = a.Sequence
-		c.clean = c.base == c.floor+1 // not less: that would be the floor of a former stream
+		c.clean = c.base == c.floor+1 // not if base is lower: that is the floor of a former stream
 	}
 	if j != nil {
 		*j = Job{Turn: make(chan struct{}, 1), chain: c, delivered: a.Delivered, number: c.number, sequence: a.Sequence, subject: a.Subject}
@@ -133,7 +133,7 @@ func (l *Lines) Add(j *Job) {
 	}
 }
 
-// End takes a delivery out of its line. gone is true when the job has certainly left the stream.
+// End removes a delivery from its line. gone is true when the job has certainly left the stream.
 func (l *Lines) End(j *Job, gone bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -146,7 +146,7 @@ func (l *Lines) End(j *Job, gone bool) {
 	switch {
 	case gone:
 		now := time.Now()
-		// A job that went back for too long holds up all behind it: that must not send those back for even longer.
+		// A job that went back for too long delays all behind it: that must not send those back for even longer.
 		k.every, k.ended = min(now.Sub(k.ended), max(2*k.every, soonest/10)), now
 		c.settle(k, j.sequence)
 	case k.stray == 0:
@@ -162,7 +162,7 @@ func (l *Lines) End(j *Job, gone bool) {
 	}
 }
 
-// Signal has a job look whether it may run, or has to go back.
+// Signal makes a job check whether it may run, or has to go back.
 func (j *Job) Signal() {
 	select {
 	case j.Turn <- struct{}{}:
@@ -170,8 +170,8 @@ func (j *Job) Signal() {
 	}
 }
 
-// SendBack chooses a job of j's subject that goes back to the server since no more may wait: the last, so that those stay whose turn
-// comes first. It comes back in half of the time in which all before it will have ended, by the pace of late.
+// SendBack chooses a job of j's subject that goes back to the server because no more jobs may wait: the last, so that those stay whose
+// turn comes first. It comes back after half of the time in which all jobs before it will have ended, at the recent pace.
 func (l *Lines) SendBack(j *Job) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -190,14 +190,14 @@ func (l *Lines) SendBack(j *Job) {
 	if sequence := last.sequence; sequence > k.since {
 		ahead += int(float64(k.away) * min(1, float64(sequence-k.since)/float64(k.stray-k.since+1)))
 	}
-	// Half of it, so that the job is here again when its turn comes. The one before all may be another worker's, and take hours.
+	// Half of the time, so that the job is here again when its turn comes. The first job may be another worker's, and take hours.
 	least := min(max(now.Sub(k.ended)/4, soonest), rarest)
 	last.back = min(max(gap*time.Duration(ahead)/2, least), latest)
 	k.away++
 	last.Signal()
 }
 
-// SentBack returns after how long a job that has to go back is to come again, 0 for one that stays.
+// SentBack returns the time after which a job that has to go back is to come again, 0 for a job that stays.
 func (l *Lines) SentBack(j *Job) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -212,21 +212,21 @@ func (c *chain) settle(k *keyed, sequence uint64) {
 	}
 }
 
-// Look reports whether a delivery is the first of its subject that this worker holds, whether it is certain that there is no other
-// before it, and from where in the stream to look otherwise.
+// Look reports whether a delivery is the first of its subject in this worker, and whether it is surely the first in the stream. If not
+// surely, from is the sequence from which to look for earlier ones.
 func (l *Lines) Look(j *Job) (first, sure bool, from uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c := j.chain
 	k := c.keys[j.subject]
 	stray := k.stray != 0 && k.since < j.sequence
-	if from = c.floor + 1; from > j.sequence { // of a stream that was deleted and made again
+	if from = c.floor + 1; from > j.sequence { // the floor of a stream that was deleted and made again
 		from = 1
 	}
 	return k.held[0] == j, c.clean && j.delivered <= 1 && j.number == c.number && !stray, from
 }
 
-// Start notes that nothing lies before a delivery, which starts.
+// Start notes that a delivery starts, and that no job of its subject is before it.
 func (l *Lines) Start(j *Job) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -236,11 +236,11 @@ func (l *Lines) Start(j *Job) {
 	c.settle(k, j.sequence)
 }
 
-// Acknowledged notes up to where a consumer has acknowledged everything.
+// Acknowledged notes the ack floor of a consumer.
 func (l *Lines) Acknowledged(consumer string, floor uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c := l.chain(consumer)
-	c.floor = floor // it falls when the consumer was made again
+	c.floor = floor // the floor falls when the consumer was made again
 	c.clean = c.clean || c.base != 0 && c.floor >= c.base-1
 }

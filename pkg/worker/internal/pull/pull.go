@@ -1,10 +1,10 @@
 // Package pull feeds messages of JetStream consumers to a worker, never more than it has free slots for.
 //
-// It keeps one long-lived subscription for each consumer and at most one outstanding pull request. With one consumer, a request
-// asks for as many messages as there are free slots at that moment, and the next one is sent when all of them have come or it has
-// expired: so no message waits in a buffer while its AckWait runs, an idle worker has a request waiting at the server, and a busy
-// one asks once per many jobs. Several consumers share the slots, see share.go. The clients of nats.go either make a subscription
-// per request (Fetch) or ask ahead of need (Consume, Messages).
+// It keeps one long-lived subscription for each consumer and at most one outstanding pull request. With one consumer, a request asks for
+// as many messages as there are free slots at that moment. The next request is sent when all messages have come or the request has
+// expired. So no message waits in a buffer while its AckWait runs, an idle worker has a request waiting at the server, and a busy worker
+// sends one request for many jobs. Several consumers share the slots, see share.go. The clients of nats.go either make a subscription per
+// request (Fetch) or ask ahead of need (Consume, Messages).
 package pull
 
 import (
@@ -20,30 +20,30 @@ import (
 )
 
 const (
-	// maxPatience bounds a request to a server that is slow, and with it the time that a stop takes.
+	// maxPatience bounds a request to a slow server, and so the time that a stop takes.
 	maxPatience = 30 * time.Second
 
-	// silence is how long after its end a request may be unanswered.
+	// silence is the time after its end for which a request may be unanswered.
 	silence = 2 * time.Second
 )
 
-// ErrSilent is the reason with which Lost is called when the server does not answer a request.
+// ErrSilent is the reason in the call of Lost when the server does not answer a request.
 var ErrSilent = errors.New("pull: no answer from the server")
 
 var errClosed = fmt.Errorf("pull: %w", nats.ErrConnectionClosed)
 
-// Config says where to pull from and how to deliver.
+// Config configures a [Puller].
 type Config struct {
 	// Conn is the connection.
 	Conn *nats.Conn
 
-	// Deliver takes a message that the server has not sent before the given time: it may be long ago in a process that was
-	// stopped, or cut off. It returns how many more wait behind it, by the message's own metadata. It must not block.
+	// Deliver takes a message that the server has not sent before the time since: that may be long ago in a process that was stopped, or cut
+	// off. It returns the number of messages that wait behind it, by the message's metadata. It must not block.
 	Deliver func(msg *nats.Msg, since time.Time) (waiting uint64)
 
-	// Expires ends a request. It is short because a request cannot be taken back: were its subscription removed while the server
-	// sends a job, the job would be lost until its AckWait ends, and an attempt with it. So a stop waits until the request has
-	// ended by itself, which the server reports after all messages of the request.
+	// Expires ends a request. It is short because a request cannot be withdrawn: if the subscription ended while the server sends a job, the
+	// job would be lost until its AckWait ends, and use an attempt. So a stop waits until the request has ended by itself, which the server
+	// reports after all messages of the request.
 	Expires time.Duration
 
 	// Free returns the number of free slots.
@@ -52,8 +52,8 @@ type Config struct {
 	// Down is called when the connection is lost.
 	Down func(reason error)
 
-	// Lost is called on a goroutine of its own when a consumer cannot be pulled from. It returns when the consumer can be pulled
-	// from again, or when ctx ends. The others are pulled from meanwhile.
+	// Lost is called on a goroutine of its own when a consumer cannot be pulled from. It returns when the consumer can be pulled from again,
+	// or when ctx ends. The other consumers are pulled from meanwhile.
 	Lost func(ctx context.Context, reason error)
 
 	// Sources are the consumers, the most important first.
@@ -66,7 +66,7 @@ type Config struct {
 
 // Source is a consumer.
 type Source struct {
-	// Paused reports whether nothing is to be pulled from it now. When that may have changed, Wake is called.
+	// Paused reports whether the Puller must not pull from it now. Call Wake when that may have changed.
 	Paused func() bool
 
 	// Subject is the subject of its pull requests.
@@ -81,22 +81,22 @@ type Source struct {
 type Puller struct {
 	Config
 
-	starved atomic.Bool   // no request is outstanding for want of a slot
+	starved atomic.Bool   // a request has not been sent for want of a slot
 	wake    chan struct{} // look again
 
 	clock   float64     // of the shares, see share
 	give    func()      // ends the ctx of Lost
-	notices chan notice // of the server about requests
-	now     time.Time   // of the latest look at the shares
+	notices chan notice // the notices of the server about requests
+	now     time.Time   // the time of the latest computation of the shares
 	offline bool        // the connection is down
 	pulling bool        // a request has been sent on this connection
 	seeking bool        // Lost has been called and not returned
 	sources []*source
-	timer   *time.Timer // until an outstanding request may count as unanswered
+	timer   *time.Timer // runs until an outstanding request may count as unanswered
 	up      bool        // Up has been called since the last Down or Lost
 }
 
-// New returns a Puller. Nothing happens before Run.
+// New returns a Puller. It does nothing before Run.
 func New(cfg Config) *Puller {
 	const room = 64 // for notices
 
@@ -115,7 +115,7 @@ func (p *Puller) Freed() {
 	}
 }
 
-// Wake has the Puller look which sources are paused.
+// Wake makes the Puller check which sources are paused.
 func (p *Puller) Wake() { p.look() }
 
 func (p *Puller) look() {
@@ -125,9 +125,9 @@ func (p *Puller) look() {
 	}
 }
 
-// Run pulls until ctx ends, then waits for the end of the outstanding requests, a second unless the server is away or slow, delivers their
-// messages and returns nil. It returns nats.ErrConnectionClosed when the connection was closed for good. After it has returned
-// nothing is delivered.
+// Run pulls until ctx ends. Then it waits for the end of the outstanding requests, a second unless the server is away or slow, delivers
+// their messages and returns nil. It returns nats.ErrConnectionClosed when the connection was closed for good. No message is delivered
+// after its return.
 func (p *Puller) Run(ctx context.Context) error {
 	status := p.Conn.StatusChanged(nats.CONNECTED, nats.RECONNECTING, nats.DISCONNECTED, nats.CLOSED)
 	defer p.Conn.RemoveStatusListener(status)
@@ -158,7 +158,7 @@ func (p *Puller) Run(ctx context.Context) error {
 	}
 
 	if p.seeking {
-		<-found // Lost returns since its context has ended
+		<-found // Lost returns because its context has ended
 	}
 	return err
 }
@@ -223,7 +223,7 @@ func (p *Puller) fill(s *source) {
 
 	free := p.Free()
 	if free <= 0 {
-		// Look again after setting starved: a slot that was freed in between would not be reported.
+		// Check again after starved is set: a slot that was freed in between would not be reported.
 		p.starved.Store(true)
 
 		if free = p.Free(); free <= 0 {
@@ -290,7 +290,7 @@ func (p *Puller) seek(ctx context.Context, s *source, found chan<- struct{}, rea
 	s.wary.Store(true)
 
 	if p.seeking {
-		return // when Lost returns, this source is tried again, too
+		return // this source is tried again when Lost returns
 	}
 
 	p.seeking = true
@@ -314,11 +314,11 @@ func (p *Puller) changed(status nats.Status) error {
 
 		for _, s := range p.sources {
 			s.wary.Store(false)
-			p.drop(s) // the request went with the old connection
+			p.drop(s) // the request was lost with the old connection
 		}
 
 		if p.seeking {
-			p.give() // Lost may wait for an answer that went with it, too
+			p.give() // Lost may wait for an answer that was lost with it, too
 		}
 		return nil
 	case nats.CLOSED:

@@ -3,26 +3,26 @@ package pull
 import "time"
 
 const (
-	// trusted is how long a source that had no messages counts as empty while others take every slot. It bounds the cost of
+	// trusted is the time for which a source that had no messages counts as empty while others take every slot. It bounds the cost of
 	// requests in vain.
 	trusted = 5 * time.Millisecond
 
-	// maxStanding is the largest standing request, and so the most jobs that can come from one source while there is no slot for
-	// them.
+	// maxStanding is the size of the largest standing request, and so the largest number of jobs that can come from one source without a free
+	// slot.
 	maxStanding = 16
 
-	// standingShare is the part of the free slots, one in this many, that all standing requests ask for together.
+	// standingShare divides the free slots: all standing requests together ask for that part of them.
 	standingShare = 4
 )
 
-// share gives the free slots to several sources. A source that may have messages is asked for them with a request that the server
-// answers at once, so that an empty source holds a slot for a round trip only. A slot whose turn is that of a source with
-// more messages, which has not answered yet, waits for the answer: another source would otherwise get the slots of every round trip.
-// A source that is known to be empty gets a small standing request, beside the slots, so that a message that comes starts at once.
+// share gives the free slots to several sources. A source that may have messages gets a request that the server answers at once, so that
+// an empty source holds a slot for a round trip only. If it is the turn of a source that has more messages but has not answered yet, the
+// slot waits for the answer: otherwise another source would get the slots of every round trip. A source that is known to be empty gets a
+// small standing request, beside the slots, so that a new message starts at once.
 //
-// The turns follow from a virtual time, as in start-time fair queueing: each message moves its source's finish on by 1/Weight, and
-// the next slot goes to the source with the least finish. The clock is the least finish of the sources that have messages. A source
-// that had none for a while starts there, so it neither waits behind the others nor catches up on slots that it did not need.
+// The turns follow from a virtual time, as in start-time fair queueing: each message increases its source's finish by 1/Weight, and the
+// next slot goes to the source with the least finish. The clock is the least finish of the sources that have messages. A source that had
+// none for a while starts at the clock, so it neither waits behind the others nor gets slots that it did not need before.
 func (p *Puller) share() {
 	held := 0
 	p.now = time.Now()
@@ -43,7 +43,7 @@ func (p *Puller) share() {
 			return // its end is the next look
 		}
 
-		// Look again after setting starved: a slot that was freed in between would not be reported.
+		// Check again after starved is set: a slot that was freed in between would not be reported.
 		p.starved.Store(true)
 
 		if free = p.Free(); free <= 0 {
@@ -77,7 +77,7 @@ func (p *Puller) account(s *source) {
 	}
 }
 
-// charge moves the finish of a source on, and the clock to the least finish of the sources that may have messages.
+// charge increases the finish of a source, and sets the clock to the least finish of the sources that may have messages.
 func (p *Puller) charge(s *source, n int64) {
 	if n <= 0 {
 		return
@@ -97,7 +97,7 @@ func (p *Puller) charge(s *source, n int64) {
 	p.clock = max(p.clock, least)
 }
 
-// returned ends a request that the server has no more messages for.
+// returned ends a request for which the server has no more messages.
 func (p *Puller) returned(s *source) {
 	switch left := max(s.left.Swap(0), 0); s.asked {
 	case standing:
@@ -120,15 +120,16 @@ func (p *Puller) mayHave(s *source) bool {
 func (p *Puller) drop(s *source) {
 	p.returned(s)
 
-	pending, _, _ := s.sub.Pending() //nolint:errcheck // of a subscription that has ended nothing comes
+	pending, _, _ := s.sub.Pending() //nolint:errcheck // a subscription that has ended has no more messages
 	s.leave(pending)
 	s.emptied = time.Time{}
 }
 
-// isAsked reports whether a source has been asked for messages that are there, and is about to answer.
+// isAsked reports whether a source has a request for present messages, and is about to answer.
 func (s *source) isAsked() bool { return s.asked == taking && !s.lost }
 
-// take asks the sources that may have messages for as many as there are free slots, and returns how many slots no source may need.
+// take asks the sources that may have messages for as many as there are free slots, and returns the number of slots that no source may
+// need.
 func (p *Puller) take(free int) int {
 	for ; free > 0; free-- {
 		next := p.next()
@@ -137,7 +138,7 @@ func (p *Puller) take(free int) int {
 		}
 
 		if next.isAsked() {
-			free = 0 // its answer is the next look
+			free = 0 // its answer brings the next try
 			break
 		}
 
@@ -154,7 +155,7 @@ func (p *Puller) take(free int) int {
 	return free
 }
 
-// next returns the source whose turn it is, maybe one that is asked already and has more, nil when none may have messages.
+// next returns the source whose turn it is, nil when none may have messages. The source may have a request under way already.
 func (p *Puller) next() *source {
 	var next *source
 

@@ -16,7 +16,7 @@ type request int
 const (
 	none request = iota
 
-	// taking asks for messages that are there, and holds slots for them until the server has answered.
+	// taking asks for present messages, and holds slots for them until the server has answered.
 	taking
 
 	// standing waits at the server for messages that may come, and holds no slot.
@@ -30,25 +30,25 @@ type source struct {
 
 	alive    atomic.Bool   // the server has answered since the latest request
 	left     atomic.Int64  // messages that the outstanding request may still bring
-	more     atomic.Bool   // the latest message said that others wait
-	patience atomic.Int64  // for how long the next request lasts, 0 as long as the server is not slow
+	more     atomic.Bool   // the metadata of the latest message had others waiting
+	patience atomic.Int64  // the duration of the next request; 0 while the server is not slow
 	wary     atomic.Bool   // Up waits for a sign of life
 	ended    chan struct{} // the subscription has ended and its callback returned
 
 	asked   request       // the kind of the outstanding request
 	batch   int64         // of the outstanding request
 	charged int64         // of the batch, in finish
-	emptied time.Time     // when the source was last known to be empty
+	emptied time.Time     // the time at which the source was last known to be empty
 	finish  float64       // its virtual time, see share
-	granted int           // slots, while they are being given
+	granted int           // the slots granted so far, while share runs
 	lasts   time.Duration // the outstanding request
 	inbox   string        // prefix of the reply subjects, with the last dot
 	lost    bool          // it could not be pulled from, and Lost has not returned
 	sub     *nats.Subscription
 
-	mu     sync.Mutex // guards the fields below; number and sent are written in Run, and so read there without
-	former time.Time  // when the requests were sent that the server did not end
-	late   int        // how many of the next messages may come of those
+	mu     sync.Mutex // guards the fields below; Run writes number and sent, and reads them without the lock
+	former time.Time  // the time at which requests were sent that the server did not end
+	late   int        // the number of next messages that may be answers to those
 	number uint64     // of the latest request
 	sent   time.Time  // the latest request
 }
@@ -70,7 +70,7 @@ func (p *Puller) subscribe(s *source) error {
 	s.sub = sub
 	sub.SetClosedHandler(func(string) { close(s.ended) })
 
-	// The requests are the limit. That of the client would drop large messages.
+	// The requests bound the messages. The client's limit would drop large messages.
 	if err := sub.SetPendingLimits(-1, -1); err != nil {
 		return fmt.Errorf("pull: subscribe: %w", err)
 	}
@@ -85,7 +85,7 @@ func (p *Puller) receive(s *source, msg *nats.Msg) {
 		s.ends(msg)
 		select {
 		case p.notices <- notice{about: s, msg: msg}:
-		default: // so many can only come of a server that comes and goes
+		default: // only a server that comes and goes can send so many
 		}
 		return
 	}
@@ -98,7 +98,7 @@ func (p *Puller) receive(s *source, msg *nats.Msg) {
 	}
 }
 
-// since returns a time before which the server cannot have sent the next message: that of the request which it answers.
+// since returns a time before which the server cannot have sent the next message: that of the request that it answers.
 func (s *source) since() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,8 +110,8 @@ func (s *source) since() time.Time {
 	return s.former
 }
 
-// leave notes that the server did not end the latest request. Messages of it are pending, as in a process that was stopped. More do
-// not come: the connection is another one, or has brought an answer to a later question.
+// leave notes that the server did not end the latest request. Some of its messages may be pending, as in a process that was stopped. No
+// more will come: the connection is a new one, or has brought an answer to a later question.
 func (s *source) leave(pending int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,7 +122,7 @@ func (s *source) leave(pending int) {
 	s.late = max(pending, 0)
 }
 
-// ends takes a notice of the server. Behind one about the latest request no message of an earlier one comes.
+// ends takes a notice of the server. After a notice about the latest request no message of an earlier request comes.
 func (s *source) ends(notice *nats.Msg) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,7 +131,7 @@ func (s *source) ends(notice *nats.Msg) {
 	}
 }
 
-// isJob reports whether a message is of the stream, and can be acknowledged. The server's notices cannot.
+// isJob reports whether a message comes from the stream and can be acknowledged. The server's notices cannot.
 func isJob(msg *nats.Msg) bool { return msg.Reply != "" }
 
 // send sends a request for n messages. No other bound is set.
@@ -157,9 +157,9 @@ func (p *Puller) send(s *source, kind request, n int) {
 	p.pulling = true
 }
 
-// adapt has the next request last longer, when the server was slow to end the latest and brought nothing. The server looks for the oldest
-// message among all subjects of the stream, seconds where they are millions, and drops the message that it found when the request has
-// expired meanwhile.
+// adapt makes the next request last longer, if the server was slow to end the latest and sent nothing. The server looks for the oldest
+// message among all subjects of the stream, which takes seconds for millions. If the request has expired meanwhile, it drops the message
+// that it found.
 func (s *source) adapt() {
 	s.patience.Store(0)
 	if s.left.Load() == s.batch && time.Since(s.sent) > s.lasts+s.lasts/10 {
@@ -174,7 +174,7 @@ func (s *source) isOut() bool { return s.left.Load() > 0 }
 func (p *Puller) unsubscribe() {
 	for _, s := range p.sources {
 		if s.sub != nil {
-			_ = s.sub.Unsubscribe() //nolint:errcheck // with the connection gone there is nothing to unsubscribe
+			_ = s.sub.Unsubscribe() //nolint:errcheck // on a closed connection there is nothing to unsubscribe
 
 			<-s.ended
 		}

@@ -1,4 +1,4 @@
-// Package semaphore is a semaphore with priorities: it hands out the slots of a worker, to the highest rank first.
+// Package semaphore implements a semaphore with priorities. It hands out the slots of a worker, to the highest rank first.
 package semaphore
 
 import (

@@ -32,7 +32,7 @@ func Do(ctx context.Context, name Label, further []string, work func(context.Con
 func New() Label { return Label(strconv.FormatUint(last.Add(1), 36)) }
 
 // Of returns, for each of the labels, the stacks of the goroutines with it: at most limit bytes, the innermost call first.
-// Goroutines with equal stacks are counted and shown once. It stops every goroutine for a moment, once for all labels.
+// Goroutines with equal stacks are shown once, with their number. It stops every goroutine for a moment, once for all labels.
 func Of(limit int, labels ...Label) map[Label]string {
 	var all bytes.Buffer
 

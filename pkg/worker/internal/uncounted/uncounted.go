@@ -15,11 +15,11 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 )
 
-// keep is how long a record outlives the moment at which it was last needed.
+// keep is the time for which a record is kept after it was last needed.
 const keep = 7 * 24 * time.Hour
 
-// Message identifies a message of a consumer. Stored tells it from one with the same sequence in a stream that was deleted and
-// made anew.
+// Message identifies a message of a consumer. Stored distinguishes it from the message with the same sequence in a stream that was deleted
+// and made anew.
 type Message struct {
 	Stream   string
 	Consumer string
@@ -35,7 +35,7 @@ type record struct {
 	// Uncounted is the number of deliveries that used no attempt.
 	Uncounted int `json:"excused"`
 
-	// Last is the latest of them, so that a repeated write counts once.
+	// Last is the latest of these deliveries, so that a repeated write counts once.
 	Last int `json:"last"`
 
 	// Stored is the time of the message, in Unix nanoseconds.
@@ -45,16 +45,15 @@ type record struct {
 // New returns the store of a bucket. No round trip.
 func New(bucket *kvrecord.Stream) *Store { return &Store{bucket: bucket} }
 
-// Count returns how many deliveries of a message used no attempt, zero when none is known. One round trip, to the leader of
-// the bucket's stream: a follower may lack a record that was written a moment ago, and that would cost the job an attempt.
+// Count returns the number of deliveries of a message that used no attempt, zero when none is known. One round trip, to the leader of the
+// bucket's stream: a follower may lack a record that was written a moment ago, which would cost the job an attempt.
 func (s *Store) Count(ctx context.Context, msg Message) (int, error) {
 	stored, err := s.bucket.Latest(ctx, s.subject(msg))
 	return decode(stored, msg).Uncounted, err
 }
 
-// Add records that n deliveries of a message used no attempt, the latest of which is the given one. Repeating it changes
-// nothing. The record outlives the delay before the next delivery by a week. One round trip when no delivery before used an
-// attempt, else two.
+// Add records that n deliveries of a message used no attempt, the latest of which is delivery. A repeated call changes nothing. The record
+// is kept for a week beyond the delay before the next delivery. One round trip when no earlier delivery used an attempt, otherwise two.
 func (s *Store) Add(ctx context.Context, msg Message, delivery, n int, delay time.Duration) error {
 	var over kvrecord.Record
 	if delivery > n { // earlier ones may be recorded
@@ -87,7 +86,8 @@ func (s *Store) subject(msg Message) string {
 	return s.bucket.Key("excused." + msg.Stream + "." + msg.Consumer + "." + strconv.FormatUint(msg.Sequence, 10))
 }
 
-// decode returns the record of a message: an empty one when it is unreadable, or of an older message with the same sequence.
+// decode returns the record of a message: an empty one when the stored record is unreadable, or that of an older message with the same
+// sequence.
 func decode(stored kvrecord.Record, of Message) (rec record) {
 	if json.Unmarshal(stored.Data, &rec) != nil || rec.Stored != of.Stored.UnixNano() {
 		return record{}
