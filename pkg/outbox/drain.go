@@ -186,22 +186,16 @@ func columns(failures []failure) (lanes []int16, ids []int64, reasons []string, 
 	return lanes, ids, reasons, delays
 }
 
-// report counts the outcome, and calls the hooks. It returns the number of rows that were published or set aside.
+// report counts the outcome. It returns the number of rows that were published or set aside.
 func (r *Relay) report(ctx context.Context, results *outcome) int {
-	now := time.Now()
 	for _, p := range results.published {
 		if p.ack.Duplicate {
 			r.counters.duplicates.Add(1)
 		}
-		if r.cfg.Hooks.Published != nil {
-			r.cfg.Hooks.Published(Published{
-				Age: now.Sub(p.row.CreatedAt), Duplicate: p.ack.Duplicate, EventID: p.row.EventID, Sequence: p.ack.Sequence,
-			})
-		}
 	}
 	r.counters.published.Add(int64(len(results.published)))
 	if r.cfg.SyncInterval < 0 && r.cfg.Keep == 0 {
-		r.deleted(len(results.published))
+		r.counters.deleted.Add(int64(len(results.published)))
 	}
 	for _, f := range results.refused {
 		r.counters.refused.Add(1)
@@ -212,20 +206,6 @@ func (r *Relay) report(ctx context.Context, results *outcome) int {
 		r.counters.setAside.Add(1)
 		r.counters.failed(f.err)
 		r.cfg.Logger.ErrorContext(ctx, EventSetAside, "event_id", f.row.EventID, "reason", f.err)
-		if r.cfg.Hooks.SetAside != nil {
-			r.cfg.Hooks.SetAside(f.row.EventID, f.reason())
-		}
 	}
 	return len(results.published) + len(results.setAside)
-}
-
-// deleted counts deleted rows.
-func (r *Relay) deleted(rows int) {
-	if rows == 0 {
-		return
-	}
-	r.counters.deleted.Add(int64(rows))
-	if r.cfg.Hooks.Deleted != nil {
-		r.cfg.Hooks.Deleted(rows)
-	}
 }

@@ -118,7 +118,7 @@ func (r *Relay) keepOnce(ctx context.Context, s *session) (full bool, err error)
 	if r.cfg.Keep == 0 {
 		gone += safe
 	}
-	r.deleted(gone)
+	r.counters.deleted.Add(int64(gone))
 	return safe+len(lost) >= keepBatch/lanes || gone >= keepBatch, r.checkLanes(ctx, s, lost)
 }
 
@@ -222,9 +222,6 @@ func (r *Relay) reportLost(ctx context.Context, lane int16, rows int) {
 	}
 	r.counters.lost.Add(int64(rows))
 	r.cfg.Logger.WarnContext(ctx, EventLost, "lane", lane, "rows", rows)
-	if r.cfg.Hooks.Lost != nil {
-		r.cfg.Hooks.Lost(rows)
-	}
 }
 
 // abandon ends a transaction that failed.

@@ -220,39 +220,12 @@ const (
 // Hooks observe a relay. Each may be nil. They are called from the goroutines that do the work, so they must be quick and must
 // not block.
 type Hooks struct {
-	// Deleted is called with the number of rows that were deleted, after they were read back or kept.
-	Deleted func(rows int)
-
-	// Lost is called with the number of rows that the stream has lost. They are published again.
-	Lost func(rows int)
-
-	// Published is called for each row that the stream acknowledged and the relay marked.
-	Published func(Published)
-
 	// Ready is called with true when the relay publishes, and with false and the reason when it cannot.
 	Ready func(ready bool, reason error)
 
 	// Sending is called with the headers of each event before the event is published, and may add headers. Its result is called with the
 	// error of the publish, nil for none.
 	Sending func(header nats.Header) (sent func(error))
-
-	// SetAside is called for each row that was set aside.
-	SetAside func(eventID, reason string)
-}
-
-// Published is a row that was published.
-type Published struct {
-	// Age is the time since the row was inserted.
-	Age time.Duration
-
-	// Duplicate reports whether the stream already had the event: a relay ended before it could mark the row.
-	Duplicate bool
-
-	// EventID is the id of the event.
-	EventID string
-
-	// Sequence is the sequence of its message in the stream.
-	Sequence uint64
 }
 
 var (

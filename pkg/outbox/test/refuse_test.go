@@ -102,20 +102,13 @@ func TestNothingOvertakesAMessageThatWasLost(t *testing.T) {
 			proxy.Hit(which, how, 1)
 			all := events("e", 3, 5)
 			p.insert(all...)
-			again := make(chan bool, 1) // whether the stream held it already
 			r, _ := p.relay(func(c *outbox.Config) {
-				c.Hooks.Published = func(one outbox.Published) {
-					if one.EventID == "e-1-1" {
-						again <- one.Duplicate
-					}
-				}
 				c.NATSOptions = []nats.Option{proxy.Through()}
 				c.PublishTimeout = 4 * time.Second // a slow machine answers all but the lost one in time
 			})
 			await(t, "all are published", func() bool { return r.Stats().Published == int64(len(all)) })
 			checkOrder(t, p.stored(), all)
 			check.Same(t, "were in the stream", (r.Stats().Duplicates == 1), how == natstest.ReplyLost)
-			check.Same(t, "it was in the stream", <-again, how == natstest.ReplyLost)
 		})
 	}
 }
