@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"iter"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,15 +28,6 @@ type Directory struct {
 	warner  *warner
 
 	together together
-}
-
-// Member names an aggregate whose events concern a recipient.
-type Member struct {
-	// Type is the aggregate's type, such as RESTAURANT.
-	Type string `json:"type"`
-
-	// ID is the id of the aggregate.
-	ID string `json:"id"`
 }
 
 // OpenDirectory binds the bucket. records stays the caller's to close. logger gets the mistakes of profiles, at most one line a
@@ -260,7 +253,7 @@ var errSilent = errors.New("the server has sent nothing more")
 // message. (Listing all keys would be too slow: a server took 3 to 5 seconds to name 100,000 of a million.)
 func (d *Directory) list(ctx context.Context, keys string, kind contracts.RecipientType) iter.Seq2[contracts.Recipient, error] {
 	return func(yield func(contracts.Recipient, error) bool) {
-		l := listing{Directory: d, keys: keys, kind: kind, yield: yield}
+		l := listing{Directory: d, keys: keys, kind: kind, seed: maphash.MakeSeed(), yield: yield}
 		more, err := l.shown(ctx)
 		if more && err == nil {
 			more, err = l.written(ctx)
@@ -271,15 +264,17 @@ func (d *Directory) list(ctx context.Context, keys string, kind contracts.Recipi
 	}
 }
 
-// listing is a list that is being read. It holds twelve bytes for each key.
+// listing is a list that is being read. It holds eight bytes for each key.
 type listing struct {
 	*Directory
 
 	begun    uint64 // the position of the stream before the list: up to it each key occurs once
 	keys     string
 	kind     contracts.RecipientType
-	position uint64 // the position of the last message
-	seen     keySet
+	position uint64          // the position of the last message
+	seed     maphash.Seed    // of the hashes of keys: a new key has the hash of one of a million others with a probability of 5e-14
+	early    []uint64        // the hashes of the keys up to begun, sorted once late is there
+	late     map[uint64]bool // the hashes of the other keys
 	yield    func(contracts.Recipient, error) bool
 }
 
@@ -308,7 +303,7 @@ func (l *listing) shown(ctx context.Context) (more bool, err error) {
 		return true, broken(err)
 	}
 	defer l.forget(ctx, consumer)
-	l.seen = newKeySet(consumer.CachedInfo().NumPending)
+	l.early = make([]uint64, 0, consumer.CachedInfo().NumPending)
 	if consumer.CachedInfo().NumPending == 0 {
 		return true, nil
 	}
@@ -378,8 +373,18 @@ func (l *listing) written(ctx context.Context) (more bool, err error) {
 // one yields the recipient of the subject at the position, unless it was yielded before.
 func (l *listing) one(subject string) (more bool, err error) {
 	key := strings.TrimPrefix(subject, prefix)
-	if again := l.seen.add(key); again && l.position > l.begun {
-		return true, nil
+	hash := maphash.String(l.seed, key)
+	if l.position <= l.begun {
+		l.early = append(l.early, hash)
+	} else {
+		if l.late == nil {
+			slices.Sort(l.early)
+			l.late = map[uint64]bool{}
+		}
+		if _, again := slices.BinarySearch(l.early, hash); again || l.late[hash] {
+			return true, nil
+		}
+		l.late[hash] = true
 	}
 	userID, err := contracts.DecodeToken(key[strings.LastIndexByte(key, '.')+1:])
 	if err != nil {

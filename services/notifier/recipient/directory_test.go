@@ -138,14 +138,18 @@ func TestTheDirectoryIsWrittenWhileItIsListed(t *testing.T) {
 	for r, err := range d.Resolve(t.Context(), recipient.Query{Type: contracts.RecipientAdmin, Scope: rules.ScopeAll}) {
 		check.OK(t, err)
 		times[r.UserID]++
-		rewrite := []int{0, 5, people - 1}
-		if len(times) == people { // nothing is pending
+		rewrite, locale := []int{0, 5, people - 1}, "de"
+		switch len(times) {
+		case 1:
+		case people: // nothing is pending
 			rewrite = []int{1, people + 1}
-		} else if len(times) > 1 {
+		case people + 1:
+			rewrite, locale = []int{people + 1}, "fr"
+		default:
 			continue
 		}
 		for _, i := range rewrite {
-			check.OK(t, d.Put(t.Context(), contracts.Recipient{RecipientType: contracts.RecipientAdmin, UserID: fmt.Sprint("u", i), Locale: "de"}))
+			check.OK(t, d.Put(t.Context(), contracts.Recipient{RecipientType: contracts.RecipientAdmin, UserID: fmt.Sprint("u", i), Locale: locale}))
 		}
 	}
 	check.Same(t, "people", len(times), people+1)

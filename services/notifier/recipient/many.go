@@ -26,6 +26,15 @@ const (
 	writers = 64
 )
 
+// Member names an aggregate whose events concern a recipient.
+type Member struct {
+	// Type is the aggregate's type, such as RESTAURANT.
+	Type string `json:"type"`
+
+	// ID is the id of the aggregate.
+	ID string `json:"id"`
+}
+
 // Entry is a recipient to put. Stored fields that the entry does not name stay. Make it with [ParseEntry].
 type Entry struct {
 	contracts.Recipient
