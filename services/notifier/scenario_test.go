@@ -3,9 +3,7 @@ package notifier
 import (
 	"encoding/json"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp/cmpopts"
 
@@ -14,7 +12,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
-	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 )
 
 func TestAnEventIsToldOnceOnEachChannel(t *testing.T) {
@@ -99,36 +96,6 @@ func TestAnotherPayloadUnderTheSameIDIsRefused(t *testing.T) {
 	check.Same(t, "planned anew", len(p.rowsIn(0)), 0)
 }
 
-// The document's scenarios 1 and 2: the process that plans dies after its effect and before it says so, and before it.
-// (Here it fails; TestNobodyIsForgottenAndNobodyIsToldTwice kills it.)
-func TestPlanningIsTakenUpWhereItStopped(t *testing.T) {
-	t.Parallel()
-	for name, at := range map[string]string{
-		"1, after publishing":  plan.PointRecord,
-		"2, before publishing": plan.PointSeen,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			p := newPlace(t, natstest.Server(t)).watched()
-			p.directory(users(contracts.RecipientRestaurantUser, 3)...)
-			birds := &pigeon{}
-			var once sync.Once
-			p.start(birds, func(c *Config) {
-				c.passed = func(point string) {
-					if point == at {
-						once.Do(func() { panic("the process died") })
-					}
-				}
-			})
-			p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = "RESTAURANT_USER" }))
-			p.settled(6)
-			if messages, calls := birds.counts(); messages != 3 || calls != 3 || len(p.rows()) != 6 {
-				t.Errorf("%d messages in %d calls, %d rows", messages, calls, len(p.rows()))
-			}
-		})
-	}
-}
-
 // The document's scenario 3: everything is delivered again, events, plans and rows, as it is when acknowledgements were
 // lost. Nothing is done again.
 func TestWhatIsDeliveredAgainIsNotDoneAgain(t *testing.T) {
@@ -164,26 +131,6 @@ func TestWhatIsDeliveredAgainIsNotDoneAgain(t *testing.T) {
 	_, calls := birds.counts()
 	check.That(t, calls == 10, "%d calls", calls)
 	check.Equal(t, before, p.deliveries(), cmpopts.IgnoreUnexported(Delivery{}))
-}
-
-// The document's scenario 4: some rows of the plan are there already. That is no error, and the others are stored.
-func TestARowThatIsThereIsNoError(t *testing.T) {
-	t.Parallel()
-	p := newPlace(t, natstest.Server(t)).watched()
-	p.directory(users(contracts.RecipientRestaurantUser, 10)...)
-	there := contracts.Notification{
-		EventID: "evt-001", UserID: "u4", RecipientType: "RESTAURANT_USER", Channel: "pigeon", EventType: "RESERVATION_REQUESTED",
-		CreatedAt: time.Now(), Template: "there-already",
-	}
-	data := check.Must(contracts.Encode(there))(t)
-	check.OK(t, check.Err(p.js.Publish(t.Context(), "notify.send.pigeon.RESTAURANT_USER.u4.evt-001", data)))
-	birds := &pigeon{}
-	n := p.start(birds)
-	p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = "RESTAURANT_USER" }))
-	p.settled(20)
-	p.until("expanded", func() bool { return n.Stats().Rows == 19 && n.Stats().Repeated == 1 })
-	messages, calls := birds.counts()
-	check.That(t, messages == 10 && calls == 10, "%d messages in %d calls", messages, calls)
 }
 
 // All four kinds of recipients, by a broadcast; and recipients that come with the event.

@@ -33,7 +33,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
-func TestMain(m *testing.M) { crash.Main(m, 2, notifiers, fallers, planner, expander) }
+func TestMain(m *testing.M) { crash.Main(m, 2, notifiers, fallers, planner) }
 
 // patience ends a test that waits in vain. No test's outcome depends on it otherwise.
 const patience = time.Minute

@@ -33,11 +33,12 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/rules"
 )
 
-// planner plans the large event. It is told the server's URL, and after a space that of the source, or nothing for the
+// planner plans the large event, and expands it. It is told the server's URL, and after a space that of the source, or nothing for the
 // directory.
 var planner = crash.Role[string]{Name: "source", Run: source}
 
-// The directory has 100,000 members of one aggregate. The planner holds a page of them.
+// The directory has 100,000 members of one aggregate. The planner holds a page of them, and the expander some hundred rows. It all is in
+// a process of its own, so that the server's memory does not count.
 func TestAHundredThousandFromTheDirectory(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -55,7 +56,7 @@ func TestAHundredThousandFromTheDirectory(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatal("the directory does not fill")
 	}
-	inItsOwnProcess(t, planner, srv.URL(), maxHeap)
+	p.inItsOwnProcess(srv.URL())
 	p.planned()
 }
 
@@ -89,13 +90,13 @@ func TestAHundredThousandOverHTTP(t *testing.T) {
 	defer source.Close()
 	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
 	p := newPlace(t, srv)
-	inItsOwnProcess(t, planner, srv.URL()+" "+source.URL, maxHeap)
+	p.inItsOwnProcess(srv.URL() + " " + source.URL)
 	p.planned()
 }
 
 func userOf(i int) string { return "customer-number-" + strconv.Itoa(i) }
 
-// planned checks that the large event's plan has every one of the recipients, once.
+// planned checks that the large event's plan has every one of the recipients, once, and that each has one row.
 func (p *place) planned() {
 	p.Helper()
 	reader := plan.NewReader(recordtest.Client(p, p.js))
@@ -113,9 +114,26 @@ func (p *place) planned() {
 			p.Fatalf("%s is not in the plan", userOf(i))
 		}
 	}
+	stream := check.Must(p.js.Stream(p.Context(), contracts.StreamNotifications))(p)
+	info := check.Must(stream.Info(p.Context()))(p)
+	want := uint64(audience + committed.Pages + 1)
+	check.That(p, info.State.Msgs == want && info.State.LastSeq == want, "%d messages of %d, want %d", info.State.Msgs, info.State.LastSeq, want)
+	kept, err := reader.Event(p.Context(), "large")
+	check.That(p, err == nil && kept.State == plan.StateExpanded, "%+v: %v", kept, err)
 }
 
-// source runs in the process that plans the large event, and reports the memory that it took.
+// inItsOwnProcess runs the planner, which says how large its heap became.
+func (p *place) inItsOwnProcess(urls string) {
+	p.Helper()
+	process := planner.Start(p.T, urls)
+	found := process.Await(`.*heap (\d+).*`)
+	process.Stop()
+	p.Logf("R1, default sync: %s", found[0])
+	heap, err := strconv.Atoi(found[1])
+	check.That(p, err == nil && heap <= maxHeap, "the heap had %d bytes, at most %d: %v", heap, maxHeap, err)
+}
+
+// source runs in the process that plans and expands the large event, and reports the memory that it took.
 func source(ctx context.Context, urls string) error {
 	url, resolverURL, _ := strings.Cut(urls, " ")
 	nc, err := nats.Connect(url)
@@ -157,7 +175,24 @@ func source(ctx context.Context, urls string) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(os.Stdout, "%s in %s; heap %d bytes at most\n", outcome, time.Since(begin).Round(time.Millisecond), peak())
+	planned := time.Since(begin)
+	expander, err := fanout.New(nc, records, nil)
+	if err != nil {
+		return err
+	}
+	defer expander.Close()
+	p, err := plan.NewReader(records).Get(ctx, "large")
+	if err != nil {
+		return err
+	}
+	var stored [2]fanout.Stored
+	for i := range stored {
+		if stored[i], err = expander.Expand(ctx, p, i > 0); err != nil {
+			return err
+		}
+	}
+	_, err = fmt.Fprintf(os.Stdout, "%s in %s; %d rows stored, and %d found again, in %s; heap %d bytes at most\n",
+		outcome, planned.Round(time.Millisecond), stored[0].New, stored[1].Old, (time.Since(begin) - planned).Round(time.Millisecond), peak())
 	return err
 }
 
@@ -249,106 +284,6 @@ const audience = 100_000
 
 // maxHeap bounds the memory for planning and expanding it, in bytes: four times the usual.
 const maxHeap = 32 << 20
-
-// An event for 100,000 recipients, in a process of its own, so that the server's memory does not count.
-func TestAHundredThousandRecipients(t *testing.T) {
-	t.Parallel()
-	if testing.Short() {
-		t.Skip("stores 100,000 rows")
-	}
-	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
-	p := newPlace(t, srv)
-	inItsOwnProcess(t, expander, srv.URL(), maxHeap)
-	stream := check.Must(p.js.Stream(t.Context(), contracts.StreamNotifications))(t)
-	info := check.Must(stream.Info(t.Context()))(t)
-	reader := plan.NewReader(recordtest.Client(t, p.js))
-	committed, err := reader.Get(t.Context(), "large")
-	check.Require(t, err == nil && committed.Rows == audience && committed.Recipients == audience, "%+v: %v", committed, err)
-	if want := uint64(audience + committed.Pages + 1); info.State.Msgs != want || info.State.LastSeq != want {
-		t.Errorf("%d messages of %d, want %d", info.State.Msgs, info.State.LastSeq, want)
-	}
-	kept, err := reader.Event(t.Context(), "large")
-	check.That(t, err == nil && kept.State == plan.StateExpanded, "%+v: %v", kept, err)
-}
-
-// inItsOwnProcess runs a process, which says how large its heap became: no larger than most bytes.
-func inItsOwnProcess(t *testing.T, role crash.Role[string], argument string, most int) {
-	t.Helper()
-	process := role.Start(t, argument)
-	found := process.Await(`.*heap (\d+).*`)
-	process.Stop()
-	t.Logf("R1, default sync: %s", found[0])
-	heap, err := strconv.Atoi(found[1])
-	check.That(t, err == nil && heap <= most, "the heap had %d bytes, at most %d: %v", heap, most, err)
-}
-
-// expander is told the URL of the server.
-var expander = crash.Role[string]{Name: "large", Run: large}
-
-// multitude is a source of 100,000 recipients.
-type multitude struct{}
-
-func (multitude) Resolve(_ context.Context, q recipient.Query) iter.Seq2[contracts.Recipient, error] {
-	return func(yield func(contracts.Recipient, error) bool) {
-		for i := range audience {
-			if !yield(contracts.Recipient{RecipientType: q.Type, UserID: "customer-number-" + strconv.Itoa(i)}, nil) {
-				return
-			}
-		}
-	}
-}
-
-// large runs in the process that plans and expands the large event, and reports the memory that it took.
-func large(ctx context.Context, url string) error {
-	nc, err := nats.Connect(url)
-	if err != nil {
-		return err
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return err
-	}
-	parsed, err := rules.Parse([]byte("{version: 1, events: {X: {CUSTOMER: {channels: [inapp], scope: all}}}}"), []string{"inapp"})
-	if err != nil {
-		return err
-	}
-	records, err := kvrecord.New(kvrecord.Config{JetStream: js})
-	if err != nil {
-		return err
-	}
-	defer records.Close()
-	planner := plan.New(records, plan.Config{Resolver: multitude{}, Rules: func() *rules.Rules { return parsed }})
-	expander, err := fanout.New(nc, records, nil)
-	if err != nil {
-		return err
-	}
-	peak := watchHeap()
-	begin := time.Now()
-	if _, err := planner.Plan(ctx, contracts.Event{EventID: "large", EventType: "X", AggregateType: "Y"}); err != nil {
-		return err
-	}
-	planned := time.Since(begin)
-	reader := plan.NewReader(records)
-	p, err := reader.Get(ctx, "large")
-	if err != nil {
-		return err
-	}
-	stored, err := expander.Expand(ctx, p, false)
-	if err != nil {
-		return err
-	}
-	expanded := time.Since(begin) - planned
-	begin = time.Now()
-	again, err := expander.Expand(ctx, p, false)
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(os.Stdout, "%d pages planned in %s; %d rows stored in %s, %.0f/s; found again, %d, in %s; heap %d bytes at most\n",
-		p.Pages, planned.Round(time.Millisecond), stored.New, expanded.Round(time.Millisecond), float64(stored.New)/expanded.Seconds(),
-		again.Old, time.Since(begin).Round(time.Millisecond), peak())
-	return err
-}
 
 // watchHeap watches how large the heap becomes. The function that it returns ends that, and tells.
 func watchHeap() func() uint64 {
