@@ -50,7 +50,7 @@ type point struct {
 	page named
 }
 
-// sizes are the lengths of the queue at which jobs are measured.
+// sizes returns the lengths of the queue at which jobs are measured.
 func (b *bench) sizes() []int { return []int{b.most / 10_000, b.most / 100, b.most} }
 
 func (b *bench) field() (all []point) {
@@ -121,7 +121,7 @@ func (b *bench) rows() []rig.Row[point] {
 	}
 }
 
-// cost are the columns of an operation of jobs.
+// cost returns the columns of an operation of jobs.
 func cost(what string) []rig.Column {
 	return []rig.Column{
 		{Figure: what + "_cpu_us", Title: what + ": CPU µs", Format: "%.0f"},
@@ -136,14 +136,14 @@ const (
 	following = time.Minute
 )
 
-// named is a page that is measured, or the same reads by nats.go alone: the floor of a page.
+// named is a page that is measured, or the same reads by nats.go alone: the lower bound of a page.
 type named struct {
 	name string
-	path func(i int) string                            // of a page, when it is asked for once more
-	raw  func(ctx context.Context, i int) (int, error) // reads, and returns how many bytes
+	path func(i int) string                            // the path of the page, for its i-th request
+	raw  func(ctx context.Context, i int) (int, error) // reads, and returns the number of bytes
 }
 
-// read reads a page once more, or calls raw, and returns the size.
+// read reads a page for the i-th time, or calls raw, and returns the size.
 func (n named) read(ctx context.Context, b *bench, i int) (int, error) {
 	if n.raw != nil {
 		return n.raw(ctx, i)
@@ -152,7 +152,7 @@ func (n named) read(ctx context.Context, b *bench, i int) (int, error) {
 	return len(body), err
 }
 
-// pages are all but those that ask other services, and the doctor's.
+// pages returns all pages but those that ask other services, and the doctor's.
 func (b *bench) pages() []named {
 	vary := func(name string, path func(i int) string) named { return named{name: name, path: path} }
 	fixed := func(path string) named { return vary(path, func(int) string { return path }) }
@@ -292,7 +292,7 @@ func (b *bench) ask(ctx context.Context, path string, header http.Header) (*http
 
 var topic = regexp.MustCompile(`sse-connect="([^"]+)"`)
 
-// follow has browsers follow pages.
+// follow makes browsers follow pages.
 func (b *bench) follow(ctx context.Context, _ point) (rig.Figures, error) {
 	if err := b.serve(ctx); err != nil {
 		return nil, err
@@ -334,7 +334,7 @@ func (b *bench) follow(ctx context.Context, _ point) (rig.Figures, error) {
 // collected matches the runtime's line about a collection: the heap before, after, and the live part of it.
 var collected = regexp.MustCompile(`(\d+)->(\d+)->(\d+) MB`)
 
-// heap is the greatest of the console's latest collections.
+// heap returns the greatest heap at the console's latest collections.
 func (b *bench) heap() (most float64) {
 	for _, found := range collected.FindAllStringSubmatch(b.console.Said(), -1) {
 		mb, _ := strconv.ParseFloat(found[2], 64) //nolint:errcheck // digits
@@ -367,7 +367,7 @@ func (b *bench) browse(ctx context.Context, path string, pages *atomic.Int64) er
 		pages.Add(1)
 	}
 	if ctx.Err() != nil {
-		return nil //nolint:nilerr // it has followed for as long as it should
+		return nil //nolint:nilerr // the time of the measurement is over
 	}
 	return fmt.Errorf("the news of %s ended: %w", path, err)
 }

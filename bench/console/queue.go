@@ -21,7 +21,7 @@ import (
 const (
 	stream    = "QUEUE"
 	kinds     = 10     // of jobs
-	own       = 100    // jobs of which one has a subject of its own
+	own       = 100    // the number of jobs of which one has a subject of its own
 	letters   = 1_811  // dead ones
 	operated  = 10_000 // jobs that are inserted and taken at each length
 	producers = 32
@@ -30,7 +30,7 @@ const (
 	payload   = `{"place":"place 4711","provider":"wolt","priority":3}`
 )
 
-// bench is a server with a queue, and the console of it.
+// bench is a server with a queue, and a console over it.
 type bench struct {
 	most, browsers int
 
@@ -39,7 +39,7 @@ type bench struct {
 	created  time.Time          // of the stream
 	first    map[string]float64 // figures of the shortest queue
 	held     []worker.StoredJob // by a worker
-	instance string             // of the worker that holds jobs
+	instance string             // the instance of the worker that holds jobs
 	js       jetstream.JetStream
 	nc       *nats.Conn
 	on       *rig.Service
@@ -94,8 +94,8 @@ func (b *bench) close() {
 	}
 }
 
-// subject is that of a job: of one in a hundred, its own, as of a job that is unique. The server looks through all subjects of a stream when
-// a consumer begins with the oldest message.
+// subject returns the subject of a job. One job in a hundred has a subject of its own, like a unique job. The server looks through all
+// subjects of a stream when a consumer begins with the oldest message.
 func subject(i int) string {
 	if i%own == 0 {
 		return fmt.Sprintf("queue.kind%d.%s", i/own%kinds, jobID(i))
@@ -123,7 +123,7 @@ func (b *bench) fill(ctx context.Context, n int) error {
 	}
 }
 
-// jobs measures jobs while so many others are queued.
+// jobs measures jobs while many others are queued.
 func (b *bench) jobs(ctx context.Context, who point) (rig.Figures, error) {
 	if err := b.fill(ctx, who.jobs); err != nil {
 		return nil, err
@@ -146,7 +146,7 @@ func (b *bench) jobs(ctx context.Context, who point) (rig.Figures, error) {
 	return f, err
 }
 
-// insert has producers insert n jobs, one at a time each.
+// insert makes producers insert n jobs, one at a time each.
 func (b *bench) insert(ctx context.Context, n int) error {
 	var all sync.WaitGroup
 	errs := make([]error, producers)
@@ -163,7 +163,7 @@ func (b *bench) insert(ctx context.Context, n int) error {
 	return errors.Join(errs...)
 }
 
-// take has a worker complete n of the oldest jobs.
+// take makes a worker complete n of the oldest jobs.
 func (b *bench) take(ctx context.Context, f rig.Figures, n int) error {
 	open, done := make(chan struct{}), make(chan struct{})
 	var begun, ended atomic.Int64

@@ -75,8 +75,8 @@ func measure(ctx context.Context, out io.Writer, o options) (any, error) {
 // kinds are the kinds of requests and enrichers, each measured on a stand of its own.
 var kinds = []string{"hit", "stored", "bare", "miss"}
 
-// round runs every case of a kind once, on a server of its own. Every other round goes through them backwards, so that nothing
-// always comes after the same.
+// round runs every case of a kind once, on a server of its own. Every other round goes through them backwards, so that no case always
+// comes after the same one.
 func round(ctx context.Context, o options, kind string, all []kase, got rig.Results, n int) (err error) {
 	all = slices.DeleteFunc(slices.Clone(all), func(k kase) bool { return k.Kind != kind })
 	if len(all) == 0 {
@@ -212,7 +212,7 @@ type kase struct {
 	Places    int    // in one request
 	Clients   int    // that ask at the same time
 
-	requests int // in a round, of all clients together
+	requests int // the number of requests in a round, of all clients together
 }
 
 func (k kase) String() string {
@@ -245,7 +245,7 @@ func cases(o options) []kase {
 	return all
 }
 
-// manyClients is how many ask at the same time where throughput is measured.
+// manyClients is the number of clients at the same time where throughput is measured.
 const manyClients = 16
 
 // targets bound the median time of the answer to a request of ten known places.

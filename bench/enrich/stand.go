@@ -26,13 +26,13 @@ import (
 )
 
 const (
-	// durability is that of acknowledged writes on the server that natsrun starts.
+	// durability is the durability of acknowledged writes on the server of natsrun.
 	durability = "R1, default sync"
 
-	// storeBytes is how much the streams may reserve together.
+	// storeBytes is the number of bytes that all streams may reserve.
 	storeBytes = 4 << 30
 
-	// settlePoll is how often the bench looks whether the jobs are done.
+	// settlePoll is the time between two checks whether the jobs are done.
 	settlePoll = 500 * time.Microsecond
 )
 
@@ -190,7 +190,7 @@ func (a *natsAsker) ask(ctx context.Context, body []byte) ([]byte, error) {
 	return m.Data, nil
 }
 
-// body is a request for places, each of the size that a search returns. Requests for the same places differ in nothing.
+// body returns a request for places, each of the size that a search returns. Requests for the same places are equal.
 func body(ids []int) []byte {
 	text := []byte(`{"cityText":"Springfield","results":[`)
 	for i, id := range ids {
@@ -205,7 +205,7 @@ func body(ids []int) []byte {
 	return append(text, `]}`...)
 }
 
-// check says what is wrong with an answer, without the cost of reading it as JSON.
+// check returns an error for a wrong answer, without the cost of decoding the JSON.
 func check(k kase, answer []byte) error {
 	pending := 0
 	if !k.hit() {

@@ -55,7 +55,7 @@ func (v *video) objects() [][]string {
 
 var letters = regexp.MustCompile(`[\p{L}]+`)
 
-// nameOf returns the words of a name in the singular. Of "center of dough" the dough counts.
+// nameOf returns the words of a name in the singular. In "center of dough" only the dough counts.
 func nameOf(text string) []string {
 	if _, after, ok := strings.Cut(text, " of "); ok {
 		text = after
@@ -105,7 +105,7 @@ func has(names [][]string, name []string, equal func(a, b []string) bool) bool {
 	return false
 }
 
-// judgeObjects compares items with the marked objects. An item that is no marked object is wrong here, although it may be an
+// judgeObjects compares items with the marked objects. An item that is not a marked object counts as wrong, although it may be an
 // ingredient: people marked objects in the sentences of steps only.
 func judgeObjects(v *video, items []string, equal func(a, b []string) bool) rig.Counts {
 	var c rig.Counts
@@ -144,17 +144,17 @@ func afterArticle(v *video) []string {
 
 var verb = regexp.MustCompile(`\b(?:add|put|chop|cut|mix|stir|cook|fry|boil|bake|pour|place|slic|peel|season|sprinkl|blend|simmer|brown|drain|melt|saut|grill|roast|heat|whisk|dic|minc|grat|spread|cover|turn|flip|remov|combin|serv|roll|toss|marinat|wash|rins|beat|squeez|fold|knead|preheat)\w*`)
 
-// stepBaselines are ways to find steps that need no thought.
+// stepBaselines are trivial ways to find steps.
 var stepBaselines = map[string]func(text string) bool{
 	"every_sentence": func(string) bool { return true },
 	"verb_list":      func(text string) bool { return verb.MatchString(strings.ToLower(text)) },
 }
 
-// pages are how pages with recipes came out, which were written by hand in the forms that pages have.
+// pages has the results for pages with recipes, which were written by hand in the usual forms of pages.
 type pages struct {
 	Pages int `json:"pages"`
-	Whole int `json:"whole"` // with every fact right, and no other
-	// Facts counts titles, ingredients, steps, times and so on.
+	Whole int `json:"whole"` // the number of pages with every fact right, and no other
+	// Facts is the score over titles, ingredients, steps, times and so on.
 	Facts rig.Score `json:"facts"`
 }
 
@@ -183,7 +183,7 @@ func measurePages(p *printer) (*pages, error) {
 	return out, nil
 }
 
-// judgeFacts compares the facts of a recipe with those that a person reads on the page.
+// judgeFacts compares the facts of a recipe with those that a person found on the page.
 func judgeFacts(got, want []string) (c rig.Counts) {
 	left := slices.Clone(got)
 	for _, fact := range want {
@@ -197,7 +197,7 @@ func judgeFacts(got, want []string) (c rig.Counts) {
 	return c
 }
 
-// verdicts are how the texts of one source came out.
+// verdicts has the results for the texts of one source.
 type verdicts struct {
 	Cooking  int `json:"cooking"`
 	Refused  int `json:"cooking_refused"`

@@ -41,7 +41,7 @@ type report struct {
 	Train      *split `json:"train,omitempty"`
 	Validation *split `json:"validation,omitempty"`
 
-	// Talks is how often texts in which nobody cooks became recipes, and others did not, by their source.
+	// Talks has, by source, the numbers of texts without cooking that became recipes, and of other texts that did not.
 	Talks map[string]*verdicts `json:"talks,omitempty"`
 
 	Pages *pages `json:"pages,omitempty"`
@@ -106,7 +106,7 @@ type video struct {
 	rows           []row
 }
 
-// lastRow is how long the last sentence of a video lasts, in seconds.
+// lastRow is the duration of the last sentence of a video, in seconds.
 const lastRow = 5
 
 func load(dir string) ([]video, error) {

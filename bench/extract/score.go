@@ -18,7 +18,7 @@ import (
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
 
-// spread is how a figure differs between videos.
+// spread is the distribution of a figure over videos.
 type spread struct {
 	Min    float64 `json:"min"`
 	P25    float64 `json:"p25"`
@@ -36,7 +36,7 @@ func spreadOf(values []float64) spread {
 	return spread{at(0), at(0.25), at(0.5), at(0.75), at(1)}
 }
 
-// split is how one half of the videos came out.
+// split has the results for one half of the videos.
 type split struct {
 	Videos    int `json:"videos"`
 	Sentences int `json:"sentences"`
@@ -48,7 +48,7 @@ type split struct {
 	// which no step begins.
 	Starts      rig.Score `json:"starts"`
 	Ingredients rig.Score `json:"ingredients"`
-	// SameNoun takes ingredients for the marked ones that only end in the same noun, as "soy sauce" and "tomato sauce" do.
+	// SameNoun also counts ingredients as marked that only end in the same noun, as "soy sauce" and "tomato sauce" do.
 	SameNoun     rig.Score            `json:"ingredients_same_last_noun"`
 	Times        rig.Score            `json:"times"`
 	Temperatures rig.Score            `json:"temperatures"`
@@ -140,7 +140,7 @@ func (v *video) input() extract.Input {
 
 func duration(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }
 
-// tally is how one recipe came out.
+// tally has the results for one recipe.
 type tally struct{ steps, starts, ingredients, nouns, times, temperatures rig.Counts }
 
 func (t *tally) sum(other tally) {
@@ -352,7 +352,7 @@ func stepsIn(r row, made *recipe.Recipe) []*recipe.Step {
 	return out
 }
 
-// said reports whether a mark of a step was read from this sentence and not from another of the same step.
+// said reports whether a mark of a step comes from this sentence and not from another of the same step.
 func said(text, raw string) bool {
 	squeeze := func(s string) string { return strings.Join(letters2.FindAllString(strings.ToLower(s), -1), " ") }
 	return strings.Contains(squeeze(text), squeeze(raw))

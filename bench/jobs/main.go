@@ -48,15 +48,15 @@ type options struct {
 type contestant struct {
 	rig.Contestant
 
-	weight float64 // of the operations: one that syncs each job is given fewer
+	weight float64 // the factor of the number of operations: a contestant that syncs each job gets fewer
 	open   func(ctx context.Context, s settings) (*client, error)
 
-	// lease is how long the system waits for a sign of life of a worker, as it is set here. One without it is not
-	// asked to restart a job: it would take an hour.
+	// lease is the time that the system, as configured here, waits for a sign of life of a worker. Without a lease the restart of a job is
+	// not measured: it would take an hour.
 	lease time.Duration
 }
 
-// settings are those of a client, here and in a process of its own.
+// settings are the settings of a client, in this process or one of its own.
 type settings struct {
 	Address string
 	Queue   string // of this run alone
@@ -66,15 +66,15 @@ type settings struct {
 // handler handles a job.
 type handler func(ctx context.Context, id string) error
 
-// client has the operations of a contestant in one process, with connections of its own. Those that it does not offer are nil.
+// client has the operations of a contestant in one process, with connections of its own. Operations that it does not offer are nil.
 type client struct {
 	// insert inserts a unique job.
 	insert func(ctx context.Context, id string) error
 
-	// work works jobs in so many slots, until stop.
+	// work works jobs in a number of slots, until stop is called.
 	work func(ctx context.Context, slots int, handle handler) (stop func() error, err error)
 
-	// recorded is how many jobs the system has recorded as completed.
+	// recorded returns the number of jobs that the system has recorded as completed.
 	recorded func(ctx context.Context) (int, error)
 
 	// steps works jobs of five durable steps that do nothing.
@@ -89,10 +89,10 @@ type client struct {
 	// handlers works jobs with a thousand handlers, of which one has jobs.
 	handlers func(ctx context.Context, slots int, handle handler) (stop func() error, err error)
 
-	// queue puts n jobs from the given on into the queue, which are nobody's to work here.
+	// queue puts n jobs from the given on into the queue. They have no worker here.
 	queue func(ctx context.Context, from, n int) error
 
-	// list reads a page of jobs from a position in the queue on, those of a subject with wildcards, or all.
+	// list reads a page of jobs from a position in the queue on: those of a subject with wildcards, or all.
 	list func(ctx context.Context, from uint64, subject string) error
 
 	// broker is the stream that pkg/worker works on, with dead letters.
@@ -117,10 +117,10 @@ const (
 	threeTimes  = "synced before the answer, on 2 of 3"
 )
 
-// ackWait is that of everybody on NATS.
+// ackWait is the AckWait of all contestants on NATS.
 const ackWait = 5 * time.Second
 
-// field has the contestants, in the order of the tables.
+// field returns the contestants, in the order of the tables.
 func field() []contestant {
 	var all []contestant
 	for _, on := range []struct {

@@ -18,7 +18,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker/step"
 )
 
-// payload is that of every job.
+// payload is the payload of every job.
 const payload = `{"n":1}`
 
 // broker is the common part of the contestants on NATS: a connection to insert, one to work, and a stream.
@@ -28,7 +28,7 @@ type broker struct {
 	partitions     int
 	replicas       int
 	stream         string
-	done           atomic.Int64 // completed, as the server has confirmed
+	done           atomic.Int64 // the number of completed jobs, as confirmed by the server
 	died           atomic.Int64 // in the dead letters
 }
 
@@ -70,7 +70,7 @@ func (b *broker) recorded(context.Context) (int, error) { return int(b.done.Load
 
 func (b *broker) subject(id string) string { return b.stream + ".noop." + id }
 
-// left is how many messages the stream has.
+// left returns the number of messages of the stream.
 func (b *broker) left(ctx context.Context) (int, error) {
 	s, err := b.insert.Stream(ctx, b.stream)
 	if err != nil {
@@ -153,7 +153,7 @@ func (b *broker) consumeKeyed(ctx context.Context, slots int, handle handler) (f
 	})
 }
 
-// raw is a client of plain jobs.
+// raw returns a client of plain jobs.
 func (b *broker) raw() *client {
 	return &client{
 		insert: func(ctx context.Context, id string) error {
@@ -222,10 +222,10 @@ func (b *broker) consume(ctx context.Context, slots int, handle func(context.Con
 	}, nil
 }
 
-// keep is for how long a job is unique after it was completed, where that is recorded.
+// keep is the time for which a completed job stays unique, where that is recorded.
 const keep = 10 * time.Minute
 
-// openOurs is pkg/worker. A keyed job is unique by its key, decided by the server in one write, and leaves a record.
+// openOurs opens a client of pkg/worker. A keyed job is unique by its key, which the server decides in one write, and leaves a record.
 func openOurs(keyed bool) func(context.Context, settings) (*client, error) {
 	return func(ctx context.Context, s settings) (*client, error) {
 		b, err := openBroker(ctx, s)
@@ -303,7 +303,7 @@ func plainly(handle handler) worker.Handler[map[string]int] {
 	return func(ctx context.Context, job *worker.Job[map[string]int]) error { return handle(ctx, job.ID) }
 }
 
-// run works jobs with so many handlers, all but one of other subjects.
+// run works jobs with a number of handlers, all but one for other subjects.
 func (b *broker) run(ctx context.Context, slots int, policy worker.Policy, handlers int, h worker.Handler[map[string]int]) (func() error, error) {
 	ready := make(chan struct{}, 1)
 	w, err := worker.New(b.work, worker.Config{

@@ -22,7 +22,7 @@ import (
 	"github.com/riverqueue/river/rivermigrate"
 )
 
-// quietly is a logger of asynq that says nothing.
+// quietly is a logger of asynq that writes nothing.
 type quietly struct{}
 
 func (quietly) Debug(...any) {}
@@ -31,7 +31,8 @@ func (quietly) Fatal(...any) {}
 func (quietly) Info(...any)  {}
 func (quietly) Warn(...any)  {}
 
-// openAsynq is asynq as it comes, but for how often it looks at empty queues: a second otherwise.
+// openAsynq opens a client of asynq with its defaults, except for the time between two looks at empty queues, which is a second by
+// default.
 func openAsynq(_ context.Context, s settings) (*client, error) {
 	to := asynq.RedisClientOpt{Addr: s.Address, PoolSize: 2 * slots}
 	inserter, inspector := asynq.NewClient(to), asynq.NewInspector(to)
@@ -71,7 +72,7 @@ func openAsynq(_ context.Context, s settings) (*client, error) {
 	}, nil
 }
 
-// noop is the arguments of a job of River.
+// noop has the arguments of a job of River.
 type noop struct {
 	ID    string `json:"id"`
 	Queue string `json:"queue"` // the same ID in another queue is another job
@@ -151,7 +152,7 @@ func (r *riverClient) work(ctx context.Context, slots int, handle handler) (func
 	return r.run(ctx, slots, func(ctx context.Context, job *river.Job[noop]) error { return handle(ctx, job.Args.ID) })
 }
 
-// steps checkpoints each step in a transaction, which makes it durable.
+// steps checkpoints each step in a transaction, which makes the step durable.
 func (r *riverClient) steps(ctx context.Context, slots int, handle handler) (func() error, error) {
 	return r.run(ctx, slots, func(ctx context.Context, job *river.Job[noop]) error {
 		for _, name := range []string{"one", "two", "three", "four", "five"} {
@@ -172,7 +173,7 @@ func (r *riverClient) run(
 	workers := river.NewWorkers()
 	river.AddWorker(workers, &noopWorker{handle: handle})
 	c, err := river.NewClient(riverpgxv5.New(r.pool), &river.Config{
-		FetchCooldown: 2 * time.Millisecond, // as low as sensible: 100 ms otherwise
+		FetchCooldown: 2 * time.Millisecond, // as low as sensible: the default is 100 ms
 		Logger:        slog.New(slog.DiscardHandler), Queues: map[string]river.QueueConfig{r.queue: {MaxWorkers: slots}}, Workers: workers,
 	})
 	if err != nil {
@@ -208,7 +209,7 @@ func (r *riverClient) close() {
 	r.pool.Close()
 }
 
-// openWatermill is watermill-nats with the settings of its documentation for exactly-once: message IDs, synchronous
+// openWatermill opens a client of watermill-nats with the settings of its documentation for exactly-once: message IDs, synchronous
 // acknowledgements.
 func openWatermill(ctx context.Context, s settings) (*client, error) {
 	b, err := openBroker(ctx, s)
@@ -267,7 +268,7 @@ func openWatermill(ctx context.Context, s settings) (*client, error) {
 			}
 			return func() error { cancel(); err := subscriber.Close(); all.Wait(); return err }, nil
 		},
-		// It tells nobody when the server has confirmed: the stream does.
+		// It does not report the server's confirmations, so read the stream.
 		recorded: func(ctx context.Context) (int, error) {
 			mu.Lock()
 			n := handled

@@ -138,7 +138,7 @@ func (b *broker) keep(ctx context.Context, from, n int) error {
 	return b.stored(ctx)
 }
 
-// die has jobs fail for good, lists pages of their letters, and replays them.
+// die makes jobs fail for good, lists pages of their letters, and replays them.
 func (b *bench) die(ctx context.Context, f rig.Figures, round int, c *client, store *deadletter.Store) error {
 	times, n, began := rig.Times[round], b.n(growthJobs), time.Now()
 	before := rig.WorkOf(b.service)

@@ -31,7 +31,7 @@ func effects(name string) []rig.Column {
 	}
 }
 
-// compared are the columns of a row that is run beside the plain one.
+// compared returns the columns of a row that is run beside the plain one.
 func compared(row string) []rig.Column {
 	return rig.Columns([]rig.Column{
 		{Figure: row + "_jobs_per_s", Title: "jobs/s", Format: "%.0f", Spread: true},
@@ -41,7 +41,7 @@ func compared(row string) []rig.Column {
 	}, effects(row))
 }
 
-// rows is everything that is measured, in the order of the tables.
+// rows returns all measurements, in the order of the tables.
 func rows(o options) []rig.Row[contestant] {
 	run := func(of func(context.Context, *bench) (rig.Figures, error)) func(context.Context, contestant, *rig.Service) (rig.Figures, error) {
 		return func(ctx context.Context, who contestant, on *rig.Service) (rig.Figures, error) {
@@ -130,19 +130,19 @@ func rows(o options) []rig.Row[contestant] {
 	}
 }
 
-// childRole is that of a worker of its own. It reads its task, as JSON.
+// childRole is the role of a worker in its own process. It reads its task as JSON.
 const childRole = "worker"
 
-// task is the input of such a worker.
+// task is the input of that worker.
 type task struct {
 	Contestant string
 	Settings   settings
 }
 
-// childMain is the life of such a worker, if this process is to be one.
+// childMain runs that worker, if this process was started for it.
 func childMain() { rig.ChildMain(childRole, serveTask) }
 
-// serveTask works jobs that never end, and says of each that it has started.
+// serveTask works jobs that never end, and prints a line at the start of each.
 func serveTask(ctx context.Context, t task) error {
 	for _, who := range field() {
 		if who.Name != t.Contestant {
@@ -166,7 +166,7 @@ func serveTask(ctx context.Context, t task) error {
 	return fmt.Errorf("nobody is called %q", t.Contestant)
 }
 
-// restart is from the kill -9 of a worker in mid-job until the job starts on another.
+// restart measures the time from the kill -9 of a worker in mid-job until the job starts on another worker.
 func restart(ctx context.Context, b *bench) (rig.Figures, error) {
 	c, err := b.client(ctx)
 	if err != nil {
@@ -196,7 +196,7 @@ func restart(ctx context.Context, b *bench) (rig.Figures, error) {
 	if err != nil {
 		return nil, err
 	}
-	select { // in the middle between two signs of life, where there are some
+	select { // in the middle between two signs of life, if there are any
 	case <-time.After(b.contestant.lease / 2):
 	case <-ctx.Done():
 	}
@@ -227,7 +227,7 @@ type bench struct {
 	settings   settings
 }
 
-// queues makes every queue one that was never used before.
+// queues numbers the queues, so that each is new.
 var queues int
 
 // n scales a number of operations.
@@ -286,12 +286,12 @@ func measure(ctx context.Context, out io.Writer, o options) (any, error) {
 	}.Run(ctx, out, o.Options)
 }
 
-// limitOf returns how long a large queue takes to grow.
+// limitOf returns the bound of a row, which grows with the length of the queue.
 func limitOf(o options) time.Duration {
 	return time.Duration(max(o.listed, o.queued)) * 200 * time.Microsecond
 }
 
-// targets are those of one server that syncs as deployed.
+// targets are the targets for one server that syncs as deployed.
 var targets = append([]rig.Target{
 	{On: "r1", Figure: "over_raw", Kind: rig.AtLeast, Goal: 0.6},
 	{On: "r1", Figure: "cpu_us_per_job", Kind: rig.AtMost, Goal: 80},
@@ -304,7 +304,7 @@ var targets = append([]rig.Target{
 	{On: "r1", Figure: "listing_vain_server_cpu_us", Kind: rig.AtMost, Goal: 5000},
 }, rig.GrowthTargets([]rig.Growth{jobAmongQueued, deathAmongLetters, pageOfLetters, replayOfLetters}, "r1")...)
 
-// judge adds the effects that were lost or doubled to the note of each. Where one is ours, it is a failure.
+// judge adds the effects that were lost or doubled to the note of each contestant. For ours they are a failure.
 func judge(r *rig.Report, got rig.Results) {
 	for who := range r.Classes {
 		double, lost := total(got[who], "_double"), total(got[who], "_lost")

@@ -23,7 +23,7 @@ const (
 	rate        = 200 // a second
 )
 
-// ledger counts how often each job ran. It stands for the far side.
+// ledger counts the runs of each job, in place of the far side.
 type ledger struct {
 	all  chan struct{} // closed when every job has run
 	left atomic.Int64
@@ -49,7 +49,7 @@ func (l *ledger) ran(id string) error {
 
 func name(i int) string { return fmt.Sprintf("j%d", i) }
 
-// count adds how many jobs ran more than once, and never.
+// count adds the numbers of jobs that ran more than once, and that never ran.
 func (l *ledger) count(row string, f rig.Figures) {
 	double, lost := 0, 0
 	for i := range l.runs {
@@ -63,7 +63,7 @@ func (l *ledger) count(row string, f rig.Figures) {
 	f[row+"_double"], f[row+"_lost"] = float64(double), float64(lost)
 }
 
-// insertAll has 32 producers insert n jobs, one at a time each.
+// insertAll makes 32 producers insert n jobs, one at a time each.
 func insertAll(ctx context.Context, c *client, from, n int) error {
 	var all sync.WaitGroup
 	failed := make(chan error, producers)
@@ -87,7 +87,7 @@ func insertAll(ctx context.Context, c *client, from, n int) error {
 	return <-failed
 }
 
-// finish waits until every job has run and the system has recorded as many as completed.
+// finish waits until every job has run and the system has recorded all as completed.
 func finish(ctx context.Context, c *client, l *ledger) error {
 	select {
 	case <-l.all:
@@ -107,7 +107,7 @@ func finish(ctx context.Context, c *client, l *ledger) error {
 	}
 }
 
-// await waits until a count has come to n.
+// await waits until a count has reached n.
 func await(ctx context.Context, count *atomic.Int64, n int) error {
 	for count.Load() < int64(n) {
 		select {
@@ -179,7 +179,7 @@ func steps(ctx context.Context, b *bench) (rig.Figures, error) {
 		func(c *client) func(context.Context, int, handler) (func() error, error) { return c.steps })
 }
 
-// start inserts a job each 5 ms, whether the one before has been answered or not.
+// start inserts a job each 5 ms, even if the previous insert has no answer yet.
 func start(ctx context.Context, b *bench) (rig.Figures, error) {
 	c, err := b.client(ctx)
 	if err != nil {
@@ -249,7 +249,7 @@ func probe(ctx context.Context, c *client, from, n int, started <-chan time.Time
 	return inserts[n/2], starts[n/2], nil
 }
 
-// list lists pages that begin everywhere in a large queue.
+// list lists pages at positions all over a large queue.
 func list(ctx context.Context, b *bench) (rig.Figures, error) {
 	c, err := b.client(ctx)
 	if err != nil {

@@ -83,7 +83,7 @@ func openOurs(ctx context.Context, s settings) (*client, error) {
 		nc.Close()
 		return nil, err
 	}
-	var memory *flight.Flight // a second one, so that the first goes over the network
+	var memory *flight.Flight // a second Flight, so that the first goes over the network
 	return &client{
 		trips: t,
 		lock: func(ctx context.Context, name string) (func(context.Context) error, error) {
@@ -152,7 +152,7 @@ func openOurs(ctx context.Context, s settings) (*client, error) {
 	}, nil
 }
 
-// openEtcd is one session, which keeps one lease for all locks of the client.
+// openEtcd opens a client with one session, which keeps one lease for all locks of the client.
 func openEtcd(ctx context.Context, s settings) (*client, error) {
 	t := &trips{}
 	conn, err := clientv3.New(clientv3.Config{
@@ -207,16 +207,16 @@ func openEtcd(ctx context.Context, s settings) (*client, error) {
 	}, nil
 }
 
-// bsmRetry is how often redislock is told to try again. Its README shows 100 ms.
+// bsmRetry is the time between two tries of redislock. Its README has 100 ms.
 const bsmRetry = 10 * time.Millisecond
 
-// redsyncRetry is about how often redsync tries again: its default is at random between 50 and 250 ms.
+// redsyncRetry is the mean time between two tries of redsync: its default is random between 50 and 250 ms.
 const redsyncRetry = 150 * time.Millisecond
 
-// cacheTTL is for how long a value is stored.
+// cacheTTL is the TTL of a value.
 const cacheTTL = time.Hour
 
-// openRueidis is rueidislock and rueidisaside, set as their READMEs recommend for one server.
+// openRueidis opens a client of rueidislock and rueidisaside, with the settings that their READMEs recommend for one server.
 func openRueidis(ctx context.Context, s settings) (*client, error) {
 	t := &trips{}
 	option := rueidis.ClientOption{
@@ -286,7 +286,7 @@ func openGoRedis(ctx context.Context, s settings) (*redis.Client, *trips, error)
 	return conn, t, nil
 }
 
-// openRedsync is redsync as it comes, on one server. It gives up after 32 tries, so it is asked again.
+// openRedsync opens a client of redsync with its defaults, on one server. It gives up after 32 tries, so the client calls it again.
 func openRedsync(ctx context.Context, s settings) (*client, error) {
 	conn, t, err := openGoRedis(ctx, s)
 	if err != nil {

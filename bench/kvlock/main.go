@@ -55,7 +55,7 @@ type bench struct {
 	opened     []*client
 }
 
-// names makes every key one that was never used before.
+// names numbers the keys, so that each is new.
 var names atomic.Int64
 
 func (b *bench) name(row string) string { return fmt.Sprintf("%s-%d", row, names.Add(1)) }
@@ -92,7 +92,7 @@ func (b *bench) close() {
 	}
 }
 
-// repeat runs op n times, after a tenth as often to warm up.
+// repeat runs op n times, after n/10 times to warm up.
 func (b *bench) repeat(n int, name, unit string, op func() error) (rig.Figures, error) {
 	for range n/10 + 1 {
 		if err := op(); err != nil {
@@ -139,7 +139,7 @@ func measure(ctx context.Context, out io.Writer, o options) (any, error) {
 	return rig.Trial[contestant]{
 		What: "Locks and coalescing", Remark: "r1, r1_file, r3 and r3_sync_always are pkg/kvlock.",
 		Field: field(), Rows: rows(o), Starters: starters, Targets: targets(), Enter: enter,
-		Limit: timeout + time.Duration(o.keys)*600*time.Microsecond, // of the row that takes longest
+		Limit: timeout + time.Duration(o.keys)*600*time.Microsecond, // the bound of the row that takes longest
 		Derive: func(got rig.Results, entered []contestant) {
 			for _, who := range entered {
 				for figure, ratio := range map[string]string{
@@ -152,7 +152,7 @@ func measure(ctx context.Context, out io.Writer, o options) (any, error) {
 	}.Run(ctx, out, o.Options)
 }
 
-// trips counts round trips: how often something was sent after something had been received.
+// trips counts round trips: the number of times that data was sent after data had been received.
 type trips struct{ n atomic.Int64 }
 
 // Dial implements nats.CustomDialer.
@@ -173,7 +173,7 @@ type tripConn struct {
 	net.Conn
 
 	trips *trips
-	sent  atomic.Bool // and nothing received since
+	sent  atomic.Bool // data was sent, and none received since
 }
 
 func (c *tripConn) Write(p []byte) (int, error) {

@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// openRaw is nats.go alone, with the writes and reads that a lock and a cache need at least. Its lock knows the last
-// write of a name, and nobody can wait for it.
+// openRaw opens a client of nats.go alone, with the fewest writes and reads that a lock and a cache need. Its lock knows the last write of
+// a name, and no caller can wait for it.
 func openRaw(_ context.Context, s settings) (*client, error) {
 	t := &trips{}
 	nc, js, err := connect(s, t)
@@ -51,7 +51,7 @@ func openRaw(_ context.Context, s settings) (*client, error) {
 	}, nil
 }
 
-// readRaw asks for the last message of all keys in one request, and returns how many messages came before the end of the batch.
+// readRaw asks for the last message of all keys in one request, and returns the number of messages before the end of the batch.
 func readRaw(ctx context.Context, nc *nats.Conn, stream string, subject func(string) string, keys []string) (int, error) {
 	subjects := make([]string, len(keys))
 	for i, key := range keys {

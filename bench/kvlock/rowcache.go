@@ -11,7 +11,7 @@ import (
 	"github.com/expediter-io/expediter/bench/internal/rig"
 )
 
-// waiting is how many clients wait for a computation.
+// waiting is the number of clients that wait for a computation.
 const waiting = 8
 
 // value is of the size of a small JSON document.
@@ -38,7 +38,8 @@ func coalesce(ctx context.Context, b *bench) (rig.Figures, error) {
 	return f, nil
 }
 
-// coalesced has the first client compute a key for which callers of the others wait, and returns when each had the value after it.
+// coalesced makes the first client compute a key for which callers of the other clients wait. It returns, for each caller, the time after
+// the computation at which it had the value.
 func (b *bench) coalesced(ctx context.Context, clients []*client, callers int) ([]time.Duration, error) {
 	key := b.name("coalesce")
 	var mu sync.Mutex
@@ -94,8 +95,8 @@ func networkRead(ctx context.Context, b *bench) (rig.Figures, error) {
 	return b.repeat(b.n(2000), "read", "us", func() error { return whole(c.read(ctx, key)) })
 }
 
-// memoryRead finds one key in the memory of the process. A single hit is shorter than the clock is exact, so that a
-// thousand are taken together, and there are no percentiles.
+// memoryRead finds one key in the memory of the process. A single hit is shorter than the resolution of the clock, so a thousand are
+// measured together, without percentiles.
 func memoryRead(ctx context.Context, b *bench) (rig.Figures, error) {
 	c, key, err := stored(ctx, b)
 	if err != nil {
@@ -126,7 +127,7 @@ func stored(ctx context.Context, b *bench) (*client, string, error) {
 	return c, key, store(ctx, c, key)
 }
 
-// store makes the value one that is found: a replica may lag behind.
+// store stores a value and waits until reads find it: a replica may lag behind.
 func store(ctx context.Context, c *client, key string) error {
 	if err := c.store(ctx, key, value); err != nil {
 		return err
@@ -150,7 +151,7 @@ func whole(got []byte, err error) error {
 	return err
 }
 
-// batchRead reads so many keys at once.
+// batchRead reads a number of keys at once.
 func batchRead(name string, keys int) measured {
 	return func(ctx context.Context, b *bench) (rig.Figures, error) {
 		c, err := b.client(ctx)
@@ -164,7 +165,7 @@ func batchRead(name string, keys int) measured {
 				return nil, err
 			}
 		}
-		if err := store(ctx, c, b.name(name)); err != nil { // values stored before it are found, too
+		if err := store(ctx, c, b.name(name)); err != nil { // earlier values are then found, too
 			return nil, err
 		}
 		var trips []int64

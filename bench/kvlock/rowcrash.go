@@ -14,10 +14,10 @@ import (
 	"github.com/expediter-io/expediter/bench/internal/rig"
 )
 
-// childRole is that of a client of its own. It reads its task, as JSON.
+// childRole is the role of a client in its own process. It reads its task as JSON.
 const childRole = "client"
 
-// task is the input of such a client.
+// task is the input of that client.
 type task struct {
 	Contestant string
 	Settings   settings
@@ -25,7 +25,7 @@ type task struct {
 	Keys       []string
 }
 
-// childMain is the life of such a client, if this process is to be one.
+// childMain runs that client, if this process was started for it.
 func childMain() { rig.ChildMain(childRole, serveTask) }
 
 func serveTask(ctx context.Context, t task) error {
@@ -49,7 +49,7 @@ func serveTask(ctx context.Context, t task) error {
 	return fmt.Errorf("nobody is called %q", t.Contestant)
 }
 
-// computeForever says "holds" when it computes the key, and does so until it is killed.
+// computeForever prints "holds" when it computes the key, and computes until it is killed.
 func computeForever(ctx context.Context, c *client, key string) error {
 	_, err := c.do(ctx, key, func(context.Context) ([]byte, error) {
 		fmt.Println("holds")
@@ -68,13 +68,13 @@ func lockForever(ctx context.Context, c *client, name string) error {
 	return err
 }
 
-// waited is such a client's memory: before, and while all wait.
+// waited has the memory of a client: before, and while all wait.
 type waited struct {
 	Before, While int64 // bytes resident
 	Subscriptions int   // how many more
 }
 
-// waitForAll waits for all keys at once, says what that takes, and lets go when its input ends.
+// waitForAll waits for all keys at once, prints the memory for that, and returns when its input ends.
 func waitForAll(ctx context.Context, wait func(context.Context, string) error, subscriptions func() int, keys []string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -87,7 +87,7 @@ func waitForAll(ctx context.Context, wait func(context.Context, string) error, s
 	for _, key := range keys {
 		go func() { ended <- wait(ctx, key) }()
 	}
-	// Until memory no longer grows: everybody waits by then.
+	// Until memory no longer grows: then all wait.
 	for steady := 0; steady < 4; {
 		time.Sleep(500 * time.Millisecond)
 		debug.FreeOSMemory()
@@ -112,7 +112,8 @@ func waitForAll(ctx context.Context, wait func(context.Context, string) error, s
 	return err
 }
 
-// waiter waits for a key: for its value, or where there is none, for its lock. One that is to call would compute the value.
+// waiter returns a function that waits for a key: for its value, or for its lock if the contestant has no values. With the kind "call" it
+// would compute the value.
 func waiter(c *client, kind string) func(context.Context, string) error {
 	do := func(ctx context.Context, key string) error {
 		_, err := c.do(ctx, key, func(context.Context) ([]byte, error) { panic("nobody held " + key) })
@@ -133,7 +134,7 @@ func waiter(c *client, kind string) func(context.Context, string) error {
 
 // takeover measures the time from the kill -9 of a process that computes a key until a waiter computes it.
 func takeover(ctx context.Context, b *bench) (rig.Figures, error) {
-	b.settings.TTL = lockTTL // longer than the take-over: it is not to be waited for
+	b.settings.TTL = lockTTL // longer than the take-over, so that no waiter waits for the TTL
 	return b.kill(ctx, "compute", "takeover_kill9_ms", func(ctx context.Context, c *client, key string, got chan<- time.Time) error {
 		_, err := c.do(ctx, key, func(context.Context) ([]byte, error) {
 			got <- time.Now()
@@ -143,7 +144,7 @@ func takeover(ctx context.Context, b *bench) (rig.Figures, error) {
 	})
 }
 
-// lockTakeover is the same for a lock: nobody may have it before the TTL of the dead is over.
+// lockTakeover is the same for a lock: no client may have it before the TTL of the dead holder is over.
 func lockTakeover(ctx context.Context, b *bench) (rig.Figures, error) {
 	b.settings.TTL = crashTTL
 	return b.kill(ctx, "lock", "lock_takeover_kill9_ms", func(ctx context.Context, c *client, key string, got chan<- time.Time) error {
@@ -161,7 +162,7 @@ func (b *bench) child(kind string, keys ...string) (*rig.Process, error) {
 	return rig.StartTask(childRole, task{Contestant: b.contestant.Name, Settings: b.settings, Kind: kind, Keys: keys})
 }
 
-// kill starts a process that holds key, has somebody wait for it, and kills it.
+// kill starts a process that holds key, starts a wait for the key, and kills the process.
 func (b *bench) kill(
 	ctx context.Context, kind, figure string, take func(context.Context, *client, string, chan<- time.Time) error,
 ) (rig.Figures, error) {
@@ -189,7 +190,7 @@ func (b *bench) kill(
 	return rig.Figures{figure: rig.In("ms", (<-got).Sub(start))}, nil
 }
 
-// waiters measures the costs of waiters of a kind, each for a key of its own, in a process of their own, and in the server.
+// waiters measures the costs of waiters of a kind, each for a key of its own, in their process and in the server.
 func waiters(name, kind string, n int) func(context.Context, *bench) (rig.Figures, error) {
 	return func(ctx context.Context, b *bench) (rig.Figures, error) { return b.wait(ctx, name, kind, n) }
 }
@@ -242,7 +243,7 @@ func holdAll(ctx context.Context, c *client, keys []string) (release func(), err
 	tell := func(err error) {
 		select {
 		case held <- err:
-		case <-ctx.Done(): // a claim that was lost is held, and told of, again
+		case <-ctx.Done(): // a lost claim is held, and reported, again
 		}
 	}
 	slots := make(chan struct{}, 64)

@@ -20,7 +20,7 @@ const (
 	changeOfWatched rig.Growth = "change_watched"
 )
 
-// fewest is how many waiters, callers and watchers there are at first.
+// fewest is the first number of waiters, callers and watchers.
 const fewest = 10
 
 // growth measures the costs of a lock and its unlock, and of a read, with few and with many other keys in the same bucket.
@@ -83,8 +83,8 @@ func together(n int, do func(i int) error) error {
 	return errors.Join(errs...)
 }
 
-// growingWaiters measures the costs of a turn while ever more callers, over ten clients, hand one lock to each other, and while 100
-// callers do so over ever more clients.
+// growingWaiters measures the costs of a turn while more and more callers, over ten clients, hand one lock to each other, and while 100
+// callers do so over more and more clients.
 func growingWaiters(ctx context.Context, b *bench) (rig.Figures, error) {
 	const all = 100
 	clients, err := b.clients(ctx, all)
@@ -104,7 +104,7 @@ func growingWaiters(ctx context.Context, b *bench) (rig.Figures, error) {
 	return f, nil
 }
 
-// turns measures turns after everybody has had one.
+// turns measures turns after every caller has had one.
 func (b *bench) turns(ctx context.Context, f rig.Figures, g rig.Growth, times, callers int, clients []*client) error {
 	turning, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -199,7 +199,7 @@ func growingWatchers(ctx context.Context, b *bench) (rig.Figures, error) {
 	return f, nil
 }
 
-// parts are over how many buckets the same locks and results are divided.
+// parts are the numbers of buckets over which the same locks and results are divided.
 var parts = []int{1, 4}
 
 // divided measures the costs of a lock and its unlock, and of a result, in one bucket and in four, and the busiest bucket's share
@@ -224,7 +224,7 @@ func divided(ctx context.Context, b *bench) (rig.Figures, error) {
 	if err != nil {
 		return nil, err
 	}
-	const rounds = 4 // in turn, since the machine is not the same all the time
+	const rounds = 4 // in turn, because the speed of the machine varies
 	for range rounds {
 		for _, n := range parts {
 			ops, each := b.n(400), clients[n]
@@ -272,7 +272,7 @@ func (b *bench) divide(ctx context.Context) error {
 	return kvlock.Grow(ctx, js, b.settings.Bucket, b.settings.Partitions, nil)
 }
 
-// lastSequences are those of all parts of the bucket.
+// lastSequences returns the last sequences of all parts of the bucket.
 func (b *bench) lastSequences(ctx context.Context) ([]uint64, error) {
 	nc, js, err := connect(b.settings, &trips{})
 	if err != nil {

@@ -11,13 +11,13 @@ import (
 	"github.com/expediter-io/expediter/bench/internal/rig"
 )
 
-// many is how many clients hand a lock to each other.
+// many is the number of clients that hand a lock to each other.
 const many = 32
 
-// hold is for how long each of them holds it.
+// hold is the time for which each of them holds the lock.
 const hold = time.Millisecond
 
-// lockUnlock is a lock that nobody else wants.
+// lockUnlock measures a lock that no other client wants.
 func lockUnlock(ctx context.Context, b *bench) (rig.Figures, error) {
 	c, err := b.client(ctx)
 	if err != nil {
@@ -135,11 +135,11 @@ type turns struct {
 	first    time.Time
 	last     int // the client that had it
 	released time.Time
-	same     int // how often it stayed with the same one
+	same     int // the number of times that it stayed with the same client
 	start    time.Time
 	settled  bool // every client has had a turn, or a while has passed: the next turns count
 	taken    []time.Duration
-	within   int // how many have it: more than one is a failure
+	within   int // the number of clients that have it: more than one is a failure
 }
 
 func (t *turns) enter(i int, counts bool) {

@@ -11,13 +11,13 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock"
 )
 
-// settles is how long a client needs until it waits for a push.
+// settles is the time that a client needs until it waits for a push.
 const settles = 20 * time.Millisecond
 
-// settlesEach is how much longer it takes for each of many.
+// settlesEach is the additional time for each of many clients.
 const settlesEach = 100 * time.Microsecond
 
-// field has the contestants, in the order of the tables.
+// field returns the contestants, in the order of the tables.
 func field() []contestant {
 	ours := func(name, service, note string, cfg kvlock.BucketConfig) contestant {
 		return contestant{
@@ -61,7 +61,7 @@ func field() []contestant {
 				Name: "etcd", Service: "etcd", Note: "client/v3/concurrency; one server, file, synced before it is acknowledged",
 			},
 			settings: settings{TTL: lockTTL}, open: openEtcd,
-			settle: 150 * time.Millisecond, // it begins to feed a new watcher after up to 100
+			settle: 150 * time.Millisecond, // etcd begins to feed a new watcher after up to 100
 		},
 	}
 }
@@ -80,14 +80,14 @@ type contestant struct {
 	rig.Contestant
 
 	settings settings
-	prepare  func(ctx context.Context, s settings) error // once, before the first client
+	prepare  func(ctx context.Context, s settings) error // called once, before the first client
 	open     func(ctx context.Context, s settings) (*client, error)
-	polls    bool          // waiters ask again and again
-	alone    bool          // nobody can wait for its locks
-	settle   time.Duration // how long a waiter needs until it waits
+	polls    bool          // waiters poll
+	alone    bool          // no client can wait for its locks
+	settle   time.Duration // the time that a waiter needs until it waits
 }
 
-// settings are those of a client, here and in a process of its own.
+// settings are the settings of a client, in this process or one of its own.
 type settings struct {
 	Address    string
 	Bucket     string
@@ -95,7 +95,7 @@ type settings struct {
 	TTL        time.Duration // of locks and claims
 }
 
-// client has the operations of a contestant in one process, with connections of its own. Those that it does not offer are nil.
+// client has the operations of a contestant in one process, with connections of its own. Operations that it does not offer are nil.
 type client struct {
 	// lock waits for the lock. unlock gives it back.
 	lock func(ctx context.Context, name string) (unlock func(context.Context) error, err error)
@@ -103,7 +103,7 @@ type client struct {
 	// do returns the value of key: cached, computed, or awaited from the client that computes it.
 	do func(ctx context.Context, key string, compute func(context.Context) ([]byte, error)) ([]byte, error)
 
-	// wait waits for the value of a key that another client computes, where do does not.
+	// wait waits for the value of a key that another client computes, if do does not.
 	wait func(ctx context.Context, key string) error
 
 	// store stores the value of a key.
@@ -116,17 +116,17 @@ type client struct {
 	// read asks the server; hit finds the key in this process, after the first time.
 	read, hit func(ctx context.Context, key string) ([]byte, error)
 
-	// readMany asks for all keys at once, as well as it can, and returns how many were found.
+	// readMany asks for all keys at once, as well as it can, and returns the number of keys found.
 	readMany func(ctx context.Context, keys []string) (int, error)
 
-	// subscriptions is how many the server keeps for this client.
+	// subscriptions returns the number of subscriptions that the server keeps for this client.
 	subscriptions func() int
 
 	trips *trips // over all its connections
 	close func()
 }
 
-// lockTTL is the TTL of all locks and claims, but in the rows that wait for its end.
+// lockTTL is the TTL of all locks and claims, except in the rows that wait for its end.
 const lockTTL = 10 * time.Second
 
 // crashTTL is the TTL where a holder dies: the shortest that all contestants take.
@@ -165,7 +165,7 @@ func watches(who contestant) bool   { return offers[who.Name].watch != nil }
 func divides(who contestant) bool   { return who.prepare != nil && !who.alone }
 func waits(who contestant) bool     { return !who.polls && (computes(who) || locks(who)) }
 
-// rows is everything that is measured, in the order of the tables.
+// rows returns all measurements, in the order of the tables.
 func rows(o options) []rig.Row[contestant] {
 	run := func(of measured) ran {
 		return func(ctx context.Context, who contestant, on *rig.Service) (rig.Figures, error) {
@@ -267,7 +267,7 @@ func over(figure string) []rig.Column {
 	return []rig.Column{{Figure: figure, Title: "of raw", Format: "%.2f", Spread: true}}
 }
 
-// batch is the row of so many keys that are read at once.
+// batch returns the row of a number of keys that are read at once.
 func batch(name string, keys int, run func(measured) ran) rig.Row[contestant] {
 	trips := []rig.Column{{Figure: name + "_round_trips", Title: "round trips", Format: "%.0f"}}
 	return rig.Row[contestant]{
@@ -276,7 +276,7 @@ func batch(name string, keys int, run func(measured) ran) rig.Row[contestant] {
 	}
 }
 
-// measured runs a row, and ran does for one of those that take part.
+// measured runs a row; ran runs it for a contestant that takes part.
 type (
 	measured = func(context.Context, *bench) (rig.Figures, error)
 	ran      = func(context.Context, contestant, *rig.Service) (rig.Figures, error)
@@ -294,7 +294,7 @@ func dividedColumns() (all []rig.Column) {
 	return append(all, rig.Column{Figure: "divided_busiest_percent", Title: "the busiest's % of the writes", Format: "%.1f"})
 }
 
-// targets are those on one server.
+// targets returns the targets on one server.
 func targets() (all []rig.Target) {
 	for _, on := range []string{"r1", "r1_file"} {
 		all = append(all,

@@ -107,7 +107,7 @@ func oneLine(p match.Place) string {
 	return fmt.Sprintf("%s | %s | %s | %s", p.Name, p.Address, p.City, p.Phone)
 }
 
-// labelled is a pair of places of which it is known whether they are one.
+// labelled is a pair of places with the label whether they are one place.
 type labelled struct {
 	left, right match.Place
 	same        bool
@@ -155,7 +155,7 @@ func readPairs(path string) ([]labelled, error) {
 			Right map[string]any `json:"right"`
 		}
 		decoder := json.NewDecoder(bytes.NewReader(s.Bytes()))
-		decoder.UseNumber() // a telephone number is no float
+		decoder.UseNumber() // a telephone number is not a float
 		if err := decoder.Decode(&p); err != nil {
 			return nil, fmt.Errorf("read pair %d of %s: %w", len(out)+1, path, err)
 		}
@@ -178,7 +178,7 @@ func texts(record map[string]any) map[string]string {
 	return out
 }
 
-// pairScore is how one set of fields did on one file of pairs.
+// pairScore has the results of one set of fields for one file of pairs.
 type pairScore struct {
 	rig.Score
 

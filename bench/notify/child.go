@@ -26,10 +26,10 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
-// childRole is that of a notifier. It reads its task, as JSON.
+// childRole is the role of a notifier. It reads its task as JSON.
 const childRole = "notifier"
 
-// task is the input of such a process.
+// task is the input of that process.
 type task struct {
 	Address    string
 	Partitions int
@@ -37,14 +37,14 @@ type task struct {
 	Storage    jetstream.StorageType
 }
 
-// order is a command to it, one of these.
+// order is a command to the notifier: one of these.
 type order struct {
 	Mark   bool // the counts begin anew
 	Settle bool // say what was spent
-	Rows   int  // say when so many more rows are stored and sent
+	Rows   int  // answer when this number of further rows is stored and sent
 }
 
-// answer is its answer to an order. To one for rows it answers twice, first with nothing.
+// answer is the notifier's answer to an order. An order for rows has two answers, an empty one first.
 type answer struct {
 	Stored, Sent time.Time     // rows
 	CPU          time.Duration // settle
@@ -157,7 +157,7 @@ func (m *measured) settle() (a answer, err error) {
 	return a, errors.Join(m.file.Close(), pprof.Lookup("allocs").WriteTo(heap, 0), heap.Close())
 }
 
-// watch waits until so many more rows are stored and sent than before.
+// watch waits until a number of further rows are stored and sent since before.
 func (m *measured) watch(before notifier.Stats, rows int) (a answer) {
 	sent := func(s notifier.Stats) int64 { return s.States["delivered"] + s.States["sent"] }
 	tick := time.NewTicker(500 * time.Microsecond)
@@ -177,7 +177,7 @@ func (m *measured) watch(before notifier.Stats, rows int) (a answer) {
 	}
 }
 
-// multitude is a source of as many recipients as the aggregate of the event says.
+// multitude is a source of recipients. Their number is in the aggregate of the event.
 type multitude struct{}
 
 func (multitude) Resolve(_ context.Context, q recipient.Query) iter.Seq2[contracts.Recipient, error] {

@@ -56,7 +56,7 @@ const (
 	threeAlways = "on 2 of 3, synced before the answer"
 )
 
-// field has the contestants, in the order of the tables.
+// field returns the contestants, in the order of the tables.
 func field() []contestant {
 	const some, many = 1_000, 10_000 // for the contestants that wait for a disk at each row
 	var all []contestant
@@ -128,7 +128,7 @@ const inbox = "inapp"
 type contestant struct {
 	rig.Contestant
 
-	most       int // recipients of its largest event
+	most       int // the number of recipients of its largest event
 	partitions int // of the rows
 	storage    jetstream.StorageType
 	waits      bool // events have a time, which has come, so that each row is stored and then sent
@@ -138,17 +138,18 @@ type contestant struct {
 
 // client is a contestant during one row. Operations that it does not offer are nil.
 type client struct {
-	// tell publishes an event to n recipients and returns when all are notified, or all rows stored where nothing is sent.
+	// tell publishes an event to n recipients and returns when all are notified, or, for a contestant that sends nothing, when all rows are
+	// stored.
 	tell func(ctx context.Context, event string, n int) (timing, error)
 
 	// mark is called after the first event, which does not count.
 	mark func(ctx context.Context) error
 
-	// settle waits for the rest, and returns the processor time that the client has spent since mark. Without it the
-	// client is this process.
+	// settle waits for the remaining work, and returns the processor time that the client has spent since mark. If nil, the client is this
+	// process.
 	settle func(ctx context.Context) (time.Duration, error)
 
-	// memory is the most that the client had since mark, less its memory then, in bytes.
+	// memory returns the most memory of the client since mark, less its memory at mark, in bytes.
 	memory func() int64
 
 	// count counts the rows and messages of all events since mark.
@@ -157,7 +158,7 @@ type client struct {
 	close func()
 }
 
-// timing is how long after the publication of an event its rows were stored, and sent.
+// timing has the times from the publication of an event until its rows were stored, and sent.
 type timing struct {
 	stored time.Duration
 	sent   time.Duration // 0 where nothing is sent
@@ -171,12 +172,12 @@ type counts struct {
 	busiest int // rows in the stream that has most, where the notifier stores them
 }
 
-// payload is that of every event.
+// payload is the payload of every event.
 const payload = `{"reservation_id":"res-81723","date":"2025-01-21","time":"20:30","guests":4,"customer_name":"Ada Lovelace"}`
 
 const eventType = "RESERVATION_REQUESTED"
 
-// row is the row of one recipient that all contestants store.
+// row returns the row of one recipient that all contestants store.
 func row(event string, i int, at time.Time) contracts.Notification {
 	return contracts.Notification{
 		EventID: event, UserID: userID(i), RecipientType: contracts.RecipientCustomer, Channel: inbox, EventType: eventType,

@@ -23,7 +23,7 @@ type ours struct {
 	js       jetstream.JetStream
 	nc       *nats.Conn
 	process  *rig.Process
-	baseline int64             // of the process's memory, in bytes
+	baseline int64             // the process's memory at mark, in bytes
 	first    map[string]uint64 // sequence of the first message of each stream since mark
 }
 
@@ -121,7 +121,7 @@ func (o *ours) tell(ctx context.Context, event string, n int) (timing, error) {
 	return timing{stored: a.Stored.Sub(begun), sent: a.Sent.Sub(begun)}, err
 }
 
-// rows are the streams that have the rows.
+// rows returns the names of the streams that have the rows.
 func (o *ours) rows() (all []string) {
 	for p := range max(1, o.bench.contestant.partitions) {
 		all = append(all, contracts.NotifyStream(p))
@@ -129,7 +129,7 @@ func (o *ours) rows() (all []string) {
 	return all
 }
 
-// streams are those that events leave something in.
+// streams returns the names of the streams in which events leave messages.
 func (o *ours) streams() []string {
 	return append(o.rows(), contracts.StreamEvents, "KV_"+contracts.BucketDeliveries, "KV_"+contracts.BucketInbox, "KV_"+contracts.BucketJobs)
 }
@@ -205,7 +205,7 @@ func (o *ours) settle(ctx context.Context) (time.Duration, error) {
 
 func (o *ours) memory() int64 { return o.process.PeakBytes() - o.baseline }
 
-// count reads the rows, the inbox and the records of rows that did not come to it at once.
+// count reads the rows, the inbox and the records of rows that did not reach the inbox at once.
 func (o *ours) count(ctx context.Context) (c counts, err error) {
 	const filter = "notify.send." + inbox + "."
 	keys := map[string]bool{} // of rows and items
@@ -227,7 +227,7 @@ func (o *ours) count(ctx context.Context) (c counts, err error) {
 	err = o.read(ctx, "KV_"+contracts.BucketInbox, items+string(contracts.RecipientCustomer)+".>", func(msg jetstream.Msg) error {
 		reached++
 		keys[strings.TrimPrefix(msg.Subject(), items)] = true
-		if msg.Headers().Get(kvrecord.HeaderReplaced) != "0." { // it was written over another
+		if msg.Headers().Get(kvrecord.HeaderReplaced) != "0." { // the item was written over another
 			twice++
 		}
 		return nil
@@ -241,7 +241,7 @@ func (o *ours) count(ctx context.Context) (c counts, err error) {
 	return c, err
 }
 
-// ledger counts the rows whose record says that they were not sent, and the attempts beyond the first.
+// ledger counts the rows that were not sent, by their records, and the attempts beyond the first.
 func (o *ours) ledger(ctx context.Context) (open, again int, err error) {
 	const records = "KV_" + contracts.BucketDeliveries
 	err = o.read(ctx, records, "$KV."+contracts.BucketDeliveries+".*."+inbox+".>", func(msg jetstream.Msg) error {
@@ -261,7 +261,8 @@ func (o *ours) ledger(ctx context.Context) (open, again int, err error) {
 	return open, again, err
 }
 
-// read calls each with all messages of a stream whose subjects match a filter: those of probes, which are written over and over, do not.
+// read calls each with all messages of a stream whose subjects match a filter. The filter leaves out the probes, which are overwritten all
+// the time.
 func (o *ours) read(ctx context.Context, name, filter string, each func(jetstream.Msg) error) error {
 	stream, err := o.js.Stream(ctx, name)
 	if err != nil {
@@ -282,7 +283,7 @@ func (o *ours) read(ctx context.Context, name, filter string, each func(jetstrea
 			}
 			left--
 		}
-		if err := batch.Error(); err != nil && !errors.Is(err, nats.ErrNoResponders) { // of a consumer that is a moment old
+		if err := batch.Error(); err != nil && !errors.Is(err, nats.ErrNoResponders) { // the error of a consumer that is too new
 			return fmt.Errorf("stream %s: %w", name, err)
 		}
 	}

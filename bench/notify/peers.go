@@ -74,7 +74,7 @@ func each[T any](
 	return nil
 }
 
-// openPostgres is one connection to Postgres as it comes.
+// openPostgres opens one connection to Postgres with its defaults.
 func openPostgres(insert inserter) func(context.Context, *bench) (*client, error) {
 	return func(ctx context.Context, b *bench) (*client, error) {
 		var conn *pgx.Conn
@@ -116,7 +116,7 @@ func openPostgres(insert inserter) func(context.Context, *bench) (*client, error
 	}
 }
 
-// replicas is how many servers an address has.
+// replicas returns the number of servers in an address.
 func replicas(address string) int { return strings.Count(address, ",") + 1 }
 
 // connect opens a connection of its own.
@@ -152,7 +152,7 @@ func retry(ctx context.Context, do func(context.Context) error) error {
 	}
 }
 
-// openRaw is nats.go alone with a stream like that of the notifier's rows.
+// openRaw opens a client of nats.go alone with a stream like that of the notifier's rows.
 func openRaw(ctx context.Context, b *bench) (*client, error) {
 	nc, js, err := connect(b.service.Address)
 	if err != nil {
@@ -196,7 +196,7 @@ func openRaw(ctx context.Context, b *bench) (*client, error) {
 	}, nil
 }
 
-// rawRow is the message that the notifier makes of a row, on another subject.
+// rawRow returns the message that the notifier makes of a row, on another subject.
 func rawRow(n contracts.Notification) (*nats.Msg, error) {
 	subject, err := contracts.NotifySendSubject(n.Channel, n.RecipientType, n.UserID, n.EventID)
 	if err != nil {
@@ -214,7 +214,7 @@ func rawRow(n contracts.Notification) (*nats.Msg, error) {
 	return &nats.Msg{Subject: "raw." + subject, Header: header, Data: data}, nil
 }
 
-// declared is how a stream is declared, on this server.
+// declared returns the declaration of a stream for this server.
 func declared(b *bench, name string) jetstream.StreamConfig {
 	for _, cfg := range contracts.Assets(assetOptions(b.contestant.storage, b.service.Address)) {
 		if cfg.Name == name {
@@ -245,7 +245,7 @@ func purge(ctx context.Context, js jetstream.JetStream, name string) (next uint6
 	return info.State.LastSeq + 1, nil
 }
 
-// messages counts the messages of a stream, and those that were replaced, since it was purged.
+// messages counts the messages of a stream, and the replaced messages, since the stream was purged.
 func messages(ctx context.Context, js jetstream.JetStream, name, filter string, first uint64) (n, replaced int, err error) {
 	stream, err := js.Stream(ctx, name)
 	if err != nil {

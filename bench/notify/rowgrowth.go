@@ -23,14 +23,14 @@ const (
 const (
 	fewestFollowers = 10
 	fewestEvents    = 100
-	toldTo          = 1_000 // recipients of an event that is measured
+	toldTo          = 1_000 // the number of recipients of a measured event
 	pages           = 200
 )
 
 // isOurs reports whether a contestant is the notifier.
 func isOurs(who contestant) bool { return who.Raw != "" }
 
-// growing are the rows of operations beside growing state.
+// growing returns the rows of operations beside growing state.
 func (o options) growing() []rig.Row[contestant] {
 	run := func(of func(context.Context, *bench) (rig.Figures, error)) func(context.Context, contestant, *rig.Service) (rig.Figures, error) {
 		return func(ctx context.Context, who contestant, on *rig.Service) (rig.Figures, error) {
@@ -54,7 +54,7 @@ func (o options) growing() []rig.Row[contestant] {
 // n scales a number of operations.
 func (b *bench) n(n int) int { return max(1, int(float64(n)*b.scale)) }
 
-// followers puts items into inboxes of which each is followed, as programs that show them do.
+// followers puts items into inboxes that are all followed, as by programs that show them.
 func followers(ctx context.Context, b *bench) (rig.Figures, error) {
 	nc, js, err := connect(b.service.Address)
 	if err != nil {
@@ -110,7 +110,7 @@ func followers(ctx context.Context, b *bench) (rig.Figures, error) {
 	return f, err
 }
 
-// kept tells events while ever more earlier ones are kept.
+// kept publishes events while more and more earlier events are kept.
 func kept(ctx context.Context, b *bench) (rig.Figures, error) {
 	o, err := start(ctx, b)
 	if err != nil {
@@ -151,7 +151,7 @@ func kept(ctx context.Context, b *bench) (rig.Figures, error) {
 	return f, nil
 }
 
-// fill publishes events to one recipient each, and waits until all are told.
+// fill publishes events to one recipient each, and waits until all recipients are notified.
 func (o *ours) fill(ctx context.Context, events int) error {
 	if _, err := o.ask(ctx, order{Rows: events}); err != nil {
 		return err
@@ -184,7 +184,7 @@ func (o *ours) spent(ctx context.Context, f rig.Figures, g rig.Growth, times, n 
 	return nil
 }
 
-// list asks for the first rows of an event, again and again.
+// list asks for the first rows of an event repeatedly.
 func (o *ours) list(event string) error {
 	question, err := json.Marshal(map[string]any{"event_id": event, "limit": 100})
 	if err != nil {

@@ -15,26 +15,26 @@ import (
 // timeout bounds one row of one contestant.
 const timeout = 10 * time.Minute
 
-// sizes are the audiences, and how many events are published to each at scale 1, one after the other.
+// sizes are the audiences, and the number of events that are published to each at scale 1, one after the other.
 var sizes = []struct{ recipients, events int }{{10, 100}, {1_000, 10}, {10_000, 1}, {largest, 1}}
 
 // largest is the audience that is notified in the first round only: on three servers it takes minutes.
 const largest = 100_000
 
-// rowOf is one thing that is measured.
+// rowOf is one measurement.
 type rowOf struct {
 	events     int
 	recipients int
 }
 
-// name is the row's, in --only and before its figures.
+// name returns the name of the row, for --only and as the prefix of its figures.
 func (r rowOf) name() string { return fmt.Sprintf("%s_%d", inbox, r.recipients) }
 
 func (r rowOf) needs(who contestant) bool {
 	return who.most == 0 || r.recipients <= who.most
 }
 
-// rows is everything that is measured, in the order of the tables.
+// rows returns all measurements, in the order of the tables.
 func rows(o options) (all []rowOf) {
 	for _, size := range sizes {
 		if size.recipients <= o.audience {
@@ -70,10 +70,10 @@ type bench struct {
 	service    *rig.Service
 }
 
-// warmUp is how many recipients the event has that does not count.
+// warmUp is the number of recipients of the first event, which does not count.
 const warmUp = 10
 
-// events makes the id of every event one that was never used before.
+// events numbers the events, so that each id is new.
 var events int
 
 func eventID() string {
@@ -81,7 +81,7 @@ func eventID() string {
 	return fmt.Sprintf("evt-%d", events)
 }
 
-// run tells the events of a row.
+// run publishes the events of a row.
 func (r rowOf) run(ctx context.Context, b *bench) (rig.Figures, error) {
 	c, err := b.contestant.open(ctx, b)
 	if err != nil {
@@ -158,8 +158,8 @@ func (r rowOf) judge(f rig.Figures, c counts) error {
 
 func mb(bytes int64) float64 { return float64(bytes) / (1 << 20) }
 
-// targets are those of one server. The memory of the largest audience has nothing to do with that of a hundredth of it,
-// and a row costs the same in both.
+// targets are the targets of one server. They require that the memory does not depend on the audience, and that a row costs the same with
+// the largest audience and a hundredth of it.
 var targets = append([]rig.Target{
 	{On: "r1", Figure: "inapp_1000_over_raw", Kind: rig.AtLeast, Goal: 1.5},
 	{On: "r1", Figure: "inapp_stored_growth", Kind: rig.AtMost, Goal: 1.5},
@@ -168,7 +168,7 @@ var targets = append([]rig.Target{
 	{On: "r3_divided", Figure: "inapp_1000_cpu_over_one", Kind: rig.AtMost, Goal: 1.1},
 }, rig.GrowthTargets([]rig.Growth{itemOfFollowed, rowAmongEvents, pageAmongEvents}, "r1")...)
 
-// derive adds how figures grow with the audience, and compares the rows that were stored with those of nats.go alone.
+// derive adds the growth of figures with the audience, and compares the stored rows with those of nats.go alone.
 func (o options) derive(got rig.Results, entered []contestant) {
 	for _, who := range entered {
 		for _, r := range rows(o) {
@@ -182,7 +182,7 @@ func (o options) derive(got rig.Results, entered []contestant) {
 	}
 }
 
-// more are the tables of growth.
+// more returns the tables of growth.
 func (o options) more() []rig.Table {
 	return []rig.Table{{
 		Title:   "ns for each row and recipient, by audience; how much more the largest takes than 1,000; its memory beyond theirs",

@@ -27,7 +27,7 @@ type contestant struct {
 	rig.Contestant
 
 	replicas int
-	weight   float64 // of the operations: one that syncs each message is given fewer
+	weight   float64 // the factor of the number of operations: a contestant that syncs each message gets fewer
 }
 
 func field() []contestant {

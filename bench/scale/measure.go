@@ -19,15 +19,15 @@ import (
 )
 
 const (
-	callers = 64 // that publish or read at the same time
+	callers = 64 // the number of callers that publish or read at the same time
 	many    = 200
 	size    = 300 // bytes of a message
 )
 
-// streams are over how many the same messages are spread.
+// streams are the numbers of streams over which the same messages are spread.
 var streams = []int{1, 4}
 
-// names makes every stream one that was never there before.
+// names numbers the streams, so that each is new.
 var names int
 
 // bench is one row of one contestant in one round.
@@ -59,7 +59,7 @@ func (b *bench) close(ctx context.Context) {
 	b.conn.Close()
 }
 
-// stream makes one. A cluster that has just started takes a while.
+// stream makes a stream. A cluster that has just started takes a while.
 func (b *bench) stream(ctx context.Context) (string, error) {
 	names++
 	name := fmt.Sprintf("s%d", names)
@@ -73,10 +73,10 @@ func (b *bench) stream(ctx context.Context) (string, error) {
 	return name, err
 }
 
-// at is a message of one of the streams.
+// at returns the subject of a message of one of the streams.
 func at(all []string, i int) string { return fmt.Sprintf("%s.%d", all[i%len(all)], i/len(all)%1000) }
 
-// spreadOver runs op n times with subjects of one stream, and of several, and then last, after ready was called with the streams.
+// spreadOver runs op n times with subjects of one stream, and of several, and then last. Before, it calls ready with the streams.
 func (b *bench) spreadOver(
 	ctx context.Context, what string, n int, ready func(ctx context.Context, streams []string) error,
 	op func(ctx context.Context, subject string) error, last func() error,
@@ -164,7 +164,7 @@ func read(ctx context.Context, b *bench) (rig.Figures, error) {
 	}, nothing)
 }
 
-// spread are the columns of spreadOver.
+// spread returns the columns of spreadOver.
 func spread(what string, widths []int) (all []rig.Column) {
 	for _, n := range widths {
 		figure := func(name string) string { return fmt.Sprintf("%s_%d_%s", what, n, name) }
@@ -178,7 +178,7 @@ func spread(what string, widths []int) (all []rig.Column) {
 	return append(all, rig.Column{Figure: what + "_cpu_ratio", Title: "servers' CPU, over one stream", Format: "%.2f", Spread: true})
 }
 
-// idleOnes makes many of something that then does nothing.
+// idleOnes makes many objects that are then idle.
 func (b *bench) idleOnes(what string, one func(i int) error) (rig.Figures, error) {
 	before, start := b.on.ResidentBytes(), time.Now()
 	for i := range many {
@@ -195,7 +195,7 @@ func (b *bench) idleOnes(what string, one func(i int) error) (rig.Figures, error
 	}, nil
 }
 
-// idling is for how long nothing is done.
+// idling is the time for which the objects stay idle.
 const idling = 10 * time.Second
 
 func idleStreams(ctx context.Context, b *bench) (rig.Figures, error) {
@@ -218,7 +218,7 @@ func idleConsumers(ctx context.Context, b *bench) (rig.Figures, error) {
 	})
 }
 
-// idle are the columns of idleOnes.
+// idle returns the columns of idleOnes.
 func idle(what string) []rig.Column {
 	return []rig.Column{
 		{Figure: what + "_ms", Title: "ms to make one", Format: "%.1f"},
@@ -227,7 +227,7 @@ func idle(what string) []rig.Column {
 	}
 }
 
-// jobs are messages that a consumer of each stream takes, and whose acknowledgement the server confirms.
+// jobs measures messages that a consumer of each stream takes, and whose acknowledgement the server confirms.
 func jobs(ctx context.Context, b *bench) (rig.Figures, error) {
 	n := max(callers, int(20_000*b.scale))
 	var done atomic.Int64
@@ -275,11 +275,11 @@ func (b *bench) consume(ctx context.Context, stream string, ended func(error)) (
 	}, jetstream.PullMaxMessages(callers))
 }
 
-// rates are those for which the page says what they take.
+// rates are the rates, in operations a second, for which the page lists the servers and streams needed.
 var rates = []int{1_000, 10_000, 100_000, 1_000_000}
 
-// derive adds the needs of given rates: the processors of all servers, and how many streams so that each has half of what one had
-// here.
+// derive adds the needs of the given rates: the processors of all servers, and the number of streams with which each has half the rate of
+// one stream here.
 func derive(got rig.Results, entered []contestant) {
 	for _, who := range entered {
 		cpu, rate := got[who.Name]["jobs_1_server_cpu_us"], got[who.Name]["jobs_1_per_s"]
@@ -295,7 +295,7 @@ func derive(got rig.Results, entered []contestant) {
 	}
 }
 
-// sizes are the columns of the figures that derive adds.
+// sizes returns the columns of the figures that derive adds.
 func sizes() (all []rig.Column) {
 	for _, r := range rates {
 		all = append(all,

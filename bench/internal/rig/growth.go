@@ -5,7 +5,7 @@ import (
 	"os"
 )
 
-// Growth names the figures of an operation whose costs for clients and servers are measured at growing sizes of some state.
+// Growth is the prefix of the figures of an operation whose costs for clients and servers are measured at growing sizes of some state.
 type Growth string
 
 // Times are the sizes, in multiples of the first.
@@ -35,7 +35,7 @@ func (g Growth) Hold(f Figures, times int, clients int64, s *Service) {
 	f[g.figure("mb", times)], f[g.figure("server_mb", times)] = float64(clients)/1e6, float64(s.ResidentBytes())/1e6
 }
 
-// OwnBytes is the memory of this process.
+// OwnBytes returns the memory of this process in RAM, in bytes.
 func OwnBytes() int64 { return ResidentBytes(os.Getpid()) }
 
 func (g Growth) columns(name, title string) (all []Column) {
@@ -48,17 +48,17 @@ func (g Growth) columns(name, title string) (all []Column) {
 	return all
 }
 
-// Columns are those of an operation with a title.
+// Columns returns the columns of an operation with a title.
 func (g Growth) Columns(title string) []Column {
 	return append(g.columns("cpu_us", title+": CPU µs"), Column{Figure: "growth_" + string(g), Title: "grew", Format: "%.2f", Spread: true})
 }
 
-// Memory are the columns of Hold.
+// Memory returns the columns of Hold.
 func (g Growth) Memory() []Column {
 	return append(g.columns("mb", "MB"), g.columns("server_mb", "server's MB")...)
 }
 
-// GrowthTargets are that operations cost at most MaxGrowth, on each system.
+// GrowthTargets returns the targets that operations cost at most MaxGrowth, on each system.
 func GrowthTargets(operations []Growth, on ...string) (all []Target) {
 	for _, who := range on {
 		for _, g := range operations {

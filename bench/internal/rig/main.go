@@ -24,13 +24,13 @@ type Options struct {
 	JSON       bool
 	Only       *regexp.Regexp // matches row/contestant
 	Rounds     int
-	Scale      float64 // of the operations of every row
+	Scale      float64 // the factor of the number of operations of every row
 
 	page *Page // nil for none
 }
 
-// Main is a benchmark: it reads the flags (register may add some), measures, and under --json ends with one line of JSON.
-// A result that comes with an error is written all the same.
+// Main runs a benchmark: it reads the flags (register may add some), measures, and under --json ends with one line of JSON. A result with
+// an error is written all the same.
 func Main(
 	name string, register func(*flag.FlagSet), measure func(ctx context.Context, out io.Writer, o Options) (any, error),
 ) {
@@ -119,8 +119,8 @@ func run(
 	return errors.Join(failed, err)
 }
 
-// Text is a benchmark without contestants, whose report is lines of text: it reads the flags (register adds some), measures, and under
-// --json, which is set if asJSON is, ends with one line of JSON.
+// Text runs a benchmark without contestants, whose report is lines of text. It reads the flags (register adds some), measures, and under
+// --json ends with one line of JSON. asJSON is the default of --json.
 func Text(
 	name string, args []string, out io.Writer, asJSON bool, register func(*flag.FlagSet), measure func(out io.Writer) (any, error),
 ) error {

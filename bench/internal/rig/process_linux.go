@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// processor is the model of the machine's first processor.
+// processor returns the model of the machine's first processor.
 func processor() string {
 	fs, err := procfs.NewDefaultFS()
 	if err != nil {
@@ -49,11 +49,11 @@ func processorTime(pid int) (sum time.Duration) {
 // ownTime returns the processor time of a process and of its children that have ended.
 func ownTime(pid int) time.Duration {
 	s := statOf(pid)
-	ticks := int(s.UTime+s.STime) + s.CUTime + s.CSTime //nolint:gosec // a process does not live that long
+	ticks := int(s.UTime+s.STime) + s.CUTime + s.CSTime //nolint:gosec // a process does not live long enough for an overflow
 	return time.Duration(ticks) * clockTick
 }
 
-// statOf is empty for a process that is gone.
+// statOf returns the stat of a process, empty for a process that has ended.
 func statOf(pid int) procfs.ProcStat {
 	p, err := procfs.NewProc(pid)
 	if err != nil {
@@ -65,10 +65,10 @@ func statOf(pid int) procfs.ProcStat {
 
 // resetPeak sets the peak of a process's memory to its present size.
 func resetPeak(pid int) {
-	_ = os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0) //nolint:errcheck // the peak is then a greater one
+	_ = os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0) //nolint:errcheck // after an error the peak is a greater one
 }
 
-// peakBytes is the most memory that a process had in RAM.
+// peakBytes returns the most memory that a process had in RAM.
 func peakBytes(pid int) int64 {
 	p, err := procfs.NewProc(pid)
 	if err != nil {
@@ -78,5 +78,5 @@ func peakBytes(pid int) int64 {
 	return int64(s.VmHWM) //nolint:gosec // no machine has as much
 }
 
-// ResidentBytes is the memory of a process that is in RAM.
+// ResidentBytes returns the memory of a process that is in RAM.
 func ResidentBytes(pid int) int64 { return int64(statOf(pid).ResidentMemory()) }

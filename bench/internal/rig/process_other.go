@@ -4,16 +4,16 @@ package rig
 
 import "time"
 
-// processor is unknown here.
+// processor is not known on this system.
 func processor() string { return "processors" }
 
-// processorTime is unknown here: servers count as nothing.
+// processorTime returns 0: the processor time of servers is not known on this system.
 func processorTime(int) time.Duration { return 0 }
 
-// ResidentBytes is unknown here.
+// ResidentBytes returns 0: the memory is not known on this system.
 func ResidentBytes(int) int64 { return 0 }
 
 func resetPeak(int) {}
 
-// peakBytes is unknown here.
+// peakBytes returns 0: the memory is not known on this system.
 func peakBytes(int) int64 { return 0 }

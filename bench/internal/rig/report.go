@@ -26,7 +26,7 @@ func (r Results) Add(who string, f Figures) {
 	}
 }
 
-// Medians are the medians of everything, and the least and the greatest of each, without digits that say nothing.
+// Medians returns the medians of all figures, and the least and the greatest of each, without insignificant digits.
 func (r Results) Medians() (medians map[string]map[string]float64, spreads map[string]map[string][2]float64) {
 	medians, spreads = map[string]map[string]float64{}, map[string]map[string][2]float64{}
 	for who, all := range r {
@@ -49,7 +49,7 @@ type Column struct {
 	Spread bool // show the least and the greatest beside the median
 }
 
-// Columns joins groups of them.
+// Columns joins groups of columns.
 func Columns(groups ...[]Column) (all []Column) {
 	for _, g := range groups {
 		all = append(all, g...)
@@ -90,10 +90,10 @@ type Printer struct {
 	err  error
 }
 
-// NewPrinter returns one that writes to out, and where o says.
+// NewPrinter returns a Printer that writes to out, and tables and notes also into the page of o, if any.
 func NewPrinter(out io.Writer, o Options) *Printer { return &Printer{out: out, page: o.page} }
 
-// Err is the first error.
+// Err returns the first error.
 func (p *Printer) Err() error { return p.err }
 
 // Line writes a line.
@@ -103,16 +103,16 @@ func (p *Printer) Line(format string, args ...any) {
 	}
 }
 
-// Note writes a line that the page has, too.
+// Note writes a line to the page, too.
 func (p *Printer) Note(format string, args ...any) {
 	p.Line(format, args...)
 	fmt.Fprintf(p.page, format+"\n\n", args...)
 }
 
-// Entry is the name of a contestant in a table, and the note behind its figures.
+// Entry is the line of a contestant in a table: its name, and the note behind its figures.
 type Entry struct{ Name, Note string }
 
-// Table writes a line for each that has figures of these columns, and nothing if nobody has.
+// Table writes a line for each contestant that has figures of these columns, and nothing if none has.
 func (p *Printer) Table(title string, columns []Column, who []Entry, got Results) {
 	w := tabwriter.NewWriter(p.out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	var page strings.Builder
@@ -132,7 +132,7 @@ func (p *Printer) Table(title string, columns []Column, who []Entry, got Results
 		}
 		line := strings.Join(cells, "\t") + "\t"
 		if one.Note != "" {
-			line += "  " + one.Note // a text that no tab ends is in no column
+			line += "  " + one.Note // a text without a tab at its end is in no column
 		}
 		fmt.Fprintln(w, line)
 		pageLine(&page, one.Name, columns, got[one.Name])
@@ -176,7 +176,7 @@ func (p *Page) lines() (begin, end string) {
 	return "<!-- begin of what bench/" + p.name + " writes -->\n", "<!-- end of what bench/" + p.name + " writes -->\n"
 }
 
-// OpenPage returns the place of a benchmark in a document, nil for no file.
+// OpenPage returns the page of a benchmark in a document, nil for no file.
 func OpenPage(name, file string) (*Page, error) {
 	if file == "" {
 		return nil, nil //nolint:nilnil // there is none
@@ -209,7 +209,7 @@ func (p *Page) put(text string) (string, error) {
 	return before + begin + text + end + after, nil
 }
 
-// Save puts the text in its place, below the command with its arguments.
+// Save writes the text into the document, below the command with its arguments.
 func (p *Page) Save(args []string) error {
 	if p == nil {
 		return nil
@@ -225,7 +225,7 @@ func (p *Page) Save(args []string) error {
 	return nil
 }
 
-// SaveText is Save of a text that is no Markdown.
+// SaveText is Save for a text that is not Markdown.
 func (p *Page) SaveText(args []string) error {
 	if p == nil {
 		return nil
@@ -236,13 +236,13 @@ func (p *Page) SaveText(args []string) error {
 	return p.Save(args)
 }
 
-// measuring leaves out of arguments the flags that do not change the measurement.
+// measuring returns arguments without the flags that do not change the measurement.
 func measuring(args []string) []string {
 	var kept []string
 	for i := 0; i < len(args); i++ {
 		switch name, value, _ := strings.Cut(strings.TrimLeft(args[i], "-"), "="); {
 		case name == "json":
-		case name == "write" || name == "data": // and where the data is on this machine
+		case name == "write" || name == "data": // and the place of the data on this machine
 			if value == "" {
 				i++
 			}
@@ -255,18 +255,18 @@ func measuring(args []string) []string {
 	return kept
 }
 
-// Machine is the machine that was measured on, and the versions of the contestants.
+// Machine describes the machine of a measurement, and the versions of the contestants.
 type Machine struct {
 	CPU      string            `json:"cpu"`
 	CPUs     int               `json:"cpus"`
 	Date     string            `json:"date"`
 	Go       string            `json:"go"`
-	Load     string            `json:"load,omitempty"` // before: averages over 1, 5 and 15 minutes
+	Load     string            `json:"load,omitempty"` // the load before the measurement: averages over 1, 5 and 15 minutes
 	OS       string            `json:"os"`
-	Versions map[string]string `json:"versions"` // of the libraries and programs that are compared
+	Versions map[string]string `json:"versions"` // the versions of the compared libraries and programs
 }
 
-// String is a sentence.
+// String returns a sentence about the machine.
 func (m Machine) String() string {
 	s := fmt.Sprintf("Measured on %s with %d × %s (%s), %s", m.Date, m.CPUs, m.CPU, m.OS, m.Go)
 	if m.Load != "" {
@@ -275,14 +275,14 @@ func (m Machine) String() string {
 	return s + "."
 }
 
-// compared are the libraries whose versions are told, by the beginnings of their paths.
+// compared are the libraries whose versions are reported, by the beginnings of their paths.
 var compared = []string{
 	"github.com/ThreeDotsLabs/watermill-nats", "github.com/bsm/redislock", "github.com/go-redsync/redsync", "github.com/hibiken/asynq",
 	"github.com/jackc/pgx", "github.com/nats-io/nats-server", "github.com/nats-io/nats.go", "github.com/redis/rueidis",
 	"github.com/riverqueue/river", "go.etcd.io/etcd/client",
 }
 
-// ThisMachine is the machine as it is now, and the libraries of this program.
+// ThisMachine describes the machine at the moment, and the libraries of this program.
 func ThisMachine() Machine {
 	m := Machine{
 		CPU: processor(), CPUs: runtime.GOMAXPROCS(0), Date: time.Now().Format(time.DateOnly), Go: runtime.Version(), Load: loadAverage(),

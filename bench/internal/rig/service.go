@@ -25,13 +25,13 @@ import (
 // Service is the server of contestants: one process, or three.
 type Service struct {
 	Address string
-	Version string // as its program tells it, "" for one of this program's own
+	Version string // as its program reports it, "" for a service of this program's own
 
 	processes []*Process
-	end       func(*Process) // for one that does not end with its input
+	end       func(*Process) // ends a process that does not end with its input
 }
 
-// Stop ends it, and waits until it has.
+// Stop ends the service, and waits for its end.
 func (s *Service) Stop() {
 	var ending sync.WaitGroup
 	for _, p := range s.processes {
@@ -45,7 +45,7 @@ func (s *Service) Stop() {
 	ending.Wait()
 }
 
-// ProcessorTime returns the processor time of its processes.
+// ProcessorTime returns the processor time of the service's processes.
 func (s *Service) ProcessorTime() (sum time.Duration) {
 	for _, one := range s.ProcessorTimes() {
 		sum += one
@@ -53,7 +53,7 @@ func (s *Service) ProcessorTime() (sum time.Duration) {
 	return sum
 }
 
-// ProcessorTimes returns the processor time of each of its processes.
+// ProcessorTimes returns the processor time of each of the service's processes.
 func (s *Service) ProcessorTimes() []time.Duration {
 	all := make([]time.Duration, len(s.processes))
 	for i, p := range s.processes {
@@ -62,7 +62,7 @@ func (s *Service) ProcessorTimes() []time.Duration {
 	return all
 }
 
-// ResidentBytes is the memory of its processes.
+// ResidentBytes returns the memory of the service's processes.
 func (s *Service) ResidentBytes() (sum int64) {
 	for _, p := range s.processes {
 		sum += p.ResidentBytes()
@@ -70,14 +70,14 @@ func (s *Service) ResidentBytes() (sum int64) {
 	return sum
 }
 
-// ResetPeak sets the memory peaks of its processes to their present sizes.
+// ResetPeak sets the memory peaks of the service's processes to their present sizes.
 func (s *Service) ResetPeak() {
 	for _, p := range s.processes {
 		p.ResetPeak()
 	}
 }
 
-// PeakBytes is the most memory that each of its processes had since ResetPeak, added up.
+// PeakBytes returns the sum of the most memory that each of the service's processes had since ResetPeak.
 func (s *Service) PeakBytes() (sum int64) {
 	for _, p := range s.processes {
 		sum += p.PeakBytes()
@@ -99,7 +99,7 @@ func ports(n int) ([]int, error) {
 	return free, nil
 }
 
-// StartNATS starts one server, or several that are a cluster, as deployed or syncing before every acknowledgement.
+// StartNATS starts one server, or a cluster of several, which sync to disk as deployed, or before every acknowledgement.
 func StartNATS(n int, always bool) Starter {
 	return func(ctx context.Context, dir string) (*Service, error) { return startNATS(ctx, dir, n, always) }
 }
@@ -177,7 +177,7 @@ func StartEtcd(ctx context.Context, dir string) (*Service, error) {
 	return startForeign(ctx, cmd, fmt.Sprintf("127.0.0.1:%d", free[0]), (*Process).Kill)
 }
 
-// StartConsole builds the program expediter, and serves the console of a server with it. Said has its garbage collections.
+// StartConsole builds the program expediter, and serves the console of a server with it. Service.Said returns its garbage collections.
 func StartConsole(ctx context.Context, server string) (*Service, error) {
 	dir, err := os.MkdirTemp("", "console-")
 	if err != nil {
@@ -202,10 +202,10 @@ func StartConsole(ctx context.Context, server string) (*Service, error) {
 	})
 }
 
-// Said returns the end of its first process's standard error.
+// Said returns the end of the standard error of the service's first process.
 func (s *Service) Said() string { return s.processes[0].Said() }
 
-// startForeign starts a server that does not say when it is ready, nor ends with its input.
+// startForeign starts a server that does not report when it is ready, and does not end with its input.
 func startForeign(ctx context.Context, cmd *exec.Cmd, address string, end func(*Process)) (*Service, error) {
 	started, err := child.Command(io.Discard, cmd)
 	if err != nil {
@@ -231,17 +231,17 @@ func startForeign(ctx context.Context, cmd *exec.Cmd, address string, end func(*
 	}
 }
 
-// version is the first line in which a program tells its own.
+// version returns the first line of a program's --version.
 func version(ctx context.Context, program string) string {
-	said, _ := exec.CommandContext(ctx, program, "--version").Output() //nolint:errcheck,gosec // installed; it says nothing then
+	said, _ := exec.CommandContext(ctx, program, "--version").Output() //nolint:errcheck,gosec // without output the version is ""
 	line, _, _ := strings.Cut(string(said), "\n")
 	return line
 }
 
-// nodeRole is that of a NATS server. It reads its node, as JSON.
+// nodeRole is the role of a NATS server. The process reads its node as JSON.
 const nodeRole = "node"
 
-// maxStore is how much a server lets streams reserve in memory, and on disk, in bytes.
+// maxStore is the number of bytes that streams may reserve on a server, in memory and on disk.
 const maxStore = 8 << 30
 
 // node is one NATS server.
@@ -251,10 +251,10 @@ type node struct {
 	Port   int
 	Route  int      // port for the other nodes; 0 for a server alone
 	Routes []string // of all nodes
-	Always bool     // sync to disk before every acknowledgement; else every second, as deployed
+	Always bool     // sync to disk before every acknowledgement; otherwise every second, as deployed
 }
 
-// NodeMain is the life of a server, if this process is to be one: until its standard input ends.
+// NodeMain runs a server until the end of the standard input, if this process was started for that.
 func NodeMain() { ChildMain(nodeRole, serve) }
 
 func serve(_ context.Context, n node) error {
@@ -289,8 +289,8 @@ func (n node) apply(o *server.Options) {
 // postgresFolders are where Debian has the programs, the newest version last.
 const postgresFolders = "/usr/lib/postgresql/*/bin"
 
-// StartPostgres makes a database cluster and starts its server, as it comes: every commit is synced to disk. Its address is
-// a URL. It does not run as root, so then it runs as the user postgres of the package.
+// StartPostgres makes a database cluster and starts its server, with the default settings: every commit is synced to disk. Its address is
+// a URL. Postgres does not run as root; for root it runs as the user postgres of the package.
 func StartPostgres(ctx context.Context, dir string) (*Service, error) {
 	initdb, err := find("initdb", postgresFolders)
 	if err != nil {
@@ -329,24 +329,24 @@ func StartPostgres(ctx context.Context, dir string) (*Service, error) {
 	return s, nil
 }
 
-// Process is a child of this one. It does not outlive it.
+// Process is a child of this process, which it does not outlive.
 type Process struct{ *child.Process }
 
-// ResidentBytes is its memory that is in RAM.
+// ResidentBytes returns the memory of the process that is in RAM.
 func (p *Process) ResidentBytes() int64 { return ResidentBytes(p.PID()) }
 
-// ResetPeak sets its memory peak to its present size.
+// ResetPeak sets the memory peak of the process to its present size.
 func (p *Process) ResetPeak() { resetPeak(p.PID()) }
 
-// PeakBytes is the most memory that it had in RAM since ResetPeak.
+// PeakBytes returns the most memory that the process had in RAM since ResetPeak.
 func (p *Process) PeakBytes() int64 { return peakBytes(p.PID()) }
 
-// Kill ends it as a crash does, and waits until it is gone.
+// Kill ends the process like a crash, and waits for its end.
 func (p *Process) Kill() {
 	_ = p.Process.Kill() //nolint:errcheck // it is gone already
 }
 
-// End closes its input, and kills it if it goes on for long.
+// End closes the input of the process, and kills the process if it goes on for long.
 func (p *Process) End() {
 	_ = p.Stop() //nolint:errcheck // it is killed, mostly
 }
@@ -360,7 +360,7 @@ func StartTask(role string, task any) (*Process, error) {
 	return &Process{p}, nil
 }
 
-// ChildMain is the life of a process that was started for a task, if this one was started in the role. Its standard input goes on behind the task.
+// ChildMain runs do with the task of this process, if it was started in the role. The standard input goes on behind the task.
 func ChildMain[T any](role string, do func(ctx context.Context, task T) error) {
 	if child.Role() != role {
 		return
@@ -377,7 +377,7 @@ func ChildMain[T any](role string, do func(ctx context.Context, task T) error) {
 	os.Exit(0)
 }
 
-// ErrMissing says that a program is not installed.
+// ErrMissing is returned when a program is not installed.
 var ErrMissing = errors.New("not installed")
 
 // find returns the path of a program that may not be installed, in one of the folders if it is not in the PATH.

@@ -18,7 +18,7 @@ type Figures map[string]float64
 // Spread is the median of the rounds, the least and the greatest.
 type Spread struct{ Median, Min, Max float64 }
 
-// NewSpread sums values up.
+// NewSpread returns the Spread of values.
 func NewSpread(values []float64) Spread {
 	values = slices.Sorted(slices.Values(values))
 	middle := len(values) / 2
@@ -29,7 +29,7 @@ func NewSpread(values []float64) Spread {
 	return Spread{Median: median, Min: values[0], Max: values[len(values)-1]}
 }
 
-// Quantiles adds the 50th and the 99th percentile of taken. Of fewer than a hundred the latter is the slowest.
+// Quantiles adds the 50th and the 99th percentile of taken. Of fewer than a hundred times the latter is the slowest.
 func (f Figures) Quantiles(name, unit string, taken []time.Duration) {
 	if len(taken) == 0 {
 		return
@@ -39,7 +39,7 @@ func (f Figures) Quantiles(name, unit string, taken []time.Duration) {
 	f[name+"_p99_"+unit] = In(unit, taken[len(taken)*99/100])
 }
 
-// In is a time in a unit: ns, us or ms.
+// In returns a time in a unit: ns, us or ms.
 func In(unit string, d time.Duration) float64 {
 	switch unit {
 	case "ns":
@@ -54,7 +54,7 @@ func In(unit string, d time.Duration) float64 {
 // Work is processor time: of the clients, which are this process, and of the servers.
 type Work struct{ clients, servers time.Duration }
 
-// WorkOf returns the work so far.
+// WorkOf returns the work of this process and of s so far.
 func WorkOf(s *Service) Work { return Work{SelfTime(), s.ProcessorTime()} }
 
 // Since adds the work since before for each of n operations.
@@ -73,7 +73,7 @@ func SelfTime() time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// loadAverage is how many processes wanted to run lately, on systems that say so.
+// loadAverage returns the load averages, "" on systems without them.
 func loadAverage() string {
 	data, err := os.ReadFile("/proc/loadavg")
 	if err != nil {
@@ -90,7 +90,7 @@ type Counts struct {
 	Missed int `json:"missed"`
 }
 
-// Add counts one answer: whether something was found, and whether it is there.
+// Add counts one answer: found reports whether it was found, there whether it exists.
 func (c *Counts) Add(found, there bool) {
 	switch {
 	case found && there:
@@ -133,7 +133,7 @@ func share(part, whole int) float64 {
 
 // Report is the last line under --json. Beside its fields it has one for each contestant that is ours.
 type Report struct {
-	OK       bool                             `json:"ok"` // everything ran; says nothing of the targets
+	OK       bool                             `json:"ok"` // everything ran; does not depend on the targets
 	Failures []string                         `json:"failures,omitempty"`
 	Rounds   int                              `json:"rounds"`
 	Scale    float64                          `json:"scale"`
@@ -144,7 +144,7 @@ type Report struct {
 	Targets  []Verdict                        `json:"targets"`
 	Spreads  map[string]map[string][2]float64 `json:"spreads"` // the least and the greatest
 
-	Ours map[string]map[string]float64 `json:"-"` // of each the median of every figure
+	Ours map[string]map[string]float64 `json:"-"` // the median of every figure, by contestant
 }
 
 // MarshalJSON implements json.Marshaler.
@@ -186,7 +186,7 @@ type Verdict struct {
 	Met bool    `json:"met"`
 }
 
-// NewReport sums up the results. All contestants are ours where no stand has others; else those whose names start with r1 or r3.
+// NewReport sums up the results. Contestants whose names start with r1 or r3 are ours; without a stand all are.
 func NewReport(s *Stand, got Results, o Options, m Machine, targets []Target) Report {
 	r := Report{
 		OK: len(s.Failures) == 0, Failures: s.Failures, Rounds: o.Rounds, Scale: o.Scale,
@@ -227,7 +227,7 @@ func (p *Printer) Head(title string, s *Stand, who []Entry, o Options, m Machine
 	p.list(who)
 }
 
-// versions writes those of the contestants.
+// versions writes the versions of the contestants.
 func (p *Printer) versions(m Machine) {
 	var all []string
 	for _, name := range slices.Sorted(maps.Keys(m.Versions)) {
@@ -236,7 +236,7 @@ func (p *Printer) versions(m Machine) {
 	p.Note("Versions: %s.", strings.Join(all, "; "))
 }
 
-// list writes a line for each, which is an item of a list on the page.
+// list writes a line for each entry, which is an item of a list on the page.
 func (p *Printer) list(all []Entry) {
 	width := 0
 	for _, one := range all {

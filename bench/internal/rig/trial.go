@@ -18,7 +18,7 @@ var ErrFailed = errors.New("a row failed, or its count was wrong")
 
 // Contestant is one system on one kind of server. The contestants of a benchmark embed it.
 type Contestant struct {
-	Name    string // in tables, in JSON and for --only
+	Name    string // the name in tables, in JSON and for --only
 	Service string // the kind of server
 	Class   string // the durability of acknowledged writes, "" where the note says so
 	Note    string // how it is set
@@ -28,12 +28,12 @@ type Contestant struct {
 // About returns the contestant.
 func (c Contestant) About() Contestant { return c }
 
-// Row is one thing that is measured.
+// Row is one measurement.
 type Row[C any] struct {
 	Name    string
 	Title   string
 	Columns []Column
-	Once    bool         // in the first round only: it is no matter of luck, or takes long
+	Once    bool         // in the first round only: the result does not vary, or takes long
 	Needs   func(C) bool // reports whether a contestant that has entered can run it
 	Run     func(ctx context.Context, who C, on *Service) (Figures, error)
 }
@@ -44,23 +44,23 @@ type Table struct {
 	Columns []Column
 }
 
-// Trial has contestants run rows.
+// Trial lets contestants run rows.
 type Trial[C interface{ About() Contestant }] struct {
 	What     string
-	Remark   string // behind the list of contestants, "" for none
+	Remark   string // a text behind the list of contestants, "" for none
 	Field    []C    // the contestants, in the order of the tables
 	Rows     []Row[C]
 	More     []Table
 	Starters map[string]Starter // by Contestant.Service
 	Targets  []Target
-	Limit    time.Duration // of one row of one contestant, and of its entry
+	Limit    time.Duration // bounds one row of one contestant, and its entry
 
 	Enter  func(ctx context.Context, who C, on *Service) error // prepares a contestant; nil for nothing
 	Derive func(got Results, entered []C)                      // adds figures after the last round; nil for none
-	Judge  func(r *Report, got Results)                        // nil for no more than failures of rows
+	Judge  func(r *Report, got Results)                        // adds failures to those of rows; nil for none
 }
 
-// Run runs the rounds and writes the report. The results so far are reported also when a round could not be ended.
+// Run runs the rounds and writes the report. The results so far are reported even if a round fails.
 func (t Trial[C]) Run(ctx context.Context, out io.Writer, o Options) (any, error) {
 	machine := ThisMachine()
 	s, err := NewStand(t.Starters)
@@ -189,7 +189,7 @@ func (r Results) OverRaw(c Contestant, figure, ratio string) {
 // Starter starts a service that keeps its files in a folder of its own.
 type Starter func(ctx context.Context, dir string) (*Service, error)
 
-// Stand is the running servers, the contestants that are skipped, and the failures.
+// Stand has the running servers, the skipped contestants, and the failures.
 type Stand struct {
 	Skipped  map[string]string // the contestants that do not take part, and why
 	Failures []string
@@ -219,7 +219,7 @@ func (s *Stand) Close() {
 	_ = os.RemoveAll(s.dir) //nolint:errcheck // temporary
 }
 
-// Service returns a service, which is started when it is asked for first.
+// Service returns a service. The first call starts it.
 func (s *Stand) Service(ctx context.Context, name string) (*Service, error) {
 	if s.running[name] == nil {
 		dir := filepath.Join(s.dir, strings.ReplaceAll(name, ", ", "-"))
@@ -250,7 +250,7 @@ func (s *Stand) Enter(ctx context.Context, who string, enter func(context.Contex
 	return nil
 }
 
-// Try runs a row by a contestant. One that fails is told, and does not end the others.
+// Try runs a row by a contestant. A failure is reported, and does not end the other rows.
 func (s *Stand) Try(
 	ctx context.Context, row, who string, got Results, limit time.Duration, measure func(context.Context) (Figures, error),
 ) error {
@@ -269,7 +269,7 @@ func (s *Stand) Try(
 	return nil
 }
 
-// Turn is whose turn it is in a round: every other round goes through them backwards.
+// Turn returns the index whose turn it is in a round: every other round goes through the indices backwards.
 func Turn(round, i, n int) int {
 	if round%2 == 1 {
 		return n - 1 - i
