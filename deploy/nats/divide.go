@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// divided matches the parts of subjects that name a stream or bucket which is divided into partitions.
+// divided matches the parts of subjects that name a divided stream or bucket.
 var divided = regexp.MustCompile(`\b(ENRICH_JOBS|NOTIFICATIONS|KV_enrich|rp\.enrich|\$KV\.enrich)\b`)
 
 var (
@@ -16,8 +16,8 @@ var (
 	remark      = regexp.MustCompile(`\s+#.*`)
 )
 
-// entries are the subjects under which clients write to divided streams, each with the form of those of a partition. The first partition
-// of jobs and of results has an entry of its own.
+// entries are the subjects under which clients write to divided streams, each with its form for a partition. The first partition of jobs
+// and of results has an entry of its own.
 var entries = []struct {
 	subject, form string
 	from          int
@@ -27,8 +27,8 @@ var entries = []struct {
 	{`"$KV.enrich.>"`, `"$KV.enrich-%d.>"`, 0},
 }
 
-// Divide returns accounts.conf with the lines for n partitions: each permission, export and import of a stream that `expediter
-// apply --partitions` divides is repeated for the others, and the accounts may have so many more streams.
+// Divide returns accounts.conf with the lines for n partitions: each permission, export and import of a stream that `expediter apply
+// --partitions` divides is repeated for the other partitions, and the limits of the accounts' streams are raised.
 func Divide(accounts string, n int) string {
 	var b strings.Builder
 	account := ""
@@ -66,7 +66,7 @@ func writePartitions(b *strings.Builder, line string, n int) {
 	if !divided.MatchString(line) || strings.Contains(line, "notify.plan") {
 		return
 	}
-	if strings.Contains(line, `"$JS.API.STREAM.INFO.ENRICH_JOBS"`) { // messages left in the first are read from any replica
+	if strings.Contains(line, `"$JS.API.STREAM.INFO.ENRICH_JOBS"`) { // any replica may answer reads of messages left in the first
 		b.WriteString(strings.ReplaceAll(line, "STREAM.INFO", "DIRECT.GET"))
 	}
 	for p := 1; p < n; p++ {

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// maxDepth bounds how deep files may include each other; the files here use two levels.
+// maxDepth is the largest depth of includes; the files here use two levels.
 const maxDepth = 8
 
 // ErrVariable is returned when variables of a configuration are not set, or
@@ -28,9 +28,8 @@ var (
 	noWord    = regexp.MustCompile(`^(?i:true|false|yes|no|on|off)$`)
 )
 
-// Text returns the configuration name of Files with every include in its place,
-// but for those that are named in without ("accounts.conf"). It is for programs
-// that read a configuration without writing it to a disk first.
+// Text returns the configuration name of Files with every include in its place, except those in without ("accounts.conf"). It is for
+// programs that read a configuration without writing it to a disk first.
 func Text(name string, without ...string) (string, error) {
 	var b strings.Builder
 	if err := appendText(&b, name, without, 0); err != nil {
@@ -57,10 +56,9 @@ func Variables(name string) ([]string, error) {
 	return slices.Compact(names), nil
 }
 
-// CheckVariables reports, as ErrVariable, every variable of the configuration name for which getenv returns nothing, or a
-// value that the server does not read as it is meant. The server itself takes an empty password for a password; it parses
-// a value like a line of the configuration, so that a password of digits is a number, with which it panics. Errors do
-// not hold the value.
+// CheckVariables returns an ErrVariable for every variable of the configuration name for which getenv returns "", or a value that the
+// server would read as another. The server itself accepts an empty password, and it parses a value like a line of the configuration: a
+// password of digits is a number, with which it panics. Errors do not have the value.
 func CheckVariables(name string, getenv func(string) string) error {
 	names, err := Variables(name)
 	if err != nil {
