@@ -24,13 +24,13 @@ import (
 	"golang.org/x/oauth2/jwt"
 )
 
-// said is the answer of a far side.
+// said is an answer of a far side.
 type said struct {
 	body   []byte
 	header http.Header
 }
 
-// post sends JSON. refused is not nil when the answer is no success, and its reason is left to the caller.
+// post sends JSON. refused is not nil when the answer is not a success; the caller sets its reason.
 func post(ctx context.Context, client *http.Client, to string, header http.Header, body any) (got said, refused *refusal, err error) {
 	data, err := json.Marshal(body)
 	if err != nil {
@@ -116,7 +116,7 @@ func (f *fcm) send(ctx context.Context, m message) (string, error) {
 		} `json:"error"`
 		Name string `json:"name"`
 	}
-	_ = json.Unmarshal(got.body, &answer) //nolint:errcheck // a page of an outage is no JSON
+	_ = json.Unmarshal(got.body, &answer) //nolint:errcheck // a page of an outage is not JSON
 	if refused == nil {
 		return answer.Name, nil
 	}
@@ -143,10 +143,10 @@ type apns struct {
 	made          time.Time
 }
 
-// tokenAge is how long a provider token is used: Apple takes one for an hour, and wants no new one within 20 minutes.
+// tokenAge is the time for which a provider token is used: Apple accepts a token for an hour, and no new one within 20 minutes.
 const tokenAge = 45 * time.Minute
 
-// maxCollapse bounds the id under which a phone shows a message that comes twice once, in bytes.
+// maxCollapse bounds the id, in bytes, by which a phone shows a message only once if it comes twice.
 const maxCollapse = 64
 
 // newAPNs reads the file with the key (.p8) of a provider.
@@ -225,7 +225,7 @@ func (a *apns) send(ctx context.Context, m message) (string, error) {
 	return "", refused
 }
 
-// slack sends by incoming webhooks. The address is the URL of one, which is a secret.
+// slack sends by incoming webhooks. The address is the URL of a webhook, which is a secret.
 type slack struct {
 	client *http.Client
 	prefix string

@@ -29,7 +29,7 @@ type message struct {
 // errGone is returned for an address that does not exist any more.
 var errGone = errors.New("the address is gone")
 
-// refusal is an answer of the far side that is no success.
+// refusal is an answer of the far side that is not a success.
 type refusal struct {
 	status     int
 	reason     string // no secret and no address
@@ -38,12 +38,12 @@ type refusal struct {
 
 func (r *refusal) Error() string { return fmt.Sprintf("%d %s", r.status, r.reason) }
 
-// sender sends a message to a far side, and returns that side's id of it.
+// sender sends a message to a far side, and returns the far side's id of the message.
 type sender interface {
 	send(ctx context.Context, m message) (id string, err error)
 }
 
-// adapter is the parts that all routes share.
+// adapter has the parts that all routes share.
 type adapter struct {
 	client *http.Client
 	logger *slog.Logger
@@ -53,8 +53,8 @@ type adapter struct {
 // maxBody bounds the body of a message, and of an answer, in bytes.
 const maxBody = 64 << 10
 
-// serve answers a notifier. Its status says whether the notifier tries again: 401, 429 and 5xx do, 422 does not, and 410 with the
-// address has that removed.
+// serve answers a notifier. By the status the notifier tries again (401, 429 and 5xx), does not (422), or removes the address (410 with
+// the address).
 func (a *adapter) serve(name string, to sender) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer "+a.token {
@@ -79,7 +79,7 @@ func (a *adapter) serve(name string, to sender) http.HandlerFunc {
 				w.Header().Set("Retry-After", refused.retryAfter)
 			}
 			answer(w, refused.answer(), map[string]string{"error": refused.reason})
-		default: // its text may have an address
+		default: // the text of the error may have an address
 			answer(w, refused.status, map[string]string{"error": refused.reason})
 			err = refused
 		}
@@ -87,8 +87,8 @@ func (a *adapter) serve(name string, to sender) http.HandlerFunc {
 	}
 }
 
-// answer returns the status for a notifier: a problem with our credentials may be mended by the next attempt, one with the message
-// never is.
+// answer returns the status for a notifier. A problem with our credentials may be mended by the next attempt, a problem with the message
+// is not.
 func (r *refusal) answer() int {
 	switch {
 	case r.status == http.StatusUnauthorized, r.status == http.StatusForbidden, r.status == http.StatusTooManyRequests:
@@ -110,7 +110,7 @@ func answer(w http.ResponseWriter, status int, body map[string]string) {
 	}
 }
 
-// routes are those that the environment configures. ctx ends the fetching of access tokens.
+// routes returns the routes that the environment configures. ctx ends the fetching of access tokens.
 func routes(ctx context.Context, getenv func(string) string, a *adapter) (*http.ServeMux, error) {
 	mux := http.NewServeMux()
 	a.token = getenv("ADAPTER_TOKEN")

@@ -24,7 +24,7 @@ type Output struct {
 	Geometry geom.Geometry `json:"geometry"`
 }
 
-// process is one kind of operation, and how long its results are kept.
+// process is one kind of operation, with the TTL of its results.
 type process struct {
 	name string
 	keep time.Duration
@@ -64,8 +64,8 @@ func union(in Inputs) (geom.Geometry, error) {
 	return geom.UnionMany(in.Geometries) //nolint:wrapcheck // wrapped by compute
 }
 
-// compute runs the process in the plane, in the UTM zone of the first geometry, because degrees are no lengths. An
-// input that cannot be computed today cannot be computed tomorrow: its errors are final.
+// compute runs the process in the plane, in the UTM zone of the first geometry, because degrees are not lengths. An input that cannot be
+// computed today cannot be computed tomorrow: its errors are final.
 func (p process) compute(_ context.Context, in Inputs) (Output, error) {
 	zone, err := zoneOf(in.Geometries)
 	if err != nil {

@@ -61,7 +61,7 @@ func parse(args []string, out io.Writer) (settings, error) {
 	return s, nil
 }
 
-// run is the program.
+// run runs the program.
 func run(ctx context.Context, args []string, out io.Writer) error {
 	s, err := parse(args, out)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 //go:embed sample.geojson
 var sample []byte
 
-// sampleJobs are a buffer, an intersection and a union of the features in the sample. Each run has IDs of its own, and the
-// same inputs.
+// sampleJobs returns a buffer, an intersection and a union of the features in the sample. Each run has IDs of its own, and the same
+// inputs.
 func sampleJobs(run string) ([]Job, error) {
 	var features geom.GeoJSONFeatureCollection
 	if err := json.Unmarshal(sample, &features); err != nil {
@@ -30,7 +30,7 @@ func sampleJobs(run string) ([]Job, error) {
 	}, nil
 }
 
-// enqueue publishes a job. The same one twice is one message.
+// enqueue publishes a job. The same job twice is one message.
 func enqueue(ctx context.Context, js jetstream.JetStream, job Job) error {
 	data, err := json.Marshal(job)
 	if err != nil {
