@@ -27,7 +27,7 @@ const nonroot = "65532:65532"
 
 var schema = specs.Versioned{SchemaVersion: 2}
 
-// ports are those that the programs listen on unless they are told otherwise.
+// ports are the default ports of the programs.
 var ports = map[string]string{"enricher": "8080/tcp", "importer": "8005/tcp", "notifier": "8006/tcp"}
 
 var titles = map[string]string{
@@ -42,7 +42,7 @@ type image struct {
 	blobs map[digest.Digest][]byte
 }
 
-// images writes an image of each program, for all platforms that it is built for.
+// images writes an image of each program, for all platforms of the program.
 func (b *build) images(built []program) error {
 	byName := map[string][]program{}
 	for _, p := range built {
@@ -154,7 +154,7 @@ func (b *build) manifest(im image, p program) (v1.Descriptor, error) {
 	return d, err
 }
 
-// base are the files beside the program: the user, the certificates of Mozilla's authorities, and a folder for temporary files.
+// base returns the files beside the program: the user, the certificates of Mozilla's authorities, and a folder for temporary files.
 func base() []file {
 	var roots bytes.Buffer
 	for root := range bundle.Roots() {
@@ -171,7 +171,7 @@ func base() []file {
 	}
 }
 
-// annotations are those that the Open Container Initiative has names for.
+// annotations returns the annotations with names of the Open Container Initiative.
 func (b *build) annotations(name string) map[string]string {
 	return map[string]string{
 		v1.AnnotationCreated: b.time.Format("2006-01-02T15:04:05Z"), v1.AnnotationDescription: titles[name], v1.AnnotationLicenses: "Apache-2.0",
@@ -181,7 +181,7 @@ func (b *build) annotations(name string) map[string]string {
 
 const source = "https://github.com/expediter-io/expediter"
 
-// file is one of an archive or an image. A name that ends with a slash is a folder.
+// file is a file of an archive or an image. A name that ends with a slash is that of a folder.
 type file struct {
 	name string
 	mode int64
@@ -223,7 +223,7 @@ func (b *build) write(name string, data []byte) error {
 	return os.WriteFile(filepath.Join(b.dir, name), data, 0o644) //nolint:gosec,wrapcheck // public; names the file
 }
 
-// tarred returns the files as a tar archive, compressed and as it is.
+// tarred returns the files as a tar archive, compressed and uncompressed.
 func tarred(files []file, at time.Time) (compressed, plain []byte, err error) {
 	var archive, out bytes.Buffer
 	w := tar.NewWriter(&archive)

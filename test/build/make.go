@@ -17,13 +17,13 @@ import (
 
 // build is one build.
 type build struct {
-	dir       string // of the files that are made
+	dir       string // the folder of the files that are made
 	platforms []string
 	proxy     *modules.Proxy
 	revision  string
 	root      string // of the tree that is built
 	temp      string
-	time      time.Time // of the commit: the files have it
+	time      time.Time // the time of the commit, and of the files
 	version   string
 	work      string
 }
@@ -66,7 +66,7 @@ func (b *build) make(ctx context.Context) (string, error) {
 func (b *build) install(ctx context.Context, platform string) ([]program, error) {
 	goos, arch, _ := strings.Cut(platform, "/")
 	for _, variable := range []string{
-		// The environment must not change the programs. GOBIN is for the programs of the own platform alone.
+		// The environment must not change the programs. GOBIN is only for programs of the machine's own platform.
 		"GOBIN=", "GOPATH=" + b.temp, "GOFLAGS=-trimpath", "GOEXPERIMENT=", "GOAMD64=v1", "GOARM64=v8.0", "CGO_ENABLED=0", "GOSUMDB=off",
 		"GOOS=" + goos, "GOARCH=" + arch,
 	} {
@@ -96,7 +96,8 @@ func (b *build) install(ctx context.Context, platform string) ([]program, error)
 	return built, nil
 }
 
-// installed returns where the go command has put a program: in a folder of its platform, unless that is the machine's own.
+// installed returns the path to which the go command has installed a program: in a folder of its platform, unless that is the machine's
+// own.
 func (b *build) installed(p program) (string, error) {
 	name := p.name
 	if p.os == "windows" {

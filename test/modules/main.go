@@ -54,7 +54,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 			}
 			continue
 		}
-		// It reports that they differ as an error, and shows how.
+		// git reports a difference as an error, and prints it.
 		diff, _ := modules.Output(ctx, work, "git", "diff", "--no-index", name, filepath.Join(tree.Root, name)) //nolint:errcheck // see above
 		say.Printf("%s", diff)
 	}
@@ -64,8 +64,9 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	return nil
 }
 
-// alone looks at each module without go.work. One that has the same packages then, of the same files and of the same versions of other
-// modules, is as in the workspace, which other steps vet and build. Any other is vetted, which type-checks each package with its tests.
+// alone checks each module without go.work. A module that then has the same packages, with the same files and the same versions of other
+// modules, is as in the workspace, which other steps vet and build. Any other module is vetted, which type-checks each package with its
+// tests.
 func alone(ctx context.Context, work string, tree *modules.Tree, proxy *modules.Proxy, say *modules.Printer) error {
 	if err := tree.Stage(ctx, proxy); err != nil {
 		return err

@@ -55,7 +55,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	return errors.Join(s.modules(ctx), s.command(ctx), s.programs(ctx), s.tutorial(ctx, work), s.say.Err)
 }
 
-// stranger is outside of the repository.
+// stranger uses the modules from outside of the repository.
 type stranger struct {
 	say   *modules.Printer
 	proxy *modules.Proxy
@@ -63,7 +63,7 @@ type stranger struct {
 	tree  *modules.Tree
 }
 
-// modules gets all that is released and builds it.
+// modules gets all released modules and builds them.
 func (s *stranger) modules(ctx context.Context) error {
 	dir, err := s.module(ctx, "all")
 	if err != nil {
@@ -159,7 +159,7 @@ func (s *stranger) program(ctx context.Context, file string) error {
 	return nil
 }
 
-// tutorial has the tutorial typed, with the command that was installed.
+// tutorial runs the commands of the tutorial, with the installed command.
 func (s *stranger) tutorial(ctx context.Context, work string) error {
 	began := time.Now()
 	environment := append(s.proxy.Env(), "PATH="+filepath.Join(s.temp, "bin")+string(os.PathListSeparator)+os.Getenv("PATH"))

@@ -27,7 +27,7 @@ func (r *release) api(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.say.Err, remove()) }()
-	if err := tree.SetVersion("v0.99999.0"); err != nil { // any that is not released: its content is another
+	if err := tree.SetVersion("v0.99999.0"); err != nil { // any version that is not released, because its content differs
 		return err
 	}
 	if err := tree.Stage(ctx, proxy); err != nil {
@@ -36,8 +36,8 @@ func (r *release) api(ctx context.Context) (err error) {
 	return r.compare(ctx, tree, proxy, tags.last)
 }
 
-// compare prints the changes that break the exported API of released modules since a version, "" if there is none, and fails if
-// the release must not break it: before v1 one that is no patch may.
+// compare prints the changes that break the exported API of released modules since a version, "" if there is none. It fails if the release
+// must not break the API: before v1 a release may, unless it is a patch.
 func (r *release) compare(ctx context.Context, tree *modules.Tree, proxy *modules.Proxy, last string) error {
 	if last == "" {
 		r.say.Printf(noRelease)
@@ -78,7 +78,7 @@ func (r *release) incompatible(ctx context.Context, t *modules.Tree, m modules.M
 		return []string{m.Dir + ": the module is gone"}, nil
 	}
 	text, err := p.Run(ctx, dir, r.tool, "-base="+last)
-	report, _, complete := strings.Cut(text, "# summary\n") // in which it has an opinion of its own, also by its exit code
+	report, _, complete := strings.Cut(text, "# summary\n") // the summary is not used, nor the exit code
 	if !complete {
 		return nil, err
 	}

@@ -47,7 +47,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	return errors.New("usage: ./run release vX.Y.Z [--yes]")
 }
 
-// release is one that is made.
+// release is a release that is being made.
 type release struct {
 	now     time.Time
 	say     *modules.Printer
@@ -56,7 +56,7 @@ type release struct {
 	work    string
 }
 
-// make prints the release, and makes it when it is told to.
+// make prints the release, and makes it if yes is true.
 func (r *release) make(ctx context.Context, yes bool) (err error) {
 	tags, err := readTags(ctx, r.work)
 	if err != nil {
@@ -89,7 +89,7 @@ func (r *release) make(ctx context.Context, yes bool) (err error) {
 	return r.write(ctx, tree, changes, yes)
 }
 
-// check reports everything that stands against the release.
+// check returns an error for all that stands against the release.
 func (r *release) check(ctx context.Context, tags tags) error {
 	var errs []error
 	if semver.Canonical(r.version) != r.version || semver.Prerelease(r.version) != "" {
@@ -115,7 +115,7 @@ func (r *release) check(ctx context.Context, tags tags) error {
 	return errors.Join(append(errs, err)...)
 }
 
-// tags are those of releases.
+// tags are the tags of releases.
 type tags struct {
 	last string              // the greatest version, "" before the first release
 	of   map[string][]string // by version
@@ -157,7 +157,7 @@ func (r *release) changelog() (string, error) {
 	return before + unreleased + "\n## " + r.version + " - " + r.now.Format("2006-01-02") + "\n" + after, nil
 }
 
-// write prints the release, and makes it when it is told to: the files, the commit, a tag for each module.
+// write prints the release, and makes it if told to: the files, the commit, a tag for each module.
 func (r *release) write(ctx context.Context, tree *modules.Tree, changes map[string]string, yes bool) error {
 	names := slices.Sorted(maps.Keys(changes))
 	r.say.Printf("files of the commit:\n\t%s\ntags:\n", strings.Join(names, "\n\t"))

@@ -1,4 +1,4 @@
-// Package browser looks at pages in Chromium, as people see them.
+// Package browser shows pages in Chromium, as people see them, and checks them.
 package browser
 
 import (
@@ -27,14 +27,14 @@ const (
 	// require makes a test fail, rather than skip it, where there is no Chromium.
 	require = "EXPEDITER_REQUIRE_BROWSER"
 
-	// screenshots names a folder that keeps a picture of each page.
+	// screenshots names a folder for a picture of each page.
 	screenshots = "EXPEDITER_SCREENSHOTS"
 )
 
-// patience bounds each thing that is done with a page.
+// patience bounds each action on a page.
 const patience = time.Minute
 
-// axe finds barriers in a page: axe-core 4.14.1 as its authors have published it on npm, under the MPL 2.0.
+// axe is axe-core 4.14.1, which finds barriers in a page, as published by its authors on npm under the MPL 2.0.
 //
 //go:embed axe/axe.min.js
 var axe string
@@ -69,7 +69,7 @@ func (t Tests) Run() int {
 	return code
 }
 
-// find returns the path of a Chromium, "" when there is none. The one without windows computes less.
+// find returns the path of a Chromium, "" when there is none. It prefers the one without windows, which computes less.
 func find() string {
 	for _, name := range []string{"chromium-headless-shell", "chromium"} {
 		if path, err := exec.LookPath(name); err == nil {
@@ -114,7 +114,7 @@ func Start(t *testing.T) *Browser {
 	return &Browser{ctx: shared.ctx, id: made.BrowserContextID}
 }
 
-// View is how somebody looks at a page.
+// View has the properties of a reader's view of a page.
 type View struct {
 	// Dark reports whether dark colours are preferred.
 	Dark bool
@@ -122,11 +122,11 @@ type View struct {
 	// NoScript reports whether scripts are off.
 	NoScript bool
 
-	// Width is that of the window, in CSS pixels.
+	// Width is the width of the window, in CSS pixels.
 	Width int64
 }
 
-// Page is a page that is open.
+// Page is an open page.
 type Page struct {
 	*testing.T
 
@@ -142,13 +142,13 @@ func (b *Browser) Open(t *testing.T, url string, v View) *Page {
 	ctx, cancel := chromedp.NewContext(b.ctx, chromedp.WithExistingBrowserContext(b.id))
 	t.Cleanup(cancel)
 	p := &Page{T: t, ctx: ctx}
-	check.OK(t, chromedp.Do(ctx)) // whose end is that of the page
+	check.OK(t, chromedp.Do(ctx)) // the end of this context is that of the page
 	check.OK(t, chromedp.Listen(ctx, p.hear))
 	p.Visit(url, v)
 	return p
 }
 
-// Visit leaves the page for another, or loads the same in another view. That costs half as much as to open one.
+// Visit leaves the page for another, or loads the same page in another view. That costs half as much as Open.
 func (p *Page) Visit(url string, v View) {
 	p.Helper()
 	p.width = v.Width
@@ -165,14 +165,14 @@ func (p *Page) Visit(url string, v View) {
 	)
 }
 
-// call is a command of the browser's protocol.
+// call returns the action of a command of the browser's protocol.
 func call[P, R any](command cdp.Command[P, R], params P) chromedp.Action[chromedp.Void] {
 	return chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
 		return check.Err(cdp.Call(ctx, t, command, params))
 	})
 }
 
-// hear keeps the browser's complaints: loads that a page's policy forbids, errors of scripts, requests that fail.
+// hear records the browser's complaints: loads that a page's policy forbids, errors of scripts, failed requests.
 func (p *Page) hear(event any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -194,7 +194,7 @@ func (p *Page) Do(actions ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// need ends the test when the browser could not do something, with the page as it is then.
+// need ends the test when an action of the browser failed, and shows the page of that moment.
 func (p *Page) need(err error) {
 	p.Helper()
 	if err == nil {
@@ -226,7 +226,7 @@ func (p *Page) Press(keys ...string) {
 	}
 }
 
-// Submit presses a key that leads to another page, and waits for that.
+// Submit presses a key that leads to another page, and waits for the page.
 func (p *Page) Submit(key string) {
 	p.Helper()
 	ctx, stop := context.WithTimeout(p.ctx, patience)
@@ -235,7 +235,7 @@ func (p *Page) Submit(key string) {
 	p.need(err)
 }
 
-// Looks keeps a picture of the page under a name, and reports barriers: the findings of axe, the complaints of the browser, and a page
+// Looks stores a picture of the page under a name, and reports barriers: the findings of axe, the complaints of the browser, and a page
 // that is wider than the window. Scripts must be on.
 func (p *Page) Looks(name string) {
 	p.Helper()

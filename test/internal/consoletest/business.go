@@ -24,10 +24,10 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
-// rules tell the staff of a restaurant.
+// rules notify the staff of a restaurant.
 const rules = "version: 1\nevents:\n  TABLE: {STAFF: {channels: [inapp], category: tables}}\n"
 
-// captions are of a video.
+// captions are the captions of a video.
 const captions = "WEBVTT\n\n00:01.000 --> 00:05.000\nמתכון: Pancakes.\n\n00:05.000 --> 00:11.000\nMix 2 cups of flour " +
 	"with 1 teaspoon of salt.\n\n" +
 	"00:11.000 --> 00:18.000\nAdd 3 eggs and whisk until smooth.\n\n00:18.000 --> 00:25.000\nFry in a hot pan for 2 minutes.\n"
@@ -52,8 +52,8 @@ func (venue) Search(context.Context, match.Place) ([]provider.Venue, error) {
 	}}, nil
 }
 
-// Business starts the services beside a console, with an event "evt 1" that was told, "evt-2" that is told tomorrow, an import "job-1"
-// that has a recipe, "job-2" that failed, and PlaceID.
+// Business starts the services beside a console. They have an event "evt 1" that was sent, an event "evt-2" that is sent tomorrow, an
+// import "job-1" with a recipe, an import "job-2" that failed, and PlaceID.
 func (s *Site) Business() {
 	s.Helper()
 	base := service.BaseConfig{CreateAssets: s.users == nil, Listen: "-", Logger: slog.New(slog.DiscardHandler)}
@@ -109,7 +109,7 @@ func (s *Site) Business() {
 	s.await(n, "evt-2")
 }
 
-// await waits until each of the staff has a row of an event that nobody works on.
+// await waits until each member of the staff has a row of an event, and no row is being worked.
 func (s *Site) await(n *notifier.Notifier, event string) {
 	s.Helper()
 	for look := time.NewTicker(5 * time.Millisecond); ; <-look.C {
@@ -124,7 +124,7 @@ func (s *Site) await(n *notifier.Notifier, event string) {
 	}
 }
 
-// running is a service that stops.
+// running is a running service, which can be stopped.
 type running interface{ Stop() error }
 
 // started starts a service on a connection of its own.

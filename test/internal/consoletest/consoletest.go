@@ -31,7 +31,7 @@ type Site struct {
 	JetStream jetstream.JetStream
 	Server    *natsrun.Server
 
-	// URL is that of the console, without a slash at its end.
+	// URL is the address of the console, without a slash at its end.
 	URL string
 
 	users *natstest.Users // of a server with accounts
@@ -46,8 +46,8 @@ func (s *Site) as(user string) (*nats.Conn, jetstream.JetStream) {
 	return natstest.Connect(s.T, s.Server, s.users.As(user))
 }
 
-// Deployed is Start on a server with the accounts of deploy/nats, as the user console. Conn and JetStream are those of the administrator,
-// JetStream in the account of the importer. may counts the permissions that the console uses.
+// Deployed is Start on a server with the accounts of deploy/nats, as the user console. Conn is the administrator's connection, and
+// JetStream the administrator's context in the account of the importer. may counts the permissions that the console uses.
 func Deployed(t *testing.T) (s *Site, may *natstest.Permissions) {
 	t.Helper()
 	users := natstest.NewUsers(t)
@@ -72,7 +72,7 @@ func Deployed(t *testing.T) (s *Site, may *natstest.Permissions) {
 	return s, may
 }
 
-// Start serves a console until the test ends. It asks for no keys, unless mutate changes that.
+// Start serves a console until the test ends. It requires no keys, unless mutate changes that.
 func Start(t *testing.T, mutate ...func(*console.Config)) *Site {
 	t.Helper()
 	srv := natstest.Server(t)
@@ -82,7 +82,7 @@ func Start(t *testing.T, mutate ...func(*console.Config)) *Site {
 	return Serve(t, srv, nc, js, mutate...)
 }
 
-// Serve is Start over a server as it is.
+// Serve is Start over a given server.
 func Serve(t *testing.T, srv *natsrun.Server, nc *nats.Conn, js jetstream.JetStream, mutate ...func(*console.Config)) *Site {
 	t.Helper()
 	logger := slog.New(slog.DiscardHandler)
@@ -97,7 +97,7 @@ func Serve(t *testing.T, srv *natsrun.Server, nc *nats.Conn, js jetstream.JetStr
 	check.OK(t, err)
 	web := httptest.NewServer(c)
 	t.Cleanup(web.Close)
-	t.Cleanup(natstest.Background(t, c.Run)) // which ends the streams, before the server waits for them
+	t.Cleanup(natstest.Background(t, c.Run)) // its end ends the streams, before the server waits for them
 	return &Site{T: t, Conn: nc, JetStream: js, Server: srv, URL: web.URL + cfg.Prefix}
 }
 
@@ -127,7 +127,7 @@ func (s *Site) Get(path string, status int, header ...string) string {
 	return body
 }
 
-// Post sends a form, and returns where the answer leads, and its text. The status has to be the given one.
+// Post sends a form, and returns the address to which the answer redirects, and its text. The status has to be the given one.
 func (s *Site) Post(path string, form url.Values, status int, header ...string) (to, body string) {
 	s.Helper()
 	h, body := s.Do(http.MethodPost, path, form, status, header...)

@@ -38,7 +38,7 @@ func (s *Site) PutLetters(letters ...worker.DeadLetter) (sequence uint64) {
 	return sequence
 }
 
-// Messages is how many messages a stream has.
+// Messages returns the number of messages of a stream.
 func (s *Site) Messages(stream string) int {
 	s.Helper()
 	found, err := s.JetStream.Stream(s.Context(), stream)

@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// Main is that of a program: it calls run with its arguments, and exits with 1 after an error. A signal ends the context.
+// Main is the main function of a program: it calls run with the arguments, and exits with 1 after an error. A signal ends the context.
 func Main(run func(ctx context.Context, args []string, out io.Writer) error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, os.Args[1:], os.Stdout)

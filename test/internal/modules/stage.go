@@ -15,7 +15,7 @@ import (
 	"golang.org/x/mod/zip"
 )
 
-// SetVersion makes all modules require each other at a version, and the workspaces have that version here.
+// SetVersion makes all modules require each other at a version, and the workspaces replace that version by the folders.
 func (t *Tree) SetVersion(version string) error {
 	t.Version = version
 	for _, m := range t.Modules {
@@ -44,7 +44,7 @@ func (t *Tree) SetVersion(version string) error {
 	return nil
 }
 
-// Workspaces are the go.work files, below the root of the tree.
+// Workspaces returns the paths of the go.work files, below the root of the tree.
 func (t *Tree) Workspaces() []string {
 	var names []string
 	for _, dir := range append([]string{"."}, t.dirs()...) {
@@ -64,8 +64,8 @@ func (t *Tree) dirs() []string {
 	return dirs
 }
 
-// setWorkspace has a go.work file say that the version of each released module is in its folder: the go command asks for the
-// go.mod file of that version otherwise, which nobody has before it is released.
+// setWorkspace makes a go.work file replace the version of each released module by its folder. Otherwise the go command asks for the
+// go.mod file of that version, which does not exist before the release.
 func (t *Tree) setWorkspace(name string) error {
 	data, err := read(filepath.Join(t.Root, name))
 	if err != nil {
@@ -105,9 +105,9 @@ func (t *Tree) write(name string, text []byte) error {
 	return os.WriteFile(filepath.Join(t.Root, name), text, 0o644) //nolint:gosec,wrapcheck // as Git makes it; names the file
 }
 
-// Stage brings the tree into its state when its version is released, and puts the released modules into the proxy: each
-// go.mod and go.sum file is tidied when the modules before it are in there, so that their sums are right. The tree is a copy,
-// which nothing is built from but this: the licence is put into every module.
+// Stage brings the tree into its state at the release of its version, and puts the released modules into the proxy. Each go.mod and go.sum
+// file is tidied when the earlier modules are in the proxy, so that their sums are right. The tree must be a copy: the licence is put into
+// every module.
 func (t *Tree) Stage(ctx context.Context, p *Proxy) error {
 	for _, m := range t.Modules {
 		if err := t.dropSums(m); err != nil {
@@ -126,7 +126,7 @@ func (t *Tree) Stage(ctx context.Context, p *Proxy) error {
 	return nil
 }
 
-// dropSums removes the sums of the repository's own modules, which are those of another content.
+// dropSums removes the sums of the repository's own modules, which belong to other content.
 func (t *Tree) dropSums(m Module) error {
 	name := filepath.Join(m.Dir, "go.sum")
 	text, err := read(filepath.Join(t.Root, name))
@@ -137,7 +137,7 @@ func (t *Tree) dropSums(m Module) error {
 	return t.write(name, []byte(others))
 }
 
-// splitSums parts the lines of a go.sum file into those of the repository's own modules and the others.
+// splitSums splits the lines of a go.sum file into those of the repository's own modules and the others.
 func splitSums(text string) (own, others string) {
 	var parts [2]strings.Builder
 	for line := range strings.Lines(text) {
@@ -154,7 +154,7 @@ func splitSums(text string) (own, others string) {
 func (t *Tree) Put(p *Proxy, m Module) (err error) {
 	dir := filepath.Join(t.Root, m.Dir)
 	if _, err := os.Stat(filepath.Join(dir, "LICENSE")); errors.Is(err, os.ErrNotExist) {
-		// The go command gives a module of a repository the licence of that.
+		// The go command gives a module of a repository the repository's licence.
 		if err := copyFile(filepath.Join(t.Root, "LICENSE"), filepath.Join(dir, "LICENSE")); err != nil {
 			return err
 		}
@@ -183,7 +183,7 @@ func (t *Tree) Put(p *Proxy, m Module) (err error) {
 	return errors.Join(err, w.Close())
 }
 
-// PutTags puts the released modules into the proxy as the tags of a version have them, and returns the tree that they were made of.
+// PutTags puts the released modules at the tags of a version into the proxy, and returns their tree.
 func PutTags(ctx context.Context, work, version string, p *Proxy) (*Tree, error) {
 	root := p.Dir + "-" + version
 	if err := Archive(ctx, work, "pkg/"+version, root); err != nil {
@@ -209,7 +209,7 @@ func PutTags(ctx context.Context, work, version string, p *Proxy) (*Tree, error)
 	return tree, nil
 }
 
-// Archive puts the files of a commit into a new folder, those below some paths only if there are any.
+// Archive puts the files of a commit into a new folder: only those below paths, if there are any paths.
 func Archive(ctx context.Context, work, commit, dir string, paths ...string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // as Git makes it
 		return err //nolint:wrapcheck // names the folder
@@ -222,7 +222,7 @@ func Archive(ctx context.Context, work, commit, dir string, paths ...string) err
 	return errors.Join(err, os.Remove(file))
 }
 
-// owner is the folder of the module cache that only modules of this repository are in.
+// owner is the folder of the module cache that has only modules of this repository.
 const owner = "expediter-io"
 
 // Proxy is a folder in the layout of a module proxy, with modules of this repository alone.
@@ -232,10 +232,10 @@ type Proxy struct {
 	env []string // of those that ask it
 }
 
-// NewProxy returns a proxy in a folder, empty if there is none. It makes a module cache for its clients, which has no module of
-// this repository: a module cache takes a version for something that never changes, and here it stands for the present content of
-// the work tree. With shared the cache has all other modules of the machine's own cache, and downloads get there; otherwise it is
-// empty, and is filled from the downloads of that, or from the network.
+// NewProxy returns a proxy in a folder, empty if there is none. It makes a module cache for its clients, without modules of this
+// repository: in a module cache a version never changes, and here it stands for the present content of the work tree. With shared the
+// cache has all other modules of the machine's own cache, and downloads go there. Otherwise it is empty, and is filled from the downloads
+// of the machine's cache, or from the network.
 func NewProxy(ctx context.Context, dir, cache string, shared bool) (*Proxy, error) {
 	out, err := Output(ctx, ".", "go", "env", "GOMODCACHE", "GOPROXY", "GONOSUMDB", "GOFLAGS")
 	if err != nil {
@@ -264,15 +264,15 @@ func (p *Proxy) Go(ctx context.Context, dir string, args ...string) (string, err
 	return output(ctx, dir, p.env, "go", args...)
 }
 
-// Run runs any program as Go does.
+// Run is Go for any program.
 func (p *Proxy) Run(ctx context.Context, dir, name string, args ...string) (string, error) {
 	return output(ctx, dir, p.env, name, args...)
 }
 
-// Env returns the variables, NAME=VALUE, under which the go command asks the proxy.
+// Env returns the variables, NAME=VALUE, with which the go command uses the proxy.
 func (p *Proxy) Env() []string { return slices.Clone(p.env) }
 
-// Setenv sets a variable, NAME=VALUE, for the programs to come.
+// Setenv sets a variable, NAME=VALUE, for later programs.
 func (p *Proxy) Setenv(variable string) { p.env = append(p.env, variable) }
 
 // Expect makes folders of the machine's module cache for the modules that a tree names, so that a cache that shares it keeps them there.
@@ -307,7 +307,7 @@ func (t *Tree) Expect(ctx context.Context) error {
 	return nil
 }
 
-// share makes a module cache of links into another, but for the modules of this repository.
+// share makes a module cache of links into another, without the modules of this repository.
 func share(machine, cache string) error {
 	own := []string{".", "cache", "cache/download", "cache/download/github.com", "github.com"}
 	for _, dir := range own {

@@ -1,4 +1,4 @@
-// Package modules handles the modules of this repository as those see them that require them: at one version, from a proxy.
+// Package modules handles the modules of this repository as other modules see them: at one version, from a proxy.
 package modules
 
 import (
@@ -21,7 +21,7 @@ import (
 // Prefix is the beginning of the paths of all modules.
 const Prefix = "github.com/expediter-io/expediter/"
 
-// Module is one of them.
+// Module is a module of this repository.
 type Module struct {
 	Dir      string // below the root of the tree, with slashes; the rest of the path, and the prefix of its tags
 	Released bool   // tests, tools, examples and measurements are not
@@ -29,17 +29,17 @@ type Module struct {
 	needs []string // folders of the modules that it requires
 }
 
-// Path is the module's path.
+// Path returns the module's path.
 func (m Module) Path() string { return Prefix + m.Dir }
 
-// Tag is the tag of a version of the module.
+// Tag returns the tag of a version of the module.
 func (m Module) Tag(version string) string { return m.Dir + "/" + version }
 
 // Tree is a work tree, or a copy of one.
 type Tree struct {
 	Root    string
 	Modules []Module // each after those that it requires
-	Version string   // at which they require each other: the last one that was released, or the first one that will be
+	Version string   // the version at which they require each other: the last released one, or the first that will be
 }
 
 // Copy copies a work tree as Git would commit it.
@@ -126,7 +126,7 @@ func (t *Tree) add(dir string) error {
 	return nil
 }
 
-// released reports whether the module in a folder is for others than those who work on this repository.
+// released reports whether the module in a folder is for users, not only for work on this repository.
 func released(dir string) bool {
 	first, _, _ := strings.Cut(dir, "/")
 	return path.Base(dir) != "test" && !slices.Contains([]string{"bench", "examples", "tools"}, first)
@@ -141,7 +141,7 @@ func (t *Tree) parse(dir string) (*modfile.File, error) {
 	return modfile.Parse(name, data, nil) //nolint:wrapcheck // names the file
 }
 
-// order puts each module after those that it requires, which a released one requires only if they are released.
+// order puts each module after those that it requires. A released module must require only released ones.
 func (t *Tree) order() error {
 	unordered := t.Modules
 	t.Modules = nil
@@ -187,8 +187,8 @@ func output(ctx context.Context, dir string, env []string, name string, args ...
 // listed is a package with its files, and where it is from.
 const listed = "{{.ImportPath}}\t{{with .Module}}{{.Path}}\t{{.Version}} {{.Replace}}{{end}}\t{{.GoFiles}}{{.EmbedFiles}}{{.SFiles}}"
 
-// Packages lists the packages that match a pattern in a folder, and all that they and their tests import: as those see them that ask a
-// proxy, or with nil as they are in the workspace. Modules of this repository have no version in the list.
+// Packages lists the packages that match a pattern in a folder, and all that they and their tests import: as seen through a proxy, or with
+// nil as in the workspace. Modules of this repository have no version in the list.
 func Packages(ctx context.Context, p *Proxy, dir, pattern string) ([]string, error) {
 	var env []string
 	if p != nil {
@@ -204,14 +204,14 @@ func Packages(ctx context.Context, p *Proxy, dir, pattern string) ([]string, err
 	return lines, err
 }
 
-// WorkTree returns the root of the work tree that the process is in.
+// WorkTree returns the root of the work tree of the working directory.
 func WorkTree(ctx context.Context) (string, error) {
 	out, err := Output(ctx, ".", "git", "rev-parse", "--show-toplevel")
 	return strings.TrimSuffix(out, "\n"), err
 }
 
-// Scratch copies the work tree that dir is in to a temporary folder, reads its modules, and makes a proxy for them that shares
-// the machine's module cache. The caller calls remove at the end.
+// Scratch copies the work tree of dir to a temporary folder, reads its modules, and makes a proxy for them that shares the machine's
+// module cache. The caller calls remove at the end.
 func Scratch(ctx context.Context, dir string) (t *Tree, p *Proxy, remove func() error, err error) {
 	temp, err := os.MkdirTemp("", "modules")
 	if err != nil {
@@ -237,7 +237,7 @@ func Scratch(ctx context.Context, dir string) (t *Tree, p *Proxy, remove func() 
 }
 
 // Tidy brings the go.mod, go.sum and go.work files of a copy into order: the modules of the workspace agree on the versions that
-// they need, and each lists only its own. The sums of the repository's own modules are of the present content then.
+// they need, and each lists only its own. The sums of the repository's own modules are then those of the present content.
 func (t *Tree) Tidy(ctx context.Context, p *Proxy) error {
 	if err := t.SetVersion(t.Version); err != nil {
 		return err
@@ -248,9 +248,8 @@ func (t *Tree) Tidy(ctx context.Context, p *Proxy) error {
 	return t.Stage(ctx, p)
 }
 
-// Changes returns the files of modules and workspaces that differ from those of a work tree, by their names, as they are in its
-// copy. With released they have the sums of the repository's own modules as they are there, and otherwise as they are in the
-// work tree, which are of the last release.
+// Changes returns the files of modules and workspaces of the tree that differ from those of a work tree, by their names. With released
+// they have the tree's sums of the repository's own modules, and otherwise the work tree's, which are those of the last release.
 func (t *Tree) Changes(work string, released bool) (map[string]string, error) {
 	names := make([]string, 0, 2*len(t.Modules))
 	for _, m := range t.Modules {
@@ -279,7 +278,7 @@ func (t *Tree) Changes(work string, released bool) (map[string]string, error) {
 	return changed, nil
 }
 
-// withOwnSums returns the lines of a go.sum file with those of the repository's own modules from another.
+// withOwnSums returns the lines of a go.sum file, with the lines of the repository's own modules taken from another file.
 func withOwnSums(text, from string) string {
 	own, _ := splitSums(from)
 	_, others := splitSums(text)
@@ -293,7 +292,7 @@ func withOwnSums(text, from string) string {
 	return others[:at] + own + others[at:]
 }
 
-// read returns "" for a file that is not there.
+// read returns the content of a file, "" for a missing one.
 func read(name string) (string, error) {
 	data, err := os.ReadFile(name) //nolint:gosec // of the repository
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
