@@ -72,8 +72,9 @@ func (d *Directory) Drop(ctx context.Context, kind contracts.RecipientType, user
 	return dropped && err == nil, err
 }
 
-// OptOut records that a recipient no longer wants a category on a channel; contracts.Anything is all of them.
-// Two round trips, one of them a conditional write; more when other processes write at the same time.
+// OptOut records that a recipient no longer wants a category on a channel; contracts.Anything stands for every
+// category, or every channel. Two round trips, one of them a conditional write; more when other processes write at
+// the same time.
 func (d *Directory) OptOut(ctx context.Context, kind contracts.RecipientType, userID, category, channel string) error {
 	_, err := d.change(ctx, preferences, kind, userID, false, func(r *contracts.Recipient) bool { return refuse(r, category, channel) })
 	return err

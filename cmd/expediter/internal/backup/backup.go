@@ -1,14 +1,14 @@
-// Package backup writes the streams and buckets of one account to a folder, and restores them from there.
+// Package backup writes the streams and buckets of one account to a folder, and restores them from the folder.
 //
-// The server makes the snapshot of a stream, with its consumers. A snapshot of a stream that is written to lacks the messages
-// of that time, and of each key that was replaced meanwhile also the message that was replaced. So the messages behind the
-// snapshot are read until there are no more, and appended to it: the file holds each message that the stream had when
-// its backup ended.
+// The server makes the snapshot of a stream, with its consumers. When a stream is written to during its snapshot, the
+// snapshot lacks the new messages, and for each key that was replaced also the replaced message. So the messages after the
+// snapshot are read until there are no more, and appended: the file holds each message that the stream had when its backup
+// ended.
 //
 // Streams are not backed up at one instant. First come the snapshots of the streams with work, with the acknowledgements of
-// their consumers; then the buckets and dead letters, in full; at the end the messages behind those snapshots. So all work that
-// counts as done has its outcome in a bucket, and each job, plan or row of which a bucket says that it is queued is there.
-// After a restore, a worker may get a job that is done already, and finds its outcome.
+// their consumers; then the buckets and dead letters, in full; at the end the messages after the first snapshots. So all work
+// that counts as done has its outcome in a bucket, and each job, plan or row that is queued by a bucket's record is in its
+// stream. After a restore, a worker may get a job that is already done, and finds its outcome.
 package backup
 
 import (
@@ -35,14 +35,15 @@ type Config struct {
 	Dir string
 	// JS reaches the streams. Required.
 	JS jetstream.JetStream
-	// Replicas is how many servers keep each restored stream. Defaults to 0: as many as when it was backed up.
+	// Replicas is the number of servers that keep each restored stream. Defaults to 0: as many as at the time of the
+	// backup.
 	Replicas int
-	// Services are those whose streams and buckets are meant, see contracts.Services. Required.
+	// Services are the services whose streams and buckets are backed up or restored, see contracts.Services. Required.
 	Services []string
 	// Timeout bounds the wait for each answer of the server. Defaults to 5 seconds.
 	Timeout time.Duration
 
-	// reached is called between the snapshot of a stream and the messages behind it, and before each chunk of a restore. Tests
+	// reached is called between the snapshot of a stream and the messages after it, and before each chunk of a restore. Tests
 	// set it.
 	reached func(stream string)
 }
@@ -58,8 +59,8 @@ func (c Config) validate() (Config, error) {
 	return c, nil
 }
 
-// names returns the streams of the services: those with work, and behind them the buckets and the dead letters, with the
-// outcomes of the work. A record comes before the records that it refers to.
+// names returns the names of the streams of the services: the streams with work, and the buckets and the dead letters
+// with the outcomes of the work. A record comes before the records that it refers to.
 func names(services []string, partitions map[string]int) (work, outcomes []string) {
 	options := contracts.AssetOptions{Partitions: partitions, Services: services}
 	for _, config := range contracts.Streams(options) {
@@ -76,9 +77,9 @@ func names(services []string, partitions map[string]int) (work, outcomes []strin
 	return work, outcomes
 }
 
-// Write backs the streams of the services up, into a folder that does not exist or is empty, and calls done for
-// each. It needs some 70 MB of memory for streams of any size. A folder in which Write did not end well has no
-// manifest, and Restore refuses it.
+// Write backs up the streams of the services into a folder that does not exist or is empty, and calls done for each
+// stream. It needs some 70 MB of memory for streams of any size. After a failure of Write the folder has no manifest,
+// and Restore refuses it.
 func Write(ctx context.Context, c Config, done func(Stream)) error {
 	c, err := c.validate()
 	if err != nil {
@@ -137,7 +138,7 @@ func Write(ctx context.Context, c Config, done func(Stream)) error {
 	return writeManifest(dir, m)
 }
 
-// openEmpty opens a folder for a backup, and makes it when there is none.
+// openEmpty opens a folder for a backup, and creates it if it does not exist.
 func openEmpty(path string) (*os.Root, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, fmt.Errorf("make the folder of the backup: %w", err)
@@ -156,8 +157,8 @@ func openEmpty(path string) (*os.Root, error) {
 	return dir, nil
 }
 
-// subject returns the subject of the snapshot API under which the server of the account is reached. The server names it as
-// the account itself knows it. A subject that is none of the stream is refused: a publication there could do anything.
+// subject returns the subject at which this client reaches a subject of the snapshot API, which the server names as the
+// account itself knows it. It refuses a subject of another stream, because a message there could do anything.
 func (c Config) subject(kind, stream, named string) (string, error) {
 	below := "SNAPSHOT." + kind + "." + stream + "."
 	if !strings.HasPrefix(named, "$JS."+below) {
@@ -166,7 +167,7 @@ func (c Config) subject(kind, stream, named string) (string, error) {
 	return c.prefix() + strings.TrimPrefix(named, "$JS."), nil
 }
 
-// prefix is that of the subjects of JetStream.
+// prefix returns the prefix of the subjects of JetStream's API.
 func (c Config) prefix() string {
 	if c.Account == "" {
 		return "$JS."
@@ -175,16 +176,16 @@ func (c Config) prefix() string {
 }
 
 var (
-	// ErrIncomplete is returned for a folder without a manifest: the backup was cut off, or the folder holds none.
+	// ErrIncomplete is returned for a folder without a manifest: the backup was cut off, or the folder has no backup.
 	ErrIncomplete = errors.New("the backup was not finished, or there is none")
 
-	// ErrCorrupt is returned for a file that is not as it was written.
+	// ErrCorrupt is returned for a file that differs from the file that was written.
 	ErrCorrupt = errors.New("it is not as the backup wrote it")
 
 	// ErrForeign is returned for a file that is no part of the backup.
 	ErrForeign = errors.New("it is no part of the backup")
 
-	// ErrFormat is returned for a backup of a version that is not known.
+	// ErrFormat is returned for a backup of an unknown version.
 	ErrFormat = errors.New("the format is not known: use the version of expediter that wrote it, or a later one")
 
 	// ErrNotEmpty is returned when the folder for a backup holds files.
@@ -193,15 +194,15 @@ var (
 	// ErrExists is returned when the server has a stream that is to be restored.
 	ErrExists = errors.New("the stream exists: restore onto a server without it, or delete it")
 
-	// ErrBusy is returned when a stream is written to faster than it is read.
+	// ErrBusy is returned when a stream is written faster than it is read.
 	ErrBusy = errors.New("it is written to faster than it is read: stop the services that write to it")
 )
 
 // FileError names the file of a backup that cannot be used.
 type FileError struct {
-	// Err is why.
+	// Err is the cause.
 	Err error
-	// File is its name within the folder.
+	// File is the name of the file within the folder.
 	File string
 }
 

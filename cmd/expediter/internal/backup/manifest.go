@@ -25,12 +25,12 @@ const (
 	maxManifest = 1 << 20
 )
 
-// streamName is a name that a stream of this product can have, and a part of a file's name.
+// streamName matches the names that streams of this product can have. They are safe as file names.
 var streamName = regexp.MustCompile(`^[A-Za-z0-9][-_A-Za-z0-9]{0,99}$`)
 
 // manifest lists the contents of a backup.
 type manifest struct {
-	// Format is the version of the backup. A reader takes no greater one than its own.
+	// Format is the version of the backup. A reader refuses a version greater than its own.
 	Format int `json:"format"`
 	// ID is unique. A restore marks the streams with it.
 	ID string `json:"id"`
@@ -43,22 +43,22 @@ type manifest struct {
 
 // Stream is a stream of a backup.
 type Stream struct {
-	// Name is that of the stream. The file of the stream is called after it.
+	// Name is the name of the stream, and of its file without the extension.
 	Name string `json:"name"`
-	// Messages and Consumers are how many the file holds.
+	// Messages and Consumers are the numbers of messages and consumers in the file.
 	Messages  uint64 `json:"messages"`
 	Consumers int    `json:"consumers"`
 	// Bytes and SHA256 are the size and the checksum of the file.
 	Bytes  int64  `json:"bytes"`
 	SHA256 string `json:"sha256"`
-	// Config and State are the server's, as it sent them.
+	// Config and State are the stream's, as the server sent them.
 	Config json.RawMessage `json:"config,omitempty"`
 	State  json.RawMessage `json:"state,omitempty"`
 }
 
 func (s Stream) file() string { return s.Name + ".snapshot" }
 
-// writeManifest makes the backup a complete one: the file has its name only when all of it is on the disk.
+// writeManifest completes the backup. The file gets its name only when all of it is on the disk.
 func writeManifest(dir *os.Root, m manifest) error {
 	data, err := json.MarshalIndent(m, "", "  ")
 	if err != nil {
@@ -99,7 +99,8 @@ func syncDir(dir *os.Root) error {
 	return nil
 }
 
-// verify reads the manifest and all files that it lists, and returns a *FileError for the first that is not as it was written.
+// verify reads the manifest and all files that it lists, and returns a *FileError for the first file that differs
+// from the file that was written.
 func verify(dir *os.Root) (m manifest, err error) {
 	m, err = readManifest(dir)
 	if err != nil {
@@ -142,7 +143,7 @@ func readManifest(dir *os.Root) (m manifest, err error) {
 	if err != nil {
 		return m, err //nolint:wrapcheck // verify does
 	}
-	// The version decides how the rest is to be read.
+	// The version decides how to read the other members.
 	var version struct {
 		Format int `json:"format"`
 	}

@@ -22,20 +22,21 @@ import (
 )
 
 const (
-	// restored is the metadata of a restored stream: the id of the backup, with the suffix unfinished until all is done.
+	// restored is the metadata key of a restored stream. The value is the id of the backup, with the suffix unfinished
+	// until the restore is done.
 	restored   = "expediter-restored"
 	unfinished = " unfinished"
 
-	// nameInUse is the server's error code for a restore of a stream that is there, or that another restore sends.
+	// nameInUse is the server's error code for a restore of a stream that exists, or that another restore is sending.
 	nameInUse = 10130
 )
 
-// Restore makes the streams of the services that a backup holds, with their consumers, and calls done for each. It verifies
-// the whole backup and looks at all streams before it makes the first. Buckets are marked as restored, so that fencing
-// tokens go on to grow. Dead letters and records of other services are left out when Services does not name them.
+// Restore creates the streams of the services in a backup, with their consumers, and calls done for each stream. It
+// verifies the whole backup and checks all streams before it creates the first. It marks buckets as restored, so that
+// fencing tokens continue to grow. It leaves out dead letters and records of services that Services does not name.
 //
-// Repeat a restore that was interrupted: it makes unfinished streams anew, and keeps finished ones. No
-// service may run until it has ended well.
+// After an interruption, call Restore again: it creates unfinished streams anew, and keeps finished ones. No service
+// may run until Restore has succeeded.
 func Restore(ctx context.Context, c Config, done func(Stream)) error {
 	c, err := c.validate()
 	if err != nil {
@@ -81,7 +82,7 @@ func Restore(ctx context.Context, c Config, done func(Stream)) error {
 	return nil
 }
 
-// divided are all partitions that there may be.
+// divided has the largest numbers of partitions.
 var divided = map[string]int{
 	contracts.ServiceEnricher: worker.MaxPartitions, contracts.ServiceNotifier: worker.MaxPartitions,
 }
@@ -92,7 +93,7 @@ func all(services []string) []string {
 	return append(work, outcomes...)
 }
 
-// mark returns the mark of a restored stream, "?" for a stream that has none, and "" when there is no stream.
+// mark returns the mark of a restored stream, "?" for a stream without a mark, and "" when there is no stream.
 func (c Config) mark(ctx context.Context, name string) (string, error) {
 	stream, err := c.stream(ctx, name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -107,8 +108,8 @@ func (c Config) mark(ctx context.Context, name string) (string, error) {
 	return "?", nil
 }
 
-// stream returns a stream. No server of a cluster answers while the leader of the stream is elected, nor after a restore of it was
-// cut off until a server has noticed: such a question is asked again.
+// stream returns a stream. It repeats the request, because no server of a cluster answers while the stream elects its leader, or
+// until a server has noticed that a restore of the stream was cut off.
 func (c Config) stream(ctx context.Context, name string) (stream jetstream.Stream, err error) {
 	err = jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) error {
 		stream, err = c.JS.Stream(ctx, name)
@@ -125,13 +126,13 @@ func (c Config) remove(ctx context.Context, name string) error {
 	err := jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) error {
 		return c.JS.DeleteStream(ctx, name)
 	})
-	if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) { // an answer was lost
+	if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) { // not found means that an answer was lost
 		return fmt.Errorf("delete the rest of an earlier restore: %w", err)
 	}
 	return nil
 }
 
-// restore makes a stream. again says that an earlier restore has left a part of it.
+// restore restores a stream. again reports whether an earlier restore has left a part of the stream.
 func (c Config) restore(ctx context.Context, dir *os.Root, s Stream, id string, again bool) error {
 	if again {
 		if err := c.remove(ctx, s.Name); err != nil {
@@ -179,8 +180,8 @@ func (c Config) restore(ctx context.Context, dir *os.Root, s Stream, id string, 
 	return nil
 }
 
-// clear deletes a stream that an earlier restore has left which the server had not stored yet when it was looked for. It waits for the
-// stream, for as long as one request may take, and returns inUse when it does not come.
+// clear deletes a stream of an earlier restore that the server had not stored yet at the first check. It waits up to Timeout for the
+// stream, and then returns inUse.
 func (c Config) clear(ctx context.Context, name, id string, inUse error) error {
 	for until := time.Now().Add(c.Timeout); ; {
 		mark, err := c.mark(ctx, name)
@@ -198,7 +199,7 @@ func (c Config) clear(ctx context.Context, name, id string, inUse error) error {
 	}
 }
 
-// foreign returns the subjects of a stream that several services use which belong to the services that are not named.
+// foreign returns the subjects, of a stream that several services share, that belong to services that are not named.
 func foreign(name string, services []string) []string {
 	if name != contracts.StreamDead && name != "KV_"+contracts.BucketJobs {
 		return nil
@@ -276,10 +277,10 @@ func (c Config) send(ctx context.Context, dir *os.Root, s Stream, id string) err
 	}
 }
 
-// part sends a part and returns the answer. It is no request: the server answers in the account of the stream. Another node of a
-// cluster may not know yet where the part goes: then it has reached no server, and is sent again.
+// part sends a part and returns the answer. It cannot use a NATS request, because the server answers in the account of the
+// stream. A node of a cluster may not know the receiver of the part yet. Then the part has reached no server, and is sent again.
 func (c Config) part(ctx context.Context, subject string, answers *nats.Subscription, part []byte) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, 10*c.Timeout) // for the last one the server stores the whole stream
+	ctx, cancel := context.WithTimeout(ctx, 10*c.Timeout) // for the last part the server stores the whole stream
 	defer cancel()
 	for until := time.Now().Add(c.Timeout); ; {
 		if err := c.JS.Conn().PublishRequest(subject, answers.Subject, part); err != nil {

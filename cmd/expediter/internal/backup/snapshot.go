@@ -24,17 +24,19 @@ import (
 )
 
 const (
-	// chunkSize is the size of a message with a part of a snapshot, in bytes, and window of those that are under way.
+	// chunkSize is the size of a message with a part of a snapshot, and window the size of all such messages under way,
+	// in bytes.
 	chunkSize = 128 << 10
 	window    = 1 << 20
 
-	// maxBehind is how many messages may be read behind a snapshot.
+	// maxBehind is the largest number of messages that are read after a snapshot.
 	maxBehind = 1 << 20
 
 	codeMessageNotFound = 10037
 )
 
-// file is the file of a stream, with the messages of the server's snapshot, and those behind it still to come.
+// file is a file that is being written, with the server's snapshot of a stream and then the messages after the
+// snapshot.
 type file struct {
 	Stream
 
@@ -45,7 +47,7 @@ type file struct {
 	sum        hash.Hash
 }
 
-// begin makes the file of a stream and writes the snapshot to it. The caller ends it with finish, and with close.
+// begin creates the file of a stream and writes the snapshot to it. The caller calls finish, and then close.
 func (c Config) begin(ctx context.Context, dir *os.Root, name string) (f *file, err error) {
 	f = &file{Stream: Stream{Name: name}, sum: sha256.New()}
 	if f.on, err = create(dir, f.file()); err != nil {
@@ -60,12 +62,12 @@ func (c Config) begin(ctx context.Context, dir *os.Root, name string) (f *file, 
 	return f, nil
 }
 
-// close discards bytes that are not written yet.
+// close closes the file, and discards unwritten bytes.
 func (f *file) close() {
 	errors.Join(f.compressed.Close(), f.on.Close()) //nolint:errcheck,gosec // finish has reported it
 }
 
-// snapshot writes the messages and consumers that the stream has now.
+// snapshot writes the present messages and consumers of the stream.
 func (c Config) snapshot(ctx context.Context, f *file) error {
 	if _, err := c.stream(ctx, f.Name); errors.Is(err, jetstream.ErrStreamNotFound) {
 		return fmt.Errorf("%w (make it with expediter apply, or leave its service out: --account NOTIFIER goes with --services notifier)", err)
@@ -73,7 +75,7 @@ func (c Config) snapshot(ctx context.Context, f *file) error {
 		return err
 	}
 	var chunks *chunks
-	err := jsretry.Do(ctx, jsretry.Wait, func(context.Context) (err error) { // each try has a subject and a time of its own
+	err := jsretry.Do(ctx, jsretry.Wait, func(context.Context) (err error) { // each attempt has a subject and a time limit of its own
 		chunks, err = c.request(ctx, &f.Stream)
 		return err
 	})
@@ -89,14 +91,14 @@ func (c Config) snapshot(ctx context.Context, f *file) error {
 	if err := f.copy(f.out, archive.NewReader(s2.NewReader(chunks))); err != nil {
 		return fmt.Errorf("read the snapshot: %w", err)
 	}
-	if _, err := io.Copy(io.Discard, chunks); err != nil { // until the server says that it has sent all of it
+	if _, err := io.Copy(io.Discard, chunks); err != nil { // until the server reports that it has sent the whole snapshot
 		return fmt.Errorf("read the end of the snapshot: %w", err)
 	}
 	c.reached(f.Name)
 	return nil
 }
 
-// finish appends the messages behind the snapshot, and returns when the file is on the disk.
+// finish appends the messages after the snapshot, and returns when the file is on the disk.
 func (c Config) finish(ctx context.Context, f *file) (Stream, error) {
 	until, err := c.end(ctx, &f.Stream)
 	if err != nil {
@@ -139,11 +141,11 @@ func (c Config) request(ctx context.Context, s *Stream) (*chunks, error) {
 	return &chunks{Config: c, ctx: ctx, stream: s.Name, sub: sub}, nil
 }
 
-// subscribe subscribes to a subject on which the server of the account can send to this client.
+// subscribe subscribes to a subject at which the server can send to this client from the account.
 func (c Config) subscribe() (*nats.Subscription, error) {
 	nc := c.JS.Conn()
 	subject := nc.NewInbox()
-	if c.Account != "" { // which exports this
+	if c.Account != "" { // the account exports this subject
 		subject = "backup." + c.Account + "." + nuid.Next()
 	}
 	sub, err := nc.SubscribeSync(subject)
@@ -153,7 +155,7 @@ func (c Config) subscribe() (*nats.Subscription, error) {
 	return sub, nil
 }
 
-// ask asks the API of JetStream.
+// ask sends a request to the API of JetStream, and decodes the answer.
 func (c Config) ask(ctx context.Context, method string, request, answer any) error {
 	body, err := json.Marshal(request)
 	if err != nil {
@@ -168,7 +170,7 @@ func (c Config) ask(ctx context.Context, method string, request, answer any) err
 	return decode(msg.Data, answer)
 }
 
-// decode decodes an answer, or returns the error that it is.
+// decode decodes an answer, or returns the error in it.
 func decode(data []byte, answer any) error {
 	var failed struct {
 		Error *jetstream.APIError `json:"error"`
@@ -182,7 +184,7 @@ func decode(data []byte, answer any) error {
 	return nil
 }
 
-// chunks reads a snapshot. It acknowledges a chunk when the next is wanted, so that the server sends no more than a window
+// chunks reads a snapshot. It acknowledges a chunk when the next is read, so that the server sends no more than a window
 // ahead.
 type chunks struct {
 	Config
@@ -215,7 +217,7 @@ func (r *chunks) next() error {
 		}
 		r.ack = ""
 	}
-	// The server waits for 5 seconds until it gives an acknowledgement up, and says so.
+	// The server waits for 5 seconds for an acknowledgement, and then reports that it gives up.
 	ctx, cancel := context.WithTimeout(r.ctx, 2*max(r.Timeout, 5*time.Second))
 	defer cancel()
 	msg, err := r.sub.NextMsgWithContext(ctx)
@@ -237,7 +239,7 @@ func (r *chunks) next() error {
 	return nil
 }
 
-// copy copies the entries of a snapshot but for the last, which says that it is complete, and counts them.
+// copy copies and counts the entries of a snapshot, except the last, which marks the end.
 func (s *Stream) copy(out *archive.Writer, in *archive.Reader) error {
 	for {
 		entry, err := in.Next()
@@ -266,8 +268,8 @@ func (s *Stream) copy(out *archive.Writer, in *archive.Reader) error {
 	}
 }
 
-// copyState copies the state of the stream. That of one which never had a message says 0 for the first sequence, and the server
-// restores no message behind it; 1 means the same.
+// copyState copies the state of the stream. A stream that never had a message has 0 as the first sequence, after which the
+// server would restore no message, so copyState writes 1, which means the same.
 func copyState(out *archive.Writer, in io.Reader, entry *archive.Header) error {
 	state, err := object(in)
 	if err != nil {
@@ -288,7 +290,7 @@ func copyState(out *archive.Writer, in io.Reader, entry *archive.Header) error {
 	return err //nolint:wrapcheck // the caller does
 }
 
-// object decodes a JSON object, with its numbers as they are.
+// object decodes a JSON object, and keeps its numbers as they are written.
 func object(r io.Reader) (map[string]any, error) {
 	found := map[string]any{}
 	decoder := json.NewDecoder(r)
@@ -297,8 +299,8 @@ func object(r io.Reader) (map[string]any, error) {
 	return found, err //nolint:wrapcheck // the caller does
 }
 
-// end returns the sequence up to which the messages behind a snapshot are needed: the last one now. Where messages replace
-// others it is endless: a message that is needed may be replaced by one behind that, until there are no more.
+// end returns the sequence up to which the messages after a snapshot are needed: the present last sequence. If messages
+// replace others it is the largest sequence, because a later message may have replaced a needed one.
 func (c Config) end(ctx context.Context, s *Stream) (uint64, error) {
 	var config jetstream.StreamConfig
 	if err := json.Unmarshal(s.Config, &config); err != nil {
@@ -314,7 +316,7 @@ func (c Config) end(ctx context.Context, s *Stream) (uint64, error) {
 	return stream.CachedInfo().State.LastSeq, nil
 }
 
-// appendBehind appends the messages behind the snapshot, up to the sequence until. The stream's leader is asked.
+// appendBehind appends the messages after the snapshot, up to the sequence until. It asks the stream's leader.
 func (c Config) appendBehind(ctx context.Context, f *file, until uint64) error {
 	for range maxBehind {
 		if f.last >= until {

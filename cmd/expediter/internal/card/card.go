@@ -24,22 +24,22 @@ const (
 	minWidth     = 40
 	maxWidth     = 100 // longer lines are hard to read
 
-	// maxAmount is the most cells of the column with the amounts; a longer amount sticks out.
+	// maxAmount is the largest width of the column with the amounts, in cells. A longer amount sticks out.
 	maxAmount = 16
 
 	// unsure marks fields that the source does not confirm.
 	unsure = " (?)"
 )
 
-// Options say how a recipe is written.
+// Options configure how a recipe is written.
 type Options struct {
 	// Bold marks headings with ANSI sequences. Defaults to false.
 	Bold bool
 
-	// Source is where the recipe came from, in the reader's words. Defaults to the recipe's own reference.
+	// Source is the source of the recipe, in the reader's words. Defaults to the recipe's own reference.
 	Source string
 
-	// Width is that of the terminal, in cells. Defaults to 80; 40 to 100 of it are used.
+	// Width is the width of the terminal, in cells. Defaults to 80. At least 40 and at most 100 cells are used.
 	Width int
 }
 
@@ -69,7 +69,7 @@ type card struct {
 	bold   bool
 	out    bytes.Buffer
 	recipe *recipe.Recipe
-	unsure bool // something was marked
+	unsure bool // a field was marked
 	width  int
 }
 
@@ -81,7 +81,7 @@ func (c *card) heading(text string) {
 	c.out.WriteString(text + "\n")
 }
 
-// mark is written after a field that the source does not confirm.
+// mark returns the mark for fields that the source does not confirm, or "".
 func (c *card) mark(unverified []string, fields ...string) string {
 	for _, field := range fields {
 		if slices.Contains(unverified, field) {
@@ -92,7 +92,7 @@ func (c *card) mark(unverified []string, fields ...string) string {
 	return ""
 }
 
-// repeats reports whether a description has the lists that follow, as descriptions of videos do.
+// repeats reports whether a description contains the lists that follow it, as descriptions of videos often do.
 func (c *card) repeats(description string) bool {
 	found := 0
 	for _, i := range c.recipe.Ingredients {
@@ -103,7 +103,7 @@ func (c *card) repeats(description string) bool {
 	return found > 1
 }
 
-// facts are the yield of the recipe and its times.
+// facts returns the yield and the times of the recipe.
 func (c *card) facts() string {
 	var facts []string
 	switch s := c.recipe.Servings; {
@@ -124,7 +124,7 @@ func (c *card) facts() string {
 	return strings.Join(facts, ", ")
 }
 
-// span writes a time as people do: "1 h 30 min".
+// span returns a time in words: "1 h 30 min".
 func span(seconds int) string {
 	d := time.Duration(seconds) * time.Second
 	var parts []string
@@ -169,7 +169,7 @@ func (c *card) ingredients() {
 	}
 }
 
-// amount is how much of an ingredient, with the unit in the plural where English wants that.
+// amount returns the amount of an ingredient, with the unit in the plural where English requires it.
 func (c *card) amount(i recipe.Ingredient) string {
 	unit := i.Unit
 	if english := c.recipe.Language == "" || strings.HasPrefix(c.recipe.Language, "en"); english && many(string(i.Qty)) {
@@ -219,7 +219,7 @@ func (c *card) steps() {
 	}
 }
 
-// stamp is a time in a video, as players show it: "1:05".
+// stamp returns a time in a video, as players show it: "1:05".
 func stamp(at *float64) string {
 	if at == nil {
 		return ""
@@ -231,12 +231,12 @@ func stamp(at *float64) string {
 	return fmt.Sprintf("%d:%02d", seconds/60, seconds%60)
 }
 
-// remarks are remarks for the reader.
+// remarks writes remarks for the reader.
 func (c *card) remarks() {
 	var texts []string
 	for _, warning := range c.recipe.Warnings {
 		if warning.Code == extract.WarnUnverified {
-			continue // the marks say so
+			continue // the marks show it
 		}
 		texts = append(texts, cmp.Or(warning.Text, warning.Code))
 	}
@@ -251,14 +251,14 @@ func (c *card) remarks() {
 	}
 }
 
-// paragraph writes text in lines of the width, each indented. Nothing is written of an empty one.
+// paragraph writes text in lines of the width, each indented. It writes nothing for an empty text.
 func (c *card) paragraph(indent, text string) {
 	if strings.TrimSpace(text) != "" {
 		c.hanging(indent, text)
 	}
 }
 
-// hanging writes text in lines of the width, the others indented as far as the first begins.
+// hanging writes text in lines of the width. All lines after the first are indented by the width of first.
 func (c *card) hanging(first, text string) {
 	indent := strings.Repeat(" ", uniseg.StringWidth(first))
 	line, cells, empty := first, uniseg.StringWidth(first), true

@@ -26,7 +26,8 @@ var errRefused = errors.New("some streams and consumers differ in settings that 
 
 var channelName = regexp.MustCompile(`^[-_A-Za-z0-9]{1,64}$`)
 
-// errDenied ends apply at the first request that the server does not permit: to the others it does not answer, either.
+// errDenied ends apply at the first request that the server does not permit, because it would not answer the other
+// requests either.
 var errDenied = errors.New("the user may not do this: it needs an administrator's permissions")
 
 // applyFlags are the flags of apply.
@@ -97,7 +98,7 @@ func (f *applyFlags) check() error {
 	)
 }
 
-// checkServices returns a UsageError for names that are not those of services.
+// checkServices returns a UsageError for names that are not names of services.
 func checkServices(services []string) error {
 	errs := []error{refuse(len(services) == 0, "--services is empty: use some of %s", strings.Join(contracts.Services(), ", "))}
 	for _, s := range services {
@@ -108,7 +109,7 @@ func checkServices(services []string) error {
 	return usage(errs...)
 }
 
-// checkReplicas returns a UsageError for a number of servers that no stream should have.
+// checkReplicas returns a UsageError for an invalid number of replicas.
 func checkReplicas(n int) error {
 	if n != 1 && n != 3 && n != 5 {
 		return &UsageError{Err: fmt.Errorf("--replicas %d: use 1, 3 or 5", n)}
@@ -145,21 +146,21 @@ func (f *applyFlags) apply(ctx context.Context) error {
 	return f.divide(ctx, js)
 }
 
-// remake makes partitions of the bucket of results anew that were lost, which Apply does not.
+// remake recreates lost partitions of the bucket of results, which Apply does not do.
 func (f *applyFlags) remake(ctx context.Context, js jetstream.JetStream) error {
 	if f.partitions == 0 || f.options.DryRun || f.assets.Partitions[contracts.ServiceEnricher] < 2 {
 		return nil
 	}
 	ctx, enough := context.WithCancel(ctx)
 	defer enough()
-	left := false // a result, and nothing is lost
+	left := false // a result is left, so nothing is lost
 	if err := kvlock.Grow(ctx, js, contracts.BucketEnrich, f.partitions, func(string) { left = true; enough() }); err != nil && !left {
 		return fmt.Errorf("divide KV_%s: %w", contracts.BucketEnrich, err)
 	}
 	return nil
 }
 
-// divide divides the streams of the services, and those that were divided already no further.
+// divide divides the streams of the services that are not divided yet.
 func (f *applyFlags) divide(ctx context.Context, js jetstream.JetStream) error {
 	var errs []error
 	into := func(name string, divide func(ctx context.Context, left func(subject string)) error) {
@@ -167,7 +168,7 @@ func (f *applyFlags) divide(ctx context.Context, js jetstream.JetStream) error {
 		defer enough()
 		waits := ""
 		err := divide(dividing, func(subject string) {
-			waits = subject // it is divided, and the rest needs no call that waits for it
+			waits = subject // the stream is divided, and the rest needs no wait
 			enough()
 		})
 		switch {
@@ -202,8 +203,8 @@ func (f *applyFlags) divide(ctx context.Context, js jetstream.JetStream) error {
 	return errors.Join(errs...)
 }
 
-// reach returns an error when a request about a stream has no responders for the time of an answer: the account is wrong, where a
-// cluster that is not ready would keep silent.
+// reach returns an error when a request about a stream has no responders for the time of an answer. Then the account is wrong: a
+// cluster that is not ready would not answer at all.
 func (f *applyFlags) reach(ctx context.Context, js jetstream.JetStream) error {
 	name := contracts.Assets(f.assets)[0].Name
 	err := jsretry.Do(ctx, f.timeout, func(ctx context.Context) error {
@@ -217,8 +218,8 @@ func (f *applyFlags) reach(ctx context.Context, js jetstream.JetStream) error {
 		"and does the user administer it? %w", errUnavailable, err)
 }
 
-// report writes the changes, a row for each stream and consumer and for each of their settings, and notes the settings
-// that were left as they are.
+// report writes the changes, a row for each stream and consumer and for each of their settings, and then the settings
+// that were left unchanged.
 func (f *applyFlags) report(changes []contracts.Change) (err error) {
 	out := f.rows(f.format, "STREAM", "CONSUMER", "ACTION", "SETTING", "IS~", "DECLARED~", "DROPS~")
 	refused, changed, larger := false, 0, 0

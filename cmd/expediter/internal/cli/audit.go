@@ -54,7 +54,8 @@ func (f *natsFlags) audit(ctx context.Context, limit int, format string) error {
 	return out.Close()
 }
 
-// audited acts with a record in the account of the user, whose name the server tells. js may be of another account.
+// audited acts and writes a record into the audit of the user's account. It asks the server for the user's name. js
+// may be of another account.
 func (f *natsFlags) audited(
 	ctx context.Context, js jetstream.JetStream, action, target string, act func(context.Context) (int, error),
 ) error {
@@ -73,7 +74,7 @@ func (f *natsFlags) audited(
 	return err
 }
 
-// user returns the user of the connection, as the server knows it, behind its account.
+// user returns the account and the user of the connection, as the server knows them.
 func (f *natsFlags) user(ctx context.Context, js jetstream.JetStream) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()

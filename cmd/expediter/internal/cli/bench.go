@@ -85,7 +85,7 @@ func (f *benchFlags) bench(ctx context.Context, parts []string) error {
 	if err == nil {
 		err = measure.Run(ctx, measure.Config{
 			Callers: f.callers, Connect: connect, Lasts: f.lasts, Parts: parts,
-			Logger:   slog.New(slog.DiscardHandler), // its lines would be about small streams; an operation that fails ends the command
+			Logger:   slog.New(slog.DiscardHandler), // it would only warn about small streams; a failed operation ends the command
 			Provider: venues, Replicas: f.replicas,
 			Each: func(r measure.Row) error {
 				ms := func(micros float64) string { return fmt.Sprintf("%.2f", micros/1000) }
@@ -97,7 +97,7 @@ func (f *benchFlags) bench(ctx context.Context, parts []string) error {
 	return errors.Join(err, out.Close())
 }
 
-// describe says which servers are measured.
+// describe describes the servers that are measured.
 func (f *benchFlags) describe(connect func(...nats.Option) (*nats.Conn, error)) error {
 	nc, err := connect()
 	if err != nil {

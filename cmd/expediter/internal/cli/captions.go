@@ -68,7 +68,7 @@ func (f captionsFlags) check() error {
 	return usage(errs...)
 }
 
-// captions is the command, once its flags are read.
+// captions runs the command, once its flags are read.
 func (g *globals) captions(ctx context.Context, f captionsFlags, path string) error {
 	if err := g.usage(f.check()); err != nil {
 		return err
@@ -80,7 +80,7 @@ func (g *globals) captions(ctx context.Context, f captionsFlags, path string) er
 	}
 	defer source.Close()
 	name := inputName(path)
-	// A file that calls itself a caption file and holds nothing but text is a mistake, not a text.
+	// A file that is named like a caption file and has only text is a mistake, not a text.
 	timed := slices.Contains([]string{".srt", ".vtt"}, strings.ToLower(filepath.Ext(path)))
 	text, encoding, err := charset.NewReader(untilDone{ctx, source}, f.encoding, "")
 	if err != nil {

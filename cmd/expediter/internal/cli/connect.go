@@ -29,7 +29,7 @@ type natsFlags struct {
 
 	service.NATSConfig
 
-	account string // "" where the user's own is meant
+	account string // "" for the user's own account
 	timeout time.Duration
 }
 
@@ -96,8 +96,8 @@ func (f *natsFlags) with(ctx context.Context, name string, fn func(jetstream.Jet
 	return fn(js)
 }
 
-// administer is connect for a command that ends at the first request that the server does not permit: to the others it does not
-// answer, either. That ends the context.
+// administer is connect for a command that ends at the first request that the server does not permit, because the server would
+// not answer the other requests either. Such a request ends the returned context.
 func (f *natsFlags) administer(ctx context.Context, name string) (context.Context, jetstream.JetStream, func(), error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	js, stop, err := f.connect(ctx, name, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
@@ -112,7 +112,7 @@ func (f *natsFlags) administer(ctx context.Context, name string) (context.Contex
 	return ctx, js, func() { stop(); cancel(nil) }, nil
 }
 
-// options are those of a client of the given name, and where the server is.
+// options returns the address of the server, and the options of a client with the given name.
 func (f *natsFlags) options(ctx context.Context, name string) (server string, opts []nats.Option, err error) {
 	cfg := f.NATSConfig
 	for variable, value := range map[string]*string{
@@ -124,7 +124,7 @@ func (f *natsFlags) options(ctx context.Context, name string) (server string, op
 	if opts, err = cfg.Options(); err != nil {
 		return "", nil, err
 	}
-	// A request that is not permitted looks like one that is not answered.
+	// A request that is not permitted looks like a request that is not answered.
 	opts = append(opts, nats.Name(name), nats.Timeout(f.timeout), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 		if errors.Is(err, nats.ErrPermissionViolation) {
 			f.logger.ErrorContext(ctx, "denied", "error", err)
@@ -138,7 +138,7 @@ type Config struct {
 	// Demo runs the demo. Defaults to demo.Run.
 	Demo func(context.Context, demo.Config) (demo.Report, error)
 
-	// Environ lists the environment, as doctor looks through it. Defaults to os.Environ.
+	// Environ returns all variables of the environment, for doctor. Defaults to os.Environ.
 	Environ func() []string
 
 	// Getenv reads the environment. Defaults to os.Getenv.
@@ -158,8 +158,8 @@ type Config struct {
 	Stdout io.Writer
 }
 
-// OpenEnricher starts a pipeline, or connects to a service, as the flags of the enrich command say. The caller calls
-// stop once, when it needs the enricher no more; stop waits for everything that was started.
+// OpenEnricher starts a pipeline, or connects to a service, by the flags of the enrich command. The caller calls stop
+// once, when it no longer needs the enricher. stop waits for everything that was started.
 type OpenEnricher func(ctx context.Context, opts EnricherOptions) (e enrich.Enricher, stop func() error, err error)
 
 // EnricherOptions are the flags of the enrich command that concern the enricher.
@@ -167,7 +167,7 @@ type EnricherOptions struct {
 	// Catalog is the path of the venue file to match against. Empty when there is none.
 	Catalog string
 
-	// Key is the key with which a running enricher is asked. Empty for none.
+	// Key is the caller's key for requests to a running enricher. Empty for none.
 	Key string
 
 	// Logger takes the enricher's log lines.
@@ -176,7 +176,7 @@ type EnricherOptions struct {
 	// ServerLogger takes the log lines of an embedded NATS server; nil discards them.
 	ServerLogger *slog.Logger
 
-	// URL is where a running enricher is. Empty for an embedded one.
+	// URL is the address of a running enricher. Empty for an embedded one.
 	URL string
 }
 
@@ -208,8 +208,8 @@ func (c Config) withDefaults() Config {
 func (c Config) stdout() terminal.Stream { return terminal.New(c.Stdout, c.Getenv) }
 func (c Config) stderr() terminal.Stream { return terminal.New(c.Stderr, c.Getenv) }
 
-// resultTTL is how long the embedded pipeline keeps a result that has been written to the output already. It only has to
-// outlast the moment in between, and any stop of this process.
+// resultTTL is the time for which the embedded pipeline keeps a result. It has to be longer than the time until the
+// result is written to the output, and than any pause of this process.
 const resultTTL = time.Minute
 
 // openPipeline is the OpenEnricher of the program.

@@ -73,7 +73,7 @@ reaches the address may do everything, so it has to be one of this machine.`,
 	return cmd
 }
 
-// defaults sets fields without a flag from the environment: the variables are those of the services.
+// defaults sets fields without a flag from the variables of the services in the environment.
 func (f *consoleFlags) defaults() {
 	for name, value := range map[string]*string{
 		"KEYS": &f.keys, "OIDC_AUDIENCE": &f.oidc.Audience, "OIDC_ISSUER": &f.oidc.Issuer, "OIDC_SCOPE_CLAIM": &f.oidc.ScopeClaim,
@@ -110,7 +110,7 @@ func (f *consoleFlags) run(ctx context.Context, flags string) error {
 	cfg := console.Config{Conn: js.Conn(), Hosts: f.hosts, Logger: f.logger, Prefix: f.prefix, ReadOnly: f.readOnly, Version: version()}
 	asUser := ""
 	if len(f.accounts) > 0 {
-		asUser = "console" // or admin, which may do the same
+		asUser = "console" // admin may do the same
 	}
 	cfg.Doctor = examiner(doctor.Config{
 		As: asUser, Connect: f.dialer(ctx, "expediter console"), Environment: f.environment(), Flags: flags, Server: f.serverURL(),
@@ -122,11 +122,11 @@ func (f *consoleFlags) run(ctx context.Context, flags string) error {
 		}
 		cfg.Accounts = append(cfg.Accounts, console.Account{JetStream: other, Name: account})
 	}
-	cfg.Accounts = append(cfg.Accounts, console.Account{JetStream: js}) // which has the audit, and the locks of operators
+	cfg.Accounts = append(cfg.Accounts, console.Account{JetStream: js}) // the account with the audit, and the locks of operators
 	return f.serve(ctx, js, cfg)
 }
 
-// admit lets in callers that have a key or a token. background are the functions that keep these up to date.
+// admit lets in callers with a key or a token. background has the functions that keep keys and tokens up to date.
 func (f *consoleFlags) admit(cfg *console.Config) (background []func(context.Context) error, err error) {
 	var keys *access.Keys
 	if f.keys != "" {
@@ -149,7 +149,7 @@ func (f *consoleFlags) admit(cfg *console.Config) (background []func(context.Con
 	return background, nil
 }
 
-// withProbes adds to the pages the probes that the services have.
+// withProbes adds the probes of the services to the pages.
 func withProbes(pages http.Handler, cfg console.Config) http.Handler {
 	probes := service.NewRouter(service.RouterConfig{
 		Access: cfg.Access, Hosts: cfg.Hosts, Logger: cfg.Logger, Name: "console", Version: cfg.Version,
@@ -167,7 +167,7 @@ func withProbes(pages http.Handler, cfg console.Config) http.Handler {
 	return all
 }
 
-// serve serves a console until ctx ends. Its URL is the first line that it writes.
+// serve serves a console until ctx ends. The first line that it writes is the URL.
 func (f *consoleFlags) serve(ctx context.Context, js jetstream.JetStream, cfg console.Config) error {
 	background, err := f.admit(&cfg)
 	if err != nil {

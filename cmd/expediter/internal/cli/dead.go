@@ -23,7 +23,7 @@ type deadFlags struct {
 	natsFlags
 
 	deadSubject string
-	js          jetstream.JetStream // once it is open
+	js          jetstream.JetStream // set by open
 	stream      string
 }
 
@@ -109,13 +109,13 @@ func (f *filterFlags) register(g *globals, cmd *cobra.Command) {
 		string(deadletter.ReasonMaxDeliveries), string(deadletter.ReasonTerminated))
 }
 
-// check returns every mistake that can be seen before anything is opened.
+// check returns every mistake that can be found before a connection is opened.
 func (f *filterFlags) check() error {
 	_, err := f.filter(time.Now(), nil)
 	return err
 }
 
-// filter makes the filter of the flags. now is the server's time.
+// filter returns the filter by the flags. now is the server's time.
 func (f *filterFlags) filter(now time.Time, sequences []uint64) (deadletter.Filter, error) {
 	filter := deadletter.Filter{
 		Kind: deadletter.Kind(f.kind), Reason: worker.Reason(f.reason), Sequences: sequences, Signature: f.signature,

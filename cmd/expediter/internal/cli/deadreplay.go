@@ -13,10 +13,10 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
 )
 
-// errNotAll is returned when letters stay that were meant.
+// errNotAll is returned when selected letters stay.
 var errNotAll = errors.New("letters stay")
 
-// maxProblems is how many letters that stay are reported one by one.
+// maxProblems is the number of letters that stay and are reported one by one.
 const maxProblems = 20
 
 // changeFlags are the flags of commands that change letters.
@@ -44,7 +44,7 @@ func (c *changeFlags) register(g *globals, cmd *cobra.Command) {
 	g.outputFlag(cmd, &c.format, "text", "json")
 }
 
-// check returns every mistake that can be seen before anything is opened.
+// check returns every mistake that can be found before a connection is opened.
 func (c *changeFlags) check(args []string) error {
 	errs := []error{c.filterFlags.check()}
 	switch _, err := parseSequences(args); {
@@ -110,8 +110,8 @@ func (f *deadFlags) replay(ctx context.Context, c changeFlags, args []string) er
 	})
 }
 
-// read reads a file, or the standard input. Its size is bounded by the largest message that a server can be set to
-// take.
+// read reads a file, or the standard input. Its size is bounded by the largest message that a server can be
+// configured to take.
 func (f *deadFlags) read(path string) ([]byte, error) {
 	const most = 64 << 20
 	from, err := f.openInput(path)
@@ -173,7 +173,7 @@ type changeProblem struct {
 	Error    string `json:"error"`
 }
 
-// change runs a command that changes letters, and reports the outcomes, also when it was interrupted.
+// change runs a command that changes letters, and reports the outcomes, even after an interruption.
 func (f *deadFlags) change(
 	ctx context.Context, c changeFlags, args []string, dry bool, action string,
 	run func(*deadletter.Store, deadletter.Filter, func(deadletter.Outcome)) (deadletter.Result, error),
@@ -229,8 +229,8 @@ func (f *deadFlags) change(
 	return nil
 }
 
-// target describes the letters of an act in a record of the audit. A signature and a subject may hold data of a user, so it only
-// says that one selects.
+// target describes the selected letters in a record of the audit. A signature or a subject may have data of a user, so target
+// only mentions that there is one.
 func (f *deadFlags) target(c changeFlags, args []string) string {
 	var b strings.Builder
 	b.WriteString("dead letters")

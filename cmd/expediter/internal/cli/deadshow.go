@@ -70,7 +70,7 @@ func (d *details) line(name, value string) {
 	}
 }
 
-// describe writes a letter for a person. Text from a job is made harmless to a terminal.
+// describe writes a letter for a person. It makes text from a job harmless to a terminal.
 func (f *deadFlags) describe(e deadletter.Entry) error {
 	l := e.Letter
 	var text details
@@ -111,7 +111,7 @@ func (d *details) section(name, body string) {
 	}
 }
 
-// headerLines are the headers of a message, a line each.
+// headerLines returns the headers of a message, a line each.
 func headerLines(header map[string][]string) string {
 	var lines strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(header)) {
@@ -122,7 +122,7 @@ func headerLines(header map[string][]string) string {
 	return lines.String()
 }
 
-// readable is a payload as text, and as a hex dump when it is none.
+// readable returns a payload as text, or as a hex dump when it is not text.
 func readable(payload []byte) string {
 	const most = 64 << 10
 	cut := ""

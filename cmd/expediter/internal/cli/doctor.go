@@ -18,7 +18,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/service/console"
 )
 
-// examineTime bounds doctor for the console, whose page waits for a little longer.
+// examineTime bounds doctor for the console, whose page waits a little longer.
 const examineTime = 25 * time.Second
 
 // doctorFlags are the flags of doctor.
@@ -96,12 +96,12 @@ func (f *doctorFlags) run(ctx context.Context, flags *pflag.FlagSet) error {
 	return nil
 }
 
-// serverURL is the address of the server.
+// serverURL returns the address of the server.
 func (f *natsFlags) serverURL() string {
 	return cmp.Or(f.NATSURL, f.config.Getenv("NATS_URL"), nats.DefaultURL)
 }
 
-// dialer connects to the server under a name.
+// dialer returns a function that connects to the server under a name.
 func (f *natsFlags) dialer(ctx context.Context, name string) func(...nats.Option) (*nats.Conn, error) {
 	return func(more ...nats.Option) (*nats.Conn, error) {
 		server, opts, err := f.options(ctx, name)
@@ -112,7 +112,7 @@ func (f *natsFlags) dialer(ctx context.Context, name string) func(...nats.Option
 	}
 }
 
-// examiner is doctor for the console. Its --read-only is set: a page that is read changes nothing.
+// examiner returns doctor for the console. It is read-only, so that reading a page changes nothing.
 func examiner(cfg doctor.Config) func(context.Context) ([]console.Finding, error) {
 	cfg.ReadOnly, cfg.Timeout = true, examineTime
 	return func(ctx context.Context) ([]console.Finding, error) {
@@ -124,7 +124,7 @@ func examiner(cfg doctor.Config) func(context.Context) ([]console.Finding, error
 	}
 }
 
-// environment is that of the services, with the flags in the place of the variables that they replace.
+// environment returns the environment of the services, with the flags in place of the variables that they replace.
 func (f *natsFlags) environment() map[string]string {
 	all := make(map[string]string)
 	for _, line := range f.config.Environ() {
@@ -142,7 +142,7 @@ func (f *natsFlags) environment() map[string]string {
 	return all
 }
 
-// given returns the flags about the server that were given, as a command of a cure needs them.
+// given returns the given flags about the server, for the command of a cure.
 func given(flags *pflag.FlagSet) string {
 	var words []string
 	for _, name := range []string{"ca", "cert", "creds", "key", "nkey", "server"} {

@@ -19,10 +19,10 @@ import (
 )
 
 const (
-	// maxShown is how many mistakes of the input are reported, the others are counted.
+	// maxShown is the number of mistakes of the input that are reported. The others are counted.
 	maxShown = 20
 
-	// maxAwaited is how many events --wait keeps in mind.
+	// maxAwaited is the largest number of events for which --wait waits.
 	maxAwaited = 100_000
 )
 
@@ -30,15 +30,15 @@ const (
 type emission struct {
 	*emitFlags
 
-	awaited []string // the ids of events whose rows are to come
+	awaited []string // the ids of events whose rows are awaited
 	bad     int
 	bar     *progress.Bar
 	counts  map[notify.Outcome]int
 	failed  int // events that may not have been published
 	held    []error
 	paths   []string
-	size    int64 // of the files together, 0 when it is not known
-	unheard int   // events that are too many to be waited for
+	size    int64 // of all files, in bytes, 0 when it is not known
+	unheard int   // number of events beyond maxAwaited
 }
 
 func newEmission(f *emitFlags, paths []string) *emission {
@@ -53,7 +53,7 @@ func (e *emission) draw(total int64) {
 	}
 }
 
-// drawn ends the bar, and reports the mistakes that had to wait for that.
+// drawn ends the bar, and then reports the mistakes that were held back.
 func (e *emission) drawn() {
 	e.bar.Close()
 	e.bar = nil
@@ -179,7 +179,7 @@ func (e *emission) told(r notify.Result) error {
 	return e.say("%-9s  %s  %s\n", line.Outcome, table.Printable(line.EventID), table.Printable(line.EventType))
 }
 
-// all returns how many events were published.
+// all returns the number of published events.
 func (e *emission) all() int {
 	n := 0
 	for _, of := range e.counts {
@@ -188,7 +188,7 @@ func (e *emission) all() int {
 	return n
 }
 
-// summary counts the outcomes of the events, when there is more than one event.
+// summary writes the numbers of events by outcome, when there is more than one event.
 func (e *emission) summary() {
 	if n := e.all(); !e.json && n != 1 {
 		parts := make([]string, 0, len(e.counts))
@@ -201,7 +201,7 @@ func (e *emission) summary() {
 	}
 }
 
-// counted is a number of things.
+// counted returns a number with the noun for a thing.
 func counted(n int, thing string) string {
 	if n == 1 {
 		return "1 " + thing
@@ -209,7 +209,7 @@ func counted(n int, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
-// refused is the error for events that another stands for.
+// refused returns the error for events under whose ids other events were published.
 func (e *emission) refused() error {
 	if n := e.counts[notify.Mismatch]; n > 0 {
 		return fmt.Errorf("%s %w", counted(n, "event"), errMismatch)
@@ -222,7 +222,7 @@ type ended struct {
 	Events int `json:"events"`
 	Rows   int `json:"rows"`
 	Ended  int `json:"ended"`
-	// Unplanned is how many events could not be planned.
+	// Unplanned is the number of events that could not be planned.
 	Unplanned int          `json:"unplanned,omitempty"`
 	States    notify.Tally `json:"states"`
 }
@@ -269,7 +269,7 @@ func (e *emission) await(ctx context.Context, client *notify.Client) error {
 	return err
 }
 
-// unplannedError is the error for events that were taken and could not be planned.
+// unplannedError returns the error for events that were accepted and could not be planned.
 func unplannedError(n int) error {
 	if n == 0 {
 		return nil
@@ -278,7 +278,7 @@ func unplannedError(n int) error {
 		counted(n, "event"))
 }
 
-// failures is the error for rows that have failed.
+// failures returns the error for failed rows.
 func (e *emission) failures(tally notify.Tally) error {
 	state := notifier.State("failed")
 	n := tally[state] + tally["bounced"]
@@ -295,7 +295,7 @@ func (e *emission) failures(tally notify.Tally) error {
 	return fmt.Errorf("%s of %d failed; see: %s", counted(n, "row"), tally.Rows(), line)
 }
 
-// rowsText says in words where rows stand.
+// rowsText describes the states of rows in words.
 func rowsText(tally notify.Tally) string {
 	parts := make([]string, 0, len(tally))
 	for _, state := range slices.SortedFunc(maps.Keys(tally), func(a, b notifier.State) int {

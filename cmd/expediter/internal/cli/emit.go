@@ -21,10 +21,11 @@ import (
 )
 
 const (
-	// answerTimeout bounds one answer, where --timeout is about more.
+	// answerTimeout bounds one answer where --timeout bounds more than that.
 	answerTimeout = 5 * time.Second
 
-	// maxPublish bounds the tries to publish one event: less than the stream remembers ids.
+	// maxPublish bounds the attempts to publish one event. It is shorter than the time for which the stream remembers
+	// ids.
 	maxPublish = time.Minute
 )
 
@@ -35,10 +36,10 @@ const (
 )
 
 var (
-	// errBadEvents is returned when there are values that are no events.
+	// errBadEvents is returned when the input has values that are no events.
 	errBadEvents = errors.New("no valid event")
 
-	// errMismatch is returned when events were refused because others were published under their ids before.
+	// errMismatch is returned when events were refused because other events were published under their ids before.
 	errMismatch = errors.New("refused: another event was published under the same id; a different event needs an id of its own")
 )
 
@@ -95,7 +96,7 @@ could not be planned; 4 some had not ended within --timeout; 5 the server or the
 	return cmd
 }
 
-// check returns every mistake that can be seen before anything is opened.
+// check returns every mistake that can be found before a connection is opened.
 func (f *emitFlags) check(paths []string) error {
 	errs := []error{refuse(f.limit <= 0, "--timeout %s: want more than 0", f.limit)}
 	if err := (contracts.CloudEvent{ID: "1", Source: f.source, Type: contracts.CloudEventDomain}).Validate(); err != nil {
@@ -144,7 +145,7 @@ func (f *emitFlags) target(ctx context.Context, js jetstream.JetStream, client *
 	if f.wait || f.via == viaNotifier {
 		return client, nil
 	}
-	// A server that has no such stream does not answer. A user that may only publish may not ask, and finds out by
+	// A server without the stream does not answer. A user that may only publish may not ask either, and learns it by
 	// publishing.
 	ask, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()

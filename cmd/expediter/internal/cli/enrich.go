@@ -82,7 +82,7 @@ Records that cannot be used are listed at the end with file, line and field, and
 	return cmd
 }
 
-// check returns every mistake in the flags that can be seen before anything is opened.
+// check returns every mistake in the flags that can be found before a file is opened.
 func (f enrichFlags) check(paths []string) error {
 	var errs []error
 	if u, err := url.Parse(f.url); f.url != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
@@ -108,7 +108,7 @@ func (f enrichFlags) run(show func(string, int64)) enrich.Config {
 	}
 }
 
-// enrich is the command, once its flags are read.
+// enrich runs the command, once its flags are read.
 func (g *globals) enrich(ctx context.Context, f enrichFlags, paths []string) (err error) {
 	if err := g.usage(f.check(paths)); err != nil {
 		return err
@@ -152,7 +152,7 @@ func (g *globals) enrich(ctx context.Context, f enrichFlags, paths []string) (er
 	return errors.Join(err, problems(stderr, reader.Report()))
 }
 
-// exist reports the files that do not exist before any work is begun.
+// exist returns an error for files that do not exist, before any work begins.
 func exist(paths []string) error {
 	var errs []error
 	for _, path := range paths {
@@ -166,14 +166,14 @@ func exist(paths []string) error {
 	return errors.Join(errs...)
 }
 
-// resumption is a file of results to go on with. The zero resumption is for a run of its own.
+// resumption is a file with the results of an earlier run that is to be continued. The zero value is for a new run.
 type resumption struct {
 	file  *os.File
-	lines *bufio.Reader // of the earlier rows
-	rows  int           // how many there are
+	lines *bufio.Reader // the earlier rows
+	rows  int           // the number of earlier rows
 }
 
-// openResumption opens the file of an earlier run, or makes it, and cuts off a line that was not written to its end.
+// openResumption opens the file of an earlier run, or creates it, and cuts off an unfinished last line.
 func openResumption(path string) (*resumption, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644) //nolint:gosec // results are no secret, and the path is the caller's
 	if err != nil {
@@ -201,7 +201,7 @@ func openResumption(path string) (*resumption, error) {
 	return r, nil
 }
 
-// skipLine reads a whole line of any length, and returns how many bytes it has.
+// skipLine reads a whole line of any length, and returns its length in bytes.
 func skipLine(lines *bufio.Reader) (n int, err error) {
 	for {
 		part, err := lines.ReadSlice('\n')
@@ -212,7 +212,7 @@ func skipLine(lines *bufio.Reader) (n int, err error) {
 	}
 }
 
-// skip leaves out the places that have a row. The rows have to be of the first places, in their order.
+// skip leaves out the places that have a row. The rows must belong to the first places, in their order.
 func (r *resumption) skip(places iter.Seq2[input.Place, error]) iter.Seq2[input.Place, error] {
 	return func(yield func(input.Place, error) bool) {
 		n := 0
@@ -230,7 +230,7 @@ func (r *resumption) skip(places iter.Seq2[input.Place, error]) iter.Seq2[input.
 	}
 }
 
-// check reports an error when the next row is not that of a place.
+// check returns an error when the next row does not belong to a place.
 func (r *resumption) check(n int, place input.Place) error {
 	line, err := r.lines.ReadBytes('\n')
 	var row struct {

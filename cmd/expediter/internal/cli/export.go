@@ -19,7 +19,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
-// exportBatch is how many messages are read at a time, and held in memory.
+// exportBatch is the number of messages that are read at a time, and held in memory.
 const exportBatch = 256
 
 // exportLine is a message that is stored about a user.
@@ -68,7 +68,7 @@ func (f *natsFlags) export(ctx context.Context, user, kind string) error {
 	})
 }
 
-// exportFrom writes the messages of a user, and returns how many it wrote.
+// exportFrom writes the messages of a user, and returns their number.
 func (f *natsFlags) exportFrom(ctx context.Context, js jetstream.JetStream, user, kind string) (n int, err error) {
 	id, err := contracts.EncodeToken(user)
 	if err != nil {
@@ -102,13 +102,14 @@ func (f *natsFlags) records(js jetstream.JetStream) (*kvrecord.Client, error) {
 	return records, nil
 }
 
-// kept is the messages of a stream that are kept under the id of a user.
+// kept selects the messages of a stream that are stored under the id of a user.
 type kept struct {
 	stream  string
 	filters []string
 }
 
-// keptOf returns where something is kept under the id of a user, but for the profile in the directory and dead letters.
+// keptOf returns the places with messages under the id of a user, except the profile in the directory and dead
+// letters.
 func keptOf(ctx context.Context, js jetstream.JetStream, user, who string) ([]kept, error) {
 	streams, err := rowsOf(ctx, js, user)
 	if err != nil {
@@ -126,7 +127,7 @@ func keptOf(ctx context.Context, js jetstream.JetStream, user, who string) ([]ke
 	}...), nil
 }
 
-// rowsOf returns the streams that may have rows of a user: the first, and the partition of the user. One round trip.
+// rowsOf returns the streams that may have rows of a user: the first, and the user's partition. One round trip.
 func rowsOf(ctx context.Context, js jetstream.JetStream, user string) ([]string, error) {
 	n, err := contracts.NotifyPartitions(ctx, js)
 	if err != nil {
@@ -139,7 +140,7 @@ func rowsOf(ctx context.Context, js jetstream.JetStream, user string) ([]string,
 	return streams, nil
 }
 
-// sentTo matches the subjects of the rows of a user.
+// sentTo returns a filter for the subjects of the rows of a user.
 func sentTo(who string) string { return "notify.send.*." + who + ".>" }
 
 // exportStream writes the messages of a stream, in the order of their subjects. One round trip for each filter, and one for each
@@ -175,7 +176,7 @@ func subjectsUnder(ctx context.Context, stream *kvrecord.Stream, filter string) 
 	}
 }
 
-// exportSome writes the messages of subjects, but for the marks of deleted keys, and returns how many it wrote.
+// exportSome writes the messages of subjects, except the marks of deleted keys, and returns their number.
 func (f *natsFlags) exportSome(ctx context.Context, name string, stream *kvrecord.Stream, subjects []string) (n int, err error) {
 	found, err := stream.GetMany(ctx, subjects)
 	if err != nil {
@@ -187,7 +188,7 @@ func (f *natsFlags) exportSome(ctx context.Context, name string, stream *kvrecor
 	}
 	for _, subject := range subjects {
 		r, there := at[subject]
-		if !there { // it was removed, or a replica that lags behind does not have it yet
+		if !there { // the message was removed, or a replica that lags behind does not have it yet
 			if r, err = stream.Latest(ctx, subject); err != nil {
 				return n, err
 			}
@@ -262,8 +263,8 @@ func (f *natsFlags) forget(ctx context.Context, user string, kind contracts.Reci
 	})
 }
 
-// erase removes the messages of a user, or only counts them. The mark in the directory comes first: from then on no row
-// that was planned before is sent, and none adds messages behind the removal.
+// erase removes the messages of a user, or only counts them. It writes the mark in the directory first: from then on no
+// earlier row is sent, and so none adds messages after the removal.
 func (f *natsFlags) erase(
 	ctx context.Context, js jetstream.JetStream, user string, kind contracts.RecipientType, dry bool,
 ) (n int, err error) {
@@ -322,7 +323,7 @@ func eraseRecord(
 	return directory.Forget(ctx, kind, user)
 }
 
-// hasRecord reports whether there is a record in the directory.
+// hasRecord reports whether the directory has a record of a user.
 func hasRecord(ctx context.Context, records *kvrecord.Client, who string) (bool, error) {
 	r, err := records.Bucket(contracts.BucketDirectory).Latest(ctx, "$KV.directory."+who)
 	return r.Revision != 0 && !r.Deleted(), err

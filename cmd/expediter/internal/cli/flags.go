@@ -14,8 +14,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
-// choices is the value of a flag for one of some values in any case, for several with commas, or for a kind of recipient. Mistakes are
-// reported with the others of the command line.
+// choices is the value of a flag for one of some words in any case, for several words with commas, or for a kind of recipient. Its
+// mistakes are reported together with all others of the command line.
 type choices struct {
 	*globals
 
@@ -45,7 +45,7 @@ func (c *choices) Type() string {
 	return "stringSlice"
 }
 
-// Set sets the value. Those of a flag that is given again come behind the others.
+// Set sets the value. The words of a flag that is given again are appended.
 func (c *choices) Set(text string) error {
 	words := []string{text}
 	if c.some != nil {
@@ -94,22 +94,22 @@ func (g *globals) severalOf(cmd *cobra.Command, into *[]string, name, usage stri
 	completeWith(cmd, name, values...)
 }
 
-// usage is the function usage, with the mistakes in the values of flags.
+// usage is the function usage, with the mistakes in the values of flags added.
 func (g *globals) usage(mistakes ...error) error { return usage(append(g.mistakes, mistakes...)...) }
 
-// listFormats are the forms of a list.
+// listFormats are the formats of a list.
 var listFormats = []string{"table", "json", "jsonl"}
 
-// cells are the most terminal cells of a long text.
+// cells is the largest width of a long text, in terminal cells.
 const cells = 60
 
-// outputFlag adds the flag for the form of the output, of which the first is the default.
+// outputFlag adds the flag for the format of the output. The first format is the default.
 func (g *globals) outputFlag(cmd *cobra.Command, format *string, formats ...string) {
 	*format = formats[0]
 	g.choice(cmd, format, "output", "o", "form of the output: "+strings.Join(formats, ", "), formats...)
 }
 
-// listing gives a command that writes a list, or something in one of other formats, the flag for its form.
+// listing adds the flag for the format to a command that writes a list, or output in one of the given formats.
 func (g *globals) listing(
 	cmd *cobra.Command, list func(ctx context.Context, args []string, format string) error, formats ...string,
 ) *cobra.Command {
@@ -122,7 +122,7 @@ func (g *globals) listing(
 	return cmd
 }
 
-// asking is listing for a command that asks the server about the streams and buckets of an account.
+// asking is listing for a command about the streams and buckets of an account, which it connects to.
 func (f *natsFlags) asking(
 	cmd *cobra.Command, list func(ctx context.Context, js jetstream.JetStream, args []string, format string) error,
 ) *cobra.Command {
@@ -133,7 +133,8 @@ func (f *natsFlags) asking(
 	})
 }
 
-// rows returns the writer of a list. Each ~ behind the name of a column lets its texts take 60 cells, and none any number.
+// rows returns the writer of a list. The texts of a column are cut to 60 cells for each ~ after its name, and not cut
+// without a ~.
 func (g *globals) rows(format string, columns ...string) *output.Rows {
 	all := make([]table.Column, len(columns))
 	for i, column := range columns {

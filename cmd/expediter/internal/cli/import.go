@@ -24,13 +24,13 @@ import (
 )
 
 const (
-	// defaultImporter is where up runs an importer.
+	// defaultImporter is the address of the importer of up.
 	defaultImporter = "http://127.0.0.1:8005"
 
-	// defaultOwner is the owner of recipes where no other is named.
+	// defaultOwner is the owner of recipes unless another is named.
 	defaultOwner = "me"
 
-	// maxSource is how large a file may be that an importer takes in.
+	// maxSource is the size limit of a file for an importer, in bytes.
 	maxSource = 8 << 20
 )
 
@@ -131,7 +131,7 @@ import goes on without the command.`,
 	return cmd
 }
 
-// check returns every mistake in the flags and in the source that can be seen before anything is opened.
+// check returns every mistake in the flags and in the source that can be found before a file is opened.
 func (f *importFlags) check(source string) error {
 	errs := []error{
 		f.followFlags.check(),
@@ -160,7 +160,7 @@ func isAddress(source string) bool {
 	return strings.HasPrefix(lower, "http://") || strings.HasPrefix(lower, "https://")
 }
 
-// run is the command, once its flags are read.
+// run runs the command, once its flags are read.
 func (f *importFlags) run(ctx context.Context, source string) error {
 	if err := f.check(source); err != nil {
 		return err
@@ -251,7 +251,7 @@ Exit codes: 0 there is a recipe, 1 the import failed, 4 it is still running.`,
 	return cmd
 }
 
-// status writes where an import stands.
+// status writes the state of an import.
 func (f *followFlags) status(ctx context.Context, id string) error {
 	job, err := f.client().Job(ctx, id)
 	if err != nil {
@@ -297,7 +297,7 @@ func (f *followFlags) describe(job importer.Job) error {
 	return nil
 }
 
-// waiting says which far side a job waits for, since when and why.
+// waiting describes the far side for which a job waits, with the time since when and the reason.
 func waiting(job importer.Job) string {
 	if job.WaitingFor == "" {
 		return ""

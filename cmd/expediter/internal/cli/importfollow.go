@@ -23,14 +23,14 @@ import (
 )
 
 var (
-	// errImportFailed is returned for an import that failed for good.
+	// errImportFailed is returned for an import that has failed.
 	errImportFailed = errors.New("the import failed")
 
-	// errStillRunning is returned for an import of which it is not known how it ends.
+	// errStillRunning is returned for an import that has not ended in time.
 	errStillRunning = errors.New("the import is still running")
 )
 
-// recipeFormats are the forms of a recipe.
+// recipeFormats are the formats of a recipe.
 var recipeFormats = []string{"text", "json", "schema-org", "cooklang"}
 
 // followFlags are the flags of all commands that watch an import.
@@ -59,7 +59,7 @@ func (f *followFlags) check() error {
 	return errors.Join(refuse(f.timeout <= 0, "--timeout %s: want more than 0", f.timeout), f.importerFlags.check())
 }
 
-// statusCommand is a command line that shows more of the import.
+// statusCommand returns a command line that shows the state of an import.
 func (f *importerFlags) statusCommand(id string) string { return f.command("status --follow", id) }
 
 func (f *importerFlags) command(name, id string) string {
@@ -78,7 +78,7 @@ func (f *followFlags) watch(ctx context.Context, id string) error {
 	var last importer.Job
 	err := f.client().Follow(limit, id, func(job importer.Job) error {
 		last = job
-		if f.json && job.Status != contracts.ImportReady { // that one comes with its recipe
+		if f.json && job.Status != contracts.ImportReady { // a READY job is written with its recipe
 			return f.writeLine(job)
 		}
 		show.job(job)
@@ -96,13 +96,13 @@ func (f *followFlags) watch(ctx context.Context, id string) error {
 	return f.ended(ctx, last)
 }
 
-// ended writes the recipe of an import that has one, and returns why another has none.
+// ended writes the recipe of an import, or returns the reason why there is none.
 func (f *followFlags) ended(ctx context.Context, job importer.Job) error {
 	if job.Status != contracts.ImportReady {
 		return f.failure(job)
 	}
 	stored, err := f.client().Recipe(ctx, job.RecipeID)
-	if errors.Is(err, imports.ErrNoRoute) { // another service has it
+	if errors.Is(err, imports.ErrNoRoute) { // another service has the recipe
 		if f.json {
 			return f.writeLine(job)
 		}
@@ -122,7 +122,7 @@ func (f *followFlags) ended(ctx context.Context, job importer.Job) error {
 	return f.writeRecipe(stored, f.format)
 }
 
-// failure returns why an import failed, with a remedy.
+// failure returns the error of a failed import, with a remedy.
 func (f *followFlags) failure(job importer.Job) error {
 	text := fmt.Sprintf("%s (%s)", strings.TrimRight(table.Printable(job.Error), "."), job.Code)
 	if job.Retryable {
@@ -153,7 +153,7 @@ func (f *importerFlags) writeRecipe(stored kvstore.Stored, format string) error 
 	return f.say("%s\n", data)
 }
 
-// sourceLabel is an address as people say it: files by their name.
+// sourceLabel returns an address for display, for a file its name.
 func sourceLabel(address string) string {
 	if file, err := contracts.ParseFileURL(address); err == nil {
 		return cmp.Or(file.Name, "a file without a name")

@@ -16,7 +16,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 )
 
-// maxItems is how many items are listed at most.
+// maxItems is the largest number of items that are listed.
 const maxItems = 1000
 
 var (
@@ -65,7 +65,7 @@ With --json it writes one line with the counts and the items, or with --follow o
 	return cmd
 }
 
-// check returns every mistake that can be seen before anything is opened.
+// check returns every mistake that can be found before a connection is opened.
 func (f *inboxFlags) check(userID string) error {
 	return f.usage(refuse(f.limit < 1 || f.limit > maxItems, "--limit %d: want 1 to %d", f.limit, maxItems),
 		checkID("user", userID))
@@ -162,7 +162,7 @@ func (f *inboxFlags) list(userID string, page inapp.Page) (err error) {
 	return nil
 }
 
-// asKind is how to say that only one kind of recipient was looked at.
+// asKind returns words for a restriction to one kind of recipient, or "".
 func (f *inboxFlags) asKind() string {
 	if f.kind == "" {
 		return ""
@@ -170,12 +170,12 @@ func (f *inboxFlags) asKind() string {
 	return " as " + f.kind
 }
 
-// stateColors are those of the states of items and of rows.
+// stateColors has the colours of the states of items and rows.
 var stateColors = map[string]string{
 	"unread": "\x1b[1m", "archived": "\x1b[2m", "failed": "\x1b[31m", "bounced": "\x1b[31m", "sent": "\x1b[32m", "delivered": "\x1b[32m",
 }
 
-// colored are the colours of a column, where there are any.
+// colored returns the colours of a column, nil without colours.
 func (g *globals) colored(colors map[string]string) map[string]string {
 	if g.config.stdout().Color {
 		return colors

@@ -92,7 +92,7 @@ ended. It exits with 1 when the job is dead or was cancelled.`,
 	return cmd
 }
 
-// watch looks at a job again and again. One that is gone has ended, and nothing is kept of it.
+// watch writes the state of a job at each change until the job has ended. A job that no longer exists has ended too.
 func (f *jobsFlags) watch(ctx context.Context, client *worker.Client, name string, every time.Duration, format string) error {
 	ref, last := f.ref(name), ""
 	again := time.NewTicker(every)
@@ -123,12 +123,12 @@ func (f *jobsFlags) watch(ctx context.Context, client *worker.Client, name strin
 		select {
 		case <-again.C:
 		case <-ctx.Done():
-			return nil // interrupted, as it is meant to be
+			return nil // an interrupt is the usual end
 		}
 	}
 }
 
-// watchLine says how far a job is.
+// watchLine describes the progress of a job.
 func watchLine(j worker.StoredJob) string {
 	row := newJobRow(j)
 	line := string(row.State)
@@ -175,7 +175,7 @@ returned by then has done its work. A cancelled job is no dead letter. Without -
 	return cmd
 }
 
-// isEnded reports whether a job will not run any more.
+// isEnded reports whether a job will not run again.
 func isEnded(j worker.StoredJob) bool {
 	return j.State == worker.StateDone || j.State == worker.StateDead || j.State == worker.StateCancelled
 }

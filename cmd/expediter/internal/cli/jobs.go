@@ -18,7 +18,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
-// mostLooked is how many messages of a stream a list reads at most, 100 requests of constant cost.
+// mostLooked is the largest number of messages of a stream that a list reads, in 100 requests of constant cost.
 const mostLooked = 100_000
 
 // jobsFlags are the flags of all commands about jobs.
@@ -26,11 +26,11 @@ type jobsFlags struct {
 	natsFlags
 
 	bucket string
-	js     jetstream.JetStream // once it is open
+	js     jetstream.JetStream // set by open
 	key    string
 	stream string
 
-	partitions int // 0 for as many as the stream has
+	partitions int // 0 for the number that the stream has
 }
 
 func newJobs(g *globals) *cobra.Command {
@@ -127,7 +127,7 @@ func (f *jobsFlags) ref(job string) worker.JobRef {
 	return worker.JobRef{Key: f.key, Subject: job}
 }
 
-// place writes a JOB that ref reads.
+// place returns a JOB, in the form that ref reads.
 func (f *jobsFlags) place(stream string, sequence uint64) string {
 	if stream == f.stream {
 		return strconv.FormatUint(sequence, 10)
@@ -135,7 +135,7 @@ func (f *jobsFlags) place(stream string, sequence uint64) string {
 	return fmt.Sprintf("%s:%d", stream, sequence)
 }
 
-// refOf names a job that was found, also when it has moved.
+// refOf returns the reference of a job that was found, even after it has moved.
 func refOf(j worker.StoredJob) worker.JobRef {
 	return worker.JobRef{ID: j.ID, Sequence: j.Sequence, Stream: j.Stream, Subject: j.Subject}
 }
@@ -212,7 +212,7 @@ var jobStates = []string{
 	string(worker.StateScheduled), string(worker.StateDone), string(worker.StateDead), string(worker.StateCancelled),
 }
 
-// check returns every mistake that can be seen before anything is opened.
+// check returns every mistake that can be found before a connection is opened.
 func (f *jobsListFlags) check() error {
 	return f.usage(refuse(f.limit < 1, "--limit %d: want 1 or more", f.limit),
 		refuse(len(f.states) > 1 && slices.Contains(f.states, string(worker.StateDead)),
@@ -311,7 +311,7 @@ type scheduleRow struct {
 	Stream   string    `json:"stream"`
 }
 
-// schedules lists those of some streams, or of all that may have some.
+// schedules lists the schedules of some streams, or of all streams that may have schedules.
 func (f *natsFlags) schedules(ctx context.Context, js jetstream.JetStream, streams []string, format string) error {
 	if len(streams) == 0 {
 		all := js.ListStreams(ctx)
@@ -358,7 +358,7 @@ func (f *natsFlags) schedulesOf(ctx context.Context, js jetstream.JetStream, str
 			when = "every " + row.Every
 		}
 		if row.Next, err = s.Next(now); err != nil {
-			f.notef("%s: %v\n", table.Printable(s.Subject), err) // of another program
+			f.notef("%s: %v\n", table.Printable(s.Subject), err) // a schedule of another program
 		}
 		out.Add(row, row.Subject, when, row.TimeZone, row.Next, row.Since, row.Stream)
 	}

@@ -101,7 +101,7 @@ func (f *jobsAllFlags) act(ctx context.Context, client *worker.Client, a jobsAct
 	return f.say(a.did, job.Sequence, a.how(was))
 }
 
-// actOnAll does something to the jobs that the flags select, if --count is their number.
+// actOnAll runs the operation on the jobs that the flags select, if --count is their number.
 func (f *jobsAllFlags) actOnAll(ctx context.Context, client *worker.Client, a jobsAction) error {
 	filter := worker.JobFilter{Key: f.key, States: statesOf(f.states), Subject: f.subject}
 	jobs, all, err := client.Select(ctx, worker.Selection{Can: a.can, Filter: filter})
@@ -165,7 +165,7 @@ type streamRow struct {
 	Subjects  []string `json:"subjects"`
 }
 
-// listStreams lists the streams of an account that are wanted.
+// listStreams lists the wanted streams of an account.
 func (f *natsFlags) listStreams(
 	ctx context.Context, js jetstream.JetStream, format string, want func(jetstream.StreamConfig) bool,
 ) error {

@@ -172,11 +172,11 @@ func (f *workersFlags) run(ctx context.Context, nc *nats.Conn, name string) erro
 	return f.show(all[0])
 }
 
-// find returns the workers that answer, or the only one of a name.
+// find returns the workers that answer, or the only worker with a name.
 func (f *workersFlags) find(ctx context.Context, nc *nats.Conn, name string) ([]inspect.Info, error) {
 	all, err := inspect.Workers(ctx, nc)
 	if err != nil {
-		f.notef("%v\n", err) // the others are here
+		f.notef("%v\n", err) // the other workers have answered
 	}
 	all = slices.DeleteFunc(all, func(w inspect.Info) bool {
 		return f.stream != "" && w.Stream != f.stream || name != "" && w.ID != name && w.Instance != name
@@ -261,7 +261,7 @@ func (f *workersFlags) list(all []inspect.Info) error {
 	return out.Close()
 }
 
-// attempts counts the attempts of a worker that have completed, and the others.
+// attempts returns the numbers of completed and of other attempts of a worker.
 func attempts(w inspect.Info) (done, others uint64) {
 	for outcome, n := range w.Attempts {
 		if outcome == string(worker.OutcomeCompleted) {
@@ -344,7 +344,7 @@ func (f *workersFlags) showStacks(s inspect.Stacks) error {
 	return err
 }
 
-// omitted notes how many entries did not fit into an answer.
+// omitted writes the number of entries that did not fit into an answer.
 func (f *workersFlags) omitted(n int) {
 	if n > 0 {
 		f.notef("%d more did not fit into the answer.\n", n)

@@ -117,8 +117,8 @@ func (f *keysFlags) newRevoke() *cobra.Command {
 // maxKey bounds a file or a variable with one key, in bytes.
 const maxKey = 16 << 10
 
-// callerKey returns the key with which a command makes requests: that of a file, or of EXPEDITER_KEY. It is never an argument,
-// which every user of the machine can see.
+// callerKey returns the key with which a command makes requests, from a file or from EXPEDITER_KEY. It is never an argument,
+// because every user of the machine can see arguments.
 func (g *globals) callerKey(path string) (string, error) {
 	source, key := "EXPEDITER_KEY", g.config.Getenv("EXPEDITER_KEY")
 	if path == "" && key == "" {

@@ -15,7 +15,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 )
 
-// mostLimits is how many keys of limits are listed.
+// mostLimits is the largest number of keys of limits that are listed.
 const mostLimits = 10_000
 
 func newLimits(g *globals) *cobra.Command {

@@ -21,8 +21,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock"
 )
 
-// The exit codes of lock in addition to those of the command: those of flock(1), and one for a lost lock, which a file
-// lock cannot be.
+// The exit codes of lock in addition to the command's: the codes of flock(1), and one for a lost lock, because a file
+// lock cannot be lost.
 const (
 	exitLockUsage    = 64 // EX_USAGE
 	exitLockNotOpen  = 66 // EX_NOINPUT
@@ -34,7 +34,7 @@ const (
 	variableLockName = "EXPEDITER_LOCK_NAME"
 )
 
-// errLockLost is returned when another may have held the lock before the command had ended.
+// errLockLost is returned when another process may have held the lock before the command had ended.
 var errLockLost = errors.New("the lock was lost")
 
 // lockerFlags are the flags of all commands about locks.
@@ -42,7 +42,7 @@ type lockerFlags struct {
 	natsFlags
 
 	bucket string
-	js     jetstream.JetStream // once it is open
+	js     jetstream.JetStream // set by open
 }
 
 func (f *lockerFlags) register(flags *pflag.FlagSet) {
@@ -50,7 +50,7 @@ func (f *lockerFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.bucket, "bucket", contracts.BucketLocks, "bucket that keeps the locks")
 }
 
-// open connects to the server and opens the locks. With create it makes a bucket that is missing. The caller calls stop.
+// open connects to the server and opens the locks. With create it creates a missing bucket. The caller calls stop.
 func (f *lockerFlags) open(ctx context.Context, ttl time.Duration, create bool) (locks *kvlock.Locker, stop func(), err error) {
 	js, disconnect, err := f.connect(ctx, "expediter lock", nats.MaxReconnects(-1))
 	if err != nil {
@@ -75,7 +75,7 @@ func (f *lockerFlags) open(ctx context.Context, ttl time.Duration, create bool) 
 	}, nil
 }
 
-// explain makes an error of kvlock one of this package.
+// explain translates an error of kvlock into an error of this package.
 func (f *lockerFlags) explain(err error) error {
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
@@ -160,7 +160,7 @@ func (f *lockFlags) check() error {
 	)
 }
 
-// exit gives an error the exit code that the help promises.
+// exit gives an error its exit code by the help.
 func (f *lockFlags) exit(err error) error {
 	_, usage := errors.AsType[*UsageError](err)
 	_, done := errors.AsType[*codeError](err)
@@ -184,7 +184,7 @@ func (f *lockFlags) run(ctx context.Context, name string, args []string) error {
 	if err := f.check(); err != nil {
 		return err
 	}
-	if _, err := exec.LookPath(args[0]); err != nil { // known before a long wait
+	if _, err := exec.LookPath(args[0]); err != nil { // fails before a long wait
 		return fmt.Errorf("%w: %w", command.ErrNotStarted, err)
 	}
 	signals, ignore := catch()
@@ -227,7 +227,7 @@ func (f *lockFlags) run(ctx context.Context, name string, args []string) error {
 	return nil
 }
 
-// acquire waits for the lock. A signal ends the wait, and expediter as it would end the command.
+// acquire waits for the lock. A signal ends the wait, and ends expediter as it would end the command.
 func (f *lockFlags) acquire(
 	ctx context.Context, locks *kvlock.Locker, signals <-chan os.Signal, name string, opts kvlock.AcquireOptions,
 ) (*kvlock.Lease, error) {
@@ -255,7 +255,8 @@ func (f *lockFlags) acquire(
 	return lease, err
 }
 
-// catch returns the signals that are for the command. A signal that this process was started to ignore stays ignored.
+// catch returns the channel of the signals for the command. A signal that this process ignores from its start stays
+// ignored.
 func catch() (signals chan os.Signal, stop func()) {
 	signals = make(chan os.Signal, 16)
 	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM} {

@@ -43,7 +43,7 @@ func (f *lockerFlags) use(ctx context.Context, fn func(*kvlock.Locker) error) er
 	return f.explain(fn(locks))
 }
 
-// held returns a lock that is held, and ErrNotFound for one that is free.
+// held returns a lock that is held, or ErrNotFound for a free lock.
 func held(ctx context.Context, locks *kvlock.Locker, name string) (kvlock.Lock, error) {
 	lock, err := locks.Inspect(ctx, name)
 	if err == nil && !lock.Held {
@@ -98,7 +98,7 @@ third of the TTL.`,
 }
 
 func (f *lockerFlags) list(ctx context.Context, locks *kvlock.Locker, prefix, format string) error {
-	found := map[string]kvlock.Lock{} // a lock that is written meanwhile is yielded again
+	found := map[string]kvlock.Lock{} // a lock that is written meanwhile may be yielded twice
 	var unread []error
 	for lock, err := range locks.List(ctx, prefix) {
 		switch {
@@ -193,7 +193,7 @@ func (f *lockerFlags) steal(ctx context.Context, locks *kvlock.Locker, name stri
 		if err != nil {
 			return 0, err
 		}
-		stolen, err = locks.Inspect(ctx, name) // the holder may be another by now
+		stolen, err = locks.Inspect(ctx, name) // the holder may have changed
 		return 1, errors.Join(err, lease.Release(ctx))
 	})
 	if err != nil {

@@ -82,7 +82,7 @@ func (f *notificationsFlags) selecting(cmd *cobra.Command, states ...string) {
 	flags.StringVar(&f.user, "user", "", "rows of this user")
 }
 
-// query selects the rows.
+// query returns the query by the flags.
 func (f *notificationsFlags) query() notifier.Query {
 	return notifier.Query{
 		Address: f.address, Channel: f.channel, EventID: f.event, Reason: f.reason, RecipientType: contracts.RecipientType(f.kind),
@@ -90,7 +90,7 @@ func (f *notificationsFlags) query() notifier.Query {
 	}
 }
 
-// check returns every mistake that can be seen before anything is opened.
+// check returns every mistake that can be found before a connection is opened.
 func (f *notificationsFlags) check() error {
 	errs := []error{
 		refuse(f.limit < 0, "--limit %d: want 0 or more", f.limit),
@@ -201,7 +201,7 @@ func (f *notificationsFlags) table() *table.Writer {
 	return table.New(f.config.Stdout, columns...)
 }
 
-// write writes a row, or its tries.
+// write writes a row, or its attempts.
 func (f *notificationsFlags) write(out *table.Writer, row notifier.Notification) error {
 	if f.json {
 		return f.writeLine(row)
@@ -226,7 +226,7 @@ func (f *notificationsFlags) write(out *table.Writer, row notifier.Notification)
 	return nil
 }
 
-// stampOf is the first of the times that there is.
+// stampOf returns the first of the times that is not zero.
 func stampOf(times ...time.Time) string {
 	for _, at := range times {
 		if !at.IsZero() {

@@ -134,7 +134,7 @@ func newMembers(g *globals) *cobra.Command {
 	return cmd
 }
 
-// showing is a command that shows a part of a user.
+// showing returns a command that shows a part of a user.
 func (f *usersFlags) showing(name, short string, part recipient.Part) *cobra.Command {
 	return &cobra.Command{
 		Use: name + " USER", Short: short, Args: cobra.ExactArgs(1),
@@ -175,7 +175,7 @@ func (f *usersFlags) change(ctx context.Context, user string, part recipient.Par
 	})
 }
 
-// optOut adds an opt-out by a line, which leaves those that there are.
+// optOut adds an opt-out by a line of an import, which keeps the existing opt-outs.
 func (f *usersFlags) optOut(ctx context.Context, user, category, channel string) error {
 	body, err := json.Marshal(map[string]any{"opt_out": map[string][]string{category: {channel}}})
 	if err != nil {

@@ -105,7 +105,7 @@ func newRecipesGet(shared *importerFlags) *cobra.Command {
 	return cmd
 }
 
-// adviseRecipes says more of an importer that has no recipes.
+// adviseRecipes adds advice to the error of an importer without recipes.
 func adviseRecipes(err error) error {
 	if errors.Is(err, imports.ErrNoRoute) {
 		return fmt.Errorf("%w: %w: there is no importer, or one that leaves its recipes with a Recipe Service: ask there", ErrNotFound, err)

@@ -120,10 +120,10 @@ func (f *relayFlags) run(cmd *cobra.Command) error {
 	return f.relay(ctx, pool)
 }
 
-// undefinedTable is the code of Postgres for a table that is not there.
+// undefinedTable is the code of Postgres for a missing table.
 const undefinedTable = "42P01"
 
-// withoutTable adds advice to the error of an outbox that is not there.
+// withoutTable adds advice to the error for a missing outbox.
 func withoutTable(err error) error {
 	if failed, ok := errors.AsType[*pgconn.PgError](err); ok && failed.Code == undefinedTable {
 		return fmt.Errorf("%w (expediter relay --migrate makes it)", err)
@@ -156,7 +156,7 @@ func (f *relayFlags) check() error {
 func (f *relayFlags) open(ctx context.Context) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(f.database)
 	if err != nil {
-		return nil, &UsageError{Err: fmt.Errorf("--database: %w", err)} // pgx leaves the password out
+		return nil, &UsageError{Err: fmt.Errorf("--database: %w", err)} // pgx leaves out the password
 	}
 	config.MaxConns = max(config.MaxConns, int32(f.concurrency)+2) //nolint:gosec // at most 64
 	pool, err := pgxpool.NewWithConfig(ctx, config)
@@ -252,8 +252,8 @@ func (f *relayFlags) watched(ctx context.Context) (*watched, error) {
 	return w, nil
 }
 
-// hooks returns those of the relay. With exports each event has a span below that of the transaction that inserted it, if the row has
-// its trace context, and carries the context of that.
+// hooks returns the hooks of the relay. With exports, each event gets a span below the span of the transaction that inserted it, if
+// the row has the trace context, and carries the context of its span.
 func (w *watched) hooks(stream string) (outbox.Hooks, error) {
 	hooks := outbox.Hooks{Ready: w.ready}
 	if w.exports == nil {

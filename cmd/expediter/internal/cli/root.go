@@ -54,8 +54,7 @@ func Run(ctx context.Context, cfg Config, args []string) int {
 	return ExitCode(err)
 }
 
-// report writes an error as a person wants to read it: in full, once, and with the way to the help when the command line
-// is at fault.
+// report writes an error for a person: in full, once, and with a pointer to the help when the command line is at fault.
 func report(cfg Config, cmd *cobra.Command, err error) {
 	stderr := cfg.stderr()
 	label := "error:"
@@ -72,7 +71,7 @@ func report(cfg Config, cmd *cobra.Command, err error) {
 	}
 }
 
-// isStreamMissing reports whether an error is that of a stream or bucket that the account does not have.
+// isStreamMissing reports whether an error means that the account does not have a stream or bucket.
 func isStreamMissing(err error) bool {
 	return errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrBucketNotFound) || errors.Is(err, deadletter.ErrNoStream)
 }
@@ -133,8 +132,8 @@ func (g *globals) setup(cmd *cobra.Command, _ []string) error {
 // serverLogger returns the logger of embedded NATS servers.
 func (g *globals) serverLogger() *slog.Logger { return g.logger.With("component", "nats-server") }
 
-// complete completes a command and those below it: a mistake in the arguments is a UsageError, a command that says nothing of
-// arguments takes none, and one that does nothing shows its help.
+// complete completes a command and its subcommands: a mistake in the arguments becomes a UsageError, a command that declares
+// no arguments takes none, and a command without a function shows its help.
 func complete(cmd *cobra.Command) {
 	check := cmd.Args
 	if check == nil {
@@ -162,7 +161,8 @@ func (g *globals) notef(format string, args ...any) {
 	fmt.Fprint(g.config.Stderr, harmless(fmt.Sprintf(format, args...))) //nolint:errcheck // nowhere to say so
 }
 
-// harmless is a text of several lines as it may be written to a terminal: subjects, names and answers are those of strangers.
+// harmless returns a text of several lines in a form that is safe on a terminal, because subjects, names and answers
+// come from strangers.
 func harmless(text string) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
@@ -193,7 +193,8 @@ func newVersion() *cobra.Command {
 	}
 }
 
-// version is the version that the go command stamped into the binary, and the commit when there is no released version.
+// version returns the version that the go command stamped into the binary, with the commit when it is no released
+// version.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -231,7 +232,7 @@ func problems(w io.Writer, report input.Report) error {
 	return fmt.Errorf("%d of %d %w", report.Bad, report.Rows, errBadRecords)
 }
 
-// openInput opens a file, or for "-" the standard input. The caller closes it.
+// openInput opens a file, or the standard input for "-". The caller closes it.
 func (g *globals) openInput(path string) (io.ReadCloser, error) {
 	if path == input.Stdin {
 		return io.NopCloser(g.config.Stdin), nil
@@ -239,7 +240,7 @@ func (g *globals) openInput(path string) (io.ReadCloser, error) {
 	return os.Open(path) //nolint:gosec,wrapcheck // the person who runs it names the file, and so does the error
 }
 
-// inputName returns the name in messages of a file, or of the standard input.
+// inputName returns the name of a file, or of the standard input, in messages.
 func inputName(path string) string {
 	if path == input.Stdin {
 		return "standard input"
@@ -266,33 +267,34 @@ func (g *globals) say(format string, args ...any) error {
 
 // The exit codes. They are part of the command's interface and do not change.
 const (
-	// ExitOK says that everything was done.
+	// ExitOK means that everything was done.
 	ExitOK = 0
 
-	// ExitFailure says that something failed, or that a part of the input could not be used.
+	// ExitFailure means that the command failed, or that a part of the input could not be used.
 	ExitFailure = 1
 
-	// ExitUsage says that the command line is wrong.
+	// ExitUsage means that the command line has a mistake.
 	ExitUsage = 2
 
-	// ExitNotFound says that a file, a letter or a stream that was named does not exist.
+	// ExitNotFound means that a named file, letter or stream does not exist.
 	ExitNotFound = 3
 
-	// ExitTimeout says that not everything was known in time, such as how an import ends.
+	// ExitTimeout means that an outcome, such as the end of an import, was not known in time.
 	ExitTimeout = 4
 
-	// ExitUnavailable says that a service did not answer or refused to work.
+	// ExitUnavailable means that a service did not answer or refused to work.
 	ExitUnavailable = 5
 )
 
-// ErrNotFound is to be wrapped by a command that was asked about something that does not exist; it ends with
+// ErrNotFound is wrapped by the error of a command about a thing that does not exist; the exit code is then
 // ExitNotFound.
 var ErrNotFound = errors.New("not found")
 
-// errUnavailable is wrapped by a command that gets no answer of a server; the exit code is then ExitUnavailable.
+// errUnavailable is wrapped by the error of a command that gets no answer from a server; the exit code is then
+// ExitUnavailable.
 var errUnavailable = errors.New("unavailable")
 
-// UsageError is returned when the command line is wrong.
+// UsageError is returned when the command line has a mistake.
 type UsageError struct {
 	// Err is the mistake.
 	Err error
@@ -304,7 +306,7 @@ func (e *UsageError) Error() string { return e.Err.Error() }
 // Unwrap returns Err.
 func (e *UsageError) Unwrap() error { return e.Err }
 
-// usage returns a [UsageError] for the mistakes that are not nil, or nil.
+// usage returns a [UsageError] with the mistakes that are not nil, or nil if there are none.
 func usage(mistakes ...error) error {
 	if err := errors.Join(mistakes...); err != nil {
 		return &UsageError{Err: err}
@@ -312,7 +314,7 @@ func usage(mistakes ...error) error {
 	return nil
 }
 
-// refuse returns the mistake that the format says, if it was made.
+// refuse returns an error with the formatted text if made is true, and nil otherwise.
 func refuse(made bool, format string, args ...any) error {
 	if made {
 		return fmt.Errorf(format, args...)
@@ -353,7 +355,7 @@ func ExitCode(err error) int {
 		errors.Is(err, notify.ErrNotFound), errors.Is(err, inapp.ErrNotFound):
 		return ExitNotFound
 	case errors.Is(err, notify.ErrUnavailable), errors.Is(err, jsretry.ErrNotReady), errors.Is(err, kvlock.ErrUnavailable),
-		errors.Is(err, kvrecord.ErrUnavailable): // also by their own deadlines
+		errors.Is(err, kvrecord.ErrUnavailable): // also after their own deadlines
 		return ExitUnavailable
 	case errors.Is(err, enrich.ErrTimeout), errors.Is(err, context.DeadlineExceeded), errors.Is(err, errStillRunning),
 		errors.Is(err, notify.ErrNotEnded):

@@ -23,7 +23,7 @@ import (
 // channelNames are the channels that the configuration of a notifier can set up.
 var channelNames = []string{"inapp", "email", "sms", "webhook", "webpush"}
 
-// errMistakes is returned for rules and templates that a notifier would not start with.
+// errMistakes is returned for rules and templates with which a notifier would not start.
 var errMistakes = errors.New("a notifier would not take this into force")
 
 // rulesFlags are the flags of the command that checks rules.
@@ -89,8 +89,8 @@ func (f *rulesFlags) run(path string) error {
 	return fmt.Errorf("%s: %w", counted(n, "mistake"), errMistakes)
 }
 
-// channelConfig is the channels as a notifier that has them is configured: with the texts that they need when there is a folder of
-// them. The others have no such setting.
+// channelConfig returns the configuration of a notifier with the channels, and with a folder of texts if one is given. others has
+// the channels without a setting.
 func (f *rulesFlags) channelConfig() (set notifier.ChannelConfig, others []string) {
 	const something = "-" // settings of channels are not checked
 	set.Templates, set.Gateways = f.templates, map[string]string{}
@@ -141,7 +141,7 @@ func (f *rulesFlags) tell(path string, err error) (n int) {
 	return n
 }
 
-// Errors of texts that cannot be made of their data, and of one that the far side did not take.
+// Errors for texts that cannot be made from their data, and for a text that the far side did not take.
 var (
 	errNotSent = errors.New("the test message was not sent")
 	errTexts   = errors.New("cannot be made, or have data and no template")
@@ -239,7 +239,7 @@ func (f *templatesFlags) send(ctx context.Context, name string) error {
 	})
 }
 
-// payloads are those of the file with data.
+// payloads returns the payloads in the file with data.
 func (f *templatesFlags) payloads() (map[string]json.RawMessage, error) {
 	all := map[string]json.RawMessage{}
 	if f.data == "" {

@@ -90,7 +90,7 @@ itself when its disk was full and has room again.`,
 // maxPort is the greatest TCP port.
 const maxPort = 1<<16 - 1
 
-// check returns every mistake in the flags that can be seen before anything is started.
+// check returns every mistake in the flags that can be found before anything is started.
 func (f upFlags) check() error {
 	errs := []error{refuse(f.cluster != 1 && (f.cluster < 3 || f.cluster > 9), "--cluster %d: want 1, or 3 to 9", f.cluster)}
 	taken := map[int]string{}
@@ -106,7 +106,7 @@ func (f upFlags) check() error {
 	return usage(errs...)
 }
 
-// port is a port that a flag names.
+// port is a port, with the flag that names it.
 type port struct {
 	flag   string
 	number int
@@ -179,7 +179,7 @@ func (f upFlags) explain(err error) error {
 	return err
 }
 
-// portOf is the flag of the port that could not be listened on.
+// portOf returns the flag of the port on which listening failed.
 func (f upFlags) portOf(err error) port {
 	ports := f.ports()
 	if op, ok := errors.AsType[*net.OpError](err); ok {
@@ -194,7 +194,7 @@ func (f upFlags) portOf(err error) port {
 	return ports[0]
 }
 
-// openCatalog opens a venue file, or the sample's when there is no path.
+// openCatalog opens a venue file, or the sample's without a path.
 func openCatalog(path string) (provider.Provider, error) {
 	if path == "" {
 		known, err := catalog.Read(sample.Catalog(), catalog.Config{Name: contracts.ProviderWolt})
@@ -252,15 +252,15 @@ Stop with Ctrl-C.
 type importerSettings struct {
 	importer.Config
 
-	// missing names in words the programs that are not installed, and the sources that do not work without them.
+	// missing describes the programs that are not installed, and the sources that do not work without them.
 	missing []string
 
-	// optional reports whether YouTube is on only because yt-dlp is installed.
+	// optional reports whether YouTube is turned on only because yt-dlp is installed.
 	optional bool
 }
 
-// importerSettings reads the environment, and looks which programs are installed. Sources that need a missing program
-// are left out, unless the environment asks for them.
+// importerSettings reads the environment, and checks which programs are installed. It leaves out sources that need a
+// missing program, unless the environment asks for them.
 func (g *globals) importerSettings() (importerSettings, error) {
 	cfg, err := importer.FromEnvironment()
 	if err != nil {
@@ -280,8 +280,8 @@ func (g *globals) importerSettings() (importerSettings, error) {
 	return s, nil
 }
 
-// startPipeline starts everything. If yt-dlp is installed and does not work, YouTube is left out, unless the
-// environment asks for it.
+// startPipeline starts the pipeline. If yt-dlp is installed and does not work, it leaves out YouTube, unless the
+// environment asks for YouTube.
 func startPipeline(ctx context.Context, cfg pipeline.Config, s *importerSettings) (*pipeline.Pipeline, error) {
 	cfg.Importer = s.Config
 	p, err := pipeline.Start(ctx, cfg)
@@ -302,7 +302,7 @@ func (s *importerSettings) notInstalled() string {
 	return "               not installed: " + strings.Join(s.missing, "; ") + "\n"
 }
 
-// tryImport is a line to paste that imports a recipe.
+// tryImport returns a line to paste that imports a recipe.
 func tryImport(url string) string {
 	flag := ""
 	if url != defaultImporter {
@@ -312,7 +312,7 @@ func tryImport(url string) string {
 	return fmt.Sprintf("echo '%s' | expediter import --follow%s -", said, flag)
 }
 
-// notifierSettings reads the environment, and looks for the files that the flags name before anything is started.
+// notifierSettings reads the environment, and checks that the files that the flags name exist.
 func (f upFlags) notifierSettings() (notifier.Config, error) {
 	cfg, err := notifier.FromEnvironment()
 	if err != nil {
@@ -330,7 +330,7 @@ func (f upFlags) notifierSettings() (notifier.Config, error) {
 	return cfg, nil
 }
 
-// tryEmit are command lines to paste that publish an event. The sample's event is for the rules of the sample.
+// tryEmit returns command lines to paste that publish an event, which fits the rules of the sample.
 func (f upFlags) tryEmit(server string) string {
 	flag := ""
 	if server != nats.DefaultURL {
@@ -363,7 +363,7 @@ guarantee was broken, and the message says which.`,
 	return cmd
 }
 
-// conclude ends the account, also the one of a demo that did not run to its end.
+// conclude writes the end of the account, also of a demo that did not run to its end.
 func conclude(out io.Writer, report demo.Report, err error, asJSON bool) error {
 	if err != nil {
 		report.OK, report.Error = false, err.Error()

@@ -26,7 +26,7 @@ import (
 // consolePath is the path of the console beside the page on which to try everything.
 const consolePath = "/console"
 
-// site is the pages that up serves.
+// site has the pages that up serves.
 type site struct {
 	*service.Server
 
@@ -84,8 +84,7 @@ func (s *site) stop() error {
 	return err
 }
 
-// distant is a provider that takes a moment for an answer, as one in another place does: else pending places would not be
-// seen.
+// distant is a provider with delayed answers, like a remote one, so that pending places can be seen.
 type distant struct{ provider.Provider }
 
 // Search waits for 0.3 to 2.3 seconds, the same for the same place.

@@ -22,7 +22,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
-// memberships is the part of a user that has no revision.
+// memberships is the part of a user without a revision.
 const memberships recipient.Part = "memberships"
 
 var userParts = []string{string(recipient.Profile), string(recipient.Addresses), string(recipient.Preferences), string(memberships)}
@@ -147,7 +147,7 @@ func needKind(kind string) error {
 	return refuse(kind == "", "--type is required: the kind of recipient that the user is")
 }
 
-// ask connects to a notifier, and calls do.
+// ask connects to a notifier, and calls do with the client.
 func (f *natsFlags) ask(ctx context.Context, do func(context.Context, *notify.Client) error) error {
 	return f.with(ctx, "expediter", func(js jetstream.JetStream) error {
 		return adviseNotifier(do(ctx, &notify.Client{Conn: js.Conn(), Timeout: f.timeout}))
@@ -169,7 +169,7 @@ func (f *usersFlags) about(
 	})
 }
 
-// get writes a part of a user, or all that is known of one.
+// get writes a part of a user, or all parts.
 func (f *usersFlags) get(ctx context.Context, client *notify.Client, r notifier.UserRequest) error {
 	parts := userParts
 	if f.part != "" {
@@ -236,7 +236,7 @@ func (f *usersFlags) put(ctx context.Context, client *notify.Client, r notifier.
 	return err
 }
 
-// withUser writes a line about a user.
+// withUser returns a line of JSON about a user.
 func withUser(fields map[string]json.RawMessage, kind, user string) (line []byte, err error) {
 	ids := map[string]string{"recipient_type": kind, "user_id": user}
 	for _, name := range slices.Sorted(maps.Keys(ids)) {
@@ -251,7 +251,7 @@ func withUser(fields map[string]json.RawMessage, kind, user string) (line []byte
 	return line, err //nolint:wrapcheck // cannot fail
 }
 
-// statusInvalid is the status of a line that has mistakes.
+// statusInvalid is the status of a line with mistakes.
 const statusInvalid = "invalid"
 
 // problemOf returns the problem of a line.

@@ -27,11 +27,11 @@ const (
 	// batchLines and batchBytes bound one request of an import.
 	batchLines, batchBytes = 1000, 512 << 10
 
-	// mistakesShown is how many lines with mistakes an import names.
+	// mistakesShown is the number of lines with mistakes that an import names.
 	mistakesShown = 20
 )
 
-// errBadUsers is returned when there are lines that are no users.
+// errBadUsers is returned when the input has lines that are no users.
 var errBadUsers = errors.New("no valid user")
 
 func (f *usersFlags) newImport() *cobra.Command {
@@ -67,9 +67,9 @@ resume it.`,
 // userLine is a user of a file.
 type userLine struct {
 	json   []byte
-	offset int64 // of its end in the file
+	offset int64 // the offset of its end in the file
 	where  string
-	wrong  string // why it is no user, "" when the notifier says so
+	wrong  string // the reason why it is no user, "" when the notifier decides
 }
 
 // userImport is an import that is under way.
@@ -155,7 +155,7 @@ func (i *userImport) flush(ctx context.Context) error {
 	return nil
 }
 
-// mistake names a line with mistakes, unless there were many.
+// mistake reports a line with mistakes, up to mistakesShown lines.
 func (i *userImport) mistake(where, problem string) {
 	switch n := i.counts[statusInvalid]; {
 	case n <= mistakesShown:
@@ -183,10 +183,10 @@ func (i *userImport) jsonLines(ctx context.Context, path string) iter.Seq2[userL
 	}
 }
 
-// noUser is refused by a notifier, so that all lines of a file count.
+// noUser is a line that a notifier refuses, so that every line of a file is counted.
 var noUser = []byte(`""`)
 
-// withKind returns a user as one line, with the type of the flag where there is none.
+// withKind returns a user as one line, with the type of the flag if the user has no type.
 func (i *userImport) withKind(body []byte) []byte {
 	var fields map[string]json.RawMessage
 	if i.kind != "" && json.Unmarshal(body, &fields) == nil && fields["recipient_type"] == nil && fields != nil {
@@ -196,7 +196,7 @@ func (i *userImport) withKind(body []byte) []byte {
 	}
 	var line bytes.Buffer
 	if json.Compact(&line, body) != nil {
-		return bytes.ReplaceAll(body, []byte("\n"), nil) // no JSON: the notifier says why
+		return bytes.ReplaceAll(body, []byte("\n"), nil) // no JSON: the notifier reports the mistake
 	}
 	return line.Bytes()
 }
@@ -252,7 +252,7 @@ func (i *userImport) checkColumns(header []string) error {
 	return nil
 }
 
-// userOf returns a row as a line of JSON.
+// userOf returns a row of CSV as a line of JSON.
 func (i *userImport) userOf(header, cells []string) ([]byte, error) {
 	user := map[string]any{}
 	if i.kind != "" {

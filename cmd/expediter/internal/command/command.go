@@ -21,7 +21,7 @@ type Config struct {
 	// Args are the program and its arguments. Required.
 	Args []string
 
-	// Env is the environment, as in exec.Cmd. Defaults to that of this process.
+	// Env is the environment, as in exec.Cmd. Defaults to the environment of this process.
 	Env []string
 
 	// Grace is the time from SIGTERM to SIGKILL once the lease has ended. Defaults to 0, SIGKILL at once.
@@ -30,19 +30,19 @@ type Config struct {
 	// Signals are passed on to the program. Defaults to none.
 	Signals <-chan os.Signal
 
-	// Stdin, Stdout and Stderr are the program's own when they are files. Each defaults to the null device.
+	// Stdin, Stdout and Stderr are passed to the program directly when they are files. Each defaults to the null device.
 	Stdin  io.Reader
 	Stdout io.Writer
 	Stderr io.Writer
 }
 
-// Run runs the program and returns its exit code, or 128 and the number of the signal that ended it. When held ends, the
-// program gets SIGTERM, and SIGKILL after Config.Grace.
+// Run runs the program and returns its exit code, or 128 plus the number of the signal that ended it. When held ends,
+// the program gets SIGTERM, and SIGKILL after Config.Grace.
 //
-// On Linux the program and its descendants are a process group of their own, which gets all signals, and the kernel kills the
-// program when this process dies. After held has ended, Run returns when no process of the group is left. On a terminal's
-// foreground the program stays in the group of this process, so that it can read from the terminal and the terminal's
-// SIGINT and SIGQUIT reach it; other signals then go to the program alone, as they do on other systems.
+// On Linux the program and its descendants are in a process group of their own, which gets all signals, and the kernel kills
+// the program when this process dies. After held has ended, Run returns when no process of the group is left. In the
+// foreground of a terminal the program stays in the group of this process, so that it can read from the terminal and gets the
+// terminal's SIGINT and SIGQUIT. Then other signals go to the program alone, as on other systems.
 func Run(held context.Context, cfg Config) (code int, err error) {
 	cmd := exec.Command(cfg.Args[0], cfg.Args[1:]...) //nolint:gosec,noctx // the caller names the program; held ends it in its own way
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = cfg.Env, cfg.Stdin, cfg.Stdout, cfg.Stderr
@@ -77,7 +77,7 @@ func Run(held context.Context, cfg Config) (code int, err error) {
 	}
 }
 
-// exitCode returns the code that a shell gives to a process.
+// exitCode returns the exit code of a process as a shell does.
 func exitCode(state *os.ProcessState) int {
 	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		return SignalCode(status.Signal())

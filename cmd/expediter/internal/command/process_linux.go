@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// poll is how often endRest looks for processes of the group.
+// poll is the interval at which endRest looks for processes of the group.
 const poll = 20 * time.Millisecond
 
-// process is the program, and its group where that is its own.
+// process is the program, and its group if it has one of its own.
 type process struct {
 	cmd *exec.Cmd
 	own bool
@@ -36,7 +36,7 @@ func foreground() bool {
 	return err == nil && group == unix.Getpgrp()
 }
 
-// pass passes a signal on, unless the terminal has sent it to the program too.
+// pass passes on a signal, unless the terminal has also sent it to the program.
 func (p process) pass(s os.Signal) {
 	number, ok := s.(syscall.Signal)
 	if ok && (p.own || number != syscall.SIGINT && number != syscall.SIGQUIT) {
@@ -44,7 +44,7 @@ func (p process) pass(s os.Signal) {
 	}
 }
 
-// signal sends a signal to all processes of the program. One that has ended gets none.
+// signal sends a signal to all processes of the program, unless the program has ended.
 func (p process) signal(s syscall.Signal) {
 	if p.own {
 		_ = syscall.Kill(-p.cmd.Process.Pid, s) //nolint:errcheck // the group has ended

@@ -14,7 +14,7 @@ type process struct{ cmd *exec.Cmd }
 
 func newProcess(cmd *exec.Cmd) process { return process{cmd} }
 
-// pass passes a signal on.
+// pass passes on a signal.
 func (p process) pass(s os.Signal) {
 	_ = p.cmd.Process.Signal(s) //nolint:errcheck // it has ended
 }
@@ -22,5 +22,5 @@ func (p process) pass(s os.Signal) {
 // signal sends a signal to the program.
 func (p process) signal(s syscall.Signal) { p.pass(s) }
 
-// endRest does nothing: there is no group.
+// endRest does nothing, because there is no group.
 func (process) endRest(time.Time) {}

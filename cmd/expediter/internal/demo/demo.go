@@ -1,5 +1,5 @@
-// Package demo runs the pipeline on a sample, many users asking for overlapping places at the same time, and checks
-// afterwards that the guarantees held.
+// Package demo runs the pipeline on a sample, with many users who ask for overlapping places at the same time, and
+// then checks that the guarantees held.
 package demo
 
 import (
@@ -24,30 +24,32 @@ import (
 )
 
 const (
-	// usersPerSearch is how many users type each search of the sample, all at the same time.
+	// usersPerSearch is the number of users that make each search of the sample at the same time.
 	usersPerSearch = 4
 
 	// durability describes how the embedded server stores acknowledged messages.
 	durability = "one replica, default sync"
 
-	// hitRounds is how often all searches are asked again, one after the other, to time answers from the slots.
+	// hitRounds is the number of times that all searches are made again, one after the other, to time answers from the
+	// slots.
 	hitRounds = 40
 
-	// timeout bounds the whole run: far above its usual time, also on a machine that is busy, so that a hang ends as a failure.
+	// timeout bounds the whole run, so that a hang ends as a failure. It is far above the usual time, even on a busy
+	// machine.
 	timeout = 10 * time.Minute
 )
 
-// Config says how the demo runs.
+// Config configures the demo.
 type Config struct {
-	// Asked is called when all users have their answers, before anything is counted. Defaults to none. It is for
-	// proving that the demo can fail.
+	// Asked is called when all users have their answers, before anything is counted. Defaults to none. Tests use it to
+	// show that the demo can fail.
 	Asked func(context.Context, *pipeline.Pipeline) error
 
 	// Interpose puts a provider between the enrichers and the witness that counts the calls to the provider. Defaults
-	// to nothing. It is for proving that the demo can fail.
+	// to nothing. Tests use it to show that the demo can fail.
 	Interpose func(provider.Provider) provider.Provider
 
-	// Logger gets the log of everything. Defaults to slog.Default().
+	// Logger gets all logs. Defaults to slog.Default().
 	Logger *slog.Logger
 
 	// Out takes the account. Defaults to io.Discard.
@@ -67,7 +69,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Run runs the demo and writes an account of it. A failed invariant is no error but in the report.
+// Run runs the demo and writes an account of it. A failed invariant is in the report, and no error.
 func Run(ctx context.Context, cfg Config) (report Report, err error) {
 	cfg = cfg.withDefaults()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
@@ -92,7 +94,7 @@ func Run(ctx context.Context, cfg Config) (report Report, err error) {
 		Notifier: notifying, Notifiers: []string{"127.0.0.1:0", "127.0.0.1:0"},
 		Enrichers: []string{"127.0.0.1:0", "127.0.0.1:0"}, Importers: []string{"127.0.0.1:0", "127.0.0.1:0"},
 		Logger: cfg.Logger, NATSPort: -1, Provider: cfg.Interpose(d.provider),
-		SourceNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, // where the sample's videos are served
+		SourceNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, // the server of the sample's videos
 	})
 	if err != nil {
 		return Report{}, err
@@ -154,8 +156,8 @@ func (d *demo) run(ctx context.Context) error {
 	return nil
 }
 
-// askAll has every user ask, all at once, half of them one instance and half the other, and listen at the one they did
-// not ask.
+// askAll has all users ask at once, half of them at one instance and half at the other, and listen at the other
+// instance.
 func (d *demo) askAll(ctx context.Context) error {
 	urls := [2]string{d.pipeline.Enrichers[0].URL(), d.pipeline.Enrichers[1].URL()}
 	for n := range usersPerSearch {
@@ -184,7 +186,7 @@ func (d *demo) askAll(ctx context.Context) error {
 	return nil
 }
 
-// count asks the witnesses.
+// count takes the counts of the witnesses.
 func (d *demo) count(ctx context.Context) error {
 	r := &d.report.Enricher
 	distinct := map[string]bool{}
@@ -220,8 +222,8 @@ func (d *demo) count(ctx context.Context) error {
 	return nil
 }
 
-// ended waits until no job of a stream waits or runs. The letter of one that was given up is stored by then: users have their answers
-// before.
+// ended waits until no job of a stream waits or runs. Then the dead letter of a job that was given up is stored too; users have their
+// answers earlier.
 func ended(ctx context.Context, js jetstream.JetStream, name string) error {
 	stream, err := js.Stream(ctx, name)
 	if err != nil {
@@ -261,13 +263,13 @@ func (d *demo) account() {
 		r.Jobs, r.DuplicateJobs, r.ProviderCalls, r.RepeatedCalls)
 }
 
-// askAgain times answers that come from the slots alone.
+// askAgain times answers from the slots alone.
 func (d *demo) askAgain(ctx context.Context) error {
 	var took []time.Duration
 	for range hitRounds {
 		for _, u := range d.users[:len(d.sample.Requests)] {
 			again := &user{client: u.client, url: u.url, req: u.req}
-			again.req.RequestID = "" // a new question
+			again.req.RequestID = "" // a new request
 			if err := again.follow(ctx); err != nil {
 				return err
 			}
@@ -284,11 +286,11 @@ func (d *demo) askAgain(ctx context.Context) error {
 
 func round(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
 
-// distance is how long a call to the catalogue is made to take, as one to a provider far away would.
+// distance is the delay of a call to the catalogue, which imitates a remote provider.
 const distance = 40 * time.Millisecond
 
-// counting is a provider that counts how often it is asked for each place: the demo's own evidence, independent of the
-// service's counters.
+// counting is a provider that counts its calls for each place: the demo's own evidence, independent of the service's
+// counters.
 type counting struct {
 	provider.Provider
 
@@ -314,7 +316,7 @@ func (c *counting) Search(ctx context.Context, place match.Place) ([]provider.Ve
 	return c.Provider.Search(ctx, place)
 }
 
-// total is how often it was asked; repeated is how many of those calls were for a place it was asked for before.
+// total returns the number of calls, and the number of repeated calls for a place.
 func (c *counting) total() (total, repeated int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

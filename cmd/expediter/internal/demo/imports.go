@@ -15,11 +15,11 @@ import (
 	"github.com/expediter-io/expediter/services/importer/store/kvstore"
 )
 
-// owners are how many people import each source of the sample, all at the same time.
+// owners is the number of people that import each source of the sample at the same time.
 const owners = 3
 
-// sources are the files of the sample's site, and the expected end of an import of each: the code of a failure, or ""
-// for a recipe.
+// sources are the files of the sample's site, with the expected end of an import: the code of a failure, or "" for a
+// recipe.
 var sources = []struct {
 	path, kind string
 	code       contracts.ImportCode
@@ -33,7 +33,7 @@ var sources = []struct {
 	{"/gone.vtt", contracts.SourceCaptions, contracts.CodeUnavailable},
 }
 
-// site serves the sample's files and counts how often each is asked for.
+// site serves the sample's files and counts the requests for each.
 type site struct {
 	files http.Handler
 
@@ -49,7 +49,7 @@ func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.files.ServeHTTP(w, r)
 }
 
-// count is how often sources were fetched. Other requests of a client, such as robots.txt, do not count.
+// count returns the number of fetched sources. Other requests of a client, such as robots.txt, do not count.
 func (s *site) count() (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,7 +149,7 @@ func (d *demo) importOne(ctx context.Context, job contracts.ImportJob) (last imp
 	return last, nil
 }
 
-// countRecipes looks into the store.
+// countRecipes counts the recipes in the store.
 func (d *demo) countRecipes(ctx context.Context) error {
 	r := &d.report.Importer
 	for owner := range owners {

@@ -16,10 +16,10 @@ import (
 	"github.com/expediter-io/expediter/services/enricher/match"
 )
 
-// shown is how many places of each kind the account shows.
+// shown is the number of places of each kind that the account shows.
 const shown = 4
 
-// tell counts the outcomes of the look-ups and shows some of them.
+// tell counts the outcomes of the look-ups, and writes some of them.
 func (d *demo) tell(ctx context.Context) error {
 	names := map[string]string{}
 	for _, p := range d.sample.Places {
@@ -50,7 +50,7 @@ func agrees(want sample.Truth, got contracts.EnrichResult) bool {
 	return want.Outcome == got.Outcome && (want.VenueID == "" || got.Venue != nil && want.VenueID == got.Venue.ID)
 }
 
-// table shows some places of each outcome: of those that were found, the ones whose names have least in common.
+// table writes some places of each outcome: of the found places, those whose names have least in common.
 func (d *demo) table(names map[string]string, results map[string]contracts.EnrichResult, byOutcome map[contracts.Outcome][]string) error {
 	w := table.New(d.cfg.Out, table.Column{Name: "outcome"}, table.Column{Name: "score"}, table.Column{Name: "asked for"},
 		table.Column{Name: "best venue"}, table.Column{Name: "what decided"})
@@ -92,7 +92,7 @@ func likeness(name string, result contracts.EnrichResult) float64 {
 	return float64(common) / float64(max(len([]rune(name)), 1))
 }
 
-// strongest names the three observations that moved the score most.
+// strongest returns the names of the three observations with the largest effect on the score.
 func strongest(raw json.RawMessage) string {
 	var e match.Evidence
 	if json.Unmarshal(raw, &e) != nil {
@@ -108,7 +108,7 @@ func strongest(raw json.RawMessage) string {
 
 func abs(x float64) float64 { return max(x, -x) }
 
-// judge checks the guarantees by the demo's own counts.
+// judge checks the guarantees against the demo's own counts.
 func (d *demo) judge() {
 	r := d.report.Enricher
 	check := func(holds bool, format string, args ...any) {
@@ -152,7 +152,7 @@ func (d *demo) judgeNotifier(check func(holds bool, format string, args ...any))
 	check(n.Failed == 0 && n.DeadLetters == 0, "nothing is given up: %d rows failed, %d dead letters", n.Failed, n.DeadLetters)
 }
 
-// disagreements counts the places for which two users got different answers.
+// disagreements returns the number of places for which two users got different answers.
 func (d *demo) disagreements() int {
 	type said struct{ status, url string }
 	first, differ := map[string]said{}, map[string]bool{}
@@ -178,16 +178,16 @@ type Report struct {
 	Importer ImporterReport `json:"importer"`
 	Notifier NotifierReport `json:"notifier"`
 	Broken   []string       `json:"broken,omitempty"` // the invariants that did not hold
-	Error    string         `json:"error,omitempty"`  // why the demo did not run to its end
+	Error    string         `json:"error,omitempty"`  // the reason why the demo did not run to its end
 	Seconds  float64        `json:"seconds"`
 }
 
 // EnricherReport counts the work of the enricher. Jobs and provider calls are counted outside the service: in the
-// stream with the jobs, and by the provider.
+// stream of the jobs, and by the provider.
 type EnricherReport struct {
 	Requests      int     `json:"requests"`
 	Places        int     `json:"places"`   // asked for, by all requests together
-	Distinct      int     `json:"distinct"` // different ones among them
+	Distinct      int     `json:"distinct"` // different places among them
 	Jobs          int     `json:"jobs"`
 	DuplicateJobs int     `json:"duplicate_jobs"`
 	ProviderCalls int     `json:"provider_calls"`
@@ -196,48 +196,47 @@ type EnricherReport struct {
 	NotFound      int     `json:"not_found"`
 	Ambiguous     int     `json:"ambiguous"`
 	Errors        int     `json:"errors"`
-	AsExpected    int     `json:"as_expected"` // decided as the sample's author did
+	AsExpected    int     `json:"as_expected"` // decided as by the sample's author
 	Patches       int     `json:"patches"`
 	PendingLeft   int     `json:"pending_left"`
-	PendingAgain  int     `json:"pending_again"` // when everything was asked for again
+	PendingAgain  int     `json:"pending_again"` // after all searches were made again
 	DeadLetters   int     `json:"dead_letters"`
 	HitRequests   int     `json:"hit_requests"`
 	P50HitMS      float64 `json:"p50_hit_ms"`
 	P99HitMS      float64 `json:"p99_hit_ms"`
 }
 
-// ImporterReport counts the work of the importer. Fetches are counted by the site that is fetched from, and recipes in
-// the store.
+// ImporterReport counts the work of the importer. Fetches are counted by the site, and recipes in the store.
 type ImporterReport struct {
 	Submitted         int            `json:"submitted"` // jobs, each submitted twice
 	Ready             int            `json:"ready"`
 	Failed            int            `json:"failed"`
-	AsExpected        int            `json:"as_expected"` // ended as they were made to
-	Codes             map[string]int `json:"codes"`       // of those that failed
+	AsExpected        int            `json:"as_expected"` // ended as expected
+	Codes             map[string]int `json:"codes"`       // of failed imports
 	Recipes           int            `json:"recipes"`
 	DuplicateRecipes  int            `json:"duplicate_recipes"`
-	Sources           int            `json:"sources"` // different ones
+	Sources           int            `json:"sources"` // different sources
 	TranscriptFetches int            `json:"transcript_fetches"`
 }
 
 // NotifierReport counts the work of the notifiers. Rows are counted in the stream, with the states of their
-// deliveries; letters where they arrived.
+// deliveries, and letters in the channel that receives them.
 type NotifierReport struct {
-	Told              int `json:"told"`               // events, each as often as it was published
-	Events            int `json:"events"`             // those that were new
-	DuplicatesDropped int `json:"duplicates_dropped"` // those that had been published before
-	Refused           int `json:"refused"`            // those that were others under the same id
+	Told              int `json:"told"`               // published events, with repetitions
+	Events            int `json:"events"`             // new events
+	DuplicatesDropped int `json:"duplicates_dropped"` // events that had been published before
+	Refused           int `json:"refused"`            // other events under the id of a published one
 	Rows              int `json:"rows"`
-	Sent              int `json:"sent"` // the delivered ones among them
+	Sent              int `json:"sent"` // delivered rows
 	Suppressed        int `json:"suppressed"`
 	Failed            int `json:"failed"`
-	Letters           int `json:"letters"`         // different ones that came
-	DuplicateSends    int `json:"duplicate_sends"` // those that came once more
-	Lost              int `json:"lost"`            // rows that there should be, and that nothing became of
+	Letters           int `json:"letters"`         // different letters that arrived
+	DuplicateSends    int `json:"duplicate_sends"` // letters that arrived again
+	Lost              int `json:"lost"`            // expected rows without an outcome
 	DeadLetters       int `json:"dead_letters"`
 	Devices           int `json:"devices"`        // rows of the devices of one person
-	DeviceLetters     int `json:"device_letters"` // letters to these
-	SwitchedOff       int `json:"switched_off"`   // rows that a person did not want any more
+	DeviceLetters     int `json:"device_letters"` // letters to these devices
+	SwitchedOff       int `json:"switched_off"`   // rows that a person had switched off
 }
 
 // percentile returns the p-th percentile of durations in milliseconds, to the microsecond.

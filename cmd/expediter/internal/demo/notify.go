@@ -24,14 +24,14 @@ import (
 )
 
 const (
-	// people is how many recipients there are of each kind.
+	// people is the number of recipients of each kind.
 	people = 25
 
-	// news is how many events of each type are published, each twice at the same moment.
+	// news is the number of events of each type that are published, each twice at the same moment.
 	news = 5
 )
 
-// notifyRules has a type of event for each kind of recipient, and one for all of them.
+// notifyRules has a type of event for each kind of recipient, and one for all kinds.
 //
 //go:embed rules.yaml
 var notifyRules []byte
@@ -39,7 +39,7 @@ var notifyRules []byte
 // restaurant is the restaurant of all events.
 var restaurant = recipient.Member{Type: "RESTAURANT", ID: "5"}
 
-// told are the types of events, and how many rows each is to have.
+// told has the types of events, with the number of rows that each is to have.
 var told = []struct {
 	kind string
 	rows int
@@ -51,7 +51,7 @@ var told = []struct {
 	{"CLOSING_DAY", 3 * people},
 }
 
-// letters is a channel that counts its messages by id, and by address.
+// letters is a channel that counts its messages by id and by address.
 type letters struct {
 	mu   sync.Mutex
 	sent map[string]int
@@ -70,7 +70,7 @@ func (l *letters) Send(_ context.Context, m channel.Message) (channel.Receipt, e
 	return channel.Receipt{ID: "letter-" + m.ID}, nil
 }
 
-// count returns how many letters came, how many of them more than once, and how many to devices.
+// count returns the numbers of all letters, of repeated letters, and of letters to devices.
 func (l *letters) count() (all, twice, toDevices int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -84,7 +84,7 @@ func (l *letters) count() (all, twice, toDevices int) {
 	return all, twice, toDevices
 }
 
-// notifiers returns how the notifiers run, with rules in a file of its own.
+// notifiers returns the configuration of the notifiers, with rules in a temporary file.
 func (d *demo) notifiers() (cfg notifier.Config, remove func() error, err error) {
 	dir, err := os.MkdirTemp("", "expediter-demo-")
 	if err != nil {
@@ -155,7 +155,7 @@ func (d *demo) notifyAll(ctx context.Context) error {
 	return nil
 }
 
-// happened is the n-th event of a type.
+// happened returns the n-th event of a type.
 func happened(kind string, n int) contracts.Event {
 	e := contracts.Event{
 		EventID: fmt.Sprintf("demo-%s-%d", kind, n), EventType: kind, AggregateType: restaurant.Type,
@@ -215,7 +215,7 @@ func (d *demo) countEvent(ctx context.Context, id string) error {
 		}
 		for _, row := range page.Notifications {
 			if len(row.Addresses) > 0 {
-				continue // those of its addresses have taken its place
+				continue // the rows of its addresses have taken its place
 			}
 			r.Rows++
 			if row.Reason == "opt_out" && row.UserID == customer(2) {

@@ -21,17 +21,18 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
-// public is where people would reach the pages of the notifiers.
+// public is the URL at which people would reach the pages of the notifiers.
 const public = "https://notify.example.com"
 
-// devices are those on which one customer gets letters.
+// devices are the devices on which one customer gets letters.
 var devices = []string{"phone", "laptop"}
 
-// customer returns the n-th customer, of whom the first gets letters on several devices and the second none of reservations.
+// customer returns the id of the n-th customer. The first gets letters on several devices, and the second none about
+// reservations.
 func customer(n int) string { return fmt.Sprintf("%s-%d", contracts.RecipientCustomer, n) }
 
-// enlist puts people in over HTTP: each kind has one recipient that wants no letters but critical ones, one customer has devices, and
-// another switches a category off on the page for that.
+// enlist adds people over HTTP: each kind has one recipient that wants only critical letters, one customer has devices, and another
+// switches a category off on the page of preferences.
 func (d *demo) enlist(ctx context.Context) error {
 	var lines bytes.Buffer
 	for _, kind := range []contracts.RecipientType{
@@ -71,10 +72,10 @@ func (d *demo) addDevices(ctx context.Context, api string) error {
 	return err
 }
 
-// fields are those of a page, with their names, values, and whether they are checked. Of a list nothing is chosen.
+// fields matches the fields of a page, with their names, values, and check marks. It chooses no option of a list.
 var fields = regexp.MustCompile(`<(?:input type="[a-z-]+"|select) name="([^"]*)"(?: value="([^"]*)")?( checked)?>`)
 
-// switchOff acts as a customer who follows the link to the page of preferences, takes one check mark away and saves.
+// switchOff acts as a customer who follows the link to the page of preferences, removes one check mark and saves.
 func (d *demo) switchOff(ctx context.Context, api string) error {
 	link := strings.Replace(d.pipeline.Notifiers[0].PreferencesURL(contracts.RecipientCustomer, customer(2)), public, api, 1)
 	_, page, err := d.send(ctx, http.MethodGet, link, nil)
@@ -120,30 +121,30 @@ func (d *demo) send(ctx context.Context, method, to string, body io.Reader) (int
 // user sends one request over HTTP and listens until every place has an answer.
 type user struct {
 	client *http.Client
-	url    string // of the instance that the question goes to
-	events string // of the instance whose events are listened to, which may be another
+	url    string // of the instance that gets the request
+	events string // of the instance whose events are followed
 	req    contracts.EnrichRequest
 
 	states  map[string]contracts.ProviderState // by place id, the latest
 	hits    int                                // answered in the response itself
 	patches int
-	pending int           // not known yet when last answered
-	answer  time.Duration // how long the answer took
+	pending int           // places that were not known in the last answer
+	answer  time.Duration // the time of the answer
 }
 
-// Bounds of how often a user asks again when the service could not serve it in time, as on an overloaded machine. All began at the same
-// moment: those that wait for a random time, up to twice as long each time, do not keep each other from being served.
+// Bounds of the repetitions when the service cannot answer a user in time, as on an overloaded machine. All users begin at the same
+// moment. Random waits, up to twice as long each time, prevent that they block each other again.
 const (
 	maxAsks      = 30
 	askPause     = time.Second
 	longestPause = 32 * time.Second
 )
 
-// errBusy means that the service did not answer in time, and that the same question may be asked again.
+// errBusy means that the service did not answer in time, and that the request may be repeated.
 var errBusy = errors.New("the service is busy")
 
-// follow asks the question and listens until every place is known. It asks again where the service says that it was
-// busy: status 503, or an answer that was not recorded.
+// follow sends the request and listens until every place is known. It repeats the request when the service was busy:
+// status 503, or an answer that was not recorded.
 func (u *user) follow(ctx context.Context) error {
 	longest := askPause
 	for range maxAsks {
@@ -216,8 +217,8 @@ func (u *user) do(ctx context.Context, method, to string, body io.Reader) ([]byt
 	return data, nil
 }
 
-// send sends a request. Its error is errBusy when the connection was cut off, as servers do with those over which no request has come
-// for some seconds: a request takes effect once, so that it may be repeated.
+// send sends a request. Its error is errBusy when the connection was closed, as servers close connections that were idle for some
+// seconds. The request may then be repeated, because it takes effect once.
 func (u *user) send(req *http.Request) (*http.Response, error) {
 	resp, err := u.client.Do(req)
 	if err != nil && req.Context().Err() == nil {
@@ -226,7 +227,7 @@ func (u *user) send(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// refusal is the error of a status other than 200.
+// refusal returns the error for a status other than 200.
 func refusal(resp *http.Response) error {
 	if resp.StatusCode == http.StatusServiceUnavailable {
 		return fmt.Errorf("%w: %s", errBusy, resp.Status)
@@ -236,7 +237,7 @@ func refusal(resp *http.Response) error {
 
 var errCutOff = errors.New("the events ended before every place was answered")
 
-// listen follows the events of the question until they are complete.
+// listen follows the events of the request until they are complete.
 func (u *user) listen(ctx context.Context) error {
 	from := u.events + "/v1/requests/" + u.req.RequestID + "/events"
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, from, http.NoBody)
@@ -271,7 +272,7 @@ func (u *user) listen(ctx context.Context) error {
 	return errors.Join(fmt.Errorf("listen to %s: %w", from, errCutOff), lines.Err())
 }
 
-// hear takes over one event.
+// hear records the state in one event.
 func (u *user) hear(event string, data []byte) error {
 	switch event {
 	case contracts.TypeResultPatch:

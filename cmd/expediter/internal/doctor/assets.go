@@ -18,20 +18,20 @@ import (
 	"github.com/expediter-io/expediter/pkg/service/console"
 )
 
-// dry has the differences reported, and nothing changed.
+// dry reports differences and changes nothing.
 var dry = contracts.ApplyOptions{DryRun: true, Wait: once}
 
-// advisory are the settings whose differences keep nothing from working.
+// advisory has the settings whose differences do no harm.
 var advisory = map[string]bool{"description": true, "max_bytes": true, "max_consumers": true, "metadata": true, "placement": true}
 
-// options are those of the declarations for a target.
+// options returns the options of the declarations for a target.
 func (e *examination) options(t target) contracts.AssetOptions {
 	options := e.Assets
 	options.Partitions, options.Replicas, options.Services = t.partitions, e.replicas(), t.services
 	return options
 }
 
-// checkStreams compares all streams with their declarations, and looks at their state.
+// checkStreams compares all streams with their declarations, and checks their state.
 func (e *examination) checkStreams(ctx context.Context) {
 	var asking sync.WaitGroup
 	for _, t := range e.targets {
@@ -61,7 +61,7 @@ func (e *examination) checkStream(ctx context.Context, t target, want jetstream.
 		return
 	}
 	e.checkClock("the leader of "+of, stream.CachedInfo().TimeStamp, asked, time.Now())
-	// A replica may be behind, and a stream elect its leader, for a moment at any time.
+	// At any time a replica may be behind for a moment, or a stream may be electing its leader.
 	for ctx.Err() == nil && time.Since(asked) < once && isUnsettled(stream.CachedInfo()) {
 		pause.For(ctx, stall)
 		if _, err := stream.Info(ctx); err != nil {
@@ -78,8 +78,8 @@ func isUnsettled(info *jetstream.StreamInfo) bool {
 	return c != nil && (c.Leader == "" || missing(info) > 0 || slices.ContainsFunc(c.Replicas, behind))
 }
 
-// missing is how many replicas a stream has less than it is configured for. A stream that gets more replicas has none beside
-// its leader until they joined it: until then its messages are on one server only, and nowhere when that stops.
+// missing returns the number of replicas that a stream lacks. While a stream gets more replicas, it has only its leader
+// until the replicas have joined. Until then its messages are lost when that server stops.
 func missing(info *jetstream.StreamInfo) int {
 	return info.Config.Replicas - 1 - len(info.Cluster.Replicas)
 }
@@ -88,7 +88,7 @@ func streamOf(t target, name string) string { return "stream " + name + t.suffix
 
 func consumerOf(t target, name string) string { return "consumer " + name + t.suffix() }
 
-// unanswered adds the finding of a request without an answer: it was denied, or nobody is there.
+// unanswered adds the finding of a request without an answer: the request was denied, or has no receiver.
 func (e *examination) unanswered(ctx context.Context, t target, of, subject string, err error) {
 	e.mu.Lock()
 	denied := strings.Join(e.denied, " ")
@@ -112,8 +112,8 @@ func (e *examination) unanswered(ctx context.Context, t target, of, subject stri
 	}
 }
 
-// differs adds the finding of a setting that is not as declared. A limit that is larger than declared is an operator's
-// choice.
+// differs adds the finding of a setting that differs from its declaration. A limit that is larger than declared is an
+// operator's choice.
 func (e *examination) differs(t target, of string, c contracts.Change, d contracts.Difference) {
 	kind, remove, cure := "stream", e.nats(t, "stream rm -f "+c.Stream), e.apply(t)
 	if c.Consumer != "" {
@@ -163,17 +163,17 @@ func (e *examination) checkOverlap(ctx context.Context, t target, want jetstream
 	return found
 }
 
-// replicaSilent is for how long a node may not have answered the leader, which asks every second. The server calls it offline at once
-// when it says that it stops, and else after two and a half minutes.
+// replicaSilent is the longest time without an answer of a node to the leader, which asks every second. The server reports a node as
+// offline at once when the node announces its stop, and otherwise after two and a half minutes.
 const replicaSilent = 10 * time.Second
 
-// checkState looks at the replicas of a stream, and at the room in it.
+// checkState checks the replicas of a stream, and the room in it.
 func (e *examination) checkState(t target, of string, info jetstream.StreamInfo) {
 	name := info.Config.Name
 	if c := info.Cluster; c != nil {
 		if c.Leader == "" {
 			e.add("stream.leader", Error, of, "nats server report jetstream # start the servers that are away", "it has no leader")
-			return // which knows the others
+			return // only the leader knows the others
 		}
 		if n := missing(&info); n > 0 {
 			e.add("replica.behind", Warning, of, e.nats(t, "stream info "+name), "%d of its %d replicas did not join it", n, info.Config.Replicas)
@@ -224,7 +224,7 @@ func (e *examination) checkConsumers(ctx context.Context) {
 	asking.Wait()
 }
 
-// ackWait returns the AckWait that a service will want of its consumers, 0 where that is not known.
+// ackWait returns the AckWait that a service sets on its consumers, 0 when it is not known.
 func (e *examination) ackWait(service string) time.Duration {
 	d, err := time.ParseDuration(e.Environment[strings.ToUpper(service)+"_ACK_WAIT"])
 	if err != nil {
@@ -242,7 +242,7 @@ func (e *examination) checkConsumer(ctx context.Context, t target, want contract
 		return
 	}
 	if _, err := t.js.Stream(ctx, want.Stream); changes[0].Action == contracts.ActionCreate && errors.Is(err, jetstream.ErrStreamNotFound) {
-		return // is reported, and apply makes both
+		return // the missing stream is reported, and apply makes both
 	}
 	if changes[0].Action == contracts.ActionCreate && e.isUnused(ctx, want) {
 		e.skipf("%s: it is missing, and no notifier that is known sends by its channel", of)
@@ -257,20 +257,20 @@ func (e *examination) checkConsumer(ctx context.Context, t target, want contract
 	}
 }
 
-// channels are the variables that set channels up.
+// channels has the variables that set up channels.
 var channels = map[string]string{
 	"email": "NOTIFIER_EMAIL_SERVER", "sms": "NOTIFIER_SMS_URL", "webhook": "NOTIFIER_WEBHOOK_SECRETS", "webpush": "NOTIFIER_WEBPUSH_KEY",
 }
 
-// isUnused reports whether a consumer is of a channel by which nobody sends, as far as is known: those that notifiers make with
-// NOTIFIER_CREATE_ASSETS are of their channels only.
+// isUnused reports whether a consumer belongs to a channel that no notifier uses, as far as is known. With
+// NOTIFIER_CREATE_ASSETS notifiers make consumers only for their channels.
 func (e *examination) isUnused(ctx context.Context, c contracts.Consumer) bool {
 	channel, _ := strings.CutPrefix(c.Config.Durable, "notifier-send-")
 	variable, ok := channels[channel]
 	return ok && e.Environment[variable]+e.Environment[variable+"_FILE"] == "" && !pulled(e.findWorkers(ctx), c)
 }
 
-// missing returns how many of the declared streams of a target are missing.
+// missing returns the number of declared streams of a target that are missing.
 func (e *examination) missing(ctx context.Context, t target) (n int) {
 	for _, want := range contracts.Assets(e.options(t)) {
 		if _, err := t.js.Stream(ctx, want.Name); errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -280,7 +280,7 @@ func (e *examination) missing(ctx context.Context, t target) (n int) {
 	return n
 }
 
-// checkAccounts looks at the limits of accounts.
+// checkAccounts checks the limits of accounts.
 func (e *examination) checkAccounts(ctx context.Context) {
 	for _, t := range e.targets {
 		if !e.operates() {
@@ -289,7 +289,7 @@ func (e *examination) checkAccounts(ctx context.Context) {
 		of := t.name()
 		info, err := t.js.AccountInfo(ctx)
 		if err != nil {
-			continue // the streams say so
+			continue // the streams have this finding
 		}
 		missing, limits := e.missing(ctx, t), info.Limits
 		if limits.MaxStreams > 0 && info.Streams+missing > limits.MaxStreams {

@@ -24,17 +24,17 @@ const (
 	farAway     = 250 * time.Millisecond      // round trip
 	maxDrift    = 2 * time.Second             // between two clocks
 	maxSync     = 10 * time.Second            // sync_interval of a single server
-	fullNoted   = 0.80                        // as readiness has it
-	fullRefused = 0.95                        // as readiness has it
+	fullNoted   = 0.80                        // as in readiness
+	fullRefused = 0.95                        // as in readiness
 	maxAnswer   = 1 << 20                     // of a server's monitoring
 	stall       = 250 * time.Millisecond      // after one answer, for another one
-	onceMore    = "nats-server --signal stop" // and start, for settings that a reload does not change
+	onceMore    = "nats-server --signal stop" // then start, for settings that a reload does not change
 )
 
-// reload is the cure of a server's configuration: an edit, and a signal.
+// reload returns the cure for a server's configuration: an edit, and a signal.
 func reload(when string) string { return "nats-server --signal reload # when " + when }
 
-// restart is the same for settings that need a restart.
+// restart returns the cure for settings that need a restart.
 func restart(when string) string {
 	return onceMore + " # one server at a time, and start it again, when " + when
 }
@@ -45,7 +45,7 @@ func (e *examination) connect(ctx context.Context) bool {
 	if e.As != "" {
 		options = append(options, nats.CustomInboxPrefix("_INBOX_"+e.As))
 	}
-	// It reads files, which may hang.
+	// Connect reads files, which may hang.
 	type answer struct {
 		nc  *nats.Conn
 		err error
@@ -65,7 +65,7 @@ func (e *examination) connect(ctx context.Context) bool {
 	var certificate x509.CertificateInvalidError
 	switch text := err.Error(); {
 	case errors.Is(err, fs.ErrNotExist):
-		return false // the file is reported with its variable
+		return false // a missing file is reported with its variable
 	case strings.HasPrefix(text, "NATS_"):
 		id, cure = "connect.files", "nk -gen user >user.nk && export NATS_NKEY=user.nk"+
 			" # and the servers get its public key, as deploy/nats/README.md says"
@@ -91,11 +91,11 @@ func isType[T error](err error) bool {
 	return ok
 }
 
-// renew is the cure of a certificate of a server.
+// renew is the cure for a server's certificate.
 const renew = "openssl x509 -noout -subject -enddate -ext subjectAltName -in cert.pem" +
 	" # on the server: make another one, as deploy/nats/README.md does, and restart it"
 
-// note keeps the subjects that the server denied.
+// note records the subjects that the server has denied.
 func (e *examination) note(_ *nats.Conn, _ *nats.Subscription, err error) {
 	if denied, ok := deniedSubject(err); ok {
 		e.mu.Lock()
@@ -127,7 +127,7 @@ func (e *examination) checkConnection(ctx context.Context) {
 	}
 }
 
-// roundTrip returns the time of the shortest of some round trips: each may have to wait for a busy machine.
+// roundTrip returns the shortest time of some round trips, because on a busy machine each may have to wait.
 func (e *examination) roundTrip(ctx context.Context) (least time.Duration, err error) {
 	const pings = 10
 	ctx, cancel := context.WithTimeout(ctx, once)
@@ -178,7 +178,7 @@ func (e *examination) checkExpiry(kind, of string, certificate *x509.Certificate
 
 func day(at time.Time) string { return at.UTC().Format(time.DateOnly) }
 
-// isLoopback reports whether an address is of this machine, or of no network.
+// isLoopback reports whether an address is on this machine, or on no network.
 func isLoopback(address string) bool {
 	u, err := url.Parse(address)
 	if err != nil || u.Hostname() == "" || u.Hostname() == "localhost" {

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// diskRoom returns the room for more in a folder of this machine, in bytes.
+// diskRoom returns the free space in a folder of this machine, in bytes.
 func diskRoom(path string) (uint64, error) {
 	var stat unix.Statfs_t
 	if err := unix.Statfs(path, &stat); err != nil {

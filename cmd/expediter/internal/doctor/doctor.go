@@ -1,8 +1,8 @@
 // Package doctor examines a deployment and reports its problems, each with the shell command that mends it.
 //
-// A check is a function of [checks]. All run at the same time, each within its own bound, so that one that hangs hides none of
-// the others. They read. Messages that they publish to probe permissions are addressed to a stream that does not exist, so
-// that every stream refuses them; one record, like that of the services' readiness, is written.
+// A check is a function in [checks]. All checks run at the same time, each within its own time limit, so that a check that
+// hangs does not hide the others. Checks read. To probe permissions they publish messages for a stream that does not exist, so
+// that every stream refuses them. They write one record, like that of the services' readiness.
 package doctor
 
 import (
@@ -27,21 +27,22 @@ import (
 )
 
 const (
-	// Error is that something does not work, or will not when it is needed.
+	// Error means that a part of the deployment does not work, or will not work when it is needed.
 	Error = console.Error
 
-	// Warning is that something deserves a look.
+	// Warning means that an operator should look at the finding.
 	Warning = console.Warning
 )
 
-// Finding is one thing that is wrong. Its cure is a line for a shell; one that needs an edit first says so in a comment.
+// Finding is one problem of the deployment. Its cure is a line for a shell; one that needs an edit first says so in a
+// comment.
 type Finding = console.Finding
 
 // Report is the result of an examination.
 type Report struct {
 	// Findings are sorted by severity, thing and id.
 	Findings []Finding `json:"findings"`
-	// Skipped lists the checks that could not be made, and why.
+	// Skipped lists the checks that could not be made, with the reasons.
 	Skipped []string `json:"skipped,omitempty"`
 }
 
@@ -50,12 +51,13 @@ func (r Report) Failed() bool {
 	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Severity == Error })
 }
 
-// Config says where to look.
+// Config configures an examination.
 type Config struct {
-	// Account is that of the streams, under whose API prefix they are reached. Defaults to all that answer.
+	// Account is the account of the streams, under whose API prefix they are reached. Defaults to all accounts that
+	// answer.
 	Account string
-	// As is the user of deploy/nats that Connect authenticates: its permissions are probed. A service sees its own streams only.
-	// Defaults to none, for an administrator.
+	// As is the user of deploy/nats as which Connect authenticates, and whose permissions are probed. A service sees its own
+	// streams only. Defaults to none, for an administrator.
 	As string
 	// Assets are the options of the declared streams and buckets. Replicas default to 3 in a cluster, and 1
 	// elsewhere.
@@ -64,7 +66,7 @@ type Config struct {
 	Connect func(...nats.Option) (*nats.Conn, error)
 	// Environment has the variables of the services.
 	Environment map[string]string
-	// Flags are those that commands of cures need to reach the same server, such as "--server nats://n1:4222".
+	// Flags are the flags with which commands of cures reach the same server, such as "--server nats://n1:4222".
 	Flags string
 	// Monitors are the addresses of servers' HTTP monitoring, such as http://127.0.0.1:8222. Defaults to none.
 	Monitors []string
@@ -72,7 +74,7 @@ type Config struct {
 	ReadOnly bool
 	// Server is the address of the server. Required.
 	Server string
-	// Timeout bounds all of it. Defaults to 30 seconds.
+	// Timeout bounds the examination. Defaults to 30 seconds.
 	Timeout time.Duration
 }
 
@@ -84,7 +86,7 @@ type examination struct {
 	targets []target
 	secrets []string
 
-	mu       sync.Mutex // guards the rest
+	mu       sync.Mutex // guards the fields below
 	findings []Finding
 	skipped  []string
 	denied   []string // subjects of the connection's permission violations
@@ -97,7 +99,7 @@ type examination struct {
 type target struct {
 	account    string // "" for the user's own
 	js         jetstream.JetStream
-	partitions map[string]int // as the streams are divided, nil where that is not known
+	partitions map[string]int // the numbers of partitions, nil when they are not known
 	services   []string
 }
 
@@ -109,7 +111,7 @@ func (t target) name() string {
 	return "account " + t.account
 }
 
-// suffix names the account behind the name of a thing in it.
+// suffix returns the account as a suffix of the name of a thing in it.
 func (t target) suffix() string {
 	if t.account == "" {
 		return ""
@@ -138,14 +140,14 @@ var checks = []struct {
 const (
 	defaultTimeout = 30 * time.Second
 
-	// reserve is the part of the timeout that is for the connection, and the rest for the checks.
+	// reserve is the divisor of the timeout: one part is for the connection, and the rest for the checks.
 	reserve = 3
 
-	// once bounds a single question.
+	// once bounds a single request.
 	once = 4 * time.Second
 )
 
-// Run runs all checks. It returns within Config.Timeout, and a second for connections that close.
+// Run runs all checks. It returns within Config.Timeout plus a second for closing connections.
 func Run(ctx context.Context, cfg Config) Report {
 	cfg.Timeout = cmp.Or(cfg.Timeout, defaultTimeout)
 	ctx, end := context.WithTimeout(ctx, cfg.Timeout)
@@ -173,7 +175,7 @@ func Run(ctx context.Context, cfg Config) Report {
 	return e.report()
 }
 
-// bounded runs a check, and leaves it behind when it does not heed its context.
+// bounded runs a check, and abandons it when it does not heed its context.
 func (e *examination) bounded(ctx context.Context, name string, run func(*examination, context.Context)) {
 	done := make(chan struct{})
 	go func() { defer close(done); run(e, ctx) }()
@@ -226,13 +228,13 @@ func (e *examination) report() Report {
 	return r
 }
 
-// accounts are those of deploy/nats that have a service each.
+// accounts has the accounts of deploy/nats, by service.
 var accounts = map[string]string{
 	"ENRICHER": contracts.ServiceEnricher, "IMPORTER": contracts.ServiceImporter, "NOTIFIER": contracts.ServiceNotifier,
 }
 
-// findTargets finds out which accounts have the streams: that which is named, that of the service, or else the accounts of
-// deploy/nats that answer to their prefix, with the rest in the user's own.
+// findTargets finds the accounts with the streams: the named account, the account of the service, or else the accounts of
+// deploy/nats that answer under their prefix, and the user's own account for the other services.
 func (e *examination) findTargets(ctx context.Context) {
 	own := e.Assets.Services
 	if len(own) == 0 {
@@ -255,8 +257,8 @@ func (e *examination) findTargets(ctx context.Context) {
 	}
 }
 
-// findAccounts adds the accounts of services that answer, and returns the services that are left for the user's own, or that it
-// has no JetStream.
+// findAccounts adds the accounts of services that answer, and returns the services that are left for the user's own account, or
+// reports that this has no JetStream.
 func (e *examination) findAccounts(ctx context.Context, own []string) (left []string, none bool) {
 	var answer struct {
 		Error *jetstream.APIError `json:"error"`
@@ -306,7 +308,7 @@ func (e *examination) target(ctx context.Context, account string, services []str
 	} else {
 		t.js, err = jetstream.NewWithAPIPrefix(e.nc, "$JS."+account+".API", jetstream.WithDefaultTimeout(once))
 	}
-	if err != nil { // a name that is none
+	if err != nil { // an invalid name
 		e.skipf("account %s: %v", account, err)
 		return
 	}
@@ -318,14 +320,14 @@ func (e *examination) target(ctx context.Context, account string, services []str
 	e.targets = append(e.targets, t)
 }
 
-// request asks a question that is answered at once.
+// request sends a request that is answered at once.
 func (e *examination) request(ctx context.Context, subject string, data []byte) (*nats.Msg, error) {
 	ctx, cancel := context.WithTimeout(ctx, once)
 	defer cancel()
 	return e.nc.RequestWithContext(ctx, subject, data) //nolint:wrapcheck // callers name the request
 }
 
-// ask decodes the answer to a question to the JetStream API.
+// ask sends a request to the JetStream API, and decodes the answer.
 func (e *examination) ask(ctx context.Context, subject string, answer any) error {
 	msg, err := e.request(ctx, subject, nil)
 	if err != nil {
@@ -334,7 +336,7 @@ func (e *examination) ask(ctx context.Context, subject string, answer any) error
 	return json.Unmarshal(msg.Data, answer) //nolint:wrapcheck // as above
 }
 
-// command is a command of this program that reaches a target.
+// command returns a command of this program that reaches a target.
 func (e *examination) command(t target, args ...string) string {
 	words := append([]string{"expediter"}, args...)
 	if t.account != "" {
@@ -346,7 +348,7 @@ func (e *examination) command(t target, args ...string) string {
 	return strings.Join(words, " ")
 }
 
-// nats is a command of the program nats that reaches a target.
+// nats returns a command of the program nats that reaches a target.
 func (e *examination) nats(t target, command string) string {
 	command = "nats " + command
 	if t.account != "" {
@@ -358,7 +360,7 @@ func (e *examination) nats(t target, command string) string {
 	return command
 }
 
-// apply is the command that makes and mends the streams and consumers of services.
+// apply returns the command that makes and mends the streams and consumers of services.
 func (e *examination) apply(t target, more ...string) string {
 	args := append([]string{"apply", "--services", strings.Join(t.services, ",")}, more...)
 	if n := e.replicas(); n != 1 {
@@ -373,7 +375,7 @@ func (e *examination) apply(t target, more ...string) string {
 	return e.command(t, args...)
 }
 
-// replicas is how many servers are to keep each stream.
+// replicas returns the number of servers that are to keep each stream.
 func (e *examination) replicas() int {
 	switch {
 	case e.Assets.Replicas > 0:

@@ -44,7 +44,8 @@ var fileKinds = map[string]fileKind{
 	"NATS_NKEY": secretFile,
 }
 
-// checkEnvironment looks at the files that the environment names, and has each service whose variables are set check them.
+// checkEnvironment checks the files that the environment names, and lets each service with variables check its
+// configuration.
 func (e *examination) checkEnvironment(context.Context) {
 	missing := false
 	for _, variable := range slices.Sorted(maps.Keys(e.Environment)) {
@@ -86,7 +87,7 @@ func (e *examination) configures(name string) bool {
 	return false
 }
 
-// checkConfig adds the mistakes that a service found in its configuration.
+// checkConfig adds the mistakes that a service has found in its configuration.
 func (e *examination) checkConfig(name string, cfg service.BaseConfig, err error, missing bool) {
 	of := "configuration of " + name
 	for _, mistake := range flatten(err) {
@@ -94,7 +95,7 @@ func (e *examination) checkConfig(name string, cfg service.BaseConfig, err error
 		id, cure := "config.value", "${EDITOR:-vi} "+name+"/env # as docs/operate.md and services/"+name+"/config.go say, then start it again"
 		switch _, unknown, found := strings.Cut(text, "unknown environment variable "); {
 		case errors.Is(mistake, fs.ErrNotExist) && missing:
-			continue // is reported with its variable
+			continue // the file is reported with its variable
 		case found:
 			variable, _, _ := strings.Cut(unknown, ":")
 			id, cure = "config.unknown", "unset "+variable+" # or spell it as docs/operate.md does"
@@ -124,7 +125,7 @@ func (e *examination) checkConfig(name string, cfg service.BaseConfig, err error
 	}
 }
 
-// flatten returns the errors that were joined.
+// flatten returns the errors in a joined error.
 func flatten(err error) []error {
 	switch joined, ok := err.(interface{ Unwrap() []error }); {
 	case err == nil:
@@ -139,7 +140,7 @@ func flatten(err error) []error {
 	return []error{err}
 }
 
-// checkFile looks at a file that a variable names, and reports whether it is missing.
+// checkFile checks a file that a variable names, and reports whether it is missing.
 func (e *examination) checkFile(variable, path string, kind fileKind) (missing bool) {
 	of := variable
 	info, err := os.Stat(path)
@@ -163,7 +164,7 @@ func (e *examination) checkFile(variable, path string, kind fileKind) (missing b
 	return false
 }
 
-// checkKeys looks at the keys of callers.
+// checkKeys checks the keys of callers.
 func (e *examination) checkKeys(of, path string) {
 	keys, err := access.ReadFile(path)
 	if err != nil {
@@ -178,13 +179,13 @@ func (e *examination) checkKeys(of, path string) {
 	}
 }
 
-// secretName is a variable that holds a secret, not the name of a file with one.
+// secretName matches a variable with a secret, but not one with the name of a file.
 var secretName = regexp.MustCompile(`(PASSWORD|SECRETS?|TOKEN|OPENAI_KEY|WEBPUSH_KEY|_PROXY)$`)
 
-// secrets are the values of the environment that must not be shown: those of such variables, in the files that they name, and the
-// users and queries of addresses.
+// secrets returns the values of the environment that must not be shown: the values of secret variables, the contents of files
+// with secrets, and the users and queries of addresses.
 func secrets(environment map[string]string) (all []string) {
-	const short = 4 // any text may have these bytes
+	const short = 4 // any text may contain so short a value
 	add := func(values ...string) {
 		for _, v := range values {
 			if v = strings.TrimSpace(v); len(v) >= short {
@@ -218,7 +219,7 @@ func secrets(environment map[string]string) (all []string) {
 	return all
 }
 
-// clean takes the secrets out of a text.
+// clean removes the secrets from a text.
 func (e *examination) clean(text string) string {
 	for _, s := range e.secrets {
 		text = strings.ReplaceAll(text, s, "...")

@@ -31,10 +31,10 @@ var farSides = []string{
 	"NOTIFIER_SMS_URL", "OTEL_EXPORTER_OTLP_ENDPOINT",
 }
 
-// gatewaysVariable names further channels, and where each is sent.
+// gatewaysVariable names further channels, and the URL of each.
 const gatewaysVariable = "NOTIFIER_GATEWAYS"
 
-// gateways are those that the environment names, by channel. An entry that is no pair is a mistake that the
+// gateways returns the gateways in the environment, by channel. An entry that is no pair is a mistake that the
 // configuration reports.
 func gateways(environment map[string]string) map[string]string {
 	all := map[string]string{}
@@ -46,10 +46,11 @@ func gateways(environment map[string]string) map[string]string {
 	return all
 }
 
-// backlogAge is how old the oldest row of an outbox may be.
+// backlogAge is the largest age of the oldest row of an outbox.
 const backlogAge = 5 * time.Minute
 
-// checkFarSides connects to all that the environment names. It sends no request but for the keys of an issuer.
+// checkFarSides connects to all far sides that the environment names. It sends no request, except for the keys of an
+// issuer.
 func (e *examination) checkFarSides(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*once)
 	defer cancel()
@@ -88,7 +89,7 @@ func (e *examination) unreachable(variable, address, cure string, err error) {
 func (e *examination) checkURL(ctx context.Context, variable, value string) {
 	u, err := url.Parse(value)
 	if err != nil || u.Host == "" {
-		return // the configuration says so
+		return // the configuration reports it
 	}
 	cure := "curl -sSI " + console.Quote(u.Scheme+"://"+u.Host) + " # has to answer on the machine of the service"
 	host, secure := u, u.Scheme == "https"
@@ -106,7 +107,7 @@ func (e *examination) checkURL(ctx context.Context, variable, value string) {
 	conn.Close() //nolint:errcheck,gosec // nothing was written
 }
 
-// roots are the authorities that a service trusts, nil for the system's.
+// roots returns the authorities that a service trusts, nil for the system's.
 func (e *examination) roots(variable string) *x509.CertPool {
 	if !strings.HasPrefix(variable, "NOTIFIER_") || e.Environment["NOTIFIER_ROOT_CAS"] == "" {
 		return nil
@@ -134,7 +135,7 @@ func dial(ctx context.Context, address string, secure bool, name string, roots *
 func (e *examination) checkMail(ctx context.Context, variable, value string) {
 	host, _, err := net.SplitHostPort(value)
 	if err != nil {
-		return // the configuration says so
+		return // the configuration reports it
 	}
 	cure := "openssl s_client -starttls smtp -connect " + console.Quote(value) + " # has to answer on the machine of the notifier"
 	conn, err := dial(ctx, value, e.Environment["NOTIFIER_EMAIL_SECURITY"] == "tls", host, e.roots(variable))
@@ -154,18 +155,18 @@ func (e *examination) checkMail(ctx context.Context, variable, value string) {
 	}
 }
 
-// checkIssuer asks for the keys that check tokens.
+// checkIssuer requests the keys that check tokens.
 func (e *examination) checkIssuer(ctx context.Context, variable, value string) {
 	issuer, err := access.NewOIDC(access.OIDCConfig{Audience: "doctor", Issuer: value, Name: "doctor"})
 	if err != nil {
-		return // the configuration says so
+		return // the configuration reports it
 	}
 	if err := issuer.Reach(ctx); err != nil {
 		e.unreachable(variable, value, "curl -sSf "+console.Quote(strings.TrimSuffix(value, "/")+"/.well-known/openid-configuration"), err)
 	}
 }
 
-// checkDatabase looks at the outbox in Postgres.
+// checkDatabase checks the outbox in Postgres.
 func (e *examination) checkDatabase(ctx context.Context, variable, value string) {
 	conn, err := pgx.Connect(ctx, value)
 	if err != nil {

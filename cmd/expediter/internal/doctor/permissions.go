@@ -15,7 +15,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
-// Users of deploy/nats beside the services.
+// Users of deploy/nats other than the services.
 const (
 	userAdmin     = "admin"
 	userConsole   = "console"
@@ -23,7 +23,7 @@ const (
 	userSys       = "sys"
 )
 
-// accountOf are the accounts of the users that have no permissions except for the imports of their account.
+// accountOf has the accounts of the users whose only permissions are the imports of their account.
 var accountOf = map[string]string{userAdmin: "OPERATOR", userConsole: "CONSOLE", userPublisher: "PUBLISHER", userSys: "MONITOR"}
 
 // Users are the users of deploy/nats.
@@ -33,10 +33,10 @@ func Users() []string {
 	}
 }
 
-// operates reports whether the user reaches the accounts of all services, as far as that is known.
+// operates reports whether the user is known to reach the accounts of all services.
 func (e *examination) operates() bool { return e.As == "" || e.As == userAdmin || e.As == userConsole }
 
-// CheckUser returns an error for a name that is not of such a user.
+// CheckUser returns an error for a name that is not in [Users].
 func CheckUser(name string) error {
 	if name == "" || slices.Contains(Users(), name) {
 		return nil
@@ -63,7 +63,7 @@ func deniedSubject(err error) (subject string, ok bool) {
 	return m[2], true
 }
 
-// grants returns the subjects to which accounts.conf lets a service publish and subscribe.
+// grants returns the subjects that accounts.conf permits a service to publish and subscribe to.
 func grants(accounts, user string) map[string][]string {
 	_, text, _ := strings.Cut(accounts, "nkey: $NATS_NKEY_"+strings.ToUpper(user)+", permissions: {")
 	text, _, _ = strings.Cut(text, "allow_responses")
@@ -78,7 +78,7 @@ func grants(accounts, user string) map[string][]string {
 	return all
 }
 
-// probe is a subject under a pattern that means nothing to anybody.
+// probe returns a subject under a pattern that no program uses.
 func probe(pattern string) string {
 	if rest, ok := strings.CutSuffix(pattern, ">"); ok {
 		pattern = rest + "doctor.probe"
@@ -86,8 +86,8 @@ func probe(pattern string) string {
 	return strings.ReplaceAll(pattern, "*", "doctor")
 }
 
-// harmless is a message that no stream stores, because none has the name that it expects, and to which no server answers. On the
-// subject of an acknowledgement it is the heartbeat of a job that does not exist.
+// harmless returns a message that no stream stores, because it expects a stream that does not exist, and to which no server
+// answers. On the subject of an acknowledgement it is the heartbeat of a job that does not exist.
 func harmless(subject string) *nats.Msg {
 	msg := nats.NewMsg(subject)
 	msg.Header.Set(nats.ExpectedStreamHdr, "DOCTOR")
@@ -97,7 +97,7 @@ func harmless(subject string) *nats.Msg {
 	return msg
 }
 
-// checkPermissions tries the permissions that accounts.conf gives the user.
+// checkPermissions probes the permissions that accounts.conf gives the user.
 func (e *examination) checkPermissions(ctx context.Context) {
 	text, err := deploy.Text("accounts.conf")
 	if err != nil {
@@ -160,8 +160,8 @@ func (e *examination) tryGrants(ctx context.Context, all map[string][]string) {
 	}
 }
 
-// tryImports sends a request to each import of the user's account. Any answer, also an error, is enough. Nothing answers where
-// streams are missing, which is another finding.
+// tryImports sends a request to each import of the user's account. Any answer, even an error, is enough. For missing streams
+// there is no answer; that is another finding.
 func (e *examination) tryImports(ctx context.Context, user string, lines [][]string) {
 	whole := map[string]bool{}
 	for _, t := range e.targets {
@@ -172,8 +172,8 @@ func (e *examination) tryImports(ctx context.Context, user string, lines [][]str
 		account, pattern, to := line[1], line[2], line[3]
 		switch {
 		case strings.Contains(pattern, ".v1."), strings.HasPrefix(pattern, "$SRV."), strings.HasPrefix(pattern, "$JS.SNAPSHOT."),
-			strings.Contains(pattern, ".PURGE."), strings.Contains(pattern, ".MSG.DELETE."): // which remove something
-			continue // a service answers, or nobody
+			strings.Contains(pattern, ".PURGE."), strings.Contains(pattern, ".MSG.DELETE."): // they remove data
+			continue // only services answer
 		case to == "":
 			to = pattern
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker/inspect"
 )
 
-// varz has the settings and figures of a server that are checked.
+// varz has the checked settings and figures of a server.
 type varz struct {
 	Name       string    `json:"server_name"`
 	Version    string    `json:"version"`
@@ -79,7 +79,7 @@ func (e *examination) checkServers(ctx context.Context) {
 	e.compareServers(all)
 }
 
-// pingServers asks all servers over NATS, as the user sys may.
+// pingServers asks all servers over NATS, which the user sys may do.
 func (e *examination) pingServers(ctx context.Context) (all []varz, health []healthz) {
 	asked := time.Now()
 	for _, a := range ping[varz](ctx, e, "VARZ") {
@@ -96,7 +96,7 @@ func (e *examination) pingServers(ctx context.Context) (all []varz, health []hea
 	return all, health
 }
 
-// pong is the answer of a server.
+// pong is the answer of a server to ping.
 type pong[T any] struct {
 	Server struct {
 		Name string `json:"name"`
@@ -115,7 +115,7 @@ func ping[T any](ctx context.Context, e *examination, request string) (all []pon
 	return all
 }
 
-// gather returns the answers to a question that several may answer.
+// gather returns all answers to a request that several servers may answer.
 func (e *examination) gather(ctx context.Context, subject string) [][]byte {
 	ctx, cancel := context.WithTimeout(ctx, once)
 	defer cancel()
@@ -155,7 +155,7 @@ func get(ctx context.Context, address string, answer any) error {
 	return nil
 }
 
-// checkSettings looks at the settings of one server.
+// checkSettings checks the settings of one server.
 func (e *examination) checkSettings(v varz) {
 	of := "server " + v.Name
 	e.checkVersion(of, v.Version)
@@ -166,7 +166,7 @@ func (e *examination) checkSettings(v varz) {
 		e.add("server.jetstream", Error, of, restart("its configuration has a block jetstream, as deploy/nats/single.conf"), "JetStream is off")
 		return
 	}
-	every := cmp.Or(js.SyncInterval, 2*time.Minute) // as a server takes sync_interval: 0
+	every := cmp.Or(js.SyncInterval, 2*time.Minute) // a server takes 0 as the default
 	switch {
 	case js.SyncAlways:
 	case v.Cluster.Name != "":
@@ -203,7 +203,7 @@ func (e *examination) checkClock(of string, at, asked, answered time.Time) {
 	}
 }
 
-// compareServers compares the settings that all servers should share.
+// compareServers compares the settings that should be equal on all servers.
 func (e *examination) compareServers(all []varz) {
 	for i, v := range all {
 		if i == 0 {

@@ -19,12 +19,12 @@ import (
 )
 
 const (
-	syncWithin  = 2 * time.Second // for an acknowledgement of a write, as readiness has it
+	syncWithin  = 2 * time.Second // for an acknowledgement of a write, as in readiness
 	maxSubjects = 100_000         // that a server lists
 )
 
-// checkWrites writes to each bucket the record by which the services check that they can write. A server that could not
-// write once looks healthy to all other checks.
+// checkWrites writes to each bucket the record with which the services check that they can write. A server that once
+// failed to write looks healthy to all other checks.
 func (e *examination) checkWrites(ctx context.Context) {
 	if e.ReadOnly || e.As == userConsole {
 		e.skipf("writes: --read-only")
@@ -45,7 +45,7 @@ func (e *examination) checkWrites(ctx context.Context) {
 	writing.Wait()
 }
 
-// checkWrite tries twice, for a machine may be busy.
+// checkWrite tries twice, because a machine may be busy.
 func (e *examination) checkWrite(ctx context.Context, t target, prefix, name string) {
 	if _, err := t.js.Stream(ctx, name); err != nil {
 		return // is reported
@@ -71,8 +71,7 @@ func (e *examination) checkWrite(ctx context.Context, t target, prefix, name str
 	}
 }
 
-// reported are the codes of refusals whose cause another check finds: records cannot end by themselves, and the stream is
-// full.
+// reported has the codes of refusals whose cause another check finds: records cannot expire, and the stream is full.
 var reported = []jetstream.ErrorCode{10166, 10077}
 
 // checkWork looks for jobs without a worker.
@@ -92,7 +91,7 @@ func (e *examination) checkWork(ctx context.Context) {
 	}
 }
 
-// noJobs are the streams that no worker pulls from.
+// noJobs are the streams from which no worker pulls.
 var noJobs = []string{contracts.StreamAudit, contracts.StreamDead}
 
 // checkWorkers compares the jobs that wait with the workers that answer.
@@ -122,7 +121,7 @@ func (e *examination) checkWorkers(ctx context.Context) {
 	}
 }
 
-// findWorkers asks the workers once, as an administrator may.
+// findWorkers asks the workers once, which an administrator may do.
 func (e *examination) findWorkers(ctx context.Context) []inspect.Info {
 	e.askWorkers.Do(func() {
 		if !e.operates() {
@@ -206,7 +205,7 @@ func (e *examination) checkStranded(ctx context.Context, t target, stream string
 	}
 }
 
-// isDenied reports whether the server denied a subject that begins so.
+// isDenied reports whether the server has denied a subject with a prefix.
 func (e *examination) isDenied(prefix string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -15,18 +15,18 @@ import (
 )
 
 const (
-	// askAgain is the least time between two requests for the same places, for an enricher that does not wait.
+	// askAgain is the least time between two requests for the same places to an enricher that does not wait.
 	askAgain = 200 * time.Millisecond
 
 	// maxAgain bounds the time between two requests to an enricher that is unavailable.
 	maxAgain = 5 * time.Second
 
-	// reasonTimeout is the reason of a place that was still pending when its time was up.
+	// reasonTimeout is the reason of a place that was still pending after Config.Timeout.
 	reasonTimeout = "timeout"
 )
 
-// ask returns the row of each place. With Config.Wait it asks again for those that are pending. An enricher that has answered in this
-// run may be unavailable for as long as Config.Timeout: it is asked again, too.
+// ask returns the row of each place. With Config.Wait it asks again for pending places. It also asks again when an enricher that has
+// answered in this run is unavailable, for up to Config.Timeout.
 func ask(ctx context.Context, e Enricher, places []input.Place, answered *atomic.Bool, cfg Config) ([]output.Row, error) {
 	limit, cancel := context.WithTimeoutCause(ctx, cfg.Timeout, ErrTimeout)
 	defer cancel()
@@ -55,7 +55,7 @@ func ask(ctx context.Context, e Enricher, places []input.Place, answered *atomic
 		}
 		switch {
 		case err != nil && ctx.Err() == nil && limit.Err() != nil && !errors.Is(err, ErrUnavailable):
-			return timedOut(rows, pending), nil // its time is up; an answer to only some of the places is one as well
+			return timedOut(rows, pending), nil // the time is up; an answer to some of the places counts as an answer
 		case err != nil:
 			return nil, err
 		case !cfg.Wait || len(pending) == 0:
@@ -66,7 +66,7 @@ func ask(ctx context.Context, e Enricher, places []input.Place, answered *atomic
 }
 
 // round asks once about the open places, fills their rows, and returns those that may still get an answer. When it
-// fails, all of the open ones are returned.
+// fails, it returns all open places.
 func round(ctx context.Context, e Enricher, places []input.Place, open []int, rows []output.Row, cfg Config) ([]int, error) {
 	req := contracts.EnrichRequest{Providers: cfg.Providers, Results: make([]contracts.Restaurant, len(open))}
 	for i, at := range open {

@@ -1,8 +1,8 @@
 // Package enrich asks an enricher about the places of an input of any length and hands the results on in the order of
 // the input.
 //
-// It sends requests of some places each, some of them at a time, and so holds no more than these. It knows nothing of
-// how the enricher is reached: an embedded pipeline and a remote service look the same to it.
+// It sends some requests at a time, of some places each, and holds no other places. It does not depend on the way to
+// the enricher: an embedded pipeline and a remote service look the same to it.
 package enrich
 
 import (
@@ -29,7 +29,7 @@ type Summary struct {
 	// Found, NotFound and Pending count the rows by status.
 	Found, NotFound, Pending int
 
-	// TimedOut is how many of the pending places were given up after Config.Timeout.
+	// TimedOut is the number of pending places that were given up after Config.Timeout.
 	TimedOut int
 }
 
@@ -41,16 +41,17 @@ type batch struct {
 }
 
 // Run asks e about the places and writes a row for each of them to out, in their order; it flushes out after every
-// request. It ends with the last place, or at the first error of the input, the enricher, the output or ctx; rows before
-// it have been written. When places stayed pending for too long, it goes on to the end and returns ErrTimeout.
+// request. It ends with the last place, or at the first error of the input, the enricher, the output or ctx; the rows
+// before the error have been written. When places stayed pending for too long, it continues to the end and returns
+// ErrTimeout.
 func Run(ctx context.Context, e Enricher, places iter.Seq2[input.Place, error], out output.Writer, cfg Config) (Summary, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.Validate(); err != nil {
 		return Summary{}, err
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	// The channel holds the batches in their order. With the one that is being written and the one that is being read
-	// it bounds how many exist.
+	// The channel holds the batches in their order. Together with the batch that is being written and the one that is
+	// being read, it bounds their number.
 	ordered := make(chan *batch, max(cfg.Concurrency-1, 0))
 	slots := make(chan struct{}, cfg.Concurrency)
 	var unread error
@@ -79,8 +80,8 @@ func Run(ctx context.Context, e Enricher, places iter.Seq2[input.Place, error], 
 	return summary, err
 }
 
-// read cuts the places into batches. It returns an error of the input separately: the places before it are still looked
-// up, while an error of next ends the run.
+// read cuts the places into batches. It returns an error of the input separately, because the places before it are
+// still looked up, while an error of next ends the run.
 func read(ctx context.Context, places iter.Seq2[input.Place, error], size int, next func(*batch) error) (unread, err error) {
 	var b *batch
 	bytes := 0
@@ -141,7 +142,7 @@ func start(
 	}
 }
 
-// write hands the rows on in the order of the batches.
+// write writes the rows in the order of the batches.
 func write(ctx context.Context, ordered <-chan *batch, out output.Writer, summary *Summary, told func(offset int64)) error {
 	for b := range ordered {
 		select {
@@ -163,7 +164,7 @@ func write(ctx context.Context, ordered <-chan *batch, out output.Writer, summar
 	return nil
 }
 
-// Rows is how many rows were written.
+// Rows returns the number of rows that were written.
 func (s Summary) Rows() int { return s.Found + s.NotFound + s.Pending }
 
 func (s *Summary) add(row output.Row) {
@@ -180,12 +181,12 @@ func (s *Summary) add(row output.Row) {
 	}
 }
 
-// Config says how places are asked for.
+// Config configures a run.
 type Config struct {
-	// BatchSize is how many places go into one request, up to contracts.MaxResults. Defaults to 20.
+	// BatchSize is the number of places in one request, at most contracts.MaxResults. Defaults to 20.
 	BatchSize int
 
-	// Concurrency is how many requests are under way at the same time. Defaults to 4.
+	// Concurrency is the number of requests that are under way at a time. Defaults to 4.
 	Concurrency int
 
 	// Full adds the enriched place with all of its fields to each row. Defaults to false.
@@ -197,8 +198,8 @@ type Config struct {
 	// Providers names the providers to ask. Defaults to all that the enricher has.
 	Providers []string
 
-	// Timeout is how long to wait for the places of one request, from the moment it is sent. It applies with and
-	// without Wait. Defaults to two minutes.
+	// Timeout bounds the wait for the places of one request, from the moment of sending. It applies with and without
+	// Wait. Defaults to two minutes.
 	Timeout time.Duration
 
 	// Wait asks again until no place is pending any more. Defaults to false: the first answer counts.
@@ -233,19 +234,19 @@ func (c Config) Validate() error {
 
 // Enricher answers requests: an embedded pipeline, or a client of a service.
 type Enricher interface {
-	// Enrich answers a request of at most contracts.MaxResults restaurants with the same restaurants in the same
-	// order. When req.WaitMS is set it may take that long; a place that is PENDING then and has no reason is
-	// asked for again.
+	// Enrich answers a request of at most contracts.MaxResults restaurants with the same restaurants in the same order.
+	// With req.WaitMS it may take that long. A place that is then PENDING without a reason is asked for again.
 	//
 	// It is called from several goroutines at once, and asking again for a place must be cheap and safe. An error ends
-	// the run. One that wraps ErrUnavailable ends it when no request was answered before, and after Config.Timeout.
+	// the run. An error that wraps ErrUnavailable ends it only when no request was answered before, or after
+	// Config.Timeout.
 	Enrich(ctx context.Context, req contracts.EnrichRequest) (Answer, error)
 }
 
 // Answer is the answer of an Enricher.
 type Answer struct {
-	// Details holds the whole result by place id where it is known: score, venue. Defaults to none, and then only
-	// status, URL and reason are shown.
+	// Details has the whole result, with score and venue, by place id, where it is known. Defaults to none, and then
+	// only status, URL and reason are shown.
 	Details map[string]contracts.EnrichResult
 
 	// Provider is the provider whose state of each restaurant is the result. Defaults to contracts.ProviderWolt.
@@ -260,10 +261,10 @@ var (
 	ErrMismatch = errors.New("enrich: the answer does not match the request")
 
 	// ErrTimeout is returned when places were still pending after Config.Timeout. The rows of all places were written,
-	// those of the pending ones with the reason "timeout".
+	// the pending ones with the reason "timeout".
 	ErrTimeout = errors.New("enrich: timeout")
 
 	// ErrUnavailable is wrapped by an Enricher that cannot be reached or refuses to work, so that callers can
-	// distinguish that from a failure of their own.
+	// distinguish this from a failure of their own.
 	ErrUnavailable = errors.New("enrich: unavailable")
 )

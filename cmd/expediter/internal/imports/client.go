@@ -26,7 +26,7 @@ import (
 )
 
 const (
-	// requestTimeout bounds one request, the handing in of a file among them.
+	// requestTimeout bounds one request, such as the upload of a file.
 	requestTimeout = 30 * time.Second
 
 	// maxAnswer bounds an answer: a recipe, or a list of them.
@@ -38,19 +38,19 @@ var defaultClient = &http.Client{}
 
 // Client asks one importer. Its methods may be called from several goroutines.
 type Client struct {
-	// HTTP sends the requests. Defaults to one of its own for all that have none.
+	// HTTP sends the requests. Defaults to a client that all Clients share.
 	HTTP *http.Client
 
 	// Key is the key of the caller. Defaults to none.
 	Key string
 
-	// Pause is after how long it asks again when a connection was lost. Defaults to half a second.
+	// Pause is the time before another request after a connection was lost. Defaults to half a second.
 	Pause time.Duration
 
-	// Patience is for how long it asks again before it gives up. Defaults to 20 seconds.
+	// Patience is the time for which the client asks again before it gives up. Defaults to 20 seconds.
 	Patience time.Duration
 
-	// URL is where the importer is, such as http://127.0.0.1:8005.
+	// URL is the address of the importer, such as http://127.0.0.1:8005.
 	URL string
 }
 
@@ -58,7 +58,7 @@ type Client struct {
 type Submission struct {
 	contracts.ImportJob
 
-	// Content is that of a file, which then is the source instead of the URL. Defaults to none.
+	// Content is the content of a file, which is then the source instead of the URL. Defaults to none.
 	Content []byte
 
 	// Key is an idempotency key: the same key of the same owner is the same job. Defaults to none.
@@ -71,7 +71,7 @@ type Submission struct {
 	Unique bool
 }
 
-// Submit submits a source, and reports whether that made a new job.
+// Submit submits a source, and reports whether the job is new.
 func (c *Client) Submit(ctx context.Context, sub Submission) (job importer.Job, created bool, err error) {
 	var body []byte
 	kind := "application/json"
@@ -91,7 +91,7 @@ func (c *Client) Submit(ctx context.Context, sub Submission) (job importer.Job, 
 	return job, status == http.StatusAccepted, err
 }
 
-// form is a submission with its file, as multipart/form-data.
+// form encodes a submission with its file as multipart/form-data.
 func (sub *Submission) form() (body []byte, contentType string, err error) {
 	var buf bytes.Buffer
 	w := multipart.NewWriter(&buf)
@@ -120,19 +120,19 @@ func (sub *Submission) form() (body []byte, contentType string, err error) {
 	return buf.Bytes(), w.FormDataContentType(), err
 }
 
-// Job returns a job as it is. The error wraps ErrNotFound when there is none.
+// Job returns a job. The error wraps ErrNotFound when there is no such job.
 func (c *Client) Job(ctx context.Context, id string) (job importer.Job, err error) {
 	_, err = c.call(ctx, http.MethodGet, jobPath(id), nil, nil, &job)
 	return job, err
 }
 
-// Cancel takes a job back and returns it.
+// Cancel cancels a job and returns it.
 func (c *Client) Cancel(ctx context.Context, id string) (job importer.Job, err error) {
 	_, err = c.call(ctx, http.MethodPost, jobPath(id)+"/cancel", nil, nil, &job)
 	return job, err
 }
 
-// Retry starts a job that failed once more and returns it.
+// Retry starts a failed job again and returns it.
 func (c *Client) Retry(ctx context.Context, id string) (job importer.Job, err error) {
 	_, err = c.call(ctx, http.MethodPost, jobPath(id)+"/retry", nil, nil, &job)
 	return job, err
@@ -140,15 +140,15 @@ func (c *Client) Retry(ctx context.Context, id string) (job importer.Job, err er
 
 func jobPath(id string) string { return "/v1/imports/" + service.PathEscape(id) }
 
-// Recipe returns a recipe. The error wraps ErrNotFound when there is none, and ErrNoRoute when another service
-// keeps the recipes.
+// Recipe returns a recipe. The error wraps ErrNotFound when there is no such recipe, and ErrNoRoute when another
+// service keeps the recipes.
 func (c *Client) Recipe(ctx context.Context, id string) (stored kvstore.Stored, err error) {
 	_, err = c.call(ctx, http.MethodGet, "/v1/recipes/"+service.PathEscape(id), nil, nil, &stored)
 	return stored, err
 }
 
-// Recipes lists recipes of an owner, the newest first, and says whether there are more than the limit. The error wraps
-// ErrNoRoute when another service keeps the recipes.
+// Recipes lists recipes of an owner, the newest first, and reports whether there are more than the limit. The error
+// wraps ErrNoRoute when another service keeps the recipes.
 func (c *Client) Recipes(ctx context.Context, q kvstore.Query) (list []kvstore.Summary, more bool, err error) {
 	query := url.Values{"owner": {q.OwnerID}}
 	if q.Text != "" {
@@ -201,13 +201,13 @@ func (c *Client) send(ctx context.Context, method, path string, header http.Head
 	return client.Do(req) //nolint:wrapcheck // the callers name the request
 }
 
-// silent is why there is no answer: the caller gave up, or the importer is unavailable.
+// silent returns the error for a missing answer: the caller gave up, or the importer is unavailable.
 func (c *Client) silent(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("ask the importer at %s: %w", c.URL, context.Cause(ctx))
 	}
 	if reason, ok := errors.AsType[*url.Error](err); ok {
-		err = reason.Err // it repeats the URL
+		err = reason.Err // without the URL, which would be repeated
 	}
 	return fmt.Errorf("%w: no importer answers at %s: %w", ErrUnavailable, c.URL, err)
 }
@@ -237,7 +237,7 @@ const (
 	// maxEvent bounds a line of the stream of events.
 	maxEvent = 1 << 20
 
-	// silence is for how long a stream may be without even a heartbeat, which comes every 15 seconds.
+	// silence is the longest time without an event or a heartbeat of a stream. A heartbeat comes every 15 seconds.
 	silence = time.Minute
 )
 
@@ -247,8 +247,8 @@ var (
 )
 
 // Follow calls told with the present state of the job, and again after each change, until the job has ended or told
-// returns an error, which it returns. When the connection is lost it continues from the last event, and gives up when
-// no importer answers for Patience. The error wraps ErrNotFound when there is no such job.
+// returns an error, which Follow returns. When the connection is lost it continues from the last event, and gives up
+// when no importer answers for Patience. The error wraps ErrNotFound when there is no such job.
 func (c *Client) Follow(ctx context.Context, id string, told func(importer.Job) error) error {
 	f := follower{Client: c, id: id, told: told, heard: time.Now()}
 	patience := cmp.Or(c.Patience, defaultPatience)
@@ -285,7 +285,7 @@ type follower struct {
 	told   func(importer.Job) error
 }
 
-// stream reads events until the connection ends, and returns why it did.
+// stream reads events until the connection ends, and returns the reason.
 func (f *follower) stream(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -342,14 +342,14 @@ func (f *follower) event(data []byte) error {
 }
 
 var (
-	// ErrNotFound is returned when the importer knows no such job or recipe.
+	// ErrNotFound is returned when the importer has no such job or recipe.
 	ErrNotFound = errors.New("not found")
 
-	// ErrNoRoute is returned when the server that answers does not have the route: it is no importer, or one that
-	// stores its recipes in another service.
+	// ErrNoRoute is returned when the server does not have the route: it is no importer, or an importer that stores its
+	// recipes in another service.
 	ErrNoRoute = errors.New("this is not known")
 
-	// ErrUnavailable is returned when no importer answers, or the one that answers cannot work.
+	// ErrUnavailable is returned when no importer answers, or the importer that answers cannot work.
 	ErrUnavailable = errors.New("unavailable")
 )
 
@@ -358,7 +358,7 @@ type RefusedError struct {
 	// Problem is the importer's answer.
 	Problem service.Problem
 
-	// URL is the importer's.
+	// URL is the address of the importer.
 	URL string
 }
 

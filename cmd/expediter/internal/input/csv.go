@@ -10,9 +10,9 @@ import (
 	"unicode/utf8"
 )
 
-// readCSV hands each record below the header to out. It ends at the first error that makes later records doubtful.
+// readCSV passes each record after the header to out. It ends at the first error that makes later records doubtful.
 func readCSV(src *source, head []byte, maxRecord int, out *sink) error {
-	// The csv package reads through a buffer of its own unless it is given one that is large enough.
+	// The csv package uses a buffer of its own unless the reader has a buffer that is large enough.
 	rows := csv.NewReader(bufio.NewReaderSize(src, headBytes))
 	rows.Comma = delimiter(head)
 	rows.FieldsPerRecord = -1

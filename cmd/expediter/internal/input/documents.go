@@ -16,20 +16,20 @@ import (
 
 // Document is one JSON value of a file.
 type Document struct {
-	// Body is the value. In a file with a value in each line it is the line, valid or not.
+	// Body is the value. In a file with a value in each line, Body is the line, valid or not.
 	Body []byte
 
 	// Index is the position of the value in its array, from 1. It is 0 outside of an array.
 	Index int
 
-	// Offset is how many bytes of the file had been consumed when the value had been read.
+	// Offset is the number of bytes of the file up to the end of the value.
 	Offset int64
 
-	// Position is where the value begins.
+	// Position is the position at which the value begins.
 	Position Position
 }
 
-// Where says file:line, and which value of an array it is.
+// Where returns file:line, and the index of the value in its array.
 func (d Document) Where() string {
 	if d.Index == 0 {
 		return d.Position.String()
@@ -38,10 +38,10 @@ func (d Document) Where() string {
 }
 
 // Documents yields the JSON values of a file: the items of an array, one in each line, or several after each other. It holds
-// one at a time, and most is how many bytes it may have. The path "-" is stdin.
+// one value at a time, of at most most bytes. The path "-" is stdin.
 //
-// A [*RowError] is about one line that is too long, and others follow. Every other error is the last thing that it yields:
-// the file cannot be opened or read, it is not JSON (ErrSyntax, ErrRecordTooLarge), or ctx has ended.
+// A [*RowError] concerns one line that is too long, and other values follow. After any other error the sequence ends: the
+// file cannot be opened or read, it is not JSON (ErrSyntax, ErrRecordTooLarge), or ctx has ended.
 func Documents(ctx context.Context, path string, stdin io.Reader, most int) iter.Seq2[Document, error] {
 	return func(yield func(Document, error) bool) {
 		reader, name := interruptible(ctx, stdin), "stdin"
@@ -87,7 +87,7 @@ func (d *documents) read(path string) error {
 	return d.values()
 }
 
-// oneLine reports whether the first value ends with its line: then one that is broken does not affect the next ones.
+// oneLine reports whether the first value ends with its line. Then a broken line does not affect later ones.
 func oneLine(head []byte) bool {
 	line, _, _ := bytes.Cut(head, []byte("\n"))
 	return json.Valid(line)
@@ -131,7 +131,7 @@ func (d *documents) items() error {
 	return nil
 }
 
-// values reads values that stand after each other.
+// values reads a sequence of values.
 func (d *documents) values() error {
 	r := newJSONReader(d.src, d.most, d)
 	for {

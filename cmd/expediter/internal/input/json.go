@@ -32,7 +32,7 @@ func newJSONReader(src *source, maxRecord int, out taker) *jsonReader {
 	return &jsonReader{dec: json.NewDecoder(src), maxRecord: maxRecord, out: out, src: src}
 }
 
-// readJSON hands each place to out: of arrays, of request objects, or places by themselves, any number of them.
+// readJSON passes each place to out. The file has any number of arrays of places, request objects and places.
 func readJSON(src *source, maxRecord int, out taker) error {
 	r := newJSONReader(src, maxRecord, out)
 	for {
@@ -91,7 +91,7 @@ func (r *jsonReader) array(city string) error {
 	return nil
 }
 
-// object reads a request object, whose places it yields while it reads, or a place.
+// object reads a place, or a request object, whose places it passes on while it reads.
 func (r *jsonReader) object() error {
 	start := r.dec.InputOffset() - 1
 	at := r.src.position(start)
@@ -142,7 +142,7 @@ func (r *jsonReader) bounded(start int64, at Position) error {
 	return nil
 }
 
-// results reads the places of a request whose earlier members are given.
+// results reads the places of a request. before has the members of the request before them.
 func (r *jsonReader) results(before []field) error {
 	tok, err := r.token()
 	if err != nil {
@@ -168,8 +168,8 @@ func (r *jsonReader) results(before []field) error {
 
 func (r *jsonReader) here() Position { return r.src.position(r.dec.InputOffset()) }
 
-// failure names the line of an error that ends the reading. The decoder's own offsets count from different origins, so
-// the rest of its buffer is scanned once more.
+// failure names the line of an error that ends the reading. The decoder's offsets have different origins, so failure
+// scans the rest of the buffer once more.
 func (r *jsonReader) failure(err error) error {
 	if errors.Is(err, ErrRecordTooLarge) {
 		return fmt.Errorf("%s: %w: more than %d bytes", r.here(), ErrRecordTooLarge, r.maxRecord)
@@ -207,7 +207,7 @@ func joinObject(fields []field) json.RawMessage {
 	return slices.Concat([]byte("{"), bytes.Join(members, []byte(",")), []byte("}"))
 }
 
-// readJSONLines hands each line's value to out. Lines that are too long are skipped without being held.
+// readJSONLines passes the value of each line to out. It skips lines that are too long without holding them.
 func readJSONLines(src *source, maxRecord int, out taker) error {
 	buffered := bufio.NewReaderSize(src, 64<<10)
 	var line []byte
@@ -239,11 +239,11 @@ func jsonLine(src *source, line []byte, consumed, number int, offset int64, maxR
 	if len(trimmed) == 0 {
 		return nil
 	}
-	// The buffer is used again for the next line; a value keeps its bytes.
+	// The buffer is used again for the next line, but a value keeps its bytes.
 	return out.object(bytes.Clone(trimmed), src.at(number), "", src.base+offset)
 }
 
-// readLine appends the next line to line, up to most bytes of it, and returns how many bytes it consumed.
+// readLine appends the next line to line, up to most bytes of it, and returns the number of bytes that it consumed.
 func readLine(r *bufio.Reader, line []byte, most int) ([]byte, int, error) {
 	consumed := 0
 	for {

@@ -14,20 +14,19 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
-// Place is one place to look up, as a file gave it.
+// Place is one place of a file to look up.
 type Place struct {
-	// Bytes is how long its record is.
+	// Bytes is the length of the record.
 	Bytes int
 
-	// Offset is how many bytes of the whole input had been consumed when this place had been read, over all files. A
-	// progress bar uses it as the progress when this place is done.
+	// Offset is the number of bytes of all files up to the end of this place. A progress bar uses it as the progress
+	// when this place is done.
 	Offset int64
 
-	// Position is where the place starts in its file.
+	// Position is the position at which the place starts in its file.
 	Position Position
 
-	// Restaurant is the place, valid. Fields that it does not know are kept: from JSON byte for byte, from CSV as strings under the
-	// column's name.
+	// Restaurant is the valid place. It keeps unknown fields: from JSON byte for byte, from CSV as strings under the column's name.
 	Restaurant contracts.Restaurant
 }
 
@@ -65,8 +64,8 @@ const (
 	fieldCity = "cityText"
 )
 
-// columnNames are the names of columns for each field, folded. Of those that a header has the first is the field's, and the others are
-// passed through.
+// columnNames has the folded names of columns for each field. The first column of a header with one of the names has the field, and
+// the others are passed through.
 var columnNames = map[string][]string{
 	fieldID: {"placeid", "id"}, fieldName: {"name"}, fieldCity: {"citytext", "city"}, "address": {"address", "addr"}, "phone": {"phone"},
 	"lat": {"lat", "latitude"}, "lng": {"lng", "lon", "longitude"},
@@ -96,8 +95,7 @@ func fold(name string) string {
 	}, strings.ToLower(name))
 }
 
-// encodeRow makes the JSON object of a row. A cell that is no number is a text in it, which no coordinate may
-// be.
+// encodeRow makes the JSON object of a row. A coordinate that is no number becomes a text, which validation refuses.
 func encodeRow(header, cells []string, known map[string]int) (json.RawMessage, error) {
 	place, point := map[string]any{}, map[string]any{}
 	for i, cell := range cells {
@@ -110,7 +108,7 @@ func encodeRow(header, cells []string, known map[string]int) (json.RawMessage, e
 	}
 	for field, at := range known {
 		delete(place, header[at])
-		delete(place, field) // a foreign column never stands in for a known one
+		delete(place, field) // a foreign column never replaces a known one
 	}
 	for field, at := range known {
 		text := strings.TrimSpace(cells[at])

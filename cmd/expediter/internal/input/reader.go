@@ -1,8 +1,8 @@
 // Package input reads the places of a run from files of any size, in CSV, JSON or JSON Lines.
 //
-// It holds one record at a time, so that memory does not grow with the file; only the ids of the last places are
-// remembered, up to a bound, to find duplicates. A record that cannot be used is described with its file, line and
-// fields, and does not stop the others.
+// It holds one record at a time, so that memory does not grow with the file. It also keeps the ids of the last
+// places, up to a bound, to find duplicates. A record that cannot be used is reported with its file, line and fields,
+// and does not stop the others.
 package input
 
 import (
@@ -37,16 +37,16 @@ type Reader struct {
 
 // Report counts the records of the files read so far.
 type Report struct {
-	// Bad is how many records could not be used.
+	// Bad is the number of records that could not be used.
 	Bad int
 
-	// Places is how many places were yielded.
+	// Places is the number of places that were yielded.
 	Places int
 
 	// Problems describes the first 100 bad records, in the order of the input.
 	Problems []*RowError
 
-	// Rows is how many records were met: Bad + Places.
+	// Rows is the number of all records: Bad + Places.
 	Rows int
 }
 
@@ -65,9 +65,9 @@ func (r *Reader) Report() Report { return r.report }
 
 // Files yields the places of the files in their order. The path "-" is the standard input.
 //
-// An error is the last thing that it yields: the file cannot be opened or read, breaks the rules of its format
-// (ErrSyntax, ErrHeader, ErrRecordTooLarge), ctx has ended, or, in strict mode, the first *RowError. Records that are
-// bad by themselves are left out and counted in the Report.
+// After an error the sequence ends: the file cannot be opened or read, breaks the rules of its format (ErrSyntax,
+// ErrHeader, ErrRecordTooLarge), ctx has ended, or, in strict mode, a record is bad (*RowError). Bad records that do
+// not affect others are left out and counted in the Report.
 func (r *Reader) Files(ctx context.Context, paths ...string) iter.Seq2[Place, error] {
 	return func(yield func(Place, error) bool) {
 		out := &sink{config: r.config, report: &r.report, yield: yield}
@@ -98,7 +98,7 @@ func (r *Reader) file(ctx context.Context, path string, base int64, out *sink) (
 	return r.decode(newSource(path, decoded(file), base), path, out)
 }
 
-// decoded drops a byte order mark and turns UTF-16 that carries one into UTF-8.
+// decoded drops a byte order mark, and converts UTF-16 with a byte order mark to UTF-8.
 func decoded(r io.Reader) io.Reader {
 	return transform.NewReader(r, unicode.BOMOverride(encoding.Nop.NewDecoder()))
 }
@@ -123,7 +123,7 @@ func (r *Reader) decode(src *source, path string, out *sink) (int64, error) {
 	return src.read, err
 }
 
-// Size returns how many bytes the files hold together, or 0 when that cannot be known, as for the standard input.
+// Size returns the total number of bytes of the files, or 0 when it cannot be known, as for the standard input.
 func Size(paths ...string) int64 {
 	var total int64
 	for _, path := range paths {
@@ -136,7 +136,7 @@ func Size(paths ...string) int64 {
 	return total
 }
 
-// Config says how files are read.
+// Config configures a [Reader].
 type Config struct {
 	// City is the city of places that name none. Defaults to none.
 	City string
@@ -157,7 +157,7 @@ type Format string
 
 // The formats that can be read.
 const (
-	// FormatAuto goes by the file's extension, then by its first bytes.
+	// FormatAuto determines the format by the file's extension, then by its first bytes.
 	FormatAuto Format = "auto"
 
 	// FormatCSV is RFC 4180 with a header; comma, semicolon or tab.
@@ -176,7 +176,7 @@ func Formats() []string {
 	return []string{string(FormatAuto), string(FormatCSV), string(FormatJSON), string(FormatJSONLines)}
 }
 
-// detect decides on a format that was left open.
+// detect returns the format of a file for FormatAuto.
 func detect(path string, head []byte) Format {
 	switch strings.ToLower(filepath.Ext(path)) {
 	case ".csv", ".tsv":
@@ -192,8 +192,8 @@ func detect(path string, head []byte) Format {
 	return FormatCSV
 }
 
-// source is one file being read. It bounds how far a decoder may read for one record, and knows the line of each offset
-// that the decoder has not passed yet.
+// source is one file being read. It bounds the bytes that a decoder may read for one record, and knows the line of each
+// offset that the decoder has not passed yet.
 type source struct {
 	base     int64 // bytes of the files before this one
 	limit    int64 // no byte at or after this offset is handed out
@@ -209,13 +209,13 @@ func newSource(name string, r io.Reader, base int64) *source {
 	return &source{name: name, reader: r, base: base, limit: math.MaxInt64}
 }
 
-// allow moves the bound for the record that starts at offset.
+// allow sets the bound for the record that starts at offset.
 func (s *source) allow(offset int64, size int) { s.limit = offset + int64(size) }
 
-// headBytes is how much of a file is read to detect its format.
+// headBytes is the number of bytes of a file that are read to detect its format.
 const headBytes = 4096
 
-// peek returns the beginning of the file. It is read again by Read.
+// peek returns the beginning of the file, which Read returns again.
 func (s *source) peek() (head []byte, err error) {
 	peeking := bufio.NewReaderSize(s.reader, headBytes)
 	_, err = peeking.Peek(1)                   // fills the buffer by one read, and does not wait for more
@@ -264,8 +264,8 @@ func (s *source) position(offset int64) Position {
 
 func (s *source) at(line int) Position { return Position{File: s.name, Line: line} }
 
-// interruptible returns a reader that gives up when ctx ends. A read of a terminal or a pipe cannot be broken off, so
-// the goroutine that sits in it stays until that read returns; it touches nothing that the caller still uses.
+// interruptible returns a reader that gives up when ctx ends. A read of a terminal or a pipe cannot be interrupted,
+// so its goroutine stays until the read returns. It uses no memory of the caller.
 func interruptible(ctx context.Context, r io.Reader) io.Reader {
 	return &interruptibleReader{ctx: ctx, reader: r}
 }

@@ -13,14 +13,14 @@ import (
 // errStopped ends the reading because the caller wants no more places.
 var errStopped = errors.New("input: stopped by the caller")
 
-// sink takes the records from the decoders, keeps the report, and yields the valid places.
+// sink takes the records of the decoders, counts them in the report, and yields the valid places.
 type sink struct {
 	config Config
 	report *Report
 	yield  func(Place, error) bool
 }
 
-// object takes a place in JSON, checks it, and yields it. city is that of a place that names none.
+// object checks a place in JSON, and yields it. city is the city of a place that names none.
 func (s *sink) object(raw json.RawMessage, at Position, city string, end int64) error {
 	r, err := contracts.Decode[contracts.Restaurant](raw)
 	if err == nil && r.CityText == "" {
@@ -38,7 +38,7 @@ func (s *sink) object(raw json.RawMessage, at Position, city string, end int64) 
 	return nil
 }
 
-// maxProblems is how many problems a Report describes; the others are only counted.
+// maxProblems is the number of problems that a Report describes. The others are only counted.
 const maxProblems = 100
 
 // reject counts a bad record. It never ends the reading.
@@ -52,14 +52,14 @@ func (s *sink) reject(problem *RowError) error {
 }
 
 var (
-	// ErrEncoding is returned when a value is not valid UTF-8. Files in UTF-8, and in UTF-16 with a byte order mark, are
-	// read; anything else has to be converted first.
+	// ErrEncoding is returned when a value is not valid UTF-8. Files are in UTF-8, or in UTF-16 with a byte order mark;
+	// other encodings have to be converted first.
 	ErrEncoding = errors.New("input: not valid UTF-8")
 
 	// ErrHeader is returned when the first line of a CSV file does not name the columns that every place needs.
 	ErrHeader = errors.New("input: unusable header")
 
-	// ErrRecordTooLarge is returned when one record is longer than Config.MaxRecordBytes, which in a CSV file mostly
+	// ErrRecordTooLarge is returned when one record is longer than Config.MaxRecordBytes, which in a CSV file usually
 	// means a quote that is never closed.
 	ErrRecordTooLarge = errors.New("input: record too large")
 
@@ -73,7 +73,7 @@ type FieldError struct {
 	// fault.
 	Field string
 
-	// Problem is the finding in plain words, with the value that was met.
+	// Problem describes the problem, with the value.
 	Problem string
 }
 
@@ -91,7 +91,7 @@ type RowError struct {
 	// Fields holds one entry for each finding, in the order of the fields.
 	Fields []FieldError
 
-	// Position is where the record starts.
+	// Position is the position at which the record starts.
 	Position Position
 }
 

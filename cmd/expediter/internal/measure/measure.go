@@ -1,4 +1,4 @@
-// Package measure times the work of the libraries and services on servers that exist: locks, results that are computed once, jobs,
+// Package measure times the work of the libraries and services on existing servers: locks, results that are computed once, jobs,
 // requests for places and notifications.
 package measure
 
@@ -19,35 +19,35 @@ type Row struct {
 	// Operation is the operation that was repeated.
 	Operation string `json:"operation"`
 
-	// Callers is how many did it at a time.
+	// Callers is the number of concurrent callers.
 	Callers int `json:"callers"`
 
-	// Count is how often it was done.
+	// Count is the number of operations.
 	Count int `json:"count"`
 
-	// PerSecond is how often it was done in a second.
+	// PerSecond is the number of operations per second.
 	PerSecond float64 `json:"per_second"`
 
-	// P50 and P99 are how long it took, in microseconds.
+	// P50 and P99 are percentiles of the time of an operation, in microseconds.
 	P50 float64 `json:"p50_us"`
 	P99 float64 `json:"p99_us"`
 
-	// CPU is the CPU time of the measuring process for each, its services included, in microseconds; 0 where the system does not
-	// tell.
+	// CPU is the CPU time of the measuring process, its services included, for each operation, in microseconds; 0 when the
+	// system does not tell.
 	CPU float64 `json:"cpu_us"`
 }
 
-// operation is one kind of operation. Its n counts from 1.
+// operation is one kind of operation. The calls are numbered from 1.
 type operation struct {
 	name    string
 	callers int
 	do      func(ctx context.Context, n int64) error
 }
 
-// perCaller bounds the times that are kept: one caller's later ones replace the first.
+// perCaller bounds the times that are kept of one caller. Later times replace the first ones.
 const perCaller = 1 << 16
 
-// run does an operation over and over for a while, once at least for each caller, and ends with the first error.
+// run repeats an operation for a while, at least once for each caller, and ends with the first error.
 func (o operation) run(ctx context.Context, part string, lasts time.Duration) (Row, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -26,9 +26,9 @@ import (
 // Parts are the parts that can be measured.
 func Parts() []string { return []string{"locks", "results", "jobs", "enrich", "notify"} }
 
-// Config describes a measurement. All is required.
+// Config configures a measurement. All fields are required.
 type Config struct {
-	// Callers is how many operations are under way at a time.
+	// Callers is the number of operations that are under way at a time.
 	Callers int
 
 	// Connect connects to the servers.
@@ -37,41 +37,41 @@ type Config struct {
 	// Each gets the rows, one after the other.
 	Each func(Row) error
 
-	// Lasts is for how long each operation is done.
+	// Lasts is the time for which each operation is repeated.
 	Lasts time.Duration
 
 	// Logger gets the log of workers and services.
 	Logger *slog.Logger
 
-	// Parts are some of Parts.
+	// Parts are the parts to measure, see [Parts].
 	Parts []string
 
 	// Provider answers for the places.
 	Provider provider.Provider
 
-	// Replicas is how many servers keep each stream.
+	// Replicas is the number of servers that keep each stream.
 	Replicas int
 }
 
-// ErrInUse is returned for an account that has streams of the names that are measured.
+// ErrInUse is returned for an account that already has streams with the names of a measurement.
 var ErrInUse = errors.New("the account has streams that a measurement would use and delete: give it an account of its own")
 
-// name is that of the stream of jobs and of the bucket of locks and results.
+// name is the name of the stream of jobs, and of the bucket of locks and results.
 const name = "EXPEDITER_BENCH"
 
 const (
-	// maxBytes bounds each of both.
+	// maxBytes bounds each of the two, in bytes.
 	maxBytes = 256 << 20
 
 	// reserved is the storage that the streams of all services reserve together, in bytes.
 	reserved = 4 << 30
 )
 
-// cleanUp bounds how long the streams may take to be deleted.
+// cleanUp bounds the deletion of the streams.
 const cleanUp = 30 * time.Second
 
-// Run makes the streams of all services and some of its own, measures, and deletes them all, also after a failure. It refuses an account
-// that has one of them already.
+// Run makes the streams of all services and some of its own, measures, and deletes them all, even after a failure. It refuses an
+// account that already has one of them.
 func Run(ctx context.Context, cfg Config) (err error) {
 	nc, err := cfg.Connect(nats.Name("expediter bench"))
 	if err != nil {
@@ -262,7 +262,7 @@ func (m *measurement) enrich(ctx context.Context) (err error) {
 		req.Results = append(req.Results, place)
 	}
 	ask := func(ctx context.Context, _ int64) error { _, err := p.Enrichers[0].Enrich(ctx, req); return err }
-	if err := ask(ctx, 0); err != nil { // the first looks them up
+	if err := ask(ctx, 0); err != nil { // the first request looks the places up
 		return err
 	}
 	return m.each(ctx, "enrich", operation{"answer for 10 known places", m.Callers, ask})

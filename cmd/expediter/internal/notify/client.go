@@ -21,7 +21,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier"
 )
 
-// Where the notifier answers.
+// The subjects at which the notifier answers.
 const (
 	subjectCancel  = "notifier.v1.cancel"
 	subjectGet     = "notifier.v1.get"
@@ -31,15 +31,15 @@ const (
 	subjectReplay  = "notifier.v1.replay"
 )
 
-// pageLimit is how many rows are asked for at a time: each may bring its attempts, and all of them travel in one message.
+// pageLimit is the number of rows in one request. Each row may have many attempts, and all rows are in one message.
 const pageLimit = 100
 
 // Client asks a notifier. Its methods may be called from several goroutines.
 type Client struct {
-	// Conn is the connection to its server. Required.
+	// Conn is the connection to the notifier's server. Required.
 	Conn *nats.Conn
 
-	// Timeout bounds one question. Required.
+	// Timeout bounds one request. Required.
 	Timeout time.Duration
 }
 
@@ -91,8 +91,8 @@ func (c *Client) Rows(ctx context.Context, q notifier.Query) iter.Seq2[notifier.
 	}
 }
 
-// Cancel cancels an event, for all users or for one, and returns the outcomes of its rows, over all requests that this
-// takes. The error wraps ErrNotFound when there is no such event.
+// Cancel cancels an event, for all users or for one, and returns the outcomes of its rows, summed over all requests
+// that this takes. The error wraps ErrNotFound when there is no such event.
 func (c *Client) Cancel(ctx context.Context, cancellation notifier.Cancellation) (all notifier.Cancelled, err error) {
 	for first := true; ; first = false {
 		var done notifier.Cancelled
@@ -101,7 +101,7 @@ func (c *Client) Cancel(ctx context.Context, cancellation notifier.Cancellation)
 		}
 		done.Ended, done.Sending = done.Ended+all.Ended, done.Sending+all.Sending
 		done.Sent, done.Suppressed = done.Sent+all.Sent, done.Suppressed+all.Suppressed
-		if !first { // the calls before are those that have cancelled it
+		if !first { // an earlier call of this loop has cancelled it
 			done.Again = all.Again
 		}
 		if all = done; all.Next == "" {
@@ -111,8 +111,8 @@ func (c *Client) Cancel(ctx context.Context, cancellation notifier.Cancellation)
 	}
 }
 
-// Replay has the rows that a query selects sent again, and returns their number, over all requests that this takes.
-// Rows that were counted before an error are sent again.
+// Replay sends the rows that a query selects again, and returns their number, summed over all requests that this
+// takes. Rows that were counted before an error are sent again.
 func (c *Client) Replay(ctx context.Context, q notifier.Query) (all notifier.Replayed, err error) {
 	for {
 		q.Limit = pageLimit
@@ -127,7 +127,7 @@ func (c *Client) Replay(ctx context.Context, q notifier.Query) (all notifier.Rep
 	}
 }
 
-// ask asks one question.
+// ask sends a request in JSON, and decodes the answer.
 func (c *Client) ask(ctx context.Context, subject string, question, into any) error {
 	body, err := json.Marshal(question)
 	if err != nil {
@@ -167,7 +167,7 @@ func (c *Client) request(ctx context.Context, subject string, body []byte) ([]by
 	return answer.Data, nil
 }
 
-// refused reads why a question has no answer.
+// refused returns the error in the answer to a request.
 func refused(code string, answer *nats.Msg) error {
 	text := table.Printable(answer.Header.Get(micro.ErrorHeader))
 	var more struct {
@@ -188,7 +188,7 @@ func refused(code string, answer *nats.Msg) error {
 	return &RefusedError{Code: code, Text: text}
 }
 
-// Fields are the problems of a message's fields.
+// Fields returns a text with the problems of a message's fields.
 func Fields(errs []contracts.FieldError) string {
 	const most = 10
 	texts := make([]string, 0, most+1)
@@ -202,13 +202,14 @@ func Fields(errs []contracts.FieldError) string {
 	return strings.Join(texts, "; ")
 }
 
-// badEvent is the error of a value of a file that is no event. The text starts with file:line, so that editors can jump to it.
+// badEvent returns the error for a value of a file that is no event. The text starts with file:line, so that editors
+// can jump to the value.
 func badEvent(where, problem string) error {
 	return errors.New(table.Printable(where + ": " + problem)) // names of fields come from strangers
 }
 
 // Messages yields the events of a file: JSON, an array of it, or JSON lines; each an Event, or a CloudEvent in structured mode.
-// The path "-" is stdin. An error that comes with a position is about one of them, and others may follow.
+// The path "-" is stdin. An error with a position concerns one value, and others may follow.
 func Messages(ctx context.Context, path string, stdin io.Reader) iter.Seq2[Message, error] {
 	return func(yield func(Message, error) bool) {
 		for doc, err := range input.Documents(ctx, path, stdin, contracts.MaxBody) {
@@ -222,7 +223,7 @@ func Messages(ctx context.Context, path string, stdin io.Reader) iter.Seq2[Messa
 				return
 			default:
 				if message.Event, err = notifier.ReadEvent(doc.Body); err == nil {
-					_, err = message.Event.Fingerprint() // fails for an event that no reader could accept
+					_, err = message.Event.Fingerprint() // fails for an event that no notifier can accept
 				}
 				if err != nil {
 					problem := err.Error()
@@ -281,8 +282,8 @@ func (c *Client) Users(ctx context.Context, q notifier.UserQuery) iter.Seq2[json
 	}
 }
 
-// ImportUsers puts users, which are lines of JSON, and returns the outcome of each. It tries again when the notifier does not
-// answer, or could not store a line: users that are stored already are left as they are.
+// ImportUsers puts users, which are lines of JSON, and returns the outcome of each line. It tries again when the notifier
+// does not answer, or could not store a line. Users that are stored already stay unchanged.
 func (c *Client) ImportUsers(ctx context.Context, lines []byte) (results []notifier.ImportedUser, err error) {
 	for range tries {
 		var answer []byte
@@ -296,7 +297,7 @@ func (c *Client) ImportUsers(ctx context.Context, lines []byte) (results []notif
 	return results, err
 }
 
-// imported reads the outcomes of lines. The error wraps ErrUnavailable when one could not be stored.
+// imported reads the outcomes of lines. The error wraps ErrUnavailable when a line could not be stored.
 func imported(answer []byte) (results []notifier.ImportedUser, err error) {
 	decoder := json.NewDecoder(bytes.NewReader(answer))
 	for decoder.More() {
@@ -312,28 +313,30 @@ func imported(answer []byte) (results []notifier.ImportedUser, err error) {
 	return results, err
 }
 
-// SendTest has a test message sent now, and returns the provider's answer. It is not tried again: it could arrive twice.
+// SendTest lets the notifier send a test message now, and returns the provider's answer. It does not try again,
+// because the message could arrive twice.
 func (c *Client) SendTest(ctx context.Context, m notifier.TestMessage) (sent notifier.TestSent, err error) {
 	err = c.ask(ctx, "notifier.v1.templates.test", m, &sent)
 	return sent, err
 }
 
-// Address has something done about one of a user's addresses: secret, rotate, test or replay. A test is not tried again.
+// Address runs an operation on one of a user's addresses: secret, rotate, test or replay. It does not try a test
+// again.
 func (c *Client) Address(ctx context.Context, operation string, r notifier.AddressRequest, answer any) error {
 	return c.ask(ctx, "notifier.v1.endpoints."+operation, r, answer)
 }
 
 var (
-	// ErrMismatch is returned for an event under whose id another one was published.
+	// ErrMismatch is returned for an event under whose id another event was published.
 	ErrMismatch = errors.New("another event was published under this id: a different event needs an id of its own")
 
-	// ErrNotEnded is returned when it is not known of all rows how they end.
+	// ErrNotEnded is returned when not all rows are known to have ended.
 	ErrNotEnded = errors.New("not all of it has ended")
 
-	// ErrNotFound is returned when the notifier knows no such event.
+	// ErrNotFound is returned when the notifier has no such event.
 	ErrNotFound = errors.New("not found")
 
-	// ErrUnavailable is returned when no notifier answers, or the one that answers cannot work.
+	// ErrUnavailable is returned when no notifier answers, or the notifier that answers cannot work.
 	ErrUnavailable = errors.New("unavailable")
 )
 
@@ -342,7 +345,7 @@ type RefusedError struct {
 	// Code is an HTTP status.
 	Code string
 
-	// Text says why.
+	// Text is the reason.
 	Text string
 }
 
@@ -351,12 +354,12 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("the notifier refuses: %s (%s)", e.Text, e.Code)
 }
 
-// UnplannedError is returned for an event that the notifier took and could not plan.
+// UnplannedError is returned for an event that the notifier accepted and could not plan.
 type UnplannedError struct {
 	// EventID is the event.
 	EventID string
 
-	// Reason is why.
+	// Reason is the reason for which it could not be planned.
 	Reason string
 }
 

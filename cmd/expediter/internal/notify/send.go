@@ -20,24 +20,24 @@ type Outcome string
 
 // The outcomes.
 const (
-	// Accepted means: it is new, and kept.
+	// Accepted means: the event is new, and kept.
 	Accepted Outcome = "accepted"
 	// Duplicate means: the event had been published before.
 	Duplicate Outcome = "duplicate"
-	// Ignored means: it is new, and no rule is for it. Only a notifier knows that.
+	// Ignored means: the event is new, and no rule applies to it. Only a notifier reports that.
 	Ignored Outcome = "ignored"
-	// Mismatch means: another event had been published under its id. That one stands.
+	// Mismatch means: another event had been published under its id, and stays.
 	Mismatch Outcome = "mismatch"
 )
 
-// Target takes events. It tries again by itself where that may help, with the same event.
+// Target takes events. It tries again by itself, with the same event, where that may succeed.
 type Target interface {
-	// Tell returns when the event is kept, or why it is not.
+	// Tell publishes an event. It returns when the event is kept, or an error.
 	Tell(ctx context.Context, e contracts.Event) (Outcome, error)
 }
 
-// Stream is the Target that writes events into the stream. It needs no notifier, and knows ids for as long as the stream
-// does: two minutes. One round trip for each event.
+// Stream is the Target that writes events into the stream. It needs no notifier, and recognises ids for as long as the
+// stream does: two minutes. One round trip for each event.
 type Stream struct{ *contracts.Publisher }
 
 // Tell implements Target.
@@ -62,7 +62,7 @@ func silent(err error) bool {
 	return ok && (failed.Unsure || errors.Is(err, context.DeadlineExceeded))
 }
 
-// Tell implements Target: the notifier takes the event in, which knows ids for ever.
+// Tell implements Target. The notifier accepts the event, and recognises its id for ever.
 func (c *Client) Tell(ctx context.Context, e contracts.Event) (Outcome, error) {
 	done, err := c.publish(ctx, e)
 	switch {
@@ -78,7 +78,7 @@ func (c *Client) Tell(ctx context.Context, e contracts.Event) (Outcome, error) {
 	return Accepted, nil
 }
 
-// tries is how often a notifier is asked that is there and does not answer.
+// tries is the number of requests to a notifier that exists and does not answer.
 const tries = 3
 
 func (c *Client) publish(ctx context.Context, e contracts.Event) (done struct {
@@ -94,7 +94,7 @@ func (c *Client) publish(ctx context.Context, e contracts.Event) (done struct {
 	return done, err
 }
 
-// Message is an event, and where it was found.
+// Message is an event with its position in the input.
 type Message struct {
 	Document input.Document
 	Event    contracts.Event
@@ -104,20 +104,19 @@ type Message struct {
 type Result struct {
 	Message
 
-	Err     error // of one that may not have been taken
+	Err     error // of an event that may not have been accepted
 	Outcome Outcome
 }
 
-// lanes is how many events are under way at a time. Those of one aggregate go through one lane, one after the other, so that
-// they are stored in the order in which they came.
+// lanes is the number of events that are under way at a time. The events of one aggregate go through one lane, one after the
+// other, so that they are stored in the order of the input.
 const lanes = 32
 
-// ahead is how many events may wait for the reports of earlier ones.
+// ahead is the number of events that may wait for the reports of earlier ones.
 const ahead = 256
 
-// Send publishes events, and calls told for each, in their order. It ends when an event could not be published, or when
-// there is a mistake in the input, after it has called told for all events that it tried, failed ones too. Memory is
-// bounded.
+// Send publishes events, and calls told for each, in their order. It ends when an event could not be published, or the
+// input has a mistake, after it has called told for all events that it tried, also failed ones. Memory is bounded.
 func Send(ctx context.Context, target Target, messages iter.Seq2[Message, error], told func(Result) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -164,7 +163,7 @@ func (s *sending) read(ctx context.Context, messages iter.Seq2[Message, error]) 
 			return
 		}
 		p := &pending{Result: Result{Message: message}, done: make(chan struct{})}
-		s.queue <- p // first, so that no lane is ever full for longer than the events before are under way
+		s.queue <- p // first, so that a lane is full only while earlier events are under way
 		ways[laneOf(message.Event)] <- p
 	}
 }
@@ -187,10 +186,10 @@ func (s *sending) lane(ctx context.Context, way <-chan *pending) {
 	}
 }
 
-// errGivenUp is why events behind one that could not be published are not published.
+// errGivenUp is the error of events after one that could not be published.
 var errGivenUp = errors.New("an earlier event could not be published")
 
-// tell reports the outcome of each event, and ends everything when one failed.
+// tell reports the outcome of each event, and ends all lanes when one event failed.
 func (s *sending) tell(told func(Result) error, cancel context.CancelCauseFunc) error {
 	var failed error
 	for p := range s.queue {
@@ -219,7 +218,7 @@ const (
 // Tally counts the rows of events by their states.
 type Tally map[notifier.State]int
 
-// Rows is how many there are.
+// Rows returns the number of all rows.
 func (t Tally) Rows() int {
 	n := 0
 	for _, of := range t {
@@ -228,7 +227,7 @@ func (t Tally) Rows() int {
 	return n
 }
 
-// Open is how many have not ended.
+// Open returns the number of rows that have not ended.
 func (t Tally) Open() int {
 	n := 0
 	for state, of := range t {
@@ -239,9 +238,10 @@ func (t Tally) Open() int {
 	return n
 }
 
-// Await waits until all rows of an event have ended, and adds them to a tally. It goes through them a page at a time, and
-// asks again about a page until all of it has ended. When ctx ends before, the error wraps ErrNotEnded, and the tally has
-// the rows that were seen as they were then. An event that was refused has none, and is an *UnplannedError.
+// Await waits until all rows of an event have ended, and adds them to a tally. It reads the rows a page at a time, and
+// reads a page again until all its rows have ended. When ctx ends before, the error wraps ErrNotEnded, and the tally has
+// the last known states of the rows that were read. For a refused event, which has no rows, the error is an
+// *UnplannedError.
 func (c *Client) Await(ctx context.Context, eventID string, tally Tally) error {
 	wait := firstPause
 	again := func() bool {
@@ -286,7 +286,7 @@ func (c *Client) Await(ctx context.Context, eventID string, tally Tally) error {
 
 const (
 	stateCancelled = "cancelled" // no more rows of the event are sent
-	stateExpanded  = "expanded"  // all rows of the event are there
+	stateExpanded  = "expanded"  // all rows of the event are stored
 	stateRefused   = "refused"   // the event could not be planned
 )
 

@@ -15,7 +15,7 @@ import (
 	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
 )
 
-// Writer writes the rows of places. Close ends the output but does not close the underlying writer; without a Close the output is
+// Writer writes the rows of places. Close ends the output but does not close the underlying writer. Without Close the output is
 // not complete. A Writer is for one goroutine.
 type Writer interface {
 	// Close writes what is still held and the end of the format.
@@ -37,11 +37,11 @@ func New(w io.Writer, format Format, color bool) Writer {
 // places writes rows of places.
 type places struct{ *Rows }
 
-// tableName is the most terminal cells that a name takes.
+// tableName is the largest width of a name, in terminal cells.
 const tableName = 40
 
-// columns are those of a table, for a person, or those of CSV. In a table the URL comes last: it is long, and a terminal that is
-// not wide enough breaks no other column.
+// columns returns the columns of a table, for a person, or of CSV. In a table the URL is last, because it is long: so a narrow
+// terminal breaks no other column.
 func columns(format Format, color bool) []table.Column {
 	if format == FormatCSV {
 		return []table.Column{
@@ -111,7 +111,7 @@ func Formats() []string {
 
 // Row is the result for one place.
 type Row struct {
-	// Name is the place's name as it was given.
+	// Name is the place's name in the input.
 	Name string
 
 	// Place is the enriched place with every field that was passed through; left out of JSON when nil, and not part of
@@ -121,10 +121,10 @@ type Row struct {
 	// PlaceID identifies the place.
 	PlaceID string
 
-	// Reason says why a place is still pending, such as "ambiguous" or "timeout"; empty otherwise.
+	// Reason is the reason why a place is still pending, such as "ambiguous" or "timeout"; empty otherwise.
 	Reason string
 
-	// Score is how sure the matcher was, 0 to 1; nil when it is not known.
+	// Score is the matcher's score, 0 to 1; nil when it is not known.
 	Score *float64
 
 	// Status is FOUND, NOT_FOUND or PENDING.
@@ -133,14 +133,15 @@ type Row struct {
 	// URL is the place's page when Status is FOUND, empty otherwise.
 	URL string
 
-	// Venue is the provider's name for the place, or for the best one that was not taken; empty when it is not known.
+	// Venue is the provider's name for the place, or for the best candidate that was not taken; empty when it is not
+	// known.
 	Venue string
 
 	// VenueID is the provider's own id of that venue; empty when it is not known.
 	VenueID string
 }
 
-// wireRow is a row in JSON: every column is always there, and null when it is unknown.
+// wireRow is a row in JSON. It has every column, null when the value is unknown.
 type wireRow struct {
 	PlaceID string          `json:"placeId"`
 	Name    string          `json:"name"`
@@ -167,7 +168,7 @@ func orNull(text string) *string {
 	return &text
 }
 
-// Rows writes rows as they come. Each is a JSON value, and the cells of a table or of CSV.
+// Rows writes rows one by one. Each row is a JSON value, and the cells of a table or of CSV.
 type Rows struct {
 	csv    *csv.Writer
 	failed error // of the first Add that failed
@@ -177,7 +178,7 @@ type Rows struct {
 	table  *table.Writer
 }
 
-// NewRows returns a writer to w. The names of the columns are the head of a table, and of CSV.
+// NewRows returns a writer to w. The names of the columns are the header of a table and of CSV.
 func NewRows(w io.Writer, format Format, columns ...table.Column) *Rows {
 	r := &Rows{format: format, out: w}
 	switch format {
@@ -195,14 +196,14 @@ func NewRows(w io.Writer, format Format, columns ...table.Column) *Rows {
 	return r
 }
 
-// Format is that of the rows.
+// Format returns the format of the rows.
 func (r *Rows) Format() Format { return r.format }
 
-// Written is how many rows there are.
+// Written returns the number of rows that were written.
 func (r *Rows) Written() int { return r.n }
 
-// Add adds a row of a list that is at hand as a whole. Cells are written as fmt does, times to the second in UTC, and none for the
-// zero time. [Rows.Close] returns the error.
+// Add adds a row of a list that is in memory. Cells are formatted as by fmt, times in UTC to the second, and the zero time as
+// empty. [Rows.Close] returns the error.
 func (r *Rows) Add(value any, cells ...any) {
 	if r.failed != nil {
 		return
@@ -261,8 +262,8 @@ func (r *Rows) Flush() error {
 	return nil
 }
 
-// Close writes what is still held and the end of the format. It does not close the underlying writer. After an Add that failed it
-// only returns the error.
+// Close writes the rows that are still held, and the end of the format. It does not close the underlying writer. After an Add
+// that failed it only returns the error.
 func (r *Rows) Close() error {
 	switch {
 	case r.failed != nil:

@@ -31,7 +31,7 @@ func (p Embedded) Enrich(ctx context.Context, req contracts.EnrichRequest) (enri
 	asked := make(map[string]contracts.Restaurant, len(req.Results))
 	for _, r := range req.Results {
 		if other, twice := asked[r.PlaceID]; twice && !other.Equal(r) {
-			delete(details, r.PlaceID) // it is of one of them
+			delete(details, r.PlaceID) // the details are of another request of the place
 		}
 		asked[r.PlaceID] = r
 	}
@@ -44,15 +44,15 @@ const remoteTimeout = 10 * time.Second
 // defaultClient has no time limit: every request brings its own.
 var defaultClient = &http.Client{}
 
-// Remote answers from an enricher that runs elsewhere, over HTTP.
+// Remote answers from a running enricher, over HTTP.
 type Remote struct {
 	// Key is the key of the caller. Defaults to none.
 	Key string
 
-	// URL is where it is, such as http://localhost:8080.
+	// URL is the address of the enricher, such as http://localhost:8080.
 	URL string
 
-	// Client sends the requests. Defaults to one of its own for all that have none.
+	// Client sends the requests. Defaults to a client that all Remotes share.
 	Client *http.Client
 }
 
@@ -93,7 +93,7 @@ func (r Remote) Enrich(ctx context.Context, req contracts.EnrichRequest) (enrich
 	return enrich.Answer{Response: resp}, nil
 }
 
-// silent is why there is no answer: the caller gave up, or the service is unavailable.
+// silent returns the error for a missing answer: the caller gave up, or the service is unavailable.
 func (r Remote) silent(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("ask %s: %w", r.URL, err)
@@ -101,7 +101,7 @@ func (r Remote) silent(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: ask %s: %w", enrich.ErrUnavailable, r.URL, err)
 }
 
-// refusal is a service's answer instead of results.
+// refusal returns the error in a service's answer.
 func refusal(url string, status int, body []byte) error {
 	var problem struct {
 		Detail string `json:"detail"`

@@ -1,5 +1,5 @@
-// Package pipeline runs the whole of Expediter in this process, on an embedded NATS server, or talks to a service that
-// runs elsewhere.
+// Package pipeline runs all services of Expediter in this process, on an embedded NATS server, or uses a running
+// service.
 package pipeline
 
 import (
@@ -30,7 +30,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
-// MaxReplicas is how many nodes of a cluster keep a copy of everything; the server allows no more.
+// MaxReplicas is the largest number of nodes of a cluster that keep a copy of each stream. The server allows no more.
 const MaxReplicas = 5
 
 // exportTimeout bounds the export of the last spans when the pipeline stops.
@@ -38,59 +38,60 @@ const exportTimeout = 5 * time.Second
 
 // Config is the configuration of a pipeline.
 type Config struct {
-	// Connect connects to servers that run already, where the streams and buckets are. Defaults to none: the pipeline starts one, or a
-	// cluster, and makes them.
+	// Connect connects to running servers with the streams and buckets. Defaults to none: the pipeline starts a server, or a cluster,
+	// and makes the streams and buckets.
 	Connect func(...nats.Option) (*nats.Conn, error)
 
 	// Dir keeps the streams after the end of the process. Defaults to a temporary directory.
 	Dir string
 
-	// Enrichers are the addresses that the enricher's instances listen on, "-" for none; one instance for each.
-	// Defaults to one that does not listen.
+	// Enrichers has the listen address of each instance of the enricher, "-" for an instance that does not listen.
+	// Defaults to one instance that does not listen.
 	Enrichers []string
 
-	// Importer is the configuration of the importers. The pipeline overwrites the settings that are alike in all services.
+	// Importer is the configuration of the importers. The pipeline overwrites the settings that all services share.
 	// Defaults to the importer's own defaults.
 	Importer importer.Config
 
-	// Importers are the addresses that the importer's instances listen on, "-" for none; one instance for each.
+	// Importers has the listen address of each instance of the importer, "-" for an instance that does not listen.
 	// Defaults to no instance.
 	Importers []string
 
 	// Logger gets the log of the services. Defaults to slog.Default().
 	Logger *slog.Logger
 
-	// NATSPort is the port that the server listens on, 0 for a free one, -1 for none. Nodes of a cluster always listen
-	// on free ones. Defaults to 0.
+	// NATSPort is the port on which the server listens, 0 for a free port, -1 for none. Nodes of a cluster always listen
+	// on free ports. Defaults to 0.
 	NATSPort int
 
-	// Nodes is how many servers there are: 1, or 3 and more for a cluster. Defaults to 1.
+	// Nodes is the number of servers: 1, or 3 and more for a cluster. Defaults to 1.
 	Nodes int
 
-	// Notifier is the configuration of the notifiers. The pipeline overwrites the settings that are alike in all services.
+	// Notifier is the configuration of the notifiers. The pipeline overwrites the settings that all services share.
 	// Without rules it adds the sample's rules and recipients.
 	Notifier notifier.Config
 
-	// Notifiers are the addresses that the notifier's instances listen on, "-" for none; one instance for each.
+	// Notifiers has the listen address of each instance of the notifier, "-" for an instance that does not listen.
 	// Defaults to no instance.
 	Notifiers []string
 
 	// Provider answers for all places. Required.
 	Provider provider.Provider
 
-	// Replicas is how many of the servers of Connect keep each stream. Defaults to 1; servers that the pipeline starts all do, up to
-	// MaxReplicas.
+	// Replicas is the number of servers of Connect that keep each stream. Defaults to 1. Of the servers that the pipeline starts all
+	// keep each stream, up to MaxReplicas.
 	Replicas int
 
-	// ResultTTL is how long results and requests are kept. A short one suits a caller that takes each result at once: time
-	// then bounds the disk and memory that the pipeline needs, not the number of places. Defaults to the services' defaults.
+	// ResultTTL is the time for which results and requests are kept. A short time suits a caller that takes each result at
+	// once, so that the disk and memory of the pipeline do not grow with the number of places. Defaults to the services'
+	// defaults.
 	ResultTTL time.Duration
 
 	// ServerLogger gets the log of the NATS servers, most of which is about normal events, such as nodes of a cluster that
 	// find each other. Defaults to none.
 	ServerLogger *slog.Logger
 
-	// SourceNetworks are networks that the importer's sources may be in although they are private. Defaults to none.
+	// SourceNetworks are private networks in which the importer's sources may be. Defaults to none.
 	SourceNetworks []netip.Prefix
 
 	// Version is the version of the services. Defaults to the services' own default.
@@ -112,10 +113,10 @@ type Pipeline struct {
 	Notifiers []*notifier.Notifier
 
 	cluster *natsrun.Cluster
-	connect func(...nats.Option) (*nats.Conn, error) // to servers that ran already
+	connect func(...nats.Option) (*nats.Conn, error) // to servers that the pipeline did not start
 	copies  int
 	logger  *slog.Logger
-	exports []*export.Exports // one for each service: each has metrics of its own
+	exports []*export.Exports // one for each service, which has metrics of its own
 	server  *natsrun.Server
 
 	rulesDir string // of the sample's rules, "" for none
@@ -207,7 +208,7 @@ func (p *Pipeline) startNATS(ctx context.Context, cfg Config) (err error) {
 	return nil
 }
 
-// apply makes the streams and buckets, and brings those of an earlier version to their declarations.
+// apply makes the streams and buckets, and updates those of an earlier version to their declarations.
 func (p *Pipeline) apply(ctx context.Context) error {
 	nc, err := p.Connect(nats.Name("expediter"))
 	if err != nil {
@@ -243,7 +244,8 @@ func (p *Pipeline) Connect(opts ...nats.Option) (*nats.Conn, error) {
 	return p.server.Connect(opts...)
 }
 
-// NATSURL is the address of the server for other processes, those of a cluster separated by commas; "" for none.
+// NATSURL returns the address of the server for other processes, "" for none; the addresses of a cluster are
+// separated by commas.
 func (p *Pipeline) NATSURL() string {
 	if p.cluster != nil {
 		return strings.ReplaceAll(p.cluster.URLs(), ", ", ",")
@@ -309,7 +311,8 @@ func (p *Pipeline) startNotifiers(ctx context.Context, cfg Config) error {
 	return nil
 }
 
-// enlist adds the sample's recipients to the directory. A recipient of an earlier run stays as it is, or erased.
+// enlist adds the sample's recipients to the directory. A recipient of an earlier run stays unchanged, even if it was
+// erased.
 func enlist(ctx context.Context, directory *recipient.Directory) error {
 	for _, r := range sample.Recipients() {
 		_, found, err := directory.Get(ctx, r.RecipientType, r.UserID)
@@ -326,7 +329,7 @@ func enlist(ctx context.Context, directory *recipient.Directory) error {
 	return nil
 }
 
-// sampleRules writes the sample's rules into a file that is there until Stop.
+// sampleRules writes the sample's rules into a file that exists until Stop.
 func (p *Pipeline) sampleRules() (path string, err error) {
 	if p.rulesDir, err = os.MkdirTemp("", "expediter-rules-"); err != nil {
 		return "", fmt.Errorf("write the sample's rules: %w", err)

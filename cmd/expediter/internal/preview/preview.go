@@ -1,5 +1,5 @@
 // Package preview renders templates, each in every locale and on every channel, before they are used: as files, and as one page
-// that shows all of them.
+// that shows all texts.
 package preview
 
 import (
@@ -23,10 +23,10 @@ import (
 
 // Config configures a preview.
 type Config struct {
-	// Data are the payloads by the names of templates.
+	// Data has the payloads by the names of templates.
 	Data map[string]json.RawMessage
 
-	// Locales are those of the readers. Defaults to those that a template has texts for.
+	// Locales are the locales of the readers. Defaults to the locales for which a template has texts.
 	Locales []string
 
 	// Templates make the texts. Required.
@@ -48,13 +48,13 @@ type shown struct {
 	Problem                   string
 }
 
-// digestName stands for the text that digests have without a template.
+// digestName stands for the text of digests without a template.
 const digestName = "digest (built in)"
 
-// page is the file with all.
+// page is the name of the page with all texts.
 const page = "index.html"
 
-// at is when all of it happens, so that the files differ only by their templates.
+// at is the time of all messages, so that the files differ only by their templates.
 var at = time.Date(2026, 1, 15, 9, 30, 0, 0, time.UTC)
 
 // Write makes all texts, and writes them into a folder, with a page that shows them. It returns the path of the page, and the texts
@@ -99,7 +99,7 @@ func Write(folder string, cfg Config) (path string, failed []Failure, err error)
 	return path, failed, os.WriteFile(path, out.Bytes(), 0o600) //nolint:wrapcheck // it names the file
 }
 
-// show makes one text. It is not found when the template has none for the channel.
+// show makes one text. found is false when the template has no text for the channel.
 func (cfg Config) show(name, locale, on string, kind texts.Kind) (s shown, found bool) {
 	s = shown{Template: name, Locale: locale, Channel: on, Kind: kind}
 	m := channel.Message{
@@ -129,7 +129,7 @@ func (cfg Config) show(name, locale, on string, kind texts.Kind) (s shown, found
 	return s, true
 }
 
-// digest is the payload of a digest of an event of each template with data.
+// digest returns the payload of a digest with an event for each template with data.
 func (cfg Config) digest() json.RawMessage {
 	var items []map[string]any
 	for _, name := range cfg.Templates.Names() {
@@ -139,7 +139,7 @@ func (cfg Config) digest() json.RawMessage {
 	}
 	data, err := json.Marshal(map[string]any{"count": len(items), "items": items, "more": 0})
 	if err != nil {
-		return nil // a value read from JSON can be written
+		return nil // a value that was read from JSON can be written
 	}
 	return data
 }
@@ -154,7 +154,7 @@ func (s *shown) write(folder string) error {
 	}
 	base := s.Template + "/" + s.Locale + "." + s.Channel
 	write := func(part, text string) error {
-		// Nothing else says in which encoding a file is, as a mail does.
+		// The byte order mark gives the encoding of the file, as a header does for a mail.
 		return os.WriteFile(filepath.Join(folder, base+part), []byte("\ufeff"+text), 0o600)
 	}
 	text := s.Text.Text
@@ -173,23 +173,24 @@ var pageHTML string
 
 var layout = template.Must(template.New(page).Parse(pageHTML))
 
-// Segments is the number of messages as which an SMS is sent, and paid.
+// Segments is the number of messages as which an SMS is sent and charged.
 type Segments struct {
 	// Encoding is GSM-7 or UCS-2.
 	Encoding string
 
-	// Number is how many there are.
+	// Number is the number of messages.
 	Number int
 }
 
-// The characters of GSM 03.38: one each, and two each.
+// The characters of GSM 03.38 that take one septet, and those that take two.
 const (
 	basic = "@£$¥èéùìòÇ\nØø\rÅåΔ_ΦΓΛΩΠΨΣΘΞÆæßÉ !\"#¤%&'()*+,-./0123456789:;<=>?" +
 		"¡ABCDEFGHIJKLMNOPQRSTUVWXYZÄÖÑÜ§¿abcdefghijklmnopqrstuvwxyzäöñüà"
 	extra = "\f^{}\\[~]|€"
 )
 
-// CountSegments returns how many segments a text is sent in. One character that GSM-7 lacks makes all of it UCS-2.
+// CountSegments returns the number of segments in which a text is sent. One character that GSM-7 lacks makes the
+// whole text UCS-2.
 func CountSegments(text string) Segments {
 	s := Segments{Encoding: "GSM-7"}
 	alone, each := 160, 153

@@ -1,4 +1,4 @@
-// Package progress shows how far a run is, on a terminal, and nothing anywhere else.
+// Package progress shows the progress of a run on a terminal, and nothing elsewhere.
 package progress
 
 import (
@@ -24,13 +24,13 @@ type Config struct {
 	// Total is the whole, such as the bytes of an input. Defaults to 0: unknown, and then only the text is shown.
 	Total int64
 
-	// Visible shows the bar; set it when Writer is a terminal. Defaults to false: nothing is ever written.
+	// Visible shows the bar. Set it when Writer is a terminal. Defaults to false: nothing is written.
 	Visible bool
 
-	// Width is how many cells a line of the terminal has. Defaults to 80.
+	// Width is the number of cells of a line of the terminal. Defaults to 80.
 	Width int
 
-	// Writer is the terminal, mostly the standard error. Defaults to io.Discard.
+	// Writer is the terminal, usually the standard error. Defaults to io.Discard.
 	Writer io.Writer
 }
 
@@ -68,7 +68,7 @@ func New(cfg Config) *Bar {
 		progressbar.OptionClearOnFinish(),
 		progressbar.OptionSetElapsedTime(timed),
 		progressbar.OptionSetPredictTime(timed && cfg.Predict && cfg.Total > 0),
-		progressbar.OptionSetSpinnerChangeInterval(0), // it would start a goroutine that nobody waits for
+		progressbar.OptionSetSpinnerChangeInterval(0), // otherwise it starts a goroutine that cannot be waited for
 		progressbar.OptionSetVisibility(cfg.Visible),
 		progressbar.OptionSetWidth(length),
 		progressbar.OptionSetWriter(cfg.Writer),
@@ -83,7 +83,7 @@ func New(cfg Config) *Bar {
 	return b
 }
 
-// run draws the time that passes while nothing else happens.
+// run draws the elapsed time between other changes.
 func (b *Bar) run() {
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
@@ -110,9 +110,9 @@ func (b *Bar) Set(text string, done int64) {
 		text = string(runes[:max(b.room-1, 0)]) + "…"
 	}
 	b.bar.Describe(text)
-	// An input in UTF-16 is shorter on disk than the text read from it, or longer; the bar then ends early or jumps.
+	// An input in UTF-16 is shorter or longer on disk than the text read from it. The bar then ends early or jumps.
 	if most := b.bar.GetMax64(); most > 0 {
-		done = min(done, most-1) // the end is for Close
+		done = min(done, most-1) // Close sets the end
 	}
 	_ = b.bar.Set64(done) //nolint:errcheck // as above
 }

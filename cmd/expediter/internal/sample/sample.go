@@ -1,10 +1,10 @@
 // Package sample holds a hand-written sample of the enricher's work: places as a search would return them, the searches,
-// a catalogue of venues, and which venue each place is. Names, addresses and ratings are fiction, and the telephone
-// numbers are from ranges that are never given out.
+// a catalogue of venues, and the venue of each place. Names, addresses and ratings are fiction, and the telephone
+// numbers are from ranges that are never assigned.
 //
-// Most places are in the catalogue under another spelling, in another script, or can be told by telephone or position
-// only. Some are not in it, though something with a similar name is near. A few are one of several branches, and
-// nothing says which.
+// Most places are in the catalogue under another spelling, in another script, or can be recognised by telephone or
+// position only. Some are not in it, although a venue with a similar name is near. A few may be any of several
+// branches.
 package sample
 
 import (
@@ -38,7 +38,7 @@ var (
 // ErrInconsistent is returned when the files of the sample contradict each other.
 var ErrInconsistent = errors.New("sample: inconsistent")
 
-// ambiguous stands in truth.json for a place that several venues may be.
+// ambiguous marks a place in truth.json that may be one of several venues.
 const ambiguous = "ambiguous"
 
 // Sample is the sample, decoded.
@@ -46,7 +46,7 @@ type Sample struct {
 	// Places are all places, each once, in the order of the file.
 	Places []contracts.Restaurant
 
-	// Queries are the words of each of the Requests, as a person typed them.
+	// Queries are the words of each of the Requests, as typed by a person.
 	Queries []string
 
 	// Requests are the searches. They overlap: every place is asked for more than once.
@@ -65,11 +65,11 @@ type Truth struct {
 	VenueID string
 }
 
-// search is a request as requests.json has it: with the ids of its places instead of the places.
+// search is a request in requests.json, with the ids of its places instead of the places.
 type search struct {
 	CityText  string   `json:"cityText"`
 	PlaceIDs  []string `json:"placeIds"`
-	Query     string   `json:"query"` // as it was typed
+	Query     string   `json:"query"` // as typed
 	RequestID string   `json:"requestId"`
 }
 
@@ -79,7 +79,7 @@ func Catalog() io.Reader { return bytes.NewReader(catalogJSON) }
 // Places returns the places as a file in JSON, each time from its beginning.
 func Places() io.Reader { return bytes.NewReader(placesJSON) }
 
-// Load decodes the sample. Every call returns a copy of its own. An error is a mistake in the files, which are built in.
+// Load decodes the sample. Every call returns a new copy. An error is a mistake in the built-in files.
 func Load() (Sample, error) {
 	var s Sample
 	var searches []search
@@ -103,7 +103,7 @@ func Load() (Sample, error) {
 			if !ok {
 				return Sample{}, fmt.Errorf("%w: %s asks for place %q, which does not exist", ErrInconsistent, search.RequestID, id)
 			}
-			if place.Location != nil { // a copy would share the location
+			if place.Location != nil { // a plain copy would share the location
 				at := *place.Location
 				place.Location = &at
 			}
@@ -143,14 +143,14 @@ var rules []byte
 // Rules are rules of a notifier whose only channel is the inbox.
 func Rules() []byte { return slices.Clone(rules) }
 
-// Event is one that the rules tell the staff of the restaurant about, and the guest.
+// Event is an event of which the rules notify the staff of the restaurant, and the guest.
 const Event = `{"event_id":"evt-001","event_type":"RESERVATION_REQUESTED","aggregate_type":"RESTAURANT","restaurant_id":5,` +
 	`"user_id":"carla","payload":{"guests":4}}`
 
-// Restaurant is the one that the sample's recipients belong to.
+// Restaurant is the restaurant of the sample's recipients.
 var Restaurant = recipient.Member{Type: "RESTAURANT", ID: "5"}
 
-// Recipients are some of each kind that the rules name. All belong to Restaurant.
+// Recipients returns some recipients of each kind in the rules. All belong to Restaurant.
 func Recipients() []contracts.Recipient {
 	return []contracts.Recipient{
 		{RecipientType: contracts.RecipientRestaurantUser, UserID: "ada", Locale: "en"},
@@ -164,8 +164,8 @@ func Recipients() []contracts.Recipient {
 //go:embed videos
 var videos embed.FS
 
-// Videos returns the files of a site with recipes: captions of videos, a page with a recipe as data, and files in which there
-// is no recipe. All were written for this sample.
+// Videos returns the files of a site with recipes: captions of videos, a page with a recipe as data, and files without a
+// recipe. All were written for this sample.
 func Videos() fs.FS {
 	sub, err := fs.Sub(videos, "videos")
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package table writes text in columns for a person at a terminal, row by row: only the first rows are kept, to decide
-// on the widths. Scripts of double width, combining marks and right-to-left names keep their places.
+// Package table writes text in columns for a person at a terminal, row by row. It keeps only the first rows, which
+// decide the widths. Scripts of double width, combining marks and right-to-left names keep their places.
 package table
 
 import (
@@ -15,38 +15,37 @@ import (
 )
 
 const (
-	// sampleRows is how many rows decide on the widths of the columns. Later rows keep them, and stick out when they
-	// are wider.
+	// sampleRows is the number of rows that decide the widths of the columns. Wider cells of later rows stick out.
 	sampleRows = 200
 
 	// gap is the space between two columns.
 	gap = "  "
 
-	// blank stands in an empty cell.
+	// blank is the text of an empty cell.
 	blank = "-"
 )
 
-// Column says how one column is shown.
+// Column configures one column.
 type Column struct {
 	// Colors are ANSI sequences by cell text. Defaults to none.
 	Colors map[string]string
 
-	// Name is the column's head. Required.
+	// Name is the column's header. Required.
 	Name string
 
-	// Optional leaves the column out when it is empty in all of the first rows. Defaults to false.
+	// Optional leaves out the column when it is empty in all of the first rows. Defaults to false.
 	Optional bool
 
-	// Width is the most terminal cells that a text takes; a longer one is cut. Defaults to 0: any number.
+	// Width is the largest width of a text, in terminal cells; a longer text is cut. Defaults to 0: any width.
 	Width int
 }
 
-// Writer writes a table. It is for one goroutine.
+// Writer writes a table. It is not safe for concurrent use.
 type Writer struct {
 	buf     *bufio.Writer
 	columns []Column
 	held    [][]string
-	widths  []int // of the columns, -1 for one that is left out; nil until they are known
+	widths  []int // of the columns, -1 for a column that is left out; nil until the widths are known
 }
 
 // New returns a writer to w. Long values belong into the last column.
@@ -54,7 +53,7 @@ func New(w io.Writer, columns ...Column) *Writer {
 	return &Writer{buf: bufio.NewWriter(w), columns: columns}
 }
 
-// Write adds a row. Cells are missing at the end when there are fewer than columns.
+// Write adds a row. When there are fewer cells than columns, the last columns are empty.
 func (w *Writer) Write(cells ...string) error {
 	row := make([]string, len(w.columns))
 	for i, cell := range cells[:min(len(row), len(cells))] {
@@ -71,7 +70,7 @@ func (w *Writer) Write(cells ...string) error {
 	return w.release()
 }
 
-// Flush writes the rows so far to the underlying writer. The first rows stay here until their widths are known.
+// Flush writes the rows so far to the underlying writer. It first fixes the widths, if they are not known yet.
 func (w *Writer) Flush() error {
 	if err := w.buf.Flush(); err != nil {
 		return fmt.Errorf("table: %w", err)
@@ -87,7 +86,7 @@ func (w *Writer) Close() error {
 	return w.Flush()
 }
 
-// release fixes the widths and writes the rows that waited for them.
+// release fixes the widths and writes the rows that were held back.
 func (w *Writer) release() error {
 	if w.widths != nil {
 		return nil
@@ -147,12 +146,12 @@ func (w *Writer) line(cells []string, colored bool) error {
 	return nil
 }
 
-// leftToRight is the left-to-right mark: it takes no room, and a text between two of them cannot change the order of
-// anything outside.
+// leftToRight is the left-to-right mark. It takes no room, and a text between two such marks cannot change the order
+// of other text.
 const leftToRight = "\u200e"
 
-// isolate keeps the columns in order on terminals that write right-to-left scripts in their direction: two such names
-// side by side, with nothing but spaces and digits in between, would change places.
+// isolate keeps the columns in order on terminals that write right-to-left scripts from right to left. Otherwise two
+// such names with only spaces and digits between them would change places.
 func isolate(cell string) string {
 	for _, r := range cell {
 		p, _ := bidi.LookupRune(r)
@@ -181,8 +180,8 @@ func cut(text string, cells int) string {
 	return short.String() + "…"
 }
 
-// Printable replaces characters that could move the cursor, colour the terminal or turn the direction of the line:
-// names come from files and from strangers.
+// Printable replaces characters that could move the cursor, colour the terminal or change the direction of the line,
+// because names come from files and from strangers.
 func Printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

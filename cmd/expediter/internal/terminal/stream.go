@@ -1,4 +1,4 @@
-// Package terminal detects the abilities of a terminal behind a stream.
+// Package terminal detects the abilities of the terminal of a stream.
 package terminal
 
 import (
@@ -8,18 +8,18 @@ import (
 	"golang.org/x/term"
 )
 
-// Stream is where a command writes to.
+// Stream is a writer of a command's output.
 type Stream struct {
 	io.Writer
 
-	// Color reports whether to use colours: on a terminal that has them, unless NO_COLOR is set.
+	// Color reports whether to use colours: on a terminal with colours, unless NO_COLOR is set.
 	Color bool
 
-	// TTY reports whether a person is watching.
+	// TTY reports whether the stream is a terminal.
 	TTY bool
 }
 
-// Width is how many cells a line of the terminal has; 0 when it is not known, and where there is none.
+// Width returns the number of cells of a line of the terminal; 0 when it is not known, and without a terminal.
 func (s Stream) Width() int {
 	file, ok := s.Writer.(*os.File)
 	if !ok || !s.TTY {
@@ -32,7 +32,7 @@ func (s Stream) Width() int {
 	return width
 }
 
-// New looks at a writer, with the environment that getenv reads. NO_COLOR follows https://no-color.org: any value but
+// New examines a writer, with the environment that getenv reads. NO_COLOR follows https://no-color.org: any value but
 // the empty one turns colours off.
 func New(w io.Writer, getenv func(string) string) Stream {
 	file, ok := w.(*os.File)

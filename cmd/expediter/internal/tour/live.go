@@ -14,25 +14,26 @@ import (
 	"github.com/expediter-io/expediter/services/importer"
 )
 
-// over is the kind of the last event of a stream. A browser closes the stream then, and would open it for ever after its end.
+// over is the kind of the last event of a stream. On it the browser closes the stream, which it would otherwise open
+// again and again.
 const over = "over"
 
-// retry is after how long a browser comes back that was cut off: the services are on its machine. A browser that is cut off again
-// and again waits as often.
+// retry is the time after which a browser reconnects, each time that it is cut off. It is short because the services are on
+// the browser's machine.
 const retry = 100 * time.Millisecond
 
 // maxLine bounds a line of an event stream.
 const maxLine = 1 << 20
 
-// shown is an event as the page gets it: a template and its data, the zero value for an event that the page does not
+// shown is an event for the page: a template and its data. It is the zero value for an event that the page does not
 // need.
 type shown struct {
 	template string
 	data     any
-	over     bool // there is no event behind
+	over     bool // the last event
 }
 
-// followRequest answers GET /live/request?id=... with a row for each place, and again for each that changes.
+// followRequest answers GET /live/request?id=... with a row for each place, and again for each place that changes.
 func (t *tour) followRequest(w http.ResponseWriter, r *http.Request) error {
 	at := t.Enricher + "/v1/requests/" + service.PathEscape(r.URL.Query().Get("id")) + "/events"
 	return t.relay(w, r, at, func(kind string, data []byte) (shown, error) {
@@ -74,7 +75,8 @@ func (t *tour) followInbox(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// relay repeats the event stream of a service as HTML. The ids are those of the service: it knows where a browser that comes back has been.
+// relay repeats the event stream of a service as HTML, with the service's event ids, so that a browser that
+// reconnects continues after the last one.
 func (t *tour) relay(w http.ResponseWriter, r *http.Request, at string, show func(kind string, data []byte) (shown, error)) error {
 	req, err := http.NewRequestWithContext(r.Context(), http.MethodGet, at, http.NoBody) //nolint:gosec // as below
 	if err != nil {
@@ -112,7 +114,7 @@ func (t *tour) relay(w http.ResponseWriter, r *http.Request, at string, show fun
 			}
 		}
 	}
-	return nil // the browser or the service has gone, and the browser comes back with the last id
+	return nil // the browser or the service has disconnected, and the browser comes back with the last id
 }
 
 func repeat(stream *service.Stream, id, kind string, data []byte, show func(string, []byte) (shown, error)) error {

@@ -1,6 +1,6 @@
-// Package tour is the page that a newcomer sees first: a search whose PENDING places turn into links, a pasted recipe that is read, and an
-// inbox that a notification arrives in. Each part is live by the event stream of its service, of which the page repeats each event as
-// HTML under the id that the service gave it: a browser that comes back goes on behind the last one.
+// Package tour has the page that a newcomer sees first: a search whose PENDING places turn into links, the import of a pasted recipe,
+// and an inbox in which a notification arrives. Each part follows the event stream of its service. The page repeats each event as HTML
+// under the service's event id, so that a browser that reconnects continues after the last one.
 package tour
 
 import (
@@ -29,36 +29,37 @@ import (
 )
 
 const (
-	// maxFound is how many places a search shows, and maxItems how many items of the inbox are shown.
+	// maxFound is the number of places that a search shows, and maxItems the number of items of the inbox that are
+	// shown.
 	maxFound, maxItems = 12, 5
 
 	// maxForm bounds a pasted text, and maxAnswer the answer of a service, in bytes.
 	maxForm, maxAnswer = 256 << 10, 4 << 20
 
-	// maxTitle bounds the first line of a text that is its title.
+	// maxTitle bounds the first line of a text, which is its title.
 	maxTitle = 100
 
-	// owner owns the recipes, staff is the user with the inbox, and guest the one that asks for tables.
+	// owner owns the recipes, staff is the user with the inbox, and guest is the user that asks for tables.
 	owner, staff, guest = "me", "ada", "carla"
 )
 
-// Config says where things are. All of it is required.
+// Config configures the page. All fields are required.
 type Config struct {
-	// Console is the path of the console, such as /console, whose scripts the page uses.
+	// Console is the path of the console, such as /console. The page uses the console's scripts.
 	Console string
 
 	// Enricher, Importer and Notifier are the URLs of the services.
 	Enricher, Importer, Notifier string
 }
 
-// tour answers for the page.
+// tour answers the requests of the page.
 type tour struct {
 	Config
 
 	client  *http.Client
 	imports *imports.Client
 	places  []contracts.Restaurant
-	texts   map[string]string // of places by their ids: the words that a search finds them by
+	texts   map[string]string // the searched words of places, by place id
 }
 
 // Add adds the routes of the page to a router.
@@ -88,7 +89,7 @@ func Add(router *service.Router, cfg Config) error {
 	return nil
 }
 
-// form answers a form with the page that its handler names by a query.
+// form answers a form by redirecting to the page with the query that do returns.
 func (t *tour) form(do func(*http.Request) (url.Values, error)) func(http.ResponseWriter, *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
@@ -104,7 +105,7 @@ func (t *tour) form(do func(*http.Request) (url.Values, error)) func(http.Respon
 	}
 }
 
-// search asks the enricher about the places that a search finds.
+// search asks the enricher for the places that a search finds.
 func (t *tour) search(r *http.Request) (url.Values, error) {
 	query := r.PostForm.Get("q")
 	req := contracts.EnrichRequest{RequestID: "tour-" + rand.Text(), Results: t.find(query)}
@@ -115,7 +116,7 @@ func (t *tour) search(r *http.Request) (url.Values, error) {
 	return url.Values{"q": {query}, "request": {req.RequestID}}, err
 }
 
-// find returns the places of the sample that have all words of a query, or a place of that name when there is none.
+// find returns the places of the sample that have all words of a query, or else a new place with that name.
 func (t *tour) find(query string) (places []contracts.Restaurant) {
 	words := strings.Fields(strings.ToLower(query))
 	for _, p := range t.places {
@@ -130,7 +131,7 @@ func (t *tour) find(query string) (places []contracts.Restaurant) {
 	return places
 }
 
-// paste has the importer read an address or a text.
+// paste submits an address or a text to the importer.
 func (t *tour) paste(r *http.Request) (url.Values, error) {
 	source := strings.TrimSpace(r.PostForm.Get("source"))
 	sub := imports.Submission{ImportJob: contracts.ImportJob{OwnerID: owner}}
@@ -146,7 +147,7 @@ func (t *tour) paste(r *http.Request) (url.Values, error) {
 	return url.Values{"import": {job.JobID}}, err
 }
 
-// ask publishes a guest's request for a table, of which the staff is notified.
+// ask publishes a guest's request for a table, which notifies the staff.
 func (t *tour) ask(r *http.Request) (url.Values, error) {
 	guests, err := strconv.Atoi(r.PostForm.Get("guests"))
 	if err != nil || guests < 1 {
@@ -191,7 +192,7 @@ func (t *tour) show(w http.ResponseWriter, r *http.Request) error {
 	return render(w, status, v)
 }
 
-// inbox returns the newest items of the staff, and the revision of the one that changed last.
+// inbox returns the newest items of the staff, and the revision of the last changed item.
 func (t *tour) inbox(ctx context.Context) (items []item, last uint64, err error) {
 	var list struct {
 		Items []inapp.Item `json:"items"`
@@ -203,7 +204,7 @@ func (t *tour) inbox(ctx context.Context) (items []item, last uint64, err error)
 	return items, last, err
 }
 
-// job returns a job as it is shown, with its recipe when there is one.
+// job returns the view of a job, with its recipe when there is one.
 func (t *tour) job(ctx context.Context, j importer.Job) (*job, error) {
 	shown := &job{Job: j}
 	if j.Status != contracts.ImportReady {
@@ -214,7 +215,7 @@ func (t *tour) job(ctx context.Context, j importer.Job) (*job, error) {
 	return shown, err
 }
 
-// call asks a service, and decodes its answer unless into is nil.
+// call sends a request to a service, and decodes its answer unless into is nil.
 func (t *tour) call(ctx context.Context, method, at string, body []byte, into any) error {
 	req, err := http.NewRequestWithContext(ctx, method, at, bytes.NewReader(body))
 	if err != nil {

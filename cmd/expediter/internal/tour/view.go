@@ -39,14 +39,14 @@ type view struct {
 	Import  string
 	Items   []item
 	Job     *job
-	Last    uint64 // the revision that the inbox is followed from
+	Last    uint64 // the revision after which the inbox is followed
 	Places  []row
 	Problem string
 	Query   string
 	Request string
 }
 
-// FollowRequest, FollowImport and FollowInbox are the event streams for the parts of the page.
+// FollowRequest, FollowImport and FollowInbox return the URLs of the event streams for the parts of the page.
 func (v view) FollowRequest() string { return live("request", url.Values{"id": {v.Request}}) }
 
 func (v view) FollowImport() string { return live("import", url.Values{"id": {v.Import}}) }
@@ -64,7 +64,7 @@ type row struct {
 	Address, ID, Name string
 }
 
-// Label is the state in words.
+// Label returns the state in words.
 func (r row) Label() string {
 	switch {
 	case r.Reason == contracts.ReasonAmbiguous:
@@ -77,14 +77,14 @@ func (r row) Label() string {
 	return string(r.Status)
 }
 
-// job is an import with its recipe, nil as long as there is none.
+// job is an import with its recipe, which is nil before there is one.
 type job struct {
 	importer.Job
 
 	Recipe *recipe.Recipe
 }
 
-// Steps are those of an import, each with a word for how far it is.
+// Steps returns the steps of an import, each with a word for its state.
 func (j job) Steps() (steps [][2]string) {
 	names := []string{"source", "extract", "create"}
 	at := slices.Index(names, j.Step)
@@ -109,12 +109,12 @@ func (j job) Steps() (steps [][2]string) {
 // item is an item of the inbox.
 type item struct {
 	At    time.Time
-	Facts [][2]string // of the payload
+	Facts [][2]string // names and values of the payload
 	Title string
 	State inapp.State
 }
 
-// newItem returns the view of an item without a text: the type of the event, and the payload.
+// newItem returns the view of an item, with the type of the event and the payload instead of a text.
 func newItem(i inapp.Item) item {
 	title := strings.ToLower(strings.ReplaceAll(i.EventType, "_", " "))
 	shown := item{At: i.CreatedAt.UTC(), State: i.State, Title: strings.ToUpper(title[:1]) + title[1:]}
@@ -126,7 +126,7 @@ func newItem(i inapp.Item) item {
 	return shown
 }
 
-// snapshot is where the places of a request stand, as the enricher says it.
+// snapshot is the enricher's answer with the states of all places of a request.
 type snapshot struct {
 	Places []place `json:"places"`
 }
@@ -136,7 +136,7 @@ type place struct {
 	Providers map[string]contracts.ProviderState `json:"providers"`
 }
 
-// rows are the places of a request as they are shown.
+// rows returns the views of the places of a request.
 func (t *tour) rows(s snapshot) (rows []row) {
 	for _, p := range s.Places {
 		rows = append(rows, t.row(p))
@@ -146,7 +146,7 @@ func (t *tour) rows(s snapshot) (rows []row) {
 
 func (t *tour) row(p place) row {
 	shown := row{
-		// An id of a place is any text, and one of an element is not.
+		// The id of a place is any text, but the id of an element is not.
 		ID: "place-" + audit.User(p.PlaceID), Name: strings.TrimPrefix(p.PlaceID, "typed "), ProviderState: p.Providers[contracts.ProviderWolt],
 	}
 	if i := slices.IndexFunc(t.places, func(r contracts.Restaurant) bool { return r.PlaceID == p.PlaceID }); i >= 0 {
