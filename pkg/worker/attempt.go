@@ -238,7 +238,7 @@ func (w *Worker) attempt(d *delivery) error {
 	if err := w.checkPaused(d); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancelCause(w.jobs)
+	ctx, cancel := context.WithCancelCause(w.parentOf(d))
 	defer cancel(nil)
 	w.deliveries.cancellable(d, cancel)
 	if d.line != nil {
@@ -265,11 +265,12 @@ func (w *Worker) attempt(d *delivery) error {
 
 // begin runs the handler of d, which has its slot and its permits.
 func (w *Worker) begin(ctx context.Context, d *delivery) error {
-	if timeout := d.policy.Timeout; timeout > 0 {
+	if timeout := d.policy.Timeout; timeout > 0 && !d.isShared() {
 		var stop context.CancelFunc
 		ctx, stop = context.WithTimeoutCause(ctx, timeout, &TimeoutError{Timeout: timeout})
 		defer stop()
 	}
+	d.deadline, _ = ctx.Deadline()
 	d.label = stacks.New()
 	if !w.deliveries.begin(d, time.Now()) {
 		return errNotStarted
