@@ -234,7 +234,6 @@ func (w *Worker) attempt(d *delivery) error {
 		return errUnhandled
 	}
 	d.policy, d.info.MaxAttempts, d.info.Pattern = d.route.policy, d.route.policy.MaxAttempts, d.route.pattern
-
 	if err := w.checkPaused(d); err != nil {
 		return err
 	}

@@ -19,12 +19,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestConfigReportsAllMistakesAtOnce(t *testing.T) {
 	t.Parallel()
-
 	ok := Config{Consumer: "c", Stream: "S"}.withDefaults()
 	if err := ok.validate(); err != nil {
 		t.Errorf("the defaults: %v", err)
 	}
-
 	for _, edge := range []time.Duration{100 * time.Millisecond, 24 * time.Hour} {
 		cfg := ok
 		cfg.AckWait = edge
@@ -32,12 +30,10 @@ func TestConfigReportsAllMistakesAtOnce(t *testing.T) {
 			t.Errorf("AckWait %s: %v", edge, err)
 		}
 	}
-
 	err := Config{
 		AckWait: 24*time.Hour + 1, Bucket: "a.b", Concurrency: -1, DeadSubject: "dead.>", HardStop: -2, RequestTimeout: -1,
 		SettleTimeout: -1, SoftStop: -2, StepBucket: "*", StepTTL: time.Second, Stream: "a b", StuckAfter: -1,
 	}.withDefaults().validate()
-
 	for _, field := range []string{
 		"AckWait", "Bucket", "Concurrency", "Consumer", "DeadSubject", "HardStop", "RequestTimeout", "SettleTimeout", "SoftStop",
 		"StepBucket", "StepTTL", "Stream", "StuckAfter",
@@ -49,11 +45,8 @@ func TestConfigReportsAllMistakesAtOnce(t *testing.T) {
 // The first middleware is the outermost. Each sees the job, and the error that the inner one returns.
 func TestMiddlewareOrder(t *testing.T) {
 	t.Parallel()
-
 	type key struct{}
-
 	var calls []string
-
 	named := func(name string) Middleware {
 		return func(ctx context.Context, info Info, header nats.Header, next func(context.Context) error) error {
 			calls = append(calls, name+" "+info.ID+" "+header.Get("H"))
@@ -66,10 +59,8 @@ func TestMiddlewareOrder(t *testing.T) {
 		calls = append(calls, "work in "+ctx.Value(key{}).(string)) //nolint:forcetypeassert // set above
 		return errors.New("no")
 	}
-
 	d := &delivery{info: Info{ID: "j"}, msg: &nats.Msg{Header: nats.Header{"H": {"h"}}}}
 	err := d.wrap([]Middleware{named("a"), named("b")}, work)(t.Context())
-
 	want := []string{"a j h", "b j h", "work in b", "b got no", "a got no\nb"}
 	check.That(t, slices.Equal(calls, want) && err.Error() == "no\nb\na", "calls %q, error %q", calls, err)
 }
@@ -77,10 +68,8 @@ func TestMiddlewareOrder(t *testing.T) {
 // A middleware may decide without the handler, and none costs nothing.
 func TestMiddlewareDecides(t *testing.T) {
 	t.Parallel()
-
 	refuse := func(context.Context, Info, nats.Header, func(context.Context) error) error { return Snooze(0) }
 	work := func(context.Context) error { panic("called") }
-
 	if _, ok := errors.AsType[*SnoozeError]((&delivery{msg: new(nats.Msg)}).wrap([]Middleware{refuse}, work)(t.Context())); !ok {
 		t.Error("the middleware's error was lost")
 	}
@@ -88,9 +77,7 @@ func TestMiddlewareDecides(t *testing.T) {
 
 func TestExponentialDoublesUpToItsLimit(t *testing.T) {
 	t.Parallel()
-
 	backoff := Exponential(2*time.Second, 15*time.Second)
-
 	for attempt, want := range map[int]time.Duration{
 		-1: 2 * time.Second, 0: 2 * time.Second, 1: 2 * time.Second, 2: 4 * time.Second, 3: 8 * time.Second,
 		4: 15 * time.Second, 5: 15 * time.Second, math.MaxInt: 15 * time.Second,
@@ -99,9 +86,7 @@ func TestExponentialDoublesUpToItsLimit(t *testing.T) {
 			t.Errorf("after attempt %d: %s, want %s", attempt, got, want)
 		}
 	}
-
 	check.Same(t, "base 0", Exponential(0, time.Hour)(40), 0)
-
 	if got := Exponential(time.Hour, math.MaxInt64)(math.MaxInt); got <= 0 {
 		t.Errorf("no limit: %s, want no overflow", got)
 	}
@@ -109,25 +94,20 @@ func TestExponentialDoublesUpToItsLimit(t *testing.T) {
 
 func TestPolicyDelayStaysWithinItsJitter(t *testing.T) {
 	t.Parallel()
-
 	policy := Policy{Backoff: Exponential(time.Second, time.Minute)}.withDefaults()
-
 	for random, want := range map[float64]time.Duration{0: 1600 * time.Millisecond, 0.5: 2 * time.Second, 1: 2400 * time.Millisecond} {
 		if got := policy.delay(2, random); got != want {
 			t.Errorf("random %v: %s, want %s", random, got, want)
 		}
 	}
-
 	policy.Jitter = -1
 	check.Same(t, "without jitter", policy.delay(2, 0), 2*time.Second)
-
 	policy.Backoff = func(int) time.Duration { return -time.Hour }
 	check.Same(t, "negative backoff", policy.delay(1, 0.5), minDelay)
 }
 
 func TestPolicyAndConfigReportEverythingAtOnce(t *testing.T) {
 	t.Parallel()
-
 	_, err := New(nil, Config{
 		AckWait: time.Millisecond, Bucket: "a.b", Concurrency: -1, Consumer: "", DeadSubject: "dead.*", HardStop: -2,
 		RequestTimeout: -1, SettleTimeout: -1, SoftStop: -2, Stream: "a b", StuckAfter: -1,
@@ -138,7 +118,6 @@ func TestPolicyAndConfigReportEverythingAtOnce(t *testing.T) {
 	} {
 		check.That(t, err != nil && strings.Contains(err.Error(), field), "New does not name %s: %v", field, err)
 	}
-
 	err = Handle[int](&Worker{}, ">", Policy{Jitter: 2, MaxAttempts: -1, Timeout: -2}, nil)
 	for _, field := range []string{"Jitter", "MaxAttempts", "Timeout", "handler"} {
 		check.That(t, err != nil && strings.Contains(err.Error(), field), "Handle does not name %s: %v", field, err)
@@ -147,31 +126,25 @@ func TestPolicyAndConfigReportEverythingAtOnce(t *testing.T) {
 
 func TestHandleRefusesBadAndOverlappingPatterns(t *testing.T) {
 	t.Parallel()
-
 	w := &Worker{}
 	add := func(pattern string) error {
 		return Handle(w, pattern, Policy{}, func(_ context.Context, _ *Job[int]) error { return nil })
 	}
-
 	for _, good := range []string{"a.*.x", "a.*.y", "b.>", "c"} {
 		if err := add(good); err != nil {
 			t.Errorf("%q: %v", good, err)
 		}
 	}
-
 	for _, bad := range []string{"", "a..b", "a b", "a.>.b", "a*", "a.b.x", "*.>", "b.c", "c", ">"} {
 		check.Failsf(t, add(bad), "%q was accepted", bad)
 	}
-
 	for subject, want := range map[string]string{"a.1.x": "a.*.x", "a.1.y": "a.*.y", "b.1.2": "b.>", "c": "c", "b": "", "a.x": ""} {
 		got := ""
 		if r := w.routeOf(subject); r != nil {
 			got = r.pattern
 		}
-
 		check.That(t, got == want, "%q goes to %q, want %q", subject, got, want)
 	}
-
 	w.started.Store(true)
 	check.Is(t, add("late"), ErrStarted, "after Run")
 }

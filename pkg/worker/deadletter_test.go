@@ -29,32 +29,22 @@ const golden = `{"attempts":3,"consumer":"cook","deadAt":"2026-01-02T04:04:05.00
 
 func TestDeadLetterKeepsItsWireForm(t *testing.T) {
 	t.Parallel()
-
 	data := check.Must(json.Marshal(sampleLetter()))(t)
-
 	check.Equal(t, golden, string(data))
-
 	letter := check.Must(ParseDeadLetter([]byte(golden)))(t)
-
 	check.Equal(t, sampleLetter(), letter)
 }
 
 func TestDeadLetterIsPackedWhenItWouldNotFit(t *testing.T) {
 	t.Parallel()
-
 	letter := sampleLetter()
 	letter.Payload = bytes.Repeat([]byte("tomato "), 10_000)
-
 	data, err := letter.encode(10_000)
 	check.OK(t, err)
-
 	check.That(t, len(data) <= 10_000, "%d bytes, want at most 10000", len(data))
-
 	parsed, err := ParseDeadLetter(data)
 	check.OK(t, err)
-
 	check.Equal(t, letter, parsed)
-
 	// A payload that packing does not shrink stays as it is, and is stored in parts.
 	_, _ = rand.Read(letter.Payload)
 	if data, err = letter.encode(10_000); err != nil || bytes.Contains(data, []byte(`"payloadEncoding"`)) {
@@ -64,12 +54,9 @@ func TestDeadLetterIsPackedWhenItWouldNotFit(t *testing.T) {
 
 func TestMessageIDNamesTheJobAndItsStream(t *testing.T) {
 	t.Parallel()
-
 	one, again := sampleLetter(), sampleLetter()
 	again.DeadAt, again.Error, again.Worker = time.Now(), "other", "other"
-
 	check.That(t, one.messageID() == again.messageID(), "the same job has two message IDs")
-
 	again.EnqueuedAt = again.EnqueuedAt.Add(1)
 	check.That(t, one.messageID() != again.messageID(), "a job of a stream made anew has the old one's message ID")
 }
@@ -79,21 +66,17 @@ func FuzzParseDeadLetter(f *testing.F) {
 	f.Add([]byte(`{}`))
 	f.Add([]byte(`{"stream":"s","subject":"s","payloadEncoding":"gzip","payload":"AAAA"}`))
 	f.Add([]byte(`{"stream":"s","subject":"s","payloadEncoding":"zip"}`))
-
 	f.Fuzz(func(t *testing.T, data []byte) {
 		letter, err := ParseDeadLetter(data)
 		if err != nil {
 			check.That(t, errors.Is(err, ErrDeadLetter), "%v is not an ErrDeadLetter", err)
 			return
 		}
-
 		encoded, err := letter.encode(0)
 		if err != nil {
 			t.Skip("a time that JSON cannot hold")
 		}
-
 		again := check.Must(ParseDeadLetter(encoded))(t)
-
 		check.Equal(t, letter, again)
 	})
 }

@@ -10,34 +10,24 @@ import (
 
 func TestDeliveriesFollowTheNewest(t *testing.T) {
 	t.Parallel()
-
 	held := newDeliveries()
 	copyOf := func(n int) *delivery {
 		return &delivery{beating: true, latest: n, first: n, info: Info{Sequence: 7}, reply: fmt.Sprint("r", n)}
 	}
 	first := copyOf(1)
-
 	now := time.Now()
-
 	if held.add(first, now) != fresh || held.add(copyOf(3), now) != duplicate || held.add(copyOf(2), now) != duplicate || held.size() != 1 {
 		t.Fatal("a message that is here was taken in again")
 	}
-
 	check.Same(t, "answers go to", held.answerTo(first), "r3")
-
 	if reply, extra := held.release(first); reply != "r3" || extra != 2 || first.beating {
 		t.Errorf("release: %s, %d extra, beating %t; want r3, 2, false", reply, extra, first.beating)
 	}
-
 	next := copyOf(4)
 	check.That(t, held.add(next, now) == fresh, "a message that was given back is not taken in")
-
 	held.remove(first, now)
-
 	check.That(t, held.bySeq[7] == next, "removing the old delivery removed the new one")
-
 	check.That(t, held.begin(next, time.Now()) && len(held.close()) == 1 && !held.claim(next), "an abandoned delivery could be claimed")
-
 	check.That(t, !held.begin(copyOf(5), time.Now()), "a handler started after close")
 }
 
@@ -45,7 +35,6 @@ func TestDeliveriesFollowTheNewest(t *testing.T) {
 // that an operator has delivered again.
 func TestCopiesOfAnAcknowledgedJob(t *testing.T) {
 	t.Parallel()
-
 	var (
 		stored = time.Now()
 		now    = stored.Add(time.Hour)
@@ -59,10 +48,8 @@ func TestCopiesOfAnAcknowledgedJob(t *testing.T) {
 			held.remove(d, now)
 		}
 	)
-
 	end(made(7, stored), true)
 	end(made(8, stored), false)
-
 	for name, c := range map[string]struct {
 		d    *delivery
 		at   time.Time
@@ -77,12 +64,9 @@ func TestCopiesOfAnAcknowledgedJob(t *testing.T) {
 	} {
 		got := held.add(c.d, c.at)
 		delete(held.bySeq, c.d.info.Sequence)
-
 		check.That(t, got == c.want, "%s: %d, want %d", name, got, c.want)
 	}
-
 	held.orphan("cook")
-
 	check.Same(t, "from a consumer that was made again", held.add(made(7, stored), now), fresh)
 }
 

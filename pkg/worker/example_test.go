@@ -16,7 +16,6 @@ type Mail struct {
 
 func Example_controlErrors() {
 	busy := errors.New("429 Too Many Requests")
-
 	handler := func(_ context.Context, job *worker.Job[Mail]) error {
 		switch {
 		case job.Args.To == "":
@@ -28,7 +27,6 @@ func Example_controlErrors() {
 		}
 		return nil
 	}
-
 	job := &worker.Job[Mail]{Info: worker.Info{Attempt: 1}, Args: Mail{To: "a@example.org"}}
 	err := handler(context.Background(), job)
 	fmt.Println(err)
@@ -46,7 +44,6 @@ func ExamplePolicy() {
 		MaxAttempts: 4,
 		Timeout:     90 * time.Second,
 	}
-
 	for attempt := 1; attempt < policy.MaxAttempts; attempt++ {
 		fmt.Println(policy.Backoff(attempt))
 	}
@@ -59,7 +56,6 @@ func ExamplePolicy() {
 func ExampleParseDeadLetter() {
 	body := []byte(`{"attempts":3,"maxAttempts":3,"reason":"exhausted","stream":"JOBS","subject":"jobs.mail.7","sequence":42,` +
 		`"payload":"eyJ0byI6ImEifQ==","error":"dial tcp 10.0.0.7:25: refused","signature":"dial tcp #:#: refused"}`)
-
 	letter, err := worker.ParseDeadLetter(body)
 	fmt.Println(letter.Subject, letter.Reason, letter.Signature, string(letter.Payload), err)
 	// Output: jobs.mail.7 exhausted dial tcp #:#: refused {"to":"a"} <nil>
@@ -70,7 +66,6 @@ func ExampleHooks() {
 	hooks := worker.Hooks{
 		Settled: func(s worker.Settlement) { counts[s.Outcome]++ }, // a real one locks
 	}
-
 	hooks.Settled(worker.Settlement{Outcome: worker.OutcomeCompleted, Ran: time.Second})
 	fmt.Println(counts)
 	// Output: map[completed:1]
@@ -94,7 +89,6 @@ func ExampleStreamConfig() {
 
 func ExampleInsertError() {
 	var err error = &worker.InsertError{Cause: context.DeadlineExceeded, ID: "a1", Index: 3, Subject: "jobs.mail.7", Unknown: true}
-
 	if failed, ok := errors.AsType[*worker.InsertError](err); ok && failed.Unknown {
 		fmt.Println(err) // insert it again, with the same ID or key
 	}

@@ -208,7 +208,7 @@ func (c *Client) page(ctx context.Context, f JobFilter) (JobPage, error) {
 	}
 	page := JobPage{AsOf: l.Info.TimeStamp, Messages: l.Info.State.Msgs}
 	if f.Count && !f.Dead {
-		if page.Counts, err = l.told(ctx); err != nil {
+		if page.Counts, err = l.countMore(ctx); err != nil {
 			return page, err
 		}
 	}

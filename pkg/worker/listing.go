@@ -147,13 +147,13 @@ type Counts struct {
 	Told             bool
 }
 
-// told counts the messages of the stream by the server's counts of subjects and consumers: it reads no message. Up to two round trips,
+// countMore counts the messages of the stream by the server's counts of subjects and consumers: it reads no message. Up to two round trips,
 // which list the subjects of at most 10,000 messages.
-func (l *list) told(ctx context.Context) (Counts, error) {
+func (l *list) countMore(ctx context.Context) (Counts, error) {
 	n := l.counts()
 	for _, kind := range []key.Kind{key.Later, key.Done} {
-		names, told, err := l.Names(ctx, kind)
-		if err != nil || !told {
+		names, listed, err := l.Names(ctx, kind)
+		if err != nil || !listed {
 			return n, err
 		}
 		for _, count := range names {
@@ -242,7 +242,7 @@ func (c *Client) pages(ctx context.Context, f JobFilter, parts []*Client) (JobPa
 		}
 	}
 	for _, part := range parts {
-		n, err := part.told(ctx, count)
+		n, err := part.count(ctx, count)
 		if err != nil {
 			return all, err
 		}
@@ -252,15 +252,15 @@ func (c *Client) pages(ctx context.Context, f JobFilter, parts []*Client) (JobPa
 	return all, nil
 }
 
-// told counts the messages of the client's own stream.
-func (c *Client) told(ctx context.Context, all bool) (Counts, error) {
+// count counts the messages of the client's own stream.
+func (c *Client) count(ctx context.Context, all bool) (Counts, error) {
 	l, err := c.openList(ctx, false)
 	if err != nil {
 		return Counts{}, err
 	}
 	defer l.close()
 	if all {
-		return l.told(ctx)
+		return l.countMore(ctx)
 	}
 	return l.counts(), nil
 }

@@ -164,7 +164,6 @@ func (p *plan) address(stream string) {
 	p.id = cmp.Or(p.id, p.insertID)
 	h := p.header
 	h.Set(jetstream.ExpectedStreamHeader, stream)
-
 	// A unique job's message ID belongs to this insert only: it guards the retry of a publish, and must not make the server drop the next job
 	// of the key.
 	h.Set(nats.MsgIdHdr, p.insertID)

@@ -187,7 +187,6 @@ func (w *Worker) acknowledge(d *delivery, kind Outcome) bool {
 func (w *Worker) release(d *delivery, o outcome) Outcome {
 	w.showWaiting(d)
 	w.clearRunningMark(d) // a waiting job may be replaced
-
 	reply, extra := w.deliveries.release(d)
 	uncounted := extra // copies that were dropped here because the job was running
 	if o.uncounted {
@@ -270,7 +269,6 @@ func (w *Worker) recordReplay(d *delivery) {
 	}
 	msg := nats.NewMsg(fmt.Sprintf("%s.%s.%s.%s", w.cfg.DeadSubject, d.info.Stream, TokenReplay, letter))
 	msg.Header.Set(HeaderReplayState, ReplayWorked)
-
 	const tries = 2
 	for range tries {
 		ctx, cancel := context.WithTimeout(w.settling, w.cfg.RequestTimeout)

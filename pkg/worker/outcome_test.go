@@ -16,13 +16,11 @@ import (
 
 func TestClassifyDecidesFromTheError(t *testing.T) {
 	t.Parallel()
-
 	backoff := func(attempt int) time.Duration { return time.Duration(attempt) * time.Minute }
 	wrap := func(err error) error { return fmt.Errorf("handler: %w", err) }
 	retried := outcome{kind: OutcomeRetried, delay: 2 * time.Minute}
 	exhausted := outcome{kind: OutcomeDead, reason: ReasonExhausted}
 	back := outcome{kind: OutcomeHandedBack, uncounted: true}
-
 	for _, test := range []struct {
 		name        string
 		attempt     int
@@ -65,11 +63,9 @@ func TestClassifyAllocatesNothingForACompletedJob(t *testing.T) {
 
 func TestControlErrorsCarryTheirCause(t *testing.T) {
 	t.Parallel()
-
 	for _, err := range []error{Retry(time.Second, io.EOF), Cancel(io.EOF), &DecodeError{Cause: io.EOF}, &PanicError{Value: io.EOF}} {
 		check.That(t, errors.Is(fmt.Errorf("x: %w", err), io.EOF), "%T hides its cause", err)
 	}
-
 	for err, want := range map[error]string{
 		Retry(-time.Second, nil):                        "worker: retry after 0s",
 		Retry(time.Second, io.EOF):                      "worker: retry after 1s: EOF",
@@ -81,11 +77,8 @@ func TestControlErrorsCarryTheirCause(t *testing.T) {
 		errors.Unwrap(&PanicError{}):                    "",
 		&DecodeError{io.EOF, "jobs.1"}:                  `worker: payload of "jobs.1" cannot be decoded: EOF`,
 		&MissingError{Asset: "stream s", Cause: io.EOF}: "worker: stream s is missing: EOF (create it)",
-
-		&MissingError{Asset: "bucket b", Cause: io.EOF, mends: true}: "worker: bucket b is missing: EOF (create it, or set Config.AutoCreate)",
-
+		&MissingError{Asset: "bucket b", Cause: io.EOF, mends: true}:    "worker: bucket b is missing: EOF (create it, or set Config.AutoCreate)",
 		&DriftError{Asset: "bucket b", Differences: []string{"x", "y"}}: "worker: bucket b is not set as needed: x; y (apply the declared settings)",
-
 		&DriftError{Asset: "consumer c", Differences: []string{"x"}, mends: true}: "worker: consumer c is not set as needed: x " +
 			"(apply the declared settings, or set Config.AutoCreate)",
 	} {

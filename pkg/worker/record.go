@@ -332,7 +332,6 @@ func (c *Client) resolve(ctx context.Context, p *plan, msg jsapi.Message) (Recei
 		return r, nil
 	}
 	p.supersede(Status{})
-
 	// The record is removed first. A crash after that leaves the key free; a crash between a new job and the removal of an old record would
 	// leave both.
 	if err := c.remove(ctx, s.Sequence); err != nil {

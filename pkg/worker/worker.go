@@ -164,7 +164,6 @@ func (w *Worker) Run(ctx context.Context) error {
 	if err := w.await(ctx, nil); err != nil || ctx.Err() != nil {
 		return err
 	}
-
 	// Handlers may run on after the end of ctx, until the soft deadline, so their contexts are not its children.
 	var (
 		root                = context.WithoutCancel(ctx)
@@ -175,7 +174,6 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer cancelJobs(nil)
 	defer endSettle()
 	defer endPull()
-
 	w.down.Store(true)
 	w.contact.Lose()
 	w.stopping, w.jobs, w.settling = stopping, jobs, settling
@@ -186,7 +184,6 @@ func (w *Worker) Run(ctx context.Context) error {
 	})
 	w.acks = contact.NewAcks(w.maxDeliveries())
 	w.openLimits(records)
-
 	endBeats, err := w.startBeats(root)
 	if err != nil {
 		return err
@@ -258,7 +255,6 @@ func (w *Worker) stop(cancelJobs context.CancelCauseFunc, endSettle context.Canc
 		w.running.Wait()
 		close(idle)
 	}()
-
 	if waitFor(idle, w.cfg.SoftStop) {
 		return nil
 	}
@@ -267,7 +263,6 @@ func (w *Worker) stop(cancelJobs context.CancelCauseFunc, endSettle context.Canc
 		return nil
 	}
 	stuck := w.abandon()
-
 	// The rest are outcomes that are being recorded. They end by themselves when the server answers; a server that is away
 	// gets the time of one more request.
 	if !waitFor(idle, w.cfg.RequestTimeout) {

@@ -20,7 +20,6 @@ func ExampleRun() {
 	attempt := 0
 	handle := func(ctx context.Context, job *worker.Job[Import]) error {
 		attempt++
-
 		text, err := step.Run(ctx, job, "transcript", func(context.Context) (string, error) {
 			fmt.Println("transcribing", job.Args.URL)
 			return "two eggs, one lemon", nil
@@ -28,7 +27,6 @@ func ExampleRun() {
 		if err != nil {
 			return err
 		}
-
 		lines, err := step.Run(ctx, job, "extract", func(context.Context) ([]string, error) {
 			if attempt == 1 {
 				return nil, errors.New("the model is busy")
@@ -38,15 +36,12 @@ func ExampleRun() {
 		if err != nil {
 			return err
 		}
-
 		fmt.Printf("%q\n", lines)
 		return nil
 	}
-
 	// A worker calls the handler like this. In a test, Memory takes its place.
 	memory := step.NewMemory()
 	job := &worker.Job[Import]{Args: Import{URL: "video/7"}}
-
 	fmt.Println(handle(memory.Attempt(context.Background()), job))
 	fmt.Println(handle(memory.Attempt(context.Background()), job))
 	// Output:
@@ -60,7 +55,6 @@ func ExampleRun() {
 func ExampleDo() {
 	ctx := step.NewMemory().Attempt(context.Background())
 	job := &worker.Job[[]string]{Args: []string{"ada", "eve"}}
-
 	for _, name := range job.Args {
 		err := step.Do(ctx, job, "invite "+name, func(context.Context) error {
 			fmt.Println("inviting", name)
@@ -70,7 +64,6 @@ func ExampleDo() {
 			fmt.Println(err)
 		}
 	}
-
 	err := step.Do(ctx, job, "invite ada", func(context.Context) error { return nil })
 	fmt.Println(errors.Is(err, step.ErrMisuse))
 	// Output:
@@ -84,23 +77,18 @@ func ExampleFencedError() {
 	memory := step.NewMemory()
 	job := &worker.Job[Import]{}
 	nothing := func(context.Context) error { return nil }
-
 	first := memory.Attempt(context.Background())
 	if err := step.Do(first, job, "transcript", nothing); err != nil {
 		fmt.Println(err)
 	}
-
 	second := memory.Attempt(context.Background()) // the job was given to another worker
 	if err := step.Do(second, job, "transcript", nothing); err != nil {
 		fmt.Println(err)
 	}
-
 	err := step.Do(first, job, "extract", nothing)
-
 	if fenced, ok := errors.AsType[*step.FencedError](err); ok {
 		fmt.Println("delivery", fenced.Deliveries)
 	}
-
 	fmt.Println(errors.Is(err, step.ErrFenced), errors.Is(context.Cause(first), step.ErrFenced))
 	// Output:
 	// delivery 2
@@ -111,12 +99,10 @@ func ExampleFencedError() {
 func ExampleRecordError() {
 	memory := step.NewMemory()
 	job := &worker.Job[Import]{}
-
 	_, err := step.Run(memory.Attempt(context.Background()), job, "duration", func(context.Context) (int, error) { return 90, nil })
 	if err != nil {
 		fmt.Println(err)
 	}
-
 	_, err = step.Run(memory.Attempt(context.Background()), job, "duration", func(context.Context) (string, error) { return "1m30s", nil })
 	if unreadable, ok := errors.AsType[*step.RecordError](err); ok {
 		fmt.Println("recorded as another type:", unreadable.Step)

@@ -43,12 +43,10 @@ const (
 // step costs two in addition.
 func Run[T, A any](ctx context.Context, job *worker.Job[A], name string, fn func(context.Context) (T, error)) (T, error) {
 	var result T
-
 	j, err := journalOf(ctx, job)
 	if err != nil {
 		return result, err
 	}
-
 	data, failed := j.Do(ctx, name, func(ctx context.Context) ([]byte, error) {
 		result, err := fn(ctx)
 		if err != nil {
@@ -59,7 +57,6 @@ func Run[T, A any](ctx context.Context, job *worker.Job[A], name string, fn func
 	if data == nil {
 		return result, failed
 	}
-
 	if err := decode(data, &result); err != nil {
 		return result, &RecordError{Cause: err, Job: job.ID, Step: name}
 	}
@@ -77,7 +74,6 @@ func journalOf[A any](ctx context.Context, job *worker.Job[A]) (*journal.Journal
 	if job == nil {
 		return nil, fmt.Errorf("%w: the job is nil", ErrMisuse)
 	}
-
 	j := journal.From(ctx)
 	switch {
 	case j == nil:
@@ -95,7 +91,6 @@ func encode[T any](name string, result T) ([]byte, error) {
 	case json.RawMessage:
 		return data, nil
 	}
-
 	data, err := json.Marshal(result)
 	if err != nil {
 		return nil, fmt.Errorf("step: %q: its result has no JSON: %w", name, err)

@@ -114,24 +114,19 @@ func (j *Journal) Do(ctx context.Context, name string, run func(context.Context)
 	if err := checkName(name); err != nil {
 		return nil, err
 	}
-
 	data, done, err := j.begin(ctx, name)
 	if err != nil || done {
 		return data, err
 	}
-
 	recorded := false
-
 	defer func() {
 		if !recorded { // also when run panics
 			j.abort(name)
 		}
 	}()
-
 	if data, err = run(ctx); err != nil {
 		return nil, err
 	}
-
 	result, err := j.record(name, data)
 	if err != nil {
 		if errors.Is(err, ErrTooLarge) {
@@ -139,7 +134,6 @@ func (j *Journal) Do(ctx context.Context, name string, run func(context.Context)
 		}
 		return nil, err
 	}
-
 	recorded = true
 	return result, nil
 }
@@ -148,7 +142,6 @@ func (j *Journal) Do(ctx context.Context, name string, run func(context.Context)
 func (j *Journal) Fenced() error {
 	j.turn <- struct{}{}
 	defer func() { <-j.turn }()
-
 	if errors.Is(j.broken, ErrFenced) {
 		return j.broken
 	}
@@ -159,7 +152,6 @@ func (j *Journal) Fenced() error {
 func (j *Journal) Close() {
 	j.turn <- struct{}{}
 	defer func() { <-j.turn }()
-
 	j.closed = true
 }
 
@@ -177,17 +169,14 @@ func (j *Journal) failure() error {
 func (j *Journal) Forget() {
 	j.turn <- struct{}{}
 	defer func() { <-j.turn }()
-
 	if !j.acked || !j.attempt.fresh() || j.taken || errors.Is(j.broken, ErrFenced) || errors.Is(j.broken, ErrNotRecorded) {
 		return
 	}
-
 	for _, e := range j.steps {
 		for part := range e.parts() {
 			j.store.drop(e.Object.subject(part))
 		}
 	}
-
 	j.steps = slices.DeleteFunc(j.steps, func(e entry) bool { return e.Object != nil })
 	data, _ := encode(j.written[:j.head], 0, j.steps)
 	j.store.forget(data, j.revision)
@@ -199,31 +188,24 @@ func (j *Journal) begin(ctx context.Context, name string) (data []byte, done boo
 		return nil, false, fmt.Errorf("step: %q was not started: %w", name, err)
 	}
 	defer j.leave()
-
 	if err := j.failure(); err != nil {
 		return nil, false, fmt.Errorf("step: %q was not started: %w", name, err)
 	}
-
 	if err := j.check(ctx); err != nil {
 		return nil, false, fmt.Errorf("step: %q was not started: %w", name, err)
 	}
-
 	if slices.Contains(j.used, name) {
 		return nil, false, fmt.Errorf("%w: step %q comes twice in one attempt: number the steps of a loop", ErrMisuse, name)
 	}
-
 	if data, done, err = j.recall(ctx, name); err != nil {
 		return data, done, err
 	}
-
 	if !done {
 		if len(j.steps)+j.running >= MaxSteps {
 			return nil, false, fmt.Errorf("%w: step %q is one too many: a job may have %d", ErrMisuse, name, MaxSteps)
 		}
-
 		j.running++
 	}
-
 	j.used = append(j.used, name)
 	return data, done, nil
 }
@@ -233,13 +215,11 @@ func (j *Journal) enter(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return ended(ctx)
 	}
-
 	select { // as a rule the turn is free; a select of two cases takes longer
 	case j.turn <- struct{}{}:
 		return nil
 	default:
 	}
-
 	select {
 	case j.turn <- struct{}{}:
 		return nil
@@ -261,7 +241,6 @@ func ended(ctx context.Context) error {
 func (j *Journal) abort(name string) {
 	j.turn <- struct{}{}
 	defer j.leave()
-
 	j.running--
 	j.used = slices.DeleteFunc(j.used, func(used string) bool { return used == name })
 }
@@ -273,9 +252,7 @@ func (j *Journal) recall(ctx context.Context, name string) (data []byte, found b
 	if i < 0 {
 		return nil, false, nil
 	}
-
 	e, until := j.steps[i], j.until()
-
 	data, err = j.result(ctx, until, e)
 	if errors.Is(err, errMissing) {
 		j.steps, j.lines = slices.Delete(slices.Clone(j.steps), i, i+1), j.head // the result has expired: treat the step as never recorded
@@ -297,7 +274,6 @@ func (j *Journal) renew(ctx context.Context, until time.Time, i int, data []byte
 	if err != nil {
 		return err
 	}
-
 	steps := slices.Clone(j.steps)
 	steps[i], j.lines = again, j.head
 	return j.write(ctx, until, steps)
@@ -309,18 +285,14 @@ func (j *Journal) renew(ctx context.Context, until time.Time, i int, data []byte
 func (j *Journal) record(name string, data []byte) ([]byte, error) {
 	j.turn <- struct{}{}
 	defer j.leave()
-
 	if err := j.failure(); err != nil {
 		return nil, fmt.Errorf("step: %q was not recorded: %w", name, err)
 	}
-
 	ctx, until := j.base, j.until()
-
 	added, err := j.pack(ctx, until, name, data)
 	if err != nil {
 		return nil, err
 	}
-
 	err = j.write(ctx, until, append(j.steps, added))
 	if errors.Is(err, errOutrun) {
 		err = j.takeOver(ctx, until, false)
@@ -331,15 +303,12 @@ func (j *Journal) record(name string, data []byte) ([]byte, error) {
 				}
 				return earlier, rerr
 			}
-
 			err = j.write(ctx, until, append(j.steps, added))
 		}
 	}
-
 	if err != nil {
 		return nil, fmt.Errorf("step: %q was not recorded: %w", name, err)
 	}
-
 	j.running--
 	return bytes.Clone(data), nil
 }

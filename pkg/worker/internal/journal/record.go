@@ -63,7 +63,6 @@ func (e entry) parts() iter.Seq[int] {
 		if e.Object == nil {
 			return
 		}
-
 		for part := range e.Object.Parts {
 			if !yield(part) {
 				return
@@ -75,12 +74,10 @@ func (e entry) parts() iter.Seq[int] {
 // head is the JSON of a record up to its steps, for encode.
 func (rec record) head() []byte {
 	const room = 512
-
 	head := appendInt(make([]byte, 0, room), `{"v":`, int64(rec.Version))
 	head = appendText(head, `,"writer":`, rec.Writer)
 	head = appendText(head, `,"origin":`, rec.Origin)
 	head = appendInt(head, `,"deliveries":`, int64(rec.Deliveries))
-
 	if rec.Job != "" {
 		head = appendText(head, `,"job":`, rec.Job)
 	}
@@ -94,13 +91,10 @@ func encode(lines []byte, known int, steps []entry) (data []byte, end int) {
 		if known+i > 0 {
 			lines = append(lines, ',')
 		}
-
 		lines = e.appendTo(lines)
 	}
-
 	end = len(lines)
 	lines = append(lines, "]}\n"...)
-
 	for _, e := range steps {
 		lines = append(lines, e.data...)
 	}
@@ -112,12 +106,10 @@ func (e *entry) appendTo(line []byte) []byte {
 	line = appendText(line, `{"name":`, e.Name)
 	line = appendInt(line, `,"at":`, e.At)
 	line = appendInt(line, `,"size":`, int64(e.Size))
-
 	if e.Codec != "" {
 		line = appendText(line, `,"codec":`, e.Codec)
 		line = appendInt(line, `,"length":`, int64(e.Length))
 	}
-
 	if e.Object != nil {
 		line = appendText(line, `,"object":{"id":`, e.Object.ID)
 		line = appendInt(line, `,"parts":`, int64(e.Object.Parts))
@@ -132,7 +124,6 @@ func appendInt(b []byte, before string, n int64) []byte {
 
 func appendText(b []byte, before, text string) []byte {
 	b = append(b, before...)
-
 	if strings.ContainsFunc(text, needsEscape) {
 		quoted, _ := json.Marshal(text) //nolint:errcheck,errchkjson // a string has JSON
 		return append(b, quoted...)
@@ -145,14 +136,11 @@ func needsEscape(r rune) bool { return r < ' ' || r == '"' || r == '\\' || r >= 
 // decode is the inverse of encode. The results share memory with data.
 func decode(data []byte) (record, error) {
 	var rec record
-
 	line, rest, found := bytes.Cut(data, []byte{'\n'})
 	if !found {
 		return record{}, errors.New("the first line has no end")
 	}
-
 	err := json.Unmarshal(line, &rec)
-
 	switch {
 	case rec.Version > version: // checked first: its fields may have other types
 		return record{}, fmt.Errorf("a newer program wrote it: version %d, this one knows %d", rec.Version, version)
@@ -161,16 +149,13 @@ func decode(data []byte) (record, error) {
 	case rec.Version < 1 || rec.Writer == "":
 		return record{}, fmt.Errorf("version %d, writer %q", rec.Version, rec.Writer)
 	}
-
 	for i := range rec.Steps {
 		e := &rec.Steps[i]
 		if err := e.check(len(rest)); err != nil {
 			return record{}, err
 		}
-
 		e.data, rest = rest[:e.Size:e.Size], rest[e.Size:]
 	}
-
 	if len(rest) > 0 {
 		return record{}, fmt.Errorf("%d bytes too many", len(rest))
 	}
@@ -229,33 +214,26 @@ func (j *Journal) pack(ctx context.Context, until time.Time, name string, data [
 	if len(data) > MaxResult {
 		return entry{}, fmt.Errorf("%w: step %q: %d bytes, the limit is %d", ErrTooLarge, name, len(data), MaxResult)
 	}
-
 	e := entry{Name: name, At: time.Now().UnixMilli()}
 	stored := data
-
 	if len(data) > compressAbove {
 		packed, saves, err := j.limits.codec.Compress(data)
 		if err != nil {
 			return entry{}, fmt.Errorf("step: %w", err)
 		}
-
 		if saves {
 			e.Codec, e.Length, stored = compress.Zstd, len(data), packed
 		}
 	}
-
 	total := len(stored)
 	for _, other := range j.steps {
 		total += other.Size
 	}
-
 	if len(stored) <= maxInline && total <= maxRecord {
 		e.Size, e.data = len(stored), bytes.Clone(stored)
 		return e, nil
 	}
-
 	e.Object = &object{ID: nuid.Next(), Parts: (len(stored)-1)/j.limits.part + 1, Size: len(stored)}
-
 	for part := range e.parts() {
 		rest := stored[part*j.limits.part:]
 		if err := j.put(ctx, until, e.Object.subject(part), rest[:min(len(rest), j.limits.part)]); err != nil {
@@ -273,7 +251,6 @@ func (j *Journal) put(ctx context.Context, until time.Time, subject string, data
 // result is the inverse of pack. The caller owns the result.
 func (j *Journal) result(ctx context.Context, until time.Time, e entry) ([]byte, error) {
 	stored := e.data
-
 	for part := range e.parts() {
 		err := j.persist(ctx, until, func() error {
 			data, err := j.store.fetch(ctx, e.Object.subject(part))
@@ -286,15 +263,12 @@ func (j *Journal) result(ctx context.Context, until time.Time, e entry) ([]byte,
 			return nil, fmt.Errorf("step: result of %q of job %s: %w", e.Name, j.attempt.Job, err)
 		}
 	}
-
 	if e.Object != nil && len(stored) != e.Object.Size {
 		return nil, &RecordError{Cause: fmt.Errorf("%d bytes instead of %d", len(stored), e.Object.Size), Job: j.attempt.Job, Step: e.Name}
 	}
-
 	if e.Codec == "" {
 		return append(make([]byte, 0, len(stored)), stored...), nil
 	}
-
 	data, err := j.limits.codec.Decompress(stored, e.Length)
 	if err != nil {
 		return nil, &RecordError{Cause: err, Job: j.attempt.Job, Step: e.Name}

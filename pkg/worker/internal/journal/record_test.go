@@ -35,18 +35,14 @@ func sample() record {
 
 func encoded(t testing.TB, rec record, steps []entry) []byte {
 	t.Helper()
-
 	data, _ := encode(rec.head(), 0, steps)
 	return data
 }
 
 func TestRecordIsReadAsItWasWritten(t *testing.T) {
 	t.Parallel()
-
 	data := encoded(t, record{Version: version, Writer: "w", Origin: "1-2", Deliveries: 3, Job: "id"}, sample().Steps)
-
 	got := check.Must(decode(data))(t)
-
 	if diff := cmp.Diff(sample(), got, cmp.AllowUnexported(entry{})); diff != "" {
 		t.Error(diff)
 	}
@@ -54,7 +50,6 @@ func TestRecordIsReadAsItWasWritten(t *testing.T) {
 
 func TestUnreadableRecordsAreRefused(t *testing.T) {
 	t.Parallel()
-
 	for name, data := range map[string]string{
 		"empty":             "",
 		"no line":           `{"v":1,"writer":"w"}`,
@@ -81,25 +76,19 @@ func TestUnreadableRecordsAreRefused(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	f.Add(encoded(f, record{Version: version, Writer: "w"}, sample().Steps))
 	f.Add([]byte(`{"v":1,"writer":"w","steps":[{"name":"a","size":4}]}` + "\nsoup"))
-
 	f.Add([]byte(`{"v":1,"writer":"w"}` + "\n"))
-
 	f.Fuzz(func(t *testing.T, data []byte) {
 		rec, err := decode(data)
 		if err != nil {
 			return
 		}
-
 		head := rec
 		head.Steps = nil
-
 		again := encoded(t, head, slices.Clone(rec.Steps))
-
 		second, err := decode(again)
 		if err != nil {
 			t.Fatalf("%q was read, and is not when written as %q: %v", data, again, err)
 		}
-
 		if diff := cmp.Diff(rec, second, cmp.AllowUnexported(entry{}), cmpopts.EquateEmpty()); diff != "" {
 			t.Error(diff)
 		}
@@ -108,10 +97,8 @@ func FuzzDecode(f *testing.F) {
 
 func TestUnreadableJournalIsNamed(t *testing.T) {
 	t.Parallel()
-
 	m := NewMemory()
 	m.data, m.revision, m.deliveries = []byte("soup\n"), 1, 1
-
 	_, err := m.Open(t.Context(), nil).Do(t.Context(), "a", nil)
 	if unreadable, ok := errors.AsType[*RecordError](err); !ok || unreadable.Step != "" || !strings.Contains(err.Error(), "remove its key") {
 		t.Errorf("%v, want a RecordError that says what to do", err)
@@ -120,16 +107,12 @@ func TestUnreadableJournalIsNamed(t *testing.T) {
 
 func TestResultThatHasLostItsPartsIsRecordedAnew(t *testing.T) {
 	t.Parallel()
-
 	large := make([]byte, maxRecord+1)
 	_, _ = rand.Read(large) // so that it is not compressed
-
 	m := NewMemory()
 	attempt := func(want ...string) {
 		t.Helper()
-
 		var ran []string
-
 		j := m.Open(t.Context(), nil)
 		for name, result := range map[string][]byte{"1": []byte("soup"), "2": large, "3": []byte("stew")} {
 			got, err := j.Do(t.Context(), name, func(context.Context) ([]byte, error) {
@@ -140,14 +123,11 @@ func TestResultThatHasLostItsPartsIsRecordedAnew(t *testing.T) {
 				t.Errorf("step %s: %d bytes, %v", name, len(got), err)
 			}
 		}
-
 		slices.Sort(ran)
-
 		if !slices.Equal(ran, want) {
 			t.Errorf("steps %v ran, want %v", ran, want)
 		}
 	}
-
 	attempt("1", "2", "3")
 	clear(m.parts)
 	attempt("2")
@@ -156,11 +136,9 @@ func TestResultThatHasLostItsPartsIsRecordedAnew(t *testing.T) {
 
 func TestKeysAreTokens(t *testing.T) {
 	t.Parallel()
-
 	if key := Key(7, time.Unix(1, 5)); key != "7-1000000005" || !ValidKey(key) {
 		t.Errorf("key %q", key)
 	}
-
 	for _, key := range []string{"", "*", ">", "7", "7-", "-1", "7-1.x", "7-1 ", "7--1", strings.Repeat("1", 21) + "-1"} {
 		if ValidKey(key) {
 			t.Errorf("%q is taken for a key", key)

@@ -116,7 +116,6 @@ func (j *journalOf) save(ctx context.Context, data []byte, expect uint64) (uint6
 			Subject: j.cfg.API.Target(j.subject),
 		}
 	}
-
 	j.expected[0], j.record.Data = strconv.FormatUint(expect, 10), data
 	return j.send(ctx, &j.record) // which keeps nothing of it
 }
@@ -145,7 +144,6 @@ func seconds(d time.Duration) string { return strconv.Itoa(int(d/time.Second)) +
 // it yet.
 func (s *Store) get(ctx context.Context, subject string) ([]byte, uint64, error) {
 	found, ok, err := s.cfg.API.Get(ctx, s.stream, jsapi.Query{LastBySubject: subject})
-
 	switch {
 	case err != nil:
 		return nil, 0, fmt.Errorf("read %s: %w", subject, err)
@@ -189,10 +187,8 @@ func NewMemory() *Memory {
 // Open returns the journal for the next attempt.
 func (m *Memory) Open(base context.Context, lost func(error)) *Journal {
 	const ever = 100 * 365 * 24 * time.Hour
-
 	m.mu.Lock()
 	defer m.mu.Unlock()
-
 	m.deliveries++
 	return &Journal{
 		attempt: Attempt{Deliveries: m.deliveries, Job: "memory", Lost: lost},
@@ -204,14 +200,12 @@ func (m *Memory) Open(base context.Context, lost func(error)) *Journal {
 func (m *Memory) drop(part string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-
 	delete(m.parts, part)
 }
 
 func (m *Memory) fetch(_ context.Context, part string) ([]byte, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-
 	if data, ok := m.parts[part]; ok {
 		return data, nil
 	}
@@ -231,7 +225,6 @@ func (m *Memory) load(context.Context) ([]byte, uint64, error) {
 func (m *Memory) put(_ context.Context, part string, data []byte) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-
 	m.parts[part] = bytes.Clone(data)
 	return nil
 }
@@ -239,11 +232,9 @@ func (m *Memory) put(_ context.Context, part string, data []byte) error {
 func (m *Memory) save(_ context.Context, data []byte, expect uint64) (uint64, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-
 	if expect != m.revision {
 		return 0, &jetstream.APIError{Code: 400, ErrorCode: jetstream.JSErrCodeStreamWrongLastSequence, Description: "wrong last sequence"}
 	}
-
 	m.data, m.revision = bytes.Clone(data), m.revision+1
 	return m.revision, nil
 }

@@ -30,21 +30,17 @@ var errOutrun = errors.New("the journal has changed")
 // check makes sure, before a step, that this attempt is the latest. It does so at the first step, and whenever that is in doubt.
 func (j *Journal) check(ctx context.Context) error {
 	doubted := false
-
 	if j.attempt.Check != nil {
 		var err error
-
 		if doubted, err = j.attempt.Check(ctx); errors.Is(err, ErrGone) {
 			return j.fenced(record{})
 		} else if err != nil {
 			return fmt.Errorf("look for the job in its stream: %w", err)
 		}
 	}
-
 	if !j.opened {
 		return j.open(ctx, doubted)
 	}
-
 	if !doubted {
 		return nil
 	}
@@ -54,23 +50,19 @@ func (j *Journal) check(ctx context.Context) error {
 // open takes the journal over for this attempt. The first attempt at a job need not read it.
 func (j *Journal) open(ctx context.Context, doubted bool) error {
 	const usual = 8 // the number of steps for which there is room
-
 	j.steps, j.used, j.writer = slices.Grow(j.steps, usual), make([]string, 0, usual), nuid.Next()
 	j.written = record{
 		Version: version, Writer: j.writer, Origin: j.attempt.origin(), Deliveries: j.attempt.Deliveries, Job: j.attempt.Job,
 	}.head()
 	j.head, j.lines = len(j.written), len(j.written)
-
 	if j.store == nil {
 		j.store, j.limits = j.server.journal(j.attempt), j.server.limits()
 	}
-
 	if !j.attempt.fresh() || j.attempt.Unsure || doubted {
 		if err := j.takeOver(ctx, j.until(), doubted); err != nil {
 			return err
 		}
 	}
-
 	j.opened = true
 	return nil
 }
@@ -91,19 +83,15 @@ func (j *Journal) takeOver(ctx context.Context, until time.Time, doubted bool) e
 				err = errBehind
 			}
 		}
-
 		if err == nil {
 			if j.attempt.fresh() && revision == 0 {
 				return nil // nothing was forgotten
 			}
-
 			j.taken, j.revision, j.steps, j.lines = true, revision, now.Steps, j.head
-
 			if err = j.write(ctx, until, j.steps); err == nil || !errors.Is(err, errOutrun) {
 				return err
 			}
 		}
-
 		if isPermanent(err) || !pause(ctx, wait, until) {
 			return fmt.Errorf("read the journal of job %s: %w", j.attempt.Job, err)
 		}
@@ -127,7 +115,6 @@ func (j *Journal) load(ctx context.Context) (record, uint64, error) {
 	if err != nil || len(data) == 0 {
 		return record{}, revision, err
 	}
-
 	rec, err := decode(data)
 	if err != nil {
 		return record{}, 0, &RecordError{Cause: err, Job: j.attempt.Job}
@@ -146,25 +133,19 @@ func (j *Journal) write(ctx context.Context, until time.Time, steps []entry) err
 	if j.lines > j.head {
 		known = len(j.steps)
 	}
-
 	data, lines := encode(j.written[:j.lines], known, steps)
 	j.written = data
-
 	var last error
-
 	for wait := minWait; ; wait = min(2*wait, maxWait) {
 		revision, err := j.store.save(ctx, data, j.revision)
 		if err == nil {
 			j.acked, j.lines, j.revision, j.steps = true, lines, revision, steps
 			return nil
 		}
-
 		if isPermanent(err) {
 			return fmt.Errorf("%w: %w", ErrNotRecorded, err)
 		}
-
 		now, revision, rerr := j.load(ctx)
-
 		switch {
 		case rerr != nil:
 			last = errors.Join(err, rerr)
@@ -178,7 +159,6 @@ func (j *Journal) write(ctx context.Context, until time.Time, steps []entry) err
 		default:
 			return errOutrun
 		}
-
 		if isPermanent(rerr) || !pause(ctx, wait, until) {
 			j.broken = fmt.Errorf("%w: job %s: %w", ErrNotRecorded, j.attempt.Job, last)
 			return j.broken
@@ -190,7 +170,6 @@ func (j *Journal) write(ctx context.Context, until time.Time, steps []entry) err
 func (j *Journal) fenced(now record) error {
 	err := &FencedError{Deliveries: now.Deliveries, Job: j.attempt.Job}
 	j.broken = err
-
 	if j.attempt.Lost != nil {
 		j.attempt.Lost(err)
 	}

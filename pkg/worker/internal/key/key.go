@@ -50,11 +50,9 @@ func Of(to string) (Key, error) {
 	if len(to) > MaxSubject {
 		return Key{}, errLong
 	}
-
 	if err := subject.CheckLiteral(to); err != nil {
 		return Key{}, err
 	}
-
 	first, rest, more := strings.Cut(to, ".")
 	switch {
 	case !more:

@@ -99,7 +99,6 @@ type Puller struct {
 // New returns a Puller. It does nothing before Run.
 func New(cfg Config) *Puller {
 	const room = 64 // for notices
-
 	p := &Puller{Config: cfg, notices: make(chan notice, room), wake: make(chan struct{}, 1)}
 	for _, s := range cfg.Sources {
 		p.sources = append(p.sources, &source{Source: s, ended: make(chan struct{})})
@@ -132,31 +131,24 @@ func (p *Puller) Run(ctx context.Context) error {
 	status := p.Conn.StatusChanged(nats.CONNECTED, nats.RECONNECTING, nats.DISCONNECTED, nats.CLOSED)
 	defer p.Conn.RemoveStatusListener(status)
 	defer p.unsubscribe()
-
 	for _, s := range p.sources {
 		if err := p.subscribe(s); err != nil {
 			return err
 		}
 	}
-
 	p.timer = time.NewTimer(p.Expires + silence)
 	defer p.timer.Stop()
 	ctx, cancel := context.WithCancel(ctx)
 	found := make(chan struct{}, 1)
-
 	var err error
 	for err == nil && ctx.Err() == nil {
 		p.request()
-
 		err = p.step(ctx, ctx.Done(), status, found)
 	}
-
 	cancel()
-
 	for err == nil && !p.offline && p.isWaiting() {
 		err = p.step(ctx, nil, status, found)
 	}
-
 	if p.seeking {
 		<-found // Lost returns because its context has ended
 	}
@@ -185,7 +177,6 @@ func (p *Puller) step(ctx context.Context, done <-chan struct{}, status <-chan n
 		return p.overdue(ctx, found)
 	case <-found:
 		p.seeking = false
-
 		for _, s := range p.sources {
 			if s.lost {
 				s.lost = false
@@ -207,7 +198,6 @@ func (p *Puller) request() {
 	default:
 		p.fill(p.sources[0])
 	}
-
 	p.isUp()
 }
 
@@ -220,17 +210,14 @@ func (p *Puller) fill(s *source) {
 		p.pulling = true // as far as it is to
 		return
 	}
-
 	free := p.Free()
 	if free <= 0 {
 		// Check again after starved is set: a slot that was freed in between would not be reported.
 		p.starved.Store(true)
-
 		if free = p.Free(); free <= 0 {
 			return
 		}
 	}
-
 	p.starved.Store(false)
 	p.send(s, standing, free)
 }
@@ -240,13 +227,11 @@ func (p *Puller) isUp() {
 	if p.up || p.offline || !p.pulling {
 		return
 	}
-
 	for _, s := range p.sources {
 		if s.lost || s.wary.Load() {
 			return
 		}
 	}
-
 	p.up = true
 	p.Up()
 }
@@ -258,7 +243,6 @@ func (p *Puller) noteAlive() {
 			s.wary.Store(false)
 		}
 	}
-
 	p.isUp()
 }
 
@@ -268,7 +252,6 @@ func (p *Puller) noticed(ctx context.Context, n notice, found chan<- struct{}) {
 	if n.msg.Subject != s.inbox+strconv.FormatUint(s.number, 10) {
 		return // about an earlier request
 	}
-
 	switch code := n.msg.Header.Get("Status"); code {
 	case "404", "408": // there is no message, or the request has expired
 		s.adapt()
@@ -284,23 +267,17 @@ func (p *Puller) seek(ctx context.Context, s *source, found chan<- struct{}, rea
 	if s.lost {
 		return
 	}
-
 	s.lost, p.up = true, false
 	s.alive.Store(false)
 	s.wary.Store(true)
-
 	if p.seeking {
 		return // this source is tried again when Lost returns
 	}
-
 	p.seeking = true
-
 	ctx, give := context.WithCancel(ctx)
 	p.give = give
-
 	go func() {
 		defer give()
-
 		p.Lost(ctx, reason)
 		found <- struct{}{}
 	}()
@@ -311,12 +288,10 @@ func (p *Puller) changed(status nats.Status) error {
 	switch status {
 	case nats.CONNECTED:
 		p.offline = false
-
 		for _, s := range p.sources {
 			s.wary.Store(false)
 			p.drop(s) // the request was lost with the old connection
 		}
-
 		if p.seeking {
 			p.give() // Lost may wait for an answer that was lost with it, too
 		}
@@ -344,17 +319,14 @@ func (p *Puller) overdue(ctx context.Context, found chan<- struct{}) error {
 	case p.offline:
 		return nil
 	}
-
 	for _, s := range p.sources {
 		if !s.isOut() || s.lost {
 			continue
 		}
-
 		if waits := s.lasts + silence - time.Since(s.sent); waits > 0 {
 			next = min(next, waits)
 			continue
 		}
-
 		s.adapt()
 		p.seek(ctx, s, found, ErrSilent)
 	}

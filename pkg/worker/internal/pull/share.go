@@ -26,33 +26,25 @@ const (
 func (p *Puller) share() {
 	held := 0
 	p.now = time.Now()
-
 	for _, s := range p.sources {
 		p.account(s)
-
 		if s.asked == taking {
 			held += int(s.left.Load())
 		}
 	}
-
 	p.starved.Store(false)
-
 	free := p.Free() - held
 	if free <= 0 {
 		if held > 0 {
 			return // its end is the next look
 		}
-
 		// Check again after starved is set: a slot that was freed in between would not be reported.
 		p.starved.Store(true)
-
 		if free = p.Free(); free <= 0 {
 			return
 		}
-
 		p.starved.Store(false)
 	}
-
 	p.stand(p.take(free))
 }
 
@@ -61,16 +53,13 @@ func (p *Puller) account(s *source) {
 	if s.asked == none {
 		return
 	}
-
 	left := s.left.Load()
 	if s.asked == standing {
 		p.charge(s, s.batch-max(left, 0)-s.charged)
 	}
-
 	if left > 0 {
 		return
 	}
-
 	s.asked, s.emptied = none, time.Time{}
 	if !s.more.Load() {
 		s.emptied = p.now
@@ -82,18 +71,14 @@ func (p *Puller) charge(s *source, n int64) {
 	if n <= 0 {
 		return
 	}
-
 	s.finish = max(p.clock, s.finish) + float64(n)/float64(s.Weight)
 	s.charged += n
-
 	least := s.finish
-
 	for _, other := range p.sources {
 		if other.isAsked() || p.mayHave(other) {
 			least = min(least, other.finish)
 		}
 	}
-
 	p.clock = max(p.clock, least)
 }
 
@@ -106,7 +91,6 @@ func (p *Puller) returned(s *source) {
 		s.finish -= float64(left) / float64(s.Weight)
 	case none:
 	}
-
 	s.asked, s.emptied = none, time.Now()
 	s.more.Store(false)
 }
@@ -119,7 +103,6 @@ func (p *Puller) mayHave(s *source) bool {
 // drop ends a request that will not be answered.
 func (p *Puller) drop(s *source) {
 	p.returned(s)
-
 	pending, _, _ := s.sub.Pending() //nolint:errcheck // a subscription that has ended has no more messages
 	s.leave(pending)
 	s.emptied = time.Time{}
@@ -136,16 +119,13 @@ func (p *Puller) take(free int) int {
 		if next == nil {
 			break
 		}
-
 		if next.isAsked() {
 			free = 0 // its answer brings the next try
 			break
 		}
-
 		p.charge(next, 1)
 		next.granted++
 	}
-
 	for _, s := range p.sources {
 		if s.granted > 0 {
 			p.send(s, taking, s.granted)
@@ -158,7 +138,6 @@ func (p *Puller) take(free int) int {
 // next returns the source whose turn it is, nil when none may have messages. The source may have a request under way already.
 func (p *Puller) next() *source {
 	var next *source
-
 	for _, s := range p.sources { // the most important first, which wins a tie
 		if (p.mayHave(s) || s.isAsked() && s.more.Load()) && (next == nil || max(p.clock, s.finish) < max(p.clock, next.finish)) {
 			next = s
@@ -172,9 +151,7 @@ func (p *Puller) stand(free int) {
 	if free <= 0 {
 		return
 	}
-
 	n := min(max(free/len(p.sources)/standingShare, 1), maxStanding)
-
 	for _, s := range p.sources {
 		switch {
 		case s.asked != none || s.lost:

@@ -9,7 +9,6 @@ import (
 // TestSlotWaitsForTheSourceWhoseTurnItIs has slots become free while the source with the next turn has not answered.
 func TestSlotWaitsForTheSourceWhoseTurnItIs(t *testing.T) {
 	t.Parallel()
-
 	running := func() bool { return false }
 	free := 17
 	p := New(Config{Free: func() int { return free }, Sources: []Source{{Paused: running, Weight: 16}, {Paused: running, Weight: 1}}})
@@ -17,7 +16,6 @@ func TestSlotWaitsForTheSourceWhoseTurnItIs(t *testing.T) {
 	want := func(when string, asked request, highs, lows int64) {
 		t.Helper()
 		p.share()
-
 		check.That(t, low.asked == asked && high.batch == highs && low.batch == lows,
 			"%s: asked for %d and %d, the second with kind %d; want %d and %d, kind %d", when, high.batch, low.batch, low.asked, highs, lows, asked)
 	}

@@ -61,15 +61,12 @@ type notice struct {
 
 func (p *Puller) subscribe(s *source) error {
 	s.inbox = p.Conn.NewInbox() + "."
-
 	sub, err := p.Conn.Subscribe(s.inbox+"*", func(msg *nats.Msg) { p.receive(s, msg) })
 	if err != nil {
 		return fmt.Errorf("pull: subscribe: %w", err)
 	}
-
 	s.sub = sub
 	sub.SetClosedHandler(func(string) { close(s.ended) })
-
 	// The requests bound the messages. The client's limit would drop large messages.
 	if err := sub.SetPendingLimits(-1, -1); err != nil {
 		return fmt.Errorf("pull: subscribe: %w", err)
@@ -80,7 +77,6 @@ func (p *Puller) subscribe(s *source) error {
 // receive is the subscription's callback. Jobs are delivered from here.
 func (p *Puller) receive(s *source, msg *nats.Msg) {
 	s.alive.Store(true)
-
 	if !isJob(msg) {
 		s.ends(msg)
 		select {
@@ -89,10 +85,8 @@ func (p *Puller) receive(s *source, msg *nats.Msg) {
 		}
 		return
 	}
-
 	s.patience.Store(0)
 	s.more.Store(p.Deliver(msg, s.since()) > 0)
-
 	if s.left.Add(-1) <= 0 || s.wary.Load() {
 		p.look()
 	}
@@ -105,7 +99,6 @@ func (s *source) since() time.Time {
 	if s.late == 0 {
 		return s.sent
 	}
-
 	s.late--
 	return s.former
 }
@@ -118,7 +111,6 @@ func (s *source) leave(pending int) {
 	if s.late == 0 {
 		s.former = s.sent
 	}
-
 	s.late = max(pending, 0)
 }
 
@@ -138,22 +130,18 @@ func isJob(msg *nats.Msg) bool { return msg.Reply != "" }
 func (p *Puller) send(s *source, kind request, n int) {
 	s.asked, s.batch, s.charged = kind, int64(n), 0
 	s.left.Store(s.batch)
-
 	s.lasts = max(p.Expires, time.Duration(s.patience.Load()))
 	body := fmt.Appendf(nil, `{"batch":%d,"expires":%d}`, n, s.lasts)
 	if kind == taking {
 		body = fmt.Appendf(nil, `{"batch":%d,"no_wait":true}`, n)
 	}
-
 	s.mu.Lock()
 	s.number, s.sent = s.number+1, time.Now()
 	s.mu.Unlock()
-
 	if err := p.Conn.PublishRequest(s.Subject, s.inbox+strconv.FormatUint(s.number, 10), body); err != nil {
 		s.left.Store(0) // disconnected: a status change or the timer brings the next try
 		return
 	}
-
 	p.pulling = true
 }
 
@@ -175,7 +163,6 @@ func (p *Puller) unsubscribe() {
 	for _, s := range p.sources {
 		if s.sub != nil {
 			_ = s.sub.Unsubscribe() //nolint:errcheck // on a closed connection there is nothing to unsubscribe
-
 			<-s.ended
 		}
 	}

@@ -30,12 +30,10 @@ func Of(text string) string {
 	if len(text) > maxInput {
 		text = text[:maxInput]
 	}
-
 	text = strings.ToValidUTF8(text, "?")
 	for _, rule := range rules {
 		text = rule.pattern.ReplaceAllString(text, rule.with)
 	}
-
 	text = strings.TrimSpace(text)
 	if len(text) > maxLength {
 		text = strings.ToValidUTF8(text[:maxLength], "")

@@ -11,7 +11,6 @@ import (
 
 func TestOfLeavesOutWhatDiffersFromJobToJob(t *testing.T) {
 	t.Parallel()
-
 	for text, want := range map[string]string{
 		"":                              "",
 		"EOF":                           "EOF",
@@ -35,7 +34,6 @@ func TestOfLeavesOutWhatDiffersFromJobToJob(t *testing.T) {
 func FuzzOf(f *testing.F) {
 	f.Add(strings.Repeat("é", 300))
 	f.Add("a \"b")
-
 	f.Fuzz(func(t *testing.T, text string) {
 		got := signature.Of(text)
 		check.That(t, len(got) <= 200 && utf8.ValidString(got) && !strings.ContainsAny(got, "\n\r\t"), "%q gives %q", text, got)

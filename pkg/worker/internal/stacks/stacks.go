@@ -23,7 +23,6 @@ type Label string
 // that of the label, they cost less.
 func Do(ctx context.Context, name Label, further []string, work func(context.Context)) {
 	const usual = 8 // names and values
-
 	all := append(make([]string, 0, usual), label, string(name))
 	pprof.Do(ctx, pprof.Labels(append(all, further...)...), work)
 }
@@ -35,33 +34,26 @@ func New() Label { return Label(strconv.FormatUint(last.Add(1), 36)) }
 // Goroutines with equal stacks are shown once, with their number. It stops every goroutine for a moment, once for all labels.
 func Of(limit int, labels ...Label) map[Label]string {
 	var all bytes.Buffer
-
 	const withLabels = 1
 	if len(labels) == 0 || pprof.Lookup("goroutine").WriteTo(&all, withLabels) != nil {
 		return nil
 	}
-
 	var (
 		block strings.Builder
 		found = make(map[Label]string, len(labels))
 		owner Label
 	)
-
 	for _, name := range labels {
 		found[name] = ""
 	}
-
 	flush := func() {
 		if have, wanted := found[owner]; wanted && len(have) < limit {
 			have += block.String() + "\n"
 			found[owner] = strings.ToValidUTF8(have[:min(len(have), limit)], "?")
 		}
-
 		block.Reset()
-
 		owner = ""
 	}
-
 	lines := bufio.NewScanner(&all)
 	for lines.Scan() {
 		line := lines.Text()
@@ -79,7 +71,6 @@ func Of(limit int, labels ...Label) map[Label]string {
 			block.WriteString(count + " goroutine(s):\n")
 		}
 	}
-
 	flush()
 	return found
 }
@@ -87,12 +78,10 @@ func Of(limit int, labels ...Label) map[Label]string {
 // frame returns a line without its addresses, such as "#	0x4a	main.f+0x1c	/src/main.go:7".
 func frame(line string) string {
 	fields := strings.FieldsFunc(line, func(r rune) bool { return r == '\t' || r == ' ' })
-
 	const hash, address, function, place = 0, 1, 2, 3
 	if len(fields) <= place || fields[hash] != "#" || fields[address] == "" {
 		return line
 	}
-
 	name, _, _ := strings.Cut(fields[function], "+0x")
 	return "\t" + name + " " + strings.Join(fields[place:], " ")
 }

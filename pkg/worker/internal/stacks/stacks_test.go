@@ -26,10 +26,8 @@ func elsewhere(started chan<- struct{}, until <-chan struct{}) {
 // The goroutines of a piece of work are found, also those that it started, and no others.
 func TestOfFindsTheGoroutinesOfOnePieceOfWork(t *testing.T) {
 	t.Parallel()
-
 	started, until, done := make(chan struct{}), make(chan struct{}), make(chan struct{}, 3)
 	mine, other := stacks.New(), stacks.New()
-
 	for _, mark := range []stacks.Label{mine, other} {
 		go stacks.Do(t.Context(), mark, []string{"pattern", "jobs.>"}, func(context.Context) {
 			if mark == other {
@@ -39,38 +37,28 @@ func TestOfFindsTheGoroutinesOfOnePieceOfWork(t *testing.T) {
 					waitHere(started, until)
 					done <- struct{}{}
 				}()
-
 				waitHere(started, until)
 			}
-
 			done <- struct{}{}
 		})
 	}
-
 	for range 3 {
 		<-started
 	}
-
 	dump := stacks.Of(8<<10, other, mine)[mine]
-
 	close(until)
-
 	for range 3 {
 		<-done
 	}
-
 	if strings.Count(dump, "stacks_test.waitHere") != 2 || strings.Contains(dump, "elsewhere") || !strings.Contains(dump, "stacks_test.go:") {
 		t.Errorf("dump:\n%s", dump)
 	}
-
 	check.That(t, !strings.Contains(dump, "0x"), "addresses in the dump:\n%s", dump)
-
 	check.That(t, stacks.Of(8<<10, mine)[mine] == "", "goroutines that have ended were found")
 }
 
 func TestOfIsBounded(t *testing.T) {
 	t.Parallel()
-
 	stacks.Do(t.Context(), "x1", nil, func(context.Context) {
 		if dump := stacks.Of(100, "x1")["x1"]; len(dump) > 100 || dump == "" {
 			t.Errorf("%d bytes, want 1 to 100", len(dump))
