@@ -133,7 +133,6 @@ type row struct {
 	Lane          int16
 	Bytes         int
 	Attempts      int
-	CreatedAt     time.Time
 	OrderingKey   string
 	EventID       string
 	EventType     string
@@ -152,7 +151,7 @@ type row struct {
 // rowColumns are the columns of a row, in its order. rowValues are the expressions that are read into it: the large columns
 // are NULL where the row is too large to be published.
 const (
-	smallColumns = `id, lane, bytes, attempts, created_at, ordering_key, event_id, event_type, aggregate_type, aggregate_id,
+	smallColumns = `id, lane, bytes, attempts, ordering_key, event_id, event_type, aggregate_type, aggregate_id,
 	recipient_type, `
 	rowColumns = smallColumns + `restaurant_id, user_id, occurred_at, not_before, payload, recipients, headers`
 	rowValues  = smallColumns + `convert_to(restaurant_id::text, 'UTF8'), user_id, occurred_at, not_before,
