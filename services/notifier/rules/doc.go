@@ -18,7 +18,7 @@
 //	      category: reservations  # events that users switch off together
 //	      priority: normal        # low, normal, high, critical
 //	      template: reservation.requested
-//	      digest:                 # delivered together, by the clock on the user's wall; see below
+//	      digest:                 # delivered together, by the user's local time; see below
 //	        every: 30m            # whole minutes that divide a day, counted from midnight; or
 //	        # at: ["09:00", "17:00"]
 //	        channels: [email]     # default: all of the route but inapp

@@ -255,7 +255,7 @@ func (s *Sender) send(ctx context.Context, r *row, d *deliveries.Delivery) error
 	} else {
 		measured.End(natsotel.OutcomeOK, nil)
 	}
-	verdict := s.judge(r, d, receipt, failure)
+	verdict := s.setOutcome(r, d, receipt, failure)
 	ended := d.State.Ended()
 	d.Attempts[len(d.Attempts)-1].TookMS = time.Since(begun).Milliseconds()
 	err = nil

@@ -14,11 +14,11 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/throttle"
 )
 
-// gather puts a row into the digest of its window, or of the next open one, and reports whether it has; err is then the error for the
+// joinDigest puts a row into the digest of its window, or of the next open one, and reports whether it has; err is then the error for the
 // worker. When when is nil, it only looks into a digest that was recorded before. It first records the digest, so that the next worker
 // of the row looks into the same digest, even if the user has changed the windows meanwhile. Four round trips; one more for the first
 // row of a window.
-func (s *Sender) gather(ctx context.Context, r *row, d *deliveries.Delivery, when *contracts.Digest) (held bool, err error) {
+func (s *Sender) joinDigest(ctx context.Context, r *row, d *deliveries.Delivery, when *contracts.Digest) (held bool, err error) {
 	n := r.Notification
 	n.Digest = cmp.Or(when, n.Digest, &contracts.Digest{})
 	if d.State != deliveries.Deferred || d.Reason != deliveries.ReasonDigest {

@@ -206,7 +206,7 @@ func TestADigestThatEndsTakesNothingMore(t *testing.T) {
 // enabled is when endpoints come back that are disabled until then.
 type enabled time.Time
 
-func (e enabled) Gate(*health.Call) (health.Verdict, time.Duration) {
+func (e enabled) Admit(*health.Call) (health.Verdict, time.Duration) {
 	if time.Now().Before(time.Time(e)) {
 		return health.Off, 0
 	}

@@ -87,7 +87,7 @@ func TestARowIsFollowedByTheNextChannel(t *testing.T) {
 // closed has every endpoint disabled.
 type closed struct{}
 
-func (closed) Gate(*health.Call) (health.Verdict, time.Duration) { return health.Off, 0 }
+func (closed) Admit(*health.Call) (health.Verdict, time.Duration) { return health.Off, 0 }
 
 func (closed) Called(context.Context, *health.Call, channel.Message, *channel.Error) {}
 func (closed) Left(*health.Call)                                                     {}

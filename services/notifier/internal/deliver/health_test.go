@@ -204,7 +204,7 @@ func TestAnEndpointThatFailsForDaysIsDisabled(t *testing.T) {
 		if got := next(); got.State != deliveries.Suppressed || got.Reason != deliveries.ReasonEndpointDisabled || d.count("at ada") != calls {
 			t.Errorf("%s (%s), %d calls more", got.State, got.Reason, d.count("at ada")-calls)
 		}
-		if verdict, _ := others.Gate(&health.Call{Address: "at ada", Channel: "bird", Slots: 32, Timeout: time.Second}); verdict != health.Off {
+		if verdict, _ := others.Admit(&health.Call{Address: "at ada", Channel: "bird", Slots: 32, Timeout: time.Second}); verdict != health.Off {
 			t.Error("another process calls it")
 		}
 		found, _, err := others.List(n.Context(), "", health.Disabled, 1, 10)

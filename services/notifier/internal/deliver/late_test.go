@@ -225,7 +225,7 @@ func TestATryThatIsNotMadeHoldsUpNobody(t *testing.T) {
 		known := n.healthBook()
 		for range 3 {
 			call := &health.Call{Address: "at u", Channel: "bird", Slots: 100, Timeout: time.Second}
-			known.Gate(call)
+			known.Admit(call)
 			known.Called(n.Context(), call, channel.Message{}, &channel.Error{Kind: channel.KindTimeout})
 		}
 		elapse(10 * time.Second)

@@ -22,8 +22,8 @@ import (
 // maxDetail bounds the text of a channel's error that is kept, in bytes.
 const maxDetail = 1024
 
-// judge sets the outcome of a call in the record, and returns the error for the worker.
-func (s *Sender) judge(r *row, d *deliveries.Delivery, receipt channel.Receipt, failure *channel.Error) error {
+// setOutcome sets the outcome of a call in the record, and returns the error for the worker.
+func (s *Sender) setOutcome(r *row, d *deliveries.Delivery, receipt channel.Receipt, failure *channel.Error) error {
 	defer func() { r.fallBack(d) }()
 	attempt := &d.Attempts[len(d.Attempts)-1]
 	d.Until = time.Time{}
@@ -243,13 +243,13 @@ func clip(text string) string {
 
 // Health knows the endpoints that do not answer. A [health.Store] is one.
 type Health interface {
-	// Gate returns whether an endpoint may be called, and the wait before its caller asks again. It may shorten c.Timeout.
-	Gate(c *health.Call) (verdict health.Verdict, wait time.Duration)
+	// Admit returns whether an endpoint may be called, and the wait before its caller asks again. It may shorten c.Timeout.
+	Admit(c *health.Call) (verdict health.Verdict, wait time.Duration)
 
-	// Called reports the outcome of a call that Gate let through, nil for a success.
+	// Called reports the outcome of a call that Admit let through, nil for a success.
 	Called(ctx context.Context, c *health.Call, m channel.Message, failure *channel.Error)
 
-	// Left reports that a call that Gate let through was not made.
+	// Left reports that a call that Admit let through was not made.
 	Left(c *health.Call)
 }
 
@@ -266,7 +266,7 @@ func (s *Sender) unreachable(ctx context.Context, r *row, d *deliveries.Delivery
 	call := &health.Call{
 		Address: address, Channel: r.Channel, Again: d.Failures() > 0, Slots: s.cfg.Slots, Timeout: s.cfg.Timeout,
 	}
-	verdict, wait := s.cfg.Health.Gate(call)
+	verdict, wait := s.cfg.Health.Admit(call)
 	switch verdict {
 	case health.Free:
 		r.call = call

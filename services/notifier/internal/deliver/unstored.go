@@ -92,5 +92,5 @@ func (s *Sender) isHeld(ctx context.Context, r *row, d *deliveries.Delivery) (bo
 	if r.Priority == contracts.UrgencyCritical {
 		return false, nil
 	}
-	return optedOut(r.profile.OptOut, r.Category, r.Channel) || s.muted(r) || s.together(r, d) != nil || !s.quietUntil(ctx, r).IsZero(), nil
+	return optedOut(r.profile.OptOut, r.Category, r.Channel) || s.muted(r) || s.digestOf(r, d) != nil || !s.quietUntil(ctx, r).IsZero(), nil
 }

@@ -121,7 +121,7 @@ func (s *Sender) hold(ctx context.Context, r *row, d *deliveries.Delivery) (held
 	if s.muted(r) {
 		return true, s.end(ctx, r, d, deliveries.Suppressed, deliveries.ReasonMuted, nil)
 	}
-	if held, err := s.gather(ctx, r, d, s.together(r, d)); held {
+	if held, err := s.joinDigest(ctx, r, d, s.digestOf(r, d)); held {
 		return true, err
 	}
 	if until := s.quietUntil(ctx, r); !until.IsZero() {
@@ -139,10 +139,10 @@ func (s *Sender) muted(r *row) bool {
 	return !s.cfg.Silent && (now.Before(r.profile.Mute[contracts.Anything]) || r.Category != "" && now.Before(r.profile.Mute[r.Category]))
 }
 
-// together returns the digest for a row, by its user's preferences or else its rule, nil when the row is delivered by itself. A row
+// digestOf returns the digest for a row, by its user's preferences or else its rule, nil when the row is delivered by itself. A row
 // that was tried, or that is for one address, is always delivered by itself. So are rows with a fallback, fallbacks, rows for users
 // who have not read the event, and rows of a silent channel, unless the user or the rule asks for a digest.
-func (s *Sender) together(r *row, d *deliveries.Delivery) *contracts.Digest {
+func (s *Sender) digestOf(r *row, d *deliveries.Delivery) *contracts.Digest {
 	if d.Tries() > 0 || r.Address != "" {
 		return nil
 	}

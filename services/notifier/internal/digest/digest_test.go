@@ -23,22 +23,22 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// shelf is a server with books of digests, as two processes have them.
-type shelf struct {
+// place is a server with the stores of digests of two processes.
+type place struct {
 	*testing.T
 
-	books [2]*digest.Store
-	js    jetstream.JetStream
-	user  string
+	stores [2]*digest.Store
+	js     jetstream.JetStream
+	user   string
 }
 
-func newShelf(t *testing.T) *shelf {
+func newPlace(t *testing.T) *place {
 	t.Helper()
 	_, js := natstest.Connect(t, natstest.Server(t))
 	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{})))
-	s := &shelf{T: t, js: js, user: "u"}
-	for i := range s.books {
-		s.books[i] = digest.New(recordtest.Client(t, js))
+	s := &place{T: t, js: js, user: "u"}
+	for i := range s.stores {
+		s.stores[i] = digest.New(recordtest.Client(t, js))
 	}
 	return s
 }
@@ -52,24 +52,24 @@ func about(id string) *contracts.Notification {
 }
 
 // into is the digest of the user.
-func (s *shelf) into() *contracts.Notification {
+func (s *place) into() *contracts.Notification {
 	row := about("any")
 	row.UserID = s.user
 	return digest.Row(row, time.Unix(3600, 0))
 }
 
 // join has a process put an event into the digest, and reports whether it is there.
-func (s *shelf) join(process int, event *contracts.Notification) bool {
+func (s *place) join(process int, event *contracts.Notification) bool {
 	s.Helper()
-	joined, err := s.books[process].Join(s.Context(), s.into(), event)
+	joined, err := s.stores[process].Join(s.Context(), s.into(), event)
 	check.Is(s, err, nil)
 	return joined
 }
 
 // seal has a process seal the digest, without events that are cancelled.
-func (s *shelf) seal(process int, cancelled ...string) *digest.Digest {
+func (s *place) seal(process int, cancelled ...string) *digest.Digest {
 	s.Helper()
-	d, err := s.books[process].Seal(s.Context(), s.into(), func(m cancel.Mark) bool {
+	d, err := s.stores[process].Seal(s.Context(), s.into(), func(m cancel.Mark) bool {
 		return slices.ContainsFunc(cancelled, func(id string) bool { return cancel.MarkOf(id) == m })
 	})
 	check.OK(s, err)
@@ -77,14 +77,14 @@ func (s *shelf) seal(process int, cancelled ...string) *digest.Digest {
 }
 
 // record is the subject of the digest's record.
-func (s *shelf) record() string {
+func (s *place) record() string {
 	s.Helper()
 	key := check.Must(contracts.DigestKey(s.into().EventID, "bird", "CUSTOMER", s.user))(s)
 	return "$KV." + contracts.BucketDeliveries + "." + key
 }
 
 // stored returns the last message of a stream under a subject, nil when there is none.
-func (s *shelf) stored(name, subject string) []byte {
+func (s *place) stored(name, subject string) []byte {
 	s.Helper()
 	stream := check.Must(s.js.Stream(s.Context(), name))(s)
 	msg, err := stream.GetLastMsgForSubject(s.Context(), subject)
@@ -108,13 +108,13 @@ func ids(d *digest.Digest) []string {
 // the digest has one row.
 func TestAnEventIsInADigestOnce(t *testing.T) {
 	t.Parallel()
-	s := newShelf(t)
+	s := newPlace(t)
 	var all sync.WaitGroup
 	var want []string
 	for n := range 20 {
 		id := fmt.Sprintf("e%02d", n)
 		want = append(want, id)
-		for process := range s.books {
+		for process := range s.stores {
 			for range 2 {
 				all.Go(func() {
 					check.That(t, s.join(process, about(id)), "%s is not in the digest", id)
@@ -137,7 +137,7 @@ func TestAnEventIsInADigestOnce(t *testing.T) {
 // row whose event was put in before, and that asks again, learns that the event is there.
 func TestASealedDigestStaysAsItIs(t *testing.T) {
 	t.Parallel()
-	s := newShelf(t)
+	s := newPlace(t)
 	s.join(0, about("a"))
 	s.join(1, about("b"))
 	s.join(0, about("gone"))
@@ -153,7 +153,7 @@ func TestASealedDigestStaysAsItIs(t *testing.T) {
 // One that is sealed before it has anything is sealed too.
 func TestAnEmptyDigestIsSealed(t *testing.T) {
 	t.Parallel()
-	s := newShelf(t)
+	s := newPlace(t)
 	d := s.seal(0)
 	check.That(t, d.Count() == 0 && !d.Sealed.IsZero() && !s.join(1, about("a")), "%+v, and it took an event", d)
 }
@@ -161,7 +161,7 @@ func TestAnEmptyDigestIsSealed(t *testing.T) {
 // Seal and Join at the same moment: an event that Join reports as there is in the digest that Seal returned.
 func TestAnEventIsNotLostBetweenJoinAndSeal(t *testing.T) {
 	t.Parallel()
-	s := newShelf(t)
+	s := newPlace(t)
 	for round := range 20 {
 		s.user = fmt.Sprint("u", round)
 		var all sync.WaitGroup
@@ -187,12 +187,12 @@ func TestAnEventIsNotLostBetweenJoinAndSeal(t *testing.T) {
 // other events.
 func TestTheRowComesBeforeTheRecord(t *testing.T) {
 	t.Parallel()
-	s := newShelf(t)
+	s := newPlace(t)
 	foreign := about(s.into().EventID)
 	data := check.Must(contracts.Encode(*foreign))(t)
 	subject := check.Must(contracts.NotifySendSubject("bird", "CUSTOMER", "u", foreign.EventID))(t)
 	check.OK(t, check.Err(s.js.Publish(t.Context(), subject, data)))
-	joined, err := s.books[0].Join(t.Context(), s.into(), about("a"))
+	joined, err := s.stores[0].Join(t.Context(), s.into(), about("a"))
 	check.That(t, errors.Is(err, digest.ErrForeign) && !joined, "%t: %v", joined, err)
 	data = s.stored("KV_"+contracts.BucketDeliveries, s.record())
 	check.That(t, data == nil, "there is a record without a row: %s", data)
@@ -202,7 +202,7 @@ func TestTheRowComesBeforeTheRecord(t *testing.T) {
 // it fits into a message.
 func TestADigestIsBounded(t *testing.T) {
 	t.Parallel()
-	s := newShelf(t)
+	s := newPlace(t)
 	largest := func(n int, payload string) *contracts.Notification {
 		event := about(fmt.Sprintf("%0*d", contracts.MaxID, n))
 		event.EventType, event.Template = strings.Repeat("t", 64), strings.Repeat("<", contracts.MaxText)
@@ -239,7 +239,7 @@ func TestACancelledEventIsTakenOut(t *testing.T) {
 		}
 		return events
 	}
-	s := newShelf(t)
+	s := newPlace(t)
 	for name, test := range map[string]struct {
 		cancelled        []string
 		delivered, count int

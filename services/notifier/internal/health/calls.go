@@ -58,7 +58,7 @@ const (
 	lastTurn  = time.Minute
 )
 
-// Call is a call of an endpoint, from [Store.Gate] to [Store.Called] or [Store.Left].
+// Call is a call of an endpoint, from [Store.Admit] to [Store.Called] or [Store.Left].
 type Call struct {
 	// Address and Channel name the endpoint.
 	Address, Channel string
@@ -69,7 +69,7 @@ type Call struct {
 	// Slots is the number of calls of the channel that this process makes at a time.
 	Slots int
 
-	// Timeout bounds the call. Gate shortens it for an endpoint that answers fast.
+	// Timeout bounds the call. Admit shortens it for an endpoint that answers fast.
 	Timeout time.Duration
 
 	// Took is the duration of the call. It is set before Called.

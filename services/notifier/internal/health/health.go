@@ -175,9 +175,9 @@ const (
 	Off
 )
 
-// Gate returns whether an endpoint may be called, and the wait before its caller asks again. It sets the timeout of the call. No
+// Admit returns whether an endpoint may be called, and the wait before its caller asks again. It sets the timeout of the call. No
 // round trip.
-func (s *Store) Gate(c *Call) (Verdict, time.Duration) {
+func (s *Store) Admit(c *Call) (Verdict, time.Duration) {
 	c.key = s.subject(c.Channel, id(c.Channel, c.Address))
 	s.mu.Lock()
 	known := s.known[c.key]
@@ -224,7 +224,7 @@ func (s *Store) Called(ctx context.Context, c *Call, m channel.Message, failure 
 	}
 }
 
-// Left records that a call that Gate let through was not made.
+// Left records that a call that Admit let through was not made.
 func (s *Store) Left(c *Call) { s.breaker.left(c, time.Now()) }
 
 // after returns the state of an endpoint after a call, and reports whether it has changed.

@@ -35,7 +35,7 @@ func TestOnlyDisabledEndpointsAreKeptForLong(t *testing.T) {
 		ends    bool
 	}{{health.Failing, failure, true}, {health.Disabled, failure, false}, {health.Healthy, nil, true}} {
 		call := &health.Call{Address: "at home", Channel: "bird", Slots: 32, Timeout: time.Second}
-		store.Gate(call)
+		store.Admit(call)
 		store.Called(t.Context(), call, channel.Message{}, step.failure)
 		counts := map[health.State]int{}
 		store.Counts(func(_ string, state health.State, n int) { counts[state] = n })
