@@ -17,7 +17,6 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestErrors(t *testing.T) {
 	t.Parallel()
-
 	for kind, permanent := range map[provider.Kind]bool{
 		provider.KindBlocked: false, provider.KindCanceled: false, provider.KindMalformed: false, provider.KindMisconfigured: true,
 		provider.KindRateLimited: false, provider.KindTimeout: false, provider.KindUnavailable: false, provider.KindUnsupported: true,
@@ -31,10 +30,8 @@ func TestErrors(t *testing.T) {
 
 func TestErrorsOfOtherTypesAreTemporary(t *testing.T) {
 	t.Parallel()
-
 	check.That(t, provider.Temporary(context.DeadlineExceeded) && !provider.Temporary(nil),
 		"Temporary: want true for any error and false for none")
-
 	check.Same(t, "kind of another error", provider.KindOf(io.EOF), "")
 }
 
@@ -44,7 +41,6 @@ func ExampleError() {
 	})
 	fmt.Println(err)
 	fmt.Println(provider.KindOf(err), provider.Temporary(err))
-
 	// Output:
 	// wolt: rate_limited (HTTP 429): too many calls (retry after 7s)
 	// rate_limited true

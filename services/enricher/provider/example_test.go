@@ -26,16 +26,13 @@ func ExampleProvider() {
 		{ID: "2", URL: "https://example.com/2", Place: match.Place{Name: "Giraffe", Address: "Ibn Gabirol 49"}},
 	}}
 	place := match.Place{Name: "Giraffe Noodle Bar", Address: "49 Ibn Gabirol St."}
-
 	venues, err := p.Search(context.Background(), place)
 	if err != nil {
 		fmt.Println(err) // Not an answer: to be tried again, or given up.
 		return
 	}
-
 	best := match.Best(place, provider.Places(venues))
 	fmt.Println(best.Outcome, venues[best.Index].URL)
-
 	// Output:
 	// FOUND https://example.com/2
 }

@@ -180,21 +180,16 @@ type Error struct {
 // Error names the provider, the kind of the failure and the cause.
 func (e *Error) Error() string {
 	var b strings.Builder
-
 	fmt.Fprintf(&b, "%s: %s", e.Provider, e.Kind)
-
 	if e.Status != 0 {
 		fmt.Fprintf(&b, " (HTTP %d)", e.Status)
 	}
-
 	if e.Detail != "" {
 		b.WriteString(": " + e.Detail)
 	}
-
 	if e.Cause != nil {
 		b.WriteString(": " + e.Cause.Error())
 	}
-
 	if e.RetryAfter > 0 {
 		fmt.Fprintf(&b, " (retry after %s)", e.RetryAfter)
 	}

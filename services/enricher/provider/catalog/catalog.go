@@ -106,9 +106,7 @@ func Open(path string, config Config) (*Catalog, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the catalogue: %w", err)
 	}
-
 	defer file.Close() //nolint:errcheck // It is only read.
-
 	c, err := Read(file, config)
 	if err != nil {
 		return nil, fmt.Errorf("load the catalogue %s: %w", path, err)
@@ -119,34 +117,27 @@ func Open(path string, config Config) (*Catalog, error) {
 // Read loads a catalogue, as [Open] does, from a reader.
 func Read(r io.Reader, config Config) (*Catalog, error) {
 	config = config.withDefaults()
-
 	data, err := io.ReadAll(io.LimitReader(r, config.MaxBytes+1))
 	if err != nil {
 		return nil, fmt.Errorf("read: %w", err)
 	}
-
 	if int64(len(data)) > config.MaxBytes {
 		return nil, fmt.Errorf("%w: the file is larger than the %d bytes of MaxBytes", ErrTooLarge, config.MaxBytes)
 	}
-
 	rows, err := rowsOf(data)
 	if err != nil {
 		return nil, err
 	}
-
 	b := builder{config: config, lines: make(map[string]int)}
-
 	for r, err := range rows {
 		if err != nil {
 			return nil, err
 		}
-
 		v := r.venue()
 		if err := b.add(v, r.line, r.problems); err != nil {
 			return nil, err
 		}
 	}
-
 	if len(b.bad.Rows) > 0 {
 		return nil, &b.bad
 	}
@@ -159,10 +150,8 @@ func rowsOf(data []byte) (iter.Seq2[*row, error], error) {
 	if bytes.HasPrefix(data, []byte("\xff\xfe")) || bytes.HasPrefix(data, []byte("\xfe\xff")) {
 		return nil, fmt.Errorf("%w: it is UTF-16, save it as UTF-8", ErrFormat)
 	}
-
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
 	start := len(data) - len(bytes.TrimLeft(data, " \t\r\n"))
-
 	switch {
 	case start == len(data):
 		return nil, fmt.Errorf("%w: it is empty", ErrFormat)
@@ -194,13 +183,11 @@ func (b *builder) add(v provider.Venue, line int, problems []string) error {
 	if b.rows > b.config.MaxVenues {
 		return fmt.Errorf("%w: more than the %d of MaxVenues", ErrTooLarge, b.config.MaxVenues)
 	}
-
 	if first, ok := b.lines[v.ID]; ok && v.ID != "" {
 		problems = append(problems, fmt.Sprintf("the id %q is that of line %d as well", v.ID, first))
 	} else {
 		b.lines[v.ID] = line
 	}
-
 	switch {
 	case len(problems) == 0:
 		b.venues = append(b.venues, v)
@@ -232,12 +219,10 @@ func csvRows(data []byte) (iter.Seq2[*row, error], error) {
 	reader.Comma = separator(data)
 	reader.FieldsPerRecord = -1 // Counted below, so that a bad row is one of many.
 	reader.TrimLeadingSpace = true
-
 	names, err := reader.Read()
 	if err != nil {
 		return nil, fmt.Errorf("%w: the first line: %w", ErrFormat, err)
 	}
-
 	columns, err := header(names)
 	if err != nil {
 		return nil, err
@@ -248,7 +233,6 @@ func csvRows(data []byte) (iter.Seq2[*row, error], error) {
 			if errors.Is(err, io.EOF) {
 				return
 			}
-
 			if !yield(csvRow(reader, columns, record, err), nil) {
 				return
 			}
@@ -258,18 +242,14 @@ func csvRows(data []byte) (iter.Seq2[*row, error], error) {
 
 func csvRow(reader *csv.Reader, columns []column, record []string, err error) *row {
 	r := &row{fields: make(map[column]string)}
-
 	if broken, ok := errors.AsType[*csv.ParseError](err); ok {
 		r.line = broken.StartLine
 		return r.refuse("it is not CSV: " + broken.Err.Error())
 	}
-
 	r.line, _ = reader.FieldPos(0)
-
 	if len(record) != len(columns) {
 		return r.refuse(fmt.Sprintf("it has %d columns, the first line has %d", len(record), len(columns)))
 	}
-
 	for i, value := range record {
 		if columns[i] != "" {
 			r.set(columns[i], value)
@@ -281,7 +261,6 @@ func csvRow(reader *csv.Reader, columns []column, record []string, err error) *r
 func separator(data []byte) rune {
 	first, _, _ := bytes.Cut(data, []byte("\n"))
 	best, most := ',', bytes.Count(first, []byte(","))
-
 	for _, candidate := range ";\t" {
 		if n := bytes.Count(first, []byte(string(candidate))); n > most {
 			best, most = candidate, n
@@ -326,13 +305,10 @@ type LoadError struct {
 // Error has a line for each bad row.
 func (e *LoadError) Error() string {
 	var b strings.Builder
-
 	fmt.Fprintf(&b, "%d of the rows cannot be used:", len(e.Rows)+e.More)
-
 	for _, row := range e.Rows {
 		b.WriteString("\n  " + row.Error())
 	}
-
 	if e.More > 0 {
 		fmt.Fprintf(&b, "\n  and %d more", e.More)
 	}

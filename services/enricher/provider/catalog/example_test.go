@@ -14,16 +14,13 @@ func ExampleRead() {
 v1,Giraffe,Ibn Gabirol 49,Tel Aviv,https://example.com/giraffe
 v2,מוזס,רוטשילד 35,תל אביב,https://example.com/moses
 `
-
 	c, err := catalog.Read(strings.NewReader(file), catalog.Config{})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-
 	venues, err := c.Search(context.Background(), match.Place{Name: "Moses"})
 	fmt.Println(venues[0].ID, venues[0].Name, venues[0].URL, err)
-
 	// Output:
 	// v2 מוזס https://example.com/moses <nil>
 }
@@ -31,7 +28,6 @@ v2,מוזס,רוטשילד 35,תל אביב,https://example.com/moses
 func ExampleLoadError() {
 	_, err := catalog.Read(strings.NewReader("id,name,lat,lng\n1,Giraffe,32.07,\n,Moses,,\n"), catalog.Config{})
 	fmt.Println(err)
-
 	// Output:
 	// 2 of the rows cannot be used:
 	//   line 2: one of lat and lng is missing

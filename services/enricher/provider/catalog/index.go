@@ -39,31 +39,25 @@ func newIndex(venues []provider.Venue) *index {
 	}
 	names := make([][]string, len(venues))
 	folded := make(map[string]string) // one copy of each city
-
 	for i := range venues {
 		at := int32(i)
 		k := keysOf(match.Prepare(venues[i].Place))
 		names[i] = k.names
-
 		for _, list := range [][]string{k.names, k.address, k.phones} {
 			for _, key := range list {
 				x.postings[key] = append(x.postings[key], at)
 			}
 		}
-
 		if p := venues[i].Location; p != nil {
 			c := cellOf(*p)
 			x.cells[c] = append(x.cells[c], at)
 		}
-
 		city := strings.Join(provider.Words(venues[i].City), " ")
 		if _, ok := folded[city]; !ok {
 			folded[city] = city
 		}
-
 		x.cities[i] = folded[city]
 	}
-
 	for i, list := range names {
 		for _, key := range list {
 			x.nameSums[i] += x.weight(key)
@@ -102,13 +96,10 @@ type keys struct {
 
 func keysOf(p *match.Prepared) keys {
 	var k keys
-
 	for _, token := range p.Tokens {
 		k.names = append(k.names, "t"+token)
 	}
-
 	grams := make(map[string]bool)
-
 	for _, skeleton := range p.Skeletons {
 		for _, gram := range gramsOf(skeleton) {
 			if !grams[gram] {
@@ -117,11 +108,9 @@ func keysOf(p *match.Prepared) keys {
 			}
 		}
 	}
-
 	for _, phone := range p.PhoneKeys {
 		k.phones = append(k.phones, "p"+phone)
 	}
-
 	k.address = addressKeys(p.Place.Address)
 	return k
 }
@@ -131,7 +120,6 @@ func gramsOf(skeleton string) []string {
 	if len(skeleton) <= gramLength {
 		return []string{skeleton}
 	}
-
 	var grams []string
 	for i := range len(skeleton) - gramLength + 1 {
 		grams = append(grams, skeleton[i:i+gramLength])
@@ -146,19 +134,15 @@ func addressKeys(address string) []string {
 	words := provider.Words(address)
 	words = words[:min(len(words), maxAddressWords)]
 	seen := make(map[string]bool)
-
 	var list []string
-
 	for _, number := range words {
 		if !strings.ContainsFunc(number, unicode.IsDigit) {
 			continue
 		}
-
 		for _, word := range words {
 			if len(list) == maxAddressKeys {
 				return list
 			}
-
 			if key := "a" + number + " " + word; word != number && !seen[key] {
 				seen[key] = true
 				list = append(list, key)

@@ -28,10 +28,8 @@ func giraffe() provider.Venue {
 
 func TestReadFormats(t *testing.T) {
 	t.Parallel()
-
 	const object = `{"id":7,"name":"Giraffe","address":"Ibn Gabirol 49","city":"Tel Aviv","phone":"03-691-6294","url":"https://example.com/giraffe",
 		"aliases":["ג'ירף","Giraffe Noodles"],"product_line":"restaurant","tags":["x"],"open":true`
-
 	tests := map[string]string{
 		"array":           "\n[ " + object + `,"lat":32.0767,"lng":"34.7818"} ]` + "\n",
 		"nested location": "[" + object + `,"location":{"lat":32.0767,"lng":34.7818,"type":"Point"}}]`,
@@ -44,13 +42,10 @@ func TestReadFormats(t *testing.T) {
 		"tabs": "name\tid\taddr\ttown\ttelephone\tlat\tlong\turl\talias\tkind\n" +
 			"Giraffe\t7\tIbn Gabirol 49\tTel Aviv\t03-691-6294\t32.0767\t34.7818\thttps://example.com/giraffe\tג'ירף|Giraffe Noodles\trestaurant",
 	}
-
 	for name, file := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-
 			got := find(t, read(t, file, catalog.Config{}), match.Place{Name: "giraffe"})
-
 			check.Equal(t, []provider.Venue{giraffe()}, got)
 		})
 	}
@@ -58,14 +53,12 @@ func TestReadFormats(t *testing.T) {
 
 func TestURLOfAVenueThatHasNone(t *testing.T) {
 	t.Parallel()
-
 	c := read(t, "id,name,city\na/b,Café Nord,Tel Aviv\n", catalog.Config{})
 	check.Equal(t, "https://catalog.invalid/venues/a%2Fb", find(t, c, match.Place{Name: "Nord"})[0].URL)
 }
 
 func TestBadRowsAreReportedAllAtOnce(t *testing.T) {
 	t.Parallel()
-
 	tests := map[string]struct {
 		file string
 		want []catalog.RowError
@@ -123,15 +116,11 @@ func TestBadRowsAreReportedAllAtOnce(t *testing.T) {
 			},
 		},
 	}
-
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-
 			_, err := catalog.Read(strings.NewReader(test.file), catalog.Config{})
-
 			check.Equal(t, test.want, rowErrors(t, err))
-
 			for _, row := range test.want {
 				if !strings.Contains(err.Error(), row.Error()) {
 					t.Errorf("the error does not hold %q:\n%v", row.Error(), err)
@@ -143,7 +132,6 @@ func TestBadRowsAreReportedAllAtOnce(t *testing.T) {
 
 func TestBadRowsThatAreNamedAreBounded(t *testing.T) {
 	t.Parallel()
-
 	_, err := catalog.Read(strings.NewReader("id,name\n"+strings.Repeat("1,\n", 1500)), catalog.Config{})
 	if rows := rowErrors(t, err); len(rows) != 1000 || !strings.HasSuffix(err.Error(), "and 500 more") {
 		t.Errorf("%d rows named in %d bytes", len(rows), len(err.Error()))
@@ -152,7 +140,6 @@ func TestBadRowsThatAreNamedAreBounded(t *testing.T) {
 
 func TestFilesThatAreRefused(t *testing.T) {
 	t.Parallel()
-
 	tests := map[string]struct {
 		file string
 		want error
@@ -173,11 +160,9 @@ func TestFilesThatAreRefused(t *testing.T) {
 		"too many bytes":  {"id,name\n" + strings.Repeat("1234567,x\n", 100), catalog.ErrTooLarge, "MaxBytes"},
 		"too many venues": {"id,name\n1,A\n2,B\n3,C\n4,D\n", catalog.ErrTooLarge, "MaxVenues"},
 	}
-
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-
 			_, err := catalog.Read(strings.NewReader(test.file), catalog.Config{MaxBytes: 500, MaxVenues: 3})
 			check.That(t, errors.Is(err, test.want) && strings.Contains(fmt.Sprint(err), test.says),
 				"error = %v, want %v about %q", err, test.want, test.says)
@@ -187,16 +172,12 @@ func TestFilesThatAreRefused(t *testing.T) {
 
 func TestOpen(t *testing.T) {
 	t.Parallel()
-
 	path := filepath.Join(t.TempDir(), "venues.csv")
 	check.OK(t, os.WriteFile(path, []byte("id,name\n1,Giraffe\n"), 0o600))
-
 	c, err := catalog.Open(path, catalog.Config{})
 	check.That(t, err == nil && c.Name() == "catalog", "Open = %v, %v", c, err)
-
 	_, err = catalog.Open(path+"x", catalog.Config{})
 	check.That(t, errors.Is(err, os.ErrNotExist) && strings.Contains(err.Error(), "venues.csvx"), "error of a missing file = %v", err)
-
 	_, err = catalog.Open(path, catalog.Config{MaxBytes: 3})
 	check.That(t, strings.Contains(fmt.Sprint(err), "venues.csv"), "error %v does not name the file", err)
 }
@@ -210,7 +191,6 @@ func FuzzRead(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
-
 	f.Fuzz(func(t *testing.T, file []byte) {
 		c, err := catalog.Read(bytes.NewReader(file), catalog.Config{})
 		if bad, ok := errors.AsType[*catalog.LoadError](err); ok {
@@ -221,10 +201,8 @@ func FuzzRead(f *testing.F) {
 		if err != nil {
 			return
 		}
-
 		venues, err := c.Search(t.Context(), match.Place{Name: "A", Phone: "03-1234567", Address: "1 A", Location: &match.Point{Lat: 1, Lng: 2}})
 		check.OK(t, err)
-
 		for _, v := range venues {
 			check.That(t, v.ID != "" && v.Name != "" && strings.HasPrefix(v.URL, "http"), "venue %+v", v)
 		}

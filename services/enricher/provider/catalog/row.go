@@ -87,7 +87,6 @@ func (r *row) venue() provider.Venue {
 	if v.URL == "" {
 		v.URL = noURL + url.PathEscape(v.ID)
 	}
-
 	if !r.unreadable {
 		r.problems = append(r.problems, problems(v)...)
 	}
@@ -97,7 +96,6 @@ func (r *row) venue() provider.Venue {
 // problems says why a venue cannot be in a catalogue.
 func problems(v provider.Venue) []string {
 	var list []string
-
 	switch {
 	case v.ID == "":
 		list = append(list, "the id is missing")
@@ -106,15 +104,12 @@ func problems(v provider.Venue) []string {
 	case strings.ContainsFunc(v.ID, unicode.IsControl):
 		list = append(list, fmt.Sprintf("the id %q has control characters", v.ID))
 	}
-
 	if strings.TrimSpace(v.Name) == "" {
 		list = append(list, "the name is missing")
 	}
-
 	if _, err := provider.ParseURL(v.URL); err != nil {
 		list = append(list, fmt.Sprintf("the url %q: %v", v.URL, err))
 	}
-
 	if at := v.Location; at != nil && (math.IsNaN(at.Lat+at.Lng) || math.Abs(at.Lat) > 90 || math.Abs(at.Lng) > 180) {
 		list = append(list, fmt.Sprintf("latitude %g, longitude %g is no place on earth", at.Lat, at.Lng))
 	}
@@ -125,11 +120,9 @@ func problems(v provider.Venue) []string {
 func (r *row) location() *match.Point {
 	lat, okLat := r.degrees(colLat)
 	lng, okLng := r.degrees(colLng)
-
 	if (r.fields[colLat] == "") != (r.fields[colLng] == "") {
 		r.problems = append(r.problems, "one of lat and lng is missing")
 	}
-
 	if !okLat || !okLng || (lat == 0 && lng == 0) {
 		return nil
 	}
@@ -141,7 +134,6 @@ func (r *row) degrees(c column) (float64, bool) {
 	if text == "" {
 		return 0, false
 	}
-
 	value, err := strconv.ParseFloat(text, 64)
 	if err != nil || math.IsInf(value, 0) || math.IsNaN(value) {
 		r.problems = append(r.problems, fmt.Sprintf("the %s %q is not a number", c, text))
@@ -194,18 +186,15 @@ func columnOf(name string) column {
 // header maps the columns of a CSV file. It wants an id and a name, and no field twice.
 func header(names []string) ([]column, error) {
 	columns := make([]column, len(names))
-
 	for i, name := range names {
 		columns[i] = columnOf(name)
 		if columns[i] == "" {
 			continue
 		}
-
 		if first := slices.Index(columns[:i], columns[i]); first >= 0 {
 			return nil, fmt.Errorf("%w: the columns %q and %q both are the %s", ErrFormat, names[first], name, columns[i])
 		}
 	}
-
 	for _, needed := range []column{colID, colName} {
 		if !slices.Contains(columns, needed) {
 			return nil, fmt.Errorf("%w: no column is the %s; the first line has %q", ErrFormat, needed, names)
@@ -219,28 +208,22 @@ func jsonArray(data []byte) iter.Seq2[*row, error] {
 	return func(yield func(*row, error) bool) {
 		lines := lineCounter{data: data}
 		decoder := json.NewDecoder(bytes.NewReader(data))
-
 		if _, err := decoder.Token(); err != nil { // The bracket.
 			yield(nil, fmt.Errorf("%w: %w", ErrFormat, err))
 			return
 		}
-
 		for decoder.More() {
 			var object json.RawMessage
-
 			err := decoder.Decode(&object)
 			offset := int(decoder.InputOffset())
-
 			if err != nil {
 				yield(nil, fmt.Errorf("%w: line %d: %w", ErrFormat, lines.at(offset), err))
 				return
 			}
-
 			if !yield(jsonRow(object, lines.at(offset-len(object))), nil) {
 				return
 			}
 		}
-
 		if _, err := decoder.Token(); err != nil {
 			yield(nil, fmt.Errorf("%w: the array has no end: %w", ErrFormat, err))
 		} else if rest := bytes.TrimSpace(data[decoder.InputOffset():]); len(rest) > 0 {
@@ -255,7 +238,6 @@ func jsonLines(data []byte) iter.Seq2[*row, error] {
 		line := 0
 		for text := range bytes.Lines(data) {
 			line++
-
 			if text = bytes.TrimSpace(text); len(text) > 0 && !yield(jsonRow(text, line), nil) {
 				return
 			}
@@ -266,12 +248,10 @@ func jsonLines(data []byte) iter.Seq2[*row, error] {
 // jsonRow reads one object.
 func jsonRow(object []byte, line int) *row {
 	r := &row{fields: make(map[column]string), line: line}
-
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(object, &fields); err != nil || fields == nil {
 		return r.refuse("it is not a JSON object: " + reason(err))
 	}
-
 	r.setAll(fields, true)
 	return r
 }
@@ -287,7 +267,6 @@ func reason(err error) string {
 func (r *row) setAll(fields map[string]json.RawMessage, outermost bool) {
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		value := fields[name]
-
 		switch c := columnOf(name); {
 		case outermost && (name == "location" || name == "geo"):
 			r.setLocation(value)
@@ -301,7 +280,6 @@ func (r *row) setAll(fields map[string]json.RawMessage, outermost bool) {
 			if err != nil {
 				r.problems = append(r.problems, fmt.Sprintf("the %s is %v", c, err))
 			}
-
 			r.set(c, text)
 		}
 	}
@@ -314,13 +292,11 @@ func (r *row) setLocation(value json.RawMessage) {
 		r.problems = append(r.problems, "the location is not an object with lat and lng")
 		return
 	}
-
 	for name := range fields {
 		if c := columnOf(name); c != colLat && c != colLng {
 			delete(fields, name)
 		}
 	}
-
 	r.setAll(fields, false)
 }
 
@@ -329,12 +305,10 @@ func (r *row) setAliases(value json.RawMessage) {
 	if json.Unmarshal(value, &list) != nil {
 		r.problems = append(r.problems, "the aliases are not a list of texts")
 	}
-
 	if len(value) > maxField {
 		r.problems = append(r.problems, fmt.Sprintf("the aliases have %d bytes, more than %d", len(value), maxField))
 		return
 	}
-
 	r.addAliases(list...)
 }
 
@@ -343,7 +317,6 @@ func scalar(value json.RawMessage) (string, error) {
 	switch value[0] {
 	case '"':
 		var text string
-
 		err := json.Unmarshal(value, &text)
 		return text, err //nolint:wrapcheck // Not reached: the object was parsed as a whole.
 	case 'n':

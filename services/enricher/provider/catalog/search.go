@@ -57,7 +57,6 @@ func (t *tally) reset() {
 	for _, h := range t.hits {
 		t.slot[h.at] = 0
 	}
-
 	t.hits = t.hits[:0]
 }
 
@@ -74,26 +73,21 @@ func (c *Catalog) Search(ctx context.Context, place match.Place) ([]provider.Ven
 		}
 		return nil, c.fail(kind, "the search was over before it began", context.Cause(ctx))
 	}
-
 	k := keysOf(match.Prepare(place))
 	if len(k.names)+len(k.phones)+len(k.address) == 0 && place.Location == nil {
 		return nil, c.fail(provider.KindUnsupported, "the place has no name, telephone, address or location to search by", nil)
 	}
-
 	t, _ := c.tallies.Get().(*tally)
 	defer c.tallies.Put(t)
 	defer t.reset()
-
 	querySum := c.index.collect(t, k)
 	c.index.collectNear(t, place.Location)
-
 	city := strings.Join(provider.Words(place.City), " ")
 	return c.best(t.hits, func(h hit) float64 {
 		score := float64(h.other)
 		if union := querySum + c.index.nameSums[h.at] - h.names; union > 0 {
 			score += namesWorth * float64(h.names/union)
 		}
-
 		if city != "" && city == c.index.cities[h.at] {
 			score += cityWorth
 		}
@@ -108,35 +102,26 @@ func (x *index) collect(t *tally, k keys) (querySum float32) {
 		key  string
 		list []int32
 	}
-
 	var lookups []lookup
-
 	for _, list := range [][]string{k.names, k.address, k.phones} {
 		for _, key := range list {
 			lookups = append(lookups, lookup{key, x.postings[key]})
 		}
 	}
-
 	for _, key := range k.names {
 		querySum += x.weight(key)
 	}
-
 	slices.SortStableFunc(lookups, func(a, b lookup) int { return cmp.Compare(len(a.list), len(b.list)) })
-
 	left := maxScan
 	most := float32(math.Log(float64(x.size + 1)))
-
 	for _, l := range lookups {
 		if left < len(l.list) && left < maxScan {
 			break
 		}
-
 		left -= len(l.list)
 		weight := x.weight(l.key)
-
 		for _, at := range l.list {
 			h := t.hit(at)
-
 			switch l.key[0] {
 			case 'p':
 				h.other = max(h.other, phoneWorth)
@@ -155,9 +140,7 @@ func (x *index) collectNear(t *tally, to *match.Point) {
 	if to == nil {
 		return
 	}
-
 	middle := cellOf(*to)
-
 	for lat := middle.lat - 1; lat <= middle.lat+1; lat++ {
 		for lng := middle.lng - 1; lng <= middle.lng+1; lng++ {
 			for _, at := range x.cells[cell{lat, lng}] {
@@ -172,7 +155,6 @@ func nearness(a, b *match.Point) float64 {
 	if a == nil || b == nil {
 		return 0
 	}
-
 	d := metres(*a, *b)
 	if d > otherRegion {
 		return farWorth
@@ -184,7 +166,6 @@ func nearness(a, b *match.Point) float64 {
 // exact enough to put candidates in order.
 func metres(a, b match.Point) float64 {
 	const perDegree = 111_195
-
 	lng := math.Remainder(a.Lng-b.Lng, 360) * math.Cos((a.Lat+b.Lat)/2*math.Pi/180)
 	return perDegree * math.Hypot(a.Lat-b.Lat, lng)
 }
@@ -195,21 +176,17 @@ func (c *Catalog) best(hits []hit, score func(hit) float64) []provider.Venue {
 		at    int32
 		score float64
 	}
-
 	better := func(a, b scored) int { return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(a.at, b.at)) }
 	list := make([]scored, 0, maxCandidates+1)
-
 	for _, h := range hits {
 		s := scored{h.at, score(h)}
 		if len(list) == maxCandidates && better(list[maxCandidates-1], s) < 0 {
 			continue
 		}
-
 		at, _ := slices.BinarySearchFunc(list, s, better)
 		list = slices.Insert(list, at, s)
 		list = list[:min(len(list), maxCandidates)]
 	}
-
 	venues := make([]provider.Venue, len(list))
 	for i, s := range list {
 		venues[i] = c.venues[s.at]

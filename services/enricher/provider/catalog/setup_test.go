@@ -31,9 +31,7 @@ func read(t *testing.T, file string, config catalog.Config) *catalog.Catalog {
 // stocked loads a file of the venues.
 func stocked(t testing.TB, venues []provider.Venue) *catalog.Catalog {
 	t.Helper()
-
 	var file bytes.Buffer
-
 	rows := json.NewEncoder(&file)
 	for _, v := range venues {
 		row := map[string]any{
@@ -42,7 +40,6 @@ func stocked(t testing.TB, venues []provider.Venue) *catalog.Catalog {
 		if v.Location != nil {
 			row["location"] = map[string]float64{"lat": v.Location.Lat, "lng": v.Location.Lng}
 		}
-
 		check.OK(t, rows.Encode(row))
 	}
 	return check.Must(catalog.Read(&file, catalog.Config{}))(t)
@@ -51,9 +48,7 @@ func stocked(t testing.TB, venues []provider.Venue) *catalog.Catalog {
 // find searches by name and wants one venue or more.
 func find(t *testing.T, c *catalog.Catalog, place match.Place) []provider.Venue {
 	t.Helper()
-
 	venues := check.Must(c.Search(t.Context(), place))(t)
-
 	check.Require(t, len(venues) != 0, "no candidates for %+v", place)
 	return venues
 }
@@ -61,7 +56,6 @@ func find(t *testing.T, c *catalog.Catalog, place match.Place) []provider.Venue 
 // rowErrors are the bad rows of a file.
 func rowErrors(t *testing.T, err error) []catalog.RowError {
 	t.Helper()
-
 	bad, ok := errors.AsType[*catalog.LoadError](err)
 	check.Require(t, ok, "error = %v, want a *LoadError", err)
 	return bad.Rows
@@ -82,19 +76,15 @@ var streets = []string{
 func town(rng *rand.Rand, n int) []provider.Venue {
 	venues := make([]provider.Venue, n)
 	side := 0.0003 * float64(n) / 40 // A street's length grows with the town.
-
 	for i := range venues {
 		var latin, hebrew []string
-
 		for range 1 + rng.IntN(3) {
 			w := words[rng.IntN(len(words))]
 			latin, hebrew = append(latin, w[0]), append(hebrew, w[1])
 		}
-
 		if n > 1000 { // Real names have rarer words too.
 			latin = append(latin, coined(i))
 		}
-
 		venues[i] = provider.Venue{
 			ID: strconv.Itoa(i),
 			Place: match.Place{
@@ -105,7 +95,6 @@ func town(rng *rand.Rand, n int) []provider.Venue {
 				Phone:    fmt.Sprintf("03-%07d", rng.IntN(10_000_000)),
 			},
 		}
-
 		if rng.IntN(3) == 0 && n <= 1000 {
 			venues[i].Aliases = []string{strings.Join(hebrew, " ")}
 		}
@@ -116,7 +105,6 @@ func town(rng *rand.Rand, n int) []provider.Venue {
 // coined is a word that few other venues have.
 func coined(i int) string {
 	const consonants, vowels = "bdfgklmnprstvz", "aeiou"
-
 	var b strings.Builder
 	for i = i/3 + 7; i > 0; i /= len(consonants) * len(vowels) {
 		b.WriteByte(consonants[i%len(consonants)])
@@ -128,17 +116,14 @@ func coined(i int) string {
 // retold is a venue as another source tells of it.
 func retold(rng *rand.Rand, place match.Place) match.Place {
 	place.Aliases = nil
-
 	if rng.IntN(3) == 0 {
 		place.Phone = ""
 	}
-
 	if rng.IntN(4) == 0 {
 		place.Address = ""
 	} else if rng.IntN(3) == 0 {
 		place.Address = strings.ToUpper(place.Address) + ", Tel Aviv-Yafo, Israel"
 	}
-
 	if rng.IntN(3) == 0 {
 		place.Location = nil
 	} else if place.Location != nil {
@@ -146,7 +131,6 @@ func retold(rng *rand.Rand, place match.Place) match.Place {
 			Lat: place.Location.Lat + (rng.Float64()-0.5)*0.0008, Lng: place.Location.Lng + (rng.Float64()-0.5)*0.0008,
 		}
 	}
-
 	switch rng.IntN(6) {
 	case 0: // a letter is lost
 		if name := []rune(place.Name); len(name) > 4 {

@@ -50,27 +50,21 @@ func decodeCities(body []byte, limit int) (*cityList, error) {
 	if err := decodeJSON(body, &page); err != nil {
 		return nil, err
 	}
-
 	if len(page.Results) > limit {
 		return nil, fmt.Errorf("the list has %d cities, more than %d", len(page.Results), limit)
 	}
-
 	list := &cityList{byName: make(map[string][]int)}
-
 	for _, raw := range page.Results {
 		var r cityRecord
 		if json.Unmarshal(raw, &r) != nil {
 			continue
 		}
-
 		at := point(r.Location.Coordinates)
 		if at == nil || !safeSegment(r.Slug) || !alpha3(r.Country) {
 			continue
 		}
-
 		list.add(city{country: strings.ToUpper(r.Country), location: *at, name: r.Name, slug: r.Slug})
 	}
-
 	if len(list.cities) == 0 {
 		return nil, errors.New("the answer lists no city with a slug, a country and a position")
 	}
@@ -80,7 +74,6 @@ func decodeCities(body []byte, limit int) (*cityList, error) {
 func (l *cityList) add(c city) {
 	at := len(l.cities)
 	l.cities = append(l.cities, c)
-
 	names := map[string]bool{foldCity(c.name): true, foldCity(c.slug): true}
 	for name := range names {
 		if name != "" {
@@ -96,7 +89,6 @@ func (l *cityList) named(name string) (city, bool) {
 	if end := strings.IndexAny(name, ",/(|"); end > 0 {
 		name = name[:end]
 	}
-
 	at := l.byName[foldCity(name)]
 	if len(at) != 1 {
 		return city{}, false
@@ -108,14 +100,12 @@ func (l *cityList) named(name string) (city, bool) {
 // that has any.
 func (l *cityList) nearest(to match.Point, country string) city {
 	const abroad = 1e9 // farther than any place on earth
-
 	best, least := city{}, math.Inf(1)
 	for _, c := range l.cities {
 		distance := match.Metres(to, c.location)
 		if !strings.EqualFold(c.country, country) {
 			distance += abroad
 		}
-
 		if distance < least {
 			best, least = c, distance
 		}
@@ -158,26 +148,20 @@ func (c *Client) knownCities(ctx context.Context) (*cityList, error) {
 	if list, ok := store.current(); ok {
 		return list, nil
 	}
-
 	asked := time.Now()
-
 	select {
 	case store.fetching <- struct{}{}:
 		defer func() { <-store.fetching }()
 	case <-ctx.Done():
 		return nil, c.ended(ctx)
 	}
-
 	if list, ok := store.current(); ok {
 		return list, nil
 	}
-
 	if err := store.failedSince(asked); err != nil {
 		return nil, err
 	}
-
 	list, err := c.fetchCities(ctx)
-
 	if ctx.Err() != nil && err != nil {
 		return nil, err // given up by its caller, which is no failure for the others
 	}
@@ -186,14 +170,12 @@ func (c *Client) knownCities(ctx context.Context) (*cityList, error) {
 
 func (c *Client) fetchCities(ctx context.Context) (*cityList, error) {
 	var list *cityList
-
 	r := request{language: languages[0], method: http.MethodGet, path: "/v1/cities"}
 	err := c.call(ctx, r, func(body []byte) error {
 		decoded, err := decodeCities(body, maxCities)
 		if err != nil {
 			return c.fail(provider.KindMalformed, "the list of cities cannot be read", err)
 		}
-
 		list = decoded
 		return nil
 	})
@@ -211,7 +193,6 @@ func (s *cityStore) current() (*cityList, bool) {
 func (s *cityStore) failedSince(asked time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-
 	if s.failure == nil || !s.tried.After(asked) {
 		return nil
 	}
@@ -222,10 +203,8 @@ func (s *cityStore) failedSince(asked time.Time) error {
 func (s *cityStore) settle(c *Client, list *cityList, err error) (*cityList, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-
 	now := time.Now()
 	s.failure, s.tried = err, now
-
 	switch {
 	case err == nil:
 		s.list, s.fresh = list, now.Add(citiesTTL)

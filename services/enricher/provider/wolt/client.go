@@ -41,7 +41,6 @@ func New(config Config) (*Client, error) {
 			Cause: err, Detail: "the configuration cannot be used", Kind: provider.KindMisconfigured, Provider: Name,
 		}
 	}
-
 	transport := config.Transport
 	if transport == nil {
 		transport = newTransport()
@@ -99,20 +98,16 @@ func (c *Client) Search(ctx context.Context, place match.Place) ([]provider.Venu
 	if ctx.Err() != nil {
 		return nil, c.ended(ctx)
 	}
-
 	queries := plan(place, languages, c.config.MaxCalls)
 	if len(queries) == 0 {
 		return nil, c.fail(provider.KindUnsupported, "the place has no name to search for", nil)
 	}
-
 	ctx, cancel := context.WithTimeoutCause(ctx, c.config.Timeout, errSearchTimeout)
 	defer cancel()
-
 	cities, err := c.knownCities(ctx)
 	if err != nil {
 		return nil, err
 	}
-
 	at, near, err := c.locate(cities, place)
 	if err != nil {
 		return nil, err
@@ -131,7 +126,6 @@ func (c *Client) locate(cities *cityList, place match.Place) (match.Point, city,
 		}
 		return *at, cities.nearest(*at, ""), nil
 	}
-
 	near, ok := cities.named(place.City)
 	if !ok {
 		return match.Point{}, city{}, c.fail(provider.KindUnsupported, fmt.Sprintf(
@@ -174,7 +168,6 @@ type pause struct {
 func (p *pause) extend(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-
 	if until := time.Now().Add(d); until.After(p.until) {
 		p.until = until
 	}

@@ -100,11 +100,9 @@ func (c Config) withDefaults() Config {
 	c.MaxCalls = cmp.Or(c.MaxCalls, defaultMaxCalls)
 	c.Rate = cmp.Or(c.Rate, defaultRate)
 	c.Timeout = cmp.Or(c.Timeout, defaultTimeout)
-
 	if c.Turn == nil {
 		c.Turn = func(context.Context) error { return nil }
 	}
-
 	if c.Confident == nil {
 		c.Confident = matched
 	}
@@ -144,9 +142,7 @@ func (c Config) validateBaseURL() error {
 	if c.BaseURL == "" {
 		return errors.New("BaseURL is missing: set it to an address that you may ask automatically; there is no default")
 	}
-
 	u, err := provider.ParseURL(c.BaseURL)
-
 	switch {
 	case err != nil:
 		return fmt.Errorf("BaseURL: %w", err)

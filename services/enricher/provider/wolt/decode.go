@@ -69,16 +69,13 @@ func decodeSearch(body []byte) (found, error) {
 	if err := decodeJSON(body, &page); err != nil {
 		return found{}, err
 	}
-
 	var (
 		result found
 		listed bool // an answer to "which venues" was seen, be it an empty one
 		seen   = make(map[string]bool)
 	)
-
 	for _, section := range page.Sections {
 		ofVenues := venueTemplate(section.Template)
-
 		switch {
 		case noContent(section.Name), noContent(section.Template):
 			return found{}, errNoContent
@@ -87,14 +84,11 @@ func decodeSearch(body []byte) (found, error) {
 		case section.Items == nil:
 			continue
 		}
-
 		listed = listed || ofVenues
-
 		for _, item := range *section.Items {
 			listed = result.add(item, seen) || listed
 		}
 	}
-
 	if !listed && result.broken == 0 {
 		return found{}, errors.New("the answer has no sections, or none that lists venues")
 	}
@@ -111,13 +105,11 @@ func (f *found) add(item searchItem, seen map[string]bool) bool {
 		}
 		return false
 	}
-
 	h, err := decodeVenue(item.Venue)
 	if err != nil {
 		f.broken++
 		return false
 	}
-
 	switch {
 	case seen[h.venue.ID] || !restaurant(h.venue.Kind):
 	case len(f.hits) == maxVenues:
@@ -125,7 +117,6 @@ func (f *found) add(item searchItem, seen map[string]bool) bool {
 	default:
 		f.hits = append(f.hits, h)
 	}
-
 	seen[h.venue.ID] = true
 	return true
 }
@@ -135,7 +126,6 @@ func decodeVenue(raw json.RawMessage) (hit, error) {
 	if err := json.Unmarshal(raw, &v); err != nil {
 		return hit{}, fmt.Errorf("decode venue: %w", err)
 	}
-
 	if v.ID == "" || strings.TrimSpace(v.Name) == "" || !safeSegment(v.Slug) {
 		return hit{}, fmt.Errorf("venue %q lacks an id, a name or a usable slug", v.ID)
 	}
@@ -161,7 +151,6 @@ func point(lonLat []float64) *match.Point {
 	if len(lonLat) < 2 {
 		return nil
 	}
-
 	lon, lat := lonLat[0], lonLat[1]
 	if math.Abs(lon) > 180 || math.Abs(lat) > 90 || (lon == 0 && lat == 0) {
 		return nil
@@ -187,7 +176,6 @@ func decodeJSON(body []byte, into any) error {
 	if len(trimmed) > 0 && trimmed[0] == '<' {
 		return errors.New("the answer is a page of HTML or XML, not JSON")
 	}
-
 	if err := json.Unmarshal(trimmed, into); err != nil {
 		return fmt.Errorf("decode answer of %d bytes: %w", len(body), err)
 	}

@@ -19,7 +19,6 @@ const goodVenue = `{"venue":{"id":"1","name":"A","slug":"a","product_line":"rest
 
 func TestDecodeSearch(t *testing.T) {
 	t.Parallel()
-
 	tests := map[string]struct {
 		body   string
 		hits   int
@@ -57,15 +56,12 @@ func TestDecodeSearch(t *testing.T) {
 		"a good and a broken one":       {`{"sections":[{"items":[{"template":"venue-large"},` + goodVenue + `]}]}`, 1, 1, false},
 		"a banner among venues":         {`{"sections":[{"items":[{"template":"banner"},` + goodVenue + `]}]}`, 1, 0, false},
 	}
-
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-
 			got, err := decodeSearch([]byte(test.body))
 			check.That(t, (err != nil) == test.fails && len(got.hits) == test.hits && got.broken == test.broken,
 				"decodeSearch = %d hits, %d broken, %v; want %d, %d, error %t", len(got.hits), got.broken, err, test.hits, test.broken, test.fails)
-
 			check.That(t, strings.Contains(name, "no-content") == errors.Is(err, errNoContent), "error = %v: only no-content is told apart", err)
 		})
 	}
@@ -73,12 +69,10 @@ func TestDecodeSearch(t *testing.T) {
 
 func TestDecodeSearchBoundsTheVenues(t *testing.T) {
 	t.Parallel()
-
 	items := make([]string, maxVenues+5)
 	for i := range items {
 		items[i] = fmt.Sprintf(`{"venue":{"id":"%d","name":"A","slug":"a"}}`, i)
 	}
-
 	got, err := decodeSearch([]byte(`{"sections":[{"items":[` + strings.Join(items, ",") + `]}]}`))
 	check.That(t, err == nil && len(got.hits) == maxVenues && got.broken == 5,
 		"%d hits, %d broken, %v; want %d and 5", len(got.hits), got.broken, err, maxVenues)
@@ -86,7 +80,6 @@ func TestDecodeSearchBoundsTheVenues(t *testing.T) {
 
 func TestPoint(t *testing.T) {
 	t.Parallel()
-
 	tests := map[string]struct {
 		body string
 		ok   bool
@@ -100,14 +93,11 @@ func TestPoint(t *testing.T) {
 		"off the earth":   {`[181,32.1]`, false},
 		"latitude first":  {`[32.1,134.7]`, false},
 	}
-
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-
 			var lonLat []float64
 			check.OK(t, json.Unmarshal([]byte(test.body), &lonLat))
-
 			got := point(lonLat)
 			check.That(t, (got != nil) == test.ok && (got == nil || got.Lat == 32.1 && got.Lng == 34.7), "point = %v", got)
 		})
@@ -116,7 +106,6 @@ func TestPoint(t *testing.T) {
 
 func TestLink(t *testing.T) {
 	t.Parallel()
-
 	check.Equal(t, "https://wolt.com/en/isr/tel-aviv/restaurant/giraffe", link(city{country: "ISR", slug: "tel-aviv"}, "giraffe"))
 	check.Equal(t, "https://wolt.com/en/fin/%C3%A5/restaurant/a%2F..%2Fb%3Fc%23d", link(city{country: "FIN", slug: "å"}, "a/../b?c#d"))
 }
@@ -134,18 +123,15 @@ func FuzzDecodeSearch(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
-
 	f.Fuzz(func(t *testing.T, body []byte) {
 		got, err := decodeSearch(body)
 		if err == nil && len(got.hits) == 0 && got.broken == 0 && !strings.Contains(string(body), "items") &&
 			!strings.Contains(strings.ToLower(string(body)), "\\u") && !strings.Contains(strings.ToLower(string(body)), "item") {
 			t.Errorf("an answer without items was taken for an empty one: %q", body)
 		}
-
 		for _, h := range got.hits {
 			page, err := url.Parse(link(city{country: "ISR", slug: "x"}, h.slug))
 			check.Require(t, err == nil, "link of %q: %v", h.slug, err)
-
 			check.That(t, page.Host == "wolt.com" && strings.HasPrefix(page.EscapedPath(), "/en/isr/x/restaurant/") && h.venue.Name != "",
 				"venue %+v links to %s", h.venue, page)
 		}
@@ -155,15 +141,12 @@ func FuzzDecodeSearch(f *testing.F) {
 func FuzzDecodeCities(f *testing.F) {
 	f.Add([]byte(`{"results":[{"slug":"x","name":"X","country_code_alpha3":"ISR","location":{"coordinates":[34,32]}}]}`))
 	f.Add([]byte(`{"results":[null,7,{}]}`))
-
 	f.Fuzz(func(t *testing.T, body []byte) {
 		list, err := decodeCities(body, 100)
 		check.Require(t, (err == nil) != (list == nil), "list %v and error %v", list, err)
-
 		if err != nil {
 			return
 		}
-
 		c := list.nearest(list.cities[0].location, "")
 		check.That(t, safeSegment(c.slug), "nearest = %v", c)
 	})
@@ -171,7 +154,6 @@ func FuzzDecodeCities(f *testing.F) {
 
 func TestPlan(t *testing.T) {
 	t.Parallel()
-
 	languages := []string{"en", "he"}
 	tests := map[string]struct {
 		place match.Place
@@ -196,14 +178,11 @@ func TestPlan(t *testing.T) {
 		"cleaned":       {match.Place{Name: "\u200fA \x00\n B\u202e"}, []query{{"en", "A B"}, {"he", "A B"}}},
 		"no name":       {match.Place{Name: " \u200b\t", Address: "1 Main St"}, nil},
 	}
-
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-
 			got := plan(test.place, languages, 9)
 			check.Equal(t, test.want, got, cmp.AllowUnexported(query{}))
-
 			check.That(t, len(test.want) <= 1 || len(plan(test.place, languages, 1)) == 1, "the limit is not kept")
 		})
 	}
@@ -211,7 +190,6 @@ func TestPlan(t *testing.T) {
 
 func TestQueriesAreBounded(t *testing.T) {
 	t.Parallel()
-
 	for _, q := range plan(match.Place{Name: strings.Repeat("שלום ", 2000)}, []string{"he"}, 4) {
 		n := utf8.RuneCountInString(q.text)
 		check.That(t, n <= maxQuery && utf8.ValidString(q.text), "query of %d runes", n)

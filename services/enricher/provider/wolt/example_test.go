@@ -19,24 +19,18 @@ func ExampleClient_Search() {
 		return
 	}
 	defer server.Close()
-
 	client, err := wolt.New(wolt.Config{BaseURL: server.URL()})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer client.Close()
-
 	place := match.Place{Name: "Giraffe", Location: &match.Point{Lat: 32.0812, Lng: 34.7807}}
-
 	venues, err := client.Search(context.Background(), place)
 	fmt.Println(venues[0].Name, venues[0].URL, err)
-
 	server.FailAlways(wolttest.NoContent())
-
 	_, err = client.Search(context.Background(), place)
 	fmt.Println(provider.KindOf(err))
-
 	// Output:
 	// Giraffe https://wolt.com/en/isr/tel-aviv/restaurant/giraffe <nil>
 	// blocked
@@ -45,7 +39,6 @@ func ExampleClient_Search() {
 func ExampleNew() {
 	_, err := wolt.New(wolt.Config{})
 	fmt.Println(err)
-
 	// Output:
 	// wolt: misconfigured: the configuration cannot be used: BaseURL is missing: set it to an address that you may ask automatically; there is no default
 }

@@ -31,21 +31,16 @@ type request struct {
 func (c *Client) exchange(ctx context.Context, r request) ([]byte, error) {
 	callCtx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-
 	req, err := http.NewRequestWithContext(callCtx, r.method, c.base+r.path, bytes.NewReader(r.body))
 	if err != nil {
 		return nil, c.fail(provider.KindMisconfigured, "build the request", err)
 	}
-
 	c.setHeaders(req, r.language)
-
 	resp, err := c.http.Do(req)
 	if err != nil {
 		return nil, c.transportError(ctx, callCtx, err)
 	}
-
 	defer func() { _ = resp.Body.Close() }()
-
 	if resp.StatusCode != http.StatusOK {
 		return nil, c.statusError(resp)
 	}
@@ -55,7 +50,6 @@ func (c *Client) exchange(ctx context.Context, r request) ([]byte, error) {
 // readBody reads the body of a 200, as far as it is taken at all.
 func (c *Client) readBody(ctx, callCtx context.Context, resp *http.Response) ([]byte, error) {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBodyBytes+1))
-
 	switch {
 	case err != nil && callCtx.Err() != nil:
 		return nil, c.transportError(ctx, callCtx, err)
@@ -81,7 +75,6 @@ func (c *Client) setHeaders(req *http.Request, language string) {
 	h.Set("User-Agent", userAgent)
 	h.Set("W-Wolt-Session-Id", "no-analytics-consent")
 	h.Set("X-Wolt-Web-Clientid", c.id)
-
 	if req.Method == http.MethodPost {
 		h.Set("Content-Type", "application/json")
 	}
@@ -103,7 +96,6 @@ func (c *Client) transportError(ctx, callCtx context.Context, err error) *provid
 // ended is the error of a search whose context is over.
 func (c *Client) ended(ctx context.Context) *provider.Error {
 	cause := context.Cause(ctx)
-
 	switch {
 	case errors.Is(cause, errSearchTimeout):
 		return c.fail(provider.KindTimeout, fmt.Sprintf("no result within the %s of Timeout", c.config.Timeout), cause)
@@ -118,7 +110,6 @@ func (c *Client) ended(ctx context.Context) *provider.Error {
 func (c *Client) statusError(resp *http.Response) *provider.Error {
 	kind, detail := sortStatus(resp.StatusCode)
 	failure := c.answered(kind, resp, detail, nil)
-
 	switch resp.StatusCode {
 	case http.StatusTooManyRequests:
 		failure.RetryAfter = retryafter.Parse(resp.Header, time.Second, maxRetryAfter)
@@ -126,7 +117,6 @@ func (c *Client) statusError(resp *http.Response) *provider.Error {
 	case http.StatusServiceUnavailable:
 		failure.RetryAfter = retryafter.Parse(resp.Header, time.Second, maxRetryAfter)
 	}
-
 	if failure.RetryAfter > 0 {
 		c.pause.extend(failure.RetryAfter)
 	}
@@ -191,7 +181,6 @@ func newGuard(config Config) *guard {
 				g.closes = time.Now().Add(breakerPause)
 				g.mu.Unlock()
 			}
-
 			config.Logger.Warn("circuit breaker of the provider changed",
 				slog.String("provider", Name), slog.String("from", from.String()), slog.String("to", to.String()))
 		},
@@ -222,27 +211,22 @@ func (c *Client) call(ctx context.Context, r request, read func(body []byte) err
 	if err := c.paused(); err != nil {
 		return err
 	}
-
 	_, err := c.guard.breaker.Execute(func() (struct{}, error) {
 		if err := c.takeTurn(ctx); err != nil {
 			return struct{}{}, sparedError{err}
 		}
-
 		body, err := c.exchange(ctx, r)
 		if err != nil && ctx.Err() != nil {
 			return struct{}{}, sparedError{err}
 		}
-
 		if err == nil {
 			err = read(body)
 		}
 		return struct{}{}, err
 	})
-
 	if errors.Is(err, gobreaker.ErrOpenState) || errors.Is(err, gobreaker.ErrTooManyRequests) {
 		return c.circuitOpen()
 	}
-
 	if s, ok := errors.AsType[sparedError](err); ok {
 		return s.error
 	}
@@ -264,11 +248,9 @@ func (c *Client) takeTurn(ctx context.Context) error {
 		failure.RetryAfter = turnPause
 		return failure
 	}
-
 	if c.guard.breaker.State() == gobreaker.StateOpen {
 		return c.circuitOpen()
 	}
-
 	if err := c.paused(); err != nil {
 		return err
 	}
@@ -281,7 +263,6 @@ func (c *Client) paused() error {
 	if left == 0 {
 		return nil
 	}
-
 	failure := c.fail(provider.KindRateLimited, "the pause that was asked for is not over", nil)
 	failure.RetryAfter = bound(left, maxRetryAfter)
 	return failure
@@ -291,7 +272,6 @@ func (c *Client) circuitOpen() *provider.Error {
 	c.guard.mu.Lock()
 	left := time.Until(c.guard.closes)
 	c.guard.mu.Unlock()
-
 	failure := c.fail(provider.KindUnavailable, "no call was made", ErrCircuitOpen)
 	failure.RetryAfter = bound(left, breakerPause)
 	return failure

@@ -21,49 +21,35 @@ func TestBreakerOpensTriesAndCloses(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, server *wolttest.Server, client *wolt.Client) {
 		t.Helper()
-
 		search := func() error { return check.Err(client.Search(t.Context(), pizzaHouse)) }
-
 		check.OK(t, search())
-
 		server.FailAlways(wolttest.Status(http.StatusInternalServerError))
-
 		for range 5 {
 			wantFailure(t, search(), provider.KindUnavailable)
 		}
-
 		calls := len(server.Calls())
-
 		// Open: no call is made, and the error says for how long.
 		elapse(4 * time.Second)
-
 		err := search()
 		failure := wantFailure(t, err, provider.KindUnavailable)
-
 		check.That(t, errors.Is(err, wolt.ErrCircuitOpen) && failure.RetryAfter == 26*time.Second && client.Held(),
 			"error = %v, want an open breaker for 26s", err)
-
 		// Half open: one call, which fails, and it is open again.
 		elapse(27 * time.Second)
 		wantNotOpen(t, search())
-
 		check.Is(t, search(), wolt.ErrCircuitOpen)
-
 		// Half open: one call, which succeeds, and it is closed.
 		server.Recover()
 		elapse(31 * time.Second)
-
 		for range 3 {
 			check.Is(t, search(), nil)
 		}
-
 		check.Same(t, "calls since the breaker opened", len(server.Calls())-calls, 4)
 	}, func(c *wolt.Config) { c.MaxCalls = 1 })
 }
 
 func TestBreakerCountsWhatCannotBeRead(t *testing.T) {
 	t.Parallel()
-
 	for _, fault := range []wolttest.Fault{
 		wolttest.NoContent(), wolttest.Empty(), wolttest.HTML(), wolttest.Hang(), wolttest.Status(430),
 	} {
@@ -73,12 +59,10 @@ func TestBreakerCountsWhatCannotBeRead(t *testing.T) {
 				t.Helper()
 				server.Fail(wolttest.Fault{})
 				server.FailAlways(fault)
-
 				for range 5 {
 					_, err := client.Search(t.Context(), pizzaHouse)
 					wantNotOpen(t, err)
 				}
-
 				check.Is(t, check.Err(client.Search(t.Context(), pizzaHouse)), wolt.ErrCircuitOpen)
 			})
 		})
@@ -90,11 +74,9 @@ func TestBreakerDoesNotCountCallersWhoGiveUp(t *testing.T) {
 	bubble(t, func(t *testing.T, server *wolttest.Server, client *wolt.Client) {
 		t.Helper()
 		server.FailAlways(wolttest.Hang())
-
 		for range 8 {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			_, err := client.Search(ctx, pizzaHouse)
-
 			cancel()
 			wantNotOpen(t, err)
 		}
@@ -103,7 +85,6 @@ func TestBreakerDoesNotCountCallersWhoGiveUp(t *testing.T) {
 
 func TestRetryAfterIsKept(t *testing.T) {
 	t.Parallel()
-
 	tests := map[string]struct {
 		fault wolttest.Fault
 		want  time.Duration
@@ -121,27 +102,20 @@ func TestRetryAfterIsKept(t *testing.T) {
 		"date in a century":    {wolttest.StatusRetryAfter(http.StatusTooManyRequests, "Fri, 01 Jan 2100 00:00:00 GMT"), 5 * time.Minute},
 		"of a 503":             {wolttest.StatusRetryAfter(http.StatusServiceUnavailable, "9"), 9 * time.Second},
 	}
-
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			bubble(t, func(t *testing.T, server *wolttest.Server, client *wolt.Client) {
 				t.Helper()
 				server.Fail(wolttest.Fault{}, test.fault)
-
 				_, err := client.Search(t.Context(), pizzaHouse)
 				failure, ok := errors.AsType[*provider.Error](err)
 				check.Require(t, ok && failure.RetryAfter == test.want, "error = %v, want a pause of %s", err, test.want)
-
 				elapse(test.want - time.Nanosecond)
-
 				_, err = client.Search(t.Context(), pizzaHouse)
 				wantFailure(t, err, provider.KindRateLimited)
-
 				check.Same(t, "calls", len(server.Calls()), 2)
-
 				elapse(time.Nanosecond)
-
 				check.Is(t, check.Err(client.Search(t.Context(), pizzaHouse)), nil)
 			})
 		})
@@ -157,21 +131,16 @@ func TestEachCallTakesATurn(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, server *wolttest.Server, client *wolt.Client) {
 		t.Helper()
-
 		began := time.Now()
-
 		var group sync.WaitGroup
 		for range 9 {
 			group.Go(func() {
 				check.Is(t, check.Err(client.Search(t.Context(), pizzaHouse)), nil)
 			})
 		}
-
 		group.Wait()
-
 		// Ten calls, one of them for the cities: one at once, nine half a second apart.
 		check.Same(t, "took of fake time", time.Since(began), 4500*time.Millisecond)
-
 		check.Same(t, "calls", len(server.Calls()), 10)
 	}, func(c *wolt.Config) { c.Turn, c.MaxCalls = paced(2), 1 })
 }
@@ -180,9 +149,7 @@ func TestEachCallTakesATurn(t *testing.T) {
 // none.
 func TestTurnThatDoesNotComeIsNoCall(t *testing.T) {
 	t.Parallel()
-
 	errNone := errors.New("no turn")
-
 	for name, test := range map[string]struct {
 		turn func(context.Context) error
 		want provider.Kind
@@ -194,12 +161,10 @@ func TestTurnThatDoesNotComeIsNoCall(t *testing.T) {
 			t.Parallel()
 			bubble(t, func(t *testing.T, server *wolttest.Server, client *wolt.Client) {
 				t.Helper()
-
 				_, err := client.Search(t.Context(), pizzaHouse)
 				if failure := wantFailure(t, err, test.want); test.want == provider.KindRateLimited && (failure.RetryAfter <= 0 || !errors.Is(err, errNone)) {
 					t.Errorf("error = %v, want why, and when to come back", err)
 				}
-
 				check.Same(t, "calls were made", len(server.Calls()), 0)
 			}, func(c *wolt.Config) { c.Turn = test.turn })
 		})
@@ -213,9 +178,7 @@ func TestQueueStopsWhenTheFarSideRefuses(t *testing.T) {
 	bubble(t, func(t *testing.T, server *wolttest.Server, client *wolt.Client) {
 		t.Helper()
 		server.Fail(wolttest.Fault{}, wolttest.Fault{}, wolttest.StatusRetryAfter(http.StatusTooManyRequests, "60"))
-
 		check.OK(t, check.Err(client.Search(t.Context(), pizzaHouse)))
-
 		var group sync.WaitGroup
 		for range 8 {
 			group.Go(func() {
@@ -223,9 +186,7 @@ func TestQueueStopsWhenTheFarSideRefuses(t *testing.T) {
 				wantFailure(t, err, provider.KindRateLimited)
 			})
 		}
-
 		group.Wait()
-
 		check.Same(t, "calls", len(server.Calls()), 3)
 	}, func(c *wolt.Config) { c.Turn = paced(1) })
 }
@@ -236,11 +197,8 @@ func TestQueueStopsWhenTheBreakerOpens(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, server *wolttest.Server, client *wolt.Client) {
 		t.Helper()
-
 		check.OK(t, check.Err(client.Search(t.Context(), pizzaHouse)))
-
 		server.FailAlways(wolttest.Status(http.StatusInternalServerError))
-
 		var group sync.WaitGroup
 		for range 8 {
 			group.Go(func() {
@@ -248,22 +206,18 @@ func TestQueueStopsWhenTheBreakerOpens(t *testing.T) {
 				wantFailure(t, err, provider.KindUnavailable)
 			})
 		}
-
 		group.Wait()
-
 		check.Same(t, "calls", len(server.Calls()), 7)
 	}, func(c *wolt.Config) { c.Turn = paced(1) })
 }
 
 func wantNotOpen(t *testing.T, err error) {
 	t.Helper()
-
 	check.That(t, err != nil && !errors.Is(err, wolt.ErrCircuitOpen), "error = %v, want a call that failed", err)
 }
 
 func TestLimitsLetEverySearchEndInTime(t *testing.T) {
 	t.Parallel()
-
 	tests := map[string]struct {
 		config wolt.Config
 		want   provider.Limits
@@ -277,12 +231,9 @@ func TestLimitsLetEverySearchEndInTime(t *testing.T) {
 		"no limit":            {wolt.Config{Rate: math.Inf(1)}, provider.Limits{Burst: 2, Gap: time.Microsecond, Searches: 1 << 16}},
 		"all the calls there": {wolt.Config{MaxCalls: math.MaxInt}, provider.Limits{Burst: 2, Gap: time.Second / 2, Searches: 1}},
 	}
-
 	for name, test := range tests {
 		test.config.BaseURL = "http://127.0.0.1"
-
 		client := check.Must(wolt.New(test.config))(t)
-
 		check.Same(t, name, client.Limits(), test.want)
 	}
 }

@@ -27,20 +27,16 @@ func (c *Client) ask(ctx context.Context, q query, at match.Point) (found, error
 	if err != nil { // A position that is no number.
 		return found{}, c.fail(provider.KindUnsupported, "the place's location cannot be sent", err)
 	}
-
 	var result found
-
 	r := request{body: body, language: q.language, method: http.MethodPost, path: "/v1/pages/search"}
 	err = c.call(ctx, r, func(answer []byte) error {
 		decoded, err := decodeSearch(answer)
-
 		switch {
 		case errors.Is(err, errNoContent):
 			return c.fail(provider.KindBlocked, "check the rate, whether Wolt expects a newer client, and whether the place is served at all", err)
 		case err != nil:
 			return c.fail(provider.KindMalformed, "the answer to the search cannot be read", err)
 		}
-
 		result = decoded
 		return nil
 	})
@@ -61,16 +57,13 @@ type gathered struct {
 // same venue in another language.
 func (g *gathered) add(f found) {
 	g.broken += f.broken
-
 	for _, h := range f.hits {
 		at, ok := g.at[h.venue.ID]
 		if !ok {
 			g.at[h.venue.ID] = len(g.venues)
 			g.venues = append(g.venues, g.linked(h))
-
 			continue
 		}
-
 		known := &g.venues[at]
 		if h.venue.Name != known.Name && !slices.Contains(known.Aliases, h.venue.Name) {
 			known.Aliases = append(known.Aliases, h.venue.Name)
@@ -84,9 +77,7 @@ func (g *gathered) linked(h hit) provider.Venue {
 	if h.venue.Location != nil {
 		in = g.cities.nearest(*h.venue.Location, h.country)
 	}
-
 	h.venue.URL = link(in, h.slug)
-
 	if h.venue.City == "" { // Often left empty by the search.
 		h.venue.City = in.name
 	}
@@ -128,21 +119,16 @@ func wordSet(lines ...string) map[string]bool {
 func plan(place match.Place, languages []string, limit int) []query {
 	name := clean(place.Name)
 	own := languageOf(name, languages)
-
 	candidates := make([]query, 0, 2+len(languages)+len(place.Aliases))
 	candidates = append(candidates, query{own, name}, query{own, core(name)})
-
 	for _, language := range languages {
 		candidates = append(candidates, query{language, name})
 	}
-
 	for _, alias := range place.Aliases {
 		alias = clean(alias)
 		candidates = append(candidates, query{languageOf(alias, languages), alias})
 	}
-
 	var queries []query
-
 	for _, q := range candidates {
 		if q.text != "" && !slices.ContainsFunc(queries, q.same) && len(queries) < limit {
 			queries = append(queries, q)
@@ -168,7 +154,6 @@ func clean(name string) string {
 			return r
 		}
 	}, name)
-
 	runes := []rune(strings.Join(strings.Fields(name), " "))
 	if len(runes) > maxQuery {
 		runes = runes[:maxQuery]
@@ -184,7 +169,6 @@ func core(name string) string {
 			name = before
 		}
 	}
-
 	words := strings.Fields(name)
 	words = slices.DeleteFunc(words, func(word string) bool {
 		return generic[strings.ToLower(strings.Trim(word, ".,&'\"-"))]
@@ -203,12 +187,10 @@ var scripts = map[string]*unicode.RangeTable{ //nolint:gochecknoglobals // A con
 func languageOf(text string, languages []string) string {
 	for _, language := range languages {
 		base, _, _ := strings.Cut(strings.ToLower(language), "-")
-
 		script, ok := scripts[base]
 		if !ok {
 			script = unicode.Latin
 		}
-
 		if strings.ContainsFunc(text, func(r rune) bool { return unicode.Is(script, r) }) {
 			return language
 		}

@@ -59,7 +59,6 @@ func bubble(t *testing.T, test func(t *testing.T, server *wolttest.Server, clien
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		t.Helper()
-
 		server, client := start(t, wolttest.Config{InMemory: true, Venues: venues()}, mutate...)
 		test(t, server, client)
 	})
@@ -67,19 +66,14 @@ func bubble(t *testing.T, test func(t *testing.T, server *wolttest.Server, clien
 
 func start(t *testing.T, config wolttest.Config, mutate ...func(*wolt.Config)) (*wolttest.Server, *wolt.Client) {
 	t.Helper()
-
 	server := check.Must(wolttest.Start(config))(t)
-
 	cfg := wolt.Config{BaseURL: server.URL(), Burst: 1000, Confident: exactName, Rate: 1e6, Transport: server.Transport()}
 	for _, m := range mutate {
 		m(&cfg)
 	}
-
 	client := check.Must(wolt.New(cfg))(t)
-
 	t.Cleanup(func() {
 		client.Close()
-
 		check.Is(t, server.Close(), nil)
 	})
 	return server, client
@@ -104,7 +98,6 @@ func elapse(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // Inside a bu
 
 func TestNewNeedsABaseURL(t *testing.T) {
 	t.Parallel()
-
 	tests := map[string]struct {
 		url string
 		ok  bool
@@ -122,21 +115,16 @@ func TestNewNeedsABaseURL(t *testing.T) {
 		"query":            {"https://wolt.example.com/?a=b", false},
 		"nonsense":         {"https://wolt example.com:secret/", false},
 	}
-
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-
 			client, err := wolt.New(wolt.Config{BaseURL: test.url})
 			if test.ok {
 				check.OK(t, err)
-
 				client.Close()
 				return
 			}
-
 			wantFailure(t, err, provider.KindMisconfigured)
-
 			check.That(t, !strings.Contains(err.Error(), "secret"), "error %q tells a secret", err)
 		})
 	}
@@ -144,16 +132,13 @@ func TestNewNeedsABaseURL(t *testing.T) {
 
 func TestNewReportsEverythingAtOnce(t *testing.T) {
 	t.Parallel()
-
 	_, err := wolt.New(wolt.Config{
 		BaseURL: "ftp://x", Burst: -1, MaxCalls: -1, Rate: math.NaN(), Timeout: -1,
 	})
 	wantFailure(t, err, provider.KindMisconfigured)
-
 	for _, name := range []string{"BaseURL", "Burst", "MaxCalls", "Rate is", "Timeout"} {
 		check.That(t, strings.Contains(err.Error(), name), "error does not name %s:\n%v", name, err)
 	}
-
 	check.That(t, !strings.Contains(err.Error(), "\n\r") && !provider.Temporary(err), "error = %q, want a permanent one", err)
 }
 
@@ -161,21 +146,17 @@ func TestCitiesAreFetchedOnceInTheirTime(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, server *wolttest.Server, client *wolt.Client) {
 		t.Helper()
-
 		var group sync.WaitGroup
 		for range 20 {
 			group.Go(func() {
 				check.Is(t, check.Err(client.Search(t.Context(), pizzaHouse)), nil)
 			})
 		}
-
 		group.Wait()
 		wantCityCalls(t, server, 1)
-
 		elapse(24*time.Hour - time.Nanosecond)
 		search(t, client)
 		wantCityCalls(t, server, 1)
-
 		elapse(time.Nanosecond)
 		search(t, client)
 		wantCityCalls(t, server, 2)
@@ -188,11 +169,9 @@ func TestOldCitiesAreUsedWhenTheyCannotBeRefreshed(t *testing.T) {
 		t.Helper()
 		search(t, client)
 		elapse(25 * time.Hour)
-
 		server.Fail(wolttest.Status(http.StatusInternalServerError))
 		search(t, client)
 		wantCityCalls(t, server, 2)
-
 		// Not asked again for a while, then it is.
 		search(t, client)
 		wantCityCalls(t, server, 2)
@@ -209,7 +188,6 @@ func TestFailureToFetchTheCitiesIsShared(t *testing.T) {
 	bubble(t, func(t *testing.T, server *wolttest.Server, client *wolt.Client) {
 		t.Helper()
 		server.Fail(wolttest.Hang())
-
 		var group sync.WaitGroup
 		for range 10 {
 			group.Go(func() {
@@ -217,7 +195,6 @@ func TestFailureToFetchTheCitiesIsShared(t *testing.T) {
 				wantFailure(t, err, provider.KindTimeout)
 			})
 		}
-
 		group.Wait()
 		wantCityCalls(t, server, 1)
 		search(t, client)
@@ -232,17 +209,13 @@ func TestCallerWhoGivesUpFetchingTheCitiesHarmsNobody(t *testing.T) {
 	bubble(t, func(t *testing.T, server *wolttest.Server, client *wolt.Client) {
 		t.Helper()
 		server.Fail(wolttest.Hang())
-
 		ctx, cancel := context.WithCancel(t.Context())
-
 		var group sync.WaitGroup
-
 		group.Go(func() {
 			_, err := client.Search(ctx, pizzaHouse)
 			wantFailure(t, err, provider.KindCanceled)
 		})
 		synctest.Wait()
-
 		group.Go(func() { search(t, client) })
 		elapse(time.Second)
 		cancel()
@@ -256,18 +229,14 @@ func TestWaitForTheCitiesEndsWithItsContext(t *testing.T) {
 	bubble(t, func(t *testing.T, server *wolttest.Server, client *wolt.Client) {
 		t.Helper()
 		server.Fail(wolttest.Hang())
-
 		var group sync.WaitGroup
-
 		group.Go(func() {
 			_, err := client.Search(t.Context(), pizzaHouse)
 			wantFailure(t, err, provider.KindTimeout)
 		})
 		synctest.Wait()
-
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-
 		_, err := client.Search(ctx, pizzaHouse)
 		wantFailure(t, err, provider.KindTimeout)
 		group.Wait()
@@ -276,7 +245,6 @@ func TestWaitForTheCitiesEndsWithItsContext(t *testing.T) {
 
 func TestListsOfCitiesThatAreRefused(t *testing.T) {
 	t.Parallel()
-
 	tests := map[string]string{
 		"none":        `{"results":[]}`,
 		"null":        `null`,
@@ -286,14 +254,11 @@ func TestListsOfCitiesThatAreRefused(t *testing.T) {
 		"no position": `{"results":[{"slug":"x","country_code_alpha3":"ISR","location":{"coordinates":[0,0]}}]}`,
 		"no country":  `{"results":[{"slug":"x","country_code_alpha3":"../","location":{"coordinates":[34,32]}}]}`,
 	}
-
 	for name, body := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-
 			server, client := setup(t)
 			server.Fail(wolttest.Body(body))
-
 			_, err := client.Search(t.Context(), pizzaHouse)
 			wantFailure(t, err, provider.KindMalformed)
 		})
@@ -302,21 +267,17 @@ func TestListsOfCitiesThatAreRefused(t *testing.T) {
 
 func search(t *testing.T, client *wolt.Client) {
 	t.Helper()
-
 	got, err := client.Search(t.Context(), match.Place{Name: "Pizza House", Location: &telAviv})
 	check.That(t, err == nil && len(got) != 0, "Search = %v, %v", got, err)
 }
 
 func wantCityCalls(t *testing.T, server *wolttest.Server, want int) {
 	t.Helper()
-
 	got := 0
-
 	for _, call := range server.Calls() {
 		if call.Path == "/v1/cities" {
 			got++
 		}
 	}
-
 	check.Same(t, "the cities were asked for, times", got, want)
 }

@@ -82,29 +82,22 @@ func Start(config Config) (*Server, error) {
 	if config.Cities == nil {
 		config.Cities = Cities()
 	}
-
 	s := &Server{config: config, quit: make(chan struct{}), transport: &http.Transport{}, venues: config.Venues}
-
 	if config.InMemory {
 		pipes := servicetest.NewPipes()
 		s.listener, s.transport.DialContext, s.url = pipes, pipes.DialContext, "http://localhost"
 	} else {
 		var err error
-
 		s.listener, err = (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0") //nolint:forbidigo // Waits for nothing.
 		if err != nil {
 			return nil, fmt.Errorf("listen on loopback: %w", err)
 		}
-
 		s.url = "http://" + s.listener.Addr().String()
 	}
-
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/cities", s.serveCities)
 	mux.HandleFunc("POST /v1/pages/search", s.serveSearch)
-
 	s.http = &http.Server{Handler: s.counted(mux), ReadHeaderTimeout: time.Minute}
-
 	s.serving.Go(func() { _ = s.http.Serve(s.listener) }) //nolint:errcheck // It ends with Close.
 	return s, nil
 }
@@ -122,14 +115,10 @@ func (s *Server) Close() error {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
-
 	close(s.quit)
-
 	err := s.http.Close()
-
 	s.transport.CloseIdleConnections()
 	s.serving.Wait()
-
 	if err != nil {
 		return fmt.Errorf("close server: %w", err)
 	}
@@ -141,7 +130,6 @@ func (s *Server) Close() error {
 func (s *Server) Fail(faults ...Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-
 	s.next = append(s.next, faults...)
 }
 
@@ -149,7 +137,6 @@ func (s *Server) Fail(faults ...Fault) {
 func (s *Server) FailAlways(fault Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-
 	s.always = fault
 }
 
@@ -157,14 +144,12 @@ func (s *Server) FailAlways(fault Fault) {
 func (s *Server) Recover() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-
 	s.always, s.next = Fault{}, nil
 }
 
 // Searches counts the searches so far by their text.
 func (s *Server) Searches() map[string]int {
 	counts := make(map[string]int)
-
 	for _, call := range s.Calls() {
 		if call.Path == "/v1/pages/search" {
 			counts[call.Query]++
@@ -177,7 +162,6 @@ func (s *Server) Searches() map[string]int {
 func (s *Server) SetVenues(venues []Venue) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-
 	s.venues = venues
 }
 
@@ -195,13 +179,10 @@ func (s *Server) counted(next http.Handler) http.Handler {
 			s.serving.Add(1)
 		}
 		s.mu.Unlock()
-
 		if closed {
 			panic(http.ErrAbortHandler)
 		}
-
 		defer s.serving.Done()
-
 		next.ServeHTTP(w, r)
 	})
 }
@@ -210,12 +191,10 @@ func (s *Server) counted(next http.Handler) http.Handler {
 func (s *Server) begin(call Call) Fault {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-
 	fault := s.always
 	if len(s.next) > 0 {
 		fault, s.next = s.next[0], s.next[1:]
 	}
-
 	call.Fault = fault.Name
 	s.calls = append(s.calls, call)
 	return fault
@@ -233,28 +212,23 @@ func (s *Server) serveSearch(w http.ResponseWriter, r *http.Request) {
 		Q      string  `json:"q"`
 		Target string  `json:"target"`
 	}
-
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxRequest))
 	if err = errors.Join(err, json.Unmarshal(body, &ask)); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-
 	fault := s.begin(Call{
 		Header: r.Header, Lat: ask.Lat, Lon: ask.Lon, Path: r.URL.Path, Query: ask.Q, Target: ask.Target,
 	})
-
 	switch {
 	case r.Header.Get("Client-Version") == "" || r.Header.Get("X-Wolt-Web-Clientid") == "":
 		fault = Status(http.StatusGone)
 	case r.Header.Get("Platform") != "Web":
 		fault = NoContent()
 	}
-
 	s.mu.Lock()
 	venues := s.venues
 	s.mu.Unlock()
-
 	s.answer(w, r, fault, searchPage(venues, ask.Q, r.Header.Get("App-Language"), ask.Lat, ask.Lon))
 }
 
@@ -264,12 +238,10 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, fault Fault, pag
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-
 	if fault.serve != nil {
 		fault.serve(exchange{body: body, quit: s.quit, r: r, w: w})
 		return
 	}
-
 	writeJSON(w, body)
 }
 

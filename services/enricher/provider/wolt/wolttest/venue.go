@@ -90,20 +90,15 @@ func searchPage(venues []Venue, text, language string, lat, lon float64) object 
 		distance float64
 		venue    Venue
 	}
-
 	var hits []near
-
 	words := strings.FieldsFunc(strings.ToLower(text), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
-
 	for _, v := range venues {
 		d := distance(v, lat, lon)
 		if d <= maxDistance && v.named(words) {
 			hits = append(hits, near{d, v})
 		}
 	}
-
 	slices.SortStableFunc(hits, func(a, b near) int { return cmp.Compare(a.distance, b.distance) })
-
 	items := make([]object, 0, maxResults)
 	for _, h := range hits[:min(len(hits), maxResults)] {
 		items = append(items, h.venue.item(language))
@@ -122,7 +117,6 @@ func searchPage(venues []Venue, text, language string, lat, lon float64) object 
 func (v Venue) named(words []string) bool {
 	names := make([]string, 0, 1+len(v.Names))
 	names = append(names, strings.ToLower(v.Name))
-
 	for _, name := range v.Names {
 		names = append(names, strings.ToLower(name))
 	}
@@ -136,7 +130,6 @@ func (v Venue) item(language string) object {
 	if own, ok := v.Names[language]; ok {
 		name = own
 	}
-
 	venue := object{
 		"address":      v.Address,
 		"city":         v.City,
@@ -169,7 +162,6 @@ func distance(v Venue, lat, lon float64) float64 {
 	if v.Lat == 0 && v.Lon == 0 {
 		return 0
 	}
-
 	const kmPerDegree = 111.2
 	return kmPerDegree * math.Hypot(v.Lat-lat, (v.Lon-lon)*math.Cos(lat*math.Pi/180))
 }
@@ -224,7 +216,6 @@ func BrokenOff() Fault {
 		x.w.Header().Set("Content-Length", strconv.Itoa(len(x.body)))
 		_, _ = x.w.Write(x.body[:len(x.body)/2])
 		_ = http.NewResponseController(x.w).Flush()
-
 		panic(http.ErrAbortHandler)
 	}}
 }
@@ -249,7 +240,6 @@ func HangInBody() Fault {
 	return Fault{"hang in body", func(x exchange) {
 		_, _ = x.w.Write(x.body[:len(x.body)/2])
 		_ = http.NewResponseController(x.w).Flush()
-
 		x.hang()
 	}}
 }
@@ -273,7 +263,6 @@ func NoContent() Fault {
 func Oversized(n int) Fault {
 	return Fault{"oversized", func(x exchange) {
 		writeJSON(x.w, x.body)
-
 		blank := []byte(strings.Repeat(" ", 32<<10))
 		for written := 0; written < n; written += len(blank) {
 			if _, err := x.w.Write(blank); err != nil {
@@ -297,7 +286,6 @@ func StatusRetryAfter(status int, retryAfter string) Fault {
 		if retryAfter != "" {
 			x.w.Header().Set("Retry-After", retryAfter)
 		}
-
 		x.w.Header().Set("Content-Type", "application/json")
 		x.w.WriteHeader(status)
 		_, _ = x.w.Write([]byte(`{"error_code":` + strconv.Itoa(status) + `,"msg":"no"}`))
