@@ -118,15 +118,15 @@ func (e *Enricher) answer(ctx context.Context, s *service.Service) (err error) {
 	return e.exportStats(s.Config.Exports)
 }
 
-// held calls tell for each provider that can be held back: with 1 when it is not called now, with 0 otherwise.
-func (e *Enricher) held(tell func(side string, n int)) {
+// held calls report for each provider that can be held back: with 1 when it is not called now, with 0 otherwise.
+func (e *Enricher) held(report func(side string, n int)) {
 	for _, p := range e.providers {
 		if guarded, ok := p.(interface{ Held() bool }); ok {
 			n := 0
 			if guarded.Held() {
 				n = 1
 			}
-			tell(p.Name(), n)
+			report(p.Name(), n)
 		}
 	}
 }

@@ -90,7 +90,7 @@ func TestNothingFoundIsNotShared(t *testing.T) {
 		i.ask(t, "req-1", []contracts.Restaurant{poor}) // and the other one waits for its outcome
 		i.ask(t, "req-2", []contracts.Restaurant{described(func(*contracts.Restaurant) {})})
 		for _, id := range []string{"req-1", "req-2"} {
-			wantStatus(t, i.told(t, id)["p-real"], contracts.StatusNotFound)
+			wantStatus(t, i.outcomes(t, id)["p-real"], contracts.StatusNotFound)
 		}
 		check.Same(t, "looked up, times", p.total(), 2)
 	})
@@ -129,7 +129,7 @@ func TestJobOfAnotherDescription(t *testing.T) {
 		elapse(61 * time.Second) // its claim has expired, its job waits
 		i.ask(t, "req-2", []contracts.Restaurant{described(func(*contracts.Restaurant) {})})
 		i.work(t)
-		got := i.told(t, "req-2")["p-real"]
+		got := i.outcomes(t, "req-2")["p-real"]
 		if got.URL == nil || *got.URL != linkOf("Café Alma Levana") || p.count("Burger Saloon") != 0 {
 			t.Errorf("got %+v, asked %d times for another place", got, p.count("Burger Saloon"))
 		}
@@ -145,8 +145,8 @@ func TestSlotOfAnEarlierVersion(t *testing.T) {
 	}
 	for name, want := range map[string]bool{"Café Alma Levana": true, "Burger Saloon": false} {
 		r := described(func(r *contracts.Restaurant) { r.Name = name })
-		all := check.Must(targets(contracts.EnrichRequest{Results: []contracts.Restaurant{r}}, "r", []string{"wolt"}))(t)
-		check.OK(t, all[0].learn(&slot))
+		all := check.Must(lookups(contracts.EnrichRequest{Results: []contracts.Restaurant{r}}, "r", []string{"wolt"}))(t)
+		check.OK(t, all[0].record(&slot))
 		check.Same(t, name+" is settled", all[0].settled, want)
 	}
 }
@@ -154,16 +154,16 @@ func TestSlotOfAnEarlierVersion(t *testing.T) {
 // TestSlotThatChanges: a result is parsed once, and one in its place is another.
 func TestSlotThatChanges(t *testing.T) {
 	t.Parallel()
-	all, err := targets(contracts.EnrichRequest{Results: []contracts.Restaurant{described(func(*contracts.Restaurant) {})}}, "r", []string{"wolt"})
+	all, err := lookups(contracts.EnrichRequest{Results: []contracts.Restaurant{described(func(*contracts.Restaurant) {})}}, "r", []string{"wolt"})
 	check.OK(t, err)
 	slot := flight.Slot{Key: "wolt.p-real", State: flight.Done, Fingerprint: all[0].fingerprint}
 	for _, url := range []string{"https://wolt.test/a", "https://wolt.test/a", "https://wolt.test/b"} {
 		slot.Value = []byte(`{"status":"FOUND","url":"` + url + `"}`)
-		check.OK(t, all[0].learn(&slot))
+		check.OK(t, all[0].record(&slot))
 		check.Same(t, "url", *all[0].state.URL, url)
 	}
 	slot.Value = slot.Value[:9]
-	if err := all[0].learn(&slot); err == nil || all[0].settled {
+	if err := all[0].record(&slot); err == nil || all[0].settled {
 		t.Errorf("a result that cannot be read: settled %t, %v", all[0].settled, err)
 	}
 }

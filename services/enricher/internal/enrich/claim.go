@@ -34,7 +34,7 @@ type claimCall struct {
 	reason SkipReason    // why no job was queued, when the place was not taken
 }
 
-// claims are the calls under way, by [target.claim].
+// claims are the calls under way, by [lookup.claim].
 type claims struct {
 	mu    sync.Mutex
 	calls map[string]*claimCall
@@ -62,9 +62,9 @@ func (c *claims) end(key string, call *claimCall) {
 	close(call.done)
 }
 
-// claimAll claims places and queues their jobs, for as long as ctx lasts. It sets unclaimed of each target for which
+// claimAll claims places and queues their jobs, for as long as ctx lasts. It sets unclaimed of each lookup for which
 // that failed.
-func (s *Service) claimAll(ctx context.Context, missing []*target) {
+func (s *Service) claimAll(ctx context.Context, missing []*lookup) {
 	limit := make(chan struct{}, claimsAtOnce)
 	var wg sync.WaitGroup
 	for _, t := range missing {
@@ -81,7 +81,7 @@ func (s *Service) claimAll(ctx context.Context, missing []*target) {
 // one gets the claim; the others find it held. When the slot is claimed for another description, claim tries the other slot
 // of the place. claim reports whether a process has claimed the place. Two round trips for each slot, in the background:
 // they are finished although ctx ends.
-func (s *Service) claim(ctx context.Context, t *target) bool {
+func (s *Service) claim(ctx context.Context, t *lookup) bool {
 	for range 2 * len(t.slots) {
 		if held, again := s.claimSlot(ctx, t); !again {
 			return held
@@ -90,9 +90,9 @@ func (s *Service) claim(ctx context.Context, t *target) bool {
 	return false
 }
 
-// claimSlot claims the slot that answers the target. It reports whether a process holds the claim, and whether to try
+// claimSlot claims the slot that answers the lookup. It reports whether a process holds the claim, and whether to try
 // again with another slot.
-func (s *Service) claimSlot(ctx context.Context, t *target) (held, again bool) {
+func (s *Service) claimSlot(ctx context.Context, t *lookup) (held, again bool) {
 	id := t.claim()
 	call, first := s.claims.join(id)
 	if first {
@@ -108,16 +108,16 @@ func (s *Service) claimSlot(ctx context.Context, t *target) (held, again bool) {
 	case <-call.done:
 	case <-ctx.Done():
 		if !first {
-			s.held(ctx, t)
+			s.logHeld(ctx, t)
 		}
 		return false, false
 	}
 	switch {
 	case call.taken != nil:
-		return true, s.observe(ctx, t, call.taken)
+		return true, s.record(ctx, t, call.taken)
 	case first:
 	case call.reason == "":
-		s.held(ctx, t)
+		s.logHeld(ctx, t)
 	default:
 		s.skip(ctx, t, call.reason)
 	}
@@ -125,7 +125,7 @@ func (s *Service) claimSlot(ctx context.Context, t *target) (held, again bool) {
 }
 
 // take claims the slot and queues the job. It removes an answer to another description first.
-func (s *Service) take(ctx context.Context, t *target) (holds *flight.Slot, reason SkipReason) {
+func (s *Service) take(ctx context.Context, t *lookup) (holds *flight.Slot, reason SkipReason) {
 	seen := *t.seen()
 	var err error
 	if t.foreign() && seen.State == flight.Done {
@@ -155,8 +155,8 @@ func (s *Service) take(ctx context.Context, t *target) (holds *flight.Slot, reas
 	return nil, s.queue(ctx, t, claim)
 }
 
-// held logs that another request of this process claims the place just now.
-func (s *Service) held(ctx context.Context, t *target) {
+// logHeld logs that another request of this process claims the place just now.
+func (s *Service) logHeld(ctx context.Context, t *lookup) {
 	s.log(ctx, slog.LevelDebug, EventLockSkipped, t, slog.String("owner", "another request of this instance"))
 	s.skip(ctx, t, SkipLockHeld)
 }
@@ -178,9 +178,9 @@ func newClient(js jetstream.JetStream, partitions int) (*worker.Client, error) {
 
 // queue queues the job of a claim. The stream takes one job for each slot at a time, so that a place whose claim expired while its job
 // waits is not queued twice; the worker of that job then holds the claim. A job that waits for another description of the place is
-// dropped when its turn comes, and the job of this claim is queued again after orphanAge. If the queue cannot be reached the claim is
+// dropped when its turn comes, and the job of this claim is queued again after requeueAge. If the queue cannot be reached the claim is
 // given back, so that the next request may try. queue returns the reason why the job was not queued, "" when it was.
-func (s *Service) queue(ctx context.Context, t *target, claim *flight.Claim) (reason SkipReason) {
+func (s *Service) queue(ctx context.Context, t *lookup, claim *flight.Claim) (reason SkipReason) {
 	receipt, err := s.insert(ctx, t, claim.ID(), claim.Ref())
 	switch {
 	case receipt.Sequence > 0:
@@ -202,7 +202,7 @@ func (s *Service) queue(ctx context.Context, t *target, claim *flight.Claim) (re
 
 // insert stores the job of a claim. The receipt has no sequence when the stream already has a job of the place, or has had this
 // job. One round trip. An insert without an acknowledgement is repeated for as long as ctx lasts.
-func (s *Service) insert(ctx context.Context, t *target, claimID, ref string) (receipt worker.Receipt, err error) {
+func (s *Service) insert(ctx context.Context, t *lookup, claimID, ref string) (receipt worker.Receipt, err error) {
 	job := t.job
 	job.Claim, job.RequestedAt, job.Variant = ref, time.Now().UTC(), t.variant()
 	subject, err := contracts.EnrichJobSubject(job.Provider, job.PlaceID)

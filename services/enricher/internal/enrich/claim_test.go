@@ -39,7 +39,7 @@ func TestSharedClaims(t *testing.T) {
 	} {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
 			i := newInstance(t, srv, &far{})
-			all, err := targets(contracts.EnrichRequest{CityText: "Haifa", Results: []contracts.Restaurant{place("Pizza House")}}, "r", i.names)
+			all, err := lookups(contracts.EnrichRequest{CityText: "Haifa", Results: []contracts.Restaurant{place("Pizza House")}}, "r", i.names)
 			check.OK(t, err)
 			call, first := i.claims.join(all[0].claim())
 			check.Require(t, first, "somebody claims already")
@@ -87,7 +87,7 @@ func TestTTL(t *testing.T) {
 			somewhere := place("Pizza House")
 			somewhere.Address = ""
 			i.ask(t, "req-1", []contracts.Restaurant{somewhere})
-			i.told(t, "req-1")
+			i.outcomes(t, "req-1")
 			stop()
 			slot := check.Must(i.flight.Get(t.Context(), "wolt.id-Pizza-House"))(t)
 			results, err := i.Results(t.Context(), "wolt", contracts.EnrichRequest{Results: []contracts.Restaurant{somewhere, place("unknown")}})
@@ -142,7 +142,7 @@ func TestUnusableJobs(t *testing.T) {
 			i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House"), place("Sushi Bar")})
 			began := time.Now()
 			i.work(t)
-			states := i.told(t, "req-1")
+			states := i.outcomes(t, "req-1")
 			took := time.Since(began)
 			check.That(t, took <= time.Second, "told after %s, want at once", took)
 			got := states["id-Pizza-House"]
@@ -154,7 +154,7 @@ func TestUnusableJobs(t *testing.T) {
 			check.That(t, ever == 2, "%d jobs were queued, want 2", ever)
 			elapse(61 * time.Second)
 			i.ask(t, "req-2", []contracts.Restaurant{place("Pizza House")})
-			wantStatus(t, i.told(t, "req-2")["id-Pizza-House"], contracts.StatusFound)
+			wantStatus(t, i.outcomes(t, "req-2")["id-Pizza-House"], contracts.StatusFound)
 		})
 	}
 }
@@ -199,7 +199,7 @@ func TestInvalidVenue(t *testing.T) {
 	}})
 	i.work(t)
 	i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
-	got := i.told(t, "req-1")["id-Pizza-House"]
+	got := i.outcomes(t, "req-1")["id-Pizza-House"]
 	check.That(t, got.Reason == contracts.ReasonProviderError && got.URL == nil, "told %+v, want no answer", got)
 }
 

@@ -118,7 +118,7 @@ func TestScenario1SingleRequest(t *testing.T) {
 	check.That(t, ever == 1, "%d jobs were queued, want 1", ever)
 	i.work(t)
 	want := map[string]contracts.ProviderState{"id-Pizza-House": contracts.FoundState(linkOf("Pizza House"))}
-	check.Equal(t, want, i.told(t, "req-1"))
+	check.Equal(t, want, i.outcomes(t, "req-1"))
 	check.Same(t, "the provider was asked, times", p.total(), 1)
 }
 
@@ -142,7 +142,7 @@ func TestScenario2ConcurrentRequests(t *testing.T) {
 		"stats are %+v, want one job and two requests that found the lock held", stats)
 	i.work(t)
 	for n := range 3 {
-		wantStatus(t, i.told(t, fmt.Sprintf("req-%d", n))["id-Pizza-House"], contracts.StatusFound)
+		wantStatus(t, i.outcomes(t, fmt.Sprintf("req-%d", n))["id-Pizza-House"], contracts.StatusFound)
 	}
 	check.Same(t, "the provider was asked, times", p.total(), 1)
 }
@@ -155,12 +155,12 @@ func TestScenario3CacheHit(t *testing.T) {
 	i := newInstance(t, natstest.Server(t), p)
 	i.work(t)
 	i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
-	i.told(t, "req-1")
+	i.outcomes(t, "req-1")
 	resp := i.ask(t, "req-4", []contracts.Restaurant{place("Pizza House")})
 	check.Equal(t, contracts.FoundState(linkOf("Pizza House")), state(t, resp, 0))
 	p.search = noVenue
 	i.ask(t, "req-5", []contracts.Restaurant{place("Nowhere")})
-	wantStatus(t, i.told(t, "req-5")["id-Nowhere"], contracts.StatusNotFound)
+	wantStatus(t, i.outcomes(t, "req-5")["id-Nowhere"], contracts.StatusNotFound)
 	resp = i.ask(t, "req-6", []contracts.Restaurant{place("Nowhere")})
 	wantStatus(t, state(t, resp, 0), contracts.StatusNotFound)
 	check.Same(t, "pending", resp.Pending, 0)
@@ -190,7 +190,7 @@ func TestScenario4MultiInstance(t *testing.T) {
 	instances[2].work(t)
 	for n := range instances {
 		other := instances[(n+1)%3] // a client may ask one instance and listen to another
-		wantStatus(t, other.told(t, fmt.Sprintf("req-%d", n))["id-Pizza-House"], contracts.StatusFound)
+		wantStatus(t, other.outcomes(t, fmt.Sprintf("req-%d", n))["id-Pizza-House"], contracts.StatusFound)
 	}
 	check.Same(t, "the provider was asked, times", p.total(), 1)
 }

@@ -55,7 +55,7 @@ func (s *Service) Enrich(ctx context.Context, req contracts.EnrichRequest) (cont
 	case len(req.Results) == 0:
 		return s.unenriched(ctx, resp, names, SkipNoResults), nil
 	}
-	all, err := targets(req, resp.RequestID, names)
+	all, err := lookups(req, resp.RequestID, names)
 	if err != nil {
 		return resp, err
 	}
@@ -63,7 +63,7 @@ func (s *Service) Enrich(ctx context.Context, req contracts.EnrichRequest) (cont
 	skipped, err := s.resolveInTime(ctx, all)
 	late := errors.Is(err, errLate)
 	if late { // resolve is still at work with them
-		all, err = targets(req, resp.RequestID, names)
+		all, err = lookups(req, resp.RequestID, names)
 	}
 	if err != nil {
 		return resp, err
@@ -87,8 +87,8 @@ const lateness = 100 * time.Millisecond
 var errLate = errors.New("enricher: the store does not answer in time")
 
 // resolveInTime is resolve within StoreTimeout by the clock of the caller, whatever the store does. Then the error is errLate, and
-// resolve goes on in the background, with the targets.
-func (s *Service) resolveInTime(ctx context.Context, all []*target) (skipped SkipReason, err error) {
+// resolve goes on in the background, with the lookups.
+func (s *Service) resolveInTime(ctx context.Context, all []*lookup) (skipped SkipReason, err error) {
 	done := make(chan struct{})
 	timer := time.NewTimer(s.cfg.StoreTimeout + lateness)
 	defer timer.Stop()
@@ -133,7 +133,7 @@ func (s *Service) pick(names []string) ([]string, error) {
 }
 
 // apply writes the states into the restaurants and returns how many are pending.
-func (s *Service) apply(results []contracts.Restaurant, all []*target) (pending int) {
+func (s *Service) apply(results []contracts.Restaurant, all []*lookup) (pending int) {
 	for _, t := range all {
 		for _, i := range t.results {
 			results[i].SetState(t.job.Provider, t.state, s.cfg.Deprecated)
@@ -145,10 +145,10 @@ func (s *Service) apply(results []contracts.Restaurant, all []*target) (pending 
 	return pending
 }
 
-// resolve reads the slots of all targets, and claims and queues those that are absent, within StoreTimeout. It returns the
+// resolve reads the slots of all lookups, and claims and queues those that are absent, within StoreTimeout. It returns the
 // reason why pending places cannot be subscribed to, "" when they can. The error is that of [service.Backlog.Admit], or of
 // save.
-func (s *Service) resolve(ctx context.Context, all []*target) (skipped SkipReason, err error) {
+func (s *Service) resolve(ctx context.Context, all []*lookup) (skipped SkipReason, err error) {
 	ctx, cancel := s.detached(ctx)
 	defer cancel()
 	if err := s.read(ctx, all); err != nil {
@@ -158,9 +158,9 @@ func (s *Service) resolve(ctx context.Context, all []*target) (skipped SkipReaso
 		}
 		return SkipStoreDown, nil
 	}
-	var unsettled, missing []*target
+	var unsettled, missing []*lookup
 	for _, t := range all {
-		if s.observe(ctx, t, t.seen()) {
+		if s.record(ctx, t, t.seen()) {
 			missing = append(missing, t)
 		}
 		if !t.settled {
@@ -197,10 +197,10 @@ func (s *Service) resolve(ctx context.Context, all []*target) (skipped SkipReaso
 	return skipped, err
 }
 
-// read learns the slots of all targets. One round trip for each 512 that are not in memory, and one more for each 512 whose
+// read learns the slots of all lookups. One round trip for each 512 that are not in memory, and one more for each 512 whose
 // first slot has another description.
-func (s *Service) read(ctx context.Context, all []*target) error {
-	list, keys := make([]*target, 0, len(all)), make([]string, 0, len(all))
+func (s *Service) read(ctx context.Context, all []*lookup) error {
+	list, keys := make([]*lookup, 0, len(all)), make([]string, 0, len(all))
 	for of := range 2 {
 		list, keys = list[:0], keys[:0]
 		for _, t := range all {
@@ -216,7 +216,7 @@ func (s *Service) read(ctx context.Context, all []*target) error {
 			return fmt.Errorf("read slots: %w", err)
 		}
 		for i, t := range list {
-			_ = t.learn(&slots[i]) //nolint:errcheck // observe reports it
+			_ = t.record(&slots[i]) //nolint:errcheck // record reports it
 		}
 	}
 	return nil
@@ -227,9 +227,9 @@ func (s *Service) detached(ctx context.Context) (context.Context, context.Cancel
 	return context.WithTimeout(context.WithoutCancel(ctx), s.cfg.StoreTimeout)
 }
 
-// observe takes over the state of a slot and logs it. It reports whether the place has to be claimed.
-func (s *Service) observe(ctx context.Context, t *target, slot *flight.Slot) (missing bool) {
-	if err := t.learn(slot); err != nil {
+// record takes over the state of a slot and logs it. It reports whether the place has to be claimed.
+func (s *Service) record(ctx context.Context, t *lookup, slot *flight.Slot) (missing bool) {
+	if err := t.record(slot); err != nil {
 		s.discard(ctx, t, err)
 		return true
 	}
@@ -247,7 +247,7 @@ func (s *Service) observe(ctx context.Context, t *target, slot *flight.Slot) (mi
 	case flight.Pending, flight.Failed:
 		s.log(ctx, slog.LevelDebug, EventLockSkipped, t, slog.String("owner", slot.Owner))
 		s.skip(ctx, t, SkipLockHeld)
-		if isHandedOff(*slot) && slot.Age() >= orphanAge && !t.foreign() {
+		if isHandedOff(*slot) && slot.Age() >= requeueAge && !t.foreign() {
 			s.requeue(ctx, t, *slot)
 		}
 		return false
@@ -257,13 +257,13 @@ func (s *Service) observe(ctx context.Context, t *target, slot *flight.Slot) (mi
 	return true
 }
 
-// wait waits until every target is settled, for at most d.
-func (s *Service) wait(ctx context.Context, all []*target, d time.Duration) {
-	open := slices.DeleteFunc(slices.Clone(all), func(t *target) bool { return t.settled })
+// wait waits until every lookup is settled, for at most d.
+func (s *Service) wait(ctx context.Context, all []*lookup, d time.Duration) {
+	open := slices.DeleteFunc(slices.Clone(all), func(t *lookup) bool { return t.settled })
 	if len(open) == 0 {
 		return
 	}
-	f, err := s.follow(open)
+	f, err := s.startWatch(open)
 	if err != nil {
 		s.logger.WarnContext(ctx, "enricher: request is answered without waiting", "requestId", open[0].job.RequestID, "error", err)
 		return
@@ -277,8 +277,8 @@ func (s *Service) wait(ctx context.Context, all []*target, d time.Duration) {
 			return
 		}
 		for _, t := range news {
-			if t.settled && !t.told {
-				t.told = true
+			if t.settled && !t.published {
+				t.published = true
 				left--
 			}
 		}
@@ -286,7 +286,7 @@ func (s *Service) wait(ctx context.Context, all []*target, d time.Duration) {
 }
 
 // discard removes a result that cannot be read, so that the place is looked up again.
-func (s *Service) discard(ctx context.Context, t *target, cause error) {
+func (s *Service) discard(ctx context.Context, t *lookup, cause error) {
 	s.logger.ErrorContext(ctx, "enricher: unreadable result is looked up again", "error", cause)
 	if err := s.flight.Invalidate(ctx, t.key()); err != nil {
 		s.logger.WarnContext(ctx, "enricher: unreadable result could not be removed", "key", t.key(), "error", err)

@@ -52,8 +52,8 @@ const (
 	SkipQueueUnavailable SkipReason = "queue_unavailable"        // the job could not be queued
 )
 
-// log writes one event of a target.
-func (s *Service) log(ctx context.Context, level slog.Level, event Event, t *target, attrs ...slog.Attr) {
+// log writes one event of a lookup.
+func (s *Service) log(ctx context.Context, level slog.Level, event Event, t *lookup, attrs ...slog.Attr) {
 	if !s.logger.Enabled(ctx, level) {
 		return
 	}
@@ -65,8 +65,8 @@ func (s *Service) log(ctx context.Context, level slog.Level, event Event, t *tar
 	s.logger.LogAttrs(ctx, level, name, all...) //nolint:sloglint // names of events begin with the provider's
 }
 
-// skip logs that no job was queued for a target, and counts it.
-func (s *Service) skip(ctx context.Context, t *target, reason SkipReason) {
+// skip logs that no job was queued for a lookup, and counts it.
+func (s *Service) skip(ctx context.Context, t *lookup, reason SkipReason) {
 	s.counters.skipped(reason)
 	level := slog.LevelDebug
 	if reason == SkipStoreDown || reason == SkipLockError || reason == SkipQueueUnavailable {
@@ -78,7 +78,7 @@ func (s *Service) skip(ctx context.Context, t *target, reason SkipReason) {
 // skipAll logs, for each provider, that no place was looked up.
 func (s *Service) skipAll(ctx context.Context, requestID string, providers []string, reason SkipReason) {
 	for _, p := range providers {
-		s.skip(ctx, &target{job: contracts.EnrichJob{Provider: p, RequestID: requestID}}, reason)
+		s.skip(ctx, &lookup{job: contracts.EnrichJob{Provider: p, RequestID: requestID}}, reason)
 	}
 }
 
@@ -142,28 +142,28 @@ func (c *counters) outcome(o contracts.Outcome) {
 // issued.
 var errStaleEventID = errors.New("event id does not belong to this request")
 
-// told is the last state of a place that a subscriber has received: none, no answer for now, or the answer. It only
+// published is the last state of a place that a subscriber has received: none, no answer for now, or the answer. It only
 // grows.
-type told uint8
+type published uint8
 
 const (
-	toldNothing told = iota
-	toldUnresolved
-	toldAnswer
+	publishedNothing published = iota
+	publishedUnresolved
+	publishedAnswer
 )
 
 // progress is the state that a subscriber has received of each place of a request. Event ids carry it: two bits for each
 // place, in the order of the request's record, behind the record's nonce. So any process can continue exactly where another
 // one stopped, in whatever order the answers came, and no state is kept for subscribers that may come back.
 type progress struct {
-	nonce string
-	told  []told
+	nonce     string
+	published []published
 }
 
 // eventID returns the progress as the id of the event that brought it about.
 func (p progress) eventID() string {
-	bits := make([]byte, (len(p.told)+3)/4)
-	for i, t := range p.told {
+	bits := make([]byte, (len(p.published)+3)/4)
+	for i, t := range p.published {
 		bits[i/4] |= byte(t) << (i % 4 * 2)
 	}
 	return p.nonce + "." + base64.RawURLEncoding.EncodeToString(bits)
@@ -177,12 +177,12 @@ func (p progress) resume(eventID string) error {
 		return fmt.Errorf("%w: %.40q", errStaleEventID, eventID)
 	}
 	bits, err := base64.RawURLEncoding.DecodeString(encoded)
-	if err != nil || len(bits) > (len(p.told)+3)/4 {
+	if err != nil || len(bits) > (len(p.published)+3)/4 {
 		return fmt.Errorf("%w: %.40q", errStaleEventID, eventID)
 	}
-	for i := range p.told {
+	for i := range p.published {
 		if i/4 < len(bits) {
-			p.told[i] = min(told(bits[i/4]>>(i%4*2)&3), toldAnswer)
+			p.published[i] = min(published(bits[i/4]>>(i%4*2)&3), publishedAnswer)
 		}
 	}
 	return nil
@@ -190,5 +190,5 @@ func (p progress) resume(eventID string) error {
 
 // complete reports whether the subscriber has received something about every place.
 func (p progress) complete() bool {
-	return !slices.Contains(p.told, toldNothing)
+	return !slices.Contains(p.published, publishedNothing)
 }

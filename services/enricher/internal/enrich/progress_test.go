@@ -20,22 +20,22 @@ func TestProgressGoesThroughEventIDs(t *testing.T) {
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
 	for n := range 18 {
-		p := progress{nonce: "abcd1234", told: make([]told, n)}
-		for i := range p.told {
-			p.told[i] = told(random.IntN(3))
+		p := progress{nonce: "abcd1234", published: make([]published, n)}
+		for i := range p.published {
+			p.published[i] = published(random.IntN(3))
 		}
-		q := progress{nonce: p.nonce, told: make([]told, n)}
+		q := progress{nonce: p.nonce, published: make([]published, n)}
 		err := q.resume(p.eventID())
 		check.Require(t, err == nil, "%d places: %v", n, err)
-		diff := cmp.Diff(p.told, q.told)
+		diff := cmp.Diff(p.published, q.published)
 		check.That(t, diff == "", "%d places (-want +got):\n%s", n, diff)
-		if want := !slices.Contains(p.told, toldNothing); p.complete() != want {
-			t.Errorf("%v is complete: %t, want %t", p.told, p.complete(), want)
+		if want := !slices.Contains(p.published, publishedNothing); p.complete() != want {
+			t.Errorf("%v is complete: %t, want %t", p.published, p.complete(), want)
 		}
-		grown := progress{nonce: p.nonce, told: make([]told, n+9)}
+		grown := progress{nonce: p.nonce, published: make([]published, n+9)}
 		err = grown.resume(p.eventID())
 		check.Require(t, err == nil, "%d places and 9 more: %v", n, err)
-		diff = cmp.Diff(append(slices.Clone(p.told), make([]told, 9)...), grown.told)
+		diff = cmp.Diff(append(slices.Clone(p.published), make([]published, 9)...), grown.published)
 		check.That(t, diff == "", "%d places and 9 more (-want +got):\n%s", n, diff)
 		check.That(t, !grown.complete(), "%d places and 9 more are complete", n)
 	}
@@ -44,9 +44,9 @@ func TestProgressGoesThroughEventIDs(t *testing.T) {
 func TestProgressRefusesForeignIDs(t *testing.T) {
 	t.Parallel()
 	for _, id := range []string{"", ".", "abcd1234", "other.AA", "abcd1234.AAAA", "abcd1234.?", "abcd1234.A", "abcd1234.AA==", "abcd1234.AA.AA", ".AA"} {
-		p := progress{nonce: "abcd1234", told: make([]told, 3)}
+		p := progress{nonce: "abcd1234", published: make([]published, 3)}
 		check.Is(t, p.resume(id), errStaleEventID, id)
-		diff := cmp.Diff(make([]told, 3), p.told)
+		diff := cmp.Diff(make([]published, 3), p.published)
 		check.That(t, diff == "", "%q left something behind:\n%s", id, diff)
 	}
 }
@@ -61,16 +61,16 @@ func FuzzResume(f *testing.F) {
 		if n < 0 || n > 1000 {
 			return
 		}
-		p := progress{nonce: "abcd1234", told: make([]told, n)}
+		p := progress{nonce: "abcd1234", published: make([]published, n)}
 		if p.resume(id) != nil {
 			return
 		}
-		for i, state := range p.told {
-			check.That(t, state <= toldAnswer, "place %d is told %d", i, state)
+		for i, state := range p.published {
+			check.That(t, state <= publishedAnswer, "place %d is %d", i, state)
 		}
-		q := progress{nonce: p.nonce, told: make([]told, n)}
-		if err := q.resume(p.eventID()); err != nil || !slices.Equal(p.told, q.told) {
-			t.Errorf("%q became %q, which is %v (%v), want %v", id, p.eventID(), q.told, err, p.told)
+		q := progress{nonce: p.nonce, published: make([]published, n)}
+		if err := q.resume(p.eventID()); err != nil || !slices.Equal(p.published, q.published) {
+			t.Errorf("%q became %q, which is %v (%v), want %v", id, p.eventID(), q.published, err, p.published)
 		}
 	})
 }
@@ -129,12 +129,12 @@ func TestJitter(t *testing.T) {
 	}
 }
 
-func TestTargets(t *testing.T) {
+func TestLookups(t *testing.T) {
 	t.Parallel()
 	req := contracts.EnrichRequest{CityText: "Haifa", Results: []contracts.Restaurant{
 		{PlaceID: "a", Name: "A"}, {PlaceID: "b/..*>", Name: "B", CityText: "Akko"}, {PlaceID: "a", Name: " a"}, {PlaceID: "a", Name: "Another"},
 	}}
-	list := check.Must(targets(req, "req-1", []string{"wolt", "yelp"}))(t)
+	list := check.Must(lookups(req, "req-1", []string{"wolt", "yelp"}))(t)
 	type row struct {
 		Key, Name, City, Request string
 		Results                  []int
@@ -152,7 +152,7 @@ func TestTargets(t *testing.T) {
 		{"yelp.a", "Another", "Haifa", "req-1", []int{3}},
 	}
 	check.Equal(t, want, got)
-	check.Failsf(t, check.Err(targets(req, "req-1", []string{"not a name"})), "a provider that is no token was taken")
+	check.Failsf(t, check.Err(lookups(req, "req-1", []string{"not a name"})), "a provider that is no token was taken")
 }
 
 func TestConfigReportsEverything(t *testing.T) {

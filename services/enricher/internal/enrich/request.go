@@ -58,16 +58,16 @@ type requestRecord struct {
 // saveTries bounds the attempts to merge a record when several requests with one id are made at the same moment.
 const saveTries = 10
 
-// save records the targets of a request, under its id, for Subscribe. A second request of the same caller with the same id adds
+// save records the lookups of a request, under its id, for Subscribe. A second request of the same caller with the same id adds
 // its places. The errors are [ErrRequestTaken], [ErrRequestFull], and those of the store. One round trip for a new id, two otherwise.
-func (s *Service) save(ctx context.Context, requestID string, targets []*target) error {
+func (s *Service) save(ctx context.Context, requestID string, lookups []*lookup) error {
 	key, err := contracts.RequestKey(requestID)
 	if err != nil {
 		return err
 	}
 	caller := access.From(ctx).Name
 	fresh := requestRecord{Nonce: uuid.NewString()[:8], Owner: caller}
-	fresh.add(targets)
+	fresh.add(lookups)
 	record, over, header := fresh, kvrecord.Record{}, nats.Header{}
 	s.cfg.Telemetry.Inject(ctx, header) // the spans of subscriptions to the request link to it
 	for range saveTries {
@@ -100,17 +100,17 @@ func (s *Service) save(ctx context.Context, requestID string, targets []*target)
 		if record.Owner != "" && record.Owner != caller {
 			return fmt.Errorf("%w: %q: use another one", ErrRequestTaken, requestID)
 		}
-		if !record.add(targets) {
+		if !record.add(lookups) {
 			return nil
 		}
 	}
 	return fmt.Errorf("enricher: save request %q: it changed %d times meanwhile", requestID, saveTries)
 }
 
-// add appends the targets that the record does not have, and reports whether it has appended any.
-func (r *requestRecord) add(targets []*target) bool {
+// add appends the lookups that the record does not have, and reports whether it has appended any.
+func (r *requestRecord) add(lookups []*lookup) bool {
 	before := len(r.Jobs)
-	for _, t := range targets {
+	for _, t := range lookups {
 		known := slices.ContainsFunc(r.Jobs, func(j contracts.EnrichJob) bool {
 			return j.PlaceID == t.job.PlaceID && j.Provider == t.job.Provider && fingerprint(j) == t.fingerprint
 		})
@@ -224,11 +224,11 @@ func variantOf(name string) int {
 	return 1 + int(hash.Sum32()%contracts.EnrichVariants)
 }
 
-// fits reports whether a slot is about the place as the target describes it, so that its value answers the target. A slot
+// fits reports whether a slot is about the place as the lookup describes it, so that its value answers the lookup. A slot
 // with the same description fits. A slot with another description fits when the two do not contradict each other, and the
-// answer does not rest on a field that only one has: a found venue must not contradict the target, and NOT_FOUND counts only
+// answer does not rest on a field that only one has: a found venue must not contradict the lookup, and NOT_FOUND counts only
 // for a description with the same fields. Slots of earlier versions have no description, only their venue.
-func (t *target) fits(slot *flight.Slot) bool {
+func (t *lookup) fits(slot *flight.Slot) bool {
 	switch {
 	case slot.State == flight.Absent:
 		return false

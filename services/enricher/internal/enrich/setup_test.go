@@ -190,8 +190,8 @@ func (i *instance) ask(t *testing.T, id string, results []contracts.Restaurant, 
 	return check.Must(i.Enrich(t.Context(), req))(t)
 }
 
-// told follows a request to its end, and returns the last state of each place of wolt.
-func (i *instance) told(t *testing.T, id string) map[string]contracts.ProviderState {
+// outcomes reads a request to its end, and returns the last state of each place of wolt.
+func (i *instance) outcomes(t *testing.T, id string) map[string]contracts.ProviderState {
 	t.Helper()
 	states, err := i.hear(t.Context(), id)
 	check.Require(t, err == nil, "request %s: %v", id, err)

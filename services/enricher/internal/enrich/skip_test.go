@@ -63,7 +63,7 @@ func TestEventsOfAHit(t *testing.T) {
 	i := newInstance(t, natstest.Server(t), &far{})
 	stop := i.work(t)
 	i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
-	i.told(t, "req-1")
+	i.outcomes(t, "req-1")
 	stop()
 	i.ask(t, "req-2", []contracts.Restaurant{place("Pizza House")})
 	wantEvent(t, i, "wolt_cache_hit", map[string]string{
@@ -165,7 +165,7 @@ func TestPlaceTwice(t *testing.T) {
 	i.work(t)
 	resp := i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House"), place("Pizza House")})
 	check.Same(t, "pending", resp.Pending, 2)
-	i.told(t, "req-1")
+	i.outcomes(t, "req-1")
 	resp = i.ask(t, "req-2", []contracts.Restaurant{place("Pizza House"), place("Pizza House")})
 	for n := range resp.Results {
 		wantStatus(t, state(t, resp, n), contracts.StatusFound)
@@ -203,7 +203,7 @@ func TestKnownPlacesAreAnsweredFromMemory(t *testing.T) {
 		i, other := newInstance(t, srv, &far{}), newInstance(t, srv, &far{})
 		stop := i.work(t)
 		i.ask(t, "req-0", places(10))
-		i.told(t, "req-0")
+		i.outcomes(t, "req-0")
 		stop()
 		other.ask(t, "req-1", places(10)) // has read the places that were not pushed to it
 		count := reads(t, srv)
@@ -231,7 +231,7 @@ func TestWithoutAMemoryEveryRequestReads(t *testing.T) {
 		i := newInstance(t, srv, &far{}, func(cfg *Config) { cfg.MemoryBytes = -1 })
 		stop := i.work(t)
 		i.ask(t, "req-0", places(10))
-		i.told(t, "req-0")
+		i.outcomes(t, "req-0")
 		stop()
 		count := reads(t, srv)
 		before := count()

@@ -38,7 +38,7 @@ func TestStoreDown(t *testing.T) {
 		resp := i.ask(t, "req-1", places(100))
 		took := time.Since(began)
 		check.That(t, took <= answerTime, "answered after %s, want at most %s", took, answerTime)
-		check.Same(t, "skipped for : nobody can follow the request, and the answer does", resp.Skipped, contracts.SkippedStoreDown)
+		check.Same(t, "skipped for : nobody can subscribe to the request, and the answer does", resp.Skipped, contracts.SkippedStoreDown)
 		check.That(t, resp.Pending == 100 && i.Stats().Skipped[SkipStoreDown] == 100,
 			"%d pending, %d skipped as store_down, want 100 each", resp.Pending, i.Stats().Skipped[SkipStoreDown])
 		for n := range resp.Results {
@@ -49,8 +49,8 @@ func TestStoreDown(t *testing.T) {
 	})
 }
 
-// TestRequestThatIsNotRecorded: its places are claimed and queued, but nobody can follow it. The answer says so, unless
-// there is nothing to follow.
+// TestRequestThatIsNotRecorded: its places are claimed and queued, but nobody can subscribe to it. The answer says so, unless
+// there is nothing to subscribe to.
 func TestRequestThatIsNotRecorded(t *testing.T) {
 	t.Parallel()
 	i := newInstance(t, natstest.Server(t), &far{})
@@ -62,7 +62,7 @@ func TestRequestThatIsNotRecorded(t *testing.T) {
 	i.work(t)
 	long := func(r *contracts.EnrichRequest) { r.WaitMS = int(contracts.MaxWait.Milliseconds()) }
 	if resp := i.ask(t, "req-2", places(2), long); resp.Skipped != "" || resp.Pending != 0 {
-		t.Errorf("skipped for %q with %d pending, want nothing left to follow", resp.Skipped, resp.Pending)
+		t.Errorf("skipped for %q with %d pending, want nothing left to subscribe to", resp.Skipped, resp.Pending)
 	}
 }
 
@@ -106,20 +106,20 @@ func TestQueueFull(t *testing.T) {
 	check.That(t, ever == 2, "%d jobs were queued, want 2", ever)
 }
 
-// TestFollowersQueueAgain: a subscription has the place queued soon after there is a queue again, however long there was
+// TestSubscribersQueueAgain: a subscription has the place queued soon after there is a queue again, however long there was
 // none, without another request.
-func TestFollowersQueueAgain(t *testing.T) {
+func TestSubscribersQueueAgain(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		p := &far{}
 		i := newInstance(t, srv, p)
 		stream := check.Must(i.js.Stream(t.Context(), contracts.StreamEnrichJobs))(t)
 		check.OK(t, i.js.DeleteStream(t.Context(), contracts.StreamEnrichJobs))
 		i.ask(t, "req-1", places(10))
-		told := make(chan map[string]contracts.ProviderState, 1)
+		outcome := make(chan map[string]contracts.ProviderState, 1)
 		failed := make(chan error, 1)
 		go func() {
 			states, err := i.listen(t.Context(), "req-1")
-			told <- states
+			outcome <- states
 			failed <- err
 		}()
 		elapse(10 * time.Minute)
@@ -127,7 +127,7 @@ func TestFollowersQueueAgain(t *testing.T) {
 		check.OK(t, check.Err(i.js.CreateStream(t.Context(), stream.CachedInfo().Config)))
 		i.work(t)
 		up := time.Now()
-		states := <-told
+		states := <-outcome
 		check.OK(t, <-failed)
 		took := time.Since(up)
 		check.That(t, took <= soon, "told after %s", took)
@@ -146,8 +146,8 @@ func (i *instance) triesInVain() {
 	elapse(time.Second) // for all that it tries together
 }
 
-// TestFollowersClaimAgain: the same with a bucket that takes no claims for a while.
-func TestFollowersClaimAgain(t *testing.T) {
+// TestSubscribersClaimAgain: the same with a bucket that takes no claims for a while.
+func TestSubscribersClaimAgain(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		i := newInstance(t, srv, &far{})
 		i.work(t)
@@ -156,16 +156,16 @@ func TestFollowersClaimAgain(t *testing.T) {
 		if n := i.Stats().Skipped[SkipLockError]; n != 3 {
 			t.Errorf("skipped %v, want 3 for a lock error", i.Stats().Skipped)
 		}
-		told := make(chan error, 1)
+		outcome := make(chan error, 1)
 		go func() {
 			_, err := i.listen(t.Context(), "req-1")
-			told <- err
+			outcome <- err
 		}()
 		elapse(10 * time.Minute)
 		i.triesInVain()
 		updateStream(t, i, "KV_"+contracts.BucketEnrich, func(c *jetstream.StreamConfig) { c.MaxBytes = 1 << 20 })
 		up := time.Now()
-		check.Is(t, <-told, nil)
+		check.Is(t, <-outcome, nil)
 		took := time.Since(up)
 		check.That(t, took <= soon, "told after %s", took)
 	})
@@ -191,7 +191,7 @@ func TestSlowQueue(t *testing.T) {
 		ever, _ := i.jobs(t)
 		check.That(t, ever == 2, "%d jobs were queued, want 2", ever)
 		i.work(t)
-		i.told(t, "req-1")
+		i.outcomes(t, "req-1")
 		took = time.Since(began)
 		check.That(t, took <= 10*time.Second, "told after %s: the claim had no job", took)
 	})
@@ -208,7 +208,7 @@ func TestLostJob(t *testing.T) {
 		i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
 		i.drain(t, "req-1")
 		took := time.Since(began)
-		check.That(t, took >= orphanAge && took <= orphanTime, "told after %s, want when the claim has waited for long", took)
+		check.That(t, took >= requeueAge && took <= requeueTime, "told after %s, want when the claim has waited for long", took)
 	})
 }
 
@@ -244,7 +244,7 @@ func TestCorruptSlot(t *testing.T) {
 			ever, _ := i.jobs(t)
 			check.That(t, ever == 1, "%d jobs were queued, want 1", ever)
 			i.work(t)
-			wantStatus(t, i.told(t, "req-1")["id-Pizza-House"], contracts.StatusFound)
+			wantStatus(t, i.outcomes(t, "req-1")["id-Pizza-House"], contracts.StatusFound)
 		})
 	}
 }

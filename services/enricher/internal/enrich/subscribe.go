@@ -75,10 +75,10 @@ func (s Snapshot) Patches() []contracts.ResultPatch {
 type Subscription struct {
 	service   *Service
 	requestID string
-	targets   []*target
-	places    map[*target]int // their positions
+	lookups   []*lookup
+	places    map[*lookup]int // their positions
 	progress  progress
-	follower  *follower
+	watch     *watch
 	queue     []Update // known and not returned by Next yet
 	over      bool
 }
@@ -111,22 +111,22 @@ func (s *Service) subscribe(ctx context.Context, requestID, lastEventID string) 
 		return nil, err
 	}
 	sub := &Subscription{
-		service: s, requestID: requestID, places: map[*target]int{},
-		progress: progress{nonce: record.Nonce, told: make([]told, len(record.Jobs))},
+		service: s, requestID: requestID, places: map[*lookup]int{},
+		progress: progress{nonce: record.Nonce, published: make([]published, len(record.Jobs))},
 	}
 	for i, job := range record.Jobs {
-		t := new(target)
+		t := new(lookup)
 		err := t.init(job)
 		if err != nil {
 			return nil, fmt.Errorf("enricher: record of request %q: %w", requestID, err)
 		}
-		sub.targets, sub.places[t] = append(sub.targets, t), i
+		sub.lookups, sub.places[t] = append(sub.lookups, t), i
 	}
-	if sub.follower, err = s.follow(sub.targets); err != nil {
+	if sub.watch, err = s.startWatch(sub.lookups); err != nil {
 		return nil, fmt.Errorf("enricher: subscribe to request %q: %w", requestID, err)
 	}
 	if err := sub.begin(ctx, lastEventID); err != nil {
-		sub.follower.close()
+		sub.watch.close()
 		return nil, err
 	}
 	return sub, nil
@@ -135,12 +135,12 @@ func (s *Service) subscribe(ctx context.Context, requestID, lastEventID string) 
 // begin queues the first events of a subscription.
 func (sub *Subscription) begin(ctx context.Context, lastEventID string) error {
 	resumed := lastEventID != "" && sub.resume(lastEventID)
-	if err := sub.follower.first(ctx); err != nil {
+	if err := sub.watch.first(ctx); err != nil {
 		return fmt.Errorf("enricher: subscribe to request %q: %w", sub.requestID, err)
 	}
 	switch {
 	case resumed:
-		for i := range sub.targets {
+		for i := range sub.lookups {
 			sub.patch(i)
 		}
 	case lastEventID == "":
@@ -160,15 +160,15 @@ func (sub *Subscription) resume(eventID string) bool {
 		return false
 	}
 	sub.over = sub.progress.complete()
-	for i, t := range sub.targets {
-		t.told = sub.progress.told[i] != toldNothing
+	for i, t := range sub.lookups {
+		t.published = sub.progress.published[i] != publishedNothing
 	}
 	return true
 }
 
 // Close ends the subscription.
 func (sub *Subscription) Close() {
-	sub.follower.close()
+	sub.watch.close()
 	<-sub.service.subscriptions
 }
 
@@ -181,7 +181,7 @@ func (sub *Subscription) Next(ctx context.Context) (update Update, ok bool, err 
 		if sub.Over() {
 			return Update{}, false, nil
 		}
-		news, err := sub.follower.next(ctx)
+		news, err := sub.watch.next(ctx)
 		if err != nil {
 			return Update{}, false, err
 		}
@@ -197,35 +197,35 @@ func (sub *Subscription) Next(ctx context.Context) (update Update, ok bool, err 
 
 // patch queues the state of place i unless the subscriber has received it.
 func (sub *Subscription) patch(i int) {
-	t := sub.targets[i]
+	t := sub.lookups[i]
 	if !sub.advance(i) {
 		return
 	}
 	sub.service.counters.patches.Add(1)
-	sub.tell(contracts.TypeResultPatch,
+	sub.publish(contracts.TypeResultPatch,
 		contracts.NewResultPatch(sub.requestID, t.job.PlaceID, t.job.Provider, t.state, sub.service.cfg.Deprecated))
 }
 
 // advance records that the subscriber receives the state of place i, and reports whether the state is new to it.
 func (sub *Subscription) advance(i int) bool {
-	t, rank := sub.targets[i], toldNothing
+	t, rank := sub.lookups[i], publishedNothing
 	switch {
 	case t.answered():
-		rank = toldAnswer
+		rank = publishedAnswer
 	case t.settled:
-		rank = toldUnresolved
+		rank = publishedUnresolved
 	}
-	if rank <= sub.progress.told[i] {
+	if rank <= sub.progress.published[i] {
 		return false
 	}
-	sub.progress.told[i], t.told = rank, true
+	sub.progress.published[i], t.published = rank, true
 	return true
 }
 
 func (sub *Subscription) snapshot() {
 	body := Snapshot{Type: TypeSnapshot, RequestID: sub.requestID}
 	places := map[string]int{}
-	for i, t := range sub.targets {
+	for i, t := range sub.lookups {
 		sub.advance(i)
 		if !t.settled {
 			body.Pending++
@@ -242,7 +242,7 @@ func (sub *Subscription) snapshot() {
 			body.Places[at].Wolt = patch.Wolt
 		}
 	}
-	sub.tell(TypeSnapshot, body)
+	sub.publish(TypeSnapshot, body)
 }
 
 // finish queues the last event when the subscriber has received something about every place.
@@ -251,9 +251,9 @@ func (sub *Subscription) finish() {
 		return
 	}
 	sub.over = true
-	sub.tell(TypeComplete, Notice{Type: TypeComplete, RequestID: sub.requestID})
+	sub.publish(TypeComplete, Notice{Type: TypeComplete, RequestID: sub.requestID})
 }
 
-func (sub *Subscription) tell(kind string, body any) {
+func (sub *Subscription) publish(kind string, body any) {
 	sub.queue = append(sub.queue, Update{ID: sub.progress.eventID(), Type: kind, Body: body})
 }

@@ -304,7 +304,7 @@ func TestHitCostsOneRoundTrip(t *testing.T) {
 	i := newInstance(t, srv, &far{})
 	stop := i.work(t)
 	i.ask(t, "req-1", places(10))
-	i.told(t, "req-1")
+	i.outcomes(t, "req-1")
 	stop()
 
 	fresh := newInstance(t, srv, &far{}) // which watches nothing

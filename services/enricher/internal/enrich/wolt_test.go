@@ -61,10 +61,10 @@ func TestWoltsBadDays(t *testing.T) {
 			other := pizzaHouse() // the list of cities is fetched once, in good times
 			other[0].PlaceID, other[0].Name = "other", "Sushi Bar"
 			i.ask(t, "req-0", other)
-			i.told(t, "req-0")
+			i.outcomes(t, "req-0")
 			server.FailAlways(fault)
 			i.ask(t, "req-1", pizzaHouse())
-			got := follow(t, i, "req-1", time.Hour)["ChIJ123"]
+			got := outcomes(t, i, "req-1", time.Hour)["ChIJ123"]
 			check.Require(t, got.Status == contracts.StatusPending && got.Reason == contracts.ReasonProviderError && got.URL == nil,
 				"told %+v, want PENDING because of the provider", got)
 			elapse(time.Second)
@@ -74,7 +74,7 @@ func TestWoltsBadDays(t *testing.T) {
 			server.Recover()
 			elapse(61 * time.Second) // the result is kept for a minute, and no pause of the client's is longer
 			i.ask(t, "req-2", pizzaHouse())
-			got = follow(t, i, "req-2", time.Hour)["ChIJ123"]
+			got = outcomes(t, i, "req-2", time.Hour)["ChIJ123"]
 			check.That(t, got.Status == contracts.StatusFound && got.URL != nil && strings.HasSuffix(*got.URL, "/tel-aviv/restaurant/pizza-house"),
 				"after the fault told %+v, want FOUND with a link", got)
 		})
@@ -94,7 +94,7 @@ func TestWoltsBadMoment(t *testing.T) {
 			i.work(t)
 			server.Fail(fault)
 			i.ask(t, "req-1", pizzaHouse())
-			wantStatus(t, follow(t, i, "req-1", time.Hour)["ChIJ123"], contracts.StatusFound)
+			wantStatus(t, outcomes(t, i, "req-1", time.Hour)["ChIJ123"], contracts.StatusFound)
 			check.Same(t, "dead letters", i.letters(t), 0)
 		})
 	}
@@ -111,7 +111,7 @@ func TestWoltRetryAfter(t *testing.T) {
 		i.ask(t, "req-1", pizzaHouse())
 		elapse(89 * time.Second)
 		check.Same(t, "calls within the pause", len(server.Calls()), 1)
-		wantStatus(t, follow(t, i, "req-1", time.Hour)["ChIJ123"], contracts.StatusFound)
+		wantStatus(t, outcomes(t, i, "req-1", time.Hour)["ChIJ123"], contracts.StatusFound)
 		took := time.Since(began)
 		check.That(t, took >= 90*time.Second && took <= 95*time.Second, "found after %s, want right after 90 s", took)
 		ever, _ := i.jobs(t)
@@ -133,7 +133,7 @@ func TestWoltBacklog(t *testing.T) {
 			list[k].Location = &contracts.Location{Lat: 32.08, Lng: 34.78}
 		}
 		i.ask(t, "req-1", list)
-		for id, got := range follow(t, i, "req-1", time.Hour) {
+		for id, got := range outcomes(t, i, "req-1", time.Hour) {
 			check.That(t, got.Status == contracts.StatusNotFound, "told %+v of %s, want NOT_FOUND", got, id)
 		}
 		took := time.Since(began)
@@ -156,7 +156,7 @@ func TestWoltHasNoSuchPlace(t *testing.T) {
 		i := newInstance(t, srv, client)
 		i.work(t)
 		i.ask(t, "req-1", pizzaHouse())
-		wantStatus(t, i.told(t, "req-1")["ChIJ123"], contracts.StatusNotFound)
+		wantStatus(t, i.outcomes(t, "req-1")["ChIJ123"], contracts.StatusNotFound)
 	})
 }
 
@@ -237,7 +237,7 @@ func TestProviderIsAskedNoFasterByMoreInstances(t *testing.T) {
 			if dies {
 				all[1].js.Conn().Close()
 			}
-			for id, got := range follow(t, all[0], "req-1", time.Hour) {
+			for id, got := range outcomes(t, all[0], "req-1", time.Hour) {
 				check.That(t, got.Status == contracts.StatusNotFound, "told %+v of %s, want NOT_FOUND", got, id)
 			}
 			far.check(t, time.Second/rate, burst)
@@ -285,7 +285,7 @@ func TestPermitLostInMidSearch(t *testing.T) {
 		check.OK(t, err)
 		err = <-ended
 		check.That(t, errors.As(err, new(*worker.LimitLostError)), "the search ended with %v, want a LimitLostError", err)
-		wantStatus(t, i.told(t, "req-1")["id-Pizza-House"], contracts.StatusFound)
+		wantStatus(t, i.outcomes(t, "req-1")["id-Pizza-House"], contracts.StatusFound)
 		check.Require(t, len(attempts) == 2 && p.total() == 2, "%d attempts asked %d times, want two", len(attempts), p.total())
 		first, second := <-attempts, <-attempts
 		check.That(t, first == 1 && second == 1, "attempts %d and %d, want the first twice", first, second)
@@ -319,7 +319,7 @@ func TestBacklogLongerThanTheClaim(t *testing.T) {
 		}
 		i.work(t)
 		for n := range 3 {
-			wantStatus(t, i.told(t, fmt.Sprintf("req-%d", n))["id-Pizza-House"], contracts.StatusFound)
+			wantStatus(t, i.outcomes(t, fmt.Sprintf("req-%d", n))["id-Pizza-House"], contracts.StatusFound)
 		}
 		check.Same(t, "the provider was asked, times", p.total(), 1)
 		elapse(time.Second) // the job is confirmed after the result

@@ -93,7 +93,7 @@ func decodeJob(header nats.Header, payload []byte, args any) error {
 // failure is tried again by the worker's policy, not before the provider allows it. After a permanent failure, or the last
 // attempt, the job ends in the dead letters and its place has no answer for UnresolvedTTL.
 func (s *Service) Work(ctx context.Context, job *worker.Job[contracts.EnrichJob]) error {
-	t, err := s.jobTarget(job.Args)
+	t, err := s.jobLookup(job.Args)
 	if err != nil {
 		return worker.Cancel(err)
 	}
@@ -119,7 +119,7 @@ func (s *Service) Work(ctx context.Context, job *worker.Job[contracts.EnrichJob]
 
 	_, stop := claim.AutoRenew(ctx, s.cfg.LeaseTTL)
 	defer stop() // of a search that ends its goroutine
-	result, err := s.lookUp(ctx, t)
+	result, err := s.search(ctx, t)
 	stop()
 	if err != nil {
 		return s.failed(ctx, job, t, claim, err)
@@ -135,7 +135,7 @@ func unusable(err error) bool {
 
 // store stores a result, and keeps trying while the store does not answer: the provider is not to be asked twice for one
 // answer.
-func (s *Service) store(ctx context.Context, t *target, claim *flight.Claim, result contracts.EnrichResult) error {
+func (s *Service) store(ctx context.Context, t *lookup, claim *flight.Claim, result contracts.EnrichResult) error {
 	for {
 		err := s.complete(context.WithoutCancel(ctx), t, claim, result)
 		if !errors.Is(err, kvlock.ErrUnavailable) || !pause.For(ctx, storeSnooze) {
@@ -145,7 +145,7 @@ func (s *Service) store(ctx context.Context, t *target, claim *flight.Claim, res
 }
 
 // unstored puts off a job that failed because the store did not answer.
-func (s *Service) unstored(ctx context.Context, t *target, err error) error {
+func (s *Service) unstored(ctx context.Context, t *lookup, err error) error {
 	if !errors.Is(err, kvlock.ErrUnavailable) {
 		return err
 	}
@@ -153,11 +153,11 @@ func (s *Service) unstored(ctx context.Context, t *target, err error) error {
 	return worker.Snooze(storeSnooze)
 }
 
-func (s *Service) jobTarget(job contracts.EnrichJob) (*target, error) {
+func (s *Service) jobLookup(job contracts.EnrichJob) (*lookup, error) {
 	if s.providers[job.Provider] == nil {
 		return nil, fmt.Errorf("%w %q in a job: have %q", ErrUnknownProvider, job.Provider, s.names)
 	}
-	t := new(target)
+	t := new(lookup)
 	err := t.init(job)
 	if err == nil && job.Variant > 0 { // also the slot of a version that numbers them differently
 		t.at = 1
@@ -165,9 +165,9 @@ func (s *Service) jobTarget(job contracts.EnrichJob) (*target, error) {
 	return t, err
 }
 
-// lookUp asks the provider and lets the matcher decide. A panic of either is returned as an error, so that the claim
+// search asks the provider and lets the matcher decide. A panic of either is returned as an error, so that the claim
 // is put back.
-func (s *Service) lookUp(ctx context.Context, t *target) (result contracts.EnrichResult, err error) {
+func (s *Service) search(ctx context.Context, t *lookup) (result contracts.EnrichResult, err error) {
 	defer func() {
 		if value := recover(); value != nil {
 			err = &worker.PanicError{Stack: debug.Stack(), Value: value}
@@ -225,7 +225,7 @@ func resultOf(d match.Decision, venues []provider.Venue) (contracts.EnrichResult
 
 // complete stores the result. If this process was paused or cut off and lost the claim, complete takes it again when no
 // other process has it, so that the provider need not be asked again.
-func (s *Service) complete(ctx context.Context, t *target, claim *flight.Claim, result contracts.EnrichResult) error {
+func (s *Service) complete(ctx context.Context, t *lookup, claim *flight.Claim, result contracts.EnrichResult) error {
 	value, err := contracts.Encode(result)
 	if err != nil {
 		return worker.Cancel(fmt.Errorf("enricher: result of %s: %w", t.key(), err))
@@ -265,9 +265,9 @@ func (s *Service) ttl(o contracts.Outcome) time.Duration {
 }
 
 // failed decides the outcome of a job whose look-up failed. The end of the worker or of the claim is no failure.
-func (s *Service) failed(ctx context.Context, job *worker.Job[contracts.EnrichJob], t *target, claim *flight.Claim, cause error) error {
+func (s *Service) failed(ctx context.Context, job *worker.Job[contracts.EnrichJob], t *lookup, claim *flight.Claim, cause error) error {
 	if _, lost := errors.AsType[*worker.LimitLostError](context.Cause(ctx)); lost || errors.Is(context.Cause(ctx), worker.ErrShutdown) {
-		return s.putBack(ctx, claim, cause)
+		return s.restore(ctx, claim, cause)
 	}
 	var after time.Duration
 	var kind provider.Kind
@@ -277,16 +277,16 @@ func (s *Service) failed(ctx context.Context, job *worker.Job[contracts.EnrichJo
 	s.log(ctx, slog.LevelWarn, EventProviderFail, t, slog.Int("attempt", job.Attempt),
 		slog.String("error", cause.Error()), slog.String("kind", string(kind)))
 	if kind == provider.KindRateLimited && after > 0 && time.Since(job.EnqueuedAt) < limitedFor {
-		return s.putBack(ctx, claim, worker.Snooze(after))
+		return s.restore(ctx, claim, worker.Snooze(after))
 	}
 	if provider.Temporary(cause) && job.Attempt < searchAttempts {
 		if after > 0 {
-			return s.putBack(ctx, claim, worker.Retry(after, cause))
+			return s.restore(ctx, claim, worker.Retry(after, cause))
 		}
-		return s.putBack(ctx, claim, cause)
+		return s.restore(ctx, claim, cause)
 	}
 	if err := s.complete(context.WithoutCancel(ctx), t, claim, errorResult()); err != nil {
-		s.logger.WarnContext(ctx, "enricher: subscribers will learn the result by the expiry of the claim", "key", t.key(), "error", err)
+		s.logger.WarnContext(ctx, "enricher: subscribers will receive the result by the expiry of the claim", "key", t.key(), "error", err)
 	}
 	return worker.Cancel(cause)
 }
@@ -317,8 +317,8 @@ func (s *Service) Settled(settled worker.Settlement) {
 	})
 }
 
-// putBack leaves the claim to the next attempt at the job, and returns the error for the worker.
-func (s *Service) putBack(ctx context.Context, claim *flight.Claim, outcome error) error {
+// restore leaves the claim to the next attempt at the job, and returns the error for the worker.
+func (s *Service) restore(ctx context.Context, claim *flight.Claim, outcome error) error {
 	if err := claim.HandOff(context.WithoutCancel(ctx), 0); err != nil && !errors.Is(err, kvlock.ErrLost) {
 		s.logger.WarnContext(ctx, "enricher: claim stays until it expires", "key", claim.Key(), "error", err)
 	}
@@ -341,5 +341,5 @@ func (s *Service) abandon(ctx context.Context, key, jobID string) error {
 	if err != nil {
 		return fmt.Errorf("enricher: abandon %s: %w", key, err)
 	}
-	return s.complete(ctx, &target{fingerprint: slot.Fingerprint, first: key}, claim, errorResult())
+	return s.complete(ctx, &lookup{fingerprint: slot.Fingerprint, first: key}, claim, errorResult())
 }

@@ -51,7 +51,7 @@ func TestProviderFailsThenAnswers(t *testing.T) {
 			i.work(t)
 			began := time.Now()
 			i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
-			wantStatus(t, i.told(t, "req-1")["id-Pizza-House"], contracts.StatusFound)
+			wantStatus(t, i.outcomes(t, "req-1")["id-Pizza-House"], contracts.StatusFound)
 			// Two backoffs of 2 s and 4 s, ±20 %: a lease that is kept over a failure would take longer.
 			took := time.Since(began)
 			check.That(t, took >= 4*time.Second && took <= 8*time.Second, "took %s, want two backoffs", took)
@@ -90,7 +90,7 @@ func TestProviderFailsForGood(t *testing.T) {
 			i := newInstance(t, srv, p)
 			i.work(t)
 			i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
-			if got := i.told(t, "req-1")["id-Pizza-House"]; got.Status != contracts.StatusPending || got.Reason != contracts.ReasonProviderError {
+			if got := i.outcomes(t, "req-1")["id-Pizza-House"]; got.Status != contracts.StatusPending || got.Reason != contracts.ReasonProviderError {
 				t.Errorf("told %+v, want PENDING because of the provider", got)
 			}
 			check.Same(t, "asked, times", p.total(), c.calls)
@@ -105,7 +105,7 @@ func TestProviderFailsForGood(t *testing.T) {
 			}
 			elapse(10 * time.Second)
 			i.ask(t, "req-3", []contracts.Restaurant{place("Pizza House")})
-			wantStatus(t, i.told(t, "req-3")["id-Pizza-House"], contracts.StatusFound)
+			wantStatus(t, i.outcomes(t, "req-3")["id-Pizza-House"], contracts.StatusFound)
 		})
 	}
 }
@@ -117,7 +117,7 @@ func TestAmbiguous(t *testing.T) {
 	somewhere := place("Pizza House")
 	somewhere.Address = ""
 	i.ask(t, "req-1", []contracts.Restaurant{somewhere})
-	if got := i.told(t, "req-1")["id-Pizza-House"]; got.Status != contracts.StatusPending || got.Reason != contracts.ReasonAmbiguous {
+	if got := i.outcomes(t, "req-1")["id-Pizza-House"]; got.Status != contracts.StatusPending || got.Reason != contracts.ReasonAmbiguous {
 		t.Errorf("told %+v, want PENDING because it is ambiguous", got)
 	}
 	check.Same(t, "dead letters: nobody failed", i.letters(t), 0)
@@ -135,7 +135,7 @@ func TestRateLimited(t *testing.T) {
 		i := newInstance(t, srv, p)
 		i.work(t)
 		i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
-		states := follow(t, i, "req-1", 5*time.Minute)
+		states := outcomes(t, i, "req-1", 5*time.Minute)
 		wantStatus(t, states["id-Pizza-House"], contracts.StatusFound)
 		check.Require(t, len(asked) == 6, "asked %d times, want 6", len(asked))
 		for n := range asked[1:] {
@@ -154,15 +154,15 @@ func TestRateLimitedForEver(t *testing.T) {
 		i := newInstance(t, srv, p)
 		i.work(t)
 		i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
-		got := follow(t, i, "req-1", time.Hour)["id-Pizza-House"]
+		got := outcomes(t, i, "req-1", time.Hour)["id-Pizza-House"]
 		check.That(t, got.Reason == contracts.ReasonProviderError, "told %+v, want PENDING because of the provider", got)
 		elapse(time.Second)
 		deadLetter(t, i)
 	})
 }
 
-// follow is told with another bound.
-func follow(t *testing.T, i *instance, id string, bound time.Duration) map[string]contracts.ProviderState {
+// outcomes is that of the instance with another bound.
+func outcomes(t *testing.T, i *instance, id string, bound time.Duration) map[string]contracts.ProviderState {
 	t.Helper()
 	for began := time.Now(); time.Since(began) < bound; {
 		states, err := i.hear(t.Context(), id)
@@ -195,8 +195,8 @@ func TestClaimLostInMidSearch(t *testing.T) {
 		elapse(8 * time.Second) // the renewal finds out
 		i.ask(t, "req-2", []contracts.Restaurant{place("Pizza House")})
 		close(held.open)
-		wantStatus(t, i.told(t, "req-1")["id-Pizza-House"], contracts.StatusFound)
-		wantStatus(t, i.told(t, "req-2")["id-Pizza-House"], contracts.StatusFound)
+		wantStatus(t, i.outcomes(t, "req-1")["id-Pizza-House"], contracts.StatusFound)
+		wantStatus(t, i.outcomes(t, "req-2")["id-Pizza-House"], contracts.StatusFound)
 		elapse(time.Minute)
 		check.Same(t, "asked, times", p.total(), 1)
 	})
@@ -217,7 +217,7 @@ func TestStoreAwayAfterTheSearch(t *testing.T) {
 		close(held.open)
 		elapse(6 * time.Second)
 		updateStream(t, i, "KV_"+contracts.BucketEnrich, func(c *jetstream.StreamConfig) { c.MaxBytes = 1 << 20 })
-		wantStatus(t, i.told(t, "req-1")["id-Pizza-House"], contracts.StatusFound)
+		wantStatus(t, i.outcomes(t, "req-1")["id-Pizza-House"], contracts.StatusFound)
 		elapse(time.Minute)
 		check.Same(t, "asked, times", p.total(), 1)
 	})
@@ -250,7 +250,7 @@ func TestRedelivery(t *testing.T) {
 		close(held.open)
 		check.Is(t, <-done, nil)
 		check.Is(t, second.Work(t.Context(), job), nil)
-		wantStatus(t, first.told(t, "req-1")["id-Pizza-House"], contracts.StatusFound)
+		wantStatus(t, first.outcomes(t, "req-1")["id-Pizza-House"], contracts.StatusFound)
 		check.Same(t, "asked, times", p.total(), 1)
 	})
 }
@@ -272,7 +272,7 @@ func TestDeadWorker(t *testing.T) {
 		check.OK(t, check.Err(i.flight.Resume(t.Context(), pizzaKey, args.Claim, flight.ResumeOptions{TTL: i.cfg.LeaseTTL})))
 		began := time.Now()
 		i.work(t)
-		wantStatus(t, i.told(t, "req-1")["id-Pizza-House"], contracts.StatusFound)
+		wantStatus(t, i.outcomes(t, "req-1")["id-Pizza-House"], contracts.StatusFound)
 		took := time.Since(began)
 		check.That(t, took >= 10*time.Second && took <= 11*time.Second, "taken over after %s, want right after the lease of 10 s", took)
 	})
@@ -299,7 +299,7 @@ func TestShutdownInMidSearch(t *testing.T) {
 		second := newInstance(t, srv, &far{})
 		began := time.Now()
 		second.work(t, func(c *worker.Config) { c.Hooks.Started = func(i worker.Info) { attempt = i.Attempt } })
-		wantStatus(t, second.told(t, "req-1")["id-Pizza-House"], contracts.StatusFound)
+		wantStatus(t, second.outcomes(t, "req-1")["id-Pizza-House"], contracts.StatusFound)
 		took := time.Since(began)
 		check.That(t, took <= time.Second, "the second instance took %s, want no wait", took)
 		check.Same(t, "it was attempt", attempt, 1)

@@ -127,8 +127,8 @@ func TestFailuresAreToldByCodeAndMessage(t *testing.T) {
 			letters := i.settled(t)
 			check.That(t, letters == c.letters, "%d dead letters, want %d", letters, c.letters)
 			check.That(t, i.far.total() == c.fetches && i.chef.total() == c.extracted, "%d fetches, %d extractions", i.far.total(), i.chef.total())
-			told := i.keeper.toldOf("j1")
-			check.That(t, told[len(told)-1] == contracts.ImportFailed, "the store was told %v", told)
+			reported := i.keeper.reportedTo("j1")
+			check.That(t, reported[len(reported)-1] == contracts.ImportFailed, "the store was told %v", reported)
 		})
 	}
 }
@@ -191,8 +191,8 @@ func TestAnEndThatTheStoreDoesNotKnowIsRepaired(t *testing.T) {
 		i.submit(t, job("j1", "v1"))
 		i.ready(t, "j1")
 		i.settledAfter(t, time.Hour)
-		told := i.keeper.toldOf("j1")
-		check.That(t, told[len(told)-1] == contracts.ImportReady, "the store was told %v", told)
+		reported := i.keeper.reportedTo("j1")
+		check.That(t, reported[len(reported)-1] == contracts.ImportReady, "the store was told %v", reported)
 		took := heard.Sub(back)
 		check.That(t, took <= soon, "the store was told %s after it was back", took)
 		if i.keeper.created["j1"] != 1 || i.far.total() != 1 {
@@ -285,8 +285,8 @@ func TestCancelBeforeAndDuring(t *testing.T) {
 	for _, id := range []string{"queued", "running"} {
 		j := i.until(t, id)
 		check.That(t, j.Status == contracts.ImportFailed && j.Code == contracts.CodeCancelled, "%+v", j)
-		told := i.keeper.toldOf(id)
-		check.That(t, len(told) != 0 && told[len(told)-1] == contracts.ImportFailed, "the store was told %v of %s", told, id)
+		reported := i.keeper.reportedTo(id)
+		check.That(t, len(reported) != 0 && reported[len(reported)-1] == contracts.ImportFailed, "the store was told %v of %s", reported, id)
 	}
 	check.Same(t, "fetches", i.far.total(), 1)
 	check.Is(t, check.Err(i.Cancel(t.Context(), "nobody")), ErrUnknownJob)

@@ -31,11 +31,11 @@ type hub struct {
 func newHub(nc *nats.Conn) (*hub, error) {
 	h := &hub{prefix: contracts.RepublishSubject(contracts.BucketImportJobs, ""), waits: map[string]map[chan struct{}]bool{}}
 	progress := contracts.RepublishSubject(contracts.BucketJobs, "progress."+contracts.StreamImportJobs+".*")
-	for subject, told := range map[string]nats.MsgHandler{
+	for subject, handle := range map[string]nats.MsgHandler{
 		h.prefix + "*": func(m *nats.Msg) { h.changed(strings.TrimPrefix(m.Subject, h.prefix)) },
 		progress:       func(m *nats.Msg) { h.progressed(m.Data) },
 	} {
-		subscription, err := nc.Subscribe(subject, told)
+		subscription, err := nc.Subscribe(subject, handle)
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("importer: subscribe to changes of jobs: %w", err), h.close())
 		}
@@ -76,7 +76,7 @@ func (h *hub) changed(key string) {
 }
 
 // listen returns a channel that receives a value at each change of a key, and is closed with the hub.
-func (h *hub) listen(key string) (told chan struct{}, stop func()) {
+func (h *hub) listen(key string) (changed chan struct{}, stop func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	c := make(chan struct{}, 1)
@@ -105,7 +105,7 @@ var ErrClosed = errors.New("importer: the service is stopping")
 type Subscription struct {
 	service *Service
 	jobID   string
-	told    chan struct{}
+	changed chan struct{}
 	stop    func()
 	seen    uint64
 	share   float64 // of the step, as last seen
@@ -119,13 +119,13 @@ func (s *Service) Subscribe(ctx context.Context, jobID string, seen uint64) (*Su
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnknownJob, err)
 	}
-	told, stop := s.hub.listen(key)
+	changed, stop := s.hub.listen(key)
 	r, _, err := s.read(ctx, jobID)
 	if err != nil {
 		stop()
 		return nil, err
 	}
-	sub := &Subscription{service: s, jobID: jobID, told: told, stop: stop, seen: seen}
+	sub := &Subscription{service: s, jobID: jobID, changed: changed, stop: stop, seen: seen}
 	sub.over = r.Status.Final() && r.Changes == seen
 	return sub, nil
 }
@@ -160,7 +160,7 @@ func (u *Subscription) wait(ctx context.Context) error {
 	timer := time.NewTimer(recheck + rand.N(recheck/4)) //nolint:gosec // spreads load, guards nothing
 	defer timer.Stop()
 	select {
-	case _, open := <-u.told:
+	case _, open := <-u.changed:
 		if !open {
 			return ErrClosed
 		}

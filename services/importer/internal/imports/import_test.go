@@ -38,7 +38,7 @@ func TestAnImportEndsInARecipe(t *testing.T) {
 		t.Errorf("stored: %+v", stored)
 	}
 	check.Same(t, "dead letters", i.settled(t), 0)
-	check.Equal(t, []contracts.ImportState{contracts.ImportRunning, contracts.ImportReady}, i.keeper.toldOf("j1"))
+	check.Equal(t, []contracts.ImportState{contracts.ImportRunning, contracts.ImportReady}, i.keeper.reportedTo("j1"))
 }
 
 // The message of the document, as anybody may publish it: no header, and a body alone.

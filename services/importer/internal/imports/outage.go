@@ -153,9 +153,9 @@ func (s *Service) Check() error {
 	return nil
 }
 
-// Held calls tell with the number of far sides of each name whose calls are held back, except for one call at a time. Sites
+// Held calls report with the number of far sides of each name whose calls are held back, except for one call at a time. Sites
 // are counted together. Far sides without a recent call are left out.
-func (s *Service) Held(tell func(side string, n int)) {
+func (s *Service) Held(report func(side string, n int)) {
 	held := map[string]int{sideExtractor: 0, sideRecipes: 0, sideStatus: 0, sideYouTube: 0, sideSites: 0}
 	s.breaker.mu.Lock()
 	for side, t := range s.breaker.troubled {
@@ -165,7 +165,7 @@ func (s *Service) Held(tell func(side string, n int)) {
 	}
 	s.breaker.mu.Unlock()
 	for side, n := range held {
-		tell(side, n)
+		report(side, n)
 	}
 }
 

@@ -85,8 +85,8 @@ type record struct {
 	// Crashes counts the attempts of this run that died while they read the source.
 	Crashes int `json:"crashes,omitempty"`
 
-	// Told reports whether the store has received the final state.
-	Told bool `json:"told,omitempty"`
+	// Reported reports whether the store has received the final state.
+	Reported bool `json:"told,omitempty"`
 
 	// Exhausted reports whether a failed job belongs into the dead letters.
 	Exhausted bool `json:"exhausted,omitempty"`
@@ -118,7 +118,7 @@ func newRecord(req contracts.ImportJob, sourceID string, now time.Time) record {
 func (r *record) enter(status contracts.ImportState, attempt int) {
 	r.ImportStatus = contracts.ImportStatus{JobID: r.JobID, Status: status, Attempt: attempt}
 	r.Crashes = 0
-	r.Retryable, r.Told, r.Exhausted, r.Message = false, false, false, 0
+	r.Retryable, r.Reported, r.Exhausted, r.Message = false, false, false, 0
 	r.WaitingFor, r.WaitingSince = "", time.Time{}
 	if status != contracts.ImportRunning {
 		r.Outage, r.OutageSince = "", time.Time{}

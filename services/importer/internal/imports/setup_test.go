@@ -128,9 +128,9 @@ type keeper struct {
 	setStatus func(contracts.ImportStatus) error
 	create    func(ctx context.Context, d store.Draft) error
 
-	mu      sync.Mutex
-	created map[string]int
-	told    map[string][]contracts.ImportState
+	mu       sync.Mutex
+	created  map[string]int
+	reported map[string][]contracts.ImportState
 }
 
 func (k *keeper) Status(ctx context.Context, id string) (*contracts.ImportStatus, error) {
@@ -148,10 +148,10 @@ func (k *keeper) SetStatus(_ context.Context, id string, status contracts.Import
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.told == nil {
-		k.told = map[string][]contracts.ImportState{}
+	if k.reported == nil {
+		k.reported = map[string][]contracts.ImportState{}
 	}
-	k.told[id] = append(k.told[id], status.Status)
+	k.reported[id] = append(k.reported[id], status.Status)
 	return nil
 }
 
@@ -170,10 +170,10 @@ func (k *keeper) Create(ctx context.Context, d store.Draft) (string, error) {
 	return k.Store.Create(ctx, d)
 }
 
-func (k *keeper) toldOf(id string) []contracts.ImportState {
+func (k *keeper) reportedTo(id string) []contracts.ImportState {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return slices.Clone(k.told[id])
+	return slices.Clone(k.reported[id])
 }
 
 // instance is a service with the connection that an instance has.

@@ -326,7 +326,7 @@ func (a *attempt) ready(ctx context.Context, recipeID string, made recipe.Recipe
 		return errTakenBack
 	}
 	a.passed(PointReady)
-	err = a.tellEnd(ctx, &r)
+	err = a.reportEnd(ctx, &r)
 	a.passed(PointEnded)
 	return err
 }

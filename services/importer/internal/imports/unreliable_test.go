@@ -126,8 +126,8 @@ func TestABadDayOfTheRecipeService(t *testing.T) {
 			default:
 				t.Errorf("%+v: the service has %q", j, service.recipes[id])
 			}
-			told := service.status[id]
-			check.That(t, told.Status == j.Status, "%s is %s, and the service was told %s", id, j.Status, told.Status)
+			reported := service.status[id]
+			check.That(t, reported.Status == j.Status, "%s is %s, and the service was told %s", id, j.Status, reported.Status)
 		}
 		check.Same(t, "fetches of videos", a.far.total()+b.far.total(), videos)
 		t.Logf("%d of %d failed, %d recipes", failed, jobs, service.created)
@@ -147,8 +147,8 @@ func TestTheEndIsTheLastThatTheStoreIsTold(t *testing.T) {
 	}
 	i.settled(t)
 	for id := range 20 {
-		told := i.keeper.toldOf(fmt.Sprintf("j%d", id))
-		check.That(t, told[len(told)-1] == contracts.ImportReady, "%v", told)
+		reported := i.keeper.reportedTo(fmt.Sprintf("j%d", id))
+		check.That(t, reported[len(reported)-1] == contracts.ImportReady, "%v", reported)
 	}
 }
 
@@ -179,22 +179,22 @@ func TestAnEndThatIsOvertakenDoesNotStay(t *testing.T) {
 				}
 				if first {
 					first = false
-					refused, err := i.tell(t.Context(), end(contracts.ImportReady))
+					refused, err := i.report(t.Context(), end(contracts.ImportReady))
 					check.That(t, refused == nil && err == nil, "%v, %v", refused, err)
 				}
 				i.keeper.mu.Lock()
 				defer i.keeper.mu.Unlock()
-				i.keeper.told["j1"] = append(i.keeper.told["j1"], s.Status)
+				i.keeper.reported["j1"] = append(i.keeper.reported["j1"], s.Status)
 				return arrives
 			}
-			refused, err := i.tell(t.Context(), end(contracts.ImportFailed))
+			refused, err := i.report(t.Context(), end(contracts.ImportFailed))
 			check.That(t, refused == nil && errors.Is(err, arrives), "%v, %v; want %v", refused, err, arrives)
 			now, _, err := i.read(t.Context(), "j1")
-			check.That(t, err == nil && now.Status == contracts.ImportReady && now.Told == (arrives == nil), "%+v, %v", now, err)
-			refused, err = i.tell(t.Context(), &now)
+			check.That(t, err == nil && now.Status == contracts.ImportReady && now.Reported == (arrives == nil), "%+v, %v", now, err)
+			refused, err = i.report(t.Context(), &now)
 			check.That(t, refused == nil && err == nil, "%v, %v", refused, err)
-			told := i.keeper.toldOf("j1")
-			check.That(t, told[len(told)-1] == contracts.ImportReady, "the store was told %v", told)
+			reported := i.keeper.reportedTo("j1")
+			check.That(t, reported[len(reported)-1] == contracts.ImportReady, "the store was told %v", reported)
 		})
 	}
 }

@@ -173,9 +173,9 @@ func (a *attempt) again(ctx context.Context) error {
 	}
 	a.log(ctx, slog.LevelInfo, EventSkipped, a.id, slog.String("status", string(r.Status)))
 	if a.job.Attempt > 1 {
-		r.Told = false // the store may have received the beginning of the previous attempt after the end of the job
+		r.Reported = false // the store may have received the beginning of the previous attempt after the end of the job
 	}
-	if err := a.tellEnd(ctx, &r); err != nil {
+	if err := a.reportEnd(ctx, &r); err != nil {
 		return err
 	}
 	return a.finalError(&r)
@@ -188,8 +188,8 @@ func (a *attempt) watch(ctx context.Context) (stop func()) {
 	if err != nil {
 		return func() {}
 	}
-	told, unlisten := a.hub.listen(key)
-	changes, ended := &Subscription{told: told}, make(chan struct{})
+	changed, unlisten := a.hub.listen(key)
+	changes, ended := &Subscription{changed: changed}, make(chan struct{})
 	ctx, end := context.WithCancel(ctx)
 	go func() {
 		defer close(ended)
@@ -273,11 +273,11 @@ func (a *attempt) leave(ctx context.Context) error {
 		case !r.Status.Final(): // the record that ended the attempt was an old one
 			return nil, worker.Snooze(storeSnooze)
 		}
-		cancelled = r.Code == contracts.CodeCancelled && !r.Told
-		if !r.Told {
+		cancelled = r.Code == contracts.CodeCancelled && !r.Reported
+		if !r.Reported {
 			return nil, errKeep
 		}
-		r.Told = false
+		r.Reported = false
 		return r, nil
 	})
 	switch {
@@ -288,7 +288,7 @@ func (a *attempt) leave(ctx context.Context) error {
 	case cancelled:
 		a.ended(ctx, &r, a.started)
 	}
-	if err := a.tellEnd(ctx, &r); err != nil {
+	if err := a.reportEnd(ctx, &r); err != nil {
 		return err
 	}
 	return a.finalError(&r)
@@ -357,7 +357,7 @@ func (a *attempt) fail(ctx context.Context, f *FailedError) error {
 	}
 	a.log(ctx, level, EventFailed, a.id, attrs...)
 	a.ended(ctx, &r, a.started)
-	if err := a.tellEnd(ctx, &r); err != nil {
+	if err := a.reportEnd(ctx, &r); err != nil {
 		return err
 	}
 	if r.Exhausted {

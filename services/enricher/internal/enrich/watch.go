@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// gather is the longest time for which free places are collected, to be claimed together. It also keeps the followers
+	// gather is the longest time for which free places are collected, to be claimed together. It also keeps the subscribers
 	// of a place from claiming it at the same moment.
 	gather = 50 * time.Millisecond
 
@@ -28,28 +28,28 @@ const (
 // errDue ends a wait because free places are due to be claimed, or jobs to be queued again.
 var errDue = errors.New("places are due to be claimed or queued")
 
-// follower follows the slots of places for a subscriber. It claims and queues a place that no process works on any more,
+// watch watches the slots of places for a subscriber. It claims and queues a place that no process works on any more,
 // because its claim expired with its worker or its job, or because it could not be claimed or queued. It queues a place
 // again when its claim has waited for its worker for long. So no subscriber waits for ever.
-type follower struct {
+type watch struct {
 	service *Service
-	byKey   map[string][]*target
+	byKey   map[string][]*lookup
 	watcher *flight.Watcher
 
-	free  map[*target]bool // places that no worker has
+	free  map[*lookup]bool // places that no worker has
 	due   time.Time        // when to claim them
 	pause time.Duration    // until the next attempt, after a failure
 
-	handed map[*target]handedOff // places that wait for the worker of a job
+	handed map[*lookup]handedOff // places that wait for the worker of a job
 }
 
-// follow starts to follow the slots of targets. Close ends it.
-func (s *Service) follow(targets []*target) (*follower, error) {
-	f := &follower{
-		service: s, byKey: make(map[string][]*target, 2*len(targets)), free: map[*target]bool{}, handed: map[*target]handedOff{},
+// startWatch starts to watch the slots of lookups. Close ends it.
+func (s *Service) startWatch(lookups []*lookup) (*watch, error) {
+	f := &watch{
+		service: s, byKey: make(map[string][]*lookup, 2*len(lookups)), free: map[*lookup]bool{}, handed: map[*lookup]handedOff{},
 		pause: minReclaim,
 	}
-	for _, t := range targets {
+	for _, t := range lookups {
 		for _, key := range []string{t.first, contracts.EnrichVariant(t.first, t.other())} {
 			f.byKey[key] = append(f.byKey[key], t)
 		}
@@ -60,11 +60,11 @@ func (s *Service) follow(targets []*target) (*follower, error) {
 	return f, err
 }
 
-func (f *follower) close() { f.watcher.Close() }
+func (f *watch) close() { f.watcher.Close() }
 
 // first learns the state of every place, and claims those that are free. One round trip for each 256 places; two more
 // when places are free.
-func (f *follower) first(ctx context.Context) error {
+func (f *watch) first(ctx context.Context) error {
 	known := make(map[string]bool, len(f.byKey))
 	for len(known) < len(f.byKey) {
 		slot, err := f.watcher.Next(ctx)
@@ -72,16 +72,16 @@ func (f *follower) first(ctx context.Context) error {
 			return err
 		}
 		for _, t := range f.byKey[slot.Key] {
-			_ = t.learn(&slot) //nolint:errcheck // observed below, with both slots
+			_ = t.record(&slot) //nolint:errcheck // recorded below, with both slots
 		}
 		known[slot.Key] = true
 	}
-	seen := map[*target]bool{}
+	seen := map[*lookup]bool{}
 	for _, list := range f.byKey {
 		for _, t := range list {
 			if !seen[t] {
 				seen[t] = true
-				f.learn(ctx, t, t.seen())
+				f.record(ctx, t, t.seen())
 			}
 		}
 	}
@@ -90,7 +90,7 @@ func (f *follower) first(ctx context.Context) error {
 }
 
 // next waits until there is news of a place.
-func (f *follower) next(ctx context.Context) (news []*target, err error) {
+func (f *watch) next(ctx context.Context) (news []*lookup, err error) {
 	for {
 		slot, err := f.await(ctx)
 		switch {
@@ -103,7 +103,7 @@ func (f *follower) next(ctx context.Context) (news []*target, err error) {
 			return nil, err
 		default:
 			for _, t := range f.byKey[slot.Key] {
-				if f.learn(ctx, t, &slot) {
+				if f.record(ctx, t, &slot) {
 					news = append(news, t)
 				}
 			}
@@ -114,7 +114,7 @@ func (f *follower) next(ctx context.Context) (news []*target, err error) {
 	}
 }
 
-func (f *follower) await(ctx context.Context) (flight.Slot, error) {
+func (f *watch) await(ctx context.Context) (flight.Slot, error) {
 	var due time.Time
 	if len(f.free) > 0 {
 		due = f.due
@@ -132,13 +132,13 @@ func (f *follower) await(ctx context.Context) (flight.Slot, error) {
 	return f.watcher.Next(ctx)
 }
 
-// learn applies a slot of a place, and reports whether that is news to its subscriber.
-func (f *follower) learn(ctx context.Context, t *target, slot *flight.Slot) bool {
-	if t.told && slot.State != flight.Done {
+// record applies a slot of a place, and reports whether that is news to its subscriber.
+func (f *watch) record(ctx context.Context, t *lookup, slot *flight.Slot) bool {
+	if t.published && slot.State != flight.Done {
 		return false // the outcome that the subscriber has received stays valid
 	}
 	delete(f.handed, t)
-	err := t.learn(slot)
+	err := t.record(slot)
 	slot = t.seen()
 	switch {
 	case err != nil:
@@ -160,7 +160,7 @@ func (f *follower) learn(ctx context.Context, t *target, slot *flight.Slot) bool
 }
 
 // release records that no process works on a place, to be claimed after a while.
-func (f *follower) release(t *target, after time.Duration) {
+func (f *watch) release(t *lookup, after time.Duration) {
 	due := time.Now().Add(after)
 	if len(f.free) == 0 || due.Before(f.due) {
 		f.due = due
@@ -170,7 +170,7 @@ func (f *follower) release(t *target, after time.Duration) {
 
 // reclaim claims and queues all places that no process works on. A place that cannot be claimed or queued is tried
 // again after a pause.
-func (f *follower) reclaim(ctx context.Context) {
+func (f *watch) reclaim(ctx context.Context) {
 	if len(f.free) == 0 {
 		return
 	}
@@ -199,19 +199,19 @@ func chance(d time.Duration) time.Duration {
 }
 
 const (
-	// orphanAge is the age from which a claim that waits for its worker may have no job. By then the process that took the
+	// requeueAge is the age from which a claim that waits for its worker may have no job. By then the process that took the
 	// claim has queued the job or given the claim back, unless it died, or never learnt that it has the claim.
-	orphanAge = claimTimeout
+	requeueAge = claimTimeout
 
-	// orphanSpread bounds the random time that is added to orphanAge. The first process queues the job again, and the others
+	// requeueSpread bounds the random time that is added to requeueAge. The first process queues the job again, and the others
 	// see that.
-	orphanSpread = 3 * time.Second
+	requeueSpread = 3 * time.Second
 
 	// requeueTimeout bounds one attempt to queue a job again. There will be others.
 	requeueTimeout = 2 * publishTry
 
-	// reasonOrphaned is the reason for a job that was queued for the claim of another process.
-	reasonOrphaned = "orphaned_claim"
+	// reasonRequeued is the reason for a job that was queued for the claim of another process.
+	reasonRequeued = "orphaned_claim"
 )
 
 // isHandedOff reports whether a place waits for the worker of a job.
@@ -250,7 +250,7 @@ func (r *requeues) begin(slot flight.Slot, ttl time.Duration) bool {
 	if e, known := r.byKey[slot.Key]; known && e.claim == slot.Claim && now.Before(e.until) {
 		return false
 	}
-	r.byKey[slot.Key] = requeued{claim: slot.Claim, until: now.Add(orphanAge)}
+	r.byKey[slot.Key] = requeued{claim: slot.Claim, until: now.Add(requeueAge)}
 	return true
 }
 
@@ -265,7 +265,7 @@ func (r *requeues) done(slot flight.Slot, ttl time.Duration) {
 // refuses a second time by the job's subject or its message id. A claim whose holder died before it queued the job gets a
 // job now, with the name and address of t. One round trip for each claim and process, and again when the claim is renewed
 // for longer than ClaimTTL.
-func (s *Service) requeue(ctx context.Context, t *target, slot flight.Slot) {
+func (s *Service) requeue(ctx context.Context, t *lookup, slot flight.Slot) {
 	if !s.requeues.begin(slot, s.cfg.ClaimTTL) {
 		return
 	}
@@ -279,7 +279,7 @@ func (s *Service) requeue(ctx context.Context, t *target, slot flight.Slot) {
 			s.logger.WarnContext(ctx, "enricher: job of an old claim could not be queued", "placeId", own.job.PlaceID, "error", err)
 			return
 		case receipt.Sequence > 0:
-			s.enqueued(ctx, &own, reasonOrphaned)
+			s.enqueued(ctx, &own, reasonRequeued)
 		default:
 			s.log(ctx, slog.LevelDebug, EventEnqueueSkipped, &own, slog.String("reason", string(SkipLockHeld)))
 		}
@@ -288,32 +288,32 @@ func (s *Service) requeue(ctx context.Context, t *target, slot flight.Slot) {
 }
 
 // enqueued logs and counts a job that the queue has taken.
-func (s *Service) enqueued(ctx context.Context, t *target, reason string) {
+func (s *Service) enqueued(ctx context.Context, t *lookup, reason string) {
 	s.counters.jobs.Add(1)
 	s.log(ctx, slog.LevelInfo, EventJobEnqueued, t, slog.String("name", t.job.Name), slog.String("cityText", t.job.CityText),
 		slog.String("statusSet", string(contracts.StatusPending)), slog.String("reason", reason))
 }
 
-// handedOff is a claim that a follower sees waiting for its job.
+// handedOff is a claim that a watch sees waiting for its job.
 type handedOff struct {
 	slot flight.Slot
 	due  time.Time // when to queue the job again
 }
 
 // suspect records a claim that waits for its job.
-func (f *follower) suspect(t *target, slot flight.Slot) {
-	due := time.Now().Add(max(0, orphanAge-slot.Age()) + chance(orphanSpread))
+func (f *watch) suspect(t *lookup, slot flight.Slot) {
+	due := time.Now().Add(max(0, requeueAge-slot.Age()) + chance(requeueSpread))
 	f.handed[t] = handedOff{slot, due}
 }
 
 // requeue queues the jobs of the claims that have waited for long. The claims stay recorded until they change,
 // because the queue may not have answered.
-func (f *follower) requeue(ctx context.Context) {
+func (f *watch) requeue(ctx context.Context) {
 	now := time.Now()
 	for t, h := range f.handed {
 		if !now.Before(h.due) {
 			f.service.requeue(ctx, t, h.slot)
-			f.handed[t] = handedOff{h.slot, now.Add(orphanAge + chance(orphanSpread))}
+			f.handed[t] = handedOff{h.slot, now.Add(requeueAge + chance(requeueSpread))}
 		}
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/expediter-io/expediter/services/enricher/match"
 )
 
-// target is one place of a request at one provider. A place that a request names more than once is one target.
-type target struct {
+// lookup is one place of a request at one provider. A place that a request names more than once is one lookup.
+type lookup struct {
 	job         contracts.EnrichJob // without its claim
 	fingerprint string              // of job
 	prepared    *match.Prepared     // of job, nil until it is needed
@@ -23,25 +23,25 @@ type target struct {
 
 	first string          // the key of the first slot of its place
 	slots [2]*flight.Slot // as last read, nil before that; never written to
-	fit   [2]bool         // by slot, see [target.fits]
-	at    int             // the index in slots of the one that answers the target
+	fit   [2]bool         // by slot, see [lookup.fits]
+	at    int             // the index in slots of the one that answers the lookup
 
 	state contracts.ProviderState
 	// settled: the look-up has ended with this state, with or without an answer.
 	settled bool
 	value   []byte // the slot's value from which a settled state was read
 
-	// told: the subscriber of the place has received its outcome, so the place need not be looked up again.
-	told bool
+	// published: the subscriber of the place has received its outcome, so the place need not be looked up again.
+	published bool
 	// unclaimed: no process works on the place, because it could not be claimed or queued.
 	unclaimed bool
 }
 
-// targets lists the places and providers of a request, in its order.
-func targets(req contracts.EnrichRequest, requestID string, providers []string) ([]*target, error) {
-	room := make([]target, len(req.Results)*len(providers))
-	list := make([]*target, 0, len(room))
-	known := make(map[[2]string]*target, cap(list)) // by the key of the first slot and the description
+// lookups lists the places and providers of a request, in its order.
+func lookups(req contracts.EnrichRequest, requestID string, providers []string) ([]*lookup, error) {
+	room := make([]lookup, len(req.Results)*len(providers))
+	list := make([]*lookup, 0, len(room))
+	known := make(map[[2]string]*lookup, cap(list)) // by the key of the first slot and the description
 	for i, r := range req.Results {
 		for _, name := range providers {
 			t := &room[len(list)]
@@ -64,27 +64,27 @@ func targets(req contracts.EnrichRequest, requestID string, providers []string) 
 	return list, nil
 }
 
-// init makes t the target of a job.
-func (t *target) init(job contracts.EnrichJob) error {
+// init makes t the lookup of a job.
+func (t *lookup) init(job contracts.EnrichJob) error {
 	key, err := contracts.EnrichSlotKey(job.Provider, job.PlaceID)
-	*t = target{job: job, fingerprint: fingerprint(job), first: key, state: contracts.PendingState()}
+	*t = lookup{job: job, fingerprint: fingerprint(job), first: key, state: contracts.PendingState()}
 	return err
 }
 
-// key returns the key of the slot that answers the target.
-func (t *target) key() string { return contracts.EnrichVariant(t.first, t.variant()) }
+// key returns the key of the slot that answers the lookup.
+func (t *lookup) key() string { return contracts.EnrichVariant(t.first, t.variant()) }
 
-// claim returns a name for the claim of the target's slot by the target's description.
-func (t *target) claim() string { return t.key() + "\n" + t.fingerprint }
+// claim returns a name for the claim of the lookup's slot by the lookup's description.
+func (t *lookup) claim() string { return t.key() + "\n" + t.fingerprint }
 
 // unread stands for a slot that was not read.
 var unread flight.Slot
 
-// seen returns the slot that answers the target, as last read.
-func (t *target) seen() *flight.Slot { return cmp.Or(t.slots[t.at], &unread) }
+// seen returns the slot that answers the lookup, as last read.
+func (t *lookup) seen() *flight.Slot { return cmp.Or(t.slots[t.at], &unread) }
 
-// variant returns the number of the slot that answers the target.
-func (t *target) variant() int {
+// variant returns the number of the slot that answers the lookup.
+func (t *lookup) variant() int {
 	if t.at == 0 {
 		return 0
 	}
@@ -93,15 +93,15 @@ func (t *target) variant() int {
 
 // other returns the number of the slot for a description that the first slot does not fit. The number in a job counts, because another
 // version may number the slots differently.
-func (t *target) other() int { return cmp.Or(t.job.Variant, variantOf(t.job.Name)) }
+func (t *lookup) other() int { return cmp.Or(t.job.Variant, variantOf(t.job.Name)) }
 
-// foreign reports whether the slot that is to answer the target has another description.
-func (t *target) foreign() bool { return t.seen().State != flight.Absent && !t.fit[t.at] }
+// foreign reports whether the slot that is to answer the lookup has another description.
+func (t *lookup) foreign() bool { return t.seen().State != flight.Absent && !t.fit[t.at] }
 
-// learn takes over the state of one of the slots. The first slot answers the target when it fits. Otherwise the other slot does
-// when it fits, or when the first is not free. learn returns an error for a result that cannot be read; then the target stays
+// record takes over the state of one of the slots. The first slot answers the lookup when it fits. Otherwise the other slot does
+// when it fits, or when the first is not free. record returns an error for a result that cannot be read; then the lookup stays
 // pending.
-func (t *target) learn(slot *flight.Slot) error {
+func (t *lookup) record(slot *flight.Slot) error {
 	of := 0
 	if slot.Key != t.first {
 		of = 1
@@ -129,7 +129,7 @@ func (t *target) learn(slot *flight.Slot) error {
 }
 
 // answered reports whether the look-up has an answer: FOUND or NOT_FOUND.
-func (t *target) answered() bool { return t.settled && t.state.Status != contracts.StatusPending }
+func (t *lookup) answered() bool { return t.settled && t.state.Status != contracts.StatusPending }
 
 // Lookup is the result for a place at a provider, by one description of it.
 type Lookup struct {
@@ -178,7 +178,7 @@ func (s *Service) Place(ctx context.Context, placeID string) ([]Lookup, error) {
 // result, or with one that cannot be read, are left out. One round trip for each 512 places, and one more for each 512 whose
 // first slot has another description.
 func (s *Service) Results(ctx context.Context, provider string, req contracts.EnrichRequest) (map[string]contracts.EnrichResult, error) {
-	all, err := targets(req, "", []string{provider})
+	all, err := lookups(req, "", []string{provider})
 	if err == nil {
 		err = s.read(ctx, all)
 	}

@@ -18,13 +18,13 @@ import (
 	"github.com/expediter-io/expediter/services/enricher/provider"
 )
 
-// orphanTime is the time within which a claim without a job has to get one.
-const orphanTime = orphanAge + orphanSpread + time.Second
+// requeueTime is the time within which a claim without a job has to get one.
+const requeueTime = requeueAge + requeueSpread + time.Second
 
-// mortal is the queue of a process that dies when it is about to queue a job.
-type mortal struct{ jetstream.JetStream }
+// dyingQueue is the queue of a process that dies when it is about to queue a job.
+type dyingQueue struct{ jetstream.JetStream }
 
-func (m mortal) PublishMsg(context.Context, *nats.Msg, ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
+func (m dyingQueue) PublishMsg(context.Context, *nats.Msg, ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
 	m.Conn().Close()
 	return nil, nats.ErrConnectionClosed
 }
@@ -37,11 +37,11 @@ func (i *instance) queueThrough(t *testing.T, js jetstream.JetStream) {
 	check.OK(t, err)
 }
 
-// orphan leaves a claim of the place behind whose holder has died before it queued the job.
-func orphan(t *testing.T, srv *natsrun.Server, p provider.Provider) {
+// abandonClaim leaves a claim of the place behind whose holder has died before it queued the job.
+func abandonClaim(t *testing.T, srv *natsrun.Server, p provider.Provider) {
 	t.Helper()
 	i := newInstance(t, srv, p)
-	i.queueThrough(t, mortal{i.js})
+	i.queueThrough(t, dyingQueue{i.js})
 	i.ask(t, "req-0", []contracts.Restaurant{place("Pizza House")})
 	check.Require(t, len(i.log.events("wolt_lock_acquired")) == 1 && len(i.log.events("wolt_job_enqueued")) == 0,
 		"did not die between claim and job")
@@ -66,11 +66,11 @@ func jobMessages(t *testing.T, srv *natsrun.Server) (count func() int) {
 // TestDeathBetweenClaimAndJob: a process claims a place and dies before it queues the job. The next process that learns of
 // the place, in any way, has it looked up within seconds, with the name and address of its own request.
 func TestDeathBetweenClaimAndJob(t *testing.T) {
-	for name, learn := range map[string]func(t *testing.T, i *instance) contracts.ProviderState{
+	for name, outcome := range map[string]func(t *testing.T, i *instance) contracts.ProviderState{
 		"listener": func(t *testing.T, i *instance) contracts.ProviderState {
 			t.Helper()
 			i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
-			return i.told(t, "req-1")["id-Pizza-House"]
+			return i.outcomes(t, "req-1")["id-Pizza-House"]
 		},
 		"waiting request": func(t *testing.T, i *instance) contracts.ProviderState {
 			t.Helper()
@@ -81,7 +81,7 @@ func TestDeathBetweenClaimAndJob(t *testing.T) {
 			t.Helper()
 			i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
 			slot := check.Must(i.flight.Get(t.Context(), pizzaKey))(t)
-			elapse(orphanAge - slot.Age() - 10*time.Millisecond)
+			elapse(requeueAge - slot.Age() - 10*time.Millisecond)
 			i.ask(t, "req-2", []contracts.Restaurant{place("Pizza House")})
 			i.background.Wait()
 			ever, _ := i.jobs(t)
@@ -94,19 +94,19 @@ func TestDeathBetweenClaimAndJob(t *testing.T) {
 	} {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
 			p := &far{}
-			orphan(t, srv, p)
+			abandonClaim(t, srv, p)
 			i := newInstance(t, srv, p)
 			i.work(t)
 			began := time.Now()
-			wantStatus(t, learn(t, i), contracts.StatusFound)
+			wantStatus(t, outcome(t, i), contracts.StatusFound)
 			took := time.Since(began)
-			check.That(t, took <= orphanTime, "told after %s, want within seconds", took)
+			check.That(t, took <= requeueTime, "told after %s, want within seconds", took)
 			i.background.Wait() // the worker may be done before the acknowledgement of the queued job comes
 			if ever, _ := i.jobs(t); ever != 1 || i.Stats().Jobs != 1 || p.total() != 1 {
 				t.Errorf("%d jobs were queued, %d counted, and the provider was asked %d times, want one each", ever, i.Stats().Jobs, p.total())
 			}
 			e := i.log.events("wolt_job_enqueued")
-			check.That(t, len(e) == 1 && e[0]["reason"] == reasonOrphaned, "logged %v", e)
+			check.That(t, len(e) == 1 && e[0]["reason"] == reasonRequeued, "logged %v", e)
 		})
 	}
 }
@@ -133,7 +133,7 @@ func TestLateJob(t *testing.T) {
 		slow.ask(t, "req-0", []contracts.Restaurant{place("Pizza House")})
 		i.work(t)
 		i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
-		wantStatus(t, i.told(t, "req-1")["id-Pizza-House"], contracts.StatusFound)
+		wantStatus(t, i.outcomes(t, "req-1")["id-Pizza-House"], contracts.StatusFound)
 		slow.background.Wait()
 		elapse(time.Second)
 		if ever, _ := i.jobs(t); ever != 1 || p.total() != 1 {
@@ -152,14 +152,14 @@ func TestPlaceAtWorkIsNotQueuedAgain(t *testing.T) {
 		sent := jobMessages(t, srv)
 		i := newInstance(t, srv, p)
 		i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
-		told := make(chan error)
+		outcome := make(chan error)
 		go func() {
 			_, err := i.hear(t.Context(), "req-1")
-			told <- err
+			outcome <- err
 		}()
 		elapse(time.Second)
 		i.work(t)
-		check.Is(t, <-told, nil)
+		check.Is(t, <-outcome, nil)
 		check.Same(t, "messages were sent to the queue", sent(), 1)
 	})
 }
@@ -171,7 +171,7 @@ func TestBacklogGetsNoSecondJob(t *testing.T) {
 		p := &far{}
 		sent := jobMessages(t, srv)
 		instances := []*instance{newInstance(t, srv, p), newInstance(t, srv, p)}
-		told := make(chan contracts.ProviderState)
+		outcome := make(chan contracts.ProviderState)
 		const listeners = 10
 		for n := range listeners {
 			i, id := instances[n%2], fmt.Sprintf("req-%d", n)
@@ -179,7 +179,7 @@ func TestBacklogGetsNoSecondJob(t *testing.T) {
 			go func() {
 				states, err := i.hear(t.Context(), id)
 				check.Is(t, err, nil)
-				told <- states["id-Pizza-House"]
+				outcome <- states["id-Pizza-House"]
 			}()
 		}
 		for range 11 { // as long as the claim lives, almost
@@ -193,7 +193,7 @@ func TestBacklogGetsNoSecondJob(t *testing.T) {
 		check.Same(t, "messages were sent to the queue", sent(), 1+len(instances))
 		instances[0].work(t)
 		for range listeners {
-			wantStatus(t, <-told, contracts.StatusFound)
+			wantStatus(t, <-outcome, contracts.StatusFound)
 		}
 		elapse(time.Second) // the job is confirmed after the result
 		ever, now = instances[0].jobs(t)
@@ -224,12 +224,12 @@ func TestRetriesGetNoSecondJob(t *testing.T) {
 	})
 }
 
-// TestOrphanWithoutAQueue: the queue is away when the job is missed. It is tried now and then, and gets the job when it is
+// TestRequeueWithoutAQueue: the queue is away when the job is missed. It is tried now and then, and gets the job when it is
 // there again.
-func TestOrphanWithoutAQueue(t *testing.T) {
+func TestRequeueWithoutAQueue(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		p := &far{}
-		orphan(t, srv, p)
+		abandonClaim(t, srv, p)
 		sent := jobMessages(t, srv)
 		i := newInstance(t, srv, p)
 		stream := check.Must(i.js.Stream(t.Context(), contracts.StreamEnrichJobs))(t)
@@ -247,7 +247,7 @@ func TestOrphanWithoutAQueue(t *testing.T) {
 		elapse(away)
 		const perTry = 3 // nobody answers
 		n := sent()
-		check.That(t, n != 0 && n <= int(away/orphanAge)*perTry, "%d messages were sent within %s by %d listeners", n, away, listeners)
+		check.That(t, n != 0 && n <= int(away/requeueAge)*perTry, "%d messages were sent within %s by %d listeners", n, away, listeners)
 		check.OK(t, check.Err(i.js.CreateStream(t.Context(), stream.CachedInfo().Config)))
 		began := time.Now()
 		i.work(t)
@@ -255,26 +255,26 @@ func TestOrphanWithoutAQueue(t *testing.T) {
 			check.Is(t, <-done, nil)
 		}
 		took := time.Since(began)
-		check.That(t, took <= orphanTime, "told %s after the queue was back", took)
+		check.That(t, took <= requeueTime, "told %s after the queue was back", took)
 		check.Same(t, "the provider was asked, times", p.total(), 1)
 	})
 }
 
-// TestPlaceOfAnOrphan: the job that is queued for another process's claim has the description of the present request.
-func TestPlaceOfAnOrphan(t *testing.T) {
+// TestPlaceOfARequeuedJob: the job that is queued for another process's claim has the description of the present request.
+func TestPlaceOfARequeuedJob(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		var got match.Place
 		p := &far{search: func(_ context.Context, place match.Place) ([]provider.Venue, error) {
 			got = place
 			return venueOf(place)
 		}}
-		orphan(t, srv, p)
+		abandonClaim(t, srv, p)
 		i := newInstance(t, srv, p)
 		i.work(t)
 		r := place("Pizza House")
 		r.Address, r.Phone, r.Location = "Mountain Street 9", "+972 4 123 4567", &contracts.Location{Lat: 32.8, Lng: 35}
 		i.ask(t, "req-1", []contracts.Restaurant{r})
-		i.told(t, "req-1")
+		i.outcomes(t, "req-1")
 		if got.Address != r.Address || got.Phone != r.Phone || got.City != r.CityText || got.Location == nil || got.Location.Lat != 32.8 {
 			t.Errorf("searched for %+v, want the place as it was asked for", got)
 		}

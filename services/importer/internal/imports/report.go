@@ -50,7 +50,7 @@ func (a *attempt) adopt(ctx context.Context, status contracts.ImportStatus) erro
 			return nil, errKeep
 		}
 		r.enter(status.Status, a.job.Attempt)
-		r.RecipeID, r.Code, r.Error, r.Step, r.Told = status.RecipeID, status.Code, limit(status.Error), status.Step, true
+		r.RecipeID, r.Code, r.Error, r.Step, r.Reported = status.RecipeID, status.Code, limit(status.Error), status.Step, true
 		if r.Status == contracts.ImportFailed && r.Code == "" {
 			r.Code = contracts.CodeStoreFailed
 		}
@@ -83,35 +83,35 @@ func (s *Service) onRetry(ctx context.Context, operation, jobID string) func(int
 	}
 }
 
-// tell sends the store the end of a job, and records that the store has it. refused is the error of a store that will never
+// report sends the store the end of a job, and records that the store has it. refused is the error of a store that will never
 // take it.
 //
 // When one attempt has failed the job, another may have made it READY. READY is always sent last, whichever state the
 // store received before.
-func (s *Service) tell(ctx context.Context, r *record) (refused, err error) {
-	for told := *r; !told.Told; {
-		refused = s.retryStatus(ctx, told.ImportStatus)
+func (s *Service) report(ctx context.Context, r *record) (refused, err error) {
+	for reported := *r; !reported.Reported; {
+		refused = s.retryStatus(ctx, reported.ImportStatus)
 		unsure := refused != nil && store.Retryable(refused)
-		now, err := s.update(ctx, told.JobID, func(now *record) (*record, error) {
+		now, err := s.update(ctx, reported.JobID, func(now *record) (*record, error) {
 			switch {
 			case now == nil:
 				return nil, errKeep
-			case now.endsOtherwise(&told):
-				now.Told = false
-			case unsure || now.Mark != told.Mark: // another attempt asks to send the end again, or has begun another run
+			case now.endsOtherwise(&reported):
+				now.Reported = false
+			case unsure || now.Mark != reported.Mark: // another attempt asks to send the end again, or has begun another run
 				return nil, errKeep
 			default:
-				now.Told = true
+				now.Reported = true
 			}
 			return now, nil
 		})
 		switch {
 		case unsure:
 			return nil, errors.Join(refused, err)
-		case err != nil || !now.endsOtherwise(&told):
+		case err != nil || !now.endsOtherwise(&reported):
 			return refused, err
 		}
-		told = now
+		reported = now
 	}
 	return refused, nil
 }
@@ -121,11 +121,11 @@ func (r *record) endsOtherwise(before *record) bool {
 	return r.Status.Final() && (r.Status != before.Status || r.Run != before.Run)
 }
 
-// tellEnd sends the store the end of a job. If that fails, its error makes the worker deliver the job again.
-func (a *attempt) tellEnd(ctx context.Context, r *record) error {
+// reportEnd sends the store the end of a job. If that fails, its error makes the worker deliver the job again.
+func (a *attempt) reportEnd(ctx context.Context, r *record) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
-	refused, err := a.tell(ctx, r)
+	refused, err := a.report(ctx, r)
 	if refused != nil {
 		a.log(ctx, slog.LevelError, EventUntold, a.id, slog.String("status", string(r.Status)), slog.String("error", limit(refused.Error())))
 	}
@@ -169,7 +169,7 @@ func (s *Service) Settled(settled worker.Settlement) {
 		}
 		if failed && err == nil {
 			s.ended(ctx, &r, time.Now())
-			if refused, err := s.tell(ctx, &r); err != nil || refused != nil {
+			if refused, err := s.report(ctx, &r); err != nil || refused != nil {
 				s.logger.Warn("importer: the store does not know of a dead-lettered job", "job_id", id, "error", errors.Join(refused, err))
 			}
 		}
