@@ -1,23 +1,20 @@
 // Package provider defines the interface of a source of delivery links.
 //
-// A provider gets a place and returns the venues that may be that place, as many
-// as it likes and in any order; it does not decide. Deciding is the matcher's
-// work, on every provider's venues alike. A new provider implements [Provider]
-// and is handed to the enricher; nothing else changes.
+// A provider gets a place and returns the venues that may be that place, any number and in any order. It does not
+// decide: the matcher decides, in the same way for every provider. A new provider implements [Provider] and is handed
+// to the enricher; nothing else changes.
 //
 // # Unknown is not absent
 //
-// ONLY an empty list together with a nil error says "the provider answered, and
-// knows no such place". That one answer may be kept for a day, so it has to be
-// earned: an outage, a ban, a bot wall that answers 200 with nothing in it, a
-// broken body, a part of the pages missing, are all an [*Error] and never an
-// empty list. A provider that is not sure returns an error.
+// ONLY an empty list together with a nil error means "the provider answered, and has no such place". This answer may
+// be kept for a day, so it has to be certain: an outage, a ban, a bot wall that answers 200 with an empty body, a
+// broken body, or missing pages are each an [*Error] and never an empty list. A provider that is not certain returns
+// an error.
 //
 // # Errors
 //
-// Every error of a provider is an [*Error]. Its Kind sorts it, Temporary says whether
-// the job is worth repeating, and RetryAfter when at the earliest. Use [KindOf] and
-// [Temporary] where an error of another type may come along.
+// Every error of a provider is an [*Error]. Kind classifies it, Temporary reports whether to repeat the job, and
+// RetryAfter is the least wait before that. Use [KindOf] and [Temporary] where an error may have another type.
 package provider
 
 import (
@@ -44,32 +41,32 @@ type Provider interface {
 	// Search returns the venues that may be the place: the candidates among which
 	// the matcher decides.
 	//
-	// An empty list with a nil error means that the provider answered and has no such place. Nothing else means that.
-	// Any failure is an [*Error], also the end of ctx; then the list is nil. Every venue has an ID, unique in the list, a
-	// name and a URL.
+	// An empty list with a nil error means that the provider answered and has no such place. No other result means that.
+	// Any failure, even the end of ctx, is an [*Error]; then the list is nil. Every venue has an ID, unique in the list,
+	// a name and a URL.
 	//
 	// Search is called from many goroutines at once.
 	Search(ctx context.Context, place match.Place) ([]Venue, error)
 }
 
-// Limited is a Provider that may be asked only so much, by all processes together. The enricher keeps the searches to
-// its Limits; the provider makes no call before its turn.
+// Limited is a Provider with limits for all processes together. The enricher keeps the searches to its Limits; the
+// provider makes no call before its turn.
 type Limited interface {
 	Provider
 
-	// Limits are the same in every process.
+	// Limits returns the limits, the same in every process.
 	Limits() Limits
 }
 
 // Limits bound the searches and calls of a provider.
 type Limits struct {
-	// Burst is how many calls may be made at once after a pause.
+	// Burst is the number of calls that may be made at once after a pause.
 	Burst int
 
 	// Gap is the time between two calls after that.
 	Gap time.Duration
 
-	// Searches is how many searches may be under way at a time.
+	// Searches is the number of searches that may be under way at a time.
 	Searches int
 }
 
@@ -80,8 +77,7 @@ type Venue struct {
 	// ID is the provider's own identifier of the venue.
 	ID string
 
-	// Kind is the provider's product line, such as "restaurant", or empty when it
-	// does not say.
+	// Kind is the provider's product line, such as "restaurant"; empty when it is not known.
 	Kind string
 
 	// URL is the venue's public page, where a customer orders.
@@ -133,24 +129,23 @@ type Kind string
 
 // The kinds of failure.
 const (
-	// KindBlocked is the provider refusing this client: a ban, a bot wall, a demand for a newer client, an answer emptied on
-	// purpose.
+	// KindBlocked means that the provider refuses this client: a ban, a bot wall, a demand for a newer client, an answer
+	// emptied on purpose.
 	KindBlocked Kind = "blocked"
-	// KindCanceled is the caller giving up before the provider answered.
+	// KindCanceled means that the caller gave up before the provider answered.
 	KindCanceled Kind = "canceled"
-	// KindMalformed is an answer that does not have its documented shape, or more than the caller accepts.
+	// KindMalformed means that an answer does not have its documented shape, or is larger than the caller accepts.
 	KindMalformed Kind = "malformed"
-	// KindMisconfigured is a provider that cannot be asked at all as it is set up. An operator has to change the
-	// configuration.
+	// KindMisconfigured means that the provider cannot be asked with its configuration, which an operator has to change.
 	KindMisconfigured Kind = "misconfigured"
-	// KindRateLimited is the provider, or the limit set for it here, allowing no further call now.
+	// KindRateLimited means that the provider, or its limit here, allows no further call now.
 	KindRateLimited Kind = "rate_limited"
-	// KindTimeout is a provider that did not answer in time.
+	// KindTimeout means that the provider did not answer in time.
 	KindTimeout Kind = "timeout"
-	// KindUnavailable is a provider that cannot be reached, or says itself that it is out of order.
+	// KindUnavailable means that the provider cannot be reached, or reports that it is out of order.
 	KindUnavailable Kind = "unavailable"
-	// KindUnsupported is a provider that can never answer for this place as it is described. It is not an answer: the place
-	// may well be there.
+	// KindUnsupported means that the provider can never answer for this description of the place. It is not an answer: the
+	// provider may have the place.
 	KindUnsupported Kind = "unsupported"
 )
 
@@ -160,17 +155,16 @@ type Error struct {
 	// Cause is the underlying error, or nil.
 	Cause error
 
-	// Detail says in words what was wrong, with which input, and what to do.
+	// Detail describes the failure, the input, and the remedy in words.
 	Detail string
 
-	// Kind sorts the failure.
+	// Kind classifies the failure.
 	Kind Kind
 
 	// Provider is the name of the provider that failed.
 	Provider string
 
-	// RetryAfter is how long to leave the provider alone, as the provider asked or as its own limits demand. Zero means that
-	// the provider sent none.
+	// RetryAfter is the wait that the provider asked for, or that its limits demand. Zero means that there is none.
 	RetryAfter time.Duration
 
 	// Status is the HTTP status of the answer, or 0 when there was none.
@@ -196,9 +190,9 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Temporary reports whether the same search may succeed later although nobody
-// changes the place or the configuration. A job that met a temporary error is to
-// be tried again, not before RetryAfter; one that met another is to be given up.
+// Temporary reports whether the same search may succeed later without a change of the place or the configuration.
+// After a temporary error the job is to be tried again, not before RetryAfter; after another error it is to be given
+// up.
 func (e *Error) Temporary() bool {
 	return e.Kind != KindMisconfigured && e.Kind != KindUnsupported
 }
@@ -206,7 +200,7 @@ func (e *Error) Temporary() bool {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Cause }
 
-// KindOf is the kind of an error that is an [*Error], and empty for others.
+// KindOf returns the kind of an error that is an [*Error], and "" for any other error.
 func KindOf(err error) Kind {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Kind
@@ -214,8 +208,7 @@ func KindOf(err error) Kind {
 	return ""
 }
 
-// Temporary reports whether a failed search is worth repeating. An error that is
-// no [*Error] is, since nothing is known against it.
+// Temporary reports whether to repeat a failed search. An error that is no [*Error] counts as temporary.
 func Temporary(err error) bool {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Temporary()

@@ -24,13 +24,13 @@ const (
 	// MaxFile bounds one file, in bytes.
 	MaxFile = 256 << 10
 
-	// defaultLocale is the one for readers whose locale there is not.
+	// defaultLocale is the locale for readers without texts in their own.
 	defaultLocale = "default"
 
 	inertName = "_inert"
 )
 
-// locale is how a file may be called: a language tag, or default.
+// localeTag matches the locale in a file name: a language tag, or default.
 var localeTag = regexp.MustCompile(`^[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8})*$`)
 
 // Channels returns email, sms, webpush, and further channels that show pushes.
@@ -83,7 +83,7 @@ func Parse(folder fs.FS, cfg Config) (*Set, error) {
 	return set, nil
 }
 
-// isFolder reports whether an entry is a folder, or leads to one: Kubernetes mounts them so.
+// isFolder reports whether an entry is a folder, or a link to one, as Kubernetes mounts them.
 func isFolder(folder fs.FS, entry fs.DirEntry) bool {
 	if entry.Type()&fs.ModeSymlink == 0 {
 		return entry.IsDir()
@@ -100,7 +100,7 @@ type parser struct {
 	shared    map[shelf]map[string]snippet
 }
 
-// kind is that of a channel. An unknown channel shows the parts of a mail.
+// kind returns the kind of a channel. An unknown channel shows the parts of a mail.
 func (p *parser) kind(channel string) Kind { return cmp.Or(p.kinds[channel], Mail) }
 
 func (p *parser) mistakef(file string, line int, format string, args ...any) {
@@ -110,7 +110,7 @@ func (p *parser) mistakef(file string, line int, format string, args ...any) {
 	}
 }
 
-// template reads the folder of one.
+// template reads the folder of a template.
 func (p *parser) template(name string) texts {
 	entries, err := fs.ReadDir(p.folder, name)
 	if err != nil {
@@ -191,7 +191,7 @@ func (p *parser) read(name string) string {
 	return strings.TrimSuffix(string(data), "\n")
 }
 
-// file reads one part. It is never nil, so that a file with mistakes is not reported as missing, too.
+// file reads one part. It never returns nil, so that a file with mistakes is not also reported as missing.
 func (p *parser) file(s source) executor {
 	body := p.read(s.file)
 	variants := perChannel{"": p.variant(s, body)}
@@ -230,8 +230,8 @@ func (p *parser) parse(t *text.Template, s source, body string) executor {
 	return parsed
 }
 
-// own reviews a template that a file has itself: shared ones have been reviewed. defines is nil when the caller checks for missing
-// templates in another way.
+// own reviews a template in the file itself, but not shared templates, which were reviewed before. defines is nil when the caller
+// checks for missing templates in another way.
 func (p *parser) own(s source, tree *parse.Tree, defines func(name string) bool) {
 	if tree == nil || tree.ParseName != s.file {
 		return
@@ -251,8 +251,8 @@ func (p *parser) html(s source, body string) executor {
 	for _, defined := range t.Templates() {
 		p.own(s, defined.Tree, nil)
 	}
-	// The first execution finds out how each value is to be escaped, and fails when that is unknown. Its output, and that
-	// there is no payload, does not matter.
+	// The first execution determines the escaping of each value, and fails when that is unknown. Its output and the
+	// missing payload do not matter.
 	if err := t.Execute(newBounded(), Data{}); err != nil {
 		if errors.Is(err, ErrTooManySteps) || errors.Is(err, ErrTooSlow) {
 			p.mistakef(s.file, 0, "%v", err)
@@ -268,7 +268,7 @@ func (p *parser) html(s source, body string) executor {
 	return t
 }
 
-// atLine is how the parser reports where a mistake is.
+// atLine matches the place of a mistake in an error of the parser.
 var atLine = regexp.MustCompile(`^template: .*?:([0-9]+):(?:[0-9]+:)? *(.*)$`)
 
 func (p *parser) syntax(file string, err error) {
@@ -280,13 +280,13 @@ func (p *parser) syntax(file string, err error) {
 	p.mistakef(file, line, "%s", said)
 }
 
-// maxFolder bounds how much of a folder is compared, in files: a larger folder was not meant for templates.
+// maxFolder bounds the files of a folder that are compared. A larger folder was not meant for templates.
 const maxFolder = 10_000
 
 var errTooMany = errors.New("has too many files")
 
-// Version identifies the contents of a folder, mistakes included: the same names and contents, the same version. It reads
-// every file, each up to MaxFile.
+// Version identifies the contents of a folder, mistakes included: the same names and contents have the same version. It
+// reads every file, each up to MaxFile.
 func Version(folder string) (string, error) {
 	sum := sha256.New()
 	files := 0

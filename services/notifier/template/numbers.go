@@ -18,7 +18,7 @@ import (
 	"golang.org/x/text/number"
 )
 
-// maxDigits bounds the numbers that are written as a language does, in characters.
+// maxDigits bounds the numbers that are formatted for a language, in characters.
 const maxDigits = 40
 
 var (
@@ -27,12 +27,12 @@ var (
 		`such as {{.Plural .Payload.guests "one" "a guest" "other" "# guests"}}`)
 )
 
-// forms are the plural categories of CLDR.
+// forms has the plural categories of CLDR.
 var forms = map[string]plural.Form{
 	"zero": plural.Zero, "one": plural.One, "two": plural.Two, "few": plural.Few, "many": plural.Many, "other": plural.Other,
 }
 
-// Number returns a number as the user's language writes it, with the decimals that it has.
+// Number returns a number in the format of the user's language, with all its decimals.
 func (d Data) Number(value any) (Plain, error) {
 	text, err := numeral(value)
 	if err != nil {
@@ -47,7 +47,7 @@ func (d Data) Number(value any) (Plain, error) {
 	return Plain(message.NewPrinter(tag).Sprint(number.Decimal(exact, number.Scale(len(fraction))))), err
 }
 
-// Plural returns the text whose form the language of the template wants for a number, with the number in place of "#". The forms
+// Plural returns the text for the plural form of a number in the template's language, with the number in place of "#". The forms
 // come in pairs with their texts.
 func (d Data) Plural(value any, pairs ...string) (string, error) {
 	text, err := numeral(value)
@@ -101,7 +101,7 @@ func numeral(value any) (string, error) {
 	return strings.TrimSpace(text), nil
 }
 
-// The ways in which languages write a date and a time of day, in digits. Others have them as ISO 8601 does.
+// The formats of dates and times of day by language, in digits. Other languages use ISO 8601.
 var dates, clocks = byTag(map[string]string{
 	"02.01.2006": "az be bg da de fr-ch he hy it-ch ka kk mk nb nn no pl ro ru sq tr uk", "02.01.2006.": "bs hr sr", "2.1.2006": "fi",
 	"2. 1. 2006": "cs sk sl", "2006. 01. 02.": "hu", "2006. 1. 2.": "ko", "02/01/2006": "ar ca el es fr ga gl hi id it ms pt th vi",
@@ -119,7 +119,7 @@ func byTag(layouts map[string]string, other string) map[string]string {
 	return tags
 }
 
-// layout returns the one that fits a locale best.
+// layout returns the layout that fits a locale best.
 func layout(tags map[string]string, locale string) (found string) {
 	for tag := range fitting(locale) {
 		if found = tags[tag]; found != "" {
@@ -129,7 +129,7 @@ func layout(tags map[string]string, locale string) (found string) {
 	return found
 }
 
-// Plain is a text that this package makes, which stands as it is.
+// Plain is a text of this package that needs no change in the output.
 type Plain string
 
 // Date returns the date of a time, as the user's language writes it and in the user's zone. The time is one of Go, a text of RFC
@@ -139,7 +139,7 @@ func (d Data) Date(value any) (Plain, error) {
 	return Plain(t.Format(layout(dates, d.Locale))), err
 }
 
-// Time returns the time of day, otherwise as Date does. It names UTC when the user's zone is not known.
+// Time returns the time of day, in the way of Date. It names UTC when the user's zone is not known.
 func (d Data) Time(value any) (Plain, error) {
 	t, zoned, err := d.moment(value)
 	clock := t.Format(layout(clocks, d.Locale))
@@ -149,7 +149,7 @@ func (d Data) Time(value any) (Plain, error) {
 	return Plain(clock), err
 }
 
-// DateTime returns both.
+// DateTime returns the date and the time of day.
 func (d Data) DateTime(value any) (Plain, error) {
 	date, err := d.Date(value)
 	clock, _ := d.Time(value) //nolint:errcheck // the same
@@ -168,7 +168,7 @@ func (Data) Words(value any) string {
 
 var errNoTime = errors.New("it is no time: want RFC 3339 such as 2026-11-25T19:30:00Z, or without a zone")
 
-// moment reads a time, and reports whether it has a zone of its own, which is then the user's.
+// moment reads a time, and reports whether it had a zone. Then the result is in the user's zone.
 func (d Data) moment(value any) (t time.Time, zoned bool, err error) {
 	if t, ok := value.(time.Time); ok {
 		return t.In(d.CreatedAt.Location()), true, nil

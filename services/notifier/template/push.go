@@ -12,7 +12,7 @@ import (
 	text "text/template"
 )
 
-// push is the parts that a channel of the kind Push shows beside a subject and a text, or instead of them.
+// push has the parts that a channel of the kind Push shows in addition to a subject and a text, or instead of them.
 type push struct {
 	body, icon, title, url executor
 	data                   any // JSON, in which a text is an executor
@@ -67,12 +67,12 @@ func (p *parser) push(s source, body string) *push {
 	return out
 }
 
-// line is the line that has been read.
+// line returns the number of the line that was read last.
 func (r *pushReader) line() int {
 	return 1 + strings.Count(r.body[:min(int(r.decoder.InputOffset()), len(r.body))], "\n")
 }
 
-// value reads one value. field is the one that it is in at the outermost.
+// value reads one value. field is the outermost field that contains it.
 func (r *pushReader) value(field string) (any, error) {
 	token, err := r.decoder.Token()
 	switch token := token.(type) {
@@ -124,7 +124,8 @@ func (r *pushReader) object(field string) (any, error) {
 	return all, err //nolint:wrapcheck // with its line, by the caller
 }
 
-// text reads a template. A comment before it has as many lines as the file has before the text, so that mistakes have theirs.
+// text reads a template. It puts a comment before the template with as many lines as precede it in the file, so that
+// mistakes have the right line.
 func (r *pushReader) text(field, body string) executor {
 	clean := inert("")
 	if field == "url" || field == "icon" {
@@ -134,7 +135,7 @@ func (r *pushReader) text(field, body string) executor {
 	return r.parse(t, r.source, "{{/*"+strings.Repeat("\n", r.line()-1)+"*/}}"+body)
 }
 
-// segment is put behind each value that a template prints into an address: unless it is a link on purpose, it becomes one
+// segment is applied to each value that a template prints into an address. Unless the value is a Link, it becomes one
 // segment of a path.
 func segment(value any) (any, error) {
 	switch value.(type) {
@@ -165,7 +166,7 @@ func (p *push) render(out *Text, data Data) (err error) {
 	return err //nolint:wrapcheck // texts have none
 }
 
-// fill returns JSON with the texts that its templates make.
+// fill returns JSON with the output of its templates.
 func fill(node any, data Data) (_ any, err error) {
 	switch n := node.(type) {
 	case executor:

@@ -8,8 +8,8 @@ import (
 	"text/template/parse"
 )
 
-// review finds the mistakes of a template that its parser does not, and puts the function that makes values inert behind every
-// pipeline that prints a value of an event or a user. Texts of the template itself stay as they are.
+// review finds the mistakes of a template that its parser does not find, and appends the function that makes values inert to
+// every pipeline that prints a value of an event or a user. Texts of the template itself stay unchanged.
 type review struct {
 	*parser
 
@@ -19,7 +19,7 @@ type review struct {
 	layout, hasContent bool // of a layout: it calls the content
 }
 
-// node reviews a node. isData reports whether the dot is Data there.
+// node reviews a node. isData reports whether the dot is Data at the node.
 func (r *review) node(node parse.Node, isData bool) {
 	switch n := node.(type) {
 	case *parse.ListNode:
@@ -62,7 +62,7 @@ func (r *review) branch(n *parse.BranchNode, isData, isDataInside bool) {
 	r.node(n.ElseList, isData)
 }
 
-// pipe reviews a pipeline, and reports whether its result is the template's own: it consists of texts, functions, and fields
+// pipe reviews a pipeline, and reports whether its result is the template's own, made only of texts, functions, and fields
 // that do not come from an event or a user.
 func (r *review) pipe(n *parse.PipeNode, isData bool) (own bool) {
 	own = n != nil
@@ -93,8 +93,8 @@ func (r *review) argument(node parse.Node, isData bool) (own bool) {
 	return false
 }
 
-// field looks for fields and methods of Data, and reports whether the value of the first one comes neither from an event
-// nor from a user.
+// field checks that fields and methods of Data exist, and reports whether the value of the first one comes neither from
+// an event nor from a user.
 func (r *review) field(node parse.Node, names []string) (own bool) {
 	t := reflect.TypeFor[Data]()
 	for _, name := range names {
@@ -122,13 +122,13 @@ func (r *review) field(node parse.Node, names []string) (own bool) {
 	return false
 }
 
-// notef notes a mistake at a node.
+// notef records a mistake at a node.
 func (r *review) notef(node parse.Node, format string, args ...any) {
 	file, line := place(node)
 	r.mistakef(file, line, format, args...)
 }
 
-// place is the file and the line that a node is in.
+// place returns the file and the line of a node.
 func place(node parse.Node) (file string, line int) {
 	location, _ := new(parse.Tree).ErrorContext(node)
 	parts := atPlace.FindStringSubmatch(location)
@@ -136,5 +136,5 @@ func place(node parse.Node) (file string, line int) {
 	return parts[1], line
 }
 
-// atPlace is how the parser writes where a node is: file, line and column.
+// atPlace matches the parser's text for the place of a node: file, line and column.
 var atPlace = regexp.MustCompile(`^(.*):([0-9]+):[0-9]+$`)

@@ -14,14 +14,15 @@ import (
 	"unicode"
 )
 
-// Link is an address, or a part of one, that may stand in a text as it is.
+// Link is an address, or a part of one, that is safe unchanged in a text.
 type Link string
 
 const (
 	// breaker is invisible, and ends a text that mail programs take for a link.
 	breaker = "\u200b"
 
-	// mark stands in a text for the breaker or the space of its channel. It is no character, and not in values.
+	// mark stands in a text for the breaker or the space of its channel. It is a noncharacter that values cannot
+	// contain.
 	mark = '\ufdd0'
 )
 
@@ -30,15 +31,15 @@ var (
 	hostDot = regexp.MustCompile(`(\S)([.\x{3002}\x{ff0e}\x{ff61}])([\p{L}\p{N}])`)
 
 	// host finds a possible host in a word: a dot before a label that begins with a letter and has another character. So prices,
-	// dates and "p.m." are none.
+	// dates and "p.m." do not match.
 	host = regexp.MustCompile(`\S[.\x{3002}\x{ff0e}\x{ff61}]\p{L}[\p{L}\p{M}\p{N}\p{Cf}_-]`)
 
-	// word is a text that a program that looks for links takes as a whole.
+	// word matches a text that a program that looks for links takes as a whole.
 	word = regexp.MustCompile(`\S+`)
 )
 
-// inert returns the function that is put behind each value of events and users that a template prints: its result cannot become
-// a link by itself, since separator is in it, and has no control characters but line breaks.
+// inert returns the function that is applied to each value of events and users that a template prints. Its result contains
+// separator, so that it cannot become a link by itself, and has no control characters except line breaks.
 func inert(separator string) func(value any) (any, error) {
 	return func(value any) (any, error) {
 		switch value := value.(type) {
@@ -57,7 +58,7 @@ func inert(separator string) func(value any) (any, error) {
 				return r
 			case r == '\u2028', r == '\u2029', unicode.IsControl(r):
 				return ' '
-			case r == mark, unicode.Is(unicode.Bidi_Control, r): // would show the shown in another order than it is read
+			case r == mark, unicode.Is(unicode.Bidi_Control, r): // would change the shown order of the text
 				return -1
 			}
 			return r
@@ -84,7 +85,7 @@ func breakLinks(word, separator string) string {
 	return word
 }
 
-// oneLine returns a text without line breaks, as headers want it, cut behind maxSubject characters.
+// oneLine returns a text without line breaks, as headers require, cut after maxSubject characters.
 func oneLine(lines string) string {
 	lines = strings.Join(strings.FieldsFunc(lines, func(r rune) bool {
 		return unicode.IsSpace(r) || unicode.IsControl(r) || r == '\u2028' || r == '\u2029'
@@ -95,7 +96,7 @@ func oneLine(lines string) string {
 	return lines
 }
 
-// linker returns the function that makes links of values of payloads.
+// linker returns the function that makes a Link of a value of a payload.
 func linker(hosts []string) func(value any) Link {
 	return func(value any) Link {
 		address, ok := value.(string)
@@ -114,13 +115,13 @@ func linker(hosts []string) func(value any) Link {
 	}
 }
 
-// path returns one segment of a path, and nothing that could be more than that.
+// path returns a value as exactly one segment of a path.
 func path(value any) (Link, error) {
 	segment, err := short(strings.NewReplacer(".", "%2E", ":", "%3A").Replace(url.PathEscape(fmt.Sprint(value))))
 	return Link(segment), err
 }
 
-// bounded is the output of one execution, which ends when it has become too long, has too many steps or takes too long.
+// bounded is the output of one execution, which fails when it is too long, has too many steps or takes too long.
 type bounded struct {
 	bytes.Buffer
 
@@ -159,10 +160,10 @@ func named(t executor, err error) error {
 	return err
 }
 
-// wide is a verb whose width or precision is large, or one of the arguments.
+// wide matches a verb whose width or precision is large, or is an argument.
 var wide = regexp.MustCompile(`%[^a-zA-Z%]*([0-9]{4}|\*)`)
 
-// boundedFunctions replace those of text/template that make texts of any length.
+// boundedFunctions returns replacements of the functions of text/template that make texts of any length.
 func boundedFunctions() map[string]any {
 	return map[string]any{
 		"html": within(text.HTMLEscaper), "js": within(text.JSEscaper), "urlquery": within(text.URLQueryEscaper),

@@ -21,15 +21,15 @@ const (
 	// sharedFolder has the texts that the templates share. It is no template.
 	sharedFolder = "_shared"
 
-	// layoutName is the shared text that others stand in, at the place that contentName has in it.
+	// layoutName is the shared text around other texts, which replace contentName in it.
 	layoutName  = "layout"
 	contentName = "content"
 )
 
-// source is a file, and the locale, channel and part that it is for.
+// source is a file with its locale, channel and part.
 type source struct{ file, locale, channel, part string }
 
-// shelf is where shared texts are found: those for one locale, one channel or "", and one part, txt or html.
+// shelf is the key of the shared texts for one locale, one channel or "", and one part, txt or html.
 type shelf struct{ locale, channel, part string }
 
 // snippet is a shared text, and the templates that it defines.
@@ -89,7 +89,7 @@ func (p *parser) loadShared() {
 	}
 }
 
-// reviewShared reviews a shared text. names are those of all, with their part.
+// reviewShared reviews a shared text. names has the names of all shared texts, with their part.
 func (p *parser) reviewShared(s source, t *text.Template, names map[string]bool) {
 	isLayout := strings.HasSuffix(s.file, "."+layoutName+"."+s.part)
 	r := &review{parser: p, layout: isLayout, defines: func(name string) bool {
@@ -105,7 +105,7 @@ func (p *parser) reviewShared(s source, t *text.Template, names map[string]bool)
 	}
 }
 
-// sharedFor returns the shared texts that fit a file best, by name. The locale goes before the channel.
+// sharedFor returns the shared texts that fit a file best, by name. The locale counts more than the channel.
 func (p *parser) sharedFor(s source) map[string]snippet {
 	part := s.part
 	if part != "html" {
@@ -119,7 +119,7 @@ func (p *parser) sharedFor(s source) map[string]snippet {
 	return found
 }
 
-// grown is a template that others can be added to.
+// grown is a template to which other templates can be added.
 type grown[T any] interface {
 	AddParseTree(name string, tree *parse.Tree) (T, error)
 	Parse(text string) (T, error)
@@ -161,7 +161,7 @@ func include[T grown[T]](p *parser, t T, s source, body string, tree func(T) *pa
 	return t, err
 }
 
-// perChannel is a template by the channel that it is executed for, "" for all others.
+// perChannel has a template for each channel, "" for all others.
 type perChannel map[string]executor
 
 // Execute implements executor.
@@ -175,7 +175,7 @@ func (c perChannel) Execute(w io.Writer, data any) error {
 // Name implements executor.
 func (c perChannel) Name() string { return c[""].Name() }
 
-// Kind says which parts of a text a channel shows.
+// Kind is the kind of a channel, by the parts of a text that it shows.
 type Kind string
 
 // The kinds of channels.
@@ -194,7 +194,7 @@ type executor interface {
 	Name() string
 }
 
-// parts are a text in one locale, for one channel or for all of them. Each may be missing.
+// parts has the parts of a text in one locale, for one channel or for all channels. Each may be missing.
 type parts struct {
 	subject, text, html executor
 	push                *push
@@ -202,7 +202,7 @@ type parts struct {
 	locale string // of those that were found
 }
 
-// over returns the parts of p and, where it has none, those of general.
+// over returns the parts of p, with the parts of general in place of missing ones.
 func (p parts) over(general parts) parts {
 	for _, part := range []struct{ into, from *executor }{
 		{&p.subject, &general.subject}, {&p.text, &general.text}, {&p.html, &general.html},
@@ -214,7 +214,7 @@ func (p parts) over(general parts) parts {
 	return p
 }
 
-// lacks returns the parts that a channel of a kind needs besides, "" when it has all.
+// lacks returns the missing parts that a channel of a kind needs, "" when there are all.
 func (p parts) lacks(kind Kind) string {
 	hasTitle, hasBody := p.subject != nil, p.text != nil
 	if kind == Push && p.push != nil {
@@ -231,10 +231,10 @@ func (p parts) lacks(kind Kind) string {
 	return "a subject and a txt"
 }
 
-// texts are those of one template: by locale, and by the channel that they are for, "" for all.
+// texts has the texts of one template by locale, and by channel, "" for all channels.
 type texts map[string]map[string]parts
 
-// find returns the parts for the channel of that name in the locale that fits best, of those that have all that the channel needs.
+// find returns the parts for a channel in the best fitting of the locales that have all parts that the channel needs.
 func (t texts) find(locale, name string, kind Kind) (parts, bool) {
 	for tag := range fitting(locale) {
 		if p := t[tag][name].over(t[tag][""]); p.lacks(kind) == "" {
@@ -257,7 +257,7 @@ func fitting(locale string) iter.Seq[string] {
 	}
 }
 
-// normalize writes a tag as files are found by: case does not matter.
+// normalize returns a tag in the form of look-ups, which ignore case.
 func normalize(locale string) string { return strings.ToLower(strings.ReplaceAll(locale, "_", "-")) }
 
 // complete reports the parts that a template lacks: each locale needs all parts that a channel with files in it shows, and default
@@ -303,7 +303,7 @@ var digestText = sync.OnceValues(func() (*Set, error) {
 	return Parse(folder, Config{})
 })
 
-// fallback returns the text for a message whose template there is not: digests have one.
+// fallback returns the text for a message without a template; only digests have one.
 func fallback(m channel.Message) texts {
 	if m.EventType != contracts.EventTypeDigest {
 		return nil

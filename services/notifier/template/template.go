@@ -25,7 +25,7 @@ const (
 	// the templates that it calls.
 	MaxSteps = 20_000
 
-	// MaxTime bounds how long it takes for that.
+	// MaxTime bounds the time of a template for one part.
 	MaxTime = 2 * time.Second
 
 	// maxSubject bounds subjects, in characters: more is not shown anywhere.
@@ -38,10 +38,10 @@ type Config struct {
 	// and webpush.
 	Channels map[string]Kind
 
-	// Language is that of the texts in default, by whose rules their plurals are. Defaults to en.
+	// Language is the language of the texts in default, and of their plurals. Defaults to en.
 	Language string
 
-	// LinkHosts are the hosts, and their subdomains, that links out of payloads may lead to. Defaults to none.
+	// LinkHosts are the hosts to which, with their subdomains, links from payloads may lead. Defaults to none.
 	LinkHosts []string
 }
 
@@ -66,7 +66,7 @@ type Text struct {
 	// Subject is one line. The text of an SMS may have none.
 	Subject string
 
-	// Text is plain.
+	// Text is the plain text.
 	Text string
 
 	// URL is the address that a push leads to. "" is none.
@@ -81,7 +81,7 @@ type Data struct {
 	// Channel is the channel that the text is for.
 	Channel string
 
-	// CreatedAt is when it was decided that the user is notified, in the user's zone.
+	// CreatedAt is the time at which the row was planned, in the user's zone.
 	CreatedAt time.Time
 
 	// EventID is the id of the event.
@@ -90,22 +90,22 @@ type Data struct {
 	// EventType is the type of the event.
 	EventType string
 
-	// Locale is the user's.
+	// Locale is the locale of the user.
 	Locale string
 
-	// Payload is the event's. Its numbers are as they were written.
+	// Payload is the payload of the event. Its numbers are kept as written.
 	Payload any
 
-	// Preferences is the link to the page on which the user chooses what to get. "" is none.
+	// Preferences is the link to the page of the user's preferences. "" is none.
 	Preferences Link
 
 	// RecipientType is the kind of recipient that the user is.
 	RecipientType string
 
-	// TimeZone is the user's by its IANA name. "" is that it is not known, and UTC is taken.
+	// TimeZone is the IANA name of the user's zone. "" means that it is not known; then UTC is used.
 	TimeZone string
 
-	// Unsubscribe is where the user can switch the category off. "" is nowhere.
+	// Unsubscribe is the link with which the user can switch the category off. "" is none.
 	Unsubscribe Link
 
 	// UserID is the id of the user.
@@ -118,7 +118,7 @@ type Data struct {
 func (s *Set) Names() []string { return slices.Sorted(maps.Keys(*s.byName.Load())) }
 
 // Locales returns the locales that a template has texts for, as files are named, in alphabetical order: default alone for a template
-// that there is not.
+// that does not exist.
 func (s *Set) Locales(name string) []string {
 	if all := (*s.byName.Load())[name]; len(all) > 0 {
 		return slices.Sorted(maps.Keys(all))
@@ -137,7 +137,8 @@ func (s *Set) Channels() iter.Seq2[string, Kind] {
 	}
 }
 
-// Has reports whether there is a template of a name, with all that some channels need. There is one for the default locale then.
+// Has reports whether there is a template with a name, with all parts that some channels need. Then it has them in
+// the default locale.
 func (s *Set) Has(name string, channels ...string) bool {
 	all, found := (*s.byName.Load())[name]
 	for _, on := range channels {
@@ -151,12 +152,12 @@ func (s *Set) Has(name string, channels ...string) bool {
 // kind is that of a channel. An unknown channel shows the parts of a mail.
 func (s *Set) kind(on string) Kind { return cmp.Or(s.kinds[on], Mail) }
 
-// Become replaces the templates of a set by those of another one, from the next text on.
+// Become replaces the templates of a set by the templates of another set, from the next text on.
 func (s *Set) Become(other *Set) { s.byName.Store(other.byName.Load()) }
 
-// Render makes the text of a message for a channel, by its template or, when it names none, by the one of its type of event. A
-// digest that has no template is a plain list. unsubscribe is where the user can switch the category off, or "". The error
-// names the template and the line.
+// Render makes the text of a message for a channel, by its template or, when it names none, by the template of its type of
+// event. A digest without a template is a plain list. unsubscribe is the link with which the user can switch the category off,
+// or "". The error names the template and the line.
 func (s *Set) Render(m channel.Message, on, unsubscribe string) (Text, error) {
 	name := m.Template
 	name = cmp.Or(name, m.EventType)
@@ -206,7 +207,7 @@ func (p parts) render(kind Kind, data Data) (text Text, err error) {
 	case Mail:
 		separator = breaker
 	case SMS:
-		separator = " " // the breaker would make the message a longer one
+		separator = " " // the breaker would make the message longer
 	case Push:
 		if p.push != nil {
 			p.subject, p.text = cmp.Or(p.push.title, p.subject), cmp.Or(p.push.body, p.text)
@@ -232,7 +233,7 @@ func (p parts) render(kind Kind, data Data) (text Text, err error) {
 	return text, nil
 }
 
-// testMark is before the subject of a message that shows a template, and before the text of one that shows no subject.
+// testMark precedes the subject of a test message, or its text when it shows no subject.
 const testMark = "[test] "
 
 // execute returns the output of a template.
@@ -258,12 +259,12 @@ var (
 	ErrTooSlow = fmt.Errorf("it takes longer than %s", MaxTime)
 )
 
-// Mistake is one thing that is wrong with a folder of templates.
+// Mistake is a mistake in a folder of templates.
 type Mistake struct {
-	// File is where, within the folder.
+	// File is the path of the file within the folder.
 	File string
 
-	// Line is the line of it, 0 for all of it.
+	// Line is the line in the file, 0 for the whole file.
 	Line int
 
 	// Text describes the mistake.
@@ -272,7 +273,7 @@ type Mistake struct {
 
 // Error is returned for a folder with mistakes.
 type Error struct {
-	// Mistakes are all of them, by file and line.
+	// Mistakes are all mistakes, by file and line.
 	Mistakes []Mistake
 }
 

@@ -92,7 +92,7 @@ func (f *jobsFlags) use(ctx context.Context, fn func(*worker.Client) error) erro
 	return err
 }
 
-// doing is a command that does something with a client of the stream.
+// doing adds to a command its function do, which gets a client of the stream.
 func (f *jobsFlags) doing(cmd *cobra.Command, do func(context.Context, *worker.Client, []string) error) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return f.use(cmd.Context(), func(client *worker.Client) error { return do(cmd.Context(), client, args) })

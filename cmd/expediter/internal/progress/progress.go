@@ -10,7 +10,7 @@ import (
 	"github.com/schollz/progressbar/v3"
 )
 
-// redraw is the least time between two drawings, and tick how often the time that has passed is drawn anew.
+// redraw is the least time between two drawings, and tick the interval at which the elapsed time is drawn.
 const (
 	redraw = 100 * time.Millisecond
 	tick   = time.Second

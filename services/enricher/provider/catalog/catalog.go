@@ -23,14 +23,13 @@
 //
 // # Search
 //
-// The file is loaded once, into an index in memory: words of the names, parts of their
-// consonants (which are alike across scripts and misspellings), telephone numbers,
-// house numbers with their streets, and squares of the map of about 500 m. A search
-// weighs the keys that a place shares with each venue by how rare they are, and returns the best 50. On
-// 100,000 venues that takes one to four milliseconds, on one core. Building the index costs some 40 µs for
-// each venue.
+// The file is loaded once, into an index in memory: words of the names, parts of their consonants (which are alike
+// across scripts and misspellings), telephone numbers, house numbers with their streets, and squares of the map of
+// about 500 m. A search weighs the keys that a place shares with each venue by their rarity, and returns the best 50.
+// On 100,000 venues that takes one to four milliseconds, on one core. Building the index costs some 40 µs for each
+// venue.
 //
-// The search is meant to miss no venue: which of the candidates is the place, the matcher decides.
+// The search is meant to miss no venue. The matcher decides which of the candidates is the place.
 package catalog
 
 import (
@@ -98,9 +97,8 @@ func (c *Catalog) fail(kind provider.Kind, detail string, cause error) *provider
 	return &provider.Error{Cause: cause, Detail: detail, Kind: kind, Provider: c.config.Name}
 }
 
-// Open loads a file: a JSON array of objects, JSON Lines, or CSV with a header; which
-// one, is seen from its first character. A file is read once, whole. Rows that cannot
-// be used are all reported at once, as a [*LoadError].
+// Open loads a file: a JSON array of objects, JSON Lines, or CSV with a header; Open detects the format by the first
+// character. It reads the whole file once, and reports all rows that cannot be used at once, as a [*LoadError].
 func Open(path string, config Config) (*Catalog, error) {
 	file, err := os.Open(path) //nolint:gosec // The operator names the file.
 	if err != nil {
@@ -144,8 +142,8 @@ func Read(r io.Reader, config Config) (*Catalog, error) {
 	return newCatalog(config, b.venues), nil
 }
 
-// rowsOf finds out the format of a file and reads its rows. An error in between ends the file: nothing after
-// it can be read.
+// rowsOf detects the format of a file and reads its rows. The rows end at an error, after which the file cannot be
+// read.
 func rowsOf(data []byte) (iter.Seq2[*row, error], error) {
 	if bytes.HasPrefix(data, []byte("\xff\xfe")) || bytes.HasPrefix(data, []byte("\xfe\xff")) {
 		return nil, fmt.Errorf("%w: it is UTF-16, save it as UTF-8", ErrFormat)
@@ -177,7 +175,7 @@ type builder struct {
 	venues []provider.Venue
 }
 
-// add takes a venue in, unless it has problems. Its error ends the loading.
+// add adds a venue, unless it has problems. An error ends the loading.
 func (b *builder) add(v provider.Venue, line int, problems []string) error {
 	b.rows++
 	if b.rows > b.config.MaxVenues {
@@ -212,8 +210,8 @@ func (l *lineCounter) at(offset int) int {
 	return l.line + 1
 }
 
-// csvRows reads a header and the rows below it. The separator is the one of comma,
-// semicolon and tab that the header has most of.
+// csvRows reads a header and the rows below it. The separator is the most frequent of comma, semicolon and tab in the
+// header.
 func csvRows(data []byte) (iter.Seq2[*row, error], error) {
 	reader := csv.NewReader(bytes.NewReader(data))
 	reader.Comma = separator(data)
@@ -276,12 +274,12 @@ var ErrFormat = errors.New("not a file of venues")
 // ErrTooLarge is returned when a file has more bytes or venues than are accepted.
 var ErrTooLarge = errors.New("more venues than are accepted")
 
-// maxRowErrors bounds the bad rows that are named; the rest is counted.
+// maxRowErrors bounds the bad rows that are named. The others are counted.
 const maxRowErrors = 1000
 
 // RowError is the error of one row.
 type RowError struct {
-	// Line is the line of the file that the row starts on, from 1.
+	// Line is the number of the line, from 1, on which the row starts.
 	Line int
 
 	// Problems are the mistakes of the row.
@@ -293,9 +291,9 @@ func (e RowError) Error() string {
 	return fmt.Sprintf("line %d: %s", e.Line, strings.Join(e.Problems, "; "))
 }
 
-// LoadError is returned when rows cannot be used. It names them all, at once.
+// LoadError is returned when rows cannot be used. It names all of them, up to 1000.
 type LoadError struct {
-	// More is how many further rows are bad, beyond the first 1000.
+	// More is the number of bad rows after the first 1000.
 	More int
 
 	// Rows are the bad rows by line.

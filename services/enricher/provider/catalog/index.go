@@ -66,8 +66,8 @@ func newIndex(venues []provider.Venue) *index {
 	return x
 }
 
-// weight says how telling a key is: the logarithm of how few venues have it, so 0 for
-// one that all have. Parts of the sound overlap, and count for less than words.
+// weight returns the weight of a key: the logarithm of its rarity, 0 for a key that all venues have. Parts of the
+// sound overlap, and count for less than words.
 func (x *index) weight(key string) float32 {
 	w := float32(math.Log(float64(x.size+1) / float64(len(x.postings[key])+1)))
 	if key[0] == 'k' {
@@ -76,8 +76,8 @@ func (x *index) weight(key string) float32 {
 	return w
 }
 
-// gramLength is the length of the parts of a name's consonants that are looked up.
-// Four of eight classes are rare enough, and survive a misspelling elsewhere.
+// gramLength is the length of the parts of a name's consonants that are keys. Four of eight classes are rare enough,
+// and survive a misspelling elsewhere.
 const gramLength = 4
 
 // The bounds of the keys of one address.
@@ -86,8 +86,8 @@ const (
 	maxAddressWords = 32
 )
 
-// keys are the keys by which a place is found, beside its position. Each text starts with a letter of its
-// own, so that the kinds never meet.
+// keys are the keys, other than its position, by which a place is found. The keys of each kind start with a letter of
+// their own, so that kinds are never mixed up.
 type keys struct {
 	address []string // a number of the address with each of its words
 	names   []string // words and parts of the sound of the names
@@ -115,7 +115,7 @@ func keysOf(p *match.Prepared) keys {
 	return k
 }
 
-// gramsOf cuts a skeleton into overlapping parts. One that is shorter is one part.
+// gramsOf cuts a skeleton into overlapping parts. A skeleton shorter than a part is one part.
 func gramsOf(skeleton string) []string {
 	if len(skeleton) <= gramLength {
 		return []string{skeleton}
@@ -127,9 +127,8 @@ func gramsOf(skeleton string) []string {
 	return grams
 }
 
-// addressKeys joins each number of an address with each of its words: "205 e. 49th
-// st." has 205 with 49th, with e and with st. How telling a pair is, its frequency
-// says.
+// addressKeys joins each number of an address with each of its words: "205 e. 49th st." has 205 with 49th, with e and
+// with st. The frequency of a pair decides its weight.
 func addressKeys(address string) []string {
 	words := provider.Words(address)
 	words = words[:min(len(words), maxAddressWords)]

@@ -31,17 +31,17 @@ type row struct {
 	fields     map[column]string
 	line       int
 	problems   []string // its mistakes
-	unreadable bool     // its fields are not known, so they are not missing either
+	unreadable bool     // its fields are unknown, so they do not count as missing
 }
 
-// refuse says that a row cannot be read, and why.
+// refuse marks a row as unreadable, with the problem.
 func (r *row) refuse(problem string) *row {
 	r.problems = append(r.problems, problem)
 	r.unreadable = true
 	return r
 }
 
-// set takes a field in. Aliases that come as one text are parted at | and ;.
+// set sets a field. It splits aliases in one text at | and ;.
 func (r *row) set(c column, value string) {
 	switch {
 	case len(value) > maxField:
@@ -70,10 +70,10 @@ func clean(value string) string {
 	})
 }
 
-// noURL begins the URL of a venue that has none: an address that leads nowhere by definition (RFC 2606).
+// noURL begins the URL of a venue without one: an address that by definition does not exist (RFC 2606).
 const noURL = "https://catalog.invalid/venues/"
 
-// venue checks a row. It is only usable when the row has no problems afterwards.
+// venue checks a row and returns its venue, which is usable only when the row has no problems afterwards.
 func (r *row) venue() provider.Venue {
 	f := r.fields
 	v := provider.Venue{
@@ -93,7 +93,7 @@ func (r *row) venue() provider.Venue {
 	return v
 }
 
-// problems says why a venue cannot be in a catalogue.
+// problems returns the reasons why a venue cannot be in a catalogue.
 func problems(v provider.Venue) []string {
 	var list []string
 	switch {
@@ -116,7 +116,7 @@ func problems(v provider.Venue) []string {
 	return list
 }
 
-// location reads latitude and longitude. 0,0 says that they were not filled in.
+// location reads latitude and longitude. 0,0 counts as not filled in.
 func (r *row) location() *match.Point {
 	lat, okLat := r.degrees(colLat)
 	lng, okLng := r.degrees(colLng)
@@ -173,7 +173,7 @@ var columnNames = map[string]column{
 	"link": colURL, "url": colURL,
 }
 
-// columnOf finds the field that a header or key names, or "" for one that is not read.
+// columnOf returns the field that a header or key names, "" for any other name.
 func columnOf(name string) column {
 	return columnNames[strings.Map(func(r rune) rune {
 		if unicode.IsLetter(r) || unicode.IsDigit(r) {
@@ -183,7 +183,7 @@ func columnOf(name string) column {
 	}, name)]
 }
 
-// header maps the columns of a CSV file. It wants an id and a name, and no field twice.
+// header maps the columns of a CSV file. It requires an id and a name, and permits no field twice.
 func header(names []string) ([]column, error) {
 	columns := make([]column, len(names))
 	for i, name := range names {
@@ -232,7 +232,7 @@ func jsonArray(data []byte) iter.Seq2[*row, error] {
 	}
 }
 
-// jsonLines reads an object from each line. A line that is none spoils no other.
+// jsonLines reads an object from each line. A line without an object does not affect the others.
 func jsonLines(data []byte) iter.Seq2[*row, error] {
 	return func(yield func(*row, error) bool) {
 		line := 0
@@ -263,7 +263,7 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// setAll takes the fields of an object in, and of the object that is its location.
+// setAll sets the fields of an object, and of its object location.
 func (r *row) setAll(fields map[string]json.RawMessage, outermost bool) {
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		value := fields[name]
@@ -285,7 +285,7 @@ func (r *row) setAll(fields map[string]json.RawMessage, outermost bool) {
 	}
 }
 
-// setLocation reads {"lat": ..., "lng": ...}. Other shapes say nothing we rely on.
+// setLocation reads {"lat": ..., "lng": ...}. It ignores other shapes.
 func (r *row) setLocation(value json.RawMessage) {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(value, &fields) != nil {
@@ -312,7 +312,7 @@ func (r *row) setAliases(value json.RawMessage) {
 	r.addAliases(list...)
 }
 
-// scalar is the text of a string, a number or null.
+// scalar returns the text of a string, a number or null.
 func scalar(value json.RawMessage) (string, error) {
 	switch value[0] {
 	case '"':

@@ -12,15 +12,15 @@ import (
 	"github.com/expediter-io/expediter/services/enricher/provider"
 )
 
-// maxScan bounds the entries that are looked at for the keys of one search. The rarest
-// keys come first, and the first one is looked at in full.
+// maxScan bounds the entries that are read for the keys of one search. The rarest keys come first, and all entries of
+// the first key are read.
 const maxScan = 150_000
 
 // maxCandidates bounds the venues that a search returns.
 const maxCandidates = 50
 
-// The worth of each agreement beside the names, which are worth namesWorth when they agree in all. It only
-// orders candidates; the matcher judges them.
+// The values of agreements. Names that agree completely have the value namesWorth. The values only order candidates;
+// the matcher judges them.
 const (
 	namesWorth   = 10
 	phoneWorth   = 10
@@ -39,7 +39,7 @@ type hit struct {
 	other float32
 }
 
-// tally adds up the hits of one search. It is used again by later ones.
+// tally adds up the hits of one search. Later searches use it again.
 type tally struct {
 	hits []hit
 	slot []int32 // by venue: 1 + the index in hits, or 0
@@ -62,7 +62,7 @@ func (t *tally) reset() {
 
 // Search returns the venues likeliest to be the place, the best first, at most maxCandidates. They share a word or sound of
 // the name, the telephone, the house number with the street, or the neighbourhood. None, with a nil error, means that no
-// venue shares any. It makes no request and takes a few milliseconds at most.
+// venue shares any of these. Search makes no request and takes a few milliseconds at most.
 //
 // The venues share memory with the catalogue: do not change the data that they point to.
 func (c *Catalog) Search(ctx context.Context, place match.Place) ([]provider.Venue, error) {
@@ -150,7 +150,7 @@ func (x *index) collectNear(t *tally, to *match.Point) {
 	}
 }
 
-// nearness returns the worth of the distance of two points, 0 when one is unknown.
+// nearness returns the value of the distance of two points, 0 when one is unknown.
 func nearness(a, b *match.Point) float64 {
 	if a == nil || b == nil {
 		return 0
@@ -162,15 +162,14 @@ func nearness(a, b *match.Point) float64 {
 	return nearWorth * sameSpot / (sameSpot + d)
 }
 
-// metres is the distance of two points on a map that is flat between them, which is
-// exact enough to put candidates in order.
+// metres returns the distance of two points on a flat map, which is exact enough to order candidates.
 func metres(a, b match.Point) float64 {
 	const perDegree = 111_195
 	lng := math.Remainder(a.Lng-b.Lng, 360) * math.Cos((a.Lat+b.Lat)/2*math.Pi/180)
 	return perDegree * math.Hypot(a.Lat-b.Lat, lng)
 }
 
-// best takes the hits of the highest score, the first in the file where they are equal.
+// best returns the venues of the hits with the highest scores, of equal hits the first in the file.
 func (c *Catalog) best(hits []hit, score func(hit) float64) []provider.Venue {
 	type scored struct {
 		at    int32

@@ -43,8 +43,7 @@ type cityRecord struct {
 	Slug string `json:"slug"`
 }
 
-// decodeCities reads the list of cities. Cities without which a link or a position
-// cannot be made are left out.
+// decodeCities reads the list of cities. It leaves out cities with too little data for a link or a position.
 func decodeCities(body []byte, limit int) (*cityList, error) {
 	var page citiesPage
 	if err := decodeJSON(body, &page); err != nil {
@@ -82,9 +81,9 @@ func (l *cityList) add(c city) {
 	}
 }
 
-// named finds the city of that name or slug, without the text behind a comma, a slash or a bracket. It
-// guesses no further, and a name that several cities have finds none: in a wrong city no venue would be
-// found, which would read as an answer.
+// named finds the city with a name or slug, without the text after a comma, a slash or a bracket. It guesses no
+// further, and finds no city for a name of several cities: a search in a wrong city would find no venue, which would
+// count as an answer.
 func (l *cityList) named(name string) (city, bool) {
 	if end := strings.IndexAny(name, ",/(|"); end > 0 {
 		name = name[:end]
@@ -117,16 +116,14 @@ func alpha3(country string) bool {
 	return len(country) == 3 && strings.Trim(strings.ToLower(country), "abcdefghijklmnopqrstuvwxyz") == ""
 }
 
-// foldCity brings the name or slug of a city into the form in which it is looked
-// up: its folded words with single spaces.
+// foldCity returns the name or slug of a city in the form for look-ups: its folded words with single spaces.
 func foldCity(name string) string { return strings.Join(provider.Words(name), " ") }
 
-// refreshPause is how long a list that could not be refreshed is used before the
-// next attempt.
+// refreshPause is the time for which a list that could not be refreshed is used before the next attempt.
 const refreshPause = time.Minute
 
-// cityStore keeps the list of cities. One caller at a time fetches it; the others
-// wait for that, each no longer than its own context.
+// cityStore keeps the list of cities. One caller at a time fetches the list. The others wait for it, each no longer
+// than its own context.
 type cityStore struct {
 	fetching chan struct{} // holds a token while a search fetches the cities
 
@@ -141,8 +138,8 @@ func newCityStore() *cityStore {
 	return &cityStore{fetching: make(chan struct{}, 1)}
 }
 
-// knownCities returns the list of cities, fetching it when there is none or it has
-// grown old: one call in citiesTTL. A list that cannot be refreshed is used on.
+// knownCities returns the list of cities. It fetches the list when there is none or it is old: one call in citiesTTL.
+// It keeps using a list that cannot be refreshed.
 func (c *Client) knownCities(ctx context.Context) (*cityList, error) {
 	store := c.cities
 	if list, ok := store.current(); ok {
@@ -163,7 +160,7 @@ func (c *Client) knownCities(ctx context.Context) (*cityList, error) {
 	}
 	list, err := c.fetchCities(ctx)
 	if ctx.Err() != nil && err != nil {
-		return nil, err // given up by its caller, which is no failure for the others
+		return nil, err // ended by its caller, so no failure for the others
 	}
 	return store.settle(c, list, err)
 }
@@ -189,7 +186,7 @@ func (s *cityStore) current() (*cityList, bool) {
 }
 
 // failedSince returns the error of an attempt that ended after asked, which is also the error of every caller that waited
-// for it. It is nil when that attempt was only given up.
+// for it. It is nil when the attempt's caller gave up.
 func (s *cityStore) failedSince(asked time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -199,7 +196,7 @@ func (s *cityStore) failedSince(asked time.Time) error {
 	return s.failure
 }
 
-// settle keeps the outcome of a fetch and returns the caller's result.
+// settle stores the outcome of a fetch, and returns the caller's result.
 func (s *cityStore) settle(c *Client, list *cityList, err error) (*cityList, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -20,11 +20,11 @@ const Name = "wolt"
 
 var _ provider.Limited = (*Client)(nil)
 
-// Client asks Wolt's consumer search. It is safe for concurrent use, and one is
-// enough for a process: the pauses and the breaker are the Client's.
+// Client asks Wolt's consumer search. It is safe for concurrent use, and a process needs only one, which has the
+// pauses and the breaker.
 type Client struct {
 	base   string
-	id     string // of this installation, as Wolt wants one
+	id     string // of this installation, which Wolt requires
 	cities *cityStore
 	config Config
 	guard  *guard
@@ -32,8 +32,8 @@ type Client struct {
 	pause  pause
 }
 
-// New sets up a client. It makes no call. The error names everything that is wrong
-// with the configuration and is a misconfigured [*provider.Error].
+// New sets up a client. It makes no call. The error is a misconfigured [*provider.Error] that names every mistake in
+// the configuration.
 func New(config Config) (*Client, error) {
 	config = config.withDefaults()
 	if err := config.validate(); err != nil {
@@ -64,10 +64,10 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 // Name returns [Name].
 func (c *Client) Name() string { return Name }
 
-// Limits returns the limits of the configuration, from Rate, Burst, Timeout and MaxCalls. No more searches
-// are under way at a time than can end within Timeout although each makes all its calls: half of that time
-// for their turns under the rate, half for the answers. With more of them each gets a few of its calls, none
-// ends, and all calls are wasted.
+// Limits returns the limits of the configuration, from Rate, Burst, Timeout and MaxCalls. The number of searches at a
+// time is bounded so that each can make all its calls within Timeout: half of the time is for their turns under the
+// rate, half for the answers. With more searches each would make only some of its calls, none would end, and all
+// calls would be wasted.
 func (c *Client) Limits() provider.Limits {
 	turns := c.config.Rate * c.config.Timeout.Seconds() / 2
 	gap := float64(time.Second) / c.config.Rate
@@ -82,18 +82,16 @@ const (
 	// longestGap bounds the time between two calls.
 	longestGap = 24 * time.Hour
 
-	// maxSearches bounds the searches where the rate hardly limits anything.
+	// maxSearches bounds the searches under a high rate.
 	maxSearches = 1 << 16
 )
 
-// Search asks for venues near the place that go by its name, in at most MaxCalls
-// calls, and once a day for the list of cities. It stops as soon as
-// Confident is satisfied.
+// Search asks for venues near the place with its name, in at most MaxCalls calls, and once a day for the list of
+// cities. It stops as soon as Confident is satisfied.
 //
-// A place without a location is searched for in the middle of its city; if the
-// city is not one that Wolt has, the error is unsupported. An empty list with a
-// nil error means that every call of the plan was answered with a readable list
-// of venues and that no restaurant was in any.
+// A place without a location is searched for in the middle of its city; if Wolt does not have the city, the error is
+// unsupported. An empty list with a nil error means that every call of the plan was answered with a readable list of
+// venues, none of which has a restaurant.
 func (c *Client) Search(ctx context.Context, place match.Place) ([]provider.Venue, error) {
 	if ctx.Err() != nil {
 		return nil, c.ended(ctx)
@@ -117,7 +115,7 @@ func (c *Client) Search(ctx context.Context, place match.Place) ([]provider.Venu
 	})
 }
 
-// locate finds the point around which to search, and the city that it is in.
+// locate returns the point around which to search, and its city.
 func (c *Client) locate(cities *cityList, place match.Place) (match.Point, city, error) {
 	if at := place.Location; at != nil {
 		if !(math.Abs(at.Lat) <= 90 && math.Abs(at.Lng) <= 180) { // Also true for NaN.
@@ -158,13 +156,13 @@ func (c *Client) follow(
 	return g.venues, nil
 }
 
-// pause holds calls back until a time that Wolt has asked for.
+// pause holds back calls until a time that Wolt has asked for.
 type pause struct {
 	mu    sync.Mutex
 	until time.Time
 }
 
-// extend lets no call through for d from now. It never shortens a pause.
+// extend holds back calls for d from now. It never shortens a pause.
 func (p *pause) extend(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -173,7 +171,7 @@ func (p *pause) extend(d time.Duration) {
 	}
 }
 
-// left is how long the pause still lasts, or 0.
+// left returns the remaining time of the pause, or 0.
 func (p *pause) left() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()

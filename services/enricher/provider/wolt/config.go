@@ -30,8 +30,8 @@ const (
 	breakerPause    = 30 * time.Second
 	// callTimeout bounds one HTTP call.
 	callTimeout = 8 * time.Second
-	// citiesTTL is how long the list of cities is used before it is fetched again. A list that cannot be refreshed is used on, for
-	// as long as this process lives.
+	// citiesTTL is the time for which the list of cities is used before it is fetched again. A list that cannot be refreshed is
+	// used for as long as this process lives.
 	citiesTTL = 24 * time.Hour
 	// clientVersion is the version of Wolt's own client. Versions that are too old are refused (HTTP 430 or 410).
 	clientVersion = "1.16.125"
@@ -41,55 +41,51 @@ const (
 	maxBodyBytes = 8 << 20
 	// maxCities bounds the list of cities.
 	maxCities = 5000
-	// maxRetryAfter bounds how long an answer may make us wait.
+	// maxRetryAfter bounds the wait that an answer can ask for.
 	maxRetryAfter = 5 * time.Minute
-	// rateLimitPause is how long no call is made after an answer 429 without a Retry-After.
+	// rateLimitPause is the time without calls after an answer 429 without a Retry-After.
 	rateLimitPause = 30 * time.Second
 	userAgent      = "expediter-enricher/1"
 )
 
-// languages are the languages in which venues are asked for. A place whose name is written in the script of one of them is
-// asked for in that one first.
+// languages are the languages in which venues are asked for. A place whose name is in the script of one of the languages
+// is first asked for in this language.
 var languages = []string{"en", "he"}
 
 // Config sets up a [Client]. Only BaseURL has no default.
 type Config struct {
-	// BaseURL is where the API is: scheme, host and optionally a path, to which
-	// /v1/pages/search and /v1/cities are added. Wolt's terms forbid systematic
-	// automated retrieval, so this must be an address that its operator allows you
-	// to use this way; plain http is only for this machine. Defaults to nothing: there is no host to hit by accident.
+	// BaseURL is the address of the API: scheme, host and optionally a path, to which /v1/pages/search and /v1/cities
+	// are added. Wolt's terms forbid systematic automated retrieval, so the operator of the address must allow this use.
+	// Plain http is only for this machine. It has no default, so that no host is called by accident.
 	BaseURL string
 
-	// Burst is how many calls may be made at once before Rate spreads them.
-	// Defaults to 2.
+	// Burst is the number of calls that may be made at once before Rate spreads them. Defaults to 2.
 	Burst int
 
 	// Confident reports whether the venues found so far decide the search, so that the remaining queries of the plan are
 	// left out. Defaults to the matcher deciding FOUND.
 	Confident func(place match.Place, venues []provider.Venue) bool
 
-	// Logger gets events that are no errors of a search: a list of cities that could not be refreshed, a
-	// breaker that opened. Defaults to none.
+	// Logger gets events other than errors of a search: a list of cities that could not be refreshed, a breaker that
+	// opened. Defaults to none.
 	Logger *slog.Logger
 
 	// MaxCalls bounds the calls to the search for one place. Defaults to 4.
 	MaxCalls int
 
-	// Rate is how many calls may be made per second, by the Clients of all processes
-	// together: see Limits and Turn. Defaults to 2.
+	// Rate is the number of calls per second that the Clients of all processes together may make: see Limits and Turn.
+	// Defaults to 2.
 	Rate float64
 
-	// Timeout bounds a whole search: waiting for turns, the list of cities, all calls.
-	// No more than Rate x Timeout / (2 x MaxCalls) searches are to be under way, five by
-	// default. Defaults to 20 s.
+	// Timeout bounds a whole search: waiting for turns, the list of cities, all calls. At most Rate x Timeout / (2 x
+	// MaxCalls) searches are to be under way, five by default. Defaults to 20 s.
 	Timeout time.Duration
 
-	// Transport makes the calls. Redirects are never followed. Defaults to a transport of the Client's own,
-	// without cookies.
+	// Transport makes the calls. Redirects are never followed. Defaults to a separate transport without cookies.
 	Transport http.RoundTripper
 
-	// Turn waits before each call until Rate and Burst allow one, or ctx ends. Defaults
-	// to no wait: the caller of Search sees to the rate.
+	// Turn waits before each call until Rate and Burst allow one, or ctx ends. Defaults to no wait: the caller of Search
+	// keeps to the rate.
 	Turn func(ctx context.Context) error
 }
 
@@ -114,7 +110,7 @@ func matched(place match.Place, venues []provider.Venue) bool {
 	return match.Best(place, provider.Places(venues)).Outcome == match.Found
 }
 
-// newTransport is the transport of a Client that was not given one.
+// newTransport returns the default transport of a Client.
 func newTransport() *http.Transport {
 	return &http.Transport{
 		DialContext:            (&net.Dialer{Timeout: callTimeout}).DialContext,
@@ -127,7 +123,7 @@ func newTransport() *http.Transport {
 	}
 }
 
-// validate reports everything that is wrong with the configuration.
+// validate reports every mistake in the configuration.
 func (c Config) validate() error {
 	return errors.Join(
 		c.validateBaseURL(),
@@ -170,10 +166,9 @@ func positive[T int | float64 | time.Duration](field string, value T) error {
 // made because too many failed in a row.
 var ErrCircuitOpen = errors.New("the circuit breaker is open after too many failed calls in a row")
 
-// errNoContent is returned when the answer is a page that says it has nothing to
-// show. A client with wrong headers, or one that is taken for a robot, gets it too, so it says nothing about
-// the place.
+// errNoContent is returned when the answer is a no-content page. A client with wrong headers, or one that is taken
+// for a robot, gets this page too, so it is no answer about the place.
 var errNoContent = errors.New("the answer is a no-content page, which is also given to clients that are not trusted")
 
-// errSearchTimeout is the cause of the end of a search's own time.
+// errSearchTimeout is the cause when the time limit of a search ends its context.
 var errSearchTimeout = errors.New("the time for one search is over")

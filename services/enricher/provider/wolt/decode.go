@@ -13,11 +13,11 @@ import (
 	"github.com/expediter-io/expediter/services/enricher/provider"
 )
 
-// maxVenues bounds the venues that are taken from one answer, about a hundred in
-// practice. The rest counts as broken: it was not looked at.
+// maxVenues bounds the venues that are taken from one answer, about a hundred in practice. Any further venues count
+// as broken, because they were not read.
 const maxVenues = 1000
 
-// searchPage is the answer of the search, as far as it is read.
+// searchPage has the used members of an answer to a search.
 type searchPage struct {
 	Sections []struct {
 		Items    *[]searchItem `json:"items"` // nil: missing, which is not an empty list
@@ -42,7 +42,7 @@ type searchVenue struct {
 	Slug        string    `json:"slug"`
 }
 
-// hit is a venue that an answer holds, not yet linked to a page.
+// hit is a venue in an answer, not yet linked to a page.
 type hit struct {
 	country string
 	slug    string
@@ -51,19 +51,16 @@ type hit struct {
 
 // found is the venues of an answer.
 type found struct {
-	// broken counts the venues that could not be read. Among them may be the one
-	// that was asked for, so such an answer can show that a venue exists, and never
-	// that none does.
+	// broken counts the venues that could not be read. One of them may be the wanted venue, so such an answer can show
+	// that a venue exists, but never that there is none.
 	broken int
 
 	hits []hit
 }
 
-// decodeSearch reads the body of an answer to a search. Its error says why the
-// body is no answer. No hits, none broken and a nil error is the genuine empty
-// answer: sections are there, none of them is a no-content page, and at least one
-// of them is a list of venues with nothing in it, or with venues none of which is
-// a restaurant.
+// decodeSearch reads the body of an answer to a search. The error has the reason why the body is no answer. No hits,
+// no broken venue and a nil error is the genuine empty answer: there are sections, none of them is a no-content page,
+// and at least one is a list of venues that is empty or has no restaurant.
 func decodeSearch(body []byte) (found, error) {
 	var page searchPage
 	if err := decodeJSON(body, &page); err != nil {
@@ -71,7 +68,7 @@ func decodeSearch(body []byte) (found, error) {
 	}
 	var (
 		result found
-		listed bool // an answer to "which venues" was seen, be it an empty one
+		listed bool // a list of venues was found, which may be empty
 		seen   = make(map[string]bool)
 	)
 	for _, section := range page.Sections {
@@ -95,11 +92,11 @@ func decodeSearch(body []byte) (found, error) {
 	return result, nil
 }
 
-// add takes an item in, and reports whether it is about a venue that can be read.
+// add adds an item, and reports whether it is a venue that can be read.
 func (f *found) add(item searchItem, seen map[string]bool) bool {
 	if len(item.Venue) == 0 || bytes.Equal(item.Venue, []byte("null")) {
-		// A banner between the venues has a template of its own. An item with the template of a venue, or
-		// with none, should have had one.
+		// A banner between the venues has a template of its own. An item with the template of a venue, or without a
+		// template, should have a venue.
 		if item.Template == "" || venueTemplate(item.Template) {
 			f.broken++
 		}
@@ -145,8 +142,8 @@ func decodeVenue(raw json.RawMessage) (hit, error) {
 	}, nil
 }
 
-// point reads [longitude, latitude]. A point that is not on earth is no location, and neither is 0,0, which
-// only says that a field was not filled in.
+// point reads [longitude, latitude]. A point that is not on earth is no location, and neither is 0,0, which means
+// that a field was not filled in.
 func point(lonLat []float64) *match.Point {
 	if len(lonLat) < 2 {
 		return nil
@@ -158,8 +155,8 @@ func point(lonLat []float64) *match.Point {
 	return &match.Point{Lat: lat, Lng: lon}
 }
 
-// restaurant reports whether a product line is one of restaurants. A missing one counts as such: leaving the
-// venue out could hide the place.
+// restaurant reports whether a product line is one of restaurants. A missing product line counts as one, because
+// leaving out the venue could hide the place.
 func restaurant(productLine string) bool {
 	return productLine == "" || productLine == "restaurant"
 }
@@ -170,7 +167,7 @@ func noContent(name string) bool {
 	return strings.Contains(strings.ReplaceAll(strings.ToLower(name), "_", "-"), "no-content")
 }
 
-// decodeJSON reads one JSON value, and tells a page from a truncated answer.
+// decodeJSON reads one JSON value. Its error distinguishes a page from a truncated answer.
 func decodeJSON(body []byte, into any) error {
 	trimmed := bytes.TrimSpace(body)
 	if len(trimmed) > 0 && trimmed[0] == '<' {
@@ -185,7 +182,7 @@ func decodeJSON(body []byte, into any) error {
 // maxSegment bounds one segment of the path of a link.
 const maxSegment = 200
 
-// link is the public page of a venue:
+// link returns the address of the public page of a venue:
 // https://wolt.com/{language}/{country}/{city}/restaurant/{slug}.
 func link(in city, slug string) string {
 	return linkBase + strings.Join([]string{
@@ -196,8 +193,8 @@ func link(in city, slug string) string {
 	}, "/")
 }
 
-// safeSegment reports whether a slug from Wolt can be one segment of a link. Escaping takes care of slashes, but not of
-// dots, which would walk up.
+// safeSegment reports whether a slug from Wolt can be one segment of a link. Escaping handles slashes, but not dots,
+// which would lead to another path.
 func safeSegment(slug string) bool {
 	return slug != "" && len(slug) <= maxSegment && strings.Trim(slug, ".") != "" &&
 		!strings.ContainsFunc(slug, func(r rune) bool { return r <= ' ' || r == 0x7f || r == '\\' })

@@ -47,7 +47,7 @@ func (c *Client) exchange(ctx context.Context, r request) ([]byte, error) {
 	return c.readBody(ctx, callCtx, resp)
 }
 
-// readBody reads the body of a 200, as far as it is taken at all.
+// readBody reads the body of a 200, up to maxBodyBytes.
 func (c *Client) readBody(ctx, callCtx context.Context, resp *http.Response) ([]byte, error) {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBodyBytes+1))
 	switch {
@@ -80,8 +80,8 @@ func (c *Client) setHeaders(req *http.Request, language string) {
 	}
 }
 
-// transportError sorts a call that brought no answer: it was given up by its
-// caller, took too long, or did not get through.
+// transportError returns the error of a call without an answer: its caller gave up, it took too long, or it did not
+// reach the server.
 func (c *Client) transportError(ctx, callCtx context.Context, err error) *provider.Error {
 	switch {
 	case ctx.Err() != nil:
@@ -93,7 +93,7 @@ func (c *Client) transportError(ctx, callCtx context.Context, err error) *provid
 	}
 }
 
-// ended is the error of a search whose context is over.
+// ended returns the error of a search whose context has ended.
 func (c *Client) ended(ctx context.Context) *provider.Error {
 	cause := context.Cause(ctx)
 	switch {
@@ -106,7 +106,7 @@ func (c *Client) ended(ctx context.Context) *provider.Error {
 	}
 }
 
-// statusError sorts an answer by its status, and starts the pause that it asks for.
+// statusError returns the error for the status of an answer, and starts the pause that the answer asks for.
 func (c *Client) statusError(resp *http.Response) *provider.Error {
 	kind, detail := sortStatus(resp.StatusCode)
 	failure := c.answered(kind, resp, detail, nil)
@@ -159,10 +159,10 @@ func (c *Client) answered(kind provider.Kind, resp *http.Response, detail string
 	return failure
 }
 
-// turnPause is when to come back after no turn was to be had.
+// turnPause is the wait before another attempt after no turn was free.
 const turnPause = 5 * time.Second
 
-// guard decides whether a call is made at all: not while Wolt has asked for a pause, and not while it keeps failing.
+// guard decides whether a call is made: none while Wolt has asked for a pause, or keeps failing.
 type guard struct {
 	breaker *gobreaker.CircuitBreaker[struct{}]
 
@@ -192,21 +192,20 @@ func newGuard(config Config) *guard {
 	return g
 }
 
-// sparedError is the error of a call that does not count as a failure of Wolt, because none was made or because the caller
-// ended it.
+// sparedError is the error of a call that is no failure of Wolt, because it was not made, or its caller ended it.
 type sparedError struct{ error }
 
 func (e sparedError) Unwrap() error { return e.error }
 
-// spared reports whether a failed call is left out of the breaker's count. A server that asks for a pause is working: the
-// pause is kept, and that is enough.
+// spared reports whether a failed call is left out of the breaker's count. A server that asks for a pause works, and
+// keeping the pause is enough.
 func spared(err error) bool {
 	_, ok := errors.AsType[sparedError](err)
 	return ok || provider.KindOf(err) == provider.KindRateLimited
 }
 
 // call makes a call if the guard lets it through, and has its body read. An answer that cannot be read counts as a failure,
-// like none.
+// like a missing answer.
 func (c *Client) call(ctx context.Context, r request, read func(body []byte) error) error {
 	if err := c.paused(); err != nil {
 		return err
@@ -233,13 +232,13 @@ func (c *Client) call(ctx context.Context, r request, read func(body []byte) err
 	return err //nolint:wrapcheck // It is a provider.Error, from the function above.
 }
 
-// Held reports whether no call is made now: Wolt has asked for a pause, or has failed too often in a row.
+// Held reports whether calls are held back now, because Wolt has asked for a pause, or has failed too often in a row.
 func (c *Client) Held() bool {
 	return c.pause.left() > 0 || c.guard.breaker.State() == gobreaker.StateOpen
 }
 
-// takeTurn waits until the rate allows a call. It checks again afterwards: a queue of calls must not be sent when Wolt has
-// begun to refuse or to fail.
+// takeTurn waits until the rate allows a call. It then checks the pause and the breaker again, because waiting calls must
+// not be sent when Wolt has begun to refuse or to fail.
 func (c *Client) takeTurn(ctx context.Context) error {
 	if err := c.config.Turn(ctx); ctx.Err() != nil {
 		return c.ended(ctx)
@@ -257,7 +256,7 @@ func (c *Client) takeTurn(ctx context.Context) error {
 	return nil
 }
 
-// paused is the error of a call that falls into a pause, or nil.
+// paused returns the error of a call during a pause, or nil.
 func (c *Client) paused() error {
 	left := c.pause.left()
 	if left == 0 {

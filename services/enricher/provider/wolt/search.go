@@ -24,7 +24,7 @@ type searchBody struct {
 // ask makes one call to the search.
 func (c *Client) ask(ctx context.Context, q query, at match.Point) (found, error) {
 	body, err := json.Marshal(searchBody{Lat: at.Lat, Lon: at.Lng, Q: q.text, Target: "venues"})
-	if err != nil { // A position that is no number.
+	if err != nil { // the position is no number
 		return found{}, c.fail(provider.KindUnsupported, "the place's location cannot be sent", err)
 	}
 	var result found
@@ -43,7 +43,7 @@ func (c *Client) ask(ctx context.Context, q query, at match.Point) (found, error
 	return result, err
 }
 
-// gathered is the venues that the calls of one search have found so far.
+// gathered has the venues that the calls of one search have found so far.
 type gathered struct {
 	at     map[string]int // index in venues by venue ID
 	broken int
@@ -53,8 +53,8 @@ type gathered struct {
 	venues []provider.Venue
 }
 
-// add adds the venues of one call. A venue that is there already gains the new name as an alias: it is the
-// same venue in another language.
+// add adds the venues of one call. A known venue gets the new name as an alias, because it is the same venue in
+// another language.
 func (g *gathered) add(f found) {
 	g.broken += f.broken
 	for _, h := range f.hits {
@@ -71,7 +71,7 @@ func (g *gathered) add(f found) {
 	}
 }
 
-// linked gives a venue its page, in the city that it is nearest to.
+// linked returns the venue with the link to its page, in the nearest city.
 func (g *gathered) linked(h hit) provider.Venue {
 	in := g.near
 	if h.venue.Location != nil {
@@ -84,7 +84,7 @@ func (g *gathered) linked(h hit) provider.Venue {
 	return h.venue
 }
 
-// maxQuery bounds a query in runes. A longer one says nothing more to a search.
+// maxQuery bounds a query in runes. A longer query does not improve a search.
 const maxQuery = 80
 
 // query is one call of a plan.
@@ -112,10 +112,9 @@ func wordSet(lines ...string) map[string]bool {
 	return set
 }
 
-// plan lists the calls to make for a place, the likeliest first and at most limit:
-// its name in the language of its script, then without branch and generic words,
-// then in the other languages, then its other names. It is empty for a place
-// without a name.
+// plan returns the calls to make for a place, the most promising first, at most limit: its name in the language of
+// its script, then without branch and generic words, then in the other languages, then its other names. It is empty
+// for a place without a name.
 func plan(place match.Place, languages []string, limit int) []query {
 	name := clean(place.Name)
 	own := languageOf(name, languages)
@@ -161,8 +160,8 @@ func clean(name string) string {
 	return strings.TrimSpace(string(runes))
 }
 
-// core is a name without its branch ("Moses - Dizengoff") and without generic
-// words, or empty when nothing would be left.
+// core returns a name without its branch ("Moses - Dizengoff") and without generic words, or "" when no word would be
+// left.
 func core(name string) string {
 	for _, separator := range []string{" - ", " – ", " — ", "|", "("} {
 		if before, _, found := strings.Cut(name, separator); found && strings.TrimSpace(before) != "" {
@@ -182,8 +181,7 @@ var scripts = map[string]*unicode.RangeTable{ //nolint:gochecknoglobals // A con
 	"ka": unicode.Georgian, "kk": unicode.Cyrillic, "mk": unicode.Cyrillic, "ru": unicode.Cyrillic, "uk": unicode.Cyrillic,
 }
 
-// languageOf picks the first language whose script a text is written in, or the
-// first of all.
+// languageOf returns the first language whose script a text is written in, or else the first language.
 func languageOf(text string, languages []string) string {
 	for _, language := range languages {
 		base, _, _ := strings.Cut(strings.ToLower(language), "-")

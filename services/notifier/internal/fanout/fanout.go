@@ -43,7 +43,7 @@ const (
 
 // Inbox delivers rows at once that nothing delays, so that they need not be stored. A [deliver.Sender] is one.
 type Inbox interface {
-	// Immediate reports, from the row alone, whether the row may be delivered without being stored.
+	// Immediate reports whether a row, by itself, may be delivered without being stored.
 	Immediate(n *contracts.Notification) bool
 
 	// Deliver delivers an immediate row, and reports whether the row is done. With again, an earlier call may have delivered the row.

@@ -39,7 +39,8 @@ func MarkAgain(header nats.Header) nats.Header {
 	return header
 }
 
-// IsAgain reports, from a row's headers, whether its message may have been delivered before the row was stored.
+// IsAgain reports whether the message of a row, by the row's headers, may have been delivered before the row was
+// stored.
 func IsAgain(header nats.Header) bool { return header.Get(headerAgain) != "" }
 
 // Encoder writes the rows of one plan as contracts.Encode does. Most rows differ from the one before only in the user, so
