@@ -177,28 +177,10 @@ func (s *Store) Survey(ctx context.Context, f Filter, opts SurveyOptions) (Overv
 		if !f.Until.IsZero() && !at.Before(f.Until) {
 			break
 		}
-		if x.internal {
-			continue
-		}
-		e := x.entry()
-		if !x.sure || e.Kind == KindStranded && f.Subject != "" {
-			if e, err = s.load(ctx, x.sequence); err != nil {
+		if !x.internal {
+			if err := s.count(ctx, &o, groups, x, f, opts); err != nil {
 				return Overview{}, err
 			}
-		}
-		if e == nil {
-			continue
-		}
-		selected, err := s.selects(ctx, f, e)
-		if err != nil {
-			return Overview{}, err
-		}
-		if selected {
-			stream, err := s.whole(ctx, e.Letter.Stream)
-			if err != nil {
-				return Overview{}, err
-			}
-			o.add(groups, groupKey{kind: e.Kind, stream: stream}, e, f, opts)
 		}
 	}
 	for _, g := range groups {
@@ -208,6 +190,27 @@ func (s *Store) Survey(ctx context.Context, f Filter, opts SurveyOptions) (Overv
 		return cmp.Or(cmp.Compare(b.Count, a.Count), b.LastAt.Compare(a.LastAt), cmp.Compare(a.Example, b.Example))
 	})
 	return o, nil
+}
+
+// count adds the letter of a glimpse to its group, if the filter selects it.
+func (s *Store) count(ctx context.Context, o *Overview, groups map[groupKey]*Group, x glimpse, f Filter, opts SurveyOptions) error {
+	e := x.entry()
+	if !x.sure || e.Kind == KindStranded && f.Subject != "" {
+		var err error
+		if e, err = s.load(ctx, x.sequence); err != nil || e == nil {
+			return err
+		}
+	}
+	selected, err := s.selects(ctx, f, e)
+	if err != nil || !selected {
+		return err
+	}
+	stream, err := s.whole(ctx, e.Letter.Stream)
+	if err != nil {
+		return err
+	}
+	o.add(groups, groupKey{kind: e.Kind, stream: stream}, e, f, opts)
+	return nil
 }
 
 // add counts a letter, whose key has its kind and its stream.
