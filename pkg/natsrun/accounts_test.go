@@ -57,11 +57,9 @@ var samples = map[string][]string{
 
 func newSite(t *testing.T) *site {
 	t.Helper()
-
 	s := &site{T: t, users: natstest.NewUsers(t), wait: long}
 	s.srv = natstest.Server(t, func(c *natsrun.Config) { c.Users = s.users.Public })
 	s.admin, _ = natstest.Connect(t, s.srv, s.users.As("admin"))
-
 	s.fill()
 	s.answer()
 	return s
@@ -70,16 +68,13 @@ func newSite(t *testing.T) *site {
 // store has the admin store a message that holds the name of its account.
 func (s *site) store(js jetstream.JetStream, account, subject string) {
 	s.Helper()
-
 	target := subject
 	if account != "OPERATOR" && strings.HasPrefix(subject, "$KV.") {
 		target = "$JS." + account + ".API." + subject
 	}
-
 	if strings.HasPrefix(subject, "$O.") { // which no operator writes
 		return
 	}
-
 	_, err := js.Publish(s.Context(), target, []byte("secret of "+account))
 	s.must(err)
 }
@@ -88,24 +83,19 @@ func (s *site) store(js jetstream.JetStream, account, subject string) {
 func (s *site) fill() {
 	s.Helper()
 	createAssets(s.T, s.admin, 1)
-
 	for account, subjects := range samples {
 		js := accountOf(s.T, s.admin, account)
 		for _, subject := range subjects {
 			s.store(js, account, subject)
 		}
-
 		for stream, durable := range consumers {
 			if !slices.Contains(declared[account], "streams/"+stream) {
 				continue
 			}
-
 			consumer, err := js.CreateConsumer(s.Context(), stream, jetstream.ConsumerConfig{Durable: durable, AckPolicy: jetstream.AckExplicitPolicy})
 			s.must(err)
-
 			msg, err := consumer.Next()
 			s.must(err)
-
 			s.acks = append(s.acks, msg.Reply())
 		}
 	}
@@ -114,15 +104,12 @@ func (s *site) fill() {
 // answer answers each request to a service, as the user of that service, with the request.
 func (s *site) answer() {
 	s.Helper()
-
 	for _, name := range []string{"enricher", "importer", "notifier"} {
 		nc, _ := natstest.Connect(s.T, s.srv, s.users.As(name))
-
 		for _, subject := range []string{name + ".v1.>", "worker.v1.>", "$SRV.*"} {
 			_, err := nc.Subscribe(subject, func(m *nats.Msg) { s.must(m.Respond(m.Data)) })
 			s.must(err)
 		}
-
 		s.must(nc.Flush())
 	}
 }
@@ -130,25 +117,19 @@ func (s *site) answer() {
 // state is everything about the streams of one account that another one could change.
 func (s *site) state(account string) map[string]string {
 	s.Helper()
-
 	all := make(map[string]string)
 	js := accountOf(s.T, s.admin, account)
 	list := js.ListStreams(s.Context())
-
 	for info := range list.Info() {
 		all[info.Config.Name] = describe(info.Config, info.State.Msgs, info.State.FirstSeq, info.State.LastSeq, info.State.NumDeleted)
-
 		stream, err := js.Stream(s.Context(), info.Config.Name)
 		s.must(err)
-
 		consumers := stream.ListConsumers(s.Context())
 		for c := range consumers.Info() {
 			all[info.Config.Name+" "+c.Name] = describe(c.Config, c.NumAckPending, c.AckFloor.Stream)
 		}
-
 		s.must(consumers.Err())
 	}
-
 	s.must(list.Err())
 	return all
 }
@@ -164,13 +145,10 @@ func describe(all ...any) string {
 // idle waits until the server has carried out every request to JetStream.
 func (s *site) idle() {
 	s.Helper()
-
 	nc, _ := natstest.Connect(s.T, s.srv, s.users.As("sys"))
-
 	for {
 		msg, err := nc.Request("$SYS.REQ.SERVER.PING.JSZ", nil, time.Minute)
 		s.must(err)
-
 		if !bytes.Contains(msg.Data, []byte(`"inflight"`)) {
 			return
 		}
@@ -179,7 +157,6 @@ func (s *site) idle() {
 
 func (s *site) must(err error) {
 	s.Helper()
-
 	check.OK(s, err)
 }
 
@@ -188,10 +165,8 @@ func quietly() nats.Option { return nats.ErrorHandler(func(*nats.Conn, *nats.Sub
 
 func TestStrangersAreRefused(t *testing.T) {
 	t.Parallel()
-
 	users := natstest.NewUsers(t)
 	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen, c.Users = true, users.Public })
-
 	for name, opts := range map[string][]nats.Option{
 		"no user":   nil,
 		"wrong key": {natstest.NewUsers(t).As("admin")},
@@ -199,7 +174,6 @@ func TestStrangersAreRefused(t *testing.T) {
 	} {
 		nc, err := nats.Connect(srv.URL(), opts...)
 		check.Is(t, err, nats.ErrAuthorization, name)
-
 		nc.Close()
 	}
 }
@@ -207,15 +181,12 @@ func TestStrangersAreRefused(t *testing.T) {
 // Neither 1,100 connections that say no user, nor a source system with as many as it gets, keep others out.
 func TestConnectionsKeepNobodyOut(t *testing.T) {
 	t.Parallel()
-
 	users := natstest.NewUsers(t)
 	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen, c.Users = true, users.Public })
-
 	for range 1100 {
 		silent := check.Must(net.Dial("tcp", strings.TrimPrefix(srv.URL(), "nats://")))(t)
 		t.Cleanup(func() { silent.Close() })
 	}
-
 	connect := func(user string) error {
 		nc, err := nats.Connect(srv.URL(), users.As(user), nats.NoReconnect(), nats.Timeout(long), quietly())
 		if err == nil {
@@ -223,7 +194,6 @@ func TestConnectionsKeepNobodyOut(t *testing.T) {
 		}
 		return err
 	}
-
 	most := 0
 	for ; ; most++ {
 		if err := connect("publisher"); err != nil {
@@ -231,9 +201,7 @@ func TestConnectionsKeepNobodyOut(t *testing.T) {
 			break
 		}
 	}
-
 	check.Same(t, "a source system has connections", most, 512)
-
 	for _, user := range []string{"admin", "console", "enricher", "importer", "notifier", "sys"} {
 		check.OK(t, connect(user))
 	}
@@ -246,33 +214,25 @@ var crossing = regexp.MustCompile(`^\s*\{ (service|stream): .*\}(\s+#.*)?$`)
 // with NATSRUN_ALL_LINES=1, and a sample of them without.
 func TestNoExportOrImportIsInVain(t *testing.T) {
 	t.Parallel()
-
 	text := check.Must(deploy.Text("accounts.conf"))(t)
-
 	lines := strings.SplitAfter(text, "\n")
-
 	var all []int
-
 	for i, line := range lines {
 		if crossing.MatchString(strings.TrimSuffix(line, "\n")) {
 			all = append(all, i)
 		}
 	}
-
 	check.Require(t, len(all) >= 50, "%d lines cross borders: does the expression still fit?", len(all))
-
 	if os.Getenv("NATSRUN_ALL_LINES") == "" {
 		seed := rand.Uint64()
 		t.Logf("seed %d", seed)
 		rand.New(rand.NewPCG(seed, 0)).Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 		all = all[:10]
 	}
-
 	v := vain{dir: t.TempDir(), users: natstest.NewUsers(t), wait: long}
 	check.OK(t, v.try(t, lines, (*site).fill))
 	check.OK(t, v.try(t, lines)) // so that a failure below is for want of a line
 	v.wait = brief
-
 	for _, i := range all {
 		check.That(t, v.try(t, slices.Concat(lines[:i], lines[i+1:])) != nil,
 			"everything works without line %d of accounts.conf: %s", i+1, strings.TrimSpace(lines[i]))
@@ -289,31 +249,23 @@ type vain struct {
 // try starts a server with the lines as its accounts, prepares it, and runs all flows.
 func (v vain) try(t *testing.T, lines []string, prepare ...func(*site)) error {
 	t.Helper()
-
 	text := check.Must(deploy.Text("single.conf"))(t)
-
 	for name, key := range v.users.Public {
 		text += fmt.Sprintf("NATS_NKEY_%s: %q\n", strings.ToUpper(name), key)
 	}
-
 	file := filepath.Join(t.TempDir(), "nats.conf")
 	check.OK(t, os.WriteFile(file, []byte(text+strings.Join(lines, "")), 0o600))
-
 	srv, err := natsrun.Start(natsrun.Config{ConfigFile: file, Dir: v.dir})
 	if err != nil {
 		return err // an import without its export
 	}
 	defer srv.Stop()
-
 	s := &site{T: t, srv: srv, users: v.users, wait: v.wait}
 	s.admin, _ = natstest.Connect(t, srv, v.users.As("admin"))
-
 	for _, p := range prepare {
 		p(s)
 	}
-
 	s.answer()
-
 	for _, flow := range flows {
 		if err := flow(s); err != nil {
 			return err

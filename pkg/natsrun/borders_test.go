@@ -37,7 +37,6 @@ var flows = map[string]func(*site) error{
 
 func TestUsersReachWhatIsImported(t *testing.T) {
 	t.Parallel()
-
 	s := newSite(t)
 	for user, flow := range flows {
 		check.Is(t, flow(s), nil, user)
@@ -50,16 +49,13 @@ func (s *site) publish() error {
 	if _, err := js.Publish(s.Context(), "events.order.y", []byte("y"), jetstream.WithMsgID("y")); err != nil {
 		return fmt.Errorf("publish an event: %w", err)
 	}
-
 	stream, err := js.Stream(s.Context(), "EVENTS")
 	if err != nil {
 		return fmt.Errorf("look up the stream: %w", err)
 	}
-
 	if _, err := stream.GetMsg(s.Context(), 1); err != nil {
 		return fmt.Errorf("read an event: %w", err)
 	}
-
 	if _, err := nc.Request("$JS.API.STREAM.MSG.GET.EVENTS", []byte(`{"seq":1}`), s.wait); err != nil {
 		return fmt.Errorf("read an event at the leader: %w", err)
 	}
@@ -86,7 +82,6 @@ func (s *site) operates(nc *nats.Conn) error {
 // audit writes records as the notifier does, in another account.
 func (s *site) audit() error {
 	_, js := s.as("notifier")
-
 	_, err := js.Publish(s.Context(), "audit.notifier.y", []byte("y"))
 	return err
 }
@@ -96,11 +91,9 @@ func (s *site) watch() error {
 	nc, _ := s.as("console")
 	errs := []error{s.answered(nc, "enricher.v1.place", "importer.v1.cancel", "importer.v1.get", "importer.v1.recipe", "importer.v1.retry",
 		"notifier.v1.cancel", "notifier.v1.get", "notifier.v1.list", "notifier.v1.replay", "$SYS.REQ.SERVER.PING.HEALTHZ", "$SYS.REQ.SERVER.PING.JSZ")}
-
 	for _, subject := range []string{"worker.v1.info", "worker.v1.recent.x", "worker.v1.stacks.x", "worker.v1.drain.x", "worker.v1.resume.x"} {
 		errs = append(errs, s.many(nc, subject, "", len(declared)-1))
 	}
-
 	for account, work := range map[string][]string{
 		"": {
 			"$JS.API.DIRECT.GET.AUDIT", "$JS.API.DIRECT.GET.KV_locks", "$JS.API.STREAM.MSG.GET.KV_locks", "audit.console.y", "$KV.locks.y",
@@ -147,14 +140,11 @@ func (s *site) reached(nc *nats.Conn, subject string) error {
 // administer acts as operators and the deployment do in the account of each service.
 func (s *site) administer() error {
 	nc, own := s.as("admin")
-
 	changes, err := nc.SubscribeSync("rp.inbox.>")
 	if err != nil {
 		return err
 	}
-
 	errs := []error{s.answered(nc, "enricher.v1.x", "importer.v1.x", "notifier.v1.x"), s.useAccount(own, "KV_locks", "locks")}
-
 	for account, work := range map[string][]string{
 		"ENRICHER": {"KV_enrich", "enrich", "jobs.enrich.y", "dead.ENRICH_JOBS.y"},
 		"IMPORTER": {"KV_recipes", "recipes", "jobs.import.y", "dead.IMPORT_JOBS.y"},
@@ -162,7 +152,6 @@ func (s *site) administer() error {
 	} {
 		js, err := jetstream.NewWithAPIPrefix(nc, "$JS."+account+".API", jetstream.WithDefaultTimeout(s.wait))
 		errs = append(errs, err, s.useAccount(js, work[0], work[1]), s.snapshot(nc, account, work[0]))
-
 		for _, subject := range work[2:] {
 			subject = strings.TrimSuffix(subject, "y") + nuid.Next() // streams of jobs take one message of a subject
 			if _, err := js.Publish(s.Context(), subject, nil); err != nil {
@@ -182,39 +171,31 @@ func (s *site) useAccount(js jetstream.JetStream, stream, bucket string) error {
 	if err != nil {
 		return fmt.Errorf("bind %s: %w", bucket, err)
 	}
-
 	large := make([]byte, 4096) // for a backup in parts
 	for i := range large {
 		large[i] = byte(rand.Uint32())
 	}
-
 	if _, err := kv.Put(s.Context(), "y", large); err != nil {
 		return fmt.Errorf("put into %s: %w", bucket, err)
 	}
-
 	if _, err := kv.Get(s.Context(), "y"); err != nil {
 		return fmt.Errorf("get from %s: %w", bucket, err)
 	}
-
 	if _, err := js.AccountInfo(s.Context()); err != nil {
 		return fmt.Errorf("account of %s: %w", bucket, err)
 	}
-
 	consumer, err := js.CreateConsumer(s.Context(), stream, jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy})
 	if err != nil {
 		return fmt.Errorf("list %s: %w", bucket, err)
 	}
-
 	batch, err := consumer.Fetch(2, jetstream.FetchMaxWait(s.wait))
 	if err != nil {
 		return fmt.Errorf("list %s: %w", bucket, err)
 	}
-
 	n := 0
 	for range batch.Messages() {
 		n++
 	}
-
 	if n != 2 {
 		return fmt.Errorf("list %s: %d keys, %w", bucket, n, batch.Error())
 	}
@@ -225,7 +206,6 @@ func (s *site) useAccount(js jetstream.JetStream, stream, bucket string) error {
 func (s *site) snapshot(nc *nats.Conn, account, stream string) (err error) {
 	own := "$JS." + account + "."
 	deliver := "backup." + account + ".x"
-
 	chunks, err := nc.SubscribeSync(deliver)
 	if err != nil {
 		return err
@@ -238,58 +218,47 @@ func (s *site) snapshot(nc *nats.Conn, account, stream string) (err error) {
 		}
 		err = errors.Join(err, chunks.Unsubscribe())
 	}()
-
 	// The window holds one part: the second comes when the first is acknowledged.
 	if _, err := nc.Request(own+"API.STREAM.SNAPSHOT."+stream, []byte(`{"deliver_subject":"`+deliver+`","chunk_size":1024,"window_size":1024}`), s.wait); err != nil {
 		return fmt.Errorf("snapshot of %s: %w", stream, err)
 	}
-
 	for n := 0; ; n++ {
 		part, err := chunks.NextMsg(s.wait + 3*time.Second) // the server looks for subscriptions for two seconds
 		if err != nil {
 			return fmt.Errorf("part %d of %s: %w", n, stream, err)
 		}
-
 		if len(part.Data) == 0 {
 			if n < 2 {
 				return fmt.Errorf("%s has %d parts: too few to need an acknowledgement", stream, n)
 			}
 			break
 		}
-
 		if ack, ok := strings.CutPrefix(part.Reply, "$JS."); ok {
 			if err := nc.Publish(own+ack, nil); err != nil {
 				return err
 			}
 		}
 	}
-
 	// A restore that ends before its first part makes no stream.
 	js := accountOf(s.T, nc, account)
-
 	dead, err := js.Stream(s.Context(), "DEAD")
 	if err != nil {
 		return fmt.Errorf("look up the dead letters: %w", err)
 	}
-
 	s.must(js.DeleteStream(s.Context(), "DEAD"))
 	defer func() {
 		_, err := js.CreateStream(s.Context(), dead.CachedInfo().Config)
 		s.must(err)
 	}()
-
 	answer, err := nc.Request(own+"API.STREAM.RESTORE.DEAD", []byte(`{"config":{"name":"DEAD","max_bytes":1024},"state":{}}`), s.wait)
 	if err != nil {
 		return fmt.Errorf("restore: %w", err)
 	}
-
 	_, subject, _ := strings.Cut(string(answer.Data), `"deliver_subject":"$JS.`)
 	subject, _, _ = strings.Cut(subject, `"`)
-
 	if err := nc.PublishRequest(own+subject, deliver, nil); err != nil {
 		return err
 	}
-
 	if answer, err = chunks.NextMsg(s.wait); err != nil || !strings.Contains(string(answer.Data), "restore failed") {
 		return fmt.Errorf("end a restore on %q: %w: %v", subject, err, answer)
 	}
@@ -299,13 +268,11 @@ func (s *site) snapshot(nc *nats.Conn, account, stream string) (err error) {
 // monitor asks as monitoring does.
 func (s *site) monitor() error {
 	nc, _ := s.as("sys")
-
 	err := s.answered(nc, "$SYS.REQ.SERVER.PING", "$SYS.REQ.SERVER.PING.CONNZ", "$SYS.REQ.SERVER.PING.HEALTHZ",
 		"$SYS.REQ.SERVER.PING.JSZ", "$SYS.REQ.SERVER.PING.VARZ", "$SYS.REQ.ACCOUNT.PING.STATZ")
 	if err != nil {
 		return err
 	}
-
 	// Each account may see its own connections and counts without an import. Monitoring sees those of all.
 	for subject, other := range map[string]string{"$SYS.REQ.SERVER.PING.CONNZ": `"account":"NOTIFIER"`, "$SYS.REQ.ACCOUNT.PING.STATZ": `"NOTIFIER"`} {
 		msg, err := nc.Request(subject, []byte(`{"auth":true}`), s.wait)
@@ -318,7 +285,6 @@ func (s *site) monitor() error {
 
 func (s *site) as(user string) (*nats.Conn, jetstream.JetStream) {
 	nc, _ := natstest.Connect(s.T, s.srv, s.users.As(user), quietly())
-
 	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(s.wait))
 	s.must(err)
 	return nc, js
@@ -336,16 +302,13 @@ func (s *site) answered(nc *nats.Conn, subjects ...string) error {
 // many asks for several answers.
 func (s *site) many(nc *nats.Conn, subject, body string, n int) error {
 	inbox := nc.NewRespInbox()
-
 	sub, err := nc.SubscribeSync(inbox)
 	if err != nil {
 		return err
 	}
-
 	if err := nc.PublishRequest(subject, inbox, []byte(body)); err != nil {
 		return err
 	}
-
 	for i := range n {
 		if _, err := sub.NextMsg(s.wait); err != nil {
 			return fmt.Errorf("answer %d of %d of %s: %w", i+1, n, subject, err)

@@ -65,7 +65,6 @@ type ClusterConfig struct {
 
 func (c ClusterConfig) withDefaults() ClusterConfig {
 	c.Nodes = cmp.Or(c.Nodes, defaultNodes)
-
 	c.ReadyTimeout = cmp.Or(c.ReadyTimeout, defaultClusterReady)
 	return c
 }
@@ -103,19 +102,15 @@ func StartCluster(ctx context.Context, cfg ClusterConfig) (*Cluster, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-
 	cfg = cfg.withDefaults()
-
 	dir, err := openStoreDir(cfg.Dir, cfg.Memory)
 	if err != nil {
 		return nil, err
 	}
-
 	c := &Cluster{cfg: cfg, dir: dir}
 	if err := c.startNodes(ctx); err != nil {
 		return nil, errors.Join(err, c.shutdown())
 	}
-
 	if err := c.WaitReady(ctx); err != nil {
 		return nil, errors.Join(err, c.shutdown())
 	}
@@ -145,7 +140,6 @@ func (c *Cluster) Connect(opts ...nats.Option) (*nats.Conn, error) {
 		nats.ReconnectJitter(0, 0),
 		nats.ReconnectWait(reconnectWait),
 	}, opts...)
-
 	nc, err := nats.Connect(c.URLs(), all...)
 	if err != nil {
 		return nil, fmt.Errorf("natsrun: connect to cluster: %w", err)
@@ -156,17 +150,14 @@ func (c *Cluster) Connect(opts ...nats.Option) (*nats.Conn, error) {
 // startNodes starts all nodes at once, and again on other ports if another process took a port in between.
 func (c *Cluster) startNodes(ctx context.Context) error {
 	var err error
-
 	for range portAttempts {
 		if err := c.defineNodes(); err != nil {
 			return err
 		}
-
 		err = c.each(func(n *Node) error { return n.Start(ctx) })
 		if !errors.Is(err, ErrPortInUse) {
 			return err
 		}
-
 		if stopErr := c.each((*Node).Stop); stopErr != nil {
 			return errors.Join(err, stopErr)
 		}
@@ -179,12 +170,10 @@ func (c *Cluster) defineNodes() error {
 	if err := c.takePorts(); err != nil {
 		return err
 	}
-
 	specs := make([]nodeSpec, c.cfg.Nodes)
 	routes := make([]string, c.cfg.Nodes)
 	password := rand.Text()
 	ports := c.ports.ports
-
 	for i := range specs {
 		name := fmt.Sprintf("n%d", i+1)
 		specs[i] = nodeSpec{
@@ -194,21 +183,16 @@ func (c *Cluster) defineNodes() error {
 		routes[i] = fmt.Sprintf("nats-route://route:%s@%s", password, address(ports[2]))
 		ports = ports[portsPerNode:]
 	}
-
 	c.Nodes = make([]*Node, c.cfg.Nodes)
-
 	for i, spec := range specs {
 		text, err := nodeText(i, c.cfg.Users, routes, password)
 		if err != nil {
 			return err
 		}
-
 		spec.Text = text
-
 		if err := os.MkdirAll(spec.Dir, dirMode); err != nil {
 			return fmt.Errorf("%w: %w", ErrDirUnusable, err)
 		}
-
 		c.Nodes[i] = newNode(spec, c.cfg)
 	}
 	return nil
@@ -220,7 +204,6 @@ func (c *Cluster) takePorts() error {
 	if err != nil {
 		return err
 	}
-
 	err = c.ports.close()
 	c.ports = ports
 	return err
@@ -229,19 +212,16 @@ func (c *Cluster) takePorts() error {
 // each runs f on every node at once and joins the errors.
 func (c *Cluster) each(f func(*Node) error) error {
 	errs := make([]error, len(c.Nodes))
-
 	var wg sync.WaitGroup
 	for i, n := range c.Nodes {
 		wg.Go(func() { errs[i] = f(n) })
 	}
-
 	wg.Wait()
 	return errors.Join(errs...)
 }
 
 func (c *Cluster) shutdown() error {
 	var err error
-
 	c.stop.Do(func() {
 		err = errors.Join(c.each((*Node).Stop), c.ports.close(), c.dir.close())
 	})
@@ -264,20 +244,16 @@ func (c *Cluster) StreamLeader(ctx context.Context, stream string) (*Node, error
 func (c *Cluster) StepDown(ctx context.Context, stream string) error {
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
-
 	before, err := c.StreamLeader(ctx, stream)
 	if err != nil {
 		return err
 	}
-
 	var refused error
-
 	// An election loses requests, and the chosen node may not take over: then the old node leads again.
 	err = c.pollPatiently(ctx, func(ctx context.Context) error {
 		if refused = c.requestStepDown(ctx, stream); final(refused) {
 			return nil
 		}
-
 		// A request without an answer may have been carried out.
 		_, err := c.otherLeader(ctx, stream, before)
 		return errors.Join(refused, err)
@@ -299,26 +275,21 @@ func final(err error) bool {
 func (c *Cluster) otherLeader(ctx context.Context, stream string, not *Node) (*Node, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-
 	var leader atomic.Pointer[Node]
-
 	err := c.each(func(n *Node) error {
 		return c.poll(ctx, func(ctx context.Context) error {
 			info, err := nodeInfo(ctx, n)
 			if err != nil {
 				return err
 			}
-
 			if n == not || !leads(info, n.Name, stream) {
 				return fmt.Errorf("node %s does not lead it", n.Name)
 			}
-
 			leader.CompareAndSwap(nil, n)
 			cancel()
 			return nil
 		})
 	})
-
 	if n := leader.Load(); n != nil {
 		return n, nil
 	}
@@ -334,12 +305,10 @@ func (c *Cluster) requestStepDown(ctx context.Context, stream string) error {
 		if err != nil {
 			return fmt.Errorf("natsrun: step down leader of %s: %w", stream, err)
 		}
-
 		var resp server.JSApiStreamLeaderStepDownResponse
 		if err := json.Unmarshal(msg.Data, &resp); err != nil {
 			return fmt.Errorf("natsrun: step down leader of %s: %w", stream, err)
 		}
-
 		if resp.Error != nil {
 			return fmt.Errorf("natsrun: step down leader of %s: %w", stream, resp.Error)
 		}

@@ -33,11 +33,9 @@ const (
 func (c *Cluster) WaitReady(ctx context.Context) error {
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
-
 	if err := c.poll(ctx, c.checkCurrent); err != nil {
 		return err
 	}
-
 	name := "natsrun-ready-" + rand.Text()
 	return c.pollPatiently(ctx, func(ctx context.Context) error { return c.checkCreate(ctx, name) })
 }
@@ -53,18 +51,15 @@ func (c *Cluster) bounded(ctx context.Context) (context.Context, context.CancelF
 // poll asks until check returns nil.
 func (c *Cluster) poll(ctx context.Context, check func(context.Context) error) error {
 	var err error
-
 	for {
 		reason := check(ctx)
 		if reason == nil {
 			return nil
 		}
-
 		// An error because ctx ended does not describe the cluster.
 		if err == nil || ctx.Err() == nil {
 			err = reason
 		}
-
 		if !pause.For(ctx, pollInterval) {
 			return fmt.Errorf("%w: %w: waiting because %w", ErrNotReady, ctx.Err(), err)
 		}
@@ -77,7 +72,6 @@ func (c *Cluster) pollPatiently(ctx context.Context, check func(context.Context)
 	return c.poll(ctx, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
-
 		err := check(ctx)
 		if ctx.Err() != nil {
 			patience = min(2*patience, lastTry)
@@ -90,7 +84,6 @@ func (c *Cluster) pollPatiently(ctx context.Context, check func(context.Context)
 // not in the view.
 func view[T any](ctx context.Context, c *Cluster, ask func(context.Context, *Node) (*T, error)) map[string]*T {
 	answers := make([]*T, len(c.Nodes))
-
 	var wg sync.WaitGroup
 	for i, n := range c.Nodes {
 		wg.Go(func() {
@@ -99,11 +92,8 @@ func view[T any](ctx context.Context, c *Cluster, ask func(context.Context, *Nod
 			}
 		})
 	}
-
 	wg.Wait()
-
 	view := make(map[string]*T, len(answers))
-
 	for i, answer := range answers {
 		if answer != nil {
 			view[c.Nodes[i].Name] = answer
@@ -118,20 +108,16 @@ func (c *Cluster) checkCurrent(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-
 	if err := checkRoutes(routes); err != nil {
 		return err
 	}
-
 	before, err := viewAll(ctx, c, nodeInfo)
 	if err != nil {
 		return err
 	}
-
 	if err := checkMeta(before); err != nil {
 		return err
 	}
-
 	after, err := viewAll(ctx, c, nodeInfo)
 	if err != nil {
 		return err
@@ -142,15 +128,12 @@ func (c *Cluster) checkCurrent(ctx context.Context) error {
 // viewAll is view with an error that names the running nodes that do not answer.
 func viewAll[T any](ctx context.Context, c *Cluster, ask func(context.Context, *Node) (*T, error)) (map[string]*T, error) {
 	view := view(ctx, c, ask)
-
 	var silent []string
-
 	for _, n := range c.Nodes {
 		if n.Running() && view[n.Name] == nil {
 			silent = append(silent, n.Name)
 		}
 	}
-
 	if len(silent) > 0 {
 		return nil, fmt.Errorf("no answer from %s", strings.Join(silent, ", "))
 	}
@@ -165,10 +148,8 @@ func (c *Cluster) checkCreate(ctx context.Context, name string) error {
 		if err != nil {
 			return fmt.Errorf("natsrun: %w", err)
 		}
-
 		replicas := min(c.running(), maxReplicas)
 		name := fmt.Sprintf("%s-%d", name, replicas)
-
 		_, err = js.CreateStream(ctx, jetstream.StreamConfig{
 			Name: name, Subjects: []string{name}, Replicas: replicas, MaxBytes: 1, // an account may require a bound
 		})
@@ -181,7 +162,6 @@ func (c *Cluster) checkCreate(ctx context.Context, name string) error {
 
 func (c *Cluster) running() int {
 	running := 0
-
 	for _, n := range c.Nodes {
 		if n.Running() {
 			running++
@@ -211,13 +191,11 @@ func checkRoutes(view map[string]*server.Routez) error {
 	for name, routes := range view {
 		for peer := range view {
 			n := 0
-
 			for _, r := range routes.Routes {
 				if r.RemoteName == peer {
 					n++
 				}
 			}
-
 			if peer != name && n < routesPerPeer {
 				return fmt.Errorf("node %s has %d of %d connections to %s", name, n, routesPerPeer, peer)
 			}
@@ -229,31 +207,25 @@ func checkRoutes(view map[string]*server.Routez) error {
 // checkMeta returns nil when all nodes agree on a leader that reports all of them as current.
 func checkMeta(view map[string]*server.JSInfo) error {
 	var leader string
-
 	for name, info := range view {
 		if info.Meta == nil || info.Meta.Leader == "" {
 			return fmt.Errorf("node %s knows no meta leader", name)
 		}
-
 		if leader == "" {
 			leader = info.Meta.Leader
 		}
-
 		if info.Meta.Leader != leader {
 			return fmt.Errorf("meta leader is %s or %s", leader, info.Meta.Leader)
 		}
 	}
-
 	lead := view[leader]
 	if lead == nil {
 		return fmt.Errorf("meta leader %q does not run", leader)
 	}
-
 	current := map[string]bool{leader: true}
 	for _, peer := range lead.Meta.Replicas {
 		current[peer.Name] = peer.Current && !peer.Offline
 	}
-
 	for name := range view {
 		if !current[name] {
 			return fmt.Errorf("meta leader %s does not know %s as current", leader, name)
@@ -271,19 +243,15 @@ func checkStreams(before, after map[string]*server.JSInfo) error {
 			if d.Cluster == nil {
 				continue
 			}
-
 			if d.Cluster.Leader == "" {
 				return fmt.Errorf("%w: %s on %s", ErrNoLeader, stream, name)
 			}
-
 			if err := checkConsumers(name, d, after); err != nil {
 				return err
 			}
-
 			if d.Cluster.Leader != name {
 				continue
 			}
-
 			if err := checkReplicas(d, after); err != nil {
 				return err
 			}
@@ -298,7 +266,6 @@ func checkReplicas(leader *server.StreamDetail, after map[string]*server.JSInfo)
 		if info == nil {
 			continue // it is down
 		}
-
 		d := details(info)[leader.Name]
 		if d == nil || d.State.LastSeq < leader.State.LastSeq {
 			return fmt.Errorf("replica of %s on %s is behind", leader.Name, peer.Name)
@@ -314,21 +281,17 @@ func checkConsumers(node string, stream *server.StreamDetail, after map[string]*
 		if consumer.Cluster == nil {
 			continue
 		}
-
 		if consumer.Cluster.Leader == "" {
 			return fmt.Errorf("consumer %s of stream %s on %s has no leader", consumer.Name, stream.Name, node)
 		}
-
 		if consumer.Cluster.Leader != node {
 			continue
 		}
-
 		for _, peer := range consumer.Cluster.Replicas {
 			info := after[peer.Name]
 			if info == nil {
 				continue // it is down
 			}
-
 			d := details(info)[stream.Name]
 			if d == nil || !slices.ContainsFunc(d.Consumer, func(c *server.ConsumerInfo) bool { return c.Name == consumer.Name }) {
 				return fmt.Errorf("replica of consumer %s of %s on %s is missing", consumer.Name, stream.Name, peer.Name)
@@ -341,7 +304,6 @@ func checkConsumers(node string, stream *server.StreamDetail, after map[string]*
 // details returns the streams of which a node has a replica, by name.
 func details(info *server.JSInfo) map[string]*server.StreamDetail {
 	streams := make(map[string]*server.StreamDetail)
-
 	for _, account := range info.AccountDetails {
 		for i := range account.Streams {
 			streams[account.Streams[i].Name] = &account.Streams[i]

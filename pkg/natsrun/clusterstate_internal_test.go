@@ -18,16 +18,13 @@ import (
 // States that a real cluster passes through too quickly to be observed.
 func TestCheckStreams(t *testing.T) {
 	t.Parallel()
-
 	const leader, follower = "n1", "n2"
-
 	stream := func(lastSeq uint64, lead string) *server.JSInfo {
 		return &server.JSInfo{AccountDetails: []*server.AccountDetail{{Streams: []server.StreamDetail{{
 			Name: "S", State: server.StreamState{LastSeq: lastSeq},
 			Cluster: &server.ClusterInfo{Leader: lead, Replicas: []*server.PeerInfo{{Name: follower}, {Name: "n3"}}},
 		}}}}}
 	}
-
 	for _, tt := range []struct {
 		name  string
 		other *server.JSInfo
@@ -43,15 +40,12 @@ func TestCheckStreams(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-
 			view := map[string]*server.JSInfo{leader: stream(5, tt.lead)}
 			if tt.other != nil {
 				view[follower] = tt.other
 			}
-
 			err := checkStreams(view, view)
 			check.That(t, tt.want != "" || err == nil, "got %v, want none", err)
-
 			check.That(t, tt.want == "" || err != nil && strings.Contains(err.Error(), tt.want), "got %v, want one that says %q", err, tt.want)
 		})
 	}
@@ -59,12 +53,9 @@ func TestCheckStreams(t *testing.T) {
 
 func TestCheckConsumers(t *testing.T) {
 	t.Parallel()
-
 	const leader, follower = "n1", "n2"
-
 	stream := func(lead string, consumers ...string) *server.JSInfo {
 		d := server.StreamDetail{Name: "S", Cluster: &server.ClusterInfo{Leader: "n3"}}
-
 		for _, name := range consumers {
 			d.Consumer = append(d.Consumer, &server.ConsumerInfo{Name: name, Cluster: &server.ClusterInfo{
 				Leader: lead, Replicas: []*server.PeerInfo{{Name: follower}, {Name: "n4"}},
@@ -72,7 +63,6 @@ func TestCheckConsumers(t *testing.T) {
 		}
 		return &server.JSInfo{AccountDetails: []*server.AccountDetail{{Streams: []server.StreamDetail{d}}}}
 	}
-
 	for name, tt := range map[string]struct {
 		lead  string
 		other *server.JSInfo
@@ -87,15 +77,12 @@ func TestCheckConsumers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-
 			view := map[string]*server.JSInfo{leader: stream(tt.lead, "a")}
 			if tt.other != nil {
 				view[follower] = tt.other
 			}
-
 			err := checkStreams(view, view)
 			check.That(t, tt.want != "" || err == nil, "got %v, want none", err)
-
 			check.That(t, tt.want == "" || err != nil && strings.Contains(err.Error(), tt.want), "got %v, want one that says %q", err, tt.want)
 		})
 	}
@@ -103,13 +90,10 @@ func TestCheckConsumers(t *testing.T) {
 
 func TestCheckMeta(t *testing.T) {
 	t.Parallel()
-
 	meta := func(leader string, peers ...*server.PeerInfo) *server.JSInfo {
 		return &server.JSInfo{Meta: &server.MetaClusterInfo{Leader: leader, Replicas: peers}}
 	}
-
 	good := &server.PeerInfo{Name: "n2", Current: true}
-
 	for name, tt := range map[string]struct {
 		view map[string]*server.JSInfo
 		want string
@@ -126,10 +110,8 @@ func TestCheckMeta(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-
 			err := checkMeta(tt.view)
 			check.That(t, tt.want != "" || err == nil, "got %v, want none", err)
-
 			check.That(t, tt.want == "" || err != nil && strings.Contains(err.Error(), tt.want), "got %v, want one that says %q", err, tt.want)
 		})
 	}
@@ -137,10 +119,8 @@ func TestCheckMeta(t *testing.T) {
 
 func TestCheckRoutes(t *testing.T) {
 	t.Parallel()
-
 	routes := func(peers map[string]int) *server.Routez {
 		all := &server.Routez{}
-
 		for peer, n := range peers {
 			for range n {
 				all.Routes = append(all.Routes, &server.RouteInfo{RemoteName: peer})
@@ -148,9 +128,7 @@ func TestCheckRoutes(t *testing.T) {
 		}
 		return all
 	}
-
 	const all = routesPerPeer
-
 	for name, tt := range map[string]struct {
 		view map[string]*server.Routez
 		want string
@@ -165,10 +143,8 @@ func TestCheckRoutes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-
 			err := checkRoutes(tt.view)
 			check.That(t, tt.want != "" || err == nil, "got %v, want none", err)
-
 			check.That(t, tt.want == "" || err != nil && strings.Contains(err.Error(), tt.want), "got %v, want one that says %q", err, tt.want)
 		})
 	}
@@ -177,76 +153,54 @@ func TestCheckRoutes(t *testing.T) {
 // A node that is down must find its ports free when it comes back.
 func TestReservedPortsAreNobodyElses(t *testing.T) {
 	t.Parallel()
-
 	const n = portsPerNode * maxNodes
-
 	seen := make(map[int]bool)
-
 	for range 20 {
 		b := check.Must(reservePorts(n))(t)
-
 		t.Cleanup(func() {
 			check.Is(t, b.close(), nil)
 		})
-
 		for _, port := range b.ports {
 			check.That(t, !seen[port], "port %d was reserved twice", port)
-
 			seen[port] = true
 		}
 	}
-
 	check.Same(t, "ports", len(seen), 20*n)
 }
 
 func TestPortsAreGivenBack(t *testing.T) {
 	t.Parallel()
-
 	b := check.Must(reservePorts(1))(t)
-
 	guard := b.guard.Addr().String()
 	check.Failsf(t, check.Err(listen(guard)), "%s can be had while its block is reserved", guard)
-
 	check.OK(t, b.close())
-
 	check.Is(t, b.close(), net.ErrClosed)
-
 	check.Is(t, (*portBlock)(nil).close(), nil)
 }
 
 func TestDirectoriesOfKilledProcessesAreRemoved(t *testing.T) {
 	t.Parallel()
-
 	parent := t.TempDir()
 	long := time.Now().Add(-2 * abandonedAfter)
-
 	for _, name := range []string{"natsrun-abandoned", "natsrun-new", "natsrun-used", "other"} {
 		path := filepath.Join(parent, name)
 		check.OK(t, os.Mkdir(path, dirMode))
-
 		lock := flock.New(filepath.Join(path, lockName))
 		check.OK(t, check.Err(lock.TryLock()))
-
 		if name != "natsrun-used" {
 			check.OK(t, lock.Close())
 		}
-
 		t.Cleanup(func() { _ = lock.Close() })
-
 		if name != "natsrun-new" {
 			check.OK(t, os.Chtimes(path, long, long))
 		}
 	}
-
 	removeAbandoned(parent)
-
 	entries := check.Must(os.ReadDir(parent))(t)
-
 	var left []string
 	for _, e := range entries {
 		left = append(left, e.Name())
 	}
-
 	want := []string{"natsrun-new", "natsrun-used", "other"}
 	check.That(t, slices.Equal(left, want), "left are %v, want %v", left, want)
 }

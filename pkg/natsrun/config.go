@@ -82,9 +82,7 @@ func ChangeOptions(c *Config, change func(*server.Options)) {
 // withDefaults returns a copy in which every unset field has its default.
 func (c Config) withDefaults() Config {
 	c.ReadyTimeout = cmp.Or(c.ReadyTimeout, defaultReadyTimeout)
-
 	c.ServerName = cmp.Or(c.ServerName, defaultServerName)
-
 	c.Listen = c.Listen || c.Port != 0
 	return c
 }
@@ -112,19 +110,15 @@ func serverOptions(cfg Config, storeDir string) (*server.Options, error) {
 	if err != nil {
 		return nil, err
 	}
-
 	opts.ServerName = cfg.ServerName
 	opts.StoreDir = storeDir
 	embed(opts)
-
 	opts.DontListen = !cfg.Listen
 	opts.Host = loopback
 	opts.Port = cfg.Port
-
 	if cfg.Port == 0 {
 		opts.Port = randomPort
 	}
-
 	for _, change := range cfg.changes {
 		change(opts)
 	}
@@ -147,7 +141,6 @@ func readConfig(cfg Config) (*server.Options, error) {
 		}
 		return opts, nil
 	}
-
 	text, err := configText(singleConf, cfg.Users, cfg.Partitions)
 	if err != nil {
 		return nil, err
@@ -169,13 +162,11 @@ func configText(name string, users map[string]string, partitions int, variables 
 	if err != nil {
 		return "", fmt.Errorf("natsrun: %w", err)
 	}
-
 	if users != nil {
 		accounts, err := accountsText(users, partitions)
 		if err != nil {
 			return "", err
 		}
-
 		text += accounts
 	}
 	return strings.Join(variables, "\n") + "\n" + text, nil
@@ -187,29 +178,22 @@ func accountsText(users map[string]string, partitions int) (string, error) {
 	for name, nkey := range users {
 		vars[nkeyVariable+strings.ToUpper(name)] = nkey
 	}
-
 	known, err := deploy.Variables(accountsConf)
 	if err != nil {
 		return "", fmt.Errorf("natsrun: %w", err)
 	}
-
 	missing := deploy.CheckVariables(accountsConf, func(name string) string { return vars[name] })
-
 	var b strings.Builder
-
 	for _, name := range slices.Sorted(maps.Keys(vars)) {
 		if !slices.Contains(known, name) {
 			missing = errors.Join(missing, fmt.Errorf("%s has no user for %s", accountsConf, name))
 		}
-
 		b.WriteString(define(name, vars[name]))
 		b.WriteByte('\n')
 	}
-
 	if missing != nil {
 		return "", fmt.Errorf("natsrun: Users: %w", missing)
 	}
-
 	accounts, err := deploy.Text(accountsConf)
 	if err != nil {
 		return "", fmt.Errorf("natsrun: %w", err)

@@ -20,11 +20,9 @@ func startServer(ctx context.Context, opts *server.Options, cfg Config, broken f
 	if err != nil {
 		return nil, fmt.Errorf("natsrun: server %s: %w", opts.ServerName, err)
 	}
-
 	log := newServerLog(cfg.Logger, broken)
 	ns.SetLogger(log, cfg.Logger != nil && opts.Debug, cfg.Logger != nil && opts.Trace)
 	ns.Start()
-
 	if err := awaitReady(ctx, ns, opts, log, cfg.ReadyTimeout); err != nil {
 		ns.Shutdown()
 		ns.WaitForShutdown()
@@ -38,23 +36,19 @@ func awaitReady(
 ) error {
 	// The server writes the reason of its failure to its log only, and does not become ready.
 	ready := log.firstFatal() == "" && ns.ReadyForConnections(timeout)
-
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("natsrun: server %s: %w", opts.ServerName, err)
 	}
-
 	if fatal := log.firstFatal(); fatal != "" {
 		if strings.Contains(fatal, syscall.EADDRINUSE.Error()) {
 			return fmt.Errorf("%w: server %s: %s", ErrPortInUse, opts.ServerName, fatal)
 		}
 		return fmt.Errorf("%w: server %s on %s: %s", ErrNotReady, opts.ServerName, opts.StoreDir, fatal)
 	}
-
 	if !ready {
 		return fmt.Errorf("%w: server %s took longer than %s: a large store in %s needs a longer ReadyTimeout",
 			ErrNotReady, opts.ServerName, timeout, opts.StoreDir)
 	}
-
 	if opts.JetStream && !ns.JetStreamEnabled() {
 		return fmt.Errorf("%w: server %s: JetStream is off: is %s writable and not full?",
 			ErrNotReady, opts.ServerName, opts.StoreDir)
@@ -85,7 +79,6 @@ func (l *serverLog) Debugf(format string, v ...any) { l.write(slog.LevelDebug, f
 // Errorf implements server.Logger. Only here does the server report that a stream cannot write any more.
 func (l *serverLog) Errorf(format string, v ...any) {
 	l.write(slog.LevelError, format, v)
-
 	if l.broken != nil && strings.Contains(format, "ritical write error") {
 		l.broken()
 	}
@@ -98,7 +91,6 @@ func (l *serverLog) Fatalf(format string, v ...any) {
 		l.fatal = fmt.Sprintf(format, v...)
 	}
 	l.mu.Unlock()
-
 	l.write(slog.LevelError, format, v)
 }
 

@@ -87,13 +87,11 @@ func (s *site) targets() map[string]string {
 		"$JS.API.ACCOUNT.PURGE.NOTIFIER": "", "$JS.API.SERVER.REMOVE": `{"peer":"test"}`, "$JS.API.META.LEADER.STEPDOWN": "",
 		"$SYS.REQ.SERVER.PING.KICK": `{"cid":1}`, "$SYS.REQ.CLAIMS.UPDATE": "x", "$SYS.REQ.USER.INFO": "",
 	}
-
 	for account, subjects := range samples {
 		for _, subject := range subjects {
 			found[subject] = "x"
 			found["$JS."+account+".API."+subject] = "x"
 		}
-
 		for _, name := range declared[account] {
 			stream := streamName(name)
 			for _, api := range []string{"$JS.API.", "$JS." + account + ".API."} {
@@ -105,18 +103,15 @@ func (s *site) targets() map[string]string {
 				for method, body := range maps {
 					found[api+method+stream] = body
 				}
-
 				for durable := range consumers {
 					found[api+"CONSUMER.DELETE."+durable+"."+consumers[durable]] = ""
 				}
-
 				found[api+"STREAM.CREATE.MIRROR_"+stream] = `{"name":"MIRROR_` + stream + `","max_bytes":65536,"mirror":{"name":"` + stream + `"}}`
 				found[api+"STREAM.CREATE.SOURCE_"+stream] = `{"name":"SOURCE_` + stream + `","max_bytes":65536,"sources":[{"name":"` + stream +
 					`","external":{"api":"$JS.` + account + `.API","deliver":"_INBOX_USER.leak"}}]}`
 			}
 		}
 	}
-
 	for _, ack := range s.acks {
 		found[ack] = "+TERM"
 	}
@@ -147,20 +142,16 @@ var headers = []nats.Header{
 // subject of the user's choice, not with a consumer, a mirror, a source or a header.
 func TestNoUserReachesAnotherAccount(t *testing.T) {
 	t.Parallel()
-
 	for _, by := range intruders {
 		t.Run(by.user, func(t *testing.T) {
 			t.Parallel()
-
 			s := newSite(t)
 			before := s.others(by)
 			heard := s.attack(by)
 			s.idle()
-
 			for what, was := range before {
 				account, stream, _ := strings.Cut(what, "/")
 				is, there := s.state(account)[stream]
-
 				switch {
 				case !there:
 					t.Errorf("%s removed %s", by.user, what)
@@ -170,12 +161,10 @@ func TestNoUserReachesAnotherAccount(t *testing.T) {
 					t.Errorf("%s changed %s:\n%s\n%s", by.user, what, was, is)
 				}
 			}
-
 			for what := range s.others(by) {
 				_, there := before[what]
 				check.That(t, there, "%s made %s", by.user, what)
 			}
-
 			for _, m := range heard() {
 				for account := range declared {
 					check.That(t, account == by.account || account == by.reads || by.reads == "*" || !bytes.Contains(m.Data, []byte("secret of "+account)),
@@ -189,7 +178,6 @@ func TestNoUserReachesAnotherAccount(t *testing.T) {
 // configOf is the configuration of a stream or consumer, without its state.
 func configOf(t *testing.T, state string) string {
 	t.Helper()
-
 	var all []json.RawMessage
 	check.OK(t, json.Unmarshal([]byte(state), &all))
 	return string(all[0])
@@ -198,17 +186,14 @@ func configOf(t *testing.T, state string) string {
 // The user console reads the data of its pages and no more, and has no permission to change a stream or make a consumer.
 func TestConsoleReachesOnlyWhatItsPagesNeed(t *testing.T) {
 	t.Parallel()
-
 	s := newSite(t)
 	nc, _ := s.as("console")
 	shown := []string{"AUDIT", "DEAD", "ENRICH_JOBS", "EVENTS", "IMPORT_JOBS", "KV_jobs", "KV_locks", "NOTIFICATIONS"}
-
 	for account, names := range declared {
 		api := "$JS." + account + ".API."
 		if account == "OPERATOR" {
 			api = "$JS.API."
 		}
-
 		for _, name := range names {
 			stream := streamName(name)
 			methods := []string{
@@ -231,7 +216,6 @@ func TestConsoleReachesOnlyWhatItsPagesNeed(t *testing.T) {
 			if slices.Contains([]string{"AUDIT", "EVENTS", "KV_jobs", "KV_locks", "NOTIFICATIONS"}, stream) {
 				methods = append(methods, "STREAM.PURGE."+stream, "STREAM.MSG.DELETE."+stream)
 			}
-
 			for _, method := range methods {
 				if msg, err := nc.Request(api+method, []byte("{}"), s.wait); err == nil && !bytes.Contains(msg.Data, []byte("not enabled for account")) {
 					t.Errorf("%s answers: %s", api+method, msg.Data)
@@ -239,7 +223,6 @@ func TestConsoleReachesOnlyWhatItsPagesNeed(t *testing.T) {
 			}
 		}
 	}
-
 	for _, subject := range []string{
 		"notifier.v1.notify", "notifier.v1.publish", "notifier.v1.endpoints.list", "notifier.v1.users.get", "enricher.v1.enrich", "importer.v1.submit",
 		"$SRV.PING", "$SYS.REQ.SERVER.PING", "audit.cli.x", "audit.notifier.x",
@@ -252,7 +235,6 @@ func TestConsoleReachesOnlyWhatItsPagesNeed(t *testing.T) {
 // grew reports whether a stream has all that it had before, and perhaps more.
 func grew(t *testing.T, was, is string) bool {
 	t.Helper()
-
 	var before, now []any
 	check.OK(t, errors.Join(json.Unmarshal([]byte(was), &before), json.Unmarshal([]byte(is), &now)))
 	// Only the number of messages and the last sequence may differ, see site.state.
@@ -263,12 +245,10 @@ func grew(t *testing.T, was, is string) bool {
 // others is the state of all accounts but the intruder's own.
 func (s *site) others(by intruder) map[string]string {
 	all := make(map[string]string)
-
 	for account := range declared {
 		if account == by.account {
 			continue
 		}
-
 		for stream, is := range s.state(account) {
 			all[account+"/"+stream] = is
 		}
@@ -282,60 +262,46 @@ func (s *site) attack(by intruder) (heard func() []*nats.Msg) {
 		mu  sync.Mutex
 		all []*nats.Msg
 	)
-
 	hear := func(m *nats.Msg) {
 		mu.Lock()
 		defer mu.Unlock()
-
 		all = append(all, m)
 	}
-
 	inbox := "_INBOX_" + by.user
 	connect := func() *nats.Conn {
 		nc, _ := natstest.Connect(s.T, s.srv, s.users.As(by.user), quietly())
 		return nc
 	}
 	nc := connect()
-
 	for _, subject := range []string{inbox + ".>", ">", "$KV.>", "rp.>", "_INBOX_admin.>", "_R_.>", "$SYS.>", "$JS.EVENT.>", "events.>", "jobs.>", "$JS.ACK.>"} {
 		_, err := nc.Subscribe(subject, hear)
 		s.must(err)
 	}
-
 	for subject, body := range s.targets() {
 		body = strings.ReplaceAll(body, "_INBOX_USER", inbox)
 		sender := connect()
-
 		for _, header := range headers {
 			s.must(sender.PublishMsg(&nats.Msg{Subject: subject, Reply: inbox + ".answer", Header: header, Data: []byte(body)}))
 		}
-
 		if by.store != "" {
 			s.must(sender.Publish(by.store, []byte(body)))
 		}
-
 		for _, c := range by.carriers {
 			data := strings.NewReplacer("BODY", body, "TARGET", subject).Replace(c.body)
 			s.must(sender.PublishMsg(&nats.Msg{Subject: c.subject, Reply: subject, Data: []byte(data)}))
 		}
-
 		if err := sender.Flush(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
 			s.Fatalf("%s: %v", subject, err)
 		}
-
 		sender.Close()
 	}
-
 	s.must(nc.Flush())
-
 	if by.store != "" { // the carriers do carry
 		s.must(nc.Publish(by.store, []byte("carried")))
 		s.must(nc.PublishRequest(by.carriers[0].subject, inbox+".carried", []byte(by.carriers[0].body)))
-
 		giveUp := time.Now().Add(time.Minute)
 		for !slices.ContainsFunc(list(&mu, &all), func(m *nats.Msg) bool { return m.Subject == inbox+".carried" }) {
 			s.must(nc.Flush())
-
 			if time.Now().After(giveUp) {
 				s.Fatalf("%s may not ask %s: nothing was tried", by.user, by.carriers[0].subject)
 			}

@@ -61,24 +61,18 @@ func newNode(spec nodeSpec, cfg ClusterConfig) *Node {
 func (n *Node) Start(ctx context.Context) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-
 	if n.run != nil {
 		return nil
 	}
-
 	ctx, cancel := context.WithTimeout(ctx, n.ready)
 	defer cancel()
-
 	var err error
-
 	for range portAttempts {
 		if n.run, err = n.begin(ctx); !errors.Is(err, ErrPortInUse) {
 			break
 		}
-
 		pause.For(ctx, portRetry)
 	}
-
 	if err != nil {
 		return fmt.Errorf("natsrun: start node %s: %w", n.Name, err)
 	}
@@ -93,7 +87,6 @@ func (n *Node) begin(ctx context.Context) (runningNode, error) {
 			return nil, err
 		}
 	}
-
 	if n.processes {
 		return startProcess(ctx, n.spec, n.logger)
 	}
@@ -133,20 +126,16 @@ func (n *Node) Running() bool {
 func (n *Node) end(how func(runningNode) error) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-
 	if n.run == nil {
 		return nil
 	}
-
 	if err := how(n.run); err != nil {
 		if errors.Is(err, ErrNoProcess) {
 			return fmt.Errorf("%w: node %s", err, n.Name) // it still runs
 		}
-
 		n.run = nil
 		return fmt.Errorf("natsrun: stop node %s: %w", n.Name, err)
 	}
-
 	n.run = nil
 	return nil
 }
@@ -154,11 +143,9 @@ func (n *Node) end(how func(runningNode) error) error {
 func (n *Node) pause(on bool) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-
 	if n.run == nil {
 		return fmt.Errorf("%w: node %s", ErrStopped, n.Name)
 	}
-
 	if err := n.run.pause(on); err != nil {
 		return fmt.Errorf("natsrun: node %s: %w", n.Name, err)
 	}
@@ -198,7 +185,6 @@ func informerOf(n *Node) (informer, error) {
 func (n *Node) running() (runningNode, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-
 	if n.run == nil {
 		return nil, fmt.Errorf("%w: node %s", ErrStopped, n.Name)
 	}
@@ -213,10 +199,8 @@ func startInProcess(ctx context.Context, spec nodeSpec, logger *slog.Logger) (ru
 	if err != nil {
 		return nil, err
 	}
-
 	// A server in this process needs no HTTP for its monitoring.
 	opts.HTTPHost, opts.HTTPPort = "", 0
-
 	ns, err := startServer(ctx, opts, Config{Logger: logger, ReadyTimeout: timeLeft(ctx)}, nil)
 	if err != nil {
 		return nil, err
@@ -228,7 +212,6 @@ func (l *localNode) info(ctx context.Context) (*server.JSInfo, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-
 	info, err := l.ns.Jsz(streamInfo())
 	if err != nil {
 		return nil, fmt.Errorf("natsrun: JetStream of %s: %w", l.ns.Name(), err)
@@ -240,7 +223,6 @@ func (l *localNode) routes(ctx context.Context) (*server.Routez, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-
 	routes, err := l.ns.Routez(nil)
 	if err != nil {
 		return nil, fmt.Errorf("natsrun: routes of %s: %w", l.ns.Name(), err)
@@ -305,9 +287,7 @@ func nodeOptions(s nodeSpec) (*server.Options, error) {
 	if err != nil {
 		return nil, err
 	}
-
 	embed(opts)
-
 	opts.ServerName = s.Name
 	opts.StoreDir = s.Dir
 	opts.Host, opts.Port = loopback, s.ClientPort

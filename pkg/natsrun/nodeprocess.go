@@ -37,12 +37,10 @@ type processNode struct {
 
 func startProcess(ctx context.Context, spec nodeSpec, _ *slog.Logger) (runningNode, error) {
 	p := &processNode{log: filepath.Join(spec.Dir, logName), url: "http://" + address(spec.MonitorPort)}
-
 	if err := p.launch(); err != nil {
 		return nil, err
 	}
 	defer p.Out.Close() //nolint:errcheck // it was read
-
 	if err := p.handshake(ctx, spec); err != nil {
 		return nil, errors.Join(err, p.kill())
 	}
@@ -55,13 +53,11 @@ func (p *processNode) launch() error {
 	if err != nil {
 		return fmt.Errorf("find this executable: %w", err)
 	}
-
 	log, err := os.OpenFile(p.log, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return fmt.Errorf("open the node's log: %w", err)
 	}
-	defer log.Close() //nolint:errcheck // the process has its own handle
-
+	defer log.Close()        //nolint:errcheck // the process has its own handle
 	cmd := exec.Command(exe) //nolint:gosec,noctx // this very program; the process outlives the context of its start
 	cmd.Env = append(os.Environ(), nodeEnv+"=1")
 	cmd.Stderr = log
@@ -74,20 +70,16 @@ func (p *processNode) handshake(ctx context.Context, spec nodeSpec) error {
 	if err := json.NewEncoder(p.In).Encode(spec); err != nil {
 		return fmt.Errorf("hand over the configuration: %w", err)
 	}
-
 	// The end of ctx ends the read.
 	stop := context.AfterFunc(ctx, func() { _ = p.Out.Close() }) //nolint:errcheck // the read says so
 	defer stop()
-
 	answer, err := io.ReadAll(io.LimitReader(p.Out, int64(len(readyLine))))
 	if string(answer) == readyLine {
 		return nil
 	}
-
 	if ctx.Err() != nil {
 		return fmt.Errorf("%w: process %d: %w: its log is %s", ErrNotReady, p.PID(), ctx.Err(), p.log)
 	}
-
 	last := lastLine(p.log)
 	if strings.Contains(last, syscall.EADDRINUSE.Error()) {
 		return fmt.Errorf("%w: %s", ErrPortInUse, last)
@@ -109,16 +101,13 @@ func ask[T any](ctx context.Context, url string) (*T, error) {
 	if err != nil {
 		return nil, fmt.Errorf("natsrun: %w", err)
 	}
-
 	// No connection is kept open: each would keep goroutines.
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-
 	resp, err := client.Do(req)
 	if err != nil {
 		return nil, fmt.Errorf("natsrun: ask the node: %w", err)
 	}
 	defer resp.Body.Close()
-
 	answer := new(T)
 	if err := json.NewDecoder(resp.Body).Decode(answer); err != nil {
 		return nil, fmt.Errorf("natsrun: answer of the node (%s): %w", resp.Status, err)
@@ -134,13 +123,11 @@ func (p *processNode) pause(on bool) error { return p.Pause(on) }
 func (p *processNode) stop() error {
 	// A paused process reads nothing. An error here means that the process has ended already, and matters only if it has not.
 	err := errors.Join(p.Pause(false), p.In.Close())
-
 	select {
 	case <-p.Gone:
 	case <-time.After(stopGrace):
 		return errors.Join(fmt.Errorf("it did not end within %s: its log is %s", stopGrace, p.log), err, p.kill())
 	}
-
 	if p.Err != nil {
 		return fmt.Errorf("%w: %s (%s)", p.Err, lastLine(p.log), p.log)
 	}
@@ -153,7 +140,6 @@ func lastLine(path string) string {
 	if err != nil {
 		return err.Error()
 	}
-
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
 	return lines[len(lines)-1]
 }
@@ -174,16 +160,13 @@ var nodeMainCalled atomic.Bool
 //	}
 func NodeMain() {
 	nodeMainCalled.Store(true)
-
 	if os.Getenv(nodeEnv) == "" {
 		return
 	}
-
 	if err := serveNode(os.Stdin, os.Stdout, os.Stderr); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1) //nolint:revive // the node is this whole process
 	}
-
 	os.Exit(0) //nolint:revive // the node is this whole process
 }
 
@@ -202,25 +185,19 @@ func serveNode(stdin io.Reader, stdout, stderr io.Writer) error {
 	if err := json.NewDecoder(stdin).Decode(&spec); err != nil {
 		return fmt.Errorf("natsrun: read the node's spec: %w", err)
 	}
-
 	opts, err := nodeOptions(spec)
 	if err != nil {
 		return err
 	}
-
 	logger := slog.New(slog.NewTextHandler(stderr, nil))
-
 	ctx := context.Background() //nolint:forbidigo // the root context of this process; ReadyTimeout bounds the start
-
 	ns, err := startServer(ctx, opts, Config{Logger: logger, ReadyTimeout: defaultClusterReady}, nil)
 	if err != nil {
 		return err
 	}
-
 	// Both writes fail if the parent has ended; the node ends in any case.
 	_, writeErr := io.WriteString(stdout, readyLine)
 	_, readErr := io.Copy(io.Discard, stdin)
-
 	ns.Shutdown()
 	ns.WaitForShutdown()
 	return errors.Join(writeErr, readErr)

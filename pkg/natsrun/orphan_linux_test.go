@@ -20,35 +20,27 @@ func TestNodesDieWithTheirParent(t *testing.T) {
 		if err != nil {
 			return err
 		}
-
 		if err := c.Nodes[0].Pause(); err != nil {
 			return err
 		}
-
 		if _, err := fmt.Fprintln(os.Stdout, c.URLs()); err != nil {
 			return err
 		}
-
 		select {}
 	}}
 	parents.Main()
 	t.Parallel()
-
 	parent := parents.Start(t, t.TempDir(), "-test.run=^TestNodesDieWithTheirParent$")
 	urls := parent.Line()
 	parent.Kill()
-
 	var dialer net.Dialer
-
 	for url := range strings.SplitSeq(urls, ",") {
 		addr := strings.TrimPrefix(url, "nats://")
-
 		// A frozen process still accepts: its kernel does.
 		for conn, err := dialer.DialContext(t.Context(), "tcp", addr); err == nil; {
 			_ = conn.Close()
 			conn, err = dialer.DialContext(t.Context(), "tcp", addr)
 		}
 	}
-
 	check.Is(t, t.Context().Err(), nil)
 }

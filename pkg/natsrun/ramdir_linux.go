@@ -16,12 +16,10 @@ func ramDir() string {
 	if err := syscall.Statfs(ramPath, &st); err != nil {
 		return ""
 	}
-
 	//nolint:gosec // a block size is never negative
 	if st.Bavail*uint64(st.Bsize) < minRAM {
 		return ""
 	}
-
 	if syscall.Access(ramPath, 2 /* W_OK */) != nil {
 		return ""
 	}

@@ -36,19 +36,15 @@ type storeDir struct {
 // openStoreDir creates and locks dir, or a temporary directory when dir is "".
 func openStoreDir(dir string, memory bool) (*storeDir, error) {
 	sd := &storeDir{path: dir, temp: dir == ""}
-
 	if err := sd.create(memory); err != nil {
 		return nil, fmt.Errorf("%w: %w: give a Dir on a file system that this user may write to", ErrDirUnusable, err)
 	}
-
 	sd.lock = flock.New(filepath.Join(sd.path, lockName))
-
 	held, err := sd.lock.TryLock()
 	if err != nil {
 		return nil, errors.Join(
 			fmt.Errorf("%w: lock %s: %w: give a Dir that this user may write to", ErrDirUnusable, sd.path, err), sd.close())
 	}
-
 	if !held {
 		return nil, fmt.Errorf("%w: %s: stop the server that runs there, or give another Dir", ErrDirInUse, sd.path)
 	}
@@ -62,21 +58,17 @@ func (sd *storeDir) create(memory bool) error {
 		}
 		return nil
 	}
-
 	parent := ""
 	if memory {
 		parent = ramDir()
 	}
-
 	if parent != "" {
 		removeAbandoned(parent)
 	}
-
 	path, err := os.MkdirTemp(parent, tempPrefix)
 	if err != nil {
 		return fmt.Errorf("create: %w", err)
 	}
-
 	sd.path = path
 	return nil
 }
@@ -88,18 +80,15 @@ func removeAbandoned(parent string) {
 	if err != nil {
 		return // the pattern is right
 	}
-
 	for _, path := range paths {
 		info, err := os.Lstat(path) // a link is not ours
 		if err != nil || !info.IsDir() || time.Since(info.ModTime()) < abandonedAfter {
 			continue
 		}
-
 		lock := flock.New(filepath.Join(path, lockName))
 		if held, err := lock.TryLock(); err != nil || !held {
 			continue // in use, or another user's
 		}
-
 		_ = (&storeDir{lock: lock, path: path, temp: true}).close() //nolint:errcheck // the next one tries again
 	}
 }
@@ -107,11 +96,9 @@ func removeAbandoned(parent string) {
 // close releases the directory, and removes it when it is a temporary one.
 func (sd *storeDir) close() error {
 	err := sd.lock.Close()
-
 	if sd.temp {
 		err = errors.Join(err, os.RemoveAll(sd.path))
 	}
-
 	if err != nil {
 		return fmt.Errorf("natsrun: release store directory %s: %w", sd.path, err)
 	}
@@ -143,24 +130,19 @@ type portBlock struct {
 func reservePorts(n int) (*portBlock, error) {
 	for range portTries {
 		first := firstPort + blockSize*rand.IntN((lastPort-firstPort)/blockSize) //nolint:gosec // spreads, protects nothing
-
 		guard, err := listen(address(first))
 		if err != nil {
 			continue
 		}
-
 		b := &portBlock{guard: guard}
-
 		for port := first + 1; port < first+blockSize && len(b.ports) < n; port++ {
 			if probe(port) == nil {
 				b.ports = append(b.ports, port)
 			}
 		}
-
 		if len(b.ports) == n {
 			return b, nil
 		}
-
 		if err := b.close(); err != nil {
 			return nil, err
 		}
@@ -173,7 +155,6 @@ func (b *portBlock) close() error {
 	if b == nil {
 		return nil
 	}
-
 	if err := b.guard.Close(); err != nil {
 		return fmt.Errorf("natsrun: give ports back: %w", err)
 	}
@@ -196,19 +177,15 @@ func awaitPort(ctx context.Context, host string, port int) error {
 	if port <= 0 {
 		return nil
 	}
-
 	addr := net.JoinHostPort(host, strconv.Itoa(port))
-
 	for {
 		err := probePort(addr)
 		if err == nil {
 			return nil
 		}
-
 		if !errors.Is(err, syscall.EADDRINUSE) {
 			return fmt.Errorf("natsrun: listen on %s: %w", addr, err)
 		}
-
 		if !pause.For(ctx, portRetry) {
 			return fmt.Errorf("%w: %w: stop the program that listens there, or set Port 0 for a free one", ErrPortInUse, err)
 		}
@@ -220,7 +197,6 @@ func probePort(addr string) error {
 	if err != nil {
 		return err
 	}
-
 	if err := l.Close(); err != nil {
 		return fmt.Errorf("probe: %w", err)
 	}
@@ -229,7 +205,6 @@ func probePort(addr string) error {
 
 func listen(addr string) (net.Listener, error) {
 	var lc net.ListenConfig
-
 	l, err := lc.Listen(context.Background(), "tcp", addr) //nolint:forbidigo // an address needs no resolver
 	if err != nil {
 		return nil, fmt.Errorf("probe: %w", err)

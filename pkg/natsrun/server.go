@@ -64,33 +64,26 @@ func Start(cfg Config) (*Server, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-
 	cfg = cfg.withDefaults()
-
 	dir, err := openStoreDir(cfg.Dir, cfg.Memory)
 	if err != nil {
 		return nil, err
 	}
-
 	opts, err := serverOptions(cfg, dir.path)
 	if err != nil {
 		return nil, errors.Join(err, dir.close())
 	}
-
 	s := &Server{cfg: cfg, dir: dir, port: opts.Port, broken: make(chan struct{}, 1), ended: make(chan struct{})}
 	if !opts.DontListen {
 		s.host = opts.Host
 	}
-
 	s.begin = func(ctx context.Context, port int) (incarnation, error) {
 		opts.Port = port
 		return startServer(ctx, opts, cfg, s.couldNotWrite)
 	}
-
 	if err := s.run(context.Background()); err != nil { //nolint:forbidigo // bounded by ReadyTimeout
 		return nil, errors.Join(err, dir.close())
 	}
-
 	s.healer.Go(s.heal)
 	return s, nil
 }
@@ -107,7 +100,6 @@ func (s *Server) InProcessConn() (net.Conn, error) {
 	if ns == nil || !ns.Running() {
 		return nil, ErrStopped
 	}
-
 	conn, err := ns.InProcessConn()
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrStopped, err)
@@ -125,7 +117,6 @@ func (s *Server) Connect(opts ...nats.Option) (*nats.Conn, error) {
 		nats.ReconnectWait(reconnectWait),
 		nats.Timeout(s.cfg.ReadyTimeout),
 	}, opts...)
-
 	nc, err := nats.Connect("", all...)
 	if err != nil {
 		return nil, fmt.Errorf("natsrun: connect in process: %w", err)
@@ -141,13 +132,10 @@ func (s *Server) Connect(opts ...nats.Option) (*nats.Conn, error) {
 func (s *Server) Restart(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-
 	if s.stopped {
 		return ErrStopped
 	}
-
 	s.halt()
-
 	select {
 	case <-s.broken: // the signal of the former incarnation
 	default:
@@ -161,15 +149,12 @@ func (s *Server) Stop() {
 	defer s.healer.Wait() // after mu is free
 	s.mu.Lock()
 	defer s.mu.Unlock()
-
 	if s.stopped {
 		return
 	}
-
 	s.stopped = true
 	close(s.ended)
 	s.halt()
-
 	if err := s.dir.close(); err != nil && s.cfg.Logger != nil {
 		s.cfg.Logger.Warn("cannot clean up after the server", "error", err)
 	}
@@ -196,33 +181,27 @@ func (s *Server) halt() {
 func (s *Server) run(ctx context.Context) error {
 	free, cancel := context.WithTimeout(ctx, s.portTimeout())
 	defer cancel()
-
 	var (
 		ns  incarnation
 		err error
 	)
-
 	for taken := true; taken; taken = errors.Is(err, ErrPortInUse) && free.Err() == nil {
 		if s.host != "" {
 			if err := awaitPort(free, s.host, s.port); err != nil {
 				return err
 			}
 		}
-
 		ns, err = s.begin(ctx, s.port)
 	}
-
 	if err != nil {
 		return err
 	}
-
 	if s.host != "" && s.url == "" {
 		s.url = ns.ClientURL()
 		if addr, ok := ns.Addr().(*net.TCPAddr); ok {
 			s.port = addr.Port // the next incarnation listens there too
 		}
 	}
-
 	s.current.Store(&embedded{ns})
 	return nil
 }

@@ -36,19 +36,15 @@ func TestMain(m *testing.M) {
 
 func TestServerListensOnLoopbackOnlyWhenAsked(t *testing.T) {
 	t.Parallel()
-
 	check.Same(t, "URL of a server that does not listen", natstest.Server(t).URL(), "")
-
 	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
 	check.That(t, strings.HasPrefix(srv.URL(), "nats://127.0.0.1:"), "URL: got %q, want a port of 127.0.0.1", srv.URL())
-
 	nc, _ := natstest.ConnectURL(t, srv.URL())
 	check.Is(t, check.Err(nc.RTT()), nil)
 }
 
 func TestRestartKeepsFileStreamsAndClients(t *testing.T) {
 	t.Parallel()
-
 	for _, tt := range []struct {
 		name   string
 		mutate func(*natsrun.Config)
@@ -59,25 +55,18 @@ func TestRestartKeepsFileStreamsAndClients(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-
 			srv := natstest.Server(t, tt.mutate)
 			reconnected := make(chan struct{}, 1)
 			_, js := natstest.Connect(t, srv, nats.ReconnectHandler(func(*nats.Conn) { reconnected <- struct{}{} }))
-
 			url := srv.URL()
 			kv := bucket(t, js, "b", 1)
 			rev := put(t, kv, "k", "before")
-
 			check.OK(t, srv.Restart(t.Context()))
-
 			await(t, reconnected, "the in-process client to reconnect by itself")
-
 			entry, err := kv.Get(t.Context(), "k")
 			check.That(t, err == nil && string(entry.Value()) == "before" && entry.Revision() == rev,
 				"after the restart: got %v, %v, want revision %d of %q", entry, err, rev, "before")
-
 			check.Same(t, "URL changed over the restart", srv.URL(), url)
-
 			if url != "" { // and the server is there
 				natstest.ConnectURL(t, url)
 			}
@@ -87,66 +76,48 @@ func TestRestartKeepsFileStreamsAndClients(t *testing.T) {
 
 func TestStopIsCompleteAndIdempotent(t *testing.T) {
 	t.Parallel()
-
 	srv := check.Must(natsrun.Start(natsrun.Config{Memory: true}))(t)
-
 	nc := check.Must(srv.Connect())(t)
-
 	nc.Close()
 	srv.Stop()
 	srv.Stop()
-
 	check.Is(t, srv.Restart(t.Context()), natsrun.ErrStopped)
-
 	check.Is(t, check.Err(srv.InProcessConn()), natsrun.ErrStopped)
 }
 
 func TestStopRemovesOnlyATemporaryDirectory(t *testing.T) {
 	t.Parallel()
-
 	var temp string
-
 	srv := natstest.Server(t, func(c *natsrun.Config) {
 		c.Memory = true
 		natsrun.ChangeOptions(c, func(o *server.Options) { temp = o.StoreDir })
 	})
 	srv.Stop()
-
 	check.Is(t, check.Err(os.Stat(temp)), os.ErrNotExist, temp)
-
 	own := t.TempDir()
 	srv = natstest.Server(t, func(c *natsrun.Config) { c.Dir = own })
 	_, js := natstest.Connect(t, srv)
 	put(t, bucket(t, js, "b", 1), "k", "v")
 	srv.Stop()
-
 	check.Is(t, check.Err(os.Stat(filepath.Join(own, "jetstream"))), nil)
 }
 
 func TestStartSaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
-
 	file := filepath.Join(t.TempDir(), "file")
 	check.OK(t, os.WriteFile(file, []byte("not a directory"), 0o600))
-
 	// The server finds this out by itself, and says so in its log only.
 	blocked := t.TempDir()
 	check.OK(t, os.WriteFile(filepath.Join(blocked, "jetstream"), nil, 0o600))
-
 	badConf := filepath.Join(t.TempDir(), "bad.conf")
 	check.OK(t, os.WriteFile(badConf, []byte("no_such_setting: 1\n"), 0o600))
-
 	busy := check.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { _ = busy.Close() })
-
 	_, port, err := net.SplitHostPort(busy.Addr().String())
 	check.OK(t, err)
-
 	busyPort := check.Must(strconv.Atoi(port))(t)
-
 	locked := t.TempDir()
 	natstest.Server(t, func(c *natsrun.Config) { c.Dir = locked })
-
 	for _, tt := range []struct {
 		name string
 		cfg  natsrun.Config
@@ -166,15 +137,12 @@ func TestStartSaysWhatIsWrong(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-
 			srv, err := natsrun.Start(tt.cfg)
 			if err == nil {
 				srv.Stop()
 				t.Fatal("started, want an error")
 			}
-
 			check.That(t, tt.want == nil || errors.Is(err, tt.want), "got %v, want %v", err, tt.want)
-
 			for _, part := range tt.says {
 				check.That(t, strings.Contains(err.Error(), part), "error %q does not say %q", err, part)
 			}
@@ -184,12 +152,9 @@ func TestStartSaysWhatIsWrong(t *testing.T) {
 
 func TestLoggerHearsTheServer(t *testing.T) {
 	t.Parallel()
-
 	var said bytes.Buffer
-
 	srv := natstest.Server(t, func(c *natsrun.Config) { c.Logger = slog.New(slog.NewTextHandler(&said, nil)) })
 	srv.Stop()
-
 	for _, line := range []string{"Server is ready", "Server Exiting"} {
 		check.Says(t, said.String(), line)
 	}
@@ -198,44 +163,34 @@ func TestLoggerHearsTheServer(t *testing.T) {
 // In any order of the calls the server is down in the end and no call waits for ever.
 func TestRestartAndStopAtTheSameTime(t *testing.T) {
 	t.Parallel()
-
 	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
-
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
 			err := srv.Restart(t.Context())
 			check.That(t, err == nil || errors.Is(err, natsrun.ErrStopped), "restart: %v", err)
-
 			_ = srv.URL()
 		})
 		wg.Go(srv.Stop)
 	}
-
 	wg.Wait()
-
 	check.Is(t, check.Err(srv.InProcessConn()), natsrun.ErrStopped)
 }
 
 func TestFiftyServersInParallel(t *testing.T) {
 	t.Parallel()
-
 	for i := range 50 {
 		t.Run("server", func(t *testing.T) {
 			t.Parallel()
-
 			_, js := natstest.Connect(t, natstest.Server(t))
 			kv := bucket(t, js, "b", 1)
 			key := "k" + strconv.Itoa(i)
 			put(t, kv, key, "v")
-
 			var keys []string
-
 			check.OK(t, natstest.UntilAnswered(t, func(ctx context.Context) (err error) {
 				keys, err = kv.Keys(ctx)
 				return err
 			}))
-
 			check.That(t, slices.Equal(keys, []string{key}), "keys: got %q, want %q alone: the store is not this test's own", keys, key)
 		})
 	}
@@ -243,9 +198,7 @@ func TestFiftyServersInParallel(t *testing.T) {
 
 func bucket(t testing.TB, js jetstream.JetStream, name string, replicas int) jetstream.KeyValue {
 	t.Helper()
-
 	var kv jetstream.KeyValue
-
 	if err := natstest.UntilAnswered(t, func(ctx context.Context) (err error) {
 		kv, err = js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: name, MaxBytes: 1 << 20, Replicas: replicas})
 		return err
@@ -257,7 +210,6 @@ func bucket(t testing.TB, js jetstream.JetStream, name string, replicas int) jet
 
 func put(t testing.TB, kv jetstream.KeyValue, key, value string) (revision uint64) {
 	t.Helper()
-
 	if err := natstest.UntilAnswered(t, func(ctx context.Context) (err error) {
 		revision, err = kv.PutString(ctx, key, value)
 		return err
@@ -269,7 +221,6 @@ func put(t testing.TB, kv jetstream.KeyValue, key, value string) (revision uint6
 
 func await(t testing.TB, signal <-chan struct{}, what string) {
 	t.Helper()
-
 	select {
 	case <-signal:
 	case <-t.Context().Done():

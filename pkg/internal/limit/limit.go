@@ -166,7 +166,6 @@ func (p *Pass) Leave() {
 	if p == nil {
 		return
 	}
-
 	p.set.forget(p)
 	p.drop()
 }
@@ -182,7 +181,6 @@ func (p *Pass) drop() {
 	for _, held := range slices.Backward(p.held) {
 		held.limiter.leave(held.owner)
 	}
-
 	p.held = nil
 }
 
@@ -191,18 +189,15 @@ func (p *Pass) drop() {
 // [*FullError].
 func (s *Set) Enter(ctx context.Context, e Entry) (*Pass, error) {
 	pass := &Pass{lost: e.Lost, set: s}
-
 	for wait := 0; ; {
 		refused, err := s.try(ctx, e, pass, wait)
 		if err != nil {
 			pass.drop()
 			return nil, err
 		}
-
 		if refused < 0 && s.keep(pass) {
 			return pass, nil
 		}
-
 		pass.drop()
 		wait = max(refused, 0)
 	}
@@ -211,7 +206,6 @@ func (s *Set) Enter(ctx context.Context, e Entry) (*Pass, error) {
 // try asks all limits, beginning with first, and returns the index of the limit that refused, -1 for none.
 func (s *Set) try(ctx context.Context, e Entry, pass *Pass, first int) (int, error) {
 	var start time.Time
-
 	for n := range e.Rules {
 		at := n // the limit to wait for comes first
 		switch {
@@ -220,30 +214,24 @@ func (s *Set) try(ctx context.Context, e Entry, pass *Pass, first int) (int, err
 		case n <= first:
 			at = n - 1
 		}
-
 		w := &waiter{
 			out: make(chan grant, 1), seat: e.Seat, sequence: e.Sequence, try: n > 0,
 		}
-
 		g, got, err := s.ask(ctx, e.Rules[at], w)
 		if errors.Is(err, errRefused) {
 			return at, nil
 		}
-
 		if err != nil {
 			return at, err
 		}
-
 		pass.held = append(pass.held, permit{limiter: g, owner: got.owner})
 		if got.start.After(start) {
 			start = got.start
 		}
 	}
-
 	if !backoff.Sleep(ctx, time.Until(start)) {
 		return 0, ErrClosed
 	}
-
 	if !start.IsZero() && time.Since(start) > late {
 		return len(e.Rules) - 1, nil // it would be too close to the starts of now
 	}
@@ -254,7 +242,6 @@ func (s *Set) try(ctx context.Context, e Entry, pass *Pass, first int) (int, err
 func (s *Set) ask(ctx context.Context, r Rule, w *waiter) (*limiter, grant, error) {
 	for {
 		g := s.limiter(r)
-
 		got, err := g.enter(ctx, w)
 		if !errors.Is(err, errRetired) || s.ctx.Err() != nil {
 			return g, got, err
@@ -265,7 +252,6 @@ func (s *Set) ask(ctx context.Context, r Rule, w *waiter) (*limiter, grant, erro
 // hash turns any key into a token of a subject.
 func hash(key string) string {
 	const enough = 16 // bytes
-
 	sum := sha256.Sum256([]byte(key))
 	return hex.EncodeToString(sum[:enough])
 }

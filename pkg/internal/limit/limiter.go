@@ -93,31 +93,25 @@ type grant struct {
 // enter waits for a permit.
 func (g *limiter) enter(ctx context.Context, w *waiter) (grant, error) {
 	g.mu.Lock()
-
 	if g.dead {
 		g.mu.Unlock()
 		return grant{}, errRetired
 	}
-
 	if len(g.waiters) == 0 {
 		g.began = time.Now()
 		g.busy = g.began
 	}
-
 	at, _ := slices.BinarySearchFunc(g.waiters, w, func(a, b *waiter) int { return cmp.Compare(a.sequence, b.sequence) })
 	g.waiters = slices.Insert(g.waiters, at, w)
 	g.start()
 	g.mu.Unlock()
-
 	select {
 	case got := <-w.out:
 		return got, got.err
 	case <-ctx.Done():
 	}
-
 	g.mu.Lock()
 	defer g.mu.Unlock()
-
 	select {
 	case got := <-w.out:
 		return got, got.err
@@ -133,10 +127,8 @@ func (g *limiter) leave(owner string) {
 	if g.spec.Concurrency == 0 {
 		return
 	}
-
 	g.mu.Lock()
 	defer g.mu.Unlock()
-
 	if owner == g.owner {
 		g.used--
 		g.start()
@@ -160,7 +152,6 @@ func (g *limiter) unpark(w *waiter) {
 // answer ends a wait with a grant or an error.
 func (g *limiter) answer(w *waiter, got grant) {
 	g.remove(w)
-
 	w.out <- got
 }
 
@@ -169,7 +160,6 @@ func (g *limiter) start() {
 	if g.working || g.dead || !g.pass() {
 		return
 	}
-
 	g.working = g.set.spawn(g.run)
 }
 
@@ -177,7 +167,6 @@ func (g *limiter) start() {
 func (g *limiter) poke() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-
 	g.start()
 }
 
@@ -185,7 +174,6 @@ func (g *limiter) poke() {
 func (g *limiter) run() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-
 	for g.set.ctx.Err() == nil && g.pass() {
 		if g.look {
 			g.read()
@@ -193,34 +181,27 @@ func (g *limiter) run() {
 			g.write()
 		}
 	}
-
 	g.working = false
 }
 
 // pass takes the steps that need no request, and reports whether a request is needed. The caller holds mu.
 func (g *limiter) pass() bool {
 	now := time.Now()
-
 	g.sync()
-
 	if g.sub == nil && g.held > g.used && len(g.waiters) > 0 && now.Sub(g.looked) > turn {
 		g.look = true // back-to-back calls would pass a permit on for ever, and not learn of other waiting workers
 	}
-
 	if g.look {
 		if len(g.waiters) > 0 || g.used != g.held || g.held != g.rec.of(g.owner) {
 			return true
 		}
-
 		g.wake(now)
 		return false
 	}
-
 	p := g.plan(now, g.arrange(now))
 	if p.write {
 		return true
 	}
-
 	g.admit(p)
 	g.follow()
 	g.wake(now)
@@ -246,28 +227,23 @@ type plan struct {
 func (g *limiter) plan(now time.Time, want int) plan {
 	p := plan{grants: want, rec: g.rec.clone()}
 	gone := p.rec.without(g.set.isGone)
-
 	hold := 0
 	if g.spec.Concurrency > 0 {
 		p.rec.set(g.owner, g.held, g.set.cfg.Lease)
 		hold = max(g.used, min(g.used+want, g.most(p.rec, now)))
 		p.grants = hold - g.used
 	}
-
 	if g.spec.Rate > 0 {
 		p.starts = p.rec.take(g.spec, now, p.grants)
 		p.grants = len(p.starts)
 		hold = min(hold, g.used+p.grants)
 	}
-
 	if g.spec.Concurrency > 0 {
 		others := p.rec.total() - p.rec.of(g.owner)
 		p.rec.set(g.owner, hold, g.set.cfg.Lease)
-
 		wants := len(g.waiters) > p.grants && !g.starving && others > 0 && g.set.ctx.Err() == nil
 		p.write = p.rec.stand(g.owner, wants, hold > g.held)
 	}
-
 	stale := hold > 0 && now.Sub(g.wrote) > refreshFor
 	p.write = p.write || hold != g.held || hold != g.rec.of(g.owner) || len(p.starts) > 0 || stale || gone && len(g.waiters) > 0
 	return p
@@ -276,25 +252,20 @@ func (g *limiter) plan(now time.Time, want int) plan {
 // admit answers as many waiting jobs as the plan grants.
 func (g *limiter) admit(p plan) {
 	now := time.Now()
-
 	for n := 0; n < p.grants; {
 		at := slices.IndexFunc(g.waiters, func(w *waiter) bool { return !w.parked })
 		if at < 0 {
 			return // all waiters have left meanwhile
 		}
-
 		got := grant{owner: g.owner}
 		if len(p.starts) > 0 {
 			got.start = p.starts[n]
 		}
-
 		if g.spec.Concurrency > 0 {
 			g.used++
 		}
-
 		g.pace(now)
 		g.answer(g.waiters[at], got)
-
 		n++
 	}
 }

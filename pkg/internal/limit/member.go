@@ -63,7 +63,6 @@ func (s *Set) ensure() bool {
 	if s.isLive(s.name()) {
 		return true
 	}
-
 	s.renew()
 	return s.isLive(s.name())
 }
@@ -74,7 +73,6 @@ func (s *Set) isDue() bool { return s.untilDue() <= 0 }
 func (s *Set) untilDue() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-
 	if s.renewed.IsZero() {
 		return s.cfg.Lease / beats // no job has needed one
 	}
@@ -84,34 +82,26 @@ func (s *Set) untilDue() time.Duration {
 // renew prolongs the lease, or begins one. A lease counts from the time at which the acknowledged write was sent.
 func (s *Set) renew() {
 	s.renewing <- struct{}{}
-
 	defer func() { <-s.renewing }()
-
 	for range 2 {
 		s.mu.Lock()
 		id, over := s.id, s.lease
 		s.mu.Unlock()
-
 		stored, err := s.put(s.member(id), member{TTL: s.cfg.Lease}, over, s.memberFor())
 		if err == nil {
 			s.extend(id, stored)
 			return
 		}
-
 		if s.ctx.Err() != nil {
 			return
 		}
-
 		s.report(err)
-
 		if !s.reread(id, over) {
 			break
 		}
 	}
-
 	s.mu.Lock()
 	defer s.mu.Unlock()
-
 	// The next try comes sooner than after a renewal that succeeded.
 	s.renewed = time.Now().Add(-s.cfg.Lease/beats + s.cfg.Lease/20)
 	s.again()
@@ -121,18 +111,14 @@ func (s *Set) renew() {
 func (s *Set) extend(id string, stored kvrecord.Record) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-
 	if id != s.id || s.closed {
 		return
 	}
-
 	until := stored.Sent.Add(s.cfg.Lease - s.cfg.Lease/margin)
 	s.renewed, s.lease, s.until = stored.Sent, stored, until
-
 	if s.timer != nil {
 		s.timer.Stop()
 	}
-
 	s.timer = time.AfterFunc(time.Until(until), func() { s.lapse(id, until) })
 	s.again()
 }
@@ -143,16 +129,13 @@ func (s *Set) reread(id string, over kvrecord.Record) bool {
 	if err != nil {
 		return false
 	}
-
 	var m member
 	if found.Revision == 0 && over.Revision > 0 || json.Unmarshal(found.Data, &m) == nil && m.Ended {
 		s.lose(id, fmt.Errorf("%w: it was ended by another worker, or deleted", ErrLost))
 		return true // under another name
 	}
-
 	s.mu.Lock()
 	defer s.mu.Unlock()
-
 	later := found.Revision > over.Revision
 	if id == s.id && later {
 		s.lease = found
@@ -165,7 +148,6 @@ func (s *Set) lapse(id string, until time.Time) {
 	s.mu.Lock()
 	over := s.until.Equal(until)
 	s.mu.Unlock()
-
 	if over {
 		s.lose(id, fmt.Errorf("%w: it could not be renewed", ErrLost))
 	}
@@ -174,36 +156,28 @@ func (s *Set) lapse(id string, until time.Time) {
 // lose ends the jobs that run under permits of an ended lease. Later permits are held under another name.
 func (s *Set) lose(id string, err error) {
 	s.mu.Lock()
-
 	if id != s.id {
 		s.mu.Unlock()
 		return
 	}
-
 	s.gone[id] = true
 	s.id, s.lease, s.until = nuid.Next(), kvrecord.Record{}, time.Time{}
-
 	var lost []*Pass
-
 	for p := range s.passes {
 		for _, held := range p.held {
 			if held.limiter.spec.Concurrency > 0 && held.owner == id {
 				lost = append(lost, p)
-
 				break
 			}
 		}
 	}
 	s.mu.Unlock()
-
 	for _, p := range lost {
 		p.lost(err)
 	}
-
 	if len(lost) > 0 && s.cfg.Lost != nil {
 		s.cfg.Lost(err)
 	}
-
 	s.pokeAll()
 }
 
@@ -212,7 +186,6 @@ func (s *Set) resign() {
 	s.mu.Lock()
 	id, over := s.id, s.lease
 	s.mu.Unlock()
-
 	if over.Revision > 0 {
 		_, _ = s.put(s.member(id), member{Ended: true, TTL: s.cfg.Lease}, over, s.memberFor()) //nolint:errcheck // it ends by itself
 	}
@@ -233,30 +206,24 @@ func (s *Set) isGone(id string) bool {
 func (s *Set) watch(id string, ttl time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-
 	now := time.Now()
-
 	w := s.watched[id]
 	if w == nil {
 		w = &watched{ttl: ttl}
 		s.watched[id] = w
 	}
-
 	if now.Sub(w.wanted) > recheck {
 		s.again()
 	}
-
 	w.ttl, w.wanted = max(w.ttl, ttl), now
 }
 
 // lookAtOthers checks the workers for whose permits jobs wait, and returns the time until the next check.
 func (s *Set) lookAtOthers() time.Duration {
 	next := time.Hour
-
 	for {
 		now := time.Now()
 		id := ""
-
 		s.mu.Lock()
 		for other, w := range s.watched {
 			switch {
@@ -269,11 +236,9 @@ func (s *Set) lookAtOthers() time.Duration {
 			}
 		}
 		s.mu.Unlock()
-
 		if id == "" || s.ctx.Err() != nil {
 			return next
 		}
-
 		s.lookAt(id)
 	}
 }
@@ -286,48 +251,38 @@ func (s *Set) lookAt(id string) {
 		s.report(err)
 		return
 	}
-
 	now := time.Now() // it was written before
-
 	var m member
 	if json.Unmarshal(found.Data, &m) != nil {
 		m = member{}
 	}
-
 	s.mu.Lock()
-
 	w := s.watched[id]
 	if w == nil {
 		s.mu.Unlock()
 		return
 	}
-
 	if !w.seen || w.revision != found.Revision {
 		w.seen, w.revision, w.since = true, found.Revision, now
 		w.ttl = min(max(w.ttl, m.TTL), maxLease)
 	}
-
 	over := now.Sub(w.since) >= w.ttl
 	if end := w.since.Add(w.ttl); end.Before(w.next) && !over {
 		w.next = end
 	}
 	ttl := w.ttl
 	s.mu.Unlock()
-
 	if !m.Ended && over {
 		_, err = s.put(s.member(id), member{Ended: true, TTL: ttl}, found, max(forgetAfter, 4*ttl))
 		m.Ended = err == nil
-
 		if err != nil && !errors.Is(err, kvrecord.ErrConflict) {
 			s.report(err)
 		}
 	}
-
 	if m.Ended {
 		s.mu.Lock()
 		s.gone[id] = true
 		s.mu.Unlock()
-
 		s.pokeAll()
 	}
 }

@@ -62,22 +62,18 @@ func decode(data []byte) (record, error) {
 	if len(data) == 0 {
 		return record{Version: version}, nil
 	}
-
 	var rec record
 	if err := json.Unmarshal(data, &rec); err != nil {
 		return record{}, err //nolint:wrapcheck // the caller wraps it
 	}
-
 	if rec.Version != version {
 		return record{}, fmt.Errorf("%w: %d", errVersion, rec.Version)
 	}
-
 	for _, h := range rec.Holders {
 		if h.ID == "" || h.N < 1 || h.TTL <= 0 || h.TTL > maxLease {
 			return record{}, errHolder
 		}
 	}
-
 	if len(rec.Queue) > maxQueue {
 		return record{}, errQueue
 	}
@@ -111,7 +107,6 @@ func (r record) total() int {
 // set sets the number of permits that a worker has.
 func (r *record) set(id string, n int, ttl time.Duration) {
 	at := slices.IndexFunc(r.Holders, func(h holder) bool { return h.ID == id })
-
 	switch {
 	case n == 0 && at >= 0:
 		r.Holders = slices.Delete(r.Holders, at, at+1)
@@ -137,7 +132,6 @@ func (r record) share(limit int, id string) int {
 	if r.of(id) == 0 {
 		n++
 	}
-
 	for _, other := range r.Queue {
 		if other != id && r.of(other) == 0 {
 			n++
@@ -151,7 +145,6 @@ func (r record) share(limit int, id string) int {
 func (r record) owed(limit int, id string) int {
 	share, n := r.share(limit, id), 0
 	before := true
-
 	for _, other := range r.Queue {
 		switch {
 		case other == id:
@@ -176,7 +169,6 @@ func (r record) most(limit int, id string, owes bool) int {
 // wants more goes to the end of the line.
 func (r *record) stand(id string, wants, got bool) bool {
 	at := slices.Index(r.Queue, id)
-
 	switch {
 	case !wants && at >= 0:
 		r.Queue = slices.Delete(r.Queue, at, at+1)
@@ -208,15 +200,12 @@ func (r record) next(spec Spec, now time.Time) time.Time {
 // take takes at most n starts that are due soon.
 func (r *record) take(spec Spec, now time.Time, n int) []time.Time {
 	var starts []time.Time
-
 	for len(starts) < n {
 		start := r.next(spec, now)
 		if start.After(now.Add(horizon)) {
 			break
 		}
-
 		r.use(spec, now, start)
-
 		starts = append(starts, start)
 	}
 	return starts
@@ -261,7 +250,6 @@ func (s *Set) put(subject string, value any, over kvrecord.Record, ttl time.Dura
 	if err != nil {
 		return kvrecord.Record{}, fmt.Errorf("limit: %w", err)
 	}
-
 	stored, err := s.cfg.Records.PutOnce(s.ctx, kvrecord.Write{Subject: subject, Data: data, Over: over, TTL: ttl.Truncate(time.Second)})
 	if err != nil {
 		return stored, fmt.Errorf("limit: %w", err)

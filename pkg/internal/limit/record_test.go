@@ -10,14 +10,12 @@ import (
 
 func TestPermitsAreShared(t *testing.T) {
 	t.Parallel()
-
 	two := func(a, b int, queue ...string) record {
 		rec := record{Queue: queue, Version: version}
 		rec.set("a", a, time.Second)
 		rec.set("b", b, time.Second)
 		return rec
 	}
-
 	for _, tt := range []struct {
 		name  string
 		rec   record
@@ -42,25 +40,20 @@ func TestPermitsAreShared(t *testing.T) {
 
 func TestStartsAreSpaced(t *testing.T) {
 	t.Parallel()
-
 	now := time.Now()
 	spec := Spec{Burst: 3, Per: time.Second, Rate: 4}
 	rec := record{Version: version}
-
 	if starts := rec.take(spec, now, 10); len(starts) != 3 || !starts[2].Equal(now) {
 		t.Errorf("%d starts at once, want 3", len(starts))
 	}
-
 	if next := rec.next(spec, now); next.Sub(now) != spec.gap() {
 		t.Errorf("the next start in %s, want %s", next.Sub(now), spec.gap())
 	}
-
 	// Just before it is due it is given out, for its time.
 	early := now.Add(spec.gap() - horizon)
 	if starts := rec.take(spec, early, 10); len(starts) != 1 || starts[0].Sub(now) != spec.gap() {
 		t.Errorf("starts %v, want one in %s", starts, spec.gap())
 	}
-
 	// A record of a clock that was an hour ahead stops nobody for an hour.
 	rec.Next = now.Add(time.Hour).UnixNano()
 	if next := rec.next(spec, now); next.After(now) {
@@ -72,22 +65,17 @@ func FuzzDecode(f *testing.F) {
 	for _, seed := range []string{``, `{"v":1}`, `{"v":2}`, `{"v":1,"holders":[{"id":"a","n":1,"ttl":1}]}`, `{"v":1,"holders":[{"n":-1}]}`, `[`} {
 		f.Add([]byte(seed))
 	}
-
 	f.Fuzz(func(t *testing.T, data []byte) {
 		rec, err := decode(data)
 		if err != nil {
 			return
 		}
-
 		spec := Spec{Burst: 1, Concurrency: 2, Per: time.Second, Rate: 1}
 		_ = rec.most(spec.Concurrency, "me", true)
-
 		if starts := rec.take(spec, time.Now(), 3); len(starts) > 3 {
 			t.Errorf("%d starts of 3", len(starts))
 		}
-
 		again := check.Must(json.Marshal(rec))(t)
-
 		if _, err := decode(again); err != nil {
 			t.Errorf("%s does not survive: %v", again, err)
 		}

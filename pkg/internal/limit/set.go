@@ -59,37 +59,28 @@ func (s *Set) Close() {
 	if s == nil {
 		return
 	}
-
 	s.mu.Lock()
 	passes := s.passes
 	s.passes = nil
 	s.mu.Unlock()
-
 	for p := range passes { // passes of jobs that were given up
 		p.drop()
 	}
-
 	end := time.Now().Add(s.cfg.Request)
 	for _, g := range s.all() {
 		g.settle(end)
 	}
-
 	s.resign()
-
 	s.mu.Lock()
 	s.closed = true
-
 	if s.timer != nil {
 		s.timer.Stop()
 	}
 	s.mu.Unlock()
-
 	s.cancel()
-
 	for _, g := range s.all() {
 		g.end()
 	}
-
 	s.work.Wait()
 }
 
@@ -97,11 +88,9 @@ func (s *Set) Close() {
 func (s *Set) spawn(work func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-
 	if s.closed {
 		return false
 	}
-
 	s.work.Go(work)
 	return true
 }
@@ -109,7 +98,6 @@ func (s *Set) spawn(work func()) bool {
 func (s *Set) all() []*limiter {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-
 	all := make([]*limiter, 0, len(s.limiters))
 	for _, g := range s.limiters {
 		all = append(all, g)
@@ -120,10 +108,8 @@ func (s *Set) all() []*limiter {
 // limiter returns the limiter of a rule's key, and makes it if there is none.
 func (s *Set) limiter(r Rule) *limiter {
 	subject := r.name()
-
 	s.mu.Lock()
 	defer s.mu.Unlock()
-
 	g := s.limiters[subject]
 	if g == nil {
 		g = &limiter{set: s, spec: r.Spec, subject: s.subject("keys." + subject), rec: record{Version: version}, pushed: -1, name: subject}
@@ -136,17 +122,14 @@ func (s *Set) limiter(r Rule) *limiter {
 func (s *Set) keep(p *Pass) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-
 	for _, held := range p.held {
 		if held.limiter.spec.Concurrency > 0 && (held.owner != s.id || !s.live(time.Now())) {
 			return false
 		}
 	}
-
 	if s.passes == nil {
 		return false
 	}
-
 	s.passes[p] = struct{}{}
 	return true
 }
@@ -154,7 +137,6 @@ func (s *Set) keep(p *Pass) bool {
 func (s *Set) forget(p *Pass) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-
 	delete(s.passes, p)
 }
 
@@ -162,7 +144,6 @@ func (s *Set) forget(p *Pass) {
 func (s *Set) starve(g *limiter) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-
 	s.starving = append(s.starving, g)
 	s.starved.Store(true)
 }
@@ -172,20 +153,17 @@ func (s *Set) Freed() {
 	if s == nil || !s.starved.Load() {
 		return
 	}
-
 	s.mu.Lock()
 	starving := s.starving
 	s.starving = nil
 	s.starved.Store(false)
 	s.mu.Unlock()
-
 	// Not on this goroutine: the caller may be a limiter that holds its mu.
 	s.spawn(func() {
 		seen := make(map[*limiter]bool, len(starving))
 		for _, g := range starving {
 			if !seen[g] {
 				seen[g] = true
-
 				g.poke()
 			}
 		}
@@ -196,7 +174,6 @@ func (s *Set) Freed() {
 func (s *Set) loop() {
 	timer := time.NewTimer(s.cfg.Lease / beats)
 	defer timer.Stop()
-
 	for {
 		select {
 		case <-s.ctx.Done():
@@ -204,17 +181,13 @@ func (s *Set) loop() {
 		case <-s.look:
 		case <-timer.C:
 		}
-
 		if s.isDue() {
 			s.renew()
 		}
-
 		next := s.lookAtOthers()
-
 		if s.sweep() {
 			continue
 		}
-
 		timer.Reset(min(next, s.untilDue()))
 	}
 }
@@ -222,32 +195,26 @@ func (s *Set) loop() {
 // sweep removes limiters that no job has used for a while, and forgets workers. It reports whether it was time to do so.
 func (s *Set) sweep() bool {
 	now := time.Now()
-
 	s.mu.Lock()
 	due := now.Sub(s.swept) > emptyFor/2
 	if due {
 		s.swept = now
 	}
 	s.mu.Unlock()
-
 	if !due {
 		return false
 	}
-
 	for _, g := range s.all() {
 		g.retire(now)
 	}
-
 	s.mu.Lock()
 	defer s.mu.Unlock()
-
 	for id, w := range s.watched {
 		if now.Sub(w.wanted) > forgetAfter {
 			delete(s.watched, id)
 			delete(s.gone, id)
 		}
 	}
-
 	s.again()
 	return true
 }
@@ -278,34 +245,27 @@ func (s *Set) report(err error) {
 // Reserve takes none and returns false. A start whose write was not acknowledged may be lost to all; Reserve takes another.
 func (s *Set) Reserve(ctx context.Context, r Rule, within time.Duration) (start time.Time, ok bool, err error) {
 	subject := s.subject("keys." + r.name())
-
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
 		found, err := s.get(subject)
 		if err != nil {
 			return start, false, err
 		}
-
 		rec, err := decode(found.Data)
 		if err != nil {
 			return start, false, &RecordError{Cause: err, Subject: subject}
 		}
-
 		now := time.Now()
 		if start = rec.next(r.Spec, now); start.After(now.Add(within)) {
 			return start, false, nil
 		}
-
 		rec.use(r.Spec, now, start)
-
 		_, err = s.put(subject, rec, found, rec.kept(now))
 		if err == nil {
 			return start, true, nil
 		}
-
 		if !errors.Is(err, kvrecord.ErrConflict) {
 			s.report(err)
 		}
-
 		if !backoff.Pause(ctx, pause) || s.ctx.Err() != nil {
 			return start, false, errors.Join(context.Cause(ctx), err)
 		}

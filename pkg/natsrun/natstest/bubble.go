@@ -55,18 +55,13 @@ var statszInterval time.Duration
 // bubble must not be set in another or outside.
 func Bubble(t *testing.T, f func(t *testing.T, srv *natsrun.Server), mutate ...func(*natsrun.Config)) {
 	t.Helper()
-
 	refuseParallel(t)
 	forgetTimers()
 	defer forgetTimers()
-
 	defer startAccessClock()()
-
 	interval := statszInterval
 	statszInterval = quietInterval
-
 	defer func() { statszInterval = interval }()
-
 	synctest.Test(t, func(t *testing.T) { f(t, Server(t, slices.Concat([]func(*natsrun.Config){quiet}, mutate)...)) })
 }
 
@@ -84,13 +79,10 @@ var accessUsers atomic.Int64
 func startAccessClock() (stop func()) {
 	accessUsers.Add(1) // the first store finds a running clock
 	accessTime.Store(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano())
-
 	ticker := time.NewTicker(ats.TickInterval)
 	end, ended := make(chan struct{}), make(chan struct{})
-
 	go func() {
 		defer close(ended)
-
 		for {
 			select {
 			case <-ticker.C:
@@ -123,12 +115,10 @@ func At(t time.Time) func(*natsrun.Config) {
 // refuseParallel fails a test that runs in parallel with others. The testing package shows that only by the panic of t.Setenv.
 func refuseParallel(t *testing.T) {
 	t.Helper()
-
 	defer func() {
 		check.Require(t, recover() == nil,
 			"natstest.Bubble: this test, or one that contains it, calls t.Parallel: remove the call, a bubble has to be alone")
 	}()
-
 	t.Setenv("EXPEDITER_BUBBLE", "") // never read
 }
 
@@ -151,15 +141,11 @@ func quiet(c *natsrun.Config) {
 // fails the test.
 func Background(t testing.TB, f func(context.Context) error) (stop func()) {
 	t.Helper()
-
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
-
 	go func() { done <- f(ctx) }()
-
 	stop = sync.OnceFunc(func() {
 		cancel()
-
 		err := <-done
 		check.That(t, err == nil, "in the background: %v", err)
 	})

@@ -21,48 +21,32 @@ import (
 
 func TestBubbleExpiresAKeyAtItsInstant(t *testing.T) {
 	const ttl = 7 * 24 * time.Hour
-
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		_, js := natstest.Connect(t, srv)
 		ctx := t.Context()
-
 		kv := check.Must(js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: "b", LimitMarkerTTL: time.Hour}))(t)
-
 		check.OK(t, check.Err(kv.Create(ctx, "k", []byte("v"), jetstream.KeyTTL(ttl))))
-
 		time.Sleep(ttl - time.Second) //nolint:forbidigo // fake time
-
 		check.Is(t, check.Err(kv.Get(ctx, "k")), nil)
-
 		time.Sleep(2 * time.Second) //nolint:forbidigo // fake time
-
 		check.Is(t, check.Err(kv.Get(ctx, "k")), jetstream.ErrKeyNotFound)
 	})
 }
 
 func TestBubbleRedeliversAfterAckWaitOverARestart(t *testing.T) {
 	const ackWait = time.Hour
-
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		reconnected := make(chan struct{}, 1)
 		_, js := natstest.Connect(t, srv, nats.ReconnectHandler(func(*nats.Conn) { reconnected <- struct{}{} }))
 		ctx := t.Context()
-
 		stream := check.Must(js.CreateStream(ctx, jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}}))(t)
-
 		consumer := check.Must(stream.CreateConsumer(ctx, jetstream.ConsumerConfig{Durable: "c", AckWait: ackWait}))(t)
-
 		check.OK(t, check.Err(js.Publish(ctx, "s", []byte("job"))))
-
 		delivered := time.Now()
 		check.OK(t, check.Err(consumer.Next()))
-
 		check.OK(t, srv.Restart(ctx))
-
 		<-reconnected // earlier requests may be lost
-
 		msg := check.Must(consumer.Next(jetstream.FetchMaxWait(2 * ackWait)))(t)
-
 		waited := time.Since(delivered)
 		check.That(t, waited >= ackWait && waited <= ackWait+time.Minute, "redelivered after %s, want %s: %v", waited, ackWait, msg)
 	})
@@ -70,12 +54,9 @@ func TestBubbleRedeliversAfterAckWaitOverARestart(t *testing.T) {
 
 func TestBubbleBeginsAtAMoment(t *testing.T) {
 	begin := time.Date(2000, 8, 26, 15, 30, 0, 0, time.UTC)
-
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		_, js := natstest.Connect(t, srv)
-
 		stream := check.Must(js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}}))(t)
-
 		created := stream.CachedInfo().Created
 		check.That(t, !created.Before(begin) && !created.After(begin.Add(time.Second)), "the stream was created at %s, want %s", created, begin)
 	}, natstest.At(begin))
@@ -100,11 +81,9 @@ func TestBubbleKeepsWhatIsYoungerThanMaxAge(t *testing.T) {
 func TestBubbleLeavesNoTimersBehind(t *testing.T) {
 	ask := func(t *testing.T, srv *natsrun.Server) {
 		t.Helper()
-
 		nc, _ := natstest.Connect(t, srv)
 		check.Is(t, check.Err(nc.Request("$JS.API.INFO", nil, time.Minute)), nil)
 	}
-
 	for range 3 {
 		natstest.Bubble(t, ask)
 		ask(t, natstest.Server(t))
@@ -126,27 +105,21 @@ func TestBackgroundEndsAtTheLatestWithTheTest(t *testing.T) {
 	ended := 0
 	f := func(ctx context.Context) error {
 		<-ctx.Done()
-
 		ended++
 		return io.EOF
 	}
 	n := &noted{}
-
 	t.Run("stopped", func(t *testing.T) {
 		n.TB = t
 		stop := natstest.Background(n, f)
-
 		stop()
-
 		check.Same(t, "work that ended before Stop returned", ended, 1)
-
 		stop()
 	})
 	t.Run("not stopped", func(t *testing.T) {
 		n.TB = t
 		natstest.Background(n, f)
 	})
-
 	want := []string{"in the background: EOF", "in the background: EOF"}
 	check.That(t, ended == 2 && slices.Equal(n.texts, want), "ended %d times, reported %q, want %q", ended, n.texts, want)
 }
@@ -160,7 +133,6 @@ func TestMain(m *testing.M) {
 // TestMain of this package does not call NodeMain, as a program that forgot it.
 func TestProcessesNeedNodeMain(t *testing.T) {
 	t.Parallel()
-
 	_, err := natsrun.StartCluster(t.Context(), natsrun.ClusterConfig{Processes: true})
 	check.That(t, errors.Is(err, natsrun.ErrNoNodeMain) && strings.Contains(err.Error(), "TestMain"),
 		"got %v, want ErrNoNodeMain that says where to call it", err)
@@ -168,27 +140,22 @@ func TestProcessesNeedNodeMain(t *testing.T) {
 
 func TestClusterTakesThreeReplicas(t *testing.T) {
 	t.Parallel()
-
 	c := natstest.Cluster(t, 3)
 	_, js := natstest.ConnectURL(t, c.URLs())
-
 	check.Is(t, natstest.UntilAnswered(t, func(ctx context.Context) error {
 		_, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "S", Replicas: 3})
 		return err
 	}), nil)
-
 	// A server that is shut down while it makes a replica leaves a goroutine behind.
 	check.Is(t, c.WaitReady(t.Context()), nil)
 }
 
 func TestServerAppliesEveryMutation(t *testing.T) {
 	t.Parallel()
-
 	srv := natstest.Server(t,
 		func(c *natsrun.Config) { c.ServerName = "first" },
 		func(c *natsrun.Config) { c.ServerName += "-second" },
 	)
 	nc, _ := natstest.Connect(t, srv)
-
 	check.Same(t, "server name", nc.ConnectedServerName(), "first-second")
 }

@@ -40,7 +40,6 @@ type Permissions struct {
 // NewPermissions returns the Permissions of a user of srv.
 func NewPermissions(t testing.TB, srv *natsrun.Server, user string) *Permissions {
 	t.Helper()
-
 	p := &Permissions{proxy: NewProxy(t, srv), user: user, used: map[string]map[string]bool{"publish": {}, "subscribe": {}}}
 	p.proxy.uses = p.note
 	return p
@@ -51,15 +50,12 @@ func (p *Permissions) Through() nats.Option { return p.proxy.Through() }
 
 func (p *Permissions) note(line []byte) {
 	line, _, _ = bytes.Cut(line, []byte("\r\n"))
-
 	words := strings.Fields(string(line))
 	if len(words) < 2 {
 		return
 	}
-
 	p.mu.Lock()
 	defer p.mu.Unlock()
-
 	switch words[0] {
 	case "PUB", "HPUB":
 		p.used["publish"][words[1]] = true
@@ -77,35 +73,27 @@ var (
 // only rare events need, as written in the file.
 func (p *Permissions) CheckNeeded(t testing.TB, rare ...string) {
 	t.Helper()
-
 	text := check.Must(deploy.Text("accounts.conf"))(t)
-
 	_, text, found := strings.Cut(text, "nkey: $NATS_NKEY_"+strings.ToUpper(p.user)+", permissions: {")
 	if !found {
 		t.Fatalf("accounts.conf has no permissions of %s", p.user)
 	}
-
 	text, rest, _ := strings.Cut(text, "allow_responses: ")
 	lists := map[string][]string{}
 	kind := ""
-
 	for line := range strings.Lines(text) {
 		if m := permitted.FindStringSubmatch(line); m != nil {
 			kind = m[1]
 		}
-
 		if m := listed.FindStringSubmatch(line); m != nil {
 			lists[kind] = append(lists[kind], m[1])
 		}
 	}
-
 	if rest == "" || len(lists["publish"]) == 0 || len(lists["subscribe"]) == 0 {
 		t.Fatalf("the permissions of %s are written in another way", p.user)
 	}
-
 	p.mu.Lock()
 	defer p.mu.Unlock()
-
 	for kind, patterns := range lists {
 		for i, pattern := range patterns {
 			others := slices.Concat(patterns[:i], patterns[i+1:])
@@ -114,9 +102,7 @@ func (p *Permissions) CheckNeeded(t testing.TB, rare ...string) {
 			}
 		}
 	}
-
 	all := slices.Concat(lists["publish"], lists["subscribe"])
-
 	for _, pattern := range rare {
 		if !slices.Contains(all, pattern) {
 			t.Errorf("%s has no permission for %q", p.user, pattern)
@@ -130,25 +116,18 @@ var imported = regexp.MustCompile(`\{ service: \{ account: \w+, subject: "([^"]+
 // so far needed.
 func (p *Permissions) CheckImports(t testing.TB, account string, rare ...string) {
 	t.Helper()
-
 	text := check.Must(deploy.Text("accounts.conf"))(t)
-
 	_, block, _ := strings.Cut(text, "\n  "+account+" {")
 	block, _, _ = strings.Cut(block, "\n  }")
-
 	var patterns []string
-
 	for _, m := range imported.FindAllStringSubmatch(block, -1) {
 		if to := cmp.Or(m[2], m[1]); !slices.Contains(patterns, to) {
 			patterns = append(patterns, to)
 		}
 	}
-
 	check.Require(t, len(patterns) > 0, "accounts.conf has no imports of %s", account)
-
 	p.mu.Lock()
 	defer p.mu.Unlock()
-
 	for i, pattern := range patterns {
 		needed := isNeeded(pattern, slices.Concat(patterns[:i], patterns[i+1:]), p.used["publish"])
 		if needed == slices.Contains(rare, pattern) {
@@ -170,7 +149,6 @@ func isNeeded(pattern string, others []string, used map[string]bool) bool {
 // permits reports whether subject, which may have wildcards, is a part of pattern.
 func permits(pattern, subject string) bool {
 	want, have := strings.Split(pattern, "."), strings.Split(subject, ".")
-
 	for i, token := range want {
 		switch {
 		case i == len(have):
@@ -202,16 +180,12 @@ type Users struct {
 // NewUsers makes a key pair for each user.
 func NewUsers(t testing.TB) *Users {
 	t.Helper()
-
 	u := &Users{Public: make(map[string]string), pairs: make(map[string]nkeys.KeyPair)}
-
 	for _, name := range []string{"admin", "console", "enricher", "importer", "notifier", "publisher", "sys"} {
 		pair, err := nkeys.CreateUser()
 		check.Require(t, err == nil, "make a key for %s: %v", name, err)
-
 		public, err := pair.PublicKey()
 		check.Require(t, err == nil, "public key of %s: %v", name, err)
-
 		u.Public[name], u.pairs[name] = public, pair
 	}
 	return u
@@ -234,10 +208,8 @@ func (u *Users) As(name string) nats.Option {
 // SeedFile returns the path of a file with the seed of the user, for NATS_NKEY. The file is removed at the end of the test.
 func (u *Users) SeedFile(t testing.TB, name string) string {
 	t.Helper()
-
 	seed, err := u.pairs[name].Seed()
 	check.Require(t, err == nil, "seed of %s: %v", name, err)
-
 	file := filepath.Join(t.TempDir(), name+".nk")
 	if err := os.WriteFile(file, seed, 0o600); err != nil {
 		t.Fatalf("seed of %s: %v", name, err)
@@ -250,7 +222,6 @@ func (u *Users) SeedFile(t testing.TB, name string) string {
 // messages inside that account.
 func InAccount(t testing.TB, nc *nats.Conn, account string) jetstream.JetStream {
 	t.Helper()
-
 	js, err := jetstream.NewWithAPIPrefix(nc, "$JS."+account+".API", jetstream.WithDefaultTimeout(patience))
 	check.Require(t, err == nil, "JetStream context of %s: %v", account, err)
 	return js

@@ -54,9 +54,7 @@ const (
 // NewProxy returns a Proxy that passes all messages on. It ends with the test.
 func NewProxy(t testing.TB, server nats.InProcessConnProvider) *Proxy {
 	t.Helper()
-
 	p := &Proxy{server: server}
-
 	t.Cleanup(func() {
 		p.Cut()
 		p.wg.Wait()
@@ -67,7 +65,6 @@ func NewProxy(t testing.TB, server nats.InProcessConnProvider) *Proxy {
 // Proxied is Connect through a new Proxy.
 func Proxied(t testing.TB, s *natsrun.Server, opts ...nats.Option) (*Proxy, jetstream.JetStream) {
 	t.Helper()
-
 	p := NewProxy(t, s)
 	_, js := Connect(t, s, append(opts, p.Through())...)
 	return p, js
@@ -80,19 +77,15 @@ func (p *Proxy) Through() nats.Option { return nats.InProcessServer(p) }
 func (p *Proxy) InProcessConn() (net.Conn, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-
 	if p.down {
 		return nil, net.ErrClosed
 	}
-
 	up, err := p.server.InProcessConn()
 	if err != nil {
 		return nil, fmt.Errorf("connect to the server: %w", err)
 	}
-
 	client, near := net.Pipe()
 	p.links = append(p.links, near, up)
-
 	p.wg.Go(func() { p.forward(near, up, true) })
 	p.wg.Go(func() { p.forward(up, near, false) })
 	return client, nil
@@ -103,7 +96,6 @@ func (p *Proxy) InProcessConn() (net.Conn, error) {
 func (p *Proxy) Filter(judge func(Frame) Verdict) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-
 	p.filter = judge
 }
 
@@ -122,7 +114,6 @@ func Losing(lost func(Frame) bool) func(Frame) Verdict {
 func (p *Proxy) Change(change func(Frame) []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-
 	p.change = change
 }
 
@@ -130,7 +121,6 @@ func (p *Proxy) Change(change func(Frame) []byte) {
 func (p *Proxy) Slow(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-
 	p.delay = d
 }
 
@@ -138,17 +128,14 @@ func (p *Proxy) Slow(d time.Duration) {
 func (p *Proxy) Partition() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-
 	p.hole, p.down = true, true
 }
 
 // Heal closes the open connections and accepts new ones.
 func (p *Proxy) Heal() {
 	p.Cut()
-
 	p.mu.Lock()
 	defer p.mu.Unlock()
-
 	p.hole, p.down = false, false
 }
 
@@ -156,13 +143,10 @@ func (p *Proxy) Heal() {
 func (p *Proxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-
 	p.down = true
-
 	for _, c := range p.links {
 		_ = c.Close() //nolint:errcheck // it may be closed already
 	}
-
 	p.links = nil
 }
 
@@ -188,12 +172,10 @@ const (
 // Hit applies the fault how to the next n messages from clients for which which returns true, and relays all others. It sets a Filter.
 func (p *Proxy) Hit(which func(Frame) bool, how Fault, n int) {
 	first := map[string]bool{} // replies to lose once
-
 	p.Filter(func(f Frame) Verdict {
 		switch {
 		case n > 0 && f.FromClient && which(f):
 			n--
-
 			switch how {
 			case WriteLost:
 				return Lose
@@ -214,21 +196,16 @@ func (p *Proxy) Hit(which func(Frame) bool, how Fault, n int) {
 // forward passes on messages from one side, until either side is closed.
 func (p *Proxy) forward(from, to net.Conn, fromClient bool) {
 	defer func() { _, _ = from.Close(), to.Close() }() //nolint:errcheck // they may be closed already
-
 	r := bufio.NewReaderSize(from, 64<<10)
-
 	for {
 		f, err := readFrame(r, fromClient)
 		if err != nil {
 			return
 		}
-
 		raw, late := p.pass(f)
-
 		if late > 0 {
 			<-time.After(late)
 		}
-
 		if _, err := to.Write(raw); err != nil {
 			return
 		}
@@ -239,17 +216,13 @@ func (p *Proxy) forward(from, to net.Conn, fromClient bool) {
 func (p *Proxy) pass(f Frame) (raw []byte, late time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-
 	if f.subscribes {
 		p.subs++
 	}
-
 	if f.FromClient && p.uses != nil {
 		p.uses(f.Raw)
 	}
-
 	n := 1
-
 	switch p.judge(f) {
 	case Lose:
 		n = 0
@@ -259,17 +232,14 @@ func (p *Proxy) pass(f Frame) (raw []byte, late time.Duration) {
 		n = 2
 	case Relay:
 	}
-
 	if f.Subject == "" {
 		return bytes.Repeat(f.Raw, n), 0
 	}
-
 	if p.change != nil {
 		if changed := p.change(f); changed != nil {
 			f.Raw = changed
 		}
 	}
-
 	if !f.FromClient {
 		late = p.delay
 	}

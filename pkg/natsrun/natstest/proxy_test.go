@@ -18,20 +18,16 @@ import (
 // answerer answers the messages to "ask", and counts them.
 func answerer(t *testing.T, srv *natsrun.Server) (asked *atomic.Int32) {
 	t.Helper()
-
 	nc, _ := natstest.Connect(t, srv)
 	asked = new(atomic.Int32)
-
 	_, err := nc.Subscribe("ask", func(m *nats.Msg) {
 		answer := "first"
 		if asked.Add(1) > 1 {
 			answer = "later"
 		}
-
 		_ = m.Respond([]byte(answer)) //nolint:errcheck // the requester's result shows it
 	})
 	check.OK(t, err)
-
 	check.OK(t, nc.Flush())
 	return asked
 }
@@ -50,13 +46,10 @@ func TestProxyFaults(t *testing.T) {
 			p := natstest.NewProxy(t, srv)
 			nc, _ := natstest.Connect(t, srv, p.Through())
 			p.Hit(func(f natstest.Frame) bool { return f.Subject == "ask" }, how, 1)
-
 			m, err := nc.Request("ask", []byte("?"), time.Second)
 			got := err == nil
 			check.That(t, got == (want.answer != "") && (!got || string(m.Data) == want.answer), "got %v, %v; want %q", m, err, want.answer)
-
 			check.Same(t, "asked, times", asked.Load(), want.asked)
-
 			_, err = nc.Request("ask", nil, time.Second)
 			check.That(t, err == nil, "the next is lost as well: %v", err)
 		})
@@ -68,7 +61,6 @@ func TestProxyChangesAndDelays(t *testing.T) {
 		answerer(t, srv)
 		p := natstest.NewProxy(t, srv)
 		nc, _ := natstest.Connect(t, srv, p.Through())
-
 		p.Slow(time.Second)
 		p.Change(func(f natstest.Frame) []byte {
 			if f.FromClient || !bytes.Equal(f.Payload(), []byte("first")) {
@@ -76,9 +68,7 @@ func TestProxyChangesAndDelays(t *testing.T) {
 			}
 			return f.With([]byte("another"), 0)
 		})
-
 		start := time.Now()
-
 		m, err := nc.Request("ask", nil, time.Minute)
 		check.That(t, err == nil && string(m.Data) == "another" && time.Since(start) == time.Second,
 			"got %v, %v after %s", m, err, time.Since(start))
@@ -90,15 +80,11 @@ func TestProxyPartition(t *testing.T) {
 		answerer(t, srv)
 		p := natstest.NewProxy(t, srv)
 		nc, _ := natstest.Connect(t, srv, p.Through())
-
 		p.Partition()
-
 		if m, err := nc.Request("ask", nil, time.Second); err == nil || !nc.IsConnected() {
 			t.Errorf("got %v through a partition, or knows of it: %s", m, nc.Status())
 		}
-
 		p.Heal()
-
 		for start := time.Now(); ; {
 			if _, err := nc.Request("ask", nil, time.Second); err == nil {
 				break
@@ -106,12 +92,9 @@ func TestProxyPartition(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-
 		n := p.Subscriptions()
 		check.That(t, n != 0, "no subscription was seen")
-
 		p.Cut()
-
 		check.Failsf(t, check.Err(p.InProcessConn()), "a new connection was let in")
 	})
 }
@@ -121,26 +104,17 @@ func TestWireStrikesTheMessageItIsAimedAt(t *testing.T) {
 	for _, mishap := range natstest.Mishaps() {
 		natstest.RunBubble(t, mishap.String(), func(t *testing.T, srv *natsrun.Server) {
 			_, direct := natstest.Connect(t, srv)
-
 			stream := check.Must(direct.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}}))(t)
-
 			wire := natstest.NewWire(t, srv, mishap)
-
 			var nc *nats.Conn
-
 			start := func() { nc, _ = natstest.Connect(t, srv, wire.Connect()...) }
 			start()
-
 			const requests, timeout = 4, time.Second
-
 			for n, struck := 1, true; struck; n++ {
 				check.Require(t, n <= requests+1, "there is no end of messages")
-
 				wire.Aim(n)
-
 				work := nc
 				answered := make(chan int, 1)
-
 				go func() {
 					sum := 0
 					for range requests {
@@ -150,36 +124,28 @@ func TestWireStrikesTheMessageItIsAimedAt(t *testing.T) {
 					}
 					answered <- sum
 				}()
-
 				sum := -1
 				_, struck = wire.Until(time.Minute, func() string {
 					select {
 					case sum = <-answered:
 					default:
 					}
-
 					if sum < 0 {
 						return "requests"
 					}
 					return ""
 				}, start)
-
 				want := requests
 				if struck {
 					want--
 				}
-
 				if mishap.Dies && struck {
 					want = n - 1
 				}
-
 				check.Same(t, fmt.Sprintf("aimed at %d: answers", n), sum, want)
 			}
-
 			info := check.Must(stream.Info(t.Context()))(t)
-
 			stored := requests * (requests + 1)
-
 			switch {
 			case mishap.Dies && mishap.Answered:
 				stored = 1 + 2 + 3 + 4 + requests
@@ -188,7 +154,6 @@ func TestWireStrikesTheMessageItIsAimedAt(t *testing.T) {
 			case !mishap.Answered:
 				stored -= requests
 			}
-
 			check.Same(t, "messages are stored", int(info.State.Msgs), stored)
 		})
 	}

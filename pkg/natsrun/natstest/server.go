@@ -46,17 +46,13 @@ const patience = 2 * time.Minute
 func Server(t testing.TB, mutate ...func(*natsrun.Config)) *natsrun.Server {
 	t.Helper()
 	collectSeldom(t)
-
 	cfg := natsrun.Config{ReadyTimeout: patience, ServerName: "test"}
 	for _, m := range mutate {
 		m(&cfg)
 	}
-
 	cfg.Memory = cfg.Dir == ""
-
 	s, err := natsrun.Start(cfg)
 	check.Require(t, err == nil, "start a NATS server for the test: %v", err)
-
 	t.Cleanup(s.Stop)
 	return s
 }
@@ -67,7 +63,6 @@ func Server(t testing.TB, mutate ...func(*natsrun.Config)) *natsrun.Server {
 // machine.
 func Connect(t testing.TB, s *natsrun.Server, opts ...nats.Option) (*nats.Conn, jetstream.JetStream) {
 	t.Helper()
-
 	nc, err := s.Connect(append([]nats.Option{logErrors(t)}, opts...)...)
 	return client(t, nc, err)
 }
@@ -77,18 +72,14 @@ func Connect(t testing.TB, s *natsrun.Server, opts ...nats.Option) (*nats.Conn, 
 // A cluster loses requests during an election: see UntilAnswered.
 func ConnectURL(t testing.TB, url string, opts ...nats.Option) (*nats.Conn, jetstream.JetStream) {
 	t.Helper()
-
 	nc, err := nats.Connect(url, append(append(urlOptions(), logErrors(t)), opts...)...)
 	return client(t, nc, err)
 }
 
 func client(t testing.TB, nc *nats.Conn, err error) (*nats.Conn, jetstream.JetStream) {
 	t.Helper()
-
 	check.Require(t, err == nil, "connect to the test's NATS server: %v", err)
-
 	t.Cleanup(nc.Close)
-
 	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(patience))
 	check.Require(t, err == nil, "JetStream context: %v", err)
 	return nc, js
@@ -97,21 +88,16 @@ func client(t testing.TB, nc *nats.Conn, err error) (*nats.Conn, jetstream.JetSt
 // logErrors writes the errors of a connection to the log of the test. nats.go would write them to the standard error.
 func logErrors(t testing.TB) nats.Option {
 	t.Helper()
-
 	var mu sync.Mutex
-
 	log := t.Output()
-
 	t.Cleanup(func() { // a connection may report an error after it was closed
 		mu.Lock()
 		defer mu.Unlock()
-
 		log = io.Discard
 	})
 	return nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 		mu.Lock()
 		defer mu.Unlock()
-
 		fmt.Fprintf(log, "NATS: %v\n", err) //nolint:errcheck // of the test
 	})
 }
@@ -131,7 +117,6 @@ func urlOptions() []nats.Option {
 // safe to repeat: a request without an answer may have been carried out. The test fails after two minutes.
 func UntilAnswered(t testing.TB, ask func(ctx context.Context) error) error {
 	t.Helper()
-
 	err := jsretry.Do(t.Context(), patience, ask)
 	check.Require(t, !jsretry.Transient(err), "no answer within %s: %v", patience, err)
 	return err
@@ -160,15 +145,11 @@ func (c LeakChecked) Run() (code int) {
 // set. It is for packages whose tests wait for most of their time.
 func Parallel(m *testing.M, n int) *testing.M {
 	const name = "test.parallel"
-
 	asked := false
-
 	flag.Visit(func(f *flag.Flag) { asked = asked || f.Name == name }) // if flags have been read
-
 	if asked {
 		return m
 	}
-
 	if err := flag.Set(name, strconv.Itoa(n*runtime.GOMAXPROCS(0))); err != nil {
 		panic(err) // this program has no tests
 	}
@@ -182,17 +163,13 @@ func Parallel(m *testing.M, n int) *testing.M {
 func Cluster(t testing.TB, n int, mutate ...func(*natsrun.ClusterConfig)) *natsrun.Cluster {
 	t.Helper()
 	collectSeldom(t)
-
 	cfg := natsrun.ClusterConfig{Nodes: n, ReadyTimeout: patience}
 	for _, m := range mutate {
 		m(&cfg)
 	}
-
 	cfg.Memory = cfg.Dir == ""
-
 	c, err := natsrun.StartCluster(t.Context(), cfg)
 	check.Require(t, err == nil, "start a NATS cluster of %d nodes for the test: %v", cfg.Nodes, err)
-
 	t.Cleanup(c.Stop)
 	return c
 }
@@ -205,17 +182,13 @@ func Processes(c *natsrun.ClusterConfig) { c.Processes = true }
 // that need that node until the node is started, such as a stream with as many replicas as nodes.
 func Forget(t testing.TB, c *natsrun.Cluster) *natsrun.Node {
 	t.Helper()
-
 	last := len(c.Nodes) - 1
 	forgotten := c.Nodes[last]
-
 	err := forgotten.Stop()
 	check.Require(t, err == nil, "stop a node: %v", err)
-
 	for _, n := range c.Nodes[:last] {
 		err := n.Restart(t.Context())
 		check.Require(t, err == nil, "restart a node: %v", err)
-
 		err = c.WaitReady(t.Context())
 		check.Require(t, err == nil, "a cluster that goes on without a node: %v", err)
 	}
@@ -229,7 +202,6 @@ const heapGrowth = 400
 // a fifth of a server's time. It does nothing in a benchmark, which measures the usual setting.
 func collectSeldom(t testing.TB) {
 	t.Helper()
-
 	if _, ok := t.(*testing.B); !ok {
 		setHeapGrowth()
 	}

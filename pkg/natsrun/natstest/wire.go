@@ -42,7 +42,6 @@ func (m Mishap) String() string {
 	if m.Answered {
 		name = "an answer is lost"
 	}
-
 	switch {
 	case m.Dies:
 		return name + " with its process"
@@ -88,13 +87,10 @@ func NewWire(t testing.TB, server *natsrun.Server, mishap Mishap) *Wire {
 // Connect returns the options of a connection through the wire, for a process that starts. It cuts off the previous connection.
 func (w *Wire) Connect() []nats.Option {
 	w.t.Helper()
-
 	proxy := NewProxy(w.t, w.server)
 	proxy.Filter(func(f Frame) Verdict { return w.judge(proxy, f) })
-
 	w.mu.Lock()
 	defer w.mu.Unlock()
-
 	w.proxy, w.dead, w.reply = proxy, false, ""
 	return []nats.Option{proxy.Through(), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})}
 }
@@ -108,10 +104,8 @@ func (w *Wire) Aim(n int) {
 	for ; len(w.stops) > 1; w.stops = w.stops[1:] {
 		w.stops[0]()
 	}
-
 	w.mu.Lock()
 	defer w.mu.Unlock()
-
 	w.left, w.struck = n, make(chan struct{})
 }
 
@@ -120,34 +114,24 @@ func (w *Wire) Aim(n int) {
 // died. took is the time after that until no work was left. The test fails when took is longer than most.
 func (w *Wire) Until(most time.Duration, open func() string, next func()) (took time.Duration, struck bool) {
 	w.t.Helper()
-
 	const look = 500 * time.Millisecond
-
 	up := time.Now()
-
 	for left := "all"; left != ""; {
 		<-time.After(look)
-
 		left = open()
-
 		select {
 		case <-w.happened(struck):
 			struck, left = true, "all"
-
 			w.mend(next)
-
 			up = time.Now()
 		default:
 		}
-
 		if time.Since(up) > most {
 			w.t.Fatalf("%s: %s\nafter %s there is open:\n%s", w.mishap, w.befell(), most, left)
 		}
 	}
-
 	w.mu.Lock()
 	defer w.mu.Unlock()
-
 	w.left = 0
 	return time.Since(up), struck
 }
@@ -157,7 +141,6 @@ func (w *Wire) happened(known bool) <-chan struct{} {
 	if known {
 		return nil
 	}
-
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.struck
@@ -172,7 +155,6 @@ func (w *Wire) befell() string {
 // mend repairs the connection, the server and the process.
 func (w *Wire) mend(next func()) {
 	w.t.Helper()
-
 	switch {
 	case w.mishap.Dies:
 		next()
@@ -180,12 +162,10 @@ func (w *Wire) mend(next func()) {
 		if err := w.server.Restart(w.t.Context()); err != nil {
 			w.t.Fatal(err)
 		}
-
 		w.mu.Lock()
 		proxy := w.proxy
 		w.dead, w.reply = false, ""
 		w.mu.Unlock()
-
 		proxy.Heal()
 	}
 }
@@ -194,7 +174,6 @@ func (w *Wire) mend(next func()) {
 func (w *Wire) judge(on *Proxy, f Frame) Verdict {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-
 	switch {
 	case on != w.proxy, w.dead:
 		return Lose
@@ -204,20 +183,16 @@ func (w *Wire) judge(on *Proxy, f Frame) Verdict {
 	case !f.FromClient, w.left == 0, w.mishap.Answered && f.Reply == "":
 		return Relay
 	}
-
 	w.left--
 	if w.left > 0 {
 		return Relay
 	}
-
 	w.hit = fmt.Sprintf("%s %.200q", f.Subject, f.Payload())
 	w.dead = w.mishap.Dies || w.mishap.Restarts
 	close(w.struck)
-
 	if !w.mishap.Answered {
 		return Lose
 	}
-
 	w.reply = f.Reply
 	return Relay
 }
@@ -243,7 +218,6 @@ func (f Frame) Payload() []byte {
 func (f Frame) With(content []byte, headers int) []byte {
 	words := strings.Fields(string(f.Raw[:bytes.IndexByte(f.Raw, '\n')]))
 	line := fmt.Sprintf("MSG %s %s %d", words[1], words[2], len(content))
-
 	if headers > 0 {
 		line = fmt.Sprintf("HMSG %s %s %d %d", words[1], words[2], headers, len(content))
 	}
@@ -256,18 +230,13 @@ func readFrame(r *bufio.Reader, fromClient bool) (Frame, error) {
 	if err != nil {
 		return Frame{}, fmt.Errorf("read a line: %w", err)
 	}
-
 	f := Frame{FromClient: fromClient, Raw: line}
-
 	words := strings.Fields(string(line))
 	if len(words) == 0 {
 		return f, nil
 	}
-
 	f.subscribes = fromClient && words[0] == "SUB"
-
 	var fixed int // the number of words of a line without a reply
-
 	switch words[0] {
 	case "PUB":
 		fixed = 3
@@ -278,32 +247,24 @@ func readFrame(r *bufio.Reader, fromClient bool) (Frame, error) {
 	default:
 		return f, nil
 	}
-
 	if len(words) < fixed {
 		return Frame{}, fmt.Errorf("%w: %q", errNoFrame, line)
 	}
-
 	f.Subject = words[1]
-
 	if len(words) > fixed {
 		f.Reply = words[2]
-
 		if !fromClient {
 			f.Reply = words[3]
 		}
 	}
-
 	size, err := strconv.Atoi(words[len(words)-1])
 	if err != nil || size < 0 {
 		return Frame{}, fmt.Errorf("%w: %q", errNoFrame, line)
 	}
-
 	payload := make([]byte, size+len("\r\n"))
-
 	if _, err := io.ReadFull(r, payload); err != nil {
 		return Frame{}, fmt.Errorf("read a payload of %d bytes: %w", size, err)
 	}
-
 	f.Raw = append(f.Raw, payload...)
 	return f, nil
 }

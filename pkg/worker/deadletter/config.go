@@ -45,17 +45,13 @@ func (c Config) withDefaults() Config {
 
 func (c Config) validate() error {
 	var errs []error
-
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("deadletter: "+format, args...)) }
-
 	if err := subject.CheckLiteral(c.DeadSubject); err != nil {
 		bad("Config.DeadSubject is %q: not a literal subject: %w", c.DeadSubject, err)
 	}
-
 	if c.RequestTimeout < 0 {
 		bad("Config.RequestTimeout is %s: use a positive duration", c.RequestTimeout)
 	}
-
 	if !safeName.MatchString(c.Stream) {
 		bad("Config.Stream is %q: use 1 to 255 letters, digits, '-' and '_'", c.Stream)
 	}
@@ -76,16 +72,13 @@ type Store struct {
 // exist. One round trip.
 func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, error) {
 	cfg = cfg.withDefaults()
-
 	err := cfg.validate()
 	if js == nil {
 		err = errors.Join(errors.New("deadletter: Open needs a JetStream context, got nil"), err)
 	}
-
 	if err != nil {
 		return nil, err
 	}
-
 	s := &Store{api: jsapi.New(js, cfg.RequestTimeout), cfg: cfg, js: js}
 	info, err := s.info(ctx, cfg.Stream)
 	if err == nil && !info.Config.AllowDirect {
@@ -107,7 +100,6 @@ func (s *Store) get(ctx context.Context, stream string, q jsapi.Query) (*jsapi.M
 		found, ok, err = s.api.Get(ctx, stream, q)
 		return err
 	})
-
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("deadletter: read from stream %s: %w", stream, err)
@@ -137,9 +129,7 @@ func (s *Store) lastSequence(ctx context.Context, stream string) (uint64, error)
 
 func (s *Store) info(ctx context.Context, stream string) (jetstream.StreamInfo, error) {
 	var info jetstream.StreamInfo
-
 	err := s.ask(ctx, "STREAM.INFO."+stream, nil, &info)
-
 	switch {
 	case jsapi.IsNoStream(err):
 		return info, fmt.Errorf("%w: %s", ErrNoStream, stream)

@@ -84,7 +84,6 @@ func (s *Store) isInternal(subject string) bool {
 	if !ok {
 		return false
 	}
-
 	_, rest, _ = strings.Cut(rest, ".")
 	return strings.HasPrefix(rest, worker.TokenReplay+".") || strings.HasPrefix(rest, worker.TokenPart+".")
 }
@@ -92,7 +91,6 @@ func (s *Store) isInternal(subject string) bool {
 // classify reads from subject and headers the fields that filters and groups need. It returns false when the body is needed, too.
 func (s *Store) classify(m *jsapi.Message) (*Entry, bool) {
 	e := &Entry{Kind: KindUnreadable, Sequence: m.Sequence, Size: len(m.Data), StoredAt: m.Time, Subject: m.Subject}
-
 	if reason, stream, consumer, ok := parseAdvisory(m.Subject); ok {
 		e.Kind = KindStranded
 		e.Letter = worker.DeadLetter{
@@ -100,19 +98,15 @@ func (s *Store) classify(m *jsapi.Message) (*Entry, bool) {
 		}
 		return e, reason != ReasonTerminated // some terminated messages are not entries
 	}
-
 	rest, ok := strings.CutPrefix(m.Subject, s.cfg.DeadSubject+".")
 	stream, subject, more := strings.Cut(rest, ".")
-
 	if !ok || !more {
 		return e, true
 	}
-
 	reason := m.Header.Get(worker.HeaderDeadReason)
 	if reason == "" {
 		return e, false
 	}
-
 	e.Kind = KindLetter
 	e.Letter = worker.DeadLetter{
 		Reason: worker.Reason(reason), Signature: m.Header.Get(worker.HeaderDeadSignature), Stream: stream, Subject: subject,
@@ -132,12 +126,10 @@ func (s *Store) classify(m *jsapi.Message) (*Entry, bool) {
 func parseAdvisory(subject string) (reason worker.Reason, stream, consumer string, ok bool) {
 	rest, ok := strings.CutPrefix(subject, advisoryMaxDeliveries)
 	reason = ReasonMaxDeliveries
-
 	if !ok {
 		rest, ok = strings.CutPrefix(subject, advisoryTerminated)
 		reason = ReasonTerminated
 	}
-
 	stream, consumer, more := strings.Cut(rest, ".")
 	return reason, stream, consumer, ok && more
 }
@@ -146,7 +138,6 @@ func parseAdvisory(subject string) (reason worker.Reason, stream, consumer strin
 // messages and about letters in parts. It returns nil for an advisory about a message that was not given up.
 func (s *Store) open(ctx context.Context, m *jsapi.Message) (*Entry, error) {
 	e, sure := s.classify(m)
-
 	switch {
 	case e.Kind == KindStranded:
 		return s.openStranded(ctx, e, m.Data)
@@ -154,12 +145,10 @@ func (s *Store) open(ctx context.Context, m *jsapi.Message) (*Entry, error) {
 		e.Problem = fmt.Errorf("%w: its subject is not one of %s.<stream>.>", ErrUnreadable, s.cfg.DeadSubject)
 		return e, nil
 	}
-
 	letter, err := worker.ParseDeadLetter(m.Data)
 	if err == nil && len(letter.Parts) > 0 {
 		letter, err = s.join(ctx, letter)
 	}
-
 	switch {
 	case err == nil:
 		e.Kind = KindLetter
@@ -167,7 +156,6 @@ func (s *Store) open(ctx context.Context, m *jsapi.Message) (*Entry, error) {
 			letter.Reason, letter.Signature, letter.Stream, letter.Subject = e.Letter.Reason, e.Letter.Signature, e.Letter.Stream, e.Letter.Subject
 			letter.Worker = e.Letter.Worker
 		}
-
 		e.Letter = letter
 	case errors.Is(err, worker.ErrDeadLetter):
 		e.Problem = fmt.Errorf("%w: %s", ErrUnreadable, strings.TrimPrefix(err.Error(), worker.ErrDeadLetter.Error()+": "))
@@ -180,20 +168,16 @@ func (s *Store) open(ctx context.Context, m *jsapi.Message) (*Entry, error) {
 // join reads a letter that is stored in parts.
 func (s *Store) join(ctx context.Context, stub worker.DeadLetter) (worker.DeadLetter, error) {
 	var whole bytes.Buffer
-
 	for _, seq := range stub.Parts {
 		part, err := s.get(ctx, s.cfg.Stream, jsapi.Query{Sequence: seq})
 		if err != nil {
 			return stub, err
 		}
-
 		if part == nil || !s.isInternal(part.Subject) {
 			return stub, fmt.Errorf("%w: part %d of it is gone", worker.ErrDeadLetter, seq)
 		}
-
 		whole.Write(part.Data)
 	}
-
 	letter, err := worker.ParseDeadLetter(whole.Bytes())
 	letter.Parts = stub.Parts
 	return letter, err
@@ -210,32 +194,24 @@ type advisory struct {
 // openStranded completes an entry from its advisory and from the advisory's message.
 func (s *Store) openStranded(ctx context.Context, e *Entry, body []byte) (*Entry, error) {
 	var about advisory
-
 	_ = json.Unmarshal(body, &about) //nolint:errcheck // a body that is not an advisory has no sequence
-
 	if about.Sequence == 0 {
 		e.Problem = fmt.Errorf("%w: advisory: no stream_seq: %.100q", ErrUnreadable, body)
 		return e, nil
 	}
-
 	l := &e.Letter
 	l.Attempts, l.Deliveries, l.MaxAttempts, l.Sequence = about.Deliveries, about.Deliveries, about.Deliveries, about.Sequence
 	l.Error = fmt.Sprintf("consumer %s gave the message up after %d deliveries", l.Consumer, about.Deliveries)
-
 	if l.Reason == ReasonTerminated {
 		l.Error = fmt.Sprintf("a client of consumer %s terminated the message: %s", l.Consumer, about.Reason)
 	}
-
 	if l.Reason == ReasonTerminated && slices.Contains(removedReasons, about.Reason) {
 		if info, err := s.info(ctx, l.Stream); err == nil && dropsNothing(info.Config) {
 			return nil, nil //nolint:nilnil // the message was acknowledged, or deleted on purpose
 		}
-
 		l.Error = fmt.Sprintf("the message left its stream before consumer %s knew of an acknowledgement: %s", l.Consumer, about.Reason)
 	}
-
 	found, err := s.get(ctx, l.Stream, jsapi.Query{Sequence: about.Sequence})
-
 	switch {
 	case jsapi.IsNoStream(err):
 		e.Problem = fmt.Errorf("%w: stream %s does not exist", ErrGone, l.Stream)

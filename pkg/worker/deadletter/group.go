@@ -281,19 +281,15 @@ func common(a, b string) string {
 	if a == b {
 		return a
 	}
-
 	left, right := strings.Split(strings.TrimSuffix(a, ".>"), "."), strings.Split(b, ".")
-
 	n := 0
 	for n < len(left) && n < len(right)-1 && left[n] == right[n] {
 		n++
 	}
-
 	// A pattern "a.>" does not match "a": the last token of the shorter subject is not part of the pattern.
 	if !strings.HasSuffix(a, ".>") && n == len(left) {
 		n--
 	}
-
 	if n <= 0 {
 		return ">"
 	}
@@ -353,22 +349,18 @@ func ParseTime(now time.Time, text string) (time.Time, error) {
 // Validate returns an error that names every mistake in the filter.
 func (f Filter) Validate() error {
 	var errs []error
-
 	switch f.Kind {
 	case "", KindLetter, KindStranded, KindUnreadable:
 	default:
 		errs = append(errs, fmt.Errorf("deadletter: Filter.Kind is %q: use %q, %q or %q", f.Kind, KindLetter, KindStranded, KindUnreadable))
 	}
-
 	errs = append(errs, mistake.If(f.Stream != "" && !safeName.MatchString(f.Stream),
 		"deadletter: Filter.Stream is %q: use 1 to 255 letters, digits, '-' and '_'", f.Stream))
-
 	if f.Subject != "" {
 		if err := subject.CheckPattern(f.Subject); err != nil {
 			errs = append(errs, fmt.Errorf("deadletter: Filter.Subject is %q: %w", f.Subject, err))
 		}
 	}
-
 	errs = append(errs, mistake.If(!f.Since.IsZero() && !f.Until.IsZero() && !f.Since.Before(f.Until),
 		"deadletter: Filter.Since (%s) must be before Filter.Until (%s)", f.Since, f.Until))
 	return errors.Join(errs...)

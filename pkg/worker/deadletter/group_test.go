@@ -13,7 +13,6 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestCommonIsTheNarrowestPatternOverBoth(t *testing.T) {
 	t.Parallel()
-
 	for _, c := range []struct{ a, b, want string }{
 		{"a", "a", "a"},
 		{"a", "b", ">"},
@@ -30,7 +29,6 @@ func TestCommonIsTheNarrowestPatternOverBoth(t *testing.T) {
 	} {
 		got := common(c.a, c.b)
 		check.That(t, got == c.want, "common(%q, %q) is %q, want %q", c.a, c.b, got, c.want)
-
 		check.That(t, got == c.b || subject.Matches(got, c.b), "%q does not match %q", got, c.b)
 	}
 }

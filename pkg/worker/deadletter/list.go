@@ -28,7 +28,6 @@ func (s *Store) Get(ctx context.Context, sequence uint64) (Entry, error) {
 	if err != nil {
 		return Entry{}, err
 	}
-
 	if e == nil {
 		return Entry{}, fmt.Errorf("%w: %d in stream %s", ErrNotFound, sequence, s.cfg.Stream)
 	}
@@ -40,7 +39,6 @@ func (s *Store) load(ctx context.Context, sequence uint64) (*Entry, error) {
 	if sequence == 0 {
 		return nil, nil //nolint:nilnil // the server would read 0 as a query without a sequence
 	}
-
 	m, err := s.get(ctx, s.cfg.Stream, jsapi.Query{Sequence: sequence})
 	if m == nil || err != nil || s.isInternal(m.Subject) {
 		return nil, err
@@ -57,7 +55,6 @@ func (s *Store) List(ctx context.Context, f Filter, order Order) iter.Seq2[Entry
 				yield(Entry{}, err)
 				return
 			}
-
 			if !yield(*e, nil) {
 				return
 			}
@@ -105,23 +102,19 @@ func (s *Store) everything(ctx context.Context, f Filter, order Order) iter.Seq2
 			yield(nil, err)
 			return
 		}
-
 		if len(f.Sequences) > 0 {
 			s.named(ctx, f.Sequences, order)(yield)
 			return
 		}
-
 		last, err := s.lastSequence(ctx, s.cfg.Stream)
 		if err != nil {
 			yield(nil, err)
 			return
 		}
-
 		source := s.scan(ctx, span{from: 1, since: f.Since, to: last})
 		if order == NewestFirst {
 			source = s.backwards(ctx, last)
 		}
-
 		for m, err := range source {
 			switch {
 			case err != nil:
@@ -151,7 +144,6 @@ func (s *Store) named(ctx context.Context, sequences []uint64, order Order) iter
 				yield(nil, err)
 				return
 			}
-
 			if m != nil && !yield(m, nil) {
 				return
 			}
@@ -171,24 +163,19 @@ func (s *Store) backwards(ctx context.Context, last uint64) iter.Seq2[*jsapi.Mes
 			yield(nil, err)
 			return
 		}
-
 		width := uint64(held)
-
 		for to := last; to >= first && to > 0; {
 			from := max(first, to-min(to, width)+1)
-
 			latest, dropped, err := s.window(ctx, span{from: from, to: to})
 			if err != nil {
 				yield(nil, err)
 				return
 			}
-
 			for _, m := range slices.Backward(latest) {
 				if !yield(m, nil) {
 					return
 				}
 			}
-
 			switch {
 			case dropped:
 				to, width = latest[0].Sequence-1, max(width/2, held)
@@ -207,11 +194,9 @@ func (s *Store) window(ctx context.Context, r span) (latest []*jsapi.Message, dr
 		if err != nil {
 			return nil, false, err
 		}
-
 		if len(latest) == held {
 			latest, dropped = slices.Delete(latest, 0, 1), true
 		}
-
 		latest = append(latest, m)
 	}
 	return latest, dropped, nil

@@ -48,7 +48,6 @@ func (s *Store) each(ctx context.Context, f Filter, p pass) (Result, error) {
 	for _, seq := range f.Sequences {
 		missing[seq] = true
 	}
-
 	waiting, stop := context.WithCancel(ctx)
 	for m, err := range s.everything(ctx, f, OldestFirst) {
 		if err == nil {
@@ -65,7 +64,6 @@ func (s *Store) each(ctx context.Context, f Filter, p pass) (Result, error) {
 	}
 	p.wait(0)
 	stop()
-
 	if p.err == nil && !p.full() {
 		for seq := range missing {
 			p.settle(Outcome{Entry: Entry{Sequence: seq}, Err: fmt.Errorf("%w: %d in stream %s", ErrNotFound, seq, s.cfg.Stream)})
@@ -82,7 +80,6 @@ func (s *Store) take(ctx, waiting context.Context, f Filter, p *pass, m *jsapi.M
 		}
 		return nil
 	}
-
 	e, err := s.glance(ctx, f, m)
 	if err != nil || e == nil {
 		return err
@@ -90,12 +87,10 @@ func (s *Store) take(ctx, waiting context.Context, f Filter, p *pass, m *jsapi.M
 	if selected, err := s.selects(ctx, f, e); err != nil || !selected {
 		return err
 	}
-
 	line := s.lineOf(m.Subject)
 	if !p.await(line) {
 		return nil
 	}
-
 	turn := p.limiter.Reserve().Delay()
 	p.start(line, func() (*Outcome, error) {
 		if !backoff.Sleep(waiting, turn) {
@@ -119,7 +114,6 @@ func (s *Store) work(ctx context.Context, p *pass, letter uint64) (o *Outcome, e
 // workOnce is one try of work. before is the outcome of the last try, nil for none.
 func (s *Store) workOnce(ctx context.Context, p *pass, letter uint64, before *Outcome) (*Outcome, error) {
 	e, err := s.load(ctx, letter)
-
 	switch {
 	case err != nil:
 		return before, err
@@ -128,7 +122,6 @@ func (s *Store) workOnce(ctx context.Context, p *pass, letter uint64, before *Ou
 	case e == nil:
 		return nil, nil //nolint:nilnil // another process may have removed the letter
 	}
-
 	o := &Outcome{Entry: *e}
 	if o.Sequence, o.Err = p.do(ctx, e); o.Err != nil && !o.Skipped() && isFatal(o.Err) {
 		return o, fmt.Errorf("letter %d: %w", e.Sequence, o.Err)
@@ -142,7 +135,6 @@ func (s *Store) lineOf(subject string) string {
 	rest, ok := strings.CutPrefix(subject, s.cfg.DeadSubject+".")
 	stream, rest, _ := strings.Cut(rest, ".")
 	_, key, more := strings.Cut(rest, ".")
-
 	switch {
 	case !ok:
 		return ""
@@ -164,7 +156,6 @@ func (p *pass) await(line string) bool {
 func (p *pass) start(line string, work func() (*Outcome, error)) {
 	ended := make(chan ending, 1)
 	p.tasks = append(p.tasks, task{line: line, ended: ended})
-
 	go func() {
 		o, err := work()
 		if err != nil {
@@ -172,7 +163,6 @@ func (p *pass) start(line string, work func() (*Outcome, error)) {
 		}
 		ended <- ending{outcome: o, err: err}
 	}()
-
 	if p.limit > 0 && p.settled()+len(p.tasks) >= p.limit {
 		p.wait(0)
 	}
@@ -183,9 +173,7 @@ func (p *pass) wait(n int) {
 	for len(p.tasks) > n {
 		l := <-p.tasks[0].ended
 		p.tasks = slices.Delete(p.tasks, 0, 1)
-
 		p.fail(l.err)
-
 		if l.outcome != nil {
 			p.settle(*l.outcome)
 		}
@@ -203,7 +191,6 @@ func (p *pass) full() bool { return p.limit > 0 && p.settled() >= p.limit }
 
 func (p *pass) settle(o Outcome) {
 	p.result.Add(o)
-
 	if p.report != nil {
 		p.report(o)
 	}

@@ -52,13 +52,11 @@ func (s *Store) recordSubject(e *Entry) string {
 // the record, and the other continues from that record; both publish under one message ID.
 func (s *Store) begin(ctx context.Context, e *Entry, again bool) (ticket, error) {
 	const tries = 3
-
 	for range tries {
 		t, err := s.write(ctx, e)
 		if !jsapi.IsRefused(err) {
 			return t, err
 		}
-
 		t, err = s.look(ctx, e, again)
 		if err != nil || t.published || t.record > 0 {
 			return t, err
@@ -72,18 +70,14 @@ func (s *Store) write(ctx context.Context, e *Entry) (ticket, error) {
 	if err != nil {
 		return ticket{}, err
 	}
-
 	msg := nats.NewMsg(s.recordSubject(e))
 	msg.Header.Set(worker.HeaderReplayState, worker.ReplayBegun)
 	msg.Header.Set(headerAfter, strconv.FormatUint(into.last, 10))
-
 	if into.cfg.Name != e.Letter.Stream {
 		msg.Header.Set(headerInto, into.cfg.Name)
 	}
-
 	once, cancel := context.WithTimeout(ctx, s.cfg.RequestTimeout)
 	defer cancel()
-
 	ack, err := s.js.PublishMsg(once, msg, jetstream.WithExpectLastSequencePerSubject(0))
 	if err = s.unheard(ctx, err, s.cfg.Stream, msg.Subject); err != nil {
 		return ticket{}, fmt.Errorf("deadletter: record the replay of letter %d: %w", e.Sequence, err)
@@ -107,10 +101,8 @@ type targets struct {
 // get returns a known target.
 func (t *targets) get(stream string) (target, bool) {
 	const fresh = time.Second
-
 	t.mu.Lock()
 	defer t.mu.Unlock()
-
 	if time.Since(t.begun) > fresh {
 		t.begun, t.known = time.Now(), map[string]target{}
 	}
@@ -121,7 +113,6 @@ func (t *targets) get(stream string) (target, bool) {
 func (t *targets) put(stream string, found target) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-
 	t.known[stream] = found
 }
 
@@ -129,7 +120,6 @@ func (t *targets) put(stream string, found target) {
 func (t *targets) reach(stream string, sequence uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-
 	if found, ok := t.known[stream]; ok {
 		found.last = max(found.last, sequence)
 		t.known[stream] = found
@@ -142,7 +132,6 @@ func (s *Store) home(ctx context.Context, e *Entry) (target, error) {
 	if err != nil {
 		return found, err
 	}
-
 	home := partition.Home(found.cfg, e.Letter.Subject)
 	if home == e.Letter.Stream {
 		return found, nil
@@ -154,12 +143,10 @@ func (s *Store) lookUp(ctx context.Context, stream string) (target, error) {
 	if found, ok := s.targets.get(stream); ok {
 		return found, nil
 	}
-
 	info, err := s.info(ctx, stream)
 	if err != nil {
 		return target{}, err
 	}
-
 	found := target{cfg: info.Config, last: info.State.LastSeq}
 	s.targets.put(stream, found)
 	return found, nil
@@ -181,22 +168,18 @@ func (s *Store) look(ctx context.Context, e *Entry, again bool) (ticket, error) 
 	if err != nil || t.published || t.record == 0 {
 		return t, err
 	}
-
 	found, sure, err := s.find(ctx, e, t, after)
 	if err != nil || found {
 		t.published = found
 		return t, err
 	}
-
 	later, _, err := s.recorded(ctx, e)
 	if err != nil || later.published || later.record != t.record {
 		return later, err
 	}
-
 	if again || sure && e.Letter.Worker != "" {
 		return t, nil
 	}
-
 	// The program that works this job records nothing. The server still knows the message ID.
 	info, err := s.info(ctx, t.into)
 	if err != nil || info.TimeStamp.Sub(t.begunAt) < info.Config.Duplicates-margin {
@@ -212,11 +195,9 @@ func (s *Store) recorded(ctx context.Context, e *Entry) (t ticket, after uint64,
 	if m == nil || err != nil {
 		return ticket{}, 0, err
 	}
-
 	t = ticket{begunAt: m.Time, published: m.Header.Get(worker.HeaderReplayState) == worker.ReplayWorked, record: m.Sequence}
 	after, _ = strconv.ParseUint(m.Header.Get(headerAfter), 10, 64) //nolint:errcheck // zero is the start of the stream
 	t.into = cmp.Or(m.Header.Get(headerInto), e.Letter.Stream)
-
 	into, err := s.lookUp(ctx, t.into)
 	t.entry = entryOf(into.cfg)
 	return t, after, err
@@ -229,11 +210,9 @@ func (s *Store) find(ctx context.Context, e *Entry, t ticket, after uint64) (fou
 		if m == nil || err != nil {
 			return false, err == nil, err
 		}
-
 		if m.Header.Get(worker.HeaderReplayRecord) == strconv.FormatUint(t.record, 10) {
 			return true, true, nil
 		}
-
 		after = m.Sequence
 	}
 	return false, false, nil
@@ -243,7 +222,6 @@ func (s *Store) find(ctx context.Context, e *Entry, t ticket, after uint64) (fou
 // stays.
 func (s *Store) withdraw(ctx context.Context, t ticket, reason error) error {
 	var taken *TakenError
-
 	certain := errors.As(reason, &taken) || errors.Is(reason, ErrNoStream) || errors.Is(reason, nats.ErrMaxPayload) ||
 		jsapi.IsAnswer(reason) && !jsapi.IsUnknown(reason)
 	if !t.fresh || !certain {
@@ -264,19 +242,16 @@ func (s *Store) finish(ctx context.Context, e *Entry, t ticket) error {
 // would do both, but makes the server write a whole block of the stream anew. A record of 0 is unknown.
 func (s *Store) forget(ctx context.Context, subject string, record uint64) error {
 	const most = 3 // a record, a note, and the record of another replay that came too late
-
 	for range most {
 		if record > 0 {
 			if err := s.remove(ctx, s.cfg.Stream, record); err != nil {
 				return fmt.Errorf("deadletter: remove the record of a replay, %s: %w", subject, err)
 			}
 		}
-
 		left, err := s.get(ctx, s.cfg.Stream, jsapi.Query{LastBySubject: subject})
 		if left == nil || err != nil {
 			return err
 		}
-
 		record = left.Sequence
 	}
 	return nil
@@ -287,12 +262,10 @@ func (s *Store) forget(ctx context.Context, subject string, record uint64) error
 // round trip, and two more for the removal.
 func (s *Store) sweep(ctx context.Context, record *jsapi.Message) error {
 	_, text, isRecord := strings.Cut(record.Subject, "."+worker.TokenReplay+".")
-
 	letter, _ := strconv.ParseUint(text, 10, 64) //nolint:errcheck // 0 is no letter
 	if !isRecord || letter == 0 {
 		return nil
 	}
-
 	next, err := s.get(ctx, s.cfg.Stream, jsapi.Query{NextBySubject: ">", Sequence: letter})
 	if err != nil || next == nil || next.Sequence <= letter {
 		return err
@@ -307,19 +280,15 @@ func (s *Store) claim(ctx context.Context, e *Entry, into string) (map[string]st
 	if !ok {
 		return nil, nil //nolint:nilnil // ranging over no headers is fine
 	}
-
 	holder, err := s.get(ctx, into, jsapi.Query{LastBySubject: k.Any()})
 	if err != nil {
 		return nil, err
 	}
-
 	var last uint64
-
 	if holder != nil {
 		if !isRecordOf(e, k, holder) {
 			return nil, &TakenError{Sequence: holder.Sequence, Subject: holder.Subject}
 		}
-
 		last = holder.Sequence
 	}
 	return map[string]string{
@@ -333,7 +302,6 @@ func keyOf(e *Entry) (key.Key, bool) {
 	if len(e.Letter.Header[worker.HeaderKeep]) == 0 {
 		return key.Key{}, false
 	}
-
 	k, err := key.Of(e.Letter.Subject)
 	return k, err == nil
 }
@@ -352,9 +320,7 @@ func (s *Store) holderOf(ctx context.Context, e *Entry, t ticket) (uint64, error
 	if k, unique := keyOf(e); unique {
 		place = k.Any()
 	}
-
 	holder, err := s.get(ctx, t.into, jsapi.Query{LastBySubject: place})
-
 	switch {
 	case err != nil:
 		return 0, err

@@ -118,7 +118,6 @@ func (s *Store) Replay(ctx context.Context, f Filter, opts ReplayOptions) (Resul
 	if opts.Rate < 0 && opts.Rate != -1 {
 		return Result{}, fmt.Errorf("deadletter: ReplayOptions.Rate is %v: use a positive number, or -1 for no limit", opts.Rate)
 	}
-
 	limiter := rate.NewLimiter(rate.Limit(opts.Rate), 1)
 	if opts.Rate == -1 || opts.DryRun {
 		limiter.SetLimit(rate.Inf)
@@ -131,7 +130,6 @@ func (s *Store) Replay(ctx context.Context, f Filter, opts ReplayOptions) (Resul
 			return edit(letter)
 		}
 	}
-
 	do := func(ctx context.Context, e *Entry) (uint64, error) { return s.replay(ctx, e, opts) }
 	return s.each(ctx, f, pass{do: do, dry: opts.DryRun, limit: opts.Limit, limiter: limiter, report: opts.Each})
 }
@@ -143,7 +141,6 @@ func (s *Store) Discard(ctx context.Context, f Filter, opts DiscardOptions) (Res
 		if opts.DryRun {
 			return 0, nil
 		}
-
 		if e.Kind == KindStranded && e.Problem == nil {
 			if queue, err := s.isWorkQueue(ctx, e.Letter.Stream); err != nil {
 				return 0, err
@@ -164,42 +161,32 @@ func (s *Store) replay(ctx context.Context, e *Entry, opts ReplayOptions) (uint6
 	if e.Problem != nil {
 		return 0, e.Problem
 	}
-
 	payload := e.Letter.Payload
-
 	if opts.Edit != nil {
 		edited, err := opts.Edit(e.Letter)
 		if err != nil {
 			return 0, refusedError{fmt.Errorf("deadletter: edit letter %d: %w", e.Sequence, err)}
 		}
-
 		payload = edited
 	}
-
 	if opts.DryRun {
 		return 0, s.rehearse(ctx, e, opts.Again)
 	}
-
 	if e.Kind == KindStranded {
 		adopted, err := s.adopt(ctx, e)
 		if err != nil {
 			return 0, err
 		}
-
 		e = adopted
 	}
-
 	t, err := s.begin(ctx, e, opts.Again)
 	if err != nil {
 		return 0, err
 	}
-
 	if t.published {
 		return 0, s.finish(ctx, e, t)
 	}
-
 	resume := !opts.Restart && bytes.Equal(payload, e.Letter.Payload)
-
 	sequence, err := s.publish(ctx, e, t, payload, resume)
 	if err != nil {
 		return 0, errors.Join(err, s.withdraw(ctx, t, err))
@@ -214,17 +201,14 @@ func (s *Store) rehearse(ctx context.Context, e *Entry, again bool) error {
 			return errors.Join(err, s.notQueue(e))
 		}
 	}
-
 	into, err := s.home(ctx, e)
 	if err != nil {
 		return err
 	}
-
 	t, err := s.look(ctx, e, again)
 	if err != nil || t.published {
 		return err
 	}
-
 	_, err = s.claim(ctx, e, into.cfg.Name)
 	return err
 }
@@ -232,10 +216,8 @@ func (s *Store) rehearse(ctx context.Context, e *Entry, again bool) error {
 // publish stores the job in its stream, under a message ID that belongs to this letter.
 func (s *Store) publish(ctx context.Context, e *Entry, t ticket, payload []byte, resume bool) (uint64, error) {
 	l := &e.Letter
-
 	msg := nats.NewMsg(t.entry + l.Subject)
 	msg.Data = payload
-
 	for name, values := range l.Header {
 		// Headers that the server reads were for the first publication: its expectations, schedules and roll-ups must not be repeated. The TTL
 		// of the job still counts.
@@ -243,7 +225,6 @@ func (s *Store) publish(ctx context.Context, e *Entry, t ticket, payload []byte,
 			msg.Header[name] = values
 		}
 	}
-
 	replays, _ := strconv.Atoi(msg.Header.Get(worker.HeaderReplay)) //nolint:errcheck // none before
 	msg.Header.Set(worker.HeaderID, l.ID)
 	msg.Header.Set(worker.HeaderReplay, strconv.Itoa(replays+1))
@@ -251,28 +232,22 @@ func (s *Store) publish(ctx context.Context, e *Entry, t ticket, payload []byte,
 	msg.Header.Set(worker.HeaderReplayRecord, strconv.FormatUint(t.record, 10))
 	msg.Header.Set(nats.MsgIdHdr, messageID(s.cfg.Stream, e))
 	msg.Header.Del(worker.HeaderResume)
-
 	if resume {
 		msg.Header.Set(worker.HeaderResume, l.Resume())
 	}
-
 	expect, err := s.claim(ctx, e, t.into)
 	if err != nil {
 		return 0, err
 	}
-
 	for name, value := range expect {
 		msg.Header.Set(name, value)
 	}
-
 	once, cancel := context.WithTimeout(ctx, s.cfg.RequestTimeout)
 	defer cancel()
-
 	// A process that continues an old replay looks for the job first, see look. So this message must not be sent long after the record was
 	// written.
 	ack, err := s.js.PublishMsg(once, msg, jetstream.WithExpectStream(t.into))
 	err = s.unheard(ctx, err, t.into, msg.Subject)
-
 	switch {
 	case errors.Is(err, ErrNoStream):
 		return 0, err
@@ -282,7 +257,6 @@ func (s *Store) publish(ctx context.Context, e *Entry, t ticket, payload []byte,
 	case err != nil:
 		return 0, fmt.Errorf("deadletter: publish to %s: %w", l.Subject, err)
 	}
-
 	s.targets.reach(t.into, ack.Sequence)
 	return ack.Sequence, nil
 }
@@ -303,7 +277,6 @@ func isFatal(err error) bool {
 	if _, own := errors.AsType[refusedError](err); own {
 		return false
 	}
-
 	for _, fatal := range []error{context.Canceled, nats.ErrConnectionClosed, nats.ErrReconnectBufExceeded} {
 		if errors.Is(err, fatal) {
 			return true

@@ -114,12 +114,10 @@ func (s *Store) isAll(ctx context.Context, r *span) error {
 	if r.from > r.to {
 		return nil
 	}
-
 	left, err := s.get(ctx, s.cfg.Stream, jsapi.Query{NextBySubject: ">", Sequence: max(r.from, 1)})
 	if err == nil && left != nil && left.Time.Before(r.since) { // this message is not to be read; the latest may be
 		left, err = s.get(ctx, s.cfg.Stream, jsapi.Query{LastBySubject: ">"})
 	}
-
 	if err == nil && left != nil && left.Sequence >= r.from && left.Sequence <= r.to && !left.Time.Before(r.since) {
 		err = errBehind
 	}

@@ -31,32 +31,25 @@ func (s *Store) adopt(ctx context.Context, e *Entry) (*Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-
 	if !queue {
 		return nil, s.notQueue(e)
 	}
-
 	letter := e.Letter
 	letter.DeadAt = e.StoredAt
-
 	sequence, err := s.adopted(ctx, letter)
 	if err == nil && sequence == 0 {
 		sequence, err = worker.PublishDeadLetter(ctx, s.js, s.cfg.DeadSubject, letter)
 		err = s.unheard(ctx, err, s.cfg.Stream, s.letterSubject(letter))
 	}
-
 	if err != nil {
 		return nil, fmt.Errorf("deadletter: keep the message as a letter: %w", err)
 	}
-
 	if err := s.remove(ctx, letter.Stream, letter.Sequence); err != nil {
 		return nil, err
 	}
-
 	if err := s.remove(ctx, s.cfg.Stream, e.Sequence); err != nil {
 		return nil, err
 	}
-
 	kept, err := s.load(ctx, sequence)
 	if err == nil && kept == nil {
 		err = fmt.Errorf("%w: %d in stream %s", ErrNotFound, sequence, s.cfg.Stream)
@@ -71,7 +64,6 @@ func (s *Store) adopted(ctx context.Context, letter worker.DeadLetter) (uint64, 
 	if m == nil || err != nil {
 		return 0, err
 	}
-
 	have, err := worker.ParseDeadLetter(m.Data)
 	if err != nil || have.Sequence != letter.Sequence || have.Consumer != letter.Consumer || !have.EnqueuedAt.Equal(letter.EnqueuedAt) {
 		return 0, nil //nolint:nilerr // another program's message
@@ -132,45 +124,35 @@ type SubjectCount struct {
 // the stream, which the server has to count. A stream of more than 100,000 subjects is not searched.
 func (s *Store) Stranded(ctx context.Context, stream string) (Unclaimed, error) {
 	found := Unclaimed{Stream: stream}
-
 	info, err := s.info(ctx, stream)
 	if err != nil {
 		return found, err
 	}
-
 	if info.Config.Retention != jetstream.WorkQueuePolicy {
 		return found, fmt.Errorf("deadletter: stream %s is no work queue: it keeps messages that no consumer takes on purpose", stream)
 	}
-
 	if info.State.NumSubjects > maxSubjects {
 		return found, nil
 	}
-
 	takers, err := s.takers(ctx, stream)
 	if err != nil {
 		return found, err
 	}
-
 	if found.Subjects, err = s.untaken(ctx, stream, takers); err != nil {
 		return found, err
 	}
-
 	passed, err := s.passed(ctx, info, takers)
 	if err != nil {
 		return found, err
 	}
-
 	found.Complete = true
 	found.Subjects = append(found.Subjects, passed...)
-
 	for _, counted := range found.Subjects {
 		found.Messages += counted.Messages
 	}
-
 	slices.SortFunc(found.Subjects, func(a, b SubjectCount) int {
 		return cmp.Or(cmp.Compare(b.Messages, a.Messages), cmp.Compare(a.Subject, b.Subject))
 	})
-
 	found.Subjects = found.Subjects[:min(len(found.Subjects), maxNamed)]
 	return found, nil
 }
@@ -182,17 +164,13 @@ func (s *Store) untaken(ctx context.Context, stream string, takers []taker) ([]S
 			Subjects map[string]uint64 `json:"subjects"`
 		} `json:"state"`
 	}
-
 	if err := s.ask(ctx, "STREAM.INFO."+stream, map[string]string{"subjects_filter": ">"}, &detail); err != nil {
 		return nil, fmt.Errorf("deadletter: subjects of stream %s: %w", stream, err)
 	}
-
 	var all []SubjectCount
-
 	for name, count := range detail.State.Subjects {
 		family, _, _ := strings.Cut(name, ".")
 		beside := strings.HasSuffix(family, "-later") || strings.HasSuffix(family, "-done")
-
 		if !beside && !slices.ContainsFunc(takers, func(t taker) bool { return t.takes(name) }) {
 			all = append(all, SubjectCount{Messages: count, Subject: name})
 		}
@@ -203,7 +181,6 @@ func (s *Store) untaken(ctx context.Context, stream string, takers []taker) ([]S
 // passed counts the messages before the ack floors of the consumers that take them.
 func (s *Store) passed(ctx context.Context, info jetstream.StreamInfo, takers []taker) ([]SubjectCount, error) {
 	counts, left := make(map[SubjectCount]uint64), maxNamed // without Messages
-
 	for _, t := range takers {
 		for _, filter := range t.filters {
 			for from := info.State.FirstSeq; from <= t.floor && left > 0; left-- {
@@ -211,19 +188,15 @@ func (s *Store) passed(ctx context.Context, info jetstream.StreamInfo, takers []
 				if err != nil {
 					return nil, err
 				}
-
 				if m == nil || m.Sequence > t.floor {
 					break
 				}
-
 				counts[SubjectCount{PassedBy: t.name, Subject: m.Subject}]++
 				from = m.Sequence + 1
 			}
 		}
 	}
-
 	var all []SubjectCount
-
 	for of, n := range counts {
 		of.Messages = n
 		all = append(all, of)
@@ -245,7 +218,6 @@ func (t taker) takes(name string) bool {
 // takers returns all consumers of a stream.
 func (s *Store) takers(ctx context.Context, stream string) ([]taker, error) {
 	var all []taker
-
 	for {
 		var page struct {
 			Consumers []struct {
@@ -255,24 +227,19 @@ func (s *Store) takers(ctx context.Context, stream string) ([]taker, error) {
 			} `json:"consumers"`
 			Total int `json:"total"`
 		}
-
 		if err := s.ask(ctx, "CONSUMER.LIST."+stream, json.RawMessage(fmt.Sprintf(`{"offset":%d}`, len(all))), &page); err != nil {
 			return nil, fmt.Errorf("deadletter: consumers of stream %s: %w", stream, err)
 		}
-
 		for _, c := range page.Consumers {
 			t := taker{filters: c.Config.FilterSubjects, floor: c.AckFloor.Stream, name: c.Name}
-
 			switch {
 			case c.Config.FilterSubject != "":
 				t.filters = []string{c.Config.FilterSubject}
 			case len(t.filters) == 0:
 				t.filters = []string{">"}
 			}
-
 			all = append(all, t)
 		}
-
 		if len(all) >= page.Total || len(page.Consumers) == 0 {
 			return all, nil
 		}

@@ -24,7 +24,6 @@ func serviceOf(policy worker.Policy, concurrency int, h func(ctx context.Context
 		if err != nil {
 			return err
 		}
-
 		err = worker.Handle(w, "jobs.>", policy, func(ctx context.Context, job *worker.Job[map[string]int]) error {
 			return h(ctx, env.Recorder, job.ID)
 		})
@@ -43,21 +42,17 @@ func byHand(early bool) Service {
 		if err != nil {
 			return err
 		}
-
 		for ctx.Err() == nil {
 			msg, err := consumer.Next(jetstream.FetchMaxWait(time.Second))
 			if errors.Is(err, nats.ErrTimeout) {
 				continue
 			}
-
 			if err != nil {
 				return err
 			}
-
 			if early {
 				err = msg.DoubleAck(ctx)
 			}
-
 			id := msg.Headers().Get(nats.MsgIdHdr)
 			if err = errors.Join(err, env.Recorder.RecordOnce(ctx, id)); err == nil && !early {
 				_ = msg.DoubleAck(ctx) //nolint:errcheck // it comes again, then
@@ -90,7 +85,6 @@ func TestEachScenarioFindsTheServiceThatItIsThereFor(t *testing.T) {
 		return nil
 	}
 	lenient := worker.Policy{Decode: func(nats.Header, []byte, any) error { return nil }}
-
 	for _, c := range []struct {
 		broken   string
 		service  Service
@@ -117,14 +111,11 @@ func TestEachScenarioFindsTheServiceThatItIsThereFor(t *testing.T) {
 				},
 				Jobs: 5, Service: c.service,
 			}.withDefaults()
-
 			serveIfChild(t, suite)
-
 			for _, sc := range scenarios {
 				if sc.name != c.scenario {
 					continue
 				}
-
 				err := suite.try(t, sc, t.Name())
 				check.That(t, err != nil && strings.Contains(err.Error(), c.want), "%s was found to be:\n%v\nwant %q", c.scenario, err, c.want)
 			}
@@ -134,7 +125,6 @@ func TestEachScenarioFindsTheServiceThatItIsThereFor(t *testing.T) {
 
 func TestSuiteReportsAllThatItLacks(t *testing.T) {
 	t.Parallel()
-
 	err := Suite{Jobs: 1, Skip: map[string]string{"nothing": "why"}}.withDefaults().validate()
 	check.Contains(t, err, "Suite.Job is nil", "Suite.Service is nil", "Suite.Jobs is 1", `"nothing", which is no scenario`)
 }

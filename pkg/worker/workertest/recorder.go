@@ -74,17 +74,13 @@ func (r *recorder) visit(ctx context.Context, jobID string, leave func()) error 
 		r.inside[jobID]++
 		r.overlap[jobID] = max(r.overlap[jobID], r.inside[jobID])
 	})
-
 	defer r.note(func() { r.inside[jobID]-- })
-
 	if r.refuses(jobID) {
 		return fmt.Errorf("%w: %s", ErrRefused, jobID)
 	}
-
 	if err := r.pass(ctx, jobID, beforeEffect); err != nil {
 		return err
 	}
-
 	r.note(leave)
 	return r.pass(ctx, jobID, afterEffect)
 }
@@ -95,9 +91,7 @@ func (r *recorder) pass(ctx context.Context, jobID string, at moment) error {
 	if h == nil {
 		return nil
 	}
-
 	h.reached <- jobID
-
 	select {
 	case <-h.released:
 		return h.result
@@ -113,7 +107,6 @@ func (r *recorder) take(at moment) *hold {
 	if r.held == nil || r.held.at != at || r.held.left == 0 {
 		return nil
 	}
-
 	r.held.left--
 	return r.held
 }
@@ -140,7 +133,6 @@ func (r *recorder) note(change func()) {
 	defer r.mu.Unlock()
 	change()
 	close(r.changed)
-
 	r.changed = make(chan struct{})
 }
 
@@ -159,10 +151,8 @@ func letters(ctx context.Context, js jetstream.JetStream, of string) (all []work
 		if err != nil {
 			return nil, err
 		}
-
 		all = append(all, found...)
 	}
-
 	if err := names.Err(); err != nil && !errors.Is(err, jetstream.ErrEndOfData) {
 		return nil, fmt.Errorf("look up the stream of dead letters: %w", err)
 	}
@@ -175,17 +165,14 @@ func lettersIn(ctx context.Context, js jetstream.JetStream, name, of string) (al
 	if err != nil {
 		return nil, fmt.Errorf("look up stream %s: %w", name, err)
 	}
-
 	for seq := max(stream.CachedInfo().State.FirstSeq, 1); seq <= stream.CachedInfo().State.LastSeq; seq++ {
 		msg, err := stream.GetMsg(ctx, seq)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			continue
 		}
-
 		if err != nil {
 			return nil, fmt.Errorf("read dead letter %d of %s: %w", seq, name, err)
 		}
-
 		letter, err := worker.ParseDeadLetter(msg.Data)
 		if err == nil && letter.Stream == of {
 			all = append(all, letter)

@@ -31,12 +31,10 @@ var recordings = map[string]func(r Recorder, ctx context.Context, jobID string) 
 // listen offers a recorder to other processes until closed is called, and returns its address.
 func listen(ctx context.Context, r Recorder) (address string, closed func(), err error) {
 	var lc net.ListenConfig
-
 	l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", nil, fmt.Errorf("offer the recorder: %w", err)
 	}
-
 	mux := http.NewServeMux()
 	for path, call := range recordings {
 		mux.HandleFunc("POST /"+path, func(w http.ResponseWriter, req *http.Request) {
@@ -45,18 +43,14 @@ func listen(ctx context.Context, r Recorder) (address string, closed func(), err
 			}
 		})
 	}
-
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
 	done := make(chan struct{})
-
 	go func() {
 		defer close(done)
-
 		_ = server.Serve(l) //nolint:errcheck // it is closed
 	}()
 	return "http://" + l.Addr().String(), func() {
 		_ = server.Close() //nolint:errcheck // nobody is left to tell
-
 		<-done
 	}, nil
 }
@@ -84,12 +78,10 @@ func (r *remote) Reach(ctx context.Context, jobID string) error { return r.call(
 
 func (r *remote) call(ctx context.Context, method, jobID string) error {
 	to := r.address + "/" + method + "?job=" + url.QueryEscape(jobID)
-
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, to, http.NoBody) //nolint:gosec // the suite has said where
 	if err != nil {
 		return fmt.Errorf("workertest: %w", err)
 	}
-
 	resp, err := r.client.Do(req) //nolint:gosec // the suite has said where
 	if err != nil {
 		return fmt.Errorf("workertest: the recorder does not answer: %w", err)
@@ -99,7 +91,6 @@ func (r *remote) call(ctx context.Context, method, jobID string) error {
 	if err != nil || resp.StatusCode == http.StatusOK {
 		return err //nolint:wrapcheck // nil, as a rule
 	}
-
 	if strings.HasPrefix(string(text), ErrRefused.Error()) {
 		return fmt.Errorf("%w: %s", ErrRefused, jobID)
 	}
@@ -116,7 +107,6 @@ type task struct {
 // role returns the role of the services of a test: the name of the test without that of the scenario.
 func role(t *testing.T) string {
 	t.Helper()
-
 	name, _, _ := cutLast(t.Name(), "/")
 	return name
 }
@@ -131,7 +121,6 @@ func cutLast(s, sep string) (before, after string, found bool) {
 // serveIfChild runs the service and ends the process, if the process was started to be the service of this test.
 func serveIfChild(t *testing.T, suite Suite) {
 	t.Helper()
-
 	child.Main(t.Name(), func(ctx context.Context, is task) error {
 		nc, err := nats.Connect(is.NATS, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
 		if err != nil {
@@ -164,13 +153,11 @@ func (s *stage) spawn(recorder string) (*child.Process, error) {
 	for i, part := range only {
 		only[i] = "^" + regexp.QuoteMeta(part) + "$"
 	}
-
 	p, err := child.Start(s.t.Output(), s.role, task{AckWait: s.ackWait, NATS: s.srv.URL(), Recorder: recorder},
 		"-test.run="+strings.Join(only, "/"), "-test.count=1")
 	if err != nil {
 		return nil, fmt.Errorf("start the service: %w", err)
 	}
-
 	s.clears = append(s.clears, func() { _ = p.Kill() }) //nolint:errcheck // it is gone, mostly
 	return p, nil
 }

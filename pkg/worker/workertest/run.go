@@ -67,12 +67,10 @@ func Run[T any](
 	t testing.TB, policy worker.Policy, handler worker.Handler[T], args T, mutate ...func(*Options),
 ) Result {
 	t.Helper()
-
 	o := Options{Attempt: 1, ID: t.Name(), Subject: "jobs.test"}
 	for _, m := range mutate {
 		m(&o)
 	}
-
 	payload := o.Payload
 	if payload == nil {
 		var err error
@@ -80,14 +78,11 @@ func Run[T any](
 			t.Fatalf("workertest: encode the arguments: %v", err)
 		}
 	}
-
 	if o.Server == nil {
 		o.Server = natstest.Server(t)
 	}
-
 	_, js := natstest.Connect(t, o.Server)
 	enqueue(t, js, o, payload)
-
 	var (
 		result      Result
 		settled     bool
@@ -96,18 +91,14 @@ func Run[T any](
 	defer cancel()
 	w, err := worker.New(js, o.config(func(s worker.Settlement) {
 		result.Settlement, settled = s, true
-
 		cancel() // before the slot is free again, so that there is no other pull to wait for
 	}))
 	if err == nil {
 		err = worker.Handle(w, o.Subject, policy, handler)
 	}
-
 	check.Require(t, err == nil, "workertest: %v", err)
-
 	err = w.Run(ctx)
 	check.Require(t, err == nil && settled, "workertest: the job did not come to an outcome: %v", err)
-
 	result.Dead = lastLetter(t, js, result.Settlement)
 	if err := js.DeleteStream(t.Context(), runStream); err != nil {
 		t.Fatalf("workertest: clear away the stream: %v", err)
@@ -121,13 +112,11 @@ func (o Options) config(settled func(worker.Settlement)) worker.Config {
 	if o.Worker != nil {
 		o.Worker(&cfg)
 	}
-
 	then := cfg.Hooks.Settled
 	cfg.Hooks.Settled = func(s worker.Settlement) {
 		if then != nil {
 			then(s)
 		}
-
 		settled(s)
 	}
 	cfg.Concurrency, cfg.Consumer, cfg.Stream = 1, runConsumer, runStream
@@ -137,29 +126,23 @@ func (o Options) config(settled func(worker.Settlement)) worker.Config {
 // enqueue puts the job into a new stream, and lets it fail until it has the attempt of o.
 func enqueue(t testing.TB, js jetstream.JetStream, o Options, payload []byte) {
 	t.Helper()
-
 	ctx := t.Context()
-
 	stream, err := js.CreateStream(ctx, worker.StreamConfig(runStream, o.Subject))
 	check.Require(t, err == nil, "workertest: make the stream: %v", err)
-
 	msg := &nats.Msg{Subject: o.Subject, Header: nats.Header{}, Data: payload}
 	maps.Copy(msg.Header, o.Header)
 	if _, err := js.PublishMsg(ctx, msg, jetstream.WithMsgID(o.ID)); err != nil {
 		t.Fatalf("workertest: publish the job: %v", err)
 	}
-
 	consumer, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
 		Durable: runConsumer, FilterSubjects: []string{o.Subject}, MaxAckPending: -1, MaxDeliver: -1,
 	})
 	check.Require(t, err == nil, "workertest: make the consumer: %v", err)
-
 	for range o.Attempt - 1 {
 		msg, err := consumer.Next()
 		if err == nil {
 			err = msg.Nak()
 		}
-
 		check.Require(t, err == nil, "workertest: let an attempt fail: %v", err)
 	}
 }
@@ -167,20 +150,16 @@ func enqueue(t testing.TB, js jetstream.JetStream, o Options, payload []byte) {
 // lastLetter reads the dead letter of a job that has one.
 func lastLetter(t testing.TB, js jetstream.JetStream, s worker.Settlement) *worker.DeadLetter {
 	t.Helper()
-
 	if s.Outcome != worker.OutcomeDead {
 		return nil
 	}
-
 	letters, err := letters(t.Context(), js, s.Stream)
 	check.Require(t, err == nil, "workertest: %v", err)
-
 	for i := len(letters) - 1; i >= 0; i-- {
 		if letters[i].Sequence == s.Sequence {
 			return &letters[i]
 		}
 	}
-
 	t.Fatalf("workertest: job %s is dead and has no dead letter", s.ID)
 	return nil
 }

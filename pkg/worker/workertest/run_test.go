@@ -23,10 +23,8 @@ type mail struct {
 
 func TestRunTellsEveryOutcome(t *testing.T) {
 	t.Parallel()
-
 	policy := worker.Policy{Backoff: worker.Exponential(time.Minute, time.Hour), Jitter: -1, MaxAttempts: 3}
 	third := func(o *workertest.Options) { o.Attempt = 3 }
-
 	for _, c := range []struct {
 		name    string
 		err     error
@@ -46,28 +44,20 @@ func TestRunTellsEveryOutcome(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-
 			if c.mutate == nil {
 				c.mutate = func(*workertest.Options) {}
 			}
-
 			var got mail
-
 			r := workertest.Run(t, policy, func(_ context.Context, job *worker.Job[mail]) error {
 				got = job.Args
 				return c.err
 			}, mail{To: "ada"}, c.mutate)
-
 			check.That(t, r.Outcome == c.outcome && r.Delay == c.delay && r.Attempt == c.attempt,
 				"%s after %s, attempt %d; want %s, %s, %d", r.Outcome, r.Delay, r.Attempt, c.outcome, c.delay, c.attempt)
-
 			check.That(t, c.err == nil || errors.Is(r.Err, c.err), "error %v, want %v", r.Err, c.err)
-
 			dead := r.Dead != nil
 			check.That(t, dead == (c.outcome == worker.OutcomeDead), "dead letter %v of a job that is %s", r.Dead, r.Outcome)
-
 			check.That(t, c.name == "undecodable" || got.To == "ada", "the handler got %+v", got)
-
 			if dead := r.Dead; dead != nil && (dead.ID != t.Name() || dead.Attempts != c.attempt) {
 				t.Errorf("dead letter of %s after %d attempts, want %s, %d", dead.ID, dead.Attempts, t.Name(), c.attempt)
 			}
@@ -81,7 +71,6 @@ func TestRunInABubbleCostsNoTime(t *testing.T) {
 			<-ctx.Done()
 			return ctx.Err()
 		}, mail{}, func(o *workertest.Options) { o.Server = srv })
-
 		if _, ok := errors.AsType[*worker.TimeoutError](r.Err); !ok || r.Ran != time.Hour || r.Outcome != worker.OutcomeRetried {
 			t.Errorf("%s after %s: %v; want retried after an hour, by the timeout", r.Outcome, r.Ran, r.Err)
 		}
@@ -90,9 +79,7 @@ func TestRunInABubbleCostsNoTime(t *testing.T) {
 
 func TestRunTwiceOnOneServer(t *testing.T) {
 	t.Parallel()
-
 	srv := natstest.Server(t)
-
 	for range 2 {
 		r := workertest.Run(t, worker.Policy{}, func(context.Context, *worker.Job[mail]) error { panic("no") }, mail{},
 			func(o *workertest.Options) { o.Server = srv })

@@ -56,16 +56,13 @@ type instance struct {
 // serve starts the service in this process, with a connection of its own.
 func (s *stage) serve() *instance {
 	_, js := natstest.Connect(s.t, s.srv)
-
 	ctx, cancel := context.WithCancel(context.WithoutCancel(s.ctx))
 	i := &instance{cancel: cancel, done: make(chan error, 1)}
 	env := Env{
 		AckWait: s.ackWait, JS: js, Recorder: s.recorder,
 		Logger: slog.New(slog.NewTextHandler(s.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
 	}
-
 	go func() { i.done <- s.suite.Service(ctx, env) }()
-
 	s.clears = append(s.clears, func() { _ = i.stop() }) //nolint:errcheck // the scenario has stopped it before, or has failed
 	return i
 }
@@ -88,7 +85,6 @@ func (s *stage) jobs(from, n int) []*nats.Msg {
 		if jobs[i].Header == nil {
 			jobs[i].Header = nats.Header{}
 		}
-
 		if id(jobs[i]) == "" {
 			jobs[i].Header.Set(nats.MsgIdHdr, fmt.Sprintf("conform-%d", from+i))
 		}
@@ -134,9 +130,7 @@ func (s *stage) once(jobs ...*nats.Msg) error {
 	if err != nil {
 		return err
 	}
-
 	var errs []error
-
 	for _, job := range jobs {
 		if n := effects[id(job)]; n != 1 {
 			errs = append(errs, fmt.Errorf("job %s has %d effects, want 1", id(job), n))
@@ -151,24 +145,19 @@ func (s *stage) dead(job *nats.Msg) error {
 	if err := s.settled(job); err != nil {
 		return err
 	}
-
 	all, err := letters(s.ctx, s.js, s.suite.Stream)
 	if err != nil {
 		return err
 	}
-
 	n := 0
-
 	for i := range all {
 		if all[i].ID == id(job) {
 			n++
 		}
 	}
-
 	if n != 1 {
 		err = fmt.Errorf("job %s has %d dead letters, want 1", id(job), n)
 	}
-
 	effects, failed := s.effects()
 	if got := effects[id(job)]; got != 0 {
 		failed = fmt.Errorf("job %s is given up and has %d effects, want 0", id(job), got)
@@ -181,7 +170,6 @@ func (s *stage) effects() (map[string]int, error) {
 		effects, _, _ := s.recorder.look()
 		return effects, nil
 	}
-
 	effects, err := s.suite.Effects(s.ctx, s.js)
 	if err != nil {
 		return nil, fmt.Errorf("Suite.Effects: %w", err)
@@ -196,7 +184,6 @@ func (s *stage) settled(jobs ...*nats.Msg) error {
 		if err == nil && len(left) == 0 {
 			return nil
 		}
-
 		select {
 		case <-time.After(wait):
 		case <-s.ctx.Done():
@@ -213,12 +200,10 @@ func (s *stage) left(jobs []*nats.Msg) (names []string, err error) {
 	if err != nil {
 		return nil, err //nolint:wrapcheck // it is asked again
 	}
-
 	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(">"))
 	if err != nil {
 		return nil, err //nolint:wrapcheck // it is asked again
 	}
-
 	for _, job := range jobs {
 		if info.State.Subjects[job.Subject] > 0 {
 			names = append(names, id(job))
@@ -234,11 +219,9 @@ func (s *stage) worked(n int) error {
 		if s.suite.Effects != nil {
 			effects = reached
 		}
-
 		if len(effects) >= n {
 			return nil
 		}
-
 		select {
 		case <-changed:
 		case <-s.ctx.Done():

@@ -89,22 +89,17 @@ var scenarios = []scenario{
 // child also executes the test up to Conform, and a test may call Conform once only.
 func Conform(t *testing.T, suite Suite) {
 	t.Helper()
-
 	suite = suite.withDefaults()
 	check.OK(t, suite.validate())
-
 	serveIfChild(t, suite)
-
 	for _, sc := range scenarios {
 		t.Run(sc.name, func(t *testing.T) {
 			if reason := suite.Skip[sc.name]; reason != "" {
 				t.Skip(reason)
 			}
-
 			if sc.real {
 				t.Parallel() // with the other real scenario; no bubble runs any more
 			}
-
 			if err := suite.try(t, sc, role(t)); err != nil {
 				t.Error(err)
 			}
@@ -115,7 +110,6 @@ func Conform(t *testing.T, suite Suite) {
 func (s Suite) withDefaults() Suite {
 	s.Jobs = cmp.Or(s.Jobs, 20)
 	s.Stream = cmp.Or(s.Stream, "JOBS")
-
 	if s.Prepare == nil {
 		name := s.Stream
 		s.Prepare = func(ctx context.Context, js jetstream.JetStream) error {
@@ -123,7 +117,6 @@ func (s Suite) withDefaults() Suite {
 			return err //nolint:wrapcheck // the caller wraps it
 		}
 	}
-
 	if s.Undecodable == nil {
 		s.Undecodable = []byte("{")
 	}
@@ -135,7 +128,6 @@ func (s Suite) validate() error {
 		mistake.If(s.Job == nil, "workertest: Suite.Job is nil: make the nth job"),
 		mistake.If(s.Service == nil, "workertest: Suite.Service is nil: give the service to test"),
 		mistake.If(s.Jobs < minJobs, "workertest: Suite.Jobs is %d: use at least %d", s.Jobs, minJobs))
-
 	for _, name := range slices.Sorted(maps.Keys(s.Skip)) {
 		err = errors.Join(err, mistake.If(!slices.ContainsFunc(scenarios, func(sc scenario) bool { return sc.name == name }),
 			"workertest: Suite.Skip names %q, which is no scenario", name))
@@ -146,15 +138,12 @@ func (s Suite) validate() error {
 // try runs a scenario and returns its error.
 func (s Suite) try(t *testing.T, sc scenario, role string) (err error) {
 	t.Helper()
-
 	if sc.real {
 		srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
 		return s.play(t, srv, sc, role)
 	}
-
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		t.Helper()
-
 		err = s.play(t, srv, sc, role)
 	})
 	return err
@@ -168,7 +157,6 @@ const (
 
 func (s Suite) play(t *testing.T, srv *natsrun.Server, sc scenario, role string) error {
 	t.Helper()
-
 	st := &stage{
 		ackWait: 5 * time.Second, lastPoll: time.Hour, patience: bubblePatience,
 		recorder: newRecorder(), role: role, srv: srv, suite: s, t: t,
@@ -176,9 +164,7 @@ func (s Suite) play(t *testing.T, srv *natsrun.Server, sc scenario, role string)
 	if sc.real {
 		st.ackWait, st.lastPoll, st.patience = time.Second, 100*time.Millisecond, realPatience
 	}
-
 	_, st.js = natstest.Connect(t, srv)
-
 	ctx, cancel := context.WithTimeout(t.Context(), st.patience)
 	defer cancel()
 	st.ctx = ctx

@@ -19,7 +19,6 @@ func mailer(ctx context.Context, env workertest.Env) error {
 	if err != nil {
 		return err
 	}
-
 	err = worker.Handle(w, "jobs.mail.>", worker.Policy{}, func(ctx context.Context, job *worker.Job[mail]) error {
 		return env.Recorder.RecordOnce(ctx, job.ID) // the far side deduplicates by the job's ID
 	})

@@ -30,36 +30,28 @@ type Process struct {
 func Start(cmd *exec.Cmd) (*Process, error) {
 	p := &Process{Gone: make(chan struct{}), cmd: cmd}
 	bind(cmd)
-
 	var err error
 	if p.In, err = cmd.StdinPipe(); err != nil {
 		return nil, fmt.Errorf("pipe to the process: %w", err)
 	}
-
 	reader, writer, err := os.Pipe() // not StdoutPipe: Wait, which runs at the same time, would close it
 	if err != nil {
 		return nil, fmt.Errorf("pipe from the process: %w", err)
 	}
-
 	cmd.Stdout, p.Out = writer, reader
 	started := make(chan error, 1)
-
 	go func() {
 		defer close(p.Gone)
-
 		// The kernel kills the child when the thread that started it ends.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-
 		err := cmd.Start()
 		_ = writer.Close() //nolint:errcheck // the child has its own handle
 		started <- err
-
 		if err == nil {
 			p.Err = cmd.Wait()
 		}
 	}()
-
 	if err := <-started; err != nil {
 		return nil, errors.Join(fmt.Errorf("run %s: %w", cmd.Path, err), reader.Close())
 	}
@@ -71,9 +63,7 @@ func (p *Process) Kill() error {
 	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("kill: %w", err)
 	}
-
 	<-p.Gone
-
 	if err := p.In.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
 		return fmt.Errorf("close its standard input: %w", err)
 	}

@@ -16,7 +16,6 @@ func bind(cmd *exec.Cmd) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
-
 	cmd.SysProcAttr.Pdeathsig, cmd.SysProcAttr.Setpgid = syscall.SIGKILL, true
 }
 
@@ -25,7 +24,6 @@ func pause(p *os.Process, on bool) error {
 	if on {
 		sig = syscall.SIGSTOP
 	}
-
 	if err := p.Signal(sig); err != nil {
 		return fmt.Errorf("send %s: %w", sig, err)
 	}

@@ -65,7 +65,6 @@ func prefix(about []any) string {
 // Equal fails the test, which goes on, unless got equals want by [cmp.Diff]. It prints the difference.
 func Equal(t testing.TB, want, got any, opts ...cmp.Option) {
 	t.Helper()
-
 	if diff := cmp.Diff(want, got, opts...); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -76,21 +75,17 @@ func Same[T comparable](t testing.TB, words string, got, want T) { //nolint:thel
 	if got == want {
 		return
 	}
-
 	t.Helper()
-
 	verb := "%+v"
 	if reflect.ValueOf(got).Kind() == reflect.String {
 		verb = "%q"
 	}
-
 	t.Errorf("%s: got "+verb+", want "+verb, words, got, want)
 }
 
 // Contains fails the test, which goes on, for each of the texts that err does not contain; for all of them when err is nil.
 func Contains(t testing.TB, err error, texts ...string) {
 	t.Helper()
-
 	for _, text := range texts {
 		if err == nil || !strings.Contains(err.Error(), text) {
 			t.Errorf("got error %v, want %q in it", err, text)
@@ -109,7 +104,6 @@ func Failsf(t testing.TB, err error, format string, args ...any) { //nolint:thel
 // Says fails the test, which goes on, for each of the texts that got does not contain.
 func Says(t testing.TB, got string, texts ...string) {
 	t.Helper()
-
 	for _, text := range texts {
 		if !strings.Contains(got, text) {
 			t.Errorf("got %q, want %q in it", got, text)

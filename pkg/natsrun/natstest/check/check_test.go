@@ -35,9 +35,7 @@ func (f *failures) Errorf(format string, args ...any) {
 
 func TestDifferencesAreReported(t *testing.T) {
 	t.Parallel()
-
 	wrapped := fmt.Errorf("read the file: %w", io.EOF)
-
 	for name, tt := range map[string]struct {
 		look func(t *failures)
 		want []string
@@ -68,11 +66,9 @@ func TestDifferencesAreReported(t *testing.T) {
 	} {
 		got := &failures{}
 		tt.look(got)
-
 		for i, text := range got.texts {
 			got.texts[i] = strings.ReplaceAll(text, "\u00a0", " ") // cmp prints either
 		}
-
 		if !slices.Equal(got.texts, tt.want) {
 			t.Errorf("%s: got %q, want %q", name, got.texts, tt.want)
 		}

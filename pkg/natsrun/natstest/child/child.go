@@ -55,15 +55,12 @@ func Start(log io.Writer, role string, task any, args ...string) (*Process, erro
 	if err != nil {
 		return nil, fmt.Errorf("find this executable: %w", err)
 	}
-
 	cmd := exec.Command(exe, args...) //nolint:gosec,noctx // this very program; its owner ends it
 	cmd.Env = append(os.Environ(), env+"="+role)
-
 	p, err := Command(log, cmd)
 	if err != nil {
 		return nil, err
 	}
-
 	if err := json.NewEncoder(p.run.In).Encode(task); err != nil {
 		return nil, errors.Join(fmt.Errorf("hand over the task: %w", err), p.Kill())
 	}
@@ -74,22 +71,17 @@ func Start(log io.Writer, role string, task any, args ...string) (*Process, erro
 func Command(log io.Writer, cmd *exec.Cmd) (*Process, error) {
 	p := &Process{Gone: make(chan struct{}), more: make(chan struct{}), said: &tail{}}
 	cmd.Stderr = io.MultiWriter(p.said, log)
-
 	var err error
 	if p.run, err = process.Start(cmd); err != nil {
 		return nil, err
 	}
-
 	go func() {
 		defer close(p.Gone)
-
 		_, _ = io.Copy((*output)(p), p.run.Out) //nolint:errcheck // a killed process may leave half a line
 		_ = p.run.Out.Close()                   //nolint:errcheck // it was read
 		<-p.run.Gone
-
 		p.mu.Lock()
 		defer p.mu.Unlock()
-
 		close(p.more)
 		p.more = nil
 	}()
@@ -103,7 +95,6 @@ type output Process
 func (o *output) Write(b []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-
 	o.text = append(o.text, b...)
 	close(o.more)
 	o.more = make(chan struct{})
@@ -117,19 +108,16 @@ func (p *Process) Line(ctx context.Context) (string, error) {
 		p.mu.Lock()
 		line, _, whole := bytes.Cut(p.text[p.next:], []byte("\n"))
 		more := p.more
-
 		if whole {
 			p.next += len(line) + 1
 		}
 		p.mu.Unlock()
-
 		switch {
 		case whole:
 			return strings.TrimSpace(string(line)), nil
 		case more == nil:
 			return "", fmt.Errorf("the child said nothing more: %w: %s", io.EOF, p.said)
 		}
-
 		select {
 		case <-more:
 		case <-ctx.Done():
@@ -162,8 +150,7 @@ func (p *Process) Kill() error {
 
 // Stop asks the child to end, by the end of its standard input, and kills it if it does not.
 func (p *Process) Stop() error {
-	_ = p.run.In.Close() //nolint:errcheck // it is gone already
-
+	_ = p.run.In.Close()                                                //nolint:errcheck // it is gone already
 	ctx, cancel := context.WithTimeout(context.Background(), stopGrace) //nolint:forbidigo // not the test's context: Stop also runs after the test
 	defer cancel()
 	return p.Wait(ctx)
@@ -180,7 +167,6 @@ func (p *Process) Wait(ctx context.Context) error {
 	case <-ctx.Done():
 		return errors.Join(fmt.Errorf("it did not end: %w: %s", context.Cause(ctx), p.said), p.Kill())
 	}
-
 	if p.run.Err != nil {
 		return fmt.Errorf("it ended: %w: %s", p.run.Err, p.said)
 	}
@@ -194,7 +180,6 @@ func (p *Process) PID() int { return p.run.PID() }
 // error with the child's standard error. The child is killed when ctx ends.
 func (p *Process) Killed(ctx context.Context) error {
 	err := p.Wait(ctx)
-
 	switch {
 	case ctx.Err() != nil:
 		return err
@@ -215,7 +200,6 @@ func Die() {
 	if self, err := os.FindProcess(os.Getpid()); err == nil {
 		_ = self.Kill() //nolint:errcheck // a process is always allowed to kill itself
 	}
-
 	select {}
 }
 
@@ -233,21 +217,16 @@ func DieAt(point string, n int) func(string) {
 // has ended.
 func Task(task any) (context.Context, error) {
 	in := bufio.NewReader(os.Stdin)
-
 	line, err := in.ReadBytes('\n')
 	if err == nil {
 		err = json.Unmarshal(line, task)
 	}
-
 	if err != nil {
 		return nil, fmt.Errorf("read the task: %w", err)
 	}
-
 	ctx, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // the first of this process
-
 	go func() {
 		defer cancel()
-
 		_, _ = io.Copy(io.Discard, in) //nolint:errcheck // it ends in any case
 	}()
 	return ctx, nil
@@ -258,19 +237,15 @@ func Main[T any](role string, do func(ctx context.Context, task T) error) {
 	if Role() != role {
 		return
 	}
-
 	var task T
-
 	ctx, err := Task(&task)
 	if err == nil {
 		err = do(ctx, task)
 	}
-
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1) //nolint:revive // the child is this whole process
 	}
-
 	os.Exit(0) //nolint:revive // the child is this whole process
 }
 
@@ -284,7 +259,6 @@ type tail struct {
 func (t *tail) Write(b []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-
 	t.text = append(t.text, b...)
 	t.text = t.text[max(0, len(t.text)-keptOutput):]
 	return len(b), nil

@@ -23,7 +23,6 @@ import (
 var speakers = crash.Role[string]{Name: "speaker", Run: func(ctx context.Context, text string) error {
 	fmt.Print(text) //nolint:forbidigo // to the test
 	<-ctx.Done()
-
 	if text == "fail\n" {
 		return errors.New("as it was told")
 	}
@@ -57,11 +56,9 @@ func (f *failing) Logf(format string, args ...any) { fmt.Fprintf(&f.log, format+
 // end fails t unless f has failed, and its log has a text.
 func (f *failing) end(t *testing.T, want ...string) {
 	t.Helper()
-
 	for _, do := range f.cleanups {
 		do()
 	}
-
 	for _, text := range want {
 		check.That(t, f.failed && strings.Contains(f.log.String(), text),
 			"the test failed: %t, want true and %q in its log:\n%s", f.failed, text, f.log.String())
@@ -70,17 +67,12 @@ func (f *failing) end(t *testing.T, want ...string) {
 
 func TestLines(t *testing.T) {
 	t.Parallel()
-
 	p := speakers.Start(t, "one\ntwo\nthree 3\nhalf")
 	check.Same(t, "the first line", p.Line(), "one")
-
 	check.Same(t, "awaited", p.Await(`^three (\d)`)[1], "3")
-
 	p.Kill()
-
 	line, err := p.Process.Line(t.Context())
 	check.That(t, errors.Is(err, io.EOF), "half a line is taken for a line: %q, %v", line, err)
-
 	if !p.Ended() || p.Output() != "one\ntwo\nthree 3\nhalf" {
 		t.Errorf("it has ended: %t, and printed %q", p.Ended(), p.Output())
 	}
@@ -88,7 +80,6 @@ func TestLines(t *testing.T) {
 
 func TestPausedProcessIsKilled(t *testing.T) {
 	t.Parallel()
-
 	p := speakers.Start(t, "ready\n")
 	p.Line()
 	p.Pause()
@@ -98,7 +89,6 @@ func TestPausedProcessIsKilled(t *testing.T) {
 
 func TestPausedProcessGoesOn(t *testing.T) {
 	t.Parallel()
-
 	p := speakers.Start(t, "ready\n")
 	p.Line()
 	p.Pause()
@@ -109,46 +99,36 @@ func TestPausedProcessGoesOn(t *testing.T) {
 // A process that ends in another way than it should fails its test, which shows what the process printed.
 func TestWrongEndFails(t *testing.T) {
 	t.Parallel()
-
 	f := &failing{TB: t}
 	p := speakers.Start(f, "fail\n")
 	p.Line()
 	p.Stop()
 	f.end(t, "stop speaker fail", "as it was told", "at the end:\nfail\n")
-
 	f = &failing{TB: t}
 	p = speakers.Start(f, "ready\n")
 	p.Line()
-
 	check.Is(t, p.Process.Stop(), nil)
-
 	p.Died()
 	f.end(t, "was not killed")
 }
 
 func TestKilledServersKeepWhatTheyStored(t *testing.T) {
 	t.Parallel()
-
 	for name, start := range map[string]func(testing.TB) *crash.Servers{"one": crash.MortalServer, "three": crash.ThreeServers} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-
 			on := start(t)
 			_, js := natstest.ConnectURL(t, on.URL)
-
 			var kv jetstream.KeyValue
-
 			check.OK(t, natstest.UntilAnswered(t, func(ctx context.Context) (err error) {
 				if kv, err = js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: "b", Replicas: on.Replicas}); err == nil {
 					_, err = kv.PutString(ctx, "k", "v")
 				}
 				return err
 			}))
-
 			for range 2 {
 				check.OK(t, on.Disturb(t.Context(), "KV_b"))
 			}
-
 			check.Is(t, natstest.UntilAnswered(t, func(ctx context.Context) error {
 				entry, err := kv.Get(ctx, "k")
 				if err == nil && string(entry.Value()) != "v" {
@@ -162,13 +142,10 @@ func TestKilledServersKeepWhatTheyStored(t *testing.T) {
 
 func TestSeedIsPrinted(t *testing.T) {
 	t.Parallel()
-
 	f := &failing{TB: t}
 	seed := crash.Seed(f)
-
 	want := fmt.Sprint("-run '^TestSeedIsPrinted$' -args -seed ", seed)
 	check.That(t, strings.Contains(f.log.String(), want), "no %q in %q", want, f.log.String())
-
 	of := crash.Random(t)
 	check.That(t, of(1).Uint64() == of(1).Uint64() && of(1).Uint64() != of(2).Uint64(), "a sequence cannot be had again, or two are the same")
 }
@@ -176,20 +153,15 @@ func TestSeedIsPrinted(t *testing.T) {
 // The network loses the chosen direction, and only that.
 func TestNetworkCutsOneDirection(t *testing.T) {
 	t.Parallel()
-
 	for scheme, network := range map[string]string{"echo://": "tcp", "": "unix"} {
 		t.Run(network, func(t *testing.T) {
 			t.Parallel()
-
 			listen := "127.0.0.1:0"
 			if network == "unix" {
 				listen = filepath.Join(t.TempDir(), "socket")
 			}
-
 			l := check.Must(net.Listen(network, listen))(t)
-
 			var echo sync.WaitGroup
-
 			t.Cleanup(echo.Wait)
 			t.Cleanup(func() { _ = l.Close() })
 			echo.Go(func() {
@@ -198,33 +170,25 @@ func TestNetworkCutsOneDirection(t *testing.T) {
 					if err != nil {
 						return
 					}
-
 					echo.Go(func() {
 						defer c.Close()
-
 						_, _ = io.Copy(c, c) //nolint:errcheck // until it is closed
 					})
 				}
 			})
-
 			n := crash.NewNetwork(t, scheme+l.Addr().String())
 			c := check.Must(net.Dial(network, strings.TrimPrefix(n.URLs, scheme)))(t)
-
 			defer c.Close()
-
 			buf := make([]byte, 1)
 			for _, want := range []byte("ab") {
 				check.OK(t, check.Err(c.Write([]byte{want})))
-
 				if _, err := io.ReadFull(c, buf); err != nil || buf[0] != want {
 					t.Fatalf("got %q, %v; want %q", buf, err, want)
 				}
 			}
-
 			n.Cut(crash.ToClient)
 			check.Is(t, check.Err(c.Write([]byte("c"))), nil)
 			n.Heal()
-
 			if n, err := c.Read(buf); n > 0 || errors.Is(err, nil) {
 				t.Errorf("read %q, %v through a cut", buf[:n], err)
 			}

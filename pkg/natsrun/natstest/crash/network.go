@@ -34,32 +34,24 @@ const (
 // sockets.
 func NewNetwork(t testing.TB, servers string) *Network {
 	t.Helper()
-
 	n := &Network{links: map[net.Conn]struct{}{}}
 	t.Cleanup(n.close)
-
 	var urls []string
-
 	for server := range strings.SplitSeq(servers, ",") {
 		network, listen, scheme := "tcp", "127.0.0.1:0", ""
-
 		if before, after, found := strings.Cut(server, "://"); found {
 			scheme, server = before+"://", after
 		} else if filepath.IsAbs(server) {
 			network, listen = "unix", filepath.Join(t.TempDir(), filepath.Base(server))
 		}
-
 		l, err := net.Listen(network, listen) //nolint:noctx // on this machine
 		if err != nil {
 			t.Fatalf("listen for %s: %v", server, err)
 		}
-
 		n.listeners = append(n.listeners, l)
 		urls = append(urls, scheme+l.Addr().String())
-
 		n.work.Go(func() { n.accept(l, network, server) })
 	}
-
 	n.URLs = strings.Join(urls, ",")
 	return n
 }
@@ -70,17 +62,14 @@ func (n *Network) accept(l net.Listener, network, server string) {
 		if err != nil {
 			return
 		}
-
 		up, err := net.Dial(network, server) //nolint:noctx // on this machine
 		if err != nil {
 			_ = client.Close() //nolint:errcheck // nothing was sent
 			continue
 		}
-
 		if !n.link(client, up) {
 			continue
 		}
-
 		n.work.Go(func() { n.forward(client, up, ToServer) })
 		n.work.Go(func() { n.forward(up, client, ToClient) })
 	}
@@ -90,12 +79,10 @@ func (n *Network) accept(l net.Listener, network, server string) {
 func (n *Network) link(client, up net.Conn) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-
 	if n.closed {
 		_, _ = client.Close(), up.Close() //nolint:errcheck // nothing was sent
 		return false
 	}
-
 	n.links[client], n.links[up] = struct{}{}, struct{}{}
 	return true
 }
@@ -104,9 +91,7 @@ func (n *Network) link(client, up net.Conn) bool {
 func (n *Network) forward(from, to net.Conn, way Direction) {
 	defer n.unlink(from)
 	defer n.unlink(to)
-
 	buf := make([]byte, 64<<10)
-
 	for {
 		size, err := from.Read(buf)
 		if size > 0 && !n.loses(way) {
@@ -114,7 +99,6 @@ func (n *Network) forward(from, to net.Conn, way Direction) {
 				return
 			}
 		}
-
 		if err != nil {
 			return
 		}
@@ -124,9 +108,7 @@ func (n *Network) forward(from, to net.Conn, way Direction) {
 func (n *Network) unlink(c net.Conn) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-
 	delete(n.links, c)
-
 	_ = c.Close() //nolint:errcheck // it may be closed already
 }
 
@@ -140,7 +122,6 @@ func (n *Network) loses(way Direction) bool {
 func (n *Network) Cut(ways ...Direction) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-
 	for _, way := range ways {
 		n.lose[way] = true
 	}
@@ -150,9 +131,7 @@ func (n *Network) Cut(ways ...Direction) {
 func (n *Network) Heal() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-
 	n.lose = [2]bool{}
-
 	for c := range n.links {
 		_ = c.Close() //nolint:errcheck // it may be closed already
 	}
@@ -163,10 +142,8 @@ func (n *Network) close() {
 	n.mu.Lock()
 	n.closed = true
 	n.mu.Unlock()
-
 	for _, l := range n.listeners {
 		_ = l.Close() //nolint:errcheck // it is not used any more
 	}
-
 	n.work.Wait()
 }

@@ -28,7 +28,6 @@ type Process struct {
 // error.
 func Start(t testing.TB, cmd *exec.Cmd) *Process {
 	t.Helper()
-
 	p, err := child.Command(t.Output(), cmd)
 	return started(t, strings.Join(cmd.Args, " "), p, err)
 }
@@ -36,14 +35,11 @@ func Start(t testing.TB, cmd *exec.Cmd) *Process {
 // started kills a process when the test ends, or fails the test with the error of its start.
 func started(t testing.TB, name string, p *child.Process, err error) *Process {
 	t.Helper()
-
 	check.Require(t, err == nil, "start %s: %v", name, err)
-
 	t.Cleanup(func() {
 		if err := p.Kill(); err != nil {
 			t.Error(err)
 		}
-
 		if out := p.Output(); t.Failed() && out != "" {
 			t.Logf("%s printed %d bytes, at the end:\n%s", name, len(out), out[max(0, len(out)-shown):])
 		}
@@ -54,10 +50,8 @@ func started(t testing.TB, name string, p *child.Process, err error) *Process {
 // Line waits for the next line that the process prints. The test fails when there is no further line.
 func (p *Process) Line() string {
 	p.t.Helper()
-
 	ctx, cancel := context.WithTimeout(p.t.Context(), Patience)
 	defer cancel()
-
 	line, err := p.Process.Line(ctx)
 	if err != nil {
 		p.t.Fatalf("%s: %v", p.name, err)
@@ -68,18 +62,14 @@ func (p *Process) Line() string {
 // Await waits for the next line that matches a regular expression, skips those before it, and returns the match and its groups.
 func (p *Process) Await(pattern string) []string {
 	p.t.Helper()
-
 	expression := regexp.MustCompile(pattern)
-
 	ctx, cancel := context.WithTimeout(p.t.Context(), Patience)
 	defer cancel()
-
 	for {
 		line, err := p.Process.Line(ctx)
 		if err != nil {
 			p.t.Fatalf("%s has not printed %s: %v", p.name, pattern, err)
 		}
-
 		if match := expression.FindStringSubmatch(line); match != nil {
 			return match
 		}
@@ -116,10 +106,8 @@ func (p *Process) Wait() {
 
 func (p *Process) end(verb string, wait func(context.Context) error) {
 	p.t.Helper()
-
 	ctx, cancel := context.WithTimeout(p.t.Context(), Patience)
 	defer cancel()
-
 	p.check(verb, wait(ctx))
 }
 
@@ -150,7 +138,6 @@ func (p *Process) Continue() {
 
 func (p *Process) check(do string, err error) {
 	p.t.Helper()
-
 	if err != nil {
 		p.t.Errorf("%s %s: %v", do, p.name, err)
 	}
@@ -168,12 +155,10 @@ func Long() bool { return *long }
 // same choices again.
 func Seed(t testing.TB) uint64 {
 	t.Helper()
-
 	s := *seed
 	if s == 0 {
 		s = rand.Uint64() //nolint:gosec // it is printed
 	}
-
 	t.Logf("the same choices again: -run '^%s$' -args -seed %d", t.Name(), s)
 	return s
 }

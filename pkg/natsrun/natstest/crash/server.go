@@ -28,11 +28,9 @@ func serve(ctx context.Context, at place) error {
 		return fmt.Errorf("start the server: %w", err)
 	}
 	defer s.Stop()
-
 	if _, err := fmt.Fprintln(os.Stdout, s.URL()); err != nil {
 		return fmt.Errorf("say that the server is ready: %w", err)
 	}
-
 	<-ctx.Done()
 	return nil
 }
@@ -50,11 +48,9 @@ type Server struct {
 // needs Main.
 func StartServer(t testing.TB) *Server {
 	t.Helper()
-
 	s := &Server{at: place{Dir: filepath.Join(t.TempDir(), "store")}}
 	s.Process = server.Start(t, s.at)
 	s.URL = s.Line()
-
 	if _, err := fmt.Sscanf(s.URL, "nats://127.0.0.1:%d", &s.at.Port); err != nil {
 		t.Fatalf("a server that is not at %q: %v", s.URL, err)
 	}
@@ -75,10 +71,8 @@ func (s *Server) Start(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("start the server again: %w", err)
 	}
-
 	s.Process = &Process{Process: p, t: s.t, name: s.name}
 	s.t.Cleanup(func() { _ = p.Kill() }) //nolint:errcheck // it is gone, mostly
-
 	_, err = p.Line(ctx)
 	return err
 }
@@ -112,7 +106,6 @@ func ThreeServers(t testing.TB) *Servers {
 	return &Servers{Replicas: 3, URL: c.URLs(), Disturb: func(ctx context.Context, stream string) error {
 		ctx, cancel := context.WithTimeout(ctx, Patience)
 		defer cancel()
-
 		leader, err := c.StreamLeader(ctx, stream)
 		if err != nil {
 			return fmt.Errorf("find the leader to kill: %w", err)
@@ -142,7 +135,6 @@ func (r Role[T]) Main() { child.Main(r.Name, r.Run) }
 // binary gets args; it needs none when Main knows the role.
 func (r Role[T]) Start(t testing.TB, task T, args ...string) *Process {
 	t.Helper()
-
 	p, err := child.Start(t.Output(), r.Name, task, args...)
 	return started(t, fmt.Sprintf("%s %+v", r.Name, task), p, err)
 }
@@ -150,10 +142,8 @@ func (r Role[T]) Start(t testing.TB, task T, args ...string) *Process {
 // Main is natstest.Main for a package with roles.
 func Main(m *testing.M, perCore int, roles ...interface{ Main() }) {
 	server.Main()
-
 	for _, role := range roles {
 		role.Main()
 	}
-
 	natstest.Main(m, perCore)
 }

@@ -57,7 +57,6 @@ func TestFind(t *testing.T) {
 	inPath, newest := place("bin", "make"), place("lib", "17", "sell")
 	place("lib", "16", "sell")
 	t.Setenv("PATH", filepath.Join(dir, "bin"))
-
 	p := Program{name: "Shop", commands: []string{"make", "sell"}, folders: filepath.Join(dir, "lib", "*")}
 	paths, said := find(p)
 	check.That(t, said == "" && slices.Equal(paths, []string{inPath, newest}), "found %q, %q", paths, said)

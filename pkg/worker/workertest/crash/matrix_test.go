@@ -38,16 +38,13 @@ func TestMain(m *testing.M) { crash.Main(m, 4, workers, hands) }
 func TestNoEffectIsLostOrDoubled(t *testing.T) {
 	t.Parallel()
 	choices := crash.Random(t)
-
 	jobs, kills := 160, 2
 	if crash.Long() {
 		jobs, kills = 10_000, 10
 	}
-
 	recorder := newRecorder(t)
 	play := func(t *testing.T, on *crash.Servers, jobs, kills int, at ...point) {
 		t.Helper()
-
 		c := &cell{
 			at: slices.Repeat(at, kills), jobs: jobs, recorder: recorder, servers: on,
 			random: choices(uint64(len(t.Name()))),
@@ -55,12 +52,9 @@ func TestNoEffectIsLostOrDoubled(t *testing.T) {
 		}
 		c.play(t)
 	}
-
 	t.Run("one server", func(t *testing.T) {
 		t.Parallel()
-
 		on := crash.OneServer(t)
-
 		for _, at := range points {
 			t.Run(string(at), func(t *testing.T) {
 				t.Parallel()
@@ -86,10 +80,8 @@ type recorder struct {
 
 func newRecorder(t *testing.T) *recorder {
 	t.Helper()
-
 	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
 	_, js := natstest.Connect(t, srv)
-
 	_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
 		Name: "EFFECTS", Subjects: []string{"told.>"}, Storage: jetstream.MemoryStorage,
 	})
@@ -109,14 +101,10 @@ type count struct {
 // each calls take with all notes under a subject, and their positions.
 func (r *recorder) each(t *testing.T, subject string, take func(position int, m jetstream.Msg)) {
 	t.Helper()
-
 	consumer := check.Must(r.js.OrderedConsumer(t.Context(), "EFFECTS", jetstream.OrderedConsumerConfig{FilterSubjects: []string{subject}}))(t)
-
 	info := check.Must(consumer.Info(t.Context()))(t)
-
 	told := check.Must(consumer.Messages())(t)
 	defer told.Stop()
-
 	for i := range info.NumPending {
 		msg := check.Must(told.Next())(t)
 		take(int(i)+1, msg)
@@ -128,18 +116,14 @@ var never = map[string]string{"run": "recorded", steps[0]: "kept-" + steps[0], s
 
 func (r *recorder) count(t *testing.T, stream string) count {
 	t.Helper()
-
 	c, seen := count{effects: map[string]int{}}, map[string]bool{}
-
 	r.each(t, "told.*."+stream+".*", func(_ int, msg jetstream.Msg) {
 		token := strings.Split(msg.Subject(), ".")
 		what, job := token[1], token[3]
 		seen[what+job] = true
-
 		if before := never[what]; seen[before+job] {
 			c.again = append(c.again, fmt.Sprintf("%s of job %s after %s, in delivery %s", what, job, before, msg.Data()))
 		}
-
 		switch {
 		case what == "effect":
 			c.effects[job]++
@@ -148,9 +132,7 @@ func (r *recorder) count(t *testing.T, stream string) count {
 		case what == "run":
 			c.runs++
 		}
-
 		n := check.Must(strconv.Atoi(job))(t)
-
 		former, next := strconv.Itoa(n-ordered), strconv.Itoa(n+ordered)
 		if what == "run" && n%2 == 0 && (seen["run"+next] || n >= ordered && !seen["effect"+former]) {
 			c.late = append(c.late, fmt.Sprintf("%s in delivery %s", job, msg.Data()))
@@ -177,7 +159,6 @@ type cell struct {
 func (c *cell) play(t *testing.T) {
 	t.Helper()
 	_, c.js = natstest.ConnectURL(t, c.servers.URL)
-
 	err := natstest.UntilAnswered(t, func(ctx context.Context) error {
 		cfg := worker.StreamConfig(c.stream, c.stream+".>")
 		cfg.Replicas = c.servers.Replicas
@@ -185,20 +166,14 @@ func (c *cell) play(t *testing.T) {
 		return err
 	})
 	check.OK(t, err)
-
 	// Each worker finds jobs enough to come to its point.
 	portion := c.jobs / (len(c.at) + 1)
-
 	for i, at := range c.at {
 		c.kill(t, at, portion, c.servers.Disturb != nil && (crash.Long() || i%4 == 1))
 	}
-
 	last := c.spawn(t, nowhere, 0)
-
 	check.OK(t, c.insert(t.Context(), c.jobs-c.inserted))
-
 	c.drained(t)
-
 	last.Stop()
 	c.judge(t)
 }
@@ -206,18 +181,13 @@ func (c *cell) play(t *testing.T) {
 // kill inserts jobs and has a worker die of them, while the servers may be disturbed.
 func (c *cell) kill(t *testing.T, at point, jobs int, disturb bool) {
 	t.Helper()
-
 	p := c.spawn(t, at, 1+c.random.IntN(max(1, jobs/2))) // half of them come to every point
 	inserted := make(chan error, 1)
-
 	go func() { inserted <- c.insert(t.Context(), jobs) }()
-
 	if disturb {
 		check.Is(t, c.servers.Disturb(t.Context(), c.stream), nil)
 	}
-
 	check.OK(t, <-inserted)
-
 	p.Died()
 }
 
@@ -225,12 +195,10 @@ func (c *cell) kill(t *testing.T, at point, jobs int, disturb bool) {
 func (c *cell) insert(ctx context.Context, jobs int) error {
 	ctx, cancel := context.WithTimeout(ctx, crash.Patience)
 	defer cancel()
-
 	client, err := worker.NewClient(c.js, worker.ClientConfig{SettleTimeout: crash.Patience, Stream: c.stream})
 	if err != nil {
 		return err
 	}
-
 	for end := c.inserted + jobs; c.inserted < end; c.inserted++ {
 		job := worker.NewJob{Args: c.inserted, ID: fmt.Sprint(c.inserted), Subject: fmt.Sprintf("%s.%d", c.stream, c.inserted)}
 		if c.inserted%2 == 0 {
@@ -238,18 +206,14 @@ func (c *cell) insert(ctx context.Context, jobs int) error {
 			if _, err := client.Insert(ctx, job); err != nil {
 				return err
 			}
-
 			continue
 		}
-
 		job.Unique = &worker.Unique{Keep: time.Hour}
-
 		for _, again := range []bool{false, true} {
 			receipt, err := client.Insert(ctx, job)
 			if err != nil {
 				return err
 			}
-
 			if again && !receipt.Duplicate {
 				return fmt.Errorf("job %d was inserted twice", c.inserted)
 			}
@@ -266,24 +230,19 @@ func (c *cell) spawn(t *testing.T, at point, after int) *crash.Process {
 // drained waits until no job is in the stream, for as long as there are fewer and fewer.
 func (c *cell) drained(t *testing.T) {
 	t.Helper()
-
 	began, most := time.Now(), uint64(0)
 	fewest, since := uint64(math.MaxUint64), began
-
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
 		left, err := c.left(t.Context())
 		if err == nil && left == 0 {
 			t.Logf("%d jobs were left after the last kill, and drained in %s", most, time.Since(began).Round(time.Millisecond))
 			return
 		}
-
 		if err == nil && left < fewest {
 			fewest, since = left, time.Now()
 			most = max(most, left)
 		}
-
 		check.Require(t, time.Since(since) <= crash.Patience, "%d jobs are left in the stream: %v", fewest, err)
-
 		<-time.After(wait)
 	}
 }
@@ -294,32 +253,24 @@ func (c *cell) left(ctx context.Context) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-
 	info := consumer.CachedInfo()
 	return info.NumPending + uint64(info.NumAckPending), nil
 }
 
 func (c *cell) judge(t *testing.T) {
 	t.Helper()
-
 	got := c.recorder.count(t, c.stream)
-
 	for n := range c.jobs {
 		effects := got.effects[fmt.Sprint(n)]
 		check.That(t, effects == 1, "job %d has %d effects, want 1", n, effects)
 	}
-
 	check.That(t, len(got.again) == 0, "ran again: %v", got.again)
-
 	check.That(t, len(got.acked) == 0 || c.servers.Disturb != nil, "jobs %v started again after they were acknowledged", got.acked)
-
 	check.That(t, len(got.late) == 0 || c.servers.Disturb != nil && c.servers.Replicas <= 1, "jobs %v ran out of order", got.late)
-
 	deaths, repeats := len(c.at), got.runs-c.jobs
 	if most := deaths * concurrency; repeats > most && c.servers.Disturb == nil {
 		t.Errorf("%d repeats, want at most those that were in hand at %d deaths: %d", repeats, deaths, most)
 	}
-
 	t.Logf("%d jobs, %d kills: %d effects, %d repeated runs, %d of them after the acknowledgement, %d out of order",
 		c.jobs, deaths, len(got.effects), repeats+len(got.acked), len(got.acked), len(got.late))
 }

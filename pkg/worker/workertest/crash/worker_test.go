@@ -78,23 +78,19 @@ type process struct {
 func work(ctx context.Context, d duty) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-
 	recorder, closed, err := connect(d.Recorder)
 	if err != nil {
 		return err
 	}
 	defer closed()
-
 	p := &process{duty: d, cancel: cancel, recorder: recorder, records: make(map[string]string)}
 	proxy := natstest.NewProxy(owner{}, p)
 	proxy.Filter(p.watch)
-
 	js, closed, err := connect(d.NATS, proxy.Through())
 	if err != nil {
 		return err
 	}
 	defer closed()
-
 	w, err := worker.New(js, worker.Config{
 		AckWait: ackWait, AutoCreate: true, Concurrency: concurrency, Consumer: consumer,
 		Hooks:  worker.Hooks{Settled: p.settled, Started: func(worker.Info) { p.come(beforeHandler) }},
@@ -103,7 +99,6 @@ func work(ctx context.Context, d duty) error {
 	if err != nil {
 		return err
 	}
-
 	if err := worker.Handle(w, d.Stream+".>", worker.Policy{MaxAttempts: 1000, Ordered: true}, p.handle); err != nil {
 		return err
 	}
@@ -116,7 +111,6 @@ func connect(url string, opts ...nats.Option) (js jetstream.JetStream, closed fu
 	if err != nil {
 		return nil, nil, err
 	}
-
 	js, err = jetstream.New(nc)
 	return js, nc.Close, err
 }
@@ -148,10 +142,8 @@ func (p *process) watch(f natstest.Frame) natstest.Verdict {
 			p.records[f.Reply] = h.Get(worker.HeaderID)
 		}
 	}
-
 	if id, found := p.records[f.Subject]; found && !f.FromClient {
 		delete(p.records, f.Subject)
-
 		if !bytes.Contains(f.Raw, []byte(`"error"`)) {
 			_ = p.note(context.Background(), "recorded", id, 0, false) //nolint:errcheck // less is known then
 			p.come(afterRecord)
@@ -165,25 +157,20 @@ func (p *process) handle(ctx context.Context, job *worker.Job[int]) error {
 	if err := p.note(ctx, "run", job.ID, job.Deliveries, false); err != nil {
 		return err
 	}
-
 	p.come(inHandler)
-
 	if p.Point == inShutdown && p.passed.Add(1) >= int64(p.After) { // the other handlers are somewhere
 		p.cancel()
 		<-ctx.Done()
 		child.Die()
 	}
-
 	if job.Args%2 == 1 {
 		if err := p.walk(ctx, job); err != nil {
 			return err
 		}
 	}
-
 	if err := p.note(ctx, "effect", job.ID, job.Deliveries, true); err != nil && !errors.Is(err, errWorked) {
 		return err
 	}
-
 	p.come(afterEffect)
 	return nil
 }
@@ -199,11 +186,9 @@ func (p *process) walk(ctx context.Context, job *worker.Job[int]) error {
 		if err == nil {
 			err = p.note(ctx, "kept-"+name, job.ID, job.Deliveries, false)
 		}
-
 		if err != nil {
 			return err
 		}
-
 		p.come(afterStep)
 	}
 	return nil
@@ -213,7 +198,6 @@ func (p *process) settled(s worker.Settlement) {
 	if s.Outcome == worker.OutcomeCompleted {
 		_ = p.note(context.Background(), "done", s.ID, s.Deliveries, false) //nolint:errcheck // the count then says so
 	}
-
 	p.come(afterAck)
 }
 
@@ -223,7 +207,6 @@ func (p *process) note(ctx context.Context, what, job string, delivery int, once
 	if once {
 		opts = append(opts, jetstream.WithExpectLastSequencePerSubject(0))
 	}
-
 	_, err := p.recorder.Publish(ctx, fmt.Sprintf("told.%s.%s.%s", what, p.Stream, job), fmt.Append(nil, delivery), opts...)
 	if errors.Is(err, jetstream.ErrKeyExists) {
 		return errWorked
