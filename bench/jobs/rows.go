@@ -16,7 +16,7 @@ func everybody(contestant) bool    { return true }
 func stepping(who contestant) bool { return offers[who.Name].steps != nil }
 func ordering(who contestant) bool { return offers[who.Name].ordered != nil }
 func growing(who contestant) bool  { return offers[who.Name].queue != nil }
-func burying(who contestant) bool  { return offers[who.Name].broker != nil }
+func deadLetters(who contestant) bool  { return offers[who.Name].broker != nil }
 func listing(who contestant) bool  { return offers[who.Name].list != nil }
 
 // leasing reports whether the restart of a job can be waited for.
@@ -110,7 +110,7 @@ func rows(o options) []rig.Row[contestant] {
 			}, jobAmongQueued.Columns("job"), jobAmongQueued.Memory()),
 		},
 		{
-			Name: "growth_letters", Once: true, Needs: burying, Run: run(letters),
+			Name: "growth_letters", Once: true, Needs: deadLetters, Run: run(letters),
 			Title: "A job that becomes a dead letter, a page of the 100 newest, and a replay, with 1,000, 10,000 and 100,000 other letters kept",
 			Columns: rig.Columns(deathAmongLetters.Columns("letter"), pageOfLetters.Columns("page"), replayOfLetters.Columns("replay"),
 				deathAmongLetters.Memory()),

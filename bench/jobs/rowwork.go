@@ -23,20 +23,20 @@ const (
 	rate        = 200 // a second
 )
 
-// ledger counts the runs of each job, in place of the far side.
-type ledger struct {
+// deliveries counts the runs of each job, in place of the far side.
+type deliveries struct {
 	all  chan struct{} // closed when every job has run
 	left atomic.Int64
 	runs []atomic.Int32
 }
 
-func newLedger(n int) *ledger {
-	l := &ledger{all: make(chan struct{}), runs: make([]atomic.Int32, n)}
+func newDeliveries(n int) *deliveries {
+	l := &deliveries{all: make(chan struct{}), runs: make([]atomic.Int32, n)}
 	l.left.Store(int64(n))
 	return l
 }
 
-func (l *ledger) ran(id string) error {
+func (l *deliveries) ran(id string) error {
 	var i int
 	if _, err := fmt.Sscanf(id, "j%d", &i); err != nil || i >= len(l.runs) {
 		return fmt.Errorf("job %q is not one of ours", id)
@@ -50,7 +50,7 @@ func (l *ledger) ran(id string) error {
 func name(i int) string { return fmt.Sprintf("j%d", i) }
 
 // count adds the numbers of jobs that ran more than once, and that never ran.
-func (l *ledger) count(row string, f rig.Figures) {
+func (l *deliveries) count(row string, f rig.Figures) {
 	double, lost := 0, 0
 	for i := range l.runs {
 		switch n := l.runs[i].Load(); {
@@ -88,7 +88,7 @@ func insertAll(ctx context.Context, c *client, from, n int) error {
 }
 
 // finish waits until every job has run and the system has recorded all as completed.
-func finish(ctx context.Context, c *client, l *ledger) error {
+func finish(ctx context.Context, c *client, l *deliveries) error {
 	select {
 	case <-l.all:
 	case <-ctx.Done():
@@ -128,7 +128,7 @@ func (b *bench) flow(
 	if err != nil {
 		return nil, err
 	}
-	l := newLedger(n)
+	l := newDeliveries(n)
 	stop, err := work(c)(ctx, slots, func(_ context.Context, id string) error { return l.ran(id) })
 	if err != nil {
 		return nil, err
@@ -186,7 +186,7 @@ func start(ctx context.Context, b *bench) (rig.Figures, error) {
 		return nil, err
 	}
 	n := max(100, int(startJobs*b.scale))
-	l := newLedger(n)
+	l := newDeliveries(n)
 	begun, taken := make([]atomic.Int64, n), make([]atomic.Int64, n)
 	stop, err := c.work(ctx, slots, func(_ context.Context, id string) error {
 		now := time.Now().UnixNano()

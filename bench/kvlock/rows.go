@@ -238,7 +238,7 @@ func rows(o options) []rig.Row[contestant] {
 		},
 		{
 			Name: "growth_waiters", Once: true,
-			Title: "A turn of a lock that 10, 100 and 1,000 callers of 10 clients hand to each other, and 100 callers of 1, 10 and 100 clients",
+			Title: "A turn of a lock that 10, 100 and 1,000 callers of 10 clients hand to each other, and 100 callers of 1, 10 and 100 clients, all of which wait for the one key and receive each of its writes",
 			Needs: func(who contestant) bool { return locks(who) && !who.polls }, Run: run(growingWaiters),
 			Columns: rig.Columns(turnOfWaiters.Columns("by callers"), turnOfClients.Columns("by clients"), turnOfWaiters.Memory()),
 		},

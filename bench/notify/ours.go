@@ -235,14 +235,14 @@ func (o *ours) count(ctx context.Context) (c counts, err error) {
 	if err != nil {
 		return c, err
 	}
-	open, again, err := o.ledger(ctx)
+	open, again, err := o.deliveries(ctx)
 	c.double += twice + again
 	c.sent, c.stored = reached-open, len(keys)
 	return c, err
 }
 
-// ledger counts the rows that were not sent, by their records, and the attempts beyond the first.
-func (o *ours) ledger(ctx context.Context) (open, again int, err error) {
+// deliveries counts the rows that were not sent, by their records, and the attempts beyond the first.
+func (o *ours) deliveries(ctx context.Context) (open, again int, err error) {
 	const records = "KV_" + contracts.BucketDeliveries
 	err = o.read(ctx, records, "$KV."+contracts.BucketDeliveries+".*."+inbox+".>", func(msg jetstream.Msg) error {
 		var d struct {

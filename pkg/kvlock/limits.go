@@ -142,18 +142,18 @@ func (l *limits) call(ctx context.Context, key string, use func(context.Context)
 func (l *limits) rule(key string) limit.Rule { return limit.Rule{Key: key, Spec: l.spec} }
 
 // enter waits for a permit or a start of key. lost is called when the permit is no longer held.
-func (l *limits) enter(ctx context.Context, key string, lost func(error)) (*limit.Pass, error) {
-	return l.set.Enter(ctx, limit.Entry{Lost: lost, Rules: []limit.Rule{l.rule(key)}, Seat: seat{}, Sequence: l.sequence.Add(1)})
+func (l *limits) enter(ctx context.Context, key string, lost func(error)) (*limit.Permit, error) {
+	return l.set.Enter(ctx, limit.Entry{Lost: lost, Rules: []limit.Rule{l.rule(key)}, Slot: slot{}, Sequence: l.sequence.Add(1)})
 }
 
-// seat is the slot of a caller of limits, which always keeps it.
-type seat struct{}
+// slot is the slot of a caller of limits, which always keeps it.
+type slot struct{}
 
 // Give returns false: the caller never leaves its slot.
-func (seat) Give() bool { return false }
+func (slot) Give() bool { return false }
 
 // Take returns true: the caller always has its slot.
-func (seat) Take() bool { return true }
+func (slot) Take() bool { return true }
 
 // between returns an error unless n is from 1 to MaxPermits.
 func between(field string, n int) error {
@@ -214,8 +214,8 @@ func NewRateLimiter(ctx context.Context, js jetstream.JetStream, cfg RateLimiter
 // all calls that are due within ten milliseconds.
 func (r *RateLimiter) Wait(ctx context.Context, key string) error {
 	return r.call(ctx, key, func(ctx context.Context) error {
-		pass, err := r.enter(ctx, key, func(error) {})
-		pass.Leave()
+		permit, err := r.enter(ctx, key, func(error) {})
+		permit.Leave()
 		return err
 	})
 }
@@ -286,9 +286,9 @@ type Permit struct {
 	ctx    context.Context //nolint:containedctx // the context has the lifetime of the permit, not of a call
 	cancel context.CancelCauseFunc
 	of     *limits
-	pass   *limit.Pass
+	permit *limit.Permit
 	ending sync.Once
-	mu     sync.Mutex // held to end ctx, and to call pass
+	mu     sync.Mutex // held to end ctx, and to call permit
 }
 
 // Acquire waits for a permit of key. A key is any text, "" if there is one key only. When its context ends, Acquire returns the cause; it
@@ -299,7 +299,7 @@ func (s *Semaphore) Acquire(ctx context.Context, key string) (*Permit, error) {
 	p.ctx, p.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	err := s.call(ctx, key, func(ctx context.Context) (err error) {
 		lost := func(err error) { p.cancel(fmt.Errorf("%w: a permit of %q: %w", ErrLost, key, err)) }
-		if p.pass, err = s.enter(ctx, key, lost); err != nil {
+		if p.permit, err = s.enter(ctx, key, lost); err != nil {
 			return err
 		}
 		s.mu.Lock()
@@ -321,7 +321,7 @@ func (p *Permit) Context() context.Context {
 	return kv.DeadlineContext(p.ctx, func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if p.ctx.Err() == nil && !p.pass.Live() {
+		if p.ctx.Err() == nil && !p.permit.Live() {
 			p.cancel(fmt.Errorf("%w: the lease of this process's permits has ended", ErrLost))
 		}
 	})
@@ -339,7 +339,7 @@ func (p *Permit) end(cause error) {
 		p.of.mu.Lock()
 		delete(p.of.held, p)
 		p.of.mu.Unlock()
-		p.pass.Leave()
+		p.permit.Leave()
 	})
 }
 

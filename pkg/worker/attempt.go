@@ -282,7 +282,7 @@ func (w *Worker) begin(ctx context.Context, d *delivery) error {
 }
 
 // admit decides whether the job may run, and counts the attempt. The returned permit may be nil.
-func (w *Worker) admit(d *delivery, cancel context.CancelCauseFunc) (permit *limit.Pass, err error) {
+func (w *Worker) admit(d *delivery, cancel context.CancelCauseFunc) (permit *limit.Permit, err error) {
 	if len(d.policy.Limits) > 0 {
 		if permit, err = w.acquirePermits(d, cancel); err != nil {
 			return nil, err

@@ -111,7 +111,7 @@ func (w *Worker) awaitTurn(ctx context.Context, d *delivery, name string) error 
 		return err
 	}
 	for {
-		_, err := w.limits.Enter(ctx, limit.Entry{Lost: func(error) {}, Rules: []limit.Rule{rule}, Seat: kept{}, Sequence: d.info.Sequence})
+		_, err := w.limits.Enter(ctx, limit.Entry{Lost: func(error) {}, Rules: []limit.Rule{rule}, Slot: kept{}, Sequence: d.info.Sequence})
 		full, crowded := errors.AsType[*limit.FullError](err)
 		if !crowded || !backoff.Sleep(ctx, full.Delay) {
 			return err
@@ -238,7 +238,7 @@ func (w *Worker) openLimits(records *kvrecord.Client) {
 }
 
 // acquirePermits waits until the limits of a job let it run.
-func (w *Worker) acquirePermits(d *delivery, cancel context.CancelCauseFunc) (*limit.Pass, error) {
+func (w *Worker) acquirePermits(d *delivery, cancel context.CancelCauseFunc) (*limit.Permit, error) {
 	rules, err := rulesOf(d)
 	if err != nil {
 		d.info.Attempt = w.countAttempt(d) // it fails like a handler
@@ -247,7 +247,7 @@ func (w *Worker) acquirePermits(d *delivery, cancel context.CancelCauseFunc) (*l
 	s := &slot{delivery: d, worker: w}
 	defer s.show(false)
 	permit, err := w.limits.Enter(w.stopping, limit.Entry{
-		Rules: rules, Seat: s, Sequence: d.info.Sequence,
+		Rules: rules, Slot: s, Sequence: d.info.Sequence,
 		Lost: func(err error) {
 			d.permitLost.Store(true)
 			cancel(&LimitLostError{Cause: err})

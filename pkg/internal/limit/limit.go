@@ -91,8 +91,8 @@ type Rule struct {
 // name returns the name of the rule's record.
 func (r Rule) name() string { return r.Spec.Name + "." + hash(r.Key) }
 
-// Seat is the slot that a job takes up in its worker while it does not wait. Its methods must not block.
-type Seat interface {
+// Slot is the slot that a job takes up in its worker while it does not wait. Its methods must not block.
+type Slot interface {
 	// Give leaves the slot to other jobs, and reports whether the job had one.
 	Give() bool
 
@@ -135,8 +135,8 @@ type Entry struct {
 	// Rules are the limits of the job, in the order of Sort, so that all jobs ask in the same order.
 	Rules []Rule
 
-	// Seat is the slot of the job, which has one when it calls Enter and when Enter returns a Pass.
-	Seat Seat
+	// Slot is the slot of the job, which has one when it calls Enter and when Enter returns a Permit.
+	Slot Slot
 
 	// Sequence is the place of the job in line: the smallest is first.
 	Sequence uint64
@@ -149,8 +149,8 @@ func Sort(rules []Rule) {
 	})
 }
 
-// Pass holds the permits of a job that may run. The job calls Leave when it is done.
-type Pass struct {
+// Permit holds the permits of a job that may run. The job calls Leave when it is done.
+type Permit struct {
 	held []permit
 	lost func(error)
 	set  *Set
@@ -162,7 +162,7 @@ type permit struct {
 }
 
 // Leave gives the permits to other jobs. It does not block.
-func (p *Pass) Leave() {
+func (p *Permit) Leave() {
 	if p == nil {
 		return
 	}
@@ -171,13 +171,13 @@ func (p *Pass) Leave() {
 }
 
 // Live reports whether the permits are still held. After a pause of the process it is right before [Entry.Lost] is called.
-func (p *Pass) Live() bool {
+func (p *Permit) Live() bool {
 	return !slices.ContainsFunc(p.held, func(held permit) bool {
 		return held.limiter.spec.Concurrency > 0 && !p.set.isLive(held.owner)
 	})
 }
 
-func (p *Pass) drop() {
+func (p *Permit) drop() {
 	for _, held := range slices.Backward(p.held) {
 		held.limiter.leave(held.owner)
 	}
@@ -187,24 +187,24 @@ func (p *Pass) drop() {
 // Enter waits until a job may run. It waits for one limit at a time, and holds no permit of another meanwhile: when a limit does not grant
 // at once, Enter gives back its other permits, and waits in line for that limit. When too many jobs wait, the last of them get a
 // [*FullError].
-func (s *Set) Enter(ctx context.Context, e Entry) (*Pass, error) {
-	pass := &Pass{lost: e.Lost, set: s}
+func (s *Set) Enter(ctx context.Context, e Entry) (*Permit, error) {
+	permit := &Permit{lost: e.Lost, set: s}
 	for wait := 0; ; {
-		refused, err := s.try(ctx, e, pass, wait)
+		refused, err := s.try(ctx, e, permit, wait)
 		if err != nil {
-			pass.drop()
+			permit.drop()
 			return nil, err
 		}
-		if refused < 0 && s.keep(pass) {
-			return pass, nil
+		if refused < 0 && s.keep(permit) {
+			return permit, nil
 		}
-		pass.drop()
+		permit.drop()
 		wait = max(refused, 0)
 	}
 }
 
 // try asks all limits, beginning with first, and returns the index of the limit that refused, -1 for none.
-func (s *Set) try(ctx context.Context, e Entry, pass *Pass, first int) (int, error) {
+func (s *Set) try(ctx context.Context, e Entry, all *Permit, first int) (int, error) {
 	var start time.Time
 	for n := range e.Rules {
 		at := n // the limit to wait for comes first
@@ -215,16 +215,16 @@ func (s *Set) try(ctx context.Context, e Entry, pass *Pass, first int) (int, err
 			at = n - 1
 		}
 		w := &waiter{
-			out: make(chan grant, 1), seat: e.Seat, sequence: e.Sequence, try: n > 0,
+			out: make(chan grant, 1), slot: e.Slot, sequence: e.Sequence, try: n > 0,
 		}
-		g, got, err := s.ask(ctx, e.Rules[at], w)
+		l, got, err := s.ask(ctx, e.Rules[at], w)
 		if errors.Is(err, errRefused) {
 			return at, nil
 		}
 		if err != nil {
 			return at, err
 		}
-		pass.held = append(pass.held, permit{limiter: g, owner: got.owner})
+		all.held = append(all.held, permit{limiter: l, owner: got.owner})
 		if got.start.After(start) {
 			start = got.start
 		}
@@ -241,10 +241,10 @@ func (s *Set) try(ctx context.Context, e Entry, pass *Pass, first int) (int, err
 // ask asks one limit.
 func (s *Set) ask(ctx context.Context, r Rule, w *waiter) (*limiter, grant, error) {
 	for {
-		g := s.limiter(r)
-		got, err := g.enter(ctx, w)
+		l := s.limiter(r)
+		got, err := l.enter(ctx, w)
 		if !errors.Is(err, errRetired) || s.ctx.Err() != nil {
-			return g, got, err
+			return l, got, err
 		}
 	}
 }

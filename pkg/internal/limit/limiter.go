@@ -63,7 +63,7 @@ type limiter struct {
 	pushed   int64           // the revision that another worker is about to replace, -1 for none
 	rec      record
 	seen     time.Time // when rec was first known
-	starving bool      // a waiting job could start if it had a seat
+	starving bool      // a waiting job could start if it had a slot
 	sub      *nats.Subscription
 	timer    *time.Timer
 	turn     time.Time // the time at which permits are to be left to other workers, zero when none wants any
@@ -78,7 +78,7 @@ type waiter struct {
 	done     bool
 	out      chan grant
 	parked   bool
-	seat     Seat
+	slot     Slot
 	sequence uint64
 	try      bool // does not wait
 }
@@ -91,127 +91,127 @@ type grant struct {
 }
 
 // enter waits for a permit.
-func (g *limiter) enter(ctx context.Context, w *waiter) (grant, error) {
-	g.mu.Lock()
-	if g.dead {
-		g.mu.Unlock()
+func (l *limiter) enter(ctx context.Context, w *waiter) (grant, error) {
+	l.mu.Lock()
+	if l.dead {
+		l.mu.Unlock()
 		return grant{}, errRetired
 	}
-	if len(g.waiters) == 0 {
-		g.began = time.Now()
-		g.busy = g.began
+	if len(l.waiters) == 0 {
+		l.began = time.Now()
+		l.busy = l.began
 	}
-	at, _ := slices.BinarySearchFunc(g.waiters, w, func(a, b *waiter) int { return cmp.Compare(a.sequence, b.sequence) })
-	g.waiters = slices.Insert(g.waiters, at, w)
-	g.start()
-	g.mu.Unlock()
+	at, _ := slices.BinarySearchFunc(l.waiters, w, func(a, b *waiter) int { return cmp.Compare(a.sequence, b.sequence) })
+	l.waiters = slices.Insert(l.waiters, at, w)
+	l.start()
+	l.mu.Unlock()
 	select {
 	case got := <-w.out:
 		return got, got.err
 	case <-ctx.Done():
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	select {
 	case got := <-w.out:
 		return got, got.err
 	default:
-		g.remove(w)
-		g.start()
+		l.remove(w)
+		l.start()
 		return grant{}, ErrClosed
 	}
 }
 
 // leave takes a permit back.
-func (g *limiter) leave(owner string) {
-	if g.spec.Concurrency == 0 {
+func (l *limiter) leave(owner string) {
+	if l.spec.Concurrency == 0 {
 		return
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if owner == g.owner {
-		g.used--
-		g.start()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if owner == l.owner {
+		l.used--
+		l.start()
 	}
 }
 
 // remove takes a waiter out of the line.
-func (g *limiter) remove(w *waiter) {
-	g.waiters = slices.DeleteFunc(g.waiters, func(o *waiter) bool { return o == w })
+func (l *limiter) remove(w *waiter) {
+	l.waiters = slices.DeleteFunc(l.waiters, func(o *waiter) bool { return o == w })
 	w.done = true
-	g.unpark(w)
+	l.unpark(w)
 }
 
-func (g *limiter) unpark(w *waiter) {
+func (l *limiter) unpark(w *waiter) {
 	if w.parked {
 		w.parked = false
-		g.set.parked.Add(-1)
+		l.set.parked.Add(-1)
 	}
 }
 
 // answer ends a wait with a grant or an error.
-func (g *limiter) answer(w *waiter, got grant) {
-	g.remove(w)
+func (l *limiter) answer(w *waiter, got grant) {
+	l.remove(w)
 	w.out <- got
 }
 
 // start takes the steps that need no request, and runs the rest in a goroutine. The caller holds mu.
-func (g *limiter) start() {
-	if g.working || g.dead || !g.pass() {
+func (l *limiter) start() {
+	if l.working || l.dead || !l.advance() {
 		return
 	}
-	g.working = g.set.spawn(g.run)
+	l.working = l.set.spawn(l.run)
 }
 
 // poke is start without mu.
-func (g *limiter) poke() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.start()
+func (l *limiter) poke() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.start()
 }
 
 // run reads and writes the record until no request is needed.
-func (g *limiter) run() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for g.set.ctx.Err() == nil && g.pass() {
-		if g.look {
-			g.read()
+func (l *limiter) run() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.set.ctx.Err() == nil && l.advance() {
+		if l.look {
+			l.read()
 		} else {
-			g.write()
+			l.write()
 		}
 	}
-	g.working = false
+	l.working = false
 }
 
-// pass takes the steps that need no request, and reports whether a request is needed. The caller holds mu.
-func (g *limiter) pass() bool {
+// advance takes the steps that need no request, and reports whether a request is needed. The caller holds mu.
+func (l *limiter) advance() bool {
 	now := time.Now()
-	g.sync()
-	if g.sub == nil && g.held > g.used && len(g.waiters) > 0 && now.Sub(g.looked) > turn {
-		g.look = true // back-to-back calls would pass a permit on for ever, and not learn of other waiting workers
+	l.sync()
+	if l.sub == nil && l.held > l.used && len(l.waiters) > 0 && now.Sub(l.looked) > turn {
+		l.look = true // back-to-back calls would pass a permit on for ever, and not learn of other waiting workers
 	}
-	if g.look {
-		if len(g.waiters) > 0 || g.used != g.held || g.held != g.rec.of(g.owner) {
+	if l.look {
+		if len(l.waiters) > 0 || l.used != l.held || l.held != l.rec.of(l.owner) {
 			return true
 		}
-		g.wake(now)
+		l.wake(now)
 		return false
 	}
-	p := g.plan(now, g.arrange(now))
+	p := l.plan(now, l.arrange(now))
 	if p.write {
 		return true
 	}
-	g.admit(p)
-	g.follow()
-	g.wake(now)
-	return g.look
+	l.admit(p)
+	l.follow()
+	l.wake(now)
+	return l.look
 }
 
 // sync drops the permits of a lease that has ended: they are void.
-func (g *limiter) sync() {
-	if owner := g.set.name(); owner != g.owner {
-		g.owner, g.used, g.held = owner, 0, 0
+func (l *limiter) sync() {
+	if owner := l.set.name(); owner != l.owner {
+		l.owner, l.used, l.held = owner, 0, 0
 	}
 }
 
@@ -224,48 +224,48 @@ type plan struct {
 }
 
 // plan computes the record with which want jobs can start, or as many as the limit allows.
-func (g *limiter) plan(now time.Time, want int) plan {
-	p := plan{grants: want, rec: g.rec.clone()}
-	gone := p.rec.without(g.set.isGone)
+func (l *limiter) plan(now time.Time, want int) plan {
+	p := plan{grants: want, rec: l.rec.clone()}
+	gone := p.rec.without(l.set.isGone)
 	hold := 0
-	if g.spec.Concurrency > 0 {
-		p.rec.set(g.owner, g.held, g.set.cfg.Lease)
-		hold = max(g.used, min(g.used+want, g.most(p.rec, now)))
-		p.grants = hold - g.used
+	if l.spec.Concurrency > 0 {
+		p.rec.set(l.owner, l.held, l.set.cfg.Lease)
+		hold = max(l.used, min(l.used+want, l.most(p.rec, now)))
+		p.grants = hold - l.used
 	}
-	if g.spec.Rate > 0 {
-		p.starts = p.rec.take(g.spec, now, p.grants)
+	if l.spec.Rate > 0 {
+		p.starts = p.rec.take(l.spec, now, p.grants)
 		p.grants = len(p.starts)
-		hold = min(hold, g.used+p.grants)
+		hold = min(hold, l.used+p.grants)
 	}
-	if g.spec.Concurrency > 0 {
-		others := p.rec.total() - p.rec.of(g.owner)
-		p.rec.set(g.owner, hold, g.set.cfg.Lease)
-		wants := len(g.waiters) > p.grants && !g.starving && others > 0 && g.set.ctx.Err() == nil
-		p.write = p.rec.stand(g.owner, wants, hold > g.held)
+	if l.spec.Concurrency > 0 {
+		others := p.rec.total() - p.rec.of(l.owner)
+		p.rec.set(l.owner, hold, l.set.cfg.Lease)
+		wants := len(l.waiters) > p.grants && !l.starving && others > 0 && l.set.ctx.Err() == nil
+		p.write = p.rec.stand(l.owner, wants, hold > l.held)
 	}
-	stale := hold > 0 && now.Sub(g.wrote) > refreshFor
-	p.write = p.write || hold != g.held || hold != g.rec.of(g.owner) || len(p.starts) > 0 || stale || gone && len(g.waiters) > 0
+	stale := hold > 0 && now.Sub(l.wrote) > refreshFor
+	p.write = p.write || hold != l.held || hold != l.rec.of(l.owner) || len(p.starts) > 0 || stale || gone && len(l.waiters) > 0
 	return p
 }
 
 // admit answers as many waiting jobs as the plan grants.
-func (g *limiter) admit(p plan) {
+func (l *limiter) admit(p plan) {
 	now := time.Now()
 	for n := 0; n < p.grants; {
-		at := slices.IndexFunc(g.waiters, func(w *waiter) bool { return !w.parked })
+		at := slices.IndexFunc(l.waiters, func(w *waiter) bool { return !w.parked })
 		if at < 0 {
 			return // all waiters have left meanwhile
 		}
-		got := grant{owner: g.owner}
+		got := grant{owner: l.owner}
 		if len(p.starts) > 0 {
 			got.start = p.starts[n]
 		}
-		if g.spec.Concurrency > 0 {
-			g.used++
+		if l.spec.Concurrency > 0 {
+			l.used++
 		}
-		g.pace(now)
-		g.answer(g.waiters[at], got)
+		l.pace(now)
+		l.answer(l.waiters[at], got)
 		n++
 	}
 }

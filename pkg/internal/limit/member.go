@@ -162,8 +162,8 @@ func (s *Set) lose(id string, err error) {
 	}
 	s.gone[id] = true
 	s.id, s.lease, s.until = nuid.Next(), kvrecord.Record{}, time.Time{}
-	var lost []*Pass
-	for p := range s.passes {
+	var lost []*Permit
+	for p := range s.permits {
 		for _, held := range p.held {
 			if held.limiter.spec.Concurrency > 0 && held.owner == id {
 				lost = append(lost, p)

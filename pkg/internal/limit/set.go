@@ -20,9 +20,9 @@ type Set struct {
 	ctx      context.Context //nolint:containedctx // of every request
 	cancel   context.CancelFunc
 	look     chan struct{} // wakes the loop
-	parked   atomic.Int64  // jobs that wait without a seat
+	parked   atomic.Int64  // jobs that wait without a slot
 	renewing chan struct{} // one renewal at a time; a mutex would hide its wait for the server from fake time
-	starved  atomic.Bool   // a limiter waits for a seat
+	starved  atomic.Bool   // a limiter waits for a slot
 	work     sync.WaitGroup
 
 	mu       sync.Mutex // locked after the mu of a limiter
@@ -30,7 +30,7 @@ type Set struct {
 	limiters map[string]*limiter
 	gone     map[string]bool // the workers whose permits are void
 	id       string          // the name under which permits are held now
-	passes   map[*Pass]struct{}
+	permits   map[*Permit]struct{}
 	renewed  time.Time       // the time at which this worker last tried to renew the lease, zero when there is none
 	lease    kvrecord.Record // the record of the lease as last written or read
 	starving []*limiter
@@ -46,7 +46,7 @@ func New(cfg Config) *Set {
 	ctx, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // ends with Close
 	s := &Set{
 		cfg: cfg, ctx: ctx, cancel: cancel, look: make(chan struct{}, 1), renewing: make(chan struct{}, 1),
-		limiters: make(map[string]*limiter), gone: make(map[string]bool), id: nuid.Next(), passes: make(map[*Pass]struct{}),
+		limiters: make(map[string]*limiter), gone: make(map[string]bool), id: nuid.Next(), permits: make(map[*Permit]struct{}),
 		swept: time.Now(), watched: make(map[string]*watched),
 	}
 	s.work.Go(s.loop)
@@ -60,15 +60,15 @@ func (s *Set) Close() {
 		return
 	}
 	s.mu.Lock()
-	passes := s.passes
-	s.passes = nil
+	permits := s.permits
+	s.permits = nil
 	s.mu.Unlock()
-	for p := range passes { // passes of jobs that were given up
+	for p := range permits { // permits of jobs that were given up
 		p.drop()
 	}
 	end := time.Now().Add(s.cfg.Request)
-	for _, g := range s.all() {
-		g.settle(end)
+	for _, l := range s.all() {
+		l.settle(end)
 	}
 	s.resign()
 	s.mu.Lock()
@@ -78,8 +78,8 @@ func (s *Set) Close() {
 	}
 	s.mu.Unlock()
 	s.cancel()
-	for _, g := range s.all() {
-		g.end()
+	for _, l := range s.all() {
+		l.end()
 	}
 	s.work.Wait()
 }
@@ -99,8 +99,8 @@ func (s *Set) all() []*limiter {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all := make([]*limiter, 0, len(s.limiters))
-	for _, g := range s.limiters {
-		all = append(all, g)
+	for _, l := range s.limiters {
+		all = append(all, l)
 	}
 	return all
 }
@@ -110,16 +110,16 @@ func (s *Set) limiter(r Rule) *limiter {
 	subject := r.name()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	g := s.limiters[subject]
-	if g == nil {
-		g = &limiter{set: s, spec: r.Spec, subject: s.subject("keys." + subject), rec: record{Version: version}, pushed: -1, name: subject}
-		s.limiters[subject] = g
+	l := s.limiters[subject]
+	if l == nil {
+		l = &limiter{set: s, spec: r.Spec, subject: s.subject("keys." + subject), rec: record{Version: version}, pushed: -1, name: subject}
+		s.limiters[subject] = l
 	}
-	return g
+	return l
 }
 
-// keep records a pass, and reports whether the pass may be used: all its permits are still held, and the set is open.
-func (s *Set) keep(p *Pass) bool {
+// keep records a Permit, and reports whether the Permit may be used: all its permits are still held, and the set is open.
+func (s *Set) keep(p *Permit) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, held := range p.held {
@@ -127,28 +127,28 @@ func (s *Set) keep(p *Pass) bool {
 			return false
 		}
 	}
-	if s.passes == nil {
+	if s.permits == nil {
 		return false
 	}
-	s.passes[p] = struct{}{}
+	s.permits[p] = struct{}{}
 	return true
 }
 
-func (s *Set) forget(p *Pass) {
+func (s *Set) forget(p *Permit) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.passes, p)
+	delete(s.permits, p)
 }
 
-// starve records that a limiter waits for a seat. The caller holds the limiter's mu.
-func (s *Set) starve(g *limiter) {
+// starve records that a limiter waits for a slot. The caller holds the limiter's mu.
+func (s *Set) starve(l *limiter) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.starving = append(s.starving, g)
+	s.starving = append(s.starving, l)
 	s.starved.Store(true)
 }
 
-// Freed wakes the limiters that wait for a seat, after a seat became free. It costs one atomic load while none waits.
+// Freed wakes the limiters that wait for a slot, after a slot became free. It costs one atomic load while none waits.
 func (s *Set) Freed() {
 	if s == nil || !s.starved.Load() {
 		return
@@ -161,10 +161,10 @@ func (s *Set) Freed() {
 	// Not on this goroutine: the caller may be a limiter that holds its mu.
 	s.spawn(func() {
 		seen := make(map[*limiter]bool, len(starving))
-		for _, g := range starving {
-			if !seen[g] {
-				seen[g] = true
-				g.poke()
+		for _, l := range starving {
+			if !seen[l] {
+				seen[l] = true
+				l.poke()
 			}
 		}
 	})
@@ -204,8 +204,8 @@ func (s *Set) sweep() bool {
 	if !due {
 		return false
 	}
-	for _, g := range s.all() {
-		g.retire(now)
+	for _, l := range s.all() {
+		l.retire(now)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -229,12 +229,12 @@ func (s *Set) again() {
 
 // pokeAll starts all limiters.
 func (s *Set) pokeAll() {
-	for _, g := range s.all() {
-		g.poke()
+	for _, l := range s.all() {
+		l.poke()
 	}
 }
 
-// report passes an error to Config.Failed, unless the set is closed.
+// report permits an error to Config.Failed, unless the set is closed.
 func (s *Set) report(err error) {
 	if s.ctx.Err() == nil && s.cfg.Failed != nil {
 		s.cfg.Failed(err)

@@ -216,7 +216,7 @@ func (f *Flight) compute(ctx context.Context, claim *Claim, fn func(context.Cont
 	cause := context.Cause(held)
 	stop()
 	if err != nil && errors.As(err, new(*PanicError)) {
-		claim.tell(ctx, EventPanic, err)
+		claim.publish(ctx, EventPanic, err)
 	}
 	// A caller must not cancel the end of the claim: others wait for it.
 	end := context.WithoutCancel(ctx)
@@ -319,7 +319,7 @@ func (c *Claim) renew(ctx context.Context, lost context.CancelCauseFunc, ttl tim
 			return
 		default:
 			c.flight.store.Log.WarnContext(ctx, "kvlock: renewal failed, trying again", "key", c.key, "claim", c.id, "error", err)
-			c.tell(ctx, EventRenewalFailed, err)
+			c.publish(ctx, EventRenewalFailed, err)
 			timer.Reset(min(ttl/10, time.Second))
 		}
 	}
@@ -359,11 +359,11 @@ func (c *Claim) heldUntil() (until time.Time, ended error) {
 func (f *Flight) sign(r *claimRecord) {
 	r.Member, r.Server = "", ""
 	if !r.Handoff && r.State == Pending.String() {
-		r.Member, r.Server = f.alive.Self()
+		r.Member, r.Server = f.liveness.Self()
 	}
 }
 
 // isDead reports whether the process that holds the claim in slot is known to be gone.
 func (f *Flight) isDead(ctx context.Context, slot Slot) bool {
-	return slot.State == Pending && f.alive.IsGone(ctx, slot.in().member, slot.in().server)
+	return slot.State == Pending && f.liveness.IsGone(ctx, slot.in().member, slot.in().server)
 }

@@ -95,7 +95,7 @@ func (c *Claim) complete(ctx context.Context, value []byte, ttl, stale time.Dura
 	edit := func(r *claimRecord) {
 		r.State, r.TTL = Done.String(), kv.Seconds(all)
 		if all > ttl {
-			r.Kept.Fresh = ttl.Milliseconds()
+			r.Stale.Fresh = ttl.Milliseconds()
 		}
 	}
 	packed, data, err := c.store(ctx, value, all, edit)
@@ -213,10 +213,10 @@ func (c *Claim) replace(ctx context.Context, ch change, ended error, edit func(*
 		slot.Value, slot.sealed = ch.opened, false
 	}
 	slot.asOf = revision
-	if next.Kept.Since > 0 {
-		slot.earlier = c.flight.store.Clock.Since(time.UnixMilli(next.Kept.Since), slot.seen)
+	if next.Stale.Since > 0 {
+		slot.earlier = c.flight.store.Clock.Since(time.UnixMilli(next.Stale.Since), slot.seen)
 	}
-	c.flight.memory.wrote(slot, sent)
+	c.flight.memory.stored(slot, sent)
 	return slot, nil
 }
 
@@ -228,7 +228,7 @@ func (c *Claim) prepare(ch *change, edit func(*claimRecord)) (next claimRecord, 
 		return next, fmt.Errorf("%w: claim %s of %q: %w", kvlock.ErrLost, c.id, c.key, errEnded)
 	}
 	next = c.record
-	next.Handoff, next.Kept, next.Value = false, staleValue{}, packed{}
+	next.Handoff, next.Stale, next.Value = false, staleValue{}, packed{}
 	edit(&next)
 	if parseState(next.State) == Pending {
 		c.old.load(ch, &next)
@@ -367,7 +367,7 @@ func (f *Flight) take(
 			token := kvlock.Token{Epoch: f.store.GenerationAt(key, revision), Revision: revision}
 			c := &Claim{flight: f, id: r.Claim, key: key, token: token, taken: sent, old: old, pending: revision, record: r, revision: revision}
 			c.deadline = kv.Deadline(sent, ttl)
-			c.tell(ctx, EventAcquired, nil)
+			c.publish(ctx, EventAcquired, nil)
 			return c, nil
 		case !errors.As(err, &conflict):
 			return nil, err

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
-	"github.com/expediter-io/expediter/pkg/kvlock/internal/alive"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/liveness"
 )
 
 // task is the work that a call wants done for a key.
@@ -206,8 +206,8 @@ type awaiting struct {
 	slot    *Slot // the last slot seen: pending, or unseen
 	bounded bool  // the wait ends when nothing was received from the bucket for long
 	probing bool
-	probe   *alive.Probe // of the holder; nil when there is none, or it cannot be probed
-	timer   *time.Timer  // calls wake; nil when that was never needed
+	probe   *liveness.Probe // of the holder; nil when there is none, or it cannot be probed
+	timer   *time.Timer     // calls wake; nil when that was never needed
 }
 
 // awaits begins a wait for the claim in slot. wake is called when check may find an end; nil is for run.
@@ -285,16 +285,16 @@ func (a *awaiting) probeHolder() {
 	if !a.probing || a.probe.IsOf(in.member, in.server) {
 		return
 	}
-	f.alive.Unwatch(a.probe)
+	f.liveness.Unwatch(a.probe)
 	if a.probe = nil; a.slot.State == Pending {
-		a.probe = f.alive.Watch(in.member, in.server, false, (*receiver)(a.watcher).Wake)
+		a.probe = f.liveness.Watch(in.member, in.server, false, (*receiver)(a.watcher).Wake)
 	}
 }
 
 // end ends the wait.
 func (a *awaiting) end() {
 	a.watcher.Close()
-	a.watcher.flight.alive.Unwatch(a.probe)
+	a.watcher.flight.liveness.Unwatch(a.probe)
 	if a.timer != nil {
 		a.timer.Stop()
 	}

@@ -79,8 +79,8 @@ func (s Slot) event(kind EventKind) Event {
 	return Event{Kind: kind, Key: s.Key, Claim: s.Claim, Owner: s.Owner, Attempt: s.Attempt}
 }
 
-// tell emits an event of the claim.
-func (c *Claim) tell(ctx context.Context, kind EventKind, err error) {
+// publish emits an event of the claim.
+func (c *Claim) publish(ctx context.Context, kind EventKind, err error) {
 	c.mu.Lock()
 	attempt := c.record.Attempt
 	c.mu.Unlock()
@@ -94,7 +94,7 @@ func (c *Claim) tell(ctx context.Context, kind EventKind, err error) {
 // tellLost emits EventLost, once.
 func (c *Claim) tellLost(ctx context.Context, err error) {
 	if !c.lost.Swap(true) {
-		c.tell(ctx, EventLost, err)
+		c.publish(ctx, EventLost, err)
 	}
 }
 

@@ -15,8 +15,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/internal/compress"
-	"github.com/expediter-io/expediter/pkg/kvlock/internal/alive"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/liveness"
 )
 
 const (
@@ -88,14 +88,14 @@ type Config struct {
 // Flight computes each key at most once at a time, across goroutines, processes and machines, and keeps the results.
 // Make one for each bucket and process with [New]; it is safe for concurrent use.
 type Flight struct {
-	store   *kv.Store
-	cfg     Config
-	alive   *alive.Members // nil when there is none
-	memory  *memory        // nil when nothing is kept
-	codec   compress.Codec
-	counts  counters
-	closing sync.Once
-	seed    maphash.Seed // the seed of the times at which values are computed anew
+	store    *kv.Store
+	cfg      Config
+	liveness *liveness.Members // nil when there is none
+	memory   *memory           // nil when nothing is kept
+	codec    compress.Codec
+	counts   counters
+	closing  sync.Once
+	seed     maphash.Seed // the seed of the times at which values are computed anew
 
 	mu        sync.Mutex
 	local     map[string]*call
@@ -107,7 +107,7 @@ func (cfg Config) withDefaults() Config {
 	cfg.ClaimTTL = cmp.Or(cfg.ClaimTTL, defaultClaimTTL)
 	cfg.CompressAbove = cmp.Or(cfg.CompressAbove, defaultCompressAbove)
 	cfg.MaxValue = cmp.Or(cfg.MaxValue, defaultMaxValue)
-	cfg.ProbeInterval = cmp.Or(cfg.ProbeInterval, alive.Every)
+	cfg.ProbeInterval = cmp.Or(cfg.ProbeInterval, liveness.Every)
 	cfg.ResultTTL = cmp.Or(cfg.ResultTTL, defaultResultTTL)
 	return cfg
 }
@@ -161,7 +161,7 @@ func (f *Flight) open(ctx context.Context) (err error) {
 	if err := checkLargeValues(ctx, f.store, f.cfg.LargeValueBucket); err != nil {
 		return err
 	}
-	if f.alive, err = alive.New(f.store, f.cfg.ProbeInterval); err != nil {
+	if f.liveness, err = liveness.New(f.store, f.cfg.ProbeInterval); err != nil {
 		return fmt.Errorf("kvlock: bind bucket %q: %w", f.cfg.Bucket, err)
 	}
 	f.memory, err = newMemory(ctx, f.store, max(1, f.cfg.Partitions), f.cfg.Memory)
@@ -181,7 +181,7 @@ func (f *Flight) close() {
 	f.mu.Unlock()
 	f.work.Wait()
 	f.memory.close()
-	if err := f.alive.Close(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
+	if err := f.liveness.Close(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
 		f.store.Log.Warn("kvlock: unsubscribe", "error", err)
 	}
 	f.store.Close()

@@ -84,8 +84,8 @@ func (c *Claim) store(ctx context.Context, value []byte, ttl time.Duration, edit
 	if ended != nil {
 		return p, nil, nil // the write of the record reports that
 	}
-	claimTTL := time.Duration(cmp.Or(r.Kept.Holds, r.TTL)) * time.Second
-	r.Handoff, r.Kept, r.Value = false, staleValue{}, p
+	claimTTL := time.Duration(cmp.Or(r.Stale.Holds, r.TTL)) * time.Second
+	r.Handoff, r.Stale, r.Value = false, staleValue{}, p
 	edit(&r)
 	f.sign(&r)
 	room, err := f.room(r)

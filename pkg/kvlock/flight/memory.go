@@ -133,8 +133,8 @@ func (m *memory) remember(slot Slot) {
 	m.keep(slot, left)
 }
 
-// wrote keeps a slot that this process stored by a request sent at the time sent.
-func (m *memory) wrote(slot Slot, sent time.Time) {
+// stored keeps a slot that this process stored by a request sent at the time sent.
+func (m *memory) stored(slot Slot, sent time.Time) {
 	if m != nil {
 		m.keep(slot, slot.TTL-time.Since(sent))
 	}

@@ -197,7 +197,7 @@ type claimRecord struct {
 	Member      string     `json:"member,omitempty"`   // the member that holds the claim, and is probed
 	Server      string     `json:"server,omitempty"`   // the server to which the member was connected
 	NotFound    bool       `json:"notFound,omitempty"` // there is nothing: an answer, not a failure
-	Kept        staleValue `json:"kept,omitzero"`
+	Stale       staleValue `json:"kept,omitzero"`
 }
 
 // decodeRecord splits data into its first line and the value. The value aliases data. It returns ErrVersion for a
@@ -206,7 +206,7 @@ type claimRecord struct {
 func decodeRecord(data []byte) (claimRecord, []byte, error) {
 	r, value, err := record.Decode[claimRecord](data, record.Result)
 	if err == nil {
-		err = errors.Join(record.CheckTTL(r.TTL), r.Value.check(), r.Kept.check())
+		err = errors.Join(record.CheckTTL(r.TTL), r.Value.check(), r.Stale.check())
 	}
 	return r, value, err
 }
@@ -233,12 +233,12 @@ func (r claimRecord) slot(key string, value []byte, revision uint64, created tim
 	}
 	in := &inner{member: r.Member, server: r.Server, writer: r.Owner}
 	s.inner = in
-	if r.Kept != (staleValue{}) {
-		stale := r.Kept
+	if r.Stale != (staleValue{}) {
+		stale := r.Stale
 		in.stale = &stale
 	}
-	if r.Kept.Since > 0 {
-		s.earlier = max(0, created.Sub(time.UnixMilli(r.Kept.Since)))
+	if r.Stale.Since > 0 {
+		s.earlier = max(0, created.Sub(time.UnixMilli(r.Stale.Since)))
 	}
 	switch origin := r.Value.content(value); {
 	case !s.hasValue():

@@ -142,7 +142,7 @@ func TestRecordOfTheWorstTextFits(t *testing.T) {
 			},
 			Attempt: maxAttempt, Fingerprint: fill(maxFingerprintBytes), Handoff: true, Reason: fill(maxReasonBytes), Released: true,
 			TTL: kv.Seconds(kv.MaxTTL), Member: id, Server: id, NotFound: true,
-			Kept: staleValue{
+			Stale: staleValue{
 				Claim: id, Instance: fill(kv.MaxInstanceBytes), Since: math.MaxInt64, Fresh: kv.MaxTTL.Milliseconds(),
 				Holds: kv.Seconds(kv.MaxTTL), RetryAfter: kv.MaxTTL.Milliseconds(), FailedClaim: id,
 			},
@@ -217,7 +217,7 @@ func TestRecordAsStored(t *testing.T) {
 	r := claimRecord{
 		Head: record.Head{Version: 1, State: "pending", Claim: "c", Owner: "o", Instance: "i"}, Attempt: 2, Fingerprint: "f", Handoff: true,
 		Job: "j", Reason: "<r>", Released: true, TTL: 60, Value: packed{Codec: "zstd", Size: 9}, Member: "m", Server: "s", NotFound: true,
-		Kept: staleValue{Claim: "d", Instance: "k", Job: "l", Since: 1, Fresh: 2, Holds: 3, RetryAfter: 4, FailedClaim: "e"},
+		Stale: staleValue{Claim: "d", Instance: "k", Job: "l", Since: 1, Fresh: 2, Holds: 3, RetryAfter: 4, FailedClaim: "e"},
 	}
 	const want = `{"v":1,"state":"pending","claim":"c","owner":"o","instance":"i","attempt":2,"fingerprint":"f","handoff":true,"job":"j",` +
 		`"reason":"\u003cr\u003e","released":true,"ttl":60,"value":{"codec":"zstd","size":9},"member":"m","server":"s","notFound":true,` +
@@ -233,13 +233,13 @@ func TestRecordAsStored(t *testing.T) {
 func TestCarriedValueKeepsItsAge(t *testing.T) {
 	t.Parallel()
 	stored := time.Now().Add(-20 * time.Second).Truncate(time.Millisecond)
-	s := claimRecord{Head: record.Head{State: "done", Claim: "c", Owner: "o", Instance: "i"}, TTL: 100, Kept: staleValue{Fresh: 60_000}}.slot("k", []byte("v"), 1, stored)
+	s := claimRecord{Head: record.Head{State: "done", Claim: "c", Owner: "o", Instance: "i"}, TTL: 100, Stale: staleValue{Fresh: 60_000}}.slot("k", []byte("v"), 1, stored)
 	s.aged = s.seen.Sub(stored)
 	for hop := range 5 {
 		c := s.carry()
 		ch, r := change{ttl: 30 * time.Second}, claimRecord{Head: record.Head{State: "pending", Claim: "d", Owner: "p", Instance: "j"}, TTL: 30}
 		c.load(&ch, &r)
-		check.Require(t, r.Kept.Holds == 30 && ch.ttl >= 79*time.Second && ch.ttl <= 80*time.Second && r.TTL == kv.Seconds(ch.ttl),
+		check.Require(t, r.Stale.Holds == 30 && ch.ttl >= 79*time.Second && ch.ttl <= 80*time.Second && r.TTL == kv.Seconds(ch.ttl),
 			"hop %d: kept for %s, %+v; want the rest of 100s, and the claim for 30s", hop, ch.ttl, r)
 		created := time.Now()
 		s = r.slot("k", ch.value, 2, created)

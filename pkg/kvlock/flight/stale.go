@@ -147,19 +147,19 @@ func (c carriedValue) load(ch *change, r *claimRecord) {
 	if left == 0 {
 		return
 	}
-	ch.value, r.Value, r.Kept = c.data, c.value, c.stale
+	ch.value, r.Value, r.Stale = c.data, c.value, c.stale
 	if left > ch.ttl {
-		r.Kept.Holds = kv.Seconds(ch.ttl)
+		r.Stale.Holds = kv.Seconds(ch.ttl)
 		ch.ttl, r.TTL = left, kv.Seconds(left)
 	}
 }
 
 // restore turns a pending record back into the record of the value, after the claim with the id failedClaim failed; "" for none.
 func (c carriedValue) restore(r *claimRecord, left, retryAfter time.Duration, failedClaim string) {
-	r.State, r.TTL, r.Value, r.Kept = Done.String(), kv.Seconds(left), c.value, c.stale
+	r.State, r.TTL, r.Value, r.Stale = Done.String(), kv.Seconds(left), c.value, c.stale
 	r.Claim, r.Instance, r.Job = c.stale.Claim, c.stale.Instance, c.stale.Job
-	r.Kept.Claim, r.Kept.Instance, r.Kept.Job = "", "", ""
-	r.Kept.RetryAfter, r.Kept.FailedClaim = retryAfter.Milliseconds(), failedClaim
+	r.Stale.Claim, r.Stale.Instance, r.Stale.Job = "", "", ""
+	r.Stale.RetryAfter, r.Stale.FailedClaim = retryAfter.Milliseconds(), failedClaim
 }
 
 // refreshing is a computation in this process, in the background, of a value that already exists.
@@ -293,7 +293,7 @@ func (f *Flight) computeAnew(ctx context.Context, t *task) (Result, error) {
 		case err != nil:
 			return Result{}, err
 		}
-		claim.tell(ctx, EventRefresh, nil)
+		claim.publish(ctx, EventRefresh, nil)
 		return f.compute(ctx, claim, t.fn, t.opts)
 	}
 }

@@ -160,7 +160,7 @@ func TestNoObserverCostsNothing(t *testing.T) {
 		ctx := t.Context()
 		f.emit(ctx, Event{Kind: EventReturned, Key: "k", Claim: "c", Owner: "o", Outcome: Cached, Elapsed: 1, Err: err})
 		f.emit(ctx, slot.event(EventWaiting))
-		claim.tell(ctx, EventAcquired, err)
+		claim.publish(ctx, EventAcquired, err)
 		claim.tellReleased(ctx, slot)
 	})
 	check.That(t, n == 0, "%.1f allocations", n)

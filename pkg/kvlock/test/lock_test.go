@@ -82,7 +82,7 @@ func TestWritesOfALock(t *testing.T) {
 			release(t, lease)
 			wrote("release", 1)
 			if i == 1 {
-				pass(30 * time.Second) // its gate has gone, its marker has not
+				pass(30 * time.Second) // its record has expired, its marker has not
 			}
 		}
 		lease := acquire(t, one, "l")

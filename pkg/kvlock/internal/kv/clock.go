@@ -119,8 +119,8 @@ func (s *Store) answered(info *jetstream.StreamInfo, sent time.Time, reconnects 
 	return err
 }
 
-// doubt makes the next write ask for the generation.
-func (s *Store) doubt() {
+// invalidate makes the next write ask for the generation.
+func (s *Store) invalidate() {
 	s.setGeneration(func(now *knownGeneration) *knownGeneration { return known(now.number, time.Time{}, 0) })
 }
 
@@ -168,7 +168,7 @@ func (s *Store) suspect(h nats.Header) {
 }
 
 // askAgain asks the server for the generation and the division. Writes wait for the answer.
-func (s *Store) askAgain() { s.askInBackground(s.doubt) }
+func (s *Store) askAgain() { s.askInBackground(s.invalidate) }
 
 func (s *Store) askInBackground(before func()) {
 	if s.Closing.Err() != nil || !s.generation.again.CompareAndSwap(false, true) {
@@ -185,7 +185,7 @@ func (s *Store) askInBackground(before func()) {
 
 // isRemade reports whether the bucket has a later generation than then. One round trip.
 func (s *Store) isRemade(ctx context.Context, then uint64) bool {
-	s.doubt()
+	s.invalidate()
 	return s.confirm(ctx) == nil && s.Generation() > then
 }
 
@@ -202,7 +202,7 @@ func (s *Store) acknowledged(ctx context.Context, before, revision uint64, by ti
 	ctx, cancel := s.boundBy(ctx, by)
 	defer cancel()
 	then := s.Generation()
-	s.doubt()
+	s.invalidate()
 	switch err := s.confirm(ctx); {
 	case err != nil:
 		s.Log.WarnContext(ctx, "kvlock: bucket was made anew, its generation is not known yet", "error", err)

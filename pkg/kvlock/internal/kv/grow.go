@@ -53,7 +53,7 @@ func grow(ctx context.Context, js jetstream.JetStream, bucket string, n int, lef
 	if err := drain(ctx, js, bucket, d, left); err != nil {
 		return err
 	}
-	return errors.Join(settle(ctx, js, bucket, d), tell(ctx, js, bucket, nil))
+	return errors.Join(settle(ctx, js, bucket, d), announce(ctx, js, bucket, nil))
 }
 
 // growing returns the server's information on a bucket, and the state of its division into n.
@@ -243,8 +243,8 @@ func update(ctx context.Context, js jetstream.JetStream, cfg jetstream.StreamCon
 	return nil
 }
 
-// tell pushes to all programs that the division has changed, and stores the sequence of that push in at, if at is not nil.
-func tell(ctx context.Context, js jetstream.JetStream, bucket string, at *uint64) error {
+// announce pushes to all programs that the division has changed, and stores the sequence of that push in at, if at is not nil.
+func announce(ctx context.Context, js jetstream.JetStream, bucket string, at *uint64) error {
 	api := jsapi.New(js, SendTimeout)
 	err := jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) error {
 		m := nats.NewMsg(api.Target(SubjectPrefix(entryOf(bucket))) + dividedKey)
@@ -285,7 +285,7 @@ func drain(ctx context.Context, js jetstream.JetStream, bucket string, d partiti
 	}
 	for range 2 {
 		look := d
-		if err := tell(ctx, js, bucket, &look.Barrier); err != nil {
+		if err := announce(ctx, js, bucket, &look.Barrier); err != nil {
 			return err
 		}
 		if err := look.Drain(ctx, get, StreamName(bucket), keyOf, note); err != nil {

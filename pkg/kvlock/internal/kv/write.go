@@ -199,7 +199,7 @@ func (s *Store) Settle(ctx context.Context, c Change, sent, since time.Time, las
 			return 0, sent, s.final("write", c.Key, last)
 		}
 		if errors.Is(last, nats.ErrNoResponders) {
-			s.doubt() // the bucket may have been divided, and refuse keys under their former subjects
+			s.invalidate() // the bucket may have been divided, and refuse keys under their former subjects
 		}
 		now, moved, err := s.found(ctx, c)
 		if moved && c.Anew {

@@ -18,8 +18,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
-	"github.com/expediter-io/expediter/pkg/kvlock/internal/alive"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/liveness"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/record"
 )
 
@@ -45,10 +45,10 @@ type Config struct {
 
 // Agents are the lock agents of one process on one bucket. Records name them together as one member.
 type Agents struct {
-	store  *kv.Store
-	cfg    Config
-	alive  *alive.Members
-	member string // the name of these Agents in records; their name in alive, if others can probe them
+	store    *kv.Store
+	cfg      Config
+	liveness *liveness.Members
+	member   string // the name of these Agents in records; their name in liveness, if others can probe them
 
 	isFresh func(key string, revision uint64) bool // of store
 	pushed  lastQueue
@@ -77,11 +77,11 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Agents, err
 	if a.store, err = kv.Open(ctx, js, cfg.Config); err != nil {
 		return nil, err
 	}
-	if a.alive, err = alive.New(a.store, alive.Every); err != nil {
+	if a.liveness, err = liveness.New(a.store, liveness.Every); err != nil {
 		a.Close()
 		return nil, fmt.Errorf("kvlock: bind bucket %q: %w", cfg.Bucket, err)
 	}
-	if self, _ := a.alive.Self(); self != "" {
+	if self, _ := a.liveness.Self(); self != "" {
 		a.member = self
 	}
 	a.isFresh = a.store.IsFreshAt
@@ -107,7 +107,7 @@ func (a *Agents) close() {
 		<-one.ended
 	}
 	a.work.Wait()
-	if err := a.alive.Close(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
+	if err := a.liveness.Close(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
 		a.store.Log.Warn("kvlock: unsubscribe", "error", err)
 	}
 	a.store.Close()

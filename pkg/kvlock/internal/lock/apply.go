@@ -53,7 +53,7 @@ func (a *agent) lookAt(at uint64) {
 
 // probeAll finds out which members before this one are gone, for the lease in the record.
 func (a *agent) probeAll(lease string, before []string) {
-	gone := a.agents.alive.Gone(a.agents.store.Closing, before)
+	gone := a.agents.liveness.Gone(a.agents.store.Closing, before)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.rec != nil && a.rec.Lease == lease {

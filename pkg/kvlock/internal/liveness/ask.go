@@ -1,4 +1,4 @@
-package alive
+package liveness
 
 import (
 	"context"

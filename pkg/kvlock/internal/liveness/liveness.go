@@ -1,5 +1,5 @@
-// Package alive lets the processes that share a bucket find out that one of them has died.
-package alive
+// Package liveness lets the processes that share a bucket find out that one of them has died.
+package liveness
 
 import (
 	"errors"
@@ -30,15 +30,15 @@ const reconnectTime = 5 * time.Second
 //
 // A nil *Members probes nobody, and nobody can probe it.
 type Members struct {
-	nc     *nats.Conn
-	every  time.Duration
-	prefix string // the prefix of the subjects of all members, with its final dot
-	self   string // this member
-	sub    *nats.Subscription
-	heard  chan struct{} // closed when a message to this member has arrived; until then a missing answer proves nothing to others
-	once   sync.Once
-	wake   chan struct{} // has an element when run is to look again
-	work   sync.WaitGroup
+	nc      *nats.Conn
+	every   time.Duration
+	prefix  string // the prefix of the subjects of all members, with its final dot
+	self    string // this member
+	sub     *nats.Subscription
+	onProbe chan struct{} // closed when a message to this member has arrived; until then a missing answer proves nothing to others
+	once    sync.Once
+	wake    chan struct{} // has an element when run is to look again
+	work    sync.WaitGroup
 
 	mu         sync.Mutex
 	closed     bool
@@ -94,7 +94,7 @@ func New(s *kv.Store, every time.Duration) (*Members, error) {
 		return nil, nil //nolint:nilnil // its methods do nothing on nil
 	}
 	l := &Members{
-		nc: s.Conn, every: every, prefix: "kvlock.alive." + s.Bucket + ".", self: namePrefix + nuid.Next(), heard: make(chan struct{}),
+		nc: s.Conn, every: every, prefix: "kvlock.alive." + s.Bucket + ".", self: namePrefix + nuid.Next(), onProbe: make(chan struct{}),
 		wake: make(chan struct{}, 1), reconnects: s.Conn.Stats().Reconnects, suspects: map[string]*suspect{},
 	}
 	var err error
@@ -106,8 +106,8 @@ func New(s *kv.Store, every time.Duration) (*Members, error) {
 		return nil, errors.Join(fmt.Errorf("publish to %s: %w", l.prefix+l.self, err), l.sub.Unsubscribe())
 	}
 	select {
-	case <-l.heard:
-	case <-time.After(hearTime):
+	case <-l.onProbe:
+	case <-time.After(probeTimeout):
 		s.Log.Warn("kvlock: others will not find out when this process dies: nothing that is sent to it arrives", "subject", l.sub.Subject)
 	}
 	return l, nil
@@ -122,15 +122,15 @@ func (l *Members) Self() (member, server string) {
 		return "", ""
 	}
 	select {
-	case <-l.heard:
+	case <-l.onProbe:
 		return l.self, l.nc.ConnectedServerId()
 	default:
 		return "", ""
 	}
 }
 
-// hearTime is the time for which a member waits for its probe of itself before it goes on without liveness.
-const hearTime = 250 * time.Millisecond
+// probeTimeout is the time for which a member waits for its probe of itself before it goes on without liveness.
+const probeTimeout = 250 * time.Millisecond
 
 // Close ends the probing.
 func (l *Members) Close() error {
@@ -150,7 +150,7 @@ func (l *Members) Close() error {
 
 // receive takes a probe by another member, or the server's answer to a probe that reached no subscriber.
 func (l *Members) receive(m *nats.Msg) {
-	l.once.Do(func() { close(l.heard) })
+	l.once.Do(func() { close(l.onProbe) })
 	if m.Header.Get("Status") != "503" {
 		return
 	}
