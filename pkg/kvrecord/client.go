@@ -265,6 +265,18 @@ func (e *ConflictError) Error() string {
 // Is reports whether target is ErrConflict.
 func (e *ConflictError) Is(target error) bool { return target == ErrConflict }
 
+// RefusedAt returns the revision of the record for which the server refused a conditional write of JetStream, 0 when there is none. It
+// reports false for any other error, and for a refusal that does not name the revision.
+func RefusedAt(err error) (revision uint64, ok bool) {
+	api, ok := errors.AsType[*jetstream.APIError](err)
+	if !ok || api.ErrorCode != jetstream.JSErrCodeStreamWrongLastSequence {
+		return 0, false
+	}
+	_, number, _ := strings.Cut(api.Description, "wrong last sequence: ")
+	revision, err = strconv.ParseUint(number, 10, 64)
+	return revision, err == nil
+}
+
 // isPermanent reports whether the same request cannot succeed a moment later.
 func isPermanent(err error) bool { return errors.Is(err, inbox.ErrClosed) || jsapi.IsPermanent(err) }
 

@@ -10,7 +10,6 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -20,6 +19,7 @@ import (
 	"github.com/nats-io/nuid"
 
 	"github.com/expediter-io/expediter/pkg/internal/partition"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/natsotel/export"
 	"github.com/expediter-io/expediter/pkg/pause"
 	"github.com/expediter-io/expediter/pkg/service/internal/jobcount"
@@ -118,7 +118,7 @@ func (p *probe) try(ctx context.Context, name, subject string) {
 	now := p.outcomes[name]
 	p.mu.Unlock()
 	revision, err := p.write(ctx, name, subject, now.revision)
-	if there, ok := refusedBy(err); ok {
+	if there, ok := kvrecord.RefusedAt(err); ok {
 		revision, err = p.write(ctx, name, subject, there)
 	}
 	if err == nil {
@@ -158,17 +158,6 @@ func (p *probe) write(ctx context.Context, name, subject string, revision uint64
 func (p *probe) isDivided(ctx context.Context, name string) bool {
 	stream, err := p.js.Stream(ctx, name)
 	return err == nil && partition.Count(stream.CachedInfo().Config) > 1
-}
-
-// refusedBy returns the revision of the record for which a write was refused, 0 when there is none.
-func refusedBy(err error) (revision uint64, ok bool) {
-	api, ok := errors.AsType[*jetstream.APIError](err)
-	if !ok || api.ErrorCode != jetstream.JSErrCodeStreamWrongLastSequence {
-		return 0, false
-	}
-	_, number, _ := strings.Cut(api.Description, ": ")
-	revision, err = strconv.ParseUint(number, 10, 64)
-	return revision, err == nil
 }
 
 // ready is the check of readiness. Its error names each store that cannot write, the reason, and the time since when.

@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -309,7 +307,7 @@ func (x *expansion) settle(ctx context.Context, s sent) error {
 		x.count(true)
 		return nil
 	case err := <-s.future.Err():
-		if exists(err) {
+		if at, ok := kvrecord.RefusedAt(err); ok && at > 0 { // the server names the record that is there
 			x.count(false)
 			return nil
 		}
@@ -327,16 +325,4 @@ func (x *expansion) put(ctx context.Context, to *kvrecord.Stream, msg *nats.Msg)
 	}
 	x.count(err == nil)
 	return nil
-}
-
-// exists reports whether the error of a write that expected no record is certain that there is one, because the
-// server names the record.
-func exists(err error) bool {
-	api, ok := errors.AsType[*jetstream.APIError](err)
-	if !ok || api.ErrorCode != jetstream.JSErrCodeStreamWrongLastSequence {
-		return false
-	}
-	_, number, found := strings.Cut(api.Description, "wrong last sequence: ")
-	last, err := strconv.ParseUint(number, 10, 64)
-	return found && err == nil && last > 0
 }
