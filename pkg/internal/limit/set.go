@@ -30,7 +30,7 @@ type Set struct {
 	limiters map[string]*limiter
 	gone     map[string]bool // the workers whose permits are void
 	id       string          // the name under which permits are held now
-	permits   map[*Permit]struct{}
+	permits  map[*Permit]struct{}
 	renewed  time.Time       // the time at which this worker last tried to renew the lease, zero when there is none
 	lease    kvrecord.Record // the record of the lease as last written or read
 	starving []*limiter

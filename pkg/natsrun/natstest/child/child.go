@@ -151,7 +151,7 @@ func (p *Process) Kill() error {
 // Stop asks the child to end, by the end of its standard input, and kills it if it does not.
 func (p *Process) Stop() error {
 	_ = p.run.In.Close()                                                //nolint:errcheck // it is gone already
-	ctx, cancel := context.WithTimeout(context.Background(), stopGrace) //nolint:forbidigo // not the test's context: Stop also runs after the test
+	ctx, cancel := context.WithTimeout(context.Background(), stopGrace) //nolint:forbidigo // Stop also runs after the test
 	defer cancel()
 	return p.Wait(ctx)
 }

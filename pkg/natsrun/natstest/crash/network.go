@@ -75,7 +75,7 @@ func (n *Network) accept(l net.Listener, network, server string) {
 	}
 }
 
-// link registers a connection and returns true. A closed network closes the connection and returns false.
+// link registers a connection, and reports whether it did. A closed network closes the connection instead.
 func (n *Network) link(client, up net.Conn) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
