@@ -12,12 +12,12 @@ import (
 	"github.com/expediter-io/expediter/bench/internal/rig"
 )
 
-func everybody(contestant) bool    { return true }
-func stepping(who contestant) bool { return offers[who.Name].steps != nil }
-func ordering(who contestant) bool { return offers[who.Name].ordered != nil }
-func growing(who contestant) bool  { return offers[who.Name].queue != nil }
-func deadLetters(who contestant) bool  { return offers[who.Name].broker != nil }
-func listing(who contestant) bool  { return offers[who.Name].list != nil }
+func everybody(contestant) bool       { return true }
+func stepping(who contestant) bool    { return offers[who.Name].steps != nil }
+func ordering(who contestant) bool    { return offers[who.Name].ordered != nil }
+func growing(who contestant) bool     { return offers[who.Name].queue != nil }
+func deadLetters(who contestant) bool { return offers[who.Name].broker != nil }
+func listing(who contestant) bool     { return offers[who.Name].list != nil }
 
 // leasing reports whether the restart of a job can be waited for.
 func (o options) leasing(who contestant) bool {
