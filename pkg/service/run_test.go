@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"reflect"
 	"strings"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service"
+	"github.com/expediter-io/expediter/pkg/service/servicetest"
 )
 
 // A service that cannot connect says why, and releases its resources.
@@ -143,43 +143,17 @@ func TestHostsAndOriginsAreChecked(t *testing.T) {
 	}
 }
 
-// street is a listener in whose pipes nothing is buffered: a frame has been written when it has been read.
-type street struct {
-	conns chan net.Conn
-	over  chan struct{}
-}
-
-func (s *street) Accept() (net.Conn, error) {
-	select {
-	case c := <-s.conns:
-		return c, nil
-	case <-s.over:
-		return nil, net.ErrClosed
-	}
-}
-
-func (s *street) Addr() net.Addr { return &net.TCPAddr{} }
-
-func (s *street) Close() error {
-	close(s.over)
-	return nil
-}
-
 // serve answers the requests of the client, in a bubble, where time stands while a goroutine works. Calling stop ends the shop.
 func serve(t *testing.T, handler http.Handler) (client *http.Client, stop func()) {
 	t.Helper()
-	s := &street{conns: make(chan net.Conn), over: make(chan struct{})}
+	s := servicetest.NewPipes()
 	server, group := service.On("shop", s), service.NewGroup(t.Context())
 	server.Serve(group, service.ServerConfig{Name: "shop", Handler: handler})
 	stop = sync.OnceFunc(func() {
 		check.Is(t, errors.Join(server.Stop(), group.Stop()), nil)
 	})
 	t.Cleanup(stop)
-	return &http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
-		near, far := net.Pipe()
-		s.conns <- far
-		return near, nil
-	}}}, stop
+	return &http.Client{Transport: &http.Transport{DialContext: s.DialContext}}, stop
 }
 
 // visit opens a WebSocket of a client to a shop that sends it frames with tell. Calling stop ends the shop. The channel told gets

@@ -193,15 +193,8 @@ func (c Config) withDefaults() Config {
 	if c.OpenEnricher == nil {
 		c.OpenEnricher = openPipeline
 	}
-	if c.Stderr == nil {
-		c.Stderr = os.Stderr
-	}
-	if c.Stdin == nil {
-		c.Stdin = os.Stdin
-	}
-	if c.Stdout == nil {
-		c.Stdout = os.Stdout
-	}
+	c.Stderr, c.Stdout = cmp.Or[io.Writer](c.Stderr, os.Stderr), cmp.Or[io.Writer](c.Stdout, os.Stdout)
+	c.Stdin = cmp.Or[io.Reader](c.Stdin, os.Stdin)
 	return c
 }
 

@@ -172,7 +172,7 @@ func (e *emission) told(r notify.Result) error {
 			e.unheard++
 		}
 	}
-	e.bar.Set(fmt.Sprintf("%d told", e.all()), r.Document.Offset)
+	e.bar.Set(fmt.Sprintf("%d published", e.all()), r.Document.Offset)
 	if e.json {
 		return e.writeLine(line)
 	}

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"time"
 
@@ -108,12 +107,7 @@ func (f *emitFlags) check(paths []string) error {
 	if err := f.usage(errs...); err != nil {
 		return err
 	}
-	for _, path := range paths {
-		if _, err := os.Stat(path); path != input.Stdin && err != nil {
-			errs = append(errs, err)
-		}
-	}
-	return errors.Join(errs...)
+	return exist(paths)
 }
 
 func (f *emitFlags) run(ctx context.Context, paths []string) error {

@@ -30,7 +30,8 @@ func newPrefs(g *globals) *cobra.Command {
 		Example: `  expediter prefs opt-out carla news email --type CUSTOMER`,
 		Args:    cobra.ExactArgs(3),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.optOut(cmd.Context(), args[0], args[1], args[2])
+			optOut := map[string][]string{args[1]: {args[2]}} // a user's line leaves the others that there are
+			return f.change(cmd.Context(), args[0], "", map[string]any{"opt_out": optOut})
 		},
 	})
 	return cmd
@@ -163,24 +164,13 @@ func (f *usersFlags) newMembership(name, short string) *cobra.Command {
 	}
 }
 
-// change merges a patch into a part of a user, and writes the part.
+// change merges a patch into a part of a user, and writes the part. Without a part it merges a user's line.
 func (f *usersFlags) change(ctx context.Context, user string, part recipient.Part, patch map[string]any) error {
 	body, err := json.Marshal(patch)
 	if err != nil {
 		return err //nolint:wrapcheck // cannot fail
 	}
 	f.part = string(part)
-	return f.about(ctx, user, func(ctx context.Context, client *notify.Client, r notifier.UserRequest) error {
-		return f.put(ctx, client, r, string(body))
-	})
-}
-
-// optOut adds an opt-out by a line of an import, which keeps the existing opt-outs.
-func (f *usersFlags) optOut(ctx context.Context, user, category, channel string) error {
-	body, err := json.Marshal(map[string]any{"opt_out": map[string][]string{category: {channel}}})
-	if err != nil {
-		return err //nolint:wrapcheck // cannot fail
-	}
 	return f.about(ctx, user, func(ctx context.Context, client *notify.Client, r notifier.UserRequest) error {
 		return f.put(ctx, client, r, string(body))
 	})

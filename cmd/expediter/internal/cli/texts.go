@@ -67,13 +67,7 @@ Exit codes: 0 no mistakes, 1 mistakes, 3 no such file.`,
 }
 
 func (f *rulesFlags) run(path string) error {
-	var missing []error
-	for _, name := range []string{path, f.templates} {
-		if _, err := os.Stat(name); name != "" && err != nil {
-			missing = append(missing, err)
-		}
-	}
-	if err := errors.Join(missing...); err != nil {
+	if err := exist([]string{path, f.templates}); err != nil {
 		return err
 	}
 	set, others := f.channelConfig()

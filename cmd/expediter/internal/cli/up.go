@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -235,7 +234,7 @@ Make a recipe of what somebody says, of a caption file, a photo, a page or a vid
 
   %s
 
-Tell people about an event, and look at what one of them was told:
+Publish an event, and look at what one of its recipients got:
 
 %s
 Stop with Ctrl-C.
@@ -319,15 +318,7 @@ func (f upFlags) notifierSettings() (notifier.Config, error) {
 		return cfg, &UsageError{Err: err}
 	}
 	cfg.Rules, cfg.Templates = cmp.Or(f.rules, cfg.Rules), cmp.Or(f.templates, cfg.Templates)
-	for _, path := range []string{cfg.Rules, cfg.Templates} {
-		if path == "" {
-			continue
-		}
-		if _, err := os.Stat(path); err != nil {
-			return cfg, err //nolint:wrapcheck // it names the file
-		}
-	}
-	return cfg, nil
+	return cfg, exist([]string{cfg.Rules, cfg.Templates})
 }
 
 // tryEmit returns command lines to paste that publish an event, which fits the rules of the sample.

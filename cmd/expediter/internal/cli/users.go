@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -237,18 +236,13 @@ func (f *usersFlags) put(ctx context.Context, client *notify.Client, r notifier.
 }
 
 // withUser returns a line of JSON about a user.
-func withUser(fields map[string]json.RawMessage, kind, user string) (line []byte, err error) {
-	ids := map[string]string{"recipient_type": kind, "user_id": user}
-	for _, name := range slices.Sorted(maps.Keys(ids)) {
-		if ids[name] == "" || err != nil {
-			continue
+func withUser(fields map[string]json.RawMessage, kind, user string) ([]byte, error) {
+	for name, id := range map[string]string{"recipient_type": kind, "user_id": user} {
+		if id != "" {
+			fields[name], _ = json.Marshal(id) //nolint:errcheck,errchkjson // a text
 		}
-		fields[name], err = json.Marshal(ids[name])
 	}
-	if err == nil {
-		line, err = json.Marshal(fields)
-	}
-	return line, err //nolint:wrapcheck // cannot fail
+	return json.Marshal(fields) //nolint:wrapcheck // cannot fail
 }
 
 // statusInvalid is the status of a line with mistakes.

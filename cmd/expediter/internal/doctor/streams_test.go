@@ -14,39 +14,27 @@ import (
 // change returns a mistake in the settings of a stream.
 func change(stream string, edit func(*jetstream.StreamConfig)) func(*site) {
 	return func(s *site) {
-		found, err := s.js.Stream(s.Context(), stream)
-		if err != nil {
-			s.Fatal(err)
-		}
+		found := check.Must(s.js.Stream(s.Context(), stream))(s.T)
 		config := found.CachedInfo().Config
 		edit(&config)
-		if _, err := s.js.UpdateStream(s.Context(), config); err != nil {
-			s.Fatal(err)
-		}
+		check.OK(s.T, check.Err(s.js.UpdateStream(s.Context(), config)))
 	}
 }
 
 // remake returns a mistake in the settings of a stream that no update can change.
 func remake(stream string, edit func(*jetstream.StreamConfig)) func(*site) {
 	return func(s *site) {
-		found, err := s.js.Stream(s.Context(), stream)
-		if err != nil {
-			s.Fatal(err)
-		}
+		found := check.Must(s.js.Stream(s.Context(), stream))(s.T)
 		config := found.CachedInfo().Config
 		edit(&config)
 		drop(stream)(s)
-		if _, err := s.js.CreateStream(s.Context(), config); err != nil {
-			s.Fatal(err)
-		}
+		check.OK(s.T, check.Err(s.js.CreateStream(s.Context(), config)))
 	}
 }
 
 func drop(stream string) func(*site) {
 	return func(s *site) {
-		if err := s.js.DeleteStream(s.Context(), stream); err != nil {
-			s.Fatal(err)
-		}
+		check.OK(s.T, s.js.DeleteStream(s.Context(), stream))
 	}
 }
 
@@ -61,15 +49,10 @@ func again(stream string) func(*site) {
 // retune returns a mistake in the settings of a consumer.
 func retune(stream, name string, edit func(*jetstream.ConsumerConfig)) func(*site) {
 	return func(s *site) {
-		found, err := s.js.Consumer(s.Context(), stream, name)
-		if err != nil {
-			s.Fatal(err)
-		}
+		found := check.Must(s.js.Consumer(s.Context(), stream, name))(s.T)
 		config := found.CachedInfo().Config
 		edit(&config)
-		if _, err := s.js.UpdateConsumer(s.Context(), stream, config); err != nil {
-			s.Fatal(err)
-		}
+		check.OK(s.T, check.Err(s.js.UpdateConsumer(s.Context(), stream, config)))
 	}
 }
 
@@ -115,14 +98,10 @@ var streamMistakes = []mistake{
 	{name: "no leases", id: "stream.allow_msg_ttl", make: remake("KV_locks", func(c *jetstream.StreamConfig) { c.AllowMsgTTL = false })},
 	{name: "a foreign stream has the subjects", id: "stream.overlap", make: func(s *site) {
 		drop("IMPORT_JOBS")(s)
-		if _, err := s.js.CreateStream(s.Context(), jetstream.StreamConfig{Name: "FOREIGN;x", Subjects: []string{"jobs.import.x.>"}}); err != nil {
-			s.Fatal(err)
-		}
+		check.OK(s.T, check.Err(s.js.CreateStream(s.Context(), jetstream.StreamConfig{Name: "FOREIGN;x", Subjects: []string{"jobs.import.x.>"}})))
 	}, undo: func(s *site) { drop("FOREIGN;x")(s); s.run(0, "apply") }},
 	{name: "a consumer is missing", id: "consumer.missing", make: func(s *site) {
-		if err := s.js.DeleteConsumer(s.Context(), "EVENTS", "notifier"); err != nil {
-			s.Fatal(err)
-		}
+		check.OK(s.T, s.js.DeleteConsumer(s.Context(), "EVENTS", "notifier"))
 	}},
 	{name: "a channel's consumer is missing", id: "consumer.missing", make: func(s *site) {
 		for _, channel := range []string{"sms", "webpush"} { // of which one is set up
@@ -143,13 +122,9 @@ var streamMistakes = []mistake{
 		make: retune("EVENTS", "notifier", func(c *jetstream.ConsumerConfig) { c.FilterSubjects = []string{"events.a.>"} }),
 	},
 	{name: "a consumer is paused", id: "consumer.paused", make: func(s *site) {
-		if _, err := s.js.PauseConsumer(s.Context(), "EVENTS", "notifier", time.Now().Add(time.Hour)); err != nil {
-			s.Fatal(err)
-		}
+		check.OK(s.T, check.Err(s.js.PauseConsumer(s.Context(), "EVENTS", "notifier", time.Now().Add(time.Hour))))
 	}, undo: func(s *site) {
-		if _, err := s.js.ResumeConsumer(s.Context(), "EVENTS", "notifier"); err != nil {
-			s.Fatal(err)
-		}
+		check.OK(s.T, check.Err(s.js.ResumeConsumer(s.Context(), "EVENTS", "notifier")))
 	}},
 }
 
@@ -159,9 +134,7 @@ func remakeWithConsumers(stream string, edit func(*jetstream.StreamConfig)) func
 		remake(stream, edit)(s)
 		_, err := contracts.ApplyConsumers(s.Context(), s.js, slices.DeleteFunc(contracts.Consumers(contracts.AssetOptions{}),
 			func(c contracts.Consumer) bool { return c.Stream != stream }), contracts.ApplyOptions{})
-		if err != nil {
-			s.Fatal(err)
-		}
+		check.OK(s.T, err)
 	}
 }
 

@@ -102,7 +102,8 @@ func (e *examination) checkWorkers(ctx context.Context) {
 	}
 	for _, w := range workers {
 		if !w.Ready && !w.Stopping {
-			e.add("worker.idle", Error, "worker "+w.ID, "expediter jobs workers "+console.Quote(w.Instance)+" "+e.Flags, "it takes no jobs: %s", w.Problem)
+			e.add("worker.idle", Error, "worker "+w.ID, "expediter jobs workers "+console.Quote(w.Instance)+" "+e.Flags,
+				"it takes no jobs: %s", w.Problem)
 		}
 	}
 	for _, t := range e.targets {
