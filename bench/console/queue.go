@@ -105,7 +105,7 @@ func subject(i int) string {
 
 func jobID(i int) string { return fmt.Sprintf("job-%d", i) }
 
-// fill queues jobs until there are n, ahead of the answers.
+// fill queues jobs until the queue has n, without waiting for each answer.
 func (b *bench) fill(ctx context.Context, n int) error {
 	for ; b.queued-b.taken < n; b.queued++ {
 		_, err := b.js.PublishMsgAsync(&nats.Msg{Subject: subject(b.queued), Data: []byte(payload), Header: nats.Header{

@@ -33,7 +33,7 @@ const (
 	defaultTalks = talksFolder + "heldout.txt," + talksFolder + "unseen.txt,../../shared/data/captions"
 )
 
-// report is the last line.
+// report is the last line of the output, as JSON.
 type report struct {
 	OK         bool   `json:"ok"`
 	Skipped    bool   `json:"skipped,omitempty"`

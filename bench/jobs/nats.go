@@ -79,7 +79,7 @@ func (b *broker) left(ctx context.Context) (int, error) {
 	return int(s.CachedInfo().State.Msgs), nil //nolint:gosec // small
 }
 
-// queue publishes jobs ahead of their answers.
+// queue publishes jobs without waiting for each answer.
 func (b *broker) queue(ctx context.Context, from, n int) error {
 	for i := from; i < from+n; i++ {
 		if _, err := b.insert.PublishAsync(fmt.Sprintf("%s.bulk.%d", b.stream, i), []byte(payload),

@@ -29,7 +29,7 @@ const (
 	pageJobs      = 100
 )
 
-// growth measures insert and start with ever more jobs of another kind in the queue.
+// growth measures insert and start with more and more jobs of another kind in the queue.
 func growth(ctx context.Context, b *bench) (rig.Figures, error) {
 	c, err := b.client(ctx)
 	if err != nil {
@@ -72,7 +72,7 @@ func (b *broker) settled(s worker.Settlement) {
 	}
 }
 
-// letters makes jobs dead letters, lists the newest and replays them, while ever more others are kept.
+// letters makes jobs dead letters, lists the newest and replays them, while more and more others are kept.
 func letters(ctx context.Context, b *bench) (rig.Figures, error) {
 	c, err := b.client(ctx)
 	if err != nil {

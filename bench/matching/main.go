@@ -186,7 +186,7 @@ type pairScore struct {
 	Fields  string `json:"fields"`
 	Pairs   int    `json:"pairs"`
 	Matches int    `json:"matches"`
-	// Abstained are the pairs of either kind that came out AMBIGUOUS.
+	// Abstained are the numbers of pairs, of either label, with the result AMBIGUOUS.
 	AbstainedSame  int `json:"abstained_same"`
 	AbstainedOther int `json:"abstained_other"`
 	// F1Half counts a score of 0.5 and more as a match.

@@ -286,7 +286,7 @@ func (n node) apply(o *server.Options) {
 	}
 }
 
-// postgresFolders are where Debian has the programs, the newest version last.
+// postgresFolders is the pattern of Debian's folders of the programs, the newest version last.
 const postgresFolders = "/usr/lib/postgresql/*/bin"
 
 // StartPostgres makes a database cluster and starts its server, with the default settings: every commit is synced to disk. Its address is
