@@ -267,7 +267,7 @@ func merge(got, want jetstream.StreamConfig, differences []Difference) (update j
 
 // Consumer is the declaration of a consumer.
 type Consumer struct {
-	// Stream is the name of its stream.
+	// Stream is the name of the consumer's stream.
 	Stream string
 	// Config are its settings. An AckWait of 0 keeps the server's, and gives a new consumer 5 seconds.
 	Config jetstream.ConsumerConfig
