@@ -169,7 +169,7 @@ func (f *Flight) join(ctx context.Context, t *task) (c *call, joined bool, err e
 	return c, false, nil
 }
 
-// refuses returns why a caller within other computations cannot join c, or nil. The caller holds Flight.mu.
+// refuses returns the error of a caller within other computations that cannot join c, or nil. The caller holds Flight.mu.
 //
 //go:noinline // see obtain
 func (f *Flight) refuses(c *call, within *nesting, opts *DoOptions) error {

@@ -230,8 +230,8 @@ func (l *Members) run() {
 	}
 }
 
-// probeDue probes the members that seem to be gone, and of the others the one that was probed least recently. It returns
-// how long to wait before the next call, and whether any member is left to probe.
+// probeDue probes the members that seem to be gone, and of the others the one that was probed least recently. It returns the wait before
+// the next call, and reports whether any member is left to probe.
 func (l *Members) probeDue(now time.Time) (wait time.Duration, more bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -73,8 +73,8 @@ func On(t testing.TB, srv *natsrun.Server, cfg kvlock.BucketConfig) *Bed {
 	return &Bed{Srv: srv, JS: js}
 }
 
-// DeleteBucket removes the bucket, and leaves another stream in its place: when the last stream is gone the server also
-// removes their folder, at the same time as it serves the next request, which fails if it creates a stream.
+// DeleteBucket removes the bucket, and makes another stream in its place. With the last stream the server also removes the streams'
+// folder, at the same time as it serves the next request. That request fails if it creates a stream.
 func (b *Bed) DeleteBucket(t testing.TB) {
 	t.Helper()
 	_, err := b.JS.CreateStream(t.Context(), jetstream.StreamConfig{Name: "STAYS", Subjects: []string{"stays"}})
