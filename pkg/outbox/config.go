@@ -63,8 +63,8 @@ type Config struct {
 	// Meters makes the metrics of the relay, see the package. Defaults to none.
 	Meters metric.MeterProvider
 
-	// NATSOptions are for the relay's own connection. A lost connection is replaced rather than reconnected, so that no
-	// message sent over it can arrive after a message sent over the next. Defaults to none.
+	// NATSOptions are for the relay's own connection. A lost connection is replaced rather than reconnected: no message of the old connection
+	// can then arrive after a message of the new one. Defaults to none.
 	NATSOptions []nats.Option
 
 	// NATSURL is the address of the server. Defaults to nats://127.0.0.1:4222.
