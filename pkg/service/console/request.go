@@ -79,7 +79,7 @@ func rooted(pattern string) string {
 
 // deed is an action that is carried out after it was recorded.
 type deed struct {
-	// Do acts, and returns how many things it changed.
+	// Do acts, and returns the number of things it changed.
 	Do func(context.Context) (int, error)
 
 	// Note returns the text for the reader about an action on count things.

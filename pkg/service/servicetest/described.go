@@ -104,7 +104,7 @@ func readDocument(docs fs.FS) (*document, error) {
 	return d, nil
 }
 
-// strict makes a schema of the service's own refuse members that it does not name. The schemas of package contracts let clients add some.
+// strict makes a schema of the service's own refuse members that it does not name. The schemas of package contracts allow further members.
 func strict(schema node) {
 	if schema["$comment"] == nil && schema["properties"] != nil && schema["additionalProperties"] == nil {
 		schema["additionalProperties"] = false
