@@ -32,8 +32,8 @@ type delivery struct {
 	first       int       // delivery count on arrival
 	hasSlot     bool
 	info        Info
-	journal     *journal.Journal        // of the job's steps; nil before the first of them
-	label       stacks.Label            // of the handler's goroutines
+	journal     *journal.Journal        // the journal of the job's steps; nil before the first step
+	label       stacks.Label            // the label of the handler's goroutines
 	line        *order.Job              // of an ordered job
 	lost        context.CancelCauseFunc // of an ordered job
 	missed      time.Time               // the time at which the stream's leader first did not know the job
@@ -149,7 +149,7 @@ type arrival int
 
 const (
 	fresh     arrival = iota // to be worked
-	duplicate                // of a job that this worker holds
+	duplicate                // a copy of a job that this worker holds
 	acked                    // a copy of a job that this worker has acknowledged
 )
 

@@ -122,10 +122,10 @@ func (w *Worker) awaitTurn(ctx context.Context, d *delivery, name string) error 
 // kept is the slot of a job that waits for a turn, which the job keeps.
 type kept struct{}
 
-// Give returns false: the job never leaves its slot.
+// Give reports whether the job has left its slot, which it never does.
 func (kept) Give() bool { return false }
 
-// Take returns true: the job always has its slot.
+// Take reports whether the job has its slot, which it always does.
 func (kept) Take() bool { return true }
 
 // LimitLostError is the cause of the end of a handler's context when its permit is no longer held. Unless the handler returns nil all the

@@ -127,7 +127,7 @@ const (
 // Counts has the numbers of messages of a stream, by kind. The counts of one consumer are those of one moment; the moments of all
 // consumers are close to each other.
 type Counts struct {
-	// AsOf is when the server was asked, by its clock.
+	// AsOf is the time at which the server was asked, by the server's clock.
 	AsOf time.Time
 
 	// Delivered is the number of jobs that workers were given and that have not ended: they run, wait in a worker, or wait for their next

@@ -280,8 +280,8 @@ func (j *Journal) renew(ctx context.Context, until time.Time, i int, data []byte
 }
 
 // record writes the result of a step and returns it. If an earlier attempt recorded a result that this attempt did not know
-// of, record returns that. It does not end with the handler's context: a result is worth a record above all when there is no time to
-// compute it again.
+// of, record returns that. It does not end with the handler's context: a result most needs a record when there is no time to compute it
+// again.
 func (j *Journal) record(name string, data []byte) ([]byte, error) {
 	j.turn <- struct{}{}
 	defer j.leave()

@@ -24,7 +24,7 @@ const (
 // errBehind is returned when the server does not know of a write that it has confirmed.
 var errBehind = errors.New("a server that is no leader any more has answered, or the journal's time is over")
 
-// errOutrun is returned when the stored journal is one that this attempt did not know of.
+// errOutrun is returned when the stored journal is not the one that this attempt knew.
 var errOutrun = errors.New("the journal has changed")
 
 // check makes sure, before a step, that this attempt is the latest. It does so at the first step, and whenever that is in doubt.
