@@ -149,10 +149,10 @@ func (l *limits) enter(ctx context.Context, key string, lost func(error)) (*limi
 // slot is the slot of a caller of limits, which always keeps it.
 type slot struct{}
 
-// Give reports false: the caller never leaves its slot.
+// Give reports whether the caller has left its slot, which it never does.
 func (slot) Give() bool { return false }
 
-// Take reports true: the caller always has its slot.
+// Take reports whether the caller has its slot, which it always does.
 func (slot) Take() bool { return true }
 
 // between returns an error unless n is from 1 to MaxPermits.
