@@ -237,7 +237,7 @@ func (w *Worker) attempt(d *delivery) error {
 	if err := w.checkPaused(d); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancelCause(w.parentOf(d))
+	ctx, cancel := context.WithCancelCause(w.jobs)
 	defer cancel(nil)
 	w.deliveries.cancellable(d, cancel)
 	if d.line != nil {
@@ -264,12 +264,11 @@ func (w *Worker) attempt(d *delivery) error {
 
 // begin runs the handler of d, which has its slot and its permits.
 func (w *Worker) begin(ctx context.Context, d *delivery) error {
-	if timeout := d.policy.Timeout; timeout > 0 && !d.isShared() {
+	if timeout := d.policy.Timeout; timeout > 0 {
 		var stop context.CancelFunc
 		ctx, stop = context.WithTimeoutCause(ctx, timeout, &TimeoutError{Timeout: timeout})
 		defer stop()
 	}
-	d.deadline, _ = ctx.Deadline()
 	d.label = stacks.New()
 	if !w.deliveries.begin(d, time.Now()) {
 		return errNotStarted

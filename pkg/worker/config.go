@@ -260,8 +260,8 @@ type Policy struct {
 	// handler is changed. Defaults to PriorityNormal.
 	Priority Priority
 
-	// Timeout is the run time after which the context of a handler ends, with a [*TimeoutError] as its cause. After one of 10 minutes or
-	// more it may end up to 2 % later. Defaults to 1 hour; -1 is no limit.
+	// Timeout is the run time after which the context of a handler ends, with a [*TimeoutError] as its cause. Defaults to 1 hour; -1 is no
+	// limit.
 	Timeout time.Duration
 }
 

@@ -2,8 +2,6 @@ package worker
 
 import (
 	"context"
-	"sync"
-	"time"
 
 	"github.com/expediter-io/expediter/pkg/worker/internal/journal"
 )
@@ -62,39 +60,4 @@ func (w *Worker) openJournal(d *delivery) *journal.Journal {
 		Lost: d.cancel, Resume: resume,
 		Sequence: d.info.Sequence, Stored: d.info.EnqueuedAt, Stream: d.info.Stream, Unsure: !w.isFirst(d),
 	})
-}
-
-// Attempts that have a long timeout and do not wait share its end with those that begin at about the same time: a timer for each took a
-// twentieth of the processor time of a client.
-const (
-	longTimeout = 10 * time.Minute
-	windows     = 64 // in the length of a timeout, so that no more have timers
-)
-
-// window is a context for all attempts of a route that begin before it closes.
-type window struct {
-	mu     sync.Mutex
-	closes time.Time
-	shared context.Context    //nolint:containedctx // of many
-	end    context.CancelFunc // not called: its time ends it, or the end of the run
-}
-
-// isShared reports whether the attempt at d shares its timeout with others.
-func (d *delivery) isShared() bool {
-	return d.policy.Timeout >= longTimeout && d.line == nil && len(d.policy.Limits) == 0
-}
-
-// parentOf returns the parent of the context of the attempt at d.
-func (w *Worker) parentOf(d *delivery) context.Context {
-	if !d.isShared() {
-		return w.jobs
-	}
-	now, s, timeout := time.Now(), &d.route.window, d.policy.Timeout
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if now.After(s.closes) {
-		s.closes = now.Add(timeout / windows)
-		s.shared, s.end = context.WithDeadlineCause(w.jobs, s.closes.Add(timeout), &TimeoutError{Timeout: timeout})
-	}
-	return s.shared
 }

@@ -187,6 +187,9 @@ func (t *deliveries) begin(d *delivery, now time.Time) bool {
 		return false
 	}
 	d.running, d.started = true, now
+	if d.policy.Timeout > 0 {
+		d.deadline = now.Add(d.policy.Timeout)
+	}
 	return true
 }
 

@@ -60,7 +60,6 @@ type route struct {
 	labels  []string // of CPU profiles
 	pattern string
 	policy  Policy
-	window  window
 	work    func(ctx context.Context, info Info, msg *nats.Msg) error
 }
 

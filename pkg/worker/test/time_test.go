@@ -10,7 +10,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
@@ -129,28 +128,21 @@ func TestJobThatKillsItsWorkerEndsInTheDeadLetters(t *testing.T) {
 	})
 }
 
-// TestTimeoutEndsTheContextAndUsesAnAttempt has two jobs that begin one after the other. A long timeout may end both at once.
 func TestTimeoutEndsTheContextAndUsesAnAttempt(t *testing.T) {
-	for timeout, late := range map[time.Duration]time.Duration{time.Minute: 0, time.Hour: time.Hour / 50} {
-		natstest.RunBubble(t, timeout.String(), func(t *testing.T, srv *natsrun.Server) {
-			b := setup(t, srv)
-			b.publish(t, "jobs.1", `{}`)
-			run(t, b.js, b.config(t), worker.Policy{MaxAttempts: 1, Timeout: timeout}, func(ctx context.Context, _ *worker.Job[order]) error {
-				child, cancel := context.WithCancel(ctx)
-				defer cancel()
-				<-child.Done()
-				return child.Err()
-			})
-			pass(time.Second)
-			b.publish(t, "jobs.2", `{}`)
-			for range 2 {
-				s := <-b.settled
-				ended, ok := errors.AsType[*worker.TimeoutError](s.Err)
-				check.That(t, ok && ended.Timeout == timeout && errors.Is(s.Err, context.DeadlineExceeded), "%v; want a TimeoutError", s.Err)
-				check.That(t, s.Ran >= timeout && s.Ran <= timeout+late && s.Outcome == worker.OutcomeDead, "%s after %s", s.Outcome, s.Ran)
-			}
+	bubble(t, func(t *testing.T, b *bundle) {
+		b.publish(t, "jobs.1", `{}`)
+		run(t, b.js, b.config(t), worker.Policy{MaxAttempts: 1, Timeout: time.Minute}, func(ctx context.Context, _ *worker.Job[order]) error {
+			<-ctx.Done()
+			return ctx.Err()
 		})
-	}
+
+		s := <-b.settled
+
+		var timeout *worker.TimeoutError
+		if !errors.As(s.Err, &timeout) || !errors.Is(s.Err, context.DeadlineExceeded) || s.Ran != time.Minute || s.Outcome != worker.OutcomeDead {
+			t.Errorf("%s after %s: %v; want dead after 1m0s, a TimeoutError", s.Outcome, s.Ran, s.Err)
+		}
+	})
 }
 
 func TestStuckHandlerIsReportedOnceAndKeepsItsJob(t *testing.T) {
