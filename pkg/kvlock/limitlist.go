@@ -25,8 +25,8 @@ type LimitState struct {
 	Queue []string
 }
 
-// ListLimits returns at most most records of a bucket's limits, for display, and the number of keys. A key has a record while permits or
-// starts count under it. Five round trips, and one more for each 512 keys.
+// ListLimits returns no more than most records of a bucket's limits, for display, and the number of keys. A key has a record while
+// permits or starts count under it. Five round trips, and one more for each 512 keys.
 func ListLimits(ctx context.Context, js jetstream.JetStream, bucket string, most int) (all []LimitState, total int, err error) {
 	records, err := kvrecord.New(kvrecord.Config{JetStream: js, Try: time.Second, Timeout: 2 * time.Second})
 	if err != nil {

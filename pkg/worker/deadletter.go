@@ -97,13 +97,13 @@ var ErrDeadLetter = errors.New("worker: not a dead letter")
 type Reason string
 
 const (
-	// ReasonCancelled: the handler returned [Cancel].
+	// ReasonCancelled means that the handler returned [Cancel].
 	ReasonCancelled Reason = "cancelled"
 
-	// ReasonExhausted: the last attempt failed, or its worker died.
+	// ReasonExhausted means that the last attempt failed, or its worker died.
 	ReasonExhausted Reason = "exhausted"
 
-	// ReasonUndecodable: Policy.Decode refused the payload.
+	// ReasonUndecodable means that Policy.Decode refused the payload.
 	ReasonUndecodable Reason = "undecodable"
 )
 

@@ -277,41 +277,41 @@ type Settlement struct {
 type Outcome string
 
 const (
-	// OutcomeCancelled: Client.Cancel removed the job before or while it ran.
+	// OutcomeCancelled means that Client.Cancel removed the job before or while it ran.
 	OutcomeCancelled Outcome = "cancelled"
 
-	// OutcomeCompleted: the handler returned nil, and the server confirmed that.
+	// OutcomeCompleted means that the handler returned nil, and the server confirmed that.
 	OutcomeCompleted Outcome = "completed"
 
-	// OutcomeDead: the job is in the dead letters.
+	// OutcomeDead means that the job is in the dead letters.
 	OutcomeDead Outcome = "dead"
 
-	// OutcomeFenced: another attempt has taken over the job and its steps (see package step), or the job was gone from its stream. The job
-	// was neither acknowledged nor given back.
+	// OutcomeFenced means that another attempt has taken over the job and its steps (see package step), or the job was gone from its
+	// stream. The job was neither acknowledged nor given back.
 	OutcomeFenced Outcome = "fenced"
 
-	// OutcomeHandedBack: the attempt does not count. A shutdown interrupted it, its permit was lost (see [LimitLostError]), or it did not
-	// start because jobs of other priorities, or jobs that had waited for a limit, had taken all slots.
+	// OutcomeHandedBack means that the attempt does not count. A shutdown interrupted it, its permit was lost (see [LimitLostError]), or
+	// it did not start because jobs of other priorities, or jobs that had waited for a limit, had taken all slots.
 	OutcomeHandedBack Outcome = "handed_back"
 
-	// OutcomeLimited: the job was put off before it started, because a limit was reached and no more jobs could wait in this worker. It uses
-	// no attempt.
+	// OutcomeLimited means that the job was put off before it started, because a limit was reached and no more jobs could wait in this
+	// worker. It uses no attempt.
 	OutcomeLimited Outcome = "limited"
 
-	// OutcomePaused: the job was put off before it started, because its handler is paused, see [Client.Pause]. It uses no attempt.
+	// OutcomePaused means that the job was put off before it started, because its handler is paused, see [Client.Pause]. It uses no attempt.
 	OutcomePaused Outcome = "paused"
 
-	// OutcomeReplaced: the job did not run, because Client.Replace had replaced it before.
+	// OutcomeReplaced means that the job did not run, because Client.Replace had replaced it before.
 	OutcomeReplaced Outcome = "replaced"
 
-	// OutcomeRetried: the attempt failed, and another will follow.
+	// OutcomeRetried means that the attempt failed, and another will follow.
 	OutcomeRetried Outcome = "retried"
 
-	// OutcomeSnoozed: the job was put off without using an attempt.
+	// OutcomeSnoozed means that the job was put off without using an attempt.
 	OutcomeSnoozed Outcome = "snoozed"
 
-	// OutcomeUnknown: the server did not confirm the outcome in time, so the job may be delivered again although its handler may have
-	// completed.
+	// OutcomeUnknown means that the server did not confirm the outcome in time, so the job may be delivered again although its handler may
+	// have completed.
 	OutcomeUnknown Outcome = "unknown"
 )
 

@@ -21,31 +21,31 @@ import (
 type State string
 
 const (
-	// StateCancelled: Client.Cancel removed the job. Its record does not hold the key.
+	// StateCancelled means that Client.Cancel removed the job. Its record does not hold the key.
 	StateCancelled State = "cancelled"
 
-	// StateDead: the job was given up. It has a dead letter.
+	// StateDead means that the job was given up. It has a dead letter.
 	StateDead State = "dead"
 
-	// StateDelivered: a worker was given the job and has recorded nothing of it, see [Client.Jobs].
+	// StateDelivered means that a worker was given the job and has recorded nothing of it, see [Client.Jobs].
 	StateDelivered State = "delivered"
 
-	// StateDone: the job is completed.
+	// StateDone means that the job is completed.
 	StateDone State = "done"
 
-	// StateFree: there is no job.
+	// StateFree means that there is no job.
 	StateFree State = "free"
 
-	// StateQueued: the job waits for a worker. In the status of a key, it may also wait for its next attempt.
+	// StateQueued means that the job waits for a worker. In the status of a key, it may also wait for its next attempt.
 	StateQueued State = "queued"
 
-	// StateRetrying: the job waits for its next attempt, see [Client.Jobs].
+	// StateRetrying means that the job waits for its next attempt, see [Client.Jobs].
 	StateRetrying State = "retrying"
 
-	// StateRunning: a worker has the job.
+	// StateRunning means that a worker has the job.
 	StateRunning State = "running"
 
-	// StateScheduled: the job is not due yet.
+	// StateScheduled means that the job is not due yet.
 	StateScheduled State = "scheduled"
 )
 

@@ -274,7 +274,7 @@ type State struct {
 	Queue []string
 }
 
-// Survey returns the states of at most most keys, for display, and the number of all keys. Two round trips, and one more for each 512
+// Survey returns the states of no more than most keys, for display, and the number of all keys. Two round trips, and one more for each 512
 // keys.
 func Survey(ctx context.Context, records *kvrecord.Stream, prefix string, most int) (all []State, total int, err error) {
 	subjects, _, err := records.Subjects(ctx, records.Key(prefix+">"), 0)

@@ -18,7 +18,7 @@ type staleValue struct {
 	Claim       string `json:"claim,omitempty"`    // pending: the claim under which the value was computed
 	Instance    string `json:"instance,omitempty"` // pending: where
 	Job         string `json:"job,omitempty"`      // pending: of which job
-	Since       int64  `json:"since,omitempty"`    // the time at which the value was stored, in ms since 1970 by the server's clock, if not with this record
+	Since       int64  `json:"since,omitempty"`    // when the value was stored, in ms since 1970 by the server's clock, if not with the record
 	Fresh       int64  `json:"fresh,omitempty"`    // the value's TTL in ms, when it is kept for longer
 	Holds       int64  `json:"holds,omitempty"`    // pending: the claim's TTL in s, when the record is kept for longer
 	RetryAfter  int64  `json:"pause,omitempty"`    // done: the time in ms, from this record on, for which nobody computes it anew

@@ -169,7 +169,7 @@ const (
 	WriteLost Fault = "not applied, time-out"
 )
 
-// Hit applies the fault how to the next n messages from clients for which which returns true, and relays all others. It sets a Filter.
+// Hit applies the fault how to the next n messages from clients that which selects, and relays all others. It sets a Filter.
 func (p *Proxy) Hit(which func(Frame) bool, how Fault, n int) {
 	first := map[string]bool{} // replies to lose once
 	p.Filter(func(f Frame) Verdict {

@@ -296,7 +296,7 @@ func (k *Keys) reload(ctx context.Context) {
 	k.mu.Unlock()
 	switch {
 	case err == nil:
-		k.logger.InfoContext(ctx, k.name+": other keys are in force", "keys", len(keys)) //nolint:sloglint // the message begins with the service's name
+		k.logger.InfoContext(ctx, k.name+": other keys are in force", "keys", len(keys)) //nolint:sloglint // begins with the service's name
 	case before == nil || before.Error() != err.Error():
 		k.logger.ErrorContext(ctx, k.name+": the former keys stay in force", "error", err) //nolint:sloglint // as above
 	}

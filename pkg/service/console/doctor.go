@@ -14,11 +14,11 @@ const (
 type Severity string
 
 const (
-	// Error: something does not work, or will not when it is needed.
+	// Error means that something does not work, or will not when it is needed.
 	Error Severity = "error"
-	// Warning: something deserves a look.
+	// Warning means that something deserves a look.
 	Warning Severity = "warning"
-	// Skipped: something could not be checked.
+	// Skipped means that something could not be checked.
 	Skipped Severity = "skipped"
 )
 

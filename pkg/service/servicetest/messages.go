@@ -137,7 +137,7 @@ func (m *message) validate(d *document, header nats.Header, data []byte) error {
 		}
 	}
 	payload := object(m.node["payload"])
-	bodiless := header.Get("KV-Operation") + header.Get(micro.ErrorCodeHeader) + header.Get("Nats-Msg-Size") // a message of which only the headers are read
+	bodiless := header.Get("KV-Operation") + header.Get(micro.ErrorCodeHeader) + header.Get("Nats-Msg-Size") // only its headers are read
 	if payload["schema"] == nil || len(data) == 0 && bodiless != "" {
 		return nil
 	}
@@ -222,7 +222,7 @@ func (d *Description) Frame(t testing.TB, data []byte) {
 	}
 	var schema any = node{"$ref": "#/components/schemas/Frame"}
 	frame := at(d.messages, "components", "schemas", "Frame")
-	if parts, _ := frame["allOf"].([]any); len(parts) == 1 { // each schema is strict, so the frame's added members are checked against the frame's own schema
+	if parts, _ := frame["allOf"].([]any); len(parts) == 1 { // all are strict, so the frame's own schema checks its members
 		for name, own := range at(frame, "properties") {
 			if value, found := object(all)[name]; found {
 				delete(object(all), name)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -384,24 +383,4 @@ func (s *Store) selects(ctx context.Context, f Filter, e *Entry) (bool, error) {
 		(f.Subject == "" || l.Subject != "" && subject.Matches(f.Subject, l.Subject)) &&
 		(f.Until.IsZero() || e.StoredAt.Before(f.Until)) &&
 		(f.Worker == "" || f.Worker == l.Worker), nil
-}
-
-// partitioned matches the names that partitions have.
-var partitioned = regexp.MustCompile(`-[1-9][0-9]?$`)
-
-// whole returns the stream of which another is a partition, itself if it is none. The store keeps the answer. One round trip the first
-// time for a name that a partition can have, none for others.
-func (s *Store) whole(ctx context.Context, stream string) (string, error) {
-	if !partitioned.MatchString(stream) {
-		return stream, nil
-	}
-	if first, ok := s.wholes.Load(stream); ok {
-		return first.(string), nil //nolint:forcetypeassert // see below
-	}
-	first, _, err := worker.PartitionsOf(ctx, s.js, stream)
-	if err != nil {
-		return "", fmt.Errorf("deadletter: %w", err)
-	}
-	s.wholes.Store(stream, first)
-	return first, nil
 }

@@ -38,7 +38,7 @@ func (d Document) Where() string {
 }
 
 // Documents yields the JSON values of a file: the items of an array, one in each line, or several after each other. It holds
-// one value at a time, of at most most bytes. The path "-" is stdin.
+// one value at a time, of no more than most bytes. The path "-" is stdin.
 //
 // A [*RowError] concerns one line that is too long, and other values follow. After any other error the sequence ends: the
 // file cannot be opened or read, it is not JSON (ErrSyntax, ErrRecordTooLarge), or ctx has ended.

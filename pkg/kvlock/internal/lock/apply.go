@@ -30,7 +30,7 @@ func (a *agent) apply(t *transaction, err error) {
 		a.found(t.found, t.change.Expect)
 		a.tries++
 		if a.tries > 1 && !t.mine {
-			a.rest = time.Now().Add(rand.N(min(minContention<<min(a.tries, 10), maxContention))) //nolint:gosec // spreads retries, protects no secret
+			a.rest = time.Now().Add(rand.N(min(minContention<<min(a.tries, 10), maxContention))) //nolint:gosec // spreads retries, no secret
 		}
 	default:
 		a.failed(err)

@@ -12,7 +12,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
@@ -152,30 +151,6 @@ func TestGroupsCountWhatReplayTakes(t *testing.T) {
 	b.replay(t, overview.Groups[1].Filter(deadletter.Filter{}), deadletter.ReplayOptions{}, deadletter.Result{Done: 2})
 
 	check.Same(t, "messages left", b.messages(t, "DEAD"), 5)
-}
-
-// The letters of a divided stream are listed and grouped as those of one, also by its name. A stream that is only called like a
-// partition stands alone.
-func TestLettersOfPartitionsAreOfOneStream(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := setup(t, srv)
-		b.stream(t, worker.StreamConfig("WORK", "tasks.>"))
-		b.stream(t, jetstream.StreamConfig{Name: "JOBS-1", Subjects: []string{"other.>"}})
-		c := check.Must(worker.NewClient(b.js, worker.ClientConfig{AllowUntaken: true, Partitions: 4, Stream: "WORK"}))(t)
-		check.OK(t, c.Grow(t.Context(), nil))
-		for i, stream := range []string{"WORK", "WORK-1", "WORK-3", "JOBS", "JOBS-1", "WORK-9"} {
-			b.put(t, letter(i, func(l *worker.DeadLetter) { l.Stream, l.Subject = stream, fmt.Sprint("tasks.mail.", i) }))
-		}
-		overview := check.Must(b.store.Groups(t.Context(), deadletter.Filter{}))(t)
-		counts := map[string]int{}
-		for _, g := range overview.Groups {
-			counts[g.Stream] = g.Count
-			check.Same(t, "letters of the group's filter in "+g.Stream, len(b.list(t, g.Filter(deadletter.Filter{}), deadletter.OldestFirst)), g.Count)
-		}
-		diff := cmp.Diff(map[string]int{"WORK": 3, "JOBS": 1, "JOBS-1": 1, "WORK-9": 1}, counts)
-		check.That(t, diff == "", "letters by stream (-want +got):\n%s", diff)
-		check.Same(t, "letters of one partition", len(b.list(t, deadletter.Filter{Stream: "WORK-1"}, deadletter.OldestFirst)), 1)
-	})
 }
 
 func TestGroupsAreBounded(t *testing.T) {
