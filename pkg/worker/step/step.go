@@ -123,7 +123,7 @@ func NewMemory() *Memory { return &Memory{memory: journal.NewMemory()} }
 // Like the context of a handler it ends when a step of this attempt notices that a later attempt has taken over.
 func (m *Memory) Attempt(ctx context.Context) context.Context {
 	ctx, cancel := context.WithCancelCause(ctx)
-	return journal.With(ctx, m.memory.Open(ctx, cancel))
+	return context.WithValue(ctx, journal.ContextKey{}, m.memory.Open(ctx, cancel))
 }
 
 // readTimeout bounds List, in addition to its context.

@@ -316,11 +316,6 @@ func (j *Journal) record(name string, data []byte) ([]byte, error) {
 // ContextKey is the type of the key under which a context has its journal.
 type ContextKey struct{}
 
-// With returns a context that carries a journal.
-func With(ctx context.Context, j *Journal) context.Context {
-	return context.WithValue(ctx, ContextKey{}, j)
-}
-
 // From returns the journal that a context carries, or nil.
 func From(ctx context.Context) *Journal {
 	found, _ := ctx.Value(ContextKey{}).(*Journal)
