@@ -210,7 +210,7 @@ func (s *Store) whole(ctx context.Context, stream string) (string, error) {
 		return stream, nil
 	}
 	if first, ok := s.wholes.Load(stream); ok {
-		return first.(string), nil //nolint:forcetypeassert // see below
+		return first.(string), nil //nolint:forcetypeassert // nothing else is stored
 	}
 	first, _, err := worker.PartitionsOf(ctx, s.js, stream)
 	if err != nil {
