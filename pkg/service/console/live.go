@@ -96,7 +96,7 @@ func (h *hub) follow(topic string, seen uint64) (news chan int, stop func()) {
 	}
 }
 
-// addLive adds the stream of events that keeps a page up to date. An event has no content: at each one the page is read anew from
+// addLive adds the stream of events that keeps a page up to date. An event does not have the change: the page is then read anew from
 // its address.
 func (c *Console) addLive() {
 	c.routes.HandleFunc("GET /live", func(w http.ResponseWriter, r *http.Request) {
