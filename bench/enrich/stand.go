@@ -13,9 +13,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	metric "go.opentelemetry.io/otel/metric/noop"
-	"go.opentelemetry.io/otel/propagation"
-	trace "go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/expediter-io/expediter/pkg/natsotel/export"
 	"github.com/expediter-io/expediter/pkg/natsrun"
@@ -41,6 +38,7 @@ type stand struct {
 	server   *natsrun.Server
 	conn     *nats.Conn // the enricher's
 	enricher *enricher.Enricher
+	exports  *export.Exports    // as the command has them, nil for none
 	askers   map[string][]asker // by transport, one for each client
 	closers  []func()
 	ids      int // of places, used so far
@@ -48,15 +46,8 @@ type stand struct {
 
 func newStand(ctx context.Context, kind string, memory int64) (_ *stand, err error) {
 	s := &stand{askers: map[string][]asker{}}
-	var exports *export.Exports // the enricher makes its own
-	switch kind {
-	case "stored":
+	if kind == "stored" {
 		memory = -1
-	case "bare":
-		exports = &export.Exports{
-			Meters: metric.NewMeterProvider(), Metrics: http.NotFoundHandler(), Propagator: propagation.NewCompositeTextMapPropagator(),
-			Tracers: trace.NewTracerProvider(),
-		}
 	}
 	defer func() {
 		if err != nil {
@@ -69,9 +60,14 @@ func newStand(ctx context.Context, kind string, memory int64) (_ *stand, err err
 	if s.conn, err = nats.Connect(s.server.URL()); err != nil {
 		return nil, fmt.Errorf("connect the enricher: %w", err)
 	}
+	if kind != "bare" {
+		if s.exports, err = export.Start(ctx, export.Config{Service: "enricher"}); err != nil {
+			return nil, fmt.Errorf("start the telemetry: %w", err)
+		}
+	}
 	s.enricher, err = enricher.Start(ctx, s.conn, enricher.Config{
 		BaseConfig: service.BaseConfig{
-			CreateAssets: true, Exports: exports, Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler), MaxBytes: storeBytes,
+			CreateAssets: true, Exports: s.exports, Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler), MaxBytes: storeBytes,
 		},
 		Enabled: true, MemoryBytes: memory, Providers: []provider.Provider{instant{}},
 	})
@@ -126,6 +122,9 @@ func (s *stand) close() error {
 	}
 	if s.enricher != nil {
 		err = s.enricher.Stop()
+	}
+	if s.exports != nil {
+		err = errors.Join(err, s.exports.Stop(context.Background()))
 	}
 	if s.conn != nil {
 		s.conn.Close()

@@ -45,6 +45,7 @@ type Telemetry struct {
 	jobs       jobMetrics
 	locks      lockMetrics
 	operations operationMetrics
+	requests   requestMetrics
 }
 
 // New returns an adapter, or the error with which the provider refused a metric.
@@ -62,7 +63,7 @@ func New(cfg Config) (*Telemetry, error) {
 	m := &maker{meter: cfg.MeterProvider.Meter(scope)}
 	t := &Telemetry{
 		meter: m.meter, propagator: cfg.Propagator, tracer: cfg.TracerProvider.Tracer(scope), traces: !off,
-		jobs: newJobMetrics(m), locks: newLockMetrics(m), operations: newOperationMetrics(m),
+		jobs: newJobMetrics(m), locks: newLockMetrics(m), operations: newOperationMetrics(m), requests: newRequestMetrics(m),
 	}
 	return t, errors.Join(m.errs...)
 }

@@ -94,9 +94,13 @@ func (s *Service) listen(ctx context.Context) (err error) {
 
 // serve answers the requests of all listeners.
 func (s *Service) serve() {
+	telemetry := s.Telemetry
+	if s.Config.Exports == nil {
+		telemetry = nil
+	}
 	for _, l := range s.listeners {
 		l.server.Serve(s.group, ServerConfig{
-			Connections: s.Config.Connections, Exports: s.Config.Exports, Handler: l.router, Logger: s.Config.Logger, Name: s.spec.Name,
+			Connections: s.Config.Connections, Handler: l.router, Logger: s.Config.Logger, Name: s.spec.Name, Telemetry: telemetry,
 			WriteTimeout: s.spec.WriteTimeout,
 		})
 	}

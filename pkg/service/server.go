@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/natsotel/export"
+	"github.com/expediter-io/expediter/pkg/natsotel"
 	"github.com/expediter-io/expediter/pkg/service/access"
 )
 
@@ -42,9 +42,6 @@ type ServerConfig struct {
 	// Connections is the largest number of connections at a time. Defaults to that of [LimitConfig].
 	Connections int
 
-	// Exports take the traces and metrics of requests. Defaults to none.
-	Exports *export.Exports
-
 	// Handler answers the requests. Required.
 	Handler http.Handler
 
@@ -53,6 +50,9 @@ type ServerConfig struct {
 
 	// Name is the name of the service. Required.
 	Name string
+
+	// Telemetry times and traces the requests, except those of probes. Defaults to none.
+	Telemetry *natsotel.Telemetry
 
 	// WriteTimeout bounds an answer; streams set their own. Defaults to 1 minute.
 	WriteTimeout time.Duration
@@ -105,7 +105,7 @@ func (s *Server) Serve(group *Group, cfg ServerConfig) {
 	connections := bounded(s.listener, LimitConfig{Connections: cfg.Connections}.limits(nil).Connections)
 	base, endStreams := context.WithCancel(group.ctx)
 	s.server = &http.Server{
-		Handler:           observed(cfg.Name, cfg.Exports, connections.handler(cfg.Handler)),
+		Handler:           cfg.Telemetry.Handler(cfg.Name, quiet, connections.handler(cfg.Handler)),
 		BaseContext:       func(net.Listener) context.Context { return base },
 		ConnContext:       connContext,
 		ReadHeaderTimeout: readHeaderTimeout,

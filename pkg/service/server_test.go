@@ -56,7 +56,7 @@ func open(t *testing.T, cfg service.RouterConfig, route func(*service.Router)) *
 		route(router)
 	}
 	s := &shop{client: &http.Client{Transport: &http.Transport{}}, group: service.NewGroup(t.Context()), server: server}
-	server.Serve(s.group, service.ServerConfig{Exports: cfg.Exports, Handler: router, Name: "shop"})
+	server.Serve(s.group, service.ServerConfig{Handler: router, Name: "shop"})
 	t.Cleanup(func() {
 		check.Is(t, errors.Join(server.Stop(), s.group.Stop()), nil)
 		s.client.CloseIdleConnections()

@@ -4,12 +4,10 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	noopmetric "go.opentelemetry.io/otel/metric/noop"
@@ -47,18 +45,6 @@ func StopExports(ctx context.Context, exports *export.Exports) error {
 
 // quiet are the paths of probes, which would flood the traces.
 var quiet = map[string]bool{"/health": true, "/livez": true, "/metrics": true, "/readyz": true, "/version": true}
-
-// observed wraps a handler so that its requests are traced and timed.
-func observed(name string, exports *export.Exports, handler http.Handler) http.Handler {
-	if exports == nil {
-		return handler
-	}
-	return otelhttp.NewHandler(handler, name,
-		otelhttp.WithMeterProvider(exports.Meters), otelhttp.WithPropagators(exports.Propagator),
-		otelhttp.WithServerName(name+":0"), // otherwise labels would have the host and port that a client names
-		otelhttp.WithTracerProvider(exports.Tracers), otelhttp.WithFilter(func(r *http.Request) bool { return !quiet[r.URL.Path] }),
-	)
-}
 
 // The states of jobs in the metrics, beside jobcount.Stranded and jobcount.Aside.
 const (
