@@ -40,14 +40,43 @@ func PartitionsOf(ctx context.Context, js jetstream.JetStream, stream string) (f
 		return stream, 0, fmt.Errorf("worker: look up the partitions of stream %s: %w", stream, err)
 	}
 	cfg := found.CachedInfo().Config
-	if IsPartition(cfg) {
-		stream = stream[:strings.LastIndexByte(stream, '-')]
-	}
-	return stream, partition.Count(cfg), nil
+	return partition.First(cfg), partition.Count(cfg), nil
 }
 
 // IsPartition reports whether the configuration of a stream is that of a partition of another.
 func IsPartition(cfg jetstream.StreamConfig) bool { return partition.Is(cfg) }
+
+// WholeStream is a stream with the messages, bytes and consumers of all its partitions.
+type WholeStream struct {
+	*jetstream.StreamInfo
+
+	// Partitions is the number of streams that the figures are of, 1 for a stream that is not divided.
+	Partitions int
+}
+
+// WholeStreams adds the figures of partitions to those of the first, in the order of the names. The time of the oldest message is that of
+// the oldest in any partition. A partition whose first is not among the streams stands for itself.
+func WholeStreams(streams []*jetstream.StreamInfo) []WholeStream {
+	slices.SortFunc(streams, func(a, b *jetstream.StreamInfo) int { return strings.Compare(a.Config.Name, b.Config.Name) })
+	var all []WholeStream
+	at := map[string]int{} // by name
+	for _, info := range streams {
+		i, ok := at[partition.First(info.Config)]
+		if !ok {
+			alone := *info
+			at[info.Config.Name] = len(all)
+			all = append(all, WholeStream{StreamInfo: &alone, Partitions: 1})
+			continue
+		}
+		sum, part := &all[i].State, info.State
+		if part.Msgs > 0 && (sum.Msgs == 0 || part.FirstTime.Before(sum.FirstTime)) {
+			sum.FirstTime = part.FirstTime
+		}
+		sum.Msgs, sum.Bytes, sum.Consumers = sum.Msgs+part.Msgs, sum.Bytes+part.Bytes, sum.Consumers+part.Consumers
+		all[i].Partitions++
+	}
+	return all
+}
 
 const (
 	// againAfter is the largest age of the knowledge of the division that an insert uses: a stream whose division has begun since refuses the

@@ -110,6 +110,14 @@ func Is(cfg jetstream.StreamConfig) bool {
 	return cfg.SubjectTransform != nil && cfg.SubjectTransform.Source == cfg.Name+".>"
 }
 
+// First returns the name of the stream that is the first partition of the stream with a configuration: its own, unless it is another one.
+func First(cfg jetstream.StreamConfig) string {
+	if Is(cfg) {
+		return cfg.Name[:strings.LastIndexByte(cfg.Name, '-')]
+	}
+	return cfg.Name
+}
+
 // Home returns the stream that has the jobs of a subject, given the configuration of the stream that had them. It is another stream if
 // that one has been divided since.
 func Home(cfg jetstream.StreamConfig, subject string) string {

@@ -48,7 +48,7 @@ func (c *Console) addJobs() {
 
 // accountStream is a stream of an account.
 type accountStream struct {
-	*jetstream.StreamInfo
+	worker.WholeStream
 
 	Account string
 }
@@ -59,14 +59,18 @@ func (s accountStream) Bucket() string { return strings.TrimPrefix(s.Config.Name
 // streams lists the streams for which want is true. One round trip for each 256 streams of each account.
 func (c *Console) streams(ctx context.Context, want func(jetstream.StreamConfig) bool) (all []accountStream, err error) {
 	for _, a := range c.cfg.Accounts {
+		var infos []*jetstream.StreamInfo
 		streams := a.JetStream.ListStreams(ctx)
 		for info := range streams.Info() {
-			if want(info.Config) {
-				all = append(all, accountStream{info, a.Name})
-			}
+			infos = append(infos, info)
 		}
 		if err := streams.Err(); err != nil {
 			return nil, fmt.Errorf("console: list the streams: %w", err)
+		}
+		for _, s := range worker.WholeStreams(infos) {
+			if want(s.Config) {
+				all = append(all, accountStream{s, a.Name})
+			}
 		}
 	}
 	return all, nil

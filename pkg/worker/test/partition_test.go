@@ -29,6 +29,45 @@ func divided(t *testing.T, srv *natsrun.Server) (*bundle, *worker.Client) {
 	return b, c
 }
 
+// The figures of partitions are added to those of the first, whatever other streams there are. A partition without the first stays.
+func TestWholeStreams(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b, c := divided(t, srv)
+		ctx := t.Context()
+		check.OK(t, c.Grow(ctx, nil))
+		for i := range 24 {
+			insert(t, c, worker.NewJob{Args: order{N: 1}, Subject: fmt.Sprint("jobs.mail.", i)})
+			time.Sleep(time.Second) // of the bubble's clock: each is younger than the one before
+		}
+		check.OK(t, check.Err(b.js.CreateStream(ctx, jetstream.StreamConfig{Name: stream + "-other", Subjects: []string{"other"}})))
+		check.OK(t, check.Must(b.js.Stream(ctx, stream))(t).Purge(ctx)) // the oldest message is in another partition
+		var parts, others []*jetstream.StreamInfo
+		messages, bytes, consumers, oldest := uint64(0), uint64(0), 0, time.Now()
+		for info := range b.js.ListStreams(ctx).Info() {
+			if info.Config.Name != stream && !worker.IsPartition(info.Config) {
+				others = append(others, info)
+				continue
+			}
+			parts = append(parts, info)
+			messages, bytes, consumers = messages+info.State.Msgs, bytes+info.State.Bytes, consumers+info.State.Consumers
+			if info.State.Msgs > 0 && info.State.FirstTime.Before(oldest) {
+				oldest = info.State.FirstTime
+			}
+		}
+		slices.Reverse(parts)
+		all := worker.WholeStreams(slices.Concat(parts, others))
+		check.Same(t, "streams", len(all), 1+len(others))
+		at := slices.IndexFunc(all, func(s worker.WholeStream) bool { return s.Config.Name == stream })
+		check.Require(t, at >= 0, "%s is not there: %+v", stream, all)
+		whole := all[at]
+		check.That(t, len(parts) == grown && whole.Partitions == grown && whole.State.Msgs == messages && messages > 12 &&
+			whole.State.Bytes == bytes && whole.State.Consumers == consumers && whole.State.FirstTime.Equal(oldest),
+			"want %d messages, %d bytes, %d consumers since %s: %d partitions, %+v", messages, bytes, consumers, oldest, whole.Partitions, whole.State)
+		slices.SortFunc(parts, func(a, b *jetstream.StreamInfo) int { return strings.Compare(a.Config.Name, b.Config.Name) })
+		check.Same(t, "streams without the first", len(worker.WholeStreams(parts[1:])), grown-1)
+	})
+}
+
 // TestEveryCallFindsItsPartition has unique, delayed and periodic jobs before and after a stream is divided.
 func TestEveryCallFindsItsPartition(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {

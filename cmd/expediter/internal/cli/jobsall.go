@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -150,7 +149,8 @@ func newJobsStreams(f *jobsFlags) *cobra.Command {
 	return f.listing(&cobra.Command{
 		Use:   "streams",
 		Short: "List the streams of jobs",
-		Long:  `Streams lists the work queues, and the streams that take delayed jobs.`,
+		Long: `Streams lists the work queues, and the streams that take delayed jobs. A divided stream is one line, with the figures of all its
+partitions together.`,
 	}, func(ctx context.Context, _ []string, format string) error {
 		return f.with(ctx, "expediter jobs", func(js jetstream.JetStream) error { return f.listStreams(ctx, js, format, worker.HasJobs) })
 	})
@@ -158,31 +158,32 @@ func newJobsStreams(f *jobsFlags) *cobra.Command {
 
 // streamRow is a stream or a bucket in a list.
 type streamRow struct {
-	Name      string   `json:"name"`
-	Messages  uint64   `json:"messages"`
-	Bytes     uint64   `json:"bytes"`
-	Consumers int      `json:"consumers"`
-	Subjects  []string `json:"subjects"`
+	Name       string   `json:"name"`
+	Partitions int      `json:"partitions"`
+	Messages   uint64   `json:"messages"`
+	Bytes      uint64   `json:"bytes"`
+	Consumers  int      `json:"consumers"`
+	Subjects   []string `json:"subjects"`
 }
 
-// listStreams lists the wanted streams of an account.
+// listStreams lists the wanted streams of an account, each with the figures of all its partitions.
 func (f *natsFlags) listStreams(
 	ctx context.Context, js jetstream.JetStream, format string, want func(jetstream.StreamConfig) bool,
 ) error {
-	var rows []streamRow
+	var all []*jetstream.StreamInfo
 	streams := js.ListStreams(ctx)
 	for info := range streams.Info() {
-		if s := info.State; want(info.Config) {
-			rows = append(rows, streamRow{info.Config.Name, s.Msgs, s.Bytes, s.Consumers, info.Config.Subjects})
-		}
+		all = append(all, info)
 	}
 	if err := streams.Err(); err != nil {
 		return fmt.Errorf("list the streams: %w", err)
 	}
-	slices.SortFunc(rows, func(a, b streamRow) int { return strings.Compare(a.Name, b.Name) })
-	out := f.rows(format, "NAME", "MESSAGES", "BYTES", "CONSUMERS", "SUBJECTS~")
-	for _, row := range rows {
-		out.Add(row, row.Name, row.Messages, row.Bytes, row.Consumers, strings.Join(row.Subjects, " "))
+	out := f.rows(format, "NAME", "PARTITIONS", "MESSAGES", "BYTES", "CONSUMERS", "SUBJECTS~")
+	for _, s := range worker.WholeStreams(all) {
+		if cfg, state := s.Config, s.State; want(cfg) {
+			row := streamRow{cfg.Name, s.Partitions, state.Msgs, state.Bytes, state.Consumers, cfg.Subjects}
+			out.Add(row, row.Name, row.Partitions, row.Messages, row.Bytes, row.Consumers, strings.Join(row.Subjects, " "))
+		}
 	}
 	return out.Close()
 }
