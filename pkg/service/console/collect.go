@@ -322,6 +322,11 @@ func (s *streamRow) sum() {
 	}
 }
 
+// isFirstOf reports whether a row is that of another partition of the stream.
+func (s *streamRow) isFirstOf(part streamRow) bool {
+	return part.Name != s.Name && part.First == s.Name && part.Account == s.Account
+}
+
 // add adds the figures of another partition.
 func (s *streamRow) add(part streamRow) {
 	s.Waiting, s.Running, s.Aside, s.Stranded = s.Waiting+part.Waiting, s.Running+part.Running, s.Aside+part.Aside, s.Stranded+part.Stranded

@@ -71,7 +71,7 @@ func (o *collector) view() overviewView {
 	v.Problems = append(v.Problems, away(rows)...)
 	for _, row := range rows {
 		v.Problems = append(v.Problems, row.problems...)
-		if last := len(v.Streams) - 1; row.First != row.Name && last >= 0 && v.Streams[last].Account == row.Account && v.Streams[last].Name == row.First {
+		if last := len(v.Streams) - 1; last >= 0 && v.Streams[last].isFirstOf(row) {
 			v.Streams[last].add(row)
 		} else if row.Jobs {
 			dead := o.streams[streamID{row.Account, contracts.StreamDead}].letters
