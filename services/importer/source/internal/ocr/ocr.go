@@ -12,7 +12,6 @@ import (
 	"log/slog"
 	"math"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -52,13 +51,11 @@ func New(ctx context.Context, config Config) (*Reader, error) {
 	if !languages.MatchString(config.Languages) || strings.Contains(config.Languages, "..") {
 		return nil, fmt.Errorf("source: Config.Photo.Languages is %q: want names such as eng or eng+deu", config.Languages)
 	}
-	path, err := exec.LookPath(config.Path)
+	path, err := program.Find(config.Path)
 	if err != nil {
 		return nil, fmt.Errorf("source: the program %s, which reads photos, is missing: install tesseract: %w", config.Path, err)
 	}
-	if config.Path, err = filepath.Abs(path); err != nil {
-		return nil, fmt.Errorf("source: the path of tesseract: %w", err)
-	}
+	config.Path = path
 	r := &Reader{config: config}
 	if err := r.check(ctx); err != nil {
 		return nil, err
@@ -268,13 +265,11 @@ type Converter struct{ config Config }
 // NewConverter returns a converter that runs the program of libheif, or an error that wraps exec.ErrNotFound when the program is
 // missing. It does not use the languages and the path of the configuration.
 func NewConverter(config Config) (*Converter, error) {
-	path, err := exec.LookPath("heif-convert")
+	path, err := program.Find("heif-convert")
 	if err != nil {
 		return nil, fmt.Errorf("source: the program heif-convert, which reads HEIC, is missing: %w", err)
 	}
-	if config.Path, err = filepath.Abs(path); err != nil {
-		return nil, fmt.Errorf("source: the path of heif-convert: %w", err)
-	}
+	config.Path = path
 	return &Converter{config: config}, nil
 }
 

@@ -50,6 +50,15 @@ type Result struct {
 	ExitCode int
 }
 
+// Find returns the absolute path of a program, or an error that wraps exec.ErrNotFound when there is none.
+func Find(name string) (string, error) {
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return "", err //nolint:wrapcheck // the caller says what the program is for
+	}
+	return filepath.Abs(path) //nolint:wrapcheck // as above
+}
+
 // Run runs a program in a process group of its own. When it returns, the whole group is gone: it is killed when the program
 // ends, when ctx ends, after the timeout, and when it prints too much. On Linux the whole group also dies with this process,
 // in whatever way it ends.

@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -68,14 +67,12 @@ var versionPattern = regexp.MustCompile(`^([0-9]{4}\.[0-9]{2}\.[0-9]{2})(\.[0-9]
 
 // New returns a client, or an error when the program is missing or too old.
 func New(ctx context.Context, config Config) (*Client, error) {
-	path, err := exec.LookPath(config.Path)
+	path, err := program.Find(config.Path)
 	if err != nil {
 		return nil, fmt.Errorf("source: YouTube is enabled, but the program %s is missing: install yt-dlp %s or later, or leave YouTube out: %w",
 			config.Path, MinVersion, err)
 	}
-	if config.Path, err = filepath.Abs(path); err != nil {
-		return nil, fmt.Errorf("source: the path of yt-dlp: %w", err)
-	}
+	config.Path = path
 	folder, err := config.Folders.New("version")
 	if err != nil {
 		return nil, err
@@ -209,11 +206,7 @@ func (c *Client) run(ctx context.Context, folder *program.Folder, args ...string
 	if c.config.CAFile != "" {
 		all = append(all, "--compat-options=no-certifi")
 	}
-	result, err := program.Run(ctx, c.command(folder.Path, c.config.Timeout, append(all, args...)...))
-	if err != nil {
-		return nil, err
-	}
-	return result, nil
+	return program.Run(ctx, c.command(folder.Path, c.config.Timeout, append(all, args...)...))
 }
 
 // command returns a run of the program. The program gets only the paths of programs from our environment, because files
