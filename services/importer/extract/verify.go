@@ -106,7 +106,7 @@ func sourceOf(in Input, stop func() error) (*evidence.Source, error) {
 	if in.Sure != "" {
 		written, in.Segments = in.Sure, nil
 	}
-	sentences, err := talk.Cut(timed(in.Segments), stop)
+	sentences, err := talk.Cut(in.Segments, stop)
 	for _, s := range sentences {
 		if err = stop(); err != nil {
 			break
@@ -127,14 +127,6 @@ func sourceOf(in Input, stop func() error) (*evidence.Source, error) {
 		source.Add(c.Title, true)
 	}
 	return source, nil
-}
-
-func timed(segments []caption.Segment) []talk.Segment {
-	out := make([]talk.Segment, len(segments))
-	for i, s := range segments {
-		out[i] = talk.Segment{Start: s.Start.Seconds(), End: (s.Start + s.Dur).Seconds(), Text: s.Text}
-	}
-	return out
 }
 
 // spoken reports whether a time lies in the video and in a segment.

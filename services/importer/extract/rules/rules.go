@@ -23,6 +23,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/expediter-io/expediter/services/importer/caption"
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/instruct"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/marks"
@@ -134,11 +135,7 @@ func (r *reader) prepare(in extract.Input) error {
 		}
 		r.lines = append(r.lines, strings.TrimSpace(line))
 	}
-	segments := make([]talk.Segment, len(in.Segments))
-	for i, s := range in.Segments {
-		segments[i] = talk.Segment{Start: s.Start.Seconds(), End: (s.Start + s.Dur).Seconds(), Text: s.Text}
-	}
-	sentences, err := talk.Cut(segments, r.stop)
+	sentences, err := talk.Cut(in.Segments, r.stop)
 	for _, s := range sentences {
 		if err = r.stop(); err != nil {
 			break
@@ -217,21 +214,21 @@ func (r *reader) judge() error {
 // method.
 func (r *reader) document() (*talk.Document, error) {
 	d := &talk.Document{}
-	written := make([]talk.Segment, 0, len(r.listed)+len(r.instructions))
+	written := make([]caption.Segment, 0, len(r.listed)+len(r.instructions))
 	for i := range r.listed {
 		if l := &r.listed[i]; (l.Qty != "" || l.Unit != "") && isFood(l.Item) {
 			d.Listed++
 		}
-		written = append(written, talk.Segment{Text: r.listed[i].Raw + "."})
+		written = append(written, caption.Segment{Text: r.listed[i].Raw + "."})
 	}
 	for _, text := range r.instructions {
-		written = append(written, talk.Segment{Text: text + "."})
+		written = append(written, caption.Segment{Text: text + "."})
 	}
 	sentences, err := talk.Cut(written, r.stop)
 	if err != nil {
 		return nil, err
 	}
-	d.Sentences = slices.Concat(talk.Sentences([]talk.Segment{{Text: r.in.Title}}), r.sentences, sentences)
+	d.Sentences = slices.Concat(talk.Sentences([]caption.Segment{{Text: r.in.Title}}), r.sentences, sentences)
 	return d, nil
 }
 

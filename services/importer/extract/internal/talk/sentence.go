@@ -4,16 +4,11 @@ package talk
 import (
 	"strings"
 
+	"github.com/expediter-io/expediter/services/importer/caption"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/lexicon"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/measure"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
 )
-
-// Segment is a piece of a transcript, times in seconds.
-type Segment struct {
-	Start, End float64
-	Text       string
-}
 
 // Sentence is a sentence of a transcript with its time.
 type Sentence struct {
@@ -36,13 +31,13 @@ const (
 
 // Sentences joins the segments of a transcript and cuts them at the ends of sentences. A transcript without punctuation,
 // as speech recognition writes it, is cut at pauses and before the words with which speakers begin anew.
-func Sentences(segments []Segment) []Sentence {
+func Sentences(segments []caption.Segment) []Sentence {
 	out, _ := Cut(segments, func() error { return nil }) //nolint:errcheck // the one error is that of the function
 	return out
 }
 
 // Cut is [Sentences] with a function that is called before each segment. An error of stop ends Cut, and is returned.
-func Cut(segments []Segment, stop func() error) ([]Sentence, error) {
+func Cut(segments []caption.Segment, stop func() error) ([]Sentence, error) {
 	c := cutter{plain: !punctuated(segments)}
 	for _, s := range segments {
 		if err := stop(); err != nil {
@@ -55,7 +50,7 @@ func Cut(segments []Segment, stop func() error) ([]Sentence, error) {
 }
 
 // punctuated reports whether the segments end in marks about as often as sentences do.
-func punctuated(segments []Segment) bool {
+func punctuated(segments []caption.Segment) bool {
 	ends, total := 0, 0
 	for _, s := range segments {
 		total += strings.Count(s.Text, " ") + 1
@@ -77,13 +72,13 @@ type cutter struct {
 	end   float64
 }
 
-func (c *cutter) segment(s Segment) {
+func (c *cutter) segment(s caption.Segment) {
 	text := strings.TrimSpace(words.Plain(s.Text))
 	ws := words.Split(text)
 	if len(ws) == 0 {
 		return
 	}
-	if c.count > 0 && (c.count >= maxWords || c.plain && s.Start-c.end >= pause) {
+	if c.count > 0 && (c.count >= maxWords || c.plain && s.Start.Seconds()-c.end >= pause) {
 		c.flush()
 	}
 	from, word := 0, 0
@@ -181,19 +176,19 @@ var (
 	subjects = words.Set("i you we they he she it this that who 've have has had 's is are was were not n't never 're 'm be been")
 )
 
-func (c *cutter) add(s Segment, text string, count int) {
+func (c *cutter) add(s caption.Segment, text string, count int) {
 	text = strings.TrimSpace(text)
 	if text == "" {
 		return
 	}
 	if c.text.Len() == 0 {
-		c.start = s.Start
+		c.start = s.Start.Seconds()
 	} else {
 		c.text.WriteByte(' ')
 	}
 	c.text.WriteString(text)
 	c.count += count
-	c.end = s.End
+	c.end = (s.Start + s.Dur).Seconds()
 }
 
 func (c *cutter) flush() {

@@ -4,11 +4,13 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/services/importer/caption"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/lexicon"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/talk"
 )
@@ -16,10 +18,10 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // segments makes segments of four seconds.
-func segments(texts ...string) []talk.Segment {
-	out := make([]talk.Segment, len(texts))
+func segments(texts ...string) []caption.Segment {
+	out := make([]caption.Segment, len(texts))
 	for i, text := range texts {
-		out[i] = talk.Segment{Start: float64(4 * i), End: float64(4*i + 4), Text: text}
+		out[i] = caption.Segment{Start: time.Duration(4*i) * time.Second, Dur: 4 * time.Second, Text: text}
 	}
 	return out
 }
@@ -41,7 +43,7 @@ func TestSentences(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name     string
-		segments []talk.Segment
+		segments []caption.Segment
 		want     []string
 	}{
 		{"none", nil, nil},
@@ -61,7 +63,7 @@ func TestSentences(t *testing.T) {
 		{"unpunctuated object", segments("you want to add the salt and stir the sauce"), []string{"you want to add the salt and stir the sauce"}},
 		{
 			"unpunctuated at pauses",
-			[]talk.Segment{{Start: 0, End: 2, Text: "a bit of salt"}, {Start: 9, End: 11, Text: "some pepper"}},
+			[]caption.Segment{{Dur: 2 * time.Second, Text: "a bit of salt"}, {Start: 9 * time.Second, Dur: 2 * time.Second, Text: "some pepper"}},
 			[]string{"a bit of salt", "some pepper"},
 		},
 	} {
@@ -200,15 +202,16 @@ func TestScore(t *testing.T) {
 }
 
 func FuzzSentences(f *testing.F) {
-	f.Add("Add salt. Stir", "it. now add the milk and then cook it", 3.0)
-	f.Add("so i've got a pot", "a big half a big half", -1.0)
-	f.Fuzz(func(t *testing.T, first, second string, start float64) {
-		in := []talk.Segment{{Start: start, End: start + 2, Text: first}, {Start: start + 2, End: start + 5, Text: second}}
+	f.Add("Add salt. Stir", "it. now add the milk and then cook it", 3000)
+	f.Add("so i've got a pot", "a big half a big half", -1000)
+	f.Fuzz(func(t *testing.T, first, second string, millis int) {
+		start := time.Duration(millis) * time.Millisecond
+		in := []caption.Segment{{Start: start, Dur: 2 * time.Second, Text: first}, {Start: start + 2*time.Second, Dur: 3 * time.Second, Text: second}}
 		sentences := talk.Sentences(in)
 		for i, p := range talk.Score(observe(t, sentences)) {
 			check.That(t, p >= 0 && p <= 1, "%q scores %v", sentences[i].Text, p)
 			s := sentences[i].Start
-			check.That(t, s == in[0].Start || s == in[1].Start || math.IsNaN(start), "%v is the start of no segment", s)
+			check.That(t, s == in[0].Start.Seconds() || s == in[1].Start.Seconds(), "%v is the start of no segment", s)
 		}
 	})
 }

@@ -78,10 +78,9 @@ func TestRunSaysWhatIsWrong(t *testing.T) {
 	check.Is(t, run([]string{filepath.Join(t.TempDir(), "none.csv")}, io.Discard), os.ErrNotExist)
 }
 
-func TestSeconds(t *testing.T) {
+func TestTimeOf(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]float64{"01:30.5": 90.5, "0:01:30": 90, "": 0, "x": 0} {
-		got := seconds(text)
-		check.That(t, got == want, "%q is %v, want %v", text, got, want)
+		check.Same(t, text, timeOf(text).Seconds(), want)
 	}
 }

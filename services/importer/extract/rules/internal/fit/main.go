@@ -21,7 +21,9 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
+	"github.com/expediter-io/expediter/services/importer/caption"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/logistic"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/talk"
 )
@@ -213,12 +215,11 @@ func readVideos(path string) ([]video, error) {
 
 func newVideo(dish int, rows [][]string, column map[string]int) video {
 	v := video{dish: dish}
-	segments := make([]talk.Segment, len(rows))
+	segments := make([]caption.Segment, len(rows))
 	for i, row := range rows {
-		segments[i] = talk.Segment{Start: seconds(row[column["TimeStamp"]]), Text: row[column["Sentence"]]}
-		segments[i].End = segments[i].Start + 5
+		segments[i] = caption.Segment{Start: timeOf(row[column["TimeStamp"]]), Dur: 5 * time.Second, Text: row[column["Sentence"]]}
 		if i > 0 {
-			segments[i-1].End = segments[i].Start
+			segments[i-1].Dur = segments[i].Start - segments[i-1].Start
 		}
 	}
 	v.sentences = talk.Sentences(segments)
@@ -226,7 +227,7 @@ func newVideo(dish int, rows [][]string, column map[string]int) video {
 	v.marked = make([]bool, len(v.sentences))
 	for i, s := range v.sentences {
 		for j, row := range rows {
-			if segments[j].Start < s.End && s.Start < segments[j].End && row[column["IsUsefulSentence"]] == "1" {
+			if segments[j].Start.Seconds() < s.End && s.Start < (segments[j].Start+segments[j].Dur).Seconds() && row[column["IsUsefulSentence"]] == "1" {
 				v.marked[i] = true
 			}
 		}
@@ -234,15 +235,15 @@ func newVideo(dish int, rows [][]string, column map[string]int) video {
 	return v
 }
 
-// seconds reads "01:30.5" and "0:01:30".
-func seconds(text string) float64 {
+// timeOf reads "01:30.5" and "0:01:30".
+func timeOf(text string) time.Duration {
 	total := 0.0
 	for part := range strings.SplitSeq(text, ":") {
 		x, err := strconv.ParseFloat(part, 64)
 		if err != nil {
-			return total
+			break
 		}
 		total = total*60 + x
 	}
-	return total
+	return time.Duration(total * float64(time.Second))
 }
