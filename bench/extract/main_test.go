@@ -18,9 +18,8 @@ func lastLine(t *testing.T, out string) report {
 	t.Helper()
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	var r report
-	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &r); err != nil {
-		t.Fatalf("%v in %q", err, lines[len(lines)-1])
-	}
+	err := json.Unmarshal([]byte(lines[len(lines)-1]), &r)
+	check.Require(t, err == nil, "%v in %q", err, lines[len(lines)-1])
 	return r
 }
 
@@ -68,9 +67,8 @@ func TestScoresBothHalves(t *testing.T) {
 		} {
 			check.That(t, c.F1 == 1, "%s %s: %+v", name, what, c)
 		}
-		if every := s.Baselines["every_sentence"]; every.Recall != 1 || every.Precision != 0.429 {
-			t.Errorf("every sentence: %+v", every)
-		}
+		every := s.Baselines["every_sentence"]
+		check.That(t, every.Recall == 1 && every.Precision == 0.429, "every sentence: %+v", every)
 	}
 }
 
@@ -133,9 +131,8 @@ func TestBounds(t *testing.T) {
 		"30-45 seconds": {30, 45}, "about an hour": {3600, 3600}, "half an hour": {1800, 1800}, "five minutes": {300, 300},
 		"5minutes": {300, 300}, "2-3 hours": {7200, 10800}, "a few minutes": {0, 0}, "a couple of minutes": {120, 120},
 	} {
-		if low, high := bounds(text); [2]int{low, high} != want {
-			t.Errorf("%q is %d to %d", text, low, high)
-		}
+		low, high := bounds(text)
+		check.That(t, [2]int{low, high} == want, "%q is %d to %d", text, low, high)
 	}
 }
 

@@ -15,9 +15,8 @@ func lastLine(t *testing.T, out string) report {
 	t.Helper()
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	var r report
-	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &r); err != nil {
-		t.Fatalf("%v in %q", err, lines[len(lines)-1])
-	}
+	err := json.Unmarshal([]byte(lines[len(lines)-1]), &r)
+	check.Require(t, err == nil, "%v in %q", err, lines[len(lines)-1])
 	return r
 }
 
@@ -41,16 +40,13 @@ func TestMeasures(t *testing.T) {
 	check.OK(t, run([]string{"--data", dir, "--json", "--errors"}, &out))
 	r := lastLine(t, out.String())
 	check.Require(t, len(r.Pairs) == len(fieldSets), "%+v", r)
-	if p := r.Pairs[0]; p.Pairs != 2 || p.Matches != 1 || p.Right+p.Missed != 1 || p.Wrong != 0 {
-		t.Errorf("pairs: %+v", p)
-	}
+	p := r.Pairs[0]
+	check.That(t, p.Pairs == 2 && p.Matches == 1 && p.Right+p.Missed == 1 && p.Wrong == 0, "pairs: %+v", p)
 }
 
 func TestBadData(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	check.OK(t, os.WriteFile(filepath.Join(dir, "pairs.jsonl"), []byte("{\n"), 0o600))
-	if err := run([]string{"--data", dir}, &bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), "pair 1") {
-		t.Errorf("%v", err)
-	}
+	check.Contains(t, run([]string{"--data", dir}, &bytes.Buffer{}), "pair 1")
 }

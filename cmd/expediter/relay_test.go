@@ -76,10 +76,9 @@ func TestRelayPublishesWhatIsCommitted(t *testing.T) {
 	}
 	r.Interrupt()
 	said := r.Output()
-	if !strings.Contains(said, "Published 3 (0 of them again), deleted 3, refused 0 times, set aside 0.\n") ||
-		!strings.HasSuffix(said, "Waiting: 0, the oldest for 0s; set aside: 0.\n") {
-		t.Errorf("it says\n%s", said)
-	}
+	check.That(t, strings.Contains(said, "Published 3 (0 of them again), deleted 3, refused 0 times, set aside 0.\n") &&
+		strings.HasSuffix(said, "Waiting: 0, the oldest for 0s; set aside: 0.\n"),
+		"it says\n%s", said)
 }
 
 func get(t *testing.T, url string) string {

@@ -116,9 +116,8 @@ func TestCloudEventReportsAllAtOnce(t *testing.T) {
 	t.Parallel()
 	header := nats.Header{"ce-subject": {"%C0%A0"}, "ce-time": {"yesterday"}, "ce-my_ext": {"x"}}
 	_, err := contracts.ParseCloudEvent("events.a.b", header, nil)
-	if got := paths(err); !slices.Equal(got, []string{"/my_ext", "/subject", "/time"}) {
-		t.Errorf("got %v", err)
-	}
+	got := paths(err)
+	check.That(t, slices.Equal(got, []string{"/my_ext", "/subject", "/time"}), "got %v", err)
 }
 
 func TestCloudEventFillsIn(t *testing.T) {
@@ -194,9 +193,8 @@ func TestCloudEventStructured(t *testing.T) {
 		"/X":           `{"specversion":"1.0","id":"1","source":"/s","type":"t","X":"a"}`,
 		"/type":        `{"specversion":"1.0","id":"1","source":"/s","type":"t","type":"u"}`,
 	} {
-		if _, err := contracts.ParseCloudEvent("events.a.b", header, []byte(body)); !failsAt(err, name) {
-			t.Errorf("%s: got %v, want a complaint about %q", body, err, name)
-		}
+		_, err := contracts.ParseCloudEvent("events.a.b", header, []byte(body))
+		check.That(t, failsAt(err, name), "%s: got %v, want a complaint about %q", body, err, name)
 	}
 }
 

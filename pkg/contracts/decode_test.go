@@ -53,9 +53,8 @@ func TestDecodeRefusesTheWholeBody(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			_, err := contracts.Decode[contracts.EnrichRequest]([]byte(body))
-			if got := paths(err); !slices.Equal(got, []string{""}) {
-				t.Errorf("got %v, want one problem of the whole body", err)
-			}
+			got := paths(err)
+			check.That(t, slices.Equal(got, []string{""}), "got %v, want one problem of the whole body", err)
 		})
 	}
 }
@@ -89,9 +88,8 @@ func TestDecodeBoundsResultsBeforeReadingThem(t *testing.T) {
 	t.Parallel()
 	body := `{"results":[` + strings.TrimSuffix(strings.Repeat("{},", contracts.MaxResults+1), ",") + `]}`
 	_, err := contracts.Decode[contracts.EnrichRequest]([]byte(body))
-	if got := paths(err); !slices.Equal(got, []string{"/results"}) {
-		t.Errorf("got %v, want one problem", err)
-	}
+	got := paths(err)
+	check.That(t, slices.Equal(got, []string{"/results"}), "got %v, want one problem", err)
 }
 
 func TestDecodeBoundsItsReport(t *testing.T) {
@@ -102,9 +100,8 @@ func TestDecodeBoundsItsReport(t *testing.T) {
 	}
 	_, err := contracts.Decode[contracts.ResultPatch]([]byte(
 		`{"type":"RESULT_PATCH","requestId":"r","placeId":"p","patch":{"providers":{` + members.String()[1:] + `}}}`))
-	if n := len(paths(err)); n < 1000 || n > 1002 {
-		t.Errorf("%d problems kept, want about 1000", n)
-	}
+	n := len(paths(err))
+	check.That(t, n >= 1000 && n <= 1002, "%d problems kept, want about 1000", n)
 	if len(err.Error()) > 4000 {
 		t.Errorf("the error has %d bytes", len(err.Error()))
 	}
@@ -119,9 +116,8 @@ func TestDecodeToleratesUnknownFields(t *testing.T) {
 
 func TestEncodeRefusesWhatIsInvalid(t *testing.T) {
 	t.Parallel()
-	if raw, err := contracts.Encode(contracts.ImportJob{}); !failsAt(err, "/job_id") || raw != nil {
-		t.Errorf("got %s, %v", raw, err)
-	}
+	raw, err := contracts.Encode(contracts.ImportJob{})
+	check.That(t, failsAt(err, "/job_id") && raw == nil, "got %s, %v", raw, err)
 }
 
 func TestDecodeDoesNotKeepTheInput(t *testing.T) {
@@ -277,9 +273,8 @@ func FuzzRestaurant(f *testing.F) {
 		r := req.Results[0]
 		r.SetState(contracts.ProviderWolt, contracts.NotFoundState(), true)
 		again := decodeOne(t, appendJSON(t, r))
-		if state, ok := again.State(contracts.ProviderWolt); !ok || state.Status != contracts.StatusNotFound {
-			t.Errorf("state %+v, %v", state, ok)
-		}
+		state, ok := again.State(contracts.ProviderWolt)
+		check.That(t, ok && state.Status == contracts.StatusNotFound, "state %+v, %v", state, ok)
 		check.Equal(t, others(t, raw), others(t, []byte(appendJSON(t, again))))
 	})
 }

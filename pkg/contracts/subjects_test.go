@@ -65,14 +65,12 @@ func TestSubjectsAndKeysTakeAnyID(t *testing.T) {
 					t.Errorf("%q: %v", id, err)
 					continue
 				}
-				if !subjectPattern.MatchString(subject) || !strings.HasPrefix(subject, builder.prefix) ||
-					strings.Count(subject, ".") != builder.tokens-1 {
-					t.Errorf("%q: got %q", id, subject)
-				}
+				check.That(t, subjectPattern.MatchString(subject) && strings.HasPrefix(subject, builder.prefix) &&
+					strings.Count(subject, ".") == builder.tokens-1,
+					"%q: got %q", id, subject)
 				check.That(t, len(subject) <= kvlock.MaxKeyBytes, "%d bytes, at most %d", len(subject), kvlock.MaxKeyBytes)
-				if other, twice := seen[subject]; twice {
-					t.Errorf("%q and %q are both %q", id, other, subject)
-				}
+				other, twice := seen[subject]
+				check.That(t, !twice, "%q and %q are both %q", id, other, subject)
 				seen[subject] = id
 			}
 		})

@@ -120,9 +120,8 @@ func TestValidateNamesEveryField(t *testing.T) {
 			for path := range strings.SplitSeq(test.want, " /") {
 				want = append(want, "/"+strings.TrimPrefix(path, "/"))
 			}
-			if got := paths(test.message.Validate()); !slices.Equal(got, want) {
-				t.Errorf("got  %v\nwant %v", got, want)
-			}
+			got := paths(test.message.Validate())
+			check.That(t, slices.Equal(got, want), "got  %v\nwant %v", got, want)
 		})
 	}
 }
@@ -172,9 +171,8 @@ func TestOutcomes(t *testing.T) {
 		if err := result.Validate(); err != nil || state.Validate() != nil || state.Status != want.Status || state.Reason != want.Reason {
 			t.Errorf("%s: got %+v, %v", outcome, state, err)
 		}
-		if answer := want.Status != contracts.StatusPending; outcome.Answer() != answer {
-			t.Errorf("%s: Answer() is %v", outcome, !answer)
-		}
+		answer := want.Status != contracts.StatusPending
+		check.That(t, outcome.Answer() == answer, "%s: Answer() is %v", outcome, !answer)
 	}
 	for state, final := range map[contracts.ImportState]bool{
 		contracts.ImportQueued: false, contracts.ImportRunning: false, contracts.ImportReady: true, contracts.ImportFailed: true,
@@ -187,9 +185,8 @@ func TestDeadLetterRefuses(t *testing.T) {
 	t.Parallel()
 	_, err := contracts.DecodeDeadLetter([]byte(`{"id":5,"attempts":-1,"deliveries":-1}`))
 	want := []string{"/id", "/reason", "/stream", "/subject", "/sequence", "/attempts", "/deliveries"}
-	if got := paths(err); !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
+	got := paths(err)
+	check.That(t, slices.Equal(got, want), "got %v, want %v", got, want)
 	_, err = contracts.DecodeDeadLetter([]byte(`{"id":"i","reason":"exhausted","stream":"S","subject":"s","sequence":1,"payload":"eA==","payloadEncoding":"gzip"}`))
 	check.That(t, failsAt(err, "/payload"), "got %v, want a complaint about the payload", err)
 }

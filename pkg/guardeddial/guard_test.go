@@ -29,9 +29,8 @@ func TestPublic(t *testing.T) {
 		"2a00:1450::5efe:a00:1": false, "2a00:1450::200:5efe:7f00:1": false, "2a00:1450::200:5efe:808:808": true,
 		"::ffff:127.0.0.1": false, "::ffff:10.0.0.1": false, "::ffff:1.1.1.1": true,
 	} {
-		if got := guardeddial.Public(netip.MustParseAddr(text)); got != want {
-			t.Errorf("Public(%s) is %t: want %t", text, got, want)
-		}
+		got := guardeddial.Public(netip.MustParseAddr(text))
+		check.That(t, got == want, "Public(%s) is %t: want %t", text, got, want)
 	}
 }
 

@@ -90,9 +90,8 @@ func TestDoGivesUp(t *testing.T) {
 		} {
 			begun := time.Now()
 			err := jsretry.Do(t.Context(), wait, try)
-			if took := time.Since(begun); took > wait+time.Second || took < wait-2*time.Second {
-				t.Errorf("%s: gave up after %s, want %s", name, took, wait)
-			}
+			took := time.Since(begun)
+			check.That(t, took <= wait+time.Second && took >= wait-2*time.Second, "%s: gave up after %s, want %s", name, took, wait)
 			check.That(t, errors.Is(err, jsretry.ErrNotReady) && errors.Is(err, errPeerOffline) && strings.Contains(err.Error(), "nodes are up"),
 				"%s: got %v, want ErrNotReady with its cause and a remedy", name, err)
 		}
@@ -141,9 +140,8 @@ func TestDoGivesEachTryMoreTime(t *testing.T) {
 			}
 		})
 		want := []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second}
-		if diff := cmp.Diff(want, lengths); err != nil || diff != "" {
-			t.Errorf("%v, -want +got\n%s", err, diff)
-		}
+		diff := cmp.Diff(want, lengths)
+		check.That(t, err == nil && diff == "", "%v, -want +got\n%s", err, diff)
 	})
 }
 

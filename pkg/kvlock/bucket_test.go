@@ -23,9 +23,7 @@ func TestStreamConfigIsSafe(t *testing.T) {
 		{Bucket: "b", MaxBytes: 1 << 20, NoRepublish: true, Replicas: 3, Storage: jetstream.MemoryStorage},
 	} {
 		sc := StreamConfig(cfg)
-		if err := kv.CheckStream("b", sc); err != nil {
-			t.Errorf("%+v: %v", cfg, err)
-		}
+		check.Is(t, kv.CheckStream("b", sc), nil, cfg)
 		check.That(t, (sc.RePublish == nil) == cfg.NoRepublish && sc.Replicas == max(1, cfg.Replicas) && sc.MaxConsumers > 0,
 			"%+v became %+v", cfg, sc)
 	}

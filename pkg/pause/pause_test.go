@@ -19,14 +19,11 @@ func TestFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		start := time.Now()
-		if !pause.For(ctx, time.Second) || time.Since(start) != time.Second {
-			t.Errorf("took %s", time.Since(start))
-		}
+		check.That(t, pause.For(ctx, time.Second) && time.Since(start) == time.Second, "took %s", time.Since(start))
 		check.That(t, pause.For(ctx, -time.Second), "a wait that is over ends the context")
 		cancel()
-		if pause.For(ctx, time.Second) || pause.For(ctx, 0) || time.Since(start) != time.Second {
-			t.Errorf("goes on after a context that has ended, %s later", time.Since(start))
-		}
+		check.That(t, !pause.For(ctx, time.Second) && !pause.For(ctx, 0) && time.Since(start) == time.Second,
+			"goes on after a context that has ended, %s later", time.Since(start))
 	})
 }
 
@@ -37,8 +34,6 @@ func TestEvery(t *testing.T) {
 		defer cancel()
 		start, calls := time.Now(), 0
 		pause.Every(ctx, time.Second, func(context.Context) { calls++ })
-		if calls != 3 || time.Since(start) != 3500*time.Millisecond {
-			t.Errorf("%d calls in %s", calls, time.Since(start))
-		}
+		check.That(t, calls == 3 && time.Since(start) == 3500*time.Millisecond, "%d calls in %s", calls, time.Since(start))
 	})
 }

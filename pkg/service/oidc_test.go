@@ -121,11 +121,10 @@ func TestTokensOverHTTP(t *testing.T) {
 		resp.Body.Close()
 		var p service.Problem
 		_ = json.Unmarshal(text, &p) //nolint:errcheck // not all are problems
-		if err != nil || resp.StatusCode != c.status || p.Code != c.code || !strings.Contains(string(text), c.text) ||
-			resp.Header.Get("WWW-Authenticate") != c.header || (resp.Header.Get("Retry-After") != "") != (c.status == 503) ||
-			c.token != "" && strings.Contains(string(text), strings.Split(c.token, ".")[2]) {
-			t.Errorf("%s is %d %v %s, %v", c.path, resp.StatusCode, resp.Header, text, err)
-		}
+		check.That(t, err == nil && resp.StatusCode == c.status && p.Code == c.code && strings.Contains(string(text), c.text) &&
+			resp.Header.Get("WWW-Authenticate") == c.header && (resp.Header.Get("Retry-After") != "") == (c.status == 503) &&
+			(c.token == "" || !strings.Contains(string(text), strings.Split(c.token, ".")[2])),
+			"%s is %d %v %s, %v", c.path, resp.StatusCode, resp.Header, text, err)
 	}
 }
 

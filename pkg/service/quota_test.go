@@ -123,10 +123,7 @@ func TestQuotasKnowTheCaller(t *testing.T) {
 	t.Parallel()
 	file, secrets := filepath.Join(t.TempDir(), "keys.json"), []string{"", ""}
 	for i, name := range []string{"ada", "bob"} {
-		var err error
-		if secrets[i], err = access.Add(file, access.Key{Name: name, Scopes: []access.Scope{access.Read}}); err != nil {
-			t.Fatal(err)
-		}
+		secrets[i] = check.Must(access.Add(file, access.Key{Name: name, Scopes: []access.Scope{access.Read}}))(t)
 	}
 	keys := check.Must(access.Open("shop", file, slog.New(slog.DiscardHandler)))(t)
 	synctest.Test(t, func(t *testing.T) {

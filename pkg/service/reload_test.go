@@ -40,9 +40,8 @@ func TestAFileHasAValue(t *testing.T) {
 		path := file(t, dir, "secret", text)
 		var cfg shop
 		err := Read("shop", map[string]string{"SHOP_SECRET_FILE": path, "SHOP_SECRETS_FILE": path}, io.Discard, &cfg)
-		if got := fmt.Sprintf("%q %q", cfg.Secret, cfg.Secrets); err != nil || got != want {
-			t.Errorf("%q is %s, %v", text, got, err)
-		}
+		got := fmt.Sprintf("%q %q", cfg.Secret, cfg.Secrets)
+		check.That(t, err == nil && got == want, "%q is %s, %v", text, got, err)
 	}
 	large := file(t, dir, "large", strings.Repeat("x", maxValue+1))
 	var cfg shop
@@ -112,7 +111,5 @@ func TestAServiceThatFailsEnds(t *testing.T) {
 		cfg.started()
 		return gone
 	})
-	if !errors.Is(err, gone) {
-		t.Error(err)
-	}
+	check.Is(t, err, gone)
 }

@@ -90,9 +90,8 @@ func TestLogLevel(t *testing.T) {
 		for _, level := range levels {
 			cfg.Logger.Log(t.Context(), level, "shop: open")
 		}
-		if got := strings.Count(log.String(), `"msg":"shop: open"}`+"\n"); got != lines {
-			t.Errorf("%q logs %d lines, want %d:\n%s", set, got, lines, &log)
-		}
+		got := strings.Count(log.String(), `"msg":"shop: open"}`+"\n")
+		check.That(t, got == lines, "%q logs %d lines, want %d:\n%s", set, got, lines, &log)
 	}
 }
 
@@ -116,13 +115,9 @@ func TestValidateReportsEverythingAtOnce(t *testing.T) {
 		`shop: OIDCAudience (SHOP_OIDC_AUDIENCE) is "": want the audience`:                     {OIDCIssuer: "https://id.example.com"},
 		"shop: Insecure (SHOP_INSECURE) is true: want false":                                   {Insecure: true, OIDCAudience: "x", OIDCIssuer: "https://x"},
 	} {
-		if err := cfg.WithDefaults(":1", 8).Validate("shop"); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v does not say: %s", err, want)
-		}
+		check.Contains(t, cfg.WithDefaults(":1", 8).Validate("shop"), want)
 	}
-	if err := (service.BaseConfig{}).WithDefaults(":1", 8).Validate("shop"); err != nil {
-		t.Errorf("the defaults are invalid: %v", err)
-	}
+	check.Is(t, (service.BaseConfig{}).WithDefaults(":1", 8).Validate("shop"), nil, "the defaults are invalid")
 }
 
 func TestHostsAndOriginsAreChecked(t *testing.T) {
@@ -215,9 +210,7 @@ func TestSocketIsNotCutOffInAFrame(t *testing.T) {
 		if _, _, err := client.Read(t.Context()); !errors.As(err, &end) || end.Code != websocket.StatusGoingAway || end.Reason != "come back" {
 			t.Error(err)
 		}
-		if err := <-told; !errors.Is(err, context.Canceled) {
-			t.Error(err)
-		}
+		check.Is(t, <-told, context.Canceled)
 	})
 }
 

@@ -57,9 +57,8 @@ func TestStreamsEndOnlyForClientsThatDoNotRead(t *testing.T) {
 				_, err := read(t, version, func(ctx context.Context, s *service.Stream) error {
 					defer close(ended)
 					err := flood(ctx, s)
-					if took := time.Since(began); err == nil || took != 10*time.Second {
-						t.Errorf("%v after %s", err, took)
-					}
+					took := time.Since(began)
+					check.That(t, err != nil && took == 10*time.Second, "%v after %s", err, took)
 					return err
 				}, func(io.Reader) ([]byte, error) {
 					<-ended

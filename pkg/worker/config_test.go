@@ -20,9 +20,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestConfigReportsAllMistakesAtOnce(t *testing.T) {
 	t.Parallel()
 	ok := Config{Consumer: "c", Stream: "S"}.withDefaults()
-	if err := ok.validate(); err != nil {
-		t.Errorf("the defaults: %v", err)
-	}
+	check.Is(t, ok.validate(), nil, "the defaults")
 	for _, edge := range []time.Duration{100 * time.Millisecond, 24 * time.Hour} {
 		cfg := ok
 		cfg.AckWait = edge
@@ -70,9 +68,8 @@ func TestMiddlewareDecides(t *testing.T) {
 	t.Parallel()
 	refuse := func(context.Context, Info, nats.Header, func(context.Context) error) error { return Snooze(0) }
 	work := func(context.Context) error { panic("called") }
-	if _, ok := errors.AsType[*SnoozeError]((&delivery{msg: new(nats.Msg)}).wrap([]Middleware{refuse}, work)(t.Context())); !ok {
-		t.Error("the middleware's error was lost")
-	}
+	_, ok := errors.AsType[*SnoozeError]((&delivery{msg: new(nats.Msg)}).wrap([]Middleware{refuse}, work)(t.Context()))
+	check.That(t, ok, "the middleware's error was lost")
 }
 
 func TestExponentialDoublesUpToItsLimit(t *testing.T) {
@@ -96,9 +93,8 @@ func TestPolicyDelayStaysWithinItsJitter(t *testing.T) {
 	t.Parallel()
 	policy := Policy{Backoff: Exponential(time.Second, time.Minute)}.withDefaults()
 	for random, want := range map[float64]time.Duration{0: 1600 * time.Millisecond, 0.5: 2 * time.Second, 1: 2400 * time.Millisecond} {
-		if got := policy.delay(2, random); got != want {
-			t.Errorf("random %v: %s, want %s", random, got, want)
-		}
+		got := policy.delay(2, random)
+		check.That(t, got == want, "random %v: %s, want %s", random, got, want)
 	}
 	policy.Jitter = -1
 	check.Same(t, "without jitter", policy.delay(2, 0), 2*time.Second)
@@ -131,9 +127,7 @@ func TestHandleRefusesBadAndOverlappingPatterns(t *testing.T) {
 		return Handle(w, pattern, Policy{}, func(_ context.Context, _ *Job[int]) error { return nil })
 	}
 	for _, good := range []string{"a.*.x", "a.*.y", "b.>", "c"} {
-		if err := add(good); err != nil {
-			t.Errorf("%q: %v", good, err)
-		}
+		check.Is(t, add(good), nil, good)
 	}
 	for _, bad := range []string{"", "a..b", "a b", "a.>.b", "a*", "a.b.x", "*.>", "b.c", "c", ">"} {
 		check.Failsf(t, add(bad), "%q was accepted", bad)

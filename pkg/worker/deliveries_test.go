@@ -102,8 +102,7 @@ func TestConsumerThatGoesBack(t *testing.T) {
 	}
 	held.orphan("a")
 	for i, d := range held.bySeq {
-		if old := d.info.Consumer == "a" && i < 7; d.doubted != old || d.orphan != old {
-			t.Errorf("arrival %d: in doubt is %v, orphaned %v; want %v", i, d.doubted, d.orphan, old)
-		}
+		old := d.info.Consumer == "a" && i < 7
+		check.That(t, d.doubted == old && d.orphan == old, "arrival %d: in doubt is %v, orphaned %v; want %v", i, d.doubted, d.orphan, old)
 	}
 }

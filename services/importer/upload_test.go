@@ -70,10 +70,9 @@ func TestAFileIsHandedIn(t *testing.T) {
 	resp, text := call(t, http.MethodPost, a.URL()+"/v1/imports", body, "Content-Type", contentType, "Idempotency-Key", "k")
 	check.Require(t, resp.StatusCode == http.StatusAccepted, "%d: %s", resp.StatusCode, text)
 	job := decode[importer.Job](t, text)
-	if job.SourceType != contracts.SourceCaptions || job.Priority != contracts.PriorityHigh || job.Language != "en-GB" ||
-		job.URL != contracts.NewFile("fluffy-pancakes.en.vtt", []byte(captions)).URL() {
-		t.Errorf("job %+v", job)
-	}
+	check.That(t, job.SourceType == contracts.SourceCaptions && job.Priority == contracts.PriorityHigh && job.Language == "en-GB" &&
+		job.URL == contracts.NewFile("fluffy-pancakes.en.vtt", []byte(captions)).URL(),
+		"job %+v", job)
 	last := followed(t, b, job.JobID)
 	check.That(t, last.Status == contracts.ImportReady && last.Title == "Fluffy pancakes", "it ended as %+v", last)
 	list, _, err := b.Recipes().List(t.Context(), kvstore.Query{OwnerID: "ada"})

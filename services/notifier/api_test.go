@@ -97,10 +97,9 @@ func TestEventsOverHTTP(t *testing.T) {
 		api.Page
 	}
 	known := get[answer](w, "/v1/events/evt-001?limit=4")
-	if known.State != "expanded" || known.Rows != 6 || known.Recipients != 3 || known.EventType != "RESERVATION_REQUESTED" ||
-		len(known.Notifications) != 4 || known.Next == "" {
-		t.Errorf("%+v", known)
-	}
+	check.That(t, known.State == "expanded" && known.Rows == 6 && known.Recipients == 3 && known.EventType == "RESERVATION_REQUESTED" &&
+		len(known.Notifications) == 4 && known.Next != "",
+		"%+v", known)
 	rest := get[api.Page](w, "/v1/notifications?event=evt-001&limit=4&cursor="+known.Next)
 	check.That(t, len(rest.Notifications) == 2 && rest.Next == "", "%+v", rest)
 	seen := map[string]bool{}
@@ -120,9 +119,8 @@ func TestEventsOverHTTP(t *testing.T) {
 		dot := get[answer](w, path)
 		check.That(t, dot.EventID == "." && len(dot.Notifications) == 6, "%s: %+v", path, dot)
 	}
-	if gone := w.cancel("/v1/events?event=."); gone.EventID != "." || gone.Sent != 6 {
-		t.Errorf("%+v", gone)
-	}
+	gone := w.cancel("/v1/events?event=.")
+	check.That(t, gone.EventID == "." && gone.Sent == 6, "%+v", gone)
 }
 
 // Any CloudEvent is an event, in either mode; its sender says which users it is about.

@@ -70,9 +70,7 @@ func TestAnEventIsCancelled(t *testing.T) {
 		check.Equal(t, want, w.cancel("/v1/events/evt-001"))
 	}
 	for key, d := range p.deliveries() {
-		if key[:7] == "evt-001" && (d.State != deliveries.Suppressed || d.Reason != deliveries.ReasonCancelled) {
-			t.Errorf("%s: %+v", key, d)
-		}
+		check.That(t, key[:7] != "evt-001" || d.State == deliveries.Suppressed && d.Reason == deliveries.ReasonCancelled, "%s: %+v", key, d)
 	}
 	if again, err := n.Publish(t.Context(), later); err != nil || !again.Duplicate || again.State != plan.StateCancelled {
 		t.Errorf("%+v: %v", again, err)
@@ -104,9 +102,7 @@ func TestItemsThatAreThereAreNotCancelled(t *testing.T) {
 	check.Equal(t, Cancelled{EventID: "e", State: plan.StateCancelled, Sending: 3, Sent: 3}, done)
 	close(recorded)
 	for key, d := range p.settled(6) {
-		if d.State != deliveries.Delivered && d.State != deliveries.Sent || len(d.Attempts) != 1 {
-			t.Errorf("%s: %+v", key, d)
-		}
+		check.That(t, (d.State == deliveries.Delivered || d.State == deliveries.Sent) && len(d.Attempts) == 1, "%s: %+v", key, d)
 	}
 }
 

@@ -290,9 +290,7 @@ func TestWaysAreCheckedAtOnce(t *testing.T) {
 			"%v does not say %s", err, want)
 	}
 	for _, folder := range []string{"", filepath.Join(t.TempDir(), "none")} {
-		if _, err := (ChannelConfig{EmailServer: "mail:25", Templates: folder}).texts(); err == nil || !strings.Contains(err.Error(), "NOTIFIER_TEMPLATES") {
-			t.Errorf("%q: %v", folder, err)
-		}
+		check.Contains(t, check.Err((ChannelConfig{EmailServer: "mail:25", Templates: folder}).texts()), "NOTIFIER_TEMPLATES")
 	}
 	_, err = ChannelConfig{EmailServer: "mail:25", Templates: t.TempDir(), TemplatesLanguage: "no-language"}.texts()
 	check.Contains(t, err, "NOTIFIER_TEMPLATES_LANGUAGE")

@@ -92,9 +92,8 @@ func TestAFullStoreIsNamedAndOvercome(t *testing.T) {
 				if test.taken != (err == nil) || err != nil && (problem.Status != http.StatusInsufficientStorage || problem.Code != "STORE_FULL") {
 					t.Errorf("%+v: %v", problem, err)
 				}
-				if err != nil && !strings.Contains(err.Error(), strings.TrimPrefix(test.stream, "KV_")) {
-					t.Errorf("the error does not name %s: %v", test.stream, err)
-				}
+				check.That(t, err == nil || strings.Contains(err.Error(), strings.TrimPrefix(test.stream, "KV_")),
+					"the error does not name %s: %v", test.stream, err)
 				elapse(20 * time.Second)
 				if ready := n.running.Ready()["streams"]; (ready != nil) != refuses || refuses && !strings.Contains(ready.Error(), test.stream) {
 					t.Errorf("%v does not name %s", ready, test.stream)
@@ -168,9 +167,8 @@ func TestAMonthFitsTheDeclaredSizes(t *testing.T) {
 			full := inMonth * inAMonth / float64(bounds[name])
 			t.Logf("%s: %d messages, %.0f bytes of each notification for %d days, %.1f GiB in all, %.0f %% of its bound",
 				name, states[name].Msgs, each, said.days, inMonth*inAMonth/(1<<30), 100*full)
-			if full > most {
-				t.Errorf("a month fills %s to %.0f %%, at most %.0f %%: raise its size in pkg/contracts", name, 100*full, 100*most)
-			}
+			check.That(t, full <= most,
+				"a month fills %s to %.0f %%, at most %.0f %%: raise its size in pkg/contracts", name, 100*full, 100*most)
 			if each > 1.02*float64(said.bytes) || each < 0.98*float64(said.bytes) {
 				t.Errorf("a notification takes %.0f bytes of %s for %d days, docs/operate.md says %d", each, name, said.days, said.bytes)
 			}

@@ -77,9 +77,7 @@ func TestNotify(t *testing.T) {
 	reply, err := p.nc.RequestMsgWithContext(t.Context(), &nats.Msg{
 		Subject: "notifier.v1.notify", Data: []byte(strings.Replace(welcome, `"event_id":"call-1",`, "", 1)), Header: nats.Header{"Idempotency-Key": {"call-1"}},
 	})
-	if err != nil || !strings.Contains(string(reply.Data), `"duplicate":true`) {
-		t.Errorf("%s: %v", reply.Data, err)
-	}
+	check.That(t, err == nil && strings.Contains(string(reply.Data), `"duplicate":true`), "%s: %v", reply.Data, err)
 }
 
 // All that is wrong with a notification is in one answer.
@@ -172,9 +170,7 @@ func TestASourceChoosesNoChannels(t *testing.T) {
 	p.until("it is refused", func() bool { return len(p.letters()) == 1 })
 	check.Says(t, p.letters()[0].Error, "/route is not for a source of events")
 	reply, err := source.RequestWithContext(t.Context(), "notifier.v1.publish", []byte(routedEvent))
-	if err != nil || !strings.Contains(string(reply.Data), "/route") {
-		t.Errorf("%s: %v", reply.Data, err)
-	}
+	check.That(t, err == nil && strings.Contains(string(reply.Data), "/route"), "%s: %v", reply.Data, err)
 	check.Is(t, check.Err(source.RequestWithContext(t.Context(), "notifier.v1.notify", []byte(welcome))), nats.ErrNoResponders)
 	status, answer := newWeb(t, n).call(http.MethodPost, "/v1/notify", strings.Replace(welcome, "24h", "1s", 1))
 	check.That(t, status == http.StatusAccepted, "%d %s", status, answer)
@@ -358,9 +354,8 @@ func TestLargePayloads(t *testing.T) {
 	for way := range ways {
 		check.That(t, bytes.Equal(messages[way], text(plan.MaxPayload)),
 			"%s: a payload of %d bytes came as one of %d", way, plan.MaxPayload, len(messages[way]))
-		if _, told := messages[way+"-too-large"]; told {
-			t.Errorf("%s: an event that is too large was published", way)
-		}
+		_, told := messages[way+"-too-large"]
+		check.That(t, !told, "%s: an event that is too large was published", way)
 	}
 	p.until("events that are too large are dead letters", func() bool { return len(p.letters()) == 2 })
 	for _, letter := range p.letters() {

@@ -74,9 +74,7 @@ func TestRowsThatFailedAreSentAgain(t *testing.T) {
 	page, err := n.Notifications(t.Context(), Query{EventID: "evt-001"})
 	check.That(t, err == nil && len(page.Notifications) == 8, "%d rows are listed: %v", len(page.Notifications), err)
 	for _, row := range page.Notifications {
-		if row.Channel == "pigeon" && (row.Replays != 1 || len(row.Attempts) != 2) {
-			t.Errorf("%+v", row)
-		}
+		check.That(t, row.Channel != "pigeon" || row.Replays == 1 && len(row.Attempts) == 2, "%+v", row)
 	}
 	check.Same(t, "replayed", w.replay("").Replayed, 0)
 	for _, state := range []string{"sent", "delivered", "pending", "suppressed", "lost"} {

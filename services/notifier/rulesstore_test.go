@@ -263,15 +263,13 @@ func TestAPlanKeepsItsRules(t *testing.T) {
 	rows := p.rows()
 	check.That(t, len(rows) == 3 && second != first, "%v by %s, then %s", rows, first, second)
 	for id, version := range map[string]string{"evt-001": first, "evt-002": second} {
-		if e, err := n.Event(t.Context(), id); err != nil || e.Rules != version {
-			t.Errorf("%s is by %s, want %s (%v)", id, e.Rules, version, err)
-		}
+		e, err := n.Event(t.Context(), id)
+		check.That(t, err == nil && e.Rules == version, "%s is by %s, want %s (%v)", id, e.Rules, version, err)
 	}
 	replace("version: 2")
 	status, text := w.call(http.MethodGet, "/readyz?verbose", "")
-	if want := "[+]rules ok, but: version " + second + " stays in force: "; status != http.StatusOK || !strings.Contains(text, want) {
-		t.Errorf("%d %s", status, text)
-	}
+	want := "[+]rules ok, but: version " + second + " stays in force: "
+	check.That(t, status == http.StatusOK && strings.Contains(text, want), "%d %s", status, text)
 	check.Says(t, metrics(), "notifier_rules_failed 1", "notifier_rules_loaded_seconds ")
 	check.That(t, n.Stats().Rules.Failed != "", "the statistics do not say so")
 }

@@ -53,9 +53,7 @@ func TestARowOfTheInboxIsNotStored(t *testing.T) {
 			}
 		}
 		slices.SortFunc(of, func(a, b Notification) int { return len(a.Channel) - len(b.Channel) })
-		if len(of) != 2 {
-			t.Fatalf("%s: %+v", name, of)
-		}
+		check.Require(t, len(of) == 2, "%s: %+v", name, of)
 		item, other := of[0], of[1]
 		check.That(t, item.Channel == "inapp" && item.State == deliveries.Delivered && len(item.Attempts) == 1, "%s: %+v", name, item)
 		for _, row := range []*Notification{&item, &other} {

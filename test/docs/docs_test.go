@@ -151,9 +151,8 @@ func TestVariablesThatDocumentsNameAreRead(t *testing.T) {
 				general = strings.Replace(general, service, "SERVICE_", 1)
 			}
 			isPrefix := func(name string) bool { return found[2] != "" && strings.HasPrefix(name, found[1]) }
-			if !read[name] && !read[general] && !slices.ContainsFunc(slices.Collect(maps.Keys(read)), isPrefix) {
-				t.Errorf("%s names the variable %s: nothing reads it", path, found[0])
-			}
+			check.That(t, read[name] || read[general] || slices.ContainsFunc(slices.Collect(maps.Keys(read)), isPrefix),
+				"%s names the variable %s: nothing reads it", path, found[0])
 		}
 	}
 	check.That(t, variables >= 40, "%d variables are too few to be all", variables)
@@ -182,9 +181,8 @@ func TestRoutesThatDocumentsNameAreServed(t *testing.T) {
 		for _, found := range route.FindAllStringSubmatch(text, -1) {
 			routes++
 			pattern := braces.ReplaceAllString(found[2], "{}")
-			if !served[found[1]+pattern] && !constants[pattern] && (found[1] != "" || !anyMethod[pattern]) {
-				t.Errorf("%s names the route %s%s, which no service has", path, found[1], found[2])
-			}
+			check.That(t, served[found[1]+pattern] || constants[pattern] || found[1] == "" && anyMethod[pattern],
+				"%s names the route %s%s, which no service has", path, found[1], found[2])
 		}
 	}
 	check.That(t, routes >= 30, "%d routes are too few to be all", routes)

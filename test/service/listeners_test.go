@@ -81,9 +81,8 @@ func TestEachRouteIsOnItsListener(t *testing.T) {
 			check.OK(t, err)
 			text, err := io.ReadAll(resp.Body)
 			resp.Body.Close()
-			if got := resp.StatusCode == http.StatusOK; got != want || err != nil {
-				t.Errorf("%s of %q at %s is %d %s: %v", route, part, base, resp.StatusCode, text, err)
-			}
+			got := resp.StatusCode == http.StatusOK
+			check.That(t, got == want && err == nil, "%s of %q at %s is %d %s: %v", route, part, base, resp.StatusCode, text, err)
 		}
 	}
 	check.That(t, one.PartURL("admin") == "" && hidden.PartURL("admin") == "" && hidden.PartURL("page") == "",
@@ -117,10 +116,9 @@ func TestNoListenerIsExposedWithoutKeys(t *testing.T) {
 		}
 		nc, _ := natstest.Connect(t, natstest.Server(t))
 		s, err := service.Start(t.Context(), nc, spec)
-		if (err == nil) != (tt.refused == "") || err != nil && !strings.Contains(err.Error(), "its callers are unknown") ||
-			err != nil && !strings.Contains(err.Error(), "or "+tt.refused+" to an address") {
-			t.Errorf("%s: %v", name, err)
-		}
+		check.That(t, (err == nil) == (tt.refused == "") && (err == nil || strings.Contains(err.Error(), "its callers are unknown")) &&
+			(err == nil || strings.Contains(err.Error(), "or "+tt.refused+" to an address")),
+			"%s: %v", name, err)
 		if err == nil {
 			check.Is(t, s.Stop(), nil, name)
 		}

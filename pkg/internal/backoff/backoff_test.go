@@ -19,9 +19,8 @@ func TestPause(t *testing.T) {
 			start := time.Now()
 			check.Require(t, backoff.Pause(t.Context(), d), "says that the context has ended")
 			took[time.Since(start)] = true
-			if n := time.Since(start); n < d/2 || n >= d/2+d {
-				t.Errorf("took %s", n)
-			}
+			n := time.Since(start)
+			check.That(t, n >= d/2 && n < d/2+d, "took %s", n)
 		}
 		check.That(t, len(took) >= 50, "%d different pauses of 100", len(took))
 		ctx, cancel := context.WithTimeout(t.Context(), d/4)

@@ -57,9 +57,8 @@ func TestBombTakesNoMemory(t *testing.T) { //nolint:paralleltest // measures the
 		check.Is(t, check.Err(c.Decompress(nested, stated)), ErrCorrupt)
 	}
 	runtime.ReadMemStats(&after)
-	if grown := after.TotalAlloc - before.TotalAlloc; grown > 4<<20 {
-		t.Errorf("10 bombs took %d bytes", grown)
-	}
+	grown := after.TotalAlloc - before.TotalAlloc
+	check.That(t, grown <= 4<<20, "10 bombs took %d bytes", grown)
 }
 
 // For any stored bytes, the result has the stated size or is refused, and takes no memory beyond that.

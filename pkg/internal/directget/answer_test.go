@@ -45,14 +45,12 @@ func TestAnswers(t *testing.T) {
 			t.Parallel()
 			c := &call{}
 			for i, m := range tt.replies {
-				if last := c.add(m); last != (i == len(tt.replies)-1) {
-					t.Fatalf("reply %d: last is %v", i, last)
-				}
+				last := c.add(m)
+				check.Require(t, last == (i == len(tt.replies)-1), "reply %d: last is %v", i, last)
 			}
 			anyError := errors.Is(tt.err, errors.ErrUnsupported) && c.err != nil
-			if len(c.messages) != tt.n || c.more != tt.more || !anyError && !errors.Is(c.err, tt.err) {
-				t.Errorf("got %d messages, more %v, %v", len(c.messages), c.more, c.err)
-			}
+			check.That(t, len(c.messages) == tt.n && c.more == tt.more && (anyError || errors.Is(c.err, tt.err)),
+				"got %d messages, more %v, %v", len(c.messages), c.more, c.err)
 		})
 	}
 	forged := reply("Status", "204", "Nats-Sequence", "1")
@@ -62,9 +60,8 @@ func TestAnswers(t *testing.T) {
 	c := &call{}
 	check.That(t, !c.add(forged) && len(c.messages) == 1 && c.messages[0].Sequence == 7, "headers of a message count for the server's: %+v", c)
 	m, err := Pushed(one)
-	if err != nil || m.Sequence != 7 || m.Subject != "$KV.b.k" || m.Time != time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC) {
-		t.Errorf("got %+v, %v", m, err)
-	}
+	check.That(t, err == nil && m.Sequence == 7 && m.Subject == "$KV.b.k" && m.Time == time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC),
+		"got %+v, %v", m, err)
 }
 
 // Whatever comes as a reply, nothing panics, and a call ends at most once.

@@ -114,9 +114,8 @@ func TestEndsOfRequests(t *testing.T) {
 			defer cancel()
 			done := request(ctx, i, patience)
 			tt.end(i, s, id, <-s.requests, cancel)
-			if a := <-done; !errors.Is(a.err, tt.want) || a.msg != nil {
-				t.Errorf("got %+v, want %v", a, tt.want)
-			}
+			a := <-done
+			check.That(t, errors.Is(a.err, tt.want) && a.msg == nil, "got %+v, want %v", a, tt.want)
 			check.Same(t, "calls are kept", i.underWay(), 0)
 			if !errors.Is(tt.want, ErrClosed) {
 				_ = i.Close() // the connection is closed, perhaps
@@ -177,9 +176,8 @@ func TestRequestsEndInTime(t *testing.T) {
 			t.Error(a.err)
 		}
 		for range bounds {
-			if e := <-ends; e.took != e.within || !errors.Is(e.err, context.DeadlineExceeded) {
-				t.Errorf("%+v", e)
-			}
+			e := <-ends
+			check.That(t, e.took == e.within && errors.Is(e.err, context.DeadlineExceeded), "%+v", e)
 		}
 		time.Sleep(time.Hour) //nolint:forbidigo // costs no real time here
 		start = time.Now()
@@ -278,8 +276,6 @@ func open(t *testing.T, opts ...nats.Option) (i *Inbox, s *server, id string) {
 		nc.Close()
 		<-s.ended
 	})
-	if i, err = New(nc); err != nil {
-		t.Fatal(err)
-	}
+	i = check.Must(New(nc))(t)
 	return i, s, <-s.inbox
 }

@@ -72,9 +72,8 @@ func FuzzDecode(f *testing.F) {
 		}
 		spec := Spec{Burst: 1, Concurrency: 2, Per: time.Second, Rate: 1}
 		_ = rec.most(spec.Concurrency, "me", true)
-		if starts := rec.take(spec, time.Now(), 3); len(starts) > 3 {
-			t.Errorf("%d starts of 3", len(starts))
-		}
+		starts := rec.take(spec, time.Now(), 3)
+		check.That(t, len(starts) <= 3, "%d starts of 3", len(starts))
 		again := check.Must(json.Marshal(rec))(t)
 		if _, err := decode(again); err != nil {
 			t.Errorf("%s does not survive: %v", again, err)

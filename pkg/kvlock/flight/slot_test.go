@@ -62,9 +62,8 @@ func TestAgeIsNeverNegative(t *testing.T) {
 	t.Parallel()
 	check.Same(t, "created by a clock that is ahead", (Slot{Created: time.Now().Add(time.Hour)}).Age(), 0)
 	check.Same(t, "absent", (Slot{}).Age(), 0)
-	if got := (Slot{Created: time.Now().Add(-time.Hour)}).Age(); got < time.Hour {
-		t.Errorf("got %s, want at least an hour", got)
-	}
+	got := (Slot{Created: time.Now().Add(-time.Hour)}).Age()
+	check.That(t, got >= time.Hour, "got %s, want at least an hour", got)
 }
 
 func TestReferences(t *testing.T) {
@@ -288,8 +287,7 @@ func TestWholeSeconds(t *testing.T) {
 		-time.Second: 0, 0: 0, 1: time.Second, time.Second: time.Second, 1001 * time.Millisecond: 2 * time.Second,
 		kv.MaxTTL: kv.MaxTTL, kv.MaxTTL + 1: kv.MaxTTL, 1<<63 - 1: kv.MaxTTL,
 	} {
-		if got := wholeSeconds(d); got != want {
-			t.Errorf("%d: got %s, want %s", d, got, want)
-		}
+		got := wholeSeconds(d)
+		check.That(t, got == want, "%d: got %s, want %s", d, got, want)
 	}
 }

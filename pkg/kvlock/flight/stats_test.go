@@ -56,9 +56,8 @@ func TestEachFieldOfStatsMoves(t *testing.T) {
 		}
 		moved[now[0]] = true
 	}
-	if n := len(values()); len(moved) != n {
-		t.Errorf("%d of %d fields move", len(moved), n)
-	}
+	n := len(values())
+	check.That(t, len(moved) == n, "%d of %d fields move", len(moved), n)
 }
 
 func TestConfigReportsEverythingAtOnce(t *testing.T) {
@@ -69,9 +68,7 @@ func TestConfigReportsEverythingAtOnce(t *testing.T) {
 	for _, want := range []string{"Bucket", "ClaimTTL", "ResultTTL", "OpTimeout", "Instance"} {
 		check.That(t, err != nil && strings.Contains(err.Error(), want), "%s is not named in %v", want, err)
 	}
-	if err := (Config{Bucket: "b"}).withDefaults().validate(); err != nil {
-		t.Errorf("defaults: %v", err)
-	}
+	check.Is(t, (Config{Bucket: "b"}).withDefaults().validate(), nil, "defaults")
 	for _, bucket := range []string{"", "a/b", "a b", "a=", "*", "ä"} {
 		check.Failsf(t, (Config{Bucket: bucket}).withDefaults().validate(), "bucket %q was taken", bucket)
 	}
@@ -196,9 +193,8 @@ func TestContentIsOpenedOnce(t *testing.T) {
 			check.Require(t, len(values[i]) == n && &values[i][0] == &values[0][0],
 				"caller %d has a value of its own, of %d bytes", i, len(values[i]))
 		}
-		if kept := c.value != nil; kept != (n <= keptOpen) || c.users != 0 {
-			t.Errorf("%d bytes: kept is %v, with %d users", n, kept, c.users)
-		}
+		kept := c.value != nil
+		check.That(t, kept == (n <= keptOpen) && c.users == 0, "%d bytes: kept is %v, with %d users", n, kept, c.users)
 	}
 }
 
@@ -208,9 +204,8 @@ func TestBrokenContentIsToldOnce(t *testing.T) {
 	f := &Flight{codec: compress.New()}
 	c := packed{Codec: compress.Zstd, Size: 7}.content([]byte("no frame"))
 	for i := range 3 {
-		if value, first, err := c.open(t.Context(), f, "k"); !errors.Is(err, errBroken) || first != (i == 0) || value != nil {
-			t.Errorf("call %d: got %q, %v, %v", i, value, first, err)
-		}
+		value, first, err := c.open(t.Context(), f, "k")
+		check.That(t, errors.Is(err, errBroken) && first == (i == 0) && value == nil, "call %d: got %q, %v, %v", i, value, first, err)
 	}
 }
 

@@ -39,9 +39,8 @@ func TestGoldenKeys(t *testing.T) {
 		if key, err := w.Key(); err != nil || key != g.Key {
 			t.Errorf("%s: key %s, %v; want %s", g.Name, key, err, g.Key)
 		}
-		if sum := sha256.Sum256([]byte(g.Text)); hex.EncodeToString(sum[:]) != g.Key {
-			t.Errorf("%s: the key in the file is not the hash of the text in it", g.Name)
-		}
+		sum := sha256.Sum256([]byte(g.Text))
+		check.That(t, hex.EncodeToString(sum[:]) == g.Key, "%s: the key in the file is not the hash of the text in it", g.Name)
 	}
 }
 
@@ -119,9 +118,8 @@ func TestDifferentWorks(t *testing.T) {
 	} {
 		key, err := w.Key()
 		check.That(t, err == nil, "%+v: %v", w, err)
-		if other, twice := seen[key]; twice {
-			t.Errorf("%+v and %+v have the same key", w, other)
-		}
+		other, twice := seen[key]
+		check.That(t, !twice, "%+v and %+v have the same key", w, other)
 		seen[key] = w
 	}
 }

@@ -105,9 +105,7 @@ func TestGuardUnderFaults(t *testing.T) {
 							p.Hit(writes(key), how, 1+r.IntN(2))
 						}
 						err := g.Put(t.Context(), key, token(revision), fmt.Appendf(nil, "%d", revision))
-						if err != nil && !errors.Is(err, kvlock.ErrFenced) {
-							t.Error(err)
-						}
+						check.That(t, err == nil || errors.Is(err, kvlock.ErrFenced), "%v", err)
 						if err == nil {
 							mu.Lock()
 							greatest[round] = max(greatest[round], revision)

@@ -171,9 +171,7 @@ func TestNobodyStarves(t *testing.T) {
 						pass(time.Millisecond)
 						return nil
 					})
-					if err != nil && ctx.Err() == nil {
-						t.Error(err)
-					}
+					check.That(t, err == nil || ctx.Err() != nil, "%v", err)
 				}
 			})
 		}
@@ -227,9 +225,7 @@ func TestObserve(t *testing.T) {
 			check.That(t, slices.Equal(seen, want), "saw %q, want %q", seen, want)
 			for l, err := range observer.Observe(t.Context(), "a..b") {
 				wantErr(t, err, kvlock.ErrInvalidKey)
-				if l.Held {
-					t.Error(l)
-				}
+				check.That(t, !l.Held, "%v", l)
 			}
 			go observer.Close()
 			for _, err := range observer.Observe(t.Context(), "leader:b") {

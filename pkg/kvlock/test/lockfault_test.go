@@ -273,9 +273,7 @@ func testHistory(t *testing.T, b *bed, random *rand.Rand) {
 				for time.Now().Before(end) {
 					lease, err := l.Acquire(t.Context(), "l", kvlock.AcquireOptions{Wait: bound})
 					if err != nil {
-						if !errors.Is(err, kvlock.ErrHeld) && !errors.Is(err, kvlock.ErrUnavailable) {
-							t.Error(err)
-						}
+						check.That(t, errors.Is(err, kvlock.ErrHeld) || errors.Is(err, kvlock.ErrUnavailable), "%v", err)
 						pass(100 * time.Millisecond)
 						continue
 					}

@@ -236,9 +236,8 @@ func TestLocksExpire(t *testing.T) {
 		acquire(t, l, "l")
 		for range 20 {
 			pass(7 * time.Second)
-			if _, err := other.Acquire(t.Context(), "l", kvlock.AcquireOptions{Wait: time.Second}); !errors.Is(err, kvlock.ErrHeld) {
-				t.Fatal(err)
-			}
+			_, err := other.Acquire(t.Context(), "l", kvlock.AcquireOptions{Wait: time.Second})
+			check.Require(t, errors.Is(err, kvlock.ErrHeld), "%v", err)
 			ttl := b.Present(t, "l").Header.Get("Nats-TTL")
 			check.Require(t, ttl == "60s", "the record's TTL is %q", ttl)
 		}

@@ -104,10 +104,9 @@ func TestInspectAndList(t *testing.T) {
 	acquire(t, two, "job")
 	release(t, acquire(t, one, "jobs.free"))
 	lock := inspect(t, two, "jobs.a")
-	if lock.Holder != "one" || lock.Metadata["why"] != "import" || lock.TTL != time.Minute || lock.Token != lease.Token() ||
-		lock.Granted || lock.Since.IsZero() || lock.Age() > time.Minute || lock.Written.IsZero() {
-		t.Errorf("got %+v", lock)
-	}
+	check.That(t, lock.Holder == "one" && lock.Metadata["why"] == "import" && lock.TTL == time.Minute && lock.Token == lease.Token() &&
+		!lock.Granted && !lock.Since.IsZero() && lock.Age() <= time.Minute && !lock.Written.IsZero(),
+		"got %+v", lock)
 	want := []kvlock.Waiting{{Instance: "two, with \"quotes\"\nand lines", Waiters: 2}, {Instance: "one", Waiters: 1}}
 	check.That(t, slices.Equal(lock.Queue, want), "queue is %+v", lock.Queue)
 	for prefix, want := range map[string][]string{
@@ -189,9 +188,7 @@ func TestLockArguments(t *testing.T) {
 	}
 	full := map[string]string{"x": string(make([]byte, 4095))} // each takes six bytes in JSON
 	lease, err := l.Acquire(t.Context(), "l", kvlock.AcquireOptions{Metadata: full})
-	if err != nil || inspect(t, l, "l").Metadata["x"] != full["x"] {
-		t.Fatal(err)
-	}
+	check.Require(t, err == nil && inspect(t, l, "l").Metadata["x"] == full["x"], "%v", err)
 	release(t, lease)
 	check.Same(t, "b.Writes(t)", b.Writes(t), 2)
 }

@@ -147,9 +147,8 @@ func TestDividedUnderLoad(t *testing.T) {
 				for i := range rounds {
 					for _, key := range []string{fmt.Sprintf("new.%d", i), fmt.Sprintf("old.%d", i%keys)} {
 						got, err := f.Do(t.Context(), key, func(context.Context) ([]byte, error) {
-							if by, twice := computed.LoadOrStore(key, p); twice {
-								t.Errorf("%s is computed by %d and by %d", key, by, p)
-							}
+							by, twice := computed.LoadOrStore(key, p)
+							check.That(t, !twice, "%s is computed by %d and by %d", key, by, p)
 							pass(30 * time.Millisecond)
 							return []byte(key), nil
 						}, flight.DoOptions{TTL: time.Hour})

@@ -75,9 +75,7 @@ func (p *Permissions) CheckNeeded(t testing.TB, rare ...string) {
 	t.Helper()
 	text := check.Must(deploy.Text("accounts.conf"))(t)
 	_, text, found := strings.Cut(text, "nkey: $NATS_NKEY_"+strings.ToUpper(p.user)+", permissions: {")
-	if !found {
-		t.Fatalf("accounts.conf has no permissions of %s", p.user)
-	}
+	check.Require(t, found, "accounts.conf has no permissions of %s", p.user)
 	text, rest, _ := strings.Cut(text, "allow_responses: ")
 	lists := map[string][]string{}
 	kind := ""
@@ -89,24 +87,20 @@ func (p *Permissions) CheckNeeded(t testing.TB, rare ...string) {
 			lists[kind] = append(lists[kind], m[1])
 		}
 	}
-	if rest == "" || len(lists["publish"]) == 0 || len(lists["subscribe"]) == 0 {
-		t.Fatalf("the permissions of %s are written in another way", p.user)
-	}
+	check.Require(t, rest != "" && len(lists["publish"]) != 0 && len(lists["subscribe"]) != 0,
+		"the permissions of %s are written in another way", p.user)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for kind, patterns := range lists {
 		for i, pattern := range patterns {
 			others := slices.Concat(patterns[:i], patterns[i+1:])
-			if !slices.Contains(rare, pattern) && !isNeeded(pattern, others, p.used[kind]) {
-				t.Errorf("%s did nothing that needs the permission to %s to %q", p.user, kind, pattern)
-			}
+			check.That(t, slices.Contains(rare, pattern) || isNeeded(pattern, others, p.used[kind]),
+				"%s did nothing that needs the permission to %s to %q", p.user, kind, pattern)
 		}
 	}
 	all := slices.Concat(lists["publish"], lists["subscribe"])
 	for _, pattern := range rare {
-		if !slices.Contains(all, pattern) {
-			t.Errorf("%s has no permission for %q", p.user, pattern)
-		}
+		check.That(t, slices.Contains(all, pattern), "%s has no permission for %q", p.user, pattern)
 	}
 }
 
@@ -130,9 +124,7 @@ func (p *Permissions) CheckImports(t testing.TB, account string, rare ...string)
 	defer p.mu.Unlock()
 	for i, pattern := range patterns {
 		needed := isNeeded(pattern, slices.Concat(patterns[:i], patterns[i+1:]), p.used["publish"])
-		if needed == slices.Contains(rare, pattern) {
-			t.Errorf("%s needs the import of %q: %t", p.user, pattern, needed)
-		}
+		check.That(t, needed != slices.Contains(rare, pattern), "%s needs the import of %q: %t", p.user, pattern, needed)
 	}
 }
 

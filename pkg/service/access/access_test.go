@@ -41,10 +41,7 @@ func open(t *testing.T, keys ...Key) (s *stand, secrets []string) {
 		secret := check.Must(Add(s.path, k))(t)
 		secrets = append(secrets, secret)
 	}
-	var err error
-	if s.keys, err = Open("shop", s.path, slog.New(slog.NewTextHandler(&s.log, nil))); err != nil {
-		t.Fatal(err)
-	}
+	s.keys = check.Must(Open("shop", s.path, slog.New(slog.NewTextHandler(&s.log, nil))))(t)
 	s.guard = NewGuard(s.keys, nil)
 	return s, secrets
 }
@@ -103,9 +100,7 @@ func TestARevokedOrExpiredKeyEndsAStream(t *testing.T) {
 		go s.keys.Run(t.Context()) //nolint:errcheck // it ends without one
 		a, errA := s.guard.Admit(request("Authorization", "Bearer "+secrets[0]), All(Read))
 		b, errB := s.guard.Admit(request("Authorization", "Bearer "+secrets[1]), All(Read))
-		if errA != nil || errB != nil || Check(a.Context()) != nil || Check(b.Context()) != nil {
-			t.Fatal(errA, errB)
-		}
+		check.Require(t, errA == nil && errB == nil && Check(a.Context()) == nil && Check(b.Context()) == nil, "%v %v", errA, errB)
 		check.OK(t, Revoke(s.path, "a"))
 		<-time.After(reloadEvery + time.Second)
 		if Check(a.Context()) == nil || Check(b.Context()) != nil {

@@ -101,10 +101,9 @@ func TestTokensThatAreRefused(t *testing.T) {
 		} {
 			got, err := guard.ask(c.token, Own(Read))
 			challenge := Challenge("shop", err)
-			if !errors.Is(err, ErrUnknown) || !strings.Contains(err.Error(), c.want) || got.Name != "" ||
-				!strings.HasPrefix(challenge, `Bearer realm="shop", error="invalid_token", error_description="the token `) {
-				t.Errorf("%s: %+v, %v, %s", name, got, err, challenge)
-			}
+			check.That(t, errors.Is(err, ErrUnknown) && strings.Contains(err.Error(), c.want) && got.Name == "" &&
+				strings.HasPrefix(challenge, `Bearer realm="shop", error="invalid_token", error_description="the token `),
+				"%s: %+v, %v, %s", name, got, err, challenge)
 			for part := range strings.SplitSeq(c.token, ".") {
 				check.That(t, len(part) <= 5 || !strings.Contains(fmt.Sprint(err, challenge, log), part), "%s: %v holds a part of the token", name, err)
 			}
@@ -132,9 +131,7 @@ func TestKeysOfTheIssuerAreRotated(t *testing.T) {
 		var asking sync.WaitGroup
 		for range 20 {
 			asking.Go(func() {
-				if _, err := guard.ask(next, Own(Read)); err != nil {
-					t.Error(err)
-				}
+				check.Is(t, check.Err(guard.ask(next, Own(Read))), nil)
 			})
 		}
 		asking.Wait()
@@ -154,9 +151,8 @@ func TestAFloodOfUnknownKeysCostsTheIssuerLittle(t *testing.T) {
 			if n%100 == 0 { // a second has a hundred of them
 				<-time.After(time.Second)
 			}
-			if _, err := guard.ask(token(t, jose.EdDSA, pairs()["ed"].private, fmt.Sprint(n), nil), Own(Read)); !errors.Is(err, ErrUnknown) {
-				t.Fatal(err)
-			}
+			_, err := guard.ask(token(t, jose.EdDSA, pairs()["ed"].private, fmt.Sprint(n), nil), Own(Read))
+			check.Require(t, errors.Is(err, ErrUnknown), "%v", err)
 		}
 		if p.fetches() > 5 { // one a quarter of a minute
 			t.Errorf("a minute has %d fetches", p.fetches())
@@ -212,9 +208,7 @@ func TestAnIssuerThatFails(t *testing.T) {
 					if _, err := guard.ask(unknown, Own(Read)); !errors.Is(err, ErrUnavailable) || errors.Is(err, ErrUnknown) || time.Since(began) > fetchTimeout {
 						t.Errorf("%v after %s", err, time.Since(began))
 					}
-					if _, err := guard.ask(known, Own(Read)); err != nil {
-						t.Error(err)
-					}
+					check.Is(t, check.Err(guard.ask(known, Own(Read))), nil)
 					<-time.After(minFetch / 2)
 				}
 				if err := guard.oidc.Err(); err == nil || !strings.Contains(err.Error(), c.want) || strings.Count(log.String(), "level=ERROR") != 1 {
@@ -247,9 +241,8 @@ func TestASilentIssuerHoldsUpFewRequests(t *testing.T) {
 		for range maxWaiting {
 			synctest.Wait() // one after the other, while the issuer is silent
 			asking.Go(func() {
-				if _, err := guard.ask(text, Own(Read)); !errors.Is(err, ErrUnavailable) || time.Since(began) != fetchTimeout {
-					t.Errorf("%v after %s", err, time.Since(began))
-				}
+				_, err := guard.ask(text, Own(Read))
+				check.That(t, errors.Is(err, ErrUnavailable) && time.Since(began) == fetchTimeout, "%v after %s", err, time.Since(began))
 			})
 		}
 		synctest.Wait()

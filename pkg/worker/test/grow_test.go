@@ -201,9 +201,8 @@ func (g *growth) insert(ctx context.Context, t *testing.T, url string, me uint64
 			g.certain[name] = true
 		}
 		g.mu.Unlock()
-		if failed, ok := errors.AsType[*worker.InsertError](err); err != nil && (!ok || !failed.Unknown) {
-			t.Errorf("insert %s: %v", name, err)
-		}
+		failed, ok := errors.AsType[*worker.InsertError](err)
+		check.That(t, err == nil || ok && failed.Unknown, "insert %s: %v", name, err)
 		<-time.After(time.Duration(random.IntN(40)) * time.Millisecond)
 	}
 }
@@ -238,9 +237,8 @@ func (g *growth) judge(t *testing.T, told jetstream.JetStream) {
 		}
 		check.That(t, f.place == place, "job %s is stored at %s and at %s", job, f.place, place)
 		if last != "" && last != job {
-			if wrong := g.follows(fates[last], f, last, job, event == "end"); wrong != "" {
-				t.Errorf("%s of job %s %s job %s:%s", event, job, wrong, last, history[of])
-			}
+			wrong := g.follows(fates[last], f, last, job, event == "end")
+			check.That(t, wrong == "", "%s of job %s %s job %s:%s", event, job, wrong, last, history[of])
 		}
 		if f.live = event == "start"; f.live {
 			f.starts++

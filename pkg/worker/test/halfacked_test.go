@@ -193,9 +193,7 @@ func (b *bundle) remake(t *testing.T) jetstream.Msg {
 
 	check.OK(t, check.Err(b.js.CreateStream(t.Context(), s.CachedInfo().Config)))
 
-	if consumer, err = b.js.CreateConsumer(t.Context(), stream, consumer.CachedInfo().Config); err != nil {
-		t.Fatal(err)
-	}
+	consumer = check.Must(b.js.CreateConsumer(t.Context(), stream, consumer.CachedInfo().Config))(t)
 
 	b.publish(t, "jobs.2", `{}`)
 	return check.Must(consumer.Next())(t)

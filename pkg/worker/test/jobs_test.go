@@ -84,9 +84,7 @@ func TestJobsAreListedWithTheirStates(t *testing.T) {
 		}, states(jobs))
 		check.Same(t, "jobs", len(jobs), 7)
 		for i, j := range jobs {
-			if i > 0 && j.Sequence <= jobs[i-1].Sequence {
-				t.Errorf("job at %d behind the one at %d", j.Sequence, jobs[i-1].Sequence)
-			}
+			check.That(t, i <= 0 || j.Sequence > jobs[i-1].Sequence, "job at %d behind the one at %d", j.Sequence, jobs[i-1].Sequence)
 			one := check.Must(c.Job(t.Context(), worker.JobRef{ID: j.ID, Sequence: j.Sequence}))(t)
 			check.Equal(t, j, one)
 			switch j.State { //nolint:exhaustive // the others have nothing more
@@ -94,9 +92,8 @@ func TestJobsAreListedWithTheirStates(t *testing.T) {
 				check.That(t, j.Progress != nil && j.Progress.Worker == t.Name() && j.Progress.Attempt == 1 && j.Consumer == durable,
 					"%s of consumer %q: %+v", j.Subject, j.Consumer, j.Progress)
 			case worker.StateScheduled:
-				if left := time.Until(j.Due); left < 59*time.Minute || left > time.Hour {
-					t.Errorf("due in %s, want within the hour", left)
-				}
+				left := time.Until(j.Due)
+				check.That(t, left >= 59*time.Minute && left <= time.Hour, "due in %s, want within the hour", left)
 			case worker.StateQueued:
 				check.Same(t, "payload", string(j.Payload), `{"n":4}`)
 			}

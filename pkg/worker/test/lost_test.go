@@ -87,9 +87,8 @@ func testLost(t *testing.T, srv *natsrun.Server, job worker.NewJob, many, answer
 		receipts[0], err = c.Insert(t.Context(), job)
 	}
 
-	if err != nil || receipts[0].Duplicate || job.ID != "" && receipts[0].ID != job.ID {
-		t.Errorf("receipt %+v, %v; want no duplicate", receipts[0], err)
-	}
+	check.That(t, err == nil && !receipts[0].Duplicate && (job.ID == "" || receipts[0].ID == job.ID),
+		"receipt %+v, %v; want no duplicate", receipts[0], err)
 
 	pass(2 * time.Minute)
 

@@ -192,9 +192,8 @@ func TestPausesOfManyClients(t *testing.T) {
 		group.Wait()
 		all := check.Must(c.Pauses(t.Context()))(t)
 		check.Same(t, "pauses", len(all), 10)
-		if was, err := c.Resume(t.Context(), "jobs.x"); was || err != nil {
-			t.Errorf("Resume of a handler that is not paused: %t, %v", was, err)
-		}
+		was, err := c.Resume(t.Context(), "jobs.x")
+		check.That(t, !was && err == nil, "Resume of a handler that is not paused: %t, %v", was, err)
 		run(t, b.js, b.config(t), worker.Policy{}, complete)
 		pass(heartbeats)
 		for _, p := range []worker.Pause{{Pattern: "jbos.>"}, {Pattern: "jobs..x"}, {Pattern: "jobs.>", Until: time.Now()}} {

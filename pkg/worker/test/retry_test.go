@@ -106,10 +106,9 @@ func TestLastAttemptEndsInTheDeadLetters(t *testing.T) {
 
 func TestCancelGivesUpAtOnce(t *testing.T) {
 	_, letters := script(t, worker.Policy{}, worker.Cancel(errors.New("no such place")))
-	if len(letters) != 1 || letters[0].Reason != worker.ReasonCancelled || letters[0].Attempts != 1 ||
-		!strings.Contains(letters[0].Error, "no such place") {
-		t.Errorf("letters: %+v, want one, cancelled at attempt 1", letters)
-	}
+	check.That(t, len(letters) == 1 && letters[0].Reason == worker.ReasonCancelled && letters[0].Attempts == 1 &&
+		strings.Contains(letters[0].Error, "no such place"),
+		"letters: %+v, want one, cancelled at attempt 1", letters)
 }
 
 func TestPanicsAndGoexitsAreFailedAttempts(t *testing.T) {

@@ -205,9 +205,8 @@ func TestStopInFlightLosesNoJobAndNoAttempt(t *testing.T) {
 		check.Same(t, fmt.Sprintf("job %s had effects", id), times, 1)
 	}
 
-	if letters := b.letters(t); len(letters) != 0 {
-		t.Errorf("%d dead letters, want none; events: %v", len(letters), log.seen)
-	}
+	letters := b.letters(t)
+	check.That(t, len(letters) == 0, "%d dead letters, want none; events: %v", len(letters), log.seen)
 }
 
 // TestStopWithManyInFlightKeepsItsDeadline stops a worker that runs 1,000 jobs. A third of

@@ -100,9 +100,7 @@ func Conform(t *testing.T, suite Suite) {
 			if sc.real {
 				t.Parallel() // with the other real scenario; no bubble runs any more
 			}
-			if err := suite.try(t, sc, role(t)); err != nil {
-				t.Error(err)
-			}
+			check.Is(t, suite.try(t, sc, role(t)), nil)
 		})
 	}
 }

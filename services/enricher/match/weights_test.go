@@ -37,9 +37,8 @@ func TestOrder(t *testing.T) {
 		{geoFarSameAddress, geoFar},
 	} {
 		for i := 1; i < len(order); i++ {
-			if weights[order[i-1]] <= weights[order[i]] {
-				t.Errorf("%s weighs %v, %s %v", featureNames[order[i-1]], weights[order[i-1]], featureNames[order[i]], weights[order[i]])
-			}
+			check.That(t, weights[order[i-1]] > weights[order[i]],
+				"%s weighs %v, %s %v", featureNames[order[i-1]], weights[order[i-1]], featureNames[order[i]], weights[order[i]])
 		}
 	}
 	check.That(t, !(weights[nameAlone] > weights[cityDiffers]),

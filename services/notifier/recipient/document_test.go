@@ -143,9 +143,7 @@ func TestReadsShareRoundTrips(t *testing.T) {
 			all.Go(func() {
 				r, _, err := d.Get(ctx, contracts.RecipientAdmin, user)
 				check.Is(t, err, want)
-				if r.Addresses["fax"] != fax {
-					t.Errorf("%.10s: %+v, %v", user, r, err)
-				}
+				check.That(t, r.Addresses["fax"] == fax, "%.10s: %+v, %v", user, r, err)
 			})
 		}
 		lose := func(which ...int) (requests *int) {

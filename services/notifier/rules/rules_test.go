@@ -153,9 +153,8 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		r, err := rules.Parse([]byte(text), channels)
 		check.That(t, (r == nil) != (err == nil), "%v, %v", r, err)
-		if all, ok := errors.AsType[*rules.Error](err); err != nil && (!ok || len(all.Mistakes) == 0) {
-			t.Errorf("%T", err)
-		}
+		all, ok := errors.AsType[*rules.Error](err)
+		check.That(t, err == nil || ok && len(all.Mistakes) != 0, "%T", err)
 	})
 }
 

@@ -84,9 +84,8 @@ func TestOnlyWhatCouldBeALinkIsBroken(t *testing.T) {
 			if on == "webpush" {
 				got.Subject = strings.Replace(got.Subject, "www.ours.example|", ours, 1)
 			}
-			if err != nil || got.Text != ours+want || got.Subject != ours+want || on == "email" && got.HTML != ours+want {
-				t.Errorf("%q by %s: %+q (%v), want %+q", value, on, got, err, want)
-			}
+			check.That(t, err == nil && got.Text == ours+want && got.Subject == ours+want && (on != "email" || got.HTML == ours+want),
+				"%q by %s: %+q (%v), want %+q", value, on, got, err, want)
 		}
 	}
 }

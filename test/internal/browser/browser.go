@@ -98,9 +98,7 @@ func Start(t *testing.T) *Browser {
 	t.Helper()
 	path := find()
 	if path == "" {
-		if os.Getenv(require) != "" {
-			t.Fatalf("chromium is missing, and %s is set", require)
-		}
+		check.Require(t, os.Getenv(require) == "", "chromium is missing, and %s is set", require)
 		t.Skip("chromium is missing: install it to look at pages")
 	}
 	shared.Do(func() { shared.chromium = launch(t, path) })

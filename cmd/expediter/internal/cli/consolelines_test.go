@@ -144,9 +144,8 @@ func TestLinesOfTheConsole(t *testing.T) {
 			if words[0] == "doctor" || words[0] == "import" || acts && !slices.Contains(words, "--dry-run") {
 				continue
 			}
-			if code := Run(t.Context(), l.config(&out), words); code != ExitOK {
-				t.Errorf("%s of %s exits with %d: %s", line, path, code, &out)
-			}
+			code := Run(t.Context(), l.config(&out), words)
+			check.That(t, code == ExitOK, "%s of %s exits with %d: %s", line, path, code, &out)
 		}
 	}
 }

@@ -71,9 +71,8 @@ func TestJudge(t *testing.T) {
 			if tc.want != "" {
 				want = []string{tc.want}
 			}
-			if diff := cmp.Diff(want, d.report.Broken); diff != "" || d.report.OK != (want == nil) {
-				t.Errorf("ok %v, %s", d.report.OK, diff)
-			}
+			diff := cmp.Diff(want, d.report.Broken)
+			check.That(t, diff == "" && d.report.OK == (want == nil), "ok %v, %s", d.report.OK, diff)
 			account := fmt.Sprint(d.cfg.Out)
 			check.That(t, want == nil || strings.Contains(account, "✗ "+tc.want+"\n"), "not in the account:\n%s", account)
 		})

@@ -32,9 +32,8 @@ func TestValues(t *testing.T) {
 		`[1.0,-0.0]`:                                                                  `[1,0]`,
 	} {
 		data := []byte(in)
-		if got, err := JSON(data); err != nil || string(got) != want {
-			t.Errorf("%s: got %s, %v; want %s", in, got, err, want)
-		}
+		got, err := JSON(data)
+		check.That(t, err == nil && string(got) == want, "%s: got %s, %v; want %s", in, got, err, want)
 		check.That(t, string(data) == in, "%s was overwritten: %s", in, data)
 	}
 }
@@ -68,9 +67,7 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%s: got %s, want an error", name, got)
 		}
 	}
-	if _, err := JSON([]byte(strings.Repeat("[", 10_000) + strings.Repeat("]", 10_000))); err != nil {
-		t.Errorf("10,000 levels: %v", err)
-	}
+	check.Is(t, check.Err(JSON([]byte(strings.Repeat("[", 10_000) + strings.Repeat("]", 10_000)))), nil, "10,000 levels")
 }
 
 // The doubles of RFC 8785, appendix B.
@@ -91,9 +88,8 @@ func TestDoubles(t *testing.T) {
 		0x43143ff3c1cb0959: "1424953923781206.2",
 	} {
 		data := check.Must(Marshal(math.Float64frombits(bits)))(t)
-		if got, err := JSON(data); err != nil || string(got) != want {
-			t.Errorf("%016x: got %s, %v; want %s", bits, got, err, want)
-		}
+		got, err := JSON(data)
+		check.That(t, err == nil && string(got) == want, "%016x: got %s, %v; want %s", bits, got, err, want)
 	}
 }
 
@@ -118,9 +114,8 @@ func TestSpellings(t *testing.T) {
 		"1e-7":                        {"0.0000001"},
 	} {
 		for _, s := range spellings {
-			if got, err := JSON([]byte(s)); err != nil || string(got) != want {
-				t.Errorf("%s: got %s, %v; want %s", s, got, err, want)
-			}
+			got, err := JSON([]byte(s))
+			check.That(t, err == nil && string(got) == want, "%s: got %s, %v; want %s", s, got, err, want)
 		}
 	}
 }
@@ -239,9 +234,8 @@ func decode(t *testing.T, data []byte) any {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
 	var v any
-	if err := d.Decode(&v); err != nil {
-		t.Fatalf("%q: %v", data, err)
-	}
+	err := d.Decode(&v)
+	check.Require(t, err == nil, "%q: %v", data, err)
 	return v
 }
 

@@ -76,9 +76,8 @@ func TestClockIsTheServers(t *testing.T) {
 			check.Same(t, "corrected by 5s", c.Since(server(0), now), 5*time.Second)
 		})
 	}
-	if got := newClock().Since(time.Now().Add(-time.Minute), time.Now()); got < time.Minute || got > 2*time.Minute {
-		t.Errorf("without the server's: got %s", got)
-	}
+	got := newClock().Since(time.Now().Add(-time.Minute), time.Now())
+	check.That(t, got >= time.Minute && got <= 2*time.Minute, "without the server's: got %s", got)
 }
 
 // A context whose time is over has ended, and so have those made from it, before any timer has run.
@@ -114,9 +113,8 @@ func TestDeadlineContextEndsOnTime(t *testing.T) {
 		if over = true; !ended(p) {
 			t.Errorf("%s: not ended when it was over", name)
 		}
-		if got := context.Cause(derived); derived.Err() == nil || !errors.Is(got, cause) {
-			t.Errorf("%s: a derived context has the cause %v, want %v", name, got, cause)
-		}
+		got := context.Cause(derived)
+		check.That(t, derived.Err() != nil && errors.Is(got, cause), "%s: a derived context has the cause %v, want %v", name, got, cause)
 	}
 }
 
@@ -145,9 +143,8 @@ func TestDeadlineIsBeforeTheServersAndCountsFromSending(t *testing.T) {
 		24 * time.Hour:   24*time.Hour - time.Second,
 		10 * time.Second: 9 * time.Second,
 	} {
-		if got := Deadline(sent, ttl).Sub(sent); got != want {
-			t.Errorf("TTL %s: deadline after %s, want %s", ttl, got, want)
-		}
+		got := Deadline(sent, ttl).Sub(sent)
+		check.That(t, got == want, "TTL %s: deadline after %s, want %s", ttl, got, want)
 	}
 }
 
@@ -166,9 +163,8 @@ func TestTTLsAreWholeSeconds(t *testing.T) {
 		time.Second: true, time.Minute: true, MaxTTL: true,
 		0: false, -time.Second: false, time.Millisecond: false, 1500 * time.Millisecond: false, MaxTTL + time.Second: false,
 	} {
-		if err := CheckTTL(ttl); (err == nil) != ok {
-			t.Errorf("%s: got %v, want ok %v", ttl, err, ok)
-		}
+		err := CheckTTL(ttl)
+		check.That(t, (err == nil) == ok, "%s: got %v, want ok %v", ttl, err, ok)
 	}
 }
 

@@ -27,9 +27,8 @@ func TestDueHeapGivesTheEarliest(t *testing.T) {
 	var all []*watched
 	examine := func() {
 		for i, k := range due {
-			if k.index != i || k.next.Before(due[0].next) {
-				t.Fatalf("seed %d: element %d has index %d and is due %s, the first %s", seed, i, k.index, k.next, due[0].next)
-			}
+			check.Require(t, k.index == i && !k.next.Before(due[0].next),
+				"seed %d: element %d has index %d and is due %s, the first %s", seed, i, k.index, k.next, due[0].next)
 		}
 	}
 	for range 2000 {
@@ -77,9 +76,8 @@ func TestNextReadIsAtTheExpiryOrSoon(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			if got := (&watched{known: true, view: tt.view}).nextRead(now).Sub(now); got < tt.earliest || got > tt.latest {
-				t.Errorf("read in %s, want %s to %s", got, tt.earliest, tt.latest)
-			}
+			got := (&watched{known: true, view: tt.view}).nextRead(now).Sub(now)
+			check.That(t, got >= tt.earliest && got <= tt.latest, "read in %s, want %s to %s", got, tt.earliest, tt.latest)
 		})
 	}
 }
@@ -237,8 +235,7 @@ func FuzzKey(f *testing.F) {
 	f.Fuzz(func(t *testing.T, key string) {
 		bad := !rule.MatchString(key) || strings.HasPrefix(key, ".") || strings.HasSuffix(key, ".") ||
 			strings.Contains(key, "..") || len(key) > MaxKeyBytes
-		if err := CheckKey(key); (err != nil) != bad || bad && !errors.Is(err, ErrInvalidKey) {
-			t.Errorf("CheckKey(%q) = %v, want an error: %v", key, err, bad)
-		}
+		err := CheckKey(key)
+		check.That(t, (err != nil) == bad && (!bad || errors.Is(err, ErrInvalidKey)), "CheckKey(%q) = %v, want an error: %v", key, err, bad)
 	})
 }

@@ -53,9 +53,8 @@ func TestAccept(t *testing.T) {
 				w.element = a.waiters.PushBack(w)
 				tt.change(a)
 				a.accept(now)
-				if got := w.lease != nil; got != tt.want {
-					t.Fatalf("accepted: %v", got)
-				}
+				got := w.lease != nil
+				check.Require(t, got == tt.want, "accepted: %v", got)
 				if !tt.want {
 					return
 				}
@@ -92,9 +91,8 @@ func TestOvertakenAnswer(t *testing.T) {
 				check.Require(t, w.lease != nil, "the lock was not accepted")
 				defer w.lease.timer.Stop()
 				answer(a, State{Name: "l", Revision: 8, seen: now, Record: &Record{Lease: "second", TTL: grantTTL, Member: "second"}})
-				if err := context.Cause(w.lease.ctx); err != nil || a.lease != w.lease || a.at != 9 {
-					t.Errorf("the lock is known at revision %d and lost: %v", a.at, err)
-				}
+				err := context.Cause(w.lease.ctx)
+				check.That(t, err == nil && a.lease == w.lease && a.at == 9, "the lock is known at revision %d and lost: %v", a.at, err)
 				// An answer to a question of that revision or later is believed, however old the record: the bucket may have been made anew.
 				a.found(State{Name: "l", Revision: 8, seen: now, Record: &Record{Lease: "second", TTL: grantTTL, Member: "second"}}, 9)
 				check.Is(t, context.Cause(w.lease.ctx), ErrLost, "the lease ended with")
@@ -128,9 +126,8 @@ func TestObservedLeaseIsShortened(t *testing.T) {
 		}
 		l := newObservedLease(rec, now)
 		l.shorten(rec, State{Created: stored, seen: now})
-		if got := l.expiresAt.Sub(now); got != tt.want {
-			t.Errorf("%s: over after %s, want %s", name, got, tt.want)
-		}
+		got := l.expiresAt.Sub(now)
+		check.That(t, got == tt.want, "%s: over after %s, want %s", name, got, tt.want)
 	}
 }
 
@@ -153,9 +150,8 @@ func TestKeysOfNames(t *testing.T) {
 	for name, want := range map[string]string{
 		"report.daily": "report.daily", "a=b/c": "a=b/c", "db1:5432.x": "=ZGIxOjU0MzI.x", "=": "=PQ", "a.=YQ": "a.=PVlR", "_kv": "=X2t2",
 	} {
-		if got := keyOf(name); got != want {
-			t.Errorf("key of %q is %q, want %q", name, got, want)
-		}
+		got := keyOf(name)
+		check.That(t, got == want, "key of %q is %q, want %q", name, got, want)
 	}
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -186,9 +182,8 @@ func TestQueue(t *testing.T) {
 	var q queue
 	want := func(all ...string) {
 		t.Helper()
-		if got := members(q); !slices.Equal(got, all) {
-			t.Errorf("got %q, want %q", got, all)
-		}
+		got := members(q)
+		check.That(t, slices.Equal(got, all), "got %q, want %q", got, all)
 	}
 	q = q.fit("a", "A", 2)
 	q = q.fit("b", "B", 1)
@@ -233,9 +228,8 @@ func TestRandomQueues(t *testing.T) {
 		default:
 			places := r.IntN(12)
 			next = q.fit(member, "i", places)
-			if got := next.count(member); got != places {
-				t.Fatalf("%d places, want %d", got, places)
-			}
+			got := next.count(member)
+			check.Require(t, got == places, "%d places, want %d", got, places)
 		}
 		check.Require(t, reflect.DeepEqual(before, slices.Clone(q)), "the queue was changed in place")
 		shown = slices.DeleteFunc(shown, func(m string) bool { return m == member })
@@ -258,9 +252,7 @@ func TestFullQueue(t *testing.T) {
 	check.That(t, len(q) == maxRuns && !q.room("c") && q.fits("c", 1) && q.fit("c", "i", 1).count("c") == 0, "there is room in a full queue")
 	last := q[len(q)-1].member
 	check.That(t, q.room(last) && q.fit(last, "i", 1000).count(last) == 1000, "the last run cannot grow")
-	if _, err := parseQueue(nil, string(q.append(nil))); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, check.Err(parseQueue(nil, string(q.append(nil)))), nil)
 	check.Failsf(t, check.Err(parseQueue(nil, string(append(q, run{"c", "i", 1}).append(nil)))), "a queue that is too long was read")
 }
 
@@ -328,10 +320,9 @@ func TestPushOfARecord(t *testing.T) {
 	for _, sent := range []*transaction{former, last} {
 		view := check.Must(a.agents.viewPushed(kv.Entry{Key: "l", Revision: 7, Data: sent.change.Data}))(t)
 		s := view.Value.(*State) //nolint:forcetypeassert // as view makes it
-		if s.Name != "l" || s.Revision != 7 || s.Record.Lease != sent.next.Lease || s.Record.writer != sent.owner ||
-			(s.Record == sent.next) != (sent == last) {
-			t.Errorf("shown as %+v with %+v", s, s.Record)
-		}
+		check.That(t, s.Name == "l" && s.Revision == 7 && s.Record.Lease == sent.next.Lease && s.Record.writer == sent.owner &&
+			(s.Record == sent.next) == (sent == last),
+			"shown as %+v with %+v", s, s.Record)
 	}
 }
 

@@ -119,9 +119,8 @@ func TestJetStreamDomain(t *testing.T) {
 	c := begin(t, f, "k", flight.BeginOptions{})
 	check.Is(t, check.Err(f.Begin(t.Context(), "k", flight.BeginOptions{})), flight.ErrTaken)
 	complete(t, c, "v")
-	if s, err := f.Wait(within(t), "k"); err != nil || string(s.Value) != "v" {
-		t.Errorf("got %+v, %v", s, err)
-	}
+	s, err := f.Wait(within(t), "k")
+	check.That(t, err == nil && string(s.Value) == "v", "got %+v, %v", s, err)
 }
 
 // A killed server finds again, in its file, the value that a marker hid. That value must not be believed, whatever

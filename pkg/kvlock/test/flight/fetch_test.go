@@ -260,9 +260,8 @@ func TestUploadOverAStaleValue(t *testing.T) {
 		opts := flight.DoOptions{ClaimTTL: 3 * time.Second, Stale: 10 * time.Minute, TTL: time.Minute}
 		do := func() {
 			t.Helper()
-			if r, err := f.Do(t.Context(), "k", func(context.Context) ([]byte, error) { return value, nil }, opts); err != nil {
-				t.Fatal(r.Outcome, err)
-			}
+			r, err := f.Do(t.Context(), "k", func(context.Context) ([]byte, error) { return value, nil }, opts)
+			check.Require(t, err == nil, "%v %v", r.Outcome, err)
 		}
 		do()
 		pass(70 * time.Second)

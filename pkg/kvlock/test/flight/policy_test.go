@@ -30,10 +30,9 @@ func TestNegativeEntry(t *testing.T) {
 		wantNothing := func(f *flight.Flight) {
 			_, err := f.Do(t.Context(), "k", fn, opts)
 			var nothing *flight.NotFoundError
-			if !errors.As(err, &nothing) || !errors.Is(err, flight.ErrNotFound) || errors.Is(err, flight.ErrFailed) ||
-				nothing.Owner != "f" || nothing.Key != "k" || !strings.Contains(nothing.Reason, "venue 7") {
-				t.Errorf("got %v, want that there is nothing", err)
-			}
+			check.That(t, errors.As(err, &nothing) && errors.Is(err, flight.ErrNotFound) && !errors.Is(err, flight.ErrFailed) &&
+				nothing.Owner == "f" && nothing.Key == "k" && strings.Contains(nothing.Reason, "venue 7"),
+				"got %v, want that there is nothing", err)
 		}
 		var all sync.WaitGroup
 		all.Go(func() { wantNothing(f) })

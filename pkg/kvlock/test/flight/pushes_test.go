@@ -57,9 +57,8 @@ func (c *watchedKeys) wantNext(w *flight.Watcher, state flight.State, within tim
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), within)
 	defer cancel()
-	if s, err := w.Next(ctx); err != nil || s.State != state {
-		c.t.Errorf("got %+v, %v; want that it is %s within %s", s, err, state, within)
-	}
+	s, err := w.Next(ctx)
+	check.That(c.t, err == nil && s.State == state, "got %+v, %v; want that it is %s within %s", s, err, state, within)
 }
 
 func isCheck(f natstest.Frame) bool {

@@ -223,10 +223,7 @@ func TestResume(t *testing.T) {
 		if attempt == 4 {
 			ref = first // stale: the same job, delivered again
 		}
-		var err error
-		if c, err = g.Resume(ctx, "attempts", ref, flight.ResumeOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		c = check.Must(g.Resume(ctx, "attempts", ref, flight.ResumeOptions{}))(t)
 		s := get(t, f, "attempts")
 		check.That(t, s.Attempt == attempt && s.Owner == "g" && !s.Handoff, "got %+v, want attempt %d of g, not to hand off", s, attempt)
 	}
@@ -240,9 +237,7 @@ func TestResume(t *testing.T) {
 
 	// The job of the other finds the adopter's result.
 	mine := begin(t, f, "adopted", flight.BeginOptions{Handoff: true})
-	if c, err = g.Resume(ctx, "adopted", c.Ref(), flight.ResumeOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	c = check.Must(g.Resume(ctx, "adopted", c.Ref(), flight.ResumeOptions{}))(t)
 	complete(t, c, "v")
 	var taken *flight.TakenError
 	if _, err := f.Resume(ctx, "adopted", mine.Ref(), flight.ResumeOptions{}); !errors.As(err, &taken) || string(taken.Slot.Value) != "v" {

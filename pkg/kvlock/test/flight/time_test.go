@@ -228,9 +228,8 @@ func (w *referee) took(key, holder string, came time.Time) {
 	w.claims++
 	check.Same(w.t, "the holder of "+key+", which "+holder+" got", w.live[key], "")
 	if d := w.dead[key]; d != nil {
-		if early := time.Until(d.over); early > 0 {
-			w.t.Errorf("%s got %s %s before the TTL of the dead one was over", holder, key, early)
-		}
+		early := time.Until(d.over)
+		check.That(w.t, early <= 0, "%s got %s %s before the TTL of the dead one was over", holder, key, early)
 		if !d.removed.IsZero() {
 			w.longest = max(w.longest, min(time.Since(d.removed), time.Since(came)))
 		}

@@ -63,9 +63,8 @@ func TestSlowWatcherGetsTheLatest(t *testing.T) {
 		}
 		last := complete(t, c, "v")
 		pass(time.Millisecond)
-		if s, err := w.Next(t.Context()); err != nil || s.Revision != last.Revision {
-			t.Errorf("got %+v, %v; want revision %d", s, err, last.Revision)
-		}
+		s, err := w.Next(t.Context())
+		check.That(t, err == nil && s.Revision == last.Revision, "got %+v, %v; want revision %d", s, err, last.Revision)
 	})
 }
 

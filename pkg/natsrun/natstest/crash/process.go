@@ -37,9 +37,7 @@ func started(t testing.TB, name string, p *child.Process, err error) *Process {
 	t.Helper()
 	check.Require(t, err == nil, "start %s: %v", name, err)
 	t.Cleanup(func() {
-		if err := p.Kill(); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, p.Kill(), nil)
 		if out := p.Output(); t.Failed() && out != "" {
 			t.Logf("%s printed %d bytes, at the end:\n%s", name, len(out), out[max(0, len(out)-shown):])
 		}
@@ -53,9 +51,7 @@ func (p *Process) Line() string {
 	ctx, cancel := context.WithTimeout(p.t.Context(), Patience)
 	defer cancel()
 	line, err := p.Process.Line(ctx)
-	if err != nil {
-		p.t.Fatalf("%s: %v", p.name, err)
-	}
+	check.Require(p.t, err == nil, "%s: %v", p.name, err)
 	return line
 }
 
@@ -67,9 +63,7 @@ func (p *Process) Await(pattern string) []string {
 	defer cancel()
 	for {
 		line, err := p.Process.Line(ctx)
-		if err != nil {
-			p.t.Fatalf("%s has not printed %s: %v", p.name, pattern, err)
-		}
+		check.Require(p.t, err == nil, "%s has not printed %s: %v", p.name, pattern, err)
 		if match := expression.FindStringSubmatch(line); match != nil {
 			return match
 		}
@@ -138,9 +132,7 @@ func (p *Process) Continue() {
 
 func (p *Process) check(do string, err error) {
 	p.t.Helper()
-	if err != nil {
-		p.t.Errorf("%s %s: %v", do, p.name, err)
-	}
+	check.That(p.t, err == nil, "%s %s: %v", do, p.name, err)
 }
 
 var (

@@ -32,8 +32,6 @@ func Fill(t testing.TB, disk string) (path string) {
 			size /= 2
 		}
 	}
-	if !errors.Is(err, syscall.ENOSPC) {
-		t.Fatal(err)
-	}
+	check.Require(t, errors.Is(err, syscall.ENOSPC), "%v", err)
 	return f.Name()
 }

@@ -26,9 +26,8 @@ func TestRecentKeepsTheLastAttempts(t *testing.T) {
 	for i, a := range all {
 		check.Require(t, a.Sequence == uint64(n-i), "place %d has the job %d, want %d", i, a.Sequence, n-i)
 	}
-	if got := r.counted(); len(got) != 2 || got["completed"] != n || got["dead"] != 1 {
-		t.Errorf("counted %v", got)
-	}
+	got := r.counted()
+	check.That(t, len(got) == 2 && got["completed"] == n && got["dead"] == 1, "counted %v", got)
 }
 
 // That a worker may not answer inspectors is no reason why its requests are not answered.

@@ -43,9 +43,7 @@ func TestRecordIsReadAsItWasWritten(t *testing.T) {
 	t.Parallel()
 	data := encoded(t, record{Version: version, Writer: "w", Origin: "1-2", Deliveries: 3, Job: "id"}, sample().Steps)
 	got := check.Must(decode(data))(t)
-	if diff := cmp.Diff(sample(), got, cmp.AllowUnexported(entry{})); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, sample(), got, cmp.AllowUnexported(entry{}))
 }
 
 func TestUnreadableRecordsAreRefused(t *testing.T) {
@@ -67,9 +65,8 @@ func TestUnreadableRecordsAreRefused(t *testing.T) {
 		"endless object":    `{"v":1,"writer":"w","steps":[{"name":"a","object":{"id":"x","parts":1000000,"size":1}}]}` + "\n",
 		"object and bytes":  `{"v":1,"writer":"w","steps":[{"name":"a","size":4,"object":{"id":"x","parts":1,"size":1}}]}` + "\nsoup",
 	} {
-		if rec, err := decode([]byte(data)); err == nil {
-			t.Errorf("%s: read as %+v", name, rec)
-		}
+		rec, err := decode([]byte(data))
+		check.That(t, err != nil, "%s: read as %+v", name, rec)
 	}
 }
 
@@ -86,12 +83,8 @@ func FuzzDecode(f *testing.F) {
 		head.Steps = nil
 		again := encoded(t, head, slices.Clone(rec.Steps))
 		second, err := decode(again)
-		if err != nil {
-			t.Fatalf("%q was read, and is not when written as %q: %v", data, again, err)
-		}
-		if diff := cmp.Diff(rec, second, cmp.AllowUnexported(entry{}), cmpopts.EquateEmpty()); diff != "" {
-			t.Error(diff)
-		}
+		check.Require(t, err == nil, "%q was read, and is not when written as %q: %v", data, again, err)
+		check.Equal(t, rec, second, cmp.AllowUnexported(entry{}), cmpopts.EquateEmpty())
 	})
 }
 
@@ -119,14 +112,10 @@ func TestResultThatHasLostItsPartsIsRecordedAnew(t *testing.T) {
 				ran = append(ran, name)
 				return result, nil
 			})
-			if err != nil || !bytes.Equal(got, result) {
-				t.Errorf("step %s: %d bytes, %v", name, len(got), err)
-			}
+			check.That(t, err == nil && bytes.Equal(got, result), "step %s: %d bytes, %v", name, len(got), err)
 		}
 		slices.Sort(ran)
-		if !slices.Equal(ran, want) {
-			t.Errorf("steps %v ran, want %v", ran, want)
-		}
+		check.That(t, slices.Equal(ran, want), "steps %v ran, want %v", ran, want)
 	}
 	attempt("1", "2", "3")
 	clear(m.parts)
@@ -140,8 +129,6 @@ func TestKeysAreTokens(t *testing.T) {
 		t.Errorf("key %q", key)
 	}
 	for _, key := range []string{"", "*", ">", "7", "7-", "-1", "7-1.x", "7-1 ", "7--1", strings.Repeat("1", 21) + "-1"} {
-		if ValidKey(key) {
-			t.Errorf("%q is taken for a key", key)
-		}
+		check.That(t, !ValidKey(key), "%q is taken for a key", key)
 	}
 }

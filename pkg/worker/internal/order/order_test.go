@@ -153,9 +153,8 @@ func TestJobGivenBackHidesNothing(t *testing.T) {
 		t.Errorf("sure: %t of its subject, %t of another; want false, true", isSure(l, later), isSure(l, other))
 	}
 	again := l.deliver(12, "a", 2, 0)
-	if first, _, _ := l.Look(later); first {
-		t.Error("first, although an earlier one came back")
-	}
+	first, _, _ := l.Look(later)
+	check.That(t, !first, "first, although an earlier one came back")
 	l.End(again, true)
 	check.That(t, isSure(l, later), "not sure, although the one that was given back has ended")
 }

@@ -60,8 +60,7 @@ func TestOfFindsTheGoroutinesOfOnePieceOfWork(t *testing.T) {
 func TestOfIsBounded(t *testing.T) {
 	t.Parallel()
 	stacks.Do(t.Context(), "x1", nil, func(context.Context) {
-		if dump := stacks.Of(100, "x1")["x1"]; len(dump) > 100 || dump == "" {
-			t.Errorf("%d bytes, want 1 to 100", len(dump))
-		}
+		dump := stacks.Of(100, "x1")["x1"]
+		check.That(t, len(dump) <= 100 && dump != "", "%d bytes, want 1 to 100", len(dump))
 	})
 }

@@ -49,9 +49,7 @@ func TestServerTellsOfWhatIsStranded(t *testing.T) {
 		arrived, err := b.js.CreateConsumer(t.Context(), "DEAD", jetstream.ConsumerConfig{})
 		check.OK(t, err)
 
-		if _, err = b.js.Publish(t.Context(), "jobs.1", []byte("payload"), jetstream.WithMsgID("x")); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(b.js.Publish(t.Context(), "jobs.1", []byte("payload"), jetstream.WithMsgID("x"))))
 
 		ackWait := 100 * time.Millisecond
 		if terminate { // comes before it is given up, however slow the machine is
@@ -74,9 +72,7 @@ func TestServerTellsOfWhatIsStranded(t *testing.T) {
 		// The server notices while somebody pulls.
 		pulling := check.Must(consumer.Messages())(t)
 
-		if _, err = arrived.Next(jetstream.FetchMaxWait(time.Minute)); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(arrived.Next(jetstream.FetchMaxWait(time.Minute))))
 
 		pulling.Stop()
 
@@ -153,10 +149,9 @@ func TestStrandedMessageThatIsGoneIsNamed(t *testing.T) {
 	b.advise(t, "MSG_TERMINATED.JOBS.foreign", `{"stream_seq":1,"deliveries":1,"reason":"no use"}`)
 
 	all := b.list(t, deadletter.Filter{}, deadletter.NewestFirst)
-	if len(all) != 1 || !errors.Is(all[0].Problem, deadletter.ErrGone) || all[0].Letter.Reason != deadletter.ReasonTerminated ||
-		!strings.Contains(all[0].Letter.Error, "no use") {
-		t.Errorf("entries: %+v", all)
-	}
+	check.That(t, len(all) == 1 && errors.Is(all[0].Problem, deadletter.ErrGone) && all[0].Letter.Reason == deadletter.ReasonTerminated &&
+		strings.Contains(all[0].Letter.Error, "no use"),
+		"entries: %+v", all)
 
 	outcomes := b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{}, deadletter.Result{Skipped: 1})
 	check.Is(t, outcomes[0].Err, deadletter.ErrGone)
@@ -251,16 +246,12 @@ func TestLargeLettersComeBackWhole(t *testing.T) {
 			cfg := dead.CachedInfo().Config
 			cfg.MaxMsgSize = limit
 
-			if _, err = b.js.UpdateStream(t.Context(), cfg); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, check.Err(b.js.UpdateStream(t.Context(), cfg)))
 
 			payload := make([]byte, 1<<20-128)
 			_, _ = rand.Read(payload)
 
-			if _, err = b.js.Publish(t.Context(), "jobs.large", payload, jetstream.WithMsgID("large")); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, check.Err(b.js.Publish(t.Context(), "jobs.large", payload, jetstream.WithMsgID("large"))))
 
 			if s := b.work(t, 1, errors.New("boom")); s[0].Outcome != worker.OutcomeDead || b.messages(t, "JOBS") != 0 {
 				t.Fatalf("%s, %d jobs left", s[0].Outcome, b.messages(t, "JOBS"))

@@ -179,9 +179,8 @@ func TestStoreDown(t *testing.T) {
 		check.OK(t, js.DeleteStream(t.Context(), name))
 	}
 	msg := request(t, nc, "enricher.v1.enrich", `{"results":[{"placeId":"a","name":"A"}]}`)
-	if resp, err := contracts.Decode[contracts.EnrichResponse](msg.Data); err != nil || resp.Pending != 1 {
-		t.Errorf("answer is %s, %v", msg.Data, err)
-	}
+	resp, err := contracts.Decode[contracts.EnrichResponse](msg.Data)
+	check.That(t, err == nil && resp.Pending == 1, "answer is %s, %v", msg.Data, err)
 	msg = request(t, nc, "enricher.v1.get", `{"requestId":"r"}`)
 	check.That(t, msg.Header.Get(micro.ErrorCodeHeader) != "", "answer is %v %s, want an error", msg.Header, msg.Data)
 }

@@ -33,10 +33,9 @@ func TestExtract(t *testing.T) {
 	requests, bodies := f.Asked()
 	check.Require(t, len(requests) == 1, "%d calls", len(requests))
 	r := requests[0]
-	if r.Method != http.MethodPost || r.URL.Path != "/v1/chat/completions" || r.Header.Get("Authorization") != "Bearer "+key ||
-		len(r.Header.Get("Idempotency-Key")) != 64 {
-		t.Errorf("asked by %s %s %v", r.Method, r.URL, r.Header)
-	}
+	check.That(t, r.Method == http.MethodPost && r.URL.Path == "/v1/chat/completions" && r.Header.Get("Authorization") == "Bearer "+key &&
+		len(r.Header.Get("Idempotency-Key")) == 64,
+		"asked by %s %s %v", r.Method, r.URL, r.Header)
 	golden(t, "call.json", bodies[0])
 }
 

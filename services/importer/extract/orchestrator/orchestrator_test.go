@@ -42,10 +42,9 @@ func TestTheDocumentedExchange(t *testing.T) {
 		`"options":{"include_timestamps":true}}`
 	check.Equal(t, wantBody, bodies[0])
 	r := requests[0]
-	if r.Method != http.MethodPost || r.URL.Path != "/extract" || r.Header.Get("X-Service-Token") != token ||
-		r.Header.Get("Content-Type") != "application/json" || r.Header.Get("User-Agent") != "expediter-importer/1" {
-		t.Errorf("asked by %s %s %v", r.Method, r.URL, r.Header)
-	}
+	check.That(t, r.Method == http.MethodPost && r.URL.Path == "/extract" && r.Header.Get("X-Service-Token") == token &&
+		r.Header.Get("Content-Type") == "application/json" && r.Header.Get("User-Agent") == "expediter-importer/1",
+		"asked by %s %s %v", r.Method, r.URL, r.Header)
 }
 
 // TestIdempotencyKey is the same for the same source, and another for another.

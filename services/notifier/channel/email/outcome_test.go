@@ -63,9 +63,8 @@ func TestReplies(t *testing.T) {
 				failed := failure(t, err)
 				check.That(t, failed.Kind == test.kind && failed.Status == test.status, "%v, want %s", err, test.kind)
 			}
-			if letters, conns := p.taken(); len(letters) != 0 || test.mail == nil && conns != 1 {
-				t.Errorf("%d mails over %d connections", len(letters), conns)
-			}
+			letters, conns := p.taken()
+			check.That(t, len(letters) == 0 && (test.mail != nil || conns == 1), "%d mails over %d connections", len(letters), conns)
 		})
 	}
 	for enhanced, want := range map[string]channel.Kind{"5.1.7": channel.KindMisconfigured, "5.1.8": channel.KindMisconfigured, "5.1.10": channel.KindBounced} {

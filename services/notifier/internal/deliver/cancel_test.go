@@ -76,9 +76,8 @@ func TestARowThatIsCancelled(t *testing.T) {
 			if d := n.record(); d.State != test.state || d.Reason != test.reason || len(b.sent) != test.calls || n.letters() != 0 {
 				t.Errorf("%+v after %d calls, %d dead letters", d, len(b.sent), n.letters())
 			}
-			if name == "at once" && (len(late) != 1 || late[0]) || name != "at once" && (len(late) != 2 || late[0] || !late[1]) {
-				t.Errorf("asked with %v", late)
-			}
+			check.That(t, (name != "at once" || len(late) == 1 && !late[0]) && (name == "at once" || len(late) == 2 && !late[0] && late[1]),
+				"asked with %v", late)
 		})
 	}
 }
@@ -172,9 +171,7 @@ func TestAReplayHasAllTries(t *testing.T) {
 			t.Errorf("%+v, %d dead letters", d, n.letters())
 		}
 		for i, m := range b.sent {
-			if m.ID != deliver.MessageID(rowKey) || m.Attempt != i+1 {
-				t.Errorf("%+v", m)
-			}
+			check.That(t, m.ID == deliver.MessageID(rowKey) && m.Attempt == i+1, "%+v", m)
 		}
 	})
 }

@@ -355,9 +355,8 @@ func TestALateCallOfAnItem(t *testing.T) {
 			for _, a := range d.Attempts {
 				outcomes = append(outcomes, a.Outcome)
 			}
-			if d.State != test.state || !slices.Equal(outcomes, test.outcomes) {
-				t.Errorf("%s after %q, want %s after %q", d.State, outcomes, test.state, test.outcomes)
-			}
+			check.That(t, d.State == test.state && slices.Equal(outcomes, test.outcomes),
+				"%s after %q, want %s after %q", d.State, outcomes, test.state, test.outcomes)
 		})
 	}
 }

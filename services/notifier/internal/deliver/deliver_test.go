@@ -24,13 +24,11 @@ func TestARowIsSentOnce(t *testing.T) {
 		n.store()
 		elapse(time.Minute)
 		n.want(deliveries.Sent, "", "sent")
-		if len(b.sent) != 1 || b.sent[0].Address != "nest 7" || b.sent[0].Locale != "he" || b.sent[0].Attempt != 1 ||
-			string(b.sent[0].Payload) != `{"from":"plan"}` || b.sent[0].ID != deliver.MessageID(rowKey) {
-			t.Errorf("%+v", b.sent)
-		}
-		if d := n.record(); d.ProviderID != "r" || d.Attempts[0].Worker != "a" {
-			t.Errorf("%+v", d)
-		}
+		check.That(t, len(b.sent) == 1 && b.sent[0].Address == "nest 7" && b.sent[0].Locale == "he" && b.sent[0].Attempt == 1 &&
+			string(b.sent[0].Payload) == `{"from":"plan"}` && b.sent[0].ID == deliver.MessageID(rowKey),
+			"%+v", b.sent)
+		d := n.record()
+		check.That(t, d.ProviderID == "r" && d.Attempts[0].Worker == "a", "%+v", d)
 	})
 }
 
@@ -74,9 +72,7 @@ func TestFailures(t *testing.T) {
 				t.Errorf("%d calls, %d dead letters", len(b.sent), n.letters())
 			}
 			for i, m := range b.sent {
-				if m.ID != deliver.MessageID(rowKey) || m.Attempt != i+1 || !m.FirstAttempt.Equal(b.at[0]) {
-					t.Errorf("call %d: %+v", i, m)
-				}
+				check.That(t, m.ID == deliver.MessageID(rowKey) && m.Attempt == i+1 && m.FirstAttempt.Equal(b.at[0]), "call %d: %+v", i, m)
 			}
 		})
 	}
@@ -100,18 +96,14 @@ func TestRetriesKeepToTheSchedule(t *testing.T) {
 		n.store()
 		elapse(90 * time.Minute)
 		n.want(deliveries.Delivered, "", "unavailable", "rate_limited", "unknown", "sent")
-		if len(b.at) != 4 {
-			t.Fatalf("%d calls", len(b.at))
-		}
+		check.Require(t, len(b.at) == 4, "%d calls", len(b.at))
 		for i, want := range []time.Duration{time.Minute, time.Hour, 10 * time.Minute} {
 			wait := b.at[i+1].Sub(b.at[i])
 			low, high := want*8/10, want*12/10+time.Second
 			if want == time.Hour {
 				low, high = want, want+time.Second
 			}
-			if wait < low || wait > high {
-				t.Errorf("wait %d was %s, want %s", i+1, wait, want)
-			}
+			check.That(t, wait >= low && wait <= high, "wait %d was %s, want %s", i+1, wait, want)
 		}
 	})
 }
@@ -140,12 +132,8 @@ func TestADeadCaller(t *testing.T) {
 			n.work(n.sender("b", b, profile{}, mode))
 			elapse(time.Minute)
 			d := n.record()
-			if len(b.sent) != test.calls || d.State != test.state {
-				t.Errorf("%d calls, %+v", len(b.sent), d)
-			}
-			if test.at != deliver.PointRecorded && d.Attempts[0].Outcome != deliveries.OutcomeUnknown {
-				t.Errorf("%+v", d.Attempts)
-			}
+			check.That(t, len(b.sent) == test.calls && d.State == test.state, "%d calls, %+v", len(b.sent), d)
+			check.That(t, test.at == deliver.PointRecorded || d.Attempts[0].Outcome == deliveries.OutcomeUnknown, "%+v", d.Attempts)
 			for _, m := range b.sent {
 				check.Same(t, "the id of another attempt", m.ID, b.sent[0].ID)
 			}
@@ -230,15 +218,13 @@ func TestWhatTheUserWants(t *testing.T) {
 			n.work(n.sender("a", b, test.profile, func(c *deliver.Config) { c.Silent = test.silent }))
 			n.store(func(row *contracts.Notification) { row.Priority = test.priority })
 			elapse(time.Minute)
-			if d := n.record(); d.State != test.state || d.Reason != test.reason {
-				t.Errorf("%+v", d)
-			}
+			d := n.record()
+			check.That(t, d.State == test.state && d.Reason == test.reason, "%+v", d)
 			elapse(30 * time.Minute)
 			check.Same(t, "calls", len(b.sent), test.calls)
 			if test.state == deliveries.Deferred {
-				if at := b.at[0].UTC(); at.Hour() != 0 || at.Minute() != 20 {
-					t.Errorf("sent at %s", at)
-				}
+				at := b.at[0].UTC()
+				check.That(t, at.Hour() == 0 && at.Minute() == 20, "sent at %s", at)
 				n.want(deliveries.Sent, "", "sent")
 			}
 		})
@@ -255,9 +241,7 @@ func TestWhatThePlanKnows(t *testing.T) {
 			row.Recipient = &contracts.Recipient{UserID: "u", RecipientType: "CUSTOMER", Addresses: map[string]string{"bird": "new"}}
 		})
 		elapse(time.Minute)
-		if len(b.sent) != 1 || b.sent[0].Address != "new" || b.sent[0].Locale != "he" {
-			t.Errorf("%+v", b.sent)
-		}
+		check.That(t, len(b.sent) == 1 && b.sent[0].Address == "new" && b.sent[0].Locale == "he", "%+v", b.sent)
 	})
 	inNest(t, func(n *nest) {
 		b := &bird{}

@@ -74,26 +74,19 @@ func TestADigestTellsItsWindow(t *testing.T) {
 		n.storeEvent("e2", hourly, func(row *contracts.Notification) { row.Locale = "he" })
 		n.storeEvent("now", hourly, func(row *contracts.Notification) { row.Priority = contracts.UrgencyCritical })
 		elapse(10 * time.Minute)
-		if len(b.sent) != 1 || b.sent[0].EventID != "now" {
-			t.Fatalf("before the end of the window: %+v", b.sent)
-		}
+		check.Require(t, len(b.sent) == 1 && b.sent[0].EventID == "now", "before the end of the window: %+v", b.sent)
 		elapse(time.Hour)
 		n.storeEvent("e3", hourly) // 01:20
 		elapse(2 * time.Hour)
-		if len(b.sent) != 3 {
-			t.Fatalf("%+v", b.sent)
-		}
+		check.Require(t, len(b.sent) == 3, "%+v", b.sent)
 		many, one := b.sent[1], b.sent[2]
 		if diff := strings.Join(events(many), ","); diff != "e1,e2" || many.Template != "c.digest" || many.Locale != "he" ||
 			many.EventID != "digest:c:2000-01-01T01:00:00Z" || many.Address != "nest 7" || many.Category != "c" {
 			t.Errorf("%+v %s", many, many.Payload)
 		}
-		if !b.at[1].Equal(start.Add(time.Hour)) || !b.at[2].Equal(start.Add(2*time.Hour)) {
-			t.Errorf("delivered at %s", b.at)
-		}
-		if one.EventID != "e3" || one.EventType != "X" || one.Template != "x" || string(one.Payload) != `{"of":"e3"}` {
-			t.Errorf("a digest of one: %+v", one)
-		}
+		check.That(t, b.at[1].Equal(start.Add(time.Hour)) && b.at[2].Equal(start.Add(2*time.Hour)), "delivered at %s", b.at)
+		check.That(t, one.EventID == "e3" && one.EventType == "X" && one.Template == "x" && string(one.Payload) == `{"of":"e3"}`,
+			"a digest of one: %+v", one)
 		for event, window := range map[string]string{"e1": "01", "e2": "01", "e3": "02"} {
 			d, err := n.book.Get(n.Context(), event+".bird.CUSTOMER.u")
 			if err != nil || d.State != deliveries.Suppressed || d.Reason != "digest" || d.Digest != "digest:c:2000-01-01T"+window+":00:00Z" {
@@ -137,9 +130,7 @@ func TestDigestsKeepToWhatTheUserWants(t *testing.T) {
 					t.Errorf("%v", events(m))
 				}
 			}
-			if !slices.Equal(at, test.at) {
-				t.Errorf("delivered at %s, want %s", at, test.at)
-			}
+			check.That(t, slices.Equal(at, test.at), "delivered at %s, want %s", at, test.at)
 		})
 	}
 }
@@ -154,14 +145,10 @@ func TestALargeDigest(t *testing.T) {
 		}
 		n.storeEvent("large", hourly, func(row *contracts.Notification) { row.Payload, row.Category = nil, "other" })
 		elapse(2 * time.Hour)
-		if len(b.sent) != 2 {
-			t.Fatalf("%d messages", len(b.sent))
-		}
+		check.Require(t, len(b.sent) == 2, "%d messages", len(b.sent))
 		for _, m := range b.sent {
 			if m.Category == "other" {
-				if string(m.Payload) != `{"from":"plan"}` {
-					t.Errorf("%s", m.Payload)
-				}
+				check.That(t, string(m.Payload) == `{"from":"plan"}`, "%s", m.Payload)
 			} else if len(events(m)) != 100 || !strings.Contains(string(m.Payload), `"count":130`) || !strings.Contains(string(m.Payload), `"more":30`) {
 				t.Errorf("%.300s", m.Payload)
 			}
@@ -178,9 +165,7 @@ func TestAnEventThatIsCalledLikeADigest(t *testing.T) {
 		n.storeEvent("e1", hourly)
 		n.storeEvent("e2", hourly)
 		elapse(3 * time.Hour)
-		if len(b.sent) != 2 || !b.at[1].Equal(start.Add(2*time.Hour)) || len(events(b.sent[1])) != 2 {
-			t.Errorf("%s: %+v", b.at, b.sent)
-		}
+		check.That(t, len(b.sent) == 2 && b.at[1].Equal(start.Add(2*time.Hour)) && len(events(b.sent[1])) == 2, "%s: %+v", b.at, b.sent)
 	})
 }
 
@@ -313,9 +298,7 @@ func TestADigestSurvivesEveryCrash(t *testing.T) {
 				n.storeEvent("e7", often)
 				elapse(10 * time.Minute)
 				n.audit(b, want)
-				if left > 0 {
-					t.Errorf("nobody died: the point was passed %d times", nth-left)
-				}
+				check.That(t, left <= 0, "nobody died: the point was passed %d times", nth-left)
 			})
 		}
 	}

@@ -71,9 +71,7 @@ func TestARowIsFollowedByTheNextChannel(t *testing.T) {
 			elapse(time.Minute)
 			rows := n.followers()
 			if !test.follows {
-				if len(rows) != 0 || n.record().FellBackTo != "" {
-					t.Errorf("%+v", rows)
-				}
+				check.That(t, len(rows) == 0 && n.record().FellBackTo == "", "%+v", rows)
 				return
 			}
 			if len(rows) != 1 || rows[0].Channel != "fish" || len(rows[0].Fallback) != 1 || rows[0].Fallback[0] != "sms" ||
@@ -101,9 +99,8 @@ func TestARowIsGivenUpInTime(t *testing.T) {
 		check.Same(t, "result", len(n.followers()), 0)
 		elapse(2 * time.Minute)
 		n.want(deliveries.Failed, "fallback_after", "unavailable", "unavailable", "unavailable", "unavailable")
-		if rows := n.followers(); len(rows) != 1 || rows[0].FallbackAfter != 600 || n.letters() != 0 {
-			t.Errorf("%+v", rows)
-		}
+		rows := n.followers()
+		check.That(t, len(rows) == 1 && rows[0].FallbackAfter == 600 && n.letters() == 0, "%+v", rows)
 	})
 }
 

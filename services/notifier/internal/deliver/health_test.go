@@ -135,9 +135,8 @@ func TestAnEndpointThatIsDownIsLeftAlone(t *testing.T) {
 		check.Same(t, "a row to another endpoint is", n.row("bob", "e").State, deliveries.Sent)
 		elapse(time.Hour)
 		calls := d.count("at ada")
-		if most := d.most["at ada"]; most != 1 || calls > rows+30 {
-			t.Errorf("%d calls, %d at a time", calls, most)
-		}
+		most := d.most["at ada"]
+		check.That(t, most == 1 && calls <= rows+30, "%d calls, %d at a time", calls, most)
 		d.set("", "")
 		elapse(4 * time.Hour)
 		for i := range rows {
@@ -204,13 +203,11 @@ func TestAnEndpointThatFailsForDaysIsDisabled(t *testing.T) {
 		if got := next(); got.State != deliveries.Suppressed || got.Reason != deliveries.ReasonEndpointDisabled || d.count("at ada") != calls {
 			t.Errorf("%s (%s), %d calls more", got.State, got.Reason, d.count("at ada")-calls)
 		}
-		if verdict, _ := others.Admit(&health.Call{Address: "at ada", Channel: "bird", Slots: 32, Timeout: time.Second}); verdict != health.Off {
-			t.Error("another process calls it")
-		}
+		verdict, _ := others.Admit(&health.Call{Address: "at ada", Channel: "bird", Slots: 32, Timeout: time.Second})
+		check.That(t, verdict == health.Off, "another process calls it")
 		found, _, err := others.List(n.Context(), "", health.Disabled, 1, 10)
-		if err != nil || len(found) != 1 || found[0].UserID != "ada" || found[0].LastError == "" || found[0].Since.IsZero() {
-			t.Fatalf("%+v %v", found, err)
-		}
+		check.Require(t, err == nil && len(found) == 1 && found[0].UserID == "ada" && found[0].LastError != "" && !found[0].Since.IsZero(),
+			"%+v %v", found, err)
 		if was, err := others.Enable(n.Context(), "bird", found[0].ID); err != nil || was.State != health.Disabled {
 			t.Errorf("%+v %v", was, err)
 		}

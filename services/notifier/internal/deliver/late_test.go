@@ -35,9 +35,7 @@ func TestACallerThatIsLate(t *testing.T) {
 			go func() { done <- late.Work(n.Context(), n.job(1)) }()
 			elapse(30 * time.Second)
 			err := n.sender("other", b, profile{}, mode).Work(n.Context(), n.job(2))
-			if (err != nil) != once {
-				t.Errorf("the other: %v", err)
-			}
+			check.That(t, (err != nil) == once, "the other: %v", err)
 			check.Is(t, <-done, nil)
 			if once {
 				n.want(deliveries.Sent, "", "sent")
@@ -107,9 +105,8 @@ func TestACallerThatIsLateAndFailsLeavesTheRow(t *testing.T) {
 				defer close(gone)
 				check.Is(t, dies.Work(n.Context(), n.job(2)), nil)
 			}()
-			if err := <-done; snoozed(err) <= 0 {
-				t.Errorf("the job ended: %v", err)
-			}
+			err := <-done
+			check.That(t, snoozed(err) > 0, "the job ended: %v", err)
 			n.want(deliveries.Sending, "", string(kind), "")
 			<-gone
 		})
@@ -155,9 +152,8 @@ func TestDeadCallersDoNotMakeARowWaitForLonger(t *testing.T) {
 		s := n.sender("a", &bird{fly: fails(channel.KindUnknown)}, profile{})
 		for i, most := range []time.Duration{6 * time.Second, 72 * time.Second} { // 5 s and 1 min, +20 %
 			err := s.Work(n.Context(), n.job(2+i))
-			if retry, ok := errors.AsType[*worker.RetryError](err); !ok || retry.After > most {
-				t.Errorf("failure %d: %v, want a wait of at most %s", i+1, err, most)
-			}
+			retry, ok := errors.AsType[*worker.RetryError](err)
+			check.That(t, ok && retry.After <= most, "failure %d: %v, want a wait of at most %s", i+1, err, most)
 		}
 	})
 }
@@ -193,13 +189,10 @@ func TestAnOutcomeThatCannotBeWrittenDownPutsARowOffForASecond(t *testing.T) {
 func TestNoBackoffIsLong(t *testing.T) {
 	inNest(t, func(n *nest) {
 		p := n.sender("a", &bird{}, profile{}).Policy()
-		if p.Backoff == nil {
-			t.Fatal("it is the worker's: up to 15 minutes")
-		}
+		check.Require(t, p.Backoff != nil, "it is the worker's: up to 15 minutes")
 		for attempt := range p.MaxAttempts {
-			if wait := p.Backoff(attempt + 1); wait > 15*time.Second {
-				t.Errorf("after attempt %d it waits %s", attempt+1, wait)
-			}
+			wait := p.Backoff(attempt + 1)
+			check.That(t, wait <= 15*time.Second, "after attempt %d it waits %s", attempt+1, wait)
 		}
 	})
 }

@@ -59,9 +59,7 @@ func TestAThrottlePutsOff(t *testing.T) {
 		}
 		slices.Sort(order[3:5])
 		slices.Sort(want[3:5])
-		if !slices.Equal(order, want) {
-			t.Errorf("got  %q\nwant %q", order, want)
-		}
+		check.That(t, slices.Equal(order, want), "got  %q\nwant %q", order, want)
 	})
 }
 
@@ -77,9 +75,8 @@ func TestAThrottleSuppresses(t *testing.T) {
 		}
 		elapse(5 * time.Minute)
 		d, err := n.book.Get(n.Context(), "e4.bird.CUSTOMER.u")
-		if err != nil || d.State != deliveries.Suppressed || d.Reason != "throttled" || len(b.sent) != 3 {
-			t.Errorf("%d messages, %+v: %v", len(b.sent), d, err)
-		}
+		check.That(t, err == nil && d.State == deliveries.Suppressed && d.Reason == "throttled" && len(b.sent) == 3,
+			"%d messages, %+v: %v", len(b.sent), d, err)
 	})
 }
 
@@ -118,9 +115,8 @@ func TestAThrottleHoldsUnderChaos(t *testing.T) {
 		for _, m := range b.sent {
 			delivered[m.EventID] = true
 		}
-		if most := b.most(time.Minute); len(delivered) != 40 || most > 3 {
-			t.Errorf("%d of 40 are delivered, up to %d a minute", len(delivered), most)
-		}
+		most := b.most(time.Minute)
+		check.That(t, len(delivered) == 40 && most <= 3, "%d of 40 are delivered, up to %d a minute", len(delivered), most)
 	})
 }
 
@@ -164,16 +160,13 @@ func TestARowWaitsForItsTime(t *testing.T) {
 			elapse(time.Minute)
 			if test.at > 0 {
 				n.want(deliveries.Deferred, "not_before")
-				if d := n.record(); !d.Until.Equal(begun.Add(test.ahead)) {
-					t.Errorf("until %s", d.Until)
-				}
+				d := n.record()
+				check.That(t, d.Until.Equal(begun.Add(test.ahead)), "until %s", d.Until)
 				check.Same(t, "deliveries used no attempt", n.uncounted(), 1)
 			}
 			elapse(test.at)
 			n.want(deliveries.Sent, "", "sent")
-			if len(b.at) != 1 || b.at[0].Sub(begun).Truncate(time.Second) != test.at {
-				t.Errorf("sent at %v, want after %s", b.at, test.at)
-			}
+			check.That(t, len(b.at) == 1 && b.at[0].Sub(begun).Truncate(time.Second) == test.at, "sent at %v, want after %s", b.at, test.at)
 		})
 	}
 }
@@ -232,9 +225,7 @@ func TestDigestsThatUsersChoose(t *testing.T) {
 			for i := range b.sent {
 				at = append(at, b.at[i].Sub(start))
 			}
-			if !slices.Equal(at, test.at) {
-				t.Errorf("delivered at %s, want %s", at, test.at)
-			}
+			check.That(t, slices.Equal(at, test.at), "delivered at %s, want %s", at, test.at)
 		})
 	}
 }
@@ -248,9 +239,7 @@ func TestADigestThatIsChosenMeanwhile(t *testing.T) {
 			n.store(func(row *contracts.Notification) { row.Category = "" })
 			n.work(n.sender("a", b, profile{Digest: map[string]string{"*": "off"}}))
 			elapse(2 * time.Hour)
-			if len(b.sent) != 1 || !b.at[0].Equal(start.Add(time.Hour)) {
-				t.Errorf("%v %+v", b.at, b.sent)
-			}
+			check.That(t, len(b.sent) == 1 && b.at[0].Equal(start.Add(time.Hour)), "%v %+v", b.at, b.sent)
 			n.want(deliveries.Suppressed, "digest")
 		})
 	}
@@ -264,12 +253,9 @@ func TestADigestThatIsChosenMeanwhile(t *testing.T) {
 		n.store(func(row *contracts.Notification) { row.Category = "" })
 		n.work(n.sender("a", b, profile{Digest: map[string]string{"*": "off"}}))
 		elapse(time.Minute)
-		if len(b.sent) != 2 {
-			t.Errorf("%+v", b.sent)
-		}
-		if d := n.record(); d.State != deliveries.Sent || d.Digest != "" {
-			t.Errorf("%+v", d)
-		}
+		check.That(t, len(b.sent) == 2, "%+v", b.sent)
+		d := n.record()
+		check.That(t, d.State == deliveries.Sent && d.Digest == "", "%+v", d)
 	})
 	runInNest(t, "tried", func(n *nest) {
 		b := &bird{}

@@ -128,9 +128,8 @@ func TestAnEventIsInADigestOnce(t *testing.T) {
 		t.Errorf("%d events: %v", d.Count(), ids(d))
 	}
 	stream := check.Must(s.js.Stream(t.Context(), contracts.StreamNotifications))(t)
-	if info, err := stream.Info(t.Context()); err != nil || info.State.LastSeq != 1 {
-		t.Errorf("%d rows were stored: %v", info.State.LastSeq, err)
-	}
+	info, err := stream.Info(t.Context())
+	check.That(t, err == nil && info.State.LastSeq == 1, "%d rows were stored: %v", info.State.LastSeq, err)
 }
 
 // No event goes into a sealed digest, and every later Seal returns the same digest, also when events are cancelled later. A

@@ -296,9 +296,7 @@ func TestFormsThatNoBrowserSends(t *testing.T) {
 		change(values)
 		status, page, err := s.call(s.token("ada"), values)
 		_, invalid := errors.AsType[*contracts.ValidationError](err)
-		if !invalid && !errors.Is(err, service.ErrBodyTooLarge) || page != "" {
-			t.Errorf("%s: %d %v: %s", name, status, err, page)
-		}
+		check.That(t, (invalid || errors.Is(err, service.ErrBodyTooLarge)) && page == "", "%s: %d %v: %s", name, status, err, page)
 	}
 	check.Same(t, "the revision", s.has("ada", was), revision)
 	s.page.Directory = meanwhile{Directory: s.directory, happens: func() { s.Error("it writes") }}

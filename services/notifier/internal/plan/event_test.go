@@ -91,9 +91,7 @@ func TestARefusalTakesNothingBack(t *testing.T) {
 	is("e", plan.StateRefused, strings.Repeat("ä", plan.MaxReason/2))
 	refused, news, err := p.Accept(t.Context(), happened("e"))
 	do(err, p.Reopen(t.Context(), refused))
-	if news {
-		t.Error("it is news")
-	}
+	check.That(t, !news, "it is news")
 	is("e", plan.StateSeen, "")
 	do(p.Refuse(t.Context(), happened("e"), "why"))
 	if outcome, err := p.Plan(t.Context(), happened("e")); err != nil || outcome != plan.Planned {

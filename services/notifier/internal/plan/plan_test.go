@@ -120,14 +120,10 @@ func TestASmallPlanIsOneRecord(t *testing.T) {
 	user := contracts.Recipient{RecipientType: "CUSTOMER", UserID: "a", Locale: "he", Addresses: map[string]string{"email": "a@b.example"}}
 	p := newPlanner(t, js, list{users: []contracts.Recipient{user, {RecipientType: "ADMIN", UserID: "root"}, user}})
 	outcome, err := p.Plan(t.Context(), happened("e/1"))
-	if err != nil || outcome != plan.Planned {
-		t.Fatalf("%s: %v", outcome, err)
-	}
+	check.Require(t, err == nil && outcome == plan.Planned, "%s: %v", outcome, err)
 	r := reader(t, js)
 	got, users := read(t, r, "e/1")
-	if got.Pages != 0 || got.Recipients != 2 || got.Rows != 3 || len(users) != 2 {
-		t.Errorf("%+v", got)
-	}
+	check.That(t, got.Pages == 0 && got.Recipients == 2 && got.Rows == 3 && len(users) == 2, "%+v", got)
 	var rows []contracts.Notification
 	for row, err := range r.Rows(t.Context(), got) {
 		check.OK(t, err)
@@ -143,9 +139,7 @@ func TestASmallPlanIsOneRecord(t *testing.T) {
 	admin.Category, admin.Template, admin.Locale, admin.Priority = "", "", "", "normal"
 	check.Equal(t, []contracts.Notification{admin, customer, mail}, rows)
 	kept, err := r.Event(t.Context(), "e/1")
-	if err != nil || kept.State != plan.StatePlanned || kept.Rows != 3 {
-		t.Errorf("%+v: %v", kept, err)
-	}
+	check.That(t, err == nil && kept.State == plan.StatePlanned && kept.Rows == 3, "%+v: %v", kept, err)
 }
 
 func TestALargePlanIsInPages(t *testing.T) {
@@ -155,9 +149,8 @@ func TestALargePlanIsInPages(t *testing.T) {
 	p := newPlanner(t, js, list{users: append(customers(10_000, "user-with-a-name-"), want[:500]...)})
 	check.OK(t, check.Err(p.Plan(t.Context(), happened("e"))))
 	got, users := read(t, reader(t, js), "e")
-	if got.Pages < 4 || got.Recipients != 10_000 || got.Rows != 20_000 || len(got.Entries) != 0 {
-		t.Errorf("%d pages, %d recipients, %d rows, %d entries", got.Pages, got.Recipients, got.Rows, len(got.Entries))
-	}
+	check.That(t, got.Pages >= 4 && got.Recipients == 10_000 && got.Rows == 20_000 && len(got.Entries) == 0,
+		"%d pages, %d recipients, %d rows, %d entries", got.Pages, got.Recipients, got.Rows, len(got.Entries))
 	check.Equal(t, ids(want), users)
 }
 
@@ -188,9 +181,8 @@ func TestResolutionsDoNotMix(t *testing.T) {
 		}
 	}
 	_, users := read(t, reader(t, js), "e")
-	if diff := cmp.Diff(found[users[0]], users); diff != "" || planned != 1 {
-		t.Errorf("%d planned it\n%s", planned, diff)
-	}
+	diff := cmp.Diff(found[users[0]], users)
+	check.That(t, diff == "" && planned == 1, "%d planned it\n%s", planned, diff)
 }
 
 // A list of recipients that breaks off leaves no plan, and the next try is not made of it.
@@ -233,9 +225,8 @@ func TestWhatNeedsNoPlan(t *testing.T) {
 	if outcome, err := p.Plan(t.Context(), happened("e")); err != nil || outcome != plan.Planned {
 		t.Errorf("nobody: %s, %v", outcome, err)
 	}
-	if got, users := read(t, reader(t, js), "e"); got.Rows != 0 || users != nil {
-		t.Errorf("%+v", got)
-	}
+	got, users := read(t, reader(t, js), "e")
+	check.That(t, got.Rows == 0 && users == nil, "%+v", got)
 }
 
 func TestWhatIsTooLargeIsRefused(t *testing.T) {
@@ -245,9 +236,8 @@ func TestWhatIsTooLargeIsRefused(t *testing.T) {
 	large := happened("large")
 	large.Payload = []byte(`"` + strings.Repeat("<", plan.MaxPayload-2) + `"`)
 	check.Is(t, check.Err(newPlanner(t, js, list{users: customers(3000, "user-with-a-name-")}).Plan(t.Context(), large)), nil)
-	if got, _ := read(t, reader(t, js), "large"); string(got.Payload) != string(large.Payload) {
-		t.Error("the payload changed")
-	}
+	got, _ := read(t, reader(t, js), "large")
+	check.That(t, string(got.Payload) == string(large.Payload), "the payload changed")
 	tooLarge := happened("too-large")
 	tooLarge.Payload = []byte(`"` + strings.Repeat("x", plan.MaxPayload-1) + `"`)
 	wide := contracts.Recipient{RecipientType: "CUSTOMER", UserID: "u", Addresses: map[string]string{}}
@@ -316,9 +306,7 @@ func TestAnEventThatIsToBeToldLater(t *testing.T) {
 	}
 	committed := check.Must(read.Get(t.Context(), "later"))(t)
 	for row, err := range read.Rows(t.Context(), committed) {
-		if err != nil || !row.NotBefore.Equal(e.NotBefore) {
-			t.Errorf("%+v: %v", row, err)
-		}
+		check.That(t, err == nil && row.NotBefore.Equal(e.NotBefore), "%+v: %v", row, err)
 	}
 	e.EventID, e.NotBefore = "too late", time.Now().Add(rules.MaxDelay+time.Hour)
 	if _, err := p.Plan(t.Context(), e); !errors.Is(err, plan.ErrTooFar) || !strings.Contains(err.Error(), `"too late"`) {

@@ -45,9 +45,8 @@ func TestCompare(t *testing.T) {
 		a, b := address.Parse(row[2], nil), address.Parse(row[3], nil)
 		for range 2 {
 			g := address.Compare(&a, &b)
-			if !g.Comparable || verdict(g) != row[0] || g.Number != numbers[number] || g.Opposite != opposite {
-				t.Errorf("%q and %q: %+v, want %s, %s", row[2], row[3], g, row[0], row[1])
-			}
+			check.That(t, g.Comparable && verdict(g) == row[0] && g.Number == numbers[number] && g.Opposite == opposite,
+				"%q and %q: %+v, want %s, %s", row[2], row[3], g, row[0], row[1])
 			a, b = b, a
 		}
 	}

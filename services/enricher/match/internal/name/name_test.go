@@ -21,9 +21,8 @@ func TestSameName(t *testing.T) {
 	t.Parallel()
 	for _, pair := range check.Rows(t, "testdata/same.tsv") {
 		g := compare(pair[0], pair[1])
-		if !g.Comparable || g.Containment < 0.84 || g.Conflict > 0.3 || g.Exact < 0.2 && g.Joined < 0.85 {
-			t.Errorf("%q and %q: %+v", pair[0], pair[1], g)
-		}
+		check.That(t, g.Comparable && g.Containment >= 0.84 && g.Conflict <= 0.3 && (g.Exact >= 0.2 || g.Joined >= 0.85),
+			"%q and %q: %+v", pair[0], pair[1], g)
 	}
 }
 
@@ -31,9 +30,8 @@ func TestSameName(t *testing.T) {
 func TestOtherName(t *testing.T) {
 	t.Parallel()
 	for _, pair := range check.Rows(t, "testdata/others.tsv") {
-		if g := compare(pair[0], pair[1]); g.Exact > 0 || g.Conflict < 0.5 {
-			t.Errorf("%q and %q: %+v", pair[0], pair[1], g)
-		}
+		g := compare(pair[0], pair[1])
+		check.That(t, g.Exact <= 0 && g.Conflict >= 0.5, "%q and %q: %+v", pair[0], pair[1], g)
 	}
 }
 

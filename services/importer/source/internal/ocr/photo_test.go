@@ -141,9 +141,8 @@ func TestPhotosOfTelephonesAreUpright(t *testing.T) {
 	for _, orientation := range []int{3, 6} {
 		from, to := filepath.Join(dir, fmt.Sprint(orientation, ".jpg")), filepath.Join(dir, fmt.Sprint(orientation, ".heic"))
 		check.OK(t, os.WriteFile(from, shoot(t, page(t), 0, 0, orientation, rand.New(rand.NewPCG(1, 1))), 0o600))
-		if out, err := exec.CommandContext(t.Context(), encoder, from, "-o", to).CombinedOutput(); err != nil {
-			t.Fatalf("%s: %v", out, err)
-		}
+		out, err := exec.CommandContext(t.Context(), encoder, from, "-o", to).CombinedOutput()
+		check.Require(t, err == nil, "%s: %v", out, err)
 		heic := check.Must(os.ReadFile(to))(t)
 		photo := check.Must(c.JPEG(t.Context(), "job", heic))(t)
 		got := check.Must(r.Read(t.Context(), "job", photo))(t)
