@@ -66,9 +66,8 @@ func TestRelayPublishesWhatIsCommitted(t *testing.T) {
 	insert("e2")
 	for n := range 3 {
 		msg := check.Must(arrived.Next(jetstream.FetchMaxWait(clientTimeout)))(t)
-		if e, err := contracts.Decode[contracts.Event](msg.Data()); err != nil || e.EventID != fmt.Sprint("e", n) {
-			t.Errorf("event %d is %s, %v", n, msg.Data(), err)
-		}
+		e, err := contracts.Decode[contracts.Event](msg.Data())
+		check.That(t, err == nil && e.EventID == fmt.Sprint("e", n), "event %d is %s, %v", n, msg.Data(), err)
 	}
 	metrics := get(t, regexp.MustCompile(`http://\S+/metrics`).FindString(r.Output()))
 	for _, name := range []string{"outbox_published", "outbox_refused", "outbox_backlog", "outbox_backlog_age_seconds"} {

@@ -166,9 +166,8 @@ func TestUpOnACluster(t *testing.T) {
 		t.Skip("starts three servers, which takes seconds")
 	}
 	r := up(t, "--cluster", "3")
-	if n := len(regexp.MustCompile(`nats://127\.0\.0\.1:\d+  `).FindAllString(strings.ReplaceAll(r.Output(), "\n", "  "), -1)); n != 3 {
-		t.Errorf("want the URLs of three servers:\n%s", r.Output())
-	}
+	n := len(regexp.MustCompile(`nats://127\.0\.0\.1:\d+  `).FindAllString(strings.ReplaceAll(r.Output(), "\n", "  "), -1))
+	check.That(t, n == 3, "want the URLs of three servers:\n%s", r.Output())
 	check.Same(t, "still pending", decode(t, shell(t, strings.Replace(r.lines()[0], "/v1/enrich'", "/v1/enrich?wait=20s'", 1))).Pending, 0)
 	third := decode(t, shell(t, r.lines()[2]))
 	check.That(t, third.Results[0].Providers["wolt"]["url"] == venue, "over NATS: %+v", third)

@@ -36,9 +36,8 @@ func TestCloudEventBinaryRoundTrip(t *testing.T) {
 		"ce-tenant":      "a%20b",
 		"Nats-Msg-Id":    msg.Header.Get("Nats-Msg-Id"),
 	} {
-		if got := msg.Header[name]; !slices.Equal(got, []string{want}) {
-			t.Errorf("%s: got %q, want %q", name, got, want)
-		}
+		got := msg.Header[name]
+		check.That(t, slices.Equal(got, []string{want}), "%s: got %q, want %q", name, got, want)
 	}
 	got := check.Must(contracts.ParseCloudEvent(msg.Subject, msg.Header, msg.Data))(t)
 	check.Equal(t, event, got)

@@ -104,9 +104,8 @@ func TestMsgIDs(t *testing.T) {
 	}
 	check.That(t, contracts.EventMsgID("a|b", "c") != contracts.EventMsgID("a", "b|c"), "two events share an id")
 	for _, id := range []string{"", "a b", "é", "x\r\nNats-Rollup: all", strings.Repeat("x", 10_000), "sha256=x"} {
-		if got := contracts.ImportJobMsgID(id); !regexp.MustCompile(`^sha256=[\w-]{43}$`).MatchString(got) {
-			t.Errorf("%q: got %q", id, got)
-		}
+		got := contracts.ImportJobMsgID(id)
+		check.That(t, regexp.MustCompile(`^sha256=[\w-]{43}$`).MatchString(got), "%q: got %q", id, got)
 	}
 }
 
@@ -135,16 +134,14 @@ func TestRowsOfAddresses(t *testing.T) {
 		}
 	}
 	for _, key := range []string{"e", "digest.e.push.CUSTOMER.u", "throttle.c.push.CUSTOMER.u", "/cancelled.e.all", "/cancelled.e.one.CUSTOMER.u"} {
-		if n, err := contracts.RowOfKey(key); err == nil {
-			t.Errorf("%s: got %v", key, n)
-		}
+		n, err := contracts.RowOfKey(key)
+		check.That(t, err != nil, "%s: got %v", key, n)
 	}
 	for _, subject := range []string{
 		"notify.plan.e", "notify.send.push.CUSTOMER.u.e.0", "notify.send.push.CUSTOMER.u.e.x", "notify.send.push.CUSTOMER.u.e./p.x",
 		"notify.send.push.CUSTOMER.u.e.1.2", "notify.send.push.CUSTOMER.u.e./p.1.2",
 	} {
-		if key, _, ok := contracts.RowKey(subject); ok {
-			t.Errorf("%s: got the key %q", subject, key)
-		}
+		key, _, ok := contracts.RowKey(subject)
+		check.That(t, !ok, "%s: got the key %q", subject, key)
 	}
 }

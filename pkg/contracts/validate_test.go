@@ -131,14 +131,12 @@ func TestParseDigest(t *testing.T) {
 	for wish, want := range map[string]contracts.Digest{
 		"off": {}, "30m": {Every: 30}, "24h": {Every: 1440}, "09:00": {At: []string{"09:00"}}, "09:00,17:30": {At: []string{"09:00", "17:30"}},
 	} {
-		if got, err := contracts.ParseDigest(wish); err != nil || !reflect.DeepEqual(got, want) {
-			t.Errorf("%s: %+v, %v", wish, got, err)
-		}
+		got, err := contracts.ParseDigest(wish)
+		check.That(t, err == nil && reflect.DeepEqual(got, want), "%s: %+v, %v", wish, got, err)
 	}
 	for _, wish := range []string{"", "0m", "-30m", "90s", "7m", "48h", "9:00", "24:00", "09:00, 17:00", "09:00,09:00", strings.Repeat("09:00,", 30)} {
-		if got, err := contracts.ParseDigest(wish); err == nil {
-			t.Errorf("%q is %+v", wish, got)
-		}
+		got, err := contracts.ParseDigest(wish)
+		check.That(t, err != nil, "%q is %+v", wish, got)
 	}
 }
 

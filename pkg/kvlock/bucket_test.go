@@ -51,9 +51,8 @@ func TestEverySettingThatIsNotSafeIsNamed(t *testing.T) {
 		sc := StreamConfig(BucketConfig{Bucket: "b"})
 		set(&sc)
 		set(&all)
-		if err := kv.CheckStream("b", sc); err == nil || !strings.Contains(err.Error(), want) || strings.Count(err.Error(), "\n") != 0 {
-			t.Errorf("%s: got %v", want, err)
-		}
+		err := kv.CheckStream("b", sc)
+		check.That(t, err != nil && strings.Contains(err.Error(), want) && strings.Count(err.Error(), "\n") == 0, "%s: got %v", want, err)
 	}
 	err := kv.CheckStream("b", all)
 	for want := range breaks {

@@ -24,9 +24,8 @@ func TestConfigReportsAllMistakesAtOnce(t *testing.T) {
 	for _, edge := range []time.Duration{100 * time.Millisecond, 24 * time.Hour} {
 		cfg := ok
 		cfg.AckWait = edge
-		if err := cfg.validate(); err != nil {
-			t.Errorf("AckWait %s: %v", edge, err)
-		}
+		err := cfg.validate()
+		check.That(t, err == nil, "AckWait %s: %v", edge, err)
 	}
 	err := Config{
 		AckWait: 24*time.Hour + 1, Bucket: "a.b", Concurrency: -1, DeadSubject: "dead.>", HardStop: -2, RequestTimeout: -1,
@@ -79,9 +78,8 @@ func TestExponentialDoublesUpToItsLimit(t *testing.T) {
 		-1: 2 * time.Second, 0: 2 * time.Second, 1: 2 * time.Second, 2: 4 * time.Second, 3: 8 * time.Second,
 		4: 15 * time.Second, 5: 15 * time.Second, math.MaxInt: 15 * time.Second,
 	} {
-		if got := backoff(attempt); got != want {
-			t.Errorf("after attempt %d: %s, want %s", attempt, got, want)
-		}
+		got := backoff(attempt)
+		check.That(t, got == want, "after attempt %d: %s, want %s", attempt, got, want)
 	}
 	check.Same(t, "base 0", Exponential(0, time.Hour)(40), 0)
 	if got := Exponential(time.Hour, math.MaxInt64)(math.MaxInt); got <= 0 {

@@ -327,9 +327,8 @@ func TestMicroService(t *testing.T) {
 		{"importer.v1.recipe", `{"recipe_id":"none"}`, "404"},
 		{"importer.v1.submit", strings.Replace(submit, "ada", "eve", 1), "409"},
 	} {
-		if reply, _ := ask(c[0], c[1]); reply.Header.Get("Nats-Service-Error-Code") != c[2] {
-			t.Errorf("%s %s: %v %s", c[0], c[1], reply.Header, reply.Data)
-		}
+		reply, _ := ask(c[0], c[1])
+		check.That(t, reply.Header.Get("Nats-Service-Error-Code") == c[2], "%s %s: %v %s", c[0], c[1], reply.Header, reply.Data)
 	}
 	check.Same(t, "it listens at", i.URL(), "")
 }

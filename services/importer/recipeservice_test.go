@@ -234,9 +234,8 @@ func TestVideosEndAsDocumented(t *testing.T) {
 	letters := uint64(0)
 	for n, c := range cases {
 		job := contracts.ImportJob{JobID: c.name, OwnerID: "ada", SourceType: contracts.SourceYouTube, URL: "https://youtu.be/" + videoID(n)}
-		if _, _, err := i.Submit(t.Context(), importer.Submission{ImportJob: job}); err != nil {
-			t.Fatal(err)
-		}
+		_, _, err := i.Submit(t.Context(), importer.Submission{ImportJob: job})
+		check.Require(t, err == nil, "%v", err)
 		if c.retry {
 			letters++
 		}

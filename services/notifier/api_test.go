@@ -222,9 +222,7 @@ func TestNotificationsByUserAndState(t *testing.T) {
 				query.Set("cursor", page.Next)
 			}
 			slices.Sort(all)
-			if limit > 0 && !slices.Equal(found, all) {
-				t.Errorf("%v: in other pages it is otherwise: %s", query, cmp.Diff(found, all))
-			}
+			check.That(t, limit <= 0 || slices.Equal(found, all), "%v: in other pages it is otherwise: %s", query, cmp.Diff(found, all))
 			found = all
 		}
 		return found
@@ -273,9 +271,8 @@ func TestOverNATS(t *testing.T) {
 		{"list", `x`, "400"},
 		{"list", `{"state":"lost"}`, "400"},
 	} {
-		if reply, code := ask(c[0], c[1], nil); code != c[2] {
-			t.Errorf("%s %s: %s %s", c[0], c[1], code, reply.Data)
-		}
+		reply, code := ask(c[0], c[1], nil)
+		check.That(t, code == c[2], "%s %s: %s %s", c[0], c[1], code, reply.Data)
 	}
 	check.Same(t, "it listens at", n.URL(), "")
 }

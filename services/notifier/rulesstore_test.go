@@ -145,9 +145,7 @@ func TestRulesAreReadThroughLinks(t *testing.T) {
 	s.look(t.Context())
 	link("new", "..data")
 	s.look(t.Context())
-	if s.inForce() != "email" || s.Stats().Failed != "" || !s.texts.Has("X") {
-		t.Errorf("%s %s", s.inForce(), s.log.String())
-	}
+	check.That(t, s.inForce() == "email" && s.Stats().Failed == "" && s.texts.Has("X"), "%s %s", s.inForce(), s.log.String())
 }
 
 // Rules and templates come into force together, and a rule whose text is not there does not.

@@ -246,9 +246,8 @@ func TestPage(t *testing.T) {
 	for folder, sign := range ready {
 		p := s.processes[folder]
 		check.Require(t, p != nil, "no block has started a program that logs %q", sign)
-		if lines := trouble.FindAllString(p.Output(), -1); lines != nil || p.Ended() {
-			t.Errorf("%s has ended: %t; it has warned: %s", folder, p.Ended(), lines)
-		}
+		lines := trouble.FindAllString(p.Output(), -1)
+		check.That(t, lines == nil && !p.Ended(), "%s has ended: %t; it has warned: %s", folder, p.Ended(), lines)
 	}
 	check.Is(t, s.connect(nats.ClientCert(filepath.Join(s.dir, "admin", "cert.pem"), filepath.Join(s.dir, "admin", "key.pem"))), nil)
 	check.Failsf(t, s.connect(), "a server lets in a client without a certificate")

@@ -135,9 +135,8 @@ func TestAdvisoriesAreKept(t *testing.T) {
 	msg := check.Must(consumer.Next())(t)
 	check.OK(t, msg.TermWithReason("cannot be read"))
 	advisory := check.Must(dead.Next())(t)
-	if want := "$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.IMPORT_JOBS."; !strings.HasPrefix(advisory.Subject(), want) {
-		t.Errorf("got %s", advisory.Subject())
-	}
+	want := "$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.IMPORT_JOBS."
+	check.That(t, strings.HasPrefix(advisory.Subject(), want), "got %s", advisory.Subject())
 }
 
 func TestChangesOfAKeyAreRepublished(t *testing.T) {

@@ -35,9 +35,8 @@ func TestCompressionIsUndone(t *testing.T) {
 				if wrong < 0 {
 					continue
 				}
-				if got, err := c.Decompress(data, wrong); !errors.Is(err, ErrCorrupt) {
-					t.Errorf("%d bytes of %s read as %d: %d bytes, %v", n, name, wrong, len(got), err)
-				}
+				got, err := c.Decompress(data, wrong)
+				check.That(t, errors.Is(err, ErrCorrupt), "%d bytes of %s read as %d: %d bytes, %v", n, name, wrong, len(got), err)
 			}
 		}
 	}

@@ -43,17 +43,15 @@ func TestStartsAreSpaced(t *testing.T) {
 	now := time.Now()
 	spec := Spec{Burst: 3, Per: time.Second, Rate: 4}
 	rec := record{Version: version}
-	if starts := rec.take(spec, now, 10); len(starts) != 3 || !starts[2].Equal(now) {
-		t.Errorf("%d starts at once, want 3", len(starts))
-	}
+	starts := rec.take(spec, now, 10)
+	check.That(t, len(starts) == 3 && starts[2].Equal(now), "%d starts at once, want 3", len(starts))
 	if next := rec.next(spec, now); next.Sub(now) != spec.gap() {
 		t.Errorf("the next start in %s, want %s", next.Sub(now), spec.gap())
 	}
 	// Just before it is due it is given out, for its time.
 	early := now.Add(spec.gap() - horizon)
-	if starts := rec.take(spec, early, 10); len(starts) != 1 || starts[0].Sub(now) != spec.gap() {
-		t.Errorf("starts %v, want one in %s", starts, spec.gap())
-	}
+	starts = rec.take(spec, early, 10)
+	check.That(t, len(starts) == 1 && starts[0].Sub(now) == spec.gap(), "starts %v, want one in %s", starts, spec.gap())
 	// A record of a clock that was an hour ahead stops nobody for an hour.
 	rec.Next = now.Add(time.Hour).UnixNano()
 	if next := rec.next(spec, now); next.After(now) {

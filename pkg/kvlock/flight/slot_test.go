@@ -74,9 +74,8 @@ func TestReferences(t *testing.T) {
 		"", ".", "..", "a", "a.1", "a.1.", "a.1.0", "a.1.-1", "a.-1.1", "a.1.1.1", ".1.1", "a.x.1", "a.1.x", "a b.1.1", "a\n.1.1", "ä.1.1",
 		"a.99999999999999999999.1", "a.1.99999999999", strings.Repeat("a", record.MaxIDBytes+1) + ".1.1", "a." + strings.Repeat("0", 1000) + "1.1",
 	} {
-		if _, _, _, err := parseRef(ref); !errors.Is(err, ErrInvalidRef) {
-			t.Errorf("%q is %v, want ErrInvalidRef", ref, err)
-		}
+		_, _, _, err := parseRef(ref)
+		check.That(t, errors.Is(err, ErrInvalidRef), "%q is %v, want ErrInvalidRef", ref, err)
 	}
 }
 

@@ -98,32 +98,27 @@ func TestWatcherThatKnowsNothingIsToldWhatWasReadForIt(t *testing.T) {
 	t.Parallel()
 	w := newWatcher(nil, []string{"a"}, nil)
 	w.deliver(&Slot{Key: "a", Revision: 1, State: Done}, false)
-	if got, ok := takenBy(w); ok {
-		t.Errorf("was told %+v, which others knew before it came", got)
-	}
+	got, ok := takenBy(w)
+	check.That(t, !ok, "was told %+v, which others knew before it came", got)
 	w.deliver(&Slot{Key: "a", Revision: 2, State: Pending}, true)
 	w.deliver(&Slot{Key: "a", Revision: 3, State: Done}, false)
-	if got, ok := takenBy(w); !ok || got.Revision != 3 {
-		t.Errorf("got %+v, %v; want revision 3", got, ok)
-	}
+	got, ok = takenBy(w)
+	check.That(t, ok && got.Revision == 3, "got %+v, %v; want revision 3", got, ok)
 }
 
 func TestWatcherIsNotToldThatAMarkerHasGone(t *testing.T) {
 	t.Parallel()
 	w := newWatcher(nil, []string{"a"}, nil)
 	w.deliver(&Slot{Key: "a", Revision: 4, State: Failed, marker: true, Claim: "c"}, true)
-	if got, ok := takenBy(w); !ok || !got.past {
-		t.Errorf("got %+v, %v; want a failure that is past", got, ok)
-	}
+	got, ok := takenBy(w)
+	check.That(t, ok && got.past, "got %+v, %v; want a failure that is past", got, ok)
 	w.deliver(&Slot{Key: "a"}, false)
-	if got, ok := takenBy(w); ok {
-		t.Errorf("was told %+v", got)
-	}
+	got, ok = takenBy(w)
+	check.That(t, !ok, "was told %+v", got)
 	w.deliver(&Slot{Key: "a", Revision: 5, State: Pending, Claim: "d"}, false)
 	w.deliver(&Slot{Key: "a", Revision: 6, State: Failed, marker: true, Claim: "d"}, false)
-	if got, ok := takenBy(w); !ok || got.past || got.Revision != 6 {
-		t.Errorf("got %+v, %v; want the failure of the claim that was watched", got, ok)
-	}
+	got, ok = takenBy(w)
+	check.That(t, ok && !got.past && got.Revision == 6, "got %+v, %v; want the failure of the claim that was watched", got, ok)
 }
 
 // A computation that is woken while it looks looks again.

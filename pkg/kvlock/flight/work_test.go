@@ -66,9 +66,7 @@ func TestEqualWorks(t *testing.T) {
 		check.That(t, err == nil && len(want) == 64 && strings.Trim(want, "0123456789abcdef") == "" && kv.CheckKey(want) == nil,
 			"%s: got %q, %v", name, want, err)
 		for _, w := range works[1:] {
-			if key, err := w.Key(); err != nil || key != want {
-				t.Errorf("%s: %+v: got %s, %v; want %s", name, w, key, err, want)
-			}
+			check.Same(t, name, check.Must(w.Key())(t), want)
 		}
 	}
 }
@@ -141,9 +139,8 @@ func TestWorksWithoutAKey(t *testing.T) {
 		"a channel":           {Process: "p", Inputs: make(chan int)},
 		"a function's result": {Process: "p", Inputs: marshalFails{}},
 	} {
-		if key, err := w.Key(); !errors.Is(err, ErrInvalidInputs) {
-			t.Errorf("%s: got %q, %v; want ErrInvalidInputs", name, key, err)
-		}
+		key, err := w.Key()
+		check.That(t, errors.Is(err, ErrInvalidInputs), "%s: got %q, %v; want ErrInvalidInputs", name, key, err)
 	}
 	_, err := Work{Process: "p", Inputs: marshalFails{}}.Key()
 	check.That(t, errors.Is(err, errMarshal), "the cause is gone: %v", err)

@@ -42,9 +42,7 @@ func TestRelayNeedsNoMoreThanItIsPermitted(t *testing.T) {
 	await(t, "one is published again", func() bool { return r.Stats().Published == 5 })
 	p.age()
 	await(t, "all rows are gone", func() bool { return r.Stats().Deleted == 4 })
-	if r.Stats().Lost != 1 {
-		t.Errorf("stats are %+v", r.Stats())
-	}
+	check.That(t, r.Stats().Lost == 1, "stats are %+v", r.Stats())
 	select {
 	case err := <-denied:
 		t.Errorf("denied: %v", err)

@@ -48,9 +48,8 @@ func TestCommittedEventsReachTheStream(t *testing.T) {
 		case "events.RESTAURANT.RESERVATION_REQUESTED":
 			got := check.Must(contracts.Decode[contracts.Event](msg.Data()))(t)
 			check.Equal(t, full.Event, got)
-			if msg.Headers().Get(nats.MsgIdHdr) != "evt-1" || msg.Headers().Get("traceparent") != "00-1-2-03" {
-				t.Errorf("headers are %v", msg.Headers())
-			}
+			check.That(t, msg.Headers().Get(nats.MsgIdHdr) == "evt-1" && msg.Headers().Get("traceparent") == "00-1-2-03",
+				"headers are %v", msg.Headers())
 		case "events.Y.X":
 			if want := `{"event_id":"evt 2","event_type":"X","aggregate_type":"Y","not_before":"2026-03-02T12:00:00Z","payload":{"b":1.0,"a":2}}`; string(msg.Data()) != want {
 				t.Errorf("the message is %s, want %s", msg.Data(), want)
@@ -218,9 +217,8 @@ func TestStopFinishesWhatIsUnderWay(t *testing.T) {
 	check.OK(t, err)
 	first.Run(ctx)
 	published := p.count("published")
-	if published == 0 || published != len(p.messages()) {
-		t.Errorf("%d rows are marked, %d are in the stream", published, len(p.messages()))
-	}
+	check.That(t, published != 0 && published == len(p.messages()),
+		"%d rows are marked, %d are in the stream", published, len(p.messages()))
 	next, _ := p.relay(nil)
 	await(t, "all are published", func() bool { return p.count("published") == len(all) })
 	check.Same(t, "were published twice", next.Stats().Duplicates, 0)

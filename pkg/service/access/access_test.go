@@ -59,10 +59,9 @@ func TestTheFileHasNoSecretAndIsItsOwnersOnly(t *testing.T) {
 	s, secrets := open(t, Key{Name: "gateway", Scopes: []Scope{Read}})
 	data, err := os.ReadFile(s.path)
 	info, statErr := os.Stat(s.path)
-	if err != nil || statErr != nil || info.Mode().Perm() != 0o600 || bytes.Contains(data, []byte(secrets[0])) ||
-		!strings.HasPrefix(secrets[0], Prefix) || len(secrets[0]) != len(Prefix)+43 {
-		t.Errorf("%v %v %v %s", err, statErr, info.Mode(), data)
-	}
+	check.That(t, err == nil && statErr == nil && info.Mode().Perm() == 0o600 && !bytes.Contains(data, []byte(secrets[0])) &&
+		strings.HasPrefix(secrets[0], Prefix) && len(secrets[0]) == len(Prefix)+43,
+		"%v %v %v %s", err, statErr, info.Mode(), data)
 	if left, err := filepath.Glob(s.path + "*"); err != nil || len(left) != 1 {
 		t.Errorf("left behind: %q, %v", left, err)
 	}
@@ -124,9 +123,8 @@ func TestAFileWithAMistakeKeepsTheFormerKeys(t *testing.T) {
 		} {
 			check.OK(t, os.WriteFile(s.path, []byte(bad), 0o600))
 			<-time.After(2 * reloadEvery)
-			if _, err := s.guard.Admit(request("Authorization", "Bearer "+secrets[0]), All(Read)); err != nil || s.keys.Err() == nil {
-				t.Errorf("after %q: %v, reported: %v", bad, err, s.keys.Err())
-			}
+			_, err := s.guard.Admit(request("Authorization", "Bearer "+secrets[0]), All(Read))
+			check.That(t, err == nil && s.keys.Err() != nil, "after %q: %v, reported: %v", bad, err, s.keys.Err())
 		}
 		check.OK(t, os.WriteFile(s.path, []byte(`{"keys":[]}`), 0o600))
 		<-time.After(2 * reloadEvery)

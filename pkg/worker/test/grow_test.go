@@ -253,9 +253,8 @@ func (g *growth) judge(t *testing.T, told jetstream.JetStream) {
 		}
 	}
 	for job := range g.certain {
-		if f := fates[job]; f == nil || f.ends == 0 {
-			t.Errorf("job %s is lost", job)
-		}
+		f := fates[job]
+		check.That(t, f != nil && f.ends != 0, "job %s is lost", job)
 	}
 	t.Logf("%d jobs accepted, %d worked: %v", len(g.certain), len(fates), streams)
 	check.That(t, len(streams) == grown, "jobs were worked in %v, want %d partitions", streams, grown)

@@ -156,9 +156,8 @@ func TestInsertManyKeepsTheOrderAndNamesFailures(t *testing.T) {
 	}
 
 	for i, index := range []int{3, 5} {
-		if failed, ok := errors.AsType[*worker.InsertError](joined.Unwrap()[i]); !ok || failed.Index != index {
-			t.Errorf("error %d: %v, want one about job %d", i, joined.Unwrap()[i], index)
-		}
+		failed, ok := errors.AsType[*worker.InsertError](joined.Unwrap()[i])
+		check.That(t, ok && failed.Index == index, "error %d: %v, want one about job %d", i, joined.Unwrap()[i], index)
 	}
 }
 

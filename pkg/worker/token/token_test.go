@@ -93,16 +93,14 @@ func FuzzToken(f *testing.F) {
 		encoded, err := token.Encode(s)
 		if err == nil {
 			check.That(t, tokenPattern.MatchString(encoded), "Encode(%q) = %q is no token", s, encoded)
-			if back, err := token.Decode(encoded); err != nil || back != s {
-				t.Errorf("Encode(%q) = %q, which decodes to %q, %v", s, encoded, back, err)
-			}
+			back, err := token.Decode(encoded)
+			check.That(t, err == nil && back == s, "Encode(%q) = %q, which decodes to %q, %v", s, encoded, back, err)
 		} else if s != "" && len(s) <= token.MaxID {
 			t.Errorf("Encode(%q): %v", s, err)
 		}
 		if id, err := token.Decode(s); err == nil {
-			if again, err := token.Encode(id); err != nil || again != s {
-				t.Errorf("Decode(%q) = %q, which encodes to %q, %v", s, id, again, err)
-			}
+			again, err := token.Encode(id)
+			check.That(t, err == nil && again == s, "Decode(%q) = %q, which encodes to %q, %v", s, id, again, err)
 		}
 	})
 }

@@ -42,9 +42,8 @@ func TestHTTPReadsPageByPage(t *testing.T) {
 	var requests []map[string]string
 	h := source(t, func(w http.ResponseWriter, r *http.Request) {
 		var ask map[string]string
-		if err := json.NewDecoder(r.Body).Decode(&ask); err != nil || r.Header.Get("Authorization") != "Bearer secret" {
-			t.Errorf("%v %v", err, r.Header)
-		}
+		err := json.NewDecoder(r.Body).Decode(&ask)
+		check.That(t, err == nil && r.Header.Get("Authorization") == "Bearer secret", "%v %v", err, r.Header)
 		requests = append(requests, ask)
 		n := len(requests)
 		next := ""

@@ -170,11 +170,10 @@ events:
 `), known)
 	check.OK(t, err)
 	route := r.For("X")["CUSTOMER"]
-	if route.FallbackAfter != 10*time.Minute || !slices.Equal(route.Fallback, []string{"email", "sms"}) ||
-		!slices.Equal(route.Starts(), []string{"inapp", "email"}) || !slices.Equal(r.For("X")["ADMIN"].Starts(), []string{"sms"}) ||
-		!slices.Equal(r.Channels(), known) {
-		t.Errorf("%+v, %v", route, r.Channels())
-	}
+	check.That(t, route.FallbackAfter == 10*time.Minute && slices.Equal(route.Fallback, []string{"email", "sms"}) &&
+		slices.Equal(route.Starts(), []string{"inapp", "email"}) && slices.Equal(r.For("X")["ADMIN"].Starts(), []string{"sms"}) &&
+		slices.Equal(r.Channels(), known),
+		"%+v, %v", route, r.Channels())
 	_, err = rules.Parse([]byte(`version: 1
 events:
   X:

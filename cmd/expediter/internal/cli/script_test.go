@@ -134,9 +134,8 @@ func TestCommandLinesOfDocuments(t *testing.T) {
 		for _, found := range invocation.FindAllStringSubmatch(string(text), -1) {
 			shown++
 			line, _, _ := strings.Cut(found[2], " #")
-			if err := checkCommandLine(strings.Fields(line), found[1][0] != '`'); err != nil {
-				t.Errorf("%s: %s: %v", filepath.Base(page), found[0], err)
-			}
+			err := checkCommandLine(strings.Fields(line), found[1][0] != '`')
+			check.That(t, err == nil, "%s: %s: %v", filepath.Base(page), found[0], err)
 		}
 	}
 	check.That(t, shown >= 25, "%d command lines are too few to be all", shown)

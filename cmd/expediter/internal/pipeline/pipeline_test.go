@@ -84,9 +84,8 @@ func TestEmbeddedTellsScoreAndVenue(t *testing.T) {
 	twice.Results[1].PlaceID = twice.Results[0].PlaceID
 	answer = check.Must(Embedded{p}.Enrich(t.Context(), twice))(t)
 	check.Same(t, "details of an id that is of two places", len(answer.Details), 0)
-	if p.NATSURL() != "" || p.Enrichers[0].URL() != "" {
-		t.Errorf("it listens at %q and %q though nobody asked for it", p.NATSURL(), p.Enrichers[0].URL())
-	}
+	check.That(t, p.NATSURL() == "" && p.Enrichers[0].URL() == "",
+		"it listens at %q and %q though nobody asked for it", p.NATSURL(), p.Enrichers[0].URL())
 }
 
 func TestEmbeddedReportsABadRequest(t *testing.T) {
@@ -153,9 +152,8 @@ func TestNATSPort(t *testing.T) {
 	port := listener.Addr().(*net.TCPAddr).Port //nolint:forcetypeassert // asked for TCP
 	check.OK(t, listener.Close())
 	p := begin(t, Config{NATSPort: port, Provider: &mirror{}})
-	if want := "nats://127.0.0.1:" + strconv.Itoa(port); p.NATSURL() != want {
-		t.Fatalf("NATSURL is %q, want %q", p.NATSURL(), want)
-	}
+	want := "nats://127.0.0.1:" + strconv.Itoa(port)
+	check.Require(t, p.NATSURL() == want, "NATSURL is %q, want %q", p.NATSURL(), want)
 	nc := check.Must(nats.Connect(p.NATSURL()))(t)
 	nc.Close()
 }
@@ -205,9 +203,8 @@ func TestCluster(t *testing.T) {
 	t.Cleanup(func() { // before Stop: a server that is shut down while it makes a replica leaves goroutines behind
 		check.Is(t, p.cluster.WaitReady(context.WithoutCancel(t.Context())), nil)
 	})
-	if n := strings.Count(p.NATSURL(), "nats://"); n != 3 || strings.Contains(p.NATSURL(), " ") {
-		t.Errorf("NATSURL is %q", p.NATSURL())
-	}
+	n := strings.Count(p.NATSURL(), "nats://")
+	check.That(t, n == 3 && !strings.Contains(p.NATSURL(), " "), "NATSURL is %q", p.NATSURL())
 	answer, err := Embedded{p}.Enrich(t.Context(), request("Alma"))
 	check.That(t, err == nil && answer.Response.Pending == 0, "%v, %+v", err, answer.Response)
 	nc := check.Must(p.Connect())(t)

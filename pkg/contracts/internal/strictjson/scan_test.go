@@ -114,9 +114,8 @@ func sameMembers(t *testing.T, data []byte) {
 		members := strictjson.Members(data)
 		check.Require(t, len(members) == len(object), "%q: %d members, want %d", data, len(members), len(object))
 		for _, member := range members {
-			if want, ok := object[string(member.Name())]; !ok || !bytes.Equal(member.Value, want) {
-				t.Errorf("%q: member %q is %q, want %q", data, member.Name(), member.Value, want)
-			}
+			want, ok := object[string(member.Name())]
+			check.That(t, ok && bytes.Equal(member.Value, want), "%q: member %q is %q, want %q", data, member.Name(), member.Value, want)
 		}
 	}
 }

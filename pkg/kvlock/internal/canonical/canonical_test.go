@@ -63,11 +63,10 @@ func TestRefused(t *testing.T) {
 		"tiny number":              "1e-99999999999999999999",
 		"byte order mark":          "\ufeff1",
 	} {
-		if got, err := JSON([]byte(in)); err == nil {
-			t.Errorf("%s: got %s, want an error", name, got)
-		}
+		got, err := JSON([]byte(in))
+		check.That(t, err != nil, "%s: got %s, want an error", name, got)
 	}
-	check.Is(t, check.Err(JSON([]byte(strings.Repeat("[", 10_000) + strings.Repeat("]", 10_000)))), nil, "10,000 levels")
+	check.Is(t, check.Err(JSON([]byte(strings.Repeat("[", 10_000)+strings.Repeat("]", 10_000)))), nil, "10,000 levels")
 }
 
 // The doubles of RFC 8785, appendix B.

@@ -16,9 +16,8 @@ func TestClock(t *testing.T) {
 	after := base.Add
 	aged := func(what string, then, local time.Time, want time.Duration) {
 		t.Helper()
-		if got := c.Since(then, local); got != want {
-			t.Errorf("%s: aged %s, want %s", what, got, want)
-		}
+		got := c.Since(then, local)
+		check.That(t, got == want, "%s: aged %s, want %s", what, got, want)
 	}
 	left := func(what string, then time.Time, want time.Duration) {
 		t.Helper()
@@ -123,9 +122,8 @@ func TestExpiry(t *testing.T) {
 	seen := time.Now()
 	const ttl = time.Minute
 	for aged, want := range map[time.Duration]time.Duration{0: ttl, 20 * time.Second: 40 * time.Second, ttl: 0, time.Hour: 0} {
-		if got := Expiry(ttl, aged, seen).Sub(seen); got != want {
-			t.Errorf("aged %s: expires in %s, want %s", aged, got, want)
-		}
+		got := Expiry(ttl, aged, seen).Sub(seen)
+		check.That(t, got == want, "aged %s: expires in %s, want %s", aged, got, want)
 	}
 	if got := Expiry(0, 0, seen); !got.IsZero() {
 		t.Errorf("without a TTL: expires at %s, want never", got)

@@ -73,9 +73,7 @@ func TestLines(t *testing.T) {
 	p.Kill()
 	line, err := p.Process.Line(t.Context())
 	check.That(t, errors.Is(err, io.EOF), "half a line is taken for a line: %q, %v", line, err)
-	if !p.Ended() || p.Output() != "one\ntwo\nthree 3\nhalf" {
-		t.Errorf("it has ended: %t, and printed %q", p.Ended(), p.Output())
-	}
+	check.That(t, p.Ended() && p.Output() == "one\ntwo\nthree 3\nhalf", "it has ended: %t, and printed %q", p.Ended(), p.Output())
 }
 
 func TestPausedProcessIsKilled(t *testing.T) {
@@ -182,9 +180,8 @@ func TestNetworkCutsOneDirection(t *testing.T) {
 			buf := make([]byte, 1)
 			for _, want := range []byte("ab") {
 				check.OK(t, check.Err(c.Write([]byte{want})))
-				if _, err := io.ReadFull(c, buf); err != nil || buf[0] != want {
-					t.Fatalf("got %q, %v; want %q", buf, err, want)
-				}
+				_, err := io.ReadFull(c, buf)
+				check.Require(t, err == nil && buf[0] == want, "got %q, %v; want %q", buf, err, want)
 			}
 			n.Cut(crash.ToClient)
 			check.Is(t, check.Err(c.Write([]byte("c"))), nil)

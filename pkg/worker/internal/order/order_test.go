@@ -69,9 +69,8 @@ func TestChainEndsWhereADeliveryIsMissing(t *testing.T) {
 			}
 			l.Acknowledged("c", 20)
 			if d := l.deliver(21, "c", 1, 0); name != "it came before" {
-				if _, sure, from := l.Look(d); !sure || from != 21 {
-					t.Errorf("after all before has ended: sure %t, from %d", sure, from)
-				}
+				_, sure, from := l.Look(d)
+				check.That(t, sure && from == 21, "after all before has ended: sure %t, from %d", sure, from)
 			}
 		})
 	}
@@ -83,9 +82,8 @@ func TestChainBehindWhatHasEnded(t *testing.T) {
 	for floor, want := range map[uint64]bool{0: false, 7: false, 8: false, 9: true, 10: false} {
 		l := &line{}
 		l.Acknowledged("c", floor)
-		if d := l.deliver(10, "a", 1, 0); isSure(l, d) != want {
-			t.Errorf("all up to %d has ended: sure of job 10 %t, want %t", floor, !want, want)
-		}
+		d := l.deliver(10, "a", 1, 0)
+		check.That(t, isSure(l, d) == want, "all up to %d has ended: sure of job 10 %t, want %t", floor, !want, want)
 	}
 	l := &line{}
 	if d := l.deliver(1, "a", 1, 0); !isSure(l, d) {

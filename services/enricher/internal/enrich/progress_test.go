@@ -29,9 +29,8 @@ func TestProgressGoesThroughEventIDs(t *testing.T) {
 		check.Require(t, err == nil, "%d places: %v", n, err)
 		diff := cmp.Diff(p.published, q.published)
 		check.That(t, diff == "", "%d places (-want +got):\n%s", n, diff)
-		if want := !slices.Contains(p.published, publishedNothing); p.complete() != want {
-			t.Errorf("%v is complete: %t, want %t", p.published, p.complete(), want)
-		}
+		want := !slices.Contains(p.published, publishedNothing)
+		check.That(t, p.complete() == want, "%v is complete: %t, want %t", p.published, p.complete(), want)
 		grown := progress{nonce: p.nonce, published: make([]published, n+9)}
 		err = grown.resume(p.eventID())
 		check.Require(t, err == nil, "%d places and 9 more: %v", n, err)

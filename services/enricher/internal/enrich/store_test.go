@@ -96,9 +96,8 @@ func TestQueueFull(t *testing.T) {
 	updateStream(t, i, contracts.StreamEnrichJobs, func(c *jetstream.StreamConfig) { c.MaxMsgs = 1 })
 	i.ask(t, "req-1", places(1))
 	i.ask(t, "req-2", places(2)[1:])
-	if n := i.Stats().Skipped[SkipQueueUnavailable]; n != 1 {
-		t.Errorf("skipped %v, want one as queue_unavailable", i.Stats().Skipped)
-	}
+	n := i.Stats().Skipped[SkipQueueUnavailable]
+	check.That(t, n == 1, "skipped %v, want one as queue_unavailable", i.Stats().Skipped)
 	updateStream(t, i, contracts.StreamEnrichJobs, func(c *jetstream.StreamConfig) { c.MaxMsgs = -1 })
 	i.background.Wait()
 	i.ask(t, "req-3", places(2)[1:])
@@ -153,9 +152,8 @@ func TestSubscribersClaimAgain(t *testing.T) {
 		i.work(t)
 		updateStream(t, i, "KV_"+contracts.BucketEnrich, func(c *jetstream.StreamConfig) { c.MaxBytes = 1 })
 		i.ask(t, "req-1", places(3))
-		if n := i.Stats().Skipped[SkipLockError]; n != 3 {
-			t.Errorf("skipped %v, want 3 for a lock error", i.Stats().Skipped)
-		}
+		n := i.Stats().Skipped[SkipLockError]
+		check.That(t, n == 3, "skipped %v, want 3 for a lock error", i.Stats().Skipped)
 		outcome := make(chan error, 1)
 		go func() {
 			_, err := i.listen(t.Context(), "req-1")

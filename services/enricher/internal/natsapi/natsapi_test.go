@@ -88,16 +88,14 @@ func TestEnrichAndGet(t *testing.T) {
 	check.That(t, diff == "" && msg.Header.Get(micro.ErrorCodeHeader) == "", "answer %v (-want +got):\n%s", msg.Header, diff)
 	msg = request(t, nc, "enricher.v1.get", `{"requestId":"r"}`)
 	var s enrich.Snapshot
-	if err := json.Unmarshal(msg.Data, &s); err != nil || s.Pending != 1 || s.Places[0].PlaceID != "ChIJ123" {
-		t.Errorf("snapshot is %s, %v", msg.Data, err)
-	}
+	err := json.Unmarshal(msg.Data, &s)
+	check.That(t, err == nil && s.Pending == 1 && s.Places[0].PlaceID == "ChIJ123", "snapshot is %s, %v", msg.Data, err)
 	var place struct {
 		Lookups []enrich.Lookup `json:"lookups"`
 	}
 	msg = request(t, nc, "enricher.v1.place", `{"placeId":"ChIJ123"}`)
-	if err := json.Unmarshal(msg.Data, &place); err != nil || len(place.Lookups) != 1 || place.Lookups[0].State != "pending" {
-		t.Errorf("the place is %s, %v", msg.Data, err)
-	}
+	err = json.Unmarshal(msg.Data, &place)
+	check.That(t, err == nil && len(place.Lookups) == 1 && place.Lookups[0].State == "pending", "the place is %s, %v", msg.Data, err)
 	check.Same(t, "a place that nobody asked about", string(request(t, nc, "enricher.v1.place", `{"placeId":"x"}`).Data), `{"lookups":[],"placeId":"x"}`)
 }
 

@@ -195,9 +195,7 @@ func TestAnEndThatTheStoreDoesNotKnowIsRepaired(t *testing.T) {
 		check.That(t, reported[len(reported)-1] == contracts.ImportReady, "the store was told %v", reported)
 		took := heard.Sub(back)
 		check.That(t, took <= soon, "the store was told %s after it was back", took)
-		if i.keeper.created["j1"] != 1 || i.far.total() != 1 {
-			t.Errorf("%d recipes, %d fetches", i.keeper.created["j1"], i.far.total())
-		}
+		check.That(t, i.keeper.created["j1"] == 1 && i.far.total() == 1, "%d recipes, %d fetches", i.keeper.created["j1"], i.far.total())
 	})
 }
 

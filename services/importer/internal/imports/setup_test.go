@@ -210,9 +210,8 @@ func newInstanceOn(t *testing.T, srv *natsrun.Server, options []nats.Option, mut
 	i.Service, err = New(t.Context(), js, cfg)
 	check.OK(t, err)
 	t.Cleanup(func() {
-		if err := i.Close(); err != nil && !i.cutOff {
-			t.Error(err)
-		}
+		err := i.Close()
+		check.That(t, err == nil || i.cutOff, "%v", err)
 	})
 	return i
 }

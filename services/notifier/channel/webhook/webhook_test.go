@@ -301,7 +301,5 @@ func TestABodyThatDoesNotEnd(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	receipt, err := newWebhook(t, srv).Send(ctx, message(srv.URL))
-	if err != nil || !receipt.Delivered || ctx.Err() != nil {
-		t.Errorf("%+v, %v; the call: %v", receipt, err, ctx.Err())
-	}
+	check.That(t, err == nil && receipt.Delivered && ctx.Err() == nil, "%+v, %v; the call: %v", receipt, err, ctx.Err())
 }

@@ -106,9 +106,8 @@ func TestACancelledEventIsNotInADigest(t *testing.T) {
 			for _, m := range b.sent {
 				delivered = append(delivered, events(m)...)
 			}
-			if strings.Join(delivered, ",") != test.delivered || n.letters() != 0 {
-				t.Errorf("delivered %v, want %s; %d dead letters", delivered, test.delivered, n.letters())
-			}
+			check.That(t, strings.Join(delivered, ",") == test.delivered && n.letters() == 0,
+				"delivered %v, want %s; %d dead letters", delivered, test.delivered, n.letters())
 		})
 	}
 }
@@ -167,9 +166,8 @@ func TestAReplayHasAllTries(t *testing.T) {
 		n.replay()
 		elapse(time.Minute)
 		d := n.record()
-		if d.State != deliveries.Sent || len(d.Attempts) != 7 || d.Replays != 2 || n.letters() != 2 {
-			t.Errorf("%+v, %d dead letters", d, n.letters())
-		}
+		check.That(t, d.State == deliveries.Sent && len(d.Attempts) == 7 && d.Replays == 2 && n.letters() == 2,
+			"%+v, %d dead letters", d, n.letters())
 		for i, m := range b.sent {
 			check.That(t, m.ID == deliver.MessageID(rowKey) && m.Attempt == i+1, "%+v", m)
 		}

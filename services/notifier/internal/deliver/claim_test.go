@@ -312,9 +312,8 @@ func TestAnItemThatIsWithheld(t *testing.T) {
 	inNest(t, func(n *nest) {
 		box, into := n.box()
 		row := n.itemJob(1).Args
-		if there, err := box.Withhold(n.Context(), &row); there || err != nil {
-			t.Fatalf("%v, %v", there, err)
-		}
+		there, err := box.Withhold(n.Context(), &row)
+		check.Require(t, !there && err == nil, "%v, %v", there, err)
 		check.OK(n, n.sender("a", &bird{}, profile{}, into).Work(n.Context(), n.itemJob(1)))
 		n.wantItem(1, deliveries.Suppressed, deliveries.ReasonCancelled, "cancelled")
 	})
@@ -375,9 +374,7 @@ func TestAFullLedgerLosesNothing(t *testing.T) {
 		n.work(n.sender("a", b, profile{}))
 		n.store()
 		elapse(10 * time.Minute) // hundreds of tries
-		if len(b.sent) != 0 || n.letters() != 0 {
-			t.Errorf("%d calls, %d dead letters", len(b.sent), n.letters())
-		}
+		check.That(t, len(b.sent) == 0 && n.letters() == 0, "%d calls, %d dead letters", len(b.sent), n.letters())
 		size(1 << 20)
 		elapse(time.Minute)
 		n.want(deliveries.Sent, "", "sent")

@@ -68,9 +68,7 @@ func TestFailures(t *testing.T) {
 				outcomes[i] = string(test.kind)
 			}
 			n.want(test.state, test.reason, outcomes...)
-			if len(b.sent) != test.calls || n.letters() != test.letters {
-				t.Errorf("%d calls, %d dead letters", len(b.sent), n.letters())
-			}
+			check.That(t, len(b.sent) == test.calls && n.letters() == test.letters, "%d calls, %d dead letters", len(b.sent), n.letters())
 			for i, m := range b.sent {
 				check.That(t, m.ID == deliver.MessageID(rowKey) && m.Attempt == i+1 && m.FirstAttempt.Equal(b.at[0]), "call %d: %+v", i, m)
 			}
@@ -152,9 +150,8 @@ func TestARowIsNotSentTwiceAtATime(t *testing.T) {
 		go func() { done <- n.sender("a", b, profile{}).Work(n.Context(), n.job(1)) }()
 		elapse(time.Second)
 		for _, deliveries := range []int{1, 2} {
-			if err := n.sender("b", b, profile{}).Work(n.Context(), n.job(deliveries)); snoozed(err) <= 0 || snoozed(err) > 15*time.Second {
-				t.Errorf("%v", err)
-			}
+			err := n.sender("b", b, profile{}).Work(n.Context(), n.job(deliveries))
+			check.That(t, snoozed(err) > 0 && snoozed(err) <= 15*time.Second, "%v", err)
 		}
 		if err := <-done; err != nil || len(b.sent) != 1 {
 			t.Errorf("%d calls: %v", len(b.sent), err)

@@ -74,10 +74,9 @@ func TestARowIsFollowedByTheNextChannel(t *testing.T) {
 				check.That(t, len(rows) == 0 && n.record().FellBackTo == "", "%+v", rows)
 				return
 			}
-			if len(rows) != 1 || rows[0].Channel != "fish" || len(rows[0].Fallback) != 1 || rows[0].Fallback[0] != "sms" ||
-				rows[0].FallbackOf != "bird" || rows[0].Payload != nil || n.record().FellBackTo != "fish" || n.letters() != test.letters {
-				t.Errorf("%+v, %+v, %d dead letters", rows, n.record(), n.letters())
-			}
+			check.That(t, len(rows) == 1 && rows[0].Channel == "fish" && len(rows[0].Fallback) == 1 && rows[0].Fallback[0] == "sms" &&
+				rows[0].FallbackOf == "bird" && rows[0].Payload == nil && n.record().FellBackTo == "fish" && n.letters() == test.letters,
+				"%+v, %+v, %d dead letters", rows, n.record(), n.letters())
 		})
 	}
 }

@@ -181,9 +181,8 @@ func TestARowThatComesTooEarlyIsPutOffAgain(t *testing.T) {
 			job := n.job(deliveries + 1)
 			job.Args.NotBefore = until
 			elapse(time.Minute)
-			if wait := snoozed(s.Work(n.Context(), job)); wait != time.Until(until) {
-				t.Errorf("delivery %d is put off for %s, want %s", deliveries+1, wait, time.Until(until))
-			}
+			wait := snoozed(s.Work(n.Context(), job))
+			check.That(t, wait == time.Until(until), "delivery %d is put off for %s, want %s", deliveries+1, wait, time.Until(until))
 		}
 		n.want(deliveries.Deferred, "not_before")
 		if came := s.Came(); came[deliver.Standing{deliveries.Deferred, deliveries.ReasonNotBefore}] != 1 || len(b.sent) != 0 {

@@ -224,9 +224,8 @@ func TestADigestIsBounded(t *testing.T) {
 	size := len(s.stored("KV_"+contracts.BucketDeliveries, s.record()))
 	check.That(t, size <= 1<<20-4<<10, "the record has %d bytes", size)
 	sealed := s.seal(0)
-	if len(sealed.Items) != digest.MaxItems || sealed.Count() != digest.MaxItems+digest.MaxMore {
-		t.Errorf("%d events, %d of them delivered", sealed.Count(), len(sealed.Items))
-	}
+	check.That(t, len(sealed.Items) == digest.MaxItems && sealed.Count() == digest.MaxItems+digest.MaxMore,
+		"%d events, %d of them delivered", sealed.Count(), len(sealed.Items))
 }
 
 // Any event can be cancelled out of a digest that is open, one that is only counted too, and no other goes with it.
@@ -258,9 +257,8 @@ func TestACancelledEventIsTakenOut(t *testing.T) {
 		for _, id := range ids(d) {
 			check.That(t, !slices.Contains(test.cancelled, id), "%s: %s is delivered", name, id)
 		}
-		if len(d.Items) != test.delivered || d.Count() != test.count {
-			t.Errorf("%s: %d events, %d of them delivered; want %d and %d", name, d.Count(), len(d.Items), test.count, test.delivered)
-		}
+		check.That(t, len(d.Items) == test.delivered && d.Count() == test.count,
+			"%s: %d events, %d of them delivered; want %d and %d", name, d.Count(), len(d.Items), test.count, test.delivered)
 	}
 }
 

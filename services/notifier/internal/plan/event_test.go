@@ -74,9 +74,8 @@ func TestARefusalTakesNothingBack(t *testing.T) {
 	p, r := newPlanner(t, js, recipient.Carried(list{users: customers(1, "u")})), reader(t, js)
 	is := func(id string, want plan.State, reason string) {
 		t.Helper()
-		if e, err := r.Event(t.Context(), id); err != nil || e.State != want || e.Reason != reason {
-			t.Errorf("%+v: %v, want %s because of %.20q", e, err, want, reason)
-		}
+		e, err := r.Event(t.Context(), id)
+		check.That(t, err == nil && e.State == want && e.Reason == reason, "%+v: %v, want %s because of %.20q", e, err, want, reason)
 	}
 	do := func(errs ...error) {
 		t.Helper()
@@ -94,9 +93,7 @@ func TestARefusalTakesNothingBack(t *testing.T) {
 	check.That(t, !news, "it is news")
 	is("e", plan.StateSeen, "")
 	do(p.Refuse(t.Context(), happened("e"), "why"))
-	if outcome, err := p.Plan(t.Context(), happened("e")); err != nil || outcome != plan.Planned {
-		t.Error(outcome, err)
-	}
+	check.Same(t, "outcome", check.Must(p.Plan(t.Context(), happened("e")))(t), plan.Planned)
 	is("e", plan.StatePlanned, "")
 	do(p.Refuse(t.Context(), happened("e"), "why"))
 	is("e", plan.StatePlanned, "")
@@ -130,15 +127,12 @@ func TestWhichFieldsMakeAnotherEvent(t *testing.T) {
 		event contracts.Event
 		want  error
 	}{"the same": {first, nil}, "stamped": {at(first, 2), nil}, "another": {other, plan.ErrMismatch}} {
-		if _, news, err := p.Accept(t.Context(), test.event); !errors.Is(err, test.want) || news {
-			t.Errorf("%s: %v, %v", name, news, err)
-		}
+		_, news, err := p.Accept(t.Context(), test.event)
+		check.That(t, errors.Is(err, test.want) && !news, "%s: %v, %v", name, news, err)
 	}
 	former := at(happened("former"), 1)
 	exact := check.Must(former.ExactFingerprint())(t)
 	check.OK(t, check.Err(js.Publish(t.Context(), "$KV."+contracts.BucketDeliveries+".former", []byte(`{"fingerprint":"`+exact+`","state":"seen"}`))))
 	accepted(former)
-	if outcome, err := p.Plan(t.Context(), former); err != nil || outcome != plan.Planned {
-		t.Error(outcome, err)
-	}
+	check.Same(t, "outcome", check.Must(p.Plan(t.Context(), former))(t), plan.Planned)
 }

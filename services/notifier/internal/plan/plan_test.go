@@ -200,9 +200,7 @@ func TestAListThatBreaksOffIsNoPlan(t *testing.T) {
 		t.Errorf("%+v: %v", kept, err)
 	}
 	whole := newPlanner(t, js, list{users: customers(50, "new-")}, small)
-	if outcome, err := whole.Plan(t.Context(), happened("e")); err != nil || outcome != plan.Planned {
-		t.Errorf("%s: %v", outcome, err)
-	}
+	check.Same(t, "outcome", check.Must(whole.Plan(t.Context(), happened("e")))(t), plan.Planned)
 	if _, users := read(t, r, "e"); len(users) != 50 || users[0] != "new-0" {
 		t.Errorf("%d users, the first is %s", len(users), users[0])
 	}
@@ -214,17 +212,11 @@ func TestWhatNeedsNoPlan(t *testing.T) {
 	p := newPlanner(t, js, list{})
 	other := happened("e")
 	other.EventType = "OTHER"
-	if outcome, err := p.Plan(t.Context(), other); err != nil || outcome != plan.Ignored {
-		t.Errorf("no rule: %s, %v", outcome, err)
-	}
+	check.Same(t, "no rule", check.Must(p.Plan(t.Context(), other))(t), plan.Ignored)
 	agency := happened("e")
 	agency.RecipientType = contracts.RecipientAgencyUser
-	if outcome, err := p.Plan(t.Context(), agency); err != nil || outcome != plan.Ignored {
-		t.Errorf("no rule for the kind: %s, %v", outcome, err)
-	}
-	if outcome, err := p.Plan(t.Context(), happened("e")); err != nil || outcome != plan.Planned {
-		t.Errorf("nobody: %s, %v", outcome, err)
-	}
+	check.Same(t, "no rule for the kind", check.Must(p.Plan(t.Context(), agency))(t), plan.Ignored)
+	check.Same(t, "nobody", check.Must(p.Plan(t.Context(), happened("e")))(t), plan.Planned)
 	got, users := read(t, reader(t, js), "e")
 	check.That(t, got.Rows == 0 && users == nil, "%+v", got)
 }
@@ -301,9 +293,7 @@ func TestAnEventThatIsToBeToldLater(t *testing.T) {
 	p := newPlanner(t, js, recipient.Carried(list{users: customers(1, "u")}))
 	read := reader(t, js)
 	e := contracts.Event{EventID: "later", EventType: "X", AggregateType: "Y", NotBefore: time.Now().Add(rules.MaxDelay).UTC()}
-	if outcome, err := p.Plan(t.Context(), e); err != nil || outcome != plan.Planned {
-		t.Fatal(outcome, err)
-	}
+	check.Same(t, "outcome", check.Must(p.Plan(t.Context(), e))(t), plan.Planned)
 	committed := check.Must(read.Get(t.Context(), "later"))(t)
 	for row, err := range read.Rows(t.Context(), committed) {
 		check.That(t, err == nil && row.NotBefore.Equal(e.NotBefore), "%+v: %v", row, err)

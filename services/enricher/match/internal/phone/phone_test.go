@@ -52,9 +52,7 @@ func TestKey(t *testing.T) {
 	t.Parallel()
 	for _, pair := range [][2]string{{"212-555-1234", "+1 212 555 1234"}, {"555-1234", "212 555 1234"}, {"8 495 775-51-88", "+7 495 7755188"}} {
 		a, b := phone.Parse(pair[0])[0], phone.Parse(pair[1])[0]
-		if a.Key() != b.Key() || a.Key() == "" {
-			t.Errorf("%s has key %q, %s has %q", pair[0], a.Key(), pair[1], b.Key())
-		}
+		check.That(t, a.Key() == b.Key() && a.Key() != "", "%s has key %q, %s has %q", pair[0], a.Key(), pair[1], b.Key())
 	}
 }
 

@@ -48,9 +48,7 @@ func sentencesFile(t *testing.T) string {
 func TestFitLearnsFromEveryOtherDish(t *testing.T) {
 	t.Parallel()
 	videos := check.Must(readVideos(sentencesFile(t)))(t)
-	if len(videos) != 6 || len(videos[0].sentences) != 10 {
-		t.Fatalf("%d videos, %d sentences", len(videos), len(videos[0].sentences))
-	}
+	check.Require(t, len(videos) == 6 && len(videos[0].sentences) == 10, "%d videos, %d sentences", len(videos), len(videos[0].sentences))
 	base, weights := logistic.Fit(samples(videos), width, nil)
 	for i, f := range videos[0].features {
 		p := logistic.Sigmoid(logistic.Odds(base, weights, f[:]))
