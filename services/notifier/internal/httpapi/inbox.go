@@ -103,35 +103,33 @@ type mark struct {
 	State inapp.State `json:"state"`
 }
 
-func readMark(w http.ResponseWriter, r *http.Request) (m mark, err error) {
+// markIn reads a request that marks items of a user's inbox.
+func markIn(w http.ResponseWriter, r *http.Request) (kind contracts.RecipientType, userID string, m mark, err error) {
+	if kind, userID, err = whose(r); err != nil {
+		return kind, userID, m, err
+	}
 	body, err := service.Body(w, r, maxMark)
 	if err != nil {
-		return m, err
+		return kind, userID, m, err
 	}
-	if err := json.Unmarshal(body, &m); err != nil {
-		return m, &contracts.ValidationError{Type: "mark", Fields: []contracts.FieldError{{Problem: `must be JSON such as {"state":"read"}`}}}
+	problem := func(path, text string) error {
+		return &contracts.ValidationError{Type: "mark", Fields: []contracts.FieldError{{Path: path, Problem: text}}}
 	}
-	if !slices.Contains([]inapp.State{inapp.Unread, inapp.Read, inapp.Archived}, m.State) {
-		return m, &contracts.ValidationError{Type: "mark", Fields: []contracts.FieldError{
-			{Path: "/state", Problem: "must be unread, read or archived"},
-		}}
+	switch err := json.Unmarshal(body, &m); {
+	case err != nil:
+		return kind, userID, m, problem("", `must be JSON such as {"state":"read"}`)
+	case !slices.Contains([]inapp.State{inapp.Unread, inapp.Read, inapp.Archived}, m.State):
+		return kind, userID, m, problem("/state", "must be unread, read or archived")
+	case len(m.Events) > maxItems:
+		return kind, userID, m, problem("/events", fmt.Sprintf("has %d items, at most %d", len(m.Events), maxItems))
 	}
-	if len(m.Events) > maxItems {
-		return m, &contracts.ValidationError{Type: "mark", Fields: []contracts.FieldError{
-			{Path: "/events", Problem: fmt.Sprintf("has %d items, at most %d", len(m.Events), maxItems)},
-		}}
-	}
-	return m, nil
+	return kind, userID, m, nil
 }
 
 // markOne answers PATCH /v1/users/{user}/inbox/{event} with the changed item. A user with several recipient types needs the
 // type.
 func (h *handler) markOne(w http.ResponseWriter, r *http.Request) error {
-	kind, userID, err := whose(r)
-	if err != nil {
-		return err
-	}
-	m, err := readMark(w, r)
+	kind, userID, m, err := markIn(w, r)
 	if err != nil {
 		return err
 	}
@@ -146,11 +144,7 @@ func (h *handler) markOne(w http.ResponseWriter, r *http.Request) error {
 // markMany answers POST /v1/users/{user}/inbox with the number of marked items and the new counts. It leaves out items that
 // do not exist.
 func (h *handler) markMany(w http.ResponseWriter, r *http.Request) error {
-	kind, userID, err := whose(r)
-	if err != nil {
-		return err
-	}
-	m, err := readMark(w, r)
+	kind, userID, m, err := markIn(w, r)
 	if err != nil {
 		return err
 	}
