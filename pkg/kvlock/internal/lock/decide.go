@@ -223,7 +223,6 @@ func (a *agent) refuse() {
 // transaction is a write whose outcome is not known yet.
 type transaction struct {
 	agent  *agent
-	do     action
 	change kv.Change
 	next   *Record // nil: the lock is free
 	taker  *waiter // the waiter that gets the lease if the write is ours
@@ -268,7 +267,7 @@ func (t *transaction) outcome() kv.Found {
 // need.
 func (a *agent) compose(do action, w *waiter, now time.Time) *transaction {
 	m := a.agents
-	t := &transaction{agent: a, do: do, lease: a.lease, mine: a.isMine()}
+	t := &transaction{agent: a, lease: a.lease, mine: a.isMine()}
 	q := a.queue()
 	switch do {
 	case take:

@@ -134,10 +134,6 @@ type cityStore struct {
 	tried   time.Time // when the last attempt ended
 }
 
-func newCityStore() *cityStore {
-	return &cityStore{fetching: make(chan struct{}, 1)}
-}
-
 // knownCities returns the list of cities. It fetches the list when there is none or it is old: one call in citiesTTL.
 // It keeps using a list that cannot be refreshed.
 func (c *Client) knownCities(ctx context.Context) (*cityList, error) {

@@ -47,7 +47,7 @@ func New(config Config) (*Client, error) {
 	}
 	return &Client{
 		base:   strings.TrimRight(config.BaseURL, "/"),
-		cities: newCityStore(),
+		cities: &cityStore{fetching: make(chan struct{}, 1)},
 		config: config,
 		id:     uuid.NewString(),
 		guard:  newGuard(config),
@@ -111,7 +111,7 @@ func (c *Client) Search(ctx context.Context, place match.Place) ([]provider.Venu
 		return nil, err
 	}
 	return c.follow(ctx, place, queries, at, &gathered{
-		at: make(map[string]int), cities: cities, config: &c.config, near: near,
+		at: make(map[string]int), cities: cities, near: near,
 	})
 }
 

@@ -48,7 +48,6 @@ type gathered struct {
 	at     map[string]int // index in venues by venue ID
 	broken int
 	cities *cityList
-	config *Config
 	near   city
 	venues []provider.Venue
 }

@@ -33,8 +33,7 @@ type Variant struct {
 	// word, and is Row otherwise.
 	Whole   phonetic.Row
 	Said    phonetic.Row
-	total   float64 // of the weights
-	telling bool    // has a distinctive word
+	telling bool // has a distinctive word
 }
 
 // Word is the weight of a word, and the reasons for it.
@@ -208,7 +207,6 @@ func (v *Variant) settle() {
 		case v.telling && w.Qualifier:
 			w.Weight *= qualifierWorth
 		}
-		v.total += w.Weight
 		counts[v.Tokens[i].Script] += w.Weight
 	}
 	for s := text.Latin; s <= text.Other; s++ {

@@ -27,8 +27,8 @@ type Page struct {
 type Track struct {
 	// URL is the address of the file.
 	URL string
-	// Language is the attribute srclang, and Label the attribute label.
-	Language, Label string
+	// Language is the attribute srclang.
+	Language string
 	// Default reports whether the page would show the track by default.
 	Default bool
 }
@@ -102,10 +102,7 @@ func (p *Page) track(attrs attributes) {
 	if kind != "" && kind != "subtitles" && kind != "captions" || err != nil || attrs.get("src") == "" || len(p.Tracks) == maxTracks {
 		return
 	}
-	p.Tracks = append(p.Tracks, Track{
-		URL: address.String(), Language: attrs.get("srclang"), Label: oneLine(attrs.get("label")),
-		Default: attrs.has("default"),
-	})
+	p.Tracks = append(p.Tracks, Track{URL: address.String(), Language: attrs.get("srclang"), Default: attrs.has("default")})
 }
 
 // Choose returns the track to read: the first that exists of the track in the wanted language, which may be empty, in the
