@@ -181,7 +181,7 @@ func (r *Relay) mark(ctx context.Context, tx pgx.Tx, results *outcome) error {
 func columns(failures []failure) (lanes []int16, ids []int64, reasons []string, delays []float64) {
 	for _, f := range failures {
 		lanes, ids = append(lanes, f.row.Lane), append(ids, f.row.ID)
-		reasons, delays = append(reasons, f.reason()), append(delays, f.delay.Seconds())
+		reasons, delays = append(reasons, brief(f.err)), append(delays, f.delay.Seconds())
 	}
 	return lanes, ids, reasons, delays
 }

@@ -47,9 +47,6 @@ type failure struct {
 	delay time.Duration
 }
 
-// reason returns the text of the error that the row keeps.
-func (f failure) reason() string { return brief(f.err) }
-
 // brief returns the text of an error, cut to maxReason and without the bytes that Postgres refuses.
 func brief(err error) string {
 	text := strings.ReplaceAll(strings.ToValidUTF8(err.Error(), "�"), "\x00", "")

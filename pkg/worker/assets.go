@@ -20,11 +20,6 @@ import (
 
 const prepareTimeout = 5 * time.Second
 
-// consumerConfig returns the settings that the worker needs of the consumer of a class.
-func (w *Worker) consumerConfig(c *class) jetstream.ConsumerConfig {
-	return consumer.Config(c.consumer, w.cfg.AckWait, c.patterns)
-}
-
 // prepare checks, or with AutoCreate makes, everything on the server that the worker needs. again is true when the worker has prepared all
 // of it before.
 func (w *Worker) prepare(ctx context.Context, again bool) error {
@@ -63,7 +58,7 @@ func (w *Worker) prepareConsumers(ctx context.Context, again bool) error {
 
 func (w *Worker) prepareConsumer(ctx context.Context, c *class, again bool) error {
 	asset := "consumer " + c.stream + "/" + c.consumer
-	want := w.consumerConfig(c)
+	want := consumer.Config(c.consumer, w.cfg.AckWait, c.patterns)
 	known := w.division.Load()
 	optional := c.partition > 0 && c.created.Load() == 0 && (known == nil || !known.IsFinal() || c.partition >= known.Partitions)
 	found, err := w.js.Consumer(ctx, c.stream, c.consumer)

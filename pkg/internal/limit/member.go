@@ -67,9 +67,7 @@ func (s *Set) ensure() bool {
 	return s.isLive(s.name())
 }
 
-// isDue reports whether the lease is to be renewed.
-func (s *Set) isDue() bool { return s.untilDue() <= 0 }
-
+// untilDue returns the time until the lease is to be renewed.
 func (s *Set) untilDue() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()

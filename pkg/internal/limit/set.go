@@ -181,7 +181,7 @@ func (s *Set) loop() {
 		case <-s.look:
 		case <-timer.C:
 		}
-		if s.isDue() {
+		if s.untilDue() <= 0 {
 			s.renew()
 		}
 		next := s.lookAtOthers()

@@ -58,10 +58,6 @@ type Key struct {
 	User string `json:"user,omitempty"`
 }
 
-func (k Key) caller() Caller {
-	return Caller{Expires: k.Expires, Name: k.Name, RecipientType: k.RecipientType, Scopes: k.Scopes, User: k.User}
-}
-
 // file is the content of a file of keys.
 type file struct {
 	Keys []Key `json:"keys"`
@@ -325,5 +321,5 @@ func (k *Keys) caller(sum string) (Caller, error) {
 	if !found.Expires.IsZero() && !time.Now().Before(found.Expires) {
 		return Caller{}, fmt.Errorf("%w (that of %q)", &tokenError{"has expired"}, found.Name)
 	}
-	return found.caller(), nil
+	return Caller{Expires: found.Expires, Name: found.Name, RecipientType: found.RecipientType, Scopes: found.Scopes, User: found.User}, nil
 }

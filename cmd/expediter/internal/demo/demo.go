@@ -83,7 +83,10 @@ func Run(ctx context.Context, cfg Config) (report Report, err error) {
 	if err != nil {
 		return Report{}, err
 	}
-	d := &demo{cfg: cfg, sample: s, provider: newCounting(venues), client: newClient()}
+	d := &demo{
+		cfg: cfg, sample: s, provider: &counting{Provider: venues, calls: map[string]int{}},
+		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}},
+	}
 	d.letters = &letters{sent: map[string]int{}, to: map[string]int{}}
 	notifying, removeRules, err := d.notifiers()
 	if err != nil {
@@ -120,10 +123,6 @@ type demo struct {
 	letters  *letters
 	report   Report
 	users    []*user
-}
-
-func newClient() *http.Client {
-	return &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}}
 }
 
 func (d *demo) sayf(format string, args ...any) {
@@ -296,10 +295,6 @@ type counting struct {
 
 	mu    sync.Mutex
 	calls map[string]int // by name, address and city
-}
-
-func newCounting(p provider.Provider) *counting {
-	return &counting{Provider: p, calls: map[string]int{}}
 }
 
 // Search implements provider.Provider.

@@ -236,16 +236,13 @@ func (j *Journal) pack(ctx context.Context, until time.Time, name string, data [
 	e.Object = &object{ID: nuid.Next(), Parts: (len(stored)-1)/j.limits.part + 1, Size: len(stored)}
 	for part := range e.parts() {
 		rest := stored[part*j.limits.part:]
-		if err := j.put(ctx, until, e.Object.subject(part), rest[:min(len(rest), j.limits.part)]); err != nil {
+		put := func() error { return j.store.put(ctx, e.Object.subject(part), rest[:min(len(rest), j.limits.part)]) }
+		// A second store does no harm: no attempt knows the part's subject before the record is written.
+		if err := j.persist(ctx, until, put); err != nil {
 			return entry{}, fmt.Errorf("%w: step %q: %w", ErrNotRecorded, name, err)
 		}
 	}
 	return e, nil
-}
-
-// put stores one part. A second store does no harm: no attempt knows the part's subject before the record is written.
-func (j *Journal) put(ctx context.Context, until time.Time, subject string, data []byte) error {
-	return j.persist(ctx, until, func() error { return j.store.put(ctx, subject, data) })
 }
 
 // result is the inverse of pack. The caller owns the result.

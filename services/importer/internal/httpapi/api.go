@@ -55,7 +55,7 @@ type API struct {
 // Add adds the routes to the router.
 func Add(cfg Config) {
 	cfg.Heartbeat = cmp.Or(cfg.Heartbeat, 15*time.Second)
-	a := &API{Config: cfg, uploads: newRoom()}
+	a := &API{Config: cfg, uploads: &room{freed: make(chan struct{}), of: map[string]int{}}}
 	router := cfg.Router
 	router.Handle("POST /v1/imports", access.Own(access.Publish), a.submit)
 	router.Handle("GET /v1/imports/{job}", access.Own(access.Read), a.get)

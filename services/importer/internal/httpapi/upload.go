@@ -175,8 +175,6 @@ type room struct {
 	of    map[string]int // counts by name of caller
 }
 
-func newRoom() *room { return &room{freed: make(chan struct{}), of: map[string]int{}} }
-
 // enter waits for room for a file of a request's caller, and reserves it until leave is called. The error matches [service.ErrBusy]
 // when there is no room in time.
 func (r *room) enter(ctx context.Context) (leave func(), err error) {

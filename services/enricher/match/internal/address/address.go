@@ -68,7 +68,7 @@ func assemble(read []segment, city []string) Address {
 	at := streetSegment(read)
 	for i := range read {
 		s := &read[i]
-		a.Words = append(a.Words, s.texts()...)
+		a.Words = append(a.Words, s.all...)
 		switch {
 		case i == at:
 			a.take(s, city)

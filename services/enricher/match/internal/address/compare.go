@@ -182,8 +182,6 @@ func (s *segment) empty() bool {
 // named reports whether the segment may be the street's.
 func (s *segment) named() bool { return len(s.plain) > 0 || s.typed }
 
-func (s *segment) texts() []string { return s.all }
-
 // readSegment reads a segment from left to right.
 func readSegment(s string) segment {
 	var seg segment
