@@ -227,7 +227,8 @@ func newVideo(dish int, rows [][]string, column map[string]int) video {
 	v.marked = make([]bool, len(v.sentences))
 	for i, s := range v.sentences {
 		for j, row := range rows {
-			if segments[j].Start.Seconds() < s.End && s.Start < (segments[j].Start+segments[j].Dur).Seconds() && row[column["IsUsefulSentence"]] == "1" {
+			said := segments[j]
+			if said.Start.Seconds() < s.End && s.Start < (said.Start+said.Dur).Seconds() && row[column["IsUsefulSentence"]] == "1" {
 				v.marked[i] = true
 			}
 		}
