@@ -71,24 +71,21 @@ func TestStrayRepliesAreNobodys(t *testing.T) {
 	gone := request(ctx, i, patience)
 	late := <-s.requests
 	cancel()
-	if a := <-gone; !errors.Is(a.err, context.Canceled) {
-		t.Errorf("got %+v", a)
-	}
+	a := <-gone
+	check.That(t, errors.Is(a.err, context.Canceled), "got %+v", a)
 	first := request(t.Context(), i, patience)
 	subject := <-s.requests
 	s.reply(id, late, "late")
 	s.reply(id, subject+"0", "nobody's")
 	s.reply(id, subject, "first")
-	if a := <-first; a.err != nil || string(a.msg.Data) != "first" {
-		t.Errorf("got %+v", a)
-	}
+	a = <-first
+	check.That(t, a.err == nil && string(a.msg.Data) == "first", "got %+v", a)
 	second := request(t.Context(), i, patience)
 	next := <-s.requests
 	s.reply(id, subject, "again")
 	s.reply(id, next, "second")
-	if a := <-second; a.err != nil || string(a.msg.Data) != "second" {
-		t.Errorf("got %+v", a)
-	}
+	a = <-second
+	check.That(t, a.err == nil && string(a.msg.Data) == "second", "got %+v", a)
 	check.Is(t, i.Close(), nil)
 }
 

@@ -65,14 +65,12 @@ func TestCheckRefuses(t *testing.T) {
 		{`"\u12g4"`, ""},
 		{`"\x"`, ""},
 	} {
-		if problem := strictjson.Check([]byte(test.body)); problem == nil || problem.Path != test.path {
-			t.Errorf("%.40s: got %+v, want a problem at %q", test.body, problem, test.path)
-		}
+		problem := strictjson.Check([]byte(test.body))
+		check.That(t, problem != nil && problem.Path == test.path, "%.40s: got %+v, want a problem at %q", test.body, problem, test.path)
 	}
 	for _, body := range []string{`{` + many.String() + `"k":1}`, `{}`, `[]`, ` 1 `, `""`, `{"a":{"a":{"a":1}},"b":{"a":1}}`, deep[1 : len(deep)-1]} {
-		if problem := strictjson.Check([]byte(body)); problem != nil {
-			t.Errorf("%s: %+v", body, problem)
-		}
+		problem := strictjson.Check([]byte(body))
+		check.That(t, problem == nil, "%s: %+v", body, problem)
 	}
 }
 
@@ -160,9 +158,8 @@ func TestDecoderFills(t *testing.T) {
 		Bytes: []byte{0, 1}, Flag: true, Float: 100, In: &inner{-3}, List: []inner{{1}}, Map: map[string]string{"a": "b"}, Name: "x",
 		Raw: json.RawMessage(`{ "k":1.0}`), Time: time.Date(2026, 2, 3, 12, 0, 0, 0, time.UTC),
 	}
-	if diff := cmp.Diff(want, got); diff != "" || len(problems) > 0 {
-		t.Errorf("%v -want +got\n%s", problems, diff)
-	}
+	diff := cmp.Diff(want, got)
+	check.That(t, diff == "" && len(problems) == 0, "%v -want +got\n%s", problems, diff)
 	if got, problems := decode(t, `{"bytes":null,"flag":null,"in":null,"list":null,"map":null,"Name":null,"time":null,"name":"other"}`); len(problems) > 0 || !cmp.Equal(got, outer{}) {
 		t.Errorf("null: got %+v, %v", got, problems)
 	}
