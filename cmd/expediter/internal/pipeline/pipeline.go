@@ -93,9 +93,6 @@ type Config struct {
 
 	// SourceNetworks are private networks in which the importer's sources may be. Defaults to none.
 	SourceNetworks []netip.Prefix
-
-	// Version is the version of the services. Defaults to the services' own default.
-	Version string
 }
 
 // Pipeline is a running server with running services.
@@ -184,13 +181,13 @@ func (p *Pipeline) prepare(
 		return nil, fmt.Errorf("connect %s %d: %w", name, n, err)
 	}
 	p.Conns = append(p.Conns, nc)
-	exports, err := export.Start(ctx, export.Config{Service: name, Version: cfg.Version})
+	exports, err := export.Start(ctx, export.Config{Service: name})
 	if err != nil {
 		return nil, fmt.Errorf("start %s %d: %w", name, n, err)
 	}
 	p.exports = append(p.exports, exports)
 	base.CreateAssets, base.Exports, base.Listen, base.Logger = true, exports, listen, cfg.Logger.With("instance", n)
-	base.Replicas, base.UpdateConsumers, base.Version = p.replicas(), true, cfg.Version
+	base.Replicas, base.UpdateConsumers = p.replicas(), true
 	return nc, nil
 }
 

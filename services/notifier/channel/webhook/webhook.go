@@ -23,7 +23,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel/internal/post"
 )
 
-// Name is the channel's name, unless it is given another.
+// Name is the channel's name.
 const Name = "webhook"
 
 // maxSecrets is the largest number of secrets that sign a message. A rotation needs no more.
@@ -36,9 +36,6 @@ type Config struct {
 
 	// AllowNetworks may be called although they are not public. Defaults to none.
 	AllowNetworks []netip.Prefix
-
-	// Name is the channel's name. Defaults to [Name].
-	Name string
 
 	// RootCAs are the authorities against which certificates are checked. Defaults to the system's.
 	RootCAs *x509.CertPool
@@ -53,7 +50,6 @@ type Config struct {
 type Webhook struct {
 	client *post.Client
 	keys   [][]byte
-	name   string
 }
 
 var _ channel.Channel = (*Webhook)(nil)
@@ -64,9 +60,8 @@ func New(cfg Config) (*Webhook, error) {
 	if err != nil {
 		return nil, fmt.Errorf("webhook: Secrets: %w", err)
 	}
-	name := cmp.Or(cfg.Name, Name)
-	return &Webhook{name: name, keys: keys, client: post.New(post.Config{
-		AllowHTTP: cfg.AllowHTTP, BodyTimeout: time.Second, Channel: name, Guard: &guardeddial.Guard{Allow: cfg.AllowNetworks},
+	return &Webhook{keys: keys, client: post.New(post.Config{
+		AllowHTTP: cfg.AllowHTTP, BodyTimeout: time.Second, Channel: Name, Guard: &guardeddial.Guard{Allow: cfg.AllowNetworks},
 		RootCAs: cfg.RootCAs,
 		Refused: channel.KindUnavailable, // receivers refuse messages that they cannot process yet, and expect more attempts
 	})}, nil
@@ -100,7 +95,7 @@ func Retries() []time.Duration {
 func (w *Webhook) Close() { w.client.Close() }
 
 // Name implements [channel.Channel].
-func (w *Webhook) Name() string { return w.name }
+func (*Webhook) Name() string { return Name }
 
 // Send implements [channel.Channel]. The address is a URL, or, for a user with secrets of its own, JSON:
 // {"url":"https://…","secrets":["whsec_…"]}. One request.
@@ -133,8 +128,8 @@ func (w *Webhook) Send(ctx context.Context, m channel.Message) (channel.Receipt,
 	return channel.Receipt{Delivered: true}, nil
 }
 
-func (w *Webhook) fail(kind channel.Kind, detail string) error {
-	return &channel.Error{Channel: w.name, Detail: detail, Kind: kind}
+func (*Webhook) fail(kind channel.Kind, detail string) error {
+	return &channel.Error{Channel: Name, Detail: detail, Kind: kind}
 }
 
 // endpoint reads an address. Its errors do not repeat the address, which may have secrets.
