@@ -330,8 +330,7 @@ func TestUpWithRules(t *testing.T) {
 		cmd := exec.CommandContext(t.Context(), "expediter", "up", "--http-port", "0", "--importer-port", "0", "--nats-port", "0",
 			"--notifier-port", "0", "--console-port", "0", "--rules", path)
 		out, err := cmd.CombinedOutput()
-		code := exitCode(t, err)
-		check.That(t, code == tc.code, "exits with %d, want %d", code, tc.code)
+		check.Same(t, "exits with", exitCode(t, err), tc.code)
 		for _, want := range tc.want {
 			check.That(t, strings.Contains(string(out), want), "no %q in %s", want, out)
 		}

@@ -162,8 +162,7 @@ func TestABacklogIsOfOneCaller(t *testing.T) {
 		}
 		for _, s := range steps {
 			s.before()
-			got := q.submit(s.by, s.jobs)
-			check.That(t, got == s.want, "%s: admitted is %t, want %t", s.name, got, s.want)
+			check.Same(t, s.name, q.submit(s.by, s.jobs), s.want)
 		}
 	})
 }

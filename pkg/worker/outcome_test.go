@@ -50,8 +50,7 @@ func TestClassifyDecidesFromTheError(t *testing.T) {
 		{"unhandled", 0, errUnhandled, false, outcome{kind: OutcomeSnoozed, delay: unhandledDelay, uncounted: true}},
 		{"not started", 0, errNotStarted, true, back},
 	} {
-		got := classify(Info{Attempt: test.attempt, MaxAttempts: 3}, test.err, test.interrupted, backoff)
-		check.That(t, got == test.want, "%s: %+v, want %+v", test.name, got, test.want)
+		check.Same(t, test.name, classify(Info{Attempt: test.attempt, MaxAttempts: 3}, test.err, test.interrupted, backoff), test.want)
 	}
 }
 

@@ -89,8 +89,7 @@ func TestVerifyMarks(t *testing.T) {
 			r := honest()
 			c.spoil(&r)
 			extract.Verify(&r, input())
-			got := strings.Join(c.where(&r), " ")
-			check.That(t, got == c.want, "marked %q, want %q", got, c.want)
+			check.Same(t, "marked", strings.Join(c.where(&r), " "), c.want)
 			check.That(t, warned(&r, extract.WarnUnverified), "no warning")
 		})
 	}

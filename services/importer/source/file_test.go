@@ -101,8 +101,7 @@ func TestKindOf(t *testing.T) {
 		{"a.vtt", "<html>", contracts.SourceCaptions},
 		{"a.JPG", "no photo", contracts.SourcePhoto},
 	} {
-		got := source.KindOf(tc.name, []byte(tc.content))
-		check.That(t, got == tc.want, "%s: %s, want %s", tc.name, got, tc.want)
+		check.Same(t, tc.name, source.KindOf(tc.name, []byte(tc.content)), tc.want)
 	}
 }
 

@@ -126,8 +126,7 @@ func TestObservedLeaseIsShortened(t *testing.T) {
 		}
 		l := newObservedLease(rec, now)
 		l.shorten(rec, State{Created: stored, seen: now})
-		got := l.expiresAt.Sub(now)
-		check.That(t, got == tt.want, "%s: over after %s, want %s", name, got, tt.want)
+		check.Same(t, name, l.expiresAt.Sub(now), tt.want)
 	}
 }
 

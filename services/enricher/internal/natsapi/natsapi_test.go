@@ -127,8 +127,7 @@ func TestErrors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			msg := request(t, nc, "enricher.v1."+c.subject, c.body)
-			code := msg.Header.Get(micro.ErrorCodeHeader)
-			check.That(t, code == c.code, "code is %q, want %s", code, c.code)
+			check.Same(t, "code", msg.Header.Get(micro.ErrorCodeHeader), c.code)
 			text := msg.Header.Get(micro.ErrorHeader)
 			check.That(t, text != "" && len(text) <= 8192, "error is %q", text)
 			var body struct {

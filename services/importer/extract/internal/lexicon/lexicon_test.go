@@ -20,8 +20,7 @@ func TestVerb(t *testing.T) {
 		"cook": lexicon.Motion, "let": lexicon.Light, "made": lexicon.Light,
 		"subscribe": lexicon.None, "delicious": lexicon.None, "": lexicon.None,
 	} {
-		got := lexicon.Verb(words.Stem(word))
-		check.That(t, got == want, "%q is %d, want %d", word, got, want)
+		check.Same(t, word, lexicon.Verb(words.Stem(word)), want)
 	}
 }
 
@@ -54,7 +53,6 @@ func TestThing(t *testing.T) {
 		"skillet": "vessel", "if you like": "option", "next": "sequence", "delicious": "taste",
 		"grandmother": "story", "nothing": "",
 	} {
-		got := lexicon.Thing(words.Stems(words.Split(text)), 0)
-		check.That(t, got == want, "%q is %q, want %q", text, got, want)
+		check.Same(t, text, lexicon.Thing(words.Stems(words.Split(text)), 0), want)
 	}
 }
