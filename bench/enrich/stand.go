@@ -44,7 +44,8 @@ type stand struct {
 	ids      int // of places, used so far
 }
 
-func newStand(ctx context.Context, kind string, memory int64) (_ *stand, err error) {
+// newStand starts an enricher of a kind and its clients, on a server of this process where url names no other.
+func newStand(ctx context.Context, kind string, memory int64, url string) (_ *stand, err error) {
 	s := &stand{askers: map[string][]asker{}}
 	if kind == "stored" {
 		memory = -1
@@ -54,10 +55,13 @@ func newStand(ctx context.Context, kind string, memory int64) (_ *stand, err err
 			err = errors.Join(err, s.close())
 		}
 	}()
-	if s.server, err = natsrun.Start(natsrun.Config{Listen: true}); err != nil {
-		return nil, fmt.Errorf("start NATS: %w", err)
+	if url == "" {
+		if s.server, err = natsrun.Start(natsrun.Config{Listen: true}); err != nil {
+			return nil, fmt.Errorf("start NATS: %w", err)
+		}
+		url = s.server.URL()
 	}
-	if s.conn, err = nats.Connect(s.server.URL()); err != nil {
+	if s.conn, err = nats.Connect(url); err != nil {
 		return nil, fmt.Errorf("connect the enricher: %w", err)
 	}
 	if kind != "bare" {
@@ -75,7 +79,7 @@ func newStand(ctx context.Context, kind string, memory int64) (_ *stand, err err
 		return nil, fmt.Errorf("start the enricher: %w", err)
 	}
 	for range manyClients {
-		nc, err := nats.Connect(s.server.URL())
+		nc, err := nats.Connect(url)
 		if err != nil {
 			return nil, fmt.Errorf("connect a client: %w", err)
 		}
