@@ -236,7 +236,7 @@ func (p *Printer) versions(m Machine) {
 	p.Note("Versions: %s.", strings.Join(all, "; "))
 }
 
-// list writes a line for each entry, which is an item of a list on the page.
+// list writes a line for each entry, which is an item of a list on the page if it has a note.
 func (p *Printer) list(all []Entry) {
 	width := 0
 	for _, one := range all {
@@ -244,7 +244,9 @@ func (p *Printer) list(all []Entry) {
 	}
 	for _, one := range all {
 		p.Line("  %-*s  %s", width, one.Name, one.Note)
-		fmt.Fprintf(p.page, "- `%s`: %s\n", one.Name, one.Note)
+		if one.Note != "" {
+			fmt.Fprintf(p.page, "- `%s`: %s\n", one.Name, one.Note)
+		}
 	}
 	fmt.Fprintln(p.page)
 }
