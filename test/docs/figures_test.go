@@ -3,6 +3,7 @@ package docs
 import (
 	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -68,8 +69,11 @@ func lookUp(document, title, line string, column []string) (value float64, ok bo
 	lines := strings.Split(tables[0][1], "\n")
 	at, titles := 0, strings.Split(lines[0], " |")
 	for _, name := range column {
-		for at++; at < len(titles) && strings.TrimSpace(titles[at]) != name; at++ {
+		next := slices.Index(titles[at+1:], " "+name)
+		if next < 0 {
+			return 0, false
 		}
+		at += 1 + next
 	}
 	for _, l := range lines {
 		if cells := strings.Split(l, " |"); cells[0] == "| `"+line+"`" && at < len(cells) {
