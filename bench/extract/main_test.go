@@ -9,10 +9,14 @@ import (
 	"strings"
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"github.com/expediter-io/expediter/bench/internal/rig"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func lastLine(t *testing.T, out string) report {
 	t.Helper()

@@ -3,10 +3,11 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"os"
 	"regexp"
 	"strings"
 	"testing"
+
+	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/bench/internal/rig"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
@@ -15,7 +16,7 @@ import (
 func TestMain(m *testing.M) {
 	rig.NodeMain()
 	childMain()
-	os.Exit(m.Run())
+	goleak.VerifyTestMain(m)
 }
 
 // A notifier and a server in processes of their own, and everything counted afterwards.

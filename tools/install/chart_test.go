@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	"go.uber.org/goleak"
 	"helm.sh/helm/v3/pkg/chart/loader"
 	"helm.sh/helm/v3/pkg/chartutil"
 	"helm.sh/helm/v3/pkg/engine"
@@ -18,6 +19,8 @@ import (
 	policy "k8s.io/api/policy/v1"
 	"sigs.k8s.io/yaml"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const chartDir = "../../deploy/helm/expediter"
 

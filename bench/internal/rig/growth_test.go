@@ -3,8 +3,12 @@ package rig
 import (
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // Twice the cost with a hundred times as much is said to be too much.
 func TestGrowthThatIsTooMuch(t *testing.T) {

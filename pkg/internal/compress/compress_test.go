@@ -7,8 +7,12 @@ import (
 	"runtime"
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // text is n bytes that compress, to about a third.
 func text(n int) []byte {

@@ -3,7 +3,11 @@ package jsapi
 import (
 	"encoding/json"
 	"testing"
+
+	"go.uber.org/goleak"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // An acknowledgement that is read without encoding/json is one that encoding/json reads the same.
 func FuzzAcknowledgement(f *testing.F) {

@@ -5,8 +5,12 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestPermitsAreShared(t *testing.T) {
 	t.Parallel()

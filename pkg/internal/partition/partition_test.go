@@ -4,8 +4,12 @@ import (
 	"fmt"
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // TestJumpIsThePublishedOne has values of another implementation, Guava's Hashing.consistentHash.
 func TestJumpIsThePublishedOne(t *testing.T) {

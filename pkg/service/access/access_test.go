@@ -22,9 +22,12 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
+	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // stand is a file of keys that is in use.
 type stand struct {

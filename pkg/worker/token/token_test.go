@@ -6,9 +6,13 @@ import (
 	"strings"
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker/token"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // tokenPattern matches texts that are valid both as a subject token and as a part of a KV key.
 var tokenPattern = regexp.MustCompile(`^[-_=A-Za-z0-9]{1,428}$`)

@@ -9,6 +9,7 @@ import (
 	"testing/iotest"
 	"unicode/utf8"
 
+	"go.uber.org/goleak"
 	"golang.org/x/text/encoding"
 	"golang.org/x/text/encoding/htmlindex"
 	"golang.org/x/text/encoding/unicode"
@@ -17,6 +18,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/charset"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // samples are a few sentences of a recipe, by the encodings in which they are found.
 var samples = map[string]string{

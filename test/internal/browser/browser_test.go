@@ -5,8 +5,12 @@ import (
 	"encoding/hex"
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // The copy of axe-core is the file that its authors have published.
 func TestAxeIsAsPublished(t *testing.T) {

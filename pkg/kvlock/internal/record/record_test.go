@@ -4,7 +4,11 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"go.uber.org/goleak"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func FuzzTruncate(f *testing.F) {
 	f.Add("שלום", 3)

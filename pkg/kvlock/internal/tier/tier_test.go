@@ -10,9 +10,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/tier"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func open(cfg tier.Config) *tier.Tier[uint64] {
 	cfg.MaxAge = cmp.Or(cfg.MaxAge, time.Hour)

@@ -3,8 +3,12 @@ package pull
 import (
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // TestSlotWaitsForTheSourceWhoseTurnItIs has slots become free while the source with the next turn has not answered.
 func TestSlotWaitsForTheSourceWhoseTurnItIs(t *testing.T) {

@@ -5,9 +5,13 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"go.uber.org/goleak"
+
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker/internal/signature"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestOfLeavesOutWhatDiffersFromJobToJob(t *testing.T) {
 	t.Parallel()

@@ -8,9 +8,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/internal/retry"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var errFar = errors.New("far")
 

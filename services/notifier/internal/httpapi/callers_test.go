@@ -3,10 +3,14 @@ package httpapi_test
 import (
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/service/servicetest"
 	"github.com/expediter-io/expediter/services/notifier/internal/httpapi"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestEveryRouteKnowsItsCaller(t *testing.T) {
 	t.Parallel()

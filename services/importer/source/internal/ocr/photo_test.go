@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
 	"golang.org/x/image/font"
 	"golang.org/x/image/font/gofont/gobold"
 	"golang.org/x/image/font/gofont/goregular"
@@ -30,6 +31,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/installed"
 	"github.com/expediter-io/expediter/services/importer/source/internal/program"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const title = "Lemon Pancakes"
 
