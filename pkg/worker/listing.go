@@ -142,9 +142,9 @@ type Counts struct {
 	Rest uint64
 
 	// Ended is the number, within Rest, of records of unique jobs that have ended, and Scheduled that of delayed jobs and schedules that
-	// repeat. Told reports whether they were counted, which is not done for a Rest of more than 10,000.
+	// repeat. Detailed reports whether they were counted, which is not done for a Rest of more than 10,000.
 	Ended, Scheduled uint64
-	Told             bool
+	Detailed         bool
 }
 
 // countMore counts the messages of the stream by the server's counts of subjects and consumers: it reads no message. Up to two round trips,
@@ -164,7 +164,7 @@ func (l *list) countMore(ctx context.Context) (Counts, error) {
 			}
 		}
 	}
-	n.Told = true
+	n.Detailed = true
 	return n, nil
 }
 
@@ -224,7 +224,7 @@ func (c *Client) delayed(ctx context.Context) (jobs []StoredJob, all bool, err e
 
 // pages fills a page from one partition after the other.
 func (c *Client) pages(ctx context.Context, f JobFilter, parts []*Client) (JobPage, error) {
-	all, count := JobPage{Counts: Counts{Told: true}}, f.Count
+	all, count := JobPage{Counts: Counts{Detailed: true}}, f.Count
 	f.Count = false
 	for p := f.From.Partition; p < len(parts); p++ {
 		page, err := parts[p].page(ctx, f)
@@ -267,7 +267,7 @@ func (c *Client) count(ctx context.Context, all bool) (Counts, error) {
 
 // add adds the counts of another partition.
 func (n *Counts) add(other Counts) {
-	n.AsOf, n.Told = other.AsOf, n.Told && other.Told
+	n.AsOf, n.Detailed = other.AsOf, n.Detailed && other.Detailed
 	n.Delivered, n.Messages, n.Queued = n.Delivered+other.Delivered, n.Messages+other.Messages, n.Queued+other.Queued
 	n.Rest, n.Ended, n.Scheduled = n.Rest+other.Rest, n.Ended+other.Ended, n.Scheduled+other.Scheduled
 }

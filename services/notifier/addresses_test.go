@@ -90,9 +90,9 @@ func TestSeveralAddresses(t *testing.T) {
 	}))
 	p.until("it waits", func() bool { return w.rowsOf("event=evt-003&channel=pigeon") == "pigeon/ deferred not_before" })
 	const key = "evt-003.pigeon.RESTAURANT_USER.u0"
-	split := check.Must(p.book.Get(t.Context(), key))(t)
+	split := check.Must(p.store.Get(t.Context(), key))(t)
 	split.State, split.Reason, split.Addresses = deliveries.Split, "", []string{"main", "tower"}
-	check.OK(t, p.book.Put(t.Context(), key, split))
+	check.OK(t, p.store.Put(t.Context(), key, split))
 	check.Same(t, "rows", w.rowsOf("event=evt-003&channel=pigeon"), "pigeon/ split, pigeon/main pending, pigeon/tower pending")
 	check.OK(t, check.Err(n.Cancel(t.Context(), Cancellation{EventID: "evt-003"})))
 	check.Same(t, "rows", w.rowsOf("event=evt-003&channel=pigeon"),

@@ -115,7 +115,7 @@ func (p *place) unworked(directory *recipient.Directory) (*plan.Planner, *api.AP
 	cancelled := check.Must(cancel.Open(p.Context(), p.nc, records))(p)
 	planner := plan.New(records, plan.Config{Resolver: recipient.Carried(directory), Rules: first.rules.rules.Load})
 	return planner, api.New(records, api.Config{
-		Audit: audit.New(audit.Config{JetStream: p.js, Source: "notifier"}), Cancelled: cancelled, Deliveries: p.book, Reader: plan.NewReader(records),
+		Audit: audit.New(audit.Config{JetStream: p.js, Source: "notifier"}), Cancelled: cancelled, Deliveries: p.store, Reader: plan.NewReader(records),
 	})
 }
 

@@ -98,7 +98,7 @@ type cell struct {
 	seed   uint64
 	users  int // of each kind
 
-	book      *deliveries.Store
+	store     *deliveries.Store
 	directory *recipient.Directory
 	duty      duty
 	far       *far
@@ -171,7 +171,7 @@ func (c *cell) prepare() {
 		Templates: writeTexts(c.T, "news", "{{.EventID}}", "for {{.UserID}}", "<p>for {{.UserID}}</p>"), Traces: c.TempDir(), URL: c.on.URL,
 	}
 	c.records = recordtest.Client(c.T, c.js)
-	c.book, c.reader = deliveries.New(c.records), plan.NewReader(c.records)
+	c.store, c.reader = deliveries.New(c.records), plan.NewReader(c.records)
 	check.OK(c, natstest.UntilAnswered(c.T, func(ctx context.Context) (err error) {
 		c.directory, err = recipient.OpenDirectory(ctx, c.js, c.records, nil)
 		return err

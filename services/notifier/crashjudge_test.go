@@ -42,11 +42,11 @@ func (c *cell) look() bool {
 	if c.view.rows == nil {
 		c.view = view{next: [2]uint64{1, 1}, open: map[string]bool{}, rows: map[string]*deliveries.Delivery{}, moved: time.Now()}
 	}
-	c.read(&c.view.next[0], c.book.Scan)
-	c.read(&c.view.next[1], c.book.ScanItems)
+	c.read(&c.view.next[0], c.store.Scan)
+	c.read(&c.view.next[1], c.store.ScanItems)
 	items := slices.DeleteFunc(slices.Collect(maps.Keys(c.view.open)), func(key string) bool { return c.wants[key].Channel != inapp.Name })
 	c.ask(func(ctx context.Context) error { // an item may have come of which the record says nothing
-		known, err := c.book.GetMany(ctx, items)
+		known, err := c.store.GetMany(ctx, items)
 		for key, d := range known {
 			if d.State.Ended() {
 				c.view.rows[key], c.view.moved = d, time.Now()

@@ -143,7 +143,7 @@ func administered(t *testing.T, server *natsrun.Server, users *natstest.Users, c
 	own := check.Must(jetstream.New(nc))(t)
 	operators := contracts.Streams(contracts.AssetOptions{Services: []string{contracts.ServiceLock}})
 	check.OK(t, check.Err(contracts.Apply(t.Context(), own, operators, contracts.ApplyOptions{})))
-	return &place{T: t, book: deliveries.New(recordtest.Client(t, js)), js: js, nc: nc, srv: server}
+	return &place{T: t, store: deliveries.New(recordtest.Client(t, js)), js: js, nc: nc, srv: server}
 }
 
 func tomorrow() string { return time.Now().Add(24 * time.Hour).UTC().Format(time.RFC3339) }

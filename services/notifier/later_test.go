@@ -96,7 +96,7 @@ events: {X: {CUSTOMER: {scope: user, channels: [inapp], later: [{after: 30m, unr
 			got[m.user] = append(got[m.user], m.at.Sub(begin).Truncate(time.Second))
 		}
 		check.Equal(t, want, got)
-		d, err := v.book.Get(t.Context(), "reads.pigeon.CUSTOMER.reads")
+		d, err := v.store.Get(t.Context(), "reads.pigeon.CUSTOMER.reads")
 		check.That(t, err == nil && d.State == deliveries.Suppressed && d.Reason == deliveries.ReasonRead && len(d.Attempts) == 0,
 			"%+v: %v", d, err)
 	})

@@ -22,8 +22,8 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel"
 )
 
-// shelf is a folder with rules and templates, and the store of rules that is read from them.
-type shelf struct {
+// rulesFolder is a folder with rules and templates, and the store of rules that is read from them.
+type rulesFolder struct {
 	*testing.T
 	*rulesStore
 
@@ -31,10 +31,10 @@ type shelf struct {
 	log    bytes.Buffer
 }
 
-// newShelf reads a store of rules with the channels inapp, pigeon and email.
-func newShelf(t *testing.T, files map[string]string) *shelf {
+// newRulesFolder reads a store of rules with the channels inapp, pigeon and email.
+func newRulesFolder(t *testing.T, files map[string]string) *rulesFolder {
 	t.Helper()
-	s := &shelf{T: t, folder: t.TempDir()}
+	s := &rulesFolder{T: t, folder: t.TempDir()}
 	for name, text := range files {
 		s.write(name, text)
 	}
@@ -49,7 +49,7 @@ func newShelf(t *testing.T, files map[string]string) *shelf {
 }
 
 // write puts a file in place as editors do: by a new one.
-func (s *shelf) write(name, text string) {
+func (s *rulesFolder) write(name, text string) {
 	s.Helper()
 	file := filepath.Join(s.folder, name)
 	check.OK(s, os.MkdirAll(filepath.Dir(file), 0o700))
@@ -58,7 +58,7 @@ func (s *shelf) write(name, text string) {
 }
 
 // inForce are the channels that customers are told X by.
-func (s *shelf) inForce() string {
+func (s *rulesFolder) inForce() string {
 	return strings.Join(s.rules.Load().For("X")["CUSTOMER"].Channels, " ")
 }
 
@@ -75,7 +75,7 @@ const (
 // are logged once with all of them, and shown.
 func TestRulesAreReadAgainWhenTheyChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newShelf(t, map[string]string{"rules.yaml": ruled("inapp", ""), x + "subject": "s", x + "txt": "one"})
+		s := newRulesFolder(t, map[string]string{"rules.yaml": ruled("inapp", ""), x + "subject": "s", x + "txt": "one"})
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() {
@@ -127,7 +127,7 @@ func TestRulesAreReadAgainWhenTheyChange(t *testing.T) {
 // Kubernetes puts a folder in place by a link to another one, which the files are links into.
 func TestRulesAreReadThroughLinks(t *testing.T) {
 	t.Parallel()
-	s := newShelf(t, map[string]string{
+	s := newRulesFolder(t, map[string]string{
 		"old/rules.yaml": ruled("inapp", ""), "new/rules.yaml": ruled("email", ""), "rules.yaml": ruled("inapp", ""),
 		"new/templates/X/default.subject": "s", "new/templates/X/default.txt": "t", other + "subject": "s", other + "txt": "t",
 	})
@@ -151,7 +151,7 @@ func TestRulesAreReadThroughLinks(t *testing.T) {
 // Rules and templates come into force together, and a rule whose text is not there does not.
 func TestRulesNeedTheirTexts(t *testing.T) {
 	t.Parallel()
-	s := newShelf(t, map[string]string{"rules.yaml": ruled("inapp", ""), other + "subject": "s", other + "txt": "one"})
+	s := newRulesFolder(t, map[string]string{"rules.yaml": ruled("inapp", ""), other + "subject": "s", other + "txt": "one"})
 	body := func() string {
 		text := check.Must(s.texts.Render(channel.Message{Template: "other"}, "email", ""))(t)
 		return text.Text
@@ -195,7 +195,7 @@ func TestRulesNeedTheirTexts(t *testing.T) {
 // However long the files take to be read, readiness and metrics are answered meanwhile.
 func TestStatsWhileTheFilesAreRead(t *testing.T) {
 	t.Parallel()
-	s := newShelf(t, map[string]string{"rules.yaml": ruled("inapp", ""), x + "subject": "s", x + "txt": "t"})
+	s := newRulesFolder(t, map[string]string{"rules.yaml": ruled("inapp", ""), x + "subject": "s", x + "txt": "t"})
 	pipe := filepath.Join(s.folder, x+"txt")
 	check.OK(t, os.Remove(pipe))
 	if err := exec.CommandContext(t.Context(), "mkfifo", pipe).Run(); err != nil {
@@ -217,7 +217,7 @@ func TestStatsWhileTheFilesAreRead(t *testing.T) {
 
 func TestCheckRules(t *testing.T) {
 	t.Parallel()
-	s := newShelf(t, map[string]string{"rules.yaml": ruled("inapp", ""), x + "subject": "s", x + "txt": "t"})
+	s := newRulesFolder(t, map[string]string{"rules.yaml": ruled("inapp", ""), x + "subject": "s", x + "txt": "t"})
 	s.write("rules.yaml", ruled("email, pigeon, inapp", ""))
 	ways := ChannelConfig{EmailServer: "mail", Templates: s.channelConfig.Templates} // no From: that is not checked here
 	check.Is(t, CheckRules(s.path, ways, "pigeon"), nil)

@@ -103,10 +103,10 @@ func writeRules(t testing.TB, text string) string {
 type place struct {
 	*testing.T
 
-	book *deliveries.Store
-	js   jetstream.JetStream
-	nc   *nats.Conn
-	srv  *natsrun.Server
+	store *deliveries.Store
+	js    jetstream.JetStream
+	nc    *nats.Conn
+	srv   *natsrun.Server
 }
 
 func newPlace(t *testing.T, srv *natsrun.Server, opts ...nats.Option) *place {
@@ -114,7 +114,7 @@ func newPlace(t *testing.T, srv *natsrun.Server, opts ...nats.Option) *place {
 	nc, js := natstest.Connect(t, srv, opts...)
 	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 2 << 30})
 	check.OK(t, check.Err(contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{})))
-	return &place{T: t, book: deliveries.New(recordtest.Client(t, js)), js: js, nc: nc, srv: srv}
+	return &place{T: t, store: deliveries.New(recordtest.Client(t, js)), js: js, nc: nc, srv: srv}
 }
 
 // watched reports every message that is not described.
@@ -281,7 +281,7 @@ func (p *place) deliveries() map[string]*deliveries.Delivery {
 	for subject := range p.rows() {
 		key, _, _ := contracts.RowKey(subject)
 		var err error
-		if all[key], err = p.book.Get(p.Context(), key); err != nil {
+		if all[key], err = p.store.Get(p.Context(), key); err != nil {
 			p.Fatal(err)
 		}
 	}

@@ -112,8 +112,8 @@ func (l *look) open(id string) string {
 	if err != nil {
 		return err.Error()
 	}
-	entries, _, _, err := l.book.Scan(ctx, 1, 1000)
-	items, _, _, errItems := l.book.ScanItems(ctx, 1, 1000)
+	entries, _, _, err := l.store.Scan(ctx, 1, 1000)
+	items, _, _, errItems := l.store.ScanItems(ctx, 1, 1000)
 	if err := cmp.Or(err, errItems); err != nil {
 		return err.Error()
 	}
@@ -228,6 +228,6 @@ func TestAnInboxThatDidNotAnswerIsAskedAgainSoon(t *testing.T) {
 // failures is how often a row has failed.
 func (l *look) failures(key string) int {
 	l.Helper()
-	d := check.Must(l.book.Get(l.Context(), key))(l)
+	d := check.Must(l.store.Get(l.Context(), key))(l)
 	return d.Failures()
 }

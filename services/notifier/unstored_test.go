@@ -171,7 +171,7 @@ func (c *cell) judgeUnstored(stored map[string]bool) (n int) {
 			continue
 		}
 		c.ask(func(ctx context.Context) error {
-			came, err := c.book.Came(ctx, key)
+			came, err := c.store.Came(ctx, key)
 			check.That(c, err != nil || came, "%s is neither in a stream nor in the inbox", key)
 			return err
 		})

@@ -20,7 +20,24 @@ var unclear = []*regexp.Regexp{
 	regexp.MustCompile(`(?:^|[.:;!?)] )Who\b`),
 	regexp.MustCompile(`(?:^|[.:;!?)] )What [^.?]*(?:\.|$)`), // but no question
 	regexp.MustCompile(`(?i)\b(?:by|for|from|of|to|with) who\b`),
-	regexp.MustCompile(`(?i)\b(?:bur(?:y|ies|ied)|excus(?:e|es|ed)|forgiven?|hir(?:e|es|ed)|insist(?:s|ed)?|nudg(?:e|es|ed)|vigils?)\b`),
+	retired,
+}
+
+// retired are words that better ones have replaced, in sentences and in names.
+var retired = regexp.MustCompile(`(?i)\b(?:bur(?:y|ies|ied)|excus(?:e|es|ed)|forgiven?|hir(?:e|es|ed)|insist(?:s|ed)?|nudg(?:e|es|ed)|vigils?)\b`)
+
+// metaphors are plain words in sentences, and in names had to be decoded: they stood for stores, records, permits and contexts.
+var metaphors = regexp.MustCompile(`(?i)\b(?:books?|desks?|ledgers?|punctual|seats?|shel(?:f|ves))\b`)
+
+// humps are the ends of the words of a name, each before the beginning of the next.
+var humps = []*regexp.Regexp{regexp.MustCompile(`([a-z0-9])([A-Z])`), regexp.MustCompile(`([A-Z])([A-Z][a-z])`), regexp.MustCompile(`([A-Za-z0-9])_()`)}
+
+// words returns the words of a name.
+func words(name string) string {
+	for _, hump := range humps {
+		name = hump.ReplaceAllString(name, "$1 $2")
+	}
+	return name
 }
 
 var (
@@ -78,6 +95,27 @@ func TestSentencesNameTheirSubjects(t *testing.T) {
 	}
 	check.That(t, comments >= 5000 && helps >= 50 && documents >= 10 && settings >= 30,
 		"%d comments, %d help texts, %d documents and %d comments of settings are too few to be all", comments, helps, documents, settings)
+}
+
+func TestNamesUseNoRetiredWord(t *testing.T) {
+	t.Parallel()
+	names := 0
+	for path, text := range files(t, ".go") {
+		set, file := parse(t, path, text)
+		ast.Inspect(file, func(n ast.Node) bool {
+			name, ok := n.(*ast.Ident)
+			if !ok {
+				return true
+			}
+			names++
+			if text := words(name.Name); retired.MatchString(text) || metaphors.MatchString(text) {
+				t.Errorf("%s: %s: use the word of ARCHITECTURE.md", set.Position(name.Pos()), name.Name)
+			}
+			return true
+		})
+	}
+	check.Same(t, "words", words("errBuriedInAShelf_of2HTTPBooks"), "err Buried In A Shelf of2 HTTP Books")
+	check.That(t, names >= 300_000, "%d names are too few to be all", names)
 }
 
 func TestBooleanFunctionsReportWhether(t *testing.T) {

@@ -136,11 +136,11 @@ func TestCommentsAndPagesLeadSomewhere(t *testing.T) {
 	}
 	pages := files(t, ".md")
 	links += namesOf(t, pages, declared)
-	books := pages["docs/runbooks.md"]
+	runbooks := pages["docs/runbooks.md"]
 	for file, text := range sources {
 		for _, found := range runbook.FindAllStringSubmatch(text, -1) {
 			links++
-			check.That(t, hasHeading(books, found[1]), "%s: there is no runbook %s", file, found[1])
+			check.That(t, hasHeading(runbooks, found[1]), "%s: there is no runbook %s", file, found[1])
 		}
 	}
 	for file, text := range files(t, "docs.html") {

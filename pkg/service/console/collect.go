@@ -52,7 +52,7 @@ type streamRow struct {
 	Dead     int // letters of the last hour; Partial reports whether there may be more
 	Partial  bool
 	Later    uint64 // delayed jobs and schedules
-	Told     bool   // they were counted apart from other messages that are set aside
+	Detailed bool   // they were counted apart from other messages that are set aside
 	Oldest   time.Duration
 	Wait     wait95
 	Part     float64 // of its bound that is used
@@ -287,8 +287,8 @@ func (o *collector) ask(ctx context.Context, a Account, name string) (row stream
 		row.count = *count
 		row.sum()
 	}
-	if row.rounds = row.rounds%toldEvery + 1; row.rounds == 1 && (count != nil || !row.Jobs) {
-		row.tell(ctx, a, info)
+	if row.rounds = row.rounds%detailEvery + 1; row.rounds == 1 && (count != nil || !row.Jobs) {
+		row.detail(ctx, a, info)
 	}
 	row.flow(info)
 	row.judge(info)

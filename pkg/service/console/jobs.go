@@ -227,7 +227,7 @@ func (c *Console) showJobs(r *request) error {
 	}
 	n := p.Counts
 	known := []string{number(n.Messages), number(n.Queued), number(n.Delivered), "", ""}
-	if n.Told {
+	if n.Detailed {
 		known[3], known[4] = number(n.Scheduled), number(n.Ended)
 	}
 	for i, tab := range jobTabs {

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	toldEvery   = 5    // the number of rounds between two counts of figures that need reads
+	detailEvery = 5    // the number of rounds between two counts of figures that need reads
 	newLetters  = 1000 // the number of letters that are read of a stream of dead letters
 	serverStall = 250 * time.Millisecond
 )
@@ -135,13 +135,13 @@ func (v *overviewView) fill(name string, used uint64, limit uint64) string {
 	return text
 }
 
-// tell counts the figures that cost further round trips: delayed jobs, and the dead letters of the last hour.
-func (s *streamRow) tell(ctx context.Context, a Account, info *jetstream.StreamInfo) {
-	if s.Later, s.Told = 0, s.Aside == 0; !s.Told {
+// detail counts the figures that cost further round trips: delayed jobs, and the dead letters of the last hour.
+func (s *streamRow) detail(ctx context.Context, a Account, info *jetstream.StreamInfo) {
+	if s.Later, s.Detailed = 0, s.Aside == 0; !s.Detailed {
 		client, err := worker.NewClient(a.JetStream, worker.ClientConfig{Stream: s.Name})
 		if err == nil {
 			page, err := client.Jobs(ctx, worker.JobFilter{Count: true, Limit: 1, States: []worker.State{worker.StateScheduled}})
-			s.Later, s.Told = page.Counts.Scheduled, err == nil && page.Counts.Told
+			s.Later, s.Detailed = page.Counts.Scheduled, err == nil && page.Counts.Detailed
 		}
 	}
 	hourAgo := info.TimeStamp.Add(-time.Hour)

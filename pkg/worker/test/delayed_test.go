@@ -194,7 +194,7 @@ func TestCountsAndDelayedJobs(t *testing.T) {
 		<-started
 		page := check.Must(c.Jobs(t.Context(), worker.JobFilter{Count: true, States: []worker.State{worker.StateDone}}))(t)
 		check.Equal(t, worker.Counts{
-			AsOf: page.AsOf, Delivered: 1, Messages: later + 5, Queued: 2, Rest: later + 2, Ended: 1, Scheduled: later + 1, Told: true,
+			AsOf: page.AsOf, Delivered: 1, Messages: later + 5, Queued: 2, Rest: later + 2, Ended: 1, Scheduled: later + 1, Detailed: true,
 		}, page.Counts)
 		delayed, all, err := c.Delayed(t.Context())
 		check.OK(t, err)

@@ -31,7 +31,7 @@ func zombie(t *testing.T, srv *natsrun.Server, before int, early bool) {
 
 	b := setup(t, srv)
 	p, cut := natstest.Proxied(t, srv)
-	l := newLedger()
+	l := newStepRecorder()
 
 	var (
 		back   = make(chan struct{})
@@ -143,7 +143,7 @@ func TestZombieThatGetsTheJobBackGivesItUpAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bundle) {
 		p, cut := natstest.Proxied(t, b.srv)
 		nc, js := natstest.Connect(t, b.srv)
-		l := newLedger()
+		l := newStepRecorder()
 		frozen, back := make(chan struct{}), make(chan struct{})
 		done := make(chan worker.Settlement, 10)
 		begun := make(chan time.Time, 10)

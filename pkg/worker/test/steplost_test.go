@@ -21,7 +21,7 @@ func TestLostAnswersToStepWrites(t *testing.T) {
 			t.Run(fmt.Sprint(how, " ", n), func(t *testing.T) {
 				bubble(t, func(t *testing.T, b *bundle) {
 					p, js := natstest.Proxied(t, b.srv)
-					l := newLedger()
+					l := newStepRecorder()
 					run(t, js, b.config(t), worker.Policy{Jitter: -1}, func(ctx context.Context, job *worker.Job[order]) error {
 						for i := range 3 {
 							p.Hit(requests(stepKeys), how, n)
@@ -59,7 +59,7 @@ func TestLostAnswersToStepWrites(t *testing.T) {
 func TestServerAwayInAStep(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bundle) {
 		p, js := natstest.Proxied(t, b.srv)
-		l := newLedger()
+		l := newStepRecorder()
 		run(t, js, b.config(t), worker.Policy{}, func(ctx context.Context, job *worker.Job[order]) error {
 			if _, err := l.run(ctx, job, "first"); err != nil {
 				return err
@@ -103,7 +103,7 @@ func TestServerAwayInAStep(t *testing.T) {
 // the server counts deliveries from one again.
 func TestStepsOutliveAConsumerThatIsMadeAnew(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bundle) {
-		l := newLedger()
+		l := newStepRecorder()
 		passes := 0
 		run(t, b.js, b.config(t), worker.Policy{}, func(ctx context.Context, job *worker.Job[order]) error {
 			passes++
@@ -187,7 +187,7 @@ func TestStepsOfAJobInAStreamMadeAnew(t *testing.T) {
 func TestStepThatEndsInAShutdownIsRecorded(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bundle) {
 		_, js := natstest.Connect(t, b.srv)
-		l := newLedger()
+		l := newStepRecorder()
 		started := make(chan struct{})
 		first := run(t, js, b.config(t, func(c *worker.Config) {
 			c.SoftStop = -1

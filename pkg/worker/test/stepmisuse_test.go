@@ -137,8 +137,8 @@ func TestStepOfAnotherTypeIsNotTaken(t *testing.T) {
 // stepKeys is the prefix of the journals' subjects in the default bucket.
 const stepKeys = "$KV.jobs.steps."
 
-// ledger is the independent recorder of the results that each step returned to any handler.
-type ledger struct {
+// stepRecorder is the independent recorder of the results that each step returned to any handler.
+type stepRecorder struct {
 	mu      sync.Mutex
 	results map[string]string
 	runs    map[string]int
@@ -146,10 +146,12 @@ type ledger struct {
 	wrong   []string
 }
 
-func newLedger() *ledger { return &ledger{results: map[string]string{}, runs: map[string]int{}} }
+func newStepRecorder() *stepRecorder {
+	return &stepRecorder{results: map[string]string{}, runs: map[string]int{}}
+}
 
 // run is step.Run of a function whose result is another in each execution.
-func (l *ledger) run(ctx context.Context, job *worker.Job[order], name string) (string, error) {
+func (l *stepRecorder) run(ctx context.Context, job *worker.Job[order], name string) (string, error) {
 	key := fmt.Sprintf("%s/%s", job.ID, name)
 
 	got, err := step.Run(ctx, job, name, func(context.Context) (string, error) {
@@ -178,7 +180,7 @@ func (l *ledger) run(ctx context.Context, job *worker.Job[order], name string) (
 	return got, nil
 }
 
-func (l *ledger) check(t testing.TB) {
+func (l *stepRecorder) check(t testing.TB) {
 	t.Helper()
 	l.mu.Lock()
 	defer l.mu.Unlock()

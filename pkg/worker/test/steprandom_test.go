@@ -38,7 +38,7 @@ func randomSteps(t *testing.T, srv *natsrun.Server, seed uint64) {
 	)
 
 	b := setup(t, srv)
-	l := newLedger()
+	l := newStepRecorder()
 
 	var (
 		mu        sync.Mutex
@@ -189,7 +189,7 @@ func TestStepsWhileLeadersDie(t *testing.T) {
 	}
 
 	var (
-		l         = newLedger()
+		l         = newStepRecorder()
 		mu        sync.Mutex
 		completed = map[string]bool{}
 		outcomes  = map[worker.Outcome]int{}

@@ -123,7 +123,7 @@ func TestJournalOfACompletedJobGoes(t *testing.T) {
 
 func TestReplayResumesAtTheFailedStep(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bundle) {
-		l := newLedger()
+		l := newStepRecorder()
 		broken := true
 		run(t, b.js, b.config(t), worker.Policy{}, func(ctx context.Context, job *worker.Job[order]) error {
 			if _, err := step.Run(ctx, job, "first", func(context.Context) (int, error) {

@@ -8,20 +8,20 @@ import (
 	"github.com/expediter-io/expediter/services/enricher/provider"
 )
 
-// shelf is a third provider: it needs nothing but the two methods.
-type shelf struct{ venues []provider.Venue }
+// fixed is a third provider: it needs nothing but the two methods.
+type fixed struct{ venues []provider.Venue }
 
-func (shelf) Name() string { return "shelf" }
+func (fixed) Name() string { return "fixed" }
 
-func (s shelf) Search(ctx context.Context, _ match.Place) ([]provider.Venue, error) {
+func (s fixed) Search(ctx context.Context, _ match.Place) ([]provider.Venue, error) {
 	if err := ctx.Err(); err != nil {
-		return nil, &provider.Error{Cause: err, Kind: provider.KindCanceled, Provider: "shelf"}
+		return nil, &provider.Error{Cause: err, Kind: provider.KindCanceled, Provider: "fixed"}
 	}
 	return s.venues, nil
 }
 
 func ExampleProvider() {
-	var p provider.Provider = shelf{[]provider.Venue{
+	var p provider.Provider = fixed{[]provider.Venue{
 		{ID: "1", URL: "https://example.com/1", Place: match.Place{Name: "Sushi Bar", Address: "Herzl 3"}},
 		{ID: "2", URL: "https://example.com/2", Place: match.Place{Name: "Giraffe", Address: "Ibn Gabirol 49"}},
 	}}

@@ -97,7 +97,7 @@ type parser struct {
 	folder    fs.FS
 	functions map[string]any
 	kinds     map[string]Kind
-	shared    map[shelf]map[string]snippet
+	shared    map[sharedKey]map[string]snippet
 }
 
 // kind returns the kind of a channel. An unknown channel shows the parts of a mail.

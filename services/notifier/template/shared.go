@@ -29,8 +29,8 @@ const (
 // source is a file with its locale, channel and part.
 type source struct{ file, locale, channel, part string }
 
-// shelf is the key of the shared texts for one locale, one channel or "", and one part, txt or html.
-type shelf struct{ locale, channel, part string }
+// sharedKey is the key of the shared texts for one locale, one channel or "", and one part, txt or html.
+type sharedKey struct{ locale, channel, part string }
 
 // snippet is a shared text, and the templates that it defines.
 type snippet struct {
@@ -47,7 +47,7 @@ func (p *parser) loadShared() {
 	if err != nil {
 		p.mistakef(sharedFolder, 0, "%v", err)
 	}
-	p.shared = map[shelf]map[string]snippet{}
+	p.shared = map[sharedKey]map[string]snippet{}
 	read := map[source]*text.Template{}
 	names := map[string]bool{}
 	for _, entry := range entries {
@@ -75,7 +75,7 @@ func (p *parser) loadShared() {
 			p.syntax(s.file, err)
 			continue
 		}
-		on, snip := shelf{s.locale, s.channel, s.part}, snippet{file: s.file}
+		on, snip := sharedKey{s.locale, s.channel, s.part}, snippet{file: s.file}
 		for _, defined := range t.Templates() {
 			snip.trees = append(snip.trees, defined.Tree)
 		}
@@ -113,8 +113,8 @@ func (p *parser) sharedFor(s source) map[string]snippet {
 	}
 	found := map[string]snippet{}
 	for _, tag := range slices.Backward(slices.Collect(fitting(s.locale))) {
-		maps.Copy(found, p.shared[shelf{tag, "", part}])
-		maps.Copy(found, p.shared[shelf{tag, s.channel, part}])
+		maps.Copy(found, p.shared[sharedKey{tag, "", part}])
+		maps.Copy(found, p.shared[sharedKey{tag, s.channel, part}])
 	}
 	return found
 }

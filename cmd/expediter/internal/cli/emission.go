@@ -136,7 +136,7 @@ func (e *emission) messages(ctx context.Context) iter.Seq2[notify.Message, error
 // send publishes the events, and reports the outcome of each.
 func (e *emission) send(ctx context.Context, target notify.Target) error {
 	e.draw(e.size)
-	err := notify.Send(ctx, target, e.messages(ctx), e.told)
+	err := notify.Send(ctx, target, e.messages(ctx), e.report)
 	e.drawn()
 	e.summary()
 	switch {
@@ -157,7 +157,7 @@ type emitted struct {
 	Error     string         `json:"error,omitempty"`
 }
 
-func (e *emission) told(r notify.Result) error {
+func (e *emission) report(r notify.Result) error {
 	line := emitted{EventID: r.Event.EventID, EventType: r.Event.EventType, Outcome: r.Outcome, Where: r.Document.Where()}
 	if r.Err != nil {
 		e.failed++

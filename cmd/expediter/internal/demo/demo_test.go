@@ -50,7 +50,7 @@ func TestRun(t *testing.T) {
 	check.That(t, r.Places >= 5*r.Distinct && r.PendingLeft == 0 && r.HitRequests != 0 && !(r.P50HitMS <= 0) && !(r.P99HitMS < r.P50HitMS),
 		"report: %+v", r)
 	n := report.Notifier
-	if n.Told != 2*n.Events || n.Events == 0 || n.Sent+n.Suppressed != n.Rows || n.Suppressed == 0 || n.Lost != 0 || n.DuplicateSends != 0 {
+	if n.Published != 2*n.Events || n.Events == 0 || n.Sent+n.Suppressed != n.Rows || n.Suppressed == 0 || n.Lost != 0 || n.DuplicateSends != 0 {
 		t.Errorf("%+v", n)
 	}
 	i := report.Importer
@@ -168,7 +168,7 @@ func TestRunReportsWhatKeptItFromRunning(t *testing.T) {
 func TestJudgeNotifier(t *testing.T) {
 	t.Parallel()
 	good := NotifierReport{
-		Told: 50, Events: 25, DuplicatesDropped: 25, Refused: 1, Rows: 10, Sent: 9, Suppressed: 1, Letters: 4, Devices: 2, DeviceLetters: 2,
+		Published: 50, Events: 25, DuplicatesDropped: 25, Refused: 1, Rows: 10, Sent: 9, Suppressed: 1, Letters: 4, Devices: 2, DeviceLetters: 2,
 		SwitchedOff: 1,
 	}
 	for want, spoil := range map[string]func(*NotifierReport){

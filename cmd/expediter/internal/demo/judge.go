@@ -141,7 +141,7 @@ func (d *demo) judge() {
 
 func (d *demo) judgeNotifier(check func(holds bool, format string, args ...any)) {
 	n := d.report.Notifier
-	check(n.DuplicatesDropped == n.Events, "an event that is published twice is one event: %d published, %d events", n.Told, n.Events)
+	check(n.DuplicatesDropped == n.Events, "an event that is published twice is one event: %d published, %d events", n.Published, n.Events)
 	check(n.Refused == 1, "another event under the same id is refused: %d refused", n.Refused)
 	check(n.Lost == 0 && n.Rows == n.Sent+n.Suppressed+n.Failed,
 		"every row reaches its user: %d of %d rows sent or suppressed, %d lost", n.Sent+n.Suppressed, n.Rows, n.Lost)
@@ -222,7 +222,7 @@ type ImporterReport struct {
 // NotifierReport counts the work of the notifiers. Rows are counted in the stream, with the states of their
 // deliveries, and letters in the channel that receives them.
 type NotifierReport struct {
-	Told              int `json:"told"`               // published events, with repetitions
+	Published         int `json:"told"`               // published events, with repetitions
 	Events            int `json:"events"`             // new events
 	DuplicatesDropped int `json:"duplicates_dropped"` // events that had been published before
 	Refused           int `json:"refused"`            // other events under the id of a published one

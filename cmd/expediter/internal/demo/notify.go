@@ -39,8 +39,8 @@ var notifyRules []byte
 // restaurant is the restaurant of all events.
 var restaurant = recipient.Member{Type: "RESTAURANT", ID: "5"}
 
-// told has the types of events, with the number of rows that each is to have.
-var told = []struct {
+// emitted has the types of events, with the number of rows that each is to have.
+var emitted = []struct {
 	kind string
 	rows int
 }{
@@ -110,7 +110,7 @@ func (d *demo) notifyAll(ctx context.Context) error {
 	r := &d.report.Notifier
 	var events []contracts.Event
 	want := 0
-	for _, kind := range told {
+	for _, kind := range emitted {
 		for n := range news {
 			events = append(events, happened(kind.kind, n))
 			want += kind.rows
@@ -127,7 +127,7 @@ func (d *demo) notifyAll(ctx context.Context) error {
 				mu.Lock()
 				defer mu.Unlock()
 				errs = append(errs, err)
-				r.Told++
+				r.Published++
 				if status == http.StatusOK {
 					r.DuplicatesDropped++
 				}
@@ -135,8 +135,8 @@ func (d *demo) notifyAll(ctx context.Context) error {
 		}
 	}
 	wg.Wait()
-	r.Events = r.Told - r.DuplicatesDropped
-	other := happened(told[0].kind, 0)
+	r.Events = r.Published - r.DuplicatesDropped
+	other := happened(emitted[0].kind, 0)
 	other.Payload = json.RawMessage(`{"another":"payload"}`)
 	status, err := d.emit(ctx, d.pipeline.Notifiers[0].URL(), other)
 	if status == http.StatusConflict {

@@ -143,7 +143,7 @@ func start(
 }
 
 // write writes the rows in the order of the batches.
-func write(ctx context.Context, ordered <-chan *batch, out output.Writer, summary *Summary, told func(offset int64)) error {
+func write(ctx context.Context, ordered <-chan *batch, out output.Writer, summary *Summary, report func(offset int64)) error {
 	for b := range ordered {
 		select {
 		case <-b.done:
@@ -155,7 +155,7 @@ func write(ctx context.Context, ordered <-chan *batch, out output.Writer, summar
 				return err
 			}
 			summary.add(row)
-			told(b.places[i].Offset)
+			report(b.places[i].Offset)
 		}
 		if err := out.Flush(); err != nil {
 			return err

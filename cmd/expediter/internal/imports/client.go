@@ -246,11 +246,11 @@ var (
 	errSilent = errors.New("nothing was heard for a minute")
 )
 
-// Follow calls told with the present state of the job, and again after each change, until the job has ended or told
+// Follow calls report with the present state of the job, and again after each change, until the job has ended or report
 // returns an error, which Follow returns. When the connection is lost it continues from the last event, and gives up
 // when no importer answers for Patience. The error wraps ErrNotFound when there is no such job.
-func (c *Client) Follow(ctx context.Context, id string, told func(importer.Job) error) error {
-	f := follower{Client: c, id: id, told: told, heard: time.Now()}
+func (c *Client) Follow(ctx context.Context, id string, report func(importer.Job) error) error {
+	f := follower{Client: c, id: id, report: report, heard: time.Now()}
 	patience := cmp.Or(c.Patience, defaultPatience)
 	for {
 		err := f.stream(ctx)
@@ -277,12 +277,12 @@ func isRefusal(err error) bool {
 type follower struct {
 	*Client
 
-	failed error // of told
+	failed error // of report
 	heard  time.Time
 	id     string
 	last   string // the id of the last event
 	over   bool
-	told   func(importer.Job) error
+	report func(importer.Job) error
 }
 
 // stream reads events until the connection ends, and returns the reason.
@@ -337,7 +337,7 @@ func (f *follower) event(data []byte) error {
 	if err := json.Unmarshal(data, &job); err != nil {
 		return fmt.Errorf("the answer of the importer at %s about a job cannot be read: %w", f.URL, err)
 	}
-	f.failed, f.over = f.told(job), job.Status.Final()
+	f.failed, f.over = f.report(job), job.Status.Final()
 	return f.failed
 }
 

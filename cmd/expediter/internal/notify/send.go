@@ -32,17 +32,17 @@ const (
 
 // Target takes events. It tries again by itself, with the same event, where that may succeed.
 type Target interface {
-	// Tell publishes an event. It returns when the event is kept, or an error.
-	Tell(ctx context.Context, e contracts.Event) (Outcome, error)
+	// Publish publishes an event. It returns when the event is kept, or an error.
+	Publish(ctx context.Context, e contracts.Event) (Outcome, error)
 }
 
 // Stream is the Target that writes events into the stream. It needs no notifier, and recognises ids for as long as the
 // stream does: two minutes. One round trip for each event.
 type Stream struct{ *contracts.Publisher }
 
-// Tell implements Target.
-func (s Stream) Tell(ctx context.Context, e contracts.Event) (Outcome, error) {
-	done, err := s.Publish(ctx, e)
+// Publish implements Target.
+func (s Stream) Publish(ctx context.Context, e contracts.Event) (Outcome, error) {
+	done, err := s.Publisher.Publish(ctx, e)
 	switch {
 	case errors.Is(err, contracts.ErrEventMismatch):
 		return Mismatch, nil
@@ -62,8 +62,8 @@ func silent(err error) bool {
 	return ok && (failed.Unsure || errors.Is(err, context.DeadlineExceeded))
 }
 
-// Tell implements Target. The notifier accepts the event, and recognises its id for ever.
-func (c *Client) Tell(ctx context.Context, e contracts.Event) (Outcome, error) {
+// Publish implements Target. The notifier accepts the event, and recognises its id for ever.
+func (c *Client) Publish(ctx context.Context, e contracts.Event) (Outcome, error) {
 	done, err := c.publish(ctx, e)
 	switch {
 	case errors.Is(err, ErrMismatch):
@@ -115,14 +115,14 @@ const lanes = 32
 // ahead is the number of events that may wait for the reports of earlier ones.
 const ahead = 256
 
-// Send publishes events, and calls told for each, in their order. It ends when an event could not be published, or the
-// input has a mistake, after it has called told for all events that it tried, also failed ones. Memory is bounded.
-func Send(ctx context.Context, target Target, messages iter.Seq2[Message, error], told func(Result) error) error {
+// Send publishes events, and calls report for each, in their order. It ends when an event could not be published, or the
+// input has a mistake, after it has called report for all events that it tried, also failed ones. Memory is bounded.
+func Send(ctx context.Context, target Target, messages iter.Seq2[Message, error], report func(Result) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	s := &sending{target: target, queue: make(chan *pending, ahead)}
 	s.over.Go(func() { s.read(ctx, messages) })
-	err := s.tell(told, cancel)
+	err := s.collect(report, cancel)
 	s.over.Wait()
 	return errors.Join(err, s.readErr)
 }
@@ -180,7 +180,7 @@ func laneOf(e contracts.Event) int {
 func (s *sending) lane(ctx context.Context, way <-chan *pending) {
 	for p := range way {
 		if p.Err = context.Cause(ctx); p.Err == nil {
-			p.Outcome, p.Err = s.target.Tell(ctx, p.Event)
+			p.Outcome, p.Err = s.target.Publish(ctx, p.Event)
 		}
 		close(p.done)
 	}
@@ -189,8 +189,8 @@ func (s *sending) lane(ctx context.Context, way <-chan *pending) {
 // errGivenUp is the error of events after one that could not be published.
 var errGivenUp = errors.New("an earlier event could not be published")
 
-// tell reports the outcome of each event, and ends all lanes when one event failed.
-func (s *sending) tell(told func(Result) error, cancel context.CancelCauseFunc) error {
+// collect reports the outcome of each event, and ends all lanes when one event failed.
+func (s *sending) collect(report func(Result) error, cancel context.CancelCauseFunc) error {
 	var failed error
 	for p := range s.queue {
 		<-p.done
@@ -201,7 +201,7 @@ func (s *sending) tell(told func(Result) error, cancel context.CancelCauseFunc) 
 			failed = fmt.Errorf("%s: %w", p.Document.Where(), p.Err)
 			cancel(errGivenUp)
 		}
-		if err := told(p.Result); err != nil && failed == nil {
+		if err := report(p.Result); err != nil && failed == nil {
 			failed = err
 			cancel(errGivenUp)
 		}

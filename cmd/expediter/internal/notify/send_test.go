@@ -25,7 +25,7 @@ type recorder struct {
 	rand   *rand.Rand
 }
 
-func (b *recorder) Tell(_ context.Context, e contracts.Event) (Outcome, error) {
+func (b *recorder) Publish(_ context.Context, e contracts.Event) (Outcome, error) {
 	b.mu.Lock()
 	n := b.rand.IntN(4)
 	b.mu.Unlock()

@@ -19,8 +19,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker/internal/key"
 )
 
-// maxTold is the largest number of messages without a consumer that are counted by kind. For that the server lists their subjects.
-const maxTold = 10_000
+// maxNamed is the largest number of messages without a consumer that are counted by kind. For that the server lists their subjects.
+const maxNamed = 10_000
 
 // ErrNoDirect is returned when a stream does not allow reads of its messages from any replica.
 var ErrNoDirect = errors.New("allow_direct is false, must be true to list its jobs")
@@ -57,12 +57,12 @@ func (s *Stream) Rest() uint64 {
 }
 
 // Names lists the subjects of a kind of message, with their counts, once. It returns false when there may be too many.
-func (s *Stream) Names(ctx context.Context, kind key.Kind) (names map[string]uint64, told bool, err error) {
-	if names, told = s.known[kind]; told {
+func (s *Stream) Names(ctx context.Context, kind key.Kind) (names map[string]uint64, listed bool, err error) {
+	if names, listed = s.known[kind]; listed {
 		return names, true, nil
 	}
 	names = map[string]uint64{}
-	if n := s.Rest(); n == 0 || n > maxTold {
+	if n := s.Rest(); n == 0 || n > maxNamed {
 		return names, n == 0, nil
 	}
 	cfg, entry := s.Info.Config, ""
@@ -93,8 +93,8 @@ func (s *Stream) Names(ctx context.Context, kind key.Kind) (names map[string]uin
 // Few reads the messages of a kind that no consumer takes, from a sequence on, if they are known to be at most most. all reports whether
 // it did.
 func (s *Stream) Few(ctx context.Context, kind key.Kind, from uint64, most int) (messages []jsapi.Message, all bool, err error) {
-	names, told, err := s.Names(ctx, kind)
-	if err != nil || !told || len(names) > most {
+	names, listed, err := s.Names(ctx, kind)
+	if err != nil || !listed || len(names) > most {
 		return nil, false, err
 	}
 	for _, count := range names {

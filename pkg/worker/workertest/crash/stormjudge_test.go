@@ -15,7 +15,7 @@ import (
 // judge reads the recorder's notes, in its order.
 func (s *storm) judge() {
 	s.t.Helper()
-	v := &verdict{jobs: map[string]*course{}, outages: map[int][]outage{}, excused: map[string]int{}}
+	v := &verdict{jobs: map[string]*course{}, outages: map[int][]outage{}, excluded: map[string]int{}}
 	s.recorder.each(s.t, "told.>", func(position int, m jetstream.Msg) {
 		var n note
 		check.OK(s.t, json.Unmarshal(m.Data(), &n))
@@ -28,18 +28,18 @@ func (s *storm) judge() {
 	for _, wrong := range v.wrong {
 		s.t.Error(wrong)
 	}
-	s.t.Logf("%d jobs, %d workers, %d runs; not excluded by README.md: %v", s.inserted, s.spawned, v.runs, v.excused)
+	s.t.Logf("%d jobs, %d workers, %d runs; not excluded by README.md: %v", s.inserted, s.spawned, v.runs, v.excluded)
 }
 
 // verdict is the result of reading the notes.
 type verdict struct {
-	excused map[string]int
-	faults  []outage // of leaders and consumers
-	jobs    map[string]*course
-	notes   []note
-	outages map[int][]outage // of workers
-	runs    int
-	wrong   []string
+	excluded map[string]int
+	faults   []outage // of leaders and consumers
+	jobs     map[string]*course
+	notes    []note
+	outages  map[int][]outage // of workers
+	runs     int
+	wrong    []string
 }
 
 // course is the notes of a job: how many of each kind, where it began and ended, and when it began.
@@ -135,9 +135,9 @@ func (v *verdict) fault(event string, at int, n note, since int) {
 	within := func(o outage) bool { return o.to > since && o.from < at && n.At.Before(o.at.Add(ackWait/2)) }
 	changed := func(o outage) bool { return o.to == 0 || first.Before(o.at.Add(ackWait/2)) }
 	if slices.ContainsFunc(v.outages[n.Worker], within) {
-		v.excused[event+": its worker was stopped within it"]++
+		v.excluded[event+": its worker was stopped within it"]++
 	} else if i := slices.IndexFunc(v.faults, changed); i >= 0 {
-		v.excused[event+": "+v.faults[i].what]++
+		v.excluded[event+": "+v.faults[i].what]++
 	} else {
 		v.wrong = append(v.wrong, fmt.Sprintf("job %s %s, in worker %d and delivery %d; its notes, and those of faults:\n%s",
 			n.Job, event, n.Worker, n.Delivery, v.about(n.Job)))

@@ -138,7 +138,7 @@ func (n *nest) replay() {
 	n.Helper()
 	d := n.record()
 	d.Replay()
-	check.OK(n, n.book.Put(n.Context(), rowKey, d))
+	check.OK(n, n.deliveries.Put(n.Context(), rowKey, d))
 	n.storeReplay(d.Replays)
 }
 
@@ -188,7 +188,7 @@ func TestAReplayWaitsForItsRecord(t *testing.T) {
 		n.want(deliveries.Failed, "rejected", "rejected")
 		d := n.record()
 		d.Replay()
-		check.OK(t, n.book.Put(n.Context(), rowKey, d))
+		check.OK(t, n.deliveries.Put(n.Context(), rowKey, d))
 		elapse(time.Minute)
 		n.want(deliveries.Sent, "", "rejected", "sent")
 	})

@@ -50,7 +50,7 @@ func (n *nest) itemJob(delivered int, mutate ...func(*contracts.Notification)) *
 // wantItem wants the row of an item in a state, after attempts with outcomes, one item at most, and so many writes of records.
 func (n *nest) wantItem(records int, state deliveries.State, reason string, outcomes ...string) *deliveries.Delivery {
 	n.Helper()
-	d := check.Must(n.book.Get(n.Context(), itemKey))(n)
+	d := check.Must(n.deliveries.Get(n.Context(), itemKey))(n)
 	var got []string
 	for _, a := range d.Attempts {
 		got = append(got, a.Outcome)
@@ -234,12 +234,12 @@ func TestARecordThatIsBehindItsItem(t *testing.T) {
 		runInNest(t, string(state), func(n *nest) {
 			_, into := n.box()
 			failed := deliveries.Delivery{State: state, Reason: "timeout", Attempts: []deliveries.Attempt{{At: time.Now(), Outcome: "timeout", Detail: "x"}}}
-			check.OK(n, n.book.Put(n.Context(), itemKey, &failed))
+			check.OK(n, n.deliveries.Put(n.Context(), itemKey, &failed))
 			check.OK(n, n.sender("a", &bird{}, profile{}, into).Work(n.Context(), n.itemJob(1)))
 			n.wantItem(1, deliveries.Delivered, "", "timeout", "sent")
-			entries, _, _, err := n.book.Scan(n.Context(), 1, 10)
+			entries, _, _, err := n.deliveries.Scan(n.Context(), 1, 10)
 			check.That(n, err == nil && len(entries) == 1 && entries[0].State == deliveries.Delivered, "%+v, %v", entries, err)
-			entries, _, _, err = n.book.ScanItems(n.Context(), 1, 10)
+			entries, _, _, err = n.deliveries.ScanItems(n.Context(), 1, 10)
 			check.That(n, err == nil && len(entries) == 0, "%+v, %v", entries, err)
 			check.OK(n, n.sender("b", &bird{}, profile{}, into).Work(n.Context(), n.itemJob(2)))
 			d := n.wantItem(2, deliveries.Delivered, "", "timeout", "sent")
@@ -340,7 +340,7 @@ func TestALateCallOfAnItem(t *testing.T) {
 		runInNest(t, test.name, func(n *nest) {
 			b := &bird{}
 			b.fly = func(ctx context.Context, _ int) (channel.Receipt, error) {
-				check.OK(n, n.book.Put(ctx, rowKey, &test.there))
+				check.OK(n, n.deliveries.Put(ctx, rowKey, &test.there))
 				if test.fails != "" {
 					return channel.Receipt{}, &channel.Error{Channel: "bird", Kind: test.fails}
 				}
@@ -361,7 +361,7 @@ func TestALateCallOfAnItem(t *testing.T) {
 }
 
 // A store that is full holds rows up, for however long, and costs them neither attempts nor their message.
-func TestAFullLedgerLosesNothing(t *testing.T) {
+func TestAFullStreamOfDeliveriesLosesNothing(t *testing.T) {
 	inNest(t, func(n *nest) {
 		size := func(bytes int64) {
 			stream := check.Must(n.js.Stream(n.Context(), "KV_"+contracts.BucketDeliveries))(n)

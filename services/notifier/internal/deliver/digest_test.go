@@ -88,7 +88,7 @@ func TestADigestTellsItsWindow(t *testing.T) {
 		check.That(t, one.EventID == "e3" && one.EventType == "X" && one.Template == "x" && string(one.Payload) == `{"of":"e3"}`,
 			"a digest of one: %+v", one)
 		for event, window := range map[string]string{"e1": "01", "e2": "01", "e3": "02"} {
-			d, err := n.book.Get(n.Context(), event+".bird.CUSTOMER.u")
+			d, err := n.deliveries.Get(n.Context(), event+".bird.CUSTOMER.u")
 			if err != nil || d.State != deliveries.Suppressed || d.Reason != "digest" || d.Digest != "digest:c:2000-01-01T"+window+":00:00Z" {
 				t.Errorf("%s: %+v, %v", event, d, err)
 			}
@@ -243,7 +243,7 @@ func (n *nest) audit(b *bird, want []string) {
 		}
 	}
 	for _, event := range want {
-		d, err := n.book.Get(n.Context(), event+".bird.CUSTOMER.u")
+		d, err := n.deliveries.Get(n.Context(), event+".bird.CUSTOMER.u")
 		if err != nil || d.State != deliveries.Suppressed || d.Reason != deliveries.ReasonDigest {
 			n.Errorf("%s is %+v, %v", event, d, err)
 			continue

@@ -212,7 +212,7 @@ func TestAReplayedAddressKeepsTheNextChannelOut(t *testing.T) {
 		d := n.ofNest("a")
 		check.Same(n, "state", d.State, deliveries.Failed)
 		d.State = deliveries.Sent
-		check.OK(n, n.book.Put(n.Context(), "e.bird./a.CUSTOMER.u", d))
+		check.OK(n, n.deliveries.Put(n.Context(), "e.bird./a.CUSTOMER.u", d))
 		elapse(time.Minute)
 		check.Same(n, "states", n.flights(&bird{}, "a", "main"), "a is sent rejected, main is failed rejected")
 		check.Same(n, "rows of the next channel", len(n.followers()), 0)

@@ -73,8 +73,8 @@ func (street) Get(_ context.Context, _ contracts.RecipientType, user string) (co
 	return contracts.Recipient{Addresses: map[string]string{"bird": "at " + user}}, true, nil
 }
 
-// book is the health of endpoints as another process has it.
-func (n *nest) healthBook() *health.Store {
+// healthStore returns the health of endpoints as another process has it.
+func (n *nest) healthStore() *health.Store {
 	n.Helper()
 	_, js := natstest.Connect(n.T, n.srv)
 	b, err := health.Open(n.Context(), recordtest.Client(n, js), health.Config{
@@ -96,7 +96,7 @@ func (n *nest) deliverTo(user, event string) {
 
 func (n *nest) row(user, event string) *deliveries.Delivery {
 	n.Helper()
-	return check.Must(n.book.Get(n.Context(), event+".bird.CUSTOMER."+user))(n)
+	return check.Must(n.deliveries.Get(n.Context(), event+".bird.CUSTOMER."+user))(n)
 }
 
 func (n *nest) lastSequence() uint64 {
@@ -112,7 +112,7 @@ func TestAnEndpointThatIsDownIsLeftAlone(t *testing.T) {
 		const rows = 12
 		d := &dovecote{fails: map[string]channel.Kind{"at ada": channel.KindTimeout}}
 		s := n.sender("a", nil, profile{}, func(c *deliver.Config) {
-			c.Channel, c.Health, c.Profiles = d, n.healthBook(), street{}
+			c.Channel, c.Health, c.Profiles = d, n.healthStore(), street{}
 			c.Retries = []time.Duration{10 * time.Minute, time.Hour, time.Hour}
 		})
 		n.work(s)
@@ -158,7 +158,7 @@ func TestAnEndpointThatIsDownIsLeftAlone(t *testing.T) {
 func TestAnEndpointThatFailsForDaysIsDisabled(t *testing.T) {
 	inNest(t, func(n *nest) {
 		d := &dovecote{fails: map[string]channel.Kind{"at ada": channel.KindRejected}}
-		mine, others := n.healthBook(), n.healthBook()
+		mine, others := n.healthStore(), n.healthStore()
 		n.work(n.sender("a", nil, profile{}, func(c *deliver.Config) { c.Channel, c.Health, c.Profiles = d, mine, street{} }))
 		rows := 0
 		next := func() *deliveries.Delivery {
@@ -265,7 +265,7 @@ func TestEndpointsThatHangHoldUpNoOthers(t *testing.T) {
 		runInNest(t, name, func(n *nest) {
 			const rows, well, timeout = 300, 50, 15 * time.Second
 			s := n.sender("a", nil, profile{}, func(c *deliver.Config) {
-				c.Channel, c.Health, c.Profiles, c.Slots, c.Timeout = hanging{test.late}, n.healthBook(), village{}, 100, timeout
+				c.Channel, c.Health, c.Profiles, c.Slots, c.Timeout = hanging{test.late}, n.healthStore(), village{}, 100, timeout
 				c.Retries = []time.Duration{24 * time.Hour}
 			})
 			n.work(s) // has 100 slots

@@ -148,7 +148,7 @@ func TestDeadCallersDoNotMakeARowWaitForLonger(t *testing.T) {
 			{At: now, Worker: "stopped", Outcome: string(channel.KindInterrupted), Detail: "bird: interrupted"},
 			{At: now, Worker: "dead, too"},
 		}}
-		check.OK(t, n.book.Put(n.Context(), rowKey, d))
+		check.OK(t, n.deliveries.Put(n.Context(), rowKey, d))
 		s := n.sender("a", &bird{fly: fails(channel.KindUnknown)}, profile{})
 		for i, most := range []time.Duration{6 * time.Second, 72 * time.Second} { // 5 s and 1 min, +20 %
 			err := s.Work(n.Context(), n.job(2+i))
@@ -166,13 +166,13 @@ func TestAnOutcomeThatCannotBeWrittenDownPutsARowOffForASecond(t *testing.T) {
 		runInNest(t, name, func(n *nest) {
 			proxy := natstest.NewProxy(n.T, n.srv)
 			_, js := natstest.Connect(n.T, n.srv, proxy.Through())
-			book := deliveries.New(recordtest.Client(n, js))
+			store := deliveries.New(recordtest.Client(n, js))
 			b := &bird{}
 			if kind != "" {
 				b.fly = fails(kind)
 			}
 			s := n.sender("a", b, profile{}, func(c *deliver.Config) {
-				c.Deliveries, c.Passed = book, func(point string) {
+				c.Deliveries, c.Passed = store, func(point string) {
 					if point == deliver.PointSent {
 						proxy.Partition()
 					}
@@ -215,7 +215,7 @@ func (o *overtaken) Get(ctx context.Context, kind contracts.RecipientType, user 
 // A row that may try whether an endpoint is back, and does not call it after all, holds up no other row.
 func TestATryThatIsNotMadeHoldsUpNobody(t *testing.T) {
 	inNest(t, func(n *nest) {
-		known := n.healthBook()
+		known := n.healthStore()
 		for range 3 {
 			call := &health.Call{Address: "at u", Channel: "bird", Slots: 100, Timeout: time.Second}
 			known.Admit(call)
@@ -226,7 +226,7 @@ func TestATryThatIsNotMadeHoldsUpNobody(t *testing.T) {
 		s := n.sender("a", b, profile{}, func(c *deliver.Config) {
 			c.Health, c.Logger = known, slog.New(slog.DiscardHandler)
 			c.Profiles = &overtaken{write: func() {
-				check.Is(t, n.book.Put(n.Context(), rowKey, &deliveries.Delivery{State: deliveries.Pending}), nil)
+				check.Is(t, n.deliveries.Put(n.Context(), rowKey, &deliveries.Delivery{State: deliveries.Pending}), nil)
 			}}
 		})
 		check.Is(t, s.Work(n.Context(), n.job(1)), nil)

@@ -73,12 +73,12 @@ func (profile) Drop(context.Context, contracts.RecipientType, string, string, st
 type nest struct {
 	*testing.T
 
-	book *deliveries.Store
-	digs *digest.Store
-	js   jetstream.JetStream
-	srv  *natsrun.Server
-	thro *throttle.Store
-	rows *rows.Streams
+	deliveries *deliveries.Store
+	digs       *digest.Store
+	js         jetstream.JetStream
+	srv        *natsrun.Server
+	thro       *throttle.Store
+	rows       *rows.Streams
 }
 
 const rowKey = "e.bird.CUSTOMER.u"
@@ -98,7 +98,7 @@ func inNest(t *testing.T, f func(n *nest)) {
 		check.OK(t, check.Err(contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{})))
 		records := recordtest.Client(t, js)
 		f(&nest{
-			T: t, book: deliveries.New(records), digs: digest.New(records), js: js, rows: rows.Open(records), srv: srv,
+			T: t, deliveries: deliveries.New(records), digs: digest.New(records), js: js, rows: rows.Open(records), srv: srv,
 			thro: throttle.New(records),
 		})
 	})
@@ -120,7 +120,7 @@ func (n *nest) store(mutate ...func(*contracts.Notification)) {
 func (n *nest) sender(name string, b *bird, p profile, mutate ...func(*deliver.Config)) *deliver.Sender {
 	n.Helper()
 	cfg := deliver.Config{
-		Channel: b, Digests: n.digs, Deliveries: n.book, Logger: slog.New(slog.DiscardHandler), Profiles: p, Rows: n.rows, Throttles: n.thro, Worker: name,
+		Channel: b, Digests: n.digs, Deliveries: n.deliveries, Logger: slog.New(slog.DiscardHandler), Profiles: p, Rows: n.rows, Throttles: n.thro, Worker: name,
 		Payload: func(context.Context, string) (json.RawMessage, error) { return json.RawMessage(`{"from":"plan"}`), nil },
 	}
 	for _, m := range mutate {
@@ -175,7 +175,7 @@ func (n *nest) deadAt(b *bird, at string, delivered int, mutate ...func(*deliver
 // record returns the row's record in the store of deliveries.
 func (n *nest) record() *deliveries.Delivery {
 	n.Helper()
-	return check.Must(n.book.Get(n.Context(), rowKey))(n)
+	return check.Must(n.deliveries.Get(n.Context(), rowKey))(n)
 }
 
 func (n *nest) want(state deliveries.State, reason string, outcomes ...string) {

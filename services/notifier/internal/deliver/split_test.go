@@ -86,7 +86,7 @@ func (n *nest) flights(b *bird, nests ...string) string {
 
 func (n *nest) ofNest(id string) *deliveries.Delivery {
 	n.Helper()
-	return check.Must(n.book.Get(n.Context(), "e.bird./"+id+".CUSTOMER.u"))(n)
+	return check.Must(n.deliveries.Get(n.Context(), "e.bird./"+id+".CUSTOMER.u"))(n)
 }
 
 // firstRevision is that of the first record: a bucket begins with the time at which it was made.

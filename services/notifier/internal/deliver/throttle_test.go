@@ -44,7 +44,7 @@ func TestAThrottlePutsOff(t *testing.T) {
 		n.storeEvent("urgent", few, func(row *contracts.Notification) { row.Priority = contracts.UrgencyCritical })
 		n.storeEvent("other", few, func(row *contracts.Notification) { row.Category = "d" })
 		elapse(time.Second)
-		d, err := n.book.Get(n.Context(), "e4.bird.CUSTOMER.u")
+		d, err := n.deliveries.Get(n.Context(), "e4.bird.CUSTOMER.u")
 		if want := start.Add(time.Minute + time.Second); err != nil || d.State != deliveries.Deferred || d.Reason != "throttled" || !d.Until.Equal(want) {
 			t.Errorf("%+v, want until %s: %v", d, want, err)
 		}
@@ -74,7 +74,7 @@ func TestAThrottleSuppresses(t *testing.T) {
 			elapse(time.Second)
 		}
 		elapse(5 * time.Minute)
-		d, err := n.book.Get(n.Context(), "e4.bird.CUSTOMER.u")
+		d, err := n.deliveries.Get(n.Context(), "e4.bird.CUSTOMER.u")
 		check.That(t, err == nil && d.State == deliveries.Suppressed && d.Reason == "throttled" && len(b.sent) == 3,
 			"%d messages, %+v: %v", len(b.sent), d, err)
 	})
@@ -129,10 +129,10 @@ func (n *nest) uncounted() int {
 		return 0
 	}
 	var record struct {
-		Excused int `json:"excused"`
+		Uncounted int `json:"excused"`
 	}
 	check.OK(n, json.Unmarshal(msg.Data, &record))
-	return record.Excused
+	return record.Uncounted
 }
 
 // A row that is not to be sent before a time waits for it on every channel, also when it is critical, and then still

@@ -81,20 +81,20 @@ func TestConfigIsChecked(t *testing.T) {
 	check.Failsf(t, check.Err(pages.New("https://n.example", nil)), "no secret")
 }
 
-// book keeps the opt-outs that it gets.
-type book struct {
-	err  error
-	told []pages.Subject
+// optOuts keeps the opt-outs that it gets.
+type optOuts struct {
+	err error
+	got []pages.Subject
 }
 
-func (b *book) OptOut(_ context.Context, kind contracts.RecipientType, userID, category, on string) error {
-	b.told = append(b.told, pages.Subject{Kind: kind, UserID: userID, Category: category, Channel: on})
+func (b *optOuts) OptOut(_ context.Context, kind contracts.RecipientType, userID, category, on string) error {
+	b.got = append(b.got, pages.Subject{Kind: kind, UserID: userID, Category: category, Channel: on})
 	return b.err
 }
 
 func TestPage(t *testing.T) {
 	t.Parallel()
-	b := &book{}
+	b := &optOuts{}
 	l := links(t, newer)
 	p := &pages.Unsubscribe{Directory: b, Links: l}
 	call := func(answer func(http.ResponseWriter, *http.Request) error, method, token string) (int, string, error) {
@@ -113,8 +113,8 @@ func TestPage(t *testing.T) {
 		return w.Code, w.Body.String(), err
 	}
 	status, body, err := call(p.Ask, http.MethodGet, l.Token(pages.PathUnsubscribe, ada))
-	if err != nil || status != http.StatusOK || len(b.told) > 0 || !strings.Contains(body, `<form method="post"><button type="submit">`) {
-		t.Errorf("%d %s %v, %v", status, body, err, b.told)
+	if err != nil || status != http.StatusOK || len(b.got) > 0 || !strings.Contains(body, `<form method="post"><button type="submit">`) {
+		t.Errorf("%d %s %v, %v", status, body, err, b.got)
 	}
 	for _, secret := range []string{"ada", "news", "<script", "http"} {
 		check.That(t, !strings.Contains(body, secret), "the page has %s: %s", secret, body)
@@ -123,7 +123,7 @@ func TestPage(t *testing.T) {
 		status, body, err = call(p.Do, http.MethodPost, l.Token(pages.PathUnsubscribe, ada))
 		check.That(t, err == nil && status == http.StatusOK && strings.Contains(body, "You are unsubscribed"), "%d %s %v", status, body, err)
 	}
-	check.That(t, len(b.told) == 2 && b.told[0] == ada && b.told[1] == ada, "%+v", b.told)
+	check.That(t, len(b.got) == 2 && b.got[0] == ada && b.got[1] == ada, "%+v", b.got)
 	var bodies []string
 	for _, token := range []string{"", "x.y", l.Token(pages.PathUnsubscribe, ada) + "A", links(t, older).Token(pages.PathUnsubscribe, ada)} {
 		for method, answer := range map[string]func(http.ResponseWriter, *http.Request) error{http.MethodGet: p.Ask, http.MethodPost: p.Do} {
@@ -135,7 +135,7 @@ func TestPage(t *testing.T) {
 	for _, body := range bodies {
 		check.Same(t, "the answer to a wrong key", body, bodies[0])
 	}
-	check.That(t, len(b.told) == 2, "a bad link has switched something off: %+v", b.told)
+	check.That(t, len(b.got) == 2, "a bad link has switched something off: %+v", b.got)
 	b.err = errors.New("the store does not answer")
 	_, _, err = call(p.Do, http.MethodPost, l.Token(pages.PathUnsubscribe, ada))
 	check.That(t, errors.Is(err, b.err), "a failure was taken for a success: %v", err)

@@ -22,24 +22,24 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// gate is a server with books, as two processes have them, and one key.
-type gate struct {
+// pair is the stores of two processes on one server.
+type pair struct {
 	*testing.T
 
-	books [2]*throttle.Store
-	js    jetstream.JetStream
+	stores [2]*throttle.Store
+	js     jetstream.JetStream
 }
 
-// inGate runs a test under fake time.
-func inGate(t *testing.T, f func(g *gate)) {
+// withPair runs a test under fake time.
+func withPair(t *testing.T, f func(g *pair)) {
 	t.Helper()
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		_, js := natstest.Connect(t, srv)
 		assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30})
 		check.OK(t, check.Err(contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{})))
-		g := &gate{T: t, js: js}
-		for i := range g.books {
-			g.books[i] = throttle.New(recordtest.Client(t, js))
+		g := &pair{T: t, js: js}
+		for i := range g.stores {
+			g.stores[i] = throttle.New(recordtest.Client(t, js))
 		}
 		f(g)
 	})
@@ -53,15 +53,15 @@ var (
 )
 
 // ask has a process ask for a row, and returns for how long it is to wait, 0 when it is granted.
-func (g *gate) ask(process int, key throttle.Key, row string, t contracts.Throttle, promised bool) time.Duration {
+func (g *pair) ask(process int, key throttle.Key, row string, t contracts.Throttle, promised bool) time.Duration {
 	g.Helper()
 	return g.askPlanned(process, key, row, time.Now(), t, promised)
 }
 
 // askPlanned asks for a row that was planned at a time.
-func (g *gate) askPlanned(process int, key throttle.Key, row string, at time.Time, t contracts.Throttle, promised bool) time.Duration {
+func (g *pair) askPlanned(process int, key throttle.Key, row string, at time.Time, t contracts.Throttle, promised bool) time.Duration {
 	g.Helper()
-	until, err := g.books[process].Ask(g.Context(), key, row, at, t, promised)
+	until, err := g.stores[process].Ask(g.Context(), key, row, at, t, promised)
 	check.Is(g, err, nil)
 	if until.IsZero() {
 		return 0
@@ -76,7 +76,7 @@ type turns struct {
 }
 
 // kept is the record of the key, empty when there is none.
-func (g *gate) kept() (record turns) {
+func (g *pair) kept() (record turns) {
 	g.Helper()
 	key := check.Must(contracts.ThrottleKey(ada.Group, ada.Channel, ada.RecipientType, ada.UserID))(g)
 	stream := check.Must(g.js.Stream(g.Context(), "KV_"+contracts.BucketDeliveries))(g)
@@ -98,7 +98,7 @@ func TestNoMoreThanTheLimit(t *testing.T) {
 	for range 5 {
 		seed := rand.Uint64()
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-			inGate(t, func(g *gate) {
+			withPair(t, func(g *pair) {
 				random := rand.New(rand.NewPCG(seed, 0))
 				var all sync.WaitGroup
 				var mu sync.Mutex
@@ -134,7 +134,7 @@ func TestNoMoreThanTheLimit(t *testing.T) {
 // Of all rows that ask at the same moment the limit's number is granted, and each of the others has a turn of its own, three in
 // each period.
 func TestManyAskAtOnce(t *testing.T) {
-	inGate(t, func(g *gate) {
+	withPair(t, func(g *pair) {
 		var all sync.WaitGroup
 		waits := make([]time.Duration, 12)
 		for n := range waits {
@@ -154,7 +154,7 @@ func TestManyAskAtOnce(t *testing.T) {
 // A row that is sent again, by any worker, takes no second grant, and a row that asks again before its turn gets the same
 // answer.
 func TestARowTakesOneGrant(t *testing.T) {
-	inGate(t, func(g *gate) {
+	withPair(t, func(g *pair) {
 		for n := range 20 {
 			wait := g.ask(n%2, ada, "again", three, false)
 			check.That(t, wait <= 0, "try %d is to wait for %s", n, wait)
@@ -173,7 +173,7 @@ func TestARowTakesOneGrant(t *testing.T) {
 
 // A row over the limit that is to be suppressed gets no turn, and takes none from another.
 func TestWhatIsSuppressedHasNoTurn(t *testing.T) {
-	inGate(t, func(g *gate) {
+	withPair(t, func(g *pair) {
 		for n := range 10 {
 			check.Same(t, fmt.Sprintf("row %d", n), (g.ask(n%2, ada, fmt.Sprint("row-", n), suppress, false) > 0), n >= suppress.Limit)
 		}
@@ -187,7 +187,7 @@ func TestWhatIsSuppressedHasNoTurn(t *testing.T) {
 
 // Users, channels, groups and kinds are counted apart.
 func TestWhatIsCountedTogether(t *testing.T) {
-	inGate(t, func(g *gate) {
+	withPair(t, func(g *pair) {
 		one := contracts.Throttle{Limit: 1, Per: 60}
 		keys := []throttle.Key{ada, ada, ada, ada, ada}
 		keys[1].UserID, keys[2].Channel, keys[3].Group, keys[4].RecipientType = "bob", "fish", "d/*.>", "ADMIN"
@@ -201,7 +201,7 @@ func TestWhatIsCountedTogether(t *testing.T) {
 
 // A record has at most a limit's worth of turns, and 256 rows that wait, however many do, and is gone some time after the last of them.
 func TestARecordIsBounded(t *testing.T) {
-	inGate(t, func(g *gate) {
+	withPair(t, func(g *pair) {
 		var last time.Duration
 		for n := range 400 {
 			last = g.ask(n%2, ada, fmt.Sprint("row-", n), three, false)
@@ -223,7 +223,7 @@ func TestARecordIsBounded(t *testing.T) {
 func TestRowsThatWaitKeepTheirOrder(t *testing.T) {
 	seed := rand.Uint64()
 	t.Log("seed", seed)
-	inGate(t, func(g *gate) {
+	withPair(t, func(g *pair) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		const rows, lost = 30, 17
 		begun := time.Now()
