@@ -109,7 +109,7 @@ func openOurs(ctx context.Context, s settings) (*client, error) {
 			w, err := f.Watch(key)
 			return func(ctx context.Context) error {
 				for {
-					if slot, err := w.Next(ctx); err != nil || slot.State == flight.Done {
+					if entry, err := w.Next(ctx); err != nil || entry.State == flight.Done {
 						return err
 					}
 				}
@@ -117,8 +117,8 @@ func openOurs(ctx context.Context, s settings) (*client, error) {
 		},
 		forget: f.Invalidate,
 		read: func(ctx context.Context, key string) ([]byte, error) {
-			slot, err := f.Get(ctx, key)
-			return slot.Value, err
+			entry, err := f.Get(ctx, key)
+			return entry.Value, err
 		},
 		hit: func(ctx context.Context, key string) ([]byte, error) {
 			if memory == nil {
@@ -127,14 +127,14 @@ func openOurs(ctx context.Context, s settings) (*client, error) {
 					return nil, err
 				}
 			}
-			slot, err := memory.Get(ctx, key)
-			return slot.Value, err
+			entry, err := memory.Get(ctx, key)
+			return entry.Value, err
 		},
 		readMany: func(ctx context.Context, keys []string) (int, error) {
-			slots, err := f.GetMany(ctx, keys)
+			entries, err := f.GetMany(ctx, keys)
 			found := 0
-			for _, slot := range slots {
-				if slot.State == flight.Done {
+			for _, entry := range entries {
+				if entry.State == flight.Done {
 					found++
 				}
 			}

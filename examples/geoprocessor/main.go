@@ -160,11 +160,11 @@ func (p *processor) submit(ctx context.Context, js jetstream.JetStream, run stri
 		}
 	}
 	for _, job := range jobs {
-		out, slot, err := p.result(ctx, job)
+		out, entry, err := p.result(ctx, job)
 		if err != nil {
 			return fmt.Errorf("%s: %w", job.ID, err)
 		}
-		p.sayf("%s: result of %.0f m² from %s, attempt %d", job.ID, out.Area, slot.Job, slot.Attempt)
+		p.sayf("%s: result of %.0f m² from %s, attempt %d", job.ID, out.Area, entry.Job, entry.Attempt)
 	}
 	return nil
 }

@@ -63,9 +63,9 @@ func TestWorkerIsKilledInMidJob(t *testing.T) {
 	heir.Await("^first-all: union cached, .* computed for second-all")
 
 	for _, j := range []Job{job, same} {
-		out, slot, err := me.result(t.Context(), j)
-		check.That(t, err == nil && slot.Attempt == 2 && slot.Job == "second-all" && !out.Geometry.IsEmpty(),
-			"%s: got %+v, %+v, %v", j.ID, out, slot, err)
+		out, entry, err := me.result(t.Context(), j)
+		check.That(t, err == nil && entry.Attempt == 2 && entry.Job == "second-all" && !out.Geometry.IsEmpty(),
+			"%s: got %+v, %+v, %v", j.ID, out, entry, err)
 	}
 	check.Is(t, me.idle(t.Context(), js), nil)
 	check.Same(t, "computed times", strings.Count(doomed.Output(), "computed")+strings.Count(heir.Output(), "union computed"), 1)
@@ -86,11 +86,11 @@ func countResults(t *testing.T, f *flight.Flight, key string) func() int {
 		defer close(ended)
 		defer w.Close()
 		for {
-			slot, err := w.Next(ctx)
+			entry, err := w.Next(ctx)
 			if err != nil {
 				return
 			}
-			if slot.State == flight.Done {
+			if entry.State == flight.Done {
 				n++
 			}
 		}

@@ -44,24 +44,24 @@ func enqueue(ctx context.Context, js jetstream.JetStream, job Job) error {
 
 // result waits until there is a result for the job. Any worker may compute it, and any number of workers may die in
 // between.
-func (p *processor) result(ctx context.Context, job Job) (Output, flight.Slot, error) {
+func (p *processor) result(ctx context.Context, job Job) (Output, flight.Entry, error) {
 	cache := p.caches[job.Process]
 	key, err := cache.Key(job)
 	if err != nil {
-		return Output{}, flight.Slot{}, err
+		return Output{}, flight.Entry{}, err
 	}
 	w, err := p.flight.Watch(key)
 	if err != nil {
-		return Output{}, flight.Slot{}, err
+		return Output{}, flight.Entry{}, err
 	}
 	defer w.Close()
 	for {
-		switch slot, err := w.Next(ctx); {
+		switch entry, err := w.Next(ctx); {
 		case err != nil:
-			return Output{}, slot, err
-		case slot.State == flight.Failed:
-			return Output{}, slot, &flight.FailedError{Key: key, Reason: slot.Reason, Owner: slot.Owner}
-		case slot.State == flight.Done:
+			return Output{}, entry, err
+		case entry.State == flight.Failed:
+			return Output{}, entry, &flight.FailedError{Key: key, Reason: entry.Reason, Owner: entry.Owner}
+		case entry.State == flight.Done:
 			return cache.Get(ctx, job)
 		}
 	}

@@ -35,7 +35,7 @@ const (
 	BucketDeliveries = "deliveries"
 	// BucketDirectory holds the recipients.
 	BucketDirectory = "directory"
-	// BucketEnrich holds the slot of each place and provider.
+	// BucketEnrich holds the entry of each place and provider.
 	BucketEnrich = "enrich"
 	// BucketImportJobs holds the state of each import.
 	BucketImportJobs = "import-jobs"
@@ -279,7 +279,7 @@ func buckets(options AssetOptions) []jetstream.StreamConfig {
 	}{
 		{BucketDeliveries, "What was sent to whom", 13 * gib},
 		{BucketDirectory, "Recipients of notifications", 2 * gib},
-		{BucketEnrich, "Slots of places: a claim that becomes a result", 512 * mib},
+		{BucketEnrich, "Entries of places: a claim that becomes a result", 512 * mib},
 		{BucketImportJobs, "States of imports", 256 * mib},
 		{BucketImportSteps, "Steps of imports: a claim that becomes a result", 1 * gib},
 		{BucketInbox, "In-app notifications", 20 * gib},

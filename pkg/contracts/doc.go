@@ -26,7 +26,7 @@
 //	notify.send.<channel>.<type>.<user>.<event>.<n>     NotifyReplaySubject stream NOTIFICATIONS
 //	audit.<source>.<action>                             AuditSubject        stream AUDIT
 //	dead.<stream>.<original subject>                    DeadSubject         stream DEAD
-//	<provider>.<place>[.<variant>]                      EnrichSlotKey       bucket enrich
+//	<provider>.<place>[.<variant>]                      EnrichEntryKey       bucket enrich
 //	<request>                                           RequestKey          bucket requests
 //	<job>                                               ImportJobKey        bucket import-jobs
 //	<scope>.<step>                                      ImportStepKey       bucket import-steps

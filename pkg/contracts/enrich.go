@@ -111,7 +111,7 @@ type EnrichJob struct {
 	PlaceID string `json:"placeId" jsonschema:"minLength=1,maxLength=320"`
 	// RequestID is the request that caused the job; others may wait for the same result.
 	RequestID string `json:"requestId" jsonschema:"minLength=1,maxLength=320"`
-	// Claim is the id of the claim on the place's slot, which the worker resumes.
+	// Claim is the id of the claim on the place's entry, which the worker resumes.
 	Claim string `json:"claim" jsonschema:"minLength=1,maxLength=320"`
 	// Name is the name of the place.
 	Name string `json:"name" jsonschema:"minLength=1,maxLength=1024"`
@@ -125,7 +125,7 @@ type EnrichJob struct {
 	Phone string `json:"phone,omitempty" jsonschema:"maxLength=1024"`
 	// RequestedAt is when the job was made.
 	RequestedAt time.Time `json:"requestedAt,omitzero"`
-	// Variant is the slot that the claim is on, see [EnrichVariant]. Defaults to 0.
+	// Variant is the entry that the claim is on, see [EnrichVariant]. Defaults to 0.
 	Variant int `json:"variant,omitempty" jsonschema:"minimum=0,maximum=15"`
 }
 
@@ -164,7 +164,7 @@ type Venue struct {
 	URL string `json:"url,omitempty" jsonschema:"format=uri,maxLength=2048"`
 }
 
-// EnrichResult is the value of a slot when its look-up has ended. Its first three fields are those that readers of the
+// EnrichResult is the value of an entry when its look-up has ended. Its first three fields are those that readers of the
 // plain cache entry {"status","url","updatedAt"} expect; the others explain the outcome.
 type EnrichResult struct {
 	// Status is the outcome as clients see it.

@@ -40,7 +40,7 @@ func AuditSubject(source, action string) (string, error) {
 }
 
 // EnrichJobSubject is the subject of the job that looks a place up at a provider. Each place, provider and variant has its own, so that
-// the stream holds each job once. The subject ends in the key of the slot.
+// the stream holds each job once. The subject ends in the key of the entry.
 func EnrichJobSubject(provider, placeID string) (string, error) {
 	return join("jobs.enrich", name("provider", provider), id("placeId", placeID))
 }
@@ -157,13 +157,13 @@ func (n *Notification) ReplaySubject(number int) (string, error) {
 	return subject + "." + strconv.Itoa(number), err
 }
 
-// EnrichSlotKey is the key, in bucket enrich, of the slot in which the claim on a place becomes its result.
-func EnrichSlotKey(provider, placeID string) (string, error) {
+// EnrichEntryKey is the key, in bucket enrich, of the entry in which the claim on a place becomes its result.
+func EnrichEntryKey(provider, placeID string) (string, error) {
 	return join("", name("provider", provider), id("placeId", placeID))
 }
 
-// EnrichVariant returns the key or subject of the n-th variant of a place: a description that differs from that of the first slot. 0 is
-// the first slot itself.
+// EnrichVariant returns the key or subject of the n-th variant of a place: a description that differs from that of the first entry. 0 is
+// the first entry itself.
 func EnrichVariant(key string, n int) string {
 	if n == 0 {
 		return key

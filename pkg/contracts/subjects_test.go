@@ -27,7 +27,7 @@ var builders = map[string]struct {
 		contracts.NotifyPlanSubject, "notify.plan.", 3,
 	},
 	"NotifySendSubject": {func(id string) (string, error) { return contracts.NotifySendSubject("email", "CUSTOMER", id, id) }, "notify.send.email.CUSTOMER.", 6},
-	"EnrichSlotKey":     {func(id string) (string, error) { return contracts.EnrichSlotKey("wolt", id) }, "wolt.", 2},
+	"EnrichEntryKey":    {func(id string) (string, error) { return contracts.EnrichEntryKey("wolt", id) }, "wolt.", 2},
 	"RequestKey":        {contracts.RequestKey, "", 1},
 	"ImportJobKey":      {contracts.ImportJobKey, "", 1},
 	"ImportStepKey":     {func(id string) (string, error) { return contracts.ImportStepKey(id, "transcript") }, "", 2},
@@ -86,7 +86,7 @@ func TestSubjectsAndKeysRefuseByName(t *testing.T) {
 			"%s: long: got %v", name, err)
 	}
 	for _, provider := range []string{"a.b", ">", "é", strings.Repeat("x", contracts.MaxName+1)} {
-		_, err := contracts.EnrichSlotKey(provider, "p")
+		_, err := contracts.EnrichEntryKey(provider, "p")
 		check.That(t, errors.Is(err, contracts.ErrTokenMalformed) && strings.Contains(err.Error(), "provider"),
 			"provider %q: got %v", provider, err)
 	}

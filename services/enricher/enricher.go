@@ -151,7 +151,7 @@ func (e *Enricher) Enrich(ctx context.Context, req contracts.EnrichRequest) (con
 }
 
 // Results returns the results of the look-ups of a request at a provider, with score and evidence, by place id. Places without a
-// result are left out. One round trip for each 512 places, and one more for each 512 whose first slot has another description.
+// result are left out. One round trip for each 512 places, and one more for each 512 whose first entry has another description.
 func (e *Enricher) Results(
 	ctx context.Context, providerName string, req contracts.EnrichRequest,
 ) (map[string]contracts.EnrichResult, error) {

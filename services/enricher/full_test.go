@@ -104,7 +104,7 @@ func TestLongAnswers(t *testing.T) {
 // elapse lets fake time pass.
 func elapse(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // inside a bubble only
 
-// A request, its job and its slot are counted, and /metrics shows it under names that Prometheus accepts.
+// A request, its job and its entry are counted, and /metrics shows it under names that Prometheus accepts.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()

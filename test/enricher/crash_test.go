@@ -139,7 +139,7 @@ func results(ctx context.Context, t *testing.T, srv *natsrun.Server) map[string]
 	kv := check.Must(js.KeyValue(ctx, contracts.BucketEnrich))(t)
 	stored := map[string]string{}
 	for _, p := range places(nPlaces) {
-		key := check.Must(contracts.EnrichSlotKey("wolt", p.PlaceID))(t)
+		key := check.Must(contracts.EnrichEntryKey("wolt", p.PlaceID))(t)
 		entry, err := kv.Get(ctx, key)
 		check.Require(t, err == nil || errors.Is(err, jetstream.ErrKeyNotFound), "%v", err)
 		if err != nil {

@@ -217,7 +217,7 @@ func survive(t *testing.T, b *browser.Browser, page, enricher, server string) {
 	const tabs, disconnects = 6, 100
 	random := crash.Random(t)
 	_, js := natstest.ConnectURL(t, server)
-	slots := check.Must(js.Stream(t.Context(), "KV_"+contracts.BucketEnrich))(t)
+	entries := check.Must(js.Stream(t.Context(), "KV_"+contracts.BucketEnrich))(t)
 	var left atomic.Int64
 	left.Store(disconnects)
 	var pages []*browser.Page
@@ -237,7 +237,7 @@ func survive(t *testing.T, b *browser.Browser, page, enricher, server string) {
 			seen := browser.Get(p, chromedp.Evaluate[[]news](`seen`, chromedp.EvalAwaitPromise))
 			for row, at := range shown(t, fmt.Sprintf("%s, page %d", search, i), places, seen) {
 				if _, ok := stored[row]; !ok {
-					stored[row] = storedAt(t, slots, places[row])
+					stored[row] = storedAt(t, entries, places[row])
 				}
 				if s := stored[row]; s.After(time.UnixMilli(seen[0].At)) { // while the page followed
 					late = append(late, at.Sub(s))
@@ -271,10 +271,10 @@ func ask(t *testing.T, enricher, search string) (places map[string]string) {
 }
 
 // storedAt returns when the result of a place was stored.
-func storedAt(t *testing.T, slots jetstream.Stream, place string) time.Time {
+func storedAt(t *testing.T, entries jetstream.Stream, place string) time.Time {
 	t.Helper()
-	key := check.Must(contracts.EnrichSlotKey(contracts.ProviderWolt, place))(t)
-	m := check.Must(slots.GetLastMsgForSubject(t.Context(), "$KV."+contracts.BucketEnrich+"."+key))(t)
+	key := check.Must(contracts.EnrichEntryKey(contracts.ProviderWolt, place))(t)
+	m := check.Must(entries.GetLastMsgForSubject(t.Context(), "$KV."+contracts.BucketEnrich+"."+key))(t)
 	return m.Time
 }
 

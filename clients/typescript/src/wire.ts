@@ -57,9 +57,9 @@ export const eventSubject = (e: Event): string =>
   e.route === undefined ? `events.${id(e.aggregate_type)}.${id(e.event_type)}` : `events./routed.${id(e.event_type)}`;
 /** The subject of an import job. */
 export const importJobSubject = (priority: string, jobID: string): string => `jobs.import.${names(priority)}.${id(jobID)}`;
-/** The subject of the job that looks a place up; its last two tokens are the key of the slot. */
-export const enrichJobSubject = (provider: string, placeID: string): string => `jobs.enrich.${enrichSlotKey(provider, placeID)}`;
-export const enrichSlotKey = (provider: string, placeID: string): string => `${names(provider)}.${id(placeID)}`;
+/** The subject of the job that looks a place up; its last two tokens are the key of the entry. */
+export const enrichJobSubject = (provider: string, placeID: string): string => `jobs.enrich.${enrichEntryKey(provider, placeID)}`;
+export const enrichEntryKey = (provider: string, placeID: string): string => `${names(provider)}.${id(placeID)}`;
 /** The subject of one row of a notification. */
 export const sendSubject = (channel: string, recipientType: string, user: string, event: string): string =>
   `notify.send.${names(channel)}.${names(recipientType)}.${id(user)}.${id(event)}`;

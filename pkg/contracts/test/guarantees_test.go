@@ -142,7 +142,7 @@ func TestAdvisoriesAreKept(t *testing.T) {
 func TestChangesOfAKeyAreRepublished(t *testing.T) {
 	t.Parallel()
 	nc, js := applied(t)
-	key := check.Must(contracts.EnrichSlotKey(contracts.ProviderWolt, "מסעדה.1"))(t)
+	key := check.Must(contracts.EnrichEntryKey(contracts.ProviderWolt, "מסעדה.1"))(t)
 	one := check.Must(nc.SubscribeSync(contracts.RepublishSubject(contracts.BucketEnrich, key)))(t)
 	all := check.Must(nc.SubscribeSync(contracts.RepublishSubject(contracts.BucketEnrich, ">")))(t)
 	kv := check.Must(js.KeyValue(t.Context(), contracts.BucketEnrich))(t)
@@ -163,7 +163,7 @@ func TestEveryKeyIsOneTheServerTakes(t *testing.T) {
 			EventID: id, UserID: id, RecipientType: "CUSTOMER", Channel: "email", Address: strings.Repeat("x", contracts.MaxName),
 		}).Key,
 		contracts.BucketDirectory:   func() (string, error) { return contracts.DirectoryKey("CUSTOMER", id) },
-		contracts.BucketEnrich:      func() (string, error) { return contracts.EnrichSlotKey("wolt", id) },
+		contracts.BucketEnrich:      func() (string, error) { return contracts.EnrichEntryKey("wolt", id) },
 		contracts.BucketImportJobs:  func() (string, error) { return contracts.ImportJobKey(id) },
 		contracts.BucketImportSteps: func() (string, error) { return contracts.ImportStepKey(id, "transcript") },
 		contracts.BucketInbox:       func() (string, error) { return contracts.InboxKey("CUSTOMER", id, id) },

@@ -137,19 +137,19 @@ func (c *Cache[In, Out]) Do(ctx context.Context, in In, fn func(context.Context,
 	return out, r, err
 }
 
-// Get returns the result that is kept for in, and the slot. The State of the slot is Done when there is a result. It is [Flight.Get] with
+// Get returns the result that is kept for in, and the entry. The State of the entry is Done when there is a result. It is [Flight.Get] with
 // a key made from in: a hint, and one round trip.
-func (c *Cache[In, Out]) Get(ctx context.Context, in In) (Out, Slot, error) {
+func (c *Cache[In, Out]) Get(ctx context.Context, in In) (Out, Entry, error) {
 	var out Out
 	key, err := c.Key(in)
 	if err != nil {
-		return out, Slot{}, err
+		return out, Entry{}, err
 	}
-	slot, err := c.flight.Get(ctx, key)
-	if err == nil && slot.State == Done {
-		out, err = c.decode(key, slot.Value)
+	entry, err := c.flight.Get(ctx, key)
+	if err == nil && entry.State == Done {
+		out, err = c.decode(key, entry.Value)
 	}
-	return out, slot, err
+	return out, entry, err
 }
 
 // Invalidate drops the result that is kept for in, as [Flight.Invalidate] does. The result of a computation under way is not kept either.

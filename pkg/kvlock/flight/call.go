@@ -240,10 +240,10 @@ func (f *Flight) compute(ctx context.Context, claim *Claim, fn func(context.Cont
 // complete stores the value. If the value can never be stored, the waiters in other processes get a failure.
 func (f *Flight) complete(ctx context.Context, claim *Claim, value []byte, opts DoOptions) (Result, error) {
 	result := Result{Claim: claim.id, Job: opts.Job, Key: claim.key, Outcome: Computed, Owner: f.store.Instance, Value: value}
-	slot, err := claim.complete(ctx, value, opts.resultTTL(value, f.cfg.ResultTTL), opts.Stale)
+	entry, err := claim.complete(ctx, value, opts.resultTTL(value, f.cfg.ResultTTL), opts.Stale)
 	switch {
 	case err == nil:
-		result.Job, result.Owner, result.Stored = slot.Job, slot.Owner, true
+		result.Job, result.Owner, result.Stored = entry.Job, entry.Owner, true
 		return result, nil
 	case errors.Is(err, kvlock.ErrLost):
 		return Result{}, err
@@ -363,7 +363,7 @@ func (f *Flight) sign(r *claimRecord) {
 	}
 }
 
-// isDead reports whether the process that holds the claim in slot is known to be gone.
-func (f *Flight) isDead(ctx context.Context, slot Slot) bool {
-	return slot.State == Pending && f.liveness.IsGone(ctx, slot.in().member, slot.in().server)
+// isDead reports whether the process that holds the claim in entry is known to be gone.
+func (f *Flight) isDead(ctx context.Context, entry Entry) bool {
+	return entry.State == Pending && f.liveness.IsGone(ctx, entry.in().member, entry.in().server)
 }

@@ -82,7 +82,7 @@ func (c *Claim) HandOff(ctx context.Context, ttl time.Duration) error {
 // value. It returns ErrLost when the claim is no longer held, and ErrTooLarge when the value can never be stored;
 // nothing is stored then. If the acknowledgement is lost and the key is invalidated before it is read back, Complete
 // returns ErrLost for a value that was stored until the invalidation. One round trip.
-func (c *Claim) Complete(ctx context.Context, value []byte, ttl time.Duration) (Slot, error) {
+func (c *Claim) Complete(ctx context.Context, value []byte, ttl time.Duration) (Entry, error) {
 	if ttl == 0 {
 		ttl = c.flight.cfg.ResultTTL
 	}
@@ -90,7 +90,7 @@ func (c *Claim) Complete(ctx context.Context, value []byte, ttl time.Duration) (
 }
 
 // complete is Complete, and also keeps the value for the duration stale beyond its TTL.
-func (c *Claim) complete(ctx context.Context, value []byte, ttl, stale time.Duration) (Slot, error) {
+func (c *Claim) complete(ctx context.Context, value []byte, ttl, stale time.Duration) (Entry, error) {
 	all := min(ttl+wholeSeconds(stale), kv.MaxTTL)
 	edit := func(r *claimRecord) {
 		r.State, r.TTL = Done.String(), kv.Seconds(all)
@@ -100,7 +100,7 @@ func (c *Claim) complete(ctx context.Context, value []byte, ttl, stale time.Dura
 	}
 	packed, data, err := c.store(ctx, value, all, edit)
 	if err != nil {
-		return Slot{}, err
+		return Entry{}, err
 	}
 	return c.apply(ctx, change{value: data, opened: value, ttl: all}, errEnded, func(r *claimRecord) {
 		edit(r)
@@ -170,27 +170,27 @@ func (c *Claim) remove(ctx context.Context, edit func(*claimRecord)) error {
 
 // apply writes the edited record over the claim's revision. ended is the reason that the claim can write nothing after that, nil if it
 // can.
-func (c *Claim) apply(ctx context.Context, ch change, ended error, edit func(*claimRecord)) (Slot, error) {
-	slot, err := c.replace(ctx, ch, ended, edit)
+func (c *Claim) apply(ctx context.Context, ch change, ended error, edit func(*claimRecord)) (Entry, error) {
+	entry, err := c.replace(ctx, ch, ended, edit)
 	switch {
 	case errors.As(err, new(*conflictError)):
 		c.tellLost(ctx, err)
 	case err == nil && ended != nil:
-		c.tellReleased(ctx, slot)
+		c.tellReleased(ctx, entry)
 	}
-	return slot, err
+	return entry, err
 }
 
-func (c *Claim) replace(ctx context.Context, ch change, ended error, edit func(*claimRecord)) (Slot, error) {
+func (c *Claim) replace(ctx context.Context, ch change, ended error, edit func(*claimRecord)) (Entry, error) {
 	c.write.Lock()
 	defer c.write.Unlock()
 	if err := kv.CheckTTL(ch.ttl); err != nil {
-		return Slot{}, fmt.Errorf("kvlock: claim %s of %q: %w", c.id, c.key, err)
+		return Entry{}, fmt.Errorf("kvlock: claim %s of %q: %w", c.id, c.key, err)
 	}
 	holds := ch.ttl
 	next, err := c.prepare(&ch, edit)
 	if err != nil {
-		return Slot{}, err
+		return Entry{}, err
 	}
 	revision, sent, err := c.flight.write(ctx, &ch)
 
@@ -200,24 +200,24 @@ func (c *Claim) replace(ctx context.Context, ch change, ended error, edit func(*
 	switch {
 	case errors.As(err, &conflict):
 		c.ended = kvlock.ErrLost
-		return Slot{}, fmt.Errorf("%w: claim %s of %q: %w", kvlock.ErrLost, c.id, c.key, err)
+		return Entry{}, fmt.Errorf("%w: claim %s of %q: %w", kvlock.ErrLost, c.id, c.key, err)
 	case err != nil:
-		return Slot{}, err
+		return Entry{}, err
 	}
 	c.record, c.revision, c.deadline, c.ended = next, revision, kv.Deadline(sent, holds), ended
 	if parseState(next.State) == Pending {
 		c.pending = revision
 	}
-	slot := next.slot(c.key, ch.value, revision, time.Now())
-	if slot.sealed {
-		slot.Value, slot.sealed = ch.opened, false
+	entry := next.entry(c.key, ch.value, revision, time.Now())
+	if entry.sealed {
+		entry.Value, entry.sealed = ch.opened, false
 	}
-	slot.asOf = revision
+	entry.asOf = revision
 	if next.Stale.Since > 0 {
-		slot.earlier = c.flight.store.Clock.Since(time.UnixMilli(next.Stale.Since), slot.seen)
+		entry.earlier = c.flight.store.Clock.Since(time.UnixMilli(next.Stale.Since), entry.seen)
 	}
-	c.flight.memory.stored(slot, sent)
-	return slot, nil
+	c.flight.memory.stored(entry, sent)
+	return entry, nil
 }
 
 // prepare adds the present state of the claim to the change.
@@ -247,12 +247,12 @@ type BeginOptions struct {
 	// any claim of this key may resume this claim. Defaults to false.
 	Handoff bool
 
-	// Job names the purpose of the claim. Slots and the result carry its first 128 bytes, for display. Defaults to none.
+	// Job names the purpose of the claim. Entries and the result carry its first 128 bytes, for display. Defaults to none.
 	Job string
 
-	// Seen is the slot that the caller last got for the key from Get, GetMany, Wait or a Watcher. If the key was absent then and has not been
-	// written since, Begin needs one round trip; otherwise Seen has no effect. Defaults to the zero Slot: the key has never been written.
-	Seen Slot
+	// Seen is the entry that the caller last got for the key from Get, GetMany, Wait or a Watcher. If the key was absent then and has not been
+	// written since, Begin needs one round trip; otherwise Seen has no effect. Defaults to the zero Entry: the key has never been written.
+	Seen Entry
 
 	// TTL is the time for which the claim holds without a renewal. Defaults to Config.ClaimTTL.
 	TTL time.Duration
@@ -260,11 +260,11 @@ type BeginOptions struct {
 
 // ResumeOptions are the options of one [Flight.Resume]. The zero value is valid.
 type ResumeOptions struct {
-	// Attempt is written into the slot, for display. Defaults to the slot's attempt plus one.
+	// Attempt is written into the entry, for display. Defaults to the entry's attempt plus one.
 	Attempt int
 
-	// Fingerprint is the BeginOptions.Fingerprint of the claim. If Resume reads the slot and finds another fingerprint, it returns
-	// ErrMismatch; if it does not read the slot, Fingerprint replaces the slot's. Defaults to none.
+	// Fingerprint is the BeginOptions.Fingerprint of the claim. If Resume reads the entry and finds another fingerprint, it returns
+	// ErrMismatch; if it does not read the entry, Fingerprint replaces the entry's. Defaults to none.
 	Fingerprint string
 
 	// TTL is the time for which the claim holds without a renewal. Defaults to Config.ClaimTTL.
@@ -272,14 +272,14 @@ type ResumeOptions struct {
 
 	// Yield leaves the claim to a process that resumed it before and has not handed it off since, as long as that process is alive and renews
 	// the claim. A message may be delivered again although its first receiver is alive. Resume then returns a [TakenError] with the pending
-	// slot, after at most two probes. Defaults to false: the claim is taken from its holder.
+	// entry, after at most two probes. Defaults to false: the claim is taken from its holder.
 	Yield bool
 }
 
 // pendingHead begins the record of a claim; take completes it.
 func pendingHead(claim string) record.Head { return record.Head{State: Pending.String(), Claim: claim} }
 
-// Begin claims key. When the key is pending, done or failed it returns a [TakenError] with the slot, which comes from
+// Begin claims key. When the key is pending, done or failed it returns a [TakenError] with the entry, which comes from
 // the stream's leader.
 //
 // One round trip when the key is as in opts.Seen, at most three otherwise.
@@ -288,7 +288,7 @@ func (f *Flight) Begin(ctx context.Context, key string, opts BeginOptions) (*Cla
 		Head: pendingHead(nuid.Next()), Attempt: 1, Fingerprint: opts.Fingerprint, Handoff: opts.Handoff,
 		Job: record.Truncate(opts.Job, maxJobBytes),
 	}
-	return f.take(ctx, key, opts.Seen.freeAt(), true, r, opts.TTL, carriedValue{}, func(now Slot) (claimRecord, bool) {
+	return f.take(ctx, key, opts.Seen.freeAt(), true, r, opts.TTL, carriedValue{}, func(now Entry) (claimRecord, bool) {
 		return r, now.State == Absent || now.Stale() || now.abandoned()
 	})
 }
@@ -310,7 +310,7 @@ func (f *Flight) Resume(ctx context.Context, key, ref string, opts ResumeOptions
 	if opts.Attempt > 0 {
 		r.Attempt = opts.Attempt
 	}
-	return f.take(ctx, key, revision, false, r, opts.TTL, carriedValue{}, func(now Slot) (claimRecord, bool) {
+	return f.take(ctx, key, revision, false, r, opts.TTL, carriedValue{}, func(now Entry) (claimRecord, bool) {
 		next := r
 		if opts.Attempt == 0 && now.Attempt > 0 {
 			next.Attempt = now.Attempt + 1
@@ -322,28 +322,28 @@ func (f *Flight) Resume(ctx context.Context, key, ref string, opts ResumeOptions
 	})
 }
 
-// takeOver takes the claim in slot from a member that is gone, with the value in the claim. When that member was alive after all and
+// takeOver takes the claim in entry from a member that is gone, with the value in the claim. When that member was alive after all and
 // wrote, takeOver returns a [TakenError] with that entry. One round trip.
-func (f *Flight) takeOver(ctx context.Context, slot Slot, opts DoOptions) (*Claim, error) {
-	return f.takeSlot(ctx, slot, false, claimRecord{Head: pendingHead(slot.Claim), Attempt: slot.Attempt + 1}, opts)
+func (f *Flight) takeOver(ctx context.Context, entry Entry, opts DoOptions) (*Claim, error) {
+	return f.takeEntry(ctx, entry, false, claimRecord{Head: pendingHead(entry.Claim), Attempt: entry.Attempt + 1}, opts)
 }
 
-// replace claims a key to compute its value anew, while readers still get the value in slot. When the key is not as in slot, replace
-// returns a [TakenError] with its present slot. One round trip.
-func (f *Flight) replace(ctx context.Context, slot Slot, opts DoOptions) (*Claim, error) {
-	return f.takeSlot(ctx, slot, true, claimRecord{Head: pendingHead(nuid.Next()), Attempt: 1}, opts)
+// replace claims a key to compute its value anew, while readers still get the value in entry. When the key is not as in entry, replace
+// returns a [TakenError] with its present entry. One round trip.
+func (f *Flight) replace(ctx context.Context, entry Entry, opts DoOptions) (*Claim, error) {
+	return f.takeEntry(ctx, entry, true, claimRecord{Head: pendingHead(nuid.Next()), Attempt: 1}, opts)
 }
 
-func (f *Flight) takeSlot(ctx context.Context, slot Slot, anew bool, r claimRecord, opts DoOptions) (*Claim, error) {
-	r.Fingerprint, r.Job = slot.Fingerprint, record.Truncate(opts.Job, maxJobBytes)
-	return f.take(ctx, slot.Key, slot.Revision, anew, r, opts.ClaimTTL, slot.carry(), func(Slot) (claimRecord, bool) { return r, false })
+func (f *Flight) takeEntry(ctx context.Context, entry Entry, anew bool, r claimRecord, opts DoOptions) (*Claim, error) {
+	r.Fingerprint, r.Job = entry.Fingerprint, record.Truncate(opts.Job, maxJobBytes)
+	return f.take(ctx, entry.Key, entry.Revision, anew, r, opts.ClaimTTL, entry.carry(), func(Entry) (claimRecord, bool) { return r, false })
 }
 
 // take writes r as the claim of key over revision at, with the value that the claim carries, see change.anew. When the key has another
 // entry, again decides whether to write over that entry, and with which record; the value is then left out.
 func (f *Flight) take(
 	ctx context.Context, key string, at uint64, anew bool, r claimRecord, ttl time.Duration, old carriedValue,
-	again func(Slot) (claimRecord, bool),
+	again func(Entry) (claimRecord, bool),
 ) (*Claim, error) {
 	if ttl == 0 {
 		ttl = f.cfg.ClaimTTL
@@ -372,7 +372,7 @@ func (f *Flight) take(
 		case !errors.As(err, &conflict):
 			return nil, err
 		}
-		now, err := f.unseal(ctx, conflict.slot.readable())
+		now, err := f.unseal(ctx, conflict.entry.readable())
 		if err != nil {
 			return nil, err
 		}

@@ -26,18 +26,18 @@ type decision struct {
 	flight   *Flight
 	awaiting *awaiting // nil while it does not wait
 	wait     wait
-	slot     *Slot // the last read state of the key
-	err      error // why it could not be read
-	gone     bool  // the holder of the claim in slot is gone
-	lost     bool  // our own claim was lost: another process took over, or the key was invalidated
+	entry    *Entry // the last read state of the key
+	err      error  // why it could not be read
+	gone     bool   // the holder of the claim in entry is gone
+	lost     bool   // our own claim was lost: another process took over, or the key was invalidated
 
 	result Result // with err, when the decision is made
 }
 
 // look returns a decision that begins by reading the key.
 func (f *Flight) look(ctx context.Context, t *task) *decision {
-	slot, err := f.Get(ctx, t.key)
-	return &decision{task: t, flight: f, slot: &slot, err: err}
+	entry, err := f.Get(ctx, t.key)
+	return &decision{task: t, flight: f, entry: &entry, err: err}
 }
 
 // step continues the decision until it has nothing to do before wake is called, and reports whether the decision is made.
@@ -49,25 +49,25 @@ func (d *decision) step(ctx context.Context, wake func()) (decided bool) {
 			}
 			d.tellWaiting(ctx)
 			var err error
-			if d.awaiting, err = d.flight.awaits(d.slot, d.opts.FailOpen, wake); err != nil {
+			if d.awaiting, err = d.flight.awaits(d.entry, d.opts.FailOpen, wake); err != nil {
 				d.waited(nil, err)
 				continue
 			}
 		}
-		slot, over, err := d.awaiting.check(ctx)
+		entry, over, err := d.awaiting.check(ctx)
 		if !over {
-			if shared := d.awaiting.slot; shared.Revision == d.slot.Revision { // shared by all watchers; the copy is dropped
-				d.slot, d.wait.holder = shared, shared
+			if shared := d.awaiting.entry; shared.Revision == d.entry.Revision { // shared by all watchers; the copy is dropped
+				d.entry, d.wait.holder = shared, shared
 			}
 			return false
 		}
 		d.awaiting.end()
 		d.awaiting = nil
-		d.waited(slot, err)
+		d.waited(entry, err)
 	}
 }
 
-// waits takes the next step without waiting, and reports whether the decision has to wait for the claim in slot. If not, the decision is
+// waits takes the next step without waiting, and reports whether the decision has to wait for the claim in entry. If not, the decision is
 // made.
 func (d *decision) waits(ctx context.Context) bool {
 	f := d.flight
@@ -77,23 +77,23 @@ func (d *decision) waits(ctx context.Context) bool {
 		} else if !claims {
 			return true
 		}
-		claim, err := f.claim(ctx, *d.slot, d.opts)
+		claim, err := f.claim(ctx, *d.entry, d.opts)
 		var taken *TakenError
 		switch {
 		case errors.As(err, &taken):
-			d.slot = &taken.Slot
+			d.entry = &taken.Entry
 			d.wait.outcome = Coalesced
 			continue
 		case err != nil:
 			d.err = err
 			continue
 		}
-		d.wait.tellTakeOver(ctx, claim, d.slot)
+		d.wait.tellTakeOver(ctx, claim, d.entry)
 		d.result, d.err = f.compute(ctx, claim, d.fn, d.opts)
 		if !errors.Is(d.err, kvlock.ErrLost) || ctx.Err() != nil {
 			return false
 		}
-		d.slot, d.err, d.result, d.lost = &Slot{Key: d.key}, nil, Result{}, true
+		d.entry, d.err, d.result, d.lost = &Entry{Key: d.key}, nil, Result{}, true
 		return true
 	}
 }
@@ -109,21 +109,21 @@ func (d *decision) ready(ctx context.Context) (claims, decided bool) {
 		d.result, d.err = f.degrade(ctx, d.key, d.fn, d.opts, d.err)
 		return false, true
 	}
-	if d.err = d.slot.mismatch(d.opts.Fingerprint); d.err != nil {
+	if d.err = d.entry.mismatch(d.opts.Fingerprint); d.err != nil {
 		return false, true
 	}
-	if d.result, decided, d.err = f.offer(ctx, &d.wait, *d.slot, d.task); decided {
+	if d.result, decided, d.err = f.offer(ctx, &d.wait, *d.entry, d.task); decided {
 		return false, true
 	}
-	switch d.slot.State {
+	switch d.entry.State {
 	case Failed:
-		d.err = f.refused(ctx, *d.slot, d.wait)
+		d.err = f.refused(ctx, *d.entry, d.wait)
 		return false, true
 	case Pending:
 		return false, false
 	case Done: // too old
-		if failed := d.slot.staleValue().FailedClaim; failed != "" && d.wait.holder != nil && failed == d.wait.holder.Claim {
-			d.err = f.refused(ctx, *d.slot, d.wait)
+		if failed := d.entry.staleValue().FailedClaim; failed != "" && d.wait.holder != nil && failed == d.wait.holder.Claim {
+			d.err = f.refused(ctx, *d.entry, d.wait)
 			return false, true
 		}
 	case Absent:
@@ -131,17 +131,17 @@ func (d *decision) ready(ctx context.Context) (claims, decided bool) {
 	return true, false
 }
 
-// claim claims the key in slot: held by a process that is gone, done and to be computed anew, or absent.
-func (f *Flight) claim(ctx context.Context, slot Slot, opts DoOptions) (*Claim, error) {
-	switch slot.State {
+// claim claims the key in entry: held by a process that is gone, done and to be computed anew, or absent.
+func (f *Flight) claim(ctx context.Context, entry Entry, opts DoOptions) (*Claim, error) {
+	switch entry.State {
 	case Pending:
-		return f.takeOver(ctx, slot, opts)
+		return f.takeOver(ctx, entry, opts)
 	case Done:
-		return f.replace(ctx, slot, opts)
+		return f.replace(ctx, entry, opts)
 	case Absent, Failed:
 	}
-	return f.Begin(ctx, slot.Key, BeginOptions{
-		Fingerprint: opts.Fingerprint, Job: opts.Job, Seen: slot, TTL: opts.ClaimTTL,
+	return f.Begin(ctx, entry.Key, BeginOptions{
+		Fingerprint: opts.Fingerprint, Job: opts.Job, Seen: entry, TTL: opts.ClaimTTL,
 	})
 }
 
@@ -164,34 +164,34 @@ func (f *Flight) degrade(
 type wait struct {
 	outcome Outcome   // the outcome of a value that is there now
 	since   time.Time // the time at which the wait for holder began
-	holder  *Slot     // the last claim for which the call waited; nil for none
+	holder  *Entry    // the last claim for which the call waited; nil for none
 }
 
 // tellWaiting emits EventWaiting.
 func (d *decision) tellWaiting(ctx context.Context) {
-	d.wait.outcome, d.wait.since, d.wait.holder = Coalesced, time.Now(), d.slot
-	d.flight.emit(ctx, d.slot.event(EventWaiting))
+	d.wait.outcome, d.wait.since, d.wait.holder = Coalesced, time.Now(), d.entry
+	d.flight.emit(ctx, d.entry.event(EventWaiting))
 }
 
 // waited applies the end of a wait to the decision.
-func (d *decision) waited(now *Slot, err error) {
+func (d *decision) waited(now *Entry, err error) {
 	d.gone, d.err = errors.Is(err, errOwnerDead) && !d.lost, err
 	d.lost = false
 	switch {
 	case err == nil:
-		d.slot = now
+		d.entry = now
 	case errors.Is(err, errOwnerDead):
-		d.slot, d.err = now, nil
+		d.entry, d.err = now, nil
 	}
 }
 
 // tellTakeOver emits EventTakeOver when claim replaces a claim for which this call waited and which its holder did not end: the claim in
-// slot is still pending, or has expired.
-func (w *wait) tellTakeOver(ctx context.Context, claim *Claim, slot *Slot) {
-	if slot.State == Pending {
-		w.holder = slot
+// entry is still pending, or has expired.
+func (w *wait) tellTakeOver(ctx context.Context, claim *Claim, entry *Entry) {
+	if entry.State == Pending {
+		w.holder = entry
 	}
-	if w.holder == nil || w.holder.State != Pending || slot.marker || slot.State == Done {
+	if w.holder == nil || w.holder.State != Pending || entry.marker || entry.State == Done {
 		return
 	}
 	e := w.holder.event(EventTakeOver)
@@ -203,30 +203,30 @@ func (w *wait) tellTakeOver(ctx context.Context, claim *Claim, slot *Slot) {
 // is over.
 type awaiting struct {
 	watcher *Watcher
-	slot    *Slot // the last slot seen: pending, or unseen
-	bounded bool  // the wait ends when nothing was received from the bucket for long
+	entry   *Entry // the last entry seen: pending, or unseen
+	bounded bool   // the wait ends when nothing was received from the bucket for long
 	probing bool
 	probe   *liveness.Probe // of the holder; nil when there is none, or it cannot be probed
 	timer   *time.Timer     // calls wake; nil when that was never needed
 }
 
-// awaits begins a wait for the claim in slot. wake is called when check may find an end; nil is for run.
-func (f *Flight) awaits(slot *Slot, bounded bool, wake func()) (*awaiting, error) {
-	w := newWatcher(f, []string{slot.Key}, wake)
+// awaits begins a wait for the claim in entry. wake is called when check may find an end; nil is for run.
+func (f *Flight) awaits(entry *Entry, bounded bool, wake func()) (*awaiting, error) {
+	w := newWatcher(f, []string{entry.Key}, wake)
 	if err := f.store.Hub.Add(&w.watch); err != nil {
 		return nil, err
 	}
-	a := &awaiting{watcher: w, slot: slot, bounded: bounded, probing: true}
+	a := &awaiting{watcher: w, entry: entry, bounded: bounded, probing: true}
 	a.probeHolder()
 	return a, nil
 }
 
 // run blocks until the wait is over, and calls end.
-func (a *awaiting) run(ctx context.Context) (*Slot, error) {
+func (a *awaiting) run(ctx context.Context) (*Entry, error) {
 	defer a.end()
 	for {
-		if slot, over, err := a.check(ctx); over {
-			return slot, err
+		if entry, over, err := a.check(ctx); over {
+			return entry, err
 		}
 		select {
 		case <-a.watcher.ready:
@@ -235,9 +235,9 @@ func (a *awaiting) run(ctx context.Context) (*Slot, error) {
 	}
 }
 
-// check reports whether the wait is over, and returns the slot after the claim. With errOwnerDead it returns the slot of the claim, which
+// check reports whether the wait is over, and returns the entry after the claim. With errOwnerDead it returns the entry of the claim, which
 // is over although the server still has it.
-func (a *awaiting) check(ctx context.Context) (slot *Slot, over bool, err error) {
+func (a *awaiting) check(ctx context.Context) (entry *Entry, over bool, err error) {
 	for {
 		switch now, err := a.watcher.news(); {
 		case err != nil:
@@ -245,26 +245,26 @@ func (a *awaiting) check(ctx context.Context) (slot *Slot, over bool, err error)
 		case now == nil:
 			return a.ended(ctx)
 		case now.State != Pending:
-			slot, err := a.watcher.flight.found(ctx, now, a.slot.Claim)
-			return slot, true, err
+			entry, err := a.watcher.flight.found(ctx, now, a.entry.Claim)
+			return entry, true, err
 		default:
-			a.slot = now
+			a.entry = now
 		}
 		a.probeHolder()
 	}
 }
 
 // ended is check when no change was received.
-func (a *awaiting) ended(ctx context.Context) (*Slot, bool, error) {
-	hub, now, end := a.watcher.flight.store.Hub, time.Now(), a.slot.claimEnd()
+func (a *awaiting) ended(ctx context.Context) (*Entry, bool, error) {
+	hub, now, end := a.watcher.flight.store.Hub, time.Now(), a.entry.claimEnd()
 	silence := hub.Silence()
 	switch {
 	case ctx.Err() != nil:
 		return nil, true, context.Cause(ctx)
 	case a.probe.IsDead() || !end.IsZero() && !now.Before(end):
-		return a.slot, true, errOwnerDead
+		return a.entry, true, errOwnerDead
 	case a.bounded && silence > hub.MaxSilence():
-		return nil, true, fmt.Errorf("kvlock: wait for %q: %w: nothing heard for %s", a.slot.Key, kvlock.ErrUnavailable, silence)
+		return nil, true, fmt.Errorf("kvlock: wait for %q: %w: nothing heard for %s", a.entry.Key, kvlock.ErrUnavailable, silence)
 	}
 	if a.bounded && (end.IsZero() || end.Sub(now) > kv.PollEvery) {
 		end = now.Add(kv.PollEvery)
@@ -281,12 +281,12 @@ func (a *awaiting) ended(ctx context.Context) (*Slot, bool, error) {
 
 // probeHolder probes the process that holds the claim.
 func (a *awaiting) probeHolder() {
-	in, f := a.slot.in(), a.watcher.flight
+	in, f := a.entry.in(), a.watcher.flight
 	if !a.probing || a.probe.IsOf(in.member, in.server) {
 		return
 	}
 	f.liveness.Unwatch(a.probe)
-	if a.probe = nil; a.slot.State == Pending {
+	if a.probe = nil; a.entry.State == Pending {
 		a.probe = f.liveness.Watch(in.member, in.server, false, (*receiver)(a.watcher).Wake)
 	}
 }

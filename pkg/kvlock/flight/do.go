@@ -92,13 +92,13 @@ func (f *Flight) Do(
 
 // remembered takes the result that this process has in memory, and reports whether there is one.
 func (f *Flight) remembered(key string, opts *DoOptions, r *Result) bool {
-	slot, ok := f.memory.recall(key)
-	if !ok || slot.State != Done || slot.NotFound || slot.Fingerprint != opts.Fingerprint || slot.Stale() || f.due(slot, opts) {
+	entry, ok := f.memory.recall(key)
+	if !ok || entry.State != Done || entry.NotFound || entry.Fingerprint != opts.Fingerprint || entry.Stale() || f.due(entry, opts) {
 		return false
 	}
 	*r = Result{
-		Age: slot.valueAge(), Claim: slot.Claim, Job: slot.Job, Key: key, Memory: true, Outcome: Cached, Owner: slot.Owner, Stored: true,
-		Value: slot.Value,
+		Age: entry.valueAge(), Claim: entry.Claim, Job: entry.Job, Key: key, Memory: true, Outcome: Cached, Owner: entry.Owner, Stored: true,
+		Value: entry.Value,
 	}
 	return true
 }

@@ -28,7 +28,7 @@ var (
 	ErrRecursive = errors.New("kvlock: function asks for the key that it computes")
 
 	// ErrTaken is returned when a key cannot be claimed because it is pending, done or failed. It is always wrapped in
-	// a [TakenError] that has the slot.
+	// a [TakenError] that has the entry.
 	ErrTaken = errors.New("kvlock: key is taken")
 )
 
@@ -82,23 +82,23 @@ func (e *PanicError) Error() string {
 	return fmt.Sprintf("kvlock: function for %q panicked: %v", e.Key, e.Value)
 }
 
-// TakenError has the slot of a key that could not be claimed.
+// TakenError has the entry of a key that could not be claimed.
 type TakenError struct {
-	Slot Slot
+	Entry Entry
 }
 
 // Error names the key, its state and its owner.
 func (e *TakenError) Error() string {
-	return fmt.Sprintf("kvlock: key %q is %s (owner %s, revision %d)", e.Slot.Key, e.Slot.State, e.Slot.Owner, e.Slot.Revision)
+	return fmt.Sprintf("kvlock: key %q is %s (owner %s, revision %d)", e.Entry.Key, e.Entry.State, e.Entry.Owner, e.Entry.Revision)
 }
 
 // Unwrap makes errors.Is(err, ErrTaken) true.
 func (e *TakenError) Unwrap() error { return ErrTaken }
 
 // taken returns the error for a key that cannot be claimed: the key belongs to another input, or is in use.
-func taken(slot Slot, fingerprint string) error {
-	if err := slot.mismatch(fingerprint); err != nil {
+func taken(entry Entry, fingerprint string) error {
+	if err := entry.mismatch(fingerprint); err != nil {
 		return err
 	}
-	return &TakenError{Slot: slot}
+	return &TakenError{Entry: entry}
 }

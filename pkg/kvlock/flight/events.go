@@ -74,8 +74,8 @@ func (f *Flight) emit(ctx context.Context, e Event) {
 	}
 }
 
-// event returns the event about a slot that another process holds or wrote.
-func (s Slot) event(kind EventKind) Event {
+// event returns the event about an entry that another process holds or wrote.
+func (s Entry) event(kind EventKind) Event {
 	return Event{Kind: kind, Key: s.Key, Claim: s.Claim, Owner: s.Owner, Attempt: s.Attempt}
 }
 
@@ -98,24 +98,24 @@ func (c *Claim) tellLost(ctx context.Context, err error) {
 	}
 }
 
-// tellReleased emits EventReleased with the state in slot, in which the holder left the key.
-func (c *Claim) tellReleased(ctx context.Context, slot Slot) {
+// tellReleased emits EventReleased with the state in entry, in which the holder left the key.
+func (c *Claim) tellReleased(ctx context.Context, entry Entry) {
 	if c.flight.cfg.Observe == nil {
 		return
 	}
 	e := Event{
-		Kind: EventReleased, Key: c.key, Claim: c.id, Owner: c.flight.store.Instance, State: slot.State, Attempt: slot.Attempt,
+		Kind: EventReleased, Key: c.key, Claim: c.id, Owner: c.flight.store.Instance, State: entry.State, Attempt: entry.Attempt,
 		Elapsed: time.Since(c.taken),
 	}
-	failed := &FailedError{Key: c.key, Reason: slot.Reason, Owner: e.Owner}
+	failed := &FailedError{Key: c.key, Reason: entry.Reason, Owner: e.Owner}
 	switch {
-	case slot.State == Done && slot.staleValue().FailedClaim == c.id: // and the earlier value is back
+	case entry.State == Done && entry.staleValue().FailedClaim == c.id: // and the earlier value is back
 		e.State, e.Err = Failed, failed
-	case slot.released || slot.State == Done && slot.Claim != c.id:
+	case entry.released || entry.State == Done && entry.Claim != c.id:
 		e.State = Absent
-	case slot.NotFound:
-		e.State, e.Err = Done, slot.failure()
-	case slot.State == Failed:
+	case entry.NotFound:
+		e.State, e.Err = Done, entry.failure()
+	case entry.State == Failed:
 		e.Err = failed
 	}
 	c.flight.emit(ctx, e)
@@ -206,9 +206,9 @@ func (c *counters) of(kind EventKind) *atomic.Uint64 {
 	return nil
 }
 
-// read counts a slot that was read from the bucket.
-func (c *counters) read(slot Slot) {
-	if slot.State == Done || slot.State == Failed {
+// read counts an entry that was read from the bucket.
+func (c *counters) read(entry Entry) {
+	if entry.State == Done || entry.State == Failed {
 		c.hits.Add(1)
 	} else {
 		c.misses.Add(1)

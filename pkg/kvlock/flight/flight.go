@@ -37,7 +37,7 @@ type Config struct {
 	// values are read at any setting. Defaults to 4 KB; -1 compresses none.
 	CompressAbove int
 
-	// Instance names this process in slots, where people read it. Defaults to host name, process id and a random part.
+	// Instance names this process in entries, where people read it. Defaults to host name, process id and a random part.
 	Instance string
 
 	// Logger gets the faults that no caller gets as an error: corrupt records, and renewals that failed. Defaults to slog.Default().
@@ -209,7 +209,7 @@ type DoOptions struct {
 	// that results that were computed together do not expire together. Defaults to 0.
 	Jitter float64
 
-	// Job names the purpose of the call. Slots and later results carry its first 128 bytes, for display. Defaults to none.
+	// Job names the purpose of the call. Entries and later results carry its first 128 bytes, for display. Defaults to none.
 	Job string
 
 	// KeepRunning lets the function finish although every caller in this process has left, if one of them has set it. Defaults to false: the

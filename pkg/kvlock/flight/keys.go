@@ -16,124 +16,124 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/record"
 )
 
-// Get reads one key. The slot is a hint: the replica that answers may lag behind, without a bound; see [Flight.Latest].
-// One round trip, or none when the slot is in memory.
-func (f *Flight) Get(ctx context.Context, key string) (Slot, error) {
-	if slot, ok := f.memory.recall(key); ok {
-		return slot, nil
+// Get reads one key. The entry is a hint: the replica that answers may lag behind, without a bound; see [Flight.Latest].
+// One round trip, or none when the entry is in memory.
+func (f *Flight) Get(ctx context.Context, key string) (Entry, error) {
+	if entry, ok := f.memory.recall(key); ok {
+		return entry, nil
 	}
 	found, err := f.read(ctx, []string{key})
 	if err != nil {
-		return Slot{}, err
+		return Entry{}, err
 	}
-	slot, err := f.shown(ctx, found[0])
-	f.memory.remember(slot)
-	return slot, err
+	entry, err := f.shown(ctx, found[0])
+	f.memory.remember(entry)
+	return entry, err
 }
 
 // Latest is Get for a caller to which a stored value must not look absent: the stream's leader answers, which has every acknowledged
 // write. A leader that was cut off, while the other servers elected another, can answer with its last known state for up to ten seconds
 // more. Only a write, as in [Flight.Begin], is safe from that. One round trip.
-func (f *Flight) Latest(ctx context.Context, key string) (Slot, error) {
+func (f *Flight) Latest(ctx context.Context, key string) (Entry, error) {
 	if err := kv.CheckKey(key); err != nil {
-		return Slot{}, err
+		return Entry{}, err
 	}
 	e, err := f.store.Ask(ctx, key)
 	if err != nil {
-		return Slot{}, err
+		return Entry{}, err
 	}
-	return f.shown(ctx, f.slot(ctx, e))
+	return f.shown(ctx, f.entry(ctx, e))
 }
 
-// shown counts a slot that was read, and returns the slot as readers see it.
-func (f *Flight) shown(ctx context.Context, found Slot) (Slot, error) {
+// shown counts an entry that was read, and returns the entry as readers see it.
+func (f *Flight) shown(ctx context.Context, found Entry) (Entry, error) {
 	if err := found.in().err; err != nil {
-		return Slot{}, err
+		return Entry{}, err
 	}
-	slot, err := f.unseal(ctx, found.readable())
-	f.counts.read(slot)
-	return slot, err
+	entry, err := f.unseal(ctx, found.readable())
+	f.counts.read(entry)
+	return entry, err
 }
 
-// GetMany reads keys and returns their slots in the same order; a key may be given twice. The slots are hints: the
+// GetMany reads keys and returns their entries in the same order; a key may be given twice. The entries are hints: the
 // replica that answers may lag behind, so only [Flight.Begin] decides. One round trip for each 512 keys that are not in
 // memory, and one more for each 64 MB of values.
 //
 // A record that cannot be decoded is reported to the Logger once, removed, and returned as absent. A record of a newer version of this
 // package stays, and makes the whole call fail with ErrVersion.
-func (f *Flight) GetMany(ctx context.Context, keys []string) ([]Slot, error) {
-	slots := make([]Slot, len(keys))
+func (f *Flight) GetMany(ctx context.Context, keys []string) ([]Entry, error) {
+	entries := make([]Entry, len(keys))
 	missing, at := keys, []int(nil)
 	if f.memory != nil {
 		missing = nil
 		for i, key := range keys {
 			var ok bool
-			if slots[i], ok = f.memory.recall(key); !ok {
+			if entries[i], ok = f.memory.recall(key); !ok {
 				missing, at = append(missing, key), append(at, i)
 			}
 		}
 		if len(missing) == 0 {
-			return slots, nil
+			return entries, nil
 		}
 	}
 	found, err := f.read(ctx, missing)
 	if err != nil {
 		return nil, err
 	}
-	for i, slot := range found {
-		if slot, err = f.shown(ctx, slot); err != nil {
+	for i, entry := range found {
+		if entry, err = f.shown(ctx, entry); err != nil {
 			return nil, err
 		}
-		f.memory.remember(slot)
+		f.memory.remember(entry)
 		if at != nil {
 			i = at[i]
 		}
-		slots[i] = slot
+		entries[i] = entry
 	}
-	return slots, nil
+	return entries, nil
 }
 
 // read is GetMany, but also returns failures that end at once, for callers that waited for them.
-func (f *Flight) read(ctx context.Context, keys []string) ([]Slot, error) {
-	entries, err := f.store.Read(ctx, keys)
+func (f *Flight) read(ctx context.Context, keys []string) ([]Entry, error) {
+	stored, err := f.store.Read(ctx, keys)
 	if err != nil {
 		return nil, err
 	}
-	slots := make([]Slot, len(keys))
-	for i, e := range entries {
-		slots[i] = f.slot(ctx, e)
+	entries := make([]Entry, len(keys))
+	for i, e := range stored {
+		entries[i] = f.entry(ctx, e)
 	}
-	return slots, nil
+	return entries, nil
 }
 
-// List yields the slots of the keys that begin with prefix and a dot, or of all keys if prefix is "", that are pending,
+// List yields the entries of the keys that begin with prefix and a dot, or of all keys if prefix is "", that are pending,
 // done or failed. They come in the order of their last writes, one partition after the other. To see the owner of one key, and the start
 // of its computation, [Flight.Get] is enough.
 //
 // A key that exists all the time is yielded at least once, and again when it is written meanwhile. A replica that lags behind yields older
-// slots. A record that cannot be read is yielded with its key and the reason. An error with an empty slot ends the iteration, as does the
+// entries. A record that cannot be read is yielded with its key and the reason. An error with an empty entry ends the iteration, as does the
 // end of ctx.
 //
 // Values are read too, 500 records at a time, from a consumer that is made for the call. The process needs the
 // permission to make one, with subjects that begin with "$JS.API.CONSUMER.".
-func (f *Flight) List(ctx context.Context, prefix string) iter.Seq2[Slot, error] {
-	return func(yield func(Slot, error) bool) {
+func (f *Flight) List(ctx context.Context, prefix string) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
 		for e, err := range f.store.Scan(ctx, prefix, false) {
 			if err != nil {
-				yield(Slot{}, err)
+				yield(Entry{}, err)
 				return
 			}
-			slot, err := decode(&e)
+			entry, err := decode(&e)
 			if errors.Is(err, kvlock.ErrMismatch) { // a lock, or a guarded value
 				continue
 			}
-			shown := slot
+			shown := entry
 			if err == nil {
-				shown, err = f.unseal(ctx, slot.readable())
+				shown, err = f.unseal(ctx, entry.readable())
 			}
 			switch {
 			case err != nil:
-				shown = Slot{Key: slot.Key, Revision: slot.Revision, Created: slot.Created}
+				shown = Entry{Key: entry.Key, Revision: entry.Revision, Created: entry.Created}
 			case shown.State == Absent:
 				continue
 			}
@@ -273,11 +273,11 @@ func (f *Flight) Invalidate(ctx context.Context, key string) error {
 		if err != nil {
 			return err
 		}
-		slot := f.slot(ctx, e)
-		if unreadable = slot.in().err; unreadable != nil {
+		entry := f.entry(ctx, e)
+		if unreadable = entry.in().err; unreadable != nil {
 			return nil //nolint:nilerr // another try would not help
 		}
-		return f.store.Mark(ctx, key, slot.Revision, kv.MarkerTTL(slot.TTL))
+		return f.store.Mark(ctx, key, entry.Revision, kv.MarkerTTL(entry.TTL))
 	})
 	return errors.Join(unreadable, err)
 }
@@ -296,23 +296,23 @@ func (f *Flight) Warm(ctx context.Context, prefix string) (n int, err error) {
 	}
 	keys := make([]string, 0, kv.MaxRead)
 	load := func() error {
-		slots, err := f.GetMany(ctx, keys)
-		for _, slot := range slots {
-			if slot.State == Done || slot.State == Failed {
+		entries, err := f.GetMany(ctx, keys)
+		for _, entry := range entries {
+			if entry.State == Done || entry.State == Failed {
 				n++
 			}
 		}
 		keys = keys[:0]
 		return err
 	}
-	for slot, err := range f.List(ctx, prefix) {
+	for entry, err := range f.List(ctx, prefix) {
 		switch {
-		case slot.Key == "" && err != nil:
+		case entry.Key == "" && err != nil:
 			return n, err
-		case err != nil || slot.State == Pending:
+		case err != nil || entry.State == Pending:
 			continue
 		}
-		if keys = append(keys, slot.Key); len(keys) == cap(keys) {
+		if keys = append(keys, entry.Key); len(keys) == cap(keys) {
 			if err := load(); err != nil {
 				return n, err
 			}
@@ -337,7 +337,7 @@ func parseRef(ref string) (id string, revision uint64, attempt int, err error) {
 			return parts[0], revision, attempt, nil
 		}
 	}
-	return "", 0, 0, fmt.Errorf("%w: %.64q: want a reference that Ref of a claim or slot returned", ErrInvalidRef, ref)
+	return "", 0, 0, fmt.Errorf("%w: %.64q: want a reference that Ref of a claim or entry returned", ErrInvalidRef, ref)
 }
 
 // maxAttempt bounds the attempt in a reference that is accepted; it does not bound attempts.

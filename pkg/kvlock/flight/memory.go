@@ -71,7 +71,7 @@ type memory struct {
 }
 
 // mirror keeps the results of one partition, as the hub sees it.
-type mirror struct{ *tier.Tier[Slot] }
+type mirror struct{ *tier.Tier[Entry] }
 
 // newMemory subscribes to the changes of the bucket, and asks the leader for the sequence of the last change. It returns nil when the
 // configuration keeps nothing. One round trip.
@@ -81,7 +81,7 @@ func newMemory(ctx context.Context, store *kv.Store, partitions int, cfg MemoryC
 	}
 	m := &memory{store: store}
 	for range partitions {
-		m.parts = append(m.parts, mirror{tier.New[Slot](tier.Config{
+		m.parts = append(m.parts, mirror{tier.New[Entry](tier.Config{
 			Frequency: cfg.Eviction == LFU, MaxAge: cmp.Or(cfg.MaxAge, defaultMemoryAge), MaxBytes: cfg.MaxBytes / int64(partitions),
 		})})
 	}
@@ -110,49 +110,49 @@ func (m *memory) stats() (sum MemoryStats) {
 // Extend allows serving from memory until memoryBound after then, a time at which all changes were known.
 func (m mirror) Extend(then time.Time) { m.Tier.Extend(then.Add(memoryBound)) }
 
-// recall returns the slot that is kept for key.
-func (m *memory) recall(key string) (slot Slot, ok bool) {
+// recall returns the entry that is kept for key.
+func (m *memory) recall(key string) (entry Entry, ok bool) {
 	if m == nil {
-		return slot, false
+		return entry, false
 	}
-	if slot, ok = m.parts[m.store.PartOf(key, 0)].Get(key); ok || !m.store.IsOpen() {
-		return slot, ok
+	if entry, ok = m.parts[m.store.PartOf(key, 0)].Get(key); ok || !m.store.IsOpen() {
+		return entry, ok
 	}
 	return m.parts[0].Get(key) // the key may still be in the first partition
 }
 
-// remember keeps a slot from an answer or a push, if it is a result or a failure with a TTL.
-func (m *memory) remember(slot Slot) {
+// remember keeps an entry from an answer or a push, if it is a result or a failure with a TTL.
+func (m *memory) remember(entry Entry) {
 	if m == nil {
 		return
 	}
 	left := kv.MaxTTL
-	if slot.TTL > 0 {
-		left = m.store.Clock.Until(slot.Created.Add(slot.TTL))
+	if entry.TTL > 0 {
+		left = m.store.Clock.Until(entry.Created.Add(entry.TTL))
 	}
-	m.keep(slot, left)
+	m.keep(entry, left)
 }
 
-// stored keeps a slot that this process stored by a request sent at the time sent.
-func (m *memory) stored(slot Slot, sent time.Time) {
+// stored keeps an entry that this process stored by a request sent at the time sent.
+func (m *memory) stored(entry Entry, sent time.Time) {
 	if m != nil {
-		m.keep(slot, slot.TTL-time.Since(sent))
+		m.keep(entry, entry.TTL-time.Since(sent))
 	}
 }
 
-func (m *memory) keep(slot Slot, left time.Duration) {
-	if slot.in().err != nil || slot.sealed || slot.marker || slot.State != Done && slot.State != Failed {
+func (m *memory) keep(entry Entry, left time.Duration) {
+	if entry.in().err != nil || entry.sealed || entry.marker || entry.State != Done && entry.State != Failed {
 		return
 	}
-	slot.Key, slot.Value = strings.Clone(slot.Key), bytes.Clone(slot.Value) // copies, so that the message with them can be freed
+	entry.Key, entry.Value = strings.Clone(entry.Key), bytes.Clone(entry.Value) // copies, so that the message with them can be freed
 	size := 0
-	if stale := slot.in().stale; stale != nil { // nobody asks for the rest of the stale value any more
-		slot.inner, size = &inner{stale: stale}, int(unsafe.Sizeof(inner{})+unsafe.Sizeof(*stale))
+	if stale := entry.in().stale; stale != nil { // nobody asks for the rest of the stale value any more
+		entry.inner, size = &inner{stale: stale}, int(unsafe.Sizeof(inner{})+unsafe.Sizeof(*stale))
 	} else {
-		slot.inner = nil
+		entry.inner = nil
 	}
-	m.parts[m.store.PartOf(slot.Key, slot.Revision)].Put(tier.Item[Slot]{
-		AsOf: slot.asOf, Key: slot.Key, Revision: slot.Revision, TTL: left, Value: slot,
-		Size: len(slot.Value) + len(slot.Reason) + len(slot.Claim) + len(slot.Fingerprint) + len(slot.Job) + len(slot.Owner) + size,
+	m.parts[m.store.PartOf(entry.Key, entry.Revision)].Put(tier.Item[Entry]{
+		AsOf: entry.asOf, Key: entry.Key, Revision: entry.Revision, TTL: left, Value: entry,
+		Size: len(entry.Value) + len(entry.Reason) + len(entry.Claim) + len(entry.Fingerprint) + len(entry.Job) + len(entry.Owner) + size,
 	})
 }

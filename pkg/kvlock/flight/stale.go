@@ -38,16 +38,16 @@ func (v staleValue) check() error {
 	return nil
 }
 
-// hasValue reports whether the slot has an answer: a value, or that none exists.
-func (s Slot) hasValue() bool {
+// hasValue reports whether the entry has an answer: a value, or that none exists.
+func (s Entry) hasValue() bool {
 	return s.State == Done || s.State == Pending && s.staleValue().Since > 0
 }
 
 // valueAge returns the time since the value was stored.
-func (s Slot) valueAge() time.Duration { return s.aged + s.earlier + time.Since(s.seen) }
+func (s Entry) valueAge() time.Duration { return s.aged + s.earlier + time.Since(s.seen) }
 
 // fresh returns the TTL of the value; 0 means for ever.
-func (s Slot) fresh() time.Duration {
+func (s Entry) fresh() time.Duration {
 	if fresh := s.staleValue().Fresh; fresh > 0 {
 		return time.Duration(fresh) * time.Millisecond
 	}
@@ -55,18 +55,18 @@ func (s Slot) fresh() time.Duration {
 }
 
 // Stale reports whether the value is past its TTL, and kept for callers with DoOptions.Stale, which take it rather than wait.
-func (s Slot) Stale() bool {
+func (s Entry) Stale() bool {
 	return s.hasValue() && s.staleValue().Fresh > 0 && s.valueAge() >= s.fresh()
 }
 
 // retriesLater reports whether it is too early to compute the value anew after a failure.
-func (s Slot) retriesLater() bool {
+func (s Entry) retriesLater() bool {
 	return s.aged+time.Since(s.seen) < time.Duration(s.staleValue().RetryAfter)*time.Millisecond
 }
 
 // claimEnd returns the end of a claim that the server does not end, because the server keeps the value in it for longer. It is zero for
 // any other claim.
-func (s *Slot) claimEnd() time.Time {
+func (s *Entry) claimEnd() time.Time {
 	holds := s.staleValue().Holds
 	if s.State != Pending || holds == 0 {
 		return time.Time{}
@@ -79,13 +79,13 @@ func (s *Slot) claimEnd() time.Time {
 const claimGrace = time.Second
 
 // abandoned reports whether the claim is over though its holder did not end it.
-func (s Slot) abandoned() bool {
+func (s Entry) abandoned() bool {
 	end := s.claimEnd()
 	return !end.IsZero() && !time.Now().Before(end)
 }
 
-// restored returns the slot after an abandoned claim: the value in the claim is the result again, with its old age.
-func (s Slot) restored() Slot {
+// restored returns the entry after an abandoned claim: the value in the claim is the result again, with its old age.
+func (s Entry) restored() Entry {
 	v := *s.staleValue()
 	s.State, s.Claim, s.Owner, s.Job, s.Handoff = Done, v.Claim, v.Instance, v.Job, false
 	v.Claim, v.Instance, v.Job, v.Holds = "", "", "", 0
@@ -101,8 +101,8 @@ type carriedValue struct {
 	until time.Time // when it expires
 }
 
-// carry returns the value of the slot, for a claim on it.
-func (s Slot) carry() carriedValue {
+// carry returns the value of the entry, for a claim on it.
+func (s Entry) carry() carriedValue {
 	if !s.hasValue() || s.NotFound {
 		return carriedValue{}
 	}
@@ -172,44 +172,44 @@ type refreshing struct {
 // errNotRefreshed is the error of a background computation that leaves the decision to its callers.
 var errNotRefreshed = errors.New("kvlock: value was not computed anew")
 
-// offer returns the slot's answer if the caller accepts it: a value within its TTL, or a stale value if no newer value comes in time. It
+// offer returns the entry's answer if the caller accepts it: a value within its TTL, or a stale value if no newer value comes in time. It
 // starts a new computation when that is due.
-func (f *Flight) offer(ctx context.Context, w *wait, slot Slot, t *task) (r Result, ok bool, err error) {
+func (f *Flight) offer(ctx context.Context, w *wait, entry Entry, t *task) (r Result, ok bool, err error) {
 	switch {
-	case !slot.hasValue():
+	case !entry.hasValue():
 		return Result{}, false, nil
-	case slot.NotFound:
-		return Result{}, true, f.refused(ctx, slot, *w)
-	case !slot.Stale():
-		if f.due(slot, &t.opts) {
+	case entry.NotFound:
+		return Result{}, true, f.refused(ctx, entry, *w)
+	case !entry.Stale():
+		if f.due(entry, &t.opts) {
 			f.refresh(ctx, t)
 		}
-		return f.served(ctx, slot, *w), true, nil
-	case slot.valueAge() >= slot.fresh()+t.opts.Stale:
+		return f.served(ctx, entry, *w), true, nil
+	case entry.valueAge() >= entry.fresh()+t.opts.Stale:
 		return Result{}, false, nil
 	}
-	if !slot.retriesLater() {
+	if !entry.retriesLater() {
 		if r, err := f.refresh(ctx, t).await(ctx, t.opts.StaleWait); err == nil || errors.Is(err, ErrNotFound) {
 			return r, true, err
 		}
 	}
 	w.outcome = Stale
-	e := slot.event(EventStale)
-	e.Elapsed = slot.valueAge()
+	e := entry.event(EventStale)
+	e.Elapsed = entry.valueAge()
 	f.emit(ctx, e)
-	return f.served(ctx, slot, *w), true, nil
+	return f.served(ctx, entry, *w), true, nil
 }
 
 // due reports whether the value is to be computed anew before it expires. Each process draws the time at random, for
 // each value.
-func (f *Flight) due(slot Slot, opts *DoOptions) bool {
-	fresh := slot.fresh()
-	if opts.Refresh == 0 || fresh == 0 || slot.retriesLater() || slot.State == Pending && !slot.abandoned() {
+func (f *Flight) due(entry Entry, opts *DoOptions) bool {
+	fresh := entry.fresh()
+	if opts.Refresh == 0 || fresh == 0 || entry.retriesLater() || entry.State == Pending && !entry.abandoned() {
 		return false
 	}
-	drawn := float64(maphash.Comparable(f.seed, slot.Revision)) / math.MaxUint64
+	drawn := float64(maphash.Comparable(f.seed, entry.Revision)) / math.MaxUint64
 	after := opts.Refresh + (1-opts.Refresh)/2*drawn
-	return slot.valueAge() >= time.Duration(after*float64(fresh))
+	return entry.valueAge() >= time.Duration(after*float64(fresh))
 }
 
 // await waits for up to d for the result, and returns errNotRefreshed when that was not enough.
@@ -263,12 +263,12 @@ func (f *Flight) computeAnew(ctx context.Context, t *task) (Result, error) {
 		if err != nil {
 			return Result{}, err
 		}
-		slot, gone := found[0].readable(), false
-		if slot.in().err != nil || slot.mismatch(t.opts.Fingerprint) != nil {
+		entry, gone := found[0].readable(), false
+		if entry.in().err != nil || entry.mismatch(t.opts.Fingerprint) != nil {
 			return Result{}, errNotRefreshed
 		}
-		if slot.State == Pending && !slot.abandoned() {
-			a, err := f.awaits(&slot, false, nil)
+		if entry.State == Pending && !entry.abandoned() {
+			a, err := f.awaits(&entry, false, nil)
 			if err != nil {
 				return Result{}, err
 			}
@@ -276,17 +276,17 @@ func (f *Flight) computeAnew(ctx context.Context, t *task) (Result, error) {
 			if gone = errors.Is(err, errOwnerDead); err != nil && !gone {
 				return Result{}, err
 			}
-			slot = *now
+			entry = *now
 		}
 		switch {
-		case !slot.hasValue(): // others find out
+		case !entry.hasValue(): // others find out
 			return Result{}, errNotRefreshed
-		case !gone && !slot.Stale() && !f.due(slot, &t.opts):
-			return f.answer(ctx, slot)
-		case !gone && slot.retriesLater():
+		case !gone && !entry.Stale() && !f.due(entry, &t.opts):
+			return f.answer(ctx, entry)
+		case !gone && entry.retriesLater():
 			return Result{}, errNotRefreshed
 		}
-		claim, err := f.claim(ctx, slot, t.opts)
+		claim, err := f.claim(ctx, entry, t.opts)
 		switch {
 		case errors.Is(err, ErrTaken):
 			continue
@@ -298,49 +298,49 @@ func (f *Flight) computeAnew(ctx context.Context, t *task) (Result, error) {
 	}
 }
 
-// answer returns the answer in a slot that another process completed.
-func (f *Flight) answer(ctx context.Context, slot Slot) (Result, error) {
-	slot, err := f.unseal(ctx, slot)
+// answer returns the answer in an entry that another process completed.
+func (f *Flight) answer(ctx context.Context, entry Entry) (Result, error) {
+	entry, err := f.unseal(ctx, entry)
 	switch {
 	case err != nil:
 		return Result{}, err
-	case slot.NotFound:
-		return Result{}, slot.failure()
+	case entry.NotFound:
+		return Result{}, entry.failure()
 	default:
-		return f.served(ctx, slot, wait{outcome: Coalesced}), nil
+		return f.served(ctx, entry, wait{outcome: Coalesced}), nil
 	}
 }
 
-// served returns the result in slot, and emits EventCoalesced if the call waited for it.
-func (f *Flight) served(ctx context.Context, slot Slot, w wait) Result {
+// served returns the result in entry, and emits EventCoalesced if the call waited for it.
+func (f *Flight) served(ctx context.Context, entry Entry, w wait) Result {
 	if w.holder != nil {
-		e := slot.event(EventCoalesced)
+		e := entry.event(EventCoalesced)
 		e.Outcome, e.Elapsed = Coalesced, time.Since(w.since)
 		f.emit(ctx, e)
 	}
 	r := Result{
-		Age: slot.valueAge(), Claim: slot.Claim, Job: slot.Job, Key: slot.Key, Outcome: cmp.Or(w.outcome, Cached), Owner: slot.Owner,
-		Stored: true, Value: slot.Value,
+		Age: entry.valueAge(), Claim: entry.Claim, Job: entry.Job, Key: entry.Key, Outcome: cmp.Or(w.outcome, Cached), Owner: entry.Owner,
+		Stored: true, Value: entry.Value,
 	}
-	if slot.State == Pending {
-		r.Claim, r.Job, r.Owner = slot.staleValue().Claim, slot.staleValue().Job, slot.staleValue().Instance
+	if entry.State == Pending {
+		r.Claim, r.Job, r.Owner = entry.staleValue().Claim, entry.staleValue().Job, entry.staleValue().Instance
 	}
 	return r
 }
 
-// failure returns the reason that the slot has no value.
-func (s Slot) failure() error {
+// failure returns the reason that the entry has no value.
+func (s Entry) failure() error {
 	if s.NotFound {
 		return &NotFoundError{Key: s.Key, Reason: s.Reason, Owner: s.Owner}
 	}
 	return &FailedError{Key: s.Key, Reason: s.Reason, Owner: s.Owner}
 }
 
-// refused returns the failure in slot.
-func (f *Flight) refused(ctx context.Context, slot Slot, w wait) error {
-	err := slot.failure()
+// refused returns the failure in entry.
+func (f *Flight) refused(ctx context.Context, entry Entry, w wait) error {
+	err := entry.failure()
 	if w.holder != nil {
-		e := slot.event(EventCoalesced)
+		e := entry.event(EventCoalesced)
 		e.Elapsed, e.Err = time.Since(w.since), err
 		f.emit(ctx, e)
 	}

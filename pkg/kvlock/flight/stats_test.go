@@ -21,7 +21,7 @@ func TestEachFieldOfStatsMoves(t *testing.T) {
 	t.Parallel()
 	f := &Flight{store: &kv.Store{}}
 	steps := []func(){
-		func() { f.counts.read(Slot{State: Done}) }, func() { f.counts.read(Slot{}) },
+		func() { f.counts.read(Entry{State: Done}) }, func() { f.counts.read(Entry{}) },
 		func() { f.counts.returned(&Result{}, errors.New("no")) }, func() { f.store.Unanswered.Add(1) },
 	}
 	for _, o := range []Outcome{Cached, Coalesced, Computed, Stale} {
@@ -74,18 +74,18 @@ func TestConfigReportsEverythingAtOnce(t *testing.T) {
 	}
 }
 
-// A watcher returns the latest slot of each key once, in the order in which the keys first changed.
+// A watcher returns the latest entry of each key once, in the order in which the keys first changed.
 func TestWatcherCoalesces(t *testing.T) {
 	t.Parallel()
 	w := newWatcher(nil, []string{"a", "b"}, nil)
-	slot := func(key string, revision uint64, state State) *Slot {
-		return &Slot{Key: key, Revision: revision, State: state}
+	entry := func(key string, revision uint64, state State) *Entry {
+		return &Entry{Key: key, Revision: revision, State: state}
 	}
-	w.deliver(slot("a", 1, Pending), true)
-	w.deliver(slot("b", 2, Pending), true)
-	w.deliver(slot("a", 3, Done), false)
-	w.deliver(slot("a", 1, Pending), true) // late
-	for _, want := range []*Slot{slot("a", 3, Done), slot("b", 2, Pending)} {
+	w.deliver(entry("a", 1, Pending), true)
+	w.deliver(entry("b", 2, Pending), true)
+	w.deliver(entry("a", 3, Done), false)
+	w.deliver(entry("a", 1, Pending), true) // late
+	for _, want := range []*Entry{entry("a", 3, Done), entry("b", 2, Pending)} {
 		got, ok := takenBy(w)
 		check.That(t, ok && got.Key == want.Key && got.Revision == want.Revision, "got %+v, %v; want %+v", got, ok, want)
 	}
@@ -97,11 +97,11 @@ func TestWatcherCoalesces(t *testing.T) {
 func TestWatcherThatKnowsNothingIsToldWhatWasReadForIt(t *testing.T) {
 	t.Parallel()
 	w := newWatcher(nil, []string{"a"}, nil)
-	w.deliver(&Slot{Key: "a", Revision: 1, State: Done}, false)
+	w.deliver(&Entry{Key: "a", Revision: 1, State: Done}, false)
 	got, ok := takenBy(w)
 	check.That(t, !ok, "was told %+v, which others knew before it came", got)
-	w.deliver(&Slot{Key: "a", Revision: 2, State: Pending}, true)
-	w.deliver(&Slot{Key: "a", Revision: 3, State: Done}, false)
+	w.deliver(&Entry{Key: "a", Revision: 2, State: Pending}, true)
+	w.deliver(&Entry{Key: "a", Revision: 3, State: Done}, false)
 	got, ok = takenBy(w)
 	check.That(t, ok && got.Revision == 3, "got %+v, %v; want revision 3", got, ok)
 }
@@ -109,14 +109,14 @@ func TestWatcherThatKnowsNothingIsToldWhatWasReadForIt(t *testing.T) {
 func TestWatcherIsNotToldThatAMarkerHasGone(t *testing.T) {
 	t.Parallel()
 	w := newWatcher(nil, []string{"a"}, nil)
-	w.deliver(&Slot{Key: "a", Revision: 4, State: Failed, marker: true, Claim: "c"}, true)
+	w.deliver(&Entry{Key: "a", Revision: 4, State: Failed, marker: true, Claim: "c"}, true)
 	got, ok := takenBy(w)
 	check.That(t, ok && got.past, "got %+v, %v; want a failure that is past", got, ok)
-	w.deliver(&Slot{Key: "a"}, false)
+	w.deliver(&Entry{Key: "a"}, false)
 	got, ok = takenBy(w)
 	check.That(t, !ok, "was told %+v", got)
-	w.deliver(&Slot{Key: "a", Revision: 5, State: Pending, Claim: "d"}, false)
-	w.deliver(&Slot{Key: "a", Revision: 6, State: Failed, marker: true, Claim: "d"}, false)
+	w.deliver(&Entry{Key: "a", Revision: 5, State: Pending, Claim: "d"}, false)
+	w.deliver(&Entry{Key: "a", Revision: 6, State: Failed, marker: true, Claim: "d"}, false)
 	got, ok = takenBy(w)
 	check.That(t, ok && !got.past && got.Revision == 6, "got %+v, %v; want the failure of the claim that was watched", got, ok)
 }
@@ -132,10 +132,10 @@ func TestWakeWhileRunning(t *testing.T) {
 	check.That(t, c.rests(), "it does not rest though nothing woke it")
 }
 
-func takenBy(w *Watcher) (slot Slot, ok bool) {
+func takenBy(w *Watcher) (entry Entry, ok bool) {
 	news := w.take()
 	if news == nil {
-		return Slot{}, false
+		return Entry{}, false
 	}
 	return *news, true
 }
@@ -146,14 +146,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestNoObserverCostsNothing(t *testing.T) {
 	f := &Flight{store: &kv.Store{Instance: "i"}}
 	claim := &Claim{flight: f, id: "c", key: "k", taken: time.Now()}
-	slot := Slot{Key: "k", State: Failed, Claim: "c", Owner: "o", Reason: "r"}
+	entry := Entry{Key: "k", State: Failed, Claim: "c", Owner: "o", Reason: "r"}
 	err := &FailedError{Key: "k"}
 	n := testing.AllocsPerRun(1000, func() {
 		ctx := t.Context()
 		f.emit(ctx, Event{Kind: EventReturned, Key: "k", Claim: "c", Owner: "o", Outcome: Cached, Elapsed: 1, Err: err})
-		f.emit(ctx, slot.event(EventWaiting))
+		f.emit(ctx, entry.event(EventWaiting))
 		claim.publish(ctx, EventAcquired, err)
-		claim.tellReleased(ctx, slot)
+		claim.tellReleased(ctx, entry)
 	})
 	check.That(t, n == 0, "%.1f allocations", n)
 }

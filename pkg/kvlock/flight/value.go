@@ -73,7 +73,7 @@ func (f *Flight) pack(key string, value []byte) (packed, []byte, error) {
 	return packed{Codec: compress.Zstd, Size: len(value)}, data, nil
 }
 
-// content is the stored form of a slot's value, which is opened when a caller wants the value. All copies of the slot share it, so that
+// content is the stored form of an entry's value, which is opened when a caller wants the value. All copies of the entry share it, so that
 // waiters that were woken together open it once. It is opened in the goroutine of a caller, never in the goroutine that receives pushes.
 type content struct {
 	packed
@@ -98,34 +98,34 @@ func (p packed) content(data []byte) *content {
 	return &content{packed: p, stored: data, turn: make(chan struct{}, 1)}
 }
 
-// unseal fetches the value of a slot, in the caller's goroutine. A broken value is reported, its record is removed, and the key is
+// unseal fetches the value of an entry, in the caller's goroutine. A broken value is reported, its record is removed, and the key is
 // returned as absent.
-func (f *Flight) unseal(ctx context.Context, slot Slot) (Slot, error) {
-	if !slot.sealed {
-		return slot, nil
+func (f *Flight) unseal(ctx context.Context, entry Entry) (Entry, error) {
+	if !entry.sealed {
+		return entry, nil
 	}
-	c := slot.in().origin
+	c := entry.in().origin
 	if c.Size > f.cfg.MaxValue {
-		return Slot{}, fmt.Errorf("%w: key %q: %d bytes, Config.MaxValue is %d: raise it", kvlock.ErrTooLarge, slot.Key, c.Size, f.cfg.MaxValue)
+		return Entry{}, fmt.Errorf("%w: key %q: %d bytes, Config.MaxValue is %d: raise it", kvlock.ErrTooLarge, entry.Key, c.Size, f.cfg.MaxValue)
 	}
-	value, first, err := c.open(ctx, f, slot.Key)
+	value, first, err := c.open(ctx, f, entry.Key)
 	switch {
 	case err == nil:
-		slot.Value, slot.sealed = value, false
-		return slot, nil
+		entry.Value, entry.sealed = value, false
+		return entry, nil
 	case !errors.Is(err, errBroken):
-		return Slot{}, err
-	case slot.State == Pending: // the value that the claim replaces is broken; the claim stays
-		slot.sealed = false
-		holds := &staleValue{Holds: slot.staleValue().Holds}
-		slot.replace(func(in *inner) { in.stale = holds })
-		return slot, nil
+		return Entry{}, err
+	case entry.State == Pending: // the value that the claim replaces is broken; the claim stays
+		entry.sealed = false
+		holds := &staleValue{Holds: entry.staleValue().Holds}
+		entry.replace(func(in *inner) { in.stale = holds })
+		return entry, nil
 	case first:
 		ctx, cancel := f.store.Bound(ctx)
 		defer cancel()
-		f.removeCorrupt(ctx, slot, err)
+		f.removeCorrupt(ctx, entry, err)
 	}
-	return Slot{Key: slot.Key, Revision: slot.Revision, Created: slot.Created, seen: slot.seen}, nil
+	return Entry{Key: entry.Key, Revision: entry.Revision, Created: entry.Created, seen: entry.seen}, nil
 }
 
 // open returns the value. With errBroken, first is true for one caller only, which reports the error.
@@ -160,7 +160,7 @@ func (c *content) enter() {
 	c.users++
 }
 
-// leave drops a large value when no caller waits for it any more: slots are kept for as long as their keys are watched.
+// leave drops a large value when no caller waits for it any more: entries are kept for as long as their keys are watched.
 func (c *content) leave() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

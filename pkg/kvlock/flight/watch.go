@@ -16,18 +16,18 @@ type Watcher struct {
 	watch  kv.Watch
 
 	mu    sync.Mutex
-	queue []string            // keys with changes to return, oldest first
-	only  seenSlot            // the state of the key, where there is only one: there may be very many watchers of one key
-	seen  map[string]seenSlot // the state of each key, where there are more
-	ready chan struct{}       // has an element while the queue may not be empty; nil with
-	wake  func()              // which is called then
-	claim *Slot               // the last pending slot that Wait saw; its own copy
+	queue []string             // keys with changes to return, oldest first
+	only  seenEntry            // the state of the key, where there is only one: there may be very many watchers of one key
+	seen  map[string]seenEntry // the state of each key, where there are more
+	ready chan struct{}        // has an element while the queue may not be empty; nil with
+	wake  func()               // which is called then
+	claim *Entry               // the last pending entry that Wait saw; its own copy
 }
 
-// seenSlot is the state of a key in a watcher.
-type seenSlot struct {
-	last *Slot // nil before the first slot
-	news *Slot // the change that Next has not returned yet; nil when there is none
+// seenEntry is the state of a key in a watcher.
+type seenEntry struct {
+	last *Entry // nil before the first entry
+	news *Entry // the change that Next has not returned yet; nil when there is none
 }
 
 // Watch starts to watch keys. Next returns the present state of each key first, and its changes after that. If a key changes several times
@@ -58,20 +58,20 @@ func newWatcher(f *Flight, keys []string, wake func()) *Watcher {
 	}
 	w.watch = kv.Watch{Keys: keys, To: (*receiver)(w)}
 	if len(keys) != 1 {
-		w.seen = make(map[string]seenSlot, len(keys))
+		w.seen = make(map[string]seenEntry, len(keys))
 	}
 	return w
 }
 
 // of returns the state of key in the watcher, and know sets it. The caller holds mu.
-func (w *Watcher) of(key string) seenSlot {
+func (w *Watcher) of(key string) seenEntry {
 	if w.seen == nil {
 		return w.only
 	}
 	return w.seen[key]
 }
 
-func (w *Watcher) know(key string, t seenSlot) {
+func (w *Watcher) know(key string, t seenEntry) {
 	if w.seen == nil {
 		w.only = t
 		return
@@ -82,27 +82,27 @@ func (w *Watcher) know(key string, t seenSlot) {
 // Close ends the watching.
 func (w *Watcher) Close() { w.flight.store.Hub.Remove(&w.watch) }
 
-// Next waits for the next change and returns the key's slot. A failure that is not kept is returned as Failed if it ended a watched claim,
+// Next waits for the next change and returns the key's entry. A failure that is not kept is returned as Failed if it ended a watched claim,
 // though reads find the key absent. A key that is absent because its claim expired has revision 0.
 //
 // It returns the context's cause when the context ends first, ErrClosed when the Flight closes, ErrTooLarge for a value above
 // Config.MaxValue, and ErrVersion for a record of a newer version. It returns ErrUnavailable when the connection is closed for good, or
 // when a value cannot be fetched: the next call then tries again.
-func (w *Watcher) Next(ctx context.Context) (Slot, error) {
+func (w *Watcher) Next(ctx context.Context) (Entry, error) {
 	news, err := w.sleep(ctx)
 	if err != nil {
 		if news == nil {
-			news = &Slot{}
+			news = &Entry{}
 		}
 		return *news, err
 	}
-	slot := *news
-	if slot.past {
-		slot = slot.readable()
+	entry := *news
+	if entry.past {
+		entry = entry.readable()
 	}
-	opened, err := w.flight.unseal(ctx, slot)
+	opened, err := w.flight.unseal(ctx, entry)
 	if err != nil && !errors.Is(err, kvlock.ErrTooLarge) {
-		w.again(&slot)
+		w.again(&entry)
 	}
 	return opened, err
 }
@@ -111,10 +111,10 @@ func (w *Watcher) Next(ctx context.Context) (Slot, error) {
 var errOwnerDead = errors.New("owner is gone")
 
 // sleep waits for the next change. Thousands of goroutines may wait here at once, each with its own stack.
-func (w *Watcher) sleep(ctx context.Context) (*Slot, error) {
+func (w *Watcher) sleep(ctx context.Context) (*Entry, error) {
 	for {
-		if slot, err := w.news(); slot != nil || err != nil {
-			return slot, err
+		if entry, err := w.news(); entry != nil || err != nil {
+			return entry, err
 		}
 		select {
 		case <-w.ready:
@@ -125,15 +125,15 @@ func (w *Watcher) sleep(ctx context.Context) (*Slot, error) {
 }
 
 // news returns the change that is ready, or the error for which no more changes come.
-func (w *Watcher) news() (*Slot, error) {
-	if slot := w.take(); slot != nil {
-		return slot, slot.in().err
+func (w *Watcher) news() (*Entry, error) {
+	if entry := w.take(); entry != nil {
+		return entry, entry.in().err
 	}
 	return nil, w.flight.store.Hub.Over()
 }
 
 // take returns the oldest change, or nil.
-func (w *Watcher) take() *Slot {
+func (w *Watcher) take() *Entry {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.queue) == 0 {
@@ -144,53 +144,53 @@ func (w *Watcher) take() *Slot {
 		w.queue = nil
 	}
 	t := w.of(key)
-	w.know(key, seenSlot{last: t.last})
+	w.know(key, seenEntry{last: t.last})
 	return t.news
 }
 
-// again puts a slot back for the next call, unless there is a later one.
-func (w *Watcher) again(slot *Slot) {
+// again puts an entry back for the next call, unless there is a later one.
+func (w *Watcher) again(entry *Entry) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	t := w.of(slot.Key)
+	t := w.of(entry.Key)
 	if t.news != nil {
 		return
 	}
-	w.know(slot.Key, seenSlot{last: t.last, news: slot})
-	w.queue = append(w.queue, slot.Key)
+	w.know(entry.Key, seenEntry{last: t.last, news: entry})
+	w.queue = append(w.queue, entry.Key)
 }
 
 // receiver is a Watcher as the hub sees it.
 type receiver Watcher
 
-// Deliver queues a slot when it is a change.
+// Deliver queues an entry when it is a change.
 func (r *receiver) Deliver(value any, first bool) {
-	(*Watcher)(r).deliver(value.(*Slot), first) //nolint:forcetypeassert // view makes nothing else
+	(*Watcher)(r).deliver(value.(*Entry), first) //nolint:forcetypeassert // view makes nothing else
 }
 
-// deliver queues slot when it is newer than the watcher's slot, or when the key is gone. A watcher without a slot takes only a slot that
-// was read after the watcher was added (first): an older slot may be from before the caller's own last write.
-func (w *Watcher) deliver(slot *Slot, first bool) {
+// deliver queues entry when it is newer than the watcher's entry, or when the key is gone. A watcher without an entry takes only an entry that
+// was read after the watcher was added (first): an older entry may be from before the caller's own last write.
+func (w *Watcher) deliver(entry *Entry, first bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	t := w.of(slot.Key)
-	if t.last == nil && !first || t.last != nil && !slot.follows(t.last) {
+	t := w.of(entry.Key)
+	if t.last == nil && !first || t.last != nil && !entry.follows(t.last) {
 		return
 	}
-	if slot.marker && (slot.released || t.last == nil || t.last.Claim != slot.Claim) {
-		past := *slot
+	if entry.marker && (entry.released || t.last == nil || t.last.Claim != entry.Claim) {
+		past := *entry
 		past.past = true
-		slot = &past
+		entry = &past
 	}
 	switch {
 	case t.news != nil:
-	case t.last != nil && t.last.readable().State == Absent && slot.readable().State == Absent:
-		w.know(slot.Key, seenSlot{last: slot}) // only the marker has gone
+	case t.last != nil && t.last.readable().State == Absent && entry.readable().State == Absent:
+		w.know(entry.Key, seenEntry{last: entry}) // only the marker has gone
 		return
 	default:
-		w.queue = append(w.queue, slot.Key)
+		w.queue = append(w.queue, entry.Key)
 	}
-	w.know(slot.Key, seenSlot{last: slot, news: slot})
+	w.know(entry.Key, seenEntry{last: entry, news: entry})
 	(*receiver)(w).Wake()
 }
 
@@ -206,7 +206,7 @@ func (r *receiver) Wake() {
 	}
 }
 
-// Knows reports whether the watcher has a slot of the key.
+// Knows reports whether the watcher has an entry of the key.
 func (r *receiver) Knows(key string) bool {
 	w := (*Watcher)(r)
 	w.mu.Lock()
@@ -214,42 +214,42 @@ func (r *receiver) Knows(key string) bool {
 	return w.of(key).last != nil
 }
 
-// Wait waits while key is pending and returns its slot after that: Done with the value, Failed with the reason, or Absent when the claim
+// Wait waits while key is pending and returns its entry after that: Done with the value, Failed with the reason, or Absent when the claim
 // expired or was given back, or the key was free. When an owner that computed a value anew has died, Wait returns Done with the earlier
 // value, which may be stale, a second after the claim's TTL. A push wakes the waiter; it does not poll. One round trip for the first read,
 // which concurrent waiters of a Flight share.
-func (f *Flight) Wait(ctx context.Context, key string) (Slot, error) {
+func (f *Flight) Wait(ctx context.Context, key string) (Entry, error) {
 	w, err := f.Watch(key)
 	if err != nil {
-		return Slot{}, err
+		return Entry{}, err
 	}
 	for w.idle() {
 		select { // no deeper: there may be thousands of these stacks, and a little more on each would double it
 		case <-w.ready:
 		case <-ctx.Done():
 			w.Close()
-			return Slot{}, context.Cause(ctx)
+			return Entry{}, context.Cause(ctx)
 		}
 	}
-	slot, err := f.waited(ctx, w)
+	entry, err := f.waited(ctx, w)
 	if err != nil {
-		return Slot{}, err
+		return Entry{}, err
 	}
-	return *slot, nil
+	return *entry, nil
 }
 
 // waited is the rest of Wait once there is a change.
-func (f *Flight) waited(ctx context.Context, w *Watcher) (*Slot, error) {
-	a := awaiting{watcher: w, slot: cmp.Or(w.claim, &unseen)}
-	slot, err := a.run(ctx)
+func (f *Flight) waited(ctx context.Context, w *Watcher) (*Entry, error) {
+	a := awaiting{watcher: w, entry: cmp.Or(w.claim, &unseen)}
+	entry, err := a.run(ctx)
 	if !errors.Is(err, errOwnerDead) {
-		return slot, err
+		return entry, err
 	}
-	opened, err := f.unseal(ctx, slot.restored())
+	opened, err := f.unseal(ctx, entry.restored())
 	return &opened, err
 }
 
-// idle reports whether Wait has nothing to return yet: there is no slot, or only a pending slot, which idle takes. The watcher has one
+// idle reports whether Wait has nothing to return yet: there is no entry, or only a pending entry, which idle takes. The watcher has one
 // key.
 func (w *Watcher) idle() bool {
 	w.mu.Lock()
@@ -265,12 +265,12 @@ func (w *Watcher) idle() bool {
 	}
 }
 
-// unseen stands for a slot that was not read yet. It is not written to.
-var unseen Slot
+// unseen stands for an entry that was not read yet. It is not written to.
+var unseen Entry
 
-// found converts slot for the waiters for claim. They do not get a failure that was over before they came.
-func (f *Flight) found(ctx context.Context, slot *Slot, claim string) (*Slot, error) {
-	opened, err := f.unseal(ctx, slot.awaited(claim))
+// found converts entry for the waiters for claim. They do not get a failure that was over before they came.
+func (f *Flight) found(ctx context.Context, entry *Entry, claim string) (*Entry, error) {
+	opened, err := f.unseal(ctx, entry.awaited(claim))
 	f.memory.remember(opened)
 	return &opened, err
 }

@@ -298,14 +298,14 @@ func TestListsHaveAllPartitions(t *testing.T) {
 			names = append(names, lock.Name)
 		}
 		check.That(t, slices.Equal(names, want), "locks %q, want %q", names, want)
-		for slot, err := range f.List(t.Context(), "result") {
+		for entry, err := range f.List(t.Context(), "result") {
 			check.OK(t, err)
-			keys = append(keys, slot.Key)
+			keys = append(keys, entry.Key)
 		}
 		check.Same(t, "results", len(keys), 12)
 		many := check.Must(f.GetMany(t.Context(), keys))(t)
-		for _, slot := range many {
-			check.Same(t, slot.Key, slot.State, flight.Done)
+		for _, entry := range many {
+			check.Same(t, entry.Key, entry.State, flight.Done)
 		}
 		check.Same(t, "done", check.Must(f.Survey(t.Context(), "result"))(t).Done, 12)
 		check.Must(l.Steal(t.Context(), "lock.b1", kvlock.AcquireOptions{}))(t)

@@ -215,8 +215,8 @@ func TestRevisionsCoincide(t *testing.T) {
 			<-lease.Context().Done() // after a renewal was tried
 			complete(t, now, "new")
 			check.That(t, held.Context().Err() == nil, "the present holder lost the lock: %v", context.Cause(held.Context()))
-			slot := get(t, present, "claim")
-			check.That(t, string(slot.Value) == "new", "the result is %q", slot.Value)
+			entry := get(t, present, "claim")
+			check.That(t, string(entry.Value) == "new", "the result is %q", entry.Value)
 			release(t, held)
 		})
 	}

@@ -134,7 +134,7 @@ func fill(t *testing.T, js jetstream.JetStream) {
 		_, err := js.PublishMsg(t.Context(), m)
 		must(t, err)
 		publish(t, js, fmt.Sprintf("jobs.enrich.wolt.%d", i), "job")
-		publish(t, js, fmt.Sprintf("$KV.enrich.%d", i%4), "slot "+fmt.Sprint(i))
+		publish(t, js, fmt.Sprintf("$KV.enrich.%d", i%4), "entry "+fmt.Sprint(i))
 	}
 	publish(t, js, "dead.EVENTS.x", "letter")
 	publish(t, js, "dead.ENRICH_JOBS.x", "letter")

@@ -31,7 +31,7 @@ const (
 	durability = "one replica, default sync"
 
 	// hitRounds is the number of times that all searches are made again, one after the other, to time answers from the
-	// slots.
+	// entries.
 	hitRounds = 40
 
 	// timeout bounds the whole run, so that a hang ends as a failure. It is far above the usual time, even on a busy
@@ -262,7 +262,7 @@ func (d *demo) account() {
 		r.Jobs, r.DuplicateJobs, r.ProviderCalls, r.RepeatedCalls)
 }
 
-// askAgain times answers from the slots alone.
+// askAgain times answers from the entries alone.
 func (d *demo) askAgain(ctx context.Context) error {
 	var took []time.Duration
 	for range hitRounds {

@@ -108,7 +108,7 @@ func TestObservedLeaseIsShortened(t *testing.T) {
 	stored := time.Unix(1_000_000, 0)
 	const ttl = 8 * time.Second // 3 s of skew
 	for name, tt := range map[string]struct {
-		renewed time.Duration // before slot was stored; 0 for none
+		renewed time.Duration // before entry was stored; 0 for none
 		asked   bool
 		want    time.Duration
 	}{

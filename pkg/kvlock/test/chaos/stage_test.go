@@ -169,8 +169,8 @@ func (s *stage) readAll() {
 			continue
 		}
 		from := now()
-		slot := check.Must(f.Get(ctx, e.Name))(s.t)
-		s.history.events = append(s.history.events, event{Kind: read, Name: e.Name, Value: string(slot.Value), From: from, To: now()})
+		entry := check.Must(f.Get(ctx, e.Name))(s.t)
+		s.history.events = append(s.history.events, event{Kind: read, Name: e.Name, Value: string(entry.Value), From: from, To: now()})
 	}
 	g := check.Must(kvlock.NewGuard(ctx, js, kvlock.GuardConfig{Bucket: valueBucket, OpTimeout: 10 * time.Second}))(s.t)
 	defer g.Close()

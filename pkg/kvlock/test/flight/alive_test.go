@@ -58,7 +58,7 @@ func TestDeadOwnerIsTakenOverAtOnce(t *testing.T) {
 		got := o.wantEvents(t, "take-over", flight.EventWaiting, flight.EventAcquired, flight.EventTakeOver, flight.EventReleased, flight.EventReturned)
 		e := got[2]
 		check.That(t, e.Claim == c.ID() && e.Owner == "f" && e.Attempt == 2 && e.Elapsed >= time.Second, "got %+v, want it of the claim of f", e)
-		s := wantSlot(t, g, "k", flight.Done, "ours")
+		s := wantEntry(t, g, "k", flight.Done, "ours")
 		check.That(t, s.Claim == c.ID() && s.Attempt == 2, "got %+v, want the second attempt of the claim", s)
 	})
 }
@@ -130,7 +130,7 @@ func TestOwnerThatWasTakenOverWhileItLived(t *testing.T) {
 		check.That(t, took <= 50*time.Millisecond, "took over after %s", took)
 		p.Heal()
 		all.Wait()
-		wantSlot(t, g, "k", flight.Done, "ours")
+		wantEntry(t, g, "k", flight.Done, "ours")
 	})
 }
 
@@ -214,7 +214,7 @@ func TestResumeYieldsToTheLiving(t *testing.T) {
 		check.OK(t, check.Err(f.Resume(t.Context(), "k", ref, flight.ResumeOptions{})))
 		_, err := g.Resume(t.Context(), "k", ref, flight.ResumeOptions{Yield: true})
 		var taken *flight.TakenError
-		check.Require(t, errors.As(err, &taken) && taken.Slot.State == flight.Pending, "got %v while its holder is there", err)
+		check.Require(t, errors.As(err, &taken) && taken.Entry.State == flight.Pending, "got %v while its holder is there", err)
 		die()
 		start := time.Now()
 		c := check.Must(g.Resume(t.Context(), "k", ref, flight.ResumeOptions{Yield: true}))(t)

@@ -47,7 +47,7 @@ func TestCreateBucketLeavesAnExistingOne(t *testing.T) {
 	for _, cfg := range []kvlock.BucketConfig{{Bucket: bucket}, {Bucket: bucket, Description: "another"}} {
 		check.Is(t, kvlock.CreateBucket(t.Context(), b.JS, cfg), nil, cfg)
 	}
-	wantSlot(t, b.Flight(t, flight.Config{}), "k", flight.Done, "v")
+	wantEntry(t, b.Flight(t, flight.Config{}), "k", flight.Done, "v")
 }
 
 // The server does not answer a request that it does not permit. The error says so all the same.
@@ -60,7 +60,7 @@ func TestPermissionDeniedIsNamed(t *testing.T) {
 		_, err := f.Begin(t.Context(), "k", flight.BeginOptions{})
 		wantErr(t, err, kvlock.ErrUnavailable)
 		wantErr(t, err, nats.ErrPermissionViolation)
-		wantSlot(t, f, "k", flight.Absent, "")
+		wantEntry(t, f, "k", flight.Absent, "")
 	}, natstest.Restrict(server.Permissions{Publish: &server.SubjectPermission{Deny: []string{"$KV.>"}}}))
 }
 

@@ -142,11 +142,11 @@ func TestCacheKeepsResultsOnly(t *testing.T) {
 			out, _, err := c.Do(t.Context(), j, measure(&runs))
 			check.Require(t, err == nil && out.Size == 4 && runs.Load() == 1, "got %+v, %v after %d runs", out, err, runs.Load())
 		}
-		out, slot, err := c.Get(t.Context(), j)
-		check.That(t, err == nil && out.Size == 4 && slot.State == flight.Done && slot.TTL == time.Minute, "got %+v, %+v, %v", out, slot, err)
+		out, entry, err := c.Get(t.Context(), j)
+		check.That(t, err == nil && out.Size == 4 && entry.State == flight.Done && entry.TTL == time.Minute, "got %+v, %+v, %v", out, entry, err)
 		check.OK(t, c.Invalidate(t.Context(), j))
-		if out, slot, err := c.Get(t.Context(), j); err != nil || slot.State != flight.Absent || out != (area{}) {
-			t.Errorf("invalidated: got %+v, %+v, %v", out, slot, err)
+		if out, entry, err := c.Get(t.Context(), j); err != nil || entry.State != flight.Absent || out != (area{}) {
+			t.Errorf("invalidated: got %+v, %+v, %v", out, entry, err)
 		}
 		if _, r, err := c.Do(t.Context(), j, measure(&runs)); err != nil || r.Outcome != flight.Computed {
 			t.Errorf("invalidated: got %+v, %v", r, err)
@@ -186,8 +186,8 @@ func TestCacheOfAnotherForm(t *testing.T) {
 	out, r, err := c.Do(t.Context(), bad, nil)
 	_, ok := errors.AsType[*json.UnmarshalTypeError](err)
 	check.That(t, ok && out == (area{}) && r.Job == "old" && r.Outcome == flight.Cached, "Do: got %+v, %+v, %v", out, r, err)
-	if out, slot, err := c.Get(t.Context(), bad); err == nil || slot.State != flight.Done || out != (area{}) {
-		t.Errorf("Get: got %+v, %+v, %v", out, slot, err)
+	if out, entry, err := c.Get(t.Context(), bad); err == nil || entry.State != flight.Done || out != (area{}) {
+		t.Errorf("Get: got %+v, %+v, %v", out, entry, err)
 	}
 }
 

@@ -105,7 +105,7 @@ func (r *recorder) do(client int, o *op, f func() error) (answer string) {
 	case err == nil:
 		answer = acked
 	case errors.Is(err, flight.ErrTaken):
-		return "" // says nothing: the slot in it was only read
+		return "" // says nothing: the entry in it was only read
 	case errors.Is(err, kvlock.ErrLost):
 		answer = lost
 	default:
@@ -177,11 +177,11 @@ func contend(ctx context.Context, r *recorder, client *int, clients *atomic.Int6
 	}
 	var c *flight.Claim
 	begun := run(op{key: key, kind: "begin", claim: fmt.Sprint("?", rand.Uint64())}, func(o *op) (err error) {
-		slot, err := f.Get(ctx, key)
-		if err != nil || slot.State != flight.Absent {
+		entry, err := f.Get(ctx, key)
+		if err != nil || entry.State != flight.Absent {
 			return flight.ErrTaken // nothing was tried
 		}
-		if c, err = f.Begin(ctx, key, flight.BeginOptions{Seen: slot}); err == nil {
+		if c, err = f.Begin(ctx, key, flight.BeginOptions{Seen: entry}); err == nil {
 			o.claim = c.ID()
 		}
 		return err

@@ -119,8 +119,8 @@ func (a *auditor) enough() bool {
 	return a.hits >= 1000 && a.writes >= 50
 }
 
-// read checks a slot that a call which began at start got from memory.
-func (a *auditor) read(who int, start time.Time, s flight.Slot) {
+// read checks an entry that a call which began at start got from memory.
+func (a *auditor) read(who int, start time.Time, s flight.Entry) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.hits++
@@ -296,7 +296,7 @@ func TestPurgeOnThreeServers(t *testing.T) {
 			}
 		}
 		for j := range n {
-			wantSlot(t, f, fmt.Sprint("b.", j), flight.Done, "old")
+			wantEntry(t, f, fmt.Sprint("b.", j), flight.Done, "old")
 		}
 	}
 }

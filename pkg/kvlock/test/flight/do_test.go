@@ -209,7 +209,7 @@ func TestDoThatKeepsRunning(t *testing.T) {
 		wantErr(t, err, context.DeadlineExceeded)
 		last.Wait()
 		pass(2 * time.Minute)
-		wantSlot(t, f, "k", flight.Done, "v")
+		wantEntry(t, f, "k", flight.Done, "v")
 	})
 }
 
@@ -294,7 +294,7 @@ func TestCloseEndsComputationsAndWaits(t *testing.T) {
 		f.Close()
 		f.Close()
 		all.Wait()
-		wantSlot(t, g, "mine", flight.Absent, "") // given back
+		wantEntry(t, g, "mine", flight.Absent, "") // given back
 		for name, do := range map[string]func() error{
 			"Do":    func() error { return check.Err(f.Do(t.Context(), "k", nil, flight.DoOptions{})) },
 			"Get":   func() error { return check.Err(f.Get(t.Context(), "k")) },

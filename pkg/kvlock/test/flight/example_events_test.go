@@ -154,7 +154,7 @@ func Example_waitTimeout() {
 	// A caller that does not wait at all gets the owner at once.
 	_, err = g.Begin(ctx, "user-1", flight.BeginOptions{})
 	if taken, ok := errors.AsType[*flight.TakenError](err); ok {
-		fmt.Println("in progress on", taken.Slot.Owner)
+		fmt.Println("in progress on", taken.Entry.Owner)
 	}
 	// Output:
 	// waited long enough

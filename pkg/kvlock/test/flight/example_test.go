@@ -66,9 +66,9 @@ func Example_claim() {
 	must(err)
 	held, stop := claim.AutoRenew(ctx, 0) // renews while the work goes on
 	defer stop()
-	slot, err := claim.Complete(held, []byte("soup"), time.Hour)
+	entry, err := claim.Complete(held, []byte("soup"), time.Hour)
 	must(err)
-	fmt.Println(slot.State, slot.Attempt, slot.TTL)
+	fmt.Println(entry.State, entry.Attempt, entry.TTL)
 	// Output: done 2 1h0m0s
 }
 
@@ -82,23 +82,23 @@ func Example_takenError() {
 	}
 	_, err := f.Begin(ctx, "today", flight.BeginOptions{})
 	if taken, ok := errors.AsType[*flight.TakenError](err); ok {
-		fmt.Println(taken.Slot.Key, "is", taken.Slot.State, "by", taken.Slot.Owner)
+		fmt.Println(taken.Entry.Key, "is", taken.Entry.State, "by", taken.Entry.Owner)
 	}
 	// Output: today is pending by kitchen-1
 }
 
 // Many keys are read in one round trip; those that are absent can be claimed as they were read.
-func Example_slot() {
+func Example_entry() {
 	f, end := open()
 	defer end()
 	ctx := context.Background()
-	slots, err := f.GetMany(ctx, []string{"monday", "tuesday"})
+	entries, err := f.GetMany(ctx, []string{"monday", "tuesday"})
 	must(err)
-	for _, slot := range slots {
-		if slot.State != flight.Absent {
+	for _, entry := range entries {
+		if entry.State != flight.Absent {
 			continue
 		}
-		claim, err := f.Begin(ctx, slot.Key, flight.BeginOptions{Seen: slot})
+		claim, err := f.Begin(ctx, entry.Key, flight.BeginOptions{Seen: entry})
 		must(err)
 		fmt.Println("claimed", claim.Key())
 	}
@@ -118,10 +118,10 @@ func Example_watcher() {
 	must(err)
 	defer w.Close()
 	for {
-		slot, err := w.Next(ctx)
+		entry, err := w.Next(ctx)
 		must(err)
-		fmt.Println(slot.State)
-		if slot.State == flight.Done {
+		fmt.Println(entry.State)
+		if entry.State == flight.Done {
 			return
 		}
 		if _, err := claim.Complete(ctx, []byte("soup"), 0); err != nil {

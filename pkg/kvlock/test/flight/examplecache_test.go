@@ -115,8 +115,8 @@ func Example_cacheConfig() {
 			log.Fatal(err)
 		}
 		if process == "traffic" {
-			_, slot, err := cache.Get(ctx, "x")
-			fmt.Println(slot.State, slot.TTL, err)
+			_, entry, err := cache.Get(ctx, "x")
+			fmt.Println(entry.State, entry.TTL, err)
 		}
 	}
 	n, err := f.Purge(ctx, "traffic")
@@ -181,8 +181,8 @@ func Example_memoryConfig() {
 	fmt.Println(s.Computed, "computed,", s.Memory.Hits, "from memory,", s.Hits, "from the bucket")
 
 	must(f.Invalidate(ctx, "today"))
-	slot, err := f.Get(ctx, "today")
-	fmt.Println(slot.State, err)
+	entry, err := f.Get(ctx, "today")
+	fmt.Println(entry.State, err)
 	// Output:
 	// 1 computed, 1000 from memory, 0 from the bucket
 	// absent <nil>
@@ -196,8 +196,8 @@ func ExampleFlight_Purge() {
 		keep(f, key, "soup", time.Hour)
 	}
 	fmt.Println(f.Purge(context.Background(), "berlin"))
-	for slot, err := range f.List(context.Background(), "") {
-		fmt.Println(slot.Key, slot.State, err)
+	for entry, err := range f.List(context.Background(), "") {
+		fmt.Println(entry.Key, entry.State, err)
 	}
 	// Output:
 	// 2 <nil>
@@ -213,14 +213,14 @@ func ExampleFlight_List() {
 	if _, err := f.Begin(ctx, "menus.tomorrow", flight.BeginOptions{TTL: 30 * time.Second}); err != nil {
 		log.Fatal(err)
 	}
-	for slot, err := range f.List(ctx, "menus") {
+	for entry, err := range f.List(ctx, "menus") {
 		switch {
 		case errors.Is(err, kvlock.ErrVersion):
-			fmt.Println(slot.Key, "is of a newer version")
+			fmt.Println(entry.Key, "is of a newer version")
 		case err != nil:
 			log.Fatal(err)
-		case slot.State == flight.Pending:
-			fmt.Println(slot.Key, slot.State, slot.Owner, slot.Attempt, slot.Age() < slot.TTL)
+		case entry.State == flight.Pending:
+			fmt.Println(entry.Key, entry.State, entry.Owner, entry.Attempt, entry.Age() < entry.TTL)
 		}
 	}
 	// Output:

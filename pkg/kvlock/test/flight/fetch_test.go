@@ -219,7 +219,7 @@ func TestStaleValueHoweverItIsStored(t *testing.T) {
 			pass(time.Second)
 			do(g, flight.Cached, nil)
 			pass(15 * time.Minute)
-			wantSlot(t, g, "k", flight.Absent, "")
+			wantEntry(t, g, "k", flight.Absent, "")
 			n := b.largeValueMessages(t)
 			check.That(t, n == 0 && log.Count("corrupt") == 0, "%d messages are left; %s", n, log.String())
 		})
@@ -242,8 +242,8 @@ func TestClaimOverAnObjectThatIsTorn(t *testing.T) {
 		}
 		<-started
 		check.OK(t, b.largeValueStream(t).Purge(t.Context()))
-		wantSlot(t, g, "k", flight.Pending, "")
-		wantSlot(t, g, "k", flight.Pending, "")
+		wantEntry(t, g, "k", flight.Pending, "")
+		wantEntry(t, g, "k", flight.Pending, "")
 		close(end)
 		s, err := g.Wait(t.Context(), "k")
 		check.That(t, err == nil && bytes.Equal(s.Value, value), "got %s with %d bytes, %v", s.State, len(s.Value), err)

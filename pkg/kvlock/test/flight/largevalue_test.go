@@ -241,8 +241,8 @@ func TestReferenceIsChecked(t *testing.T) {
 	for i, object := range bad {
 		key := fmt.Sprintf("k%d", i)
 		b.put(t, key, `"value":{"size":10,"object":`+object+`}`, nil)
-		wantSlot(t, f, key, flight.Absent, "")
-		wantSlot(t, f, key, flight.Absent, "")
+		wantEntry(t, f, key, flight.Absent, "")
+		wantEntry(t, f, key, flight.Absent, "")
 	}
 	completeBytes(t, begin(t, b.Flight(t, flight.Config{LargeValueBucket: attic, LargeValueAbove: 1}), "real", flight.BeginOptions{}), noise(10))
 	object := check.Must(json.Marshal(b.object(t, "real")))(t)

@@ -205,7 +205,7 @@ func TestWarm(t *testing.T) {
 		check.That(t, err == nil && n == 600, "got %d, %v", n, err)
 		before := asked()
 		for i := range 600 {
-			wantSlot(t, f, fmt.Sprint("a.", i), flight.Done, fmt.Sprint(i))
+			wantEntry(t, f, fmt.Sprint("a.", i), flight.Done, fmt.Sprint(i))
 		}
 		check.Same(t, "asked() - before", asked()-before, 0)
 		n, err = g.Warm(t.Context(), "a")

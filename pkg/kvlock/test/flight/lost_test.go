@@ -53,7 +53,7 @@ func TestLostAcknowledgements(t *testing.T) {
 					p.Hit(writes("k"), how, times)
 					check.Is(t, op.do(t.Context(), f, c), nil)
 					p.Filter(nil)
-					wantSlot(t, b.Flight(t, flight.Config{}), "k", op.want, op.value)
+					wantEntry(t, b.Flight(t, flight.Config{}), "k", op.want, op.value)
 				})
 			}
 		}
@@ -88,7 +88,7 @@ func TestOperationsAfterAnUnknownOutcome(t *testing.T) {
 			wantErr(t, c.Renew(hasty, 0), kvlock.ErrUnavailable) // applied, without an acknowledgement
 			p.Filter(nil)
 			check.Is(t, after.do(t.Context(), c), nil)
-			wantSlot(t, f, "k", after.want, "")
+			wantEntry(t, f, "k", after.want, "")
 		})
 	}
 }
@@ -111,7 +111,7 @@ func testUnknownResult(t *testing.T, b *bed) {
 	wantErr(t, err, kvlock.ErrUnavailable)
 	p.Filter(nil)
 	wantErr(t, c.Fail(t.Context(), "r", 0), kvlock.ErrLost)
-	wantSlot(t, f, "k", flight.Done, "v")
+	wantEntry(t, f, "k", flight.Done, "v")
 }
 
 // The acknowledgement of a result is lost, and the key is invalidated before the result is read back. Complete returns
@@ -128,10 +128,10 @@ func TestResultInvalidatedBeforeItIsReadBack(t *testing.T) {
 			completed <- err
 		}()
 		pass(time.Millisecond) // stored; the answer is waited for
-		wantSlot(t, other, "k", flight.Done, "v")
+		wantEntry(t, other, "k", flight.Done, "v")
 		check.OK(t, other.Invalidate(t.Context(), "k"))
 		wantErr(t, <-completed, kvlock.ErrLost)
-		wantSlot(t, b.Flight(t, flight.Config{}), "k", flight.Absent, "")
+		wantEntry(t, b.Flight(t, flight.Config{}), "k", flight.Absent, "")
 	})
 }
 
@@ -201,7 +201,7 @@ func testUnreachable(t *testing.T, b *bed) {
 	}
 	p.Heal()
 	pass(10 * time.Second)
-	wantSlot(t, b.Flight(t, flight.Config{}), "held", flight.Pending, "")
+	wantEntry(t, b.Flight(t, flight.Config{}), "held", flight.Pending, "")
 	if m := b.Last(t, "k"); m != nil {
 		t.Errorf("something was sent after all: %q", m.Data)
 	}
@@ -240,8 +240,8 @@ func TestCancelledOperation(t *testing.T) {
 // The outcome of a write is unknown, and the leader that is asked about it was deposed long ago. Its answer is not
 // taken for a loss.
 func TestDeposedLeaderIsNotBelieved(t *testing.T) {
-	for name, before := range map[string]func(t *testing.T, f, g *flight.Flight) flight.Slot{
-		"it knows somebody else's claim": func(t *testing.T, f, g *flight.Flight) flight.Slot {
+	for name, before := range map[string]func(t *testing.T, f, g *flight.Flight) flight.Entry{
+		"it knows somebody else's claim": func(t *testing.T, f, g *flight.Flight) flight.Entry {
 			t.Helper()
 			c := begin(t, g, "k", flight.BeginOptions{})
 			_, err := f.Begin(t.Context(), "k", flight.BeginOptions{})
@@ -249,9 +249,9 @@ func TestDeposedLeaderIsNotBelieved(t *testing.T) {
 			check.OK(t, c.Release(t.Context()))
 			return get(t, g, "k")
 		},
-		"it knows nothing": func(t *testing.T, f, _ *flight.Flight) flight.Slot {
+		"it knows nothing": func(t *testing.T, f, _ *flight.Flight) flight.Entry {
 			t.Helper()
-			_, err := f.Begin(t.Context(), "k", flight.BeginOptions{Seen: flight.Slot{Revision: 7}}) // asks, and begins
+			_, err := f.Begin(t.Context(), "k", flight.BeginOptions{Seen: flight.Entry{Revision: 7}}) // asks, and begins
 			check.OK(t, err)
 			check.OK(t, f.Invalidate(t.Context(), "k"))
 			return get(t, f, "k")

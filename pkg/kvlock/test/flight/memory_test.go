@@ -41,7 +41,7 @@ func reads(p *natstest.Proxy, filter func(natstest.Frame) natstest.Verdict) func
 }
 
 // store makes value the result of key, in any earlier state of the key.
-func replace(t testing.TB, f *flight.Flight, key, value string) flight.Slot {
+func replace(t testing.TB, f *flight.Flight, key, value string) flight.Entry {
 	t.Helper()
 	check.OK(t, f.Invalidate(t.Context(), key))
 	return complete(t, begin(t, f, key, flight.BeginOptions{}), value)
@@ -56,15 +56,15 @@ func TestMemoryCostsNoRoundTrip(t *testing.T) {
 		replace(t, g, "b", "2")
 		pass(time.Millisecond)
 		for range 3 {
-			wantSlot(t, f, "a", flight.Done, "1")
+			wantEntry(t, f, "a", flight.Done, "1")
 			r, err := f.Do(t.Context(), "a", nil, flight.DoOptions{})
 			check.That(t, err == nil && r.Memory && r.Outcome == flight.Cached && string(r.Value) == "1" && r.Stored && r.Owner != "" && r.Claim != "",
 				"got %+v, %v", r, err)
 		}
 		check.Same(t, "asked()", asked(), 1)
-		slots, err := f.GetMany(t.Context(), []string{"b", "a", "absent", "b"})
-		if err != nil || string(slots[0].Value) != "2" || string(slots[1].Value) != "1" || slots[2].State != flight.Absent || string(slots[3].Value) != "2" {
-			t.Errorf("got %+v, %v", slots, err)
+		entries, err := f.GetMany(t.Context(), []string{"b", "a", "absent", "b"})
+		if err != nil || string(entries[0].Value) != "2" || string(entries[1].Value) != "1" || entries[2].State != flight.Absent || string(entries[3].Value) != "2" {
+			t.Errorf("got %+v, %v", entries, err)
 		}
 		check.Same(t, "asked()", asked(), 2)
 		_, err = f.Do(t.Context(), "a", nil, flight.DoOptions{Fingerprint: "other"})
@@ -78,15 +78,15 @@ func TestMemoryLearnsOfChanges(t *testing.T) {
 		f, g := b.Flight(t, remembering()), b.Flight(t, remembering())
 		replace(t, g, "k", "1")
 		pass(time.Millisecond)
-		wantSlot(t, f, "k", flight.Done, "1")
+		wantEntry(t, f, "k", flight.Done, "1")
 		check.OK(t, g.Invalidate(t.Context(), "k"))
 		pass(time.Millisecond)
-		wantSlot(t, f, "k", flight.Absent, "")
+		wantEntry(t, f, "k", flight.Absent, "")
 		c := begin(t, g, "k", flight.BeginOptions{})
-		wantSlot(t, f, "k", flight.Pending, "")
+		wantEntry(t, f, "k", flight.Pending, "")
 		complete(t, c, "2")
 		pass(time.Millisecond)
-		wantSlot(t, f, "k", flight.Done, "2")
+		wantEntry(t, f, "k", flight.Done, "2")
 	})
 }
 
@@ -100,12 +100,12 @@ func TestMemoryOfOwnWrites(t *testing.T) {
 			v := fmt.Sprint(i)
 			replace(t, f, "k", v)
 			before := asked()
-			wantSlot(t, f, "k", flight.Done, v)
+			wantEntry(t, f, "k", flight.Done, v)
 			check.Same(t, "reads after a store", asked(), before)
 			check.OK(t, f.Invalidate(t.Context(), "k"))
-			wantSlot(t, f, "k", flight.Absent, "")
+			wantEntry(t, f, "k", flight.Absent, "")
 			c := begin(t, f, "k", flight.BeginOptions{})
-			wantSlot(t, f, "k", flight.Pending, "")
+			wantEntry(t, f, "k", flight.Pending, "")
 			check.OK(t, c.Fail(t.Context(), "r", time.Hour))
 			before = asked()
 			if s := get(t, f, "k"); s.State != flight.Failed || s.Reason != "r" || asked() != before {
@@ -152,7 +152,7 @@ func TestStaleRefillIsImpossible(t *testing.T) {
 		pass(time.Millisecond) // its push is taken
 		begin(t, g, "other", flight.BeginOptions{})
 		read.Wait()
-		wantSlot(t, f, "k", flight.Absent, "")
+		wantEntry(t, f, "k", flight.Absent, "")
 		check.Same(t, "refused", f.Stats().Memory.Refused, 1)
 	})
 }
@@ -164,15 +164,15 @@ func TestMemoryNoticesAGap(t *testing.T) {
 		f, g := b.Flight(t, remembering(), p.Through()), b.Flight(t, flight.Config{})
 		replace(t, g, "k", "old")
 		pass(time.Millisecond)
-		wantSlot(t, f, "k", flight.Done, "old")
+		wantEntry(t, f, "k", flight.Done, "old")
 		p.Filter(losePushes)
 		check.OK(t, g.Invalidate(t.Context(), "k"))
 		pass(time.Millisecond)
-		wantSlot(t, f, "k", flight.Done, "old") // no push arrived
+		wantEntry(t, f, "k", flight.Done, "old") // no push arrived
 		p.Filter(nil)
 		begin(t, g, "other", flight.BeginOptions{})
 		pass(time.Millisecond)
-		wantSlot(t, f, "k", flight.Absent, "")
+		wantEntry(t, f, "k", flight.Absent, "")
 	})
 }
 
@@ -191,7 +191,7 @@ func TestMemoryIsNeverOlderThanItsBound(t *testing.T) {
 			f, g := b.Flight(t, cfg, p.Through()), b.Flight(t, flight.Config{})
 			replace(t, g, "k", "old")
 			pass(time.Duration(rand.N(int64(3 * time.Second))))
-			wantSlot(t, f, "k", flight.Done, "old")
+			wantEntry(t, f, "k", flight.Done, "old")
 			fault(p)
 			replaced := time.Now()
 			replace(t, g, "k", "new")
@@ -218,8 +218,8 @@ func TestMemoryOutlivesAReconnect(t *testing.T) {
 		replace(t, g, "b", "2")
 		for _, change := range []bool{false, true} {
 			pass(time.Second)
-			wantSlot(t, f, "a", flight.Done, "1")
-			wantSlot(t, f, "b", flight.Done, "2")
+			wantEntry(t, f, "a", flight.Done, "1")
+			wantEntry(t, f, "b", flight.Done, "2")
 			before := asked()
 			p.Cut()
 			if change {
@@ -227,8 +227,8 @@ func TestMemoryOutlivesAReconnect(t *testing.T) {
 			}
 			p.Heal()
 			pass(5 * time.Second)
-			wantSlot(t, f, "a", flight.Done, "1")
-			wantSlot(t, f, "b", flight.Done, "2")
+			wantEntry(t, f, "a", flight.Done, "1")
+			wantEntry(t, f, "b", flight.Done, "2")
 			n := asked() - before
 			check.That(t, change == (n == 2) && (change || n == 0), "changed meanwhile %v: %d reads", change, n)
 		}
@@ -243,10 +243,10 @@ func TestMemoryEndsWithTheTTL(t *testing.T) {
 		c = begin(t, f, "own", flight.BeginOptions{})
 		check.OK(t, check.Err(c.Complete(t.Context(), []byte("v"), 5*time.Second)))
 		pass(3 * time.Second)
-		wantSlot(t, f, "k", flight.Done, "v")
+		wantEntry(t, f, "k", flight.Done, "v")
 		pass(2*time.Second + lateness)
-		wantSlot(t, f, "k", flight.Absent, "")
-		wantSlot(t, f, "own", flight.Absent, "")
+		wantEntry(t, f, "k", flight.Absent, "")
+		wantEntry(t, f, "own", flight.Absent, "")
 	})
 }
 
@@ -283,13 +283,13 @@ func TestMemoryOfABucketMadeAnew(t *testing.T) {
 		f, g := b.Flight(t, remembering()), b.Flight(t, flight.Config{})
 		replace(t, g, "k", "old")
 		pass(time.Second)
-		wantSlot(t, f, "k", flight.Done, "old")
+		wantEntry(t, f, "k", flight.Done, "old")
 		b.MakeBucketAnew(t, 0)
 		pass(memoryBound)
-		wantSlot(t, f, "k", flight.Absent, "")
+		wantEntry(t, f, "k", flight.Absent, "")
 		replace(t, g, "k", "new")
 		pass(time.Millisecond)
-		wantSlot(t, f, "k", flight.Done, "new")
+		wantEntry(t, f, "k", flight.Done, "new")
 	})
 }
 
@@ -324,7 +324,7 @@ func TestMemoryOfABucketThatWasGone(t *testing.T) {
 		f := b.Flight(t, remembering(), p.Through())
 		replace(t, b.Flight(t, flight.Config{}), "k", "1")
 		pass(time.Millisecond)
-		wantSlot(t, f, "k", flight.Done, "1")
+		wantEntry(t, f, "k", flight.Done, "1")
 		var gone atomic.Bool
 		p.Change(func(f natstest.Frame) []byte {
 			if f.FromClient || !strings.Contains(string(f.Payload()), "stream_info_response") || gone.Swap(true) {
@@ -334,7 +334,7 @@ func TestMemoryOfABucketThatWasGone(t *testing.T) {
 		})
 		pass(memoryBound + time.Second)
 		before := asked()
-		wantSlot(t, f, "k", flight.Done, "1")
+		wantEntry(t, f, "k", flight.Done, "1")
 		n := asked() - before
 		check.That(t, n == 1 && gone.Load(), "%d reads, want 1; the bucket was gone: %v", n, gone.Load())
 	})

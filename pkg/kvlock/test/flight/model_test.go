@@ -35,7 +35,7 @@ type machine struct {
 	flights []*flight.Flight
 	claims  []*flight.Claim // all there ever were, most of them zombies
 	refs    []string
-	seen    []flight.Slot // all slots that were read, in any state
+	seen    []flight.Entry // all entries that were read, in any state
 	now     model
 	token   kvlock.Token
 	writes  int
@@ -84,7 +84,7 @@ func (m *machine) expect(t *rapid.T, op string, err, want error) bool {
 func (m *machine) begin(t *rapid.T) {
 	ttl, handoff := m.ttl(t), rapid.Bool().Draw(t, "handoff")
 	back := rapid.IntRange(0, min(3, len(m.seen))).Draw(t, "seen so many reads ago")
-	seen := append(slices.Clone(m.seen), flight.Slot{})[len(m.seen)-back]
+	seen := append(slices.Clone(m.seen), flight.Entry{})[len(m.seen)-back]
 	c, err := m.flight(t).Begin(m.ctx, m.key, flight.BeginOptions{TTL: ttl, Handoff: handoff, Seen: seen})
 	if m.expect(t, "Begin", err, m.taken(m.now.state == flight.Absent)) {
 		m.took(t, c, handoff, ttl)

@@ -35,7 +35,7 @@ func TestObjectLivesAsLongAsItsRecord(t *testing.T) {
 			check.Require(t, bytes.Equal(s.Value, value), "after %s: %s with %d bytes", time.Since(start), s.State, len(s.Value))
 		}
 		pass(2 * time.Second)
-		wantSlot(t, f, "k", flight.Absent, "")
+		wantEntry(t, f, "k", flight.Absent, "")
 		check.That(t, b.largeValueMessages(t) != 0, "the object went as soon as the record")
 		pass(gone)
 		check.Same(t, "b.largeValueMessages(t)", b.largeValueMessages(t), 0)
@@ -55,7 +55,7 @@ func TestOrphansGo(t *testing.T) {
 			_, err := c.Complete(t.Context(), value, ttl)
 			wantErr(t, err, kvlock.ErrUnavailable)
 			p.Cut()
-			wantSlot(t, b.Flight(t, flight.Config{}), "k", flight.Pending, "")
+			wantEntry(t, b.Flight(t, flight.Config{}), "k", flight.Pending, "")
 		},
 		"a crash during the upload": func(t *testing.T, _ *bed, f *flight.Flight, p *natstest.Proxy) {
 			t.Helper()
@@ -99,7 +99,7 @@ func TestOrphansGo(t *testing.T) {
 			wantErr(t, err, kvlock.ErrLost)
 			check.That(t, !errors.Is(err, kvlock.ErrUnavailable), "got %v", err)
 			p.Filter(nil)
-			wantSlot(t, f, "k", flight.Absent, "")
+			wantEntry(t, f, "k", flight.Absent, "")
 		},
 	} {
 		runInBubble(t, name, func(t *testing.T, b *bed) {
@@ -134,7 +134,7 @@ func TestClaimIsHeldDuringTheUpload(t *testing.T) {
 		other := b.Flight(t, flight.Config{})
 		for range 19 {
 			pass(time.Second)
-			s := wantSlot(t, other, "k", flight.Pending, "")
+			s := wantEntry(t, other, "k", flight.Pending, "")
 			check.That(t, s.Claim == c.ID() && s.TTL == 3*time.Second, "after %s: claim %s with TTL %s", time.Since(start), s.Claim, s.TTL)
 		}
 		check.OK(t, <-completed)
@@ -260,10 +260,10 @@ func TestPushesThatOvertakeTheFirstAnswer(t *testing.T) {
 		cfg := remembering()
 		cfg.Logger = log.Logger()
 		f := b.Flight(t, cfg, p.Through())
-		wantSlot(t, f, "k", flight.Done, "1")
+		wantEntry(t, f, "k", flight.Done, "1")
 		pass(memoryBound + time.Second)
 		before := asked()
-		wantSlot(t, f, "k", flight.Done, "1")
+		wantEntry(t, f, "k", flight.Done, "1")
 		if n, s := asked()-before, f.Stats().Memory; n > 0 || s.Flushes > 0 || !overtook() {
 			t.Errorf("%d reads, %+v; an answer was overtaken: %v", n, s, overtook())
 		}

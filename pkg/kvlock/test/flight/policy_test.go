@@ -42,7 +42,7 @@ func TestNegativeEntry(t *testing.T) {
 			all.Go(func() { wantNothing(g) })
 		}
 		all.Wait()
-		s := wantSlot(t, g, "k", flight.Done, "")
+		s := wantEntry(t, g, "k", flight.Done, "")
 		check.That(t, s.NotFound && s.TTL == time.Minute, "got %+v", s)
 		pass(30 * time.Second)
 		wantNothing(g)
@@ -65,7 +65,7 @@ func TestNegativeEntryThatIsNotKept(t *testing.T) {
 			pass(100 * time.Millisecond)
 		}
 		all.Wait()
-		wantSlot(t, f, "k", flight.Absent, "")
+		wantEntry(t, f, "k", flight.Absent, "")
 
 		// It replaces a value too: one that is gone is not returned because it was there once.
 		opts := flight.DoOptions{Stale: time.Hour, StaleWait: time.Minute, TTL: time.Minute}
@@ -74,7 +74,7 @@ func TestNegativeEntryThatIsNotKept(t *testing.T) {
 		pass(2 * time.Minute)
 		_, err := g.Do(t.Context(), "k", fn, opts)
 		wantErr(t, err, flight.ErrNotFound)
-		wantSlot(t, f, "k", flight.Absent, "")
+		wantEntry(t, f, "k", flight.Absent, "")
 	})
 }
 
@@ -104,7 +104,7 @@ func TestFailuresAreKeptByPolicy(t *testing.T) {
 			var failed *flight.FailedError
 			check.That(t, errors.As(err, &failed) && failed.Reason == errClosed.Error(), "got %v, want the failure that is kept", err)
 		}
-		s := wantSlot(t, g, "k", flight.Failed, "")
+		s := wantEntry(t, g, "k", flight.Failed, "")
 		check.That(t, s.TTL == time.Minute && runs.Load() == 4, "got %+v after %d runs", s, runs.Load())
 		pass(time.Minute + lateness)
 		wantDo(t, g, value(&runs, "v"), opts, "v", flight.Computed)

@@ -111,7 +111,7 @@ func TestHolderIsStoppedPastItsTTL(t *testing.T) {
 	f := takeOver(t, b)
 	h.Continue()
 	check.Same(t, "the holder printed", h.Line(), "ended lost: true, completed lost: true")
-	wantSlot(t, f, "k", flight.Done, "ours")
+	wantEntry(t, f, "k", flight.Done, "ours")
 }
 
 const largeValue = 10 << 20
@@ -174,7 +174,7 @@ func TestPermissionsForObjects(t *testing.T) {
 	completeBytes(t, begin(t, f, "k", flight.BeginOptions{}), value)
 	readEveryWay(t, f, "k", value)
 	b.put(t, "torn", `"value":{"size":10,"object":{"bucket":"attic","name":"c-1-n","size":10,"digest":"SHA-256=x"}}`, nil)
-	wantSlot(t, f, "torn", flight.Absent, "")
+	wantEntry(t, f, "torn", flight.Absent, "")
 }
 
 // hosts is a dialer to servers by their names.

@@ -41,16 +41,16 @@ func TestPurge(t *testing.T) {
 		f, g := b.Flight(t, remembering()), b.Flight(t, remembering())
 		for key := range strings.FieldsSeq(tt.purged + " " + tt.left) {
 			replace(t, f, key, key)
-			wantSlot(t, g, key, flight.Done, key)
+			wantEntry(t, g, key, flight.Done, key)
 		}
 		n := purge(t, f, tt.prefix)
 		check.That(t, n == len(strings.Fields(tt.purged)), "purge %q: %d removed", tt.prefix, n)
 		for key := range strings.FieldsSeq(tt.purged) {
 			check.That(t, b.Last(t, key) == nil, "purge %q: %q is still there", tt.prefix, key)
-			wantSlot(t, f, key, flight.Absent, "") // at once: it was this process that purged
+			wantEntry(t, f, key, flight.Absent, "") // at once: it was this process that purged
 		}
 		for key := range strings.FieldsSeq(tt.left) {
-			wantSlot(t, f, key, flight.Done, key)
+			wantEntry(t, f, key, flight.Done, key)
 		}
 	}
 	_, err := setup(t).Flight(t, flight.Config{}).Purge(t.Context(), "a.*")
@@ -64,7 +64,7 @@ func TestPurgeReachesEverybody(t *testing.T) {
 		owner := begin(t, f, "a.k", flight.BeginOptions{TTL: time.Hour})
 		replace(t, f, "a.done", "old")
 		pass(time.Millisecond)
-		wantSlot(t, g, "a.done", flight.Done, "old")
+		wantEntry(t, g, "a.done", flight.Done, "old")
 		start := time.Now()
 		var waiter sync.WaitGroup
 		waiter.Go(func() {
@@ -75,12 +75,12 @@ func TestPurgeReachesEverybody(t *testing.T) {
 		pass(time.Second)
 		check.Same(t, "removed", purge(t, f, "a"), 2)
 		pass(time.Millisecond)
-		wantSlot(t, g, "a.done", flight.Absent, "")
+		wantEntry(t, g, "a.done", flight.Absent, "")
 		waiter.Wait()
 		_, err := owner.Complete(t.Context(), []byte("of the old state of the world"), 0)
 		wantErr(t, err, kvlock.ErrLost)
 		pass(time.Millisecond)
-		wantSlot(t, f, "a.k", flight.Done, "theirs")
+		wantEntry(t, f, "a.k", flight.Done, "theirs")
 	})
 }
 
@@ -107,8 +107,8 @@ func TestPurgeLeavesWhatIsWrittenAfterIt(t *testing.T) {
 		purged.Wait()
 		pass(time.Millisecond)
 		for _, h := range []*flight.Flight{f, g, b.Flight(t, flight.Config{})} {
-			wantSlot(t, h, "a.old", flight.Absent, "")
-			wantSlot(t, h, "a.new", flight.Done, "2")
+			wantEntry(t, h, "a.old", flight.Absent, "")
+			wantEntry(t, h, "a.new", flight.Done, "2")
 		}
 		check.Same(t, "tries", tries, 2)
 	})
@@ -133,12 +133,12 @@ func TestReadDuringAPurgeIsNotKept(t *testing.T) {
 		purged.Go(func() { purge(t, f, "a") })
 		pass(100 * time.Millisecond)
 		for range 2 {
-			wantSlot(t, g, "a.k", flight.Done, "old")
+			wantEntry(t, g, "a.k", flight.Done, "old")
 		}
 		check.Same(t, "hits", g.Stats().Memory.Hits, 1)
 		purged.Wait()
 		pass(time.Millisecond)
-		wantSlot(t, g, "a.k", flight.Absent, "")
+		wantEntry(t, g, "a.k", flight.Absent, "")
 	})
 }
 

@@ -52,7 +52,7 @@ func (c *watchedKeys) watch(key string, state flight.State) *flight.Watcher {
 	return w
 }
 
-// wantNext checks that the next slot of the watcher has the state, and comes in time.
+// wantNext checks that the next entry of the watcher has the state, and comes in time.
 func (c *watchedKeys) wantNext(w *flight.Watcher, state flight.State, within time.Duration) {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), within)
@@ -139,7 +139,7 @@ func TestFirstReadFromAReplicaThatLags(t *testing.T) {
 			}
 			return nil
 		})
-		wantSlot(t, c.watching, "k", flight.Pending, "")
+		wantEntry(t, c.watching, "k", flight.Pending, "")
 		complete(t, claim, "v")
 		pass(3 * time.Second)
 		again = true

@@ -80,9 +80,9 @@ func testGetManyIsInOrderAndOneRoundTrip(t *testing.T, b *bed) {
 			copy(keys[590:], keys[:10]) // the same key in both round trips
 			keys[1] = keys[0]           // and twice in one
 		}
-		slots, err := f.GetMany(t.Context(), keys)
-		check.Require(t, err == nil && len(slots) == n, "%d keys: got %d slots, %v", n, len(slots), err)
-		for i, s := range slots {
+		entries, err := f.GetMany(t.Context(), keys)
+		check.Require(t, err == nil && len(entries) == n, "%d keys: got %d entries, %v", n, len(entries), err)
+		for i, s := range entries {
 			var number int
 			check.OK(t, check.Err(fmt.Sscanf(keys[i], "k%d", &number)))
 			state, value := flight.Done, fmt.Sprint(number)
@@ -90,7 +90,7 @@ func testGetManyIsInOrderAndOneRoundTrip(t *testing.T, b *bed) {
 				state, value = flight.Absent, ""
 			}
 			check.Require(t, s.Key == keys[i] && s.State == state && string(s.Value) == value && (s.Revision > 0) == (state == flight.Done),
-				"%d keys: slot %d is %+v, want %s %q", n, i, s, state, value)
+				"%d keys: entry %d is %+v, want %s %q", n, i, s, state, value)
 		}
 		total := 0
 		for _, c := range sent() {
@@ -109,8 +109,8 @@ func TestGetManyOfASlowServer(t *testing.T) {
 		p := natstest.NewProxy(t, b.Srv)
 		f := b.Flight(t, flight.Config{OpTimeout: 10 * time.Second}, p.Through())
 		p.Slow(600 * time.Millisecond)
-		slots, err := f.GetMany(t.Context(), []string{"k"})
-		check.That(t, err == nil && len(slots) == 1 && string(slots[0].Value) == "v", "got %+v, %v, want v", slots, err)
+		entries, err := f.GetMany(t.Context(), []string{"k"})
+		check.That(t, err == nil && len(entries) == 1 && string(entries[0].Value) == "v", "got %+v, %v, want v", entries, err)
 	})
 }
 
@@ -176,8 +176,8 @@ func TestGetManyOfLargeValues(t *testing.T) {
 		value := append([]byte(key), large...)
 		check.OK(t, check.Err(begin(t, f, key, flight.BeginOptions{}).Complete(t.Context(), value, 0)))
 	}
-	slots := check.Must(f.GetMany(t.Context(), keys))(t)
-	for i, s := range slots {
+	entries := check.Must(f.GetMany(t.Context(), keys))(t)
+	for i, s := range entries {
 		check.That(t, s.State == flight.Done && bytes.HasPrefix(s.Value, []byte(keys[i]+"x")) && len(s.Value) == len(large)+2,
 			"%s is %s with %d bytes", s.Key, s.State, len(s.Value))
 	}
@@ -206,7 +206,7 @@ func TestCorruptRecordIsReportedOnceAndRemoved(t *testing.T) {
 	check.OK(t, f.Invalidate(ctx, "invalidated"))
 	check.Same(t, "reported", log.Count("corrupt record is removed"), 3)
 	for _, key := range []string{"read", "claimed"} {
-		wantSlot(t, f, key, flight.Done, "v")
+		wantEntry(t, f, key, flight.Done, "v")
 	}
 }
 
@@ -249,7 +249,7 @@ func TestOtherMarkersAreAbsence(t *testing.T) {
 	} {
 		complete(t, begin(t, f, name, flight.BeginOptions{}), "v")
 		check.OK(t, remove(name))
-		s := wantSlot(t, f, name, flight.Absent, "")
+		s := wantEntry(t, f, name, flight.Absent, "")
 		begin(t, f, name, flight.BeginOptions{Seen: s})
 	}
 }
@@ -261,7 +261,7 @@ func TestLatestDoesNotLag(t *testing.T) {
 		f := b.Flight(t, flight.Config{}, p.Through())
 		complete(t, begin(t, f, "k", flight.BeginOptions{}), "v")
 		testbed.Lag(p)
-		wantSlot(t, f, "k", flight.Absent, "")
+		wantEntry(t, f, "k", flight.Absent, "")
 		if s, err := f.Latest(t.Context(), "k"); err != nil || s.State != flight.Done || string(s.Value) != "v" {
 			t.Errorf("got %+v, %v; want the value", s, err)
 		}

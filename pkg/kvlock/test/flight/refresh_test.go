@@ -83,7 +83,7 @@ func TestValueIsThereWhileItIsComputedAnew(t *testing.T) {
 		pass(80 * time.Second)
 		old := wantDo(t, f, numbered(&runs, 10*time.Second, nil), opts, "1", flight.Cached)
 		pass(8 * time.Second) // some renewals
-		s := wantSlot(t, g, "k", flight.Pending, "1")
+		s := wantEntry(t, g, "k", flight.Pending, "1")
 		check.That(t, !s.Stale() && s.Owner == "f" && old.Claim == first.Claim, "got %+v", s)
 		r := wantDo(t, g, nil, opts, "1", flight.Cached)
 		check.That(t, r.Claim == first.Claim && r.Owner == first.Owner && r.Age >= 88*time.Second && r.Age <= 89*time.Second,
@@ -126,7 +126,7 @@ func TestFailedRefreshKeepsTheValue(t *testing.T) {
 		}
 		n := runs.Load()
 		check.That(t, n == 3, "tried %d times in 20 s, want twice", n-1)
-		s := wantSlot(t, g, "k", flight.Done, "1")
+		s := wantEntry(t, g, "k", flight.Done, "1")
 		r := wantDo(t, g, fn, opts, "1", flight.Cached)
 		check.That(t, r.Age >= 180*time.Second && r.Age <= 182*time.Second, "%s old after 180 s", r.Age)
 		released := 0
@@ -261,9 +261,9 @@ func TestInvalidatedWhileItIsComputedAnew(t *testing.T) {
 			wantDo(t, f, numbered(&runs, 10*time.Second, &fails), opts, "1", flight.Stale)
 			pass(time.Second)
 			check.OK(t, g.Invalidate(t.Context(), "k"))
-			wantSlot(t, g, "k", flight.Absent, "")
+			wantEntry(t, g, "k", flight.Absent, "")
 			pass(time.Minute)
-			wantSlot(t, g, "k", flight.Absent, "")
+			wantEntry(t, g, "k", flight.Absent, "")
 			wantDo(t, g, numbered(&runs, 0, nil), opts, "3", flight.Computed)
 		})
 	}

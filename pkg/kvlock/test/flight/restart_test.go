@@ -72,8 +72,8 @@ func TestRestartsUnderLoad(t *testing.T) {
 					continue
 				}
 				check.Is(t, check.Err(c.Complete(ctx, []byte(own), 0)), nil)
-				slots, err := f.GetMany(ctx, []string{own, key})
-				check.That(t, err == nil && string(slots[0].Value) == own && bytes.Equal(slots[1].Value, r.Value), "GetMany: got %+v, %v", slots, err)
+				entries, err := f.GetMany(ctx, []string{own, key})
+				check.That(t, err == nil && string(entries[0].Value) == own && bytes.Equal(entries[1].Value, r.Value), "GetMany: got %+v, %v", entries, err)
 			}
 		})
 	}
@@ -145,7 +145,7 @@ func cutOff(t *testing.T, b *bed, ttl, slow time.Duration, cut func(*natstest.Pr
 			}
 			pause := 100 * time.Millisecond
 			// The holder's context ends in the last second of the TTL.
-			if taken, ok := errors.AsType[*flight.TakenError](err); !ok || taken.Slot.TTL-taken.Slot.Age() < 2*time.Second {
+			if taken, ok := errors.AsType[*flight.TakenError](err); !ok || taken.Entry.TTL-taken.Entry.Age() < 2*time.Second {
 				pause = 5 * time.Millisecond
 			}
 			pass(pause)

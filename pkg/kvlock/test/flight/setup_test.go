@@ -49,8 +49,8 @@ func runInBubble(t *testing.T, name string, f func(t *testing.T, b *bed)) {
 	t.Run(name, func(t *testing.T) { inBubble(t, f) })
 }
 
-// wantSlot checks state and value of a key, read anew.
-func wantSlot(t testing.TB, f *flight.Flight, key string, state flight.State, value string) flight.Slot {
+// wantEntry checks state and value of a key, read anew.
+func wantEntry(t testing.TB, f *flight.Flight, key string, state flight.State, value string) flight.Entry {
 	t.Helper()
 	s := get(t, f, key)
 	check.That(t, s.State == state && string(s.Value) == value, "%s is %s with %q, want %s with %q", key, s.State, s.Value, state, value)

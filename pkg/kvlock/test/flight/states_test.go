@@ -159,8 +159,8 @@ func TestEveryArrow(t *testing.T) {
 					wantErr(t, err, w.err)
 					check.Same(t, "revision after a refusal", after.Revision, before.Revision)
 					var taken *flight.TakenError
-					if errors.As(err, &taken) && (taken.Slot.Revision != before.Revision || taken.Slot.State != before.State) {
-						t.Errorf("refused with %+v, want %+v", taken.Slot, before)
+					if errors.As(err, &taken) && (taken.Entry.Revision != before.Revision || taken.Entry.State != before.State) {
+						t.Errorf("refused with %+v, want %+v", taken.Entry, before)
 					}
 					return
 				}
@@ -240,28 +240,28 @@ func TestResume(t *testing.T) {
 	c = check.Must(g.Resume(ctx, "adopted", c.Ref(), flight.ResumeOptions{}))(t)
 	complete(t, c, "v")
 	var taken *flight.TakenError
-	if _, err := f.Resume(ctx, "adopted", mine.Ref(), flight.ResumeOptions{}); !errors.As(err, &taken) || string(taken.Slot.Value) != "v" {
+	if _, err := f.Resume(ctx, "adopted", mine.Ref(), flight.ResumeOptions{}); !errors.As(err, &taken) || string(taken.Entry.Value) != "v" {
 		t.Errorf("got %v, want that the key is done", err)
 	}
 }
 
-// A pending slot has the same reference as its claim, so that any reader can publish the work again. Other slots have
+// A pending entry has the same reference as its claim, so that any reader can publish the work again. Other entries have
 // none.
-func TestReferenceInASlot(t *testing.T) {
+func TestReferenceInAnEntry(t *testing.T) {
 	t.Parallel()
 	for name, reach := range reached {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := setup(t).Flight(t, flight.Config{})
 			c := reach(t, f)
-			slot := get(t, f, "k")
-			switch ref := slot.Ref(); {
-			case slot.State != flight.Pending && ref != "":
-				t.Errorf("reference of the %s slot is %q, want none", slot.State, ref)
-			case slot.State == flight.Pending && slot.Claim == c.ID() && slot.Attempt == 1 && ref != c.Ref(): // nobody resumed it
+			entry := get(t, f, "k")
+			switch ref := entry.Ref(); {
+			case entry.State != flight.Pending && ref != "":
+				t.Errorf("reference of the %s entry is %q, want none", entry.State, ref)
+			case entry.State == flight.Pending && entry.Claim == c.ID() && entry.Attempt == 1 && ref != c.Ref(): // nobody resumed it
 				t.Errorf("reference is %q, want the holder's %q", ref, c.Ref())
-			case slot.State == flight.Pending:
-				check.Is(t, check.Err(f.Resume(t.Context(), "k", ref, flight.ResumeOptions{Yield: slot.Handoff})), nil, ref)
+			case entry.State == flight.Pending:
+				check.Is(t, check.Err(f.Resume(t.Context(), "k", ref, flight.ResumeOptions{Yield: entry.Handoff})), nil, ref)
 			}
 		})
 	}

@@ -177,11 +177,11 @@ func (w *referee) work(ctx context.Context, f *flight.Flight, r *rand.Rand, key 
 	came := time.Now()
 	c, err := f.Begin(ctx, key, flight.BeginOptions{})
 	for errors.Is(err, flight.ErrTaken) {
-		slot, waitErr := f.Wait(ctx, key)
-		if waitErr != nil || slot.State != flight.Absent {
+		entry, waitErr := f.Wait(ctx, key)
+		if waitErr != nil || entry.State != flight.Absent {
 			return
 		}
-		c, err = f.Begin(ctx, key, flight.BeginOptions{Seen: slot})
+		c, err = f.Begin(ctx, key, flight.BeginOptions{Seen: entry})
 	}
 	if err != nil {
 		check.Failsf(w.t, ctx.Err(), "begin: %v", err)
@@ -247,27 +247,27 @@ func (w *referee) left(key, holder string) {
 
 // died leaves the key to the server, which frees it when the TTL of the last renewal is over.
 func (w *referee) died(ctx context.Context, f *flight.Flight, key, holder string, count *int) {
-	slot, err := f.Get(ctx, key)
-	check.That(w.t, ctx.Err() != nil || err == nil && slot.Claim == holder, "%s held %s, which has %+v, %v", holder, key, slot, err)
+	entry, err := f.Get(ctx, key)
+	check.That(w.t, ctx.Err() != nil || err == nil && entry.Claim == holder, "%s held %s, which has %+v, %v", holder, key, entry, err)
 	w.left(key, holder)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	d := &death{over: slot.Created.Add(slot.TTL)}
+	d := &death{over: entry.Created.Add(entry.TTL)}
 	w.dead[key] = d
 	*count++
-	w.looking.Go(func() { w.look(ctx, f, slot, d) })
+	w.looking.Go(func() { w.look(ctx, f, entry, d) })
 }
 
 // look finds out when the server removes the claim of a dead holder. That is up to lateness after its TTL, and in fake time
 // may be much later: the server puts it off with each write, for as long as another clock of its own, of real time, stands
 // still.
-func (w *referee) look(ctx context.Context, f *flight.Flight, slot flight.Slot, d *death) {
+func (w *referee) look(ctx context.Context, f *flight.Flight, entry flight.Entry, d *death) {
 	for pass(time.Until(d.over)); ctx.Err() == nil; pass(5 * time.Millisecond) {
-		switch now, err := f.Get(ctx, slot.Key); {
+		switch now, err := f.Get(ctx, entry.Key); {
 		case ctx.Err() != nil:
 		case err != nil:
-			w.t.Errorf("get %s: %v", slot.Key, err)
-		case now.Revision != slot.Revision:
+			w.t.Errorf("get %s: %v", entry.Key, err)
+		case now.Revision != entry.Revision:
 			w.mu.Lock()
 			d.removed = time.Now()
 			w.mu.Unlock()

@@ -51,7 +51,7 @@ func noise(n int) []byte {
 	return data
 }
 
-func completeBytes(t testing.TB, c *flight.Claim, value []byte) flight.Slot {
+func completeBytes(t testing.TB, c *flight.Claim, value []byte) flight.Entry {
 	t.Helper()
 	s, err := c.Complete(t.Context(), value, 0)
 	check.Require(t, err == nil, "complete %s with %d bytes: %v", c.Key(), len(value), err)
@@ -62,35 +62,35 @@ func completeBytes(t testing.TB, c *flight.Claim, value []byte) flight.Slot {
 // readEveryWay reads a key in all ways of the API.
 func readEveryWay(t testing.TB, f *flight.Flight, key string, want []byte) {
 	t.Helper()
-	ways := map[string]func(ctx context.Context) (flight.Slot, error){
-		"Get": func(ctx context.Context) (flight.Slot, error) { return f.Get(ctx, key) },
-		"GetMany": func(ctx context.Context) (flight.Slot, error) {
-			slots, err := f.GetMany(ctx, []string{"another", key, key})
+	ways := map[string]func(ctx context.Context) (flight.Entry, error){
+		"Get": func(ctx context.Context) (flight.Entry, error) { return f.Get(ctx, key) },
+		"GetMany": func(ctx context.Context) (flight.Entry, error) {
+			entries, err := f.GetMany(ctx, []string{"another", key, key})
 			if err != nil {
-				return flight.Slot{}, err
+				return flight.Entry{}, err
 			}
-			return slots[2], nil
+			return entries[2], nil
 		},
-		"Wait": func(ctx context.Context) (flight.Slot, error) { return f.Wait(ctx, key) },
-		"Watch": func(ctx context.Context) (flight.Slot, error) {
+		"Wait": func(ctx context.Context) (flight.Entry, error) { return f.Wait(ctx, key) },
+		"Watch": func(ctx context.Context) (flight.Entry, error) {
 			w, err := f.Watch(key)
 			if err != nil {
-				return flight.Slot{}, err
+				return flight.Entry{}, err
 			}
 			defer w.Close()
 			return w.Next(ctx)
 		},
-		"Begin": func(ctx context.Context) (flight.Slot, error) {
+		"Begin": func(ctx context.Context) (flight.Entry, error) {
 			_, err := f.Begin(ctx, key, flight.BeginOptions{})
 			var taken *flight.TakenError
 			if !errors.As(err, &taken) {
-				return flight.Slot{}, fmt.Errorf("not taken: %w", err)
+				return flight.Entry{}, fmt.Errorf("not taken: %w", err)
 			}
-			return taken.Slot, nil
+			return taken.Entry, nil
 		},
-		"Do": func(ctx context.Context) (flight.Slot, error) {
+		"Do": func(ctx context.Context) (flight.Entry, error) {
 			r, err := f.Do(ctx, key, func(context.Context) ([]byte, error) { return nil, errors.New("ran") }, flight.DoOptions{})
-			return flight.Slot{State: flight.Done, Value: r.Value}, err
+			return flight.Entry{State: flight.Done, Value: r.Value}, err
 		},
 	}
 	for name, way := range ways {
@@ -207,17 +207,17 @@ func TestCompressedValueThatIsCorrupt(t *testing.T) {
 			b, log := setup(t), &logged{}
 			f := b.Flight(t, flight.Config{Logger: log.Logger()})
 			meta := fmt.Sprintf(`"value":{"codec":"zstd","size":%d}`, tt.size)
-			for way, read := range map[string]func(key string) (flight.Slot, error){
-				"get":  func(key string) (flight.Slot, error) { return f.Get(t.Context(), key) },
-				"wait": func(key string) (flight.Slot, error) { return f.Wait(within(t), key) },
-				"do": func(key string) (flight.Slot, error) {
+			for way, read := range map[string]func(key string) (flight.Entry, error){
+				"get":  func(key string) (flight.Entry, error) { return f.Get(t.Context(), key) },
+				"wait": func(key string) (flight.Entry, error) { return f.Wait(within(t), key) },
+				"do": func(key string) (flight.Entry, error) {
 					r, err := f.Do(t.Context(), key, func(context.Context) ([]byte, error) { return []byte("v"), nil }, flight.DoOptions{})
 					check.That(t, err == nil && r.Outcome == flight.Computed, "Do got %+v, %v", r, err)
-					return flight.Slot{}, err
+					return flight.Entry{}, err
 				},
-				"begin": func(key string) (flight.Slot, error) {
+				"begin": func(key string) (flight.Entry, error) {
 					completeBytes(t, begin(t, f, key, flight.BeginOptions{}), []byte("v"))
-					return flight.Slot{}, nil
+					return flight.Entry{}, nil
 				},
 			} {
 				b.put(t, way, meta, tt.data)

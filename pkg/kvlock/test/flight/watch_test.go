@@ -27,7 +27,7 @@ func TestWatchTellsStatesAndThenChanges(t *testing.T) {
 	complete(t, begin(t, f, "done", flight.BeginOptions{}), "v")
 	w := check.Must(f.Watch("done", "new", "done"))(t)
 	defer w.Close()
-	next := func() flight.Slot {
+	next := func() flight.Entry {
 		t.Helper()
 		return check.Must(w.Next(within(t)))(t)
 	}
@@ -43,7 +43,7 @@ func TestWatchTellsStatesAndThenChanges(t *testing.T) {
 	check.OK(t, c.Fail(t.Context(), "r", 0))
 	s = next()
 	check.That(t, s.State == flight.Failed && s.Reason == "r", "got %+v, want the failure", s)
-	c = begin(t, g, "new", flight.BeginOptions{Seen: flight.Slot{Revision: 4}})
+	c = begin(t, g, "new", flight.BeginOptions{Seen: flight.Entry{Revision: 4}})
 	check.Same(t, "state", next().State, flight.Pending)
 	check.OK(t, c.Release(t.Context()))
 	check.Same(t, "state", next().State, flight.Absent)
@@ -212,7 +212,7 @@ func TestForgedPushRemovesNothing(t *testing.T) {
 		check.OK(t, nc.PublishMsg(nats.NewMsg("rp."+bucket+".$KV."+bucket+".k")))
 		pass(time.Second)
 		complete(t, c, "v")
-		for s := (flight.Slot{}); s.State != flight.Done; {
+		for s := (flight.Entry{}); s.State != flight.Done; {
 			s = check.Must(w.Next(t.Context()))(t)
 		}
 	})
@@ -296,7 +296,7 @@ func TestWaiterOnABucketMadeAnew(t *testing.T) {
 		pass(5 * time.Second)
 		complete(t, begin(t, g, "k", flight.BeginOptions{}), "v")
 		start := time.Now()
-		for s := (flight.Slot{}); s.State != flight.Done; {
+		for s := (flight.Entry{}); s.State != flight.Done; {
 			s = check.Must(w.Next(t.Context()))(t)
 		}
 		took := time.Since(start)

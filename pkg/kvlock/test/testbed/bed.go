@@ -151,7 +151,7 @@ func Begin(t testing.TB, f *flight.Flight, key string, opts flight.BeginOptions)
 }
 
 // Complete ends a claim with a value.
-func Complete(t testing.TB, c *flight.Claim, value string) flight.Slot {
+func Complete(t testing.TB, c *flight.Claim, value string) flight.Entry {
 	t.Helper()
 	s, err := c.Complete(t.Context(), []byte(value), 0)
 	if err != nil {
@@ -161,7 +161,7 @@ func Complete(t testing.TB, c *flight.Claim, value string) flight.Slot {
 }
 
 // Get reads a key.
-func Get(t testing.TB, f *flight.Flight, key string) flight.Slot {
+func Get(t testing.TB, f *flight.Flight, key string) flight.Entry {
 	t.Helper()
 	s, err := f.Get(t.Context(), key)
 	check.Require(t, err == nil, "get %s: %v", key, err)

@@ -96,7 +96,7 @@ func TestNothingFoundIsNotShared(t *testing.T) {
 	})
 }
 
-// TestDescriptionsAreBounded: however many descriptions there are of a place, its slots are as many as declared, and each
+// TestDescriptionsAreBounded: however many descriptions there are of a place, its entries are as many as declared, and each
 // gets its own answer.
 func TestDescriptionsAreBounded(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
@@ -112,11 +112,11 @@ func TestDescriptionsAreBounded(t *testing.T) {
 			check.That(t, got.URL != nil && *got.URL == linkOf(name), "%s is %+v", name, got)
 		}
 		keys := map[string]bool{}
-		for slot, err := range i.flight.List(t.Context(), "") {
+		for entry, err := range i.flight.List(t.Context(), "") {
 			check.OK(t, err)
-			keys[slot.Key] = true
+			keys[entry.Key] = true
 		}
-		check.That(t, len(keys) >= 2 && len(keys) <= 1+contracts.EnrichVariants, "%d slots", len(keys))
+		check.That(t, len(keys) >= 2 && len(keys) <= 1+contracts.EnrichVariants, "%d entries", len(keys))
 	})
 }
 
@@ -136,34 +136,34 @@ func TestJobOfAnotherDescription(t *testing.T) {
 	})
 }
 
-// TestSlotOfAnEarlierVersion: it has no description, and answers requests that its venue does not contradict.
-func TestSlotOfAnEarlierVersion(t *testing.T) {
+// TestEntryOfAnEarlierVersion: it has no description, and answers requests that its venue does not contradict.
+func TestEntryOfAnEarlierVersion(t *testing.T) {
 	t.Parallel()
-	slot := flight.Slot{
+	entry := flight.Entry{
 		Key: "wolt.p-real", State: flight.Done,
 		Value: []byte(`{"status":"FOUND","url":"https://wolt.test/a","venue":{"name":"Cafe Alma Levana","city":"Tel Aviv"}}`),
 	}
 	for name, want := range map[string]bool{"Café Alma Levana": true, "Burger Saloon": false} {
 		r := described(func(r *contracts.Restaurant) { r.Name = name })
 		all := check.Must(lookups(contracts.EnrichRequest{Results: []contracts.Restaurant{r}}, "r", []string{"wolt"}))(t)
-		check.OK(t, all[0].record(&slot))
+		check.OK(t, all[0].record(&entry))
 		check.Same(t, name+" is settled", all[0].settled, want)
 	}
 }
 
-// TestSlotThatChanges: a result is parsed once, and one in its place is another.
-func TestSlotThatChanges(t *testing.T) {
+// TestEntryThatChanges: a result is parsed once, and one in its place is another.
+func TestEntryThatChanges(t *testing.T) {
 	t.Parallel()
 	all, err := lookups(contracts.EnrichRequest{Results: []contracts.Restaurant{described(func(*contracts.Restaurant) {})}}, "r", []string{"wolt"})
 	check.OK(t, err)
-	slot := flight.Slot{Key: "wolt.p-real", State: flight.Done, Fingerprint: all[0].fingerprint}
+	entry := flight.Entry{Key: "wolt.p-real", State: flight.Done, Fingerprint: all[0].fingerprint}
 	for _, url := range []string{"https://wolt.test/a", "https://wolt.test/a", "https://wolt.test/b"} {
-		slot.Value = []byte(`{"status":"FOUND","url":"` + url + `"}`)
-		check.OK(t, all[0].record(&slot))
+		entry.Value = []byte(`{"status":"FOUND","url":"` + url + `"}`)
+		check.OK(t, all[0].record(&entry))
 		check.Same(t, "url", *all[0].state.URL, url)
 	}
-	slot.Value = slot.Value[:9]
-	if err := all[0].record(&slot); err == nil || all[0].settled {
+	entry.Value = entry.Value[:9]
+	if err := all[0].record(&entry); err == nil || all[0].settled {
 		t.Errorf("a result that cannot be read: settled %t, %v", all[0].settled, err)
 	}
 }

@@ -30,7 +30,7 @@ const (
 // the same moment share it.
 type claimCall struct {
 	done   chan struct{} // closed when the other fields are set
-	taken  *flight.Slot  // the slot of the place when it could not be claimed
+	taken  *flight.Entry // the entry of the place when it could not be claimed
 	reason SkipReason    // why no job was queued, when the place was not taken
 }
 
@@ -77,22 +77,22 @@ func (s *Service) claimAll(ctx context.Context, missing []*lookup) {
 	wg.Wait()
 }
 
-// claim claims the slot of a place for the worker that will get its job, and queues the job. Of all callers at the same time
-// one gets the claim; the others find it held. When the slot is claimed for another description, claim tries the other slot
-// of the place. claim reports whether a process has claimed the place. Two round trips for each slot, in the background:
+// claim claims the entry of a place for the worker that will get its job, and queues the job. Of all callers at the same time
+// one gets the claim; the others find it held. When the entry is claimed for another description, claim tries the other entry
+// of the place. claim reports whether a process has claimed the place. Two round trips for each entry, in the background:
 // they are finished although ctx ends.
 func (s *Service) claim(ctx context.Context, t *lookup) bool {
-	for range 2 * len(t.slots) {
-		if held, again := s.claimSlot(ctx, t); !again {
+	for range 2 * len(t.entries) {
+		if held, again := s.claimEntry(ctx, t); !again {
 			return held
 		}
 	}
 	return false
 }
 
-// claimSlot claims the slot that answers the lookup. It reports whether a process holds the claim, and whether to try
-// again with another slot.
-func (s *Service) claimSlot(ctx context.Context, t *lookup) (held, again bool) {
+// claimEntry claims the entry that answers the lookup. It reports whether a process holds the claim, and whether to try
+// again with another entry.
+func (s *Service) claimEntry(ctx context.Context, t *lookup) (held, again bool) {
 	id := t.claim()
 	call, first := s.claims.join(id)
 	if first {
@@ -124,28 +124,28 @@ func (s *Service) claimSlot(ctx context.Context, t *lookup) (held, again bool) {
 	return call.reason == "" || call.reason == SkipLockHeld, false
 }
 
-// take claims the slot and queues the job. It removes an answer to another description first.
-func (s *Service) take(ctx context.Context, t *lookup) (holds *flight.Slot, reason SkipReason) {
+// take claims the entry and queues the job. It removes an answer to another description first.
+func (s *Service) take(ctx context.Context, t *lookup) (holds *flight.Entry, reason SkipReason) {
 	seen := *t.seen()
 	var err error
 	if t.foreign() && seen.State == flight.Done {
 		err = s.flight.Invalidate(ctx, t.key())
-		seen = flight.Slot{}
+		seen = flight.Entry{}
 	}
 	var claim *flight.Claim
 	if err == nil {
 		claim, err = s.flight.Begin(ctx, t.key(), flight.BeginOptions{Fingerprint: t.fingerprint, Handoff: true, Seen: seen})
 	}
 	if errors.Is(err, kvlock.ErrMismatch) { // another description was faster, or the same one in other words
-		var slot flight.Slot
-		if slot, err = s.flight.Get(ctx, t.key()); err == nil {
-			return &slot, ""
+		var entry flight.Entry
+		if entry, err = s.flight.Get(ctx, t.key()); err == nil {
+			return &entry, ""
 		}
 	}
 	var taken *flight.TakenError
 	switch {
 	case errors.As(err, &taken):
-		return &taken.Slot, ""
+		return &taken.Entry, ""
 	case err != nil:
 		s.log(ctx, slog.LevelWarn, EventLockFailed, t, slog.String("lockError", err.Error()))
 		s.skip(ctx, t, SkipLockError)
@@ -176,7 +176,7 @@ func newClient(js jetstream.JetStream, partitions int) (*worker.Client, error) {
 	return client, nil
 }
 
-// queue queues the job of a claim. The stream takes one job for each slot at a time, so that a place whose claim expired while its job
+// queue queues the job of a claim. The stream takes one job for each entry at a time, so that a place whose claim expired while its job
 // waits is not queued twice; the worker of that job then holds the claim. A job that waits for another description of the place is
 // dropped when its turn comes, and the job of this claim is queued again after requeueAge. If the queue cannot be reached the claim is
 // given back, so that the next request may try. queue returns the reason why the job was not queued, "" when it was.

@@ -33,7 +33,7 @@ func TestSharedClaims(t *testing.T) {
 		"queued":   {func(*claimCall) {}, "lock_held", contracts.StatusPending},
 		"no queue": {func(call *claimCall) { call.reason = SkipQueueUnavailable }, "queue_unavailable", contracts.StatusPending},
 		"found": {func(call *claimCall) {
-			call.taken = &flight.Slot{Key: pizzaKey, State: flight.Done, Value: []byte(`{"status":"FOUND","url":"` + link + `"}`)}
+			call.taken = &flight.Entry{Key: pizzaKey, State: flight.Done, Value: []byte(`{"status":"FOUND","url":"` + link + `"}`)}
 		}, "already_cached", contracts.StatusFound},
 		"late": {nil, "lock_held", contracts.StatusPending},
 	} {
@@ -89,28 +89,28 @@ func TestTTL(t *testing.T) {
 			i.ask(t, "req-1", []contracts.Restaurant{somewhere})
 			i.outcomes(t, "req-1")
 			stop()
-			slot := check.Must(i.flight.Get(t.Context(), "wolt.id-Pizza-House"))(t)
+			entry := check.Must(i.flight.Get(t.Context(), "wolt.id-Pizza-House"))(t)
 			results, err := i.Results(t.Context(), "wolt", contracts.EnrichRequest{Results: []contracts.Restaurant{somewhere, place("unknown")}})
 			if r := results["id-Pizza-House"]; err != nil || len(results) != 1 || string(r.Outcome) != name || r.Matcher == "" {
 				t.Errorf("results are %+v, %v, want one that is %s", results, err, name)
 			}
-			check.That(t, slot.TTL >= c.least && slot.TTL <= c.most, "kept for %s, want %s to %s", slot.TTL, c.least, c.most)
-			elapse(slot.TTL - slot.Age() - time.Second)
-			slot, err = i.flight.Get(t.Context(), slot.Key)
-			check.That(t, err == nil && slot.State == flight.Done, "a second before its time it is %v, %v", slot.State, err)
+			check.That(t, entry.TTL >= c.least && entry.TTL <= c.most, "kept for %s, want %s to %s", entry.TTL, c.least, c.most)
+			elapse(entry.TTL - entry.Age() - time.Second)
+			entry, err = i.flight.Get(t.Context(), entry.Key)
+			check.That(t, err == nil && entry.State == flight.Done, "a second before its time it is %v, %v", entry.State, err)
 			elapse(2 * time.Second)
-			slot, err = i.flight.Get(t.Context(), slot.Key)
-			check.That(t, err == nil && slot.State == flight.Absent, "a second after its time it is %v, %v", slot.State, err)
+			entry, err = i.flight.Get(t.Context(), entry.Key)
+			check.That(t, err == nil && entry.State == flight.Absent, "a second after its time it is %v, %v", entry.State, err)
 		})
 	}
 	natstest.RunBubble(t, "claim", func(t *testing.T, srv *natsrun.Server) {
 		i := newInstance(t, srv, &far{})
 		i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
-		slot, err := i.flight.Get(t.Context(), "wolt.id-Pizza-House")
-		check.That(t, err == nil && slot.State == flight.Pending && slot.TTL == time.Minute, "claim is %+v, %v, want one of 60 s", slot, err)
+		entry, err := i.flight.Get(t.Context(), "wolt.id-Pizza-House")
+		check.That(t, err == nil && entry.State == flight.Pending && entry.TTL == time.Minute, "claim is %+v, %v, want one of 60 s", entry, err)
 		elapse(time.Minute + time.Second)
-		slot, err = i.flight.Get(t.Context(), slot.Key)
-		check.That(t, err == nil && slot.State == flight.Absent, "after 61 s it is %v, %v", slot.State, err)
+		entry, err = i.flight.Get(t.Context(), entry.Key)
+		check.That(t, err == nil && entry.State == flight.Absent, "after 61 s it is %v, %v", entry.State, err)
 	})
 }
 
@@ -172,8 +172,8 @@ func TestAbandonLeavesOthersAlone(t *testing.T) {
 	settled.Outcome = worker.OutcomeRetried
 	i.Settled(settled)
 	i.background.Wait()
-	slot, err := i.flight.Get(t.Context(), pizzaKey)
-	check.That(t, err == nil && slot.State == flight.Pending, "after a retry the slot is %v, %v, want pending", slot.State, err)
+	entry, err := i.flight.Get(t.Context(), pizzaKey)
+	check.That(t, err == nil && entry.State == flight.Pending, "after a retry the entry is %v, %v, want pending", entry.State, err)
 	writes := check.Must(i.js.Conn().SubscribeSync("$KV." + contracts.BucketEnrich + "." + pizzaKey))(t)
 	settled.Outcome = worker.OutcomeDead
 	i.Settled(settled)
@@ -182,8 +182,8 @@ func TestAbandonLeavesOthersAlone(t *testing.T) {
 		msg, err := writes.NextMsg(patience)
 		check.Require(t, err == nil && msg.Header.Get("KV-Operation") == "", "%v: %v", msg, err)
 	}
-	slot, err = i.flight.Get(t.Context(), pizzaKey)
-	check.That(t, err == nil && slot.State == flight.Done, "a claim that nobody will resume is %v, %v, want an end", slot.State, err)
+	entry, err = i.flight.Get(t.Context(), pizzaKey)
+	check.That(t, err == nil && entry.State == flight.Done, "a claim that nobody will resume is %v, %v, want an end", entry.State, err)
 	check.Is(t, i.abandon(t.Context(), pizzaKey, "another"), flight.ErrTaken) // of which Settled says nothing
 	for _, subject := range []string{"jobs.other.x", "jobs.enrich.wolt.a b", ""} {
 		i.Settled(worker.Settlement{Info: worker.Info{Subject: subject}, Outcome: worker.OutcomeDead})

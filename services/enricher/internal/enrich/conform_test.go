@@ -23,7 +23,7 @@ import (
 const conformJobs = 20
 
 // TestWorkConforms runs the handler of look-ups in the conformance suite of the worker. The effect of a job is the
-// result in its slot; the suite intercepts it in the provider.
+// result in its entry; the suite intercepts it in the provider.
 func TestWorkConforms(t *testing.T) {
 	workertest.Conform(t, workertest.Suite{
 		Effects: conformEffects, Job: conformJob, Jobs: conformJobs, Prepare: conformPrepare, Service: conformService,

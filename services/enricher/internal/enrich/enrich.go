@@ -1,7 +1,7 @@
-// Package enrich attaches delivery links to restaurants: from the slots of a bucket when they are known, and by one job
+// Package enrich attaches delivery links to restaurants: from the entries of a bucket when they are known, and by one job
 // for each place when they are not.
 //
-// A slot is the KV entry of one place at one provider, kept by a flight.Flight. A request reads all its slots in one round
+// An entry is that of one place at one provider, kept by a flight.Flight. A request reads all its entries in one round
 // trip. It claims the absent ones, queues a job for each claim, and is answered: places without a result are PENDING. A
 // worker resumes the claim, asks the provider, and turns the claim into the result. A [Subscription] delivers the results to
 // the client, whichever processes took the request and did the work.
@@ -34,8 +34,8 @@ import (
 // queued the job. So Enrich queues the job again in the background, once for each claim and process; the stream refuses it
 // if it is queued.
 //
-// The result of a place answers a request whose description does not contradict it. A description that contradicts it has a slot
-// of its own: a place has one slot for its first description, and contracts.EnrichVariants slots for the others, which replace
+// The result of a place answers a request whose description does not contradict it. A description that contradicts it has an entry
+// of its own: a place has one entry for its first description, and contracts.EnrichVariants entries for the others, which replace
 // each other.
 //
 // No round trip when this process has all places in memory (see Config.MemoryBytes for how old that can be), one for each 512
@@ -145,14 +145,14 @@ func (s *Service) apply(results []contracts.Restaurant, all []*lookup) (pending 
 	return pending
 }
 
-// resolve reads the slots of all lookups, and claims and queues those that are absent, within StoreTimeout. It returns the
+// resolve reads the entries of all lookups, and claims and queues those that are absent, within StoreTimeout. It returns the
 // reason why pending places cannot be subscribed to, "" when they can. The error is that of [service.Backlog.Admit], or of
 // save.
 func (s *Service) resolve(ctx context.Context, all []*lookup) (skipped SkipReason, err error) {
 	ctx, cancel := s.detached(ctx)
 	defer cancel()
 	if err := s.read(ctx, all); err != nil {
-		s.logger.WarnContext(ctx, "enricher: slots cannot be read, all stays pending", "places", len(all), "error", err)
+		s.logger.WarnContext(ctx, "enricher: entries cannot be read, all stays pending", "places", len(all), "error", err)
 		for _, t := range all {
 			s.skip(ctx, t, SkipStoreDown)
 		}
@@ -197,8 +197,8 @@ func (s *Service) resolve(ctx context.Context, all []*lookup) (skipped SkipReaso
 	return skipped, err
 }
 
-// read learns the slots of all lookups. One round trip for each 512 that are not in memory, and one more for each 512 whose
-// first slot has another description.
+// read learns the entries of all lookups. One round trip for each 512 that are not in memory, and one more for each 512 whose
+// first entry has another description.
 func (s *Service) read(ctx context.Context, all []*lookup) error {
 	list, keys := make([]*lookup, 0, len(all)), make([]string, 0, len(all))
 	for of := range 2 {
@@ -211,12 +211,12 @@ func (s *Service) read(ctx context.Context, all []*lookup) error {
 		if len(list) == 0 {
 			continue
 		}
-		slots, err := s.flight.GetMany(ctx, keys)
+		entries, err := s.flight.GetMany(ctx, keys)
 		if err != nil {
-			return fmt.Errorf("read slots: %w", err)
+			return fmt.Errorf("read entries: %w", err)
 		}
 		for i, t := range list {
-			_ = t.record(&slots[i]) //nolint:errcheck // record reports it
+			_ = t.record(&entries[i]) //nolint:errcheck // record reports it
 		}
 	}
 	return nil
@@ -227,14 +227,14 @@ func (s *Service) detached(ctx context.Context) (context.Context, context.Cancel
 	return context.WithTimeout(context.WithoutCancel(ctx), s.cfg.StoreTimeout)
 }
 
-// record takes over the state of a slot and logs it. It reports whether the place has to be claimed.
-func (s *Service) record(ctx context.Context, t *lookup, slot *flight.Slot) (missing bool) {
-	if err := t.record(slot); err != nil {
+// record takes over the state of an entry and logs it. It reports whether the place has to be claimed.
+func (s *Service) record(ctx context.Context, t *lookup, entry *flight.Entry) (missing bool) {
+	if err := t.record(entry); err != nil {
 		s.discard(ctx, t, err)
 		return true
 	}
-	slot = t.seen()
-	state := slot.State
+	entry = t.seen()
+	state := entry.State
 	if t.foreign() && state == flight.Done {
 		state = flight.Absent // the answer to another description is replaced
 	}
@@ -245,10 +245,10 @@ func (s *Service) record(ctx context.Context, t *lookup, slot *flight.Slot) (mis
 		s.skip(ctx, t, SkipAlreadyCached)
 		return false
 	case flight.Pending, flight.Failed:
-		s.log(ctx, slog.LevelDebug, EventLockSkipped, t, slog.String("owner", slot.Owner))
+		s.log(ctx, slog.LevelDebug, EventLockSkipped, t, slog.String("owner", entry.Owner))
 		s.skip(ctx, t, SkipLockHeld)
-		if isHandedOff(*slot) && slot.Age() >= requeueAge && !t.foreign() {
-			s.requeue(ctx, t, *slot)
+		if isHandedOff(*entry) && entry.Age() >= requeueAge && !t.foreign() {
+			s.requeue(ctx, t, *entry)
 		}
 		return false
 	case flight.Absent:
@@ -291,5 +291,5 @@ func (s *Service) discard(ctx context.Context, t *lookup, cause error) {
 	if err := s.flight.Invalidate(ctx, t.key()); err != nil {
 		s.logger.WarnContext(ctx, "enricher: unreadable result could not be removed", "key", t.key(), "error", err)
 	}
-	t.slots[t.at] = nil
+	t.entries[t.at] = nil
 }

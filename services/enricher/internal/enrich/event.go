@@ -44,9 +44,9 @@ type SkipReason string
 const (
 	SkipFlagDisabled     SkipReason = "flag_disabled"            // enrichment is switched off
 	SkipNoResults        SkipReason = "no_results"               // the request has no restaurants
-	SkipStoreDown        SkipReason = contracts.SkippedStoreDown // the slots cannot be read
+	SkipStoreDown        SkipReason = contracts.SkippedStoreDown // the entries cannot be read
 	SkipStoreFull        SkipReason = contracts.SkippedStoreFull // the request cannot be recorded
-	SkipAlreadyCached    SkipReason = "already_cached"           // the slot holds an answer
+	SkipAlreadyCached    SkipReason = "already_cached"           // the entry holds an answer
 	SkipLockHeld         SkipReason = "lock_held"                // another process has the claim, or the job is queued already
 	SkipLockError        SkipReason = "lock_error"               // the claim could not be taken
 	SkipQueueUnavailable SkipReason = "queue_unavailable"        // the job could not be queued
@@ -86,7 +86,7 @@ func (s *Service) skipAll(ctx context.Context, requestID string, providers []str
 type Stats struct {
 	Requests      int64                `json:"requests"`       // answered
 	Places        int64                `json:"places"`         // asked for, each provider counted
-	Hits          int64                `json:"hits"`           // answered from a slot
+	Hits          int64                `json:"hits"`           // answered from an entry
 	Jobs          int64                `json:"jobs"`           // queued
 	ProviderCalls int64                `json:"provider_calls"` // searches made by jobs
 	Found         int64                `json:"found"`          // look-ups that ended so

@@ -21,15 +21,15 @@ type lookup struct {
 	results     []int               // the indexes of the place's restaurants in the request
 	result      [1]int              // holds results, as long as there is one
 
-	first string          // the key of the first slot of its place
-	slots [2]*flight.Slot // as last read, nil before that; never written to
-	fit   [2]bool         // by slot, see [lookup.fits]
-	at    int             // the index in slots of the one that answers the lookup
+	first   string           // the key of the first entry of its place
+	entries [2]*flight.Entry // as last read, nil before that; never written to
+	fit     [2]bool          // by entry, see [lookup.fits]
+	at      int              // the index in entries of the one that answers the lookup
 
 	state contracts.ProviderState
 	// settled: the look-up has ended with this state, with or without an answer.
 	settled bool
-	value   []byte // the slot's value from which a settled state was read
+	value   []byte // the entry's value from which a settled state was read
 
 	// published: the subscriber of the place has received its outcome, so the place need not be looked up again.
 	published bool
@@ -41,7 +41,7 @@ type lookup struct {
 func lookups(req contracts.EnrichRequest, requestID string, providers []string) ([]*lookup, error) {
 	room := make([]lookup, len(req.Results)*len(providers))
 	list := make([]*lookup, 0, len(room))
-	known := make(map[[2]string]*lookup, cap(list)) // by the key of the first slot and the description
+	known := make(map[[2]string]*lookup, cap(list)) // by the key of the first entry and the description
 	for i, r := range req.Results {
 		for _, name := range providers {
 			t := &room[len(list)]
@@ -66,24 +66,24 @@ func lookups(req contracts.EnrichRequest, requestID string, providers []string) 
 
 // init makes t the lookup of a job.
 func (t *lookup) init(job contracts.EnrichJob) error {
-	key, err := contracts.EnrichSlotKey(job.Provider, job.PlaceID)
+	key, err := contracts.EnrichEntryKey(job.Provider, job.PlaceID)
 	*t = lookup{job: job, fingerprint: fingerprint(job), first: key, state: contracts.PendingState()}
 	return err
 }
 
-// key returns the key of the slot that answers the lookup.
+// key returns the key of the entry that answers the lookup.
 func (t *lookup) key() string { return contracts.EnrichVariant(t.first, t.variant()) }
 
-// claim returns a name for the claim of the lookup's slot by the lookup's description.
+// claim returns a name for the claim of the lookup's entry by the lookup's description.
 func (t *lookup) claim() string { return t.key() + "\n" + t.fingerprint }
 
-// unread stands for a slot that was not read.
-var unread flight.Slot
+// unread stands for an entry that was not read.
+var unread flight.Entry
 
-// seen returns the slot that answers the lookup, as last read.
-func (t *lookup) seen() *flight.Slot { return cmp.Or(t.slots[t.at], &unread) }
+// seen returns the entry that answers the lookup, as last read.
+func (t *lookup) seen() *flight.Entry { return cmp.Or(t.entries[t.at], &unread) }
 
-// variant returns the number of the slot that answers the lookup.
+// variant returns the number of the entry that answers the lookup.
 func (t *lookup) variant() int {
 	if t.at == 0 {
 		return 0
@@ -91,40 +91,40 @@ func (t *lookup) variant() int {
 	return t.other()
 }
 
-// other returns the number of the slot for a description that the first slot does not fit. The number in a job counts, because another
-// version may number the slots differently.
+// other returns the number of the entry for a description that the first entry does not fit. The number in a job counts, because another
+// version may number the entries differently.
 func (t *lookup) other() int { return cmp.Or(t.job.Variant, variantOf(t.job.Name)) }
 
-// foreign reports whether the slot that is to answer the lookup has another description.
+// foreign reports whether the entry that is to answer the lookup has another description.
 func (t *lookup) foreign() bool { return t.seen().State != flight.Absent && !t.fit[t.at] }
 
-// record takes over the state of one of the slots. The first slot answers the lookup when it fits. Otherwise the other slot does
+// record takes over the state of one of the entries. The first entry answers the lookup when it fits. Otherwise the other entry does
 // when it fits, or when the first is not free. record returns an error for a result that cannot be read; then the lookup stays
 // pending.
-func (t *lookup) record(slot *flight.Slot) error {
+func (t *lookup) record(entry *flight.Entry) error {
 	of := 0
-	if slot.Key != t.first {
+	if entry.Key != t.first {
 		of = 1
 	}
-	t.slots[of], t.fit[of] = slot, t.fits(slot)
+	t.entries[of], t.fit[of] = entry, t.fits(entry)
 	t.at = 0
-	if !t.fit[0] && (t.fit[1] || cmp.Or(t.slots[0], &unread).State != flight.Absent) {
+	if !t.fit[0] && (t.fit[1] || cmp.Or(t.entries[0], &unread).State != flight.Absent) {
 		t.at = 1
 	}
-	slot = t.seen()
-	done := slot.State == flight.Done && t.fit[t.at]
-	if done && t.settled && bytes.Equal(slot.Value, t.value) {
-		return nil // slots are read repeatedly, and each value is parsed once
+	entry = t.seen()
+	done := entry.State == flight.Done && t.fit[t.at]
+	if done && t.settled && bytes.Equal(entry.Value, t.value) {
+		return nil // entries are read repeatedly, and each value is parsed once
 	}
 	t.state, t.settled = contracts.PendingState(), false
 	if !done {
 		return nil
 	}
-	state, err := contracts.ReadState(slot.Value)
+	state, err := contracts.ReadState(entry.Value)
 	if err != nil {
-		return fmt.Errorf("enricher: slot %q at revision %d: %w", slot.Key, slot.Revision, err)
+		return fmt.Errorf("enricher: entry %q at revision %d: %w", entry.Key, entry.Revision, err)
 	}
-	t.state, t.settled, t.value = state, true, slot.Value
+	t.state, t.settled, t.value = state, true, entry.Value
 	return nil
 }
 
@@ -147,7 +147,7 @@ func (s *Service) Place(ctx context.Context, placeID string) ([]Lookup, error) {
 	var keys []string
 	known := []Lookup{}
 	for _, p := range s.cfg.Providers {
-		first, err := contracts.EnrichSlotKey(p.Name(), placeID)
+		first, err := contracts.EnrichEntryKey(p.Name(), placeID)
 		if err != nil {
 			return nil, err
 		}
@@ -155,19 +155,19 @@ func (s *Service) Place(ctx context.Context, placeID string) ([]Lookup, error) {
 			keys, known = append(keys, contracts.EnrichVariant(first, n)), append(known, Lookup{Provider: p.Name(), Variant: n})
 		}
 	}
-	slots, err := s.flight.GetMany(ctx, keys)
+	entries, err := s.flight.GetMany(ctx, keys)
 	if err != nil {
 		return nil, fmt.Errorf("enricher: read place %.80q: %w", placeID, err)
 	}
 	there := known[:0]
-	for i, slot := range slots {
-		if slot.State == flight.Absent {
+	for i, entry := range entries {
+		if entry.State == flight.Absent {
 			continue
 		}
 		l := known[i]
-		l.Attempt, l.Reason, l.Since, l.State = slot.Attempt, slot.Reason, slot.Created, slot.State.String()
-		if json.Valid(slot.Value) {
-			l.Result = slot.Value
+		l.Attempt, l.Reason, l.Since, l.State = entry.Attempt, entry.Reason, entry.Created, entry.State.String()
+		if json.Valid(entry.Value) {
+			l.Result = entry.Value
 		}
 		there = append(there, l)
 	}
@@ -176,7 +176,7 @@ func (s *Service) Place(ctx context.Context, placeID string) ([]Lookup, error) {
 
 // Results returns the results of look-ups for the places of a request, with score and evidence, by place id. Places without a
 // result, or with one that cannot be read, are left out. One round trip for each 512 places, and one more for each 512 whose
-// first slot has another description.
+// first entry has another description.
 func (s *Service) Results(ctx context.Context, provider string, req contracts.EnrichRequest) (map[string]contracts.EnrichResult, error) {
 	all, err := lookups(req, "", []string{provider})
 	if err == nil {

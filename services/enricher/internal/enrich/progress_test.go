@@ -74,7 +74,7 @@ func FuzzResume(f *testing.F) {
 	})
 }
 
-// FuzzReadState: the value of a slot is a valid state or an error.
+// FuzzReadState: the value of an entry is a valid state or an error.
 func FuzzReadState(f *testing.F) {
 	for _, value := range []string{
 		`{"status":"FOUND","url":"https://wolt.com/x","updatedAt":"2026-02-03T12:00:00Z"}`, `{"status":"NOT_FOUND","url":null}`,

@@ -150,7 +150,7 @@ func (s *Service) load(ctx context.Context, requestID string) (requestRecord, er
 // maxFingerprint is the longest fingerprint that is stored as it is, in bytes.
 const maxFingerprint = 1 << 10
 
-// fingerprint returns the description by which a job looks a place up, in the form that its slot keeps: name, address, city,
+// fingerprint returns the description by which a job looks a place up, in the form that its entry keeps: name, address, city,
 // telephone number and location, one a line, in lower case with single spaces. A long description is hashed: it is compared for
 // equality only. Location is rounded to some ten metres.
 func fingerprint(job contracts.EnrichJob) string {
@@ -217,39 +217,39 @@ func sameFields(a, b match.Place) bool {
 		(a.Location == nil) == (b.Location == nil)
 }
 
-// variantOf returns the number, from 1, of the slot for a name that the first slot of its place does not fit.
+// variantOf returns the number, from 1, of the entry for a name that the first entry of its place does not fit.
 func variantOf(name string) int {
 	hash := fnv.New32a()
 	_, _ = hash.Write(appendPlain(make([]byte, 0, 64), name))
 	return 1 + int(hash.Sum32()%contracts.EnrichVariants)
 }
 
-// fits reports whether a slot is about the place as the lookup describes it, so that its value answers the lookup. A slot
-// with the same description fits. A slot with another description fits when the two do not contradict each other, and the
+// fits reports whether an entry is about the place as the lookup describes it, so that its value answers the lookup. An entry
+// with the same description fits. An entry with another description fits when the two do not contradict each other, and the
 // answer does not rest on a field that only one has: a found venue must not contradict the lookup, and NOT_FOUND counts only
-// for a description with the same fields. Slots of earlier versions have no description, only their venue.
-func (t *lookup) fits(slot *flight.Slot) bool {
+// for a description with the same fields. Entries of earlier versions have no description, only their venue.
+func (t *lookup) fits(entry *flight.Entry) bool {
 	switch {
-	case slot.State == flight.Absent:
+	case entry.State == flight.Absent:
 		return false
-	case slot.Fingerprint == t.fingerprint:
+	case entry.Fingerprint == t.fingerprint:
 		return true
 	}
 	if t.prepared == nil {
 		t.prepared = match.Prepare(placeOf(t.job))
 	}
-	place, ok := describedBy(slot.Fingerprint)
-	if slot.Fingerprint != "" && (!ok || match.Contradict(match.Prepare(place), t.prepared)) {
+	place, ok := describedBy(entry.Fingerprint)
+	if entry.Fingerprint != "" && (!ok || match.Contradict(match.Prepare(place), t.prepared)) {
 		return false
 	}
-	if slot.State != flight.Done {
+	if entry.State != flight.Done {
 		return true
 	}
-	found, venue := venueIn(slot.Value)
+	found, venue := venueIn(entry.Value)
 	if venue != nil {
 		return !match.Contradict(match.Prepare(*venue), t.prepared)
 	}
-	return found || slot.Fingerprint == "" || sameFields(place, t.prepared.Place)
+	return found || entry.Fingerprint == "" || sameFields(place, t.prepared.Place)
 }
 
 // venueIn reports whether a result is FOUND, and returns its venue, nil when it has none.

@@ -80,8 +80,8 @@ func TestDeathBetweenClaimAndJob(t *testing.T) {
 		"later requests": func(t *testing.T, i *instance) contracts.ProviderState {
 			t.Helper()
 			i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
-			slot := check.Must(i.flight.Get(t.Context(), pizzaKey))(t)
-			elapse(requeueAge - slot.Age() - 10*time.Millisecond)
+			entry := check.Must(i.flight.Get(t.Context(), pizzaKey))(t)
+			elapse(requeueAge - entry.Age() - 10*time.Millisecond)
 			i.ask(t, "req-2", []contracts.Restaurant{place("Pizza House")})
 			i.background.Wait()
 			ever, _ := i.jobs(t)
@@ -286,11 +286,11 @@ func TestRequeuesAreForgotten(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, _ *natsrun.Server) {
 		var r requeues
 		for n := range 100 {
-			slot := flight.Slot{Key: fmt.Sprintf("wolt.%d", n), Claim: "a"}
-			check.Require(t, r.begin(slot, time.Minute) && !r.begin(slot, time.Minute), "not once")
-			r.done(slot, time.Minute)
+			entry := flight.Entry{Key: fmt.Sprintf("wolt.%d", n), Claim: "a"}
+			check.Require(t, r.begin(entry, time.Minute) && !r.begin(entry, time.Minute), "not once")
+			r.done(entry, time.Minute)
 		}
-		again := flight.Slot{Key: "wolt.0", Claim: "b"}
+		again := flight.Entry{Key: "wolt.0", Claim: "b"}
 		check.That(t, r.begin(again, time.Minute), "another claim of the place was taken for the same")
 		elapse(2 * time.Minute)
 		again.Claim = "a"

@@ -146,7 +146,7 @@ type Config struct {
 	// NotFoundTTL is the time for which an answer NOT_FOUND is kept, ±10 %. Defaults to 24 hours.
 	NotFoundTTL time.Duration
 
-	// Observe is called with each event of a slot. Defaults to nothing.
+	// Observe is called with each event of an entry. Defaults to nothing.
 	Observe func(context.Context, flight.Event)
 
 	// Partitions is the number of streams for the jobs, and of buckets for the results, once they have been divided. At most
@@ -223,7 +223,7 @@ func (cfg Config) Validate() error {
 	seen := map[string]bool{}
 	for _, p := range cfg.Providers {
 		name := p.Name()
-		if _, err := contracts.EnrichSlotKey(name, "any"); err != nil {
+		if _, err := contracts.EnrichEntryKey(name, "any"); err != nil {
 			bad("provider %q: its name must be made of letters, digits, '_' and '-': %w", name, err)
 		}
 		if seen[name] {

@@ -179,7 +179,7 @@ func TestPlaceTwice(t *testing.T) {
 	check.That(t, !slices.Contains(i.log.reasons(), "lock_error"), "a claim failed")
 }
 
-// reads counts the reads of slots that reach the server.
+// reads counts the reads of entries that reach the server.
 func reads(t *testing.T, srv *natsrun.Server) (count func() int) {
 	t.Helper()
 	nc, _ := natstest.Connect(t, srv)
@@ -216,7 +216,7 @@ func TestKnownPlacesAreAnsweredFromMemory(t *testing.T) {
 			}
 		}
 		check.Same(t, "reads of known places", count()-before, 0)
-		key := check.Must(contracts.EnrichSlotKey(contracts.ProviderWolt, places(1)[0].PlaceID))(t)
+		key := check.Must(contracts.EnrichEntryKey(contracts.ProviderWolt, places(1)[0].PlaceID))(t)
 		check.OK(t, i.flight.Invalidate(t.Context(), key))
 		synctest.Wait() // the push is there
 		resp := other.ask(t, "req-3", places(10))

@@ -221,8 +221,8 @@ func TestGoneCaller(t *testing.T) {
 	check.That(t, ever == 20, "%d jobs were queued, want 20", ever)
 }
 
-// TestCorruptSlot: a record that cannot be read, and a result in one that can, are looked up again.
-func TestCorruptSlot(t *testing.T) {
+// TestCorruptEntry: a record that cannot be read, and a result in one that can, are looked up again.
+func TestCorruptEntry(t *testing.T) {
 	t.Parallel()
 	for name, corrupt := range map[string]func(t *testing.T, i *instance){
 		"record": func(t *testing.T, i *instance) {
@@ -257,8 +257,8 @@ func put(t *testing.T, i *instance, value string) {
 	check.OK(t, err)
 }
 
-// TestCorruptSlotWhileListening: a subscription has it looked up again too.
-func TestCorruptSlotWhileListening(t *testing.T) {
+// TestCorruptEntryWhileListening: a subscription has it looked up again too.
+func TestCorruptEntryWhileListening(t *testing.T) {
 	t.Parallel()
 	i := newInstance(t, natstest.Server(t), &far{})
 	claim := check.Must(i.flight.Begin(t.Context(), "wolt.id-Pizza-House", flight.BeginOptions{}))(t)

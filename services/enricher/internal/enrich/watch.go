@@ -28,7 +28,7 @@ const (
 // errDue ends a wait because free places are due to be claimed, or jobs to be queued again.
 var errDue = errors.New("places are due to be claimed or queued")
 
-// watch watches the slots of places for a subscriber. It claims and queues a place that no process works on any more,
+// watch watches the entries of places for a subscriber. It claims and queues a place that no process works on any more,
 // because its claim expired with its worker or its job, or because it could not be claimed or queued. It queues a place
 // again when its claim has waited for its worker for long. So no subscriber waits for ever.
 type watch struct {
@@ -43,7 +43,7 @@ type watch struct {
 	handed map[*lookup]handedOff // places that wait for the worker of a job
 }
 
-// startWatch starts to watch the slots of lookups. Close ends it.
+// startWatch starts to watch the entries of lookups. Close ends it.
 func (s *Service) startWatch(lookups []*lookup) (*watch, error) {
 	f := &watch{
 		service: s, byKey: make(map[string][]*lookup, 2*len(lookups)), free: map[*lookup]bool{}, handed: map[*lookup]handedOff{},
@@ -67,14 +67,14 @@ func (f *watch) close() { f.watcher.Close() }
 func (f *watch) first(ctx context.Context) error {
 	known := make(map[string]bool, len(f.byKey))
 	for len(known) < len(f.byKey) {
-		slot, err := f.watcher.Next(ctx)
+		entry, err := f.watcher.Next(ctx)
 		if err != nil {
 			return err
 		}
-		for _, t := range f.byKey[slot.Key] {
-			_ = t.record(&slot) //nolint:errcheck // recorded below, with both slots
+		for _, t := range f.byKey[entry.Key] {
+			_ = t.record(&entry) //nolint:errcheck // recorded below, with both entries
 		}
-		known[slot.Key] = true
+		known[entry.Key] = true
 	}
 	seen := map[*lookup]bool{}
 	for _, list := range f.byKey {
@@ -92,7 +92,7 @@ func (f *watch) first(ctx context.Context) error {
 // next waits until there is news of a place.
 func (f *watch) next(ctx context.Context) (news []*lookup, err error) {
 	for {
-		slot, err := f.await(ctx)
+		entry, err := f.await(ctx)
 		switch {
 		case errors.Is(err, errDue):
 			if !time.Now().Before(f.due) {
@@ -102,8 +102,8 @@ func (f *watch) next(ctx context.Context) (news []*lookup, err error) {
 		case err != nil:
 			return nil, err
 		default:
-			for _, t := range f.byKey[slot.Key] {
-				if f.record(ctx, t, &slot) {
+			for _, t := range f.byKey[entry.Key] {
+				if f.record(ctx, t, &entry) {
 					news = append(news, t)
 				}
 			}
@@ -114,7 +114,7 @@ func (f *watch) next(ctx context.Context) (news []*lookup, err error) {
 	}
 }
 
-func (f *watch) await(ctx context.Context) (flight.Slot, error) {
+func (f *watch) await(ctx context.Context) (flight.Entry, error) {
 	var due time.Time
 	if len(f.free) > 0 {
 		due = f.due
@@ -132,26 +132,26 @@ func (f *watch) await(ctx context.Context) (flight.Slot, error) {
 	return f.watcher.Next(ctx)
 }
 
-// record applies a slot of a place, and reports whether that is news to its subscriber.
-func (f *watch) record(ctx context.Context, t *lookup, slot *flight.Slot) bool {
-	if t.published && slot.State != flight.Done {
+// record applies an entry of a place, and reports whether that is news to its subscriber.
+func (f *watch) record(ctx context.Context, t *lookup, entry *flight.Entry) bool {
+	if t.published && entry.State != flight.Done {
 		return false // the outcome that the subscriber has received stays valid
 	}
 	delete(f.handed, t)
-	err := t.record(slot)
-	slot = t.seen()
+	err := t.record(entry)
+	entry = t.seen()
 	switch {
 	case err != nil:
 		ctx, cancel := f.service.detached(ctx)
 		defer cancel()
 		f.service.discard(ctx, t, err)
 		f.release(t, chance(gather))
-	case slot.State == flight.Absent, slot.State == flight.Done && !t.settled: // free, or about another description
+	case entry.State == flight.Absent, entry.State == flight.Done && !t.settled: // free, or about another description
 		f.release(t, chance(gather))
-	case slot.State == flight.Failed: // the process that claimed it could not queue it
+	case entry.State == flight.Failed: // the process that claimed it could not queue it
 		f.release(t, f.pause)
-	case isHandedOff(*slot) && !t.foreign():
-		f.suspect(t, *slot)
+	case isHandedOff(*entry) && !t.foreign():
+		f.suspect(t, *entry)
 		delete(f.free, t)
 	default:
 		delete(f.free, t)
@@ -215,7 +215,7 @@ const (
 )
 
 // isHandedOff reports whether a place waits for the worker of a job.
-func isHandedOff(slot flight.Slot) bool { return slot.State == flight.Pending && slot.Handoff }
+func isHandedOff(entry flight.Entry) bool { return entry.State == flight.Pending && entry.Handoff }
 
 // requeues remembers for which claims this process has queued the job again, so that all requests and subscriptions that see
 // the same claim do it once. An entry lives about as long as a claim that is not renewed.
@@ -232,7 +232,7 @@ type requeued struct {
 
 // begin reports whether the caller is to queue the job of a claim again. It is false when this process is doing so,
 // did so a moment ago, or knows that the job is queued.
-func (r *requeues) begin(slot flight.Slot, ttl time.Duration) bool {
+func (r *requeues) begin(entry flight.Entry, ttl time.Duration) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
@@ -247,33 +247,33 @@ func (r *requeues) begin(slot flight.Slot, ttl time.Duration) bool {
 		}
 		r.sweep = now.Add(ttl)
 	}
-	if e, known := r.byKey[slot.Key]; known && e.claim == slot.Claim && now.Before(e.until) {
+	if e, known := r.byKey[entry.Key]; known && e.claim == entry.Claim && now.Before(e.until) {
 		return false
 	}
-	r.byKey[slot.Key] = requeued{claim: slot.Claim, until: now.Add(requeueAge)}
+	r.byKey[entry.Key] = requeued{claim: entry.Claim, until: now.Add(requeueAge)}
 	return true
 }
 
 // done records that the queue has the job of a claim.
-func (r *requeues) done(slot flight.Slot, ttl time.Duration) {
+func (r *requeues) done(entry flight.Entry, ttl time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.byKey[slot.Key] = requeued{claim: slot.Claim, until: time.Now().Add(ttl)}
+	r.byKey[entry.Key] = requeued{claim: entry.Claim, until: time.Now().Add(ttl)}
 }
 
 // requeue queues the jobs of claims again, in the background. Most of the claims have a job in a backlog, which the stream
 // refuses a second time by the job's subject or its message id. A claim whose holder died before it queued the job gets a
 // job now, with the name and address of t. One round trip for each claim and process, and again when the claim is renewed
 // for longer than ClaimTTL.
-func (s *Service) requeue(ctx context.Context, t *lookup, slot flight.Slot) {
-	if !s.requeues.begin(slot, s.cfg.ClaimTTL) {
+func (s *Service) requeue(ctx context.Context, t *lookup, entry flight.Entry) {
+	if !s.requeues.begin(entry, s.cfg.ClaimTTL) {
 		return
 	}
 	own := *t // the request may be answered meanwhile
 	s.background.Go(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requeueTimeout)
 		defer cancel()
-		receipt, err := s.insert(ctx, &own, slot.Claim, slot.Ref())
+		receipt, err := s.insert(ctx, &own, entry.Claim, entry.Ref())
 		switch {
 		case err != nil:
 			s.logger.WarnContext(ctx, "enricher: job of an old claim could not be queued", "placeId", own.job.PlaceID, "error", err)
@@ -283,7 +283,7 @@ func (s *Service) requeue(ctx context.Context, t *lookup, slot flight.Slot) {
 		default:
 			s.log(ctx, slog.LevelDebug, EventEnqueueSkipped, &own, slog.String("reason", string(SkipLockHeld)))
 		}
-		s.requeues.done(slot, s.cfg.ClaimTTL)
+		s.requeues.done(entry, s.cfg.ClaimTTL)
 	})
 }
 
@@ -296,14 +296,14 @@ func (s *Service) enqueued(ctx context.Context, t *lookup, reason string) {
 
 // handedOff is a claim that a watch sees waiting for its job.
 type handedOff struct {
-	slot flight.Slot
-	due  time.Time // when to queue the job again
+	entry flight.Entry
+	due   time.Time // when to queue the job again
 }
 
 // suspect records a claim that waits for its job.
-func (f *watch) suspect(t *lookup, slot flight.Slot) {
-	due := time.Now().Add(max(0, requeueAge-slot.Age()) + chance(requeueSpread))
-	f.handed[t] = handedOff{slot, due}
+func (f *watch) suspect(t *lookup, entry flight.Entry) {
+	due := time.Now().Add(max(0, requeueAge-entry.Age()) + chance(requeueSpread))
+	f.handed[t] = handedOff{entry, due}
 }
 
 // requeue queues the jobs of the claims that have waited for long. The claims stay recorded until they change,
@@ -312,8 +312,8 @@ func (f *watch) requeue(ctx context.Context) {
 	now := time.Now()
 	for t, h := range f.handed {
 		if !now.Before(h.due) {
-			f.service.requeue(ctx, t, h.slot)
-			f.handed[t] = handedOff{h.slot, now.Add(requeueAge + chance(requeueSpread))}
+			f.service.requeue(ctx, t, h.entry)
+			f.handed[t] = handedOff{h.entry, now.Add(requeueAge + chance(requeueSpread))}
 		}
 	}
 }

@@ -314,8 +314,8 @@ func TestBacklogLongerThanTheClaim(t *testing.T) {
 		}
 		reasons := i.log.reasons()
 		check.That(t, len(reasons) == 1 && reasons[0] == "lock_held", "skipped for %q, want that the place is queued already", reasons)
-		if slot, err := i.flight.Get(t.Context(), pizzaKey); err != nil || slot.State != flight.Pending || !slot.Handoff {
-			t.Errorf("the latest claim is %+v, %v, want one that the job may adopt", slot, err)
+		if entry, err := i.flight.Get(t.Context(), pizzaKey); err != nil || entry.State != flight.Pending || !entry.Handoff {
+			t.Errorf("the latest claim is %+v, %v, want one that the job may adopt", entry, err)
 		}
 		i.work(t)
 		for n := range 3 {
@@ -328,7 +328,7 @@ func TestBacklogLongerThanTheClaim(t *testing.T) {
 	})
 }
 
-// TestBacklogBehindABlockedProvider is the same with a worker whose only slot is taken: the provider holds another
+// TestBacklogBehindABlockedProvider is the same with a worker whose only entry is taken: the provider holds another
 // place until the attempt times out, again and again.
 func TestBacklogBehindABlockedProvider(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
@@ -341,7 +341,7 @@ func TestBacklogBehindABlockedProvider(t *testing.T) {
 		}}
 		i := newInstance(t, srv, p)
 		i.work(t, func(c *worker.Config) { c.Concurrency = 1 })
-		for n := range 5 { // 30 s of the only slot each
+		for n := range 5 { // 30 s of the only entry each
 			i.ask(t, fmt.Sprintf("slow-%d", n), []contracts.Restaurant{place(fmt.Sprintf("Slow Kitchen %d", n))})
 		}
 		began := time.Now()

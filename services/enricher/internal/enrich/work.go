@@ -102,11 +102,11 @@ func (s *Service) Work(ctx context.Context, job *worker.Job[contracts.EnrichJob]
 	})
 	var taken *flight.TakenError
 	switch {
-	case errors.As(err, &taken) && taken.Slot.State == flight.Pending:
-		left := taken.Slot.TTL - taken.Slot.Age() + expiryLate
+	case errors.As(err, &taken) && taken.Entry.State == flight.Pending:
+		left := taken.Entry.TTL - taken.Entry.Age() + expiryLate
 		return worker.Snooze(min(max(left, minHeldSnooze), maxHeldSnooze))
 	case errors.As(err, &taken):
-		s.log(ctx, slog.LevelDebug, EventJobSkipped, t, slog.String("reason", taken.Slot.State.String()))
+		s.log(ctx, slog.LevelDebug, EventJobSkipped, t, slog.String("reason", taken.Entry.State.String()))
 		return nil
 	case errors.Is(err, kvlock.ErrMismatch):
 		s.log(ctx, slog.LevelDebug, EventJobSkipped, t, slog.String("reason", reasonReplaced))
@@ -159,7 +159,7 @@ func (s *Service) jobLookup(job contracts.EnrichJob) (*lookup, error) {
 	}
 	t := new(lookup)
 	err := t.init(job)
-	if err == nil && job.Variant > 0 { // also the slot of a version that numbers them differently
+	if err == nil && job.Variant > 0 { // also the entry of a version that numbers them differently
 		t.at = 1
 	}
 	return t, err
@@ -329,17 +329,17 @@ func (s *Service) restore(ctx context.Context, claim *flight.Claim, outcome erro
 // job. A claim that a worker holds for another job is left alone. abandon takes the claim over without giving it up first:
 // in between, a process with a subscriber would claim the place and queue the job again.
 func (s *Service) abandon(ctx context.Context, key, jobID string) error {
-	slot, err := s.flight.Get(ctx, key)
+	entry, err := s.flight.Get(ctx, key)
 	var claim *flight.Claim
 	switch {
 	case err != nil:
-	case slot.State == flight.Pending && (slot.Handoff || contracts.EnrichJobMsgID(slot.Claim) == jobID):
-		claim, err = s.flight.Resume(ctx, key, slot.Ref(), flight.ResumeOptions{Fingerprint: slot.Fingerprint, TTL: s.cfg.LeaseTTL})
+	case entry.State == flight.Pending && (entry.Handoff || contracts.EnrichJobMsgID(entry.Claim) == jobID):
+		claim, err = s.flight.Resume(ctx, key, entry.Ref(), flight.ResumeOptions{Fingerprint: entry.Fingerprint, TTL: s.cfg.LeaseTTL})
 	default:
-		claim, err = s.flight.Begin(ctx, key, flight.BeginOptions{Fingerprint: slot.Fingerprint, TTL: s.cfg.LeaseTTL})
+		claim, err = s.flight.Begin(ctx, key, flight.BeginOptions{Fingerprint: entry.Fingerprint, TTL: s.cfg.LeaseTTL})
 	}
 	if err != nil {
 		return fmt.Errorf("enricher: abandon %s: %w", key, err)
 	}
-	return s.complete(ctx, &lookup{fingerprint: slot.Fingerprint, first: key}, claim, errorResult())
+	return s.complete(ctx, &lookup{fingerprint: entry.Fingerprint, first: key}, claim, errorResult())
 }

@@ -262,9 +262,9 @@ func TestDeadWorker(t *testing.T) {
 		p := &far{}
 		i := newInstance(t, srv, p)
 		i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
-		slot := check.Must(i.flight.Get(t.Context(), pizzaKey))(t)
+		entry := check.Must(i.flight.Get(t.Context(), pizzaKey))(t)
 		claims := i.log.events("wolt_lock_acquired")
-		check.Require(t, len(claims) == 1 && claims[0]["claim"] == slot.Claim, "claims %v, slot %+v", claims, slot)
+		check.Require(t, len(claims) == 1 && claims[0]["claim"] == entry.Claim, "claims %v, entry %+v", claims, entry)
 		stream := check.Must(i.js.Stream(t.Context(), contracts.StreamEnrichJobs))(t)
 		msg := check.Must(stream.GetLastMsgForSubject(t.Context(), "jobs.enrich."+pizzaKey))(t)
 		var args contracts.EnrichJob
@@ -292,9 +292,9 @@ func TestShutdownInMidSearch(t *testing.T) {
 		first.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
 		<-begun
 		stop()
-		slot, err := first.flight.Get(t.Context(), pizzaKey)
-		check.That(t, err == nil && slot.State == flight.Pending && slot.Handoff,
-			"after the stop the slot is %+v, %v, want one that waits to be resumed", slot, err)
+		entry, err := first.flight.Get(t.Context(), pizzaKey)
+		check.That(t, err == nil && entry.State == flight.Pending && entry.Handoff,
+			"after the stop the entry is %+v, %v, want one that waits to be resumed", entry, err)
 		var attempt int
 		second := newInstance(t, srv, &far{})
 		began := time.Now()

@@ -86,7 +86,7 @@ type Catalog struct {
 
 func newCatalog(config Config, venues []provider.Venue) *Catalog {
 	c := &Catalog{config: config, index: newIndex(venues), venues: venues}
-	c.tallies.New = func() any { return &tally{slot: make([]int32, len(venues))} }
+	c.tallies.New = func() any { return &tally{hitOf: make([]int32, len(venues))} }
 	return c
 }
 

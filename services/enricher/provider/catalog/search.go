@@ -41,21 +41,21 @@ type hit struct {
 
 // tally adds up the hits of one search. Later searches use it again.
 type tally struct {
-	hits []hit
-	slot []int32 // by venue: 1 + the index in hits, or 0
+	hits  []hit
+	hitOf []int32 // by venue: 1 + the index in hits, or 0
 }
 
 func (t *tally) hit(at int32) *hit {
-	if t.slot[at] == 0 {
+	if t.hitOf[at] == 0 {
 		t.hits = append(t.hits, hit{at: at})
-		t.slot[at] = int32(len(t.hits)) //nolint:gosec // At most one for each venue.
+		t.hitOf[at] = int32(len(t.hits)) //nolint:gosec // At most one for each venue.
 	}
-	return &t.hits[t.slot[at]-1]
+	return &t.hits[t.hitOf[at]-1]
 }
 
 func (t *tally) reset() {
 	for _, h := range t.hits {
-		t.slot[h.at] = 0
+		t.hitOf[h.at] = 0
 	}
 	t.hits = t.hits[:0]
 }

@@ -18,14 +18,14 @@ import (
 
 func TestWhatAMarkerIsToWhom(t *testing.T) {
 	t.Parallel()
-	failure := Slot{Key: "k", State: Failed, Claim: "c", Reason: "r", Revision: 5, marker: true}
+	failure := Entry{Key: "k", State: Failed, Claim: "c", Reason: "r", Revision: 5, marker: true}
 	released := failure
 	released.released = true
 	kept := failure
 	kept.marker = false
 	tests := []struct {
 		name  string
-		slot  Slot
+		entry Entry
 		claim string
 		want  State
 	}{
@@ -36,7 +36,7 @@ func TestWhatAMarkerIsToWhom(t *testing.T) {
 		{"kept failure, to anybody", kept, "", Failed},
 	}
 	for _, tt := range tests {
-		got := tt.slot.awaited(tt.claim)
+		got := tt.entry.awaited(tt.claim)
 		check.That(t, got.State == tt.want && got.Revision == 5 && (got.State != Absent || got.Reason == "" && got.Claim == ""),
 			"%s: got %+v, want %s", tt.name, got, tt.want)
 	}
@@ -60,9 +60,9 @@ func TestStatesAndOutcomesHaveNames(t *testing.T) {
 
 func TestAgeIsNeverNegative(t *testing.T) {
 	t.Parallel()
-	check.Same(t, "created by a clock that is ahead", (Slot{Created: time.Now().Add(time.Hour)}).Age(), 0)
-	check.Same(t, "absent", (Slot{}).Age(), 0)
-	got := (Slot{Created: time.Now().Add(-time.Hour)}).Age()
+	check.Same(t, "created by a clock that is ahead", (Entry{Created: time.Now().Add(time.Hour)}).Age(), 0)
+	check.Same(t, "absent", (Entry{}).Age(), 0)
+	got := (Entry{Created: time.Now().Add(-time.Hour)}).Age()
 	check.That(t, got >= time.Hour, "got %s, want at least an hour", got)
 }
 
@@ -176,7 +176,7 @@ func FuzzDecodeRecord(f *testing.F) {
 		}
 		r2, value2, err := decodeRecord(again)
 		check.That(t, err == nil && r2 == r && bytes.Equal(value, value2), "%q decoded to %+v, and encoded again to %+v, %v", data, r, r2, err)
-		s := r.slot("k", value, 1, time.Now()).readable()
+		s := r.entry("k", value, 1, time.Now()).readable()
 		check.That(t, s.hasValue() || s.Value == nil, "%s has a value: %+v", s.State, s)
 		s.Stale()
 		if c := s.carry(); c.stale.Since > 0 {
@@ -231,7 +231,7 @@ func TestRecordAsStored(t *testing.T) {
 func TestCarriedValueKeepsItsAge(t *testing.T) {
 	t.Parallel()
 	stored := time.Now().Add(-20 * time.Second).Truncate(time.Millisecond)
-	s := claimRecord{Head: record.Head{State: "done", Claim: "c", Owner: "o", Instance: "i"}, TTL: 100, Stale: staleValue{Fresh: 60_000}}.slot("k", []byte("v"), 1, stored)
+	s := claimRecord{Head: record.Head{State: "done", Claim: "c", Owner: "o", Instance: "i"}, TTL: 100, Stale: staleValue{Fresh: 60_000}}.entry("k", []byte("v"), 1, stored)
 	s.aged = s.seen.Sub(stored)
 	for hop := range 5 {
 		c := s.carry()
@@ -240,11 +240,11 @@ func TestCarriedValueKeepsItsAge(t *testing.T) {
 		check.Require(t, r.Stale.Holds == 30 && ch.ttl >= 79*time.Second && ch.ttl <= 80*time.Second && r.TTL == kv.Seconds(ch.ttl),
 			"hop %d: kept for %s, %+v; want the rest of 100s, and the claim for 30s", hop, ch.ttl, r)
 		created := time.Now()
-		s = r.slot("k", ch.value, 2, created)
+		s = r.entry("k", ch.value, 2, created)
 		if hop%2 == 0 {
 			again := s.carry()
 			again.restore(&r, again.left(), 0, "")
-			s = r.slot("k", again.data, 3, created)
+			s = r.entry("k", again.data, 3, created)
 			check.Require(t, s.State == Done && s.Claim == "c" && s.Owner == "i", "hop %d: put back as %+v", hop, s)
 		}
 		if age := s.valueAge(); age < 20*time.Second || age > 21*time.Second || !bytes.Equal(s.Value, []byte("v")) || s.Stale() {

@@ -42,9 +42,9 @@ func (s State) String() string {
 	}
 }
 
-// Slot is the state of a key at the time of one read or push. It is a hint: the key may have changed since. Only a write that is
-// conditional on Revision decides. The Value of a slot may be shared: do not write to it.
-type Slot struct {
+// Entry is the state of a key at the time of one read or push. It is a hint: the key may have changed since. Only a write that is
+// conditional on Revision decides. The Value of an entry may be shared: do not write to it.
+type Entry struct {
 	Key      string
 	State    State
 	Value    []byte // the result when Done, and the earlier result while it is computed anew
@@ -64,15 +64,15 @@ type Slot struct {
 	marker   bool          // stored as a purge marker: absent to readers, a failure to waiters for its claim
 	past     bool          // a marker of a claim that the watcher has not seen
 	released bool          // a marker of a claim that was given back: absent to its waiters, too
-	sealed   bool          // unseal makes the Value from its origin before a caller gets the slot
+	sealed   bool          // unseal makes the Value from its origin before a caller gets the entry
 	aged     time.Duration // its age when it was seen, by the server's clock
 	asOf     uint64        // the sequence of the stream at which Revision was still the last
-	earlier  time.Duration // the time between the storing of its value and of the slot
+	earlier  time.Duration // the time between the storing of its value and of the entry
 	inner    *inner        // nil when there is nothing in it
 	seen     time.Time     // the time at which this process received it, monotonic
 }
 
-// inner is the rarely used part of a slot. It is separate because slots are on the stacks of all waiters. Copies of the slot share it, so
+// inner is the rarely used part of an entry. It is separate because entries are on the stacks of all waiters. Copies of the entry share it, so
 // it is replaced, never changed.
 type inner struct {
 	err    error       // the reason that it cannot be read: ErrVersion, or ErrMismatch for a record of another kind
@@ -89,7 +89,7 @@ var (
 )
 
 // in returns the inner part, for reading only.
-func (s *Slot) in() *inner {
+func (s *Entry) in() *inner {
 	if s.inner == nil {
 		return &noInner
 	}
@@ -97,22 +97,22 @@ func (s *Slot) in() *inner {
 }
 
 // staleValue returns the stale value's description, for reading only.
-func (s *Slot) staleValue() *staleValue {
+func (s *Entry) staleValue() *staleValue {
 	if in := s.in(); in.stale != nil {
 		return in.stale
 	}
 	return &noStale
 }
 
-// replace changes the inner part of this copy of the slot.
-func (s *Slot) replace(change func(*inner)) {
+// replace changes the inner part of this copy of the entry.
+func (s *Entry) replace(change func(*inner)) {
 	in := *s.in()
 	change(&in)
 	s.inner = &in
 }
 
-// Age returns the time since the server stored the slot, by the server's clock, never negative.
-func (s Slot) Age() time.Duration {
+// Age returns the time since the server stored the entry, by the server's clock, never negative.
+func (s Entry) Age() time.Duration {
 	switch {
 	case s.Created.IsZero():
 		return 0
@@ -123,33 +123,33 @@ func (s Slot) Age() time.Duration {
 	}
 }
 
-// Ref returns the reference that [Flight.Resume] takes, as [Claim.Ref] of the claim's holder does. A process that reads a slot that waits
-// to be resumed can publish the slot's job again. It is empty when the key is not pending.
-func (s Slot) Ref() string {
+// Ref returns the reference that [Flight.Resume] takes, as [Claim.Ref] of the claim's holder does. A process that reads an entry that waits
+// to be resumed can publish the entry's job again. It is empty when the key is not pending.
+func (s Entry) Ref() string {
 	if s.State != Pending {
 		return ""
 	}
 	return formatRef(s.Claim, s.Revision, s.Attempt)
 }
 
-// readable returns the slot as callers of reads see it: a failure that ended at once is an absent key.
-func (s Slot) readable() Slot {
+// readable returns the entry as callers of reads see it: a failure that ended at once is an absent key.
+func (s Entry) readable() Entry {
 	if s.marker && s.State != Absent {
-		return Slot{Key: s.Key, Revision: s.Revision, Created: s.Created, seen: s.seen, marker: true}
+		return Entry{Key: s.Key, Revision: s.Revision, Created: s.Created, seen: s.seen, marker: true}
 	}
 	return s
 }
 
 // freeAt returns the revision over which the key may be claimed, by the knowledge of s: 0 when the key of s is not absent.
-func (s Slot) freeAt() uint64 {
+func (s Entry) freeAt() uint64 {
 	if s.readable().State != Absent {
 		return 0
 	}
 	return s.Revision
 }
 
-// awaited returns the slot as the waiters for claim see it: they get its failure, unless the claim was given back.
-func (s Slot) awaited(claim string) Slot {
+// awaited returns the entry as the waiters for claim see it: they get its failure, unless the claim was given back.
+func (s Entry) awaited(claim string) Entry {
 	if s.State == Failed && s.Claim == claim && !s.released {
 		return s
 	}
@@ -157,17 +157,17 @@ func (s Slot) awaited(claim string) Slot {
 }
 
 // follows reports whether s is later than last.
-func (s *Slot) follows(last *Slot) bool {
+func (s *Entry) follows(last *Entry) bool {
 	return kv.Later(s.Revision, s.Created, last.Revision, last.Created)
 }
 
-// view returns the slot's view for the hub. While the claim lasts, waiters wait for its end.
-func (s Slot) view() kv.View {
+// view returns the entry's view for the hub. While the claim lasts, waiters wait for its end.
+func (s Entry) view() kv.View {
 	return kv.View{Value: &s, Expires: kv.Expiry(s.TTL, s.aged, s.seen), Polled: s.State == Pending}
 }
 
-// mismatch returns an error when the slot belongs to another input than that with fingerprint.
-func (s Slot) mismatch(fingerprint string) error {
+// mismatch returns an error when the entry belongs to another input than that with fingerprint.
+func (s Entry) mismatch(fingerprint string) error {
 	if s.State == Absent || s.Fingerprint == fingerprint {
 		return nil
 	}
@@ -224,9 +224,9 @@ func parseState(s string) State {
 	}
 }
 
-// slot returns the slot of a record that the server stored at revision and time created.
-func (r claimRecord) slot(key string, value []byte, revision uint64, created time.Time) Slot {
-	s := Slot{
+// entry returns the entry of a record that the server stored at revision and time created.
+func (r claimRecord) entry(key string, value []byte, revision uint64, created time.Time) Entry {
+	s := Entry{
 		Key: key, State: parseState(r.State), Value: value, Reason: r.Reason, Revision: revision,
 		Attempt: r.Attempt, Claim: r.Claim, Created: created, Fingerprint: r.Fingerprint, Handoff: r.Handoff, Job: r.Job,
 		Owner: r.Instance, TTL: time.Duration(r.TTL) * time.Second, seen: time.Now(), released: r.Released, NotFound: r.NotFound,
@@ -249,10 +249,10 @@ func (r claimRecord) slot(key string, value []byte, revision uint64, created tim
 	return s
 }
 
-// decode reads an entry. Purge markers are absent keys, or failures when they carry a record: [Claim.Fail] leaves the reason there for
-// waiters. With an error, the slot is absent, at the revision of the entry.
-func decode(e *kv.Entry) (Slot, error) {
-	absent := Slot{Key: e.Key, Revision: e.Revision, Created: e.Created, seen: e.Seen, asOf: e.AsOf}
+// decode reads a stored entry. Purge markers are absent keys, or failures when they carry a record: [Claim.Fail] leaves the reason there for
+// waiters. With an error, the entry is absent, at the revision of the record.
+func decode(e *kv.Entry) (Entry, error) {
+	absent := Entry{Key: e.Key, Revision: e.Revision, Created: e.Created, seen: e.Seen, asOf: e.AsOf}
 	if e.Deleted() {
 		return absent, nil
 	}
@@ -260,26 +260,26 @@ func decode(e *kv.Entry) (Slot, error) {
 	if err != nil {
 		return absent, err
 	}
-	slot := r.slot(e.Key, value, e.Revision, e.Created)
-	slot.seen, slot.aged, slot.asOf, slot.marker = e.Seen, e.Age, e.AsOf, e.Purged()
-	return slot, nil
+	entry := r.entry(e.Key, value, e.Revision, e.Created)
+	entry.seen, entry.aged, entry.asOf, entry.marker = e.Seen, e.Age, e.AsOf, e.Purged()
+	return entry, nil
 }
 
-// slot decodes an entry that was read. A corrupt record is reported, removed, and returned as absent.
-func (f *Flight) slot(ctx context.Context, e kv.Entry) Slot {
-	slot, err := decode(&e)
+// entry decodes a stored entry. A corrupt record is reported, removed, and returned as absent.
+func (f *Flight) entry(ctx context.Context, e kv.Entry) Entry {
+	entry, err := decode(&e)
 	switch {
 	case record.IsForeign(err):
-		err = fmt.Errorf("kvlock: key %q in bucket %q at revision %d: %w", slot.Key, f.store.Bucket, slot.Revision, err)
-		slot.replace(func(in *inner) { in.err = err })
+		err = fmt.Errorf("kvlock: key %q in bucket %q at revision %d: %w", entry.Key, f.store.Bucket, entry.Revision, err)
+		entry.replace(func(in *inner) { in.err = err })
 	case err != nil:
-		f.removeCorrupt(ctx, slot, err)
+		f.removeCorrupt(ctx, entry, err)
 	}
-	return slot
+	return entry
 }
 
 // removeCorrupt removes a record that cannot be read, and emits EventCorrupt if this call removed it.
-func (f *Flight) removeCorrupt(ctx context.Context, at Slot, cause error) {
+func (f *Flight) removeCorrupt(ctx context.Context, at Entry, cause error) {
 	if f.store.RemoveCorrupt(ctx, at.Key, at.Revision, cause) {
 		f.emit(ctx, Event{Kind: EventCorrupt, Key: at.Key, Err: cause})
 	}
@@ -287,11 +287,11 @@ func (f *Flight) removeCorrupt(ctx context.Context, at Slot, cause error) {
 
 // viewPushed and viewRead return the views of entries for the hub.
 func (f *Flight) viewPushed(e kv.Entry) (kv.View, error) {
-	slot, err := decode(&e)
-	return slot.view(), err
+	entry, err := decode(&e)
+	return entry.view(), err
 }
 
-func (f *Flight) viewRead(ctx context.Context, e kv.Entry) kv.View { return f.slot(ctx, e).view() }
+func (f *Flight) viewRead(ctx context.Context, e kv.Entry) kv.View { return f.entry(ctx, e).view() }
 
 // change is one conditional write: the record that is to replace revision expect of key.
 type change struct {
@@ -309,13 +309,13 @@ type change struct {
 	anew       bool   // the claim is a new one and continues none
 }
 
-// conflictError is returned for a change that was not made. It has the slot that was found instead.
+// conflictError is returned for a change that was not made. It has the entry that was found instead.
 type conflictError struct {
-	slot Slot
+	entry Entry
 }
 
 func (e *conflictError) Error() string {
-	return fmt.Sprintf("key %q is %s at revision %d", e.slot.Key, e.slot.State, e.slot.Revision)
+	return fmt.Sprintf("key %q is %s at revision %d", e.entry.Key, e.entry.State, e.entry.Revision)
 }
 
 // write makes the change, or returns a conflictError when the key has another revision. It returns the new revision,
@@ -333,7 +333,7 @@ func (f *Flight) write(ctx context.Context, c *change) (revision uint64, sent ti
 	})
 	if conflict, ok := errors.AsType[*kv.ConflictError](err); ok {
 		w.found.Revision = conflict.Revision
-		err = &conflictError{slot: w.found}
+		err = &conflictError{entry: w.found}
 	}
 	return revision, sent, err
 }
@@ -342,12 +342,12 @@ func (f *Flight) write(ctx context.Context, c *change) (revision uint64, sent ti
 type changeWriter struct {
 	flight *Flight
 	record *claimRecord
-	found  Slot // the slot that was found
+	found  Entry // the entry that was found
 }
 
 // Found compares the entry with the record of the change. A restored value has the id of an earlier claim.
 func (w *changeWriter) Found(ctx context.Context, e kv.Entry) kv.Found {
-	w.found = w.flight.slot(ctx, e)
+	w.found = w.flight.entry(ctx, e)
 	now := &w.found
 	same := now.State == parseState(w.record.State) && now.Claim == w.record.Claim
 	ours := now.in().writer != "" && now.in().writer == w.record.Owner && (now.State == Pending || same)
