@@ -214,7 +214,7 @@ func checkPart(ctx context.Context, js jetstream.JetStream, made, first *jetstre
 	return nil
 }
 
-// infoOf returns the server's information on the stream of a bucket.
+// infoOf returns the server's information on the stream of a bucket. StreamInfo would go on until the deadline, which operators seldom set.
 func infoOf(ctx context.Context, js jetstream.JetStream, bucket string) (info *jetstream.StreamInfo, err error) {
 	err = jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) error {
 		stream, err := js.Stream(ctx, StreamName(bucket))
