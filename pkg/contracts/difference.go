@@ -14,6 +14,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/internal/partition"
 )
 
@@ -208,13 +209,6 @@ func excess(total uint64, limit int64, of string) string {
 	return fmt.Sprintf("%d %s", total-uint64(limit), of)
 }
 
-// The server's errors for a stream that does not fit, beside those that nats.go has.
-const (
-	codeNoPeers      jetstream.ErrorCode = 10005 // in a cluster: no node is fit; the text has the reason
-	codeStoreFull    jetstream.ErrorCode = 10047
-	codeStreamTooBig jetstream.ErrorCode = 10122
-)
-
 // RoomError is returned for a stream whose size a limit of its account, or of the server, has no room for. The stream stays as it
 // is.
 type RoomError struct {
@@ -256,13 +250,13 @@ func explain(ctx context.Context, js jetstream.StreamManager, want jetstream.Str
 	}
 	room := &RoomError{Stream: want.Name, Size: want.MaxBytes, Limit: "max_file_store", Cause: err}
 	switch api.ErrorCode {
-	case codeNoPeers:
+	case jsapi.CodeNoPeers:
 		if !strings.Contains(api.Description, "insufficient storage") {
 			return err
 		}
-	case codeStreamTooBig:
+	case jsapi.CodeStreamTooBig:
 		room.Limit, room.Most = "disk_max_stream_bytes", limits(ctx, js).StoreMaxStreamBytes
-	case codeStoreFull:
+	case jsapi.CodeStorageFull:
 		if most := limits(ctx, js).MaxStore; most > 0 {
 			room.Limit, room.Most = "max_file", most
 		}

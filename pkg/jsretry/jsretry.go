@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/internal/backoff"
+	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 )
 
 // Wait is the default bound of the wait for a cluster that is not ready. An election lasts up to nine seconds, a node reports its room for
@@ -62,14 +63,14 @@ func Do(ctx context.Context, wait time.Duration, try func(context.Context) error
 // temporary has true for the server's errors that a cluster returns only while it is not ready. Errors that are not listed are temporary
 // if their status is 503.
 var temporary = map[jetstream.ErrorCode]bool{
-	10005:                                  true,  // too few nodes are known, or have reported room
-	10009:                                  true,  // another node leads now
-	10010:                                  false, // there is no cluster
-	10035:                                  false, // no such account
-	10036:                                  false, // not supported in a cluster
-	10118:                                  true,  // every node that has the stream is away
-	10119:                                  true,  // every node that has the consumer is away
-	jetstream.JSErrCodeJetStreamNotEnabled: false,
+	jsapi.CodeNoPeers:                                true, // too few nodes are known, or have reported room
+	jsapi.CodeNotLeader:                              true,
+	jsapi.CodeNoCluster:                              false,
+	jsapi.CodeNoAccount:                              false,
+	jsapi.CodeNotInCluster:                           false,
+	jsapi.CodeStreamAway:                             true,
+	jsapi.CodeConsumerAway:                           true,
+	jetstream.JSErrCodeJetStreamNotEnabled:           false,
 	jetstream.JSErrCodeJetStreamNotEnabledForAccount: false,
 }
 

@@ -97,20 +97,12 @@ func (c *Client) Schedule(ctx context.Context, p Periodic) (changed bool, err er
 	return changed, nil
 }
 
-// Error codes of the server.
-const (
-	codeScheduleInvalid = 10189
-	codeZoneInvalid     = 10223
-)
-
 // explainRefusal returns an error that names the field for which the server refused a schedule.
 func explainRefusal(p Periodic, err error) error {
-	refused, _ := errors.AsType[*jetstream.APIError](err)
 	switch {
-	case refused == nil:
-	case refused.ErrorCode == codeScheduleInvalid:
+	case jsapi.HasCode(err, jsapi.CodeScheduleInvalid):
 		return fmt.Errorf("the server cannot read Periodic.Cron %q: %s: %w", clip(p.Cron, 64), cronForms, err)
-	case refused.ErrorCode == codeZoneInvalid:
+	case jsapi.HasCode(err, jsapi.CodeZoneInvalid):
 		return fmt.Errorf("the server does not know Periodic.TimeZone %q: use a name of the IANA database: %w", clip(p.TimeZone, 64), err)
 	}
 	return err

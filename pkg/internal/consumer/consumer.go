@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/internal/subject"
 )
 
@@ -117,9 +118,7 @@ func Filters(cfg jetstream.ConsumerConfig) []string {
 // Taken explains the server's refusal of a consumer whose subjects another consumer of the work queue has. It returns other errors as they
 // are.
 func Taken(err error, want []string) error {
-	const notUnique, unfiltered = 10100, 10099
-	api, ok := errors.AsType[*jetstream.APIError](err)
-	if !ok || api.ErrorCode != notUnique && api.ErrorCode != unfiltered {
+	if !jsapi.HasCode(err, jsapi.CodeNotUnique, jsapi.CodeUnfiltered) {
 		return err
 	}
 	return fmt.Errorf("%w: another consumer of the work queue has some of %v (delete it if it is of a handler's former priority)", err, want)

@@ -16,7 +16,6 @@ const (
 	codeMemoryFull      jetstream.ErrorCode = 10028
 	codeNoMessage       jetstream.ErrorCode = 10037
 	codeNoSequence      jetstream.ErrorCode = 10043
-	codeStorageFull     jetstream.ErrorCode = 10047
 	codeTooLarge        jetstream.ErrorCode = 10054
 	codeDeleteFailed    jetstream.ErrorCode = 10057 // also for a message that does not exist
 	codeNoStream        jetstream.ErrorCode = 10059
@@ -28,35 +27,52 @@ const (
 	codeSequenceInDoubt jetstream.ErrorCode = 10164 // in a cluster: another write of the subject is being stored
 )
 
+// The server's error codes that single packages have a use for, with [HasCode].
+const (
+	CodeNoPeers         jetstream.ErrorCode = 10005 // in a cluster: no node is fit; the text has the reason
+	CodeNotLeader       jetstream.ErrorCode = 10009 // another node leads now
+	CodeNoCluster       jetstream.ErrorCode = 10010
+	CodeNoAccount       jetstream.ErrorCode = 10035
+	CodeNotInCluster    jetstream.ErrorCode = 10036 // not supported in a cluster
+	CodeStorageFull     jetstream.ErrorCode = 10047
+	CodeUnfiltered      jetstream.ErrorCode = 10099 // the work queue has a consumer, and one of the two takes everything
+	CodeNotUnique       jetstream.ErrorCode = 10100 // another consumer of the work queue has some of the subjects
+	CodeStreamAway      jetstream.ErrorCode = 10118 // every node that has the stream is away
+	CodeConsumerAway    jetstream.ErrorCode = 10119 // every node that has the consumer is away
+	CodeStreamTooBig    jetstream.ErrorCode = 10122
+	CodeScheduleInvalid jetstream.ErrorCode = 10189
+	CodeZoneInvalid     jetstream.ErrorCode = 10223
+)
+
 // IsRefused reports whether the server compared sequences and found another sequence, or a message where none was expected. Around a
 // change of leader the message may have been stored all the same.
 func IsRefused(err error) bool {
-	return hasCode(err, codeWrongSequence, codeSequenceInDoubt) ||
-		hasCode(err, codeStoreFailed) && strings.Contains(description(err), "per subject")
+	return HasCode(err, codeWrongSequence, codeSequenceInDoubt) ||
+		HasCode(err, codeStoreFailed) && strings.Contains(description(err), "per subject")
 }
 
 // IsInDoubt reports whether the server refused a message because another message of the subject is being stored.
-func IsInDoubt(err error) bool { return hasCode(err, codeSequenceInDoubt) }
+func IsInDoubt(err error) bool { return HasCode(err, codeSequenceInDoubt) }
 
 // IsInProcess reports whether a message with the same id is being stored.
-func IsInProcess(err error) bool { return hasCode(err, codeInProcess) }
+func IsInProcess(err error) bool { return HasCode(err, codeInProcess) }
 
 // IsFull reports whether the stream, the account or the server has no room left.
 func IsFull(err error) bool {
-	return hasCode(err, codeAccountFull, codeMemoryFull, codeStorageFull) ||
-		hasCode(err, codeStoreFailed) && strings.HasPrefix(description(err), "maximum ") && !IsRefused(err)
+	return HasCode(err, codeAccountFull, codeMemoryFull, CodeStorageFull) ||
+		HasCode(err, codeStoreFailed) && strings.HasPrefix(description(err), "maximum ") && !IsRefused(err)
 }
 
 // IsTooLarge reports whether the message is too large for the server or the stream.
 func IsTooLarge(err error) bool {
-	return errors.Is(err, nats.ErrMaxPayload) || hasCode(err, codeTooLarge, codeHeaderTooLarge)
+	return errors.Is(err, nats.ErrMaxPayload) || HasCode(err, codeTooLarge, codeHeaderTooLarge)
 }
 
 // IsNoStream reports whether the server knows no stream of that name.
-func IsNoStream(err error) bool { return hasCode(err, codeNoStream) }
+func IsNoStream(err error) bool { return HasCode(err, codeNoStream) }
 
 // IsOtherStream reports whether the subject belongs to another stream than the one named in the message.
-func IsOtherStream(err error) bool { return hasCode(err, codeOtherStream) }
+func IsOtherStream(err error) bool { return HasCode(err, codeOtherStream) }
 
 // IsAnswer reports whether err is the server's answer.
 func IsAnswer(err error) bool {
@@ -88,7 +104,8 @@ func IsUnknown(err error) bool {
 	return api.Code == http.StatusServiceUnavailable || api.ErrorCode == codeInProcess
 }
 
-func hasCode(err error, codes ...jetstream.ErrorCode) bool {
+// HasCode reports whether err is the server's answer with one of the codes.
+func HasCode(err error, codes ...jetstream.ErrorCode) bool {
 	api, ok := errors.AsType[*jetstream.APIError](err)
 	return ok && slices.Contains(codes, api.ErrorCode)
 }

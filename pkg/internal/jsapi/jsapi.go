@@ -173,7 +173,7 @@ func (c Client) Get(ctx context.Context, stream string, q Query) (message Messag
 // not remove it.
 func (c Client) Delete(ctx context.Context, stream string, sequence uint64) error {
 	err := c.Ask(ctx, "STREAM.MSG.DELETE."+stream, map[string]any{"seq": sequence, "no_erase": true}, nil)
-	if hasCode(err, codeDeleteFailed, codeNoSequence) {
+	if HasCode(err, codeDeleteFailed, codeNoSequence) {
 		if _, there, readErr := c.Get(ctx, stream, Query{Sequence: sequence}); readErr == nil && !there {
 			return nil
 		}

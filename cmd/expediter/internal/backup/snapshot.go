@@ -31,8 +31,6 @@ const (
 
 	// maxBehind is the largest number of messages that are read after a snapshot.
 	maxBehind = 1 << 20
-
-	codeMessageNotFound = 10037
 )
 
 // file is a file that is being written, with the server's snapshot of a stream and then the messages after the
@@ -334,7 +332,7 @@ func (c Config) appendBehind(ctx context.Context, f *file, until uint64) error {
 		err := jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) error {
 			return c.ask(ctx, "STREAM.MSG.GET."+f.Name, map[string]any{"seq": f.last + 1, "next_by_subj": ">"}, &answer)
 		})
-		if apiErr, ok := errors.AsType[*jetstream.APIError](err); ok && apiErr.ErrorCode == codeMessageNotFound {
+		if apiErr, ok := errors.AsType[*jetstream.APIError](err); ok && apiErr.ErrorCode == jetstream.JSErrCodeMessageNotFound {
 			return nil
 		}
 		if err != nil {
