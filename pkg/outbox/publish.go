@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/redact"
 )
 
 const (
@@ -49,11 +50,7 @@ type failure struct {
 
 // brief returns the text of an error, cut to maxReason and without the bytes that Postgres refuses.
 func brief(err error) string {
-	text := strings.ReplaceAll(strings.ToValidUTF8(err.Error(), "�"), "\x00", "")
-	if len(text) > maxReason {
-		text = strings.ToValidUTF8(text[:maxReason], "")
-	}
-	return text
+	return redact.Clip(strings.ReplaceAll(strings.ToValidUTF8(err.Error(), "�"), "\x00", ""), maxReason)
 }
 
 // publish publishes rows: the rows of one key one after the other, the keys side by side. At most one row of a key is under way: otherwise

@@ -1,5 +1,5 @@
 // Package redact takes secrets out of the addresses of a configuration before they are shown: in errors, answers, logs and dead
-// letters.
+// letters. It also bounds the texts that are shown.
 package redact
 
 import (
@@ -41,6 +41,19 @@ func Text(text string) string { return address.ReplaceAllStringFunc(text, URL) }
 // People returns a text without the secrets of the addresses in it, as Text does, and without e-mail addresses and telephone
 // numbers.
 func People(text string) string { return reach.ReplaceAllString(Text(text), "…") }
+
+// Clip returns the first limit bytes of a text, without a character that is cut and without bytes that are no UTF-8.
+func Clip(text string, limit int) string {
+	return strings.ToValidUTF8(text[:min(len(text), limit)], "")
+}
+
+// Shorten returns a text of up to limit bytes as it is, and a longer one clipped, with an ellipsis.
+func Shorten(text string, limit int) string {
+	if len(text) <= limit {
+		return text
+	}
+	return Clip(text, limit) + "…"
+}
 
 // Error returns an error that wraps err, and whose text is that of err without the secrets of the addresses in it. nil stays nil.
 func Error(err error) error {

@@ -27,6 +27,26 @@ func TestURL(t *testing.T) {
 	}
 }
 
+func TestTextsAreBoundedAtCharacters(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		text, clipped, shortened string
+		most                     int
+	}{
+		{"", "", "", 0},
+		{"abc", "abc", "abc", 3},
+		{"abcd", "abc", "abc…", 3},
+		{"aéb", "a", "a…", 2},
+		{"aéb", "aé", "aé…", 3},
+		{"a\xffb", "ab", "a\xffb", 3},
+		{"a\xffbc", "ab", "ab…", 3},
+		{"…", "", "…", 2},
+	} {
+		check.Same(t, fmt.Sprintf("%q clipped to %d", c.text, c.most), redact.Clip(c.text, c.most), c.clipped)
+		check.Same(t, fmt.Sprintf("%q shortened to %d", c.text, c.most), redact.Shorten(c.text, c.most), c.shortened)
+	}
+}
+
 func TestError(t *testing.T) {
 	t.Parallel()
 	parse := func(text string) error { _, err := url.Parse(text); return err }

@@ -28,6 +28,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/internal/directget"
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/jsretry"
+	"github.com/expediter-io/expediter/pkg/redact"
 	"github.com/expediter-io/expediter/pkg/service/access"
 )
 
@@ -209,12 +210,7 @@ func User(id string) string {
 }
 
 // cut bounds a text.
-func cut(text string) string {
-	if len(text) <= maxText {
-		return text
-	}
-	return strings.ToValidUTF8(text[:maxText], "") + "…"
-}
+func cut(text string) string { return redact.Shorten(text, maxText) }
 
 // List returns the latest records, at most limit, the latest first. It reads two messages for each, from a replica that may lag behind.
 // Two round trips, for 10 seconds at most.

@@ -12,6 +12,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/redact"
 	"github.com/expediter-io/expediter/pkg/worker/token"
 )
 
@@ -277,9 +278,4 @@ func oneOf[T ~string](p *parser, n *yaml.Node, path string, allowed ...T) T {
 func isName(s string) bool { return len(s) <= contracts.MaxName && token.IsSafe(s) }
 
 // clip shortens a text of the file for a mistake.
-func clip(s string) string {
-	if len(s) > contracts.MaxName {
-		return strings.ToValidUTF8(s[:contracts.MaxName], "") + "…"
-	}
-	return s
-}
+func clip(s string) string { return redact.Shorten(s, contracts.MaxName) }

@@ -12,6 +12,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/expediter-io/expediter/pkg/redact"
 )
 
 // MaxDepth is the deepest nesting of objects and arrays.
@@ -184,9 +186,7 @@ func Kind(value []byte) string {
 
 // Pointer appends one reference token to a JSON Pointer, escaped, and cut when it is long.
 func Pointer(path, segment string) string {
-	if len(segment) > maxSegment {
-		segment = strings.ToValidUTF8(segment[:maxSegment], "") + "…"
-	}
+	segment = redact.Shorten(segment, maxSegment)
 	if strings.ContainsAny(segment, "~/") {
 		segment = strings.ReplaceAll(strings.ReplaceAll(segment, "~", "~0"), "/", "~1")
 	}

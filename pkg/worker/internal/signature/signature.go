@@ -4,6 +4,8 @@ package signature
 import (
 	"regexp"
 	"strings"
+
+	"github.com/expediter-io/expediter/pkg/redact"
 )
 
 // maxLength bounds a signature, in bytes.
@@ -34,9 +36,5 @@ func Of(text string) string {
 	for _, rule := range rules {
 		text = rule.pattern.ReplaceAllString(text, rule.with)
 	}
-	text = strings.TrimSpace(text)
-	if len(text) > maxLength {
-		text = strings.ToValidUTF8(text[:maxLength], "")
-	}
-	return text
+	return redact.Clip(strings.TrimSpace(text), maxLength)
 }

@@ -17,10 +17,10 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"strings"
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/redact"
 	"github.com/expediter-io/expediter/pkg/retryafter"
 	"github.com/expediter-io/expediter/services/importer/caption"
 	"github.com/expediter-io/expediter/services/importer/internal/remote"
@@ -178,7 +178,7 @@ func refusal(op string, got remote.Answer) error {
 		reason, _ := said.Error.(string)
 		for _, s := range []string{said.Message, reason, said.Detail} {
 			if s != "" {
-				text = strings.ToValidUTF8(s[:min(len(s), maxReason)], "")
+				text = redact.Clip(s, maxReason)
 				break
 			}
 		}

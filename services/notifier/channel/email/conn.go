@@ -15,6 +15,7 @@ import (
 	"github.com/wneessen/go-mail"
 	"github.com/wneessen/go-mail/smtp"
 
+	"github.com/expediter-io/expediter/pkg/redact"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 )
 
@@ -298,8 +299,5 @@ func clip(text string) string {
 		}
 		return r
 	}, strings.ToValidUTF8(text, ""))
-	if len(text) > maxReply {
-		text = strings.ToValidUTF8(text[:maxReply], "") + "…"
-	}
-	return strings.TrimSpace(text)
+	return strings.TrimSpace(redact.Shorten(text, maxReply))
 }

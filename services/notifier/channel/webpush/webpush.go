@@ -25,6 +25,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/guardeddial"
+	"github.com/expediter-io/expediter/pkg/redact"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/channel/internal/post"
 	"github.com/expediter-io/expediter/services/notifier/template"
@@ -141,7 +142,7 @@ func (w *WebPush) Send(ctx context.Context, m channel.Message) (channel.Receipt,
 	if err != nil {
 		return channel.Receipt{}, err
 	}
-	return channel.Receipt{ID: clip(answer.Header.Get("Location"))}, nil
+	return channel.Receipt{ID: redact.Clip(answer.Header.Get("Location"), contracts.MaxURL)}, nil
 }
 
 func (w *WebPush) fail(kind channel.Kind, detail string, cause error) error {
@@ -258,11 +259,6 @@ func urgency(p contracts.Urgency) string {
 	case contracts.UrgencyNormal:
 	}
 	return "normal"
-}
-
-// clip bounds the push service's id of the message.
-func clip(text string) string {
-	return strings.ToValidUTF8(text[:min(len(text), contracts.MaxURL)], "")
 }
 
 const (

@@ -6,13 +6,13 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
+	"github.com/expediter-io/expediter/pkg/redact"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
@@ -34,7 +34,7 @@ func (s *Sender) setOutcome(r *row, d *deliveries.Delivery, receipt channel.Rece
 		}
 		return nil
 	}
-	attempt.Outcome, attempt.Detail = string(failure.Kind), clip(failure.Error())
+	attempt.Outcome, attempt.Detail = string(failure.Kind), redact.Clip(failure.Error(), maxDetail)
 	d.Reason = string(failure.Kind)
 	switch {
 	case failure.Kind == channel.KindNoAddress, failure.Kind == channel.KindCancelled:
@@ -232,13 +232,6 @@ func (s *Sender) onDeadLetter(ctx context.Context, letter worker.DeadLetter) err
 		return err
 	}
 	return s.follow(ctx, r, d, nil)
-}
-
-func clip(text string) string {
-	if len(text) > maxDetail {
-		text = text[:maxDetail]
-	}
-	return strings.ToValidUTF8(text, "")
 }
 
 // Health knows the endpoints that do not answer. A [health.Store] is one.

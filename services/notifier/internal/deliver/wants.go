@@ -11,6 +11,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
+	"github.com/expediter-io/expediter/pkg/redact"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
@@ -64,7 +65,7 @@ func (s *Sender) unknown(ctx context.Context, r *row, d *deliveries.Delivery) (h
 	case errors.Is(err, recipient.ErrForgotten):
 		return true, nil // a record would be data about the user
 	case ok && unreadable.Permanent:
-		d.Detail = clip(err.Error())
+		d.Detail = redact.Clip(err.Error(), maxDetail)
 		return true, s.end(ctx, r, d, deliveries.Failed, deliveries.ReasonRecipient, worker.Cancel(err))
 	case err != nil:
 		return true, s.later(ctx, r, err)

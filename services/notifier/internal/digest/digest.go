@@ -15,6 +15,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
+	"github.com/expediter-io/expediter/pkg/redact"
 	"github.com/expediter-io/expediter/services/notifier/internal/cancel"
 	"github.com/expediter-io/expediter/services/notifier/internal/row"
 	"github.com/expediter-io/expediter/services/notifier/internal/schedule"
@@ -325,11 +326,6 @@ func Row(n *contracts.Notification, end time.Time) *contracts.Notification {
 		Category: n.Category, Channel: n.Channel, Collected: true, CreatedAt: time.Now().UTC(), EventType: contracts.EventTypeDigest,
 		EventID: contracts.DigestIDPrefix + Group(n) + ":" + end.UTC().Format(time.RFC3339), NotBefore: end.UTC(),
 		Priority:      contracts.UrgencyNormal,
-		RecipientType: n.RecipientType, Template: clip(TemplateOf(n)), UserID: n.UserID,
+		RecipientType: n.RecipientType, Template: redact.Clip(TemplateOf(n), contracts.MaxText), UserID: n.UserID,
 	}
-}
-
-// clip cuts the name of a template that the rules do not name to the limit of a row.
-func clip(name string) string {
-	return strings.ToValidUTF8(name[:min(len(name), contracts.MaxText)], "")
 }

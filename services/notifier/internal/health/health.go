@@ -16,13 +16,13 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/pause"
+	"github.com/expediter-io/expediter/pkg/redact"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 )
 
@@ -236,9 +236,9 @@ func (s *Store) after(e Endpoint, failure *channel.Error) (Endpoint, bool) {
 	case !counts(failure):
 		return e, false
 	case e.State == "" || e.State == Healthy:
-		return Endpoint{At: now, LastError: clip(failure.Error()), Since: now, State: Failing}, true
+		return Endpoint{At: now, LastError: redact.Clip(failure.Error(), maxError), Since: now, State: Failing}, true
 	case e.State == Failing && now.Sub(e.Since) >= s.cfg.DisableAfter:
-		return Endpoint{At: now, LastError: clip(failure.Error()), Since: e.Since, State: Disabled}, true
+		return Endpoint{At: now, LastError: redact.Clip(failure.Error(), maxError), Since: e.Since, State: Disabled}, true
 	}
 	return e, false
 }
@@ -387,5 +387,3 @@ func id(name, address string) string {
 
 // subject returns the subject of an endpoint's record. No encoded id equals its first token.
 func (s *Store) subject(name, id string) string { return s.records.Key("/endpoint." + name + "." + id) }
-
-func clip(text string) string { return strings.ToValidUTF8(text[:min(len(text), maxError)], "") }

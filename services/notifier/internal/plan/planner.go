@@ -14,6 +14,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
+	"github.com/expediter-io/expediter/pkg/redact"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 	"github.com/expediter-io/expediter/services/notifier/rules"
 )
@@ -200,7 +201,7 @@ func (p *Planner) Refuse(ctx context.Context, e contracts.Event, reason string) 
 		return err
 	}
 	if len(reason) > MaxReason {
-		reason = strings.ToValidUTF8(reason[:MaxReason], "")
+		reason = redact.Clip(reason, MaxReason)
 	}
 	_, err := p.events.change(ctx, e.EventID, func(e *Event) bool {
 		if !e.Unplanned() || !e.same(&refused) {

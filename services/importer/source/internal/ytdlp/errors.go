@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/redact"
 )
 
 const (
@@ -175,6 +176,5 @@ func saidAs(stderr, prefix string) []string {
 // bounded returns lines as a bounded text for a log.
 func bounded(lines []string) string {
 	const most = 1000
-	text := strings.Join(lines, " | ")
-	return strings.ToValidUTF8(text[:min(len(text), most)], "")
+	return redact.Clip(strings.Join(lines, " | "), most)
 }
