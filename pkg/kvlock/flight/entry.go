@@ -72,8 +72,8 @@ type Entry struct {
 	seen     time.Time     // the time at which this process received it, monotonic
 }
 
-// inner is the rarely used part of an entry. It is separate because entries are on the stacks of all waiters. Copies of the entry share it, so
-// it is replaced, never changed.
+// inner is the rarely used part of an entry. It is separate because entries are on the stacks of all waiters. Copies of the entry share it,
+// so it is replaced, never changed.
 type inner struct {
 	err    error       // the reason that it cannot be read: ErrVersion, or ErrMismatch for a record of another kind
 	stale  *staleValue // nil when there is nothing in it
@@ -249,8 +249,8 @@ func (r claimRecord) entry(key string, value []byte, revision uint64, created ti
 	return s
 }
 
-// decode reads a stored entry. Purge markers are absent keys, or failures when they carry a record: [Claim.Fail] leaves the reason there for
-// waiters. With an error, the entry is absent, at the revision of the record.
+// decode reads a stored entry. Purge markers are absent keys, or failures when they carry a record: [Claim.Fail] leaves the reason there
+// for waiters. With an error, the entry is absent, at the revision of the record.
 func decode(e *kv.Entry) (Entry, error) {
 	absent := Entry{Key: e.Key, Revision: e.Revision, Created: e.Created, seen: e.Seen, asOf: e.AsOf}
 	if e.Deleted() {

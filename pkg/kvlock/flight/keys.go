@@ -111,8 +111,8 @@ func (f *Flight) read(ctx context.Context, keys []string) ([]Entry, error) {
 // of its computation, [Flight.Get] is enough.
 //
 // A key that exists all the time is yielded at least once, and again when it is written meanwhile. A replica that lags behind yields older
-// entries. A record that cannot be read is yielded with its key and the reason. An error with an empty entry ends the iteration, as does the
-// end of ctx.
+// entries. A record that cannot be read is yielded with its key and the reason. An error with an empty entry ends the iteration, as does
+// the end of ctx.
 //
 // Values are read too, 500 records at a time, from a consumer that is made for the call. The process needs the
 // permission to make one, with subjects that begin with "$JS.API.CONSUMER.".
