@@ -330,7 +330,7 @@ func (s *streamRow) isFirstOf(part streamRow) bool {
 // add adds the figures of another partition.
 func (s *streamRow) add(part streamRow) {
 	s.Waiting, s.Running, s.Aside, s.Stranded = s.Waiting+part.Waiting, s.Running+part.Running, s.Aside+part.Aside, s.Stranded+part.Stranded
-	s.Later, s.Told, s.Oldest, s.Partitions = s.Later+part.Later, s.Told && part.Told, max(s.Oldest, part.Oldest), s.Partitions+1
+	s.Later, s.Detailed, s.Oldest, s.Partitions = s.Later+part.Later, s.Detailed && part.Detailed, max(s.Oldest, part.Oldest), s.Partitions+1
 	sum := func(a, b []float64) []float64 {
 		all := make([]float64, buckets)
 		for _, rates := range [][]float64{a, b} { // of streams that were seen at least once
