@@ -35,11 +35,12 @@ const (
 
 // report is the last line of the output, as JSON.
 type report struct {
-	OK         bool   `json:"ok"`
-	Skipped    bool   `json:"skipped,omitempty"`
-	Extractor  string `json:"extractor,omitempty"`
-	Train      *split `json:"train,omitempty"`
-	Validation *split `json:"validation,omitempty"`
+	OK         bool        `json:"ok"`
+	Skipped    bool        `json:"skipped,omitempty"`
+	Machine    rig.Machine `json:"machine"`
+	Extractor  string      `json:"extractor,omitempty"`
+	Train      *split      `json:"train,omitempty"`
+	Validation *split      `json:"validation,omitempty"`
 
 	// Talks has, by source, the numbers of texts without cooking that became recipes, and of other texts that did not.
 	Talks map[string]*verdicts `json:"talks,omitempty"`
@@ -65,6 +66,7 @@ func run(args []string, out io.Writer) error {
 	}, func(out io.Writer) (any, error) {
 		p.out = out
 		result, err := measure(p, data)
+		result.Machine = rig.ThisMachine()
 		if err != nil {
 			return nil, err
 		}

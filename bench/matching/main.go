@@ -33,6 +33,7 @@ const defaultData = "../../shared/data/places"
 type report struct {
 	OK      bool        `json:"ok"`
 	Skipped bool        `json:"skipped,omitempty"`
+	Machine rig.Machine `json:"machine"`
 	Model   string      `json:"model,omitempty"`
 	Pairs   []pairScore `json:"pairs,omitempty"`
 }
@@ -53,6 +54,7 @@ func run(args []string, out io.Writer) error {
 	}, func(out io.Writer) (any, error) {
 		p.out = out
 		result, err := measure(p, data)
+		result.Machine = rig.ThisMachine()
 		return result, errors.Join(err, p.err)
 	})
 }
