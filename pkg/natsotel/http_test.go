@@ -2,6 +2,7 @@ package natsotel_test
 
 import (
 	"bufio"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -145,7 +146,7 @@ func TestHandlerKeepsTheConnection(t *testing.T) {
 		resp, err := server.Client().Do(r)
 		check.OK(t, err)
 		line, err := bufio.NewReader(resp.Body).ReadString('\n')
-		check.That(t, line == want && (err == nil || err == io.EOF), "%s: %q, %v", path, line, err)
+		check.That(t, line == want && (err == nil || errors.Is(err, io.EOF)), "%s: %q, %v", path, line, err)
 		check.OK(t, resp.Body.Close())
 	}
 }
