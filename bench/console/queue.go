@@ -105,11 +105,12 @@ func subject(i int) string {
 
 func jobID(i int) string { return fmt.Sprintf("job-%d", i) }
 
-// fill queues jobs until the queue has n, without waiting for each answer.
+// fill queues jobs until the queue has n, without waiting for each answer. They have no ids: the server keeps those for two minutes, and would
+// have those of all jobs, and remove them while others are measured.
 func (b *bench) fill(ctx context.Context, n int) error {
 	for ; b.queued-b.taken < n; b.queued++ {
 		_, err := b.js.PublishMsgAsync(&nats.Msg{Subject: subject(b.queued), Data: []byte(payload), Header: nats.Header{
-			jetstream.ExpectedStreamHeader: {stream}, nats.MsgIdHdr: {jobID(b.queued)},
+			jetstream.ExpectedStreamHeader: {stream},
 		}}, jetstream.WithStallWait(time.Minute))
 		if err != nil {
 			return fmt.Errorf("queue a job: %w", err)
