@@ -57,10 +57,11 @@ type WholeStream struct {
 // WholeStreams adds the figures of partitions to those of the first, in the order of the names. The time of the oldest message is that of
 // the oldest in any partition. A partition whose first is not among the streams stands for itself.
 func WholeStreams(streams []*jetstream.StreamInfo) []WholeStream {
-	slices.SortFunc(streams, func(a, b *jetstream.StreamInfo) int { return strings.Compare(a.Config.Name, b.Config.Name) })
 	var all []WholeStream
 	at := map[string]int{} // by name
-	for _, info := range streams {
+	for _, info := range slices.SortedFunc(slices.Values(streams), func(a, b *jetstream.StreamInfo) int {
+		return strings.Compare(a.Config.Name, b.Config.Name)
+	}) {
 		i, ok := at[partition.First(info.Config)]
 		if !ok {
 			alone := *info

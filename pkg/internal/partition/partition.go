@@ -112,8 +112,8 @@ func Is(cfg jetstream.StreamConfig) bool {
 
 // First returns the name of the stream that is the first partition of the stream with a configuration: its own, unless it is another one.
 func First(cfg jetstream.StreamConfig) string {
-	if Is(cfg) {
-		return cfg.Name[:strings.LastIndexByte(cfg.Name, '-')]
+	if at := strings.LastIndexByte(cfg.Name, '-'); at > 0 && Is(cfg) { // the metadata of another's stream may say anything
+		return cfg.Name[:at]
 	}
 	return cfg.Name
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
@@ -45,4 +46,15 @@ func TestPartitionsAreEven(t *testing.T) {
 	for p, count := range counts {
 		check.That(t, count >= keys/n*95/100 && count <= keys/n*105/100, "partition %d has %d of %d keys", p, count, keys)
 	}
+}
+
+// The first partition of a partition is known by its name, and a stream whose metadata say what its name does not stands for itself.
+func TestFirst(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{"KV_x-3": "KV_x", "KV_x": "KV_x"} {
+		cfg := Division{Partitions: 4, State: Settled}.In(jetstream.StreamConfig{Name: name})
+		check.Require(t, Is(cfg), "%s is no partition", name)
+		check.Same(t, "the first of "+name, First(cfg), want)
+	}
+	check.Same(t, "the first of an undivided stream", First(jetstream.StreamConfig{Name: "JOBS-3"}), "JOBS-3")
 }

@@ -140,12 +140,7 @@ also when all its handlers hang. One that has ended, or has no connection, does 
 			if (f.recent || f.stacks) && len(args) == 0 {
 				return f.usage(errors.New("--recent and --stacks need a WORKER"))
 			}
-			return f.with(cmd.Context(), "expediter jobs", func(js jetstream.JetStream) (err error) {
-				if f.stream != "" { // a worker takes jobs of all partitions
-					if f.stream, _, err = worker.PartitionsOf(cmd.Context(), js, f.stream); err != nil {
-						return err
-					}
-				}
+			return f.with(cmd.Context(), "expediter jobs", func(js jetstream.JetStream) error {
 				return f.run(cmd.Context(), js.Conn(), strings.Join(args, ""))
 			})
 		},
