@@ -134,7 +134,8 @@ type Counts struct {
 	// attempt.
 	Delivered uint64
 
-	// Messages is the number of messages of the stream, and Queued the number of jobs that no worker was given yet.
+	// Messages is the number of messages of the stream, and Queued the number of jobs that no worker was given yet. The server counts a
+	// job in Rest until its consumer has noticed it, a moment after it was stored.
 	Messages, Queued uint64
 
 	// Rest is the number of other messages: delayed jobs, schedules, records of jobs that have ended, and jobs without a consumer. In a

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
@@ -192,6 +193,8 @@ func TestCountsAndDelayedJobs(t *testing.T) {
 			insert(t, c, worker.NewJob{Args: order{N: 2}, Subject: "jobs.some"})
 		}
 		<-started
+		// The server counts a message for its consumer a moment after it stored it.
+		synctest.Wait()
 		page := check.Must(c.Jobs(t.Context(), worker.JobFilter{Count: true, States: []worker.State{worker.StateDone}}))(t)
 		check.Equal(t, worker.Counts{
 			AsOf: page.AsOf, Delivered: 1, Messages: later + 5, Queued: 2, Rest: later + 2, Ended: 1, Scheduled: later + 1, Detailed: true,
