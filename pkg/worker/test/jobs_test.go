@@ -111,63 +111,63 @@ func TestJobsAreListedWithTheirStates(t *testing.T) {
 }
 
 func TestPagesAreWholeAndBounded(t *testing.T) {
-	t.Parallel()
-	b := keyed(t, nil)
-	c := client(t, b.js)
-	const n = 1100
-	for i := range n {
-		subject := "jobs.some"
-		if i%100 == 70 {
-			subject = "jobs.few"
+	keyedBubble(t, func(t *testing.T, b *bundle) {
+		c := client(t, b.js)
+		const n = 1100
+		for i := range n {
+			subject := "jobs.some"
+			if i%100 == 70 {
+				subject = "jobs.few"
+			}
+			b.queue(t, subject, fmt.Appendf(nil, `{"n":%d}`, i))
 		}
-		b.queue(t, subject, fmt.Appendf(nil, `{"n":%d}`, i))
-	}
-	receive(t, b.js.PublishAsyncComplete(), "jobs to be published")
-	key := worker.NewJob{Subject: "jobs.keys", Unique: &worker.Unique{Key: "a b"}}
-	r := insert(t, c, key)
-	for _, limit := range []int{0, 7, 1000} {
-		jobs := all(t, c, worker.JobFilter{Limit: limit})
-		check.Same(t, "jobs", len(jobs), n+1)
-		for i, j := range jobs {
-			check.Same(t, "sequence", j.Sequence, uint64(i+1))
+		receive(t, b.js.PublishAsyncComplete(), "jobs to be published")
+		key := worker.NewJob{Subject: "jobs.keys", Unique: &worker.Unique{Key: "a b"}}
+		r := insert(t, c, key)
+		for _, limit := range []int{0, 7, 1000} {
+			jobs := all(t, c, worker.JobFilter{Limit: limit})
+			check.Same(t, "jobs", len(jobs), n+1)
+			for i, j := range jobs {
+				check.Same(t, "sequence", j.Sequence, uint64(i+1))
+			}
 		}
-	}
-	for _, limit := range []int{1, 7, 100} {
-		few := all(t, c, worker.JobFilter{Limit: limit, Subject: "jobs.few"})
-		check.Same(t, "of few", len(few), n/100)
-		for i, j := range few {
-			check.Same(t, "sequence", j.Sequence, uint64(100*i+71))
+		for _, limit := range []int{1, 7, 100} {
+			few := all(t, c, worker.JobFilter{Limit: limit, Subject: "jobs.few"})
+			check.Same(t, "of few", len(few), n/100)
+			for i, j := range few {
+				check.Same(t, "sequence", j.Sequence, uint64(100*i+71))
+			}
 		}
-	}
-	if page, err := c.Jobs(t.Context(), worker.JobFilter{Key: "none", Subject: "jobs.>"}); page.Looked != 1000 || page.Next.Sequence != 1001 {
-		t.Errorf("page without jobs: looked at %d, %v; want 1000", page.Looked, err)
-	}
-	if page, err := c.Jobs(t.Context(), worker.JobFilter{Key: "none", Look: 40}); page.Looked != 40 || page.Next.Sequence != 41 {
-		t.Errorf("page without jobs: looked at %d, %v; want 40", page.Looked, err)
-	}
-	if page, err := c.Jobs(t.Context(), worker.JobFilter{Key: "none", Subject: "jobs.keys"}); err != nil || len(page.Jobs) > 0 {
-		t.Errorf("key without a job: %+v, %v", page, err)
-	}
-	for _, subject := range []string{"", "jobs.keys.*", "jobs.keys"} { // the last is answered at once
-		jobs := all(t, c, worker.JobFilter{Key: "a b", Subject: subject})
-		check.That(t, len(jobs) == 1 && jobs[0].ID == r.ID && jobs[0].Subject == r.Subject && jobs[0].Consumer == "",
-			"with subject %q: %+v, want job %s, which no consumer takes", subject, jobs, r.ID)
-	}
-	page, err := c.Jobs(t.Context(), worker.JobFilter{Key: "a b", Subject: "jobs.keys"})
-	check.That(t, err == nil && page.Looked == 1 && page.Messages == n+1,
-		"looked at %d of %d, %v; want 1 of %d", page.Looked, page.Messages, err, n+1)
-	for _, f := range []worker.JobFilter{
-		{Limit: -1},
-		{Limit: 1001},
-		{Look: -1},
-		{Look: 1001},
-		{Subject: "jobs..x"},
-		{Key: strings.Repeat("x", 321)},
-		{From: worker.Cursor{Partition: -1}},
-		{From: worker.Cursor{Partition: worker.MaxPartitions}},
-	} {
-		check.Failsf(t, check.Err(c.Jobs(t.Context(), f)), "filter %+v was accepted", f)
-	}
+		if page, err := c.Jobs(t.Context(), worker.JobFilter{Key: "none", Subject: "jobs.>"}); page.Looked != 1000 || page.Next.Sequence != 1001 {
+			t.Errorf("page without jobs: looked at %d, %v; want 1000", page.Looked, err)
+		}
+		if page, err := c.Jobs(t.Context(), worker.JobFilter{Key: "none", Look: 40}); page.Looked != 40 || page.Next.Sequence != 41 {
+			t.Errorf("page without jobs: looked at %d, %v; want 40", page.Looked, err)
+		}
+		if page, err := c.Jobs(t.Context(), worker.JobFilter{Key: "none", Subject: "jobs.keys"}); err != nil || len(page.Jobs) > 0 {
+			t.Errorf("key without a job: %+v, %v", page, err)
+		}
+		for _, subject := range []string{"", "jobs.keys.*", "jobs.keys"} { // the last is answered at once
+			jobs := all(t, c, worker.JobFilter{Key: "a b", Subject: subject})
+			check.That(t, len(jobs) == 1 && jobs[0].ID == r.ID && jobs[0].Subject == r.Subject && jobs[0].Consumer == "",
+				"with subject %q: %+v, want job %s, which no consumer takes", subject, jobs, r.ID)
+		}
+		page, err := c.Jobs(t.Context(), worker.JobFilter{Key: "a b", Subject: "jobs.keys"})
+		check.That(t, err == nil && page.Looked == 1 && page.Messages == n+1,
+			"looked at %d of %d, %v; want 1 of %d", page.Looked, page.Messages, err, n+1)
+		for _, f := range []worker.JobFilter{
+			{Limit: -1},
+			{Limit: 1001},
+			{Look: -1},
+			{Look: 1001},
+			{Subject: "jobs..x"},
+			{Key: strings.Repeat("x", 321)},
+			{From: worker.Cursor{Partition: -1}},
+			{From: worker.Cursor{Partition: worker.MaxPartitions}},
+		} {
+			check.Failsf(t, check.Err(c.Jobs(t.Context(), f)), "filter %+v was accepted", f)
+		}
+	})
 }
 
 // TestPagesReadLittle lists jobs by their states in a stream in which most are in another.
