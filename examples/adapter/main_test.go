@@ -157,7 +157,7 @@ func (f *far) answer(w http.ResponseWriter, r *http.Request) {
 	w.Write([]byte(f.next.body))
 }
 
-// The far sides get calls in their documented form, and their answers reach the notifier in the form of its
+// Each far side gets calls in the form that it documents, and the notifier gets their answers in the form of its
 // gateway.
 func TestFarSides(t *testing.T) {
 	t.Parallel()

@@ -72,7 +72,7 @@ type EnrichResponse struct {
 	Results []Restaurant `json:"results" jsonschema:"maxItems=100" wire:"present,max=100"`
 	// Pending is how many states are PENDING, and so how many patches may still come.
 	Pending int `json:"pending" jsonschema:"minimum=0" wire:"present"`
-	// Skipped is why no place of the request was looked up: "flag_disabled", "no_results", or [SkippedStoreDown], or
+	// Skipped is the reason when no place of the request was looked up: "flag_disabled", "no_results", [SkippedStoreDown] or
 	// [SkippedStoreFull]. Empty otherwise.
 	Skipped string `json:"skipped,omitempty" jsonschema:"pattern=^[A-Za-z0-9_-]*$,maxLength=64"`
 }

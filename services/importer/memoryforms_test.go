@@ -44,8 +44,8 @@ const (
 	end   = "--" + boundary + "--\r\n"
 )
 
-// worstForms are forms, each as bad as a form may be without its end, and those of the files that are worst, of which each copy is
-// another.
+// worstForms returns functions that make form n of a kind, without its end. Each form costs the importer as much as one of its kind can.
+// The forms with a file have other bytes for each n, as the importer takes the same file only once.
 func worstForms() map[string]func(n int) []byte {
 	owner := fmt.Sprintf(field, "owner_id", "ada")
 	filled := func(part string) func(int) []byte {

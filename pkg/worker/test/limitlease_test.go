@@ -94,8 +94,8 @@ func TestPermitOfALostWorkerComesBack(t *testing.T) {
 	}
 }
 
-// TestPermitIsReturned looks at all ways in which a handler can end. That the next job
-// starts in no time shows that nobody waited for a lease to end.
+// TestPermitIsReturned ends a handler in every way. The next job starts at once: it need not wait for the lease of the permit to
+// end.
 func TestPermitIsReturned(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bundle) {
 		handler := func(ctx context.Context, job *worker.Job[order]) error {

@@ -136,9 +136,8 @@ func zombie(t *testing.T, srv *natsrun.Server, before int, early bool) {
 	}
 }
 
-// TestZombieThatGetsTheJobBackGivesItUpAtOnce cuts a worker off while another takes its job
-// over and dies, so that the server gives the job to the first again, whose attempt is
-// still running.
+// TestZombieThatGetsTheJobBackGivesItUpAtOnce cuts a worker off. A second worker takes its job over and dies. The server gives the job
+// to the first worker again, whose attempt is still running.
 func TestZombieThatGetsTheJobBackGivesItUpAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bundle) {
 		p, cut := natstest.Proxied(t, b.srv)

@@ -108,8 +108,7 @@ func TestReadState(t *testing.T) {
 	}
 }
 
-// TestJitter: answers that were found together do not expire together, and nothing is kept for longer or shorter than
-// it may be.
+// TestJitter: answers that were found together do not expire together, and each is kept for a time within its bounds.
 func TestJitter(t *testing.T) {
 	t.Parallel()
 	s := &Service{cfg: Config{FoundTTL: 100 * time.Second, NotFoundTTL: time.Second, UnresolvedTTL: 7 * time.Second}}

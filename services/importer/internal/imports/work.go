@@ -294,8 +294,8 @@ func (a *attempt) leave(ctx context.Context) error {
 	return a.finalError(&r)
 }
 
-// finalError returns the error for the worker of a job that has ended. A job that this message has failed belongs into the dead
-// letters.
+// finalError returns the error for the worker of a job that has ended. A job that failed with this message becomes a dead
+// letter.
 func (a *attempt) finalError(r *record) error {
 	if r.Exhausted && r.Message == a.job.Sequence {
 		return worker.Cancel(errors.New(r.Error))
