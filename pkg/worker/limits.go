@@ -244,7 +244,7 @@ func (w *Worker) acquirePermits(d *delivery, cancel context.CancelCauseFunc) (*l
 		},
 	})
 	if s.parked {
-		w.deliveries.park(-1)
+		w.deliveries.parked.Add(-1)
 	}
 	var unreadable *limit.RecordError
 	switch {
@@ -301,7 +301,7 @@ func (s *slot) Give() bool {
 		return false
 	}
 	s.parked, s.delivery.waited = true, true
-	s.worker.deliveries.park(1)
+	s.worker.deliveries.parked.Add(1)
 	s.worker.releaseSlot(s.delivery)
 	s.worker.puller.Freed()
 	s.show(true)
@@ -317,7 +317,7 @@ func (s *slot) Take() bool {
 		return false
 	}
 	s.parked, s.delivery.hasSlot = false, true
-	s.worker.deliveries.park(-1)
+	s.worker.deliveries.parked.Add(-1)
 	return true
 }
 
