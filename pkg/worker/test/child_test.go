@@ -110,10 +110,7 @@ func TestKilledProcessLosesNoJob(t *testing.T) {
 
 	last := make(chan int, 10)
 	cfg := b.config(t, func(c *worker.Config) { c.AckWait = childAckWait })
-	run(t, b.js, cfg, worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
-		last <- job.Attempt
-		return nil
-	})
+	run(t, b.js, cfg, worker.Policy{}, tell(last, itsAttempt))
 
 	attempt := receive(t, last, "the job")
 	check.That(t, attempt > used, "attempt %d, want one after %d: a crash uses one", attempt, used)

@@ -15,6 +15,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/pause"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -175,10 +176,7 @@ func TestStoppedWorkerLeavesItsPermits(t *testing.T) {
 		check.That(t, errors.As(first.wait(), &stuck), "the handler counts as ended")
 
 		done := make(chan int, 10)
-		run(t, b.js, cfg, oneAtATime, func(_ context.Context, job *worker.Job[order]) error {
-			done <- job.Attempt
-			return nil
-		})
+		run(t, b.js, cfg, oneAtATime, tell(done, itsAttempt))
 
 		for range 5 {
 			check.Same(t, "attempt", <-done, 1)
@@ -216,7 +214,7 @@ func TestLimitHoldsThroughFaults(t *testing.T) {
 			leave := c.enter(ctx, "all")
 			defer leave()
 
-			rest(ctx, time.Millisecond)
+			pause.For(ctx, time.Millisecond)
 
 			mu.Lock()
 			defer mu.Unlock()
@@ -320,10 +318,7 @@ func TestKilledHoldersPermitComesBack(t *testing.T) {
 	ended := make(chan string, 4)
 	run(t, b.js, b.config(t, func(c *worker.Config) {
 		c.AckWait = childAckWait
-	}), oneAtATime, func(_ context.Context, job *worker.Job[order]) error {
-		ended <- job.Subject
-		return nil
-	})
+	}), oneAtATime, tell(ended, itsSubject))
 
 	for range 2 {
 		receive(t, ended, "both jobs")

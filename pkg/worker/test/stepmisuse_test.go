@@ -206,7 +206,7 @@ func TestBucketOfStepsIsChecked(t *testing.T) {
 	b := setup(t, nil)
 	try := func(auto bool) error {
 		cfg := b.config(t, func(c *worker.Config) { c.AutoCreate, c.StepBucket = auto, "recipes" })
-		r := run(t, b.js, cfg, worker.Policy{}, func(context.Context, *worker.Job[order]) error { return nil })
+		r := run(t, b.js, cfg, worker.Policy{}, complete)
 		r.once = true
 		return receive(t, r.done, "Run to refuse")
 	}

@@ -25,7 +25,7 @@ import (
 func uncountedStore(t *testing.T, b *bundle) (*uncounted.Store, uncounted.Message) {
 	t.Helper()
 
-	r := run(t, b.js, b.config(t), worker.Policy{}, func(context.Context, *worker.Job[order]) error { return nil })
+	r := run(t, b.js, b.config(t), worker.Policy{}, complete)
 	receive(t, b.ready, "the worker")
 
 	check.OK(t, r.wait())
