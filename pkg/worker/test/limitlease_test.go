@@ -266,20 +266,16 @@ func TestLimitHoldsThroughFaults(t *testing.T) {
 func TestFrozenHolderLosesItsPermit(t *testing.T) {
 	t.Parallel()
 
-	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
-	b := setup(t, srv)
-	b.publish(t, "jobs.1", `{"n":1}`)
+	b := withChildren(t, "jobs.1")
 
-	p := killed.Start(t, killedTask{Limited: true, URL: srv.URL()})
+	p := killed.Start(t, killedTask{Limited: true, URL: b.srv.URL()})
 	p.Await("^started ")
 	p.Pause()
 	b.publish(t, "jobs.2", `{"n":2}`)
 
 	started := make(chan *worker.Job[order], 4)
 	hold := make(chan struct{})
-	run(t, b.js, b.config(t, func(c *worker.Config) {
-		c.AckWait = childAckWait
-	}), oneAtATime, func(ctx context.Context, job *worker.Job[order]) error {
+	run(t, b.js, b.config(t, childTimes), oneAtATime, func(ctx context.Context, job *worker.Job[order]) error {
 		started <- job
 
 		select {
@@ -306,19 +302,15 @@ func TestFrozenHolderLosesItsPermit(t *testing.T) {
 func TestKilledHoldersPermitComesBack(t *testing.T) {
 	t.Parallel()
 
-	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
-	b := setup(t, srv)
-	b.publish(t, "jobs.1", `{"n":1}`)
+	b := withChildren(t, "jobs.1")
 
-	p := killed.Start(t, killedTask{Limited: true, URL: srv.URL()})
+	p := killed.Start(t, killedTask{Limited: true, URL: b.srv.URL()})
 	p.Await("^started ")
 	p.Kill()
 	b.publish(t, "jobs.2", `{"n":2}`)
 
 	ended := make(chan string, 4)
-	run(t, b.js, b.config(t, func(c *worker.Config) {
-		c.AckWait = childAckWait
-	}), oneAtATime, tell(ended, itsSubject))
+	run(t, b.js, b.config(t, childTimes), oneAtATime, tell(ended, itsSubject))
 
 	for range 2 {
 		receive(t, ended, "both jobs")
