@@ -225,9 +225,7 @@ func TestBucketOfStepsIsChecked(t *testing.T) {
 	_, ok = errors.AsType[*worker.DriftError](err)
 	check.Require(t, ok, "%v is no DriftError", err)
 
-	for _, setting := range []string{"max_msgs_per_subject", "subject_delete_marker_ttl", "discard"} {
-		check.That(t, strings.Contains(err.Error(), setting), "%s is not named: %v", setting, err)
-	}
+	check.Contains(t, err, "max_msgs_per_subject", "subject_delete_marker_ttl", "discard")
 }
 
 func TestStepsGoIntoTheirBucket(t *testing.T) {
