@@ -278,7 +278,11 @@ func (c *Cluster) otherLeader(ctx context.Context, stream string, not *Node) (*N
 	var leader atomic.Pointer[Node]
 	err := c.each(func(n *Node) error {
 		return c.poll(ctx, func(ctx context.Context) error {
-			info, err := nodeInfo(ctx, n)
+			run, err := n.informer()
+			if err != nil {
+				return err
+			}
+			info, err := run.info(ctx)
 			if err != nil {
 				return err
 			}

@@ -80,64 +80,55 @@ func (c *Cluster) pollPatiently(ctx context.Context, check func(context.Context)
 	})
 }
 
-// view asks every running node and waits for all answers, for a paused node until ctx ends. A node without an answer is
-// not in the view.
-func view[T any](ctx context.Context, c *Cluster, ask func(context.Context, *Node) (*T, error)) map[string]*T {
-	answers := make([]*T, len(c.Nodes))
-	var wg sync.WaitGroup
-	for i, n := range c.Nodes {
-		wg.Go(func() {
-			if answer, err := ask(ctx, n); err == nil {
-				answers[i] = answer
-			}
-		})
-	}
-	wg.Wait()
-	view := make(map[string]*T, len(answers))
-	for i, answer := range answers {
-		if answer != nil {
-			view[c.Nodes[i].Name] = answer
-		}
-	}
-	return view
-}
-
 // checkCurrent returns nil when the running nodes agree and have caught up.
 func (c *Cluster) checkCurrent(ctx context.Context) error {
-	routes, err := viewAll(ctx, c, nodeRoutes)
+	routes, err := view(ctx, c, informer.routes)
 	if err != nil {
 		return err
 	}
 	if err := checkRoutes(routes); err != nil {
 		return err
 	}
-	before, err := viewAll(ctx, c, nodeInfo)
+	before, err := view(ctx, c, informer.info)
 	if err != nil {
 		return err
 	}
 	if err := checkMeta(before); err != nil {
 		return err
 	}
-	after, err := viewAll(ctx, c, nodeInfo)
+	after, err := view(ctx, c, informer.info)
 	if err != nil {
 		return err
 	}
 	return checkStreams(before, after)
 }
 
-// viewAll is view with an error that names the running nodes that do not answer.
-func viewAll[T any](ctx context.Context, c *Cluster, ask func(context.Context, *Node) (*T, error)) (map[string]*T, error) {
-	view := view(ctx, c, ask)
+// view asks every running node and waits for all answers, for a paused node until ctx ends. The error names the running nodes that do not
+// answer.
+func view[T any](ctx context.Context, c *Cluster, ask func(informer, context.Context) (*T, error)) (map[string]*T, error) {
+	answers := make([]*T, len(c.Nodes))
+	var wg sync.WaitGroup
+	for i, n := range c.Nodes {
+		wg.Go(func() {
+			if run, err := n.informer(); err == nil {
+				answers[i], _ = ask(run, ctx) //nolint:errcheck // nil then
+			}
+		})
+	}
+	wg.Wait()
+	all := make(map[string]*T, len(answers))
 	var silent []string
-	for _, n := range c.Nodes {
-		if n.Running() && view[n.Name] == nil {
+	for i, n := range c.Nodes {
+		if answers[i] != nil {
+			all[n.Name] = answers[i]
+		} else if n.Running() {
 			silent = append(silent, n.Name)
 		}
 	}
 	if len(silent) > 0 {
 		return nil, fmt.Errorf("no answer from %s", strings.Join(silent, ", "))
 	}
-	return view, nil
+	return all, nil
 }
 
 // checkCreate returns nil when a stream can be placed on every running node: a new leader knows its peers a moment

@@ -152,43 +152,18 @@ func (n *Node) pause(on bool) error {
 	return nil
 }
 
-// nodeInfo returns the node's own report, ErrStopped when it is down.
-func nodeInfo(ctx context.Context, n *Node) (*server.JSInfo, error) {
-	run, err := informerOf(n)
-	if err != nil {
-		return nil, err
-	}
-	return run.info(ctx)
-}
-
-// nodeRoutes returns the node's connections to other nodes, ErrStopped when it is down.
-func nodeRoutes(ctx context.Context, n *Node) (*server.Routez, error) {
-	run, err := informerOf(n)
-	if err != nil {
-		return nil, err
-	}
-	return run.routes(ctx)
-}
-
-func informerOf(n *Node) (informer, error) {
-	run, err := n.running()
-	if err != nil {
-		return nil, err
-	}
-	i, ok := run.(informer)
-	if !ok {
-		return nil, fmt.Errorf("natsrun: node %s: %T is no informer", n.Name, run)
-	}
-	return i, nil
-}
-
-func (n *Node) running() (runningNode, error) {
+// informer returns the running node, ErrStopped when it is down.
+func (n *Node) informer() (informer, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.run == nil {
 		return nil, fmt.Errorf("%w: node %s", ErrStopped, n.Name)
 	}
-	return n.run, nil
+	run, ok := n.run.(informer)
+	if !ok {
+		return nil, fmt.Errorf("natsrun: node %s: %T is no informer", n.Name, n.run)
+	}
+	return run, nil
 }
 
 // localNode is a node inside this process.

@@ -7,7 +7,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/expediter-io/expediter/pkg/outbox/internal/probe"
-	"github.com/expediter-io/expediter/pkg/outbox/internal/readback"
 )
 
 // drain publishes batch after batch. When no row is left it rests until it is woken.
@@ -93,7 +92,8 @@ func (r *Relay) batch(ctx context.Context, s *session, from int) (did progress, 
 		return did, err
 	}
 	if len(lost) > 0 { // earlier rows of these lanes have to be published again first
-		return did, r.revive(ctx, s, tx, lost)
+		r.abandon(ctx, tx)
+		return did, r.checkLanes(ctx, s, lost)
 	}
 	results := r.publish(ctx, s, rows, until)
 	r.cfg.passed(probe.Acknowledged)
@@ -107,25 +107,6 @@ func (r *Relay) batch(ctx context.Context, s *session, from int) (did progress, 
 		return did, errSession
 	}
 	return did, nil
-}
-
-// revive makes lost rows of the given rows' lanes pending again, and ends the transaction.
-func (r *Relay) revive(ctx context.Context, s *session, tx pgx.Tx, lost []readback.Ref) error {
-	totals := make([]int, len(lost))
-	for i, one := range lost { // one for each lane
-		var err error
-		if totals[i], err = r.checkLane(ctx, s, tx, one.Lane); err != nil {
-			return err
-		}
-	}
-	if err := r.commit(ctx, tx); err != nil {
-		return wrap("end a batch", err)
-	}
-	for i, one := range lost {
-		r.reportLost(ctx, one.Lane, totals[i])
-	}
-	r.notify()
-	return nil
 }
 
 const markSQL = `UPDATE event_outbox o SET state = $3, stream_seq = a.seq, published_at = statement_timestamp(),

@@ -83,12 +83,17 @@ func (r *Relay) page(ctx context.Context, after []int64) ([]readback.Ref, error)
 		return nil, err
 	}
 	defer r.abandon(ctx, tx)
-	answer, err := tx.Query(ctx, sweepSQL, after, keepBatch/lanes)
-	if err != nil {
-		return nil, wrap("read published rows", err)
-	}
-	rows, err := pgx.CollectRows(answer, pgx.RowToStructByPos[readback.Ref])
+	rows, err := refs(ctx, tx, sweepSQL, after, keepBatch/lanes)
 	return rows, wrap("read published rows", err)
+}
+
+// refs returns the published rows that a query selects.
+func refs(ctx context.Context, tx pgx.Tx, sql string, args ...any) ([]readback.Ref, error) {
+	answer, err := tx.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // by the caller
+	}
+	return pgx.CollectRows(answer, pgx.RowToStructByPos[readback.Ref]) //nolint:wrapcheck // by the caller
 }
 
 // keepOnce reads one batch back, and deletes one batch of kept rows. It reports whether there may be more.
@@ -127,11 +132,7 @@ func (r *Relay) readBack(ctx context.Context, s *session, tx pgx.Tx) (safe int, 
 	if r.cfg.SyncInterval < 0 {
 		return 0, nil, nil
 	}
-	answer, err := tx.Query(ctx, dueSQL, r.cfg.hold().Seconds(), keepBatch/lanes)
-	if err != nil {
-		return 0, nil, wrap("read due rows", err)
-	}
-	due, err := pgx.CollectRows(answer, pgx.RowToStructByPos[readback.Ref])
+	due, err := refs(ctx, tx, dueSQL, r.cfg.hold().Seconds(), keepBatch/lanes)
 	if err != nil || len(due) == 0 {
 		return 0, nil, wrap("read due rows", err)
 	}
@@ -247,12 +248,8 @@ func (r *Relay) checkLane(ctx context.Context, s *session, tx pgx.Tx, lane int16
 func (r *Relay) checkPage(ctx context.Context, s *session, tx pgx.Tx, lane int16, after int64) (n int, last int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.lease())
 	defer cancel()
-	answer, err := tx.Query(ctx, `SELECT id, event_id, lane, stream_seq FROM event_outbox
+	rows, err := refs(ctx, tx, `SELECT id, event_id, lane, stream_seq FROM event_outbox
 		WHERE lane = $1 AND state = 'published' AND id > $2 ORDER BY id LIMIT $3`, lane, after, keepBatch)
-	if err != nil {
-		return 0, 0, wrap("read a lane", err)
-	}
-	rows, err := pgx.CollectRows(answer, pgx.RowToStructByPos[readback.Ref])
 	if err != nil || len(rows) == 0 {
 		return 0, 0, wrap("read a lane", err)
 	}

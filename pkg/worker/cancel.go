@@ -42,15 +42,11 @@ var ErrCancelled = errors.New("worker: job cancelled by a client")
 // Only unique jobs have a key; [Client.CancelJob] cancels others. Three round trips; more within 300 ms of the time of a schedule, because
 // Cancel waits until the schedule has fired.
 func (c *Client) Cancel(ctx context.Context, subject, uniqueKey string) (Status, error) {
-	k, err := keyOf(subject, &Unique{Key: uniqueKey})
-	if err != nil {
-		return Status{}, fmt.Errorf("worker: cancel: %w", err)
-	}
-	at, err := c.at(ctx, k)
+	c, k, err := c.atKey(ctx, "cancel", subject, uniqueKey)
 	if err != nil {
 		return Status{}, err
 	}
-	return at.cancelKey(ctx, k, "")
+	return c.cancelKey(ctx, k, "")
 }
 
 // cancelKey cancels the job of a key, if the job has the given ID, or if the ID is "".

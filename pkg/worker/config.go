@@ -155,18 +155,11 @@ func (c Config) validate() error {
 	if err := subject.CheckLiteral(c.DeadSubject); err != nil {
 		m.addf("Config.DeadSubject is %q: not a literal subject: %w", c.DeadSubject, err)
 	}
-	if c.AckWait < 100*time.Millisecond || c.AckWait > 24*time.Hour {
-		m.addf("Config.AckWait is %s: use at least 100ms, at most 24h", c.AckWait)
-	}
-	if c.Concurrency < 1 {
-		m.addf("Config.Concurrency is %d: use at least 1", c.Concurrency)
-	}
-	if c.MaxWaiting < 1 {
-		m.addf("Config.MaxWaiting is %d: use at least 1", c.MaxWaiting)
-	}
-	if c.StepTTL < time.Minute || c.StepTTL%time.Second != 0 {
-		m.addf("Config.StepTTL is %s: use whole seconds, at least 1m", c.StepTTL)
-	}
+	m.rejectf(c.AckWait < 100*time.Millisecond || c.AckWait > 24*time.Hour,
+		"Config.AckWait is %s: use at least 100ms, at most 24h", c.AckWait)
+	m.rejectf(c.Concurrency < 1, "Config.Concurrency is %d: use at least 1", c.Concurrency)
+	m.rejectf(c.MaxWaiting < 1, "Config.MaxWaiting is %d: use at least 1", c.MaxWaiting)
+	m.rejectf(c.StepTTL < time.Minute || c.StepTTL%time.Second != 0, "Config.StepTTL is %s: use whole seconds, at least 1m", c.StepTTL)
 	m.partitions("Config.Partitions", c.Partitions)
 	m.positive("Config.RequestTimeout", c.RequestTimeout)
 	m.positive("Config.SettleTimeout", c.SettleTimeout)
@@ -183,28 +176,26 @@ func (m *mistakes) addf(format string, args ...any) {
 	*m = append(*m, fmt.Errorf("worker: "+format, args...))
 }
 
-func (m *mistakes) name(field, value string) {
-	if !safeName.MatchString(value) {
-		m.addf("%s is %q: use 1 to 255 letters, digits, '-' and '_'", field, value)
+func (m *mistakes) rejectf(wrong bool, format string, args ...any) {
+	if wrong {
+		m.addf(format, args...)
 	}
+}
+
+func (m *mistakes) name(field, value string) {
+	m.rejectf(!safeName.MatchString(value), "%s is %q: use 1 to 255 letters, digits, '-' and '_'", field, value)
 }
 
 func (m *mistakes) partitions(field string, n int) {
-	if n < 1 || n > MaxPartitions {
-		m.addf("%s is %d: use 1 to %d", field, n, MaxPartitions)
-	}
+	m.rejectf(n < 1 || n > MaxPartitions, "%s is %d: use 1 to %d", field, n, MaxPartitions)
 }
 
 func (m *mistakes) positive(field string, d time.Duration) {
-	if d < 0 {
-		m.addf("%s is %s: use a positive duration", field, d)
-	}
+	m.rejectf(d < 0, "%s is %s: use a positive duration", field, d)
 }
 
 func (m *mistakes) positiveOrNone(field string, d time.Duration) {
-	if d < 0 && d != -1 {
-		m.addf("%s is %s: use a positive duration, or -1 for no wait", field, d)
-	}
+	m.rejectf(d < 0 && d != -1, "%s is %s: use a positive duration, or -1 for no wait", field, d)
 }
 
 func (m mistakes) err() error { return errors.Join(m...) }
@@ -299,19 +290,13 @@ func (p Policy) withDefaults() Policy {
 // validate returns an error that names all mistakes. Defaults must be set before.
 func (p Policy) validate() error {
 	var m mistakes
-	if p.Jitter != -1 && (p.Jitter < 0 || p.Jitter > 1) {
-		m.addf("Policy.Jitter is %v: use 0 to 1, or -1 for none", p.Jitter)
-	}
+	m.rejectf(p.Jitter != -1 && (p.Jitter < 0 || p.Jitter > 1), "Policy.Jitter is %v: use 0 to 1, or -1 for none", p.Jitter)
 	checkLimits(&m, p.Limits)
-	if p.MaxAttempts < 1 {
-		m.addf("Policy.MaxAttempts is %d: use at least 1", p.MaxAttempts)
-	}
+	m.rejectf(p.MaxAttempts < 1, "Policy.MaxAttempts is %d: use at least 1", p.MaxAttempts)
 	if _, known := prioritySuffixes[p.Priority]; !known {
 		m.addf("Policy.Priority is %d: use PriorityLowest to PriorityHighest, %d to %d", p.Priority, PriorityLowest, PriorityHighest)
 	}
-	if p.Timeout < 0 && p.Timeout != -1 {
-		m.addf("Policy.Timeout is %s: use a positive duration, or -1 for no limit", p.Timeout)
-	}
+	m.rejectf(p.Timeout < 0 && p.Timeout != -1, "Policy.Timeout is %s: use a positive duration, or -1 for no limit", p.Timeout)
 	return m.err()
 }
 

@@ -110,7 +110,7 @@ type deliveries struct {
 	bySeq  map[uint64]*delivery
 	closed bool // no more handlers start
 	counts map[string]counts
-	parked int // deliveries that wait for a limit, without a slot
+	parked atomic.Int64 // deliveries that wait for a limit, or for their turn, without a slot
 }
 
 func newDeliveries() deliveries {
@@ -294,21 +294,7 @@ func (t *deliveries) remove(d *delivery, now time.Time) (abandoned bool) {
 func (t *deliveries) size() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return len(t.bySeq) - t.parked
-}
-
-// waiting returns the number of deliveries that wait for a limit, or for their turn.
-func (t *deliveries) waiting() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.parked
-}
-
-// park adds n to the number of deliveries that wait for a limit, or for their turn.
-func (t *deliveries) park(n int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.parked += n
+	return len(t.bySeq) - int(t.parked.Load())
 }
 
 // each calls visit for every delivery, under the lock.

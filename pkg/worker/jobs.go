@@ -70,12 +70,8 @@ type JobFilter struct {
 // validate returns an error that names all mistakes. Defaults must be set before.
 func (f JobFilter) validate() error {
 	var m mistakes
-	if f.Limit < 1 || f.Limit > maxPage {
-		m.addf("JobFilter.Limit is %d: use 1 to %d", f.Limit, maxPage)
-	}
-	if f.Look < 1 || f.Look > maxPage {
-		m.addf("JobFilter.Look is %d: use 1 to %d", f.Look, maxPage)
-	}
+	m.rejectf(f.Limit < 1 || f.Limit > maxPage, "JobFilter.Limit is %d: use 1 to %d", f.Limit, maxPage)
+	m.rejectf(f.Look < 1 || f.Look > maxPage, "JobFilter.Look is %d: use 1 to %d", f.Look, maxPage)
 	if p := f.From.Partition; p < 0 || p >= MaxPartitions {
 		m.addf("JobFilter.From.Partition is %d: use 0 to %d", p, MaxPartitions-1)
 	}

@@ -147,36 +147,26 @@ var limitName = regexp.MustCompile(`^[-_A-Za-z0-9]{1,64}$`)
 
 // checkLimits adds the mistakes of a policy's limits. Defaults must be set before.
 func checkLimits(m *mistakes, limits []Limit) {
-	if len(limits) > MaxLimits {
-		m.addf("Policy.Limits are %d: use at most %d", len(limits), MaxLimits)
-	}
+	m.rejectf(len(limits) > MaxLimits, "Policy.Limits are %d: use at most %d", len(limits), MaxLimits)
 	seen := make(map[string]bool)
 	for i, l := range limits {
 		field := fmt.Sprintf("Policy.Limits[%d]", i)
-		if !limitName.MatchString(l.Name) {
-			m.addf("%s.Name is %q: use 1 to 64 letters, digits, '-' and '_'", field, l.Name)
-		}
-		if seen[l.Name] {
-			m.addf("%s.Name is %q, as that of another: use each once", field, l.Name)
-		}
+		m.rejectf(!limitName.MatchString(l.Name), "%s.Name is %q: use 1 to 64 letters, digits, '-' and '_'", field, l.Name)
+		m.rejectf(seen[l.Name], "%s.Name is %q, as that of another: use each once", field, l.Name)
 		seen[l.Name] = true
-		if l.Concurrency < 0 || l.Concurrency > MaxPermits {
-			m.addf("%s.Concurrency is %d: use 1 to %d, or 0 for no limit", field, l.Concurrency, MaxPermits)
-		}
-		if l.Rate < 0 || l.Rate > MaxPermits || l.Burst < 1 || l.Burst > MaxPermits {
-			m.addf("%s.Rate is %d and Burst %d: use 1 to %d, or 0 for no limit", field, l.Rate, l.Burst, MaxPermits)
-		}
-		if l.Rate == 0 && (l.Concurrency == 0 || l.Turns) {
-			m.addf("%s has neither Concurrency nor Rate, or Turns without Rate: use one of them, or both", field)
-		}
+		m.rejectf(l.Concurrency < 0 || l.Concurrency > MaxPermits,
+			"%s.Concurrency is %d: use 1 to %d, or 0 for no limit", field, l.Concurrency, MaxPermits)
+		m.rejectf(l.Rate < 0 || l.Rate > MaxPermits || l.Burst < 1 || l.Burst > MaxPermits,
+			"%s.Rate is %d and Burst %d: use 1 to %d, or 0 for no limit", field, l.Rate, l.Burst, MaxPermits)
+		m.rejectf(l.Rate == 0 && (l.Concurrency == 0 || l.Turns),
+			"%s has neither Concurrency nor Rate, or Turns without Rate: use one of them, or both", field)
 		if l.Subjects != "" {
 			if err := subject.CheckPattern(l.Subjects); err != nil {
 				m.addf("%s.Subjects is %q: not a subject filter: %w", field, l.Subjects, err)
 			}
 		}
-		if l.Rate > 0 && (l.Per < time.Duration(l.Rate)*time.Microsecond || l.Per > longestPer) {
-			m.addf("%s.Per is %s: use at least %d microseconds (those of Rate), at most %s", field, l.Per, l.Rate, longestPer)
-		}
+		m.rejectf(l.Rate > 0 && (l.Per < time.Duration(l.Rate)*time.Microsecond || l.Per > longestPer),
+			"%s.Per is %s: use at least %d microseconds (those of Rate), at most %s", field, l.Per, l.Rate, longestPer)
 	}
 }
 
@@ -254,7 +244,7 @@ func (w *Worker) acquirePermits(d *delivery, cancel context.CancelCauseFunc) (*l
 		},
 	})
 	if s.parked {
-		w.deliveries.park(-1)
+		w.deliveries.parked.Add(-1)
 	}
 	var unreadable *limit.RecordError
 	switch {
@@ -311,7 +301,7 @@ func (s *slot) Give() bool {
 		return false
 	}
 	s.parked, s.delivery.waited = true, true
-	s.worker.deliveries.park(1)
+	s.worker.deliveries.parked.Add(1)
 	s.worker.releaseSlot(s.delivery)
 	s.worker.puller.Freed()
 	s.show(true)
@@ -327,7 +317,7 @@ func (s *slot) Take() bool {
 		return false
 	}
 	s.parked, s.delivery.hasSlot = false, true
-	s.worker.deliveries.park(-1)
+	s.worker.deliveries.parked.Add(-1)
 	return true
 }
 

@@ -1,14 +1,12 @@
 package worker
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -52,18 +50,11 @@ func (l *list) read(m jsapi.Message) (j StoredJob, ok bool) {
 	if l.dead {
 		return l.readLetter(m)
 	}
-	j = StoredJob{Header: listing.OwnHeaders(m.Header), Payload: m.Data, Status: Status{
-		ID: jobID(m.Header, l.client.cfg.Stream, m.Sequence), Sequence: m.Sequence, Since: m.Time, State: StateQueued,
-		Stream: l.client.cfg.Stream, Subject: m.Subject,
-	}}
+	j = StoredJob{Header: listing.OwnHeaders(m.Header), Payload: m.Data, Status: l.client.statusIn(m)}
 	switch key.KindOf(m.Subject) {
 	case key.Later:
-		at, once := strings.CutPrefix(m.Header.Get(headerSchedule), "@at ")
-		j.State, j.Subject = StateScheduled, l.client.targetOf(m.Header)
-		j.Due, _ = time.Parse(time.RFC3339, at) //nolint:errcheck // zero then
-		ok = once
+		ok = !j.Due.IsZero()
 	case key.Done:
-		j.State, j.Subject = State(cmp.Or(m.Header.Get(HeaderState), string(StateDone))), key.JobOf(m.Subject)
 		if j.Payload = nil; len(m.Data) > 0 {
 			j.Result = m.Data
 		}

@@ -163,6 +163,15 @@ func (c *Client) at(ctx context.Context, k key.Key) (*Client, error) {
 	return c.parts[p], nil
 }
 
+// atKey returns a key, and the client of the partition that has its job. doing is for the error of an invalid key.
+func (c *Client) atKey(ctx context.Context, doing, subject, uniqueKey string) (at *Client, k key.Key, err error) {
+	if k, err = keyOf(subject, &Unique{Key: uniqueKey}); err != nil {
+		return nil, k, fmt.Errorf("worker: %s: %w", doing, err)
+	}
+	at, err = c.at(ctx, k)
+	return at, k, err
+}
+
 // insertPart inserts a job into its partition. If the stream is divided meanwhile it refuses the job, which then goes to another
 // partition.
 func (c *Client) insertPart(ctx context.Context, p *plan) (Receipt, error) {

@@ -83,15 +83,11 @@ var ErrLive = errors.New("worker: the job has not ended")
 // running once it has run for a third of its worker's AckWait. The status may have changed by the time that Inspect returns: do not base
 // an Insert on it. One round trip, two for a job that may be running.
 func (c *Client) Inspect(ctx context.Context, subject, uniqueKey string) (Status, error) {
-	k, err := keyOf(subject, &Unique{Key: uniqueKey})
-	if err != nil {
-		return Status{}, fmt.Errorf("worker: inspect: %w", err)
-	}
-	at, err := c.at(ctx, k)
+	c, k, err := c.atKey(ctx, "inspect", subject, uniqueKey)
 	if err != nil {
 		return Status{}, err
 	}
-	return at.inspect(ctx, k)
+	return c.inspect(ctx, k)
 }
 
 func (c *Client) inspect(ctx context.Context, k key.Key) (Status, error) {
@@ -118,11 +114,8 @@ func (c *Client) inspect(ctx context.Context, k key.Key) (Status, error) {
 // when the job of the key has not ended, it returns [ErrLive]. A key that is free already is not an error. Three round trips at most, as a
 // rule.
 func (c *Client) Free(ctx context.Context, subject, uniqueKey string) (Status, error) {
-	k, err := keyOf(subject, &Unique{Key: uniqueKey})
+	c, k, err := c.atKey(ctx, "free", subject, uniqueKey)
 	if err != nil {
-		return Status{}, fmt.Errorf("worker: free: %w", err)
-	}
-	if c, err = c.at(ctx, k); err != nil {
 		return Status{}, err
 	}
 	freed := Status{State: StateFree, Subject: k.Job()}
@@ -145,18 +138,8 @@ func (c *Client) Free(ctx context.Context, subject, uniqueKey string) (Status, e
 
 // statusOf reads a status from the last message of a key. A running mark costs one more read, of its job.
 func (c *Client) statusOf(ctx context.Context, k key.Key, msg jsapi.Message) (Status, error) {
-	s := Status{
-		ID: jobID(msg.Header, c.cfg.Stream, msg.Sequence), Sequence: msg.Sequence, Since: msg.Time,
-		State: StateQueued, Stream: c.cfg.Stream, Subject: k.Job(),
-	}
-	switch key.KindOf(msg.Subject) {
-	case key.Later:
-		s.State = StateScheduled
-		s.Due, _ = time.Parse(time.RFC3339, strings.TrimPrefix(msg.Header.Get(headerSchedule), "@at ")) //nolint:errcheck // zero then
-	case key.Done:
-		s.State = State(cmp.Or(msg.Header.Get(HeaderState), string(StateDone)))
-	case key.Job:
-	}
+	s := c.statusIn(msg)
+	s.Subject = k.Job()
 	if s.State != StateRunning {
 		return s, nil
 	}
@@ -165,6 +148,23 @@ func (c *Client) statusOf(ctx context.Context, k key.Key, msg jsapi.Message) (St
 		s.State = StateFree // the job was deleted by hand
 	}
 	return s, err
+}
+
+// statusIn returns the status that a message of the stream has: a job, a schedule or a record. Due is zero for a schedule that repeats.
+func (c *Client) statusIn(msg jsapi.Message) Status {
+	s := Status{
+		ID: jobID(msg.Header, c.cfg.Stream, msg.Sequence), Sequence: msg.Sequence, Since: msg.Time,
+		State: StateQueued, Stream: c.cfg.Stream, Subject: msg.Subject,
+	}
+	switch key.KindOf(msg.Subject) {
+	case key.Later:
+		s.State, s.Subject = StateScheduled, c.targetOf(msg.Header)
+		s.Due, _ = time.Parse(time.RFC3339, strings.TrimPrefix(msg.Header.Get(headerSchedule), "@at ")) //nolint:errcheck // zero then
+	case key.Done:
+		s.State, s.Subject = State(cmp.Or(msg.Header.Get(HeaderState), string(StateDone))), key.JobOf(msg.Subject)
+	case key.Job:
+	}
+	return s
 }
 
 // insertOf returns the ID of the insert of a message.
@@ -311,11 +311,8 @@ func (w *Worker) show(d *delivery, state State) bool {
 // Progress returns the progress of the job of a key, see Job.Progress. The error wraps [ErrNoProgress] when the key has no job, or its job
 // has not run for a while. Two round trips.
 func (c *Client) Progress(ctx context.Context, subject, uniqueKey string) (Progress, error) {
-	k, err := keyOf(subject, &Unique{Key: uniqueKey})
+	c, k, err := c.atKey(ctx, "progress", subject, uniqueKey)
 	if err != nil {
-		return Progress{}, fmt.Errorf("worker: progress: %w", err)
-	}
-	if c, err = c.at(ctx, k); err != nil {
 		return Progress{}, err
 	}
 	job, found, err := c.last(ctx, k.Job())

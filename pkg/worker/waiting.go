@@ -194,7 +194,7 @@ func (w *Worker) pausesNow() []Pause {
 
 // describe sets the fields of an Info that change.
 func (w *Worker) describe(info *inspect.Info) {
-	info.Waiting = w.deliveries.waiting()
+	info.Waiting = int(w.deliveries.parked.Load())
 	w.deliveries.each(func(d *delivery) {
 		if d.running {
 			info.Running++
@@ -272,7 +272,7 @@ func (w *Worker) awaitOrder(d *delivery) error {
 	defer s.show(false)
 	defer func() {
 		if s.parked {
-			w.deliveries.park(-1)
+			w.deliveries.parked.Add(-1)
 		}
 	}()
 	for wait, seen := firstLook, uint64(0); ; {
@@ -293,7 +293,7 @@ func (w *Worker) awaitOrder(d *delivery) error {
 				wait, seen = firstLook, next
 			}
 		}
-		if !s.parked && w.deliveries.waiting() >= w.cfg.MaxWaiting {
+		if !s.parked && int(w.deliveries.parked.Load()) >= w.cfg.MaxWaiting {
 			w.lines.SendBack(d.line)
 		}
 		if back := w.lines.SentBack(d.line); back > 0 {
@@ -325,7 +325,7 @@ func (w *Worker) retake(s *slot) error {
 			return errNotStarted
 		}
 		s.parked, d.hasSlot = false, true
-		w.deliveries.park(-1)
+		w.deliveries.parked.Add(-1)
 	}
 	return nil
 }

@@ -104,7 +104,6 @@ func (g *Getter) Last(ctx context.Context, stream string, subjects []string) ([]
 
 type request struct {
 	MultiLast []string   `json:"multi_last,omitempty"`
-	LastBy    string     `json:"last_by_subj,omitempty"`
 	NextBy    string     `json:"next_by_subj,omitempty"`
 	Batch     int        `json:"batch,omitempty"`
 	MaxBytes  int        `json:"max_bytes,omitempty"`

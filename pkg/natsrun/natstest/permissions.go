@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nkeys"
 
 	deploy "github.com/expediter-io/expediter/deploy/nats"
+	"github.com/expediter-io/expediter/pkg/internal/subject"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
@@ -129,30 +130,14 @@ func (p *Permissions) CheckImports(t testing.TB, account string, rare ...string)
 }
 
 // isNeeded reports whether pattern permits a subject that the others do not.
-func isNeeded(pattern string, others []string, used map[string]bool) bool {
-	for subject := range used {
-		if permits(pattern, subject) && !slices.ContainsFunc(others, func(o string) bool { return permits(o, subject) }) {
+func isNeeded(pattern string, others []string, subjects map[string]bool) bool {
+	for used := range subjects {
+		covers := func(pattern string) bool { return subject.Covers(pattern, used) }
+		if covers(pattern) && !slices.ContainsFunc(others, covers) {
 			return true
 		}
 	}
 	return false
-}
-
-// permits reports whether subject, which may have wildcards, is a part of pattern.
-func permits(pattern, subject string) bool {
-	want, have := strings.Split(pattern, "."), strings.Split(subject, ".")
-	for i, token := range want {
-		switch {
-		case i == len(have):
-			return false
-		case token == ">":
-			return true
-		case token == have[i], token == "*" && have[i] != ">":
-		default:
-			return false
-		}
-	}
-	return len(want) == len(have)
 }
 
 // Users are fresh keys for the users of deploy/nats/accounts.conf. With these users, a server or a cluster enforces the permissions of

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
@@ -26,6 +25,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/installed"
 	"github.com/expediter-io/expediter/pkg/outbox"
 	"github.com/expediter-io/expediter/pkg/outbox/outboxtest"
+	"github.com/expediter-io/expediter/pkg/pause"
 )
 
 func TestMain(m *testing.M) {
@@ -109,18 +109,10 @@ func (p *place) relay(change func(*outbox.Config)) (r *outbox.Relay, stop func()
 // run runs a relay until the test ends, or until stop is called.
 func run(t testing.TB, r *outbox.Relay) (stop func()) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	return natstest.Background(t, func(ctx context.Context) error {
 		r.Run(ctx)
-	}()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		<-done
+		return nil
 	})
-	t.Cleanup(stop)
-	return stop
 }
 
 // event returns an event of an aggregate.
@@ -177,7 +169,7 @@ func await(t testing.TB, what string, is func() bool) {
 	defer cancel()
 	for !is() {
 		check.Require(t, ctx.Err() == nil, "it never came to this: %s", what)
-		sleep(ctx, 5*time.Millisecond)
+		pause.For(ctx, 5*time.Millisecond)
 	}
 }
 
@@ -208,7 +200,7 @@ func (p *place) messages() []jetstream.Msg {
 		if cause == nil || ctx.Err() == nil { // the last attempt ends with ctx, whatever failed before
 			cause = err
 		}
-		sleep(ctx, 5*time.Millisecond)
+		pause.For(ctx, 5*time.Millisecond)
 		if ctx.Err() != nil {
 			p.Fatalf("the stream could not be read for %s: %v", patience, cause)
 		}
@@ -349,16 +341,6 @@ func as(t testing.TB, pool *pgxpool.Pool, role string) *pgxpool.Pool {
 	other := check.Must(pgxpool.NewWithConfig(t.Context(), config))(t)
 	t.Cleanup(other.Close)
 	return other
-}
-
-// sleep waits for d, or until ctx ends.
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }
 
 // database returns a new database, with the outbox in it.

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
+	"github.com/expediter-io/expediter/pkg/internal/mistake"
 	"github.com/expediter-io/expediter/pkg/internal/subject"
 	"github.com/expediter-io/expediter/pkg/jsretry"
 	"github.com/expediter-io/expediter/pkg/worker"
@@ -45,18 +46,12 @@ func (c Config) withDefaults() Config {
 }
 
 func (c Config) validate() error {
-	var errs []error
-	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("deadletter: "+format, args...)) }
-	if err := subject.CheckLiteral(c.DeadSubject); err != nil {
-		bad("Config.DeadSubject is %q: not a literal subject: %w", c.DeadSubject, err)
-	}
-	if c.RequestTimeout < 0 {
-		bad("Config.RequestTimeout is %s: use a positive duration", c.RequestTimeout)
-	}
-	if !safeName.MatchString(c.Stream) {
-		bad("Config.Stream is %q: use 1 to 255 letters, digits, '-' and '_'", c.Stream)
-	}
-	return errors.Join(errs...)
+	bad := subject.CheckLiteral(c.DeadSubject)
+	return errors.Join(
+		mistake.If(bad != nil, "deadletter: Config.DeadSubject is %q: not a literal subject: %w", c.DeadSubject, bad),
+		mistake.If(c.RequestTimeout < 0, "deadletter: Config.RequestTimeout is %s: use a positive duration", c.RequestTimeout),
+		mistake.If(!safeName.MatchString(c.Stream),
+			"deadletter: Config.Stream is %q: use 1 to 255 letters, digits, '-' and '_'", c.Stream))
 }
 
 // Store is a dead letter stream. It is safe for concurrent use and needs no closing. While the servers are not ready, as during an
@@ -120,12 +115,6 @@ func (s *Store) remove(ctx context.Context, stream string, sequences ...uint64) 
 		}
 	}
 	return nil
-}
-
-// lastSequence returns the sequence of the latest message of a stream, even if that message has been removed.
-func (s *Store) lastSequence(ctx context.Context, stream string) (uint64, error) {
-	info, err := s.info(ctx, stream)
-	return info.State.LastSeq, err
 }
 
 func (s *Store) info(ctx context.Context, stream string) (jetstream.StreamInfo, error) {

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/internal/mistake"
 	"github.com/expediter-io/expediter/pkg/internal/subject"
 	"github.com/expediter-io/expediter/pkg/worker"
@@ -193,15 +192,8 @@ func (s *Store) Survey(ctx context.Context, f Filter, opts SurveyOptions) (Overv
 
 // count adds the letter of a glimpse to its group, if the filter selects it.
 func (s *Store) count(ctx context.Context, o *Overview, groups map[groupKey]*Group, x glimpse, f Filter, opts SurveyOptions) error {
-	e := x.entry()
-	if !x.sure || e.Kind == KindStranded && f.Subject != "" {
-		var err error
-		if e, err = s.load(ctx, x.sequence); err != nil || e == nil {
-			return err
-		}
-	}
-	selected, err := s.selects(ctx, f, e)
-	if err != nil || !selected {
+	e, err := s.pick(ctx, f, x.entry(), x.sure)
+	if e == nil || err != nil {
 		return err
 	}
 	stream, err := s.whole(ctx, e.Letter.Stream)
@@ -264,14 +256,20 @@ func family(of string) string {
 	return strings.Join(tokens, ".")
 }
 
-// glance classifies a message by its headers, and reads the body only if the headers do not suffice. It returns nil when the message has
-// been removed meanwhile.
-func (s *Store) glance(ctx context.Context, f Filter, m *jsapi.Message) (*Entry, error) {
-	e, sure := s.classify(m)
-	if sure && (e.Kind != KindStranded || f.Subject == "") {
-		return e, nil
+// pick returns an entry that classify has made, or nil when the filter does not select it. It reads the body if the headers do not suffice.
+// A message that has been removed meanwhile is not selected.
+func (s *Store) pick(ctx context.Context, f Filter, e *Entry, sure bool) (*Entry, error) {
+	if !sure || e.Kind == KindStranded && f.Subject != "" {
+		var err error
+		if e, err = s.load(ctx, e.Sequence); e == nil || err != nil {
+			return nil, err
+		}
 	}
-	return s.load(ctx, m.Sequence)
+	selected, err := s.selects(ctx, f, e)
+	if err != nil || !selected {
+		return nil, err
+	}
+	return e, nil
 }
 
 // common returns the narrowest pattern that covers two subjects and has no wildcard but a ">" at its end. The first subject may be a
@@ -347,22 +345,18 @@ func ParseTime(now time.Time, text string) (time.Time, error) {
 
 // Validate returns an error that names every mistake in the filter.
 func (f Filter) Validate() error {
-	var errs []error
-	switch f.Kind {
-	case "", KindLetter, KindStranded, KindUnreadable:
-	default:
-		errs = append(errs, fmt.Errorf("deadletter: Filter.Kind is %q: use %q, %q or %q", f.Kind, KindLetter, KindStranded, KindUnreadable))
-	}
-	errs = append(errs, mistake.If(f.Stream != "" && !safeName.MatchString(f.Stream),
-		"deadletter: Filter.Stream is %q: use 1 to 255 letters, digits, '-' and '_'", f.Stream))
+	var bad error
 	if f.Subject != "" {
-		if err := subject.CheckPattern(f.Subject); err != nil {
-			errs = append(errs, fmt.Errorf("deadletter: Filter.Subject is %q: %w", f.Subject, err))
-		}
+		bad = subject.CheckPattern(f.Subject)
 	}
-	errs = append(errs, mistake.If(!f.Since.IsZero() && !f.Until.IsZero() && !f.Since.Before(f.Until),
-		"deadletter: Filter.Since (%s) must be before Filter.Until (%s)", f.Since, f.Until))
-	return errors.Join(errs...)
+	return errors.Join(
+		mistake.If(!slices.Contains([]Kind{"", KindLetter, KindStranded, KindUnreadable}, f.Kind),
+			"deadletter: Filter.Kind is %q: use %q, %q or %q", f.Kind, KindLetter, KindStranded, KindUnreadable),
+		mistake.If(f.Stream != "" && !safeName.MatchString(f.Stream),
+			"deadletter: Filter.Stream is %q: use 1 to 255 letters, digits, '-' and '_'", f.Stream),
+		mistake.If(bad != nil, "deadletter: Filter.Subject is %q: %w", f.Subject, bad),
+		mistake.If(!f.Since.IsZero() && !f.Until.IsZero() && !f.Since.Before(f.Until),
+			"deadletter: Filter.Since (%s) must be before Filter.Until (%s)", f.Since, f.Until))
 }
 
 // selects reports whether the filter selects a classified entry.

@@ -82,17 +82,12 @@ func (x *Index) update(ctx context.Context, s *Store, last, n uint64) (whole boo
 	if err := x.read(ctx, s, last); err != nil {
 		return false, err
 	}
-	getter, err := directget.New(s.js.Conn(), s.api.Prefix)
-	if err != nil {
-		return false, fmt.Errorf("deadletter: %w", err)
-	}
-	defer getter.Close() //nolint:errcheck // the connection is closed, then
 	from := x.known[0].sequence
-	page, _, err := s.page(ctx, getter, span{from: from, to: from})
+	first, left, err := s.left(ctx, from, time.Time{})
 	if err != nil {
-		return false, fmt.Errorf("deadletter: count the messages of stream %s: %w", s.cfg.Stream, err)
+		return false, err
 	}
-	whole = len(page) > 0 && page[0].Sequence == from && page[0].Behind+1 >= uint64(len(x.known))
+	whole = first == from && left >= uint64(len(x.known))
 	if n > 0 && uint64(len(x.known)) > n {
 		x.known = x.known[uint64(len(x.known))-n:]
 	}
@@ -154,26 +149,16 @@ func (s *Store) surveyed(
 // newest returns a sequence from which on a stream has at most n messages, and not many fewer if it has more; 1 if it has at most n since
 // a time. The server has to count for each question. It takes one or two, unless messages were removed from the middle of the stream.
 func (s *Store) newest(ctx context.Context, state jetstream.StreamState, since time.Time, n uint64) (uint64, error) {
-	getter, err := directget.New(s.js.Conn(), s.api.Prefix)
-	if err != nil {
-		return 0, fmt.Errorf("deadletter: %w", err)
-	}
-	defer getter.Close() //nolint:errcheck // the connection is closed, then
 	low, high := state.FirstSeq, state.LastSeq
 	first := high - min(high, n) + 1
 	if !since.IsZero() {
 		first = 1
 	}
 	for from := first; low < high; from = low + (high-low)/2 {
-		page, _, err := s.page(ctx, getter, span{from: from, since: since, to: from})
-		if err != nil {
-			return 0, fmt.Errorf("deadletter: count the messages of stream %s: %w", s.cfg.Stream, err)
-		}
-		left := uint64(0)
-		if len(page) > 0 {
-			left = page[0].Behind + 1
-		}
+		_, left, err := s.left(ctx, from, since)
 		switch {
+		case err != nil:
+			return 0, err
 		case from == 1 && left <= n:
 			return 1, nil
 		case left > n:
@@ -185,4 +170,21 @@ func (s *Store) newest(ctx context.Context, state jetstream.StreamState, since t
 		}
 	}
 	return high, nil
+}
+
+// left counts the messages from a sequence and a time on, and returns the sequence of the first of them. One round trip.
+func (s *Store) left(ctx context.Context, from uint64, since time.Time) (first, n uint64, err error) {
+	getter, err := directget.New(s.js.Conn(), s.api.Prefix)
+	if err != nil {
+		return 0, 0, fmt.Errorf("deadletter: %w", err)
+	}
+	defer getter.Close() //nolint:errcheck // the connection is closed, then
+	page, _, err := s.page(ctx, getter, span{from: from, since: since, to: from})
+	if err != nil {
+		return 0, 0, fmt.Errorf("deadletter: count the messages of stream %s: %w", s.cfg.Stream, err)
+	}
+	if len(page) == 0 {
+		return 0, 0, nil
+	}
+	return page[0].Sequence, page[0].Behind + 1, nil
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 )
 
@@ -50,21 +52,10 @@ func (s *Store) load(ctx context.Context, sequence uint64) (*Entry, error) {
 // time. An error comes with an empty entry, and ends the list.
 func (s *Store) List(ctx context.Context, f Filter, order Order) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
-		for e, err := range s.entries(ctx, f, order) {
-			if err != nil {
-				yield(Entry{}, err)
-				return
+		for m, err := range s.everything(ctx, f, order) {
+			if err == nil && s.isInternal(m.Subject) {
+				continue
 			}
-			if !yield(*e, nil) {
-				return
-			}
-		}
-	}
-}
-
-func (s *Store) entries(ctx context.Context, f Filter, order Order) iter.Seq2[*Entry, error] {
-	return func(yield func(*Entry, error) bool) {
-		for m, err := range s.messages(ctx, f, order) {
 			var e *Entry
 			if err == nil {
 				e, err = s.open(ctx, m)
@@ -74,28 +65,17 @@ func (s *Store) entries(ctx context.Context, f Filter, order Order) iter.Seq2[*E
 				selected, err = s.selects(ctx, f, e)
 			}
 			if err != nil {
-				yield(nil, err)
+				yield(Entry{}, err)
 				return
 			}
-			if selected && !yield(e, nil) {
-				return
-			}
-		}
-	}
-}
-
-// messages yields the messages that a filter may select.
-func (s *Store) messages(ctx context.Context, f Filter, order Order) iter.Seq2[*jsapi.Message, error] {
-	return func(yield func(*jsapi.Message, error) bool) {
-		for m, err := range s.everything(ctx, f, order) {
-			if (err != nil || !s.isInternal(m.Subject)) && !yield(m, err) {
+			if selected && !yield(*e, nil) {
 				return
 			}
 		}
 	}
 }
 
-// everything yields the messages of messages, and the store's own records.
+// everything yields the messages that a filter may select, and the store's own records.
 func (s *Store) everything(ctx context.Context, f Filter, order Order) iter.Seq2[*jsapi.Message, error] {
 	return func(yield func(*jsapi.Message, error) bool) {
 		if err := f.Validate(); err != nil {
@@ -106,14 +86,14 @@ func (s *Store) everything(ctx context.Context, f Filter, order Order) iter.Seq2
 			s.named(ctx, f.Sequences, order)(yield)
 			return
 		}
-		last, err := s.lastSequence(ctx, s.cfg.Stream)
+		info, err := s.info(ctx, s.cfg.Stream)
 		if err != nil {
 			yield(nil, err)
 			return
 		}
-		source := s.scan(ctx, span{from: 1, since: f.Since, to: last})
+		source := s.scan(ctx, span{from: 1, since: f.Since, to: info.State.LastSeq})
 		if order == NewestFirst {
-			source = s.backwards(ctx, last)
+			source = s.backwards(ctx, info.State)
 		}
 		for m, err := range source {
 			switch {
@@ -156,16 +136,11 @@ const held = 64
 
 // backwards reads the newest messages first, in windows of sequences from the end. A window holds the latest messages of its range. The
 // next range is larger if there were few messages, and smaller if the window had to drop some.
-func (s *Store) backwards(ctx context.Context, last uint64) iter.Seq2[*jsapi.Message, error] {
+func (s *Store) backwards(ctx context.Context, state jetstream.StreamState) iter.Seq2[*jsapi.Message, error] {
 	return func(yield func(*jsapi.Message, error) bool) {
-		first, err := s.firstSequence(ctx)
-		if err != nil {
-			yield(nil, err)
-			return
-		}
 		width := uint64(held)
-		for to := last; to >= first && to > 0; {
-			from := max(first, to-min(to, width)+1)
+		for to := state.LastSeq; to >= state.FirstSeq && to > 0; {
+			from := max(state.FirstSeq, to-min(to, width)+1)
 			latest, dropped, err := s.window(ctx, span{from: from, to: to})
 			if err != nil {
 				yield(nil, err)
@@ -200,11 +175,6 @@ func (s *Store) window(ctx context.Context, r span) (latest []*jsapi.Message, dr
 		latest = append(latest, m)
 	}
 	return latest, dropped, nil
-}
-
-func (s *Store) firstSequence(ctx context.Context) (uint64, error) {
-	info, err := s.info(ctx, s.cfg.Stream)
-	return info.State.FirstSeq, err
 }
 
 // Now returns the time of the server that stamps the letters. Compute Filter.Since and Until from it. One round trip.

@@ -80,11 +80,9 @@ func (s *Store) take(ctx, waiting context.Context, f Filter, p *pass, m *jsapi.M
 		}
 		return nil
 	}
-	e, err := s.glance(ctx, f, m)
-	if err != nil || e == nil {
-		return err
-	}
-	if selected, err := s.selects(ctx, f, e); err != nil || !selected {
+	e, sure := s.classify(m)
+	e, err := s.pick(ctx, f, e, sure)
+	if e == nil || err != nil {
 		return err
 	}
 	line := s.lineOf(m.Subject)

@@ -3,17 +3,17 @@ package deadletter
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
-	"github.com/expediter-io/expediter/pkg/internal/subject"
+	"github.com/expediter-io/expediter/pkg/jsretry"
 	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/pkg/worker/internal/key"
+	"github.com/expediter-io/expediter/pkg/worker/internal/listing"
 )
 
 const (
@@ -134,9 +134,13 @@ func (s *Store) Stranded(ctx context.Context, stream string) (Unclaimed, error) 
 	if info.State.NumSubjects > maxSubjects {
 		return found, nil
 	}
-	takers, err := s.takers(ctx, stream)
+	var takers *listing.Takers
+	err = jsretry.Do(ctx, patience, func(context.Context) (err error) {
+		takers, err = listing.ListTakers(ctx, s.api, stream)
+		return err
+	})
 	if err != nil {
-		return found, err
+		return found, fmt.Errorf("deadletter: %w", err)
 	}
 	if found.Subjects, err = s.untaken(ctx, stream, takers); err != nil {
 		return found, err
@@ -158,7 +162,7 @@ func (s *Store) Stranded(ctx context.Context, stream string) (Unclaimed, error) 
 }
 
 // untaken counts the messages whose subjects no consumer takes.
-func (s *Store) untaken(ctx context.Context, stream string, takers []taker) ([]SubjectCount, error) {
+func (s *Store) untaken(ctx context.Context, stream string, takers *listing.Takers) ([]SubjectCount, error) {
 	var detail struct {
 		State struct {
 			Subjects map[string]uint64 `json:"subjects"`
@@ -169,9 +173,7 @@ func (s *Store) untaken(ctx context.Context, stream string, takers []taker) ([]S
 	}
 	var all []SubjectCount
 	for name, count := range detail.State.Subjects {
-		family, _, _ := strings.Cut(name, ".")
-		beside := strings.HasSuffix(family, "-later") || strings.HasSuffix(family, "-done")
-		if !beside && !slices.ContainsFunc(takers, func(t taker) bool { return t.takes(name) }) {
+		if key.KindOf(name) == key.Job && takers.Of(name) == nil {
 			all = append(all, SubjectCount{Messages: count, Subject: name})
 		}
 	}
@@ -179,19 +181,19 @@ func (s *Store) untaken(ctx context.Context, stream string, takers []taker) ([]S
 }
 
 // passed counts the messages before the ack floors of the consumers that take them.
-func (s *Store) passed(ctx context.Context, info jetstream.StreamInfo, takers []taker) ([]SubjectCount, error) {
+func (s *Store) passed(ctx context.Context, info jetstream.StreamInfo, takers *listing.Takers) ([]SubjectCount, error) {
 	counts, left := make(map[SubjectCount]uint64), maxNamed // without Messages
-	for _, t := range takers {
-		for _, filter := range t.filters {
-			for from := info.State.FirstSeq; from <= t.floor && left > 0; left-- {
+	for _, t := range takers.All {
+		for _, filter := range t.Filters {
+			for from := info.State.FirstSeq; from <= t.Floor && left > 0; left-- {
 				m, err := s.get(ctx, info.Config.Name, jsapi.Query{NextBySubject: filter, Sequence: from})
 				if err != nil {
 					return nil, err
 				}
-				if m == nil || m.Sequence > t.floor {
+				if m == nil || m.Sequence > t.Floor {
 					break
 				}
-				counts[SubjectCount{PassedBy: t.name, Subject: m.Subject}]++
+				counts[SubjectCount{PassedBy: t.Name, Subject: m.Subject}]++
 				from = m.Sequence + 1
 			}
 		}
@@ -202,48 +204,6 @@ func (s *Store) passed(ctx context.Context, info jetstream.StreamInfo, takers []
 		all = append(all, of)
 	}
 	return all, nil
-}
-
-// taker is a consumer: the subjects that it takes, and the sequence up to which every message is acknowledged.
-type taker struct {
-	filters []string
-	floor   uint64
-	name    string
-}
-
-func (t taker) takes(name string) bool {
-	return slices.ContainsFunc(t.filters, func(filter string) bool { return subject.Matches(filter, name) })
-}
-
-// takers returns all consumers of a stream.
-func (s *Store) takers(ctx context.Context, stream string) ([]taker, error) {
-	var all []taker
-	for {
-		var page struct {
-			Consumers []struct {
-				AckFloor jetstream.SequenceInfo   `json:"ack_floor"`
-				Config   jetstream.ConsumerConfig `json:"config"`
-				Name     string                   `json:"name"`
-			} `json:"consumers"`
-			Total int `json:"total"`
-		}
-		if err := s.ask(ctx, "CONSUMER.LIST."+stream, json.RawMessage(fmt.Sprintf(`{"offset":%d}`, len(all))), &page); err != nil {
-			return nil, fmt.Errorf("deadletter: consumers of stream %s: %w", stream, err)
-		}
-		for _, c := range page.Consumers {
-			t := taker{filters: c.Config.FilterSubjects, floor: c.AckFloor.Stream, name: c.Name}
-			switch {
-			case c.Config.FilterSubject != "":
-				t.filters = []string{c.Config.FilterSubject}
-			case len(t.filters) == 0:
-				t.filters = []string{">"}
-			}
-			all = append(all, t)
-		}
-		if len(all) >= page.Total || len(page.Consumers) == 0 {
-			return all, nil
-		}
-	}
 }
 
 // errRace is returned when another write of the key came in between. Another try settles the outcome.

@@ -1,7 +1,6 @@
 package test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -68,7 +67,7 @@ func TestMissingJobStreamIsNotAutoCreates(t *testing.T) {
 	t.Parallel()
 
 	_, js := natstest.Connect(t, natstest.Server(t))
-	r := run(t, js, (&bundle{js: js}).config(t), worker.Policy{}, func(context.Context, *worker.Job[order]) error { return nil })
+	r := run(t, js, (&bundle{js: js}).config(t), worker.Policy{}, complete)
 	r.once = true
 	err := receive(t, r.done, "Run to return")
 

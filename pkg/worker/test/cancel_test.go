@@ -121,27 +121,12 @@ func TestCancelledHandlerIsToldWithinAHeartbeat(t *testing.T) {
 func TestCancelOfAKilledWorkersJob(t *testing.T) {
 	keyedBubble(t, func(t *testing.T, b *bundle) {
 		c := client(t, b.js)
-		p := natstest.NewProxy(t, b.srv)
-		nc, js := natstest.Connect(t, b.srv, p.Through())
-		killed := dieAt(p, func(f natstest.Frame) bool { return f.FromClient && body(f) == "+WPI" })
-		first := run(t, js, b.config(t, stopAtOnce), worker.Policy{}, func(ctx context.Context, _ *worker.Job[order]) error {
+		_ = b.killWorker(t, isHeartbeat, func(ctx context.Context, _ *worker.Job[order]) error { //nolint:errcheck // closed
 			<-ctx.Done()
 			return ctx.Err()
-		})
+		}, func() { insert(t, c, mail(worker.Unique{})) })
 
-		insert(t, c, mail(worker.Unique{}))
-		<-killed
-		nc.Close()
-
-		_ = first.wait() //nolint:errcheck // closed
-
-		dying := natstest.NewProxy(t, b.srv)
-		nc, js = natstest.Connect(t, b.srv, dying.Through())
-		dieAt(dying, func(f natstest.Frame) bool { return f.FromClient && strings.Contains(f.Subject, "MSG.DELETE") })
-
-		check.Failsf(t, check.Err(client(t, js).Cancel(t.Context(), "jobs.mail", "u17")), "Cancel succeeded without its last request")
-
-		nc.Close()
+		b.cancelHalf(t, func(c *worker.Client) error { return check.Err(c.Cancel(t.Context(), "jobs.mail", "u17")) })
 
 		check.Same(t, "messages", b.left(t), 2)
 
@@ -159,18 +144,22 @@ func TestCancelOfAKilledWorkersJob(t *testing.T) {
 	})
 }
 
+// cancelHalf cancels a job with a client whose process dies before its last request.
+func (b *bundle) cancelHalf(t *testing.T, cancel func(*worker.Client) error) {
+	t.Helper()
+	dying := natstest.NewProxy(t, b.srv)
+	nc, js := natstest.Connect(t, b.srv, dying.Through(), nats.MaxReconnects(0))
+	dieAt(dying, func(f natstest.Frame) bool { return f.FromClient && strings.Contains(f.Subject, "MSG.DELETE") })
+	check.Failsf(t, cancel(client(t, js)), "the job is cancelled without the last request")
+	nc.Close()
+}
+
 func TestInsertAfterHalfACancelRemovesTheJob(t *testing.T) {
 	keyedBubble(t, func(t *testing.T, b *bundle) {
 		c := client(t, b.js)
 		insert(t, c, mail(worker.Unique{}))
 
-		dying := natstest.NewProxy(t, b.srv)
-		nc, js := natstest.Connect(t, b.srv, dying.Through(), nats.MaxReconnects(0))
-		dieAt(dying, func(f natstest.Frame) bool { return f.FromClient && strings.Contains(f.Subject, "MSG.DELETE") })
-
-		check.Failsf(t, check.Err(client(t, js).Cancel(t.Context(), "jobs.mail", "u17")), "Cancel succeeded without its last request")
-
-		nc.Close()
+		b.cancelHalf(t, func(c *worker.Client) error { return check.Err(c.Cancel(t.Context(), "jobs.mail", "u17")) })
 
 		job := mail(worker.Unique{})
 		job.Args = order{N: 2}

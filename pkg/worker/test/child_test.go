@@ -22,6 +22,16 @@ import (
 // childAckWait is short, since the test that uses it runs in real time.
 const childAckWait = time.Second
 
+func childTimes(c *worker.Config) { c.AckWait = childAckWait }
+
+// withChildren is setup with a server that child processes can reach, and a job.
+func withChildren(t *testing.T, subject string) *bundle {
+	t.Helper()
+	b := setup(t, natstest.Server(t, func(c *natsrun.Config) { c.Listen = true }))
+	b.publish(t, subject, `{"n":1}`)
+	return b
+}
+
 // killed are worker processes whose handler never ends. They print a line for each start.
 var killed = crash.Role[killedTask]{Name: "killed", Run: workUntilKilled}
 
@@ -88,14 +98,12 @@ func connectChild(url string) (js jetstream.JetStream, done func(), err error) {
 func TestKilledProcessLosesNoJob(t *testing.T) {
 	t.Parallel()
 
-	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
-	b := setup(t, srv)
-	b.publish(t, "jobs.1", `{"n":1}`)
+	b := withChildren(t, "jobs.1")
 
 	used := 0
 
 	for range 2 {
-		p := killed.Start(t, killedTask{URL: srv.URL()})
+		p := killed.Start(t, killedTask{URL: b.srv.URL()})
 		line := p.Line()
 
 		var attempt, delivery int
@@ -109,11 +117,7 @@ func TestKilledProcessLosesNoJob(t *testing.T) {
 	}
 
 	last := make(chan int, 10)
-	cfg := b.config(t, func(c *worker.Config) { c.AckWait = childAckWait })
-	run(t, b.js, cfg, worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
-		last <- job.Attempt
-		return nil
-	})
+	run(t, b.js, b.config(t, childTimes), worker.Policy{}, tell(last, itsAttempt))
 
 	attempt := receive(t, last, "the job")
 	check.That(t, attempt > used, "attempt %d, want one after %d: a crash uses one", attempt, used)
@@ -129,20 +133,17 @@ func TestPoisonEndsInTheDeadLetters(t *testing.T) {
 
 	const attempts = 2
 
-	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
-	b := setup(t, srv)
-	b.publish(t, "jobs.poison", `{"n":1}`)
+	b := withChildren(t, "jobs.poison")
 
 	for range attempts {
-		p := killed.Start(t, killedTask{Poison: true, URL: srv.URL()})
+		p := killed.Start(t, killedTask{Poison: true, URL: b.srv.URL()})
 		p.Await("^started ")
 		p.Died()
 	}
 
 	b.publish(t, "jobs.healthy", `{"n":2}`)
 
-	cfg := b.config(t, func(c *worker.Config) { c.AckWait = childAckWait })
-	run(t, b.js, cfg, worker.Policy{MaxAttempts: attempts}, func(_ context.Context, job *worker.Job[order]) error {
+	run(t, b.js, b.config(t, childTimes), worker.Policy{MaxAttempts: attempts}, func(_ context.Context, job *worker.Job[order]) error {
 		check.That(t, job.Subject != "jobs.poison", "the poison was started once more")
 		return nil
 	})

@@ -13,6 +13,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/pause"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -38,12 +39,7 @@ func TestLeadersDeathLosesNoJobAndRunsNoneTwice(t *testing.T) {
 		c.AckWait, c.Concurrency, c.SettleTimeout = 2*time.Second, 20, patience()
 	})
 	run(t, b.js, cfg, worker.Policy{MaxAttempts: 100}, func(ctx context.Context, job *worker.Job[order]) error {
-		timer := time.NewTimer(100 * time.Millisecond) // so that there are some at any time
-		defer timer.Stop()
-
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
+		if !pause.For(ctx, 100*time.Millisecond) { // so that there are some at any time
 			return ctx.Err()
 		}
 

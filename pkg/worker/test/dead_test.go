@@ -35,7 +35,7 @@ func TestDeadLetterKeepsTheWholeMessage(t *testing.T) {
 		check.OK(t, check.Err(b.js.PublishMsg(t.Context(), msg)))
 	}
 
-	run(t, b.js, cfg, worker.Policy{}, func(context.Context, *worker.Job[order]) error { return nil })
+	run(t, b.js, cfg, worker.Policy{}, complete)
 
 	for range 2 {
 		check.Same(t, "outcome", receive(t, b.settled, "a settlement").Outcome, worker.OutcomeDead)
@@ -150,19 +150,11 @@ func TestPatternsHaveTheirOwnHandlersAndPolicies(t *testing.T) {
 // has widened the consumer.
 func TestMessageWithoutHandlerWaitsForAWorkerThatHasOne(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bundle) {
-		ready := make(chan bool, 1)
-		settled := make(chan worker.Settlement, 1)
-		older, err := worker.New(b.js, b.config(t, func(c *worker.Config) {
-			c.Hooks.Ready = func(is bool, _ error) { ready <- is }
-			c.Hooks.Settled = func(s worker.Settlement) { settled <- s }
-		}))
-		check.OK(t, err)
-
-		nothing := func(context.Context, *worker.Job[order]) error { return nil }
-		check.OK(t, worker.Handle(older, "jobs.old", worker.Policy{}, nothing))
+		older := check.Must(worker.New(b.js, b.config(t)))(t)
+		check.OK(t, worker.Handle(older, "jobs.old", worker.Policy{}, complete))
 
 		old := start(t, older)
-		<-ready
+		<-b.ready
 
 		consumer := check.Must(b.js.Consumer(t.Context(), stream, durable))(t)
 
@@ -173,17 +165,14 @@ func TestMessageWithoutHandlerWaitsForAWorkerThatHasOne(t *testing.T) {
 
 		b.publish(t, "jobs.new", `{}`)
 
-		s := <-settled
+		s := <-b.settled
 		check.That(t, s.Outcome == worker.OutcomeSnoozed, "%s, want snoozed", s.Outcome)
 
 		check.Is(t, old.wait(), nil)
 
 		putOff := time.Now()
 		job := make(chan *worker.Job[order], 1)
-		run(t, b.js, b.config(t), worker.Policy{}, func(_ context.Context, j *worker.Job[order]) error {
-			job <- j
-			return nil
-		})
+		run(t, b.js, b.config(t), worker.Policy{}, tell(job, theJob))
 
 		j := <-job
 		check.That(t, j.Attempt == 1, "attempt %d, want 1", j.Attempt)

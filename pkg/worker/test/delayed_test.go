@@ -64,11 +64,7 @@ func TestDelayedJobsOfOneSubjectAllStart(t *testing.T) {
 	keyedBubble(t, func(t *testing.T, b *bundle) {
 		c := client(t, b.js)
 		jobs := make(chan *worker.Job[order], 10)
-		run(t, b.js, b.config(t), worker.Policy{},
-			func(_ context.Context, job *worker.Job[order]) error {
-				jobs <- job
-				return nil
-			})
+		run(t, b.js, b.config(t), worker.Policy{}, tell(jobs, theJob))
 		<-b.ready // a server that stops while it makes a stream leaves a goroutine
 
 		due := time.Now().Add(time.Hour)
@@ -103,10 +99,7 @@ func TestRunNowTakesTheScheduleAway(t *testing.T) {
 	keyedBubble(t, func(t *testing.T, b *bundle) {
 		c := client(t, b.js)
 		started := make(chan *worker.Job[order], 10)
-		run(t, b.js, b.config(t), worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
-			started <- job
-			return nil
-		})
+		run(t, b.js, b.config(t), worker.Policy{}, tell(started, theJob))
 		for name, job := range map[string]worker.NewJob{
 			"unique":     {Args: order{N: 7}, Delay: 2 * time.Minute, ID: "a", Subject: "jobs.mail", Unique: &worker.Unique{Key: "ada"}},
 			"not unique": {Args: order{N: 7}, Delay: 2 * time.Minute, ID: "b", Subject: "jobs.mail"},
@@ -155,10 +148,7 @@ func TestRunScheduleInsertsOneRun(t *testing.T) {
 		check.OK(t, err)
 		check.Same(t, "schedules and runs", page.Counts.Messages, 2)
 		started := make(chan *worker.Job[order], 10)
-		run(t, b.js, b.config(t), worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
-			started <- job
-			return nil
-		})
+		run(t, b.js, b.config(t), worker.Policy{}, tell(started, theJob))
 		receive(t, started, "the run")
 		pass(61 * time.Second)
 		check.Same(t, "runs since", len(started), 1)

@@ -75,22 +75,16 @@ func testDenied(t *testing.T, srv *natsrun.Server, c denial) {
 	b := setup(t, srv)
 
 	// An admin makes everything.
-	ready := make(chan bool, 100)
-	nothing := func(context.Context, *worker.Job[order]) error { return nil }
-	admin := run(t, b.js, b.config(t, func(c *worker.Config) {
-		c.Hooks.Ready = func(is bool, _ error) { ready <- is }
-	}), worker.Policy{}, nothing)
-	receive(t, ready, "the admin's worker")
+	admin := run(t, b.js, b.config(t), worker.Policy{}, complete)
+	receive(t, b.ready, "the admin's worker")
 
 	check.OK(t, admin.wait())
 
 	_, js := natstest.Connect(t, srv, natstest.Restricted(), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	told := make(chan string, 1000)
-	settled := make(chan worker.Settlement, 1000)
 	cfg := b.config(t, func(cfg *worker.Config) {
 		cfg.AutoCreate, cfg.Logger = false, slog.New(errorTexts{to: told})
 		cfg.RequestTimeout, cfg.SettleTimeout = 200*time.Millisecond, 300*time.Millisecond
-		cfg.Hooks.Settled = func(s worker.Settlement) { settled <- s }
 	})
 
 	run(t, js, cfg, worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
@@ -107,7 +101,7 @@ func testDenied(t *testing.T, srv *natsrun.Server, c denial) {
 
 	if c.denied == "" {
 		for done := 0; done < 2; {
-			if s := receive(t, settled, "a settlement"); s.Outcome == worker.OutcomeDead || s.Outcome == worker.OutcomeCompleted {
+			if s := receive(t, b.settled, "a settlement"); s.Outcome == worker.OutcomeDead || s.Outcome == worker.OutcomeCompleted {
 				done++
 			} else if s.Outcome == worker.OutcomeUnknown {
 				t.Errorf("%s: %s", s.Subject, s.Outcome)

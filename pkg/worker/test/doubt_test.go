@@ -50,7 +50,7 @@ func TestJobThatWaitedAndWasWorkedElsewhereDoesNotStart(t *testing.T) {
 		p.Filter(natstest.Losing(isHeartbeat))
 
 		cfg, elsewhere := b.reporting(t)
-		run(t, b.js, cfg, worker.Policy{MaxAttempts: 1000}, func(context.Context, *worker.Job[order]) error { return nil })
+		run(t, b.js, cfg, worker.Policy{MaxAttempts: 1000}, complete)
 		<-elsewhere
 		<-elsewhere
 		p.Filter(nil)
@@ -85,7 +85,7 @@ func TestDeliveryThatCameLateDoesNotStart(t *testing.T) {
 			p.Slow(tt.late)
 			b.publish(t, "jobs.1", `{}`)
 			cfg, elsewhere := b.reporting(t, ackWait)
-			run(t, b.js, cfg, worker.Policy{}, func(context.Context, *worker.Job[order]) error { return nil })
+			run(t, b.js, cfg, worker.Policy{}, complete)
 			if s := <-elsewhere; s.Outcome != worker.OutcomeCompleted || s.Deliveries != 2 {
 				t.Errorf("the second worker: %s, %v, in delivery %d; want it completed in delivery 2", s.Outcome, s.Err, s.Deliveries)
 			}
@@ -120,7 +120,7 @@ func TestJobThatIsWorkedElsewhereMeanwhileDoesNotStart(t *testing.T) {
 		check.That(t, s.Outcome == worker.OutcomeRetried, "the first attempt: %s, %v", s.Outcome, s.Err)
 		<-counts
 		cfg, elsewhere := b.reporting(t, ackWait)
-		run(t, b.js, cfg, worker.Policy{}, func(context.Context, *worker.Job[order]) error { return nil })
+		run(t, b.js, cfg, worker.Policy{}, complete)
 		s = <-elsewhere
 		check.That(t, s.Outcome == worker.OutcomeCompleted, "the second worker: %s, %v", s.Outcome, s.Err)
 		s = <-here

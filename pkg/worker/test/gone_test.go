@@ -19,9 +19,7 @@ type gone struct {
 
 	finish  chan struct{} // ends the first job
 	log     events
-	ready   chan bool
 	run     *running
-	settled chan worker.Settlement
 	started chan string // payloads
 }
 
@@ -37,15 +35,8 @@ func (g *gone) until(ready bool) {
 func inFlight(t *testing.T, srv *natsrun.Server) *gone {
 	t.Helper()
 
-	g := &gone{
-		bundle: setup(t, srv), finish: make(chan struct{}), ready: make(chan bool, 100), settled: make(chan worker.Settlement, 100),
-		started: make(chan string, 100),
-	}
-	cfg := g.config(t, func(c *worker.Config) {
-		c.Logger = g.log.logger()
-		c.Hooks.Ready = func(is bool, _ error) { g.ready <- is }
-		c.Hooks.Settled = func(s worker.Settlement) { g.settled <- s }
-	})
+	g := &gone{bundle: setup(t, srv), finish: make(chan struct{}), started: make(chan string, 100)}
+	cfg := g.config(t, func(c *worker.Config) { c.Logger = g.log.logger() })
 
 	g.run = run(t, g.js, cfg, worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
 		g.started <- string(job.Data)

@@ -145,21 +145,16 @@ func TestConfirmedAcknowledgementRemovesItsJob(t *testing.T) {
 func TestRepeatedAcknowledgementTakesNoNewJob(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bundle) {
 		p, js := natstest.Proxied(t, b.srv)
-		ready, settled := make(chan bool, 10), make(chan worker.Settlement, 10)
-		cfg := b.config(t, func(c *worker.Config) {
-			c.Hooks.Ready = func(is bool, _ error) { ready <- is }
-			c.Hooks.Settled = func(s worker.Settlement) { settled <- s }
-		})
-		run(t, js, cfg, worker.Policy{}, func(context.Context, *worker.Job[order]) error { return nil })
+		run(t, js, b.config(t), worker.Policy{}, complete)
 
 		acked := b.publish(t, "jobs.1", `{}`)
 
-		s := <-settled
-		check.Require(t, <-ready && s.Outcome == worker.OutcomeCompleted, "the first job: %s", s.Outcome)
+		s := <-b.settled
+		check.Require(t, <-b.ready && s.Outcome == worker.OutcomeCompleted, "the first job: %s", s.Outcome)
 
 		p.Cut()
 
-		check.Require(t, !<-ready, "ready while cut off")
+		check.Require(t, !<-b.ready, "ready while cut off")
 
 		held := b.remake(t)
 		meta, err := held.Metadata()
@@ -167,7 +162,7 @@ func TestRepeatedAcknowledgementTakesNoNewJob(t *testing.T) {
 
 		p.Heal()
 
-		check.Require(t, <-ready, "not ready again")
+		check.Require(t, <-b.ready, "not ready again")
 
 		pass(time.Second)
 
@@ -212,7 +207,6 @@ func TestCopyBehindTheConfirmationIsNotWorked(t *testing.T) {
 			reply    string
 			repeat   bool
 			worked   = make(chan string, 8)
-			settled  = make(chan worker.Settlement, 8)
 		)
 
 		p.Change(func(f natstest.Frame) []byte {
@@ -231,14 +225,10 @@ func TestCopyBehindTheConfirmationIsNotWorked(t *testing.T) {
 			return nil
 		})
 
-		cfg := b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(s worker.Settlement) { settled <- s } })
-		run(t, js, cfg, worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
-			worked <- job.Subject
-			return nil
-		})
+		run(t, js, b.config(t), worker.Policy{}, tell(worked, itsSubject))
 
 		b.publish(t, "jobs.a", `{}`)
-		receive(t, settled, "the first job")
+		receive(t, b.settled, "the first job")
 		pass(time.Millisecond) // until then it may be here still, where its copy would be dropped without an answer
 
 		mu.Lock()
@@ -246,7 +236,7 @@ func TestCopyBehindTheConfirmationIsNotWorked(t *testing.T) {
 		mu.Unlock()
 
 		b.publish(t, "jobs.b", `{}`)
-		receive(t, settled, "the second job")
+		receive(t, b.settled, "the second job")
 		pass(time.Second)
 
 		check.Same(t, "runs of two jobs", len(worked), 2)

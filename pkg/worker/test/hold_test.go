@@ -104,16 +104,13 @@ func TestLostUncountedDeliveryHoldsAJobForTwoAckWaits(t *testing.T) {
 // worker leaves the job to be delivered again.
 func TestUnconfirmedAcknowledgementHoldsAJobForSettleTimeout(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bundle) {
-		settled := make(chan worker.Settlement, 10)
-		p, starts := throughProxy(t, b, worker.Policy{}, nil, func(c *worker.Config) {
-			c.Hooks.Settled = func(s worker.Settlement) { settled <- s }
-		})
+		p, starts := throughProxy(t, b, worker.Policy{}, nil)
 		loseSent(p, 1000, answers("+ACK"))
 		b.publish(t, "jobs.1", `{}`)
 
 		first := <-starts
 
-		s := <-settled
+		s := <-b.settled
 		check.Require(t, s.Outcome == worker.OutcomeUnknown, "the first attempt: %s, want unknown", s.Outcome)
 
 		p.Filter(nil)
@@ -121,7 +118,7 @@ func TestUnconfirmedAcknowledgementHoldsAJobForSettleTimeout(t *testing.T) {
 		second := <-starts
 		within(t, "the next attempt", second.at.Sub(first.at), settleTimeout, settleTimeout+requestTimeout+2*ackWait)
 
-		if s := <-settled; s.Outcome != worker.OutcomeCompleted || b.left(t) != 0 {
+		if s := <-b.settled; s.Outcome != worker.OutcomeCompleted || b.left(t) != 0 {
 			t.Errorf("the second attempt: %s, %d left", s.Outcome, b.left(t))
 		}
 	})
@@ -179,18 +176,14 @@ func TestSilentConnectionIsGivenUpByItsPings(t *testing.T) {
 		lost := make(chan time.Time, 1)
 		p := natstest.NewProxy(t, b.srv)
 		_, js := natstest.Connect(t, b.srv, p.Through(), nats.DisconnectErrHandler(func(*nats.Conn, error) { lost <- time.Now() }))
-		starts, ready := make(chan time.Time, 1), make(chan bool, 100)
-		run(t, js, b.config(t, func(c *worker.Config) { c.Hooks.Ready = func(is bool, _ error) { ready <- is } }), worker.Policy{},
-			func(context.Context, *worker.Job[order]) error {
-				starts <- time.Now()
-				return nil
-			})
-		<-ready
+		starts := make(chan time.Time, 1)
+		run(t, js, b.config(t), worker.Policy{}, tell(starts, theTime))
+		<-b.ready
 		p.Partition()
 
 		begun := time.Now()
 
-		is := <-ready
+		is := <-b.ready
 		check.That(t, !is, "ready without a server")
 
 		within(t, "noticing that the server says nothing", time.Since(begun), 0, 5*time.Second)

@@ -40,10 +40,7 @@ func TestInsertedJobRunsWithItsIDAndArguments(t *testing.T) {
 	b := keyed(t, nil)
 	c := client(t, b.js)
 	jobs := make(chan *worker.Job[order], 3)
-	run(t, b.js, b.config(t), worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
-		jobs <- job
-		return nil
-	})
+	run(t, b.js, b.config(t), worker.Policy{}, tell(jobs, theJob))
 
 	for _, job := range []worker.NewJob{
 		{Args: order{N: 1}, Subject: "jobs.a", Header: nats.Header{"Tenant": {"t1"}}},

@@ -279,11 +279,8 @@ func testBounds(t *testing.T, srv *natsrun.Server, handlers, limit int) {
 func TestInspectionNeedsPermission(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		b := setup(t, srv)
-		ready := make(chan bool, 1)
-		r := run(t, b.js, b.config(t, func(c *worker.Config) {
-			c.Hooks.Ready = func(is bool, _ error) { ready <- is }
-		}), worker.Policy{}, complete)
-		<-ready
+		r := run(t, b.js, b.config(t), worker.Policy{}, complete)
+		<-b.ready
 
 		instance := inspected(t, b.nc).Instance
 		denied := make(chan error, 100)

@@ -17,6 +17,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/pause"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -114,7 +115,7 @@ func TestLimitIsNeverExceeded(t *testing.T) {
 			case 3:
 				return worker.Snooze(0)
 			default:
-				rest(ctx, time.Duration(r.IntN(3000))*time.Microsecond)
+				pause.For(ctx, time.Duration(r.IntN(3000))*time.Microsecond)
 			}
 
 			if left.Add(-1) == 0 {
@@ -145,17 +146,6 @@ func TestLimitIsNeverExceeded(t *testing.T) {
 			}
 		}
 	})
-}
-
-// rest waits, or until ctx ends.
-func rest(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }
 
 // TestLimitIsUsed has as many jobs run at once as may, over two workers.

@@ -1,7 +1,6 @@
 package test
 
 import (
-	"context"
 	"fmt"
 	"strconv"
 	"sync/atomic"
@@ -70,7 +69,7 @@ func benchLimits(b *testing.B, workers int, limits ...worker.Limit) {
 
 	for range workers {
 		_, js := natstest.ConnectURL(b, srv.URL())
-		run(b, js, cfg, worker.Policy{Limits: limits}, func(context.Context, *worker.Job[order]) error { return nil })
+		run(b, js, cfg, worker.Policy{Limits: limits}, complete)
 	}
 
 	receive(b, all, "all jobs")

@@ -15,6 +15,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/pause"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -175,10 +176,7 @@ func TestStoppedWorkerLeavesItsPermits(t *testing.T) {
 		check.That(t, errors.As(first.wait(), &stuck), "the handler counts as ended")
 
 		done := make(chan int, 10)
-		run(t, b.js, cfg, oneAtATime, func(_ context.Context, job *worker.Job[order]) error {
-			done <- job.Attempt
-			return nil
-		})
+		run(t, b.js, cfg, oneAtATime, tell(done, itsAttempt))
 
 		for range 5 {
 			check.Same(t, "attempt", <-done, 1)
@@ -216,7 +214,7 @@ func TestLimitHoldsThroughFaults(t *testing.T) {
 			leave := c.enter(ctx, "all")
 			defer leave()
 
-			rest(ctx, time.Millisecond)
+			pause.For(ctx, time.Millisecond)
 
 			mu.Lock()
 			defer mu.Unlock()
@@ -268,20 +266,16 @@ func TestLimitHoldsThroughFaults(t *testing.T) {
 func TestFrozenHolderLosesItsPermit(t *testing.T) {
 	t.Parallel()
 
-	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
-	b := setup(t, srv)
-	b.publish(t, "jobs.1", `{"n":1}`)
+	b := withChildren(t, "jobs.1")
 
-	p := killed.Start(t, killedTask{Limited: true, URL: srv.URL()})
+	p := killed.Start(t, killedTask{Limited: true, URL: b.srv.URL()})
 	p.Await("^started ")
 	p.Pause()
 	b.publish(t, "jobs.2", `{"n":2}`)
 
 	started := make(chan *worker.Job[order], 4)
 	hold := make(chan struct{})
-	run(t, b.js, b.config(t, func(c *worker.Config) {
-		c.AckWait = childAckWait
-	}), oneAtATime, func(ctx context.Context, job *worker.Job[order]) error {
+	run(t, b.js, b.config(t, childTimes), oneAtATime, func(ctx context.Context, job *worker.Job[order]) error {
 		started <- job
 
 		select {
@@ -308,22 +302,15 @@ func TestFrozenHolderLosesItsPermit(t *testing.T) {
 func TestKilledHoldersPermitComesBack(t *testing.T) {
 	t.Parallel()
 
-	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
-	b := setup(t, srv)
-	b.publish(t, "jobs.1", `{"n":1}`)
+	b := withChildren(t, "jobs.1")
 
-	p := killed.Start(t, killedTask{Limited: true, URL: srv.URL()})
+	p := killed.Start(t, killedTask{Limited: true, URL: b.srv.URL()})
 	p.Await("^started ")
 	p.Kill()
 	b.publish(t, "jobs.2", `{"n":2}`)
 
 	ended := make(chan string, 4)
-	run(t, b.js, b.config(t, func(c *worker.Config) {
-		c.AckWait = childAckWait
-	}), oneAtATime, func(_ context.Context, job *worker.Job[order]) error {
-		ended <- job.Subject
-		return nil
-	})
+	run(t, b.js, b.config(t, childTimes), oneAtATime, tell(ended, itsSubject))
 
 	for range 2 {
 		receive(t, ended, "both jobs")

@@ -18,6 +18,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/pause"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -47,7 +48,7 @@ func TestSeveralLimitsDoNotLock(t *testing.T) {
 				defer c.enter(ctx, "all")()
 				defer c.enter(ctx, last(job.Info, nil, nil))()
 
-				rest(ctx, time.Millisecond)
+				pause.For(ctx, time.Millisecond)
 
 				if left.Add(-1) == 0 {
 					close(all)
@@ -166,9 +167,7 @@ func TestKeyThatPanics(t *testing.T) {
 
 	b := setup(t, nil)
 	limit := worker.Limit{Concurrency: 1, Name: "all", Key: func(worker.Info, nats.Header, []byte) string { panic("as it happens") }}
-	run(t, b.js, b.config(t), worker.Policy{Limits: []worker.Limit{limit}, MaxAttempts: 1}, func(context.Context, *worker.Job[order]) error {
-		return nil
-	})
+	run(t, b.js, b.config(t), worker.Policy{Limits: []worker.Limit{limit}, MaxAttempts: 1}, complete)
 	b.publish(t, "jobs.1", `{}`)
 
 	if s := receive(t, b.settled, "its settlement"); s.Outcome != worker.OutcomeDead || !errors.As(s.Err, new(*worker.PanicError)) {
@@ -304,10 +303,7 @@ func TestRefusedEndOfALeaseCountsForNothing(t *testing.T) {
 			return natstest.Relay
 		})
 
-		run(t, js, b.config(t), oneAtATime, func(context.Context, *worker.Job[order]) error {
-			begun <- time.Now()
-			return nil
-		})
+		run(t, js, b.config(t), oneAtATime, tell(begun, theTime))
 
 		b.publish(t, "jobs.2", `{}`)
 		pass(time.Minute)

@@ -287,7 +287,7 @@ func TestLeaderBehindTheJobFreesNoKey(t *testing.T) {
 			b := keyed(t, srv)
 			c := client(t, b.js)
 			js, refused := startBehind(t, srv, code)
-			run(t, js, b.config(t), worker.Policy{}, func(context.Context, *worker.Job[order]) error { return nil })
+			run(t, js, b.config(t), worker.Policy{}, complete)
 
 			job := worker.NewJob{Args: order{N: 1}, Subject: "jobs.a", Unique: &worker.Unique{Keep: time.Hour}}
 			insert(t, c, job)

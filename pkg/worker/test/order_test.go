@@ -131,7 +131,7 @@ func TestOrderNeedsAWorkQueue(t *testing.T) {
 	_, js := natstest.Connect(t, srv)
 	check.OK(t, check.Err(js.CreateStream(t.Context(), jetstream.StreamConfig{Name: stream, Subjects: []string{pattern}})))
 	w := check.Must(worker.New(js, (&bundle{js: js}).config(t)))(t)
-	check.OK(t, worker.Handle(w, pattern, worker.Policy{Ordered: true}, func(context.Context, *worker.Job[order]) error { return nil }))
+	check.OK(t, worker.Handle(w, pattern, worker.Policy{Ordered: true}, complete))
 	check.Contains(t, w.Run(t.Context()), "retention must be workqueue")
 }
 

@@ -280,10 +280,8 @@ func TestDrainedWorker(t *testing.T) {
 // TestDrainedWorkerFinishesWhatRuns drains a worker in the midst of a job, while another waits in it for that one.
 func TestDrainedWorkerFinishesWhatRuns(t *testing.T) {
 	keyedBubble(t, func(t *testing.T, b *bundle) {
-		began, outcomes := make(chan struct{}, 9), make(chan worker.Outcome, 9)
-		run(t, b.js, b.config(t, func(c *worker.Config) {
-			c.Hooks.Settled = func(s worker.Settlement) { outcomes <- s.Outcome }
-		}), worker.Policy{Ordered: true}, func(context.Context, *worker.Job[order]) error {
+		began := make(chan struct{}, 9)
+		run(t, b.js, b.config(t), worker.Policy{Ordered: true}, func(context.Context, *worker.Job[order]) error {
 			began <- struct{}{}
 			pass(time.Minute)
 			return nil
@@ -295,14 +293,14 @@ func TestDrainedWorkerFinishesWhatRuns(t *testing.T) {
 		pass(heartbeats)
 		got, err := inspect.Drain(t.Context(), b.nc, inspected(t, b.nc).Instance)
 		check.That(t, err == nil && got.Running == 1, "%+v, %v", got, err)
-		check.Same(t, "the outcome of the running job", <-outcomes, worker.OutcomeCompleted)
-		check.Same(t, "the outcome of the waiting job", <-outcomes, worker.OutcomePaused)
+		check.Same(t, "the outcome of the running job", (<-b.settled).Outcome, worker.OutcomeCompleted)
+		check.Same(t, "the outcome of the waiting job", (<-b.settled).Outcome, worker.OutcomePaused)
 		pass(5 * time.Minute)
 		check.Same(t, "jobs that began", len(began), 0)
 		check.Same(t, "jobs left", b.left(t), 1)
 		check.OK(t, check.Err(inspect.Resume(t.Context(), b.nc, got.Instance)))
 		<-began
-		check.Same(t, "the outcome of the other", <-outcomes, worker.OutcomeCompleted)
+		check.Same(t, "the outcome of the other", (<-b.settled).Outcome, worker.OutcomeCompleted)
 	})
 }
 
@@ -312,7 +310,7 @@ func TestPaused(t *testing.T) {
 		b := keyed(t, srv)
 		makeAssets(t, b)
 		w := check.Must(worker.New(b.js, b.config(t)))(t)
-		check.OK(t, worker.Handle(w, "jobs.>", worker.Policy{}, func(context.Context, *worker.Job[order]) error { return nil }))
+		check.OK(t, worker.Handle(w, "jobs.>", worker.Policy{}, complete))
 		want := func(when string, a, other bool) {
 			t.Helper()
 			check.That(t, w.Paused("jobs.a.1") == a && w.Paused("jobs.b.1") == other, "%s: %v, %v", when, w.Paused("jobs.a.1"), w.Paused("jobs.b.1"))

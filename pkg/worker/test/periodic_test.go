@@ -36,10 +36,7 @@ func TestPeriodicJobRuns(t *testing.T) {
 	keyedBubble(t, func(t *testing.T, b *bundle) {
 		c := client(t, b.js)
 		starts := make(chan *worker.Job[order], 10)
-		run(t, b.js, b.config(t), worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
-			starts <- job
-			return nil
-		})
+		run(t, b.js, b.config(t), worker.Policy{}, tell(starts, theJob))
 
 		began := time.Now()
 
@@ -93,10 +90,7 @@ func TestRunsThatWait(t *testing.T) {
 
 		runs := make(map[string]int)
 		all := make(chan string, 100)
-		r := run(t, b.js, b.config(t), worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
-			all <- job.Subject
-			return nil
-		})
+		r := run(t, b.js, b.config(t), worker.Policy{}, tell(all, itsSubject))
 
 		pass(10 * time.Second)
 
@@ -140,10 +134,7 @@ func TestScheduleSurvivesARestart(t *testing.T) {
 	keyedBubble(t, func(t *testing.T, b *bundle) {
 		c := client(t, b.js)
 		starts := make(chan time.Time, 10)
-		run(t, b.js, b.config(t), worker.Policy{}, func(context.Context, *worker.Job[order]) error {
-			starts <- time.Now()
-			return nil
-		})
+		run(t, b.js, b.config(t), worker.Policy{}, tell(starts, theTime))
 		schedule(t, c, minutely())
 		<-starts
 		b.restart(t)
@@ -254,10 +245,7 @@ func TestScheduleThatMayBeFiringIsNotReplaced(t *testing.T) {
 		c := client(t, b.js)
 		ran, settled := make(chan int, 10), make(chan struct{}, 10)
 		cfg := b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(worker.Settlement) { settled <- struct{}{} } })
-		run(t, b.js, cfg, worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
-			ran <- job.Args.N
-			return nil
-		})
+		run(t, b.js, cfg, worker.Policy{}, tell(ran, itsNumber))
 
 		for _, left := range []time.Duration{290 * time.Millisecond, 200 * time.Millisecond, 100 * time.Millisecond} {
 			r := replace(t, c, 1, 10*time.Second, 0)

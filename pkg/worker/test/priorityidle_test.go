@@ -46,21 +46,16 @@ func TestIdleWorkerStartsEveryPriorityAtOnce(t *testing.T) {
 // priority is delivered: a second worker gets it within half a second, as its first attempt.
 func TestJobWithoutASlotIsHandedBack(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bundle) {
-		ready, settled := make(chan bool, 1), make(chan worker.Settlement, 10)
 		started := make(chan string, 10)
 		leave := make(chan struct{})
-		cfg := b.config(t, func(c *worker.Config) {
-			c.Concurrency = 1
-			c.Hooks.Ready = func(is bool, _ error) { ready <- is }
-			c.Hooks.Settled = func(s worker.Settlement) { settled <- s }
-		})
+		cfg := b.config(t, func(c *worker.Config) { c.Concurrency = 1 })
 		runClasses(t, b.js, cfg, func(_ context.Context, class string, _ *worker.Job[order]) error {
 			started <- class
 
 			<-leave
 			return nil
 		}, threeClasses...)
-		<-ready
+		<-b.ready
 		pass(100 * time.Millisecond) // requests of all priorities are at the server
 
 		b.publishClass(t, "low", 1)
@@ -70,7 +65,7 @@ func TestJobWithoutASlotIsHandedBack(t *testing.T) {
 
 		published := time.Now()
 
-		if s := <-settled; s.Outcome != worker.OutcomeHandedBack || !strings.HasPrefix(s.Subject, "jobs.high.") {
+		if s := <-b.settled; s.Outcome != worker.OutcomeHandedBack || !strings.HasPrefix(s.Subject, "jobs.high.") {
 			t.Errorf("%s: %s, want the high job handed back", s.Subject, s.Outcome)
 		}
 

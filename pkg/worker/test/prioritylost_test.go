@@ -22,12 +22,9 @@ func TestConsumersOfPriorities(t *testing.T) {
 
 	b := setup(t, nil)
 	none := func(context.Context, string, *worker.Job[order]) error { return nil }
-	ready := make(chan bool, 1)
 
-	r := runClasses(t, b.js, b.config(t, func(c *worker.Config) {
-		c.Hooks.Ready = func(is bool, _ error) { ready <- is }
-	}), none, threeClasses...)
-	receive(t, ready, "the worker to be ready")
+	r := runClasses(t, b.js, b.config(t), none, threeClasses...)
+	receive(t, b.ready, "the worker to be ready")
 
 	check.OK(t, r.wait())
 
@@ -75,7 +72,7 @@ func TestHandlerChangesItsPriority(t *testing.T) {
 		w := check.Must(worker.New(b.js, cfg))(t)
 
 		for name, p := range priorities {
-			check.OK(t, worker.Handle(w, "jobs."+name, worker.Policy{Priority: p}, func(context.Context, *worker.Job[order]) error { return nil }))
+			check.OK(t, worker.Handle(w, "jobs."+name, worker.Policy{Priority: p}, complete))
 		}
 		return start(t, w)
 	}
@@ -149,7 +146,6 @@ func TestLostPriorityDoesNotStopTheOthers(t *testing.T) {
 
 		ready := make(chan readiness, 100)
 		started := make(chan string, 100)
-		settled := make(chan worker.Settlement, 100)
 		leave, long := make(chan struct{}, 100), make(chan struct{})
 		h := func(_ context.Context, class string, _ *worker.Job[order]) error {
 			started <- class
@@ -166,7 +162,6 @@ func TestLostPriorityDoesNotStopTheOthers(t *testing.T) {
 				_, missing := errors.AsType[*worker.MissingError](reason)
 				ready <- readiness{is, missing}
 			}
-			c.Hooks.Settled = func(s worker.Settlement) { settled <- s }
 		})
 
 		maker := runClasses(t, b.js, cfg, h, threeClasses...)
@@ -202,7 +197,7 @@ func TestLostPriorityDoesNotStopTheOthers(t *testing.T) {
 			}
 
 			leave <- struct{}{} // that one, or the low job
-			<-settled
+			<-b.settled
 		}
 
 		if len(ready) != 0 {
@@ -219,13 +214,13 @@ func TestLostPriorityDoesNotStopTheOthers(t *testing.T) {
 		close(leave)
 		pass(time.Minute)
 
-		for len(settled) > 0 {
-			<-settled
+		for len(b.settled) > 0 {
+			<-b.settled
 		}
 
 		close(long)
 
-		if s := <-settled; s.Consumer != durable+"-high" || s.Outcome != worker.OutcomeCompleted {
+		if s := <-b.settled; s.Consumer != durable+"-high" || s.Outcome != worker.OutcomeCompleted {
 			t.Errorf("%s: %s, want the high job completed", s.Subject, s.Outcome)
 		}
 

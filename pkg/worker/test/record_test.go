@@ -25,6 +25,19 @@ var (
 	beforeRecord = func(f natstest.Frame) bool { return f.FromClient && strings.HasPrefix(f.Subject, "jobs-done.") }
 )
 
+// killWorker runs a worker whose process dies at a moment of the job that insert inserts, and returns the error of its Run.
+func (b *bundle) killWorker(t *testing.T, moment func(natstest.Frame) bool, h worker.Handler[order], insert func()) error {
+	t.Helper()
+	p := natstest.NewProxy(t, b.srv)
+	nc, js := natstest.Connect(t, b.srv, p.Through())
+	killed := dieAt(p, moment)
+	dying := run(t, js, b.config(t, stopAtOnce), worker.Policy{}, h)
+	insert()
+	<-killed
+	nc.Close()
+	return dying.wait()
+}
+
 // TestWorkerKilledAroundTheRecord kills the worker of a unique job at every step of its
 // end. The key is never free before, and the job does not run again once it is recorded.
 func TestWorkerKilledAroundTheRecord(t *testing.T) {
@@ -46,8 +59,6 @@ func TestWorkerKilledAroundTheRecord(t *testing.T) {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
 			b := keyed(t, srv)
 			c := client(t, b.js)
-			p := natstest.NewProxy(t, srv)
-			nc, js := natstest.Connect(t, srv, p.Through())
 
 			var runs atomic.Int32
 
@@ -60,14 +71,7 @@ func TestWorkerKilledAroundTheRecord(t *testing.T) {
 				return nil
 			}
 
-			killed := dieAt(p, test.moment)
-			first := run(t, js, b.config(t, stopAtOnce), worker.Policy{}, handler)
-
-			insert(t, c, mail(worker.Unique{Keep: test.keep}))
-			<-killed
-			nc.Close()
-
-			err := first.wait()
+			err := b.killWorker(t, test.moment, handler, func() { insert(t, c, mail(worker.Unique{Keep: test.keep})) })
 			check.That(t, err == nil || errors.Is(err, nats.ErrConnectionClosed), "Run: %v", err)
 
 			r := insert(t, c, mail(worker.Unique{HoldDead: true}))

@@ -129,7 +129,7 @@ func TestWorkerKilledAroundTheMark(t *testing.T) {
 		runs   int32
 	}{
 		"before the mark": {beforeRecord, worker.StateQueued, 1},
-		"in the job":      {func(f natstest.Frame) bool { return f.FromClient && body(f) == "+WPI" }, worker.StateRunning, 2},
+		"in the job":      {isHeartbeat, worker.StateRunning, 2},
 		"before the mark is removed": {
 			func() func(natstest.Frame) bool {
 				n := 0
@@ -146,9 +146,6 @@ func TestWorkerKilledAroundTheMark(t *testing.T) {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
 			b := keyed(t, srv)
 			c := client(t, b.js)
-			p := natstest.NewProxy(t, srv)
-			nc, js := natstest.Connect(t, srv, p.Through())
-			killed := dieAt(p, test.moment)
 
 			var runs atomic.Int32
 
@@ -157,12 +154,10 @@ func TestWorkerKilledAroundTheMark(t *testing.T) {
 				pass(4 * time.Second)
 				return nil
 			}
-			first := run(t, js, b.config(t, stopAtOnce), worker.Policy{}, slow)
-			r := replace(t, c, 1, 0, 0)
-			<-killed
-			nc.Close()
 
-			_ = first.wait() //nolint:errcheck // closed, or a stuck handler
+			var r worker.Receipt
+
+			_ = b.killWorker(t, test.moment, slow, func() { r = replace(t, c, 1, 0, 0) }) //nolint:errcheck // closed, or a stuck handler
 
 			if s, err := c.Inspect(t.Context(), "jobs.mail", "u17"); err != nil || s.State != test.before || s.ID != r.ID && s.State != worker.StateFree {
 				t.Errorf("after the kill: %+v, %v; want %s", s, err, test.before)

@@ -164,7 +164,7 @@ func TestUndecodableMessagesBlockNobody(t *testing.T) {
 	}
 
 	b.publish(t, "jobs.good", `{"n":1}`)
-	run(t, b.js, cfg, worker.Policy{}, func(context.Context, *worker.Job[order]) error { return nil })
+	run(t, b.js, cfg, worker.Policy{}, complete)
 
 	for range poison {
 		s := receive(t, b.settled, "a settlement")

@@ -31,10 +31,7 @@ func TestRunWorksEveryJobOnce(t *testing.T) {
 
 	jobs := make(chan *worker.Job[order], n+1)
 
-	r := run(t, b.js, b.config(t), worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
-		jobs <- job
-		return nil
-	})
+	r := run(t, b.js, b.config(t), worker.Policy{}, tell(jobs, theJob))
 
 	seen := make(map[int]int)
 	for range n {

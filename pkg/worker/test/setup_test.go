@@ -120,6 +120,20 @@ func run(t testing.TB, js jetstream.JetStream, cfg worker.Config, policy worker.
 	return start(t, w)
 }
 
+// tell returns a handler that sends a property of each job to a channel, and completes the job.
+func tell[T any](to chan<- T, property func(*worker.Job[order]) T) worker.Handler[order] {
+	return func(_ context.Context, job *worker.Job[order]) error {
+		to <- property(job)
+		return nil
+	}
+}
+
+func itsAttempt(job *worker.Job[order]) int            { return job.Attempt }
+func itsNumber(job *worker.Job[order]) int             { return job.Args.N }
+func itsSubject(job *worker.Job[order]) string         { return job.Subject }
+func theJob(job *worker.Job[order]) *worker.Job[order] { return job }
+func theTime(*worker.Job[order]) time.Time             { return time.Now() }
+
 // start runs a worker and stops it when the test ends.
 func start(t testing.TB, w *worker.Worker) *running {
 	t.Helper()

@@ -10,8 +10,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/expediter-io/expediter/pkg/natsrun"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
@@ -113,8 +111,7 @@ func finishSteps(t *testing.T, b *bundle) (results map[string]string, here []str
 	t.Helper()
 
 	results = map[string]string{}
-	cfg := b.config(t, func(c *worker.Config) { c.AckWait = childAckWait })
-	run(t, b.js, cfg, worker.Policy{}, func(ctx context.Context, job *worker.Job[order]) error {
+	run(t, b.js, b.config(t, childTimes), worker.Policy{}, func(ctx context.Context, job *worker.Job[order]) error {
 		for _, name := range childSteps {
 			result, err := step.Run(ctx, job, name, func(context.Context) (string, error) {
 				here = append(here, name)
@@ -139,14 +136,12 @@ func finishSteps(t *testing.T, b *bundle) (results map[string]string, here []str
 func TestStepSurvivesAKillTheMomentItReturns(t *testing.T) {
 	t.Parallel()
 
-	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
-	b := setup(t, srv)
-	b.publish(t, "jobs.1", `{}`)
+	b := withChildren(t, "jobs.1")
 
 	want := map[string]string{"c": "c-here"}
 
 	for _, name := range childSteps[:2] {
-		p := stepping.Start(t, steppingTask{Mode: dieAfter, URL: srv.URL()})
+		p := stepping.Start(t, steppingTask{Mode: dieAfter, URL: b.srv.URL()})
 		want[name] = ran(t, p)
 
 		check.That(t, strings.HasPrefix(want[name], name+"-"), "ran %q, want step %s: those before it are recorded", want[name], name)
@@ -162,12 +157,10 @@ func TestStepSurvivesAKillTheMomentItReturns(t *testing.T) {
 func TestStepRunsAgainAfterAKillWithinIt(t *testing.T) {
 	t.Parallel()
 
-	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
-	b := setup(t, srv)
-	b.publish(t, "jobs.1", `{}`)
+	b := withChildren(t, "jobs.1")
 
 	for range 2 {
-		p := stepping.Start(t, steppingTask{Mode: dieWithin, URL: srv.URL()})
+		p := stepping.Start(t, steppingTask{Mode: dieWithin, URL: b.srv.URL()})
 		result := ran(t, p)
 		check.That(t, strings.HasPrefix(result, "a-"), "ran %q, want step a: nothing is recorded", result)
 
@@ -182,11 +175,9 @@ func TestStepRunsAgainAfterAKillWithinIt(t *testing.T) {
 func TestFrozenProcessRecordsNothing(t *testing.T) {
 	t.Parallel()
 
-	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
-	b := setup(t, srv)
-	b.publish(t, "jobs.1", `{}`)
+	b := withChildren(t, "jobs.1")
 
-	p := stepping.Start(t, steppingTask{Mode: freeze, URL: srv.URL()})
+	p := stepping.Start(t, steppingTask{Mode: freeze, URL: b.srv.URL()})
 	ran(t, p)
 	p.Pause()
 	got, here := finishSteps(t, b)

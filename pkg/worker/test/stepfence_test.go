@@ -42,8 +42,7 @@ func zombie(t *testing.T, srv *natsrun.Server, before int, early bool) {
 		taken  = make(chan struct{})
 	)
 
-	outcomes := make(chan worker.Outcome, 10)
-	cfg := b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(s worker.Settlement) { outcomes <- s.Outcome } })
+	cfg, outcomes := b.reporting(t)
 	run(t, cut, cfg, worker.Policy{}, func(ctx context.Context, job *worker.Job[order]) error {
 		for i := range before {
 			if _, err := l.run(ctx, job, fmt.Sprint(i)); err != nil {
@@ -113,7 +112,7 @@ func zombie(t *testing.T, srv *natsrun.Server, before int, early bool) {
 
 	check.Is(t, <-cause, step.ErrFenced)
 
-	check.Same(t, "it was", <-outcomes, worker.OutcomeFenced)
+	check.Same(t, "it was", (<-outcomes).Outcome, worker.OutcomeFenced)
 
 	if early {
 		check.Same(t, "jobs left while the successor works", b.left(t), 1)

@@ -206,7 +206,7 @@ func TestBucketOfStepsIsChecked(t *testing.T) {
 	b := setup(t, nil)
 	try := func(auto bool) error {
 		cfg := b.config(t, func(c *worker.Config) { c.AutoCreate, c.StepBucket = auto, "recipes" })
-		r := run(t, b.js, cfg, worker.Policy{}, func(context.Context, *worker.Job[order]) error { return nil })
+		r := run(t, b.js, cfg, worker.Policy{}, complete)
 		r.once = true
 		return receive(t, r.done, "Run to refuse")
 	}
@@ -225,9 +225,7 @@ func TestBucketOfStepsIsChecked(t *testing.T) {
 	_, ok = errors.AsType[*worker.DriftError](err)
 	check.Require(t, ok, "%v is no DriftError", err)
 
-	for _, setting := range []string{"max_msgs_per_subject", "subject_delete_marker_ttl", "discard"} {
-		check.That(t, strings.Contains(err.Error(), setting), "%s is not named: %v", setting, err)
-	}
+	check.Contains(t, err, "max_msgs_per_subject", "subject_delete_marker_ttl", "discard")
 }
 
 func TestStepsGoIntoTheirBucket(t *testing.T) {

@@ -119,10 +119,7 @@ func assertHandedBack(t *testing.T, b *bundle) {
 
 	again := make(chan *worker.Job[order], 1)
 	stopped := time.Now()
-	r := run(t, b.js, b.config(t), worker.Policy{MaxAttempts: 1}, func(_ context.Context, job *worker.Job[order]) error {
-		again <- job
-		return nil
-	})
+	r := run(t, b.js, b.config(t), worker.Policy{MaxAttempts: 1}, tell(again, theJob))
 
 	job := receive(t, again, "the job")
 	waited := time.Since(stopped)

@@ -65,10 +65,7 @@ func TestDeadWorkersJobRunsElsewhereWithinTwoAckWaits(t *testing.T) {
 				check.Is(t, first.wait(), nats.ErrConnectionClosed)
 
 				again := make(chan *worker.Job[order], 1)
-				run(t, b.js, b.config(t), worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
-					again <- job
-					return nil
-				})
+				run(t, b.js, b.config(t), worker.Policy{}, tell(again, theJob))
 
 				job := <-again
 				waited := time.Since(crashed)

@@ -77,53 +77,67 @@ func later(job worker.NewJob) worker.NewJob {
 	return job
 }
 
+// contested is how many jobs race has every client insert.
+const contested = 50
+
+// race has rival clients insert jobs at the same time, each its own job of every key, and checks that one job of a key is accepted.
+func race(t *testing.T, connect func() (*nats.Conn, jetstream.JetStream), job func(rival, key int) worker.NewJob) [rivals][]worker.Receipt {
+	t.Helper()
+
+	var (
+		group    sync.WaitGroup
+		receipts [rivals][]worker.Receipt
+	)
+
+	for r := range rivals {
+		_, js := connect()
+		c := client(t, js)
+
+		group.Go(func() {
+			jobs := make([]worker.NewJob, contested)
+			for k := range jobs {
+				jobs[k] = job(r, k)
+			}
+
+			var err error
+			if receipts[r], err = c.InsertMany(t.Context(), jobs); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+
+	group.Wait()
+
+	for k := range contested {
+		accepted := 0
+
+		for r := range rivals {
+			if !receipts[r][k].Duplicate {
+				accepted++
+			}
+		}
+
+		check.Same(t, fmt.Sprintf("key %d: inserts accepted", k), accepted, 1)
+	}
+
+	_, js := connect()
+	check.Same(t, "messages stored", stored(t, js), contested)
+	return receipts
+}
+
 func TestOneOfManyInsertsIsAccepted(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, connect func() (*nats.Conn, jetstream.JetStream)) {
-		const keys = 50
-
-		var (
-			group    sync.WaitGroup
-			receipts [rivals][]worker.Receipt
-		)
+		receipts := race(t, connect, func(rival, key int) worker.NewJob {
+			return worker.NewJob{Args: order{N: rival}, Subject: "jobs.k", Unique: &worker.Unique{Key: fmt.Sprint(key), Keep: time.Hour}}
+		})
 
 		for r := range rivals {
-			_, js := connect()
-			c := client(t, js)
-
-			group.Go(func() {
-				jobs := make([]worker.NewJob, keys)
-				for k := range jobs {
-					jobs[k] = worker.NewJob{Args: order{N: r}, Subject: "jobs.k", Unique: &worker.Unique{Key: fmt.Sprint(k), Keep: time.Hour}}
-				}
-
-				var err error
-				if receipts[r], err = c.InsertMany(t.Context(), jobs); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-
-		group.Wait()
-
-		for k := range keys {
-			accepted := 0
-
-			for r := range rivals {
-				got := receipts[r][k]
-				if !got.Duplicate {
-					accepted++
-				}
-
+			for k, got := range receipts[r] {
 				check.That(t, got.ID == receipts[0][k].ID && got.Sequence == receipts[0][k].Sequence && got.State == worker.StateQueued,
 					"key %d: receipts %+v and %+v differ", k, got, receipts[0][k])
 			}
-
-			check.Same(t, fmt.Sprintf("key %d: inserts accepted", k), accepted, 1)
 		}
-
-		_, js := connect()
-		check.Same(t, "messages stored", stored(t, js), keys)
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path"
 	"regexp"
 	"strings"
 	"testing"
@@ -36,8 +37,8 @@ func listen(ctx context.Context, r Recorder) (address string, closed func(), err
 		return "", nil, fmt.Errorf("offer the recorder: %w", err)
 	}
 	mux := http.NewServeMux()
-	for path, call := range recordings {
-		mux.HandleFunc("POST /"+path, func(w http.ResponseWriter, req *http.Request) {
+	for name, call := range recordings {
+		mux.HandleFunc("POST /"+name, func(w http.ResponseWriter, req *http.Request) {
 			if err := call(r, req.Context(), req.URL.Query().Get("job")); err != nil {
 				http.Error(w, err.Error(), http.StatusConflict)
 			}
@@ -107,15 +108,7 @@ type task struct {
 // role returns the role of the services of a test: the name of the test without that of the scenario.
 func role(t *testing.T) string {
 	t.Helper()
-	name, _, _ := cutLast(t.Name(), "/")
-	return name
-}
-
-func cutLast(s, sep string) (before, after string, found bool) {
-	if i := strings.LastIndex(s, sep); i >= 0 {
-		return s[:i], s[i+len(sep):], true
-	}
-	return s, "", false
+	return path.Dir(t.Name())
 }
 
 // serveIfChild runs the service and ends the process, if the process was started to be the service of this test.

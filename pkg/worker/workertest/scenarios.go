@@ -90,7 +90,7 @@ func poisonMessage(s *stage) error {
 
 func undecodableMessage(s *stage) error {
 	jobs := s.jobs(0, s.suite.Jobs)
-	jobs[0].Data = s.suite.Undecodable
+	jobs[0].Data = []byte("{")
 	service := s.serve()
 	if err := s.publish(jobs...); err != nil {
 		return err

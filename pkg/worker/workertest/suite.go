@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"testing"
 	"time"
 
@@ -41,14 +39,8 @@ type Suite struct {
 	// Service is the service under test.
 	Service Service
 
-	// Skip holds the reasons for which scenarios are not run, by the name of the scenario. Defaults to none.
-	Skip map[string]string
-
 	// Stream is the name of the job stream. Defaults to "JOBS".
 	Stream string
-
-	// Undecodable is a payload that the service cannot read. Defaults to "{".
-	Undecodable []byte
 }
 
 // scenario is one kind of failure of a service.
@@ -58,7 +50,7 @@ type scenario struct {
 	run  func(s *stage) error
 }
 
-// scenarios have the names of Suite.Skip and of the subtests of Conform.
+// scenarios have the names of the subtests of Conform.
 var scenarios = []scenario{
 	{"duplicate delivery", false, duplicateDelivery},
 	{"handler slower than AckWait", false, slowHandler},
@@ -77,7 +69,7 @@ var scenarios = []scenario{
 //	duplicate delivery           the same job is in the stream twice, at once and later
 //	handler slower than AckWait  it takes a hundred AckWaits, with another worker idle
 //	poison message               the far side refuses one job for good
-//	undecodable message          a payload that is none
+//	undecodable message          a payload that is no JSON
 //	server restart               before an effect, and between an effect and its acknowledgement
 //	shutdown in flight           with handlers that would never end by themselves
 //	clock jump                   two hours pass within a job, and between two
@@ -94,9 +86,6 @@ func Conform(t *testing.T, suite Suite) {
 	serveIfChild(t, suite)
 	for _, sc := range scenarios {
 		t.Run(sc.name, func(t *testing.T) {
-			if reason := suite.Skip[sc.name]; reason != "" {
-				t.Skip(reason)
-			}
 			if sc.real {
 				t.Parallel() // with the other real scenario; no bubble runs any more
 			}
@@ -115,22 +104,14 @@ func (s Suite) withDefaults() Suite {
 			return err //nolint:wrapcheck // the caller wraps it
 		}
 	}
-	if s.Undecodable == nil {
-		s.Undecodable = []byte("{")
-	}
 	return s
 }
 
 func (s Suite) validate() error {
-	err := errors.Join(
+	return errors.Join(
 		mistake.If(s.Job == nil, "workertest: Suite.Job is nil: make the nth job"),
 		mistake.If(s.Service == nil, "workertest: Suite.Service is nil: give the service to test"),
 		mistake.If(s.Jobs < minJobs, "workertest: Suite.Jobs is %d: use at least %d", s.Jobs, minJobs))
-	for _, name := range slices.Sorted(maps.Keys(s.Skip)) {
-		err = errors.Join(err, mistake.If(!slices.ContainsFunc(scenarios, func(sc scenario) bool { return sc.name == name }),
-			"workertest: Suite.Skip names %q, which is no scenario", name))
-	}
-	return err
 }
 
 // try runs a scenario and returns its error.

@@ -7,9 +7,6 @@ import (
 	"syscall"
 )
 
-// OwnGroup makes cmd begin in a process group of its own.
-func OwnGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
-
 // bind makes cmd begin in a process group of its own, and makes the kernel kill it when its parent dies, even if it is paused and would
 // not notice the end of its standard input.
 func bind(cmd *exec.Cmd) {

@@ -9,9 +9,6 @@ import (
 	"os/exec"
 )
 
-// OwnGroup does nothing: process groups are used on Linux only.
-func OwnGroup(*exec.Cmd) {}
-
 func bind(*exec.Cmd) {}
 
 func pause(*os.Process, bool) error {

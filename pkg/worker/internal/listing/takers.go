@@ -20,6 +20,7 @@ const young = 5 * time.Second
 
 // Takers are the consumers of a stream, and the subjects that they take.
 type Takers struct {
+	All     []*Taker
 	Filters []string
 	First   uint64 // no earlier message is to be delivered
 	From    time.Time
@@ -34,6 +35,7 @@ type Takers struct {
 // Taker is a consumer.
 type Taker struct {
 	Delivered uint64 // the last sequence of the stream that it has delivered
+	Filters   []string
 	Floor     uint64 // all its messages up to here are acknowledged
 	Name      string
 }
@@ -79,13 +81,12 @@ func (t *Takers) add(one jetstream.ConsumerInfo) {
 	t.Held += uint64(max(one.NumAckPending, 0))
 	t.Pending += one.NumPending
 	t.Settled = t.Settled && one.TimeStamp.Sub(one.Created) > young
-	taker := &Taker{Delivered: one.Delivered.Stream, Floor: one.AckFloor.Stream, Name: one.Name}
-	filters := consumer.Filters(one.Config)
-	if len(filters) == 0 {
-		filters = []string{">"}
+	taker := &Taker{Delivered: one.Delivered.Stream, Filters: consumer.Filters(one.Config), Floor: one.AckFloor.Stream, Name: one.Name}
+	if len(taker.Filters) == 0 {
+		taker.Filters = []string{">"}
 	}
-	for _, filter := range filters {
-		t.Filters = append(t.Filters, filter)
+	t.All, t.Filters = append(t.All, taker), append(t.Filters, taker.Filters...)
+	for _, filter := range taker.Filters {
 		t.tree.Add(filter, taker)
 	}
 }

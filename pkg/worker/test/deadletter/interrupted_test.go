@@ -233,10 +233,7 @@ func TestReplayGoesOnAtTheFailedStep(t *testing.T) {
 			})
 			check.OK(t, err)
 
-			ctx, stop := context.WithCancel(t.Context())
-			done := make(chan error, 1)
-
-			go func() { done <- w.Run(ctx) }()
+			stop := natstest.Background(t, w.Run)
 
 			check.OK(t, check.Err(b.js.Publish(t.Context(), "jobs.1", []byte(`{}`))))
 
@@ -254,8 +251,6 @@ func TestReplayGoesOnAtTheFailedStep(t *testing.T) {
 			}
 
 			stop()
-
-			check.Is(t, <-done, nil)
 		})
 	}
 }

@@ -150,26 +150,16 @@ func (b *bundle) work(t testing.TB, n int, err error) []worker.Settlement {
 	})
 	check.OK(t, failed)
 
-	policy := worker.Policy{MaxAttempts: 1}
-	if failed = worker.Handle(w, "jobs.>", policy, func(context.Context, *worker.Job[any]) error { return err }); failed != nil {
-		t.Fatal(failed)
-	}
+	check.OK(t, worker.Handle(w, "jobs.>", worker.Policy{MaxAttempts: 1}, func(context.Context, *worker.Job[any]) error { return err }))
 
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-
-	go func() { done <- w.Run(ctx) }()
+	stop := natstest.Background(t, w.Run)
 
 	all := make([]worker.Settlement, 0, n)
 	for range n {
 		all = append(all, <-settled)
 	}
 
-	cancel()
-
-	if failed = <-done; failed != nil {
-		t.Fatal(failed)
-	}
+	stop()
 	return all
 }
 
