@@ -12,6 +12,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/installed"
 	"github.com/expediter-io/expediter/services/importer/source"
+	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/source/sourcetest"
 )
 
@@ -150,7 +151,7 @@ func TestYouTubeDescriptionAndChapters(t *testing.T) {
 	}})
 	var steps []string
 	m := check.Must(s.Fetch(t.Context(), watch("chapters000"), func(step string, _ float64) { steps = append(steps, step) }))(t)
-	want := []source.Chapter{{Title: "Intro"}, {Start: time.Minute, Title: "Batter"}, {Start: 150 * time.Second, Title: "Bake"}}
+	want := []extract.Chapter{{Title: "Intro"}, {Start: time.Minute, Title: "Batter"}, {Start: 150 * time.Second, Title: "Bake"}}
 	check.Equal(t, want, m.Chapters)
 	if strings.TrimSpace(m.Description) != strings.TrimSpace(description) || m.Duration != 5*time.Minute || !strings.Contains(m.Version, "yt-dlp/20") {
 		t.Errorf("description %q, duration %s, version %q", m.Description, m.Duration, m.Version)

@@ -313,19 +313,11 @@ const PublishedBy = "page"
 
 // inputOf returns the input of an extractor for a source.
 func inputOf(m *source.Material, sourceType string) extract.Input {
-	in := extract.Input{
-		Description: m.Description, Duration: m.Duration, Language: m.Language, Segments: m.Transcript.Segments, Title: m.Title,
-		Image: m.Image, ImageType: m.ImageType, Sure: m.Sure,
+	return extract.Input{
+		Chapters: m.Chapters, Description: m.Description, Duration: m.Duration, Language: m.Language,
+		Segments: m.Transcript.Segments, Title: m.Title, Image: m.Image, ImageType: m.ImageType, Sure: m.Sure,
 		Source: recipe.Source{Type: sourceType, Ref: m.URL}, Untimed: !m.Transcript.Timed,
 	}
-	for i, c := range m.Chapters {
-		chapter := extract.Chapter{Start: c.Start, Title: c.Title}
-		if i+1 < len(m.Chapters) {
-			chapter.End = m.Chapters[i+1].Start
-		}
-		in.Chapters = append(in.Chapters, chapter)
-	}
-	return in
 }
 
 // published returns the recipe that the page has as data. There is no other source by which to verify it.
