@@ -53,14 +53,14 @@ func TestADeadImportIsReplayed(t *testing.T) {
 		}
 		return letters
 	}
-	eventually(t, "the letter is there", func() bool { return len(letters()) == 1 })
+	check.Until(t, time.Minute, "the letter is there", func() bool { return len(letters()) == 1 })
 	letter := letters()[0]
 	check.That(t, letter.Problem == nil && strings.HasSuffix(letter.Letter.Error, message), "letter %+v", letter)
 
 	back.Store(true)
 	result, err := dead.Replay(t.Context(), filter, deadletter.ReplayOptions{})
 	check.Require(t, err == nil && result.Done == 1, "%+v, %v", result, err)
-	eventually(t, "the job is READY", func() bool {
+	check.Until(t, time.Minute, "the job is READY", func() bool {
 		last, err := i.Get(t.Context(), "j1")
 		return err == nil && last.Status == contracts.ImportReady && last.RecipeID == kvstore.RecipeID("j1")
 	})
@@ -68,22 +68,6 @@ func TestADeadImportIsReplayed(t *testing.T) {
 	check.That(t, err == nil && len(list) == 1, "recipes %+v, %v", list, err)
 	left := letters()
 	check.That(t, len(left) == 0, "letters %+v", left)
-}
-
-// eventually waits until a condition holds, and fails the test with its name when it never does.
-func eventually(t *testing.T, condition string, done func() bool) {
-	t.Helper()
-	giveUp := time.NewTimer(time.Minute)
-	defer giveUp.Stop()
-	ticker := time.NewTicker(20 * time.Millisecond)
-	defer ticker.Stop()
-	for !done() {
-		select {
-		case <-ticker.C:
-		case <-giveUp.C:
-			t.Fatalf("waited in vain: %s", condition)
-		}
-	}
 }
 
 // A file that a full store refuses is answered by a problem of its own, and is taken when there is room.

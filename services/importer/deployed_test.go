@@ -72,7 +72,7 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 	} {
 		check.Same(t, id, followed(t, i, id).Status, want)
 	}
-	eventually(t, "the message that is no job is dead-lettered", func() bool {
+	check.Until(t, time.Minute, "the message that is no job is dead-lettered", func() bool {
 		dead, err := admin.Stream(t.Context(), contracts.StreamDead)
 		return err == nil && dead.CachedInfo().State.Msgs == 1
 	})

@@ -97,7 +97,7 @@ func TestTheRecipeServiceIsCalledAsDocumented(t *testing.T) {
 					`[18.00s] Pour the batter into a hot pan and fry for 2 minutes.\n"}`,
 				`POST /internal/import-jobs/j1/status ` + c.end,
 			}
-			eventually(t, "the end is told", func() bool {
+			check.Until(t, time.Minute, "the end is told", func() bool {
 				asked.mu.Lock()
 				defer asked.mu.Unlock()
 				return len(asked.seen) >= len(want)
@@ -245,7 +245,7 @@ func TestVideosEndAsDocumented(t *testing.T) {
 		check.Same(t, c.name+": requests for captions", y.Fetches(videoID(n)), c.fetches)
 	}
 	_, js := natstest.Connect(t, srv)
-	eventually(t, "a job that may succeed another time is a dead letter", func() bool {
+	check.Until(t, time.Minute, "a job that may succeed another time is a dead letter", func() bool {
 		dead, err := js.Stream(t.Context(), contracts.StreamDead)
 		return err == nil && dead.CachedInfo().State.Msgs == letters
 	})
