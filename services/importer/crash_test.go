@@ -134,11 +134,7 @@ func newRun(t *testing.T, seed uint64, videos bool) *run {
 		return c
 	}
 	installed.YtDlp.Find(t)
-	c.youTube, err = sourcetest.StartYouTube(t.TempDir(), nil)
-	check.OK(t, err)
-	t.Cleanup(func() {
-		check.Is(t, c.youTube.Close(), nil)
-	})
+	c.youTube = sourcetest.StartYouTube(t, nil)
 	return c
 }
 

@@ -216,10 +216,7 @@ func TestVideosEndAsDocumented(t *testing.T) {
 			stall = videoID(n)
 		}
 	}
-	y := check.Must(sourcetest.StartYouTube(t.TempDir(), videos))(t)
-	t.Cleanup(func() {
-		check.Is(t, y.Close(), nil)
-	})
+	y := sourcetest.StartYouTube(t, videos)
 	temp := t.TempDir()
 	sources := func(socket time.Duration) *source.Sources {
 		s, err := source.New(source.Config{TempDir: temp, YouTube: &source.YouTube{CAFile: y.CAFile, Proxy: y.Proxy, SocketTimeout: socket}})

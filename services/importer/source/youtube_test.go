@@ -3,6 +3,7 @@ package source_test
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
@@ -11,8 +12,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/installed"
-	"github.com/expediter-io/expediter/services/importer/source"
 	"github.com/expediter-io/expediter/services/importer/extract"
+	"github.com/expediter-io/expediter/services/importer/source"
 	"github.com/expediter-io/expediter/services/importer/source/sourcetest"
 )
 
@@ -62,10 +63,7 @@ var (
 func tube(t *testing.T, videos map[string]sourcetest.Video, change ...func(*source.Config)) (*sourcetest.YouTube, *source.Sources, string) {
 	t.Helper()
 	installed.YtDlp.Find(t)
-	y := check.Must(sourcetest.StartYouTube(t.TempDir(), videos))(t)
-	t.Cleanup(func() {
-		check.Is(t, y.Close(), nil)
-	})
+	y := sourcetest.StartYouTube(t, videos)
 	config := source.Config{
 		TempDir: t.TempDir(), YouTube: &source.YouTube{CAFile: y.CAFile, Proxy: y.Proxy, SocketTimeout: 20 * time.Second},
 	}
@@ -238,8 +236,9 @@ func TestYouTubeStalls(t *testing.T) {
 
 func TestYouTubeCannotBeReached(t *testing.T) {
 	t.Parallel()
-	y, s, _ := tube(t, nil)
-	check.OK(t, y.Close())
+	gone := httptest.NewServer(nil)
+	gone.Close()
+	_, s, _ := tube(t, nil, func(c *source.Config) { c.YouTube.Proxy = gone.URL })
 	_, err := s.Fetch(t.Context(), watch("aaaaaaaaaaa"), nil)
 	wantError(t, err, contracts.CodeNetwork, true, "cannot be reached")
 }
