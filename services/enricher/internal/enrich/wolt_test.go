@@ -27,11 +27,10 @@ import (
 // newWolt starts a stand-in for Wolt, off the network, and a client of it.
 func newWolt(t *testing.T, mutate ...func(*wolt.Config)) (*wolttest.Server, *wolt.Client) {
 	t.Helper()
-	server, err := wolttest.Start(wolttest.Config{InMemory: true, Venues: []wolttest.Venue{{
+	server := wolttest.Start(wolttest.Config{InMemory: true, Venues: []wolttest.Venue{{
 		ID: "000000000000000000000001", Slug: "pizza-house", Name: "Pizza House", Address: "Dizengoff 50", City: "Tel Aviv",
 		Country: "ISR", Lat: 32.0801, Lon: 34.7801,
 	}}})
-	check.OK(t, err)
 	cfg := wolt.Config{BaseURL: server.URL(), Burst: 100, Rate: 100, Transport: server.Transport(), Turn: Turn(wolt.Name)}
 	for _, m := range mutate {
 		m(&cfg)
@@ -39,7 +38,7 @@ func newWolt(t *testing.T, mutate ...func(*wolt.Config)) (*wolttest.Server, *wol
 	client := check.Must(wolt.New(cfg))(t)
 	t.Cleanup(func() {
 		client.Close()
-		check.Is(t, server.Close(), nil)
+		server.Close()
 	})
 	return server, client
 }
@@ -209,10 +208,8 @@ func TestProviderIsAskedNoFasterByMoreInstances(t *testing.T) {
 	for _, dies := range []bool{false, true} {
 		natstest.RunBubble(t, fmt.Sprintf("dies=%t", dies), func(t *testing.T, srv *natsrun.Server) {
 			const rate, burst = 2, 2
-			server := check.Must(wolttest.Start(wolttest.Config{InMemory: true}))(t)
-			t.Cleanup(func() {
-				check.Is(t, server.Close(), nil)
-			})
+			server := wolttest.Start(wolttest.Config{InMemory: true})
+			t.Cleanup(server.Close)
 			far := &counting{next: server.Transport(), slow: 3 * time.Second}
 			var all []*instance
 			var limit int
