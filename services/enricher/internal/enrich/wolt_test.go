@@ -68,8 +68,8 @@ func TestWoltsBadDays(t *testing.T) {
 				"told %+v, want PENDING because of the provider", got)
 			elapse(time.Second)
 			check.Says(t, deadLetter(t, i).Error, "wolt: ")
-			stats := i.Stats()
-			check.That(t, stats.NotFound == 1 && stats.Errors == 1, "stats are %+v, want one error beside the first answer", stats)
+			want := map[contracts.Outcome]int64{contracts.OutcomeNotFound: 1, contracts.OutcomeError: 1} // beside the first answer
+			check.Equal(t, want, i.Stats().Outcomes)
 			server.Recover()
 			elapse(61 * time.Second) // the result is kept for a minute, and no pause of the client's is longer
 			i.ask(t, "req-2", pizzaHouse())
@@ -139,7 +139,8 @@ func TestWoltBacklog(t *testing.T) {
 		check.Require(t, took >= limitedFor, "took %s: there was no backlog", took)
 		stop() // the subscriber may have the event before the worker has counted
 		check.Same(t, "dead letters: nobody failed", i.letters(t), 0)
-		if stats := i.Stats(); stats.NotFound != int64(total) || stats.ProviderCalls != int64(total) || stats.Jobs != int64(total) {
+		stats, all := i.Stats(), int64(total)
+		if stats.Outcomes[contracts.OutcomeNotFound] != all || stats.ProviderCalls != all || stats.Jobs != all {
 			t.Errorf("stats are %+v, want %d jobs, searches and answers", stats, total)
 		}
 		n := len(server.Calls())
