@@ -264,6 +264,13 @@ func (i *instance) until(t *testing.T, id string, results []contracts.Restaurant
 	return nil
 }
 
+// wantJobs checks how many jobs were ever queued.
+func (i *instance) wantJobs(t *testing.T, want uint64) {
+	t.Helper()
+	ever, _ := i.jobs(t)
+	check.Same(t, "jobs were queued", ever, want)
+}
+
 // jobs returns how many jobs were ever queued, and how many are.
 func (i *instance) jobs(t *testing.T) (ever, now uint64) {
 	t.Helper()

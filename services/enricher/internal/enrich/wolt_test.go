@@ -113,8 +113,7 @@ func TestWoltRetryAfter(t *testing.T) {
 		wantStatus(t, outcomes(t, i, "req-1", time.Hour)["ChIJ123"], contracts.StatusFound)
 		took := time.Since(began)
 		check.That(t, took >= 90*time.Second && took <= 95*time.Second, "found after %s, want right after 90 s", took)
-		ever, _ := i.jobs(t)
-		check.That(t, ever == 1, "%d jobs were queued, want 1", ever)
+		i.wantJobs(t, 1)
 	})
 }
 
@@ -349,8 +348,7 @@ func TestBacklogBehindABlockedProvider(t *testing.T) {
 		}
 		n := p.count("Pizza House")
 		check.Require(t, n == 0, "the place was searched for after %s: there was no backlog", time.Since(began))
-		ever, _ := i.jobs(t)
-		check.That(t, ever == 6, "%d jobs were queued, want one for each of 6 places", ever)
+		i.wantJobs(t, 6)
 		for n := range 3 {
 			sub, err := i.Subscribe(t.Context(), fmt.Sprintf("req-%d", n), "")
 			check.OK(t, err)
