@@ -144,8 +144,7 @@ func TestBothFields(t *testing.T) {
 			defer sub.Close()
 			i.work(t)
 			for {
-				update, ok, err := sub.Next(t.Context())
-				check.Require(t, err == nil && ok, "%v %v", ok, err)
+				update := check.Must(sub.Next(t.Context()))(t)
 				if patch, is := update.Body.(contracts.ResultPatch); is {
 					check.That(t, (patch.Patch.Wolt != nil) == c.deprecated, "patch is %+v, want the deprecated field: %t", patch, c.deprecated)
 					return

@@ -263,10 +263,8 @@ func TestCorruptEntryWhileListening(t *testing.T) {
 	defer sub.Close()
 	check.OK(t, check.Err(claim.Complete(t.Context(), []byte("not JSON"), time.Hour)))
 	i.work(t)
-	for ok := true; ok; {
-		var update Update
-		update, ok, err = sub.Next(t.Context())
-		check.OK(t, err)
+	for !sub.Over() {
+		update := check.Must(sub.Next(t.Context()))(t)
 		if patch, is := update.Body.(contracts.ResultPatch); is {
 			wantStatus(t, patch.Patch.Providers["wolt"], contracts.StatusFound)
 		}

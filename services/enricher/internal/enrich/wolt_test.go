@@ -352,10 +352,8 @@ func TestBacklogBehindABlockedProvider(t *testing.T) {
 		for n := range 3 {
 			sub, err := i.Subscribe(t.Context(), fmt.Sprintf("req-%d", n), "")
 			check.OK(t, err)
-			for ok := true; ok; {
-				var update Update
-				update, ok, err = sub.Next(t.Context())
-				check.OK(t, err)
+			for !sub.Over() {
+				update := check.Must(sub.Next(t.Context()))(t)
 				if patch, is := update.Body.(contracts.ResultPatch); is {
 					wantStatus(t, patch.Patch.Providers["wolt"], contracts.StatusFound)
 				}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/service"
@@ -28,20 +27,19 @@ func (a *api) webSocket(w http.ResponseWriter, r *http.Request) error {
 	}
 	defer sub.Close()
 	a.Router.ServeSocket(w, r, func(ctx context.Context, s *service.Socket) error {
-		for {
-			next, err := wait(ctx, sub, a.Heartbeat)
+		for !sub.Over() {
+			next, err := service.Wait(ctx, a.Heartbeat, sub.Next)
 			switch {
 			case errors.Is(err, service.ErrIdle):
 				err = s.Heartbeat()
-			case err == nil && next.over:
-				return nil
 			case err == nil:
-				err = send(s, next.Update)
+				err = send(s, next)
 			}
 			if err != nil {
 				return err
 			}
 		}
+		return nil
 	})
 	return nil
 }
@@ -87,32 +85,15 @@ func (a *api) events(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	}
 	stream, err := service.OpenStream(w, r, service.Retry)
-	for err == nil {
-		var next event
-		next, err = wait(r.Context(), sub, a.Heartbeat)
+	for err == nil && !sub.Over() {
+		var next enrich.Update
+		next, err = service.Wait(r.Context(), a.Heartbeat, sub.Next)
 		switch {
 		case errors.Is(err, service.ErrIdle):
 			err = stream.Heartbeat()
-		case err != nil || next.over:
-			return nil
-		default:
+		case err == nil:
 			err = stream.Event(next.ID, next.Type, next.Body)
 		}
 	}
 	return nil // the client has gone; it comes back with its last event id
-}
-
-// event is an update, or the end of them.
-type event struct {
-	enrich.Update
-
-	over bool
-}
-
-// wait returns the next event, or [service.ErrIdle] when none comes in time for the next heartbeat.
-func wait(ctx context.Context, sub *enrich.Subscription, idle time.Duration) (event, error) {
-	return service.Wait(ctx, idle, func(ctx context.Context) (event, error) {
-		update, ok, err := sub.Next(ctx)
-		return event{Update: update, over: err == nil && !ok}, err
-	})
 }
