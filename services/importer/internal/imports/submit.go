@@ -89,9 +89,6 @@ func (s *Service) accept(ctx context.Context, req contracts.ImportJob, sourceID 
 			return r.Job, created, err
 		}
 	}
-	if created {
-		s.counters.submitted.Add(1)
-	}
 	return r.Job, created, nil
 }
 
@@ -208,11 +205,7 @@ func (s *Service) Cancel(ctx context.Context, jobID string) (Job, error) {
 		r.Code, r.Error, r.Step, r.Retryable = contracts.CodeCancelled, "The import was cancelled", step, true
 		return r, nil
 	})
-	if err != nil {
-		return r.Job, err
-	}
-	s.counters.cancelled.Add(1)
-	return r.Job, nil
+	return r.Job, err
 }
 
 // Retry starts another run of a job that failed. If a run was already asked for and has not begun, Retry queues it, because the earlier
