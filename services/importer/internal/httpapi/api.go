@@ -115,7 +115,7 @@ func (a *API) decode(w http.ResponseWriter, r *http.Request) (imports.Submission
 	if err != nil {
 		return imports.Submission{}, err
 	}
-	sub, err := imports.DecodeSubmission(body)
+	sub, err := contracts.Decode[imports.Submission](body)
 	if err == nil {
 		err = owned(r, sub.OwnerID)
 	}

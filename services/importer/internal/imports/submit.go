@@ -266,35 +266,6 @@ func (sub *Submission) identify() {
 	}
 }
 
-// body is a submission on the wire: an ImportJob whose id may be missing, and one more member.
-type body struct {
-	JobID       string                   `json:"job_id"`
-	OwnerID     string                   `json:"owner_id"`
-	SourceType  string                   `json:"source_type"`
-	URL         string                   `json:"url"`
-	Language    string                   `json:"language"`
-	Encoding    string                   `json:"encoding"`
-	Priority    contracts.ImportPriority `json:"priority"`
-	RequestedAt time.Time                `json:"requested_at"`
-	Unique      bool                     `json:"unique"`
-}
-
-func (b body) submission() Submission {
-	return Submission{Unique: b.Unique, ImportJob: contracts.ImportJob{
-		JobID: b.JobID, OwnerID: b.OwnerID, SourceType: b.SourceType, URL: b.URL, Language: b.Language, Encoding: b.Encoding,
-		Priority: b.Priority, RequestedAt: b.RequestedAt,
-	}}
-}
-
-// Validate implements contracts.Message.
-func (b body) Validate() error { return b.submission().Validate() }
-
-// DecodeSubmission reads a submission as strictly as package contracts reads messages, and validates it.
-func DecodeSubmission(data []byte) (Submission, error) {
-	b, err := contracts.Decode[body](data)
-	return b.submission(), err
-}
-
 // WarnPhoto is the code of the warning that the recipe was read from a photo.
 const WarnPhoto = "read_from_photo"
 
