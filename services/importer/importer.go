@@ -185,11 +185,11 @@ func (i *Importer) Follow(ctx context.Context, jobID string, onChange func(Job) 
 	}
 	defer sub.Close()
 	for {
-		job, _, err := sub.Next(ctx)
+		update, err := sub.Next(ctx)
 		if err != nil {
 			return err
 		}
-		if err := onChange(job); err != nil || job.Status.Final() {
+		if err := onChange(update.Job); err != nil || update.Job.Status.Final() {
 			return err
 		}
 	}
