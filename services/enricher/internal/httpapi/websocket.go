@@ -27,20 +27,25 @@ func (a *api) webSocket(w http.ResponseWriter, r *http.Request) error {
 	}
 	defer sub.Close()
 	a.Router.ServeSocket(w, r, func(ctx context.Context, s *service.Socket) error {
-		for !sub.Over() {
-			next, err := service.Wait(ctx, a.Heartbeat, sub.Next)
-			switch {
-			case errors.Is(err, service.ErrIdle):
-				err = s.Heartbeat()
-			case err == nil:
-				err = send(s, next)
-			}
-			if err != nil {
-				return err
-			}
-		}
-		return nil
+		return a.tell(ctx, sub, s.Heartbeat, func(u enrich.Update) error { return send(s, u) })
 	})
+	return nil
+}
+
+// tell sends the updates of a subscription until its end, and heartbeats between them.
+func (a *api) tell(ctx context.Context, sub *enrich.Subscription, beat func() error, send func(enrich.Update) error) error {
+	for !sub.Over() {
+		next, err := service.Wait(ctx, a.Heartbeat, sub.Next)
+		switch {
+		case errors.Is(err, service.ErrIdle):
+			err = beat()
+		case err == nil:
+			err = send(next)
+		}
+		if err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -85,15 +90,9 @@ func (a *api) events(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	}
 	stream, err := service.OpenStream(w, r, service.Retry)
-	for err == nil && !sub.Over() {
-		var next enrich.Update
-		next, err = service.Wait(r.Context(), a.Heartbeat, sub.Next)
-		switch {
-		case errors.Is(err, service.ErrIdle):
-			err = stream.Heartbeat()
-		case err == nil:
-			err = stream.Event(next.ID, next.Type, next.Body)
-		}
+	if err == nil {
+		send := func(u enrich.Update) error { return stream.Event(u.ID, u.Type, u.Body) }
+		_ = a.tell(r.Context(), sub, stream.Heartbeat, send) //nolint:errcheck // the client has gone; it comes back with its last event id
 	}
-	return nil // the client has gone; it comes back with its last event id
+	return nil
 }
