@@ -37,11 +37,8 @@ func TestADeadImportIsReplayed(t *testing.T) {
 	srv := natstest.Server(t)
 	i, _ := start(t, srv, func(c *importer.Config) { c.OutagePatience = time.Nanosecond })
 	job := contracts.ImportJob{JobID: "j1", OwnerID: "ada", SourceType: contracts.SourceCaptions, URL: site.URL + "/a.vtt"}
-	if _, _, err := i.Submit(t.Context(), importer.Submission{ImportJob: job}); err != nil {
-		t.Fatal(err)
-	}
 	const message = "The caption file could not be fetched: the site answered HTTP 503"
-	last := followed(t, i, "j1")
+	last := imported(t, i, job)
 	check.That(t, last.Code == contracts.CodeNetwork && last.Error == message && last.Retryable && last.Attempt == 1, "it ended as %+v", last)
 	_, js := natstest.Connect(t, srv)
 	dead := check.Must(deadletter.Open(t.Context(), js, deadletter.Config{}))(t)
@@ -110,9 +107,7 @@ func TestFieldsThatCannotBeReadAreLeftOut(t *testing.T) {
 		url, err := i.Keep(t.Context(), "soup.html", []byte(`<html lang=en><script type="application/ld+json">{"@type":"Recipe","name":"Soup",`+field+
 			`,"recipeIngredient":["2 onions","1 l water"],"recipeInstructions":["Cut the onions.","Boil them in the water."]}</script>`))
 		check.OK(t, err)
-		job, _, err := i.Submit(t.Context(), importer.Submission{ImportJob: contracts.ImportJob{OwnerID: "ada", SourceType: contracts.SourceWeb, URL: url}})
-		check.OK(t, err)
-		last := followed(t, i, job.JobID)
+		last := imported(t, i, contracts.ImportJob{OwnerID: "ada", SourceType: contracts.SourceWeb, URL: url})
 		warned := slices.ContainsFunc(last.Warnings, func(w recipe.Warning) bool {
 			return w.Code == extract.WarnField && strings.Contains(w.Text, named)
 		})

@@ -82,9 +82,7 @@ func TestTheRecipeServiceIsCalledAsDocumented(t *testing.T) {
 			})
 			address := site.URL + "/pancakes.vtt"
 			job := contracts.ImportJob{JobID: "j1", OwnerID: "ada", SourceType: contracts.SourceCaptions, URL: address}
-			_, _, err := i.Submit(t.Context(), importer.Submission{ImportJob: job})
-			check.OK(t, err)
-			check.Same(t, "it ended as", followed(t, i, "j1").Status, c.state)
+			check.Same(t, "it ended as", imported(t, i, job).Status, c.state)
 			want := []string{
 				`GET /internal/import-jobs/j1 `,
 				`POST /internal/import-jobs/j1/status {"status":"RUNNING"}`,

@@ -63,6 +63,14 @@ func followed(t *testing.T, i *importer.Importer, jobID string) (last importer.J
 	return last
 }
 
+// imported submits a job and returns it as it ended.
+func imported(t *testing.T, i *importer.Importer, job contracts.ImportJob) importer.Job {
+	t.Helper()
+	submitted, _, err := i.Submit(t.Context(), importer.Submission{ImportJob: job})
+	check.OK(t, err)
+	return followed(t, i, submitted.JobID)
+}
+
 // A file is handed in at one instance and worked by another, and becomes a recipe that is called like the file.
 func TestAFileIsHandedIn(t *testing.T) {
 	t.Parallel()
@@ -113,16 +121,11 @@ func TestAFileIsKept(t *testing.T) {
 	t.Parallel()
 	i, _ := startWatched(t)
 	url := check.Must(i.Keep(t.Context(), "-", []byte(captions)))(t)
-	job, _, err := i.Submit(t.Context(), importer.Submission{ImportJob: contracts.ImportJob{OwnerID: "ada", URL: url}})
-	check.OK(t, err)
-	last := followed(t, i, job.JobID)
+	last := imported(t, i, contracts.ImportJob{OwnerID: "ada", URL: url})
 	check.That(t, last.Status == contracts.ImportReady && last.Title == "Untitled recipe", "it ended as %+v", last)
 	gone := contracts.NewFile("gone.vtt", []byte("never handed in")).URL()
-	job, _, err = i.Submit(t.Context(), importer.Submission{ImportJob: contracts.ImportJob{OwnerID: "ada", URL: gone}})
-	check.OK(t, err)
-	if last := followed(t, i, job.JobID); last.Code != contracts.CodeUnavailable || !strings.Contains(last.Error, "hand it in again") || last.Attempt != 1 {
-		t.Errorf("it ended as %+v", last)
-	}
+	last = imported(t, i, contracts.ImportJob{OwnerID: "ada", URL: gone})
+	check.That(t, last.Code == contracts.CodeUnavailable && strings.Contains(last.Error, "hand it in again") && last.Attempt == 1, "it ended as %+v", last)
 }
 
 // Files that arrive slowly keep no other caller out. A further one of the same caller waits until one of them has left.
@@ -202,9 +205,7 @@ func TestFormsThatAreRefused(t *testing.T) {
 	check.Same(t, "jobs of refused uploads", jobs(t, nc), 0)
 	// Nor is the file of a submission kept that is refused for another reason.
 	url := contracts.NewFile("a.vtt", []byte(captions)).URL()
-	job, _, err := i.Submit(t.Context(), importer.Submission{ImportJob: contracts.ImportJob{OwnerID: "ada", URL: url}})
-	check.OK(t, err)
-	check.Same(t, "the file is there", followed(t, i, job.JobID).Code, contracts.CodeUnavailable)
+	check.Same(t, "the file is there", imported(t, i, contracts.ImportJob{OwnerID: "ada", URL: url}).Code, contracts.CodeUnavailable)
 }
 
 // A photo that no message of the server can hold is handed in, and an extractor sees it as it is.
