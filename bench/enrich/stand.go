@@ -14,6 +14,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsotel/export"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/service"
@@ -105,11 +106,14 @@ func (s *stand) newIDs(n int) []int {
 func (s *stand) settle(ctx context.Context) error {
 	for {
 		stats := s.enricher.Stats()
-		if stats.Errors > 0 || stats.Ambiguous > 0 || stats.NotFound > 0 {
-			return fmt.Errorf("every place should be found: %+v", stats)
-		}
-		if stats.Found == stats.Jobs {
+		found := stats.Outcomes[contracts.OutcomeFound]
+		if found == stats.Jobs {
 			return nil
+		}
+		for outcome := range stats.Outcomes {
+			if outcome != contracts.OutcomeFound {
+				return fmt.Errorf("every place should be found: %+v", stats)
+			}
 		}
 		select {
 		case <-ctx.Done():

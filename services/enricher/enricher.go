@@ -6,6 +6,7 @@ package enricher
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -171,14 +172,6 @@ func (e *Enricher) exportStats(exports *export.Exports) error {
 		return nil
 	}
 	meter := exports.Meters.Meter("github.com/expediter-io/expediter/services/enricher")
-	counter := func(name, unit, description string, observe func(metric.Int64Observer, Stats)) error {
-		_, err := meter.Int64ObservableCounter("enricher."+name, metric.WithUnit(unit), metric.WithDescription(description),
-			metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
-				observe(o, e.Stats())
-				return nil
-			}))
-		return err //nolint:wrapcheck // below
-	}
 	var failed error
 	for _, c := range []struct {
 		name, unit, description string
@@ -193,19 +186,23 @@ func (e *Enricher) exportStats(exports *export.Exports) error {
 		{"lookups", "{lookup}", "Look-ups that ended, by outcome.", observeOutcomes},
 		{"skips", "{place}", "Places that were not looked up, by reason.", observeSkips},
 	} {
-		if err := counter(c.name, c.unit, c.description, c.observe); err != nil && failed == nil {
-			failed = fmt.Errorf("enricher: telemetry: %w", err)
+		_, err := meter.Int64ObservableCounter("enricher."+c.name, metric.WithUnit(c.unit), metric.WithDescription(c.description),
+			metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
+				c.observe(o, e.Stats())
+				return nil
+			}))
+		if err != nil {
+			failed = errors.Join(failed, fmt.Errorf("enricher: telemetry: %w", err))
 		}
 	}
 	return failed
 }
 
 func observeOutcomes(o metric.Int64Observer, s Stats) {
-	for outcome, n := range map[contracts.Outcome]int64{
-		contracts.OutcomeFound: s.Found, contracts.OutcomeNotFound: s.NotFound, contracts.OutcomeAmbiguous: s.Ambiguous,
-		contracts.OutcomeError: s.Errors,
+	for _, outcome := range []contracts.Outcome{
+		contracts.OutcomeFound, contracts.OutcomeNotFound, contracts.OutcomeAmbiguous, contracts.OutcomeError,
 	} {
-		o.Observe(n, metric.WithAttributes(attribute.String("outcome", string(outcome))))
+		o.Observe(s.Outcomes[outcome], metric.WithAttributes(attribute.String("outcome", string(outcome))))
 	}
 }
 

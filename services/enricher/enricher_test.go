@@ -166,13 +166,16 @@ func TestDrift(t *testing.T) {
 	check.Says(t, log.String(), "max_bytes", "KV_requests")
 }
 
-// TestListenFails: a service that cannot listen leaves nothing running.
+// TestListenFails: a service that cannot listen, or has no file of its keys, leaves nothing running.
 func TestListenFails(t *testing.T) {
 	t.Parallel()
 	nc, _ := natstest.Connect(t, natstest.Server(t))
 	cfg := config()
 	cfg.Listen = "nowhere:http:1"
 	check.Contains(t, check.Err(Start(t.Context(), nc, cfg)), cfg.Listen)
+	cfg = config()
+	cfg.Keys = "missing.json"
+	check.Contains(t, check.Err(Start(t.Context(), nc, cfg)), cfg.Keys)
 }
 
 // TestProbes: alive all the time; ready while there is a connection, a store and a worker.

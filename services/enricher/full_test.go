@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -25,7 +24,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service"
-	"github.com/expediter-io/expediter/pkg/service/access"
 	"github.com/expediter-io/expediter/pkg/service/servicetest"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
@@ -215,42 +213,21 @@ func TestTraceReachesTheJob(t *testing.T) {
 	check.That(t, n >= 2, "the trace of the caller is in %d places, want it in the request's span and in the job's link", n)
 }
 
-func TestAServiceWithoutKeysStaysOnItsMachine(t *testing.T) {
+// A caller with a token of the issuer is known. An issuer that is down is no reason not to start.
+func TestTokensOfAnIssuer(t *testing.T) {
 	t.Parallel()
-	srv := natstest.Server(t)
-	nc := check.Must(srv.Connect())(t)
-	t.Cleanup(nc.Close)
-	cfg := config()
-	cfg.Listen = ":0"
-	if e, err := Start(t.Context(), nc, cfg); err == nil || !strings.Contains(err.Error(), "ENRICHER_KEYS") {
-		if err == nil {
-			err = e.Stop()
-		}
-		t.Errorf("it starts without keys: %v", err)
+	nc, _ := natstest.Connect(t, natstest.Server(t))
+	address, token := issuer(t)
+	for issuer, want := range map[string]int{"http://127.0.0.1:1": http.StatusUnauthorized, address: http.StatusNotFound} {
+		cfg := config()
+		cfg.Listen, cfg.OIDCAudience, cfg.OIDCIssuer, cfg.OIDCScopeClaim = ":0", "enricher", issuer, "roles"
+		r := check.Must(http.NewRequestWithContext(t.Context(), http.MethodGet, begin(t, nc, cfg).URL()+"/v1/requests/42:x", http.NoBody))(t)
+		r.Header.Set("Authorization", "Bearer "+token)
+		resp, err := (&http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}).Do(r)
+		check.OK(t, err)
+		resp.Body.Close()
+		check.That(t, resp.StatusCode == want, "%s: %s %s", issuer, resp.Status, resp.Header.Get("WWW-Authenticate"))
 	}
-	cfg.Insecure = true
-	status, text := get(t, begin(t, nc, cfg).URL()+"/v1/requests/x")
-	check.That(t, status == http.StatusNotFound, "insecure: %d %s", status, text)
-	cfg.Keys = filepath.Join(t.TempDir(), "keys.json")
-	check.OK(t, check.Err(access.Add(cfg.Keys, access.Key{Name: "a", Scopes: []access.Scope{access.Read}})))
-	check.Contains(t, check.Err(Start(t.Context(), nc, cfg)), "ENRICHER_INSECURE")
-	cfg.Insecure = false
-	status, text = get(t, begin(t, nc, cfg).URL()+"/v1/requests/x")
-	check.That(t, status == http.StatusUnauthorized, "with keys: %d %s", status, text)
-	// An issuer that is down is no reason not to start; the callers with a key go on.
-	cfg.Keys, cfg.OIDCAudience, cfg.OIDCIssuer = "", "enricher", "http://127.0.0.1:1"
-	status, text = get(t, begin(t, nc, cfg).URL()+"/v1/requests/x")
-	check.That(t, status == http.StatusUnauthorized, "with an issuer: %d %s", status, text)
-	issuer, token := issuer(t)
-	cfg.OIDCIssuer, cfg.OIDCScopeClaim = issuer, "roles"
-	r := check.Must(http.NewRequestWithContext(t.Context(), http.MethodGet, begin(t, nc, cfg).URL()+"/v1/requests/42:x", http.NoBody))(t)
-	r.Header.Set("Authorization", "Bearer "+token)
-	resp, err := (&http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}).Do(r)
-	check.OK(t, err)
-	resp.Body.Close()
-	check.That(t, resp.StatusCode == http.StatusNotFound, "with a token: %s %s", resp.Status, resp.Header.Get("WWW-Authenticate"))
-	cfg.Keys = "missing.json"
-	check.Contains(t, check.Err(Start(t.Context(), nc, cfg)), "missing.json")
 }
 
 // issuer starts an identity provider, and returns its address and a token of the user 42 with the scope read.

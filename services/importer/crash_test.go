@@ -84,7 +84,7 @@ func TestAJobThatKillsItsWorkers(t *testing.T) {
 			"death %d: want it killed beside no other: %s", death, w.Output())
 	}
 	last := c.spawn(duty{Killer: killer.URL})
-	c.await("all jobs are done", func() bool { return last.Ended() || c.queued() == 0 })
+	check.Until(c, patience, "all jobs are done", func() bool { return last.Ended() || c.queued() == 0 })
 	last.Stop()
 	job, _ := c.job(killer.JobID)
 	check.That(t, job.Status == contracts.ImportFailed && job.Code == contracts.CodeCrashed && job.Attempt == 5, "%+v", job)
@@ -134,11 +134,7 @@ func newRun(t *testing.T, seed uint64, videos bool) *run {
 		return c
 	}
 	installed.YtDlp.Find(t)
-	c.youTube, err = sourcetest.StartYouTube(t.TempDir(), nil)
-	check.OK(t, err)
-	t.Cleanup(func() {
-		check.Is(t, c.youTube.Close(), nil)
-	})
+	c.youTube = sourcetest.StartYouTube(t, nil)
 	return c
 }
 
@@ -158,12 +154,12 @@ func (c *run) play(jobs int, at []string) {
 			w := c.spawn(duty{After: after, Point: point})
 			c.dies(w)
 		}
-		c.await("the programs of the killed worker are gone", func() bool { return len(sourcetest.AtWork(c.dir)) == 0 })
+		check.Until(c, patience, "the programs of the killed worker are gone", func() bool { return len(sourcetest.AtWork(c.dir)) == 0 })
 		c.noteWasted()
 	}
 	last := c.spawn(duty{})
 	c.insert(jobs-len(c.inserted), sourcetest.Video{})
-	c.await("all jobs are done", func() bool {
+	check.Until(c, patience, "all jobs are done", func() bool {
 		if last.Ended() {
 			c.Fatalf("the last worker has ended: %s", last.Said())
 		}
@@ -265,7 +261,7 @@ func (c *run) killInYtDlp(point string, jobs int) {
 	c.recipes.refuse(jobName(first))
 	stall(jobs)
 	w := c.spawn(duty{})
-	c.await(point, func() bool {
+	check.Until(c, patience, point, func() bool {
 		if w.Ended() {
 			c.Fatalf("the worker has ended before %s: %s", point, w.Said())
 		}
@@ -297,7 +293,7 @@ func (c *run) over(n int) bool {
 // dies waits until a worker has killed itself. When its jobs end before they come to its point, it gets others.
 func (c *run) dies(w *crash.Process) {
 	c.Helper()
-	c.await("the worker has killed itself", func() bool {
+	check.Until(c, patience, "the worker has killed itself", func() bool {
 		if w.Ended() {
 			return true
 		}
@@ -333,20 +329,4 @@ func (c *run) queued() uint64 {
 	c.Helper()
 	stream := check.Must(c.js.Stream(c.Context(), contracts.StreamImportJobs))(c)
 	return stream.CachedInfo().State.Msgs
-}
-
-// await waits until a condition holds, and fails the test with its name when it never does.
-func (c *run) await(condition string, done func() bool) {
-	c.Helper()
-	giveUp := time.NewTimer(patience)
-	defer giveUp.Stop()
-	ticker := time.NewTicker(20 * time.Millisecond)
-	defer ticker.Stop()
-	for !done() {
-		select {
-		case <-ticker.C:
-		case <-giveUp.C:
-			c.Fatalf("waited in vain: %s", condition)
-		}
-	}
 }

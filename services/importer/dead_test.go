@@ -37,11 +37,8 @@ func TestADeadImportIsReplayed(t *testing.T) {
 	srv := natstest.Server(t)
 	i, _ := start(t, srv, func(c *importer.Config) { c.OutagePatience = time.Nanosecond })
 	job := contracts.ImportJob{JobID: "j1", OwnerID: "ada", SourceType: contracts.SourceCaptions, URL: site.URL + "/a.vtt"}
-	if _, _, err := i.Submit(t.Context(), importer.Submission{ImportJob: job}); err != nil {
-		t.Fatal(err)
-	}
 	const message = "The caption file could not be fetched: the site answered HTTP 503"
-	last := followed(t, i, "j1")
+	last := imported(t, i, job)
 	check.That(t, last.Code == contracts.CodeNetwork && last.Error == message && last.Retryable && last.Attempt == 1, "it ended as %+v", last)
 	_, js := natstest.Connect(t, srv)
 	dead := check.Must(deadletter.Open(t.Context(), js, deadletter.Config{}))(t)
@@ -53,14 +50,14 @@ func TestADeadImportIsReplayed(t *testing.T) {
 		}
 		return letters
 	}
-	eventually(t, "the letter is there", func() bool { return len(letters()) == 1 })
+	check.Until(t, time.Minute, "the letter is there", func() bool { return len(letters()) == 1 })
 	letter := letters()[0]
 	check.That(t, letter.Problem == nil && strings.HasSuffix(letter.Letter.Error, message), "letter %+v", letter)
 
 	back.Store(true)
 	result, err := dead.Replay(t.Context(), filter, deadletter.ReplayOptions{})
 	check.Require(t, err == nil && result.Done == 1, "%+v, %v", result, err)
-	eventually(t, "the job is READY", func() bool {
+	check.Until(t, time.Minute, "the job is READY", func() bool {
 		last, err := i.Get(t.Context(), "j1")
 		return err == nil && last.Status == contracts.ImportReady && last.RecipeID == kvstore.RecipeID("j1")
 	})
@@ -68,22 +65,6 @@ func TestADeadImportIsReplayed(t *testing.T) {
 	check.That(t, err == nil && len(list) == 1, "recipes %+v, %v", list, err)
 	left := letters()
 	check.That(t, len(left) == 0, "letters %+v", left)
-}
-
-// eventually waits until a condition holds, and fails the test with its name when it never does.
-func eventually(t *testing.T, condition string, done func() bool) {
-	t.Helper()
-	giveUp := time.NewTimer(time.Minute)
-	defer giveUp.Stop()
-	ticker := time.NewTicker(20 * time.Millisecond)
-	defer ticker.Stop()
-	for !done() {
-		select {
-		case <-ticker.C:
-		case <-giveUp.C:
-			t.Fatalf("waited in vain: %s", condition)
-		}
-	}
 }
 
 // A file that a full store refuses is answered by a problem of its own, and is taken when there is room.
@@ -126,9 +107,7 @@ func TestFieldsThatCannotBeReadAreLeftOut(t *testing.T) {
 		url, err := i.Keep(t.Context(), "soup.html", []byte(`<html lang=en><script type="application/ld+json">{"@type":"Recipe","name":"Soup",`+field+
 			`,"recipeIngredient":["2 onions","1 l water"],"recipeInstructions":["Cut the onions.","Boil them in the water."]}</script>`))
 		check.OK(t, err)
-		job, _, err := i.Submit(t.Context(), importer.Submission{ImportJob: contracts.ImportJob{OwnerID: "ada", SourceType: contracts.SourceWeb, URL: url}})
-		check.OK(t, err)
-		last := followed(t, i, job.JobID)
+		last := imported(t, i, contracts.ImportJob{OwnerID: "ada", SourceType: contracts.SourceWeb, URL: url})
 		warned := slices.ContainsFunc(last.Warnings, func(w recipe.Warning) bool {
 			return w.Code == extract.WarnField && strings.Contains(w.Text, named)
 		})

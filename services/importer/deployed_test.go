@@ -72,7 +72,7 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 	} {
 		check.Same(t, id, followed(t, i, id).Status, want)
 	}
-	eventually(t, "the message that is no job is dead-lettered", func() bool {
+	check.Until(t, time.Minute, "the message that is no job is dead-lettered", func() bool {
 		dead, err := admin.Stream(t.Context(), contracts.StreamDead)
 		return err == nil && dead.CachedInfo().State.Msgs == 1
 	})
@@ -185,9 +185,8 @@ func TestACallerReachesItsOwnImportsOnly(t *testing.T) {
 	submitted, text := call(t, http.MethodPost, i.URL()+"/v1/imports",
 		`{"job_id":"anns","owner_id":"ann","source_type":"captions","url":"`+v.URL+`/soup.vtt"}`, "Authorization", authorization["ann"])
 	check.Require(t, submitted.StatusCode == http.StatusAccepted, "ann's import: %d %s", submitted.StatusCode, text)
-	var job importer.Job
-	err := i.Follow(t.Context(), "anns", func(j importer.Job) error { job = j; return nil })
-	check.Require(t, err == nil && job.RecipeID != "", "ann's import ends as %+v, %v", job, err)
+	job := followed(t, i, "anns")
+	check.Require(t, job.RecipeID != "", "ann's import ends as %+v", job)
 	for request, want := range map[string]int{
 		"GET /v1/imports/anns": 200, "GET /v1/imports/anns/events": 200, "POST /v1/imports/anns/cancel": 409,
 		"POST /v1/imports/anns/retry": 409, "GET /v1/recipes/" + job.RecipeID: 200, "GET /v1/recipes?owner=ann": 200,

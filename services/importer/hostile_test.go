@@ -147,13 +147,13 @@ func TestHostileJobIDs(t *testing.T) {
 	for way := range h.ways() {
 		for _, id := range odd {
 			id = way + id
-			eventually(t, fmt.Sprintf("job %.40q is READY", id), func() bool {
+			check.Until(t, time.Minute, fmt.Sprintf("job %.40q is READY", id), func() bool {
 				job, err := h.importer.Get(t.Context(), id)
 				return err == nil && job.Status == contracts.ImportReady && job.RecipeID == kvstore.RecipeID(id)
 			})
 		}
 	}
-	eventually(t, "what is no job is dead-lettered", func() bool { return h.letters() == uint64(len(refused)) })
+	check.Until(t, time.Minute, "what is no job is dead-lettered", func() bool { return h.letters() == uint64(len(refused)) })
 	list, _, err := h.importer.Recipes().List(t.Context(), kvstore.Query{OwnerID: "ada", Limit: 100})
 	check.That(t, err == nil && len(list) == 3*len(odd), "%d recipes of %d jobs: %v", len(list), 3*len(odd), err)
 	h.unharmed()
@@ -205,14 +205,14 @@ func TestHostileURLs(t *testing.T) {
 		}
 	}
 	for _, id := range ids {
-		eventually(t, id+" has failed", func() bool {
+		check.Until(t, time.Minute, id+" has failed", func() bool {
 			job, err := h.importer.Get(t.Context(), id)
 			check.Require(t, err != nil || !job.Status.Final() || job.Status == contracts.ImportFailed && job.Code == contracts.CodeUnavailable,
 				"%s: %+v", id, job)
 			return err == nil && job.Status.Final()
 		})
 	}
-	eventually(t, "what is no job is dead-lettered", func() bool { return h.letters() == uint64(unknown) })
+	check.Until(t, time.Minute, "what is no job is dead-lettered", func() bool { return h.letters() == uint64(unknown) })
 	data, err := os.ReadFile(h.asked)
 	check.That(t, err != nil, "yt-dlp was called:\n%s", data)
 	h.unharmed()
@@ -227,7 +227,7 @@ func TestAVideoThatIsCalledLikeAnOption(t *testing.T) {
 		submit(request(way, "youtube", "https://youtu.be/"+id+"?x=--exec"))
 	}
 	for way := range h.ways() {
-		eventually(t, way+" has failed", func() bool {
+		check.Until(t, time.Minute, way+" has failed", func() bool {
 			job, err := h.importer.Get(t.Context(), way)
 			return err == nil && job.Code == contracts.CodePrivate
 		})

@@ -27,9 +27,6 @@ const (
 	maxFile = 8 << 20
 )
 
-// Stats counts the work of an importer since it started.
-type Stats = imports.Stats
-
 // Job is a job and its state.
 type Job = imports.Job
 
@@ -188,11 +185,11 @@ func (i *Importer) Follow(ctx context.Context, jobID string, onChange func(Job) 
 	}
 	defer sub.Close()
 	for {
-		job, _, err := sub.Next(ctx)
+		update, err := sub.Next(ctx)
 		if err != nil {
 			return err
 		}
-		if err := onChange(job); err != nil || job.Status.Final() {
+		if err := onChange(update.Job); err != nil || update.Job.Status.Final() {
 			return err
 		}
 	}
@@ -200,9 +197,6 @@ func (i *Importer) Follow(ctx context.Context, jobID string, onChange func(Job) 
 
 // Recipes returns the embedded store of recipes, nil when recipes are kept elsewhere.
 func (i *Importer) Recipes() *kvstore.Store { return i.recipes }
-
-// Stats returns the counts since the importer started.
-func (i *Importer) Stats() Stats { return i.service.Stats() }
 
 // Stop takes no more requests and jobs, waits until those under way are finished or handed back, and returns the errors
 // of the importer while it ran. It may be called more than once.

@@ -250,13 +250,8 @@ func TestOperatorsAreAnswered(t *testing.T) {
 		check.That(t, resp.StatusCode == http.StatusOK && strings.TrimSpace(text) == want, "%s: %d %s", path, resp.StatusCode, text)
 	}
 	for name, want := range map[string]contracts.ImportState{"ok": contracts.ImportReady, "gone": contracts.ImportFailed} {
-		_, _, err := i.Submit(t.Context(), importer.Submission{ImportJob: contracts.ImportJob{
-			JobID: name, OwnerID: "ada", SourceType: contracts.SourceCaptions, URL: site.URL + "/" + name + ".vtt",
-		}})
-		check.OK(t, err)
-		var last importer.Job
-		err = i.Follow(t.Context(), name, func(j importer.Job) error { last = j; return nil })
-		check.That(t, err == nil && last.Status == want, "%s: %+v, %v", name, last, err)
+		last := imported(t, i, contracts.ImportJob{OwnerID: "ada", SourceType: contracts.SourceCaptions, URL: site.URL + "/" + name + ".vtt"})
+		check.That(t, last.Status == want, "%s: %+v", name, last)
 	}
 	if resp, text := call(t, http.MethodGet, i.URL()+"/readyz?verbose", ""); resp.StatusCode != http.StatusOK || !strings.Contains(text, "[+]worker ok") {
 		t.Errorf("a worker that has worked is not ready: %s", text)
@@ -280,14 +275,8 @@ func TestPriorities(t *testing.T) {
 	site := newVideos(t)
 	i, _ := startWatched(t, func(c *importer.Config) { c.Listen = "-" })
 	for _, priority := range []contracts.ImportPriority{"", contracts.PriorityLow, contracts.PriorityNormal, contracts.PriorityHigh} {
-		id := "job-" + string(priority)
-		_, _, err := i.Submit(t.Context(), importer.Submission{ImportJob: contracts.ImportJob{
-			JobID: id, OwnerID: "ada", SourceType: contracts.SourceCaptions, URL: site.URL + "/a.vtt", Priority: priority,
-		}})
-		check.OK(t, err)
-		var last importer.Job
-		err = i.Follow(t.Context(), id, func(j importer.Job) error { last = j; return nil })
-		check.That(t, err == nil && last.Status == contracts.ImportReady, "%s: %+v, %v", id, last, err)
+		last := imported(t, i, contracts.ImportJob{OwnerID: "ada", SourceType: contracts.SourceCaptions, URL: site.URL + "/a.vtt", Priority: priority})
+		check.That(t, last.Status == contracts.ImportReady, "%s: %+v", priority, last)
 	}
 }
 
@@ -309,9 +298,9 @@ func TestMicroService(t *testing.T) {
 	if reply, job := ask("importer.v1.submit", submit); job.Status != contracts.ImportQueued {
 		t.Fatalf("%v %s", reply.Header, reply.Data)
 	}
-	check.OK(t, i.Follow(t.Context(), "j1", func(importer.Job) error { return nil }))
+	followed(t, i, "j1")
 	ask("importer.v1.submit", strings.NewReplacer("gone", "soup", "j1", "j0").Replace(submit))
-	check.OK(t, i.Follow(t.Context(), "j0", func(importer.Job) error { return nil }))
+	followed(t, i, "j0")
 	_, job := ask("importer.v1.get", `{"job_id":"j0"}`)
 	reply, _ := ask("importer.v1.recipe", `{"recipe_id":"`+job.RecipeID+`"}`)
 	check.Says(t, string(reply.Data), `"job_id":"j0"`, `"raw":"`)

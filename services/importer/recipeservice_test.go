@@ -82,9 +82,7 @@ func TestTheRecipeServiceIsCalledAsDocumented(t *testing.T) {
 			})
 			address := site.URL + "/pancakes.vtt"
 			job := contracts.ImportJob{JobID: "j1", OwnerID: "ada", SourceType: contracts.SourceCaptions, URL: address}
-			_, _, err := i.Submit(t.Context(), importer.Submission{ImportJob: job})
-			check.OK(t, err)
-			check.Same(t, "it ended as", followed(t, i, "j1").Status, c.state)
+			check.Same(t, "it ended as", imported(t, i, job).Status, c.state)
 			want := []string{
 				`GET /internal/import-jobs/j1 `,
 				`POST /internal/import-jobs/j1/status {"status":"RUNNING"}`,
@@ -97,7 +95,7 @@ func TestTheRecipeServiceIsCalledAsDocumented(t *testing.T) {
 					`[18.00s] Pour the batter into a hot pan and fry for 2 minutes.\n"}`,
 				`POST /internal/import-jobs/j1/status ` + c.end,
 			}
-			eventually(t, "the end is told", func() bool {
+			check.Until(t, time.Minute, "the end is told", func() bool {
 				asked.mu.Lock()
 				defer asked.mu.Unlock()
 				return len(asked.seen) >= len(want)
@@ -216,10 +214,7 @@ func TestVideosEndAsDocumented(t *testing.T) {
 			stall = videoID(n)
 		}
 	}
-	y := check.Must(sourcetest.StartYouTube(t.TempDir(), videos))(t)
-	t.Cleanup(func() {
-		check.Is(t, y.Close(), nil)
-	})
+	y := sourcetest.StartYouTube(t, videos)
 	temp := t.TempDir()
 	sources := func(socket time.Duration) *source.Sources {
 		s, err := source.New(source.Config{TempDir: temp, YouTube: &source.YouTube{CAFile: y.CAFile, Proxy: y.Proxy, SocketTimeout: socket}})
@@ -245,7 +240,7 @@ func TestVideosEndAsDocumented(t *testing.T) {
 		check.Same(t, c.name+": requests for captions", y.Fetches(videoID(n)), c.fetches)
 	}
 	_, js := natstest.Connect(t, srv)
-	eventually(t, "a job that may succeed another time is a dead letter", func() bool {
+	check.Until(t, time.Minute, "a job that may succeed another time is a dead letter", func() bool {
 		dead, err := js.Stream(t.Context(), contracts.StreamDead)
 		return err == nil && dead.CachedInfo().State.Msgs == letters
 	})

@@ -27,8 +27,8 @@ const jobs = contracts.StreamEnrichJobs
 // provider starts a far side of enrichers.
 func (s *site) provider() *wolttest.Server {
 	s.Helper()
-	far := check.Must(wolttest.Start(wolttest.Config{}))(s)
-	s.Cleanup(func() { check.Is(s, far.Close(), nil) })
+	far := wolttest.Start(wolttest.Config{})
+	s.Cleanup(far.Close)
 	return far
 }
 

@@ -199,10 +199,8 @@ type slowWolt struct {
 
 func newSlowWolt(t *testing.T, slow time.Duration, moved func()) *slowWolt {
 	t.Helper()
-	behind := check.Must(wolttest.Start(wolttest.Config{}))(t)
-	t.Cleanup(func() {
-		check.Is(t, behind.Close(), nil)
-	})
+	behind := wolttest.Start(wolttest.Config{})
+	t.Cleanup(behind.Close)
 	to := check.Must(url.Parse(behind.URL()))(t)
 	proxy, w := httputil.NewSingleHostReverseProxy(to), &slowWolt{}
 	proxy.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // the calls of a killed instance are cancelled

@@ -24,7 +24,7 @@
 //
 // # Weights
 //
-// The weights are those of a logistic regression with a prior for each weight (internal/fit). The priors come from
+// The weights are those of a logistic regression with a prior for each weight (testdata/priors.tsv). The priors come from
 // general knowledge of such observations, so a feature that the labelled pairs do not show keeps a sensible weight.
 // The words of the tables (internal/lexicon) are general knowledge of the languages, fitted to nothing.
 //

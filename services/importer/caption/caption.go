@@ -1,20 +1,20 @@
 // Package caption reads caption files and makes transcripts of them.
 //
-// [Parse] reads WebVTT, SRT, transcripts and plain text and tells them apart by their content; [Each] does the same cue by
-// cue, in constant memory. [Track.Transcript] turns cues into the segments that are stored and handed to an extractor.
+// [Parse] reads WebVTT, SRT, transcripts and plain text and tells them apart by their content. [Track.Transcript] turns cues
+// into the segments that are stored and handed to an extractor.
 //
 // # WebVTT
 //
 // The parser follows the parsing rules of the W3C (https://www.w3.org/TR/webvtt1/, section 6): which lines make a cue,
 // which timings count and how markup is read are decided there, not here. A file without the signature is refused with a
 // [FormatError] that names the format found instead. A block whose timings are wrong is left out as the rules demand, and
-// counted in [Summary.Skipped]. Cue settings, regions and style sheets concern the place and look of a cue on the screen.
+// counted in [Track.Skipped]. Cue settings, regions and style sheets concern the place and look of a cue on the screen.
 // They are skipped.
 //
 // # Limits
 //
-// Time is linear in the input. Memory is bounded by [Options]. Nothing is cut in silence: [Summary.Truncated] is
-// set and [Summary.Cuts] reports what was cut, where and by which limit.
+// Time is linear in the input. Memory is bounded by [Options]. Nothing is cut in silence: [Track.Truncated] is
+// set and [Track.Cuts] reports what was cut, where and by which limit.
 //
 // # Rolling captions
 //
@@ -57,8 +57,11 @@ type Cue struct {
 	Truncated bool
 }
 
-// Summary describes a track besides its cues.
-type Summary struct {
+// Track is a file of captions.
+type Track struct {
+	// Cues are the cues in the order of the file.
+	Cues []Cue
+
 	// Cuts are the limits that cut text or cues, each with the first place of a cut.
 	Cuts []Cut
 
@@ -81,56 +84,32 @@ type Summary struct {
 	Truncated bool
 }
 
-// Track is a file of captions.
-type Track struct {
-	Summary
-
-	// Cues are the cues in the order of the file.
-	Cues []Cue
-}
-
 // Parse reads captions from r to its end, or until a limit of opts is reached. The error is a [*FormatError] when the input
 // has another format, an error about opts, or the error of r.
 //
 // A limit is no error: the cues read so far are returned with Truncated set.
 func Parse(r io.Reader, opts Options) (Track, error) {
-	var track Track
-	summary, err := Each(r, opts, func(c Cue) error {
-		track.Cues = append(track.Cues, c)
-		return nil
-	})
+	opts = opts.withDefaults()
+	if err := opts.validate(); err != nil {
+		return Track{}, err
+	}
+	in, track := newLines(r, opts), Track{Timed: true}
+	next, err := open(in, &track, opts)
+	if err == nil {
+		err = track.read(in, next, opts)
+	}
 	if err != nil {
 		return Track{}, err
 	}
-	track.Summary = summary
+	track.Cuts, track.Truncated = in.cuts, len(in.cuts) > 0
 	return track, nil
 }
 
-// Each reads captions as Parse does, and calls yield with each cue as soon as it is complete. It keeps no cue. An error of
-// yield ends the reading and is returned unchanged, with the summary of the cues before it.
-func Each(r io.Reader, opts Options, yield func(Cue) error) (Summary, error) {
-	opts = opts.withDefaults()
-	if err := opts.validate(); err != nil {
-		return Summary{}, err
-	}
-	in := newLines(r, opts)
-	summary := Summary{Format: opts.Format, Timed: true}
-	cues, err := open(in, &summary, opts)
-	if err == nil {
-		err = each(in, cues, opts, yield)
-	}
-	summary.Cuts, summary.Truncated = in.cuts, len(in.cuts) > 0
-	return summary, err
-}
-
-// cueReader returns the cues of one format, and io.EOF after the last one.
-type cueReader interface {
-	start() error
-	next() (Cue, error)
-}
+// cueReader returns the next cue of a format, and io.EOF after the last one.
+type cueReader func() (Cue, error)
 
 // open determines the format, unless it is given, and checks it.
-func open(in *lines, summary *Summary, opts Options) (cueReader, error) {
+func open(in *lines, track *Track, opts Options) (cueReader, error) {
 	head := in.head()
 	if in.err != nil && !errors.Is(in.err, io.EOF) {
 		return nil, fmt.Errorf("reading the start: %w", in.err)
@@ -139,28 +118,30 @@ func open(in *lines, summary *Summary, opts Options) (cueReader, error) {
 	if err != nil {
 		return nil, err
 	}
-	summary.Format = format
+	track.Format = format
 	switch format {
 	case FormatWebVTT:
-		return &webVTT{in: in, maxCue: opts.MaxCueBytes, summary: summary}, nil
+		w := webVTT{in: in, maxCue: opts.MaxCueBytes, track: track}
+		return w.next, ignoreEOF(w.start())
 	case FormatSRT:
-		return &subRip{in: in, maxCue: opts.MaxCueBytes, summary: summary}, nil
+		s := subRip{in: in, maxCue: opts.MaxCueBytes, track: track}
+		return s.next, nil
 	case FormatAuto, FormatText:
 	}
-	return &plainText{in: in, maxCue: opts.MaxCueBytes, summary: summary}, nil
+	track.Timed = false // until a line has a stamp
+	p := plainText{in: in, maxCue: opts.MaxCueBytes, track: track}
+	return p.next, nil
 }
 
-func each(in *lines, cues cueReader, opts Options, yield func(Cue) error) error {
-	if err := cues.start(); err != nil {
-		return ignoreEOF(err)
-	}
+// read reads the cues up to the limits.
+func (t *Track) read(in *lines, next cueReader, opts Options) error {
 	text := int64(0)
-	for count := 0; ; count++ {
-		cue, err := cues.next()
+	for {
+		cue, err := next()
 		if err != nil {
 			return ignoreEOF(err)
 		}
-		if count == opts.MaxCues {
+		if len(t.Cues) == opts.MaxCues {
 			in.cut("MaxCues", int64(opts.MaxCues), cue.Line)
 			return nil
 		}
@@ -168,9 +149,7 @@ func each(in *lines, cues cueReader, opts Options, yield func(Cue) error) error 
 			in.cut("MaxTextBytes", opts.MaxTextBytes, cue.Line)
 			return nil
 		}
-		if err := yield(cue); err != nil {
-			return err
-		}
+		t.Cues = append(t.Cues, cue)
 	}
 }
 

@@ -57,18 +57,6 @@ func ExampleTranscript_WriteSegments() {
 	// ]
 }
 
-func ExampleEach() {
-	summary, err := caption.Each(strings.NewReader(rolling), caption.Options{MaxCues: 2}, func(c caption.Cue) error {
-		fmt.Println(c.Start, c.End, c.Plain())
-		return nil
-	})
-	fmt.Println(summary.Truncated, summary.Cuts[0], err)
-	// Output:
-	// 0s 2.99s crack two eggs
-	// 2.99s 3s crack two eggs
-	// true cut at line 13 by MaxCues (2) <nil>
-}
-
 func ExampleFormatError() {
 	_, err := caption.Parse(strings.NewReader("<!doctype html><title>Sign in</title>"), caption.Options{})
 	fmt.Println(err)

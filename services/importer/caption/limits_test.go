@@ -87,16 +87,6 @@ option MaxTextBytes is -4: want 1 or more, or 0 for the default`
 	check.That(t, err == nil && format == FormatWebVTT, "got %q, %v", format, err)
 }
 
-func TestEachStops(t *testing.T) {
-	t.Parallel()
-	stop, seen := errors.New("stop"), 0
-	summary, err := Each(strings.NewReader("WEBVTT\nLanguage: en\n\n"+at01+"\na\n\n"+at01+"\nb"), Options{}, func(Cue) error {
-		seen++
-		return stop
-	})
-	check.That(t, errors.Is(err, stop) && seen == 1 && summary.Language == "en", "%d cues, summary %+v, error %v", seen, summary, err)
-}
-
 // endless is a reader that repeats a text until it has given so many bytes.
 type endless struct {
 	head, text string
@@ -218,13 +208,13 @@ func TestWorkIsLinear(t *testing.T) {
 			input := "WEBVTT\n\n00:00.000 --> 00:01.000\n" + strings.Repeat(text, times)
 			opts := Options{MaxCueBytes: 1 << 30, MaxCues: 1 << 30, MaxTextBytes: 1 << 40}.withDefaults()
 			in := newLines(strings.NewReader(input), opts)
-			cues := check.Must(open(in, &Summary{}, opts))(t)
-			total := 0
-			check.OK(t, each(in, cues, opts, func(c Cue) error {
+			var track Track
+			check.OK(t, track.read(in, check.Must(open(in, &track, opts))(t), opts))
+			total := in.work
+			for _, c := range track.Cues {
 				total += len(c.Text)
-				return nil
-			}))
-			return total + in.work
+			}
+			return total
 		}
 		const times = 2000
 		if once, twice := work(times), work(2*times); twice > 2*once+64 || once > 4*(len(text)*times+64) {

@@ -214,20 +214,15 @@ func wholeRunes(text []byte) []byte {
 
 // plainText reads text: one cue per line, or, when the first line has a stamp as in a transcript, one per stamp.
 type plainText struct {
-	in      *lines
-	summary *Summary
-	maxCue  int
+	in     *lines
+	track  *Track
+	maxCue int
 
 	cue     Cue // the cue whose text is being read
 	cut     bool
-	decided bool // summary.Timed is known
+	decided bool // track.Timed is known
 	have    bool
 	text    []byte
-}
-
-func (p *plainText) start() error {
-	p.summary.Timed = false
-	return nil
 }
 
 func (p *plainText) next() (Cue, error) {
@@ -244,7 +239,7 @@ func (p *plainText) next() (Cue, error) {
 			continue
 		}
 		p.decide(flat)
-		if !p.summary.Timed {
+		if !p.track.Timed {
 			return Cue{Text: string(line), Format: FormatText, Line: p.in.number, Truncated: p.in.short}, nil
 		}
 		at, rest, stamped := stampedLine([]byte(flat))
@@ -271,7 +266,7 @@ func (p *plainText) decide(line string) {
 		return
 	}
 	if said := withoutSounds(line); said != "" {
-		_, _, p.summary.Timed = stampedLine([]byte(said))
+		_, _, p.track.Timed = stampedLine([]byte(said))
 		p.decided = true
 	}
 }

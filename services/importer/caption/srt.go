@@ -10,9 +10,9 @@ import (
 // comma, missing or repeated numbers, missing empty lines, empty lines in a text, hours left out, coordinates after the
 // times.
 type subRip struct {
-	in      *lines
-	summary *Summary
-	maxCue  int
+	in     *lines
+	track  *Track
+	maxCue int
 
 	cue      Cue    // the cue whose text is being read
 	cut      bool   // its text was cut
@@ -24,8 +24,6 @@ type subRip struct {
 	seen     bool // the first cue was seen
 	text     []byte
 }
-
-func (s *subRip) start() error { return nil }
 
 // next returns the next cue. A cue is complete when the times of the next one are read.
 func (s *subRip) next() (Cue, error) {
@@ -53,7 +51,7 @@ func (s *subRip) next() (Cue, error) {
 		complete := s.have
 		next := Cue{ID: id, Start: start, End: end, Format: FormatSRT, Line: s.in.number}
 		if kind == badTimings {
-			s.summary.Skipped++
+			s.track.Skipped++
 		}
 		if cue := s.finish(next, kind == goodTimings); complete {
 			return cue, nil

@@ -13,10 +13,10 @@ var arrow = []byte("-->")
 
 // webVTT reads the blocks of a WebVTT file as section 6.1 of the rules specifies.
 type webVTT struct {
-	in      *lines
-	summary *Summary
-	text    []byte // of the block that is being read
-	maxCue  int
+	in     *lines
+	track  *Track
+	text   []byte // of the block that is being read
+	maxCue int
 }
 
 // isWebVTT reports whether the first line is the signature of a WebVTT file.
@@ -53,9 +53,9 @@ func (w *webVTT) header(line []byte) {
 	}
 	switch name = bytes.TrimSpace(name); {
 	case bytes.EqualFold(name, []byte("Kind")):
-		w.summary.Kind = word
+		w.track.Kind = word
 	case bytes.EqualFold(name, []byte("Language")):
-		w.summary.Language = word
+		w.track.Language = word
 	}
 }
 
@@ -100,7 +100,7 @@ func (w *webVTT) block() (cue Cue, ok bool, err error) {
 			seenArrow = true
 			start, end, good := timings(line)
 			if !good {
-				w.summary.Skipped++
+				w.track.Skipped++
 				continue
 			}
 			cue, ok = Cue{ID: string(w.text), Start: start, End: end, Format: FormatWebVTT, Line: w.in.number}, true

@@ -84,8 +84,8 @@ func TestSkippedCuesAreCounted(t *testing.T) {
 	track, err := Parse(strings.NewReader("WEBVTT\nKind: captions\nlanguage : en-GB \n\n0:1 --> 0:2\nlost\n\n"+at01+"\ntext\nx --> y\nlost"), Options{})
 	check.OK(t, err)
 	want := Track{
-		Summary: Summary{Format: FormatWebVTT, Kind: "captions", Language: "en-GB", Skipped: 2, Timed: true},
-		Cues:    []Cue{{End: time.Second, Text: "text", Format: FormatWebVTT, Line: 8}},
+		Format: FormatWebVTT, Kind: "captions", Language: "en-GB", Skipped: 2, Timed: true,
+		Cues: []Cue{{End: time.Second, Text: "text", Format: FormatWebVTT, Line: 8}},
 	}
 	check.Equal(t, want, track)
 }

@@ -22,11 +22,12 @@ import (
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
 
-// Chapter is a named part of a video.
+// Chapter is a named part of a video. It ends where the next one begins.
 type Chapter struct {
-	// Start and End count from the beginning of the video; End is 0 when it is not known.
-	Start, End time.Duration
-	Title      string
+	// Start counts from the beginning of the video.
+	Start time.Duration `json:"start"`
+	// Title is the publisher's title.
+	Title string `json:"title"`
 }
 
 // Input is all that an extractor gets to see. None of it is trusted.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/source"
 )
 
@@ -104,7 +105,7 @@ func TestMaterialThroughJSON(t *testing.T) {
 	t.Parallel()
 	server := site(t, map[string]http.HandlerFunc{"/en.vtt": text("text/vtt", captionFile)})
 	m := check.Must(sources(t, source.Config{}).Fetch(t.Context(), source.Request{URL: server.URL + "/en.vtt"}, nil))(t)
-	m.Chapters = []source.Chapter{{Start: 90 * time.Second, Title: "Batter"}}
+	m.Chapters = []extract.Chapter{{Start: 90 * time.Second, Title: "Batter"}}
 	m.Duration, m.Image, m.ImageType = time.Minute, []byte{0xff, 0}, "image/jpeg"
 	data := check.Must(json.Marshal(m))(t)
 	var again source.Material

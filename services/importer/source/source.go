@@ -17,6 +17,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/importer/caption"
 	"github.com/expediter-io/expediter/services/importer/charset"
+	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 	"github.com/expediter-io/expediter/services/importer/source/internal/fetch"
 	"github.com/expediter-io/expediter/services/importer/source/internal/ocr"
@@ -48,14 +49,6 @@ type Request struct {
 	URL string
 }
 
-// Chapter is a named part of a video.
-type Chapter struct {
-	// Start counts from the beginning of the video.
-	Start time.Duration `json:"start"`
-	// Title is the publisher's title.
-	Title string `json:"title"`
-}
-
 // Track describes the captions that were taken.
 type Track struct {
 	// Kind is manual or automatic; empty when the source has no choice of tracks.
@@ -81,7 +74,7 @@ type Material struct {
 	// Duration is the length of the video; zero when it is not known.
 	Duration time.Duration `json:"duration,omitempty"`
 	// Chapters are in order; may be empty.
-	Chapters []Chapter `json:"chapters,omitempty"`
+	Chapters []extract.Chapter `json:"chapters,omitempty"`
 	// Track describes the captions that were taken.
 	Track Track `json:"track,omitzero"`
 	// Transcript is the spoken text. It has no segments when a page has a recipe as data, or a photo is still to be

@@ -251,7 +251,7 @@ func (s *Sources) video(m *Material, video *ytdlp.Video) error {
 	m.Title, m.Author, m.Duration = line(string(video.Title)), line(video.Author()), video.Duration()
 	m.Description, m.Truncated = paragraphs(string(video.Description))
 	for _, chapter := range video.Chapters {
-		m.Chapters = append(m.Chapters, Chapter{Start: chapter.At(), Title: line(string(chapter.Title))})
+		m.Chapters = append(m.Chapters, extract.Chapter{Start: chapter.At(), Title: line(string(chapter.Title))})
 	}
 	m.Track = Track{Kind: TrackManual, Language: video.Track.Language}
 	if video.Track.Automatic {

@@ -226,29 +226,13 @@ func TestWorkerKilledWhileFetching(t *testing.T) {
 	y, _, dir := tube(t, map[string]sourcetest.Video{"stalling000": {Stall: true}})
 	worker, err := child.Start(t.Output(), "fetcher", task{y.CAFile, y.Proxy, dir}, "-test.run=^TestWorkerKilledWhileFetching$")
 	check.OK(t, err)
-	await(t, "yt-dlp asks for the video", func() bool { return y.Looks("stalling000") > 0 })
+	check.Until(t, time.Minute, "yt-dlp asks for the video", func() bool { return y.Looks("stalling000") > 0 })
 	_, err = os.Stat("/proc/self/cwd")
 	check.That(t, err != nil || len(sourcetest.AtWork(dir)) != 0, "no process is seen to be at work: the test would not see one that is left")
 	check.OK(t, worker.Kill())
-	await(t, "yt-dlp is gone", func() bool { return len(sourcetest.AtWork(dir)) == 0 })
+	check.Until(t, time.Minute, "yt-dlp is gone", func() bool { return len(sourcetest.AtWork(dir)) == 0 })
 	check.OK(t, check.Err(source.New(source.Config{TempDir: dir})))
 	wantEmpty(t, dir)
-}
-
-// await waits until a condition holds, and fails the test with its name when it never does.
-func await(t *testing.T, condition string, done func() bool) {
-	t.Helper()
-	giveUp := time.NewTimer(time.Minute)
-	defer giveUp.Stop()
-	ticker := time.NewTicker(10 * time.Millisecond)
-	defer ticker.Stop()
-	for !done() {
-		select {
-		case <-ticker.C:
-		case <-giveUp.C:
-			t.Fatalf("waited in vain: %s", condition)
-		}
-	}
 }
 
 // Each page gives the recipe that a person reads on it.

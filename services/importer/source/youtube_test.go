@@ -3,6 +3,7 @@ package source_test
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/installed"
+	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/source"
 	"github.com/expediter-io/expediter/services/importer/source/sourcetest"
 )
@@ -61,10 +63,7 @@ var (
 func tube(t *testing.T, videos map[string]sourcetest.Video, change ...func(*source.Config)) (*sourcetest.YouTube, *source.Sources, string) {
 	t.Helper()
 	installed.YtDlp.Find(t)
-	y := check.Must(sourcetest.StartYouTube(t.TempDir(), videos))(t)
-	t.Cleanup(func() {
-		check.Is(t, y.Close(), nil)
-	})
+	y := sourcetest.StartYouTube(t, videos)
 	config := source.Config{
 		TempDir: t.TempDir(), YouTube: &source.YouTube{CAFile: y.CAFile, Proxy: y.Proxy, SocketTimeout: 20 * time.Second},
 	}
@@ -150,7 +149,7 @@ func TestYouTubeDescriptionAndChapters(t *testing.T) {
 	}})
 	var steps []string
 	m := check.Must(s.Fetch(t.Context(), watch("chapters000"), func(step string, _ float64) { steps = append(steps, step) }))(t)
-	want := []source.Chapter{{Title: "Intro"}, {Start: time.Minute, Title: "Batter"}, {Start: 150 * time.Second, Title: "Bake"}}
+	want := []extract.Chapter{{Title: "Intro"}, {Start: time.Minute, Title: "Batter"}, {Start: 150 * time.Second, Title: "Bake"}}
 	check.Equal(t, want, m.Chapters)
 	if strings.TrimSpace(m.Description) != strings.TrimSpace(description) || m.Duration != 5*time.Minute || !strings.Contains(m.Version, "yt-dlp/20") {
 		t.Errorf("description %q, duration %s, version %q", m.Description, m.Duration, m.Version)
@@ -237,8 +236,9 @@ func TestYouTubeStalls(t *testing.T) {
 
 func TestYouTubeCannotBeReached(t *testing.T) {
 	t.Parallel()
-	y, s, _ := tube(t, nil)
-	check.OK(t, y.Close())
+	gone := httptest.NewServer(nil)
+	gone.Close()
+	_, s, _ := tube(t, nil, func(c *source.Config) { c.YouTube.Proxy = gone.URL })
 	_, err := s.Fetch(t.Context(), watch("aaaaaaaaaaa"), nil)
 	wantError(t, err, contracts.CodeNetwork, true, "cannot be reached")
 }

@@ -173,7 +173,7 @@ func (d *Decoder) object(dst reflect.Value) {
 			return
 		}
 		d.max = field.max
-		d.member(field.name, dst.Field(field.index))
+		d.member(field.name, dst.FieldByIndex(field.index))
 	})
 	for i, field := range fields {
 		if field.present && found>>i&1 == 0 {
@@ -285,7 +285,7 @@ func wanted(t reflect.Type) string {
 
 type field struct {
 	name    string
-	index   int
+	index   []int
 	max     int
 	present bool
 }
@@ -301,7 +301,7 @@ func number(tag string) int {
 
 var fieldCache sync.Map // reflect.Type → []field
 
-// fieldsOf returns the fields of a struct, which has at most 64.
+// fieldsOf returns the fields of a struct and of the structs that it embeds, at most 64.
 func fieldsOf(t reflect.Type) []field {
 	if cached, ok := fieldCache.Load(t); ok {
 		if fields, ok := cached.([]field); ok {
@@ -309,14 +309,13 @@ func fieldsOf(t reflect.Type) []field {
 		}
 	}
 	var fields []field
-	for i := range t.NumField() {
-		f := t.Field(i)
+	for _, f := range reflect.VisibleFields(t) {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if !f.IsExported() || name == "-" {
+		if !f.IsExported() || f.Anonymous || name == "-" {
 			continue
 		}
 		name = cmp.Or(name, f.Name)
-		entry := field{name: name, index: i}
+		entry := field{name: name, index: f.Index}
 		for option := range strings.SplitSeq(f.Tag.Get("wire"), ",") {
 			if limit, ok := strings.CutPrefix(option, "max="); ok {
 				entry.max = number(limit)

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -107,6 +108,22 @@ func Says(t testing.TB, got string, texts ...string) {
 	for _, text := range texts {
 		if !strings.Contains(got, text) {
 			t.Errorf("got %q, want %q in it", got, text)
+		}
+	}
+}
+
+// Until waits until a condition holds, and ends the test with the condition's name when it does not within patience.
+func Until(t testing.TB, patience time.Duration, condition string, done func() bool) {
+	t.Helper()
+	giveUp := time.NewTimer(patience)
+	defer giveUp.Stop()
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
+	for !done() {
+		select {
+		case <-ticker.C:
+		case <-giveUp.C:
+			t.Fatalf("waited in vain: %s", condition)
 		}
 	}
 }

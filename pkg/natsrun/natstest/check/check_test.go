@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"go.uber.org/goleak"
@@ -62,7 +63,15 @@ func TestDifferencesAreReported(t *testing.T) {
 		"Same of another":  {func(t *failures) { check.Same(t, "sum", 1, 2); check.Same(t, "text", "", "a") }, []string{"sum: got 1, want 2", `text: got "", want "a"`}},
 		"That":             {func(t *failures) { check.That(t, true, "%d", 1); check.That(t, false, "got %d", 1) }, []string{"got 1"}},
 		"Require":          {func(t *failures) { check.Require(t, true, "%d", 1); check.Require(t, false, "got %d", 1) }, []string{"fatal: got 1"}},
-		"Err":              {func(t *failures) { check.Is(t, check.Err(1, io.EOF), io.EOF); check.Is(t, check.Err(1, nil), nil) }, nil},
+		"Until it is":      {func(t *failures) { check.Until(t, time.Minute, "it is", func() bool { return true }) }, nil},
+		"Until it never is": {
+			func(t *failures) {
+				over := true // at the second look, because Fatal does not end the wait here
+				check.Until(t, time.Nanosecond, "it is", func() bool { over = !over; return over })
+			},
+			[]string{"fatal: waited in vain: it is"},
+		},
+		"Err": {func(t *failures) { check.Is(t, check.Err(1, io.EOF), io.EOF); check.Is(t, check.Err(1, nil), nil) }, nil},
 	} {
 		got := &failures{}
 		tt.look(got)

@@ -114,8 +114,7 @@ func TestScenario1SingleRequest(t *testing.T) {
 	resp := i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
 	wantStatus(t, state(t, resp, 0), contracts.StatusPending)
 	check.Same(t, "pending", resp.Pending, 1)
-	ever, _ := i.jobs(t)
-	check.That(t, ever == 1, "%d jobs were queued, want 1", ever)
+	i.wantJobs(t, 1)
 	i.work(t)
 	want := map[string]contracts.ProviderState{"id-Pizza-House": contracts.FoundState(linkOf("Pizza House"))}
 	check.Equal(t, want, i.outcomes(t, "req-1"))
@@ -135,8 +134,7 @@ func TestScenario2ConcurrentRequests(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	ever, _ := i.jobs(t)
-	check.That(t, ever == 1, "%d jobs were queued, want 1", ever)
+	i.wantJobs(t, 1)
 	stats := i.Stats()
 	check.That(t, stats.Jobs == 1 && stats.Skipped[SkipLockHeld] == 2,
 		"stats are %+v, want one job and two requests that found the lock held", stats)
@@ -164,8 +162,7 @@ func TestScenario3CacheHit(t *testing.T) {
 	resp = i.ask(t, "req-6", []contracts.Restaurant{place("Nowhere")})
 	wantStatus(t, state(t, resp, 0), contracts.StatusNotFound)
 	check.Same(t, "pending", resp.Pending, 0)
-	ever, _ := i.jobs(t)
-	check.That(t, ever == 2, "%d jobs were queued, want 2", ever)
+	i.wantJobs(t, 2)
 	check.Same(t, "locks were taken", len(i.log.events("wolt_lock_acquired")), 2)
 }
 
@@ -180,8 +177,7 @@ func TestScenario4MultiInstance(t *testing.T) {
 		wg.Go(func() { i.ask(t, fmt.Sprintf("req-%d", n), []contracts.Restaurant{place("Pizza House")}) })
 	}
 	wg.Wait()
-	ever, _ := instances[0].jobs(t)
-	check.That(t, ever == 1, "%d jobs were queued, want 1", ever)
+	instances[0].wantJobs(t, 1)
 	var held int64
 	for _, i := range instances {
 		held += i.Stats().Skipped[SkipLockHeld]

@@ -67,7 +67,7 @@ func (s *Service) log(ctx context.Context, level slog.Level, event Event, t *loo
 
 // skip logs that no job was queued for a lookup, and counts it.
 func (s *Service) skip(ctx context.Context, t *lookup, reason SkipReason) {
-	s.counters.skipped(reason)
+	s.counters.skips.add(reason)
 	level := slog.LevelDebug
 	if reason == SkipStoreDown || reason == SkipLockError || reason == SkipQueueUnavailable {
 		level = slog.LevelWarn
@@ -84,57 +84,50 @@ func (s *Service) skipAll(ctx context.Context, requestID string, providers []str
 
 // Stats counts the work of a Service since it was made.
 type Stats struct {
-	Requests      int64                `json:"requests"`       // answered
-	Places        int64                `json:"places"`         // asked for, each provider counted
-	Hits          int64                `json:"hits"`           // answered from an entry
-	Jobs          int64                `json:"jobs"`           // queued
-	ProviderCalls int64                `json:"provider_calls"` // searches made by jobs
-	Found         int64                `json:"found"`          // look-ups that ended so
-	NotFound      int64                `json:"not_found"`
-	Ambiguous     int64                `json:"ambiguous"`
-	Errors        int64                `json:"errors"`
-	Patches       int64                `json:"patches"` // handed to subscribers
-	Skipped       map[SkipReason]int64 `json:"skipped"`
+	Requests      int64                       `json:"requests"`       // answered
+	Places        int64                       `json:"places"`         // asked for, each provider counted
+	Hits          int64                       `json:"hits"`           // answered from an entry
+	Jobs          int64                       `json:"jobs"`           // queued
+	ProviderCalls int64                       `json:"provider_calls"` // searches made by jobs
+	Outcomes      map[contracts.Outcome]int64 `json:"outcomes"`       // of the look-ups that ended
+	Patches       int64                       `json:"patches"`        // handed to subscribers
+	Skipped       map[SkipReason]int64        `json:"skipped"`
 }
 
 type counters struct {
-	requests, places, hits, jobs, providerCalls, found, notFound, ambiguous, errors, patches atomic.Int64
+	requests, places, hits, jobs, providerCalls, patches atomic.Int64
 
-	mu    sync.Mutex
-	skips map[SkipReason]int64
+	outcomes tally[contracts.Outcome]
+	skips    tally[SkipReason]
 }
 
-func (c *counters) skipped(reason SkipReason) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.skips == nil {
-		c.skips = map[SkipReason]int64{}
+// tally counts by a key.
+type tally[K comparable] struct {
+	mu     sync.Mutex
+	counts map[K]int64
+}
+
+func (t *tally[K]) add(key K) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.counts == nil {
+		t.counts = map[K]int64{}
 	}
-	c.skips[reason]++
+	t.counts[key]++
+}
+
+func (t *tally[K]) all() map[K]int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return maps.Clone(t.counts)
 }
 
 // Stats returns the counts so far.
 func (s *Service) Stats() Stats {
 	c := &s.counters
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	return Stats{
 		Requests: c.requests.Load(), Places: c.places.Load(), Hits: c.hits.Load(), Jobs: c.jobs.Load(),
-		ProviderCalls: c.providerCalls.Load(), Found: c.found.Load(), NotFound: c.notFound.Load(),
-		Ambiguous: c.ambiguous.Load(), Errors: c.errors.Load(), Patches: c.patches.Load(), Skipped: maps.Clone(c.skips),
-	}
-}
-
-func (c *counters) outcome(o contracts.Outcome) {
-	switch o {
-	case contracts.OutcomeFound:
-		c.found.Add(1)
-	case contracts.OutcomeNotFound:
-		c.notFound.Add(1)
-	case contracts.OutcomeAmbiguous:
-		c.ambiguous.Add(1)
-	case contracts.OutcomeError:
-		c.errors.Add(1)
+		ProviderCalls: c.providerCalls.Load(), Outcomes: c.outcomes.all(), Patches: c.patches.Load(), Skipped: c.skips.all(),
 	}
 }
 

@@ -212,13 +212,10 @@ func (i *instance) listen(ctx context.Context, id string) (map[string]contracts.
 	}
 	defer sub.Close()
 	states := map[string]contracts.ProviderState{}
-	for {
-		update, ok, err := sub.Next(ctx)
+	for !sub.Over() {
+		update, err := sub.Next(ctx)
 		if err != nil {
 			return states, err
-		}
-		if !ok {
-			return states, errors.New("ended without the last event")
 		}
 		switch body := update.Body.(type) {
 		case Snapshot:
@@ -227,12 +224,9 @@ func (i *instance) listen(ctx context.Context, id string) (map[string]contracts.
 			}
 		case contracts.ResultPatch:
 			states[body.PlaceID] = body.Patch.Providers[contracts.ProviderWolt]
-		case Notice:
-			if body.Type == TypeComplete {
-				return states, nil
-			}
 		}
 	}
+	return states, nil
 }
 
 // until asks and listens until everything is told, as a client should: a request that is not known, because the machine
@@ -268,6 +262,13 @@ func (i *instance) until(t *testing.T, id string, results []contracts.Restaurant
 func (i *instance) jobs(t *testing.T) (ever, now uint64) {
 	t.Helper()
 	return streamCount(t, i.js, contracts.StreamEnrichJobs)
+}
+
+// wantJobs checks how many jobs were ever queued.
+func (i *instance) wantJobs(t *testing.T, want uint64) {
+	t.Helper()
+	ever, _ := i.jobs(t)
+	check.Same(t, "jobs were queued", ever, want)
 }
 
 // letters returns how many dead letters there are.

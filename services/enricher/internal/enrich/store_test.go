@@ -84,8 +84,7 @@ func TestQueueUnavailable(t *testing.T) {
 		check.OK(t, check.Err(i.js.CreateStream(t.Context(), stream.CachedInfo().Config)))
 		i.background.Wait()
 		i.ask(t, "req-2", places(claimsAtOnce))
-		ever, _ := i.jobs(t)
-		check.That(t, ever == claimsAtOnce, "%d jobs were queued, want all", ever)
+		i.wantJobs(t, claimsAtOnce)
 	})
 }
 
@@ -101,8 +100,7 @@ func TestQueueFull(t *testing.T) {
 	updateStream(t, i, contracts.StreamEnrichJobs, func(c *jetstream.StreamConfig) { c.MaxMsgs = -1 })
 	i.background.Wait()
 	i.ask(t, "req-3", places(2)[1:])
-	ever, _ := i.jobs(t)
-	check.That(t, ever == 2, "%d jobs were queued, want 2", ever)
+	i.wantJobs(t, 2)
 }
 
 // TestSubscribersQueueAgain: a subscription has the place queued soon after there is a queue again, however long there was
@@ -186,8 +184,7 @@ func TestSlowQueue(t *testing.T) {
 		check.OK(t, deaf.Unsubscribe())
 		check.OK(t, check.Err(i.js.CreateStream(t.Context(), stream.CachedInfo().Config)))
 		i.background.Wait()
-		ever, _ := i.jobs(t)
-		check.That(t, ever == 2, "%d jobs were queued, want 2", ever)
+		i.wantJobs(t, 2)
 		i.work(t)
 		i.outcomes(t, "req-1")
 		took = time.Since(began)
@@ -217,8 +214,7 @@ func TestGoneCaller(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	check.OK(t, check.Err(i.Enrich(ctx, contracts.EnrichRequest{RequestID: "req-1", Results: places(20)})))
-	ever, _ := i.jobs(t)
-	check.That(t, ever == 20, "%d jobs were queued, want 20", ever)
+	i.wantJobs(t, 20)
 }
 
 // TestCorruptEntry: a record that cannot be read, and a result in one that can, are looked up again.
@@ -239,8 +235,7 @@ func TestCorruptEntry(t *testing.T) {
 			corrupt(t, i)
 			resp := i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
 			wantStatus(t, state(t, resp, 0), contracts.StatusPending)
-			ever, _ := i.jobs(t)
-			check.That(t, ever == 1, "%d jobs were queued, want 1", ever)
+			i.wantJobs(t, 1)
 			i.work(t)
 			wantStatus(t, i.outcomes(t, "req-1")["id-Pizza-House"], contracts.StatusFound)
 		})
@@ -268,10 +263,8 @@ func TestCorruptEntryWhileListening(t *testing.T) {
 	defer sub.Close()
 	check.OK(t, check.Err(claim.Complete(t.Context(), []byte("not JSON"), time.Hour)))
 	i.work(t)
-	for ok := true; ok; {
-		var update Update
-		update, ok, err = sub.Next(t.Context())
-		check.OK(t, err)
+	for !sub.Over() {
+		update := check.Must(sub.Next(t.Context()))(t)
 		if patch, is := update.Body.(contracts.ResultPatch); is {
 			wantStatus(t, patch.Patch.Providers["wolt"], contracts.StatusFound)
 		}

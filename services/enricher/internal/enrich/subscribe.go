@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
@@ -175,24 +176,24 @@ func (sub *Subscription) Close() {
 // Over reports whether Next has returned the last event.
 func (sub *Subscription) Over() bool { return sub.over && len(sub.queue) == 0 }
 
-// Next waits for the next event. ok is false after the last one.
-func (sub *Subscription) Next(ctx context.Context) (update Update, ok bool, err error) {
+// Next waits for the next event. The error is io.EOF after the last one.
+func (sub *Subscription) Next(ctx context.Context) (Update, error) {
 	for len(sub.queue) == 0 {
 		if sub.Over() {
-			return Update{}, false, nil
+			return Update{}, io.EOF
 		}
 		news, err := sub.watch.next(ctx)
 		if err != nil {
-			return Update{}, false, err
+			return Update{}, err
 		}
 		for _, t := range news {
 			sub.patch(sub.places[t])
 		}
 		sub.finish()
 	}
-	update = sub.queue[0]
+	update := sub.queue[0]
 	sub.queue = sub.queue[1:]
-	return update, true, nil
+	return update, nil
 }
 
 // patch queues the state of place i unless the subscriber has received it.

@@ -3,6 +3,7 @@ package enrich
 import (
 	"context"
 	"errors"
+	"io"
 	"slices"
 	"sync"
 	"testing"
@@ -23,12 +24,9 @@ func take(t *testing.T, sub *Subscription, n int) []Update {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var updates []Update
-	for range n {
-		update, ok, err := sub.Next(ctx)
+	for len(updates) < n && !sub.Over() {
+		update, err := sub.Next(ctx)
 		check.Require(t, err == nil, "after %d events: %v", len(updates), err)
-		if !ok {
-			break
-		}
 		updates = append(updates, update)
 	}
 	return updates
@@ -79,8 +77,7 @@ func TestSubscription(t *testing.T) {
 	close(held.open)
 	rest := take(t, sub, 10)
 	wantTypes(t, rest, contracts.TypeResultPatch, contracts.TypeResultPatch, TypeComplete)
-	_, ok, err := sub.Next(t.Context())
-	check.That(t, !ok && err == nil && sub.Over(), "after the end: %t, %v", ok, err)
+	check.Is(t, check.Err(sub.Next(t.Context())), io.EOF)
 	sub.Close()
 
 	// Resumed elsewhere after each event, it is told the rest.
@@ -182,7 +179,7 @@ func TestUnresolvedThenFound(t *testing.T) {
 		check.Same(t, "told", body[contracts.ResultPatch](t, got[1]).Patch.Providers["wolt"].Reason, contracts.ReasonProviderError)
 		ctx, cancel := context.WithTimeout(t.Context(), 70*time.Second) // the result expires meanwhile
 		defer cancel()
-		_, _, err := sub.Next(ctx)
+		_, err := sub.Next(ctx)
 		check.That(t, errors.Is(err, context.DeadlineExceeded), "told something: %v", err)
 		check.Same(t, "searched for, times", p.count("Pizza House"), 3)
 		i.ask(t, "req-2", []contracts.Restaurant{place("Pizza House")})
@@ -214,10 +211,7 @@ func TestCloseEndsSubscriptions(t *testing.T) {
 	sub := subscribe(t, i, "req-1", "")
 	take(t, sub, 1)
 	ended := make(chan error, 1)
-	go func() {
-		_, _, err := sub.Next(t.Context())
-		ended <- err
-	}()
+	go func() { ended <- check.Err(sub.Next(t.Context())) }()
 	i.Close()
 	check.Is(t, <-ended, kvlock.ErrClosed)
 	sub.Close()
@@ -320,8 +314,7 @@ func (i *instance) drain(t *testing.T, id string) {
 	sub, err := i.Subscribe(t.Context(), id, "")
 	check.OK(t, err)
 	defer sub.Close()
-	for ok := true; ok; {
-		_, ok, err = sub.Next(t.Context())
-		check.OK(t, err)
+	for !sub.Over() {
+		check.OK(t, check.Err(sub.Next(t.Context())))
 	}
 }

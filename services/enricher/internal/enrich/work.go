@@ -245,7 +245,7 @@ func (s *Service) complete(ctx context.Context, t *lookup, claim *flight.Claim, 
 	if err != nil {
 		return fmt.Errorf("enricher: store the result of %s: %w", t.key(), err)
 	}
-	s.counters.outcome(result.Outcome)
+	s.counters.outcomes.add(result.Outcome)
 	return nil
 }
 

@@ -122,7 +122,7 @@ func (a *api) request(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer sub.Close()
-	update, _, err := sub.Next(r.Context())
+	update, err := sub.Next(r.Context())
 	if err != nil {
 		return err
 	}

@@ -116,17 +116,6 @@ func TestEventStream(t *testing.T) {
 	check.Same(t, "the id of the reset", list[0].id, "")
 }
 
-// TestSnapshotByRequest: a client that polls gets it as JSON.
-func TestSnapshotByRequest(t *testing.T) {
-	t.Parallel()
-	i, _ := begin(t, options{})
-	status, header, data := i.do(t, http.MethodGet, "/v1/requests/r", "", nil)
-	var s enrich.Snapshot
-	err := json.Unmarshal(data, &s)
-	check.That(t, err == nil && status == http.StatusOK && s.Pending == 1 && s.Places[0].PlaceID == "ChIJ123", "%d, %v: %s", status, err, data)
-	check.That(t, header.Get("Content-Type") == "application/json", "header is %v", header)
-}
-
 // dial opens a WebSocket.
 func dial(t *testing.T, i *instance, query string, header http.Header) (conn *websocket.Conn, status int, err error) {
 	t.Helper()

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/service"
@@ -28,21 +27,25 @@ func (a *api) webSocket(w http.ResponseWriter, r *http.Request) error {
 	}
 	defer sub.Close()
 	a.Router.ServeSocket(w, r, func(ctx context.Context, s *service.Socket) error {
-		for {
-			next, err := wait(ctx, sub, a.Heartbeat)
-			switch {
-			case errors.Is(err, service.ErrIdle):
-				err = s.Heartbeat()
-			case err == nil && next.over:
-				return nil
-			case err == nil:
-				err = send(s, next.Update)
-			}
-			if err != nil {
-				return err
-			}
-		}
+		return a.tell(ctx, sub, s.Heartbeat, func(u enrich.Update) error { return send(s, u) })
 	})
+	return nil
+}
+
+// tell sends the updates of a subscription until its end, and heartbeats between them.
+func (a *api) tell(ctx context.Context, sub *enrich.Subscription, beat func() error, send func(enrich.Update) error) error {
+	for !sub.Over() {
+		next, err := service.Wait(ctx, a.Heartbeat, sub.Next)
+		switch {
+		case errors.Is(err, service.ErrIdle):
+			err = beat()
+		case err == nil:
+			err = send(next)
+		}
+		if err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -87,32 +90,9 @@ func (a *api) events(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	}
 	stream, err := service.OpenStream(w, r, service.Retry)
-	for err == nil {
-		var next event
-		next, err = wait(r.Context(), sub, a.Heartbeat)
-		switch {
-		case errors.Is(err, service.ErrIdle):
-			err = stream.Heartbeat()
-		case err != nil || next.over:
-			return nil
-		default:
-			err = stream.Event(next.ID, next.Type, next.Body)
-		}
+	if err == nil {
+		send := func(u enrich.Update) error { return stream.Event(u.ID, u.Type, u.Body) }
+		_ = a.tell(r.Context(), sub, stream.Heartbeat, send) //nolint:errcheck // the client has gone; it comes back with its last event id
 	}
-	return nil // the client has gone; it comes back with its last event id
-}
-
-// event is an update, or the end of them.
-type event struct {
-	enrich.Update
-
-	over bool
-}
-
-// wait returns the next event, or [service.ErrIdle] when none comes in time for the next heartbeat.
-func wait(ctx context.Context, sub *enrich.Subscription, idle time.Duration) (event, error) {
-	return service.Wait(ctx, idle, func(ctx context.Context) (event, error) {
-		update, ok, err := sub.Next(ctx)
-		return event{Update: update, over: err == nil && !ok}, err
-	})
+	return nil
 }

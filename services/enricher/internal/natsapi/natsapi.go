@@ -72,7 +72,7 @@ func (a api) get(ctx context.Context, r service.Request) ([]byte, error) {
 		return nil, err
 	}
 	defer sub.Close()
-	update, _, err := sub.Next(ctx)
+	update, err := sub.Next(ctx)
 	if err != nil {
 		return nil, err
 	}

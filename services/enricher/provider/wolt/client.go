@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/sony/gobreaker/v2"
 
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
@@ -23,13 +24,14 @@ var _ provider.Limited = (*Client)(nil)
 // Client asks Wolt's consumer search. It is safe for concurrent use, and a process needs only one, which has the
 // pauses and the breaker.
 type Client struct {
-	base   string
-	id     string // of this installation, which Wolt requires
-	cities *cityStore
-	config Config
-	guard  *guard
-	http   *http.Client
-	pause  pause
+	base    string
+	breaker *gobreaker.CircuitBreaker[struct{}]
+	cities  *cityStore
+	config  Config
+	http    *http.Client
+	id      string // of this installation, which Wolt requires
+	open    pause  // until the breaker lets a call through again
+	pause   pause  // that Wolt has asked for
 }
 
 // New sets up a client. It makes no call. The error is a misconfigured [*provider.Error] that names every mistake in
@@ -45,17 +47,24 @@ func New(config Config) (*Client, error) {
 	if transport == nil {
 		transport = newTransport()
 	}
-	return &Client{
+	c := &Client{
 		base:   strings.TrimRight(config.BaseURL, "/"),
 		cities: &cityStore{fetching: make(chan struct{}, 1)},
 		config: config,
 		id:     uuid.NewString(),
-		guard:  newGuard(config),
 		http: &http.Client{
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 			Transport:     transport,
 		},
-	}, nil
+	}
+	c.breaker = gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
+		IsExcluded:    spared,
+		Name:          Name,
+		OnStateChange: c.changed,
+		ReadyToTrip:   func(counts gobreaker.Counts) bool { return counts.ConsecutiveFailures >= breakerFailures },
+		Timeout:       breakerPause,
+	})
+	return c, nil
 }
 
 // Close closes idle connections. Searches in progress go on.
@@ -96,7 +105,7 @@ func (c *Client) Search(ctx context.Context, place match.Place) ([]provider.Venu
 	if ctx.Err() != nil {
 		return nil, c.ended(ctx)
 	}
-	queries := plan(place, languages, c.config.MaxCalls)
+	queries := plan(place, c.config.MaxCalls)
 	if len(queries) == 0 {
 		return nil, c.fail(provider.KindUnsupported, "the place has no name to search for", nil)
 	}
@@ -156,7 +165,7 @@ func (c *Client) follow(
 	return g.venues, nil
 }
 
-// pause holds back calls until a time that Wolt has asked for.
+// pause holds back calls until a time.
 type pause struct {
 	mu    sync.Mutex
 	until time.Time

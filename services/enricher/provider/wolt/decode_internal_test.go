@@ -153,7 +153,6 @@ func FuzzDecodeCities(f *testing.F) {
 
 func TestPlan(t *testing.T) {
 	t.Parallel()
-	languages := []string{"en", "he"}
 	tests := map[string]struct {
 		place match.Place
 		want  []query
@@ -180,16 +179,16 @@ func TestPlan(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := plan(test.place, languages, 9)
+			got := plan(test.place, 9)
 			check.Equal(t, test.want, got, cmp.AllowUnexported(query{}))
-			check.That(t, len(test.want) <= 1 || len(plan(test.place, languages, 1)) == 1, "the limit is not kept")
+			check.That(t, len(test.want) <= 1 || len(plan(test.place, 1)) == 1, "the limit is not kept")
 		})
 	}
 }
 
 func TestQueriesAreBounded(t *testing.T) {
 	t.Parallel()
-	for _, q := range plan(match.Place{Name: strings.Repeat("שלום ", 2000)}, []string{"he"}, 4) {
+	for _, q := range plan(match.Place{Name: strings.Repeat("שלום ", 2000)}, 4) {
 		n := utf8.RuneCountInString(q.text)
 		check.That(t, n <= maxQuery && utf8.ValidString(q.text), "query of %d runes", n)
 	}

@@ -11,13 +11,9 @@ import (
 )
 
 func ExampleClient_Search() {
-	server, err := wolttest.Start(wolttest.Config{Venues: []wolttest.Venue{
+	server := wolttest.Start(wolttest.Config{Venues: []wolttest.Venue{
 		{ID: "5ae6013cf78b5a000bb64022", Slug: "giraffe", Name: "Giraffe", Country: "ISR", Lat: 32.0813, Lon: 34.7806},
 	}})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
 	defer server.Close()
 	client, err := wolt.New(wolt.Config{BaseURL: server.URL()})
 	if err != nil {

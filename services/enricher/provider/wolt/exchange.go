@@ -9,7 +9,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/sony/gobreaker/v2"
@@ -162,34 +161,13 @@ func (c *Client) answered(kind provider.Kind, resp *http.Response, detail string
 // turnPause is the wait before another attempt after no turn was free.
 const turnPause = 5 * time.Second
 
-// guard decides whether a call is made: none while Wolt has asked for a pause, or keeps failing.
-type guard struct {
-	breaker *gobreaker.CircuitBreaker[struct{}]
-
-	mu     sync.Mutex
-	closes time.Time // when the open breaker lets a call through again
-}
-
-func newGuard(config Config) *guard {
-	g := &guard{}
-	g.breaker = gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
-		IsExcluded: spared,
-		Name:       Name,
-		OnStateChange: func(_ string, from, to gobreaker.State) {
-			if to == gobreaker.StateOpen {
-				g.mu.Lock()
-				g.closes = time.Now().Add(breakerPause)
-				g.mu.Unlock()
-			}
-			config.Logger.Warn("circuit breaker of the provider changed",
-				slog.String("provider", Name), slog.String("from", from.String()), slog.String("to", to.String()))
-		},
-		ReadyToTrip: func(counts gobreaker.Counts) bool {
-			return counts.ConsecutiveFailures >= breakerFailures
-		},
-		Timeout: breakerPause,
-	})
-	return g
+// changed is called when the breaker changes.
+func (c *Client) changed(_ string, from, to gobreaker.State) {
+	if to == gobreaker.StateOpen {
+		c.open.extend(breakerPause)
+	}
+	c.config.Logger.Warn("circuit breaker of the provider changed",
+		slog.String("provider", Name), slog.String("from", from.String()), slog.String("to", to.String()))
 }
 
 // sparedError is the error of a call that is no failure of Wolt, because it was not made, or its caller ended it.
@@ -204,13 +182,13 @@ func spared(err error) bool {
 	return ok || provider.KindOf(err) == provider.KindRateLimited
 }
 
-// call makes a call if the guard lets it through, and has its body read. An answer that cannot be read counts as a failure,
-// like a missing answer.
+// call makes a call, unless Wolt has asked for a pause or keeps failing, and has its body read. An answer that cannot be read counts as
+// a failure, like a missing answer.
 func (c *Client) call(ctx context.Context, r request, read func(body []byte) error) error {
 	if err := c.paused(); err != nil {
 		return err
 	}
-	_, err := c.guard.breaker.Execute(func() (struct{}, error) {
+	_, err := c.breaker.Execute(func() (struct{}, error) {
 		if err := c.takeTurn(ctx); err != nil {
 			return struct{}{}, sparedError{err}
 		}
@@ -234,7 +212,7 @@ func (c *Client) call(ctx context.Context, r request, read func(body []byte) err
 
 // Held reports whether calls are held back now, because Wolt has asked for a pause, or has failed too often in a row.
 func (c *Client) Held() bool {
-	return c.pause.left() > 0 || c.guard.breaker.State() == gobreaker.StateOpen
+	return c.pause.left() > 0 || c.breaker.State() == gobreaker.StateOpen
 }
 
 // takeTurn waits until the rate allows a call. It then checks the pause and the breaker again, because waiting calls must
@@ -247,13 +225,10 @@ func (c *Client) takeTurn(ctx context.Context) error {
 		failure.RetryAfter = turnPause
 		return failure
 	}
-	if c.guard.breaker.State() == gobreaker.StateOpen {
+	if c.breaker.State() == gobreaker.StateOpen {
 		return c.circuitOpen()
 	}
-	if err := c.paused(); err != nil {
-		return err
-	}
-	return nil
+	return c.paused()
 }
 
 // paused returns the error of a call during a pause, or nil.
@@ -268,10 +243,7 @@ func (c *Client) paused() error {
 }
 
 func (c *Client) circuitOpen() *provider.Error {
-	c.guard.mu.Lock()
-	left := time.Until(c.guard.closes)
-	c.guard.mu.Unlock()
 	failure := c.fail(provider.KindUnavailable, "no call was made", ErrCircuitOpen)
-	failure.RetryAfter = bound(left, breakerPause)
+	failure.RetryAfter = bound(c.open.left(), breakerPause)
 	return failure
 }

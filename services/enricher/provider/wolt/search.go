@@ -114,9 +114,9 @@ func wordSet(lines ...string) map[string]bool {
 // plan returns the calls to make for a place, the most promising first, at most limit: its name in the language of
 // its script, then without branch and generic words, then in the other languages, then its other names. It is empty
 // for a place without a name.
-func plan(place match.Place, languages []string, limit int) []query {
+func plan(place match.Place, limit int) []query {
 	name := clean(place.Name)
-	own := languageOf(name, languages)
+	own := languageOf(name)
 	candidates := make([]query, 0, 2+len(languages)+len(place.Aliases))
 	candidates = append(candidates, query{own, name}, query{own, core(name)})
 	for _, language := range languages {
@@ -124,7 +124,7 @@ func plan(place match.Place, languages []string, limit int) []query {
 	}
 	for _, alias := range place.Aliases {
 		alias = clean(alias)
-		candidates = append(candidates, query{languageOf(alias, languages), alias})
+		candidates = append(candidates, query{languageOf(alias), alias})
 	}
 	var queries []query
 	for _, q := range candidates {
@@ -174,21 +174,13 @@ func core(name string) string {
 	return strings.Join(words, " ")
 }
 
-// scripts are the scripts of languages that are not written in Latin letters.
-var scripts = map[string]*unicode.RangeTable{ //nolint:gochecknoglobals // A constant table.
-	"ar": unicode.Arabic, "bg": unicode.Cyrillic, "el": unicode.Greek, "he": unicode.Hebrew, "ja": unicode.Han,
-	"ka": unicode.Georgian, "kk": unicode.Cyrillic, "mk": unicode.Cyrillic, "ru": unicode.Cyrillic, "uk": unicode.Cyrillic,
-}
+// scripts are the scripts of languages.
+var scripts = map[string]*unicode.RangeTable{"en": unicode.Latin, "he": unicode.Hebrew} //nolint:gochecknoglobals // A constant table.
 
 // languageOf returns the first language whose script a text is written in, or else the first language.
-func languageOf(text string, languages []string) string {
+func languageOf(text string) string {
 	for _, language := range languages {
-		base, _, _ := strings.Cut(strings.ToLower(language), "-")
-		script, ok := scripts[base]
-		if !ok {
-			script = unicode.Latin
-		}
-		if strings.ContainsFunc(text, func(r rune) bool { return unicode.Is(script, r) }) {
+		if strings.ContainsFunc(text, func(r rune) bool { return unicode.Is(scripts[language], r) }) {
 			return language
 		}
 	}

@@ -66,7 +66,7 @@ func bubble(t *testing.T, test func(t *testing.T, server *wolttest.Server, clien
 
 func start(t *testing.T, config wolttest.Config, mutate ...func(*wolt.Config)) (*wolttest.Server, *wolt.Client) {
 	t.Helper()
-	server := check.Must(wolttest.Start(config))(t)
+	server := wolttest.Start(config)
 	cfg := wolt.Config{BaseURL: server.URL(), Burst: 1000, Confident: exactName, Rate: 1e6, Transport: server.Transport()}
 	for _, m := range mutate {
 		m(&cfg)
@@ -74,7 +74,7 @@ func start(t *testing.T, config wolttest.Config, mutate ...func(*wolt.Config)) (
 	client := check.Must(wolt.New(cfg))(t)
 	t.Cleanup(func() {
 		client.Close()
-		check.Is(t, server.Close(), nil)
+		server.Close()
 	})
 	return server, client
 }

@@ -32,7 +32,6 @@ type video struct {
 	Segments    []caption.Segment `json:"segments"`
 	Chapters    []struct {
 		Start float64 `json:"start"`
-		End   float64 `json:"end"`
 		Title string  `json:"title"`
 	} `json:"chapters"`
 }
@@ -47,7 +46,7 @@ func sample(t testing.TB, name string) extract.Input {
 		Source: recipe.Source{Type: "youtube", Ref: "https://video.example/" + name},
 	}
 	for _, c := range v.Chapters {
-		in.Chapters = append(in.Chapters, extract.Chapter{Start: seconds(c.Start), End: seconds(c.End), Title: c.Title})
+		in.Chapters = append(in.Chapters, extract.Chapter{Start: seconds(c.Start), Title: c.Title})
 	}
 	return in
 }

@@ -4,7 +4,7 @@
 //
 // The transcript is cut into sentences. Each sentence is scored by its features: verbs of the kitchen and their forms,
 // foods, amounts, times, heat, vessels, and the words of praise and stories. The weights were fitted to sentences that
-// people marked (internal/fit); the word lists are general knowledge. A sentence with a high score is a step, and a
+// people marked; the word lists are general knowledge. A sentence with a high score is a step, and a
 // sentence that only continues the step before is joined to that step. Ingredients come from the list in the
 // description, or else from the transcript: amounts of foods, and foods that are acted on.
 //

@@ -158,11 +158,10 @@ func (r *reader) outside(at float64) bool {
 	return false
 }
 
-// chapter returns the bounds of a chapter in seconds. A chapter without an end ends where the next one begins.
+// chapter returns the bounds of a chapter in seconds.
 func (r *reader) chapter(i int) (start, end float64) {
-	c := r.in.Chapters[i]
-	start, end = max(0, c.Start.Seconds()), c.End.Seconds()
-	if end <= start && i+1 < len(r.in.Chapters) {
+	start = max(0, r.in.Chapters[i].Start.Seconds())
+	if i+1 < len(r.in.Chapters) {
 		end = r.in.Chapters[i+1].Start.Seconds()
 	}
 	return start, max(start, end)

@@ -16,7 +16,6 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/caption"
-	"github.com/expediter-io/expediter/services/importer/extract/internal/logistic"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/talk"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
 	"github.com/expediter-io/expediter/services/importer/extract/rules/rulestest"
@@ -24,7 +23,7 @@ import (
 
 var (
 	speechDir = flag.String("speech", "", "`folder` with transcripts: cooking/sentences-dev.csv, and captions/*.vtt of talks without cooking")
-	write     = flag.Bool("write", false, "write the fitted weights of the judgement to its source")
+	write     = flag.Bool("write", false, "write the fitted weights to their sources")
 )
 
 // widthOfPrior keeps the weights small.
@@ -33,7 +32,7 @@ const widthOfPrior = 2
 // observed is a text to learn from.
 type observed struct {
 	rulestest.Text
-	logistic.Sample
+	sample
 
 	stems []string
 }
@@ -77,7 +76,7 @@ func observeAll(t *testing.T, texts []rulestest.Text) []observed {
 		d := check.Must(r.document())(t)
 		traits, stems, err := d.Observe()
 		check.OK(t, err)
-		out[i] = observed{Text: texts[i], Sample: logistic.New(traits[:], texts[i].Cooking), stems: stems}
+		out[i] = observed{Text: texts[i], sample: sample{traits[:], float64(one(texts[i].Cooking))}, stems: stems}
 	}
 	return out
 }
@@ -85,11 +84,7 @@ func observeAll(t *testing.T, texts []rulestest.Text) []observed {
 // speech returns pieces of 100 words of real speech: of the cooking videos of every other dish, and of half of the captions of talks.
 func speech(t *testing.T) []observed {
 	t.Helper()
-	if *speechDir == "" {
-		t.Skip("-args -speech FOLDER names no transcripts")
-	}
-	data := check.Must(os.ReadFile(filepath.Join(*speechDir, "cooking", "sentences-dev.csv")))(t)
-	rows := check.Must(csv.NewReader(bytes.NewReader(data)).ReadAll())(t)
+	rows := markedSentences(t)
 	column := func(name string) int { return slices.Index(rows[0], name) }
 	var texts []rulestest.Text
 	dishes, said := map[string]bool{}, ""
@@ -118,6 +113,17 @@ func speech(t *testing.T) []observed {
 	return observeAll(t, texts)
 }
 
+// markedSentences returns the sentences of cooking videos that people marked, one to a row: VideoUrl, Title, TimeStamp, Sentence, and
+// IsUsefulSentence, 1 for a step.
+func markedSentences(t *testing.T) [][]string {
+	t.Helper()
+	if *speechDir == "" {
+		t.Skip("-args -speech FOLDER names no transcripts")
+	}
+	data := check.Must(os.ReadFile(filepath.Join(*speechDir, "cooking", "sentences-dev.csv")))(t)
+	return check.Must(csv.NewReader(bytes.NewReader(data)).ReadAll())(t)
+}
+
 // pieces cuts a transcript into texts of 100 words without marks.
 func pieces(said string, cooking bool) (out []rulestest.Text) {
 	for piece := range slices.Chunk(strings.Fields(strings.ToLower(strings.NewReplacer(".", "", ",", "", "?", "").Replace(said))), 100) {
@@ -143,9 +149,9 @@ type model struct {
 	stems   map[string]int
 }
 
-// fit fits with signs: words of cooks speak for cooking, words of others against it, and small talk never for it. A stem counts
+// fitTexts fits with signs: words of cooks speak for cooking, words of others against it, and small talk never for it. A stem counts
 // when it is in three texts.
-func fit(texts []observed, chatter map[string]bool) *model {
+func fitTexts(texts []observed, chatter map[string]bool) *model {
 	m := &model{stems: map[string]int{}}
 	in := map[string]int{}
 	for i := range texts {
@@ -167,11 +173,11 @@ func fit(texts []observed, chatter map[string]bool) *model {
 	for stem, j := range m.stems {
 		signs[j] = -float64(one(chatter[stem]))
 	}
-	samples := make([]logistic.Sample, len(texts))
+	samples := make([]sample, len(texts))
 	for i := range texts {
-		samples[i] = logistic.Sample{Features: m.features(&texts[i]), Label: texts[i].Label}
+		samples[i] = sample{m.observed(&texts[i]), texts[i].label}
 	}
-	m.base, m.weights = logistic.Fit(samples, widthOfPrior, signs)
+	m.base, m.weights = fit(samples, widthOfPrior, signs)
 	return m
 }
 
@@ -185,8 +191,8 @@ func smallTalk(t *testing.T) map[string]bool {
 	return out
 }
 
-func (m *model) features(text *observed) []float64 {
-	out := append(slices.Clone(text.Features), make([]float64, len(m.stems))...)
+func (m *model) observed(text *observed) []float64 {
+	out := append(slices.Clone(text.features), make([]float64, len(m.stems))...)
 	said, share := talk.Said(text.stems, func(stem string) bool { return m.stems[stem] > 0 })
 	for _, stem := range said {
 		out[m.stems[stem]] = share
@@ -195,14 +201,14 @@ func (m *model) features(text *observed) []float64 {
 }
 
 func (m *model) cooking(text *observed) float64 {
-	return logistic.Sigmoid(logistic.Odds(m.base, m.weights, m.features(text)))
+	return talk.Likelihood(m.base, m.weights, m.observed(text))
 }
 
 // The weights in use are those that the texts give. With -args -speech FOLDER -write they are made again.
 func TestWeightsAreThoseOfTheTexts(t *testing.T) {
 	t.Parallel()
 	texts := append(observe(t), speech(t)...)
-	m := fit(texts, smallTalk(t))
+	m := fitTexts(texts, smallTalk(t))
 	if *write {
 		writeCooking(t, m)
 		return
@@ -262,7 +268,7 @@ func TestCrossValidation(t *testing.T) {
 				others = append(others, texts[i])
 			}
 		}
-		m := fit(others, smallTalk(t))
+		m := fitTexts(others, smallTalk(t))
 		for i := left; i < plain; i += 5 {
 			switch p := m.cooking(&texts[i]); {
 			case texts[i].Cooking:

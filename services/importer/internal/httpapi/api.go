@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"cmp"
 	"context"
 	"embed"
 	"errors"
@@ -31,10 +30,6 @@ type Config struct {
 	// Files keeps the files that are sent with jobs. Required.
 	Files *files.Store
 
-	// Heartbeat is the time after which an idle event stream gets a comment, so that proxies keep it open. Defaults to
-	// 15 seconds.
-	Heartbeat time.Duration
-
 	// Recipes has the recipes. Defaults to none: another service has them.
 	Recipes *kvstore.Store
 
@@ -54,7 +49,6 @@ type API struct {
 
 // Add adds the routes to the router.
 func Add(cfg Config) {
-	cfg.Heartbeat = cmp.Or(cfg.Heartbeat, 15*time.Second)
 	a := &API{Config: cfg, uploads: &room{freed: make(chan struct{}), of: map[string]int{}}}
 	router := cfg.Router
 	router.Handle("POST /v1/imports", access.Own(access.Publish), a.submit)
@@ -115,7 +109,7 @@ func (a *API) decode(w http.ResponseWriter, r *http.Request) (imports.Submission
 	if err != nil {
 		return imports.Submission{}, err
 	}
-	sub, err := imports.DecodeSubmission(body)
+	sub, err := contracts.Decode[imports.Submission](body)
 	if err == nil {
 		err = owned(r, sub.OwnerID)
 	}
@@ -179,11 +173,8 @@ func seen(r *http.Request) uint64 {
 	return n
 }
 
-// update is a job after a change.
-type update struct {
-	job    imports.Job
-	change uint64
-}
+// heartbeat is the time after which an idle event stream gets a comment, so that proxies keep it open.
+const heartbeat = 15 * time.Second
 
 // events answers GET /v1/imports/{job}/events with server-sent events: the job, unless Last-Event-ID names its last
 // change, and again after each change. The stream ends with the job. A client that comes back after that gets 204, on
@@ -203,16 +194,13 @@ func (a *API) events(w http.ResponseWriter, r *http.Request) error {
 	}
 	stream, err := service.OpenStream(w, r, service.Retry)
 	for err == nil && !sub.Over() {
-		var next update
-		next, err = service.Wait(r.Context(), a.Heartbeat, func(ctx context.Context) (u update, err error) {
-			u.job, u.change, err = sub.Next(ctx)
-			return u, err
-		})
+		var next imports.Update
+		next, err = service.Wait(r.Context(), heartbeat, sub.Next)
 		switch {
 		case errors.Is(err, service.ErrIdle):
 			err = stream.Heartbeat()
 		case err == nil:
-			err = stream.Event(strconv.FormatUint(next.change, 10), "status", next.job)
+			err = stream.Event(strconv.FormatUint(next.Change, 10), "status", next.Job)
 		}
 	}
 	return nil // the client has gone, and comes back with the id of the last event

@@ -136,22 +136,30 @@ func (u *Subscription) Over() bool { return u.over }
 // Close ends the subscription.
 func (u *Subscription) Close() { u.stop() }
 
+// Update is a job after a change.
+type Update struct {
+	Job Job
+
+	// Change identifies the state of the job. Progress does not alter it.
+	Change uint64
+}
+
 // Next waits until the job has changed since it was last seen, or has made progress in its step, and returns the job. The first
-// call usually returns at once. States between two calls may be left out. change identifies the state of the job; progress does
-// not alter it. One round trip for each change and one every two seconds, twice as many while the job runs.
-func (u *Subscription) Next(ctx context.Context) (job Job, change uint64, err error) {
+// call usually returns at once. States between two calls may be left out. One round trip for each change and one every two seconds, twice
+// as many while the job runs.
+func (u *Subscription) Next(ctx context.Context) (Update, error) {
 	for {
 		r, _, err := u.service.read(ctx, u.jobID)
 		if err != nil {
-			return Job{}, 0, err
+			return Update{}, err
 		}
 		job := u.service.view(ctx, &r)
 		if r.Changes != u.seen || job.Progress > u.share {
 			u.seen, u.share, u.over = r.Changes, job.Progress, r.Status.Final()
-			return job, r.Changes, nil
+			return Update{Job: job, Change: r.Changes}, nil
 		}
 		if err := u.wait(ctx); err != nil {
-			return Job{}, 0, err
+			return Update{}, err
 		}
 	}
 }

@@ -55,8 +55,8 @@ func TestProgressIsSeenByEveryInstance(t *testing.T) {
 		var shares []float64
 		changes := map[uint64]bool{}
 		for {
-			j, change, err := sub.Next(ctx)
-			check.OK(t, err)
+			update := check.Must(sub.Next(ctx))(t)
+			j := update.Job
 			if j.Status.Final() {
 				break
 			}
@@ -64,7 +64,7 @@ func TestProgressIsSeenByEveryInstance(t *testing.T) {
 				continue // not begun, or put off
 			}
 			shares = append(shares, j.Progress)
-			changes[change] = true
+			changes[update.Change] = true
 			if j.Attempt == 2 && j.Progress == 0.75 {
 				got, err := other.Get(ctx, "j")
 				check.That(t, err == nil && got.Progress == 0.75, "Get: %+v, %v", got, err)

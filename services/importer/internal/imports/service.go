@@ -13,9 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -42,15 +40,14 @@ const claimTimeout = 3 * time.Second
 
 // Service accepts jobs and works them. It is safe for concurrent use. Close ends it.
 type Service struct {
-	breaker  breaker
-	cfg      Config
-	flight   *flight.Flight
-	hub      *hub
-	jobs     *kvrecord.Stream
-	client   *worker.Client
-	logger   *slog.Logger
-	counters counters
-	meters   meters
+	breaker breaker
+	cfg     Config
+	flight  *flight.Flight
+	hub     *hub
+	jobs    *kvrecord.Stream
+	client  *worker.Client
+	logger  *slog.Logger
+	meters  meters
 
 	memory     *memory.Room
 	turns      *semaphore.Weighted // one for each job that is worked
@@ -243,46 +240,6 @@ func (cfg Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Stats counts the work of a Service since it was made.
-type Stats struct {
-	Submitted         int64                          `json:"submitted"` // new jobs accepted
-	Ready             int64                          `json:"ready"`
-	Failed            int64                          `json:"failed"`
-	Cancelled         int64                          `json:"cancelled"`
-	TranscriptFetches int64                          `json:"transcript_fetches"` // sources that were really fetched
-	Extractions       int64                          `json:"extractions"`        // calls of the extractor
-	Retries           int64                          `json:"retries"`            // of operations within an attempt
-	Failures          map[contracts.ImportCode]int64 `json:"failures,omitempty"`
-}
-
-type counters struct {
-	submitted, ready, failed, cancelled, fetches, extractions, retries atomic.Int64
-
-	mu       sync.Mutex
-	failures map[contracts.ImportCode]int64
-}
-
-// Stats returns the counts so far.
-func (s *Service) Stats() Stats {
-	c := &s.counters
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return Stats{
-		Submitted: c.submitted.Load(), Ready: c.ready.Load(), Failed: c.failed.Load(), Cancelled: c.cancelled.Load(),
-		TranscriptFetches: c.fetches.Load(), Extractions: c.extractions.Load(), Retries: c.retries.Load(), Failures: maps.Clone(c.failures),
-	}
-}
-
-func (c *counters) fail(code contracts.ImportCode) {
-	c.failed.Add(1)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.failures == nil {
-		c.failures = map[contracts.ImportCode]int64{}
-	}
-	c.failures[code]++
-}
-
 // meters are the instruments. Names and units are those of OpenTelemetry; Prometheus adds units and "_total".
 type meters struct {
 	jobs     metric.Int64Counter     // by outcome and code
@@ -311,7 +268,6 @@ func newMeters(m metric.Meter) (meters, error) {
 }
 
 func (s *Service) retried(ctx context.Context, operation string) {
-	s.counters.retries.Add(1)
 	s.meters.retries.Add(ctx, 1, metric.WithAttributes(attribute.String("operation", operation)))
 }
 
@@ -329,9 +285,4 @@ func (s *Service) ended(ctx context.Context, r *record, started time.Time) {
 	outcome := metric.WithAttributes(attribute.String("outcome", string(r.Status)), attribute.String("code", string(r.Code)))
 	s.meters.jobs.Add(ctx, 1, outcome)
 	s.meters.duration.Record(ctx, time.Since(started).Seconds(), metric.WithAttributes(attribute.String("outcome", string(r.Status))))
-	if r.Status == contracts.ImportReady {
-		s.counters.ready.Add(1)
-	} else {
-		s.counters.fail(r.Code)
-	}
 }

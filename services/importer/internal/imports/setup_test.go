@@ -266,10 +266,10 @@ func (i *instance) until(t *testing.T, id string, wanted ...func(Job) bool) Job 
 	check.Require(t, err == nil, "job %s: %v", id, err)
 	defer sub.Close()
 	for {
-		j, _, err := sub.Next(ctx)
+		update, err := sub.Next(ctx)
 		check.Require(t, err == nil, "job %s: %v", id, err)
-		if wanted[0](j) {
-			return j
+		if wanted[0](update.Job) {
+			return update.Job
 		}
 	}
 }

@@ -142,7 +142,6 @@ func (a *attempt) fetch(ctx context.Context) ([]byte, error) {
 	a.passed(PointFetching)
 	var material *source.Material
 	err := a.reach(ctx, sideOf(&a.record), failureOf, func(ctx context.Context) (err error) {
-		a.counters.fetches.Add(1)
 		started := time.Now()
 		material, err = a.cfg.Fetcher.Fetch(ctx, sourceOf(a.record.request()), a.progress(ctx, stepTranscript))
 		a.timed(ctx, stepTranscript, started, err)
@@ -248,7 +247,6 @@ func (a *attempt) ask(ctx context.Context, in extract.Input) ([]byte, error) {
 	extractor := extract.Checked(a.cfg.Extractor)
 	err := a.reach(ctx, sideExtractor, extractFailure, func(ctx context.Context) error {
 		return a.cfg.RetryExtract.Do(ctx, func(ctx context.Context) error {
-			a.counters.extractions.Add(1)
 			started := time.Now()
 			var err error
 			made, err = extractor.Extract(ctx, in)

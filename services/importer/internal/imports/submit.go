@@ -89,9 +89,6 @@ func (s *Service) accept(ctx context.Context, req contracts.ImportJob, sourceID 
 			return r.Job, created, err
 		}
 	}
-	if created {
-		s.counters.submitted.Add(1)
-	}
 	return r.Job, created, nil
 }
 
@@ -208,11 +205,7 @@ func (s *Service) Cancel(ctx context.Context, jobID string) (Job, error) {
 		r.Code, r.Error, r.Step, r.Retryable = contracts.CodeCancelled, "The import was cancelled", step, true
 		return r, nil
 	})
-	if err != nil {
-		return r.Job, err
-	}
-	s.counters.cancelled.Add(1)
-	return r.Job, nil
+	return r.Job, err
 }
 
 // Retry starts another run of a job that failed. If a run was already asked for and has not begun, Retry queues it, because the earlier
@@ -273,35 +266,6 @@ func (sub *Submission) identify() {
 	}
 }
 
-// body is a submission on the wire: an ImportJob whose id may be missing, and one more member.
-type body struct {
-	JobID       string                   `json:"job_id"`
-	OwnerID     string                   `json:"owner_id"`
-	SourceType  string                   `json:"source_type"`
-	URL         string                   `json:"url"`
-	Language    string                   `json:"language"`
-	Encoding    string                   `json:"encoding"`
-	Priority    contracts.ImportPriority `json:"priority"`
-	RequestedAt time.Time                `json:"requested_at"`
-	Unique      bool                     `json:"unique"`
-}
-
-func (b body) submission() Submission {
-	return Submission{Unique: b.Unique, ImportJob: contracts.ImportJob{
-		JobID: b.JobID, OwnerID: b.OwnerID, SourceType: b.SourceType, URL: b.URL, Language: b.Language, Encoding: b.Encoding,
-		Priority: b.Priority, RequestedAt: b.RequestedAt,
-	}}
-}
-
-// Validate implements contracts.Message.
-func (b body) Validate() error { return b.submission().Validate() }
-
-// DecodeSubmission reads a submission as strictly as package contracts reads messages, and validates it.
-func DecodeSubmission(data []byte) (Submission, error) {
-	b, err := contracts.Decode[body](data)
-	return b.submission(), err
-}
-
 // WarnPhoto is the code of the warning that the recipe was read from a photo.
 const WarnPhoto = "read_from_photo"
 
@@ -313,19 +277,11 @@ const PublishedBy = "page"
 
 // inputOf returns the input of an extractor for a source.
 func inputOf(m *source.Material, sourceType string) extract.Input {
-	in := extract.Input{
-		Description: m.Description, Duration: m.Duration, Language: m.Language, Segments: m.Transcript.Segments, Title: m.Title,
-		Image: m.Image, ImageType: m.ImageType, Sure: m.Sure,
+	return extract.Input{
+		Chapters: m.Chapters, Description: m.Description, Duration: m.Duration, Language: m.Language,
+		Segments: m.Transcript.Segments, Title: m.Title, Image: m.Image, ImageType: m.ImageType, Sure: m.Sure,
 		Source: recipe.Source{Type: sourceType, Ref: m.URL}, Untimed: !m.Transcript.Timed,
 	}
-	for i, c := range m.Chapters {
-		chapter := extract.Chapter{Start: c.Start, Title: c.Title}
-		if i+1 < len(m.Chapters) {
-			chapter.End = m.Chapters[i+1].Start
-		}
-		in.Chapters = append(in.Chapters, chapter)
-	}
-	return in
 }
 
 // published returns the recipe that the page has as data. There is no other source by which to verify it.

@@ -41,7 +41,7 @@ func Endpoints(jobs *imports.Service, recipes *kvstore.Store) []service.Endpoint
 	}
 	return []service.Endpoint{
 		endpoint("submit", SubjectSubmit, "ImportJob", func(ctx context.Context, body []byte) (imports.Job, error) {
-			sub, err := imports.DecodeSubmission(body)
+			sub, err := contracts.Decode[imports.Submission](body)
 			if err != nil {
 				return imports.Job{}, err
 			}

@@ -1,32 +1,37 @@
 package sourcetest
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
-	"errors"
+	"crypto/x509"
+	"encoding/pem"
 	"fmt"
+	"io"
 	"maps"
+	"math/big"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 )
 
 // YouTube is a stand-in for YouTube on loopback. It is reached through a proxy, as the real site can be, and has its
-// own certificates.
+// own certificate.
 type YouTube struct {
-	// CAFile is the file of the certificate that signs all others.
+	// CAFile is the file of the certificate.
 	CAFile string
 	// Proxy is the address of the proxy: http://127.0.0.1 and a port.
 	Proxy string
 
-	authority *authority
-	inner     *http.Server // the server that stands for YouTube
-	conns     *conns
-	proxy     *http.Server
-	servers   sync.WaitGroup
+	inner   *httptest.Server // the server that stands for YouTube
+	tunnels sync.WaitGroup
 
 	mu      sync.Mutex
 	fetches map[string]int
@@ -34,44 +39,52 @@ type YouTube struct {
 	videos  map[string]Video
 }
 
-// StartYouTube starts a stand-in with these videos, by id. It writes the certificate into dir.
-func StartYouTube(dir string, videos map[string]Video) (*YouTube, error) {
-	authority, err := newAuthority()
-	if err != nil {
-		return nil, err
-	}
+// StartYouTube starts a stand-in with these videos, by id, and stops it at the end of the test.
+func StartYouTube(t testing.TB, videos map[string]Video) *YouTube {
+	t.Helper()
 	y := &YouTube{
-		CAFile: filepath.Join(dir, "youtube-ca.pem"), authority: authority, conns: newConns(),
+		CAFile:  filepath.Join(t.TempDir(), "youtube-ca.pem"),
 		fetches: map[string]int{}, looks: map[string]int{}, videos: map[string]Video{},
 	}
 	maps.Copy(y.videos, videos)
-	if err := os.WriteFile(y.CAFile, authority.pem, 0o600); err != nil {
-		return nil, fmt.Errorf("sourcetest: write the certificate: %w", err)
+	certificate, err := newCertificate("www.youtube.com")
+	if err == nil {
+		public := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate.Certificate[0]})
+		err = os.WriteFile(y.CAFile, public, 0o600)
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // listening on loopback takes no time
 	if err != nil {
-		return nil, fmt.Errorf("sourcetest: listen: %w", err)
+		t.Fatal(err)
 	}
-	y.Proxy = "http://" + listener.Addr().String()
-	y.inner = &http.Server{Handler: y.site(), ReadHeaderTimeout: time.Minute}
-	y.proxy = &http.Server{Handler: http.HandlerFunc(y.connect), ReadHeaderTimeout: time.Minute}
-	secure := tls.NewListener(y.conns, &tls.Config{GetCertificate: authority.certificate, MinVersion: tls.VersionTLS12})
-	y.serve(y.inner, secure)
-	y.serve(y.proxy, listener)
-	return y, nil
-}
-
-func (y *YouTube) serve(server *http.Server, listener net.Listener) {
-	y.servers.Go(func() {
-		_ = server.Serve(listener) //nolint:errcheck // ends when it is closed
+	y.inner = httptest.NewUnstartedServer(y.site())
+	y.inner.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12}
+	y.inner.StartTLS()
+	proxy := httptest.NewServer(http.HandlerFunc(y.connect))
+	y.Proxy = proxy.URL
+	t.Cleanup(func() {
+		y.inner.CloseClientConnections()
+		y.inner.Close()
+		proxy.Close()
+		y.tunnels.Wait()
 	})
+	return y
 }
 
-// Close ends all connections and waits for their goroutines.
-func (y *YouTube) Close() error {
-	err := errors.Join(y.proxy.Close(), y.inner.Close())
-	y.servers.Wait()
-	return err
+// newCertificate returns a certificate of a host that is its own authority.
+func newCertificate(host string) (tls.Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("sourcetest: %w", err)
+	}
+	now := time.Now()
+	template := &x509.Certificate{
+		BasicConstraintsValid: true, DNSNames: []string{host}, IsCA: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		NotAfter: now.Add(24 * time.Hour), NotBefore: now.Add(-time.Hour), SerialNumber: big.NewInt(1),
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("sourcetest: %w", err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
 }
 
 // Fetches returns the number of requests for the captions of a video.
@@ -108,51 +121,23 @@ func (y *YouTube) connect(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "want CONNECT", http.StatusMethodNotAllowed)
 		return
 	}
-	conn, _, err := http.NewResponseController(w).Hijack()
+	site, err := new(net.Dialer).DialContext(r.Context(), "tcp", y.inner.Listener.Addr().String())
 	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadGateway)
 		return
 	}
-	if _, err := conn.Write([]byte("HTTP/1.1 200 OK\r\n\r\n")); err != nil || !y.conns.give(conn) {
-		_ = conn.Close() //nolint:errcheck // nobody is there
+	client, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		panic(err) // HTTP/1 can
+	}
+	_, _ = client.Write([]byte("HTTP/1.1 200 OK\r\n\r\n")) //nolint:errcheck // then the copies end at once
+	for from, to := range map[net.Conn]net.Conn{client: site, site: client} {
+		y.tunnels.Go(func() {
+			_, _ = io.Copy(to, from)        //nolint:errcheck // until one of them is closed
+			_, _ = from.Close(), to.Close() //nolint:errcheck // the other copy may have closed them
+		})
 	}
 }
-
-// conns is a listener for existing connections.
-type conns struct {
-	once    sync.Once
-	closed  chan struct{}
-	waiting chan net.Conn
-}
-
-func newConns() *conns { return &conns{closed: make(chan struct{}), waiting: make(chan net.Conn)} }
-
-func (c *conns) give(conn net.Conn) bool {
-	select {
-	case c.waiting <- conn:
-		return true
-	case <-c.closed:
-		return false
-	}
-}
-
-// Accept implements net.Listener.
-func (c *conns) Accept() (net.Conn, error) {
-	select {
-	case conn := <-c.waiting:
-		return conn, nil
-	case <-c.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-// Close implements net.Listener.
-func (c *conns) Close() error {
-	c.once.Do(func() { close(c.closed) })
-	return nil
-}
-
-// Addr implements net.Listener.
-func (*conns) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)} }
 
 // AtWork returns the processes whose working directory is dir or below it; none on systems without /proc.
 func AtWork(dir string) []string {

@@ -8,13 +8,11 @@
 package wolttest
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
-	"net"
 	"net/http"
+	"net/http/httptest"
 	"sync"
 	"time"
 
@@ -61,45 +59,35 @@ type Call struct {
 
 // Server is a stand-in for Wolt's API. It is safe for concurrent use.
 type Server struct {
-	config    Config
-	http      *http.Server
-	listener  net.Listener
-	quit      chan struct{}
-	serving   sync.WaitGroup // the accept loop and every handler
-	transport *http.Transport
-	url       string
+	config Config
+	http   *httptest.Server
+	quit   chan struct{}
 
 	mu     sync.Mutex
 	always Fault
 	calls  []Call
-	closed bool
 	next   []Fault
 	venues []Venue
 }
 
 // Start starts a server. Close stops it.
-func Start(config Config) (*Server, error) {
+func Start(config Config) *Server {
 	if config.Cities == nil {
 		config.Cities = Cities()
 	}
-	s := &Server{config: config, quit: make(chan struct{}), transport: &http.Transport{}, venues: config.Venues}
-	if config.InMemory {
-		pipes := servicetest.NewPipes()
-		s.listener, s.transport.DialContext, s.url = pipes, pipes.DialContext, "http://localhost"
-	} else {
-		var err error
-		s.listener, err = (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0") //nolint:forbidigo // Waits for nothing.
-		if err != nil {
-			return nil, fmt.Errorf("listen on loopback: %w", err)
-		}
-		s.url = "http://" + s.listener.Addr().String()
-	}
+	s := &Server{config: config, quit: make(chan struct{}), venues: config.Venues}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/cities", s.serveCities)
 	mux.HandleFunc("POST /v1/pages/search", s.serveSearch)
-	s.http = &http.Server{Handler: s.counted(mux), ReadHeaderTimeout: time.Minute}
-	s.serving.Go(func() { _ = s.http.Serve(s.listener) }) //nolint:errcheck // It ends with Close.
-	return s, nil
+	if !config.InMemory {
+		s.http = httptest.NewServer(mux)
+		return s
+	}
+	pipes := servicetest.NewPipes()
+	s.http = &httptest.Server{Config: &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}, Listener: pipes}
+	s.http.Start()
+	s.http.Client().Transport = &http.Transport{DialContext: pipes.DialContext}
+	return s
 }
 
 // Calls returns the calls so far, in the order in which they came.
@@ -111,18 +99,10 @@ func (s *Server) Calls() []Call {
 
 // Close stops the server, ends hanging calls and waits for every handler. It is to
 // be called once.
-func (s *Server) Close() error {
-	s.mu.Lock()
-	s.closed = true
-	s.mu.Unlock()
+func (s *Server) Close() {
 	close(s.quit)
-	err := s.http.Close()
-	s.transport.CloseIdleConnections()
-	s.serving.Wait()
-	if err != nil {
-		return fmt.Errorf("close server: %w", err)
-	}
-	return nil
+	s.http.CloseClientConnections()
+	s.http.Close()
 }
 
 // Fail has the next calls, of either kind, answered with one of the faults each. A
@@ -166,26 +146,10 @@ func (s *Server) SetVenues(venues []Venue) {
 }
 
 // Transport reaches the server, also one that is InMemory.
-func (s *Server) Transport() http.RoundTripper { return s.transport }
+func (s *Server) Transport() http.RoundTripper { return s.http.Client().Transport }
 
 // URL is the base URL of the API.
-func (s *Server) URL() string { return s.url }
-
-func (s *Server) counted(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.mu.Lock()
-		closed := s.closed
-		if !closed {
-			s.serving.Add(1)
-		}
-		s.mu.Unlock()
-		if closed {
-			panic(http.ErrAbortHandler)
-		}
-		defer s.serving.Done()
-		next.ServeHTTP(w, r)
-	})
-}
+func (s *Server) URL() string { return s.http.URL }
 
 // begin records a call and takes the fault that it is to be answered with.
 func (s *Server) begin(call Call) Fault {

@@ -1,6 +1,7 @@
 package wolttest
 
 import (
+	"bytes"
 	"cmp"
 	"math"
 	"net/http"
@@ -198,31 +199,24 @@ func Faults() []Fault {
 		Empty(),
 		NoContent(),
 		HTML(),
-		Truncated(),
-		BrokenOff(),
-		Disconnect(),
 		Hang(),
-		HangInBody(),
-		Oversized(16 << 20),
-		WithoutSections(),
-		WithoutItems(),
-		WithoutVenues(),
+		{"truncated", func(x exchange) { writeJSON(x.w, x.body[:len(x.body)/2]) }},
+		{"broken off", func(x exchange) { // before its Content-Length
+			x.w.Header().Set("Content-Length", strconv.Itoa(len(x.body)))
+			x.half()
+			panic(http.ErrAbortHandler)
+		}},
+		{"disconnect", func(exchange) { panic(http.ErrAbortHandler) }},
+		{"hang in body", func(x exchange) {
+			x.half()
+			x.hang()
+		}},
+		{"oversized", func(x exchange) { writeJSON(x.w, slices.Concat(x.body, bytes.Repeat([]byte(" "), 16<<20))) }},
+		body("without sections", `{"name":"search","sections":[]}`),
+		body("without items", `{"sections":[{"name":"venues","template":"venue-vertical-list","title":"Venues"}]}`),
+		body("without venues", `{"sections":[{"name":"venues","template":"venue-vertical-list","items":[`+
+			`{"template":"venue-small","title":"Pizza House","track_id":"venue-1"}]}]}`),
 	}
-}
-
-// BrokenOff is an answer that ends before its Content-Length.
-func BrokenOff() Fault {
-	return Fault{"broken off", func(x exchange) {
-		x.w.Header().Set("Content-Length", strconv.Itoa(len(x.body)))
-		_, _ = x.w.Write(x.body[:len(x.body)/2])
-		_ = http.NewResponseController(x.w).Flush()
-		panic(http.ErrAbortHandler)
-	}}
-}
-
-// Disconnect is a connection closed without an answer.
-func Disconnect() Fault {
-	return Fault{"disconnect", func(exchange) { panic(http.ErrAbortHandler) }}
 }
 
 // Empty is a 200 with nothing in it, as it is given to clients that are not trusted.
@@ -233,15 +227,6 @@ func Empty() Fault {
 // Hang is a call that is never answered.
 func Hang() Fault {
 	return Fault{"hang", func(x exchange) { x.hang() }}
-}
-
-// HangInBody is an answer that stops half way.
-func HangInBody() Fault {
-	return Fault{"hang in body", func(x exchange) {
-		_, _ = x.w.Write(x.body[:len(x.body)/2])
-		_ = http.NewResponseController(x.w).Flush()
-		x.hang()
-	}}
 }
 
 // HTML is a page for people, with status 200.
@@ -257,19 +242,6 @@ func NoContent() Fault {
 	return body("no-content", `{"created":{"$date":1745777425702},"expires_in_seconds":900,"name":"search","sections":[`+
 		`{"description":"We're working hard to expand","link":{"target":"","type":"no-link"},`+
 		`"name":"no-content","template":"no-content","title":"There aren't any restaurants near you yet"}]}`)
-}
-
-// Oversized is the right answer followed by n bytes of white space.
-func Oversized(n int) Fault {
-	return Fault{"oversized", func(x exchange) {
-		writeJSON(x.w, x.body)
-		blank := []byte(strings.Repeat(" ", 32<<10))
-		for written := 0; written < n; written += len(blank) {
-			if _, err := x.w.Write(blank); err != nil {
-				return
-			}
-		}
-	}}
 }
 
 // Redirect sends the client elsewhere.
@@ -292,30 +264,17 @@ func StatusRetryAfter(status int, retryAfter string) Fault {
 	}}
 }
 
-// Truncated is a whole answer of half the JSON.
-func Truncated() Fault {
-	return Fault{"truncated", func(x exchange) { writeJSON(x.w, x.body[:len(x.body)/2]) }}
-}
-
 // Body is a 200 with any body.
 func Body(content string) Fault { return body("body", content) }
 
-// WithoutItems is an answer whose list of venues is not there.
-func WithoutItems() Fault {
-	return body("without items", `{"sections":[{"name":"venues","template":"venue-vertical-list","title":"Venues"}]}`)
-}
-
-// WithoutSections is an answer of no sections.
-func WithoutSections() Fault { return body("without sections", `{"name":"search","sections":[]}`) }
-
-// WithoutVenues is an answer whose items are not about venues.
-func WithoutVenues() Fault {
-	return body("without venues", `{"sections":[{"name":"venues","template":"venue-vertical-list","items":[`+
-		`{"template":"venue-small","title":"Pizza House","track_id":"venue-1"}]}]}`)
-}
-
 func body(name, content string) Fault {
 	return Fault{name, func(x exchange) { writeJSON(x.w, []byte(content)) }}
+}
+
+// half sends half of the right answer.
+func (x exchange) half() {
+	_, _ = x.w.Write(x.body[:len(x.body)/2])
+	_ = http.NewResponseController(x.w).Flush()
 }
 
 func (x exchange) hang() {

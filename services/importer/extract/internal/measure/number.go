@@ -120,11 +120,8 @@ func vague(ws []words.Word, i int) int {
 	if at(ws, i) == "a" || at(ws, i) == "another" {
 		used = 1
 	}
-	switch at(ws, i+used) {
-	case "few", "several":
+	if w := at(ws, i+used); w == "few" || w == "several" {
 		return used + 1
-	case "little", "bit", "lot":
-		return 0 // amounts, not numbers: units read them
 	}
 	return 0
 }

@@ -2,6 +2,7 @@ package measure
 
 import (
 	"math"
+	"slices"
 
 	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
 )
@@ -94,14 +95,19 @@ func ovenBefore(ws []words.Word, i int) bool {
 	if w := at(ws, i-1); w != "to" && w != "at" && w != "of" && w != "on" && w != "is" && w != "about" && w != "oven" {
 		return false
 	}
-	for j := max(0, i-7); j < i; j++ {
-		switch at(ws, j) {
-		case "oven", "preheat", "preheated", "bake", "baked", "baking", "roast", "grill", "fryer", "smoker", "temperature":
-			return true
-		}
-	}
-	return false
+	return anyBefore(ws, i, 7, ovens)
 }
+
+// anyBefore reports whether one of the n words before i is in a set.
+func anyBefore(ws []words.Word, i, n int, set map[string]bool) bool {
+	return slices.ContainsFunc(ws[max(0, i-n):i], func(w words.Word) bool { return set[w.Lower] })
+}
+
+var (
+	ovens = words.Set("oven preheat preheated bake baked baking roast grill fryer smoker temperature")
+	heats = words.Set("heat stove burner fire flame crank cook turn simmer fry set pan stovetop cooker reduce lower")
+	bring = words.Set("bring brought bringing comes come came reduce heat")
+)
 
 var levels = map[string]string{"low": "low", "medium": "medium", "med": "medium", "high": "high", "moderate": "medium", "gentle": "low"}
 
@@ -143,17 +149,10 @@ func level(ws []words.Word, i int) (Temperature, int) {
 func heatBefore(ws []words.Word, i int) bool {
 	switch at(ws, i-1) {
 	case "on", "to", "over", "at", "onto":
+		return anyBefore(ws, i, 6, heats)
 	default:
 		return false
 	}
-	for j := max(0, i-6); j < i; j++ {
-		switch at(ws, j) {
-		case "heat", "stove", "burner", "fire", "flame", "crank", "cook", "turn", "simmer", "fry", "set", "pan", "stovetop", "cooker",
-			"reduce", "lower":
-			return true
-		}
-	}
-	return false
 }
 
 func boil(ws []words.Word, i int) (Temperature, int) {
@@ -168,20 +167,10 @@ func boil(ws []words.Word, i int) (Temperature, int) {
 	}
 	switch at(ws, i-1) {
 	case "a", "to", "the":
-		if at(ws, i-1) == "to" && at(ws, i-2) != "up" && at(ws, i-2) != "down" && skip == 0 && !broughtBefore(ws, i-1) {
+		if at(ws, i-1) == "to" && at(ws, i-2) != "up" && at(ws, i-2) != "down" && skip == 0 && !anyBefore(ws, i-1, 5, bring) {
 			return Temperature{}, 0 // "you want to boil"
 		}
 		return Temperature{Level: w}, skip + 1
 	}
 	return Temperature{}, 0
-}
-
-func broughtBefore(ws []words.Word, i int) bool {
-	for j := max(0, i-5); j < i; j++ {
-		switch at(ws, j) {
-		case "bring", "brought", "bringing", "comes", "come", "came", "reduce", "heat":
-			return true
-		}
-	}
-	return false
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/expediter-io/expediter/services/importer/extract/internal/lexicon"
-	"github.com/expediter-io/expediter/services/importer/extract/internal/logistic"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/measure"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
 )
@@ -39,8 +38,7 @@ func (d *Document) Cooking(stop func() error) (float64, error) {
 		if err != nil {
 			return 0, err
 		}
-		likely := logistic.Sigmoid(logistic.Odds(cookingBase, cookingWeights[:], t[:]) + said(s))
-		if most = max(most, likely); most >= Doubtful {
+		if most = max(most, Likelihood(cookingBase+said(s), cookingWeights[:], t[:])); most >= Doubtful {
 			break
 		}
 	}
@@ -271,7 +269,15 @@ func (t *Traits) kind(trait int, name []string, seen map[string]bool) {
 func Score(features []Features) []float64 {
 	out := make([]float64, len(features))
 	for i := range features {
-		out[i] = logistic.Sigmoid(logistic.Odds(base, weights[:], features[i][:]))
+		out[i] = Likelihood(base, weights[:], features[i][:])
 	}
 	return out
+}
+
+// Likelihood returns the likelihood, in [0,1], that weights give to observations. base is the log-odds without any.
+func Likelihood(base float64, weights, observed []float64) float64 {
+	for j, x := range observed {
+		base += weights[j] * x
+	}
+	return 1 / (1 + math.Exp(-base))
 }

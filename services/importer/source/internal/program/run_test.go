@@ -3,6 +3,7 @@ package program
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -47,24 +48,11 @@ func pids(t *testing.T, dir string, names ...string) []int {
 // wantGone waits until a process has ended. One that was killed may not have been reaped yet by its new parent.
 func wantGone(t *testing.T, pid int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // far more than a killed process needs
-	defer cancel()
-	ticker := time.NewTicker(5 * time.Millisecond)
-	defer ticker.Stop()
-	for {
+	check.Until(t, time.Minute, fmt.Sprintf("process %d is gone", pid), func() bool {
 		data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-		if err != nil {
-			return
-		}
-		if _, state, ok := strings.Cut(string(data), ") "); ok && strings.HasPrefix(state, "Z") {
-			return
-		}
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			t.Fatalf("process %d still runs", pid)
-		}
-	}
+		_, state, _ := strings.Cut(string(data), ") ")
+		return err != nil || strings.HasPrefix(state, "Z")
+	})
 }
 
 // awaitFile waits until a script has written a file.
