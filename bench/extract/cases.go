@@ -175,11 +175,11 @@ func measurePages(p *printer) (*pages, error) {
 		if c.Wrong+c.Missed == 0 {
 			out.Whole++
 		} else {
-			p.linef("  page %s: %d facts missed, %d wrong", page.Name, c.Missed, c.Wrong)
+			p.Line("  page %s: %d facts missed, %d wrong", page.Name, c.Missed, c.Wrong)
 		}
 	}
 	out.Facts = total.Score()
-	p.linef("%d pages, %d of them whole; facts: %d right, %d wrong, %d missed", out.Pages, out.Whole, total.Right, total.Wrong, total.Missed)
+	p.Line("%d pages, %d of them whole; facts: %d right, %d wrong, %d missed", out.Pages, out.Whole, total.Right, total.Wrong, total.Missed)
 	return out, nil
 }
 
@@ -226,7 +226,7 @@ func measureTalks(p *printer, paths []string) (map[string]*verdicts, error) {
 		switch {
 		case t.Cooking && err != nil:
 			v.Refused++
-			p.linef("  refused: %s: %v", t.Input.Title, err)
+			p.Line("  refused: %s: %v", t.Input.Title, err)
 		case !t.Cooking && err == nil:
 			v.Taken++
 			doubtful := false
@@ -236,7 +236,7 @@ func measureTalks(p *printer, paths []string) (map[string]*verdicts, error) {
 			if doubtful {
 				v.Doubtful++
 			}
-			p.linef("  taken: %s (doubtful %v)", t.Input.Title, doubtful)
+			p.Line("  taken: %s (doubtful %v)", t.Input.Title, doubtful)
 		}
 		if t.Cooking {
 			v.Cooking++
@@ -245,7 +245,7 @@ func measureTalks(p *printer, paths []string) (map[string]*verdicts, error) {
 		}
 	}
 	for source, v := range out {
-		p.linef("%s: %d with cooking, %d of them refused; %d others, %d of them made a recipe, %d of those with a warning",
+		p.Line("%s: %d with cooking, %d of them refused; %d others, %d of them made a recipe, %d of those with a warning",
 			source, v.Cooking, v.Refused, v.Other, v.Taken, v.Doubtful)
 	}
 	return out, nil

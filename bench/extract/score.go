@@ -63,7 +63,7 @@ func measure(p *printer, dir string) (report, error) {
 		return report{}, err
 	}
 	if len(videos) == 0 {
-		p.linef("no *.csv in %s: skipped (give --data DIR)", dir)
+		p.Line("no *.csv in %s: skipped (give --data DIR)", dir)
 		return report{OK: true, Skipped: true}, nil
 	}
 	r := report{OK: true, Extractor: rules.Name}
@@ -113,7 +113,7 @@ func measureSplit(p *printer, videos []video) (*split, error) {
 		c.Sum(judgeObjects(v, afterArticle(v), same))
 		objects["after_article"] = c
 		if p.videos {
-			p.linef("  %-26s %s  steps %.2f/%.2f  ingredients %.2f/%.2f  (%d sentences, %d marked)", v.title, v.address,
+			p.Line("  %-26s %s  steps %.2f/%.2f  ingredients %.2f/%.2f  (%d sentences, %d marked)", v.title, v.address,
 				t.steps.Score().Precision, t.steps.Score().Recall, t.ingredients.Score().Precision, t.ingredients.Score().Recall,
 				len(v.rows), t.steps.Right+t.steps.Missed)
 		}
@@ -166,7 +166,7 @@ func judge(p *printer, v *video, r *recipe.Recipe) tally {
 		}
 		t.steps.Add(covered, row.step)
 		if p.errors && covered != row.step {
-			p.linef("    %s %s", map[bool]string{true: "wrong ", false: "missed"}[covered], row.text)
+			p.Line("    %s %s", map[bool]string{true: "wrong ", false: "missed"}[covered], row.text)
 		}
 		for k := range r.Steps {
 			if at := r.Steps[k].Timestamp; at != nil && *at >= row.start-slack && *at < row.end-slack {
@@ -189,16 +189,16 @@ func judge(p *printer, v *video, r *recipe.Recipe) tally {
 }
 
 func (p *printer) split(name string, s *split) {
-	p.linef("\n%s: %d videos, %d sentences, %d marked; %d without a recipe", name, s.Videos, s.Sentences, s.Marked, s.NoRecipe)
-	p.linef("  %-42s %9s %9s %9s   %s", "", "precision", "recall", "F1", "right, wrong, missed")
+	p.Line("\n%s: %d videos, %d sentences, %d marked; %d without a recipe", name, s.Videos, s.Sentences, s.Marked, s.NoRecipe)
+	p.Line("  %-42s %9s %9s %9s   %s", "", "precision", "recall", "F1", "right, wrong, missed")
 	line := func(what string, c rig.Score) {
-		p.linef("  %-42s %9.3f %9.3f %9.3f   %d, %d, %d", what, c.Precision, c.Recall, c.F1, c.Right, c.Wrong, c.Missed)
+		p.Line("  %-42s %9.3f %9.3f %9.3f   %d, %d, %d", what, c.Precision, c.Recall, c.F1, c.Right, c.Wrong, c.Missed)
 	}
 	line("steps: sentences in the time of a step", s.Steps)
 	for _, b := range []string{"every_sentence", "verb_list"} {
 		line("  baseline "+b, s.Baselines[b])
 	}
-	p.linef("  %-42s min %.2f, quartiles %.2f %.2f %.2f, max %.2f", "  F1 by video", s.Spread.Min, s.Spread.P25, s.Spread.Median, s.Spread.P75, s.Spread.Max)
+	p.Line("  %-42s min %.2f, quartiles %.2f %.2f %.2f, max %.2f", "  F1 by video", s.Spread.Min, s.Spread.P25, s.Spread.Median, s.Spread.P75, s.Spread.Max)
 	line("starts: timestamps in a marked sentence", s.Starts)
 	line("ingredients: against the marked objects", s.Ingredients)
 	line("  the same last noun is enough", s.SameNoun)
