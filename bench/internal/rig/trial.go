@@ -134,24 +134,30 @@ func (t Trial[C]) enter(ctx context.Context, s *Stand, o Options) (entered []C, 
 		if !slices.ContainsFunc(t.Rows, func(r Row[C]) bool { return t.wanted(o, r, who) }) {
 			continue
 		}
-		err := s.Enter(ctx, who.About().Name, func(ctx context.Context) error {
-			on, err := s.Service(ctx, who.About().Service)
-			if err == nil && t.Enter != nil {
-				err = t.Enter(ctx, who, on)
-			}
-			if err == nil {
-				entered = append(entered, who)
-			}
-			return err
-		}, t.Limit)
-		if err != nil {
-			return nil, err
+		switch err := t.prepare(ctx, s, who); {
+		case err == nil:
+			entered = append(entered, who)
+		case errors.Is(err, ErrMissing):
+			s.Skipped[who.About().Name] = err.Error()
+		default:
+			return nil, fmt.Errorf("%s: %w", who.About().Name, err)
 		}
 	}
 	return entered, nil
 }
 
-// round runs every row by every contestant.
+// prepare starts the server of a contestant.
+func (t Trial[C]) prepare(ctx context.Context, s *Stand, who C) error {
+	ctx, cancel := context.WithTimeout(ctx, t.Limit)
+	defer cancel()
+	on, err := s.Service(ctx, who.About().Service)
+	if err == nil && t.Enter != nil {
+		err = t.Enter(ctx, who, on)
+	}
+	return err
+}
+
+// round runs every row by every contestant. A failure of a row is reported, and does not end the other rows.
 func (t Trial[C]) round(ctx context.Context, s *Stand, entered []C, o Options, n int, got Results) error {
 	for _, r := range t.Rows {
 		for i := range entered {
@@ -159,20 +165,30 @@ func (t Trial[C]) round(ctx context.Context, s *Stand, entered []C, o Options, n
 			if !t.wanted(o, r, who) || r.Once && n > 0 || !r.Needs(who) {
 				continue
 			}
-			c := who.About()
-			err := s.Try(ctx, r.Name, c.Name, got, t.Limit, func(ctx context.Context) (Figures, error) {
-				on, err := s.Service(ctx, c.Service)
-				if err != nil {
-					return nil, err
-				}
-				return r.Run(ctx, who, on)
-			})
-			if err != nil {
-				return err
+			f, err := t.run(ctx, s, r, who)
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
 			}
+			if err != nil {
+				s.Failures = append(s.Failures, fmt.Sprintf("%s/%s: %v", r.Name, who.About().Name, err))
+				fmt.Fprintln(os.Stderr, s.Failures[len(s.Failures)-1])
+			}
+			got.Add(who.About().Name, f)
 		}
 	}
 	return nil
+}
+
+// run runs a row by a contestant.
+func (t Trial[C]) run(ctx context.Context, s *Stand, r Row[C], who C) (Figures, error) {
+	runtime.GC()
+	ctx, cancel := context.WithTimeout(ctx, t.Limit)
+	defer cancel()
+	on, err := s.Service(ctx, who.About().Service)
+	if err != nil {
+		return nil, err
+	}
+	return r.Run(ctx, who, on)
 }
 
 // OverRaw adds the ratio of a figure in each round to that of nats.go alone.
@@ -233,40 +249,6 @@ func (s *Stand) Service(ctx context.Context, name string) (*Service, error) {
 		s.running[name] = running
 	}
 	return s.running[name], nil
-}
-
-// Enter adds a contestant, unless its server is not installed.
-func (s *Stand) Enter(ctx context.Context, who string, enter func(context.Context) error, limit time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	err := enter(ctx)
-	if errors.Is(err, ErrMissing) {
-		s.Skipped[who] = err.Error()
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", who, err)
-	}
-	return nil
-}
-
-// Try runs a row by a contestant. A failure is reported, and does not end the other rows.
-func (s *Stand) Try(
-	ctx context.Context, row, who string, got Results, limit time.Duration, measure func(context.Context) (Figures, error),
-) error {
-	runtime.GC()
-	try, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	f, err := measure(try)
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	if err != nil {
-		s.Failures = append(s.Failures, fmt.Sprintf("%s/%s: %v", row, who, err))
-		fmt.Fprintln(os.Stderr, s.Failures[len(s.Failures)-1])
-	}
-	got.Add(who, f)
-	return nil
 }
 
 // Turn returns the index whose turn it is in a round: every other round goes through the indices backwards.
