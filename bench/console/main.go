@@ -10,7 +10,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"html"
@@ -20,7 +19,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -313,13 +311,8 @@ func (b *bench) follow(ctx context.Context, _ point) (rig.Figures, error) {
 	before, console, began := rig.WorkOf(b.on), b.console.ProcessorTime(), time.Now()
 	run, cancel := context.WithTimeout(ctx, following)
 	defer cancel()
-	var all sync.WaitGroup
 	var pages atomic.Int64
-	errs := make([]error, b.browsers)
-	for i := range errs {
-		all.Go(func() { errs[i] = b.browse(run, live[i%len(live)], &pages) })
-	}
-	all.Wait()
+	err := rig.Together(b.browsers, func(i int) error { return b.browse(run, live[i%len(live)], &pages) })
 	f := rig.Figures{}
 	f.Since("follow", b.on, before, 1)
 	taken := time.Since(began)
@@ -328,7 +321,7 @@ func (b *bench) follow(ctx context.Context, _ point) (rig.Figures, error) {
 		"console_heap_mb":      b.heap(),
 		"follow_console_cores": (b.console.ProcessorTime() - console).Seconds() / taken.Seconds(), "follow_pages": float64(pages.Load()),
 		"follow_server_cores": f["follow_server_cpu_us"] / rig.In("us", taken),
-	}, errors.Join(errs...)
+	}, err
 }
 
 // collected matches the runtime's line about a collection: the heap before, after, and the live part of it.

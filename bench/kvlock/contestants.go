@@ -13,7 +13,6 @@ import (
 	"github.com/go-redsync/redsync/v4"
 	redsyncgoredis "github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"
 	"github.com/redis/rueidis/rueidisaside"
@@ -23,51 +22,27 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
+	"github.com/expediter-io/expediter/bench/internal/rig"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 )
 
-// prepareOurs makes the bucket. A cluster that has just started takes a while.
+// prepareOurs makes the bucket.
 func prepareOurs(cfg kvlock.BucketConfig) func(context.Context, settings) error {
 	return func(ctx context.Context, s settings) error {
-		nc, js, err := connect(s, &trips{})
+		nc, js, err := rig.Connect(s.Address)
 		if err != nil {
 			return err
 		}
 		defer nc.Close()
 		cfg.Bucket = s.Bucket
-		for {
-			try, cancel := context.WithTimeout(ctx, 2*time.Second)
-			err := kvlock.CreateBucket(try, js, cfg)
-			cancel()
-			if err == nil {
-				return nil
-			}
-			select {
-			case <-ctx.Done():
-				return errors.Join(ctx.Err(), err)
-			case <-time.After(100 * time.Millisecond):
-			}
-		}
+		return kvlock.CreateBucket(ctx, js, cfg)
 	}
-}
-
-func connect(s settings, t *trips) (*nats.Conn, jetstream.JetStream, error) {
-	nc, err := nats.Connect(s.Address, nats.SetCustomDialer(t), nats.MaxReconnects(-1))
-	if err != nil {
-		return nil, nil, fmt.Errorf("connect: %w", err)
-	}
-	js, err := jetstream.New(nc)
-	if err != nil {
-		nc.Close()
-		return nil, nil, fmt.Errorf("connect: %w", err)
-	}
-	return nc, js, nil
 }
 
 func openOurs(ctx context.Context, s settings) (*client, error) {
 	t := &trips{}
-	nc, js, err := connect(s, t)
+	nc, js, err := rig.Connect(s.Address, nats.SetCustomDialer(t))
 	if err != nil {
 		return nil, err
 	}

@@ -38,16 +38,14 @@ func openOurs(ctx context.Context, b *bench) (*client, error) {
 // applyAssets makes the streams of the services.
 func applyAssets(ctx context.Context, b *bench, js jetstream.JetStream) error {
 	assets := contracts.Assets(assetOptions(b.contestant.storage, b.service.Address))
-	return retry(ctx, func(ctx context.Context) error {
-		_, err := contracts.Apply(ctx, js, assets, contracts.ApplyOptions{})
-		return err
-	})
+	_, err := contracts.Apply(ctx, js, assets, contracts.ApplyOptions{})
+	return err
 }
 
 func start(ctx context.Context, b *bench) (*ours, error) {
 	o := &ours{bench: b, first: map[string]uint64{}}
 	var err error
-	if o.nc, o.js, err = connect(b.service.Address); err != nil {
+	if o.nc, o.js, err = rig.Connect(b.service.Address); err != nil {
 		return nil, err
 	}
 	if err := applyAssets(ctx, b, o.js); err != nil {

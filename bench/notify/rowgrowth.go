@@ -56,7 +56,7 @@ func (b *bench) n(n int) int { return max(1, int(float64(n)*b.scale)) }
 
 // followers puts items into inboxes that are all followed, as by programs that show them.
 func followers(ctx context.Context, b *bench) (rig.Figures, error) {
-	nc, js, err := connect(b.service.Address)
+	nc, js, err := rig.Connect(b.service.Address)
 	if err != nil {
 		return nil, err
 	}

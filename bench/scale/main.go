@@ -64,7 +64,7 @@ func rows(scale float64) []rig.Row[contestant] {
 	all := func(contestant) bool { return true }
 	run := func(of func(context.Context, *bench) (rig.Figures, error)) func(context.Context, contestant, *rig.Service) (rig.Figures, error) {
 		return func(ctx context.Context, who contestant, on *rig.Service) (rig.Figures, error) {
-			b, err := newBench(ctx, who, on, scale)
+			b, err := newBench(who, on, scale)
 			if err != nil {
 				return nil, err
 			}
