@@ -66,28 +66,31 @@ type settings struct {
 // handler handles a job.
 type handler func(ctx context.Context, id string) error
 
+// works works jobs in a number of slots, until stop is called.
+type works func(ctx context.Context, slots int, handle handler) (stop func() error, err error)
+
 // client has the operations of a contestant in one process, with connections of its own. Operations that it does not offer are nil.
 type client struct {
 	// insert inserts a unique job.
 	insert func(ctx context.Context, id string) error
 
 	// work works jobs in a number of slots, until stop is called.
-	work func(ctx context.Context, slots int, handle handler) (stop func() error, err error)
+	work works
 
 	// recorded returns the number of jobs that the system has recorded as completed.
 	recorded func(ctx context.Context) (int, error)
 
 	// steps works jobs of five durable steps that do nothing.
-	steps func(ctx context.Context, slots int, handle handler) (stop func() error, err error)
+	steps works
 
 	// ordered works jobs of one subject one after the other. Here each has a subject of its own.
-	ordered func(ctx context.Context, slots int, handle handler) (stop func() error, err error)
+	ordered works
 
 	// divided divides the stream into four, and works the jobs of all. From then on insert inserts into the four.
-	divided func(ctx context.Context, slots int, handle handler) (stop func() error, err error)
+	divided works
 
 	// handlers works jobs with a thousand handlers, of which one has jobs.
-	handlers func(ctx context.Context, slots int, handle handler) (stop func() error, err error)
+	handlers works
 
 	// queue puts n jobs from the given on into the queue. They have no worker here.
 	queue func(ctx context.Context, from, n int) error

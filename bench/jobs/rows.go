@@ -31,19 +31,43 @@ func effects(name string) []rig.Column {
 	}
 }
 
-// compared returns the columns of a row that is run beside the plain one.
-func compared(row string) []rig.Column {
-	return rig.Columns([]rig.Column{
-		{Figure: row + "_jobs_per_s", Title: "jobs/s", Format: "%.0f", Spread: true},
-		{Figure: row + "_over_plain", Title: "of plain", Format: "%.2f", Spread: true},
-		{Figure: row + "_cpu_us_per_job", Title: "CPU µs/job", Format: "%.0f"},
-		{Figure: row + "_cpu_over_plain", Title: "of plain", Format: "%.2f", Spread: true},
-	}, effects(row))
+// measured runs a row; ran runs it for a contestant that takes part.
+type (
+	measured = func(context.Context, *bench) (rig.Figures, error)
+	ran      = func(context.Context, contestant, *rig.Service) (rig.Figures, error)
+)
+
+// beside returns the row that works jobs in the plain way and in another, and compares the two.
+func beside(name, title string, run func(measured) ran, work func(*client) works) rig.Row[contestant] {
+	return rig.Row[contestant]{
+		Name: name, Title: title, Needs: ordering,
+		Run: run(func(ctx context.Context, b *bench) (rig.Figures, error) {
+			n := b.n(variantJobs)
+			usual, err := b.flow(ctx, "jobs", "", n, func(c *client) works { return c.work })
+			if err != nil {
+				return nil, err
+			}
+			b.settings.Queue += name
+			f, err := b.flow(ctx, name, name+"_", n, work)
+			if f == nil {
+				return nil, err
+			}
+			f[name+"_over_plain"] = f[name+"_jobs_per_s"] / usual["jobs_per_s"]
+			f[name+"_cpu_over_plain"] = f[name+"_cpu_us_per_job"] / usual["cpu_us_per_job"]
+			return f, err
+		}),
+		Columns: rig.Columns([]rig.Column{
+			{Figure: name + "_jobs_per_s", Title: "jobs/s", Format: "%.0f", Spread: true},
+			{Figure: name + "_over_plain", Title: "of plain", Format: "%.2f", Spread: true},
+			{Figure: name + "_cpu_us_per_job", Title: "CPU µs/job", Format: "%.0f"},
+			{Figure: name + "_cpu_over_plain", Title: "of plain", Format: "%.2f", Spread: true},
+		}, effects(name)),
+	}
 }
 
 // rows returns all measurements, in the order of the tables.
 func rows(o options) []rig.Row[contestant] {
-	run := func(of func(context.Context, *bench) (rig.Figures, error)) func(context.Context, contestant, *rig.Service) (rig.Figures, error) {
+	run := func(of measured) ran {
 		return func(ctx context.Context, who contestant, on *rig.Service) (rig.Figures, error) {
 			b := newBench(o, who, on)
 			defer b.close()
@@ -77,21 +101,10 @@ func rows(o options) []rig.Row[contestant] {
 				{Figure: "five_step_cpu_us_per_job", Title: "CPU µs/job", Format: "%.0f", Spread: true},
 			}, effects("five_step")),
 		},
-		{
-			Name: "ordered", Title: "The same as the first, where jobs of one subject keep their order, and each has a subject of its own",
-			Needs: ordering, Run: run(beside("ordered", func(c *client) func(context.Context, int, handler) (func() error, error) { return c.ordered })),
-			Columns: compared("ordered"),
-		},
-		{
-			Name: "handlers", Title: "The same as the first, with 1,000 handlers",
-			Needs: ordering, Run: run(beside("handlers", func(c *client) func(context.Context, int, handler) (func() error, error) { return c.handlers })),
-			Columns: compared("handlers"),
-		},
-		{
-			Name: "divided", Title: "The same as the first, in a stream that is divided into four",
-			Needs: ordering, Run: run(beside("divided", func(c *client) func(context.Context, int, handler) (func() error, error) { return c.divided })),
-			Columns: compared("divided"),
-		},
+		beside("ordered", "The same as the first, where jobs of one subject keep their order, and each has a subject of its own", run,
+			func(c *client) works { return c.ordered }),
+		beside("handlers", "The same as the first, with 1,000 handlers", run, func(c *client) works { return c.handlers }),
+		beside("divided", "The same as the first, in a stream that is divided into four", run, func(c *client) works { return c.divided }),
 		{
 			Name: "restart", Title: "From the kill -9 of a worker in mid-job until the job starts on another",
 			Needs: o.leasing, Run: run(restart), Once: true,
