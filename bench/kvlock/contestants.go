@@ -252,54 +252,44 @@ func openRueidis(ctx context.Context, s settings) (*client, error) {
 	}, nil
 }
 
-func openGoRedis(ctx context.Context, s settings) (*redis.Client, *trips, error) {
-	t := &trips{}
-	conn := redis.NewClient(&redis.Options{Addr: s.Address, Dialer: t.dial})
-	if err := conn.Ping(ctx).Err(); err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("ping redis: %w", err), conn.Close())
+// openGoRedis opens a client of a library of locks that is built on go-redis.
+func openGoRedis(locks func(conn *redis.Client, ttl time.Duration) locking) func(context.Context, settings) (*client, error) {
+	return func(ctx context.Context, s settings) (*client, error) {
+		t := &trips{}
+		conn := redis.NewClient(&redis.Options{Addr: s.Address, Dialer: t.dial})
+		if err := conn.Ping(ctx).Err(); err != nil {
+			return nil, errors.Join(fmt.Errorf("ping redis: %w", err), conn.Close())
+		}
+		return &client{
+			trips: t, lock: locks(conn, s.TTL),
+			close: func() { _ = conn.Close() }, //nolint:errcheck // nothing is written any more
+		}, nil
 	}
-	return conn, t, nil
 }
 
-// openRedsync opens a client of redsync with its defaults, on one server. It gives up after 32 tries, so the client calls it again.
-func openRedsync(ctx context.Context, s settings) (*client, error) {
-	conn, t, err := openGoRedis(ctx, s)
-	if err != nil {
-		return nil, err
-	}
+// redsyncOf returns the locks of redsync with its defaults, on one server. It gives up after 32 tries, so the client calls it again.
+func redsyncOf(conn *redis.Client, ttl time.Duration) locking {
 	locks := redsync.New(redsyncgoredis.NewPool(conn))
-	return &client{
-		trips: t,
-		lock: func(ctx context.Context, name string) (func(context.Context) error, error) {
-			m := locks.NewMutex(name, redsync.WithExpiry(s.TTL))
-			err := m.LockContext(ctx)
-			for err != nil && ctx.Err() == nil {
-				err = m.LockContext(ctx)
-			}
-			return func(ctx context.Context) error {
-				_, err := m.UnlockContext(ctx)
-				return err
-			}, err
-		},
-		close: func() { _ = conn.Close() }, //nolint:errcheck // nothing is written any more
-	}, nil
+	return func(ctx context.Context, name string) (func(context.Context) error, error) {
+		m := locks.NewMutex(name, redsync.WithExpiry(ttl))
+		err := m.LockContext(ctx)
+		for err != nil && ctx.Err() == nil {
+			err = m.LockContext(ctx)
+		}
+		return func(ctx context.Context) error {
+			_, err := m.UnlockContext(ctx)
+			return err
+		}, err
+	}
 }
 
-func openBSM(ctx context.Context, s settings) (*client, error) {
-	conn, t, err := openGoRedis(ctx, s)
-	if err != nil {
-		return nil, err
-	}
+func redislockOf(conn *redis.Client, ttl time.Duration) locking {
 	locks := redislock.New(conn)
-	return &client{
-		trips: t,
-		lock: func(ctx context.Context, name string) (func(context.Context) error, error) {
-			l, err := locks.Obtain(ctx, name, s.TTL, &redislock.Options{RetryStrategy: redislock.LinearBackoff(bsmRetry)})
-			if err != nil {
-				return nil, err
-			}
-			return l.Release, nil
-		},
-		close: func() { _ = conn.Close() }, //nolint:errcheck // nothing is written any more
-	}, nil
+	return func(ctx context.Context, name string) (func(context.Context) error, error) {
+		l, err := locks.Obtain(ctx, name, ttl, &redislock.Options{RetryStrategy: redislock.LinearBackoff(bsmRetry)})
+		if err != nil {
+			return nil, err
+		}
+		return l.Release, nil
+	}
 }

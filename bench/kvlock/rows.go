@@ -19,11 +19,18 @@ const settlesEach = 100 * time.Microsecond
 
 // field returns the contestants, in the order of the tables.
 func field() []contestant {
-	ours := func(name, service, note string, cfg kvlock.BucketConfig) contestant {
+	theirs := func(
+		name, service, note string, polls bool, settle time.Duration, open func(context.Context, settings) (*client, error),
+	) contestant {
 		return contestant{
-			Contestant: rig.Contestant{Name: name, Raw: "raw_" + name, Service: service, Note: note}, settings: settings{Bucket: name, TTL: lockTTL},
-			prepare: prepareOurs(cfg), open: openOurs, settle: settles,
+			Contestant: rig.Contestant{Name: name, Service: service, Note: note}, settings: settings{TTL: lockTTL},
+			open: open, polls: polls, settle: settle,
 		}
+	}
+	ours := func(name, service, note string, cfg kvlock.BucketConfig) contestant {
+		who := theirs(name, service, note, false, settles, openOurs)
+		who.Raw, who.settings.Bucket, who.prepare = "raw_"+name, name, prepareOurs(cfg)
+		return who
 	}
 	raw := func(name, service, note string, cfg kvlock.BucketConfig) contestant {
 		who := ours(name, service, note, cfg)
@@ -38,31 +45,13 @@ func field() []contestant {
 		ours("r3", "nats cluster", "three servers, file, sync every second", replicated),
 		raw("raw_r3", "nats cluster", "nats.go alone, three servers: the same", replicated),
 		ours("r3_sync_always", "nats cluster, sync always", "three servers, file, synced before it is acknowledged", replicated),
-		{
-			Contestant: rig.Contestant{
-				Name: "rueidis", Service: "redis", Note: "rueidislock, rueidisaside; one server, memory, no persistence",
-			},
-			settings: settings{TTL: lockTTL}, open: openRueidis, settle: settles,
-		},
-		{
-			Contestant: rig.Contestant{
-				Name: "redsync", Service: "redis", Note: "as it comes: asks every 50 to 250 ms; one server, memory, no persistence",
-			},
-			settings: settings{TTL: lockTTL}, open: openRedsync, polls: true, settle: redsyncRetry * 3 / 2,
-		},
-		{
-			Contestant: rig.Contestant{
-				Name: "redislock", Service: "redis", Note: "bsm/redislock, asks every 10 ms; one server, memory, no persistence",
-			},
-			settings: settings{TTL: lockTTL}, open: openBSM, polls: true, settle: settles,
-		},
-		{
-			Contestant: rig.Contestant{
-				Name: "etcd", Service: "etcd", Note: "client/v3/concurrency; one server, file, synced before it is acknowledged",
-			},
-			settings: settings{TTL: lockTTL}, open: openEtcd,
-			settle: 150 * time.Millisecond, // etcd begins to feed a new watcher after up to 100
-		},
+		theirs("rueidis", "redis", "rueidislock, rueidisaside; one server, memory, no persistence", false, settles, openRueidis),
+		theirs("redsync", "redis", "as it comes: asks every 50 to 250 ms; one server, memory, no persistence",
+			true, redsyncRetry*3/2, openGoRedis(redsyncOf)),
+		theirs("redislock", "redis", "bsm/redislock, asks every 10 ms; one server, memory, no persistence",
+			true, settles, openGoRedis(redislockOf)),
+		theirs("etcd", "etcd", "client/v3/concurrency; one server, file, synced before it is acknowledged",
+			false, 150*time.Millisecond, openEtcd), // etcd begins to feed a new watcher after up to 100
 	}
 }
 
@@ -95,10 +84,12 @@ type settings struct {
 	TTL        time.Duration // of locks and claims
 }
 
+// locking waits for the lock. unlock gives it back.
+type locking = func(ctx context.Context, name string) (unlock func(context.Context) error, err error)
+
 // client has the operations of a contestant in one process, with connections of its own. Operations that it does not offer are nil.
 type client struct {
-	// lock waits for the lock. unlock gives it back.
-	lock func(ctx context.Context, name string) (unlock func(context.Context) error, err error)
+	lock locking
 
 	// do returns the value of key: cached, computed, or awaited from the client that computes it.
 	do func(ctx context.Context, key string, compute func(context.Context) ([]byte, error)) ([]byte, error)
