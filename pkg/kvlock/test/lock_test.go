@@ -185,8 +185,7 @@ func TestNobodyStarves(t *testing.T) {
 func TestObserve(t *testing.T) {
 	for _, lost := range []bool{false, true} {
 		runInBubble(t, map[bool]string{false: "pushed", true: "pushes are lost"}[lost], func(t *testing.T, b *bed) {
-			p := natstest.NewProxy(t, b.Srv)
-			observer := b.Locker(t, kvlock.LockerConfig{}, p.Through())
+			observer, p := b.ProxiedLocker(t, kvlock.LockerConfig{})
 			if lost {
 				p.Filter(testbed.LosePushes)
 			}

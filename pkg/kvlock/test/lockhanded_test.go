@@ -111,8 +111,7 @@ func TestHandedAfterLong(t *testing.T) {
 // context lets it.
 func TestNoAnswerToTheSender(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
-		p := natstest.NewProxy(t, b.Srv)
-		l := b.Locker(t, kvlock.LockerConfig{}, p.Through())
+		l, p := b.ProxiedLocker(t, kvlock.LockerConfig{})
 		lease := acquire(t, l, "mine")
 		p.Filter(losing(func(f natstest.Frame) bool { return f.FromClient }))
 		const patience = 100 * time.Millisecond
@@ -160,8 +159,7 @@ func TestHandedAndConfirmationLost(t *testing.T) {
 // However many requests for other locks wait for an answer, a holder confirms and renews its own.
 func TestHoldersBeforeOthers(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
-		p := natstest.NewProxy(t, b.Srv)
-		l := b.Locker(t, kvlock.LockerConfig{OpTimeout: 5 * time.Second}, p.Through())
+		l, p := b.ProxiedLocker(t, kvlock.LockerConfig{OpTimeout: 5 * time.Second})
 		lease := acquire(t, b.Locker(t, kvlock.LockerConfig{}), "l")
 		w := queue(t, l, "l", 1, kvlock.AcquireOptions{})
 		p.Filter(losing(func(f natstest.Frame) bool {

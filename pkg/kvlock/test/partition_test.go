@@ -211,8 +211,7 @@ func TestHolderOfBeforeTheDivision(t *testing.T) {
 // A holder that was stopped before the division, and goes on when another has its lock or claim in another bucket, writes nothing.
 func TestStoppedBeforeTheDivision(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
-		p := natstest.NewProxy(t, b.Srv)
-		stopped := b.Locker(t, kvlock.LockerConfig{Partitions: parts, TTL: 5 * time.Second}, p.Through())
+		stopped, p := b.ProxiedLocker(t, kvlock.LockerConfig{Partitions: parts, TTL: 5 * time.Second})
 		f := b.Flight(t, flight.Config{Partitions: parts, ClaimTTL: 5 * time.Second}, p.Through())
 		lease := acquire(t, stopped, "r.a")
 		claim := begin(t, f, "r.k2", flight.BeginOptions{})

@@ -90,10 +90,10 @@ func TestDocumentedPermissionsAreEnough(t *testing.T) {
 func documented(t *testing.T, cfg flight.Config, publish ...string) (*flight.Flight, *bed) {
 	t.Helper()
 	publish = append(publish, "$JS.API.STREAM.INFO.KV_b", "$JS.API.DIRECT.GET.KV_b", "$JS.API.STREAM.MSG.GET.KV_b", "$KV.b.>", "kvlock.alive.b.>")
-	b := bedOn(t, natstest.Server(t, natstest.Restrict(server.Permissions{
+	b := withLargeValueBucket(t, bedOn(t, natstest.Server(t, natstest.Restrict(server.Permissions{
 		Publish:   &server.SubjectPermission{Allow: publish},
 		Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>", "rp.b.>", "kvlock.alive.b.>"}},
-	})), kvlock.BucketConfig{Bucket: bucket}).withLargeValueBucket(t)
+	})), kvlock.BucketConfig{Bucket: bucket}))
 	var violations atomic.Int64
 	nc, js := connect(t, b.Srv, natstest.Restricted(), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 		t.Log(err)
@@ -152,7 +152,7 @@ func TestInvalidatedValueDoesNotComeBack(t *testing.T) {
 		if err := os.Remove(filepath.Join(crashed, "jetstream/$G/streams/KV_"+bucket+"/msgs/index.db")); err != nil { // not yet written
 			t.Fatal(err)
 		}
-		revived := &bed{&testbed.Bed{Srv: natstest.Server(t, func(c *natsrun.Config) { c.Dir = crashed })}}
+		revived := &bed{Srv: natstest.Server(t, func(c *natsrun.Config) { c.Dir = crashed })}
 		g := revived.Flight(t, flight.Config{})
 		for key := range after {
 			s := get(t, g, key)

@@ -14,7 +14,6 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
-	"github.com/expediter-io/expediter/pkg/kvlock/test/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
@@ -171,7 +170,7 @@ func TestPurgedValuesDoNotComeBack(t *testing.T) {
 			if err := os.CopyFS(found, os.DirFS(dir)); err != nil { // the files as a SIGKILL leaves them
 				t.Fatal(err)
 			}
-			revived := &bed{&testbed.Bed{Srv: natstest.Server(t, func(c *natsrun.Config) { c.Dir = found })}}
+			revived := &bed{Srv: natstest.Server(t, func(c *natsrun.Config) { c.Dir = found })}
 			g := revived.Flight(t, flight.Config{})
 			for name := range before {
 				for i := range 20 {

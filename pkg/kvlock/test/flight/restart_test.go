@@ -125,8 +125,7 @@ func TestNeverTwoHoldersWhenAnswersAreSlow(t *testing.T) {
 // cutOff cuts the connection of a holder, and compares when its context ends with when another process gets the claim.
 func cutOff(t *testing.T, b *bed, ttl, slow time.Duration, cut func(*natstest.Proxy)) {
 	t.Helper()
-	p := natstest.NewProxy(t, b.Srv)
-	f := b.Flight(t, flight.Config{ClaimTTL: ttl}, p.Through())
+	f, p := b.ProxiedFlight(t, flight.Config{ClaimTTL: ttl})
 	p.Slow(slow)
 	c := begin(t, f, "k", flight.BeginOptions{})
 	held, stop := c.AutoRenew(t.Context(), 0)
