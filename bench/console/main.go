@@ -28,7 +28,6 @@ import (
 )
 
 func main() {
-	rig.NodeMain()
 	var b bench
 	register := func(flags *flag.FlagSet) {
 		flags.IntVar(&b.most, "jobs", 10_000_000, "how many `JOBS` are queued")
@@ -73,7 +72,7 @@ func measure(ctx context.Context, out io.Writer, o rig.Options, b *bench) (any, 
 	}
 	targets = append(targets, rig.Target{On: field[len(field)-1].Name, Figure: "console_peak_mb", Kind: rig.AtMost, Goal: 100})
 	return rig.Trial[point]{
-		What: "The console", Field: field, Rows: b.rows(), Starters: map[string]rig.Starter{"nats": rig.StartNATS(1, false)}, Targets: targets,
+		What: "The console", Field: field, Rows: b.rows(), Targets: targets,
 		Limit: 5*time.Minute + time.Duration(b.most)*400*time.Microsecond,
 	}.Run(ctx, out, o)
 }

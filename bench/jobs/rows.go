@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -152,31 +153,23 @@ type task struct {
 	Settings   settings
 }
 
-// childMain runs that worker, if this process was started for it.
-func childMain() { rig.ChildMain(childRole, serveTask) }
-
 // serveTask works jobs that never end, and prints a line at the start of each.
 func serveTask(ctx context.Context, t task) error {
-	for _, who := range field() {
-		if who.Name != t.Contestant {
-			continue
-		}
-		c, err := who.open(ctx, t.Settings)
-		if err != nil {
-			return err
-		}
-		_, err = c.work(ctx, 1, func(ctx context.Context, _ string) error {
-			fmt.Println("started")
-			<-ctx.Done()
-			return ctx.Err()
-		})
-		if err != nil {
-			return err
-		}
-		_, err = io.Copy(io.Discard, os.Stdin)
+	at := slices.IndexFunc(field(), func(who contestant) bool { return who.Name == t.Contestant })
+	c, err := field()[at].open(ctx, t.Settings)
+	if err != nil {
 		return err
 	}
-	return fmt.Errorf("nobody is called %q", t.Contestant)
+	_, err = c.work(ctx, 1, func(ctx context.Context, _ string) error {
+		fmt.Println("started")
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, os.Stdin)
+	return err
 }
 
 // restart measures the time from the kill -9 of a worker in mid-job until the job starts on another worker.
@@ -288,7 +281,8 @@ func newBench(o options, who contestant, on *rig.Service) *bench {
 // measure runs the rounds and writes the report.
 func measure(ctx context.Context, out io.Writer, o options) (any, error) {
 	return rig.Trial[contestant]{
-		What: "Jobs", Field: field(), Rows: rows(o), Starters: starters, Targets: targets, Limit: timeout + limitOf(o),
+		What: "Jobs", Field: field(), Rows: rows(o), Starters: map[string]rig.Starter{"redis": rig.StartRedis("--appendonly", "yes", "--appendfsync", "everysec")},
+		Targets: targets, Limit: timeout + limitOf(o),
 		Enter: enter,
 		Derive: func(got rig.Results, entered []contestant) {
 			for _, who := range entered {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,28 +26,20 @@ type task struct {
 	Keys       []string
 }
 
-// childMain runs that client, if this process was started for it.
-func childMain() { rig.ChildMain(childRole, serveTask) }
-
 func serveTask(ctx context.Context, t task) error {
-	for _, who := range field() {
-		if who.Name != t.Contestant {
-			continue
-		}
-		c, err := who.open(ctx, t.Settings)
-		if err != nil {
-			return err
-		}
-		switch t.Kind {
-		case "compute":
-			return computeForever(ctx, c, t.Keys[0])
-		case "lock":
-			return lockForever(ctx, c, t.Keys[0])
-		default:
-			return waitForAll(ctx, waiter(c, t.Kind), c.subscriptions, t.Keys)
-		}
+	at := slices.IndexFunc(field(), func(who contestant) bool { return who.Name == t.Contestant })
+	c, err := field()[at].open(ctx, t.Settings)
+	if err != nil {
+		return err
 	}
-	return fmt.Errorf("nobody is called %q", t.Contestant)
+	switch t.Kind {
+	case "compute":
+		return computeForever(ctx, c, t.Keys[0])
+	case "lock":
+		return lockForever(ctx, c, t.Keys[0])
+	default:
+		return waitForAll(ctx, waiter(c, t.Kind), c.subscriptions, t.Keys)
+	}
 }
 
 // computeForever prints "holds" when it computes the key, and computes until it is killed.

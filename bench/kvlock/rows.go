@@ -55,15 +55,6 @@ func field() []contestant {
 	}
 }
 
-// starters start their servers.
-var starters = map[string]rig.Starter{
-	"nats":                      rig.StartNATS(1, false),
-	"nats cluster":              rig.StartNATS(3, false),
-	"nats cluster, sync always": rig.StartNATS(3, true),
-	"redis":                     rig.StartRedis("--appendonly", "no"),
-	"etcd":                      rig.StartEtcd,
-}
-
 // contestant is one library on one kind of server.
 type contestant struct {
 	rig.Contestant

@@ -49,8 +49,6 @@ type answer struct {
 	CPU          time.Duration // settle
 }
 
-func childMain() { rig.ChildMain(childRole, serve) }
-
 func serve(ctx context.Context, t task) (err error) {
 	dir, err := os.MkdirTemp("", "bench-notify-")
 	if err != nil {

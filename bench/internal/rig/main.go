@@ -27,11 +27,12 @@ type Options struct {
 	page *Page // nil for none
 }
 
-// Main runs a benchmark: it reads the flags (register may add some), measures, and under --json ends with one line of JSON. A result with
+// Main runs a benchmark, or a server if this process was started for that: it reads the flags (register may add some), measures, and under --json ends with one line of JSON. A result with
 // an error is written all the same.
 func Main(
 	name string, register func(*flag.FlagSet), measure func(ctx context.Context, out io.Writer, o Options) (any, error),
 ) {
+	NodeMain()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, name, register, measure); err != nil {

@@ -51,7 +51,7 @@ type Trial[C interface{ About() Contestant }] struct {
 	Field    []C    // the contestants, in the order of the tables
 	Rows     []Row[C]
 	More     []Table
-	Starters map[string]Starter // by Contestant.Service
+	Starters map[string]Starter // of services beyond those that every benchmark has, by Contestant.Service
 	Targets  []Target
 	Limit    time.Duration // bounds one row of one contestant, and its entry
 
@@ -205,6 +205,16 @@ func (r Results) OverRaw(c Contestant, figure, ratio string) {
 // Starter starts a service that keeps its files in a folder of its own.
 type Starter func(ctx context.Context, dir string) (*Service, error)
 
+// starters start the services that every benchmark has.
+var starters = map[string]Starter{
+	"etcd":                      StartEtcd,
+	"nats":                      StartNATS(1, false),
+	"nats, sync always":         StartNATS(1, true),
+	"nats cluster":              StartNATS(3, false),
+	"nats cluster, sync always": StartNATS(3, true),
+	"postgres":                  StartPostgres,
+}
+
 // Stand has the running servers, the skipped contestants, and the failures.
 type Stand struct {
 	Skipped  map[string]string // the contestants that do not take part, and why
@@ -215,7 +225,7 @@ type Stand struct {
 	starters map[string]Starter
 }
 
-// NewStand returns a stand on which nothing runs yet.
+// NewStand returns a stand on which nothing runs yet, with starters of services beyond those that every benchmark has.
 func NewStand(starters map[string]Starter) (*Stand, error) {
 	dir, err := os.MkdirTemp("", "bench-")
 	if err != nil {
@@ -242,7 +252,11 @@ func (s *Stand) Service(ctx context.Context, name string) (*Service, error) {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, fmt.Errorf("make a folder: %w", err)
 		}
-		running, err := s.starters[name](ctx, dir)
+		start := starters[name]
+		if start == nil {
+			start = s.starters[name]
+		}
+		running, err := start(ctx, dir)
 		if err != nil {
 			return nil, err
 		}
