@@ -27,9 +27,8 @@ func TestGuard(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	g, other := b.Guard(t, kvlock.GuardConfig{}), b.Guard(t, kvlock.GuardConfig{})
-	if v, err := g.Get(t.Context(), "k"); err != nil || v.Value != nil || v.Revision != 0 || v.Token != (kvlock.Token{}) {
-		t.Errorf("got %+v, %v", v, err)
-	}
+	v, err := g.Get(t.Context(), "k")
+	check.That(t, err == nil && v.Value == nil && v.Revision == 0 && v.Token == (kvlock.Token{}), "got %+v, %v", v, err)
 	put := func(g *kvlock.Guard, token kvlock.Token, value string, want error) {
 		t.Helper()
 		wantErr(t, g.Put(t.Context(), "k", token, []byte(value)), want)
@@ -38,7 +37,7 @@ func TestGuard(t *testing.T) {
 	put(other, token(5), "b\nwith lines\n", nil)
 	put(other, token(9), "c", nil)
 	put(g, token(8), "d", kvlock.ErrFenced)
-	err := g.Put(t.Context(), "k", token(5), nil)
+	err = g.Put(t.Context(), "k", token(5), nil)
 	fenced, ok := errors.AsType[*kvlock.FencedError](err)
 	check.That(t, ok && fenced.Key == "k" && fenced.Token == token(5) && fenced.Stored == token(9), "got %v", err)
 	check.Same(t, "result", guarded(t, other, "k"), "c by 7-9")

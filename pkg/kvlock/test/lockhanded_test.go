@@ -71,9 +71,8 @@ func TestHandedAtOnce(t *testing.T) {
 		release(t, lease)
 		lease = patiently(t, w)
 		lock := inspect(t, one, "l")
-		if n := b.Writes(t) - before; n != 1 || !lock.Granted || lock.Token != lease.Token() {
-			t.Errorf("%d writes, and the record is %+v, the token %s", n, lock, lease.Token())
-		}
+		n := b.Writes(t) - before
+		check.That(t, n == 1 && lock.Granted && lock.Token == lease.Token(), "%d writes, and the record is %+v, the token %s", n, lock, lease.Token())
 		left := lease.Remaining()
 		check.That(t, left > 0 && left <= time.Second, "holds for %s though nobody has confirmed it", left)
 		pass(time.Second)

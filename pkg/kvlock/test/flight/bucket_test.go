@@ -79,9 +79,8 @@ func TestDocumentedPermissionsAreEnough(t *testing.T) {
 	check.OK(t, c.Renew(ctx, 0))
 	complete(t, c, "v")
 	check.Is(t, testbed.Await(t, waited, "the waiter"), nil)
-	if r, err := f.Do(ctx, "k", nil, flight.DoOptions{}); err != nil || string(r.Value) != "v" {
-		t.Errorf("got %+v, %v", r, err)
-	}
+	r, err := f.Do(ctx, "k", nil, flight.DoOptions{})
+	check.That(t, err == nil && string(r.Value) == "v", "got %+v, %v", r, err)
 	check.Is(t, f.Invalidate(ctx, "k"), nil)
 }
 

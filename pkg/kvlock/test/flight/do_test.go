@@ -113,14 +113,12 @@ func TestFailureBeforeTheFirstLook(t *testing.T) {
 	b := setup(t)
 	f := b.Flight(t, flight.Config{})
 	check.OK(t, begin(t, f, "k", flight.BeginOptions{}).Fail(t.Context(), "r", 0))
-	if s, err := f.Wait(within(t), "k"); err != nil || s.State != flight.Absent || s.Reason != "" {
-		t.Errorf("got %+v, %v; want absent", s, err)
-	}
+	s, err := f.Wait(within(t), "k")
+	check.That(t, err == nil && s.State == flight.Absent && s.Reason == "", "got %+v, %v; want absent", s, err)
 	w := check.Must(f.Watch("k"))(t)
 	defer w.Close()
-	if s, err := w.Next(within(t)); err != nil || s.State != flight.Absent {
-		t.Errorf("got %+v, %v; want absent", s, err)
-	}
+	s, err = w.Next(within(t))
+	check.That(t, err == nil && s.State == flight.Absent, "got %+v, %v; want absent", s, err)
 }
 
 func TestKeptFailureIsToldUntilItIsOver(t *testing.T) {
@@ -133,9 +131,8 @@ func TestKeptFailureIsToldUntilItIsOver(t *testing.T) {
 		s := get(t, f, "k")
 		check.That(t, s.State == flight.Failed && s.Reason == "no such place", "got %+v", s)
 		pass(time.Minute + lateness)
-		if r, err := f.Do(t.Context(), "k", value(&runs, "v"), flight.DoOptions{}); err != nil || r.Outcome != flight.Computed {
-			t.Errorf("afterwards: got %+v, %v", r, err)
-		}
+		r, err := f.Do(t.Context(), "k", value(&runs, "v"), flight.DoOptions{})
+		check.That(t, err == nil && r.Outcome == flight.Computed, "afterwards: got %+v, %v", r, err)
 	})
 }
 
@@ -238,9 +235,8 @@ func TestDoOfAnotherInput(t *testing.T) {
 	wantErr(t, err, kvlock.ErrMismatch)
 	close(end)
 	check.Is(t, testbed.Await(t, first, "the first call returns"), nil)
-	if r, err := g.Do(ctx, "k", value(&runs, "two"), other); !errors.Is(err, kvlock.ErrMismatch) || r.Value != nil {
-		t.Errorf("got %+v, %v; the value answers another question", r, err)
-	}
+	r, err := g.Do(ctx, "k", value(&runs, "two"), other)
+	check.That(t, errors.Is(err, kvlock.ErrMismatch) && r.Value == nil, "got %+v, %v; the value answers another question", r, err)
 	check.Same(t, "runs.Load()", runs.Load(), 0)
 }
 

@@ -28,9 +28,8 @@ func TestFetchingBlocksNobody(t *testing.T) {
 		for _, key := range []string{"large", "small"} {
 			w := check.Must(f.Watch(key))(t)
 			t.Cleanup(w.Close)
-			if s, err := w.Next(within(t)); err != nil || s.State != flight.Pending {
-				t.Fatalf("got %+v, %v", s, err)
-			}
+			s, err := w.Next(within(t))
+			check.Require(t, err == nil && s.State == flight.Pending, "got %+v, %v", s, err)
 			watchers = append(watchers, w)
 		}
 		asked := make(chan struct{}, 100)

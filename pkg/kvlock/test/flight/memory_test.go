@@ -108,9 +108,8 @@ func TestMemoryOfOwnWrites(t *testing.T) {
 			wantEntry(t, f, "k", flight.Pending, "")
 			check.OK(t, c.Fail(t.Context(), "r", time.Hour))
 			before = asked()
-			if s := get(t, f, "k"); s.State != flight.Failed || s.Reason != "r" || asked() != before {
-				t.Errorf("got %+v, after %d reads", s, asked()-before)
-			}
+			s := get(t, f, "k")
+			check.That(t, s.State == flight.Failed && s.Reason == "r" && asked() == before, "got %+v, after %d reads", s, asked()-before)
 		}
 	})
 }

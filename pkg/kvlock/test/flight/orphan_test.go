@@ -261,10 +261,9 @@ func TestPushesThatOvertakeTheFirstAnswer(t *testing.T) {
 		pass(memoryBound + time.Second)
 		before := asked()
 		wantEntry(t, f, "k", flight.Done, "1")
-		if n, s := asked()-before, f.Stats().Memory; n > 0 || s.Flushes > 0 || !overtook() {
-			t.Errorf("%d reads, %+v; an answer was overtaken: %v", n, s, overtook())
-		}
-		n := log.Count("level=WARN")
+		n, s := asked()-before, f.Stats().Memory
+		check.That(t, n <= 0 && s.Flushes <= 0 && overtook(), "%d reads, %+v; an answer was overtaken: %v", n, s, overtook())
+		n = log.Count("level=WARN")
 		check.That(t, n <= 0, "%d warnings", n)
 	})
 }
@@ -285,10 +284,9 @@ func TestPushesThatOvertakeTheFirstAnswerToACrowd(t *testing.T) {
 		pass(4 * time.Second)
 		before := asked()
 		pass(5 * time.Second) // no read is put off for longer than 10
-		if n := asked() - before; n > len(c.claims) || !overtook() {
-			t.Errorf("%d reads; an answer was overtaken: %v", n, overtook())
-		}
-		n := log.Count("level=WARN")
+		n := asked() - before
+		check.That(t, n <= len(c.claims) && overtook(), "%d reads; an answer was overtaken: %v", n, overtook())
+		n = log.Count("level=WARN")
 		check.That(t, n <= 0, "%d warnings", n)
 	})
 }

@@ -159,10 +159,8 @@ func TestLargeValueInTwoProcesses(t *testing.T) {
 	waiter.Await("^waits$")
 	check.OK(t, b.JS.Conn().Publish(goOn, nil))
 	digest := fmt.Sprintf("%x", sha256.Sum256(noise(largeValue)))
-	got, want := computer.Line(), "computed "+digest
-	check.That(t, got == want, "the first printed %q, want %q", got, want)
-	got, want = waiter.Line(), "coalesced "+digest
-	check.That(t, got == want, "the second printed %q, want %q", got, want)
+	check.Same(t, "the first printed", computer.Line(), "computed "+digest)
+	check.Same(t, "the second printed", waiter.Line(), "coalesced "+digest)
 }
 
 // The permissions in README.md are enough for values in the Object Store, to write and to read them.

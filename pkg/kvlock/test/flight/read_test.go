@@ -91,9 +91,7 @@ func TestGetManyIsInOrderAndOneRoundTrip(t *testing.T) {
 			for _, c := range sent() {
 				total += c
 			}
-			if total != want {
-				t.Errorf("%d keys took %d requests, want %d: %v", n, total, want, sent())
-			}
+			check.That(t, total == want, "%d keys took %d requests, want %d: %v", n, total, want, sent())
 		}
 	})
 }
@@ -143,9 +141,7 @@ func TestRoundTrips(t *testing.T) {
 			for _, n := range sent() {
 				total += n
 			}
-			if total != s.want {
-				t.Errorf("%s took %d round trips, want %d: %v", s.name, total, s.want, sent())
-			}
+			check.That(t, total == s.want, "%s took %d round trips, want %d: %v", s.name, total, s.want, sent())
 		}
 	})
 }
@@ -252,13 +248,11 @@ func TestLatestDoesNotLag(t *testing.T) {
 		complete(t, begin(t, f, "k", flight.BeginOptions{}), "v")
 		testbed.Lag(p)
 		wantEntry(t, f, "k", flight.Absent, "")
-		if s, err := f.Latest(t.Context(), "k"); err != nil || s.State != flight.Done || string(s.Value) != "v" {
-			t.Errorf("got %+v, %v; want the value", s, err)
-		}
-		if s, err := f.Latest(t.Context(), "none"); err != nil || s.State != flight.Absent {
-			t.Errorf("got %+v, %v of no key", s, err)
-		}
-		_, err := f.Latest(t.Context(), "*")
+		s, err := f.Latest(t.Context(), "k")
+		check.That(t, err == nil && s.State == flight.Done && string(s.Value) == "v", "got %+v, %v; want the value", s, err)
+		s, err = f.Latest(t.Context(), "none")
+		check.That(t, err == nil && s.State == flight.Absent, "got %+v, %v of no key", s, err)
+		_, err = f.Latest(t.Context(), "*")
 		wantErr(t, err, kvlock.ErrInvalidKey)
 	})
 }

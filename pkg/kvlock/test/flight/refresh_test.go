@@ -88,9 +88,8 @@ func TestValueIsThereWhileItIsComputedAnew(t *testing.T) {
 		r := wantDo(t, g, nil, opts, "1", flight.Cached)
 		check.That(t, r.Claim == first.Claim && r.Owner == first.Owner && r.Age >= 88*time.Second && r.Age <= 89*time.Second,
 			"got %+v, want the value computed 88s ago", r)
-		if s, err := f.Wait(t.Context(), "k"); err != nil || string(s.Value) != "2" {
-			t.Errorf("got %+v, %v; want the new value", s, err)
-		}
+		s, err := f.Wait(t.Context(), "k")
+		check.That(t, err == nil && string(s.Value) == "2", "got %+v, %v; want the new value", s, err)
 		pass(time.Second)
 		var got []flight.EventKind
 		for _, e := range o.take() {
@@ -99,9 +98,8 @@ func TestValueIsThereWhileItIsComputedAnew(t *testing.T) {
 			}
 		}
 		check.That(t, slices.Equal(got, []flight.EventKind{flight.EventAcquired, flight.EventRefresh, flight.EventReleased}), "got %s", got)
-		if r := wantDo(t, g, nil, opts, "2", flight.Cached); r.Age > 2*time.Second {
-			t.Errorf("the new value is %s old", r.Age)
-		}
+		r = wantDo(t, g, nil, opts, "2", flight.Cached)
+		check.That(t, r.Age <= 2*time.Second, "the new value is %s old", r.Age)
 	})
 }
 
@@ -124,8 +122,7 @@ func TestFailedRefreshKeepsTheValue(t *testing.T) {
 			}
 			pass(time.Second)
 		}
-		n := runs.Load()
-		check.That(t, n == 3, "tried %d times in 20 s, want twice", n-1)
+		check.Same(t, "computed, and tried twice in 20 s", runs.Load(), 3)
 		s := wantEntry(t, g, "k", flight.Done, "1")
 		r := wantDo(t, g, fn, opts, "1", flight.Cached)
 		check.That(t, r.Age >= 180*time.Second && r.Age <= 182*time.Second, "%s old after 180 s", r.Age)
@@ -168,11 +165,9 @@ func TestStaleWhenComputingFails(t *testing.T) {
 			took(t, "waited", start, 0, 0)
 			pass(time.Second)
 		}
-		n := runs.Load()
-		check.That(t, n == 2, "tried %d times, want once", n-1)
-		if f, g := f.Stats(), g.Stats(); f.Stale != 1 || f.Refreshes != 1 || g.Stale != 25 || g.Refreshes != 0 {
-			t.Errorf("got %+v and %+v", f, g)
-		}
+		check.Same(t, "computed, and tried once", runs.Load(), 2)
+		ours, theirs := f.Stats(), g.Stats()
+		check.That(t, ours.Stale == 1 && ours.Refreshes == 1 && theirs.Stale == 25 && theirs.Refreshes == 0, "got %+v and %+v", ours, theirs)
 		pass(10 * time.Second)
 		fails.Store(false)
 		wantDo(t, g, fn, opts, "3", flight.Computed) // waited for it

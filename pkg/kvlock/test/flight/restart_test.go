@@ -38,9 +38,8 @@ func TestRestartsUnderLoad(t *testing.T) {
 		held[i] = begin(t, flights[i%3], fmt.Sprintf("held%d", i), flight.BeginOptions{})
 		for _, f := range flights {
 			waiters.Go(func() {
-				if s, err := f.Wait(ctx, held[i].Key()); err != nil || string(s.Value) != "v" {
-					t.Errorf("waiter of %s: got %+v, %v", held[i].Key(), s, err)
-				}
+				s, err := f.Wait(ctx, held[i].Key())
+				check.That(t, err == nil && string(s.Value) == "v", "waiter of %s: got %+v, %v", held[i].Key(), s, err)
 			})
 		}
 	}

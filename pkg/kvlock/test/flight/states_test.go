@@ -212,9 +212,8 @@ func TestResume(t *testing.T) {
 	c = check.Must(g.Resume(ctx, "adopted", c.Ref(), flight.ResumeOptions{}))(t)
 	complete(t, c, "v")
 	var taken *flight.TakenError
-	if _, err := f.Resume(ctx, "adopted", mine.Ref(), flight.ResumeOptions{}); !errors.As(err, &taken) || string(taken.Entry.Value) != "v" {
-		t.Errorf("got %v, want that the key is done", err)
-	}
+	_, err = f.Resume(ctx, "adopted", mine.Ref(), flight.ResumeOptions{})
+	check.That(t, errors.As(err, &taken) && string(taken.Entry.Value) == "v", "got %v, want that the key is done", err)
 }
 
 // A pending entry has the same reference as its claim, so that any reader can publish the work again. Other entries have

@@ -254,13 +254,11 @@ func TestManyWaitForACorruptValue(t *testing.T) {
 				return
 			}
 			defer w.Close()
-			if s, err := w.Next(within(t)); err != nil || s.State != flight.Pending {
-				t.Errorf("got %+v, %v", s, err)
-			}
+			s, err := w.Next(within(t))
+			check.That(t, err == nil && s.State == flight.Pending, "got %+v, %v", s, err)
 			waiting.Done()
-			if s, err := w.Next(within(t)); err != nil || s.State != flight.Absent {
-				t.Errorf("got %+v, %v", s, err)
-			}
+			s, err = w.Next(within(t))
+			check.That(t, err == nil && s.State == flight.Absent, "got %+v, %v", s, err)
 		})
 	}
 	waiting.Wait()

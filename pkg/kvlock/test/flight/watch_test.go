@@ -102,9 +102,8 @@ func TestTenThousandWaiters(t *testing.T) {
 		})
 	}
 	ready.Wait()
-	if n := p.Subscriptions() - before; n != 1 || consumers(t, b) != 0 {
-		t.Errorf("%d subscriptions and %d consumers for the waiters, want 1 and none", n, consumers(t, b))
-	}
+	n := p.Subscriptions() - before
+	check.That(t, n == 1 && consumers(t, b) == 0, "%d subscriptions and %d consumers for the waiters, want 1 and none", n, consumers(t, b))
 	for _, c := range claims {
 		complete(t, c, "v")
 	}
@@ -187,9 +186,8 @@ func TestReplicaThatLagsIsNotBelieved(t *testing.T) {
 		pass(10 * time.Second)
 		stop()
 		complete(t, c, "v")
-		if s, err := w.Next(t.Context()); err != nil || s.State != flight.Done {
-			t.Errorf("got %+v, %v; want the result", s, err)
-		}
+		s, err := w.Next(t.Context())
+		check.That(t, err == nil && s.State == flight.Done, "got %+v, %v; want the result", s, err)
 	})
 }
 
@@ -276,9 +274,8 @@ func TestWaiterOnABucketMadeAnew(t *testing.T) {
 		defer w.Close()
 		begin(t, g, "k", flight.BeginOptions{})
 		pass(time.Second)
-		if s, err := w.Next(t.Context()); err != nil || s.State != flight.Pending {
-			t.Errorf("got %+v, %v", s, err)
-		}
+		s, err := w.Next(t.Context())
+		check.That(t, err == nil && s.State == flight.Pending, "got %+v, %v", s, err)
 		b.MakeBucketAnew(t, 0)
 		pass(5 * time.Second)
 		complete(t, begin(t, g, "k", flight.BeginOptions{}), "v")
