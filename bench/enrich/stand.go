@@ -16,6 +16,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsotel/export"
 	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/pause"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/enricher"
 	"github.com/expediter-io/expediter/services/enricher/match"
@@ -111,10 +112,8 @@ func (s *stand) settle(ctx context.Context) error {
 		if stats.Found == stats.Jobs {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
+		if !pause.For(ctx, settlePoll) {
 			return fmt.Errorf("wait for the jobs: %w: %+v", ctx.Err(), stats)
-		case <-time.After(settlePoll):
 		}
 	}
 }

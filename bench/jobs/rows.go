@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/bench/internal/rig"
+	"github.com/expediter-io/expediter/pkg/pause"
 )
 
 func everybody(contestant) bool       { return true }
@@ -202,10 +203,7 @@ func restart(ctx context.Context, b *bench) (rig.Figures, error) {
 	if err != nil {
 		return nil, err
 	}
-	select { // in the middle between two signs of life, if there are any
-	case <-time.After(b.contestant.lease / 2):
-	case <-ctx.Done():
-	}
+	pause.For(ctx, b.contestant.lease/2) // to the middle between two signs of life, if there are any
 	killed := time.Now()
 	p.Kill()
 	select {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/bench/internal/rig"
+	"github.com/expediter-io/expediter/pkg/pause"
 )
 
 // Operations of a row at weight 1 and scale 1.
@@ -80,10 +81,8 @@ func finish(ctx context.Context, c *client, l *deliveries) error {
 		if err == nil && n >= len(l.runs) {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
+		if !pause.For(ctx, time.Millisecond) {
 			return errors.Join(fmt.Errorf("%d of %d jobs recorded: %w", n, len(l.runs), ctx.Err()), err)
-		case <-time.After(time.Millisecond):
 		}
 	}
 }
@@ -91,10 +90,8 @@ func finish(ctx context.Context, c *client, l *deliveries) error {
 // await waits until a count has reached n.
 func await(ctx context.Context, count *atomic.Int64, n int) error {
 	for count.Load() < int64(n) {
-		select {
-		case <-ctx.Done():
+		if !pause.For(ctx, time.Millisecond) {
 			return fmt.Errorf("%d of %d jobs: %w", count.Load(), n, ctx.Err())
-		case <-time.After(time.Millisecond):
 		}
 	}
 	return nil

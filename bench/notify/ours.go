@@ -15,6 +15,7 @@ import (
 	"github.com/expediter-io/expediter/bench/internal/rig"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
+	"github.com/expediter-io/expediter/pkg/pause"
 )
 
 // ours is a notifier in a process of its own, and a connection that publishes events.
@@ -183,10 +184,8 @@ func (o *ours) idle(ctx context.Context) error {
 			if busy == 0 {
 				break
 			}
-			select {
-			case <-ctx.Done():
+			if !pause.For(ctx, 5*time.Millisecond) {
 				return fmt.Errorf("%d messages of %s are not acknowledged: %w", busy, name, ctx.Err())
-			case <-time.After(5 * time.Millisecond):
 			}
 		}
 	}
