@@ -85,7 +85,8 @@ func measure(p *printer, dir string) (report, error) {
 func measureSplit(p *printer, videos []video) (*split, error) {
 	out := &split{Videos: len(videos), Baselines: map[string]rig.Score{}, Objects: map[string]rig.Score{}}
 	var total tally
-	baselines, objects := map[string]rig.Counts{}, map[string]rig.Counts{}
+	var articles rig.Counts
+	baselines := map[string]rig.Counts{}
 	var f1s []float64
 	for i := range videos {
 		v := &videos[i]
@@ -109,9 +110,7 @@ func measureSplit(p *printer, videos []video) (*split, error) {
 			}
 			baselines[name] = c
 		}
-		c := objects["after_article"]
-		c.Sum(judgeObjects(v, afterArticle(v), same))
-		objects["after_article"] = c
+		articles.Sum(judgeObjects(v, afterArticle(v), same))
 		if p.videos {
 			p.Line("  %-26s %s  steps %.2f/%.2f  ingredients %.2f/%.2f  (%d sentences, %d marked)", v.title, v.address,
 				t.steps.Score().Precision, t.steps.Score().Recall, t.ingredients.Score().Precision, t.ingredients.Score().Recall,
@@ -121,9 +120,7 @@ func measureSplit(p *printer, videos []video) (*split, error) {
 	for name, c := range baselines {
 		out.Baselines[name] = c.Score()
 	}
-	for name, c := range objects {
-		out.Objects[name] = c.Score()
-	}
+	out.Objects["after_article"] = articles.Score()
 	out.Steps, out.Starts, out.Ingredients = total.steps.Score(), total.starts.Score(), total.ingredients.Score()
 	out.SameNoun, out.Times, out.Temperatures = total.nouns.Score(), total.times.Score(), total.temperatures.Score()
 	out.Spread = spreadOf(f1s)
@@ -157,24 +154,19 @@ const slack = 0.002
 
 func judge(p *printer, v *video, r *recipe.Recipe) tally {
 	var t tally
-	begun := make([]bool, len(v.rows))
-	for i, row := range v.rows {
-		covered := false
-		for k := range r.Steps {
-			s := &r.Steps[k]
-			covered = covered || s.Timestamp != nil && s.End != nil && *s.Timestamp < row.end-slack && *s.End > row.start+slack
-		}
+	for _, row := range v.rows {
+		begun, covered := false, len(stepsIn(row, r)) > 0
 		t.steps.Add(covered, row.step)
 		if p.errors && covered != row.step {
 			p.Line("    %s %s", map[bool]string{true: "wrong ", false: "missed"}[covered], row.text)
 		}
 		for k := range r.Steps {
 			if at := r.Steps[k].Timestamp; at != nil && *at >= row.start-slack && *at < row.end-slack {
-				begun[i] = true
+				begun = true
 				t.starts.Add(true, row.step)
 			}
 		}
-		if row.step && !begun[i] {
+		if row.step && !begun {
 			t.starts.Missed++
 		}
 		t.times.Sum(judgeTimes(row, r))
@@ -233,13 +225,8 @@ func bounds(text string) (low, high int) {
 }
 
 func parts(text string) []string {
-	var out []string
-	for _, part := range regexp.MustCompile(`[;；]`).Split(text, -1) {
-		if strings.TrimSpace(part) != "" {
-			out = append(out, part)
-		}
-	}
-	return out
+	all := regexp.MustCompile(`[;；]`).Split(text, -1)
+	return slices.DeleteFunc(all, func(part string) bool { return strings.TrimSpace(part) == "" })
 }
 
 // judgeTimes compares the times that people marked in a sentence with those of the steps in which it lies. Signs such as

@@ -58,7 +58,7 @@ func beside(name, title string, run func(measured) ran, work func(*client) works
 			f[name+"_cpu_over_plain"] = f[name+"_cpu_us_per_job"] / usual["cpu_us_per_job"]
 			return f, err
 		}),
-		Columns: rig.Columns([]rig.Column{
+		Columns: slices.Concat([]rig.Column{
 			{Figure: name + "_jobs_per_s", Title: "jobs/s", Format: "%.0f", Spread: true},
 			{Figure: name + "_over_plain", Title: "of plain", Format: "%.2f", Spread: true},
 			{Figure: name + "_cpu_us_per_job", Title: "CPU µs/job", Format: "%.0f"},
@@ -80,7 +80,7 @@ func rows(o options) []rig.Row[contestant] {
 		{
 			Name: "jobs", Title: "Unique no-op jobs, inserted one at a time by 32 producers and worked in 100 slots until the system has recorded each",
 			Needs: everybody, Run: run(throughput),
-			Columns: rig.Columns([]rig.Column{
+			Columns: slices.Concat([]rig.Column{
 				{Figure: "jobs_per_s", Title: "jobs/s", Format: "%.0f", Spread: true},
 				{Figure: "over_raw", Title: "of raw", Format: "%.2f", Spread: true},
 				{Figure: "cpu_us_per_job", Title: "CPU µs/job", Format: "%.0f", Spread: true},
@@ -90,7 +90,7 @@ func rows(o options) []rig.Row[contestant] {
 		{
 			Name: "start", Title: "From the call of insert to the start of the job, at 200 jobs/s",
 			Needs: everybody, Run: run(start),
-			Columns: rig.Columns([]rig.Column{
+			Columns: slices.Concat([]rig.Column{
 				{Figure: "start_p50_ms", Title: "p50 ms", Format: "%.2f", Spread: true},
 				{Figure: "start_p99_ms", Title: "p99 ms", Format: "%.2f", Spread: true},
 			}, effects("start")),
@@ -98,7 +98,7 @@ func rows(o options) []rig.Row[contestant] {
 		{
 			Name: "steps", Title: "Jobs of five steps that do nothing, each recorded before the next begins",
 			Needs: stepping, Run: run(steps),
-			Columns: rig.Columns([]rig.Column{
+			Columns: slices.Concat([]rig.Column{
 				{Figure: "five_step_jobs_per_s", Title: "jobs/s", Format: "%.0f", Spread: true},
 				{Figure: "five_step_cpu_us_per_job", Title: "CPU µs/job", Format: "%.0f", Spread: true},
 			}, effects("five_step")),
@@ -118,7 +118,7 @@ func rows(o options) []rig.Row[contestant] {
 		{
 			Name: "growth", Title: "Insert and start of a job while others of another kind are queued: a hundredth, a tenth and all of --queued",
 			Needs: growing, Run: run(growth), Once: true,
-			Columns: rig.Columns([]rig.Column{
+			Columns: slices.Concat([]rig.Column{
 				{Figure: "growth_to", Title: "to", Format: "%.0f"},
 				{Figure: "growth_insert_us", Title: "insert p50 µs", Format: "%.0f"},
 				{Figure: "growth_start_us", Title: "start p50 µs", Format: "%.0f"},
@@ -127,7 +127,7 @@ func rows(o options) []rig.Row[contestant] {
 		{
 			Name: "growth_letters", Once: true, Needs: deadLetters, Run: run(letters),
 			Title: "A job that becomes a dead letter, a page of the 100 newest, and a replay, with 1,000, 10,000 and 100,000 other letters kept",
-			Columns: rig.Columns(deathAmongLetters.Columns("letter"), pageOfLetters.Columns("page"), replayOfLetters.Columns("replay"),
+			Columns: slices.Concat(deathAmongLetters.Columns("letter"), pageOfLetters.Columns("page"), replayOfLetters.Columns("replay"),
 				deathAmongLetters.Memory()),
 		},
 		{

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -160,7 +161,7 @@ func rows(o options) []rig.Row[contestant] {
 	return []rig.Row[contestant]{
 		{
 			Name: "lock_unlock", Title: "Lock and unlock, uncontended", Needs: writes, Run: run(lockUnlock),
-			Columns: rig.Columns(quantiles("lock_unlock", "us", "µs"), over("lock_over_raw"), processor("lock_unlock")),
+			Columns: slices.Concat(quantiles("lock_unlock", "us", "µs"), over("lock_over_raw"), processor("lock_unlock")),
 		},
 		{
 			Name: "wake", Title: "Wake after release: from before unlock until the one who waited has the lock", Needs: locks, Run: run(wake),
@@ -172,7 +173,7 @@ func rows(o options) []rig.Row[contestant] {
 		},
 		{
 			Name: "handover", Title: "Hand-over among 32 clients, each of which holds it for 1 ms", Needs: locks, Run: run(handover),
-			Columns: rig.Columns(quantiles("handover", "us", "µs"), []rig.Column{
+			Columns: slices.Concat(quantiles("handover", "us", "µs"), []rig.Column{
 				{Figure: "handover_per_s", Title: "turns/s", Format: "%.0f"},
 				{Figure: "handover_same_percent", Title: "to itself %", Format: "%.0f"},
 				{Figure: "handover_min", Title: "fewest", Format: "%.0f"},
@@ -183,7 +184,7 @@ func rows(o options) []rig.Row[contestant] {
 		{
 			Name: "coalesce", Title: "Coalesced wake: from the end of the computation until each of 8 waiting clients has the value",
 			Needs: computes, Run: run(coalesce),
-			Columns: rig.Columns(quantiles("coalesce", "us", "µs"), processor("coalesce")),
+			Columns: slices.Concat(quantiles("coalesce", "us", "µs"), processor("coalesce")),
 		},
 		{
 			Name: "hit", Title: "Cached read, memory tier", Needs: remembers, Run: run(memoryRead),
@@ -191,7 +192,7 @@ func rows(o options) []rig.Row[contestant] {
 		},
 		{
 			Name: "read", Title: "Cached read over the network, 300 bytes", Needs: reads, Run: run(networkRead),
-			Columns: rig.Columns(quantiles("read", "us", "µs"), processor("read")),
+			Columns: slices.Concat(quantiles("read", "us", "µs"), processor("read")),
 		},
 		batch("batch10", 10, run), batch("batch100", 100, run), //nolint:mnd // keys
 		{
@@ -222,15 +223,15 @@ func rows(o options) []rig.Row[contestant] {
 			Name: "growth_waiters", Once: true,
 			Title: "A turn of a lock that 10, 100 and 1,000 callers of 10 clients hand to each other, and 100 callers of 1, 10 and 100 clients, all of which wait for the one key and receive each of its writes",
 			Needs: func(who contestant) bool { return locks(who) && !who.polls }, Run: run(growingWaiters),
-			Columns: rig.Columns(turnOfWaiters.Columns("by callers"), turnOfClients.Columns("by clients"), turnOfWaiters.Memory()),
+			Columns: slices.Concat(turnOfWaiters.Columns("by callers"), turnOfClients.Columns("by clients"), turnOfWaiters.Memory()),
 		},
 		{
 			Name: "growth_callers", Title: "A computation for which 10, 100 and 1,000 callers wait, over 10 clients: each caller", Once: true,
-			Needs: computes, Run: run(growingCallers), Columns: rig.Columns(resultOfCallers.Columns("caller"), resultOfCallers.Memory()),
+			Needs: computes, Run: run(growingCallers), Columns: slices.Concat(resultOfCallers.Columns("caller"), resultOfCallers.Memory()),
 		},
 		{
 			Name: "growth_watchers", Title: "A result that is stored, seen by its watcher, and dropped, with 10, 100 and 1,000 watchers, each of its own key", Once: true,
-			Needs: watches, Run: run(growingWatchers), Columns: rig.Columns(changeOfWatched.Columns("change"), changeOfWatched.Memory()),
+			Needs: watches, Run: run(growingWatchers), Columns: slices.Concat(changeOfWatched.Columns("change"), changeOfWatched.Memory()),
 		},
 		{
 			Name: "divided", Title: "Lock and unlock, and a result, by 10 clients at once, in one bucket and in one that is divided into 4", Once: true,
@@ -240,7 +241,7 @@ func rows(o options) []rig.Row[contestant] {
 			Name: "growth", Once: true,
 			Title: fmt.Sprintf("Lock and unlock, and a read over the network, with %d, %d and %d other keys in the bucket", o.keys/100, o.keys/10, o.keys),
 			Needs: func(who contestant) bool { return locks(who) && reads(who) }, Run: run(growth),
-			Columns: rig.Columns(lockAmongKeys.Columns("lock"), readAmongKeys.Columns("read"), lockAmongKeys.Memory()),
+			Columns: slices.Concat(lockAmongKeys.Columns("lock"), readAmongKeys.Columns("read"), lockAmongKeys.Memory()),
 		},
 	}
 }
@@ -254,7 +255,7 @@ func batch(name string, keys int, run func(measured) ran) rig.Row[contestant] {
 	trips := []rig.Column{{Figure: name + "_round_trips", Title: "round trips", Format: "%.0f"}}
 	return rig.Row[contestant]{
 		Name: name, Title: fmt.Sprintf("Batched read of %d keys", keys), Needs: batches, Run: run(batchRead(name, keys)),
-		Columns: rig.Columns(quantiles(name, "us", "µs"), over(name+"_over_raw"), trips, processor(name)),
+		Columns: slices.Concat(quantiles(name, "us", "µs"), over(name+"_over_raw"), trips, processor(name)),
 	}
 }
 

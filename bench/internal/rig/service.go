@@ -46,11 +46,16 @@ func (s *Service) Stop() {
 }
 
 // ProcessorTime returns the processor time of the service's processes.
-func (s *Service) ProcessorTime() (sum time.Duration) {
-	for _, one := range s.ProcessorTimes() {
-		sum += one
+func (s *Service) ProcessorTime() time.Duration {
+	return sum(s, func(p *Process) time.Duration { return processorTime(p.PID()) })
+}
+
+// sum adds up a value of the service's processes.
+func sum[T int64 | time.Duration](s *Service, of func(*Process) T) (all T) {
+	for _, p := range s.processes {
+		all += of(p)
 	}
-	return sum
+	return all
 }
 
 // ProcessorTimes returns the processor time of each of the service's processes.
@@ -63,12 +68,7 @@ func (s *Service) ProcessorTimes() []time.Duration {
 }
 
 // ResidentBytes returns the memory of the service's processes.
-func (s *Service) ResidentBytes() (sum int64) {
-	for _, p := range s.processes {
-		sum += p.ResidentBytes()
-	}
-	return sum
-}
+func (s *Service) ResidentBytes() int64 { return sum(s, (*Process).ResidentBytes) }
 
 // ResetPeak sets the memory peaks of the service's processes to their present sizes.
 func (s *Service) ResetPeak() {
@@ -78,12 +78,7 @@ func (s *Service) ResetPeak() {
 }
 
 // PeakBytes returns the sum of the most memory that each of the service's processes had since ResetPeak.
-func (s *Service) PeakBytes() (sum int64) {
-	for _, p := range s.processes {
-		sum += p.PeakBytes()
-	}
-	return sum
-}
+func (s *Service) PeakBytes() int64 { return sum(s, (*Process).PeakBytes) }
 
 // ports returns n free ports.
 func ports(n int) ([]int, error) {
