@@ -24,14 +24,13 @@ import (
 func TestAPlaceIsQueuedOnce(t *testing.T) {
 	t.Parallel()
 	_, js := applied(t)
-	subject, err := contracts.EnrichJobSubject(contracts.ProviderWolt, "ChIJ123")
-	check.OK(t, err)
+	subject := check.Must(contracts.EnrichJobSubject(contracts.ProviderWolt, "ChIJ123"))(t)
 	publish := func(id string) error {
 		return check.Err(js.Publish(t.Context(), subject, []byte("{}"), jetstream.WithMsgID(id)))
 	}
 	check.OK(t, publish("claim-1"))
 	var refused *jetstream.APIError
-	err = publish("claim-2")
+	err := publish("claim-2")
 	check.Require(t, errors.As(err, &refused) && refused.ErrorCode == 10077, "got %v, want it refused by the stream", err)
 	consumer, err := js.CreateConsumer(t.Context(), contracts.StreamEnrichJobs, jetstream.ConsumerConfig{AckPolicy: jetstream.AckExplicitPolicy})
 	check.OK(t, err)

@@ -29,15 +29,12 @@ func TestBucketWithWrongSettingsIsRefused(t *testing.T) {
 	check.OK(t, check.Err(js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{
 		Bucket: bucket, History: 5, LimitMarkerTTL: time.Minute, TTL: time.Hour,
 	})))
-	_, err := flight.New(t.Context(), js, flight.Config{Bucket: bucket})
-	check.Contains(t, err, "limit markers", "history is 5", "MaxAge")
+	check.Contains(t, check.Err(flight.New(t.Context(), js, flight.Config{Bucket: bucket})), "limit markers", "history is 5", "MaxAge")
 	check.OK(t, check.Err(js.CreateStream(t.Context(), jetstream.StreamConfig{
 		Name: "KV_async", Subjects: []string{"$KV.async.>"}, MaxMsgsPerSubject: 1, PersistMode: jetstream.AsyncPersistMode,
 	})))
-	_, err = flight.New(t.Context(), js, flight.Config{Bucket: "async"})
-	check.Contains(t, err, "PersistMode", "AllowMsgTTL", "AllowDirect")
-	_, err = flight.New(t.Context(), js, flight.Config{Bucket: "nowhere"})
-	wantErr(t, err, jetstream.ErrStreamNotFound)
+	check.Contains(t, check.Err(flight.New(t.Context(), js, flight.Config{Bucket: "async"})), "PersistMode", "AllowMsgTTL", "AllowDirect")
+	wantErr(t, check.Err(flight.New(t.Context(), js, flight.Config{Bucket: "nowhere"})), jetstream.ErrStreamNotFound)
 }
 
 func TestCreateBucketLeavesAnExistingOne(t *testing.T) {

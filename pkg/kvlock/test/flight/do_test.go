@@ -126,8 +126,7 @@ func TestKeptFailureIsToldUntilItIsOver(t *testing.T) {
 		f := b.Flight(t, flight.Config{})
 		check.OK(t, begin(t, f, "k", flight.BeginOptions{}).Fail(t.Context(), "no such place", time.Minute))
 		var runs atomic.Int64
-		_, err := f.Do(t.Context(), "k", value(&runs, "v"), flight.DoOptions{})
-		wantErr(t, err, flight.ErrFailed)
+		wantErr(t, check.Err(f.Do(t.Context(), "k", value(&runs, "v"), flight.DoOptions{})), flight.ErrFailed)
 		s := get(t, f, "k")
 		check.That(t, s.State == flight.Failed && s.Reason == "no such place", "got %+v", s)
 		pass(time.Minute + lateness)
@@ -153,8 +152,7 @@ func TestDoWhenCallersGo(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			leave = append(leave, cancel)
 			here.Go(func() {
-				_, err := f.Do(ctx, "k", fn, flight.DoOptions{})
-				wantErr(t, err, context.Canceled)
+				wantErr(t, check.Err(f.Do(ctx, "k", fn, flight.DoOptions{})), context.Canceled)
 			})
 		}
 		pass(time.Second)
@@ -197,11 +195,9 @@ func TestDoThatKeepsRunning(t *testing.T) {
 		defer cancelOther()
 		var last sync.WaitGroup
 		last.Go(func() { // to leave, and does not care
-			_, err := f.Do(other, "k", fn, flight.DoOptions{})
-			wantErr(t, err, context.DeadlineExceeded)
+			wantErr(t, check.Err(f.Do(other, "k", fn, flight.DoOptions{})), context.DeadlineExceeded)
 		})
-		_, err := f.Do(ctx, "k", fn, flight.DoOptions{KeepRunning: true})
-		wantErr(t, err, context.DeadlineExceeded)
+		wantErr(t, check.Err(f.Do(ctx, "k", fn, flight.DoOptions{KeepRunning: true})), context.DeadlineExceeded)
 		last.Wait()
 		pass(2 * time.Minute)
 		wantEntry(t, f, "k", flight.Done, "v")
@@ -227,12 +223,9 @@ func TestDoOfAnotherInput(t *testing.T) {
 	}()
 	testbed.Await(t, started, "the function starts")
 	other := flight.DoOptions{Fingerprint: "two"}
-	_, err := f.Do(ctx, "k", value(&runs, "two"), other)
-	wantErr(t, err, kvlock.ErrMismatch)
-	_, err = g.Do(ctx, "k", value(&runs, "two"), other)
-	wantErr(t, err, kvlock.ErrMismatch)
-	_, err = g.Begin(ctx, "k", flight.BeginOptions{Fingerprint: "two"})
-	wantErr(t, err, kvlock.ErrMismatch)
+	wantErr(t, check.Err(f.Do(ctx, "k", value(&runs, "two"), other)), kvlock.ErrMismatch)
+	wantErr(t, check.Err(g.Do(ctx, "k", value(&runs, "two"), other)), kvlock.ErrMismatch)
+	wantErr(t, check.Err(g.Begin(ctx, "k", flight.BeginOptions{Fingerprint: "two"})), kvlock.ErrMismatch)
 	close(end)
 	check.Is(t, testbed.Await(t, first, "the first call returns"), nil)
 	r, err := g.Do(ctx, "k", value(&runs, "two"), other)
@@ -277,12 +270,10 @@ func TestCloseEndsComputationsAndWaits(t *testing.T) {
 			wantErr(t, err, kvlock.ErrClosed)
 		})
 		all.Go(func() {
-			_, err := f.Do(t.Context(), "theirs", nil, flight.DoOptions{})
-			wantErr(t, err, kvlock.ErrClosed)
+			wantErr(t, check.Err(f.Do(t.Context(), "theirs", nil, flight.DoOptions{})), kvlock.ErrClosed)
 		})
 		all.Go(func() {
-			_, err := f.Wait(t.Context(), "theirs")
-			wantErr(t, err, kvlock.ErrClosed)
+			wantErr(t, check.Err(f.Wait(t.Context(), "theirs")), kvlock.ErrClosed)
 		})
 		pass(time.Second)
 		f.Close()

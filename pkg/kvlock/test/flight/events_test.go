@@ -84,14 +84,13 @@ func TestEventsOfAFunctionThatFails(t *testing.T) {
 		var o observed
 		f := o.flight(t, b, flight.Config{})
 		errOven := errors.New("oven is cold")
-		_, err := f.Do(t.Context(), "k", func(context.Context) ([]byte, error) { return nil, errOven }, flight.DoOptions{})
-		wantErr(t, err, errOven)
+		wantErr(t, check.Err(f.Do(t.Context(), "k", func(context.Context) ([]byte, error) { return nil, errOven }, flight.DoOptions{})), errOven)
 		got := o.wantEvents(t, "failed", flight.EventAcquired, flight.EventReleased, flight.EventReturned)
 		wantErr(t, got[1].Err, flight.ErrFailed)
 		wantErr(t, got[2].Err, errOven)
 		check.That(t, got[1].State == flight.Failed && got[2].Outcome == 0, "got %+v", got)
 
-		_, err = f.Do(t.Context(), "k", func(context.Context) ([]byte, error) { panic("fire") }, flight.DoOptions{})
+		_, err := f.Do(t.Context(), "k", func(context.Context) ([]byte, error) { panic("fire") }, flight.DoOptions{})
 		got = o.wantEvents(t, "panic", flight.EventAcquired, flight.EventPanic, flight.EventReleased, flight.EventReturned)
 		check.Is(t, got[1].Err, err)
 	})
@@ -102,15 +101,13 @@ func TestEventsOfWhoWaits(t *testing.T) {
 		var owner, waiter observed
 		f, g := owner.flight(t, b, flight.Config{Instance: "f"}), waiter.flight(t, b, flight.Config{Instance: "g"})
 		c := begin(t, f, "k", flight.BeginOptions{})
-		_, err := g.Begin(t.Context(), "k", flight.BeginOptions{})
-		wantErr(t, err, flight.ErrTaken)
+		wantErr(t, check.Err(g.Begin(t.Context(), "k", flight.BeginOptions{})), flight.ErrTaken)
 		got := waiter.wantEvents(t, "refused", flight.EventHeld)
 		check.That(t, got[0].Claim == c.ID() && got[0].Owner == "f", "got %+v", got)
 
 		impatient, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err = g.Do(impatient, "k", nil, flight.DoOptions{})
-		wantErr(t, err, context.DeadlineExceeded)
+		wantErr(t, check.Err(g.Do(impatient, "k", nil, flight.DoOptions{})), context.DeadlineExceeded)
 		pass(time.Second) // the computation that it began ends
 		got = waiter.wantEvents(t, "gave up", flight.EventWaiting, flight.EventWaitTimeout, flight.EventReturned)
 		check.That(t, got[0].Claim == c.ID() && got[0].Owner == "f" && got[1].Elapsed == time.Second, "got %+v", got)
@@ -169,8 +166,7 @@ func TestEventsOfALostClaim(t *testing.T) {
 		<-held.Done()
 		p.Heal()
 		pass(10 * time.Second)
-		_, err = c.Complete(t.Context(), nil, 0)
-		wantErr(t, err, kvlock.ErrLost)
+		wantErr(t, check.Err(c.Complete(t.Context(), nil, 0)), kvlock.ErrLost)
 		events := o.take()
 		lost, failed := 0, 0
 		for _, e := range events {

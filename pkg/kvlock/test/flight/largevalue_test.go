@@ -129,8 +129,7 @@ func TestClientReadsTheObject(t *testing.T) {
 		info, err := object.Info()
 		check.That(t, err == nil && info.Description == "value of "+key && info.Size == uint64(len(got)), "got %+v, %v", info, err)
 		if info.Headers.Get("Content-Encoding") == "zstd" {
-			d, err := zstd.NewReader(bytes.NewReader(got))
-			check.OK(t, err)
+			d := check.Must(zstd.NewReader(bytes.NewReader(got)))(t)
 			got, err = io.ReadAll(d)
 			d.Close()
 			check.OK(t, err)
@@ -240,10 +239,9 @@ func TestReferenceIsChecked(t *testing.T) {
 func TestLargeValueBucketIsChecked(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	_, err := flight.New(t.Context(), b.JS, flight.Config{Bucket: bucket, LargeValueBucket: attic})
-	wantErr(t, err, jetstream.ErrStreamNotFound)
+	wantErr(t, check.Err(flight.New(t.Context(), b.JS, flight.Config{Bucket: bucket, LargeValueBucket: attic})), jetstream.ErrStreamNotFound)
 	check.OK(t, check.Err(b.JS.CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{Bucket: attic, TTL: time.Hour})))
-	_, err = flight.New(t.Context(), b.JS, flight.Config{Bucket: bucket, LargeValueBucket: attic})
+	_, err := flight.New(t.Context(), b.JS, flight.Config{Bucket: bucket, LargeValueBucket: attic})
 	check.Contains(t, err, "AllowMsgTTL is off", "MaxAge is 1h")
 	sc := flight.LargeValueConfig(kvlock.BucketConfig{Bucket: "other"})
 	sc.MaxMsgsPerSubject, sc.AllowDirect, sc.Discard, sc.MaxBytes = 1, false, jetstream.DiscardOld, 1<<20
@@ -261,8 +259,7 @@ func TestLargeValueBucketIsFull(t *testing.T) {
 	check.OK(t, flight.CreateLargeValueBucket(t.Context(), b.JS, kvlock.BucketConfig{Bucket: attic, MaxBytes: 1 << 20}))
 	f := b.Flight(t, patientLarge)
 	fn := func(context.Context) ([]byte, error) { return noise(2 << 20), nil }
-	_, err := f.Do(t.Context(), "k", fn, flight.DoOptions{})
-	wantErr(t, err, kvlock.ErrUnavailable)
+	wantErr(t, check.Err(f.Do(t.Context(), "k", fn, flight.DoOptions{})), kvlock.ErrUnavailable)
 	r, err := f.Do(t.Context(), "l", fn, flight.DoOptions{FailOpen: true})
 	check.That(t, err == nil && len(r.Value) == 2<<20 && !r.Stored, "got %d bytes, stored %v, %v", len(r.Value), r.Stored, err)
 }

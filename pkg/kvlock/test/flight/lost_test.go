@@ -72,8 +72,7 @@ func TestAnUnknownResultIsNotOverwritten(t *testing.T) {
 		p.Hit(writes("k"), natstest.ReplyLost, 1)
 		hasty, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
-		_, err := c.Complete(hasty, []byte("v"), 0)
-		wantErr(t, err, kvlock.ErrUnavailable)
+		wantErr(t, check.Err(c.Complete(hasty, []byte("v"), 0)), kvlock.ErrUnavailable)
 		p.Filter(nil)
 		wantErr(t, c.Fail(t.Context(), "r", 0), kvlock.ErrLost)
 		wantEntry(t, f, "k", flight.Done, "v")
@@ -201,8 +200,7 @@ func TestDeposedLeaderIsNotBelieved(t *testing.T) {
 		"it knows somebody else's claim": func(t *testing.T, f, g *flight.Flight) flight.Entry {
 			t.Helper()
 			c := begin(t, g, "k", flight.BeginOptions{})
-			_, err := f.Begin(t.Context(), "k", flight.BeginOptions{})
-			wantErr(t, err, flight.ErrTaken)
+			wantErr(t, check.Err(f.Begin(t.Context(), "k", flight.BeginOptions{})), flight.ErrTaken)
 			check.OK(t, c.Release(t.Context()))
 			return get(t, g, "k")
 		},

@@ -67,8 +67,7 @@ func TestMemoryCostsNoRoundTrip(t *testing.T) {
 			t.Errorf("got %+v, %v", entries, err)
 		}
 		check.Same(t, "asked()", asked(), 2)
-		_, err = f.Do(t.Context(), "a", nil, flight.DoOptions{Fingerprint: "other"})
-		wantErr(t, err, kvlock.ErrMismatch)
+		wantErr(t, check.Err(f.Do(t.Context(), "a", nil, flight.DoOptions{Fingerprint: "other"})), kvlock.ErrMismatch)
 	})
 }
 
@@ -298,10 +297,8 @@ func TestClosedMemory(t *testing.T) {
 	f := b.Flight(t, remembering())
 	replace(t, f, "k", "v")
 	f.Close()
-	_, err := f.Get(t.Context(), "k")
-	wantErr(t, err, kvlock.ErrClosed)
-	_, err = f.Do(t.Context(), "k", nil, flight.DoOptions{})
-	wantErr(t, err, kvlock.ErrClosed)
+	wantErr(t, check.Err(f.Get(t.Context(), "k")), kvlock.ErrClosed)
+	wantErr(t, check.Err(f.Do(t.Context(), "k", nil, flight.DoOptions{})), kvlock.ErrClosed)
 }
 
 // The bucket is gone for a moment, and back as if it were the same: restored from a backup, and written to again. The

@@ -52,8 +52,7 @@ func TestOrphansGo(t *testing.T) {
 			t.Helper()
 			c := begin(t, f, "k", flight.BeginOptions{})
 			p.Filter(losing(func(m natstest.Frame) bool { return isWrite(m, "k") && strings.Contains(string(m.Raw), `"done"`) }))
-			_, err := c.Complete(t.Context(), value, ttl)
-			wantErr(t, err, kvlock.ErrUnavailable)
+			wantErr(t, check.Err(c.Complete(t.Context(), value, ttl)), kvlock.ErrUnavailable)
 			p.Cut()
 			wantEntry(t, b.Flight(t, flight.Config{}), "k", flight.Pending, "")
 		},
@@ -70,8 +69,7 @@ func TestOrphansGo(t *testing.T) {
 				}
 				return natstest.Relay
 			})
-			_, err := c.Complete(t.Context(), value, ttl)
-			wantErr(t, err, kvlock.ErrUnavailable)
+			wantErr(t, check.Err(c.Complete(t.Context(), value, ttl)), kvlock.ErrUnavailable)
 			p.Cut()
 		},
 		"invalidated": func(t *testing.T, _ *bed, f *flight.Flight, _ *natstest.Proxy) {
@@ -158,8 +156,7 @@ func TestZombieWithAnObject(t *testing.T) {
 		c := check.Must(g.Resume(t.Context(), "k", zombie.Ref(), flight.ResumeOptions{}))(t)
 		completeBytes(t, c, theirs)
 		p.Filter(nil)
-		_, err = zombie.Complete(t.Context(), noise(2<<20), 0)
-		wantErr(t, err, kvlock.ErrLost)
+		wantErr(t, check.Err(zombie.Complete(t.Context(), noise(2<<20), 0)), kvlock.ErrLost)
 		readEveryWay(t, g, "k", theirs)
 	})
 }
@@ -172,8 +169,7 @@ func TestCompleteAgainWithAnObject(t *testing.T) {
 		for key, how := range map[string]natstest.Fault{"unknown": natstest.ReplyLost, "not-applied": natstest.WriteLost} {
 			c := begin(t, f, key, flight.BeginOptions{})
 			p.Hit(writes(key), how, 1000)
-			_, err := c.Complete(t.Context(), noise(2<<20), 0)
-			wantErr(t, err, kvlock.ErrUnavailable)
+			wantErr(t, check.Err(c.Complete(t.Context(), noise(2<<20), 0)), kvlock.ErrUnavailable)
 			p.Filter(nil)
 			value := noise(2<<20 + 1)
 			completeBytes(t, c, value)

@@ -58,8 +58,7 @@ func TestNegativeEntryThatIsNotKept(t *testing.T) {
 		var all sync.WaitGroup
 		for _, x := range []*flight.Flight{f, g} {
 			all.Go(func() {
-				_, err := x.Do(t.Context(), "k", fn, flight.DoOptions{})
-				wantErr(t, err, flight.ErrNotFound)
+				wantErr(t, check.Err(x.Do(t.Context(), "k", fn, flight.DoOptions{})), flight.ErrNotFound)
 			})
 			pass(100 * time.Millisecond)
 		}
@@ -71,8 +70,7 @@ func TestNegativeEntryThatIsNotKept(t *testing.T) {
 		var runs atomic.Int64
 		wantDo(t, f, value(&runs, "v"), opts, "v", flight.Computed)
 		pass(2 * time.Minute)
-		_, err := g.Do(t.Context(), "k", fn, opts)
-		wantErr(t, err, flight.ErrNotFound)
+		wantErr(t, check.Err(g.Do(t.Context(), "k", fn, opts)), flight.ErrNotFound)
 		wantEntry(t, f, "k", flight.Absent, "")
 	})
 }
@@ -92,12 +90,10 @@ func TestFailuresAreKeptByPolicy(t *testing.T) {
 		}}
 		for range 3 {
 			now = errOven
-			_, err := f.Do(t.Context(), "k", fn, opts)
-			wantErr(t, err, errOven)
+			wantErr(t, check.Err(f.Do(t.Context(), "k", fn, opts)), errOven)
 		}
 		now = errClosed
-		_, err := f.Do(t.Context(), "k", fn, opts)
-		wantErr(t, err, errClosed)
+		wantErr(t, check.Err(f.Do(t.Context(), "k", fn, opts)), errClosed)
 		for _, x := range []*flight.Flight{f, g} {
 			_, err := x.Do(t.Context(), "k", fn, opts)
 			var failed *flight.FailedError
@@ -158,8 +154,7 @@ func TestFailOpen(t *testing.T) {
 		r, err := f.Do(t.Context(), "k", value(&runs, "v"), open)
 		check.That(t, err == nil && string(r.Value) == "v" && !r.Stored && r.Outcome == flight.Computed, "got %+v, %v", r, err)
 		took(t, "gave up after OpTimeout", start, 0, 2100*time.Millisecond)
-		_, err = f.Do(t.Context(), "k", value(&runs, "v"), flight.DoOptions{})
-		wantErr(t, err, kvlock.ErrUnavailable)
+		wantErr(t, check.Err(f.Do(t.Context(), "k", value(&runs, "v"), flight.DoOptions{})), kvlock.ErrUnavailable)
 	})
 	runInBubble(t, "while somebody else computes", func(t *testing.T, b *bed) {
 		begin(t, b.Flight(t, flight.Config{}), "k", flight.BeginOptions{TTL: 24 * time.Hour})
@@ -186,8 +181,7 @@ func TestFailOpen(t *testing.T) {
 		b = bedOn(t, b.Srv, kvlock.BucketConfig{Bucket: bucket, MaxBytes: 2000})
 		f := b.Flight(t, flight.Config{})
 		big := func(context.Context) ([]byte, error) { return noise(5000), nil }
-		_, err := f.Do(t.Context(), "k", big, flight.DoOptions{})
-		wantErr(t, err, kvlock.ErrUnavailable)
+		wantErr(t, check.Err(f.Do(t.Context(), "k", big, flight.DoOptions{})), kvlock.ErrUnavailable)
 		r, err := f.Do(t.Context(), "l", big, open)
 		check.That(t, err == nil && len(r.Value) == 5000 && !r.Stored, "got %d bytes, stored %v, %v", len(r.Value), r.Stored, err)
 	})

@@ -135,8 +135,7 @@ func TestFailedRefreshKeepsTheValue(t *testing.T) {
 		}
 		check.Same(t, "released", released, 2)
 		pass(25 * time.Second) // it is over as if nothing had been tried
-		_, err := g.Do(t.Context(), "k", fn, opts)
-		wantErr(t, err, errOven)
+		wantErr(t, check.Err(g.Do(t.Context(), "k", fn, opts)), errOven)
 		check.That(t, s.TTL <= 45*time.Second, "kept for %s, longer than its TTL", s.TTL)
 	})
 }
@@ -181,8 +180,7 @@ func TestStaleWhenComputingFails(t *testing.T) {
 		wantErr(t, err, errOven)
 		wantDo(t, f, fn, opts, "3", flight.Stale)
 		pass(time.Hour)
-		_, err = f.Do(t.Context(), "k", fn, opts)
-		wantErr(t, err, errOven)
+		wantErr(t, check.Err(f.Do(t.Context(), "k", fn, opts)), errOven)
 	})
 }
 
@@ -235,8 +233,7 @@ func TestCallerThatTakesNoStaleValue(t *testing.T) {
 		fails.Store(true)
 		wantDo(t, f, fn, opts, "2", flight.Stale)
 		pass(time.Second)
-		_, err := g.Do(t.Context(), "k", fn, flight.DoOptions{})
-		wantErr(t, err, flight.ErrFailed)
+		wantErr(t, check.Err(g.Do(t.Context(), "k", fn, flight.DoOptions{})), flight.ErrFailed)
 		check.Same(t, "computed", runs.Load(), 3)
 	})
 }

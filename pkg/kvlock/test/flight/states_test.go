@@ -202,8 +202,7 @@ func TestResume(t *testing.T) {
 
 	// Another input's hand-off is not adopted.
 	begin(t, f, "input", flight.BeginOptions{Handoff: true, Fingerprint: "one"})
-	_, err := g.Resume(ctx, "input", c.Ref(), flight.ResumeOptions{Fingerprint: "two"})
-	wantErr(t, err, kvlock.ErrMismatch)
+	wantErr(t, check.Err(g.Resume(ctx, "input", c.Ref(), flight.ResumeOptions{Fingerprint: "two"})), kvlock.ErrMismatch)
 	s := get(t, f, "input")
 	check.That(t, s.Fingerprint == "one" && s.Owner == "f", "got %+v, want f's claim of one", s)
 
@@ -212,7 +211,7 @@ func TestResume(t *testing.T) {
 	c = check.Must(g.Resume(ctx, "adopted", c.Ref(), flight.ResumeOptions{}))(t)
 	complete(t, c, "v")
 	var taken *flight.TakenError
-	_, err = f.Resume(ctx, "adopted", mine.Ref(), flight.ResumeOptions{})
+	_, err := f.Resume(ctx, "adopted", mine.Ref(), flight.ResumeOptions{})
 	check.That(t, errors.As(err, &taken) && string(taken.Entry.Value) == "v", "got %v, want that the key is done", err)
 }
 
@@ -259,8 +258,7 @@ func TestBadArgumentsWriteNothing(t *testing.T) {
 	} {
 		check.Failsf(t, do(), "%s: was taken", name)
 	}
-	_, err := f.Resume(ctx, "k", "../../etc", flight.ResumeOptions{})
-	wantErr(t, err, flight.ErrInvalidRef)
+	wantErr(t, check.Err(f.Resume(ctx, "k", "../../etc", flight.ResumeOptions{})), flight.ErrInvalidRef)
 	if m := b.Last(t, "k"); m != nil {
 		t.Errorf("wrote %q", m.Data)
 	}

@@ -39,8 +39,7 @@ func TestZombie(t *testing.T) {
 			check.OK(t, f.Invalidate(t.Context(), "k"))
 			begin(t, f, "k", flight.BeginOptions{TTL: time.Second})
 			pass(2 * time.Second)
-			_, err := longer.Complete(t.Context(), nil, 0)
-			wantErr(t, err, kvlock.ErrLost)
+			wantErr(t, check.Err(longer.Complete(t.Context(), nil, 0)), kvlock.ErrLost)
 		},
 		"nobody came":       func(*testing.T, *flight.Flight) {},
 		"somebody computes": func(t *testing.T, f *flight.Flight) { t.Helper(); begin(t, f, "k", flight.BeginOptions{}) },
@@ -64,8 +63,7 @@ func TestZombie(t *testing.T) {
 			f := b.Flight(t, flight.Config{})
 			meanwhile(t, f)
 			before := get(t, f, "k")
-			_, err := zombie.Complete(t.Context(), []byte("zombie's"), 0)
-			wantErr(t, err, kvlock.ErrLost)
+			wantErr(t, check.Err(zombie.Complete(t.Context(), []byte("zombie's"), 0)), kvlock.ErrLost)
 			wantErr(t, zombie.Renew(t.Context(), 0), kvlock.ErrLost)
 			wantErr(t, zombie.Fail(t.Context(), "r", 0), kvlock.ErrLost)
 			after := get(t, f, "k")

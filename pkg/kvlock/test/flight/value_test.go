@@ -275,10 +275,8 @@ func TestUnknownCodecIsLeftAlone(t *testing.T) {
 	f := b.Flight(t, flight.Config{})
 	put(t, b, "k", `"value":{"codec":"zstd2","size":3}`, []byte("abc"))
 	before := b.Present(t, "k").Sequence
-	_, err := f.Get(t.Context(), "k")
-	wantErr(t, err, kvlock.ErrVersion)
-	_, err = f.Begin(t.Context(), "k", flight.BeginOptions{})
-	wantErr(t, err, kvlock.ErrVersion)
+	wantErr(t, check.Err(f.Get(t.Context(), "k")), kvlock.ErrVersion)
+	wantErr(t, check.Err(f.Begin(t.Context(), "k", flight.BeginOptions{})), kvlock.ErrVersion)
 	check.Same(t, "revision", b.Present(t, "k").Sequence, before)
 }
 
@@ -288,18 +286,14 @@ func TestValueAboveTheLimit(t *testing.T) {
 	b := setup(t)
 	small, large := b.Flight(t, flight.Config{MaxValue: 100 << 10}), b.Flight(t, flight.Config{})
 	c := begin(t, small, "k", flight.BeginOptions{})
-	_, err := c.Complete(t.Context(), make([]byte, 100<<10+1), 0)
-	wantErr(t, err, kvlock.ErrTooLarge)
+	wantErr(t, check.Err(c.Complete(t.Context(), make([]byte, 100<<10+1), 0)), kvlock.ErrTooLarge)
 	completeBytes(t, c, make([]byte, 100<<10)) // the claim is still held
 
 	value := make([]byte, 100<<10+1)
 	completeBytes(t, begin(t, large, "l", flight.BeginOptions{}), value)
-	_, err = small.Get(t.Context(), "l")
-	wantErr(t, err, kvlock.ErrTooLarge)
-	_, err = small.Wait(within(t), "l")
-	wantErr(t, err, kvlock.ErrTooLarge)
-	_, err = small.Begin(t.Context(), "l", flight.BeginOptions{})
-	wantErr(t, err, kvlock.ErrTooLarge)
+	wantErr(t, check.Err(small.Get(t.Context(), "l")), kvlock.ErrTooLarge)
+	wantErr(t, check.Err(small.Wait(within(t), "l")), kvlock.ErrTooLarge)
+	wantErr(t, check.Err(small.Begin(t.Context(), "l", flight.BeginOptions{})), kvlock.ErrTooLarge)
 	readEveryWay(t, large, "l", value)
 }
 

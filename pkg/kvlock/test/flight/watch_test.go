@@ -239,15 +239,12 @@ func TestWaitOnAClosedConnection(t *testing.T) {
 	nc, js := connect(t, b.Srv)
 	f := flightOn(t, js, flight.Config{})
 	begin(t, f, "k", flight.BeginOptions{})
-	w, err := f.Watch("k")
-	check.OK(t, err)
+	w := check.Must(f.Watch("k"))(t)
 	defer w.Close()
 	check.OK(t, check.Err(w.Next(within(t))))
 	nc.Close()
-	_, err = w.Next(within(t))
-	wantErr(t, err, kvlock.ErrUnavailable)
-	_, err = f.Begin(t.Context(), "k", flight.BeginOptions{})
-	wantErr(t, err, kvlock.ErrUnavailable)
+	wantErr(t, check.Err(w.Next(within(t))), kvlock.ErrUnavailable)
+	wantErr(t, check.Err(f.Begin(t.Context(), "k", flight.BeginOptions{})), kvlock.ErrUnavailable)
 }
 
 // A write over a connection that was closed for good fails at once.
@@ -257,8 +254,7 @@ func TestWriteOnAClosedConnection(t *testing.T) {
 		c := begin(t, flightOn(t, js, flight.Config{}), "k", flight.BeginOptions{})
 		nc.Close()
 		start := time.Now()
-		_, err := c.Complete(t.Context(), []byte("v"), time.Minute)
-		wantErr(t, err, kvlock.ErrUnavailable)
+		wantErr(t, check.Err(c.Complete(t.Context(), []byte("v"), time.Minute)), kvlock.ErrUnavailable)
 		took(t, "tried again, which cannot help", start, 0, 0)
 	})
 }
