@@ -10,7 +10,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"html"
@@ -20,7 +19,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -30,7 +28,6 @@ import (
 )
 
 func main() {
-	rig.NodeMain()
 	var b bench
 	register := func(flags *flag.FlagSet) {
 		flags.IntVar(&b.most, "jobs", 10_000_000, "how many `JOBS` are queued")
@@ -75,7 +72,7 @@ func measure(ctx context.Context, out io.Writer, o rig.Options, b *bench) (any, 
 	}
 	targets = append(targets, rig.Target{On: field[len(field)-1].Name, Figure: "console_peak_mb", Kind: rig.AtMost, Goal: 100})
 	return rig.Trial[point]{
-		What: "The console", Field: field, Rows: b.rows(), Starters: map[string]rig.Starter{"nats": rig.StartNATS(1, false)}, Targets: targets,
+		What: "The console", Field: field, Rows: b.rows(), Targets: targets,
 		Limit: 5*time.Minute + time.Duration(b.most)*400*time.Microsecond,
 	}.Run(ctx, out, o)
 }
@@ -313,13 +310,8 @@ func (b *bench) follow(ctx context.Context, _ point) (rig.Figures, error) {
 	before, console, began := rig.WorkOf(b.on), b.console.ProcessorTime(), time.Now()
 	run, cancel := context.WithTimeout(ctx, following)
 	defer cancel()
-	var all sync.WaitGroup
 	var pages atomic.Int64
-	errs := make([]error, b.browsers)
-	for i := range errs {
-		all.Go(func() { errs[i] = b.browse(run, live[i%len(live)], &pages) })
-	}
-	all.Wait()
+	err := rig.Together(b.browsers, func(i int) error { return b.browse(run, live[i%len(live)], &pages) })
 	f := rig.Figures{}
 	f.Since("follow", b.on, before, 1)
 	taken := time.Since(began)
@@ -328,7 +320,7 @@ func (b *bench) follow(ctx context.Context, _ point) (rig.Figures, error) {
 		"console_heap_mb":      b.heap(),
 		"follow_console_cores": (b.console.ProcessorTime() - console).Seconds() / taken.Seconds(), "follow_pages": float64(pages.Load()),
 		"follow_server_cores": f["follow_server_cpu_us"] / rig.In("us", taken),
-	}, errors.Join(errs...)
+	}, err
 }
 
 // collected matches the runtime's line about a collection: the heap before, after, and the live part of it.

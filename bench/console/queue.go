@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -54,11 +53,8 @@ func (b *bench) open(ctx context.Context, on *rig.Service) (err error) {
 		return nil
 	}
 	b.on, b.first = on, map[string]float64{}
-	if b.nc, err = nats.Connect(on.Address); err != nil {
-		return fmt.Errorf("connect: %w", err)
-	}
-	if b.js, err = jetstream.New(b.nc); err != nil {
-		return fmt.Errorf("connect: %w", err)
+	if b.nc, b.js, err = rig.Connect(on.Address); err != nil {
+		return err
 	}
 	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: reserved})
 	if _, err := contracts.Apply(ctx, b.js, assets, contracts.ApplyOptions{}); err != nil {
@@ -108,20 +104,11 @@ func jobID(i int) string { return fmt.Sprintf("job-%d", i) }
 // fill queues jobs until the queue has n, without waiting for each answer. They have no ids: the server keeps those for two minutes, and would
 // have those of all jobs, and remove them while others are measured.
 func (b *bench) fill(ctx context.Context, n int) error {
-	for ; b.queued-b.taken < n; b.queued++ {
-		_, err := b.js.PublishMsgAsync(&nats.Msg{Subject: subject(b.queued), Data: []byte(payload), Header: nats.Header{
-			jetstream.ExpectedStreamHeader: {stream},
-		}}, jetstream.WithStallWait(time.Minute))
-		if err != nil {
-			return fmt.Errorf("queue a job: %w", err)
-		}
-	}
-	select {
-	case <-b.js.PublishAsyncComplete():
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	from, more := b.queued, max(0, n-(b.queued-b.taken))
+	b.queued += more
+	return rig.Publish(ctx, b.js, more, func(i int) (*nats.Msg, error) {
+		return &nats.Msg{Subject: subject(from + i), Data: []byte(payload), Header: nats.Header{jetstream.ExpectedStreamHeader: {stream}}}, nil
+	})
 }
 
 // jobs measures jobs while many others are queued.
@@ -149,19 +136,12 @@ func (b *bench) jobs(ctx context.Context, who point) (rig.Figures, error) {
 
 // insert makes producers insert n jobs, one at a time each.
 func (b *bench) insert(ctx context.Context, n int) error {
-	var all sync.WaitGroup
-	errs := make([]error, producers)
-	for p := range errs {
-		all.Go(func() {
-			for i := p; i < n && errs[p] == nil; i += producers {
-				at := b.queued + i
-				_, errs[p] = b.client.Insert(ctx, worker.NewJob{Args: []byte(payload), ID: jobID(at), Subject: subject(at)})
-			}
-		})
-	}
-	all.Wait()
+	from := b.queued
 	b.queued += n
-	return errors.Join(errs...)
+	return rig.Each(producers, n, func(i int) error {
+		_, err := b.client.Insert(ctx, worker.NewJob{Args: []byte(payload), ID: jobID(from + i), Subject: subject(from + i)})
+		return err
+	})
 }
 
 // take makes a worker complete n of the oldest jobs.

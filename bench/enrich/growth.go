@@ -45,7 +45,7 @@ func growthColumns() []rig.Column {
 func grow(ctx context.Context, o options, name string) (f rig.Figures, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	servers, err := rig.NewStand(map[string]rig.Starter{"nats": rig.StartNATS(1, false)})
+	servers, err := rig.NewStand(nil)
 	if err != nil {
 		return nil, err
 	}

@@ -31,7 +31,6 @@ import (
 )
 
 func main() {
-	rig.NodeMain()
 	o := options{}
 	register := func(flags *flag.FlagSet) {
 		flags.Int64Var(&o.memory, "memory", 0, "keep results in `BYTES` of the enricher's memory; 0 is its default, -1 keeps none")

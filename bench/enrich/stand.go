@@ -17,6 +17,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsotel/export"
 	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/pause"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/enricher"
 	"github.com/expediter-io/expediter/services/enricher/match"
@@ -115,10 +116,8 @@ func (s *stand) settle(ctx context.Context) error {
 				return fmt.Errorf("every place should be found: %+v", stats)
 			}
 		}
-		select {
-		case <-ctx.Done():
+		if !pause.For(ctx, settlePoll) {
 			return fmt.Errorf("wait for the jobs: %w: %+v", ctx.Err(), stats)
-		case <-time.After(settlePoll):
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/extract/rules"
 	"github.com/expediter-io/expediter/services/importer/extract/rules/rulestest"
+	"github.com/expediter-io/expediter/services/importer/recipe"
 	"github.com/expediter-io/expediter/services/importer/source"
 	"github.com/expediter-io/expediter/services/importer/source/sourcetest"
 )
@@ -84,25 +86,11 @@ func same(a, b []string) bool { return within(a, b) || within(b, a) }
 func sameNoun(a, b []string) bool { return a[len(a)-1] == b[len(b)-1] || same(a, b) }
 
 func within(short, long []string) bool {
-	for _, w := range short {
-		found := false
-		for _, l := range long {
-			found = found || w == l
-		}
-		if !found {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(short, func(w string) bool { return !slices.Contains(long, w) })
 }
 
 func has(names [][]string, name []string, equal func(a, b []string) bool) bool {
-	for _, n := range names {
-		if equal(n, name) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(names, func(n []string) bool { return equal(n, name) })
 }
 
 // judgeObjects compares items with the marked objects. An item that is not a marked object counts as wrong, although it may be an
@@ -175,11 +163,11 @@ func measurePages(p *printer) (*pages, error) {
 		if c.Wrong+c.Missed == 0 {
 			out.Whole++
 		} else {
-			p.linef("  page %s: %d facts missed, %d wrong", page.Name, c.Missed, c.Wrong)
+			p.Line("  page %s: %d facts missed, %d wrong", page.Name, c.Missed, c.Wrong)
 		}
 	}
 	out.Facts = total.Score()
-	p.linef("%d pages, %d of them whole; facts: %d right, %d wrong, %d missed", out.Pages, out.Whole, total.Right, total.Wrong, total.Missed)
+	p.Line("%d pages, %d of them whole; facts: %d right, %d wrong, %d missed", out.Pages, out.Whole, total.Right, total.Wrong, total.Missed)
 	return out, nil
 }
 
@@ -218,25 +206,19 @@ func measureTalks(p *printer, paths []string) (map[string]*verdicts, error) {
 		if err != nil && !errors.Is(err, extract.ErrNoRecipe) {
 			return nil, fmt.Errorf("extract %s: %w", t.Input.Title, err)
 		}
-		v := out[t.Source]
-		if v == nil {
-			v = &verdicts{}
-			out[t.Source] = v
-		}
+		v := cmp.Or(out[t.Source], &verdicts{})
+		out[t.Source] = v
 		switch {
 		case t.Cooking && err != nil:
 			v.Refused++
-			p.linef("  refused: %s: %v", t.Input.Title, err)
+			p.Line("  refused: %s: %v", t.Input.Title, err)
 		case !t.Cooking && err == nil:
 			v.Taken++
-			doubtful := false
-			for _, w := range r.Warnings {
-				doubtful = doubtful || w.Code == rules.WarnDoubtful
-			}
+			doubtful := slices.ContainsFunc(r.Warnings, func(w recipe.Warning) bool { return w.Code == rules.WarnDoubtful })
 			if doubtful {
 				v.Doubtful++
 			}
-			p.linef("  taken: %s (doubtful %v)", t.Input.Title, doubtful)
+			p.Line("  taken: %s (doubtful %v)", t.Input.Title, doubtful)
 		}
 		if t.Cooking {
 			v.Cooking++
@@ -245,7 +227,7 @@ func measureTalks(p *printer, paths []string) (map[string]*verdicts, error) {
 		}
 	}
 	for source, v := range out {
-		p.linef("%s: %d with cooking, %d of them refused; %d others, %d of them made a recipe, %d of those with a warning",
+		p.Line("%s: %d with cooking, %d of them refused; %d others, %d of them made a recipe, %d of those with a warning",
 			source, v.Cooking, v.Refused, v.Other, v.Taken, v.Doubtful)
 	}
 	return out, nil

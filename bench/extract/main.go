@@ -15,7 +15,6 @@ package main
 
 import (
 	"encoding/csv"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -63,8 +62,8 @@ func run(args []string, out io.Writer) error {
 		flags.BoolVar(&p.videos, "videos", false, "print a line for each video")
 		flags.BoolVar(&p.errors, "errors", false, "list every sentence that was taken or left wrongly")
 		flags.StringVar(&talks, "talks", defaultTalks, "`PATHS`, with commas, of texts and captions of which it is known whether somebody cooks")
-	}, func(out io.Writer) (any, error) {
-		p.out = out
+	}, func(out *rig.Printer) (any, error) {
+		p.Printer = out
 		result, err := measure(p, data)
 		result.Machine = rig.ThisMachine()
 		if err != nil {
@@ -74,21 +73,15 @@ func run(args []string, out io.Writer) error {
 			return nil, err
 		}
 		result.Pages, err = measurePages(p)
-		return result, errors.Join(err, p.err)
+		return result, err
 	})
 }
 
-// printer writes lines and keeps the first error.
+// printer writes lines, with those that it is to list.
 type printer struct {
-	out            io.Writer
-	videos, errors bool
-	err            error
-}
+	*rig.Printer
 
-func (p *printer) linef(format string, args ...any) {
-	if p.err == nil {
-		_, p.err = fmt.Fprintf(p.out, format+"\n", args...)
-	}
+	videos, errors bool
 }
 
 // row is a sentence with the marks that people made in it.

@@ -122,9 +122,8 @@ func TestPagesAreCountedByTheirFacts(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	check.OK(t, run([]string{"--data", t.TempDir(), "--talks", "none"}, &out))
-	if p := lastLine(t, out.String()).Pages; p == nil || p.Pages < 40 || p.Whole != p.Pages || p.Facts.F1 != 1 {
-		t.Errorf("%s", out.String())
-	}
+	p := lastLine(t, out.String()).Pages
+	check.That(t, p != nil && p.Pages >= 40 && p.Whole == p.Pages && p.Facts.F1 == 1, "%s", out.String())
 	got := judgeFacts([]string{"title: Soup", "step: Mix.", "step: Mix."}, []string{"step: Mix.", "title: Stew"})
 	check.That(t, got == (rig.Counts{Right: 1, Wrong: 2, Missed: 1}), "%+v", got)
 }

@@ -63,7 +63,7 @@ func measure(p *printer, dir string) (report, error) {
 		return report{}, err
 	}
 	if len(videos) == 0 {
-		p.linef("no *.csv in %s: skipped (give --data DIR)", dir)
+		p.Line("no *.csv in %s: skipped (give --data DIR)", dir)
 		return report{OK: true, Skipped: true}, nil
 	}
 	r := report{OK: true, Extractor: rules.Name}
@@ -85,7 +85,8 @@ func measure(p *printer, dir string) (report, error) {
 func measureSplit(p *printer, videos []video) (*split, error) {
 	out := &split{Videos: len(videos), Baselines: map[string]rig.Score{}, Objects: map[string]rig.Score{}}
 	var total tally
-	baselines, objects := map[string]rig.Counts{}, map[string]rig.Counts{}
+	var articles rig.Counts
+	baselines := map[string]rig.Counts{}
 	var f1s []float64
 	for i := range videos {
 		v := &videos[i]
@@ -109,11 +110,9 @@ func measureSplit(p *printer, videos []video) (*split, error) {
 			}
 			baselines[name] = c
 		}
-		c := objects["after_article"]
-		c.Sum(judgeObjects(v, afterArticle(v), same))
-		objects["after_article"] = c
+		articles.Sum(judgeObjects(v, afterArticle(v), same))
 		if p.videos {
-			p.linef("  %-26s %s  steps %.2f/%.2f  ingredients %.2f/%.2f  (%d sentences, %d marked)", v.title, v.address,
+			p.Line("  %-26s %s  steps %.2f/%.2f  ingredients %.2f/%.2f  (%d sentences, %d marked)", v.title, v.address,
 				t.steps.Score().Precision, t.steps.Score().Recall, t.ingredients.Score().Precision, t.ingredients.Score().Recall,
 				len(v.rows), t.steps.Right+t.steps.Missed)
 		}
@@ -121,9 +120,7 @@ func measureSplit(p *printer, videos []video) (*split, error) {
 	for name, c := range baselines {
 		out.Baselines[name] = c.Score()
 	}
-	for name, c := range objects {
-		out.Objects[name] = c.Score()
-	}
+	out.Objects["after_article"] = articles.Score()
 	out.Steps, out.Starts, out.Ingredients = total.steps.Score(), total.starts.Score(), total.ingredients.Score()
 	out.SameNoun, out.Times, out.Temperatures = total.nouns.Score(), total.times.Score(), total.temperatures.Score()
 	out.Spread = spreadOf(f1s)
@@ -157,24 +154,19 @@ const slack = 0.002
 
 func judge(p *printer, v *video, r *recipe.Recipe) tally {
 	var t tally
-	begun := make([]bool, len(v.rows))
-	for i, row := range v.rows {
-		covered := false
-		for k := range r.Steps {
-			s := &r.Steps[k]
-			covered = covered || s.Timestamp != nil && s.End != nil && *s.Timestamp < row.end-slack && *s.End > row.start+slack
-		}
+	for _, row := range v.rows {
+		begun, covered := false, len(stepsIn(row, r)) > 0
 		t.steps.Add(covered, row.step)
 		if p.errors && covered != row.step {
-			p.linef("    %s %s", map[bool]string{true: "wrong ", false: "missed"}[covered], row.text)
+			p.Line("    %s %s", map[bool]string{true: "wrong ", false: "missed"}[covered], row.text)
 		}
 		for k := range r.Steps {
 			if at := r.Steps[k].Timestamp; at != nil && *at >= row.start-slack && *at < row.end-slack {
-				begun[i] = true
+				begun = true
 				t.starts.Add(true, row.step)
 			}
 		}
-		if row.step && !begun[i] {
+		if row.step && !begun {
 			t.starts.Missed++
 		}
 		t.times.Sum(judgeTimes(row, r))
@@ -189,16 +181,16 @@ func judge(p *printer, v *video, r *recipe.Recipe) tally {
 }
 
 func (p *printer) split(name string, s *split) {
-	p.linef("\n%s: %d videos, %d sentences, %d marked; %d without a recipe", name, s.Videos, s.Sentences, s.Marked, s.NoRecipe)
-	p.linef("  %-42s %9s %9s %9s   %s", "", "precision", "recall", "F1", "right, wrong, missed")
+	p.Line("\n%s: %d videos, %d sentences, %d marked; %d without a recipe", name, s.Videos, s.Sentences, s.Marked, s.NoRecipe)
+	p.Line("  %-42s %9s %9s %9s   %s", "", "precision", "recall", "F1", "right, wrong, missed")
 	line := func(what string, c rig.Score) {
-		p.linef("  %-42s %9.3f %9.3f %9.3f   %d, %d, %d", what, c.Precision, c.Recall, c.F1, c.Right, c.Wrong, c.Missed)
+		p.Line("  %-42s %9.3f %9.3f %9.3f   %d, %d, %d", what, c.Precision, c.Recall, c.F1, c.Right, c.Wrong, c.Missed)
 	}
 	line("steps: sentences in the time of a step", s.Steps)
 	for _, b := range []string{"every_sentence", "verb_list"} {
 		line("  baseline "+b, s.Baselines[b])
 	}
-	p.linef("  %-42s min %.2f, quartiles %.2f %.2f %.2f, max %.2f", "  F1 by video", s.Spread.Min, s.Spread.P25, s.Spread.Median, s.Spread.P75, s.Spread.Max)
+	p.Line("  %-42s min %.2f, quartiles %.2f %.2f %.2f, max %.2f", "  F1 by video", s.Spread.Min, s.Spread.P25, s.Spread.Median, s.Spread.P75, s.Spread.Max)
 	line("starts: timestamps in a marked sentence", s.Starts)
 	line("ingredients: against the marked objects", s.Ingredients)
 	line("  the same last noun is enough", s.SameNoun)
@@ -233,13 +225,8 @@ func bounds(text string) (low, high int) {
 }
 
 func parts(text string) []string {
-	var out []string
-	for _, part := range regexp.MustCompile(`[;；]`).Split(text, -1) {
-		if strings.TrimSpace(part) != "" {
-			out = append(out, part)
-		}
-	}
-	return out
+	all := regexp.MustCompile(`[;；]`).Split(text, -1)
+	return slices.DeleteFunc(all, func(part string) bool { return strings.TrimSpace(part) == "" })
 }
 
 // judgeTimes compares the times that people marked in a sentence with those of the steps in which it lies. Signs such as

@@ -22,8 +22,7 @@ import (
 )
 
 func main() {
-	rig.NodeMain()
-	childMain()
+	rig.ChildMain(childRole, serveTask)
 	o := options{}
 	register := func(flags *flag.FlagSet) {
 		flags.BoolVar(&o.slow, "slow", false, "wait for the job of a dead worker also where that takes minutes (asynq)")
@@ -66,28 +65,31 @@ type settings struct {
 // handler handles a job.
 type handler func(ctx context.Context, id string) error
 
+// works works jobs in a number of slots, until stop is called.
+type works func(ctx context.Context, slots int, handle handler) (stop func() error, err error)
+
 // client has the operations of a contestant in one process, with connections of its own. Operations that it does not offer are nil.
 type client struct {
 	// insert inserts a unique job.
 	insert func(ctx context.Context, id string) error
 
 	// work works jobs in a number of slots, until stop is called.
-	work func(ctx context.Context, slots int, handle handler) (stop func() error, err error)
+	work works
 
 	// recorded returns the number of jobs that the system has recorded as completed.
 	recorded func(ctx context.Context) (int, error)
 
 	// steps works jobs of five durable steps that do nothing.
-	steps func(ctx context.Context, slots int, handle handler) (stop func() error, err error)
+	steps works
 
 	// ordered works jobs of one subject one after the other. Here each has a subject of its own.
-	ordered func(ctx context.Context, slots int, handle handler) (stop func() error, err error)
+	ordered works
 
 	// divided divides the stream into four, and works the jobs of all. From then on insert inserts into the four.
-	divided func(ctx context.Context, slots int, handle handler) (stop func() error, err error)
+	divided works
 
 	// handlers works jobs with a thousand handlers, of which one has jobs.
-	handlers func(ctx context.Context, slots int, handle handler) (stop func() error, err error)
+	handlers works
 
 	// queue puts n jobs from the given on into the queue. They have no worker here.
 	queue func(ctx context.Context, from, n int) error
@@ -132,31 +134,21 @@ func field() []contestant {
 		{"r3_sync_always", "nats cluster, sync always", threeTimes, 0.3},
 	} {
 		raw := "raw_" + on.name
-		about := func(name, raw, note string) rig.Contestant {
-			return rig.Contestant{Name: name, Service: on.service, Class: on.class, Note: note, Raw: raw}
+		for _, of := range []struct {
+			name, raw, note string
+			open            func(ctx context.Context, s settings) (*client, error)
+		}{
+			{on.name, raw, "pkg/worker; unique by ID, within the stream's window", openOurs(false)},
+			{on.name + "_keyed", raw + "_keyed", "pkg/worker; unique by key, with a record of its completion for 10 minutes", openOurs(true)},
+			{raw, "", "nats.go alone: work queue, message ID, Consume, DoubleAck", openRaw(false)},
+			{raw + "_keyed", "", "nats.go alone, in the same writes as the keyed", openRaw(true)},
+			{"watermill_" + on.name, "", "watermill-nats, JetStream, message ID, synchronous acknowledgement", openWatermill},
+		} {
+			all = append(all, contestant{
+				Contestant: rig.Contestant{Name: of.name, Service: on.service, Class: on.class, Note: of.note, Raw: of.raw},
+				weight:     on.weight, lease: ackWait, open: of.open,
+			})
 		}
-		all = append(all,
-			contestant{
-				Contestant: about(on.name, raw, "pkg/worker; unique by ID, within the stream's window"),
-				weight:     on.weight, lease: ackWait, open: openOurs(false),
-			},
-			contestant{
-				Contestant: about(on.name+"_keyed", raw+"_keyed", "pkg/worker; unique by key, with a record of its completion for 10 minutes"),
-				weight:     on.weight, lease: ackWait, open: openOurs(true),
-			},
-			contestant{
-				Contestant: about(raw, "", "nats.go alone: work queue, message ID, Consume, DoubleAck"),
-				weight:     on.weight, lease: ackWait, open: openRaw(false),
-			},
-			contestant{
-				Contestant: about(raw+"_keyed", "", "nats.go alone, in the same writes as the keyed"),
-				weight:     on.weight, lease: ackWait, open: openRaw(true),
-			},
-			contestant{
-				Contestant: about("watermill_"+on.name, "", "watermill-nats, JetStream, message ID, synchronous acknowledgement"),
-				weight:     on.weight, lease: ackWait, open: openWatermill,
-			},
-		)
 	}
 	return append(all,
 		contestant{
@@ -168,13 +160,4 @@ func field() []contestant {
 			weight:     0.2, open: openRiver,
 		},
 	)
-}
-
-// starters start their servers.
-var starters = map[string]rig.Starter{
-	"nats":                      rig.StartNATS(1, false),
-	"nats, sync always":         rig.StartNATS(1, true),
-	"nats cluster, sync always": rig.StartNATS(3, true),
-	"postgres":                  rig.StartPostgres,
-	"redis":                     rig.StartRedis("--appendonly", "yes", "--appendfsync", "everysec"),
 }

@@ -14,6 +14,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/bench/internal/rig"
+	"github.com/expediter-io/expediter/pkg/jsretry"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/step"
 )
@@ -23,47 +25,29 @@ const payload = `{"n":1}`
 
 // broker is the common part of the contestants on NATS: a connection to insert, one to work, and a stream.
 type broker struct {
-	insert, work   jetstream.JetStream
-	insertC, workC *nats.Conn
-	partitions     int
-	replicas       int
-	stream         string
-	done           atomic.Int64 // the number of completed jobs, as confirmed by the server
-	died           atomic.Int64 // in the dead letters
+	insert, work jetstream.JetStream
+	partitions   int
+	replicas     int
+	stream       string
+	done         atomic.Int64 // the number of completed jobs, as confirmed by the server
+	died         atomic.Int64 // in the dead letters
 }
 
 func openBroker(ctx context.Context, s settings) (*broker, error) {
 	b := &broker{partitions: 1, replicas: strings.Count(s.Address, ",") + 1, stream: s.Queue}
 	var err error
-	for _, c := range []struct {
-		conn *(*nats.Conn)
-		js   *jetstream.JetStream
-	}{{&b.insertC, &b.insert}, {&b.workC, &b.work}} {
-		if *c.conn, err = nats.Connect(s.Address, nats.MaxReconnects(-1)); err != nil {
-			return nil, fmt.Errorf("connect: %w", err)
-		}
-		if *c.js, err = jetstream.New(*c.conn); err != nil {
-			return nil, fmt.Errorf("connect: %w", err)
-		}
+	if _, b.insert, err = rig.Connect(s.Address); err == nil {
+		_, b.work, err = rig.Connect(s.Address)
 	}
-	if s.Old {
-		return b, nil
+	if err != nil || s.Old {
+		return b, err
 	}
 	cfg := worker.StreamConfig(s.Queue, s.Queue+".>") // the same for all
 	cfg.Replicas = b.replicas
-	for { // a cluster that has just started takes a while
-		try, cancel := context.WithTimeout(ctx, 2*time.Second)
-		_, err := b.insert.CreateStream(try, cfg)
-		cancel()
-		if err == nil {
-			return b, nil
-		}
-		select {
-		case <-ctx.Done():
-			return nil, errors.Join(ctx.Err(), err)
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
+	return b, jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) error { // a cluster that has just started takes a while
+		_, err := b.insert.CreateStream(ctx, cfg)
+		return err
+	})
 }
 
 func (b *broker) recorded(context.Context) (int, error) { return int(b.done.Load()), nil }
@@ -81,23 +65,9 @@ func (b *broker) left(ctx context.Context) (int, error) {
 
 // queue publishes jobs without waiting for each answer.
 func (b *broker) queue(ctx context.Context, from, n int) error {
-	for i := from; i < from+n; i++ {
-		if _, err := b.insert.PublishAsync(fmt.Sprintf("%s.bulk.%d", b.stream, i), []byte(payload),
-			jetstream.WithStallWait(time.Minute)); err != nil {
-			return err
-		}
-	}
-	return b.stored(ctx)
-}
-
-// stored waits for the answers.
-func (b *broker) stored(ctx context.Context) error {
-	select {
-	case <-b.insert.PublishAsyncComplete():
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return rig.Publish(ctx, b.insert, n, func(i int) (*nats.Msg, error) {
+		return &nats.Msg{Subject: fmt.Sprintf("%s.bulk.%d", b.stream, from+i), Data: []byte(payload)}, nil
+	})
 }
 
 func (b *broker) close() {
@@ -107,8 +77,8 @@ func (b *broker) close() {
 	for i := 1; i < b.partitions; i++ {
 		_ = b.insert.DeleteStream(ctx, fmt.Sprintf("%s-%d", b.stream, i)) //nolint:errcheck // as above
 	}
-	b.insertC.Close()
-	b.workC.Close()
+	b.insert.Conn().Close()
+	b.work.Conn().Close()
 }
 
 // openRaw opens a client that does the same by nats.go alone. A keyed job is unique by its key and leaves a record, in the same
@@ -236,6 +206,11 @@ func openOurs(keyed bool) func(context.Context, settings) (*client, error) {
 		if err != nil {
 			return nil, err
 		}
+		by := func(policy worker.Policy, handlers int) works {
+			return func(ctx context.Context, slots int, handle handler) (func() error, error) {
+				return b.run(ctx, slots, policy, handlers, plainly(handle))
+			}
+		}
 		c := &client{
 			broker: b,
 			insert: func(ctx context.Context, id string) error {
@@ -246,12 +221,9 @@ func openOurs(keyed bool) func(context.Context, settings) (*client, error) {
 				_, err := inserter.Insert(ctx, job)
 				return err
 			},
-			work: func(ctx context.Context, slots int, handle handler) (func() error, error) {
-				return b.run(ctx, slots, worker.Policy{}, 1, plainly(handle))
-			},
-			ordered: func(ctx context.Context, slots int, handle handler) (func() error, error) {
-				return b.run(ctx, slots, worker.Policy{Ordered: true}, 1, plainly(handle))
-			},
+			work:     by(worker.Policy{}, 1),
+			ordered:  by(worker.Policy{Ordered: true}, 1),
+			handlers: by(worker.Policy{}, manyHandlers),
 			divided: func(ctx context.Context, slots int, handle handler) (_ func() error, err error) {
 				b.partitions = 4
 				if inserter, err = worker.NewClient(b.insert, worker.ClientConfig{Partitions: b.partitions, Stream: b.stream}); err != nil {
@@ -261,9 +233,6 @@ func openOurs(keyed bool) func(context.Context, settings) (*client, error) {
 					return nil, err
 				}
 				return b.run(ctx, slots, worker.Policy{}, 1, plainly(handle))
-			},
-			handlers: func(ctx context.Context, slots int, handle handler) (func() error, error) {
-				return b.run(ctx, slots, worker.Policy{}, manyHandlers, plainly(handle))
 			},
 			recorded: b.recorded,
 			steps: func(ctx context.Context, slots int, handle handler) (func() error, error) {

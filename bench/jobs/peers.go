@@ -121,13 +121,6 @@ type riverClient struct {
 func (r *riverClient) prepare(ctx context.Context) error {
 	migrating.Lock()
 	defer migrating.Unlock()
-	for r.pool.Ping(ctx) != nil { // it listens before it is ready
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
 	driver := riverpgxv5.New(r.pool)
 	quiet := slog.New(slog.DiscardHandler)
 	migrator, err := rivermigrate.New(driver, &rivermigrate.Config{Logger: quiet})
@@ -221,7 +214,7 @@ func openWatermill(ctx context.Context, s settings) (*client, error) {
 		SubscribeOptions: []nats.SubOpt{nats.BindStream(b.stream), nats.AckExplicit(), nats.AckWait(ackWait), nats.MaxAckPending(1000)},
 	}
 	topic := b.stream + ".noop.w"
-	publisher, err := wmnats.NewPublisherWithNatsConn(b.insertC, wmnats.PublisherPublishConfig{
+	publisher, err := wmnats.NewPublisherWithNatsConn(b.insert.Conn(), wmnats.PublisherPublishConfig{
 		Marshaler: &wmnats.NATSMarshaler{}, JetStream: js, SubjectCalculator: wmnats.DefaultSubjectCalculator,
 	}, watermill.NopLogger{})
 	if err != nil {
@@ -238,7 +231,7 @@ func openWatermill(ctx context.Context, s settings) (*client, error) {
 			return err
 		},
 		work: func(ctx context.Context, slots int, handle handler) (func() error, error) {
-			subscriber, err := wmnats.NewSubscriberWithNatsConn(b.workC, wmnats.SubscriberSubscriptionConfig{
+			subscriber, err := wmnats.NewSubscriberWithNatsConn(b.work.Conn(), wmnats.SubscriberSubscriptionConfig{
 				Unmarshaler: &wmnats.NATSMarshaler{}, JetStream: js, SubscribersCount: slots, QueueGroupPrefix: "watermill",
 				AckWaitTimeout: ackWait, CloseTimeout: 30 * time.Second,
 			}, watermill.NopLogger{})

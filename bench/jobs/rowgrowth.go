@@ -118,24 +118,18 @@ func letters(ctx context.Context, b *bench) (rig.Figures, error) {
 
 // keep stores n letters of other jobs.
 func (b *broker) keep(ctx context.Context, from, n int) error {
-	for i := from; i < from+n; i++ {
+	return rig.Publish(ctx, b.insert, n, func(i int) (*nats.Msg, error) {
+		id := fmt.Sprintf("kept%d", from+i)
 		letter := worker.DeadLetter{
-			Attempts: 1, Consumer: "ours", DeadAt: time.Now(), Error: "no kitchen has it", ID: fmt.Sprintf("kept%d", i), MaxAttempts: 1,
-			Payload: []byte(payload), Reason: worker.ReasonCancelled, Sequence: uint64(i + 1), Signature: "no kitchen has it", Stream: b.stream,
-			Subject: b.subject(fmt.Sprintf("kept%d", i)), Worker: "another",
+			Attempts: 1, Consumer: "ours", DeadAt: time.Now(), Error: "no kitchen has it", ID: id, MaxAttempts: 1,
+			Payload: []byte(payload), Reason: worker.ReasonCancelled, Sequence: uint64(from + i + 1), Signature: "no kitchen has it", Stream: b.stream,
+			Subject: b.subject(id), Worker: "another",
 		}
 		data, err := json.Marshal(letter)
-		if err != nil {
-			return err
-		}
-		m := &nats.Msg{Subject: "dead." + b.stream + "." + letter.Subject, Data: data, Header: nats.Header{
+		return &nats.Msg{Subject: "dead." + b.stream + "." + letter.Subject, Data: data, Header: nats.Header{
 			worker.HeaderDeadReason: {string(letter.Reason)}, worker.HeaderDeadSignature: {letter.Signature}, worker.HeaderDeadWorker: {letter.Worker},
-		}}
-		if _, err := b.insert.PublishMsgAsync(m, jetstream.WithStallWait(time.Minute)); err != nil {
-			return err
-		}
-	}
-	return b.stored(ctx)
+		}}, err
+	})
 }
 
 // die makes jobs fail for good, lists pages of their letters, and replays them.

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/expediter-io/expediter/bench/internal/rig"
+	"github.com/expediter-io/expediter/pkg/pause"
 )
 
 func everybody(contestant) bool       { return true }
@@ -31,19 +33,43 @@ func effects(name string) []rig.Column {
 	}
 }
 
-// compared returns the columns of a row that is run beside the plain one.
-func compared(row string) []rig.Column {
-	return rig.Columns([]rig.Column{
-		{Figure: row + "_jobs_per_s", Title: "jobs/s", Format: "%.0f", Spread: true},
-		{Figure: row + "_over_plain", Title: "of plain", Format: "%.2f", Spread: true},
-		{Figure: row + "_cpu_us_per_job", Title: "CPU µs/job", Format: "%.0f"},
-		{Figure: row + "_cpu_over_plain", Title: "of plain", Format: "%.2f", Spread: true},
-	}, effects(row))
+// measured runs a row; ran runs it for a contestant that takes part.
+type (
+	measured = func(context.Context, *bench) (rig.Figures, error)
+	ran      = func(context.Context, contestant, *rig.Service) (rig.Figures, error)
+)
+
+// beside returns the row that works jobs in the plain way and in another, and compares the two.
+func beside(name, title string, run func(measured) ran, work func(*client) works) rig.Row[contestant] {
+	return rig.Row[contestant]{
+		Name: name, Title: title, Needs: ordering,
+		Run: run(func(ctx context.Context, b *bench) (rig.Figures, error) {
+			n := b.n(variantJobs)
+			usual, err := b.flow(ctx, "jobs", "", n, func(c *client) works { return c.work })
+			if err != nil {
+				return nil, err
+			}
+			b.settings.Queue += name
+			f, err := b.flow(ctx, name, name+"_", n, work)
+			if f == nil {
+				return nil, err
+			}
+			f[name+"_over_plain"] = f[name+"_jobs_per_s"] / usual["jobs_per_s"]
+			f[name+"_cpu_over_plain"] = f[name+"_cpu_us_per_job"] / usual["cpu_us_per_job"]
+			return f, err
+		}),
+		Columns: slices.Concat([]rig.Column{
+			{Figure: name + "_jobs_per_s", Title: "jobs/s", Format: "%.0f", Spread: true},
+			{Figure: name + "_over_plain", Title: "of plain", Format: "%.2f", Spread: true},
+			{Figure: name + "_cpu_us_per_job", Title: "CPU µs/job", Format: "%.0f"},
+			{Figure: name + "_cpu_over_plain", Title: "of plain", Format: "%.2f", Spread: true},
+		}, effects(name)),
+	}
 }
 
 // rows returns all measurements, in the order of the tables.
 func rows(o options) []rig.Row[contestant] {
-	run := func(of func(context.Context, *bench) (rig.Figures, error)) func(context.Context, contestant, *rig.Service) (rig.Figures, error) {
+	run := func(of measured) ran {
 		return func(ctx context.Context, who contestant, on *rig.Service) (rig.Figures, error) {
 			b := newBench(o, who, on)
 			defer b.close()
@@ -54,7 +80,7 @@ func rows(o options) []rig.Row[contestant] {
 		{
 			Name: "jobs", Title: "Unique no-op jobs, inserted one at a time by 32 producers and worked in 100 slots until the system has recorded each",
 			Needs: everybody, Run: run(throughput),
-			Columns: rig.Columns([]rig.Column{
+			Columns: slices.Concat([]rig.Column{
 				{Figure: "jobs_per_s", Title: "jobs/s", Format: "%.0f", Spread: true},
 				{Figure: "over_raw", Title: "of raw", Format: "%.2f", Spread: true},
 				{Figure: "cpu_us_per_job", Title: "CPU µs/job", Format: "%.0f", Spread: true},
@@ -64,7 +90,7 @@ func rows(o options) []rig.Row[contestant] {
 		{
 			Name: "start", Title: "From the call of insert to the start of the job, at 200 jobs/s",
 			Needs: everybody, Run: run(start),
-			Columns: rig.Columns([]rig.Column{
+			Columns: slices.Concat([]rig.Column{
 				{Figure: "start_p50_ms", Title: "p50 ms", Format: "%.2f", Spread: true},
 				{Figure: "start_p99_ms", Title: "p99 ms", Format: "%.2f", Spread: true},
 			}, effects("start")),
@@ -72,26 +98,15 @@ func rows(o options) []rig.Row[contestant] {
 		{
 			Name: "steps", Title: "Jobs of five steps that do nothing, each recorded before the next begins",
 			Needs: stepping, Run: run(steps),
-			Columns: rig.Columns([]rig.Column{
+			Columns: slices.Concat([]rig.Column{
 				{Figure: "five_step_jobs_per_s", Title: "jobs/s", Format: "%.0f", Spread: true},
 				{Figure: "five_step_cpu_us_per_job", Title: "CPU µs/job", Format: "%.0f", Spread: true},
 			}, effects("five_step")),
 		},
-		{
-			Name: "ordered", Title: "The same as the first, where jobs of one subject keep their order, and each has a subject of its own",
-			Needs: ordering, Run: run(beside("ordered", func(c *client) func(context.Context, int, handler) (func() error, error) { return c.ordered })),
-			Columns: compared("ordered"),
-		},
-		{
-			Name: "handlers", Title: "The same as the first, with 1,000 handlers",
-			Needs: ordering, Run: run(beside("handlers", func(c *client) func(context.Context, int, handler) (func() error, error) { return c.handlers })),
-			Columns: compared("handlers"),
-		},
-		{
-			Name: "divided", Title: "The same as the first, in a stream that is divided into four",
-			Needs: ordering, Run: run(beside("divided", func(c *client) func(context.Context, int, handler) (func() error, error) { return c.divided })),
-			Columns: compared("divided"),
-		},
+		beside("ordered", "The same as the first, where jobs of one subject keep their order, and each has a subject of its own", run,
+			func(c *client) works { return c.ordered }),
+		beside("handlers", "The same as the first, with 1,000 handlers", run, func(c *client) works { return c.handlers }),
+		beside("divided", "The same as the first, in a stream that is divided into four", run, func(c *client) works { return c.divided }),
 		{
 			Name: "restart", Title: "From the kill -9 of a worker in mid-job until the job starts on another",
 			Needs: o.leasing, Run: run(restart), Once: true,
@@ -103,7 +118,7 @@ func rows(o options) []rig.Row[contestant] {
 		{
 			Name: "growth", Title: "Insert and start of a job while others of another kind are queued: a hundredth, a tenth and all of --queued",
 			Needs: growing, Run: run(growth), Once: true,
-			Columns: rig.Columns([]rig.Column{
+			Columns: slices.Concat([]rig.Column{
 				{Figure: "growth_to", Title: "to", Format: "%.0f"},
 				{Figure: "growth_insert_us", Title: "insert p50 µs", Format: "%.0f"},
 				{Figure: "growth_start_us", Title: "start p50 µs", Format: "%.0f"},
@@ -112,7 +127,7 @@ func rows(o options) []rig.Row[contestant] {
 		{
 			Name: "growth_letters", Once: true, Needs: deadLetters, Run: run(letters),
 			Title: "A job that becomes a dead letter, a page of the 100 newest, and a replay, with 1,000, 10,000 and 100,000 other letters kept",
-			Columns: rig.Columns(deathAmongLetters.Columns("letter"), pageOfLetters.Columns("page"), replayOfLetters.Columns("replay"),
+			Columns: slices.Concat(deathAmongLetters.Columns("letter"), pageOfLetters.Columns("page"), replayOfLetters.Columns("replay"),
 				deathAmongLetters.Memory()),
 		},
 		{
@@ -139,31 +154,23 @@ type task struct {
 	Settings   settings
 }
 
-// childMain runs that worker, if this process was started for it.
-func childMain() { rig.ChildMain(childRole, serveTask) }
-
 // serveTask works jobs that never end, and prints a line at the start of each.
 func serveTask(ctx context.Context, t task) error {
-	for _, who := range field() {
-		if who.Name != t.Contestant {
-			continue
-		}
-		c, err := who.open(ctx, t.Settings)
-		if err != nil {
-			return err
-		}
-		_, err = c.work(ctx, 1, func(ctx context.Context, _ string) error {
-			fmt.Println("started")
-			<-ctx.Done()
-			return ctx.Err()
-		})
-		if err != nil {
-			return err
-		}
-		_, err = io.Copy(io.Discard, os.Stdin)
+	at := slices.IndexFunc(field(), func(who contestant) bool { return who.Name == t.Contestant })
+	c, err := field()[at].open(ctx, t.Settings)
+	if err != nil {
 		return err
 	}
-	return fmt.Errorf("nobody is called %q", t.Contestant)
+	_, err = c.work(ctx, 1, func(ctx context.Context, _ string) error {
+		fmt.Println("started")
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, os.Stdin)
+	return err
 }
 
 // restart measures the time from the kill -9 of a worker in mid-job until the job starts on another worker.
@@ -196,10 +203,7 @@ func restart(ctx context.Context, b *bench) (rig.Figures, error) {
 	if err != nil {
 		return nil, err
 	}
-	select { // in the middle between two signs of life, if there are any
-	case <-time.After(b.contestant.lease / 2):
-	case <-ctx.Done():
-	}
+	pause.For(ctx, b.contestant.lease/2) // to the middle between two signs of life, if there are any
 	killed := time.Now()
 	p.Kill()
 	select {
@@ -275,7 +279,8 @@ func newBench(o options, who contestant, on *rig.Service) *bench {
 // measure runs the rounds and writes the report.
 func measure(ctx context.Context, out io.Writer, o options) (any, error) {
 	return rig.Trial[contestant]{
-		What: "Jobs", Field: field(), Rows: rows(o), Starters: starters, Targets: targets, Limit: timeout + limitOf(o),
+		What: "Jobs", Field: field(), Rows: rows(o), Starters: map[string]rig.Starter{"redis": rig.StartRedis("--appendonly", "yes", "--appendfsync", "everysec")},
+		Targets: targets, Limit: timeout + limitOf(o),
 		Enter: enter,
 		Derive: func(got rig.Results, entered []contestant) {
 			for _, who := range entered {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/bench/internal/rig"
+	"github.com/expediter-io/expediter/pkg/pause"
 )
 
 // Operations of a row at weight 1 and scale 1.
@@ -65,26 +66,7 @@ func (l *deliveries) count(row string, f rig.Figures) {
 
 // insertAll makes 32 producers insert n jobs, one at a time each.
 func insertAll(ctx context.Context, c *client, from, n int) error {
-	var all sync.WaitGroup
-	failed := make(chan error, producers)
-	work := make(chan int, n)
-	for i := range n {
-		work <- i
-	}
-	close(work)
-	for range producers {
-		all.Go(func() {
-			for i := range work {
-				if err := c.insert(ctx, name(from+i)); err != nil {
-					failed <- fmt.Errorf("insert: %w", err)
-					return
-				}
-			}
-		})
-	}
-	all.Wait()
-	close(failed)
-	return <-failed
+	return rig.Each(producers, n, func(i int) error { return c.insert(ctx, name(from+i)) })
 }
 
 // finish waits until every job has run and the system has recorded all as completed.
@@ -99,10 +81,8 @@ func finish(ctx context.Context, c *client, l *deliveries) error {
 		if err == nil && n >= len(l.runs) {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
+		if !pause.For(ctx, time.Millisecond) {
 			return errors.Join(fmt.Errorf("%d of %d jobs recorded: %w", n, len(l.runs), ctx.Err()), err)
-		case <-time.After(time.Millisecond):
 		}
 	}
 }
@@ -110,10 +90,8 @@ func finish(ctx context.Context, c *client, l *deliveries) error {
 // await waits until a count has reached n.
 func await(ctx context.Context, count *atomic.Int64, n int) error {
 	for count.Load() < int64(n) {
-		select {
-		case <-ctx.Done():
+		if !pause.For(ctx, time.Millisecond) {
 			return fmt.Errorf("%d of %d jobs: %w", count.Load(), n, ctx.Err())
-		case <-time.After(time.Millisecond):
 		}
 	}
 	return nil
@@ -121,9 +99,7 @@ func await(ctx context.Context, count *atomic.Int64, n int) error {
 
 // flow inserts n jobs and works them at the same time. Its figures are the jobs a second and the processor time of both
 // sides for a job.
-func (b *bench) flow(
-	ctx context.Context, row, prefix string, n int, work func(*client) func(context.Context, int, handler) (func() error, error),
-) (rig.Figures, error) {
+func (b *bench) flow(ctx context.Context, row, prefix string, n int, work func(*client) works) (rig.Figures, error) {
 	c, err := b.client(ctx)
 	if err != nil {
 		return nil, err
@@ -151,32 +127,11 @@ func (b *bench) flow(
 }
 
 func throughput(ctx context.Context, b *bench) (rig.Figures, error) {
-	return b.flow(ctx, "jobs", "", b.n(allJobs),
-		func(c *client) func(context.Context, int, handler) (func() error, error) { return c.work })
-}
-
-// beside works jobs in the plain way and in another, and compares the two.
-func beside(row string, work func(*client) func(context.Context, int, handler) (func() error, error)) func(context.Context, *bench) (rig.Figures, error) {
-	return func(ctx context.Context, b *bench) (rig.Figures, error) {
-		n := b.n(variantJobs)
-		usual, err := b.flow(ctx, "jobs", "", n, func(c *client) func(context.Context, int, handler) (func() error, error) { return c.work })
-		if err != nil {
-			return nil, err
-		}
-		b.settings.Queue += row
-		f, err := b.flow(ctx, row, row+"_", n, work)
-		if f == nil {
-			return nil, err
-		}
-		f[row+"_over_plain"] = f[row+"_jobs_per_s"] / usual["jobs_per_s"]
-		f[row+"_cpu_over_plain"] = f[row+"_cpu_us_per_job"] / usual["cpu_us_per_job"]
-		return f, err
-	}
+	return b.flow(ctx, "jobs", "", b.n(allJobs), func(c *client) works { return c.work })
 }
 
 func steps(ctx context.Context, b *bench) (rig.Figures, error) {
-	return b.flow(ctx, "five_step", "five_step_", b.n(stepJobs),
-		func(c *client) func(context.Context, int, handler) (func() error, error) { return c.steps })
+	return b.flow(ctx, "five_step", "five_step_", b.n(stepJobs), func(c *client) works { return c.steps })
 }
 
 // start inserts a job each 5 ms, even if the previous insert has no answer yet.

@@ -13,7 +13,6 @@ import (
 	"github.com/go-redsync/redsync/v4"
 	redsyncgoredis "github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"
 	"github.com/redis/rueidis/rueidisaside"
@@ -23,51 +22,27 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
+	"github.com/expediter-io/expediter/bench/internal/rig"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 )
 
-// prepareOurs makes the bucket. A cluster that has just started takes a while.
+// prepareOurs makes the bucket.
 func prepareOurs(cfg kvlock.BucketConfig) func(context.Context, settings) error {
 	return func(ctx context.Context, s settings) error {
-		nc, js, err := connect(s, &trips{})
+		nc, js, err := rig.Connect(s.Address)
 		if err != nil {
 			return err
 		}
 		defer nc.Close()
 		cfg.Bucket = s.Bucket
-		for {
-			try, cancel := context.WithTimeout(ctx, 2*time.Second)
-			err := kvlock.CreateBucket(try, js, cfg)
-			cancel()
-			if err == nil {
-				return nil
-			}
-			select {
-			case <-ctx.Done():
-				return errors.Join(ctx.Err(), err)
-			case <-time.After(100 * time.Millisecond):
-			}
-		}
+		return kvlock.CreateBucket(ctx, js, cfg)
 	}
-}
-
-func connect(s settings, t *trips) (*nats.Conn, jetstream.JetStream, error) {
-	nc, err := nats.Connect(s.Address, nats.SetCustomDialer(t), nats.MaxReconnects(-1))
-	if err != nil {
-		return nil, nil, fmt.Errorf("connect: %w", err)
-	}
-	js, err := jetstream.New(nc)
-	if err != nil {
-		nc.Close()
-		return nil, nil, fmt.Errorf("connect: %w", err)
-	}
-	return nc, js, nil
 }
 
 func openOurs(ctx context.Context, s settings) (*client, error) {
 	t := &trips{}
-	nc, js, err := connect(s, t)
+	nc, js, err := rig.Connect(s.Address, nats.SetCustomDialer(t))
 	if err != nil {
 		return nil, err
 	}
@@ -277,54 +252,44 @@ func openRueidis(ctx context.Context, s settings) (*client, error) {
 	}, nil
 }
 
-func openGoRedis(ctx context.Context, s settings) (*redis.Client, *trips, error) {
-	t := &trips{}
-	conn := redis.NewClient(&redis.Options{Addr: s.Address, Dialer: t.dial})
-	if err := conn.Ping(ctx).Err(); err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("ping redis: %w", err), conn.Close())
+// openGoRedis opens a client of a library of locks that is built on go-redis.
+func openGoRedis(locks func(conn *redis.Client, ttl time.Duration) locking) func(context.Context, settings) (*client, error) {
+	return func(ctx context.Context, s settings) (*client, error) {
+		t := &trips{}
+		conn := redis.NewClient(&redis.Options{Addr: s.Address, Dialer: t.dial})
+		if err := conn.Ping(ctx).Err(); err != nil {
+			return nil, errors.Join(fmt.Errorf("ping redis: %w", err), conn.Close())
+		}
+		return &client{
+			trips: t, lock: locks(conn, s.TTL),
+			close: func() { _ = conn.Close() }, //nolint:errcheck // nothing is written any more
+		}, nil
 	}
-	return conn, t, nil
 }
 
-// openRedsync opens a client of redsync with its defaults, on one server. It gives up after 32 tries, so the client calls it again.
-func openRedsync(ctx context.Context, s settings) (*client, error) {
-	conn, t, err := openGoRedis(ctx, s)
-	if err != nil {
-		return nil, err
-	}
+// redsyncOf returns the locks of redsync with its defaults, on one server. It gives up after 32 tries, so the client calls it again.
+func redsyncOf(conn *redis.Client, ttl time.Duration) locking {
 	locks := redsync.New(redsyncgoredis.NewPool(conn))
-	return &client{
-		trips: t,
-		lock: func(ctx context.Context, name string) (func(context.Context) error, error) {
-			m := locks.NewMutex(name, redsync.WithExpiry(s.TTL))
-			err := m.LockContext(ctx)
-			for err != nil && ctx.Err() == nil {
-				err = m.LockContext(ctx)
-			}
-			return func(ctx context.Context) error {
-				_, err := m.UnlockContext(ctx)
-				return err
-			}, err
-		},
-		close: func() { _ = conn.Close() }, //nolint:errcheck // nothing is written any more
-	}, nil
+	return func(ctx context.Context, name string) (func(context.Context) error, error) {
+		m := locks.NewMutex(name, redsync.WithExpiry(ttl))
+		err := m.LockContext(ctx)
+		for err != nil && ctx.Err() == nil {
+			err = m.LockContext(ctx)
+		}
+		return func(ctx context.Context) error {
+			_, err := m.UnlockContext(ctx)
+			return err
+		}, err
+	}
 }
 
-func openBSM(ctx context.Context, s settings) (*client, error) {
-	conn, t, err := openGoRedis(ctx, s)
-	if err != nil {
-		return nil, err
-	}
+func redislockOf(conn *redis.Client, ttl time.Duration) locking {
 	locks := redislock.New(conn)
-	return &client{
-		trips: t,
-		lock: func(ctx context.Context, name string) (func(context.Context) error, error) {
-			l, err := locks.Obtain(ctx, name, s.TTL, &redislock.Options{RetryStrategy: redislock.LinearBackoff(bsmRetry)})
-			if err != nil {
-				return nil, err
-			}
-			return l.Release, nil
-		},
-		close: func() { _ = conn.Close() }, //nolint:errcheck // nothing is written any more
-	}, nil
+	return func(ctx context.Context, name string) (func(context.Context) error, error) {
+		l, err := locks.Obtain(ctx, name, ttl, &redislock.Options{RetryStrategy: redislock.LinearBackoff(bsmRetry)})
+		if err != nil {
+			return nil, err
+		}
+		return l.Release, nil
+	}
 }

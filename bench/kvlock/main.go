@@ -24,8 +24,7 @@ import (
 )
 
 func main() {
-	rig.NodeMain()
-	childMain()
+	rig.ChildMain(childRole, serveTask)
 	o := options{}
 	register := func(flags *flag.FlagSet) {
 		flags.IntVar(&o.keys, "keys", 100_000, "how many `KEYS` the bucket grows to, from a hundredth of that")
@@ -138,8 +137,9 @@ func enter(ctx context.Context, who contestant, on *rig.Service) error {
 func measure(ctx context.Context, out io.Writer, o options) (any, error) {
 	return rig.Trial[contestant]{
 		What: "Locks and coalescing", Remark: "r1, r1_file, r3 and r3_sync_always are pkg/kvlock.",
-		Field: field(), Rows: rows(o), Starters: starters, Targets: targets(), Enter: enter,
-		Limit: timeout + time.Duration(o.keys)*600*time.Microsecond, // the bound of the row that takes longest
+		Field: field(), Rows: rows(o), Targets: targets(), Enter: enter,
+		Starters: map[string]rig.Starter{"redis": rig.StartRedis("--appendonly", "no")},
+		Limit:    timeout + time.Duration(o.keys)*600*time.Microsecond, // the bound of the row that takes longest
 		Derive: func(got rig.Results, entered []contestant) {
 			for _, who := range entered {
 				for figure, ratio := range map[string]string{

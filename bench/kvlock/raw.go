@@ -9,13 +9,15 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/bench/internal/rig"
 )
 
 // openRaw opens a client of nats.go alone, with the fewest writes and reads that a lock and a cache need. Its lock knows the last write of
 // a name, and no caller can wait for it.
 func openRaw(_ context.Context, s settings) (*client, error) {
 	t := &trips{}
-	nc, js, err := connect(s, t)
+	nc, js, err := rig.Connect(s.Address, nats.SetCustomDialer(t))
 	if err != nil {
 		return nil, err
 	}

@@ -72,7 +72,7 @@ func (b *bench) coalesced(ctx context.Context, clients []*client, callers int) (
 		time.Sleep(settles + time.Duration(callers)*settlesEach) // they wait by then
 		close(finish)
 	}()
-	err := together(callers, func(i int) error {
+	err := rig.Together(callers, func(i int) error {
 		_, err := clients[1+i%(len(clients)-1)].do(ctx, key, compute)
 		now := time.Now()
 		mu.Lock()

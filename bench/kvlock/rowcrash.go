@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,28 +26,20 @@ type task struct {
 	Keys       []string
 }
 
-// childMain runs that client, if this process was started for it.
-func childMain() { rig.ChildMain(childRole, serveTask) }
-
 func serveTask(ctx context.Context, t task) error {
-	for _, who := range field() {
-		if who.Name != t.Contestant {
-			continue
-		}
-		c, err := who.open(ctx, t.Settings)
-		if err != nil {
-			return err
-		}
-		switch t.Kind {
-		case "compute":
-			return computeForever(ctx, c, t.Keys[0])
-		case "lock":
-			return lockForever(ctx, c, t.Keys[0])
-		default:
-			return waitForAll(ctx, waiter(c, t.Kind), c.subscriptions, t.Keys)
-		}
+	at := slices.IndexFunc(field(), func(who contestant) bool { return who.Name == t.Contestant })
+	c, err := field()[at].open(ctx, t.Settings)
+	if err != nil {
+		return err
 	}
-	return fmt.Errorf("nobody is called %q", t.Contestant)
+	switch t.Kind {
+	case "compute":
+		return computeForever(ctx, c, t.Keys[0])
+	case "lock":
+		return lockForever(ctx, c, t.Keys[0])
+	default:
+		return waitForAll(ctx, waiter(c, t.Kind), c.subscriptions, t.Keys)
+	}
 }
 
 // computeForever prints "holds" when it computes the key, and computes until it is killed.
@@ -192,47 +185,45 @@ func (b *bench) kill(
 
 // waiters measures the costs of waiters of a kind, each for a key of its own, in their process and in the server.
 func waiters(name, kind string, n int) func(context.Context, *bench) (rig.Figures, error) {
-	return func(ctx context.Context, b *bench) (rig.Figures, error) { return b.wait(ctx, name, kind, n) }
-}
-
-func (b *bench) wait(ctx context.Context, name, kind string, n int) (rig.Figures, error) {
-	holder, err := b.client(ctx)
-	if err != nil {
-		return nil, err
+	return func(ctx context.Context, b *bench) (rig.Figures, error) {
+		holder, err := b.client(ctx)
+		if err != nil {
+			return nil, err
+		}
+		keys := make([]string, n)
+		for i := range keys {
+			keys[i] = b.name("waiters")
+		}
+		release, err := holdAll(ctx, holder, keys)
+		defer release()
+		if err != nil {
+			return nil, err
+		}
+		before := b.service.ResidentBytes()
+		p, err := b.child(kind, keys...)
+		if err != nil {
+			return nil, err
+		}
+		defer p.Kill()
+		line, err := p.Line(ctx)
+		if err != nil {
+			return nil, err
+		}
+		var w waited
+		if err := json.Unmarshal([]byte(line), &w); err != nil {
+			return nil, fmt.Errorf("read the waiters' answer, %q: %w", line, err)
+		}
+		server := max(0, b.service.ResidentBytes()-before)
+		f := rig.Figures{
+			name + "_mb":         float64(w.While-w.Before+server) / 1e6,
+			name + "_process_mb": float64(w.While) / 1e6,
+			name + "_server_mb":  float64(server) / 1e6,
+		}
+		if holder.subscriptions != nil {
+			f[name+"_subscriptions"] = float64(w.Subscriptions)
+		}
+		return f, nil
 	}
-	keys := make([]string, n)
-	for i := range keys {
-		keys[i] = b.name("waiters")
-	}
-	release, err := holdAll(ctx, holder, keys)
-	defer release()
-	if err != nil {
-		return nil, err
-	}
-	before := b.service.ResidentBytes()
-	p, err := b.child(kind, keys...)
-	if err != nil {
-		return nil, err
-	}
-	defer p.Kill()
-	line, err := p.Line(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var w waited
-	if err := json.Unmarshal([]byte(line), &w); err != nil {
-		return nil, fmt.Errorf("read the waiters' answer, %q: %w", line, err)
-	}
-	server := max(0, b.service.ResidentBytes()-before)
-	f := rig.Figures{
-		name + "_mb":         float64(w.While-w.Before+server) / 1e6,
-		name + "_process_mb": float64(w.While) / 1e6,
-		name + "_server_mb":  float64(server) / 1e6,
-	}
-	if holder.subscriptions != nil {
-		f[name+"_subscriptions"] = float64(w.Subscriptions)
-	}
-	return f, nil
 }
 
 // holdAll holds all keys until release is called.

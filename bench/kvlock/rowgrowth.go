@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 
@@ -57,30 +56,7 @@ func growth(ctx context.Context, b *bench) (rig.Figures, error) {
 
 // grow stores n more values.
 func (b *bench) grow(ctx context.Context, c *client, n int) error {
-	keys := make(chan string, n)
-	for range n {
-		keys <- b.name("other")
-	}
-	close(keys)
-	return together(many, func(int) error {
-		for key := range keys {
-			if err := c.store(ctx, key, value); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-}
-
-// together calls do n times at once.
-func together(n int, do func(i int) error) error {
-	var all sync.WaitGroup
-	errs := make([]error, n)
-	for i := range n {
-		all.Go(func() { errs[i] = do(i) })
-	}
-	all.Wait()
-	return errors.Join(errs...)
+	return rig.Each(many, n, func(int) error { return c.store(ctx, b.name("other"), value) })
 }
 
 // growingWaiters measures the costs of a turn while more and more callers, over ten clients, hand one lock to each other, and while 100
@@ -124,7 +100,7 @@ func (b *bench) turns(ctx context.Context, f rig.Figures, g rig.Growth, times, c
 			cancel()
 		}
 	}
-	return together(callers, func(i int) error {
+	return rig.Together(callers, func(i int) error {
 		defer cancel()
 		for turning.Err() == nil {
 			unlock, err := clients[i%len(clients)].lock(turning, name)
@@ -233,7 +209,7 @@ func divided(ctx context.Context, b *bench) (rig.Figures, error) {
 				"result": func(c *client) error { return c.store(ctx, b.name("part"), value) },
 			} {
 				one, before := rig.Figures{}, rig.WorkOf(b.service)
-				err := together(len(each), func(i int) (err error) {
+				err := rig.Together(len(each), func(i int) (err error) {
 					for j := 0; j < ops && err == nil; j++ {
 						err = op(each[i])
 					}
@@ -264,7 +240,7 @@ func divided(ctx context.Context, b *bench) (rig.Figures, error) {
 
 // divide divides the bucket.
 func (b *bench) divide(ctx context.Context) error {
-	nc, js, err := connect(b.settings, &trips{})
+	nc, js, err := rig.Connect(b.settings.Address)
 	if err != nil {
 		return err
 	}
@@ -274,7 +250,7 @@ func (b *bench) divide(ctx context.Context) error {
 
 // lastSequences returns the last sequences of all parts of the bucket.
 func (b *bench) lastSequences(ctx context.Context) ([]uint64, error) {
-	nc, js, err := connect(b.settings, &trips{})
+	nc, js, err := rig.Connect(b.settings.Address)
 	if err != nil {
 		return nil, err
 	}

@@ -64,27 +64,22 @@ func wakeAfter(ctx context.Context, b *bench, figure string, n int, wait time.Du
 		if err != nil {
 			return nil, err
 		}
-		type got struct {
-			at  time.Time
-			err error
-		}
-		woken := make(chan got, 1)
+		var at time.Time
+		woken := make(chan error, 1)
 		go func() {
 			unlock, err := clients[1].lock(ctx, name)
-			at := time.Now()
+			at = time.Now()
 			if err == nil {
 				err = unlock(ctx)
 			}
-			woken <- got{at, err}
+			woken <- err
 		}()
 		time.Sleep(wait) // it waits by now
 		start := time.Now()
-		err = unlock(ctx)
-		g := <-woken
-		if err := errors.Join(err, g.err); err != nil {
+		if err := errors.Join(unlock(ctx), <-woken); err != nil {
 			return nil, err
 		}
-		taken = append(taken, g.at.Sub(start))
+		taken = append(taken, at.Sub(start))
 	}
 	f := rig.Figures{}
 	f.Quantiles(figure, "us", taken)

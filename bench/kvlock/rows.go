@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -19,11 +20,18 @@ const settlesEach = 100 * time.Microsecond
 
 // field returns the contestants, in the order of the tables.
 func field() []contestant {
-	ours := func(name, service, note string, cfg kvlock.BucketConfig) contestant {
+	theirs := func(
+		name, service, note string, polls bool, settle time.Duration, open func(context.Context, settings) (*client, error),
+	) contestant {
 		return contestant{
-			Contestant: rig.Contestant{Name: name, Raw: "raw_" + name, Service: service, Note: note}, settings: settings{Bucket: name, TTL: lockTTL},
-			prepare: prepareOurs(cfg), open: openOurs, settle: settles,
+			Contestant: rig.Contestant{Name: name, Service: service, Note: note}, settings: settings{TTL: lockTTL},
+			open: open, polls: polls, settle: settle,
 		}
+	}
+	ours := func(name, service, note string, cfg kvlock.BucketConfig) contestant {
+		who := theirs(name, service, note, false, settles, openOurs)
+		who.Raw, who.settings.Bucket, who.prepare = "raw_"+name, name, prepareOurs(cfg)
+		return who
 	}
 	raw := func(name, service, note string, cfg kvlock.BucketConfig) contestant {
 		who := ours(name, service, note, cfg)
@@ -38,41 +46,14 @@ func field() []contestant {
 		ours("r3", "nats cluster", "three servers, file, sync every second", replicated),
 		raw("raw_r3", "nats cluster", "nats.go alone, three servers: the same", replicated),
 		ours("r3_sync_always", "nats cluster, sync always", "three servers, file, synced before it is acknowledged", replicated),
-		{
-			Contestant: rig.Contestant{
-				Name: "rueidis", Service: "redis", Note: "rueidislock, rueidisaside; one server, memory, no persistence",
-			},
-			settings: settings{TTL: lockTTL}, open: openRueidis, settle: settles,
-		},
-		{
-			Contestant: rig.Contestant{
-				Name: "redsync", Service: "redis", Note: "as it comes: asks every 50 to 250 ms; one server, memory, no persistence",
-			},
-			settings: settings{TTL: lockTTL}, open: openRedsync, polls: true, settle: redsyncRetry * 3 / 2,
-		},
-		{
-			Contestant: rig.Contestant{
-				Name: "redislock", Service: "redis", Note: "bsm/redislock, asks every 10 ms; one server, memory, no persistence",
-			},
-			settings: settings{TTL: lockTTL}, open: openBSM, polls: true, settle: settles,
-		},
-		{
-			Contestant: rig.Contestant{
-				Name: "etcd", Service: "etcd", Note: "client/v3/concurrency; one server, file, synced before it is acknowledged",
-			},
-			settings: settings{TTL: lockTTL}, open: openEtcd,
-			settle: 150 * time.Millisecond, // etcd begins to feed a new watcher after up to 100
-		},
+		theirs("rueidis", "redis", "rueidislock, rueidisaside; one server, memory, no persistence", false, settles, openRueidis),
+		theirs("redsync", "redis", "as it comes: asks every 50 to 250 ms; one server, memory, no persistence",
+			true, redsyncRetry*3/2, openGoRedis(redsyncOf)),
+		theirs("redislock", "redis", "bsm/redislock, asks every 10 ms; one server, memory, no persistence",
+			true, settles, openGoRedis(redislockOf)),
+		theirs("etcd", "etcd", "client/v3/concurrency; one server, file, synced before it is acknowledged",
+			false, 150*time.Millisecond, openEtcd), // etcd begins to feed a new watcher after up to 100
 	}
-}
-
-// starters start their servers.
-var starters = map[string]rig.Starter{
-	"nats":                      rig.StartNATS(1, false),
-	"nats cluster":              rig.StartNATS(3, false),
-	"nats cluster, sync always": rig.StartNATS(3, true),
-	"redis":                     rig.StartRedis("--appendonly", "no"),
-	"etcd":                      rig.StartEtcd,
 }
 
 // contestant is one library on one kind of server.
@@ -95,10 +76,12 @@ type settings struct {
 	TTL        time.Duration // of locks and claims
 }
 
+// locking waits for the lock. unlock gives it back.
+type locking = func(ctx context.Context, name string) (unlock func(context.Context) error, err error)
+
 // client has the operations of a contestant in one process, with connections of its own. Operations that it does not offer are nil.
 type client struct {
-	// lock waits for the lock. unlock gives it back.
-	lock func(ctx context.Context, name string) (unlock func(context.Context) error, err error)
+	lock locking
 
 	// do returns the value of key: cached, computed, or awaited from the client that computes it.
 	do func(ctx context.Context, key string, compute func(context.Context) ([]byte, error)) ([]byte, error)
@@ -178,7 +161,7 @@ func rows(o options) []rig.Row[contestant] {
 	return []rig.Row[contestant]{
 		{
 			Name: "lock_unlock", Title: "Lock and unlock, uncontended", Needs: writes, Run: run(lockUnlock),
-			Columns: rig.Columns(quantiles("lock_unlock", "us", "µs"), over("lock_over_raw"), processor("lock_unlock")),
+			Columns: slices.Concat(quantiles("lock_unlock", "us", "µs"), over("lock_over_raw"), processor("lock_unlock")),
 		},
 		{
 			Name: "wake", Title: "Wake after release: from before unlock until the one who waited has the lock", Needs: locks, Run: run(wake),
@@ -190,7 +173,7 @@ func rows(o options) []rig.Row[contestant] {
 		},
 		{
 			Name: "handover", Title: "Hand-over among 32 clients, each of which holds it for 1 ms", Needs: locks, Run: run(handover),
-			Columns: rig.Columns(quantiles("handover", "us", "µs"), []rig.Column{
+			Columns: slices.Concat(quantiles("handover", "us", "µs"), []rig.Column{
 				{Figure: "handover_per_s", Title: "turns/s", Format: "%.0f"},
 				{Figure: "handover_same_percent", Title: "to itself %", Format: "%.0f"},
 				{Figure: "handover_min", Title: "fewest", Format: "%.0f"},
@@ -201,7 +184,7 @@ func rows(o options) []rig.Row[contestant] {
 		{
 			Name: "coalesce", Title: "Coalesced wake: from the end of the computation until each of 8 waiting clients has the value",
 			Needs: computes, Run: run(coalesce),
-			Columns: rig.Columns(quantiles("coalesce", "us", "µs"), processor("coalesce")),
+			Columns: slices.Concat(quantiles("coalesce", "us", "µs"), processor("coalesce")),
 		},
 		{
 			Name: "hit", Title: "Cached read, memory tier", Needs: remembers, Run: run(memoryRead),
@@ -209,7 +192,7 @@ func rows(o options) []rig.Row[contestant] {
 		},
 		{
 			Name: "read", Title: "Cached read over the network, 300 bytes", Needs: reads, Run: run(networkRead),
-			Columns: rig.Columns(quantiles("read", "us", "µs"), processor("read")),
+			Columns: slices.Concat(quantiles("read", "us", "µs"), processor("read")),
 		},
 		batch("batch10", 10, run), batch("batch100", 100, run), //nolint:mnd // keys
 		{
@@ -240,15 +223,15 @@ func rows(o options) []rig.Row[contestant] {
 			Name: "growth_waiters", Once: true,
 			Title: "A turn of a lock that 10, 100 and 1,000 callers of 10 clients hand to each other, and 100 callers of 1, 10 and 100 clients, all of which wait for the one key and receive each of its writes",
 			Needs: func(who contestant) bool { return locks(who) && !who.polls }, Run: run(growingWaiters),
-			Columns: rig.Columns(turnOfWaiters.Columns("by callers"), turnOfClients.Columns("by clients"), turnOfWaiters.Memory()),
+			Columns: slices.Concat(turnOfWaiters.Columns("by callers"), turnOfClients.Columns("by clients"), turnOfWaiters.Memory()),
 		},
 		{
 			Name: "growth_callers", Title: "A computation for which 10, 100 and 1,000 callers wait, over 10 clients: each caller", Once: true,
-			Needs: computes, Run: run(growingCallers), Columns: rig.Columns(resultOfCallers.Columns("caller"), resultOfCallers.Memory()),
+			Needs: computes, Run: run(growingCallers), Columns: slices.Concat(resultOfCallers.Columns("caller"), resultOfCallers.Memory()),
 		},
 		{
 			Name: "growth_watchers", Title: "A result that is stored, seen by its watcher, and dropped, with 10, 100 and 1,000 watchers, each of its own key", Once: true,
-			Needs: watches, Run: run(growingWatchers), Columns: rig.Columns(changeOfWatched.Columns("change"), changeOfWatched.Memory()),
+			Needs: watches, Run: run(growingWatchers), Columns: slices.Concat(changeOfWatched.Columns("change"), changeOfWatched.Memory()),
 		},
 		{
 			Name: "divided", Title: "Lock and unlock, and a result, by 10 clients at once, in one bucket and in one that is divided into 4", Once: true,
@@ -258,7 +241,7 @@ func rows(o options) []rig.Row[contestant] {
 			Name: "growth", Once: true,
 			Title: fmt.Sprintf("Lock and unlock, and a read over the network, with %d, %d and %d other keys in the bucket", o.keys/100, o.keys/10, o.keys),
 			Needs: func(who contestant) bool { return locks(who) && reads(who) }, Run: run(growth),
-			Columns: rig.Columns(lockAmongKeys.Columns("lock"), readAmongKeys.Columns("read"), lockAmongKeys.Memory()),
+			Columns: slices.Concat(lockAmongKeys.Columns("lock"), readAmongKeys.Columns("read"), lockAmongKeys.Memory()),
 		},
 	}
 }
@@ -272,7 +255,7 @@ func batch(name string, keys int, run func(measured) ran) rig.Row[contestant] {
 	trips := []rig.Column{{Figure: name + "_round_trips", Title: "round trips", Format: "%.0f"}}
 	return rig.Row[contestant]{
 		Name: name, Title: fmt.Sprintf("Batched read of %d keys", keys), Needs: batches, Run: run(batchRead(name, keys)),
-		Columns: rig.Columns(quantiles(name, "us", "µs"), over(name+"_over_raw"), trips, processor(name)),
+		Columns: slices.Concat(quantiles(name, "us", "µs"), over(name+"_over_raw"), trips, processor(name)),
 	}
 }
 

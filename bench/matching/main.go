@@ -13,7 +13,6 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -51,11 +50,11 @@ func run(args []string, out io.Writer) error {
 	return rig.Text("matching", args, out, false, func(flags *flag.FlagSet) {
 		flags.StringVar(&data, "data", defaultData, "`DIR` of the labelled places")
 		flags.BoolVar(&p.list, "errors", false, "list every wrong, missed and undecided pair with its evidence")
-	}, func(out io.Writer) (any, error) {
-		p.out = out
+	}, func(out *rig.Printer) (any, error) {
+		p.Printer = out
 		result, err := measure(p, data)
 		result.Machine = rig.ThisMachine()
-		return result, errors.Join(err, p.err)
+		return result, err
 	})
 }
 
@@ -85,23 +84,17 @@ func (f fieldSet) only(p match.Place) match.Place {
 	return p
 }
 
-// printer writes lines and keeps the first error.
+// printer writes lines, and the wrong pairs among them if it is to list them.
 type printer struct {
-	out  io.Writer
-	list bool
-	err  error
-}
+	*rig.Printer
 
-func (p *printer) linef(format string, args ...any) {
-	if p.err == nil {
-		_, p.err = fmt.Fprintf(p.out, format+"\n", args...)
-	}
+	list bool
 }
 
 // mistake lists one pair under --errors.
 func (p *printer) mistake(what string, a, b match.Place, e match.Evidence) {
 	if p.list {
-		p.linef("    %-9s %s  #  %s\n              %s", what, oneLine(a), oneLine(b), e)
+		p.Line("    %-9s %s  #  %s\n              %s", what, oneLine(a), oneLine(b), e)
 	}
 }
 
@@ -125,11 +118,11 @@ var columns = map[string]string{ //nolint:gochecknoglobals // a constant table
 }
 
 // placeOf makes a place of a record with any known column names.
-func placeOf(record map[string]string) match.Place {
+func placeOf(record map[string]any) match.Place {
 	f := map[string]string{}
 	for k, v := range record {
-		if to, ok := columns[strings.ToLower(strings.TrimSpace(k))]; ok && v != "" {
-			f[to] = v
+		if to, ok := columns[strings.ToLower(strings.TrimSpace(k))]; ok && v != nil && v != "" {
+			f[to] = fmt.Sprint(v)
 		}
 	}
 	place := match.Place{Name: f["name"], Address: f["address"], City: f["city"], Phone: f["phone"]}
@@ -161,23 +154,12 @@ func readPairs(path string) ([]labelled, error) {
 		if err := decoder.Decode(&p); err != nil {
 			return nil, fmt.Errorf("read pair %d of %s: %w", len(out)+1, path, err)
 		}
-		out = append(out, labelled{left: placeOf(texts(p.Left)), right: placeOf(texts(p.Right)), same: p.Label == "1"})
+		out = append(out, labelled{left: placeOf(p.Left), right: placeOf(p.Right), same: p.Label == "1"})
 	}
 	if err := s.Err(); err != nil {
 		return nil, fmt.Errorf("read pairs: %w", err)
 	}
 	return out, nil
-}
-
-// texts turns the values of a JSON object into text.
-func texts(record map[string]any) map[string]string {
-	out := make(map[string]string, len(record))
-	for k, v := range record {
-		if v != nil {
-			out[k] = fmt.Sprint(v)
-		}
-	}
-	return out
 }
 
 // pairScore has the results of one set of fields for one file of pairs.
@@ -203,11 +185,11 @@ func measure(p *printer, dir string) (report, error) {
 		return report{}, fmt.Errorf("look for pairs: %w", err)
 	}
 	if len(files) == 0 {
-		p.linef("no *.jsonl in %s: skipped (give --data DIR)", dir)
+		p.Line("no *.jsonl in %s: skipped (give --data DIR)", dir)
 		return report{OK: true, Skipped: true}, nil
 	}
 	r := report{OK: true, Model: match.ModelVersion}
-	p.linef("model %s, FOUND from a score of %.2f, NOT_FOUND below %.2f, AMBIGUOUS between",
+	p.Line("model %s, FOUND from a score of %.2f, NOT_FOUND below %.2f, AMBIGUOUS between",
 		match.ModelVersion, match.FoundScore, match.NotFoundScore)
 	for _, f := range files {
 		pairs, err := readPairs(f)
@@ -224,15 +206,15 @@ func scoreFile(p *printer, name string, pairs []labelled) []pairScore {
 	if strings.Contains(name, "train") {
 		note = " (the weights were fitted on these)"
 	}
-	p.linef("\n%s%s", name, note)
-	p.linef("  %-24s %6s %7s %9s %7s %7s   %s", "fields", "pairs", "matches", "precision", "recall", "F1",
+	p.Line("\n%s%s", name, note)
+	p.Line("  %-24s %6s %7s %9s %7s %7s   %s", "fields", "pairs", "matches", "precision", "recall", "F1",
 		"wrong/missed, abstained on matches/others, F1 at 0.5, log-loss")
 	out := make([]pairScore, 0, len(fieldSets))
 	for _, f := range fieldSets {
 		s := scorePairs(p, f, pairs)
 		s.File = name
 		out = append(out, s)
-		p.linef("  %-24s %6d %7d %9.3f %7.3f %7.3f   %d/%d, %d/%d, %.3f, %.3f", f.name, s.Pairs, s.Matches, s.Precision, s.Recall, s.F1,
+		p.Line("  %-24s %6d %7d %9.3f %7.3f %7.3f   %d/%d, %d/%d, %.3f, %.3f", f.name, s.Pairs, s.Matches, s.Precision, s.Recall, s.F1,
 			s.Wrong, s.Missed, s.AbstainedSame, s.AbstainedOther, s.F1Half, s.LogLoss)
 	}
 	return out

@@ -28,9 +28,8 @@ func TestSkipsWithoutData(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	check.OK(t, run([]string{"--data", t.TempDir(), "--json"}, &out))
-	if r := lastLine(t, out.String()); !r.OK || !r.Skipped || !strings.Contains(out.String(), "skipped") {
-		t.Errorf("%s", out.String())
-	}
+	r := lastLine(t, out.String())
+	check.That(t, r.OK && r.Skipped && strings.Contains(out.String(), "skipped"), "%s", out.String())
 }
 
 func TestMeasures(t *testing.T) {

@@ -16,7 +16,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/bench/internal/rig"
@@ -50,8 +49,6 @@ type answer struct {
 	CPU          time.Duration // settle
 }
 
-func childMain() { rig.ChildMain(childRole, serve) }
-
 func serve(ctx context.Context, t task) (err error) {
 	dir, err := os.MkdirTemp("", "bench-notify-")
 	if err != nil {
@@ -64,9 +61,9 @@ func serve(ctx context.Context, t task) (err error) {
 	if err := os.WriteFile(rules, []byte(text), 0o600); err != nil {
 		return fmt.Errorf("write the rules: %w", err)
 	}
-	nc, err := nats.Connect(t.Address, nats.MaxReconnects(-1))
+	nc, _, err := rig.Connect(t.Address)
 	if err != nil {
-		return fmt.Errorf("connect: %w", err)
+		return err
 	}
 	defer nc.Close()
 	options := assetOptions(t.Storage, t.Address)

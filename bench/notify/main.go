@@ -27,8 +27,7 @@ import (
 )
 
 func main() {
-	rig.NodeMain()
-	childMain()
+	rig.ChildMain(childRole, serve)
 	o := options{}
 	register := func(flags *flag.FlagSet) {
 		flags.IntVar(&o.audience, "audience", 100_000, "leave out events to more than `N` recipients")
@@ -71,22 +70,16 @@ func field() []contestant {
 		{"r1_sync_always", "nats, sync always", always, jetstream.FileStorage, some, some},
 		{"r3_sync_always", "nats cluster, sync always", threeAlways, jetstream.FileStorage, many, some},
 	} {
-		raw := "raw_" + on.name
-		all = append(all,
-			contestant{
-				Contestant: rig.Contestant{
-					Name: on.name, Service: on.service, Class: on.class, Raw: raw, Note: "services/notifier: event, plan, rows, messages",
-				},
-				storage: on.storage, most: on.most, open: openOurs,
+		ours := contestant{
+			Contestant: rig.Contestant{
+				Name: on.name, Service: on.service, Class: on.class, Raw: "raw_" + on.name, Note: "services/notifier: event, plan, rows, messages",
 			},
-			contestant{
-				Contestant: rig.Contestant{
-					Name: raw, Service: on.service, Class: on.class,
-					Note: "nats.go alone, rows only: publish each, wait for its answer, expect no row of it",
-				},
-				storage: on.storage, most: on.mostRaw, open: openRaw,
-			},
-		)
+			storage: on.storage, most: on.most, open: openOurs,
+		}
+		raw := ours
+		raw.Name, raw.Raw, raw.most, raw.open = ours.Raw, "", on.mostRaw, openRaw
+		raw.Note = "nats.go alone, rows only: publish each, wait for its answer, expect no row of it"
+		all = append(all, ours, raw)
 	}
 	for _, in := range []struct {
 		name, note string
@@ -109,16 +102,6 @@ func field() []contestant {
 	divided.Name, divided.Service, divided.Raw, divided.partitions = "r3_divided", "nats cluster, divided", "r3_rows", 4
 	divided.Note += ", over 4 streams"
 	return append(all, waiting, divided)
-}
-
-// starters start their servers.
-var starters = map[string]rig.Starter{
-	"nats":                      rig.StartNATS(1, false),
-	"nats, sync always":         rig.StartNATS(1, true),
-	"nats cluster":              rig.StartNATS(3, false),
-	"nats cluster, divided":     rig.StartNATS(3, false), // for good
-	"nats cluster, sync always": rig.StartNATS(3, true),
-	"postgres":                  rig.StartPostgres,
 }
 
 // inbox is the channel of all rows.

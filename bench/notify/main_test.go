@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) {
 	rig.NodeMain()
-	childMain()
+	rig.ChildMain(childRole, serve)
 	goleak.VerifyTestMain(m)
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/expediter-io/expediter/bench/internal/rig"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
+	"github.com/expediter-io/expediter/pkg/pause"
 )
 
 // ours is a notifier in a process of its own, and a connection that publishes events.
@@ -38,16 +39,14 @@ func openOurs(ctx context.Context, b *bench) (*client, error) {
 // applyAssets makes the streams of the services.
 func applyAssets(ctx context.Context, b *bench, js jetstream.JetStream) error {
 	assets := contracts.Assets(assetOptions(b.contestant.storage, b.service.Address))
-	return retry(ctx, func(ctx context.Context) error {
-		_, err := contracts.Apply(ctx, js, assets, contracts.ApplyOptions{})
-		return err
-	})
+	_, err := contracts.Apply(ctx, js, assets, contracts.ApplyOptions{})
+	return err
 }
 
 func start(ctx context.Context, b *bench) (*ours, error) {
 	o := &ours{bench: b, first: map[string]uint64{}}
 	var err error
-	if o.nc, o.js, err = connect(b.service.Address); err != nil {
+	if o.nc, o.js, err = rig.Connect(b.service.Address); err != nil {
 		return nil, err
 	}
 	if err := applyAssets(ctx, b, o.js); err != nil {
@@ -185,10 +184,8 @@ func (o *ours) idle(ctx context.Context) error {
 			if busy == 0 {
 				break
 			}
-			select {
-			case <-ctx.Done():
+			if !pause.For(ctx, 5*time.Millisecond) {
 				return fmt.Errorf("%d messages of %s are not acknowledged: %w", busy, name, ctx.Err())
-			case <-time.After(5 * time.Millisecond):
 			}
 		}
 	}

@@ -10,7 +10,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/bench/internal/rig"
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/jsretry"
 )
 
 // table is the table of notifications in Postgres: its unique index keeps a row from being stored twice.
@@ -77,15 +79,9 @@ func each[T any](
 // openPostgres opens one connection to Postgres with its defaults.
 func openPostgres(insert inserter) func(context.Context, *bench) (*client, error) {
 	return func(ctx context.Context, b *bench) (*client, error) {
-		var conn *pgx.Conn
-		err := retry(ctx, func(ctx context.Context) (err error) { // it listens before it is ready
-			if conn, err = pgx.Connect(ctx, b.service.Address); err != nil {
-				return fmt.Errorf("connect: %w", err)
-			}
-			return nil
-		})
+		conn, err := pgx.Connect(ctx, b.service.Address)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("connect: %w", err)
 		}
 		if _, err := conn.Exec(ctx, table); err != nil {
 			return nil, fmt.Errorf("create the table: %w", err)
@@ -119,48 +115,19 @@ func openPostgres(insert inserter) func(context.Context, *bench) (*client, error
 // replicas returns the number of servers in an address.
 func replicas(address string) int { return strings.Count(address, ",") + 1 }
 
-// connect opens a connection of its own.
-func connect(address string) (*nats.Conn, jetstream.JetStream, error) {
-	nc, err := nats.Connect(address, nats.MaxReconnects(-1))
-	if err != nil {
-		return nil, nil, fmt.Errorf("connect: %w", err)
-	}
-	js, err := jetstream.New(nc)
-	if err != nil {
-		nc.Close()
-		return nil, nil, fmt.Errorf("connect: %w", err)
-	}
-	return nc, js, nil
-}
-
-// retry repeats a request that a server which has just started cannot serve yet.
-func retry(ctx context.Context, do func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	for {
-		try, cancel := context.WithTimeout(ctx, 30*time.Second)
-		err := do(try)
-		cancel()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", ctx.Err(), err)
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
-}
-
 // openRaw opens a client of nats.go alone with a stream like that of the notifier's rows.
 func openRaw(ctx context.Context, b *bench) (*client, error) {
-	nc, js, err := connect(b.service.Address)
+	nc, js, err := rig.Connect(b.service.Address)
 	if err != nil {
 		return nil, err
 	}
 	cfg := declared(b, contracts.StreamNotifications)
 	cfg.Name, cfg.Subjects = "RAW", []string{"raw.>"}
-	if err := retry(ctx, func(ctx context.Context) error { _, err := js.CreateStream(ctx, cfg); return err }); err != nil {
+	err = jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) error { // a cluster that has just started takes a while
+		_, err := js.CreateStream(ctx, cfg)
+		return err
+	})
+	if err != nil {
 		nc.Close()
 		return nil, err
 	}

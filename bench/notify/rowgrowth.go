@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/expediter-io/expediter/bench/internal/rig"
@@ -41,12 +42,12 @@ func (o options) growing() []rig.Row[contestant] {
 		{
 			Name: "growth_followers", Title: "An item of the inbox until the program that shows it has it, with 10, 100 and 1,000 inboxes that are followed",
 			Once: true, Needs: isOurs, Run: run(followers),
-			Columns: rig.Columns(itemOfFollowed.Columns("item"), itemOfFollowed.Memory()),
+			Columns: slices.Concat(itemOfFollowed.Columns("item"), itemOfFollowed.Memory()),
 		},
 		{
 			Name: "growth_events", Once: true, Needs: isOurs, Run: run(kept),
 			Title:   "A row of an event to 1,000 recipients, and a page of its 100 first rows, with 100, 1,000 and 10,000 earlier events kept",
-			Columns: rig.Columns(rowAmongEvents.Columns("row"), pageAmongEvents.Columns("page"), rowAmongEvents.Memory()),
+			Columns: slices.Concat(rowAmongEvents.Columns("row"), pageAmongEvents.Columns("page"), rowAmongEvents.Memory()),
 		},
 	}
 }
@@ -56,7 +57,7 @@ func (b *bench) n(n int) int { return max(1, int(float64(n)*b.scale)) }
 
 // followers puts items into inboxes that are all followed, as by programs that show them.
 func followers(ctx context.Context, b *bench) (rig.Figures, error) {
-	nc, js, err := connect(b.service.Address)
+	nc, js, err := rig.Connect(b.service.Address)
 	if err != nil {
 		return nil, err
 	}

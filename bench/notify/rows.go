@@ -47,7 +47,8 @@ func rows(o options) (all []rowOf) {
 // measure runs the rounds and writes the report.
 func measure(ctx context.Context, out io.Writer, o options) (any, error) {
 	trial := rig.Trial[contestant]{
-		What: "Notifications", Field: field(), More: o.more(), Starters: starters, Targets: targets, Limit: timeout, Derive: o.derive,
+		What: "Notifications", Field: field(), More: o.more(), Targets: targets, Limit: timeout, Derive: o.derive,
+		Starters: map[string]rig.Starter{"nats cluster, divided": rig.StartNATS(3, false)}, // divided for good
 	}
 	for _, r := range rows(o) {
 		trial.Rows = append(trial.Rows, rig.Row[contestant]{

@@ -15,7 +15,6 @@ import (
 )
 
 func main() {
-	rig.NodeMain()
 	rig.Main("scale", nil, measure)
 }
 
@@ -43,16 +42,9 @@ func field() []contestant {
 	}
 }
 
-var starters = map[string]rig.Starter{
-	"nats":                      rig.StartNATS(1, false),
-	"nats, sync always":         rig.StartNATS(1, true),
-	"nats cluster":              rig.StartNATS(3, false),
-	"nats cluster, sync always": rig.StartNATS(3, true),
-}
-
 func measure(ctx context.Context, out io.Writer, o rig.Options) (any, error) {
 	return rig.Trial[contestant]{
-		What: "The parts of a deployment, by nats.go alone,", Field: field(), Rows: rows(o.Scale), Starters: starters, Limit: timeout, Derive: derive,
+		What: "The parts of a deployment, by nats.go alone,", Field: field(), Rows: rows(o.Scale), Limit: timeout, Derive: derive,
 		More: []rig.Table{{
 			Title:   "Cores of all servers together, and streams, for so many jobs a second: each stream has half of the jobs that one had here",
 			Columns: sizes(),
@@ -64,7 +56,7 @@ func rows(scale float64) []rig.Row[contestant] {
 	all := func(contestant) bool { return true }
 	run := func(of func(context.Context, *bench) (rig.Figures, error)) func(context.Context, contestant, *rig.Service) (rig.Figures, error) {
 		return func(ctx context.Context, who contestant, on *rig.Service) (rig.Figures, error) {
-			b, err := newBench(ctx, who, on, scale)
+			b, err := newBench(who, on, scale)
 			if err != nil {
 				return nil, err
 			}

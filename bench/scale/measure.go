@@ -7,7 +7,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -41,14 +40,10 @@ type bench struct {
 	scale float64
 }
 
-func newBench(_ context.Context, who contestant, on *rig.Service, scale float64) (*bench, error) {
-	b := &bench{contestant: who, on: on, scale: scale * who.weight}
-	var err error
-	if b.conn, err = nats.Connect(on.Address, nats.MaxReconnects(-1)); err != nil {
-		return nil, fmt.Errorf("connect: %w", err)
-	}
-	b.js, err = jetstream.New(b.conn)
-	return b, err //nolint:wrapcheck // no option is given
+func newBench(who contestant, on *rig.Service, scale float64) (b *bench, err error) {
+	b = &bench{contestant: who, on: on, scale: scale * who.weight}
+	b.conn, b.js, err = rig.Connect(on.Address)
+	return b, err
 }
 
 // close removes the streams.
@@ -90,15 +85,11 @@ func (b *bench) spreadOver(
 				return nil, err
 			}
 			made = append(made, name)
-			for i := range 1000 {
-				if _, err := b.js.PublishAsync(fmt.Sprintf("%s.%d", name, i), make([]byte, size), jetstream.WithStallWait(timeout)); err != nil {
-					return nil, fmt.Errorf("publish: %w", err)
-				}
-			}
-			select {
-			case <-b.js.PublishAsyncComplete():
-			case <-ctx.Done():
-				return nil, context.Cause(ctx)
+			err = rig.Publish(ctx, b.js, 1000, func(i int) (*nats.Msg, error) {
+				return &nats.Msg{Subject: fmt.Sprintf("%s.%d", name, i), Data: make([]byte, size)}, nil
+			})
+			if err != nil {
+				return nil, err
 			}
 		}
 		if err := ready(ctx, made); err != nil {
@@ -116,18 +107,9 @@ func (b *bench) measure(
 	ctx context.Context, f rig.Figures, name string, made []string, n int, op func(ctx context.Context, subject string) error,
 	last func() error,
 ) error {
-	errs := make([]error, callers)
-	var all sync.WaitGroup
 	before, shares, start := rig.WorkOf(b.on), b.on.ProcessorTimes(), time.Now()
-	for c := range callers {
-		all.Go(func() {
-			for i := c; i < n && errs[c] == nil; i += callers {
-				errs[c] = op(ctx, at(made, i))
-			}
-		})
-	}
-	all.Wait()
-	if err := errors.Join(append(errs, last())...); err != nil {
+	err := rig.Each(callers, n, func(i int) error { return op(ctx, at(made, i)) })
+	if err := errors.Join(err, last()); err != nil {
 		return err
 	}
 	f[name+"_per_s"] = float64(n) / time.Since(start).Seconds()

@@ -255,13 +255,9 @@ func merge(got, want jetstream.StreamConfig, differences []Difference) (update j
 	if err := json.Unmarshal(raw, &update); err != nil {
 		return update, fmt.Errorf("decode: %w", err)
 	}
-	update.Metadata = maps.Clone(got.Metadata)
-	if len(want.Metadata) > 0 {
-		if update.Metadata == nil {
-			update.Metadata = make(map[string]string)
-		}
-		maps.Copy(update.Metadata, want.Metadata)
-	}
+	update.Metadata = map[string]string{}
+	maps.Copy(update.Metadata, got.Metadata)
+	maps.Copy(update.Metadata, want.Metadata)
 	return update, nil
 }
 

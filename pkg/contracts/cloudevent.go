@@ -2,7 +2,6 @@ package contracts
 
 import (
 	"encoding/hex"
-	"fmt"
 	"maps"
 	"net/url"
 	"slices"
@@ -67,22 +66,18 @@ func (e CloudEvent) MsgID() string { return EventMsgID(e.Source, e.ID) }
 func (e CloudEvent) Validate() error {
 	var c checks
 	for _, required := range []struct{ path, value string }{{"/id", e.ID}, {"/source", e.Source}, {"/type", e.Type}} {
-		if required.value == "" {
-			c.add(required.path, "is required")
-		}
+		c.refuse(required.value == "", required.path, "is required")
 	}
 	for _, name := range []string{"id", "source", "type", "subject", "datacontenttype", "dataschema"} {
 		c.attribute("/"+name, *e.attribute(name))
 	}
-	if _, err := url.Parse(e.Source); err != nil {
-		c.add("/source", "must be a URI reference")
-	}
+	_, err := url.Parse(e.Source)
+	c.refuse(err != nil, "/source", "must be a URI reference")
 	if u, err := url.Parse(e.DataSchema); e.DataSchema != "" && (err != nil || !u.IsAbs()) {
 		c.add("/dataschema", "must be an absolute URI")
 	}
 	c.timestamp("/time", e.Time)
-	if len(e.Extensions) > maxExtensions {
-		c.add("", fmt.Sprintf("has %d extensions, at most %d", len(e.Extensions), maxExtensions))
+	if c.over("", len(e.Extensions), maxExtensions, "extensions") {
 		return c.err("CloudEvent")
 	}
 	for _, name := range slices.Sorted(maps.Keys(e.Extensions)) {
@@ -185,8 +180,7 @@ func (e *CloudEvent) set(name, value string) (problem string) {
 // attribute checks the value of an attribute: bounded text without control characters.
 func (c *checks) attribute(path, value string) {
 	switch {
-	case len(value) > MaxURL:
-		c.add(path, fmt.Sprintf("has %d bytes, at most %d", len(value), MaxURL))
+	case c.over(path, len(value), MaxURL, "bytes"):
 	case !utf8.ValidString(value):
 		c.add(path, "is not valid UTF-8")
 	case strings.ContainsFunc(value, unicode.IsControl):

@@ -79,9 +79,7 @@ func parseBinary(c *checks, event *CloudEvent, header nats.Header, seen map[stri
 			if problem == "" {
 				problem = event.set(name, value)
 			}
-			if problem != "" {
-				c.add(path, problem)
-			}
+			c.refuse(problem != "", path, problem)
 		}
 	}
 	c.refuse(len(event.Extensions) > maxExtensions, "", "has too many extensions")

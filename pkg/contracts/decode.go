@@ -204,9 +204,7 @@ func validateDeadLetter(letter DeadLetter) error {
 		{"/stream", letter.Stream},
 		{"/subject", letter.Subject},
 	} {
-		if required.value == "" {
-			c.add(required.path, "is required")
-		}
+		c.refuse(required.value == "", required.path, "is required")
 	}
 	c.refuse(letter.Sequence == 0, "/sequence", "is required")
 	c.refuse(letter.Attempts < 0, "/attempts", "must not be negative")

@@ -241,15 +241,12 @@ func TestEveryTypeIsInTheCorpus(t *testing.T) {
 	for _, name := range contracts.SchemaNames() {
 		check.That(t, recoders[name] != nil, "%s has a schema and no golden files", name)
 	}
-	if got, want := len(contracts.SchemaNames()), len(recoders); got != want {
-		t.Errorf("%d schemas, want %d", got, want)
-	}
+	check.Same(t, "schemas", len(contracts.SchemaNames()), len(recoders))
 	if _, err := contracts.Schema("../contracts"); !os.IsNotExist(err) && err == nil {
 		t.Error("a path was accepted as the name of a schema")
 	}
-	if raw, err := contracts.Schema("import-job"); err != nil || !strings.Contains(string(raw), contracts.SchemaURI("import-job")) {
-		t.Errorf("import-job: %v", err)
-	}
+	raw, err := contracts.Schema("import-job")
+	check.That(t, err == nil && strings.Contains(string(raw), contracts.SchemaURI("import-job")), "import-job: %v", err)
 }
 
 // FuzzRestaurant: each accepted restaurant is written byte for byte as it came (but for white space between members),

@@ -68,7 +68,7 @@ func (c *checks) endpointID(path, id string) {
 
 // endpoints checks the addresses of a channel.
 func (c *checks) endpoints(path string, all map[string]Endpoint) {
-	c.refuse(len(all) > MaxEndpoints, path, fmt.Sprintf("has %d addresses, at most %d", len(all), MaxEndpoints))
+	c.over(path, len(all), MaxEndpoints, "addresses")
 	for _, id := range slices.Sorted(maps.Keys(all)) {
 		e, at := all[id], path+"/"+clip(id)
 		c.endpointID(at, id)
@@ -80,7 +80,7 @@ func (c *checks) endpoints(path string, all map[string]Endpoint) {
 		default:
 			c.attribute(at+"/address", e.Address)
 		}
-		c.refuse(len(e.Events) > MaxEndpointEvents, at+"/events", fmt.Sprintf("has %d items, at most %d", len(e.Events), MaxEndpointEvents))
+		c.over(at+"/events", len(e.Events), MaxEndpointEvents, "items")
 		for i, name := range e.Events[:min(len(e.Events), MaxEndpointEvents)] {
 			c.id(fmt.Sprintf("%s/events/%d", at, i), name)
 			c.refuse(strings.Contains(strings.TrimSuffix(name, Anything), Anything), fmt.Sprintf("%s/events/%d", at, i), `has a "*" before its end`)

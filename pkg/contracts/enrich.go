@@ -42,9 +42,7 @@ func (r EnrichRequest) Validate() error {
 	var c checks
 	c.optionalID("/requestId", r.RequestID)
 	c.text("/cityText", r.CityText)
-	if len(r.Providers) > MaxProviders {
-		c.add("/providers", "has "+strconv.Itoa(len(r.Providers))+" items, at most "+strconv.Itoa(MaxProviders))
-	}
+	c.over("/providers", len(r.Providers), MaxProviders, "items")
 	for i, provider := range r.Providers {
 		c.name("/providers/"+strconv.Itoa(i), provider)
 	}
@@ -243,8 +241,7 @@ func (r EnrichResult) Validate() error {
 
 func (c *checks) restaurants(results []Restaurant) {
 	c.refuse(results == nil, "/results", "is required")
-	if len(results) > MaxResults {
-		c.add("/results", "has "+strconv.Itoa(len(results))+" items, at most "+strconv.Itoa(MaxResults))
+	if c.over("/results", len(results), MaxResults, "items") {
 		return
 	}
 	for i, restaurant := range results {

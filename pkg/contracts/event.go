@@ -190,9 +190,8 @@ func (c *checks) stringOrWhole(path string, raw json.RawMessage) {
 		return
 	}
 	digits := strings.TrimPrefix(string(raw), "-")
-	if _, err := strconv.ParseUint(digits, 10, 64); err != nil {
-		c.add(path, "must be a string or a whole number")
-	}
+	_, err := strconv.ParseUint(digits, 10, 64)
+	c.refuse(err != nil, path, "must be a string or a whole number")
 }
 
 // Anything is the wildcard of Recipient.OptOut: every category, or every channel.
@@ -264,9 +263,8 @@ func (r Recipient) Validate() error {
 		c.wallClock("/quiet_hours/from", r.QuietHours.From)
 		c.wallClock("/quiet_hours/to", r.QuietHours.To)
 	}
-	if _, err := time.LoadLocation(r.TimeZone); err != nil || r.TimeZone == "Local" {
-		c.add("/time_zone", "must be the IANA name of a time zone, such as Asia/Jerusalem")
-	}
+	_, err := time.LoadLocation(r.TimeZone)
+	c.refuse(err != nil || r.TimeZone == "Local", "/time_zone", "must be the IANA name of a time zone, such as Asia/Jerusalem")
 	return c.err("Recipient")
 }
 
@@ -293,15 +291,13 @@ func (c *checks) category(path, name string) {
 
 // wallClock checks a time of day.
 func (c *checks) wallClock(path, clock string) {
-	if _, err := time.Parse("15:04", clock); err != nil || len(clock) != len("15:04") {
-		c.add(path, "must be a time of day such as 22:00")
-	}
+	_, err := time.Parse("15:04", clock)
+	c.refuse(err != nil || len(clock) != len("15:04"), path, "must be a time of day such as 22:00")
 }
 
 // recipients checks the recipients of an event.
 func (c *checks) recipients(path string, list []Recipient) {
-	if len(list) > MaxRecipients {
-		c.add(path, fmt.Sprintf("has %d items, at most %d", len(list), MaxRecipients))
+	if c.over(path, len(list), MaxRecipients, "items") {
 		return
 	}
 	for i, r := range list {

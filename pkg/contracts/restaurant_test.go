@@ -43,18 +43,14 @@ func TestRestaurantKeepsWhatItDoesNotKnow(t *testing.T) {
 			t.Parallel()
 			req := check.Must(contracts.Decode[contracts.EnrichRequest](request(raw)))(t)
 			encoded := check.Must(contracts.Encode(req))(t)
-			if !bytes.Equal(encoded, request(raw)) {
-				t.Errorf("got  %s\nwant %s", encoded, request(raw))
-			}
+			check.That(t, bytes.Equal(encoded, request(raw)), "got  %s\nwant %s", encoded, request(raw))
 		})
 	}
 }
 
 func TestRestaurantLosesWhiteSpaceBetweenMembers(t *testing.T) {
 	t.Parallel()
-	if got, want := appendJSON(t, decodeOne(t, "{\"placeId\" : \"p\",\n\"name\":\"n\"}")), `{"placeId":"p","name":"n"}`; got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
+	check.Same(t, "encoded", appendJSON(t, decodeOne(t, "{\"placeId\" : \"p\",\n\"name\":\"n\"}")), `{"placeId":"p","name":"n"}`)
 }
 
 func TestRestaurantMatchesNamesExactly(t *testing.T) {

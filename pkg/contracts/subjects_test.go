@@ -125,9 +125,8 @@ func TestRowsOfAddresses(t *testing.T) {
 				check.Require(t, err == nil && failed == nil, "%v, %v", err, failed)
 				for subject, want := range map[string]int{first: 0, second: 3} {
 					got, replay, ok := contracts.RowKey(subject)
-					if other, twice := seen[subject]; !ok || twice || got != key || replay != want {
-						t.Errorf("%q, as %q: got %q, %d, %v", subject, other, got, replay, ok)
-					}
+					other, twice := seen[subject]
+					check.That(t, ok && !twice && got == key && replay == want, "%q, as %q: got %q, %d, %v", subject, other, got, replay, ok)
 					seen[subject] = key
 				}
 			}

@@ -41,9 +41,7 @@ func (d Digest) Validate() error {
 	c.refuse((len(d.At) == 0) == (d.Every == 0), "/every", "is wanted, or at, but not both")
 	c.refuse(d.Every < 0 || d.Every > minutesOfDay || d.Every > 0 && minutesOfDay%d.Every != 0,
 		"/every", "must be minutes that divide a day")
-	if len(d.At) > MaxDigestTimes {
-		c.add("/at", fmt.Sprintf("has %d items, at most %d", len(d.At), MaxDigestTimes))
-	}
+	c.over("/at", len(d.At), MaxDigestTimes, "items")
 	for i, clock := range d.At {
 		c.wallClock("/at", clock)
 		c.refuse(slices.Contains(d.At[:i], clock), "/at", "has a time twice")

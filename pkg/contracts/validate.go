@@ -43,6 +43,15 @@ func (c *checks) refuse(bad bool, path, problem string) {
 	}
 }
 
+// over reports whether there are more than most of the things, and adds a problem if so.
+func (c *checks) over(path string, n, most int, things string) bool {
+	if n <= most {
+		return false
+	}
+	c.add(path, fmt.Sprintf("has %d %s, at most %d", n, things, most))
+	return true
+}
+
 // nest adds the problems that another Validate found, below a path.
 func (c *checks) nest(path string, err error) {
 	invalid, ok := errors.AsType[*ValidationError](err)
@@ -64,17 +73,13 @@ func (c *checks) err(typeName string) error {
 // id checks an identifier from outside. Any text up to a bound is valid, because it is encoded before it becomes part of a subject or a
 // key. U+FFFD is refused: it would make two different broken ids the same.
 func (c *checks) id(path, id string) {
-	if id == "" {
-		c.add(path, "is required")
-		return
-	}
+	c.refuse(id == "", path, "is required")
 	c.optionalID(path, id)
 }
 
 func (c *checks) optionalID(path, id string) {
 	switch {
-	case len(id) > MaxID:
-		c.add(path, fmt.Sprintf("has %d bytes, at most %d", len(id), MaxID))
+	case c.over(path, len(id), MaxID, "bytes"):
 	case !utf8.ValidString(id), strings.ContainsRune(id, utf8.RuneError):
 		c.add(path, "is not valid Unicode")
 	}
@@ -97,8 +102,7 @@ func (c *checks) requiredText(path, text string) {
 
 func (c *checks) text(path, text string) {
 	switch {
-	case len(text) > MaxText:
-		c.add(path, fmt.Sprintf("has %d bytes, at most %d", len(text), MaxText))
+	case c.over(path, len(text), MaxText, "bytes"):
 	case !utf8.ValidString(text):
 		c.add(path, "is not valid UTF-8")
 	}
@@ -106,10 +110,7 @@ func (c *checks) text(path, text string) {
 
 // name checks a name that a program chose: letters, digits, '_' and '-', so that it is a token without encoding.
 func (c *checks) name(path, name string) {
-	if name == "" {
-		c.add(path, "is required")
-		return
-	}
+	c.refuse(name == "", path, "is required")
 	c.optionalName(path, name)
 }
 
@@ -131,11 +132,7 @@ func (c *checks) oneOf(path, value string, allowed ...string) {
 
 // url checks an absolute http or https URL without credentials.
 func (c *checks) url(path, raw string) {
-	if len(raw) > MaxURL {
-		c.add(path, fmt.Sprintf("has %d bytes, at most %d", len(raw), MaxURL))
-		return
-	}
-	if isPlainURL(raw) {
+	if c.over(path, len(raw), MaxURL, "bytes") || isPlainURL(raw) {
 		return
 	}
 	u, err := url.Parse(raw)
@@ -176,10 +173,7 @@ func (c *checks) timestamp(path string, t time.Time) {
 }
 
 func (c *checks) requiredTime(path string, t time.Time) {
-	if t.IsZero() {
-		c.add(path, "is required")
-		return
-	}
+	c.refuse(t.IsZero(), path, "is required")
 	c.timestamp(path, t)
 }
 

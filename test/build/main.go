@@ -34,7 +34,7 @@ const all = "linux/amd64,linux/arm64,darwin/amd64,darwin/arm64,windows/amd64,win
 
 func main() { modules.Main(run) }
 
-func run(ctx context.Context, args []string, out io.Writer) (err error) {
+func run(ctx context.Context, work string, args []string, out io.Writer) (err error) {
 	flags := flag.NewFlagSet("build", flag.ContinueOnError)
 	dir := flags.String("out", "", "the folder of the files, dist/VERSION in the work tree by default")
 	platforms := flags.String("platforms", all, "the platforms to build for")
@@ -45,10 +45,6 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	}
 	if (flags.NArg() == 1) == *ofTree || flags.NArg() > 1 {
 		return errors.New("usage: ./run build [-out DIR] [-platforms LIST] [-twice] vX.Y.Z, or -tree instead of the version")
-	}
-	work, err := modules.WorkTree(ctx)
-	if err != nil {
-		return err
 	}
 	tree, shared, remove, err := modules.Scratch(ctx, work)
 	if err != nil {

@@ -35,9 +35,8 @@ func TestTheTableOfBoundsIsDeclared(t *testing.T) {
 			t.Errorf("%s is not listed, or has no bound of bytes: %d", c.Name, c.MaxBytes)
 			continue
 		}
-		if want := size(c.MaxBytes); line[0] != want {
-			t.Errorf("the bound of %s is %s, want %s", c.Name, line[0], want)
-		}
+		want := size(c.MaxBytes)
+		check.That(t, line[0] == want, "the bound of %s is %s, want %s", c.Name, line[0], want)
 		if want := fmt.Sprintf("%d days", c.MaxAge/(24*time.Hour)); c.MaxAge > 0 && line[1] != want {
 			t.Errorf("the age of %s is %s, want %s", c.Name, line[1], want)
 		}

@@ -192,9 +192,7 @@ func TestRoutesThatDocumentsNameAreServed(t *testing.T) {
 func TestFirstPagesAreShort(t *testing.T) {
 	t.Parallel()
 	documents := files(t, ".md")
-	if words := len(strings.Fields(documents["README.md"])); words > 1300 {
-		t.Errorf("README.md has %d words: at most 1300", words)
-	}
+	check.That(t, len(strings.Fields(documents["README.md"])) <= 1300, "README.md has more than 1300 words")
 	architecture := documents["ARCHITECTURE.md"]
 	lines := strings.Count(architecture, "\n")
 	check.That(t, lines <= 200, "ARCHITECTURE.md has %d lines: at most 200", lines)

@@ -22,13 +22,9 @@ import (
 
 func main() { modules.Main(run) }
 
-func run(ctx context.Context, args []string, out io.Writer) (err error) {
+func run(ctx context.Context, work string, args []string, out io.Writer) (err error) {
 	if len(args) != 1 || !slices.Contains([]string{"tidy", "diff", "alone"}, args[0]) {
 		return errors.New("usage: go run ./test/modules tidy|diff|alone")
-	}
-	work, err := modules.WorkTree(ctx)
-	if err != nil {
-		return err
 	}
 	tree, proxy, remove, err := modules.Scratch(ctx, work)
 	if err != nil {

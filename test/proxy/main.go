@@ -22,15 +22,11 @@ import (
 
 func main() { modules.Main(run) }
 
-func run(ctx context.Context, args []string, out io.Writer) (err error) {
+func run(ctx context.Context, work string, args []string, out io.Writer) (err error) {
 	flags := flag.NewFlagSet("proxy", flag.ContinueOnError)
 	tags := flags.String("tags", "", "the version whose tags are taken, instead of the work tree")
 	if err := flags.Parse(args); err != nil {
 		return err //nolint:wrapcheck // says what is wrong
-	}
-	work, err := modules.WorkTree(ctx)
-	if err != nil {
-		return err
 	}
 	tree, shared, remove, err := modules.Scratch(ctx, work)
 	if err != nil {

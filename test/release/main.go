@@ -25,11 +25,7 @@ import (
 
 func main() { modules.Main(run) }
 
-func run(ctx context.Context, args []string, out io.Writer) error {
-	work, err := modules.WorkTree(ctx)
-	if err != nil {
-		return err
-	}
+func run(ctx context.Context, work string, args []string, out io.Writer) error {
 	tool, err := modules.Output(ctx, work, "tools/bin", "golang.org/x/exp/cmd/gorelease")
 	if err != nil {
 		return err

@@ -181,9 +181,8 @@ func TestHTTPOverTLS(t *testing.T) {
 		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: a.pool(t)}}}
 		resp, err := client.Get(s.URL() + "/livez")
 		check.OK(t, err)
-		if err := resp.Body.Close(); err != nil || resp.StatusCode != http.StatusOK {
-			t.Errorf("%s: %v", resp.Status, err)
-		}
+		err = resp.Body.Close()
+		check.That(t, err == nil && resp.StatusCode == http.StatusOK, "%s: %v", resp.Status, err)
 		return resp.TLS.PeerCertificates[0].SerialNumber.Int64()
 	}
 	first := serial()

@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/signal"
 	"regexp"
-	"runtime"
 	"runtime/pprof"
 	"syscall"
 )
@@ -20,7 +19,6 @@ import (
 // Options are the flags that every benchmark of this kind takes.
 type Options struct {
 	CPUProfile string
-	MemProfile string
 	JSON       bool
 	Only       *regexp.Regexp // matches row/contestant
 	Rounds     int
@@ -29,11 +27,12 @@ type Options struct {
 	page *Page // nil for none
 }
 
-// Main runs a benchmark: it reads the flags (register may add some), measures, and under --json ends with one line of JSON. A result with
+// Main runs a benchmark, or a server if this process was started for that: it reads the flags (register may add some), measures, and under --json ends with one line of JSON. A result with
 // an error is written all the same.
 func Main(
 	name string, register func(*flag.FlagSet), measure func(ctx context.Context, out io.Writer, o Options) (any, error),
 ) {
+	NodeMain()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, name, register, measure); err != nil {
@@ -52,7 +51,6 @@ func parse(name string, register func(*flag.FlagSet)) (Options, error) {
 	flags.BoolVar(&short, "short", false, "one round of a quarter of the operations")
 	flags.StringVar(&only, "only", "", "run the pairs row/contestant that match `REGEXP`, such as ^wake/ or /r1$")
 	flags.StringVar(&o.CPUProfile, "cpuprofile", "", "write a CPU profile of the clients to `FILE`")
-	flags.StringVar(&o.MemProfile, "memprofile", "", "write a profile of every allocation of the clients to `FILE`, and be slower")
 	flags.BoolVar(&o.JSON, "json", false, "end with one line of JSON")
 	flags.StringVar(&file, "write", "", "write the tables into `FILE`, a document with a place for them")
 	if register != nil {
@@ -80,7 +78,7 @@ func parse(name string, register func(*flag.FlagSet)) (Options, error) {
 func run(
 	ctx context.Context, name string, register func(*flag.FlagSet),
 	measure func(context.Context, io.Writer, Options) (any, error),
-) (err error) {
+) error {
 	o, err := parse(name, register)
 	if err != nil {
 		return err
@@ -95,14 +93,6 @@ func run(
 			return fmt.Errorf("--cpuprofile: %w", err)
 		}
 		defer pprof.StopCPUProfile()
-	}
-	if o.MemProfile != "" {
-		f, failed := os.Create(o.MemProfile)
-		if failed != nil {
-			return fmt.Errorf("--memprofile: %w", failed)
-		}
-		runtime.MemProfileRate = 1
-		defer func() { err = errors.Join(err, pprof.Lookup("allocs").WriteTo(f, 0), f.Close()) }()
 	}
 	result, failed := measure(ctx, os.Stdout, o)
 	if result != nil {
@@ -122,7 +112,7 @@ func run(
 // Text runs a benchmark without contestants, whose report is lines of text. It reads the flags (register adds some), measures, and under
 // --json ends with one line of JSON. asJSON is the default of --json.
 func Text(
-	name string, args []string, out io.Writer, asJSON bool, register func(*flag.FlagSet), measure func(out io.Writer) (any, error),
+	name string, args []string, out io.Writer, asJSON bool, register func(*flag.FlagSet), measure func(p *Printer) (any, error),
 ) error {
 	flags := flag.NewFlagSet(name, flag.ContinueOnError)
 	register(flags)
@@ -135,8 +125,9 @@ func Text(
 	if err != nil {
 		return err
 	}
-	result, err := measure(io.MultiWriter(out, page))
-	if err != nil {
+	p := &Printer{out: io.MultiWriter(out, page)}
+	result, err := measure(p)
+	if err := errors.Join(err, p.err); err != nil {
 		return err
 	}
 	if err := page.SaveText(args); err != nil || !asJSON {

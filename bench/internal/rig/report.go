@@ -49,14 +49,6 @@ type Column struct {
 	Spread bool // show the least and the greatest beside the median
 }
 
-// Columns joins groups of columns.
-func Columns(groups ...[]Column) (all []Column) {
-	for _, g := range groups {
-		all = append(all, g...)
-	}
-	return all
-}
-
 func (c Column) cells(values []float64) []string {
 	if len(values) == 0 {
 		if c.Spread {

@@ -2,7 +2,6 @@ package rig
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
+	"github.com/expediter-io/expediter/pkg/pause"
 )
 
 // Service is the server of contestants: one process, or three.
@@ -46,11 +46,16 @@ func (s *Service) Stop() {
 }
 
 // ProcessorTime returns the processor time of the service's processes.
-func (s *Service) ProcessorTime() (sum time.Duration) {
-	for _, one := range s.ProcessorTimes() {
-		sum += one
+func (s *Service) ProcessorTime() time.Duration {
+	return sum(s, func(p *Process) time.Duration { return processorTime(p.PID()) })
+}
+
+// sum adds up a value of the service's processes.
+func sum[T int64 | time.Duration](s *Service, of func(*Process) T) (all T) {
+	for _, p := range s.processes {
+		all += of(p)
 	}
-	return sum
+	return all
 }
 
 // ProcessorTimes returns the processor time of each of the service's processes.
@@ -63,12 +68,7 @@ func (s *Service) ProcessorTimes() []time.Duration {
 }
 
 // ResidentBytes returns the memory of the service's processes.
-func (s *Service) ResidentBytes() (sum int64) {
-	for _, p := range s.processes {
-		sum += p.ResidentBytes()
-	}
-	return sum
-}
+func (s *Service) ResidentBytes() int64 { return sum(s, (*Process).ResidentBytes) }
 
 // ResetPeak sets the memory peaks of the service's processes to their present sizes.
 func (s *Service) ResetPeak() {
@@ -78,12 +78,7 @@ func (s *Service) ResetPeak() {
 }
 
 // PeakBytes returns the sum of the most memory that each of the service's processes had since ResetPeak.
-func (s *Service) PeakBytes() (sum int64) {
-	for _, p := range s.processes {
-		sum += p.PeakBytes()
-	}
-	return sum
-}
+func (s *Service) PeakBytes() int64 { return sum(s, (*Process).PeakBytes) }
 
 // ports returns n free ports.
 func ports(n int) ([]int, error) {
@@ -300,6 +295,10 @@ func StartPostgres(ctx context.Context, dir string) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
+	ready, err := find("pg_isready", postgresFolders)
+	if err != nil {
+		return nil, err
+	}
 	free, err := ports(1)
 	if err != nil {
 		return nil, err
@@ -326,55 +325,13 @@ func StartPostgres(ctx context.Context, dir string) (*Service, error) {
 		return nil, err
 	}
 	s.Address = "postgres://bench@" + s.Address + "/postgres?sslmode=disable"
+	for exec.CommandContext(ctx, ready, "-q", "-d", s.Address).Run() != nil { //nolint:gosec // installed; it listens before it is ready
+		if !pause.For(ctx, 50*time.Millisecond) {
+			s.Stop()
+			return nil, fmt.Errorf("postgres is not ready: %w", ctx.Err())
+		}
+	}
 	return s, nil
-}
-
-// Process is a child of this process, which it does not outlive.
-type Process struct{ *child.Process }
-
-// ResidentBytes returns the memory of the process that is in RAM.
-func (p *Process) ResidentBytes() int64 { return ResidentBytes(p.PID()) }
-
-// ResetPeak sets the memory peak of the process to its present size.
-func (p *Process) ResetPeak() { resetPeak(p.PID()) }
-
-// PeakBytes returns the most memory that the process had in RAM since ResetPeak.
-func (p *Process) PeakBytes() int64 { return peakBytes(p.PID()) }
-
-// Kill ends the process like a crash, and waits for its end.
-func (p *Process) Kill() {
-	_ = p.Process.Kill() //nolint:errcheck // it is gone already
-}
-
-// End closes the input of the process, and kills the process if it goes on for long.
-func (p *Process) End() {
-	_ = p.Stop() //nolint:errcheck // it is killed, mostly
-}
-
-// StartTask starts this program in a role, and hands it a task as JSON.
-func StartTask(role string, task any) (*Process, error) {
-	p, err := child.Start(io.Discard, role, task)
-	if err != nil {
-		return nil, fmt.Errorf("start a process: %w", err)
-	}
-	return &Process{p}, nil
-}
-
-// ChildMain runs do with the task of this process, if it was started in the role. The standard input goes on behind the task.
-func ChildMain[T any](role string, do func(ctx context.Context, task T) error) {
-	if child.Role() != role {
-		return
-	}
-	var task T
-	err := json.NewDecoder(os.Stdin).Decode(&task)
-	if err == nil {
-		err = do(context.Background(), task)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	os.Exit(0)
 }
 
 // ErrMissing is returned when a program is not installed.

@@ -196,7 +196,7 @@ func NewReport(s *Stand, got Results, o Options, m Machine, targets []Target) Re
 	medians, spreads := got.Medians()
 	r.Spreads = spreads
 	for who, all := range medians {
-		if s.starters == nil || strings.HasPrefix(who, "r1") || strings.HasPrefix(who, "r3") {
+		if s.running == nil || strings.HasPrefix(who, "r1") || strings.HasPrefix(who, "r3") {
 			r.Ours[who] = all
 		} else {
 			r.Peers[who] = all

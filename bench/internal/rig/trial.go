@@ -51,7 +51,7 @@ type Trial[C interface{ About() Contestant }] struct {
 	Field    []C    // the contestants, in the order of the tables
 	Rows     []Row[C]
 	More     []Table
-	Starters map[string]Starter // by Contestant.Service
+	Starters map[string]Starter // of services beyond those that every benchmark has, by Contestant.Service
 	Targets  []Target
 	Limit    time.Duration // bounds one row of one contestant, and its entry
 
@@ -134,24 +134,30 @@ func (t Trial[C]) enter(ctx context.Context, s *Stand, o Options) (entered []C, 
 		if !slices.ContainsFunc(t.Rows, func(r Row[C]) bool { return t.wanted(o, r, who) }) {
 			continue
 		}
-		err := s.Enter(ctx, who.About().Name, func(ctx context.Context) error {
-			on, err := s.Service(ctx, who.About().Service)
-			if err == nil && t.Enter != nil {
-				err = t.Enter(ctx, who, on)
-			}
-			if err == nil {
-				entered = append(entered, who)
-			}
-			return err
-		}, t.Limit)
-		if err != nil {
-			return nil, err
+		switch err := t.prepare(ctx, s, who); {
+		case err == nil:
+			entered = append(entered, who)
+		case errors.Is(err, ErrMissing):
+			s.Skipped[who.About().Name] = err.Error()
+		default:
+			return nil, fmt.Errorf("%s: %w", who.About().Name, err)
 		}
 	}
 	return entered, nil
 }
 
-// round runs every row by every contestant.
+// prepare starts the server of a contestant.
+func (t Trial[C]) prepare(ctx context.Context, s *Stand, who C) error {
+	ctx, cancel := context.WithTimeout(ctx, t.Limit)
+	defer cancel()
+	on, err := s.Service(ctx, who.About().Service)
+	if err == nil && t.Enter != nil {
+		err = t.Enter(ctx, who, on)
+	}
+	return err
+}
+
+// round runs every row by every contestant. A failure of a row is reported, and does not end the other rows.
 func (t Trial[C]) round(ctx context.Context, s *Stand, entered []C, o Options, n int, got Results) error {
 	for _, r := range t.Rows {
 		for i := range entered {
@@ -159,20 +165,30 @@ func (t Trial[C]) round(ctx context.Context, s *Stand, entered []C, o Options, n
 			if !t.wanted(o, r, who) || r.Once && n > 0 || !r.Needs(who) {
 				continue
 			}
-			c := who.About()
-			err := s.Try(ctx, r.Name, c.Name, got, t.Limit, func(ctx context.Context) (Figures, error) {
-				on, err := s.Service(ctx, c.Service)
-				if err != nil {
-					return nil, err
-				}
-				return r.Run(ctx, who, on)
-			})
-			if err != nil {
-				return err
+			f, err := t.run(ctx, s, r, who)
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
 			}
+			if err != nil {
+				s.Failures = append(s.Failures, fmt.Sprintf("%s/%s: %v", r.Name, who.About().Name, err))
+				fmt.Fprintln(os.Stderr, s.Failures[len(s.Failures)-1])
+			}
+			got.Add(who.About().Name, f)
 		}
 	}
 	return nil
+}
+
+// run runs a row by a contestant.
+func (t Trial[C]) run(ctx context.Context, s *Stand, r Row[C], who C) (Figures, error) {
+	runtime.GC()
+	ctx, cancel := context.WithTimeout(ctx, t.Limit)
+	defer cancel()
+	on, err := s.Service(ctx, who.About().Service)
+	if err != nil {
+		return nil, err
+	}
+	return r.Run(ctx, who, on)
 }
 
 // OverRaw adds the ratio of a figure in each round to that of nats.go alone.
@@ -189,6 +205,16 @@ func (r Results) OverRaw(c Contestant, figure, ratio string) {
 // Starter starts a service that keeps its files in a folder of its own.
 type Starter func(ctx context.Context, dir string) (*Service, error)
 
+// starters start the services that every benchmark has.
+var starters = map[string]Starter{
+	"etcd":                      StartEtcd,
+	"nats":                      StartNATS(1, false),
+	"nats, sync always":         StartNATS(1, true),
+	"nats cluster":              StartNATS(3, false),
+	"nats cluster, sync always": StartNATS(3, true),
+	"postgres":                  StartPostgres,
+}
+
 // Stand has the running servers, the skipped contestants, and the failures.
 type Stand struct {
 	Skipped  map[string]string // the contestants that do not take part, and why
@@ -199,7 +225,7 @@ type Stand struct {
 	starters map[string]Starter
 }
 
-// NewStand returns a stand on which nothing runs yet.
+// NewStand returns a stand on which nothing runs yet, with starters of services beyond those that every benchmark has.
 func NewStand(starters map[string]Starter) (*Stand, error) {
 	dir, err := os.MkdirTemp("", "bench-")
 	if err != nil {
@@ -226,47 +252,17 @@ func (s *Stand) Service(ctx context.Context, name string) (*Service, error) {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, fmt.Errorf("make a folder: %w", err)
 		}
-		running, err := s.starters[name](ctx, dir)
+		start := starters[name]
+		if start == nil {
+			start = s.starters[name]
+		}
+		running, err := start(ctx, dir)
 		if err != nil {
 			return nil, err
 		}
 		s.running[name] = running
 	}
 	return s.running[name], nil
-}
-
-// Enter adds a contestant, unless its server is not installed.
-func (s *Stand) Enter(ctx context.Context, who string, enter func(context.Context) error, limit time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	err := enter(ctx)
-	if errors.Is(err, ErrMissing) {
-		s.Skipped[who] = err.Error()
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", who, err)
-	}
-	return nil
-}
-
-// Try runs a row by a contestant. A failure is reported, and does not end the other rows.
-func (s *Stand) Try(
-	ctx context.Context, row, who string, got Results, limit time.Duration, measure func(context.Context) (Figures, error),
-) error {
-	runtime.GC()
-	try, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	f, err := measure(try)
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	if err != nil {
-		s.Failures = append(s.Failures, fmt.Sprintf("%s/%s: %v", row, who, err))
-		fmt.Fprintln(os.Stderr, s.Failures[len(s.Failures)-1])
-	}
-	got.Add(who, f)
-	return nil
 }
 
 // Turn returns the index whose turn it is in a round: every other round goes through the indices backwards.

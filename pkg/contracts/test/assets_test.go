@@ -231,10 +231,9 @@ func TestRenderedFilesAreAccepted(t *testing.T) {
 		files = append(files, found...)
 	}
 	for _, file := range files {
-		raw, err := os.ReadFile(file)
-		check.OK(t, err)
+		raw := check.Must(os.ReadFile(file))(t)
 		var config jetstream.StreamConfig
-		err = json.Unmarshal(raw, &config)
+		err := json.Unmarshal(raw, &config)
 		check.Require(t, err == nil, "%s: %v", file, err)
 		config.Replicas = 1
 		check.Is(t, check.Err(js.CreateStream(t.Context(), config)), nil, file)

@@ -24,14 +24,13 @@ import (
 func TestAPlaceIsQueuedOnce(t *testing.T) {
 	t.Parallel()
 	_, js := applied(t)
-	subject, err := contracts.EnrichJobSubject(contracts.ProviderWolt, "ChIJ123")
-	check.OK(t, err)
+	subject := check.Must(contracts.EnrichJobSubject(contracts.ProviderWolt, "ChIJ123"))(t)
 	publish := func(id string) error {
 		return check.Err(js.Publish(t.Context(), subject, []byte("{}"), jetstream.WithMsgID(id)))
 	}
 	check.OK(t, publish("claim-1"))
 	var refused *jetstream.APIError
-	err = publish("claim-2")
+	err := publish("claim-2")
 	check.Require(t, errors.As(err, &refused) && refused.ErrorCode == 10077, "got %v, want it refused by the stream", err)
 	consumer, err := js.CreateConsumer(t.Context(), contracts.StreamEnrichJobs, jetstream.ConsumerConfig{AckPolicy: jetstream.AckExplicitPolicy})
 	check.OK(t, err)
@@ -263,9 +262,8 @@ func TestApplyKeepsReplicas(t *testing.T) {
 	if err != nil || replicas() != 3 || changes[0].Action != contracts.ActionKeep || changes[0].Differences[0].Drops != "the copies on 2 of 3 servers" {
 		t.Errorf("got %+v, %v, and %d replicas, want 3", changes, err, replicas())
 	}
-	if _, err := contracts.Apply(t.Context(), js, contracts.Assets(options), contracts.ApplyOptions{AllowShrink: true}); err != nil || replicas() != 1 {
-		t.Errorf("got %v, and %d replicas, want 1", err, replicas())
-	}
+	_, err = contracts.Apply(t.Context(), js, contracts.Assets(options), contracts.ApplyOptions{AllowShrink: true})
+	check.That(t, err == nil && replicas() == 1, "got %v, and %d replicas, want 1", err, replicas())
 	options.Replicas = 3
 	changes, err = contracts.Apply(t.Context(), js, contracts.Assets(options), contracts.ApplyOptions{})
 	if d := changes[0].Differences; err != nil || replicas() != 3 || len(d) != 1 || d[0].Shrinks || d[0].Drops != "" {

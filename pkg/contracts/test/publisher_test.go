@@ -88,9 +88,8 @@ func TestPublishAgain(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if n := first.Load(); n != 1 || len(events(t, js)) != 1 {
-		t.Errorf("%d are the first, %d stored", n, len(events(t, js)))
-	}
+	n := first.Load()
+	check.That(t, n == 1 && len(events(t, js)) == 1, "%d are the first, %d stored", n, len(events(t, js)))
 }
 
 // Another event under the same id is refused, and the first one stands.
@@ -137,9 +136,7 @@ func TestPublishUntilAcknowledged(t *testing.T) {
 	l := &lossy{JetStream: js}
 	l.lose.Store(3)
 	done, err := publisher(t, l, contracts.PublisherConfig{}).Publish(t.Context(), reserved("evt-001"))
-	if err != nil || !done.Duplicate || done.Sequence != 1 || len(events(t, js)) != 1 {
-		t.Errorf("%+v, %v, %d stored", done, err, len(events(t, js)))
-	}
+	check.That(t, err == nil && done.Duplicate && done.Sequence == 1 && len(events(t, js)) == 1, "%+v, %v, %d stored", done, err, len(events(t, js)))
 }
 
 // A stream that is not there yet is waited for.
@@ -175,13 +172,12 @@ func TestPublishEnds(t *testing.T) {
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
 		fails("the caller gave up", ended, context.Canceled, true)
-		silent, err := nc.Subscribe("events.>", func(*nats.Msg) {})
-		check.OK(t, err)
+		silent := check.Must(nc.Subscribe("events.>", func(*nats.Msg) {}))(t)
 		fails("nobody answers", t.Context(), context.DeadlineExceeded, true)
 		check.OK(t, silent.Unsubscribe())
 		check.OK(t, check.Err(js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "OTHER", Subjects: []string{"events.>"}})))
 		var api *jetstream.APIError
-		_, err = publisher(t, js, contracts.PublisherConfig{}).Publish(t.Context(), reserved("evt-001"))
+		_, err := publisher(t, js, contracts.PublisherConfig{}).Publish(t.Context(), reserved("evt-001"))
 		failed, ok := errors.AsType[*contracts.PublishError](err)
 		check.That(t, ok && failed.Attempts == 1 && errors.As(err, &api), "another stream takes it: %v", err)
 		nc.Close()

@@ -205,9 +205,8 @@ func TestSchemaAndDecodeRefuseTheSame(t *testing.T) {
 	for name, inputs := range bad {
 		schema := compile(t, name)
 		for _, input := range inputs {
-			if got := pathsOf(validate(t, schema, input.body)); !slices.Contains(got, input.path) {
-				t.Errorf("%s: %s: the schema complains about %q, want %s", name, clip(input.body), got, input.path)
-			}
+			got := pathsOf(validate(t, schema, input.body))
+			check.That(t, slices.Contains(got, input.path), "%s: %s: the schema complains about %q, want %s", name, clip(input.body), got, input.path)
 			var invalid *contracts.ValidationError
 			if err := decoders[name]([]byte(input.body)); !errors.As(err, &invalid) || !hasField(invalid, input.path) {
 				t.Errorf("%s: %s: Decode says %v, want %s", name, clip(input.body), err, input.path)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
+	"github.com/expediter-io/expediter/pkg/pause"
 )
 
 // call is a computation in this process, joined by every caller of the key.
@@ -299,19 +300,12 @@ func (c *Claim) AutoRenew(ctx context.Context, ttl time.Duration) (held context.
 func (c *Claim) renew(ctx context.Context, lost context.CancelCauseFunc, ttl time.Duration) {
 	until, _ := c.heldUntil() //nolint:errcheck // renewing finds out
 	// A claim that was begun for less than ttl, or a while ago, is due earlier.
-	timer := time.NewTimer(min(ttl/3, time.Until(until)/2))
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-		}
+	for wait := min(ttl/3, time.Until(until)/2); pause.For(ctx, wait); {
 		err := c.Renew(ctx, ttl)
 		_, ended := c.heldUntil()
 		switch {
 		case err == nil:
-			timer.Reset(ttl / 3)
+			wait = ttl / 3
 		case ctx.Err() != nil || errors.Is(ended, errEnded):
 			return
 		case errors.Is(err, kvlock.ErrLost):
@@ -320,7 +314,7 @@ func (c *Claim) renew(ctx context.Context, lost context.CancelCauseFunc, ttl tim
 		default:
 			c.flight.store.Log.WarnContext(ctx, "kvlock: renewal failed, trying again", "key", c.key, "claim", c.id, "error", err)
 			c.publish(ctx, EventRenewalFailed, err)
-			timer.Reset(min(ttl/10, time.Second))
+			wait = min(ttl/10, time.Second)
 		}
 	}
 }
@@ -328,24 +322,15 @@ func (c *Claim) renew(ctx context.Context, lost context.CancelCauseFunc, ttl tim
 // guard calls expire when the claim may no longer be ours. It shares no lock with a renewal under way, so it is on time when a renewal
 // hangs.
 func (c *Claim) guard(ctx context.Context, expire func()) {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-		}
+	for left := time.Duration(0); pause.For(ctx, left); {
 		until, ended := c.heldUntil()
-		left := time.Until(until)
-		switch {
-		case ended != nil:
+		if ended != nil {
 			return
-		case left <= 0:
+		}
+		if left = time.Until(until); left <= 0 {
 			expire()
 			return
 		}
-		timer.Reset(left)
 	}
 }
 

@@ -40,9 +40,8 @@ func TestWhatAMarkerIsToWhom(t *testing.T) {
 		check.That(t, got.State == tt.want && got.Revision == 5 && (got.State != Absent || got.Reason == "" && got.Claim == ""),
 			"%s: got %+v, want %s", tt.name, got, tt.want)
 	}
-	if got := failure.readable(); got.State != Absent || got.Revision != 5 {
-		t.Errorf("read: got %+v, want absent at 5", got)
-	}
+	got := failure.readable()
+	check.That(t, got.State == Absent && got.Revision == 5, "read: got %+v, want absent at 5", got)
 }
 
 func TestStatesAndOutcomesHaveNames(t *testing.T) {
@@ -151,13 +150,11 @@ func TestRecordOfTheWorstTextFits(t *testing.T) {
 			t.Errorf("filled with %q: %v", worst, err)
 			continue
 		}
-		if _, _, err := decodeRecord(data); err != nil {
-			t.Errorf("filled with %q: %v", worst, err)
-		}
+		_, _, err = decodeRecord(data)
+		check.That(t, err == nil, "filled with %q: %v", worst, err)
 	}
-	if _, err := record.Encode(claimRecord{Reason: strings.Repeat("x", record.MaxLineBytes)}, nil); err == nil {
-		t.Error("a first line over the limit was encoded")
-	}
+	_, err := record.Encode(claimRecord{Reason: strings.Repeat("x", record.MaxLineBytes)}, nil)
+	check.That(t, err != nil, "a first line over the limit was encoded")
 }
 
 func FuzzDecodeRecord(f *testing.F) {
@@ -222,9 +219,8 @@ func TestRecordAsStored(t *testing.T) {
 		`"kept":{"claim":"d","instance":"k","job":"l","since":1,"fresh":2,"holds":3,"pause":4,"tried":"e"}}` + "\nvalue"
 	data, err := record.Encode(r, []byte("value"))
 	check.That(t, err == nil && string(data) == want, "stored as\n%s, %v, not\n%s", data, err, want)
-	if got, value, err := decodeRecord(data); err != nil || got != r || string(value) != "value" {
-		t.Errorf("read as %+v with %q, %v", got, value, err)
-	}
+	got, value, err := decodeRecord(data)
+	check.That(t, err == nil && got == r && string(value) == "value", "read as %+v with %q, %v", got, value, err)
 }
 
 // A value keeps its age through any claims that carry it.
@@ -286,7 +282,6 @@ func TestWholeSeconds(t *testing.T) {
 		-time.Second: 0, 0: 0, 1: time.Second, time.Second: time.Second, 1001 * time.Millisecond: 2 * time.Second,
 		kv.MaxTTL: kv.MaxTTL, kv.MaxTTL + 1: kv.MaxTTL, 1<<63 - 1: kv.MaxTTL,
 	} {
-		got := wholeSeconds(d)
-		check.That(t, got == want, "%d: got %s, want %s", d, got, want)
+		check.Same(t, d.String(), wholeSeconds(d), want)
 	}
 }

@@ -223,10 +223,9 @@ func (r *refreshing) await(ctx context.Context, d time.Duration) (Result, error)
 	case <-r.done:
 		return r.result, r.err
 	case <-enough.C:
-		return Result{}, errNotRefreshed
 	case <-ctx.Done():
-		return Result{}, errNotRefreshed
 	}
+	return Result{}, errNotRefreshed
 }
 
 // refresh starts a new computation of the value of a key in the background, one at a time in this process. It returns nil when the Flight

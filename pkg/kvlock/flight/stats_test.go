@@ -89,9 +89,8 @@ func TestWatcherCoalesces(t *testing.T) {
 		got, ok := takenBy(w)
 		check.That(t, ok && got.Key == want.Key && got.Revision == want.Revision, "got %+v, %v; want %+v", got, ok, want)
 	}
-	if got, ok := takenBy(w); ok {
-		t.Errorf("got %+v after all was told", got)
-	}
+	got, ok := takenBy(w)
+	check.That(t, !ok, "got %+v after all was told", got)
 }
 
 func TestWatcherThatKnowsNothingIsToldWhatWasReadForIt(t *testing.T) {
@@ -179,9 +178,8 @@ func TestContentIsOpenedOnce(t *testing.T) {
 		}
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
-		if _, _, err := c.open(ended, f, "k"); !errors.Is(err, context.Canceled) {
-			t.Errorf("the caller that gave up got %v", err)
-		}
+		_, _, err = c.open(ended, f, "k")
+		check.That(t, errors.Is(err, context.Canceled), "the caller that gave up got %v", err)
 		<-c.turn
 		all.Wait()
 		for i := range values {

@@ -33,12 +33,10 @@ func TestGoldenKeys(t *testing.T) {
 	check.Require(t, len(golden) >= 20, "%d golden keys", len(golden))
 	for _, g := range golden {
 		w := Work{Process: g.Process, Version: g.Version, JobID: g.JobID, Inputs: json.RawMessage(g.Inputs)}
-		if text, err := w.canonical(); err != nil || string(text) != g.Text {
-			t.Errorf("%s: hashed\n%s, %v; want\n%s", g.Name, text, err, g.Text)
-		}
-		if key, err := w.Key(); err != nil || key != g.Key {
-			t.Errorf("%s: key %s, %v; want %s", g.Name, key, err, g.Key)
-		}
+		text, err := w.canonical()
+		check.That(t, err == nil && string(text) == g.Text, "%s: hashed\n%s, %v; want\n%s", g.Name, text, err, g.Text)
+		key, err := w.Key()
+		check.That(t, err == nil && key == g.Key, "%s: key %s, %v; want %s", g.Name, key, err, g.Key)
 		sum := sha256.Sum256([]byte(g.Text))
 		check.That(t, hex.EncodeToString(sum[:]) == g.Key, "%s: the key in the file is not the hash of the text in it", g.Name)
 	}

@@ -27,9 +27,8 @@ func TestGuard(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	g, other := b.Guard(t, kvlock.GuardConfig{}), b.Guard(t, kvlock.GuardConfig{})
-	if v, err := g.Get(t.Context(), "k"); err != nil || v.Value != nil || v.Revision != 0 || v.Token != (kvlock.Token{}) {
-		t.Errorf("got %+v, %v", v, err)
-	}
+	v, err := g.Get(t.Context(), "k")
+	check.That(t, err == nil && v.Value == nil && v.Revision == 0 && v.Token == (kvlock.Token{}), "got %+v, %v", v, err)
 	put := func(g *kvlock.Guard, token kvlock.Token, value string, want error) {
 		t.Helper()
 		wantErr(t, g.Put(t.Context(), "k", token, []byte(value)), want)
@@ -38,7 +37,7 @@ func TestGuard(t *testing.T) {
 	put(other, token(5), "b\nwith lines\n", nil)
 	put(other, token(9), "c", nil)
 	put(g, token(8), "d", kvlock.ErrFenced)
-	err := g.Put(t.Context(), "k", token(5), nil)
+	err = g.Put(t.Context(), "k", token(5), nil)
 	fenced, ok := errors.AsType[*kvlock.FencedError](err)
 	check.That(t, ok && fenced.Key == "k" && fenced.Token == token(5) && fenced.Stored == token(9), "got %v", err)
 	check.Same(t, "result", guarded(t, other, "k"), "c by 7-9")
@@ -48,8 +47,7 @@ func TestGuard(t *testing.T) {
 	check.Same(t, "result", guarded(t, g, "k"), " by 8-1")
 	check.Failsf(t, g.Put(t.Context(), "k", kvlock.Token{}, nil), "a zero token was accepted")
 	wantErr(t, g.Put(t.Context(), "a b", token(1), nil), kvlock.ErrInvalidKey)
-	_, err = g.Get(t.Context(), "a b")
-	wantErr(t, err, kvlock.ErrInvalidKey)
+	wantErr(t, check.Err(g.Get(t.Context(), "a b")), kvlock.ErrInvalidKey)
 	g.Close()
 	wantErr(t, g.Put(t.Context(), "k", token(1), nil), kvlock.ErrClosed)
 }
@@ -58,8 +56,7 @@ func TestGuardArguments(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	check.Failsf(t, check.Err(kvlock.NewGuard(t.Context(), b.JS, kvlock.GuardConfig{})), "no bucket was accepted")
-	_, err := kvlock.NewGuard(t.Context(), b.JS, kvlock.GuardConfig{Bucket: "none"})
-	wantErr(t, err, jetstream.ErrStreamNotFound)
+	wantErr(t, check.Err(kvlock.NewGuard(t.Context(), b.JS, kvlock.GuardConfig{Bucket: "none"})), jetstream.ErrStreamNotFound)
 	for _, s := range []string{"", "1", "-", "a-b", "1-", "-1", "1-2-3", "+1-2", "1--2", "18446744073709551616-1"} {
 		token, err := kvlock.ParseToken(s)
 		check.That(t, err != nil, "%q is the token %s", s, token)
@@ -124,6 +121,23 @@ func TestGuardUnderFaults(t *testing.T) {
 	}
 }
 
+// putUnder puts the value "5" over one of token before, if that is not 0, under a fault, and calls meanwhile before its outcome is looked for.
+func putUnder(t *testing.T, b *bed, fault natstest.Fault, before uint64, meanwhile func(other *kvlock.Guard)) (other *kvlock.Guard, err error) {
+	t.Helper()
+	p := natstest.NewProxy(t, b.Srv)
+	slow, other := b.Guard(t, kvlock.GuardConfig{OpTimeout: 10 * time.Second}, p.Through()), b.Guard(t, kvlock.GuardConfig{})
+	if before > 0 {
+		wantErr(t, other.Put(t.Context(), "k", token(before), nil), nil)
+	}
+	p.Slow(100 * time.Millisecond) // written at 0.1 s, read again at 0.2 s or later
+	p.Hit(writes("k"), fault, 1)
+	put := make(chan error, 1)
+	go func() { put <- slow.Put(t.Context(), "k", token(5), []byte("5")) }()
+	pass(150 * time.Millisecond)
+	meanwhile(other)
+	return other, <-put
+}
+
 // A write whose acknowledgement is lost, or whose refusal says nothing, is only said to be refused where that is so.
 func TestGuardSaysWhatBecameOfAWrite(t *testing.T) {
 	stored, refused, unknown, unavailable := "<nil>", "refused", "unknown", "unavailable"
@@ -153,20 +167,11 @@ func TestGuardSaysWhatBecameOfAWrite(t *testing.T) {
 	} {
 		for _, before := range []uint64{0, 3} {
 			runInBubble(t, fmt.Sprint(c.fault, " ", c.others, " over ", before), func(t *testing.T, b *bed) {
-				p := natstest.NewProxy(t, b.Srv)
-				slow, other := b.Guard(t, kvlock.GuardConfig{OpTimeout: 10 * time.Second}, p.Through()), b.Guard(t, kvlock.GuardConfig{})
-				if before > 0 {
-					wantErr(t, other.Put(t.Context(), "k", token(before), nil), nil)
-				}
-				p.Slow(100 * time.Millisecond) // written at 0.1 s, read again at 0.2 s or later
-				p.Hit(writes("k"), c.fault, 1)
-				put := make(chan error, 1)
-				go func() { put <- slow.Put(t.Context(), "k", token(5), []byte("5")) }()
-				pass(150 * time.Millisecond)
-				for i, with := range c.others {
-					wantErr(t, other.Put(t.Context(), "k", token(with), fmt.Append(nil, i)), nil)
-				}
-				err := <-put
+				other, err := putUnder(t, b, c.fault, before, func(other *kvlock.Guard) {
+					for i, with := range c.others {
+						wantErr(t, other.Put(t.Context(), "k", token(with), fmt.Append(nil, i)), nil)
+					}
+				})
 				got := fmt.Sprint(err)
 				if fenced, ok := errors.AsType[*kvlock.FencedError](err); ok {
 					got = map[bool]string{false: refused, true: unknown}[fenced.Unknown]
@@ -185,26 +190,14 @@ func TestGuardSaysWhatBecameOfAWrite(t *testing.T) {
 func TestGuardOverwrittenByAnEarlierVersion(t *testing.T) {
 	for _, fault := range []natstest.Fault{natstest.ReplyLost, natstest.WriteLost} {
 		for _, before := range []uint64{0, 3} {
-			t.Run(fmt.Sprint(fault, " over ", before), func(t *testing.T) {
-				inBubble(t, func(t *testing.T, b *bed) {
-					kv, err := b.JS.KeyValue(t.Context(), bucket)
-					check.OK(t, err)
-					p := natstest.NewProxy(t, b.Srv)
-					slow, other := b.Guard(t, kvlock.GuardConfig{OpTimeout: 10 * time.Second}, p.Through()), b.Guard(t, kvlock.GuardConfig{})
-					if before > 0 {
-						wantErr(t, other.Put(t.Context(), "k", token(before), nil), nil)
-					}
-					p.Slow(100 * time.Millisecond) // written at 0.1 s, read again at 0.2 s or later
-					p.Hit(writes("k"), fault, 1)
-					put := make(chan error, 1)
-					go func() { put <- slow.Put(t.Context(), "k", token(5), []byte("5")) }()
-					pass(150 * time.Millisecond)
+			runInBubble(t, fmt.Sprint(fault, " over ", before), func(t *testing.T, b *bed) {
+				kv := check.Must(b.JS.KeyValue(t.Context(), bucket))(t)
+				other, err := putUnder(t, b, fault, before, func(*kvlock.Guard) {
 					check.OK(t, check.Err(kv.PutString(t.Context(), "k", `{"v":1,"state":"fenced","claim":"7-7","owner":"early"}`+"\nold")))
-					err = <-put
-					fenced, ok := errors.AsType[*kvlock.FencedError](err)
-					check.That(t, ok && fenced.Unknown && fenced.Stored == token(7), "got %v, want a FencedError of unknown outcome", err)
-					check.Same(t, "the value", guarded(t, other, "k"), "old by 7-7")
 				})
+				fenced, ok := errors.AsType[*kvlock.FencedError](err)
+				check.That(t, ok && fenced.Unknown && fenced.Stored == token(7), "got %v, want a FencedError of unknown outcome", err)
+				check.Same(t, "the value", guarded(t, other, "k"), "old by 7-7")
 			})
 		}
 	}

@@ -18,10 +18,9 @@ func TestTryAcquire(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	one, two := b.Locker(t, kvlock.LockerConfig{Instance: "one"}), b.Locker(t, kvlock.LockerConfig{Instance: "two"})
-	lease, err := one.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{Metadata: map[string]string{"job": "7"}})
-	check.OK(t, err)
+	lease := check.Must(one.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{Metadata: map[string]string{"job": "7"}}))(t)
 	for name, l := range map[string]*kvlock.Locker{"in the same process": one, "in another": two} {
-		_, err = l.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{})
+		_, err := l.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{})
 		held, ok := errors.AsType[*kvlock.HeldError](err)
 		if !ok || !errors.Is(err, kvlock.ErrHeld) || held.Lock.Holder != "one" || held.Lock.Metadata["job"] != "7" || held.Lock.Token != lease.Token() {
 			t.Errorf("%s: got %v", name, err)
@@ -133,8 +132,7 @@ func TestNoBarging(t *testing.T) {
 	for range 50 {
 		w := queue(t, patient, "l", 1, kvlock.AcquireOptions{})
 		release(t, lease)
-		_, err := greedy.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{})
-		wantErr(t, err, kvlock.ErrHeld)
+		wantErr(t, check.Err(greedy.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{})), kvlock.ErrHeld)
 		again := acquiring(t, greedy, "l", kvlock.AcquireOptions{})
 		got := w.Got(t)
 		select {
@@ -185,8 +183,7 @@ func TestNobodyStarves(t *testing.T) {
 func TestObserve(t *testing.T) {
 	for _, lost := range []bool{false, true} {
 		runInBubble(t, map[bool]string{false: "pushed", true: "pushes are lost"}[lost], func(t *testing.T, b *bed) {
-			p := natstest.NewProxy(t, b.Srv)
-			observer := b.Locker(t, kvlock.LockerConfig{}, p.Through())
+			observer, p := b.ProxiedLocker(t, kvlock.LockerConfig{})
 			if lost {
 				p.Filter(testbed.LosePushes)
 			}

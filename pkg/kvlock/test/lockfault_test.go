@@ -90,8 +90,7 @@ func TestLockWithLostAcknowledgements(t *testing.T) {
 			t.Helper()
 			lease := acquire(t, b.Locker(t, kvlock.LockerConfig{}), "l")
 			time.AfterFunc(time.Second, hit)
-			_, err := l.Acquire(t.Context(), "l", kvlock.AcquireOptions{Wait: 2 * time.Second})
-			wantErr(t, err, kvlock.ErrHeld)
+			wantErr(t, check.Err(l.Acquire(t.Context(), "l", kvlock.AcquireOptions{Wait: 2 * time.Second})), kvlock.ErrHeld)
 			pass(10 * time.Second)
 			check.Same(t, "places left in the queue", places(inspect(t, l, "l")), 0)
 			release(t, lease)
@@ -112,8 +111,7 @@ func TestLockWithLostAcknowledgements(t *testing.T) {
 		for _, how := range []natstest.Fault{natstest.ReplyLost, natstest.WriteLost, natstest.RefusedApplied} {
 			for _, times := range []int{1, 2} {
 				runInBubble(t, fmt.Sprintf("%s/%s/%d", name, how, times), func(t *testing.T, b *bed) {
-					p := natstest.NewProxy(t, b.Srv)
-					l := b.Locker(t, kvlock.LockerConfig{OpTimeout: 10 * time.Second}, p.Through())
+					l, p := b.ProxiedLocker(t, kvlock.LockerConfig{OpTimeout: 10 * time.Second})
 					op(t, b, p, l, func() { p.Hit(writes("l"), how, times) })
 					p.Filter(nil)
 					pass(time.Minute)
@@ -147,8 +145,7 @@ func TestLockWithoutPushes(t *testing.T) {
 			})
 		}
 		all.Wait()
-		took := time.Since(start)
-		check.That(t, took <= 5*5*time.Second, "took %s", took)
+		took(t, "five took turns", start, 0, 5*5*time.Second)
 	})
 }
 
@@ -159,8 +156,7 @@ func TestFreeLockAfterAPause(t *testing.T) {
 		n = 1000
 	}
 	inBubble(t, func(t *testing.T, b *bed) {
-		p := natstest.NewProxy(t, b.Srv)
-		l := b.Locker(t, kvlock.LockerConfig{}, p.Through())
+		l, p := b.ProxiedLocker(t, kvlock.LockerConfig{})
 		for i := range n {
 			until := time.Now().Add(60 * time.Millisecond)
 			side := i % 3 // which messages are lost: requests, answers, or both
@@ -169,8 +165,7 @@ func TestFreeLockAfterAPause(t *testing.T) {
 			}))
 			start := time.Now()
 			lease := acquire(t, l, fmt.Sprintf("l%d", i%7))
-			took := time.Since(start)
-			check.That(t, took <= 2*time.Second, "acquired after %s", took)
+			took(t, "acquired", start, 0, 2*time.Second)
 			release(t, lease)
 			pass(time.Duration(rand.IntN(5000)) * time.Millisecond)
 		}
@@ -198,8 +193,7 @@ func TestOneSidedPartition(t *testing.T) {
 
 func testPartition(t *testing.T, b *bed, ttl time.Duration, cut func(natstest.Frame) bool) {
 	t.Helper()
-	p := natstest.NewProxy(t, b.Srv)
-	holder := b.Locker(t, kvlock.LockerConfig{TTL: ttl}, p.Through())
+	holder, p := b.ProxiedLocker(t, kvlock.LockerConfig{TTL: ttl})
 	other := b.Locker(t, kvlock.LockerConfig{TTL: ttl})
 	var only alone
 	lease := acquire(t, holder, "l")
@@ -213,8 +207,7 @@ func testPartition(t *testing.T, b *bed, ttl time.Duration, cut func(natstest.Fr
 	p.Filter(losing(cut))
 	next := patiently(t, w)
 	only.took(t, next)
-	took := time.Since(start)
-	check.That(t, took <= 2*ttl+time.Second, "took over after %s", took)
+	took(t, "took over", start, 0, 2*ttl+time.Second)
 	p.Filter(nil)
 	pass(time.Second)
 	wantErr(t, lease.Release(t.Context()), kvlock.ErrLost)
@@ -245,8 +238,7 @@ func testHistory(t *testing.T, b *bed, random *rand.Rand) {
 	end := time.Now().Add(10 * time.Minute)
 	for range clients {
 		r := rand.New(rand.NewPCG(random.Uint64(), random.Uint64()))
-		p := natstest.NewProxy(t, b.Srv)
-		l := b.Locker(t, kvlock.LockerConfig{TTL: time.Duration(1+r.IntN(8)) * time.Second}, p.Through())
+		l, p := b.ProxiedLocker(t, kvlock.LockerConfig{TTL: time.Duration(1+r.IntN(8)) * time.Second})
 		faults := rand.New(rand.NewPCG(r.Uint64(), r.Uint64()))
 		all.Go(func() { // faults of its connection
 			for time.Now().Before(end) {

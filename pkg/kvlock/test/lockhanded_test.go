@@ -71,9 +71,8 @@ func TestHandedAtOnce(t *testing.T) {
 		release(t, lease)
 		lease = patiently(t, w)
 		lock := inspect(t, one, "l")
-		if n := b.Writes(t) - before; n != 1 || !lock.Granted || lock.Token != lease.Token() {
-			t.Errorf("%d writes, and the record is %+v, the token %s", n, lock, lease.Token())
-		}
+		n := b.Writes(t) - before
+		check.That(t, n == 1 && lock.Granted && lock.Token == lease.Token(), "%d writes, and the record is %+v, the token %s", n, lock, lease.Token())
 		left := lease.Remaining()
 		check.That(t, left > 0 && left <= time.Second, "holds for %s though nobody has confirmed it", left)
 		pass(time.Second)
@@ -111,8 +110,7 @@ func TestHandedAfterLong(t *testing.T) {
 // context lets it.
 func TestNoAnswerToTheSender(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
-		p := natstest.NewProxy(t, b.Srv)
-		l := b.Locker(t, kvlock.LockerConfig{}, p.Through())
+		l, p := b.ProxiedLocker(t, kvlock.LockerConfig{})
 		lease := acquire(t, l, "mine")
 		p.Filter(losing(func(f natstest.Frame) bool { return f.FromClient }))
 		const patience = 100 * time.Millisecond
@@ -160,8 +158,7 @@ func TestHandedAndConfirmationLost(t *testing.T) {
 // However many requests for other locks wait for an answer, a holder confirms and renews its own.
 func TestHoldersBeforeOthers(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
-		p := natstest.NewProxy(t, b.Srv)
-		l := b.Locker(t, kvlock.LockerConfig{OpTimeout: 5 * time.Second}, p.Through())
+		l, p := b.ProxiedLocker(t, kvlock.LockerConfig{OpTimeout: 5 * time.Second})
 		lease := acquire(t, b.Locker(t, kvlock.LockerConfig{}), "l")
 		w := queue(t, l, "l", 1, kvlock.AcquireOptions{})
 		p.Filter(losing(func(f natstest.Frame) bool {

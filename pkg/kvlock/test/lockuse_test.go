@@ -92,18 +92,16 @@ func TestInspectAndList(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	one, two := b.Locker(t, kvlock.LockerConfig{Instance: "one"}), b.Locker(t, kvlock.LockerConfig{Instance: "two, with \"quotes\"\nand lines"})
-	if lock := inspect(t, one, "jobs.a"); lock.Held || lock.Name != "jobs.a" || lock.Age() != 0 {
-		t.Errorf("got %+v", lock)
-	}
-	lease, err := one.Acquire(t.Context(), "jobs.a", kvlock.AcquireOptions{TTL: time.Minute, Metadata: map[string]string{"why": "import"}})
-	check.OK(t, err)
+	lock := inspect(t, one, "jobs.a")
+	check.That(t, !lock.Held && lock.Name == "jobs.a" && lock.Age() == 0, "got %+v", lock)
+	lease := check.Must(one.Acquire(t.Context(), "jobs.a", kvlock.AcquireOptions{TTL: time.Minute, Metadata: map[string]string{"why": "import"}}))(t)
 	for i := range 3 {
 		queue(t, []*kvlock.Locker{two, two, one}[i], "jobs.a", i+1, kvlock.AcquireOptions{Wait: time.Minute})
 	}
 	acquire(t, two, "jobs.b")
 	acquire(t, two, "job")
 	release(t, acquire(t, one, "jobs.free"))
-	lock := inspect(t, two, "jobs.a")
+	lock = inspect(t, two, "jobs.a")
 	check.That(t, lock.Holder == "one" && lock.Metadata["why"] == "import" && lock.TTL == time.Minute && lock.Token == lease.Token() &&
 		!lock.Granted && !lock.Since.IsZero() && lock.Age() <= time.Minute && !lock.Written.IsZero(),
 		"got %+v", lock)
@@ -168,23 +166,18 @@ func TestLockArguments(t *testing.T) {
 	} {
 		check.Failsf(t, check.Err(kvlock.NewLocker(t.Context(), b.JS, cfg)), "%s was accepted", name)
 	}
-	_, err := kvlock.NewLocker(t.Context(), b.JS, kvlock.LockerConfig{Bucket: "none"})
-	wantErr(t, err, jetstream.ErrStreamNotFound)
+	wantErr(t, check.Err(kvlock.NewLocker(t.Context(), b.JS, kvlock.LockerConfig{Bucket: "none"})), jetstream.ErrStreamNotFound)
 
 	l := b.Locker(t, kvlock.LockerConfig{})
 	for _, try := range []func(context.Context, string, kvlock.AcquireOptions) (*kvlock.Lease, error){l.Acquire, l.TryAcquire, l.Steal} {
-		_, err = try(t.Context(), "a..b", kvlock.AcquireOptions{})
-		wantErr(t, err, kvlock.ErrInvalidKey)
-		if _, err = try(t.Context(), "l", kvlock.AcquireOptions{TTL: time.Millisecond}); err == nil {
-			t.Error("a TTL of a millisecond was accepted")
-		}
-		if _, err = try(t.Context(), "l", kvlock.AcquireOptions{Metadata: map[string]string{"x": string(make([]byte, 5000))}}); err == nil {
-			t.Error("metadata of 5,000 bytes were accepted")
-		}
+		wantErr(t, check.Err(try(t.Context(), "a..b", kvlock.AcquireOptions{})), kvlock.ErrInvalidKey)
+		_, err := try(t.Context(), "l", kvlock.AcquireOptions{TTL: time.Millisecond})
+		check.That(t, err != nil, "a TTL of a millisecond was accepted")
+		_, err = try(t.Context(), "l", kvlock.AcquireOptions{Metadata: map[string]string{"x": string(make([]byte, 5000))}})
+		check.That(t, err != nil, "metadata of 5,000 bytes were accepted")
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
-		_, err = try(gone, "l", kvlock.AcquireOptions{})
-		wantErr(t, err, context.Canceled)
+		wantErr(t, check.Err(try(gone, "l", kvlock.AcquireOptions{})), context.Canceled)
 	}
 	full := map[string]string{"x": string(make([]byte, 4095))} // each takes six bytes in JSON
 	lease, err := l.Acquire(t.Context(), "l", kvlock.AcquireOptions{Metadata: full})
@@ -213,8 +206,7 @@ func TestLockerCloses(t *testing.T) {
 	check.Same(t, "places left in the queue", places(inspect(t, other, "m")), 0)
 	release(t, blocked)
 	check.Is(t, lease.Release(t.Context()), nil)
-	_, err := closing.Acquire(t.Context(), "l", kvlock.AcquireOptions{})
-	wantErr(t, err, kvlock.ErrClosed)
+	wantErr(t, check.Err(closing.Acquire(t.Context(), "l", kvlock.AcquireOptions{})), kvlock.ErrClosed)
 	closing.Close()
 }
 
@@ -244,18 +236,14 @@ func TestUnreadableLocks(t *testing.T) {
 	put("newer", `{"v":2}`+"\n")
 	for key, want := range map[string]error{"newer": kvlock.ErrVersion, "slot": kvlock.ErrMismatch} {
 		before := b.Present(t, key).Sequence
-		_, err := l.Acquire(t.Context(), key, kvlock.AcquireOptions{})
-		wantErr(t, err, want)
-		_, err = l.TryAcquire(t.Context(), key, kvlock.AcquireOptions{})
-		wantErr(t, err, want)
-		_, err = l.Inspect(t.Context(), key)
-		wantErr(t, err, want)
+		wantErr(t, check.Err(l.Acquire(t.Context(), key, kvlock.AcquireOptions{})), want)
+		wantErr(t, check.Err(l.TryAcquire(t.Context(), key, kvlock.AcquireOptions{})), want)
+		wantErr(t, check.Err(l.Inspect(t.Context(), key)), want)
 		check.Same(t, key, b.Present(t, key).Sequence, before)
 	}
 	_, err := f.Get(t.Context(), "garbage") // a lock, now
 	wantErr(t, err, kvlock.ErrMismatch)
-	_, err = f.Begin(t.Context(), "garbage", flight.BeginOptions{})
-	wantErr(t, err, kvlock.ErrMismatch)
+	wantErr(t, check.Err(f.Begin(t.Context(), "garbage", flight.BeginOptions{})), kvlock.ErrMismatch)
 	wantErr(t, f.Invalidate(t.Context(), "garbage"), kvlock.ErrMismatch)
 	check.That(t, inspect(t, l, "garbage").Held, "a Flight removed a lock")
 

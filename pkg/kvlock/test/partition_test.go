@@ -186,8 +186,7 @@ func TestHolderOfBeforeTheDivision(t *testing.T) {
 		pass(time.Minute)
 		for i, name := range names {
 			check.OK(t, context.Cause(leases[i].Context()))
-			_, err := other.TryAcquire(t.Context(), name, kvlock.AcquireOptions{})
-			wantErr(t, err, kvlock.ErrHeld)
+			wantErr(t, check.Err(other.TryAcquire(t.Context(), name, kvlock.AcquireOptions{})), kvlock.ErrHeld)
 			check.Same(t, name, in(t, b.JS, name), bucket)
 			release(t, leases[i])
 		}
@@ -211,8 +210,7 @@ func TestHolderOfBeforeTheDivision(t *testing.T) {
 // A holder that was stopped before the division, and goes on when another has its lock or claim in another bucket, writes nothing.
 func TestStoppedBeforeTheDivision(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
-		p := natstest.NewProxy(t, b.Srv)
-		stopped := b.Locker(t, kvlock.LockerConfig{Partitions: parts, TTL: 5 * time.Second}, p.Through())
+		stopped, p := b.ProxiedLocker(t, kvlock.LockerConfig{Partitions: parts, TTL: 5 * time.Second})
 		f := b.Flight(t, flight.Config{Partitions: parts, ClaimTTL: 5 * time.Second}, p.Through())
 		lease := acquire(t, stopped, "r.a")
 		claim := begin(t, f, "r.k2", flight.BeginOptions{})
@@ -228,8 +226,7 @@ func TestStoppedBeforeTheDivision(t *testing.T) {
 		check.That(t, mine.Token().Compare(claim.Token()) > 0, "%s after %s", mine.Token(), claim.Token())
 		p.Heal()
 		pass(5 * time.Second)
-		_, err := claim.Complete(t.Context(), []byte("late"), 0)
-		wantErr(t, err, kvlock.ErrLost)
+		wantErr(t, check.Err(claim.Complete(t.Context(), []byte("late"), 0)), kvlock.ErrLost)
 		wantErr(t, lease.Release(t.Context()), kvlock.ErrLost)
 		guard := b.Guard(t, kvlock.GuardConfig{})
 		check.OK(t, guard.Put(t.Context(), "value", next.Token(), []byte("v")))

@@ -31,8 +31,7 @@ func TestCutOffDuringTheDivision(t *testing.T) {
 		claim := begin(t, other, "r.a", flight.BeginOptions{})
 		p.Heal()
 		pass(5 * time.Second)
-		_, err := late.Begin(t.Context(), "r.a", flight.BeginOptions{})
-		wantErr(t, err, flight.ErrTaken)
+		wantErr(t, check.Err(late.Begin(t.Context(), "r.a", flight.BeginOptions{})), flight.ErrTaken)
 		check.Same(t, "bucket", in(t, b.JS, "r.a"), buckets[2])
 		complete(t, claim, "v")
 	})
@@ -86,8 +85,7 @@ func TestDividedBucketIsMadeAnew(t *testing.T) {
 					claim := begin(t, f, key, flight.BeginOptions{})
 					check.That(t, claim.Token().Compare(last[key]) > 0, "%s has %s after %s", key, claim.Token(), last[key])
 					last[key] = claim.Token()
-					_, err := other.Begin(t.Context(), key, flight.BeginOptions{})
-					wantErr(t, err, flight.ErrTaken)
+					wantErr(t, check.Err(other.Begin(t.Context(), key, flight.BeginOptions{})), flight.ErrTaken)
 					check.OK(t, claim.Release(t.Context()))
 				}
 				if round == 0 {

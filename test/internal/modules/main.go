@@ -9,10 +9,14 @@ import (
 	"syscall"
 )
 
-// Main is the main function of a program: it calls run with the arguments, and exits with 1 after an error. A signal ends the context.
-func Main(run func(ctx context.Context, args []string, out io.Writer) error) {
+// Main is the main function of a program: it calls run with the root of the work tree of the working directory and the arguments, and exits
+// with 1 after an error. A signal ends the context.
+func Main(run func(ctx context.Context, work string, args []string, out io.Writer) error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdout)
+	work, err := workTree(ctx)
+	if err == nil {
+		err = run(ctx, work, os.Args[1:], os.Stdout)
+	}
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -204,8 +204,8 @@ func Packages(ctx context.Context, p *Proxy, dir, pattern string) ([]string, err
 	return lines, err
 }
 
-// WorkTree returns the root of the work tree of the working directory.
-func WorkTree(ctx context.Context) (string, error) {
+// workTree returns the root of the work tree of the working directory.
+func workTree(ctx context.Context) (string, error) {
 	out, err := Output(ctx, ".", "git", "rev-parse", "--show-toplevel")
 	return strings.TrimSuffix(out, "\n"), err
 }

@@ -160,9 +160,8 @@ func TestDecoderFills(t *testing.T) {
 	}
 	diff := cmp.Diff(want, got)
 	check.That(t, diff == "" && len(problems) == 0, "%v -want +got\n%s", problems, diff)
-	if got, problems := decode(t, `{"bytes":null,"flag":null,"in":null,"list":null,"map":null,"Name":null,"time":null,"name":"other"}`); len(problems) > 0 || !cmp.Equal(got, outer{}) {
-		t.Errorf("null: got %+v, %v", got, problems)
-	}
+	got, problems = decode(t, `{"bytes":null,"flag":null,"in":null,"list":null,"map":null,"Name":null,"time":null,"name":"other"}`)
+	check.That(t, len(problems) == 0 && cmp.Equal(got, outer{}), "null: got %+v, %v", got, problems)
 }
 
 func TestDecoderReports(t *testing.T) {

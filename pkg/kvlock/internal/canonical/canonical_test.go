@@ -180,16 +180,14 @@ func FuzzJSON(f *testing.F) {
 			return
 		}
 		check.Require(t, json.Valid(data) && utf8.Valid(form), "accepted %q as %q", data, form)
-		if again, err := JSON(form); err != nil || !bytes.Equal(again, form) {
-			t.Fatalf("%q of %q is not canonical: %q, %v", form, data, again, err)
-		}
+		again, err := JSON(form)
+		check.Require(t, err == nil && bytes.Equal(again, form), "%q of %q is not canonical: %q, %v", form, data, again, err)
 		// Numbers with exponents are compared by FuzzNumbers, within bounds.
 		check.Require(t, len(data) >= 2000 || bytes.ContainsAny(data, "eE") || reflect.DeepEqual(tree(t, data), tree(t, form)),
 			"%q is another value than %q", form, data)
 		other := respell(t, form, rand.New(rand.NewPCG(seed, 0)))
-		if again, err := JSON(other); err != nil || !bytes.Equal(again, form) {
-			t.Fatalf("%q, written as %q, became %q, %v", form, other, again, err)
-		}
+		again, err = JSON(other)
+		check.Require(t, err == nil && bytes.Equal(again, form), "%q, written as %q, became %q, %v", form, other, again, err)
 	})
 }
 

@@ -3,6 +3,7 @@ package kv
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -16,8 +17,7 @@ func TestClock(t *testing.T) {
 	after := base.Add
 	aged := func(what string, then, local time.Time, want time.Duration) {
 		t.Helper()
-		got := c.Since(then, local)
-		check.That(t, got == want, "%s: aged %s, want %s", what, got, want)
+		check.Same(t, what+": aged", c.Since(then, local), want)
 	}
 	left := func(what string, then time.Time, want time.Duration) {
 		t.Helper()
@@ -54,9 +54,8 @@ func TestClock(t *testing.T) {
 	before := c.Until(server)
 	c.asked(base, base, time.Time{}) // an old server does not say
 	c.learn(base, time.Time{})
-	if after := c.Until(server); before-after > time.Minute {
-		t.Errorf("%s left instead of %s", after, before)
-	}
+	remain := c.Until(server)
+	check.That(t, before-remain <= time.Minute, "%s left instead of %s", remain, before)
 }
 
 func TestClockIsTheServers(t *testing.T) {
@@ -109,9 +108,8 @@ func TestDeadlineContextEndsOnTime(t *testing.T) {
 		over = false
 		p, derived := begin()
 		check.That(t, !ended(p), "%s: ended before it was over", name)
-		if over = true; !ended(p) {
-			t.Errorf("%s: not ended when it was over", name)
-		}
+		over = true
+		check.That(t, ended(p), "%s: not ended when it was over", name)
 		got := context.Cause(derived)
 		check.That(t, derived.Err() != nil && errors.Is(got, cause), "%s: a derived context has the cause %v, want %v", name, got, cause)
 	}
@@ -122,12 +120,10 @@ func TestExpiry(t *testing.T) {
 	seen := time.Now()
 	const ttl = time.Minute
 	for aged, want := range map[time.Duration]time.Duration{0: ttl, 20 * time.Second: 40 * time.Second, ttl: 0, time.Hour: 0} {
-		got := Expiry(ttl, aged, seen).Sub(seen)
-		check.That(t, got == want, "aged %s: expires in %s, want %s", aged, got, want)
+		check.Same(t, fmt.Sprintf("aged %s: expires in", aged), Expiry(ttl, aged, seen).Sub(seen), want)
 	}
-	if got := Expiry(0, 0, seen); !got.IsZero() {
-		t.Errorf("without a TTL: expires at %s, want never", got)
-	}
+	got := Expiry(0, 0, seen)
+	check.That(t, got.IsZero(), "without a TTL: expires at %s, want never", got)
 }
 
 func TestDeadlineIsBeforeTheServersAndCountsFromSending(t *testing.T) {
@@ -141,17 +137,15 @@ func TestDeadlineIsBeforeTheServersAndCountsFromSending(t *testing.T) {
 		24 * time.Hour:   24*time.Hour - time.Second,
 		10 * time.Second: 9 * time.Second,
 	} {
-		got := Deadline(sent, ttl).Sub(sent)
-		check.That(t, got == want, "TTL %s: deadline after %s, want %s", ttl, got, want)
+		check.Same(t, fmt.Sprintf("TTL %s: deadline after", ttl), Deadline(sent, ttl).Sub(sent), want)
 	}
 }
 
 func TestMarkersOutliveWhatTheyHide(t *testing.T) {
 	t.Parallel()
 	for _, ttl := range []time.Duration{0, time.Second, time.Minute, 7 * 24 * time.Hour, MaxTTL} {
-		if got := MarkerTTL(ttl); got < ttl || CheckTTL(got) != nil {
-			t.Errorf("marker over a TTL of %s has %s: %v", ttl, got, CheckTTL(got))
-		}
+		got := MarkerTTL(ttl)
+		check.That(t, got >= ttl && CheckTTL(got) == nil, "marker over a TTL of %s has %s: %v", ttl, got, CheckTTL(got))
 	}
 }
 

@@ -149,8 +149,7 @@ func TestKeysOfNames(t *testing.T) {
 	for name, want := range map[string]string{
 		"report.daily": "report.daily", "a=b/c": "a=b/c", "db1:5432.x": "=ZGIxOjU0MzI.x", "=": "=PQ", "a.=YQ": "a.=PVlR", "_kv": "=X2t2",
 	} {
-		got := keyOf(name)
-		check.That(t, got == want, "key of %q is %q, want %q", name, got, want)
+		check.Same(t, "key of "+name, keyOf(name), want)
 	}
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -304,9 +303,8 @@ func TestRecordAsStored(t *testing.T) {
 	data, err := r.encode("owner")
 	check.Require(t, err == nil && string(data) == want, "stored as\n%s, %v, not\n%s", data, err, want)
 	r.writer = "owner"
-	if got, err := decode(data, nil); err != nil || !reflect.DeepEqual(got, r) {
-		t.Errorf("read as %+v, %v", got, err)
-	}
+	got, err := decode(data, nil)
+	check.That(t, err == nil && reflect.DeepEqual(got, r), "read as %+v, %v", got, err)
 }
 
 // The push of the record that this process wrote last shows that one, by its owner. Others are read.
@@ -339,8 +337,7 @@ func FuzzRecord(f *testing.F) {
 		if err != nil {
 			return // escaping made the first line too long
 		}
-		if back, err := decode(again, nil); err != nil || !reflect.DeepEqual(back, r) {
-			t.Errorf("%+v was read back as %+v, %v", r, back, err)
-		}
+		back, err := decode(again, nil)
+		check.That(t, err == nil && reflect.DeepEqual(back, r), "%+v was read back as %+v, %v", r, back, err)
 	})
 }

@@ -229,9 +229,8 @@ func TestBoundHolds(t *testing.T) {
 		check.That(t, !ok, "a value larger than the bound is kept")
 		tr.Close()
 		tr.Put(tier.Item[int]{Key: "k", TTL: time.Hour})
-		if s := tr.Stats(); s.Bytes != 0 || s.Entries != 0 {
-			t.Errorf("seed %d: closed, and yet %+v", seed, s)
-		}
+		s := tr.Stats()
+		check.That(t, s.Bytes == 0 && s.Entries == 0, "seed %d: closed, and yet %+v", seed, s)
 	}
 }
 

@@ -215,18 +215,15 @@ func takeThroughPause(t *testing.T, srv *crash.Server, first, then *kvlock.Locke
 	if !waits {
 		err = lease.Release(ctx)
 	}
-	type result struct {
-		at  time.Time
-		err error
-	}
-	done := make(chan result, 1)
+	var taken time.Time
+	done := make(chan error, 1)
 	take := func() {
 		lease, err := then.Acquire(ctx, "l", kvlock.AcquireOptions{})
-		at := time.Now()
+		taken = time.Now()
 		if err == nil {
 			err = lease.Release(ctx)
 		}
-		done <- result{at, err}
+		done <- err
 	}
 	go take()
 	if waits {
@@ -244,9 +241,8 @@ func takeThroughPause(t *testing.T, srv *crash.Server, first, then *kvlock.Locke
 	sleep(ctx, pause)
 	srv.Continue()
 	on := time.Now()
-	got := <-done
-	if err := errors.Join(err, got.err); err != nil {
+	if err := errors.Join(err, <-done); err != nil {
 		t.Fatalf("nobody got a free lock, %s after the server went on, which was stopped for %s: %v", time.Since(on), on.Sub(stopped), err)
 	}
-	return max(0, got.at.Sub(on))
+	return max(0, taken.Sub(on))
 }

@@ -63,9 +63,7 @@ func (h *history) holds() map[string][]hold {
 func (h *history) check(t *testing.T) {
 	t.Helper()
 	for _, e := range h.events {
-		if e.Kind == failed {
-			t.Errorf("%s at %s: %s of %s: %s", e.By, sinceStart(e.To, h.start), e.Kind, e.Name, e.Error)
-		}
+		check.That(t, e.Kind != failed, "%s at %s: %s of %s: %s", e.By, sinceStart(e.To, h.start), e.Kind, e.Name, e.Error)
 	}
 	for _, all := range h.holds() {
 		checkOverlap(t, all, h.start)
@@ -85,9 +83,7 @@ func checkOverlap(t *testing.T, all []hold, start int64) {
 			t.Errorf("two holders at once, for %s or longer:\n\t%s\n\t%s", time.Duration(min(before.last, after.last)-after.To),
 				before.span(start), after.span(start))
 		}
-		if after.Token.Compare(before.Token) <= 0 {
-			t.Errorf("the token does not grow:\n\t%s\n\t%s", before.span(start), after.span(start))
-		}
+		check.That(t, after.Token.Compare(before.Token) > 0, "the token does not grow:\n\t%s\n\t%s", before.span(start), after.span(start))
 	}
 }
 

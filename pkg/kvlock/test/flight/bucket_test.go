@@ -29,15 +29,12 @@ func TestBucketWithWrongSettingsIsRefused(t *testing.T) {
 	check.OK(t, check.Err(js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{
 		Bucket: bucket, History: 5, LimitMarkerTTL: time.Minute, TTL: time.Hour,
 	})))
-	_, err := flight.New(t.Context(), js, flight.Config{Bucket: bucket})
-	check.Contains(t, err, "limit markers", "history is 5", "MaxAge")
+	check.Contains(t, check.Err(flight.New(t.Context(), js, flight.Config{Bucket: bucket})), "limit markers", "history is 5", "MaxAge")
 	check.OK(t, check.Err(js.CreateStream(t.Context(), jetstream.StreamConfig{
 		Name: "KV_async", Subjects: []string{"$KV.async.>"}, MaxMsgsPerSubject: 1, PersistMode: jetstream.AsyncPersistMode,
 	})))
-	_, err = flight.New(t.Context(), js, flight.Config{Bucket: "async"})
-	check.Contains(t, err, "PersistMode", "AllowMsgTTL", "AllowDirect")
-	_, err = flight.New(t.Context(), js, flight.Config{Bucket: "nowhere"})
-	wantErr(t, err, jetstream.ErrStreamNotFound)
+	check.Contains(t, check.Err(flight.New(t.Context(), js, flight.Config{Bucket: "async"})), "PersistMode", "AllowMsgTTL", "AllowDirect")
+	wantErr(t, check.Err(flight.New(t.Context(), js, flight.Config{Bucket: "nowhere"})), jetstream.ErrStreamNotFound)
 }
 
 func TestCreateBucketLeavesAnExistingOne(t *testing.T) {
@@ -79,9 +76,8 @@ func TestDocumentedPermissionsAreEnough(t *testing.T) {
 	check.OK(t, c.Renew(ctx, 0))
 	complete(t, c, "v")
 	check.Is(t, testbed.Await(t, waited, "the waiter"), nil)
-	if r, err := f.Do(ctx, "k", nil, flight.DoOptions{}); err != nil || string(r.Value) != "v" {
-		t.Errorf("got %+v, %v", r, err)
-	}
+	r, err := f.Do(ctx, "k", nil, flight.DoOptions{})
+	check.That(t, err == nil && string(r.Value) == "v", "got %+v, %v", r, err)
 	check.Is(t, f.Invalidate(ctx, "k"), nil)
 }
 
@@ -90,10 +86,10 @@ func TestDocumentedPermissionsAreEnough(t *testing.T) {
 func documented(t *testing.T, cfg flight.Config, publish ...string) (*flight.Flight, *bed) {
 	t.Helper()
 	publish = append(publish, "$JS.API.STREAM.INFO.KV_b", "$JS.API.DIRECT.GET.KV_b", "$JS.API.STREAM.MSG.GET.KV_b", "$KV.b.>", "kvlock.alive.b.>")
-	b := bedOn(t, natstest.Server(t, natstest.Restrict(server.Permissions{
+	b := withLargeValueBucket(t, bedOn(t, natstest.Server(t, natstest.Restrict(server.Permissions{
 		Publish:   &server.SubjectPermission{Allow: publish},
 		Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>", "rp.b.>", "kvlock.alive.b.>"}},
-	})), kvlock.BucketConfig{Bucket: bucket}).withLargeValueBucket(t)
+	})), kvlock.BucketConfig{Bucket: bucket}))
 	var violations atomic.Int64
 	nc, js := connect(t, b.Srv, natstest.Restricted(), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 		t.Log(err)
@@ -152,7 +148,7 @@ func TestInvalidatedValueDoesNotComeBack(t *testing.T) {
 		if err := os.Remove(filepath.Join(crashed, "jetstream/$G/streams/KV_"+bucket+"/msgs/index.db")); err != nil { // not yet written
 			t.Fatal(err)
 		}
-		revived := &bed{&testbed.Bed{Srv: natstest.Server(t, func(c *natsrun.Config) { c.Dir = crashed })}}
+		revived := &bed{Srv: natstest.Server(t, func(c *natsrun.Config) { c.Dir = crashed })}
 		g := revived.Flight(t, flight.Config{})
 		for key := range after {
 			s := get(t, g, key)

@@ -131,9 +131,8 @@ func TestCacheKeepsResultsOnly(t *testing.T) {
 		errShape := errors.New("self-intersection")
 		_, r, err := c.Do(t.Context(), j, func(context.Context, job) (area, error) { return area{}, errShape })
 		wantErr(t, err, errShape)
-		if key, err := c.Key(j); err != nil || r.Key != key {
-			t.Errorf("the result of a failure has the key %q, want %q, %v", r.Key, key, err)
-		}
+		key, err := c.Key(j)
+		check.That(t, err == nil && r.Key == key, "the result of a failure has the key %q, want %q, %v", r.Key, key, err)
 		_, _, err = c.Do(t.Context(), j, func(context.Context, job) (area, error) { return area{Size: math.Inf(1)}, nil })
 		_, ok := errors.AsType[*json.UnsupportedValueError](err)
 		check.That(t, ok, "got %v, want that it cannot be encoded", err)
@@ -145,16 +144,13 @@ func TestCacheKeepsResultsOnly(t *testing.T) {
 		out, entry, err := c.Get(t.Context(), j)
 		check.That(t, err == nil && out.Size == 4 && entry.State == flight.Done && entry.TTL == time.Minute, "got %+v, %+v, %v", out, entry, err)
 		check.OK(t, c.Invalidate(t.Context(), j))
-		if out, entry, err := c.Get(t.Context(), j); err != nil || entry.State != flight.Absent || out != (area{}) {
-			t.Errorf("invalidated: got %+v, %+v, %v", out, entry, err)
-		}
-		if _, r, err := c.Do(t.Context(), j, measure(&runs)); err != nil || r.Outcome != flight.Computed {
-			t.Errorf("invalidated: got %+v, %v", r, err)
-		}
+		out, entry, err = c.Get(t.Context(), j)
+		check.That(t, err == nil && entry.State == flight.Absent && out == (area{}), "invalidated: got %+v, %+v, %v", out, entry, err)
+		_, r, err = c.Do(t.Context(), j, measure(&runs))
+		check.That(t, err == nil && r.Outcome == flight.Computed, "invalidated: got %+v, %v", r, err)
 		pass(time.Minute + lateness)
-		if _, r, err := c.Do(t.Context(), j, measure(&runs)); err != nil || r.Outcome != flight.Computed || runs.Load() != 3 {
-			t.Errorf("expired: got %+v, %v", r, err)
-		}
+		_, r, err = c.Do(t.Context(), j, measure(&runs))
+		check.That(t, err == nil && r.Outcome == flight.Computed && runs.Load() == 3, "expired: got %+v, %v", r, err)
 	})
 }
 
@@ -186,9 +182,8 @@ func TestCacheOfAnotherForm(t *testing.T) {
 	out, r, err := c.Do(t.Context(), bad, nil)
 	_, ok := errors.AsType[*json.UnmarshalTypeError](err)
 	check.That(t, ok && out == (area{}) && r.Job == "old" && r.Outcome == flight.Cached, "Do: got %+v, %+v, %v", out, r, err)
-	if out, entry, err := c.Get(t.Context(), bad); err == nil || entry.State != flight.Done || out != (area{}) {
-		t.Errorf("Get: got %+v, %+v, %v", out, entry, err)
-	}
+	out, entry, err := c.Get(t.Context(), bad)
+	check.That(t, err != nil && entry.State == flight.Done && out == (area{}), "Get: got %+v, %+v, %v", out, entry, err)
 }
 
 func TestCacheConfig(t *testing.T) {

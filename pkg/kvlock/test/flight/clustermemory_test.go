@@ -281,8 +281,7 @@ func TestPurgeOnThreeServers(t *testing.T) {
 	purged := time.Now()
 	replace(t, with, "a.new", "new")
 	c.back(t, leader)
-	_, err := held.Complete(within(t), []byte("of the old world"), 0)
-	wantErr(t, err, kvlock.ErrLost)
+	wantErr(t, check.Err(held.Complete(within(t), []byte("of the old world"), 0)), kvlock.ErrLost)
 	<-time.After(time.Until(purged.Add(memoryBound))) // a process that was cut off with the leader has not received it
 	for i, f := range flights {
 		until(t, "the value that was written after the purge", func() bool {

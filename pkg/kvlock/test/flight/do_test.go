@@ -98,8 +98,7 @@ func TestDoOfAFunctionThatFails(t *testing.T) {
 			start := time.Now()
 			close(end)
 			all.Wait()
-			took := time.Since(start)
-			check.That(t, took <= 10*time.Millisecond, "waiters learnt of it after %s: by a re-check, not by a push", took)
+			took(t, "waiters learnt of it by a push", start, 0, 10*time.Millisecond)
 			var runs atomic.Int64
 			r, err := g.Do(t.Context(), "k", value(&runs, "v"), flight.DoOptions{})
 			check.That(t, err == nil && r.Outcome == flight.Computed, "afterwards: got %+v, %v", r, err)
@@ -114,14 +113,12 @@ func TestFailureBeforeTheFirstLook(t *testing.T) {
 	b := setup(t)
 	f := b.Flight(t, flight.Config{})
 	check.OK(t, begin(t, f, "k", flight.BeginOptions{}).Fail(t.Context(), "r", 0))
-	if s, err := f.Wait(within(t), "k"); err != nil || s.State != flight.Absent || s.Reason != "" {
-		t.Errorf("got %+v, %v; want absent", s, err)
-	}
+	s, err := f.Wait(within(t), "k")
+	check.That(t, err == nil && s.State == flight.Absent && s.Reason == "", "got %+v, %v; want absent", s, err)
 	w := check.Must(f.Watch("k"))(t)
 	defer w.Close()
-	if s, err := w.Next(within(t)); err != nil || s.State != flight.Absent {
-		t.Errorf("got %+v, %v; want absent", s, err)
-	}
+	s, err = w.Next(within(t))
+	check.That(t, err == nil && s.State == flight.Absent, "got %+v, %v; want absent", s, err)
 }
 
 func TestKeptFailureIsToldUntilItIsOver(t *testing.T) {
@@ -129,14 +126,12 @@ func TestKeptFailureIsToldUntilItIsOver(t *testing.T) {
 		f := b.Flight(t, flight.Config{})
 		check.OK(t, begin(t, f, "k", flight.BeginOptions{}).Fail(t.Context(), "no such place", time.Minute))
 		var runs atomic.Int64
-		_, err := f.Do(t.Context(), "k", value(&runs, "v"), flight.DoOptions{})
-		wantErr(t, err, flight.ErrFailed)
+		wantErr(t, check.Err(f.Do(t.Context(), "k", value(&runs, "v"), flight.DoOptions{})), flight.ErrFailed)
 		s := get(t, f, "k")
 		check.That(t, s.State == flight.Failed && s.Reason == "no such place", "got %+v", s)
 		pass(time.Minute + lateness)
-		if r, err := f.Do(t.Context(), "k", value(&runs, "v"), flight.DoOptions{}); err != nil || r.Outcome != flight.Computed {
-			t.Errorf("afterwards: got %+v, %v", r, err)
-		}
+		r, err := f.Do(t.Context(), "k", value(&runs, "v"), flight.DoOptions{})
+		check.That(t, err == nil && r.Outcome == flight.Computed, "afterwards: got %+v, %v", r, err)
 	})
 }
 
@@ -157,8 +152,7 @@ func TestDoWhenCallersGo(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			leave = append(leave, cancel)
 			here.Go(func() {
-				_, err := f.Do(ctx, "k", fn, flight.DoOptions{})
-				wantErr(t, err, context.Canceled)
+				wantErr(t, check.Err(f.Do(ctx, "k", fn, flight.DoOptions{})), context.Canceled)
 			})
 		}
 		pass(time.Second)
@@ -180,8 +174,7 @@ func TestDoWhenCallersGo(t *testing.T) {
 		<-cancelled
 		here.Wait()
 		elsewhere.Wait()
-		took := time.Since(start)
-		check.That(t, took <= 10*time.Millisecond, "taken over after %s", took)
+		took(t, "taken over", start, 0, 10*time.Millisecond)
 	})
 }
 
@@ -202,11 +195,9 @@ func TestDoThatKeepsRunning(t *testing.T) {
 		defer cancelOther()
 		var last sync.WaitGroup
 		last.Go(func() { // to leave, and does not care
-			_, err := f.Do(other, "k", fn, flight.DoOptions{})
-			wantErr(t, err, context.DeadlineExceeded)
+			wantErr(t, check.Err(f.Do(other, "k", fn, flight.DoOptions{})), context.DeadlineExceeded)
 		})
-		_, err := f.Do(ctx, "k", fn, flight.DoOptions{KeepRunning: true})
-		wantErr(t, err, context.DeadlineExceeded)
+		wantErr(t, check.Err(f.Do(ctx, "k", fn, flight.DoOptions{KeepRunning: true})), context.DeadlineExceeded)
 		last.Wait()
 		pass(2 * time.Minute)
 		wantEntry(t, f, "k", flight.Done, "v")
@@ -232,17 +223,13 @@ func TestDoOfAnotherInput(t *testing.T) {
 	}()
 	testbed.Await(t, started, "the function starts")
 	other := flight.DoOptions{Fingerprint: "two"}
-	_, err := f.Do(ctx, "k", value(&runs, "two"), other)
-	wantErr(t, err, kvlock.ErrMismatch)
-	_, err = g.Do(ctx, "k", value(&runs, "two"), other)
-	wantErr(t, err, kvlock.ErrMismatch)
-	_, err = g.Begin(ctx, "k", flight.BeginOptions{Fingerprint: "two"})
-	wantErr(t, err, kvlock.ErrMismatch)
+	wantErr(t, check.Err(f.Do(ctx, "k", value(&runs, "two"), other)), kvlock.ErrMismatch)
+	wantErr(t, check.Err(g.Do(ctx, "k", value(&runs, "two"), other)), kvlock.ErrMismatch)
+	wantErr(t, check.Err(g.Begin(ctx, "k", flight.BeginOptions{Fingerprint: "two"})), kvlock.ErrMismatch)
 	close(end)
 	check.Is(t, testbed.Await(t, first, "the first call returns"), nil)
-	if r, err := g.Do(ctx, "k", value(&runs, "two"), other); !errors.Is(err, kvlock.ErrMismatch) || r.Value != nil {
-		t.Errorf("got %+v, %v; the value answers another question", r, err)
-	}
+	r, err := g.Do(ctx, "k", value(&runs, "two"), other)
+	check.That(t, errors.Is(err, kvlock.ErrMismatch) && r.Value == nil, "got %+v, %v; the value answers another question", r, err)
 	check.Same(t, "runs.Load()", runs.Load(), 0)
 }
 
@@ -283,12 +270,10 @@ func TestCloseEndsComputationsAndWaits(t *testing.T) {
 			wantErr(t, err, kvlock.ErrClosed)
 		})
 		all.Go(func() {
-			_, err := f.Do(t.Context(), "theirs", nil, flight.DoOptions{})
-			wantErr(t, err, kvlock.ErrClosed)
+			wantErr(t, check.Err(f.Do(t.Context(), "theirs", nil, flight.DoOptions{})), kvlock.ErrClosed)
 		})
 		all.Go(func() {
-			_, err := f.Wait(t.Context(), "theirs")
-			wantErr(t, err, kvlock.ErrClosed)
+			wantErr(t, check.Err(f.Wait(t.Context(), "theirs")), kvlock.ErrClosed)
 		})
 		pass(time.Second)
 		f.Close()

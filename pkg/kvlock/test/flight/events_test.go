@@ -74,9 +74,8 @@ func TestEventsOfOneProcess(t *testing.T) {
 		check.That(t, got[1].State == flight.Done && got[2].Outcome == flight.Computed && got[0].Attempt == 1, "got %+v", got)
 
 		check.OK(t, check.Err(f.Do(t.Context(), "k", value(&runs, "w"), flight.DoOptions{})))
-		if got := o.wantEvents(t, "cached", flight.EventReturned); got[0].Outcome != flight.Cached || got[0].Claim != r.Claim {
-			t.Errorf("got %+v", got)
-		}
+		got = o.wantEvents(t, "cached", flight.EventReturned)
+		check.That(t, got[0].Outcome == flight.Cached && got[0].Claim == r.Claim, "got %+v", got)
 	})
 }
 
@@ -85,14 +84,13 @@ func TestEventsOfAFunctionThatFails(t *testing.T) {
 		var o observed
 		f := o.flight(t, b, flight.Config{})
 		errOven := errors.New("oven is cold")
-		_, err := f.Do(t.Context(), "k", func(context.Context) ([]byte, error) { return nil, errOven }, flight.DoOptions{})
-		wantErr(t, err, errOven)
+		wantErr(t, check.Err(f.Do(t.Context(), "k", func(context.Context) ([]byte, error) { return nil, errOven }, flight.DoOptions{})), errOven)
 		got := o.wantEvents(t, "failed", flight.EventAcquired, flight.EventReleased, flight.EventReturned)
 		wantErr(t, got[1].Err, flight.ErrFailed)
 		wantErr(t, got[2].Err, errOven)
 		check.That(t, got[1].State == flight.Failed && got[2].Outcome == 0, "got %+v", got)
 
-		_, err = f.Do(t.Context(), "k", func(context.Context) ([]byte, error) { panic("fire") }, flight.DoOptions{})
+		_, err := f.Do(t.Context(), "k", func(context.Context) ([]byte, error) { panic("fire") }, flight.DoOptions{})
 		got = o.wantEvents(t, "panic", flight.EventAcquired, flight.EventPanic, flight.EventReleased, flight.EventReturned)
 		check.Is(t, got[1].Err, err)
 	})
@@ -103,18 +101,15 @@ func TestEventsOfWhoWaits(t *testing.T) {
 		var owner, waiter observed
 		f, g := owner.flight(t, b, flight.Config{Instance: "f"}), waiter.flight(t, b, flight.Config{Instance: "g"})
 		c := begin(t, f, "k", flight.BeginOptions{})
-		_, err := g.Begin(t.Context(), "k", flight.BeginOptions{})
-		wantErr(t, err, flight.ErrTaken)
-		if got := waiter.wantEvents(t, "refused", flight.EventHeld); got[0].Claim != c.ID() || got[0].Owner != "f" {
-			t.Errorf("got %+v", got)
-		}
+		wantErr(t, check.Err(g.Begin(t.Context(), "k", flight.BeginOptions{})), flight.ErrTaken)
+		got := waiter.wantEvents(t, "refused", flight.EventHeld)
+		check.That(t, got[0].Claim == c.ID() && got[0].Owner == "f", "got %+v", got)
 
 		impatient, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err = g.Do(impatient, "k", nil, flight.DoOptions{})
-		wantErr(t, err, context.DeadlineExceeded)
+		wantErr(t, check.Err(g.Do(impatient, "k", nil, flight.DoOptions{})), context.DeadlineExceeded)
 		pass(time.Second) // the computation that it began ends
-		got := waiter.wantEvents(t, "gave up", flight.EventWaiting, flight.EventWaitTimeout, flight.EventReturned)
+		got = waiter.wantEvents(t, "gave up", flight.EventWaiting, flight.EventWaitTimeout, flight.EventReturned)
 		check.That(t, got[0].Claim == c.ID() && got[0].Owner == "f" && got[1].Elapsed == time.Second, "got %+v", got)
 
 		var all sync.WaitGroup
@@ -166,14 +161,12 @@ func TestEventsOfALostClaim(t *testing.T) {
 		defer stop()
 		p.Partition()
 		var runs atomic.Int64
-		if r, err := g.Do(t.Context(), "k", value(&runs, "v"), flight.DoOptions{}); err != nil || r.Outcome != flight.Computed {
-			t.Fatalf("got %+v, %v", r, err)
-		}
+		r, err := g.Do(t.Context(), "k", value(&runs, "v"), flight.DoOptions{})
+		check.Require(t, err == nil && r.Outcome == flight.Computed, "got %+v, %v", r, err)
 		<-held.Done()
 		p.Heal()
 		pass(10 * time.Second)
-		_, err := c.Complete(t.Context(), nil, 0)
-		wantErr(t, err, kvlock.ErrLost)
+		wantErr(t, check.Err(c.Complete(t.Context(), nil, 0)), kvlock.ErrLost)
 		events := o.take()
 		lost, failed := 0, 0
 		for _, e := range events {

@@ -17,57 +17,55 @@ import (
 )
 
 // The fetch of a large value blocks no other waiter, and a waiter that gives up meanwhile gets the value with its next call.
-func TestFetchingBlocksNobody(t *testing.T) { inBubble(t, testFetching) }
-
-func testFetching(t *testing.T, b *bed) {
-	t.Helper()
-	b.withLargeValueBucket(t)
-	p := natstest.NewProxy(t, b.Srv)
-	f, other := b.Flight(t, flight.Config{}, p.Through()), b.Flight(t, largeValues)
-	value := noise(2 << 20)
-	large, small := begin(t, other, "large", flight.BeginOptions{}), begin(t, other, "small", flight.BeginOptions{})
-	var watchers []*flight.Watcher
-	for _, key := range []string{"large", "small"} {
-		w := check.Must(f.Watch(key))(t)
-		t.Cleanup(w.Close)
-		if s, err := w.Next(within(t)); err != nil || s.State != flight.Pending {
-			t.Fatalf("got %+v, %v", s, err)
+func TestFetchingBlocksNobody(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		withLargeValueBucket(t, b)
+		p := natstest.NewProxy(t, b.Srv)
+		f, other := b.Flight(t, flight.Config{}, p.Through()), b.Flight(t, largeValues)
+		value := noise(2 << 20)
+		large, small := begin(t, other, "large", flight.BeginOptions{}), begin(t, other, "small", flight.BeginOptions{})
+		var watchers []*flight.Watcher
+		for _, key := range []string{"large", "small"} {
+			w := check.Must(f.Watch(key))(t)
+			t.Cleanup(w.Close)
+			s, err := w.Next(within(t))
+			check.Require(t, err == nil && s.State == flight.Pending, "got %+v, %v", s, err)
+			watchers = append(watchers, w)
 		}
-		watchers = append(watchers, w)
-	}
-	asked := make(chan struct{}, 100)
-	p.Filter(func(m natstest.Frame) natstest.Verdict {
-		if m.FromClient && strings.HasSuffix(m.Subject, ".GET.OBJ_"+attic) {
-			asked <- struct{}{}
-			return natstest.Lose
+		asked := make(chan struct{}, 100)
+		p.Filter(func(m natstest.Frame) natstest.Verdict {
+			if m.FromClient && strings.HasSuffix(m.Subject, ".GET.OBJ_"+attic) {
+				asked <- struct{}{}
+				return natstest.Lose
+			}
+			return natstest.Relay
+		})
+		completeBytes(t, large, value)
+		hasty, cancel := context.WithCancelCause(t.Context())
+		gaveUp := make(chan error, 1)
+		go func() {
+			_, err := watchers[0].Next(hasty)
+			gaveUp <- err
+		}()
+		testbed.Await(t, asked, "nobody asks for the object")
+		start := time.Now()
+		complete(t, small, "v")
+		if s, err := watchers[1].Next(within(t)); err != nil || string(s.Value) != "v" || time.Since(start) > 10*time.Millisecond {
+			t.Errorf("after %s the other waiter got %+v, %v", time.Since(start), s, err)
 		}
-		return natstest.Relay
+		bored := errors.New("bored")
+		cancel(bored)
+		wantErr(t, testbed.Await(t, gaveUp, "it did not give up"), bored)
+		p.Filter(nil)
+		s, err := watchers[0].Next(within(t))
+		check.That(t, err == nil && bytes.Equal(s.Value, value), "got %s with %d bytes, %v", s.State, len(s.Value), err)
 	})
-	completeBytes(t, large, value)
-	hasty, cancel := context.WithCancelCause(t.Context())
-	gaveUp := make(chan error, 1)
-	go func() {
-		_, err := watchers[0].Next(hasty)
-		gaveUp <- err
-	}()
-	testbed.Await(t, asked, "nobody asks for the object")
-	start := time.Now()
-	complete(t, small, "v")
-	if s, err := watchers[1].Next(within(t)); err != nil || string(s.Value) != "v" || time.Since(start) > 10*time.Millisecond {
-		t.Errorf("after %s the other waiter got %+v, %v", time.Since(start), s, err)
-	}
-	bored := errors.New("bored")
-	cancel(bored)
-	wantErr(t, testbed.Await(t, gaveUp, "it did not give up"), bored)
-	p.Filter(nil)
-	s, err := watchers[0].Next(within(t))
-	check.That(t, err == nil && bytes.Equal(s.Value, value), "got %s with %d bytes, %v", s.State, len(s.Value), err)
 }
 
 // A replica that lags behind knows the record and not the object yet. The leader does.
 func TestReplicaWithoutTheObject(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
-		b.withLargeValueBucket(t)
+		withLargeValueBucket(t, b)
 		p, log := natstest.NewProxy(t, b.Srv), &logged{}
 		f := b.Flight(t, flight.Config{Logger: log.Logger()}, p.Through())
 		value := noise(2<<20 + 5)
@@ -91,9 +89,8 @@ func TestReplicaWithoutTheObject(t *testing.T) {
 // An answer that ends in its midst, because the rest of it was lost, is gone on with behind it. The leader is not asked.
 func TestAnswerWithAnObjectIsCutOff(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
-		b.withLargeValueBucket(t)
-		p := natstest.NewProxy(t, b.Srv)
-		f := b.Flight(t, flight.Config{}, p.Through())
+		withLargeValueBucket(t, b)
+		f, p := b.ProxiedFlight(t, flight.Config{})
 		value := noise(4 << 20)
 		completeBytes(t, begin(t, b.Flight(t, largeValues), "k", flight.BeginOptions{}), value)
 		asked, chunks := map[string]int{}, map[string]int{}
@@ -120,9 +117,8 @@ func TestAnswerWithAnObjectIsCutOff(t *testing.T) {
 // A leader that is slow has OpTimeout for each message of an object, not for all of them.
 func TestLeaderOfTheObjectIsSlow(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
-		b.withLargeValueBucket(t)
-		p := natstest.NewProxy(t, b.Srv)
-		f := b.Flight(t, flight.Config{}, p.Through())
+		withLargeValueBucket(t, b)
+		f, p := b.ProxiedFlight(t, flight.Config{})
 		value := noise(8 << 20)
 		completeBytes(t, begin(t, b.Flight(t, largeValues), "k", flight.BeginOptions{}), value)
 		p.Filter(losing(func(m natstest.Frame) bool { return m.FromClient && m.Subject == "$JS.API.DIRECT.GET.OBJ_"+attic }))
@@ -139,20 +135,16 @@ func TestLeaderOfTheObjectIsSlow(t *testing.T) {
 // An Object Store that does not answer is no reason to remove a record.
 func TestObjectStoreDoesNotAnswer(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
-		b.withLargeValueBucket(t)
-		p := natstest.NewProxy(t, b.Srv)
-		f := b.Flight(t, flight.Config{}, p.Through())
+		withLargeValueBucket(t, b)
+		f, p := b.ProxiedFlight(t, flight.Config{})
 		value := noise(2 << 20)
 		completeBytes(t, begin(t, b.Flight(t, largeValues), "k", flight.BeginOptions{}), value)
 		before := b.Present(t, "k").Sequence
 		p.Filter(losing(func(m natstest.Frame) bool { return m.FromClient && strings.HasSuffix(m.Subject, ".GET.OBJ_"+attic) }))
 		start := time.Now()
-		_, err := f.Get(t.Context(), "k")
-		wantErr(t, err, kvlock.ErrUnavailable)
-		took := time.Since(start)
-		check.That(t, took <= 3*time.Second, "took %s", took)
-		_, err = f.Wait(t.Context(), "k")
-		wantErr(t, err, kvlock.ErrUnavailable)
+		wantErr(t, check.Err(f.Get(t.Context(), "k")), kvlock.ErrUnavailable)
+		took(t, "gave up", start, 0, 3*time.Second)
+		wantErr(t, check.Err(f.Wait(t.Context(), "k")), kvlock.ErrUnavailable)
 		p.Filter(nil)
 		check.Same(t, "revision", b.Present(t, "k").Sequence, before)
 		readEveryWay(t, f, "k", value)
@@ -162,9 +154,8 @@ func TestObjectStoreDoesNotAnswer(t *testing.T) {
 // An object costs one request for each 4 MB, and the leader none.
 func TestRoundTripsOfAnObject(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
-		b.withLargeValueBucket(t)
-		p := natstest.NewProxy(t, b.Srv)
-		f := b.Flight(t, flight.Config{}, p.Through())
+		withLargeValueBucket(t, b)
+		f, p := b.ProxiedFlight(t, flight.Config{})
 		completeBytes(t, begin(t, b.Flight(t, largeValues), "k", flight.BeginOptions{}), noise(10<<20))
 		asked := map[string]int{}
 		p.Filter(func(m natstest.Frame) natstest.Verdict {
@@ -187,7 +178,7 @@ func TestStaleValueHoweverItIsStored(t *testing.T) {
 		"raw": noise(1 << 10), "compressed": document(100 << 10), "object": noise(2 << 20), "compressed object": document(30 << 20),
 	} {
 		runInBubble(t, name, func(t *testing.T, b *bed) {
-			b.withLargeValueBucket(t)
+			withLargeValueBucket(t, b)
 			log := &logged{}
 			cfg := flight.Config{LargeValueBucket: attic, Logger: log.Logger()}
 			f, g := b.Flight(t, cfg), b.Flight(t, cfg)
@@ -220,7 +211,7 @@ func TestStaleValueHoweverItIsStored(t *testing.T) {
 			do(g, flight.Cached, nil)
 			pass(15 * time.Minute)
 			wantEntry(t, g, "k", flight.Absent, "")
-			n := b.largeValueMessages(t)
+			n := largeValueMessages(t, b)
 			check.That(t, n == 0 && log.Count("corrupt") == 0, "%d messages are left; %s", n, log.String())
 		})
 	}
@@ -229,7 +220,7 @@ func TestStaleValueHoweverItIsStored(t *testing.T) {
 // A claim whose earlier value cannot be had is none the worse for it.
 func TestClaimOverAnObjectThatIsTorn(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
-		b.withLargeValueBucket(t)
+		withLargeValueBucket(t, b)
 		f, g := b.Flight(t, largeValues), b.Flight(t, flight.Config{})
 		value := noise(2 << 20)
 		opts := flight.DoOptions{Stale: 10 * time.Minute, TTL: time.Minute}
@@ -241,7 +232,7 @@ func TestClaimOverAnObjectThatIsTorn(t *testing.T) {
 			t.Fatal(r.Outcome, err)
 		}
 		<-started
-		check.OK(t, b.largeValueStream(t).Purge(t.Context()))
+		check.OK(t, largeValueStream(t, b).Purge(t.Context()))
 		wantEntry(t, g, "k", flight.Pending, "")
 		wantEntry(t, g, "k", flight.Pending, "")
 		close(end)
@@ -253,9 +244,8 @@ func TestClaimOverAnObjectThatIsTorn(t *testing.T) {
 // While the newer value is uploaded the claim is renewed for its own TTL, not for that of the value which it carries.
 func TestUploadOverAStaleValue(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
-		b.withLargeValueBucket(t)
-		p := natstest.NewProxy(t, b.Srv)
-		f := b.Flight(t, flight.Config{LargeValueBucket: attic, OpTimeout: 30 * time.Second}, p.Through())
+		withLargeValueBucket(t, b)
+		f, p := b.ProxiedFlight(t, flight.Config{LargeValueBucket: attic, OpTimeout: 30 * time.Second})
 		value := noise(2 << 20)
 		opts := flight.DoOptions{ClaimTTL: 3 * time.Second, Stale: 10 * time.Minute, TTL: time.Minute}
 		do := func() {
@@ -271,7 +261,7 @@ func TestUploadOverAStaleValue(t *testing.T) {
 		}))
 		do()
 		pass(10 * time.Second)
-		meta, _ := b.stored(t, "k")
+		meta, _ := recordOf(t, b, "k")
 		kept, _ := meta["kept"].(map[string]any)
 		check.That(t, meta["state"] == "pending" && kept["holds"] == 3.0, "got %v", meta)
 		pass(20 * time.Second)

@@ -32,72 +32,54 @@ var (
 	patientLarge = flight.Config{LargeValueBucket: attic, OpTimeout: time.Minute}
 )
 
-func (b *bed) withLargeValueBucket(t testing.TB) *bed {
+func withLargeValueBucket(t testing.TB, b *bed) *bed {
 	t.Helper()
 	check.OK(t, flight.CreateLargeValueBucket(t.Context(), b.JS, kvlock.BucketConfig{Bucket: attic}))
 	return b
 }
 
-func (b *bed) largeValueStream(t testing.TB) jetstream.Stream {
+func largeValueStream(t testing.TB, b *bed) jetstream.Stream {
 	t.Helper()
 	return check.Must(b.JS.Stream(t.Context(), "OBJ_"+attic))(t)
 }
 
 // largeValueMessages counts the messages in the Object Store.
-func (b *bed) largeValueMessages(t testing.TB) uint64 {
+func largeValueMessages(t testing.TB, b *bed) uint64 {
 	t.Helper()
-	info := check.Must(b.largeValueStream(t).Info(t.Context()))(t)
+	info := check.Must(largeValueStream(t, b).Info(t.Context()))(t)
 	return info.State.Msgs
 }
 
-// object is the reference that the record of key has, or nil.
-func (b *bed) object(t testing.TB, key string) map[string]any {
+// objectOf is the reference that the record of key has, or nil.
+func objectOf(t testing.TB, b *bed, key string) map[string]any {
 	t.Helper()
-	meta, _ := b.stored(t, key)
+	meta, _ := recordOf(t, b, key)
 	value, _ := meta["value"].(map[string]any)
 	object, _ := value["object"].(map[string]any)
 	return object
 }
 
-func (b *bed) chunks(t testing.TB, key string) string {
-	t.Helper()
-	return fmt.Sprintf("$O.%s.C.%s", attic, b.object(t, key)["name"])
-}
-
 // Values around the sizes at which something changes: of a chunk, of a message, of many.
 func TestLargeValuesOfEverySize(t *testing.T) {
 	t.Parallel()
-	b := setup(t).withLargeValueBucket(t)
+	b := withLargeValueBucket(t, setup(t))
 	all := patientLarge
 	all.CompressAbove, all.LargeValueAbove = -1, 1
 	writers := []*flight.Flight{b.Flight(t, patientLarge), b.Flight(t, all)}
-	reader := b.Flight(t, patient) // has no LargeValueBucket itself
-	i := 0
-	rapid.Check(t, func(rt *rapid.T) {
-		const chunk = 512 << 10
-		size := rapid.OneOf(
-			rapid.IntRange(2, 100), rapid.IntRange(chunk-1, chunk+1), rapid.IntRange(2*chunk-1, 2*chunk+1),
-			rapid.IntRange(900<<10, 1100<<10), rapid.IntRange(2, 3<<20),
-		).Draw(rt, "size")
-		value := noise(size)
-		if rapid.Bool().Draw(rt, "compressible") {
-			value = document(size)[:size]
-		}
-		i++
-		key := fmt.Sprintf("k%d", i)
-		completeBytes(t, begin(t, writers[rapid.IntRange(0, 1).Draw(rt, "writer")], key, flight.BeginOptions{}), value)
-		if s := get(t, reader, key); s.State != flight.Done || !bytes.Equal(s.Value, value) {
-			rt.Errorf("%d bytes became %d, %s", size, len(s.Value), s.State)
-		}
-	})
+	const chunk = 512 << 10
+	sizes := rapid.OneOf(
+		rapid.IntRange(2, 100), rapid.IntRange(chunk-1, chunk+1), rapid.IntRange(2*chunk-1, 2*chunk+1),
+		rapid.IntRange(900<<10, 1100<<10), rapid.IntRange(2, 3<<20),
+	)
+	wantEverySize(t, sizes, writers, []*flight.Flight{b.Flight(t, patient)}) // which has no LargeValueBucket
 }
 
 func TestEveryWayToReadAnObject(t *testing.T) {
 	t.Parallel()
-	b := setup(t).withLargeValueBucket(t)
+	b := withLargeValueBucket(t, setup(t))
 	for name, value := range map[string][]byte{"noise": noise(3 << 20), "text": document(30 << 20)} {
 		completeBytes(t, begin(t, b.Flight(t, patientLarge), name, flight.BeginOptions{}), value)
-		check.That(t, b.object(t, name) != nil, "%s is not in the Object Store", name)
+		check.That(t, objectOf(t, b, name) != nil, "%s is not in the Object Store", name)
 		readEveryWay(t, b.Flight(t, patient), name, value)
 	}
 }
@@ -105,7 +87,7 @@ func TestEveryWayToReadAnObject(t *testing.T) {
 // A value goes into the record as long as the message has room for it, to the byte.
 func TestValueAtTheLimitOfAMessage(t *testing.T) {
 	t.Parallel()
-	b := setup(t).withLargeValueBucket(t)
+	b := withLargeValueBucket(t, setup(t))
 	plain := flight.Config{CompressAbove: -1, OpTimeout: time.Minute}
 	none := b.Flight(t, plain)
 	plain.LargeValueBucket = attic
@@ -114,11 +96,11 @@ func TestValueAtTheLimitOfAMessage(t *testing.T) {
 	room := int(b.JS.Conn().MaxPayload()) - 4<<10 - len(b.Present(t, "a").Data) // the first line is as long for all keys
 
 	completeBytes(t, begin(t, f, "b", flight.BeginOptions{}), noise(room))
-	if b.object(t, "b") != nil || len(b.Present(t, "b").Data) != int(b.JS.Conn().MaxPayload())-4<<10 {
-		t.Errorf("%d bytes: record of %d, object %v", room, len(b.Present(t, "b").Data), b.object(t, "b"))
+	if objectOf(t, b, "b") != nil || len(b.Present(t, "b").Data) != int(b.JS.Conn().MaxPayload())-4<<10 {
+		t.Errorf("%d bytes: record of %d, object %v", room, len(b.Present(t, "b").Data), objectOf(t, b, "b"))
 	}
 	completeBytes(t, begin(t, f, "c", flight.BeginOptions{}), noise(room+1))
-	check.That(t, b.object(t, "c") != nil, "%d bytes are in the record", room+1)
+	check.That(t, objectOf(t, b, "c") != nil, "%d bytes are in the record", room+1)
 	for _, key := range []string{"b", "c"} {
 		readEveryWay(t, none, key, noise(room+int(key[0]-'b')))
 	}
@@ -133,12 +115,12 @@ func TestValueAtTheLimitOfAMessage(t *testing.T) {
 // The client and the tools read the objects as they read others.
 func TestClientReadsTheObject(t *testing.T) {
 	t.Parallel()
-	b := setup(t).withLargeValueBucket(t)
+	b := withLargeValueBucket(t, setup(t))
 	f := b.Flight(t, patientLarge)
 	store := check.Must(b.JS.ObjectStore(t.Context(), attic))(t)
 	for key, value := range map[string][]byte{"noise": noise(2<<20 + 5), "text": document(20 << 20)} {
 		completeBytes(t, begin(t, f, key, flight.BeginOptions{}), value)
-		name, _ := b.object(t, key)["name"].(string)
+		name, _ := objectOf(t, b, key)["name"].(string)
 		object := check.Must(store.Get(t.Context(), name))(t)
 		got, err := io.ReadAll(object)
 		if err != nil {
@@ -147,8 +129,7 @@ func TestClientReadsTheObject(t *testing.T) {
 		info, err := object.Info()
 		check.That(t, err == nil && info.Description == "value of "+key && info.Size == uint64(len(got)), "got %+v, %v", info, err)
 		if info.Headers.Get("Content-Encoding") == "zstd" {
-			d, err := zstd.NewReader(bytes.NewReader(got))
-			check.OK(t, err)
+			d := check.Must(zstd.NewReader(bytes.NewReader(got)))(t)
 			got, err = io.ReadAll(d)
 			d.Close()
 			check.OK(t, err)
@@ -206,10 +187,10 @@ func TestObjectIsNotWhatWasWritten(t *testing.T) {
 	} {
 		runInBubble(t, name, func(t *testing.T, b *bed) {
 			log := &logged{}
-			b.withLargeValueBucket(t)
+			withLargeValueBucket(t, b)
 			f := b.Flight(t, flight.Config{LargeValueBucket: attic, Logger: log.Logger()})
 			completeBytes(t, begin(t, f, "k", flight.BeginOptions{}), value)
-			check.OK(t, meddle(t.Context(), b, b.largeValueStream(t), b.chunks(t, "k")))
+			check.OK(t, meddle(t.Context(), b, largeValueStream(t, b), fmt.Sprintf("$O.%s.C.%s", attic, objectOf(t, b, "k")["name"])))
 			for range 3 {
 				s := get(t, f, "k")
 				check.That(t, s.State == flight.Absent && s.Value == nil, "got %s with %d bytes", s.State, len(s.Value))
@@ -217,7 +198,7 @@ func TestObjectIsNotWhatWasWritten(t *testing.T) {
 			n := log.Count("corrupt record is removed")
 			check.That(t, n == 1, "reported %d times:\n%s", n, log.String())
 			if name == "the bucket is removed" {
-				b.withLargeValueBucket(t)
+				withLargeValueBucket(t, b)
 			}
 			r, err := f.Do(t.Context(), "k", func(context.Context) ([]byte, error) { return value, nil }, flight.DoOptions{})
 			check.That(t, err == nil && r.Outcome == flight.Computed, "got %s, %v", r.Outcome, err)
@@ -229,7 +210,7 @@ func TestObjectIsNotWhatWasWritten(t *testing.T) {
 // A reference that leads elsewhere, or asks for more than its value has, is corrupt.
 func TestReferenceIsChecked(t *testing.T) {
 	t.Parallel()
-	b, log := setup(t).withLargeValueBucket(t), &logged{}
+	b, log := withLargeValueBucket(t, setup(t)), &logged{}
 	f := b.Flight(t, flight.Config{LargeValueBucket: attic, Logger: log.Logger()})
 	const good = `{"bucket":"attic","name":"c-1-n","size":10,"digest":"SHA-256=x"}`
 	bad := []string{
@@ -240,15 +221,15 @@ func TestReferenceIsChecked(t *testing.T) {
 	}
 	for i, object := range bad {
 		key := fmt.Sprintf("k%d", i)
-		b.put(t, key, `"value":{"size":10,"object":`+object+`}`, nil)
+		put(t, b, key, `"value":{"size":10,"object":`+object+`}`, nil)
 		wantEntry(t, f, key, flight.Absent, "")
 		wantEntry(t, f, key, flight.Absent, "")
 	}
 	completeBytes(t, begin(t, b.Flight(t, flight.Config{LargeValueBucket: attic, LargeValueAbove: 1}), "real", flight.BeginOptions{}), noise(10))
-	object := check.Must(json.Marshal(b.object(t, "real")))(t)
+	object := check.Must(json.Marshal(objectOf(t, b, "real")))(t)
 	for size, want := range map[int]flight.State{9: flight.Absent, 10: flight.Done, 11: flight.Absent} {
 		key := fmt.Sprintf("real%d", size)
-		b.put(t, key, fmt.Sprintf(`"value":{"size":%d,"object":%s}`, size, object), nil)
+		put(t, b, key, fmt.Sprintf(`"value":{"size":%d,"object":%s}`, size, object), nil)
 		check.Same(t, fmt.Sprintf("10 bytes as %d", size), get(t, f, key).State, want)
 	}
 	n := log.Count("corrupt record is removed")
@@ -258,10 +239,9 @@ func TestReferenceIsChecked(t *testing.T) {
 func TestLargeValueBucketIsChecked(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	_, err := flight.New(t.Context(), b.JS, flight.Config{Bucket: bucket, LargeValueBucket: attic})
-	wantErr(t, err, jetstream.ErrStreamNotFound)
+	wantErr(t, check.Err(flight.New(t.Context(), b.JS, flight.Config{Bucket: bucket, LargeValueBucket: attic})), jetstream.ErrStreamNotFound)
 	check.OK(t, check.Err(b.JS.CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{Bucket: attic, TTL: time.Hour})))
-	_, err = flight.New(t.Context(), b.JS, flight.Config{Bucket: bucket, LargeValueBucket: attic})
+	_, err := flight.New(t.Context(), b.JS, flight.Config{Bucket: bucket, LargeValueBucket: attic})
 	check.Contains(t, err, "AllowMsgTTL is off", "MaxAge is 1h")
 	sc := flight.LargeValueConfig(kvlock.BucketConfig{Bucket: "other"})
 	sc.MaxMsgsPerSubject, sc.AllowDirect, sc.Discard, sc.MaxBytes = 1, false, jetstream.DiscardOld, 1<<20
@@ -279,8 +259,7 @@ func TestLargeValueBucketIsFull(t *testing.T) {
 	check.OK(t, flight.CreateLargeValueBucket(t.Context(), b.JS, kvlock.BucketConfig{Bucket: attic, MaxBytes: 1 << 20}))
 	f := b.Flight(t, patientLarge)
 	fn := func(context.Context) ([]byte, error) { return noise(2 << 20), nil }
-	_, err := f.Do(t.Context(), "k", fn, flight.DoOptions{})
-	wantErr(t, err, kvlock.ErrUnavailable)
+	wantErr(t, check.Err(f.Do(t.Context(), "k", fn, flight.DoOptions{})), kvlock.ErrUnavailable)
 	r, err := f.Do(t.Context(), "l", fn, flight.DoOptions{FailOpen: true})
 	check.That(t, err == nil && len(r.Value) == 2<<20 && !r.Stored, "got %d bytes, stored %v, %v", len(r.Value), r.Stored, err)
 }
@@ -288,7 +267,7 @@ func TestLargeValueBucketIsFull(t *testing.T) {
 // Both stores outlive a restart of the server.
 func TestObjectAfterARestart(t *testing.T) {
 	t.Parallel()
-	b := setup(t).withLargeValueBucket(t)
+	b := withLargeValueBucket(t, setup(t))
 	f := b.Flight(t, patientLarge)
 	value := noise(5 << 20)
 	completeBytes(t, begin(t, f, "k", flight.BeginOptions{}), value)

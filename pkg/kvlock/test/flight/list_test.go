@@ -152,8 +152,7 @@ func TestListSurvivesLostMessages(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		const n = 3000
 		flood(t, b.JS, "a", n, 10)
-		p := natstest.NewProxy(t, b.Srv)
-		f := b.Flight(t, flight.Config{OpTimeout: time.Minute}, p.Through())
+		f, p := b.ProxiedFlight(t, flight.Config{OpTimeout: time.Minute})
 		messages := 0
 		p.Filter(func(f natstest.Frame) natstest.Verdict {
 			if !f.FromClient && strings.Contains(string(f.Raw), "$JS.ACK.") {

@@ -17,55 +17,26 @@ import (
 // After any fault of a write or of its answer the true outcome is reported. Each transition is tried through each
 // fault, once and twice in a row, on a connection of its own.
 func TestLostAcknowledgements(t *testing.T) {
-	ops := map[string]struct {
-		want  flight.State
-		value string
-		do    func(ctx context.Context, f *flight.Flight, c *flight.Claim) error
-	}{
-		"Begin": {flight.Pending, "", func(ctx context.Context, f *flight.Flight, _ *flight.Claim) error {
-			c, err := f.Begin(ctx, "k", flight.BeginOptions{})
-			return usable(ctx, c, err)
-		}},
-		"Resume": {flight.Pending, "", func(ctx context.Context, f *flight.Flight, c *flight.Claim) error {
-			c, err := f.Resume(ctx, "k", c.Ref(), flight.ResumeOptions{})
-			return usable(ctx, c, err)
-		}},
-		"Renew":   {flight.Pending, "", func(ctx context.Context, _ *flight.Flight, c *flight.Claim) error { return c.Renew(ctx, 0) }},
-		"HandOff": {flight.Pending, "", func(ctx context.Context, _ *flight.Flight, c *flight.Claim) error { return c.HandOff(ctx, 0) }},
-		"Complete": {flight.Done, "w", func(ctx context.Context, _ *flight.Flight, c *flight.Claim) error {
-			return check.Err(c.Complete(ctx, []byte("w"), 0))
-		}},
-		"Fail":       {flight.Failed, "", func(ctx context.Context, _ *flight.Flight, c *flight.Claim) error { return c.Fail(ctx, "s", time.Hour) }},
-		"Fail now":   {flight.Absent, "", func(ctx context.Context, _ *flight.Flight, c *flight.Claim) error { return c.Fail(ctx, "s", 0) }},
-		"Release":    {flight.Absent, "", func(ctx context.Context, _ *flight.Flight, c *flight.Claim) error { return c.Release(ctx) }},
-		"Invalidate": {flight.Absent, "", func(ctx context.Context, f *flight.Flight, _ *flight.Claim) error { return f.Invalidate(ctx, "k") }},
-	}
-	for name, op := range ops {
+	for name, want := range map[string]flight.State{
+		"Begin": flight.Pending, "Resume": flight.Pending, "Renew": flight.Pending, "HandOff": flight.Pending, "Complete": flight.Done,
+		"Fail": flight.Failed, "Fail now": flight.Absent, "Release": flight.Absent, "Invalidate": flight.Absent,
+	} {
 		for _, how := range []natstest.Fault{natstest.ReplyLost, natstest.WriteLost, natstest.RefusedApplied} {
 			for _, times := range []int{1, 2} {
 				runInBubble(t, name+"/"+string(how)+"/"+[]string{"once", "twice"}[times-1], func(t *testing.T, b *bed) {
-					p := natstest.NewProxy(t, b.Srv)
-					f := b.Flight(t, flight.Config{OpTimeout: 10 * time.Second}, p.Through())
+					f, p := b.ProxiedFlight(t, flight.Config{OpTimeout: 10 * time.Second})
 					var c *flight.Claim
 					if name != "Begin" {
 						c = begin(t, f, "k", flight.BeginOptions{})
 					}
 					p.Hit(writes("k"), how, times)
-					check.Is(t, op.do(t.Context(), f, c), nil)
+					check.Is(t, arrows[name](t.Context(), f, c), nil)
 					p.Filter(nil)
-					wantEntry(t, b.Flight(t, flight.Config{}), "k", op.want, op.value)
+					wantEntry(t, b.Flight(t, flight.Config{}), "k", want, map[flight.State]string{flight.Done: "w"}[want])
 				})
 			}
 		}
 	}
-}
-
-// usable returns an error unless the server has the claim.
-func usable(ctx context.Context, c *flight.Claim, err error) error {
-	if err != nil {
-		return err
-	}
-	return c.Renew(ctx, 0)
 }
 
 // A write of unknown outcome is followed by another operation of the same claim.
@@ -79,8 +50,7 @@ func TestOperationsAfterAnUnknownOutcome(t *testing.T) {
 		"Fail":     {flight.Absent, func(ctx context.Context, c *flight.Claim) error { return c.Fail(ctx, "r", 0) }},
 	} {
 		runInBubble(t, name, func(t *testing.T, b *bed) {
-			p := natstest.NewProxy(t, b.Srv)
-			f := b.Flight(t, flight.Config{}, p.Through())
+			f, p := b.ProxiedFlight(t, flight.Config{})
 			c := begin(t, f, "k", flight.BeginOptions{})
 			p.Hit(writes("k"), natstest.ReplyLost, 1)
 			hasty, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
@@ -96,22 +66,17 @@ func TestOperationsAfterAnUnknownOutcome(t *testing.T) {
 // A result whose acknowledgement never came stands. The owner that does not know of it does not replace it by a
 // failure.
 func TestAnUnknownResultIsNotOverwritten(t *testing.T) {
-	inBubble(t, testUnknownResult)
-}
-
-func testUnknownResult(t *testing.T, b *bed) {
-	t.Helper()
-	p := natstest.NewProxy(t, b.Srv)
-	f := b.Flight(t, flight.Config{}, p.Through())
-	c := begin(t, f, "k", flight.BeginOptions{})
-	p.Hit(writes("k"), natstest.ReplyLost, 1)
-	hasty, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	_, err := c.Complete(hasty, []byte("v"), 0)
-	wantErr(t, err, kvlock.ErrUnavailable)
-	p.Filter(nil)
-	wantErr(t, c.Fail(t.Context(), "r", 0), kvlock.ErrLost)
-	wantEntry(t, f, "k", flight.Done, "v")
+	inBubble(t, func(t *testing.T, b *bed) {
+		f, p := b.ProxiedFlight(t, flight.Config{})
+		c := begin(t, f, "k", flight.BeginOptions{})
+		p.Hit(writes("k"), natstest.ReplyLost, 1)
+		hasty, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		wantErr(t, check.Err(c.Complete(hasty, []byte("v"), 0)), kvlock.ErrUnavailable)
+		p.Filter(nil)
+		wantErr(t, c.Fail(t.Context(), "r", 0), kvlock.ErrLost)
+		wantEntry(t, f, "k", flight.Done, "v")
+	})
 }
 
 // The acknowledgement of a result is lost, and the key is invalidated before the result is read back. Complete returns
@@ -137,74 +102,66 @@ func TestResultInvalidatedBeforeItIsReadBack(t *testing.T) {
 
 // Of many that begin at once, through connections that lose answers, one holds the claim, and knows it.
 func TestOwnershipIsNeverDoubled(t *testing.T) {
-	inBubble(t, testOwnership)
-}
-
-func testOwnership(t *testing.T, b *bed) {
-	t.Helper()
-	for _, how := range []natstest.Fault{natstest.ReplyLost, natstest.RefusedApplied} {
-		const n = 6
-		key := map[natstest.Fault]string{natstest.ReplyLost: "a", natstest.RefusedApplied: "b"}[how]
-		claims := make([]*flight.Claim, n)
-		var all sync.WaitGroup
-		for i := range n {
-			p := natstest.NewProxy(t, b.Srv)
-			f := b.Flight(t, flight.Config{OpTimeout: 10 * time.Second}, p.Through())
-			p.Hit(writes(key), how, 1)
-			all.Go(func() {
-				c, err := f.Begin(t.Context(), key, flight.BeginOptions{})
-				check.That(t, err == nil || errors.Is(err, flight.ErrTaken), "%s: got %v", how, err)
-				claims[i] = c
-			})
-		}
-		all.Wait()
-		var holder *flight.Claim
-		for _, c := range claims {
-			switch {
-			case c == nil:
-			case holder != nil:
-				t.Errorf("%s: both %s and %s hold the claim", how, holder.ID(), c.ID())
-			default:
-				holder = c
+	inBubble(t, func(t *testing.T, b *bed) {
+		for _, how := range []natstest.Fault{natstest.ReplyLost, natstest.RefusedApplied} {
+			const n = 6
+			key := map[natstest.Fault]string{natstest.ReplyLost: "a", natstest.RefusedApplied: "b"}[how]
+			claims := make([]*flight.Claim, n)
+			var all sync.WaitGroup
+			for i := range n {
+				f, p := b.ProxiedFlight(t, flight.Config{OpTimeout: 10 * time.Second})
+				p.Hit(writes(key), how, 1)
+				all.Go(func() {
+					c, err := f.Begin(t.Context(), key, flight.BeginOptions{})
+					check.That(t, err == nil || errors.Is(err, flight.ErrTaken), "%s: got %v", how, err)
+					claims[i] = c
+				})
 			}
+			all.Wait()
+			var holder *flight.Claim
+			for _, c := range claims {
+				switch {
+				case c == nil:
+				case holder != nil:
+					t.Errorf("%s: both %s and %s hold the claim", how, holder.ID(), c.ID())
+				default:
+					holder = c
+				}
+			}
+			check.Require(t, holder != nil, "%s: nobody holds the claim", how)
+			complete(t, holder, "v")
 		}
-		check.Require(t, holder != nil, "%s: nobody holds the claim", how)
-		complete(t, holder, "v")
-	}
+	})
 }
 
 // Nothing is sent while the connection is down, and the error says so.
 func TestUnreachableServer(t *testing.T) {
-	inBubble(t, testUnreachable)
-}
-
-func testUnreachable(t *testing.T, b *bed) {
-	t.Helper()
-	p := natstest.NewProxy(t, b.Srv)
-	f := b.Flight(t, flight.Config{OpTimeout: 100 * time.Millisecond}, p.Through())
-	c := begin(t, f, "held", flight.BeginOptions{})
-	p.Cut()
-	pass(time.Millisecond) // the client notices
-	ctx := t.Context()
-	for name, do := range map[string]func() error{
-		"Begin":      func() error { return check.Err(f.Begin(ctx, "k", flight.BeginOptions{})) },
-		"Resume":     func() error { return check.Err(f.Resume(ctx, "k", c.Ref(), flight.ResumeOptions{})) },
-		"Renew":      func() error { return c.Renew(ctx, 0) },
-		"Complete":   func() error { return check.Err(c.Complete(ctx, nil, 0)) },
-		"Invalidate": func() error { return f.Invalidate(ctx, "k") },
-		"GetMany":    func() error { return check.Err(f.GetMany(ctx, []string{"k"})) },
-		"Do": func() error {
-			return check.Err(f.Do(ctx, "k", func(context.Context) ([]byte, error) { return nil, nil }, flight.DoOptions{}))
-		},
-	} {
-		check.Is(t, do(), kvlock.ErrUnavailable, name)
-	}
-	p.Heal()
-	pass(10 * time.Second)
-	wantEntry(t, b.Flight(t, flight.Config{}), "held", flight.Pending, "")
-	if m := b.Last(t, "k"); m != nil {
-		t.Errorf("something was sent after all: %q", m.Data)
-	}
+	inBubble(t, func(t *testing.T, b *bed) {
+		f, p := b.ProxiedFlight(t, flight.Config{OpTimeout: 100 * time.Millisecond})
+		c := begin(t, f, "held", flight.BeginOptions{})
+		p.Cut()
+		pass(time.Millisecond) // the client notices
+		ctx := t.Context()
+		for name, do := range map[string]func() error{
+			"Begin":      func() error { return check.Err(f.Begin(ctx, "k", flight.BeginOptions{})) },
+			"Resume":     func() error { return check.Err(f.Resume(ctx, "k", c.Ref(), flight.ResumeOptions{})) },
+			"Renew":      func() error { return c.Renew(ctx, 0) },
+			"Complete":   func() error { return check.Err(c.Complete(ctx, nil, 0)) },
+			"Invalidate": func() error { return f.Invalidate(ctx, "k") },
+			"GetMany":    func() error { return check.Err(f.GetMany(ctx, []string{"k"})) },
+			"Do": func() error {
+				return check.Err(f.Do(ctx, "k", func(context.Context) ([]byte, error) { return nil, nil }, flight.DoOptions{}))
+			},
+		} {
+			check.Is(t, do(), kvlock.ErrUnavailable, name)
+		}
+		p.Heal()
+		pass(10 * time.Second)
+		wantEntry(t, b.Flight(t, flight.Config{}), "held", flight.Pending, "")
+		if m := b.Last(t, "k"); m != nil {
+			t.Errorf("something was sent after all: %q", m.Data)
+		}
+	})
 }
 
 // A caller that has given up gets its own reason, and no claim that the server was unreachable. Nothing is sent: an
@@ -212,8 +169,7 @@ func testUnreachable(t *testing.T, b *bed) {
 func TestCancelledOperation(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	p := natstest.NewProxy(t, b.Srv)
-	f := b.Flight(t, flight.Config{}, p.Through())
+	f, p := b.ProxiedFlight(t, flight.Config{})
 	requests := make(chan string, 100)
 	p.Filter(func(m natstest.Frame) natstest.Verdict {
 		if m.FromClient && m.Reply != "" {
@@ -244,8 +200,7 @@ func TestDeposedLeaderIsNotBelieved(t *testing.T) {
 		"it knows somebody else's claim": func(t *testing.T, f, g *flight.Flight) flight.Entry {
 			t.Helper()
 			c := begin(t, g, "k", flight.BeginOptions{})
-			_, err := f.Begin(t.Context(), "k", flight.BeginOptions{})
-			wantErr(t, err, flight.ErrTaken)
+			wantErr(t, check.Err(f.Begin(t.Context(), "k", flight.BeginOptions{})), flight.ErrTaken)
 			check.OK(t, c.Release(t.Context()))
 			return get(t, g, "k")
 		},
@@ -275,8 +230,7 @@ func TestDeposedLeaderIsNotBelieved(t *testing.T) {
 func TestAcknowledgementOfAnotherStream(t *testing.T) {
 	for _, answer := range []string{`{"stream":"OTHER","seq":99}`, `{}`, `{"stream":"KV_b"}`, `+OK`} {
 		inBubble(t, func(t *testing.T, b *bed) {
-			p := natstest.NewProxy(t, b.Srv)
-			f := b.Flight(t, flight.Config{}, p.Through())
+			f, p := b.ProxiedFlight(t, flight.Config{})
 			testbed.AnswerWrites(p, "k", answer)
 			c := begin(t, f, "k", flight.BeginOptions{})
 			last := b.Present(t, "k")

@@ -67,8 +67,7 @@ func TestMemoryCostsNoRoundTrip(t *testing.T) {
 			t.Errorf("got %+v, %v", entries, err)
 		}
 		check.Same(t, "asked()", asked(), 2)
-		_, err = f.Do(t.Context(), "a", nil, flight.DoOptions{Fingerprint: "other"})
-		wantErr(t, err, kvlock.ErrMismatch)
+		wantErr(t, check.Err(f.Do(t.Context(), "a", nil, flight.DoOptions{Fingerprint: "other"})), kvlock.ErrMismatch)
 	})
 }
 
@@ -108,9 +107,8 @@ func TestMemoryOfOwnWrites(t *testing.T) {
 			wantEntry(t, f, "k", flight.Pending, "")
 			check.OK(t, c.Fail(t.Context(), "r", time.Hour))
 			before = asked()
-			if s := get(t, f, "k"); s.State != flight.Failed || s.Reason != "r" || asked() != before {
-				t.Errorf("got %+v, after %d reads", s, asked()-before)
-			}
+			s := get(t, f, "k")
+			check.That(t, s.State == flight.Failed && s.Reason == "r" && asked() == before, "got %+v, after %d reads", s, asked()-before)
 		}
 	})
 }
@@ -293,26 +291,14 @@ func TestMemoryOfABucketMadeAnew(t *testing.T) {
 	})
 }
 
-func TestMemoryNeedsABucketThatRepublishes(t *testing.T) {
-	t.Parallel()
-	srv := natstest.Server(t)
-	b := bedOn(t, srv, kvlock.BucketConfig{Bucket: bucket, NoRepublish: true})
-	cfg := remembering()
-	cfg.Bucket = bucket
-	f, err := flight.New(t.Context(), b.JS, cfg)
-	check.That(t, err != nil && strings.Contains(err.Error(), "republish"), "got %v, %v", f, err)
-}
-
 func TestClosedMemory(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	f := b.Flight(t, remembering())
 	replace(t, f, "k", "v")
 	f.Close()
-	_, err := f.Get(t.Context(), "k")
-	wantErr(t, err, kvlock.ErrClosed)
-	_, err = f.Do(t.Context(), "k", nil, flight.DoOptions{})
-	wantErr(t, err, kvlock.ErrClosed)
+	wantErr(t, check.Err(f.Get(t.Context(), "k")), kvlock.ErrClosed)
+	wantErr(t, check.Err(f.Do(t.Context(), "k", nil, flight.DoOptions{})), kvlock.ErrClosed)
 }
 
 // The bucket is gone for a moment, and back as if it were the same: restored from a backup, and written to again. The

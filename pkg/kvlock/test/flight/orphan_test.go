@@ -24,7 +24,7 @@ const gone = 90 * time.Second
 // A value in the Object Store is there for as long as its record, and goes with it.
 func TestObjectLivesAsLongAsItsRecord(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
-		b.withLargeValueBucket(t)
+		withLargeValueBucket(t, b)
 		log := &logged{}
 		f := b.Flight(t, flight.Config{LargeValueBucket: attic, Logger: log.Logger()})
 		value := noise(2 << 20)
@@ -36,9 +36,9 @@ func TestObjectLivesAsLongAsItsRecord(t *testing.T) {
 		}
 		pass(2 * time.Second)
 		wantEntry(t, f, "k", flight.Absent, "")
-		check.That(t, b.largeValueMessages(t) != 0, "the object went as soon as the record")
+		check.That(t, largeValueMessages(t, b) != 0, "the object went as soon as the record")
 		pass(gone)
-		check.Same(t, "b.largeValueMessages(t)", b.largeValueMessages(t), 0)
+		check.Same(t, "messages in the Object Store", largeValueMessages(t, b), 0)
 		check.Same(t, "logged", log.String(), "")
 	})
 }
@@ -52,8 +52,7 @@ func TestOrphansGo(t *testing.T) {
 			t.Helper()
 			c := begin(t, f, "k", flight.BeginOptions{})
 			p.Filter(losing(func(m natstest.Frame) bool { return isWrite(m, "k") && strings.Contains(string(m.Raw), `"done"`) }))
-			_, err := c.Complete(t.Context(), value, ttl)
-			wantErr(t, err, kvlock.ErrUnavailable)
+			wantErr(t, check.Err(c.Complete(t.Context(), value, ttl)), kvlock.ErrUnavailable)
 			p.Cut()
 			wantEntry(t, b.Flight(t, flight.Config{}), "k", flight.Pending, "")
 		},
@@ -70,8 +69,7 @@ func TestOrphansGo(t *testing.T) {
 				}
 				return natstest.Relay
 			})
-			_, err := c.Complete(t.Context(), value, ttl)
-			wantErr(t, err, kvlock.ErrUnavailable)
+			wantErr(t, check.Err(c.Complete(t.Context(), value, ttl)), kvlock.ErrUnavailable)
 			p.Cut()
 		},
 		"invalidated": func(t *testing.T, _ *bed, f *flight.Flight, _ *natstest.Proxy) {
@@ -103,12 +101,12 @@ func TestOrphansGo(t *testing.T) {
 		},
 	} {
 		runInBubble(t, name, func(t *testing.T, b *bed) {
-			b.withLargeValueBucket(t)
+			withLargeValueBucket(t, b)
 			p := natstest.NewProxy(t, b.Srv)
 			orphan(t, b, b.Flight(t, flight.Config{LargeValueBucket: attic, OpTimeout: 10 * time.Second}, p.Through()), p)
-			check.Require(t, b.largeValueMessages(t) != 0, "there is no orphan")
+			check.Require(t, largeValueMessages(t, b) != 0, "there is no orphan")
 			pass(ttl + gone)
-			check.Same(t, "b.largeValueMessages(t)", b.largeValueMessages(t), 0)
+			check.Same(t, "messages in the Object Store", largeValueMessages(t, b), 0)
 		})
 	}
 }
@@ -117,9 +115,8 @@ func TestOrphansGo(t *testing.T) {
 // wait long when the writer dies.
 func TestClaimIsHeldDuringTheUpload(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
-		b.withLargeValueBucket(t)
-		p := natstest.NewProxy(t, b.Srv)
-		f := b.Flight(t, flight.Config{LargeValueBucket: attic, OpTimeout: 30 * time.Second}, p.Through())
+		withLargeValueBucket(t, b)
+		f, p := b.ProxiedFlight(t, flight.Config{LargeValueBucket: attic, OpTimeout: 30 * time.Second})
 		value := noise(2 << 20)
 		c := begin(t, f, "k", flight.BeginOptions{TTL: 3 * time.Second})
 		start := time.Now()
@@ -145,7 +142,7 @@ func TestClaimIsHeldDuringTheUpload(t *testing.T) {
 // A zombie that wakes up in mid-upload changes nothing, and its objects are not those of its successor.
 func TestZombieWithAnObject(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
-		b.withLargeValueBucket(t)
+		withLargeValueBucket(t, b)
 		p := natstest.NewProxy(t, b.Srv)
 		f, g := b.Flight(t, largeValues, p.Through()), b.Flight(t, largeValues)
 		zombie := begin(t, f, "k", flight.BeginOptions{TTL: 2 * time.Second})
@@ -159,8 +156,7 @@ func TestZombieWithAnObject(t *testing.T) {
 		c := check.Must(g.Resume(t.Context(), "k", zombie.Ref(), flight.ResumeOptions{}))(t)
 		completeBytes(t, c, theirs)
 		p.Filter(nil)
-		_, err = zombie.Complete(t.Context(), noise(2<<20), 0)
-		wantErr(t, err, kvlock.ErrLost)
+		wantErr(t, check.Err(zombie.Complete(t.Context(), noise(2<<20), 0)), kvlock.ErrLost)
 		readEveryWay(t, g, "k", theirs)
 	})
 }
@@ -168,14 +164,12 @@ func TestZombieWithAnObject(t *testing.T) {
 // A holder that completes again, because the outcome of the first time is unknown, writes another object.
 func TestCompleteAgainWithAnObject(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
-		b.withLargeValueBucket(t)
-		p := natstest.NewProxy(t, b.Srv)
-		f := b.Flight(t, largeValues, p.Through())
+		withLargeValueBucket(t, b)
+		f, p := b.ProxiedFlight(t, largeValues)
 		for key, how := range map[string]natstest.Fault{"unknown": natstest.ReplyLost, "not-applied": natstest.WriteLost} {
 			c := begin(t, f, key, flight.BeginOptions{})
 			p.Hit(writes(key), how, 1000)
-			_, err := c.Complete(t.Context(), noise(2<<20), 0)
-			wantErr(t, err, kvlock.ErrUnavailable)
+			wantErr(t, check.Err(c.Complete(t.Context(), noise(2<<20), 0)), kvlock.ErrUnavailable)
 			p.Filter(nil)
 			value := noise(2<<20 + 1)
 			completeBytes(t, c, value)
@@ -188,9 +182,8 @@ func TestCompleteAgainWithAnObject(t *testing.T) {
 func TestLostAcknowledgementOfAChunk(t *testing.T) {
 	for name, how := range map[string]natstest.Fault{"lost": natstest.ReplyLost, "not stored": natstest.WriteLost} {
 		runInBubble(t, name, func(t *testing.T, b *bed) {
-			b.withLargeValueBucket(t)
-			p := natstest.NewProxy(t, b.Srv)
-			f := b.Flight(t, flight.Config{LargeValueBucket: attic, OpTimeout: 10 * time.Second}, p.Through())
+			withLargeValueBucket(t, b)
+			f, p := b.ProxiedFlight(t, flight.Config{LargeValueBucket: attic, OpTimeout: 10 * time.Second})
 			seen, replies := map[string]int{}, map[string]bool{}
 			p.Filter(func(m natstest.Frame) natstest.Verdict {
 				switch {
@@ -212,7 +205,7 @@ func TestLostAcknowledgementOfAChunk(t *testing.T) {
 			})
 			value := noise(2<<20 + 5)
 			completeBytes(t, begin(t, f, "k", flight.BeginOptions{}), value)
-			n := b.largeValueMessages(t)
+			n := largeValueMessages(t, b)
 			check.That(t, len(seen) == 6 && n == 6, "%d messages were sent, %d stored, want 5 chunks and a description", len(seen), n)
 			p.Filter(nil)
 			readEveryWay(t, f, "k", value)
@@ -264,10 +257,9 @@ func TestPushesThatOvertakeTheFirstAnswer(t *testing.T) {
 		pass(memoryBound + time.Second)
 		before := asked()
 		wantEntry(t, f, "k", flight.Done, "1")
-		if n, s := asked()-before, f.Stats().Memory; n > 0 || s.Flushes > 0 || !overtook() {
-			t.Errorf("%d reads, %+v; an answer was overtaken: %v", n, s, overtook())
-		}
-		n := log.Count("level=WARN")
+		n, s := asked()-before, f.Stats().Memory
+		check.That(t, n <= 0 && s.Flushes <= 0 && overtook(), "%d reads, %+v; an answer was overtaken: %v", n, s, overtook())
+		n = log.Count("level=WARN")
 		check.That(t, n <= 0, "%d warnings", n)
 	})
 }
@@ -288,10 +280,9 @@ func TestPushesThatOvertakeTheFirstAnswerToACrowd(t *testing.T) {
 		pass(4 * time.Second)
 		before := asked()
 		pass(5 * time.Second) // no read is put off for longer than 10
-		if n := asked() - before; n > len(c.claims) || !overtook() {
-			t.Errorf("%d reads; an answer was overtaken: %v", n, overtook())
-		}
-		n := log.Count("level=WARN")
+		n := asked() - before
+		check.That(t, n <= len(c.claims) && overtook(), "%d reads; an answer was overtaken: %v", n, overtook())
+		n = log.Count("level=WARN")
 		check.That(t, n <= 0, "%d warnings", n)
 	})
 }

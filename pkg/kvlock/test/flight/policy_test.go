@@ -12,7 +12,6 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
@@ -59,8 +58,7 @@ func TestNegativeEntryThatIsNotKept(t *testing.T) {
 		var all sync.WaitGroup
 		for _, x := range []*flight.Flight{f, g} {
 			all.Go(func() {
-				_, err := x.Do(t.Context(), "k", fn, flight.DoOptions{})
-				wantErr(t, err, flight.ErrNotFound)
+				wantErr(t, check.Err(x.Do(t.Context(), "k", fn, flight.DoOptions{})), flight.ErrNotFound)
 			})
 			pass(100 * time.Millisecond)
 		}
@@ -72,8 +70,7 @@ func TestNegativeEntryThatIsNotKept(t *testing.T) {
 		var runs atomic.Int64
 		wantDo(t, f, value(&runs, "v"), opts, "v", flight.Computed)
 		pass(2 * time.Minute)
-		_, err := g.Do(t.Context(), "k", fn, opts)
-		wantErr(t, err, flight.ErrNotFound)
+		wantErr(t, check.Err(g.Do(t.Context(), "k", fn, opts)), flight.ErrNotFound)
 		wantEntry(t, f, "k", flight.Absent, "")
 	})
 }
@@ -93,12 +90,10 @@ func TestFailuresAreKeptByPolicy(t *testing.T) {
 		}}
 		for range 3 {
 			now = errOven
-			_, err := f.Do(t.Context(), "k", fn, opts)
-			wantErr(t, err, errOven)
+			wantErr(t, check.Err(f.Do(t.Context(), "k", fn, opts)), errOven)
 		}
 		now = errClosed
-		_, err := f.Do(t.Context(), "k", fn, opts)
-		wantErr(t, err, errClosed)
+		wantErr(t, check.Err(f.Do(t.Context(), "k", fn, opts)), errClosed)
 		for _, x := range []*flight.Flight{f, g} {
 			_, err := x.Do(t.Context(), "k", fn, opts)
 			var failed *flight.FailedError
@@ -130,9 +125,8 @@ func TestTTLOfAValue(t *testing.T) {
 		key := fmt.Sprint(i)
 		check.OK(t, check.Err(f.Do(t.Context(), key, func(context.Context) ([]byte, error) { return nil, nil }, opts)))
 		ttl := get(t, f, key).TTL - time.Minute
-		if ttls[ttl] = true; ttl < 800*time.Second || ttl > 1200*time.Second {
-			t.Errorf("kept for %s", ttl)
-		}
+		ttls[ttl] = true
+		check.That(t, ttl >= 800*time.Second && ttl <= 1200*time.Second, "kept for %s", ttl)
 	}
 	check.That(t, len(ttls) >= 10, "got %v, want different ones", ttls)
 }
@@ -153,33 +147,27 @@ func TestOptionsThatAreRefused(t *testing.T) {
 func TestFailOpen(t *testing.T) {
 	open := flight.DoOptions{FailOpen: true}
 	runInBubble(t, "before", func(t *testing.T, b *bed) {
-		p := natstest.NewProxy(t, b.Srv)
-		f := b.Flight(t, flight.Config{}, p.Through())
+		f, p := b.ProxiedFlight(t, flight.Config{})
 		p.Cut()
 		var runs atomic.Int64
 		start := time.Now()
 		r, err := f.Do(t.Context(), "k", value(&runs, "v"), open)
 		check.That(t, err == nil && string(r.Value) == "v" && !r.Stored && r.Outcome == flight.Computed, "got %+v, %v", r, err)
-		took := time.Since(start)
-		check.That(t, took <= 2100*time.Millisecond, "took %s, more than OpTimeout", took)
-		_, err = f.Do(t.Context(), "k", value(&runs, "v"), flight.DoOptions{})
-		wantErr(t, err, kvlock.ErrUnavailable)
+		took(t, "gave up after OpTimeout", start, 0, 2100*time.Millisecond)
+		wantErr(t, check.Err(f.Do(t.Context(), "k", value(&runs, "v"), flight.DoOptions{})), kvlock.ErrUnavailable)
 	})
 	runInBubble(t, "while somebody else computes", func(t *testing.T, b *bed) {
 		begin(t, b.Flight(t, flight.Config{}), "k", flight.BeginOptions{TTL: 24 * time.Hour})
-		p := natstest.NewProxy(t, b.Srv)
-		f := b.Flight(t, flight.Config{}, p.Through())
+		f, p := b.ProxiedFlight(t, flight.Config{})
 		start := time.Now()
 		time.AfterFunc(time.Minute, p.Partition)
 		var runs atomic.Int64
 		r, err := f.Do(t.Context(), "k", value(&runs, "v"), open)
 		check.That(t, err == nil && string(r.Value) == "v" && !r.Stored, "got %+v, %v", r, err)
-		took := time.Since(start)
-		check.That(t, took >= time.Minute && took <= 70*time.Second, "computed after %s, want soon after the cut at a minute", took)
+		took(t, "computed soon after the cut", start, time.Minute, 70*time.Second)
 	})
 	runInBubble(t, "between claim and result", func(t *testing.T, b *bed) {
-		p := natstest.NewProxy(t, b.Srv)
-		f := b.Flight(t, flight.Config{}, p.Through())
+		f, p := b.ProxiedFlight(t, flight.Config{})
 		fn := func(context.Context) ([]byte, error) {
 			p.Partition()
 			return []byte("v"), nil
@@ -193,8 +181,7 @@ func TestFailOpen(t *testing.T) {
 		b = bedOn(t, b.Srv, kvlock.BucketConfig{Bucket: bucket, MaxBytes: 2000})
 		f := b.Flight(t, flight.Config{})
 		big := func(context.Context) ([]byte, error) { return noise(5000), nil }
-		_, err := f.Do(t.Context(), "k", big, flight.DoOptions{})
-		wantErr(t, err, kvlock.ErrUnavailable)
+		wantErr(t, check.Err(f.Do(t.Context(), "k", big, flight.DoOptions{})), kvlock.ErrUnavailable)
 		r, err := f.Do(t.Context(), "l", big, open)
 		check.That(t, err == nil && len(r.Value) == 5000 && !r.Stored, "got %d bytes, stored %v, %v", len(r.Value), r.Stored, err)
 	})

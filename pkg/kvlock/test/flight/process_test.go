@@ -23,6 +23,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
 
 // holder is a process that holds a claim. It prints "holds", and after the end of its claim how that ended and the answer
@@ -51,53 +52,50 @@ func hold(ctx context.Context, js jetstream.JetStream, holding testbed.Client) e
 	return err
 }
 
-func takeOver(t *testing.T, b *bed) *flight.Flight {
-	t.Helper()
-	f := b.Flight(t, flight.Config{})
-	r, err := f.Do(within(t), "k", func(context.Context) ([]byte, error) { return []byte("ours"), nil }, flight.DoOptions{})
-	check.Require(t, err == nil && r.Outcome == flight.Computed && string(r.Value) == "ours", "got %+v, %v; want a take-over", r, err)
-	return f
-}
-
 // A holder is killed with -9 while others wait. One of them takes over, long before the claim's TTL, and all get its
 // result.
 func TestHolderIsKilled(t *testing.T) {
 	t.Parallel()
 	b := listening(t)
 	h := holder.Start(t, testbed.Client{TTL: time.Hour, URL: b.Srv.URL()})
+	killed(t, h, 3, func(_ int, cfg flight.Config) *flight.Flight { return b.Flight(t, cfg) })
+}
+
+// killed waits until a process holds the claim, kills it while ten callers wait in each of n flights, and checks that one of them took over,
+// and all have its result. It returns one of the flights.
+func killed(t *testing.T, h *crash.Process, n int, open func(i int, cfg flight.Config) *flight.Flight) (f *flight.Flight) {
+	t.Helper()
 	h.Await("^holds$")
 	var all sync.WaitGroup
-	var runs atomic.Int64
-	var took time.Time
-	fn := func(context.Context) ([]byte, error) {
-		took = time.Now()
-		runs.Add(1)
-		return []byte("ours"), nil
-	}
-	waiting := make(chan struct{}, 100)
-	for range 3 {
-		f := b.Flight(t, flight.Config{Observe: func(_ context.Context, e flight.Event) {
+	var runs, took atomic.Int64
+	waiting := make(chan struct{}, 10*n)
+	for i := range n {
+		f = open(i, flight.Config{Observe: func(_ context.Context, e flight.Event) {
 			if e.Kind == flight.EventWaiting {
 				waiting <- struct{}{}
 			}
 		}})
 		for range 10 {
 			all.Go(func() {
-				r, err := f.Do(within(t), "k", fn, flight.DoOptions{})
+				r, err := f.Do(within(t), "k", func(context.Context) ([]byte, error) {
+					took.Store(time.Now().UnixNano())
+					runs.Add(1)
+					return []byte("ours"), nil
+				}, flight.DoOptions{})
 				check.That(t, err == nil && string(r.Value) == "ours", "got %+v, %v", r, err)
 			})
 		}
 	}
-	for range 30 {
+	for range cap(waiting) {
 		testbed.Await(t, waiting, "all wait")
 	}
-	n := runs.Load()
-	check.Require(t, n == 0, "computed %d times while it was held", n)
+	check.Require(t, runs.Load() == 0, "computed %d times while it was held", runs.Load())
 	start := time.Now()
 	h.Kill()
 	all.Wait()
 	check.Same(t, "computed", runs.Load(), 1)
-	t.Logf("taken over %s after kill -9", took.Sub(start))
+	t.Logf("taken over %s after kill -9", time.Unix(0, took.Load()).Sub(start))
+	return f
 }
 
 // A process that is stopped for longer than its TTL wakes up without a claim: its context ends at once, and its
@@ -108,7 +106,8 @@ func TestHolderIsStoppedPastItsTTL(t *testing.T) {
 	h := holder.Start(t, testbed.Client{TTL: time.Second, URL: b.Srv.URL()})
 	h.Await("^holds$")
 	h.Pause()
-	f := takeOver(t, b)
+	f := b.Flight(t, flight.Config{})
+	wantDo(t, f, func(context.Context) ([]byte, error) { return []byte("ours"), nil }, flight.DoOptions{}, "ours", flight.Computed)
 	h.Continue()
 	check.Same(t, "the holder printed", h.Line(), "ended lost: true, completed lost: true")
 	wantEntry(t, f, "k", flight.Done, "ours")
@@ -152,7 +151,7 @@ func call(ctx context.Context, js jetstream.JetStream, _ testbed.Client) error {
 // Of two processes that ask for 10 MB, one computes and the other gets it.
 func TestLargeValueInTwoProcesses(t *testing.T) {
 	t.Parallel()
-	b := listening(t).withLargeValueBucket(t)
+	b := withLargeValueBucket(t, listening(t))
 	task := testbed.Client{URL: b.Srv.URL()}
 	computer := caller.Start(t, task)
 	computer.Await("^computes$")
@@ -160,10 +159,8 @@ func TestLargeValueInTwoProcesses(t *testing.T) {
 	waiter.Await("^waits$")
 	check.OK(t, b.JS.Conn().Publish(goOn, nil))
 	digest := fmt.Sprintf("%x", sha256.Sum256(noise(largeValue)))
-	got, want := computer.Line(), "computed "+digest
-	check.That(t, got == want, "the first printed %q, want %q", got, want)
-	got, want = waiter.Line(), "coalesced "+digest
-	check.That(t, got == want, "the second printed %q, want %q", got, want)
+	check.Same(t, "the first printed", computer.Line(), "computed "+digest)
+	check.Same(t, "the second printed", waiter.Line(), "coalesced "+digest)
 }
 
 // The permissions in README.md are enough for values in the Object Store, to write and to read them.
@@ -173,7 +170,7 @@ func TestPermissionsForObjects(t *testing.T) {
 	value := noise(2 << 20)
 	completeBytes(t, begin(t, f, "k", flight.BeginOptions{}), value)
 	readEveryWay(t, f, "k", value)
-	b.put(t, "torn", `"value":{"size":10,"object":{"bucket":"attic","name":"c-1-n","size":10,"digest":"SHA-256=x"}}`, nil)
+	put(t, b, "torn", `"value":{"size":10,"object":{"bucket":"attic","name":"c-1-n","size":10,"digest":"SHA-256=x"}}`, nil)
 	wantEntry(t, f, "torn", flight.Absent, "")
 }
 
@@ -224,8 +221,7 @@ func TestOwnerIsAskedForAtItsServer(t *testing.T) {
 			check.OK(t, err)
 			t.Cleanup(nc.Close)
 			js := check.Must(jetstream.New(nc))(t)
-			took := takesOver(t, flightOn(t, js, flight.Config{}), func() { tt.after(t, there.Srv, owner) })
-			check.That(t, took >= tt.least && took <= tt.most, "taken over after %s", took)
+			takesOver(t, flightOn(t, js, flight.Config{}), tt.least, tt.most, func() { tt.after(t, there.Srv, owner) })
 		})
 	}
 }
@@ -240,37 +236,11 @@ func TestOwnerOnAnotherServerIsKilled(t *testing.T) {
 	urls := strings.Split(cluster.URLs(), ",")
 	for i, url := range urls {
 		h := holder.Start(t, testbed.Client{TTL: time.Hour, URL: url})
-		h.Await("^holds$")
-		var all sync.WaitGroup
-		var runs atomic.Int64
-		var took atomic.Int64
-		waiting := make(chan struct{}, 2)
-		var f *flight.Flight
-		for next := 1; next < len(urls); next++ {
-			from := (i + next) % len(urls)
+		f := killed(t, h, len(urls)-1, func(next int, cfg flight.Config) *flight.Flight {
+			from := (i + 1 + next) % len(urls)
 			_, js := natstest.ConnectURL(t, strings.Join(slices.Concat(urls[from:], urls[:from]), ","), nats.DontRandomize())
-			f = flightOn(t, js, flight.Config{Observe: func(_ context.Context, e flight.Event) {
-				if e.Kind == flight.EventWaiting {
-					waiting <- struct{}{}
-				}
-			}})
-			all.Go(func() {
-				r, err := f.Do(within(t), "k", func(context.Context) ([]byte, error) {
-					took.Store(time.Now().UnixNano())
-					runs.Add(1)
-					return []byte("ours"), nil
-				}, flight.DoOptions{})
-				check.That(t, err == nil && string(r.Value) == "ours", "got %+v, %v", r, err)
-			})
-		}
-		for range cap(waiting) {
-			testbed.Await(t, waiting, "all wait")
-		}
-		start := time.Now()
-		h.Kill()
-		all.Wait()
-		check.Same(t, "computed", runs.Load(), 1)
-		t.Logf("taken over %s after kill -9", time.Unix(0, took.Load()).Sub(start))
+			return flightOn(t, js, cfg)
+		})
 		check.OK(t, f.Invalidate(t.Context(), "k"))
 	}
 }

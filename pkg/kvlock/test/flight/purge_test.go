@@ -14,7 +14,6 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
-	"github.com/expediter-io/expediter/pkg/kvlock/test/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
@@ -53,8 +52,7 @@ func TestPurge(t *testing.T) {
 			wantEntry(t, f, key, flight.Done, key)
 		}
 	}
-	_, err := setup(t).Flight(t, flight.Config{}).Purge(t.Context(), "a.*")
-	wantErr(t, err, kvlock.ErrInvalidKey)
+	wantErr(t, check.Err(setup(t).Flight(t, flight.Config{}).Purge(t.Context(), "a.*")), kvlock.ErrInvalidKey)
 }
 
 // An owner loses its claim, and a waiter takes over at once; the memory of another process drops its values.
@@ -77,8 +75,7 @@ func TestPurgeReachesEverybody(t *testing.T) {
 		pass(time.Millisecond)
 		wantEntry(t, g, "a.done", flight.Absent, "")
 		waiter.Wait()
-		_, err := owner.Complete(t.Context(), []byte("of the old state of the world"), 0)
-		wantErr(t, err, kvlock.ErrLost)
+		wantErr(t, check.Err(owner.Complete(t.Context(), []byte("of the old state of the world"), 0)), kvlock.ErrLost)
 		pass(time.Millisecond)
 		wantEntry(t, f, "a.k", flight.Done, "theirs")
 	})
@@ -142,31 +139,6 @@ func TestReadDuringAPurgeIsNotKept(t *testing.T) {
 	})
 }
 
-// A waiter on a bucket that does not republish learns of a purge by its watcher, long before it would look again.
-func TestPurgeWithoutRepublishing(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := bedOn(t, srv, kvlock.BucketConfig{Bucket: bucket, NoRepublish: true})
-		f, g := b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})
-		begin(t, f, "a.k", flight.BeginOptions{TTL: time.Hour})
-		for range 10 {
-			var waiter sync.WaitGroup
-			ended := make(chan time.Time, 1)
-			waiter.Go(func() {
-				s, err := g.Wait(t.Context(), "a.k")
-				check.That(t, err == nil && s.State == flight.Absent, "got %+v, %v", s, err)
-				ended <- time.Now()
-			})
-			pass(10 * time.Millisecond)
-			purge(t, f, "a")
-			purged := time.Now()
-			waiter.Wait()
-			late := (<-ended).Sub(purged)
-			check.That(t, late <= 50*time.Millisecond, "woken %s after the purge", late)
-			begin(t, f, "a.k", flight.BeginOptions{TTL: time.Hour})
-		}
-	})
-}
-
 // A killed server finds again, in its file, overwritten values that its index does not know to be gone. Once the index
 // is written, after two minutes, no purged value is found again, and before that none that was the newest when it was
 // purged.
@@ -196,7 +168,7 @@ func TestPurgedValuesDoNotComeBack(t *testing.T) {
 			if err := os.CopyFS(found, os.DirFS(dir)); err != nil { // the files as a SIGKILL leaves them
 				t.Fatal(err)
 			}
-			revived := &bed{&testbed.Bed{Srv: natstest.Server(t, func(c *natsrun.Config) { c.Dir = found })}}
+			revived := &bed{Srv: natstest.Server(t, func(c *natsrun.Config) { c.Dir = found })}
 			g := revived.Flight(t, flight.Config{})
 			for name := range before {
 				for i := range 20 {

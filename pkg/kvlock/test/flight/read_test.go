@@ -65,49 +65,42 @@ func requests(p *natstest.Proxy) (count func() map[string]int) {
 }
 
 func TestGetManyIsInOrderAndOneRoundTrip(t *testing.T) {
-	inBubble(t, testGetManyIsInOrderAndOneRoundTrip)
-}
-
-func testGetManyIsInOrderAndOneRoundTrip(t *testing.T, b *bed) {
-	t.Helper()
-	all := fill(t, b.Flight(t, flight.Config{}), 1500)
-	for n, want := range map[int]int{0: 0, 1: 1, 2: 1, 512: 1, 513: 2, 600: 2, 1500: 3} {
-		p := natstest.NewProxy(t, b.Srv)
-		f := b.Flight(t, flight.Config{}, p.Through())
-		sent := requests(p)
-		keys := append([]string(nil), all[:n]...)
-		if n == 600 {
-			copy(keys[590:], keys[:10]) // the same key in both round trips
-			keys[1] = keys[0]           // and twice in one
-		}
-		entries, err := f.GetMany(t.Context(), keys)
-		check.Require(t, err == nil && len(entries) == n, "%d keys: got %d entries, %v", n, len(entries), err)
-		for i, s := range entries {
-			var number int
-			check.OK(t, check.Err(fmt.Sscanf(keys[i], "k%d", &number)))
-			state, value := flight.Done, fmt.Sprint(number)
-			if number%7 == 6 {
-				state, value = flight.Absent, ""
+	inBubble(t, func(t *testing.T, b *bed) {
+		all := fill(t, b.Flight(t, flight.Config{}), 1500)
+		for n, want := range map[int]int{0: 0, 1: 1, 2: 1, 512: 1, 513: 2, 600: 2, 1500: 3} {
+			f, p := b.ProxiedFlight(t, flight.Config{})
+			sent := requests(p)
+			keys := append([]string(nil), all[:n]...)
+			if n == 600 {
+				copy(keys[590:], keys[:10]) // the same key in both round trips
+				keys[1] = keys[0]           // and twice in one
 			}
-			check.Require(t, s.Key == keys[i] && s.State == state && string(s.Value) == value && (s.Revision > 0) == (state == flight.Done),
-				"%d keys: entry %d is %+v, want %s %q", n, i, s, state, value)
+			entries, err := f.GetMany(t.Context(), keys)
+			check.Require(t, err == nil && len(entries) == n, "%d keys: got %d entries, %v", n, len(entries), err)
+			for i, s := range entries {
+				var number int
+				check.OK(t, check.Err(fmt.Sscanf(keys[i], "k%d", &number)))
+				state, value := flight.Done, fmt.Sprint(number)
+				if number%7 == 6 {
+					state, value = flight.Absent, ""
+				}
+				check.Require(t, s.Key == keys[i] && s.State == state && string(s.Value) == value && (s.Revision > 0) == (state == flight.Done),
+					"%d keys: entry %d is %+v, want %s %q", n, i, s, state, value)
+			}
+			total := 0
+			for _, c := range sent() {
+				total += c
+			}
+			check.That(t, total == want, "%d keys took %d requests, want %d: %v", n, total, want, sent())
 		}
-		total := 0
-		for _, c := range sent() {
-			total += c
-		}
-		if total != want {
-			t.Errorf("%d keys took %d requests, want %d: %v", n, total, want, sent())
-		}
-	}
+	})
 }
 
 // Each answer comes later than a request waits for it at first. The requests wait longer and longer until one is heard.
 func TestGetManyOfASlowServer(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		complete(t, begin(t, b.Flight(t, flight.Config{}), "k", flight.BeginOptions{}), "v")
-		p := natstest.NewProxy(t, b.Srv)
-		f := b.Flight(t, flight.Config{OpTimeout: 10 * time.Second}, p.Through())
+		f, p := b.ProxiedFlight(t, flight.Config{OpTimeout: 10 * time.Second})
 		p.Slow(600 * time.Millisecond)
 		entries, err := f.GetMany(t.Context(), []string{"k"})
 		check.That(t, err == nil && len(entries) == 1 && string(entries[0].Value) == "v", "got %+v, %v, want v", entries, err)
@@ -117,46 +110,40 @@ func TestGetManyOfASlowServer(t *testing.T) {
 // The documented round trips of each operation when all is well. Under fake time no request is repeated because the
 // machine is slow.
 func TestRoundTrips(t *testing.T) {
-	inBubble(t, testRoundTrips)
-}
-
-func testRoundTrips(t *testing.T, b *bed) {
-	t.Helper()
-	p := natstest.NewProxy(t, b.Srv)
-	f := b.Flight(t, flight.Config{}, p.Through())
-	ctx := t.Context()
-	var c *flight.Claim
-	steps := []struct {
-		name string
-		want int
-		do   func() error
-	}{
-		{"Begin of a new key", 1, func() (err error) { c, err = f.Begin(ctx, "k", flight.BeginOptions{}); return err }},
-		{"Renew", 1, func() error { return c.Renew(ctx, 0) }},
-		{"Resume", 1, func() (err error) { c, err = f.Resume(ctx, "k", c.Ref(), flight.ResumeOptions{}); return err }},
-		{"Complete", 1, func() error { return check.Err(c.Complete(ctx, nil, 0)) }},
-		{"Get", 1, func() error { return check.Err(f.Get(ctx, "k")) }},
-		{"Do of a cached value", 1, func() error { return check.Err(f.Do(ctx, "k", nil, flight.DoOptions{})) }},
-		{"Begin of a done key", 2, func() error { _, err := f.Begin(ctx, "k", flight.BeginOptions{}); return ignore(err, flight.ErrTaken) }},
-		{"Invalidate", 2, func() error { return f.Invalidate(ctx, "k") }},
-		{"Begin over a marker, unknown", 3, func() (err error) { c, err = f.Begin(ctx, "k", flight.BeginOptions{}); return err }},
-		{"Fail", 1, func() error { return c.Fail(ctx, "r", 0) }},
-		{"Do that computes", 3, func() error {
-			return check.Err(f.Do(ctx, "k", func(context.Context) ([]byte, error) { return nil, nil }, flight.DoOptions{}))
-		}},
-	}
-	for _, s := range steps {
-		sent := requests(p)
-		err := s.do()
-		check.Require(t, err == nil, "%s: %v", s.name, err)
-		total := 0
-		for _, n := range sent() {
-			total += n
+	inBubble(t, func(t *testing.T, b *bed) {
+		f, p := b.ProxiedFlight(t, flight.Config{})
+		ctx := t.Context()
+		var c *flight.Claim
+		steps := []struct {
+			name string
+			want int
+			do   func() error
+		}{
+			{"Begin of a new key", 1, func() (err error) { c, err = f.Begin(ctx, "k", flight.BeginOptions{}); return err }},
+			{"Renew", 1, func() error { return c.Renew(ctx, 0) }},
+			{"Resume", 1, func() (err error) { c, err = f.Resume(ctx, "k", c.Ref(), flight.ResumeOptions{}); return err }},
+			{"Complete", 1, func() error { return check.Err(c.Complete(ctx, nil, 0)) }},
+			{"Get", 1, func() error { return check.Err(f.Get(ctx, "k")) }},
+			{"Do of a cached value", 1, func() error { return check.Err(f.Do(ctx, "k", nil, flight.DoOptions{})) }},
+			{"Begin of a done key", 2, func() error { _, err := f.Begin(ctx, "k", flight.BeginOptions{}); return ignore(err, flight.ErrTaken) }},
+			{"Invalidate", 2, func() error { return f.Invalidate(ctx, "k") }},
+			{"Begin over a marker, unknown", 3, func() (err error) { c, err = f.Begin(ctx, "k", flight.BeginOptions{}); return err }},
+			{"Fail", 1, func() error { return c.Fail(ctx, "r", 0) }},
+			{"Do that computes", 3, func() error {
+				return check.Err(f.Do(ctx, "k", func(context.Context) ([]byte, error) { return nil, nil }, flight.DoOptions{}))
+			}},
 		}
-		if total != s.want {
-			t.Errorf("%s took %d round trips, want %d: %v", s.name, total, s.want, sent())
+		for _, s := range steps {
+			sent := requests(p)
+			err := s.do()
+			check.Require(t, err == nil, "%s: %v", s.name, err)
+			total := 0
+			for _, n := range sent() {
+				total += n
+			}
+			check.That(t, total == s.want, "%s took %d round trips, want %d: %v", s.name, total, s.want, sent())
 		}
-	}
+	})
 }
 
 // Values near the server's limit, and more of them than the server sends at once.
@@ -257,18 +244,14 @@ func TestOtherMarkersAreAbsence(t *testing.T) {
 // A replica lags behind, and shows a key absent that is done. The leader has every acknowledged write.
 func TestLatestDoesNotLag(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
-		p := natstest.NewProxy(t, b.Srv)
-		f := b.Flight(t, flight.Config{}, p.Through())
+		f, p := b.ProxiedFlight(t, flight.Config{})
 		complete(t, begin(t, f, "k", flight.BeginOptions{}), "v")
 		testbed.Lag(p)
 		wantEntry(t, f, "k", flight.Absent, "")
-		if s, err := f.Latest(t.Context(), "k"); err != nil || s.State != flight.Done || string(s.Value) != "v" {
-			t.Errorf("got %+v, %v; want the value", s, err)
-		}
-		if s, err := f.Latest(t.Context(), "none"); err != nil || s.State != flight.Absent {
-			t.Errorf("got %+v, %v of no key", s, err)
-		}
-		_, err := f.Latest(t.Context(), "*")
-		wantErr(t, err, kvlock.ErrInvalidKey)
+		s, err := f.Latest(t.Context(), "k")
+		check.That(t, err == nil && s.State == flight.Done && string(s.Value) == "v", "got %+v, %v; want the value", s, err)
+		s, err = f.Latest(t.Context(), "none")
+		check.That(t, err == nil && s.State == flight.Absent, "got %+v, %v of no key", s, err)
+		wantErr(t, check.Err(f.Latest(t.Context(), "*")), kvlock.ErrInvalidKey)
 	})
 }

@@ -88,9 +88,8 @@ func TestValueIsThereWhileItIsComputedAnew(t *testing.T) {
 		r := wantDo(t, g, nil, opts, "1", flight.Cached)
 		check.That(t, r.Claim == first.Claim && r.Owner == first.Owner && r.Age >= 88*time.Second && r.Age <= 89*time.Second,
 			"got %+v, want the value computed 88s ago", r)
-		if s, err := f.Wait(t.Context(), "k"); err != nil || string(s.Value) != "2" {
-			t.Errorf("got %+v, %v; want the new value", s, err)
-		}
+		s, err := f.Wait(t.Context(), "k")
+		check.That(t, err == nil && string(s.Value) == "2", "got %+v, %v; want the new value", s, err)
 		pass(time.Second)
 		var got []flight.EventKind
 		for _, e := range o.take() {
@@ -99,9 +98,8 @@ func TestValueIsThereWhileItIsComputedAnew(t *testing.T) {
 			}
 		}
 		check.That(t, slices.Equal(got, []flight.EventKind{flight.EventAcquired, flight.EventRefresh, flight.EventReleased}), "got %s", got)
-		if r := wantDo(t, g, nil, opts, "2", flight.Cached); r.Age > 2*time.Second {
-			t.Errorf("the new value is %s old", r.Age)
-		}
+		r = wantDo(t, g, nil, opts, "2", flight.Cached)
+		check.That(t, r.Age <= 2*time.Second, "the new value is %s old", r.Age)
 	})
 }
 
@@ -124,8 +122,7 @@ func TestFailedRefreshKeepsTheValue(t *testing.T) {
 			}
 			pass(time.Second)
 		}
-		n := runs.Load()
-		check.That(t, n == 3, "tried %d times in 20 s, want twice", n-1)
+		check.Same(t, "computed, and tried twice in 20 s", runs.Load(), 3)
 		s := wantEntry(t, g, "k", flight.Done, "1")
 		r := wantDo(t, g, fn, opts, "1", flight.Cached)
 		check.That(t, r.Age >= 180*time.Second && r.Age <= 182*time.Second, "%s old after 180 s", r.Age)
@@ -138,8 +135,7 @@ func TestFailedRefreshKeepsTheValue(t *testing.T) {
 		}
 		check.Same(t, "released", released, 2)
 		pass(25 * time.Second) // it is over as if nothing had been tried
-		_, err := g.Do(t.Context(), "k", fn, opts)
-		wantErr(t, err, errOven)
+		wantErr(t, check.Err(g.Do(t.Context(), "k", fn, opts)), errOven)
 		check.That(t, s.TTL <= 45*time.Second, "kept for %s, longer than its TTL", s.TTL)
 	})
 }
@@ -165,15 +161,12 @@ func TestStaleWhenComputingFails(t *testing.T) {
 		for range 25 { // no process tries again for 30 s, and so no caller waits
 			start := time.Now()
 			wantDo(t, g, fn, opts, "1", flight.Stale)
-			took := time.Since(start)
-			check.That(t, took <= 0, "waited for %s", took)
+			took(t, "waited", start, 0, 0)
 			pass(time.Second)
 		}
-		n := runs.Load()
-		check.That(t, n == 2, "tried %d times, want once", n-1)
-		if f, g := f.Stats(), g.Stats(); f.Stale != 1 || f.Refreshes != 1 || g.Stale != 25 || g.Refreshes != 0 {
-			t.Errorf("got %+v and %+v", f, g)
-		}
+		check.Same(t, "computed, and tried once", runs.Load(), 2)
+		ours, theirs := f.Stats(), g.Stats()
+		check.That(t, ours.Stale == 1 && ours.Refreshes == 1 && theirs.Stale == 25 && theirs.Refreshes == 0, "got %+v and %+v", ours, theirs)
 		pass(10 * time.Second)
 		fails.Store(false)
 		wantDo(t, g, fn, opts, "3", flight.Computed) // waited for it
@@ -187,8 +180,7 @@ func TestStaleWhenComputingFails(t *testing.T) {
 		wantErr(t, err, errOven)
 		wantDo(t, f, fn, opts, "3", flight.Stale)
 		pass(time.Hour)
-		_, err = f.Do(t.Context(), "k", fn, opts)
-		wantErr(t, err, errOven)
+		wantErr(t, check.Err(f.Do(t.Context(), "k", fn, opts)), errOven)
 	})
 }
 
@@ -241,8 +233,7 @@ func TestCallerThatTakesNoStaleValue(t *testing.T) {
 		fails.Store(true)
 		wantDo(t, f, fn, opts, "2", flight.Stale)
 		pass(time.Second)
-		_, err := g.Do(t.Context(), "k", fn, flight.DoOptions{})
-		wantErr(t, err, flight.ErrFailed)
+		wantErr(t, check.Err(g.Do(t.Context(), "k", fn, flight.DoOptions{})), flight.ErrFailed)
 		check.Same(t, "computed", runs.Load(), 3)
 	})
 }
@@ -269,6 +260,23 @@ func TestInvalidatedWhileItIsComputedAnew(t *testing.T) {
 	}
 }
 
+// refreshedByTheDead stores the value "1", owned by "lives", under a TTL of a minute, lets another process compute it anew two minutes later,
+// and kills that after a second. It returns a Flight with cfg, whose process lives, and the options and the number of computations.
+func refreshedByTheDead(t *testing.T, b *bed, cfg flight.Config) (*flight.Flight, flight.DoOptions, *atomic.Int64) {
+	t.Helper()
+	dies, lives := cfg, cfg
+	dies.ClaimTTL, dies.Instance, lives.Instance = 10*time.Second, "dies", "lives"
+	f, die := killable(t, b, dies)
+	g := b.Flight(t, lives)
+	runs, opts := &atomic.Int64{}, flight.DoOptions{Stale: time.Hour, TTL: 60 * time.Second}
+	wantDo(t, g, numbered(runs, 0, nil), opts, "1", flight.Computed)
+	pass(2 * time.Minute)
+	wantDo(t, f, numbered(runs, time.Minute, nil), opts, "1", flight.Stale)
+	pass(time.Second)
+	die()
+	return g, opts, runs
+}
+
 // The process that computes a value anew dies, or is cut off. The value stays, and another process computes.
 func TestRefresherDies(t *testing.T) {
 	for name, tt := range map[string]struct {
@@ -279,23 +287,11 @@ func TestRefresherDies(t *testing.T) {
 		"by its TTL": {flight.Config{ProbeInterval: -1}, 12 * time.Second},
 	} {
 		runInBubble(t, name, func(t *testing.T, b *bed) {
-			cfg := tt.cfg
-			cfg.ClaimTTL = 10 * time.Second
-			f, die := b.killable(t, cfg)
-			g := b.Flight(t, tt.cfg)
-			var runs atomic.Int64
-			opts := flight.DoOptions{Stale: time.Hour, TTL: 60 * time.Second}
-			wantDo(t, g, numbered(&runs, 0, nil), opts, "1", flight.Computed)
-			pass(2 * time.Minute)
-			wantDo(t, f, numbered(&runs, time.Minute, nil), opts, "1", flight.Stale)
-			pass(time.Second)
-			die()
+			g, opts, _ := refreshedByTheDead(t, b, tt.cfg)
 			start := time.Now()
-			patient := opts
-			patient.StaleWait = time.Minute
-			wantDo(t, g, func(context.Context) ([]byte, error) { return []byte("3"), nil }, patient, "3", flight.Computed)
-			took := time.Since(start)
-			check.That(t, took <= tt.want, "taken over after %s, want %s", took, tt.want)
+			opts.StaleWait = time.Minute
+			wantDo(t, g, func(context.Context) ([]byte, error) { return []byte("3"), nil }, opts, "3", flight.Computed)
+			took(t, "taken over", start, 0, tt.want)
 		})
 	}
 }
@@ -303,17 +299,9 @@ func TestRefresherDies(t *testing.T) {
 // The process that computes a value anew dies, and the next call comes long after its claim. The value is still there.
 func TestValueSurvivesItsRefresher(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
-		f, die := b.killable(t, flight.Config{ClaimTTL: 10 * time.Second})
-		g := b.Flight(t, flight.Config{})
-		var runs atomic.Int64
-		opts := flight.DoOptions{Stale: time.Hour, TTL: 60 * time.Second}
-		wantDo(t, g, numbered(&runs, 0, nil), opts, "1", flight.Computed)
-		pass(2 * time.Minute)
-		wantDo(t, f, numbered(&runs, time.Minute, nil), opts, "1", flight.Stale)
-		pass(time.Second)
-		die()
+		g, opts, runs := refreshedByTheDead(t, b, flight.Config{})
 		pass(30 * time.Minute)
-		wantDo(t, g, numbered(&runs, 0, nil), opts, "1", flight.Stale)
+		wantDo(t, g, numbered(runs, 0, nil), opts, "1", flight.Stale)
 		pass(time.Second)
 		wantDo(t, g, nil, opts, "3", flight.Cached)
 		pass(2 * time.Minute)
@@ -327,23 +315,13 @@ func TestValueSurvivesItsRefresher(t *testing.T) {
 // the waiter came before or long after that.
 func TestWaitForARefresherThatDied(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
-		const claim = 10 * time.Second
-		f, die := b.killable(t, flight.Config{ClaimTTL: claim, Instance: "dies"})
-		g := b.Flight(t, flight.Config{Instance: "lives"})
-		var runs atomic.Int64
-		opts := flight.DoOptions{Stale: time.Hour, TTL: 60 * time.Second}
-		wantDo(t, g, numbered(&runs, 0, nil), opts, "1", flight.Computed)
-		pass(2 * time.Minute)
-		wantDo(t, f, numbered(&runs, time.Minute, nil), opts, "1", flight.Stale)
-		pass(time.Second)
-		die()
-		for _, most := range []time.Duration{claim + 2*time.Second, time.Millisecond} {
+		g, _, _ := refreshedByTheDead(t, b, flight.Config{})
+		for _, most := range []time.Duration{12 * time.Second, time.Millisecond} {
 			began := time.Now()
 			s, err := g.Wait(t.Context(), "k")
 			check.That(t, err == nil && s.State == flight.Done && string(s.Value) == "1" && s.Stale() && s.Owner == "lives",
 				"got %s with %q of %s, stale %t, %v; want the earlier value", s.State, s.Value, s.Owner, s.Stale(), err)
-			took := time.Since(began)
-			check.That(t, took <= most, "waited for %s, want at most %s", took, most)
+			took(t, "waited", began, 0, most)
 			pass(time.Minute)
 		}
 	})

@@ -64,7 +64,7 @@ func TestClaimThatTheServerDoesNotEnd(t *testing.T) {
 		},
 	} {
 		runInBubble(t, name, func(t *testing.T, b *bed) {
-			f, die := b.killable(t, flight.Config{ClaimTTL: 10 * time.Second})
+			f, die := killable(t, b, flight.Config{ClaimTTL: 10 * time.Second})
 			g := b.Flight(t, flight.Config{ProbeInterval: -1})
 			var runs atomic.Int64
 			opts := flight.DoOptions{Refresh: 0.5, TTL: 200 * time.Second}

@@ -38,9 +38,8 @@ func TestRestartsUnderLoad(t *testing.T) {
 		held[i] = begin(t, flights[i%3], fmt.Sprintf("held%d", i), flight.BeginOptions{})
 		for _, f := range flights {
 			waiters.Go(func() {
-				if s, err := f.Wait(ctx, held[i].Key()); err != nil || string(s.Value) != "v" {
-					t.Errorf("waiter of %s: got %+v, %v", held[i].Key(), s, err)
-				}
+				s, err := f.Wait(ctx, held[i].Key())
+				check.That(t, err == nil && string(s.Value) == "v", "waiter of %s: got %+v, %v", held[i].Key(), s, err)
 			})
 		}
 	}
@@ -125,8 +124,7 @@ func TestNeverTwoHoldersWhenAnswersAreSlow(t *testing.T) {
 // cutOff cuts the connection of a holder, and compares when its context ends with when another process gets the claim.
 func cutOff(t *testing.T, b *bed, ttl, slow time.Duration, cut func(*natstest.Proxy)) {
 	t.Helper()
-	p := natstest.NewProxy(t, b.Srv)
-	f := b.Flight(t, flight.Config{ClaimTTL: ttl}, p.Through())
+	f, p := b.ProxiedFlight(t, flight.Config{ClaimTTL: ttl})
 	p.Slow(slow)
 	c := begin(t, f, "k", flight.BeginOptions{})
 	held, stop := c.AutoRenew(t.Context(), 0)

@@ -11,85 +11,49 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
-// reached brings key "k" into each of its states and returns the claim that did it.
-var reached = map[string]func(t *testing.T, f *flight.Flight) *flight.Claim{
-	"absent": func(t *testing.T, f *flight.Flight) *flight.Claim {
-		t.Helper()
-		return begin(t, f, "other", flight.BeginOptions{})
-	},
-	"pending": func(t *testing.T, f *flight.Flight) *flight.Claim {
-		t.Helper()
-		return begin(t, f, "k", flight.BeginOptions{})
-	},
-	"begun to hand off": func(t *testing.T, f *flight.Flight) *flight.Claim {
-		t.Helper()
-		return begin(t, f, "k", flight.BeginOptions{Handoff: true})
-	},
-	"handed off": func(t *testing.T, f *flight.Flight) *flight.Claim {
-		t.Helper()
-		c := begin(t, f, "k", flight.BeginOptions{})
-		check.OK(t, c.HandOff(t.Context(), 0))
-		return c
-	},
-	"done": func(t *testing.T, f *flight.Flight) *flight.Claim {
-		t.Helper()
-		c := begin(t, f, "k", flight.BeginOptions{})
-		complete(t, c, "v")
-		return c
-	},
-	"failed": func(t *testing.T, f *flight.Flight) *flight.Claim {
-		t.Helper()
-		c := begin(t, f, "k", flight.BeginOptions{})
-		check.OK(t, c.Fail(t.Context(), "r", time.Hour))
-		return c
-	},
-	"failed, gone at once": func(t *testing.T, f *flight.Flight) *flight.Claim {
-		t.Helper()
-		c := begin(t, f, "k", flight.BeginOptions{})
-		check.OK(t, c.Fail(t.Context(), "r", 0))
-		return c
-	},
-	"released": func(t *testing.T, f *flight.Flight) *flight.Claim {
-		t.Helper()
-		c := begin(t, f, "k", flight.BeginOptions{})
-		check.OK(t, c.Release(t.Context()))
-		return c
-	},
-	"invalidated": func(t *testing.T, f *flight.Flight) *flight.Claim {
-		t.Helper()
-		c := begin(t, f, "k", flight.BeginOptions{})
-		check.OK(t, f.Invalidate(t.Context(), "k"))
-		return c
-	},
-	"begun by another": func(t *testing.T, f *flight.Flight) *flight.Claim {
-		t.Helper()
-		c := begin(t, f, "k", flight.BeginOptions{})
-		check.OK(t, f.Invalidate(t.Context(), "k"))
-		begin(t, f, "k", flight.BeginOptions{Seen: get(t, f, "k")})
-		return c
-	},
-	"begun by another to hand off": func(t *testing.T, f *flight.Flight) *flight.Claim {
-		t.Helper()
-		c := begin(t, f, "k", flight.BeginOptions{})
-		check.OK(t, c.Release(t.Context()))
-		begin(t, f, "k", flight.BeginOptions{Handoff: true})
-		return c
-	},
-	"resumed by another": func(t *testing.T, f *flight.Flight) *flight.Claim {
-		t.Helper()
-		c := begin(t, f, "k", flight.BeginOptions{})
-		check.OK(t, check.Err(f.Resume(t.Context(), "k", c.Ref(), flight.ResumeOptions{})))
-		return c
-	},
+// reached has the states of key "k", with the arrows that lead there after a claim has begun.
+var reached = map[string]struct {
+	key    string // of the claim
+	first  flight.BeginOptions
+	arrows []string
+}{
+	"absent":                       {"other", flight.BeginOptions{}, nil},
+	"pending":                      {"k", flight.BeginOptions{}, nil},
+	"begun to hand off":            {"k", flight.BeginOptions{Handoff: true}, nil},
+	"handed off":                   {"k", flight.BeginOptions{}, []string{"HandOff"}},
+	"done":                         {"k", flight.BeginOptions{}, []string{"Complete"}},
+	"failed":                       {"k", flight.BeginOptions{}, []string{"Fail"}},
+	"failed, gone at once":         {"k", flight.BeginOptions{}, []string{"Fail now"}},
+	"released":                     {"k", flight.BeginOptions{}, []string{"Release"}},
+	"invalidated":                  {"k", flight.BeginOptions{}, []string{"Invalidate"}},
+	"begun by another":             {"k", flight.BeginOptions{}, []string{"Invalidate", "Begin"}},
+	"begun by another to hand off": {"k", flight.BeginOptions{}, []string{"Release", "Begin to hand off"}},
+	"resumed by another":           {"k", flight.BeginOptions{}, []string{"Resume"}},
+}
+
+// reach brings key "k" into a state, and returns the first claim.
+func reach(t *testing.T, f *flight.Flight, state string) *flight.Claim {
+	t.Helper()
+	way := reached[state]
+	c := begin(t, f, way.key, way.first)
+	for _, arrow := range way.arrows {
+		check.OK(t, arrows[arrow](t.Context(), f, c))
+	}
+	return c
 }
 
 // arrows are the writes, each on the claim that brought the key where it is, or on its reference.
 var arrows = map[string]func(ctx context.Context, f *flight.Flight, c *flight.Claim) error{
 	"Begin": func(ctx context.Context, f *flight.Flight, _ *flight.Claim) error {
-		return check.Err(f.Begin(ctx, "k", flight.BeginOptions{}))
+		c, err := f.Begin(ctx, "k", flight.BeginOptions{})
+		return usable(ctx, c, err)
+	},
+	"Begin to hand off": func(ctx context.Context, f *flight.Flight, _ *flight.Claim) error {
+		return check.Err(f.Begin(ctx, "k", flight.BeginOptions{Handoff: true}))
 	},
 	"Resume": func(ctx context.Context, f *flight.Flight, c *flight.Claim) error {
-		return check.Err(f.Resume(ctx, "k", c.Ref(), flight.ResumeOptions{}))
+		c, err := f.Resume(ctx, "k", c.Ref(), flight.ResumeOptions{})
+		return usable(ctx, c, err)
 	},
 	"Renew":   func(ctx context.Context, _ *flight.Flight, c *flight.Claim) error { return c.Renew(ctx, 0) },
 	"HandOff": func(ctx context.Context, _ *flight.Flight, c *flight.Claim) error { return c.HandOff(ctx, 0) },
@@ -100,6 +64,14 @@ var arrows = map[string]func(ctx context.Context, f *flight.Flight, c *flight.Cl
 	"Fail now":   func(ctx context.Context, _ *flight.Flight, c *flight.Claim) error { return c.Fail(ctx, "s", 0) },
 	"Release":    func(ctx context.Context, _ *flight.Flight, c *flight.Claim) error { return c.Release(ctx) },
 	"Invalidate": func(ctx context.Context, f *flight.Flight, _ *flight.Claim) error { return f.Invalidate(ctx, "k") },
+}
+
+// usable returns an error unless the server has the claim.
+func usable(ctx context.Context, c *flight.Claim, err error) error {
+	if err != nil {
+		return err
+	}
+	return c.Renew(ctx, 0)
 }
 
 // outcome of an arrow: where the key is after it, or the error, after which the key is where it was.
@@ -141,7 +113,7 @@ func TestEveryArrow(t *testing.T) {
 		"begun by another to hand off": without(taken, pending),
 		"resumed by another":           without(taken, pending),
 	}
-	for state, reach := range reached {
+	for state := range reached {
 		for arrow, do := range arrows {
 			w, tried := want[state][arrow]
 			if !tried {
@@ -151,7 +123,7 @@ func TestEveryArrow(t *testing.T) {
 				t.Parallel()
 				b := setup(t)
 				f := b.Flight(t, flight.Config{})
-				c := reach(t, f)
+				c := reach(t, f, state)
 				before := get(t, f, "k")
 				err := do(t.Context(), f, c)
 				after := get(t, f, "k")
@@ -230,8 +202,7 @@ func TestResume(t *testing.T) {
 
 	// Another input's hand-off is not adopted.
 	begin(t, f, "input", flight.BeginOptions{Handoff: true, Fingerprint: "one"})
-	_, err := g.Resume(ctx, "input", c.Ref(), flight.ResumeOptions{Fingerprint: "two"})
-	wantErr(t, err, kvlock.ErrMismatch)
+	wantErr(t, check.Err(g.Resume(ctx, "input", c.Ref(), flight.ResumeOptions{Fingerprint: "two"})), kvlock.ErrMismatch)
 	s := get(t, f, "input")
 	check.That(t, s.Fingerprint == "one" && s.Owner == "f", "got %+v, want f's claim of one", s)
 
@@ -240,20 +211,19 @@ func TestResume(t *testing.T) {
 	c = check.Must(g.Resume(ctx, "adopted", c.Ref(), flight.ResumeOptions{}))(t)
 	complete(t, c, "v")
 	var taken *flight.TakenError
-	if _, err := f.Resume(ctx, "adopted", mine.Ref(), flight.ResumeOptions{}); !errors.As(err, &taken) || string(taken.Entry.Value) != "v" {
-		t.Errorf("got %v, want that the key is done", err)
-	}
+	_, err := f.Resume(ctx, "adopted", mine.Ref(), flight.ResumeOptions{})
+	check.That(t, errors.As(err, &taken) && string(taken.Entry.Value) == "v", "got %v, want that the key is done", err)
 }
 
 // A pending entry has the same reference as its claim, so that any reader can publish the work again. Other entries have
 // none.
 func TestReferenceInAnEntry(t *testing.T) {
 	t.Parallel()
-	for name, reach := range reached {
-		t.Run(name, func(t *testing.T) {
+	for state := range reached {
+		t.Run(state, func(t *testing.T) {
 			t.Parallel()
 			f := setup(t).Flight(t, flight.Config{})
-			c := reach(t, f)
+			c := reach(t, f, state)
 			entry := get(t, f, "k")
 			switch ref := entry.Ref(); {
 			case entry.State != flight.Pending && ref != "":
@@ -288,8 +258,7 @@ func TestBadArgumentsWriteNothing(t *testing.T) {
 	} {
 		check.Failsf(t, do(), "%s: was taken", name)
 	}
-	_, err := f.Resume(ctx, "k", "../../etc", flight.ResumeOptions{})
-	wantErr(t, err, flight.ErrInvalidRef)
+	wantErr(t, check.Err(f.Resume(ctx, "k", "../../etc", flight.ResumeOptions{})), flight.ErrInvalidRef)
 	if m := b.Last(t, "k"); m != nil {
 		t.Errorf("wrote %q", m.Data)
 	}

@@ -107,17 +107,24 @@ func TestValuesOfEverySize(t *testing.T) {
 	flights := []*flight.Flight{
 		b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{CompressAbove: -1}), b.Flight(t, flight.Config{CompressAbove: 1}),
 	}
+	sizes := rapid.OneOf(rapid.IntRange(0, 300), rapid.IntRange(4<<10-2, 4<<10+2), rapid.IntRange(0, 900<<10))
+	wantEverySize(t, sizes, flights, flights)
+}
+
+// wantEverySize completes values of random sizes with any of the writers, and reads them with any of the readers.
+func wantEverySize(t *testing.T, sizes *rapid.Generator[int], writers, readers []*flight.Flight) {
+	t.Helper()
 	i := 0
 	rapid.Check(t, func(rt *rapid.T) {
-		size := rapid.OneOf(rapid.IntRange(0, 300), rapid.IntRange(4<<10-2, 4<<10+2), rapid.IntRange(0, 900<<10)).Draw(rt, "size")
+		size := sizes.Draw(rt, "size")
 		value := noise(size)
 		if rapid.Bool().Draw(rt, "compressible") {
 			value = document(size)[:size]
 		}
 		i++
 		key := fmt.Sprintf("k%d", i)
-		completeBytes(t, begin(t, flights[rapid.IntRange(0, 2).Draw(rt, "writer")], key, flight.BeginOptions{}), value)
-		if s := get(t, flights[rapid.IntRange(0, 2).Draw(rt, "reader")], key); s.State != flight.Done || !bytes.Equal(s.Value, value) {
+		completeBytes(t, begin(t, writers[rapid.IntRange(0, len(writers)-1).Draw(rt, "writer")], key, flight.BeginOptions{}), value)
+		if s := get(t, readers[rapid.IntRange(0, len(readers)-1).Draw(rt, "reader")], key); s.State != flight.Done || !bytes.Equal(s.Value, value) {
 			rt.Errorf("%d bytes became %d, %s", size, len(s.Value), s.State)
 		}
 	})
@@ -133,8 +140,8 @@ func TestEveryWayToReadACompressedValue(t *testing.T) {
 	readEveryWay(t, b.Flight(t, flight.Config{CompressAbove: -1}), "k", value)
 }
 
-// stored returns the first line of a record, and the data after it.
-func (b *bed) stored(t testing.TB, key string) (meta map[string]any, data []byte) {
+// recordOf returns the first line of a record, and the data after it.
+func recordOf(t testing.TB, b *bed, key string) (meta map[string]any, data []byte) {
 	t.Helper()
 	line, data, _ := bytes.Cut(b.Present(t, key).Data, []byte("\n"))
 	check.OK(t, json.Unmarshal(line, &meta))
@@ -161,7 +168,7 @@ func TestWhatIsStoredAsItIs(t *testing.T) {
 		key := strings.ReplaceAll(name, " ", "-")
 		f := b.Flight(t, flight.Config{CompressAbove: tt.above})
 		completeBytes(t, begin(t, f, key, flight.BeginOptions{}), tt.value)
-		meta, data := b.stored(t, key)
+		meta, data := recordOf(t, b, key)
 		how, _ := meta["value"].(map[string]any)
 		compressed := how["codec"] == "zstd" && how["size"] == float64(len(tt.value))
 		check.That(t, compressed == tt.compressed, "%s: %v", name, meta)
@@ -171,7 +178,7 @@ func TestWhatIsStoredAsItIs(t *testing.T) {
 }
 
 // put stores a record that only a test would write.
-func (b *bed) put(t testing.TB, key, meta string, data []byte) {
+func put(t testing.TB, b *bed, key, meta string, data []byte) {
 	t.Helper()
 	kv := check.Must(b.JS.KeyValue(t.Context(), bucket))(t)
 	record := `{"v":1,"state":"done","claim":"c","owner":"o",` + meta + "}\n"
@@ -220,7 +227,7 @@ func TestCompressedValueThatIsCorrupt(t *testing.T) {
 					return flight.Entry{}, nil
 				},
 			} {
-				b.put(t, way, meta, tt.data)
+				put(t, b, way, meta, tt.data)
 				s, err := read(way)
 				check.That(t, err == nil && s.State == flight.Absent && s.Value == nil, "%s: got %s with %d bytes, %v", way, s.State, len(s.Value), err)
 				get(t, f, way)
@@ -247,17 +254,15 @@ func TestManyWaitForACorruptValue(t *testing.T) {
 				return
 			}
 			defer w.Close()
-			if s, err := w.Next(within(t)); err != nil || s.State != flight.Pending {
-				t.Errorf("got %+v, %v", s, err)
-			}
+			s, err := w.Next(within(t))
+			check.That(t, err == nil && s.State == flight.Pending, "got %+v, %v", s, err)
 			waiting.Done()
-			if s, err := w.Next(within(t)); err != nil || s.State != flight.Absent {
-				t.Errorf("got %+v, %v", s, err)
-			}
+			s, err = w.Next(within(t))
+			check.That(t, err == nil && s.State == flight.Absent, "got %+v, %v", s, err)
 		})
 	}
 	waiting.Wait()
-	b.put(t, "k", `"value":{"codec":"zstd","size":10}`, []byte("no frame"))
+	put(t, b, "k", `"value":{"codec":"zstd","size":10}`, []byte("no frame"))
 	all.Wait()
 	n := log.Count("corrupt record is removed")
 	check.That(t, n == 1, "reported %d times:\n%s", n, log.String())
@@ -268,12 +273,10 @@ func TestUnknownCodecIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	f := b.Flight(t, flight.Config{})
-	b.put(t, "k", `"value":{"codec":"zstd2","size":3}`, []byte("abc"))
+	put(t, b, "k", `"value":{"codec":"zstd2","size":3}`, []byte("abc"))
 	before := b.Present(t, "k").Sequence
-	_, err := f.Get(t.Context(), "k")
-	wantErr(t, err, kvlock.ErrVersion)
-	_, err = f.Begin(t.Context(), "k", flight.BeginOptions{})
-	wantErr(t, err, kvlock.ErrVersion)
+	wantErr(t, check.Err(f.Get(t.Context(), "k")), kvlock.ErrVersion)
+	wantErr(t, check.Err(f.Begin(t.Context(), "k", flight.BeginOptions{})), kvlock.ErrVersion)
 	check.Same(t, "revision", b.Present(t, "k").Sequence, before)
 }
 
@@ -283,18 +286,14 @@ func TestValueAboveTheLimit(t *testing.T) {
 	b := setup(t)
 	small, large := b.Flight(t, flight.Config{MaxValue: 100 << 10}), b.Flight(t, flight.Config{})
 	c := begin(t, small, "k", flight.BeginOptions{})
-	_, err := c.Complete(t.Context(), make([]byte, 100<<10+1), 0)
-	wantErr(t, err, kvlock.ErrTooLarge)
+	wantErr(t, check.Err(c.Complete(t.Context(), make([]byte, 100<<10+1), 0)), kvlock.ErrTooLarge)
 	completeBytes(t, c, make([]byte, 100<<10)) // the claim is still held
 
 	value := make([]byte, 100<<10+1)
 	completeBytes(t, begin(t, large, "l", flight.BeginOptions{}), value)
-	_, err = small.Get(t.Context(), "l")
-	wantErr(t, err, kvlock.ErrTooLarge)
-	_, err = small.Wait(within(t), "l")
-	wantErr(t, err, kvlock.ErrTooLarge)
-	_, err = small.Begin(t.Context(), "l", flight.BeginOptions{})
-	wantErr(t, err, kvlock.ErrTooLarge)
+	wantErr(t, check.Err(small.Get(t.Context(), "l")), kvlock.ErrTooLarge)
+	wantErr(t, check.Err(small.Wait(within(t), "l")), kvlock.ErrTooLarge)
+	wantErr(t, check.Err(small.Begin(t.Context(), "l", flight.BeginOptions{})), kvlock.ErrTooLarge)
 	readEveryWay(t, large, "l", value)
 }
 

@@ -103,6 +103,13 @@ func (b *Bed) Flight(t testing.TB, cfg flight.Config, opts ...nats.Option) *flig
 	return FlightOn(t, js, cfg)
 }
 
+// ProxiedFlight is Flight on a connection through a proxy.
+func (b *Bed) ProxiedFlight(t testing.TB, cfg flight.Config) (*flight.Flight, *natstest.Proxy) {
+	t.Helper()
+	p := natstest.NewProxy(t, b.Srv)
+	return b.Flight(t, cfg, p.Through()), p
+}
+
 // FlightOn returns a Flight on a connection.
 func FlightOn(t testing.TB, js jetstream.JetStream, cfg flight.Config) *flight.Flight {
 	t.Helper()
@@ -174,6 +181,13 @@ func Within(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	t.Cleanup(cancel)
 	return ctx
+}
+
+// Took fails the test unless the time since start is at least least and at most most.
+func Took(t testing.TB, what string, start time.Time, least, most time.Duration) {
+	t.Helper()
+	took := time.Since(start)
+	check.That(t, took >= least && took <= most, "%s: took %s, want %s to %s", what, took, least, most)
 }
 
 // Await receives from c, or fails the test.

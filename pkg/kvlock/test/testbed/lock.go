@@ -19,6 +19,13 @@ func (b *Bed) Locker(t testing.TB, cfg kvlock.LockerConfig, opts ...nats.Option)
 	return LockerOn(t, js, cfg)
 }
 
+// ProxiedLocker is Locker on a connection through a proxy.
+func (b *Bed) ProxiedLocker(t testing.TB, cfg kvlock.LockerConfig) (*kvlock.Locker, *natstest.Proxy) {
+	t.Helper()
+	p := natstest.NewProxy(t, b.Srv)
+	return b.Locker(t, cfg, p.Through()), p
+}
+
 // LockerOn returns a Locker on a connection.
 func LockerOn(t testing.TB, js jetstream.JetStream, cfg kvlock.LockerConfig) *kvlock.Locker {
 	t.Helper()
