@@ -24,6 +24,10 @@ type BucketConfig struct {
 	// MaxBytes bounds the size of the bucket. A full bucket refuses writes; it evicts nothing. Defaults to the account's bound only.
 	MaxBytes int64
 
+	// NoRepublish turns off the republishing of every change to "rp.<bucket>.>", which wakes waiters. Waiters then
+	// share one KV watcher in each process. Defaults to false.
+	NoRepublish bool
+
 	// Replicas is the number of servers that keep the bucket, 1 to 5. Defaults to 1.
 	Replicas int
 
@@ -31,13 +35,11 @@ type BucketConfig struct {
 	Storage jetstream.StorageType
 }
 
-// maxConsumers bounds the watchers of a bucket. It is explicit because servers since 2.15 otherwise set 1,000. A process needs none, but
-// for its listings.
+// maxConsumers bounds the watchers of a bucket. It is explicit because servers since 2.15 otherwise set 1,000. A process needs none, or
+// one on a bucket without republishing.
 const maxConsumers = 256
 
 // StreamConfig returns the stream for a bucket of locks, guarded values and results.
-//
-// It republishes every change to "rp.<bucket>.>", which wakes waiters.
 //
 // It is made by hand rather than with CreateKeyValue because of four settings. AllowMsgTTL lets each key have a TTL of
 // its own. Limit markers (SubjectDeleteMarkerTTL) stay off: the server appends them without a check, so that a marker can remove a renewal
@@ -61,10 +63,12 @@ func StreamConfig(cfg BucketConfig) jetstream.StreamConfig {
 		AllowDirect:       true,
 		AllowMsgTTL:       true,
 		DenyDelete:        true,
-		RePublish:         &jetstream.RePublish{Source: ">", Destination: "rp." + cfg.Bucket + ".>"},
 	}
 	if cfg.MaxBytes > 0 {
 		sc.MaxBytes = cfg.MaxBytes
+	}
+	if !cfg.NoRepublish {
+		sc.RePublish = &jetstream.RePublish{Source: ">", Destination: "rp." + cfg.Bucket + ".>"}
 	}
 	return sc
 }

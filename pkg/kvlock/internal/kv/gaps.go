@@ -2,6 +2,7 @@ package kv
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -42,6 +43,9 @@ type Mirror interface {
 // Feed makes the hub call the mirror of each partition for all changes there from now on, in their order. It asks the leader for the
 // number of the last change. One round trip, and one for each other partition.
 func (h *Hub) Feed(ctx context.Context, of func(partition int) Mirror) error {
+	if h.feeds[0].subscription.subject == "" {
+		return fmt.Errorf("kvlock: Memory needs a bucket that republishes all its changes, and bucket %q does not", h.store.Bucket)
+	}
 	h.mu.Lock()
 	for i, f := range h.feeds {
 		f.mirror = of(i)
@@ -221,7 +225,7 @@ func (h *Hub) count(k *watched) {
 		h.regular--
 	default:
 		h.regular++
-		if h.regular == busyThreshold+1 {
+		if h.regular == busyThreshold+1 && h.feeds[0].subscription.subject != "" {
 			for _, f := range h.active() {
 				f.checks.start()
 				f.checks.soon()

@@ -289,11 +289,12 @@ func (h *dueHeap) Pop() any {
 
 // republished has the subjects under which the bucket republishes its changes.
 type republished struct {
-	subject string // ends in a wildcard; "" when the bucket does not republish all keys unchanged: then it has no watchers
+	subject string // ends in a wildcard; "" when the bucket does not republish all keys unchanged
 	trim    string // the part of republished subjects before the key
 }
 
-// newRepublished accepts the mapping that kvlock.StreamConfig sets, and others in which the subject ends in the key.
+// newRepublished accepts the mapping that kvlock.StreamConfig sets. With any other mapping of subjects, a KV watcher watches
+// the bucket.
 func newRepublished(prefix string, republish *jetstream.RePublish) republished {
 	if republish == nil || republish.HeadersOnly {
 		return republished{}
@@ -310,7 +311,9 @@ func newRepublished(prefix string, republish *jetstream.RePublish) republished {
 	return republished{subject: trim + ">", trim: trim}
 }
 
-// subscribe subscribes to the changes that the bucket republishes. The caller holds mu.
+// subscribe subscribes to the changes that the bucket republishes. A bucket that republishes none is watched with one KV
+// watcher for each partition. Each watcher costs a consumer, and stalls for many seconds when the server that hosts the consumer stops;
+// the poller goes on meanwhile. The caller holds mu.
 func (h *Hub) subscribe() (err error) {
 	for _, f := range h.active() {
 		if f.stop == nil && err == nil {
@@ -321,9 +324,45 @@ func (h *Hub) subscribe() (err error) {
 }
 
 func (f *feed) subscribe() (unsubscribe func(), err error) {
+	if f.subscription.subject == "" {
+		return f.subscribeWatcher()
+	}
 	sub, err := f.store.Conn.Subscribe(f.subscription.subject, f.onPush)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // wrapped by start
 	}
 	return func() { _ = sub.Unsubscribe() }, nil //nolint:errcheck // the connection is closed, then
+}
+
+func (f *feed) subscribeWatcher() (unsubscribe func(), err error) {
+	h := f.hub
+	ctx, cancel := h.store.Bound(h.store.Closing)
+	defer cancel()
+	bucket, err := f.store.JS.KeyValue(ctx, f.store.Bucket)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // wrapped by start
+	}
+	watcher, err := bucket.WatchAll(h.store.Closing, jetstream.UpdatesOnly(), jetstream.MetaOnly())
+	if err != nil {
+		return nil, err //nolint:wrapcheck // wrapped by start
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for entry := range watcher.Updates() {
+			switch {
+			case entry == nil:
+			case entry.Key() == dividedKey:
+				h.store.askAgain()
+			case entry.Key() == purgeKey:
+				h.readPrefixSoon("", 0)
+			default:
+				h.readSoon(entry.Key())
+			}
+		}
+	}()
+	return func() {
+		_ = watcher.Stop() //nolint:errcheck // the connection is closed, then
+		<-ended
+	}, nil
 }

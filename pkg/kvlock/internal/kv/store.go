@@ -136,7 +136,7 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 		return nil, err
 	}
 	clock.asked(sent, time.Now(), info.TimeStamp)
-	if err := errors.Join(CheckStream(cfg.Bucket, info.Config), cfg.checkPushes(info.Config)); err != nil {
+	if err := CheckStream(cfg.Bucket, info.Config); err != nil {
 		return nil, err
 	}
 
@@ -161,12 +161,6 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 		return nil, errors.Join(err, s.unsubscribe())
 	}
 	return s, nil
-}
-
-// checkPushes returns an error for a bucket whose changes would not reach the store's watchers.
-func (cfg Config) checkPushes(sc jetstream.StreamConfig) error {
-	return mistake.If(cfg.Pushed != nil && newRepublished(SubjectPrefix(cfg.Bucket), sc.RePublish).subject == "",
-		"kvlock: bucket %q: RePublish is off, or not of all keys: no waiter would be woken; set it as kvlock.StreamConfig does", cfg.Bucket)
 }
 
 // subscribe subscribes to the answers of requests.

@@ -291,6 +291,16 @@ func TestMemoryOfABucketMadeAnew(t *testing.T) {
 	})
 }
 
+func TestMemoryNeedsABucketThatRepublishes(t *testing.T) {
+	t.Parallel()
+	srv := natstest.Server(t)
+	b := bedOn(t, srv, kvlock.BucketConfig{Bucket: bucket, NoRepublish: true})
+	cfg := remembering()
+	cfg.Bucket = bucket
+	f, err := flight.New(t.Context(), b.JS, cfg)
+	check.That(t, err != nil && strings.Contains(err.Error(), "republish"), "got %v, %v", f, err)
+}
+
 func TestClosedMemory(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

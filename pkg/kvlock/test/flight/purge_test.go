@@ -139,6 +139,31 @@ func TestReadDuringAPurgeIsNotKept(t *testing.T) {
 	})
 }
 
+// A waiter on a bucket that does not republish learns of a purge by its watcher, long before it would look again.
+func TestPurgeWithoutRepublishing(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := bedOn(t, srv, kvlock.BucketConfig{Bucket: bucket, NoRepublish: true})
+		f, g := b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})
+		begin(t, f, "a.k", flight.BeginOptions{TTL: time.Hour})
+		for range 10 {
+			var waiter sync.WaitGroup
+			ended := make(chan time.Time, 1)
+			waiter.Go(func() {
+				s, err := g.Wait(t.Context(), "a.k")
+				check.That(t, err == nil && s.State == flight.Absent, "got %+v, %v", s, err)
+				ended <- time.Now()
+			})
+			pass(10 * time.Millisecond)
+			purge(t, f, "a")
+			purged := time.Now()
+			waiter.Wait()
+			late := (<-ended).Sub(purged)
+			check.That(t, late <= 50*time.Millisecond, "woken %s after the purge", late)
+			begin(t, f, "a.k", flight.BeginOptions{TTL: time.Hour})
+		}
+	})
+}
+
 // A killed server finds again, in its file, overwritten values that its index does not know to be gone. Once the index
 // is written, after two minutes, no purged value is found again, and before that none that was the newest when it was
 // purged.

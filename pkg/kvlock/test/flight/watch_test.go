@@ -11,11 +11,11 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/kvlock/test/testbed"
+	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
@@ -216,20 +216,32 @@ func TestForgedPushRemovesNothing(t *testing.T) {
 	})
 }
 
-// Nobody would be woken on a bucket that republishes nothing, or only a part: it is refused, but for a Guard, which watches nothing.
-func TestBucketHasToRepublish(t *testing.T) {
-	t.Parallel()
-	_, js := natstest.Connect(t, natstest.Server(t))
-	for name, republish := range map[string]*jetstream.RePublish{
-		"none": nil, "part": {Source: "$KV.part.a.>", Destination: "rp.part.>"},
-	} {
-		sc := kvlock.StreamConfig(kvlock.BucketConfig{Bucket: name})
-		sc.RePublish = republish
-		check.OK(t, check.Err(js.CreateStream(t.Context(), sc)))
-		check.Contains(t, check.Err(flight.New(t.Context(), js, flight.Config{Bucket: name})), "RePublish")
-		check.Contains(t, check.Err(kvlock.NewLocker(t.Context(), js, kvlock.LockerConfig{Bucket: name})), "RePublish")
-		check.Must(kvlock.NewGuard(t.Context(), js, kvlock.GuardConfig{Bucket: name}))(t).Close()
+func TestBucketWithoutRepublish(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		testWithoutRepublish(t, bedOn(t, srv, kvlock.BucketConfig{Bucket: bucket, NoRepublish: true}))
+	})
+}
+
+func testWithoutRepublish(t *testing.T, b *bed) {
+	t.Helper()
+	f, g := b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})
+	var all sync.WaitGroup
+	c := begin(t, g, "k", flight.BeginOptions{})
+	for range 200 {
+		all.Go(func() {
+			s, err := f.Wait(within(t), "k")
+			check.That(t, err == nil && string(s.Value) == "v", "got %+v, %v", s, err)
+		})
 	}
+	w := check.Must(f.Watch("other"))(t)
+	defer w.Close()
+	check.Same(t, "consumers(t, b)", consumers(t, b), 1)
+	pass(10 * time.Second)
+	start := time.Now()
+	complete(t, c, "v")
+	all.Wait()
+	took := time.Since(start)
+	check.That(t, took <= 10*time.Millisecond, "learnt of it after %s: by a re-check, not by the watcher", took)
 }
 
 // The connection is closed for good while a caller waits.
