@@ -114,6 +114,7 @@ func TestValidateReportsEverythingAtOnce(t *testing.T) {
 		"shop: OIDCIssuer (SHOP_OIDC_ISSUER) is : want":                                        {OIDCScopeClaim: "scp"},
 		`shop: OIDCAudience (SHOP_OIDC_AUDIENCE) is "": want the audience`:                     {OIDCIssuer: "https://id.example.com"},
 		"shop: Insecure (SHOP_INSECURE) is true: want false":                                   {Insecure: true, OIDCAudience: "x", OIDCIssuer: "https://x"},
+		"shop: Insecure (SHOP_INSECURE) is true: want false where SHOP_KEYS":                   {Insecure: true, Keys: "keys.json"},
 	} {
 		check.Contains(t, cfg.WithDefaults(":1", 8).Validate("shop"), want)
 	}

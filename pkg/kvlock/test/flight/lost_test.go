@@ -18,15 +18,16 @@ import (
 // fault, once and twice in a row, on a connection of its own.
 func TestLostAcknowledgements(t *testing.T) {
 	for name, want := range map[string]flight.State{
-		"Begin": flight.Pending, "Resume": flight.Pending, "Renew": flight.Pending, "HandOff": flight.Pending, "Complete": flight.Done,
-		"Fail": flight.Failed, "Fail now": flight.Absent, "Release": flight.Absent, "Invalidate": flight.Absent,
+		"Begin and renew": flight.Pending, "Resume and renew": flight.Pending, "Renew": flight.Pending, "HandOff": flight.Pending,
+		"Complete": flight.Done,
+		"Fail":     flight.Failed, "Fail now": flight.Absent, "Release": flight.Absent, "Invalidate": flight.Absent,
 	} {
 		for _, how := range []natstest.Fault{natstest.ReplyLost, natstest.WriteLost, natstest.RefusedApplied} {
 			for _, times := range []int{1, 2} {
 				runInBubble(t, name+"/"+string(how)+"/"+[]string{"once", "twice"}[times-1], func(t *testing.T, b *bed) {
 					f, p := b.ProxiedFlight(t, flight.Config{OpTimeout: 10 * time.Second})
 					var c *flight.Claim
-					if name != "Begin" {
+					if name != "Begin and renew" {
 						c = begin(t, f, "k", flight.BeginOptions{})
 					}
 					p.Hit(writes("k"), how, times)

@@ -26,7 +26,7 @@ var reached = map[string]struct {
 	"failed, gone at once":         {"k", flight.BeginOptions{}, []string{"Fail now"}},
 	"released":                     {"k", flight.BeginOptions{}, []string{"Release"}},
 	"invalidated":                  {"k", flight.BeginOptions{}, []string{"Invalidate"}},
-	"begun by another":             {"k", flight.BeginOptions{}, []string{"Invalidate", "Begin"}},
+	"begun by another":             {"k", flight.BeginOptions{}, []string{"Invalidate", "Begin over the entry"}},
 	"begun by another to hand off": {"k", flight.BeginOptions{}, []string{"Release", "Begin to hand off"}},
 	"resumed by another":           {"k", flight.BeginOptions{}, []string{"Resume"}},
 }
@@ -45,15 +45,28 @@ func reach(t *testing.T, f *flight.Flight, state string) *flight.Claim {
 // arrows are the writes, each on the claim that brought the key where it is, or on its reference.
 var arrows = map[string]func(ctx context.Context, f *flight.Flight, c *flight.Claim) error{
 	"Begin": func(ctx context.Context, f *flight.Flight, _ *flight.Claim) error {
+		return check.Err(f.Begin(ctx, "k", flight.BeginOptions{}))
+	},
+	"Begin over the entry": func(ctx context.Context, f *flight.Flight, _ *flight.Claim) error {
+		seen, err := f.Get(ctx, "k")
+		if err != nil {
+			return err
+		}
+		return check.Err(f.Begin(ctx, "k", flight.BeginOptions{Seen: seen}))
+	},
+	"Begin and renew": func(ctx context.Context, f *flight.Flight, _ *flight.Claim) error {
 		c, err := f.Begin(ctx, "k", flight.BeginOptions{})
-		return usable(ctx, c, err)
+		return renewed(ctx, c, err)
 	},
 	"Begin to hand off": func(ctx context.Context, f *flight.Flight, _ *flight.Claim) error {
 		return check.Err(f.Begin(ctx, "k", flight.BeginOptions{Handoff: true}))
 	},
 	"Resume": func(ctx context.Context, f *flight.Flight, c *flight.Claim) error {
+		return check.Err(f.Resume(ctx, "k", c.Ref(), flight.ResumeOptions{}))
+	},
+	"Resume and renew": func(ctx context.Context, f *flight.Flight, c *flight.Claim) error {
 		c, err := f.Resume(ctx, "k", c.Ref(), flight.ResumeOptions{})
-		return usable(ctx, c, err)
+		return renewed(ctx, c, err)
 	},
 	"Renew":   func(ctx context.Context, _ *flight.Flight, c *flight.Claim) error { return c.Renew(ctx, 0) },
 	"HandOff": func(ctx context.Context, _ *flight.Flight, c *flight.Claim) error { return c.HandOff(ctx, 0) },
@@ -66,8 +79,8 @@ var arrows = map[string]func(ctx context.Context, f *flight.Flight, c *flight.Cl
 	"Invalidate": func(ctx context.Context, f *flight.Flight, _ *flight.Claim) error { return f.Invalidate(ctx, "k") },
 }
 
-// usable returns an error unless the server has the claim.
-func usable(ctx context.Context, c *flight.Claim, err error) error {
+// renewed renews a claim, which fails unless the server has it.
+func renewed(ctx context.Context, c *flight.Claim, err error) error {
 	if err != nil {
 		return err
 	}
