@@ -37,9 +37,7 @@ type Replayed struct {
 func (a *API) Replay(ctx context.Context, q Query) (Replayed, error) {
 	q.State = cmp.Or(q.State, deliveries.Failed)
 	if q.State != deliveries.Failed && q.State != deliveries.Bounced {
-		return Replayed{}, &contracts.ValidationError{Type: "query", Fields: []contracts.FieldError{
-			{Path: "?state", Problem: "must be failed or bounced: nothing else is sent again"},
-		}}
+		return Replayed{}, mistake("query", "?state", "must be failed or bounced: nothing else is sent again")
 	}
 	cursor, begun, err := replayCursor(q.Cursor)
 	if err != nil {
@@ -82,9 +80,7 @@ func replayCursor(text string) (rows string, begun time.Time, err error) {
 	rows, at, _ := strings.Cut(text, ".")
 	nanoseconds, err := strconv.ParseInt(at, 36, 64)
 	if err != nil {
-		return "", begun, &contracts.ValidationError{Type: "query", Fields: []contracts.FieldError{
-			{Path: "?cursor", Problem: "is none that was given out"},
-		}}
+		return "", begun, unknownCursor()
 	}
 	return rows, time.Unix(0, nanoseconds), nil
 }
