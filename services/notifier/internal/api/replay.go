@@ -87,31 +87,20 @@ func replayCursor(text string) (rows string, begun time.Time, err error) {
 
 // replayAll replays rows, some at a time.
 func (a *API) replayAll(ctx context.Context, rows []Notification, q Query, answer *Replayed) error {
-	var (
-		mu        sync.Mutex
-		errs      []error
-		replaying sync.WaitGroup
-	)
-	room := make(chan struct{}, atOnce)
-	for _, n := range rows {
-		room <- struct{}{}
-		replaying.Go(func() {
-			defer func() { <-room }()
-			done, err := a.replay(ctx, n, q)
-			mu.Lock()
-			defer mu.Unlock()
-			switch {
-			case errors.Is(err, errGone):
-				answer.Gone++
-			case err != nil:
-				errs = append(errs, err)
-			case done:
-				answer.Replayed++
-			}
-		})
-	}
-	replaying.Wait()
-	return errors.Join(errs...)
+	var mu sync.Mutex
+	return each(rows, func(_ int, n Notification) error {
+		done, err := a.replay(ctx, n, q)
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case errors.Is(err, errGone):
+			answer.Gone++
+			return nil
+		case done:
+			answer.Replayed++
+		}
+		return err
+	})
 }
 
 // errGone is returned for a row that its stream no longer has.
