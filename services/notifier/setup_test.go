@@ -111,10 +111,8 @@ type place struct {
 
 func newPlace(t *testing.T, srv *natsrun.Server, opts ...nats.Option) *place {
 	t.Helper()
-	nc, js := natstest.Connect(t, srv, opts...)
-	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 2 << 30})
-	check.OK(t, check.Err(contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{})))
-	return &place{T: t, store: deliveries.New(recordtest.Client(t, js)), js: js, nc: nc, srv: srv}
+	js, records := recordtest.Open(t, srv, opts...)
+	return &place{T: t, store: deliveries.New(records), js: js, nc: js.Conn(), srv: srv}
 }
 
 // watched reports every message that is not described.

@@ -27,10 +27,8 @@ func open(t *testing.T) (*recipient.Directory, jetstream.JetStream) {
 
 func openOn(t *testing.T, srv *natsrun.Server) (*recipient.Directory, jetstream.JetStream) {
 	t.Helper()
-	_, js := natstest.Connect(t, srv)
-	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30})
-	check.OK(t, check.Err(contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{})))
-	d := check.Must(recipient.OpenDirectory(t.Context(), js, recordtest.Client(t, js), nil))(t)
+	js, records := recordtest.Open(t, srv)
+	d := check.Must(recipient.OpenDirectory(t.Context(), js, records, nil))(t)
 	return d, js
 }
 

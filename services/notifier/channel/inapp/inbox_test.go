@@ -28,10 +28,8 @@ import (
 
 func open(t *testing.T, srv *natsrun.Server, cfg inapp.Config) (*inapp.Inbox, jetstream.JetStream) {
 	t.Helper()
-	_, js := natstest.Connect(t, srv)
-	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30})
-	check.OK(t, check.Err(contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{})))
-	b := check.Must(inapp.Open(t.Context(), js, recordtest.Client(t, js), cfg))(t)
+	js, records := recordtest.Open(t, srv)
+	b := check.Must(inapp.Open(t.Context(), js, records, cfg))(t)
 	return b, js
 }
 

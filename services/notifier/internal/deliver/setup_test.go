@@ -93,10 +93,7 @@ func runInNest(t *testing.T, name string, f func(n *nest)) {
 func inNest(t *testing.T, f func(n *nest)) {
 	t.Helper()
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		_, js := natstest.Connect(t, srv)
-		assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30})
-		check.OK(t, check.Err(contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{})))
-		records := recordtest.Client(t, js)
+		js, records := recordtest.Open(t, srv)
 		f(&nest{
 			T: t, deliveries: deliveries.New(records), digs: digest.New(records), js: js, rows: rows.Open(records), srv: srv,
 			thro: throttle.New(records),

@@ -45,9 +45,8 @@ type site struct {
 
 func newSite(t *testing.T, srv *natsrun.Server) *site {
 	t.Helper()
-	_, js := natstest.Connect(t, srv)
-	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{})))
-	d := check.Must(recipient.OpenDirectory(t.Context(), js, recordtest.Client(t, js), nil))(t)
+	js, records := recordtest.Open(t, srv)
+	d := check.Must(recipient.OpenDirectory(t.Context(), js, records, nil))(t)
 	r := check.Must(rules.Parse([]byte(someRules), []string{"inapp", "email", "sms"}))(t)
 	l := links(t, newer)
 	return &site{T: t, directory: d, links: l, page: &pages.Preferences{Directory: d, Links: l, Rules: func() *rules.Rules { return r }}}

@@ -34,9 +34,7 @@ type pair struct {
 func withPair(t *testing.T, f func(g *pair)) {
 	t.Helper()
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		_, js := natstest.Connect(t, srv)
-		assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30})
-		check.OK(t, check.Err(contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{})))
+		js, _ := recordtest.Open(t, srv)
 		g := &pair{T: t, js: js}
 		for i := range g.stores {
 			g.stores[i] = throttle.New(recordtest.Client(t, js))
