@@ -3,7 +3,6 @@ package deliver_test
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -51,13 +50,7 @@ func (n *nest) itemJob(delivered int, mutate ...func(*contracts.Notification)) *
 func (n *nest) wantItem(records int, state deliveries.State, reason string, outcomes ...string) *deliveries.Delivery {
 	n.Helper()
 	d := check.Must(n.deliveries.Get(n.Context(), itemKey))(n)
-	var got []string
-	for _, a := range d.Attempts {
-		got = append(got, a.Outcome)
-	}
-	if d.State != state || d.Reason != reason || !slices.Equal(got, outcomes) {
-		n.Errorf("the row is %s (%s) after %q, want %s (%s) after %q", d.State, d.Reason, got, state, reason, outcomes)
-	}
+	n.wantDelivery(d, state, reason, outcomes)
 	check.Same(n, "records", n.writes(contracts.BucketDeliveries), records)
 	return d
 }
@@ -349,13 +342,8 @@ func TestALateCallOfAnItem(t *testing.T) {
 			_, into := n.box()
 			s := n.sender("a", b, profile{}, into, func(c *deliver.Config) { c.Channel, c.Claim = b, nil })
 			_ = s.Work(n.Context(), n.job(1)) //nolint:errcheck // that of the channel, or none
-			var outcomes []string
 			d := n.record()
-			for _, a := range d.Attempts {
-				outcomes = append(outcomes, a.Outcome)
-			}
-			check.That(t, d.State == test.state && slices.Equal(outcomes, test.outcomes),
-				"%s after %q, want %s after %q", d.State, outcomes, test.state, test.outcomes)
+			n.wantDelivery(d, test.state, d.Reason, test.outcomes)
 		})
 	}
 }

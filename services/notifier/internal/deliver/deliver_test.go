@@ -142,12 +142,8 @@ func TestADeadCaller(t *testing.T) {
 // While one worker calls the channel, another that gets the row waits.
 func TestARowIsNotSentTwiceAtATime(t *testing.T) {
 	inNest(t, func(n *nest) {
-		b := &bird{fly: func(context.Context, int) (channel.Receipt, error) {
-			elapse(10 * time.Second)
-			return channel.Receipt{}, nil
-		}}
-		done := make(chan error, 2)
-		go func() { done <- n.sender("a", b, profile{}).Work(n.Context(), n.job(1)) }()
+		b := takes(10*time.Second, arrives)
+		done := n.begin("a", b, 1)
 		elapse(time.Second)
 		for _, deliveries := range []int{1, 2} {
 			err := n.sender("b", b, profile{}).Work(n.Context(), n.job(deliveries))
@@ -315,19 +311,16 @@ func TestAddressesThatAreGoneAreDropped(t *testing.T) {
 	}
 }
 
-// erased is a directory from which everybody was erased.
-type erased struct{ profile }
-
-func (erased) Get(context.Context, contracts.RecipientType, string) (contracts.Recipient, bool, error) {
-	return contracts.Recipient{}, false, fmt.Errorf("profile: %w", recipient.ErrForgotten)
-}
-
 // Nothing is sent to a user whose data was erased, however critical it is and whatever address the plan has, and no record
 // of the row comes to be.
 func TestNothingIsSentToTheForgotten(t *testing.T) {
 	inNest(t, func(n *nest) {
 		b := &bird{}
-		n.work(n.sender("a", b, profile{}, func(c *deliver.Config) { c.Profiles = erased{} }))
+		n.work(n.sender("a", b, profile{}, func(c *deliver.Config) {
+			c.Profiles = finds(func(string) (r contracts.Recipient, err error) {
+				return r, fmt.Errorf("profile: %w", recipient.ErrForgotten)
+			})
+		}))
 		n.store(func(r *contracts.Notification) {
 			r.Priority = contracts.UrgencyCritical
 			r.Recipient = &contracts.Recipient{RecipientType: r.RecipientType, UserID: r.UserID, Addresses: map[string]string{"bird": "nest 7"}}
