@@ -40,7 +40,7 @@ type site struct {
 
 	directory *recipient.Directory
 	links     *pages.Links
-	page      *pages.Preferences
+	page      *pages.Site
 }
 
 func newSite(t *testing.T, srv *natsrun.Server) *site {
@@ -49,7 +49,7 @@ func newSite(t *testing.T, srv *natsrun.Server) *site {
 	d := check.Must(recipient.OpenDirectory(t.Context(), js, records, nil))(t)
 	r := check.Must(rules.Parse([]byte(someRules), []string{"inapp", "email", "sms"}))(t)
 	l := links(t, newer)
-	return &site{T: t, directory: d, links: l, page: &pages.Preferences{Directory: d, Links: l, Rules: func() *rules.Rules { return r }}}
+	return &site{T: t, directory: d, links: l, page: &pages.Site{Directory: d, Links: l, Rules: func() *rules.Rules { return r }}}
 }
 
 // put replaces the preferences of a user by JSON.
@@ -255,10 +255,9 @@ func TestPreferencesNeedTheirLink(t *testing.T) {
 	for _, page := range answers {
 		check.Same(t, "the answer to a wrong link", page, answers[0])
 	}
-	off := &pages.Unsubscribe{Directory: s.directory, Links: s.links}
 	w := httptest.NewRecorder()
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, pages.PathUnsubscribe+"?token="+s.token("eve"), http.NoBody)
-	if err := off.Do(w, r); err != nil || w.Code != http.StatusForbidden {
+	if err := s.page.Do(w, r); err != nil || w.Code != http.StatusForbidden {
 		t.Errorf("a link to preferences unsubscribes: %d %v", w.Code, err)
 	}
 	s.has("ada", `{"digest":{"news":"1h"}}`)
