@@ -1,6 +1,7 @@
 package notifier
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -48,15 +49,20 @@ func newWeb(t *testing.T, n *Notifier) *web {
 // call returns the status and the body of an answer.
 func (w *web) call(method, path, body string, header ...string) (int, string) {
 	w.Helper()
-	r := check.Must(http.NewRequestWithContext(w.Context(), method, w.base+path, strings.NewReader(body)))(w)
-	for i := 0; i+1 < len(header); i += 2 {
-		r.Header.Set(header[i], header[i+1])
-	}
-	resp, err := w.client.Do(r)
-	check.OK(w, err)
+	resp := w.request(w.Context(), method, path, body, header...)
 	defer resp.Body.Close()
 	data := check.Must(io.ReadAll(resp.Body))(w)
 	return resp.StatusCode, string(data)
+}
+
+// request makes a request with headers, which are names and values.
+func (w *web) request(ctx context.Context, method, path, body string, header ...string) *http.Response {
+	w.Helper()
+	r := check.Must(http.NewRequestWithContext(ctx, method, w.base+path, strings.NewReader(body)))(w)
+	for i := 0; i+1 < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	return check.Must(w.client.Do(r))(w)
 }
 
 // get reads an answer, which has to be one.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -222,11 +221,9 @@ func months(t *testing.T, batch int) (ages map[string]time.Duration, states map[
 // tell has a notifier tell a batch of events.
 func (p *place) tell(number, batch int, rules string) {
 	p.Helper()
-	n, err := Start(p.Context(), p.nc, Config{
-		BaseConfig: service.BaseConfig{CreateAssets: true, Listen: "-", Logger: slog.New(slog.DiscardHandler)},
-		Channels:   []Channel{{Channel: &pigeon{}}}, Rules: rules, RulesEvery: forever,
-	})
-	check.OK(p, err)
+	cfg := config(&pigeon{}, rules)
+	cfg.MaxBytes, cfg.RulesEvery = 0, forever
+	n := check.Must(Start(p.Context(), p.nc, cfg))(p)
 	born := time.Now()
 	for i := range batch {
 		e := event(fmt.Sprintf("%08x-7f0a-4c2e-9d8e-%012x", number, i), "RESERVATION_REQUESTED", func(e *contracts.Event) {
