@@ -101,7 +101,8 @@ func TestUsersCanCheckIt(t *testing.T) {
 	check.That(t, got.header.Get("Webhook-Id") == m.ID && got.header.Get("Content-Type") == "application/json", "%v", got.header)
 	for user, secrets := range map[string][]string{"ada": {secretOf(1), secretOf(2)}, "eve": {secretOf(1), secretOf(2)}} {
 		for _, service := range secrets {
-			secret := check.Must(Secret(service, m.RecipientType, user))(t)
+			by := newWebhook(t, nil, func(c *Config) { c.Secrets = []string{service} })
+			secret := check.Must(by.Secrets(m.RecipientType, user, "", contracts.Endpoint{}))(t)[0]
 			checker := check.Must(standardwebhooks.NewWebhook(secret))(t)
 			check.Same(t, fmt.Sprintf("with a secret of %s", user), (checker.Verify(got.body, got.header) == nil), user == "ada")
 		}
