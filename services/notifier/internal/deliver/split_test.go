@@ -25,6 +25,7 @@ type owner struct {
 
 	mu      sync.Mutex
 	dropped []string
+	away    error // of the store, when an address is dropped
 }
 
 func owns(nests ...string) *owner {
@@ -49,17 +50,17 @@ func (o *owner) Get(context.Context, contracts.RecipientType, string) (contracts
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	r := contracts.Recipient(o.profile)
-	r.Addresses = map[string]string{"bird": o.Addresses["bird"]}
+	r.Addresses = maps.Clone(o.Addresses)
 	r.Endpoints = map[string]map[string]contracts.Endpoint{"bird": {}}
 	maps.Copy(r.Endpoints["bird"], o.Endpoints["bird"])
 	return r, true, nil
 }
 
-func (o *owner) Drop(_ context.Context, _ contracts.RecipientType, _, _, address string) (bool, error) {
+func (o *owner) Drop(_ context.Context, kind contracts.RecipientType, user, name, address string) (bool, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.dropped = append(o.dropped, address)
-	return true, nil
+	o.dropped = append(o.dropped, fmt.Sprint(kind, " ", user, " ", name, " ", address))
+	return true, o.away
 }
 
 func (o *owner) config(c *deliver.Config) { c.Profiles = o }
@@ -254,7 +255,7 @@ func TestASplitRowKeepsTheRules(t *testing.T) {
 		n.work(n.sender("a", b, profile{}, o.config, func(c *deliver.Config) { c.Slots = 1 }))
 		n.store()
 		elapse(time.Minute)
-		check.Same(n, "dropped", strings.Join(o.dropped, ","), "nest a")
+		check.Same(n, "dropped", strings.Join(o.dropped, ","), "CUSTOMER u bird nest a")
 		check.Same(n, "calls", n.flights(b, "a", "main"), "nest a, nest main, a is bounced gone, main is sent ")
 	})
 	runInNest(t, "throttled", func(n *nest) {
