@@ -203,7 +203,10 @@ func TestCarriedRecipientsAreAll(t *testing.T) {
 	put(t, d, contracts.RecipientAdmin, "root")
 	r := recipient.Carried(d)
 	event := contracts.Event{Recipients: []contracts.Recipient{
-		{UserID: "a", RecipientType: "CUSTOMER"}, {UserID: "b", RecipientType: "AGENCY_USER"}, {UserID: "c", RecipientType: "CUSTOMER"},
+		{UserID: "a", RecipientType: "CUSTOMER"},
+		{UserID: "b", RecipientType: "AGENCY_USER"},
+		{UserID: "c", RecipientType: "CUSTOMER"},
+		{UserID: "a", RecipientType: "CUSTOMER"},
 	}}
 	for kind, want := range map[contracts.RecipientType][]string{
 		"CUSTOMER": {"CUSTOMER/a", "CUSTOMER/c"}, "AGENCY_USER": {"AGENCY_USER/b"}, "ADMIN": nil,

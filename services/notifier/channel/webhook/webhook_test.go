@@ -156,17 +156,6 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-func TestRetryAfterMayBeADate(t *testing.T) {
-	t.Parallel()
-	srv, _ := endpoint(t, func(rw http.ResponseWriter, _ *http.Request) {
-		rw.Header().Set("Retry-After", time.Now().Add(time.Hour).UTC().Format(http.TimeFormat))
-		rw.WriteHeader(http.StatusServiceUnavailable)
-	})
-	_, err := newWebhook(t, srv).Send(t.Context(), message(srv.URL))
-	wait := failure(t, err).RetryAfter
-	check.That(t, wait >= 30*time.Minute && wait <= time.Hour, "after %s", wait)
-}
-
 func TestRedirectsAreNotFollowed(t *testing.T) {
 	t.Parallel()
 	there, calls := endpoint(t, nil)
