@@ -36,9 +36,7 @@ func (w *web) rowsOf(query string) string {
 		all = append(all, strings.TrimSpace(fmt.Sprintf("%s/%s %s %s", n.Channel, n.Address, n.State, n.Reason)))
 		ids[n.MessageID] = true
 	}
-	if len(ids) != len(all) {
-		w.Errorf("%d rows have %d message ids", len(all), len(ids))
-	}
+	check.That(w, len(ids) == len(all), "%d rows have %d message ids", len(all), len(ids))
 	slices.Sort(all)
 	return strings.Join(all, ", ")
 }

@@ -325,9 +325,7 @@ func (v *clocked) judge(tales []*tale) {
 	}
 	if v.Failed() {
 		for key, d := range v.deliveries() {
-			if d == nil || !d.State.Ended() {
-				v.Errorf("%s has not ended: %+v", key, d)
-			}
+			check.That(v, d != nil && d.State.Ended(), "%s has not ended: %+v", key, d)
 		}
 	}
 }

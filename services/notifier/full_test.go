@@ -105,10 +105,8 @@ func TestAFullStoreIsNamedAndOvercome(t *testing.T) {
 				if test.taken {
 					p.settled(8)
 				}
-				for check, err := range n.running.Ready() {
-					if err != nil {
-						t.Errorf("%s: %v", check, err)
-					}
+				for part, err := range n.running.Ready() {
+					check.That(t, err == nil, "%s: %v", part, err)
 				}
 			})
 		})
@@ -168,9 +166,8 @@ func TestAMonthFitsTheDeclaredSizes(t *testing.T) {
 				name, states[name].Msgs, each, said.days, inMonth*inAMonth/(1<<30), 100*full)
 			check.That(t, full <= most,
 				"a month fills %s to %.0f %%, at most %.0f %%: raise its size in pkg/contracts", name, 100*full, 100*most)
-			if each > 1.02*float64(said.bytes) || each < 0.98*float64(said.bytes) {
-				t.Errorf("a notification takes %.0f bytes of %s for %d days, docs/operate.md says %d", each, name, said.days, said.bytes)
-			}
+			check.That(t, each <= 1.02*float64(said.bytes) && each >= 0.98*float64(said.bytes),
+				"a notification takes %.0f bytes of %s for %d days, docs/operate.md says %d", each, name, said.days, said.bytes)
 		}
 	})
 }

@@ -272,9 +272,7 @@ func TestAKillBetweenTheEndAndTheNextRow(t *testing.T) {
 func (p *place) fellOnce(letters string) {
 	p.Helper()
 	for _, letter := range p.letters() {
-		if !strings.Contains(letter.Subject, letters) {
-			p.Errorf("a row that is followed is a dead letter: %+v", letter)
-		}
+		check.That(p, strings.Contains(letter.Subject, letters), "a row that is followed is a dead letter: %+v", letter)
 	}
 	for subject, times := range p.rows() {
 		check.Same(p, subject+" is stored, times", times, 1)

@@ -100,9 +100,8 @@ func (p *place) planned() {
 	p.Helper()
 	reader := plan.NewReader(recordtest.Client(p, p.js))
 	committed, err := reader.Get(p.Context(), "large")
-	if err != nil || committed.Rows != audience || committed.Recipients != audience {
-		p.Fatalf("%+v: %v", committed, err)
-	}
+	check.Require(p, err == nil && committed.Rows == audience && committed.Recipients == audience,
+		"%+v: %v", committed, err)
 	seen := make(map[string]bool, audience)
 	for entry, err := range reader.Entries(p.Context(), committed) {
 		check.OK(p, err)

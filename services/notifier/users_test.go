@@ -49,9 +49,8 @@ func (w *web) ask(requests ...asked) {
 		for _, text := range r.says {
 			ok = ok && strings.Contains(data.String(), text)
 		}
-		if !ok {
-			w.Errorf("request %d, %s %s %s: want %d and %q, got %s", i, r.method, r.path, r.body, r.status, r.says, data)
-		}
+		check.That(w, ok,
+			"request %d, %s %s %s: want %d and %q, got %s", i, r.method, r.path, r.body, r.status, r.says, data)
 	}
 }
 

@@ -289,9 +289,8 @@ func TestAddressesThatAreGoneAreDropped(t *testing.T) {
 			n.store()
 			n.work(n.sender("a", &bird{fly: fails(kind)}, profile{}, func(c *deliver.Config) { c.Profiles = o }))
 			elapse(1e9)
-			if len(o.dropped) != want || want == 1 && o.dropped[0] != "CUSTOMER u bird nest main" {
-				n.Errorf("%s: dropped %q", kind, o.dropped)
-			}
+			check.That(n, len(o.dropped) == want && (want != 1 || o.dropped[0] == "CUSTOMER u bird nest main"),
+				"%s: dropped %q", kind, o.dropped)
 			if kind == channel.KindGone {
 				n.want(deliveries.Bounced, "gone", "gone")
 			}

@@ -175,9 +175,8 @@ func TestADigestThatEndsTakesNothingMore(t *testing.T) {
 		check.OK(n, s.Policy().OnDeadLetter(n.Context(), worker.DeadLetter{Payload: row.Data, Subject: subject}))
 		n.storeEvent("e2", hourly)
 		elapse(3 * time.Hour)
-		if len(b.sent) != 1 || b.sent[0].EventID != "e2" || !b.at[0].Equal(start.Add(2*time.Hour)) {
-			n.Errorf("%s: %+v", b.at, b.sent)
-		}
+		check.That(n, len(b.sent) == 1 && b.sent[0].EventID == "e2" && b.at[0].Equal(start.Add(2*time.Hour)),
+			"%s: %+v", b.at, b.sent)
 	})
 }
 
@@ -211,9 +210,8 @@ func TestAnEventThatComesTooLateForItsDigest(t *testing.T) {
 		elapse(time.Until(late))
 		n.storeEvent("e2", hourly)
 		elapse(3 * time.Hour)
-		if len(b.sent) != 1 || b.sent[0].EventID != "e2" || !b.at[0].Equal(start.Add(2*time.Hour)) {
-			n.Errorf("%s: %+v", b.at, b.sent)
-		}
+		check.That(n, len(b.sent) == 1 && b.sent[0].EventID == "e2" && b.at[0].Equal(start.Add(2*time.Hour)),
+			"%s: %+v", b.at, b.sent)
 	})
 }
 
@@ -225,9 +223,8 @@ func (n *nest) audit(b *bird, want []string) {
 	in := map[string][]string{}
 	for _, m := range b.sent {
 		if first, again := messages[m.ID]; again {
-			if string(first.Payload) != string(m.Payload) || first.EventID != m.EventID {
-				n.Errorf("message %s changed from %s to %s", m.ID, first.Payload, m.Payload)
-			}
+			check.That(n, string(first.Payload) == string(m.Payload) && first.EventID == m.EventID,
+				"message %s changed from %s to %s", m.ID, first.Payload, m.Payload)
 			continue
 		}
 		messages[m.ID] = m

@@ -102,9 +102,7 @@ func (s *site) call(token string, values url.Values) (status int, body string, e
 func (s *site) answers(token string, values url.Values, want int) string {
 	s.Helper()
 	status, body, err := s.call(token, values)
-	if err != nil || status != want {
-		s.Errorf("%d %v, want %d: %s", status, err, want, body)
-	}
+	check.That(s, err == nil && status == want, "%d %v, want %d: %s", status, err, want, body)
 	return body
 }
 

@@ -120,9 +120,8 @@ func TestNoMoreThanTheLimit(t *testing.T) {
 				all.Wait()
 				for n := range rows {
 					check.That(t, n <= 0 || !granted[n].Before(granted[n-1]), "row %d came to its turn before row %d", n, n-1)
-					if n >= three.Limit && granted[n].Sub(granted[n-three.Limit]) < three.Period() {
-						t.Errorf("rows %d to %d were delivered within %s", n-three.Limit, n, granted[n].Sub(granted[n-three.Limit]))
-					}
+					check.That(t, n < three.Limit || granted[n].Sub(granted[n-three.Limit]) >= three.Period(),
+						"rows %d to %d were delivered within %s", n-three.Limit, n, granted[n].Sub(granted[n-three.Limit]))
 				}
 			})
 		})
