@@ -36,9 +36,7 @@ func (w *web) rowsOf(query string) string {
 		all = append(all, strings.TrimSpace(fmt.Sprintf("%s/%s %s %s", n.Channel, n.Address, n.State, n.Reason)))
 		ids[n.MessageID] = true
 	}
-	if len(ids) != len(all) {
-		w.Errorf("%d rows have %d message ids", len(all), len(ids))
-	}
+	check.That(w, len(ids) == len(all), "%d rows have %d message ids", len(all), len(ids))
 	slices.Sort(all)
 	return strings.Join(all, ", ")
 }
@@ -137,7 +135,7 @@ func TestSecretsOfAddresses(t *testing.T) {
 		check.Same(t, "status", status, http.StatusOK)
 		return s
 	}
-	plain := check.Must(webhook.Secret(service, "CUSTOMER", "carla"))(t)
+	plain := check.Must(hooks.Secrets("CUSTOMER", "carla", "", contracts.Endpoint{}))(t)[0]
 	main, phone := secret("GET", "main", "secret"), secret("GET", "phone", "secret")
 	check.Same(t, "secret of main", main.Secret, plain)
 	check.That(t, phone.Secret != main.Secret && len(phone.Also) == 0, "%+v", phone)
@@ -254,39 +252,4 @@ func TestEndpointsOverHTTP(t *testing.T) {
 	check.Same(t, "an endpoint that was enabled", tell("bob").State, deliveries.Sent)
 	check.Same(t, "a failing endpoint", tell("ada").State, deliveries.Sent)
 	list("", "")
-}
-
-func TestWhatIsWrongWithEndpoints(t *testing.T) {
-	t.Parallel()
-	w := newWeb(t, newPlace(t, natstest.Server(t)).watched().start(&pigeon{}, listening))
-	const list, enable = "/v1/endpoints", "/v1/endpoints/enable"
-	for _, test := range []struct {
-		method, path, body string
-		status             int
-		names              string // what the answer says is wrong
-	}{
-		{"GET", list + "?state=healthy", "", 400, "?state"},
-		{"GET", list + "?state=*", "", 400, "?state"},
-		{"GET", list + "?channel=*", "", 400, "?channel"},
-		{"GET", list + "?channel=a.b", "", 400, "?channel"},
-		{"GET", list + "?channel=%00&state=x", "", 400, "?channel"},
-		{"GET", list + "?channel=" + strings.Repeat("a", 400), "", 400, "?channel"},
-		{"GET", list + "?limit=0", "", 400, "?limit"},
-		{"GET", list + "?limit=1001", "", 400, "?limit"},
-		{"GET", list + "?limit=many", "", 400, "?limit"},
-		{"GET", list + "?cursor=%21", "", 400, "?cursor"},
-		{"POST", list, "", 405, "method"},
-		{"GET", enable, "", 405, "method"},
-		{"POST", enable, "", 400, "JSON"},
-		{"POST", enable, "{}", 400, "JSON"},
-		{"POST", enable, `{"channel":"pigeon","id":"*"}`, 400, "JSON"},
-		{"POST", enable, `{"channel":"pig.eon","id":"a"}`, 400, "JSON"},
-		{"POST", enable, `{"channel":1,"id":"a"}`, 400, "JSON"},
-		{"POST", enable, `{"channel":"pigeon","id":"` + strings.Repeat("a", 5000) + `"}`, 413, "limit"},
-		{"POST", enable, `{"channel":"pigeon","id":"0f"}`, 404, "pigeon"},
-	} {
-		if status, body := w.call(test.method, test.path, test.body); status != test.status || !strings.Contains(body, test.names) {
-			t.Errorf("%s %.60s %.60s: %d %.300s, want %d and %q", test.method, test.path, test.body, status, body, test.status, test.names)
-		}
-	}
 }

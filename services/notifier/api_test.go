@@ -1,6 +1,7 @@
 package notifier
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -48,15 +49,20 @@ func newWeb(t *testing.T, n *Notifier) *web {
 // call returns the status and the body of an answer.
 func (w *web) call(method, path, body string, header ...string) (int, string) {
 	w.Helper()
-	r := check.Must(http.NewRequestWithContext(w.Context(), method, w.base+path, strings.NewReader(body)))(w)
-	for i := 0; i+1 < len(header); i += 2 {
-		r.Header.Set(header[i], header[i+1])
-	}
-	resp, err := w.client.Do(r)
-	check.OK(w, err)
+	resp := w.request(w.Context(), method, path, body, header...)
 	defer resp.Body.Close()
 	data := check.Must(io.ReadAll(resp.Body))(w)
 	return resp.StatusCode, string(data)
+}
+
+// request makes a request with headers, which are names and values.
+func (w *web) request(ctx context.Context, method, path, body string, header ...string) *http.Response {
+	w.Helper()
+	r := check.Must(http.NewRequestWithContext(ctx, method, w.base+path, strings.NewReader(body)))(w)
+	for i := 0; i+1 < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	return check.Must(w.client.Do(r))(w)
 }
 
 // get reads an answer, which has to be one.
@@ -152,42 +158,68 @@ func TestBadRequests(t *testing.T) {
 	p := newPlace(t, natstest.Server(t)).watched()
 	w := newWeb(t, p.start(&pigeon{}, listening))
 	long := strings.Repeat("x", contracts.MaxID+1)
-	for name, c := range map[string]struct {
+	const list, enable = "/v1/endpoints", "/v1/endpoints/enable"
+	for _, c := range []struct {
 		method, path, body string
 		status             int
 		text               string
 	}{
-		"no JSON":            {"POST", "/v1/events", `{`, 400, "JSON"},
-		"nothing":            {"POST", "/v1/events", `{}`, 400, "/event_id"},
-		"wrong types":        {"POST", "/v1/events", `{"event_id":1,"event_type":[],"aggregate_type":"A"}`, 400, "/event_type"},
-		"a name twice":       {"POST", "/v1/events", `{"event_id":"1","event_id":"2","event_type":"A","aggregate_type":"A"}`, 400, "event_id"},
-		"too large":          {"POST", "/v1/events", strings.Repeat(" ", contracts.MaxBody+1), 413, "1024 KiB"},
-		"large payload":      {"POST", "/v1/events", strings.Replace(reservation, "4", `"`+strings.Repeat("x", 900<<10)+`"`, 1), 413, "payload"},
-		"unknown event":      {"GET", "/v1/events/none", "", 404, "no such event"},
-		"hostile event":      {"GET", "/v1/events/..%2F%3E*%00", "", 404, "no such event"},
-		"long event":         {"GET", "/v1/events/" + long, "", 404, "no such event"},
-		"wildcard channel":   {"GET", "/v1/notifications?channel=*", "", 400, "?channel"},
-		"unknown state":      {"GET", "/v1/notifications?state=lost", "", 400, "?state"},
-		"no limit":           {"GET", "/v1/notifications?limit=0", "", 400, "?limit"},
-		"no limit, no time":  {"GET", "/v1/notifications?limit=x&since=y", "", 400, "?since"},
-		"misspelt":           {"GET", "/v1/notifications?chanel=a", "", 400, "?chanel"},
-		"misspelt replay":    {"POST", "/v1/notifications/replay?evnt=e", "", 400, "?evnt"},
-		"misspelt cancel":    {"DELETE", "/v1/events/e?usr=a", "", 400, "?usr"},
-		"cursor of nobody":   {"GET", "/v1/notifications?cursor=%21", "", 400, "?cursor"},
-		"long user":          {"GET", "/v1/users/" + long + "/inbox", "", 400, "user"},
-		"wildcard type":      {"GET", "/v1/users/a/inbox?type=*", "", 400, "?type"},
-		"inbox state":        {"GET", "/v1/users/a/inbox?state=unread,seen", "", 400, "?state"},
-		"inbox cursor":       {"GET", "/v1/users/a/inbox?cursor=xx", "", 400, "?cursor"},
-		"mark nothing":       {"PATCH", "/v1/users/a/inbox/e", `{}`, 400, "/state"},
-		"mark what is not":   {"PATCH", "/v1/users/a/inbox/e", `{"state":"read"}`, 404, "no such item"},
-		"mark what is not 2": {"PATCH", "/v1/users/a/inbox/e?type=ADMIN", `{"state":"read"}`, 404, "no such item"},
-		"mark with words":    {"POST", "/v1/users/a/inbox", `read`, 400, "JSON"},
-		"mark too many":      {"POST", "/v1/users/a/inbox", `{"state":"read","events":["e"` + strings.Repeat(`,"e"`, 1000) + `]}`, 400, "/events"},
-		"method":             {"PUT", "/v1/events", "", 405, "POST"},
-		"no event":           {"DELETE", "/v1/events", "", 404, "no such event"},
+		{"POST", "/v1/events", `{`, 400, "JSON"},
+		{"POST", "/v1/events", `{}`, 400, "/event_id"},
+		{"POST", "/v1/events", `{"event_id":1,"event_type":[],"aggregate_type":"A"}`, 400, "/event_type"},
+		{"POST", "/v1/events", `{"event_id":"1","event_id":"2","event_type":"A","aggregate_type":"A"}`, 400, "event_id"},
+		{"POST", "/v1/events", strings.Repeat(" ", contracts.MaxBody+1), 413, "1024 KiB"},
+		{"POST", "/v1/events", strings.Replace(reservation, "4", `"`+strings.Repeat("x", 900<<10)+`"`, 1), 413, "payload"},
+		{"GET", "/v1/events/none", "", 404, "no such event"},
+		{"GET", "/v1/events/..%2F%3E*%00", "", 404, "no such event"},
+		{"GET", "/v1/events/" + long, "", 404, "no such event"},
+		{"GET", "/v1/notifications?channel=*", "", 400, "?channel"},
+		{"GET", "/v1/notifications?state=lost", "", 400, "?state"},
+		{"GET", "/v1/notifications?limit=0", "", 400, "?limit"},
+		{"GET", "/v1/notifications?limit=x&since=y", "", 400, "?since"},
+		{"GET", "/v1/notifications?chanel=a", "", 400, "?chanel"},
+		{"POST", "/v1/notifications/replay?evnt=e", "", 400, "?evnt"},
+		{"DELETE", "/v1/events/e?usr=a", "", 400, "?usr"},
+		{"GET", "/v1/notifications?cursor=%21", "", 400, "?cursor"},
+		{"GET", "/v1/users/" + long + "/inbox", "", 400, "user"},
+		{"GET", "/v1/users/a/inbox?type=*", "", 400, "?type"},
+		{"GET", "/v1/users/a/inbox?state=unread,seen", "", 400, "?state"},
+		{"GET", "/v1/users/a/inbox?cursor=xx", "", 400, "?cursor"},
+		{"PATCH", "/v1/users/a/inbox/e", `{}`, 400, "/state"},
+		{"PATCH", "/v1/users/a/inbox/e", `{"state":"read"}`, 404, "no such item"},
+		{"PATCH", "/v1/users/a/inbox/e?type=ADMIN", `{"state":"read"}`, 404, "no such item"},
+		{"POST", "/v1/users/a/inbox", `read`, 400, "JSON"},
+		{"POST", "/v1/users/a/inbox", `{"state":"read","events":["e"` + strings.Repeat(`,"e"`, 1000) + `]}`, 400, "/events"},
+		{"PUT", "/v1/events", "", 405, "POST"},
+		{"DELETE", "/v1/events", "", 404, "no such event"},
+		{"DELETE", "/v1/events/" + long, "", 404, "no such event"},
+		{"DELETE", "/v1/events/digest:c:2000-01-01T00:15:00Z", "", 404, "no such event"},
+		{"DELETE", "/v1/events/none?user=a", "", 400, "?user"},
+		{"DELETE", "/v1/events/none?type=CUSTOMER", "", 400, "?user"},
+		{"DELETE", "/v1/events/none?user=a&type=*", "", 400, "?type"},
+		{"DELETE", "/v1/events/none?cursor=%21", "", 400, "?cursor"},
+		{"GET", list + "?state=healthy", "", 400, "?state"},
+		{"GET", list + "?state=*", "", 400, "?state"},
+		{"GET", list + "?channel=*", "", 400, "?channel"},
+		{"GET", list + "?channel=a.b", "", 400, "?channel"},
+		{"GET", list + "?channel=%00&state=x", "", 400, "?channel"},
+		{"GET", list + "?channel=" + strings.Repeat("a", 400), "", 400, "?channel"},
+		{"GET", list + "?limit=0", "", 400, "?limit"},
+		{"GET", list + "?limit=1001", "", 400, "?limit"},
+		{"GET", list + "?limit=many", "", 400, "?limit"},
+		{"GET", list + "?cursor=%21", "", 400, "?cursor"},
+		{"POST", list, "", 405, "method"},
+		{"GET", enable, "", 405, "method"},
+		{"POST", enable, "", 400, "JSON"},
+		{"POST", enable, "{}", 400, "JSON"},
+		{"POST", enable, `{"channel":"pigeon","id":"*"}`, 400, "JSON"},
+		{"POST", enable, `{"channel":"pig.eon","id":"a"}`, 400, "JSON"},
+		{"POST", enable, `{"channel":1,"id":"a"}`, 400, "JSON"},
+		{"POST", enable, `{"channel":"pigeon","id":"` + strings.Repeat("a", 5000) + `"}`, 413, "limit"},
+		{"POST", enable, `{"channel":"pigeon","id":"0f"}`, 404, "pigeon"},
 	} {
 		if status, body := w.call(c.method, c.path, c.body); status != c.status || !strings.Contains(body, c.text) || !strings.Contains(body, `"type":"about:blank"`) {
-			t.Errorf("%s: %d %.300s, want %d with %s", name, status, body, c.status, c.text)
+			t.Errorf("%s %.60s %.60s: %d %.300s, want %d with %s", c.method, c.path, c.body, status, body, c.status, c.text)
 		}
 	}
 	check.Same(t, "result", len(p.rows()), 0)

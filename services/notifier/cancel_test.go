@@ -188,19 +188,6 @@ func TestAnEventIsCancelledBeforeItIsPublished(t *testing.T) {
 	check.That(t, err == nil && e.State == plan.StateCancelled, "%+v: %v", e, err)
 }
 
-func TestCancellationsThatAreRefused(t *testing.T) {
-	t.Parallel()
-	p := newPlace(t, natstest.Server(t)).watched()
-	w := newWeb(t, p.start(&pigeon{}, listening))
-	for path, want := range map[string]int{
-		"/v1/events/" + strings.Repeat("x", contracts.MaxID+1): 404, "/v1/events/digest:c:2000-01-01T00:15:00Z": 404, "/v1/events/none?user=a": 400, "/v1/events/none?type=CUSTOMER": 400,
-		"/v1/events/none?user=a&type=*": 400, "/v1/events/none?cursor=%21": 400,
-	} {
-		status, body := w.call(http.MethodDelete, path, "")
-		check.That(t, status == want, "%s: %d %s", path, status, body)
-	}
-}
-
 // cancellations are how many are kept.
 func (p *place) cancellations() int {
 	p.Helper()

@@ -196,9 +196,8 @@ func (ch clockChange) check(c *calendar, at time.Time) {
 			before, shown := clock.shows[i-1].Add(time.Minute), clock.shows[i]
 			found = found || !before.Equal(shown) && want == before.Format("15:04 ")+shown.Format("15:04")
 		}
-		if !found {
-			c.Fatalf("%s: the clock does not change from %s within a day after %s: which zones does this machine know?", zone, want, at)
-		}
+		check.Require(c, found,
+			"%s: the clock does not change from %s within a day after %s: which zones does this machine know?", zone, want, at)
 	}
 }
 

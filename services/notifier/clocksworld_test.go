@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -17,7 +16,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
@@ -204,13 +202,8 @@ type deed struct {
 func newClocked(t *testing.T, srv *natsrun.Server) *clocked {
 	t.Helper()
 	v := &clocked{place: newPlace(t, srv, nats.PingInterval(forever))}
-	v.cfg = Config{
-		BaseConfig: service.BaseConfig{
-			CreateAssets: true, Listen: "-", Logger: slog.New(slog.DiscardHandler), MaxBytes: 2 << 30,
-		},
-		Channels: []Channel{{Channel: &pigeon{send: v.receive}}}, InboxKeep: forever, Rules: writeRules(t, clockRules()),
-		RulesEvery: day,
-	}
+	v.cfg = config(&pigeon{send: v.receive}, writeRules(t, clockRules()))
+	v.cfg.InboxKeep, v.cfg.RulesEvery = forever, day
 	return v
 }
 
@@ -332,9 +325,7 @@ func (v *clocked) judge(tales []*tale) {
 	}
 	if v.Failed() {
 		for key, d := range v.deliveries() {
-			if d == nil || !d.State.Ended() {
-				v.Errorf("%s has not ended: %+v", key, d)
-			}
+			check.That(v, d != nil && d.State.Ended(), "%s has not ended: %+v", key, d)
 		}
 	}
 }

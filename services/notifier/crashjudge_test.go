@@ -141,9 +141,7 @@ func (c *cell) judge(took time.Duration) {
 	c.look()
 	c.far.mu.Lock()
 	defer c.far.mu.Unlock()
-	if len(c.far.foreign) > 0 {
-		c.Errorf("%d calls are nobody's: %.2000q", len(c.far.foreign), c.far.foreign)
-	}
+	check.That(c, len(c.far.foreign) == 0, "%d calls are nobody's: %.2000q", len(c.far.foreign), c.far.foreign)
 	for key := range c.far.calls {
 		if _, wanted := c.wants[key]; !wanted {
 			c.Errorf("nobody was to be told %s", key)
@@ -171,9 +169,7 @@ func (c *cell) judge(took time.Duration) {
 	if count.duplicates > most {
 		c.Errorf("%d duplicates, want at most %d: those in flight at each accident, and those of which providers said nothing", count.duplicates, most)
 	}
-	if c.once && count.duplicates > 0 {
-		c.Errorf("%d duplicates in at-most-once", count.duplicates)
-	}
+	check.That(c, !c.once || count.duplicates <= 0, "%d duplicates in at-most-once", count.duplicates)
 	c.Logf("%d events, %d rows, %d wrong; %d calls brought %d messages and %d duplicates; %d processes killed, %d frozen, servers killed %d times; "+
 		"%d attempts whose caller died, %d calls without a clear answer, %d overtaken; %d rows refused, %d given up as unknown; %v; in %s",
 		c.published, len(c.wants), bad, count.calls, count.unique, count.duplicates, c.accidents.kills, c.accidents.frozen,
@@ -340,9 +336,8 @@ func (c *cell) judgeStream() {
 		})
 		rows := c.rowsOf(e)
 		maps.DeleteFunc(rows, func(_ string, w want) bool { return w.Address != "" })
-		if kept.State != plan.StateExpanded || kept.Recipients != len(kinds)*c.users || kept.Rows != len(rows) {
-			c.Errorf("%s is %+v", e.EventID, kept)
-		}
+		check.That(c, kept.State == plan.StateExpanded && kept.Recipients == len(kinds)*c.users && kept.Rows == len(rows),
+			"%s is %+v", e.EventID, kept)
 	}
 }
 

@@ -120,9 +120,7 @@ func (c *cell) judgePutOffs() {
 		if key, _, row := contracts.RowKey(t.Subject); row && c.wants[key].ending() == deferred {
 			continue
 		}
-		if t.Delay > soon {
-			c.Errorf("it was put off for longer than %s: %s", soon, t)
-		}
+		check.That(c, t.Delay <= soon, "it was put off for longer than %s: %s", soon, t)
 		if t.Delay > longest.Delay {
 			longest = t
 		}

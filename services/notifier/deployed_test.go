@@ -3,13 +3,10 @@ package notifier
 import (
 	"context"
 	"encoding/base64"
-	"encoding/pem"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -42,24 +39,15 @@ import (
 // buckets.
 func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 	t.Parallel()
-	users := natstest.NewUsers(t)
-	srv := natstest.Server(t, func(c *natsrun.Config) { c.Users = users.Public })
-	rules := writeRules(t, testRules)
-	logger := slog.New(slog.DiscardHandler)
 	var mood atomic.Value
-	ours := func(c *Config) {
-		c.Channels, c.Logger, c.Rules = []Channel{{Channel: moody(&mood)}}, logger, rules
-	}
-	p := administered(t, srv, users, "pigeon")
+	p, _ := administered(t, "pigeon")
 	for _, r := range []contracts.Recipient{{RecipientType: "RESTAURANT_USER", UserID: "a"}, {RecipientType: "RESTAURANT_USER", UserID: "b"}} {
 		p.directory(r)
 	}
 	denied := make(chan error, 100)
-	may := natstest.NewPermissions(t, srv, "notifier")
-	nc, _ := natstest.Connect(t, srv, users.As("notifier"), may.Through(), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { denied <- err }))
-	cfg := Config{BaseConfig: service.BaseConfig{Listen: "127.0.0.1:0"}}
-	ours(&cfg)
-	n := check.Must(Start(t.Context(), nc, cfg))(t)
+	may := natstest.NewPermissions(t, p.srv, "notifier")
+	p.as = append(p.as, may.Through(), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { denied <- err }))
+	n := p.start(moody(&mood), listening)
 	p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = "RESTAURANT_USER" }))
 	p.settled(4)
 	counts, err := n.Inbox.Counts(t.Context(), "RESTAURANT_USER", "a")
@@ -111,7 +99,8 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 	check.Is(t, err, nil)
 	check.Same(t, "workers that answer", len(workers), 4) // of events, of plans, and of two channels
 	next, end := w.listen("/v1/users/a/inbox/events?last_event_id=1")
-	next()
+	_, _, more := next()
+	check.That(t, more, "the inbox has no item")
 	end()
 	check.Is(t, n.Stop(), nil)
 	may.CheckNeeded(t,
@@ -132,9 +121,12 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 	}
 }
 
-// administered is a place whose streams, buckets and consumers an administrator has made in the notifier's account.
-func administered(t *testing.T, server *natsrun.Server, users *natstest.Users, channels ...string) *place {
+// administered is a place whose streams, buckets and consumers an administrator has made in the notifier's account. Its notifiers have the
+// permissions of deploy/nats.
+func administered(t *testing.T, channels ...string) (*place, *natstest.Users) {
 	t.Helper()
+	users := natstest.NewUsers(t)
+	server := natstest.Server(t, func(c *natsrun.Config) { c.Users = users.Public })
 	nc, _ := natstest.Connect(t, server, users.As("admin"))
 	js := natstest.InAccount(t, nc, "NOTIFIER")
 	ours := contracts.AssetOptions{Channels: channels, MaxBytes: 1 << 30, Services: []string{contracts.ServiceNotifier}}
@@ -143,7 +135,8 @@ func administered(t *testing.T, server *natsrun.Server, users *natstest.Users, c
 	own := check.Must(jetstream.New(nc))(t)
 	operators := contracts.Streams(contracts.AssetOptions{Services: []string{contracts.ServiceLock}})
 	check.OK(t, check.Err(contracts.Apply(t.Context(), own, operators, contracts.ApplyOptions{})))
-	return &place{T: t, store: deliveries.New(recordtest.Client(t, js)), js: js, nc: nc, srv: server}
+	as := []nats.Option{users.As("notifier")}
+	return &place{T: t, as: as, store: deliveries.New(recordtest.Client(t, js)), js: js, nc: nc, srv: server}, users
 }
 
 func tomorrow() string { return time.Now().Add(24 * time.Hour).UTC().Format(time.RFC3339) }
@@ -153,12 +146,7 @@ func TestEveryExampleIsAnsweredAsDescribed(t *testing.T) {
 	t.Parallel()
 	phones := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	t.Cleanup(phones.Close)
-	roots, texts := filepath.Join(t.TempDir(), "roots.pem"), t.TempDir()
-	check.OK(t, os.WriteFile(roots, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: phones.Certificate().Raw}), 0o600))
-	check.OK(t, os.Mkdir(filepath.Join(texts, "welcome"), 0o700))
-	for _, part := range []string{"subject", "txt"} {
-		check.OK(t, os.WriteFile(filepath.Join(texts, "welcome", "default."+part), []byte("Hello {{.Payload.name}}"), 0o600))
-	}
+	roots, texts := trusting(t, phones), writeTexts(t, "welcome", "Hello {{.Payload.name}}", "Hello {{.Payload.name}}", "")
 	hooks := check.Must(webhook.New(webhook.Config{Secrets: []string{"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}}))(t)
 	t.Cleanup(hooks.Close)
 	exports := check.Must(export.Start(t.Context(), export.Config{Service: "notifier"}))(t)
@@ -246,11 +234,7 @@ func TestValidateReportsEverythingAtOnce(t *testing.T) {
 
 func TestWaysOutOfTheEnvironment(t *testing.T) {
 	t.Parallel()
-	folder := t.TempDir()
-	check.OK(t, os.Mkdir(filepath.Join(folder, "x"), 0o700))
-	for _, part := range []string{"subject", "txt"} {
-		check.OK(t, os.WriteFile(filepath.Join(folder, "x", "default."+part), []byte("x"), 0o600))
-	}
+	folder := writeTexts(t, "x", "x", "x", "")
 	key, _, err := webpush.GenerateKey()
 	check.OK(t, err)
 	secret := "whsec_" + base64.StdEncoding.EncodeToString(make([]byte, 32))

@@ -12,7 +12,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/internal/api"
-	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 )
 
@@ -78,35 +77,6 @@ func TestADigestIsCancelled(t *testing.T) {
 			check.That(t, err == nil && len(page.Notifications) == 1 && page.Notifications[0].Digest == in,
 				"%s: %+v, want it in %s: %v", id, page, in, err)
 		}
-		check.Is(t, n.Stop(), nil)
-	})
-}
-
-// An event that is to be told in an hour is in nobody's inbox before, although it is critical.
-func TestAnEventThatIsToBeToldLater(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		p := newPlace(t, srv)
-		p.directory(users(contracts.RecipientRestaurantUser, 1)...)
-		birds := &pigeon{}
-		n := p.start(birds)
-		p.publish(event("evt-001", "URGENT", func(e *contracts.Event) { e.NotBefore = time.Now().Add(time.Hour) }))
-		states := func(want deliveries.State, reason string) {
-			t.Helper()
-			page, err := n.Notifications(t.Context(), Query{EventID: "evt-001"})
-			check.Require(t, err == nil && len(page.Notifications) == 2, "%+v: %v", page, err)
-			for _, row := range page.Notifications {
-				check.That(t, (row.State == want || want == deliveries.Sent && row.State == deliveries.Delivered) && row.Reason == reason,
-					"%s is %s (%s), want %s (%s)", row.Channel, row.State, row.Reason, want, reason)
-			}
-		}
-		elapse(59 * time.Minute)
-		states(deliveries.Deferred, deliveries.ReasonNotBefore)
-		messages, _ := birds.counts()
-		check.That(t, messages == 0, "%d messages", messages)
-		elapse(2 * time.Minute)
-		states(deliveries.Sent, "")
-		messages, calls := birds.counts()
-		check.That(t, messages == 1 && calls == 1, "%d messages in %d calls", messages, calls)
 		check.Is(t, n.Stop(), nil)
 	})
 }

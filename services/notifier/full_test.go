@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -106,10 +105,8 @@ func TestAFullStoreIsNamedAndOvercome(t *testing.T) {
 				if test.taken {
 					p.settled(8)
 				}
-				for check, err := range n.running.Ready() {
-					if err != nil {
-						t.Errorf("%s: %v", check, err)
-					}
+				for part, err := range n.running.Ready() {
+					check.That(t, err == nil, "%s: %v", part, err)
 				}
 			})
 		})
@@ -169,9 +166,8 @@ func TestAMonthFitsTheDeclaredSizes(t *testing.T) {
 				name, states[name].Msgs, each, said.days, inMonth*inAMonth/(1<<30), 100*full)
 			check.That(t, full <= most,
 				"a month fills %s to %.0f %%, at most %.0f %%: raise its size in pkg/contracts", name, 100*full, 100*most)
-			if each > 1.02*float64(said.bytes) || each < 0.98*float64(said.bytes) {
-				t.Errorf("a notification takes %.0f bytes of %s for %d days, docs/operate.md says %d", each, name, said.days, said.bytes)
-			}
+			check.That(t, each <= 1.02*float64(said.bytes) && each >= 0.98*float64(said.bytes),
+				"a notification takes %.0f bytes of %s for %d days, docs/operate.md says %d", each, name, said.days, said.bytes)
 		}
 	})
 }
@@ -222,11 +218,9 @@ func months(t *testing.T, batch int) (ages map[string]time.Duration, states map[
 // tell has a notifier tell a batch of events.
 func (p *place) tell(number, batch int, rules string) {
 	p.Helper()
-	n, err := Start(p.Context(), p.nc, Config{
-		BaseConfig: service.BaseConfig{CreateAssets: true, Listen: "-", Logger: slog.New(slog.DiscardHandler)},
-		Channels:   []Channel{{Channel: &pigeon{}}}, Rules: rules, RulesEvery: forever,
-	})
-	check.OK(p, err)
+	cfg := config(&pigeon{}, rules)
+	cfg.MaxBytes, cfg.RulesEvery = 0, forever
+	n := check.Must(Start(p.Context(), p.nc, cfg))(p)
 	born := time.Now()
 	for i := range batch {
 		e := event(fmt.Sprintf("%08x-7f0a-4c2e-9d8e-%012x", number, i), "RESERVATION_REQUESTED", func(e *contracts.Event) {

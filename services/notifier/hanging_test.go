@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -19,7 +18,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/channel/webhook"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
@@ -103,21 +101,16 @@ func measureHanging(b *testing.B, one int) {
 	b.Helper()
 	const all, later = 1000, 1200
 	srv := natstest.Server(b)
-	nc, js := natstest.Connect(b, srv)
-	check.OK(b, check.Err(contracts.Apply(b.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 2 << 30}), contracts.ApplyOptions{})))
+	nc, _ := natstest.Connect(b, srv)
 	endpoints := &street{known: map[string]time.Time{}}
 	far := httptest.NewServer(endpoints)
-	hooks, err := webhook.New(webhook.Config{
+	hooks := check.Must(webhook.New(webhook.Config{
 		AllowHTTP: true, AllowNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
 		Secrets: []string{"whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz"},
-	})
-	check.OK(b, err)
-	n, err := Start(b.Context(), nc, Config{
-		BaseConfig: service.BaseConfig{CreateAssets: true, MaxBytes: 2 << 30, Listen: "-", Logger: slog.New(slog.DiscardHandler)},
-		Channels:   []Channel{{Channel: hooks, Endpoints: true, Retries: webhook.Retries()}},
-		Rules:      writeRules(b, "version: 1\nevents: {X: {CUSTOMER: {channels: [webhook]}}}"),
-	})
-	check.OK(b, err)
+	}))(b)
+	cfg := config(hooks, writeRules(b, "version: 1\nevents: {X: {CUSTOMER: {channels: [webhook]}}}"))
+	cfg.Channels[0].Endpoints, cfg.Channels[0].Retries = true, webhook.Retries()
+	n := check.Must(Start(b.Context(), nc, cfg))(b)
 	hangs := func(i int) bool { return one > 0 && i%one == 0 }
 	for i := range all {
 		path := fmt.Sprint("/well/", i)

@@ -70,20 +70,20 @@ func TestInboxIsLive(t *testing.T) {
 	tell("e0", "ada")
 	p.settled(1)
 	first, end := w.listen("/v1/users/ada/inbox/events")
-	id, item := first()
+	id, item, _ := first()
 	check.Require(t, item.EventID == "e0", "%+v", item)
 	tell("e1", "eve")
 	tell("e2", "ada")
-	_, item = first()
+	_, item, _ = first()
 	check.Require(t, item.EventID == "e2", "%+v", item)
 	check.OK(t, check.Err(n.Inbox.Mark(t.Context(), "CUSTOMER", "ada", "e0", inapp.Read)))
-	_, item = first()
+	_, item, _ = first()
 	check.Require(t, item.EventID == "e0" && item.State == inapp.Read, "%+v", item)
 	end()
 	again, end := w.listen("/v1/users/ada/inbox/events?last_event_id=" + id)
 	defer end()
 	for _, want := range []string{"e2", "e0"} {
-		_, item = again()
+		_, item, _ = again()
 		check.That(t, item.EventID == want, "%+v, want %s", item, want)
 	}
 	conn, _, err := websocket.Dial( //nolint:bodyclose // it is the connection
@@ -110,27 +110,24 @@ func TestInboxIsLive(t *testing.T) {
 	check.Is(t, <-stopped, nil)
 }
 
-// listen reads server-sent events.
-func (w *web) listen(path string) (next func() (id string, item inapp.Item), end func()) {
+// listen reads server-sent events. more is false at the end of the stream.
+func (w *web) listen(path string, header ...string) (next func() (id string, item inapp.Item, more bool), end func()) {
 	w.Helper()
 	ctx, cancel := context.WithCancel(w.Context())
-	r := check.Must(http.NewRequestWithContext(ctx, http.MethodGet, w.base+path, http.NoBody))(w)
-	resp, err := w.client.Do(r) //nolint:bodyclose // by end
-	check.OK(w, err)
+	resp := w.request(ctx, http.MethodGet, path, "", header...) //nolint:bodyclose // by end
+	check.Require(w, resp.StatusCode == http.StatusOK, "%s", resp.Status)
 	lines := bufio.NewScanner(resp.Body)
-	return func() (id string, item inapp.Item) {
-			w.Helper()
+	return func() (id string, item inapp.Item, more bool) {
 			for lines.Scan() {
 				if after, ok := strings.CutPrefix(lines.Text(), "id: "); ok {
 					id = after
 				}
 				if after, ok := bytes.CutPrefix(lines.Bytes(), []byte("data: ")); ok {
-					check.OK(w, json.Unmarshal(after, &item))
-					return id, item
+					check.Is(w, json.Unmarshal(after, &item), nil)
+					return id, item, true
 				}
 			}
-			w.Fatalf("the stream has ended: %v", lines.Err())
-			return id, item
+			return id, item, false
 		}, func() {
 			cancel()
 			_ = resp.Body.Close()

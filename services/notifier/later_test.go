@@ -3,7 +3,6 @@ package notifier
 import (
 	"cmp"
 	"context"
-	"log/slog"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -18,7 +17,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
-	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
@@ -185,12 +183,9 @@ var fallers = crash.Role[fall]{Name: "falling", Run: falling}
 type fall struct{ Point, Rules, URL string }
 
 func (f fall) config(birds *pigeon) Config {
-	return Config{
-		BaseConfig: service.BaseConfig{
-			AckWait: ackWait, Concurrency: 1, CreateAssets: true, Listen: "-", Logger: slog.New(slog.DiscardHandler), MaxBytes: 2 << 30,
-		},
-		Channels: []Channel{{Channel: birds}}, Rules: f.Rules, passed: child.DieAt(f.Point, 1),
-	}
+	cfg := config(birds, f.Rules)
+	cfg.AckWait, cfg.Concurrency, cfg.passed = ackWait, 1, child.DieAt(f.Point, 1)
+	return cfg
 }
 
 // refusing is a channel that takes nothing.
@@ -277,9 +272,7 @@ func TestAKillBetweenTheEndAndTheNextRow(t *testing.T) {
 func (p *place) fellOnce(letters string) {
 	p.Helper()
 	for _, letter := range p.letters() {
-		if !strings.Contains(letter.Subject, letters) {
-			p.Errorf("a row that is followed is a dead letter: %+v", letter)
-		}
+		check.That(p, strings.Contains(letter.Subject, letters), "a row that is followed is a dead letter: %+v", letter)
 	}
 	for subject, times := range p.rows() {
 		check.Same(p, subject+" is stored, times", times, 1)

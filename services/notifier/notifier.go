@@ -182,12 +182,11 @@ func (n *Notifier) tested() map[string]channel.Channel {
 // unsubscribing adds the pages that users reach by links.
 func (n *Notifier) unsubscribing(r *service.Router) {
 	if n.links != nil {
-		off := &pages.Unsubscribe{Directory: n.Directory, Links: n.links}
-		r.Handle("GET "+pages.PathUnsubscribe, access.Public(), off.Ask)
-		r.Handle("POST "+pages.PathUnsubscribe, access.Public(), off.Do)
-		wishes := &pages.Preferences{Directory: n.Directory, Links: n.links, Rules: n.rules.rules.Load}
-		r.Handle("GET "+pages.PathPreferences, access.Public(), wishes.Show)
-		r.Handle("POST "+pages.PathPreferences, access.Public(), wishes.Save)
+		site := &pages.Site{Directory: n.Directory, Links: n.links, Rules: n.rules.rules.Load}
+		r.Handle("GET "+pages.PathUnsubscribe, access.Public(), site.Ask)
+		r.Handle("POST "+pages.PathUnsubscribe, access.Public(), site.Do)
+		r.Handle("GET "+pages.PathPreferences, access.Public(), site.Show)
+		r.Handle("POST "+pages.PathPreferences, access.Public(), site.Save)
 	}
 }
 

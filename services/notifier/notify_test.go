@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"log/slog"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -17,7 +15,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service/access"
@@ -152,17 +149,11 @@ const routedEvent = `{"event_id":"evt-666","event_type":"X","aggregate_type":"Y"
 // for them, and refused under all others. The service itself is permitted to.
 func TestASourceChoosesNoChannels(t *testing.T) {
 	t.Parallel()
-	users := natstest.NewUsers(t)
-	srv := natstest.Server(t, func(c *natsrun.Config) { c.Users = users.Public })
-	p := administered(t, srv, users, "pigeon")
+	p, users := administered(t, "pigeon")
 	p.directory(contracts.Recipient{UserID: "ada", RecipientType: "CUSTOMER"})
-	nc, _ := natstest.Connect(t, srv, users.As("notifier"))
-	cfg := Config{Channels: []Channel{{Channel: &pigeon{}}}, Rules: writeRules(t, testRules)}
-	cfg.Listen, cfg.Logger = "127.0.0.1:0", slog.New(slog.DiscardHandler)
-	n := check.Must(Start(t.Context(), nc, cfg))(t)
-	defer func() { check.Is(t, n.Stop(), nil) }()
+	n := p.start(&pigeon{}, listening)
 	denied := make(chan error, 10)
-	source, _ := natstest.Connect(t, srv, users.As("publisher"), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { denied <- err }))
+	source, _ := natstest.Connect(t, p.srv, users.As("publisher"), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { denied <- err }))
 	js := check.Must(jetstream.New(source))(t)
 	check.OK(t, source.Publish("events./routed.X", []byte(routedEvent)))
 	check.Is(t, <-denied, nats.ErrPermissionViolation)
@@ -184,20 +175,9 @@ func TestASourceChoosesNoChannels(t *testing.T) {
 // A test message comes at once, says that it is one, and is nobody's: no row, no link to switch anything off.
 func TestATestMessage(t *testing.T) {
 	t.Parallel()
-	box := newLetterbox(t)
-	folder := t.TempDir()
-	check.OK(t, os.Mkdir(filepath.Join(folder, "X"), 0o700))
-	for part, text := range map[string]string{"subject": "hello {{.Payload.n}}", "txt": "{{.DateTime .Payload.at}} ({{.Unsubscribe}})"} {
-		check.OK(t, os.WriteFile(filepath.Join(folder, "X", "default."+part), []byte(text), 0o600))
-	}
+	mailing, mails := withMails(t, "hello {{.Payload.n}}", "{{.DateTime .Payload.at}} ({{.Unsubscribe}})")
 	p := newPlace(t, natstest.Server(t)).watched()
-	n := p.start(&pigeon{}, listening, func(c *Config) {
-		c.Rules = writeRules(t, mailRules)
-		c.ChannelConfig = ChannelConfig{
-			EmailFrom: "n@example.com", EmailSecurity: "plain", EmailServer: box.address, LinkSecrets: []string{strings.Repeat("x", 32)},
-			PublicURL: "https://n.example", Templates: folder,
-		}
-	})
+	n := p.start(&pigeon{}, listening, mailing)
 	w := newWeb(t, n)
 	const path = "/v1/templates/test"
 	status, body := w.call(http.MethodPost, path, `{"template":"X","channel":"email","to":"ada@example.org","time_zone":"Europe/Rome","locale":"it",
@@ -205,7 +185,7 @@ func TestATestMessage(t *testing.T) {
 	var sent TestSent
 	check.OK(t, json.Unmarshal([]byte(body), &sent))
 	check.Require(t, status == http.StatusOK && sent.Problem == "" && strings.HasPrefix(sent.ID, "test_"), "%d %s", status, body)
-	m := <-box.mails
+	m := <-mails
 	text := check.Must(io.ReadAll(m.Body))(t)
 	check.Same(t, "subject", m.Header.Get("Subject"), "[test] hello 5")
 	check.Same(t, "text", strings.TrimSpace(string(text)), "25/11/2026 23:05 ()")

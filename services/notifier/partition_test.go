@@ -3,7 +3,6 @@ package notifier
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -16,7 +15,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 )
@@ -139,8 +137,8 @@ func TestAnotherNumberOfPartitionsIsRefused(t *testing.T) {
 	p := newPlace(t, natstest.Server(t))
 	start := func(partitions int, create bool) error {
 		nc, _ := natstest.Connect(t, p.srv)
-		cfg := Config{Channels: []Channel{{Channel: &pigeon{}}}, Partitions: partitions, Rules: writeRules(t, testRules)}
-		cfg.CreateAssets, cfg.Listen, cfg.MaxBytes = create, "-", 2<<30
+		cfg := config(&pigeon{}, writeRules(t, testRules))
+		cfg.CreateAssets, cfg.Partitions = create, partitions
 		n, err := Start(t.Context(), nc, cfg)
 		if err == nil {
 			err = n.Stop()
@@ -250,10 +248,9 @@ func TestStartThroughLostMessages(t *testing.T) {
 				asked[m.Subject]++
 				return strings.HasPrefix(m.Subject, "$JS.API.STREAM.INFO.") && asked[m.Subject] == nth+1
 			}, natstest.ReplyLost, 100)
-			n := check.Must(Start(t.Context(), nc, Config{
-				BaseConfig: service.BaseConfig{Listen: "-", Logger: slog.New(slog.DiscardHandler)},
-				Channels:   []Channel{{Channel: &pigeon{}}}, Rules: writeRules(t, testRules),
-			}))(t)
+			cfg := config(&pigeon{}, writeRules(t, testRules))
+			cfg.CreateAssets = false
+			n := check.Must(Start(t.Context(), nc, cfg))(t)
 			check.OK(t, n.Stop())
 		})
 	}

@@ -133,30 +133,6 @@ func TestWhatIsDeliveredAgainIsNotDoneAgain(t *testing.T) {
 	check.Equal(t, before, p.deliveries(), cmpopts.IgnoreUnexported(Delivery{}))
 }
 
-// All four kinds of recipients, by a broadcast; and recipients that come with the event.
-func TestEveryKindOfRecipient(t *testing.T) {
-	t.Parallel()
-	p := newPlace(t, natstest.Server(t)).watched()
-	kinds := []contracts.RecipientType{
-		contracts.RecipientRestaurantUser, contracts.RecipientCustomer, contracts.RecipientAgencyUser, contracts.RecipientAdmin,
-	}
-	for _, kind := range kinds {
-		p.directory(users(kind, 3)...)
-	}
-	n := p.start(&pigeon{})
-	p.publish(event("all", "FOR_ALL", func(e *contracts.Event) { e.RecipientType = contracts.RecipientBroadcast }))
-	p.publish(event("some", "FOR_ALL", func(e *contracts.Event) {
-		e.Recipients = []contracts.Recipient{{UserID: "u7", RecipientType: "AGENCY_USER"}, {UserID: "u8", RecipientType: "CUSTOMER"}}
-	}))
-	p.publish(event("one", "FOR_ALL", func(e *contracts.Event) { e.RecipientType, e.UserID = "ADMIN", "u0" }))
-	p.settled(15 + 2 + 2)
-	check.Same(t, "rows", len(p.rows()), 19)
-	for _, kind := range kinds {
-		counts, err := n.Inbox.Counts(t.Context(), kind, "u2")
-		check.That(t, err == nil && counts.Unread == 1, "%s: %+v, %v", kind, counts, err)
-	}
-}
-
 // Messages that are no events, and an event of another form.
 func TestIntake(t *testing.T) {
 	t.Parallel()

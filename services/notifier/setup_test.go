@@ -99,10 +99,19 @@ func writeRules(t testing.TB, text string) string {
 	return file
 }
 
+// config is that of a notifier that makes its streams, and has one channel beside the inbox, and no API.
+func config(of channel.Channel, rules string) Config {
+	return Config{
+		BaseConfig: service.BaseConfig{CreateAssets: true, Listen: "-", Logger: slog.New(slog.DiscardHandler), MaxBytes: 2 << 30},
+		Channels:   []Channel{{Channel: of}}, Rules: rules,
+	}
+}
+
 // place is a server with everything declared on it, and a client of its own.
 type place struct {
 	*testing.T
 
+	as    []nats.Option // the options of notifiers' connections; with any, a notifier makes no streams
 	store *deliveries.Store
 	js    jetstream.JetStream
 	nc    *nats.Conn
@@ -111,10 +120,8 @@ type place struct {
 
 func newPlace(t *testing.T, srv *natsrun.Server, opts ...nats.Option) *place {
 	t.Helper()
-	nc, js := natstest.Connect(t, srv, opts...)
-	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 2 << 30})
-	check.OK(t, check.Err(contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{})))
-	return &place{T: t, store: deliveries.New(recordtest.Client(t, js)), js: js, nc: nc, srv: srv}
+	js, records := recordtest.Open(t, srv, opts...)
+	return &place{T: t, store: deliveries.New(records), js: js, nc: js.Conn(), srv: srv}
 }
 
 // watched reports every message that is not described.
@@ -127,13 +134,9 @@ func (p *place) watched() *place {
 // start starts a notifier, which the test's end stops.
 func (p *place) start(pigeons *pigeon, mutate ...func(*Config)) *Notifier {
 	p.Helper()
-	nc, _ := natstest.Connect(p.T, p.srv)
-	cfg := Config{
-		BaseConfig: service.BaseConfig{
-			CreateAssets: true, MaxBytes: 2 << 30, Listen: "-", Logger: slog.New(slog.DiscardHandler),
-		},
-		Channels: []Channel{{Channel: pigeons}}, Rules: writeRules(p.T, testRules),
-	}
+	nc, _ := natstest.Connect(p.T, p.srv, p.as...)
+	cfg := config(pigeons, writeRules(p.T, testRules))
+	cfg.CreateAssets = p.as == nil
 	for _, m := range mutate {
 		m(&cfg)
 	}

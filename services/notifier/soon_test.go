@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -19,7 +18,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
@@ -91,13 +89,7 @@ func (l *look) start(options ...nats.Option) *Notifier {
 
 func (l *look) startOn(nc *nats.Conn) *Notifier {
 	l.Helper()
-	n, err := Start(l.Context(), nc, Config{
-		BaseConfig: service.BaseConfig{
-			CreateAssets: true, Listen: "-", Logger: slog.New(slog.DiscardHandler), MaxBytes: 2 << 30,
-		},
-		Channels: []Channel{{Channel: &pigeon{}}}, Rules: writeRules(l.T, soonRules),
-	})
-	check.OK(l, err)
+	n := check.Must(Start(l.Context(), nc, config(&pigeon{}, writeRules(l.T, soonRules))))(l)
 	l.Cleanup(func() { _ = n.Stop() }) //nolint:errcheck // one that is cut off complains
 	return n
 }

@@ -2,15 +2,9 @@ package notifier
 
 import (
 	"bytes"
-	"encoding/json"
 	"encoding/pem"
 	"io"
-	"log/slog"
-	"maps"
-	"mime"
-	"mime/multipart"
 	"mime/quotedprintable"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/mail"
@@ -18,69 +12,14 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
-	"github.com/emersion/go-smtp"
-
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/service"
-	"github.com/expediter-io/expediter/services/notifier/channel/email"
-	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/pages"
 )
-
-// letterbox is a mail server that takes everything.
-type letterbox struct {
-	address string
-	mails   chan *mail.Message
-}
-
-type mailSession struct {
-	smtp.Session
-
-	box *letterbox
-}
-
-func newLetterbox(t *testing.T) *letterbox {
-	t.Helper()
-	box := &letterbox{mails: make(chan *mail.Message, 10)}
-	srv := smtp.NewServer(smtp.BackendFunc(func(*smtp.Conn) (smtp.Session, error) { return mailSession{box: box}, nil }))
-	srv.Domain = "localhost"
-	listener := check.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
-	box.address = listener.Addr().String()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		srv.Serve(listener) //nolint:errcheck // it is closed
-	}()
-	t.Cleanup(func() {
-		listener.Close()
-		srv.Close()
-		<-done
-	})
-	return box
-}
-
-func (mailSession) Mail(string, *smtp.MailOptions) error { return nil }
-func (mailSession) Rcpt(string, *smtp.RcptOptions) error { return nil }
-func (mailSession) Reset()                               {}
-func (mailSession) Logout() error                        { return nil }
-
-func (s mailSession) Data(r io.Reader) error {
-	m, err := mail.ReadMessage(r)
-	if err != nil {
-		return err
-	}
-	body, err := io.ReadAll(m.Body)
-	m.Body = bytes.NewReader(body)
-	s.box.mails <- m
-	return err
-}
 
 const mailRules = `
 version: 1
@@ -90,41 +29,45 @@ events:
   OTHER: {CUSTOMER: {scope: user, channels: [email], category: other, template: X}}
 `
 
+// withMails configures a notifier whose only template has this subject and text. mails gets what it sends to its mail server.
+func withMails(t *testing.T, subject, text string) (configure func(*Config), mails <-chan *mail.Message) {
+	t.Helper()
+	taken, far := make(chan *mail.Message, 10), newFar(t, 0)
+	far.read = func(_ string, raw []byte) error {
+		m, err := mail.ReadMessage(bytes.NewReader(raw))
+		taken <- m
+		return err
+	}
+	return func(c *Config) {
+		c.Rules = writeRules(t, mailRules)
+		c.ChannelConfig = ChannelConfig{
+			EmailFrom: "n@example.com", EmailSecurity: "plain", EmailServer: far.mail, LinkSecrets: []string{strings.Repeat("x", 32)},
+			PublicURL: "https://n.example", Templates: writeTexts(t, "X", subject, text, ""),
+		}
+	}, taken
+}
+
+// trusting is a file with the certificate of a server.
+func trusting(t *testing.T, srv *httptest.Server) (file string) {
+	t.Helper()
+	file = filepath.Join(t.TempDir(), "ca.pem")
+	check.OK(t, os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw}), 0o600))
+	return file
+}
+
 // A user who follows the link of a mail gets no other one of its category; critical mails come all the same, and have no link.
 // The permissions of deploy/nats are enough for that.
 func TestALinkSwitchesACategoryOff(t *testing.T) {
 	t.Parallel()
-	box := newLetterbox(t)
-	folder := t.TempDir()
-	check.OK(t, os.Mkdir(filepath.Join(folder, "X"), 0o700))
-	for part, text := range map[string]string{"subject": "hello", "txt": "stop: {{.Unsubscribe}} or choose: {{.Preferences}}."} {
-		check.OK(t, os.WriteFile(filepath.Join(folder, "X", "default."+part), []byte(text), 0o600))
-	}
-	users := natstest.NewUsers(t)
-	server := natstest.Server(t, func(c *natsrun.Config) { c.Users = users.Public })
-	p := administered(t, server, users)
-	cfg := Config{
-		BaseConfig: service.BaseConfig{
-			Listen: "-", Logger: slog.New(slog.DiscardHandler),
-		},
-		Rules: writeRules(t, mailRules),
-		ChannelConfig: ChannelConfig{
-			EmailFrom: "n@example.com", EmailSecurity: "plain", EmailServer: box.address, LinkSecrets: []string{strings.Repeat("x", 32)},
-			PublicURL: "https://n.example", Templates: folder,
-		},
-	}
+	mailing, mails := withMails(t, "hello", "stop: {{.Unsubscribe}} or choose: {{.Preferences}}.")
+	p, _ := administered(t)
 	directory := p.directory(contracts.Recipient{
 		RecipientType: contracts.RecipientCustomer, UserID: "ada", Addresses: map[string]string{"email": "ada@example.org"},
 	})
-	nc, _ := natstest.Connect(t, server, users.As("notifier"))
-	cfg.Listen, cfg.UnsubscribeListen = "127.0.0.1:0", "127.0.0.1:0"
-	n := check.Must(Start(t.Context(), nc, cfg))(t)
-	t.Cleanup(func() {
-		check.Is(t, n.Stop(), nil)
-	})
+	n := p.start(&pigeon{}, listening, mailing, func(c *Config) { c.Channels, c.UnsubscribeListen = nil, "127.0.0.1:0" })
 	told := func(id, kind string) { p.publish(event(id, kind, func(e *contracts.Event) { e.UserID = "ada" })) }
 	received := func() (link, body string, h mail.Header) {
-		m := <-box.mails
+		m := <-mails
 		data := check.Must(io.ReadAll(quotedprintable.NewReader(m.Body)))(t)
 		return strings.Trim(m.Header.Get("List-Unsubscribe"), "<>"), string(data), m.Header
 	}
@@ -205,14 +148,11 @@ func TestAuthoritiesOfTheOperator(t *testing.T) {
 	}))
 	t.Cleanup(srv.Close)
 	base = srv.URL
-	authority := filepath.Join(t.TempDir(), "ca.pem")
-	data := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw})
-	check.OK(t, os.WriteFile(authority, data, 0o600))
 	p := newPlace(t, natstest.Server(t)).watched()
 	p.start(&pigeon{}, func(c *Config) {
 		c.ResolverURL = srv.URL + "/who"
 		c.Rules = writeRules(t, "version: 1\nevents: {X: {CUSTOMER: {channels: [webhook]}}}")
-		c.RootCAs, c.UserNetworks = authority, []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+		c.RootCAs, c.UserNetworks = trusting(t, srv), []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 		c.WebhookSecrets = []string{"whsec_" + strings.Repeat("A", 40)}
 	})
 	p.publish(event("evt-001", "X"))
@@ -230,85 +170,4 @@ func TestAuthoritiesAndLinksAreChecked(t *testing.T) {
 		_, err := ways.links()
 		check.That(t, err != nil && strings.Contains(err.Error(), "notifier: "), "%+v: %v", ways, err)
 	}
-}
-
-// Values that strangers write into payloads and addresses arrive at the mail server as text: they add no header, no recipient,
-// no markup and no link.
-func TestPayloadsStayTextInTheMailThatArrives(t *testing.T) {
-	t.Parallel()
-	p := newPlace(t, natstest.Server(t)).watched()
-	directory := p.directory(
-		contracts.Recipient{RecipientType: "ADMIN", UserID: "ada", Addresses: map[string]string{"email": "ada@example.org"}},
-		contracts.Recipient{RecipientType: "ADMIN", UserID: "two", Addresses: map[string]string{"email": "two@example.org, mallory@example.org"}},
-	)
-	eve := contracts.Recipient{RecipientType: "ADMIN", UserID: "eve", Addresses: map[string]string{"email": "eve@example.org>\r\nRCPT TO:<mallory@example.org"}}
-	check.Contains(t, directory.Put(t.Context(), eve), "/addresses/email")
-	type letter struct {
-		to  string
-		raw []byte
-	}
-	letters := make(chan letter, 10)
-	far := newFar(t, 0)
-	far.read = func(to string, raw []byte) error {
-		letters <- letter{to, raw}
-		return nil
-	}
-	n := p.start(&pigeon{}, func(c *Config) {
-		c.Rules = writeRules(t, "{version: 1, events: {X: {ADMIN: {scope: all, channels: [email]}}}}")
-		c.ChannelConfig = ChannelConfig{
-			EmailFrom: "Expediter <notify@example.com>", EmailSecurity: email.Plain, EmailServer: far.mail,
-			Templates: writeTexts(t, "X", "Table for {{.Payload.name}}", "{{.Payload.name}} {{.Payload.url}} {{link .Payload.url}}",
-				`<p title="{{.Payload.name}}">{{.Payload.name}}</p><a href="{{.Payload.url}}">more</a>{{link .Payload.url}}`),
-		}
-	})
-	payload, err := json.Marshal(map[string]string{
-		"name": "Bob\r\nBcc: mallory@example.org\r\n\r\n.\r\nMAIL FROM:<x@example.org>\" onload=\"alert(1)<script>alert(2)</script>\u2028X-Evil: 1",
-		"url":  "javascript:alert(3)//https://evil.example/x",
-	})
-	check.OK(t, err)
-	p.publish(event("evil", "X", func(e *contracts.Event) { e.Payload = payload }))
-	for key, d := range p.settled(2) {
-		want := deliveries.Bounced
-		if strings.HasSuffix(key, ".ada") {
-			want = deliveries.Sent
-		}
-		check.That(t, d.State == want, "%s is %+v, want %s", key, d, want)
-	}
-	check.Is(t, n.Stop(), nil)
-	check.Require(t, len(letters) == 1, "%d letters, want 1", len(letters))
-	got := <-letters
-	check.Same(t, "it went to", got.to, "ada@example.org")
-	msg, err := mail.ReadMessage(bytes.NewReader(got.raw))
-	check.Require(t, err == nil, "%q: %v", got.raw, err)
-	want := []string{"Auto-Submitted", "Content-Type", "Date", "From", "Message-Id", "Mime-Version", "Subject", "To"}
-	check.Equal(t, want, slices.Sorted(maps.Keys(msg.Header)))
-	for kind, part := range parts(t, msg) {
-		for _, bad := range []string{"<script", `" onload=`, `href="javascript`, "https://evil.example", `href="https://evil`} {
-			check.That(t, !strings.Contains(part, bad) || kind != "text/html" && !strings.HasPrefix(bad, "https"),
-				"%s has %s: %s", kind, bad, part)
-		}
-		check.That(t, strings.Contains(part, "Bob") && strings.Contains(part, "alert(2)"), "%s does not say what it was to say: %s", kind, part)
-	}
-}
-
-// parts are those of a mail, by their type.
-func parts(t *testing.T, msg *mail.Message) map[string]string {
-	t.Helper()
-	_, params, err := mime.ParseMediaType(msg.Header.Get("Content-Type"))
-	check.OK(t, err)
-	found := map[string]string{}
-	reader := multipart.NewReader(msg.Body, params["boundary"])
-	for {
-		part, err := reader.NextRawPart()
-		if err == io.EOF { //nolint:errorlint // as it is documented
-			break
-		}
-		check.OK(t, err)
-		body := check.Must(io.ReadAll(quotedprintable.NewReader(part)))(t)
-		kind, _, err := mime.ParseMediaType(part.Header.Get("Content-Type"))
-		check.OK(t, err)
-		found[kind] = string(body)
-	}
-	check.Require(t, len(found) == 2, "the mail has the parts %v, want text and HTML", found)
-	return found
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/url"
 	"path/filepath"
 	"slices"
@@ -32,14 +31,15 @@ func (w *web) ask(requests ...asked) {
 	w.Helper()
 	etag := ""
 	for i, r := range requests {
-		request := check.Must(http.NewRequestWithContext(w.Context(), r.method, w.base+r.path, strings.NewReader(r.body)))(w)
-		if r.ifMatch == "none" {
-			request.Header.Set("If-None-Match", "*")
-		} else if r.ifMatch != "" {
-			request.Header.Set("If-Match", strings.ReplaceAll(r.ifMatch, "ETAG", etag))
+		var header []string
+		switch r.ifMatch {
+		case "":
+		case "none":
+			header = []string{"If-None-Match", "*"}
+		default:
+			header = []string{"If-Match", strings.ReplaceAll(r.ifMatch, "ETAG", etag)}
 		}
-		resp, err := w.client.Do(request)
-		check.OK(w, err)
+		resp := w.request(w.Context(), r.method, r.path, r.body, header...)
 		data := new(strings.Builder)
 		check.OK(w, errors.Join(resp.Write(data), resp.Body.Close()))
 		if tag := resp.Header.Get("ETag"); tag != "" {
@@ -49,9 +49,8 @@ func (w *web) ask(requests ...asked) {
 		for _, text := range r.says {
 			ok = ok && strings.Contains(data.String(), text)
 		}
-		if !ok {
-			w.Errorf("request %d, %s %s %s: want %d and %q, got %s", i, r.method, r.path, r.body, r.status, r.says, data)
-		}
+		check.That(w, ok,
+			"request %d, %s %s %s: want %d and %q, got %s", i, r.method, r.path, r.body, r.status, r.says, data)
 	}
 }
 

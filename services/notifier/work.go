@@ -152,9 +152,8 @@ const maxPayloads = 16
 
 // payloads has the payloads of the events whose rows were delivered last.
 type payloads struct {
-	mu    sync.Mutex
-	order []string
-	byID  map[string]json.RawMessage
+	mu   sync.Mutex
+	byID map[string]json.RawMessage
 }
 
 func (c *payloads) get(eventID string) (json.RawMessage, bool) {
@@ -167,17 +166,9 @@ func (c *payloads) get(eventID string) (json.RawMessage, bool) {
 func (c *payloads) put(eventID string, payload json.RawMessage) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.byID == nil {
-		c.byID = map[string]json.RawMessage{}
+	if c.byID == nil || len(c.byID) >= maxPayloads {
+		c.byID = map[string]json.RawMessage{} // those of the events of now come again
 	}
-	if _, ok := c.byID[eventID]; ok {
-		return
-	}
-	if len(c.order) == maxPayloads {
-		delete(c.byID, c.order[0])
-		c.order = c.order[1:]
-	}
-	c.order = append(c.order, eventID)
 	c.byID[eventID] = payload
 }
 

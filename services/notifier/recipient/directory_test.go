@@ -27,10 +27,8 @@ func open(t *testing.T) (*recipient.Directory, jetstream.JetStream) {
 
 func openOn(t *testing.T, srv *natsrun.Server) (*recipient.Directory, jetstream.JetStream) {
 	t.Helper()
-	_, js := natstest.Connect(t, srv)
-	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30})
-	check.OK(t, check.Err(contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{})))
-	d := check.Must(recipient.OpenDirectory(t.Context(), js, recordtest.Client(t, js), nil))(t)
+	js, records := recordtest.Open(t, srv)
+	d := check.Must(recipient.OpenDirectory(t.Context(), js, records, nil))(t)
 	return d, js
 }
 
@@ -205,7 +203,10 @@ func TestCarriedRecipientsAreAll(t *testing.T) {
 	put(t, d, contracts.RecipientAdmin, "root")
 	r := recipient.Carried(d)
 	event := contracts.Event{Recipients: []contracts.Recipient{
-		{UserID: "a", RecipientType: "CUSTOMER"}, {UserID: "b", RecipientType: "AGENCY_USER"}, {UserID: "c", RecipientType: "CUSTOMER"},
+		{UserID: "a", RecipientType: "CUSTOMER"},
+		{UserID: "b", RecipientType: "AGENCY_USER"},
+		{UserID: "c", RecipientType: "CUSTOMER"},
+		{UserID: "a", RecipientType: "CUSTOMER"},
 	}}
 	for kind, want := range map[contracts.RecipientType][]string{
 		"CUSTOMER": {"CUSTOMER/a", "CUSTOMER/c"}, "AGENCY_USER": {"AGENCY_USER/b"}, "ADMIN": nil,

@@ -39,14 +39,10 @@ const (
 
 // HTTPConfig configures an [HTTP].
 type HTTPConfig struct {
-	// Client makes the requests. Defaults to one with a timeout of 30 seconds that follows no redirects.
-	Client *http.Client
-
 	// Logger gets the mistakes of recipients, at most one line a minute. Defaults to slog.Default().
 	Logger *slog.Logger
 
-	// RootCAs are the authorities against which the service's certificate is checked, unless Client is set. Defaults to
-	// the system's.
+	// RootCAs are the authorities against which the service's certificate is checked. Defaults to the system's.
 	RootCAs *x509.CertPool
 
 	// Token is sent as "Authorization: Bearer <token>". Defaults to none.
@@ -72,6 +68,7 @@ type HTTPConfig struct {
 // An invalid field of a recipient, but for the ids and opt-outs, counts as absent and is logged.
 type HTTP struct {
 	cfg    HTTPConfig
+	client *http.Client
 	name   string // the service's name in errors: its URL, without secrets
 	warner *warner
 }
@@ -82,21 +79,19 @@ func NewHTTP(cfg HTTPConfig) (*HTTP, error) {
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, errors.New("recipients: the URL of the service that knows them must be an absolute http or https URL")
 	}
-	if cfg.Client == nil {
-		cfg.Client = &http.Client{
-			Timeout:       pageTimeout,
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-			Transport: &http.Transport{
-				ForceAttemptHTTP2: true, IdleConnTimeout: idleTimeout, MaxIdleConnsPerHost: maxIdle, Proxy: http.ProxyFromEnvironment,
-				TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: cfg.RootCAs}, TLSHandshakeTimeout: tlsTimeout,
-			},
-		}
+	client := &http.Client{
+		Timeout:       pageTimeout,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Transport: &http.Transport{
+			ForceAttemptHTTP2: true, IdleConnTimeout: idleTimeout, MaxIdleConnsPerHost: maxIdle, Proxy: http.ProxyFromEnvironment,
+			TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: cfg.RootCAs}, TLSHandshakeTimeout: tlsTimeout,
+		},
 	}
-	return &HTTP{cfg: cfg, name: redact.URL(cfg.URL), warner: newWarner(cfg.Logger)}, nil
+	return &HTTP{cfg: cfg, client: client, name: redact.URL(cfg.URL), warner: newWarner(cfg.Logger)}, nil
 }
 
 // Close closes the connections that no request is using.
-func (h *HTTP) Close() { h.cfg.Client.CloseIdleConnections() }
+func (h *HTTP) Close() { h.client.CloseIdleConnections() }
 
 type pageRequest struct {
 	EventID       string                  `json:"event_id"`
@@ -169,7 +164,7 @@ func (h *HTTP) page(ctx context.Context, ask pageRequest) (page pageAnswer, err 
 	if h.cfg.Token != "" {
 		request.Header.Set("Authorization", "Bearer "+h.cfg.Token)
 	}
-	response, err := h.cfg.Client.Do(request)
+	response, err := h.client.Do(request)
 	if err != nil {
 		return page, temporary(redact.Error(err))
 	}

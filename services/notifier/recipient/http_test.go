@@ -27,9 +27,9 @@ func source(t *testing.T, answer http.HandlerFunc) *recipient.HTTP {
 	t.Helper()
 	server := httptest.NewServer(answer)
 	t.Cleanup(server.Close)
-	client := server.Client()
-	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return check.Must(recipient.NewHTTP(recipient.HTTPConfig{URL: server.URL, Token: "secret", Client: client}))(t)
+	h := check.Must(recipient.NewHTTP(recipient.HTTPConfig{URL: server.URL, Token: "secret"}))(t)
+	t.Cleanup(h.Close)
+	return h
 }
 
 var asked = recipient.Query{

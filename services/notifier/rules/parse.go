@@ -3,6 +3,7 @@ package rules
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -203,8 +204,8 @@ func (p *parser) list(n *yaml.Node, path string) []string {
 	return names
 }
 
-// mapping passes each member to the function for its name, and returns the names of the members.
-func (p *parser) mapping(n *yaml.Node, path string, known map[string]func(*yaml.Node, string)) map[string]bool {
+// mapping passes each member to the function for its name, and returns the names of the members. Those of required have to be there.
+func (p *parser) mapping(n *yaml.Node, path string, known map[string]func(*yaml.Node, string), required ...string) map[string]bool {
 	seen := map[string]bool{}
 	p.each(n, path, func(key, value *yaml.Node, path string) {
 		seen[key.Value] = true
@@ -212,13 +213,13 @@ func (p *parser) mapping(n *yaml.Node, path string, known map[string]func(*yaml.
 			read(value, path)
 			return
 		}
-		names := make([]string, 0, len(known))
-		for name := range known {
-			names = append(names, name)
-		}
-		slices.Sort(names)
-		p.addf(key, path, "is not known here: want %s", strings.Join(names, ", "))
+		p.addf(key, path, "is not known here: want %s", strings.Join(slices.Sorted(maps.Keys(known)), ", "))
 	})
+	for _, name := range required {
+		if n.Kind == yaml.MappingNode && !seen[name] {
+			p.addf(n, path+"."+name, "is missing")
+		}
+	}
 	return seen
 }
 

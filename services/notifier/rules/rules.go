@@ -168,19 +168,6 @@ func (r *Rules) For(eventType string) map[contracts.RecipientType]Route {
 	return r.events[anyEvent]
 }
 
-// Channels returns the names of all channels in the rules, in alphabetical order.
-func (r *Rules) Channels() []string {
-	names := map[string]bool{}
-	for _, routes := range r.events {
-		for _, route := range routes {
-			for _, name := range route.All() {
-				names[name] = true
-			}
-		}
-	}
-	return slices.Sorted(maps.Keys(names))
-}
-
 // Version identifies the text of the rules: the same text has the same version.
 func (r *Rules) Version() string { return r.version }
 

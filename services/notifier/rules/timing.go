@@ -109,7 +109,7 @@ const DigestSuffix = ".digest"
 // throttle reads the throttle of a route.
 func (p *parser) throttle(n *yaml.Node, path string) *contracts.Throttle {
 	var t contracts.Throttle
-	seen := p.mapping(n, path, map[string]func(*yaml.Node, string){
+	p.mapping(n, path, map[string]func(*yaml.Node, string){
 		"limit": func(n *yaml.Node, path string) {
 			limit, err := strconv.Atoi(n.Value)
 			if t.Limit = limit; n.Kind != yaml.ScalarNode || err != nil || limit < 1 || limit > contracts.MaxThrottle {
@@ -126,12 +126,7 @@ func (p *parser) throttle(n *yaml.Node, path string) *contracts.Throttle {
 		"over": func(n *yaml.Node, path string) {
 			t.Suppress = oneOf(p, n, path, "defer", "suppress") == "suppress"
 		},
-	})
-	for _, name := range []string{"limit", "per"} {
-		if n.Kind == yaml.MappingNode && !seen[name] {
-			p.addf(n, path+"."+name, "is missing")
-		}
-	}
+	}, "limit", "per")
 	return &t
 }
 
@@ -245,16 +240,11 @@ func (p *parser) laters(n *yaml.Node, path string) []Later {
 	for i, item := range n.Content {
 		var later Later
 		path := fmt.Sprintf("%s[%d]", path, i)
-		seen := p.mapping(item, path, map[string]func(*yaml.Node, string){
+		p.mapping(item, path, map[string]func(*yaml.Node, string){
 			"after":    func(n *yaml.Node, path string) { later.After = p.wait(n, path, MaxDelay) },
 			"channels": func(n *yaml.Node, path string) { later.Channels = p.list(n, path) },
 			"unread":   func(n *yaml.Node, path string) { later.Unread = oneOf(p, n, path, "true", "false") == "true" },
-		})
-		for _, name := range []string{"after", "channels"} {
-			if item.Kind == yaml.MappingNode && !seen[name] {
-				p.addf(item, path+"."+name, "is missing")
-			}
-		}
+		}, "after", "channels")
 		list = append(list, later)
 	}
 	return list

@@ -51,9 +51,6 @@ type Config struct {
 	// IdleTimeout is the time for which an unused connection is kept. Defaults to 30 seconds.
 	IdleTimeout time.Duration
 
-	// Name is the channel's name. Defaults to [Name].
-	Name string
-
 	// Password is the password of User. Defaults to none.
 	Password string
 
@@ -88,7 +85,6 @@ var _ channel.Channel = (*Email)(nil)
 func New(cfg Config) (*Email, error) {
 	cfg.Connections = cmp.Or(cfg.Connections, 8)
 	cfg.IdleTimeout = cmp.Or(cfg.IdleTimeout, 30*time.Second)
-	cfg.Name = cmp.Or(cfg.Name, Name)
 	cfg.Security = cmp.Or(cfg.Security, StartTLS)
 	if cfg.Unsubscribe == nil {
 		cfg.Unsubscribe = func(channel.Message) string { return "" }
@@ -130,7 +126,7 @@ func New(cfg Config) (*Email, error) {
 func (e *Email) Close() { e.pool.close() }
 
 // Name implements [channel.Channel].
-func (e *Email) Name() string { return e.cfg.Name }
+func (*Email) Name() string { return Name }
 
 // Send implements [channel.Channel]. The address is one of RFC 5322, with or without a name. Four round trips to the server,
 // and some more for the first mail on a connection.
@@ -143,7 +139,7 @@ func (e *Email) Send(ctx context.Context, m channel.Message) (channel.Receipt, e
 		return channel.Receipt{}, e.fail(channel.KindBounced, 0, err.Error(), nil)
 	}
 	unsubscribe := e.cfg.Unsubscribe(m)
-	text, err := e.cfg.Templates.Render(m, e.cfg.Name, unsubscribe)
+	text, err := e.cfg.Templates.Render(m, Name, unsubscribe)
 	if err != nil {
 		kind := channel.KindRejected
 		if errors.Is(err, template.ErrNotFound) {
@@ -181,7 +177,7 @@ func (e *Email) Send(ctx context.Context, m channel.Message) (channel.Receipt, e
 }
 
 func (e *Email) fail(kind channel.Kind, status int, detail string, cause error) *channel.Error {
-	return &channel.Error{Cause: cause, Channel: e.cfg.Name, Detail: detail, Kind: kind, Status: status}
+	return &channel.Error{Cause: cause, Channel: Name, Detail: detail, Kind: kind, Status: status}
 }
 
 // maxAddress bounds addresses: RFC 5321 allows 254 bytes, and an address may have a name.

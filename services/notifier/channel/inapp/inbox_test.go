@@ -28,10 +28,8 @@ import (
 
 func open(t *testing.T, srv *natsrun.Server, cfg inapp.Config) (*inapp.Inbox, jetstream.JetStream) {
 	t.Helper()
-	_, js := natstest.Connect(t, srv)
-	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30})
-	check.OK(t, check.Err(contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{})))
-	b := check.Must(inapp.Open(t.Context(), js, recordtest.Client(t, js), cfg))(t)
+	js, records := recordtest.Open(t, srv)
+	b := check.Must(inapp.Open(t.Context(), js, records, cfg))(t)
 	return b, js
 }
 
@@ -59,7 +57,8 @@ func TestAnItemIsThereOnce(t *testing.T) {
 	all.Wait()
 	check.OK(t, check.Err(b.Mark(t.Context(), "CUSTOMER", "u/1", "e", inapp.Read)))
 	send(t, b, m)
-	items, err := b.List(t.Context(), "CUSTOMER", "u/1", inapp.ListOptions{})
+	page, err := b.Page(t.Context(), "CUSTOMER", "u/1", inapp.ListOptions{})
+	items := page.Items
 	if err != nil || len(items) != 1 || items[0].State != inapp.Read || items[0].ID != "ntf_e" || string(items[0].Payload) != `{"a":1}` {
 		t.Errorf("%+v: %v", items, err)
 	}
@@ -147,10 +146,10 @@ func TestStatesAndCounts(t *testing.T) {
 	}
 	counts, err := b.Counts(t.Context(), "CUSTOMER", "u")
 	check.That(t, err == nil && counts == (inapp.Counts{Archived: 3, Read: 2, Unread: 20}), "%+v: %v", counts, err)
-	newest, err := b.List(t.Context(), "CUSTOMER", "u", inapp.ListOptions{Limit: 3})
-	check.That(t, err == nil && len(newest) == 3 && newest[0].EventID == "e24" && newest[2].EventID == "e22", "%+v: %v", newest, err)
-	archived, err := b.List(t.Context(), "CUSTOMER", "u", inapp.ListOptions{States: []inapp.State{inapp.Archived}})
-	check.That(t, err == nil && len(archived) == 3 && archived[0].EventID == "e04", "%+v: %v", archived, err)
+	newest, err := b.Page(t.Context(), "CUSTOMER", "u", inapp.ListOptions{Limit: 3})
+	check.That(t, err == nil && len(newest.Items) == 3 && newest.Items[0].EventID == "e24" && newest.Items[2].EventID == "e22", "%+v: %v", newest, err)
+	archived, err := b.Page(t.Context(), "CUSTOMER", "u", inapp.ListOptions{States: []inapp.State{inapp.Archived}})
+	check.That(t, err == nil && len(archived.Items) == 3 && archived.Items[0].EventID == "e04", "%+v: %v", archived, err)
 	counts, err = b.Counts(t.Context(), "CUSTOMER", "nobody")
 	check.That(t, err == nil && counts == (inapp.Counts{}), "%+v: %v", counts, err)
 }
@@ -176,7 +175,7 @@ func TestWhatIsRefused(t *testing.T) {
 	b, js := open(t, natstest.Server(t), inapp.Config{})
 	check.Is(t, check.Err(b.Mark(t.Context(), "CUSTOMER", "u", "e", inapp.Read)), inapp.ErrNotFound)
 	check.Is(t, check.Err(b.Mark(t.Context(), "CUSTOMER", "u", "e", "seen")), inapp.ErrState)
-	check.Failsf(t, check.Err(b.List(t.Context(), "CUSTOMER", "u", inapp.ListOptions{Limit: -1})), "a negative limit was accepted")
+	check.Failsf(t, check.Err(b.Page(t.Context(), "CUSTOMER", "u", inapp.ListOptions{Limit: -1})), "a negative limit was accepted")
 	check.Failsf(t, check.Err(inapp.Open(t.Context(), js, recordtest.Client(t, js), inapp.Config{Keep: 1500 * time.Millisecond})),
 		"half a second was accepted")
 	for name, payload := range map[string]string{"too large": `"` + strings.Repeat("x", 2<<20) + `"`, "no JSON": "{"} {

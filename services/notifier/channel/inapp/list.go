@@ -58,14 +58,8 @@ type Page struct {
 	More bool `json:"more"`
 }
 
-// List returns the items of a user, the newest first. It reads the whole inbox, and keeps no more than twice the limit.
-// An empty kind selects all kinds.
-func (b *Inbox) List(ctx context.Context, kind contracts.RecipientType, userID string, options ListOptions) ([]Item, error) {
-	page, err := b.Page(ctx, kind, userID, options)
-	return page.Items, err
-}
-
-// Page returns a list of items, as List does, and the counts of the whole inbox.
+// Page returns items of a user, the newest first, and the counts of the whole inbox. It reads the whole inbox, and keeps no more than
+// twice the limit. An empty kind selects all kinds.
 func (b *Inbox) Page(ctx context.Context, kind contracts.RecipientType, userID string, options ListOptions) (page Page, err error) {
 	limit := cmp.Or(options.Limit, 100)
 	if limit < 0 {

@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"encoding/base64"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -19,24 +20,6 @@ func TestSignIsThePublishedOne(t *testing.T) {
 	got := sign([][]byte{key}, "msg_p5jXN8AQM9LWM0D4loKWxJek", time.Unix(1614265330, 0), []byte(`{"test": 2432232314}`))
 	want := "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
 	check.That(t, got == want, "%s, want %s", got, want)
-}
-
-func TestSecretsAreOfOneUser(t *testing.T) {
-	t.Parallel()
-	seen := map[string]string{}
-	for _, service := range []string{secretOf(1), secretOf(2)} {
-		for _, user := range []string{"ada", "bob", ""} {
-			secret := check.Must(Secret(service, "CUSTOMER", user))(t)
-			check.Is(t, check.Err(parseSecret(secret)), nil, secret)
-			other, twice := seen[secret]
-			check.That(t, !twice, "%s and %s have the same secret", other, user)
-			seen[secret] = user
-		}
-	}
-	other, err := Secret(secretOf(1), "ADMIN", "ada")
-	check.That(t, err == nil && seen[other] == "", "another kind has the same secret (%v)", err)
-	again, err := Secret(secretOf(1), "CUSTOMER", "ada")
-	check.That(t, err == nil && seen[again] == "ada", "the secret changes (%v)", err)
 }
 
 func TestSecretsAreChecked(t *testing.T) {
@@ -65,27 +48,32 @@ func TestSecretsAreChecked(t *testing.T) {
 	check.Contains(t, err, "number 1", "number 3")
 }
 
-// The secrets of addresses differ, by address, generation and user, also where the parts could be shifted, and that of the plain address
-// is the one that it always had.
+// The secrets of addresses differ, by the secret of the service, user, address and generation, also where the parts could be shifted,
+// and that of the plain address is the one that it always had.
 func TestSecretsAreOfOneAddress(t *testing.T) {
 	t.Parallel()
 	w := newWebhook(t, nil)
 	seen := map[string]string{}
-	for _, user := range []string{"ada", "ada\x005", "5\x00ada", "phone\x000\x00ada", "ada\x00phone\x005"} {
+	see := func(w *Webhook, kind contracts.RecipientType, user, id string, generation int64) {
+		t.Helper()
+		name := fmt.Sprintf("%s|%s|%s|%d", kind, user, id, generation)
+		all := check.Must(w.Secrets(kind, user, id, contracts.Endpoint{Generation: generation}))(t)
+		other, twice := seen[all[0]]
+		check.That(t, !twice && len(all) == 1, "%q and %q have the secrets %q", other, name, all)
+		check.Is(t, check.Err(parseSecret(all[0])), nil, name)
+		seen[all[0]] = name
+	}
+	for _, user := range []string{"", "bob", "ada", "ada\x005", "5\x00ada", "phone\x000\x00ada", "ada\x00phone\x005"} {
 		for _, id := range []string{"main", "phone", "work"} {
 			for _, generation := range []int64{0, 5} {
-				name := strings.Join([]string{user, id, string(rune('0' + generation))}, "|")
-				all := check.Must(w.Secrets("CUSTOMER", user, id, contracts.Endpoint{Generation: generation}))(t)
-				other, twice := seen[all[0]]
-				check.That(t, !twice && len(all) == 1, "%q and %q have the secrets %q", other, name, all)
-				seen[all[0]] = name
+				see(w, "CUSTOMER", user, id, generation)
 			}
 		}
 	}
-	plain, err := Secret(secretOf(1), "CUSTOMER", "ada")
-	check.OK(t, err)
-	check.Same(t, "the plain one", seen[plain], "ada|main|0")
-	_, err = w.Secrets("CUSTOMER", "ada", "main", contracts.Endpoint{Address: `{"url":"https://x.example"}`})
+	see(w, "ADMIN", "ada", "main", 0)
+	see(newWebhook(t, nil, func(c *Config) { c.Secrets = []string{secretOf(2)} }), "CUSTOMER", "ada", "main", 0)
+	check.Same(t, "the plain one", seen["whsec_3StBwXfQ9z2XBZFhuKJNEaNKnIOHCB2sZLa6cZQDmTU="], "CUSTOMER|ada|main|0")
+	_, err := w.Secrets("CUSTOMER", "ada", "main", contracts.Endpoint{Address: `{"url":"https://x.example"}`})
 	check.Is(t, err, ErrOwnSecrets)
 }
 

@@ -40,7 +40,7 @@ type Config struct {
 	// RootCAs are the authorities against which certificates are checked. Defaults to the system's.
 	RootCAs *x509.CertPool
 
-	// Secrets are the secrets of the service, from which the secrets of users are derived, see [Secret]: "whsec_" and base64 of
+	// Secrets are the secrets of the service, from which the secrets of users are derived, see [Webhook.Secrets]: "whsec_" and base64 of
 	// 24 to 64 bytes. Up to four, the newest first. All sign: keep an old secret for as long as users check signatures with it.
 	// Required.
 	Secrets []string
@@ -185,17 +185,6 @@ const (
 	minKey = 24
 	maxKey = 64
 )
-
-// Secret derives, from a secret of the service, the secret that signs the messages to a user's plain address, if its secret was
-// never rotated: 32 bytes, as "whsec_" and base64. The user checks signatures with it. [Webhook.Secrets] returns the secrets of
-// other addresses.
-func Secret(service string, kind contracts.RecipientType, userID string) (string, error) {
-	key, err := parseSecret(service)
-	if err != nil {
-		return "", err
-	}
-	return secretPrefix + base64.StdEncoding.EncodeToString(derive(key, kind, userID)), nil
-}
 
 func derive(key []byte, kind contracts.RecipientType, userID string) []byte {
 	// A kind has no zero byte, so no two users have the same text.

@@ -101,7 +101,8 @@ func TestUsersCanCheckIt(t *testing.T) {
 	check.That(t, got.header.Get("Webhook-Id") == m.ID && got.header.Get("Content-Type") == "application/json", "%v", got.header)
 	for user, secrets := range map[string][]string{"ada": {secretOf(1), secretOf(2)}, "eve": {secretOf(1), secretOf(2)}} {
 		for _, service := range secrets {
-			secret := check.Must(Secret(service, m.RecipientType, user))(t)
+			by := newWebhook(t, nil, func(c *Config) { c.Secrets = []string{service} })
+			secret := check.Must(by.Secrets(m.RecipientType, user, "", contracts.Endpoint{}))(t)[0]
 			checker := check.Must(standardwebhooks.NewWebhook(secret))(t)
 			check.Same(t, fmt.Sprintf("with a secret of %s", user), (checker.Verify(got.body, got.header) == nil), user == "ada")
 		}
@@ -153,17 +154,6 @@ func TestAnswers(t *testing.T) {
 		check.That(t, failed.Kind == want && failed.Status == status && failed.RetryAfter == wait,
 			"%d: %s after %s, want %s after %s", status, failed.Kind, failed.RetryAfter, want, wait)
 	}
-}
-
-func TestRetryAfterMayBeADate(t *testing.T) {
-	t.Parallel()
-	srv, _ := endpoint(t, func(rw http.ResponseWriter, _ *http.Request) {
-		rw.Header().Set("Retry-After", time.Now().Add(time.Hour).UTC().Format(http.TimeFormat))
-		rw.WriteHeader(http.StatusServiceUnavailable)
-	})
-	_, err := newWebhook(t, srv).Send(t.Context(), message(srv.URL))
-	wait := failure(t, err).RetryAfter
-	check.That(t, wait >= 30*time.Minute && wait <= time.Hour, "after %s", wait)
 }
 
 func TestRedirectsAreNotFollowed(t *testing.T) {

@@ -2,7 +2,6 @@ package webpush
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/aes"
 	"crypto/cipher"
@@ -45,9 +44,6 @@ type Config struct {
 	// AllowNetworks may be called although they are not public. Defaults to none.
 	AllowNetworks []netip.Prefix
 
-	// Name is the channel's name. Defaults to [Name].
-	Name string
-
 	// PrivateKey is the private key of VAPID, see [GenerateKey]. Browsers subscribe with the public key. Required.
 	PrivateKey string
 
@@ -73,7 +69,6 @@ var _ channel.Channel = (*WebPush)(nil)
 
 // New returns the channel. Close it after its last use.
 func New(cfg Config) (*WebPush, error) {
-	cfg.Name = cmp.Or(cfg.Name, Name)
 	var errs []error
 	if !strings.HasPrefix(cfg.Subject, "mailto:") && !strings.HasPrefix(cfg.Subject, "https://") {
 		errs = append(errs, fmt.Errorf("webpush: Subject is %q: want a mailto: or https: URL", cfg.Subject))
@@ -89,7 +84,7 @@ func New(cfg Config) (*WebPush, error) {
 		return nil, errors.Join(errs...)
 	}
 	return &WebPush{cfg: cfg, signer: signer, client: post.New(post.Config{
-		AllowHTTP: cfg.AllowHTTP, BodyTimeout: time.Second, Channel: cfg.Name, Guard: &guardeddial.Guard{Allow: cfg.AllowNetworks},
+		AllowHTTP: cfg.AllowHTTP, BodyTimeout: time.Second, Channel: Name, Guard: &guardeddial.Guard{Allow: cfg.AllowNetworks},
 		RootCAs: cfg.RootCAs,
 	})}, nil
 }
@@ -98,7 +93,7 @@ func New(cfg Config) (*WebPush, error) {
 func (w *WebPush) Close() { w.client.Close() }
 
 // Name implements [channel.Channel].
-func (w *WebPush) Name() string { return w.cfg.Name }
+func (*WebPush) Name() string { return Name }
 
 // PublicKey returns the key that browsers subscribe with, as applicationServerKey.
 func (w *WebPush) PublicKey() string { return w.signer.public }
@@ -112,7 +107,7 @@ func (w *WebPush) Send(ctx context.Context, m channel.Message) (channel.Receipt,
 	if err != nil {
 		return channel.Receipt{}, w.fail(channel.KindBounced, err.Error(), nil)
 	}
-	text, err := w.cfg.Templates.Render(m, w.cfg.Name, "")
+	text, err := w.cfg.Templates.Render(m, Name, "")
 	if err != nil {
 		kind := channel.KindRejected
 		if errors.Is(err, template.ErrNotFound) {
@@ -146,7 +141,7 @@ func (w *WebPush) Send(ctx context.Context, m channel.Message) (channel.Receipt,
 }
 
 func (w *WebPush) fail(kind channel.Kind, detail string, cause error) error {
-	return &channel.Error{Cause: cause, Channel: w.cfg.Name, Detail: detail, Kind: kind}
+	return &channel.Error{Cause: cause, Channel: Name, Detail: detail, Kind: kind}
 }
 
 // judge returns the error for an answer. Some statuses have another meaning at push services.

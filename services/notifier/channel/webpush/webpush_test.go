@@ -5,7 +5,6 @@ import (
 	"crypto/ecdh"
 	"crypto/ecdsa"
 	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/json"
@@ -35,9 +34,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type browser struct {
 	*testing.T
 
-	auth  []byte
+	*webpushtest.Browser
+
 	calls chan call
-	key   *ecdh.PrivateKey
 	srv   *httptest.Server
 }
 
@@ -49,8 +48,7 @@ type call struct {
 // subscribe starts a push service with one browser.
 func subscribe(t *testing.T, answer http.HandlerFunc) *browser {
 	t.Helper()
-	key := check.Must(ecdh.P256().GenerateKey(rand.Reader))(t)
-	b := &browser{T: t, auth: []byte("0123456789abcdef"), calls: make(chan call, 10), key: key}
+	b := &browser{T: t, Browser: check.Must(webpushtest.New())(t), calls: make(chan call, 10)}
 	b.srv = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		check.Is(t, err, nil)
@@ -67,10 +65,7 @@ func subscribe(t *testing.T, answer http.HandlerFunc) *browser {
 }
 
 // address returns the browser's subscription.
-func (b *browser) address() string {
-	return `{"endpoint":"` + b.srv.URL + `/sesame","expirationTime":null,"keys":{"p256dh":"` +
-		b64.EncodeToString(b.key.PublicKey().Bytes()) + `","auth":"` + b64.EncodeToString(b.auth) + `"}}`
-}
+func (b *browser) address() string { return b.Address(b.srv.URL + "/sesame") }
 
 func (b *browser) client(mutate ...func(*Config)) *WebPush {
 	b.Helper()
@@ -121,7 +116,7 @@ func TestSend(t *testing.T) {
 		check.Require(t, err == nil && !receipt.Delivered && receipt.ID == "/message/1", "%v %v", receipt, err)
 		got := <-b.calls
 		want := `{"id":"ntf_1","title":"Table for 4","body":"<שלום>","event_id":"evt-001","event_type":"X"}`
-		check.Equal(t, want, string(decrypt(t, got.body, b.key, b.auth)))
+		check.Equal(t, want, string(check.Must(b.Open(got.body))(t)))
 		for name, want := range map[string]string{
 			"TTL": "2419200", "Urgency": "high", "Topic": topic("ntf_1"), "Content-Encoding": "aes128gcm", "Content-Type": "application/octet-stream",
 		} {
@@ -189,7 +184,7 @@ func TestWhatCannotBeSent(t *testing.T) {
 	b := subscribe(t, nil)
 	good := b.address()
 	w := b.client()
-	public := b64.EncodeToString(b.key.PublicKey().Bytes())
+	public := b64.EncodeToString(b.Key.PublicKey().Bytes())
 	for name, test := range map[string]struct {
 		m    channel.Message
 		kind channel.Kind
@@ -197,7 +192,7 @@ func TestWhatCannotBeSent(t *testing.T) {
 		"no address":    {message(""), channel.KindNoAddress},
 		"no JSON":       {message("https://push.example/sesame"), channel.KindBounced},
 		"no keys":       {message(`{"endpoint":"` + b.srv.URL + `/sesame"}`), channel.KindBounced},
-		"a short auth":  {message(strings.Replace(good, b64.EncodeToString(b.auth), "c2VzYW1l", 1)), channel.KindBounced},
+		"a short auth":  {message(strings.Replace(good, b64.EncodeToString(b.Auth), "c2VzYW1l", 1)), channel.KindBounced},
 		"no point":      {message(strings.Replace(good, public, "sesame", 1)), channel.KindBounced},
 		"off the curve": {message(strings.Replace(good, public, b64.EncodeToString(append([]byte{4}, make([]byte, 64)...)), 1)), channel.KindBounced},
 		"no TLS":        {message(strings.Replace(good, "https://", "http://", 1)), channel.KindBounced},
@@ -223,7 +218,7 @@ func TestPartsOfAPush(t *testing.T) {
 	}
 	check.OK(t, send("b", `"}`))
 	want := `{"id":"ntf_1","title":"t","body":"b","event_id":"evt-001","event_type":"X","url":"/x","icon":"https://i.example/i.png","data":{"of":["\"}"]}}`
-	check.Equal(t, want, string(decrypt(t, (<-b.calls).body, b.key, b.auth)))
+	check.Equal(t, want, string(check.Must(b.Open((<-b.calls).body))(t)))
 	check.OK(t, send(strings.Repeat("b", MaxPlain), strings.Repeat("x", MaxPlain/2)))
 	<-b.calls
 	check.Same(t, "result", failure(t, send("b", strings.Repeat("x", MaxPlain))).Kind, channel.KindRejected)
@@ -235,12 +230,12 @@ func TestForms(t *testing.T) {
 	b := subscribe(t, nil)
 	w := b.client()
 	std := strings.NewReplacer("-", "+", "_", "/")
-	public, auth := b64.EncodeToString(b.key.PublicKey().Bytes()), b64.EncodeToString(b.auth)
+	public, auth := b64.EncodeToString(b.Key.PublicKey().Bytes()), b64.EncodeToString(b.Auth)
 	address := strings.NewReplacer(public, std.Replace(public)+"=", auth, std.Replace(auth)+"==").Replace(b.address())
 	for _, letter := range []string{"x", "é", "\\n", "<", `\"`, "\\u200b"} {
 		long := json.RawMessage(`{"guests":4,"text":"` + strings.Repeat(letter, 5000) + `"}`)
 		check.OK(t, check.Err(w.Send(t.Context(), message(address, func(m *channel.Message) { m.Payload = long }))))
-		plain := decrypt(t, (<-b.calls).body, b.key, b.auth)
+		plain := check.Must(b.Open((<-b.calls).body))(t)
 		var n notice
 		err := json.Unmarshal(plain, &n)
 		check.That(t, err == nil && strings.HasSuffix(n.Body, "…") && len(plain) >= MaxPlain-10, "%q: %d bytes (%v)", letter, len(plain), err)
@@ -276,12 +271,6 @@ func private(t *testing.T, text string) *ecdh.PrivateKey {
 	return check.Must(ecdh.P256().NewPrivateKey(unb64(t, text)))(t)
 }
 
-// decrypt decrypts as a browser does.
-func decrypt(t *testing.T, body []byte, browser *ecdh.PrivateKey, auth []byte) []byte {
-	t.Helper()
-	return check.Must((&webpushtest.Browser{Auth: auth, Key: browser}).Open(body))(t)
-}
-
 // The example of RFC 8291, section 5 and appendix A: it holds for us, and for the browser that the other tests have.
 func TestTheExampleOfTheRFC(t *testing.T) {
 	t.Parallel()
@@ -296,18 +285,17 @@ func TestTheExampleOfTheRFC(t *testing.T) {
 	if err != nil || b64.EncodeToString(got) != want {
 		t.Errorf("%s (%v), want\n%s", b64.EncodeToString(got), err, want)
 	}
-	check.Same(t, "the test's browser reads", string(decrypt(t, unb64(t, want), browser, auth)), plain)
+	check.Same(t, "the test's browser reads", string(check.Must((&webpushtest.Browser{Auth: auth, Key: browser}).Open(unb64(t, want)))(t)), plain)
 }
 
 func TestSizes(t *testing.T) {
 	t.Parallel()
-	browser := check.Must(ecdh.P256().GenerateKey(rand.Reader))(t)
-	auth := make([]byte, authSize)
-	s := subscription{auth: auth, browser: browser.PublicKey()}
+	browser := check.Must(webpushtest.New())(t)
+	s := subscription{auth: browser.Auth, browser: browser.Key.PublicKey()}
 	for _, size := range []int{0, 1, MaxPlain} {
 		plain := bytes.Repeat([]byte("x"), size)
 		body, err := s.seal(plain)
-		check.That(t, err == nil && len(body) == size+overhead && bytes.Equal(decrypt(t, body, browser, auth), plain),
+		check.That(t, err == nil && len(body) == size+overhead && bytes.Equal(check.Must(browser.Open(body))(t), plain),
 			"%d bytes: %d sealed, %v", size, len(body), err)
 		again, err := s.seal(plain)
 		check.That(t, err == nil && !bytes.Equal(body[:21+publicSize], again[:21+publicSize]), "a key or a salt was used twice (%v)", err)

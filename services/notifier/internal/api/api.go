@@ -267,9 +267,8 @@ func (a *API) Endpoints(ctx context.Context, q EndpointQuery) (EndpointPage, err
 func (a *API) Enable(ctx context.Context, body []byte) (health.Endpoint, error) {
 	var name EndpointName
 	if err := json.Unmarshal(body, &name); err != nil || !isToken(name.Channel) || !isToken(name.ID) {
-		return health.Endpoint{}, &contracts.ValidationError{Type: "request", Fields: []contracts.FieldError{
-			{Problem: `must be JSON such as {"channel":"webhook","id":"0f…"}, as the list of endpoints has them`},
-		}}
+		return health.Endpoint{}, mistake("request", "",
+			`must be JSON such as {"channel":"webhook","id":"0f…"}, as the list of endpoints has them`)
 	}
 	var was health.Endpoint
 	err := a.cfg.Audit.Do(ctx, "enable", "endpoint "+name.ID+" of "+name.Channel, func(ctx context.Context) (n int, err error) {
@@ -321,9 +320,8 @@ func Read(subject string, header nats.Header, data []byte) (contracts.Event, err
 	if !named(envelope) || isObject && probe.EventID != nil {
 		event, err := contracts.Decode[contracts.Event](envelope.Data)
 		if err == nil && len(event.Route) > 0 && !strings.HasPrefix(subject, routed) {
-			err = &contracts.ValidationError{Type: "Event", Fields: []contracts.FieldError{
-				{Path: "/route", Problem: "is not for a source of events: use POST /v1/notify, or a subject of " + contracts.RoutedEventsSubjects},
-			}}
+			err = mistake("Event", "/route",
+				"is not for a source of events: use POST /v1/notify, or a subject of "+contracts.RoutedEventsSubjects)
 		}
 		return event, err
 	}
@@ -335,9 +333,7 @@ func Read(subject string, header nats.Header, data []byte) (contracts.Event, err
 	event.AggregateType = aggregateType(subject, envelope)
 	if said := envelope.Extensions[extensionNotBefore]; said != "" {
 		if event.NotBefore, err = time.Parse(time.RFC3339, said); err != nil {
-			return event, &contracts.ValidationError{Type: "CloudEvent", Fields: []contracts.FieldError{
-				{Path: "/" + extensionNotBefore, Problem: "must be a time such as 2026-01-02T15:04:05Z"},
-			}}
+			return event, mistake("CloudEvent", "/"+extensionNotBefore, "must be a time such as 2026-01-02T15:04:05Z")
 		}
 	}
 	if len(event.Payload) > 0 && !json.Valid(event.Payload) {

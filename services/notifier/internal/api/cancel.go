@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -193,9 +192,7 @@ func (a *API) concerns(ctx context.Context, e *plan.Event, c Cancellation) (bool
 // query returns the query for the rows of a cancellation.
 func (c Cancellation) query() (Query, position, error) {
 	if (c.UserID == "") != (c.RecipientType == "") {
-		return Query{}, position{}, &contracts.ValidationError{Type: "query", Fields: []contracts.FieldError{
-			{Path: "?user", Problem: "and ?type must both be there, or neither"},
-		}}
+		return Query{}, position{}, mistake("query", "?user", "and ?type must both be there, or neither")
 	}
 	if _, err := contracts.EncodeToken(c.EventID); err != nil {
 		return Query{}, position{}, fmt.Errorf("%w: %.80q", ErrUnknownEvent, c.EventID)
@@ -210,19 +207,12 @@ func (s stored) collects() bool { return s.Collected }
 
 // suppress ends the rows that have not been sent, some at a time, and counts the outcomes of all rows.
 func (a *API) suppress(ctx context.Context, rows []stored, answer *Cancelled) error {
-	errs := make([]error, len(rows))
 	all := make([][]*deliveries.Delivery, len(rows))
-	var ending sync.WaitGroup
-	room := make(chan struct{}, atOnce)
-	for i, row := range rows {
-		room <- struct{}{}
-		ending.Go(func() {
-			defer func() { <-room }()
-			all[i], errs[i] = a.suppressOne(ctx, row)
-		})
-	}
-	ending.Wait()
-	if err := errors.Join(errs...); err != nil {
+	err := each(rows, func(i int, row stored) (err error) {
+		all[i], err = a.suppressOne(ctx, row)
+		return err
+	})
+	if err != nil {
 		return fmt.Errorf("event %.80q is cancelled, but some of its rows do not say so yet, ask again: %w", answer.EventID, err)
 	}
 	for _, end := range slices.Concat(all...) {

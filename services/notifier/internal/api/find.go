@@ -90,11 +90,7 @@ func parse(text string) (p position, err error) {
 	return p, nil
 }
 
-func unknownCursor() error {
-	return &contracts.ValidationError{Type: "query", Fields: []contracts.FieldError{
-		{Path: "?cursor", Problem: "is none that was given out"},
-	}}
-}
+func unknownCursor() error { return mistake("query", "?cursor", "is none that was given out") }
 
 // stored is a row with its key and position.
 type stored struct {

@@ -21,6 +21,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/api"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
+	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 	"github.com/expediter-io/expediter/services/notifier/rules"
 )
 
@@ -188,8 +189,6 @@ func (p *place) others() {
 
 func newPlace(t *testing.T, js jetstream.JetStream, seed uint64) *place {
 	t.Helper()
-	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30})
-	check.OK(t, check.Err(contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{})))
 	p := &place{T: t, js: js, random: rand.New(rand.NewPCG(seed, 0))}
 	for e := range 5 {
 		p.event(fmt.Sprint("e", e))
@@ -273,7 +272,7 @@ func (p *place) got(d *api.API, q api.Query) []string {
 func TestAQueryFindsItsRowsOnceInPagesOfAnySize(t *testing.T) {
 	t.Parallel()
 	seed := crash.Seed(t)
-	_, js := natstest.Connect(t, natstest.Server(t))
+	js, _ := recordtest.Open(t, natstest.Server(t))
 	p := newPlace(t, js, seed)
 	d := openAPI(t, js)
 	for range 150 {
@@ -297,7 +296,7 @@ func TestNoQueryPagesByAPartialWildcard(t *testing.T) {
 	t.Parallel()
 	seed := crash.Seed(t)
 	srv := natstest.Server(t)
-	_, direct := natstest.Connect(t, srv)
+	direct, _ := recordtest.Open(t, srv)
 	p := newPlace(t, direct, seed)
 	proxy := natstest.NewProxy(t, srv)
 	_, js := natstest.Connect(t, srv, proxy.Through())
@@ -334,7 +333,7 @@ func TestNoQueryPagesByAPartialWildcard(t *testing.T) {
 
 func TestCursorsThatWereNotGivenOutAreRefused(t *testing.T) {
 	t.Parallel()
-	_, js := natstest.Connect(t, natstest.Server(t))
+	js, _ := recordtest.Open(t, natstest.Server(t))
 	newPlace(t, js, 1)
 	d := openAPI(t, js)
 	// "1" and "zz" are revisions, which were cursors for events before their rows came in the order of the plan.

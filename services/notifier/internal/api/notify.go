@@ -24,8 +24,8 @@ const aNotification = "NOTIFICATION"
 func (a *API) ReadNotification(body []byte, key string) (contracts.Event, error) {
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(body, &members); err != nil {
-		return contracts.Event{}, invalidNotification("", `must be JSON such as {"recipients":[{"recipient_type":"CUSTOMER","user_id":"42"}],`+
-			`"channels":["inapp"],"template":"welcome"}`)
+		return contracts.Event{}, mistake("Notification", "",
+			`must be JSON such as {"recipients":[{"recipient_type":"CUSTOMER","user_id":"42"}],"channels":["inapp"],"template":"welcome"}`)
 	}
 	event, route := map[string]any{"aggregate_type": aNotification, "event_type": aNotification}, map[string]any{}
 	if key != "" {
@@ -70,10 +70,6 @@ func (a *API) ReadNotification(body []byte, key string) (contracts.Event, error)
 		return e, &all
 	}
 	return e, nil
-}
-
-func invalidNotification(path, problem string) error {
-	return &contracts.ValidationError{Type: "Notification", Fields: []contracts.FieldError{{Path: path, Problem: problem}}}
 }
 
 // Notify reads a notification by [API.ReadNotification], and publishes the event by [API.Publish].

@@ -37,9 +37,7 @@ type Replayed struct {
 func (a *API) Replay(ctx context.Context, q Query) (Replayed, error) {
 	q.State = cmp.Or(q.State, deliveries.Failed)
 	if q.State != deliveries.Failed && q.State != deliveries.Bounced {
-		return Replayed{}, &contracts.ValidationError{Type: "query", Fields: []contracts.FieldError{
-			{Path: "?state", Problem: "must be failed or bounced: nothing else is sent again"},
-		}}
+		return Replayed{}, mistake("query", "?state", "must be failed or bounced: nothing else is sent again")
 	}
 	cursor, begun, err := replayCursor(q.Cursor)
 	if err != nil {
@@ -82,40 +80,27 @@ func replayCursor(text string) (rows string, begun time.Time, err error) {
 	rows, at, _ := strings.Cut(text, ".")
 	nanoseconds, err := strconv.ParseInt(at, 36, 64)
 	if err != nil {
-		return "", begun, &contracts.ValidationError{Type: "query", Fields: []contracts.FieldError{
-			{Path: "?cursor", Problem: "is none that was given out"},
-		}}
+		return "", begun, unknownCursor()
 	}
 	return rows, time.Unix(0, nanoseconds), nil
 }
 
 // replayAll replays rows, some at a time.
 func (a *API) replayAll(ctx context.Context, rows []Notification, q Query, answer *Replayed) error {
-	var (
-		mu        sync.Mutex
-		errs      []error
-		replaying sync.WaitGroup
-	)
-	room := make(chan struct{}, atOnce)
-	for _, n := range rows {
-		room <- struct{}{}
-		replaying.Go(func() {
-			defer func() { <-room }()
-			done, err := a.replay(ctx, n, q)
-			mu.Lock()
-			defer mu.Unlock()
-			switch {
-			case errors.Is(err, errGone):
-				answer.Gone++
-			case err != nil:
-				errs = append(errs, err)
-			case done:
-				answer.Replayed++
-			}
-		})
-	}
-	replaying.Wait()
-	return errors.Join(errs...)
+	var mu sync.Mutex
+	return each(rows, func(_ int, n Notification) error {
+		done, err := a.replay(ctx, n, q)
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case errors.Is(err, errGone):
+			answer.Gone++
+			return nil
+		case done:
+			answer.Replayed++
+		}
+		return err
+	})
 }
 
 // errGone is returned for a row that its stream no longer has.

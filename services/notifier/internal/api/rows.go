@@ -3,10 +3,12 @@ package api
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -221,35 +223,36 @@ func (q Query) begin() (position, error) {
 	return parse(q.Cursor)
 }
 
+// each calls f for all rows, some at a time, and returns all errors.
+func each[T any](rows []T, f func(i int, row T) error) error {
+	errs := make([]error, len(rows))
+	var working sync.WaitGroup
+	room := make(chan struct{}, atOnce)
+	for i, row := range rows {
+		room <- struct{}{}
+		working.Go(func() {
+			defer func() { <-room }()
+			errs[i] = f(i, row)
+		})
+	}
+	working.Wait()
+	return errors.Join(errs...)
+}
+
 // page returns the rows that a query selects. It reads the records when the query names a state or a reason, and
 // neither event nor user.
-func (a *API) page(ctx context.Context, q Query, from position, wanted func(*deliveries.Delivery) bool) (Page, error) {
+func (a *API) page(ctx context.Context, q Query, next position, wanted func(*deliveries.Delivery) bool) (Page, error) {
+	read := a.byRow
 	if q.EventID == "" && q.UserID == "" && (q.State != "" || q.Reason != "") {
-		return a.byState(ctx, q, from, wanted)
+		read = a.byState
 	}
-	return a.byRow(ctx, q, from, wanted)
-}
-
-// toRead returns the number of rows to read next: the limit of the page at first, and more when few of the rows were
-// wanted.
-func toRead(q Query, reads, looked int) int {
-	return min((q.Limit+slack)<<(2*reads), scanned-looked)
-}
-
-// byRow searches the rows.
-func (a *API) byRow(ctx context.Context, q Query, next position, wanted func(*deliveries.Delivery) bool) (Page, error) {
 	page := Page{Notifications: []Notification{}}
 	for looked, reads := 0, 0; !next.end && looked < scanned && reads < maxReads && len(page.Notifications) < q.Limit; reads++ {
-		found, err := a.find(ctx, q, next, toRead(q, reads, looked))
+		rows, some, after, err := read(ctx, q, next, toRead(q, reads, looked))
 		if err != nil {
 			return Page{}, err
 		}
-		looked, next = looked+found.looked, found.next
-		found.rows = slices.DeleteFunc(found.rows, stored.isUnreadable)
-		rows, err := a.became(ctx, found.rows, q.EventID != "" || q.UserID != "")
-		if err != nil {
-			return Page{}, err
-		}
+		looked, next = looked+some, after
 		for _, n := range rows {
 			if !wanted(n.kept) || !q.selects(n) {
 				continue
@@ -263,6 +266,23 @@ func (a *API) byRow(ctx context.Context, q Query, next position, wanted func(*de
 	}
 	page.Next = next.String()
 	return page, nil
+}
+
+// toRead returns the number of rows to read next: the limit of the page at first, and more when few of the rows were
+// wanted.
+func toRead(q Query, reads, looked int) int {
+	return min((q.Limit+slack)<<(2*reads), scanned-looked)
+}
+
+// byRow searches the rows. looked is the number of records that were looked at.
+func (a *API) byRow(ctx context.Context, q Query, from position, most int) (rows []Notification, looked int, next position, err error) {
+	found, err := a.find(ctx, q, from, most)
+	if err != nil {
+		return nil, 0, from, err
+	}
+	found.rows = slices.DeleteFunc(found.rows, stored.isUnreadable)
+	rows, err = a.became(ctx, found.rows, q.EventID != "" || q.UserID != "")
+	return rows, found.looked, found.next, err
 }
 
 // became returns rows with their outcomes, in their order. With split it also returns the rows of single addresses, stored or not
@@ -342,33 +362,25 @@ func recorded(key string, d *deliveries.Delivery) Notification {
 
 // byState searches the records, from a position on, and then the items of the inbox that take the place of the records of delivered
 // rows.
-func (a *API) byState(ctx context.Context, q Query, next position, wanted func(*deliveries.Delivery) bool) (Page, error) {
-	page := Page{Notifications: []Notification{}}
-	for looked, reads := 0, 0; reads == 0 || !next.end && looked < scanned && reads < maxReads && len(page.Notifications) < q.Limit; reads++ {
-		scan, items := a.cfg.Deliveries.Scan, next.items
-		if items {
-			scan = a.cfg.Deliveries.ScanItems
-		}
-		entries, read, after, err := scan(ctx, next.revision, toRead(q, reads, looked))
-		if err != nil {
-			return Page{}, err
-		}
-		looked, next = looked+read, at(after)
-		if next.items = items; next.end && !items && q.State == deliveries.Delivered && q.Reason == "" {
-			next = position{items: true, revision: 1}
-		}
-		for _, e := range entries {
+func (a *API) byState(ctx context.Context, q Query, from position, most int) (rows []Notification, looked int, next position, err error) {
+	scan := a.cfg.Deliveries.Scan
+	if from.items {
+		scan = a.cfg.Deliveries.ScanItems
+	}
+	entries, looked, after, err := scan(ctx, from.revision, most)
+	if err != nil {
+		return nil, 0, from, err
+	}
+	next = at(after)
+	if next.items = from.items; next.end && !from.items && q.State == deliveries.Delivered && q.Reason == "" {
+		next = position{items: true, revision: 1}
+	}
+	for _, e := range entries {
+		if q.matches(e.Key) {
 			n := recorded(e.Key, e.Delivery)
-			if !q.matches(e.Key) || !wanted(e.Delivery) || !q.selects(n) {
-				continue
-			}
-			if len(page.Notifications) == q.Limit {
-				next = position{items: items, revision: e.Revision}
-				break
-			}
-			page.Notifications = append(page.Notifications, n)
+			n.at = position{items: from.items, revision: e.Revision}
+			rows = append(rows, n)
 		}
 	}
-	page.Next = next.String()
-	return page, nil
+	return rows, looked, next, nil
 }

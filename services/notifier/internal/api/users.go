@@ -157,7 +157,7 @@ func (a *API) writeMemberships(ctx context.Context, r UserRequest) error {
 		change.Add = change.Memberships
 		change.Remove = slices.DeleteFunc(was, func(m recipient.Member) bool { return slices.Contains(change.Add, m) })
 	default:
-		return mistake("", `must be JSON such as {"memberships":[{"type":"RESTAURANT","id":"5"}]}, a patch {"add":[…],"remove":[…]}`)
+		return mistake("request", "", `must be JSON such as {"memberships":[{"type":"RESTAURANT","id":"5"}]}, a patch {"add":[…],"remove":[…]}`)
 	}
 	for _, m := range change.Add {
 		if err := a.cfg.Directory.Join(ctx, r.RecipientType, r.UserID, m); err != nil {
@@ -185,7 +185,7 @@ func (r *UserRequest) validate() error {
 	case !slices.Contains([]recipient.Part{recipient.Profile, recipient.Addresses, recipient.Preferences, partMemberships}, r.Part):
 		return errUnknownPart
 	case r.Part == partMemberships && r.IfMatch != "":
-		return mistake("If-Match", "is not for memberships: each is a record of its own")
+		return mistake("request", "If-Match", "is not for memberships: each is a record of its own")
 	}
 	return contracts.Recipient{RecipientType: r.RecipientType, UserID: r.UserID}.Validate()
 }
@@ -205,8 +205,9 @@ func (r *UserRequest) revision() (*uint64, error) {
 	return &n, nil
 }
 
-func mistake(path, problem string) error {
-	return &contracts.ValidationError{Type: "request", Fields: []contracts.FieldError{{Path: path, Problem: problem}}}
+// mistake returns the error for one mistake in something that was sent.
+func mistake(kind, path, problem string) error {
+	return &contracts.ValidationError{Type: kind, Fields: []contracts.FieldError{{Path: path, Problem: problem}}}
 }
 
 // Imported is the outcome of a line of an import.
@@ -224,7 +225,7 @@ type Imported struct {
 func (a *API) Import(ctx context.Context, body []byte) ([]Imported, error) {
 	lines := bytes.Split(bytes.TrimRight(body, "\r\n"), []byte("\n"))
 	if len(lines) > maxEntries {
-		return nil, mistake("", fmt.Sprintf("has %d lines, at most %d", len(lines), maxEntries))
+		return nil, mistake("request", "", fmt.Sprintf("has %d lines, at most %d", len(lines), maxEntries))
 	}
 	var results []Imported
 	var entries []recipient.Entry
@@ -309,7 +310,7 @@ func (a *API) Users(ctx context.Context, q UserQuery) (UserPage, error) {
 		return UserPage{}, err
 	}
 	if q.Limit < 0 || q.Limit > MaxLimit {
-		return UserPage{}, mistake("?limit", "must be 1 to "+strconv.Itoa(MaxLimit))
+		return UserPage{}, mistake("query", "?limit", "must be 1 to "+strconv.Itoa(MaxLimit))
 	}
 	users, next, err := a.cfg.Directory.Page(ctx, q.RecipientType, from.revision, cmp.Or(q.Limit, pageRecords))
 	if err != nil {

@@ -20,12 +20,6 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func prepare(t *testing.T, js jetstream.JetStream) {
-	t.Helper()
-	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30})
-	check.OK(t, check.Err(contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{})))
-}
-
 func open(t *testing.T, js jetstream.JetStream) *cancel.Set {
 	t.Helper()
 	return check.Must(cancel.Open(t.Context(), js.Conn(), recordtest.Client(t, js)))(t)
@@ -41,8 +35,7 @@ func covers(t *testing.T, s *cancel.Set, event, user string, sure bool) bool {
 // A cancellation is of one event, or of one user of it, whatever their ids are.
 func TestWhatIsCancelled(t *testing.T) {
 	t.Parallel()
-	_, js := natstest.Connect(t, natstest.Server(t))
-	prepare(t, js)
+	js, _ := recordtest.Open(t, natstest.Server(t))
 	s, later := open(t, js), open(t, js)
 	for _, c := range []struct{ event, user string }{{"a", ""}, {"b", "u"}, {"b", "u"}, {"/cancelled", ""}, {"c.d", "*"}} {
 		kind := contracts.RecipientType("")
@@ -95,8 +88,7 @@ func TestACancellationIsHeardOf(t *testing.T) {
 		"nobody listens long": {true, false, cancel.Trust + 1, true},
 	} {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
-			_, js := natstest.Connect(t, srv)
-			prepare(t, js)
+			js, _ := recordtest.Open(t, srv)
 			if test.deaf {
 				stream := check.Must(js.Stream(t.Context(), "KV_"+contracts.BucketDeliveries))(t)
 				config := stream.CachedInfo().Config
@@ -131,8 +123,7 @@ func TestACancellationIsHeardOf(t *testing.T) {
 func TestAQuestionHoldsUpNobodyForLonger(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		proxy := natstest.NewProxy(t, srv)
-		_, js := natstest.Connect(t, srv, proxy.Through())
-		prepare(t, js)
+		js, _ := recordtest.Open(t, srv, proxy.Through())
 		s := open(t, js)
 		proxy.Partition()
 		const first, second = 3 * time.Second, time.Second

@@ -3,7 +3,6 @@ package deliver_test
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -51,13 +50,7 @@ func (n *nest) itemJob(delivered int, mutate ...func(*contracts.Notification)) *
 func (n *nest) wantItem(records int, state deliveries.State, reason string, outcomes ...string) *deliveries.Delivery {
 	n.Helper()
 	d := check.Must(n.deliveries.Get(n.Context(), itemKey))(n)
-	var got []string
-	for _, a := range d.Attempts {
-		got = append(got, a.Outcome)
-	}
-	if d.State != state || d.Reason != reason || !slices.Equal(got, outcomes) {
-		n.Errorf("the row is %s (%s) after %q, want %s (%s) after %q", d.State, d.Reason, got, state, reason, outcomes)
-	}
+	n.wantDelivery(d, state, reason, outcomes)
 	check.Same(n, "records", n.writes(contracts.BucketDeliveries), records)
 	return d
 }
@@ -162,17 +155,16 @@ func TestAnItemOfADeadWorkerIsDelivered(t *testing.T) {
 			runInNest(t, fmt.Sprintf("%s, late %v", name, late), func(n *nest) {
 				_, into := n.box()
 				brings := n.sender("a", &bird{}, profile{}, into)
-				bring := func() { check.OK(n, brings.Work(n.Context(), n.itemJob(1))) }
+				bring := sync.OnceFunc(func() { check.OK(n, brings.Work(n.Context(), n.itemJob(1))) })
 				if !late {
 					bring()
 				}
-				between := &meanwhile{profile: then.wants, fails: then.fails}
-				if late {
-					between.do = bring
-				}
 				next := n.sender("b", &bird{}, profile{}, into, then.mutate, func(c *deliver.Config) {
-					c.Profiles = between
-					c.Cancelled = &during{c.Cancelled, between}
+					c.Profiles = finds(func(string) (contracts.Recipient, error) {
+						bring()
+						return contracts.Recipient(then.wants), then.fails
+					})
+					c.Cancelled = &during{c.Cancelled, bring}
 				})
 				falls := func(row *contracts.Notification) { row.Fallback = []string{"bird"} }
 				check.OK(n, next.Work(n.Context(), n.itemJob(2, falls)))
@@ -190,40 +182,18 @@ func (n *nest) followed() int {
 	return int(check.Must(n.js.Stream(n.Context(), contracts.StreamNotifications))(n).CachedInfo().State.Msgs)
 }
 
-// meanwhile is a directory that does something once before it answers, and during are cancellations that do so.
-type meanwhile struct {
-	profile
-
-	do    func()
-	fails error
-}
-
-func (m *meanwhile) now() {
-	if do := m.do; do != nil {
-		m.do = nil
-		do()
-	}
-}
-
-func (m *meanwhile) Get(ctx context.Context, kind contracts.RecipientType, user string) (contracts.Recipient, bool, error) {
-	m.now()
-	if m.fails != nil {
-		return contracts.Recipient{}, false, m.fails
-	}
-	return m.profile.Get(ctx, kind, user)
-}
-
+// during are cancellations in the midst of whose answer something is done.
 type during struct {
 	deliver.Cancellations
 
-	*meanwhile
+	do func()
 }
 
 func (d *during) Covers(ctx context.Context, row *contracts.Notification, sure bool) (bool, error) {
 	if d.Cancellations == nil {
 		return false, nil
 	}
-	d.now()
+	d.do()
 	return d.Cancellations.Covers(ctx, row, sure)
 }
 
@@ -255,8 +225,7 @@ func TestADeadLetterOfAnItem(t *testing.T) {
 		runInNest(t, fmt.Sprint("late ", late), func(n *nest) {
 			_, into := n.box()
 			brings := n.sender("a", &bird{}, profile{}, into)
-			var once sync.Once
-			bring := func() { once.Do(func() { check.OK(n, brings.Work(n.Context(), n.itemJob(1))) }) }
+			bring := sync.OnceFunc(func() { check.OK(n, brings.Work(n.Context(), n.itemJob(1))) })
 			if !late {
 				bring()
 			}
@@ -349,13 +318,8 @@ func TestALateCallOfAnItem(t *testing.T) {
 			_, into := n.box()
 			s := n.sender("a", b, profile{}, into, func(c *deliver.Config) { c.Channel, c.Claim = b, nil })
 			_ = s.Work(n.Context(), n.job(1)) //nolint:errcheck // that of the channel, or none
-			var outcomes []string
 			d := n.record()
-			for _, a := range d.Attempts {
-				outcomes = append(outcomes, a.Outcome)
-			}
-			check.That(t, d.State == test.state && slices.Equal(outcomes, test.outcomes),
-				"%s after %q, want %s after %q", d.State, outcomes, test.state, test.outcomes)
+			n.wantDelivery(d, test.state, d.Reason, test.outcomes)
 		})
 	}
 }

@@ -142,12 +142,8 @@ func TestADeadCaller(t *testing.T) {
 // While one worker calls the channel, another that gets the row waits.
 func TestARowIsNotSentTwiceAtATime(t *testing.T) {
 	inNest(t, func(n *nest) {
-		b := &bird{fly: func(context.Context, int) (channel.Receipt, error) {
-			elapse(10 * time.Second)
-			return channel.Receipt{}, nil
-		}}
-		done := make(chan error, 2)
-		go func() { done <- n.sender("a", b, profile{}).Work(n.Context(), n.job(1)) }()
+		b := takes(10*time.Second, arrives)
+		done := n.begin("a", b, 1)
 		elapse(time.Second)
 		for _, deliveries := range []int{1, 2} {
 			err := n.sender("b", b, profile{}).Work(n.Context(), n.job(deliveries))
@@ -284,30 +280,17 @@ func TestAChannelThatPanics(t *testing.T) {
 	})
 }
 
-// keeper is a directory of which addresses are dropped.
-type keeper struct {
-	profile
-
-	dropped []string
-	err     error
-}
-
-func (k *keeper) Drop(_ context.Context, kind contracts.RecipientType, userID, name, address string) (bool, error) {
-	k.dropped = append(k.dropped, string(kind)+" "+userID+" "+name+" "+address)
-	return true, k.err
-}
-
 // An address that asks never to be used again is dropped, and no other; the row has ended either way.
 func TestAddressesThatAreGoneAreDropped(t *testing.T) {
 	for kind, want := range map[channel.Kind]int{channel.KindGone: 1, channel.KindBounced: 0, channel.KindRejected: 0} {
 		inNest(t, func(n *nest) {
-			k := &keeper{profile: profile{Addresses: map[string]string{"bird": "nest 5", "fish": "pond"}}, err: errors.New("the store is away")}
+			o := owns(contracts.MainEndpoint)
+			o.Addresses["fish"], o.away = "pond", errors.New("the store is away")
 			n.store()
-			n.work(n.sender("a", &bird{fly: fails(kind)}, profile{}, func(c *deliver.Config) { c.Profiles = k }))
+			n.work(n.sender("a", &bird{fly: fails(kind)}, profile{}, func(c *deliver.Config) { c.Profiles = o }))
 			elapse(1e9)
-			if len(k.dropped) != want || want == 1 && k.dropped[0] != "CUSTOMER u bird nest 5" {
-				n.Errorf("%s: dropped %q", kind, k.dropped)
-			}
+			check.That(n, len(o.dropped) == want && (want != 1 || o.dropped[0] == "CUSTOMER u bird nest main"),
+				"%s: dropped %q", kind, o.dropped)
 			if kind == channel.KindGone {
 				n.want(deliveries.Bounced, "gone", "gone")
 			}
@@ -315,19 +298,16 @@ func TestAddressesThatAreGoneAreDropped(t *testing.T) {
 	}
 }
 
-// erased is a directory from which everybody was erased.
-type erased struct{ profile }
-
-func (erased) Get(context.Context, contracts.RecipientType, string) (contracts.Recipient, bool, error) {
-	return contracts.Recipient{}, false, fmt.Errorf("profile: %w", recipient.ErrForgotten)
-}
-
 // Nothing is sent to a user whose data was erased, however critical it is and whatever address the plan has, and no record
 // of the row comes to be.
 func TestNothingIsSentToTheForgotten(t *testing.T) {
 	inNest(t, func(n *nest) {
 		b := &bird{}
-		n.work(n.sender("a", b, profile{}, func(c *deliver.Config) { c.Profiles = erased{} }))
+		n.work(n.sender("a", b, profile{}, func(c *deliver.Config) {
+			c.Profiles = finds(func(string) (r contracts.Recipient, err error) {
+				return r, fmt.Errorf("profile: %w", recipient.ErrForgotten)
+			})
+		}))
 		n.store(func(r *contracts.Notification) {
 			r.Priority = contracts.UrgencyCritical
 			r.Recipient = &contracts.Recipient{RecipientType: r.RecipientType, UserID: r.UserID, Addresses: map[string]string{"bird": "nest 7"}}

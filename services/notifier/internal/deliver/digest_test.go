@@ -30,16 +30,9 @@ func often(row *contracts.Notification) { row.Digest = &contracts.Digest{Every: 
 // storeEvent stores a row of an event.
 func (n *nest) storeEvent(event string, mutate ...func(*contracts.Notification)) {
 	n.Helper()
-	row := contracts.Notification{
-		EventID: event, UserID: "u", RecipientType: "CUSTOMER", Channel: "bird", EventType: "X", Category: "c", CreatedAt: time.Now().UTC(),
-		Payload: json.RawMessage(fmt.Sprintf("{%q:%q}", "of", event)), Template: "x",
-	}
-	for _, m := range mutate {
-		m(&row)
-	}
-	data := check.Must(contracts.Encode(row))(n)
-	subject := check.Must(contracts.NotifySendSubject(row.Channel, row.RecipientType, row.UserID, row.EventID))(n)
-	check.OK(n, check.Err(n.js.Publish(n.Context(), subject, data)))
+	n.put(aRow(event, "u", append([]func(*contracts.Notification){ofC, func(row *contracts.Notification) {
+		row.Payload, row.Template = json.RawMessage(fmt.Sprintf("{%q:%q}", "of", event)), "x"
+	}}, mutate...)...))
 }
 
 // events are those that a message delivers.
@@ -182,9 +175,8 @@ func TestADigestThatEndsTakesNothingMore(t *testing.T) {
 		check.OK(n, s.Policy().OnDeadLetter(n.Context(), worker.DeadLetter{Payload: row.Data, Subject: subject}))
 		n.storeEvent("e2", hourly)
 		elapse(3 * time.Hour)
-		if len(b.sent) != 1 || b.sent[0].EventID != "e2" || !b.at[0].Equal(start.Add(2*time.Hour)) {
-			n.Errorf("%s: %+v", b.at, b.sent)
-		}
+		check.That(n, len(b.sent) == 1 && b.sent[0].EventID == "e2" && b.at[0].Equal(start.Add(2*time.Hour)),
+			"%s: %+v", b.at, b.sent)
 	})
 }
 
@@ -218,9 +210,8 @@ func TestAnEventThatComesTooLateForItsDigest(t *testing.T) {
 		elapse(time.Until(late))
 		n.storeEvent("e2", hourly)
 		elapse(3 * time.Hour)
-		if len(b.sent) != 1 || b.sent[0].EventID != "e2" || !b.at[0].Equal(start.Add(2*time.Hour)) {
-			n.Errorf("%s: %+v", b.at, b.sent)
-		}
+		check.That(n, len(b.sent) == 1 && b.sent[0].EventID == "e2" && b.at[0].Equal(start.Add(2*time.Hour)),
+			"%s: %+v", b.at, b.sent)
 	})
 }
 
@@ -232,9 +223,8 @@ func (n *nest) audit(b *bird, want []string) {
 	in := map[string][]string{}
 	for _, m := range b.sent {
 		if first, again := messages[m.ID]; again {
-			if string(first.Payload) != string(m.Payload) || first.EventID != m.EventID {
-				n.Errorf("message %s changed from %s to %s", m.ID, first.Payload, m.Payload)
-			}
+			check.That(n, string(first.Payload) == string(m.Payload) && first.EventID == m.EventID,
+				"message %s changed from %s to %s", m.ID, first.Payload, m.Payload)
 			continue
 		}
 		messages[m.ID] = m
@@ -264,26 +254,11 @@ var points = []string{
 // Whichever process dies, at any point and however late in the window: each event is in one digest.
 func TestADigestSurvivesEveryCrash(t *testing.T) {
 	for _, point := range points {
-		for nth := 1; nth <= 3; nth++ {
+		for nth := int32(1); nth <= 3; nth++ {
 			runInNest(t, fmt.Sprint(point, " ", nth), func(n *nest) {
-				var mu sync.Mutex
-				left := nth
-				b := &bird{fly: func(context.Context, int) (channel.Receipt, error) {
-					elapse(3 * time.Second) // a worker that dies on the way into a digest comes back while it is being delivered
-					return channel.Receipt{}, nil
-				}}
-				n.work(n.sender("a", b, profile{}, func(c *deliver.Config) {
-					c.Passed = func(at string) {
-						mu.Lock()
-						defer mu.Unlock()
-						if at == point {
-							left--
-							if left == 0 {
-								panic("the process died")
-							}
-						}
-					}
-				}))
+				dies, left := diesAt(point, nth)
+				b := takes(3*time.Second, arrives) // a worker that dies on the way into a digest comes back while it is being delivered
+				n.work(n.sender("a", b, profile{}, dies))
 				want := []string{"e1", "e2", "e3", "e4", "e5", "e6", "e7"}
 				n.storeEvent("e1", often)
 				elapse(time.Minute)
@@ -298,7 +273,7 @@ func TestADigestSurvivesEveryCrash(t *testing.T) {
 				n.storeEvent("e7", often)
 				elapse(10 * time.Minute)
 				n.audit(b, want)
-				check.That(t, left <= 0, "nobody died: the point was passed %d times", nth-left)
+				check.That(t, left.Load() <= 0, "nobody died: the point is to be passed %d times more", left.Load())
 			})
 		}
 	}

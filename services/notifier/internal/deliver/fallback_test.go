@@ -15,7 +15,6 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
-	"github.com/expediter-io/expediter/services/notifier/internal/health"
 )
 
 // followers are the rows that were stored for the next channel, however often.
@@ -53,7 +52,7 @@ func TestARowIsFollowedByTheNextChannel(t *testing.T) {
 		"bounced":        {channel.KindBounced, profile{}, nil, true, 0},
 		"no address":     {channel.KindNoAddress, profile{}, nil, true, 0},
 		"not wanted":     {"", profile{OptOut: map[string][]string{"c": {"bird"}}}, nil, true, 0},
-		"disabled":       {"", profile{Addresses: map[string]string{"bird": "nest 7"}}, func(c *deliver.Config) { c.Health = closed{} }, true, 0},
+		"disabled":       {"", profile{Addresses: map[string]string{"bird": "nest 7"}}, func(c *deliver.Config) { c.Health = enabled(start.Add(time.Hour)) }, true, 0},
 		"not to deliver": {"", profile{}, func(c *deliver.Config) { c.Cancelled = &gone{events: []string{"e"}} }, false, 0},
 	} {
 		runInNest(t, name, func(n *nest) {
@@ -81,14 +80,6 @@ func TestARowIsFollowedByTheNextChannel(t *testing.T) {
 	}
 }
 
-// closed has every endpoint disabled.
-type closed struct{}
-
-func (closed) Admit(*health.Call) (health.Verdict, time.Duration) { return health.Off, 0 }
-
-func (closed) Called(context.Context, *health.Call, channel.Message, *channel.Error) {}
-func (closed) Left(*health.Call)                                                     {}
-
 // A row that is tried for as long as it may is given up at that time, whatever its schedule says.
 func TestARowIsGivenUpInTime(t *testing.T) {
 	inNest(t, func(n *nest) {
@@ -104,29 +95,15 @@ func TestARowIsGivenUpInTime(t *testing.T) {
 }
 
 // poison kills the process that asks for a user.
-type poison struct{ profile }
-
-func (poison) Get(context.Context, contracts.RecipientType, string) (contracts.Recipient, bool, error) {
-	panic("the process died")
-}
+var poison finds = func(string) (contracts.Recipient, error) { panic("the process died") }
 
 // A row that its worker gives up, since its workers died again and again before they came to its record, is followed too, also
 // when the last of them dies on the way.
 func TestADeadLetteredRowIsFollowed(t *testing.T) {
 	for _, point := range []string{"", deliver.PointEnded, deliver.PointFollowed} {
 		runInNest(t, point, func(n *nest) {
-			left := 1
-			n.work(n.sender("a", &bird{}, profile{}, func(c *deliver.Config) {
-				c.Profiles, c.Retries = poison{}, []time.Duration{}
-				c.Passed = func(at string) {
-					if at == point {
-						left--
-						if left == 0 {
-							panic("the process died")
-						}
-					}
-				}
-			}))
+			dies, _ := diesAt(point, 1)
+			n.work(n.sender("a", &bird{}, profile{}, dies, func(c *deliver.Config) { c.Profiles, c.Retries = poison, []time.Duration{} }))
 			n.store(inOrder)
 			elapse(30 * time.Minute)
 			n.want(deliveries.Failed, "exhausted")
@@ -226,7 +203,7 @@ func TestADeadLetterOfAnAddressIsFollowed(t *testing.T) {
 		n.store(inOrder)
 		n.dead(&bird{}, deliver.PointSplit, o.config)
 		check.OK(n, n.sender("spreads", &bird{}, profile{}, o.config).Work(n.Context(), n.job(2, inOrder)))
-		n.work(n.sender("a", &bird{}, profile{}, func(c *deliver.Config) { c.Profiles, c.Retries = poison{}, []time.Duration{} }))
+		n.work(n.sender("a", &bird{}, profile{}, func(c *deliver.Config) { c.Profiles, c.Retries = poison, []time.Duration{} }))
 		elapse(30 * time.Minute)
 		check.Same(n, "states", n.flights(&bird{}, "a", "main"), "a is failed exhausted, main is failed exhausted")
 		check.Same(n, "rows of the next channel", len(n.followers()), 1)

@@ -67,10 +67,8 @@ func (d *dovecote) count(address string) int {
 }
 
 // street knows everybody: the user is the address.
-type street struct{ profile }
-
-func (street) Get(_ context.Context, _ contracts.RecipientType, user string) (contracts.Recipient, bool, error) {
-	return contracts.Recipient{Addresses: map[string]string{"bird": "at " + user}}, true, nil
+var street finds = func(user string) (contracts.Recipient, error) {
+	return contracts.Recipient{Addresses: map[string]string{"bird": "at " + user}}, nil
 }
 
 // healthStore returns the health of endpoints as another process has it.
@@ -85,24 +83,9 @@ func (n *nest) healthStore() *health.Store {
 	return b
 }
 
-func (n *nest) deliverTo(user, event string) {
-	n.Helper()
-	data, err := contracts.Encode(contracts.Notification{
-		EventID: event, UserID: user, RecipientType: "CUSTOMER", Channel: "bird", EventType: "X", CreatedAt: time.Now().UTC(),
-	})
-	check.OK(n, err)
-	check.OK(n, check.Err(n.js.Publish(n.Context(), "notify.send.bird.CUSTOMER."+user+"."+event, data)))
-}
-
 func (n *nest) row(user, event string) *deliveries.Delivery {
 	n.Helper()
 	return check.Must(n.deliveries.Get(n.Context(), event+".bird.CUSTOMER."+user))(n)
-}
-
-func (n *nest) lastSequence() uint64 {
-	n.Helper()
-	stream := check.Must(n.js.Stream(n.Context(), "KV_"+contracts.BucketDeliveries))(n)
-	return stream.CachedInfo().State.LastSeq
 }
 
 // An endpoint that is not reached is called by one at a time, at growing intervals; its rows wait without losing attempts, and are
@@ -112,13 +95,13 @@ func TestAnEndpointThatIsDownIsLeftAlone(t *testing.T) {
 		const rows = 12
 		d := &dovecote{fails: map[string]channel.Kind{"at ada": channel.KindTimeout}}
 		s := n.sender("a", nil, profile{}, func(c *deliver.Config) {
-			c.Channel, c.Health, c.Profiles = d, n.healthStore(), street{}
+			c.Channel, c.Health, c.Profiles = d, n.healthStore(), street
 			c.Retries = []time.Duration{10 * time.Minute, time.Hour, time.Hour}
 		})
 		n.work(s)
 		name := func(i int) string { return string(rune('a' + i)) }
 		for i := range rows {
-			n.deliverTo("ada", "down-"+name(i))
+			n.put(aRow("down-"+name(i), "ada"))
 			elapse(2 * time.Second) // so that not all are called before one of them has failed
 		}
 		waiting := 0
@@ -130,7 +113,7 @@ func TestAnEndpointThatIsDownIsLeftAlone(t *testing.T) {
 		if calls := d.count("at ada"); waiting < rows/2 || calls+waiting != rows {
 			t.Errorf("%d rows wait, %d calls", waiting, calls)
 		}
-		n.deliverTo("bob", "e")
+		n.put(aRow("e", "bob"))
 		elapse(time.Second)
 		check.Same(t, "a row to another endpoint is", n.row("bob", "e").State, deliveries.Sent)
 		elapse(time.Hour)
@@ -144,12 +127,11 @@ func TestAnEndpointThatIsDownIsLeftAlone(t *testing.T) {
 				t.Errorf("row %d is %s (%s) after %d attempts", i, got.State, got.Reason, len(got.Attempts))
 			}
 		}
-		before := n.lastSequence()
-		n.deliverTo("ada", "well")
+		before := n.writes(contracts.BucketDeliveries)
+		n.put(aRow("well", "ada"))
 		elapse(time.Minute)
-		if got := n.row("ada", "well"); got.State != deliveries.Sent || n.lastSequence() != before+2 {
-			t.Errorf("%s, and %d writes: want those of the attempt and its outcome", got.State, n.lastSequence()-before)
-		}
+		check.Same(t, "it is back, and a row is", n.row("ada", "well").State, deliveries.Sent)
+		check.Same(t, "writes of the attempt and its outcome", n.writes(contracts.BucketDeliveries)-before, 2)
 	})
 }
 
@@ -159,12 +141,12 @@ func TestAnEndpointThatFailsForDaysIsDisabled(t *testing.T) {
 	inNest(t, func(n *nest) {
 		d := &dovecote{fails: map[string]channel.Kind{"at ada": channel.KindRejected}}
 		mine, others := n.healthStore(), n.healthStore()
-		n.work(n.sender("a", nil, profile{}, func(c *deliver.Config) { c.Channel, c.Health, c.Profiles = d, mine, street{} }))
+		n.work(n.sender("a", nil, profile{}, func(c *deliver.Config) { c.Channel, c.Health, c.Profiles = d, mine, street }))
 		rows := 0
 		next := func() *deliveries.Delivery {
 			event := "e" + string(rune('a'+rows))
 			rows++
-			n.deliverTo("ada", event)
+			n.put(aRow(event, "ada"))
 			elapse(time.Minute)
 			return n.row("ada", event)
 		}
@@ -220,14 +202,12 @@ func TestAnEndpointThatFailsForDaysIsDisabled(t *testing.T) {
 }
 
 // village has a dovecote behind a name, where none answers, and one for everybody else.
-type village struct{ street }
-
-func (village) Get(_ context.Context, _ contracts.RecipientType, user string) (contracts.Recipient, bool, error) {
+var village finds = func(user string) (contracts.Recipient, error) {
 	address := "https://" + user + ".example/hook"
 	if strings.HasPrefix(user, "tenant") {
 		address = "https://one.example/" + user
 	}
-	return contracts.Recipient{Addresses: map[string]string{"bird": address}}, true, nil
+	return contracts.Recipient{Addresses: map[string]string{"bird": address}}, nil
 }
 
 // hanging is a channel whose endpoints answer at once, late, or never.
@@ -265,7 +245,7 @@ func TestEndpointsThatHangHoldUpNoOthers(t *testing.T) {
 		runInNest(t, name, func(n *nest) {
 			const rows, well, timeout = 300, 50, 15 * time.Second
 			s := n.sender("a", nil, profile{}, func(c *deliver.Config) {
-				c.Channel, c.Health, c.Profiles, c.Slots, c.Timeout = hanging{test.late}, n.healthStore(), village{}, 100, timeout
+				c.Channel, c.Health, c.Profiles, c.Slots, c.Timeout = hanging{test.late}, n.healthStore(), village, 100, timeout
 				c.Retries = []time.Duration{24 * time.Hour}
 			})
 			n.work(s) // has 100 slots
@@ -274,7 +254,7 @@ func TestEndpointsThatHangHoldUpNoOthers(t *testing.T) {
 					continue
 				}
 				for i := range rows {
-					n.deliverTo(test.hang(i), fmt.Sprint("hang-", round, "-", i))
+					n.put(aRow(fmt.Sprint("hang-", round, "-", i), test.hang(i)))
 				}
 				if round == 0 {
 					elapse(time.Hour)
@@ -282,7 +262,7 @@ func TestEndpointsThatHangHoldUpNoOthers(t *testing.T) {
 			}
 			elapse(time.Second)
 			for i := range well {
-				n.deliverTo(fmt.Sprint("well-", i), "well")
+				n.put(aRow("well", fmt.Sprint("well-", i)))
 			}
 			elapse(timeout - 2*time.Second)
 			sent := 0

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"runtime"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,6 +20,36 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 )
 
+// takes is a channel whose calls take a while, whatever their contexts say, and end by then.
+func takes(d time.Duration, then func(context.Context, int) (channel.Receipt, error)) *bird {
+	return &bird{fly: func(ctx context.Context, call int) (channel.Receipt, error) {
+		elapse(d)
+		return then(ctx, call)
+	}}
+}
+
+func arrives(context.Context, int) (channel.Receipt, error) { return channel.Receipt{}, nil }
+
+// begin has a sender of this name work the row, which is delivered for the n-th time. done is closed after its error, if it lives.
+func (n *nest) begin(name string, b *bird, delivered int, mutate ...func(*deliver.Config)) (done <-chan error) {
+	n.Helper()
+	s, ended := n.sender(name, b, profile{}, mutate...), make(chan error, 1)
+	go func() {
+		defer close(ended)
+		ended <- s.Work(n.Context(), n.job(delivered))
+	}()
+	return ended
+}
+
+// vanishes has the goroutine end that has called the channel.
+func vanishes(c *deliver.Config) {
+	c.Passed = func(point string) {
+		if point == deliver.PointSent {
+			runtime.Goexit()
+		}
+	}
+}
+
 // A caller that is taken for dead and is not: its outcome is recorded all the same.
 func TestACallerThatIsLate(t *testing.T) {
 	for name, once := range map[string]bool{"at most once": true, "at least once": false} {
@@ -30,13 +61,11 @@ func TestACallerThatIsLate(t *testing.T) {
 				return channel.Receipt{ID: "late"}, nil
 			}}
 			mode := func(c *deliver.Config) { c.AtMostOnce = once }
-			late := n.sender("late", b, profile{}, mode)
-			done := make(chan error)
-			go func() { done <- late.Work(n.Context(), n.job(1)) }()
+			late := n.begin("late", b, 1, mode)
 			elapse(30 * time.Second)
 			err := n.sender("other", b, profile{}, mode).Work(n.Context(), n.job(2))
 			check.That(t, (err != nil) == once, "the other: %v", err)
-			check.Is(t, <-done, nil)
+			check.Is(t, <-late, nil)
 			if once {
 				n.want(deliveries.Sent, "", "sent")
 			} else {
@@ -49,32 +78,16 @@ func TestACallerThatIsLate(t *testing.T) {
 // A sender that was taken for dead and is alive records that the row is sent, and that the call of its successor has no
 // known outcome: a successor that died records nothing any more, and no worker works a row that has ended.
 func TestACallerThatIsLateSpeaksForOneThatDied(t *testing.T) {
-	for name, dies := range map[string]bool{"dies": true, "lives": false} {
+	for name, then := range map[string]func(*deliver.Config){"dies": vanishes, "lives": func(*deliver.Config) {}} {
 		runInNest(t, name, func(n *nest) {
-			b := &bird{fly: func(context.Context, int) (channel.Receipt, error) {
-				elapse(40 * time.Second) // whatever its context says
-				return channel.Receipt{}, nil
-			}}
-			late := n.sender("late", b, profile{})
-			done := make(chan error)
-			go func() { done <- late.Work(n.Context(), n.job(1)) }()
+			b := takes(40*time.Second, arrives)
+			late := n.begin("late", b, 1)
 			elapse(20 * time.Second)
-			other := n.sender("other", b, profile{}, func(c *deliver.Config) {
-				c.Passed = func(point string) {
-					if dies && point == deliver.PointSent {
-						runtime.Goexit()
-					}
-				}
-			})
-			gone := make(chan struct{})
-			go func() {
-				defer close(gone)
-				check.Is(t, other.Work(n.Context(), n.job(2)), nil)
-			}()
-			check.Is(t, <-done, nil)
+			other := n.begin("other", b, 2, then)
+			check.Is(t, <-late, nil)
 			n.want(deliveries.Sent, "", "sent", "unknown")
-			<-gone
-			if !dies {
+			check.Is(t, <-other, nil)
+			if name == "lives" {
 				n.want(deliveries.Sent, "", "sent", "sent")
 			}
 		})
@@ -86,29 +99,14 @@ func TestACallerThatIsLateSpeaksForOneThatDied(t *testing.T) {
 func TestACallerThatIsLateAndFailsLeavesTheRow(t *testing.T) {
 	for name, kind := range map[string]channel.Kind{"no address": channel.KindNoAddress, "refused": channel.KindRejected} {
 		runInNest(t, name, func(n *nest) {
-			b := &bird{fly: func(ctx context.Context, call int) (channel.Receipt, error) {
-				elapse(40 * time.Second) // whatever its context says
-				return fails(kind)(ctx, call)
-			}}
-			done := make(chan error)
-			go func() { done <- n.sender("late", b, profile{}).Work(n.Context(), n.job(1)) }()
+			b := takes(40*time.Second, fails(kind))
+			late := n.begin("late", b, 1)
 			elapse(30 * time.Second)
-			dies := n.sender("dies", b, profile{}, func(c *deliver.Config) {
-				c.Passed = func(point string) {
-					if point == deliver.PointSent {
-						runtime.Goexit()
-					}
-				}
-			})
-			gone := make(chan struct{})
-			go func() {
-				defer close(gone)
-				check.Is(t, dies.Work(n.Context(), n.job(2)), nil)
-			}()
-			err := <-done
+			dies := n.begin("dies", b, 2, vanishes)
+			err := <-late
 			check.That(t, snoozed(err) > 0, "the job ended: %v", err)
 			n.want(deliveries.Sending, "", string(kind), "")
-			<-gone
+			check.Is(t, <-dies, nil)
 		})
 	}
 }
@@ -119,20 +117,12 @@ func TestACallerThatIsLateKeepsNoOutcomeOut(t *testing.T) {
 		channel.KindUnavailable: deliveries.Pending, channel.KindBounced: deliveries.Bounced, channel.KindRejected: deliveries.Failed,
 	} {
 		runInNest(t, string(kind), func(n *nest) {
-			b := &bird{fly: func(ctx context.Context, call int) (channel.Receipt, error) {
-				elapse(40 * time.Second) // whatever its context says
-				if call == 1 {
-					return fails(channel.KindTimeout)(ctx, call)
-				}
-				return fails(kind)(ctx, call)
-			}}
-			done := make(chan error)
-			go func() { done <- n.sender("late", b, profile{}).Work(n.Context(), n.job(1)) }()
+			late := n.begin("late", takes(40*time.Second, fails(channel.KindTimeout)), 1)
 			elapse(30 * time.Second)
-			go func() { done <- n.sender("other", b, profile{}).Work(n.Context(), n.job(2)) }()
-			<-done
+			other := n.begin("other", takes(40*time.Second, fails(kind)), 2)
+			<-late
 			n.want(deliveries.Sending, "", string(channel.KindTimeout), "")
-			<-done
+			<-other
 			n.want(want, string(kind), string(channel.KindTimeout), string(kind))
 		})
 	}
@@ -197,21 +187,6 @@ func TestNoBackoffIsLong(t *testing.T) {
 	})
 }
 
-// overtaken is a directory, in the midst of whose first answer somebody else writes the row's record.
-type overtaken struct {
-	street
-
-	write func()
-}
-
-func (o *overtaken) Get(ctx context.Context, kind contracts.RecipientType, user string) (contracts.Recipient, bool, error) {
-	if o.write != nil {
-		o.write()
-		o.write = nil
-	}
-	return o.street.Get(ctx, kind, user)
-}
-
 // A row that may try whether an endpoint is back, and does not call it after all, holds up no other row.
 func TestATryThatIsNotMadeHoldsUpNobody(t *testing.T) {
 	inNest(t, func(n *nest) {
@@ -225,9 +200,13 @@ func TestATryThatIsNotMadeHoldsUpNobody(t *testing.T) {
 		b := &bird{}
 		s := n.sender("a", b, profile{}, func(c *deliver.Config) {
 			c.Health, c.Logger = known, slog.New(slog.DiscardHandler)
-			c.Profiles = &overtaken{write: func() {
+			overtakes := sync.OnceFunc(func() {
 				check.Is(t, n.deliveries.Put(n.Context(), rowKey, &deliveries.Delivery{State: deliveries.Pending}), nil)
-			}}
+			})
+			c.Profiles = finds(func(user string) (contracts.Recipient, error) {
+				overtakes()
+				return street(user)
+			})
 		})
 		check.Is(t, s.Work(n.Context(), n.job(1)), nil)
 		n.want(deliveries.Sent, "", "sent")

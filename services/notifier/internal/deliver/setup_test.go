@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -69,6 +71,18 @@ func (profile) Drop(context.Context, contracts.RecipientType, string, string, st
 	return false, nil
 }
 
+// finds is a directory that is asked for a user.
+type finds func(user string) (contracts.Recipient, error)
+
+func (f finds) Get(_ context.Context, _ contracts.RecipientType, user string) (contracts.Recipient, bool, error) {
+	r, err := f(user)
+	return r, err == nil, err
+}
+
+func (finds) Drop(context.Context, contracts.RecipientType, string, string, string) (bool, error) {
+	return false, nil
+}
+
 // nest is one row on a server, and the workers that send it.
 type nest struct {
 	*testing.T
@@ -93,10 +107,7 @@ func runInNest(t *testing.T, name string, f func(n *nest)) {
 func inNest(t *testing.T, f func(n *nest)) {
 	t.Helper()
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		_, js := natstest.Connect(t, srv)
-		assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30})
-		check.OK(t, check.Err(contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{})))
-		records := recordtest.Client(t, js)
+		js, records := recordtest.Open(t, srv)
 		f(&nest{
 			T: t, deliveries: deliveries.New(records), digs: digest.New(records), js: js, rows: rows.Open(records), srv: srv,
 			thro: throttle.New(records),
@@ -104,18 +115,32 @@ func inNest(t *testing.T, f func(n *nest)) {
 	})
 }
 
-// store stores the row.
-func (n *nest) store(mutate ...func(*contracts.Notification)) {
-	n.Helper()
+// aRow is a row of an event for a user.
+func aRow(event, user string, mutate ...func(*contracts.Notification)) contracts.Notification {
 	row := contracts.Notification{
-		EventID: "e", UserID: "u", RecipientType: "CUSTOMER", Channel: "bird", EventType: "X", Category: "c", CreatedAt: time.Now().UTC(),
+		EventID: event, UserID: user, RecipientType: "CUSTOMER", Channel: "bird", EventType: "X", CreatedAt: time.Now().UTC(),
 	}
 	for _, m := range mutate {
 		m(&row)
 	}
-	data := check.Must(contracts.Encode(row))(n)
-	check.OK(n, check.Err(n.js.Publish(n.Context(), "notify.send.bird.CUSTOMER.u.e", data)))
+	return row
 }
+
+// put stores a row.
+func (n *nest) put(row contracts.Notification) {
+	n.Helper()
+	data := check.Must(contracts.Encode(row))(n)
+	check.OK(n, check.Err(n.js.Publish(n.Context(), check.Must(row.Subject())(n), data)))
+}
+
+// store stores the row.
+func (n *nest) store(mutate ...func(*contracts.Notification)) {
+	n.Helper()
+	n.put(aRow("e", "u", append([]func(*contracts.Notification){ofC}, mutate...)...))
+}
+
+// ofC is a row of the category c.
+func ofC(row *contracts.Notification) { row.Category = "c" }
 
 func (n *nest) sender(name string, b *bird, p profile, mutate ...func(*deliver.Config)) *deliver.Sender {
 	n.Helper()
@@ -172,34 +197,39 @@ func (n *nest) deadAt(b *bird, at string, delivered int, mutate ...func(*deliver
 	}()
 }
 
+// diesAt has a process die when it passes a point for the n-th time; left counts down to that.
+func diesAt(point string, nth int32) (mutate func(*deliver.Config), left *atomic.Int32) {
+	left = new(atomic.Int32)
+	left.Store(nth)
+	return func(c *deliver.Config) {
+		c.Passed = func(at string) {
+			if at == point && left.Add(-1) == 0 {
+				panic("the process died")
+			}
+		}
+	}, left
+}
+
 // record returns the row's record in the store of deliveries.
 func (n *nest) record() *deliveries.Delivery {
 	n.Helper()
 	return check.Must(n.deliveries.Get(n.Context(), rowKey))(n)
 }
 
+// want wants the row in a state, after attempts with outcomes.
 func (n *nest) want(state deliveries.State, reason string, outcomes ...string) {
 	n.Helper()
-	d := n.record()
+	n.wantDelivery(n.record(), state, reason, outcomes)
+}
+
+func (n *nest) wantDelivery(d *deliveries.Delivery, state deliveries.State, reason string, outcomes []string) {
+	n.Helper()
 	var got []string
 	for _, a := range d.Attempts {
 		got = append(got, a.Outcome)
 	}
-	if d.State != state || d.Reason != reason || !equal(got, outcomes) {
-		n.Errorf("the row is %s (%s) after %q, want %s (%s) after %q", d.State, d.Reason, got, state, reason, outcomes)
-	}
-}
-
-func equal(a, b []string) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if a[i] != b[i] {
-			return false
-		}
-	}
-	return true
+	check.That(n, d.State == state && d.Reason == reason && slices.Equal(got, outcomes),
+		"the row is %s (%s) after %q, want %s (%s) after %q", d.State, d.Reason, got, state, reason, outcomes)
 }
 
 // letters is how many dead letters there are.
@@ -225,12 +255,7 @@ var errOdd = errors.New("not an error of a channel")
 
 // job is the row as it is delivered for the n-th time.
 func (*nest) job(delivered int, mutate ...func(*contracts.Notification)) *worker.Job[contracts.Notification] {
-	job := &worker.Job[contracts.Notification]{Args: contracts.Notification{
-		EventID: "e", UserID: "u", RecipientType: "CUSTOMER", Channel: "bird", EventType: "X", CreatedAt: time.Now(),
-	}}
-	for _, m := range mutate {
-		m(&job.Args)
-	}
+	job := &worker.Job[contracts.Notification]{Args: aRow("e", "u", mutate...)}
 	job.Deliveries = delivered
 	return job
 }

@@ -25,6 +25,7 @@ type owner struct {
 
 	mu      sync.Mutex
 	dropped []string
+	away    error // of the store, when an address is dropped
 }
 
 func owns(nests ...string) *owner {
@@ -49,17 +50,17 @@ func (o *owner) Get(context.Context, contracts.RecipientType, string) (contracts
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	r := contracts.Recipient(o.profile)
-	r.Addresses = map[string]string{"bird": o.Addresses["bird"]}
+	r.Addresses = maps.Clone(o.Addresses)
 	r.Endpoints = map[string]map[string]contracts.Endpoint{"bird": {}}
 	maps.Copy(r.Endpoints["bird"], o.Endpoints["bird"])
 	return r, true, nil
 }
 
-func (o *owner) Drop(_ context.Context, _ contracts.RecipientType, _, _, address string) (bool, error) {
+func (o *owner) Drop(_ context.Context, kind contracts.RecipientType, user, name, address string) (bool, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.dropped = append(o.dropped, address)
-	return true, nil
+	o.dropped = append(o.dropped, fmt.Sprint(kind, " ", user, " ", name, " ", address))
+	return true, o.away
 }
 
 func (o *owner) config(c *deliver.Config) { c.Profiles = o }
@@ -89,16 +90,6 @@ func (n *nest) ofNest(id string) *deliveries.Delivery {
 	return check.Must(n.deliveries.Get(n.Context(), "e.bird./"+id+".CUSTOMER.u"))(n)
 }
 
-// firstRevision is that of the first record: a bucket begins with the time at which it was made.
-var firstRevision = uint64(start.UnixMicro())
-
-// written is how often something was written about rows.
-func (n *nest) written() uint64 {
-	n.Helper()
-	stream := check.Must(n.js.Stream(n.Context(), "KV_"+contracts.BucketDeliveries))(n)
-	return stream.CachedInfo().State.LastSeq + 1 - firstRevision
-}
-
 // A row is split when the user has several addresses that take it, and never otherwise: then nothing more is written than ever was.
 func TestARowIsSplit(t *testing.T) {
 	off := contracts.Endpoint{Address: "nest off", Disabled: true}
@@ -108,7 +99,7 @@ func TestARowIsSplit(t *testing.T) {
 		state  deliveries.State
 		reason string
 		want   string
-		writes uint64
+		writes int
 	}{
 		"one":             {owns("main"), nil, deliveries.Sent, "", "nest main", 2},
 		"another":         {owns("a"), nil, deliveries.Sent, "", "nest a", 2},
@@ -133,7 +124,7 @@ func TestARowIsSplit(t *testing.T) {
 			n.store()
 			elapse(time.Second)
 			check.Same(n, "state", string(n.record().State)+" "+n.record().Reason, string(test.state)+" "+test.reason)
-			check.Same(n, "writes", n.written(), test.writes)
+			check.Same(n, "writes", n.writes(contracts.BucketDeliveries), test.writes)
 			check.Same(n, "calls", n.flights(b), test.want)
 		})
 	}
@@ -223,8 +214,7 @@ func TestALateCallerOfASplitRow(t *testing.T) {
 			}
 			return channel.Receipt{}, nil
 		}}
-		done := make(chan error)
-		go func() { done <- n.sender("late", b, profile{}, o.config).Work(n.Context(), n.job(1)) }()
+		done := n.begin("late", b, 1, o.config)
 		elapse(30 * time.Second)
 		for id, e := range map[string]contracts.Endpoint{"a": {}, "b": {Address: "nest b"}, "c": {Address: "nest c"}} {
 			o.set(id, e)
@@ -265,7 +255,7 @@ func TestASplitRowKeepsTheRules(t *testing.T) {
 		n.work(n.sender("a", b, profile{}, o.config, func(c *deliver.Config) { c.Slots = 1 }))
 		n.store()
 		elapse(time.Minute)
-		check.Same(n, "dropped", strings.Join(o.dropped, ","), "nest a")
+		check.Same(n, "dropped", strings.Join(o.dropped, ","), "CUSTOMER u bird nest a")
 		check.Same(n, "calls", n.flights(b, "a", "main"), "nest a, nest main, a is bounced gone, main is sent ")
 	})
 	runInNest(t, "throttled", func(n *nest) {

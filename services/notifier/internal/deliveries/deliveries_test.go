@@ -22,12 +22,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // A record outlives its row, which may be sent again as long as it is there, and is not kept for ever.
 func TestRecordsOutliveTheirRows(t *testing.T) {
 	t.Parallel()
-	_, js := natstest.Connect(t, natstest.Server(t))
-	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30})
-	check.OK(t, check.Err(contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{})))
+	js, records := recordtest.Open(t, natstest.Server(t))
 	rows := check.Must(js.Stream(t.Context(), contracts.StreamNotifications))(t)
 	bucket := check.Must(js.Stream(t.Context(), "KV_"+contracts.BucketDeliveries))(t)
-	store := deliveries.New(recordtest.Client(t, js))
+	store := deliveries.New(records)
 	d := &deliveries.Delivery{}
 	for _, s := range []deliveries.State{deliveries.Sending, deliveries.Sent} {
 		d.State = s
@@ -42,10 +40,8 @@ func TestRecordsOutliveTheirRows(t *testing.T) {
 // One record that cannot be read hides no other: it is listed as unreadable, and reported.
 func TestAnUnreadableRecord(t *testing.T) {
 	t.Parallel()
-	_, js := natstest.Connect(t, natstest.Server(t))
-	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30})
-	check.OK(t, check.Err(contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{})))
-	store, reported := deliveries.New(recordtest.Client(t, js)), 0
+	js, records := recordtest.Open(t, natstest.Server(t))
+	store, reported := deliveries.New(records), 0
 	store.Unreadable = func(context.Context, kvrecord.Record, error) { reported++ }
 	keys := []string{"a.email.CUSTOMER.u", "b.email.CUSTOMER.u"}
 	check.OK(t, check.Err(js.Publish(t.Context(), "$KV."+contracts.BucketDeliveries+"."+keys[0], []byte(`{"state":7}`))))
@@ -62,15 +58,14 @@ func TestAnUnreadableRecord(t *testing.T) {
 // Items are read few at a time, since each may have the payload of an event.
 func TestItemsAreReadFewAtATime(t *testing.T) {
 	t.Parallel()
-	nc, js := natstest.Connect(t, natstest.Server(t))
-	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30})
-	check.OK(t, check.Err(contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{})))
+	js, records := recordtest.Open(t, natstest.Server(t))
+	nc := js.Conn()
 	asked := check.Must(nc.SubscribeSync("$JS.API.DIRECT.GET.KV_" + contracts.BucketInbox))(t)
 	keys := make([]string, 2*deliveries.ItemsAtOnce+1)
 	for i := range keys {
 		keys[i] = fmt.Sprintf("e.%s.CUSTOMER.u%d", deliveries.Inbox, i)
 	}
-	check.OK(t, check.Err(deliveries.New(recordtest.Client(t, js)).GetMany(t.Context(), keys)))
+	check.OK(t, check.Err(deliveries.New(records).GetMany(t.Context(), keys)))
 	check.OK(t, nc.Flush())
 	requests, _, err := asked.Pending()
 	check.That(t, err == nil && requests == 3, "%d requests: %v", requests, err)

@@ -34,8 +34,7 @@ type place struct {
 
 func newPlace(t *testing.T) *place {
 	t.Helper()
-	_, js := natstest.Connect(t, natstest.Server(t))
-	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{})))
+	js, _ := recordtest.Open(t, natstest.Server(t))
 	s := &place{T: t, js: js, user: "u"}
 	for i := range s.stores {
 		s.stores[i] = digest.New(recordtest.Client(t, js))

@@ -40,11 +40,8 @@ type bench struct {
 func newBench(t *testing.T) *bench {
 	t.Helper()
 	srv := natstest.Server(t)
-	nc, js := natstest.Connect(t, srv)
-	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30})
-	check.OK(t, check.Err(contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{})))
-	b := &bench{js: js, nc: nc, srv: srv}
-	b.records = recordtest.Client(t, js)
+	js, records := recordtest.Open(t, srv)
+	b := &bench{js: js, nc: js.Conn(), records: records, srv: srv}
 	b.reader = plan.NewReader(b.records)
 	var err error
 	b.stream, err = js.Stream(t.Context(), contracts.StreamNotifications)

@@ -21,10 +21,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // The record of an endpoint ends by itself, unless the endpoint is disabled: nobody calls it then.
 func TestOnlyDisabledEndpointsAreKeptForLong(t *testing.T) {
 	t.Parallel()
-	_, js := natstest.Connect(t, natstest.Server(t))
-	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30, Services: []string{contracts.ServiceNotifier}})
-	check.OK(t, check.Err(contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{})))
-	store, err := health.Open(t.Context(), recordtest.Client(t, js), health.Config{DisableAfter: 1, Logger: slog.New(slog.DiscardHandler)})
+	js, records := recordtest.Open(t, natstest.Server(t))
+	store, err := health.Open(t.Context(), records, health.Config{DisableAfter: 1, Logger: slog.New(slog.DiscardHandler)})
 	check.OK(t, err)
 	stream := check.Must(js.Stream(t.Context(), "KV_"+contracts.BucketDeliveries))(t)
 	failure := &channel.Error{Channel: "bird", Kind: channel.KindUnavailable}

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"cmp"
+	"context"
 	"embed"
 	"errors"
 	"maps"
@@ -58,11 +59,11 @@ func Add(cfg Config) {
 	cfg.Router.Handle("DELETE /v1/events/{event}", access.All(access.Operate), h.cancel)
 	cfg.Router.Handle("GET /v1/events", access.All(access.Read), h.event)
 	cfg.Router.Handle("DELETE /v1/events", access.All(access.Operate), h.cancel)
-	cfg.Router.Handle("GET /v1/notifications", access.All(access.Read), h.notifications)
-	cfg.Router.Handle("POST /v1/notifications/replay", access.All(access.Operate), h.replay)
+	cfg.Router.Handle("GET /v1/notifications", access.All(access.Read), onQuery(h.API.Notifications))
+	cfg.Router.Handle("POST /v1/notifications/replay", access.All(access.Operate), onQuery(h.API.Replay))
 	cfg.Router.Handle("GET /v1/endpoints", access.All(access.Operate), h.endpoints)
-	cfg.Router.Handle("POST /v1/endpoints/enable", access.All(access.Operate), h.enable)
-	cfg.Router.Handle("POST /v1/templates/test", access.All(access.Operate), h.sendTest)
+	cfg.Router.Handle("POST /v1/endpoints/enable", access.All(access.Operate), onBody(maxName, h.API.Enable))
+	cfg.Router.Handle("POST /v1/templates/test", access.All(access.Operate), onBody(contracts.MaxBody, h.API.SendTest))
 	h.addUsers(cfg.Router)
 	cfg.Router.Handle("GET /v1/users/{user}/inbox", access.Own(access.Read), h.inbox)
 	cfg.Router.Handle("POST /v1/users/{user}/inbox", access.Own(access.Mark), h.markMany)
@@ -144,42 +145,43 @@ func (h *handler) event(w http.ResponseWriter, r *http.Request) error {
 	}
 	q.EventID = e.EventID
 	page, err := h.API.Notifications(r.Context(), q)
-	if err != nil {
-		return err
-	}
-	service.WriteJSON(w, http.StatusOK, struct {
+	return reply(w, struct {
 		api.Event
 		api.Page
-	}{e, page})
-	return nil
+	}{e, page}, err)
 }
 
-// notifications answers GET /v1/notifications?event=...&user=...&type=...&channel=...&address=...&state=...&reason=...&limit=...&cursor=...
-func (h *handler) notifications(w http.ResponseWriter, r *http.Request) error {
-	q, err := query(r)
-	if err != nil {
-		return err
+// onQuery answers the requests that select rows:
+// ?event=...&user=...&type=...&channel=...&address=...&state=...&reason=...&since=...&limit=...&cursor=...
+func onQuery[T any](do func(context.Context, api.Query) (T, error)) func(http.ResponseWriter, *http.Request) error {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		q, err := query(r)
+		if err != nil {
+			return err
+		}
+		answer, err := do(r.Context(), q)
+		return reply(w, answer, err)
 	}
-	page, err := h.API.Notifications(r.Context(), q)
-	if err != nil {
-		return err
-	}
-	service.WriteJSON(w, http.StatusOK, page)
-	return nil
 }
 
-// replay answers POST /v1/notifications/replay, which takes the query of notifications, with the number of rows sent again.
-func (h *handler) replay(w http.ResponseWriter, r *http.Request) error {
-	q, err := query(r)
-	if err != nil {
-		return err
+// onBody answers the requests whose bodies the API itself decodes. size bounds a body, in bytes.
+func onBody[T any](size int64, do func(context.Context, []byte) (T, error)) func(http.ResponseWriter, *http.Request) error {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		body, err := service.Body(w, r, size)
+		if err != nil {
+			return err
+		}
+		answer, err := do(r.Context(), body)
+		return reply(w, answer, err)
 	}
-	done, err := h.API.Replay(r.Context(), q)
-	if err != nil {
-		return err
+}
+
+// reply answers with a body in JSON, unless there is an error.
+func reply(w http.ResponseWriter, body any, err error) error {
+	if err == nil {
+		service.WriteJSON(w, http.StatusOK, body)
 	}
-	service.WriteJSON(w, http.StatusOK, done)
-	return nil
+	return err
 }
 
 func query(r *http.Request) (api.Query, error) {
@@ -259,11 +261,7 @@ func (h *handler) cancel(w http.ResponseWriter, r *http.Request) error {
 	done, err := h.API.Cancel(r.Context(), api.Cancellation{
 		Cursor: v.Get("cursor"), EventID: eventID(r), RecipientType: contracts.RecipientType(v.Get("type")), UserID: v.Get("user"),
 	})
-	if err != nil {
-		return err
-	}
-	service.WriteJSON(w, http.StatusOK, done)
-	return nil
+	return reply(w, done, err)
 }
 
 // maxName bounds the body of a request that names an endpoint.
@@ -278,37 +276,5 @@ func (h *handler) endpoints(w http.ResponseWriter, r *http.Request) error {
 		return all(err, noLimit)
 	}
 	page, err := h.API.Endpoints(r.Context(), q)
-	if err != nil {
-		return err
-	}
-	service.WriteJSON(w, http.StatusOK, page)
-	return nil
-}
-
-// enable answers POST /v1/endpoints/enable with the state of the endpoint before it was enabled.
-func (h *handler) enable(w http.ResponseWriter, r *http.Request) error {
-	body, err := service.Body(w, r, maxName)
-	if err != nil {
-		return err
-	}
-	was, err := h.API.Enable(r.Context(), body)
-	if err != nil {
-		return err
-	}
-	service.WriteJSON(w, http.StatusOK, was)
-	return nil
-}
-
-// sendTest answers POST /v1/templates/test with the outcome of the message.
-func (h *handler) sendTest(w http.ResponseWriter, r *http.Request) error {
-	body, err := service.Body(w, r, contracts.MaxBody)
-	if err != nil {
-		return err
-	}
-	sent, err := h.API.SendTest(r.Context(), body)
-	if err != nil {
-		return err
-	}
-	service.WriteJSON(w, http.StatusOK, sent)
-	return nil
+	return reply(w, page, err)
 }

@@ -134,11 +134,7 @@ func (h *handler) markOne(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	item, err := h.Inbox.MarkAny(r.Context(), kind, userID, r.PathValue("event"), m.State)
-	if err != nil {
-		return err
-	}
-	service.WriteJSON(w, http.StatusOK, item)
-	return nil
+	return reply(w, item, err)
 }
 
 // markMany answers POST /v1/users/{user}/inbox with the number of marked items and the new counts. It leaves out items that
@@ -153,11 +149,7 @@ func (h *handler) markMany(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	counts, err := h.Inbox.Counts(r.Context(), kind, userID)
-	if err != nil {
-		return err
-	}
-	service.WriteJSON(w, http.StatusOK, map[string]any{"marked": marked, "counts": counts})
-	return nil
+	return reply(w, map[string]any{"marked": marked, "counts": counts}, err)
 }
 
 // seen returns the revision of the last change that the client has received, 0 for none.

@@ -41,11 +41,7 @@ func (h *handler) users(w http.ResponseWriter, r *http.Request) (err error) {
 		return all(err, noLimit)
 	}
 	page, err := h.API.Users(r.Context(), q)
-	if err != nil {
-		return err
-	}
-	service.WriteJSON(w, http.StatusOK, page)
-	return nil
+	return reply(w, page, err)
 }
 
 // importUsers answers POST /v1/users, which takes lines of JSON, with the outcome of each line.
@@ -103,14 +99,10 @@ func (h *handler) deleteUser(w http.ResponseWriter, r *http.Request) error {
 }
 
 func showUser(w http.ResponseWriter, answer api.User, err error) error {
-	if err != nil {
-		return err
-	}
-	if answer.ETag != "" {
+	if err == nil && answer.ETag != "" {
 		w.Header().Set("ETag", `"`+answer.ETag+`"`)
 	}
-	service.WriteJSON(w, http.StatusOK, answer.Body)
-	return nil
+	return reply(w, answer.Body, err)
 }
 
 // about reads a request about a user. ?user overrides the user in the path, because a path that a client or a proxy normalizes cannot
@@ -160,13 +152,9 @@ func onAddress[T any](do func(context.Context, api.AddressRequest) (T, error)) f
 		if request.Since, err = since(r); err != nil {
 			return err
 		}
-		answer, err := do(r.Context(), request)
-		if err != nil {
-			return err
-		}
 		w.Header().Set("Cache-Control", "no-store")
-		service.WriteJSON(w, http.StatusOK, answer)
-		return nil
+		answer, err := do(r.Context(), request)
+		return reply(w, answer, err)
 	}
 }
 

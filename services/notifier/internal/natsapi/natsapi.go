@@ -43,32 +43,39 @@ func Endpoints(d *api.API) []service.Endpoint {
 	return []service.Endpoint{
 		{Answer: h.publish, Name: "publish", Subject: SubjectPublish, Takes: "Event", Gives: "Accepted"},
 		{Answer: h.notify, Name: "notify", Subject: SubjectNotify, Takes: "Notification", Gives: "Accepted"},
-		{Answer: h.cancel, Name: "cancel", Subject: SubjectCancel, Takes: `{"event_id":"…"}`, Gives: "Cancelled"},
-		{Answer: h.get, Name: "get", Subject: SubjectGet, Takes: `{"event_id":"…"}`, Gives: "Event"},
-		{Answer: h.replay, Name: "replay", Subject: SubjectReplay, Takes: `{"event_id":"…","state":"failed"}`, Gives: "Replayed"},
-		{Answer: h.list, Name: "list", Subject: SubjectList, Takes: `{"event_id":"…","state":"failed"}`, Gives: "Page"},
+		{Answer: ofEvent(d.Cancel), Name: "cancel", Subject: SubjectCancel, Takes: `{"event_id":"…"}`, Gives: "Cancelled"},
+		{Answer: ofEvent(h.get), Name: "get", Subject: SubjectGet, Takes: `{"event_id":"…"}`, Gives: "Event"},
+		{Answer: decoded(d.Replay, aQuery), Name: "replay", Subject: SubjectReplay, Takes: aQuery, Gives: "Replayed"},
+		{Answer: decoded(d.Notifications, aQuery), Name: "list", Subject: SubjectList, Takes: aQuery, Gives: "Page"},
+		{Answer: decoded(d.Endpoints, aState), Name: "endpoints", Subject: SubjectEndpoints, Takes: aState, Gives: "EndpointPage"},
+		{Answer: raw(d.Enable), Name: "enable", Subject: SubjectEnable, Takes: `{"channel":"webhook","id":"…"}`, Gives: "Endpoint"},
 		{
-			Answer: h.endpoints, Name: "endpoints", Subject: SubjectEndpoints,
-			Takes: `{"channel":"webhook","state":"disabled"}`, Gives: "EndpointPage",
+			Answer: raw(d.SendTest), Name: "templates-test", Subject: SubjectTest,
+			Takes: `{"template":"x","channel":"email","to":"a@example.com"}`, Gives: "TestSent",
 		},
-		{Answer: h.enable, Name: "enable", Subject: SubjectEnable, Takes: `{"channel":"webhook","id":"…"}`, Gives: "Endpoint"},
-		{
-			Answer: func(ctx context.Context, r service.Request) ([]byte, error) { return answer(d.SendTest(ctx, r.Data)) }, Name: "templates-test",
-			Subject: SubjectTest, Takes: `{"template":"x","channel":"email","to":"a@example.com"}`, Gives: "TestSent",
-		},
-		{Answer: address(d.Secret), Name: "endpoints-secret", Subject: SubjectSecret, Takes: anAddress, Gives: "AddressSecrets"},
-		{Answer: address(d.Rotate), Name: "endpoints-rotate", Subject: SubjectRotate, Takes: anAddress, Gives: "AddressSecrets"},
-		{Answer: address(d.Test), Name: "endpoints-test", Subject: SubjectTestOne, Takes: anAddress, Gives: "TestSent"},
-		{Answer: address(d.ReplayAddress), Name: "endpoints-replay", Subject: SubjectReplayOne, Takes: anAddress, Gives: "Replayed"},
-		{Answer: user(d.ReadUser), Name: "users-get", Subject: SubjectUsersGet, Takes: aUser, Gives: "User"},
-		{Answer: user(d.WriteUser), Name: "users-put", Subject: SubjectUsersPut, Takes: aUser, Gives: "User"},
-		{Answer: user(func(ctx context.Context, r api.UserRequest) (struct{}, error) {
-			return struct{}{}, d.DeleteUser(ctx, r)
-		}), Name: "users-delete", Subject: SubjectUsersDelete, Takes: aUser, Gives: "{}"},
-		{Answer: h.users, Name: "users-list", Subject: SubjectUsersList, Takes: `{"recipient_type":"CUSTOMER"}`, Gives: "UserPage"},
+		{Answer: decoded(d.Secret, anAddress), Name: "endpoints-secret", Subject: SubjectSecret, Takes: anAddress, Gives: "AddressSecrets"},
+		{Answer: decoded(d.Rotate, anAddress), Name: "endpoints-rotate", Subject: SubjectRotate, Takes: anAddress, Gives: "AddressSecrets"},
+		{Answer: decoded(d.Test, anAddress), Name: "endpoints-test", Subject: SubjectTestOne, Takes: anAddress, Gives: "TestSent"},
+		{Answer: decoded(d.ReplayAddress, anAddress), Name: "endpoints-replay", Subject: SubjectReplayOne, Takes: anAddress, Gives: "Replayed"},
+		{Answer: decoded(d.ReadUser, aUser), Name: "users-get", Subject: SubjectUsersGet, Takes: aUser, Gives: "User"},
+		{Answer: decoded(d.WriteUser, aUser), Name: "users-put", Subject: SubjectUsersPut, Takes: aUser, Gives: "User"},
+		{Answer: decoded(h.deleteUser, aUser), Name: "users-delete", Subject: SubjectUsersDelete, Takes: aUser, Gives: "{}"},
+		{Answer: decoded(d.Users, aKind), Name: "users-list", Subject: SubjectUsersList, Takes: aKind, Gives: "UserPage"},
 		{Answer: h.importUsers, Name: "users-import", Subject: SubjectUsersImport, Takes: "lines of JSON", Gives: "lines of JSON"},
 	}
 }
+
+// Examples of requests.
+const (
+	aKind     = `{"recipient_type":"CUSTOMER"}`
+	aQuery    = `{"event_id":"…","state":"failed"}`
+	aState    = `{"channel":"webhook","state":"disabled"}`
+	aUser     = `{"recipient_type":"CUSTOMER","user_id":"…","part":"addresses"}`
+	anAddress = `{"recipient_type":"CUSTOMER","user_id":"…","channel":"webhook","id":"phone"}`
+)
+
+// answerer answers the requests of an endpoint.
+type answerer = func(context.Context, service.Request) ([]byte, error)
 
 type handler struct{ api *api.API }
 
@@ -86,91 +93,12 @@ func (h handler) notify(ctx context.Context, r service.Request) ([]byte, error) 
 	return answer(h.api.Notify(ctx, r.Data, r.Header.Get("Idempotency-Key")))
 }
 
-func (h handler) cancel(ctx context.Context, r service.Request) ([]byte, error) {
-	var request api.Cancellation
-	if err := json.Unmarshal(r.Data, &request); err != nil || request.EventID == "" {
-		return nil, invalid("/event_id", "is required")
-	}
-	return answer(h.api.Cancel(ctx, request))
+func (h handler) get(ctx context.Context, of api.Cancellation) (api.Event, error) {
+	return h.api.Event(ctx, of.EventID)
 }
 
-func (h handler) get(ctx context.Context, r service.Request) ([]byte, error) {
-	var request struct {
-		EventID string `json:"event_id"`
-	}
-	if err := json.Unmarshal(r.Data, &request); err != nil || request.EventID == "" {
-		return nil, invalid("/event_id", "is required")
-	}
-	return answer(h.api.Event(ctx, request.EventID))
-}
-
-func (h handler) list(ctx context.Context, r service.Request) ([]byte, error) {
-	q, err := query(r)
-	if err != nil {
-		return nil, err
-	}
-	return answer(h.api.Notifications(ctx, q))
-}
-
-func (h handler) replay(ctx context.Context, r service.Request) ([]byte, error) {
-	q, err := query(r)
-	if err != nil {
-		return nil, err
-	}
-	return answer(h.api.Replay(ctx, q))
-}
-
-func query(r service.Request) (api.Query, error) {
-	var q api.Query
-	if err := json.Unmarshal(r.Data, &q); err != nil {
-		return q, invalid("", `must be JSON such as {"event_id":"e1"}`)
-	}
-	return q, nil
-}
-
-func (h handler) endpoints(ctx context.Context, r service.Request) ([]byte, error) {
-	var q api.EndpointQuery
-	if err := json.Unmarshal(r.Data, &q); err != nil {
-		return nil, invalid("", `must be JSON such as {"state":"disabled"}`)
-	}
-	return answer(h.api.Endpoints(ctx, q))
-}
-
-func (h handler) enable(ctx context.Context, r service.Request) ([]byte, error) {
-	return answer(h.api.Enable(ctx, r.Data))
-}
-
-// aUser is an example of a request about a user.
-const aUser = `{"recipient_type":"CUSTOMER","user_id":"…","part":"addresses"}`
-
-// anAddress is an example of a request about a user's address.
-const anAddress = `{"recipient_type":"CUSTOMER","user_id":"…","channel":"webhook","id":"phone"}`
-
-// user returns the handler of requests about a user, and address the handler of requests about a user's address.
-func user[T any](do func(context.Context, api.UserRequest) (T, error)) func(context.Context, service.Request) ([]byte, error) {
-	return decoded(do, aUser)
-}
-
-func address[T any](do func(context.Context, api.AddressRequest) (T, error)) func(context.Context, service.Request) ([]byte, error) {
-	return decoded(do, anAddress)
-}
-
-func decoded[R, T any](do func(context.Context, R) (T, error), example string) func(context.Context, service.Request) ([]byte, error) {
-	return func(ctx context.Context, r service.Request) ([]byte, error) {
-		var request R
-		if err := json.Unmarshal(r.Data, &request); err != nil {
-			return nil, invalid("", "must be JSON such as "+example)
-		}
-		return answer(do(ctx, request))
-	}
-}
-
-func (h handler) users(ctx context.Context, r service.Request) ([]byte, error) {
-	var q api.UserQuery
-	if err := json.Unmarshal(r.Data, &q); err != nil {
-		return nil, invalid("", `must be JSON such as {"recipient_type":"CUSTOMER"}`)
-	}
-	return answer(h.api.Users(ctx, q))
+func (h handler) deleteUser(ctx context.Context, r api.UserRequest) (struct{}, error) {
+	return struct{}{}, h.api.DeleteUser(ctx, r)
 }
 
 func (h handler) importUsers(ctx context.Context, r service.Request) ([]byte, error) {
@@ -179,6 +107,31 @@ func (h handler) importUsers(ctx context.Context, r service.Request) ([]byte, er
 		return nil, err
 	}
 	return api.Lines(results)
+}
+
+// raw returns the answerer of requests that the API itself decodes.
+func raw[T any](do func(context.Context, []byte) (T, error)) answerer {
+	return func(ctx context.Context, r service.Request) ([]byte, error) { return answer(do(ctx, r.Data)) }
+}
+
+// ofEvent returns the answerer of requests that have to name an event.
+func ofEvent[T any](do func(context.Context, api.Cancellation) (T, error)) answerer {
+	return decoded(func(ctx context.Context, of api.Cancellation) (body T, err error) {
+		if of.EventID == "" {
+			return body, invalid("/event_id", "is required")
+		}
+		return do(ctx, of)
+	}, `{"event_id":"…"}`)
+}
+
+func decoded[R, T any](do func(context.Context, R) (T, error), example string) answerer {
+	return func(ctx context.Context, r service.Request) ([]byte, error) {
+		var request R
+		if err := json.Unmarshal(r.Data, &request); err != nil {
+			return nil, invalid("", "must be JSON such as "+example)
+		}
+		return answer(do(ctx, request))
+	}
 }
 
 func answer[T any](body T, err error) ([]byte, error) {

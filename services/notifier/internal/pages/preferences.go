@@ -18,7 +18,8 @@ const maxForm = recipient.MaxDocument
 
 // Directory holds the preferences of users.
 type Directory interface {
-	Refuser
+	// OptOut records that a user no longer wants a category on a channel.
+	OptOut(ctx context.Context, kind contracts.RecipientType, userID, category, channel string) error
 
 	// Get returns all parts of a user.
 	Get(ctx context.Context, kind contracts.RecipientType, userID string) (r contracts.Recipient, found bool, err error)
@@ -32,16 +33,16 @@ type Directory interface {
 
 var _ Directory = (*recipient.Directory)(nil)
 
-// Preferences serves the page of a user's preferences: a form with their values, or the defaults of preferences that the user has
-// not set.
-type Preferences struct {
+// Site serves the page of a user's preferences: a form with their values, or the defaults of preferences that the user has not set.
+// It also serves links to unsubscribe, whose answers do not reveal data of the user, nor whether the user is known.
+type Site struct {
 	Directory Directory
 	Links     *Links
 	Rules     func() *rules.Rules
 }
 
 // Show answers GET with the form.
-func (p *Preferences) Show(w http.ResponseWriter, r *http.Request) error {
+func (p *Site) Show(w http.ResponseWriter, r *http.Request) error {
 	f, err := p.form(r)
 	if err == nil && r.URL.Query().Has("saved") {
 		f.Notice = "Saved."
@@ -51,8 +52,8 @@ func (p *Preferences) Show(w http.ResponseWriter, r *http.Request) error {
 
 // Save answers POST: it stores the values of the form, and redirects to the page with them. A form that is older than the
 // preferences changes nothing, and the page then shows the present preferences. Save accepts only the form of
-// [Preferences.Show].
-func (p *Preferences) Save(w http.ResponseWriter, r *http.Request) error {
+// [Site.Show].
+func (p *Site) Save(w http.ResponseWriter, r *http.Request) error {
 	f, err := p.form(r)
 	if err != nil {
 		return answer(w, http.StatusOK, f, err)
@@ -89,7 +90,7 @@ func (p *Preferences) Save(w http.ResponseWriter, r *http.Request) error {
 }
 
 // stale shows the present preferences to a user whose form is older.
-func (p *Preferences) stale(w http.ResponseWriter, r *http.Request) error {
+func (p *Site) stale(w http.ResponseWriter, r *http.Request) error {
 	f, err := p.form(r)
 	if err == nil {
 		f.Notice = "Your preferences have been changed somewhere else, so nothing was saved. The page shows them as they are now."
@@ -108,7 +109,7 @@ func answer(w http.ResponseWriter, status int, f *form, err error) error {
 }
 
 // form returns the form of the user of a request's link. Two round trips.
-func (p *Preferences) form(r *http.Request) (*form, error) {
+func (p *Site) form(r *http.Request) (*form, error) {
 	who, err := p.Links.Read(PathPreferences, r.URL.Query().Get("token"))
 	if err != nil {
 		return nil, err
@@ -162,21 +163,9 @@ func chosen(wish string) []option {
 	return append(slices.Clip(digests), option{wish, "Together: " + wish})
 }
 
-// Refuser stores the opt-outs of users.
-type Refuser interface {
-	// OptOut records that a user no longer wants a category on a channel.
-	OptOut(ctx context.Context, kind contracts.RecipientType, userID, category, channel string) error
-}
-
-// Unsubscribe serves links to unsubscribe. The answers do not reveal data of the user, nor whether the user is known.
-type Unsubscribe struct {
-	Directory Refuser
-	Links     *Links
-}
-
 // Ask answers GET with a page whose button makes the POST, because programs that scan mail follow links, and must
 // switch nothing off.
-func (p *Unsubscribe) Ask(w http.ResponseWriter, r *http.Request) error {
+func (p *Site) Ask(w http.ResponseWriter, r *http.Request) error {
 	s, err := p.Links.Read(PathUnsubscribe, r.URL.Query().Get("token"))
 	if err != nil {
 		return show(w, http.StatusForbidden, short, refused)
@@ -185,7 +174,7 @@ func (p *Unsubscribe) Ask(w http.ResponseWriter, r *http.Request) error {
 }
 
 // Do answers POST: it switches off the category and channel of the link, and may be repeated. The body is ignored.
-func (p *Unsubscribe) Do(w http.ResponseWriter, r *http.Request) error {
+func (p *Site) Do(w http.ResponseWriter, r *http.Request) error {
 	s, err := p.Links.Read(PathUnsubscribe, r.URL.Query().Get("token"))
 	if errors.Is(err, ErrLink) {
 		return show(w, http.StatusForbidden, short, refused)
@@ -200,7 +189,7 @@ func (p *Unsubscribe) Do(w http.ResponseWriter, r *http.Request) error {
 }
 
 // show shows words with a link to all preferences. The link is relative, because the public URL may have a path.
-func (p *Unsubscribe) show(w http.ResponseWriter, s Subject, page words) error {
+func (p *Site) show(w http.ResponseWriter, s Subject, page words) error {
 	page.Preferences = "preferences?token=" + p.Links.Token(PathPreferences, Subject{Kind: s.Kind, UserID: s.UserID})
 	return show(w, http.StatusOK, short, page)
 }

@@ -40,17 +40,16 @@ type site struct {
 
 	directory *recipient.Directory
 	links     *pages.Links
-	page      *pages.Preferences
+	page      *pages.Site
 }
 
 func newSite(t *testing.T, srv *natsrun.Server) *site {
 	t.Helper()
-	_, js := natstest.Connect(t, srv)
-	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{})))
-	d := check.Must(recipient.OpenDirectory(t.Context(), js, recordtest.Client(t, js), nil))(t)
+	js, records := recordtest.Open(t, srv)
+	d := check.Must(recipient.OpenDirectory(t.Context(), js, records, nil))(t)
 	r := check.Must(rules.Parse([]byte(someRules), []string{"inapp", "email", "sms"}))(t)
 	l := links(t, newer)
-	return &site{T: t, directory: d, links: l, page: &pages.Preferences{Directory: d, Links: l, Rules: func() *rules.Rules { return r }}}
+	return &site{T: t, directory: d, links: l, page: &pages.Site{Directory: d, Links: l, Rules: func() *rules.Rules { return r }}}
 }
 
 // put replaces the preferences of a user by JSON.
@@ -103,9 +102,7 @@ func (s *site) call(token string, values url.Values) (status int, body string, e
 func (s *site) answers(token string, values url.Values, want int) string {
 	s.Helper()
 	status, body, err := s.call(token, values)
-	if err != nil || status != want {
-		s.Errorf("%d %v, want %d: %s", status, err, want, body)
-	}
+	check.That(s, err == nil && status == want, "%d %v, want %d: %s", status, err, want, body)
 	return body
 }
 
@@ -256,10 +253,9 @@ func TestPreferencesNeedTheirLink(t *testing.T) {
 	for _, page := range answers {
 		check.Same(t, "the answer to a wrong link", page, answers[0])
 	}
-	off := &pages.Unsubscribe{Directory: s.directory, Links: s.links}
 	w := httptest.NewRecorder()
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, pages.PathUnsubscribe+"?token="+s.token("eve"), http.NoBody)
-	if err := off.Do(w, r); err != nil || w.Code != http.StatusForbidden {
+	if err := s.page.Do(w, r); err != nil || w.Code != http.StatusForbidden {
 		t.Errorf("a link to preferences unsubscribes: %d %v", w.Code, err)
 	}
 	s.has("ada", `{"digest":{"news":"1h"}}`)

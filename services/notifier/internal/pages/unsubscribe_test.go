@@ -83,6 +83,8 @@ func TestConfigIsChecked(t *testing.T) {
 
 // optOuts keeps the opt-outs that it gets.
 type optOuts struct {
+	pages.Directory
+
 	err error
 	got []pages.Subject
 }
@@ -96,7 +98,7 @@ func TestPage(t *testing.T) {
 	t.Parallel()
 	b := &optOuts{}
 	l := links(t, newer)
-	p := &pages.Unsubscribe{Directory: b, Links: l}
+	p := &pages.Site{Directory: b, Links: l}
 	call := func(answer func(http.ResponseWriter, *http.Request) error, method, token string) (int, string, error) {
 		w := httptest.NewRecorder()
 		err := answer(w, httptest.NewRequestWithContext(t.Context(), method, pages.PathUnsubscribe+"?token="+token, strings.NewReader("List-Unsubscribe=One-Click")))

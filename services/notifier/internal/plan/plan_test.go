@@ -62,9 +62,7 @@ func server(t *testing.T) jetstream.JetStream {
 // connect returns a connection to a server that has the streams from then on.
 func connect(t *testing.T, srv *natsrun.Server, opts ...nats.Option) jetstream.JetStream {
 	t.Helper()
-	_, js := natstest.Connect(t, srv, opts...)
-	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30})
-	check.OK(t, check.Err(contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{})))
+	js, _ := recordtest.Open(t, srv, opts...)
 	return js
 }
 

@@ -2,23 +2,31 @@
 package recordtest
 
 import (
+	"testing"
+
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // Client returns a client of records, and closes it at the end of the test.
-func Client(t interface {
-	Cleanup(f func())
-	Fatal(args ...any)
-	Helper()
-}, js jetstream.JetStream,
-) *kvrecord.Client {
+func Client(t testing.TB, js jetstream.JetStream) *kvrecord.Client {
 	t.Helper()
-	records, err := kvrecord.New(kvrecord.Config{JetStream: js})
-	if err != nil {
-		t.Fatal(err)
-	}
+	records := check.Must(kvrecord.New(kvrecord.Config{JetStream: js}))(t)
 	t.Cleanup(records.Close)
 	return records
+}
+
+// Open connects to a server, makes its streams and buckets, and returns a client of their records.
+func Open(t testing.TB, srv *natsrun.Server, opts ...nats.Option) (jetstream.JetStream, *kvrecord.Client) {
+	t.Helper()
+	_, js := natstest.Connect(t, srv, opts...)
+	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 2 << 30})
+	check.OK(t, check.Err(contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{})))
+	return js, Client(t, js)
 }

@@ -34,9 +34,7 @@ type pair struct {
 func withPair(t *testing.T, f func(g *pair)) {
 	t.Helper()
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		_, js := natstest.Connect(t, srv)
-		assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30})
-		check.OK(t, check.Err(contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{})))
+		js, _ := recordtest.Open(t, srv)
 		g := &pair{T: t, js: js}
 		for i := range g.stores {
 			g.stores[i] = throttle.New(recordtest.Client(t, js))
@@ -122,9 +120,8 @@ func TestNoMoreThanTheLimit(t *testing.T) {
 				all.Wait()
 				for n := range rows {
 					check.That(t, n <= 0 || !granted[n].Before(granted[n-1]), "row %d came to its turn before row %d", n, n-1)
-					if n >= three.Limit && granted[n].Sub(granted[n-three.Limit]) < three.Period() {
-						t.Errorf("rows %d to %d were delivered within %s", n-three.Limit, n, granted[n].Sub(granted[n-three.Limit]))
-					}
+					check.That(t, n < three.Limit || granted[n].Sub(granted[n-three.Limit]) >= three.Period(),
+						"rows %d to %d were delivered within %s", n-three.Limit, n, granted[n].Sub(granted[n-three.Limit]))
 				}
 			})
 		})
