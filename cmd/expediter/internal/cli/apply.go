@@ -45,21 +45,6 @@ func newApply(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "apply",
 		Short: "Make the streams, buckets and consumers that the services need",
-		Long: `Apply creates missing streams, buckets and consumers on a server and updates those that differ from their declarations.
-Placement and metadata that an operator has added to one stay, and so does every stream that is not declared.
-
-A setting that is larger than declared stays as well: replicas, limits, retention. --allow-shrink lowers it; the column DROPS
-says which messages the server drops at once. A setting that no update can change is reported, and left.
-
---partitions divides the jobs and results of the enricher, and the rows of the notifier, each over so many streams, while the services
-run. It is for good. All enrichers need ENRICHER_PARTITIONS before, and all notifiers NOTIFIER_PARTITIONS after it. When it says that
-something is left in a first stream, call it again later: until nothing is, requests cost a read more. Called again it makes a partition of
-results anew that was lost, empty, which apply without it does not.
-
-It needs an administrator's permissions. The services do not need them: they only check.`,
-		Example: `  expediter apply --dry-run
-  expediter apply --replicas 3 --services enricher,notifier --server nats://nats.internal:4222 --creds admin.creds
-  expediter apply --account NOTIFIER --services notifier --partitions 4`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.check(); err != nil {
 				return err

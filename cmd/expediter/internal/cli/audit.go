@@ -19,10 +19,6 @@ func newAudit(g *globals) *cobra.Command {
 	cmd := f.listing(&cobra.Command{
 		Use:   "audit",
 		Short: "List the acts of operators, the latest first",
-		Long: `Audit lists each cancel, replay, enable, discard and steal: by which caller or user of the NATS server, when, how
-many, and how it ended. "begun" is an act that is under way, or whose process died. Only the operators' account reads it.`,
-		Example: `  expediter audit
-  expediter audit --limit 1000 -o jsonl`,
 	}, func(ctx context.Context, _ []string, format string) error {
 		if limit < 1 || limit > audit.MaxList {
 			return f.usage(fmt.Errorf("--limit %d: want 1 to %d", limit, audit.MaxList))

@@ -26,15 +26,7 @@ func newBackup(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "backup FOLDER",
 		Short: "Write the streams and buckets of the services to a folder",
-		Long: `Backup writes the streams and buckets of the services, with their consumers, to a folder that does not exist or is empty.
-Services may run meanwhile. The files hold addresses and secrets of recipients; only their owner can read them.
-
-Jobs and events that were accepted before the command began are in the backup, and those done before count as done after a restore.
-
-It needs an administrator's permissions. With the accounts of deploy/nats, each account has a backup of its own.`,
-		Example: `  expediter backup ./monday
-  expediter backup ./monday-notifier --account NOTIFIER --services notifier --nkey admin.nk`,
-		Args: cobra.ExactArgs(1),
+		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return f.run(cmd.Context(), "expediter backup", args[0], backup.Write)
 		},
@@ -48,16 +40,7 @@ func newRestore(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "restore FOLDER",
 		Short: "Make the streams and buckets of a backup",
-		Long: `Restore makes the streams and buckets of a backup, with their consumers, on a server that has none of them. It verifies
-the whole backup first. Buckets are marked as restored, so that fencing tokens are greater than all earlier ones.
-
-Stop the services first, and start them when the command has ended with 0. Repeat one that was interrupted: it goes on.
-Then run expediter apply, for settings that a newer version declares otherwise.
-
-With --services only the streams of these are restored, and dead letters of others are left out.`,
-		Example: `  expediter restore ./monday --replicas 3
-  expediter restore ./monday-notifier --account NOTIFIER --services notifier --nkey admin.nk`,
-		Args: cobra.ExactArgs(1),
+		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().Changed("replicas") {
 				if err := checkReplicas(f.replicas); err != nil {

@@ -28,25 +28,8 @@ func newCaptions(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "captions FILE",
 		Short: "Make a transcript of a caption file",
-		Long: `Captions reads a WebVTT, SRT or text file, or the standard input ("-"), and writes its text.
-
-The formats are
-  segments  a JSON array of {"start", "dur", "text"}, the times in seconds
-  text      a line per segment: [12.34s] text
-  json      an object with all data: the cues as they are in the file ("id", "start", "end", "text", and "plain" for the
-            text without markup), the segments, and a note of each part that was cut or left out
-
-The format of the input is detected by its content, and its encoding where it is not UTF-8: a line on the standard error
-names a guess; a file named .vtt or .srt has to hold captions with times. WebVTT is read by
-the rules of the W3C. The lines that automatic captions show again and again are written once,
-and notes such as [Music] are left out.
-
-A file that is cut by a limit is written up to the limit; a message names the missing part, and the exit code is 1. Cues
-whose times cannot be read are left out, as the rules demand, and counted on the standard error.`,
-		Example: `  expediter captions video.en.vtt
-  expediter captions --format segments - < video.srt`,
-		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return g.captions(cmd.Context(), f, args[0]) },
+		Args:  cobra.ExactArgs(1),
+		RunE:  func(cmd *cobra.Command, args []string) error { return g.captions(cmd.Context(), f, args[0]) },
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.encoding, "encoding", "", encodingUsage)

@@ -32,17 +32,6 @@ func newDead(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dead",
 		Short: "Look at jobs that were given up, and run them again",
-		Long: `Dead shows, replays and discards dead letters: jobs that failed for good, each with its payload and its last error, and
-messages that other consumers have left stranded.
-
-Begin with "groups": it puts letters whose errors differ only in numbers, ids and quoted values into one group, whose
-signature selects it in other commands. Commands that change something only report what they would do until --yes is
-given; letters that are named one by one are replayed without it.`,
-		Example: `  expediter dead groups --since 24h
-  expediter dead list --signature 'smtp: code #'
-  expediter dead show 17
-  expediter dead replay 17
-  expediter dead replay --signature 'smtp: code #' --rate 10 --yes`,
 	}
 	flags := cmd.PersistentFlags()
 	f.register(flags)
@@ -193,10 +182,6 @@ func newDeadList(f *deadFlags) *cobra.Command {
 	cmd := f.listing(&cobra.Command{
 		Use:   "list",
 		Short: "List dead letters, the latest first",
-		Long: `List writes a line for each letter that the flags select, the latest first. The first column is the number for show, replay
-and discard.`,
-		Example: `  expediter dead list --since 1h
-  expediter dead list --subject 'jobs.mail.>' --limit 0 -o jsonl`,
 	}, func(ctx context.Context, _ []string, format string) error {
 		if err := f.usage(filter.check()); err != nil {
 			return err
@@ -264,12 +249,6 @@ func newDeadGroups(f *deadFlags) *cobra.Command {
 	cmd := f.listing(&cobra.Command{
 		Use:   "groups",
 		Short: "Count dead letters by the kind of their errors, or by their subjects, streams or workers",
-		Long: `Groups puts the letters that the flags select into groups: those whose errors differ only in numbers, ids and quoted
-values, or those of a kind of subject, of a stream, or of a worker. Other commands select a group by --signature, --reason,
---job-stream and --worker. Groups reads headers only, so it is quick with many and large letters, too.`,
-		Example: `  expediter dead groups
-  expediter dead groups --since 7d -o json
-  expediter dead groups --by subject`,
 	}, func(ctx context.Context, _ []string, format string) error {
 		if err := f.usage(filter.check()); err != nil {
 			return err

@@ -66,16 +66,7 @@ func newDeadReplay(f *deadFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "replay [LETTER...]",
 		Short: "Run the jobs of dead letters again",
-		Long: `Replay publishes jobs to their streams again, oldest first, and removes their letters. A job keeps its id; no job is
-replayed twice, also when a replay is interrupted and started again. Letters that stay are reported with the reason, and
-make the exit code 1.
-
-Letters that flags select are replayed with --yes only.`,
-		Example: `  expediter dead replay 17 18
-  expediter dead replay 17 --payload job.json
-  expediter dead replay --signature 'smtp: code #' --since 24h
-  expediter dead replay --signature 'smtp: code #' --since 24h --rate 10 --yes`,
-		Args: cobra.ArbitraryArgs,
+		Args:  cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.usage(c.check(args)); err != nil {
 				return err
@@ -131,12 +122,7 @@ func newDeadDiscard(f *deadFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "discard [LETTER...]",
 		Short: "Remove dead letters and their jobs for good",
-		Long: `Discard removes letters; their jobs will never run. A message that is stranded in a work queue is removed from there as
-well. It does so with --yes only.`,
-		Example: `  expediter dead discard 17 --yes
-  expediter dead discard --signature 'no such user' --until 7d
-  expediter dead discard --signature 'no such user' --until 7d --yes`,
-		Args: cobra.ArbitraryArgs,
+		Args:  cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.usage(c.check(args)); err != nil {
 				return err

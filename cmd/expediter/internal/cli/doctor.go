@@ -37,18 +37,7 @@ func newDoctor(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Find the problems of a deployment, and how to mend them",
-		Long: `Doctor looks at the servers, accounts, permissions, streams, consumers, workers and dead letters, at the configuration of the
-services in the environment, and at the far sides that it names. Each finding has the command that mends it.
-
-It changes nothing, but for a record that it writes to each bucket for a minute, as the services do to be ready; --read-only
-leaves that out. With the accounts of deploy/nats it sees all streams as admin, the settings of the servers as sys or with
---monitor, and with --as SERVICE, and the user of that service, also whether that has all permissions that it needs.
-
-Exit codes: 0 healthy or warnings only, 1 errors, 2 wrong command line.`,
-		Example: `  expediter doctor
-  expediter doctor --monitor http://127.0.0.1:8222 --json
-  NATS_NKEY=enricher.nk expediter doctor --as enricher`,
-		Args: cobra.NoArgs,
+		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.check(); err != nil {
 				return err

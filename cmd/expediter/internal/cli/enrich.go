@@ -43,21 +43,7 @@ func newEnrich(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "enrich FILE...",
 		Short: "Find the delivery link of each place in a file",
-		Long: `Enrich reads places from CSV, JSON or JSON Lines files of any size, or from the standard input ("-"), and writes
-a result for each of them in the same order.
-
-CSV needs a header. The columns id (or placeId, place_id) and name are required; addr (address), city (cityText), phone,
-lat (latitude) and lng (lon, longitude) make the match better; all others are passed through. JSON is an array of places
-or a request with its places under "results".
-
-With --url, a service that has answered once may be gone for --timeout, to be started again for example. After an interrupt or an
-error the same command goes on where it stopped, when --resume names the file of the results.
-
-Records that cannot be used are listed at the end with file, line and field, and make the exit code 1.`,
-		Example: `  expediter enrich --catalog venues.csv places.csv
-  expediter enrich --url http://localhost:8080 --wait --output jsonl - < places.json
-  expediter enrich --url http://localhost:8080 --wait --output jsonl --resume results.jsonl places.csv`,
-		Args: cobra.MinimumNArgs(1),
+		Args:  cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.url == "" && !cmd.Flags().Changed("wait") {
 				f.wait = true // an embedded pipeline ends with the command, and its pending look-ups with it

@@ -36,13 +36,7 @@ func newExport(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export USER",
 		Short: "Write all data that the notifier keeps of a user",
-		Long: `Export writes a line of JSON for each message that the notifier keeps under the id of a user: the profile in the directory,
-addresses, preferences, memberships, items of the inbox, rows, deliveries, digests, counts and cancellations. The
-addresses may hold secrets. Messages that are stored while it runs may be missing.
-
-Not written are events and plans, which are not kept by user, and dead letters, which expediter dead list --subject finds.`,
-		Example: `  expediter export carla --type CUSTOMER > carla.jsonl`,
-		Args:    cobra.ExactArgs(1),
+		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.usage(checkID("user", args[0])); err != nil {
 				return err
@@ -219,16 +213,7 @@ func newForget(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "forget USER --type KIND",
 		Short: "Erase all data that the notifier keeps of a user",
-		Long: `Forget removes the messages that the notifier keeps under the id of a user: all that expediter export writes, and the dead
-letters of rows. A mark without data stays in the directory for 40 days, so that nothing is sent to the user that was planned before;
-writing the user to the directory again lifts it.
-
-Services may run meanwhile. Repeat the command a minute later for rows that were being sent, and when it was interrupted: it begins
-again, and counts only the messages that are left. Without --yes it counts, and changes nothing.
-
-Not removed are events and plans, which are not kept by user and expire after 7 and 30 days, and backups.`,
-		Example: `  expediter forget carla --type CUSTOMER --yes`,
-		Args:    cobra.ExactArgs(1),
+		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.usage(checkID("user", args[0]), needKind(kind)); err != nil {
 				return err

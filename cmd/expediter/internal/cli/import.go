@@ -97,21 +97,8 @@ func newImport(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import SOURCE",
 		Short: "Make a recipe of a video, a page, captions or a photo",
-		Long: `Import sends a source to a running importer, which makes a recipe of it. The source is the URL of a video or a page,
-or a file: captions (.vtt, .srt), a transcript (.txt), a photo of a recipe, a saved page, or the standard input
-("-"). The importer keeps a file of up to 8 MiB until its workers have read it.
-
-Without --follow the job's id is written as soon as the importer has it. With --follow the import is watched to its end,
-and the recipe is written in the form of --format.
-
-Exit codes with --follow and of "import status": 0 there is a recipe, 1 the import failed, 4 it is still running: the
-import goes on without the command.`,
-		Example: `  expediter import --follow https://www.youtube.com/watch?v=dQw4w9WgXcQ
-  expediter import --follow --format cooklang soup.srt > soup.cook
-  expediter import --owner ada --key order-17 --json --follow https://example.com/cake | jq -r .status
-  echo "Whisk 3 eggs. Fry them for 2 minutes." | expediter import --follow --name omelette -`,
-		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd.Context(), args[0]) },
+		Args:  cobra.ExactArgs(1),
+		RunE:  func(cmd *cobra.Command, args []string) error { return f.run(cmd.Context(), args[0]) },
 	}
 	shared.register(cmd.PersistentFlags())
 	flags := cmd.Flags()
@@ -230,12 +217,7 @@ func newImportStatus(shared *importerFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status JOB",
 		Short: "Show the state of an import",
-		Long: `Status shows the state of an import, or with --follow watches it to its end and writes the recipe.
-
-Exit codes: 0 there is a recipe, 1 the import failed, 4 it is still running.`,
-		Example: `  expediter import status 2f1c5d1e-2c9d-4c58-9a43-0b7f5d2a9b10
-  expediter import status --follow --format cooklang 2f1c5d1e-2c9d-4c58-9a43-0b7f5d2a9b10 > soup.cook`,
-		Args: cobra.ExactArgs(1),
+		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.usage(f.check()); err != nil {
 				return err
@@ -308,10 +290,9 @@ func waiting(job importer.Job) string {
 func newImportCancel(shared *importerFlags) *cobra.Command {
 	f := &followFlags{importerFlags: shared}
 	return &cobra.Command{
-		Use:     "cancel JOB",
-		Short:   "Cancel an import that has not ended",
-		Example: `  expediter import cancel 2f1c5d1e-2c9d-4c58-9a43-0b7f5d2a9b10`,
-		Args:    cobra.ExactArgs(1),
+		Use:   "cancel JOB",
+		Short: "Cancel an import that has not ended",
+		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.usage(f.importerFlags.check()); err != nil {
 				return err
@@ -329,10 +310,9 @@ func newImportRetry(shared *importerFlags) *cobra.Command {
 	f := &followFlags{importerFlags: shared}
 	var follow bool
 	cmd := &cobra.Command{
-		Use:     "retry JOB",
-		Short:   "Start a failed import again",
-		Example: `  expediter import retry --follow 2f1c5d1e-2c9d-4c58-9a43-0b7f5d2a9b10`,
-		Args:    cobra.ExactArgs(1),
+		Use:   "retry JOB",
+		Short: "Start a failed import again",
+		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.usage(f.check()); err != nil {
 				return err

@@ -43,15 +43,8 @@ func newInbox(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "inbox USER",
 		Short: "Show the in-app notifications of a user",
-		Long: `Inbox lists the items in the inbox of a user, the newest first, and counts the unread, read and archived ones. It reads
-the bucket of inboxes itself, so no notifier has to run. A user may be of several kinds of recipients: --type selects one.
-
-With --follow it writes the items, the oldest first, and then each new or changed item, until it is interrupted.
-With --json it writes one line with the counts and the items, or with --follow one line for each item.`,
-		Example: `  expediter inbox ada
-  expediter inbox --state unread --follow ada`,
-		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return f.show(cmd.Context(), args[0]) },
+		Args:  cobra.ExactArgs(1),
+		RunE:  func(cmd *cobra.Command, args []string) error { return f.show(cmd.Context(), args[0]) },
 	}
 	flags := cmd.Flags()
 	f.register(flags)

@@ -38,23 +38,6 @@ func newJobs(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "jobs",
 		Short: "Look at jobs and their workers, cancel jobs or run them now, pause handlers, drain workers, divide streams",
-		Long: `Jobs shows the jobs of a stream and the workers that run them, cancels jobs or runs them now, pauses handlers and drains workers.
-JOB is the sequence of a job, the first column of the list, or its subject; where the stream has partitions, the sequence in one of them
-is JOBS-1:88121. A job is in one of these states:
-
-  queued     it waits for a worker
-  delivered  a worker has it, for less than a third of AckWait, or lets it wait there
-  running    a worker runs it
-  retrying   it waits for its next attempt
-  scheduled  it is delayed
-  done       it is done, and kept by its key
-  dead       it failed for good: expediter dead runs it again
-  cancelled  it was cancelled`,
-		Example: `  expediter jobs list --stream IMPORT_JOBS --state running,retrying
-  expediter jobs show --stream IMPORT_JOBS 88121
-  expediter jobs cancel --stream IMPORT_JOBS 88121 --yes
-  expediter jobs pause --stream IMPORT_JOBS 'jobs.import.low.>' --for 10m
-  expediter jobs workers`,
 	}
 	flags := cmd.PersistentFlags()
 	f.register(flags)
@@ -186,12 +169,6 @@ func newJobsList(jobs *jobsFlags) *cobra.Command {
 	cmd := f.listing(&cobra.Command{
 		Use:   "list",
 		Short: "List the jobs of a stream, the oldest first",
-		Long: `List reads the stream in pages of constant cost and filters them: 100,000 messages at most, and --from goes on
-from there. With --state dead it lists the dead letters of the stream, by their numbers in expediter dead. A job without a
-consumer is taken by no worker.`,
-		Example: `  expediter jobs list --stream IMPORT_JOBS
-  expediter jobs list --stream IMPORT_JOBS --state retrying --subject 'jobs.import.*.u7' -o jsonl
-  expediter jobs list --stream IMPORT_JOBS --state dead`,
 	}, func(ctx context.Context, _ []string, format string) error {
 		if err := f.check(); err != nil {
 			return err
@@ -291,12 +268,7 @@ func newSchedules(g *globals) *cobra.Command {
 	return f.asking(&cobra.Command{
 		Use:   "schedules [STREAM]",
 		Short: "List the periodic jobs of a stream, or of all",
-		Long: `Schedules lists the jobs that the server inserts into a stream, or into all, again and again: the subject of the runs, when they
-are due (cron, with the second first, or an interval), and since when. NEXT is computed from that. An interval begins anew when the
-stream had no leader at the time of a run.`,
-		Example: `  expediter schedules
-  expediter schedules REPORTS -o json`,
-		Args: cobra.MaximumNArgs(1),
+		Args:  cobra.MaximumNArgs(1),
 	}, f.schedules)
 }
 

@@ -13,10 +13,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
-// allHelp is the part about --all in the help of jobs cancel and run.
-const allHelp = `With --all in the place of JOB it is for the jobs that --state, --subject and --key select: the first 1,000 among some
-10,000 messages. It says how many those are and changes nothing, until --count has that number, and it is still right.`
-
 // jobsAllFlags select jobs for an action.
 type jobsAllFlags struct {
 	*jobsFlags
@@ -149,8 +145,6 @@ func newJobsStreams(f *jobsFlags) *cobra.Command {
 	return f.listing(&cobra.Command{
 		Use:   "streams",
 		Short: "List the streams of jobs",
-		Long: `Streams lists the work queues, and the streams that take delayed jobs. A divided stream is one line, with the figures of all its
-partitions together.`,
 	}, func(ctx context.Context, _ []string, format string) error {
 		return f.with(ctx, "expediter jobs", func(js jetstream.JetStream) error { return f.listStreams(ctx, js, format, worker.HasJobs) })
 	})

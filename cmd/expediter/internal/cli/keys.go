@@ -30,8 +30,6 @@ func newKeys(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "keys",
 		Short: "Make and revoke the keys of callers over HTTP",
-		Long: `Keys maintains the file that SERVICE_KEYS of a service names. A service puts a change in force within two seconds.
-The file has the hashes of the keys only: add prints a key once.`,
 	}
 	cmd.PersistentFlags().StringVar(&f.file, "file", "keys.json", "file of keys")
 	cmd.AddCommand(f.newAdd(), f.newList(), f.newRevoke())
@@ -42,12 +40,7 @@ func (f *keysFlags) newAdd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "add NAME",
 		Short: "Make a key, and print it",
-		Long: `Add makes a key and prints it. Scopes are read, publish, operate, people (users, their addresses and preferences),
-mark (the items of inboxes), notify (notifications that choose channels and texts) and address (recipients that are carried
-along). A key with --user is for that user only: one inbox, the imports and recipes of one owner.`,
-		Example: `  expediter keys add --file keys.json --scope read,publish gateway
-  expediter keys add --file keys.json --scope read,mark --user 42 --type CUSTOMER --expires 24h customer-42`,
-		Args: cobra.ExactArgs(1),
+		Args:  cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			key := access.Key{Name: args[0], RecipientType: f.kind, User: f.user}
 			for _, s := range f.scopes {

@@ -23,11 +23,7 @@ func newLimits(g *globals) *cobra.Command {
 	return f.asking(&cobra.Command{
 		Use:   "limits [BUCKET]",
 		Short: "List the keys of limits, with their holders and waiters",
-		Long: `Limits lists the keys of limits under which something counts: those of workers, semaphores and rates, in the buckets jobs and
-locks, or in BUCKET. Only the hash of a key is stored. How many permits there may be, the programs know.`,
-		Example: `  expediter limits
-  expediter limits jobs -o json`,
-		Args: cobra.MaximumNArgs(1),
+		Args:  cobra.MaximumNArgs(1),
 	}, f.limits)
 }
 
@@ -77,11 +73,7 @@ func newResults(g *globals) *cobra.Command {
 	return f.asking(&cobra.Command{
 		Use:   "results [BUCKET]",
 		Short: "List the buckets, or count the results of one by their states",
-		Long: `Results lists the buckets of an account. With BUCKET it counts the entries of kvlock/flight in one: results, computations that are
-pending, and failures that are kept for a while. That reads the headers of all of the bucket, by a consumer.`,
-		Example: `  expediter results
-  expediter results enrich --account ENRICHER`,
-		Args: cobra.MaximumNArgs(1),
+		Args:  cobra.MaximumNArgs(1),
 	}, f.results)
 }
 

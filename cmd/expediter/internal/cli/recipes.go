@@ -28,22 +28,15 @@ func newRecipes(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "recipes",
 		Short: "List, search and show the recipes that imports made",
-		Long: `Recipes asks a running importer for the recipes that it keeps. An importer that stores its recipes in a Recipe Service does
-not have them.`,
-		Example: `  expediter recipes list
-  expediter recipes search --owner ada tomato onion
-  expediter recipes get --format cooklang 7a2f0c2e-3f57-5b0e-9a5b-5f5a43f1f3b1`,
 	}
 	shared.register(cmd.PersistentFlags())
 	cmd.AddCommand(newRecipesGet(shared), recipesFlags{importerFlags: shared}.lister(&cobra.Command{
-		Use:     "list",
-		Short:   "List the recipes of an owner, the newest first",
-		Example: `  expediter recipes list --owner ada -o jsonl`,
+		Use:   "list",
+		Short: "List the recipes of an owner, the newest first",
 	}), recipesFlags{importerFlags: shared}.lister(&cobra.Command{
-		Use:     "search WORD...",
-		Short:   "List the recipes of an owner with all of the words in the title or the ingredients",
-		Example: `  expediter recipes search tomato onion`,
-		Args:    cobra.MinimumNArgs(1),
+		Use:   "search WORD...",
+		Short: "List the recipes of an owner with all of the words in the title or the ingredients",
+		Args:  cobra.MinimumNArgs(1),
 	}))
 	return cmd
 }
@@ -82,14 +75,7 @@ func newRecipesGet(shared *importerFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get RECIPE",
 		Short: "Write a recipe",
-		Long: `Get writes a recipe. The formats are
-  text        for people
-  json        all data
-  schema-org  JSON-LD, which web pages and recipe managers read
-  cooklang    a .cook file`,
-		Example: `  expediter recipes get 7a2f0c2e-3f57-5b0e-9a5b-5f5a43f1f3b1
-  expediter recipes get --format schema-org 7a2f0c2e-3f57-5b0e-9a5b-5f5a43f1f3b1 > soup.json`,
-		Args: cobra.ExactArgs(1),
+		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := shared.usage(shared.check()); err != nil {
 				return err
@@ -118,11 +104,8 @@ func newPlaces(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "places PLACE",
 		Short: "Show the results of the look-ups of a place",
-		Long: `Places asks an enricher for the results of a place, by its placeId: a line of JSON with each provider, the venue, the
-score and the evidence.`,
-		Example: `  expediter places ChIJH3w7GaZMHRURkD-WwKJy-8E | jq .lookups`,
-		Args:    cobra.ExactArgs(1),
-		RunE:    func(cmd *cobra.Command, args []string) error { return f.place(cmd.Context(), args[0]) },
+		Args:  cobra.ExactArgs(1),
+		RunE:  func(cmd *cobra.Command, args []string) error { return f.place(cmd.Context(), args[0]) },
 	}
 	f.register(cmd.Flags())
 	return cmd

@@ -5,12 +5,14 @@ package cli
 import (
 	"cmp"
 	"context"
+	_ "embed" // the help
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"runtime/debug"
 	"slices"
@@ -79,12 +81,8 @@ func isStreamMissing(err error) bool {
 func newRoot(cfg Config) *cobra.Command {
 	g := &globals{config: cfg}
 	root := &cobra.Command{
-		Use:   "expediter",
-		Short: "Run background work once, and see its outcome",
-		Long: `Expediter runs event-driven work on NATS JetStream so that every job takes effect once.
-
-Exit codes: 0 done, 1 failure, 2 wrong command line, 3 not found, 4 timeout, 5 unavailable.
-Colours are used on terminals only, and not when NO_COLOR is set.`,
+		Use:               "expediter",
+		Short:             "Run background work once, and see its outcome",
 		PersistentPreRunE: g.setup,
 		SilenceErrors:     true,
 		SilenceUsage:      true,
@@ -105,7 +103,11 @@ Colours are used on terminals only, and not when NO_COLOR is set.`,
 		newLimits(g), newLock(g), newLocks(g), newMembers(g), newEndpoints(g), newNotifications(g), newNotify(g), newPlaces(g), newPrefs(g),
 		newReady(), newRecipes(g), newRelay(g), newRestore(g), newResults(g), newRules(g), newSchedules(g), newTemplates(g), newUp(g),
 		newUsers(g), newVersion())
-	complete(root)
+	texts := manual()
+	complete(root, texts)
+	if len(texts) > 0 {
+		panic(fmt.Sprintf("cli: no command has the texts of %q", slices.Sorted(maps.Keys(texts))))
+	}
 	return root
 }
 
@@ -132,9 +134,27 @@ func (g *globals) setup(cmd *cobra.Command, _ []string) error {
 // serverLogger returns the logger of embedded NATS servers.
 func (g *globals) serverLogger() *slog.Logger { return g.logger.With("component", "nats-server") }
 
-// complete completes a command and its subcommands: a mistake in the arguments becomes a UsageError, a command that declares
-// no arguments takes none, and a command without a function shows its help.
-func complete(cmd *cobra.Command) {
+//go:embed help.md
+var helpText string
+
+// manual returns the descriptions and the examples of commands, by their paths.
+func manual() map[string][2]string {
+	texts := map[string][2]string{}
+	for _, section := range strings.Split(helpText, "\n## ")[1:] {
+		path, text, _ := strings.Cut(section, "\n")
+		long, example, _ := strings.Cut(text, "\n```sh")
+		example, _, _ = strings.Cut(example, "\n```")
+		texts[path] = [2]string{strings.TrimSpace(long), strings.TrimPrefix(strings.ReplaceAll(example, "\n", "\n  "), "\n")}
+	}
+	return texts
+}
+
+// complete completes a command and its subcommands: it takes their descriptions and examples from texts, a mistake in the arguments
+// becomes a UsageError, a command that declares no arguments takes none, and a command without a function shows its help.
+func complete(cmd *cobra.Command, texts map[string][2]string) {
+	path := cmd.CommandPath()
+	cmd.Long, cmd.Example = texts[path][0], texts[path][1]
+	delete(texts, path)
 	check := cmd.Args
 	if check == nil {
 		check = cobra.NoArgs
@@ -144,7 +164,7 @@ func complete(cmd *cobra.Command) {
 		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	}
 	for _, below := range cmd.Commands() {
-		complete(below)
+		complete(below, texts)
 	}
 }
 
@@ -173,12 +193,10 @@ func harmless(text string) string {
 
 func newReady() *cobra.Command {
 	return &cobra.Command{
-		Use:     "ready URL",
-		Short:   "Ask whether a service is ready, for the health check of a container",
-		Long:    `Ready ends with 0 if the URL is answered with 200. The certificate may be of any authority and for any name.`,
-		Example: `  expediter ready https://127.0.0.1:8010/readyz`,
-		Args:    cobra.ExactArgs(1),
-		RunE:    func(cmd *cobra.Command, args []string) error { return service.AskReady(cmd.Context(), args[0]) },
+		Use:   "ready URL",
+		Short: "Ask whether a service is ready, for the health check of a container",
+		Args:  cobra.ExactArgs(1),
+		RunE:  func(cmd *cobra.Command, args []string) error { return service.AskReady(cmd.Context(), args[0]) },
 	}
 }
 

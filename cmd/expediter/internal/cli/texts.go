@@ -37,9 +37,8 @@ type rulesFlags struct {
 
 func newRules(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "rules",
-		Short:   "Check notification rules",
-		Example: `  expediter rules check rules.yaml --templates ./templates`,
+		Use:   "rules",
+		Short: "Check notification rules",
 	}
 	cmd.AddCommand(newRulesCheck(g))
 	return cmd
@@ -50,14 +49,8 @@ func newRulesCheck(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check FILE",
 		Short: "Report every mistake in a file of rules, and in a folder of templates",
-		Long: `Check reads rules as a notifier does when it starts, or when they change, and reports every mistake with its file and line.
-With --templates it reads the texts, too: a rule with the channel email, sms or webpush needs one. It needs no server.
-
-Exit codes: 0 no mistakes, 1 mistakes, 3 no such file.`,
-		Example: `  expediter rules check rules.yaml
-  expediter rules check rules.yaml --templates ./templates --channels inapp,email,letters`,
-		Args: cobra.ExactArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error { return f.run(args[0]) },
+		Args:  cobra.ExactArgs(1),
+		RunE:  func(_ *cobra.Command, args []string) error { return f.run(args[0]) },
 	}
 	flags := cmd.Flags()
 	flags.StringSliceVar(&f.channels, "channels", channelNames, "channels that the notifier has, with commas")
@@ -169,15 +162,8 @@ func (f *templatesFlags) newPreview() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "preview DIR",
 		Short: "Write the texts of templates, in every locale and on every channel",
-		Long: `Preview makes the texts of a folder of templates, and writes them into a folder: one file for each, and index.html with all of
-them, where mails are shown wide, narrow and dark, and SMS with the number of their segments. It needs no server. --data is a file of JSON
-with a payload for each template: {"reservation.requested": {"guests": 4}}.
-
-Exit codes: 0 all texts could be made, 1 some could not, or templates have mistakes.`,
-		Example: `  expediter templates preview ./templates --data samples.json
-  expediter templates preview ./templates --data samples.json --locale he-IL --out /tmp/preview`,
-		Args: cobra.ExactArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error { return f.preview(args[0]) },
+		Args:  cobra.ExactArgs(1),
+		RunE:  func(_ *cobra.Command, args []string) error { return f.preview(args[0]) },
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.data, "data", "", "file with a payload for each template")
@@ -193,13 +179,8 @@ func (f *templatesFlags) newSend() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "send TEMPLATE",
 		Short: "Send one test message through a running notifier",
-		Long: `Send has a notifier make the text of a template that it has, and send it to an address, now and once. The text begins with [test].
-The message belongs to no event and no user: it leaves no row, and has no link to unsubscribe. --data is the file that preview takes.
-
-Exit codes: 0 the far side has taken it, 1 it has not: the message says why.`,
-		Example: `  expediter templates send RESERVATION_REQUESTED --to ada@example.com --channel email --data samples.json --locale he-IL`,
-		Args:    cobra.ExactArgs(1),
-		RunE:    func(cmd *cobra.Command, args []string) error { return f.send(cmd.Context(), args[0]) },
+		Args:  cobra.ExactArgs(1),
+		RunE:  func(cmd *cobra.Command, args []string) error { return f.send(cmd.Context(), args[0]) },
 	}
 	flags := cmd.Flags()
 	f.registerServer(flags)

@@ -47,24 +47,6 @@ func newUp(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Run everything in this process until it is interrupted",
-		Long: `Up starts an embedded NATS server, two enrichers, an importer and a notifier, prints their addresses and commands to try,
-and runs until it is interrupted. It then finishes the requests and jobs under way. The address that it prints first is that of a page
-for the browser on which to try all of them, with the console beside it.
-
-The importer fetches videos of YouTube when yt-dlp is installed and reads photos when tesseract is. Environment
-variables configure it further, such as IMPORTER_OPENAI_URL for the model that makes the recipes, or IMPORTER_ALLOW_NETWORKS
-for private networks that pages may be in.
-
-The notifier notifies recipients by the rules of --rules. Without the flag it has the sample's rules, and the directory has a
-few recipients of each kind, so that an event reaches a recipient at once. Environment variables configure channels other
-than the inbox, such as NOTIFIER_EMAIL_SERVER with --templates for its texts, or NOTIFIER_WEBHOOK_SECRETS.
-
-Without --catalog the venues are those of the sample. Without --dir no data is kept. The NATS server restarts by
-itself when its disk was full and has room again.`,
-		Example: `  expediter up --http-port 0 --nats-port 0
-  expediter up --catalog venues.csv --dir ./data
-  expediter up --rules rules.yaml --templates ./templates
-  expediter up --cluster 3`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.check(); err != nil {
 				return err
@@ -338,13 +320,6 @@ func newDemo(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Run everything in this process on sample data, and check the guarantees",
-		Long: `Demo starts an embedded NATS server, two enrichers, two importers and two notifiers, has many users ask for overlapping
-places and import the same recipe videos at the same moment, publishes every event twice, and checks the outcome with
-evidence from outside the services: the stream with the jobs, the requests at the provider and at the site of the videos,
-and the delivered letters. It takes a few seconds, needs no network and leaves no files behind. The exit code is 1 when a
-guarantee was broken, and the message says which.`,
-		Example: `  expediter demo
-  expediter demo --json | tail -1`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			report, err := g.config.Demo(cmd.Context(), demo.Config{Logger: g.logger, Out: cmd.OutOrStdout()})
 			return conclude(cmd.OutOrStdout(), report, err, asJSON)

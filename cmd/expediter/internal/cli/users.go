@@ -43,8 +43,6 @@ func newUsers(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "users",
 		Short: "Put people in, show, export and remove them",
-		Long: `Users asks a notifier about the people that it notifies: their profiles, addresses, preferences and memberships, which are
-the aggregates whose events concern them.`,
 	}
 	f.registerUsers(cmd)
 	cmd.AddCommand(f.newGet(), f.newPut(), f.newDelete(), f.newImport(), f.newExport())
@@ -68,10 +66,8 @@ func (f *usersFlags) newGet() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get USER",
 		Short: "Show a user, as a line for import",
-		Example: `  expediter users get carla --type CUSTOMER
-  expediter users get carla --type CUSTOMER --part addresses`,
-		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return f.about(cmd.Context(), args[0], f.get) },
+		Args:  cobra.ExactArgs(1),
+		RunE:  func(cmd *cobra.Command, args []string) error { return f.about(cmd.Context(), args[0], f.get) },
 	}
 	f.registerPart(cmd)
 	return cmd
@@ -81,11 +77,7 @@ func (f *usersFlags) newPut() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "put USER JSON",
 		Short: "Put a user in, or change one",
-		Long: `Put merges the JSON into the record of the user: fields of the profile, addresses, opt-outs and memberships; "-" reads it
-from the standard input. With --part it is a merge patch of that part, in which null removes, or with --replace the whole part.`,
-		Example: `  expediter users put carla --type CUSTOMER '{"locale":"he-IL","addresses":{"email":"carla@example.com"}}'
-  expediter users put carla --type CUSTOMER --part addresses '{"addresses":{"email":null}}'`,
-		Args: cobra.ExactArgs(2),
+		Args:  cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return f.about(cmd.Context(), args[0], func(ctx context.Context, client *notify.Client, r notifier.UserRequest) error {
 				return f.put(ctx, client, r, args[1])
@@ -102,10 +94,7 @@ func (f *usersFlags) newDelete() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "delete USER",
 		Short: "Remove a user, or a part of one",
-		Long: `Delete removes a user from the directory: nothing more is sent to the user, not even messages planned before. The record of sent
-ones stays; see expediter forget for erasing that, too. With --part it empties the part.`,
-		Example: `  expediter users delete carla --type CUSTOMER --yes`,
-		Args:    cobra.ExactArgs(1),
+		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.usage(refuse(!f.yes, "say --yes to remove %q", args[0])); err != nil {
 				return err
@@ -122,9 +111,8 @@ ones stays; see expediter forget for erasing that, too. With --part it empties t
 
 func (f *usersFlags) newExport() *cobra.Command {
 	return &cobra.Command{
-		Use:     "export",
-		Short:   "Write all users, or those of one type, as lines for import",
-		Example: `  expediter users export --type CUSTOMER >customers.ndjson`,
+		Use:   "export",
+		Short: "Write all users, or those of one type, as lines for import",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.ask(cmd.Context(), func(ctx context.Context, client *notify.Client) error {
 				for line, err := range client.Users(ctx, notifier.UserQuery{RecipientType: contracts.RecipientType(f.kind)}) {
@@ -261,11 +249,6 @@ func newEndpoints(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "endpoints",
 		Short: "Show and replace the secrets of people's addresses, and try them",
-		Long: `Endpoints is about one of the addresses that a user has on a channel, by its id; the plain one is "main". users get --part
-addresses shows them, and users put --part addresses changes them.`,
-		Example: `  expediter endpoints secret carla webhook main --type CUSTOMER
-  expediter endpoints test carla webhook phone --type CUSTOMER
-  expediter endpoints replay carla webhook phone --since 24h --type CUSTOMER`,
 	}
 	f.registerUsers(cmd)
 	var since time.Duration
