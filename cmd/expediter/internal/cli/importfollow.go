@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/card"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/imports"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/progress"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
@@ -144,8 +143,7 @@ func (f *importerFlags) writeRecipe(stored kvstore.Stored, format string) error 
 	case "cooklang":
 		return f.say("%s", export.Cooklang(r))
 	default:
-		stdout := f.config.stdout()
-		return card.Write(stdout, r, card.Options{Bold: stdout.Color, Source: sourceLabel(r.Source.Ref), Width: stdout.Width()})
+		return f.say("%s", newRecipeCard(r, sourceLabel(r.Source.Ref), f.config.stdout().Color))
 	}
 	if err != nil {
 		return fmt.Errorf("encode: %w", err)
