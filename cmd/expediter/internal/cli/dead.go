@@ -22,9 +22,8 @@ import (
 type deadFlags struct {
 	natsFlags
 
-	deadSubject string
-	js          jetstream.JetStream // set by open
-	stream      string
+	js     jetstream.JetStream // set by open
+	stream string
 }
 
 func newDead(g *globals) *cobra.Command {
@@ -36,7 +35,6 @@ func newDead(g *globals) *cobra.Command {
 	flags := cmd.PersistentFlags()
 	f.register(flags)
 	f.registerAccount(flags)
-	flags.StringVar(&f.deadSubject, "dead-subject", "dead", "first part of the letters' subjects")
 	flags.StringVar(&f.stream, "stream", contracts.StreamDead, "stream that holds the letters")
 	cmd.AddCommand(newDeadDiscard(f), newDeadGroups(f), newDeadList(f), newDeadReplay(f), newDeadShow(f), newDeadStranded(f))
 	return cmd
@@ -46,7 +44,7 @@ func newDead(g *globals) *cobra.Command {
 func (f *deadFlags) use(ctx context.Context, fn func(*deadletter.Store) error) error {
 	return f.with(ctx, "expediter dead", func(js jetstream.JetStream) error {
 		f.js = js
-		store, err := deadletter.Open(ctx, js, deadletter.Config{DeadSubject: f.deadSubject, RequestTimeout: f.timeout, Stream: f.stream})
+		store, err := deadletter.Open(ctx, js, deadletter.Config{RequestTimeout: f.timeout, Stream: f.stream})
 		if err != nil {
 			return err
 		}
@@ -177,7 +175,6 @@ func newDeadList(f *deadFlags) *cobra.Command {
 	var (
 		filter filterFlags
 		limit  int
-		oldest bool
 	)
 	cmd := f.listing(&cobra.Command{
 		Use:   "list",
@@ -186,17 +183,12 @@ func newDeadList(f *deadFlags) *cobra.Command {
 		if err := f.usage(filter.check()); err != nil {
 			return err
 		}
-		order := deadletter.NewestFirst
-		if oldest {
-			order = deadletter.OldestFirst
-		}
 		return f.filtered(ctx, filter, nil, func(store *deadletter.Store, filter deadletter.Filter) error {
-			return f.list(store.List(ctx, filter, order), format, limit)
+			return f.list(store.List(ctx, filter, deadletter.NewestFirst), format, limit)
 		})
 	})
 	filter.register(f.globals, cmd)
 	cmd.Flags().IntVar(&limit, "limit", 100, "most letters to list, 0 for all")
-	cmd.Flags().BoolVar(&oldest, "oldest", false, "the oldest first")
 	return cmd
 }
 
