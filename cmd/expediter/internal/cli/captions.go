@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"io"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -57,7 +56,7 @@ func (g *globals) captions(ctx context.Context, f captionsFlags, path string) er
 		return err
 	}
 	from, _ := caption.ParseFormat(f.from) //nolint:errcheck // checked above
-	source, err := g.openInput(path)
+	source, err := g.openInput(ctx, path)
 	if err != nil {
 		return err
 	}
@@ -65,7 +64,7 @@ func (g *globals) captions(ctx context.Context, f captionsFlags, path string) er
 	name := inputName(path)
 	// A file that is named like a caption file and has only text is a mistake, not a text.
 	timed := slices.Contains([]string{".srt", ".vtt"}, strings.ToLower(filepath.Ext(path)))
-	text, encoding, err := charset.NewReader(untilDone{ctx, source}, f.encoding, "")
+	text, encoding, err := charset.NewReader(source, f.encoding, "")
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
@@ -113,18 +112,4 @@ func (g *globals) notice(name string, track caption.Track) error {
 		parts[i] = cut.String()
 	}
 	return fmt.Errorf("%s: not all of it was read: %s", name, strings.Join(parts, "; "))
-}
-
-// untilDone is a reader that ends when the context does.
-type untilDone struct {
-	ctx    context.Context //nolint:containedctx // a reader has no other way to it
-	source io.Reader
-}
-
-// Read implements io.Reader.
-func (u untilDone) Read(p []byte) (int, error) {
-	if err := u.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return u.source.Read(p) //nolint:wrapcheck // io.EOF has to stay as it is
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -15,6 +14,9 @@ import (
 
 // errNotAll is returned when selected letters stay.
 var errNotAll = errors.New("letters stay")
+
+// maxPayload is the size of the largest message that a server can be configured to take, in bytes.
+const maxPayload = 64 << 20
 
 // maxProblems is the number of letters that stay and are reported one by one.
 const maxProblems = 20
@@ -87,7 +89,7 @@ func (f *deadFlags) replay(ctx context.Context, c changeFlags, args []string) er
 		Again: c.again, DryRun: c.dryRun || len(args) == 0 && !c.yes, Limit: c.limit, Rate: c.rate,
 	}
 	if c.payload != "" {
-		payload, err := f.read(c.payload)
+		payload, err := f.read(ctx, c.payload, maxPayload)
 		if err != nil {
 			return err
 		}
@@ -99,22 +101,6 @@ func (f *deadFlags) replay(ctx context.Context, c changeFlags, args []string) er
 		opts.Each = each
 		return store.Replay(ctx, filter, opts)
 	})
-}
-
-// read reads a file, or the standard input. Its size is bounded by the largest message that a server can be
-// configured to take.
-func (f *deadFlags) read(path string) ([]byte, error) {
-	const most = 64 << 20
-	from, err := f.openInput(path)
-	if err != nil {
-		return nil, err
-	}
-	defer from.Close()
-	data, err := io.ReadAll(io.LimitReader(from, most))
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", path, err)
-	}
-	return data, nil
 }
 
 func newDeadDiscard(f *deadFlags) *cobra.Command {

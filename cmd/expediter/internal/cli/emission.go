@@ -47,9 +47,8 @@ func newEmission(f *emitFlags, paths []string) *emission {
 
 // draw begins a progress bar when the output has no line for each event.
 func (e *emission) draw(total int64) {
-	stderr := e.config.stderr()
-	if stderr.TTY && !e.config.stdout().TTY {
-		e.bar = progress.New(progress.Config{Total: total, Visible: true, Width: stderr.Width(), Writer: stderr})
+	if e.config.stderr().TTY && !e.config.stdout().TTY {
+		e.bar = e.newBar(total, false)
 	}
 }
 

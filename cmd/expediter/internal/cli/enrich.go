@@ -18,7 +18,6 @@ import (
 	"github.com/expediter-io/expediter/cmd/expediter/internal/enrich"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/input"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/output"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/progress"
 )
 
 // enrichFlags are the flags of the enrich command.
@@ -112,10 +111,7 @@ func (g *globals) enrich(ctx context.Context, f enrichFlags, paths []string) (er
 	}
 	defer func() { err = errors.Join(err, stop()) }()
 
-	stderr := g.config.stderr()
-	bar := progress.New(progress.Config{
-		Predict: true, Total: input.Size(paths...), Visible: stderr.TTY, Width: stderr.Width(), Writer: stderr,
-	})
+	bar := g.newBar(input.Size(paths...), true)
 	summary, err := enrich.Run(ctx, enricher, earlier.skip(reader.Files(ctx, paths...)), out, enrich.Config{
 		Full: f.full, Progress: bar.Set, Timeout: f.timeout, Wait: f.wait,
 	})
@@ -124,7 +120,7 @@ func (g *globals) enrich(ctx context.Context, f enrichFlags, paths []string) (er
 		err = fmt.Errorf("interrupted after %d rows", earlier.rows+summary.Rows())
 	}
 	err = errors.Join(err, out.Close()) // the rows written so far stay readable after an error
-	return errors.Join(err, problems(stderr, reader.Report()))
+	return errors.Join(err, problems(g.config.Stderr, reader.Report()))
 }
 
 // exist returns an error for files that do not exist, before any work begins.

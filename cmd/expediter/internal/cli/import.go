@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"net/http"
 	"net/url"
@@ -160,7 +159,7 @@ func (f *importFlags) run(ctx context.Context, source string) error {
 		sub.URL = source
 	} else {
 		var err error
-		if sub.Content, err = f.read(ctx, source); err != nil {
+		if sub.Content, err = f.content(ctx, source); err != nil {
 			return err
 		}
 		if sub.Name = filepath.Base(source); f.name != "" {
@@ -188,27 +187,16 @@ func (f *importFlags) run(ctx context.Context, source string) error {
 	return f.say("%s\n", job.JobID)
 }
 
-// read reads a file, or the standard input.
-func (f *importFlags) read(ctx context.Context, path string) ([]byte, error) {
-	source, err := f.openInput(path)
-	if errors.Is(err, fs.ErrNotExist) && strings.Contains(path, ".") && strings.Contains(path, "/") && !filepath.IsAbs(path) {
-		return nil, fmt.Errorf("%w (an address begins with https://)", err)
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer source.Close()
-	name := inputName(path)
-	content, err := io.ReadAll(io.LimitReader(untilDone{ctx, source}, maxSource+1))
+// content reads a file, or the standard input.
+func (f *importFlags) content(ctx context.Context, path string) ([]byte, error) {
+	content, err := f.read(ctx, path, maxSource)
 	switch {
-	case err != nil:
-		return nil, fmt.Errorf("%s: %w", name, err)
-	case len(content) == 0:
-		return nil, fmt.Errorf("%s: it is empty", name)
-	case len(content) > maxSource:
-		return nil, fmt.Errorf("%s: it has more than %d MiB, which no importer takes", name, maxSource>>20)
+	case errors.Is(err, fs.ErrNotExist) && strings.Contains(path, ".") && strings.Contains(path, "/") && !filepath.IsAbs(path):
+		return nil, fmt.Errorf("%w (an address begins with https://)", err)
+	case err == nil && len(content) == 0:
+		return nil, fmt.Errorf("%s: it is empty", inputName(path))
 	}
-	return content, nil
+	return content, err
 }
 
 func newImportStatus(shared *importerFlags) *cobra.Command {

@@ -169,8 +169,8 @@ type display struct {
 
 func (f *followFlags) newDisplay() *display {
 	d := &display{flags: f}
-	if stderr := f.config.stderr(); stderr.TTY && !f.json {
-		d.bar = progress.New(progress.Config{Total: 100, Visible: true, Width: stderr.Width(), Writer: stderr})
+	if f.config.stderr().TTY && !f.json {
+		d.bar = f.newBar(100, false)
 	}
 	return d
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/expediter-io/expediter/cmd/expediter/internal/imports"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/input"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/notify"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/progress"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
 	"github.com/expediter-io/expediter/pkg/jsretry"
 	"github.com/expediter-io/expediter/pkg/kvlock"
@@ -181,6 +182,13 @@ func (g *globals) notef(format string, args ...any) {
 	fmt.Fprint(g.config.Stderr, harmless(fmt.Sprintf(format, args...))) //nolint:errcheck // nowhere to say so
 }
 
+// newBar returns a progress bar on the standard error, which is not shown elsewhere than on a terminal. With predict it shows the time that
+// is left.
+func (g *globals) newBar(total int64, predict bool) *progress.Bar {
+	stderr := g.config.stderr()
+	return progress.New(progress.Config{Predict: predict, Total: total, Visible: stderr.TTY, Width: stderr.Width(), Writer: stderr})
+}
+
 // harmless returns a text of several lines in a form that is safe on a terminal, because subjects, names and answers
 // come from strangers.
 func harmless(text string) string {
@@ -250,12 +258,29 @@ func problems(w io.Writer, report input.Report) error {
 	return fmt.Errorf("%d of %d %w", report.Bad, report.Rows, errBadRecords)
 }
 
-// openInput opens a file, or the standard input for "-". The caller closes it.
-func (g *globals) openInput(path string) (io.ReadCloser, error) {
+// openInput opens a file, or the standard input for "-", whose reads end with the context. The caller closes it.
+func (g *globals) openInput(ctx context.Context, path string) (io.ReadCloser, error) {
 	if path == input.Stdin {
-		return io.NopCloser(g.config.Stdin), nil
+		return io.NopCloser(input.Interruptible(ctx, g.config.Stdin)), nil
 	}
 	return os.Open(path) //nolint:gosec,wrapcheck // the person who runs it names the file, and so does the error
+}
+
+// read reads a file, or the standard input for "-", of at most most bytes.
+func (g *globals) read(ctx context.Context, path string, most int64) ([]byte, error) {
+	source, err := g.openInput(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	defer source.Close()
+	data, err := io.ReadAll(io.LimitReader(source, most+1))
+	if err == nil && int64(len(data)) > most {
+		err = fmt.Errorf("it has more than %d KiB", most>>10)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", inputName(path), err)
+	}
+	return data, nil
 }
 
 // inputName returns the name of a file, or of the standard input, in messages.

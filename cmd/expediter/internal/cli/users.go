@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"strings"
 	"time"
@@ -183,9 +182,9 @@ func (f *usersFlags) get(ctx context.Context, client *notify.Client, r notifier.
 
 func (f *usersFlags) put(ctx context.Context, client *notify.Client, r notifier.UserRequest, text string) error {
 	if text == input.Stdin {
-		data, err := io.ReadAll(io.LimitReader(f.config.Stdin, contracts.MaxBody))
+		data, err := f.read(ctx, text, contracts.MaxBody)
 		if err != nil {
-			return fmt.Errorf("read the standard input: %w", err)
+			return err
 		}
 		text = string(data)
 	}

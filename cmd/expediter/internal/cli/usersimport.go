@@ -73,10 +73,7 @@ type userImport struct {
 }
 
 func (f *usersFlags) importUsers(ctx context.Context, client *notify.Client, path string) error {
-	stderr := f.config.stderr()
-	bar := progress.New(progress.Config{
-		Predict: true, Total: input.Size(path), Visible: stderr.TTY, Width: stderr.Width(), Writer: stderr,
-	})
+	bar := f.newBar(input.Size(path), true)
 	run := &userImport{usersFlags: f, bar: bar, client: client, counts: map[string]int{}}
 	err := run.read(ctx, path)
 	bar.Close()
@@ -192,7 +189,7 @@ func (i *userImport) withKind(body []byte) []byte {
 // csvLines yields the users of a file of CSV.
 func (i *userImport) csvLines(ctx context.Context, path string) iter.Seq2[userLine, error] {
 	return func(yield func(userLine, error) bool) {
-		file, err := i.openInput(path)
+		file, err := i.openInput(ctx, path)
 		if err != nil {
 			yield(userLine{}, err)
 			return
