@@ -157,11 +157,6 @@ func newJobsCancel(jobs *jobsFlags) *cobra.Command {
 	return cmd
 }
 
-// isEnded reports whether a job will not run again.
-func isEnded(j worker.StoredJob) bool {
-	return j.State == worker.StateDone || j.State == worker.StateDead || j.State == worker.StateCancelled
-}
-
 func newJobsRun(jobs *jobsFlags) *cobra.Command {
 	f := &jobsAllFlags{jobsFlags: jobs}
 	var schedule, yes bool
