@@ -12,9 +12,8 @@ import (
 func newAccounts(g *globals) *cobra.Command {
 	partitions := 1
 	cmd := &cobra.Command{
-		Use:   "accounts",
-		Short: "Print accounts.conf with the permissions for partitions",
-		Args:  cobra.NoArgs,
+		Use:  "accounts",
+		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			if partitions < 1 || partitions > worker.MaxPartitions {
 				return usage(fmt.Errorf("--partitions %d: want 1 to %d", partitions, worker.MaxPartitions))

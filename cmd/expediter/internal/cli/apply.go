@@ -43,8 +43,7 @@ type applyFlags struct {
 func newApply(g *globals) *cobra.Command {
 	f := &applyFlags{natsFlags: natsFlags{globals: g}}
 	cmd := &cobra.Command{
-		Use:   "apply",
-		Short: "Make the streams, buckets and consumers that the services need",
+		Use: "apply",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.check(); err != nil {
 				return err

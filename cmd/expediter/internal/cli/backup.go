@@ -24,9 +24,8 @@ type backupFlags struct {
 func newBackup(g *globals) *cobra.Command {
 	f := &backupFlags{natsFlags: natsFlags{globals: g}}
 	cmd := &cobra.Command{
-		Use:   "backup FOLDER",
-		Short: "Write the streams and buckets of the services to a folder",
-		Args:  cobra.ExactArgs(1),
+		Use:  "backup FOLDER",
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return f.run(cmd.Context(), "expediter backup", args[0], backup.Write)
 		},
@@ -38,9 +37,8 @@ func newBackup(g *globals) *cobra.Command {
 func newRestore(g *globals) *cobra.Command {
 	f := &backupFlags{natsFlags: natsFlags{globals: g}}
 	cmd := &cobra.Command{
-		Use:   "restore FOLDER",
-		Short: "Make the streams and buckets of a backup",
-		Args:  cobra.ExactArgs(1),
+		Use:  "restore FOLDER",
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().Changed("replicas") {
 				if err := checkReplicas(f.replicas); err != nil {

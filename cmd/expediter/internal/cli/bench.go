@@ -31,7 +31,6 @@ func newBench(g *globals) *cobra.Command {
 	f := &benchFlags{natsFlags: natsFlags{globals: g}}
 	cmd := &cobra.Command{
 		Use:       "bench [PART...]",
-		Short:     "Measure locks, results, jobs, enrich and notify on your own servers",
 		Args:      cobra.OnlyValidArgs,
 		ValidArgs: measure.Parts(),
 		RunE: func(cmd *cobra.Command, args []string) error {

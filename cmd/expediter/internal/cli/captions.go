@@ -25,10 +25,9 @@ const encodingUsage = "encoding of the text, such as windows-1251 (default: the 
 func newCaptions(g *globals) *cobra.Command {
 	f := captionsFlags{format: "text"}
 	cmd := &cobra.Command{
-		Use:   "captions FILE",
-		Short: "Make a transcript of a caption file",
-		Args:  cobra.ExactArgs(1),
-		RunE:  func(cmd *cobra.Command, args []string) error { return g.captions(cmd.Context(), f, args[0]) },
+		Use:  "captions FILE",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return g.captions(cmd.Context(), f, args[0]) },
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.encoding, "encoding", "", encodingUsage)

@@ -38,8 +38,7 @@ type consoleFlags struct {
 func newConsole(g *globals) *cobra.Command {
 	f := &consoleFlags{natsFlags: natsFlags{globals: g}}
 	cmd := &cobra.Command{
-		Use:   "console",
-		Short: "Serve pages that show the state of a deployment, and act",
+		Use: "console",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f.defaults()
 			if err := f.check(); err != nil {

@@ -28,10 +28,7 @@ type deadFlags struct {
 
 func newDead(g *globals) *cobra.Command {
 	f := &deadFlags{natsFlags: natsFlags{globals: g}}
-	cmd := &cobra.Command{
-		Use:   "dead",
-		Short: "Look at jobs that were given up, and run them again",
-	}
+	cmd := &cobra.Command{Use: "dead"}
 	flags := cmd.PersistentFlags()
 	f.register(flags)
 	f.registerAccount(flags)
@@ -176,10 +173,7 @@ func newDeadList(f *deadFlags) *cobra.Command {
 		filter filterFlags
 		limit  int
 	)
-	cmd := f.listing(&cobra.Command{
-		Use:   "list",
-		Short: "List dead letters, the latest first",
-	}, func(ctx context.Context, _ []string, format string) error {
+	cmd := f.listing(&cobra.Command{Use: "list"}, func(ctx context.Context, _ []string, format string) error {
 		if err := f.usage(filter.check()); err != nil {
 			return err
 		}
@@ -238,10 +232,7 @@ func newDeadGroups(f *deadFlags) *cobra.Command {
 	var filter filterFlags
 	kinds := []string{string(deadletter.BySignature), string(deadletter.BySubject), string(deadletter.ByStream), string(deadletter.ByWorker)}
 	by := kinds[0]
-	cmd := f.listing(&cobra.Command{
-		Use:   "groups",
-		Short: "Count dead letters by the kind of their errors, or by their subjects, streams or workers",
-	}, func(ctx context.Context, _ []string, format string) error {
+	cmd := f.listing(&cobra.Command{Use: "groups"}, func(ctx context.Context, _ []string, format string) error {
 		if err := f.usage(filter.check()); err != nil {
 			return err
 		}

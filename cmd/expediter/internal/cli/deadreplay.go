@@ -66,9 +66,8 @@ func (c *changeFlags) check(args []string) error {
 func newDeadReplay(f *deadFlags) *cobra.Command {
 	var c changeFlags
 	cmd := &cobra.Command{
-		Use:   "replay [LETTER...]",
-		Short: "Run the jobs of dead letters again",
-		Args:  cobra.ArbitraryArgs,
+		Use:  "replay [LETTER...]",
+		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.usage(c.check(args)); err != nil {
 				return err
@@ -106,9 +105,8 @@ func (f *deadFlags) replay(ctx context.Context, c changeFlags, args []string) er
 func newDeadDiscard(f *deadFlags) *cobra.Command {
 	var c changeFlags
 	cmd := &cobra.Command{
-		Use:   "discard [LETTER...]",
-		Short: "Remove dead letters and their jobs for good",
-		Args:  cobra.ArbitraryArgs,
+		Use:  "discard [LETTER...]",
+		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.usage(c.check(args)); err != nil {
 				return err

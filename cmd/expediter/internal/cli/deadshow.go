@@ -21,9 +21,7 @@ import (
 func newDeadShow(f *deadFlags) *cobra.Command {
 	payload := false
 	cmd := f.listing(&cobra.Command{
-		Use:   "show LETTER",
-		Short: "Show everything about one dead letter",
-		Args:  cobra.ExactArgs(1),
+		Use: "show LETTER", Args: cobra.ExactArgs(1),
 	}, func(ctx context.Context, args []string, format string) error {
 		sequences, err := parseSequences(args)
 		if err != nil {
@@ -136,11 +134,7 @@ func readable(payload []byte) string {
 }
 
 func newDeadStranded(f *deadFlags) *cobra.Command {
-	return f.listing(&cobra.Command{
-		Use:   "stranded JOB-STREAM",
-		Short: "Find messages of a work queue that no consumer will deliver",
-		Args:  cobra.ExactArgs(1),
-	}, f.stranded)
+	return f.listing(&cobra.Command{Use: "stranded JOB-STREAM", Args: cobra.ExactArgs(1)}, f.stranded)
 }
 
 func (f *deadFlags) stranded(ctx context.Context, args []string, format string) error {

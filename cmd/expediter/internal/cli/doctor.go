@@ -35,9 +35,8 @@ type doctorFlags struct {
 func newDoctor(g *globals) *cobra.Command {
 	f := &doctorFlags{natsFlags: natsFlags{globals: g}}
 	cmd := &cobra.Command{
-		Use:   "doctor",
-		Short: "Find the problems of a deployment, and how to mend them",
-		Args:  cobra.NoArgs,
+		Use:  "doctor",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.check(); err != nil {
 				return err

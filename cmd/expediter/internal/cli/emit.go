@@ -56,10 +56,9 @@ type emitFlags struct {
 func newEmit(g *globals) *cobra.Command {
 	f := &emitFlags{natsFlags: natsFlags{globals: g, timeout: answerTimeout}, via: viaStream}
 	cmd := &cobra.Command{
-		Use:   "emit FILE...",
-		Short: "Publish events, so that their recipients are notified",
-		Args:  cobra.MinimumNArgs(1),
-		RunE:  func(cmd *cobra.Command, args []string) error { return f.run(cmd.Context(), args) },
+		Use:  "emit FILE...",
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd.Context(), args) },
 	}
 	flags := cmd.Flags()
 	f.registerServer(flags)
@@ -142,9 +141,8 @@ func newNotify(g *globals) *cobra.Command {
 	var channels []string
 	words := map[string]*string{"category": new(string), "not_before": new(string), "priority": new(string), "template": new(string)}
 	cmd := &cobra.Command{
-		Use:   "notify USER...",
-		Short: "Notify users at once, without a rule",
-		Args:  cobra.MinimumNArgs(1),
+		Use:  "notify USER...",
+		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			errs := make([]error, 0, 3+len(args))
 			errs = append(errs, refuse(f.kind == "", "--type is required: the kind of recipient that the users are"),

@@ -37,9 +37,8 @@ type enrichFlags struct {
 func newEnrich(g *globals) *cobra.Command {
 	f := enrichFlags{format: string(input.FormatAuto), output: string(output.FormatTable)}
 	cmd := &cobra.Command{
-		Use:   "enrich FILE...",
-		Short: "Find the delivery link of each place in a file",
-		Args:  cobra.MinimumNArgs(1),
+		Use:  "enrich FILE...",
+		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.url == "" && !cmd.Flags().Changed("wait") {
 				f.wait = true // an embedded pipeline ends with the command, and its pending look-ups with it

@@ -31,9 +31,8 @@ func newExport(g *globals) *cobra.Command {
 	f := &natsFlags{globals: g}
 	var kind string
 	cmd := &cobra.Command{
-		Use:   "export USER",
-		Short: "Write all data that the notifier keeps of a user",
-		Args:  cobra.ExactArgs(1),
+		Use:  "export USER",
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.usage(checkID("user", args[0])); err != nil {
 				return err
@@ -187,9 +186,8 @@ func newForget(g *globals) *cobra.Command {
 		yes  bool
 	)
 	cmd := &cobra.Command{
-		Use:   "forget USER --type KIND",
-		Short: "Erase all data that the notifier keeps of a user",
-		Args:  cobra.ExactArgs(1),
+		Use:  "forget USER --type KIND",
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.usage(checkID("user", args[0]), needKind(kind)); err != nil {
 				return err

@@ -94,10 +94,9 @@ func newImport(g *globals) *cobra.Command {
 	shared := &importerFlags{globals: g}
 	f := &importFlags{followFlags: followFlags{importerFlags: shared}}
 	cmd := &cobra.Command{
-		Use:   "import SOURCE",
-		Short: "Make a recipe of a video, a page, captions or a photo",
-		Args:  cobra.ExactArgs(1),
-		RunE:  func(cmd *cobra.Command, args []string) error { return f.run(cmd.Context(), args[0]) },
+		Use:  "import SOURCE",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd.Context(), args[0]) },
 	}
 	shared.register(cmd.PersistentFlags())
 	flags := cmd.Flags()
@@ -203,9 +202,8 @@ func newImportStatus(shared *importerFlags) *cobra.Command {
 	f := &followFlags{importerFlags: shared}
 	var follow bool
 	cmd := &cobra.Command{
-		Use:   "status JOB",
-		Short: "Show the state of an import",
-		Args:  cobra.ExactArgs(1),
+		Use:  "status JOB",
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.usage(f.check()); err != nil {
 				return err
@@ -278,9 +276,8 @@ func waiting(job importer.Job) string {
 func newImportCancel(shared *importerFlags) *cobra.Command {
 	f := &followFlags{importerFlags: shared}
 	return &cobra.Command{
-		Use:   "cancel JOB",
-		Short: "Cancel an import that has not ended",
-		Args:  cobra.ExactArgs(1),
+		Use:  "cancel JOB",
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.usage(f.importerFlags.check()); err != nil {
 				return err
@@ -298,9 +295,8 @@ func newImportRetry(shared *importerFlags) *cobra.Command {
 	f := &followFlags{importerFlags: shared}
 	var follow bool
 	cmd := &cobra.Command{
-		Use:   "retry JOB",
-		Short: "Start a failed import again",
-		Args:  cobra.ExactArgs(1),
+		Use:  "retry JOB",
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.usage(f.check()); err != nil {
 				return err

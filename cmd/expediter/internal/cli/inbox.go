@@ -41,10 +41,9 @@ type inboxFlags struct {
 func newInbox(g *globals) *cobra.Command {
 	f := &inboxFlags{natsFlags: natsFlags{globals: g}}
 	cmd := &cobra.Command{
-		Use:   "inbox USER",
-		Short: "Show the in-app notifications of a user",
-		Args:  cobra.ExactArgs(1),
-		RunE:  func(cmd *cobra.Command, args []string) error { return f.show(cmd.Context(), args[0]) },
+		Use:  "inbox USER",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return f.show(cmd.Context(), args[0]) },
 	}
 	flags := cmd.Flags()
 	f.register(flags)

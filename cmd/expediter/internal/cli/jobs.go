@@ -35,10 +35,7 @@ type jobsFlags struct {
 
 func newJobs(g *globals) *cobra.Command {
 	f := &jobsFlags{natsFlags: natsFlags{globals: g}}
-	cmd := &cobra.Command{
-		Use:   "jobs",
-		Short: "Look at jobs and their workers, cancel jobs or run them now, pause handlers, drain workers, divide streams",
-	}
+	cmd := &cobra.Command{Use: "jobs"}
 	flags := cmd.PersistentFlags()
 	f.register(flags)
 	f.registerAccount(flags)
@@ -166,10 +163,7 @@ type jobsListFlags struct {
 
 func newJobsList(jobs *jobsFlags) *cobra.Command {
 	f := &jobsListFlags{jobsFlags: jobs}
-	cmd := f.listing(&cobra.Command{
-		Use:   "list",
-		Short: "List the jobs of a stream, the oldest first",
-	}, func(ctx context.Context, _ []string, format string) error {
+	cmd := f.listing(&cobra.Command{Use: "list"}, func(ctx context.Context, _ []string, format string) error {
 		if err := f.check(); err != nil {
 			return err
 		}
@@ -265,11 +259,7 @@ func (f *jobsListFlags) list(ctx context.Context, client *worker.Client, format 
 
 func newSchedules(g *globals) *cobra.Command {
 	f := &natsFlags{globals: g}
-	return f.asking(&cobra.Command{
-		Use:   "schedules [STREAM]",
-		Short: "List the periodic jobs of a stream, or of all",
-		Args:  cobra.MaximumNArgs(1),
-	}, f.schedules)
+	return f.asking(&cobra.Command{Use: "schedules [STREAM]", Args: cobra.MaximumNArgs(1)}, f.schedules)
 }
 
 // scheduleRow is a schedule in a list.

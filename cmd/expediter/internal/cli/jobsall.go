@@ -131,10 +131,7 @@ func (f *jobsAllFlags) actOnAll(ctx context.Context, client *worker.Client, a jo
 }
 
 func newJobsStreams(f *jobsFlags) *cobra.Command {
-	return f.listing(&cobra.Command{
-		Use:   "streams",
-		Short: "List the streams of jobs",
-	}, func(ctx context.Context, _ []string, format string) error {
+	return f.listing(&cobra.Command{Use: "streams"}, func(ctx context.Context, _ []string, format string) error {
 		return f.with(ctx, "expediter jobs", func(js jetstream.JetStream) error { return f.listStreams(ctx, js, format, worker.HasJobs) })
 	})
 }

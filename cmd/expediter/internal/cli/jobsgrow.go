@@ -17,9 +17,8 @@ import (
 func newJobsGrow(f *jobsFlags) *cobra.Command {
 	partitions := 0
 	cmd := &cobra.Command{
-		Use:   "grow",
-		Short: "Divide a stream of jobs into partitions, while it is in use",
-		Args:  cobra.NoArgs,
+		Use:  "grow",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if partitions < 2 || partitions > worker.MaxPartitions {
 				return usage(fmt.Errorf("--partitions %d: want 2 to %d", partitions, worker.MaxPartitions))

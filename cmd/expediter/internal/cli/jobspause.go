@@ -22,9 +22,7 @@ import (
 func newJobsPause(f *jobsFlags) *cobra.Command {
 	var limit time.Duration
 	cmd := f.listing(&cobra.Command{
-		Use:   "pause [PATTERN]",
-		Short: "Let workers start no more jobs of a pattern, or list the pauses",
-		Args:  cobra.MaximumNArgs(1),
+		Use: "pause [PATTERN]", Args: cobra.MaximumNArgs(1),
 	}, func(ctx context.Context, args []string, format string) error {
 		if limit < 0 {
 			return f.usage(fmt.Errorf("--for %s: want 0 or more", limit))
@@ -81,11 +79,7 @@ func (f *jobsFlags) pauses(ctx context.Context, client *worker.Client, format st
 }
 
 func newJobsResume(f *jobsFlags) *cobra.Command {
-	return f.doing(&cobra.Command{
-		Use:   "resume PATTERN",
-		Short: "End a pause",
-		Args:  cobra.ExactArgs(1),
-	}, f.resume)
+	return f.doing(&cobra.Command{Use: "resume PATTERN", Args: cobra.ExactArgs(1)}, f.resume)
 }
 
 func (f *jobsFlags) resume(ctx context.Context, client *worker.Client, args []string) error {
@@ -117,9 +111,8 @@ type workersFlags struct {
 func newJobsWorkers(jobs *jobsFlags) *cobra.Command {
 	f := &workersFlags{jobsFlags: jobs}
 	cmd := &cobra.Command{
-		Use:   "workers [WORKER]",
-		Short: "Show the workers that run, or the work of one of them",
-		Args:  cobra.MaximumNArgs(1),
+		Use:  "workers [WORKER]",
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if (f.recent || f.stacks) && len(args) == 0 {
 				return f.usage(errors.New("--recent and --stacks need a WORKER"))
@@ -184,9 +177,8 @@ func (f *workersFlags) find(ctx context.Context, nc *nats.Conn, name string) ([]
 func newJobsDrain(jobs *jobsFlags) *cobra.Command {
 	f, resume := &workersFlags{jobsFlags: jobs}, false
 	cmd := &cobra.Command{
-		Use:   "drain WORKER",
-		Short: "Have one worker take no more jobs",
-		Args:  cobra.ExactArgs(1),
+		Use:  "drain WORKER",
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return f.with(cmd.Context(), "expediter jobs", func(js jetstream.JetStream) error {
 				f.js = js

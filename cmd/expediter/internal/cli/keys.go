@@ -27,10 +27,7 @@ type keysFlags struct {
 
 func newKeys(g *globals) *cobra.Command {
 	f := &keysFlags{globals: g}
-	cmd := &cobra.Command{
-		Use:   "keys",
-		Short: "Make and revoke the keys of callers over HTTP",
-	}
+	cmd := &cobra.Command{Use: "keys"}
 	cmd.PersistentFlags().StringVar(&f.file, "file", "keys.json", "file of keys")
 	cmd.AddCommand(f.newAdd(), f.newList(), f.newRevoke())
 	return cmd
@@ -38,9 +35,8 @@ func newKeys(g *globals) *cobra.Command {
 
 func (f *keysFlags) newAdd() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "add NAME",
-		Short: "Make a key, and print it",
-		Args:  cobra.ExactArgs(1),
+		Use:  "add NAME",
+		Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			key := access.Key{Name: args[0], RecipientType: f.kind, User: f.user}
 			for _, s := range f.scopes {
@@ -69,8 +65,7 @@ func (f *keysFlags) newAdd() *cobra.Command {
 
 func (f *keysFlags) newList() *cobra.Command {
 	return &cobra.Command{
-		Use:   "list",
-		Short: "List the keys of a file",
+		Use: "list",
 		RunE: func(*cobra.Command, []string) error {
 			keys, err := access.ReadFile(f.file)
 			if err != nil {
@@ -100,10 +95,9 @@ func (f *keysFlags) newList() *cobra.Command {
 
 func (f *keysFlags) newRevoke() *cobra.Command {
 	return &cobra.Command{
-		Use:   "revoke NAME",
-		Short: "Take a key out of the file",
-		Args:  cobra.ExactArgs(1),
-		RunE:  func(_ *cobra.Command, args []string) error { return access.Revoke(f.file, args[0]) },
+		Use:  "revoke NAME",
+		Args: cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error { return access.Revoke(f.file, args[0]) },
 	}
 }
 

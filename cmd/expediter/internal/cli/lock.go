@@ -104,7 +104,6 @@ func newLock(g *globals) *cobra.Command {
 	f := &lockFlags{lockerFlags: lockerFlags{natsFlags: natsFlags{globals: g}}}
 	cmd := &cobra.Command{
 		Use:               "lock NAME [flags] -- COMMAND [ARG...]",
-		Short:             "Run a command while holding a lock",
 		Args:              func(cmd *cobra.Command, args []string) error { return f.exit(checkLockArgs(cmd, args)) },
 		PersistentPreRunE: func(cmd *cobra.Command, args []string) error { return f.exit(g.setup(cmd, args)) },
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -18,10 +18,7 @@ import (
 
 func newLocks(g *globals) *cobra.Command {
 	f := &lockerFlags{natsFlags: natsFlags{globals: g}}
-	cmd := &cobra.Command{
-		Use:   "locks",
-		Short: "Look at locks, and take them from their holders",
-	}
+	cmd := &cobra.Command{Use: "locks"}
 	f.register(cmd.PersistentFlags())
 	cmd.AddCommand(newLocksList(f), newLocksShow(f), newLocksSteal(f))
 	return cmd
@@ -80,9 +77,7 @@ func newLockRow(l kvlock.Lock) lockRow {
 
 func newLocksList(f *lockerFlags) *cobra.Command {
 	return f.listing(&cobra.Command{
-		Use:   "list [PREFIX]",
-		Short: "List the held locks",
-		Args:  cobra.MaximumNArgs(1),
+		Use: "list [PREFIX]", Args: cobra.MaximumNArgs(1),
 	}, func(ctx context.Context, args []string, format string) error {
 		return f.use(ctx, func(locks *kvlock.Locker) error { return f.list(ctx, locks, strings.Join(args, ""), format) })
 	})
@@ -112,9 +107,7 @@ func (f *lockerFlags) list(ctx context.Context, locks *kvlock.Locker, prefix, fo
 
 func newLocksShow(f *lockerFlags) *cobra.Command {
 	return f.listing(&cobra.Command{
-		Use:   "show NAME",
-		Short: "Show the holder of a lock, and its waiters",
-		Args:  cobra.ExactArgs(1),
+		Use: "show NAME", Args: cobra.ExactArgs(1),
 	}, func(ctx context.Context, args []string, format string) error {
 		return f.use(ctx, func(locks *kvlock.Locker) error {
 			lock, err := held(ctx, locks, args[0])
@@ -151,9 +144,8 @@ func (f *lockerFlags) show(l lockRow, format string) error {
 func newLocksSteal(f *lockerFlags) *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
-		Use:   "steal NAME",
-		Short: "Take a lock from its holder, for the next in the queue",
-		Args:  cobra.ExactArgs(1),
+		Use:  "steal NAME",
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return f.use(cmd.Context(), func(locks *kvlock.Locker) error { return f.steal(cmd.Context(), locks, args[0], yes) })
 		},

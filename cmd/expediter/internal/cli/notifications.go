@@ -37,9 +37,8 @@ type notificationsFlags struct {
 func newNotifications(g *globals) *cobra.Command {
 	f := &notificationsFlags{natsFlags: natsFlags{globals: g}}
 	cmd := &cobra.Command{
-		Use:   "notifications",
-		Short: "Show the notifications of events: recipients, channels and outcomes",
-		RunE:  func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context()) },
+		Use:  "notifications",
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context()) },
 	}
 	shared := cmd.PersistentFlags()
 	f.register(shared)
@@ -221,9 +220,8 @@ func stampOf(times ...time.Time) string {
 func newNotificationsCancel(shared *notificationsFlags) *cobra.Command {
 	var kind, user string
 	cmd := &cobra.Command{
-		Use:   "cancel EVENT",
-		Short: "Cancel an event",
-		Args:  cobra.ExactArgs(1),
+		Use:  "cancel EVENT",
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := shared.usage(checkID("event", args[0])); err != nil {
 				return err
@@ -268,8 +266,7 @@ func newNotificationsReplay(shared *notificationsFlags) *cobra.Command {
 	f := &notificationsFlags{natsFlags: natsFlags{globals: shared.globals}, state: "failed"}
 	var yes bool
 	cmd := &cobra.Command{
-		Use:   "replay",
-		Short: "Send failed rows again",
+		Use: "replay",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f.natsFlags, f.json = shared.natsFlags, shared.json
 			return f.replay(cmd.Context(), yes || f.event != "")

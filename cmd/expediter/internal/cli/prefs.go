@@ -16,17 +16,13 @@ import (
 
 func newPrefs(g *globals) *cobra.Command {
 	f := &usersFlags{natsFlags: natsFlags{globals: g}}
-	cmd := &cobra.Command{
-		Use:   "prefs",
-		Short: "Show and change the preferences of users",
-	}
+	cmd := &cobra.Command{Use: "prefs"}
 	f.registerUsers(cmd)
-	get := f.showing("get", "Show the preferences of a user", recipient.Preferences)
+	get := f.showing("get", recipient.Preferences)
 	get.Aliases = []string{"show"}
 	cmd.AddCommand(get, f.newQuiet(), f.newMute(), f.newDigest(), &cobra.Command{
-		Use:   "opt-out USER CATEGORY CHANNEL",
-		Short: "Keep a category off a channel; * is every one",
-		Args:  cobra.ExactArgs(3),
+		Use:  "opt-out USER CATEGORY CHANNEL",
+		Args: cobra.ExactArgs(3),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			optOut := map[string][]string{args[1]: {args[2]}} // a user's line leaves the others that there are
 			return f.change(cmd.Context(), args[0], "", map[string]any{"opt_out": optOut})
@@ -38,9 +34,8 @@ func newPrefs(g *globals) *cobra.Command {
 func (f *usersFlags) newQuiet() *cobra.Command {
 	none := false
 	quiet := &cobra.Command{
-		Use:   "quiet USER [FROM TO]",
-		Short: "Set the hours in which the user is not disturbed, or with --none remove them",
-		Args:  cobra.RangeArgs(1, 3),
+		Use:  "quiet USER [FROM TO]",
+		Args: cobra.RangeArgs(1, 3),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.usage(refuse(none == (len(args) == 3) || len(args) == 2, "want FROM and TO, or --none")); err != nil {
 				return err
@@ -61,9 +56,8 @@ func (f *usersFlags) newMute() *cobra.Command {
 	var until string
 	var lasts time.Duration
 	cmd := &cobra.Command{
-		Use:   "mute USER [CATEGORY]",
-		Short: "Send the user nothing for some time, but to the inbox",
-		Args:  cobra.RangeArgs(1, 2),
+		Use:  "mute USER [CATEGORY]",
+		Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var end any
 			at, err := time.Parse(time.RFC3339, until)
@@ -94,9 +88,8 @@ func (f *usersFlags) newMute() *cobra.Command {
 func (f *usersFlags) newDigest() *cobra.Command {
 	none := false
 	cmd := &cobra.Command{
-		Use:   "digest USER CATEGORY [WHEN]",
-		Short: "Send a category together: each 30m, at 09:00,17:00, or off for at once; * is every other one",
-		Args:  cobra.RangeArgs(2, 3),
+		Use:  "digest USER CATEGORY [WHEN]",
+		Args: cobra.RangeArgs(2, 3),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.usage(refuse(none == (len(args) == 3), "want WHEN, or --none")); err != nil {
 				return err
@@ -114,22 +107,16 @@ func (f *usersFlags) newDigest() *cobra.Command {
 
 func newMembers(g *globals) *cobra.Command {
 	f := &usersFlags{natsFlags: natsFlags{globals: g}}
-	cmd := &cobra.Command{
-		Use:   "members",
-		Short: "Show and change which aggregates concern people",
-	}
+	cmd := &cobra.Command{Use: "members"}
 	f.registerUsers(cmd)
-	cmd.AddCommand(
-		f.showing("list", "Show the memberships of a user", memberships),
-		f.newMembership("add", "Add memberships of a user"), f.newMembership("remove", "Remove memberships of a user"),
-	)
+	cmd.AddCommand(f.showing("list", memberships), f.newMembership("add"), f.newMembership("remove"))
 	return cmd
 }
 
 // showing returns a command that shows a part of a user.
-func (f *usersFlags) showing(name, short string, part recipient.Part) *cobra.Command {
+func (f *usersFlags) showing(name string, part recipient.Part) *cobra.Command {
 	return &cobra.Command{
-		Use: name + " USER", Short: short, Args: cobra.ExactArgs(1),
+		Use: name + " USER", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f.part = string(part)
 			return f.about(cmd.Context(), args[0], f.get)
@@ -137,9 +124,9 @@ func (f *usersFlags) showing(name, short string, part recipient.Part) *cobra.Com
 	}
 }
 
-func (f *usersFlags) newMembership(name, short string) *cobra.Command {
+func (f *usersFlags) newMembership(name string) *cobra.Command {
 	return &cobra.Command{
-		Use: name + " USER TYPE:ID...", Short: short, Args: cobra.MinimumNArgs(2),
+		Use: name + " USER TYPE:ID...", Args: cobra.MinimumNArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var list []recipient.Member
 			for _, arg := range args[1:] {

@@ -25,19 +25,10 @@ type recipesFlags struct {
 
 func newRecipes(g *globals) *cobra.Command {
 	shared := &importerFlags{globals: g}
-	cmd := &cobra.Command{
-		Use:   "recipes",
-		Short: "List, search and show the recipes that imports made",
-	}
+	cmd := &cobra.Command{Use: "recipes"}
 	shared.register(cmd.PersistentFlags())
-	cmd.AddCommand(newRecipesGet(shared), recipesFlags{importerFlags: shared}.lister(&cobra.Command{
-		Use:   "list",
-		Short: "List the recipes of an owner, the newest first",
-	}), recipesFlags{importerFlags: shared}.lister(&cobra.Command{
-		Use:   "search WORD...",
-		Short: "List the recipes of an owner with all of the words in the title or the ingredients",
-		Args:  cobra.MinimumNArgs(1),
-	}))
+	cmd.AddCommand(newRecipesGet(shared), recipesFlags{importerFlags: shared}.lister(&cobra.Command{Use: "list"}),
+		recipesFlags{importerFlags: shared}.lister(&cobra.Command{Use: "search WORD...", Args: cobra.MinimumNArgs(1)}))
 	return cmd
 }
 
@@ -73,9 +64,8 @@ func (f recipesFlags) list(ctx context.Context, words, format string) error {
 func newRecipesGet(shared *importerFlags) *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
-		Use:   "get RECIPE",
-		Short: "Write a recipe",
-		Args:  cobra.ExactArgs(1),
+		Use:  "get RECIPE",
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := shared.usage(shared.check()); err != nil {
 				return err
@@ -102,10 +92,9 @@ func adviseRecipes(err error) error {
 func newPlaces(g *globals) *cobra.Command {
 	f := &natsFlags{globals: g}
 	cmd := &cobra.Command{
-		Use:   "places PLACE",
-		Short: "Show the results of the look-ups of a place",
-		Args:  cobra.ExactArgs(1),
-		RunE:  func(cmd *cobra.Command, args []string) error { return f.place(cmd.Context(), args[0]) },
+		Use:  "places PLACE",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return f.place(cmd.Context(), args[0]) },
 	}
 	f.register(cmd.Flags())
 	return cmd

@@ -42,9 +42,8 @@ type relayFlags struct {
 func newRelay(g *globals) *cobra.Command {
 	f := &relayFlags{natsFlags: natsFlags{globals: g}}
 	cmd := &cobra.Command{
-		Use:   "relay",
-		Short: "Publish the events that applications commit in Postgres",
-		RunE:  func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
+		Use:  "relay",
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	flags := cmd.Flags()
 	f.register(flags)

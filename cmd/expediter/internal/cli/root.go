@@ -83,7 +83,6 @@ func newRoot(cfg Config) *cobra.Command {
 	g := &globals{config: cfg}
 	root := &cobra.Command{
 		Use:               "expediter",
-		Short:             "Run background work once, and see its outcome",
 		PersistentPreRunE: g.setup,
 		SilenceErrors:     true,
 		SilenceUsage:      true,
@@ -138,24 +137,32 @@ func (g *globals) serverLogger() *slog.Logger { return g.logger.With("component"
 //go:embed help.md
 var helpText string
 
-// manual returns the descriptions and the examples of commands, by their paths.
-func manual() map[string][2]string {
-	texts := map[string][2]string{}
+// text has what the help shows of a command.
+type text struct{ short, long, example string }
+
+// manual returns the texts of all commands, by their paths.
+func manual() map[string]text {
+	texts := map[string]text{}
 	for _, section := range strings.Split(helpText, "\n## ")[1:] {
-		path, text, _ := strings.Cut(section, "\n")
-		long, example, _ := strings.Cut(text, "\n```sh")
+		path, rest, _ := strings.Cut(section, "\n\n")
+		rest, example, _ := strings.Cut(rest, "\n```sh")
 		example, _, _ = strings.Cut(example, "\n```")
-		texts[path] = [2]string{strings.TrimSpace(long), strings.TrimPrefix(strings.ReplaceAll(example, "\n", "\n  "), "\n")}
+		short, long, _ := strings.Cut(strings.TrimSpace(rest), "\n\n")
+		texts[path] = text{short, long, strings.TrimPrefix(strings.ReplaceAll(example, "\n", "\n  "), "\n")}
 	}
 	return texts
 }
 
-// complete completes a command and its subcommands: it takes their descriptions and examples from texts, a mistake in the arguments
-// becomes a UsageError, a command that declares no arguments takes none, and a command without a function shows its help.
-func complete(cmd *cobra.Command, texts map[string][2]string) {
+// complete completes a command and its subcommands: it takes their texts from the manual, a mistake in the arguments becomes a UsageError,
+// a command that declares no arguments takes none, and a command without a function shows its help. It panics for a command without texts.
+func complete(cmd *cobra.Command, texts map[string]text) {
 	path := cmd.CommandPath()
-	cmd.Long, cmd.Example = texts[path][0], texts[path][1]
+	of, ok := texts[path]
+	if !ok {
+		panic("cli: help.md has no section " + path)
+	}
 	delete(texts, path)
+	cmd.Short, cmd.Long, cmd.Example = of.short, of.long, of.example
 	check := cmd.Args
 	if check == nil {
 		check = cobra.NoArgs
@@ -201,17 +208,15 @@ func harmless(text string) string {
 
 func newReady() *cobra.Command {
 	return &cobra.Command{
-		Use:   "ready URL",
-		Short: "Ask whether a service is ready, for the health check of a container",
-		Args:  cobra.ExactArgs(1),
-		RunE:  func(cmd *cobra.Command, args []string) error { return service.AskReady(cmd.Context(), args[0]) },
+		Use:  "ready URL",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return service.AskReady(cmd.Context(), args[0]) },
 	}
 }
 
 func newVersion() *cobra.Command {
 	return &cobra.Command{
-		Use:   "version",
-		Short: "Print the version",
+		Use: "version",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", cmd.Root().Name(), version())
 			return err //nolint:wrapcheck // the standard output is gone

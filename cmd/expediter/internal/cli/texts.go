@@ -36,10 +36,7 @@ type rulesFlags struct {
 }
 
 func newRules(g *globals) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "rules",
-		Short: "Check notification rules",
-	}
+	cmd := &cobra.Command{Use: "rules"}
 	cmd.AddCommand(newRulesCheck(g))
 	return cmd
 }
@@ -47,10 +44,9 @@ func newRules(g *globals) *cobra.Command {
 func newRulesCheck(g *globals) *cobra.Command {
 	f := &rulesFlags{globals: g}
 	cmd := &cobra.Command{
-		Use:   "check FILE",
-		Short: "Report every mistake in a file of rules, and in a folder of templates",
-		Args:  cobra.ExactArgs(1),
-		RunE:  func(_ *cobra.Command, args []string) error { return f.run(args[0]) },
+		Use:  "check FILE",
+		Args: cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error { return f.run(args[0]) },
 	}
 	flags := cmd.Flags()
 	flags.StringSliceVar(&f.channels, "channels", channelNames, "channels that the notifier has, with commas")
@@ -150,20 +146,16 @@ const testTimeout = 15 * time.Second
 
 func newTemplates(g *globals) *cobra.Command {
 	f := &templatesFlags{natsFlags: natsFlags{globals: g}}
-	cmd := &cobra.Command{
-		Use:   "templates",
-		Short: "Look at the texts of mails, pushes and SMS",
-	}
+	cmd := &cobra.Command{Use: "templates"}
 	cmd.AddCommand(f.newPreview(), f.newSend())
 	return cmd
 }
 
 func (f *templatesFlags) newPreview() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "preview DIR",
-		Short: "Write the texts of templates, in every locale and on every channel",
-		Args:  cobra.ExactArgs(1),
-		RunE:  func(_ *cobra.Command, args []string) error { return f.preview(args[0]) },
+		Use:  "preview DIR",
+		Args: cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error { return f.preview(args[0]) },
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.data, "data", "", "file with a payload for each template")
@@ -177,10 +169,9 @@ func (f *templatesFlags) newPreview() *cobra.Command {
 
 func (f *templatesFlags) newSend() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "send TEMPLATE",
-		Short: "Send one test message through a running notifier",
-		Args:  cobra.ExactArgs(1),
-		RunE:  func(cmd *cobra.Command, args []string) error { return f.send(cmd.Context(), args[0]) },
+		Use:  "send TEMPLATE",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return f.send(cmd.Context(), args[0]) },
 	}
 	flags := cmd.Flags()
 	f.registerServer(flags)

@@ -45,8 +45,7 @@ type upFlags struct {
 func newUp(g *globals) *cobra.Command {
 	var f upFlags
 	cmd := &cobra.Command{
-		Use:   "up",
-		Short: "Run everything in this process until it is interrupted",
+		Use: "up",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.check(); err != nil {
 				return err
@@ -318,8 +317,7 @@ var errBroken = errors.New("a promise was broken")
 func newDemo(g *globals) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "demo",
-		Short: "Run everything in this process on sample data, and check the guarantees",
+		Use: "demo",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			report, err := g.config.Demo(cmd.Context(), demo.Config{Logger: g.logger, Out: cmd.OutOrStdout()})
 			return conclude(cmd.OutOrStdout(), report, err, asJSON)

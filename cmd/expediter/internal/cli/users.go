@@ -37,10 +37,7 @@ type usersFlags struct {
 
 func newUsers(g *globals) *cobra.Command {
 	f := &usersFlags{natsFlags: natsFlags{globals: g}}
-	cmd := &cobra.Command{
-		Use:   "users",
-		Short: "Put people in, show, export and remove them",
-	}
+	cmd := &cobra.Command{Use: "users"}
 	f.registerUsers(cmd)
 	cmd.AddCommand(f.newGet(), f.newPut(), f.newDelete(), f.newImport(), f.newExport())
 	return cmd
@@ -61,10 +58,9 @@ func (f *usersFlags) registerPart(cmd *cobra.Command) {
 
 func (f *usersFlags) newGet() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "get USER",
-		Short: "Show a user, as a line for import",
-		Args:  cobra.ExactArgs(1),
-		RunE:  func(cmd *cobra.Command, args []string) error { return f.about(cmd.Context(), args[0], f.get) },
+		Use:  "get USER",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return f.about(cmd.Context(), args[0], f.get) },
 	}
 	f.registerPart(cmd)
 	return cmd
@@ -72,9 +68,8 @@ func (f *usersFlags) newGet() *cobra.Command {
 
 func (f *usersFlags) newPut() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "put USER JSON",
-		Short: "Put a user in, or change one",
-		Args:  cobra.ExactArgs(2),
+		Use:  "put USER JSON",
+		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return f.about(cmd.Context(), args[0], func(ctx context.Context, client *notify.Client, r notifier.UserRequest) error {
 				return f.put(ctx, client, r, args[1])
@@ -87,9 +82,8 @@ func (f *usersFlags) newPut() *cobra.Command {
 
 func (f *usersFlags) newDelete() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "delete USER",
-		Short: "Remove a user, or a part of one",
-		Args:  cobra.ExactArgs(1),
+		Use:  "delete USER",
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.usage(refuse(!f.yes, "say --yes to remove %q", args[0])); err != nil {
 				return err
@@ -106,8 +100,7 @@ func (f *usersFlags) newDelete() *cobra.Command {
 
 func (f *usersFlags) newExport() *cobra.Command {
 	return &cobra.Command{
-		Use:   "export",
-		Short: "Write all users, or those of one type, as lines for import",
+		Use: "export",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.ask(cmd.Context(), func(ctx context.Context, client *notify.Client) error {
 				for line, err := range client.Users(ctx, notifier.UserQuery{RecipientType: contracts.RecipientType(f.kind)}) {
@@ -237,16 +230,13 @@ func problemOf(r notifier.ImportedUser) string {
 
 func newEndpoints(g *globals) *cobra.Command {
 	f := &usersFlags{natsFlags: natsFlags{globals: g}}
-	cmd := &cobra.Command{
-		Use:   "endpoints",
-		Short: "Show and replace the secrets of people's addresses, and try them",
-	}
+	cmd := &cobra.Command{Use: "endpoints"}
 	f.registerUsers(cmd)
 	var since time.Duration
 	var template string
-	add := func(use, short string, run func(context.Context, *notify.Client, notifier.AddressRequest) error) *cobra.Command {
+	add := func(use string, run func(context.Context, *notify.Client, notifier.AddressRequest) error) *cobra.Command {
 		one := &cobra.Command{
-			Use: use + " USER CHANNEL ID", Short: short, Args: cobra.ExactArgs(3),
+			Use: use + " USER CHANNEL ID", Args: cobra.ExactArgs(3),
 			RunE: func(cmd *cobra.Command, args []string) error {
 				err := f.usage(checkID("user", args[0]), needKind(f.kind),
 					refuse(since < 0, "--since %s: want a duration such as 24h", since))
@@ -274,11 +264,11 @@ func newEndpoints(g *globals) *cobra.Command {
 			return f.writeLine(answer)
 		}
 	}
-	add("secret", "Show the secret that signs the messages to the address", show("secret"))
-	add("rotate", "Replace the secret: the one before signs for another day", show("rotate"))
-	test := add("test", "Send a test message now", f.testAddress)
+	add("secret", show("secret"))
+	add("rotate", show("rotate"))
+	test := add("test", f.testAddress)
 	test.Flags().StringVar(&template, "template", "", "template of the text, on a channel that has texts")
-	replay := add("replay", "Send failed rows again", f.replayAddress)
+	replay := add("replay", f.replayAddress)
 	replay.Flags().DurationVar(&since, "since", 0, "how long ago at most (default at any time)")
 	return cmd
 }

@@ -36,9 +36,8 @@ var errBadUsers = errors.New("no valid user")
 
 func (f *usersFlags) newImport() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "import FILE",
-		Short: "Put many users in, from CSV or lines of JSON",
-		Args:  cobra.ExactArgs(1),
+		Use:  "import FILE",
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.usage(refuse(f.skip < 0, "--skip %d: want 0 or more", f.skip)); err != nil {
 				return err
