@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strings"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -61,8 +60,7 @@ func newApply(g *globals) *cobra.Command {
 	flags.IntVar(&f.partitions, "partitions", 0, "into how many streams to divide the work of each of --services (default as it is)")
 	flags.IntVar(&f.assets.Replicas, "replicas", 1, "servers that keep each of them: 1, 3 or 5")
 	flags.StringSliceVar(&f.assets.Channels, "channels", nil, "channels of the notifier that were added with code, separated by commas")
-	flags.StringSliceVar(&f.assets.Services, "services", contracts.Services(),
-		"services whose streams, buckets and consumers are made, separated by commas")
+	f.servicesFlag(cmd, &f.assets.Services, "services whose streams, buckets and consumers are made")
 	f.outputFlag(cmd, &f.format, listFormats...)
 	return cmd
 }
@@ -78,19 +76,8 @@ func (f *applyFlags) check() error {
 		refuse(f.partitions < 0 || f.partitions == 1 || f.partitions > worker.MaxPartitions, "--partitions %d: use 2 to %d", f.partitions,
 			worker.MaxPartitions),
 		refuse(f.assets.AckWait < 0, "--ack-wait %s: use a positive duration", f.assets.AckWait),
-		checkServices(f.assets.Services), channels,
+		channels,
 	)
-}
-
-// checkServices returns a UsageError for names that are not names of services.
-func checkServices(services []string) error {
-	errs := []error{refuse(len(services) == 0, "--services is empty: use some of %s", strings.Join(contracts.Services(), ", "))}
-	for _, s := range services {
-		if !slices.Contains(contracts.Services(), s) {
-			errs = append(errs, fmt.Errorf("--services %s: use some of %s", s, strings.Join(contracts.Services(), ", ")))
-		}
-	}
-	return usage(errs...)
 }
 
 // checkReplicas returns a UsageError for an invalid number of replicas.

@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/backup"
-	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
 // backupFlags are the flags of backup and restore.
@@ -57,7 +56,7 @@ func (f *backupFlags) registerBackup(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	f.register(flags)
 	f.registerAccount(flags)
-	flags.StringSliceVar(&f.services, "services", contracts.Services(), "services whose streams and buckets are meant, separated by commas")
+	f.servicesFlag(cmd, &f.services, "services whose streams and buckets are meant")
 	f.outputFlag(cmd, &f.format, listFormats...)
 }
 
@@ -65,7 +64,7 @@ func (f *backupFlags) registerBackup(cmd *cobra.Command) {
 func (f *backupFlags) run(
 	ctx context.Context, name, dir string, do func(context.Context, backup.Config, func(backup.Stream)) error,
 ) error {
-	if err := checkServices(f.services); err != nil {
+	if err := f.usage(); err != nil {
 		return err
 	}
 	ctx, js, stop, err := f.administer(ctx, name)

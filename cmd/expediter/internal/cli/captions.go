@@ -22,8 +22,14 @@ type captionsFlags struct {
 
 const encodingUsage = "encoding of the text, such as windows-1251 (default: the one that it declares, or looks like)"
 
+// checkEncoding returns an error for an unknown encoding.
+func checkEncoding(name string) error {
+	_, err := charset.Canonical(name)
+	return refuse(err != nil, "--encoding: %w", err)
+}
+
 func newCaptions(g *globals) *cobra.Command {
-	f := captionsFlags{format: "text"}
+	f := captionsFlags{format: "text", from: string(caption.FormatAuto)}
 	cmd := &cobra.Command{
 		Use:  "captions FILE",
 		Args: cobra.ExactArgs(1),
@@ -32,29 +38,15 @@ func newCaptions(g *globals) *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&f.encoding, "encoding", "", encodingUsage)
 	g.choice(cmd, &f.format, "format", "", "form of the output: segments, text or json", "segments", "text", "json")
-	flags.StringVar(&f.from, "from", string(caption.FormatAuto), "form of the input: "+strings.Join(caption.Formats(), ", "))
-	completeWith(cmd, "from", caption.Formats()...)
+	g.choice(cmd, &f.from, "from", "", "form of the input: "+strings.Join(caption.Formats(), ", "), caption.Formats()...)
 	return cmd
-}
-
-// check returns every mistake in the flags.
-func (f captionsFlags) check() error {
-	var errs []error
-	if _, err := caption.ParseFormat(f.from); err != nil {
-		errs = append(errs, fmt.Errorf("--from: %w", err))
-	}
-	if _, err := charset.Canonical(f.encoding); err != nil {
-		errs = append(errs, fmt.Errorf("--encoding: %w", err))
-	}
-	return usage(errs...)
 }
 
 // captions runs the command, once its flags are read.
 func (g *globals) captions(ctx context.Context, f captionsFlags, path string) error {
-	if err := g.usage(f.check()); err != nil {
+	if err := g.usage(checkEncoding(f.encoding)); err != nil {
 		return err
 	}
-	from, _ := caption.ParseFormat(f.from) //nolint:errcheck // checked above
 	source, err := g.openInput(ctx, path)
 	if err != nil {
 		return err
@@ -70,7 +62,7 @@ func (g *globals) captions(ctx context.Context, f captionsFlags, path string) er
 	if encoding.Guessed {
 		g.notef("%s: read as %s, which it looks like (name another with --encoding)\n", name, encoding.Name)
 	}
-	track, err := caption.Parse(text, caption.Options{Format: from, Timed: timed})
+	track, err := caption.Parse(text, caption.Options{Format: caption.Format(f.from), Timed: timed})
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}

@@ -112,13 +112,18 @@ func (f *natsFlags) administer(ctx context.Context, name string) (context.Contex
 	return ctx, js, func() { stop(); cancel(nil) }, nil
 }
 
+// variables returns the settings of a client by their environment variables.
+func variables(cfg *service.NATSConfig) map[string]*string {
+	return map[string]*string{
+		"NATS_CA": &cfg.NATSCA, "NATS_CERT": &cfg.NATSCert, "NATS_CREDS": &cfg.NATSCreds, "NATS_KEY": &cfg.NATSKey,
+		"NATS_NKEY": &cfg.NATSNkey, "NATS_URL": &cfg.NATSURL,
+	}
+}
+
 // options returns the address of the server, and the options of a client with the given name.
 func (f *natsFlags) options(ctx context.Context, name string) (server string, opts []nats.Option, err error) {
 	cfg := f.NATSConfig
-	for variable, value := range map[string]*string{
-		"NATS_CA": &cfg.NATSCA, "NATS_CERT": &cfg.NATSCert, "NATS_CREDS": &cfg.NATSCreds, "NATS_KEY": &cfg.NATSKey,
-		"NATS_NKEY": &cfg.NATSNkey, "NATS_URL": &cfg.NATSURL,
-	} {
+	for variable, value := range variables(&cfg) {
 		*value = cmp.Or(*value, f.config.Getenv(variable))
 	}
 	if opts, err = cfg.Options(); err != nil {

@@ -88,6 +88,12 @@ func (g *globals) choice(cmd *cobra.Command, into *string, name, short, usage st
 	completeWith(cmd, name, values...)
 }
 
+// servicesFlag adds the flag for some of the services.
+func (g *globals) servicesFlag(cmd *cobra.Command, into *[]string, usage string) {
+	*into = contracts.Services()
+	g.severalOf(cmd, into, "services", usage+", separated by commas", contracts.Services()...)
+}
+
 // severalOf adds a flag for some of several values, as choice does.
 func (g *globals) severalOf(cmd *cobra.Command, into *[]string, name, usage string, values ...string) {
 	cmd.Flags().Var(&choices{globals: g, name: name, of: values, some: into}, name, usage)

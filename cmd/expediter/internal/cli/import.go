@@ -19,7 +19,6 @@ import (
 	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/importer"
-	"github.com/expediter-io/expediter/services/importer/charset"
 )
 
 const (
@@ -122,12 +121,10 @@ func (f *importFlags) check(source string) error {
 		f.followFlags.check(),
 		refuse(f.owner == "", "--owner is empty: want the id of a person"),
 		refuse(f.name != "" && isAddress(source), "--name is for files"),
+		checkEncoding(f.encoding),
 	}
 	if _, err := language.Parse(f.language); f.language != "" && err != nil {
 		errs = append(errs, fmt.Errorf("--language %q: want a tag such as en or pt-BR", f.language))
-	}
-	if _, err := charset.Canonical(f.encoding); err != nil {
-		errs = append(errs, fmt.Errorf("--encoding: %w", err))
 	}
 	if scheme, _, ok := strings.Cut(source, "://"); ok && !isAddress(source) {
 		hint := "want http or https"
