@@ -16,7 +16,6 @@ import (
 	"golang.org/x/text/language"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/imports"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/importer"
 )
@@ -74,7 +73,6 @@ type importFlags struct {
 	followFlags
 
 	encoding string
-	follow   bool
 	key      string
 	language string
 	name     string
@@ -100,7 +98,6 @@ func newImport(g *globals) *cobra.Command {
 	shared.register(cmd.PersistentFlags())
 	flags := cmd.Flags()
 	flags.StringVar(&f.encoding, "encoding", "", encodingUsage)
-	flags.BoolVar(&f.follow, "follow", false, "watch the import to its end, and write the recipe")
 	flags.StringVar(&f.key, "key", "", "idempotency key: the same key of the same owner is the same import")
 	flags.StringVar(&f.language, "language", "", "language of the captions to take, or of the file: en, pt-BR (default the spoken language)")
 	flags.StringVar(&f.name, "name", "", "name of the file, which is also the title of a recipe without one (default its own name)")
@@ -111,7 +108,8 @@ func newImport(g *globals) *cobra.Command {
 		"kind of source: youtube, captions, web or photo (default: the one that it looks like)", sourceKinds...)
 	flags.BoolVar(&f.unique, "unique", false, "import the source once for this owner: a second import is the first one")
 	f.register(cmd)
-	cmd.AddCommand(newImportCancel(shared), newImportRetry(shared), newImportStatus(shared))
+	cmd.AddCommand(newImportAbout(shared, "cancel", (*imports.Client).Cancel), newImportAbout(shared, "retry", (*imports.Client).Retry),
+		newImportAbout(shared, "status", (*imports.Client).Job))
 	return cmd
 }
 
@@ -195,41 +193,38 @@ func (f *importFlags) content(ctx context.Context, path string) ([]byte, error) 
 	return content, err
 }
 
-func newImportStatus(shared *importerFlags) *cobra.Command {
+// newImportAbout returns a command about one import, which do changes or reads.
+func newImportAbout(
+	shared *importerFlags, name string, do func(*imports.Client, context.Context, string) (importer.Job, error),
+) *cobra.Command {
 	f := &followFlags{importerFlags: shared}
-	var follow bool
 	cmd := &cobra.Command{
-		Use:  "status JOB",
+		Use:  name + " JOB",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.usage(f.check()); err != nil {
 				return err
 			}
-			if follow {
-				return f.watch(cmd.Context(), args[0])
+			job, err := do(f.client(), cmd.Context(), args[0])
+			switch {
+			case err != nil:
+				return advise(err)
+			case f.follow:
+				return f.watch(cmd.Context(), job.JobID)
 			}
-			return f.status(cmd.Context(), args[0])
+			if err := f.tell(job); err != nil || name != "status" {
+				return err
+			}
+			return f.verdict(job)
 		},
 	}
 	f.register(cmd)
-	cmd.Flags().BoolVar(&follow, "follow", false, "watch the import to its end, and write the recipe")
 	return cmd
 }
 
-// status writes the state of an import.
-func (f *followFlags) status(ctx context.Context, id string) error {
-	job, err := f.client().Job(ctx, id)
-	if err != nil {
-		return advise(err)
-	}
-	if f.json {
-		err = f.writeLine(job)
-	} else {
-		err = f.describe(job)
-	}
+// verdict returns an error for an import without a recipe.
+func (f *followFlags) verdict(job importer.Job) error {
 	switch {
-	case err != nil:
-		return err
 	case job.Status == contracts.ImportFailed:
 		return f.failure(job)
 	case !job.Status.Final():
@@ -239,8 +234,12 @@ func (f *followFlags) status(ctx context.Context, id string) error {
 	return nil
 }
 
-// describe writes the state of a job for a person.
-func (f *followFlags) describe(job importer.Job) error {
+// tell writes the state of an import.
+func (f *followFlags) tell(job importer.Job) error {
+	if f.json {
+		return f.writeLine(job)
+	}
+	var text details
 	for _, line := range [][2]string{
 		{"job", job.JobID},
 		{"status", string(job.Status)},
@@ -252,14 +251,9 @@ func (f *followFlags) describe(job importer.Job) error {
 		{"waits", waiting(job)},
 		{"recipe", job.RecipeID},
 	} {
-		if line[1] == "" {
-			continue
-		}
-		if err := f.say("%-8s%s\n", line[0], table.Printable(line[1])); err != nil {
-			return err
-		}
+		text.line(line[0], line[1])
 	}
-	return nil
+	return f.say("%s", text.String())
 }
 
 // waiting describes the far side for which a job waits, with the time since when and the reason.
@@ -268,49 +262,4 @@ func waiting(job importer.Job) string {
 		return ""
 	}
 	return fmt.Sprintf("for %s since %s: %s", job.WaitingFor, stamp(job.WaitingSince), job.Error)
-}
-
-func newImportCancel(shared *importerFlags) *cobra.Command {
-	f := &followFlags{importerFlags: shared}
-	return &cobra.Command{
-		Use:  "cancel JOB",
-		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := f.usage(f.importerFlags.check()); err != nil {
-				return err
-			}
-			job, err := f.client().Cancel(cmd.Context(), args[0])
-			if err != nil {
-				return advise(err)
-			}
-			return f.describe(job)
-		},
-	}
-}
-
-func newImportRetry(shared *importerFlags) *cobra.Command {
-	f := &followFlags{importerFlags: shared}
-	var follow bool
-	cmd := &cobra.Command{
-		Use:  "retry JOB",
-		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := f.usage(f.check()); err != nil {
-				return err
-			}
-			job, err := f.client().Retry(cmd.Context(), args[0])
-			switch {
-			case err != nil:
-				return advise(err)
-			case follow:
-				return f.watch(cmd.Context(), job.JobID)
-			case f.json:
-				return f.writeLine(job)
-			}
-			return f.describe(job)
-		},
-	}
-	f.register(cmd)
-	cmd.Flags().BoolVar(&follow, "follow", false, "watch the import to its end, and write the recipe")
-	return cmd
 }

@@ -36,6 +36,7 @@ var recipeFormats = []string{"text", "json", "schema-org", "cooklang"}
 type followFlags struct {
 	*importerFlags
 
+	follow  bool
 	format  string
 	json    bool
 	timeout time.Duration
@@ -44,6 +45,7 @@ type followFlags struct {
 func (f *followFlags) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	f.recipeFormatFlag(cmd, &f.format)
+	flags.BoolVar(&f.follow, "follow", false, "watch the import to its end, and write the recipe")
 	flags.BoolVar(&f.json, "json", false, "write each state of the import as a line of JSON, the last one with the recipe")
 	flags.DurationVar(&f.timeout, "timeout", 15*time.Minute, "longest time to watch")
 	cmd.MarkFlagsMutuallyExclusive("json", "format")
