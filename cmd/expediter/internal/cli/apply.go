@@ -47,7 +47,7 @@ func newApply(g *globals) *cobra.Command {
 			if err := f.check(); err != nil {
 				return err
 			}
-			return f.apply(cmd.Context())
+			return f.administer(cmd.Context(), "expediter apply", f.apply)
 		},
 	}
 	flags := cmd.Flags()
@@ -88,12 +88,7 @@ func checkReplicas(n int) error {
 	return nil
 }
 
-func (f *applyFlags) apply(ctx context.Context) error {
-	ctx, js, stop, err := f.administer(ctx, "expediter apply")
-	if err != nil {
-		return err
-	}
-	defer stop()
+func (f *applyFlags) apply(ctx context.Context, js jetstream.JetStream) (err error) {
 	if err := f.reach(ctx, js); err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/backup"
@@ -67,29 +68,26 @@ func (f *backupFlags) run(
 	if err := f.usage(); err != nil {
 		return err
 	}
-	ctx, js, stop, err := f.administer(ctx, name)
-	if err != nil {
-		return err
-	}
-	defer stop()
-	out := f.rows(f.format, "STREAM", "MESSAGES", "CONSUMERS", "BYTES")
-	var messages uint64
-	failed := do(ctx, backup.Config{
-		Account: f.account, Dir: dir, JS: js, Replicas: f.replicas, Services: f.services, Timeout: f.timeout,
-	}, func(s backup.Stream) {
-		messages += s.Messages
-		s.Config, s.State = nil, nil
-		out.Add(s, s.Name, s.Messages, s.Consumers, s.Bytes)
-	})
-	if failed != nil {
-		_, file := errors.AsType[*backup.FileError](failed)
-		if !file && !errors.Is(failed, backup.ErrExists) && !errors.Is(failed, fs.ErrNotExist) {
-			failed = errors.Join(fmt.Errorf("%w: %w", errUnavailable, failed), context.Cause(ctx))
+	return f.administer(ctx, name, func(ctx context.Context, js jetstream.JetStream) error {
+		out := f.rows(f.format, "STREAM", "MESSAGES", "CONSUMERS", "BYTES")
+		var messages uint64
+		failed := do(ctx, backup.Config{
+			Account: f.account, Dir: dir, JS: js, Replicas: f.replicas, Services: f.services, Timeout: f.timeout,
+		}, func(s backup.Stream) {
+			messages += s.Messages
+			s.Config, s.State = nil, nil
+			out.Add(s, s.Name, s.Messages, s.Consumers, s.Bytes)
+		})
+		if failed != nil {
+			_, file := errors.AsType[*backup.FileError](failed)
+			if !file && !errors.Is(failed, backup.ErrExists) && !errors.Is(failed, fs.ErrNotExist) {
+				failed = errors.Join(fmt.Errorf("%w: %w", errUnavailable, failed), context.Cause(ctx))
+			}
 		}
-	}
-	if err := errors.Join(failed, out.Close()); err != nil {
-		return err
-	}
-	f.notef("%d messages of %d streams.\n", messages, out.Written())
-	return nil
+		if err := errors.Join(failed, out.Close()); err != nil {
+			return err
+		}
+		f.notef("%d messages of %d streams.\n", messages, out.Written())
+		return nil
+	})
 }

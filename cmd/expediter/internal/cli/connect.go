@@ -96,20 +96,21 @@ func (f *natsFlags) with(ctx context.Context, name string, fn func(jetstream.Jet
 	return fn(js)
 }
 
-// administer is connect for a command that ends at the first request that the server does not permit, because the server would
-// not answer the other requests either. Such a request ends the returned context.
-func (f *natsFlags) administer(ctx context.Context, name string) (context.Context, jetstream.JetStream, func(), error) {
+// administer is with for a command that ends at the first request that the server does not permit, because the server would not answer the
+// other requests either. Such a request ends the context of fn.
+func (f *natsFlags) administer(ctx context.Context, name string, fn func(context.Context, jetstream.JetStream) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	js, stop, err := f.connect(ctx, name, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 		if errors.Is(err, nats.ErrPermissionViolation) {
 			cancel(fmt.Errorf("%w: %w", errDenied, err))
 		}
 	}))
 	if err != nil {
-		cancel(nil)
-		return nil, nil, nil, err
+		return err
 	}
-	return ctx, js, func() { stop(); cancel(nil) }, nil
+	defer stop()
+	return fn(ctx, js)
 }
 
 // variables returns the settings of a client by their environment variables.

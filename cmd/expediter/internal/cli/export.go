@@ -47,14 +47,11 @@ func newExport(g *globals) *cobra.Command {
 }
 
 func (f *natsFlags) export(ctx context.Context, user, kind string) error {
-	ctx, js, stop, err := f.administer(ctx, "expediter export")
-	if err != nil {
-		return err
-	}
-	defer stop()
 	kind = cmp.Or(kind, "*")
-	return f.audited(ctx, js, "export", fmt.Sprintf("user=%q type=%q", audit.User(user), kind), func(ctx context.Context) (int, error) {
-		return f.exportFrom(ctx, js, user, kind)
+	return f.administer(ctx, "expediter export", func(ctx context.Context, js jetstream.JetStream) error {
+		return f.audited(ctx, js, "export", fmt.Sprintf("user=%q type=%q", audit.User(user), kind), func(ctx context.Context) (int, error) {
+			return f.exportFrom(ctx, js, user, kind)
+		})
 	})
 }
 
@@ -192,7 +189,9 @@ func newForget(g *globals) *cobra.Command {
 			if err := f.usage(checkID("user", args[0]), needKind(kind)); err != nil {
 				return err
 			}
-			return f.forget(cmd.Context(), args[0], contracts.RecipientType(kind), yes)
+			return f.administer(cmd.Context(), "expediter forget", func(ctx context.Context, js jetstream.JetStream) error {
+				return f.forget(ctx, js, args[0], contracts.RecipientType(kind), yes)
+			})
 		},
 	}
 	f.register(cmd.Flags())
@@ -202,12 +201,7 @@ func newForget(g *globals) *cobra.Command {
 	return cmd
 }
 
-func (f *natsFlags) forget(ctx context.Context, user string, kind contracts.RecipientType, yes bool) error {
-	ctx, js, stop, err := f.administer(ctx, "expediter forget")
-	if err != nil {
-		return err
-	}
-	defer stop()
+func (f *natsFlags) forget(ctx context.Context, js jetstream.JetStream, user string, kind contracts.RecipientType, yes bool) error {
 	if !yes {
 		n, err := f.erase(ctx, js, user, kind, true)
 		if err == nil {
