@@ -184,7 +184,8 @@ func newNotify(g *globals) *cobra.Command {
 	flags.StringVar(&payload, "payload", "{}", "payload for the templates: JSON")
 	flags.StringVar(words["category"], "category", "", "category that users can switch off")
 	flags.StringVar(words["not_before"], "not-before", "", "earliest time, such as 2026-12-24T18:00:00Z")
-	f.choice(cmd, words["priority"], "priority", "", "low, normal, high or critical", "low", "normal", "high", "critical")
+	flags.StringVar(words["priority"], "priority", "", "low, normal, high or critical")
+	completeWith(cmd, "priority", "low", "normal", "high", "critical")
 	flags.StringVar(words["template"], "template", "", "name of the text")
 	return cmd
 }
