@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	_ "embed" // the greeting
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"text/template"
 
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
@@ -183,9 +185,14 @@ func openCatalog(path string) (provider.Provider, error) {
 	return catalog.Open(path, catalog.Config{Name: contracts.ProviderWolt})
 }
 
+//go:embed up.txt
+var upText string
+
+var greeting = template.Must(template.New("up").Parse(upText)) //nolint:gochecknoglobals // a constant
+
 // greet writes the addresses of all services, and command lines to paste.
 func (f upFlags) greet(out io.Writer, site string, p *pipeline.Pipeline, importing *importerSettings) error {
-	http, cluster := p.Enrichers[0].URL(), p.NATSURL()
+	cluster := p.NATSURL()
 	server, _, _ := strings.Cut(cluster, ",")
 	kept := "nothing is kept when it stops"
 	if f.dir != "" {
@@ -195,33 +202,12 @@ func (f upFlags) greet(out io.Writer, site string, p *pipeline.Pipeline, importi
 	if f.cluster > 1 {
 		replicas = fmt.Sprintf("%d replicas", min(f.cluster, pipeline.MaxReplicas))
 	}
-	const body = `{"requestId":"hello","cityText":"Tel Aviv",` +
-		`"results":[{"placeId":"p1","name":"Café Alma Levana","address":"Rothschild Blvd 71"}]}`
-	_, err := fmt.Fprintf(out, `Open %s to try it, and %s%s/ for the console.
-
-Up: enrichers  %s  %s
-    importer   %s
-%s    notifier   %s
-    NATS       %s
-    store      %s, default sync; %s
-
-Ask about a place, follow what becomes of the request, and ask over NATS:
-
-  curl -s '%s/v1/enrich' -d '%s'
-  curl -sN '%s/v1/requests/hello/events'
-  nats --server '%s' request enricher.v1.enrich '%s'
-
-Make a recipe of what somebody says, of a caption file, a photo, a page or a video:
-
-  %s
-
-Publish an event, and look at what one of its recipients got:
-
-%s
-Stop with Ctrl-C.
-`, site, site, consolePath, http, p.Enrichers[1].URL(), p.Importers[0].URL(), importing.notInstalled(), p.Notifiers[0].URL(),
-		strings.ReplaceAll(cluster, ",", "  "), replicas, kept,
-		http, body, http, server, body, tryImport(p.Importers[0].URL()), f.tryEmit(server))
+	err := greeting.Execute(out, map[string]string{
+		"Console": consolePath, "Emit": f.tryEmit(server), "Enricher": p.Enrichers[0].URL(), "Import": tryImport(p.Importers[0].URL()),
+		"Importer": p.Importers[0].URL(), "Kept": kept, "Missing": strings.Join(importing.missing, "; "),
+		"NATS": strings.ReplaceAll(cluster, ",", "  "), "Notifier": p.Notifiers[0].URL(), "Replicas": replicas,
+		"Second": p.Enrichers[1].URL(), "Server": server, "Site": site,
+	})
 	if err != nil {
 		return fmt.Errorf("write: %w", err)
 	}
@@ -272,14 +258,6 @@ func startPipeline(ctx context.Context, cfg pipeline.Config, s *importerSettings
 	s.missing = append(s.missing, "a yt-dlp that works, so no videos of YouTube")
 	cfg.Importer.YouTube = false
 	return pipeline.Start(ctx, cfg)
-}
-
-// notInstalled returns a line about missing programs, "" if none is missing.
-func (s *importerSettings) notInstalled() string {
-	if len(s.missing) == 0 {
-		return ""
-	}
-	return "               not installed: " + strings.Join(s.missing, "; ") + "\n"
 }
 
 // tryImport returns a line to paste that imports a recipe.
