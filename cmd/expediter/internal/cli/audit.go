@@ -20,19 +20,14 @@ func newAudit(g *globals) *cobra.Command {
 		if limit < 1 || limit > audit.MaxList {
 			return f.usage(fmt.Errorf("--limit %d: want 1 to %d", limit, audit.MaxList))
 		}
-		return f.audit(ctx, limit, format)
+		return f.with(ctx, "expediter audit", func(js jetstream.JetStream) error { return f.audit(ctx, js, limit, format) })
 	})
 	f.register(cmd.Flags())
 	cmd.Flags().IntVar(&limit, "limit", 100, "most records to list")
 	return cmd
 }
 
-func (f *natsFlags) audit(ctx context.Context, limit int, format string) error {
-	js, stop, err := f.connect(ctx, "expediter audit")
-	if err != nil {
-		return err
-	}
-	defer stop()
+func (f *natsFlags) audit(ctx context.Context, js jetstream.JetStream, limit int, format string) error {
 	records, err := audit.List(ctx, js, limit)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return fmt.Errorf("%w: %w: make it with expediter apply", ErrNotFound, err)

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nats.go/micro"
 	"github.com/spf13/cobra"
 
@@ -94,22 +95,19 @@ func newPlaces(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:  "places PLACE",
 		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return f.place(cmd.Context(), args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return f.with(cmd.Context(), "expediter places", func(js jetstream.JetStream) error { return f.place(cmd.Context(), js, args[0]) })
+		},
 	}
 	f.register(cmd.Flags())
 	return cmd
 }
 
-func (f *natsFlags) place(ctx context.Context, id string) error {
+func (f *natsFlags) place(ctx context.Context, js jetstream.JetStream, id string) error {
 	question, err := json.Marshal(map[string]string{"placeId": id})
 	if err != nil {
 		return fmt.Errorf("the place: %w", err)
 	}
-	js, stop, err := f.connect(ctx, "expediter places")
-	if err != nil {
-		return err
-	}
-	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
 	answer, err := js.Conn().RequestWithContext(ctx, "enricher.v1.place", question)
