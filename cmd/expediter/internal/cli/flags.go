@@ -149,3 +149,11 @@ func (g *globals) rows(format string, columns ...string) *output.Rows {
 	}
 	return output.NewRows(g.config.Stdout, output.Format(format), all...)
 }
+
+// completeWith offers fixed values for a flag. It panics on a name that is not a flag, which is a mistake in this
+// package.
+func completeWith(cmd *cobra.Command, flag string, values ...string) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err)
+	}
+}

@@ -17,16 +17,15 @@ import (
 // recipeCard is a recipe as a text for a person: its title, yield and times, the ingredients, the steps with their times in the video,
 // and remarks.
 type recipeCard struct {
-	strings.Builder
-
 	bold   bool
+	out    strings.Builder
 	unsure bool // a field was marked
 }
 
 // line writes a line, unless there is no text.
 func (c *recipeCard) line(indent, text string) {
 	if text = strings.Join(strings.Fields(table.Printable(text)), " "); text != "" {
-		c.WriteString(indent + text + "\n")
+		c.out.WriteString(indent + text + "\n")
 	}
 }
 
@@ -34,7 +33,7 @@ func (c *recipeCard) heading(text string) {
 	if text = table.Printable(text); c.bold {
 		text = "\x1b[1m" + text + "\x1b[0m"
 	}
-	c.WriteString(text + "\n")
+	c.out.WriteString(text + "\n")
 }
 
 // mark returns the mark for fields that the source does not confirm, or "".
@@ -55,7 +54,7 @@ func newRecipeCard(r *recipe.Recipe, source string, bold bool) string {
 	if !repeatsIngredients(r) {
 		c.line("\n", r.Description)
 	}
-	c.WriteByte('\n')
+	c.out.WriteByte('\n')
 	c.heading("Ingredients")
 	section := ""
 	for _, i := range r.Ingredients {
@@ -69,7 +68,7 @@ func newRecipeCard(r *recipe.Recipe, source string, bold bool) string {
 		}
 		c.line("  ", text+c.mark(i.Unverified, "item", "qty", "unit"))
 	}
-	c.WriteByte('\n')
+	c.out.WriteByte('\n')
 	c.heading("Steps")
 	for n, s := range r.Steps {
 		text := strconv.Itoa(n+1) + ". "
@@ -80,7 +79,7 @@ func newRecipeCard(r *recipe.Recipe, source string, bold bool) string {
 		c.line("  ", text+s.Text+c.mark(s.Unverified, "text", "timestamp_sec", "times", "temperatures"))
 	}
 	c.remarks(r.Warnings)
-	return c.String()
+	return c.out.String()
 }
 
 // yieldAndTimes returns the yield and the times of a recipe.
@@ -128,7 +127,7 @@ func (c *recipeCard) remarks(warnings []recipe.Warning) {
 		texts = append(texts, "What is marked (?) was not found in the source.")
 	}
 	if len(texts) > 0 {
-		c.WriteByte('\n')
+		c.out.WriteByte('\n')
 	}
 	for _, text := range texts {
 		c.line("! ", text)

@@ -5,7 +5,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	_ "embed" // the help
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -134,56 +133,6 @@ func (g *globals) setup(cmd *cobra.Command, _ []string) error {
 // serverLogger returns the logger of embedded NATS servers.
 func (g *globals) serverLogger() *slog.Logger { return g.logger.With("component", "nats-server") }
 
-//go:embed help.md
-var helpText string
-
-// text has what the help shows of a command.
-type text struct{ short, long, example string }
-
-// manual returns the texts of all commands, by their paths.
-func manual() map[string]text {
-	texts := map[string]text{}
-	for _, section := range strings.Split(helpText, "\n## ")[1:] {
-		path, rest, _ := strings.Cut(section, "\n\n")
-		rest, example, _ := strings.Cut(rest, "\n```sh")
-		example, _, _ = strings.Cut(example, "\n```")
-		short, long, _ := strings.Cut(strings.TrimSpace(rest), "\n\n")
-		texts[path] = text{short, long, strings.TrimPrefix(strings.ReplaceAll(example, "\n", "\n  "), "\n")}
-	}
-	return texts
-}
-
-// complete completes a command and its subcommands: it takes their texts from the manual, a mistake in the arguments becomes a UsageError,
-// a command that declares no arguments takes none, and a command without a function shows its help. It panics for a command without texts.
-func complete(cmd *cobra.Command, texts map[string]text) {
-	path := cmd.CommandPath()
-	of, ok := texts[path]
-	if !ok {
-		panic("cli: help.md has no section " + path)
-	}
-	delete(texts, path)
-	cmd.Short, cmd.Long, cmd.Example = of.short, of.long, of.example
-	check := cmd.Args
-	if check == nil {
-		check = cobra.NoArgs
-	}
-	cmd.Args = func(cmd *cobra.Command, args []string) error { return usage(check(cmd, args)) }
-	if cmd.RunE == nil {
-		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
-	}
-	for _, below := range cmd.Commands() {
-		complete(below, texts)
-	}
-}
-
-// completeWith offers fixed values for a flag. It panics on a name that is not a flag, which is a mistake in this
-// package.
-func completeWith(cmd *cobra.Command, flag string, values ...string) {
-	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
-		panic(err)
-	}
-}
-
 // notef writes a note for the person to the standard error.
 func (g *globals) notef(format string, args ...any) {
 	fmt.Fprint(g.config.Stderr, harmless(fmt.Sprintf(format, args...))) //nolint:errcheck // nowhere to say so
@@ -271,7 +220,7 @@ func (g *globals) openInput(ctx context.Context, path string) (io.ReadCloser, er
 	return os.Open(path) //nolint:gosec,wrapcheck // the person who runs it names the file, and so does the error
 }
 
-// read reads a file, or the standard input for "-", of at most most bytes.
+// read reads a file, or the standard input for "-", up to most bytes.
 func (g *globals) read(ctx context.Context, path string, most int64) ([]byte, error) {
 	source, err := g.openInput(ctx, path)
 	if err != nil {
