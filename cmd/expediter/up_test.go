@@ -118,7 +118,7 @@ func TestUpSaysWhatToTry(t *testing.T) {
 	want := map[string]map[string]string{"wolt": {"status": "FOUND", "url": venue}}
 	diff := cmp.Diff(want, third.Results[0].Providers)
 	check.That(t, diff == "" && third.Pending == 0, "%d pending, %s", third.Pending, diff)
-	check.Says(t, shell(t, lines[3]), "1 tablespoon  butter", "3. Pour in the eggs")
+	check.Says(t, shell(t, lines[3]), "1 tablespoon butter", "3. Pour in the eggs")
 	r.Interrupt()
 	check.Same(t, "it complained", r.Said(), "Stopping. Interrupt again to end at once.")
 }

@@ -240,7 +240,7 @@ func TestPage(t *testing.T) {
 			s.mountDisks()
 		}
 	}
-	for _, want := range []string{"ENRICH_JOBS</a>", "IMPORT_JOBS</a>", `"event_id":"evt-001"`, "1 tablespoon  butter", "https://example.org/alma"} {
+	for _, want := range []string{"ENRICH_JOBS</a>", "IMPORT_JOBS</a>", `"event_id":"evt-001"`, "1 tablespoon butter", "https://example.org/alma"} {
 		check.That(t, strings.Contains(s.said.String(), want), "no block has printed %s:\n%s", want, &s.said)
 	}
 	for folder, sign := range ready {

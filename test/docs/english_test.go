@@ -6,7 +6,6 @@ import (
 	"go/parser"
 	"go/token"
 	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -61,7 +60,7 @@ func mistakes(text string) []string {
 
 func TestSentencesNameTheirSubjects(t *testing.T) {
 	t.Parallel()
-	comments, helps, documents, settings := 0, 0, 0, 0
+	comments, documents, settings := 0, 0, 0
 	for path, text := range files(t, ".md") {
 		documents++
 		for paragraph := range strings.SplitSeq(inline.ReplaceAllString(fenced.ReplaceAllString(text, ""), ""), "\n\n") {
@@ -86,15 +85,9 @@ func TestSentencesNameTheirSubjects(t *testing.T) {
 				t.Errorf("%s: %s", set.Position(group.Pos()), mistake)
 			}
 		}
-		for _, help := range helpTexts(t, file) {
-			helps++
-			for _, mistake := range mistakes(help) {
-				t.Errorf("%s: in a help text: %s", path, mistake)
-			}
-		}
 	}
-	check.That(t, comments >= 5000 && helps >= 50 && documents >= 10 && settings >= 30,
-		"%d comments, %d help texts, %d documents and %d comments of settings are too few to be all", comments, helps, documents, settings)
+	check.That(t, comments >= 5000 && documents >= 10 && settings >= 30,
+		"%d comments, %d documents and %d comments of settings are too few to be all", comments, documents, settings)
 }
 
 func TestNamesUseNoRetiredWord(t *testing.T) {
@@ -146,30 +139,6 @@ func parse(t *testing.T, path, text string) (*token.FileSet, *ast.File) {
 	set := token.NewFileSet()
 	file := check.Must(parser.ParseFile(set, path, text, parser.ParseComments|parser.SkipObjectResolution))(t)
 	return set, file
-}
-
-// helpTexts returns the fields Short and Long of the commands in a file.
-func helpTexts(t *testing.T, file *ast.File) []string {
-	t.Helper()
-	var texts []string
-	ast.Inspect(file, func(n ast.Node) bool {
-		field, ok := n.(*ast.KeyValueExpr)
-		if !ok {
-			return true
-		}
-		if name, ok := field.Key.(*ast.Ident); !ok || name.Name != "Short" && name.Name != "Long" {
-			return true
-		}
-		ast.Inspect(field.Value, func(n ast.Node) bool {
-			if literal, ok := n.(*ast.BasicLit); ok && literal.Kind == token.STRING {
-				text := check.Must(strconv.Unquote(literal.Value))(t)
-				texts = append(texts, text)
-			}
-			return true
-		})
-		return false
-	})
-	return texts
 }
 
 // blankReturn is a return after a blank line that no comment precedes.

@@ -94,9 +94,9 @@ type collector struct {
 	mu      sync.Mutex
 	at      time.Time
 	changes map[string]inspect.Info // by instance: workers that were drained or resumed since the round began
-	health  []answer[health]
+	health  []Answer[health]
 	silent  []problem
-	stores  []answer[storeOf]
+	stores  []Answer[storeOf]
 	store   map[string][2]uint64 // used and limit, by account
 	streams map[streamID]streamRow
 	waits   map[string]wait95 // by stream
@@ -191,10 +191,10 @@ func (o *collector) round(ctx context.Context) {
 			store[a.Name] = [2]uint64{info.Store, uint64(limit)}
 		})
 	}
-	var stores []answer[storeOf]
-	asking.Go(func() { stores = askServers[storeOf](ctx, o.c.cfg.Conn, "JSZ") })
-	var checks []answer[health]
-	asking.Go(func() { checks = askServers[health](ctx, o.c.cfg.Conn, "HEALTHZ") })
+	var stores []Answer[storeOf]
+	asking.Go(func() { stores = AskServers[storeOf](ctx, o.c.cfg.Conn, "JSZ", collectTime/3) })
+	var checks []Answer[health]
+	asking.Go(func() { checks = AskServers[health](ctx, o.c.cfg.Conn, "HEALTHZ", collectTime/3) })
 	var workers []inspect.Info
 	asking.Go(func() { workers, _ = inspect.Workers(ctx, o.c.cfg.Conn) }) //nolint:errcheck // no worker is no answer
 	asking.Wait()

@@ -42,8 +42,8 @@ func (c *Console) addJobs() {
 	c.page("GET /jobs/{stream}", c.showJobs)
 	c.page("GET /jobs/{stream}/all", c.showSelection)
 	c.page("GET /jobs/{stream}/{sequence}", c.showJob)
-	c.action("POST /jobs/{stream}/cancel", "cancel", func(r *request) (deed, error) { return c.planJobs(r, cancelJob) })
-	c.action("POST /jobs/{stream}/run", "run", func(r *request) (deed, error) { return c.planJobs(r, runJob) })
+	c.action("POST /jobs/{stream}/cancel", "cancel", func(r *request) (deed, error) { return c.planJobs(r, CancelJobs) })
+	c.action("POST /jobs/{stream}/run", "run", func(r *request) (deed, error) { return c.planJobs(r, RunJobs) })
 }
 
 // accountStream is a stream of an account.

@@ -52,9 +52,9 @@ func (c *Console) showSelection(r *request) error {
 		n, _ := strconv.Atoi(query.Get(name)) //nolint:errcheck // 0 then
 		return min(max(n, 0), jobsLooked)
 	}
-	actions := []jobAction{cancelJob, runJob}
+	actions := []JobAction{CancelJobs, RunJobs}
 	for _, a := range actions {
-		most = max(most, before(a.verb))
+		most = max(most, before(a.Verb))
 	}
 	f := q.filter()
 	f.Limit, f.Look = max(jobsAtOnce-most, 1), lookedOfPage
@@ -66,16 +66,16 @@ func (c *Console) showSelection(r *request) error {
 	next := q.to(q.Tab, page.Next)
 	next.Set("looked", strconv.Itoa(p.Looked))
 	for _, a := range actions {
-		can := selectionAction{Count: before(a.verb), Past: a.past, Title: a.title, Verb: a.verb}
+		can := selectionAction{Count: before(a.Verb), Past: a.Past, Title: a.Title, Verb: a.Verb}
 		for _, j := range page.Jobs {
-			if a.is(j) {
+			if a.Can(j) {
 				can.Count++
 			}
 		}
 		most = max(most, can.Count)
-		can.Line = q.command(a.verb, "--all", "--count", strconv.Itoa(can.Count))
-		can.Words = fmt.Sprintf("%s can be %s.", counted(can.Count, "job"), a.past)
-		next.Set(a.verb, strconv.Itoa(can.Count))
+		can.Line = q.command(a.Verb, "--all", "--count", strconv.Itoa(can.Count))
+		can.Words = fmt.Sprintf("%s can be %s.", counted(can.Count, "job"), a.Past)
+		next.Set(a.Verb, strconv.Itoa(can.Count))
 		p.Actions = append(p.Actions, can)
 	}
 	if p.Next != "" && p.Looked < jobsLooked && most < jobsAtOnce {
@@ -85,31 +85,63 @@ func (c *Console) showSelection(r *request) error {
 	return r.render("jobsall", "All that match in "+q.Stream, p)
 }
 
-// jobAction is an action on jobs.
-type jobAction struct {
-	verb, title, past, done, lapsed string
-	do                              func(*worker.Client, context.Context, worker.JobRef) (worker.StoredJob, error)
-	is                              func(worker.StoredJob) bool // reports whether the action applies to a job
+// JobAction is an action on jobs, [CancelJobs] or [RunJobs].
+type JobAction struct {
+	// Verb names the action, and Title begins a sentence. Past and Done say that it was done to jobs, and Lapsed that it did not apply to
+	// them any more.
+	Verb, Title, Past, Done, Lapsed string
+
+	// Can reports whether the action applies to a job.
+	Can func(worker.StoredJob) bool
+
+	// Do acts on a job, and returns its state before.
+	Do func(*worker.Client, context.Context, worker.JobRef) (worker.StoredJob, error)
 }
 
+// The actions on jobs.
 var (
-	cancelJob = jobAction{
-		verb: "cancel", title: "Cancel", past: "cancelled", done: "Cancelled", lapsed: "had ended",
-		do: (*worker.Client).CancelJob, is: func(j worker.StoredJob) bool { return !hasEnded(j) },
+	CancelJobs = JobAction{
+		Verb: "cancel", Title: "Cancel", Past: "cancelled", Done: "Cancelled", Lapsed: "had ended",
+		Do: (*worker.Client).CancelJob, Can: func(j worker.StoredJob) bool { return !hasEnded(j) },
 	}
-	runJob = jobAction{
-		verb: "run", title: "Run now", past: "run now", done: "Queued", lapsed: "were not delayed any more",
-		do: (*worker.Client).RunNow, is: func(j worker.StoredJob) bool { return j.State == worker.StateScheduled },
+	RunJobs = JobAction{
+		Verb: "run", Title: "Run now", Past: "run now", Done: "Queued", Lapsed: "were not delayed any more",
+		Do: (*worker.Client).RunNow, Can: func(j worker.StoredJob) bool { return j.State == worker.StateScheduled },
 	}
 )
+
+// DoAll acts on jobs one by one, and returns the number of those that it changed, and of those to which it did not apply any more. It ends
+// with the first error.
+func (a JobAction) DoAll(ctx context.Context, client *worker.Client, refs []worker.JobRef) (done, lapsed int, err error) {
+	for _, ref := range refs {
+		was, err := a.Do(client, ctx, ref)
+		switch {
+		case err == nil && a.Can(was):
+			done++
+		case err == nil, errors.Is(err, worker.ErrNoJob):
+			lapsed++
+		default:
+			return done, lapsed, err
+		}
+	}
+	return done, lapsed, nil
+}
 
 // hasEnded reports whether a job will never run again.
 func hasEnded(j worker.StoredJob) bool {
 	return j.State == worker.StateDone || j.State == worker.StateDead || j.State == worker.StateCancelled
 }
 
+// RefsOf returns the references of jobs that were found.
+func RefsOf(jobs ...worker.StoredJob) (refs []worker.JobRef) {
+	for _, j := range jobs {
+		refs = append(refs, worker.JobRef{ID: j.ID, Sequence: j.Sequence, Stream: j.Stream, Subject: j.Subject})
+	}
+	return refs
+}
+
 // planJobs plans an action on the jobs that a form names, or on all jobs that match its filter, if their number was typed.
-func (c *Console) planJobs(r *request, a jobAction) (deed, error) {
+func (c *Console) planJobs(r *request, a JobAction) (deed, error) {
 	q, err := c.jobsQuery(r, r.PostForm)
 	if err != nil {
 		return deed{}, err
@@ -117,7 +149,7 @@ func (c *Console) planJobs(r *request, a jobAction) (deed, error) {
 	var refs []worker.JobRef
 	target := ""
 	if r.PostForm.Has("typed") {
-		all := worker.Selection{Can: a.is, Filter: q.filter(), Look: jobsLooked + jobsAtOnce, Until: q.Until}
+		all := worker.Selection{Can: a.Can, Filter: q.filter(), Look: jobsLooked + jobsAtOnce, Until: q.Until}
 		jobs, _, err := q.client.Select(r.Context(), all)
 		if err != nil {
 			return deed{}, sayJobs(err)
@@ -126,9 +158,7 @@ func (c *Console) planJobs(r *request, a jobAction) (deed, error) {
 			return deed{}, fail(http.StatusConflict,
 				"You typed %.20q, and %s jobs match now. Nothing was done: look again, and type the number that is shown.", typed, number(len(jobs)))
 		}
-		for _, j := range jobs {
-			refs = append(refs, worker.JobRef{ID: j.ID, Sequence: j.Sequence, Stream: j.Stream, Subject: j.Subject})
-		}
+		refs = RefsOf(jobs...)
 		target = fmt.Sprintf("%d jobs of %s that match a filter", len(refs), q.Stream)
 	} else if refs, err = namedJobs(r.PostForm); err != nil {
 		return deed{}, err
@@ -143,23 +173,16 @@ func (c *Console) planJobs(r *request, a jobAction) (deed, error) {
 	return deed{
 		Target: target, To: c.href("/jobs") + "/" + q.To(q.Tab, worker.Cursor{}),
 		Do: func(ctx context.Context) (n int, err error) {
-			for _, ref := range refs {
-				j, err := a.do(q.client, ctx, ref)
-				switch {
-				case err == nil && a.is(j):
-					n++
-				case err == nil, errors.Is(err, worker.ErrNoJob):
-					lapsed++
-				default:
-					return n, fail(http.StatusServiceUnavailable, "%s %s of %s jobs, then it failed: %v.", a.done, number(n), number(len(refs)), err)
-				}
+			n, lapsed, err = a.DoAll(ctx, q.client, refs)
+			if err != nil {
+				err = fail(http.StatusServiceUnavailable, "%s %s of %s jobs, then it failed: %v.", a.Done, number(n), number(len(refs)), err)
 			}
-			return n, nil
+			return n, err
 		},
 		Note: func(n int) string {
-			note := fmt.Sprintf("%s %s.", a.done, counted(n, "job"))
+			note := fmt.Sprintf("%s %s.", a.Done, counted(n, "job"))
 			if lapsed > 0 {
-				note += fmt.Sprintf(" Of the others, %s %s.", number(lapsed), a.lapsed)
+				note += fmt.Sprintf(" Of the others, %s %s.", number(lapsed), a.Lapsed)
 			}
 			return note
 		},

@@ -158,8 +158,8 @@ func (s *streamRow) detail(ctx context.Context, a Account, info *jetstream.Strea
 	}
 }
 
-// answer is a server's answer.
-type answer[T any] struct {
+// Answer is a server's answer.
+type Answer[T any] struct {
 	Data   T
 	Server struct{ Name string }
 }
@@ -186,17 +186,17 @@ func (h health) problem(server string) problem {
 	return problem{Command: "expediter doctor", Runbook: runbook, Text: fmt.Sprintf("server %s is %s: %s", server, h.Status, h.Error)}
 }
 
-// askServers asks all servers a question. They do not answer a user without the permission.
-func askServers[T any](ctx context.Context, nc *nats.Conn, kind string) (all []answer[T]) {
-	ctx, cancel := context.WithTimeout(ctx, collectTime/3)
+// AskServers asks all servers a question of monitoring, such as HEALTHZ. They do not answer a user without the permission.
+func AskServers[T any](ctx context.Context, nc *nats.Conn, kind string, within time.Duration) (all []Answer[T]) {
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	answers, _ := inspect.Gather(ctx, nc, "$SYS.REQ.SERVER.PING."+kind, serverStall) //nolint:errcheck // then there are none
 	for _, data := range answers {
-		var one answer[T]
-		if json.Unmarshal(data, &one) == nil { //nolint:musttag // the server's names, in capitals
+		var one Answer[T]
+		if json.Unmarshal(data, &one) == nil && one.Server.Name != "" { //nolint:musttag // the server's names, in capitals
 			all = append(all, one)
 		}
 	}
-	slices.SortFunc(all, func(a, b answer[T]) int { return cmp.Compare(a.Server.Name, b.Server.Name) })
+	slices.SortFunc(all, func(a, b Answer[T]) int { return cmp.Compare(a.Server.Name, b.Server.Name) })
 	return all
 }

@@ -40,15 +40,7 @@ func Callers(t *testing.T, add func(*service.Router), foreign map[string]Foreign
 	for _, s := range access.Scopes() {
 		issue(string(s), "", time.Time{}, s)
 	}
-	keys, err := access.Open("shop", path, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	router := service.NewRouter(service.RouterConfig{
-		Access: access.NewGuard(keys, nil), Logger: slog.New(slog.DiscardHandler), Name: "shop",
-		Ready: func() map[string]error { return nil },
-	})
-	add(router)
+	router := newRouter(t, path, false, add)
 	for pattern, need := range router.Needs() {
 		for caller, secret := range secrets {
 			if caller == "bound" && slices.Contains(elsewhere, pattern) {
@@ -60,6 +52,21 @@ func Callers(t *testing.T, add func(*service.Router), foreign map[string]Foreign
 			}
 		}
 	}
+}
+
+// newRouter returns a router with routes for the callers in a file of keys. With admin those of operators are on a router of their own.
+func newRouter(t *testing.T, path string, admin bool, add func(*service.Router)) *service.Router {
+	t.Helper()
+	keys, err := access.Open("shop", path, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	router := service.NewRouter(service.RouterConfig{
+		Access: access.NewGuard(keys, nil), Admin: admin, Logger: slog.New(slog.DiscardHandler), Name: "shop",
+		Ready: func() map[string]error { return nil },
+	})
+	add(router)
+	return router
 }
 
 // reached is the status of a handler that was reached.
@@ -111,13 +118,7 @@ func Refused(t *testing.T, add func(*service.Router), pattern, body string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	keys, err := access.Open("shop", path, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	router := service.NewRouter(service.RouterConfig{Access: access.NewGuard(keys, nil), Logger: slog.New(slog.DiscardHandler), Name: "shop"})
-	add(router)
-	if status := ask(t.Context(), router, pattern, secret, Foreign{Body: body}); status != http.StatusForbidden {
+	if status := ask(t.Context(), newRouter(t, path, false, add), pattern, secret, Foreign{Body: body}); status != http.StatusForbidden {
 		t.Errorf("%s answers %d, want 403", pattern, status)
 	}
 }
@@ -133,19 +134,7 @@ func Listeners(t *testing.T, add func(*service.Router), admin ...string) {
 	if _, err := access.Add(path, access.Key{Name: "reader", Scopes: []access.Scope{access.Read}}); err != nil {
 		t.Fatal(err)
 	}
-	keys, err := access.Open("shop", path, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg := service.RouterConfig{
-		Access: access.NewGuard(keys, nil), Logger: slog.New(slog.DiscardHandler), Name: "shop",
-		Ready: func() map[string]error { return nil },
-	}
-	one := service.NewRouter(cfg)
-	add(one)
-	cfg.Admin = true
-	api := service.NewRouter(cfg)
-	add(api)
+	one, api := newRouter(t, path, false, add), newRouter(t, path, true, add)
 	admin = slices.Concat(admin, probes)
 	for pattern := range one.Needs() {
 		want := slices.Contains(admin, pattern)

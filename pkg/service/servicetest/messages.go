@@ -71,10 +71,10 @@ func (d *document) readChannels() error {
 			c.literals = len(wildcard.ReplaceAllString(address, ""))
 		}
 		for key, one := range at(c.node, "messages") {
-			m := &message{node: d.reference(one), headers: node{}}
+			m := &message{node: d.resolve(one), headers: node{}}
 			traits, _ := m.node["traits"].([]any)
 			for _, trait := range traits {
-				headers := at(d.reference(trait), "headers")
+				headers := at(d.resolve(trait), "headers")
 				maps.Copy(m.headers, at(headers, "properties"))
 				required, _ := headers["required"].([]any)
 				m.required = append(m.required, required...)
@@ -85,15 +85,6 @@ func (d *document) readChannels() error {
 	}
 	slices.SortFunc(d.channels, func(a, b *channel) int { return b.literals - a.literals })
 	return nil
-}
-
-// reference returns the node of the description of messages to which a value refers, or the value itself.
-func (d *document) reference(value any) node {
-	n := object(value)
-	if ref := word(n["$ref"]); ref != "" {
-		return at(d.messages, strings.Split(strings.TrimPrefix(ref, "#/"), "/")...)
-	}
-	return n
 }
 
 // channelOf returns the channel of a subject: of several, the one with the most literal tokens.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strings"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -43,28 +42,12 @@ type applyFlags struct {
 func newApply(g *globals) *cobra.Command {
 	f := &applyFlags{natsFlags: natsFlags{globals: g}}
 	cmd := &cobra.Command{
-		Use:   "apply",
-		Short: "Make the streams, buckets and consumers that the services need",
-		Long: `Apply creates missing streams, buckets and consumers on a server and updates those that differ from their declarations.
-Placement and metadata that an operator has added to one stay, and so does every stream that is not declared.
-
-A setting that is larger than declared stays as well: replicas, limits, retention. --allow-shrink lowers it; the column DROPS
-says which messages the server drops at once. A setting that no update can change is reported, and left.
-
---partitions divides the jobs and results of the enricher, and the rows of the notifier, each over so many streams, while the services
-run. It is for good. All enrichers need ENRICHER_PARTITIONS before, and all notifiers NOTIFIER_PARTITIONS after it. When it says that
-something is left in a first stream, call it again later: until nothing is, requests cost a read more. Called again it makes a partition of
-results anew that was lost, empty, which apply without it does not.
-
-It needs an administrator's permissions. The services do not need them: they only check.`,
-		Example: `  expediter apply --dry-run
-  expediter apply --replicas 3 --services enricher,notifier --server nats://nats.internal:4222 --creds admin.creds
-  expediter apply --account NOTIFIER --services notifier --partitions 4`,
+		Use: "apply",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.check(); err != nil {
 				return err
 			}
-			return f.apply(cmd.Context())
+			return f.administer(cmd.Context(), "expediter apply", f.apply)
 		},
 	}
 	flags := cmd.Flags()
@@ -77,8 +60,7 @@ It needs an administrator's permissions. The services do not need them: they onl
 	flags.IntVar(&f.partitions, "partitions", 0, "into how many streams to divide the work of each of --services (default as it is)")
 	flags.IntVar(&f.assets.Replicas, "replicas", 1, "servers that keep each of them: 1, 3 or 5")
 	flags.StringSliceVar(&f.assets.Channels, "channels", nil, "channels of the notifier that were added with code, separated by commas")
-	flags.StringSliceVar(&f.assets.Services, "services", contracts.Services(),
-		"services whose streams, buckets and consumers are made, separated by commas")
+	f.servicesFlag(cmd, &f.assets.Services, "services whose streams, buckets and consumers are made")
 	f.outputFlag(cmd, &f.format, listFormats...)
 	return cmd
 }
@@ -94,19 +76,8 @@ func (f *applyFlags) check() error {
 		refuse(f.partitions < 0 || f.partitions == 1 || f.partitions > worker.MaxPartitions, "--partitions %d: use 2 to %d", f.partitions,
 			worker.MaxPartitions),
 		refuse(f.assets.AckWait < 0, "--ack-wait %s: use a positive duration", f.assets.AckWait),
-		checkServices(f.assets.Services), channels,
+		channels,
 	)
-}
-
-// checkServices returns a UsageError for names that are not names of services.
-func checkServices(services []string) error {
-	errs := []error{refuse(len(services) == 0, "--services is empty: use some of %s", strings.Join(contracts.Services(), ", "))}
-	for _, s := range services {
-		if !slices.Contains(contracts.Services(), s) {
-			errs = append(errs, fmt.Errorf("--services %s: use some of %s", s, strings.Join(contracts.Services(), ", ")))
-		}
-	}
-	return usage(errs...)
 }
 
 // checkReplicas returns a UsageError for an invalid number of replicas.
@@ -117,12 +88,7 @@ func checkReplicas(n int) error {
 	return nil
 }
 
-func (f *applyFlags) apply(ctx context.Context) error {
-	ctx, js, stop, err := f.administer(ctx, "expediter apply")
-	if err != nil {
-		return err
-	}
-	defer stop()
+func (f *applyFlags) apply(ctx context.Context, js jetstream.JetStream) (err error) {
 	if err := f.reach(ctx, js); err != nil {
 		return err
 	}

@@ -16,30 +16,18 @@ import (
 func newAudit(g *globals) *cobra.Command {
 	f := &natsFlags{globals: g}
 	limit := 0
-	cmd := f.listing(&cobra.Command{
-		Use:   "audit",
-		Short: "List the acts of operators, the latest first",
-		Long: `Audit lists each cancel, replay, enable, discard and steal: by which caller or user of the NATS server, when, how
-many, and how it ended. "begun" is an act that is under way, or whose process died. Only the operators' account reads it.`,
-		Example: `  expediter audit
-  expediter audit --limit 1000 -o jsonl`,
-	}, func(ctx context.Context, _ []string, format string) error {
+	cmd := f.listing(&cobra.Command{Use: "audit"}, func(ctx context.Context, _ []string, format string) error {
 		if limit < 1 || limit > audit.MaxList {
 			return f.usage(fmt.Errorf("--limit %d: want 1 to %d", limit, audit.MaxList))
 		}
-		return f.audit(ctx, limit, format)
+		return f.with(ctx, "expediter audit", func(js jetstream.JetStream) error { return f.audit(ctx, js, limit, format) })
 	})
 	f.register(cmd.Flags())
 	cmd.Flags().IntVar(&limit, "limit", 100, "most records to list")
 	return cmd
 }
 
-func (f *natsFlags) audit(ctx context.Context, limit int, format string) error {
-	js, stop, err := f.connect(ctx, "expediter audit")
-	if err != nil {
-		return err
-	}
-	defer stop()
+func (f *natsFlags) audit(ctx context.Context, js jetstream.JetStream, limit int, format string) error {
 	records, err := audit.List(ctx, js, limit)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return fmt.Errorf("%w: %w: make it with expediter apply", ErrNotFound, err)

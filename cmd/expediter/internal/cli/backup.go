@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"io/fs"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/backup"
-	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
 // backupFlags are the flags of backup and restore.
@@ -24,16 +24,7 @@ type backupFlags struct {
 func newBackup(g *globals) *cobra.Command {
 	f := &backupFlags{natsFlags: natsFlags{globals: g}}
 	cmd := &cobra.Command{
-		Use:   "backup FOLDER",
-		Short: "Write the streams and buckets of the services to a folder",
-		Long: `Backup writes the streams and buckets of the services, with their consumers, to a folder that does not exist or is empty.
-Services may run meanwhile. The files hold addresses and secrets of recipients; only their owner can read them.
-
-Jobs and events that were accepted before the command began are in the backup, and those done before count as done after a restore.
-
-It needs an administrator's permissions. With the accounts of deploy/nats, each account has a backup of its own.`,
-		Example: `  expediter backup ./monday
-  expediter backup ./monday-notifier --account NOTIFIER --services notifier --nkey admin.nk`,
+		Use:  "backup FOLDER",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return f.run(cmd.Context(), "expediter backup", args[0], backup.Write)
@@ -46,17 +37,7 @@ It needs an administrator's permissions. With the accounts of deploy/nats, each 
 func newRestore(g *globals) *cobra.Command {
 	f := &backupFlags{natsFlags: natsFlags{globals: g}}
 	cmd := &cobra.Command{
-		Use:   "restore FOLDER",
-		Short: "Make the streams and buckets of a backup",
-		Long: `Restore makes the streams and buckets of a backup, with their consumers, on a server that has none of them. It verifies
-the whole backup first. Buckets are marked as restored, so that fencing tokens are greater than all earlier ones.
-
-Stop the services first, and start them when the command has ended with 0. Repeat one that was interrupted: it goes on.
-Then run expediter apply, for settings that a newer version declares otherwise.
-
-With --services only the streams of these are restored, and dead letters of others are left out.`,
-		Example: `  expediter restore ./monday --replicas 3
-  expediter restore ./monday-notifier --account NOTIFIER --services notifier --nkey admin.nk`,
+		Use:  "restore FOLDER",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().Changed("replicas") {
@@ -76,7 +57,7 @@ func (f *backupFlags) registerBackup(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	f.register(flags)
 	f.registerAccount(flags)
-	flags.StringSliceVar(&f.services, "services", contracts.Services(), "services whose streams and buckets are meant, separated by commas")
+	f.servicesFlag(cmd, &f.services, "services whose streams and buckets are meant")
 	f.outputFlag(cmd, &f.format, listFormats...)
 }
 
@@ -84,32 +65,29 @@ func (f *backupFlags) registerBackup(cmd *cobra.Command) {
 func (f *backupFlags) run(
 	ctx context.Context, name, dir string, do func(context.Context, backup.Config, func(backup.Stream)) error,
 ) error {
-	if err := checkServices(f.services); err != nil {
+	if err := f.usage(); err != nil {
 		return err
 	}
-	ctx, js, stop, err := f.administer(ctx, name)
-	if err != nil {
-		return err
-	}
-	defer stop()
-	out := f.rows(f.format, "STREAM", "MESSAGES", "CONSUMERS", "BYTES")
-	var messages uint64
-	failed := do(ctx, backup.Config{
-		Account: f.account, Dir: dir, JS: js, Replicas: f.replicas, Services: f.services, Timeout: f.timeout,
-	}, func(s backup.Stream) {
-		messages += s.Messages
-		s.Config, s.State = nil, nil
-		out.Add(s, s.Name, s.Messages, s.Consumers, s.Bytes)
-	})
-	if failed != nil {
-		_, file := errors.AsType[*backup.FileError](failed)
-		if !file && !errors.Is(failed, backup.ErrExists) && !errors.Is(failed, fs.ErrNotExist) {
-			failed = errors.Join(fmt.Errorf("%w: %w", errUnavailable, failed), context.Cause(ctx))
+	return f.administer(ctx, name, func(ctx context.Context, js jetstream.JetStream) error {
+		out := f.rows(f.format, "STREAM", "MESSAGES", "CONSUMERS", "BYTES")
+		var messages uint64
+		failed := do(ctx, backup.Config{
+			Account: f.account, Dir: dir, JS: js, Replicas: f.replicas, Services: f.services, Timeout: f.timeout,
+		}, func(s backup.Stream) {
+			messages += s.Messages
+			s.Config, s.State = nil, nil
+			out.Add(s, s.Name, s.Messages, s.Consumers, s.Bytes)
+		})
+		if failed != nil {
+			_, file := errors.AsType[*backup.FileError](failed)
+			if !file && !errors.Is(failed, backup.ErrExists) && !errors.Is(failed, fs.ErrNotExist) {
+				failed = errors.Join(fmt.Errorf("%w: %w", errUnavailable, failed), context.Cause(ctx))
+			}
 		}
-	}
-	if err := errors.Join(failed, out.Close()); err != nil {
-		return err
-	}
-	f.notef("%d messages of %d streams.\n", messages, out.Written())
-	return nil
+		if err := errors.Join(failed, out.Close()); err != nil {
+			return err
+		}
+		f.notef("%d messages of %d streams.\n", messages, out.Written())
+		return nil
+	})
 }

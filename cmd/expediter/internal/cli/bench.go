@@ -30,16 +30,7 @@ type benchFlags struct {
 func newBench(g *globals) *cobra.Command {
 	f := &benchFlags{natsFlags: natsFlags{globals: g}}
 	cmd := &cobra.Command{
-		Use:   "bench [PART...]",
-		Short: "Measure locks, results, jobs, enrich and notify on your own servers",
-		Long: `Bench makes the streams and buckets of the services, does each operation over and over for a while, and deletes them again. It
-refuses an account that has one of them: give it an account of its own on the servers that are to be measured.
-
-The column CPU has the processor time of this process for each operation: that of the workers and services, which run in it, and none of
-the servers. The first line has the version of the server and its limits as a client sees them; "expediter doctor --monitor" has the
-other settings.`,
-		Example: `  expediter bench --server nats://127.0.0.1:4222
-  expediter bench locks jobs --replicas 3 --for 10s --output json`,
+		Use:       "bench [PART...]",
 		Args:      cobra.OnlyValidArgs,
 		ValidArgs: measure.Parts(),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"io"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -23,58 +22,32 @@ type captionsFlags struct {
 
 const encodingUsage = "encoding of the text, such as windows-1251 (default: the one that it declares, or looks like)"
 
+// checkEncoding returns an error for an unknown encoding.
+func checkEncoding(name string) error {
+	_, err := charset.Canonical(name)
+	return refuse(err != nil, "--encoding: %w", err)
+}
+
 func newCaptions(g *globals) *cobra.Command {
-	f := captionsFlags{format: "text"}
+	f := captionsFlags{format: "text", from: string(caption.FormatAuto)}
 	cmd := &cobra.Command{
-		Use:   "captions FILE",
-		Short: "Make a transcript of a caption file",
-		Long: `Captions reads a WebVTT, SRT or text file, or the standard input ("-"), and writes its text.
-
-The formats are
-  segments  a JSON array of {"start", "dur", "text"}, the times in seconds
-  text      a line per segment: [12.34s] text
-  json      an object with all data: the cues as they are in the file ("id", "start", "end", "text", and "plain" for the
-            text without markup), the segments, and a note of each part that was cut or left out
-
-The format of the input is detected by its content, and its encoding where it is not UTF-8: a line on the standard error
-names a guess; a file named .vtt or .srt has to hold captions with times. WebVTT is read by
-the rules of the W3C. The lines that automatic captions show again and again are written once,
-and notes such as [Music] are left out.
-
-A file that is cut by a limit is written up to the limit; a message names the missing part, and the exit code is 1. Cues
-whose times cannot be read are left out, as the rules demand, and counted on the standard error.`,
-		Example: `  expediter captions video.en.vtt
-  expediter captions --format segments - < video.srt`,
+		Use:  "captions FILE",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return g.captions(cmd.Context(), f, args[0]) },
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.encoding, "encoding", "", encodingUsage)
 	g.choice(cmd, &f.format, "format", "", "form of the output: segments, text or json", "segments", "text", "json")
-	flags.StringVar(&f.from, "from", string(caption.FormatAuto), "form of the input: "+strings.Join(caption.Formats(), ", "))
-	completeWith(cmd, "from", caption.Formats()...)
+	g.choice(cmd, &f.from, "from", "", "form of the input: "+strings.Join(caption.Formats(), ", "), caption.Formats()...)
 	return cmd
-}
-
-// check returns every mistake in the flags.
-func (f captionsFlags) check() error {
-	var errs []error
-	if _, err := caption.ParseFormat(f.from); err != nil {
-		errs = append(errs, fmt.Errorf("--from: %w", err))
-	}
-	if _, err := charset.Canonical(f.encoding); err != nil {
-		errs = append(errs, fmt.Errorf("--encoding: %w", err))
-	}
-	return usage(errs...)
 }
 
 // captions runs the command, once its flags are read.
 func (g *globals) captions(ctx context.Context, f captionsFlags, path string) error {
-	if err := g.usage(f.check()); err != nil {
+	if err := g.usage(checkEncoding(f.encoding)); err != nil {
 		return err
 	}
-	from, _ := caption.ParseFormat(f.from) //nolint:errcheck // checked above
-	source, err := g.openInput(path)
+	source, err := g.openInput(ctx, path)
 	if err != nil {
 		return err
 	}
@@ -82,14 +55,14 @@ func (g *globals) captions(ctx context.Context, f captionsFlags, path string) er
 	name := inputName(path)
 	// A file that is named like a caption file and has only text is a mistake, not a text.
 	timed := slices.Contains([]string{".srt", ".vtt"}, strings.ToLower(filepath.Ext(path)))
-	text, encoding, err := charset.NewReader(untilDone{ctx, source}, f.encoding, "")
+	text, encoding, err := charset.NewReader(source, f.encoding, "")
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	if encoding.Guessed {
 		g.notef("%s: read as %s, which it looks like (name another with --encoding)\n", name, encoding.Name)
 	}
-	track, err := caption.Parse(text, caption.Options{Format: from, Timed: timed})
+	track, err := caption.Parse(text, caption.Options{Format: caption.Format(f.from), Timed: timed})
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
@@ -130,18 +103,4 @@ func (g *globals) notice(name string, track caption.Track) error {
 		parts[i] = cut.String()
 	}
 	return fmt.Errorf("%s: not all of it was read: %s", name, strings.Join(parts, "; "))
-}
-
-// untilDone is a reader that ends when the context does.
-type untilDone struct {
-	ctx    context.Context //nolint:containedctx // a reader has no other way to it
-	source io.Reader
-}
-
-// Read implements io.Reader.
-func (u untilDone) Read(p []byte) (int, error) {
-	if err := u.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return u.source.Read(p) //nolint:wrapcheck // io.EOF has to stay as it is
 }

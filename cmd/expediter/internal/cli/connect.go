@@ -96,29 +96,35 @@ func (f *natsFlags) with(ctx context.Context, name string, fn func(jetstream.Jet
 	return fn(js)
 }
 
-// administer is connect for a command that ends at the first request that the server does not permit, because the server would
-// not answer the other requests either. Such a request ends the returned context.
-func (f *natsFlags) administer(ctx context.Context, name string) (context.Context, jetstream.JetStream, func(), error) {
+// administer is with for a command that ends at the first request that the server does not permit, because the server would not answer the
+// other requests either. Such a request ends the context of fn.
+func (f *natsFlags) administer(ctx context.Context, name string, fn func(context.Context, jetstream.JetStream) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	js, stop, err := f.connect(ctx, name, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 		if errors.Is(err, nats.ErrPermissionViolation) {
 			cancel(fmt.Errorf("%w: %w", errDenied, err))
 		}
 	}))
 	if err != nil {
-		cancel(nil)
-		return nil, nil, nil, err
+		return err
 	}
-	return ctx, js, func() { stop(); cancel(nil) }, nil
+	defer stop()
+	return fn(ctx, js)
+}
+
+// variables returns the settings of a client by their environment variables.
+func variables(cfg *service.NATSConfig) map[string]*string {
+	return map[string]*string{
+		"NATS_CA": &cfg.NATSCA, "NATS_CERT": &cfg.NATSCert, "NATS_CREDS": &cfg.NATSCreds, "NATS_KEY": &cfg.NATSKey,
+		"NATS_NKEY": &cfg.NATSNkey, "NATS_URL": &cfg.NATSURL,
+	}
 }
 
 // options returns the address of the server, and the options of a client with the given name.
 func (f *natsFlags) options(ctx context.Context, name string) (server string, opts []nats.Option, err error) {
 	cfg := f.NATSConfig
-	for variable, value := range map[string]*string{
-		"NATS_CA": &cfg.NATSCA, "NATS_CERT": &cfg.NATSCert, "NATS_CREDS": &cfg.NATSCreds, "NATS_KEY": &cfg.NATSKey,
-		"NATS_NKEY": &cfg.NATSNkey, "NATS_URL": &cfg.NATSURL,
-	} {
+	for variable, value := range variables(&cfg) {
 		*value = cmp.Or(*value, f.config.Getenv(variable))
 	}
 	if opts, err = cfg.Options(); err != nil {

@@ -38,16 +38,7 @@ type consoleFlags struct {
 func newConsole(g *globals) *cobra.Command {
 	f := &consoleFlags{natsFlags: natsFlags{globals: g}}
 	cmd := &cobra.Command{
-		Use:   "console",
-		Short: "Serve pages that show the state of a deployment, and act",
-		Long: `Console serves pages for operators until it is interrupted: streams and workers with their problems, events, imports and
-places, and the acts of operators. Every action is recorded in the stream AUDIT.
-
-With --keys its users sign in with a key of that file, and with --oidc-issuer with an access token of a provider of OpenID Connect, as
-with the services: the scope read shows, the scope operate acts, and a token needs all-users beside. Without either everybody who
-reaches the address may do everything, so it has to be one of this machine.`,
-		Example: `  expediter console
-  expediter console --accounts ENRICHER,IMPORTER,NOTIFIER --keys keys.json --address :8010`,
+		Use: "console",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f.defaults()
 			if err := f.check(); err != nil {

@@ -22,32 +22,16 @@ import (
 type deadFlags struct {
 	natsFlags
 
-	deadSubject string
-	js          jetstream.JetStream // set by open
-	stream      string
+	js     jetstream.JetStream // set by open
+	stream string
 }
 
 func newDead(g *globals) *cobra.Command {
 	f := &deadFlags{natsFlags: natsFlags{globals: g}}
-	cmd := &cobra.Command{
-		Use:   "dead",
-		Short: "Look at jobs that were given up, and run them again",
-		Long: `Dead shows, replays and discards dead letters: jobs that failed for good, each with its payload and its last error, and
-messages that other consumers have left stranded.
-
-Begin with "groups": it puts letters whose errors differ only in numbers, ids and quoted values into one group, whose
-signature selects it in other commands. Commands that change something only report what they would do until --yes is
-given; letters that are named one by one are replayed without it.`,
-		Example: `  expediter dead groups --since 24h
-  expediter dead list --signature 'smtp: code #'
-  expediter dead show 17
-  expediter dead replay 17
-  expediter dead replay --signature 'smtp: code #' --rate 10 --yes`,
-	}
+	cmd := &cobra.Command{Use: "dead"}
 	flags := cmd.PersistentFlags()
 	f.register(flags)
 	f.registerAccount(flags)
-	flags.StringVar(&f.deadSubject, "dead-subject", "dead", "first part of the letters' subjects")
 	flags.StringVar(&f.stream, "stream", contracts.StreamDead, "stream that holds the letters")
 	cmd.AddCommand(newDeadDiscard(f), newDeadGroups(f), newDeadList(f), newDeadReplay(f), newDeadShow(f), newDeadStranded(f))
 	return cmd
@@ -57,7 +41,7 @@ given; letters that are named one by one are replayed without it.`,
 func (f *deadFlags) use(ctx context.Context, fn func(*deadletter.Store) error) error {
 	return f.with(ctx, "expediter dead", func(js jetstream.JetStream) error {
 		f.js = js
-		store, err := deadletter.Open(ctx, js, deadletter.Config{DeadSubject: f.deadSubject, RequestTimeout: f.timeout, Stream: f.stream})
+		store, err := deadletter.Open(ctx, js, deadletter.Config{RequestTimeout: f.timeout, Stream: f.stream})
 		if err != nil {
 			return err
 		}
@@ -188,30 +172,17 @@ func newDeadList(f *deadFlags) *cobra.Command {
 	var (
 		filter filterFlags
 		limit  int
-		oldest bool
 	)
-	cmd := f.listing(&cobra.Command{
-		Use:   "list",
-		Short: "List dead letters, the latest first",
-		Long: `List writes a line for each letter that the flags select, the latest first. The first column is the number for show, replay
-and discard.`,
-		Example: `  expediter dead list --since 1h
-  expediter dead list --subject 'jobs.mail.>' --limit 0 -o jsonl`,
-	}, func(ctx context.Context, _ []string, format string) error {
+	cmd := f.listing(&cobra.Command{Use: "list"}, func(ctx context.Context, _ []string, format string) error {
 		if err := f.usage(filter.check()); err != nil {
 			return err
 		}
-		order := deadletter.NewestFirst
-		if oldest {
-			order = deadletter.OldestFirst
-		}
 		return f.filtered(ctx, filter, nil, func(store *deadletter.Store, filter deadletter.Filter) error {
-			return f.list(store.List(ctx, filter, order), format, limit)
+			return f.list(store.List(ctx, filter, deadletter.NewestFirst), format, limit)
 		})
 	})
 	filter.register(f.globals, cmd)
 	cmd.Flags().IntVar(&limit, "limit", 100, "most letters to list, 0 for all")
-	cmd.Flags().BoolVar(&oldest, "oldest", false, "the oldest first")
 	return cmd
 }
 
@@ -261,16 +232,7 @@ func newDeadGroups(f *deadFlags) *cobra.Command {
 	var filter filterFlags
 	kinds := []string{string(deadletter.BySignature), string(deadletter.BySubject), string(deadletter.ByStream), string(deadletter.ByWorker)}
 	by := kinds[0]
-	cmd := f.listing(&cobra.Command{
-		Use:   "groups",
-		Short: "Count dead letters by the kind of their errors, or by their subjects, streams or workers",
-		Long: `Groups puts the letters that the flags select into groups: those whose errors differ only in numbers, ids and quoted
-values, or those of a kind of subject, of a stream, or of a worker. Other commands select a group by --signature, --reason,
---job-stream and --worker. Groups reads headers only, so it is quick with many and large letters, too.`,
-		Example: `  expediter dead groups
-  expediter dead groups --since 7d -o json
-  expediter dead groups --by subject`,
-	}, func(ctx context.Context, _ []string, format string) error {
+	cmd := f.listing(&cobra.Command{Use: "groups"}, func(ctx context.Context, _ []string, format string) error {
 		if err := f.usage(filter.check()); err != nil {
 			return err
 		}

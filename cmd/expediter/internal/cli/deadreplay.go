@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -15,6 +14,9 @@ import (
 
 // errNotAll is returned when selected letters stay.
 var errNotAll = errors.New("letters stay")
+
+// maxPayload is the size of the largest message that a server can be configured to take, in bytes.
+const maxPayload = 64 << 20
 
 // maxProblems is the number of letters that stay and are reported one by one.
 const maxProblems = 20
@@ -64,17 +66,7 @@ func (c *changeFlags) check(args []string) error {
 func newDeadReplay(f *deadFlags) *cobra.Command {
 	var c changeFlags
 	cmd := &cobra.Command{
-		Use:   "replay [LETTER...]",
-		Short: "Run the jobs of dead letters again",
-		Long: `Replay publishes jobs to their streams again, oldest first, and removes their letters. A job keeps its id; no job is
-replayed twice, also when a replay is interrupted and started again. Letters that stay are reported with the reason, and
-make the exit code 1.
-
-Letters that flags select are replayed with --yes only.`,
-		Example: `  expediter dead replay 17 18
-  expediter dead replay 17 --payload job.json
-  expediter dead replay --signature 'smtp: code #' --since 24h
-  expediter dead replay --signature 'smtp: code #' --since 24h --rate 10 --yes`,
+		Use:  "replay [LETTER...]",
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.usage(c.check(args)); err != nil {
@@ -96,7 +88,7 @@ func (f *deadFlags) replay(ctx context.Context, c changeFlags, args []string) er
 		Again: c.again, DryRun: c.dryRun || len(args) == 0 && !c.yes, Limit: c.limit, Rate: c.rate,
 	}
 	if c.payload != "" {
-		payload, err := f.read(c.payload)
+		payload, err := f.read(ctx, c.payload, maxPayload)
 		if err != nil {
 			return err
 		}
@@ -110,32 +102,10 @@ func (f *deadFlags) replay(ctx context.Context, c changeFlags, args []string) er
 	})
 }
 
-// read reads a file, or the standard input. Its size is bounded by the largest message that a server can be
-// configured to take.
-func (f *deadFlags) read(path string) ([]byte, error) {
-	const most = 64 << 20
-	from, err := f.openInput(path)
-	if err != nil {
-		return nil, err
-	}
-	defer from.Close()
-	data, err := io.ReadAll(io.LimitReader(from, most))
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", path, err)
-	}
-	return data, nil
-}
-
 func newDeadDiscard(f *deadFlags) *cobra.Command {
 	var c changeFlags
 	cmd := &cobra.Command{
-		Use:   "discard [LETTER...]",
-		Short: "Remove dead letters and their jobs for good",
-		Long: `Discard removes letters; their jobs will never run. A message that is stranded in a work queue is removed from there as
-well. It does so with --yes only.`,
-		Example: `  expediter dead discard 17 --yes
-  expediter dead discard --signature 'no such user' --until 7d
-  expediter dead discard --signature 'no such user' --until 7d --yes`,
+		Use:  "discard [LETTER...]",
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.usage(c.check(args)); err != nil {

@@ -21,13 +21,7 @@ import (
 func newDeadShow(f *deadFlags) *cobra.Command {
 	payload := false
 	cmd := f.listing(&cobra.Command{
-		Use:   "show LETTER",
-		Short: "Show everything about one dead letter",
-		Long: `Show writes a letter with its error, its stack, its headers and its payload. With --payload it writes the payload alone,
-byte for byte, to be edited and replayed.`,
-		Example: `  expediter dead show 17
-  expediter dead show 17 --payload > job.json; $EDITOR job.json; expediter dead replay 17 --payload job.json`,
-		Args: cobra.ExactArgs(1),
+		Use: "show LETTER", Args: cobra.ExactArgs(1),
 	}, func(ctx context.Context, args []string, format string) error {
 		sequences, err := parseSequences(args)
 		if err != nil {
@@ -140,16 +134,7 @@ func readable(payload []byte) string {
 }
 
 func newDeadStranded(f *deadFlags) *cobra.Command {
-	return f.listing(&cobra.Command{
-		Use:   "stranded JOB-STREAM",
-		Short: "Find messages of a work queue that no consumer will deliver",
-		Long: `Stranded lists the subjects of a work queue whose messages no consumer will deliver. No consumer's lag counts them. Some match
-no consumer's filter: a worker was removed, or the subject has a typing error. Others were passed by a consumer (PASSED BY):
-their jobs were done and the server has lost their removal, or they never ran because the consumer was given the subject
-later. Messages that a consumer gave up are in the list: expediter dead list --kind stranded.`,
-		Example: `  expediter dead stranded ENRICH_JOBS`,
-		Args:    cobra.ExactArgs(1),
-	}, f.stranded)
+	return f.listing(&cobra.Command{Use: "stranded JOB-STREAM", Args: cobra.ExactArgs(1)}, f.stranded)
 }
 
 func (f *deadFlags) stranded(ctx context.Context, args []string, format string) error {

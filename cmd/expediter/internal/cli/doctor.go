@@ -35,19 +35,7 @@ type doctorFlags struct {
 func newDoctor(g *globals) *cobra.Command {
 	f := &doctorFlags{natsFlags: natsFlags{globals: g}}
 	cmd := &cobra.Command{
-		Use:   "doctor",
-		Short: "Find the problems of a deployment, and how to mend them",
-		Long: `Doctor looks at the servers, accounts, permissions, streams, consumers, workers and dead letters, at the configuration of the
-services in the environment, and at the far sides that it names. Each finding has the command that mends it.
-
-It changes nothing, but for a record that it writes to each bucket for a minute, as the services do to be ready; --read-only
-leaves that out. With the accounts of deploy/nats it sees all streams as admin, the settings of the servers as sys or with
---monitor, and with --as SERVICE, and the user of that service, also whether that has all permissions that it needs.
-
-Exit codes: 0 healthy or warnings only, 1 errors, 2 wrong command line.`,
-		Example: `  expediter doctor
-  expediter doctor --monitor http://127.0.0.1:8222 --json
-  NATS_NKEY=enricher.nk expediter doctor --as enricher`,
+		Use:  "doctor",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.check(); err != nil {
@@ -59,16 +47,15 @@ Exit codes: 0 healthy or warnings only, 1 errors, 2 wrong command line.`,
 	flags := cmd.Flags()
 	f.registerServer(flags)
 	f.registerAccount(flags)
-	flags.StringVar(&f.as, "as", "", "user of deploy/nats whose permissions are checked: "+strings.Join(doctor.Users(), ", "))
+	f.choice(cmd, &f.as, "as", "", "user of deploy/nats whose permissions are checked: "+strings.Join(doctor.Users(), ", "), doctor.Users()...)
 	flags.BoolVar(&f.json, "json", false, "write JSON")
 	flags.Int64Var(&f.assets.MaxBytes, "max-bytes", 0, "--max-bytes of expediter apply (default as declared)")
 	flags.IntVar(&f.assets.Replicas, "replicas", 0, "servers that keep each stream: 1, 3 or 5 (default 3 in a cluster, else 1)")
 	flags.StringSliceVar(&f.assets.Channels, "channels", nil, "channels of the notifier that were added with code, separated by commas")
-	flags.StringSliceVar(&f.assets.Services, "services", contracts.Services(), "services that are looked at, separated by commas")
+	f.servicesFlag(cmd, &f.assets.Services, "services that are looked at")
 	flags.StringSliceVar(&f.monitors, "monitor", nil, "addresses of servers' HTTP monitoring, separated by commas")
 	flags.BoolVar(&f.readOnly, "read-only", false, "do not see whether a record of a minute can be written to each bucket")
 	flags.DurationVar(&f.timeout, "timeout", 30*time.Second, "longest time for all of it")
-	completeWith(cmd, "as", doctor.Users()...)
 	return cmd
 }
 
@@ -77,7 +64,7 @@ func (f *doctorFlags) check() error {
 	if f.assets.Replicas != 0 {
 		replicas = checkReplicas(f.assets.Replicas)
 	}
-	return f.usage(checkServices(f.assets.Services), doctor.CheckUser(f.as), replicas, f.checkAccount(),
+	return f.usage(replicas, f.checkAccount(),
 		refuse(f.assets.MaxBytes < 0, "--max-bytes %d: use a positive number", f.assets.MaxBytes),
 		refuse(f.timeout < 3*time.Second, "--timeout %s: use 3s or more", f.timeout))
 }
@@ -131,12 +118,9 @@ func (f *natsFlags) environment() map[string]string {
 		name, value, _ := strings.Cut(line, "=")
 		all[name] = value
 	}
-	for name, value := range map[string]string{
-		"NATS_CA": f.NATSCA, "NATS_CERT": f.NATSCert, "NATS_CREDS": f.NATSCreds, "NATS_KEY": f.NATSKey, "NATS_NKEY": f.NATSNkey,
-		"NATS_URL": f.NATSURL,
-	} {
-		if value != "" {
-			all[name] = value
+	for name, value := range variables(&f.NATSConfig) {
+		if *value != "" {
+			all[name] = *value
 		}
 	}
 	return all

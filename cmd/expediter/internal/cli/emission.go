@@ -47,9 +47,8 @@ func newEmission(f *emitFlags, paths []string) *emission {
 
 // draw begins a progress bar when the output has no line for each event.
 func (e *emission) draw(total int64) {
-	stderr := e.config.stderr()
-	if stderr.TTY && !e.config.stdout().TTY {
-		e.bar = progress.New(progress.Config{Total: total, Visible: true, Width: stderr.Width(), Writer: stderr})
+	if e.config.stderr().TTY && !e.config.stdout().TTY {
+		e.bar = e.newBar(total, false)
 	}
 }
 
@@ -264,18 +263,13 @@ func (e *emission) await(ctx context.Context, client *notify.Client) error {
 	case err == nil && e.unheard > 0:
 		return fmt.Errorf("%w: %d events are more than are waited for", notify.ErrNotEnded, e.unheard)
 	case err == nil:
-		return errors.Join(unplannedError(len(unplanned)), e.failures(tally))
+		if n := len(unplanned); n > 0 {
+			err = fmt.Errorf("%s could not be planned; mend that, and replay the letters: expediter dead list --job-stream EVENTS",
+				counted(n, "event"))
+		}
+		return errors.Join(err, e.failures(tally))
 	}
 	return err
-}
-
-// unplannedError returns the error for events that were accepted and could not be planned.
-func unplannedError(n int) error {
-	if n == 0 {
-		return nil
-	}
-	return fmt.Errorf("%s could not be planned; mend that, and replay the letters: expediter dead list --job-stream EVENTS",
-		counted(n, "event"))
 }
 
 // failures returns the error for failed rows.

@@ -56,31 +56,7 @@ type emitFlags struct {
 func newEmit(g *globals) *cobra.Command {
 	f := &emitFlags{natsFlags: natsFlags{globals: g, timeout: answerTimeout}, via: viaStream}
 	cmd := &cobra.Command{
-		Use:   "emit FILE...",
-		Short: "Publish events, so that their recipients are notified",
-		Long: `Emit publishes the events of files, or of the standard input ("-"): JSON, an array of it, or JSON lines. Each is an event as
-in the example, or a CloudEvent in structured mode. An event is published under its id, and takes effect once, even if it is
-published again: after a partial failure, emit all files again.
-
-All files are checked first, and nothing is published when one event of one file is not valid. The standard input and pipes
-can be read once only: the events before the first one that is not valid are published. Files
-may be of any size. Events of one aggregate are stored in the order of the file.
-
-The outcome of each event is written in the same order:
-  accepted   it is new, and stored
-  duplicate  it was published before
-  ignored    it is new, and no rule matches it: no user is notified (with --via notifier)
-  mismatch   another event was published under its id before, and that one stands
-
-By default events are written into the stream, which needs no notifier; the stream remembers ids for two minutes, and
-the notifier drops duplicates that come later. With --via notifier, or --wait, a notifier accepts the events: it remembers
-ids for ever.
-
-Exit codes: 0 all events were published; 1 some are not valid, differ from those under their ids, or, with --wait, failed or
-could not be planned; 4 some had not ended within --timeout; 5 the server or the notifier does not answer.`,
-		Example: `  echo '{"event_id":"e1","event_type":"OUTAGE","aggregate_type":"PLATFORM","payload":{"until":"18:00"}}' | expediter emit -
-  expediter emit --wait reservations.ndjson
-  expediter emit --json events.json | jq -r 'select(.outcome != "accepted").event_id'`,
+		Use:  "emit FILE...",
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd.Context(), args) },
 	}
@@ -165,12 +141,8 @@ func newNotify(g *globals) *cobra.Command {
 	var channels []string
 	words := map[string]*string{"category": new(string), "not_before": new(string), "priority": new(string), "template": new(string)}
 	cmd := &cobra.Command{
-		Use:   "notify USER...",
-		Short: "Notify users at once, without a rule",
-		Long: `Notify delivers one notification to users on the channels that it names; their opt-outs and quiet hours are kept. It takes
-effect once under its id: after an error, repeat it with the same --id. POST /v1/notify of a notifier can do more.`,
-		Example: `  expediter notify carla dana --type CUSTOMER --channel inapp,email --template welcome --payload '{"name":"Ada"}'`,
-		Args:    cobra.MinimumNArgs(1),
+		Use:  "notify USER...",
+		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			errs := make([]error, 0, 3+len(args))
 			errs = append(errs, refuse(f.kind == "", "--type is required: the kind of recipient that the users are"),

@@ -18,45 +18,26 @@ import (
 	"github.com/expediter-io/expediter/cmd/expediter/internal/enrich"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/input"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/output"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/progress"
 )
 
 // enrichFlags are the flags of the enrich command.
 type enrichFlags struct {
-	batch       int
-	catalog     string
-	city        string
-	concurrency int
-	format      string
-	full        bool
-	keyFile     string
-	output      string
-	providers   []string
-	resume      string
-	timeout     time.Duration
-	url         string
-	wait        bool
+	catalog string
+	city    string
+	format  string
+	full    bool
+	keyFile string
+	output  string
+	resume  string
+	timeout time.Duration
+	url     string
+	wait    bool
 }
 
 func newEnrich(g *globals) *cobra.Command {
 	f := enrichFlags{format: string(input.FormatAuto), output: string(output.FormatTable)}
 	cmd := &cobra.Command{
-		Use:   "enrich FILE...",
-		Short: "Find the delivery link of each place in a file",
-		Long: `Enrich reads places from CSV, JSON or JSON Lines files of any size, or from the standard input ("-"), and writes
-a result for each of them in the same order.
-
-CSV needs a header. The columns id (or placeId, place_id) and name are required; addr (address), city (cityText), phone,
-lat (latitude) and lng (lon, longitude) make the match better; all others are passed through. JSON is an array of places
-or a request with its places under "results".
-
-With --url, a service that has answered once may be gone for --timeout, to be started again for example. After an interrupt or an
-error the same command goes on where it stopped, when --resume names the file of the results.
-
-Records that cannot be used are listed at the end with file, line and field, and make the exit code 1.`,
-		Example: `  expediter enrich --catalog venues.csv places.csv
-  expediter enrich --url http://localhost:8080 --wait --output jsonl - < places.json
-  expediter enrich --url http://localhost:8080 --wait --output jsonl --resume results.jsonl places.csv`,
+		Use:  "enrich FILE...",
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.url == "" && !cmd.Flags().Changed("wait") {
@@ -66,15 +47,12 @@ Records that cannot be used are listed at the end with file, line and field, and
 		},
 	}
 	flags := cmd.Flags()
-	flags.IntVar(&f.batch, "batch", 20, "places in one request")
 	flags.StringVar(&f.catalog, "catalog", "", "venue file to match against, in an embedded pipeline (default the sample's)")
 	flags.StringVar(&f.city, "city", "", "city of places that name none")
-	flags.IntVar(&f.concurrency, "concurrency", 4, "requests at a time")
 	g.choice(cmd, &f.format, "format", "", "form of the input: auto, csv, json or jsonl", input.Formats()...)
 	flags.BoolVar(&f.full, "full", false, "add the whole enriched place to each result (json, jsonl)")
 	flags.StringVar(&f.keyFile, "key-file", "", "file with the key for --url (default $EXPEDITER_KEY)")
 	g.choice(cmd, &f.output, "output", "o", "form of the results: table, json, jsonl or csv", output.Formats()...)
-	flags.StringSliceVar(&f.providers, "provider", nil, "providers to ask (default all)")
 	flags.StringVar(&f.resume, "resume", "", "file to write the results to, after those that an earlier run wrote there (needs -o jsonl)")
 	flags.DurationVar(&f.timeout, "timeout", 2*time.Minute, "longest time to wait for the places of one request")
 	flags.StringVar(&f.url, "url", "", "running enricher to ask, instead of an embedded one")
@@ -94,18 +72,11 @@ func (f enrichFlags) check(paths []string) error {
 			stdin++
 		}
 	}
-	return usage(append(errs, f.run(nil).Validate(),
+	return usage(append(errs, refuse(f.timeout < 0, "--timeout %s: want more than 0", f.timeout),
 		refuse(f.catalog != "" && f.url != "", "--catalog and --url exclude each other: a running enricher has its own providers"),
 		refuse(f.resume != "" && f.output != string(output.FormatJSONLines),
 			"--resume: want --output jsonl, of which each line is complete by itself"),
 		refuse(stdin > 1, `"-" is given more than once: the standard input can be read only once`))...)
-}
-
-func (f enrichFlags) run(show func(string, int64)) enrich.Config {
-	return enrich.Config{
-		BatchSize: f.batch, Concurrency: f.concurrency, Full: f.full, Progress: show,
-		Providers: f.providers, Timeout: f.timeout, Wait: f.wait,
-	}
 }
 
 // enrich runs the command, once its flags are read.
@@ -139,17 +110,16 @@ func (g *globals) enrich(ctx context.Context, f enrichFlags, paths []string) (er
 	}
 	defer func() { err = errors.Join(err, stop()) }()
 
-	stderr := g.config.stderr()
-	bar := progress.New(progress.Config{
-		Predict: true, Total: input.Size(paths...), Visible: stderr.TTY, Width: stderr.Width(), Writer: stderr,
+	bar := g.newBar(input.Size(paths...), true)
+	summary, err := enrich.Run(ctx, enricher, earlier.skip(reader.Files(ctx, paths...)), out, enrich.Config{
+		Full: f.full, Progress: bar.Set, Timeout: f.timeout, Wait: f.wait,
 	})
-	summary, err := enrich.Run(ctx, enricher, earlier.skip(reader.Files(ctx, paths...)), out, f.run(bar.Set))
 	bar.Close()
 	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
 		err = fmt.Errorf("interrupted after %d rows", earlier.rows+summary.Rows())
 	}
 	err = errors.Join(err, out.Close()) // the rows written so far stay readable after an error
-	return errors.Join(err, problems(stderr, reader.Report()))
+	return errors.Join(err, problems(g.config.Stderr, reader.Report()))
 }
 
 // exist returns an error for files that do not exist, before any work begins.

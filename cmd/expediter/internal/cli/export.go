@@ -19,9 +19,6 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
-// exportBatch is the number of messages that are read at a time, and held in memory.
-const exportBatch = 256
-
 // exportLine is a message that is stored about a user.
 type exportLine struct {
 	Stream   string          `json:"stream"`
@@ -34,15 +31,8 @@ func newExport(g *globals) *cobra.Command {
 	f := &natsFlags{globals: g}
 	var kind string
 	cmd := &cobra.Command{
-		Use:   "export USER",
-		Short: "Write all data that the notifier keeps of a user",
-		Long: `Export writes a line of JSON for each message that the notifier keeps under the id of a user: the profile in the directory,
-addresses, preferences, memberships, items of the inbox, rows, deliveries, digests, counts and cancellations. The
-addresses may hold secrets. Messages that are stored while it runs may be missing.
-
-Not written are events and plans, which are not kept by user, and dead letters, which expediter dead list --subject finds.`,
-		Example: `  expediter export carla --type CUSTOMER > carla.jsonl`,
-		Args:    cobra.ExactArgs(1),
+		Use:  "export USER",
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.usage(checkID("user", args[0])); err != nil {
 				return err
@@ -57,14 +47,11 @@ Not written are events and plans, which are not kept by user, and dead letters, 
 }
 
 func (f *natsFlags) export(ctx context.Context, user, kind string) error {
-	ctx, js, stop, err := f.administer(ctx, "expediter export")
-	if err != nil {
-		return err
-	}
-	defer stop()
 	kind = cmp.Or(kind, "*")
-	return f.audited(ctx, js, "export", fmt.Sprintf("user=%q type=%q", audit.User(user), kind), func(ctx context.Context) (int, error) {
-		return f.exportFrom(ctx, js, user, kind)
+	return f.administer(ctx, "expediter export", func(ctx context.Context, js jetstream.JetStream) error {
+		return f.audited(ctx, js, "export", fmt.Sprintf("user=%q type=%q", audit.User(user), kind), func(ctx context.Context) (int, error) {
+			return f.exportFrom(ctx, js, user, kind)
+		})
 	})
 }
 
@@ -143,19 +130,32 @@ func rowsOf(ctx context.Context, js jetstream.JetStream, user string) ([]string,
 // sentTo returns a filter for the subjects of the rows of a user.
 func sentTo(who string) string { return "notify.send.*." + who + ".>" }
 
-// exportStream writes the messages of a stream, in the order of their subjects. One round trip for each filter, and one for each
-// exportBatch messages.
+// exportStream writes the messages of a stream, in the order of their subjects, except the marks of deleted keys. One round trip for each
+// filter and each message.
 func (f *natsFlags) exportStream(ctx context.Context, stream *kvrecord.Stream, of kept) (n int, err error) {
 	for _, filter := range of.filters {
 		subjects, err := subjectsUnder(ctx, stream, filter)
 		if err != nil {
 			return n, err
 		}
-		for batch := range slices.Chunk(subjects, exportBatch) {
-			written, err := f.exportSome(ctx, of.stream, stream, batch)
-			if n += written; err != nil {
+		for _, subject := range subjects {
+			r, err := stream.Latest(ctx, subject)
+			if err != nil {
 				return n, err
 			}
+			if r.Revision == 0 || r.Deleted() {
+				continue
+			}
+			line := exportLine{Stream: of.stream, Subject: r.Subject, StoredAt: r.Stored.UTC(), Data: r.Data}
+			if len(line.Data) > 0 && !json.Valid(line.Data) {
+				if line.Data, err = json.Marshal(string(r.Data)); err != nil {
+					return n, fmt.Errorf("encode: %w", err)
+				}
+			}
+			if err := f.writeLine(line); err != nil {
+				return n, err
+			}
+			n++
 		}
 	}
 	return n, nil
@@ -176,40 +176,6 @@ func subjectsUnder(ctx context.Context, stream *kvrecord.Stream, filter string) 
 	}
 }
 
-// exportSome writes the messages of subjects, except the marks of deleted keys, and returns their number.
-func (f *natsFlags) exportSome(ctx context.Context, name string, stream *kvrecord.Stream, subjects []string) (n int, err error) {
-	found, err := stream.GetMany(ctx, subjects)
-	if err != nil {
-		return 0, err
-	}
-	at := make(map[string]kvrecord.Record, len(found))
-	for _, r := range found {
-		at[r.Subject] = r
-	}
-	for _, subject := range subjects {
-		r, there := at[subject]
-		if !there { // the message was removed, or a replica that lags behind does not have it yet
-			if r, err = stream.Latest(ctx, subject); err != nil {
-				return n, err
-			}
-		}
-		if r.Revision == 0 || r.Deleted() {
-			continue
-		}
-		line := exportLine{Stream: name, Subject: r.Subject, StoredAt: r.Stored.UTC(), Data: r.Data}
-		if len(line.Data) > 0 && !json.Valid(line.Data) {
-			if line.Data, err = json.Marshal(string(r.Data)); err != nil {
-				return n, fmt.Errorf("encode: %w", err)
-			}
-		}
-		if err := f.writeLine(line); err != nil {
-			return n, err
-		}
-		n++
-	}
-	return n, nil
-}
-
 func newForget(g *globals) *cobra.Command {
 	f := &natsFlags{globals: g}
 	var (
@@ -217,23 +183,15 @@ func newForget(g *globals) *cobra.Command {
 		yes  bool
 	)
 	cmd := &cobra.Command{
-		Use:   "forget USER --type KIND",
-		Short: "Erase all data that the notifier keeps of a user",
-		Long: `Forget removes the messages that the notifier keeps under the id of a user: all that expediter export writes, and the dead
-letters of rows. A mark without data stays in the directory for 40 days, so that nothing is sent to the user that was planned before;
-writing the user to the directory again lifts it.
-
-Services may run meanwhile. Repeat the command a minute later for rows that were being sent, and when it was interrupted: it begins
-again, and counts only the messages that are left. Without --yes it counts, and changes nothing.
-
-Not removed are events and plans, which are not kept by user and expire after 7 and 30 days, and backups.`,
-		Example: `  expediter forget carla --type CUSTOMER --yes`,
-		Args:    cobra.ExactArgs(1),
+		Use:  "forget USER --type KIND",
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.usage(checkID("user", args[0]), needKind(kind)); err != nil {
 				return err
 			}
-			return f.forget(cmd.Context(), args[0], contracts.RecipientType(kind), yes)
+			return f.administer(cmd.Context(), "expediter forget", func(ctx context.Context, js jetstream.JetStream) error {
+				return f.forget(ctx, js, args[0], contracts.RecipientType(kind), yes)
+			})
 		},
 	}
 	f.register(cmd.Flags())
@@ -243,12 +201,7 @@ Not removed are events and plans, which are not kept by user and expire after 7 
 	return cmd
 }
 
-func (f *natsFlags) forget(ctx context.Context, user string, kind contracts.RecipientType, yes bool) error {
-	ctx, js, stop, err := f.administer(ctx, "expediter forget")
-	if err != nil {
-		return err
-	}
-	defer stop()
+func (f *natsFlags) forget(ctx context.Context, js jetstream.JetStream, user string, kind contracts.RecipientType, yes bool) error {
 	if !yes {
 		n, err := f.erase(ctx, js, user, kind, true)
 		if err == nil {

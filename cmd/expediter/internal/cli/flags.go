@@ -88,6 +88,12 @@ func (g *globals) choice(cmd *cobra.Command, into *string, name, short, usage st
 	completeWith(cmd, name, values...)
 }
 
+// servicesFlag adds the flag for some of the services.
+func (g *globals) servicesFlag(cmd *cobra.Command, into *[]string, usage string) {
+	*into = contracts.Services()
+	g.severalOf(cmd, into, "services", usage+", separated by commas", contracts.Services()...)
+}
+
 // severalOf adds a flag for some of several values, as choice does.
 func (g *globals) severalOf(cmd *cobra.Command, into *[]string, name, usage string, values ...string) {
 	cmd.Flags().Var(&choices{globals: g, name: name, of: values, some: into}, name, usage)
@@ -142,4 +148,12 @@ func (g *globals) rows(format string, columns ...string) *output.Rows {
 		all[i] = table.Column{Name: name, Width: cells * (len(column) - len(name))}
 	}
 	return output.NewRows(g.config.Stdout, output.Format(format), all...)
+}
+
+// completeWith offers fixed values for a flag. It panics on a name that is not a flag, which is a mistake in this
+// package.
+func completeWith(cmd *cobra.Command, flag string, values ...string) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err)
+	}
 }

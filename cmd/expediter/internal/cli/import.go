@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"net/http"
 	"net/url"
@@ -17,10 +16,8 @@ import (
 	"golang.org/x/text/language"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/imports"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/importer"
-	"github.com/expediter-io/expediter/services/importer/charset"
 )
 
 const (
@@ -76,7 +73,6 @@ type importFlags struct {
 	followFlags
 
 	encoding string
-	follow   bool
 	key      string
 	language string
 	name     string
@@ -95,28 +91,13 @@ func newImport(g *globals) *cobra.Command {
 	shared := &importerFlags{globals: g}
 	f := &importFlags{followFlags: followFlags{importerFlags: shared}}
 	cmd := &cobra.Command{
-		Use:   "import SOURCE",
-		Short: "Make a recipe of a video, a page, captions or a photo",
-		Long: `Import sends a source to a running importer, which makes a recipe of it. The source is the URL of a video or a page,
-or a file: captions (.vtt, .srt), a transcript (.txt), a photo of a recipe, a saved page, or the standard input
-("-"). The importer keeps a file of up to 8 MiB until its workers have read it.
-
-Without --follow the job's id is written as soon as the importer has it. With --follow the import is watched to its end,
-and the recipe is written in the form of --format.
-
-Exit codes with --follow and of "import status": 0 there is a recipe, 1 the import failed, 4 it is still running: the
-import goes on without the command.`,
-		Example: `  expediter import --follow https://www.youtube.com/watch?v=dQw4w9WgXcQ
-  expediter import --follow --format cooklang soup.srt > soup.cook
-  expediter import --owner ada --key order-17 --json --follow https://example.com/cake | jq -r .status
-  echo "Whisk 3 eggs. Fry them for 2 minutes." | expediter import --follow --name omelette -`,
+		Use:  "import SOURCE",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd.Context(), args[0]) },
 	}
 	shared.register(cmd.PersistentFlags())
 	flags := cmd.Flags()
 	flags.StringVar(&f.encoding, "encoding", "", encodingUsage)
-	flags.BoolVar(&f.follow, "follow", false, "watch the import to its end, and write the recipe")
 	flags.StringVar(&f.key, "key", "", "idempotency key: the same key of the same owner is the same import")
 	flags.StringVar(&f.language, "language", "", "language of the captions to take, or of the file: en, pt-BR (default the spoken language)")
 	flags.StringVar(&f.name, "name", "", "name of the file, which is also the title of a recipe without one (default its own name)")
@@ -127,7 +108,8 @@ import goes on without the command.`,
 		"kind of source: youtube, captions, web or photo (default: the one that it looks like)", sourceKinds...)
 	flags.BoolVar(&f.unique, "unique", false, "import the source once for this owner: a second import is the first one")
 	f.register(cmd)
-	cmd.AddCommand(newImportCancel(shared), newImportRetry(shared), newImportStatus(shared))
+	cmd.AddCommand(newImportAbout(shared, "cancel", (*imports.Client).Cancel), newImportAbout(shared, "retry", (*imports.Client).Retry),
+		newImportAbout(shared, "status", (*imports.Client).Job))
 	return cmd
 }
 
@@ -137,12 +119,10 @@ func (f *importFlags) check(source string) error {
 		f.followFlags.check(),
 		refuse(f.owner == "", "--owner is empty: want the id of a person"),
 		refuse(f.name != "" && isAddress(source), "--name is for files"),
+		checkEncoding(f.encoding),
 	}
 	if _, err := language.Parse(f.language); f.language != "" && err != nil {
 		errs = append(errs, fmt.Errorf("--language %q: want a tag such as en or pt-BR", f.language))
-	}
-	if _, err := charset.Canonical(f.encoding); err != nil {
-		errs = append(errs, fmt.Errorf("--encoding: %w", err))
 	}
 	if scheme, _, ok := strings.Cut(source, "://"); ok && !isAddress(source) {
 		hint := "want http or https"
@@ -173,7 +153,7 @@ func (f *importFlags) run(ctx context.Context, source string) error {
 		sub.URL = source
 	} else {
 		var err error
-		if sub.Content, err = f.read(ctx, source); err != nil {
+		if sub.Content, err = f.content(ctx, source); err != nil {
 			return err
 		}
 		if sub.Name = filepath.Base(source); f.name != "" {
@@ -201,70 +181,50 @@ func (f *importFlags) run(ctx context.Context, source string) error {
 	return f.say("%s\n", job.JobID)
 }
 
-// read reads a file, or the standard input.
-func (f *importFlags) read(ctx context.Context, path string) ([]byte, error) {
-	source, err := f.openInput(path)
-	if errors.Is(err, fs.ErrNotExist) && strings.Contains(path, ".") && strings.Contains(path, "/") && !filepath.IsAbs(path) {
-		return nil, fmt.Errorf("%w (an address begins with https://)", err)
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer source.Close()
-	name := inputName(path)
-	content, err := io.ReadAll(io.LimitReader(untilDone{ctx, source}, maxSource+1))
+// content reads a file, or the standard input.
+func (f *importFlags) content(ctx context.Context, path string) ([]byte, error) {
+	content, err := f.read(ctx, path, maxSource)
 	switch {
-	case err != nil:
-		return nil, fmt.Errorf("%s: %w", name, err)
-	case len(content) == 0:
-		return nil, fmt.Errorf("%s: it is empty", name)
-	case len(content) > maxSource:
-		return nil, fmt.Errorf("%s: it has more than %d MiB, which no importer takes", name, maxSource>>20)
+	case errors.Is(err, fs.ErrNotExist) && strings.Contains(path, ".") && strings.Contains(path, "/") && !filepath.IsAbs(path):
+		return nil, fmt.Errorf("%w (an address begins with https://)", err)
+	case err == nil && len(content) == 0:
+		return nil, fmt.Errorf("%s: it is empty", inputName(path))
 	}
-	return content, nil
+	return content, err
 }
 
-func newImportStatus(shared *importerFlags) *cobra.Command {
+// newImportAbout returns a command about one import, which do changes or reads.
+func newImportAbout(
+	shared *importerFlags, name string, do func(*imports.Client, context.Context, string) (importer.Job, error),
+) *cobra.Command {
 	f := &followFlags{importerFlags: shared}
-	var follow bool
 	cmd := &cobra.Command{
-		Use:   "status JOB",
-		Short: "Show the state of an import",
-		Long: `Status shows the state of an import, or with --follow watches it to its end and writes the recipe.
-
-Exit codes: 0 there is a recipe, 1 the import failed, 4 it is still running.`,
-		Example: `  expediter import status 2f1c5d1e-2c9d-4c58-9a43-0b7f5d2a9b10
-  expediter import status --follow --format cooklang 2f1c5d1e-2c9d-4c58-9a43-0b7f5d2a9b10 > soup.cook`,
+		Use:  name + " JOB",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.usage(f.check()); err != nil {
 				return err
 			}
-			if follow {
-				return f.watch(cmd.Context(), args[0])
+			job, err := do(f.client(), cmd.Context(), args[0])
+			switch {
+			case err != nil:
+				return advise(err)
+			case f.follow:
+				return f.watch(cmd.Context(), job.JobID)
 			}
-			return f.status(cmd.Context(), args[0])
+			if err := f.tell(job); err != nil || name != "status" {
+				return err
+			}
+			return f.verdict(job)
 		},
 	}
 	f.register(cmd)
-	cmd.Flags().BoolVar(&follow, "follow", false, "watch the import to its end, and write the recipe")
 	return cmd
 }
 
-// status writes the state of an import.
-func (f *followFlags) status(ctx context.Context, id string) error {
-	job, err := f.client().Job(ctx, id)
-	if err != nil {
-		return advise(err)
-	}
-	if f.json {
-		err = f.writeLine(job)
-	} else {
-		err = f.describe(job)
-	}
+// verdict returns an error for an import without a recipe.
+func (f *followFlags) verdict(job importer.Job) error {
 	switch {
-	case err != nil:
-		return err
 	case job.Status == contracts.ImportFailed:
 		return f.failure(job)
 	case !job.Status.Final():
@@ -274,8 +234,12 @@ func (f *followFlags) status(ctx context.Context, id string) error {
 	return nil
 }
 
-// describe writes the state of a job for a person.
-func (f *followFlags) describe(job importer.Job) error {
+// tell writes the state of an import.
+func (f *followFlags) tell(job importer.Job) error {
+	if f.json {
+		return f.writeLine(job)
+	}
+	var text details
 	for _, line := range [][2]string{
 		{"job", job.JobID},
 		{"status", string(job.Status)},
@@ -287,14 +251,9 @@ func (f *followFlags) describe(job importer.Job) error {
 		{"waits", waiting(job)},
 		{"recipe", job.RecipeID},
 	} {
-		if line[1] == "" {
-			continue
-		}
-		if err := f.say("%-8s%s\n", line[0], table.Printable(line[1])); err != nil {
-			return err
-		}
+		text.line(line[0], line[1])
 	}
-	return nil
+	return f.say("%s", text.String())
 }
 
 // waiting describes the far side for which a job waits, with the time since when and the reason.
@@ -303,53 +262,4 @@ func waiting(job importer.Job) string {
 		return ""
 	}
 	return fmt.Sprintf("for %s since %s: %s", job.WaitingFor, stamp(job.WaitingSince), job.Error)
-}
-
-func newImportCancel(shared *importerFlags) *cobra.Command {
-	f := &followFlags{importerFlags: shared}
-	return &cobra.Command{
-		Use:     "cancel JOB",
-		Short:   "Cancel an import that has not ended",
-		Example: `  expediter import cancel 2f1c5d1e-2c9d-4c58-9a43-0b7f5d2a9b10`,
-		Args:    cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := f.usage(f.importerFlags.check()); err != nil {
-				return err
-			}
-			job, err := f.client().Cancel(cmd.Context(), args[0])
-			if err != nil {
-				return advise(err)
-			}
-			return f.describe(job)
-		},
-	}
-}
-
-func newImportRetry(shared *importerFlags) *cobra.Command {
-	f := &followFlags{importerFlags: shared}
-	var follow bool
-	cmd := &cobra.Command{
-		Use:     "retry JOB",
-		Short:   "Start a failed import again",
-		Example: `  expediter import retry --follow 2f1c5d1e-2c9d-4c58-9a43-0b7f5d2a9b10`,
-		Args:    cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := f.usage(f.check()); err != nil {
-				return err
-			}
-			job, err := f.client().Retry(cmd.Context(), args[0])
-			switch {
-			case err != nil:
-				return advise(err)
-			case follow:
-				return f.watch(cmd.Context(), job.JobID)
-			case f.json:
-				return f.writeLine(job)
-			}
-			return f.describe(job)
-		},
-	}
-	f.register(cmd)
-	cmd.Flags().BoolVar(&follow, "follow", false, "watch the import to its end, and write the recipe")
-	return cmd
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/card"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/imports"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/progress"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
@@ -37,6 +36,7 @@ var recipeFormats = []string{"text", "json", "schema-org", "cooklang"}
 type followFlags struct {
 	*importerFlags
 
+	follow  bool
 	format  string
 	json    bool
 	timeout time.Duration
@@ -45,6 +45,7 @@ type followFlags struct {
 func (f *followFlags) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	f.recipeFormatFlag(cmd, &f.format)
+	flags.BoolVar(&f.follow, "follow", false, "watch the import to its end, and write the recipe")
 	flags.BoolVar(&f.json, "json", false, "write each state of the import as a line of JSON, the last one with the recipe")
 	flags.DurationVar(&f.timeout, "timeout", 15*time.Minute, "longest time to watch")
 	cmd.MarkFlagsMutuallyExclusive("json", "format")
@@ -144,8 +145,7 @@ func (f *importerFlags) writeRecipe(stored kvstore.Stored, format string) error 
 	case "cooklang":
 		return f.say("%s", export.Cooklang(r))
 	default:
-		stdout := f.config.stdout()
-		return card.Write(stdout, r, card.Options{Bold: stdout.Color, Source: sourceLabel(r.Source.Ref), Width: stdout.Width()})
+		return f.say("%s", newRecipeCard(r, sourceLabel(r.Source.Ref), f.config.stdout().Color))
 	}
 	if err != nil {
 		return fmt.Errorf("encode: %w", err)
@@ -171,8 +171,8 @@ type display struct {
 
 func (f *followFlags) newDisplay() *display {
 	d := &display{flags: f}
-	if stderr := f.config.stderr(); stderr.TTY && !f.json {
-		d.bar = progress.New(progress.Config{Total: 100, Visible: true, Width: stderr.Width(), Writer: stderr})
+	if f.config.stderr().TTY && !f.json {
+		d.bar = f.newBar(100, false)
 	}
 	return d
 }

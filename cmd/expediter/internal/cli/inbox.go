@@ -41,17 +41,14 @@ type inboxFlags struct {
 func newInbox(g *globals) *cobra.Command {
 	f := &inboxFlags{natsFlags: natsFlags{globals: g}}
 	cmd := &cobra.Command{
-		Use:   "inbox USER",
-		Short: "Show the in-app notifications of a user",
-		Long: `Inbox lists the items in the inbox of a user, the newest first, and counts the unread, read and archived ones. It reads
-the bucket of inboxes itself, so no notifier has to run. A user may be of several kinds of recipients: --type selects one.
-
-With --follow it writes the items, the oldest first, and then each new or changed item, until it is interrupted.
-With --json it writes one line with the counts and the items, or with --follow one line for each item.`,
-		Example: `  expediter inbox ada
-  expediter inbox --state unread --follow ada`,
+		Use:  "inbox USER",
 		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return f.show(cmd.Context(), args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := f.check(args[0]); err != nil {
+				return err
+			}
+			return f.use(cmd.Context(), func(inbox *inapp.Inbox) error { return f.show(cmd.Context(), inbox, args[0]) })
+		},
 	}
 	flags := cmd.Flags()
 	f.register(flags)
@@ -79,41 +76,28 @@ func checkID(of, id string) error {
 	return nil
 }
 
-// open connects, and binds the bucket. The caller calls stop.
-func (f *inboxFlags) open(ctx context.Context) (*inapp.Inbox, func(), error) {
-	js, stop, err := f.connect(ctx, "expediter inbox")
-	if err != nil {
-		return nil, nil, err
-	}
-	limit, cancel := context.WithTimeout(ctx, f.timeout)
-	defer cancel()
-	records, err := kvrecord.New(kvrecord.Config{JetStream: js})
-	if err != nil {
-		stop()
-		return nil, nil, fmt.Errorf("%w: %w", errUnavailable, err)
-	}
-	disconnect := stop
-	stop = func() { records.Close(); disconnect() }
-	inbox, err := inapp.Open(limit, js, records, inapp.Config{})
-	if err != nil {
-		stop()
-		if errors.Is(err, jetstream.ErrBucketNotFound) {
-			return nil, nil, fmt.Errorf("%w: the server has no inboxes: %w (make them with \"expediter apply\")", errUnavailable, err)
+// use connects, and opens the inboxes for fn.
+func (f *inboxFlags) use(ctx context.Context, fn func(*inapp.Inbox) error) error {
+	return f.with(ctx, "expediter inbox", func(js jetstream.JetStream) error {
+		limit, cancel := context.WithTimeout(ctx, f.timeout)
+		defer cancel()
+		records, err := kvrecord.New(kvrecord.Config{JetStream: js})
+		if err != nil {
+			return fmt.Errorf("%w: %w", errUnavailable, err)
 		}
-		return nil, nil, fmt.Errorf("%w: %w", errUnavailable, err)
-	}
-	return inbox, stop, nil
+		defer records.Close()
+		inbox, err := inapp.Open(limit, js, records, inapp.Config{})
+		switch {
+		case errors.Is(err, jetstream.ErrBucketNotFound):
+			return fmt.Errorf("%w: the server has no inboxes: %w (make them with \"expediter apply\")", errUnavailable, err)
+		case err != nil:
+			return fmt.Errorf("%w: %w", errUnavailable, err)
+		}
+		return fn(inbox)
+	})
 }
 
-func (f *inboxFlags) show(ctx context.Context, userID string) error {
-	if err := f.check(userID); err != nil {
-		return err
-	}
-	inbox, stop, err := f.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer stop()
+func (f *inboxFlags) show(ctx context.Context, inbox *inapp.Inbox, userID string) error {
 	if f.follow {
 		return f.watch(ctx, inbox, userID)
 	}

@@ -18,13 +18,7 @@ import (
 
 func newJobsShow(f *jobsFlags) *cobra.Command {
 	cmd := f.listing(&cobra.Command{
-		Use:   "show JOB",
-		Short: "Show everything about one job",
-		Long: `Show writes the state of a job, the last record of its worker, its error, its result, its headers and its payload. It exits
-with 3 when there is no such job: one that is done and not kept is gone.`,
-		Example: `  expediter jobs show --stream IMPORT_JOBS 88121
-  expediter jobs show --stream MAILS jobs.mail --key ada -o json`,
-		Args: cobra.ExactArgs(1),
+		Use: "show JOB", Args: cobra.ExactArgs(1),
 	}, func(ctx context.Context, args []string, format string) error {
 		return f.use(ctx, func(client *worker.Client) error {
 			job, err := client.Job(ctx, f.ref(args[0]))
@@ -73,29 +67,19 @@ func (f *jobsFlags) show(j worker.StoredJob, format string) error {
 }
 
 func newJobsWatch(f *jobsFlags) *cobra.Command {
-	var every time.Duration
 	cmd := f.listing(&cobra.Command{
-		Use:   "watch JOB",
-		Short: "Follow one job until it ends",
-		Long: `Watch writes a line whenever the state of a job has changed, its attempt or its worker's record of it, until it has
-ended. It exits with 1 when the job is dead or was cancelled.`,
-		Example: `  expediter jobs watch --stream IMPORT_JOBS 88121`,
-		Args:    cobra.ExactArgs(1),
+		Use: "watch JOB", Args: cobra.ExactArgs(1),
 	}, func(ctx context.Context, args []string, format string) error {
-		if every < 100*time.Millisecond {
-			return f.usage(fmt.Errorf("--every %s: want 100ms or more", every))
-		}
-		return f.use(ctx, func(client *worker.Client) error { return f.watch(ctx, client, args[0], every, format) })
+		return f.use(ctx, func(client *worker.Client) error { return f.watch(ctx, client, args[0], format) })
 	}, "text", "jsonl")
 	f.keyFlag(cmd)
-	cmd.Flags().DurationVar(&every, "every", time.Second, "time between two looks")
 	return cmd
 }
 
 // watch writes the state of a job at each change until the job has ended. A job that no longer exists has ended too.
-func (f *jobsFlags) watch(ctx context.Context, client *worker.Client, name string, every time.Duration, format string) error {
+func (f *jobsFlags) watch(ctx context.Context, client *worker.Client, name, format string) error {
 	ref, last := f.ref(name), ""
-	again := time.NewTicker(every)
+	again := time.NewTicker(time.Second)
 	defer again.Stop()
 	for {
 		job, err := client.Job(ctx, ref)
@@ -159,40 +143,17 @@ func (f *jobsFlags) writeWatched(j worker.StoredJob, line, format string) error 
 
 func newJobsCancel(jobs *jobsFlags) *cobra.Command {
 	f, yes := &jobsAllFlags{jobsFlags: jobs}, false
-	cmd := f.command(&cobra.Command{
-		Use:   "cancel [JOB]",
-		Short: "Cancel a job, unique or not, or all that match",
-		Long: `Cancel removes a job that waits, is delayed or runs. The context of its handler ends within a third of AckWait; one that has
-returned by then has done its work. A cancelled job is no dead letter. Without --yes it shows the job and changes nothing.
-` + allHelp,
-		Example: `  expediter jobs cancel --stream IMPORT_JOBS 88121 --yes
-  expediter jobs cancel --stream IMPORT_JOBS --all --state queued --subject 'jobs.import.*.u7'
-  expediter jobs cancel --stream IMPORT_JOBS --all --state queued --subject 'jobs.import.*.u7' --count 31`,
-	}, func(ctx context.Context, client *worker.Client, args []string) error {
+	cmd := f.command(&cobra.Command{Use: "cancel [JOB]"}, func(ctx context.Context, client *worker.Client, args []string) error {
 		return f.act(ctx, client, cancelJobs, args, yes)
 	})
 	cmd.Flags().BoolVar(&yes, "yes", false, "do it")
 	return cmd
 }
 
-// isEnded reports whether a job will not run again.
-func isEnded(j worker.StoredJob) bool {
-	return j.State == worker.StateDone || j.State == worker.StateDead || j.State == worker.StateCancelled
-}
-
 func newJobsRun(jobs *jobsFlags) *cobra.Command {
 	f := &jobsAllFlags{jobsFlags: jobs}
 	var schedule, yes bool
-	cmd := f.command(&cobra.Command{
-		Use:   "run [JOB]",
-		Short: "Run a delayed job now, or all that match, or a run of a schedule",
-		Long: `Run makes a delayed job due at once. With --schedule JOB is the subject of a schedule, as expediter schedules lists it, and a
-further run of it is inserted. Without --yes it shows the job and changes nothing.
-` + allHelp,
-		Example: `  expediter jobs run --stream MAILS 88121 --yes
-  expediter jobs run --stream MAILS --all --subject 'jobs.mail.>' --count 31
-  expediter jobs run --stream REPORTS jobs.report.digest --schedule --yes`,
-	}, func(ctx context.Context, client *worker.Client, args []string) error {
+	cmd := f.command(&cobra.Command{Use: "run [JOB]"}, func(ctx context.Context, client *worker.Client, args []string) error {
 		if !schedule || f.all {
 			return f.act(ctx, client, runJobs, args, yes)
 		}
@@ -209,12 +170,7 @@ further run of it is inserted. Without --yes it shows the job and changes nothin
 func newJobsUnschedule(f *jobsFlags) *cobra.Command {
 	var yes bool
 	cmd := f.doing(&cobra.Command{
-		Use:   "unschedule SUBJECT",
-		Short: "End a schedule",
-		Long: `Unschedule removes the schedule that inserts jobs on SUBJECT, as expediter schedules lists it. The jobs that it has inserted
-stay. Without --yes it shows the schedule and changes nothing.`,
-		Example: `  expediter jobs unschedule --stream REPORTS jobs.report.digest --yes`,
-		Args:    cobra.ExactArgs(1),
+		Use: "unschedule SUBJECT", Args: cobra.ExactArgs(1),
 	}, func(ctx context.Context, client *worker.Client, args []string) error {
 		const would = "end the schedule of"
 		return f.schedule(ctx, client, args[0], yes, "unschedule", would, func(ctx context.Context, s worker.Scheduled) (string, error) {

@@ -35,27 +35,7 @@ type jobsFlags struct {
 
 func newJobs(g *globals) *cobra.Command {
 	f := &jobsFlags{natsFlags: natsFlags{globals: g}}
-	cmd := &cobra.Command{
-		Use:   "jobs",
-		Short: "Look at jobs and their workers, cancel jobs or run them now, pause handlers, drain workers, divide streams",
-		Long: `Jobs shows the jobs of a stream and the workers that run them, cancels jobs or runs them now, pauses handlers and drains workers.
-JOB is the sequence of a job, the first column of the list, or its subject; where the stream has partitions, the sequence in one of them
-is JOBS-1:88121. A job is in one of these states:
-
-  queued     it waits for a worker
-  delivered  a worker has it, for less than a third of AckWait, or lets it wait there
-  running    a worker runs it
-  retrying   it waits for its next attempt
-  scheduled  it is delayed
-  done       it is done, and kept by its key
-  dead       it failed for good: expediter dead runs it again
-  cancelled  it was cancelled`,
-		Example: `  expediter jobs list --stream IMPORT_JOBS --state running,retrying
-  expediter jobs show --stream IMPORT_JOBS 88121
-  expediter jobs cancel --stream IMPORT_JOBS 88121 --yes
-  expediter jobs pause --stream IMPORT_JOBS 'jobs.import.low.>' --for 10m
-  expediter jobs workers`,
-	}
+	cmd := &cobra.Command{Use: "jobs"}
 	flags := cmd.PersistentFlags()
 	f.register(flags)
 	f.registerAccount(flags)
@@ -183,16 +163,7 @@ type jobsListFlags struct {
 
 func newJobsList(jobs *jobsFlags) *cobra.Command {
 	f := &jobsListFlags{jobsFlags: jobs}
-	cmd := f.listing(&cobra.Command{
-		Use:   "list",
-		Short: "List the jobs of a stream, the oldest first",
-		Long: `List reads the stream in pages of constant cost and filters them: 100,000 messages at most, and --from goes on
-from there. With --state dead it lists the dead letters of the stream, by their numbers in expediter dead. A job without a
-consumer is taken by no worker.`,
-		Example: `  expediter jobs list --stream IMPORT_JOBS
-  expediter jobs list --stream IMPORT_JOBS --state retrying --subject 'jobs.import.*.u7' -o jsonl
-  expediter jobs list --stream IMPORT_JOBS --state dead`,
-	}, func(ctx context.Context, _ []string, format string) error {
+	cmd := f.listing(&cobra.Command{Use: "list"}, func(ctx context.Context, _ []string, format string) error {
 		if err := f.check(); err != nil {
 			return err
 		}
@@ -288,16 +259,7 @@ func (f *jobsListFlags) list(ctx context.Context, client *worker.Client, format 
 
 func newSchedules(g *globals) *cobra.Command {
 	f := &natsFlags{globals: g}
-	return f.asking(&cobra.Command{
-		Use:   "schedules [STREAM]",
-		Short: "List the periodic jobs of a stream, or of all",
-		Long: `Schedules lists the jobs that the server inserts into a stream, or into all, again and again: the subject of the runs, when they
-are due (cron, with the second first, or an interval), and since when. NEXT is computed from that. An interval begins anew when the
-stream had no leader at the time of a run.`,
-		Example: `  expediter schedules
-  expediter schedules REPORTS -o json`,
-		Args: cobra.MaximumNArgs(1),
-	}, f.schedules)
+	return f.asking(&cobra.Command{Use: "schedules [STREAM]", Args: cobra.MaximumNArgs(1)}, f.schedules)
 }
 
 // scheduleRow is a schedule in a list.

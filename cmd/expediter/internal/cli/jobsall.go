@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -10,12 +9,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/pkg/service/console"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
-
-// allHelp is the part about --all in the help of jobs cancel and run.
-const allHelp = `With --all in the place of JOB it is for the jobs that --state, --subject and --key select: the first 1,000 among some
-10,000 messages. It says how many those are and changes nothing, until --count has that number, and it is still right.`
 
 // jobsAllFlags select jobs for an action.
 type jobsAllFlags struct {
@@ -47,9 +43,8 @@ func (f *jobsAllFlags) command(
 
 // jobsAction is an operation on jobs.
 type jobsAction struct {
-	verb, name, past, lapsed string
-	can                      func(worker.StoredJob) bool
-	do                       func(*worker.Client, context.Context, worker.JobRef) (worker.StoredJob, error)
+	console.JobAction
+
 	// cannot says why it cannot be done to one job, which how describes, and did that it was done.
 	cannot, did string
 	how         func(worker.StoredJob) string
@@ -57,14 +52,12 @@ type jobsAction struct {
 
 var (
 	cancelJobs = jobsAction{
-		verb: "cancel", name: "cancelled", past: "Cancelled", lapsed: "had ended", do: (*worker.Client).CancelJob,
-		can: func(j worker.StoredJob) bool { return !isEnded(j) }, cannot: "it has ended",
-		did: "Cancelled job %d, which was %s.\n", how: func(j worker.StoredJob) string { return string(j.State) },
+		JobAction: console.CancelJobs, cannot: "it has ended", did: "Cancelled job %d, which was %s.\n",
+		how: func(j worker.StoredJob) string { return string(j.State) },
 	}
 	runJobs = jobsAction{
-		verb: "run", name: "run now", past: "Queued", lapsed: "were not delayed any more", do: (*worker.Client).RunNow,
-		can: func(j worker.StoredJob) bool { return j.State == worker.StateScheduled }, cannot: "only a delayed job can be run now",
-		did: "Job %d, which was %s, is queued.\n", how: func(j worker.StoredJob) string { return "due " + stamp(j.Due) },
+		JobAction: console.RunJobs, cannot: "only a delayed job can be run now", did: "Job %d, which was %s, is queued.\n",
+		how: func(j worker.StoredJob) string { return "due " + stamp(j.Due) },
 	}
 )
 
@@ -77,16 +70,16 @@ func (f *jobsAllFlags) act(ctx context.Context, client *worker.Client, a jobsAct
 	switch {
 	case err != nil:
 		return err
-	case !a.can(job):
+	case !a.Can(job):
 		return fmt.Errorf("job %d is %s: %s", job.Sequence, job.State, a.cannot)
 	case !yes:
 		return f.say("Would %s job %d, %s, which is %s. Nothing was changed: add --yes to do it.\n",
-			a.verb, job.Sequence, table.Printable(job.Subject), a.how(job))
+			a.Verb, job.Sequence, table.Printable(job.Subject), a.how(job))
 	}
 	// A subject may hold data of a user.
 	was := job
-	err = f.audited(ctx, f.js, a.verb, fmt.Sprintf("job %s:%d", job.Stream, job.Sequence), func(ctx context.Context) (int, error) {
-		if was, err = a.do(client, ctx, refOf(job)); err != nil || !a.can(was) {
+	err = f.audited(ctx, f.js, a.Verb, fmt.Sprintf("job %s:%d", job.Stream, job.Sequence), func(ctx context.Context) (int, error) {
+		if was, err = a.Do(client, ctx, refOf(job)); err != nil || !a.Can(was) {
 			return 0, err
 		}
 		return 1, nil
@@ -94,7 +87,7 @@ func (f *jobsAllFlags) act(ctx context.Context, client *worker.Client, a jobsAct
 	switch {
 	case err != nil:
 		return err
-	case !a.can(was):
+	case !a.Can(was):
 		return fmt.Errorf("job %d is %s by now: %s", was.Sequence, was.State, a.cannot)
 	}
 	return f.say(a.did, job.Sequence, a.how(was))
@@ -103,7 +96,7 @@ func (f *jobsAllFlags) act(ctx context.Context, client *worker.Client, a jobsAct
 // actOnAll runs the operation on the jobs that the flags select, if --count is their number.
 func (f *jobsAllFlags) actOnAll(ctx context.Context, client *worker.Client, a jobsAction) error {
 	filter := worker.JobFilter{Key: f.key, States: statesOf(f.states), Subject: f.subject}
-	jobs, all, err := client.Select(ctx, worker.Selection{Can: a.can, Filter: filter})
+	jobs, all, err := client.Select(ctx, worker.Selection{Can: a.Can, Filter: filter})
 	more := ""
 	if !all {
 		more = " There may be more behind them."
@@ -112,46 +105,33 @@ func (f *jobsAllFlags) actOnAll(ctx context.Context, client *worker.Client, a jo
 	case err != nil:
 		return err
 	case len(jobs) == 0:
-		return fmt.Errorf("%w: no job matches that could be %s.%s", ErrNotFound, a.name, more)
+		return fmt.Errorf("%w: no job matches that could be %s.%s", ErrNotFound, a.Past, more)
 	case f.count == 0:
-		return f.say("Would %s %s, from %d, %s, to %d, %s.%s Nothing was changed: add --count %d to do it.\n", a.verb, counted(len(jobs), "job"),
+		return f.say("Would %s %s, from %d, %s, to %d, %s.%s Nothing was changed: add --count %d to do it.\n", a.Verb, counted(len(jobs), "job"),
 			jobs[0].Sequence, table.Printable(jobs[0].Subject), jobs[len(jobs)-1].Sequence, table.Printable(jobs[len(jobs)-1].Subject), more,
 			len(jobs))
 	case f.count != len(jobs):
-		return fmt.Errorf("--count is %d, and %s can be %s now: nothing was changed", f.count, counted(len(jobs), "job"), a.name)
+		return fmt.Errorf("--count is %d, and %s can be %s now: nothing was changed", f.count, counted(len(jobs), "job"), a.Past)
 	}
 	done, lapsed := 0, 0
 	target := fmt.Sprintf("%s of %s by a filter", counted(len(jobs), "job"), f.stream)
-	err = f.audited(ctx, f.js, a.verb, target, func(ctx context.Context) (int, error) {
-		for _, job := range jobs {
-			was, err := a.do(client, ctx, refOf(job))
-			switch {
-			case err == nil && a.can(was):
-				done++
-			case err == nil, errors.Is(err, worker.ErrNoJob):
-				lapsed++
-			default:
-				return done, fmt.Errorf("%s %d of %s, then it failed: %w", a.past, done, counted(len(jobs), "job"), err)
-			}
+	err = f.audited(ctx, f.js, a.Verb, target, func(ctx context.Context) (_ int, err error) {
+		if done, lapsed, err = a.DoAll(ctx, client, console.RefsOf(jobs...)); err != nil {
+			err = fmt.Errorf("%s %d of %s, then it failed: %w", a.Done, done, counted(len(jobs), "job"), err)
 		}
-		return done, nil
+		return done, err
 	})
 	if err != nil {
 		return err
 	}
 	if lapsed > 0 {
-		more = fmt.Sprintf(" Of the others, %d %s.%s", lapsed, a.lapsed, more)
+		more = fmt.Sprintf(" Of the others, %d %s.%s", lapsed, a.Lapsed, more)
 	}
-	return f.say("%s %s.%s\n", a.past, counted(done, "job"), more)
+	return f.say("%s %s.%s\n", a.Done, counted(done, "job"), more)
 }
 
 func newJobsStreams(f *jobsFlags) *cobra.Command {
-	return f.listing(&cobra.Command{
-		Use:   "streams",
-		Short: "List the streams of jobs",
-		Long: `Streams lists the work queues, and the streams that take delayed jobs. A divided stream is one line, with the figures of all its
-partitions together.`,
-	}, func(ctx context.Context, _ []string, format string) error {
+	return f.listing(&cobra.Command{Use: "streams"}, func(ctx context.Context, _ []string, format string) error {
 		return f.with(ctx, "expediter jobs", func(js jetstream.JetStream) error { return f.listStreams(ctx, js, format, worker.HasJobs) })
 	})
 }

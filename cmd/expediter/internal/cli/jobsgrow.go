@@ -17,14 +17,8 @@ import (
 func newJobsGrow(f *jobsFlags) *cobra.Command {
 	partitions := 0
 	cmd := &cobra.Command{
-		Use:   "grow",
-		Short: "Divide a stream of jobs into partitions, while it is in use",
-		Long: `Grow divides the jobs of a stream over --partitions streams by their subjects, so that none of them, and no leader, has more than
-its share. It makes the streams and consumers that are missing. All workers and clients need the setting Partitions before; those
-that have it follow by themselves, and the stream refuses others. It waits until the first stream has only its own jobs.
-When it is interrupted, call it again. A stream that has been divided stays so.`,
-		Example: `  expediter jobs grow --stream JOBS --partitions 4`,
-		Args:    cobra.NoArgs,
+		Use:  "grow",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if partitions < 2 || partitions > worker.MaxPartitions {
 				return usage(fmt.Errorf("--partitions %d: want 2 to %d", partitions, worker.MaxPartitions))

@@ -22,14 +22,7 @@ import (
 func newJobsPause(f *jobsFlags) *cobra.Command {
 	var limit time.Duration
 	cmd := f.listing(&cobra.Command{
-		Use:   "pause [PATTERN]",
-		Short: "Let workers start no more jobs of a pattern, or list the pauses",
-		Long: `Pause lets no worker start jobs whose subjects match PATTERN, such as that of a handler, until --for has passed or expediter
-jobs resume. The jobs wait and use no attempt; those that run go on. All workers follow within a third of AckWait. Without
-PATTERN it lists the pauses.`,
-		Example: `  expediter jobs pause --stream IMPORT_JOBS 'jobs.import.low.>' --for 10m
-  expediter jobs pause --stream IMPORT_JOBS`,
-		Args: cobra.MaximumNArgs(1),
+		Use: "pause [PATTERN]", Args: cobra.MaximumNArgs(1),
 	}, func(ctx context.Context, args []string, format string) error {
 		if limit < 0 {
 			return f.usage(fmt.Errorf("--for %s: want 0 or more", limit))
@@ -86,13 +79,7 @@ func (f *jobsFlags) pauses(ctx context.Context, client *worker.Client, format st
 }
 
 func newJobsResume(f *jobsFlags) *cobra.Command {
-	return f.doing(&cobra.Command{
-		Use:     "resume PATTERN",
-		Short:   "End a pause",
-		Long:    `Resume ends the pause of a pattern, as expediter jobs pause lists it. It exits with 3 when there is none.`,
-		Example: `  expediter jobs resume --stream IMPORT_JOBS 'jobs.import.low.>'`,
-		Args:    cobra.ExactArgs(1),
-	}, f.resume)
+	return f.doing(&cobra.Command{Use: "resume PATTERN", Args: cobra.ExactArgs(1)}, f.resume)
 }
 
 func (f *jobsFlags) resume(ctx context.Context, client *worker.Client, args []string) error {
@@ -124,17 +111,7 @@ type workersFlags struct {
 func newJobsWorkers(jobs *jobsFlags) *cobra.Command {
 	f := &workersFlags{jobsFlags: jobs}
 	cmd := &cobra.Command{
-		Use:   "workers [WORKER]",
-		Short: "Show the workers that run, or the work of one of them",
-		Long: `Workers asks all workers for their state, those of other accounts included, or those of --stream. LAST has the last 200 attempts at
-most since a worker started: those that completed, and the others; P95 is the time that 95 % of them did not exceed, and WAIT P95 that for
-which 95 % of their jobs waited before the first one. With WORKER, an id or an instance, it shows the handlers of one, with --recent its
-last attempts (200 at most, since it started), with --stacks the jobs that run at this moment, and where in the program. A worker answers
-also when all its handlers hang. One that has ended, or has no connection, does not.`,
-		Example: `  expediter jobs workers
-  expediter jobs workers --stream IMPORT_JOBS -o json
-  expediter jobs workers vm-3-812-4Kx0 --recent
-  expediter jobs workers vm-3-812-4Kx0 --stacks`,
+		Use:  "workers [WORKER]",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if (f.recent || f.stacks) && len(args) == 0 {
@@ -200,12 +177,7 @@ func (f *workersFlags) find(ctx context.Context, nc *nats.Conn, name string) ([]
 func newJobsDrain(jobs *jobsFlags) *cobra.Command {
 	f, resume := &workersFlags{jobsFlags: jobs}, false
 	cmd := &cobra.Command{
-		Use:   "drain WORKER",
-		Short: "Have one worker take no more jobs",
-		Long: `Drain has WORKER, an id or an instance, take no more jobs until --resume, or its end. It finishes those that run. Those that wait
-in it go back, use no attempt, and come to another worker. Nothing is stored: a program that starts again is not drained.`,
-		Example: `  expediter jobs drain vm-3-812-4Kx0
-  expediter jobs drain vm-3-812-4Kx0 --resume`,
+		Use:  "drain WORKER",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return f.with(cmd.Context(), "expediter jobs", func(js jetstream.JetStream) error {

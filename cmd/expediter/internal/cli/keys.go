@@ -3,7 +3,6 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -27,12 +26,7 @@ type keysFlags struct {
 
 func newKeys(g *globals) *cobra.Command {
 	f := &keysFlags{globals: g}
-	cmd := &cobra.Command{
-		Use:   "keys",
-		Short: "Make and revoke the keys of callers over HTTP",
-		Long: `Keys maintains the file that SERVICE_KEYS of a service names. A service puts a change in force within two seconds.
-The file has the hashes of the keys only: add prints a key once.`,
-	}
+	cmd := &cobra.Command{Use: "keys"}
 	cmd.PersistentFlags().StringVar(&f.file, "file", "keys.json", "file of keys")
 	cmd.AddCommand(f.newAdd(), f.newList(), f.newRevoke())
 	return cmd
@@ -40,13 +34,7 @@ The file has the hashes of the keys only: add prints a key once.`,
 
 func (f *keysFlags) newAdd() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "add NAME",
-		Short: "Make a key, and print it",
-		Long: `Add makes a key and prints it. Scopes are read, publish, operate, people (users, their addresses and preferences),
-mark (the items of inboxes), notify (notifications that choose channels and texts) and address (recipients that are carried
-along). A key with --user is for that user only: one inbox, the imports and recipes of one owner.`,
-		Example: `  expediter keys add --file keys.json --scope read,publish gateway
-  expediter keys add --file keys.json --scope read,mark --user 42 --type CUSTOMER --expires 24h customer-42`,
+		Use:  "add NAME",
 		Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			key := access.Key{Name: args[0], RecipientType: f.kind, User: f.user}
@@ -76,8 +64,7 @@ along). A key with --user is for that user only: one inbox, the imports and reci
 
 func (f *keysFlags) newList() *cobra.Command {
 	return &cobra.Command{
-		Use:   "list",
-		Short: "List the keys of a file",
+		Use: "list",
 		RunE: func(*cobra.Command, []string) error {
 			keys, err := access.ReadFile(f.file)
 			if err != nil {
@@ -107,10 +94,9 @@ func (f *keysFlags) newList() *cobra.Command {
 
 func (f *keysFlags) newRevoke() *cobra.Command {
 	return &cobra.Command{
-		Use:   "revoke NAME",
-		Short: "Take a key out of the file",
-		Args:  cobra.ExactArgs(1),
-		RunE:  func(_ *cobra.Command, args []string) error { return access.Revoke(f.file, args[0]) },
+		Use:  "revoke NAME",
+		Args: cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error { return access.Revoke(f.file, args[0]) },
 	}
 }
 
@@ -126,12 +112,7 @@ func (g *globals) callerKey(path string) (string, error) {
 	}
 	if path != "" {
 		source = "--key-file " + path
-		file, err := os.Open(path) //nolint:gosec // the user names it
-		if err != nil {
-			return "", fmt.Errorf("--key-file: %w", err)
-		}
-		defer file.Close() //nolint:errcheck // it is only read
-		data, err := io.ReadAll(io.LimitReader(file, maxKey+1))
+		data, err := os.ReadFile(path) //nolint:gosec // the user names it
 		if err != nil {
 			return "", fmt.Errorf("--key-file: %w", err)
 		}

@@ -20,15 +20,7 @@ const mostLimits = 10_000
 
 func newLimits(g *globals) *cobra.Command {
 	f := &natsFlags{globals: g}
-	return f.asking(&cobra.Command{
-		Use:   "limits [BUCKET]",
-		Short: "List the keys of limits, with their holders and waiters",
-		Long: `Limits lists the keys of limits under which something counts: those of workers, semaphores and rates, in the buckets jobs and
-locks, or in BUCKET. Only the hash of a key is stored. How many permits there may be, the programs know.`,
-		Example: `  expediter limits
-  expediter limits jobs -o json`,
-		Args: cobra.MaximumNArgs(1),
-	}, f.limits)
+	return f.asking(&cobra.Command{Use: "limits [BUCKET]", Args: cobra.MaximumNArgs(1)}, f.limits)
 }
 
 // limitRow is a key of a limit in a list.
@@ -74,15 +66,7 @@ func (f *natsFlags) limits(ctx context.Context, js jetstream.JetStream, buckets 
 
 func newResults(g *globals) *cobra.Command {
 	f := &natsFlags{globals: g}
-	return f.asking(&cobra.Command{
-		Use:   "results [BUCKET]",
-		Short: "List the buckets, or count the results of one by their states",
-		Long: `Results lists the buckets of an account. With BUCKET it counts the entries of kvlock/flight in one: results, computations that are
-pending, and failures that are kept for a while. That reads the headers of all of the bucket, by a consumer.`,
-		Example: `  expediter results
-  expediter results enrich --account ENRICHER`,
-		Args: cobra.MaximumNArgs(1),
-	}, f.results)
+	return f.asking(&cobra.Command{Use: "results [BUCKET]", Args: cobra.MaximumNArgs(1)}, f.results)
 }
 
 // results lists the buckets, or counts the results of one.

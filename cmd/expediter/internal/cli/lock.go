@@ -103,29 +103,7 @@ type lockFlags struct {
 func newLock(g *globals) *cobra.Command {
 	f := &lockFlags{lockerFlags: lockerFlags{natsFlags: natsFlags{globals: g}}}
 	cmd := &cobra.Command{
-		Use:   "lock NAME [flags] -- COMMAND [ARG...]",
-		Short: "Run a command while holding a lock",
-		Long: `Lock waits for the lock NAME, runs COMMAND while it holds the lock, and releases the lock when COMMAND has ended. Waiters on
-all machines get the lock in the order in which they came.
-
-COMMAND has the standard input, output and error of expediter, and these variables:
-
-  EXPEDITER_LOCK_NAME      NAME
-  EXPEDITER_FENCING_TOKEN  two numbers, as 1-42, that grow with each holder: have a store refuse a smaller one than it has seen
-
-SIGHUP, SIGINT, SIGQUIT and SIGTERM are passed on to COMMAND. When the lock is lost, because no server has answered in time or
-expediter locks steal took it, COMMAND gets SIGTERM, and SIGKILL after --grace. A lock whose holder was killed is free after --ttl.
-
-The exit code is that of COMMAND, 128+N when signal N ended it, or as flock(1) has it:
-
-   1  the lock was not free in time (--conflict-exit-code)
-  64  the command line is wrong
-  66  the lock could not be opened: no server, no bucket, or no permission
-  69  COMMAND could not be started
-  75  the lock was lost before COMMAND had ended`,
-		Example: `  expediter lock nightly-report -- ./report.sh
-  expediter lock backup.db1 --wait 0 -- pg_dump -Fc -f db1.dump db1
-  expediter lock deploy --wait 10m --ttl 15s --create -- sh -c 'echo "token $EXPEDITER_FENCING_TOKEN"; ./deploy'`,
+		Use:               "lock NAME [flags] -- COMMAND [ARG...]",
 		Args:              func(cmd *cobra.Command, args []string) error { return f.exit(checkLockArgs(cmd, args)) },
 		PersistentPreRunE: func(cmd *cobra.Command, args []string) error { return f.exit(g.setup(cmd, args)) },
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -18,16 +18,7 @@ import (
 
 func newLocks(g *globals) *cobra.Command {
 	f := &lockerFlags{natsFlags: natsFlags{globals: g}}
-	cmd := &cobra.Command{
-		Use:   "locks",
-		Short: "Look at locks, and take them from their holders",
-		Long: `Locks shows and steals the locks of a bucket: those of expediter lock, and those of programs that use kvlock.Locker. A lock may
-have changed by the time that its line is read.`,
-		Example: `  expediter locks list
-  expediter locks list backup -o json
-  expediter locks show backup.db1
-  expediter locks steal backup.db1 --yes`,
-	}
+	cmd := &cobra.Command{Use: "locks"}
 	f.register(cmd.PersistentFlags())
 	cmd.AddCommand(newLocksList(f), newLocksShow(f), newLocksSteal(f))
 	return cmd
@@ -86,12 +77,7 @@ func newLockRow(l kvlock.Lock) lockRow {
 
 func newLocksList(f *lockerFlags) *cobra.Command {
 	return f.listing(&cobra.Command{
-		Use:   "list [PREFIX]",
-		Short: "List the held locks",
-		Long: `List shows the held locks, by their names: all of them, or those whose names begin with PREFIX and a dot. EXPIRES is
-the TTL of the lock after the last write of its record, by its holder or a waiter. A live holder renews its lock every
-third of the TTL.`,
-		Args: cobra.MaximumNArgs(1),
+		Use: "list [PREFIX]", Args: cobra.MaximumNArgs(1),
 	}, func(ctx context.Context, args []string, format string) error {
 		return f.use(ctx, func(locks *kvlock.Locker) error { return f.list(ctx, locks, strings.Join(args, ""), format) })
 	})
@@ -121,10 +107,7 @@ func (f *lockerFlags) list(ctx context.Context, locks *kvlock.Locker, prefix, fo
 
 func newLocksShow(f *lockerFlags) *cobra.Command {
 	return f.listing(&cobra.Command{
-		Use:   "show NAME",
-		Short: "Show the holder of a lock, and its waiters",
-		Long:  `Show exits with 3 when the lock is free.`,
-		Args:  cobra.ExactArgs(1),
+		Use: "show NAME", Args: cobra.ExactArgs(1),
 	}, func(ctx context.Context, args []string, format string) error {
 		return f.use(ctx, func(locks *kvlock.Locker) error {
 			lock, err := held(ctx, locks, args[0])
@@ -161,15 +144,8 @@ func (f *lockerFlags) show(l lockRow, format string) error {
 func newLocksSteal(f *lockerFlags) *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
-		Use:   "steal NAME",
-		Short: "Take a lock from its holder, for the next in the queue",
-		Long: `Steal takes the lock from its holder and releases it, so that the first waiter gets it. The holder learns of it within moments
-if it can be reached, and expediter lock then ends its command; until then both may work. Use it for a holder that is gone
-for good, or that hangs.
-
-Without --yes it shows the holder and changes nothing. It exits with 3 when the lock is free.`,
-		Example: `  expediter locks steal backup.db1 --yes`,
-		Args:    cobra.ExactArgs(1),
+		Use:  "steal NAME",
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return f.use(cmd.Context(), func(locks *kvlock.Locker) error { return f.steal(cmd.Context(), locks, args[0], yes) })
 		},

@@ -37,26 +37,7 @@ type notificationsFlags struct {
 func newNotifications(g *globals) *cobra.Command {
 	f := &notificationsFlags{natsFlags: natsFlags{globals: g}}
 	cmd := &cobra.Command{
-		Use:   "notifications",
-		Short: "Show the notifications of events: recipients, channels and outcomes",
-		Long: `Notifications asks a notifier for its rows. Each is one event, one user and one channel, with its state and the reason.
-
-  pending     it waits to be sent, for the first time or again
-  deferred    it waits for a time, such as the end of the user's quiet hours
-  sending     the channel is sending it
-  sent        the channel has accepted it
-  delivered   the user has it
-  bounced     the address does not exist
-  suppressed  it is not sent, on purpose
-  split       a row for each of the user's addresses on the channel has taken its place
-  failed      all attempts failed
-
-With --attempts each attempt is a line. With --json each row is a line of JSON, with all of its attempts.`,
-		Example: `  expediter notifications --event evt-001
-  expediter notifications --user ada --attempts
-  expediter notifications --state failed --limit 0 --json | jq -r .event_id | sort -u
-  expediter notifications cancel evt-001
-  expediter notifications replay --event evt-001`,
+		Use:  "notifications",
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context()) },
 	}
 	shared := cmd.PersistentFlags()
@@ -239,15 +220,7 @@ func stampOf(times ...time.Time) string {
 func newNotificationsCancel(shared *notificationsFlags) *cobra.Command {
 	var kind, user string
 	cmd := &cobra.Command{
-		Use:   "cancel EVENT",
-		Short: "Cancel an event",
-		Long: `Cancel cancels an event for all users, or with --type and --user for one user. Its waiting rows are suppressed. Rows that
-were sent stay sent, and a row that is being sent at this moment is not retried. Cancelling an event again is no error. An event
-that is not published yet is cancelled if it is published within 7 days.
-
-A digest is cancelled by its own id: its content is not sent, and later rows go into the next digest.`,
-		Example: `  expediter notifications cancel evt-001
-  expediter notifications cancel evt-001 --type CUSTOMER --user carla`,
+		Use:  "cancel EVENT",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := shared.usage(checkID("event", args[0])); err != nil {
@@ -293,12 +266,7 @@ func newNotificationsReplay(shared *notificationsFlags) *cobra.Command {
 	f := &notificationsFlags{natsFlags: natsFlags{globals: shared.globals}, state: "failed"}
 	var yes bool
 	cmd := &cobra.Command{
-		Use:   "replay",
-		Short: "Send failed rows again",
-		Long: `Replay sends failed rows again, or with --state bounced those that have bounced. Each keeps its message id, by which the
-receiving side recognises a message that it has already. Without --yes it only counts the rows, but for those of one event.`,
-		Example: `  expediter notifications replay --event evt-001
-  expediter notifications replay --channel email --reason exhausted --yes`,
+		Use: "replay",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f.natsFlags, f.json = shared.natsFlags, shared.json
 			return f.replay(cmd.Context(), yes || f.event != "")

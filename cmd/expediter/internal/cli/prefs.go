@@ -16,19 +16,13 @@ import (
 
 func newPrefs(g *globals) *cobra.Command {
 	f := &usersFlags{natsFlags: natsFlags{globals: g}}
-	cmd := &cobra.Command{
-		Use:   "prefs",
-		Short: "Show and change the preferences of users",
-		Long:  `Prefs shows and changes the preferences of a user. An opt-out is taken back by its person only, and so by no command.`,
-	}
+	cmd := &cobra.Command{Use: "prefs"}
 	f.registerUsers(cmd)
-	get := f.showing("get", "Show the preferences of a user", recipient.Preferences)
+	get := f.showing("get", recipient.Preferences)
 	get.Aliases = []string{"show"}
 	cmd.AddCommand(get, f.newQuiet(), f.newMute(), f.newDigest(), &cobra.Command{
-		Use:     "opt-out USER CATEGORY CHANNEL",
-		Short:   "Keep a category off a channel; * is every one",
-		Example: `  expediter prefs opt-out carla news email --type CUSTOMER`,
-		Args:    cobra.ExactArgs(3),
+		Use:  "opt-out USER CATEGORY CHANNEL",
+		Args: cobra.ExactArgs(3),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			optOut := map[string][]string{args[1]: {args[2]}} // a user's line leaves the others that there are
 			return f.change(cmd.Context(), args[0], "", map[string]any{"opt_out": optOut})
@@ -40,10 +34,8 @@ func newPrefs(g *globals) *cobra.Command {
 func (f *usersFlags) newQuiet() *cobra.Command {
 	none := false
 	quiet := &cobra.Command{
-		Use:     "quiet USER [FROM TO]",
-		Short:   "Set the hours in which the user is not disturbed, or with --none remove them",
-		Example: `  expediter prefs quiet carla 22:00 07:00 --type CUSTOMER`,
-		Args:    cobra.RangeArgs(1, 3),
+		Use:  "quiet USER [FROM TO]",
+		Args: cobra.RangeArgs(1, 3),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.usage(refuse(none == (len(args) == 3) || len(args) == 2, "want FROM and TO, or --none")); err != nil {
 				return err
@@ -64,11 +56,7 @@ func (f *usersFlags) newMute() *cobra.Command {
 	var until string
 	var lasts time.Duration
 	cmd := &cobra.Command{
-		Use:   "mute USER [CATEGORY]",
-		Short: "Send the user nothing for some time, but to the inbox",
-		Example: `  expediter prefs mute carla --for 8h --type CUSTOMER
-  expediter prefs mute carla news --until 2026-12-01T08:00:00Z --type CUSTOMER
-  expediter prefs mute carla --off --type CUSTOMER`,
+		Use:  "mute USER [CATEGORY]",
 		Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var end any
@@ -100,10 +88,7 @@ func (f *usersFlags) newMute() *cobra.Command {
 func (f *usersFlags) newDigest() *cobra.Command {
 	none := false
 	cmd := &cobra.Command{
-		Use:   "digest USER CATEGORY [WHEN]",
-		Short: "Send a category together: each 30m, at 09:00,17:00, or off for at once; * is every other one",
-		Example: `  expediter prefs digest carla news 09:00 --type CUSTOMER
-  expediter prefs digest carla news --none --type CUSTOMER`,
+		Use:  "digest USER CATEGORY [WHEN]",
 		Args: cobra.RangeArgs(2, 3),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.usage(refuse(none == (len(args) == 3), "want WHEN, or --none")); err != nil {
@@ -122,23 +107,16 @@ func (f *usersFlags) newDigest() *cobra.Command {
 
 func newMembers(g *globals) *cobra.Command {
 	f := &usersFlags{natsFlags: natsFlags{globals: g}}
-	cmd := &cobra.Command{
-		Use:   "members",
-		Short: "Show and change which aggregates concern people",
-		Long:  `Members shows and changes the memberships of a user: the aggregates whose events concern the user, such as RESTAURANT:5.`,
-	}
+	cmd := &cobra.Command{Use: "members"}
 	f.registerUsers(cmd)
-	cmd.AddCommand(
-		f.showing("list", "Show the memberships of a user", memberships),
-		f.newMembership("add", "Add memberships of a user"), f.newMembership("remove", "Remove memberships of a user"),
-	)
+	cmd.AddCommand(f.showing("list", memberships), f.newMembership("add"), f.newMembership("remove"))
 	return cmd
 }
 
 // showing returns a command that shows a part of a user.
-func (f *usersFlags) showing(name, short string, part recipient.Part) *cobra.Command {
+func (f *usersFlags) showing(name string, part recipient.Part) *cobra.Command {
 	return &cobra.Command{
-		Use: name + " USER", Short: short, Args: cobra.ExactArgs(1),
+		Use: name + " USER", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f.part = string(part)
 			return f.about(cmd.Context(), args[0], f.get)
@@ -146,10 +124,9 @@ func (f *usersFlags) showing(name, short string, part recipient.Part) *cobra.Com
 	}
 }
 
-func (f *usersFlags) newMembership(name, short string) *cobra.Command {
+func (f *usersFlags) newMembership(name string) *cobra.Command {
 	return &cobra.Command{
-		Use: name + " USER TYPE:ID...", Short: short, Args: cobra.MinimumNArgs(2),
-		Example: "  expediter members " + name + " carla RESTAURANT:5 --type CUSTOMER",
+		Use: name + " USER TYPE:ID...", Args: cobra.MinimumNArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var list []recipient.Member
 			for _, arg := range args[1:] {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nats.go/micro"
 	"github.com/spf13/cobra"
 
@@ -25,26 +26,10 @@ type recipesFlags struct {
 
 func newRecipes(g *globals) *cobra.Command {
 	shared := &importerFlags{globals: g}
-	cmd := &cobra.Command{
-		Use:   "recipes",
-		Short: "List, search and show the recipes that imports made",
-		Long: `Recipes asks a running importer for the recipes that it keeps. An importer that stores its recipes in a Recipe Service does
-not have them.`,
-		Example: `  expediter recipes list
-  expediter recipes search --owner ada tomato onion
-  expediter recipes get --format cooklang 7a2f0c2e-3f57-5b0e-9a5b-5f5a43f1f3b1`,
-	}
+	cmd := &cobra.Command{Use: "recipes"}
 	shared.register(cmd.PersistentFlags())
-	cmd.AddCommand(newRecipesGet(shared), recipesFlags{importerFlags: shared}.lister(&cobra.Command{
-		Use:     "list",
-		Short:   "List the recipes of an owner, the newest first",
-		Example: `  expediter recipes list --owner ada -o jsonl`,
-	}), recipesFlags{importerFlags: shared}.lister(&cobra.Command{
-		Use:     "search WORD...",
-		Short:   "List the recipes of an owner with all of the words in the title or the ingredients",
-		Example: `  expediter recipes search tomato onion`,
-		Args:    cobra.MinimumNArgs(1),
-	}))
+	cmd.AddCommand(newRecipesGet(shared), recipesFlags{importerFlags: shared}.lister(&cobra.Command{Use: "list"}),
+		recipesFlags{importerFlags: shared}.lister(&cobra.Command{Use: "search WORD...", Args: cobra.MinimumNArgs(1)}))
 	return cmd
 }
 
@@ -80,15 +65,7 @@ func (f recipesFlags) list(ctx context.Context, words, format string) error {
 func newRecipesGet(shared *importerFlags) *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
-		Use:   "get RECIPE",
-		Short: "Write a recipe",
-		Long: `Get writes a recipe. The formats are
-  text        for people
-  json        all data
-  schema-org  JSON-LD, which web pages and recipe managers read
-  cooklang    a .cook file`,
-		Example: `  expediter recipes get 7a2f0c2e-3f57-5b0e-9a5b-5f5a43f1f3b1
-  expediter recipes get --format schema-org 7a2f0c2e-3f57-5b0e-9a5b-5f5a43f1f3b1 > soup.json`,
+		Use:  "get RECIPE",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := shared.usage(shared.check()); err != nil {
@@ -116,28 +93,21 @@ func adviseRecipes(err error) error {
 func newPlaces(g *globals) *cobra.Command {
 	f := &natsFlags{globals: g}
 	cmd := &cobra.Command{
-		Use:   "places PLACE",
-		Short: "Show the results of the look-ups of a place",
-		Long: `Places asks an enricher for the results of a place, by its placeId: a line of JSON with each provider, the venue, the
-score and the evidence.`,
-		Example: `  expediter places ChIJH3w7GaZMHRURkD-WwKJy-8E | jq .lookups`,
-		Args:    cobra.ExactArgs(1),
-		RunE:    func(cmd *cobra.Command, args []string) error { return f.place(cmd.Context(), args[0]) },
+		Use:  "places PLACE",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return f.with(cmd.Context(), "expediter places", func(js jetstream.JetStream) error { return f.place(cmd.Context(), js, args[0]) })
+		},
 	}
 	f.register(cmd.Flags())
 	return cmd
 }
 
-func (f *natsFlags) place(ctx context.Context, id string) error {
+func (f *natsFlags) place(ctx context.Context, js jetstream.JetStream, id string) error {
 	question, err := json.Marshal(map[string]string{"placeId": id})
 	if err != nil {
 		return fmt.Errorf("the place: %w", err)
 	}
-	js, stop, err := f.connect(ctx, "expediter places")
-	if err != nil {
-		return err
-	}
-	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
 	answer, err := js.Conn().RequestWithContext(ctx, "enricher.v1.place", question)

@@ -42,18 +42,7 @@ type relayFlags struct {
 func newRelay(g *globals) *cobra.Command {
 	f := &relayFlags{natsFlags: natsFlags{globals: g}}
 	cmd := &cobra.Command{
-		Use:   "relay",
-		Short: "Publish the events that applications commit in Postgres",
-		Long: `Relay publishes the rows of the table event_outbox until it is interrupted, and then finishes the rows under way. Any number
-of relays may run on one table. Rows of one aggregate are published in the order in which they were committed.
-
-A row is deleted once it was read back from the stream, later than the servers' sync_interval: set --sync-interval to that
-time, or to always. Rows that cannot be published are set aside, with the reason; --requeue makes them pending again, and
---status shows their number and the backlog. With --listen there are metrics at /metrics, for Prometheus: the rows
-published, refused and set aside, the number of waiting rows and the age of the oldest.`,
-		Example: `  expediter relay --print-schema | psql
-  expediter relay --database postgres://app@db/app --server nats://nats.internal:4222 --sync-interval always
-  expediter relay --requeue`,
+		Use:  "relay",
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	flags := cmd.Flags()

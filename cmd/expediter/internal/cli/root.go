@@ -11,6 +11,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"runtime/debug"
 	"slices"
@@ -23,6 +24,7 @@ import (
 	"github.com/expediter-io/expediter/cmd/expediter/internal/imports"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/input"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/notify"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/progress"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
 	"github.com/expediter-io/expediter/pkg/jsretry"
 	"github.com/expediter-io/expediter/pkg/kvlock"
@@ -79,12 +81,7 @@ func isStreamMissing(err error) bool {
 func newRoot(cfg Config) *cobra.Command {
 	g := &globals{config: cfg}
 	root := &cobra.Command{
-		Use:   "expediter",
-		Short: "Run background work once, and see its outcome",
-		Long: `Expediter runs event-driven work on NATS JetStream so that every job takes effect once.
-
-Exit codes: 0 done, 1 failure, 2 wrong command line, 3 not found, 4 timeout, 5 unavailable.
-Colours are used on terminals only, and not when NO_COLOR is set.`,
+		Use:               "expediter",
 		PersistentPreRunE: g.setup,
 		SilenceErrors:     true,
 		SilenceUsage:      true,
@@ -105,7 +102,11 @@ Colours are used on terminals only, and not when NO_COLOR is set.`,
 		newLimits(g), newLock(g), newLocks(g), newMembers(g), newEndpoints(g), newNotifications(g), newNotify(g), newPlaces(g), newPrefs(g),
 		newReady(), newRecipes(g), newRelay(g), newRestore(g), newResults(g), newRules(g), newSchedules(g), newTemplates(g), newUp(g),
 		newUsers(g), newVersion())
-	complete(root)
+	texts := manual()
+	complete(root, texts)
+	if len(texts) > 0 {
+		panic(fmt.Sprintf("cli: no command has the texts of %q", slices.Sorted(maps.Keys(texts))))
+	}
 	return root
 }
 
@@ -132,33 +133,16 @@ func (g *globals) setup(cmd *cobra.Command, _ []string) error {
 // serverLogger returns the logger of embedded NATS servers.
 func (g *globals) serverLogger() *slog.Logger { return g.logger.With("component", "nats-server") }
 
-// complete completes a command and its subcommands: a mistake in the arguments becomes a UsageError, a command that declares
-// no arguments takes none, and a command without a function shows its help.
-func complete(cmd *cobra.Command) {
-	check := cmd.Args
-	if check == nil {
-		check = cobra.NoArgs
-	}
-	cmd.Args = func(cmd *cobra.Command, args []string) error { return usage(check(cmd, args)) }
-	if cmd.RunE == nil {
-		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
-	}
-	for _, below := range cmd.Commands() {
-		complete(below)
-	}
-}
-
-// completeWith offers fixed values for a flag. It panics on a name that is not a flag, which is a mistake in this
-// package.
-func completeWith(cmd *cobra.Command, flag string, values ...string) {
-	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
-		panic(err)
-	}
-}
-
 // notef writes a note for the person to the standard error.
 func (g *globals) notef(format string, args ...any) {
 	fmt.Fprint(g.config.Stderr, harmless(fmt.Sprintf(format, args...))) //nolint:errcheck // nowhere to say so
+}
+
+// newBar returns a progress bar on the standard error, which is not shown elsewhere than on a terminal. With predict it shows the time that
+// is left.
+func (g *globals) newBar(total int64, predict bool) *progress.Bar {
+	stderr := g.config.stderr()
+	return progress.New(progress.Config{Predict: predict, Total: total, Visible: stderr.TTY, Width: stderr.Width(), Writer: stderr})
 }
 
 // harmless returns a text of several lines in a form that is safe on a terminal, because subjects, names and answers
@@ -173,19 +157,15 @@ func harmless(text string) string {
 
 func newReady() *cobra.Command {
 	return &cobra.Command{
-		Use:     "ready URL",
-		Short:   "Ask whether a service is ready, for the health check of a container",
-		Long:    `Ready ends with 0 if the URL is answered with 200. The certificate may be of any authority and for any name.`,
-		Example: `  expediter ready https://127.0.0.1:8010/readyz`,
-		Args:    cobra.ExactArgs(1),
-		RunE:    func(cmd *cobra.Command, args []string) error { return service.AskReady(cmd.Context(), args[0]) },
+		Use:  "ready URL",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return service.AskReady(cmd.Context(), args[0]) },
 	}
 }
 
 func newVersion() *cobra.Command {
 	return &cobra.Command{
-		Use:   "version",
-		Short: "Print the version",
+		Use: "version",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", cmd.Root().Name(), version())
 			return err //nolint:wrapcheck // the standard output is gone
@@ -232,12 +212,29 @@ func problems(w io.Writer, report input.Report) error {
 	return fmt.Errorf("%d of %d %w", report.Bad, report.Rows, errBadRecords)
 }
 
-// openInput opens a file, or the standard input for "-". The caller closes it.
-func (g *globals) openInput(path string) (io.ReadCloser, error) {
+// openInput opens a file, or the standard input for "-", whose reads end with the context. The caller closes it.
+func (g *globals) openInput(ctx context.Context, path string) (io.ReadCloser, error) {
 	if path == input.Stdin {
-		return io.NopCloser(g.config.Stdin), nil
+		return io.NopCloser(input.Interruptible(ctx, g.config.Stdin)), nil
 	}
 	return os.Open(path) //nolint:gosec,wrapcheck // the person who runs it names the file, and so does the error
+}
+
+// read reads a file, or the standard input for "-", up to most bytes.
+func (g *globals) read(ctx context.Context, path string, most int64) ([]byte, error) {
+	source, err := g.openInput(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	defer source.Close()
+	data, err := io.ReadAll(io.LimitReader(source, most+1))
+	if err == nil && int64(len(data)) > most {
+		err = fmt.Errorf("it has more than %d KiB", most>>10)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", inputName(path), err)
+	}
+	return data, nil
 }
 
 // inputName returns the name of a file, or of the standard input, in messages.

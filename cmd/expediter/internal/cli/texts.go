@@ -36,11 +36,7 @@ type rulesFlags struct {
 }
 
 func newRules(g *globals) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "rules",
-		Short:   "Check notification rules",
-		Example: `  expediter rules check rules.yaml --templates ./templates`,
-	}
+	cmd := &cobra.Command{Use: "rules"}
 	cmd.AddCommand(newRulesCheck(g))
 	return cmd
 }
@@ -48,14 +44,7 @@ func newRules(g *globals) *cobra.Command {
 func newRulesCheck(g *globals) *cobra.Command {
 	f := &rulesFlags{globals: g}
 	cmd := &cobra.Command{
-		Use:   "check FILE",
-		Short: "Report every mistake in a file of rules, and in a folder of templates",
-		Long: `Check reads rules as a notifier does when it starts, or when they change, and reports every mistake with its file and line.
-With --templates it reads the texts, too: a rule with the channel email, sms or webpush needs one. It needs no server.
-
-Exit codes: 0 no mistakes, 1 mistakes, 3 no such file.`,
-		Example: `  expediter rules check rules.yaml
-  expediter rules check rules.yaml --templates ./templates --channels inapp,email,letters`,
+		Use:  "check FILE",
 		Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error { return f.run(args[0]) },
 	}
@@ -157,25 +146,14 @@ const testTimeout = 15 * time.Second
 
 func newTemplates(g *globals) *cobra.Command {
 	f := &templatesFlags{natsFlags: natsFlags{globals: g}}
-	cmd := &cobra.Command{
-		Use:   "templates",
-		Short: "Look at the texts of mails, pushes and SMS",
-	}
+	cmd := &cobra.Command{Use: "templates"}
 	cmd.AddCommand(f.newPreview(), f.newSend())
 	return cmd
 }
 
 func (f *templatesFlags) newPreview() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "preview DIR",
-		Short: "Write the texts of templates, in every locale and on every channel",
-		Long: `Preview makes the texts of a folder of templates, and writes them into a folder: one file for each, and index.html with all of
-them, where mails are shown wide, narrow and dark, and SMS with the number of their segments. It needs no server. --data is a file of JSON
-with a payload for each template: {"reservation.requested": {"guests": 4}}.
-
-Exit codes: 0 all texts could be made, 1 some could not, or templates have mistakes.`,
-		Example: `  expediter templates preview ./templates --data samples.json
-  expediter templates preview ./templates --data samples.json --locale he-IL --out /tmp/preview`,
+		Use:  "preview DIR",
 		Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error { return f.preview(args[0]) },
 	}
@@ -191,15 +169,9 @@ Exit codes: 0 all texts could be made, 1 some could not, or templates have mista
 
 func (f *templatesFlags) newSend() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "send TEMPLATE",
-		Short: "Send one test message through a running notifier",
-		Long: `Send has a notifier make the text of a template that it has, and send it to an address, now and once. The text begins with [test].
-The message belongs to no event and no user: it leaves no row, and has no link to unsubscribe. --data is the file that preview takes.
-
-Exit codes: 0 the far side has taken it, 1 it has not: the message says why.`,
-		Example: `  expediter templates send RESERVATION_REQUESTED --to ada@example.com --channel email --data samples.json --locale he-IL`,
-		Args:    cobra.ExactArgs(1),
-		RunE:    func(cmd *cobra.Command, args []string) error { return f.send(cmd.Context(), args[0]) },
+		Use:  "send TEMPLATE",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return f.send(cmd.Context(), args[0]) },
 	}
 	flags := cmd.Flags()
 	f.registerServer(flags)

@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	_ "embed" // the greeting
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"text/template"
 
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
@@ -45,26 +47,7 @@ type upFlags struct {
 func newUp(g *globals) *cobra.Command {
 	var f upFlags
 	cmd := &cobra.Command{
-		Use:   "up",
-		Short: "Run everything in this process until it is interrupted",
-		Long: `Up starts an embedded NATS server, two enrichers, an importer and a notifier, prints their addresses and commands to try,
-and runs until it is interrupted. It then finishes the requests and jobs under way. The address that it prints first is that of a page
-for the browser on which to try all of them, with the console beside it.
-
-The importer fetches videos of YouTube when yt-dlp is installed and reads photos when tesseract is. Environment
-variables configure it further, such as IMPORTER_OPENAI_URL for the model that makes the recipes, or IMPORTER_ALLOW_NETWORKS
-for private networks that pages may be in.
-
-The notifier notifies recipients by the rules of --rules. Without the flag it has the sample's rules, and the directory has a
-few recipients of each kind, so that an event reaches a recipient at once. Environment variables configure channels other
-than the inbox, such as NOTIFIER_EMAIL_SERVER with --templates for its texts, or NOTIFIER_WEBHOOK_SECRETS.
-
-Without --catalog the venues are those of the sample. Without --dir no data is kept. The NATS server restarts by
-itself when its disk was full and has room again.`,
-		Example: `  expediter up --http-port 0 --nats-port 0
-  expediter up --catalog venues.csv --dir ./data
-  expediter up --rules rules.yaml --templates ./templates
-  expediter up --cluster 3`,
+		Use: "up",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.check(); err != nil {
 				return err
@@ -202,9 +185,14 @@ func openCatalog(path string) (provider.Provider, error) {
 	return catalog.Open(path, catalog.Config{Name: contracts.ProviderWolt})
 }
 
+//go:embed up.txt
+var upText string
+
+var greeting = template.Must(template.New("up").Parse(upText)) //nolint:gochecknoglobals // a constant
+
 // greet writes the addresses of all services, and command lines to paste.
 func (f upFlags) greet(out io.Writer, site string, p *pipeline.Pipeline, importing *importerSettings) error {
-	http, cluster := p.Enrichers[0].URL(), p.NATSURL()
+	cluster := p.NATSURL()
 	server, _, _ := strings.Cut(cluster, ",")
 	kept := "nothing is kept when it stops"
 	if f.dir != "" {
@@ -214,33 +202,12 @@ func (f upFlags) greet(out io.Writer, site string, p *pipeline.Pipeline, importi
 	if f.cluster > 1 {
 		replicas = fmt.Sprintf("%d replicas", min(f.cluster, pipeline.MaxReplicas))
 	}
-	const body = `{"requestId":"hello","cityText":"Tel Aviv",` +
-		`"results":[{"placeId":"p1","name":"Café Alma Levana","address":"Rothschild Blvd 71"}]}`
-	_, err := fmt.Fprintf(out, `Open %s to try it, and %s%s/ for the console.
-
-Up: enrichers  %s  %s
-    importer   %s
-%s    notifier   %s
-    NATS       %s
-    store      %s, default sync; %s
-
-Ask about a place, follow what becomes of the request, and ask over NATS:
-
-  curl -s '%s/v1/enrich' -d '%s'
-  curl -sN '%s/v1/requests/hello/events'
-  nats --server '%s' request enricher.v1.enrich '%s'
-
-Make a recipe of what somebody says, of a caption file, a photo, a page or a video:
-
-  %s
-
-Publish an event, and look at what one of its recipients got:
-
-%s
-Stop with Ctrl-C.
-`, site, site, consolePath, http, p.Enrichers[1].URL(), p.Importers[0].URL(), importing.notInstalled(), p.Notifiers[0].URL(),
-		strings.ReplaceAll(cluster, ",", "  "), replicas, kept,
-		http, body, http, server, body, tryImport(p.Importers[0].URL()), f.tryEmit(server))
+	err := greeting.Execute(out, map[string]string{
+		"Console": consolePath, "Emit": f.tryEmit(server), "Enricher": p.Enrichers[0].URL(), "Import": tryImport(p.Importers[0].URL()),
+		"Importer": p.Importers[0].URL(), "Kept": kept, "Missing": strings.Join(importing.missing, "; "),
+		"NATS": strings.ReplaceAll(cluster, ",", "  "), "Notifier": p.Notifiers[0].URL(), "Replicas": replicas,
+		"Second": p.Enrichers[1].URL(), "Server": server, "Site": site,
+	})
 	if err != nil {
 		return fmt.Errorf("write: %w", err)
 	}
@@ -293,14 +260,6 @@ func startPipeline(ctx context.Context, cfg pipeline.Config, s *importerSettings
 	return pipeline.Start(ctx, cfg)
 }
 
-// notInstalled returns a line about missing programs, "" if none is missing.
-func (s *importerSettings) notInstalled() string {
-	if len(s.missing) == 0 {
-		return ""
-	}
-	return "               not installed: " + strings.Join(s.missing, "; ") + "\n"
-}
-
 // tryImport returns a line to paste that imports a recipe.
 func tryImport(url string) string {
 	flag := ""
@@ -336,15 +295,7 @@ var errBroken = errors.New("a promise was broken")
 func newDemo(g *globals) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "demo",
-		Short: "Run everything in this process on sample data, and check the guarantees",
-		Long: `Demo starts an embedded NATS server, two enrichers, two importers and two notifiers, has many users ask for overlapping
-places and import the same recipe videos at the same moment, publishes every event twice, and checks the outcome with
-evidence from outside the services: the stream with the jobs, the requests at the provider and at the site of the videos,
-and the delivered letters. It takes a few seconds, needs no network and leaves no files behind. The exit code is 1 when a
-guarantee was broken, and the message says which.`,
-		Example: `  expediter demo
-  expediter demo --json | tail -1`,
+		Use: "demo",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			report, err := g.config.Demo(cmd.Context(), demo.Config{Logger: g.logger, Out: cmd.OutOrStdout()})
 			return conclude(cmd.OutOrStdout(), report, err, asJSON)

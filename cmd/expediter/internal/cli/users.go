@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"strings"
 	"time"
@@ -30,22 +29,15 @@ var userParts = []string{string(recipient.Profile), string(recipient.Addresses),
 type usersFlags struct {
 	natsFlags
 
-	ifMatch string
-	kind    string
-	part    string
-	replace bool
-	skip    int
-	yes     bool
+	kind string
+	part string
+	skip int
+	yes  bool
 }
 
 func newUsers(g *globals) *cobra.Command {
 	f := &usersFlags{natsFlags: natsFlags{globals: g}}
-	cmd := &cobra.Command{
-		Use:   "users",
-		Short: "Put people in, show, export and remove them",
-		Long: `Users asks a notifier about the people that it notifies: their profiles, addresses, preferences and memberships, which are
-the aggregates whose events concern them.`,
-	}
+	cmd := &cobra.Command{Use: "users"}
 	f.registerUsers(cmd)
 	cmd.AddCommand(f.newGet(), f.newPut(), f.newDelete(), f.newImport(), f.newExport())
 	return cmd
@@ -66,10 +58,7 @@ func (f *usersFlags) registerPart(cmd *cobra.Command) {
 
 func (f *usersFlags) newGet() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "get USER",
-		Short: "Show a user, as a line for import",
-		Example: `  expediter users get carla --type CUSTOMER
-  expediter users get carla --type CUSTOMER --part addresses`,
+		Use:  "get USER",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return f.about(cmd.Context(), args[0], f.get) },
 	}
@@ -79,12 +68,7 @@ func (f *usersFlags) newGet() *cobra.Command {
 
 func (f *usersFlags) newPut() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "put USER JSON",
-		Short: "Put a user in, or change one",
-		Long: `Put merges the JSON into the record of the user: fields of the profile, addresses, opt-outs and memberships; "-" reads it
-from the standard input. With --part it is a merge patch of that part, in which null removes, or with --replace the whole part.`,
-		Example: `  expediter users put carla --type CUSTOMER '{"locale":"he-IL","addresses":{"email":"carla@example.com"}}'
-  expediter users put carla --type CUSTOMER --part addresses '{"addresses":{"email":null}}'`,
+		Use:  "put USER JSON",
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return f.about(cmd.Context(), args[0], func(ctx context.Context, client *notify.Client, r notifier.UserRequest) error {
@@ -93,19 +77,13 @@ from the standard input. With --part it is a merge patch of that part, in which 
 		},
 	}
 	f.registerPart(cmd)
-	cmd.Flags().BoolVar(&f.replace, "replace", false, "replace the part, rather than merge")
-	cmd.Flags().StringVar(&f.ifMatch, "if-match", "", `only over this ETag of the part, "0" for none and "*" for any`)
 	return cmd
 }
 
 func (f *usersFlags) newDelete() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "delete USER",
-		Short: "Remove a user, or a part of one",
-		Long: `Delete removes a user from the directory: nothing more is sent to the user, not even messages planned before. The record of sent
-ones stays; see expediter forget for erasing that, too. With --part it empties the part.`,
-		Example: `  expediter users delete carla --type CUSTOMER --yes`,
-		Args:    cobra.ExactArgs(1),
+		Use:  "delete USER",
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.usage(refuse(!f.yes, "say --yes to remove %q", args[0])); err != nil {
 				return err
@@ -122,9 +100,7 @@ ones stays; see expediter forget for erasing that, too. With --part it empties t
 
 func (f *usersFlags) newExport() *cobra.Command {
 	return &cobra.Command{
-		Use:     "export",
-		Short:   "Write all users, or those of one type, as lines for import",
-		Example: `  expediter users export --type CUSTOMER >customers.ndjson`,
+		Use: "export",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.ask(cmd.Context(), func(ctx context.Context, client *notify.Client) error {
 				for line, err := range client.Users(ctx, notifier.UserQuery{RecipientType: contracts.RecipientType(f.kind)}) {
@@ -157,13 +133,12 @@ func (f *natsFlags) ask(ctx context.Context, do func(context.Context, *notify.Cl
 func (f *usersFlags) about(
 	ctx context.Context, user string, do func(context.Context, *notify.Client, notifier.UserRequest) error,
 ) error {
-	if err := f.usage(checkID("user", user), needKind(f.kind),
-		refuse((f.replace || f.ifMatch != "") && f.part == "", "--replace and --if-match go with --part")); err != nil {
+	if err := f.usage(checkID("user", user), needKind(f.kind)); err != nil {
 		return err
 	}
 	return f.ask(ctx, func(ctx context.Context, client *notify.Client) error {
 		return do(ctx, client, notifier.UserRequest{
-			IfMatch: f.ifMatch, Merge: !f.replace, Part: recipient.Part(f.part), RecipientType: contracts.RecipientType(f.kind), UserID: user,
+			Merge: true, Part: recipient.Part(f.part), RecipientType: contracts.RecipientType(f.kind), UserID: user,
 		})
 	})
 }
@@ -191,9 +166,6 @@ func (f *usersFlags) get(ctx context.Context, client *notify.Client, r notifier.
 			return err //nolint:wrapcheck // says where from
 		}
 		maps.Copy(all, fields)
-		if f.part != "" && u.ETag != "" {
-			f.notef("ETag %s\n", u.ETag)
-		}
 	}
 	if unknown != nil && (all["user_id"] == nil && string(all["memberships"]) == "[]" || f.part != "") {
 		return unknown
@@ -203,9 +175,9 @@ func (f *usersFlags) get(ctx context.Context, client *notify.Client, r notifier.
 
 func (f *usersFlags) put(ctx context.Context, client *notify.Client, r notifier.UserRequest, text string) error {
 	if text == input.Stdin {
-		data, err := io.ReadAll(io.LimitReader(f.config.Stdin, contracts.MaxBody))
+		data, err := f.read(ctx, text, contracts.MaxBody)
 		if err != nil {
-			return fmt.Errorf("read the standard input: %w", err)
+			return err
 		}
 		text = string(data)
 	}
@@ -258,21 +230,13 @@ func problemOf(r notifier.ImportedUser) string {
 
 func newEndpoints(g *globals) *cobra.Command {
 	f := &usersFlags{natsFlags: natsFlags{globals: g}}
-	cmd := &cobra.Command{
-		Use:   "endpoints",
-		Short: "Show and replace the secrets of people's addresses, and try them",
-		Long: `Endpoints is about one of the addresses that a user has on a channel, by its id; the plain one is "main". users get --part
-addresses shows them, and users put --part addresses changes them.`,
-		Example: `  expediter endpoints secret carla webhook main --type CUSTOMER
-  expediter endpoints test carla webhook phone --type CUSTOMER
-  expediter endpoints replay carla webhook phone --since 24h --type CUSTOMER`,
-	}
+	cmd := &cobra.Command{Use: "endpoints"}
 	f.registerUsers(cmd)
 	var since time.Duration
 	var template string
-	add := func(use, short string, run func(context.Context, *notify.Client, notifier.AddressRequest) error) *cobra.Command {
+	add := func(use string, run func(context.Context, *notify.Client, notifier.AddressRequest) error) *cobra.Command {
 		one := &cobra.Command{
-			Use: use + " USER CHANNEL ID", Short: short, Args: cobra.ExactArgs(3),
+			Use: use + " USER CHANNEL ID", Args: cobra.ExactArgs(3),
 			RunE: func(cmd *cobra.Command, args []string) error {
 				err := f.usage(checkID("user", args[0]), needKind(f.kind),
 					refuse(since < 0, "--since %s: want a duration such as 24h", since))
@@ -300,11 +264,11 @@ addresses shows them, and users put --part addresses changes them.`,
 			return f.writeLine(answer)
 		}
 	}
-	add("secret", "Show the secret that signs the messages to the address", show("secret"))
-	add("rotate", "Replace the secret: the one before signs for another day", show("rotate"))
-	test := add("test", "Send a test message now", f.testAddress)
+	add("secret", show("secret"))
+	add("rotate", show("rotate"))
+	test := add("test", f.testAddress)
 	test.Flags().StringVar(&template, "template", "", "template of the text, on a channel that has texts")
-	replay := add("replay", "Send failed rows again", f.replayAddress)
+	replay := add("replay", f.replayAddress)
 	replay.Flags().DurationVar(&since, "since", 0, "how long ago at most (default at any time)")
 	return cmd
 }

@@ -36,20 +36,7 @@ var errBadUsers = errors.New("no valid user")
 
 func (f *usersFlags) newImport() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "import FILE",
-		Short: "Put many users in, from CSV or lines of JSON",
-		Long: `Import merges a file into the records of users, and may be repeated: a record that has its values already is not written. "-" is
-the standard input.
-
-A line of JSON is a user, as users export writes it. CSV has a header with the columns user_id and recipient_type (or --type),
-locale, time_zone, quiet_hours (22:00-07:00), addresses.CHANNEL, opt_out (news:email *:sms), mute (*:2026-12-01T08:00:00Z),
-digest (news:09:00,17:00 chat:30m) and memberships (RESTAURANT:5 CITY:2); every other column is kept in the profile as text. An
-empty cell says nothing. Several addresses on a channel are in lines of JSON only, as endpoints.
-
-Users with mistakes are named, and the others are stored; the exit code is 1 then. An import that was interrupted says how to
-resume it.`,
-		Example: `  expediter users import customers.csv --type CUSTOMER
-  expediter users import customers.ndjson --skip 120000`,
+		Use:  "import FILE",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.usage(refuse(f.skip < 0, "--skip %d: want 0 or more", f.skip)); err != nil {
@@ -85,10 +72,7 @@ type userImport struct {
 }
 
 func (f *usersFlags) importUsers(ctx context.Context, client *notify.Client, path string) error {
-	stderr := f.config.stderr()
-	bar := progress.New(progress.Config{
-		Predict: true, Total: input.Size(path), Visible: stderr.TTY, Width: stderr.Width(), Writer: stderr,
-	})
+	bar := f.newBar(input.Size(path), true)
 	run := &userImport{usersFlags: f, bar: bar, client: client, counts: map[string]int{}}
 	err := run.read(ctx, path)
 	bar.Close()
@@ -204,7 +188,7 @@ func (i *userImport) withKind(body []byte) []byte {
 // csvLines yields the users of a file of CSV.
 func (i *userImport) csvLines(ctx context.Context, path string) iter.Seq2[userLine, error] {
 	return func(yield func(userLine, error) bool) {
-		file, err := i.openInput(path)
+		file, err := i.openInput(ctx, path)
 		if err != nil {
 			yield(userLine{}, err)
 			return

@@ -173,7 +173,7 @@ func (d *demo) emit(ctx context.Context, url string, e contracts.Event) (int, er
 	if err != nil {
 		return 0, err
 	}
-	status, _, err := d.send(ctx, http.MethodPost, url+"/v1/events", bytes.NewReader(body))
+	status, _, err := send(ctx, d.client, http.MethodPost, url+"/v1/events", bytes.NewReader(body))
 	return status, err
 }
 

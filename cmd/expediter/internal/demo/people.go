@@ -51,7 +51,7 @@ func (d *demo) enlist(ctx context.Context) error {
 		}
 	}
 	api := d.pipeline.Notifiers[0].URL()
-	_, answer, err := d.send(ctx, http.MethodPost, api+"/v1/users", &lines)
+	_, answer, err := send(ctx, d.client, http.MethodPost, api+"/v1/users", &lines)
 	if stored := bytes.Count(answer, []byte(`"status":"stored"`)); err == nil && stored != 4*people {
 		err = fmt.Errorf("%d of %d people were stored: %s", stored, 4*people, answer)
 	}
@@ -68,7 +68,7 @@ func (d *demo) addDevices(ctx context.Context, api string) error {
 	if err != nil {
 		return fmt.Errorf("encode addresses: %w", err)
 	}
-	_, _, err = d.send(ctx, http.MethodPatch, api+"/v1/users/CUSTOMER/"+customer(1)+"/addresses", bytes.NewReader(body))
+	_, _, err = send(ctx, d.client, http.MethodPatch, api+"/v1/users/CUSTOMER/"+customer(1)+"/addresses", bytes.NewReader(body))
 	return err
 }
 
@@ -78,7 +78,7 @@ var fields = regexp.MustCompile(`<(?:input type="[a-z-]+"|select) name="([^"]*)"
 // switchOff acts as a customer who follows the link to the page of preferences, removes one check mark and saves.
 func (d *demo) switchOff(ctx context.Context, api string) error {
 	link := strings.Replace(d.pipeline.Notifiers[0].PreferencesURL(contracts.RecipientCustomer, customer(2)), public, api, 1)
-	_, page, err := d.send(ctx, http.MethodGet, link, nil)
+	_, page, err := send(ctx, d.client, http.MethodGet, link, nil)
 	if err != nil {
 		return err
 	}
@@ -93,29 +93,44 @@ func (d *demo) switchOff(ctx context.Context, api string) error {
 		return fmt.Errorf("the page of preferences has no check mark for %s: %s", unwanted, page)
 	}
 	form["on"] = slices.DeleteFunc(form["on"], func(value string) bool { return value == unwanted })
-	_, page, err = d.send(ctx, http.MethodPost, link, strings.NewReader(form.Encode()))
+	_, page, err = send(ctx, d.client, http.MethodPost, link, strings.NewReader(form.Encode()))
 	if err == nil && !bytes.Contains(page, []byte("Saved.")) {
 		err = fmt.Errorf("preferences were not saved: %s", page)
 	}
 	return err
 }
 
-// send sends a request, and returns the status and the body of the answer. A refusal is an error.
-func (d *demo) send(ctx context.Context, method, to string, body io.Reader) (int, []byte, error) {
-	request, err := http.NewRequestWithContext(ctx, method, to, body)
-	if err != nil {
-		return 0, nil, fmt.Errorf("%s %s: %w", method, to, err)
-	}
-	answer, err := d.client.Do(request)
-	if err != nil {
-		return 0, nil, fmt.Errorf("%s %s: %w", method, to, err)
+// send sends a request, and returns the status and the body of the answer. Its errors are those of call.
+func send(ctx context.Context, client *http.Client, method, to string, body io.Reader) (int, []byte, error) {
+	answer, err := call(ctx, client, method, to, body)
+	if answer == nil {
+		return 0, nil, err
 	}
 	defer answer.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(answer.Body, 1<<20))
-	if err == nil && answer.StatusCode >= http.StatusMultipleChoices {
-		err = fmt.Errorf("%s %s: answered %d: %s", method, to, answer.StatusCode, text)
+	text, unread := io.ReadAll(io.LimitReader(answer.Body, contracts.MaxBody))
+	return answer.StatusCode, text, errors.Join(err, unread)
+}
+
+// call sends a request. A refusal is an error, besides the answer, which the caller closes. The error is errBusy for the status 503, and
+// when the connection was closed, as servers close connections that were idle for some seconds: the request takes effect once.
+func call(ctx context.Context, client *http.Client, method, to string, body io.Reader) (*http.Response, error) {
+	request, err := http.NewRequestWithContext(ctx, method, to, body)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", method, to, err)
 	}
-	return answer.StatusCode, text, err
+	answer, err := client.Do(request)
+	switch {
+	case err != nil && ctx.Err() == nil:
+		return nil, fmt.Errorf("%s %s: %w: %w", method, to, errBusy, err)
+	case err != nil:
+		return nil, fmt.Errorf("%s %s: %w", method, to, err)
+	case answer.StatusCode == http.StatusServiceUnavailable:
+		err = fmt.Errorf("%s %s: %w: %s", method, to, errBusy, answer.Status)
+	case answer.StatusCode >= http.StatusMultipleChoices:
+		text, unread := io.ReadAll(io.LimitReader(answer.Body, 200))
+		err = errors.Join(fmt.Errorf("%s %s: %s: %s", method, to, answer.Status, text), unread)
+	}
+	return answer, err
 }
 
 // user sends one request over HTTP and listens until every place has an answer.
@@ -170,7 +185,7 @@ func (u *user) ask(ctx context.Context) error {
 		return err
 	}
 	start := time.Now()
-	data, err := u.do(ctx, http.MethodPost, u.url+"/v1/enrich", bytes.NewReader(body))
+	_, data, err := send(ctx, u.client, http.MethodPost, u.url+"/v1/enrich", bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
@@ -197,60 +212,17 @@ func settled(s contracts.ProviderState) bool {
 	return s.Status != contracts.StatusPending || s.Reason != ""
 }
 
-func (u *user) do(ctx context.Context, method, to string, body io.Reader) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, method, to, body)
-	if err != nil {
-		return nil, fmt.Errorf("%s %s: %w", method, to, err)
-	}
-	resp, err := u.send(req)
-	if err != nil {
-		return nil, fmt.Errorf("%s %s: %w", method, to, err)
-	}
-	defer resp.Body.Close()
-	data, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return nil, fmt.Errorf("%s %s: %w", method, to, err)
-	}
-	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s %s: %w: %.200s", method, to, refusal(resp), data)
-	}
-	return data, nil
-}
-
-// send sends a request. Its error is errBusy when the connection was closed, as servers close connections that were idle for some
-// seconds. The request may then be repeated, because it takes effect once.
-func (u *user) send(req *http.Request) (*http.Response, error) {
-	resp, err := u.client.Do(req)
-	if err != nil && req.Context().Err() == nil {
-		err = fmt.Errorf("%w: %w", errBusy, err)
-	}
-	return resp, err
-}
-
-// refusal returns the error for a status other than 200.
-func refusal(resp *http.Response) error {
-	if resp.StatusCode == http.StatusServiceUnavailable {
-		return fmt.Errorf("%w: %s", errBusy, resp.Status)
-	}
-	return errors.New(resp.Status) //nolint:err113 // shown only
-}
-
 var errCutOff = errors.New("the events ended before every place was answered")
 
 // listen follows the events of the request until they are complete.
 func (u *user) listen(ctx context.Context) error {
 	from := u.events + "/v1/requests/" + u.req.RequestID + "/events"
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, from, http.NoBody)
-	if err != nil {
-		return fmt.Errorf("listen to %s: %w", from, err)
+	resp, err := call(ctx, u.client, http.MethodGet, from, http.NoBody)
+	if resp != nil {
+		defer resp.Body.Close()
 	}
-	resp, err := u.send(req)
 	if err != nil {
-		return fmt.Errorf("listen to %s: %w", from, err)
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("listen to %s: %w", from, refusal(resp))
+		return err
 	}
 	lines := bufio.NewScanner(resp.Body)
 	lines.Buffer(nil, contracts.MaxBody)

@@ -36,14 +36,6 @@ func Users() []string {
 // operates reports whether the user is known to reach the accounts of all services.
 func (e *examination) operates() bool { return e.As == "" || e.As == userAdmin || e.As == userConsole }
 
-// CheckUser returns an error for a name that is not in [Users].
-func CheckUser(name string) error {
-	if name == "" || slices.Contains(Users(), name) {
-		return nil
-	}
-	return fmt.Errorf("--as %q: use one of %s", name, strings.Join(Users(), ", "))
-}
-
 var (
 	deniedText = regexp.MustCompile(`(?i)permissions violation for (publish|subscription) to "([^"]+)"`)
 	grantLine  = regexp.MustCompile(`^\s*"([^"]+)"`)

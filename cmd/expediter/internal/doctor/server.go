@@ -12,7 +12,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/redact"
-	"github.com/expediter-io/expediter/pkg/worker/inspect"
+	"github.com/expediter-io/expediter/pkg/service/console"
 )
 
 // varz has the checked settings and figures of a server.
@@ -82,45 +82,18 @@ func (e *examination) checkServers(ctx context.Context) {
 // pingServers asks all servers over NATS, which the user sys may do.
 func (e *examination) pingServers(ctx context.Context) (all []varz, health []healthz) {
 	asked := time.Now()
-	for _, a := range ping[varz](ctx, e, "VARZ") {
+	for _, a := range console.AskServers[varz](ctx, e.nc, "VARZ", once) {
 		a.Data.asked, a.Data.answered, a.Data.local = asked, time.Now(), isLoopback(e.nc.ConnectedUrl())
 		all = append(all, a.Data)
 	}
 	if len(all) == 0 {
 		return nil, nil
 	}
-	for _, a := range ping[healthz](ctx, e, "HEALTHZ") {
+	for _, a := range console.AskServers[healthz](ctx, e.nc, "HEALTHZ", once) {
 		a.Data.name = a.Server.Name
 		health = append(health, a.Data)
 	}
 	return all, health
-}
-
-// pong is the answer of a server to ping.
-type pong[T any] struct {
-	Server struct {
-		Name string `json:"name"`
-	} `json:"server"`
-	Data T `json:"data"`
-}
-
-// ping sends a request of monitoring to all servers, by the last token of its subject.
-func ping[T any](ctx context.Context, e *examination, request string) (all []pong[T]) {
-	for _, data := range e.gather(ctx, "$SYS.REQ.SERVER.PING."+request) {
-		var answer pong[T]
-		if json.Unmarshal(data, &answer) == nil && answer.Server.Name != "" {
-			all = append(all, answer)
-		}
-	}
-	return all
-}
-
-// gather returns all answers to a request that several servers may answer.
-func (e *examination) gather(ctx context.Context, subject string) [][]byte {
-	ctx, cancel := context.WithTimeout(ctx, once)
-	defer cancel()
-	all, _ := inspect.Gather(ctx, e.nc, subject, stall) //nolint:errcheck // none is an answer, too
-	return all
 }
 
 // monitor asks one server over HTTP.

@@ -196,9 +196,7 @@ func (c *Client) send(ctx context.Context, method, path string, header http.Head
 	if c.Key != "" {
 		req.Header.Set("Authorization", "Bearer "+c.Key)
 	}
-	client := c.HTTP
-	client = cmp.Or(client, defaultClient)
-	return client.Do(req) //nolint:wrapcheck // the callers name the request
+	return cmp.Or(c.HTTP, defaultClient).Do(req) //nolint:wrapcheck // the callers name the request
 }
 
 // silent returns the error for a missing answer: the caller gave up, or the importer is unavailable.

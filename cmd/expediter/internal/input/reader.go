@@ -88,7 +88,7 @@ func (r *Reader) Files(ctx context.Context, paths ...string) iter.Seq2[Place, er
 
 func (r *Reader) file(ctx context.Context, path string, base int64, out *sink) (int64, error) {
 	if path == Stdin {
-		return r.decode(newSource("stdin", decoded(interruptible(ctx, r.config.Stdin)), base), "", out)
+		return r.decode(newSource("stdin", decoded(Interruptible(ctx, r.config.Stdin)), base), "", out)
 	}
 	file, err := os.Open(path) //nolint:gosec // the operator names the file
 	if err != nil {
@@ -103,6 +103,9 @@ func decoded(r io.Reader) io.Reader {
 	return transform.NewReader(r, unicode.BOMOverride(encoding.Nop.NewDecoder()))
 }
 
+// ofRequest is the number of the largest records that a request in JSON has room for.
+const ofRequest = 4
+
 func (r *Reader) decode(src *source, path string, out *sink) (int64, error) {
 	head, err := src.peek()
 	if err != nil {
@@ -114,7 +117,7 @@ func (r *Reader) decode(src *source, path string, out *sink) (int64, error) {
 	}
 	switch format {
 	case FormatJSON:
-		err = readJSON(src, r.config.MaxRecordBytes, out)
+		err = readJSON(src, head, path, ofRequest*r.config.MaxRecordBytes, out)
 	case FormatJSONLines:
 		err = readJSONLines(src, r.config.MaxRecordBytes, out)
 	default:
@@ -163,8 +166,8 @@ const (
 	// FormatCSV is RFC 4180 with a header; comma, semicolon or tab.
 	FormatCSV Format = "csv"
 
-	// FormatJSON is an array of places, a request object with its places under "results", one place, or several of
-	// these after each other.
+	// FormatJSON is an array of places, or one or several places or requests after each other. A request has its places under "results", and
+	// at most the size of four of the largest records.
 	FormatJSON Format = "json"
 
 	// FormatJSONLines is one place per line. A broken line does not affect the next one.
@@ -264,9 +267,9 @@ func (s *source) position(offset int64) Position {
 
 func (s *source) at(line int) Position { return Position{File: s.name, Line: line} }
 
-// interruptible returns a reader that gives up when ctx ends. A read of a terminal or a pipe cannot be interrupted,
+// Interruptible returns a reader that gives up when ctx ends. A read of a terminal or a pipe cannot be interrupted,
 // so its goroutine stays until the read returns. It uses no memory of the caller.
-func interruptible(ctx context.Context, r io.Reader) io.Reader {
+func Interruptible(ctx context.Context, r io.Reader) io.Reader {
 	return &interruptibleReader{ctx: ctx, reader: r}
 }
 

@@ -21,16 +21,6 @@ import (
 	"github.com/expediter-io/expediter/services/notifier"
 )
 
-// The subjects at which the notifier answers.
-const (
-	subjectCancel  = "notifier.v1.cancel"
-	subjectGet     = "notifier.v1.get"
-	subjectList    = "notifier.v1.list"
-	subjectNotify  = "notifier.v1.notify"
-	subjectPublish = "notifier.v1.publish"
-	subjectReplay  = "notifier.v1.replay"
-)
-
 // pageLimit is the number of rows in one request. Each row may have many attempts, and all rows are in one message.
 const pageLimit = 100
 
@@ -45,20 +35,20 @@ type Client struct {
 
 // Event returns the state of an event. The error wraps ErrNotFound when the notifier does not know the event.
 func (c *Client) Event(ctx context.Context, id string) (e notifier.Event, err error) {
-	err = c.ask(ctx, subjectGet, map[string]string{"event_id": id}, &e)
+	err = c.ask(ctx, "notifier.v1.get", map[string]string{"event_id": id}, &e)
 	return e, err
 }
 
 // Notify publishes a notification in the form of POST /v1/notify.
 func (c *Client) Notify(ctx context.Context, notification map[string]any) (done notifier.Accepted, err error) {
-	err = c.ask(ctx, subjectNotify, notification, &done)
+	err = c.ask(ctx, "notifier.v1.notify", notification, &done)
 	return done, err
 }
 
 // page returns a part of the rows that a query selects.
 func (c *Client) page(ctx context.Context, q notifier.Query) (p notifier.Page, err error) {
 	q.Limit = min(q.Limit, pageLimit)
-	err = c.ask(ctx, subjectList, q, &p)
+	err = c.ask(ctx, "notifier.v1.list", q, &p)
 	return p, err
 }
 
@@ -96,7 +86,7 @@ func (c *Client) Rows(ctx context.Context, q notifier.Query) iter.Seq2[notifier.
 func (c *Client) Cancel(ctx context.Context, cancellation notifier.Cancellation) (all notifier.Cancelled, err error) {
 	for first := true; ; first = false {
 		var done notifier.Cancelled
-		if err := c.ask(ctx, subjectCancel, cancellation, &done); err != nil {
+		if err := c.ask(ctx, "notifier.v1.cancel", cancellation, &done); err != nil {
 			return all, err
 		}
 		done.Ended, done.Sending = done.Ended+all.Ended, done.Sending+all.Sending
@@ -117,7 +107,7 @@ func (c *Client) Replay(ctx context.Context, q notifier.Query) (all notifier.Rep
 	for {
 		q.Limit = pageLimit
 		var done notifier.Replayed
-		if err := c.ask(ctx, subjectReplay, q, &done); err != nil {
+		if err := c.ask(ctx, "notifier.v1.replay", q, &done); err != nil {
 			return all, err
 		}
 		all.Gone, all.Replayed = all.Gone+done.Gone, all.Replayed+done.Replayed
