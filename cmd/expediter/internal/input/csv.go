@@ -65,7 +65,7 @@ func csvRow(src *source, rows *csv.Reader, header, cells []string, known map[str
 	if err != nil {
 		return out.reject(&RowError{Position: at, Fields: []FieldError{{Problem: err.Error()}}})
 	}
-	return out.place(body, at, out.config.City, src.base+rows.InputOffset())
+	return out.object(body, at, "", src.base+rows.InputOffset())
 }
 
 // checkHeader returns the columns of the known fields.

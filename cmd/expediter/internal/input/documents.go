@@ -1,6 +1,7 @@
 package input
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,9 @@ import (
 	"io"
 	"iter"
 	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 )
 
 // Document is one JSON value of a file.
@@ -50,28 +54,51 @@ func Documents(ctx context.Context, path string, stdin io.Reader, most int) iter
 			defer file.Close() //nolint:errcheck // only read
 			reader, name = file, path
 		}
-		d := documents{ctx: ctx, name: name, yield: yield}
-		src := newSource(name, decoded(reader), 0)
-		head, err := src.peek()
-		if err == nil {
-			err = readJSON(src, head, path, most, &d)
-		}
-		if err != nil && !errors.Is(err, errStopped) {
+		d := documents{ctx: ctx, most: most, src: newSource(name, decoded(reader), 0), yield: yield}
+		if err := d.read(path); err != nil && !errors.Is(err, errStopped) {
 			yield(Document{}, err)
 		}
 	}
 }
 
-// documents takes the values of one file.
+// documents reads one file. It is the taker of its values.
 type documents struct {
+	array bool
 	ctx   context.Context //nolint:containedctx // the life of one iteration
-	name  string          // of the file
+	index int
+	most  int
+	src   *source
 	yield func(Document, error) bool
 }
 
+func (d *documents) read(path string) error {
+	head, err := d.src.peek()
+	if err != nil {
+		return err
+	}
+	text := bytes.TrimLeft(head, " \t\r\n")
+	switch {
+	case len(text) > 0 && text[0] == '[':
+		d.array = true
+		return d.items()
+	case slices.Contains([]string{".jsonl", ".ndjson"}, strings.ToLower(filepath.Ext(path))), oneLine(text):
+		return readJSONLines(d.src, d.most, d)
+	}
+	return d.values()
+}
+
+// oneLine reports whether the first value ends with its line. Then a broken line does not affect later ones.
+func oneLine(head []byte) bool {
+	line, _, _ := bytes.Cut(head, []byte("\n"))
+	return json.Valid(line)
+}
+
 // object implements taker.
-func (d *documents) object(raw json.RawMessage, at Position, index int, end int64) error {
-	return d.tell(Document{Body: raw, Index: index, Offset: end, Position: at}, nil)
+func (d *documents) object(raw json.RawMessage, at Position, _ string, end int64) error {
+	if d.array {
+		d.index++
+	}
+	return d.tell(Document{Body: raw, Index: d.index, Offset: end, Position: at}, nil)
 }
 
 // reject implements taker.
@@ -81,10 +108,43 @@ func (d *documents) reject(problem *RowError) error {
 
 func (d *documents) tell(doc Document, err error) error {
 	if d.ctx.Err() != nil {
-		return fmt.Errorf("%s: %w", d.name, context.Cause(d.ctx))
+		return fmt.Errorf("%s: %w", d.src.name, context.Cause(d.ctx))
 	}
 	if !d.yield(doc, err) {
 		return errStopped
 	}
 	return nil
+}
+
+// items reads the array that is the whole file.
+func (d *documents) items() error {
+	r := newJSONReader(d.src, d.most, d)
+	if _, err := r.token(); err != nil {
+		return r.failure(err)
+	}
+	if err := r.array(""); err != nil {
+		return err
+	}
+	if _, err := r.token(); !errors.Is(err, io.EOF) {
+		return fmt.Errorf("%s: %w: there is more behind the array", r.here(), ErrSyntax)
+	}
+	return nil
+}
+
+// values reads a sequence of values.
+func (d *documents) values() error {
+	r := newJSONReader(d.src, d.most, d)
+	for {
+		r.src.allow(r.dec.InputOffset(), r.maxRecord)
+		var raw json.RawMessage
+		if err := r.dec.Decode(&raw); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return r.failure(err)
+		}
+		end := r.dec.InputOffset()
+		if err := d.object(raw, r.src.position(end-int64(len(raw))), "", end); err != nil {
+			return err
+		}
+	}
 }

@@ -114,9 +114,10 @@ func TestReaderMemoryIsBounded(t *testing.T) { //nolint:paralleltest // it looks
 		format Format
 		in     io.Reader
 	}{
-		"csv":   {FormatCSV, endless("id,name,pad\n", "", csvRecord)},
-		"json":  {FormatJSON, endless("[", "]", jsonRecord)},
-		"jsonl": {FormatJSONLines, endless("", "", func(i int) string { return jsonRecord(i)[min(i, 1):] })},
+		"csv":     {FormatCSV, endless("id,name,pad\n", "", csvRecord)},
+		"json":    {FormatJSON, endless("[", "]", jsonRecord)},
+		"request": {FormatJSON, endless(`{"results":[`, "]}", jsonRecord)},
+		"jsonl":   {FormatJSONLines, endless("", "", func(i int) string { return jsonRecord(i)[min(i, 1):] })},
 	} {
 		reader := NewReader(Config{Format: tc.format, Stdin: tc.in})
 		var early, late runtime.MemStats
@@ -144,7 +145,7 @@ func TestReaderAnyChunks(t *testing.T) {
 	t.Parallel()
 	for format, text := range map[Format]string{
 		FormatCSV:       "\ufeffid,name,addr\r\np1,\"קפה, בר\",\"a\nb\"\r\np2,x\"y,\r\n,,\r\np3,Z,\r\n",
-		FormatJSON:      "[\n{\"placeId\":\"p1\",\"name\":\"קפה\"},\n5,\n{\"placeId\":\"p2\",\"name\":\"B\"},\n{\"cityText\":\"Haifa\",\"results\":[{\"placeId\":\"p3\",\"name\":\"C\"}]}]",
+		FormatJSON:      "[\n{\"placeId\":\"p1\",\"name\":\"קפה\"},\n5,\n{\"placeId\":\"p2\",\"name\":\"B\"}]\n{\"cityText\":\"Haifa\",\"results\":[{\"placeId\":\"p3\",\"name\":\"C\"}]}",
 		FormatJSONLines: "{\"placeId\":\"p1\",\"name\":\"קפה\"}\n{\n{\"placeId\":\"p2\",\"name\":\"B\"}\n",
 	} {
 		var want string

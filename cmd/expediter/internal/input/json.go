@@ -7,15 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"slices"
-	"strings"
 )
 
-// taker takes the values of a file: the places, or the documents. The index is the position of a value in its array, from 1, and 0 outside
-// of one.
+// fieldResults is the member of a request object that holds its places.
+const fieldResults = "results"
+
+// taker takes the values of a file: the places, or the documents.
 type taker interface {
-	object(raw json.RawMessage, at Position, index int, end int64) error
+	object(raw json.RawMessage, at Position, city string, end int64) error
 	reject(problem *RowError) error
 }
 
@@ -32,54 +32,24 @@ func newJSONReader(src *source, maxRecord int, out taker) *jsonReader {
 	return &jsonReader{dec: json.NewDecoder(src), maxRecord: maxRecord, out: out, src: src}
 }
 
-// readJSON passes each value to out: the items of the array that is the whole file, the value of each line, or several values after each
-// other. A value has no more than most bytes.
-func readJSON(src *source, head []byte, path string, most int, out taker) error {
-	text := bytes.TrimLeft(head, " \t\r\n")
-	switch {
-	case len(text) > 0 && text[0] == '[':
-		return newJSONReader(src, most, out).items()
-	case slices.Contains([]string{".jsonl", ".ndjson"}, strings.ToLower(filepath.Ext(path))), oneLine(text):
-		return readJSONLines(src, most, out)
-	}
-	return newJSONReader(src, most, out).values()
-}
-
-// oneLine reports whether the first value ends with its line. Then a broken line does not affect later ones.
-func oneLine(head []byte) bool {
-	line, _, _ := bytes.Cut(head, []byte("\n"))
-	return json.Valid(line)
-}
-
-// items reads the array that is the whole file.
-func (r *jsonReader) items() error {
-	if _, err := r.token(); err != nil {
-		return r.failure(err)
-	}
-	for index := 1; ; index++ {
-		r.src.allow(r.dec.InputOffset(), r.maxRecord)
-		if !r.dec.More() {
-			break
-		}
-		if err := r.value(index); err != nil {
-			return err
-		}
-	}
-	if _, err := r.token(); err != nil {
-		return r.failure(err)
-	}
-	if _, err := r.token(); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("%s: %w: there is more behind the array", r.here(), ErrSyntax)
-	}
-	return nil
-}
-
-// values reads a sequence of values.
-func (r *jsonReader) values() error {
+// readJSON passes each place to out. The file has any number of arrays of places, request objects and places.
+func readJSON(src *source, maxRecord int, out taker) error {
+	r := newJSONReader(src, maxRecord, out)
 	for {
-		if err := r.value(0); errors.Is(err, io.EOF) {
+		tok, err := r.token()
+		switch {
+		case errors.Is(err, io.EOF):
 			return nil
-		} else if err != nil {
+		case err != nil:
+			return r.failure(err)
+		case tok == json.Delim('['):
+			err = r.array("")
+		case tok == json.Delim('{'):
+			err = r.object()
+		default:
+			err = fmt.Errorf("%s: %w: want an array of places or a request object, got %v", r.here(), ErrSyntax, tok)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -90,17 +60,110 @@ func (r *jsonReader) token() (json.Token, error) {
 	return r.dec.Token() //nolint:wrapcheck // wrapped by failure
 }
 
-// value passes one value on. Its error is io.EOF when there is none.
-func (r *jsonReader) value(index int) error {
+// value reads one value and returns where it starts.
+func (r *jsonReader) value() (json.RawMessage, Position, error) {
 	r.src.allow(r.dec.InputOffset(), r.maxRecord)
 	var raw json.RawMessage
-	if err := r.dec.Decode(&raw); errors.Is(err, io.EOF) && index == 0 {
-		return io.EOF
-	} else if err != nil {
+	if err := r.dec.Decode(&raw); err != nil {
+		return nil, Position{}, r.failure(err)
+	}
+	return raw, r.src.position(r.dec.InputOffset() - int64(len(raw))), nil
+}
+
+// array reads values up to the closing bracket.
+func (r *jsonReader) array(city string) error {
+	for {
+		r.src.allow(r.dec.InputOffset(), r.maxRecord)
+		if !r.dec.More() {
+			break
+		}
+		raw, at, err := r.value()
+		if err != nil {
+			return err
+		}
+		if err := r.out.object(raw, at, city, r.src.base+r.dec.InputOffset()); err != nil {
+			return err
+		}
+	}
+	if _, err := r.token(); err != nil {
 		return r.failure(err)
 	}
-	end := r.dec.InputOffset()
-	return r.out.object(raw, r.src.position(end-int64(len(raw))), index, r.src.base+end)
+	return nil
+}
+
+// object reads a place, or a request object, whose places it passes on while it reads.
+func (r *jsonReader) object() error {
+	start := r.dec.InputOffset() - 1
+	at := r.src.position(start)
+	var fields []field
+	request := false
+	for r.dec.More() {
+		tok, err := r.token()
+		if err != nil {
+			return r.failure(err)
+		}
+		name, _ := tok.(string)
+		if name == fieldResults && !request {
+			request = true
+			if err := r.results(fields); err != nil {
+				return err
+			}
+			continue
+		}
+		raw, where, err := r.value()
+		if err != nil {
+			return err
+		}
+		if request && (name == fieldCity || name == fieldResults) {
+			err = r.out.reject(&RowError{Position: where, Fields: []FieldError{{
+				Field: name, Problem: "comes after results and is not used; put it before them",
+			}}})
+		}
+		if fields = append(fields, field{name, raw}); !request {
+			err = r.bounded(start, at)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if _, err := r.token(); err != nil {
+		return r.failure(err)
+	}
+	if request {
+		return nil
+	}
+	return r.out.object(joinObject(fields), at, "", r.src.base+r.dec.InputOffset())
+}
+
+func (r *jsonReader) bounded(start int64, at Position) error {
+	if r.dec.InputOffset()-start > int64(r.maxRecord) {
+		return fmt.Errorf("%s: %w: more than %d bytes", at, ErrRecordTooLarge, r.maxRecord)
+	}
+	return nil
+}
+
+// results reads the places of a request. before has the members of the request before them.
+func (r *jsonReader) results(before []field) error {
+	tok, err := r.token()
+	if err != nil {
+		return r.failure(err)
+	}
+	if tok == nil {
+		return nil
+	}
+	if tok != json.Delim('[') {
+		return fmt.Errorf("%s: %w: %s: want an array of places, got %v", r.here(), ErrSyntax, fieldResults, tok)
+	}
+	city := ""
+	for _, f := range before {
+		if f.name != fieldCity || isNull(f.value) {
+			continue
+		}
+		if err := json.Unmarshal(f.value, &city); err != nil {
+			return fmt.Errorf("%s: %w: %s: want text, got %s", r.here(), ErrSyntax, fieldCity, excerpt(f.value))
+		}
+	}
+	return r.array(city)
 }
 
 func (r *jsonReader) here() Position { return r.src.position(r.dec.InputOffset()) }
@@ -127,6 +190,21 @@ func (r *jsonReader) failure(err error) error {
 		problem = syntax.Error()
 	}
 	return fmt.Errorf("%s: %w: not valid JSON: %s", r.src.position(offset), ErrSyntax, problem)
+}
+
+// field is a member of an object.
+type field struct {
+	name  string
+	value json.RawMessage
+}
+
+func joinObject(fields []field) json.RawMessage {
+	members := make([][]byte, len(fields))
+	for i, f := range fields {
+		name, _ := encode(f.name) //nolint:errcheck // a string
+		members[i] = slices.Concat(name, []byte(":"), f.value)
+	}
+	return slices.Concat([]byte("{"), bytes.Join(members, []byte(",")), []byte("}"))
 }
 
 // readJSONLines passes the value of each line to out. It skips lines that are too long without holding them.
@@ -162,7 +240,7 @@ func jsonLine(src *source, line []byte, consumed, number int, offset int64, maxR
 		return nil
 	}
 	// The buffer is used again for the next line, but a value keeps its bytes.
-	return out.object(bytes.Clone(trimmed), src.at(number), 0, src.base+offset)
+	return out.object(bytes.Clone(trimmed), src.at(number), "", src.base+offset)
 }
 
 // readLine appends the next line to line, up to most bytes of it, and returns the number of bytes that it consumed.

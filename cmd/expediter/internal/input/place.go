@@ -140,6 +140,8 @@ func encode(value any) ([]byte, error) {
 	return bytes.TrimRight(buf.Bytes(), "\n"), nil
 }
 
+func isNull(raw json.RawMessage) bool { return string(raw) == "null" }
+
 // excerpt returns a value in a form that is safe and short enough for an error message.
 func excerpt(raw []byte) string {
 	const most = 40

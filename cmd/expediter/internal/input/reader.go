@@ -103,9 +103,6 @@ func decoded(r io.Reader) io.Reader {
 	return transform.NewReader(r, unicode.BOMOverride(encoding.Nop.NewDecoder()))
 }
 
-// ofRequest is the number of the largest records that a request in JSON has room for.
-const ofRequest = 4
-
 func (r *Reader) decode(src *source, path string, out *sink) (int64, error) {
 	head, err := src.peek()
 	if err != nil {
@@ -117,7 +114,7 @@ func (r *Reader) decode(src *source, path string, out *sink) (int64, error) {
 	}
 	switch format {
 	case FormatJSON:
-		err = readJSON(src, head, path, ofRequest*r.config.MaxRecordBytes, out)
+		err = readJSON(src, r.config.MaxRecordBytes, out)
 	case FormatJSONLines:
 		err = readJSONLines(src, r.config.MaxRecordBytes, out)
 	default:
@@ -166,8 +163,8 @@ const (
 	// FormatCSV is RFC 4180 with a header; comma, semicolon or tab.
 	FormatCSV Format = "csv"
 
-	// FormatJSON is an array of places, or one or several places or requests after each other. A request has its places under "results", and
-	// at most the size of four of the largest records.
+	// FormatJSON is an array of places, a request object with its places under "results", one place, or several of
+	// these after each other.
 	FormatJSON Format = "json"
 
 	// FormatJSONLines is one place per line. A broken line does not affect the next one.
@@ -285,7 +282,7 @@ type readResult struct {
 
 func (r *interruptibleReader) Read(p []byte) (int, error) {
 	if err := r.ctx.Err(); err != nil {
-		return 0, fmt.Errorf("input: reading stdin: %w", context.Cause(r.ctx))
+		return 0, fmt.Errorf("input: not read to its end: %w", context.Cause(r.ctx))
 	}
 	done := make(chan readResult, 1)
 	go func() {
@@ -297,6 +294,6 @@ func (r *interruptibleReader) Read(p []byte) (int, error) {
 	case got := <-done:
 		return copy(p, got.data), got.err
 	case <-r.ctx.Done():
-		return 0, fmt.Errorf("input: reading stdin: %w", context.Cause(r.ctx))
+		return 0, fmt.Errorf("input: not read to its end: %w", context.Cause(r.ctx))
 	}
 }

@@ -1,7 +1,6 @@
 package input
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -21,47 +20,11 @@ type sink struct {
 	yield  func(Place, error) bool
 }
 
-// fieldResults is the member of a request that has its places.
-const fieldResults = "results"
-
-// object checks and yields a place in JSON, or the places of a request, in which the request's city is that of places that name none.
-func (s *sink) object(raw json.RawMessage, at Position, _ int, end int64) error {
-	var request struct {
-		City    string          `json:"cityText"`
-		Results json.RawMessage `json:"results"`
-	}
-	var err error
-	if bytes.Contains(raw, []byte(`"`+fieldResults+`"`)) {
-		err = json.Unmarshal(raw, &request)
-	}
-	if request.Results == nil {
-		return s.place(raw, at, s.config.City, end)
-	}
-	var places []json.RawMessage
-	if err = errors.Join(err, json.Unmarshal(request.Results, &places)); err != nil {
-		return s.reject(&RowError{Position: at, Fields: []FieldError{{
-			Field: fieldResults, Problem: "must be an array of places, and " + fieldCity + " beside it a text",
-		}}})
-	}
-	for _, place := range places {
-		before := max(bytes.Index(raw, place), 0)
-		at.Line += bytes.Count(raw[:before], []byte("\n"))
-		raw = raw[before:]
-		if err := s.place(place, at, cmp.Or(request.City, s.config.City), end); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// place checks a place in JSON, and yields it. city is the city of a place that names none.
-func (s *sink) place(raw json.RawMessage, at Position, city string, end int64) error {
-	if len(raw) > s.config.MaxRecordBytes {
-		return s.reject(&RowError{Position: at, Fields: []FieldError{{Problem: fmt.Sprintf("has more than %d bytes", s.config.MaxRecordBytes)}}})
-	}
+// object checks a place in JSON, and yields it. city is the city of a place that names none.
+func (s *sink) object(raw json.RawMessage, at Position, city string, end int64) error {
 	r, err := contracts.Decode[contracts.Restaurant](raw)
 	if err == nil && r.CityText == "" {
-		r.CityText = city
+		r.CityText = cmp.Or(city, s.config.City)
 		err = r.Validate()
 	}
 	if err != nil {
