@@ -22,8 +22,9 @@ import (
 type deadFlags struct {
 	natsFlags
 
-	js     jetstream.JetStream // set by open
-	stream string
+	deadSubject string
+	js          jetstream.JetStream // set by open
+	stream      string
 }
 
 func newDead(g *globals) *cobra.Command {
@@ -32,6 +33,7 @@ func newDead(g *globals) *cobra.Command {
 	flags := cmd.PersistentFlags()
 	f.register(flags)
 	f.registerAccount(flags)
+	flags.StringVar(&f.deadSubject, "dead-subject", "dead", "first part of the letters' subjects")
 	flags.StringVar(&f.stream, "stream", contracts.StreamDead, "stream that holds the letters")
 	cmd.AddCommand(newDeadDiscard(f), newDeadGroups(f), newDeadList(f), newDeadReplay(f), newDeadShow(f), newDeadStranded(f))
 	return cmd
@@ -41,7 +43,7 @@ func newDead(g *globals) *cobra.Command {
 func (f *deadFlags) use(ctx context.Context, fn func(*deadletter.Store) error) error {
 	return f.with(ctx, "expediter dead", func(js jetstream.JetStream) error {
 		f.js = js
-		store, err := deadletter.Open(ctx, js, deadletter.Config{RequestTimeout: f.timeout, Stream: f.stream})
+		store, err := deadletter.Open(ctx, js, deadletter.Config{DeadSubject: f.deadSubject, RequestTimeout: f.timeout, Stream: f.stream})
 		if err != nil {
 			return err
 		}
@@ -172,17 +174,23 @@ func newDeadList(f *deadFlags) *cobra.Command {
 	var (
 		filter filterFlags
 		limit  int
+		oldest bool
 	)
 	cmd := f.listing(&cobra.Command{Use: "list"}, func(ctx context.Context, _ []string, format string) error {
 		if err := f.usage(filter.check()); err != nil {
 			return err
 		}
+		order := deadletter.NewestFirst
+		if oldest {
+			order = deadletter.OldestFirst
+		}
 		return f.filtered(ctx, filter, nil, func(store *deadletter.Store, filter deadletter.Filter) error {
-			return f.list(store.List(ctx, filter, deadletter.NewestFirst), format, limit)
+			return f.list(store.List(ctx, filter, order), format, limit)
 		})
 	})
 	filter.register(f.globals, cmd)
 	cmd.Flags().IntVar(&limit, "limit", 100, "most letters to list, 0 for all")
+	cmd.Flags().BoolVar(&oldest, "oldest", false, "the oldest first")
 	return cmd
 }
 

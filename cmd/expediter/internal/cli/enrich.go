@@ -22,16 +22,19 @@ import (
 
 // enrichFlags are the flags of the enrich command.
 type enrichFlags struct {
-	catalog string
-	city    string
-	format  string
-	full    bool
-	keyFile string
-	output  string
-	resume  string
-	timeout time.Duration
-	url     string
-	wait    bool
+	batch       int
+	catalog     string
+	city        string
+	concurrency int
+	format      string
+	full        bool
+	keyFile     string
+	output      string
+	providers   []string
+	resume      string
+	timeout     time.Duration
+	url         string
+	wait        bool
 }
 
 func newEnrich(g *globals) *cobra.Command {
@@ -47,12 +50,15 @@ func newEnrich(g *globals) *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
+	flags.IntVar(&f.batch, "batch", 20, "places in one request")
 	flags.StringVar(&f.catalog, "catalog", "", "venue file to match against, in an embedded pipeline (default the sample's)")
 	flags.StringVar(&f.city, "city", "", "city of places that name none")
+	flags.IntVar(&f.concurrency, "concurrency", 4, "requests at a time")
 	g.choice(cmd, &f.format, "format", "", "form of the input: auto, csv, json or jsonl", input.Formats()...)
 	flags.BoolVar(&f.full, "full", false, "add the whole enriched place to each result (json, jsonl)")
 	flags.StringVar(&f.keyFile, "key-file", "", "file with the key for --url (default $EXPEDITER_KEY)")
 	g.choice(cmd, &f.output, "output", "o", "form of the results: table, json, jsonl or csv", output.Formats()...)
+	flags.StringSliceVar(&f.providers, "provider", nil, "providers to ask (default all)")
 	flags.StringVar(&f.resume, "resume", "", "file to write the results to, after those that an earlier run wrote there (needs -o jsonl)")
 	flags.DurationVar(&f.timeout, "timeout", 2*time.Minute, "longest time to wait for the places of one request")
 	flags.StringVar(&f.url, "url", "", "running enricher to ask, instead of an embedded one")
@@ -72,11 +78,18 @@ func (f enrichFlags) check(paths []string) error {
 			stdin++
 		}
 	}
-	return usage(append(errs, refuse(f.timeout < 0, "--timeout %s: want more than 0", f.timeout),
+	return usage(append(errs, f.run(nil).Validate(),
 		refuse(f.catalog != "" && f.url != "", "--catalog and --url exclude each other: a running enricher has its own providers"),
 		refuse(f.resume != "" && f.output != string(output.FormatJSONLines),
 			"--resume: want --output jsonl, of which each line is complete by itself"),
 		refuse(stdin > 1, `"-" is given more than once: the standard input can be read only once`))...)
+}
+
+func (f enrichFlags) run(show func(string, int64)) enrich.Config {
+	return enrich.Config{
+		BatchSize: f.batch, Concurrency: f.concurrency, Full: f.full, Progress: show,
+		Providers: f.providers, Timeout: f.timeout, Wait: f.wait,
+	}
 }
 
 // enrich runs the command, once its flags are read.
@@ -111,9 +124,7 @@ func (g *globals) enrich(ctx context.Context, f enrichFlags, paths []string) (er
 	defer func() { err = errors.Join(err, stop()) }()
 
 	bar := g.newBar(input.Size(paths...), true)
-	summary, err := enrich.Run(ctx, enricher, earlier.skip(reader.Files(ctx, paths...)), out, enrich.Config{
-		Full: f.full, Progress: bar.Set, Timeout: f.timeout, Wait: f.wait,
-	})
+	summary, err := enrich.Run(ctx, enricher, earlier.skip(reader.Files(ctx, paths...)), out, f.run(bar.Set))
 	bar.Close()
 	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
 		err = fmt.Errorf("interrupted after %d rows", earlier.rows+summary.Rows())

@@ -29,10 +29,12 @@ var userParts = []string{string(recipient.Profile), string(recipient.Addresses),
 type usersFlags struct {
 	natsFlags
 
-	kind string
-	part string
-	skip int
-	yes  bool
+	ifMatch string
+	kind    string
+	part    string
+	replace bool
+	skip    int
+	yes     bool
 }
 
 func newUsers(g *globals) *cobra.Command {
@@ -77,6 +79,8 @@ func (f *usersFlags) newPut() *cobra.Command {
 		},
 	}
 	f.registerPart(cmd)
+	cmd.Flags().BoolVar(&f.replace, "replace", false, "replace the part, rather than merge")
+	cmd.Flags().StringVar(&f.ifMatch, "if-match", "", `only over this ETag of the part, "0" for none and "*" for any`)
 	return cmd
 }
 
@@ -133,12 +137,13 @@ func (f *natsFlags) ask(ctx context.Context, do func(context.Context, *notify.Cl
 func (f *usersFlags) about(
 	ctx context.Context, user string, do func(context.Context, *notify.Client, notifier.UserRequest) error,
 ) error {
-	if err := f.usage(checkID("user", user), needKind(f.kind)); err != nil {
+	if err := f.usage(checkID("user", user), needKind(f.kind),
+		refuse((f.replace || f.ifMatch != "") && f.part == "", "--replace and --if-match go with --part")); err != nil {
 		return err
 	}
 	return f.ask(ctx, func(ctx context.Context, client *notify.Client) error {
 		return do(ctx, client, notifier.UserRequest{
-			Merge: true, Part: recipient.Part(f.part), RecipientType: contracts.RecipientType(f.kind), UserID: user,
+			IfMatch: f.ifMatch, Merge: !f.replace, Part: recipient.Part(f.part), RecipientType: contracts.RecipientType(f.kind), UserID: user,
 		})
 	})
 }
@@ -166,6 +171,9 @@ func (f *usersFlags) get(ctx context.Context, client *notify.Client, r notifier.
 			return err //nolint:wrapcheck // says where from
 		}
 		maps.Copy(all, fields)
+		if f.part != "" && u.ETag != "" {
+			f.notef("ETag %s\n", u.ETag)
+		}
 	}
 	if unknown != nil && (all["user_id"] == nil && string(all["memberships"]) == "[]" || f.part != "") {
 		return unknown

@@ -1,6 +1,7 @@
 package enrich
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -67,7 +68,7 @@ func ask(ctx context.Context, e Enricher, places []input.Place, answered *atomic
 // round asks once about the open places, fills their rows, and returns those that may still get an answer. When it
 // fails, it returns all open places.
 func round(ctx context.Context, e Enricher, places []input.Place, open []int, rows []output.Row, cfg Config) ([]int, error) {
-	req := contracts.EnrichRequest{Results: make([]contracts.Restaurant, len(open))}
+	req := contracts.EnrichRequest{Providers: cfg.Providers, Results: make([]contracts.Restaurant, len(open))}
 	for i, at := range open {
 		req.Results[i] = places[at].Restaurant
 	}
@@ -78,6 +79,7 @@ func round(ctx context.Context, e Enricher, places []input.Place, open []int, ro
 	if err != nil {
 		return open, fmt.Errorf("enrich: places from %s on: %w", places[open[0]].Position, err)
 	}
+	answer.Provider = cmp.Or(answer.Provider, contracts.ProviderWolt)
 	results := answer.Response.Results
 	if len(results) != len(open) {
 		return open, fmt.Errorf("%w: asked about %d places from %s on, got %d", ErrMismatch, len(open), places[open[0]].Position, len(results))
@@ -99,7 +101,7 @@ func round(ctx context.Context, e Enricher, places []input.Place, open []int, ro
 
 // fill sets the row of a place from its state.
 func fill(row *output.Row, restaurant contracts.Restaurant, answer Answer, full bool) error {
-	state, ok := restaurant.State(contracts.ProviderWolt)
+	state, ok := restaurant.State(answer.Provider)
 	if !ok {
 		state = contracts.PendingState()
 	}

@@ -46,6 +46,9 @@ type batch struct {
 // ErrTimeout.
 func Run(ctx context.Context, e Enricher, places iter.Seq2[input.Place, error], out output.Writer, cfg Config) (Summary, error) {
 	cfg = cfg.withDefaults()
+	if err := cfg.Validate(); err != nil {
+		return Summary{}, err
+	}
 	group, ctx := errgroup.WithContext(ctx)
 	// The channel holds the batches in their order. Together with the batch that is being written and the one that is
 	// being read, it bounds their number.
@@ -192,6 +195,9 @@ type Config struct {
 	// Progress is called for each row, with the counts in words and how many bytes of the input are done with. Defaults to none.
 	Progress func(text string, offset int64)
 
+	// Providers names the providers to ask. Defaults to all that the enricher has.
+	Providers []string
+
 	// Timeout bounds the wait for the places of one request, from the moment of sending. It applies with and without
 	// Wait. Defaults to two minutes.
 	Timeout time.Duration
@@ -210,6 +216,22 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// Validate returns every mistake in the configuration. Run calls it too.
+func (c Config) Validate() error {
+	c = c.withDefaults()
+	var errs []error
+	if c.BatchSize < 1 || c.BatchSize > contracts.MaxResults {
+		errs = append(errs, fmt.Errorf("enrich: BatchSize is %d: want 1 to %d", c.BatchSize, contracts.MaxResults))
+	}
+	if c.Concurrency < 1 || c.Concurrency > 1000 {
+		errs = append(errs, fmt.Errorf("enrich: Concurrency is %d: want 1 to 1000", c.Concurrency))
+	}
+	if c.Timeout < 0 {
+		errs = append(errs, fmt.Errorf("enrich: Timeout is %s: want more than 0", c.Timeout))
+	}
+	return errors.Join(errs...)
+}
+
 // Enricher answers requests: an embedded pipeline, or a client of a service.
 type Enricher interface {
 	// Enrich answers a request of at most contracts.MaxResults restaurants with the same restaurants in the same order.
@@ -226,6 +248,9 @@ type Answer struct {
 	// Details has the whole result, with score and venue, by place id, where it is known. Defaults to none, and then
 	// only status, URL and reason are shown.
 	Details map[string]contracts.EnrichResult
+
+	// Provider is the provider whose state of each restaurant is the result. Defaults to contracts.ProviderWolt.
+	Provider string
 
 	// Response is the answer of the service.
 	Response contracts.EnrichResponse

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -249,4 +250,12 @@ func TestRunEndsWithContext(t *testing.T) {
 		return Answer{}, ctx.Err()
 	})
 	check.Is(t, check.Err(Run(ctx, e, places(1000), &collector{}, Config{})), context.Canceled)
+}
+
+func TestConfigReportsEveryMistake(t *testing.T) {
+	t.Parallel()
+	_, err := Run(t.Context(), nil, nil, nil, Config{BatchSize: 101, Concurrency: -1, Timeout: -1})
+	for _, want := range []string{"BatchSize", "Concurrency", "Timeout"} {
+		check.That(t, strings.Contains(fmt.Sprint(err), want), "%v does not mention %s", err, want)
+	}
 }
