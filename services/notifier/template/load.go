@@ -286,32 +286,45 @@ const maxFolder = 10_000
 var errTooMany = errors.New("has too many files")
 
 // Version identifies the contents of a folder, mistakes included: the same names and contents have the same version. It
-// reads every file, each up to MaxFile. A folder that cannot be read has the version of an empty one.
+// reads every file, each up to MaxFile.
 func Version(folder string) (string, error) {
-	sum, root := sha256.New(), os.DirFS(folder)
-	for _, pattern := range []string{"[^.]*", "[^.]*/*"} {
-		names, err := fs.Glob(root, pattern) // follows links
-		if err == nil && len(names) > maxFolder {
-			err = fmt.Errorf("%s: %w: at most %d", folder, errTooMany, maxFolder)
+	sum := sha256.New()
+	files := 0
+	root := os.DirFS(folder)
+	entries, err := fs.ReadDir(root, ".")
+	if err != nil {
+		return "", fmt.Errorf("templates: %w", err)
+	}
+	for _, entry := range entries {
+		name := entry.Name()
+		if strings.HasPrefix(name, ".") {
+			continue
 		}
-		for _, name := range names {
-			if err == nil {
-				err = add(sum, root, name)
-			}
+		sum.Write(fmt.Appendf(nil, "%q\n", name))
+		if !isFolder(root, entry) {
+			continue // a mistake, with any contents
 		}
+		parts, err := fs.ReadDir(root, name)
 		if err != nil {
 			return "", fmt.Errorf("templates: %w", err)
+		}
+		if files += len(parts); files > maxFolder {
+			return "", fmt.Errorf("templates: %s: %w: at most %d", folder, errTooMany, maxFolder)
+		}
+		for _, part := range parts {
+			if err := add(sum, root, name+"/"+part.Name(), part.IsDir()); err != nil {
+				return "", fmt.Errorf("templates: %w", err)
+			}
 		}
 	}
 	return hex.EncodeToString(sum.Sum(nil)[:8]), nil
 }
 
-// add adds the name of a file or folder, and the contents of a file.
-func add(sum hash.Hash, root fs.FS, name string) error {
+// add adds the name and the contents of a file.
+func add(sum hash.Hash, root fs.FS, name string, isDir bool) error {
 	sum.Write(fmt.Appendf(nil, "%q\n", name))
-	info, err := fs.Stat(root, name)
-	if err != nil || info.IsDir() {
-		return err //nolint:wrapcheck // by the caller
+	if isDir {
+		return nil
 	}
 	file, err := root.Open(name)
 	if err != nil {
