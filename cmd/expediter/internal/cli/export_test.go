@@ -325,7 +325,7 @@ func TestApplyStopsAtADenial(t *testing.T) {
 // All messages are written, whatever is lost on the way: a request, an answer, a part of an answer, or the connection.
 func TestExportThroughLostMessages(t *testing.T) {
 	isRead := func(m natstest.Frame) bool { // of data
-		return m.FromClient && (strings.HasPrefix(m.Subject, "$JS.API.STREAM.MSG.GET.") || strings.HasPrefix(m.Subject, "$JS.API.CONSUMER.MSG.NEXT."))
+		return m.FromClient && (strings.HasPrefix(m.Subject, "$JS.API.DIRECT.GET.") || strings.HasPrefix(m.Subject, "$JS.API.CONSUMER.MSG.NEXT."))
 	}
 	isItem := func(m natstest.Frame) bool { return !m.FromClient && bytes.Contains(m.Raw, []byte(`{"n":5}`)) }
 	for name, harm := range map[string]func(*natstest.Proxy){
