@@ -166,6 +166,9 @@ func (c *payloads) get(eventID string) (json.RawMessage, bool) {
 func (c *payloads) put(eventID string, payload json.RawMessage) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if _, known := c.byID[eventID]; known {
+		return // the rows of a new event may miss it at the same moment
+	}
 	if c.byID == nil || len(c.byID) >= maxPayloads {
 		c.byID = map[string]json.RawMessage{} // those of the events of now come again
 	}

@@ -60,9 +60,10 @@ func mistakes(text string) []string {
 
 func TestSentencesNameTheirSubjects(t *testing.T) {
 	t.Parallel()
-	comments, documents, settings := 0, 0, 0
+	comments, documents, settings, help := 0, 0, 0, false
 	for path, text := range files(t, ".md") {
 		documents++
+		help = help || strings.HasSuffix(path, "/cli/help.md")
 		for paragraph := range strings.SplitSeq(inline.ReplaceAllString(fenced.ReplaceAllString(text, ""), ""), "\n\n") {
 			for _, mistake := range mistakes(paragraph) {
 				t.Errorf("%s: %s", path, mistake)
@@ -86,8 +87,8 @@ func TestSentencesNameTheirSubjects(t *testing.T) {
 			}
 		}
 	}
-	check.That(t, comments >= 5000 && documents >= 10 && settings >= 30,
-		"%d comments, %d documents and %d comments of settings are too few to be all", comments, documents, settings)
+	check.That(t, comments >= 5000 && documents >= 10 && settings >= 30 && help,
+		"%d comments, %d documents (help of commands: %t) and %d comments of settings are too few to be all", comments, documents, help, settings)
 }
 
 func TestNamesUseNoRetiredWord(t *testing.T) {

@@ -52,6 +52,20 @@ func TestCaptionsSayWhatWasCut(t *testing.T) {
 	}
 }
 
+// TestCaptionsEndWithAnInterrupt: also of a file that would never end.
+func TestCaptionsEndWithAnInterrupt(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "a.vtt")
+	check.OK(t, os.WriteFile(path, []byte("WEBVTT\n\n00:00.000 --> 00:01.000\na\n"), 0o600))
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	for _, source := range []string{"-", path} {
+		cfg, stdout, stderr := captionsConfig("WEBVTT\n\n")
+		check.That(t, Run(ctx, cfg, []string{"captions", source}) != ExitOK && stdout.Len() == 0 && stderr.Len() > 0,
+			"%s: %q, %q", source, stdout, stderr)
+	}
+}
+
 // TestCaptionsEncodings reads text that is not UTF-8, and reports guesses and lost characters.
 func TestCaptionsEncodings(t *testing.T) {
 	t.Parallel()

@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -112,7 +113,12 @@ func (g *globals) callerKey(path string) (string, error) {
 	}
 	if path != "" {
 		source = "--key-file " + path
-		data, err := os.ReadFile(path) //nolint:gosec // the user names it
+		file, err := os.Open(path) //nolint:gosec // the user names it
+		if err != nil {
+			return "", fmt.Errorf("--key-file: %w", err)
+		}
+		defer file.Close() //nolint:errcheck // it is only read
+		data, err := io.ReadAll(io.LimitReader(file, maxKey+1))
 		if err != nil {
 			return "", fmt.Errorf("--key-file: %w", err)
 		}

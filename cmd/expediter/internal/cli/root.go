@@ -212,12 +212,19 @@ func problems(w io.Writer, report input.Report) error {
 	return fmt.Errorf("%d of %d %w", report.Bad, report.Rows, errBadRecords)
 }
 
-// openInput opens a file, or the standard input for "-", whose reads end with the context. The caller closes it.
+// openInput opens a file, or the standard input for "-". Its reads end with the context. The caller closes it.
 func (g *globals) openInput(ctx context.Context, path string) (io.ReadCloser, error) {
 	if path == input.Stdin {
 		return io.NopCloser(input.Interruptible(ctx, g.config.Stdin)), nil
 	}
-	return os.Open(path) //nolint:gosec,wrapcheck // the person who runs it names the file, and so does the error
+	file, err := os.Open(path) //nolint:gosec // the person who runs it names the file
+	if err != nil {
+		return nil, err //nolint:wrapcheck // it names the file
+	}
+	return struct {
+		io.Reader
+		io.Closer
+	}{input.Interruptible(ctx, file), file}, nil
 }
 
 // read reads a file, or the standard input for "-", up to most bytes.
