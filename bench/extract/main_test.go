@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -18,20 +17,11 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func lastLine(t *testing.T, out string) report {
-	t.Helper()
-	lines := strings.Split(strings.TrimSpace(out), "\n")
-	var r report
-	err := json.Unmarshal([]byte(lines[len(lines)-1]), &r)
-	check.Require(t, err == nil, "%v in %q", err, lines[len(lines)-1])
-	return r
-}
-
 func TestSkipsWithoutData(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	check.OK(t, run([]string{"--data", t.TempDir()}, &out))
-	r := lastLine(t, out.String())
+	r := check.Must(rig.LastLine[report](out.String()))(t)
 	check.That(t, r.OK && r.Skipped && strings.Contains(out.String(), "skipped"), "%s", out.String())
 }
 
@@ -62,7 +52,7 @@ func TestScoresBothHalves(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	check.OK(t, run([]string{"--data", write(t), "--videos", "--errors"}, &out))
-	r := lastLine(t, out.String())
+	r := check.Must(rig.LastLine[report](out.String()))(t)
 	for name, s := range map[string]*split{"train": r.Train, "validation": r.Validation} {
 		check.Require(t, s != nil && s.Videos == 1 && s.Sentences == 7 && s.Marked == 3 && s.NoRecipe == 0,
 			"%s: %+v in %s", name, s, out.String())
@@ -114,7 +104,7 @@ func TestTalksAreCountedBySource(t *testing.T) {
 	check.OK(t, os.WriteFile(path, []byte(text), 0o600))
 	var out bytes.Buffer
 	check.OK(t, run([]string{"--data", t.TempDir(), "--talks", path + ",none.vtt"}, &out))
-	talks := lastLine(t, out.String()).Talks
+	talks := check.Must(rig.LastLine[report](out.String()))(t).Talks
 	check.That(t, len(talks) == 2 && *talks["a"] == (verdicts{Cooking: 1}) && *talks["b"] == (verdicts{Other: 1}), "%s", out.String())
 }
 
@@ -122,7 +112,7 @@ func TestPagesAreCountedByTheirFacts(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	check.OK(t, run([]string{"--data", t.TempDir(), "--talks", "none"}, &out))
-	p := lastLine(t, out.String()).Pages
+	p := check.Must(rig.LastLine[report](out.String()))(t).Pages
 	check.That(t, p != nil && p.Pages >= 40 && p.Whole == p.Pages && p.Facts.F1 == 1, "%s", out.String())
 	got := judgeFacts([]string{"title: Soup", "step: Mix.", "step: Mix."}, []string{"step: Mix.", "title: Stew"})
 	check.That(t, got == (rig.Counts{Right: 1, Wrong: 2, Missed: 1}), "%+v", got)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,25 +9,17 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/expediter-io/expediter/bench/internal/rig"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func lastLine(t *testing.T, out string) report {
-	t.Helper()
-	lines := strings.Split(strings.TrimSpace(out), "\n")
-	var r report
-	err := json.Unmarshal([]byte(lines[len(lines)-1]), &r)
-	check.Require(t, err == nil, "%v in %q", err, lines[len(lines)-1])
-	return r
-}
-
 func TestSkipsWithoutData(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	check.OK(t, run([]string{"--data", t.TempDir(), "--json"}, &out))
-	r := lastLine(t, out.String())
+	r := check.Must(rig.LastLine[report](out.String()))(t)
 	check.That(t, r.OK && r.Skipped && strings.Contains(out.String(), "skipped"), "%s", out.String())
 }
 
@@ -41,7 +32,7 @@ func TestMeasures(t *testing.T) {
 	check.OK(t, os.WriteFile(filepath.Join(dir, "pairs-valid.jsonl"), []byte(pairs), 0o600))
 	var out bytes.Buffer
 	check.OK(t, run([]string{"--data", dir, "--json", "--errors"}, &out))
-	r := lastLine(t, out.String())
+	r := check.Must(rig.LastLine[report](out.String()))(t)
 	check.Require(t, len(r.Pairs) == len(fieldSets), "%+v", r)
 	p := r.Pairs[0]
 	check.That(t, p.Pairs == 2 && p.Matches == 1 && p.Right+p.Missed == 1 && p.Wrong == 0, "pairs: %+v", p)

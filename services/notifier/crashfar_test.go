@@ -1,6 +1,7 @@
 package notifier
 
 import (
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/channel/email"
 	"github.com/expediter-io/expediter/services/notifier/channel/webhook"
@@ -107,15 +109,13 @@ func newFar(t *testing.T, seed uint64) *far {
 	f.mail = listener.Addr().String()
 	srv := smtp.NewServer(smtp.BackendFunc(func(c *smtp.Conn) (smtp.Session, error) { return &session{far: f, conn: c}, nil }))
 	srv.Domain, srv.EnableSMTPUTF8, srv.ErrorLog = "localhost", true, f.http.Config.ErrorLog
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	natstest.Background(t, func(context.Context) error {
 		srv.Serve(listener) //nolint:errcheck // it is closed
-	}()
+		return nil
+	})
 	t.Cleanup(func() {
 		listener.Close() // Serve may not have seen it yet
 		srv.Close()
-		<-done
 	})
 	return f
 }

@@ -1,6 +1,7 @@
 package rig
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"math"
@@ -290,4 +291,14 @@ func ThisMachine() Machine {
 		}
 	}
 	return m
+}
+
+// LastLine reads the report that a benchmark writes as the last line of its output.
+func LastLine[T any](out string) (report T, err error) {
+	out = strings.TrimSpace(out)
+	line := out[strings.LastIndexByte(out, '\n')+1:]
+	if err := json.Unmarshal([]byte(line), &report); err != nil {
+		return report, fmt.Errorf("last line %q: %w", line, err)
+	}
+	return report, nil
 }
