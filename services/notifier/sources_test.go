@@ -284,3 +284,17 @@ func watchHeap() func() uint64 {
 		return peak.Load()
 	}
 }
+
+// TestPayloadsAreRemembered: a payload that comes again removes none, and one more than there is room for is remembered itself.
+func TestPayloadsAreRemembered(t *testing.T) {
+	t.Parallel()
+	var c payloads
+	for i := range maxPayloads {
+		c.put(strconv.Itoa(i), json.RawMessage("1"))
+	}
+	c.put("0", json.RawMessage("1"))
+	check.Same(t, "payloads", len(c.byID), maxPayloads)
+	c.put("more", json.RawMessage("2"))
+	payload, ok := c.get("more")
+	check.That(t, ok && string(payload) == "2" && len(c.byID) <= maxPayloads, "got %s, %t of %d", payload, ok, len(c.byID))
+}

@@ -66,6 +66,22 @@ func TestCaptionsEndWithAnInterrupt(t *testing.T) {
 	}
 }
 
+// TestFollowedImportIsNotAskedForFirst: the events of a job suffice, which are asked for again while the importer is away.
+func TestFollowedImportIsNotAskedForFirst(t *testing.T) {
+	t.Parallel()
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/imports/j1/events", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, "id: 1\nevent: status\ndata: {\"job_id\":\"j1\",\"status\":\"FAILED\",\"code\":\"network\",\"error\":\"cut off\"}\n\n")
+	})
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
+	importer := httptest.NewServer(mux)
+	t.Cleanup(importer.Close)
+	cfg, _, stderr := captionsConfig("")
+	code := Run(t.Context(), cfg, []string{"import", "status", "j1", "--follow", "--url", importer.URL})
+	check.That(t, code == ExitFailure && strings.Contains(stderr.String(), "cut off"), "exits with %d: %s", code, stderr)
+}
+
 // TestCaptionsEncodings reads text that is not UTF-8, and reports guesses and lost characters.
 func TestCaptionsEncodings(t *testing.T) {
 	t.Parallel()

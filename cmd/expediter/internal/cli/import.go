@@ -205,6 +205,9 @@ func newImportAbout(
 			if err := f.usage(f.check()); err != nil {
 				return err
 			}
+			if f.follow && name == "status" {
+				return f.watch(cmd.Context(), args[0]) // which asks again while the importer is away
+			}
 			job, err := do(f.client(), cmd.Context(), args[0])
 			switch {
 			case err != nil:
