@@ -132,10 +132,15 @@ func hasEnded(j worker.StoredJob) bool {
 	return j.State == worker.StateDone || j.State == worker.StateDead || j.State == worker.StateCancelled
 }
 
-// RefsOf returns the references of jobs that were found.
+// RefOf returns the reference of a job that was found, even after it has moved.
+func RefOf(j worker.StoredJob) worker.JobRef {
+	return worker.JobRef{ID: j.ID, Sequence: j.Sequence, Stream: j.Stream, Subject: j.Subject}
+}
+
+// RefsOf returns the references of jobs, as RefOf does.
 func RefsOf(jobs ...worker.StoredJob) (refs []worker.JobRef) {
 	for _, j := range jobs {
-		refs = append(refs, worker.JobRef{ID: j.ID, Sequence: j.Sequence, Stream: j.Stream, Subject: j.Subject})
+		refs = append(refs, RefOf(j))
 	}
 	return refs
 }

@@ -72,13 +72,14 @@ func TestFollowedImportIsNotAskedForFirst(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/imports/j1/events", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
-		_, _ = io.WriteString(w, "id: 1\nevent: status\ndata: {\"job_id\":\"j1\",\"status\":\"FAILED\",\"code\":\"network\",\"error\":\"cut off\"}\n\n")
+		_, err := io.WriteString(w, "id: 1\nevent: status\ndata: {\"job_id\":\"j1\",\"status\":\"FAILED\",\"code\":\"network\",\"error\":\"cut off\"}\n\n")
+		check.Is(t, err, nil)
 	})
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
-	importer := httptest.NewServer(mux)
-	t.Cleanup(importer.Close)
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
 	cfg, _, stderr := captionsConfig("")
-	code := Run(t.Context(), cfg, []string{"import", "status", "j1", "--follow", "--url", importer.URL})
+	code := Run(t.Context(), cfg, []string{"import", "status", "j1", "--follow", "--url", server.URL})
 	check.That(t, code == ExitFailure && strings.Contains(stderr.String(), "cut off"), "exits with %d: %s", code, stderr)
 }
 

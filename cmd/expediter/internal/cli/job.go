@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/pkg/service/console"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -95,7 +96,7 @@ func (f *jobsFlags) watch(ctx context.Context, client *worker.Client, name strin
 		if err != nil {
 			return err
 		}
-		ref = refOf(job)
+		ref = console.RefOf(job)
 		if line := watchLine(job); line != last {
 			last = line
 			if err := f.writeWatched(job, line, format); err != nil {

@@ -115,11 +115,6 @@ func (f *jobsFlags) place(stream string, sequence uint64) string {
 	return fmt.Sprintf("%s:%d", stream, sequence)
 }
 
-// refOf returns the reference of a job that was found, even after it has moved.
-func refOf(j worker.StoredJob) worker.JobRef {
-	return worker.JobRef{ID: j.ID, Sequence: j.Sequence, Stream: j.Stream, Subject: j.Subject}
-}
-
 // jobRow is a job in a list.
 type jobRow struct {
 	Sequence uint64       `json:"sequence"`

@@ -79,7 +79,7 @@ func (f *jobsAllFlags) act(ctx context.Context, client *worker.Client, a jobsAct
 	// A subject may hold data of a user.
 	was := job
 	err = f.audited(ctx, f.js, a.Verb, fmt.Sprintf("job %s:%d", job.Stream, job.Sequence), func(ctx context.Context) (int, error) {
-		if was, err = a.Do(client, ctx, refOf(job)); err != nil || !a.Can(was) {
+		if was, err = a.Do(client, ctx, console.RefOf(job)); err != nil || !a.Can(was) {
 			return 0, err
 		}
 		return 1, nil
