@@ -1,24 +1,25 @@
-package export_test
+package recipe_test
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"go.uber.org/goleak"
 	"golang.org/x/net/html"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/recipe"
-	"github.com/expediter-io/expediter/services/importer/recipe/export"
 	"github.com/expediter-io/expediter/services/importer/source"
 )
 
@@ -27,7 +28,7 @@ func TestJSONLD(t *testing.T) {
 	for name, r := range samples() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := check.Must(export.JSONLD(r))(t)
+			got := check.Must(r.JSONLD())(t)
 			golden(t, name+".jsonld", got)
 			readAgain(t, r, got)
 		})
@@ -138,7 +139,7 @@ func seconds(t *testing.T, text string) int {
 	return total
 }
 
-func TestDurations(t *testing.T) {
+func TestJSONLDDurations(t *testing.T) {
 	t.Parallel()
 	for s, want := range map[int]string{
 		1: "PT1S", 60: "PT1M", 90: "PT1M30S", 600: "PT10M", 3600: "PT1H", 3601: "PT1H0M1S", 5400: "PT1H30M", 36000: "PT10H",
@@ -146,14 +147,14 @@ func TestDurations(t *testing.T) {
 	} {
 		r := tea()
 		r.Times.TotalSec = s
-		got, err := export.JSONLD(r)
+		got, err := r.JSONLD()
 		check.That(t, err == nil && strings.Contains(string(got), fmt.Sprintf(`"totalTime": %q`, want)), "%d gives %s, %v", s, got, err)
 		check.Same(t, want, seconds(t, want), s)
 	}
 }
 
 // TestAddresses links to the web and to nothing else.
-func TestAddresses(t *testing.T) {
+func TestJSONLDAddresses(t *testing.T) {
 	t.Parallel()
 	for ref, want := range map[string]string{
 		"https://video.example/watch?v=1":      "https://video.example/watch?v=1#t=12.5",
@@ -171,7 +172,7 @@ func TestAddresses(t *testing.T) {
 	} {
 		r := tea()
 		r.Source.Ref, r.Steps[0].Timestamp = ref, new(12.5)
-		data := check.Must(export.JSONLD(r))(t)
+		data := check.Must(r.JSONLD())(t)
 		var got schemaOrg
 		check.OK(t, json.Unmarshal(data, &got))
 		check.Same(t, ref, cmp.Diff(want, got.Instructions[0].URL), "")
@@ -195,7 +196,7 @@ func FuzzJSONLD(f *testing.F) {
 			return
 		}
 		r.Steps[0].Timestamp = new(float64(int(at*1000)) / 1000)
-		got := check.Must(export.JSONLD(r))(t)
+		got := check.Must(r.JSONLD())(t)
 		readAgain(t, r, got)
 	})
 }
@@ -206,7 +207,7 @@ func TestPagesAreReadAgain(t *testing.T) {
 	want := cookies()
 	// The reader of pages writes numbers in its own way, joins lines, and takes a unit without an amount for a part of the name.
 	want.Description, want.Ingredients[0].Qty, want.Ingredients[2].Qty = "A classic recipe.", "2 1/2", "1"
-	document := check.Must(export.JSONLD(want))(t)
+	document := check.Must(want.JSONLD())(t)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		_, _ = w.Write([]byte(`<!DOCTYPE html><title>x</title><script type="application/ld+json">` + string(document) + `</script>`))
@@ -234,9 +235,7 @@ func TestPagesAreReadAgain(t *testing.T) {
 	check.Equal(t, of(want), of(m.Recipe))
 }
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// biggest is a recipe as large as may be, of names that almost stand in every step.
+// biggest is a recipe as large as may be.
 func biggest() *recipe.Recipe {
 	r := tea()
 	r.Ingredients, r.Steps = nil, nil
@@ -253,13 +252,97 @@ func biggest() *recipe.Recipe {
 	return r
 }
 
-func TestBiggestRecipe(t *testing.T) {
+func TestBiggestRecipeAsJSONLD(t *testing.T) {
 	t.Parallel()
 	r := biggest()
 	check.OK(t, r.Validate())
-	n := len(export.Cooklang(r))
-	check.That(t, n >= 400_000 && n <= 4<<20, "%d bytes of Cooklang", n)
-	document, err := export.JSONLD(r)
-	n = len(document)
+	document, err := r.JSONLD()
+	n := len(document)
 	check.That(t, err == nil && n >= 400_000 && n <= 4<<20, "%d bytes of JSON-LD, %v", n, err)
+}
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// samples are recipes by the name of their golden files.
+func samples() map[string]*recipe.Recipe {
+	return map[string]*recipe.Recipe{"cookies": cookies(), "tea": tea(), "hostile": hostile()}
+}
+
+func tea() *recipe.Recipe {
+	return &recipe.Recipe{
+		Title: "Tea", Ingredients: []recipe.Ingredient{{Item: "tea"}}, Steps: []recipe.Step{{Index: 1, Text: "Brew the tea."}},
+	}
+}
+
+func cookies() *recipe.Recipe {
+	return &recipe.Recipe{
+		Title: "Perfect Chocolate Chip Cookies", Description: "A classic recipe.\nBetter on the second day.", Servings: "24 cookies",
+		Language: "en-US", Times: recipe.Times{PrepSec: 900, CookSec: 690, TotalSec: 5400},
+		Source: recipe.Source{Type: "youtube", Ref: "https://www.youtube.com/watch?v=example", Extractor: "rules"},
+		Ingredients: []recipe.Ingredient{
+			{Qty: "2.5", Unit: "cup", Item: "flour", Note: "sifted", Section: "For the dough"},
+			{Qty: "1/2", Unit: "cup", Item: "olive oil"},
+			{Unit: "pinch", Item: "salt"},
+			{Qty: "2", Item: "eggs"},
+			{Item: "oil", Note: "for the tray"},
+			{Qty: "200", Unit: "gram", Item: "chocolate chips", Unverified: []string{"qty", "unit"}},
+		},
+		Steps: []recipe.Step{
+			{
+				Index: 1, Text: "Preheat the oven to 350 F.", Timestamp: new(12.34),
+				Temperatures: []recipe.Temperature{{Degrees: 350, MaxDegrees: 350, Scale: "F", Raw: "350 F"}},
+			},
+			{Index: 2, Text: "Whisk flour and salt, then olive oil and eggs (all at once).", Timestamp: new(60.0), End: new(90.0)},
+			{
+				Index: 3, Text: "Bake for 10 to 12 minutes; wait 90 seconds -- no longer.", Timestamp: new(120.0),
+				Times: []recipe.Duration{
+					{MinSec: 600, MaxSec: 720, Raw: "10 to 12 minutes"},
+					{MinSec: 90, MaxSec: 90, Raw: "90 Seconds"},
+					{MinSec: 60, MaxSec: 60, Raw: "not in the text"},
+					{Until: "golden", Raw: "until golden"},
+				},
+				Unverified: []string{"times"},
+			},
+		},
+		Warnings: []recipe.Warning{{Code: "unverified", Text: "Some of it was not found in the source; the fields are marked."}},
+	}
+}
+
+// hostile has what would end a script element, and addresses that are none.
+func hostile() *recipe.Recipe {
+	return &recipe.Recipe{
+		Title:       `</script><script>alert(1)</script> "---" & @all: #1`,
+		Description: "---\n>> source: https://evil.example\n\u2028<!-- [- x -]",
+		Servings:    "4: no #comment", Language: "pt-Latn-BR",
+		Source: recipe.Source{Ref: "javascript:alert(1)"},
+		Ingredients: []recipe.Ingredient{
+			{Qty: `1}%2`, Unit: `cup}{x`, Item: `flour{9%ton} @gold`, Note: `sifted) @silver{1}(x`},
+			{Qty: "=3", Item: "./../secret"},
+			{Item: "-hidden"},
+			{Item: "?&+@x|y"},
+			{Qty: `2\`, Unit: `\`, Item: `back\slash\`},
+			{Item: "a--b"},
+			{Item: "~rest{5%minutes}"},
+		},
+		Steps: []recipe.Step{
+			{Index: 1, Text: `>> title: Owned`},
+			{Index: 2, Text: `== Section == @salt #pot ~{5%minutes} [- hidden -] -- gone --- \`},
+			{Index: 3, Text: `Add flour{9%ton} @gold(really){3} and -hidden.`},
+			{Index: 4, Text: `--`},
+			{Index: 5, Text: "Mail me@example.com # 5 @ noon ~ 3.", Times: []recipe.Duration{{MinSec: 1, MaxSec: 1, Raw: "@"}}},
+		},
+		Unverified: []string{"title"},
+		Warnings:   []recipe.Warning{{Code: "x", Text: "> @salt{} -- [- x"}},
+	}
+}
+
+// golden compares an output with a file. Run with -update after a change that is meant, and read the difference.
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if *update {
+		check.OK(t, os.WriteFile(file, got, 0o600))
+	}
+	want := check.Must(os.ReadFile(file))(t)
+	check.Equal(t, string(want), string(got))
 }

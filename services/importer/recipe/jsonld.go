@@ -1,18 +1,17 @@
-package export
+package recipe
 
 import (
 	"encoding/json"
 	"fmt"
 	"math"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
-	"unicode"
-	"unicode/utf8"
-
-	"github.com/expediter-io/expediter/services/importer/recipe"
+	"time"
 )
+
+// MediaTypeJSONLD is the media type of [Recipe.JSONLD].
+const MediaTypeJSONLD = "application/ld+json"
 
 // document is a schema.org/Recipe.
 type document struct {
@@ -50,12 +49,13 @@ type comment struct {
 	Text string `json:"text"`
 }
 
-// JSONLD returns a recipe as schema.org/Recipe in JSON-LD. It is safe in a script element of a page: "<", ">" and "&" are
-// escaped.
+// JSONLD returns a valid recipe as schema.org/Recipe in JSON-LD. Strangers wrote its texts: "<", ">" and "&" are escaped,
+// so that it is safe in a script element of a page.
 //
 // A step with a time has a link to this time in the source, by a media fragment, "#t=120". Ingredients are lines, "2.5
-// cup flour, sifted".
-func JSONLD(r *recipe.Recipe) ([]byte, error) {
+// cup flour, sifted". schema.org has no place for sections of ingredients, nor for times and temperatures of steps: they
+// are left out. Comments have the warnings and name the fields that were not found in the source.
+func (r *Recipe) JSONLD() ([]byte, error) {
 	ref := address(r.Source.Ref)
 	d := document{
 		Context: "https://schema.org", Type: "Recipe",
@@ -74,17 +74,17 @@ func JSONLD(r *recipe.Recipe) ([]byte, error) {
 		}
 		d.Instructions = append(d.Instructions, step)
 	}
-	for _, text := range remarks(r) {
+	for _, text := range r.remarks() {
 		d.Comments = append(d.Comments, comment{Type: "Comment", Text: text})
 	}
 	out, err := json.MarshalIndent(d, "", "  ")
 	if err != nil {
-		return nil, fmt.Errorf("export: write JSON-LD: %w", err)
+		return nil, fmt.Errorf("recipe: write JSON-LD: %w", err)
 	}
 	return append(out, '\n'), nil
 }
 
-func ingredientLine(i *recipe.Ingredient) string {
+func ingredientLine(i *Ingredient) string {
 	var parts []string
 	for _, part := range []string{string(i.Qty), i.Unit, i.Item} {
 		if part != "" {
@@ -103,7 +103,14 @@ func isoDuration(seconds int) string {
 	if seconds <= 0 {
 		return ""
 	}
-	return "PT" + strings.ToUpper(clock(seconds))
+	text := (time.Duration(seconds) * time.Second).String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return "PT" + strings.ToUpper(text)
 }
 
 // address returns an http or https address in a form that is safe in a document, and "" for anything else.
@@ -121,88 +128,26 @@ func moment(ref string, seconds float64) string {
 	return base + "#t=" + strconv.FormatFloat(math.Round(seconds*1000)/1000, 'f', -1, 64)
 }
 
-// draft is the text of a step in which parts are to be marked up.
-type draft struct {
-	text, folded string
-	marks        []mark
-}
-
-// mark is the markup that replaces a part of the text.
-type mark struct {
-	from, to int
-	markup   string
-}
-
-func newDraft(text string) *draft {
-	text = line(text)
-	return &draft{text: text, folded: fold(text)}
-}
-
-// fold returns a text in lower case, with every character at its position.
-func fold(text string) string {
-	return strings.Map(func(r rune) rune {
-		if lower := unicode.ToLower(r); utf8.RuneLen(lower) == utf8.RuneLen(r) {
-			return lower
-		}
-		return r
-	}, text)
-}
-
-// mention returns the position of the first unmarked occurrence of whole words in the text, -1 if there is none.
-func (d *draft) mention(folded string) (from int) {
-	for at := 0; folded != ""; at++ {
-		next := strings.Index(d.folded[at:], folded)
-		if next < 0 {
-			return -1
-		}
-		at += next
-		if d.free(at, at+len(folded)) {
-			return at
+// remarks returns remarks on a recipe for its reader.
+func (r *Recipe) remarks() []string {
+	var out, fields []string
+	for _, w := range r.Warnings {
+		out = append(out, w.Text)
+	}
+	add := func(where string, unverified []string) {
+		if len(unverified) > 0 {
+			fields = append(fields, where+strings.Join(unverified, ", "))
 		}
 	}
-	return -1
-}
-
-// free reports whether a part of the text begins and ends at the bounds of words, and is unmarked.
-func (d *draft) free(from, to int) bool {
-	before, _ := utf8.DecodeLastRuneInString(d.text[:from])
-	after, _ := utf8.DecodeRuneInString(d.text[to:])
-	first, _ := utf8.DecodeRuneInString(d.text[from:])
-	last, _ := utf8.DecodeLastRuneInString(d.text[:to])
-	if inWord(before) && inWord(first) || inWord(after) && inWord(last) {
-		return false
+	add("", r.Unverified)
+	for i := range r.Ingredients {
+		add(fmt.Sprintf("ingredient %d: ", i+1), r.Ingredients[i].Unverified)
 	}
-	return !slices.ContainsFunc(d.marks, func(m mark) bool { return from < m.to && m.from < to })
-}
-
-func inWord(r rune) bool {
-	return r != utf8.RuneError && (unicode.IsLetter(r) || unicode.IsNumber(r) || unicode.IsMark(r))
-}
-
-// replace replaces a part of the text by markup.
-func (d *draft) replace(from, to int, markup string) {
-	d.marks = append(d.marks, mark{from: from, to: to, markup: markup})
-}
-
-// String returns the text with its marks, the rest escaped.
-func (d *draft) String() string {
-	slices.SortFunc(d.marks, func(a, b mark) int { return a.from - b.from })
-	var b strings.Builder
-	at := 0
-	for _, m := range d.marks {
-		b.WriteString(between(d.text[at:m.from], at) + m.markup)
-		at = m.to
+	for i := range r.Steps {
+		add(fmt.Sprintf("step %d: ", i+1), r.Steps[i].Unverified)
 	}
-	b.WriteString(between(d.text[at:], at))
-	return b.String()
-}
-
-// between escapes a part of a step that begins at a position. Some characters have a meaning at the beginning of the line,
-// and others right after a mark.
-func between(text string, at int) string {
-	first := "({"
-	if at == 0 {
-		first = ">="
+	if len(fields) > 0 {
+		out = append(out, "Not found in the source: "+strings.Join(fields, "; ")+".")
 	}
-	return escapeFirst(escape(text, inText), first)
+	return out
 }

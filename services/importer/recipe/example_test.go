@@ -1,37 +1,18 @@
-package export_test
+package recipe_test
 
 import (
 	"fmt"
 
 	"github.com/expediter-io/expediter/services/importer/recipe"
-	"github.com/expediter-io/expediter/services/importer/recipe/export"
 )
 
-func ExampleCooklang() {
-	fmt.Printf("%s", export.Cooklang(&recipe.Recipe{
-		Title:       "Soft eggs",
-		Ingredients: []recipe.Ingredient{{Qty: "2", Item: "eggs"}, {Unit: "pinch", Item: "salt"}},
-		Steps: []recipe.Step{{
-			Index: 1, Text: "Boil the eggs for six minutes.", Timestamp: new(42.0),
-			Times: []recipe.Duration{{MinSec: 360, MaxSec: 360, Raw: "six minutes"}},
-		}},
-	}))
-	// Output:
-	// ---
-	// title: Soft eggs
-	// ---
-	//
-	// @salt{some%pinch}
-	//
-	// Boil the @eggs{2} for ~{6%minutes}. [- 42s -]
-}
-
-func ExampleJSONLD() {
-	document, err := export.JSONLD(&recipe.Recipe{
+func ExampleRecipe_JSONLD() {
+	soft := recipe.Recipe{
 		Title: "Soft eggs", Times: recipe.Times{TotalSec: 480}, Source: recipe.Source{Ref: "https://video.example/eggs"},
 		Ingredients: []recipe.Ingredient{{Qty: "2", Item: "eggs"}},
 		Steps:       []recipe.Step{{Index: 1, Text: "Boil the eggs.", Timestamp: new(42.0)}},
-	})
+	}
+	document, err := soft.JSONLD()
 	fmt.Printf("%v\n%s", err, document)
 	// Output:
 	// <nil>
