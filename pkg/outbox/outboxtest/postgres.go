@@ -3,7 +3,6 @@ package outboxtest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
