@@ -3,10 +3,13 @@ package alerts
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/jackc/pgx/v5"
@@ -19,24 +22,38 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/installed"
 	"github.com/expediter-io/expediter/pkg/outbox"
 	"github.com/expediter-io/expediter/pkg/outbox/outboxtest"
-	"github.com/expediter-io/expediter/services/enricher/provider/wolt/wolttest"
 )
 
 const jobs = contracts.StreamEnrichJobs
 
-// provider starts a far side of enrichers.
-func (s *site) provider() *wolttest.Server {
+// far is a provider of places that has none, and may be out of order.
+type far struct {
+	*httptest.Server
+
+	broken atomic.Bool
+}
+
+// provider starts one.
+func (s *site) provider() *far {
 	s.Helper()
-	far := wolttest.Start(wolttest.Config{})
-	s.Cleanup(far.Close)
-	return far
+	f := &far{}
+	f.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if f.broken.Load() {
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"venues":[]}`)
+	}))
+	s.Cleanup(f.Close)
+	return f
 }
 
 // enricher starts one.
-func (s *site) enricher(far *wolttest.Server, nats string) *program {
+func (s *site) enricher(f *far, nats string) *program {
 	s.Helper()
-	return s.start("enricher", "NATS_URL="+nats, "ENRICHER_LISTEN=ADDRESS", "ENABLE_WOLT_ENRICHMENT=true", "ENRICHER_WOLT_RATE=100",
-		"ENRICHER_WOLT_URL="+far.URL())
+	return s.start("enricher", "NATS_URL="+nats, "ENRICHER_LISTEN=ADDRESS", "ENABLE_WOLT_ENRICHMENT=true", "ENRICHER_PROVIDER_RATE=100",
+		"ENRICHER_PROVIDER_URL="+f.URL)
 }
 
 // places is a request for n places that were not asked for before.
@@ -78,10 +95,10 @@ func enricherFaults(s *site) {
 	ask := func(n int) { check.Same(s, "status", s.post(well.address+"/v1/enrich", s.places(n)), http.StatusOK) }
 	s.meanwhile = func() { ask(1) } // else the breaker lets a call through after 30 seconds, and there is none
 	s.suffer(fault{"the provider fails", func() {
-		far.FailAlways(wolttest.Status(http.StatusInternalServerError))
+		far.broken.Store(true)
 		ask(20)
 	}, []string{"DeadLettersGrow", "FarSideHeld", "JobsFail"}, func() {
-		far.Recover()
+		far.broken.Store(false)
 		s.await(false, "FarSideHeld")
 		s.expediter("dead", "replay", "--server", srv.URL, "--job-stream", jobs, "--yes")
 	}})
