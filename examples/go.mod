@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	github.com/expediter-io/expediter v0.1.0
+	github.com/expediter-io/expediter/services/enricher v0.1.0
 	github.com/nats-io/nats.go v1.55.0
 	github.com/peterstace/simplefeatures v0.59.0
 	go.uber.org/goleak v1.3.0
@@ -42,7 +43,6 @@ require (
 
 require (
 	github.com/antithesishq/antithesis-sdk-go v0.8.0-default-no-op // indirect
-	github.com/expediter-io/expediter/services/enricher v0.1.0
 	github.com/go-json-experiment/json v0.0.0-20260820222146-c27c302e5fc3 // indirect
 	github.com/gofrs/flock v0.13.1 // indirect
 	github.com/google/go-cmp v0.7.0 // indirect
