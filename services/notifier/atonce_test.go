@@ -31,7 +31,7 @@ func (p *place) inboxRows() (subjects []string) {
 // A row of the inbox that nothing holds is not stored. Lists have it all the same, with all that they say of the others.
 func TestARowOfTheInboxIsNotStored(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t)).watched()
+	p := newPlace(t, natstest.Server(t))
 	staff := users(contracts.RecipientRestaurantUser, 3)
 	staff[1].OptOut = map[string][]string{"reservations": {"inapp"}}
 	p.directory(staff...)

@@ -159,8 +159,8 @@ func (n *Notifier) open(ctx context.Context, s *service.Service) (err error) {
 		channels[c.Name()] = c.Channel
 	}
 	n.api = api.New(n.records, api.Config{
-		Audit:   audit.New(audit.Config{JetStream: s.JetStream, Logger: n.cfg.Logger, Source: name}),
-		Backlog: s.Backlog(contracts.StreamEvents, eventsConsumer), Cancelled: n.cancelled, Deliveries: n.deliveries, Digests: n.digests,
+		Audit:     audit.New(audit.Config{JetStream: s.JetStream, Logger: n.cfg.Logger, Source: name}),
+		Cancelled: n.cancelled, Deliveries: n.deliveries, Digests: n.digests,
 		Directory: n.Directory, Health: n.health, Partitions: n.partitions(s.JetStream), Planner: n.planner,
 		Publisher: publisher, Reader: n.reader,
 		Telemetry: s.Telemetry, Tested: n.tested(), Channels: channels,

@@ -38,7 +38,7 @@ func (w *web) replay(query string) (r Replayed) {
 // Rows that failed are sent again when somebody asks for it, under their ids and with all their tries, and no others are.
 func TestRowsThatFailedAreSentAgain(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t)).watched()
+	p := newPlace(t, natstest.Server(t))
 	p.directory(users(contracts.RecipientRestaurantUser, 4)...)
 	var mood atomic.Value
 	mood.Store(channel.KindRejected)
@@ -86,7 +86,7 @@ func TestRowsThatFailedAreSentAgain(t *testing.T) {
 // sent, is finished by another, once.
 func TestAReplayThatDiedIsFinished(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t)).watched()
+	p := newPlace(t, natstest.Server(t))
 	p.directory(users(contracts.RecipientRestaurantUser, 1)...)
 	var mood atomic.Value
 	mood.Store(channel.KindRejected)
@@ -114,7 +114,7 @@ func TestAReplayThatDiedIsFinished(t *testing.T) {
 func TestAReplayComesToAnEnd(t *testing.T) {
 	t.Parallel()
 	const people = 7
-	p := newPlace(t, natstest.Server(t)).watched()
+	p := newPlace(t, natstest.Server(t))
 	p.directory(users(contracts.RecipientRestaurantUser, people)...)
 	var mood atomic.Value
 	mood.Store(channel.KindRejected)

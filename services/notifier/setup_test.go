@@ -24,10 +24,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	_ "github.com/expediter-io/expediter/pkg/natsrun/natstest/fastelection" // in every server process
 	"github.com/expediter-io/expediter/pkg/service"
-	"github.com/expediter-io/expediter/pkg/service/servicetest"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
-	"github.com/expediter-io/expediter/services/notifier/internal/httpapi"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
@@ -122,13 +120,6 @@ func newPlace(t *testing.T, srv *natsrun.Server, opts ...nats.Option) *place {
 	t.Helper()
 	js, records := recordtest.Open(t, srv, opts...)
 	return &place{T: t, store: deliveries.New(records), js: js, nc: js.Conn(), srv: srv}
-}
-
-// watched reports every message that is not described.
-func (p *place) watched() *place {
-	p.Helper()
-	servicetest.Described(p, httpapi.Docs).Messages(p, p.nc, false)
-	return p
 }
 
 // start starts a notifier, which the test's end stops.
