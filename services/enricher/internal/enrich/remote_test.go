@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -20,96 +21,142 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
-	"github.com/expediter-io/expediter/services/enricher/provider/wolt"
-	"github.com/expediter-io/expediter/services/enricher/provider/wolt/wolttest"
+	"github.com/expediter-io/expediter/services/enricher/provider/remote"
 )
 
-// newWolt starts a stand-in for Wolt, off the network, and a client of it.
-func newWolt(t *testing.T, mutate ...func(*wolt.Config)) (*wolttest.Server, *wolt.Client) {
-	t.Helper()
-	server := wolttest.Start(wolttest.Config{InMemory: true, Venues: []wolttest.Venue{{
-		ID: "000000000000000000000001", Slug: "pizza-house", Name: "Pizza House", Address: "Dizengoff 50", City: "Tel Aviv",
-		Country: "ISR", Lat: 32.0801, Lon: 34.7801,
-	}}})
-	cfg := wolt.Config{BaseURL: server.URL(), Burst: 100, Rate: 100, Transport: server.Transport(), Turn: Turn(wolt.Name)}
-	for _, m := range mutate {
-		m(&cfg)
+// remoteURL is in every link that the provider answers with.
+const remoteURL = "https://venues.test/pizza-house"
+
+// stub is the service of a remote provider, off the network. It answers with answer, or else with the venue of Pizza House.
+type stub struct {
+	mu     sync.Mutex
+	answer func(r *http.Request) (*http.Response, error)
+	once   bool // answer is for one call only
+	calls  int
+}
+
+func (s *stub) RoundTrip(r *http.Request) (*http.Response, error) {
+	s.mu.Lock()
+	s.calls++
+	answer := s.answer
+	if s.once {
+		s.answer = nil
 	}
-	client := check.Must(wolt.New(cfg))(t)
-	t.Cleanup(func() {
-		client.Close()
-		server.Close()
-	})
-	return server, client
+	s.mu.Unlock()
+	if answer != nil {
+		return answer(r)
+	}
+	return reply(http.StatusOK, `{"venues":[{"name":"Pizza House","address":"Dizengoff 50","city":"Tel Aviv","url":"`+remoteURL+`"}]}`)(r)
+}
+
+// set sets the answer to all calls from now on, or to the next.
+func (s *stub) set(answer func(*http.Request) (*http.Response, error), once bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.answer, s.once = answer, once
+}
+
+func (s *stub) called() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.calls
+}
+
+// reply answers with a status, a JSON body and headers.
+func reply(status int, body string, header ...string) func(*http.Request) (*http.Response, error) {
+	return func(*http.Request) (*http.Response, error) {
+		h := http.Header{"Content-Type": {"application/json"}}
+		for i := 0; i < len(header); i += 2 {
+			h.Set(header[i], header[i+1])
+		}
+		return &http.Response{StatusCode: status, Header: h, Body: io.NopCloser(strings.NewReader(body))}, nil
+	}
+}
+
+var none = reply(http.StatusOK, `{"venues":[]}`)
+
+// faults are one of each kind that a provider has.
+var faults = map[string]func(*http.Request) (*http.Response, error){
+	"429": reply(http.StatusTooManyRequests, "", "Retry-After", "7"),
+	"401": reply(http.StatusUnauthorized, ""),
+	"404": reply(http.StatusNotFound, ""),
+	"500": reply(http.StatusInternalServerError, ""),
+	"{":   reply(http.StatusOK, "{"),
+	"hang": func(r *http.Request) (*http.Response, error) {
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	},
+}
+
+// newRemote returns a remote provider that asks a transport.
+func newRemote(t *testing.T, rate float64, transport http.RoundTripper) *remote.Client {
+	t.Helper()
+	return check.Must(remote.New(remote.Config{
+		Rate: rate, Transport: transport, Turn: Turn(contracts.ProviderWolt), URL: "http://127.0.0.1",
+	}))(t)
 }
 
 func pizzaHouse() []contracts.Restaurant {
-	return []contracts.Restaurant{{
-		PlaceID: "ChIJ123", Name: "Pizza House", Address: "Dizengoff 50", CityText: "Tel Aviv", Location: &contracts.Location{Lat: 32.08, Lng: 34.78},
-	}}
+	return []contracts.Restaurant{{PlaceID: "ChIJ123", Name: "Pizza House", Address: "Dizengoff 50", CityText: "Tel Aviv"}}
 }
 
-// TestWoltsBadDays has each fault answer everything for as long as the service tries. It never becomes NOT_FOUND, and
-// the place is found once the fault has passed.
-func TestWoltsBadDays(t *testing.T) {
-	for _, fault := range wolttest.Faults() {
-		natstest.RunBubble(t, fault.Name, func(t *testing.T, srv *natsrun.Server) {
-			server, client := newWolt(t)
-			i := newInstance(t, srv, client)
+// TestBadDaysOfAProvider has each fault answer everything for as long as the service tries. It never becomes NOT_FOUND, and the
+// place is found once the fault has passed.
+func TestBadDaysOfAProvider(t *testing.T) {
+	for name, fault := range faults {
+		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
+			far := &stub{}
+			i := newInstance(t, srv, newRemote(t, 100, far))
 			i.work(t)
-			other := pizzaHouse() // the list of cities is fetched once, in good times
-			other[0].PlaceID, other[0].Name = "other", "Sushi Bar"
-			i.ask(t, "req-0", other)
-			i.outcomes(t, "req-0")
-			server.FailAlways(fault)
+			far.set(fault, false)
 			i.ask(t, "req-1", pizzaHouse())
 			got := outcomes(t, i, "req-1", time.Hour)["ChIJ123"]
 			check.Require(t, got.Status == contracts.StatusPending && got.Reason == contracts.ReasonProviderError && got.URL == nil,
 				"told %+v, want PENDING because of the provider", got)
 			elapse(time.Second)
 			check.Says(t, deadLetter(t, i).Error, "wolt: ")
-			want := map[contracts.Outcome]int64{contracts.OutcomeNotFound: 1, contracts.OutcomeError: 1} // beside the first answer
-			check.Equal(t, want, i.Stats().Outcomes)
-			server.Recover()
+			check.Equal(t, map[contracts.Outcome]int64{contracts.OutcomeError: 1}, i.Stats().Outcomes)
+			far.set(nil, false)
 			elapse(61 * time.Second) // the result is kept for a minute, and no pause of the client's is longer
 			i.ask(t, "req-2", pizzaHouse())
 			got = outcomes(t, i, "req-2", time.Hour)["ChIJ123"]
-			check.That(t, got.Status == contracts.StatusFound && got.URL != nil && strings.HasSuffix(*got.URL, "/tel-aviv/restaurant/pizza-house"),
+			check.That(t, got.Status == contracts.StatusFound && got.URL != nil && *got.URL == remoteURL,
 				"after the fault told %+v, want FOUND with a link", got)
 		})
 	}
 }
 
-// TestWoltsBadMoment: a fault that passes before the last attempt is noticed by nobody, unless it says that the client
-// is set up wrongly.
-func TestWoltsBadMoment(t *testing.T) {
-	for _, fault := range wolttest.Faults() {
-		if fault.Name == "404" {
+// TestBadMomentOfAProvider: a fault that passes before the last attempt is noticed by nobody, unless it says that the provider is
+// set up wrongly.
+func TestBadMomentOfAProvider(t *testing.T) {
+	for name, fault := range faults {
+		if name == "404" {
 			continue
 		}
-		natstest.RunBubble(t, fault.Name, func(t *testing.T, srv *natsrun.Server) {
-			server, client := newWolt(t)
-			i := newInstance(t, srv, client)
+		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
+			far := &stub{}
+			i := newInstance(t, srv, newRemote(t, 100, far))
 			i.work(t)
-			server.Fail(fault)
+			far.set(fault, true)
 			i.ask(t, "req-1", pizzaHouse())
 			wantStatus(t, outcomes(t, i, "req-1", time.Hour)["ChIJ123"], contracts.StatusFound)
 			check.Same(t, "dead letters", i.letters(t), 0)
+			check.Same(t, "calls", far.called(), 2)
 		})
 	}
 }
 
-// TestWoltRetryAfter: no call is made before the time that a 429 asks for.
-func TestWoltRetryAfter(t *testing.T) {
+// TestRetryAfter: no call is made before the time that a 429 asks for.
+func TestRetryAfter(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		server, client := newWolt(t)
-		i := newInstance(t, srv, client)
+		far := &stub{}
+		i := newInstance(t, srv, newRemote(t, 100, far))
 		i.work(t)
-		server.Fail(wolttest.StatusRetryAfter(http.StatusTooManyRequests, "90"))
+		far.set(reply(http.StatusTooManyRequests, "", "Retry-After", "90"), true)
 		began := time.Now()
 		i.ask(t, "req-1", pizzaHouse())
 		elapse(89 * time.Second)
-		check.Same(t, "calls within the pause", len(server.Calls()), 1)
+		check.Same(t, "calls within the pause", far.called(), 1)
 		wantStatus(t, outcomes(t, i, "req-1", time.Hour)["ChIJ123"], contracts.StatusFound)
 		took := time.Since(began)
 		check.That(t, took >= 90*time.Second && took <= 95*time.Second, "found after %s, want right after 90 s", took)
@@ -117,19 +164,15 @@ func TestWoltRetryAfter(t *testing.T) {
 	})
 }
 
-// TestWoltBacklog: many more places than the rate lets be looked up in the time for which a provider's limits are waited
-// for. Each comes to its turn, without an attempt used on waiting or a call made in vain.
-func TestWoltBacklog(t *testing.T) {
+// TestBacklogAtTheRate: many more places than the rate lets be looked up in the time for which a provider's limits are waited for.
+// Each comes to its turn, without an attempt used on waiting or a call made in vain. An empty list is the answer NOT_FOUND.
+func TestBacklogAtTheRate(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		const rate, callsOfPlace = 0.45, 3
-		server, client := newWolt(t, func(c *wolt.Config) { c.Rate, c.Burst = rate, 2 })
-		i := newInstance(t, srv, client)
+		far := &stub{answer: none}
+		i := newInstance(t, srv, newRemote(t, 0.15, far))
 		stop := i.work(t, func(c *worker.Config) { c.Concurrency = 32 })
 		list, began := places(100), time.Now()
 		total := len(list)
-		for k := range list {
-			list[k].Location = &contracts.Location{Lat: 32.08, Lng: 34.78}
-		}
 		i.ask(t, "req-1", list)
 		for id, got := range outcomes(t, i, "req-1", time.Hour) {
 			check.That(t, got.Status == contracts.StatusNotFound, "told %+v of %s, want NOT_FOUND", got, id)
@@ -142,20 +185,7 @@ func TestWoltBacklog(t *testing.T) {
 		if stats.Outcomes[contracts.OutcomeNotFound] != all || stats.ProviderCalls != all || stats.Jobs != all {
 			t.Errorf("stats are %+v, want %d jobs, searches and answers", stats, total)
 		}
-		n := len(server.Calls())
-		check.That(t, n == 1+total*callsOfPlace, "%d calls, want %d for each place, and one for the cities", n, callsOfPlace)
-	})
-}
-
-// TestWoltHasNoSuchPlace: the empty answer of a good day is an answer.
-func TestWoltHasNoSuchPlace(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		server, client := newWolt(t)
-		server.SetVenues(nil)
-		i := newInstance(t, srv, client)
-		i.work(t)
-		i.ask(t, "req-1", pizzaHouse())
-		wantStatus(t, i.outcomes(t, "req-1")["ChIJ123"], contracts.StatusNotFound)
+		check.Same(t, "calls", far.called(), total)
 	})
 }
 
@@ -208,17 +238,11 @@ func TestProviderIsAskedNoFasterByMoreInstances(t *testing.T) {
 	for _, dies := range []bool{false, true} {
 		natstest.RunBubble(t, fmt.Sprintf("dies=%t", dies), func(t *testing.T, srv *natsrun.Server) {
 			const rate, burst = 2, 2
-			server := wolttest.Start(wolttest.Config{InMemory: true})
-			t.Cleanup(server.Close)
-			far := &counting{next: server.Transport(), slow: 3 * time.Second}
+			far := &counting{next: &stub{answer: none}, slow: 7900 * time.Millisecond}
 			var all []*instance
 			var limit int
 			for range 3 {
-				client, err := wolt.New(wolt.Config{
-					BaseURL: server.URL(), Burst: burst, Rate: rate, Transport: far, Turn: Turn(wolt.Name),
-				})
-				check.OK(t, err)
-				t.Cleanup(client.Close)
+				client := newRemote(t, rate, far)
 				limit = client.Limits().Searches
 				i := newInstance(t, srv, client)
 				i.cutOff = dies && len(all) == 1
@@ -226,9 +250,6 @@ func TestProviderIsAskedNoFasterByMoreInstances(t *testing.T) {
 				all = append(all, i)
 			}
 			list := places(40)
-			for k := range list {
-				list[k].Location = &contracts.Location{Lat: 32.08, Lng: 34.78}
-			}
 			all[0].ask(t, "req-1", list)
 			elapse(20 * time.Second)
 			if dies {
