@@ -276,7 +276,8 @@ func TestSurveyGroupsWhatItsFiltersSelect(t *testing.T) {
 	graveyard(t, b)
 	b.put(t, letter(8, func(l *worker.DeadLetter) { l.Subject = "jobs.import" }))
 	b.put(t, letter(9, func(l *worker.DeadLetter) { l.Worker = "vm-3" }))
-	check.Same(t, "letters of vm-3", len(b.list(t, deadletter.Filter{Worker: "vm-3"}, deadletter.OldestFirst)), 1)
+	b.put(t, letter(10, func(l *worker.DeadLetter) { l.Worker = "vm-3" }))
+	check.Same(t, "letters of vm-3", len(b.list(t, deadletter.Filter{Worker: "vm-3"}, deadletter.OldestFirst)), 2)
 	for by, want := range map[deadletter.Grouping]int{deadletter.BySignature: 5, deadletter.BySubject: 5, deadletter.ByStream: 4, deadletter.ByWorker: 5} {
 		for _, within := range []deadletter.Filter{{}, {Subject: "jobs.mail.>"}, {Signature: "smtp: code #"}, {Stream: "JOBS"}, {Worker: "vm-3"}} {
 			o := check.Must(b.store.Survey(t.Context(), within, deadletter.SurveyOptions{By: by, Parts: 3}))(t)
