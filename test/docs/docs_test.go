@@ -230,7 +230,7 @@ func TestFirstProgramsAreShort(t *testing.T) {
 	t.Parallel()
 	programs := 0
 	for path, text := range files(t, ".go") {
-		if !strings.HasPrefix(path, "test/proxy/testdata/") {
+		if !strings.HasPrefix(path, "test/outside/testdata/") {
 			continue
 		}
 		programs++
