@@ -48,10 +48,6 @@ type Config struct {
 	Telemetry  *natsotel.Telemetry // nil for none
 	Reader     *plan.Reader
 	Tested     map[string]channel.Channel // the channels with texts, by name
-
-	// Withhold prevents the delivery of a row's item into the inbox, unless it was delivered, and reports whether it
-	// was.
-	Withhold func(ctx context.Context, n *contracts.Notification) (there bool, err error)
 }
 
 // API accepts events and reports their states. It is safe for concurrent use.

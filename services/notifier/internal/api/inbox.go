@@ -1,7 +1,7 @@
 package api
 
 import (
-	"context"
+	"strings"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
@@ -9,24 +9,23 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 )
 
-// inInbox is the partition, after all others, in the position of a row that was delivered without being stored and is found by its
-// item of the inbox.
+// inInbox is the partition, after all others, in the position of a row that is in no stream and is found by its item of the inbox.
 const inInbox = contracts.MaxNotifyPartitions
 
-// inInboxToo reports whether a query may select rows that are not stored.
+// inInboxToo reports whether a query may select rows of the inbox.
 func (q Query) inInboxToo() bool { return q.Channel == "" || q.Channel == inapp.Name }
 
 // itemSubject returns the filter for the subjects of the rows' items.
 func (q Query) itemSubject() string {
 	tokens := q.tokens()
-	return "$KV." + contracts.BucketInbox + "." + tokens[2] + "." + tokens[3] + "." + tokens[0]
+	return deliveries.ItemSubject(strings.Join([]string{tokens[0], inapp.Name, tokens[2], tokens[3]}, "."))
 }
 
-// readItem reads a row by its item, and reports whether the record is an item of a row.
+// readItem reads a row by its item, and reports whether the row is in no stream.
 func readItem(r kvrecord.Record) (row stored, ok bool) {
 	row.at = at(r.Revision)
 	row.at.partition = inInbox
-	row.Notification, row.key, ok = deliveries.RowOfItem(r)
+	row.Notification, row.key, ok = deliveries.RowAtOnce(r)
 	return row, ok
 }
 
@@ -59,42 +58,4 @@ func (p place) find(r kvrecord.Record) found {
 	}
 	row, ok := p.read(r)
 	return found{revision: r.Revision, row: func() (stored, bool) { return row, ok }}
-}
-
-// unstored returns the rows that are not stored in any of n partitions. rows were read by their items. Rows in read were found in a
-// partition, and count as stored even if the replica that answers now lacks them. Two round trips for each 512.
-func (a *API) unstored(ctx context.Context, n int, rows, read []stored) ([]stored, error) {
-	wanted := map[int][]string{}
-	for _, row := range rows {
-		subject, err := row.Subject()
-		if err != nil {
-			return nil, err
-		}
-		wanted[0] = append(wanted[0], subject)
-		if p := contracts.NotifyPartition(row.UserID, n); p > 0 {
-			wanted[p] = append(wanted[p], subject)
-		}
-	}
-	is := map[string]bool{}
-	for _, row := range read {
-		if subject, err := row.Subject(); err == nil {
-			is[subject] = true
-		}
-	}
-	for partition, subjects := range wanted {
-		found, err := a.rows[partition].GetMany(ctx, subjects)
-		if err != nil {
-			return nil, err
-		}
-		for _, r := range found {
-			is[r.Subject] = true
-		}
-	}
-	var not []stored
-	for _, row := range rows {
-		if subject, err := row.Subject(); err == nil && !is[subject] {
-			not = append(not, row)
-		}
-	}
-	return not, nil
 }

@@ -9,14 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
-	"github.com/expediter-io/expediter/services/notifier/internal/api"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 )
 
@@ -64,37 +61,26 @@ func TestARowOfTheInboxIsNotStored(t *testing.T) {
 	}
 }
 
-// Rows of the inbox that were stored, because they may wait or have no item that stands for them, are in lists once, wherever they are.
+// Rows of the inbox that were stored, because they may wait, are in lists once.
 func TestAStoredRowOfTheInboxIsListedOnce(t *testing.T) {
 	t.Parallel()
-	for name, config := range map[string]func(*Config){
-		"with a time, divided": partitioned,
-		"kept for a day":       func(c *Config) { c.InboxKeep = day },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			p := newPlace(t, natstest.Server(t))
-			p.directory(users(contracts.RecipientRestaurantUser, 9)...)
-			n := p.start(&pigeon{}, config)
-			p.publish(event("e", "RESERVATION_REQUESTED", func(e *contracts.Event) {
-				e.RecipientType = contracts.RecipientRestaurantUser
-				if n.cfg.Partitions > 1 {
-					e.NotBefore = time.Now().UTC()
-				}
-			}))
-			p.settled(18)
-			stored := map[string]uint64{}
-			for part := range n.cfg.Partitions {
-				maps.Copy(stored, p.rowsIn(part))
-			}
-			check.Same(t, "stored", len(stored), 18)
-			for i := range 9 {
-				page := check.Must(n.Notifications(t.Context(), Query{UserID: fmt.Sprint("u", i)}))(t)
-				check.Same(t, "rows of a user", len(page.Notifications), 2)
-			}
-			check.Same(t, "rows", len(check.Must(n.Notifications(t.Context(), Query{}))(t).Notifications), 18)
-		})
+	p := newPlace(t, natstest.Server(t))
+	p.directory(users(contracts.RecipientRestaurantUser, 9)...)
+	n := p.start(&pigeon{}, partitioned)
+	p.publish(event("e", "RESERVATION_REQUESTED", func(e *contracts.Event) {
+		e.RecipientType, e.NotBefore = contracts.RecipientRestaurantUser, time.Now().UTC()
+	}))
+	p.settled(18)
+	stored := map[string]uint64{}
+	for part := range n.cfg.Partitions {
+		maps.Copy(stored, p.rowsIn(part))
 	}
+	check.Same(t, "stored", len(stored), 18)
+	for i := range 9 {
+		page := check.Must(n.Notifications(t.Context(), Query{UserID: fmt.Sprint("u", i)}))(t)
+		check.Same(t, "rows of a user", len(page.Notifications), 2)
+	}
+	check.Same(t, "rows", len(check.Must(n.Notifications(t.Context(), Query{}))(t).Notifications), 18)
 }
 
 // Any number of users can be cancelled of an event whose items are there: each has been notified. Items are read few at a time, since
@@ -141,24 +127,6 @@ func TestThePausedInbox(t *testing.T) {
 	})
 }
 
-// A plan that is replayed may have been expanded in part before it was given up: its rows are stored, and say so.
-func TestAReplayedPlanCountsAsARepeatedOne(t *testing.T) {
-	t.Parallel()
-	p := newPlace(t, natstest.Server(t))
-	p.directory(users(contracts.RecipientCustomer, 2)...)
-	client := check.Must(worker.NewClient(p.js, worker.ClientConfig{Bucket: contracts.BucketJobs, Stream: contracts.StreamNotifications}))(t)
-	check.OK(t, client.Pause(t.Context(), worker.Pause{Pattern: "notify.plan.>"}))
-	n := p.start(&pigeon{})
-	e := event("e", "FOR_ALL", func(e *contracts.Event) { e.RecipientType = contracts.RecipientCustomer })
-	check.OK(t, check.Err(n.planner.Plan(t.Context(), check.Must(api.Read(api.Direct, nil, check.Must(contracts.Encode(e))(t)))(t))))
-	stream := check.Must(p.js.Stream(t.Context(), contracts.StreamNotifications))(t)
-	msg := check.Must(stream.GetLastMsgForSubject(t.Context(), "notify.plan.e"))(t)
-	job := &worker.Job[undecoded]{}
-	job.Data, job.Deliveries, job.Header = msg.Data, 1, nats.Header{worker.HeaderReplayOf: {"1"}}
-	check.OK(t, n.expandPlan(t.Context(), job))
-	check.Same(t, "stored", len(p.inboxRows()), 2)
-}
-
 // judgeUnstored judges the rows that are in no stream, and returns how many there are: the inbox has the item of each.
 func (c *cell) judgeUnstored(stored map[string]bool) (n int) {
 	c.Helper()
@@ -171,8 +139,8 @@ func (c *cell) judgeUnstored(stored map[string]bool) (n int) {
 			continue
 		}
 		c.ask(func(ctx context.Context) error {
-			came, err := c.store.Came(ctx, key)
-			check.That(c, err != nil || came, "%s is neither in a stream nor in the inbox", key)
+			d, err := c.store.Get(ctx, key)
+			check.That(c, err != nil || d.AtOnce, "%s is neither in a stream nor in the inbox", key)
 			return err
 		})
 		n++
