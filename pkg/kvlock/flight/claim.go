@@ -288,7 +288,7 @@ func (f *Flight) Begin(ctx context.Context, key string, opts BeginOptions) (*Cla
 		Head: pendingHead(nuid.Next()), Attempt: 1, Fingerprint: opts.Fingerprint, Handoff: opts.Handoff,
 		Job: record.Truncate(opts.Job, maxJobBytes),
 	}
-	return f.take(ctx, key, opts.Seen.freeAt(), true, r, opts.TTL, carriedValue{}, func(now Entry) (claimRecord, bool) {
+	return f.take(ctx, key, opts.Seen.freeAt(), r, opts.TTL, carriedValue{}, func(now Entry) (claimRecord, bool) {
 		return r, now.State == Absent || now.Stale() || now.abandoned()
 	})
 }
@@ -310,7 +310,7 @@ func (f *Flight) Resume(ctx context.Context, key, ref string, opts ResumeOptions
 	if opts.Attempt > 0 {
 		r.Attempt = opts.Attempt
 	}
-	return f.take(ctx, key, revision, false, r, opts.TTL, carriedValue{}, func(now Entry) (claimRecord, bool) {
+	return f.take(ctx, key, revision, r, opts.TTL, carriedValue{}, func(now Entry) (claimRecord, bool) {
 		next := r
 		if opts.Attempt == 0 && now.Attempt > 0 {
 			next.Attempt = now.Attempt + 1
@@ -325,25 +325,24 @@ func (f *Flight) Resume(ctx context.Context, key, ref string, opts ResumeOptions
 // takeOver takes the claim in entry from a member that is gone, with the value in the claim. When that member was alive after all and
 // wrote, takeOver returns a [TakenError] with that entry. One round trip.
 func (f *Flight) takeOver(ctx context.Context, entry Entry, opts DoOptions) (*Claim, error) {
-	return f.takeEntry(ctx, entry, false, claimRecord{Head: pendingHead(entry.Claim), Attempt: entry.Attempt + 1}, opts)
+	return f.takeEntry(ctx, entry, claimRecord{Head: pendingHead(entry.Claim), Attempt: entry.Attempt + 1}, opts)
 }
 
 // replace claims a key to compute its value anew, while readers still get the value in entry. When the key is not as in entry, replace
 // returns a [TakenError] with its present entry. One round trip.
 func (f *Flight) replace(ctx context.Context, entry Entry, opts DoOptions) (*Claim, error) {
-	return f.takeEntry(ctx, entry, true, claimRecord{Head: pendingHead(nuid.Next()), Attempt: 1}, opts)
+	return f.takeEntry(ctx, entry, claimRecord{Head: pendingHead(nuid.Next()), Attempt: 1}, opts)
 }
 
-func (f *Flight) takeEntry(ctx context.Context, entry Entry, anew bool, r claimRecord, opts DoOptions) (*Claim, error) {
+func (f *Flight) takeEntry(ctx context.Context, entry Entry, r claimRecord, opts DoOptions) (*Claim, error) {
 	r.Fingerprint, r.Job = entry.Fingerprint, record.Truncate(opts.Job, maxJobBytes)
-	return f.take(ctx, entry.Key, entry.Revision, anew, r, opts.ClaimTTL, entry.carry(), func(Entry) (claimRecord, bool) { return r, false })
+	return f.take(ctx, entry.Key, entry.Revision, r, opts.ClaimTTL, entry.carry(), func(Entry) (claimRecord, bool) { return r, false })
 }
 
-// take writes r as the claim of key over revision at, with the value that the claim carries, see change.anew. When the key has another
-// entry, again decides whether to write over that entry, and with which record; the value is then left out.
+// take writes r as the claim of key over revision at, with the value that the claim carries. When the key has another entry, again decides
+// whether to write over that entry, and with which record; the value is then left out.
 func (f *Flight) take(
-	ctx context.Context, key string, at uint64, anew bool, r claimRecord, ttl time.Duration, old carriedValue,
-	again func(Entry) (claimRecord, bool),
+	ctx context.Context, key string, at uint64, r claimRecord, ttl time.Duration, old carriedValue, again func(Entry) (claimRecord, bool),
 ) (*Claim, error) {
 	if ttl == 0 {
 		ttl = f.cfg.ClaimTTL
@@ -357,14 +356,14 @@ func (f *Flight) take(
 	for {
 		r.Version, r.Owner, r.Instance, r.TTL = record.Version, owner, f.store.Instance, kv.Seconds(ttl)
 		f.sign(&r)
-		ch := change{key: key, expect: at, ttl: ttl, token: true, anew: anew}
+		ch := change{key: key, expect: at, ttl: ttl, token: true}
 		old.load(&ch, &r)
 		ch.record = r
 		revision, sent, err := f.write(bounded, &ch)
 		var conflict *conflictError
 		switch {
 		case err == nil:
-			token := kvlock.Token{Epoch: f.store.GenerationAt(key, revision), Revision: revision}
+			token := kvlock.Token{Epoch: f.store.Generation(), Revision: revision}
 			c := &Claim{flight: f, id: r.Claim, key: key, token: token, taken: sent, old: old, pending: revision, record: r, revision: revision}
 			c.deadline = kv.Deadline(sent, ttl)
 			c.publish(ctx, EventAcquired, nil)
@@ -383,7 +382,7 @@ func (f *Flight) take(
 			}
 			return nil, taken(now, r.Fingerprint)
 		}
-		at, anew, r, old = now.Revision, now.State != Pending || now.abandoned(), next, carriedValue{}
+		at, r, old = now.Revision, next, carriedValue{}
 	}
 }
 

@@ -3,7 +3,6 @@ package kv
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 
 	"github.com/nats-io/nats.go"
@@ -33,25 +32,13 @@ func (m purgeMark) keys() string {
 	return m.Prefix + "."
 }
 
-// Purge removes all keys that begin with prefix and a dot, and all keys for the prefix "", as they were before the call, in one partition
-// after the other. It returns the number of entries that the server removed. In each partition it writes a mark, removes the keys before
-// the mark in the order of changes, and writes a second mark. A replica that has the second mark answers without the keys. Three round
-// trips for each partition.
+// Purge removes all keys that begin with prefix and a dot, and all keys for the prefix "", as they were before the call.
+// It returns the number of entries that the server removed. It writes a mark, removes the keys before the mark in the order of changes,
+// and writes a second mark. A replica that has the second mark answers without the keys. Three round trips.
 func (s *Store) Purge(ctx context.Context, prefix string) (n int, err error) {
-	if err := errors.Join(CheckPrefix(prefix), s.refresh(ctx)); err != nil {
+	if err := CheckPrefix(prefix); err != nil {
 		return 0, err
 	}
-	defer s.followOn()
-	for p := 0; p < s.count(); p++ { //nolint:intrange // the purge of the first may learn of more partitions
-		removed, err := s.parts[p].purge(ctx, prefix)
-		if n += removed; err != nil {
-			return n, err
-		}
-	}
-	return n, nil
-}
-
-func (s *Store) purge(ctx context.Context, prefix string) (n int, err error) {
 	ctx, cancel := s.Bound(ctx)
 	defer cancel()
 	mark := purgeMark{Version: markVersion, Prefix: prefix}
@@ -81,7 +68,7 @@ func (s *Store) markPurge(ctx context.Context, mark purgeMark) (revision uint64,
 		return err
 	})
 	if err == nil {
-		s.feed.purged(mark, revision)
+		s.Hub.purged(mark, revision)
 	}
 	return revision, err
 }
@@ -96,30 +83,30 @@ func (s *Store) purgeStream(ctx context.Context, subject string, before uint64) 
 }
 
 // onPurgeMark applies a pushed mark: older entries under its prefix no longer count.
-func (f *feed) onPurgeMark(m *nats.Msg) {
+func (h *Hub) onPurgeMark(m *nats.Msg) {
 	message, err := directget.Pushed(m)
 	if err != nil {
-		f.store.Log.Debug("kvlock: republished message is not used", "subject", m.Subject, "error", err)
+		h.store.Log.Debug("kvlock: republished message is not used", "subject", m.Subject, "error", err)
 		return
 	}
 	var mark purgeMark
 	if err := json.Unmarshal(m.Data, &mark); err != nil || mark.Version > markVersion {
-		f.store.Log.Warn("kvlock: mark of a purge is not understood, all keys are read anew", "error", err)
+		h.store.Log.Warn("kvlock: mark of a purge is not understood, all keys are read anew", "error", err)
 		mark = purgeMark{} // treat it as a mark of all keys
 	}
-	f.purged(mark, message.Sequence)
+	h.purged(mark, message.Sequence)
 }
 
 // purged drops the purged keys from memory, and makes the poller read the watched ones again when they are removed.
-func (f *feed) purged(mark purgeMark, revision uint64) {
+func (h *Hub) purged(mark purgeMark, revision uint64) {
 	gone := mark.Before > 0
 	if !gone {
 		mark.Before = revision
 	}
-	if f.mirror != nil {
-		f.mirror.Purged(mark.keys(), mark.Before, revision)
+	if h.mirror != nil {
+		h.mirror.Purged(mark.keys(), mark.Before, revision)
 	}
 	if gone {
-		f.hub.readPrefixSoon(mark.keys(), revision)
+		h.readPrefixSoon(mark.keys(), revision)
 	}
 }
