@@ -6,9 +6,7 @@ require (
 	github.com/ThreeDotsLabs/watermill v1.5.1
 	github.com/ThreeDotsLabs/watermill-nats/v2 v2.1.3
 	github.com/bsm/redislock v0.9.4
-	github.com/expediter-io/expediter/pkg v0.1.0
-	github.com/expediter-io/expediter/pkg/natsrun v0.1.0
-	github.com/expediter-io/expediter/pkg/service v0.1.0
+	github.com/expediter-io/expediter v0.1.0
 	github.com/expediter-io/expediter/services/enricher v0.1.0
 	github.com/expediter-io/expediter/services/importer v0.1.0
 	github.com/expediter-io/expediter/services/notifier v0.1.0
@@ -29,7 +27,11 @@ require (
 	google.golang.org/grpc v1.83.2
 )
 
-require github.com/google/go-cmp v0.7.0 // indirect
+require (
+	github.com/cenkalti/backoff/v5 v5.0.3 // indirect
+	github.com/google/go-cmp v0.7.0 // indirect
+	go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp v1.47.0 // indirect
+)
 
 require (
 	github.com/antithesishq/antithesis-sdk-go v0.8.0-default-no-op // indirect
@@ -39,9 +41,6 @@ require (
 	github.com/coder/websocket v1.8.15 // indirect
 	github.com/coreos/go-semver v0.3.1 // indirect
 	github.com/coreos/go-systemd/v22 v22.7.0 // indirect
-	github.com/expediter-io/expediter/deploy/nats v0.1.0 // indirect
-	github.com/expediter-io/expediter/pkg/natsotel v0.1.0
-	github.com/expediter-io/expediter/pkg/natsrun/natstest/check v0.1.0
 	github.com/go-jose/go-jose/v4 v4.1.9 // indirect
 	github.com/go-json-experiment/json v0.0.0-20260820222146-c27c302e5fc3 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect

@@ -67,7 +67,7 @@ func serve(ctx context.Context, t task) (err error) {
 	}
 	defer nc.Close()
 	options := assetOptions(t.Storage, t.Address)
-	service.CollectSeldom() // as the notifier's program does
+	debug.SetGCPercent(400) // GOGC as docs/operate.md recommends
 	cfg := notifier.Config{
 		BaseConfig: service.BaseConfig{
 			CreateAssets: true, Listen: "-", Logger: slog.New(slog.DiscardHandler), MaxBytes: options.MaxBytes,

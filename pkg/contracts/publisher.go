@@ -214,12 +214,6 @@ func unsure(err error) bool {
 // space do not count. It fails for a payload that has no canonical form, such as one with a name twice.
 func (e Event) Fingerprint() (string, error) {
 	e.OccurredAt = time.Time{}
-	return e.ExactFingerprint()
-}
-
-// ExactFingerprint returns a fingerprint that covers occurred_at too, but not its time zone.
-func (e Event) ExactFingerprint() (string, error) {
-	e.OccurredAt = e.OccurredAt.UTC()
 	mark, err := flight.Work{Process: "notifier.event", Version: "1", Inputs: e}.Key()
 	if err != nil {
 		return "", fmt.Errorf("contracts: fingerprint: %w", err)

@@ -228,14 +228,6 @@ func CancelledUserKeys(eventID string) (string, error) {
 	return key + ".one.>", err
 }
 
-// UnpublishedKeys selects the keys, in bucket deliveries, of the events that were cancelled before they were published.
-const UnpublishedKeys = "/unpublished.*"
-
-// UnpublishedKey is the key, in bucket deliveries, by which an event is counted that was cancelled before it was published.
-func UnpublishedKey(eventID string) (string, error) {
-	return join("/unpublished", id("event_id", eventID))
-}
-
 // DigestKey is the key, in bucket deliveries, of the content of a digest of one user on one channel. digestID is the
 // event id of the digest's row.
 func DigestKey(digestID, channel string, recipient RecipientType, userID string) (string, error) {

@@ -114,9 +114,6 @@ type BaseConfig struct {
 	// Version is the semantic version that /version and `nats micro info` show. Defaults to the version of the main module, or "0.0.0-dev"
 	// for a program without one.
 	Version string `env:"-"`
-
-	started func() // called when the service serves; nil for no call
-	values  values // the files with values of variables; nil for none
 }
 
 // base is the part of a Config that all services share.
@@ -181,6 +178,34 @@ func (cfg BaseConfig) Validate(name string) error {
 	return errors.Join(append(errs, checkHosts(name, cfg.Hosts), checkOrigins(name, cfg.Origins))...)
 }
 
+const (
+	// fileSuffix ends the name of a variable that has the path of a file with the value of another variable.
+	fileSuffix = "_FILE"
+
+	// maxValue bounds the file, in bytes.
+	maxValue = 64 << 10
+)
+
+// readValue returns the value in a file, without its last line breaks.
+func readValue(path string) (string, error) {
+	f, err := os.Open(path) //nolint:gosec // the operator names it
+	if err != nil {
+		return "", err //nolint:wrapcheck // names the file
+	}
+	defer f.Close() //nolint:errcheck // it is only read
+	data, err := io.ReadAll(io.LimitReader(f, maxValue+1))
+	value := strings.TrimRight(strings.ReplaceAll(string(data), "\r\n", "\n"), "\n")
+	switch {
+	case err != nil:
+		return "", err //nolint:wrapcheck // as above
+	case value == "":
+		return "", fmt.Errorf("%s is empty", path)
+	case len(data) > maxValue:
+		return "", fmt.Errorf("%s is over the limit of %d KiB", path, maxValue>>10)
+	}
+	return value, nil
+}
+
 // placeholder stands for the service's name in the tags of [BaseConfig].
 const placeholder = "SERVICE_"
 
@@ -198,7 +223,6 @@ func FromEnvironment(name string, cfg Config) error {
 func Read(name string, environment map[string]string, stderr io.Writer, cfg Config) error {
 	prefix := strings.ToUpper(name) + "_"
 	known, set := map[string]string{}, map[string]string{} // variables by the names of fields; values by the names in tags
-	files := values{}
 	var errs []error
 	for _, field := range reflect.VisibleFields(reflect.TypeOf(cfg).Elem()) {
 		tag := field.Tag.Get("env")
@@ -213,8 +237,11 @@ func Read(name string, environment map[string]string, stderr io.Writer, cfg Conf
 		value, ok := environment[variable]
 		if path, named := environment[variable+fileSuffix]; named {
 			var err error
-			if value, err = files.read(path, field.Type.Kind() == reflect.Slice); ok {
+			if value, err = readValue(path); ok {
 				err = fmt.Errorf("%s is set, too", variable)
+			}
+			if field.Type.Kind() == reflect.Slice {
+				value = strings.ReplaceAll(value, "\n", ",") // a line for each element
 			}
 			if ok = err == nil; !ok {
 				errs = append(errs, fmt.Errorf("%s: %s: %w", name, variable+fileSuffix, err))
@@ -231,9 +258,6 @@ func Read(name string, environment map[string]string, stderr io.Writer, cfg Conf
 		}
 	}
 	base := cfg.base()
-	if len(files) > 0 {
-		base.values = files
-	}
 	base.Logger = NewLogger(stderr, base.LogLevel)
 	return errors.Join(errs...)
 }

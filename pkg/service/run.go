@@ -110,9 +110,8 @@ type Service struct {
 	workers map[string]error
 }
 
-// Main reads the configuration, and runs a service until the process is interrupted or terminated. When a file changes that a variable
-// with _FILE behind its name has named, the service stops and starts again in the same process. Main logs the error of a service that
-// failed, and returns the exit code of the process. It calls CollectSeldom.
+// Main reads the configuration, and runs a service until the process is interrupted or terminated. It logs the error of a service that
+// failed, and returns the exit code of the process.
 //
 // With the arguments "ready" and a URL it only asks whether the service at the URL is ready: a health check for a container that has no
 // other program.
@@ -123,8 +122,10 @@ func Main[C any](name string, fromEnvironment func() (C, error), run func(contex
 	if len(os.Args) == 3 && os.Args[1] == "ready" {
 		said, err = ": not ready", AskReady(ctx, os.Args[2])
 	} else {
-		CollectSeldom()
-		err = reloading(ctx, fromEnvironment, run)
+		var cfg C
+		if cfg, err = fromEnvironment(); err == nil {
+			err = run(ctx, cfg)
+		}
 	}
 	stop()
 	if err != nil {
@@ -155,9 +156,6 @@ func Run(ctx context.Context, spec Spec) (err error) {
 	}
 	cfg.Logger.InfoContext(ctx, spec.Name+": ready", //nolint:sloglint // begins with the service's name
 		"http", s.URL(), "admin", s.PartURL(adminPart), "nats", nc.ConnectedUrlRedacted())
-	if cfg.started != nil {
-		cfg.started()
-	}
 	select {
 	case <-ctx.Done():
 	case <-s.group.Ended():

@@ -168,8 +168,8 @@ func TestFromACaptionFileToARecipe(t *testing.T) {
 	}
 	_, text = call(t, http.MethodGet, recipe+"?format=schema.org", "")
 	check.That(t, strings.Contains(text, `"@type": "Recipe"`), "%s", text)
-	_, text = call(t, http.MethodGet, recipe+"?format=cooklang", "")
-	check.That(t, strings.Contains(text, "flour{2%cup}"), "%s", text)
+	resp, text = call(t, http.MethodGet, recipe+"?format=cook", "")
+	check.That(t, resp.StatusCode == http.StatusBadRequest && strings.Contains(text, "json or schema.org"), "%s", text)
 	_, text = call(t, http.MethodGet, i.URL()+"/v1/recipes?owner=ada&q=flour", "")
 	list := decode[struct{ Recipes []kvstore.Summary }](t, text)
 	check.That(t, len(list.Recipes) == 1 && list.Recipes[0].ID == last.job.RecipeID, "%s", text)

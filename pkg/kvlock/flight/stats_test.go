@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/expediter-io/expediter/pkg/internal/compress"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
@@ -138,8 +136,6 @@ func takenBy(w *Watcher) (entry Entry, ok bool) {
 	}
 	return *news, true
 }
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // Without an observer events cost nothing. It is not parallel: the allocations of other tests would count.
 func TestNoObserverCostsNothing(t *testing.T) {

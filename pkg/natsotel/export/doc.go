@@ -23,11 +23,11 @@
 //	OTEL_EXPORTER_OTLP_COMPRESSION       gzip, or none
 //	OTEL_EXPORTER_OTLP_CERTIFICATE       a file with the certificates of those that vouch for the collector
 //	OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE, OTEL_EXPORTER_OTLP_CLIENT_KEY   files with the certificate of the program, and its key
-//	OTEL_EXPORTER_OTLP_PROTOCOL          http/protobuf, or nothing
+//	OTEL_EXPORTER_OTLP_PROTOCOL          http/protobuf, http/json, or nothing
 //	OTEL_TRACES_SAMPLER                  which traces are kept; all by default
 //	OTEL_RESOURCE_ATTRIBUTES             attributes of this process in every trace
 //	OTEL_SDK_DISABLED                    "true" turns traces off
 //
-// Each of OTEL_EXPORTER_OTLP_ may be set for traces alone, as OTEL_EXPORTER_OTLP_TRACES_. The error of [Start] names every mistake in
-// them.
+// Each OTEL_EXPORTER_OTLP_ variable may be set for traces alone, as OTEL_EXPORTER_OTLP_TRACES_. The error of [Start] names every
+// mistake in them and quotes no header, since most headers are secrets.
 package export

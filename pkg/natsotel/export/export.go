@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	otelprometheus "go.opentelemetry.io/otel/exporters/prometheus"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/propagation"
@@ -21,8 +21,6 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
-
-	"github.com/expediter-io/expediter/pkg/natsotel/export/internal/otlp"
 )
 
 // maxAttribute bounds the values of attributes, in bytes, unless OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT is set.
@@ -90,11 +88,10 @@ func Start(ctx context.Context, cfg Config) (*Exports, error) {
 	if !collected() {
 		return e, nil
 	}
-	client, err := otlp.New()
-	if err != nil {
+	if err := checkEnvironment(); err != nil {
 		return nil, fmt.Errorf("export: traces: %w", err)
 	}
-	exporter, err := otlptrace.New(ctx, client)
+	exporter, err := otlptracehttp.New(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("export: traces: %w", err)
 	}

@@ -6,6 +6,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -59,17 +61,38 @@ func TestTraces(t *testing.T) {
 	collector := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		check.Is(t, err, nil)
-		received <- r.URL.Path + " " + string(body)
+		received <- r.URL.Path + " " + r.Header.Get("Authorization") + " " + string(body)
 		w.WriteHeader(http.StatusOK)
 	}))
 	defer collector.Close()
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.URL)
+	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20x")
 	exports := check.Must(export.Start(t.Context(), export.Config{Service: "kitchen"}))(t)
 	_, span := exports.Tracers.Tracer("test").Start(t.Context(), "cook soup")
 	span.End()
 	check.OK(t, exports.Stop(t.Context()))
-	if got := <-received; !strings.HasPrefix(got, "/v1/traces ") || !strings.Contains(got, "cook soup") || !strings.Contains(got, "kitchen") {
+	if got := <-received; !strings.HasPrefix(got, "/v1/traces Bearer x ") || !strings.Contains(got, "cook soup") || !strings.Contains(got, "kitchen") {
 		t.Errorf("the collector got %q", got)
+	}
+}
+
+// Every mistake in the environment is named, without the secrets in it.
+func TestMistakes(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "empty")
+	check.OK(t, os.WriteFile(file, nil, 0o600))
+	for key, value := range map[string]string{
+		"CERTIFICATE": file, "CLIENT_CERTIFICATE": file, "COMPRESSION": "zstd", "ENDPOINT": "collector:4318", "HEADERS": "Bearer secret",
+		"PROTOCOL": "grpc", "TIMEOUT": "10s",
+	} {
+		t.Setenv("OTEL_EXPORTER_OTLP_"+key, value)
+	}
+	_, err := export.Start(t.Context(), export.Config{Service: "kitchen"})
+	for _, want := range []string{
+		"CERTIFICATE: " + file + " has no certificate", "CLIENT_CERTIFICATE: with OTEL_EXPORTER_OTLP_CLIENT_KEY", `COMPRESSION: "zstd" is neither`,
+		`ENDPOINT: "collector:4318" is not a URL`, "HEADERS: header 1 of the list is not", `PROTOCOL: "grpc" is neither`, `TIMEOUT: "10s" is not`,
+	} {
+		check.That(t, err != nil && strings.Contains(err.Error(), "OTEL_EXPORTER_OTLP_"+want) && !strings.Contains(err.Error(), "secret"),
+			"no %s in %v", want, err)
 	}
 }
 

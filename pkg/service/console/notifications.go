@@ -206,8 +206,6 @@ func (e eventState) words(rows []notification, more bool) string {
 		return "It is not planned yet. If that lasts, look at the dead letters of EVENTS."
 	case e.State == "refused":
 		return "It could not be planned: " + e.Reason + ". Mend that, and replay its dead letter of EVENTS."
-	case e.EventType == "" && e.Rows == 0 && (e.State == "cancelled" || e.State == "unpublished"):
-		return "It is not published yet, and cancelled: it is not sent if it is published within 7 days."
 	}
 	words := fmt.Sprintf("planned %s for %s", counted(e.Rows, "row"), counted(e.Recipients, "recipient"))
 	switch {

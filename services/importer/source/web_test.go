@@ -234,17 +234,3 @@ func TestWorkerKilledWhileFetching(t *testing.T) {
 	check.OK(t, check.Err(source.New(source.Config{TempDir: dir})))
 	wantEmpty(t, dir)
 }
-
-// Each page gives the recipe that a person reads on it.
-func TestPages(t *testing.T) {
-	t.Parallel()
-	pages := check.Must(sourcetest.Pages())(t)
-	check.That(t, len(pages) >= 40, "%d pages", len(pages))
-	for _, p := range pages {
-		t.Run(p.Name, func(t *testing.T) {
-			t.Parallel()
-			got := check.Must(p.Read(t.Context()))(t)
-			check.Equal(t, p.Want, got)
-		})
-	}
-}

@@ -115,8 +115,6 @@ func (f *notificationsFlags) describe(ctx context.Context, client *notify.Client
 		return err
 	}
 	switch {
-	case e.EventType == "" && (e.State == "cancelled" || e.State == "unpublished"):
-		f.notef("Not published yet, and cancelled %s: it is not sent if it is published within 7 days.\n", stamp(e.At))
 	case e.State == "seen":
 		f.notef("Seen %s; it is not planned yet. When that lasts, see: expediter dead list --job-stream EVENTS\n", stamp(e.At))
 	case e.State == "refused":
@@ -251,8 +249,6 @@ func (f *notificationsFlags) cancel(ctx context.Context, c notifier.Cancellation
 		return err
 	case f.json:
 		return f.writeLine(done)
-	case done.Unpublished:
-		return f.say("%s is not published yet: it is cancelled if it is published within 7 days\n", table.Printable(done.EventID))
 	}
 	again := ""
 	if done.Again {

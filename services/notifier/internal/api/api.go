@@ -189,8 +189,6 @@ func Problem(err error) service.Problem {
 		return service.Problem{Status: http.StatusConflict, Code: "EVENT_MISMATCH"}
 	case errors.Is(err, ErrNotExpanded):
 		return service.Problem{Status: http.StatusConflict, Code: "EVENT_NOT_EXPANDED"}
-	case errors.Is(err, plan.ErrUnpublished):
-		return service.Problem{Status: http.StatusConflict, Code: "EVENT_NOT_PUBLISHED"}
 	case errors.Is(err, plan.ErrTooFar):
 		return service.Problem{Status: http.StatusUnprocessableEntity, Code: "NOT_BEFORE_TOO_FAR"}
 	case errors.Is(err, plan.ErrTooLarge):

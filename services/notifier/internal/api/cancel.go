@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -63,10 +62,6 @@ type Cancelled struct {
 
 	// Suppressed is the number of rows that are not sent because of the cancellation.
 	Suppressed int `json:"suppressed"`
-
-	// Unpublished reports whether the event has not been published. It is cancelled if it is published within
-	// [plan.KeepUnpublished].
-	Unpublished bool `json:"unpublished,omitempty"`
 }
 
 // Cancel cancels an event, for all users or for one. Rows that have been sent stay sent. Publishing the event again sends
@@ -81,11 +76,10 @@ type Cancelled struct {
 // Digests after the first 1,000 are cancelled only by the call with their cursor. The error is [ErrUnknownEvent] for a digest
 // that does not exist.
 //
-// An event can be cancelled before it is published. That is kept for [plan.KeepUnpublished], for at most [plan.MaxUnpublished]
-// events at a time; the error is [plan.ErrUnpublished] for more. Nothing is stored for a user whom the event does not concern. The
-// users are not certain until a minute after the event is expanded. Until then it can be cancelled for 1,000 users without a row;
-// the error is [ErrNotExpanded] for more. Seven round trips, four more for an event that is not published, up to two more for one
-// user, two for each row, three for each row of the inbox, and two more for a digest.
+// An event that has not been published is unknown: the error is [ErrUnknownEvent]. Nothing is stored for a user whom the event does
+// not concern. The users are not certain until a minute after the event is expanded. Until then it can be cancelled for 1,000 users
+// without a row; the error is [ErrNotExpanded] for more. Seven round trips, up to two more for one user, two for each row, three for
+// each row of the inbox, and two more for a digest.
 //
 // The audit stream gets a record of each call, also of a call with a cursor.
 func (a *API) Cancel(ctx context.Context, c Cancellation) (answer Cancelled, err error) {
@@ -111,25 +105,11 @@ func (a *API) cancel(ctx context.Context, c Cancellation, q Query, from position
 		return Cancelled{}, findErr
 	}
 	if unknown && !slices.ContainsFunc(found.rows, stored.collects) {
-		if answer, err = a.forestall(ctx, c, err); err != nil {
-			return Cancelled{}, err
-		}
+		return Cancelled{}, err
 	}
 	answer.Next = found.next.String()
 	err = a.suppress(ctx, found.rows, &answer)
 	return answer, err
-}
-
-// forestall cancels an event that has not been published. It returns unknown for a digest, and for an id that is too long for an
-// event.
-func (a *API) forestall(ctx context.Context, c Cancellation, unknown error) (Cancelled, error) {
-	if strings.HasPrefix(c.EventID, contracts.DigestIDPrefix) || len(c.EventID) > contracts.MaxID {
-		return Cancelled{}, unknown
-	}
-	if err := a.cfg.Reader.Announce(ctx, c.EventID); err != nil {
-		return Cancelled{}, err
-	}
-	return a.note(ctx, c)
 }
 
 // note records that an event is cancelled. It writes nothing for a digest, because a digest of another user may get
@@ -147,10 +127,7 @@ func (a *API) note(ctx context.Context, c Cancellation) (Cancelled, error) {
 	if err != nil {
 		return answer, err
 	}
-	answer.State, answer.Unpublished = e.State, !e.Published()
-	if c.UserID == "" && answer.Unpublished { // it will have no rows
-		return answer, nil
-	}
+	answer.State = e.State
 	if c.UserID != "" {
 		if concerned, err := a.concerns(ctx, e, c); err != nil || !concerned {
 			return answer, err

@@ -1,12 +1,10 @@
 package plan
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -18,8 +16,6 @@ type State string
 
 // The states of an event.
 const (
-	// StateUnpublished means: the event has not been published, and is cancelled for some users.
-	StateUnpublished State = "unpublished"
 	// StateSeen means: its plan is being made, or its planner died.
 	StateSeen State = "seen"
 	// StatePlanned means: its plan is committed.
@@ -37,27 +33,13 @@ const (
 // stream keeps for 30 days. An event that is published again after that is a new event.
 const keep = 40 * 24 * time.Hour
 
-// The bounds of events that are cancelled before they are published.
-const (
-	// MaxUnpublished is the largest number of such events at a time.
-	MaxUnpublished = 1000
-
-	// KeepUnpublished is the time for which each is kept. An event that is published later is not cancelled.
-	KeepUnpublished = 7 * 24 * time.Hour
-)
-
 // Event is the record of an event.
 type Event struct {
 	// At is the time at which the event was first seen.
 	At time.Time `json:"at"`
 
-	// Fingerprint is the exact fingerprint of the event that was seen first. "" means that the event was cancelled
-	// before it was published.
+	// Fingerprint is the fingerprint of the event that was seen first, without occurred_at: senders' libraries stamp it anew.
 	Fingerprint string `json:"fingerprint"`
-
-	// Mark is the first half of the fingerprint without occurred_at. "" when it equals that of Fingerprint, and in
-	// records of earlier versions.
-	Mark string `json:"mark,omitempty"`
 
 	// Reason is the reason for which the event was refused, "" when it was not.
 	Reason string `json:"reason,omitempty"`
@@ -78,33 +60,6 @@ type Event struct {
 // Unplanned reports whether the event has no plan yet, and is to have one.
 func (e *Event) Unplanned() bool { return e.State == StateSeen || e.State == StateRefused }
 
-// Published reports whether the event has been published. An unpublished event with a record is cancelled, for all
-// users or for some.
-func (e *Event) Published() bool { return e.Fingerprint != "" }
-
-// name sets the fields that distinguish the event from other events with its id.
-func (e *Event) name(event contracts.Event) (err error) {
-	if e.Fingerprint, err = event.ExactFingerprint(); err != nil {
-		return err
-	}
-	if event.OccurredAt.IsZero() {
-		return nil
-	}
-	e.Mark, err = event.Fingerprint()
-	e.Mark = e.Mark[:min(markText, len(e.Mark))]
-	return err
-}
-
-// markText is the number of characters of Mark: 128 bits.
-const markText = 32
-
-// same reports whether two records are of the same event. A process of an earlier version may have removed the mark
-// of a record.
-func (e *Event) same(other *Event) bool {
-	loose := func(e *Event) string { return cmp.Or(e.Mark, e.Fingerprint[:min(markText, len(e.Fingerprint))]) }
-	return e.Fingerprint == other.Fingerprint || loose(e) == loose(other)
-}
-
 // Written returns the time at which the record was written, by the server's clock.
 func (e *Event) Written() time.Time { return e.over.Stored }
 
@@ -123,87 +78,25 @@ func (s events) see(ctx context.Context, e contracts.Event) (*Event, error) {
 	if err != nil {
 		return nil, err
 	}
-	seen := Event{At: time.Now().UTC(), State: StateSeen, over: kvrecord.Record{Subject: subject}}
-	if err := seen.name(e); err != nil {
+	mark, err := e.Fingerprint()
+	if err != nil {
 		return nil, err
 	}
+	seen := Event{At: time.Now().UTC(), Fingerprint: mark, State: StateSeen, over: kvrecord.Record{Subject: subject}}
 	err = s.put(ctx, &seen)
 	conflict, ok := errors.AsType[*kvrecord.ConflictError](err)
 	if !ok {
 		return &seen, err
 	}
 	there, err := decodeEvent(conflict.Found)
-	news := false
-	if err == nil && !there.Published() {
-		there, news, err = s.published(ctx, e.EventID, &seen)
-	}
 	if err != nil {
 		return nil, err
 	}
-	if !there.same(&seen) {
+	if there.Fingerprint != mark {
 		return nil, ErrMismatch
 	}
-	there.again = !news
+	there.again = true
 	return there, nil
-}
-
-// published records that an event that was cancelled before, for all users or for some, is published, and reports whether that
-// is new. Five round trips.
-func (s events) published(ctx context.Context, eventID string, seen *Event) (there *Event, news bool, err error) {
-	there, err = s.change(ctx, eventID, func(there *Event) bool {
-		if news = !there.Published(); news {
-			there.Fingerprint, there.Mark = seen.Fingerprint, seen.Mark
-		}
-		if there.State == StateUnpublished {
-			there.State = StateSeen
-		}
-		return news
-	})
-	if err == nil && news {
-		err = s.uncount(ctx, eventID)
-	}
-	return there, news, err
-}
-
-// uncount removes an event from the unpublished ones.
-func (s events) uncount(ctx context.Context, eventID string) error {
-	key, err := contracts.UnpublishedKey(eventID)
-	if err != nil {
-		return err
-	}
-	counted, err := s.Get(ctx, s.Key(key))
-	if err == nil && counted.Revision > 0 {
-		_, err = s.Put(ctx, kvrecord.Write{Subject: s.Key(key), Data: []byte("{}"), Over: counted, TTL: time.Second})
-	}
-	if errors.Is(err, kvrecord.ErrConflict) { // the entry has just expired, or was written again
-		return nil
-	}
-	return err
-}
-
-// announce writes the record of an event that has not been published, unless there is a record. At the limit it still accepts an
-// event that is counted already, as when several calls announce it at the same time. Three round trips.
-func (s events) announce(ctx context.Context, eventID string) error {
-	subject, err := s.subjectOf(eventID)
-	if err != nil {
-		return err
-	}
-	key, err := contracts.UnpublishedKey(eventID)
-	if err != nil {
-		return err
-	}
-	counted, _, err := s.Subjects(ctx, s.Key(contracts.UnpublishedKeys), 0)
-	if err != nil {
-		return err
-	}
-	if len(counted) >= MaxUnpublished && !slices.Contains(counted, s.Key(key)) {
-		return ErrUnpublished
-	}
-	_, err = s.Put(ctx, kvrecord.Write{Subject: s.Key(key), Data: []byte("{}"), TTL: KeepUnpublished})
-	if err == nil || errors.Is(err, kvrecord.ErrConflict) {
-		err = s.note(ctx, &Event{At: time.Now().UTC(), State: StateUnpublished, over: kvrecord.Record{Subject: subject}})
-	}
-	return err
 }
 
 // planned records that the plan is committed. A record that another process has written since it was read has that
@@ -233,11 +126,7 @@ func (s events) put(ctx context.Context, e *Event) error {
 	if err != nil {
 		return fmt.Errorf("encode the record of the event: %w", err)
 	}
-	ttl := keep
-	if !e.Published() {
-		ttl = KeepUnpublished
-	}
-	stored, err := s.Put(ctx, kvrecord.Write{Subject: e.over.Subject, Data: data, Over: e.over, TTL: ttl})
+	stored, err := s.Put(ctx, kvrecord.Write{Subject: e.over.Subject, Data: data, Over: e.over, TTL: keep})
 	if err == nil {
 		e.over = stored
 	}

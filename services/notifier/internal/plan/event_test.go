@@ -105,7 +105,6 @@ func TestARefusalTakesNothingBack(t *testing.T) {
 }
 
 // An event that is published again is the same one whenever it says that it occurred, and another one when any other field differs.
-// That holds also for a record that a former version wrote, which counted when it occurred.
 func TestWhichFieldsMakeAnotherEvent(t *testing.T) {
 	t.Parallel()
 	js := server(t)
@@ -130,9 +129,4 @@ func TestWhichFieldsMakeAnotherEvent(t *testing.T) {
 		_, news, err := p.Accept(t.Context(), test.event)
 		check.That(t, errors.Is(err, test.want) && !news, "%s: %v, %v", name, news, err)
 	}
-	former := at(happened("former"), 1)
-	exact := check.Must(former.ExactFingerprint())(t)
-	check.OK(t, check.Err(js.Publish(t.Context(), "$KV."+contracts.BucketDeliveries+".former", []byte(`{"fingerprint":"`+exact+`","state":"seen"}`))))
-	accepted(former)
-	check.Same(t, "outcome", check.Must(p.Plan(t.Context(), former))(t), plan.Planned)
 }

@@ -136,10 +136,6 @@ var (
 
 	// ErrTooLarge is returned for an event or an audience that is too large for a plan.
 	ErrTooLarge = errors.New("too large for a plan")
-
-	// ErrUnpublished is returned for the cancellation of an unpublished event when [MaxUnpublished] such events are
-	// cancelled.
-	ErrUnpublished = errors.New("too many events are cancelled that have not been published: cancel it when it is published")
 )
 
 func tooLarge(format string, args ...any) error {

@@ -196,15 +196,15 @@ func (p *Planner) Reopen(ctx context.Context, e *Event) error { return p.events.
 // stays unchanged when the event has a plan, is cancelled, was never seen, or is another event with that id. Refuse writes
 // even an unchanged refusal, so that a concurrent [Planner.Reopen] fails. Two round trips.
 func (p *Planner) Refuse(ctx context.Context, e contracts.Event, reason string) error {
-	var refused Event
-	if err := refused.name(e); err != nil {
+	mark, err := e.Fingerprint()
+	if err != nil {
 		return err
 	}
 	if len(reason) > MaxReason {
 		reason = redact.Clip(reason, MaxReason)
 	}
-	_, err := p.events.change(ctx, e.EventID, func(e *Event) bool {
-		if !e.Unplanned() || !e.same(&refused) {
+	_, err = p.events.change(ctx, e.EventID, func(e *Event) bool {
+		if !e.Unplanned() || e.Fingerprint != mark {
 			return false
 		}
 		e.State, e.Reason = StateRefused, reason

@@ -69,16 +69,6 @@ func (r *Reader) Cancel(ctx context.Context, eventID string) (*Event, error) {
 	})
 }
 
-// Announce records an event that has not been published, for [KeepUnpublished], so that it can be cancelled before it is
-// published. The record of a published event stays unchanged. The error is [ErrUnpublished] while [MaxUnpublished] events are
-// recorded. Three round trips.
-func (r *Reader) Announce(ctx context.Context, eventID string) error {
-	if err := r.events.announce(ctx, eventID); err != nil {
-		return fmt.Errorf("event %.80q: %w", eventID, err)
-	}
-	return nil
-}
-
 // Expanded records that all rows of a plan are stored or delivered, unless the event has been cancelled. The planner may write the
 // record at the same moment. Usually two round trips.
 func (r *Reader) Expanded(ctx context.Context, p *Plan) error {

@@ -1,3 +1,0 @@
-module github.com/expediter-io/expediter/deploy/nats
-
-go 1.26

@@ -1,0 +1,56 @@
+package flight_test
+
+import (
+	"testing"
+
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/testbed"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
+	_ "github.com/expediter-io/expediter/pkg/natsrun/natstest/fastelection" // in every server process
+)
+
+func TestMain(m *testing.M) { crash.Main(m, 2, holder, caller) }
+
+const (
+	bucket   = testbed.Bucket
+	lateness = testbed.Lateness
+	step     = testbed.Step
+)
+
+// wantEntry checks state and value of a key, read anew.
+func wantEntry(t testing.TB, f *flight.Flight, key string, state flight.State, value string) flight.Entry {
+	t.Helper()
+	s := get(t, f, key)
+	check.That(t, s.State == state && string(s.Value) == value, "%s is %s with %q, want %s with %q", key, s.State, s.Value, state, value)
+	return s
+}
+
+// Short names for the parts of the testbed that these tests use most.
+var (
+	bedOn       = testbed.On
+	begin       = testbed.Begin
+	complete    = testbed.Complete
+	connect     = natstest.Connect
+	flightOn    = testbed.FlightOn
+	get         = testbed.Get
+	inBubble    = testbed.InBubble
+	isPush      = testbed.IsPush
+	isWrite     = testbed.IsWrite
+	listening   = testbed.Listening
+	losePushes  = testbed.LosePushes
+	losing      = natstest.Losing
+	pass        = testbed.Pass
+	runInBubble = testbed.RunInBubble
+	setup       = testbed.New
+	took        = testbed.Took
+	wantErr     = check.Is
+	within      = testbed.Within
+	writes      = testbed.Writes
+)
+
+type (
+	bed    = testbed.Bed
+	logged = testbed.Logged
+)

@@ -1,0 +1,74 @@
+package service
+
+import (
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+)
+
+// certificate is the certificate of the HTTP interface. It is read again when a connection begins and one of its files has changed. If the
+// files cannot be used, the former certificate stays in force.
+type certificate struct {
+	cert, key string
+	logger    *slog.Logger
+	name      string // of the service
+
+	mu      sync.Mutex
+	current *tls.Certificate
+	read    [2]version // the versions of the files of the certificate in force
+	refused [2]version // the versions of files that could not be used
+}
+
+// version has the properties of a file that change when the file is replaced.
+type version struct {
+	size  int64
+	stamp time.Time
+}
+
+// newCertificate reads a certificate for the first time.
+func newCertificate(name, cert, key string, logger *slog.Logger) (*certificate, error) {
+	c := &certificate{cert: cert, key: key, logger: logger, name: name}
+	if err := c.load(c.versions()); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *certificate) config() *tls.Config {
+	return &tls.Config{GetCertificate: c.get, MinVersion: tls.VersionTLS12}
+}
+
+func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.versions()
+	if now == c.read || now == c.refused {
+		return c.current, nil
+	}
+	if err := c.load(now); err != nil {
+		c.refused = now
+		c.logger.Error(c.name+": the certificate stays as it was", "error", err) //nolint:sloglint // begins with the service's name
+	}
+	return c.current, nil
+}
+
+func (c *certificate) load(now [2]version) error {
+	loaded, err := tls.LoadX509KeyPair(c.cert, c.key)
+	if err != nil {
+		return fmt.Errorf("%s: certificate %s with key %s: %w", c.name, c.cert, c.key, err)
+	}
+	c.current, c.read = &loaded, now
+	return nil
+}
+
+func (c *certificate) versions() (v [2]version) {
+	for i, name := range []string{c.cert, c.key} {
+		if info, err := os.Stat(name); err == nil {
+			v[i] = version{info.Size(), info.ModTime()}
+		}
+	}
+	return v
+}
