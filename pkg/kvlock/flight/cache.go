@@ -38,8 +38,8 @@ type CacheConfig[In any] struct {
 	// Default to the zero value.
 	Options DoOptions
 
-	// Process names the computation, such as "buffer". The keys begin with it and a dot, so that [Flight.Purge] of the
-	// process purges its results. Required.
+	// Process names the computation, such as "buffer". The keys begin with it and a dot, so that [Flight.List] of the
+	// process lists its results. Required.
 	Process string
 
 	// Scope is the rule by which calls count as the same. Defaults to ByInputs.

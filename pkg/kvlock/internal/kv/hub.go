@@ -288,9 +288,6 @@ func (h *Hub) MaxSilence() time.Duration { return 2*PollEvery + h.store.OpTimeou
 func (h *Hub) onPush(m *nats.Msg) {
 	h.store.suspect(m.Header)
 	key := strings.TrimPrefix(m.Subject, h.subscription.trim)
-	if key == purgeKey {
-		h.onPurgeMark(m)
-	}
 	sequence, err := strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64)
 	if err == nil && h.mirror != nil {
 		h.mirror.Pushed(key, sequence)

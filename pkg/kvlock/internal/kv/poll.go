@@ -91,32 +91,14 @@ func (h *Hub) readAt(k *watched, at time.Time) {
 }
 
 // readSoon makes the poller read the key at once.
-func (h *Hub) readSoon(key string) { h.readSince(key, 0) }
-
-// readSince is readSoon for a read that must be as of the given change or later.
-func (h *Hub) readSince(key string, asOf uint64) {
+func (h *Hub) readSoon(key string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if k := h.keys[key]; k != nil {
 		k.next, k.since = time.Time{}, h.reads+1
-		k.asOf, k.floor = 0, max(asOf, h.gaps.applied)
+		k.asOf, k.floor = 0, h.gaps.applied
 		heap.Fix(&h.due, k.index)
 		h.wakePoller()
-	}
-}
-
-// readPrefixSoon is readSince of the keys that begin with prefix.
-func (h *Hub) readPrefixSoon(prefix string, asOf uint64) {
-	h.mu.Lock()
-	keys := make([]string, 0, len(h.keys))
-	for key := range h.keys {
-		if strings.HasPrefix(key, prefix) {
-			keys = append(keys, key)
-		}
-	}
-	h.mu.Unlock()
-	for _, key := range keys {
-		h.readSince(key, asOf)
 	}
 }
 
@@ -329,11 +311,7 @@ func (h *Hub) subscribeWatcher() (unsubscribe func(), err error) {
 	go func() {
 		defer close(ended)
 		for entry := range watcher.Updates() {
-			switch {
-			case entry == nil:
-			case entry.Key() == purgeKey:
-				h.readPrefixSoon("", 0)
-			default:
+			if entry != nil {
 				h.readSoon(entry.Key())
 			}
 		}
