@@ -12,7 +12,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/channel"
-	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 )
 
@@ -108,7 +107,7 @@ func TestAReplayThatDiedIsFinished(t *testing.T) {
 	d = p.deliveries()[key]
 	check.That(t, d.Replays == 1 && len(d.Attempts) == 2, "%+v", d)
 	messages, calls := birds.counts()
-	check.That(t, messages == 1 && calls == 2 && birds.sent[deliver.MessageID(key)] != nil, "%d messages in %d calls", messages, calls)
+	check.That(t, messages == 1 && calls == 2 && birds.sent[deliveries.MessageID(key)] != nil, "%d messages in %d calls", messages, calls)
 }
 
 // Rows that fail again at once are not taken again by the calls of the same cursor, which therefore come to an end.

@@ -198,14 +198,14 @@ func (p *place) rows() map[string]uint64 {
 			all[subject] += times
 		}
 	}
-	for _, row := range p.unstored(all) {
-		all[check.Must(row.Subject())(p)] = 1
+	for _, row := range p.atOnce() {
+		all[check.Must(row.Subject())(p)]++
 	}
 	return all
 }
 
-// unstored are the rows that are there by their items alone.
-func (p *place) unstored(stored map[string]uint64) (rows []contracts.Notification) {
+// atOnce are the rows that were delivered without being stored.
+func (p *place) atOnce() (rows []contracts.Notification) {
 	p.Helper()
 	stream := check.Must(p.js.Stream(p.Context(), "KV_"+contracts.BucketInbox))(p)
 	info := check.Must(stream.Info(p.Context(), jetstream.WithSubjectFilter(">")))(p)
@@ -215,8 +215,7 @@ func (p *place) unstored(stored map[string]uint64) (rows []contracts.Notificatio
 			continue
 		}
 		check.OK(p, err)
-		found := kvrecord.Record{Data: msg.Data, Header: msg.Header, Revision: msg.Sequence, Stored: msg.Time, Subject: subject}
-		if row, _, ok := deliveries.RowOfItem(found); ok && stored[check.Must(row.Subject())(p)] == 0 {
+		if row, _, ok := deliveries.RowAtOnce(kvrecord.Record{Data: msg.Data, Header: msg.Header, Revision: msg.Sequence, Subject: subject}); ok {
 			rows = append(rows, row)
 		}
 	}
