@@ -10,10 +10,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/input"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/notify"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/progress"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/internal/rows"
 	"github.com/expediter-io/expediter/pkg/service/console"
 	"github.com/expediter-io/expediter/services/notifier"
 )
@@ -42,7 +42,7 @@ type emission struct {
 }
 
 func newEmission(f *emitFlags, paths []string) *emission {
-	return &emission{emitFlags: f, counts: map[notify.Outcome]int{}, paths: paths, size: input.Size(paths...)}
+	return &emission{emitFlags: f, counts: map[notify.Outcome]int{}, paths: paths, size: rows.Size(paths...)}
 }
 
 // draw begins a progress bar when the output has no line for each event.
@@ -85,7 +85,7 @@ func (e *emission) validate(ctx context.Context) error {
 	e.draw(e.size)
 	n, before := 0, int64(0)
 	for _, path := range e.paths {
-		if path == input.Stdin || input.Size(path) == 0 {
+		if path == rows.Stdin || rows.Size(path) == 0 {
 			continue
 		}
 		for message, err := range notify.Messages(ctx, path, nil) {
@@ -99,7 +99,7 @@ func (e *emission) validate(ctx context.Context) error {
 			n++
 			e.bar.Set(fmt.Sprintf("%d checked", n), before+message.Document.Offset)
 		}
-		before += input.Size(path)
+		before += rows.Size(path)
 	}
 	e.drawn()
 	e.more(e.bad - maxShown)
@@ -127,7 +127,7 @@ func (e *emission) messages(ctx context.Context) iter.Seq2[notify.Message, error
 					return
 				}
 			}
-			before += input.Size(path)
+			before += rows.Size(path)
 		}
 	}
 }

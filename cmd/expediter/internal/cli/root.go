@@ -20,12 +20,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/enrich"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/imports"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/input"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/notify"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/progress"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/internal/rows"
 	"github.com/expediter-io/expediter/pkg/jsretry"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
@@ -195,27 +194,24 @@ func version() string {
 	return text + " " + info.GoVersion
 }
 
-// errBadRecords is returned when records of the input could not be used.
-var errBadRecords = errors.New("records could not be used")
-
-// problems lists the mistakes in the input, and returns an error that counts them.
-func problems(w io.Writer, report input.Report) error {
-	for _, problem := range report.Problems {
-		fmt.Fprintln(w, harmless(fmt.Sprint(problem))) //nolint:errcheck // nowhere to say so
+// exist returns an error for files that do not exist, before any work begins.
+func exist(paths []string) error {
+	var errs []error
+	for _, path := range paths {
+		if path == "" || path == rows.Stdin {
+			continue
+		}
+		if _, err := os.Stat(path); err != nil {
+			errs = append(errs, err)
+		}
 	}
-	if more := report.Bad - len(report.Problems); more > 0 {
-		fmt.Fprintf(w, "... and %d more\n", more) //nolint:errcheck // as above
-	}
-	if report.Bad == 0 {
-		return nil
-	}
-	return fmt.Errorf("%d of %d %w", report.Bad, report.Rows, errBadRecords)
+	return errors.Join(errs...)
 }
 
 // openInput opens a file, or the standard input for "-". Its reads end with the context. The caller closes it.
 func (g *globals) openInput(ctx context.Context, path string) (io.ReadCloser, error) {
-	if path == input.Stdin {
-		return io.NopCloser(input.Interruptible(ctx, g.config.Stdin)), nil
+	if path == rows.Stdin {
+		return io.NopCloser(rows.Interruptible(ctx, g.config.Stdin)), nil
 	}
 	file, err := os.Open(path) //nolint:gosec // the person who runs it names the file
 	if err != nil {
@@ -224,7 +220,7 @@ func (g *globals) openInput(ctx context.Context, path string) (io.ReadCloser, er
 	return struct {
 		io.Reader
 		io.Closer
-	}{input.Interruptible(ctx, file), file}, nil
+	}{rows.Interruptible(ctx, file), file}, nil
 }
 
 // read reads a file, or the standard input for "-", up to most bytes.
@@ -246,7 +242,7 @@ func (g *globals) read(ctx context.Context, path string, most int64) ([]byte, er
 
 // inputName returns the name of a file, or of the standard input, in messages.
 func inputName(path string) string {
-	if path == input.Stdin {
+	if path == rows.Stdin {
 		return "standard input"
 	}
 	return path
@@ -361,10 +357,10 @@ func ExitCode(err error) int {
 	case errors.Is(err, notify.ErrUnavailable), errors.Is(err, jsretry.ErrNotReady), errors.Is(err, kvlock.ErrUnavailable),
 		errors.Is(err, kvrecord.ErrUnavailable): // also after their own deadlines
 		return ExitUnavailable
-	case errors.Is(err, enrich.ErrTimeout), errors.Is(err, context.DeadlineExceeded), errors.Is(err, errStillRunning),
+	case errors.Is(err, errPending), errors.Is(err, context.DeadlineExceeded), errors.Is(err, errStillRunning),
 		errors.Is(err, notify.ErrNotEnded):
 		return ExitTimeout
-	case errors.Is(err, enrich.ErrUnavailable), errors.Is(err, errUnavailable), errors.Is(err, imports.ErrUnavailable),
+	case errors.Is(err, errUnavailable), errors.Is(err, imports.ErrUnavailable),
 		errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount), jsretry.Transient(err):
 		return ExitUnavailable
 	}

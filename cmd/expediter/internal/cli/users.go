@@ -12,9 +12,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/input"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/notify"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/internal/rows"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
@@ -182,7 +182,7 @@ func (f *usersFlags) get(ctx context.Context, client *notify.Client, r notifier.
 }
 
 func (f *usersFlags) put(ctx context.Context, client *notify.Client, r notifier.UserRequest, text string) error {
-	if text == input.Stdin {
+	if text == rows.Stdin {
 		data, err := f.read(ctx, text, contracts.MaxBody)
 		if err != nil {
 			return err

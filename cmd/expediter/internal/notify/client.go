@@ -15,8 +15,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/input"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/internal/rows"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier"
 )
@@ -202,12 +202,12 @@ func badEvent(where, problem string) error {
 // The path "-" is stdin. An error with a position concerns one value, and others may follow.
 func Messages(ctx context.Context, path string, stdin io.Reader) iter.Seq2[Message, error] {
 	return func(yield func(Message, error) bool) {
-		for doc, err := range input.Documents(ctx, path, stdin, contracts.MaxBody) {
+		for doc, err := range rows.Open(ctx, path, stdin, rows.Options{MaxBytes: contracts.MaxBody}) {
 			message := Message{Document: doc}
-			row, tooLong := errors.AsType[*input.RowError](err)
+			row, tooLong := errors.AsType[*rows.Error](err)
 			switch {
 			case tooLong:
-				err = badEvent(row.Position.String(), row.Fields[0].Problem)
+				err = badEvent(row.Where(), row.Problem)
 			case err != nil:
 				yield(Message{}, err)
 				return

@@ -1,6 +1,7 @@
 package notify
 
 import (
+	"github.com/expediter-io/expediter/internal/rows"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/input"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/pause"
 	"github.com/expediter-io/expediter/services/notifier"
@@ -96,7 +96,7 @@ func (c *Client) publish(ctx context.Context, e contracts.Event) (done struct {
 
 // Message is an event with its position in the input.
 type Message struct {
-	Document input.Document
+	Document rows.Record
 	Event    contracts.Event
 }
 
