@@ -5,16 +5,10 @@ import (
 	"compress/gzip"
 	"encoding/json"
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
-	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -25,31 +19,20 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
-// described is the part of the descriptions of messages that these tests read.
-type described struct {
-	Channels map[string]struct {
-		Address string `json:"address"`
-		Library bool   `json:"x-library"`
-		Stream  string `json:"x-stream"`
-	} `json:"channels"`
-	Components struct {
-		MessageTraits map[string]struct {
-			Headers struct {
-				Properties map[string]any `json:"properties"`
-			} `json:"headers"`
-		} `json:"messageTraits"`
-	} `json:"components"`
-}
-
-func descriptions(t *testing.T) (all []described) {
+// channels returns the streams of the described channels, by address.
+func channels(t *testing.T) map[string]string {
 	t.Helper()
+	var doc struct {
+		Channels map[string]struct {
+			Address string `json:"address"`
+			Stream  string `json:"x-stream"`
+		} `json:"channels"`
+	}
 	files := check.Must(render.Files(root))(t)
-	for path, content := range files {
-		if strings.HasSuffix(path, "/asyncapi.json") {
-			var d described
-			check.OK(t, json.Unmarshal(content, &d))
-			all = append(all, d)
-		}
+	check.OK(t, json.Unmarshal(files["pkg/contracts/asyncapi.json"], &doc))
+	all := map[string]string{}
+	for _, c := range doc.Channels {
+		all[c.Address] = c.Stream
 	}
 	return all
 }
@@ -63,149 +46,49 @@ func covers(filter, subject string) bool {
 	return regexp.MustCompile("^" + pattern + "$").MatchString(subject)
 }
 
-// Every subject of every stream and bucket is described, and every channel is one of the stream that it names.
+// Every subject of every stream and bucket is described, and every channel is one of its stream, or a change of its bucket.
 func TestEveryStreamIsDescribed(t *testing.T) {
 	t.Parallel()
-	declared := map[string][]string{}
+	all := channels(t)
 	for _, config := range contracts.Assets(contracts.AssetOptions{}) {
-		declared[config.Name] = config.Subjects
-	}
-	found := map[string]bool{}
-	for _, d := range descriptions(t) {
-		for name, c := range d.Channels {
-			if c.Stream == "" {
-				continue
-			}
-			sample := parameter.ReplaceAllString(c.Address, "x")
-			at := slices.IndexFunc(declared[c.Stream], func(filter string) bool { return covers(filter, sample) })
-			check.Require(t, at >= 0, "channel %s: %s is no subject of stream %s, which has %v", name, c.Address, c.Stream, declared[c.Stream])
-			found[declared[c.Stream][at]] = true
+		filters := slices.Clone(config.Subjects)
+		if config.RePublish != nil {
+			filters = append(filters, config.RePublish.Destination)
 		}
-	}
-	for name, subjects := range declared {
-		for _, subject := range subjects {
-			check.That(t, found[subject], "no channel is on %s of stream %s", subject, name)
-		}
-	}
-}
-
-// must returns a subject.
-func must(subject string, err error) string {
-	if err != nil {
-		panic(err)
-	}
-	return subject
-}
-
-// Every function that makes a subject makes one that is described, and so are all streams' subjects made.
-func TestEverySubjectIsDescribed(t *testing.T) {
-	t.Parallel()
-	row := contracts.Notification{EventID: "e", UserID: "u", RecipientType: "CUSTOMER", Channel: "push"}
-	one := row
-	one.Address = "phone"
-	made := map[string][]string{
-		"AuditSubject":      {must(contracts.AuditSubject("cli", "cancel"))},
-		"EnrichJobSubject":  {must(contracts.EnrichJobSubject("wolt", "p.1"))},
-		"EventSubject":      {must(contracts.EventSubject("a", "b"))},
-		"ImportJobSubject":  {must(contracts.ImportJobSubject("high", "j"))},
-		"NotifyPageSubject": {must(contracts.NotifyPageSubject("e", "a", 0))},
-		"NotifyPlanSubject": {must(contracts.NotifyPlanSubject("e"))},
-		"NotifySendSubject": {must(contracts.NotifySendSubject("push", "CUSTOMER", "u", "e"))},
-		"ReplaySubject":     {must(row.ReplaySubject(1)), must(one.ReplaySubject(1))},
-		"RepublishSubject":  {contracts.RepublishSubject("inbox", "x")},
-		"Subject":           {must(one.Subject()), must(contracts.Event{EventType: "b", Route: []byte("{}")}.Subject())},
-		"EnrichVariant":     {contracts.EnrichVariant(must(contracts.EnrichJobSubject("wolt", "p")), 1)},
-	}
-	for name := range declarations(t, "pkg/contracts") {
-		check.That(t, made[name] != nil || !strings.HasSuffix(name, "Subject"), "%s makes a subject that this test does not know", name)
-	}
-	used := map[string]bool{}
-	for name, subjects := range made {
-		for _, subject := range subjects {
-			found := ""
-			for _, d := range descriptions(t) {
-				for _, c := range d.Channels {
-					filter := parameter.ReplaceAllString(c.Address, "*")
-					if strings.HasPrefix(subject, "rp.") {
-						filter = strings.Replace(filter, ".*.*", ".*.>", 1)
-					}
-					if !c.Library && covers(filter, subject) && literals(filter) > literals(found) {
-						found = filter
-					}
+		for _, filter := range filters {
+			found := false
+			for address, stream := range all {
+				if stream == config.Name && covers(filter, parameter.ReplaceAllString(address, "x")) {
+					found = true
 				}
 			}
-			check.That(t, found != "", "%s: %s is not described", name, subject)
-			used[found] = true
+			check.That(t, found, "no channel is on %s of stream %s", filter, config.Name)
 		}
-	}
-	for _, d := range descriptions(t) {
-		for name, c := range d.Channels {
-			own := c.Stream != "" && !strings.Contains(c.Stream, "_") || c.Stream == contracts.StreamEnrichJobs || c.Stream == contracts.StreamImportJobs
-			filter := parameter.ReplaceAllString(c.Address, "*")
-			check.That(t, !own || c.Stream == contracts.StreamDead || used[filter], "channel %s: no function makes %s", name, c.Address)
+		for address, stream := range all {
+			sample := parameter.ReplaceAllString(address, "x")
+			check.That(t, stream != config.Name || slices.ContainsFunc(filters, func(f string) bool { return covers(f, sample) }),
+				"%s is no subject of stream %s, which has %v", address, stream, filters)
 		}
 	}
 }
 
-func literals(filter string) int { return len(strings.ReplaceAll(filter, "*", "")) }
-
-// Every header that the sources name is described, and every header of ours that is described is named there.
-func TestEveryHeaderIsDescribed(t *testing.T) {
+// The functions that make the subjects of messages make those that are described.
+func TestSubjectsAreMadeAsDescribed(t *testing.T) {
 	t.Parallel()
-	known, named := map[string]bool{}, map[string]bool{}
-	for _, d := range descriptions(t) {
-		for _, trait := range d.Components.MessageTraits {
-			for name := range trait.Headers.Properties {
-				known[name] = true
-			}
-		}
+	must := func(subject string, err error) string { return check.Must(subject, err)(t) }
+	all := channels(t)
+	for address, subject := range map[string]string{
+		"$KV.directory.{recipient_type}.{user_id}":                    "$KV.directory." + must(contracts.DirectoryKey("CUSTOMER", "u")),
+		"audit.{source}.{action}":                                     must(contracts.AuditSubject("cli", "cancel")),
+		"events./routed.{event_type}":                                 must(contracts.Event{EventType: "b", Route: []byte("{}")}.Subject()),
+		"events.{aggregate_type}.{event_type}":                        must(contracts.EventSubject("a", "b")),
+		"jobs.enrich.{provider}.{place_id}":                           must(contracts.EnrichJobSubject("wolt", "p.1")),
+		"jobs.import.{priority}.{job_id}":                             must(contracts.ImportJobSubject("high", "j")),
+		"notify.plan.{event_id}":                                      must(contracts.NotifyPlanSubject("e")),
+		"notify.send.{channel}.{recipient_type}.{user_id}.{event_id}": must(contracts.NotifySendSubject("push", "CUSTOMER", "u", "e")),
+	} {
+		check.That(t, all[address] != "" && covers(parameter.ReplaceAllString(address, "*"), subject), "%s is not described as %s", subject, address)
 	}
-	for name, value := range declarations(t, "pkg", "services") {
-		if ours.MatchString(value) && strings.Contains(strings.ToLower(name), "header") {
-			named[value] = true
-		}
-	}
-	for name := range named {
-		check.That(t, known[name], "header %s is not described", name)
-	}
-	for _, name := range slices.Sorted(maps.Keys(known)) {
-		check.That(t, named[name] || !ours.MatchString(name), "header %s is described, and no constant is named so", name)
-	}
-}
-
-// ours are the names of headers that no standard and no server has.
-var ours = regexp.MustCompile(`^(Dead|Expediter|Import|Job|Kv|Kvlock)-[A-Za-z-]+$`)
-
-// declarations returns the names of functions and constants in folders and below, with the texts of the constants.
-func declarations(t *testing.T, folders ...string) map[string]string {
-	t.Helper()
-	all := map[string]string{}
-	for _, folder := range folders {
-		check.OK(t, filepath.WalkDir(filepath.Join(root, folder), func(path string, _ fs.DirEntry, err error) error {
-			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
-				return err
-			}
-			file := check.Must(parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution))(t)
-			ast.Inspect(file, func(n ast.Node) bool {
-				switch n := n.(type) {
-				case *ast.FuncDecl:
-					if n.Name.IsExported() {
-						all[n.Name.Name] = ""
-					}
-				case *ast.ValueSpec:
-					for i, value := range n.Values {
-						if literal, ok := value.(*ast.BasicLit); ok && literal.Kind == token.STRING {
-							text := check.Must(strconv.Unquote(literal.Value))(t)
-							all[path+" "+n.Names[i].Name] = text
-						}
-					}
-				}
-				return true
-			})
-			return nil
-		}))
-	}
-	return all
 }
 
 // concealed decodes a message, and removes its personal members.
@@ -303,16 +186,14 @@ func TestDescriptionsFollowTheirStandards(t *testing.T) {
 	t.Parallel()
 	files := check.Must(render.Files(root))(t)
 	found := 0
-	for file, name := range map[string]string{"asyncapi.json": "asyncapi-3.0", "openapi.json": "openapi-3.1"} {
-		schema := standard(t, name)
-		for path, content := range files {
-			if !strings.HasSuffix(path, "/"+file) {
-				continue
-			}
-			found++
-			document := check.Must(jsonschema.UnmarshalJSON(bytes.NewReader(content)))(t)
-			check.Is(t, schema.Validate(document), nil, path)
+	for path, content := range files {
+		name := map[string]string{"asyncapi.json": "asyncapi-3.0", "openapi.json": "openapi-3.1"}[filepath.Base(path)]
+		if name == "" {
+			continue
 		}
+		found++
+		document := check.Must(jsonschema.UnmarshalJSON(bytes.NewReader(content)))(t)
+		check.Is(t, standard(t, name).Validate(document), nil, path)
 	}
-	check.Same(t, "descriptions", found, 6)
+	check.Same(t, "descriptions", found, 4)
 }

@@ -95,7 +95,7 @@ func Example_stampedeProtection() {
 		var requests sync.WaitGroup
 		for range 50 {
 			requests.Go(func() {
-				menu, err := f.Do(ctx, "menu", query, flight.DoOptions{TTL: time.Minute, Stale: time.Hour})
+				menu, err := f.Do(ctx, "menu", query, flight.DoOptions{TTL: time.Minute})
 				must(err)
 				if string(menu.Value) != "soup" {
 					fmt.Println("got", string(menu.Value))

@@ -229,26 +229,11 @@ func TestReaderWithoutTheSetting(t *testing.T) {
 			"get":        func() error { _, err := f.Get(t.Context(), "r.a"); return err },
 			"latest":     func() error { _, err := f.Latest(t.Context(), "r.a"); return err },
 			"invalidate": func() error { return f.Invalidate(t.Context(), "r.a") },
-			"purge":      func() error { _, err := f.Purge(t.Context(), ""); return err },
 		} {
 			begun, err := time.Now(), try()
 			_, ok := errors.AsType[*kvlock.PartitionsError](err)
 			check.That(t, ok && time.Since(begun) < time.Second, "%s: %v, after %s", what, err, time.Since(begun))
 		}
-	})
-}
-
-// A purge by a program that learns of the division only by it is one of all partitions.
-func TestPurgeLearnsOfTheDivision(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
-		f, other := b.Flight(t, flight.Config{Partitions: parts}), b.Flight(t, flight.Config{Partitions: parts})
-		complete(t, begin(t, other, "r.k2", flight.BeginOptions{}), "left")
-		pass(3 * time.Second)
-		get(t, f, "r.a") // asks
-		_ = growing(t, b.JS)
-		complete(t, begin(t, other, "r.a", flight.BeginOptions{}), "v")
-		check.Must(f.Purge(t.Context(), ""))(t)
-		check.Same(t, "state", get(t, other, "r.a").State, flight.Absent)
 	})
 }
 

@@ -275,34 +275,6 @@ func TestSchemaIsAskedFor(t *testing.T) {
 	check.Failsf(t, outbox.Migrate(ctx, pool), "a cancelled migration is none")
 }
 
-// Applications go on while a table of the former version is changed, also while the change waits for a transaction of one of them.
-// Rows that were there are published.
-func TestMigrationStopsNoWriter(t *testing.T) {
-	t.Parallel()
-	p := newPlace(t)
-	p.exec("ALTER TABLE event_outbox DROP COLUMN not_before; COMMENT ON TABLE event_outbox IS 'expediter outbox 1'")
-	p.insert(event("former", "1"))
-	check.Is(t, check.Err(outbox.New(t.Context(), p.config())), outbox.ErrNoSchema)
-	tx := check.Must(p.pool.Begin(t.Context()))(t)
-	defer tx.Rollback(context.WithoutCancel(t.Context())) //nolint:errcheck // it was committed, as a rule
-	check.OK(t, outbox.Insert(t.Context(), tx, event("long", "2")))
-	migrated := make(chan error, 1)
-	go func() { migrated <- outbox.Migrate(t.Context(), p.pool) }()
-	await(t, "the migration waits", func() bool {
-		return query[bool](p, "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'event_outbox'::regclass)")
-	})
-	writing, cancel := context.WithTimeout(t.Context(), patience/4)
-	defer cancel()
-	check.OK(t, outbox.Insert(writing, p.pool, event("meanwhile", "3")))
-	check.OK(t, tx.Commit(t.Context()))
-	check.OK(t, <-migrated)
-	later := event("later", "4")
-	later.NotBefore = time.Now().Add(time.Hour)
-	p.insert(later)
-	r, _ := p.relay(nil)
-	await(t, "all are published", func() bool { return r.Stats().Published == 4 })
-}
-
 func TestKeyIsTheAggregateUnlessTheEventHasItsOwn(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

@@ -148,7 +148,7 @@ func TestAuthoritiesOfTheOperator(t *testing.T) {
 	}))
 	t.Cleanup(srv.Close)
 	base = srv.URL
-	p := newPlace(t, natstest.Server(t)).watched()
+	p := newPlace(t, natstest.Server(t))
 	p.start(&pigeon{}, func(c *Config) {
 		c.ResolverURL = srv.URL + "/who"
 		c.Rules = writeRules(t, "version: 1\nevents: {X: {CUSTOMER: {channels: [webhook]}}}")

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -94,18 +93,6 @@ func (a *auditor) wrote(key string, revision uint64) {
 	a.writes++
 }
 
-// purged takes note of a purge that was called for when last had been acknowledged.
-func (a *auditor) purged(prefix string, last uint64) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for key := range a.newest {
-		if strings.HasPrefix(key, prefix+".") {
-			a.newest[key] = append(a.newest[key], acknowledged{last + 1, time.Now()})
-		}
-	}
-	a.writes++
-}
-
 func (a *auditor) highest() uint64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -145,14 +132,6 @@ func (a *auditor) turn(ctx context.Context, who int, f *flight.Flight, r *rand.R
 				a.wrote(key, s.Revision)
 			}
 		}
-	case 1:
-		if r.IntN(20) > 0 {
-			return
-		}
-		last := a.highest()
-		if _, err := f.Purge(ctx, key[:1]); err == nil {
-			a.purged(key[:1], last)
-		}
 	default:
 		hits, start := f.Stats().Memory.Hits, time.Now()
 		if s, err := f.Get(ctx, key); err == nil && f.Stats().Memory.Hits > hits {
@@ -162,7 +141,7 @@ func (a *auditor) turn(ctx context.Context, who int, f *flight.Flight, r *rand.R
 }
 
 // A process at each of three servers reads, most from memory, and writes, while the leader is killed, with -long also
-// frozen and deposed. None gets from memory a value that was replaced or purged longer ago than the bound.
+// frozen and deposed. None gets from memory a value that was replaced longer ago than the bound.
 func TestMemoryOnThreeServers(t *testing.T) {
 	t.Parallel()
 	faults := 1
@@ -241,62 +220,6 @@ func TestMemoryWithoutAMajority(t *testing.T) {
 		}
 		check.OK(t, c.cluster.WaitReady(within(t)))
 		until(t, "it is in memory again", hits)
-	}
-}
-
-// A purge right after the leader was killed purges all servers, and the values do not come back with the killed one.
-func TestPurgeOnThreeServers(t *testing.T) {
-	t.Parallel()
-	c := setupThree(t)
-	cfg := remembering()
-	cfg.OpTimeout = 20 * time.Second
-	flights := c.each(t, cfg)
-	const n = 20
-	for i := range n {
-		for _, prefix := range []string{"a", "b"} {
-			replace(t, flights[i%3], fmt.Sprint(prefix, ".", i), "old")
-		}
-	}
-	held := begin(t, flights[0], "a.held", flight.BeginOptions{})
-	for _, f := range flights {
-		until(t, "all are in memory", func() bool {
-			for i := range n {
-				if s, err := f.Get(t.Context(), fmt.Sprint("a.", i)); err != nil || s.State != flight.Done {
-					return false
-				}
-			}
-			return f.Stats().Memory.Entries >= n
-		})
-	}
-	leader := c.leader(t, "KV_"+bucket)
-	check.OK(t, leader.Kill())
-	var with *flight.Flight // at a server that is there
-	for i, node := range c.cluster.Nodes {
-		if node != leader {
-			with = flights[i]
-		}
-	}
-	removed := purge(t, with, "a")
-	check.That(t, removed <= n+1, "%d entries were removed", removed)
-	purged := time.Now()
-	replace(t, with, "a.new", "new")
-	c.back(t, leader)
-	wantErr(t, check.Err(held.Complete(within(t), []byte("of the old world"), 0)), kvlock.ErrLost)
-	<-time.After(time.Until(purged.Add(memoryBound))) // a process that was cut off with the leader has not received it
-	for i, f := range flights {
-		until(t, "the value that was written after the purge", func() bool {
-			s, err := f.Get(t.Context(), "a.new")
-			return err == nil && string(s.Value) == "new"
-		})
-		for range 20 { // whichever replica answers
-			for j := range n {
-				s := get(t, f, fmt.Sprint("a.", j))
-				check.Require(t, s.State == flight.Absent, "process %d reads %s: %s with %q", i, s.Key, s.State, s.Value)
-			}
-		}
-		for j := range n {
-			wantEntry(t, f, fmt.Sprint("b.", j), flight.Done, "old")
-		}
 	}
 }
 

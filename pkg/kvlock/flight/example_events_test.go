@@ -29,8 +29,6 @@ func logEvents(logger *slog.Logger) func(context.Context, flight.Event) {
 		flight.EventTakeOver:      "Taken over from an owner that died",
 		flight.EventRenewalFailed: "Renewal failed",
 		flight.EventLost:          "Lock lost",
-		flight.EventStale:         "Stale result served",
-		flight.EventRefresh:       "Result is refreshed",
 		flight.EventPanic:         "Function panicked",
 	}
 	return func(ctx context.Context, e flight.Event) {
@@ -160,24 +158,4 @@ func Example_waitTimeout() {
 	// waited long enough
 	// harmless
 	// in progress on node-1
-}
-
-// That there is nothing is an answer, which is kept for a time of its own.
-func Example_notFoundError() {
-	_, f, _, end := pair(nil)
-	defer end()
-	find := func(context.Context) ([]byte, error) {
-		fmt.Println("asking the provider")
-		return nil, fmt.Errorf("no venue of that name: %w", flight.ErrNotFound)
-	}
-	for range 2 {
-		_, err := f.Do(context.Background(), "venue", find, flight.DoOptions{NegativeTTL: 24 * time.Hour, TTL: 7 * 24 * time.Hour})
-		if nothing, ok := errors.AsType[*flight.NotFoundError](err); ok {
-			fmt.Println(nothing.Reason)
-		}
-	}
-	// Output:
-	// asking the provider
-	// no venue of that name: kvlock: there is nothing
-	// no venue of that name: kvlock: there is nothing
 }

@@ -101,7 +101,7 @@ func Example_cacheOfAFailure() {
 	// cached <nil>
 }
 
-// Each process has a lifetime of its own for its results, and its keys can be purged by its name.
+// Each process has a lifetime of its own for its results.
 func Example_cacheConfig() {
 	f, end := open()
 	defer end()
@@ -119,11 +119,8 @@ func Example_cacheConfig() {
 			fmt.Println(entry.State, entry.TTL, err)
 		}
 	}
-	n, err := f.Purge(ctx, "traffic")
-	fmt.Println(n, err)
 	// Output:
 	// done 1h0m0s <nil>
-	// 1 <nil>
 }
 
 // A scan counts the entries of the bucket, and the process its own work. The server removes expired entries.
@@ -186,22 +183,6 @@ func Example_memoryConfig() {
 	// Output:
 	// 1 computed, 1000 from memory, 0 from the bucket
 	// absent <nil>
-}
-
-// All that was computed from an old state of the world goes at once, in every process.
-func ExampleFlight_Purge() {
-	f, end := open()
-	defer end()
-	for _, key := range []string{"berlin.today", "berlin.tomorrow", "paris.today"} {
-		keep(f, key, "soup", time.Hour)
-	}
-	fmt.Println(f.Purge(context.Background(), "berlin"))
-	for entry, err := range f.List(context.Background(), "") {
-		fmt.Println(entry.Key, entry.State, err)
-	}
-	// Output:
-	// 2 <nil>
-	// paris.today done <nil>
 }
 
 // List shows the requests in flight, their owners, and their attempts.

@@ -80,7 +80,6 @@ func TestList(t *testing.T) {
 	check.OK(t, begin(t, f, "ab", flight.BeginOptions{}).Fail(t.Context(), "r", time.Hour))
 	check.OK(t, begin(t, f, "a.failed", flight.BeginOptions{}).Fail(t.Context(), "r", 0))
 	check.OK(t, f.Invalidate(t.Context(), "a.gone"))
-	purge(t, f, "none") // leaves its mark
 	for prefix, want := range map[string][]string{
 		"":       {"a.done:done:v", "a.large:done:" + large, "a.pending:pending:", "ab:failed:"},
 		"a":      {"a.done:done:v", "a.large:done:" + large, "a.pending:pending:"},
@@ -265,15 +264,4 @@ func BenchmarkMillionKeys(b *testing.B) {
 			}
 		})
 	}
-	b.Run("Purge", func(b *testing.B) {
-		start := time.Now()
-		if n, err := f.Purge(b.Context(), "a"); err != nil {
-			b.Fatal(n, err)
-		}
-		took := time.Since(start)
-		for b.Loop() {
-			_ = took // once is what counts
-		}
-		b.ReportMetric(took.Seconds(), "s")
-	})
 }

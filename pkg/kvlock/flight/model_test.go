@@ -233,15 +233,6 @@ func TestMemoryIsCoherent(t *testing.T) {
 			case 1:
 				check.OK(t, f.Invalidate(t.Context(), key))
 				newest[key] = append(newest[key], stored{b.Present(t, key).Sequence, time.Now()})
-			case 2:
-				if r.IntN(10) == 0 {
-					check.OK(t, check.Err(f.Purge(t.Context(), key[:1])))
-					for k := range newest {
-						if k[0] == key[0] {
-							newest[k] = append(newest[k], stored{b.Present(t, "_kv_purge").Sequence, time.Now()})
-						}
-					}
-				}
 			default:
 				s := get(t, f, key)
 				if s.State != flight.Done {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,66 +12,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
-
-// "There is nothing" is an answer: it is kept for its own TTL, and all callers get it as such.
-func TestNegativeEntry(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
-		f, g := b.Flight(t, flight.Config{Instance: "f"}), b.Flight(t, flight.Config{})
-		var runs atomic.Int64
-		fn := func(context.Context) ([]byte, error) {
-			runs.Add(1)
-			pass(time.Second)
-			return nil, fmt.Errorf("venue 7: %w", flight.ErrNotFound)
-		}
-		opts := flight.DoOptions{NegativeTTL: time.Minute}
-		wantNothing := func(f *flight.Flight) {
-			_, err := f.Do(t.Context(), "k", fn, opts)
-			var nothing *flight.NotFoundError
-			check.That(t, errors.As(err, &nothing) && errors.Is(err, flight.ErrNotFound) && !errors.Is(err, flight.ErrFailed) &&
-				nothing.Owner == "f" && nothing.Key == "k" && strings.Contains(nothing.Reason, "venue 7"),
-				"got %v, want that there is nothing", err)
-		}
-		var all sync.WaitGroup
-		all.Go(func() { wantNothing(f) })
-		pass(100 * time.Millisecond)
-		for range 5 {
-			all.Go(func() { wantNothing(f) })
-			all.Go(func() { wantNothing(g) })
-		}
-		all.Wait()
-		s := wantEntry(t, g, "k", flight.Done, "")
-		check.That(t, s.NotFound && s.TTL == time.Minute, "got %+v", s)
-		pass(30 * time.Second)
-		wantNothing(g)
-		check.Same(t, "runs.Load()", runs.Load(), 1)
-		pass(31 * time.Second)
-		wantDo(t, g, value(&runs, "v"), opts, "v", flight.Computed)
-	})
-}
-
-func TestNegativeEntryThatIsNotKept(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
-		f, g := b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})
-		fn := func(context.Context) ([]byte, error) { pass(time.Second); return nil, flight.ErrNotFound }
-		var all sync.WaitGroup
-		for _, x := range []*flight.Flight{f, g} {
-			all.Go(func() {
-				wantErr(t, check.Err(x.Do(t.Context(), "k", fn, flight.DoOptions{})), flight.ErrNotFound)
-			})
-			pass(100 * time.Millisecond)
-		}
-		all.Wait()
-		wantEntry(t, f, "k", flight.Absent, "")
-
-		// It replaces a value too: one that is gone is not returned because it was there once.
-		opts := flight.DoOptions{Stale: time.Hour, StaleWait: time.Minute, TTL: time.Minute}
-		var runs atomic.Int64
-		wantDo(t, f, value(&runs, "v"), opts, "v", flight.Computed)
-		pass(2 * time.Minute)
-		wantErr(t, check.Err(g.Do(t.Context(), "k", fn, opts)), flight.ErrNotFound)
-		wantEntry(t, f, "k", flight.Absent, "")
-	})
-}
 
 func TestFailuresAreKeptByPolicy(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
@@ -106,25 +44,15 @@ func TestFailuresAreKeptByPolicy(t *testing.T) {
 	})
 }
 
-func TestTTLOfAValue(t *testing.T) {
+func TestJitterOfATTL(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	f := b.Flight(t, flight.Config{})
-	opts := flight.DoOptions{TTL: time.Hour, ValueTTL: func(value []byte) time.Duration {
-		return map[string]time.Duration{"soup": 90 * time.Second, "bread": 1}[string(value)]
-	}}
-	for key, want := range map[string]time.Duration{"soup": 90 * time.Second, "bread": time.Second, "wine": time.Hour} {
-		check.OK(t, check.Err(f.Do(t.Context(), key, func(context.Context) ([]byte, error) { return []byte(key), nil }, opts)))
-		if m := b.Present(t, key); m.Header.Get("Nats-TTL") != fmt.Sprintf("%.0fs", want.Seconds()) {
-			t.Errorf("%s is kept for %s, want %s", key, m.Header.Get("Nats-TTL"), want)
-		}
-	}
-	opts = flight.DoOptions{Jitter: 0.2, Stale: time.Minute, TTL: 1000 * time.Second}
+	f := setup(t).Flight(t, flight.Config{})
+	opts := flight.DoOptions{Jitter: 0.2, TTL: 1000 * time.Second}
 	ttls := map[time.Duration]bool{}
 	for i := range 20 {
 		key := fmt.Sprint(i)
 		check.OK(t, check.Err(f.Do(t.Context(), key, func(context.Context) ([]byte, error) { return nil, nil }, opts)))
-		ttl := get(t, f, key).TTL - time.Minute
+		ttl := get(t, f, key).TTL
 		ttls[ttl] = true
 		check.That(t, ttl >= 800*time.Second && ttl <= 1200*time.Second, "kept for %s", ttl)
 	}
@@ -135,8 +63,7 @@ func TestOptionsThatAreRefused(t *testing.T) {
 	t.Parallel()
 	f := setup(t).Flight(t, flight.Config{})
 	for name, opts := range map[string]flight.DoOptions{
-		"Jitter": {Jitter: 0.6}, "Refresh": {Refresh: 1}, "Stale": {Stale: -1}, "StaleWait": {StaleWait: -1},
-		"NegativeTTL": {NegativeTTL: 1}, "TTL": {TTL: time.Millisecond}, "ClaimTTL": {ClaimTTL: -time.Second},
+		"Jitter": {Jitter: 0.6}, "TTL": {TTL: time.Millisecond}, "ClaimTTL": {ClaimTTL: -time.Second},
 	} {
 		check.Contains(t, check.Err(f.Do(t.Context(), "k", nil, opts)), name)
 	}

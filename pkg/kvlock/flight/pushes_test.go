@@ -241,23 +241,3 @@ func TestCrowdLearnsOfExpiry(t *testing.T) {
 		c.wantNext(done, flight.Absent, time.Second+lateness+recheck)
 	})
 }
-
-// The removals of a purge are not pushed, and the push of its mark gets lost.
-func TestCrowdLearnsOfAPurge(t *testing.T) {
-	for _, lost := range []bool{false, true} {
-		runInBubble(t, fmt.Sprintf("lost %t", lost), func(t *testing.T, b *bed) {
-			c := watchManyKeys(t, b, flight.Config{})
-			complete(t, begin(t, c.writing, "p.k", flight.BeginOptions{}), "v")
-			w := c.watch("p.k", flight.Done)
-			pass(3 * time.Second)
-			within := 2 * time.Millisecond
-			if lost {
-				within = recheck
-				c.proxy.Filter(losePushes)
-			}
-			purge(t, c.writing, "p")
-			c.proxy.Filter(nil)
-			c.wantNext(w, flight.Absent, within)
-		})
-	}
-}

@@ -22,11 +22,11 @@ func TestEachFieldOfStatsMoves(t *testing.T) {
 		func() { f.counts.read(Entry{State: Done}) }, func() { f.counts.read(Entry{}) },
 		func() { f.counts.returned(&Result{}, errors.New("no")) }, func() { f.store.Unanswered.Add(1) },
 	}
-	for _, o := range []Outcome{Cached, Coalesced, Computed, Stale} {
+	for _, o := range []Outcome{Cached, Coalesced, Computed} {
 		steps = append(steps, func() { f.counts.returned(&Result{Outcome: o}, nil) })
 	}
 	for _, kind := range []EventKind{
-		EventAcquired, EventHeld, EventLost, EventRefresh, EventRenewalFailed, EventTakeOver, EventWaiting, EventWaitTimeout, EventCorrupt, EventPanic,
+		EventAcquired, EventHeld, EventLost, EventRenewalFailed, EventTakeOver, EventWaiting, EventWaitTimeout, EventCorrupt, EventPanic,
 	} {
 		steps = append(steps, func() { f.emit(t.Context(), Event{Kind: kind}) })
 	}

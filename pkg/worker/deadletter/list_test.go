@@ -2,7 +2,6 @@ package deadletter_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	"github.com/nats-io/nats.go"
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
@@ -279,10 +277,7 @@ func TestSurveyGroupsWhatItsFiltersSelect(t *testing.T) {
 	graveyard(t, b)
 	b.put(t, letter(8, func(l *worker.DeadLetter) { l.Subject = "jobs.import" }))
 	b.put(t, letter(9, func(l *worker.DeadLetter) { l.Worker = "vm-3" }))
-	old := nats.NewMsg("dead.JOBS.jobs.mail.10") // of a version whose headers have no worker
-	old.Header = nats.Header{worker.HeaderDeadReason: {string(worker.ReasonExhausted)}, worker.HeaderDeadSignature: {"smtp: code #"}}
-	old.Data = check.Must(json.Marshal(letter(10, func(l *worker.DeadLetter) { l.Worker = "vm-3" })))(t)
-	check.OK(t, check.Err(b.js.PublishMsg(t.Context(), old)))
+	b.put(t, letter(10, func(l *worker.DeadLetter) { l.Worker = "vm-3" }))
 	check.Same(t, "letters of vm-3", len(b.list(t, deadletter.Filter{Worker: "vm-3"}, deadletter.OldestFirst)), 2)
 	for by, want := range map[deadletter.Grouping]int{deadletter.BySignature: 5, deadletter.BySubject: 5, deadletter.ByStream: 4, deadletter.ByWorker: 5} {
 		for _, within := range []deadletter.Filter{{}, {Subject: "jobs.mail.>"}, {Signature: "smtp: code #"}, {Stream: "JOBS"}, {Worker: "vm-3"}} {

@@ -2,15 +2,12 @@ package render
 
 import (
 	"bytes"
-	_ "embed"
 	"encoding/json"
 	"fmt"
-	"html/template"
 	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
@@ -21,8 +18,8 @@ import (
 // node is an object of a description.
 type node = map[string]any
 
-// descriptions makes the descriptions of each service's API and messages, as JSON and as one page, from the YAML that people keep. schemas
-// are the files of the schemas.
+// descriptions makes the description of each service's API from the YAML that people keep, and that of all messages from the declared
+// streams. schemas are the files of the schemas.
 func descriptions(root string, schemas map[string][]byte) (map[string][]byte, error) {
 	files := map[string][]byte{}
 	for _, service := range []string{contracts.ServiceEnricher, contracts.ServiceImporter, contracts.ServiceNotifier} {
@@ -45,22 +42,12 @@ func descriptions(root string, schemas map[string][]byte) (map[string][]byte, er
 		if err := add(files, folder+"openapi.json", doc); err != nil {
 			return nil, err
 		}
-		async, err := messages(root, folder, doc, schemas)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", folder, err)
-		}
-		if err := add(files, folder+"asyncapi.json", async); err != nil {
-			return nil, err
-		}
-		doc["async"] = async
-		merge(object(doc["components"]), node{"schemas": object(async["components"])["schemas"]}) // on one page
-		var b bytes.Buffer
-		if err := page.Execute(&b, doc); err != nil {
-			return nil, fmt.Errorf("render: %s: %w", folder, err)
-		}
-		files[folder+"docs.html"] = b.Bytes()
 	}
-	return files, nil
+	doc, err := messages(schemas)
+	if err != nil {
+		return nil, err
+	}
+	return files, add(files, asyncAPI, doc)
 }
 
 // object and list return a value as an object or a list, nil when it is neither.
@@ -171,96 +158,3 @@ var (
 	parameter = regexp.MustCompile(`\{([a-z_A-Z]+)\}`)
 	refersTo  = regexp.MustCompile(`"#/components/schemas/([^"]+)"`)
 )
-
-//go:embed docs.html
-var pageText string
-
-// page is the template of the HTML page of a description.
-var page = template.Must(template.New("page").Funcs(template.FuncMap{
-	"json": func(value any) (string, error) {
-		var b bytes.Buffer
-		encoder := json.NewEncoder(&b)
-		encoder.SetEscapeHTML(false)
-		encoder.SetIndent("", "  ")
-		err := encoder.Encode(value)
-		return b.String(), err
-	},
-	"message": func(m node) template.HTML {
-		if kind, ok := m["contentType"].(string); ok {
-			return template.HTML("<code>" + template.HTMLEscapeString(kind) + "</code>") //nolint:gosec // escaped
-		}
-		return typeOf(m["payload"])
-	},
-	"operations": operations,
-	"parts":      strings.Fields,
-	"resolved":   resolved,
-	"trait": func(ref any) template.HTML {
-		name := template.HTMLEscapeString(lastPart(object(ref)))
-		return template.HTML(`<a href="#headers-` + name + `">` + name + `</a>`) //nolint:gosec // escaped
-	},
-	"type": typeOf,
-}).Parse(pageText))
-
-// resolved returns the node to which a value refers, or the value itself.
-func resolved(doc node, value any) node {
-	n := object(value)
-	ref, ok := n["$ref"].(string)
-	if !ok {
-		return n
-	}
-	there := any(doc)
-	for part := range strings.SplitSeq(strings.TrimPrefix(ref, "#/"), "/") {
-		there = object(there)[part]
-	}
-	return object(there)
-}
-
-// typeOf describes the values of a schema in a few words. Names of schemas are links.
-func typeOf(schema any) template.HTML {
-	n := object(schema)
-	for _, key := range []string{"anyOf", "oneOf"} {
-		if choices := list(n[key]); choices != nil {
-			kinds := make([]string, len(choices))
-			for i, one := range choices {
-				kinds[i] = string(typeOf(one))
-			}
-			return template.HTML(strings.Join(slices.Compact(kinds), " or ")) //nolint:gosec // made here
-		}
-	}
-	if schema := n["schema"]; schema != nil { // with its format
-		return typeOf(schema)
-	}
-	if ref, ok := n["$ref"].(string); ok {
-		name := template.HTMLEscapeString(strings.TrimSuffix(lastPart(n), ".json"))
-		if strings.HasPrefix(ref, "schemas/") {
-			return template.HTML(`<a href="` + template.HTMLEscapeString(ref) + `">` + name + `</a>`) //nolint:gosec // escaped
-		}
-		return template.HTML(`<a href="#schema-` + name + `">` + name + `</a>`) //nolint:gosec // escaped
-	}
-	switch kind := fmt.Sprint(n["type"]); {
-	case n["enum"] != nil:
-		words := make([]string, 0, 8)
-		for _, word := range list(n["enum"]) {
-			words = append(words, template.HTMLEscapeString(fmt.Sprint(word)))
-		}
-		return template.HTML(strings.Join(words, " | ")) //nolint:gosec // escaped
-	case n["const"] != nil:
-		return template.HTML(template.HTMLEscapeString(fmt.Sprint(n["const"]))) //nolint:gosec // escaped
-	case kind == "array":
-		return "array of " + typeOf(n["items"])
-	case n["additionalProperties"] != nil && n["properties"] == nil:
-		return "map of " + typeOf(n["additionalProperties"])
-	case n["format"] != nil:
-		return template.HTML(template.HTMLEscapeString(fmt.Sprint(n["format"]))) //nolint:gosec // escaped
-	case n["type"] == nil:
-		return "any"
-	default:
-		return template.HTML(template.HTMLEscapeString(kind)) //nolint:gosec // escaped
-	}
-}
-
-// lastPart returns the last part of a reference.
-func lastPart(n node) string {
-	ref, _ := n["$ref"].(string)
-	return ref[strings.LastIndexByte(ref, '/')+1:]
-}
