@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -41,10 +40,9 @@ func (f *jobsFlags) show(j worker.StoredJob, format string) error {
 
 			Progress *worker.Progress   `json:"progress,omitempty"`
 			Letter   *worker.DeadLetter `json:"letter,omitempty"`
-			Result   json.RawMessage    `json:"result,omitempty"`
 			Header   nats.Header        `json:"header,omitempty"`
 			Payload  []byte             `json:"payload,omitempty"`
-		}{row, j.Progress, j.Letter, j.Result, j.Header, j.Payload})
+		}{row, j.Progress, j.Letter, j.Header, j.Payload})
 	}
 	var text details
 	line := text.line
@@ -61,7 +59,6 @@ func (f *jobsFlags) show(j worker.StoredJob, format string) error {
 		line("progress", fmt.Sprintf("%s %s", stamp(j.Progress.At), j.Progress.Value))
 	}
 	text.section("error", row.Error)
-	text.section("result", string(j.Result))
 	text.section("headers", headerLines(j.Header))
 	text.section(fmt.Sprintf("payload (%d bytes)", len(j.Payload)), readable(j.Payload))
 	return f.say("%s", text.String())
@@ -133,9 +130,6 @@ func watchLine(j worker.StoredJob) string {
 	}
 	if row.Error != "" {
 		line += ": " + firstLine(row.Error)
-	}
-	if len(j.Result) > 0 {
-		line += ": " + string(j.Result)
 	}
 	return line
 }
