@@ -115,6 +115,7 @@ func TestOpen(t *testing.T) {
 func TestReadEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	silent, writer := io.Pipe()
 	defer writer.Close()
 	seen := 0

@@ -11,8 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/output"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/jsretry"
 	"github.com/expediter-io/expediter/pkg/kvlock"
@@ -140,7 +139,7 @@ func (f *applyFlags) divide(ctx context.Context, js jetstream.JetStream) error {
 		switch {
 		case waits != "" && ctx.Err() == nil:
 			errs = append(errs, f.say("Divided %s into %d partitions. Left in the first one: %s, and maybe more. Call this again later.\n",
-				name, f.partitions, table.Printable(waits)))
+				name, f.partitions, terminal.Printable(waits)))
 		case err != nil:
 			errs = append(errs, fmt.Errorf("divide %s: %w", name, err))
 		default:
@@ -218,7 +217,7 @@ func (f *applyFlags) report(changes []contracts.Change) (err error) {
 	return nil
 }
 
-func writeChange(out *output.Rows, c contracts.Change) error {
+func writeChange(out *terminal.Rows, c contracts.Change) error {
 	row := struct {
 		contracts.Change
 
@@ -228,7 +227,7 @@ func writeChange(out *output.Rows, c contracts.Change) error {
 	if c.Err != nil {
 		action, row.Error = "failed", c.Err.Error()
 	}
-	if out.Format() != output.FormatTable || len(c.Differences) == 0 || c.Differences[0].Missing {
+	if out.Format() != terminal.FormatTable || len(c.Differences) == 0 || c.Differences[0].Missing {
 		return out.Write(row, c.Stream, c.Consumer, action)
 	}
 	for _, d := range c.Differences {

@@ -172,5 +172,5 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-func (c Config) stdout() terminal.Stream { return terminal.New(c.Stdout, c.Getenv) }
-func (c Config) stderr() terminal.Stream { return terminal.New(c.Stderr, c.Getenv) }
+func (c Config) stdout() terminal.Stream { return terminal.NewStream(c.Stdout, c.Getenv) }
+func (c Config) stderr() terminal.Stream { return terminal.NewStream(c.Stderr, c.Getenv) }

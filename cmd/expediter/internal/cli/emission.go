@@ -11,8 +11,7 @@ import (
 	"strings"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/notify"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/progress"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
 	"github.com/expediter-io/expediter/internal/rows"
 	"github.com/expediter-io/expediter/pkg/service/console"
 	"github.com/expediter-io/expediter/services/notifier"
@@ -32,7 +31,7 @@ type emission struct {
 
 	awaited []string // the ids of events whose rows are awaited
 	bad     int
-	bar     *progress.Bar
+	bar     *terminal.Bar
 	counts  map[notify.Outcome]int
 	failed  int // events that may not have been published
 	held    []error
@@ -175,7 +174,7 @@ func (e *emission) report(r notify.Result) error {
 	if e.json {
 		return e.writeLine(line)
 	}
-	return e.say("%-9s  %s  %s\n", line.Outcome, table.Printable(line.EventID), table.Printable(line.EventType))
+	return e.say("%-9s  %s  %s\n", line.Outcome, terminal.Printable(line.EventID), terminal.Printable(line.EventType))
 }
 
 // all returns the number of published events.

@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/notify"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
 	"github.com/expediter-io/expediter/internal/rows"
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
@@ -171,7 +171,7 @@ func newNotify(g *globals) *cobra.Command {
 				if done.Duplicate {
 					outcome = notify.Duplicate
 				}
-				return f.say("%-9s  %s\n", outcome, table.Printable(done.EventID))
+				return f.say("%-9s  %s\n", outcome, terminal.Printable(done.EventID))
 			})
 		},
 	}

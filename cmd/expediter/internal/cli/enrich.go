@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/notify"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/progress"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
 	"github.com/expediter-io/expediter/internal/rows"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/pause"
@@ -46,7 +46,7 @@ type enrichment struct {
 	city, key, url string
 	timeout        time.Duration
 
-	bar                  *progress.Bar
+	bar                  *terminal.Bar
 	batches              [][]contracts.Restaurant
 	bad, pending, places int
 	offset               int64 // in the file, behind the last place of the batches

@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
 	"github.com/expediter-io/expediter/pkg/service/console"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
@@ -138,7 +138,7 @@ func (f *jobsFlags) writeWatched(j worker.StoredJob, line, format string) error 
 	if format == "jsonl" {
 		return f.writeLine(newJobRow(j))
 	}
-	return f.say("%s  %s\n", stamp(time.Now()), table.Printable(line))
+	return f.say("%s  %s\n", stamp(time.Now()), terminal.Printable(line))
 }
 
 func newJobsCancel(jobs *jobsFlags) *cobra.Command {
@@ -175,7 +175,7 @@ func newJobsUnschedule(f *jobsFlags) *cobra.Command {
 		const would = "end the schedule of"
 		return f.schedule(ctx, client, args[0], yes, "unschedule", would, func(ctx context.Context, s worker.Scheduled) (string, error) {
 			of, name := s.Name()
-			return "Ended the schedule of " + table.Printable(args[0]) + ".", client.Unschedule(ctx, of, name)
+			return "Ended the schedule of " + terminal.Printable(args[0]) + ".", client.Unschedule(ctx, of, name)
 		})
 	})
 	cmd.Flags().BoolVar(&yes, "yes", false, "do it")
@@ -195,7 +195,7 @@ func (f *jobsFlags) schedule(
 	case !yes:
 		next, _ := all[at].Next(time.Now()) //nolint:errcheck // of another program
 		return f.say("Would %s %s, whose next run is due %s. Nothing was changed: add --yes to do it.\n",
-			would, table.Printable(subject), stampOf(next))
+			would, terminal.Printable(subject), stampOf(next))
 	}
 	said := ""
 	err = f.acted(ctx, action, fmt.Sprintf("schedule %q of %s", subject, f.stream), func(ctx context.Context) (err error) {

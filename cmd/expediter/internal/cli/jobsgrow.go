@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
@@ -50,5 +50,5 @@ func (f *jobsFlags) grow(ctx context.Context, client *worker.Client) error {
 // noteLeft writes a line about the job that a division waits for.
 func (f *jobsFlags) noteLeft(subject string, sequence uint64) {
 	f.notef("Divided already, but message %d, %s, is another partition's: waits until it has gone. It may be a job, a delayed one, or the "+
-		"record of one that is kept.\n", sequence, table.Printable(subject))
+		"record of one that is kept.\n", sequence, terminal.Printable(subject))
 }

@@ -22,8 +22,7 @@ import (
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/imports"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/notify"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/progress"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
 	"github.com/expediter-io/expediter/internal/rows"
 	"github.com/expediter-io/expediter/pkg/jsretry"
 	"github.com/expediter-io/expediter/pkg/kvlock"
@@ -139,9 +138,8 @@ func (g *globals) notef(format string, args ...any) {
 
 // newBar returns a progress bar on the standard error, which is not shown elsewhere than on a terminal. With predict it shows the time that
 // is left.
-func (g *globals) newBar(total int64, predict bool) *progress.Bar {
-	stderr := g.config.stderr()
-	return progress.New(progress.Config{Predict: predict, Total: total, Visible: stderr.TTY, Width: stderr.Width(), Writer: stderr})
+func (g *globals) newBar(total int64, predict bool) *terminal.Bar {
+	return terminal.NewBar(g.config.stderr(), total, predict)
 }
 
 // harmless returns a text of several lines in a form that is safe on a terminal, because subjects, names and answers
@@ -149,7 +147,7 @@ func (g *globals) newBar(total int64, predict bool) *progress.Bar {
 func harmless(text string) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
-		lines[i] = table.Printable(line)
+		lines[i] = terminal.Printable(line)
 	}
 	return strings.Join(lines, "\n")
 }

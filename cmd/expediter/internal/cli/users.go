@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/notify"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
 	"github.com/expediter-io/expediter/internal/rows"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier"
@@ -207,7 +207,7 @@ func (f *usersFlags) put(ctx context.Context, client *notify.Client, r notifier.
 	}
 	results, err := client.ImportUsers(ctx, line)
 	if err == nil && len(results) == 1 && results[0].Status == statusInvalid {
-		return errors.New(table.Printable(problemOf(results[0])))
+		return errors.New(terminal.Printable(problemOf(results[0])))
 	}
 	if err == nil && len(results) == 1 {
 		f.notef("%s\n", results[0].Status)
@@ -285,7 +285,7 @@ func (f *usersFlags) testAddress(ctx context.Context, c *notify.Client, r notifi
 	var sent notifier.TestSent
 	err := c.Address(ctx, "test", r, &sent)
 	if err == nil && sent.Problem != "" {
-		err = fmt.Errorf("%s: %w", table.Printable(sent.Problem), errNotSent)
+		err = fmt.Errorf("%s: %w", terminal.Printable(sent.Problem), errNotSent)
 	}
 	if err == nil {
 		f.notef("%s is sent.\n", sent.ID)

@@ -12,8 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/notify"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/progress"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
 	"github.com/expediter-io/expediter/internal/rows"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
@@ -58,7 +57,7 @@ type userLine struct {
 type userImport struct {
 	*usersFlags
 
-	bar    *progress.Bar
+	bar    *terminal.Bar
 	batch  []userLine
 	bytes  int
 	client *notify.Client
@@ -152,7 +151,7 @@ func (i *userImport) flush(ctx context.Context) error {
 func (i *userImport) mistake(where, problem string) {
 	switch n := i.counts[statusInvalid]; {
 	case n <= mistakesShown:
-		i.notef("%s\n", table.Printable(where+": "+problem))
+		i.notef("%s\n", terminal.Printable(where+": "+problem))
 	case n == mistakesShown+1:
 		i.notef("... and more\n")
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
 	"github.com/expediter-io/expediter/internal/rows"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier"
@@ -159,7 +159,7 @@ func (c *Client) request(ctx context.Context, subject string, body []byte) ([]by
 
 // refused returns the error in the answer to a request.
 func refused(code string, answer *nats.Msg) error {
-	text := table.Printable(answer.Header.Get(micro.ErrorHeader))
+	text := terminal.Printable(answer.Header.Get(micro.ErrorHeader))
 	var more struct {
 		Code   string                 `json:"code"`
 		Errors []contracts.FieldError `json:"errors"`
@@ -195,7 +195,7 @@ func Fields(errs []contracts.FieldError) string {
 // badEvent returns the error for a value of a file that is no event. The text starts with file:line, so that editors
 // can jump to the value.
 func badEvent(where, problem string) error {
-	return errors.New(table.Printable(where + ": " + problem)) // names of fields come from strangers
+	return errors.New(terminal.Printable(where + ": " + problem)) // names of fields come from strangers
 }
 
 // Messages yields the events of a file: JSON, an array of it, or JSON lines; each an Event, or a CloudEvent in structured mode.

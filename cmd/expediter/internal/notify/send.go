@@ -1,10 +1,10 @@
 package notify
 
 import (
-	"github.com/expediter-io/expediter/internal/rows"
 	"context"
 	"errors"
 	"fmt"
+	"github.com/expediter-io/expediter/internal/rows"
 	"hash/fnv"
 	"iter"
 	"sync"

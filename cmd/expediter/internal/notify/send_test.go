@@ -1,10 +1,10 @@
 package notify
 
 import (
-	"github.com/expediter-io/expediter/internal/rows"
 	"context"
 	"errors"
 	"fmt"
+	"github.com/expediter-io/expediter/internal/rows"
 	"iter"
 	"math/rand/v2"
 	"runtime"

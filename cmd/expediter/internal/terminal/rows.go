@@ -1,6 +1,4 @@
-// Package output writes a list as a table, JSON or JSON Lines, row by row and in the order in which they are given, so that memory does not
-// grow with their number.
-package output
+package terminal
 
 import (
 	"bytes"
@@ -8,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"time"
-
-	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
 )
 
 // Format is the form in which rows are written.
@@ -33,14 +29,14 @@ type Rows struct {
 	format Format
 	n      int
 	out    io.Writer
-	table  *table.Writer
+	table  *Table
 }
 
 // NewRows returns a writer to w. The columns are those of a table.
-func NewRows(w io.Writer, format Format, columns ...table.Column) *Rows {
+func NewRows(w io.Writer, format Format, columns ...Column) *Rows {
 	r := &Rows{format: format, out: w}
 	if format == FormatTable {
-		r.table = table.New(w, columns...)
+		r.table = NewTable(w, columns...)
 	}
 	return r
 }

@@ -1,4 +1,4 @@
-package output
+package terminal
 
 import (
 	"bytes"
@@ -6,13 +6,8 @@ import (
 	"math"
 	"testing"
 
-	"go.uber.org/goleak"
-
-	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // dish is a row.
 type dish struct {
@@ -20,9 +15,9 @@ type dish struct {
 	Price float64 `json:"price"`
 }
 
-func write(format Format, rows ...dish) (string, error) {
+func list(format Format, rows ...dish) (string, error) {
 	var buf bytes.Buffer
-	w := NewRows(&buf, format, table.Column{Name: "NAME"}, table.Column{Name: "PRICE"})
+	w := NewRows(&buf, format, Column{Name: "NAME"}, Column{Name: "PRICE"})
 	for _, row := range rows {
 		w.Add(row, row.Name, row.Price)
 	}
@@ -38,23 +33,19 @@ func TestFormats(t *testing.T) {
 		FormatJSON:      {"[\n  {\"name\":\"סושי <b>\",\"price\":7.5},\n  {\"name\":\"A\\nB\",\"price\":1}\n]\n", "[]\n"},
 		FormatJSONLines: {"{\"name\":\"סושי <b>\",\"price\":7.5}\n{\"name\":\"A\\nB\",\"price\":1}\n", ""},
 	} {
-		check.Equal(t, want[0], check.Must(write(format, menu...))(t))
-		check.Equal(t, want[1], check.Must(write(format))(t))
+		check.Equal(t, want[0], check.Must(list(format, menu...))(t))
+		check.Equal(t, want[1], check.Must(list(format))(t))
 	}
-	check.Failsf(t, check.Err(write(FormatJSON, dish{"free", math.NaN()}, dish{"A", 1})), "a row that is no JSON is written")
+	check.Failsf(t, check.Err(list(FormatJSON, dish{"free", math.NaN()}, dish{"A", 1})), "a row that is no JSON is written")
 }
 
-type brokenWriter struct{ err error }
-
-func (w brokenWriter) Write([]byte) (int, error) { return 0, w.err }
-
-func TestWriteErrorsAreReported(t *testing.T) {
+func TestWriteErrorsOfListsAreReported(t *testing.T) {
 	t.Parallel()
 	full := errors.New("the disk is full")
 	for _, format := range []Format{FormatTable, FormatJSON, FormatJSONLines} {
-		list := NewRows(brokenWriter{full}, format, table.Column{Name: "A"})
-		list.Add("a", "a")
-		list.Add("b", "b")
-		check.Is(t, list.Close(), full, format)
+		w := NewRows(brokenWriter{full}, format, Column{Name: "A"})
+		w.Add("a", "a")
+		w.Add("b", "b")
+		check.Is(t, w.Close(), full, format)
 	}
 }
