@@ -65,24 +65,19 @@ func (f *jobsFlags) show(j worker.StoredJob, format string) error {
 }
 
 func newJobsWatch(f *jobsFlags) *cobra.Command {
-	var every time.Duration
 	cmd := f.listing(&cobra.Command{
 		Use: "watch JOB", Args: cobra.ExactArgs(1),
 	}, func(ctx context.Context, args []string, format string) error {
-		if every < 100*time.Millisecond {
-			return f.usage(fmt.Errorf("--every %s: want 100ms or more", every))
-		}
-		return f.use(ctx, func(client *worker.Client) error { return f.watch(ctx, client, args[0], every, format) })
+		return f.use(ctx, func(client *worker.Client) error { return f.watch(ctx, client, args[0], format) })
 	}, "text", "jsonl")
 	f.keyFlag(cmd)
-	cmd.Flags().DurationVar(&every, "every", time.Second, "time between two looks")
 	return cmd
 }
 
 // watch writes the state of a job at each change until the job has ended. A job that no longer exists has ended too.
-func (f *jobsFlags) watch(ctx context.Context, client *worker.Client, name string, every time.Duration, format string) error {
+func (f *jobsFlags) watch(ctx context.Context, client *worker.Client, name, format string) error {
 	ref, last := f.ref(name), ""
-	again := time.NewTicker(every)
+	again := time.NewTicker(time.Second)
 	defer again.Stop()
 	for {
 		job, err := client.Job(ctx, ref)

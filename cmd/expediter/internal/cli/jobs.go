@@ -40,7 +40,7 @@ func newJobs(g *globals) *cobra.Command {
 	f.registerAccount(flags)
 	flags.StringVar(&f.bucket, "bucket", contracts.BucketJobs, "bucket of the workers, with their records of jobs, and the pauses")
 	flags.StringVar(&f.stream, "stream", "", "stream of the jobs")
-	cmd.AddCommand(newJobsCancel(f), newJobsDrain(f), newJobsGrow(f), newJobsList(f), newJobsPause(f), newJobsResume(f), newJobsRun(f),
+	cmd.AddCommand(newJobsCancel(f), newJobsDrain(f), newJobsList(f), newJobsPause(f), newJobsResume(f), newJobsRun(f),
 		newJobsShow(f), newJobsStreams(f), newJobsUnschedule(f), newJobsWatch(f), newJobsWorkers(f))
 	return cmd
 }

@@ -178,7 +178,6 @@ func (f *templatesFlags) newSend() *cobra.Command {
 	flags.StringVar(&f.test.Channel, "channel", "email", "channel that sends it")
 	flags.StringVar(&f.data, "data", "", "file with a payload for each template")
 	flags.StringVar(&f.test.Locale, "locale", "", "locale of the reader")
-	flags.StringVar(&f.test.TimeZone, "time-zone", "", "time zone of the reader, such as Europe/Rome")
 	flags.StringVar(&f.test.To, "to", "", "address")
 	return cmd
 }

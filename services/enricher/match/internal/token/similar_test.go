@@ -1,17 +1,13 @@
-package similar_test
+package token_test
 
 import (
 	"math"
 	"math/rand/v2"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/services/enricher/match/internal/similar"
+	"github.com/expediter-io/expediter/services/enricher/match/internal/token"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // TestJaroWinkler holds the values that Winkler published, and runes of more than one byte.
 func TestJaroWinkler(t *testing.T) {
@@ -31,7 +27,7 @@ func TestJaroWinkler(t *testing.T) {
 		{"שלום", "שלומ", 0.883},
 		{"ロシア", "ロシヤ", 0.822},
 	} {
-		got := similar.JaroWinkler([]rune(test.a), []rune(test.b))
+		got := token.JaroWinkler([]rune(test.a), []rune(test.b))
 		check.That(t, !(math.Abs(got-test.want) > 0.001), "JaroWinkler(%q, %q) = %.4f, want %.3f", test.a, test.b, got, test.want)
 	}
 }
@@ -51,7 +47,7 @@ func TestEdits(t *testing.T) {
 		{"abcdefgh", "a", 2, 3},
 		{"שווארמה", "שוארמה", 2, 1},
 	} {
-		got := similar.Edits([]rune(test.a), []rune(test.b), test.limit)
+		got := token.Edits([]rune(test.a), []rune(test.b), test.limit)
 		check.That(t, got == test.want, "Edits(%q, %q, %d) = %d, want %d", test.a, test.b, test.limit, got, test.want)
 	}
 }
@@ -70,11 +66,11 @@ func TestEditsAgainstThePlainTable(t *testing.T) {
 	for range 2000 {
 		a, b := word(), word()
 		want := plain(a, b)
-		got := similar.Edits(a, b, 10)
+		got := token.Edits(a, b, 10)
 		check.Require(t, got == want, "Edits(%q, %q) = %d, want %d", string(a), string(b), got, want)
-		got = similar.Edits(a, b, 1)
+		got = token.Edits(a, b, 1)
 		check.Require(t, got == min(want, 2), "Edits(%q, %q, 1) = %d, want %d", string(a), string(b), got, min(want, 2))
-		x, y := similar.JaroWinkler(a, b), similar.JaroWinkler(b, a)
+		x, y := token.JaroWinkler(a, b), token.JaroWinkler(b, a)
 		check.Require(t, !(math.Abs(x-y) > 1e-12) && !(x < 0) && !(x > 1), "JaroWinkler(%q, %q) = %v and %v", string(a), string(b), x, y)
 	}
 }

@@ -1,9 +1,4 @@
-// Package phone compares telephone numbers of any country as written.
-//
-// Two numbers are the same when one ends in the digits of the other, without international prefixes, trunk zeros and
-// extensions. A national number is the end of the international one in every numbering plan, except where the trunk
-// prefix is not a zero; these plans are listed.
-package phone
+package match
 
 import (
 	"strings"
@@ -22,31 +17,33 @@ const (
 	localDigits = 7 // fewer than a national number has in most countries
 )
 
-// Number is the digits of a number without prefixes.
-type Number string
+// phoneNumber is the digits of a telephone number without prefixes. Two numbers are the same when one ends in the digits of the other,
+// without international prefixes, trunk zeros and extensions. A national number is the end of the international one in every numbering
+// plan, except where the trunk prefix is not a zero; these plans are listed in trunks.
+type phoneNumber string
 
 // Key is the end of the number: numbers that are the same have the same key.
-func (n Number) Key() string {
+func (n phoneNumber) Key() string {
 	if len(n) < minDigits {
 		return ""
 	}
 	return string(n[len(n)-minDigits:])
 }
 
-// Parse returns the numbers in a field, which may list several.
-func Parse(field string) []Number {
-	var out []Number
-	for _, part := range split(text.Fold(field)) {
-		if n := clean(part); n != "" && len(out) < maxNumbers {
+// parsePhones returns the numbers in a field, which may list several.
+func parsePhones(field string) []phoneNumber {
+	var out []phoneNumber
+	for _, part := range splitPhones(text.Fold(field)) {
+		if n := cleanPhone(part); n != "" && len(out) < maxNumbers {
 			out = append(out, n)
 		}
 	}
 	return out
 }
 
-// split cuts a field at words and separators between numbers, and drops extensions. A slash separates numbers only when
+// splitPhones cuts a field at words and separators between numbers, and drops extensions. A slash separates numbers only when
 // there are enough digits on both sides: "310/652-4025" is one number.
-func split(s string) []string {
+func splitPhones(s string) []string {
 	var parts []string
 	for _, p := range strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == ';' || r == '|' || r == '&' }) {
 		for _, q := range byWords(p) {
@@ -94,14 +91,14 @@ func extension(word string) bool {
 func bySlash(s string) []string {
 	parts := strings.Split(s, "/")
 	for _, p := range parts {
-		if count(p) < localDigits {
+		if countDigits(p) < localDigits {
 			return []string{strings.ReplaceAll(s, "/", " ")}
 		}
 	}
 	return parts
 }
 
-func count(s string) int {
+func countDigits(s string) int {
 	n := 0
 	for i := range len(s) {
 		if s[i] >= '0' && s[i] <= '9' {
@@ -111,8 +108,8 @@ func count(s string) int {
 	return n
 }
 
-// clean keeps the digits of a number that identify it.
-func clean(s string) Number {
+// cleanPhone keeps the digits of a number that identify it.
+func cleanPhone(s string) phoneNumber {
 	s = strings.Replace(s, "(0)", "", 1)
 	d := strings.Map(func(r rune) rune {
 		if r >= '0' && r <= '9' {
@@ -124,34 +121,34 @@ func clean(s string) Number {
 	if len(d) < minDigits || len(d) > maxDigits {
 		return ""
 	}
-	return Number(d)
+	return phoneNumber(d)
 }
 
-// Agreement is the result of comparing two fields of numbers.
-type Agreement uint8
+// phoneAgreement is the result of comparing two fields of numbers.
+type phoneAgreement uint8
 
 // The results of comparing numbers.
 const (
-	Unknown Agreement = iota
-	Same
-	Local // the same without an area code
-	Differs
+	noPhone phoneAgreement = iota
+	samePhone
+	localPhone // the same without an area code
+	otherPhone
 )
 
-// Compare compares two fields. The result is Same when the fields have a number in common. It does not allocate.
-func Compare(a, b []Number) Agreement {
+// comparePhones compares two fields. The result is Same when the fields have a number in common. It does not allocate.
+func comparePhones(a, b []phoneNumber) phoneAgreement {
 	if len(a) == 0 || len(b) == 0 {
-		return Unknown
+		return noPhone
 	}
-	best := Differs
+	best := otherPhone
 	for _, n := range a {
 		for _, m := range b {
-			switch equal(n, m) {
-			case Same:
-				return Same
-			case Local:
-				best = Local
-			case Unknown, Differs:
+			switch equalPhones(n, m) {
+			case samePhone:
+				return samePhone
+			case localPhone:
+				best = localPhone
+			case noPhone, otherPhone:
 			}
 		}
 	}
@@ -161,34 +158,34 @@ func Compare(a, b []Number) Agreement {
 // longestPrefix is the most digits that a country code and a mobile prefix add to a national number.
 const longestPrefix = 5
 
-func equal(a, b Number) Agreement {
+func equalPhones(a, b phoneNumber) phoneAgreement {
 	if len(a) > len(b) {
 		a, b = b, a
 	}
 	rest, ok := strings.CutSuffix(string(b), string(a))
 	switch {
 	case ok && rest == "" && len(a) > localDigits:
-		return Same
+		return samePhone
 	case ok && len(a) <= localDigits:
-		return Local
+		return localPhone
 	case ok && len(rest) <= longestPrefix:
-		return Same
-	case trunk(string(a), string(b)) || trunk(string(b), string(a)):
-		return Same
+		return samePhone
+	case trunkPrefix(string(a), string(b)) || trunkPrefix(string(b), string(a)):
+		return samePhone
 	}
-	return Differs
+	return otherPhone
 }
 
 // trunks lists the trunk prefixes other than zero, and the country codes that replace them.
-var trunks = [...]struct{ trunk, country string }{
+var trunks = [...]struct{ prefix, country string }{
 	{"8", "7"}, {"80", "375"}, {"8", "370"}, {"8", "993"}, {"6", "36"}, {"1", "52"}, {"1", ""},
 }
 
-// trunk reports whether national is international with its country code in place of a trunk prefix that is not a zero:
+// trunkPrefix reports whether national is international with its country code in place of a trunk prefix that is not a zero:
 // 8 in Russia, Kazakhstan, Belarus and their neighbours and in Lithuania, 6 (after a zero) in Hungary, 1 in North America.
-func trunk(national, international string) bool {
+func trunkPrefix(national, international string) bool {
 	for _, p := range trunks {
-		n, ok := strings.CutPrefix(national, p.trunk)
+		n, ok := strings.CutPrefix(national, p.prefix)
 		if !ok || len(n) <= localDigits {
 			continue
 		}

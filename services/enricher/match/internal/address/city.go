@@ -1,5 +1,4 @@
-// Package city compares names of cities in several languages.
-package city
+package address
 
 import (
 	"slices"
@@ -25,8 +24,8 @@ type City struct {
 	script    text.Script
 }
 
-// Parse reads the name of a city. The text behind a comma or a bracket is a region or a country, and ignored.
-func Parse(raw string) City {
+// ParseCity reads the name of a city. The text behind a comma or a bracket is a region or a country, and ignored.
+func ParseCity(raw string) City {
 	folded := text.Fold(raw)
 	if i := strings.IndexAny(folded, ",;(|"); i > 0 {
 		folded = folded[:i]
@@ -57,35 +56,35 @@ func Parse(raw string) City {
 // Present reports whether there is a name.
 func (c *City) Present() bool { return len(c.tokens) > 0 }
 
-// Agreement is the result of comparing two cities.
-type Agreement uint8
+// CityAgreement is the result of comparing two cities.
+type CityAgreement uint8
 
 // The results of comparing cities.
 const (
-	Unknown Agreement = iota
-	Same
-	Differs
+	CityUnknown CityAgreement = iota
+	CitySame
+	CityDiffers
 )
 
-// Compare compares two cities. addressA and addressB are the words of the addresses: a city that the other venue's
+// CompareCities compares two cities. addressA and addressB are the words of the addresses: a city that the other venue's
 // address names is the same city. It does not allocate.
-func Compare(a, b *City, addressA, addressB []string) Agreement {
+func CompareCities(a, b *City, addressA, addressB []string) CityAgreement {
 	switch {
 	case a.Present() && b.Present():
-		if same(a, b) || a.within(addressB) || b.within(addressA) {
-			return Same
+		if sameCity(a, b) || a.within(addressB) || b.within(addressA) {
+			return CitySame
 		}
 		if !token.Comparable(a.script, b.script) {
-			return Unknown
+			return CityUnknown
 		}
-		return Differs
+		return CityDiffers
 	case a.Present() && a.within(addressB), b.Present() && b.within(addressA):
-		return Same
+		return CitySame
 	}
-	return Unknown
+	return CityUnknown
 }
 
-func same(a, b *City) bool {
+func sameCity(a, b *City) bool {
 	if a.squeezed == b.squeezed {
 		return true
 	}
@@ -96,8 +95,8 @@ func same(a, b *City) bool {
 		return true
 	}
 	al := token.Align(a.tokens, b.tokens)
-	totalA, commonA := tally(a.tokens, &al.LikenessA)
-	totalB, commonB := tally(b.tokens, &al.LikenessB)
+	totalA, commonA := tallyCity(a.tokens, &al.LikenessA)
+	totalB, commonB := tallyCity(b.tokens, &al.LikenessB)
 	if max(commonA/totalA, commonB/totalB) > 0.85 {
 		return true
 	}
@@ -124,9 +123,9 @@ func (c *City) within(address []string) bool {
 	return true
 }
 
-// tally weighs the words. Words for a quarter of the compass or a centre weigh little, because sources add and drop
+// tallyCity weighs the words. Words for a quarter of the compass or a centre weigh little, because sources add and drop
 // them freely.
-func tally(words []token.Token, like *[token.Limit]float64) (total, common float64) {
+func tallyCity(words []token.Token, like *[token.Limit]float64) (total, common float64) {
 	for i := range min(len(words), token.Limit) {
 		w := 1.0
 		if known, ok := lexicon.Address(words[i].Text); ok && known.Part != lexicon.Plain {

@@ -1,7 +1,6 @@
-// Package similar measures how alike two strings of runes are.
-package similar
+package token
 
-// Longest is the number of runes of each string that the functions of this package look at.
+// Longest is the number of runes of each string that JaroWinkler and Edits look at.
 const Longest = 64
 
 // JaroWinkler returns the Jaro-Winkler similarity of two strings in [0,1]: 1 for equal strings, 0 when they share no rune
