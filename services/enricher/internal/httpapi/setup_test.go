@@ -77,7 +77,7 @@ type options struct {
 // start serves. With works it also works jobs.
 func start(t *testing.T, srv *natsrun.Server, o options) *instance {
 	t.Helper()
-	described := servicetest.Described(t, httpapi.Docs)
+	described := servicetest.Described(t, httpapi.OpenAPI)
 	_, js := natstest.Connect(t, srv)
 	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{})))
 	o.Logger = slog.New(slog.DiscardHandler)
@@ -92,7 +92,7 @@ func start(t *testing.T, srv *natsrun.Server, o options) *instance {
 		work(t, js, enricher)
 	}
 	router := service.NewRouter(service.RouterConfig{
-		Docs: httpapi.Docs, Logger: o.Logger, Name: "enricher", Errors: enrich.Problem,
+		OpenAPI: httpapi.OpenAPI, Logger: o.Logger, Name: "enricher", Errors: enrich.Problem,
 		Exports: &export.Exports{Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("up 1\n")) })},
 		Origins: o.origins, Ready: func() map[string]error { return map[string]error{"nats": nil} }, Version: "1.2.3",
 	})

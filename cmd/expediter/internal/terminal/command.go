@@ -1,5 +1,4 @@
-// Package command runs a program for as long as a lease is held.
-package command
+package terminal
 
 import (
 	"context"
@@ -16,8 +15,8 @@ import (
 // ErrNotStarted is returned when the program could not be started.
 var ErrNotStarted = errors.New("the command could not be started")
 
-// Config configures a run.
-type Config struct {
+// Command is a program that runs for as long as a lease is held.
+type Command struct {
 	// Args are the program and its arguments. Required.
 	Args []string
 
@@ -37,13 +36,13 @@ type Config struct {
 }
 
 // Run runs the program and returns its exit code, or 128 plus the number of the signal that ended it. When held ends,
-// the program gets SIGTERM, and SIGKILL after Config.Grace.
+// the program gets SIGTERM, and SIGKILL after Command.Grace.
 //
 // On Linux the program and its descendants are in a process group of their own, which gets all signals, and the kernel kills
 // the program when this process dies. After held has ended, Run returns when no process of the group is left. In the
 // foreground of a terminal the program stays in the group of this process, so that it can read from the terminal and gets the
 // terminal's SIGINT and SIGQUIT. Then other signals go to the program alone, as on other systems.
-func Run(held context.Context, cfg Config) (code int, err error) {
+func Run(held context.Context, cfg Command) (code int, err error) {
 	cmd := exec.Command(cfg.Args[0], cfg.Args[1:]...) //nolint:gosec,noctx // the caller names the program; held ends it in its own way
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = cfg.Env, cfg.Stdin, cfg.Stdout, cfg.Stderr
 	p := newProcess(cmd)

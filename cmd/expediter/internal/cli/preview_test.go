@@ -1,4 +1,4 @@
-package preview
+package cli
 
 import (
 	"encoding/json"
@@ -7,13 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	texts "github.com/expediter-io/expediter/services/notifier/template"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestSegments(t *testing.T) {
 	t.Parallel()
@@ -29,15 +25,15 @@ func TestSegments(t *testing.T) {
 }
 
 // The texts of the example are files, and on one page; a text that cannot be made is reported, and all others are shown.
-func TestWrite(t *testing.T) {
+func TestPreview(t *testing.T) {
 	t.Parallel()
 	const examples = "../../../../examples/"
 	set := check.Must(texts.Load(examples+"templates", texts.Config{}))(t)
 	data := check.Must(os.ReadFile(examples + "templates.json"))(t)
-	cfg := Config{Templates: set}
+	cfg := preview{Templates: set}
 	check.OK(t, json.Unmarshal(data, &cfg.Data))
 	folder := t.TempDir()
-	path, failed, err := Write(folder, cfg)
+	path, failed, err := cfg.writeTo(folder)
 	check.OK(t, err)
 	check.Same(t, "failures", len(failed), 0)
 	read := func(path string) string {
@@ -49,7 +45,7 @@ func TestWrite(t *testing.T) {
 	check.Says(t, read(path), `src="RESERVATION_REQUESTED/he.email.html"`, "1 segment, UCS-2", "1 segment, GSM-7", "digest (built in)", "leads to https://cucina.example/reservations/r-17")
 	cfg.Data = map[string]json.RawMessage{"reservations.digest": cfg.Data["reservations.digest"], "nobody": nil}
 	cfg.Locales = []string{"it"}
-	path, failed, err = Write(t.TempDir(), cfg)
+	path, failed, err = cfg.writeTo(t.TempDir())
 	check.OK(t, err)
 	check.Same(t, "failures", len(failed), 4)
 	check.Says(t, failed[0].Template+failed[1].Problem+read(path), "nobody", "RESERVATION_REQUESTED/default.subject:1:", "2 requests for tables")

@@ -1,6 +1,4 @@
-// Package table writes text in columns for a person at a terminal, row by row. It keeps only the first rows, which
-// decide the widths. Scripts of double width, combining marks and right-to-left names keep their places.
-package table
+package terminal
 
 import (
 	"bufio"
@@ -40,21 +38,22 @@ type Column struct {
 	Width int
 }
 
-// Writer writes a table. It is not safe for concurrent use.
-type Writer struct {
+// Table writes text in columns, row by row. It keeps only the first rows, which decide the widths. Scripts of double width, combining marks
+// and right-to-left names keep their places. It is not safe for concurrent use.
+type Table struct {
 	buf     *bufio.Writer
 	columns []Column
 	held    [][]string
 	widths  []int // of the columns, -1 for a column that is left out; nil until the widths are known
 }
 
-// New returns a writer to w. Long values belong into the last column.
-func New(w io.Writer, columns ...Column) *Writer {
-	return &Writer{buf: bufio.NewWriter(w), columns: columns}
+// NewTable returns a table that is written to w. Long values belong into the last column.
+func NewTable(w io.Writer, columns ...Column) *Table {
+	return &Table{buf: bufio.NewWriter(w), columns: columns}
 }
 
 // Write adds a row. When there are fewer cells than columns, the last columns are empty.
-func (w *Writer) Write(cells ...string) error {
+func (w *Table) Write(cells ...string) error {
 	row := make([]string, len(w.columns))
 	for i, cell := range cells[:min(len(row), len(cells))] {
 		if row[i] = Printable(cell); w.columns[i].Width > 0 {
@@ -71,7 +70,7 @@ func (w *Writer) Write(cells ...string) error {
 }
 
 // Flush writes the rows so far to the underlying writer. It first fixes the widths, if they are not known yet.
-func (w *Writer) Flush() error {
+func (w *Table) Flush() error {
 	if err := w.buf.Flush(); err != nil {
 		return fmt.Errorf("table: %w", err)
 	}
@@ -79,7 +78,7 @@ func (w *Writer) Flush() error {
 }
 
 // Close writes the rows that are still held. It does not close the underlying writer.
-func (w *Writer) Close() error {
+func (w *Table) Close() error {
 	if err := w.release(); err != nil {
 		return err
 	}
@@ -87,7 +86,7 @@ func (w *Writer) Close() error {
 }
 
 // release fixes the widths and writes the rows that were held back.
-func (w *Writer) release() error {
+func (w *Table) release() error {
 	if w.widths != nil {
 		return nil
 	}
@@ -123,7 +122,7 @@ func width(c Column, i int, rows [][]string) int {
 	return most
 }
 
-func (w *Writer) line(cells []string, colored bool) error {
+func (w *Table) line(cells []string, colored bool) error {
 	var text, padding strings.Builder
 	for i, cell := range cells {
 		if w.widths[i] < 0 {

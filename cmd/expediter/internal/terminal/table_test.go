@@ -1,4 +1,4 @@
-package table
+package terminal
 
 import (
 	"bytes"
@@ -11,12 +11,9 @@ import (
 	"testing"
 
 	"github.com/rivo/uniseg"
-	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var columns = []Column{
 	{Name: "ID"},
@@ -29,7 +26,7 @@ var columns = []Column{
 func write(t *testing.T, rows ...[]string) string {
 	t.Helper()
 	var buf bytes.Buffer
-	w := New(&buf, columns...)
+	w := NewTable(&buf, columns...)
 	for _, row := range rows {
 		check.OK(t, errors.Join(w.Write(row...), w.Flush()))
 	}
@@ -122,7 +119,7 @@ func TestLongTextsAreCut(t *testing.T) {
 func TestTableStreams(t *testing.T) {
 	t.Parallel()
 	var buf bytes.Buffer
-	w := New(&buf, Column{Name: "N"})
+	w := NewTable(&buf, Column{Name: "N"})
 	for i := range 3 * sampleRows {
 		check.OK(t, errors.Join(w.Write(strconv.Itoa(i)), w.Flush()))
 		want := 0
@@ -141,9 +138,9 @@ func (w brokenWriter) Write([]byte) (int, error) { return 0, w.err }
 func TestWriteErrorsAreReported(t *testing.T) {
 	t.Parallel()
 	full := errors.New("the disk is full")
-	w := New(brokenWriter{full}, Column{Name: "N"})
+	w := NewTable(brokenWriter{full}, Column{Name: "N"})
 	check.Is(t, errors.Join(w.Write("1"), w.Close()), full)
-	w = New(brokenWriter{full}, Column{Name: "N"})
+	w = NewTable(brokenWriter{full}, Column{Name: "N"})
 	var err error
 	for i := 0; err == nil && i < 100*sampleRows; i++ {
 		err = w.Write("a row that fills the buffer in time")
@@ -152,7 +149,7 @@ func TestWriteErrorsAreReported(t *testing.T) {
 }
 
 func ExampleWriter() {
-	w := New(os.Stdout, Column{Name: "NAME"}, Column{Name: "FOUND", Optional: true}, Column{Name: "URL"})
+	w := NewTable(os.Stdout, Column{Name: "NAME"}, Column{Name: "FOUND", Optional: true}, Column{Name: "URL"})
 	for _, row := range [][]string{{"Pizza Luna", "", "https://example.org/luna"}, {"Thai", "", ""}} {
 		if err := w.Write(row...); err != nil {
 			fmt.Println(err)

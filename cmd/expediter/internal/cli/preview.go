@@ -1,6 +1,4 @@
-// Package preview renders templates, each in every locale and on every channel, before they are used: as files, and as one page
-// that shows all texts.
-package preview
+package cli
 
 import (
 	"bytes"
@@ -21,8 +19,8 @@ import (
 	texts "github.com/expediter-io/expediter/services/notifier/template"
 )
 
-// Config configures a preview.
-type Config struct {
+// preview renders templates, each in every locale and on every channel, before they are used: as files, and as one page that shows all texts.
+type preview struct {
 	// Data has the payloads by the names of templates.
 	Data map[string]json.RawMessage
 
@@ -33,8 +31,8 @@ type Config struct {
 	Templates *texts.Set
 }
 
-// Failure is a text that cannot be made.
-type Failure struct{ Template, Locale, Channel, Problem string }
+// unmadeText is a text that cannot be made.
+type unmadeText struct{ Template, Locale, Channel, Problem string }
 
 // shown is the text of one template for one reader on one channel.
 type shown struct {
@@ -57,17 +55,17 @@ const page = "index.html"
 // at is the time of all messages, so that the files differ only by their templates.
 var at = time.Date(2026, 1, 15, 9, 30, 0, 0, time.UTC)
 
-// Write makes all texts, and writes them into a folder, with a page that shows them. It returns the path of the page, and the texts
+// writeTo makes all texts, and writes them into a folder, with a page that shows them. It returns the path of the page, and the texts
 // that could not be made.
-func Write(folder string, cfg Config) (path string, failed []Failure, err error) {
+func (cfg preview) writeTo(folder string) (path string, failed []unmadeText, err error) {
 	var all []shown
 	names := cfg.Templates.Names()
 	for name := range cfg.Data {
 		if !slices.Contains(names, name) {
-			failed = append(failed, Failure{Template: name, Problem: "there is no such template, but data for it"})
+			failed = append(failed, unmadeText{Template: name, Problem: "there is no such template, but data for it"})
 		}
 	}
-	slices.SortFunc(failed, func(a, b Failure) int { return strings.Compare(a.Template, b.Template) })
+	slices.SortFunc(failed, func(a, b unmadeText) int { return strings.Compare(a.Template, b.Template) })
 	for _, name := range append(names, digestName) {
 		locales := cfg.Locales
 		if len(locales) == 0 {
@@ -80,7 +78,7 @@ func Write(folder string, cfg Config) (path string, failed []Failure, err error)
 					continue
 				}
 				if one.Problem != "" {
-					failed = append(failed, Failure{name, locale, on, one.Problem})
+					failed = append(failed, unmadeText{name, locale, on, one.Problem})
 				}
 				all = append(all, one)
 			}
@@ -100,7 +98,7 @@ func Write(folder string, cfg Config) (path string, failed []Failure, err error)
 }
 
 // show makes one text. found is false when the template has no text for the channel.
-func (cfg Config) show(name, locale, on string, kind texts.Kind) (s shown, found bool) {
+func (cfg preview) show(name, locale, on string, kind texts.Kind) (s shown, found bool) {
 	s = shown{Template: name, Locale: locale, Channel: on, Kind: kind}
 	m := channel.Message{
 		Category: "sample", CreatedAt: at, EventID: "sample", EventType: name, Locale: locale, Payload: cfg.Data[name],
@@ -130,7 +128,7 @@ func (cfg Config) show(name, locale, on string, kind texts.Kind) (s shown, found
 }
 
 // digest returns the payload of a digest with an event for each template with data.
-func (cfg Config) digest() json.RawMessage {
+func (cfg preview) digest() json.RawMessage {
 	var items []map[string]any
 	for _, name := range cfg.Templates.Names() {
 		if data := cfg.Data[name]; data != nil {
@@ -168,7 +166,7 @@ func (s *shown) write(folder string) error {
 	return err
 }
 
-//go:embed page.html
+//go:embed preview.html
 var pageHTML string
 
 var layout = template.Must(template.New(page).Parse(pageHTML))

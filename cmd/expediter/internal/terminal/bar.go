@@ -1,5 +1,4 @@
-// Package progress shows the progress of a run on a terminal, and nothing elsewhere.
-package progress
+package terminal
 
 import (
 	"cmp"
@@ -15,24 +14,6 @@ const (
 	redraw = 100 * time.Millisecond
 	tick   = time.Second
 )
-
-// Config configures a progress bar.
-type Config struct {
-	// Predict shows the time that is left. Defaults to false: that of another program is unknown.
-	Predict bool
-
-	// Total is the whole, such as the bytes of an input. Defaults to 0: unknown, and then only the text is shown.
-	Total int64
-
-	// Visible shows the bar. Set it when Writer is a terminal. Defaults to false: nothing is written.
-	Visible bool
-
-	// Width is the number of cells of a line of the terminal. Defaults to 80.
-	Width int
-
-	// Writer is the terminal, usually the standard error. Defaults to io.Discard.
-	Writer io.Writer
-}
 
 // Bar shows in one line how far something is, and for how long it has been under way. Its methods may be called from several
 // goroutines. A nil Bar shows nothing.
@@ -50,16 +31,17 @@ const (
 	clock = 20
 )
 
-// New returns a bar. The caller has to Close it.
-func New(cfg Config) *Bar {
-	if cfg.Writer == nil {
-		cfg.Writer = io.Discard
-	}
-	total := cfg.Total
+// NewBar returns a bar that is shown on a terminal, and nowhere else. total is the whole, such as the bytes of a file; 0 when it is not known,
+// and then only the text is shown. predict shows the time that is left. The caller has to Close the bar.
+func NewBar(on Stream, total int64, predict bool) *Bar {
+	return newBar(on, on.TTY, on.Width(), total, predict)
+}
+
+func newBar(on io.Writer, visible bool, width int, total int64, predict bool) *Bar {
 	if total <= 0 {
 		total = -1
 	}
-	width, length := cmp.Or(cfg.Width, 80), 20
+	width, length := cmp.Or(width, 80), 20
 	if width < 100 {
 		length = 4
 	}
@@ -67,17 +49,17 @@ func New(cfg Config) *Bar {
 	b := &Bar{done: make(chan struct{}), room: width - frame - length, bar: progressbar.NewOptions64(total,
 		progressbar.OptionClearOnFinish(),
 		progressbar.OptionSetElapsedTime(timed),
-		progressbar.OptionSetPredictTime(timed && cfg.Predict && cfg.Total > 0),
+		progressbar.OptionSetPredictTime(timed && predict && total > 0),
 		progressbar.OptionSetSpinnerChangeInterval(0), // otherwise it starts a goroutine that cannot be waited for
-		progressbar.OptionSetVisibility(cfg.Visible),
+		progressbar.OptionSetVisibility(visible),
 		progressbar.OptionSetWidth(length),
-		progressbar.OptionSetWriter(cfg.Writer),
+		progressbar.OptionSetWriter(on),
 		progressbar.OptionThrottle(redraw),
 	)}
 	if timed {
 		b.room -= clock
 	}
-	if cfg.Visible {
+	if visible {
 		b.over.Go(b.run)
 	}
 	return b

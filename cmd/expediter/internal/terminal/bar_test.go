@@ -1,4 +1,4 @@
-package progress
+package terminal
 
 import (
 	"bytes"
@@ -10,12 +10,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"go.uber.org/goleak"
-
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // lockedBuffer is a terminal that may be written to from several goroutines.
 type lockedBuffer struct {
@@ -34,7 +30,7 @@ func TestBar(t *testing.T) {
 	for _, total := range []int64{0, 40} {
 		synctest.Test(t, func(t *testing.T) {
 			var out lockedBuffer
-			b := New(Config{Predict: true, Total: total, Visible: true, Writer: &out})
+			b := newBar(&out, true, 0, total, true)
 			b.Set("reading the source", 10)
 			synctest.Wait()
 			check.Says(t, out.buf.String(), "reading the source")
@@ -63,7 +59,7 @@ func (goneTerminal) Write([]byte) (int, error) { return 0, errors.New("hung up")
 func TestBarsThatNobodySees(t *testing.T) {
 	t.Parallel()
 	var file lockedBuffer
-	for _, b := range []*Bar{New(Config{Total: 40, Writer: &file}), New(Config{Visible: true, Writer: goneTerminal{}}), New(Config{}), nil} {
+	for _, b := range []*Bar{newBar(&file, false, 0, 40, false), newBar(goneTerminal{}, true, 0, 0, false), nil} {
 		var group sync.WaitGroup
 		for range 8 {
 			group.Go(func() {
@@ -84,7 +80,7 @@ func TestBarFitsTheTerminal(t *testing.T) {
 	for _, total := range []int64{0, 40} {
 		for width := 20; width < 130; width++ {
 			var terminal lockedBuffer
-			b := New(Config{Predict: true, Total: total, Visible: true, Width: width, Writer: &terminal})
+			b := newBar(&terminal, true, width, total, true)
 			b.Set("1234567 found, 1234567 not found, 0 pending", 10)
 			b.Set("1234568 found, 1234567 not found, 2 pending", 20)
 			b.Close()
