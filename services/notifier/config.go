@@ -64,10 +64,6 @@ type Config struct {
 	// effect. Defaults to 2 seconds.
 	RulesEvery time.Duration `env:"NOTIFIER_RULES_EVERY"`
 
-	// UnsubscribeListen is the address of a separate listener for /v1/unsubscribe and /v1/preferences, so that recipients need to
-	// reach nothing else. Listen then does not serve them. Defaults to none: Listen serves them.
-	UnsubscribeListen string `env:"NOTIFIER_UNSUBSCRIBE_LISTEN"`
-
 	// hooks are called beside those of the telemetry in tests, except Ready.
 	hooks worker.Hooks
 
@@ -154,9 +150,6 @@ func (cfg Config) validate() (*rulesStore, error) {
 	}
 	if cfg.RulesEvery < minRulesEvery {
 		bad("RulesEvery (NOTIFIER_RULES_EVERY) is %s: want at least %s", cfg.RulesEvery, minRulesEvery)
-	}
-	if cfg.UnsubscribeListen != "" && cfg.PublicURL == "" {
-		bad("UnsubscribeListen (NOTIFIER_UNSUBSCRIBE_LISTEN) is %q: want NOTIFIER_PUBLIC_URL, too: it makes the links", cfg.UnsubscribeListen)
 	}
 	names := append([]string{inapp.Name}, cfg.names()...)
 	for _, c := range cfg.Channels {

@@ -115,9 +115,9 @@ func (n *Notifier) spec() service.Spec {
 		Errors:      api.Problem,
 		Name:        name,
 		Open:        n.open,
-		Parts:       []service.Part{{Listen: n.cfg.UnsubscribeListen, Name: "unsubscribe", Routes: n.unsubscribing}},
 		Routes: func(r *service.Router) {
 			httpapi.Add(httpapi.Config{API: n.api, Inbox: n.Inbox, Router: r})
+			n.unsubscribing(r)
 		},
 		Streams: n.streams(),
 	}

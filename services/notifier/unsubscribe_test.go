@@ -64,7 +64,7 @@ func TestALinkSwitchesACategoryOff(t *testing.T) {
 	directory := p.directory(contracts.Recipient{
 		RecipientType: contracts.RecipientCustomer, UserID: "ada", Addresses: map[string]string{"email": "ada@example.org"},
 	})
-	n := p.start(&pigeon{}, listening, mailing, func(c *Config) { c.Channels, c.UnsubscribeListen = nil, "127.0.0.1:0" })
+	n := p.start(&pigeon{}, listening, mailing, func(c *Config) { c.Channels = nil })
 	told := func(id, kind string) { p.publish(event(id, kind, func(e *contracts.Event) { e.UserID = "ada" })) }
 	received := func() (link, body string, h mail.Header) {
 		m := <-mails
@@ -79,14 +79,6 @@ func TestALinkSwitchesACategoryOff(t *testing.T) {
 		t.Fatalf("%q in %v: %s", link, header, body)
 	}
 	w := newWeb(t, n)
-	if status, page := w.call(http.MethodGet, path, ""); status != http.StatusNotFound {
-		t.Errorf("the API has the page, too: %d %s", status, page)
-	}
-	w.base, w.client.Transport = n.running.PartURL("unsubscribe"), &http.Transport{} // another listener than that of the API
-	for _, other := range []string{"/livez", "/v1/notifications"} {
-		status, page := w.call(http.MethodGet, other, "")
-		check.That(t, status == http.StatusNotFound, "the page's listener has %s, too: %d %s", other, status, page)
-	}
 	if status, page := w.call(http.MethodGet, path, ""); status != http.StatusOK || !strings.Contains(page, "<form") {
 		t.Errorf("%d %s", status, page)
 	}
