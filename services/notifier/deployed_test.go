@@ -217,14 +217,14 @@ func TestValidateReportsEverythingAtOnce(t *testing.T) {
 	t.Parallel()
 	cfg := Config{
 		BaseConfig: service.BaseConfig{AckWait: time.Millisecond, Concurrency: -1, MaxBytes: -1, Replicas: 7},
-		InboxKeep:  time.Millisecond, MaxRecipients: -1, ResolverURL: "not a URL",
+		InboxKeep:  time.Millisecond, MaxRecipients: -1,
 		Channels: []Channel{{Channel: &pigeon{name: "inapp"}}},
 		Rules:    writeRules(t, "version: 1\nevents: {X: {ADMIN: {channels: [owl]}}}"),
 	}
 	_, err := cfg.withDefaults().validate()
 	for _, want := range []string{
 		"NOTIFIER_ACK_WAIT", "NOTIFIER_CONCURRENCY", "NOTIFIER_INBOX_KEEP", "NOTIFIER_MAX_BYTES", "NOTIFIER_MAX_RECIPIENTS", "NOTIFIER_REPLICAS",
-		"NOTIFIER_RESOLVER_URL", `two channels are named "inapp"`, `line 2: events.X.ADMIN.channels has "owl"`,
+		`two channels are named "inapp"`, `line 2: events.X.ADMIN.channels has "owl"`,
 	} {
 		check.Contains(t, err, want)
 	}

@@ -60,7 +60,6 @@ type Notifier struct {
 	reader     *plan.Reader
 	records    *kvrecord.Client
 	roots      *x509.CertPool
-	source     *recipient.HTTP // nil without a ResolverURL
 	senders    []*deliver.Sender
 	throttle   *throttle.Store
 
@@ -225,17 +224,8 @@ func (n *Notifier) unreadable(ctx context.Context, r kvrecord.Record, err error)
 // openPlanner makes the planner, which finds the recipients of an event, and the expander, which stores its rows.
 func (n *Notifier) openPlanner(s *service.Service) (err error) {
 	var resolver recipient.Resolver = n.Directory
-	switch {
-	case n.cfg.Resolver != nil:
+	if n.cfg.Resolver != nil {
 		resolver = recipient.Once(n.cfg.Resolver)
-	case n.cfg.ResolverURL != "":
-		n.source, err = recipient.NewHTTP(recipient.HTTPConfig{
-			Logger: n.cfg.Logger, RootCAs: n.roots, Token: n.cfg.ResolverToken, URL: n.cfg.ResolverURL,
-		})
-		if err != nil {
-			return err
-		}
-		resolver = recipient.Once(n.source)
 	}
 	n.planner = plan.New(n.records, plan.Config{
 		MaxRecipients: n.cfg.MaxRecipients, PageBytes: n.cfg.pageBytes, Partitions: n.cfg.Partitions, Passed: n.cfg.passed,
@@ -376,9 +366,6 @@ func (n *Notifier) close() error {
 	}
 	if n.expander != nil {
 		n.expander.Close()
-	}
-	if n.source != nil {
-		n.source.Close()
 	}
 	if n.records != nil {
 		n.records.Close()

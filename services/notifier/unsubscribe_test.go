@@ -125,25 +125,18 @@ func TestALinkSwitchesACategoryOff(t *testing.T) {
 	}
 }
 
-// Webhooks and the requests for recipients trust the certificates of an authority of the operator's own.
+// Webhooks trust the certificates of an authority of the operator's own.
 func TestAuthoritiesOfTheOperator(t *testing.T) {
 	t.Parallel()
-	var base string
 	called := make(chan struct{}, 10)
-	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/who" {
-			//nolint:errcheck // the client sees it
-			io.WriteString(w, `{"recipients":[{"user_id":"ada","recipient_type":"CUSTOMER","addresses":{"webhook":"`+base+`/hook"}}]}`)
-			return
-		}
-		called <- struct{}{}
-	}))
+	srv := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { called <- struct{}{} }))
 	t.Cleanup(srv.Close)
-	base = srv.URL
 	p := newPlace(t, natstest.Server(t)).watched()
+	p.directory(contracts.Recipient{
+		RecipientType: contracts.RecipientCustomer, UserID: "ada", Addresses: map[string]string{"webhook": srv.URL + "/hook"},
+	})
 	p.start(&pigeon{}, func(c *Config) {
-		c.ResolverURL = srv.URL + "/who"
-		c.Rules = writeRules(t, "version: 1\nevents: {X: {CUSTOMER: {channels: [webhook]}}}")
+		c.Rules = writeRules(t, "version: 1\nevents: {X: {CUSTOMER: {scope: all, channels: [webhook]}}}")
 		c.RootCAs, c.UserNetworks = trusting(t, srv), []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 		c.WebhookSecrets = []string{"whsec_" + strings.Repeat("A", 40)}
 	})

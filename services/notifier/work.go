@@ -91,8 +91,6 @@ func (n *Notifier) planFailed(ctx context.Context, err error) error {
 		badRoute:
 		n.counters.refused.Add(1)
 		return worker.Cancel(err)
-	case ok && source.RetryAfter > 0:
-		return worker.Retry(source.RetryAfter, err)
 	}
 	return err
 }

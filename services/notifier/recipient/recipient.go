@@ -1,5 +1,5 @@
-// Package recipient finds the recipients of an event. A [Resolver] is a source of recipients: the [Directory], a service
-// behind [HTTP], or the event itself, which [Carried] prefers to another source. It yields recipients one after the
+// Package recipient finds the recipients of an event. A [Resolver] is a source of recipients: the [Directory],
+// or the event itself, which [Carried] prefers to another source. It yields recipients one after the
 // other, so that an audience of any size needs no memory.
 package recipient
 
@@ -232,11 +232,8 @@ type Error struct {
 	// Cause is the underlying error.
 	Cause error
 
-	// Permanent reports whether another attempt cannot succeed before the event, or the source's answer to it, changes.
+	// Permanent reports whether another attempt cannot succeed before the event, or the directory, changes.
 	Permanent bool
-
-	// RetryAfter is the wait that the source asks for. Zero means that it asks for none.
-	RetryAfter time.Duration
 }
 
 // Error implements error.
