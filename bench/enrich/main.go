@@ -11,8 +11,7 @@
 // is measured; 16 clients ask without a pause. The CPU time of a request is that of the whole process: client,
 // enricher, NATS server and, for a miss, the jobs. Places that are missed have ids never used before, and the provider
 // answers at once with the one venue that matches. The 99th percentile of fewer than a hundred requests is their
-// slowest. The rows growth/hit and growth/stored are measured once, while ten and a hundred times as many places are known, with the
-// server in a process of its own.
+// slowest.
 package main
 
 import (
@@ -53,7 +52,7 @@ const timeout = 5 * time.Minute
 // measure runs the rounds and writes the report.
 func measure(ctx context.Context, out io.Writer, o options) (any, error) {
 	all := cases(o)
-	if len(all) == 0 && len(o.grown()) == 0 {
+	if len(all) == 0 {
 		return nil, fmt.Errorf("no case matches --only %q", o.Only)
 	}
 	p := rig.NewPrinter(out, o.Options)
@@ -70,13 +69,6 @@ func measure(ctx context.Context, out io.Writer, o options) (any, error) {
 		}
 		fmt.Fprintf(os.Stderr, "round %d of %d\n", n+1, o.Rounds)
 	}
-	for _, name := range o.grown() {
-		f, err := grow(ctx, o, name)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
-		got.Add(name, f)
-	}
 	return report(p, o, all, got, machine)
 }
 
@@ -92,7 +84,7 @@ func round(ctx context.Context, o options, kind string, all []kase, got rig.Resu
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	s, err := newStand(ctx, kind, o.memory, "")
+	s, err := newStand(ctx, kind, o.memory)
 	if err != nil {
 		return err
 	}
@@ -257,10 +249,10 @@ func cases(o options) []kase {
 const manyClients = 16
 
 // targets bound the median time of the answer to a request of ten known places.
-var targets = append([]rig.Target{
+var targets = []rig.Target{
 	{On: "http/hit/10/1", Figure: "request_p50_ms", Kind: rig.AtMost, Goal: 1},
 	{On: "nats/hit/10/1", Figure: "request_p50_ms", Kind: rig.AtMost, Goal: 1},
-}, rig.GrowthTargets([]rig.Growth{hitAmongPlaces}, "growth/hit", "growth/stored")...)
+}
 
 var columns = []rig.Column{
 	{Figure: "request_p50_ms", Title: "p50 ms", Format: "%.3f", Spread: true},
@@ -287,12 +279,6 @@ func report(p *rig.Printer, o options, all []kase, got rig.Results, m rig.Machin
 		}
 		p.Table(table.title+": over/kind/places/clients", columns, entries, got)
 	}
-	grown := make([]rig.Entry, 0, len(o.grown()))
-	for _, name := range o.grown() {
-		grown = append(grown, rig.Entry{Name: name})
-	}
-	p.Table("A request over NATS for 10 known places, by an enricher that keeps results in memory and by one that keeps none, with 500, 5,000 and "+
-		"50,000 places known; the server in a process of its own", growthColumns(), grown, got)
 	r := rig.NewReport(&rig.Stand{}, got, o.Options, m, targets)
 	p.Foot(r)
 	return r, p.Err()

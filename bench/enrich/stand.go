@@ -46,8 +46,8 @@ type stand struct {
 	ids      int // of places, used so far
 }
 
-// newStand starts an enricher of a kind and its clients, on a server of this process where url names no other.
-func newStand(ctx context.Context, kind string, memory int64, url string) (_ *stand, err error) {
+// newStand starts a server, an enricher of a kind and its clients.
+func newStand(ctx context.Context, kind string, memory int64) (_ *stand, err error) {
 	s := &stand{askers: map[string][]asker{}}
 	if kind == "stored" {
 		memory = -1
@@ -57,12 +57,10 @@ func newStand(ctx context.Context, kind string, memory int64, url string) (_ *st
 			err = errors.Join(err, s.close())
 		}
 	}()
-	if url == "" {
-		if s.server, err = natsrun.Start(natsrun.Config{Listen: true}); err != nil {
-			return nil, fmt.Errorf("start NATS: %w", err)
-		}
-		url = s.server.URL()
+	if s.server, err = natsrun.Start(natsrun.Config{Listen: true}); err != nil {
+		return nil, fmt.Errorf("start NATS: %w", err)
 	}
+	url := s.server.URL()
 	if s.conn, err = nats.Connect(url); err != nil {
 		return nil, fmt.Errorf("connect the enricher: %w", err)
 	}

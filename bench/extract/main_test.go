@@ -51,27 +51,17 @@ func write(t *testing.T) string {
 func TestScoresBothHalves(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	check.OK(t, run([]string{"--data", write(t), "--videos", "--errors"}, &out))
+	check.OK(t, run([]string{"--data", write(t)}, &out))
 	r := check.Must(rig.LastLine[report](out.String()))(t)
 	for name, s := range map[string]*split{"train": r.Train, "validation": r.Validation} {
-		check.Require(t, s != nil && s.Videos == 1 && s.Sentences == 7 && s.Marked == 3 && s.NoRecipe == 0,
+		check.Require(t, s != nil && s.Videos == 1 && s.Sentences == 7 && s.Steps.Right == 3 && s.NoRecipe == 0,
 			"%s: %+v in %s", name, s, out.String())
 		for what, c := range map[string]rig.Score{
-			"steps": s.Steps, "starts": s.Starts, "ingredients": s.Ingredients, "times": s.Times, "temperatures": s.Temperatures,
+			"steps": s.Steps, "ingredients": s.Ingredients, "times": s.Times, "temperatures": s.Temperatures,
 		} {
 			check.That(t, c.F1 == 1, "%s %s: %+v", name, what, c)
 		}
-		every := s.Baselines["every_sentence"]
-		check.That(t, every.Recall == 1 && every.Precision == 0.429, "every sentence: %+v", every)
 	}
-}
-
-func TestJudgeCountsTimeOutsideOfStepsAsMissed(t *testing.T) {
-	t.Parallel()
-	v := video{rows: []row{{start: 0, end: 5, step: true}, {start: 5, end: 10}, {start: 10, end: 15, step: true}, {start: 15, end: 20}}}
-	r := recipe.Recipe{Steps: []recipe.Step{{Timestamp: new(0.0), End: new(10.0)}}}
-	got := judge(&printer{}, &v, &r)
-	check.That(t, got.steps == (rig.Counts{Right: 1, Wrong: 1, Missed: 1}) && got.starts == (rig.Counts{Right: 1, Missed: 1}), "%+v", got)
 }
 
 func TestNames(t *testing.T) {
@@ -86,36 +76,13 @@ func TestNames(t *testing.T) {
 		{"center of dough", "dough", true},
 		{"berries", "berry", true},
 		{"onion", "garlic", false},
-		{"tomato sauce", "soy sauce", false}, // the same noun only
+		{"tomato sauce", "soy sauce", false},
 	} {
-		check.Same(t, fmt.Sprintf("%s and %s", c.a, c.b), same(nameOf(c.a), nameOf(c.b)), c.want)
+		check.Same(t, fmt.Sprintf("%s and %s", c.a, c.b), has([][]string{nameOf(c.a)}, nameOf(c.b)), c.want)
 	}
 	v := video{title: "dinner", rows: []row{{step: true, objects: "soy sauce; onions"}}}
-	exact, noun := judgeObjects(&v, []string{"tomato sauce", "red onion"}, same), judgeObjects(&v, []string{"tomato sauce", "red onion"}, sameNoun)
-	check.That(t, exact == (rig.Counts{Right: 1, Wrong: 1, Missed: 1}) && noun == (rig.Counts{Right: 2}),
-		"%+v, by nouns alone %+v", exact, noun)
-}
-
-func TestTalksAreCountedBySource(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "texts.txt")
-	text := "## cooking: soup | a\nChop the onions and the carrots.\nFry them in butter, add stock and simmer for ten minutes.\n" +
-		"## other: code | b\nwe add a method to the class and run the compiler\nthe server returns the json\n"
-	check.OK(t, os.WriteFile(path, []byte(text), 0o600))
-	var out bytes.Buffer
-	check.OK(t, run([]string{"--data", t.TempDir(), "--talks", path + ",none.vtt"}, &out))
-	talks := check.Must(rig.LastLine[report](out.String()))(t).Talks
-	check.That(t, len(talks) == 2 && *talks["a"] == (verdicts{Cooking: 1}) && *talks["b"] == (verdicts{Other: 1}), "%s", out.String())
-}
-
-func TestPagesAreCountedByTheirFacts(t *testing.T) {
-	t.Parallel()
-	var out bytes.Buffer
-	check.OK(t, run([]string{"--data", t.TempDir(), "--talks", "none"}, &out))
-	p := check.Must(rig.LastLine[report](out.String()))(t).Pages
-	check.That(t, p != nil && p.Pages >= 40 && p.Whole == p.Pages && p.Facts.F1 == 1, "%s", out.String())
-	got := judgeFacts([]string{"title: Soup", "step: Mix.", "step: Mix."}, []string{"step: Mix.", "title: Stew"})
-	check.That(t, got == (rig.Counts{Right: 1, Wrong: 2, Missed: 1}), "%+v", got)
+	got := judgeObjects(&v, &recipe.Recipe{Ingredients: []recipe.Ingredient{{Item: "tomato sauce"}, {Item: "red onion"}}})
+	check.That(t, got == (rig.Counts{Right: 1, Wrong: 1, Missed: 1}), "%+v", got)
 }
 
 func TestBounds(t *testing.T) {

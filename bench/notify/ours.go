@@ -202,7 +202,7 @@ func (o *ours) settle(ctx context.Context) (time.Duration, error) {
 
 func (o *ours) memory() int64 { return o.process.PeakBytes() - o.baseline }
 
-// count reads the rows, the inbox and the records of rows that did not reach the inbox at once.
+// count reads the rows, and the records of those in the inbox.
 func (o *ours) count(ctx context.Context) (c counts, err error) {
 	const filter = "notify.send." + inbox + "."
 	keys := map[string]bool{} // of rows and items
@@ -220,42 +220,24 @@ func (o *ours) count(ctx context.Context) (c counts, err error) {
 		c.double, c.busiest = c.double+double, max(c.busiest, stored)
 	}
 	const items = "$KV." + contracts.BucketInbox + "."
-	reached, twice := 0, 0
 	err = o.read(ctx, "KV_"+contracts.BucketInbox, items+string(contracts.RecipientCustomer)+".>", func(msg jetstream.Msg) error {
-		reached++
-		keys[strings.TrimPrefix(msg.Subject(), items)] = true
-		if msg.Headers().Get(kvrecord.HeaderReplaced) != "0." { // the item was written over another
-			twice++
+		var record struct {
+			Item json.RawMessage `json:"item"`
 		}
-		return nil
-	})
-	if err != nil {
-		return c, err
-	}
-	open, again, err := o.deliveries(ctx)
-	c.double += twice + again
-	c.sent, c.stored = reached-open, len(keys)
-	return c, err
-}
-
-// deliveries counts the rows that were not sent, by their records, and the attempts beyond the first.
-func (o *ours) deliveries(ctx context.Context) (open, again int, err error) {
-	const records = "KV_" + contracts.BucketDeliveries
-	err = o.read(ctx, records, "$KV."+contracts.BucketDeliveries+".*."+inbox+".>", func(msg jetstream.Msg) error {
-		var d struct {
-			Attempts []struct{} `json:"attempts"`
-			State    string     `json:"state"`
-		}
-		if err := json.Unmarshal(msg.Data(), &d); err != nil {
+		if err := json.Unmarshal(msg.Data(), &record); err != nil {
 			return fmt.Errorf("%s: %w", msg.Subject(), err)
 		}
-		if d.State != "sent" && d.State != "delivered" {
-			open++
+		keys[strings.TrimPrefix(msg.Subject(), items)] = true
+		if len(record.Item) > 0 {
+			c.sent++
 		}
-		again += max(0, len(d.Attempts)-1)
+		if msg.Headers().Get(kvrecord.HeaderReplaced) != "0." { // it was not delivered at the first try
+			c.double++
+		}
 		return nil
 	})
-	return open, again, err
+	c.stored = len(keys)
+	return c, err
 }
 
 // read calls each with all messages of a stream whose subjects match a filter. The filter leaves out the probes, which are overwritten all

@@ -58,7 +58,6 @@ func measure(ctx context.Context, out io.Writer, o options) (any, error) {
 			},
 		})
 	}
-	trial.Rows = append(trial.Rows, o.growing()...)
 	return trial.Run(ctx, out, o.Options)
 }
 
@@ -67,7 +66,6 @@ type bench struct {
 	contestant contestant
 	profile    string
 	row        string
-	scale      float64
 	service    *rig.Service
 }
 
@@ -161,13 +159,13 @@ func mb(bytes int64) float64 { return float64(bytes) / (1 << 20) }
 
 // targets are the targets of one server. They require that the memory does not depend on the audience, and that a row costs the same with
 // the largest audience and a hundredth of it.
-var targets = append([]rig.Target{
+var targets = []rig.Target{
 	{On: "r1", Figure: "inapp_1000_over_raw", Kind: rig.AtLeast, Goal: 1.5},
 	{On: "r1", Figure: "inapp_stored_growth", Kind: rig.AtMost, Goal: 1.5},
 	{On: "r1", Figure: "inapp_sent_growth", Kind: rig.AtMost, Goal: 1.5},
 	{On: "r1", Figure: "inapp_memory_growth_mb", Kind: rig.AtMost, Goal: 64},
 	{On: "r3_divided", Figure: "inapp_1000_cpu_over_one", Kind: rig.AtMost, Goal: 1.1},
-}, rig.GrowthTargets([]rig.Growth{itemOfFollowed, rowAmongEvents, pageAmongEvents}, "r1")...)
+}
 
 // derive adds the growth of figures with the audience, and compares the stored rows with those of nats.go alone.
 func (o options) derive(got rig.Results, entered []contestant) {

@@ -188,3 +188,17 @@ func lookUp(value any, path string) (any, bool) {
 	}
 	return value, true
 }
+
+// reply returns the status and body of an answer that is bounded, 0 for none.
+func reply(r *http.Request) (int, string) {
+	resp, err := (&http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}).Do(r)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return 0, err.Error()
+	}
+	return resp.StatusCode, string(text)
+}

@@ -128,7 +128,7 @@ func ask(t *testing.T, url string, place int64) (pending int) {
 }
 
 // Two enrichers with the permissions of deploy/nats are asked for places while the command divides their jobs and results. Each place is
-// looked up once, each has its answer, and each partition has a share. A backup has all of it.
+// looked up once, each has its answer, and each partition has a share.
 func TestPlacesAreAskedForWhileTheyAreDivided(t *testing.T) {
 	t.Parallel()
 	const places, askers = 20, 4
@@ -173,30 +173,15 @@ func TestPlacesAreAskedForWhileTheyAreDivided(t *testing.T) {
 	}
 	d.isPermitted()
 
-	backup := filepath.Join(t.TempDir(), "monday")
-	d.expediter("backup " + backup + " --account ENRICHER --services enricher")
-	other := newDivided(t)
-	other.expediter("restore " + backup + " --account ENRICHER --services enricher")
-	other.apply("enricher", "")
-	url := other.enricher(wolt)
-	for i := range asked.Load() {
-		check.Same(t, "pending", ask(t, url, i+1), 0)
-	}
-	check.Same(t, "places looked up again", len(wolt.calls), int(asked.Load()))
-	for name, n := range wolt.calls {
-		check.That(t, n == 1, "%s was looked up %d times, after a restore", name, n)
-	}
-	other.streams("enricher")
-
-	js := check.Must(jetstream.NewWithAPIPrefix(other.as("admin"), "$JS.ENRICHER.API"))(t)
+	js := check.Must(jetstream.NewWithAPIPrefix(d.as("admin"), "$JS.ENRICHER.API"))(t)
 	check.OK(t, js.DeleteStream(t.Context(), "KV_enrich-1"))
-	other.apply("enricher", fmt.Sprintf("--partitions %d", parts)) // makes it anew
-	for other.streams("enricher", "KV_enrich-1")[0] == 0 {         // until the enricher hears that the former one is gone, or the test ends
+	d.apply("enricher", fmt.Sprintf("--partitions %d", parts)) // makes it anew
+	for d.streams("enricher", "KV_enrich-1")[0] == 0 {         // until the enricher hears that the former one is gone, or the test ends
 		for i := range asked.Load() {
-			check.Same(t, "pending", ask(t, url, i+1), 0)
+			check.Same(t, "pending", ask(t, urls[0], i+1), 0)
 		}
 	}
-	other.isPermitted()
+	d.isPermitted()
 }
 
 // A notifier with the permissions of deploy/nats notifies by the partitions that the command has made.

@@ -7,13 +7,10 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func fullEvent() contracts.CloudEvent {
 	return contracts.CloudEvent{

@@ -129,7 +129,7 @@ func covered(known map[string]bool, path string) bool {
 	return true
 }
 
-//go:generate go -C test run ./cmd/generate
+//go:generate go run ./internal/generate
 
 // SchemaVersion is the version of all schemas. Within a version they only ever grow by optional members.
 const SchemaVersion = "v1"

@@ -199,7 +199,7 @@ func recode[T contracts.Message](data []byte) ([]byte, error) {
 	return contracts.Encode(message)
 }
 
-// TestGoldenCorpus: every file that an earlier version wrote is still read, and written with the same meaning.
+// Each sample of a message is read and written with the same meaning.
 func TestGoldenCorpus(t *testing.T) {
 	t.Parallel()
 	for name, recode := range recoders {

@@ -8,13 +8,10 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestStreamConfigIsSafe(t *testing.T) {
 	t.Parallel()

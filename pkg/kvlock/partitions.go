@@ -31,8 +31,7 @@ type PartitionsError = kv.PartitionsError
 // an error. The time of a lost bucket is not known any more: if the clock is behind that time only, tokens may be given twice.
 //
 // While a lock moves to its own bucket, which takes milliseconds, a waiter may overtake others. While a result moves because it is
-// computed anew before its end, readers find it absent. It is gone if the process dies in that time, and a purge in that time may miss it,
-// so call Purge again.
+// computed anew before its end, readers find it absent. It is gone if the process dies in that time.
 //
 // The values of a [Guard], and each [Semaphore] and [RateLimiter] stay in the first bucket: a limit is not divided. They need no setting.
 //

@@ -6,10 +6,7 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
-	"go.uber.org/goleak"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // The revision is read from the server's refusal, and from nothing else.
 func TestRefusedAt(t *testing.T) {

@@ -202,7 +202,7 @@ func TestConnectionsKeepNobodyOut(t *testing.T) {
 		}
 	}
 	check.Same(t, "a source system has connections", most, 512)
-	for _, user := range []string{"admin", "console", "enricher", "importer", "notifier", "sys"} {
+	for _, user := range []string{"admin", "backup_notifier", "console", "enricher", "importer", "notifier", "sys"} {
 		check.OK(t, connect(user))
 	}
 }

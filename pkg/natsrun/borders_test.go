@@ -151,7 +151,7 @@ func (s *site) administer() error {
 		"NOTIFIER": {"KV_inbox", "inbox", "events.y", "notify.send.y", "dead.EVENTS.y", "dead.NOTIFICATIONS.y"},
 	} {
 		js, err := jetstream.NewWithAPIPrefix(nc, "$JS."+account+".API", jetstream.WithDefaultTimeout(s.wait))
-		errs = append(errs, err, s.useAccount(js, work[0], work[1]), s.snapshot(nc, account, work[0]))
+		errs = append(errs, err, s.useAccount(js, work[0], work[1]), s.snapshot(account, work[0]))
 		for _, subject := range work[2:] {
 			subject = strings.TrimSuffix(subject, "y") + nuid.Next() // streams of jobs take one message of a subject
 			if _, err := js.Publish(s.Context(), subject, nil); err != nil {
@@ -202,10 +202,10 @@ func (s *site) useAccount(js jetstream.JetStream, stream, bucket string) error {
 	return nil
 }
 
-// snapshot backs up and restores a stream.
-func (s *site) snapshot(nc *nats.Conn, account, stream string) (err error) {
-	own := "$JS." + account + "."
-	deliver := "backup." + account + ".x"
+// snapshot backs up and restores a stream, as the nats CLI does for the user of an account's backups.
+func (s *site) snapshot(account, stream string) (err error) {
+	nc, js := s.as("backup_" + strings.ToLower(account))
+	deliver := nc.NewRespInbox()
 	chunks, err := nc.SubscribeSync(deliver)
 	if err != nil {
 		return err
@@ -219,7 +219,7 @@ func (s *site) snapshot(nc *nats.Conn, account, stream string) (err error) {
 		err = errors.Join(err, chunks.Unsubscribe())
 	}()
 	// The window holds one part: the second comes when the first is acknowledged.
-	if _, err := nc.Request(own+"API.STREAM.SNAPSHOT."+stream, []byte(`{"deliver_subject":"`+deliver+`","chunk_size":1024,"window_size":1024}`), s.wait); err != nil {
+	if _, err := nc.Request("$JS.API.STREAM.SNAPSHOT."+stream, []byte(`{"deliver_subject":"`+deliver+`","chunk_size":1024,"window_size":1024}`), s.wait); err != nil {
 		return fmt.Errorf("snapshot of %s: %w", stream, err)
 	}
 	for n := 0; ; n++ {
@@ -233,14 +233,13 @@ func (s *site) snapshot(nc *nats.Conn, account, stream string) (err error) {
 			}
 			break
 		}
-		if ack, ok := strings.CutPrefix(part.Reply, "$JS."); ok {
-			if err := nc.Publish(own+ack, nil); err != nil {
+		if part.Reply != "" {
+			if err := part.Respond(nil); err != nil {
 				return err
 			}
 		}
 	}
 	// A restore that ends before its first part makes no stream.
-	js := accountOf(s.T, nc, account)
 	dead, err := js.Stream(s.Context(), "DEAD")
 	if err != nil {
 		return fmt.Errorf("look up the dead letters: %w", err)
@@ -250,16 +249,13 @@ func (s *site) snapshot(nc *nats.Conn, account, stream string) (err error) {
 		_, err := js.CreateStream(s.Context(), dead.CachedInfo().Config)
 		s.must(err)
 	}()
-	answer, err := nc.Request(own+"API.STREAM.RESTORE.DEAD", []byte(`{"config":{"name":"DEAD","max_bytes":1024},"state":{}}`), s.wait)
+	answer, err := nc.Request("$JS.API.STREAM.RESTORE.DEAD", []byte(`{"config":{"name":"DEAD","max_bytes":1024},"state":{}}`), s.wait)
 	if err != nil {
 		return fmt.Errorf("restore: %w", err)
 	}
-	_, subject, _ := strings.Cut(string(answer.Data), `"deliver_subject":"$JS.`)
+	_, subject, _ := strings.Cut(string(answer.Data), `"deliver_subject":"`)
 	subject, _, _ = strings.Cut(subject, `"`)
-	if err := nc.PublishRequest(own+subject, deliver, nil); err != nil {
-		return err
-	}
-	if answer, err = chunks.NextMsg(s.wait); err != nil || !strings.Contains(string(answer.Data), "restore failed") {
+	if answer, err = nc.Request(subject, nil, s.wait); err != nil || !strings.Contains(string(answer.Data), "restore failed") {
 		return fmt.Errorf("end a restore on %q: %w: %v", subject, err, answer)
 	}
 	return nil

@@ -76,6 +76,9 @@ var intruders = []intruder{
 		{"$JS.API.INFO", ""},
 		{"$JS.API.CONSUMER.CREATE.KV_directory.attack", `{"stream_name":"KV_directory","config":{"name":"attack","deliver_subject":"TARGET","ack_policy":"none"}}`},
 	}},
+	{user: "backup_enricher", account: "ENRICHER", carriers: []carrier{{"$JS.API.STREAM.LIST", ""}}},
+	{user: "backup_importer", account: "IMPORTER", carriers: []carrier{{"$JS.API.STREAM.LIST", ""}}},
+	{user: "backup_notifier", account: "NOTIFIER", writes: []string{"AUDIT"}, carriers: []carrier{{"$JS.API.STREAM.LIST", ""}}},
 	{user: "sys", account: "MONITOR", carriers: []carrier{
 		{"$SYS.REQ.SERVER.PING.JSZ", ""}, {"$SYS.REQ.SERVER.PING", ""}, {"$SYS.REQ.ACCOUNT.PING.STATZ", ""},
 	}},

@@ -11,12 +11,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestConfigReportsAllErrorsAtOnce(t *testing.T) {
 	t.Parallel()

@@ -15,7 +15,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/internal/backoff"
 )
 
 // Event is an event that an application writes into the outbox.
@@ -40,14 +39,8 @@ type Batcher interface {
 	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 }
 
-// insertSQL inserts an event without a not_before, also into a table of an older version, and insertLaterSQL an event with one.
-const (
-	insertColumns = `INSERT INTO event_outbox (event_id, event_type, aggregate_type, aggregate_id, recipient_type, restaurant_id,
-	user_id, occurred_at, payload, recipients, headers, ordering_key`
-	insertValues   = `) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12`
-	insertSQL      = insertColumns + insertValues + `)`
-	insertLaterSQL = insertColumns + `, not_before` + insertValues + `, $13)`
-)
+const insertSQL = `INSERT INTO event_outbox (event_id, event_type, aggregate_type, aggregate_id, recipient_type, restaurant_id, user_id,
+	occurred_at, payload, recipients, headers, ordering_key, not_before) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`
 
 // Insert writes events into the outbox, in one round trip. They are published once the transaction is committed.
 //
@@ -116,14 +109,9 @@ func (e Event) queue(batch *pgx.Batch) error {
 	if size := len(e.Payload) + len(recipients) + len(headers); size > maxBytes {
 		return fmt.Errorf("%d bytes are too many, at most %d", size, maxBytes)
 	}
-	sql, values := insertSQL, []any{
-		e.EventID, e.EventType, e.AggregateType, e.AggregateID, string(e.RecipientType), orNull(e.RestaurantID),
-		e.UserID, timeOrNull(e.OccurredAt), orNull(e.Payload), orNull(recipients), orNull(headers), e.key(),
-	}
-	if !e.NotBefore.IsZero() {
-		sql, values = insertLaterSQL, append(values, e.NotBefore)
-	}
-	batch.Queue(sql, values...)
+	batch.Queue(insertSQL,
+		e.EventID, e.EventType, e.AggregateType, e.AggregateID, string(e.RecipientType), orNull(e.RestaurantID), e.UserID,
+		timeOrNull(e.OccurredAt), orNull(e.Payload), orNull(recipients), orNull(headers), e.key(), timeOrNull(e.NotBefore))
 	return nil
 }
 
@@ -167,44 +155,25 @@ func timeOrNull(t time.Time) any {
 var Schema string
 
 // schemaVersion is the comment of the table, which Schema sets.
-const schemaVersion = "expediter outbox 2"
+const schemaVersion = "expediter outbox 1"
 
 // schemaLock is the advisory lock that keeps two programs from creating the tables at the same time.
 const schemaLock = 0x6f7574626f78 // "outbox"
 
-// lockNotAvailable is the SQLSTATE of a lock that was not free in time.
-const lockNotAvailable = "55P03"
-
-const (
-	// lockTimeout is the time for which a change of the table waits for its lock. Writers wait behind the change.
-	lockTimeout = 100 * time.Millisecond
-
-	// lockPause is the pause before the next attempt, in which writers go on.
-	lockPause = 500 * time.Millisecond
-)
-
 // Migrate applies Schema in one transaction, unless it has been applied. The user of the pool must own the tables, or have the
 // right to create them.
-//
-// The change of a table of an older version needs an exclusive lock for some milliseconds. While another transaction holds the table,
-// writers wait for Migrate for a tenth of a second at a time, and Migrate tries again until ctx ends.
 func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
-	for checkSchema(ctx, pool) != nil {
-		err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", int64(schemaLock)); err != nil {
-				return err //nolint:wrapcheck // wrapped below
-			}
-			_, err := tx.Exec(ctx, fmt.Sprintf("SET LOCAL lock_timeout = %d;%s", lockTimeout.Milliseconds(), Schema))
+	if checkSchema(ctx, pool) == nil {
+		return nil
+	}
+	if err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", int64(schemaLock)); err != nil {
 			return err //nolint:wrapcheck // wrapped below
-		})
-		failed, isPostgres := errors.AsType[*pgconn.PgError](err)
-		busy := isPostgres && failed.Code == lockNotAvailable
-		switch {
-		case err == nil:
-			return nil
-		case !busy || !backoff.Pause(ctx, lockPause):
-			return fmt.Errorf("outbox: apply the schema: %w", err)
 		}
+		_, err := tx.Exec(ctx, Schema)
+		return err //nolint:wrapcheck // wrapped below
+	}); err != nil {
+		return fmt.Errorf("outbox: apply the schema: %w", err)
 	}
 	return nil
 }

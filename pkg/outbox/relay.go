@@ -230,7 +230,7 @@ type Hooks struct {
 
 var (
 	// ErrNoSchema is returned when the database has no table event_outbox of this version.
-	ErrNoSchema = errors.New("outbox: the table event_outbox is missing or of another version: apply outbox.Schema")
+	ErrNoSchema = errors.New("outbox: the table event_outbox is missing or not as outbox.Schema makes it: apply outbox.Schema")
 
 	// ErrUnsuitableStream is returned when the stream removes messages on its own, so that lost messages and removed ones could not be told
 	// apart.

@@ -1,7 +1,6 @@
 -- The outbox: events that were committed with the data that they are about. Applying this again changes nothing.
 --
 -- An application inserts into the first group of columns, and into no other.
--- To change a table of an older version by hand, SET lock_timeout = '100ms' first, and try again: writers wait behind the change.
 CREATE TABLE IF NOT EXISTS event_outbox (
     id             bigint GENERATED ALWAYS AS IDENTITY,
     event_id       text NOT NULL UNIQUE,
@@ -33,9 +32,6 @@ CREATE TABLE IF NOT EXISTS event_outbox (
     -- rows are in the lane.
     PRIMARY KEY (lane, id)
 );
-
--- A table of an older version. The strongest lock is taken first: to wait for it while a weaker one is held would stop writers.
-ALTER TABLE event_outbox ADD COLUMN IF NOT EXISTS not_before timestamptz;
 
 CREATE INDEX IF NOT EXISTS event_outbox_pending ON event_outbox (lane, id) WHERE state = 'pending';
 CREATE INDEX IF NOT EXISTS event_outbox_retry ON event_outbox (lane, retry_at) WHERE state = 'pending' AND retry_at IS NOT NULL;
@@ -90,4 +86,4 @@ CREATE OR REPLACE TRIGGER event_outbox_arrange BEFORE INSERT ON event_outbox
 CREATE OR REPLACE TRIGGER event_outbox_wake AFTER INSERT ON event_outbox
     FOR EACH STATEMENT EXECUTE FUNCTION event_outbox_wake();
 
-COMMENT ON TABLE event_outbox IS 'expediter outbox 2';
+COMMENT ON TABLE event_outbox IS 'expediter outbox 1';

@@ -160,10 +160,6 @@ type LimitConfig struct {
 	// Streams is the number of event streams and WebSockets that a caller may have open. Defaults to 1,000, and without Keys and OIDCIssuer
 	// to no bound.
 	Streams int `env:"SERVICE_STREAMS"`
-
-	// Waiting is the number of jobs that a caller has submitted to this process and that may wait for a worker, see [Backlog]. Defaults to
-	// 10,000, and without Keys and OIDCIssuer to no bound.
-	Waiting int `env:"SERVICE_WAITING"`
 }
 
 // minConnections is enough for some connections with requests, and some that wait.
@@ -174,7 +170,6 @@ func (cfg LimitConfig) limits(guard *access.Guard) LimitConfig {
 	cfg.Connections = cmp.Or(cfg.Connections, max(minConnections, min(16_384, maxFiles()/4)))
 	if guard != nil {
 		cfg.Rate, cfg.Requests, cfg.Streams = cmp.Or(cfg.Rate, 500), cmp.Or(cfg.Requests, 256), cmp.Or(cfg.Streams, 1000)
-		cfg.Waiting = cmp.Or(cfg.Waiting, 10_000)
 	}
 	return cfg
 }
@@ -184,7 +179,7 @@ func (cfg LimitConfig) validate(bad func(field, variable string, value any, want
 	if cfg.Connections != 0 && cfg.Connections < minConnections {
 		bad("Connections", "CONNECTIONS", cfg.Connections, "at least 16")
 	}
-	for field, n := range map[string]int{"Rate": cfg.Rate, "Requests": cfg.Requests, "Streams": cfg.Streams, "Waiting": cfg.Waiting} {
+	for field, n := range map[string]int{"Rate": cfg.Rate, "Requests": cfg.Requests, "Streams": cfg.Streams} {
 		if n < 0 {
 			bad(field, strings.ToUpper(field), n, "a positive number")
 		}

@@ -35,8 +35,7 @@ type RouterConfig struct {
 	// Admin moves the probes, /metrics and the routes that need the scope operate from the router to [Router.Admin]. Defaults to false.
 	Admin bool
 
-	// Docs has openapi.json and asyncapi.json, which describe the API and the messages, and docs.html, a page of both. The router then has
-	// /openapi.json, /asyncapi.json, /docs and /schemas. Defaults to none.
+	// Docs has openapi.json, which describes the API. The router then has /openapi.json and /schemas. Defaults to none.
 	Docs fs.FS
 
 	// Errors maps the service's own errors. Defaults to the errors that all services have.

@@ -98,13 +98,12 @@ func TestLogLevel(t *testing.T) {
 func TestValidateReportsEverythingAtOnce(t *testing.T) {
 	t.Parallel()
 	err := service.BaseConfig{
-		AckWait: 1, Concurrency: -1, LimitConfig: service.LimitConfig{Connections: 1, Rate: -1, Requests: -1, Streams: -1, Waiting: -1}, MaxBytes: -1, Replicas: 6,
+		AckWait: 1, Concurrency: -1, LimitConfig: service.LimitConfig{Connections: 1, Rate: -1, Requests: -1, Streams: -1}, MaxBytes: -1, Replicas: 6,
 	}.WithDefaults(":1", 8).Validate("shop")
 	for _, want := range []string{
 		"shop: AckWait (SHOP_ACK_WAIT) is 1ns: want at least 100ms", "shop: Concurrency (SHOP_CONCURRENCY) is -1: want a positive number",
 		"shop: Connections (SHOP_CONNECTIONS) is 1: want at least 16", "shop: Rate (SHOP_RATE) is -1: want a positive number",
 		"shop: Requests (SHOP_REQUESTS) is -1: want a positive number", "shop: Streams (SHOP_STREAMS) is -1: want a positive number",
-		"shop: Waiting (SHOP_WAITING) is -1: want a positive number",
 		"shop: MaxBytes (SHOP_MAX_BYTES) is -1: want a positive number", "shop: Replicas (SHOP_REPLICAS) is 6: want 1 to 5",
 	} {
 		check.That(t, err != nil && strings.Contains(err.Error(), want), "%v does not say: %s", err, want)

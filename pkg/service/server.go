@@ -199,23 +199,15 @@ func (a *arriving) Read(p []byte) (int, error) {
 	return n, err //nolint:wrapcheck // may be io.EOF
 }
 
-// describe adds the documents: the descriptions of the API and of the messages, as JSON and as a page, and the schemas. Everybody may
-// read them. It panics for a missing file, which is a mistake of the program.
+// describe adds the documents: the description of the API, and the schemas of messages. Everybody may read them. It panics for a missing
+// file, which is a mistake of the program.
 func (a *Router) describe(docs fs.FS) {
-	read := func(name string) string {
-		data, err := fs.ReadFile(docs, name)
-		if err != nil {
-			panic(fmt.Sprintf("service: %v", err))
-		}
-		return string(data)
+	data, err := fs.ReadFile(docs, "openapi.json")
+	if err != nil {
+		panic(fmt.Sprintf("service: %v", err))
 	}
 	const media = "application/json"
-	page := read("docs.html")
-	_, style, _ := strings.Cut(page, "<style>")
-	style, _, _ = strings.Cut(style, "</style>")
-	a.Handle("GET /docs", access.Public(), styled(style, document("text/html; charset=utf-8", page)))
-	a.Handle("GET /asyncapi.json", access.Public(), document(media, read("asyncapi.json")))
-	a.Handle("GET /openapi.json", access.Public(), document(media, read("openapi.json")))
+	a.Handle("GET /openapi.json", access.Public(), document(media, string(data)))
 	a.Handle("GET /schemas/v1/{schema}", access.Public(), func(w http.ResponseWriter, r *http.Request) error {
 		name, isJSON := strings.CutSuffix(r.PathValue("schema"), ".json")
 		data, err := contracts.Schema(name)
@@ -224,15 +216,6 @@ func (a *Router) describe(docs fs.FS) {
 		}
 		return document(media, string(data))(w, r)
 	})
-}
-
-// styled answers with a page whose policy allows its style and nothing else.
-func styled(style string, page func(http.ResponseWriter, *http.Request) error) func(http.ResponseWriter, *http.Request) error {
-	policy := "default-src 'none'; style-src 'sha256-" + digest(style) + "'; form-action 'none'; frame-ancestors 'none'; base-uri 'none'"
-	return func(w http.ResponseWriter, r *http.Request) error {
-		w.Header().Set("Content-Security-Policy", policy)
-		return page(w, r)
-	}
 }
 
 // document returns a handler whose answer clients may cache: they then ask whether it has changed.

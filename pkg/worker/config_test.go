@@ -10,12 +10,9 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestConfigReportsAllMistakesAtOnce(t *testing.T) {
 	t.Parallel()

@@ -30,7 +30,7 @@ const (
 	// HeaderDeadSignature holds the letter's Signature.
 	HeaderDeadSignature = "Dead-Signature"
 
-	// HeaderDeadWorker holds the beginning of the letter's Worker. Letters of older versions have none.
+	// HeaderDeadWorker holds the beginning of the letter's Worker.
 	HeaderDeadWorker = "Dead-Worker"
 )
 
@@ -168,7 +168,7 @@ type DeadLetter struct {
 	// Subject is the subject to which the job was published.
 	Subject string `json:"subject"`
 
-	// Version is the version of the program that gave up. It is empty in letters of older versions of this module.
+	// Version is the version of the program that gave up.
 	Version string `json:"version,omitempty"`
 
 	// Worker is the Config.ID of the worker that gave up.

@@ -1,6 +1,7 @@
 package enricher
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -11,7 +12,7 @@ import (
 	"github.com/expediter-io/expediter/services/enricher/internal/enrich"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 	"github.com/expediter-io/expediter/services/enricher/provider/catalog"
-	"github.com/expediter-io/expediter/services/enricher/provider/wolt"
+	"github.com/expediter-io/expediter/services/enricher/provider/remote"
 )
 
 // name is the service's name in logs, errors, subjects and environment variables.
@@ -22,8 +23,10 @@ type Config struct {
 	// BaseConfig is the part that all services share. Listen defaults to ":8080", Concurrency to 32 places at a time.
 	service.BaseConfig
 
-	// Catalog is a file of venues that answers as the provider "wolt" instead of WoltURL: CSV, JSON or JSON Lines.
-	// Defaults to none.
+	// AllowHTTP permits plain http to ProviderURL on another machine, such as in the same cluster. Defaults to false.
+	AllowHTTP bool `env:"ENRICHER_ALLOW_HTTP"`
+
+	// Catalog is a file of venues that answers instead of ProviderURL: CSV, JSON or JSON Lines. Defaults to none.
 	Catalog string `env:"ENRICHER_CATALOG"`
 
 	// ClaimTTL is the time after which a claim that is not renewed expires. Defaults to 60 seconds.
@@ -49,18 +52,27 @@ type Config struct {
 	// them. Until then there is one of each. Defaults to 1.
 	Partitions int `env:"ENRICHER_PARTITIONS"`
 
-	// Providers replace those that Catalog and WoltURL name. Defaults to none.
+	// ProviderKey is sent to ProviderURL as a bearer token. Defaults to none.
+	ProviderKey string `env:"ENRICHER_PROVIDER_KEY" json:"-"`
+
+	// ProviderName is the name of Catalog or ProviderURL in answers: `providers.<name>`. Defaults to "wolt".
+	ProviderName string `env:"ENRICHER_PROVIDER_NAME"`
+
+	// ProviderRate is the number of calls a second that all instances together may make to ProviderURL, 0.1 to 10,000.
+	// Defaults to 10.
+	ProviderRate float64 `env:"ENRICHER_PROVIDER_RATE"`
+
+	// ProviderTimeout bounds one call to ProviderURL. Defaults to 8 seconds, at most 10.
+	ProviderTimeout time.Duration `env:"ENRICHER_PROVIDER_TIMEOUT"`
+
+	// ProviderURL is the address of an HTTP service that finds venues, see docs/provider.md. Defaults to none.
+	ProviderURL string `env:"ENRICHER_PROVIDER_URL"`
+
+	// Providers replace the one that Catalog or ProviderURL names. Defaults to none.
 	Providers []provider.Provider `env:"-"`
 
 	// RequestTTL is the time for which the events of a request can be subscribed to. Defaults to 1 hour.
 	RequestTTL time.Duration `env:"ENRICHER_REQUEST_TTL"`
-
-	// WoltRate is the number of calls a second that all instances together may make to WoltURL. Defaults to 2.
-	WoltRate float64 `env:"ENRICHER_WOLT_RATE"`
-
-	// WoltURL is the base URL of Wolt's search. Wolt's terms forbid systematic automated retrieval: set only a URL that
-	// you may use. Defaults to none.
-	WoltURL string `env:"ENRICHER_WOLT_URL"`
 }
 
 // FromEnvironment reads the configuration from environment variables, and sets its Logger. It reports at once every value
@@ -81,18 +93,26 @@ func Check(environment map[string]string) (service.BaseConfig, error) {
 
 func (cfg Config) withDefaults() Config {
 	cfg.BaseConfig = cfg.WithDefaults(":8080", 32)
+	cfg.ProviderName = cmp.Or(cfg.ProviderName, contracts.ProviderWolt)
 	return cfg
 }
 
 // validate reports at once every mistake that can be found without making the parts.
 func (cfg Config) validate() error {
 	errs := []error{cfg.Validate(name), cfg.answering(cfg.Providers).Validate()}
+	bad := func(text string) { errs = append(errs, errors.New("enricher: "+text)) }
+	if _, err := contracts.EnrichEntryKey(cfg.ProviderName, "any"); err != nil {
+		bad("ENRICHER_PROVIDER_NAME must be made of letters, digits, '_' and '-'")
+	}
+	if cfg.ProviderKey != "" && cfg.ProviderURL == "" {
+		bad("ENRICHER_PROVIDER_KEY is set without ENRICHER_PROVIDER_URL")
+	}
 	switch {
 	case len(cfg.Providers) > 0:
-	case cfg.WoltURL != "" && cfg.Catalog != "":
-		errs = append(errs, errors.New("enricher: ENRICHER_CATALOG and ENRICHER_WOLT_URL are both set: only one of them can answer for wolt"))
-	case cfg.WoltURL == "" && cfg.Catalog == "":
-		errs = append(errs, errors.New("enricher: no provider: set ENRICHER_CATALOG to a file of venues, or ENRICHER_WOLT_URL"))
+	case cfg.ProviderURL != "" && cfg.Catalog != "":
+		bad("ENRICHER_CATALOG and ENRICHER_PROVIDER_URL are both set: set one")
+	case cfg.ProviderURL == "" && cfg.Catalog == "":
+		bad("no provider: set ENRICHER_CATALOG to a file of venues, or ENRICHER_PROVIDER_URL")
 	}
 	return errors.Join(errs...)
 }
@@ -106,19 +126,22 @@ func (cfg Config) answering(providers []provider.Provider) enrich.Config {
 	}
 }
 
-// providers returns Providers, or else the one that Catalog or WoltURL names.
+// providers returns Providers, or else the one that Catalog or ProviderURL names.
 func (cfg Config) providers() ([]provider.Provider, error) {
 	switch {
 	case len(cfg.Providers) > 0:
 		return cfg.Providers, nil
-	case cfg.WoltURL != "":
-		p, err := wolt.New(wolt.Config{BaseURL: cfg.WoltURL, Logger: cfg.Logger, Rate: cfg.WoltRate, Turn: enrich.Turn(wolt.Name)})
+	case cfg.ProviderURL != "":
+		p, err := remote.New(remote.Config{
+			AllowHTTP: cfg.AllowHTTP, Key: cfg.ProviderKey, Logger: cfg.Logger, Name: cfg.ProviderName, Rate: cfg.ProviderRate,
+			Timeout: cfg.ProviderTimeout, Turn: enrich.Turn(cfg.ProviderName), URL: cfg.ProviderURL,
+		})
 		if err != nil {
-			return nil, fmt.Errorf("enricher: ENRICHER_WOLT_URL, ENRICHER_WOLT_RATE: %w", err)
+			return nil, fmt.Errorf("enricher: ENRICHER_PROVIDER_URL, _KEY, _RATE, _TIMEOUT: %w", err)
 		}
 		return []provider.Provider{p}, nil
 	default:
-		p, err := catalog.Open(cfg.Catalog, catalog.Config{Name: contracts.ProviderWolt})
+		p, err := catalog.Open(cfg.Catalog, catalog.Config{Name: cfg.ProviderName})
 		if err != nil {
 			return nil, fmt.Errorf("enricher: ENRICHER_CATALOG: %w", err)
 		}

@@ -108,7 +108,6 @@ func (e *Enricher) open(ctx context.Context, s *service.Service) error {
 
 func (e *Enricher) answer(ctx context.Context, s *service.Service) (err error) {
 	settings := e.cfg.answering(e.providers)
-	settings.Backlog = s.Backlog(contracts.StreamEnrichJobs, consumerName)
 	settings.Telemetry, settings.Observe = s.Telemetry, s.Telemetry.Observe(contracts.BucketEnrich)
 	if e.service, err = enrich.New(ctx, s.JetStream, settings); err != nil {
 		return err

@@ -8,6 +8,8 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -304,7 +306,7 @@ func TestDefaults(t *testing.T) {
 	cfg.Logger = nil
 	want := Config{BaseConfig: service.BaseConfig{
 		AckWait: 5 * time.Second, Concurrency: 32, Listen: ":8080", NATSConfig: service.NATSConfig{NATSURL: "nats://127.0.0.1:4222"}, Replicas: 1, Version: "0.0.0-dev",
-	}}
+	}, ProviderName: "wolt"}
 	check.Equal(t, want, cfg, cmpopts.IgnoreUnexported(service.BaseConfig{}))
 }
 
@@ -313,7 +315,7 @@ func TestValidateReportsEverything(t *testing.T) {
 	cfg := Config{
 		BaseConfig: service.BaseConfig{AckWait: time.Millisecond, Concurrency: -1, MaxBytes: -1, Origins: []string{"[", "example.com"}, Replicas: 9},
 		Catalog:    "a", ClaimTTL: time.Millisecond, FoundTTL: -time.Second, NotFoundTTL: 1500 * time.Millisecond,
-		WoltURL: "https://x",
+		ProviderURL: "https://x",
 	}
 	err := cfg.withDefaults().validate()
 	check.Require(t, err != nil, "nothing is reported")
@@ -337,11 +339,20 @@ func TestProviders(t *testing.T) {
 		want string
 	}{
 		{Config{Catalog: "nowhere.csv"}, "nowhere.csv"},
-		{Config{WoltURL: "ftp://x"}, "ENRICHER_WOLT_URL"},
+		{Config{ProviderURL: "ftp://x"}, "ENRICHER_PROVIDER_URL"},
 	} {
 		_, err := c.cfg.providers()
 		check.That(t, err != nil && strings.Contains(err.Error(), c.want), "%+v: %v, want an error that names %s", c.cfg, err, c.want)
 	}
-	list, err := Config{WoltURL: "https://gateway.test"}.withDefaults().providers()
-	check.That(t, err == nil && len(list) == 1 && list[0].Name() == "wolt", "providers are %v, %v", list, err)
+	venues := filepath.Join(t.TempDir(), "venues.json")
+	check.OK(t, os.WriteFile(venues, []byte("[]"), 0o600))
+	for want, cfg := range map[string]Config{
+		"wolt":  {ProviderURL: "https://venues.test"},
+		"other": {ProviderName: "other", ProviderURL: "https://venues.test"},
+		"third": {Catalog: venues, ProviderName: "third"},
+	} {
+		list, err := cfg.withDefaults().providers()
+		check.That(t, err == nil && len(list) == 1 && list[0].Name() == want, "providers are %v, %v; want %s", list, err, want)
+	}
+	check.Contains(t, Config{Catalog: venues, ProviderKey: "k", ProviderName: "a b"}.withDefaults().validate(), "ENRICHER_PROVIDER_NAME", "ENRICHER_PROVIDER_KEY")
 }

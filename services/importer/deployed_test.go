@@ -133,11 +133,10 @@ func wantRefusal(t *testing.T, nc *nats.Conn, subject string, denied <-chan erro
 func TestEveryRouteIsDescribed(t *testing.T) {
 	t.Parallel()
 	d := servicetest.Described(t, httpapi.Docs)
-	d.Routes(t, func(r *service.Router) { httpapi.Add(httpapi.Config{Recipes: &kvstore.Store{}, Router: r}) },
-		"internal/httpapi", "../../pkg/service")
+	d.Routes(t, func(r *service.Router) { httpapi.Add(httpapi.Config{Recipes: &kvstore.Store{}, Router: r}) })
 	d.Types(t, map[string]any{
-		"Duration": recipe.Duration{}, "FieldError": contracts.FieldError{}, "Health": nil, "Ingredient": recipe.Ingredient{}, "Job": importer.Job{}, "JobRequest": nil,
-		"Problem": service.Problem{}, "Recipe": recipe.Recipe{}, "RecipeList": nil, "RecipeRequest": nil, "RecipeSummary": kvstore.Summary{}, "Source": recipe.Source{},
+		"Duration": recipe.Duration{}, "FieldError": contracts.FieldError{}, "Health": nil, "Ingredient": recipe.Ingredient{}, "Job": importer.Job{},
+		"Problem": service.Problem{}, "Recipe": recipe.Recipe{}, "RecipeList": nil, "RecipeSummary": kvstore.Summary{}, "Source": recipe.Source{},
 		"Step": recipe.Step{}, "StoredRecipe": kvstore.Stored{}, "Submission": importer.Submission{}, "SubmissionForm": nil,
 		"Temperature": recipe.Temperature{}, "Times": recipe.Times{}, "Warning": recipe.Warning{},
 	})
@@ -158,7 +157,7 @@ func TestEveryExampleIsAnsweredAsDescribed(t *testing.T) {
 	t.Cleanup(site.Close)
 	exports := check.Must(export.Start(t.Context(), export.Config{Service: "importer"}))(t)
 	d := servicetest.Described(t, httpapi.Docs)
-	i, nc := startWatched(t, func(c *importer.Config) { c.Exports = exports })
+	i, nc := startHere(t, func(c *importer.Config) { c.Exports = exports })
 	body := fmt.Sprintf(`{"job_id":"soup","owner_id":"ada","source_type":"captions","url":%q}`, site.URL+"/soup.vtt")
 	resp, text := call(t, http.MethodPost, i.URL()+"/v1/imports", body)
 	check.Require(t, resp.StatusCode == http.StatusAccepted, "%d: %s", resp.StatusCode, text)
@@ -169,7 +168,13 @@ func TestEveryExampleIsAnsweredAsDescribed(t *testing.T) {
 			"POST /v1/imports 422":              {Body: `{"owner_id":"ada","url":"https://example.org/soup","source_type":"scroll"}`},
 			"POST /v1/imports/{job}/cancel 409": {}, "POST /v1/imports/{job}/retry 409": {},
 		})
-	d.Requests(t, nc, natsapi.Endpoints(nil, nil), "submit", "cancel")
+	servicetest.Answers(t, nc, natsapi.Endpoints(nil, nil), [][2]string{
+		{"submit", `{"job_id":"soup-2","owner_id":"ada","url":"https://example.org/soup.vtt","source_type":"captions"}`},
+		{"cancel", `{"job_id":"soup-2"}`},
+		{"get", `{"job_id":"soup"}`},
+		{"recipe", `{"recipe_id":"7e05da03-189a-5154-9802-de5ec980ac2b"}`},
+		{"retry", `{"job_id":"soup-2"}`},
+	})
 }
 
 func TestACallerReachesItsOwnImportsOnly(t *testing.T) {

@@ -139,7 +139,6 @@ func (i *Importer) openJobs(ctx context.Context, s *service.Service) (err error)
 	if closer, ok := settings.Store.(interface{ Close() }); ok && i.cfg.Store == nil {
 		i.closers = append(i.closers, closer.Close)
 	}
-	settings.Backlog = s.Backlog(contracts.StreamImportJobs, consumerName)
 	settings.Telemetry, settings.Observe = s.Telemetry, s.Telemetry.Observe(contracts.BucketImportSteps)
 	if i.service, err = imports.New(ctx, s.JetStream, settings); err != nil {
 		return err

@@ -76,7 +76,7 @@ func TestTheRecipeServiceIsCalledAsDocumented(t *testing.T) {
 				}
 			}))
 			t.Cleanup(service.Close)
-			i, _ := startWatched(t, func(cfg *importer.Config) {
+			i, _ := startHere(t, func(cfg *importer.Config) {
 				cfg.RecipeServiceURL, cfg.RecipeServiceToken = service.URL, secret
 				cfg.Extractor = importer.Extractor{Extractor: echo{}, Name: "echo"}
 			})

@@ -104,7 +104,7 @@ func TestAFileIsHandedIn(t *testing.T) {
 // The encoding of a file is named with the job, or guessed, which the job reports.
 func TestAnEncodingIsNamed(t *testing.T) {
 	t.Parallel()
-	i, _ := startWatched(t)
+	i, _ := startHere(t)
 	file := captions + "\n\n59:00.000 --> 59:05.000\nServe the pancakes with cr\xe8me br\xfbl\xe9e.\n"
 	for encoding, want := range map[string]bool{"windows-1252": false, "": true} {
 		body, contentType := form(t, "owner_id", "ada", "encoding", encoding, "@pancakes.vtt", file)
@@ -119,7 +119,7 @@ func TestAnEncodingIsNamed(t *testing.T) {
 // A program that embeds the importer keeps a file and submits its URL.
 func TestAFileIsKept(t *testing.T) {
 	t.Parallel()
-	i, _ := startWatched(t)
+	i, _ := startHere(t)
 	url := check.Must(i.Keep(t.Context(), "-", []byte(captions)))(t)
 	last := imported(t, i, contracts.ImportJob{OwnerID: "ada", URL: url})
 	check.That(t, last.Status == contracts.ImportReady && last.Title == "Untitled recipe", "it ended as %+v", last)
@@ -138,7 +138,7 @@ func TestSlowFilesKeepNoOtherCallerOut(t *testing.T) {
 		secrets[name], err = access.Add(keys, access.Key{Name: name, Scopes: []access.Scope{access.Publish, access.Read}})
 		check.OK(t, err)
 	}
-	i, _ := startWatched(t, func(c *importer.Config) { c.Keys = keys })
+	i, _ := startHere(t, func(c *importer.Config) { c.Keys = keys })
 	slow := func() *bufio.ReadWriter {
 		conn, err := net.Dial("tcp", strings.TrimPrefix(i.URL(), "http://"))
 		check.OK(t, err)
@@ -173,7 +173,7 @@ func TestSlowFilesKeepNoOtherCallerOut(t *testing.T) {
 
 func TestFormsThatAreRefused(t *testing.T) {
 	t.Parallel()
-	i, nc := startWatched(t)
+	i, nc := startHere(t)
 	large := strings.Repeat("Stir. ", (8<<20)/6+1)
 	for _, tc := range []struct {
 		name   string
@@ -212,7 +212,7 @@ func TestFormsThatAreRefused(t *testing.T) {
 func TestALargePhotoIsHandedIn(t *testing.T) {
 	t.Parallel()
 	eyes := &eyes{}
-	i, _ := startWatched(t, func(c *importer.Config) { c.Extractor = importer.Extractor{Extractor: eyes, Name: "eyes"} })
+	i, _ := startHere(t, func(c *importer.Config) { c.Extractor = importer.Extractor{Extractor: eyes, Name: "eyes"} })
 	photo := "\xff\xd8\xff" + noise(6<<20)
 	body, contentType := form(t, "owner_id", "ada", "@photo.jpg", photo)
 	resp, text := call(t, http.MethodPost, i.URL()+"/v1/imports", body, "Content-Type", contentType)
@@ -225,7 +225,7 @@ func TestALargePhotoIsHandedIn(t *testing.T) {
 // A file for which there is no room is refused when it is handed in, not when a worker looks for it.
 func TestAFileThatThereIsNoRoomFor(t *testing.T) {
 	t.Parallel()
-	i, nc := startWatched(t, func(c *importer.Config) { c.MaxBytes = 64 << 20 })
+	i, nc := startHere(t, func(c *importer.Config) { c.MaxBytes = 64 << 20 })
 	body, contentType := form(t, "owner_id", "ada", "@photo.jpg", "\xff\xd8\xff"+noise(7<<20))
 	resp, text := call(t, http.MethodPost, i.URL()+"/v1/imports", body, "Content-Type", contentType)
 	check.That(t, resp.StatusCode == http.StatusInsufficientStorage && jobs(t, nc) == 0, "%d: %s", resp.StatusCode, text)

@@ -45,7 +45,7 @@ func (w *web) rowsOf(query string) string {
 // and cancelled with it.
 func TestSeveralAddresses(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t)).watched()
+	p := newPlace(t, natstest.Server(t))
 	user := users(contracts.RecipientRestaurantUser, 1)[0]
 	user.Addresses = map[string]string{"pigeon": "roof"}
 	user.Endpoints = map[string]map[string]contracts.Endpoint{"pigeon": {"tower": {Address: "tower"}}}
@@ -101,7 +101,7 @@ func TestSeveralAddresses(t *testing.T) {
 // of other addresses and users stay as they are, and no secret is stored.
 func TestSecretsOfAddresses(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t)).watched()
+	p := newPlace(t, natstest.Server(t))
 	var status atomic.Int32
 	var got atomic.Pointer[http.Header]
 	far := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -184,7 +184,7 @@ func (w *web) listed(query string) (users string, page api.EndpointPage) {
 // sent again from then on. An endpoint that answers leaves the list. The list shows no address.
 func TestEndpointsOverHTTP(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t)).watched()
+	p := newPlace(t, natstest.Server(t))
 	for _, user := range []string{"ada", "bob"} {
 		p.directory(contracts.Recipient{
 			RecipientType: contracts.RecipientCustomer, UserID: user, Addresses: map[string]string{"pigeon": "https://secret.example/" + user},

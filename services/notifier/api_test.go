@@ -82,7 +82,7 @@ const reservation = `{"event_id":"evt-001","event_type":"RESERVATION_REQUESTED",
 // forgotten its id.
 func TestEventsOverHTTP(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t)).watched()
+	p := newPlace(t, natstest.Server(t))
 	p.directory(users(contracts.RecipientRestaurantUser, 3)...)
 	n := p.start(&pigeon{}, listening)
 	w := newWeb(t, n)
@@ -132,7 +132,7 @@ func TestEventsOverHTTP(t *testing.T) {
 // Any CloudEvent is an event, in either mode; its sender says which users it is about.
 func TestCloudEventsOverHTTP(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t)).watched()
+	p := newPlace(t, natstest.Server(t))
 	w := newWeb(t, p.start(&pigeon{}, listening))
 	binary := []string{
 		"Ce-Specversion", "1.0", "Ce-Id", "7", "Ce-Source", "/crm", "Ce-Type", "RESERVATION_REQUESTED", "Ce-Userid", "ada",
@@ -155,7 +155,7 @@ func TestCloudEventsOverHTTP(t *testing.T) {
 
 func TestBadRequests(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t)).watched()
+	p := newPlace(t, natstest.Server(t))
 	w := newWeb(t, p.start(&pigeon{}, listening))
 	long := strings.Repeat("x", contracts.MaxID+1)
 	const list, enable = "/v1/endpoints", "/v1/endpoints/enable"
@@ -228,7 +228,7 @@ func TestBadRequests(t *testing.T) {
 // Rows are found by user and by state, each once, whatever the size of the pages.
 func TestNotificationsByUserAndState(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t)).watched()
+	p := newPlace(t, natstest.Server(t))
 	p.directory(append(users(contracts.RecipientRestaurantUser, 4), contracts.Recipient{
 		RecipientType: contracts.RecipientRestaurantUser, UserID: "out of/office", OptOut: map[string][]string{"*": {"pigeon"}},
 	})...)
@@ -272,7 +272,7 @@ func TestNotificationsByUserAndState(t *testing.T) {
 
 func TestOverNATS(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t)).watched()
+	p := newPlace(t, natstest.Server(t))
 	p.directory(users(contracts.RecipientRestaurantUser, 2)...)
 	n := p.start(&pigeon{})
 	ask := func(subject, body string, header nats.Header) (*nats.Msg, string) {
@@ -312,7 +312,7 @@ func TestOverNATS(t *testing.T) {
 func TestNotifierIsWatched(t *testing.T) {
 	t.Parallel()
 	exports := check.Must(export.Start(t.Context(), export.Config{Service: "notifier"}))(t)
-	p := newPlace(t, natstest.Server(t)).watched()
+	p := newPlace(t, natstest.Server(t))
 	w := newWeb(t, p.start(&pigeon{}, listening, func(c *Config) { c.Exports, c.Version = exports, "1.2.3" }))
 	status, body := w.call(http.MethodPost, "/v1/events", strings.Replace(reservation, "RESTAURANT_USER", "CUSTOMER", 1))
 	check.Require(t, status == 202, "%d %s", status, body)
@@ -345,7 +345,7 @@ func TestNotifierIsWatched(t *testing.T) {
 // that it is new.
 func TestOneTellsTheNews(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t)).watched()
+	p := newPlace(t, natstest.Server(t))
 	instances := []*Notifier{p.start(&pigeon{}), p.start(&pigeon{})}
 	for _, kind := range []string{"RESERVATION_REQUESTED", "OF_NO_CONCERN"} {
 		var news atomic.Int64
@@ -369,7 +369,7 @@ func TestOneTellsTheNews(t *testing.T) {
 // refused.
 func TestWhenAnEventIsToBeTold(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t)).watched()
+	p := newPlace(t, natstest.Server(t))
 	w := newWeb(t, p.start(&pigeon{}, listening))
 	far := time.Now().Add(rules.MaxDelay + time.Hour).UTC().Format(time.RFC3339)
 	status, body := w.call(http.MethodPost, "/v1/events", strings.Replace(reservation, `"payload"`, `"not_before":"`+far+`","payload"`, 1))

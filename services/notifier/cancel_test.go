@@ -42,7 +42,7 @@ func (w *web) cancel(path string) (c Cancelled) {
 // and publishing the event again sends nothing.
 func TestAnEventIsCancelled(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t)).watched()
+	p := newPlace(t, natstest.Server(t))
 	p.directory(users(contracts.RecipientRestaurantUser, 3)...)
 	birds := &pigeon{}
 	n := p.start(birds, listening)
@@ -82,7 +82,7 @@ func TestAnEventIsCancelled(t *testing.T) {
 // Items that are in inboxes while their rows do not say so yet have been sent: cancelling takes none back, and the rows come to say it.
 func TestItemsThatAreThereAreNotCancelled(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t)).watched()
+	p := newPlace(t, natstest.Server(t))
 	p.directory(users(contracts.RecipientRestaurantUser, 3)...)
 	called, recorded := make(chan struct{}, 100), make(chan struct{})
 	n := p.start(&pigeon{}, func(c *Config) {
@@ -122,7 +122,7 @@ func (p *place) unworked(directory *recipient.Directory) (*plan.Planner, *api.AP
 // An event that is cancelled before it is planned, or before its plan is expanded, has no rows, also when it comes again.
 func TestAnEventIsCancelledBeforeItHasRows(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t)).watched()
+	p := newPlace(t, natstest.Server(t))
 	directory := p.directory(users(contracts.RecipientRestaurantUser, 3)...)
 	staff := func(e *contracts.Event) { e.RecipientType = contracts.RecipientRestaurantUser }
 	seen, planned := event("seen", "RESERVATION_REQUESTED", staff), event("planned", "RESERVATION_REQUESTED", staff)
@@ -213,7 +213,7 @@ func TestCancellationsOfWhatIsNotThereAreNotKept(t *testing.T) {
 // most 1,000 users of one event, without harm to earlier cancellations and to other events.
 func TestAUserIsCancelledBeforeTheEventIsExpanded(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t)).watched()
+	p := newPlace(t, natstest.Server(t))
 	directory := p.directory(users(contracts.RecipientRestaurantUser, 2)...)
 	planner, stopped := p.unworked(directory)
 	staff := func(e *contracts.Event) { e.RecipientType = contracts.RecipientRestaurantUser }

@@ -21,7 +21,6 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/channel/webhook"
 	"github.com/expediter-io/expediter/services/notifier/channel/webpush"
-	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/pages"
 	"github.com/expediter-io/expediter/services/notifier/template"
 )
@@ -264,10 +263,3 @@ func (cfg ChannelConfig) open(with tools) (channels []Channel, closers []closer,
 
 // inboxTimeout bounds one write of the inbox.
 const inboxTimeout = 5 * time.Second
-
-// inboxRetries returns the waits between the attempts of a row of the inbox. Most failures are short outages of the store,
-// on which everything else depends too. An inbox that fails for minutes is full or gone, so its waits are longer.
-func inboxRetries() []time.Duration {
-	first, then := []time.Duration{time.Second, 5 * time.Second}, slices.Repeat([]time.Duration{15 * time.Second}, 8)
-	return slices.Concat(first, then, deliver.DefaultRetries()[1:])
-}

@@ -13,6 +13,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
@@ -36,8 +37,8 @@ type Config struct {
 	// 5 days.
 	DisableAfter time.Duration `env:"NOTIFIER_DISABLE_AFTER"`
 
-	// InboxKeep is the time for which items stay in inboxes, in whole seconds. Below 40 days each row of the inbox takes one more
-	// write. Defaults to 90 days.
+	// InboxKeep is the time for which items stay in inboxes, in whole seconds: at least 40 days, because a notification that outlives
+	// its item could be delivered again. Defaults to 90 days.
 	InboxKeep time.Duration `env:"NOTIFIER_INBOX_KEEP"`
 
 	// MaxRecipients is the largest number of recipients of one event. Defaults to 1,000,000.
@@ -83,9 +84,6 @@ type Channel struct {
 	// are waits. An attempt whose process died counts, but is no failure. Defaults to 5 s, 1 min, 5 min, 30 min, 2 h.
 	Retries []time.Duration
 
-	// Silent exempts the channel from quiet hours, because it does not disturb users. Defaults to false.
-	Silent bool
-
 	// Timeout bounds one call of the channel. Defaults to 15 seconds.
 	Timeout time.Duration
 }
@@ -127,8 +125,8 @@ func (cfg Config) validate() (*rulesStore, error) {
 	if cfg.DisableAfter < 0 {
 		bad("DisableAfter (NOTIFIER_DISABLE_AFTER) is %s: want a positive duration", cfg.DisableAfter)
 	}
-	if cfg.InboxKeep < 0 || cfg.InboxKeep%time.Second != 0 {
-		bad("InboxKeep (NOTIFIER_INBOX_KEEP) is %s: want whole seconds", cfg.InboxKeep)
+	if cfg.InboxKeep != 0 && cfg.InboxKeep < deliveries.Keep || cfg.InboxKeep%time.Second != 0 {
+		bad("InboxKeep (NOTIFIER_INBOX_KEEP) is %s: want whole seconds, at least %s", cfg.InboxKeep, deliveries.Keep)
 	}
 	if cfg.MaxRecipients < 0 {
 		bad("MaxRecipients (NOTIFIER_MAX_RECIPIENTS) is %d: want a positive number", cfg.MaxRecipients)

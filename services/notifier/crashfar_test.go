@@ -27,7 +27,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel/webhook"
 	"github.com/expediter-io/expediter/services/notifier/channel/webpush"
 	"github.com/expediter-io/expediter/services/notifier/channel/webpush/webpushtest"
-	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 )
 
 // manner is how a provider deals with a call.
@@ -140,7 +140,7 @@ func (f *far) called(row contracts.Notification, id string) manner {
 		row.Address = ""
 	}
 	key, err := row.Key()
-	if err != nil || deliver.MessageID(key) != id {
+	if err != nil || deliveries.MessageID(key) != id {
 		f.strangerf("%q has the id %q: %v", key, id, err)
 		return refuses
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -23,7 +22,7 @@ import (
 
 // view is the state of the deliveries, as far as it has been read.
 type view struct {
-	next  [2]uint64       // of the records, and of the items that stand for some
+	next  [2]uint64       // of the records, and of those in the inbox
 	open  map[string]bool // rows that are there and go on
 	rows  map[string]*deliveries.Delivery
 	moved time.Time // when it was last found changed
@@ -44,17 +43,6 @@ func (c *cell) look() bool {
 	}
 	c.read(&c.view.next[0], c.store.Scan)
 	c.read(&c.view.next[1], c.store.ScanItems)
-	items := slices.DeleteFunc(slices.Collect(maps.Keys(c.view.open)), func(key string) bool { return c.wants[key].Channel != inapp.Name })
-	c.ask(func(ctx context.Context) error { // an item may have come of which the record says nothing
-		known, err := c.store.GetMany(ctx, items)
-		for key, d := range known {
-			if d.State.Ended() {
-				c.view.rows[key], c.view.moved = d, time.Now()
-				delete(c.view.open, key)
-			}
-		}
-		return err
-	})
 	if time.Since(c.view.moved) > patience { // forgotten consumers deliver all rows again, of which those that have ended change no record
 		left := c.undelivered()
 		if left != c.view.left {

@@ -22,7 +22,7 @@ import (
 
 func TestInboxOverHTTP(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t)).watched()
+	p := newPlace(t, natstest.Server(t))
 	w := newWeb(t, p.start(&pigeon{}, listening))
 	for i := range 5 {
 		p.publish(event(fmt.Sprintf("e%d", i), "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType, e.UserID = "CUSTOMER", "a/b" }))
@@ -61,7 +61,7 @@ func TestInboxOverHTTP(t *testing.T) {
 // changes that it has missed.
 func TestInboxIsLive(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t)).watched()
+	p := newPlace(t, natstest.Server(t))
 	n := p.start(&pigeon{}, listening)
 	w := newWeb(t, n)
 	tell := func(id, user string) {

@@ -103,7 +103,7 @@ events: {X: {CUSTOMER: {scope: user, channels: [inapp], later: [{after: 30m, unr
 // A row that is delivered later can be cancelled, and an event whose rows would wait for longer than they are kept is refused.
 func TestWhatIsDeliveredLaterIsCancelled(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t)).watched()
+	p := newPlace(t, natstest.Server(t))
 	n := p.start(&pigeon{}, func(c *Config) {
 		c.Rules = writeRules(t, "version: 1\nevents: {X: {CUSTOMER: {scope: user, channels: [inapp], later: [{after: 24h, channels: [pigeon]}]}}}")
 	})
@@ -151,7 +151,7 @@ func TestAKillBetweenTheLookAndTheMessage(t *testing.T) {
 // A user whom one channel does not reach is told by the next one, once, and by no other.
 func TestTheNextChannelTells(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t)).watched()
+	p := newPlace(t, natstest.Server(t))
 	p.directory(users(contracts.RecipientRestaurantUser, 2)...)
 	var mood atomic.Value
 	mood.Store(channel.KindRejected)

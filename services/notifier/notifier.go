@@ -1,6 +1,7 @@
 package notifier
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -157,12 +158,11 @@ func (n *Notifier) open(ctx context.Context, s *service.Service) (err error) {
 		channels[c.Name()] = c.Channel
 	}
 	n.api = api.New(n.records, api.Config{
-		Audit:   audit.New(audit.Config{JetStream: s.JetStream, Logger: n.cfg.Logger, Source: name}),
-		Backlog: s.Backlog(contracts.StreamEvents, eventsConsumer), Cancelled: n.cancelled, Deliveries: n.deliveries, Digests: n.digests,
+		Audit:     audit.New(audit.Config{JetStream: s.JetStream, Logger: n.cfg.Logger, Source: name}),
+		Cancelled: n.cancelled, Deliveries: n.deliveries, Digests: n.digests,
 		Directory: n.Directory, Health: n.health, Partitions: n.partitions(s.JetStream), Planner: n.planner,
 		Publisher: publisher, Reader: n.reader,
 		Telemetry: s.Telemetry, Tested: n.tested(), Channels: channels,
-		Withhold: n.Inbox.Withhold,
 	})
 	return nil
 }
@@ -210,7 +210,7 @@ func (n *Notifier) openStores(ctx context.Context, s *service.Service) (err erro
 		return err
 	}
 	n.digests, n.deliveries = digest.New(n.records), deliveries.New(n.records)
-	n.deliveries.Unreadable = n.unreadable
+	n.deliveries.ItemKeep, n.deliveries.Unreadable = cmp.Or(n.cfg.InboxKeep, deliveries.ItemKeep), n.unreadable
 	n.reader, n.throttle = plan.NewReader(n.records), throttle.New(n.records)
 	return nil
 }
@@ -269,7 +269,7 @@ func (n *Notifier) addWorkers(s *service.Service) error {
 	if err != nil {
 		return err
 	}
-	inbox := Channel{Channel: n.Inbox, Retries: inboxRetries(), Silent: true, Timeout: inboxTimeout}
+	inbox := Channel{Channel: n.Inbox, Timeout: inboxTimeout}
 	for _, c := range append([]Channel{inbox}, n.cfg.Channels...) {
 		w, err := add(contracts.StreamNotifications, "notifier-send-"+c.Name(), n.slots(c), n.cfg.Partitions)
 		if err != nil {
@@ -283,7 +283,7 @@ func (n *Notifier) addWorkers(s *service.Service) error {
 			return err
 		}
 		n.senders = append(n.senders, sender)
-		if c.Name() == inapp.Name && n.Inbox.StandsForRecords() {
+		if c.Name() == inapp.Name {
 			n.expander.Inbox = sender
 		}
 	}
@@ -323,28 +323,15 @@ func (n *Notifier) sender(c Channel, paused func(subject string) bool) (*deliver
 		AtMostOnce: c.AtMostOnce, Cancelled: n.cancelled, Channel: c.Channel, Digests: n.digests, Health: known,
 		Deliveries: n.deliveries, Logger: n.cfg.Logger, Passed: n.cfg.passed, Paused: paused,
 		Payload: n.payload, Preferences: n.PreferencesURL, Profiles: n.Directory, Read: n.read, Retries: c.Retries,
-		Rows: rows.Open(n.records), Silent: c.Silent, Slots: n.slots(c),
+		Rows: rows.Open(n.records), Slots: n.slots(c),
 		Telemetry: n.telemetry, Throttles: n.throttle, Timeout: c.Timeout, Worker: host + "-" + strconv.Itoa(os.Getpid()),
-	}
-	if c.Name() == inapp.Name {
-		cfg.Claim, cfg.Withhold = n.Inbox.Claim, n.Inbox.Withhold
 	}
 	return deliver.New(cfg)
 }
 
-// read reports whether a user has read an event in the inbox, or removed it there. An event that is not in the inbox counts as read
-// only if it was delivered there before. One round trip, two for an event that is not in the inbox.
+// read reports whether a user has read an event in the inbox, or removed it there. One round trip.
 func (n *Notifier) read(ctx context.Context, row *contracts.Notification) (bool, error) {
-	item, err := n.Inbox.Get(ctx, row.RecipientType, row.UserID, row.EventID)
-	if !errors.Is(err, inapp.ErrNotFound) {
-		return item.State != inapp.Unread, err
-	}
-	key, err := contracts.DeliveryKey(row.EventID, inapp.Name, row.RecipientType, row.UserID)
-	if err != nil {
-		return false, err
-	}
-	d, err := n.deliveries.Get(ctx, key)
-	return err == nil && d.State == deliveries.Delivered, err
+	return n.Inbox.Seen(ctx, row.RecipientType, row.UserID, row.EventID)
 }
 
 // PreferencesURL returns the link to the page of a user's preferences, "" without ChannelConfig.PublicURL. Show it to that user only:

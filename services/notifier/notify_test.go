@@ -31,7 +31,7 @@ const welcome = `{"event_id":"call-1","recipients":[{"recipient_type":"CUSTOMER"
 // under its id is refused.
 func TestNotify(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t)).watched()
+	p := newPlace(t, natstest.Server(t))
 	p.directory(contracts.Recipient{UserID: "ada", RecipientType: "CUSTOMER"}, contracts.Recipient{UserID: "bob", RecipientType: "ADMIN"})
 	birds := &pigeon{}
 	n := p.start(birds, listening)
@@ -80,7 +80,7 @@ func TestNotify(t *testing.T) {
 // All that is wrong with a notification is in one answer.
 func TestMistakesOfANotification(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t)).watched()
+	p := newPlace(t, natstest.Server(t))
 	w := newWeb(t, p.start(&pigeon{}, listening, func(c *Config) {
 		c.EmailServer, c.EmailFrom, c.Templates = "127.0.0.1:1", "notify@example.com", writeTexts(t, "known", "Hello", "Hello", "")
 	}))
@@ -111,7 +111,7 @@ func TestMistakesOfANotification(t *testing.T) {
 // A key that may publish events chooses no channels, and one that chooses channels no addresses.
 func TestScopesOfNotifications(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t)).watched()
+	p := newPlace(t, natstest.Server(t))
 	keys, secrets := filepath.Join(t.TempDir(), "keys.json"), map[access.Scope]string{}
 	for _, scope := range []access.Scope{access.Publish, access.Notify, access.Address} {
 		var err error
@@ -176,7 +176,7 @@ func TestASourceChoosesNoChannels(t *testing.T) {
 func TestATestMessage(t *testing.T) {
 	t.Parallel()
 	mailing, mails := withMails(t, "hello {{.Payload.n}}", "{{.DateTime .Payload.at}} ({{.Unsubscribe}})")
-	p := newPlace(t, natstest.Server(t)).watched()
+	p := newPlace(t, natstest.Server(t))
 	n := p.start(&pigeon{}, listening, mailing)
 	w := newWeb(t, n)
 	const path = "/v1/templates/test"
@@ -206,7 +206,7 @@ func TestATestMessage(t *testing.T) {
 // name. The user is a pseudonym. Requests that are refused, or that only read, leave nothing.
 func TestOperatorsLeaveRecords(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t)).watched()
+	p := newPlace(t, natstest.Server(t))
 	keys := filepath.Join(t.TempDir(), "keys.json")
 	operator, err := access.Add(keys, access.Key{Name: "olga", Scopes: []access.Scope{access.Operate, access.Read}})
 	reader, readErr := access.Add(keys, access.Key{Name: "rita", Scopes: []access.Scope{access.Read}})
@@ -253,7 +253,7 @@ func TestOperatorsLeaveRecords(t *testing.T) {
 // Without a place for the record nothing is cancelled, replayed or enabled, and the caller may ask again.
 func TestNothingIsCancelledWithoutARecord(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t)).watched()
+	p := newPlace(t, natstest.Server(t))
 	p.directory(users(contracts.RecipientRestaurantUser, 1)...)
 	w := newWeb(t, p.start(&pigeon{}, func(c *Config) { c.Listen = "127.0.0.1:0" }))
 	p.publish(event("evt-1", "RESERVATION_REQUESTED", func(e *contracts.Event) {
@@ -280,7 +280,7 @@ func text(size int) json.RawMessage {
 // A payload is carried whole up to its limit, and refused by name beyond it, by whichever way it comes.
 func TestLargePayloads(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t)).watched()
+	p := newPlace(t, natstest.Server(t))
 	p.directory(users(contracts.RecipientRestaurantUser, 1)...)
 	birds := &pigeon{}
 	w := newWeb(t, p.start(birds, listening))

@@ -12,7 +12,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/channel"
-	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 )
 
@@ -39,7 +38,7 @@ func (w *web) replay(query string) (r Replayed) {
 // Rows that failed are sent again when somebody asks for it, under their ids and with all their tries, and no others are.
 func TestRowsThatFailedAreSentAgain(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t)).watched()
+	p := newPlace(t, natstest.Server(t))
 	p.directory(users(contracts.RecipientRestaurantUser, 4)...)
 	var mood atomic.Value
 	mood.Store(channel.KindRejected)
@@ -87,7 +86,7 @@ func TestRowsThatFailedAreSentAgain(t *testing.T) {
 // sent, is finished by another, once.
 func TestAReplayThatDiedIsFinished(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t)).watched()
+	p := newPlace(t, natstest.Server(t))
 	p.directory(users(contracts.RecipientRestaurantUser, 1)...)
 	var mood atomic.Value
 	mood.Store(channel.KindRejected)
@@ -108,14 +107,14 @@ func TestAReplayThatDiedIsFinished(t *testing.T) {
 	d = p.deliveries()[key]
 	check.That(t, d.Replays == 1 && len(d.Attempts) == 2, "%+v", d)
 	messages, calls := birds.counts()
-	check.That(t, messages == 1 && calls == 2 && birds.sent[deliver.MessageID(key)] != nil, "%d messages in %d calls", messages, calls)
+	check.That(t, messages == 1 && calls == 2 && birds.sent[deliveries.MessageID(key)] != nil, "%d messages in %d calls", messages, calls)
 }
 
 // Rows that fail again at once are not taken again by the calls of the same cursor, which therefore come to an end.
 func TestAReplayComesToAnEnd(t *testing.T) {
 	t.Parallel()
 	const people = 7
-	p := newPlace(t, natstest.Server(t)).watched()
+	p := newPlace(t, natstest.Server(t))
 	p.directory(users(contracts.RecipientRestaurantUser, people)...)
 	var mood atomic.Value
 	mood.Store(channel.KindRejected)

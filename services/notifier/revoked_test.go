@@ -132,7 +132,7 @@ func TestAKeyThatIsNotInForceAnyMoreEndsItsStreams(t *testing.T) {
 // its id changes nothing about it.
 func TestAnEventThatCannotBePlannedSaysWhy(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t)).watched()
+	p := newPlace(t, natstest.Server(t))
 	p.directory(users(contracts.RecipientRestaurantUser, 2)...)
 	file := writeRules(t, "version: 1\nevents: {X: {CUSTOMER: {scope: user, channels: [inapp]}}}")
 	n := p.start(&pigeon{}, func(c *Config) { c.Rules, c.RulesEvery = file, time.Hour })

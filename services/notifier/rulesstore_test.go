@@ -231,7 +231,7 @@ func TestCheckRules(t *testing.T) {
 // An event that was planned keeps the rules it was planned by, also when it comes again after others have come into force.
 func TestAPlanKeepsItsRules(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t)).watched()
+	p := newPlace(t, natstest.Server(t))
 	p.directory(users(contracts.RecipientRestaurantUser, 1)...)
 	exports := check.Must(export.Start(t.Context(), export.Config{Service: "notifier"}))(t)
 	file := writeRules(t, "version: 1\nevents: {X: {RESTAURANT_USER: {channels: [inapp, pigeon]}}}")

@@ -16,7 +16,7 @@ import (
 
 func TestAnEventIsToldOnceOnEachChannel(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t)).watched()
+	p := newPlace(t, natstest.Server(t))
 	p.directory(users(contracts.RecipientRestaurantUser, 5)...)
 	birds := &pigeon{}
 	n := p.start(birds)
@@ -47,7 +47,7 @@ func TestAnEventIsToldOnceOnEachChannel(t *testing.T) {
 // The document's table, first processing and event reprocessed: the same event again, later than any window remembers.
 func TestTheSameEventAgainIsSkipped(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t)).watched()
+	p := newPlace(t, natstest.Server(t))
 	d := p.directory(users(contracts.RecipientRestaurantUser, 3)...)
 	birds := &pigeon{}
 	n := p.start(birds)
@@ -69,7 +69,7 @@ func TestTheSameEventAgainIsSkipped(t *testing.T) {
 // The same id with another payload is refused, also after the plan itself has gone: the first one stands.
 func TestAnotherPayloadUnderTheSameIDIsRefused(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t)).watched()
+	p := newPlace(t, natstest.Server(t))
 	p.directory(users(contracts.RecipientRestaurantUser, 2)...)
 	n := p.start(&pigeon{})
 	p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = "RESTAURANT_USER" }))
@@ -100,7 +100,7 @@ func TestAnotherPayloadUnderTheSameIDIsRefused(t *testing.T) {
 // lost. Nothing is done again.
 func TestWhatIsDeliveredAgainIsNotDoneAgain(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t)).watched()
+	p := newPlace(t, natstest.Server(t))
 	p.directory(users(contracts.RecipientRestaurantUser, 10)...)
 	birds := &pigeon{}
 	first := p.start(birds)
@@ -142,7 +142,7 @@ func TestIntake(t *testing.T) {
 		check.OK(t, check.Err(p.js.Publish(t.Context(), "events.RESTAURANT.FOR_ALL", []byte(bad))))
 		p.until("refused: "+bad, func() bool { return n.Stats().Refused == int64(i+1) })
 	}
-	p.watched().publish(event("nobody", "NO_RULE"))
+	p.publish(event("nobody", "NO_RULE"))
 	p.until("ignored", func() bool { return n.Stats().Ignored == 1 })
 	foreign := contracts.CloudEvent{
 		ID: "42", Source: "/shop", Type: "FOR_ALL", Extensions: map[string]string{"recipienttype": "ADMIN", "userid": "root"},

@@ -24,10 +24,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	_ "github.com/expediter-io/expediter/pkg/natsrun/natstest/fastelection" // in every server process
 	"github.com/expediter-io/expediter/pkg/service"
-	"github.com/expediter-io/expediter/pkg/service/servicetest"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
-	"github.com/expediter-io/expediter/services/notifier/internal/httpapi"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
@@ -124,13 +122,6 @@ func newPlace(t *testing.T, srv *natsrun.Server, opts ...nats.Option) *place {
 	return &place{T: t, store: deliveries.New(records), js: js, nc: js.Conn(), srv: srv}
 }
 
-// watched reports every message that is not described.
-func (p *place) watched() *place {
-	p.Helper()
-	servicetest.Described(p, httpapi.Docs).Messages(p, p.nc, false)
-	return p
-}
-
 // start starts a notifier, which the test's end stops.
 func (p *place) start(pigeons *pigeon, mutate ...func(*Config)) *Notifier {
 	p.Helper()
@@ -207,14 +198,14 @@ func (p *place) rows() map[string]uint64 {
 			all[subject] += times
 		}
 	}
-	for _, row := range p.unstored(all) {
-		all[check.Must(row.Subject())(p)] = 1
+	for _, row := range p.atOnce() {
+		all[check.Must(row.Subject())(p)]++
 	}
 	return all
 }
 
-// unstored are the rows that are there by their items alone.
-func (p *place) unstored(stored map[string]uint64) (rows []contracts.Notification) {
+// atOnce are the rows that were delivered without being stored.
+func (p *place) atOnce() (rows []contracts.Notification) {
 	p.Helper()
 	stream := check.Must(p.js.Stream(p.Context(), "KV_"+contracts.BucketInbox))(p)
 	info := check.Must(stream.Info(p.Context(), jetstream.WithSubjectFilter(">")))(p)
@@ -224,8 +215,7 @@ func (p *place) unstored(stored map[string]uint64) (rows []contracts.Notificatio
 			continue
 		}
 		check.OK(p, err)
-		found := kvrecord.Record{Data: msg.Data, Header: msg.Header, Revision: msg.Sequence, Stored: msg.Time, Subject: subject}
-		if row, _, ok := deliveries.RowOfItem(found); ok && stored[check.Must(row.Subject())(p)] == 0 {
+		if row, _, ok := deliveries.RowAtOnce(kvrecord.Record{Data: msg.Data, Header: msg.Header, Revision: msg.Sequence, Subject: subject}); ok {
 			rows = append(rows, row)
 		}
 	}

@@ -140,7 +140,7 @@ func source(ctx context.Context, url string) error {
 	}
 	var stored [2]fanout.Stored
 	for i := range stored {
-		if stored[i], err = expander.Expand(ctx, p, i > 0); err != nil {
+		if stored[i], err = expander.Expand(ctx, p); err != nil {
 			return err
 		}
 	}

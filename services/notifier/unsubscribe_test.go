@@ -131,7 +131,7 @@ func TestAuthoritiesOfTheOperator(t *testing.T) {
 	called := make(chan struct{}, 10)
 	srv := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { called <- struct{}{} }))
 	t.Cleanup(srv.Close)
-	p := newPlace(t, natstest.Server(t)).watched()
+	p := newPlace(t, natstest.Server(t))
 	p.directory(contracts.Recipient{
 		RecipientType: contracts.RecipientCustomer, UserID: "ada", Addresses: map[string]string{"webhook": srv.URL + "/hook"},
 	})

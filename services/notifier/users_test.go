@@ -56,7 +56,7 @@ func (w *web) ask(requests ...asked) {
 
 func TestUsersOverHTTP(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t)).watched()
+	p := newPlace(t, natstest.Server(t))
 	w := newWeb(t, p.start(&pigeon{}, listening))
 	const carla = "/v1/users/CUSTOMER/carla"
 	w.ask(
@@ -129,7 +129,7 @@ func TestUsersOverHTTP(t *testing.T) {
 // Every mistake is named, and nothing is stored.
 func TestMistakesOfUsers(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t)).watched()
+	p := newPlace(t, natstest.Server(t))
 	w := newWeb(t, p.start(&pigeon{}, listening))
 	const dora = "/v1/users/CUSTOMER/dora"
 	large := func(n int) string { return `{"x":"` + strings.Repeat("y", n) + `"}` }
@@ -164,7 +164,7 @@ func TestMistakesOfUsers(t *testing.T) {
 // An id is never a path, a wildcard, or another user's.
 func TestIDsOfUsers(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t)).watched()
+	p := newPlace(t, natstest.Server(t))
 	w := newWeb(t, p.start(&pigeon{}, listening))
 	ids := []string{"a.b", "a/b", "*", ">", "a b", "דנה", "..", ".", "inbox", "-", "%2F", "$KV", "a\tb", strings.Repeat("x", contracts.MaxID)}
 	for _, id := range ids {
@@ -202,7 +202,7 @@ func TestIDsOfUsers(t *testing.T) {
 // A key of a user reaches that user, and takes the user's own opt-outs back.
 func TestKeysOfUsers(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t)).watched()
+	p := newPlace(t, natstest.Server(t))
 	p.directory(contracts.Recipient{RecipientType: "CUSTOMER", UserID: "ada", OptOut: map[string][]string{"news": {"email"}}})
 	keys := filepath.Join(t.TempDir(), "keys.json")
 	secret, err := access.Add(keys, access.Key{Name: "ada", User: "ada", RecipientType: "CUSTOMER", Scopes: []access.Scope{access.People}})
@@ -234,7 +234,7 @@ func TestKeysOfUsers(t *testing.T) {
 // Users that are imported over HTTP are exported alike over NATS.
 func TestImportAndExportOfUsers(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t)).watched()
+	p := newPlace(t, natstest.Server(t))
 	w := newWeb(t, p.start(&pigeon{}, listening))
 	lines := strings.Join([]string{
 		`{"recipient_type":"CUSTOMER","user_id":"a","locale":"he","addresses":{"email":"a@example.com"},"opt_out":{"news":["sms"]},"memberships":[{"type":"CITY","id":"1"}]}`,

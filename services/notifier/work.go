@@ -123,7 +123,7 @@ func (n *Notifier) expandPlan(ctx context.Context, job *worker.Job[undecoded]) e
 	if err != nil {
 		return worker.Cancel(err)
 	}
-	stored, err := n.expander.Expand(ctx, p, job.Deliveries > 1 || job.Header.Get(worker.HeaderReplayOf) != "")
+	stored, err := n.expander.Expand(ctx, p)
 	n.counters.rows.Add(int64(stored.New))
 	n.counters.repeated.Add(int64(stored.Old))
 	if errors.Is(err, kvrecord.ErrUnavailable) {

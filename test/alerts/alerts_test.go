@@ -11,10 +11,14 @@ import (
 	"strings"
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/documented"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/installed"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const rules = "../../deploy/prometheus/rules.yaml"
 

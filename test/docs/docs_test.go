@@ -1,4 +1,4 @@
-// Package docs checks the names of files, tests and declarations in documents.
+// Package docs checks that documents name files, declarations, variables, routes and tasks that exist.
 package docs
 
 import (
@@ -19,10 +19,10 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var (
-	testName  = regexp.MustCompile("`(Test[A-Z][A-Za-z0-9]*)`")
-	testFunc  = regexp.MustCompile(`(?m)^func (Test[A-Z][A-Za-z0-9]*)\(t \*testing\.T\)`)
-	placed    = regexp.MustCompile("`(Test[A-Z][A-Za-z0-9]*)` in `([a-z/]+)`")
 	link      = regexp.MustCompile(`\]\(([^):#\s]*)(#[^)\s]*)?\)`) // to a file, or to a heading
+	runbook   = regexp.MustCompile(`Runbook: +"(\w+)"`)
+	task      = regexp.MustCompile(`\./run ([a-z]+(?::[a-z]+)*)`)
+	status    = regexp.MustCompile(`"([45]\d\d)": ?\{`)
 	heading   = regexp.MustCompile("(?m)^#+ (.*)$")
 	named     = regexp.MustCompile("`((?:\\.ci|bench|cmd|deploy|docs|examples|pkg|services|test|tools)/[A-Za-z0-9_./-]*)`((?:: (?:`[A-Za-z]+`(?:, )?)+)?)")
 	symbol    = regexp.MustCompile("`([A-Za-z]+)`")
@@ -32,7 +32,6 @@ var (
 	constant  = regexp.MustCompile(`= "(/v1/[^"{]*)"`)
 	braces    = regexp.MustCompile(`\{[^}]*\}`)
 	quotation = regexp.MustCompile("(?s)<!-- (\\S+\\.(?:go|ts)) -->\n+```(?:go|ts)\n(.*?\n)```\n")
-	imports   = regexp.MustCompile(`(?s)\nimport \(.*?\n\)\n`)
 )
 
 // files returns the files of the repository with a suffix, by their paths.
@@ -55,47 +54,6 @@ func files(t *testing.T, suffix string) map[string]string {
 	})
 	check.OK(t, err)
 	return found
-}
-
-func TestTestsThatDocumentsNameExist(t *testing.T) {
-	t.Parallel()
-	tests := map[string]bool{}
-	for _, text := range files(t, "_test.go") {
-		for _, found := range testFunc.FindAllStringSubmatch(text, -1) {
-			tests[found[1]] = true
-		}
-	}
-	named := 0
-	for path, text := range files(t, ".md") {
-		for _, found := range testName.FindAllStringSubmatch(text, -1) {
-			named++
-			check.That(t, tests[found[1]], "%s names %s: there is no such test", path, found[1])
-		}
-	}
-	check.That(t, named >= 40, "%d tests are named: fewer than docs/recovery.md alone has", named)
-}
-
-// Each row of the requirements names a test and its folder, or says that the point is not met.
-func TestRequirementsAreMetByTheTestsTheyName(t *testing.T) {
-	t.Parallel()
-	tests := map[[2]string]bool{}
-	for path, text := range files(t, "_test.go") {
-		for _, found := range testFunc.FindAllStringSubmatch(text, -1) {
-			tests[[2]string{found[1], filepath.Dir(path)}] = true
-		}
-	}
-	rows := 0
-	for line := range strings.Lines(files(t, ".md")["docs/requirements.md"]) {
-		if cells := strings.Split(line, "|"); len(cells) == 5 && !strings.HasPrefix(line, "|---") && strings.TrimSpace(cells[3]) != "test" {
-			rows++
-			met := strings.Contains(cells[2], "**not met**")
-			if found := placed.FindStringSubmatch(cells[3]); len(found) > 0 {
-				met = tests[[2]string{found[1], found[2]}]
-			}
-			check.That(t, met, "there is no test as the row names it: %s", line)
-		}
-	}
-	check.That(t, rows >= 70, "%d rows are too few to be all", rows)
 }
 
 // Documents name paths of this repository, and beside them declarations there: `pkg/kvlock/guard.go`: `Put`.
@@ -188,23 +146,6 @@ func TestRoutesThatDocumentsNameAreServed(t *testing.T) {
 	check.That(t, routes >= 30, "%d routes are too few to be all", routes)
 }
 
-// A long first page is not read.
-func TestFirstPagesAreShort(t *testing.T) {
-	t.Parallel()
-	documents := files(t, ".md")
-	check.That(t, len(strings.Fields(documents["README.md"])) <= 1300, "README.md has more than 1300 words")
-	architecture := documents["ARCHITECTURE.md"]
-	lines := strings.Count(architecture, "\n")
-	check.That(t, lines <= 200, "ARCHITECTURE.md has %d lines: at most 200", lines)
-	_, rest, _ := strings.Cut(architecture, "\n## Where is\n")
-	where, words, _ := strings.Cut(rest, "\n## Words\n")
-	const head = 2 // lines of a table
-	rows := strings.Count(where, "\n|") - head
-	check.That(t, rows >= 20, "%d questions are answered in ARCHITECTURE.md: at least 20", rows)
-	rows = strings.Count(words, "\n|") - head
-	check.That(t, rows <= 25 && rows >= 15, "%d words are defined in ARCHITECTURE.md: at most 25", rows)
-}
-
 // Documents quote programs, after a comment with the file. CI runs these outside of the repository.
 func TestQuotedProgramsAreThoseOfTheFiles(t *testing.T) {
 	t.Parallel()
@@ -225,23 +166,99 @@ func TestQuotedProgramsAreThoseOfTheFiles(t *testing.T) {
 	check.That(t, len(quoted) >= 5, "documents quote %d programs: want the five first programs", len(quoted))
 }
 
-// A first program is read in one go: it has at most 25 lines, beside imports, comments and blank lines.
-func TestFirstProgramsAreShort(t *testing.T) {
+func TestLinksOfDocumentsLeadSomewhere(t *testing.T) {
 	t.Parallel()
-	programs := 0
-	for path, text := range files(t, ".go") {
-		if !strings.HasPrefix(path, "test/proxy/testdata/") {
-			continue
-		}
-		programs++
-		lines := 0
-		for line := range strings.Lines(imports.ReplaceAllString(text, "\n")) {
-			line = strings.TrimSpace(line)
-			if line != "" && !strings.HasPrefix(line, "//") {
-				lines++
+	documents := files(t, ".md")
+	linked := 0
+	for path, text := range documents {
+		for _, found := range link.FindAllStringSubmatch(text, -1) {
+			linked++
+			target := path
+			if found[1] != "" {
+				target = filepath.Join(filepath.Dir(path), found[1])
 			}
+			_, err := os.Stat(filepath.Join("..", "..", target))
+			check.That(t, err == nil, "%s links to %s: %v", path, found[1], err)
+			check.That(t, found[2] == "" || hasHeading(documents[target], found[2][1:]),
+				"%s links to %s%s: there is no such heading", path, found[1], found[2])
 		}
-		check.That(t, lines <= 25, "%s has %d lines: at most 25", path, lines)
 	}
-	check.That(t, programs >= 5, "%d programs: want five", programs)
+	check.That(t, linked >= 60, "%d links are too few to be all", linked)
+}
+
+// hasHeading reports whether a document has a heading with this anchor.
+func hasHeading(text, anchor string) bool {
+	for _, found := range heading.FindAllStringSubmatch(text, -1) {
+		words := strings.Map(func(r rune) rune {
+			switch {
+			case r == ' ':
+				return '-'
+			case strings.ContainsRune("`.,:;?!'()/", r):
+				return -1
+			}
+			return r
+		}, strings.ToLower(found[1]))
+		if words == anchor {
+			return true
+		}
+	}
+	return false
+}
+
+// A check of the doctor names a section of the runbooks.
+func TestRunbooksExist(t *testing.T) {
+	t.Parallel()
+	runbooks, named := files(t, ".md")["docs/runbooks.md"], 0
+	for file, text := range files(t, ".go") {
+		for _, found := range runbook.FindAllStringSubmatch(text, -1) {
+			named++
+			check.That(t, hasHeading(runbooks, found[1]), "%s: there is no runbook %s", file, found[1])
+		}
+	}
+	check.That(t, named >= 5, "%d runbooks are too few to be all", named)
+}
+
+// The page about the interfaces lists each status that one of them describes for an error.
+func TestProblemsAreListed(t *testing.T) {
+	t.Parallel()
+	page, statuses := files(t, ".md")["docs/api.md"], 0
+	for file, text := range files(t, "httpapi/openapi.json") {
+		for _, found := range status.FindAllStringSubmatch(text, -1) {
+			statuses++
+			check.That(t, regexp.MustCompile(`(?m)^\|[ \d,]* `+found[1]+`\b`).MatchString(page), "%s has the status %s, and docs/api.md has not", file, found[1])
+		}
+	}
+	check.That(t, statuses >= 100, "%d statuses are too few to be all", statuses)
+	given := map[string]bool{}
+	for file, text := range files(t, ".go") {
+		for _, found := range problemCode.FindAllStringSubmatch(text, -1) {
+			code := found[1]
+			if strings.HasSuffix(file, "_test.go") {
+				continue
+			}
+			given[code] = true
+			check.That(t, strings.Contains(page, "`"+code+"`"), "%s has the code %s, and docs/api.md has not", file, code)
+		}
+	}
+	for _, found := range listedCode.FindAllStringSubmatch(page, -1) {
+		check.That(t, given[found[1]] || strings.HasPrefix(found[1], "QUOTA_"), "docs/api.md has the code %s, and no source has", found[1])
+	}
+}
+
+var (
+	problemCode = regexp.MustCompile(`Problem\{[^}]*Code: "([A-Z_]+)"`)
+	listedCode  = regexp.MustCompile("(?m)^\\| \\d+ \\| .*?`([A-Z]+_[A-Z_]+)`")
+)
+
+// A task that a document names is in the Taskfile.
+func TestTasksOfDocumentsExist(t *testing.T) {
+	t.Parallel()
+	tasks, named := files(t, "Taskfile.yml")["Taskfile.yml"], 0
+	for file, text := range files(t, ".md") {
+		for _, found := range task.FindAllStringSubmatch(text, -1) {
+			named++
+			check.That(t, strings.Contains(tasks, "\n  "+found[1]+":\n"), "%s: there is no task %s", file, found[1])
+		}
+	}
+	check.That(t, named >= 20, "%d tasks are too few to be all", named)
 }

@@ -6,11 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
+	"io"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -24,7 +22,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
-	"github.com/expediter-io/expediter/services/enricher/provider/wolt/wolttest"
 )
 
 // nPlaces is how many places each client asks about.
@@ -187,8 +184,8 @@ func describe(t *testing.T, srv *natsrun.Server) string {
 	return b.String()
 }
 
-// slowWolt is a stand-in for Wolt that counts: when each call came, and how many were under way.
-type slowWolt struct {
+// slowProvider is a provider without a venue that counts: when each call came, and how many were under way.
+type slowProvider struct {
 	*httptest.Server
 
 	mu    sync.Mutex
@@ -197,13 +194,9 @@ type slowWolt struct {
 	under int
 }
 
-func newSlowWolt(t *testing.T, slow time.Duration, moved func()) *slowWolt {
+func newSlowProvider(t *testing.T, slow time.Duration, moved func()) *slowProvider {
 	t.Helper()
-	behind := wolttest.Start(wolttest.Config{})
-	t.Cleanup(behind.Close)
-	to := check.Must(url.Parse(behind.URL()))(t)
-	proxy, w := httputil.NewSingleHostReverseProxy(to), &slowWolt{}
-	proxy.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // the calls of a killed instance are cancelled
+	w := &slowProvider{}
 	w.Server = httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
 		defer w.enter()()
 		moved()
@@ -211,7 +204,8 @@ func newSlowWolt(t *testing.T, slow time.Duration, moved func()) *slowWolt {
 		defer timer.Stop()
 		select {
 		case <-timer.C:
-			proxy.ServeHTTP(out, r)
+			out.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(out, `{"venues":[]}`)
 		case <-r.Context().Done():
 		}
 	}))
@@ -219,7 +213,7 @@ func newSlowWolt(t *testing.T, slow time.Duration, moved func()) *slowWolt {
 	return w
 }
 
-func (w *slowWolt) enter() (leave func()) {
+func (w *slowProvider) enter() (leave func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.came = append(w.came, time.Now())
@@ -233,7 +227,7 @@ func (w *slowWolt) enter() (leave func()) {
 }
 
 // await waits until there have been n calls.
-func (w *slowWolt) await(t *testing.T, n int) {
+func (w *slowProvider) await(t *testing.T, n int) {
 	t.Helper()
 	for ticker := time.NewTicker(10 * time.Millisecond); ; <-ticker.C {
 		w.mu.Lock()
@@ -252,22 +246,19 @@ func (w *slowWolt) await(t *testing.T, n int) {
 func TestKilledInstanceLeavesTheRateAsItIs(t *testing.T) {
 	t.Parallel()
 	const (
-		rate, burst, searches = 4, 2, 10    // of the default Timeout and MaxCalls
+		rate, burst, searches = 4, 2, 32    // of the default Timeout
 		late                  = time.Second // how late a busy machine may make a call after its turn
 	)
 	ctx, moved := untilStalled(t)
 	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
-	far := newSlowWolt(t, 3*time.Second, moved)
+	far := newSlowProvider(t, 3*time.Second, moved)
 	var started []*crash.Process
 	var urls []string
 	for _, name := range []string{"a", "b", "c"} {
-		p := instances.Start(t, instance{Name: name, NATS: srv.URL(), Provider: far.URL, WoltRate: rate})
+		p := instances.Start(t, instance{Name: name, NATS: srv.URL(), Provider: far.URL, Rate: rate})
 		started, urls = append(started, p), append(urls, p.Line())
 	}
-	req := contracts.EnrichRequest{RequestID: "r", Results: places(20), WaitMS: int(contracts.MaxWait / time.Millisecond)}
-	for i := range req.Results {
-		req.Results[i].Location = &contracts.Location{Lat: 32.08, Lng: 34.78}
-	}
+	req := contracts.EnrichRequest{RequestID: "r", Results: places(40), WaitMS: int(contracts.MaxWait / time.Millisecond)}
 	body := check.Must(json.Marshal(req))(t)
 	httpClient, killed := newHTTP(t), make(chan struct{})
 	go func() {

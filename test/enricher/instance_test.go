@@ -35,7 +35,7 @@ var instances = crash.Role[instance]{Name: "instance", Run: serve}
 type instance struct {
 	Name, NATS, Provider string
 
-	WoltRate float64 // of the provider wolt, which is asked in place of the test's when it is set
+	Rate float64 // of the HTTP provider, which is asked in place of the test's when it is set
 }
 
 func TestMain(m *testing.M) { crash.Main(m, 4, instances) }
@@ -57,8 +57,8 @@ func serve(ctx context.Context, is instance) error {
 		},
 		Enabled: true,
 	}
-	if is.WoltRate > 0 {
-		cfg.WoltRate, cfg.WoltURL = is.WoltRate, is.Provider
+	if is.Rate > 0 {
+		cfg.ProviderRate, cfg.ProviderURL = is.Rate, is.Provider
 	} else {
 		cfg.Providers = []provider.Provider{remote{name: is.Name, url: is.Provider}}
 	}

@@ -58,15 +58,6 @@ func sum[T int64 | time.Duration](s *Service, of func(*Process) T) (all T) {
 	return all
 }
 
-// ProcessorTimes returns the processor time of each of the service's processes.
-func (s *Service) ProcessorTimes() []time.Duration {
-	all := make([]time.Duration, len(s.processes))
-	for i, p := range s.processes {
-		all[i] = processorTime(p.PID())
-	}
-	return all
-}
-
 // ResidentBytes returns the memory of the service's processes.
 func (s *Service) ResidentBytes() int64 { return sum(s, (*Process).ResidentBytes) }
 
@@ -171,34 +162,6 @@ func StartEtcd(ctx context.Context, dir string) (*Service, error) {
 	cmd.Env = append(os.Environ(), "ETCD_UNSUPPORTED_ARCH="+runtime.GOARCH) // else it refuses some
 	return startForeign(ctx, cmd, fmt.Sprintf("127.0.0.1:%d", free[0]), (*Process).Kill)
 }
-
-// StartConsole builds the program expediter, and serves the console of a server with it. Service.Said returns its garbage collections.
-func StartConsole(ctx context.Context, server string) (*Service, error) {
-	dir, err := os.MkdirTemp("", "console-")
-	if err != nil {
-		return nil, fmt.Errorf("make a folder: %w", err)
-	}
-	path := filepath.Join(dir, "expediter")
-	build := exec.CommandContext(ctx, "go", "build", "-o", path, ".") //nolint:gosec // a folder of ours
-	build.Dir = filepath.Join("..", "cmd", "expediter")
-	if out, err := build.CombinedOutput(); err != nil {
-		return nil, errors.Join(fmt.Errorf("build expediter: %w\n%s", err, out), os.RemoveAll(dir))
-	}
-	free, err := ports(1)
-	if err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
-	}
-	address := fmt.Sprintf("127.0.0.1:%d", free[0])
-	cmd := exec.Command(path, "console", "--server", server, "--address", address) //nolint:gosec,noctx // ended by its owner
-	cmd.Env = append(os.Environ(), "GODEBUG=gctrace=1")
-	return startForeign(ctx, cmd, address, func(p *Process) {
-		p.Kill()
-		_ = os.RemoveAll(dir) //nolint:errcheck // temporary
-	})
-}
-
-// Said returns the end of the standard error of the service's first process.
-func (s *Service) Said() string { return s.processes[0].Said() }
 
 // startForeign starts a server that does not report when it is ready, and does not end with its input.
 func startForeign(ctx context.Context, cmd *exec.Cmd, address string, end func(*Process)) (*Service, error) {

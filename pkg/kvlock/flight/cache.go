@@ -8,8 +8,9 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/expediter-io/expediter/pkg/kvlock"
-	"github.com/expediter-io/expediter/pkg/kvlock/internal/canonical"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 )
 
@@ -38,8 +39,8 @@ type CacheConfig[In any] struct {
 	// Default to the zero value.
 	Options DoOptions
 
-	// Process names the computation, such as "buffer". The keys begin with it and a dot, so that [Flight.Purge] of the
-	// process purges its results. Required.
+	// Process names the computation, such as "buffer". The keys begin with it and a dot, so that [Flight.List] of the
+	// process lists its results. Required.
 	Process string
 
 	// Scope is the rule by which calls count as the same. Defaults to ByInputs.
@@ -191,8 +192,8 @@ const keyForm = "kvlock/1"
 // result.
 type Work struct {
 	// Inputs are the inputs of the computation: any value that encoding/json writes, or a json.RawMessage with one.
-	// Members may be in any order, and numbers in any spelling: 1, 1.0 and 1e0 are the same, 9007199254740993 and
-	// 9007199254740992 are not. Defaults to null.
+	// Members may be in any order, and numbers in any spelling: 1, 1.0 and 1e0 are the same. Whole numbers are exact:
+	// 9007199254740993 and 9007199254740992 are not the same. Numbers with a fraction or an exponent count as float64. Defaults to null.
 	Inputs any
 
 	// JobID makes the key differ between jobs: another job with the same inputs has another key, and the same job delivered again has the
@@ -211,16 +212,16 @@ type Work struct {
 //
 //	["kvlock/1",Process,Version,JobID or null,Inputs]
 //
-// in the form of RFC 8785, but with exact numbers where RFC 8785 rounds them to doubles. The key stays the same in later versions of this
-// package, and is easily computed in other languages.
+// in the form of RFC 8785, but with all digits of whole numbers, which RFC 8785 rounds to doubles. The key stays the same in later versions
+// of this package, and is easily computed in other languages.
 //
-// It returns [ErrInvalidInputs] for inputs without a canonical form: NaN and infinities, duplicate names, text that
+// It returns [ErrInvalidInputs] for inputs without a canonical form: NaN, infinities and numbers beyond a float64, duplicate names, text that
 // is not UTF-8, and nesting deeper than 10,000 levels. No round trip; about 40 µs for each KB.
 func (w Work) Key() (string, error) {
 	if w.Process == "" {
 		return "", fmt.Errorf("%w: Process is empty", ErrInvalidInputs)
 	}
-	text, err := w.canonical()
+	text, err := w.text()
 	if err != nil {
 		return "", fmt.Errorf("%w of %.64q: %w", ErrInvalidInputs, w.Process, err)
 	}
@@ -228,19 +229,19 @@ func (w Work) Key() (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// canonical returns the bytes that are hashed: an array, which keeps its elements apart whatever they contain.
-func (w Work) canonical() ([]byte, error) {
-	inputs, err := canonical.Marshal(w.Inputs)
+// text returns the bytes that are hashed: an array, which keeps its elements apart whatever they contain.
+func (w Work) text() ([]byte, error) {
+	inputs, err := encode(w.Inputs)
 	if err != nil {
 		return nil, err
 	}
-	if inputs, err = canonical.JSON(inputs); err != nil {
+	if inputs, err = canonical(inputs); err != nil {
 		return nil, err
 	}
 	text := []byte(`["` + keyForm + `"`)
 	for _, s := range []string{w.Process, w.Version, w.JobID} {
-		if text, err = canonical.Quote(append(text, ','), s); err != nil {
-			return nil, err
+		if text, err = jsontext.AppendQuote(append(text, ','), s); err != nil {
+			return nil, fmt.Errorf("%q: %w", s, err)
 		}
 	}
 	if w.JobID == "" {

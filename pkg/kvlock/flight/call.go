@@ -1,6 +1,7 @@
 package flight
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -229,9 +230,6 @@ func (f *Flight) compute(ctx context.Context, claim *Claim, fn func(context.Cont
 	case ctx.Err() != nil:
 		f.reportStaying(end, claim, claim.Release(end))
 		return Result{}, err
-	case errors.Is(err, ErrNotFound):
-		f.reportStaying(end, claim, claim.nothing(end, err.Error(), jitter(opts.NegativeTTL, opts.Jitter)))
-		return Result{}, &NotFoundError{Key: claim.key, Reason: err.Error(), Owner: f.store.Instance, err: err}
 	default:
 		f.reportStaying(end, claim, claim.Fail(end, failureReason(err), opts.failureTTL(err)))
 		return Result{}, err
@@ -241,7 +239,7 @@ func (f *Flight) compute(ctx context.Context, claim *Claim, fn func(context.Cont
 // complete stores the value. If the value can never be stored, the waiters in other processes get a failure.
 func (f *Flight) complete(ctx context.Context, claim *Claim, value []byte, opts DoOptions) (Result, error) {
 	result := Result{Claim: claim.id, Job: opts.Job, Key: claim.key, Outcome: Computed, Owner: f.store.Instance, Value: value}
-	entry, err := claim.complete(ctx, value, opts.resultTTL(value, f.cfg.ResultTTL), opts.Stale)
+	entry, err := claim.Complete(ctx, value, jitter(cmp.Or(opts.TTL, f.cfg.ResultTTL), opts.Jitter))
 	switch {
 	case err == nil:
 		result.Job, result.Owner, result.Stored = entry.Job, entry.Owner, true

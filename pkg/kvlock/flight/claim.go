@@ -1,7 +1,6 @@
 package flight
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,9 +24,8 @@ type Claim struct {
 	token  kvlock.Token
 	taken  time.Time // the time of the request for it, on the monotonic clock
 
-	old   carriedValue // the value that the claim keeps for readers
-	lost  atomic.Bool  // the observer knows
-	write sync.Mutex   // held while a write is under way
+	lost  atomic.Bool // the observer knows
+	write sync.Mutex  // held while a write is under way
 
 	mu       sync.Mutex // guards the fields below; never held during a write, so that the deadline can be watched
 	deadline time.Time  // the time until which the claim is ours for sure, on the monotonic clock
@@ -86,23 +84,12 @@ func (c *Claim) Complete(ctx context.Context, value []byte, ttl time.Duration) (
 	if ttl == 0 {
 		ttl = c.flight.cfg.ResultTTL
 	}
-	return c.complete(ctx, value, ttl, 0)
-}
-
-// complete is Complete, and also keeps the value for the duration stale beyond its TTL.
-func (c *Claim) complete(ctx context.Context, value []byte, ttl, stale time.Duration) (Entry, error) {
-	all := min(ttl+wholeSeconds(stale), kv.MaxTTL)
-	edit := func(r *claimRecord) {
-		r.State, r.TTL = Done.String(), kv.Seconds(all)
-		if all > ttl {
-			r.Stale.Fresh = ttl.Milliseconds()
-		}
-	}
-	packed, data, err := c.store(ctx, value, all, edit)
+	edit := func(r *claimRecord) { r.State, r.TTL = Done.String(), kv.Seconds(ttl) }
+	packed, data, err := c.store(ctx, value, ttl, edit)
 	if err != nil {
 		return Entry{}, err
 	}
-	return c.apply(ctx, change{value: data, opened: value, ttl: all}, errEnded, func(r *claimRecord) {
+	return c.apply(ctx, change{value: data, opened: value, ttl: ttl}, errEnded, func(r *claimRecord) {
 		edit(r)
 		r.Value = packed
 	})
@@ -112,10 +99,7 @@ func (c *Claim) complete(ctx context.Context, value []byte, ttl, stale time.Dura
 // the next caller computes again; otherwise the failure is kept for ttl. Until then Begin returns a [TakenError] with the failure. It
 // returns ErrLost when the claim is no longer held. One round trip.
 func (c *Claim) Fail(ctx context.Context, reason string, ttl time.Duration) error {
-	switch {
-	case c.old.left() > 0:
-		return c.restore(ctx, cmp.Or(ttl, c.old.retryAfter()), c.id, reason)
-	case ttl == 0:
+	if ttl == 0 {
 		return c.remove(ctx, func(r *claimRecord) { r.Reason = record.Truncate(reason, maxReasonBytes) })
 	}
 	_, err := c.apply(ctx, change{ttl: ttl}, errEnded, func(r *claimRecord) {
@@ -127,33 +111,7 @@ func (c *Claim) Fail(ctx context.Context, reason string, ttl time.Duration) erro
 // Release gives the claim back: the key is absent at once, and one of the waiters takes over. It returns ErrLost when the
 // claim is no longer held. One round trip.
 func (c *Claim) Release(ctx context.Context) error {
-	if c.old.left() > 0 {
-		return c.restore(ctx, 0, "", "")
-	}
 	return c.remove(ctx, func(r *claimRecord) { r.Released = true })
-}
-
-// restore ends the claim with the value that it carries. No process computes it anew before retryAfter has passed.
-func (c *Claim) restore(ctx context.Context, retryAfter time.Duration, failedClaim, reason string) error {
-	left := c.old.left()
-	_, err := c.apply(ctx, change{value: c.old.data, ttl: left}, errEnded, func(r *claimRecord) {
-		c.old.restore(r, left, retryAfter, failedClaim)
-		r.Reason = record.Truncate(reason, maxReasonBytes)
-	})
-	return err
-}
-
-// nothing ends the claim with the answer that no value exists: for ttl, or only for the waiters when ttl is 0.
-func (c *Claim) nothing(ctx context.Context, reason string, ttl time.Duration) error {
-	edit := func(r *claimRecord) { r.NotFound, r.Reason = true, record.Truncate(reason, maxReasonBytes) }
-	if ttl == 0 {
-		return c.remove(ctx, edit)
-	}
-	_, err := c.apply(ctx, change{ttl: ttl}, errEnded, func(r *claimRecord) {
-		r.State, r.TTL = Done.String(), kv.Seconds(ttl)
-		edit(r)
-	})
-	return err
 }
 
 // remove writes a marker: readers find the key absent, and waiters find the record in the marker.
@@ -187,7 +145,6 @@ func (c *Claim) replace(ctx context.Context, ch change, ended error, edit func(*
 	if err := kv.CheckTTL(ch.ttl); err != nil {
 		return Entry{}, fmt.Errorf("kvlock: claim %s of %q: %w", c.id, c.key, err)
 	}
-	holds := ch.ttl
 	next, err := c.prepare(&ch, edit)
 	if err != nil {
 		return Entry{}, err
@@ -204,7 +161,7 @@ func (c *Claim) replace(ctx context.Context, ch change, ended error, edit func(*
 	case err != nil:
 		return Entry{}, err
 	}
-	c.record, c.revision, c.deadline, c.ended = next, revision, kv.Deadline(sent, holds), ended
+	c.record, c.revision, c.deadline, c.ended = next, revision, kv.Deadline(sent, ch.ttl), ended
 	if parseState(next.State) == Pending {
 		c.pending = revision
 	}
@@ -213,9 +170,6 @@ func (c *Claim) replace(ctx context.Context, ch change, ended error, edit func(*
 		entry.Value, entry.sealed = ch.opened, false
 	}
 	entry.asOf = revision
-	if next.Stale.Since > 0 {
-		entry.earlier = c.flight.store.Clock.Since(time.UnixMilli(next.Stale.Since), entry.seen)
-	}
 	c.flight.memory.stored(entry, sent)
 	return entry, nil
 }
@@ -228,11 +182,8 @@ func (c *Claim) prepare(ch *change, edit func(*claimRecord)) (next claimRecord, 
 		return next, fmt.Errorf("%w: claim %s of %q: %w", kvlock.ErrLost, c.id, c.key, errEnded)
 	}
 	next = c.record
-	next.Handoff, next.Stale, next.Value = false, staleValue{}, packed{}
+	next.Handoff, next.Value = false, packed{}
 	edit(&next)
-	if parseState(next.State) == Pending {
-		c.old.load(ch, &next)
-	}
 	c.flight.sign(&next)
 	ch.key, ch.expect, ch.record, ch.held, ch.generation = c.key, c.revision, next, c.deadline, c.token.Epoch
 	return next, nil
@@ -288,8 +239,8 @@ func (f *Flight) Begin(ctx context.Context, key string, opts BeginOptions) (*Cla
 		Head: pendingHead(nuid.Next()), Attempt: 1, Fingerprint: opts.Fingerprint, Handoff: opts.Handoff,
 		Job: record.Truncate(opts.Job, maxJobBytes),
 	}
-	return f.take(ctx, key, opts.Seen.freeAt(), true, r, opts.TTL, carriedValue{}, func(now Entry) (claimRecord, bool) {
-		return r, now.State == Absent || now.Stale() || now.abandoned()
+	return f.take(ctx, key, opts.Seen.freeAt(), true, r, opts.TTL, func(now Entry) (claimRecord, bool) {
+		return r, now.State == Absent
 	})
 }
 
@@ -310,7 +261,7 @@ func (f *Flight) Resume(ctx context.Context, key, ref string, opts ResumeOptions
 	if opts.Attempt > 0 {
 		r.Attempt = opts.Attempt
 	}
-	return f.take(ctx, key, revision, false, r, opts.TTL, carriedValue{}, func(now Entry) (claimRecord, bool) {
+	return f.take(ctx, key, revision, false, r, opts.TTL, func(now Entry) (claimRecord, bool) {
 		next := r
 		if opts.Attempt == 0 && now.Attempt > 0 {
 			next.Attempt = now.Attempt + 1
@@ -322,27 +273,20 @@ func (f *Flight) Resume(ctx context.Context, key, ref string, opts ResumeOptions
 	})
 }
 
-// takeOver takes the claim in entry from a member that is gone, with the value in the claim. When that member was alive after all and
-// wrote, takeOver returns a [TakenError] with that entry. One round trip.
+// takeOver takes the claim in entry from a member that is gone. When that member was alive after all and wrote, takeOver
+// returns a [TakenError] with that entry. One round trip.
 func (f *Flight) takeOver(ctx context.Context, entry Entry, opts DoOptions) (*Claim, error) {
-	return f.takeEntry(ctx, entry, false, claimRecord{Head: pendingHead(entry.Claim), Attempt: entry.Attempt + 1}, opts)
+	r := claimRecord{
+		Head: pendingHead(entry.Claim), Attempt: entry.Attempt + 1, Fingerprint: entry.Fingerprint,
+		Job: record.Truncate(opts.Job, maxJobBytes),
+	}
+	return f.take(ctx, entry.Key, entry.Revision, false, r, opts.ClaimTTL, func(Entry) (claimRecord, bool) { return r, false })
 }
 
-// replace claims a key to compute its value anew, while readers still get the value in entry. When the key is not as in entry, replace
-// returns a [TakenError] with its present entry. One round trip.
-func (f *Flight) replace(ctx context.Context, entry Entry, opts DoOptions) (*Claim, error) {
-	return f.takeEntry(ctx, entry, true, claimRecord{Head: pendingHead(nuid.Next()), Attempt: 1}, opts)
-}
-
-func (f *Flight) takeEntry(ctx context.Context, entry Entry, anew bool, r claimRecord, opts DoOptions) (*Claim, error) {
-	r.Fingerprint, r.Job = entry.Fingerprint, record.Truncate(opts.Job, maxJobBytes)
-	return f.take(ctx, entry.Key, entry.Revision, anew, r, opts.ClaimTTL, entry.carry(), func(Entry) (claimRecord, bool) { return r, false })
-}
-
-// take writes r as the claim of key over revision at, with the value that the claim carries, see change.anew. When the key has another
-// entry, again decides whether to write over that entry, and with which record; the value is then left out.
+// take writes r as the claim of key over revision at, see change.anew. When the key has another entry, again decides whether to write over
+// that entry, and with which record.
 func (f *Flight) take(
-	ctx context.Context, key string, at uint64, anew bool, r claimRecord, ttl time.Duration, old carriedValue,
+	ctx context.Context, key string, at uint64, anew bool, r claimRecord, ttl time.Duration,
 	again func(Entry) (claimRecord, bool),
 ) (*Claim, error) {
 	if ttl == 0 {
@@ -358,14 +302,13 @@ func (f *Flight) take(
 		r.Version, r.Owner, r.Instance, r.TTL = record.Version, owner, f.store.Instance, kv.Seconds(ttl)
 		f.sign(&r)
 		ch := change{key: key, expect: at, ttl: ttl, token: true, anew: anew}
-		old.load(&ch, &r)
 		ch.record = r
 		revision, sent, err := f.write(bounded, &ch)
 		var conflict *conflictError
 		switch {
 		case err == nil:
 			token := kvlock.Token{Epoch: f.store.GenerationAt(key, revision), Revision: revision}
-			c := &Claim{flight: f, id: r.Claim, key: key, token: token, taken: sent, old: old, pending: revision, record: r, revision: revision}
+			c := &Claim{flight: f, id: r.Claim, key: key, token: token, taken: sent, pending: revision, record: r, revision: revision}
 			c.deadline = kv.Deadline(sent, ttl)
 			c.publish(ctx, EventAcquired, nil)
 			return c, nil
@@ -383,7 +326,7 @@ func (f *Flight) take(
 			}
 			return nil, taken(now, r.Fingerprint)
 		}
-		at, anew, r, old = now.Revision, now.State != Pending || now.abandoned(), next, carriedValue{}
+		at, anew, r = now.Revision, now.State != Pending, next
 	}
 }
 

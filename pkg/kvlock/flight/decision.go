@@ -1,6 +1,7 @@
 package flight
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -112,33 +113,48 @@ func (d *decision) ready(ctx context.Context) (claims, decided bool) {
 	if d.err = d.entry.mismatch(d.opts.Fingerprint); d.err != nil {
 		return false, true
 	}
-	if d.result, decided, d.err = f.offer(ctx, &d.wait, *d.entry, d.task); decided {
-		return false, true
-	}
 	switch d.entry.State {
+	case Done:
+		d.result = f.served(ctx, *d.entry, d.wait)
+		return false, true
 	case Failed:
 		d.err = f.refused(ctx, *d.entry, d.wait)
 		return false, true
 	case Pending:
 		return false, false
-	case Done: // too old
-		if failed := d.entry.staleValue().FailedClaim; failed != "" && d.wait.holder != nil && failed == d.wait.holder.Claim {
-			d.err = f.refused(ctx, *d.entry, d.wait)
-			return false, true
-		}
-	case Absent:
+	default:
+		return true, false
 	}
-	return true, false
 }
 
-// claim claims the key in entry: held by a process that is gone, done and to be computed anew, or absent.
+// served returns the result in entry, and emits EventCoalesced if the call waited for it.
+func (f *Flight) served(ctx context.Context, entry Entry, w wait) Result {
+	if w.holder != nil {
+		e := entry.event(EventCoalesced)
+		e.Outcome, e.Elapsed = Coalesced, time.Since(w.since)
+		f.emit(ctx, e)
+	}
+	return Result{
+		Age: entry.Age(), Claim: entry.Claim, Job: entry.Job, Key: entry.Key, Outcome: cmp.Or(w.outcome, Cached), Owner: entry.Owner,
+		Stored: true, Value: entry.Value,
+	}
+}
+
+// refused returns the failure in entry.
+func (f *Flight) refused(ctx context.Context, entry Entry, w wait) error {
+	err := &FailedError{Key: entry.Key, Reason: entry.Reason, Owner: entry.Owner}
+	if w.holder != nil {
+		e := entry.event(EventCoalesced)
+		e.Elapsed, e.Err = time.Since(w.since), err
+		f.emit(ctx, e)
+	}
+	return err
+}
+
+// claim claims the key in entry: held by a process that is gone, or absent.
 func (f *Flight) claim(ctx context.Context, entry Entry, opts DoOptions) (*Claim, error) {
-	switch entry.State {
-	case Pending:
+	if entry.State == Pending {
 		return f.takeOver(ctx, entry, opts)
-	case Done:
-		return f.replace(ctx, entry, opts)
-	case Absent, Failed:
 	}
 	return f.Begin(ctx, entry.Key, BeginOptions{
 		Fingerprint: opts.Fingerprint, Job: opts.Job, Seen: entry, TTL: opts.ClaimTTL,
@@ -191,7 +207,7 @@ func (w *wait) tellTakeOver(ctx context.Context, claim *Claim, entry *Entry) {
 	if entry.State == Pending {
 		w.holder = entry
 	}
-	if w.holder == nil || w.holder.State != Pending || entry.marker || entry.State == Done {
+	if w.holder == nil || w.holder.State != Pending || entry.marker {
 		return
 	}
 	e := w.holder.event(EventTakeOver)
@@ -203,36 +219,21 @@ func (w *wait) tellTakeOver(ctx context.Context, claim *Claim, entry *Entry) {
 // is over.
 type awaiting struct {
 	watcher *Watcher
-	entry   *Entry // the last entry seen: pending, or unseen
-	bounded bool   // the wait ends when nothing was received from the bucket for long
-	probing bool
+	entry   *Entry          // the last entry seen: pending, or unseen
+	bounded bool            // the wait ends when nothing was received from the bucket for long
 	probe   *liveness.Probe // of the holder; nil when there is none, or it cannot be probed
 	timer   *time.Timer     // calls wake; nil when that was never needed
 }
 
-// awaits begins a wait for the claim in entry. wake is called when check may find an end; nil is for run.
+// awaits begins a wait for the claim in entry. wake is called when check may find an end.
 func (f *Flight) awaits(entry *Entry, bounded bool, wake func()) (*awaiting, error) {
 	w := newWatcher(f, []string{entry.Key}, wake)
 	if err := f.store.Hub.Add(&w.watch); err != nil {
 		return nil, err
 	}
-	a := &awaiting{watcher: w, entry: entry, bounded: bounded, probing: true}
+	a := &awaiting{watcher: w, entry: entry, bounded: bounded}
 	a.probeHolder()
 	return a, nil
-}
-
-// run blocks until the wait is over, and calls end.
-func (a *awaiting) run(ctx context.Context) (*Entry, error) {
-	defer a.end()
-	for {
-		if entry, over, err := a.check(ctx); over {
-			return entry, err
-		}
-		select {
-		case <-a.watcher.ready:
-		case <-ctx.Done():
-		}
-	}
 }
 
 // check reports whether the wait is over, and returns the entry after the claim. With errOwnerDead it returns the entry of the claim, which
@@ -256,25 +257,22 @@ func (a *awaiting) check(ctx context.Context) (entry *Entry, over bool, err erro
 
 // ended is check when no change was received.
 func (a *awaiting) ended(ctx context.Context) (*Entry, bool, error) {
-	hub, now, end := a.watcher.flight.store.Hub, time.Now(), a.entry.claimEnd()
-	silence := hub.Silence()
+	hub := a.watcher.flight.store.Hub
 	switch {
 	case ctx.Err() != nil:
 		return nil, true, context.Cause(ctx)
-	case a.probe.IsDead() || !end.IsZero() && !now.Before(end):
+	case a.probe.IsDead():
 		return a.entry, true, errOwnerDead
-	case a.bounded && silence > hub.MaxSilence():
+	case !a.bounded:
+		return nil, false, nil
+	}
+	if silence := hub.Silence(); silence > hub.MaxSilence() {
 		return nil, true, fmt.Errorf("kvlock: wait for %q: %w: nothing heard for %s", a.entry.Key, kvlock.ErrUnavailable, silence)
 	}
-	if a.bounded && (end.IsZero() || end.Sub(now) > kv.PollEvery) {
-		end = now.Add(kv.PollEvery)
-	}
-	switch {
-	case end.IsZero():
-	case a.timer == nil:
-		a.timer = time.AfterFunc(end.Sub(now), (*receiver)(a.watcher).Wake)
-	default:
-		a.timer.Reset(end.Sub(now))
+	if a.timer == nil {
+		a.timer = time.AfterFunc(kv.PollEvery, (*receiver)(a.watcher).Wake)
+	} else {
+		a.timer.Reset(kv.PollEvery)
 	}
 	return nil, false, nil
 }
@@ -282,7 +280,7 @@ func (a *awaiting) ended(ctx context.Context) (*Entry, bool, error) {
 // probeHolder probes the process that holds the claim.
 func (a *awaiting) probeHolder() {
 	in, f := a.entry.in(), a.watcher.flight
-	if !a.probing || a.probe.IsOf(in.member, in.server) {
+	if a.probe.IsOf(in.member, in.server) {
 		return
 	}
 	f.liveness.Unwatch(a.probe)

@@ -21,8 +21,6 @@ const (
 	Computed
 	// Coalesced: another call computed the value while this call waited.
 	Coalesced
-	// Stale: the value is past its TTL, and no newer one is there yet.
-	Stale
 )
 
 // String returns the outcome in lower case.
@@ -34,8 +32,6 @@ func (o Outcome) String() string {
 		return "computed"
 	case Coalesced:
 		return "coalesced"
-	case Stale:
-		return "stale"
 	default:
 		return fmt.Sprintf("Outcome(%d)", uint8(o))
 	}
@@ -65,11 +61,8 @@ type Result struct {
 // the others. That context ends when the last caller of this process has left, when the claim is lost (cause
 // [kvlock.ErrLost]), and when the Flight closes. fn has to return then: its callers wait until it does. An error of fn is not kept, unless
 // DoOptions.FailureTTL says so: callers in this process get it as it is, callers in other processes get a [FailedError] with its text, and
-// the next caller runs fn again. [ErrNotFound] is an answer, not a failure. A panic becomes a [PanicError]. A cancelled computation is not
-// a failure: a waiter in another process takes over.
-//
-// With DoOptions.Refresh and DoOptions.Stale the present value is returned while fn runs in the background, on a context that ends with
-// the claim and with the Flight, but not with the callers.
+// the next caller runs fn again. A panic becomes a [PanicError]. A cancelled computation is not a failure: a waiter in another process
+// takes over.
 //
 // fn may call Do for other keys, with its own context. A call for the key of fn gets ErrRecursive. So does a call for a key whose function
 // waits for the key of fn, if all these calls are in this process and have their functions' contexts. Functions in several processes that
@@ -93,11 +86,11 @@ func (f *Flight) Do(
 // remembered takes the result that this process has in memory, and reports whether there is one.
 func (f *Flight) remembered(key string, opts *DoOptions, r *Result) bool {
 	entry, ok := f.memory.recall(key)
-	if !ok || entry.State != Done || entry.NotFound || entry.Fingerprint != opts.Fingerprint || entry.Stale() || f.due(entry, opts) {
+	if !ok || entry.State != Done || entry.Fingerprint != opts.Fingerprint {
 		return false
 	}
 	*r = Result{
-		Age: entry.valueAge(), Claim: entry.Claim, Job: entry.Job, Key: key, Memory: true, Outcome: Cached, Owner: entry.Owner, Stored: true,
+		Age: entry.Age(), Claim: entry.Claim, Job: entry.Job, Key: key, Memory: true, Outcome: Cached, Owner: entry.Owner, Stored: true,
 		Value: entry.Value,
 	}
 	return true

@@ -7,10 +7,10 @@
 //
 // A [Flight] keeps the claim ("this key is being computed") and the result in one KV entry. No second caller can slip in between the two:
 //
-//	absent ─Begin─► pending ─Complete─► done ─TTL, Invalidate, Purge─► absent
-//	                  │ ▲ Renew, Resume     │
-//	                  │ │                   └─refresh─► pending, with the value that readers get meanwhile
-//	                  ├─Fail─► absent at once, or failed for a while; after a refresh: done as before
+//	absent ─Begin─► pending ─Complete─► done ─TTL, Invalidate─► absent
+//	                  │ ▲ Renew, Resume
+//	                  │ │
+//	                  ├─Fail─► absent at once, or failed for a while
 //	                  ├─Release─► absent
 //	                  └─TTL expires, owner is gone─► a waiter takes over
 //

@@ -47,7 +47,7 @@ func (s State) String() string {
 type Entry struct {
 	Key      string
 	State    State
-	Value    []byte // the result when Done, and the earlier result while it is computed anew
+	Value    []byte // the result when Done
 	Reason   string // the reason of the failure, when Failed
 	Revision uint64 // the last sequence of the key in the stream; 0 when the server has none
 
@@ -59,7 +59,6 @@ type Entry struct {
 	Job         string    // the Job in the options of Begin or Do
 	Owner       string    // the instance of the Flight that wrote this revision
 	TTL         time.Duration
-	NotFound    bool // Done or Failed with the answer that there is nothing
 
 	marker   bool          // stored as a purge marker: absent to readers, a failure to waiters for its claim
 	past     bool          // a marker of a claim that the watcher has not seen
@@ -67,7 +66,6 @@ type Entry struct {
 	sealed   bool          // unseal makes the Value from its origin before a caller gets the entry
 	aged     time.Duration // its age when it was seen, by the server's clock
 	asOf     uint64        // the sequence of the stream at which Revision was still the last
-	earlier  time.Duration // the time between the storing of its value and of the entry
 	inner    *inner        // nil when there is nothing in it
 	seen     time.Time     // the time at which this process received it, monotonic
 }
@@ -75,18 +73,14 @@ type Entry struct {
 // inner is the rarely used part of an entry. It is separate because entries are on the stacks of all waiters. Copies of the entry share it,
 // so it is replaced, never changed.
 type inner struct {
-	err    error       // the reason that it cannot be read: ErrVersion, or ErrMismatch for a record of another kind
-	stale  *staleValue // nil when there is nothing in it
-	member string      // the member that holds the claim; "" when it cannot be probed
-	origin *content    // the stored form of the Value; nil when that is the Value itself
-	server string      // the server to which the member was connected
-	writer string      // the claim holder that wrote it
+	err    error    // the reason that it cannot be read: ErrVersion, or ErrMismatch for a record of another kind
+	member string   // the member that holds the claim; "" when it cannot be probed
+	origin *content // the stored form of the Value; nil when that is the Value itself
+	server string   // the server to which the member was connected
+	writer string   // the claim holder that wrote it
 }
 
-var (
-	noInner inner
-	noStale staleValue
-)
+var noInner inner
 
 // in returns the inner part, for reading only.
 func (s *Entry) in() *inner {
@@ -94,14 +88,6 @@ func (s *Entry) in() *inner {
 		return &noInner
 	}
 	return s.inner
-}
-
-// staleValue returns the stale value's description, for reading only.
-func (s *Entry) staleValue() *staleValue {
-	if in := s.in(); in.stale != nil {
-		return in.stale
-	}
-	return &noStale
 }
 
 // replace changes the inner part of this copy of the entry.
@@ -186,18 +172,16 @@ const (
 type claimRecord struct {
 	record.Head // its Owner is unique for each claim and attempt
 
-	Attempt     int        `json:"attempt,omitempty"`
-	Fingerprint string     `json:"fingerprint,omitempty"`
-	Handoff     bool       `json:"handoff,omitempty"`
-	Job         string     `json:"job,omitempty"`
-	Reason      string     `json:"reason,omitempty"`
-	Released    bool       `json:"released,omitempty"` // given back, not failed: a waiter takes over
-	TTL         int64      `json:"ttl,omitempty"`      // seconds
-	Value       packed     `json:"value,omitzero"`     // how it is stored
-	Member      string     `json:"member,omitempty"`   // the member that holds the claim, and is probed
-	Server      string     `json:"server,omitempty"`   // the server to which the member was connected
-	NotFound    bool       `json:"notFound,omitempty"` // there is nothing: an answer, not a failure
-	Stale       staleValue `json:"kept,omitzero"`
+	Attempt     int    `json:"attempt,omitempty"`
+	Fingerprint string `json:"fingerprint,omitempty"`
+	Handoff     bool   `json:"handoff,omitempty"`
+	Job         string `json:"job,omitempty"`
+	Reason      string `json:"reason,omitempty"`
+	Released    bool   `json:"released,omitempty"` // given back, not failed: a waiter takes over
+	TTL         int64  `json:"ttl,omitempty"`      // seconds
+	Value       packed `json:"value,omitzero"`     // how it is stored
+	Member      string `json:"member,omitempty"`   // the member that holds the claim, and is probed
+	Server      string `json:"server,omitempty"`   // the server to which the member was connected
 }
 
 // decodeRecord splits data into its first line and the value. The value aliases data. It returns ErrVersion for a
@@ -206,7 +190,7 @@ type claimRecord struct {
 func decodeRecord(data []byte) (claimRecord, []byte, error) {
 	r, value, err := record.Decode[claimRecord](data, record.Result)
 	if err == nil {
-		err = errors.Join(record.CheckTTL(r.TTL), r.Value.check(), r.Stale.check())
+		err = errors.Join(record.CheckTTL(r.TTL), r.Value.check())
 	}
 	return r, value, err
 }
@@ -229,19 +213,12 @@ func (r claimRecord) entry(key string, value []byte, revision uint64, created ti
 	s := Entry{
 		Key: key, State: parseState(r.State), Value: value, Reason: r.Reason, Revision: revision,
 		Attempt: r.Attempt, Claim: r.Claim, Created: created, Fingerprint: r.Fingerprint, Handoff: r.Handoff, Job: r.Job,
-		Owner: r.Instance, TTL: time.Duration(r.TTL) * time.Second, seen: time.Now(), released: r.Released, NotFound: r.NotFound,
+		Owner: r.Instance, TTL: time.Duration(r.TTL) * time.Second, seen: time.Now(), released: r.Released,
 	}
 	in := &inner{member: r.Member, server: r.Server, writer: r.Owner}
 	s.inner = in
-	if r.Stale != (staleValue{}) {
-		stale := r.Stale
-		in.stale = &stale
-	}
-	if r.Stale.Since > 0 {
-		s.earlier = max(0, created.Sub(time.UnixMilli(r.Stale.Since)))
-	}
 	switch origin := r.Value.content(value); {
-	case !s.hasValue():
+	case s.State != Done:
 		s.Value = nil
 	case origin != nil:
 		s.Value, s.sealed, in.origin = nil, true, origin
@@ -345,7 +322,7 @@ type changeWriter struct {
 	found  Entry // the entry that was found
 }
 
-// Found compares the entry with the record of the change. A restored value has the id of an earlier claim.
+// Found compares the entry with the record of the change.
 func (w *changeWriter) Found(ctx context.Context, e kv.Entry) kv.Found {
 	w.found = w.flight.entry(ctx, e)
 	now := &w.found

@@ -3,7 +3,6 @@ package flight
 import (
 	"bytes"
 	"errors"
-	"math"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -52,7 +51,7 @@ func TestStatesAndOutcomesHaveNames(t *testing.T) {
 			t.Errorf("%q is read as %s", want, parseState(want))
 		}
 	}
-	for outcome, want := range map[Outcome]string{Cached: "cached", Computed: "computed", Coalesced: "coalesced", Stale: "stale", 9: "Outcome(9)"} {
+	for outcome, want := range map[Outcome]string{Cached: "cached", Computed: "computed", Coalesced: "coalesced", 9: "Outcome(9)"} {
 		check.That(t, outcome.String() == want, "got %q, want %q", outcome, want)
 	}
 }
@@ -110,9 +109,6 @@ func TestRecordThatCannotBeRead(t *testing.T) {
 		{name: "no owner", data: `{"v":1,"state":"done","claim":"c"}` + "\n", want: "without claim or owner"},
 		{name: "negative TTL", data: `{"v":1,"state":"done","claim":"c","owner":"o","ttl":-1}` + "\n", want: "out of range"},
 		{name: "endless TTL", data: `{"v":1,"state":"done","claim":"c","owner":"o","ttl":9223372036854775807}` + "\n", want: "out of range"},
-		{name: "value of before all time", data: `{"v":1,"state":"done","claim":"c","owner":"o","kept":{"since":-1}}` + "\n", want: "stored at"},
-		{name: "fresh for ever", data: `{"v":1,"state":"done","claim":"c","owner":"o","kept":{"fresh":9223372036854775807}}` + "\n", want: "fresh of"},
-		{name: "claim for ever", data: `{"v":1,"state":"pending","claim":"c","owner":"o","kept":{"holds":-5}}` + "\n", want: "holds of"},
 		{name: "newer", data: `{"v":2,"state":"cooking"}` + "\n", want: "version 2", newer: true},
 		{name: "newer with other types", data: `{"state":{"is":"done"},"v":2}` + "\n", want: "version 2", newer: true},
 	}
@@ -138,11 +134,7 @@ func TestRecordOfTheWorstTextFits(t *testing.T) {
 				Instance: fill(kv.MaxInstanceBytes),
 			},
 			Attempt: maxAttempt, Fingerprint: fill(maxFingerprintBytes), Handoff: true, Reason: fill(maxReasonBytes), Released: true,
-			TTL: kv.Seconds(kv.MaxTTL), Member: id, Server: id, NotFound: true,
-			Stale: staleValue{
-				Claim: id, Instance: fill(kv.MaxInstanceBytes), Since: math.MaxInt64, Fresh: kv.MaxTTL.Milliseconds(),
-				Holds: kv.Seconds(kv.MaxTTL), RetryAfter: kv.MaxTTL.Milliseconds(), FailedClaim: id,
-			},
+			TTL: kv.Seconds(kv.MaxTTL), Member: id, Server: id,
 		}
 		check.OK(t, checkFingerprint(r.Fingerprint))
 		data, err := record.Encode(r, nil)
@@ -159,7 +151,7 @@ func TestRecordOfTheWorstTextFits(t *testing.T) {
 
 func FuzzDecodeRecord(f *testing.F) {
 	f.Add([]byte(`{"v":1,"state":"done","claim":"c","owner":"o","ttl":5}` + "\nvalue"))
-	f.Add([]byte(`{"v":1,"state":"pending","claim":"c","owner":"o","ttl":9,"kept":{"since":1,"fresh":5,"holds":3}}` + "\nvalue"))
+	f.Add([]byte(`{"v":1,"state":"pending","claim":"c","owner":"o","ttl":9}` + "\nvalue"))
 	f.Add([]byte(`{"v":2}` + "\n"))
 	f.Add([]byte("\n\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -174,12 +166,7 @@ func FuzzDecodeRecord(f *testing.F) {
 		r2, value2, err := decodeRecord(again)
 		check.That(t, err == nil && r2 == r && bytes.Equal(value, value2), "%q decoded to %+v, and encoded again to %+v, %v", data, r, r2, err)
 		s := r.entry("k", value, 1, time.Now()).readable()
-		check.That(t, s.hasValue() || s.Value == nil, "%s has a value: %+v", s.State, s)
-		s.Stale()
-		if c := s.carry(); c.stale.Since > 0 {
-			ch, next := change{ttl: time.Minute}, claimRecord{Head: record.Head{State: "pending"}}
-			c.load(&ch, &next)
-		}
+		check.That(t, s.State == Done || s.Value == nil, "%s has a value: %+v", s.State, s)
 	})
 }
 
@@ -206,49 +193,19 @@ func FuzzRecordRoundTrip(f *testing.F) {
 	})
 }
 
-// Records as the bucket has them have been the same since the first version.
+// Processes of two builds share a bucket during a rollout, so the stored form of a record is fixed.
 func TestRecordAsStored(t *testing.T) {
 	t.Parallel()
 	r := claimRecord{
 		Head: record.Head{Version: 1, State: "pending", Claim: "c", Owner: "o", Instance: "i"}, Attempt: 2, Fingerprint: "f", Handoff: true,
-		Job: "j", Reason: "<r>", Released: true, TTL: 60, Value: packed{Codec: "zstd", Size: 9}, Member: "m", Server: "s", NotFound: true,
-		Stale: staleValue{Claim: "d", Instance: "k", Job: "l", Since: 1, Fresh: 2, Holds: 3, RetryAfter: 4, FailedClaim: "e"},
+		Job: "j", Reason: "<r>", Released: true, TTL: 60, Value: packed{Codec: "zstd", Size: 9}, Member: "m", Server: "s",
 	}
 	const want = `{"v":1,"state":"pending","claim":"c","owner":"o","instance":"i","attempt":2,"fingerprint":"f","handoff":true,"job":"j",` +
-		`"reason":"\u003cr\u003e","released":true,"ttl":60,"value":{"codec":"zstd","size":9},"member":"m","server":"s","notFound":true,` +
-		`"kept":{"claim":"d","instance":"k","job":"l","since":1,"fresh":2,"holds":3,"pause":4,"tried":"e"}}` + "\nvalue"
+		`"reason":"\u003cr\u003e","released":true,"ttl":60,"value":{"codec":"zstd","size":9},"member":"m","server":"s"}` + "\nvalue"
 	data, err := record.Encode(r, []byte("value"))
 	check.That(t, err == nil && string(data) == want, "stored as\n%s, %v, not\n%s", data, err, want)
 	got, value, err := decodeRecord(data)
 	check.That(t, err == nil && got == r && string(value) == "value", "read as %+v with %q, %v", got, value, err)
-}
-
-// A value keeps its age through any claims that carry it.
-func TestCarriedValueKeepsItsAge(t *testing.T) {
-	t.Parallel()
-	stored := time.Now().Add(-20 * time.Second).Truncate(time.Millisecond)
-	s := claimRecord{Head: record.Head{State: "done", Claim: "c", Owner: "o", Instance: "i"}, TTL: 100, Stale: staleValue{Fresh: 60_000}}.entry("k", []byte("v"), 1, stored)
-	s.aged = s.seen.Sub(stored)
-	for hop := range 5 {
-		c := s.carry()
-		ch, r := change{ttl: 30 * time.Second}, claimRecord{Head: record.Head{State: "pending", Claim: "d", Owner: "p", Instance: "j"}, TTL: 30}
-		c.load(&ch, &r)
-		check.Require(t, r.Stale.Holds == 30 && ch.ttl >= 79*time.Second && ch.ttl <= 80*time.Second && r.TTL == kv.Seconds(ch.ttl),
-			"hop %d: kept for %s, %+v; want the rest of 100s, and the claim for 30s", hop, ch.ttl, r)
-		created := time.Now()
-		s = r.entry("k", ch.value, 2, created)
-		if hop%2 == 0 {
-			again := s.carry()
-			again.restore(&r, again.left(), 0, "")
-			s = r.entry("k", again.data, 3, created)
-			check.Require(t, s.State == Done && s.Claim == "c" && s.Owner == "i", "hop %d: put back as %+v", hop, s)
-		}
-		if age := s.valueAge(); age < 20*time.Second || age > 21*time.Second || !bytes.Equal(s.Value, []byte("v")) || s.Stale() {
-			t.Fatalf("hop %d: %s old, %+v; want 20s", hop, age, s)
-		}
-	}
-	s.earlier += 41 * time.Second
-	check.That(t, s.Stale(), "not stale after its TTL: %+v", s)
 }
 
 func TestJitterStaysWithinItsBounds(t *testing.T) {

@@ -19,10 +19,6 @@ var (
 	// and trying again does not help.
 	ErrInvalidRef = errors.New("kvlock: invalid reference of a claim")
 
-	// ErrNotFound is returned by the function of [Flight.Do], wrapped or not, to report that the value does not exist.
-	// That is an answer, not a failure: it is kept for DoOptions.NegativeTTL, and the callers of all processes get it in a [NotFoundError].
-	ErrNotFound = errors.New("kvlock: there is nothing")
-
 	// ErrRecursive is returned when the function of Do asks for the key that it computes, or for a key whose function waits for that key. It
 	// would wait for itself. The error names the keys of the circle.
 	ErrRecursive = errors.New("kvlock: function asks for the key that it computes")
@@ -46,28 +42,6 @@ func (e *FailedError) Error() string {
 
 // Unwrap makes errors.Is(err, ErrFailed) true.
 func (e *FailedError) Unwrap() error { return ErrFailed }
-
-// NotFoundError is returned when the function for Key returned ErrNotFound: the value does not exist.
-type NotFoundError struct {
-	Key    string
-	Reason string // the text of the function's error
-	Owner  string // the instance that ran it
-
-	err error // the function's error, in the process where it ran
-}
-
-// Error names the key and the reason.
-func (e *NotFoundError) Error() string {
-	return fmt.Sprintf("kvlock: nothing for %q: %s", e.Key, e.Reason)
-}
-
-// Unwrap makes errors.Is(err, ErrNotFound) true, and returns the function's error in the process where it ran.
-func (e *NotFoundError) Unwrap() error {
-	if e.err != nil {
-		return e.err
-	}
-	return ErrNotFound
-}
 
 // PanicError is returned by [Flight.Do] to every caller in this process when the function panicked.
 // Callers in other processes get a [FailedError] whose reason begins with "panic:".

@@ -37,11 +37,6 @@ const (
 	// EventReturned: a call of Do ended after Elapsed, with Outcome, or with Err.
 	EventReturned EventKind = "returned"
 
-	// EventRefresh: a present value is computed anew under Claim, in the background.
-	EventRefresh EventKind = "refresh"
-	// EventStale: a caller gets a value past its TTL. The value is Elapsed old.
-	EventStale EventKind = "stale"
-
 	// EventPanic: the function of Do panicked; Err is the PanicError.
 	EventPanic EventKind = "panic"
 	// EventCorrupt: a record that cannot be read was removed. Err has the reason.
@@ -107,16 +102,11 @@ func (c *Claim) tellReleased(ctx context.Context, entry Entry) {
 		Kind: EventReleased, Key: c.key, Claim: c.id, Owner: c.flight.store.Instance, State: entry.State, Attempt: entry.Attempt,
 		Elapsed: time.Since(c.taken),
 	}
-	failed := &FailedError{Key: c.key, Reason: entry.Reason, Owner: e.Owner}
 	switch {
-	case entry.State == Done && entry.staleValue().FailedClaim == c.id: // and the earlier value is back
-		e.State, e.Err = Failed, failed
-	case entry.released || entry.State == Done && entry.Claim != c.id:
+	case entry.released:
 		e.State = Absent
-	case entry.NotFound:
-		e.State, e.Err = Done, entry.failure()
 	case entry.State == Failed:
-		e.Err = failed
+		e.Err = &FailedError{Key: c.key, Reason: entry.Reason, Owner: e.Owner}
 	}
 	c.flight.emit(ctx, e)
 }
@@ -132,14 +122,12 @@ type Stats struct {
 	Cached    uint64
 	Coalesced uint64
 	Computed  uint64
-	Stale     uint64 // answered with a value past its TTL
 	Errors    uint64 // that returned an error
 
 	// Claims.
 	Acquired       uint64
 	Held           uint64 // refused, because another caller held the key
 	Lost           uint64
-	Refreshes      uint64 // to compute a value anew in the background
 	RenewalsFailed uint64
 	TakeOvers      uint64 // taken from an owner that died
 
@@ -172,8 +160,8 @@ func (f *Flight) Stats() Stats {
 	s := Stats{
 		Hits: c.hits.Load(), Misses: c.misses.Load(),
 		Cached: c.outcomes[Cached].Load(), Coalesced: c.outcomes[Coalesced].Load(), Computed: c.outcomes[Computed].Load(),
-		Stale: c.outcomes[Stale].Load(), Errors: c.errors.Load(),
-		Acquired: events(EventAcquired), Held: events(EventHeld), Lost: events(EventLost), Refreshes: events(EventRefresh),
+		Errors:   c.errors.Load(),
+		Acquired: events(EventAcquired), Held: events(EventHeld), Lost: events(EventLost),
 		RenewalsFailed: events(EventRenewalFailed), TakeOvers: events(EventTakeOver), Waits: events(EventWaiting),
 		WaitTimeouts: events(EventWaitTimeout), Corrupt: events(EventCorrupt), Panics: events(EventPanic),
 		Unavailable: f.store.Unanswered.Load(),
@@ -186,7 +174,7 @@ func (f *Flight) Stats() Stats {
 
 // countedKinds are the events that Stats counts.
 var countedKinds = []EventKind{
-	EventAcquired, EventCorrupt, EventHeld, EventLost, EventPanic, EventRefresh, EventRenewalFailed, EventTakeOver, EventWaiting,
+	EventAcquired, EventCorrupt, EventHeld, EventLost, EventPanic, EventRenewalFailed, EventTakeOver, EventWaiting,
 	EventWaitTimeout,
 }
 
@@ -194,8 +182,8 @@ var countedKinds = []EventKind{
 type counters struct {
 	errors, hits, misses atomic.Uint64
 
-	events   [10]atomic.Uint64 // indexed by the position of the kind in countedKinds
-	outcomes [8]atomic.Uint64  // by Outcome
+	events   [9]atomic.Uint64 // indexed by the position of the kind in countedKinds
+	outcomes [4]atomic.Uint64 // by Outcome
 }
 
 // of returns the count of the events of a kind, nil for a kind that is not counted.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
@@ -95,12 +94,10 @@ type Flight struct {
 	codec    compress.Codec
 	counts   counters
 	closing  sync.Once
-	seed     maphash.Seed // the seed of the times at which values are computed anew
 
-	mu        sync.Mutex
-	local     map[string]*call
-	refreshes map[string]*refreshing
-	work      sync.WaitGroup // computations of Do
+	mu    sync.Mutex
+	local map[string]*call
+	work  sync.WaitGroup // computations of Do
 }
 
 func (cfg Config) withDefaults() Config {
@@ -144,7 +141,7 @@ func New(ctx context.Context, js jetstream.JetStream, cfg Config) (*Flight, erro
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	f := &Flight{cfg: cfg, codec: compress.New(), local: map[string]*call{}, refreshes: map[string]*refreshing{}, seed: maphash.MakeSeed()}
+	f := &Flight{cfg: cfg, codec: compress.New(), local: map[string]*call{}}
 	var err error
 	if f.store, err = kv.Open(ctx, js, f.storeConfig()); err != nil {
 		return nil, err
@@ -216,28 +213,8 @@ type DoOptions struct {
 	// function's context is cancelled and the claim given back.
 	KeepRunning bool
 
-	// NegativeTTL is the time for which the answer [ErrNotFound] is kept. Defaults to 0: only callers that already wait get it.
-	NegativeTTL time.Duration
-
-	// Refresh makes a value be computed anew before it expires: once this fraction of its TTL has passed, from 0 to 1, one caller of all
-	// processes starts the computation in the background. All callers, that one too, get the present value, as Cached. Each process draws the
-	// time of its try at random, in the first half of the remaining time. Defaults to 0: never.
-	Refresh float64
-
-	// Stale is the time beyond its TTL for which a value may be returned, with the outcome Stale: while it is computed anew in the
-	// background, and when that fails. After a failure no process tries again for FailureTTL; if that is 0, for ten seconds or a quarter of
-	// the TTL, whichever is less. Defaults to 0: no stale value is returned.
-	Stale time.Duration
-
-	// StaleWait is the time for which a caller that may get a stale value first waits for a new one. Defaults to 0.
-	StaleWait time.Duration
-
 	// TTL is the time for which the result is kept. Defaults to Config.ResultTTL.
 	TTL time.Duration
-
-	// ValueTTL returns the time for which a value is kept, instead of TTL. A fraction of a second counts as one second; 0 means TTL. Defaults
-	// to 0 for all values.
-	ValueTTL func(value []byte) time.Duration
 }
 
 func (opts *DoOptions) validate() error {
@@ -245,7 +222,7 @@ func (opts *DoOptions) validate() error {
 	for _, o := range []struct {
 		name string
 		ttl  time.Duration
-	}{{"ClaimTTL", opts.ClaimTTL}, {"NegativeTTL", opts.NegativeTTL}, {"TTL", opts.TTL}} {
+	}{{"ClaimTTL", opts.ClaimTTL}, {"TTL", opts.TTL}} {
 		if o.ttl == 0 {
 			continue
 		}
@@ -256,30 +233,10 @@ func (opts *DoOptions) validate() error {
 	if !(opts.Jitter >= 0 && opts.Jitter <= 0.5) {
 		errs = append(errs, fmt.Errorf("DoOptions.Jitter is %g: want 0 to 0.5", opts.Jitter))
 	}
-	if !(opts.Refresh >= 0 && opts.Refresh < 1) {
-		errs = append(errs, fmt.Errorf("DoOptions.Refresh is %g: want 0 to below 1", opts.Refresh))
-	}
-	if opts.Stale < 0 || opts.Stale > kv.MaxTTL || opts.StaleWait < 0 {
-		errs = append(errs, fmt.Errorf("DoOptions.Stale is %s and StaleWait %s: want 0 to %s", opts.Stale, opts.StaleWait, kv.MaxTTL))
-	}
 	if err := checkFingerprint(opts.Fingerprint); err != nil {
 		errs = append(errs, err) // not before, so that a result in memory costs no allocation
 	}
 	return errors.Join(errs...)
-}
-
-// resultTTL returns the time for which value is kept.
-func (opts DoOptions) resultTTL(value []byte, otherwise time.Duration) time.Duration {
-	ttl := otherwise
-	if opts.TTL > 0 {
-		ttl = opts.TTL
-	}
-	if opts.ValueTTL != nil {
-		if of := opts.ValueTTL(value); of > 0 {
-			ttl = wholeSeconds(of)
-		}
-	}
-	return jitter(ttl, opts.Jitter)
 }
 
 // failureTTL returns the time for which a failure is kept; 0 means not at all.

@@ -93,7 +93,7 @@ func (f *Flight) GetMany(ctx context.Context, keys []string) ([]Entry, error) {
 	return entries, nil
 }
 
-// read is GetMany, but also returns failures that end at once, for callers that waited for them.
+// read is GetMany without the memory.
 func (f *Flight) read(ctx context.Context, keys []string) ([]Entry, error) {
 	stored, err := f.store.Read(ctx, keys)
 	if err != nil {
@@ -235,25 +235,6 @@ func (s *Survey) add(e *kv.Entry, now time.Time) {
 	if err == nil && parseState(state) != Pending && e.Created.Add(ttl).Before(now.Add(soon)) {
 		s.Expiring++
 	}
-}
-
-// Purge makes all keys absent that begin with prefix and a dot, or all keys if prefix is "". It returns the number of entries that the
-// server removed, including markers of failed and invalidated keys. Computations under way lose their claims: their results, which may
-// rest on outdated data, are not kept, and waiters compute again. Locks in the same bucket are keys too.
-//
-// All entries that were written before the call are removed, in all processes; later ones stay, even if the call takes longer or is
-// repeated. Other processes learn of the purge by a mark under the key "_kv_purge": they drop these keys from memory, and their waiters
-// look again. When Purge returns an error, part of this may be missing: call it again.
-//
-// A server that keeps the bucket alone writes its index at least every two and a half minutes. When it is killed before
-// that, it may restore older values of these keys that had been overwritten before the purge. Call Purge again then;
-// [Flight.Invalidate] has no such gap.
-//
-// Three round trips, for any number of keys. The server needs about 2 µs for each entry that it removes, and does
-// nothing else for the bucket in that time. The process needs the permission to publish to
-// "$JS.API.STREAM.PURGE.KV_<bucket>".
-func (f *Flight) Purge(ctx context.Context, prefix string) (n int, err error) {
-	return f.store.Purge(ctx, prefix)
 }
 
 // Invalidate makes key absent, whatever it held. A computation under way loses its claim: its result, which may rest on

@@ -1,7 +1,6 @@
 package flight
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -84,8 +83,8 @@ func (c *Claim) store(ctx context.Context, value []byte, ttl time.Duration, edit
 	if ended != nil {
 		return p, nil, nil // the write of the record reports that
 	}
-	claimTTL := time.Duration(cmp.Or(r.Stale.Holds, r.TTL)) * time.Second
-	r.Handoff, r.Stale, r.Value = false, staleValue{}, p
+	claimTTL := time.Duration(r.TTL) * time.Second
+	r.Handoff, r.Value = false, p
 	edit(&r)
 	f.sign(&r)
 	room, err := f.room(r)

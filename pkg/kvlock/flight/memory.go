@@ -7,7 +7,6 @@ import (
 	"errors"
 	"strings"
 	"time"
-	"unsafe"
 
 	"github.com/expediter-io/expediter/pkg/internal/mistake"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
@@ -31,8 +30,8 @@ const (
 //
 // A push from the bucket drops a result when its key changes. A result that such a push might have overtaken on its way
 // is not kept. A lost push shows in the sequence numbers of the next pushes, or in the answer of the stream's leader, which is asked every
-// second. Then all results are dropped. So memory is never more than 3 seconds behind: a result that was replaced, invalidated or purged
-// longer ago is not returned, whatever messages got lost. Only when an administrator removes a message or purges the stream by hand does
+// second. Then all results are dropped. So memory is never more than 3 seconds behind: a result that was replaced or invalidated longer
+// ago is not returned, whatever messages got lost. Only when an administrator removes a message or purges the stream by hand does
 // MaxAge alone bound the age.
 //
 // Results expire with their TTL as the server counts it, whatever this process's clock shows.
@@ -145,14 +144,9 @@ func (m *memory) keep(entry Entry, left time.Duration) {
 		return
 	}
 	entry.Key, entry.Value = strings.Clone(entry.Key), bytes.Clone(entry.Value) // copies, so that the message with them can be freed
-	size := 0
-	if stale := entry.in().stale; stale != nil { // nobody asks for the rest of the stale value any more
-		entry.inner, size = &inner{stale: stale}, int(unsafe.Sizeof(inner{})+unsafe.Sizeof(*stale))
-	} else {
-		entry.inner = nil
-	}
+	entry.inner = nil
 	m.parts[m.store.PartOf(entry.Key, entry.Revision)].Put(tier.Item[Entry]{
 		AsOf: entry.asOf, Key: entry.Key, Revision: entry.Revision, TTL: left, Value: entry,
-		Size: len(entry.Value) + len(entry.Reason) + len(entry.Claim) + len(entry.Fingerprint) + len(entry.Job) + len(entry.Owner) + size,
+		Size: len(entry.Value) + len(entry.Reason) + len(entry.Claim) + len(entry.Fingerprint) + len(entry.Job) + len(entry.Owner),
 	})
 }

@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/expediter-io/expediter/pkg/internal/compress"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
@@ -24,11 +22,11 @@ func TestEachFieldOfStatsMoves(t *testing.T) {
 		func() { f.counts.read(Entry{State: Done}) }, func() { f.counts.read(Entry{}) },
 		func() { f.counts.returned(&Result{}, errors.New("no")) }, func() { f.store.Unanswered.Add(1) },
 	}
-	for _, o := range []Outcome{Cached, Coalesced, Computed, Stale} {
+	for _, o := range []Outcome{Cached, Coalesced, Computed} {
 		steps = append(steps, func() { f.counts.returned(&Result{Outcome: o}, nil) })
 	}
 	for _, kind := range []EventKind{
-		EventAcquired, EventHeld, EventLost, EventRefresh, EventRenewalFailed, EventTakeOver, EventWaiting, EventWaitTimeout, EventCorrupt, EventPanic,
+		EventAcquired, EventHeld, EventLost, EventRenewalFailed, EventTakeOver, EventWaiting, EventWaitTimeout, EventCorrupt, EventPanic,
 	} {
 		steps = append(steps, func() { f.emit(t.Context(), Event{Kind: kind}) })
 	}
@@ -138,8 +136,6 @@ func takenBy(w *Watcher) (entry Entry, ok bool) {
 	}
 	return *news, true
 }
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // Without an observer events cost nothing. It is not parallel: the allocations of other tests would count.
 func TestNoObserverCostsNothing(t *testing.T) {

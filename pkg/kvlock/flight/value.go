@@ -115,11 +115,6 @@ func (f *Flight) unseal(ctx context.Context, entry Entry) (Entry, error) {
 		return entry, nil
 	case !errors.Is(err, errBroken):
 		return Entry{}, err
-	case entry.State == Pending: // the value that the claim replaces is broken; the claim stays
-		entry.sealed = false
-		holds := &staleValue{Holds: entry.staleValue().Holds}
-		entry.replace(func(in *inner) { in.stale = holds })
-		return entry, nil
 	case first:
 		ctx, cancel := f.store.Bound(ctx)
 		defer cancel()

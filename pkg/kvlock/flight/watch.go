@@ -1,7 +1,6 @@
 package flight
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -21,7 +20,7 @@ type Watcher struct {
 	seen  map[string]seenEntry // the state of each key, where there are more
 	ready chan struct{}        // has an element while the queue may not be empty; nil with
 	wake  func()               // which is called then
-	claim *Entry               // the last pending entry that Wait saw; its own copy
+	claim string               // the last claim that Wait saw
 }
 
 // seenEntry is the state of a key in a watcher.
@@ -215,58 +214,43 @@ func (r *receiver) Knows(key string) bool {
 }
 
 // Wait waits while key is pending and returns its entry after that: Done with the value, Failed with the reason, or Absent when the claim
-// expired or was given back, or the key was free. When an owner that computed a value anew has died, Wait returns Done with the earlier
-// value, which may be stale, a second after the claim's TTL. A push wakes the waiter; it does not poll. One round trip for the first read,
-// which concurrent waiters of a Flight share.
+// expired or was given back, or the key was free. A push wakes the waiter; it does not poll. One round trip for the first read, which
+// concurrent waiters of a Flight share.
 func (f *Flight) Wait(ctx context.Context, key string) (Entry, error) {
 	w, err := f.Watch(key)
 	if err != nil {
 		return Entry{}, err
 	}
-	for w.idle() {
+	defer w.Close()
+	for {
+		switch news, err := w.settled(); {
+		case err != nil:
+			return Entry{}, err
+		case news != nil:
+			entry, err := f.found(ctx, news, w.claim)
+			if err != nil {
+				return Entry{}, err
+			}
+			return *entry, nil
+		}
 		select { // no deeper: there may be thousands of these stacks, and a little more on each would double it
 		case <-w.ready:
 		case <-ctx.Done():
-			w.Close()
 			return Entry{}, context.Cause(ctx)
 		}
 	}
-	entry, err := f.waited(ctx, w)
-	if err != nil {
-		return Entry{}, err
-	}
-	return *entry, nil
 }
 
-// waited is the rest of Wait once there is a change.
-func (f *Flight) waited(ctx context.Context, w *Watcher) (*Entry, error) {
-	a := awaiting{watcher: w, entry: cmp.Or(w.claim, &unseen)}
-	entry, err := a.run(ctx)
-	if !errors.Is(err, errOwnerDead) {
-		return entry, err
-	}
-	opened, err := f.unseal(ctx, entry.restored())
-	return &opened, err
-}
-
-// idle reports whether Wait has nothing to return yet: there is no entry, or only a pending entry, which idle takes. The watcher has one
-// key.
-func (w *Watcher) idle() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	switch news := w.only.news; {
-	case len(w.queue) == 0:
-		return w.flight.store.Hub.Over() == nil
-	case news.in().err != nil || news.State != Pending || !news.claimEnd().IsZero():
-		return false
-	default:
-		w.queue, w.claim, w.only.news = nil, news, nil
-		return true
+// settled takes changes until the key is not pending, and returns that entry: nil when none has come yet.
+func (w *Watcher) settled() (*Entry, error) {
+	for {
+		news, err := w.news()
+		if err != nil || news == nil || news.State != Pending {
+			return news, err
+		}
+		w.claim = news.Claim
 	}
 }
-
-// unseen stands for an entry that was not read yet. It is not written to.
-var unseen Entry
 
 // found converts entry for the waiters for claim. They do not get a failure that was over before they came.
 func (f *Flight) found(ctx context.Context, entry *Entry, claim string) (*Entry, error) {

@@ -33,7 +33,7 @@ func TestGoldenKeys(t *testing.T) {
 	check.Require(t, len(golden) >= 20, "%d golden keys", len(golden))
 	for _, g := range golden {
 		w := Work{Process: g.Process, Version: g.Version, JobID: g.JobID, Inputs: json.RawMessage(g.Inputs)}
-		text, err := w.canonical()
+		text, err := w.text()
 		check.That(t, err == nil && string(text) == g.Text, "%s: hashed\n%s, %v; want\n%s", g.Name, text, err, g.Text)
 		key, err := w.Key()
 		check.That(t, err == nil && key == g.Key, "%s: key %s, %v; want %s", g.Name, key, err, g.Key)
@@ -98,10 +98,7 @@ func TestDifferentWorks(t *testing.T) {
 		{Process: "p", Inputs: int64(1 << 53)},
 		{Process: "p", Inputs: int64(1<<53 + 1)},
 		{Process: "p", Inputs: raw("9007199254740993.5")},
-		{Process: "p", Inputs: raw("1e400")},
-		{Process: "p", Inputs: raw("1e401")},
 		{Process: "p", Inputs: raw("0.1")},
-		{Process: "p", Inputs: raw("0.10000000000000001")},
 		{Process: "p", Inputs: math.MaxFloat64},
 		{Process: "p", Inputs: true},
 		{Process: "p", Inputs: "é"},
@@ -129,6 +126,7 @@ func TestWorksWithoutAKey(t *testing.T) {
 		"job not UTF-8":       {Process: "p", JobID: "\xff"},
 		"input not UTF-8":     {Process: "p", Inputs: []string{"\xff"}},
 		"NaN":                 {Process: "p", Inputs: math.NaN()},
+		"beyond a float64":    {Process: "p", Inputs: json.RawMessage("1e400")},
 		"infinity":            {Process: "p", Inputs: shape{Distance: math.Inf(1), Geometry: json.RawMessage("1")}},
 		"duplicate names":     {Process: "p", Inputs: json.RawMessage(`{"a":1,"a":1}`)},
 		"two values":          {Process: "p", Inputs: json.RawMessage("1,2")},

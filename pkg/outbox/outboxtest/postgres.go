@@ -3,7 +3,6 @@ package outboxtest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -32,7 +31,7 @@ var postgres struct {
 	dir      string
 	err      error
 	process  *exec.Cmd
-	lifeline io.WriteCloser // a line starts the server again; the server ends when lifeline is closed, also by the end of this process
+	lifeline io.Closer // the server ends when it is closed, also by the end of this process
 	next     atomic.Int64
 }
 
@@ -55,9 +54,6 @@ func Database(t testing.TB, programs []string) (dsn string) {
 	}
 	return place(name)
 }
-
-// Folder returns the data folder of the server.
-func Folder() string { return filepath.Join(postgres.dir, "data") }
 
 func place(database string) string {
 	return fmt.Sprintf("host=%s user=test dbname=%s", postgres.dir, database)
@@ -89,9 +85,9 @@ func runPostgres(initdb, server string) (err error) {
 	if text, err := setup.CombinedOutput(); err != nil {
 		return fmt.Errorf("initdb: %w: %s", err, text)
 	}
-	// The shell starts the server again for each line of its input, and ends the server at the end of its input.
+	// The shell ends the server at the end of its input.
 	//nolint:gosec,noctx // of Postgres; it lives as long as this process
-	postgres.process = exec.Command("/bin/sh", "-c", `"$@" & while read -r _; do wait $!; "$@" & done; kill -INT $!; wait $!`,
+	postgres.process = exec.Command("/bin/sh", "-c", `"$@" & read -r _; kill -INT $!; wait $!`,
 		"sh", server, "-D", data, "-k", postgres.dir, "-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=300",
 		"-c", "deadlock_timeout=100ms", "-c", "log_destination=stderr", "-c", "logging_collector=off")
 	postgres.process.Dir, postgres.process.SysProcAttr = postgres.dir, attributes
@@ -125,15 +121,6 @@ func awaitPostgres() error {
 			return fmt.Errorf("the server does not start: %w", err)
 		}
 		pause.For(ctx, 20*time.Millisecond)
-	}
-}
-
-// Restart starts the server again after a test has killed it.
-func Restart(t testing.TB) {
-	t.Helper()
-	_, err := postgres.lifeline.Write([]byte("\n"))
-	if err := errors.Join(err, awaitPostgres()); err != nil {
-		t.Fatal(err)
 	}
 }
 

@@ -204,7 +204,7 @@ func (c *Console) planDrain(do tell, effect string, flags ...string) func(*reque
 			Do: func(ctx context.Context) (int, error) {
 				info, err := do(ctx, c.cfg.Conn, row.Instance)
 				if errors.Is(err, inspect.ErrNoWorker) {
-					return 0, fail(http.StatusConflict, "It has ended, or its program is older than this one. Pause its handlers, or end it.")
+					return 0, fail(http.StatusConflict, "It does not answer: it may have ended. Look again, or pause its handlers.")
 				}
 				if err == nil {
 					c.overview.changed(info)

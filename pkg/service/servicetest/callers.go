@@ -15,6 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/service/access"
 )
@@ -160,6 +163,26 @@ func has(ctx context.Context, router http.Handler, pattern string) bool {
 	w := httptest.NewRecorder()
 	router.ServeHTTP(w, httptest.NewRequestWithContext(ctx, method, wildcard.ReplaceAllString(path, "theirs"), http.NoBody))
 	return w.Code == http.StatusOK || w.Code == http.StatusUnauthorized
+}
+
+// Answers sends a body to each endpoint of a service over NATS, by name and in order, and reports an endpoint without a body and every
+// refusal.
+func Answers(t *testing.T, nc *nats.Conn, endpoints []service.Endpoint, bodies [][2]string) {
+	t.Helper()
+	subjects := map[string]string{}
+	for _, e := range endpoints {
+		subjects[e.Name] = e.Subject
+	}
+	for _, b := range bodies {
+		answer, err := nc.RequestWithContext(t.Context(), subjects[b[0]], []byte(b[1]))
+		if err != nil || answer.Header.Get(micro.ErrorCodeHeader) != "" {
+			t.Errorf("%s with %s is answered %+v, %v", b[0], b[1], answer, err)
+		}
+		delete(subjects, b[0])
+	}
+	if len(subjects) > 0 {
+		t.Errorf("nothing was sent to %v", subjects)
+	}
 }
 
 // Pipes is a listener whose connections stay in the process and have no buffers: they work under fake time, and a write waits until the

@@ -2,6 +2,7 @@ package servicetest
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -44,9 +45,6 @@ type document struct {
 
 	mu       sync.Mutex // guards the compiler
 	compiler *jsonschema.Compiler
-
-	messages node // the description of messages
-	channels []*channel
 }
 
 // documents are the parsed descriptions, by their files.
@@ -72,25 +70,20 @@ func readDocument(docs fs.FS) (*document, error) {
 		docs: docs, compiler: jsonschema.NewCompiler(), operations: map[string]node{}, patterns: http.NewServeMux(),
 	}
 	d.compiler.AssertFormat()
-	for name, doc := range map[string]*node{"asyncapi.json": &d.messages, "openapi.json": &d.doc} {
-		data, err := fs.ReadFile(docs, name)
-		if err != nil {
-			return nil, fmt.Errorf("servicetest: %w", err)
-		}
-		all, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
-		if err != nil {
-			return nil, fmt.Errorf("servicetest: %w", err)
-		}
-		*doc = object(all)
-		for _, schema := range at(*doc, "components", "schemas") {
-			strict(object(schema))
-		}
-		if err := d.compiler.AddResource(name, all); err != nil {
-			return nil, fmt.Errorf("servicetest: %w", err)
-		}
+	data, err := fs.ReadFile(docs, "openapi.json")
+	if err != nil {
+		return nil, fmt.Errorf("servicetest: %w", err)
 	}
-	if err := d.readChannels(); err != nil {
-		return nil, err
+	all, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
+	if err != nil {
+		return nil, fmt.Errorf("servicetest: %w", err)
+	}
+	d.doc = object(all)
+	for _, schema := range at(d.doc, "components", "schemas") {
+		strict(object(schema))
+	}
+	if err := d.compiler.AddResource("openapi.json", all); err != nil {
+		return nil, fmt.Errorf("servicetest: %w", err)
 	}
 	for of, item := range at(d.doc, "paths") {
 		for method, operation := range object(item) {
@@ -135,10 +128,7 @@ func at(n node, names ...string) node {
 func (d *document) resolve(value any) node {
 	n := object(value)
 	if ref := word(n["$ref"]); ref != "" {
-		names := strings.Split(strings.TrimPrefix(ref, "#/"), "/")
-		if n = at(d.doc, names...); n == nil {
-			n = at(d.messages, names...)
-		}
+		n = at(d.doc, strings.Split(strings.TrimPrefix(ref, "#/"), "/")...)
 	}
 	return n
 }
@@ -157,34 +147,16 @@ func (d *document) parameters(pattern string) map[string]node {
 }
 
 // Routes reports each difference between the routes and their descriptions: a missing description, a description without a route, or
-// another need, parameter or status. Needs are those of the router; parameters and statuses are read from the sources of the packages in
-// folders.
-func (d *Description) Routes(t *testing.T, add func(*service.Router), folders ...string) {
+// another need. [Description.Transport] compares parameters, bodies and statuses.
+func (d *Description) Routes(t *testing.T, add func(*service.Router)) {
 	t.Helper()
 	router := service.NewRouter(service.RouterConfig{Docs: d.docs, Exports: &export.Exports{}, Name: "shop"})
 	add(router)
-	facts := map[string]*fact{}
-	for _, folder := range folders {
-		read, err := parse(folder)
-		if err != nil {
-			t.Fatal(err)
-		}
-		maps.Copy(facts, read)
-	}
 	needs := router.Needs()
-	for pattern := range d.operations {
-		if _, ok := needs[pattern]; !ok {
-			t.Errorf("%s is described, and no route", pattern)
-		}
-	}
+	same(t, "routes", slices.Sorted(maps.Keys(d.operations)), slices.Sorted(maps.Keys(needs)))
 	ids := map[any]bool{}
 	for pattern, need := range needs {
-		operation, ok := d.operations[pattern]
-		fact := facts[pattern]
-		if !ok || fact == nil {
-			t.Errorf("%s: is described: %t; is in the sources of %s: %t", pattern, ok, folders, fact != nil)
-			continue
-		}
+		operation := d.operations[pattern]
 		if id := operation["operationId"]; id == nil || ids[id] || operation["summary"] == nil || operation["tags"] == nil {
 			t.Errorf("%s: want tags, a summary and an operationId of its own, got %v", pattern, id)
 		}
@@ -197,12 +169,9 @@ func (d *Description) Routes(t *testing.T, add func(*service.Router), folders ..
 			t.Errorf("%s is described with %s and own %t, want %s and %t", pattern, security, own, want, need.IsOwn())
 		}
 		for _, part := range wildcard.FindAllString(pattern, -1) {
-			fact.parameters["path "+strings.Trim(part, "{}")] = true
-		}
-		same(t, pattern+": parameters", slices.Sorted(maps.Keys(d.parameters(pattern))), slices.Sorted(maps.Keys(fact.parameters)))
-		same(t, pattern+": good statuses", d.statuses(operation, false), fact.statuses())
-		if body := operation["requestBody"] != nil; body != fact.body {
-			t.Errorf("%s is described with a body: %t, want %t", pattern, body, fact.body)
+			if d.parameters(pattern)["path "+strings.Trim(part, "{}")] == nil {
+				t.Errorf("%s: %s is not described", pattern, part)
+			}
 		}
 	}
 }
@@ -212,12 +181,6 @@ func same(t *testing.T, subject string, got, want any) {
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("%s: described are %v, the program has %v", subject, got, want)
 	}
-}
-
-// statuses returns the statuses with which an operation answers: the good ones, or the others.
-func (d *Description) statuses(operation node, failed bool) []string {
-	all := slices.Sorted(maps.Keys(at(operation, "responses")))
-	return slices.DeleteFunc(all, func(status string) bool { return status >= "400" != failed })
 }
 
 func (d *Description) saw(name string) {
@@ -346,10 +309,8 @@ func (d *document) validate(schema, value any) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	compiler, location := d.compiler, "openapi.json"
-	if ref := word(object(schema)["$ref"]); strings.HasPrefix(ref, "#") {
+	if ref := word(object(schema)["$ref"]); ref != "" {
 		location += ref
-	} else if ref != "" {
-		location = ref
 	} else { // the schema is written in place, and refers to no other
 		compiler = jsonschema.NewCompiler()
 		if err := compiler.AddResource(location, schema); err != nil {
@@ -387,4 +348,28 @@ func (c *checked) Close() error {
 		c.once.Do(func() { c.check(c.text.Bytes()) })
 	}
 	return c.ReadCloser.Close() //nolint:wrapcheck // a closer's
+}
+
+// Frame reports a frame of the service's WebSocket that is not as described.
+func (d *Description) Frame(t testing.TB, data []byte) {
+	t.Helper()
+	all, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
+	if err != nil {
+		t.Errorf("the frame %.1000s is no JSON: %v", data, err)
+		return
+	}
+	var schema any = node{"$ref": "#/components/schemas/Frame"}
+	frame := at(d.doc, "components", "schemas", "Frame")
+	if parts, _ := frame["allOf"].([]any); len(parts) == 1 { // all are strict, so the frame's own schema checks its members
+		for name, own := range at(frame, "properties") {
+			if value, found := object(all)[name]; found {
+				delete(object(all), name)
+				err = errors.Join(err, d.validate(own, value))
+			}
+		}
+		schema = parts[0]
+	}
+	if err = errors.Join(err, d.validate(schema, all)); err != nil {
+		t.Errorf("the frame %.1000s is not as described: %v", data, err)
+	}
 }

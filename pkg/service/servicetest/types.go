@@ -8,11 +8,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/service/audit"
-	"github.com/expediter-io/expediter/pkg/worker"
-	"github.com/expediter-io/expediter/pkg/worker/inspect"
 )
 
 // Types compares the schemas of the descriptions, by name, with the types that handlers read and write. It reports every field that only
@@ -21,14 +16,7 @@ import (
 func (d *Description) Types(t *testing.T, types map[string]any) {
 	t.Helper()
 	types = maps.Clone(types)
-	maps.Copy(types, map[string]any{
-		"AuditRecord": audit.Record{}, "Progress": worker.Progress{}, "Refusal": nil, "RefusedField": contracts.FieldError{},
-		"WorkerAttempt": inspect.Attempt{}, "WorkerHandler": inspect.Handler{}, "WorkerInfo": inspect.Info{}, "WorkerLast": inspect.Last{},
-		"WorkerRecent":  inspect.Recent{},
-		"WorkerRunning": inspect.Running{}, "WorkerStacks": inspect.Stacks{},
-	})
-	schemas := maps.Clone(at(d.doc, "components", "schemas"))
-	maps.Copy(schemas, at(d.messages, "components", "schemas"))
+	schemas := at(d.doc, "components", "schemas")
 	for name, schema := range schemas {
 		value, known := types[name]
 		delete(types, name)

@@ -112,13 +112,6 @@ func (s *Store) classify(m *jsapi.Message) (*Entry, bool) {
 		Reason: worker.Reason(reason), Signature: m.Header.Get(worker.HeaderDeadSignature), Stream: stream, Subject: subject,
 		Worker: m.Header.Get(worker.HeaderDeadWorker),
 	}
-	if e.Letter.Worker == "" { // of an older version
-		var body struct {
-			Worker string `json:"worker"`
-		}
-		_ = json.Unmarshal(m.Data, &body) //nolint:errcheck // a message that is not a letter has no worker
-		e.Letter.Worker = body.Worker
-	}
 	return e, true
 }
 

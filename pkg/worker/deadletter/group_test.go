@@ -3,13 +3,9 @@ package deadletter
 import (
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/expediter-io/expediter/pkg/internal/subject"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestCommonIsTheNarrowestPatternOverBoth(t *testing.T) {
 	t.Parallel()

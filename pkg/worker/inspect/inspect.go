@@ -60,7 +60,7 @@ type Info struct {
 	Stream   string `json:"stream"`
 	Consumer string `json:"consumer"`
 
-	// Host and PID are the machine and the process in which it runs. A worker of an older version has neither.
+	// Host and PID are the machine and the process in which it runs.
 	Host string `json:"host,omitempty"`
 	PID  int    `json:"pid,omitempty"`
 

@@ -7,9 +7,8 @@
 // # Unknown is not absent
 //
 // ONLY an empty list together with a nil error means "the provider answered, and has no such place". This answer may
-// be kept for a day, so it has to be certain: an outage, a ban, a bot wall that answers 200 with an empty body, a
-// broken body, or missing pages are each an [*Error] and never an empty list. A provider that is not certain returns
-// an error.
+// be kept for a day, so it has to be certain: an outage, a refused key, a broken body or a missing page are each an
+// [*Error] and never an empty list. A provider that is not certain returns an error.
 //
 // # Errors
 //
@@ -42,8 +41,7 @@ type Provider interface {
 	// the matcher decides.
 	//
 	// An empty list with a nil error means that the provider answered and has no such place. No other result means that.
-	// Any failure, even the end of ctx, is an [*Error]; then the list is nil. Every venue has an ID, unique in the list,
-	// a name and a URL.
+	// Any failure, even the end of ctx, is an [*Error]; then the list is nil. Every venue has a name and a URL.
 	//
 	// Search is called from many goroutines at once.
 	Search(ctx context.Context, place match.Place) ([]Venue, error)
@@ -74,7 +72,7 @@ type Limits struct {
 type Venue struct {
 	match.Place
 
-	// ID is the provider's own identifier of the venue.
+	// ID is the provider's own identifier of the venue; empty when it has none.
 	ID string
 
 	// Kind is the provider's product line, such as "restaurant"; empty when it is not known.
@@ -120,6 +118,8 @@ func ParseURL(text string) (*url.URL, error) {
 		return nil, errors.New("it has no host")
 	case u.User != nil:
 		return nil, errors.New("it holds a user name: that does not belong into a URL")
+	case strings.ContainsFunc(text, unicode.IsSpace):
+		return nil, errors.New("it has a space: write %20")
 	}
 	return u, nil
 }
@@ -129,8 +129,7 @@ type Kind string
 
 // The kinds of failure.
 const (
-	// KindBlocked means that the provider refuses this client: a ban, a bot wall, a demand for a newer client, an answer
-	// emptied on purpose.
+	// KindBlocked means that the provider refuses this client, such as for a wrong key.
 	KindBlocked Kind = "blocked"
 	// KindCanceled means that the caller gave up before the provider answered.
 	KindCanceled Kind = "canceled"

@@ -5,6 +5,4 @@
 //
 // A claim of an extractor that the source does not confirm is kept and marked: the JSON name of the field is listed in
 // Unverified of the ingredient, the step or the recipe.
-//
-// Package export writes recipes in the formats of others.
 package recipe

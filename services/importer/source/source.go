@@ -36,7 +36,7 @@ const (
 // Request names a source.
 type Request struct {
 	// Encoding is the encoding of a file or page that is not UTF-8: a label of the Encoding Standard, such as windows-1251.
-	// Defaults to the encoding that the source declares, or to a guess.
+	// Defaults to the encoding that the source declares, UTF-8, or windows-1252.
 	Encoding string
 	// JobID is the id of the job. It separates temporary files, but is never part of a path.
 	JobID string
@@ -112,7 +112,7 @@ const (
 	WarnCharacters = "characters_lost"
 	// WarnCues means that captions were left out because their times cannot be read.
 	WarnCues = "captions_skipped"
-	// WarnEncoding means that the encoding of the text was guessed, because neither request nor source names it.
+	// WarnEncoding means that the text is not UTF-8, neither request nor source names its encoding, and windows-1252 was taken.
 	WarnEncoding = "encoding_guessed"
 	// WarnLanguage means that the source has no text in the wanted language.
 	WarnLanguage = "language_unavailable"
@@ -130,7 +130,7 @@ func (m *Material) warnf(code, format string, args ...any) {
 
 // decode returns the body of a response as UTF-8. An encoding that is a guess adds a warning.
 func (m *Material) decode(response *fetch.Response, request Request) ([]byte, error) {
-	text, found, err := charset.Decode(response.Body, request.Encoding, charset.Declared(response.Body, response.ContentType))
+	text, found, err := charset.Decode(response.Body, request.Encoding, response.ContentType)
 	if err != nil {
 		return nil, failed(contracts.CodeUnavailable, err, "The text cannot be decoded: %s", err)
 	}
@@ -140,7 +140,7 @@ func (m *Material) decode(response *fetch.Response, request Request) ([]byte, er
 
 func (m *Material) readAs(found charset.Encoding) {
 	if found.Guessed {
-		m.warnf(WarnEncoding, "Nothing names the encoding of the text. It was read as %s, which it looks like.", found.Name)
+		m.warnf(WarnEncoding, "Nothing names the encoding of the text. It was read as %s; if it has another, name that.", found.Name)
 	}
 }
 

@@ -108,8 +108,6 @@ type Kind string
 const (
 	// KindBounced means: the address does not exist. It will not be tried again.
 	KindBounced Kind = "bounced"
-	// KindCancelled means: the message was withheld at the last moment. It was not sent, and never will be.
-	KindCancelled Kind = "cancelled"
 	// KindGone means: the address asks never to be used again.
 	KindGone Kind = "gone"
 	// KindInterrupted means: the notifier ended the call. The provider may have taken the message.
@@ -176,7 +174,7 @@ func (e *Error) Unwrap() error { return e.Cause }
 // the channel.
 func (e *Error) Temporary() bool {
 	switch e.Kind {
-	case KindBounced, KindCancelled, KindGone, KindNoAddress, KindRejected:
+	case KindBounced, KindGone, KindNoAddress, KindRejected:
 		return false
 	case KindInterrupted, KindMisconfigured, KindRateLimited, KindTimeout, KindUnavailable, KindUnknown:
 	}

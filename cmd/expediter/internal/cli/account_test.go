@@ -57,7 +57,6 @@ func TestCommandsActOnAnAccount(t *testing.T) {
 	})))
 	check.Says(t, run(3, "dead", "list"), "--account or NATS_ACCOUNT names")
 	check.Says(t, run(5, "inbox", "carla"), "--account or NATS_ACCOUNT names")
-	check.Says(t, run(5, "backup", t.TempDir(), "--account", "NOTIFIER"), "goes with --services notifier")
 	check.Says(t, run(0, "dead", "list", "--account", "ENRICHER"), "status 503")
 	out = run(0, "dead", "list", "--account", "IMPORTER")
 	check.That(t, !strings.Contains(out, "status 503"), "letters of another account:\n%s", out)

@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -20,7 +22,7 @@ type captionsFlags struct {
 	from     string
 }
 
-const encodingUsage = "encoding of the text, such as windows-1251 (default: the one that it declares, or looks like)"
+const encodingUsage = "encoding of the text, such as windows-1251 (default: UTF-8 if the text is, else windows-1252)"
 
 // checkEncoding returns an error for an unknown encoding.
 func checkEncoding(name string) error {
@@ -55,14 +57,18 @@ func (g *globals) captions(ctx context.Context, f captionsFlags, path string) er
 	name := inputName(path)
 	// A file that is named like a caption file and has only text is a mistake, not a text.
 	timed := slices.Contains([]string{".srt", ".vtt"}, strings.ToLower(filepath.Ext(path)))
-	text, encoding, err := charset.NewReader(source, f.encoding, "")
+	data, err := io.ReadAll(io.LimitReader(source, caption.DefaultMaxBytes+1))
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	text, encoding, err := charset.Decode(data, f.encoding, "")
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	if encoding.Guessed {
-		g.notef("%s: read as %s, which it looks like (name another with --encoding)\n", name, encoding.Name)
+		g.notef("%s: it is not UTF-8, and is read as %s (name another with --encoding)\n", name, encoding.Name)
 	}
-	track, err := caption.Parse(text, caption.Options{Format: caption.Format(f.from), Timed: timed})
+	track, err := caption.Parse(bytes.NewReader(text), caption.Options{Format: caption.Format(f.from), Timed: timed})
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}

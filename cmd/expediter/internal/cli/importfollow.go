@@ -17,7 +17,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/importer"
 	"github.com/expediter-io/expediter/services/importer/recipe"
-	"github.com/expediter-io/expediter/services/importer/recipe/export"
 	"github.com/expediter-io/expediter/services/importer/store/kvstore"
 )
 
@@ -30,7 +29,7 @@ var (
 )
 
 // recipeFormats are the formats of a recipe.
-var recipeFormats = []string{"text", "json", "schema-org", "cooklang"}
+var recipeFormats = []string{"text", "json", "schema-org"}
 
 // followFlags are the flags of all commands that watch an import.
 type followFlags struct {
@@ -53,7 +52,7 @@ func (f *followFlags) register(cmd *cobra.Command) {
 
 func (f *importerFlags) recipeFormatFlag(cmd *cobra.Command, format *string) {
 	*format = recipeFormats[0]
-	f.choice(cmd, format, "format", "", "form of the recipe: text, json, schema-org or cooklang", recipeFormats...)
+	f.choice(cmd, format, "format", "", "form of the recipe: text, json or schema-org", recipeFormats...)
 }
 
 func (f *followFlags) check() error {
@@ -141,9 +140,7 @@ func (f *importerFlags) writeRecipe(stored kvstore.Stored, format string) error 
 	case "json":
 		data, err = json.MarshalIndent(stored, "", "  ")
 	case "schema-org":
-		data, err = export.JSONLD(r)
-	case "cooklang":
-		return f.say("%s", export.Cooklang(r))
+		data, err = r.JSONLD()
 	default:
 		return f.say("%s", newRecipeCard(r, sourceLabel(r.Source.Ref), f.config.stdout().Color))
 	}

@@ -97,10 +97,10 @@ func newRoot(cfg Config) *cobra.Command {
 	flags.StringVar(&g.logLevel, "log-level", "warn", "least level of log lines: debug, info, warn or error")
 	completeWith(root, "log-format", "text", "json")
 	completeWith(root, "log-level", "debug", "info", "warn", "error")
-	root.AddCommand(newAccounts(g), newApply(g), newAudit(g), newBackup(g), newBench(g), newCaptions(g), newConsole(g), newDead(g), newDemo(g),
+	root.AddCommand(newAccounts(g), newApply(g), newAudit(g), newCaptions(g), newConsole(g), newDead(g), newDemo(g),
 		newDoctor(g), newEmit(g), newEnrich(g), newExport(g), newForget(g), newImport(g), newInbox(g), newJobs(g), newKeys(g),
 		newLimits(g), newLock(g), newLocks(g), newMembers(g), newEndpoints(g), newNotifications(g), newNotify(g), newPlaces(g), newPrefs(g),
-		newReady(), newRecipes(g), newRelay(g), newRestore(g), newResults(g), newRules(g), newSchedules(g), newTemplates(g), newUp(g),
+		newReady(), newRecipes(g), newRelay(g), newRestored(g), newResults(g), newRules(g), newSchedules(g), newTemplates(g), newUp(g),
 		newUsers(g), newVersion())
 	texts := manual()
 	complete(root, texts)

@@ -266,7 +266,7 @@ func TestAHealthyServer(t *testing.T) {
 	s := newSite(t)
 	s.healthy()
 	delete(s.env, "ENRICHER_CATALOG")
-	s.env["ENRICHER_WOLT_URL"] = s.env["IMPORTER_OPENAI_URL"]
+	s.env["ENRICHER_PROVIDER_URL"] = s.env["IMPORTER_OPENAI_URL"]
 	s.healthy()
 	set("ENRICHER_KEYS", "ENRICHER_OIDC_AUDIENCE", "ENRICHER_OIDC_ISSUER", "ENRICHER_INSECURE=true")(s)
 	s.healthy()

@@ -163,7 +163,7 @@ func (e *examination) tryImports(ctx context.Context, user string, lines [][]str
 	for _, line := range lines {
 		account, pattern, to := line[1], line[2], line[3]
 		switch {
-		case strings.Contains(pattern, ".v1."), strings.HasPrefix(pattern, "$SRV."), strings.HasPrefix(pattern, "$JS.SNAPSHOT."),
+		case strings.Contains(pattern, ".v1."), strings.HasPrefix(pattern, "$SRV."),
 			strings.Contains(pattern, ".PURGE."), strings.Contains(pattern, ".MSG.DELETE."): // they remove data
 			continue // only services answer
 		case to == "":

@@ -24,9 +24,6 @@ type Mirror interface {
 	// Changed applies a write of key by this process that the server acknowledged.
 	Changed(key string, revision uint64)
 
-	// Purged applies a purge: at revision, all entries below the revision before were removed whose keys begin with prefix.
-	Purged(prefix string, before, revision uint64)
-
 	// Extend records that no change from before then is missing.
 	Extend(then time.Time)
 

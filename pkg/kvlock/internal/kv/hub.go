@@ -290,10 +290,7 @@ func (f *feed) onPush(m *nats.Msg) {
 	h := f.hub
 	f.store.suspect(m.Header)
 	key := strings.TrimPrefix(m.Subject, f.subscription.trim)
-	switch key {
-	case purgeKey:
-		f.onPurgeMark(m)
-	case dividedKey:
+	if key == dividedKey {
 		h.store.askAgain()
 	}
 	sequence, err := strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64)

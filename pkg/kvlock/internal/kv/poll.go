@@ -91,15 +91,12 @@ func (h *Hub) readAt(k *watched, at time.Time) {
 }
 
 // readSoon makes the poller read the key at once.
-func (h *Hub) readSoon(key string) { h.readSince(key, 0) }
-
-// readSince is readSoon for a read that must be as of the given change or later.
-func (h *Hub) readSince(key string, asOf uint64) {
+func (h *Hub) readSoon(key string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if k := h.keys[key]; k != nil {
 		k.next, k.since = time.Time{}, h.reads+1
-		k.asOf, k.floor = 0, max(asOf, h.feed(key).gaps.applied)
+		k.asOf, k.floor = 0, h.feed(key).gaps.applied
 		heap.Fix(&h.due, k.index)
 		h.wakePoller()
 	}
@@ -111,21 +108,6 @@ func (h *Hub) readIn(key string, after time.Duration) {
 	defer h.mu.Unlock()
 	if k := h.keys[key]; k != nil {
 		h.readAt(k, time.Now().Add(after))
-	}
-}
-
-// readPrefixSoon is readSince of the keys that begin with prefix.
-func (h *Hub) readPrefixSoon(prefix string, asOf uint64) {
-	h.mu.Lock()
-	keys := make([]string, 0, len(h.keys))
-	for key := range h.keys {
-		if strings.HasPrefix(key, prefix) {
-			keys = append(keys, key)
-		}
-	}
-	h.mu.Unlock()
-	for _, key := range keys {
-		h.readSince(key, asOf)
 	}
 }
 
@@ -354,8 +336,6 @@ func (f *feed) subscribeWatcher() (unsubscribe func(), err error) {
 			case entry == nil:
 			case entry.Key() == dividedKey:
 				h.store.askAgain()
-			case entry.Key() == purgeKey:
-				h.readPrefixSoon("", 0)
 			default:
 				h.readSoon(entry.Key())
 			}

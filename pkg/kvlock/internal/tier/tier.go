@@ -11,8 +11,6 @@ import (
 	"hash/maphash"
 	"math/rand/v2"
 	"runtime"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -85,9 +83,9 @@ func New[V any](cfg Config) *Tier[V] {
 	return t
 }
 
-func (t *Tier[V]) hash(key string) uint64 { return maphash.String(t.seed, key) | 1 }
+func (t *Tier[V]) hash(key string) uint64 { return maphash.String(t.seed, key) }
 
-func (t *Tier[V]) shard(hash uint64) *shard[V] { return &t.shards[hash>>1&t.mask] }
+func (t *Tier[V]) shard(hash uint64) *shard[V] { return &t.shards[hash&t.mask] }
 
 func (t *Tier[V]) now() int64 { return int64(time.Since(t.start)) }
 
@@ -236,20 +234,6 @@ func (t *Tier[V]) outdate(key string, hash, sequence uint64) {
 	}
 }
 
-// Purged applies a purge: the change at sequence, which removed all keys that begin with prefix and have a revision less than before.
-// Answers as of an earlier change are not kept any more, for any key.
-func (t *Tier[V]) Purged(prefix string, before, sequence uint64) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.history.note(sequence, everything)
-	for _, e := range slices.Backward(t.all) { // remove puts the last entry in the place of the removed one
-		if e.revision < before && strings.HasPrefix(e.key, prefix) {
-			t.remove(t.shard(t.hash(e.key)), e)
-			t.stats.Invalidations++
-		}
-	}
-}
-
 // Applied returns the last change up to which the Tier knows all changes.
 func (t *Tier[V]) Applied() uint64 {
 	t.mu.Lock()
@@ -323,9 +307,6 @@ func (t *Tier[V]) Stats() Stats {
 // remembered is the number of last changes of the bucket whose keys are known.
 const remembered = 4096
 
-// everything is the hash that stands for every key, in the change of a purge.
-const everything uint64 = 0
-
 // history has the last changes of a stream. The sequences of a stream have no gaps, so missing changes are known too.
 type history struct {
 	applied uint64 // all changes up to this one were pushed, or no older value is kept
@@ -367,7 +348,7 @@ func (h *history) changed(hash, asOf uint64) bool {
 		switch c := h.changes[s%remembered]; {
 		case c.sequence != s && s <= h.applied:
 			return true // it was lost
-		case c.sequence == s && (c.hash == hash || c.hash == everything):
+		case c.sequence == s && c.hash == hash:
 			return true
 		}
 	}

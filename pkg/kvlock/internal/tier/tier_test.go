@@ -60,14 +60,6 @@ func TestStaleAnswersAreRefused(t *testing.T) {
 		}, 0},
 		{"written here, read before", func(tr *tier.Tier[uint64]) { push(tr, "k"); tr.Changed("k", 2); put(tr, "k", 1, 1) }, 0},
 		{"read later, then earlier", func(tr *tier.Tier[uint64]) { put(tr, "k", 2, 2); put(tr, "k", 1, 1) }, 2},
-		{"read later, evicted, read earlier", func(tr *tier.Tier[uint64]) {
-			put(tr, "k", 2, 2)
-			tr.Pushed("a", 1)
-			tr.Reset(1)
-			put(tr, "k", 2, 2)
-			tr.Purged("k", 9, 9)
-			put(tr, "k", 1, 1)
-		}, 0},
 		{"a push got lost", func(tr *tier.Tier[uint64]) { push(tr, "k"); put(tr, "k", 1, 1); tr.Pushed("a", 3) }, 0},
 		{"a push got lost, and the read was before it", func(tr *tier.Tier[uint64]) { push(tr, "k"); tr.Pushed("a", 3); put(tr, "k", 1, 1) }, 0},
 		{"a push got lost, and the read was after it", func(tr *tier.Tier[uint64]) { push(tr, "k"); tr.Pushed("a", 3); put(tr, "k", 1, 2) }, 1},
@@ -78,20 +70,6 @@ func TestStaleAnswersAreRefused(t *testing.T) {
 			tr.Skip(1)
 			put(tr, "k", 1, 1)
 		}, 0},
-		{"read before a purge", func(tr *tier.Tier[uint64]) {
-			push(tr, "k")
-			tr.Purged("x", 2, 2)
-			tr.Pushed("m", 2)
-			put(tr, "k", 1, 1)
-		}, 0},
-		{"read after a purge", func(tr *tier.Tier[uint64]) {
-			push(tr, "k")
-			tr.Purged("x", 2, 2)
-			tr.Pushed("m", 2)
-			put(tr, "k", 1, 2)
-		}, 1},
-		{"purged", func(tr *tier.Tier[uint64]) { push(tr, "k"); put(tr, "k", 1, 1); tr.Purged("", 2, 2) }, 0},
-		{"written after the purge", func(tr *tier.Tier[uint64]) { push(tr, "a", "k"); put(tr, "k", 2, 2); tr.Purged("", 1, 3) }, 2},
 		{"longer ago than is remembered", func(tr *tier.Tier[uint64]) { push(tr, manyKeys(5000)...); put(tr, "k", 1, 1) }, 0},
 		{"changed longer ago than is remembered", func(tr *tier.Tier[uint64]) { push(tr, manyKeys(5000)...); put(tr, "k", 1, 4999) }, 1},
 	}
@@ -130,19 +108,13 @@ func TestNothingOutdatedIsServed(t *testing.T) {
 		seed := rand.Uint64()
 		r := rand.New(rand.NewPCG(seed, 0))
 		tr := open(tier.Config{MaxBytes: 1 << 12})
-		type write struct {
-			key   string
-			purge bool
-		}
-		stream := []write{{}}       // by sequence
+		stream := []string{""}      // the key written at each sequence
 		pushed := uint64(0)         // how far pushes were delivered, or lost
 		seen := map[string]uint64{} // the last revision that was got of each key
 		key := func() string { return string('a' + rune(r.IntN(6))) }
 		last := func(key string, asOf uint64) uint64 {
 			for s := asOf; s > 0; s-- {
-				if w := stream[s]; w.purge && w.key == key[:1] {
-					return 0
-				} else if !w.purge && w.key == key {
+				if stream[s] == key {
 					return s
 				}
 			}
@@ -150,14 +122,10 @@ func TestNothingOutdatedIsServed(t *testing.T) {
 		}
 		for range 2000 {
 			now := uint64(len(stream) - 1)
-			switch r.IntN(8) {
+			switch r.IntN(7) {
 			case 0, 1:
-				stream = append(stream, write{key: key()})
-			case 2:
-				if r.IntN(10) == 0 {
-					stream = append(stream, write{key: key(), purge: true})
-				}
-			case 3, 4: // a push arrives, in order; the next ones show those that got lost
+				stream = append(stream, key())
+			case 2, 3: // a push arrives, in order; the next ones show those that got lost
 				if pushed == now {
 					break
 				}
@@ -165,13 +133,8 @@ func TestNothingOutdatedIsServed(t *testing.T) {
 				if r.IntN(40) == 0 && pushed < now {
 					pushed++
 				}
-				if w := stream[pushed]; w.purge {
-					tr.Purged(w.key, pushed, pushed)
-					tr.Pushed("mark", pushed)
-				} else {
-					tr.Pushed(w.key, pushed)
-				}
-			case 5: // the answer of a replica, or one that took long
+				tr.Pushed(stream[pushed], pushed)
+			case 4: // the answer of a replica, or one that took long
 				asOf := max(0, now-min(now, uint64(r.IntN(12))))
 				k := key()
 				if revision := last(k, asOf); revision > 0 {
@@ -180,7 +143,7 @@ func TestNothingOutdatedIsServed(t *testing.T) {
 			default:
 				k := key()
 				if got, ok := tr.Get(k); ok {
-					if newest := last(k, pushed); got < newest || newest == 0 && got <= pushed {
+					if newest := last(k, pushed); got < newest {
 						t.Fatalf("seed %d: %s is served at %d, but %d was pushed", seed, k, got, newest)
 					}
 					check.Require(t, got >= seen[k], "seed %d: %s is served at %d, after %d", seed, k, got, seen[k])
@@ -209,8 +172,6 @@ func TestBoundHolds(t *testing.T) {
 					case 0:
 						tr.Changed(key, 1)
 					case 1:
-						tr.Purged(key[:r.IntN(len(key))], 1, 1)
-					case 2:
 						tr.Reset(0)
 					default:
 						tr.Put(tier.Item[int]{Key: key, Size: r.IntN(20 << 10), TTL: time.Hour})

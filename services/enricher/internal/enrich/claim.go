@@ -184,7 +184,6 @@ func (s *Service) queue(ctx context.Context, t *lookup, claim *flight.Claim) (re
 	receipt, err := s.insert(ctx, t, claim.ID(), claim.Ref())
 	switch {
 	case receipt.Sequence > 0:
-		s.cfg.Backlog.Add(ctx, receipt.Stream, receipt.Sequence)
 		s.enqueued(ctx, t, string(EventCacheMiss))
 		return ""
 	case err == nil:

@@ -27,8 +27,8 @@ import (
 // Enrich answers a request that [contracts.Decode] or Validate has accepted. It waits for a provider only if req.WaitMS asks
 // for that: a place without a result is PENDING, Enrich queues a job for it, and [Service.Subscribe] delivers the result.
 // When the store is down, or does not answer within StoreTimeout, every place is PENDING. When the request could not be recorded,
-// Skipped reports that, because Subscribe does not find the request then. The errors are [ErrUnknownProvider], that of
-// [service.Backlog.Admit] when a place is neither known nor queued, and [ErrRequestTaken] and [ErrRequestFull] when one is pending.
+// Skipped reports that, because Subscribe does not find the request then. The errors are [ErrUnknownProvider], and
+// [ErrRequestTaken] and [ErrRequestFull] when a place is pending.
 //
 // When a place has waited for the worker of its job for some seconds, the process that claimed it may have died before it
 // queued the job. So Enrich queues the job again in the background, once for each claim and process; the stream refuses it
@@ -146,8 +146,7 @@ func (s *Service) apply(results []contracts.Restaurant, all []*lookup) (pending 
 }
 
 // resolve reads the entries of all lookups, and claims and queues those that are absent, within StoreTimeout. It returns the
-// reason why pending places cannot be subscribed to, "" when they can. The error is that of [service.Backlog.Admit], or of
-// save.
+// reason why pending places cannot be subscribed to, "" when they can. The error is that of save.
 func (s *Service) resolve(ctx context.Context, all []*lookup) (skipped SkipReason, err error) {
 	ctx, cancel := s.detached(ctx)
 	defer cancel()
@@ -169,13 +168,6 @@ func (s *Service) resolve(ctx context.Context, all []*lookup) (skipped SkipReaso
 	}
 	if len(unsettled) == 0 {
 		return "", nil
-	}
-	if len(missing) > 0 {
-		release, err := s.cfg.Backlog.Admit(ctx, len(missing))
-		if err != nil {
-			return "", err
-		}
-		defer release()
 	}
 	var saving sync.WaitGroup
 	saving.Go(func() {

@@ -108,9 +108,6 @@ func Problem(err error) service.Problem {
 
 // Config configures a [Service].
 type Config struct {
-	// Backlog bounds the jobs of each caller that wait. Defaults to no bound.
-	Backlog *service.Backlog
-
 	// ClaimTTL is the time after which a claim that is not renewed expires, in whole seconds. Defaults to 60 seconds.
 	ClaimTTL time.Duration
 

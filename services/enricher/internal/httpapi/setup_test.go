@@ -78,9 +78,8 @@ type options struct {
 func start(t *testing.T, srv *natsrun.Server, o options) *instance {
 	t.Helper()
 	described := servicetest.Described(t, httpapi.Docs)
-	nc, js := natstest.Connect(t, srv)
+	_, js := natstest.Connect(t, srv)
 	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{})))
-	described.Messages(t, nc, false)
 	o.Logger = slog.New(slog.DiscardHandler)
 	o.Enabled, o.Deprecated = true, true
 	o.StoreTimeout = cmp.Or(o.StoreTimeout, patience)

@@ -245,14 +245,14 @@ func TestSlowReader(t *testing.T) {
 func TestEveryRouteIsDescribed(t *testing.T) {
 	t.Parallel()
 	d := servicetest.Described(t, httpapi.Docs)
-	d.Routes(t, func(r *service.Router) { httpapi.Add(httpapi.Config{Router: r}) }, ".", "../../../../pkg/service")
+	d.Routes(t, func(r *service.Router) { httpapi.Add(httpapi.Config{Router: r}) })
 	d.Types(t, map[string]any{
-		"Frame": nil, "GetRequest": nil, "Lookup": enrich.Lookup{}, "Notice": enrich.Notice{}, "PlaceLookups": nil, "PlaceRequest": nil, "Problem": service.Problem{}, "FieldError": contracts.FieldError{}, "Snapshot": enrich.Snapshot{},
+		"Frame": nil, "Notice": enrich.Notice{}, "Problem": service.Problem{}, "FieldError": contracts.FieldError{}, "Snapshot": enrich.Snapshot{},
 		"SnapshotPlace": enrich.SnapshotPlace{}, "Update": nil,
 	})
 }
 
-func TestEveryRequestIsAnsweredAsDescribed(t *testing.T) {
+func TestEveryRequestOverNATSIsAnswered(t *testing.T) {
 	t.Parallel()
 	srv := natstest.Server(t)
 	i := start(t, srv, options{works: true})
@@ -264,7 +264,11 @@ func TestEveryRequestIsAnsweredAsDescribed(t *testing.T) {
 	})
 	check.OK(t, err)
 	t.Cleanup(func() { check.OK(t, m.Stop()) })
-	i.described.Requests(t, nc, endpoints, "enrich")
+	servicetest.Answers(t, nc, endpoints, [][2]string{
+		{"enrich", `{"requestId":"hello","cityText":"Tel Aviv","results":[{"placeId":"p1","name":"Café Alma Levana","address":"Rothschild Blvd 71"}]}`},
+		{"get", `{"requestId":"hello"}`},
+		{"place", `{"placeId":"p1"}`},
+	})
 }
 
 func TestEveryExampleIsAnsweredAsDescribed(t *testing.T) {

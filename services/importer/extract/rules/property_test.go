@@ -17,7 +17,6 @@ import (
 	"github.com/expediter-io/expediter/services/importer/caption"
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/extract/rules"
-	"github.com/expediter-io/expediter/services/importer/extract/rules/rulestest"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
 
@@ -189,20 +188,20 @@ func TestOnlyCookingBecomesARecipe(t *testing.T) {
 		got := want
 		got.cooking, got.other, got.refused, got.taken, got.silent = 0, 0, 0, 0, 0
 		for _, text := range talks(t, name) {
-			r, err := rules.New().Extract(t.Context(), text.Input)
+			r, err := rules.New().Extract(t.Context(), text.input)
 			doubtful := slices.ContainsFunc(r.Warnings, func(w recipe.Warning) bool { return w.Code == rules.WarnDoubtful })
 			switch {
 			case err != nil && !errors.Is(err, extract.ErrNoRecipe):
 				t.Fatal(err)
-			case text.Cooking && err != nil:
+			case text.cooking && err != nil:
 				got.refused++
-				t.Logf("refused: %s: %v", text.Input.Title, err)
-			case !text.Cooking && err == nil:
+				t.Logf("refused: %s: %v", text.input.Title, err)
+			case !text.cooking && err == nil:
 				got.taken++
 				got.silent += map[bool]int{false: 1}[doubtful]
-				t.Logf("taken: %s, doubtful %v", text.Input.Title, doubtful)
+				t.Logf("taken: %s, doubtful %v", text.input.Title, doubtful)
 			}
-			if text.Cooking {
+			if text.cooking {
 				got.cooking++
 			} else {
 				got.other++
@@ -214,11 +213,33 @@ func TestOnlyCookingBecomesARecipe(t *testing.T) {
 	}
 }
 
-// talks returns the texts of a file.
-func talks(t *testing.T, name string) []rulestest.Text {
+// labelled is a source, and whether somebody cooks in it.
+type labelled struct {
+	cooking bool
+	input   extract.Input
+}
+
+// talks reads a file in which "## cooking: TITLE" or "## other: TITLE" begins a text, a line with ">" is part of its
+// description, and any other line is a caption of four seconds.
+func talks(t *testing.T, name string) []labelled {
 	t.Helper()
 	data := check.Must(os.ReadFile("testdata/talks/" + name))(t)
-	return rulestest.Read("", string(data))
+	var out []labelled
+	for _, text := range strings.Split("\n"+string(data), "\n## ")[1:] {
+		head, body, _ := strings.Cut(text, "\n")
+		kind, title, _ := strings.Cut(head, ": ")
+		l := labelled{cooking: kind == "cooking", input: extract.Input{Title: title}}
+		for line := range strings.Lines(body) {
+			if written, ok := strings.CutPrefix(line, ">"); ok {
+				l.input.Description += strings.TrimSpace(written) + "\n"
+				continue
+			}
+			at := time.Duration(len(l.input.Segments)) * 4 * time.Second
+			l.input.Segments = append(l.input.Segments, caption.Segment{Start: at, Dur: 4 * time.Second, Text: strings.TrimSpace(line)})
+		}
+		out = append(out, l)
+	}
+	return out
 }
 
 // A cook is found in hours of talk, which alone becomes no recipe.
@@ -231,8 +252,8 @@ func TestACookIsFoundInALongTalk(t *testing.T) {
 	}
 	check.Is(t, check.Err(rules.New().Extract(t.Context(), extract.Input{Segments: talk})), extract.ErrNoRecipe, "talk:")
 	for _, text := range talks(t, "heldout.txt") {
-		if text.Input.Title == "gumbo" {
-			check.OK(t, check.Err(rules.New().Extract(t.Context(), extract.Input{Segments: slices.Concat(talk, text.Input.Segments, talk)})))
+		if text.input.Title == "gumbo" {
+			check.OK(t, check.Err(rules.New().Extract(t.Context(), extract.Input{Segments: slices.Concat(talk, text.input.Segments, talk)})))
 			return
 		}
 	}

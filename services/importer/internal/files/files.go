@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -21,15 +22,11 @@ import (
 )
 
 const (
-	// step names a file among the shared steps.
-	step = "file-v1"
+	// step names a file among the shared steps. The number of a period follows it.
+	step = "file-v1-"
 
 	// timeout bounds one operation on the bucket: a file is up to 8 MiB.
 	timeout = 10 * time.Second
-
-	// refresh is the share of a file's TTL after which the file is stored again when a client sends it again. So the
-	// client finds the file for at least a quarter of the TTL.
-	refresh = 0.5
 )
 
 // Config configures how files are kept.
@@ -66,19 +63,20 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 // Close ends the store's work in the background.
 func (s *Store) Close() { s.flight.Close() }
 
-// Put keeps a file and returns its URL. The error wraps contracts.ErrTooLarge for a file that is too large. Two round
-// trips, one when the content is stored already.
+// Put keeps a file and returns its URL. A file that is sent again is stored again once half of its TTL has passed, so a client finds the
+// file for at least that long. The error wraps contracts.ErrTooLarge for a file that is too large. Two round trips, one when the content
+// is stored already.
 func (s *Store) Put(ctx context.Context, name string, content []byte) (url string, err error) {
 	if int64(len(content)) > s.cfg.MaxBytes {
 		return "", s.tooLarge(len(content), nil)
 	}
 	file := contracts.NewFile(name, content)
-	key, err := keyOf(file.Digest)
+	key, err := s.keyOf(file.Digest, s.period())
 	if err != nil {
 		return "", err
 	}
 	_, err = s.flight.Do(ctx, key, func(context.Context) ([]byte, error) { return content, nil },
-		flight.DoOptions{Refresh: refresh, TTL: s.cfg.TTL})
+		flight.DoOptions{TTL: s.cfg.TTL})
 	switch {
 	case errors.Is(err, kvlock.ErrTooLarge):
 		return "", s.tooLarge(len(content), err)
@@ -97,22 +95,34 @@ func (s *Store) tooLarge(size int, err error) error {
 
 // Get implements [source.Files]. One round trip.
 func (s *Store) Get(ctx context.Context, digest [sha256.Size]byte) ([]byte, error) {
-	key, err := keyOf(digest)
-	if err != nil {
-		return nil, err
+	var keys []string
+	// A file is kept for two periods, so the last three may have it; the next one is that of a client whose clock is ahead.
+	for period := s.period() - 2; period < s.period()+2; period++ {
+		key, err := s.keyOf(digest, period)
+		if err != nil {
+			return nil, err
+		}
+		keys = append(keys, key)
 	}
-	slot, err := s.flight.Get(ctx, key)
+	found, err := s.flight.GetMany(ctx, keys)
 	if err != nil {
 		return nil, fmt.Errorf("importer: read a file back: %w", err)
 	}
-	if slot.State != flight.Done && slot.Value == nil || sha256.Sum256(slot.Value) != digest {
-		return nil, fmt.Errorf("%w: %x", source.ErrNoFile, digest)
+	for _, entry := range found {
+		if entry.State == flight.Done && sha256.Sum256(entry.Value) == digest {
+			return entry.Value, nil
+		}
 	}
-	return slot.Value, nil
+	return nil, fmt.Errorf("%w: %x", source.ErrNoFile, digest)
 }
 
-func keyOf(digest [sha256.Size]byte) (string, error) {
-	key, err := contracts.ImportStepKey(hex.EncodeToString(digest[:]), step)
+// period returns the number of the present period. A period is half of the TTL.
+func (s *Store) period() int64 { return time.Now().UnixNano() / int64(s.cfg.TTL/2) }
+
+// keyOf returns the key of a file that is stored in a period. Each period has its own key: a stored result cannot be prolonged, and
+// replacing it would hide the file from readers in the meantime.
+func (s *Store) keyOf(digest [sha256.Size]byte, period int64) (string, error) {
+	key, err := contracts.ImportStepKey(hex.EncodeToString(digest[:]), step+strconv.FormatInt(period, 10))
 	if err != nil {
 		return "", fmt.Errorf("importer: name a file: %w", err)
 	}

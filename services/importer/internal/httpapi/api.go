@@ -15,14 +15,14 @@ import (
 	"github.com/expediter-io/expediter/pkg/service/access"
 	"github.com/expediter-io/expediter/services/importer/internal/files"
 	"github.com/expediter-io/expediter/services/importer/internal/imports"
-	"github.com/expediter-io/expediter/services/importer/recipe/export"
+	"github.com/expediter-io/expediter/services/importer/recipe"
 	"github.com/expediter-io/expediter/services/importer/store"
 	"github.com/expediter-io/expediter/services/importer/store/kvstore"
 )
 
-// Docs describe the API. They are made of openapi.yaml by `go generate` in pkg/contracts.
+// Docs describes the API. It is made of openapi.yaml by `go generate` in pkg/contracts.
 //
-//go:embed asyncapi.json openapi.json docs.html
+//go:embed openapi.json
 var Docs embed.FS
 
 // Config configures the API.
@@ -241,7 +241,7 @@ func (a *API) list(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// recipe answers GET /v1/recipes/{recipe}, in the form that ?format names: json, schema.org or cooklang.
+// recipe answers GET /v1/recipes/{recipe}, in the form that ?format names: json or schema.org.
 func (a *API) recipe(w http.ResponseWriter, r *http.Request) error {
 	stored, err := a.Recipes.Get(r.Context(), r.PathValue("recipe"))
 	if err == nil && !access.From(r.Context()).For(stored.OwnerID) {
@@ -254,18 +254,15 @@ func (a *API) recipe(w http.ResponseWriter, r *http.Request) error {
 	case "", "json":
 		service.WriteJSON(w, http.StatusOK, stored)
 	case "schema.org":
-		data, err := export.JSONLD(&stored.Recipe)
+		data, err := stored.Recipe.JSONLD()
 		if err != nil {
 			return err
 		}
-		w.Header().Set("Content-Type", export.MediaTypeJSONLD)
-		_, _ = w.Write(append(data, '\n'))
-	case "cooklang":
-		w.Header().Set("Content-Type", export.MediaTypeCooklang)
-		_, _ = w.Write(export.Cooklang(&stored.Recipe))
+		w.Header().Set("Content-Type", recipe.MediaTypeJSONLD)
+		_, _ = w.Write(data)
 	default:
 		return &contracts.ValidationError{Type: "query", Fields: []contracts.FieldError{
-			{Path: "?format", Problem: "must be json, schema.org or cooklang"},
+			{Path: "?format", Problem: "must be json or schema.org"},
 		}}
 	}
 	return nil

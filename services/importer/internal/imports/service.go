@@ -26,7 +26,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/natsotel"
-	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/internal/memory"
@@ -117,9 +116,6 @@ const minMemory = 160 << 20
 
 // Config configures a [Service].
 type Config struct {
-	// Backlog bounds the jobs of each caller that wait. Defaults to no bound.
-	Backlog *service.Backlog
-
 	// ClaimTTL is the time for which a worker that does not renew its claim, because it is frozen or cut off, keeps a
 	// shared step, in whole seconds. Defaults to 15 seconds.
 	ClaimTTL time.Duration

@@ -29,16 +29,11 @@ const HeaderRun = "Import-Run"
 
 // Submit accepts a job, and reports whether the job is new. For a known id it returns the known job. The error wraps
 // ErrMismatch when the known job has another owner, source or type. Errors of the request are *contracts.ValidationError
-// or *source.Error, or that of [service.Backlog.Admit]. Three round trips, five for a unique job.
+// or *source.Error. Three round trips, five for a unique job.
 func (s *Service) Submit(ctx context.Context, sub Submission) (job Job, created bool, err error) {
 	if err := sub.Validate(); err != nil {
 		return Job{}, false, err
 	}
-	release, err := s.cfg.Backlog.Admit(ctx, 1)
-	if err != nil {
-		return Job{}, false, err
-	}
-	defer release()
 	sub.identify()
 	sourceID, err := s.cfg.Fetcher.Identify(ctx, sourceOf(sub.ImportJob))
 	if err != nil {
@@ -101,13 +96,10 @@ func (s *Service) queue(ctx context.Context, r *record) error {
 		return fmt.Errorf("importer: queue job %q: %w", r.JobID, err)
 	}
 	ctx, sending := s.cfg.Telemetry.Send(ctx, contracts.StreamImportJobs, job.Header)
-	receipt, err := s.client.Insert(ctx, job)
+	_, err = s.client.Insert(ctx, job)
 	sending.EndSend(err)
 	if err != nil {
 		return fmt.Errorf("%w: queue job %q: %w", kvrecord.ErrUnavailable, r.JobID, err)
-	}
-	if !receipt.Duplicate {
-		s.cfg.Backlog.Add(ctx, receipt.Stream, receipt.Sequence)
 	}
 	return nil
 }
@@ -211,11 +203,6 @@ func (s *Service) Cancel(ctx context.Context, jobID string) (Job, error) {
 // Retry starts another run of a job that failed. If a run was already asked for and has not begun, Retry queues it, because the earlier
 // call may have ended before that. Three round trips.
 func (s *Service) Retry(ctx context.Context, jobID string) (Job, error) {
-	release, err := s.cfg.Backlog.Admit(ctx, 1)
-	if err != nil {
-		return Job{}, err
-	}
-	defer release()
 	r, err := s.update(ctx, jobID, func(r *record) (*record, error) {
 		switch {
 		case r == nil:

@@ -1,3 +1,4 @@
+// Package sourcetest has a stand-in for YouTube, for tests, from which yt-dlp fetches videos as from the real site.
 package sourcetest
 
 import (

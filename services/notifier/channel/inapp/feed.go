@@ -151,9 +151,9 @@ func (f *Feed) missed() bool {
 // changed reads a change that the server has sent, and reports whether the feed has not delivered it yet.
 func (f *Feed) changed(msg *nats.Msg) (Item, bool) {
 	revision, err := strconv.ParseUint(msg.Header.Get(jetstream.SequenceHeader), 10, 64)
-	if err != nil || revision <= f.seen || len(msg.Data) == 0 {
+	if err != nil || revision <= f.seen {
 		return Item{}, false
 	}
-	item, err := decode(msg.Header.Get(jetstream.SubjectHeader), msg.Data, revision)
-	return item, err == nil
+	record, err := decode(msg.Header.Get(jetstream.SubjectHeader), msg.Data, revision)
+	return *record.Item, err == nil
 }

@@ -2,12 +2,11 @@ package inapp
 
 import (
 	"encoding/json"
-	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier/channel"
-	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 )
 
 // frame has those fields of an item that it shares with others of its event.
@@ -24,8 +23,9 @@ type frame struct {
 // maxFrames bounds the frames in memory.
 const maxFrames = 16
 
-// encode returns a new item as put writes it. The items of an event differ in few fields, so it keeps the JSON of the others.
-func (b *Inbox) encode(m channel.Message, sent *deliveries.ItemAttempt) ([]byte, error) {
+// Item returns the item of a message as JSON. The items of an event differ in few fields, so it keeps the JSON of the others. The error
+// is a *channel.Error.
+func (b *Inbox) Item(m channel.Message) (json.RawMessage, error) {
 	of := frame{
 		category: m.Category, eventID: m.EventID, eventType: m.EventType, locale: m.Locale, template: m.Template, created: m.CreatedAt,
 		kind: m.RecipientType, size: len(m.Payload), priority: m.Priority,
@@ -48,7 +48,7 @@ func (b *Inbox) encode(m channel.Message, sent *deliveries.ItemAttempt) ([]byte,
 			Priority: m.Priority, RecipientType: m.RecipientType, State: Unread, StateAt: m.CreatedAt.UTC(), Template: m.Template,
 		}})
 		if err != nil {
-			return nil, fmt.Errorf("%w: %w", errEncode, err)
+			return nil, &channel.Error{Channel: Name, Kind: channel.KindRejected, Cause: err}
 		}
 		b.mu.Lock()
 		if b.frames == nil || len(b.frames) >= maxFrames {
@@ -57,15 +57,8 @@ func (b *Inbox) encode(m channel.Message, sent *deliveries.ItemAttempt) ([]byte,
 		b.frames[of] = shared
 		b.mu.Unlock()
 	}
-	own, err := json.Marshal(struct {
-		ID   string                  `json:"id"`
-		Sent *deliveries.ItemAttempt `json:"sent,omitempty"`
-	}{m.ID, sent})
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errEncode, err)
-	}
-	data := make([]byte, 0, len(shared)+len(own)+len(`,"expires_at":"",`)+len(time.RFC3339Nano))
+	data := make([]byte, 0, len(shared)+len(`,"expires_at":"","id":`)+len(time.RFC3339Nano)+2*len(m.ID))
 	data = append(data, shared[:len(shared)-1]...)
-	data = time.Now().UTC().Add(b.cfg.Keep).AppendFormat(data, `,"expires_at":"`+time.RFC3339Nano+`",`)
-	return append(data, own[1:]...), nil
+	data = time.Now().UTC().Add(b.cfg.Keep).AppendFormat(data, `,"expires_at":"`+time.RFC3339Nano+`","id":`)
+	return append(strconv.AppendQuote(data, m.ID), '}'), nil // see deliveries.MessageID: it has nothing that JSON escapes
 }

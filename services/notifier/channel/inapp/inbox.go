@@ -1,7 +1,8 @@
 // Package inapp is the channel into the inbox of the application: a bucket with one key for each user and event. An item
 // is unread, read or archived, and is removed when it expires.
 //
-// The bucket takes an item once, so that a user gets it exactly once, however often it is sent.
+// The item of a notification is stored in its delivery record, see the package deliveries. The record is replaced only as it was read,
+// so a user gets an item exactly once, however often it is sent. Records without an item are not visible here.
 package inapp
 
 import (
@@ -15,7 +16,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -31,9 +31,6 @@ const Name = deliveries.Inbox
 var (
 	// ErrNotFound is returned for an item that does not exist, or no longer.
 	ErrNotFound = errors.New("there is no such item in the inbox")
-
-	// errEncode is returned for an item that cannot be encoded, because its payload is no JSON.
-	errEncode = errors.New("inapp: encode")
 
 	// ErrState is returned for an unknown state.
 	ErrState = errors.New("items are unread, read or archived")
@@ -92,21 +89,21 @@ type Item struct {
 
 	// Revision grows with each change of any item.
 	Revision uint64 `json:"-"`
-
-	sent *deliveries.ItemAttempt // the attempt that delivered the item, unless a record of its row has the attempt
 }
 
-// stored is the stored form of an item.
+// stored is the record that has an item.
 type stored struct {
-	*Item
+	Item *Item `json:"item"`
 
-	Sent *deliveries.ItemAttempt `json:"sent,omitempty"`
+	// Sent and Delivery describe the delivery. The package deliveries reads them.
+	Sent     json.RawMessage `json:"sent,omitempty"`
+	Delivery json.RawMessage `json:"delivery,omitempty"`
 }
 
 // Config configures an [Inbox].
 type Config struct {
-	// Keep is the time for which items are kept, in whole seconds. Below [deliveries.Keep] items do not take the place of the
-	// records of their rows, because a row that outlives its item would get a second item. Defaults to 90 days.
+	// Keep is the time for which items are kept, in whole seconds: at least [deliveries.Keep], because a notification that outlives its
+	// item could be delivered again. Defaults to 90 days.
 	Keep time.Duration
 
 	// Unreadable is called with each item that lists leave out because it cannot be read. Defaults to nothing.
@@ -118,6 +115,7 @@ type Inbox struct {
 	cfg     Config
 	js      jetstream.JetStream
 	records *kvrecord.Stream
+	store   *deliveries.Store
 
 	mu     sync.Mutex
 	frames map[frame][]byte // the JSON of the fields that items share
@@ -128,12 +126,12 @@ var _ channel.Channel = (*Inbox)(nil)
 // Open binds the bucket. records stays the caller's to close. One round trip; while a cluster is not ready it tries again, for up to
 // [jsretry.Wait].
 func Open(ctx context.Context, js jetstream.JetStream, records *kvrecord.Client, cfg Config) (*Inbox, error) {
-	cfg.Keep = cmp.Or(cfg.Keep, 90*24*time.Hour)
+	cfg.Keep = cmp.Or(cfg.Keep, deliveries.ItemKeep)
 	if cfg.Unreadable == nil {
 		cfg.Unreadable = func(context.Context, kvrecord.Record, error) {}
 	}
-	if cfg.Keep < time.Second || cfg.Keep%time.Second != 0 {
-		return nil, fmt.Errorf("inapp: Keep is %s: want whole seconds, at least 1s", cfg.Keep)
+	if cfg.Keep < deliveries.Keep || cfg.Keep%time.Second != 0 {
+		return nil, fmt.Errorf("inapp: Keep is %s: want whole seconds, at least %s", cfg.Keep, deliveries.Keep)
 	}
 	err := jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) error {
 		_, err := js.KeyValue(ctx, contracts.BucketInbox)
@@ -142,90 +140,45 @@ func Open(ctx context.Context, js jetstream.JetStream, records *kvrecord.Client,
 	if err != nil {
 		return nil, fmt.Errorf("inapp: open bucket %s: %w", contracts.BucketInbox, err)
 	}
-	return &Inbox{cfg: cfg, js: js, records: records.Bucket(contracts.BucketInbox)}, nil
+	store := deliveries.New(records)
+	store.ItemKeep = cfg.Keep
+	return &Inbox{cfg: cfg, js: js, records: records.Bucket(contracts.BucketInbox), store: store}, nil
 }
 
 // Name implements [channel.Channel].
 func (*Inbox) Name() string { return Name }
 
-// Send implements [channel.Channel]. An item that was delivered before, even if the user has removed it since, counts as
-// delivered. An item that was withheld is [channel.KindCancelled]. One round trip.
+// Send implements [channel.Channel] for a message that has no delivery record: it stores an item with such a record. An item that is
+// there, or that the user has removed, counts as delivered. One round trip.
 func (b *Inbox) Send(ctx context.Context, m channel.Message) (channel.Receipt, error) {
-	_, err := b.send(ctx, m, nil)
-	return channel.Receipt{Delivered: err == nil, ID: m.ID}, err
-}
-
-// StandsForRecords reports whether items take the place of the records of their rows, see [Config.Keep].
-func (b *Inbox) StandsForRecords() bool { return b.cfg.Keep >= deliveries.Keep }
-
-// Claim is Send for a row, which has one item. kept reports whether the item takes the place of the row's record, see [Config.Keep],
-// and has an attempt: this one, or the attempt of a faster worker.
-func (b *Inbox) Claim(ctx context.Context, m channel.Message, a deliveries.Attempt) (receipt channel.Receipt, kept bool, err error) {
-	var sent *deliveries.ItemAttempt
-	if b.StandsForRecords() {
-		sent = deliveries.AttemptOf(a, m.CreatedAt)
-	}
-	kept, err = b.send(ctx, m, sent)
-	return channel.Receipt{Delivered: err == nil, ID: m.ID}, kept, err
-}
-
-func (b *Inbox) send(ctx context.Context, m channel.Message, sent *deliveries.ItemAttempt) (kept bool, err error) {
-	subject, err := b.subjectOf(m.RecipientType, m.UserID, m.EventID)
-	var data []byte
-	if err == nil {
-		data, err = b.encode(m, sent)
-	}
-	if err == nil {
-		_, err = b.records.Put(ctx, kvrecord.Write{Subject: subject, Data: data, TTL: b.cfg.Keep})
-	}
-	if conflict, ok := errors.AsType[*kvrecord.ConflictError](err); ok {
-		there, came := deliveries.OfItem(conflict.Found)
-		if !came {
-			return false, &channel.Error{Channel: Name, Kind: channel.KindCancelled}
-		}
-		return len(there.Attempts) > 0, nil
-	}
-	switch {
-	case err == nil:
-		return sent != nil, nil
-	case errors.Is(err, kvrecord.ErrTooLarge), errors.Is(err, errEncode), errors.Is(err, contracts.ErrTokenTooLong):
-		return false, &channel.Error{Channel: Name, Kind: channel.KindRejected, Cause: err}
-	case ctx.Err() != nil:
-		return false, &channel.Error{Channel: Name, Kind: channel.KindTimeout, Cause: err}
-	default:
-		return false, &channel.Error{Channel: Name, Kind: channel.KindUnavailable, Cause: err}
-	}
-}
-
-// withheld is the time for which a withheld item cannot be delivered: longer than any row can be sent.
-const withheld = 40 * 24 * time.Hour
-
-// Withhold prevents the delivery of a row's item, unless the item was delivered, and reports whether it was. Lists and feeds
-// leave out the mark that it writes. One round trip.
-func (b *Inbox) Withhold(ctx context.Context, n *contracts.Notification) (there bool, err error) {
-	subject, err := b.subjectOf(n.RecipientType, n.UserID, n.EventID)
+	key, err := contracts.DeliveryKey(m.EventID, Name, m.RecipientType, m.UserID)
 	if err != nil {
-		return false, err
+		return channel.Receipt{}, &channel.Error{Channel: Name, Kind: channel.KindRejected, Cause: err}
 	}
-	_, err = b.records.Put(ctx, kvrecord.Write{Subject: subject, Header: nats.Header{"KV-Operation": {"DEL"}}, TTL: withheld})
-	if conflict, ok := errors.AsType[*kvrecord.ConflictError](err); ok {
-		_, there = deliveries.OfItem(conflict.Found)
-		return there, nil
+	d := deliveries.Delivery{AtOnce: true, Attempts: []deliveries.Attempt{{At: time.Now()}}, State: deliveries.Delivered}
+	if d.Item, err = b.Item(m); err == nil {
+		err = b.store.Put(ctx, key, &d)
 	}
-	return false, err
+	if taken, ok := errors.AsType[*deliveries.TakenError](err); ok && taken.There.State == deliveries.Delivered {
+		err = nil
+	}
+	if err != nil {
+		return channel.Receipt{}, deliveries.ItemFailure(ctx, err)
+	}
+	return channel.Receipt{Delivered: true, ID: m.ID}, nil
 }
 
 // put writes an item over the record that was read, with the time until it expires as TTL. Without a TTL the item
 // would stay.
-func (b *Inbox) put(ctx context.Context, item *Item, over kvrecord.Record) error {
-	data, err := json.Marshal(stored{item, item.sent})
+func (b *Inbox) put(ctx context.Context, record stored, over kvrecord.Record) error {
+	data, err := json.Marshal(record)
 	if err != nil {
-		return fmt.Errorf("%w: %w", errEncode, err)
+		return fmt.Errorf("encode: %w", err)
 	}
-	left := max(time.Until(item.ExpiresAt).Round(time.Second), time.Second)
-	stored, err := b.records.Put(ctx, kvrecord.Write{Subject: over.Subject, Data: data, Over: over, TTL: left})
+	left := max(time.Until(record.Item.ExpiresAt).Round(time.Second), time.Second)
+	written, err := b.records.Put(ctx, kvrecord.Write{Subject: over.Subject, Data: data, Over: over, TTL: left})
 	if err == nil {
-		item.Revision = stored.Revision
+		record.Item.Revision = written.Revision
 	}
 	return err
 }
@@ -236,33 +189,47 @@ func (b *Inbox) Get(ctx context.Context, kind contracts.RecipientType, userID, e
 	if err != nil {
 		return Item{}, err
 	}
-	item, _, err := b.get(ctx, subject)
-	return item, err
+	record, _, err := b.get(ctx, subject)
+	return *record.Item, err
 }
 
-func (b *Inbox) get(ctx context.Context, subject string) (item Item, found kvrecord.Record, err error) {
+// Seen reports whether a user has read, archived or removed an item. One round trip.
+func (b *Inbox) Seen(ctx context.Context, kind contracts.RecipientType, userID, eventID string) (bool, error) {
+	subject, err := b.subjectOf(kind, userID, eventID)
+	if err != nil {
+		return false, err
+	}
+	record, found, err := b.get(ctx, subject)
+	if errors.Is(err, ErrNotFound) {
+		return found.Header.Get("KV-Operation") != "", nil // an item that has expired has no such header
+	}
+	return record.Item.State != Unread, err
+}
+
+func (b *Inbox) get(ctx context.Context, subject string) (record stored, found kvrecord.Record, err error) {
 	found, err = b.records.Get(ctx, subject)
-	switch {
-	case err != nil:
-		return item, found, fmt.Errorf("inapp: %w", err)
-	case len(found.Data) == 0:
-		return item, found, fmt.Errorf("inapp: %w", ErrNotFound)
+	if err != nil {
+		return stored{Item: &Item{}}, found, fmt.Errorf("inapp: %w", err)
 	}
-	item, err = decode(subject, found.Data, found.Revision)
-	return item, found, err
+	record, err = decode(subject, found.Data, found.Revision)
+	return record, found, err
 }
 
-// decode reads an item. Its kind of recipient is taken from its key.
-func decode(subject string, data []byte, revision uint64) (Item, error) {
-	item := Item{Revision: revision}
-	from := stored{Item: &item}
-	if err := json.Unmarshal(data, &from); err != nil {
-		return item, fmt.Errorf("inapp: %s: %w", subject, err)
+// decode reads a record. Its Item is never nil. The error matches [ErrNotFound] for a record without an item. The kind of recipient is
+// taken from the key.
+func decode(subject string, data []byte, revision uint64) (stored, error) {
+	var record stored
+	if len(data) > 0 {
+		if err := json.Unmarshal(data, &record); err != nil {
+			return stored{Item: &Item{}}, fmt.Errorf("inapp: %s: %w", subject, err)
+		}
 	}
-	item.sent = from.Sent
+	if record.Item == nil {
+		return stored{Item: &Item{}}, fmt.Errorf("inapp: %w", ErrNotFound)
+	}
 	kind, _, _ := strings.Cut(strings.TrimPrefix(subject, "$KV."+contracts.BucketInbox+"."), ".")
-	item.RecipientType = contracts.RecipientType(kind)
-	return item, nil
+	record.Item.RecipientType, record.Item.Revision = contracts.RecipientType(kind), revision
+	return record, nil
 }
 
 // Mark puts an item into a state, and returns the item. Of two calls at the same time the later one counts. Two round
@@ -276,16 +243,17 @@ func (b *Inbox) Mark(ctx context.Context, kind contracts.RecipientType, userID, 
 		return Item{}, err
 	}
 	for {
-		item, found, err := b.get(ctx, subject)
+		record, found, err := b.get(ctx, subject)
+		item := record.Item
 		if err != nil || item.State == state {
-			return item, err
+			return *item, err
 		}
 		item.State, item.StateAt = state, time.Now().UTC()
-		if err = b.put(ctx, &item, found); err == nil {
-			return item, nil
+		if err = b.put(ctx, record, found); err == nil {
+			return *item, nil
 		}
 		if !errors.Is(err, kvrecord.ErrConflict) {
-			return item, fmt.Errorf("inapp: %w", err)
+			return *item, fmt.Errorf("inapp: %w", err)
 		}
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -23,6 +22,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 )
 
@@ -38,6 +38,8 @@ func message(user, event string, at time.Time) channel.Message {
 		CreatedAt: at, EventID: event, EventType: "X", ID: "ntf_" + event, Payload: []byte(`{"a":1}`), RecipientType: "CUSTOMER", Template: "x", UserID: user,
 	}
 }
+
+const day = 24 * time.Hour
 
 func send(t *testing.T, b *inapp.Inbox, m channel.Message) {
 	t.Helper()
@@ -67,7 +69,7 @@ func TestAnItemIsThereOnce(t *testing.T) {
 // Items of one event have what their messages have, however alike those are.
 func TestItemsHaveTheFieldsOfTheirMessages(t *testing.T) {
 	t.Parallel()
-	b, _ := open(t, natstest.Server(t), inapp.Config{Keep: time.Hour})
+	b, _ := open(t, natstest.Server(t), inapp.Config{})
 	at, payload := time.Now().UTC(), json.RawMessage(`{"a":1}`)
 	for i, change := range []func(*channel.Message){
 		func(*channel.Message) {},
@@ -89,46 +91,13 @@ func TestItemsHaveTheFieldsOfTheirMessages(t *testing.T) {
 		send(t, b, m)
 		item := check.Must(b.Get(t.Context(), m.RecipientType, m.UserID, m.EventID))(t)
 		until := time.Until(item.ExpiresAt)
-		check.That(t, until > 0 && until <= time.Hour, "it expires in %s", until)
+		check.That(t, until > 89*day && until <= 90*day, "it expires in %s", until)
 		want := check.Must(json.Marshal(inapp.Item{
 			Category: m.Category, CreatedAt: m.CreatedAt, EventID: m.EventID, EventType: m.EventType, ExpiresAt: item.ExpiresAt, ID: m.ID,
 			Locale: m.Locale, Payload: m.Payload, Priority: m.Priority, RecipientType: m.RecipientType,
 			State: inapp.Unread, StateAt: m.CreatedAt, Template: m.Template,
 		}))(t)
 		check.Same(t, "the item", string(check.Must(json.Marshal(item))(t)), string(want))
-	}
-}
-
-// Of an item that is sent and withheld at the same time by many, all learn the same. One that was withheld is in no list.
-func TestAnItemIsWithheldOrThere(t *testing.T) {
-	t.Parallel()
-	b, _ := open(t, natstest.Server(t), inapp.Config{})
-	for i := range 50 {
-		event := fmt.Sprint("e", i)
-		var all sync.WaitGroup
-		var came, kept atomic.Int64
-		for range 4 {
-			all.Go(func() {
-				if _, err := b.Send(t.Context(), message("u", event, time.Now())); err == nil {
-					came.Add(1)
-				} else if channel.Of("", err).Kind != channel.KindCancelled {
-					t.Error(err)
-				}
-			})
-			all.Go(func() {
-				there, err := b.Withhold(t.Context(), &contracts.Notification{EventID: event, RecipientType: "CUSTOMER", UserID: "u"})
-				check.OK(t, err)
-				if !there {
-					kept.Add(1)
-				}
-			})
-		}
-		all.Wait()
-		page := check.Must(b.Page(t.Context(), "CUSTOMER", "u", inapp.ListOptions{Limit: 100}))(t)
-		listed := slices.ContainsFunc(page.Items, func(i inapp.Item) bool { return i.EventID == event })
-		if came.Load()+kept.Load() != 4 || came.Load() > 0 && kept.Load() > 0 || listed != (came.Load() > 0) {
-			t.Errorf("%s: %d sent it, %d withheld it, listed: %t", event, came.Load(), kept.Load(), listed)
-		}
 	}
 }
 
@@ -176,8 +145,9 @@ func TestWhatIsRefused(t *testing.T) {
 	check.Is(t, check.Err(b.Mark(t.Context(), "CUSTOMER", "u", "e", inapp.Read)), inapp.ErrNotFound)
 	check.Is(t, check.Err(b.Mark(t.Context(), "CUSTOMER", "u", "e", "seen")), inapp.ErrState)
 	check.Failsf(t, check.Err(b.Page(t.Context(), "CUSTOMER", "u", inapp.ListOptions{Limit: -1})), "a negative limit was accepted")
-	check.Failsf(t, check.Err(inapp.Open(t.Context(), js, recordtest.Client(t, js), inapp.Config{Keep: 1500 * time.Millisecond})),
-		"half a second was accepted")
+	for _, keep := range []time.Duration{-1, deliveries.Keep - time.Second, deliveries.Keep + time.Millisecond} {
+		check.Failsf(t, check.Err(inapp.Open(t.Context(), js, recordtest.Client(t, js), inapp.Config{Keep: keep})), "%s was accepted", keep)
+	}
 	for name, payload := range map[string]string{"too large": `"` + strings.Repeat("x", 2<<20) + `"`, "no JSON": "{"} {
 		m := message("u", "bad", time.Now())
 		m.Payload = []byte(payload)
@@ -195,13 +165,13 @@ func TestWhatIsRefused(t *testing.T) {
 // An item is removed when it is old, also when it was read in the meantime.
 func TestItemsAreRemovedWhenTheyAreOld(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b, _ := open(t, srv, inapp.Config{Keep: time.Minute})
+		b, _ := open(t, srv, inapp.Config{Keep: 50 * day})
 		send(t, b, message("u", "e", time.Now()))
-		elapse(40 * time.Second)
+		elapse(30 * day)
 		check.OK(t, check.Err(b.Mark(t.Context(), "CUSTOMER", "u", "e", inapp.Read)))
-		elapse(15 * time.Second)
+		elapse(19 * day)
 		check.Is(t, check.Err(b.Get(t.Context(), "CUSTOMER", "u", "e")), nil)
-		elapse(10 * time.Second)
+		elapse(2 * day)
 		check.Is(t, check.Err(b.Get(t.Context(), "CUSTOMER", "u", "e")), inapp.ErrNotFound)
 	})
 }

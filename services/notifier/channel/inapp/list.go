@@ -3,6 +3,7 @@ package inapp
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -160,15 +161,12 @@ func (b *Inbox) yieldEach(ctx context.Context, subjects []string, yield func(Ite
 		return false
 	}
 	for _, r := range found {
-		if len(r.Data) == 0 { // the item was removed
-			continue
-		}
-		item, err := decode(r.Subject, r.Data, r.Revision)
-		if err != nil { // the other items are still read
+		record, err := decode(r.Subject, r.Data, r.Revision)
+		switch {
+		case errors.Is(err, ErrNotFound): // it has no item, or no longer
+		case err != nil: // the other items are still read
 			b.cfg.Unreadable(ctx, r, err)
-			continue
-		}
-		if !yield(item, nil) {
+		case !yield(*record.Item, nil):
 			return false
 		}
 	}

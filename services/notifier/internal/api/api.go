@@ -33,11 +33,10 @@ import (
 // ErrUnknownEvent is returned for an event that was not published, or to which no rule applies.
 var ErrUnknownEvent = errors.New("there is no such event")
 
-// Config holds the parts that the API works on. All but the backlog and Partitions are required.
+// Config holds the parts that the API works on. All but Partitions are required.
 type Config struct {
 	Audit      *audit.Log
 	Channels   map[string]channel.Channel // the channels with addresses, by name
-	Backlog    *service.Backlog           // nil for none
 	Cancelled  *cancel.Set
 	Digests    *digest.Store
 	Directory  *recipient.Directory
@@ -49,10 +48,6 @@ type Config struct {
 	Telemetry  *natsotel.Telemetry // nil for none
 	Reader     *plan.Reader
 	Tested     map[string]channel.Channel // the channels with texts, by name
-
-	// Withhold prevents the delivery of a row's item into the inbox, unless it was delivered, and reports whether it
-	// was.
-	Withhold func(ctx context.Context, n *contracts.Notification) (there bool, err error)
 }
 
 // API accepts events and reports their states. It is safe for concurrent use.
@@ -91,16 +86,11 @@ type Accepted struct {
 
 // Publish publishes an event. When it returns without an error, the stream has acknowledged the event, or the event was
 // planned before. The error matches [plan.ErrMismatch] or [contracts.ErrEventMismatch] when another event was published
-// under the id, and is that of [service.Backlog.Admit] when too many events of the caller wait.
+// under the id.
 func (a *API) Publish(ctx context.Context, e contracts.Event) (Accepted, error) {
 	if err := e.Validate(); err != nil {
 		return Accepted{}, err
 	}
-	release, err := a.cfg.Backlog.Admit(ctx, 1)
-	if err != nil {
-		return Accepted{}, err
-	}
-	defer release()
 	if !a.cfg.Planner.Concerns(e) {
 		done, err := a.store(ctx, e)
 		return Accepted{Duplicate: done.Duplicate, EventID: e.EventID, Ignored: true}, err
@@ -126,9 +116,6 @@ func (a *API) store(ctx context.Context, e contracts.Event) (contracts.Published
 	ctx, sending := a.cfg.Telemetry.Send(ctx, contracts.StreamEvents, nats.Header{}) // the publisher writes the headers of each attempt
 	done, err := a.cfg.Publisher.Publish(ctx, e)
 	sending.EndSend(err)
-	if err == nil && !done.Duplicate {
-		a.cfg.Backlog.Add(ctx, contracts.StreamEvents, done.Sequence)
-	}
 	return done, err
 }
 

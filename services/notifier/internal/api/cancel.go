@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 )
@@ -78,8 +77,8 @@ type Cancelled struct {
 //
 // An event that has not been published is unknown: the error is [ErrUnknownEvent]. Nothing is stored for a user whom the event does
 // not concern. The users are not certain until a minute after the event is expanded. Until then it can be cancelled for 1,000 users
-// without a row; the error is [ErrNotExpanded] for more. Seven round trips, up to two more for one user, two for each row, three for
-// each row of the inbox, and two more for a digest.
+// without a row; the error is [ErrNotExpanded] for more. Seven round trips, up to two more for one user, two for each row, and two
+// more for a digest.
 //
 // The audit stream gets a record of each call, also of a call with a cursor.
 func (a *API) Cancel(ctx context.Context, c Cancellation) (answer Cancelled, err error) {
@@ -208,19 +207,12 @@ func (a *API) suppress(ctx context.Context, rows []stored, answer *Cancelled) er
 }
 
 // suppressOne ends a row that has not been sent. It replaces the record that it has read. The sender replaces the same record before
-// it sends, so only one of the two succeeds. For a row of the inbox, it withholds the item. It leaves a row that is being sent to its
-// sender. It seals a digest first, so that no event goes into a digest that is not sent. For a row that was split it ends the rows of
+// it sends, so only one of the two succeeds. It leaves a row that is being sent to its sender. It seals a digest first, so that no event goes into a digest that is not sent. For a row that was split it ends the rows of
 // its addresses, stored or not yet.
 func (a *API) suppressOne(ctx context.Context, row stored) ([]*deliveries.Delivery, error) {
 	there, err := a.cfg.Deliveries.Get(ctx, row.key)
-	switch open := err == nil && !there.State.Ended(); {
-	case open && row.Collected:
+	if err == nil && !there.State.Ended() && row.Collected {
 		_, err = a.cfg.Digests.Seal(ctx, &row.Notification, nil)
-	case open && row.Channel == inapp.Name && there.State != deliveries.Sending:
-		var delivered bool
-		if delivered, err = a.cfg.Withhold(ctx, &row.Notification); delivered { // its sender records the delivery
-			there.State = deliveries.Delivered
-		}
 	}
 	for err == nil && !there.State.Ended() && there.State != deliveries.Sending {
 		there.State, there.Reason, there.Until = deliveries.Suppressed, deliveries.ReasonCancelled, time.Time{}

@@ -159,9 +159,6 @@ func (a *API) through(
 			from = position{partition: p}
 		}
 		found, err := in(p, n, from, most-all.looked)
-		if err == nil && p == inInbox {
-			found.rows, err = a.unstored(ctx, n, found.rows, all.rows)
-		}
 		if err != nil {
 			return part{}, err
 		}
@@ -177,7 +174,7 @@ func (a *API) through(
 	return all, nil
 }
 
-// ofUser returns rows of a user, by partition in the order in which they were stored, and then rows that are not stored. The server
+// ofUser returns rows of a user, by partition in the order in which they were stored, and then rows of the inbox that are in no stream. The server
 // finds their subjects by the first tokens, the channels and kinds of recipients. One round trip for each of at most two partitions,
 // one for the inbox, and one for each 512 rows of the user.
 func (a *API) ofUser(ctx context.Context, q Query, from position, most int) (part, error) {
@@ -190,7 +187,7 @@ func (a *API) ofUser(ctx context.Context, q Query, from position, most int) (par
 	})
 }
 
-// ofAll returns rows of all users and events, by partition in the order in which they were stored, and then rows that are not stored.
+// ofAll returns rows of all users and events, by partition in the order in which they were stored, and then rows of the inbox that are in no stream.
 // One round trip, and one for each partition that it reads to the end.
 func (a *API) ofAll(ctx context.Context, q Query, from position, most int) (part, error) {
 	return a.through(ctx, q, from, most, func(p, _ int, from position, most int) (part, error) {

@@ -33,7 +33,7 @@ type storedRow struct {
 
 	state    deliveries.State // "" without a record
 	missing  bool             // from the stream
-	unstored bool             // its item stands for it
+	unstored bool             // it was delivered at once
 }
 
 // name tells rows apart.
@@ -48,6 +48,7 @@ type place struct {
 	js     jetstream.JetStream
 	random *rand.Rand
 	rows   []storedRow
+	store  *deliveries.Store
 }
 
 const (
@@ -73,11 +74,21 @@ func (p *place) putKey(key string, err error, body any) {
 	p.put("$KV."+contracts.BucketDeliveries+"."+key, err, body)
 }
 
+// record stores the record of a row.
+func (p *place) record(n contracts.Notification, d *deliveries.Delivery) {
+	p.Helper()
+	key, err := n.Key()
+	check.OK(p, err)
+	check.OK(p, p.store.Put(p.Context(), key, d))
+}
+
 // row stores a row, and a record of most: of all when recorded. Of some there is nothing but the item.
 func (p *place) row(n contracts.Notification, recorded bool) {
 	p.Helper()
-	if n.Channel == deliveries.Inbox && n.Address == "" && p.random.IntN(4) == 0 {
-		p.item(n, &deliveries.ItemAttempt{Worker: "w"})
+	if n.Channel == deliveries.Inbox && p.random.IntN(4) == 0 {
+		p.record(n, &deliveries.Delivery{
+			AtOnce: true, Attempts: []deliveries.Attempt{{Worker: "w"}}, Item: json.RawMessage(`{"id":"ntf_"}`), State: deliveries.Delivered,
+		})
 		p.rows = append(p.rows, storedRow{Notification: n, state: deliveries.Delivered, unstored: true})
 		return
 	}
@@ -85,40 +96,24 @@ func (p *place) row(n contracts.Notification, recorded bool) {
 	if subject, err := n.Subject(); !stored.missing {
 		p.put(subject, err, n)
 	}
-	digested := false
 	if recorded || p.random.IntN(4) > 0 {
 		states := []deliveries.State{deliveries.Delivered, deliveries.Failed, deliveries.Deferred, deliveries.Split}
-		d := deliveries.Delivery{UpdatedAt: time.Unix(1, 0)}
-		if d.State = states[p.random.IntN(len(states))]; n.Address != "" {
+		if n.Channel == deliveries.Inbox {
+			states = states[:3]
+		}
+		d := deliveries.Delivery{State: states[p.random.IntN(len(states))]}
+		if n.Address != "" {
 			d.State = deliveries.Failed
 		} else if d.State == deliveries.Split {
 			d.Addresses = []string{"b", "main"}
-		} else if d.State == deliveries.Deferred && p.random.IntN(2) == 0 {
-			d.Digest = digestID // which may be about this row alone, and has its item then
 		}
-		digested = d.Digest != ""
 		stored.state = d.State
-		key, err := n.Key()
-		p.putKey(key, err, d)
+		p.record(n, &d)
 		for _, n.Address = range d.Addresses {
 			p.row(n, recorded)
 		}
-		n.Address = ""
-	}
-	if n.Channel == deliveries.Inbox && stored.Address == "" && stored.state != deliveries.Split && p.random.IntN(2) == 0 {
-		p.item(n, &deliveries.ItemAttempt{Worker: "w"})
-		if !digested {
-			stored.state = deliveries.Delivered
-		}
 	}
 	p.rows = append(p.rows, stored)
-}
-
-// item stores the item of a row. One without an attempt stands for no record.
-func (p *place) item(n contracts.Notification, sent *deliveries.ItemAttempt) {
-	p.Helper()
-	key, err := contracts.InboxKey(n.RecipientType, n.UserID, n.EventID)
-	p.put("$KV."+contracts.BucketInbox+"."+key, err, deliveries.Item{CreatedAt: n.CreatedAt, ID: "ntf_", Sent: sent})
 }
 
 // event stores the plan of an event, and some of its rows: it may be on its way, and falls back for some.
@@ -183,13 +178,12 @@ func (p *place) others() {
 	key, err := contracts.CancelledUserKey("e1", contracts.RecipientCustomer, "u/1")
 	p.putKey(key, err, map[string]any{})
 	p.put("notify.send.inapp.CUSTOMER.someone.e1", nil, "not a row")
-	p.item(contracts.Notification{RecipientType: contracts.RecipientCustomer, UserID: "u/1", EventID: nextID}, nil) // of a digest
 	p.putKey("/endpoint.inapp.abc", nil, map[string]any{})
 }
 
 func newPlace(t *testing.T, js jetstream.JetStream, seed uint64) *place {
 	t.Helper()
-	p := &place{T: t, js: js, random: rand.New(rand.NewPCG(seed, 0))}
+	p := &place{T: t, js: js, random: rand.New(rand.NewPCG(seed, 0)), store: deliveries.New(recordtest.Client(t, js))}
 	for e := range 5 {
 		p.event(fmt.Sprint("e", e))
 	}
@@ -236,7 +230,7 @@ func (p *place) want(q api.Query) []string {
 			q.Channel != "" && q.Channel != r.Channel, q.RecipientType != "" && q.RecipientType != r.RecipientType,
 			q.State != "" && q.State != state, byRecord && r.state == "",
 			q.EventID == "" && q.UserID == "" && !byRecord && r.missing,
-			q.EventID == lostPlan && q.UserID == "" && r.unstored, // only the plan knows of it
+			q.EventID == lostPlan && q.UserID == "" && r.Channel == deliveries.Inbox, // only the plan knows of it
 			q.Address != "" && (q.Address != cmp.Or(r.Address, "main") || state == deliveries.Split):
 			continue
 		}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 )
 
@@ -94,7 +95,7 @@ func (a *API) there(ctx context.Context, q Query, candidates []candidate, from p
 	}
 	var items []string
 	for key := range positions {
-		if item := a.cfg.Deliveries.ItemOf(key); item != "" {
+		if item := deliveries.ItemSubject(key); item != "" {
 			items = append(items, item)
 		}
 	}

@@ -17,7 +17,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service/audit"
-	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/internal/api"
 	"github.com/expediter-io/expediter/services/notifier/internal/cancel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
@@ -96,7 +95,7 @@ func load(b *testing.B, js jetstream.JetStream, rows int) {
 		p := plan.Plan{
 			Attempt: "a", CreatedAt: at, EventID: "event-" + strconv.Itoa(e), EventType: "RESERVATION_REQUESTED", Fingerprint: "f",
 			Payload: []byte(`{"guests":4}`), Recipients: audience, Rows: audience, Rules: "r",
-			Routes: map[contracts.RecipientType]rules.Route{contracts.RecipientCustomer: {Channels: []string{"inapp"}}},
+			Routes: map[contracts.RecipientType]rules.Route{contracts.RecipientCustomer: {Channels: []string{"email"}}},
 		}
 		for u := range audience {
 			p.Entries = append(p.Entries, contracts.Recipient{RecipientType: contracts.RecipientCustomer, UserID: userOf(rows, e*audience+u)})
@@ -106,7 +105,7 @@ func load(b *testing.B, js jetstream.JetStream, rows int) {
 		record, err := contracts.EventRecordKey(p.EventID)
 		put(key(record), err, plan.Event{At: at, Fingerprint: "f", Recipients: audience, Rows: audience, State: plan.StateExpanded})
 		for u, entry := range p.Entries {
-			n := p.Row(entry, "inapp")
+			n := p.Row(entry, "email")
 			subject, err := contracts.NotifySendSubject(n.Channel, n.RecipientType, n.UserID, n.EventID)
 			put(subject, err, n)
 			d := deliveries.Delivery{Attempts: []deliveries.Attempt{{At: at, Outcome: "sent", Worker: "w"}}, State: deliveries.Delivered, UpdatedAt: at}
@@ -131,12 +130,11 @@ func load(b *testing.B, js jetstream.JetStream, rows int) {
 func openAPI(b testing.TB, js jetstream.JetStream) *api.API {
 	b.Helper()
 	records := recordtest.Client(b, js)
-	inbox, err := inapp.Open(b.Context(), js, records, inapp.Config{})
-	check.OK(b, err)
 	cfg := api.Config{
 		Audit: audit.New(audit.Config{JetStream: js, Source: "notifier"}), Digests: digest.New(records), Deliveries: deliveries.New(records),
-		Reader: plan.NewReader(records), Withhold: inbox.Withhold,
+		Reader: plan.NewReader(records),
 	}
+	var err error
 	cfg.Cancelled, err = cancel.Open(b.Context(), js.Conn(), records)
 	check.OK(b, err)
 	return api.New(records, cfg)

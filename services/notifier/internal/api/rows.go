@@ -13,7 +13,6 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/service/audit"
-	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 )
 
@@ -355,13 +354,12 @@ func recorded(key string, d *deliveries.Delivery) Notification {
 		Address: cmp.Or(of.Address, d.Endpoint), Addresses: d.Addresses, Channel: of.Channel, EventID: of.EventID,
 		RecipientType: of.RecipientType, UserID: of.UserID, key: key,
 		Attempts: d.Attempts, Detail: d.Detail, Digest: d.Digest, FellBackTo: d.FellBackTo,
-		MessageID: deliver.MessageID(key), ProviderID: d.ProviderID, Reason: d.Reason, Replays: d.Replays,
+		MessageID: deliveries.MessageID(key), ProviderID: d.ProviderID, Reason: d.Reason, Replays: d.Replays,
 		State: d.State, Until: d.Until, UpdatedAt: d.UpdatedAt, kept: d,
 	}
 }
 
-// byState searches the records, from a position on, and then the items of the inbox that take the place of the records of delivered
-// rows.
+// byState searches the records, from a position on, and then those of the inbox.
 func (a *API) byState(ctx context.Context, q Query, from position, most int) (rows []Notification, looked int, next position, err error) {
 	scan := a.cfg.Deliveries.Scan
 	if from.items {
@@ -372,7 +370,7 @@ func (a *API) byState(ctx context.Context, q Query, from position, most int) (ro
 		return nil, 0, from, err
 	}
 	next = at(after)
-	if next.items = from.items; next.end && !from.items && q.State == deliveries.Delivered && q.Reason == "" {
+	if next.items = from.items; next.end && !from.items && q.inInboxToo() {
 		next = position{items: true, revision: 1}
 	}
 	for _, e := range entries {

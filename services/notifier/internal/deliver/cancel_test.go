@@ -169,7 +169,7 @@ func TestAReplayHasAllTries(t *testing.T) {
 		check.That(t, d.State == deliveries.Sent && len(d.Attempts) == 7 && d.Replays == 2 && n.letters() == 2,
 			"%+v, %d dead letters", d, n.letters())
 		for i, m := range b.sent {
-			check.That(t, m.ID == deliver.MessageID(rowKey) && m.Attempt == i+1, "%+v", m)
+			check.That(t, m.ID == deliveries.MessageID(rowKey) && m.Attempt == i+1, "%+v", m)
 		}
 	})
 }

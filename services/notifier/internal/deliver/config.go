@@ -63,6 +63,14 @@ func (nothing) For(context.Context, contracts.RecipientType, string) (func(cance
 	return func(cancel.Mark) bool { return false }, nil
 }
 
+// Inbox is a channel whose messages are stored in the records of their rows: one conditional write delivers a message and records
+// that. It disturbs nobody, so quiet hours, mutes and throttles do not hold its rows, and its users have no addresses. An [inapp.Inbox]
+// is one.
+type Inbox interface {
+	// Item returns a message as it is stored, in JSON. The error is a *channel.Error.
+	Item(m channel.Message) (json.RawMessage, error)
+}
+
 // Config configures a [Sender].
 type Config struct {
 	// AtMostOnce gives up a row when it is not known whether the channel has taken the message. Defaults to false: the
@@ -72,12 +80,8 @@ type Config struct {
 	// Cancelled knows the cancelled rows. Defaults to none.
 	Cancelled Cancellations
 
-	// Channel sends the messages. Required.
+	// Channel sends the messages. Required. The messages of an [Inbox] are stored in the records of their rows.
 	Channel channel.Channel
-
-	// Claim sends the message of a row in place of Channel.Send when Withhold is set. kept reports whether the message takes the place
-	// of the row's record, and has an attempt. Defaults to Channel.Send.
-	Claim func(ctx context.Context, m channel.Message, a deliveries.Attempt) (receipt channel.Receipt, kept bool, err error)
 
 	// Digests keeps the events that are delivered together. Required.
 	Digests *digest.Store
@@ -116,9 +120,6 @@ type Config struct {
 	// Rows are the streams of rows. The row of the next channel is stored in the same stream. Required.
 	Rows *rows.Streams
 
-	// Silent reports whether the channel ignores quiet hours, because it does not disturb users. Defaults to false.
-	Silent bool
-
 	// Slots is the number of rows that this process sends at a time. Health gives endpoints shares of the slots.
 	// Defaults to 1,024.
 	Slots int
@@ -133,10 +134,6 @@ type Config struct {
 	// Defaults to 15 seconds.
 	Timeout time.Duration
 
-	// Withhold prevents the delivery of a row's message, unless it was delivered, and reports whether it was. A channel with Withhold
-	// takes a message once by itself, so no attempt is recorded before its call. Defaults to none.
-	Withhold func(ctx context.Context, n *contracts.Notification) (there bool, err error)
-
 	// Worker names this process in the records. Required.
 	Worker string
 }
@@ -149,12 +146,6 @@ func DefaultRetries() []time.Duration {
 func (cfg Config) withDefaults() Config {
 	if cfg.Cancelled == nil {
 		cfg.Cancelled = nothing{}
-	}
-	if cfg.Claim == nil && cfg.Channel != nil {
-		cfg.Claim = func(ctx context.Context, m channel.Message, _ deliveries.Attempt) (receipt channel.Receipt, kept bool, err error) {
-			receipt, err = cfg.Channel.Send(ctx, m)
-			return receipt, false, err
-		}
 	}
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	if cfg.Preferences == nil {

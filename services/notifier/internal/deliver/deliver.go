@@ -3,8 +3,6 @@ package deliver
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -26,11 +24,11 @@ import (
 
 // The points that a sender passes, in order: between any two of them its process may die.
 const (
-	PointClaimed  = "deliver.claimed"  // the attempt is recorded, unless the channel takes a message once
-	PointSent     = "deliver.sent"     // the channel has answered
+	PointClaimed  = "deliver.claimed"  // the attempt is recorded; not for the inbox
+	PointSent     = "deliver.sent"     // the channel has answered; for the inbox, the outcome is recorded too
 	PointEnded    = "deliver.ended"    // a row has ended, and the row that follows it is not stored yet
 	PointFollowed = "deliver.followed" // the row of the next channel is stored
-	PointRecorded = "deliver.recorded" // the outcome is recorded, unless the message takes its place
+	PointRecorded = "deliver.recorded" // the outcome is recorded; not for the inbox
 )
 
 // The points that a sender passes with a row for several addresses, and with the rows of these addresses.
@@ -82,6 +80,7 @@ var errStale = errors.New("the server that answered has not heard of the replay 
 type Sender struct {
 	cfg      Config
 	counters counters
+	inbox    Inbox // nil for any other channel
 	rows     rows.Decoder
 }
 
@@ -91,7 +90,9 @@ func New(cfg Config) (*Sender, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	return &Sender{cfg: cfg}, nil
+	s := &Sender{cfg: cfg}
+	s.inbox, _ = cfg.Channel.(Inbox)
+	return s, nil
 }
 
 // Policy returns the policy by which the worker runs [Sender.Work].
@@ -103,13 +104,6 @@ func (s *Sender) Policy() worker.Policy {
 		Timeout:      s.cfg.Timeout + 2*recordTimeout,
 		Decode:       s.decode,
 	}
-}
-
-// MessageID returns the id of the message of a row, from the row's key. It is short, and safe in headers, file names
-// and URLs.
-func MessageID(key string) string {
-	sum := sha256.Sum256([]byte(key))
-	return "ntf_" + hex.EncodeToString(sum[:16])
 }
 
 // row is one row that is being worked.
@@ -127,8 +121,8 @@ type row struct {
 	stream  string             // the stream with the row
 }
 
-// Work sends one row, unless it has ended, or is to wait. It never acts on a read alone. It calls the channel after an attempt has
-// been written over exactly the record that was read, unless the channel takes the message once however often it is sent.
+// Work sends one row, unless it has ended, or is to wait. It never acts on a read alone: it calls the channel after an attempt has
+// been written over exactly the record that was read, and an item of the inbox is itself written over that record.
 func (s *Sender) Work(ctx context.Context, job *worker.Job[contracts.Notification]) error {
 	n := job.Args
 	key, err := n.Key()
@@ -136,7 +130,7 @@ func (s *Sender) Work(ctx context.Context, job *worker.Job[contracts.Notificatio
 		return worker.Cancel(err)
 	}
 	_, replay, _ := contracts.RowKey(job.Subject)
-	late := job.Deliveries > 1 || replay > 0 || n.FallbackOf != "" || n.Address != "" || rows.IsAgain(job.Header)
+	late := job.Deliveries > 1 || replay > 0 || n.FallbackOf != "" || n.Address != ""
 	r := &row{Notification: n, carried: n.Payload, key: key, late: late, stream: job.Stream}
 	d := &deliveries.Delivery{State: deliveries.Pending}
 	if r.late {
@@ -159,7 +153,8 @@ func (s *Sender) Work(ctx context.Context, job *worker.Job[contracts.Notificatio
 
 // advance takes the next step with a row, by its record.
 func (s *Sender) advance(ctx context.Context, r *row, d *deliveries.Delivery) (err error) {
-	if d.Behind() {
+	if d.AtOnce { // the expander got no answer, and stored the row too
+		d.AtOnce = false
 		if err := s.write(ctx, r, d); err != nil {
 			return err
 		}
@@ -220,26 +215,23 @@ func (s *Sender) advance(ctx context.Context, r *row, d *deliveries.Delivery) (e
 	return s.send(ctx, r, d)
 }
 
-// claims reports whether the channel takes the row's message once, so that no attempt is recorded before the call.
-// The message of a digest with one event has another id.
-func (s *Sender) claims(r *row) bool { return s.cfg.Withhold != nil && !r.Collected }
-
 // send records the attempt, calls the channel, and records the outcome.
 func (s *Sender) send(ctx context.Context, r *row, d *deliveries.Delivery) error {
+	if s.inbox != nil {
+		return s.sendItem(ctx, r, d)
+	}
 	begun := time.Now().UTC()
 	d.Attempts = append(d.Attempts, deliveries.Attempt{At: begun, Worker: s.cfg.Worker})
 	d.State, d.Reason, d.Until = deliveries.Sending, "", begun.Add(s.timeout(r))
-	if !s.claims(r) {
-		if err := s.write(ctx, r, d); err != nil {
-			return err
-		}
-		s.cfg.Passed(PointClaimed)
+	if err := s.write(ctx, r, d); err != nil {
+		return err
 	}
+	s.cfg.Passed(PointClaimed)
 	call, cancel := context.WithDeadline(ctx, d.Until)
 	call, measured := s.cfg.Telemetry.Call(call, r.Channel)
 	sent := s.message(r, d)
 	dialled := time.Now()
-	receipt, kept, err := s.call(call, r, d, sent)
+	receipt, err := s.cfg.Channel.Send(call, sent)
 	took := time.Since(dialled)
 	interrupted := context.Cause(ctx)
 	cancel()
@@ -258,10 +250,7 @@ func (s *Sender) send(ctx context.Context, r *row, d *deliveries.Delivery) error
 	verdict := s.setOutcome(r, d, receipt, failure)
 	ended := d.State.Ended()
 	d.Attempts[len(d.Attempts)-1].TookMS = time.Since(begun).Milliseconds()
-	err = nil
-	if !kept {
-		err = s.settle(ctx, r, d)
-	}
+	err = s.settle(ctx, r, d)
 	s.called(ctx, r, sent, took, failure)
 	if err != nil { // the next worker of the row will count this attempt as dead
 		return s.later(ctx, r, fmt.Errorf("the outcome of a call could not be written down: %w", err))
@@ -277,19 +266,6 @@ func (s *Sender) send(ctx context.Context, r *row, d *deliveries.Delivery) error
 	return s.follow(ctx, r, d, verdict)
 }
 
-// call calls the channel. kept reports whether the message takes the place of the row's record. It is false for a late row: it may have
-// a record, and a row that follows another is found by its record when the plan is gone.
-func (s *Sender) call(
-	ctx context.Context, r *row, d *deliveries.Delivery, m channel.Message,
-) (receipt channel.Receipt, kept bool, err error) {
-	if s.claims(r) {
-		receipt, kept, err = s.cfg.Claim(ctx, m, d.Attempts[len(d.Attempts)-1])
-		return receipt, kept && !r.late, err
-	}
-	receipt, err = s.cfg.Channel.Send(ctx, m)
-	return receipt, false, err
-}
-
 func (s *Sender) message(r *row, d *deliveries.Delivery) channel.Message {
 	locale := r.Locale
 	if locale == "" {
@@ -298,7 +274,7 @@ func (s *Sender) message(r *row, d *deliveries.Delivery) channel.Message {
 	m := channel.Message{
 		Address: r.to.Address, Attempt: len(d.Attempts), Category: r.Category, CreatedAt: r.CreatedAt,
 		Endpoint: r.to, EndpointID: cmp.Or(r.Address, d.Endpoint),
-		EventID: r.EventID, EventType: r.EventType, FirstAttempt: d.Attempts[0].At, ID: MessageID(r.key), Locale: locale,
+		EventID: r.EventID, EventType: r.EventType, FirstAttempt: d.Attempts[0].At, ID: deliveries.MessageID(r.key), Locale: locale,
 		Payload: r.Payload, Preferences: s.cfg.Preferences(r.RecipientType, r.UserID), Priority: r.Priority,
 		RecipientType: r.RecipientType, Template: r.Template, TimeZone: r.profile.TimeZone, UserID: r.UserID,
 	}

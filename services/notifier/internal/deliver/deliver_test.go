@@ -25,7 +25,7 @@ func TestARowIsSentOnce(t *testing.T) {
 		elapse(time.Minute)
 		n.want(deliveries.Sent, "", "sent")
 		check.That(t, len(b.sent) == 1 && b.sent[0].Address == "nest 7" && b.sent[0].Locale == "he" && b.sent[0].Attempt == 1 &&
-			string(b.sent[0].Payload) == `{"from":"plan"}` && b.sent[0].ID == deliver.MessageID(rowKey),
+			string(b.sent[0].Payload) == `{"from":"plan"}` && b.sent[0].ID == deliveries.MessageID(rowKey),
 			"%+v", b.sent)
 		d := n.record()
 		check.That(t, d.ProviderID == "r" && d.Attempts[0].Worker == "a", "%+v", d)
@@ -70,7 +70,7 @@ func TestFailures(t *testing.T) {
 			n.want(test.state, test.reason, outcomes...)
 			check.That(t, len(b.sent) == test.calls && n.letters() == test.letters, "%d calls, %d dead letters", len(b.sent), n.letters())
 			for i, m := range b.sent {
-				check.That(t, m.ID == deliver.MessageID(rowKey) && m.Attempt == i+1 && m.FirstAttempt.Equal(b.at[0]), "call %d: %+v", i, m)
+				check.That(t, m.ID == deliveries.MessageID(rowKey) && m.Attempt == i+1 && m.FirstAttempt.Equal(b.at[0]), "call %d: %+v", i, m)
 			}
 		})
 	}
@@ -198,17 +198,17 @@ func TestWhatTheUserWants(t *testing.T) {
 		"muted":               {profile{Mute: until(10 * time.Minute)}, "", false, deliveries.Suppressed, "muted", 0},
 		"muted before":        {profile{Mute: until(-time.Minute)}, "", false, deliveries.Sent, "", 1},
 		"muted, critical":     {profile{Mute: until(time.Hour)}, "critical", false, deliveries.Sent, "", 1},
-		"muted, the inbox":    {profile{Mute: until(time.Hour)}, "", true, deliveries.Sent, "", 1},
+		"muted, the inbox":    {profile{Mute: until(time.Hour)}, "", true, deliveries.Delivered, "", 1},
 		"category muted":      {profile{Mute: map[string]time.Time{"c": start.Add(time.Hour)}}, "", false, deliveries.Suppressed, "muted", 0},
 		"others muted":        {profile{Mute: map[string]time.Time{"d": start.Add(time.Hour)}}, "", false, deliveries.Sent, "", 1},
 		"at night":            {profile{QuietHours: night}, "", false, deliveries.Deferred, "quiet_hours", 1},
-		"silent":              {profile{QuietHours: night}, "", true, deliveries.Sent, "", 1},
+		"silent":              {profile{QuietHours: night}, "", true, deliveries.Delivered, "", 1},
 		"morning there":       {profile{QuietHours: night, TimeZone: "Asia/Tokyo"}, "", false, deliveries.Sent, "", 1},
 		"a zone that is none": {profile{QuietHours: night, TimeZone: "Mars/Olympus"}, "", false, deliveries.Sent, "", 1},
 	} {
 		runInNest(t, name, func(n *nest) {
 			b := &bird{}
-			n.work(n.sender("a", b, test.profile, func(c *deliver.Config) { c.Silent = test.silent }))
+			n.work(n.sender("a", b, test.profile, mayBeQuiet(b, test.silent)))
 			n.store(func(row *contracts.Notification) { row.Priority = test.priority })
 			elapse(time.Minute)
 			d := n.record()

@@ -239,8 +239,8 @@ func (n *nest) audit(b *bird, want []string) {
 			continue
 		}
 		key := check.Must(contracts.DeliveryKey(d.Digest, "bird", "CUSTOMER", "u"))(n)
-		if !slices.Equal(in[event], []string{deliver.MessageID(key)}) {
-			n.Errorf("%s is in %v, its row says %s (%s)", event, in[event], deliver.MessageID(key), d.Digest)
+		if !slices.Equal(in[event], []string{deliveries.MessageID(key)}) {
+			n.Errorf("%s is in %v, its row says %s (%s)", event, in[event], deliveries.MessageID(key), d.Digest)
 		}
 	}
 	check.Same(n, "events are delivered, of", len(in), len(want))

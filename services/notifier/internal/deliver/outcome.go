@@ -37,7 +37,7 @@ func (s *Sender) setOutcome(r *row, d *deliveries.Delivery, receipt channel.Rece
 	attempt.Outcome, attempt.Detail = string(failure.Kind), redact.Clip(failure.Error(), maxDetail)
 	d.Reason = string(failure.Kind)
 	switch {
-	case failure.Kind == channel.KindNoAddress, failure.Kind == channel.KindCancelled:
+	case failure.Kind == channel.KindNoAddress:
 		d.State = deliveries.Suppressed
 		return nil
 	case failure.Kind == channel.KindBounced, failure.Kind == channel.KindGone:
@@ -90,11 +90,7 @@ func (s *Sender) settle(ctx context.Context, r *row, d *deliveries.Delivery) err
 				there.Attempts[i].Outcome = deliveries.OutcomeUnknown
 			}
 		}
-		if !known { // see Config.Withhold
-			if there.State == deliveries.Delivered || !sent && there.State.Ended() {
-				*d = *there
-				return nil
-			}
+		if !known { // the record was removed: with its user, or by its TTL
 			there.Attempts, last = append(there.Attempts, mine), true
 		}
 		switch {
@@ -132,39 +128,12 @@ func (s *Sender) end(ctx context.Context, r *row, d *deliveries.Delivery, state 
 		}
 	}
 	d.State, d.Reason, d.Until = state, reason, time.Time{}
-	if err := s.withhold(ctx, r, d); err != nil {
-		return s.later(ctx, r, err)
-	}
-	if d.State == deliveries.Delivered {
-		verdict = nil
-	}
 	r.fallBack(d)
 	if err := s.write(ctx, r, d); err != nil {
 		return err
 	}
 	s.report(ctx, r, d, nil)
 	return s.follow(ctx, r, d, verdict)
-}
-
-// withhold prevents the delivery of the message of a row that is cancelled, or that a dead worker may have sent. For a row that is
-// given up it only checks whether the message was delivered, because the row may be sent again on request. If the message was
-// delivered, the row becomes delivered.
-func (s *Sender) withhold(ctx context.Context, r *row, d *deliveries.Delivery) (err error) {
-	if !s.claims(r) || d.Digest != "" {
-		return nil
-	}
-	came := false
-	switch {
-	case d.State == deliveries.Suppressed && (d.Reason == deliveries.ReasonCancelled || r.late):
-		came, err = s.cfg.Withhold(ctx, &r.Notification)
-	case d.State == deliveries.Failed && r.late:
-		came, err = s.cfg.Deliveries.Came(ctx, r.key)
-	}
-	if came {
-		d.State, d.Reason, d.ProviderID = deliveries.Delivered, "", MessageID(r.key)
-		d.Attempts = append(d.Attempts, deliveries.Attempt{At: time.Now().UTC(), Outcome: deliveries.OutcomeSent, Worker: s.cfg.Worker})
-	}
-	return err
 }
 
 // wait defers a row without using an attempt. It writes the record once for each reason and time.
@@ -219,9 +188,6 @@ func (s *Sender) onDeadLetter(ctx context.Context, letter worker.DeadLetter) err
 	}
 	for err == nil && !d.State.Ended() {
 		d.State, d.Reason, d.Until = deliveries.Failed, deliveries.ReasonExhausted, time.Time{}
-		if err = s.withhold(ctx, r, d); err != nil {
-			break
-		}
 		r.fallBack(d)
 		err = s.cfg.Deliveries.Put(ctx, key, d)
 		if taken, ok := errors.AsType[*deliveries.TakenError](err); ok {

@@ -164,7 +164,7 @@ func (n *nest) work(s *deliver.Sender) (stop func()) {
 		Logger: slog.New(slog.DiscardHandler), SoftStop: -1, Stream: contracts.StreamNotifications,
 	})
 	if err == nil {
-		err = worker.Handle(w, "notify.send.bird.>", s.Policy(), s.Work)
+		err = worker.Handle(w, "notify.send."+s.Channel()+".>", s.Policy(), s.Work)
 	}
 	check.OK(n, err)
 	return natstest.Background(n, w.Run)

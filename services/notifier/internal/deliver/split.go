@@ -18,7 +18,7 @@ import (
 // id is known there.
 func (s *Sender) choose(ctx context.Context, r *row, d *deliveries.Delivery) (held bool, err error) {
 	all := r.profile.Endpoints[r.Channel]
-	if r.Address == "" && len(all) == 0 {
+	if s.inbox != nil || r.Address == "" && len(all) == 0 {
 		r.to = r.profile.Endpoint(r.Channel, "")
 		return false, nil
 	}

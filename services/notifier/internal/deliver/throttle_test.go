@@ -155,7 +155,7 @@ func TestARowWaitsForItsTime(t *testing.T) {
 		runInNest(t, name, func(n *nest) {
 			begun := time.Now()
 			b := &bird{}
-			n.work(n.sender("a", b, test.profile, func(c *deliver.Config) { c.Silent = test.silent }))
+			n.work(n.sender("a", b, test.profile, mayBeQuiet(b, test.silent)))
 			n.store(func(row *contracts.Notification) { row.NotBefore, row.Priority = begun.Add(test.ahead), test.priority })
 			elapse(time.Minute)
 			if test.at > 0 {
@@ -165,7 +165,7 @@ func TestARowWaitsForItsTime(t *testing.T) {
 				check.Same(t, "deliveries used no attempt", n.uncounted(), 1)
 			}
 			elapse(test.at)
-			n.want(deliveries.Sent, "", "sent")
+			n.want(map[bool]deliveries.State{false: deliveries.Sent, true: deliveries.Delivered}[test.silent], "", "sent")
 			check.That(t, len(b.at) == 1 && b.at[0].Sub(begun).Truncate(time.Second) == test.at, "sent at %v, want after %s", b.at, test.at)
 		})
 	}
@@ -215,7 +215,7 @@ func TestDigestsThatUsersChoose(t *testing.T) {
 	} {
 		runInNest(t, name, func(n *nest) {
 			b := &bird{}
-			n.work(n.sender("a", b, profile{Digest: test.wishes}, func(c *deliver.Config) { c.Silent = test.silent }))
+			n.work(n.sender("a", b, profile{Digest: test.wishes}, mayBeQuiet(b, test.silent)))
 			for _, event := range []string{"e1", "e2"} {
 				n.storeEvent(event, test.row)
 			}

@@ -128,7 +128,7 @@ func (s *Sender) hold(ctx context.Context, r *row, d *deliveries.Delivery) (held
 	if until := s.quietUntil(ctx, r); !until.IsZero() {
 		return true, s.wait(ctx, r, d, until, deliveries.ReasonQuietHours)
 	}
-	if r.Throttle != nil && !s.cfg.Silent {
+	if r.Throttle != nil && s.inbox == nil {
 		return s.throttle(ctx, r, d)
 	}
 	return false, nil
@@ -137,12 +137,12 @@ func (s *Sender) hold(ctx context.Context, r *row, d *deliveries.Delivery) (held
 // muted reports whether a user has muted all notifications, or the row's category, for now.
 func (s *Sender) muted(r *row) bool {
 	now := time.Now()
-	return !s.cfg.Silent && (now.Before(r.profile.Mute[contracts.Anything]) || r.Category != "" && now.Before(r.profile.Mute[r.Category]))
+	return s.inbox == nil && (now.Before(r.profile.Mute[contracts.Anything]) || r.Category != "" && now.Before(r.profile.Mute[r.Category]))
 }
 
 // digestOf returns the digest for a row, by its user's preferences or else its rule, nil when the row is delivered by itself. A row
 // that was tried, or that is for one address, is always delivered by itself. So are rows with a fallback, fallbacks, rows for users
-// who have not read the event, and rows of a silent channel, unless the user or the rule asks for a digest.
+// who have not read the event, and rows of the inbox, unless the user or the rule asks for a digest.
 func (s *Sender) digestOf(r *row, d *deliveries.Delivery) *contracts.Digest {
 	if d.Tries() > 0 || r.Address != "" {
 		return nil
@@ -151,7 +151,7 @@ func (s *Sender) digestOf(r *row, d *deliveries.Delivery) *contracts.Digest {
 	if !named || r.Category == "" {
 		wish, named = r.profile.Digest[contracts.Anything]
 	}
-	alone := s.cfg.Silent || len(r.Fallback) > 0 || r.FallbackOf != "" || r.Unread
+	alone := s.inbox != nil || len(r.Fallback) > 0 || r.FallbackOf != "" || r.Unread
 	if !named || r.Collected || r.Digest == nil && alone {
 		return r.Digest
 	}
@@ -169,7 +169,7 @@ func (s *Sender) digestOf(r *row, d *deliveries.Delivery) *contracts.Digest {
 
 // quietUntil returns the end of the user's quiet hours, and the zero time outside quiet hours.
 func (s *Sender) quietUntil(ctx context.Context, r *row) time.Time {
-	if s.cfg.Silent {
+	if s.inbox != nil {
 		return time.Time{}
 	}
 	until, err := schedule.QuietUntil(time.Now(), r.profile.QuietHours, r.profile.TimeZone)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -124,8 +125,13 @@ type Delivery struct {
 	// UpdatedAt is the time at which the record was written.
 	UpdatedAt time.Time `json:"updated_at"`
 
-	behind bool            // the item was delivered, and the record does not have that
-	over   kvrecord.Record // as last read or written; empty for a row without a record
+	// AtOnce means that the item was delivered when the plan was expanded, and that the row is in no stream.
+	AtOnce bool `json:"-"`
+
+	// Item is the item of a row of the inbox, as JSON. It is empty until the row is delivered.
+	Item json.RawMessage `json:"-"`
+
+	over kvrecord.Record // as last read or written; empty for a row without a record
 }
 
 // Tries returns the number of attempts since the last replay.
@@ -151,9 +157,6 @@ func (d *Delivery) Replay() {
 
 // Replaying reports whether the row is to be sent again on request, and no worker has begun.
 func (d *Delivery) Replaying() bool { return d.State == Pending && d.Replays > 0 && d.Tries() == 0 }
-
-// Behind reports whether the item of the row was delivered and the record of the row does not have that.
-func (d *Delivery) Behind() bool { return d.behind }
 
 // Attempt is one attempt to send a row.
 type Attempt struct {
@@ -181,8 +184,14 @@ func (a Attempt) lost() bool { return a.Outcome == OutcomeUnknown && a.Detail ==
 // which cannot be sent after that.
 const Keep = 40 * 24 * time.Hour
 
-// Store keeps the records of deliveries. It is safe for concurrent use.
+// Store keeps the records of deliveries. The record of a row of the inbox is stored in its item, at the key of the item, so that one
+// conditional write delivers the item and records that. Any other record is stored in the bucket of deliveries. It is safe for
+// concurrent use.
 type Store struct {
+	// ItemKeep is the time for which items are kept: at least Keep, since a row that outlives its item could be delivered again. It is
+	// set before the store is used. Defaults to 90 days.
+	ItemKeep time.Duration
+
 	// Unreadable is called with each record in a list that cannot be read. It is set before the store is used. Defaults to nothing.
 	Unreadable func(ctx context.Context, r kvrecord.Record, err error)
 
@@ -192,53 +201,70 @@ type Store struct {
 // New returns the store. No round trip.
 func New(records *kvrecord.Client) *Store {
 	return &Store{
-		Unreadable: func(context.Context, kvrecord.Record, error) {},
-		items:      records.Bucket(contracts.BucketInbox), records: records.Bucket(contracts.BucketDeliveries),
+		ItemKeep: ItemKeep, Unreadable: func(context.Context, kvrecord.Record, error) {},
+		items: records.Bucket(contracts.BucketInbox), records: records.Bucket(contracts.BucketDeliveries),
 	}
 }
 
-// Get returns the record of a row, or a pending delivery when there is none. One round trip, two for a row of the inbox whose
-// record is not final.
+// at returns the bucket and the subject of a row's record.
+func (s *Store) at(key string) (*kvrecord.Stream, string) {
+	if subject := ItemSubject(key); subject != "" {
+		return s.items, subject
+	}
+	return s.records, s.records.Key(key)
+}
+
+// keyOf returns the key of the row of a record.
+func (s *Store) keyOf(r kvrecord.Record) string {
+	if key, ok := strings.CutPrefix(r.Subject, s.records.Key("")); ok {
+		return key
+	}
+	return keyOfItem(r.Subject)
+}
+
+// Get returns the record of a row, or a pending delivery when there is none. One round trip.
 func (s *Store) Get(ctx context.Context, key string) (*Delivery, error) {
-	found, err := s.records.Get(ctx, s.records.Key(key))
+	bucket, subject := s.at(key)
+	found, err := bucket.Get(ctx, subject)
 	if err != nil {
 		return nil, fmt.Errorf("deliveries: %w", err)
 	}
-	d, err := decode(found)
-	subject := s.ItemOf(key)
-	if err != nil || subject == "" || d.settled() {
-		return d, err
-	}
-	if found, err = s.items.Get(ctx, subject); err != nil {
-		return nil, fmt.Errorf("deliveries: %w", err)
-	}
-	if item, came := OfItem(found); came {
-		d = d.delivered(item)
-	}
-	return d, nil
+	return s.decode(found)
 }
+
+// recordsAtOnce is the number of records that are read in one round trip.
+const recordsAtOnce = 512
 
 // GetMany returns the records of rows, by their keys. Rows without a record are left out. A row whose record cannot be read
-// is Unreadable. One round trip for each 512, two if there are rows of the inbox whose records are not final.
+// is Unreadable. One round trip for each 512, and for each ItemsAtOnce rows of the inbox.
 func (s *Store) GetMany(ctx context.Context, keys []string) (map[string]*Delivery, error) {
-	subjects := make([]string, len(keys))
-	for i, key := range keys {
-		subjects[i] = s.records.Key(key)
+	subjects := map[*kvrecord.Stream][]string{}
+	for _, key := range keys {
+		bucket, subject := s.at(key)
+		subjects[bucket] = append(subjects[bucket], subject)
 	}
-	found, err := s.records.GetMany(ctx, subjects)
-	if err != nil {
-		return nil, fmt.Errorf("deliveries: %w", err)
+	known := make(map[string]*Delivery, len(keys))
+	for bucket, all := range subjects {
+		atOnce := recordsAtOnce
+		if bucket == s.items {
+			atOnce = ItemsAtOnce
+		}
+		for some := range slices.Chunk(all, atOnce) {
+			found, err := bucket.GetMany(ctx, some)
+			if err != nil {
+				return nil, fmt.Errorf("deliveries: %w", err)
+			}
+			for _, r := range found {
+				known[s.keyOf(r)] = s.listed(ctx, r)
+			}
+		}
 	}
-	known := make(map[string]*Delivery, len(found))
-	for _, r := range found {
-		known[s.keyOf(r)] = s.listed(ctx, r)
-	}
-	return known, s.addItems(ctx, known, keys)
+	return known, nil
 }
 
 // listed reads one record of a list. A record that cannot be read becomes an Unreadable delivery.
 func (s *Store) listed(ctx context.Context, r kvrecord.Record) *Delivery {
-	d, err := decode(r)
+	d, err := s.decode(r)
 	if err != nil {
 		s.Unreadable(ctx, r, err)
 		return &Delivery{State: Unreadable, over: r}
@@ -246,7 +272,7 @@ func (s *Store) listed(ctx context.Context, r kvrecord.Record) *Delivery {
 	return d
 }
 
-// Entry is a row with a record or an item.
+// Entry is a row with a record.
 type Entry struct {
 	*Delivery
 
@@ -257,35 +283,30 @@ type Entry struct {
 	Revision uint64
 }
 
-// Scan reads the records of rows, in the order in which they were written, from a revision on: limit records at most, and 8 MiB.
-// Records of events and digests count too, but are left out. read is the number of records; next is the revision from which to
-// continue, 0 at the end. One round trip, two if there are rows of the inbox that have not ended. [Store.ScanItems] returns the
-// rows without a record.
+// Scan reads the records of the rows of all channels but the inbox, in the order in which they were written, from a revision on: limit
+// records at most, and 8 MiB. Records of events and digests count too, but are left out. read is the number of records; next is the
+// revision from which to continue, 0 at the end. One round trip.
 func (s *Store) Scan(ctx context.Context, from uint64, limit int) (entries []Entry, read int, next uint64, err error) {
-	found, next, err := s.records.Scan(ctx, from, limit)
+	return s.scan(ctx, s.records, from, limit)
+}
+
+// ScanItems is Scan for the rows of the inbox, in the order in which their records were written or their items marked.
+func (s *Store) ScanItems(ctx context.Context, from uint64, limit int) (entries []Entry, read int, next uint64, err error) {
+	return s.scan(ctx, s.items, from, limit)
+}
+
+func (s *Store) scan(ctx context.Context, in *kvrecord.Stream, from uint64, limit int) (entries []Entry, read int, next uint64, err error) {
+	found, next, err := in.Scan(ctx, from, limit)
 	if err != nil {
 		return nil, 0, 0, fmt.Errorf("deliveries: %w", err)
 	}
-	known, keys := map[string]*Delivery{}, []string(nil)
 	for _, r := range found {
 		key := s.keyOf(r)
-		if _, err := contracts.RowOfKey(key); len(r.Data) == 0 || err != nil {
-			continue
+		if _, err := contracts.RowOfKey(key); len(r.Data) > 0 && err == nil {
+			entries = append(entries, Entry{Delivery: s.listed(ctx, r), Key: key, Revision: r.Revision})
 		}
-		known[key], keys = s.listed(ctx, r), append(keys, key)
-		entries = append(entries, Entry{Key: key, Revision: r.Revision})
-	}
-	if err := s.addItems(ctx, known, keys); err != nil {
-		return nil, 0, 0, err
-	}
-	for i := range entries {
-		entries[i].Delivery = known[entries[i].Key]
 	}
 	return entries, len(found), next, nil
-}
-
-func (s *Store) keyOf(r kvrecord.Record) string {
-	return strings.TrimPrefix(r.Subject, s.records.Key(""))
 }
 
 // TakenError is returned for a write over a record that has been replaced since it was read.
@@ -299,17 +320,25 @@ func (e *TakenError) Error() string {
 	return fmt.Sprintf("deliveries: somebody else wrote the record: it is %s now", e.There.State)
 }
 
-// Put writes a record over the one that was read. The server removes the record 40 days after its last write. The error is a
-// [*TakenError] when another record was written meanwhile. Usually one round trip.
+// Put writes a record over the one that was read. The server removes the record 40 days after its last write, and an item after
+// ItemKeep. The error is a [*TakenError] when another record was written meanwhile. Usually one round trip.
 func (s *Store) Put(ctx context.Context, key string, d *Delivery) error {
+	bucket, subject := s.at(key)
 	d.UpdatedAt = time.Now().UTC()
-	data, err := json.Marshal(d)
+	encode, ttl := d.encode, Keep
+	if bucket == s.items {
+		encode = d.encodeItem
+	}
+	if len(d.Item) > 0 {
+		ttl = s.ItemKeep
+	}
+	data, err := encode()
 	if err != nil {
 		return fmt.Errorf("deliveries: encode: %w", err)
 	}
-	stored, err := s.records.Put(ctx, kvrecord.Write{Subject: s.records.Key(key), Data: data, Over: d.over, TTL: Keep})
+	stored, err := bucket.Put(ctx, kvrecord.Write{Subject: subject, Data: data, Over: d.over, TTL: ttl})
 	if conflict, ok := errors.AsType[*kvrecord.ConflictError](err); ok {
-		there, err := decode(conflict.Found)
+		there, err := s.decode(conflict.Found)
 		if err != nil {
 			return err
 		}
@@ -318,18 +347,25 @@ func (s *Store) Put(ctx context.Context, key string, d *Delivery) error {
 	if err != nil {
 		return fmt.Errorf("deliveries: %w", err)
 	}
-	d.over, d.behind = stored, false
+	d.over = stored
 	return nil
 }
 
+func (d *Delivery) encode() ([]byte, error) { return json.Marshal(d) } //nolint:wrapcheck // wrapped by Put
+
 // decode reads a record. A missing or deleted record is a pending delivery.
-func decode(found kvrecord.Record) (*Delivery, error) {
-	d := Delivery{State: Pending, over: found}
-	if len(found.Data) == 0 {
-		return &d, nil
+func (s *Store) decode(found kvrecord.Record) (*Delivery, error) {
+	d := &Delivery{State: Pending}
+	var err error
+	switch isItem := !strings.HasPrefix(found.Subject, s.records.Key("")); {
+	case isItem:
+		d, err = decodeItem(found)
+	case len(found.Data) > 0:
+		err = json.Unmarshal(found.Data, d)
 	}
-	if err := json.Unmarshal(found.Data, &d); err != nil {
-		return nil, fmt.Errorf("deliveries: record at %d: %w", found.Revision, err)
+	if err != nil {
+		return nil, fmt.Errorf("deliveries: record at %d of %s: %w", found.Revision, found.Subject, err)
 	}
-	return &d, nil
+	d.over = found
+	return d, nil
 }

@@ -2,188 +2,149 @@ package deliveries
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
-	"fmt"
-	"slices"
+	"errors"
 	"strings"
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
+	"github.com/expediter-io/expediter/services/notifier/channel"
 )
 
-// Inbox is the name of the channel whose items take the place of the records of their rows. A row that is delivered at its first
-// attempt has no record: the item has the attempt, and is kept for longer than the row.
+// Inbox is the name of the channel whose items have the records of their rows.
 const Inbox = "inapp"
 
-// ItemsAtOnce is the number of items that are read at a time. Each may have the payload of an event, up to 768 KiB.
-const ItemsAtOnce = 64
+const (
+	// ItemsAtOnce is the number of items that are read at a time. Each may have the payload of an event, up to 768 KiB.
+	ItemsAtOnce = 64
 
-// Item has the fields of an item of the inbox that concern its row.
-type Item struct {
-	// Category, EventType, Priority and Template are fields of the row.
-	Category  string            `json:"category,omitempty"`
-	EventType string            `json:"event_type"`
-	Priority  contracts.Urgency `json:"priority,omitempty"`
-	Template  string            `json:"template,omitempty"`
+	// ItemKeep is the time for which items are kept by default.
+	ItemKeep = 90 * 24 * time.Hour
+)
 
-	// CreatedAt is the time at which the row was planned.
-	CreatedAt time.Time `json:"created_at"`
-
-	// ID is the id of the message.
-	ID string `json:"id"`
-
-	// Sent is the attempt that delivered the item, nil when a record of the row has the attempt.
-	Sent *ItemAttempt `json:"sent,omitempty"`
+// MessageID returns the id of the message of a row, from the row's key. It is short, and safe in headers, file names
+// and URLs.
+func MessageID(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return "ntf_" + hex.EncodeToString(sum[:16])
 }
 
-// ItemAttempt is an attempt in the form of an item, which is short because each item has one.
-type ItemAttempt struct {
-	// AfterMS is the time from the planning of the row to the beginning of the attempt, in milliseconds.
-	AfterMS int64 `json:"after_ms"`
+// itemRecord is the record of a row of the inbox. It has an item once the row is delivered.
+type itemRecord struct {
+	// Item is an inapp.Item.
+	Item json.RawMessage `json:"item,omitempty"`
 
-	// Worker is the worker that made the attempt.
+	// Sent is the only attempt of a row that was delivered at once. It takes the place of Delivery, because nearly all items have one.
+	Sent *sent `json:"sent,omitempty"`
+
+	// Delivery is the record of any other row.
+	Delivery *Delivery `json:"delivery,omitempty"`
+}
+
+type sent struct {
+	AtMS   int64  `json:"at"` // in Unix milliseconds
 	Worker string `json:"by,omitempty"`
 }
 
-// AttemptOf returns an attempt in the form of the item of a row that was planned at created.
-func AttemptOf(a Attempt, created time.Time) *ItemAttempt {
-	return &ItemAttempt{AfterMS: a.At.Sub(created).Milliseconds(), Worker: a.Worker}
+// encodeItem returns the record of a row of the inbox.
+func (d *Delivery) encodeItem() ([]byte, error) {
+	r := itemRecord{Delivery: d}
+	if d.AtOnce {
+		a := d.Attempts[0]
+		r = itemRecord{Sent: &sent{AtMS: a.At.UnixMilli(), Worker: a.Worker}}
+	}
+	own, err := json.Marshal(r)
+	if err != nil || len(d.Item) == 0 {
+		return own, err //nolint:wrapcheck // wrapped by Put
+	}
+	const begin = `{"item":`
+	data := make([]byte, 0, len(begin)+len(d.Item)+len(own))
+	data = append(append(data, begin...), d.Item...) // it is valid: json.Marshal would compact it again
+	return append(append(data, ','), own[1:]...), nil
 }
 
-// OfItem returns the delivery of a row, by the record at its item's key, and reports whether the item was delivered. An item that
-// was removed from the inbox was delivered; an item that was withheld was not. The delivery has no attempt when the item has none.
-func OfItem(found kvrecord.Record) (d *Delivery, came bool) {
-	d = &Delivery{State: Delivered, UpdatedAt: found.Stored}
+// decodeItem reads the record of a row of the inbox. An item that somebody has removed was delivered.
+func decodeItem(found kvrecord.Record) (*Delivery, error) {
 	if len(found.Data) == 0 {
-		return d, found.Revision > 0 && found.Header.Get(kvrecord.HeaderWriter) == ""
+		if found.Header.Get("KV-Operation") != "" {
+			return &Delivery{State: Delivered, UpdatedAt: found.Stored}, nil
+		}
+		return &Delivery{State: Pending}, nil
 	}
-	var item Item
-	if json.Unmarshal(found.Data, &item) == nil && item.Sent != nil {
-		d.UpdatedAt = item.CreatedAt.Add(time.Duration(item.Sent.AfterMS) * time.Millisecond)
-		d.Attempts = []Attempt{{At: d.UpdatedAt, Outcome: OutcomeSent, Worker: item.Sent.Worker}}
+	var r itemRecord
+	if err := json.Unmarshal(found.Data, &r); err != nil {
+		return nil, err //nolint:wrapcheck // wrapped by decode
 	}
-	d.ProviderID = item.ID
-	return d, true
+	d := r.Delivery
+	if d == nil {
+		d = &Delivery{AtOnce: true, ProviderID: MessageID(keyOfItem(found.Subject)), State: Delivered}
+		if r.Sent != nil {
+			d.UpdatedAt = time.UnixMilli(r.Sent.AtMS).UTC()
+			d.Attempts = []Attempt{{At: d.UpdatedAt, Outcome: OutcomeSent, Worker: r.Sent.Worker}}
+		}
+	}
+	d.Item = r.Item
+	return d, nil
 }
 
-// RowOfItem returns the row and its key, by the record at its item's key. ok reports whether the item was delivered and does not belong
-// to a digest. For an item that was removed from the inbox only the key is known.
-func RowOfItem(found kvrecord.Record) (n contracts.Notification, key string, ok bool) {
-	d, came := OfItem(found)
-	tokens := strings.Split(found.Subject, ".")
-	if !came || len(tokens) != 5 || len(found.Data) > 0 && len(d.Attempts) == 0 {
-		return n, "", false
-	}
-	key = strings.Join([]string{tokens[4], Inbox, tokens[2], tokens[3]}, ".")
-	of, err := contracts.RowOfKey(key)
-	if err != nil {
-		return n, "", false
-	}
-	var item Item
-	if len(found.Data) > 0 {
-		_ = json.Unmarshal(found.Data, &item) //nolint:errcheck // OfItem has read it
-	}
-	of.Category, of.CreatedAt, of.EventType, of.Priority, of.Template =
-		item.Category, item.CreatedAt, item.EventType, item.Priority, item.Template
-	return of, key, true
-}
+// itemPrefix begins the subjects of the bucket of items.
+const itemPrefix = "$KV." + contracts.BucketInbox + "."
 
-// ItemOf returns the subject of a row's item, by the row's key, "" for a row of another channel.
-func (s *Store) ItemOf(key string) string {
+// ItemSubject returns the subject of the record of a row of the inbox, by the row's key, "" for any other row.
+func ItemSubject(key string) string {
 	tokens := strings.Split(key, ".")
 	if len(tokens) != 4 || tokens[1] != Inbox {
 		return ""
 	}
-	return s.items.Key(strings.Join([]string{tokens[2], tokens[3], tokens[0]}, "."))
+	return itemPrefix + strings.Join([]string{tokens[2], tokens[3], tokens[0]}, ".")
 }
 
-// Came asks the leader whether the item of a row of the inbox was delivered, by the row's key. One round trip.
-func (s *Store) Came(ctx context.Context, key string) (bool, error) {
-	found, err := s.items.Latest(ctx, s.ItemOf(key))
+// keyOfItem returns the key of the row of a record at a subject.
+func keyOfItem(subject string) string {
+	kind, rest, _ := strings.Cut(strings.TrimPrefix(subject, itemPrefix), ".")
+	user, event, _ := strings.Cut(rest, ".")
+	return strings.Join([]string{event, Inbox, kind, user}, ".")
+}
+
+// ItemFailure returns the error of a channel for an item that was not made, or whose record was not stored.
+func ItemFailure(ctx context.Context, err error) *channel.Error {
+	kind := channel.KindUnavailable
+	switch failure, ok := errors.AsType[*channel.Error](err); {
+	case ok:
+		return failure
+	case errors.Is(err, kvrecord.ErrTooLarge):
+		kind = channel.KindRejected
+	case ctx.Err() != nil:
+		kind = channel.KindTimeout
+	}
+	return &channel.Error{Channel: Inbox, Kind: kind, Cause: err}
+}
+
+// RowAtOnce returns a row that is in no stream and its key, by its record, and reports whether the record is that of such a row.
+func RowAtOnce(found kvrecord.Record) (n contracts.Notification, key string, ok bool) {
+	d, err := decodeItem(found)
+	if err != nil || !d.AtOnce {
+		return n, "", false
+	}
+	key = keyOfItem(found.Subject)
+	of, err := contracts.RowOfKey(key)
 	if err != nil {
-		return false, fmt.Errorf("deliveries: %w", err)
+		return n, "", false
 	}
-	_, came := OfItem(found)
-	return came, nil
-}
-
-// settled reports whether the record of a row decides its outcome, whatever the inbox has. A failed row may have an item
-// nevertheless. The item at the key of a row in a digest may belong to the digest, if the row's event is its only one.
-func (d *Delivery) settled() bool { return d.State.Ended() && d.State != Failed || d.Digest != "" }
-
-// addItems adds the inbox's items to the records of the rows of keys. One round trip for each ItemsAtOnce items, none when no items
-// are needed.
-func (s *Store) addItems(ctx context.Context, known map[string]*Delivery, keys []string) error {
-	var subjects []string
-	of := map[string]string{}
-	for _, key := range keys {
-		if d := known[key]; d != nil && d.settled() {
-			continue
-		}
-		if subject := s.ItemOf(key); subject != "" {
-			subjects, of[subject] = append(subjects, subject), key
-		}
+	var item struct {
+		Category  string            `json:"category"`
+		CreatedAt time.Time         `json:"created_at"`
+		EventType string            `json:"event_type"`
+		Priority  contracts.Urgency `json:"priority"`
+		Template  string            `json:"template"`
 	}
-	if len(subjects) == 0 {
-		return nil
+	if json.Unmarshal(d.Item, &item) != nil {
+		return n, "", false
 	}
-	for some := range slices.Chunk(subjects, ItemsAtOnce) {
-		found, err := s.items.GetMany(ctx, some)
-		if err != nil {
-			return fmt.Errorf("deliveries: %w", err)
-		}
-		for _, r := range found {
-			if item, came := OfItem(r); came {
-				key := of[r.Subject]
-				known[key] = known[key].delivered(item)
-			}
-		}
-	}
-	return nil
-}
-
-// delivered returns the delivery of a record, nil for none, with a delivered item.
-func (d *Delivery) delivered(item *Delivery) *Delivery {
-	if d == nil {
-		return item
-	}
-	with := *d
-	with.State, with.Reason, with.Detail, with.Until, with.ProviderID = Delivered, "", "", time.Time{}, item.ProviderID
-	with.Attempts, with.behind = slices.Concat(d.Attempts, item.Attempts), d.over.Revision > 0
-	if item.UpdatedAt.After(d.UpdatedAt) {
-		with.UpdatedAt = item.UpdatedAt
-	}
-	return &with
-}
-
-// ScanItems is Scan for the rows whose items take the place of their records, in the order in which the items were last written or
-// marked. Two round trips.
-func (s *Store) ScanItems(ctx context.Context, from uint64, limit int) (entries []Entry, read int, next uint64, err error) {
-	found, next, err := s.items.Scan(ctx, from, limit)
-	if err != nil {
-		return nil, 0, 0, fmt.Errorf("deliveries: %w", err)
-	}
-	var subjects []string
-	for _, r := range found {
-		tokens := strings.Split(strings.TrimPrefix(r.Subject, s.items.Key("")), ".")
-		d, came := OfItem(r)
-		if !came || len(d.Attempts) == 0 || len(tokens) != 3 {
-			continue
-		}
-		key := strings.Join([]string{tokens[2], Inbox, tokens[0], tokens[1]}, ".")
-		entries, subjects = append(entries, Entry{Delivery: d, Key: key, Revision: r.Revision}), append(subjects, s.records.Key(key))
-	}
-	if len(subjects) == 0 {
-		return nil, len(found), next, nil
-	}
-	records, err := s.records.GetMany(ctx, subjects)
-	if err != nil {
-		return nil, 0, 0, fmt.Errorf("deliveries: %w", err)
-	}
-	kept := map[string]bool{}
-	for _, r := range records {
-		kept[s.keyOf(r)] = true
-	}
-	return slices.DeleteFunc(entries, func(e Entry) bool { return kept[e.Key] }), len(found), next, nil
+	of.Category, of.CreatedAt, of.EventType, of.Priority, of.Template =
+		item.Category, item.CreatedAt, item.EventType, item.Priority, item.Template
+	return of, key, true
 }

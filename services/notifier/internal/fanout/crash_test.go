@@ -120,7 +120,7 @@ func (b *bench) expand(ctx context.Context, id string, death int) (bool, error) 
 		return true, err
 	}
 	b.expander.Passing(dies(death))
-	return survive(func() error { return check.Err(b.expander.Expand(ctx, p, false)) })
+	return survive(func() error { return check.Err(b.expander.Expand(ctx, p)) })
 }
 
 // rows returns the rows of an event as they are stored, by subject.

@@ -14,6 +14,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/natsotel"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/internal/row"
 )
@@ -44,9 +45,8 @@ type Inbox interface {
 	// Immediate reports whether a row, by itself, may be delivered without being stored.
 	Immediate(n *contracts.Notification) bool
 
-	// Deliver delivers an immediate row, and reports whether the row is done. With again, an earlier call may have delivered the row.
-	// After an error the row may have been delivered.
-	Deliver(ctx context.Context, n contracts.Notification, payload json.RawMessage, again bool) (done bool, err error)
+	// Deliver delivers an immediate row, unless that was done before. After an error the row may have been delivered.
+	Deliver(ctx context.Context, n contracts.Notification, payload json.RawMessage) (deliver.Outcome, error)
 }
 
 // Expander stores the rows of plans, or delivers them. It is safe for concurrent use, also by several processes.
@@ -92,9 +92,9 @@ type Stored struct {
 }
 
 // Expand delivers the rows of a plan at once or stores them, unless that was done before, and returns when all rows are done. After any
-// error and any crash it may be called again, with again set: the stream takes a row once, for as long as it keeps the row, and the
-// inbox takes its message once. It holds a page of the plan and some hundred rows at a time. For a cancelled event it stores nothing.
-func (e *Expander) Expand(ctx context.Context, p *plan.Plan, again bool) (Stored, error) {
+// error and any crash it may be called again: the stream takes a row once, for as long as it keeps the row, and the inbox takes an item
+// once. It holds a page of the plan and some hundred rows at a time. For a cancelled event it stores nothing.
+func (e *Expander) Expand(ctx context.Context, p *plan.Plan) (Stored, error) {
 	kept, err := e.reader.Event(ctx, p.EventID)
 	if err != nil && !errors.Is(err, plan.ErrNotFound) {
 		return Stored{}, err
@@ -107,9 +107,7 @@ func (e *Expander) Expand(ctx context.Context, p *plan.Plan, again bool) (Stored
 		return Stored{}, err
 	}
 	within, sending := e.Telemetry.Send(ctx, contracts.StreamNotifications, header) // once for all rows of the plan, before they are marked
-	x := expansion{
-		Expander: e, again: again || kept == nil || kept.State == plan.StateExpanded, header: header, marked: row.MarkAgain(header), plan: p,
-	}
+	x := expansion{Expander: e, header: header, plan: p}
 	stored, err := x.run(within)
 	sending.EndSends(stored.New-stored.Delivered, err)
 	if err != nil {
@@ -127,9 +125,7 @@ func (e *Expander) Expand(ctx context.Context, p *plan.Plan, again bool) (Stored
 type expansion struct {
 	*Expander
 
-	again  bool        // there may have been an earlier expansion
 	header nats.Header // of rows
-	marked nats.Header // headers of rows that may have been delivered
 	plan   *plan.Plan
 
 	mu     sync.Mutex
@@ -190,40 +186,33 @@ func (x *expansion) count(isNew bool) {
 
 // ask has the inbox deliver a row. A panic is an error of this row alone. The worker of the stored row panics as
 // well, and reports it.
-func (x *expansion) ask(ctx context.Context, n contracts.Notification) (done bool, err error) {
+func (x *expansion) ask(ctx context.Context, n contracts.Notification) (outcome deliver.Outcome, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			done, err = false, fmt.Errorf("deliver the row of %s/%.80q: panic: %v", n.RecipientType, n.UserID, p)
+			outcome, err = deliver.Held, fmt.Errorf("deliver the row of %s/%.80q: panic: %v", n.RecipientType, n.UserID, p)
 		}
 	}()
-	return x.Inbox.Deliver(ctx, n, x.plan.Payload, x.again)
+	return x.Inbox.Deliver(ctx, n, x.plan.Payload)
 }
 
-// deliver has the inbox deliver a row, and stores the row if it is not done.
+// deliver has the inbox deliver a row, and stores the row if it is held, or if it is not known whether it was delivered.
 func (x *expansion) deliver(ctx context.Context, n contracts.Notification) error {
-	done, err := x.ask(ctx, n)
-	if done {
-		x.mu.Lock()
-		defer x.mu.Unlock()
-		if x.again {
-			x.stored.Old++
-		} else {
-			x.stored.New++
-			x.stored.Delivered++
-		}
+	outcome, err := x.ask(ctx, n)
+	x.mu.Lock()
+	switch {
+	case err != nil:
+		x.unsure = true
+	case outcome == deliver.Sent:
+		x.stored.New++
+		x.stored.Delivered++
+	case outcome == deliver.Known:
+		x.stored.Old++
+	}
+	x.mu.Unlock()
+	if err == nil && outcome != deliver.Held {
 		return nil
 	}
-	header := x.header
-	if err != nil {
-		x.mu.Lock()
-		x.unsure = true
-		x.mu.Unlock()
-		header = x.marked
-	}
-	if x.again {
-		header = x.marked
-	}
-	msg, err := new(row.Encoder).Message(n, header)
+	msg, err := new(row.Encoder).Message(n, x.header)
 	if err != nil {
 		return fmt.Errorf("plan of %.80q: %w", x.plan.EventID, err)
 	}
@@ -248,22 +237,16 @@ func (x *expansion) store(ctx context.Context, deliver func(contracts.Notificati
 		if err != nil {
 			return err
 		}
-		header := x.header
-		if x.Inbox != nil && x.Inbox.Immediate(&n) {
-			if !x.isUnsure() {
-				deliver(n)
-				continue
-			}
-			if x.again {
-				header = x.marked
-			}
+		if x.Inbox != nil && x.Inbox.Immediate(&n) && !x.isUnsure() {
+			deliver(n)
+			continue
 		}
 		if len(flight) == window {
 			if err := settle(window / 2); err != nil {
 				return err
 			}
 		}
-		s, err := x.send(n, &encoder, header)
+		s, err := x.send(n, &encoder)
 		if err != nil {
 			return fmt.Errorf("plan of %.80q: %w", x.plan.EventID, err)
 		}
@@ -280,8 +263,8 @@ type sent struct {
 	stream *kvrecord.Stream
 }
 
-func (x *expansion) send(n contracts.Notification, encoder *row.Encoder, header nats.Header) (sent, error) {
-	msg, err := encoder.Message(n, header)
+func (x *expansion) send(n contracts.Notification, encoder *row.Encoder) (sent, error) {
+	msg, err := encoder.Message(n, x.header)
 	if err != nil {
 		return sent{}, err
 	}

@@ -49,7 +49,7 @@ func TestRowsAreStoredOnce(t *testing.T) {
 	var mu sync.Mutex
 	var sum fanout.Stored
 	expand := func(e *fanout.Expander) {
-		stored, err := e.Expand(t.Context(), p, false)
+		stored, err := e.Expand(t.Context(), p)
 		check.Is(t, err, nil)
 		mu.Lock()
 		defer mu.Unlock()
@@ -67,7 +67,7 @@ func TestRowsAreStoredOnce(t *testing.T) {
 func TestARowSaysWhatItIs(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	check.OK(t, check.Err(b.expander.Expand(t.Context(), b.planned(t, 1), false)))
+	check.OK(t, check.Err(b.expander.Expand(t.Context(), b.planned(t, 1))))
 	msg := check.Must(b.stream.GetLastMsgForSubject(t.Context(), "notify.send.email.CUSTOMER.=dS8w.e"))(t)
 	event, err := contracts.ParseCloudEvent(msg.Subject, msg.Header, msg.Data)
 	check.That(t, err == nil && event.Type == contracts.CloudEventNotificationRequested && event.ID == "e.email.CUSTOMER.=dS8w",
@@ -84,11 +84,11 @@ func TestAnInterruptedExpansionIsNone(t *testing.T) {
 	p := b.planned(t, 100)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	check.Is(t, check.Err(b.expander.Expand(ctx, p, false)), context.Canceled)
+	check.Is(t, check.Err(b.expander.Expand(ctx, p)), context.Canceled)
 	kept, err := b.reader.Event(t.Context(), "e")
 	check.That(t, err == nil && kept.State == plan.StatePlanned, "%+v: %v", kept, err)
 	p.Pages++ // one that is not there
-	check.Failsf(t, check.Err(b.expander.Expand(t.Context(), p, false)), "a page that is missing was taken for none")
+	check.Failsf(t, check.Err(b.expander.Expand(t.Context(), p)), "a page that is missing was taken for none")
 	kept, err = b.reader.Event(t.Context(), "e")
 	check.That(t, err == nil && kept.State == plan.StatePlanned, "%+v: %v", kept, err)
 }
@@ -106,13 +106,13 @@ func TestARowThatIsNotTakenIsNotStored(t *testing.T) {
 	config := b.stream.CachedInfo().Config
 	config.MaxMsgs = 600
 	check.OK(t, check.Err(b.js.UpdateStream(t.Context(), config)))
-	first, err := b.expander.Expand(t.Context(), p, false)
+	first, err := b.expander.Expand(t.Context(), p)
 	check.That(t, err != nil, "%+v", first)
 	kept, err := b.reader.Event(t.Context(), "e")
 	check.That(t, err == nil && kept.State == plan.StatePlanned, "%+v: %v", kept, err)
 	config.MaxMsgs = -1
 	check.OK(t, check.Err(b.js.UpdateStream(t.Context(), config)))
-	stored, err := b.expander.Expand(t.Context(), p, false)
+	stored, err := b.expander.Expand(t.Context(), p)
 	check.That(t, err == nil && stored.New+stored.Old == 1000 && stored.Old != 0, "%+v: %v", stored, err)
 	page := httptest.NewRecorder()
 	exports.Metrics.ServeHTTP(page, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody))
@@ -134,7 +134,7 @@ func TestAnExpansionSurvivesARestartOfTheServer(t *testing.T) {
 			check.Is(t, b.srv.Restart(t.Context()), nil)
 		}
 	})
-	stored, err := b.expander.Expand(t.Context(), p, false)
+	stored, err := b.expander.Expand(t.Context(), p)
 	check.That(t, err == nil && stored.New+stored.Old == 2000, "%+v: %v", stored, err)
 	rows, err := b.rows(t.Context(), "e")
 	check.That(t, err == nil && len(rows) == 2000, "%d rows: %v", len(rows), err)
@@ -151,7 +151,7 @@ func TestAnEventThatIsCancelledStaysSo(t *testing.T) {
 		}
 	})
 	for _, want := range []fanout.Stored{{New: 6}, {}} {
-		stored, err := b.expander.Expand(t.Context(), p, false)
+		stored, err := b.expander.Expand(t.Context(), p)
 		check.That(t, err == nil && stored == want, "%+v, want %+v: %v", stored, want, err)
 		kept, err := b.reader.Event(t.Context(), "e")
 		check.That(t, err == nil && kept.State == plan.StateCancelled, "%+v: %v", kept, err)

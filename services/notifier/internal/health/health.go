@@ -248,7 +248,7 @@ func counts(failure *channel.Error) bool {
 	switch failure.Kind {
 	case channel.KindRejected, channel.KindTimeout, channel.KindUnavailable, channel.KindUnknown:
 		return true
-	case channel.KindBounced, channel.KindCancelled, channel.KindGone, channel.KindInterrupted, channel.KindMisconfigured,
+	case channel.KindBounced, channel.KindGone, channel.KindInterrupted, channel.KindMisconfigured,
 		channel.KindNoAddress, channel.KindRateLimited:
 	}
 	return false

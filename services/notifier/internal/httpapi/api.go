@@ -25,9 +25,9 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/health"
 )
 
-// Docs describe the API. They are made of openapi.yaml by `go generate` in pkg/contracts.
+// Docs describes the API. It is made of openapi.yaml by `go generate` in pkg/contracts.
 //
-//go:embed asyncapi.json openapi.json docs.html
+//go:embed openapi.json
 var Docs embed.FS
 
 // Config describes the API.

@@ -16,7 +16,7 @@ import (
 func TestEveryRouteIsDescribed(t *testing.T) {
 	t.Parallel()
 	d := servicetest.Described(t, Docs)
-	d.Routes(t, func(r *service.Router) { Add(Config{Router: r}) }, ".", "../../../../pkg/service")
+	d.Routes(t, func(r *service.Router) { Add(Config{Router: r}) })
 	type eventState struct {
 		api.Event
 		api.Page
@@ -27,8 +27,6 @@ func TestEveryRouteIsDescribed(t *testing.T) {
 		Next string `json:"next,omitempty"`
 	}
 	d.Types(t, map[string]any{
-		"AddressRequest": api.AddressRequest{}, "Cancellation": api.Cancellation{}, "EndpointQuery": api.EndpointQuery{}, "EventRequest": nil, "KnownEvent": api.Event{},
-		"Nothing": nil, "RowQuery": api.Query{}, "UserAnswer": api.User{}, "UserQuery": api.UserQuery{}, "UserRequest": nil,
 		"Accepted": api.Accepted{}, "AddressSecrets": api.AddressSecrets{}, "Attempt": deliveries.Attempt{}, "Cancelled": api.Cancelled{},
 		"CloudEvent": nil, "Counts": inapp.Counts{}, "EndpointName": api.EndpointName{}, "EventState": eventState{},
 		"FailingEndpoint": health.Endpoint{}, "FailingEndpoints": api.EndpointPage{}, "FieldError": contracts.FieldError{}, "Frame": frame{},

@@ -28,21 +28,6 @@ func Header(created time.Time) (nats.Header, error) {
 	return header, nil
 }
 
-// headerAgain marks a row whose message may have been delivered before the row was stored.
-const headerAgain = "Expediter-Again"
-
-// MarkAgain returns the headers of rows with the mark that their messages may have been delivered before the rows
-// were stored.
-func MarkAgain(header nats.Header) nats.Header {
-	header = maps.Clone(header)
-	header.Set(headerAgain, "1")
-	return header
-}
-
-// IsAgain reports whether the message of a row, by the row's headers, may have been delivered before the row was
-// stored.
-func IsAgain(header nats.Header) bool { return header.Get(headerAgain) != "" }
-
 // Encoder writes the rows of one plan as contracts.Encode does. Most rows differ from the one before only in the user, so
 // it keeps the bytes around the user. It is not safe for concurrent use.
 type Encoder struct {

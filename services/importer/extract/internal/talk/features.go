@@ -9,7 +9,7 @@ import (
 )
 
 // Features are the observations of a sentence, by index; most are 0 or 1.
-type Features [Count]float64
+type Features [featureCount]float64
 
 // The features. They are those without which a fit knows less: others, such as greetings and questions, were tried.
 const (
@@ -50,14 +50,8 @@ const (
 	Core               // one of the core verbs of recipes, as an order, a plan or in progress
 	GiveIt             // "give it a stir"
 	Habit              // "usually", "like to"
-	Count
+	featureCount
 )
-
-// Names has the names of the features, by number.
-var Names = strings.Fields(`
-StrongBase StrongIng StrongPast StrongElse StrongMore MotionBase MotionElse LightBase StrongFood LightFood VerbPronoun FoodOne FoodMore
-AmountFood HeatSaid Until Vessel Plan Sequence First Negated PastTalk Taste Option Reason Story State IfWhen Short Long VeryLong Beginning
-Ending NoVerb Core GiveIt Habit`)
 
 // Observe returns the features of every sentence. stop is called before each sentence. An error of stop ends Observe,
 // and is returned.

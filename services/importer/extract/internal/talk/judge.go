@@ -38,7 +38,7 @@ func (d *Document) Cooking(stop func() error) (float64, error) {
 		if err != nil {
 			return 0, err
 		}
-		if most = max(most, Likelihood(cookingBase+said(s), cookingWeights[:], t[:])); most >= Doubtful {
+		if most = max(most, likelihood(cookingBase+said(s), cookingWeights[:], t[:])); most >= Doubtful {
 			break
 		}
 	}
@@ -64,44 +64,33 @@ func (d *Document) parts() iter.Seq[*Sentence] {
 //go:embed stems.txt
 var stemsText string
 
-// stemWeights are the terms of the stems in the log-odds, before multiplication by the share of [Said].
+// stemWeights are the terms of the stems in the log-odds, before multiplication by the share in said.
 var stemWeights = parseStems(stemsText)
 
 func parseStems(text string) map[string]float64 {
 	out := map[string]float64{}
 	for field := range strings.FieldsSeq(text) {
 		stem, weight, _ := strings.Cut(field, ":")
-		out[stem], _ = strconv.ParseFloat(weight, 64) //nolint:errcheck // a test makes the text
+		out[stem], _ = strconv.ParseFloat(weight, 64) //nolint:errcheck // a part of the program
 	}
 	return out
 }
 
-// said returns the term of a part's words in the log-odds.
+// said returns the term of a part's words in the log-odds: each known stem counts once, and less the more there are.
 func said(s *Sentence) float64 {
-	sum := 0.0
-	stems, share := Said(s.Stems, func(stem string) bool { _, ok := stemWeights[stem]; return ok })
-	for _, stem := range stems {
-		sum += stemWeights[stem]
-	}
-	return sum * share
-}
-
-// Said returns the known ones of the stems, each once, and the factor of their weights, which is smaller the more
-// stems there are.
-func Said(stems []string, known func(stem string) bool) (said []string, share float64) {
-	seen := map[string]bool{}
-	for _, stem := range stems {
-		if known(stem) && !seen[stem] {
+	sum, seen := 0.0, map[string]bool{}
+	for _, stem := range s.Stems {
+		if weight, known := stemWeights[stem]; known && !seen[stem] {
 			seen[stem] = true
-			said = append(said, stem)
+			sum += weight
 		}
 	}
-	return said, 1.6 / math.Sqrt(float64(len(said)+10))
+	return sum * (1.6 / math.Sqrt(float64(len(seen)+10)))
 }
 
-// Traits are the observations of a document, by index. None depends on the ends of sentences, on marks or on capitals, which
+// traits are the observations of a document, by index. None depends on the ends of sentences, on marks or on capitals, which
 // speech recognition does not write.
-type Traits [TraitCount]float64
+type traits [traitCount]float64
 
 // The traits. Those before FoodKinds are log(1 + occurrences in a hundred words). Those up to Society count different words,
 // relative to the length. The others are shares.
@@ -129,15 +118,8 @@ const (
 	Society              //
 	KitchenShare         // words of the kitchen among the words of all subjects
 	ListWritten          // an ingredient list, 1 from six entries on
-	TraitCount
+	traitCount
 )
-
-// TraitNames has the names of the traits.
-var TraitNames = [TraitCount]string{
-	"FoodActed", "HeatNamed", "UntilNamed", "VesselNamed", "PronounActed", "TasteNamed", "StoriesTold",
-	"FoodsSure", "FoodsDoubtful", "FoodKinds", "KitchenWords", "Computing", "Workshop", "Garden", "Lab", "Body", "Health", "Home", "Animals",
-	"Dining", "Society", "KitchenShare", "ListWritten",
-}
 
 var subjectTraits = map[string]int{
 	"kitchen": KitchenWords, "computing": Computing, "workshop": Workshop, "garden": Garden, "lab": Lab, "body": Body, "health": Health,
@@ -147,17 +129,8 @@ var subjectTraits = map[string]int{
 // fewWords is the number of empty words that are added to a document, so that a short text is no proof.
 const fewWords = 8
 
-// Observe returns the traits and the stems of the first part of the document, for fitting weights.
-func (d *Document) Observe() (t Traits, stems []string, err error) {
-	for s := range d.parts() {
-		t, err = d.traits(s, func() error { return nil })
-		return t, s.Stems, err
-	}
-	return t, nil, nil
-}
-
 // traits returns the observations of a part of the document.
-func (d *Document) traits(s *Sentence, stop func() error) (t Traits, err error) {
+func (d *Document) traits(s *Sentence, stop func() error) (t traits, err error) {
 	t.words(s)
 	if err := t.deeds(s, stop); err != nil {
 		return t, err
@@ -197,8 +170,8 @@ func (d *Document) stream() *Sentence {
 }
 
 // words counts the foods and the words of the subjects.
-func (t *Traits) words(s *Sentence) {
-	seen := map[string]bool{}
+func (t *traits) words(s *Sentence) {
+	seen := map[traitName]bool{}
 	begun := -10 // the position of the last verb
 	for i := 0; i < len(s.Words); i++ {
 		if acts(s, i) {
@@ -223,7 +196,7 @@ func (t *Traits) words(s *Sentence) {
 }
 
 // deeds counts actions, by the form of their verbs.
-func (t *Traits) deeds(s *Sentence, stop func() error) error {
+func (t *traits) deeds(s *Sentence, stop func() error) error {
 	for i := range s.Words {
 		if i%maxWords == 0 {
 			if err := stop(); err != nil {
@@ -257,9 +230,16 @@ func acts(s *Sentence, i int) bool {
 	return IsBase(s.Words[i].Lower) && (food > 0 || objects[lower(s, i+1)]) && !nouns[lower(s, i-1)] && !subjects[lower(s, i-1)]
 }
 
+// traitName is a name as one of the words of a trait.
+type traitName struct {
+	trait int
+	name  string
+}
+
 // kind counts a name once.
-func (t *Traits) kind(trait int, name []string, seen map[string]bool) {
-	if key := TraitNames[trait] + strings.Join(name, " "); !seen[key] {
+func (t *traits) kind(trait int, name []string, seen map[traitName]bool) {
+	key := traitName{trait, strings.Join(name, " ")}
+	if !seen[key] {
 		seen[key] = true
 		t[trait]++
 	}
@@ -269,13 +249,13 @@ func (t *Traits) kind(trait int, name []string, seen map[string]bool) {
 func Score(features []Features) []float64 {
 	out := make([]float64, len(features))
 	for i := range features {
-		out[i] = Likelihood(base, weights[:], features[i][:])
+		out[i] = likelihood(base, weights[:], features[i][:])
 	}
 	return out
 }
 
-// Likelihood returns the likelihood, in [0,1], that weights give to observations. base is the log-odds without any.
-func Likelihood(base float64, weights, observed []float64) float64 {
+// likelihood returns the likelihood, in [0,1], that weights give to observations. base is the log-odds without any.
+func likelihood(base float64, weights, observed []float64) float64 {
 	for j, x := range observed {
 		base += weights[j] * x
 	}

@@ -1,0 +1,152 @@
+package cli
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/installed"
+)
+
+// A server that goes on from a copy of its store gives tokens a second time. After the command it does not, also when the bucket was
+// marked once before by a machine whose clock was ahead.
+func TestRestoredMakesTokensGrow(t *testing.T) {
+	t.Parallel()
+	dir, backup := t.TempDir(), filepath.Join(t.TempDir(), "backup")
+	on := func(dir string, do func(srv *natsrun.Server, js jetstream.JetStream)) {
+		srv := natstest.Server(t, func(c *natsrun.Config) { c.Dir, c.Listen = dir, true })
+		defer srv.Stop()
+		nc, js := natstest.Connect(t, srv)
+		defer nc.Close()
+		do(srv, js)
+	}
+	take := func(js jetstream.JetStream) kvlock.Token {
+		l := check.Must(kvlock.NewLocker(t.Context(), js, kvlock.LockerConfig{Bucket: contracts.BucketLocks}))(t)
+		defer l.Close()
+		lease := check.Must(l.Acquire(t.Context(), "a", kvlock.AcquireOptions{}))(t)
+		check.OK(t, lease.Release(t.Context()))
+		return lease.Token()
+	}
+	var out bytes.Buffer
+	restored := func(srv *natsrun.Server) int {
+		return Run(t.Context(), Config{
+			Getenv: func(string) string { return "" }, Stderr: &out, Stdin: strings.NewReader(""), Stdout: &out,
+		}, []string{"restored", "--server", srv.URL()})
+	}
+	on(dir, func(srv *natsrun.Server, js jetstream.JetStream) {
+		check.Same(t, "exit code without buckets", restored(srv), ExitNotFound)
+		check.OK(t, kvlock.CreateBucket(t.Context(), js, kvlock.BucketConfig{Bucket: contracts.BucketLocks}))
+		take(js)
+		ahead := check.Must(js.Stream(t.Context(), "KV_locks"))(t).CachedInfo().Config
+		ahead.Metadata["kvlock-epoch"] = "5000000000000000000"
+		check.OK(t, check.Err(js.UpdateStream(t.Context(), ahead)))
+	})
+	check.OK(t, os.CopyFS(backup, os.DirFS(dir)))
+	var last kvlock.Token
+	on(dir, func(_ *natsrun.Server, js jetstream.JetStream) {
+		for range 5 {
+			last = take(js)
+		}
+	})
+	on(backup, func(srv *natsrun.Server, js jetstream.JetStream) {
+		repeated := take(js)
+		check.Require(t, repeated.Compare(last) <= 0, "token %s after %s: the copy is not as this test means it", repeated, last)
+		check.Same(t, out.String(), restored(srv), ExitOK)
+		token := take(js)
+		check.That(t, token.Compare(last) > 0, "token %s after %s", token, last)
+	})
+}
+
+var shellBlock = regexp.MustCompile("(?s)```sh\n(.*?)```")
+
+// The commands of docs/backup.md, by the nats CLI and with the accounts of deploy/nats: what was backed up is on the other server.
+func TestTheCommandsOfTheBackupPage(t *testing.T) {
+	t.Parallel()
+	installed.NATS.Find(t)
+	page := check.Must(os.ReadFile(filepath.Join("..", "..", "..", "..", "docs", "backup.md")))(t)
+	blocks := shellBlock.FindAllSubmatch(page, -1)
+	check.Require(t, len(blocks) == 2, "the page has %d blocks of commands, want a backup and a restore", len(blocks))
+	users, dir := natstest.NewUsers(t), t.TempDir()
+	for _, user := range []string{"admin", "backup_enricher", "backup_importer", "backup_notifier"} {
+		check.OK(t, os.Rename(users.SeedFile(t, user), filepath.Join(dir, user+".nk")))
+	}
+	self := check.Must(os.Executable())(t)
+	check.OK(t, os.Symlink(self, filepath.Join(dir, "expediter"))) // which testscript runs as the program of that name
+	shell := func(srv *natsrun.Server, script string) {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), "bash", "-eo", "pipefail", "-c", script)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "NATS_URL="+srv.URL(), "PATH="+dir+":"+os.Getenv("PATH"), "HOME="+dir)
+		out, err := cmd.CombinedOutput()
+		check.Require(t, err == nil, "%v:\n%s", err, out)
+	}
+	owners := map[string]string{"enricher": "ENRICHER", "importer": "IMPORTER", "notifier": "NOTIFIER", "lock": ""}
+	var servers []*natsrun.Server
+	state := func(srv *natsrun.Server, fill bool) map[string]uint64 {
+		nc, own := natstest.Connect(t, srv, users.As("admin"))
+		messages := map[string]uint64{}
+		for service, account := range owners {
+			js := own
+			if account != "" {
+				js = natstest.InAccount(t, nc, account)
+			}
+			assets := contracts.AssetOptions{Services: []string{service}}
+			if fill {
+				check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(assets), contracts.ApplyOptions{})))
+				check.OK(t, check.Err(contracts.ApplyConsumers(t.Context(), js, contracts.Consumers(assets), contracts.ApplyOptions{})))
+				fillService(t, js, account, service)
+			}
+			for _, c := range contracts.Assets(assets) {
+				info := check.Must(js.Stream(t.Context(), c.Name))(t).CachedInfo()
+				messages[account+" "+c.Name] = info.State.Msgs
+				_, marked := info.Config.Metadata["kvlock-epoch"]
+				check.That(t, fill || marked == strings.HasPrefix(c.Name, "KV_"), "%s is marked: %t", c.Name, marked)
+			}
+		}
+		return messages
+	}
+	var before map[string]uint64
+	for i, block := range blocks {
+		srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen, c.Users = true, users.Public })
+		servers = append(servers, srv)
+		if i == 0 {
+			before = state(srv, true)
+		}
+		shell(srv, string(block[1]))
+	}
+	check.Equal(t, before, state(servers[1], false))
+}
+
+// fillService stores a message in each stream of a service.
+func fillService(t *testing.T, js jetstream.JetStream, account, service string) {
+	t.Helper()
+	own := map[string]string{"enricher": contracts.StreamEnrichJobs, "importer": contracts.StreamImportJobs, "notifier": contracts.StreamEvents}[service]
+	for _, c := range contracts.Assets(contracts.AssetOptions{Services: []string{service}}) {
+		subject := strings.Replace(c.Subjects[0], ">", "x", 1)
+		switch c.Name {
+		case contracts.StreamDead:
+			subject = "dead." + own + ".x"
+		case "KV_" + contracts.BucketJobs:
+			subject = "$KV.jobs.excused." + own + ".x"
+		}
+		if account != "" && strings.HasPrefix(subject, "$KV.") {
+			subject = "$JS." + account + ".API." + subject
+		}
+		if strings.HasPrefix(subject, "$O.") { // which no operator writes
+			continue
+		}
+		_, err := js.Publish(t.Context(), subject, []byte(service))
+		check.Require(t, err == nil, "%s: %v", subject, err)
+	}
+}

@@ -1,0 +1,196 @@
+package contracts_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/jsretry"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	_ "github.com/expediter-io/expediter/pkg/natsrun/natstest/fastelection" // in every server process
+)
+
+func TestMain(m *testing.M) { natstest.Main(m, 4) }
+
+// refusals calls a function when the server first refuses to make a stream.
+type refusals struct {
+	jetstream.StreamManager
+
+	refused func()
+}
+
+func (r *refusals) CreateStream(ctx context.Context, cfg jetstream.StreamConfig) (jetstream.Stream, error) {
+	stream, err := r.StreamManager.CreateStream(ctx, cfg)
+	if api, ok := errors.AsType[*jetstream.APIError](err); ok && strings.Contains(api.Description, "no suitable peers for placement") {
+		r.refused()
+	}
+	return stream, err
+}
+
+// Streams of all three kinds are applied while no node knows the room of the third one.
+func TestApplyWaitsForTheCluster(t *testing.T) {
+	t.Parallel()
+	c := natstest.Cluster(t, 3)
+	_, js := natstest.ConnectURL(t, c.URLs())
+	down := natstest.Forget(t, c)
+	options := contracts.AssetOptions{MaxBytes: 1 << 30, Replicas: 3}
+	want := []jetstream.StreamConfig{contracts.Streams(options)[0], contracts.Buckets(options)[0], contracts.Objects(options)[0]}
+
+	changes, err := contracts.Apply(t.Context(), js, want, contracts.ApplyOptions{Wait: time.Second})
+	for errors.Is(err, context.DeadlineExceeded) { // a busy server, and not an answer
+		changes, err = contracts.Apply(t.Context(), js, want, contracts.ApplyOptions{Wait: time.Second})
+	}
+	check.Require(t, errors.Is(err, jsretry.ErrNotReady) && len(changes) == len(want),
+		"without the node: got %v, %v, want ErrNotReady", changes, err)
+	for i, change := range changes {
+		check.Contains(t, change.Err, want[i].Name, "no suitable peers for placement", "see that its nodes are up")
+	}
+
+	var once sync.Once
+	started := make(chan error, 1)
+	manager := &refusals{js, func() { once.Do(func() { go func() { started <- down.Start(t.Context()) }() }) }}
+	changes, err = contracts.Apply(t.Context(), manager, want, contracts.ApplyOptions{})
+	got := actions(changes)
+	check.That(t, err == nil && got[contracts.ActionCreate] == len(want), "got %v, %v, want all created once the node is back", changes, err)
+	once.Do(func() {
+		t.Error("the server has refused nothing")
+		started <- nil
+	})
+	check.Is(t, <-started, nil)
+	differences := compare(t, js, want)
+	check.That(t, differences == nil, "got %v", differences)
+	if err := c.WaitReady(t.Context()); err != nil { // a server that is stopped while it makes a replica leaves a goroutine
+		t.Error(err)
+	}
+}
+
+// A change whose answer was lost is reported as made.
+func TestApplyReportsWhatItDidWithoutAnAnswer(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		p := natstest.NewProxy(t, srv)
+		_, js := natstest.Connect(t, srv, p.Through())
+		want := contracts.Streams(contracts.AssetOptions{})[:1]
+		for _, tt := range []struct {
+			action  contracts.Action
+			request string
+			age     time.Duration
+		}{{contracts.ActionCreate, "CREATE", 1000 * time.Hour}, {contracts.ActionUpdate, "UPDATE", 2000 * time.Hour}} {
+			want[0].MaxAge = tt.age
+			p.Hit(func(f natstest.Frame) bool { return f.Subject == "$JS.API.STREAM."+tt.request+"."+want[0].Name }, natstest.ReplyLost, 1)
+			changes, err := contracts.Apply(t.Context(), js, want, contracts.ApplyOptions{})
+			check.That(t, err == nil && changes[0].Action == tt.action && len(changes[0].Differences) == 1,
+				"%s: got %v, %v", tt.action, changes, err)
+		}
+	})
+}
+
+// former are the sizes that the notifier's streams once had.
+var former = map[string]int64{
+	contracts.StreamNotifications: 2 << 30, "KV_" + contracts.BucketDeliveries: 512 << 20, "KV_" + contracts.BucketInbox: 1 << 30,
+}
+
+// small makes the streams of the notifier with their former sizes, and a row in one of them. It returns the declarations of now.
+func small(t *testing.T, js jetstream.JetStream) []jetstream.StreamConfig {
+	t.Helper()
+	want := contracts.Assets(contracts.AssetOptions{Services: []string{contracts.ServiceNotifier}})
+	for _, config := range want {
+		if size, ok := former[config.Name]; ok {
+			config.MaxBytes = size
+		}
+		check.OK(t, check.Err(js.CreateStream(t.Context(), config)))
+	}
+	check.OK(t, check.Err(js.Publish(t.Context(), "notify.plan.x", nil)))
+	return want
+}
+
+func sizes(t *testing.T, js jetstream.JetStream) map[string]int64 {
+	t.Helper()
+	all := map[string]int64{}
+	for info := range js.ListStreams(t.Context()).Info() {
+		all[info.Config.Name] = info.Config.MaxBytes
+		check.That(t, info.Config.Name != contracts.StreamNotifications || info.State.Msgs == 1, "%d messages are left of 1", info.State.Msgs)
+	}
+	return all
+}
+
+// The streams of an older deployment grow to their present declarations. One that an operator has made larger still stays so.
+func TestApplyGrowsTheStreamsOfAnOlderDeployment(t *testing.T) {
+	t.Parallel()
+	_, js := natstest.Connect(t, natstest.Server(t))
+	want := small(t, js)
+	const larger = 2 << 30
+	events := check.Must(js.Stream(t.Context(), contracts.StreamEvents))(t)
+	config := events.CachedInfo().Config
+	config.MaxBytes = larger
+	check.OK(t, check.Err(js.UpdateStream(t.Context(), config)))
+	for _, dry := range []bool{true, false} {
+		changes, err := contracts.Apply(t.Context(), js, want, contracts.ApplyOptions{DryRun: dry})
+		got := actions(changes)
+		check.That(t, err == nil && got[contracts.ActionUpdate] == len(former) && got[contracts.ActionKeep] == 1, "got %v, %v", got, err)
+		now := sizes(t, js)
+		for _, config := range want {
+			expected := config.MaxBytes
+			if size, ok := former[config.Name]; ok && dry {
+				expected = size
+			}
+			if config.Name == contracts.StreamEvents {
+				expected = larger
+			}
+			check.That(t, now[config.Name] == expected, "dry %t: %s has %d bytes, want %d", dry, config.Name, now[config.Name], expected)
+		}
+	}
+}
+
+// A limit that has no room for the larger size is named, with its value where the server says it. The stream keeps its size and its
+// messages, and the others grow.
+func TestApplyNamesTheLimitThatIsTooSmall(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		account, server string
+		limit           string
+		most            int64
+	}{
+		"largest stream": {account: "disk_max_stream_bytes: 14GB", server: "64GB", limit: "disk_max_stream_bytes", most: 14 << 30},
+		"account":        {account: "max_file: 20GB", server: "64GB", limit: "max_file", most: 20 << 30},
+		"server":         {account: "max_streams: 20", server: "20GB", limit: "max_file_store"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file := filepath.Join(t.TempDir(), "server.conf")
+			text := "jetstream { max_file_store: " + test.server + " }\naccounts { A { jetstream { " + test.account +
+				" }, users: [ { user: u, password: p } ] } }\n"
+			check.OK(t, os.WriteFile(file, []byte(text), 0o600))
+			_, js := natstest.Connect(t, natstest.Server(t, func(c *natsrun.Config) { c.ConfigFile = file }), nats.UserInfo("u", "p"))
+			want := small(t, js)
+			changes, err := contracts.Apply(t.Context(), js, want, contracts.ApplyOptions{})
+			check.Require(t, err != nil, "all have room")
+			now := sizes(t, js)
+			for i, change := range changes {
+				_, grows := former[change.Stream]
+				room, ok := errors.AsType[*contracts.RoomError](change.Err)
+				switch {
+				case !grows || change.Stream == "KV_"+contracts.BucketDeliveries:
+					check.That(t, change.Err == nil && now[change.Stream] == want[i].MaxBytes,
+						"%s has %d bytes, want %d: %v", change.Stream, now[change.Stream], want[i].MaxBytes, change.Err)
+				case !ok || room.Stream != change.Stream || room.Size != want[i].MaxBytes || room.Limit != test.limit || room.Most != test.most:
+					t.Errorf("%s: got %+v of %v", change.Stream, room, change.Err)
+				case !strings.Contains(err.Error(), "stream "+change.Stream) || !strings.Contains(err.Error(), test.limit) ||
+					now[change.Stream] != former[change.Stream]:
+					t.Errorf("%s has %d bytes: %v", change.Stream, now[change.Stream], err)
+				}
+			}
+			t.Log(err)
+		})
+	}
+}

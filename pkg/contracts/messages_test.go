@@ -1,0 +1,199 @@
+package contracts_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/contracts/internal/render"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+)
+
+// channels returns the streams of the described channels, by address.
+func channels(t *testing.T) map[string]string {
+	t.Helper()
+	var doc struct {
+		Channels map[string]struct {
+			Address string `json:"address"`
+			Stream  string `json:"x-stream"`
+		} `json:"channels"`
+	}
+	files := check.Must(render.Files(root))(t)
+	check.OK(t, json.Unmarshal(files["pkg/contracts/asyncapi.json"], &doc))
+	all := map[string]string{}
+	for _, c := range doc.Channels {
+		all[c.Address] = c.Stream
+	}
+	return all
+}
+
+var parameter = regexp.MustCompile(`\{[a-zA-Z_]+\}`)
+
+// covers reports whether a filter of subjects selects a subject.
+func covers(filter, subject string) bool {
+	pattern := regexp.QuoteMeta(filter)
+	pattern = strings.ReplaceAll(strings.ReplaceAll(pattern, `\*`, `[^.]+`), ">", ".+")
+	return regexp.MustCompile("^" + pattern + "$").MatchString(subject)
+}
+
+// Every subject of every stream and bucket is described, and every channel is one of its stream, or a change of its bucket.
+func TestEveryStreamIsDescribed(t *testing.T) {
+	t.Parallel()
+	all := channels(t)
+	for _, config := range contracts.Assets(contracts.AssetOptions{}) {
+		filters := slices.Clone(config.Subjects)
+		if config.RePublish != nil {
+			filters = append(filters, config.RePublish.Destination)
+		}
+		for _, filter := range filters {
+			found := false
+			for address, stream := range all {
+				if stream == config.Name && covers(filter, parameter.ReplaceAllString(address, "x")) {
+					found = true
+				}
+			}
+			check.That(t, found, "no channel is on %s of stream %s", filter, config.Name)
+		}
+		for address, stream := range all {
+			sample := parameter.ReplaceAllString(address, "x")
+			check.That(t, stream != config.Name || slices.ContainsFunc(filters, func(f string) bool { return covers(f, sample) }),
+				"%s is no subject of stream %s, which has %v", address, stream, filters)
+		}
+	}
+}
+
+// The functions that make the subjects of messages make those that are described.
+func TestSubjectsAreMadeAsDescribed(t *testing.T) {
+	t.Parallel()
+	must := func(subject string, err error) string { return check.Must(subject, err)(t) }
+	all := channels(t)
+	for address, subject := range map[string]string{
+		"$KV.directory.{recipient_type}.{user_id}":                    "$KV.directory." + must(contracts.DirectoryKey("CUSTOMER", "u")),
+		"audit.{source}.{action}":                                     must(contracts.AuditSubject("cli", "cancel")),
+		"events./routed.{event_type}":                                 must(contracts.Event{EventType: "b", Route: []byte("{}")}.Subject()),
+		"events.{aggregate_type}.{event_type}":                        must(contracts.EventSubject("a", "b")),
+		"jobs.enrich.{provider}.{place_id}":                           must(contracts.EnrichJobSubject("wolt", "p.1")),
+		"jobs.import.{priority}.{job_id}":                             must(contracts.ImportJobSubject("high", "j")),
+		"notify.plan.{event_id}":                                      must(contracts.NotifyPlanSubject("e")),
+		"notify.send.{channel}.{recipient_type}.{user_id}.{event_id}": must(contracts.NotifySendSubject("push", "CUSTOMER", "u", "e")),
+	} {
+		check.That(t, all[address] != "" && covers(parameter.ReplaceAllString(address, "*"), subject), "%s is not described as %s", subject, address)
+	}
+}
+
+// concealed decodes a message, and removes its personal members.
+func concealed(t *testing.T, subject, message string) (text string, hidden []string) {
+	t.Helper()
+	var value any
+	check.OK(t, json.Unmarshal([]byte(message), &value))
+	value, hidden = contracts.Conceal(subject, value)
+	shown := check.Must(json.Marshal(value))(t)
+	return string(shown), hidden
+}
+
+func TestConceal(t *testing.T) {
+	t.Parallel()
+	const person = `{"user_id":"private","recipient_type":"CUSTOMER","addresses":{"email":"private@a.example"},` +
+		`"endpoints":{"webhook":{"x":{"address":"https://a.example/private","name":"private"}}},"locale":"he","time_zone":"Asia/Jerusalem"}`
+	for _, c := range []struct{ subject, message, shown, hidden string }{
+		{
+			"events.USER.HELLO", `{"event_id":"e1","user_id":"private","recipients":[` + person + `],"payload":{"name":"Soup","email":"private@a.example",` +
+				`"auth_token":"private","to":"write to private@a.example or +972501234567","items":[{"apiKey":"private"}]},"route":{"channels":["email"]}}`,
+			`"e1" "Soup" "channels" "write to …"`, "[apiKey auth_token email recipients user_id]",
+		},
+		{
+			"jobs.import.high.j1", `{"job_id":"j1","owner_id":"private","url":"https://u:private@a.example/x?token=private","source_type":"web"}`,
+			`"j1" "https://a.example/x" "web"`, "[owner_id]",
+		},
+		{
+			"jobs.enrich.WOLT.p1", `{"provider":"WOLT","placeId":"p1","name":"פיצה","address":"Main St 1","phone":"03-555","claim":"c"}`,
+			`"p1" "פיצה" "Main St 1" "03-555"`, "[]",
+		}, // those of a place, which everybody may know
+		{
+			"notify.send.email.CUSTOMER.u.e1", `{"event_id":"e1","user_id":"private","channel":"email","address":"work","recipient":` + person + `}`,
+			`"e1" "work"`, "[recipient user_id]",
+		},
+		{
+			"notify.plan.e1", `{"event_id":"e1","recipients":2,"entries":[` + person + `]}`, `"e1" "CUSTOMER" "he" "Asia/Jerusalem"`,
+			"[addresses endpoints recipients user_id]",
+		},
+		{
+			"tasks.other", `{"Owner-ID":"private","userId":"private","Cookie":"private","db_password":"private","phone_number":"private","title":"x"}`,
+			`"x"`, "[Cookie Owner-ID db_password phone_number userId]",
+		},
+	} {
+		text, hidden := concealed(t, c.subject, c.message)
+		for _, secret := range []string{"private", "972501234567"} {
+			check.That(t, !strings.Contains(text, secret), "%s shows %s", c.subject, text)
+		}
+		for want := range strings.SplitSeq(c.shown, `" "`) {
+			check.Says(t, text, strings.Trim(want, `"`))
+		}
+		check.Same(t, "hidden of "+c.subject, fmt.Sprint(hidden), c.hidden)
+	}
+	text, hidden := concealed(t, "events.x", `[null,{"user_id":null}]`)
+	check.Same(t, "nothing to hide", text+fmt.Sprint(hidden), `[null,{"user_id":null}][]`)
+}
+
+// In each message that readers accept, personal members are hidden, and the ids of the message stay.
+func TestConcealSamples(t *testing.T) {
+	t.Parallel()
+	for kind, subject := range map[string]string{
+		"enrich-job": "jobs.enrich.x.y", "event": "events.x.y", "import-job": "jobs.import.x.y", "notification": "notify.send.a.b.c.d",
+	} {
+		files := check.Must(filepath.Glob("testdata/" + kind + "/v1/*.json"))(t)
+		check.Require(t, len(files) > 0, "no samples of %s", kind)
+		for _, file := range files {
+			data := check.Must(os.ReadFile(file))(t)
+			text, _ := concealed(t, subject, string(data))
+			var whole struct {
+				Owner string `json:"owner_id"`
+				User  string `json:"user_id"`
+			}
+			check.OK(t, json.Unmarshal(data, &whole))
+			for _, name := range []string{whole.Owner, whole.User} {
+				check.That(t, name == "" || !strings.Contains(text, fmt.Sprintf("%q", name)), "%s shows its user: %s", file, text)
+			}
+			check.That(t, !strings.Contains(text, "@"), "%s shows an address: %s", file, text)
+		}
+	}
+}
+
+// standard returns the schema of a standard: that of OpenAPI 3.1 is https://spec.openapis.org/oas/3.1/schema/2022-10-07, that of AsyncAPI
+// 3.0 is 3.0.0 of https://github.com/asyncapi/spec-json-schemas, both under the Apache License 2.0.
+func standard(t *testing.T, name string) *jsonschema.Schema {
+	t.Helper()
+	file := check.Must(os.Open(filepath.Join("testdata", name+".json.gz")))(t)
+	defer file.Close()
+	unpacked := check.Must(gzip.NewReader(file))(t)
+	document := check.Must(jsonschema.UnmarshalJSON(unpacked))(t)
+	compiler := jsonschema.NewCompiler()
+	check.OK(t, compiler.AddResource("standard.json", document))
+	return check.Must(compiler.Compile("standard.json"))(t)
+}
+
+func TestDescriptionsFollowTheirStandards(t *testing.T) {
+	t.Parallel()
+	files := check.Must(render.Files(root))(t)
+	found := 0
+	for path, content := range files {
+		name := map[string]string{"asyncapi.json": "asyncapi-3.0", "openapi.json": "openapi-3.1"}[filepath.Base(path)]
+		if name == "" {
+			continue
+		}
+		found++
+		document := check.Must(jsonschema.UnmarshalJSON(bytes.NewReader(content)))(t)
+		check.Is(t, standard(t, name).Validate(document), nil, path)
+	}
+	check.Same(t, "descriptions", found, 4)
+}

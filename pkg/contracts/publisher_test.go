@@ -1,0 +1,277 @@
+package contracts_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+)
+
+func reserved(id string, mutate ...func(*contracts.Event)) contracts.Event {
+	e := contracts.Event{
+		EventID: id, EventType: "RESERVATION_REQUESTED", AggregateType: "RESTAURANT", RestaurantID: json.RawMessage("5"),
+		Payload: json.RawMessage(`{"guests":4}`),
+	}
+	for _, m := range mutate {
+		m(&e)
+	}
+	return e
+}
+
+func publisher(t *testing.T, js jetstream.JetStream, cfg contracts.PublisherConfig) *contracts.Publisher {
+	t.Helper()
+	return check.Must(contracts.NewPublisher(js, cfg))(t)
+}
+
+// events are all that the stream has.
+func events(t *testing.T, js jetstream.JetStream) []*jetstream.RawStreamMsg {
+	t.Helper()
+	stream := check.Must(js.Stream(t.Context(), contracts.StreamEvents))(t)
+	var all []*jetstream.RawStreamMsg
+	for n := range stream.CachedInfo().State.LastSeq {
+		msg := check.Must(stream.GetMsg(t.Context(), n+1))(t)
+		all = append(all, msg)
+	}
+	return all
+}
+
+func TestPublish(t *testing.T) {
+	t.Parallel()
+	_, js := applied(t)
+	p := publisher(t, js, contracts.PublisherConfig{
+		Source: "/reservations", Prepare: func(_ context.Context, msg *nats.Msg) { msg.Header.Set("traceparent", "00-1") },
+	})
+	for n, id := range []string{"evt-001", "אירוע 2", "a\nb"} {
+		done, err := p.Publish(t.Context(), reserved(id))
+		check.Require(t, err == nil && !done.Duplicate && done.Sequence == uint64(n+1), "%+v, %v", done, err)
+	}
+	for n, msg := range events(t, js) {
+		check.That(t, msg.Subject == "events.RESTAURANT.RESERVATION_REQUESTED" && msg.Header.Get("traceparent") != "",
+			"%s %v", msg.Subject, msg.Header)
+		envelope, err := contracts.ParseCloudEvent(msg.Subject, msg.Header, msg.Data)
+		check.That(t, err == nil && (n != 0 || envelope.Source == "/reservations" && envelope.ID == "evt-001" && len(envelope.Assumed) == 0),
+			"%+v, %v", envelope, err)
+		check.Is(t, check.Err(contracts.Decode[contracts.Event](envelope.Data)), nil)
+	}
+}
+
+// The stream takes an event once, from however many goroutines and publishers, in whichever order its payload is written.
+func TestPublishAgain(t *testing.T) {
+	t.Parallel()
+	_, js := applied(t)
+	var first atomic.Int64
+	var all sync.WaitGroup
+	for n := range 20 {
+		all.Go(func() {
+			payload := []string{`{"a":1,"b":2}`, `{ "b": 2.0, "a": 1 }`}[n%2]
+			done, err := publisher(t, js, contracts.PublisherConfig{Source: fmt.Sprintf("/%d", n)}).Publish(t.Context(), reserved("evt-001", func(e *contracts.Event) {
+				e.Payload = json.RawMessage(payload)
+			}))
+			check.That(t, err == nil && done.Sequence == 1, "%+v, %v", done, err)
+			if !done.Duplicate {
+				first.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	n := first.Load()
+	check.That(t, n == 1 && len(events(t, js)) == 1, "%d are the first, %d stored", n, len(events(t, js)))
+}
+
+// Another event under the same id is refused, and the first one stands.
+func TestPublishAnotherUnderTheSameID(t *testing.T) {
+	t.Parallel()
+	_, js := applied(t)
+	p := publisher(t, js, contracts.PublisherConfig{})
+	check.OK(t, check.Err(p.Publish(t.Context(), reserved("evt-001"))))
+	for name, change := range map[string]func(*contracts.Event){
+		"payload": func(e *contracts.Event) { e.Payload = json.RawMessage(`{"guests":5}`) },
+		"digits":  func(e *contracts.Event) { e.Payload = json.RawMessage(`{"guests":4.00000000000000001}`) },
+		"type":    func(e *contracts.Event) { e.EventType = "OTHER" }, // another subject
+		"user":    func(e *contracts.Event) { e.UserID = "ada" },
+	} {
+		_, err := p.Publish(t.Context(), reserved("evt-001", change))
+		failed, ok := errors.AsType[*contracts.PublishError](err)
+		if !ok || !errors.Is(err, contracts.ErrEventMismatch) || failed.Unsure || failed.Attempts != 1 || !strings.Contains(err.Error(), "evt-001") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	all := events(t, js)
+	check.That(t, len(all) == 1 && strings.Contains(string(all[0].Data), `{"guests":4}`), "%d stored", len(all))
+}
+
+// lossy loses the answers to the first publishes.
+type lossy struct {
+	jetstream.JetStream
+
+	lose atomic.Int64
+}
+
+func (l *lossy) PublishMsg(ctx context.Context, msg *nats.Msg, opts ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
+	ack, err := l.JetStream.PublishMsg(ctx, msg, opts...)
+	if err == nil && l.lose.Add(-1) >= 0 {
+		return nil, context.DeadlineExceeded
+	}
+	return ack, err
+}
+
+// An answer that is lost is asked for again under the same id.
+func TestPublishUntilAcknowledged(t *testing.T) {
+	t.Parallel()
+	_, js := applied(t)
+	l := &lossy{JetStream: js}
+	l.lose.Store(3)
+	done, err := publisher(t, l, contracts.PublisherConfig{}).Publish(t.Context(), reserved("evt-001"))
+	check.That(t, err == nil && done.Duplicate && done.Sequence == 1 && len(events(t, js)) == 1, "%+v, %v, %d stored", done, err, len(events(t, js)))
+}
+
+// A stream that is not there yet is waited for.
+func TestPublishWaitsForTheStream(t *testing.T) {
+	t.Parallel()
+	nc, js := natstest.Connect(t, natstest.Server(t))
+	tried := make(chan struct{}, 100)
+	sub := check.Must(nc.Subscribe("events.>", func(*nats.Msg) { tried <- struct{}{} }))(t)
+	answers := make(chan error, 1)
+	go func() {
+		_, err := publisher(t, js, contracts.PublisherConfig{}).Publish(t.Context(), reserved("evt-001"))
+		answers <- err
+	}()
+	<-tried
+	check.OK(t, sub.Unsubscribe())
+	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{}), contracts.ApplyOptions{})))
+	check.Is(t, <-answers, nil)
+}
+
+// Every publish ends, and says whether the event may be in the stream.
+func TestPublishEnds(t *testing.T) {
+	// Under fake time the deadline passes only when every answer is there: an answer that was late would be an unsure end.
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		nc, js := natstest.Connect(t, srv)
+		fails := func(name string, ctx context.Context, want error, unsure bool) {
+			t.Helper()
+			_, err := publisher(t, js, contracts.PublisherConfig{}).Publish(ctx, reserved("evt-001"))
+			failed, ok := errors.AsType[*contracts.PublishError](err)
+			check.That(t, ok && errors.Is(err, want) && failed.Unsure == unsure && failed.EventID == "evt-001" && failed.Attempts >= 1,
+				"%s: %v", name, err)
+		}
+		fails("nobody has the stream", t.Context(), context.DeadlineExceeded, false)
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		fails("the caller gave up", ended, context.Canceled, true)
+		silent := check.Must(nc.Subscribe("events.>", func(*nats.Msg) {}))(t)
+		fails("nobody answers", t.Context(), context.DeadlineExceeded, true)
+		check.OK(t, silent.Unsubscribe())
+		check.OK(t, check.Err(js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "OTHER", Subjects: []string{"events.>"}})))
+		var api *jetstream.APIError
+		_, err := publisher(t, js, contracts.PublisherConfig{}).Publish(t.Context(), reserved("evt-001"))
+		failed, ok := errors.AsType[*contracts.PublishError](err)
+		check.That(t, ok && failed.Attempts == 1 && errors.As(err, &api), "another stream takes it: %v", err)
+		nc.Close()
+		_, err = publisher(t, js, contracts.PublisherConfig{}).Publish(t.Context(), reserved("evt-001"))
+		failed, ok = errors.AsType[*contracts.PublishError](err)
+		check.That(t, ok && failed.Attempts == 1 && errors.Is(err, nats.ErrConnectionClosed), "a closed connection: %v", err)
+	})
+}
+
+func TestPublishRefusesWhatIsNoEvent(t *testing.T) {
+	t.Parallel()
+	_, js := applied(t)
+	p := publisher(t, js, contracts.PublisherConfig{})
+	for name, e := range map[string]contracts.Event{
+		"nothing":      {},
+		"long id":      reserved(strings.Repeat("x", contracts.MaxID+1)),
+		"a name twice": reserved("a", func(e *contracts.Event) { e.Payload = json.RawMessage(`{"a":1,"a":2}`) }),
+		"too large": reserved("a", func(e *contracts.Event) {
+			e.Payload = json.RawMessage(`"` + strings.Repeat("x", contracts.MaxBody) + `"`)
+		}),
+	} {
+		_, err := p.Publish(t.Context(), e)
+		check.That(t, errors.Is(err, contracts.ErrInvalid) && errors.Is(err, contracts.ErrTooLarge) == (name == "too large"), "%s: %v", name, err)
+	}
+	check.Same(t, "stored", len(events(t, js)), 0)
+	_, err := contracts.NewPublisher(js, contracts.PublisherConfig{Source: "not a\x00URI", Timeout: time.Hour})
+	check.Contains(t, err, "Source", "Timeout")
+}
+
+// The leader of three nodes is killed while events are published. Every publish succeeds, by trying again where it has to, and
+// the stream has every event once.
+func TestPublishThroughTheDeathOfALeader(t *testing.T) {
+	t.Parallel()
+	const publishers, before, after = 8, 10, 20
+	c := natstest.Cluster(t, 3, natstest.Processes)
+	_, js := natstest.ConnectURL(t, c.URLs())
+	assets := slices.DeleteFunc(contracts.Assets(contracts.AssetOptions{Replicas: 3, MaxBytes: 1 << 30}), func(c jetstream.StreamConfig) bool {
+		return c.Name != contracts.StreamEvents
+	})
+	check.OK(t, check.Err(contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{})))
+	var all, begun sync.WaitGroup
+	var published atomic.Int64
+	killed := make(chan struct{})
+	begun.Add(publishers)
+	for n := range publishers {
+		p := publisher(t, js, contracts.PublisherConfig{})
+		all.Go(func() {
+			left := after
+			for i := 0; left > 0; i++ {
+				if i == before {
+					begun.Done()
+				}
+				_, err := p.Publish(t.Context(), reserved(fmt.Sprintf("evt-%d-%d", n, i)))
+				check.That(t, err == nil, "%d of publisher %d: %v", i, n, err)
+				published.Add(1)
+				select {
+				case <-killed:
+					left--
+				default:
+				}
+			}
+		})
+	}
+	begun.Wait()
+	leader, err := c.StreamLeader(t.Context(), contracts.StreamEvents)
+	if err != nil {
+		close(killed)
+		t.Fatal(err)
+	}
+	err = leader.Kill()
+	close(killed)
+	all.Wait()
+	check.OK(t, err)
+	stored := map[string]int{}
+	var stream jetstream.Stream
+	check.OK(t, natstest.UntilAnswered(t, func(ctx context.Context) (err error) {
+		stream, err = js.Stream(ctx, contracts.StreamEvents)
+		return err
+	}))
+	for n := range stream.CachedInfo().State.LastSeq {
+		check.OK(t, natstest.UntilAnswered(t, func(ctx context.Context) error {
+			msg, err := stream.GetMsg(ctx, n+1)
+			switch {
+			case err == nil:
+				stored[msg.Header.Get(nats.MsgIdHdr)]++
+			case errors.Is(err, jetstream.ErrMsgNotFound): // a replica that is behind
+				return nats.ErrTimeout
+			}
+			return err
+		}))
+	}
+	for id, times := range stored {
+		check.Same(t, id+" is there, times", times, 1)
+	}
+	want := int(published.Load())
+	check.That(t, len(stored) == want, "%d events, want %d", len(stored), want)
+}

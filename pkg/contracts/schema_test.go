@@ -1,0 +1,354 @@
+package contracts_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cloudevents/sdk-go/v2/event"
+	"github.com/nats-io/nats.go"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/contracts/internal/render"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+)
+
+// decoders are Decode for each type that has a schema.
+var decoders = map[string]func([]byte) error{
+	"dead-letter":     func(data []byte) error { return check.Err(contracts.DecodeDeadLetter(data)) },
+	"enrich-job":      decode[contracts.EnrichJob],
+	"enrich-request":  decode[contracts.EnrichRequest],
+	"enrich-response": decode[contracts.EnrichResponse],
+	"enrich-result":   decode[contracts.EnrichResult],
+	"event":           decode[contracts.Event],
+	"import-job":      decode[contracts.ImportJob],
+	"import-status":   decode[contracts.ImportStatus],
+	"notification":    decode[contracts.Notification],
+	"provider-state":  decode[contracts.ProviderState],
+	"recipient":       decode[contracts.Recipient],
+	"restaurant":      decode[contracts.Restaurant],
+	"result-patch":    decode[contracts.ResultPatch],
+}
+
+func decode[T contracts.Message](data []byte) error {
+	_, err := contracts.Decode[T](data)
+	return err
+}
+
+// compile returns the validator of a schema, as a user of the embedded files would make it.
+func compile(t *testing.T, name string) *jsonschema.Schema {
+	t.Helper()
+	raw := check.Must(contracts.Schema(name))(t)
+	document := check.Must(jsonschema.UnmarshalJSON(bytes.NewReader(raw)))(t)
+	compiler := jsonschema.NewCompiler()
+	compiler.AssertFormat()
+	check.OK(t, compiler.AddResource(contracts.SchemaURI(name), document))
+	return check.Must(compiler.Compile(contracts.SchemaURI(name)))(t)
+}
+
+func validate(t *testing.T, schema *jsonschema.Schema, body string) error {
+	t.Helper()
+	document, err := jsonschema.UnmarshalJSON(strings.NewReader(body))
+	check.Require(t, err == nil, "%s: %v", body, err)
+	return schema.Validate(document)
+}
+
+// pathsOf returns the places that a schema complains about, as JSON Pointers. A missing member is at its parent.
+func pathsOf(err error) []string {
+	var invalid *jsonschema.ValidationError
+	if !errors.As(err, &invalid) {
+		return nil
+	}
+	paths := []string{pointer(invalid.InstanceLocation)}
+	for _, cause := range invalid.Causes {
+		paths = append(paths, pathsOf(cause)...)
+	}
+	return paths
+}
+
+func pointer(location []string) string {
+	var b strings.Builder
+	for _, token := range location {
+		b.WriteString("/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(token))
+	}
+	return b.String()
+}
+
+func TestEveryTypeHasASchema(t *testing.T) {
+	t.Parallel()
+	for name := range render.Types {
+		check.That(t, decoders[name] != nil, "%s has no decoder in this test", name)
+		compile(t, name)
+	}
+}
+
+func TestGoldenFilesMatchTheirSchemas(t *testing.T) {
+	t.Parallel()
+	for name := range decoders {
+		schema := compile(t, name)
+		files, err := filepath.Glob(filepath.Join("testdata", name, contracts.SchemaVersion, "*.json"))
+		check.That(t, err == nil && len(files) != 0, "%s: no golden files (%v)", name, err)
+		for _, file := range files {
+			golden := check.Must(os.ReadFile(file))(t)
+			check.Is(t, validate(t, schema, string(golden)), nil, file)
+		}
+	}
+}
+
+// bad are inputs that both the schema and Decode refuse, at the same place.
+var bad = map[string][]struct{ body, path string }{
+	"provider-state": {
+		{`{"status":"MAYBE","url":null}`, "/status"},
+		{`{"status":"FOUND","url":null}`, "/url"},
+		{`{"status":"FOUND","url":"ftp://x.example"}`, "/url"},
+		{`{"status":"FOUND","url":"/relative"}`, "/url"},
+		{`{"status":"NOT_FOUND","url":"https://x.example"}`, "/url"},
+		{`{"status":"PENDING","url":null,"reason":"a b"}`, "/reason"},
+		{`{"status":"PENDING","url":null,"updatedAt":"yesterday"}`, "/updatedAt"},
+	},
+	"restaurant": {
+		{`{"placeId":"","name":"n"}`, "/placeId"},
+		{`{"placeId":5,"name":"n"}`, "/placeId"},
+		{`{"placeId":"p","name":" "}`, "/name"},
+		{`{"placeId":"` + strings.Repeat("x", 321) + `","name":"n"}`, "/placeId"},
+		{`{"placeId":"p","name":"n","location":[]}`, "/location"},
+		{`{"placeId":"p","name":"n","location":{"lat":90.1,"lng":0}}`, "/location/lat"},
+		{`{"placeId":"p","name":"n","providers":[]}`, "/providers"},
+		{`{"placeId":"p","name":"n","providers":{"x":1}}`, "/providers/x"},
+		{`{"placeId":"p","name":"n","wolt":"FOUND"}`, "/wolt"},
+		{`{"placeId":"p","name":"n","phone":3}`, "/phone"},
+	},
+	"enrich-request": {
+		{`{"results":{}}`, "/results"},
+		{`{"results":[1]}`, "/results/0"},
+		{`{"results":[{"placeId":"p","name":"n"},{"placeId":"","name":"n"}]}`, "/results/1/placeId"},
+		{`{"results":[` + strings.TrimSuffix(strings.Repeat(`{"placeId":"p","name":"n"},`, 101), ",") + `]}`, "/results"},
+		{`{"results":[],"providers":["a.b"]}`, "/providers/0"},
+		{`{"results":[],"waitMs":60001}`, "/waitMs"},
+		{`{"results":[],"waitMs":-1}`, "/waitMs"},
+		{`{"results":[],"waitMs":1.5}`, "/waitMs"},
+	},
+	"enrich-response": {
+		{`{"requestId":"","results":[],"pending":0}`, "/requestId"},
+		{`{"requestId":"r","results":[],"pending":-1}`, "/pending"},
+		{`{"requestId":"r","results":[],"pending":0,"skipped":"a b"}`, "/skipped"},
+	},
+	"enrich-job": {
+		{`{"provider":"a.b","placeId":"p","requestId":"r","claim":"c","name":"n"}`, "/provider"},
+		{`{"provider":"wolt","placeId":"","requestId":"r","claim":"c","name":"n"}`, "/placeId"},
+		{`{"provider":"wolt","placeId":"p","requestId":"","claim":"c","name":"n"}`, "/requestId"},
+		{`{"provider":"wolt","placeId":"p","requestId":"r","claim":"","name":"n"}`, "/claim"},
+		{`{"provider":"wolt","placeId":"p","requestId":"r","claim":"c","name":""}`, "/name"},
+		{`{"provider":"wolt","placeId":"p","requestId":"r","claim":"c","name":"n","location":{"lat":0,"lng":181}}`, "/location/lng"},
+	},
+	"enrich-result": {
+		{`{"status":"FOUND","url":null,"updatedAt":"2026-02-03T12:00:00Z"}`, "/url"},
+		{`{"status":"NOT_FOUND","url":null,"updatedAt":"x"}`, "/updatedAt"},
+		{`{"status":"NOT_FOUND","url":null,"updatedAt":"2026-02-03T12:00:00Z","score":1.1}`, "/score"},
+		{`{"status":"NOT_FOUND","url":null,"updatedAt":"2026-02-03T12:00:00Z","outcome":"MAYBE"}`, "/outcome"},
+	},
+	"result-patch": {
+		{`{"type":"PATCH","requestId":"r","placeId":"p","patch":{"providers":{"wolt":{"status":"PENDING","url":null}}}}`, "/type"},
+		{`{"type":"RESULT_PATCH","requestId":"r","placeId":"p","patch":{"providers":{}}}`, "/patch/providers"},
+		{`{"type":"RESULT_PATCH","requestId":"r","placeId":"p","patch":{"providers":{"wolt":{"status":"FOUND","url":null}}}}`, "/patch/providers/wolt/url"},
+		{`{"type":"RESULT_PATCH","requestId":"r","placeId":"","patch":{"providers":{"wolt":{"status":"PENDING","url":null}}}}`, "/placeId"},
+	},
+	"import-job": {
+		{`{"job_id":"../etc","owner_id":"o","url":"https://x.example"}`, "/job_id"},
+		{`{"job_id":"a/b","owner_id":"o","url":"https://x.example"}`, "/job_id"},
+		{`{"job_id":"a\\b","owner_id":"o","url":"https://x.example"}`, "/job_id"},
+		{`{"job_id":"a\u0000b","owner_id":"o","url":"https://x.example"}`, "/job_id"},
+		{`{"job_id":"j","owner_id":"","url":"https://x.example"}`, "/owner_id"},
+		{`{"job_id":"j","owner_id":"o","url":"file:///etc/passwd"}`, "/url"},
+		{`{"job_id":"j","owner_id":"o","url":"--exec=x"}`, "/url"},
+		{`{"job_id":"j","owner_id":"o","url":"https://x.example","priority":"urgent"}`, "/priority"},
+	},
+	"import-status": {
+		{`{"status":"DONE"}`, "/status"},
+		{`{"status":"RUNNING","attempt":-1}`, "/attempt"},
+		{`{"status":"FAILED","code":"a b"}`, "/code"},
+	},
+	"event": {
+		{`{"event_id":"","event_type":"X","aggregate_type":"Y"}`, "/event_id"},
+		{`{"event_id":"e","event_type":1,"aggregate_type":"Y"}`, "/event_type"},
+		{`{"event_id":"e","event_type":"X","aggregate_type":"Y","restaurant_id":1.5}`, "/restaurant_id"},
+		{`{"event_id":"e","event_type":"X","aggregate_type":"Y","restaurant_id":{}}`, "/restaurant_id"},
+		{`{"event_id":"e","event_type":"X","aggregate_type":"Y","recipientType":"A B"}`, "/recipientType"},
+		{`{"event_id":"e","event_type":"X","aggregate_type":"Y","occurred_at":"2025"}`, "/occurred_at"},
+	},
+	"notification": {
+		{`{"event_id":"e","user_id":"","recipient_type":"ADMIN","channel":"inapp","event_type":"X","created_at":"2025-01-21T10:15:30Z"}`, "/user_id"},
+		{`{"event_id":"e","user_id":"u","recipient_type":"ADMIN","channel":"in app","event_type":"X","created_at":"2025-01-21T10:15:30Z"}`, "/channel"},
+		{`{"event_id":"e","user_id":"u","recipient_type":"ADMIN","channel":"push","address":"1","event_type":"X","created_at":"2025-01-21T10:15:30Z"}`, "/address"},
+	},
+	"recipient": {
+		{`{"user_id":"u","recipient_type":"ADMIN","endpoints":{"push":{"phone":{"address":5}}}}`, "/endpoints/push/phone/address"},
+		{`{"user_id":"u","recipient_type":"ADMIN","endpoints":{"push":{"phone":{"address":"x","generation":-1}}}}`, "/endpoints/push/phone/generation"},
+	},
+	"dead-letter": {
+		{`{"id":1,"reason":"x","stream":"S","subject":"s","sequence":1}`, "/id"},
+		{`{"id":"i","reason":"x","stream":"S","subject":"s","sequence":0}`, "/sequence"},
+		{`{"id":"i","reason":"x","stream":"","subject":"s","sequence":1}`, "/stream"},
+		{`{"id":"i","reason":"x","stream":"S","subject":"s","sequence":1,"attempts":-1}`, "/attempts"},
+	},
+}
+
+func TestSchemaAndDecodeRefuseTheSame(t *testing.T) {
+	t.Parallel()
+	for name, inputs := range bad {
+		schema := compile(t, name)
+		for _, input := range inputs {
+			got := pathsOf(validate(t, schema, input.body))
+			check.That(t, slices.Contains(got, input.path), "%s: %s: the schema complains about %q, want %s", name, clip(input.body), got, input.path)
+			var invalid *contracts.ValidationError
+			if err := decoders[name]([]byte(input.body)); !errors.As(err, &invalid) || !hasField(invalid, input.path) {
+				t.Errorf("%s: %s: Decode says %v, want %s", name, clip(input.body), err, input.path)
+			}
+		}
+	}
+}
+
+// TestSchemaAndDecodeRequireTheSame takes each member out of a golden file in turn.
+func TestSchemaAndDecodeRequireTheSame(t *testing.T) {
+	t.Parallel()
+	for name, required := range map[string]struct{ golden, members string }{
+		"enrich-job":      {"minimal", "provider placeId requestId claim name"},
+		"enrich-request":  {"minimal", "results"},
+		"enrich-response": {"skipped", "requestId results pending"},
+		"enrich-result":   {"cache-entry", "status url updatedAt"},
+		"event":           {"minimal", "event_id event_type aggregate_type"},
+		"import-job":      {"three-members", "job_id owner_id url"},
+		"import-status":   {"running", "status"},
+		"notification":    {"minimal", "event_id user_id recipient_type channel event_type created_at"},
+		"provider-state":  {"found", "status url"},
+		"result-patch":    {"migrated", "type requestId placeId patch"},
+	} {
+		schema := compile(t, name)
+		golden := check.Must(os.ReadFile(filepath.Join("testdata", name, "v1", required.golden+".json")))(t)
+		for member := range strings.FieldsSeq(required.members) {
+			body := strings.Replace(string(golden), `"`+member+`"`, `"other"`, 1)
+			check.Failsf(t, validate(t, schema, body), "%s: the schema accepts it without %s", name, member)
+			var invalid *contracts.ValidationError
+			err := decoders[name]([]byte(body))
+			check.That(t, errors.As(err, &invalid) && hasField(invalid, "/"+member), "%s without %s: Decode says %v", name, member, err)
+		}
+	}
+}
+
+func hasField(invalid *contracts.ValidationError, want string) bool {
+	return slices.ContainsFunc(invalid.Fields, func(f contracts.FieldError) bool { return f.Path == want })
+}
+
+func clip(s string) string { return s[:min(len(s), 120)] }
+
+// TestStructuredModeAgreesWithTheSDK: an event that the reference implementation writes is read with the same meaning.
+func TestStructuredModeAgreesWithTheSDK(t *testing.T) {
+	t.Parallel()
+	for name, set := range map[string]func(*event.Event) error{
+		"json": func(e *event.Event) error {
+			return e.SetData("application/json", map[string]any{"a": 1, "b": "מסעדה"})
+		},
+		"binary": func(e *event.Event) error { return e.SetData("application/octet-stream", []byte{0, 1, 0xff}) },
+		"text":   func(e *event.Event) error { return e.SetData("text/plain", []byte("a\nb \"c\"")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			want := event.New()
+			want.SetID("evt-001")
+			want.SetSource("/reservations/תל-אביב")
+			want.SetType("com.example.reservation.requested.v1")
+			want.SetSubject(`50% "off" €`)
+			want.SetTime(time.Date(2026, 2, 3, 14, 0, 0, 5000, time.FixedZone("", 7200)))
+			want.SetDataSchema("https://example.com/schema.json")
+			want.SetExtension("tenant", "a b")
+			want.SetExtension("count", 5)
+			want.SetExtension("live", true)
+			check.OK(t, set(&want))
+			body := check.Must(json.Marshal(want))(t)
+			got := check.Must(contracts.ParseCloudEvent("events.a.b", nats.Header{"Content-Type": {event.ApplicationCloudEventsJSON}}, body))(t)
+			sameEvent(t, want, got)
+		})
+	}
+}
+
+// TestBinaryModeAgreesWithTheSDK: an event that is written in binary mode is, read by the rules of the
+// reference implementation's type, a valid event with the same attributes.
+func TestBinaryModeAgreesWithTheSDK(t *testing.T) {
+	t.Parallel()
+	written := contracts.CloudEvent{
+		ID: "evt-001", Source: "/reservations", Type: "com.example.x.v1", Subject: "מסעדה 50%", DataSchema: "https://example.com/s.json",
+		DataContentType: "application/json", Time: time.Date(2026, 2, 3, 12, 0, 0, 1, time.UTC),
+		Extensions: map[string]string{"tenant": "t"}, Data: []byte(`{"a":1}`),
+	}
+	msg := check.Must(written.Msg("events.a.b"))(t)
+	read := check.Must(contracts.ParseCloudEvent(msg.Subject, msg.Header, msg.Data))(t)
+	want := event.New(msg.Header["ce-specversion"][0])
+	want.SetID(msg.Header["ce-id"][0])
+	want.SetSource(msg.Header["ce-source"][0])
+	want.SetType(msg.Header["ce-type"][0])
+	want.SetSubject(written.Subject)
+	want.SetDataSchema(msg.Header["ce-dataschema"][0])
+	want.SetExtension("tenant", msg.Header["ce-tenant"][0])
+	parsed := check.Must(time.Parse(time.RFC3339Nano, msg.Header["ce-time"][0]))(t)
+	want.SetTime(parsed)
+	check.OK(t, want.SetData(msg.Header["ce-datacontenttype"][0], msg.Data))
+	sameEvent(t, want, read)
+}
+
+// TestValidationAgreesWithTheSDK: both refuse the same events.
+func TestValidationAgreesWithTheSDK(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*contracts.CloudEvent){
+		"good":            func(*contracts.CloudEvent) {},
+		"no id":           func(e *contracts.CloudEvent) { e.ID = "" },
+		"no source":       func(e *contracts.CloudEvent) { e.Source = "" },
+		"no type":         func(e *contracts.CloudEvent) { e.Type = "" },
+		"relative schema": func(e *contracts.CloudEvent) { e.DataSchema = "schema.json" },
+		"source no URI":   func(e *contracts.CloudEvent) { e.Source = "%zz" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ours := contracts.CloudEvent{ID: "1", Source: "/s", Type: "t", DataSchema: "https://example.com/s"}
+			change(&ours)
+			theirs := event.New()
+			theirs.SetID(ours.ID)
+			theirs.SetSource(ours.Source)
+			theirs.SetType(ours.Type)
+			theirs.SetDataSchema(ours.DataSchema)
+			check.That(t, (theirs.Validate() == nil) == (ours.Validate() == nil), "theirs: %v, ours: %v", theirs.Validate(), ours.Validate())
+		})
+	}
+}
+
+func sameEvent(t *testing.T, want event.Event, got contracts.CloudEvent) {
+	t.Helper()
+	check.OK(t, want.Validate())
+	for name, pair := range map[string][2]string{
+		"id":              {want.ID(), got.ID},
+		"source":          {want.Source(), got.Source},
+		"type":            {want.Type(), got.Type},
+		"subject":         {want.Subject(), got.Subject},
+		"datacontenttype": {want.DataContentType(), got.DataContentType},
+		"dataschema":      {want.DataSchema(), got.DataSchema},
+		"time":            {want.Time().UTC().String(), got.Time.String()},
+		"data":            {string(want.Data()), string(got.Data)},
+	} {
+		check.Same(t, name, pair[0], pair[1])
+	}
+	for name, value := range want.Extensions() {
+		text, err := json.Marshal(value)
+		if s, ok := value.(string); ok {
+			text = []byte(s)
+		}
+		check.That(t, err == nil && got.Extensions[name] == string(text), "extension %s: want %s, got %q", name, text, got.Extensions[name])
+	}
+	check.That(t, len(want.Extensions()) == len(got.Extensions) && len(got.Assumed) == 0,
+		"extensions %v, assumed %v", got.Extensions, got.Assumed)
+}

@@ -1,0 +1,276 @@
+package kvlock_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/testbed"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+)
+
+var timestamp = regexp.MustCompile(`("created":")?20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
+
+// shiftClock makes the client's clock jump, as the client sees it: all times from the server are off by d from now on,
+// whole hours, so that no text gets longer. (Only the machine's administrator can make a real clock jump, and it would
+// jump for all processes.)
+func shiftClock(p *natstest.Proxy, d time.Duration) {
+	p.Change(func(f natstest.Frame) []byte {
+		if f.FromClient {
+			return nil
+		}
+		return timestamp.ReplaceAllFunc(bytes.Clone(f.Raw), func(text []byte) []byte {
+			at, err := time.Parse(time.RFC3339Nano, string(text))
+			if err != nil { // it is when the bucket was made, which no clock changes
+				return text
+			}
+			shifted := []byte(at.Add(d).Format(time.RFC3339Nano))
+			if len(shifted) != len(text) {
+				return text
+			}
+			return shifted
+		})
+	})
+}
+
+var jumps = []time.Duration{time.Hour, -time.Hour, 72 * time.Hour, -72 * time.Hour}
+
+// A holder whose clock jumps to and fro keeps its lock, and no other client gets it.
+func TestHolderWhoseClockJumps(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		p := natstest.NewProxy(t, b.Srv)
+		lease := acquire(t, b.Locker(t, kvlock.LockerConfig{TTL: 5 * time.Second}, p.Through()), "l")
+		near := b.Flight(t, flight.Config{ClaimTTL: 5 * time.Second}, p.Through())
+		claim := begin(t, near, "k", flight.BeginOptions{})
+		held, stop := claim.AutoRenew(t.Context(), 0)
+		defer stop()
+		locker, f := b.Locker(t, kvlock.LockerConfig{}), b.Flight(t, flight.Config{})
+		for i := range 60 {
+			jump := jumps[i%len(jumps)]
+			shiftClock(p, jump)
+			pass(3 * time.Second)
+			off := get(t, near, "k").Created.Sub(get(t, f, "k").Created)
+			check.Require(t, off == jump, "the clock is off by %s, want %s", off, jump)
+			_, err := locker.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{})
+			check.Require(t, errors.Is(err, kvlock.ErrHeld), "jump %d: got %v while the lock was held", i, err)
+			_, err = f.Begin(t.Context(), "k", flight.BeginOptions{})
+			check.Require(t, errors.Is(err, flight.ErrTaken), "jump %d: got %v while the key was claimed", i, err)
+		}
+		check.That(t, lease.Context().Err() == nil && held.Err() == nil, "ended: %v, %v", context.Cause(lease.Context()), context.Cause(held))
+		release(t, lease)
+		complete(t, claim, "v")
+	})
+}
+
+// A waiter whose clock jumps takes over from a dead holder, but not before its TTL is over.
+func TestWaiterWhoseClockJumps(t *testing.T) {
+	const ttl = 10 * time.Second
+	for _, jump := range jumps {
+		runInBubble(t, jump.String(), func(t *testing.T, b *bed) {
+			far := natstest.NewProxy(t, b.Srv)
+			lease := acquire(t, b.Locker(t, kvlock.LockerConfig{TTL: ttl}, far.Through()), "l")
+			claim := begin(t, b.Flight(t, flight.Config{ClaimTTL: ttl}, far.Through()), "k", flight.BeginOptions{})
+			held, stop := claim.AutoRenew(t.Context(), 0)
+			defer stop()
+			p := natstest.NewProxy(t, b.Srv)
+			locker, f := b.Locker(t, kvlock.LockerConfig{}, p.Through()), b.Flight(t, flight.Config{}, p.Through())
+			next := queue(t, locker, "l", 1, kvlock.AcquireOptions{})
+			var computed, ended time.Time
+			var both sync.WaitGroup
+			both.Go(func() {
+				_, err := f.Do(t.Context(), "k", func(context.Context) ([]byte, error) {
+					computed = time.Now()
+					return nil, nil
+				}, flight.DoOptions{})
+				check.Is(t, err, nil)
+			})
+			both.Go(func() {
+				<-held.Done()
+				ended = time.Now()
+			})
+			pass(ttl)
+			shiftClock(p, jump)
+			pass(ttl / 2)
+			far.Partition()
+			cut := time.Now()
+			wantEndsFirst(t, lease, next)
+			both.Wait()
+			wantErr(t, context.Cause(held), kvlock.ErrLost)
+			if took := computed.Sub(cut); !ended.Before(computed) || took > ttl+lateness+2*step {
+				t.Errorf("the claim ended after %s, the key was computed after %s", ended.Sub(cut), took)
+			}
+		})
+	}
+}
+
+// wantEndsFirst waits until the lease has ended and the next holder has the lock, and compares when.
+func wantEndsFirst(t *testing.T, lease *kvlock.Lease, next *testbed.Waiting) {
+	t.Helper()
+	start := time.Now()
+	var second time.Time
+	var taken sync.WaitGroup
+	taken.Go(func() {
+		<-next.Done
+		second = time.Now()
+	})
+	<-lease.Context().Done()
+	ended := time.Now()
+	taken.Wait()
+	check.OK(t, next.Err)
+	wantErr(t, context.Cause(lease.Context()), kvlock.ErrLost)
+	check.That(t, ended.Before(second), "held until %s after the cut, the second holder came after %s", ended.Sub(start), second.Sub(start))
+	token := next.Lease.Token()
+	check.That(t, token.Compare(lease.Token()) > 0, "token %s after %s", token, lease.Token())
+	release(t, next.Lease)
+}
+
+// The clock of the server jumps between a renewal and the arrival of another caller. The caller does not take that for
+// the end of the holder's TTL.
+func TestServerWhoseClockJumps(t *testing.T) {
+	for _, jump := range jumps {
+		runInBubble(t, jump.String(), func(t *testing.T, b *bed) {
+			lease := acquire(t, b.Locker(t, kvlock.LockerConfig{TTL: 10 * time.Second}), "l")
+			other, p := b.ProxiedLocker(t, kvlock.LockerConfig{})
+			for range 5 {
+				_, err := other.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{}) // it knows the record as it was before
+				wantErr(t, err, kvlock.ErrHeld)
+				shiftClock(p, jump)
+				wantErr(t, check.Err(other.Acquire(t.Context(), "l", kvlock.AcquireOptions{Wait: 5 * time.Second})), kvlock.ErrHeld)
+				wantErr(t, check.Err(other.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{})), kvlock.ErrHeld)
+				shiftClock(p, 0)
+				pass(time.Second)
+			}
+			check.That(t, lease.Context().Err() == nil, "lost: %v", context.Cause(lease.Context()))
+			release(t, lease)
+		})
+	}
+}
+
+// Seven failures were reproduced in widely used libraries for locks and coalescing. Each has a test that is named for the
+// property: here TestOwnerPanics, TestHolderPanics and TestIntegersAbove53Bits; beside the other tests of locks
+// TestLocksExpire, TestOneSidedPartition, TestNobodyStarves, TestNoBarging and TestFreeLockAfterAPause; and with a server
+// that is really stopped TestFreeLockAfterServerPause, in the folder chaos.
+
+// soon is how long the next owner may take when nothing but computing lies between, in fake time, which does not pass
+// while anybody computes: any timer, TTL or polling in between is longer.
+const soon = 5 * time.Millisecond
+
+// A function that panics, and whose caller goes on, leaves no claim: the next caller computes at once, without waiting
+// for a TTL.
+func TestOwnerPanics(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		owner, other := b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})
+		computing, die := make(chan struct{}), make(chan struct{})
+		var died time.Time
+		var panics sync.WaitGroup
+		panics.Go(func() {
+			_, err := owner.Do(t.Context(), "k", func(context.Context) ([]byte, error) {
+				close(computing)
+				<-die
+				died = time.Now()
+				panic("no")
+			}, flight.DoOptions{})
+			_, ok := errors.AsType[*flight.PanicError](err)
+			check.That(t, ok, "the owner got %v", err)
+		})
+		<-computing
+		waits := make(chan error, 1)
+		go func() {
+			_, err := other.Do(t.Context(), "k", nil, flight.DoOptions{}) // waits: it computes nothing
+			waits <- err
+		}()
+		pass(time.Second)
+		close(die)
+		check.Is(t, <-waits, flight.ErrFailed)
+		r, err := other.Do(t.Context(), "k", func(context.Context) ([]byte, error) { return []byte("v"), nil }, flight.DoOptions{})
+		took := time.Since(died)
+		check.That(t, err == nil && r.Outcome == flight.Computed && took <= soon, "got %+v, %v after %s", r, err, took)
+		panics.Wait()
+	})
+}
+
+// A lock whose holder panics goes to the next in the queue at once.
+func TestHolderPanics(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		holder, other := b.Locker(t, kvlock.LockerConfig{}), b.Locker(t, kvlock.LockerConfig{})
+		holds, die := make(chan struct{}), make(chan struct{})
+		var died time.Time
+		var panics sync.WaitGroup
+		panics.Go(func() {
+			defer func() { _ = recover() }()
+			err := holder.Do(t.Context(), "l", func(context.Context, kvlock.Token) error {
+				close(holds)
+				<-die
+				died = time.Now()
+				panic("no")
+			})
+			t.Errorf("returned %v instead of panicking", err)
+		})
+		<-holds
+		next := queue(t, other, "l", 1, kvlock.AcquireOptions{})
+		pass(time.Second)
+		close(die)
+		lease := patiently(t, next)
+		took(t, "the next had the lock", died, 0, soon)
+		release(t, lease)
+		panics.Wait()
+	})
+}
+
+// Two inputs that are the same float64 are two computations, and neither caller gets the other's result.
+func TestIntegersAbove53Bits(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	f := b.Flight(t, flight.Config{})
+	for _, n := range []int64{1<<53 - 1, 1 << 53, 1<<53 + 1, 1<<53 + 2, 1<<63 - 1, 1<<63 - 2} {
+		key := check.Must(flight.Work{Process: "p", Inputs: map[string]any{"n": n}}.Key())(t)
+		want := fmt.Sprint("result of ", n)
+		r, err := f.Do(t.Context(), key, func(context.Context) ([]byte, error) { return []byte(want), nil }, flight.DoOptions{})
+		check.That(t, err == nil && string(r.Value) == want && r.Outcome == flight.Computed, "%d: got %q, %s, %v", n, r.Value, r.Outcome, err)
+	}
+}
+
+// A call that its caller interrupts while no server answers returns the caller's cause, and nothing of the requests that it
+// was about to repeat.
+func TestInterruptedCallsReportTheirCause(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		p := natstest.NewProxy(t, b.Srv)
+		nc, js := connect(t, b.Srv, p.Through())
+		l, f := lockerOn(t, js, kvlock.LockerConfig{}), flightOn(t, js, flight.Config{})
+		p.Cut()
+		for nc.IsConnected() {
+			pass(time.Millisecond)
+		}
+		stop := errors.New("interrupted")
+		for name, call := range map[string]func(ctx context.Context) error{
+			"inspect": func(ctx context.Context) error { return check.Err(l.Inspect(ctx, "l")) },
+			"acquire": func(ctx context.Context) error { return check.Err(l.Acquire(ctx, "l", kvlock.AcquireOptions{})) },
+			"get":     func(ctx context.Context) error { return check.Err(f.Get(ctx, "k")) },
+			"begin":   func(ctx context.Context) error { return check.Err(f.Begin(ctx, "k", flight.BeginOptions{})) },
+			"list": func(ctx context.Context) (err error) {
+				for _, one := range l.List(ctx, "") {
+					err = one
+				}
+				return err
+			},
+			"open": func(ctx context.Context) error {
+				return check.Err(kvlock.NewLocker(ctx, js, kvlock.LockerConfig{Bucket: testbed.Bucket}))
+			},
+		} {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			time.AfterFunc(500*time.Millisecond, func() { cancel(stop) })
+			err := call(ctx)
+			wantErr(t, err, stop)
+			check.That(t, !strings.Contains(err.Error(), "nats"), "%s: got %q", name, err)
+		}
+	})
+}

@@ -1,0 +1,272 @@
+package flight_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
+)
+
+// three is three servers with a bucket that all of them keep.
+type three struct {
+	cluster *natsrun.Cluster
+	js      jetstream.JetStream
+}
+
+func setupThree(t *testing.T) three {
+	t.Helper()
+	c := three{cluster: natstest.Cluster(t, 3, natstest.Processes)}
+	_, c.js = natstest.ConnectURL(t, c.cluster.URLs())
+	check.OK(t, kvlock.CreateBucket(t.Context(), c.js, kvlock.BucketConfig{Bucket: bucket, Replicas: 3}))
+	return c
+}
+
+// each is a Flight at each of the servers, which stays with it when it goes and comes back.
+func (c three) each(t *testing.T, cfg flight.Config) []*flight.Flight {
+	t.Helper()
+	var flights []*flight.Flight
+	for _, n := range c.cluster.Nodes {
+		_, js := natstest.ConnectURL(t, n.URL, nats.IgnoreDiscoveredServers())
+		flights = append(flights, flightOn(t, js, cfg))
+	}
+	return flights
+}
+
+func (c three) leader(t *testing.T, stream string) *natsrun.Node {
+	t.Helper()
+	return check.Must(c.cluster.StreamLeader(within(t), stream))(t)
+}
+
+// back starts a killed server again, and waits until it has caught up with the others.
+func (c three) back(t *testing.T, n *natsrun.Node) {
+	t.Helper()
+	check.OK(t, errors.Join(n.Start(within(t)), c.cluster.WaitReady(within(t))))
+}
+
+// until calls f until it says true, or the test has taken too long.
+func until(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	ctx := within(t)
+	for again := time.NewTicker(10 * time.Millisecond); !f(); {
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			t.Fatalf("timed out: %s", what)
+		}
+	}
+}
+
+// auditor records the acknowledged writes of each key, with their times.
+type auditor struct {
+	t      *testing.T
+	mu     sync.Mutex
+	newest map[string][]acknowledged
+	last   uint64 // the highest revision that was acknowledged
+	hits   uint64
+	writes int
+}
+
+type acknowledged struct {
+	revision uint64
+	at       time.Time
+}
+
+func (a *auditor) wrote(key string, revision uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.newest[key] = append(a.newest[key], acknowledged{revision, time.Now()})
+	a.last = max(a.last, revision)
+	a.writes++
+}
+
+func (a *auditor) highest() uint64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.last
+}
+
+// enough reports whether enough reads were checked for the test to mean something.
+func (a *auditor) enough() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.hits >= 1000 && a.writes >= 50
+}
+
+// read checks an entry that a call which began at start got from memory.
+func (a *auditor) read(who int, start time.Time, s flight.Entry) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.hits++
+	for _, w := range a.newest[s.Key] {
+		if age := start.Sub(w.at); w.revision > s.Revision && age > memoryBound {
+			a.t.Errorf("process %d has %s at %d in memory, replaced at %d %s ago", who, s.Key, s.Revision, w.revision, age)
+		}
+	}
+}
+
+// turn is one operation of a process. Its errors are of the faults.
+func (a *auditor) turn(ctx context.Context, who int, f *flight.Flight, r *rand.Rand) {
+	key := fmt.Sprintf("%c.%d", 'a'+r.IntN(3), r.IntN(8))
+	switch r.IntN(100) {
+	case 0:
+		if f.Invalidate(ctx, key) != nil {
+			return
+		}
+		if c, err := f.Begin(ctx, key, flight.BeginOptions{TTL: time.Second}); err == nil {
+			a.wrote(key, c.Token().Revision)
+			if s, err := c.Complete(ctx, []byte("v"), 0); err == nil {
+				a.wrote(key, s.Revision)
+			}
+		}
+	default:
+		hits, start := f.Stats().Memory.Hits, time.Now()
+		if s, err := f.Get(ctx, key); err == nil && f.Stats().Memory.Hits > hits {
+			a.read(who, start, s)
+		}
+	}
+}
+
+// A process at each of three servers reads, most from memory, and writes, while the leader is killed, with -long also
+// frozen and deposed. None gets from memory a value that was replaced longer ago than the bound.
+func TestMemoryOnThreeServers(t *testing.T) {
+	t.Parallel()
+	faults := 1
+	if crash.Long() {
+		faults = 12
+	}
+	c := setupThree(t)
+	of := crash.Random(t)
+	a := &auditor{t: t, newest: map[string][]acknowledged{}}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	var all sync.WaitGroup
+	for i, f := range c.each(t, remembering()) {
+		r := of(uint64(i))
+		all.Go(func() {
+			for pace := time.NewTicker(4 * time.Millisecond); ctx.Err() == nil; <-pace.C {
+				a.turn(ctx, i, f, r)
+			}
+		})
+	}
+	const seen = memoryBound + time.Second // so that a value that is too old would be
+	<-time.After(seen)
+	for i := range faults {
+		disturbLeader(ctx, t, c.cluster, i)
+		<-time.After(seen)
+	}
+	until(t, "enough was read from memory, and written", a.enough) // however slow the machine is
+	cancel()
+	all.Wait()
+	t.Logf("%d reads from memory, %d writes", a.hits, a.writes)
+}
+
+// A server that is cut off from the others answers for a bucket, as its leader or because it knows of none, while the
+// others may write to it. A process that is connected to it gets nothing from memory after the bound.
+func TestMemoryWithoutAMajority(t *testing.T) {
+	t.Parallel()
+	c := setupThree(t)
+	cfg := remembering()
+	flights := c.each(t, cfg)
+	replace(t, flights[0], "k", "v")
+	for _, leads := range []bool{true, false} {
+		leader, alone := c.leader(t, "KV_"+bucket), -1
+		for i, n := range c.cluster.Nodes {
+			if (n == leader) == leads {
+				alone = i
+			}
+		}
+		f := flights[alone]
+		hits := func() bool {
+			before := f.Stats().Memory.Hits
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer cancel()
+			_, _ = f.Get(ctx, "k") //nolint:errcheck // memory answers, or no server does
+			return f.Stats().Memory.Hits > before
+		}
+		until(t, "it is in memory", hits)
+		for i, n := range c.cluster.Nodes {
+			if i != alone {
+				check.OK(t, n.Pause())
+			}
+		}
+		paused := time.Now()
+		<-time.After(memoryBound + time.Second/2) // messages sent by then may be received later
+		for time.Since(paused) < 2*memoryBound {
+			start := time.Now()
+			if hits() {
+				t.Errorf("leader %t: it is read from memory %s after anybody could vouch for it", leads, start.Sub(paused))
+				break
+			}
+			<-time.After(10 * time.Millisecond)
+		}
+		for i, n := range c.cluster.Nodes {
+			if i != alone {
+				check.OK(t, n.Continue())
+			}
+		}
+		check.OK(t, c.cluster.WaitReady(within(t)))
+		until(t, "it is in memory again", hits)
+	}
+}
+
+// The objects of large values are there when the leader is killed that stored them, and others are stored without it. No
+// reader takes a replica that lags behind for a value that is gone.
+func TestLargeValuesOnThreeServers(t *testing.T) {
+	t.Parallel()
+	c := setupThree(t)
+	check.OK(t, flight.CreateLargeValueBucket(t.Context(), c.js, kvlock.BucketConfig{Bucket: attic, Replicas: 3}))
+	var log logged
+	flights := c.each(t, flight.Config{Logger: log.Logger(), LargeValueBucket: attic, OpTimeout: 20 * time.Second})
+	values := map[string][]byte{}
+	store := func(f *flight.Flight, key string, size int) {
+		values[key] = noise(size)
+		completeBytes(t, begin(t, f, key, flight.BeginOptions{TTL: time.Minute}), values[key])
+	}
+	for i := range 3 {
+		store(flights[i], fmt.Sprint("before.", i), 2<<20+i)
+	}
+	leader := c.leader(t, "OBJ_"+attic)
+	check.OK(t, leader.Kill())
+	for i, f := range flights {
+		if c.cluster.Nodes[i] != leader {
+			store(f, fmt.Sprint("meanwhile.", i), 3<<20+i)
+		}
+	}
+	read := func(f *flight.Flight) {
+		for key, value := range values {
+			until(t, key, func() bool {
+				s, err := f.Get(t.Context(), key)
+				check.Require(t, err != nil || s.State != flight.Done || bytes.Equal(s.Value, value),
+					"%s has %d bytes, want %d others", key, len(s.Value), len(value))
+				return err == nil && s.State == flight.Done
+			})
+		}
+	}
+	for i, f := range flights {
+		if c.cluster.Nodes[i] != leader {
+			read(f)
+		}
+	}
+	c.back(t, leader)
+	for _, f := range flights {
+		for range 5 { // whichever replica answers
+			read(f)
+		}
+	}
+	n := log.Count("corrupt record")
+	check.That(t, n == 0, "%d records were taken for corrupt:\n%s", n, log.String())
+}

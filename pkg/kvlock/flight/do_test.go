@@ -1,0 +1,345 @@
+package flight_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/testbed"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+)
+
+// value is a function for Do that counts its runs.
+func value(runs *atomic.Int64, v string) func(context.Context) ([]byte, error) {
+	return func(context.Context) ([]byte, error) {
+		runs.Add(1)
+		return []byte(v), nil
+	}
+}
+
+func TestDoComputesOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var runs atomic.Int64
+	outcomes := map[flight.Outcome]int{}
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for range 3 {
+		f := b.Flight(t, flight.Config{})
+		for range 200 {
+			all.Go(func() {
+				r, err := f.Do(t.Context(), "k", value(&runs, "v"), flight.DoOptions{})
+				check.That(t, err == nil && string(r.Value) == "v" && r.Key == "k" && r.Stored && r.Owner != "", "got %+v, %v", r, err)
+				mu.Lock()
+				defer mu.Unlock()
+				outcomes[r.Outcome]++
+			})
+		}
+	}
+	all.Wait()
+	check.That(t, runs.Load() == 1, "ran %d times, want once; outcomes %v", runs.Load(), outcomes)
+	r, err := b.Flight(t, flight.Config{}).Do(t.Context(), "k", value(&runs, "w"), flight.DoOptions{})
+	check.That(t, err == nil && r.Outcome == flight.Cached && string(r.Value) == "v" && runs.Load() == 1,
+		"afterwards: got %+v, %v, and %d runs; want the cached value", r, err, runs.Load())
+}
+
+// However a function ends without a value, callers here and elsewhere learn how, and the next caller computes.
+func TestDoOfAFunctionThatFails(t *testing.T) {
+	errOven := errors.New("oven is cold")
+	for name, tt := range map[string]struct {
+		fn     func(context.Context) ([]byte, error)
+		here   func(error) bool
+		reason string
+	}{
+		"error": {func(context.Context) ([]byte, error) { return nil, errOven }, func(err error) bool { return errors.Is(err, errOven) }, "oven is cold"},
+		"panic": {func(context.Context) ([]byte, error) { panic("fire") }, func(err error) bool {
+			var p *flight.PanicError
+			return errors.As(err, &p) && p.Value == "fire" && strings.Contains(string(p.Stack), "do_test.go") && p.Key == "k"
+		}, "panic: fire"},
+		"Goexit":      {func(context.Context) ([]byte, error) { runtime.Goexit(); return nil, nil }, func(err error) bool { return err != nil }, "Goexit"},
+		"too large":   {func(context.Context) ([]byte, error) { return make([]byte, 65<<20), nil }, func(err error) bool { return errors.Is(err, kvlock.ErrTooLarge) }, "too large"},
+		"binary text": {func(context.Context) ([]byte, error) { return nil, errors.New(strings.Repeat("\x00<\xff", 5000)) }, func(err error) bool { return err != nil }, "\x00<"},
+	} {
+		runInBubble(t, name, func(t *testing.T, b *bed) {
+			f, g := b.Flight(t, flight.Config{Instance: "f"}), b.Flight(t, flight.Config{})
+			started, end := make(chan struct{}), make(chan struct{})
+			fn := func(ctx context.Context) ([]byte, error) {
+				close(started)
+				<-end
+				return tt.fn(ctx)
+			}
+			var all sync.WaitGroup
+			for range 5 {
+				all.Go(func() {
+					_, err := f.Do(t.Context(), "k", fn, flight.DoOptions{})
+					check.That(t, tt.here(err), "in the same process: got %v", err)
+				})
+			}
+			<-started
+			never := func(context.Context) ([]byte, error) { t.Error("ran elsewhere"); return nil, nil }
+			for range 5 {
+				all.Go(func() {
+					_, err := g.Do(t.Context(), "k", never, flight.DoOptions{})
+					var failed *flight.FailedError
+					if !errors.As(err, &failed) || !errors.Is(err, flight.ErrFailed) || failed.Owner != "f" || !strings.Contains(failed.Reason, tt.reason) {
+						t.Errorf("elsewhere: got %v, want a failure of f with %q", err, tt.reason)
+					}
+				})
+			}
+			pass(100 * time.Millisecond) // they have all begun to wait
+			start := time.Now()
+			close(end)
+			all.Wait()
+			took(t, "waiters learnt of it by a push", start, 0, 10*time.Millisecond)
+			var runs atomic.Int64
+			r, err := g.Do(t.Context(), "k", value(&runs, "v"), flight.DoOptions{})
+			check.That(t, err == nil && r.Outcome == flight.Computed, "afterwards: got %+v, %v", r, err)
+		})
+	}
+}
+
+// A failure that ended before a waiter looked for the first time, but after it saw the claim, is its failure too. One
+// from before it came is not.
+func TestFailureBeforeTheFirstLook(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	f := b.Flight(t, flight.Config{})
+	check.OK(t, begin(t, f, "k", flight.BeginOptions{}).Fail(t.Context(), "r", 0))
+	s, err := f.Wait(within(t), "k")
+	check.That(t, err == nil && s.State == flight.Absent && s.Reason == "", "got %+v, %v; want absent", s, err)
+	w := check.Must(f.Watch("k"))(t)
+	defer w.Close()
+	s, err = w.Next(within(t))
+	check.That(t, err == nil && s.State == flight.Absent, "got %+v, %v; want absent", s, err)
+}
+
+func TestKeptFailureIsToldUntilItIsOver(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		f := b.Flight(t, flight.Config{})
+		check.OK(t, begin(t, f, "k", flight.BeginOptions{}).Fail(t.Context(), "no such place", time.Minute))
+		var runs atomic.Int64
+		wantErr(t, check.Err(f.Do(t.Context(), "k", value(&runs, "v"), flight.DoOptions{})), flight.ErrFailed)
+		s := get(t, f, "k")
+		check.That(t, s.State == flight.Failed && s.Reason == "no such place", "got %+v", s)
+		pass(time.Minute + lateness)
+		r, err := f.Do(t.Context(), "k", value(&runs, "v"), flight.DoOptions{})
+		check.That(t, err == nil && r.Outcome == flight.Computed, "afterwards: got %+v, %v", r, err)
+	})
+}
+
+// A caller that leaves does not end a computation that others in its process wait for; the last one does, and the claim
+// is given back: a waiter in another process takes over, and gets no failure.
+func TestDoWhenCallersGo(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		f, g := b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})
+		cancelled := make(chan error, 1)
+		fn := func(ctx context.Context) ([]byte, error) {
+			<-ctx.Done()
+			cancelled <- context.Cause(ctx)
+			return nil, ctx.Err()
+		}
+		var here, elsewhere sync.WaitGroup
+		var leave []context.CancelFunc
+		for range 3 {
+			ctx, cancel := context.WithCancel(t.Context())
+			leave = append(leave, cancel)
+			here.Go(func() {
+				wantErr(t, check.Err(f.Do(ctx, "k", fn, flight.DoOptions{})), context.Canceled)
+			})
+		}
+		pass(time.Second)
+		var runs atomic.Int64
+		elsewhere.Go(func() {
+			r, err := g.Do(t.Context(), "k", value(&runs, "v"), flight.DoOptions{})
+			check.That(t, err == nil && r.Outcome == flight.Computed, "elsewhere: got %+v, %v; want a take-over", r, err)
+		})
+		for _, cancel := range leave {
+			pass(time.Second)
+			select {
+			case err := <-cancelled:
+				t.Errorf("cancelled with callers left: %v", err)
+			default:
+			}
+			cancel()
+		}
+		start := time.Now()
+		<-cancelled
+		here.Wait()
+		elsewhere.Wait()
+		took(t, "taken over", start, 0, 10*time.Millisecond)
+	})
+}
+
+func TestDoThatKeepsRunning(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		f := b.Flight(t, flight.Config{})
+		fn := func(ctx context.Context) ([]byte, error) {
+			select {
+			case <-time.After(time.Minute):
+				return []byte("v"), nil
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		other, cancelOther := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancelOther()
+		var last sync.WaitGroup
+		last.Go(func() { // to leave, and does not care
+			wantErr(t, check.Err(f.Do(other, "k", fn, flight.DoOptions{})), context.DeadlineExceeded)
+		})
+		wantErr(t, check.Err(f.Do(ctx, "k", fn, flight.DoOptions{KeepRunning: true})), context.DeadlineExceeded)
+		last.Wait()
+		pass(2 * time.Minute)
+		wantEntry(t, f, "k", flight.Done, "v")
+	})
+}
+
+func TestDoOfAnotherInput(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	f, g := b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})
+	ctx := t.Context()
+	var runs atomic.Int64
+	started, end := make(chan struct{}), make(chan struct{})
+	fn := func(context.Context) ([]byte, error) {
+		close(started)
+		<-end
+		return []byte("one"), nil
+	}
+	first := make(chan error, 1)
+	go func() {
+		_, err := f.Do(ctx, "k", fn, flight.DoOptions{Fingerprint: "one"})
+		first <- err
+	}()
+	testbed.Await(t, started, "the function starts")
+	other := flight.DoOptions{Fingerprint: "two"}
+	wantErr(t, check.Err(f.Do(ctx, "k", value(&runs, "two"), other)), kvlock.ErrMismatch)
+	wantErr(t, check.Err(g.Do(ctx, "k", value(&runs, "two"), other)), kvlock.ErrMismatch)
+	wantErr(t, check.Err(g.Begin(ctx, "k", flight.BeginOptions{Fingerprint: "two"})), kvlock.ErrMismatch)
+	close(end)
+	check.Is(t, testbed.Await(t, first, "the first call returns"), nil)
+	r, err := g.Do(ctx, "k", value(&runs, "two"), other)
+	check.That(t, errors.Is(err, kvlock.ErrMismatch) && r.Value == nil, "got %+v, %v; the value answers another question", r, err)
+	check.Same(t, "runs.Load()", runs.Load(), 0)
+}
+
+func TestDoIsInvalidatedInFlight(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		f, g := b.Flight(t, flight.Config{ClaimTTL: 6 * time.Second}), b.Flight(t, flight.Config{})
+		var runs atomic.Int64
+		fn := func(context.Context) ([]byte, error) {
+			n := runs.Add(1)
+			pass(time.Second) // and does not look at its context
+			return fmt.Appendf(nil, "%d", n), nil
+		}
+		var all sync.WaitGroup
+		for _, x := range []*flight.Flight{f, f, g} {
+			all.Go(func() {
+				r, err := x.Do(t.Context(), "k", fn, flight.DoOptions{})
+				check.That(t, err == nil && string(r.Value) == "2", "got %q, %v; want the value computed after the invalidation", r.Value, err)
+			})
+		}
+		pass(500 * time.Millisecond)
+		check.OK(t, g.Invalidate(t.Context(), "k"))
+		all.Wait()
+		check.That(t, runs.Load() <= 3, "ran %d times", runs.Load())
+	})
+}
+
+func TestCloseEndsComputationsAndWaits(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		f, g := b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})
+		begin(t, g, "theirs", flight.BeginOptions{})
+		var all sync.WaitGroup
+		all.Go(func() {
+			_, err := f.Do(t.Context(), "mine", func(ctx context.Context) ([]byte, error) {
+				<-ctx.Done()
+				pass(time.Second) // to clean up
+				return nil, context.Cause(ctx)
+			}, flight.DoOptions{})
+			wantErr(t, err, kvlock.ErrClosed)
+		})
+		all.Go(func() {
+			wantErr(t, check.Err(f.Do(t.Context(), "theirs", nil, flight.DoOptions{})), kvlock.ErrClosed)
+		})
+		all.Go(func() {
+			wantErr(t, check.Err(f.Wait(t.Context(), "theirs")), kvlock.ErrClosed)
+		})
+		pass(time.Second)
+		f.Close()
+		f.Close()
+		all.Wait()
+		wantEntry(t, g, "mine", flight.Absent, "") // given back
+		for name, do := range map[string]func() error{
+			"Do":    func() error { return check.Err(f.Do(t.Context(), "k", nil, flight.DoOptions{})) },
+			"Get":   func() error { return check.Err(f.Get(t.Context(), "k")) },
+			"Begin": func() error { return check.Err(f.Begin(t.Context(), "k", flight.BeginOptions{})) },
+			"Watch": func() error { return check.Err(f.Watch("k")) },
+		} {
+			check.Is(t, do(), kvlock.ErrClosed, name)
+		}
+	})
+}
+
+func TestNestedDo(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	f := b.Flight(t, flight.Config{})
+	type name struct{}
+	ctx := context.WithValue(within(t), name{}, "carried")
+	r, err := f.Do(ctx, "menu", func(ctx context.Context) ([]byte, error) {
+		dish, err := f.Do(ctx, "dish", func(ctx context.Context) ([]byte, error) {
+			check.That(t, ctx.Value(name{}) == "carried", "values of the caller's context are gone")
+			_, err := f.Do(ctx, "menu", nil, flight.DoOptions{})
+			wantErr(t, err, flight.ErrRecursive)
+			return []byte("soup"), nil
+		}, flight.DoOptions{})
+		return append([]byte("menu of "), dish.Value...), err
+	}, flight.DoOptions{})
+	check.That(t, err == nil && string(r.Value) == "menu of soup", "got %q, %v", r.Value, err)
+}
+
+// Functions of one process that wait for each other's keys do not wait for ever: one of them gets an error that names the
+// circle, and the others its consequence. A function that waits for a key which waits for another is no circle.
+func TestCircleOfKeys(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		f := b.Flight(t, flight.Config{})
+		needs := map[string]string{"a": "b", "b": "c", "c": "a", "x": "y", "y": "z", "z": ""}
+		var do func(ctx context.Context, key string) error
+		do = func(ctx context.Context, key string) error {
+			return check.Err(f.Do(ctx, key, func(ctx context.Context) ([]byte, error) {
+				pass(time.Second) // until all have begun
+				if needs[key] == "" {
+					return nil, nil
+				}
+				return nil, do(ctx, needs[key])
+			}, flight.DoOptions{}))
+		}
+		var all sync.WaitGroup
+		var circles atomic.Int64
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		for key := range needs {
+			all.Go(func() {
+				err := do(ctx, key)
+				if circular := key < "x"; circular != errors.Is(err, flight.ErrRecursive) {
+					t.Errorf("%s: got %v", key, err)
+				} else if circular && strings.Count(err.Error(), "which waits for") == 2 {
+					circles.Add(1)
+				}
+			})
+		}
+		all.Wait()
+		check.That(t, circles.Load() != 0, "no error names the circle")
+	})
+}

@@ -1,0 +1,184 @@
+package flight_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/testbed"
+)
+
+// open runs a server with a bucket, for one example.
+func open() (f *flight.Flight, end func()) { return openWith(flight.Config{}) }
+
+func openWith(cfg flight.Config) (f *flight.Flight, end func()) {
+	js, stop := testbed.Serve("menus")
+	cfg.Bucket, cfg.Instance = "menus", "kitchen-1"
+	f, err := flight.New(context.Background(), js, cfg)
+	must(err)
+	return f, func() {
+		f.Close()
+		stop()
+	}
+}
+
+// must ends an example that failed.
+func must(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+// A Flight runs a function once for all callers, and keeps the result.
+func Example_flight() {
+	f, end := open()
+	defer end()
+	ctx := context.Background()
+	soup := func(context.Context) ([]byte, error) {
+		fmt.Println("cooking")
+		return []byte("soup"), nil
+	}
+	for range 2 {
+		r, err := f.Do(ctx, "today", soup, flight.DoOptions{TTL: 24 * time.Hour})
+		must(err)
+		fmt.Println(string(r.Value), r.Outcome, r.Owner)
+	}
+	// Output:
+	// cooking
+	// soup computed kitchen-1
+	// soup cached kitchen-1
+}
+
+// Work that begins in one process and ends in another carries the reference of its claim.
+func Example_claim() {
+	f, end := open()
+	defer end()
+	ctx := context.Background()
+	claim, err := f.Begin(ctx, "today", flight.BeginOptions{Handoff: true, TTL: time.Minute})
+	must(err)
+	message := claim.Ref() // travels in a job
+
+	claim, err = f.Resume(ctx, "today", message, flight.ResumeOptions{})
+	must(err)
+	held, stop := claim.AutoRenew(ctx, 0) // renews while the work goes on
+	defer stop()
+	entry, err := claim.Complete(held, []byte("soup"), time.Hour)
+	must(err)
+	fmt.Println(entry.State, entry.Attempt, entry.TTL)
+	// Output: done 2 1h0m0s
+}
+
+// The error for a key in use has the owner and the state of the key.
+func Example_takenError() {
+	f, end := open()
+	defer end()
+	ctx := context.Background()
+	if _, err := f.Begin(ctx, "today", flight.BeginOptions{}); err != nil {
+		log.Fatal(err)
+	}
+	_, err := f.Begin(ctx, "today", flight.BeginOptions{})
+	if taken, ok := errors.AsType[*flight.TakenError](err); ok {
+		fmt.Println(taken.Entry.Key, "is", taken.Entry.State, "by", taken.Entry.Owner)
+	}
+	// Output: today is pending by kitchen-1
+}
+
+// Many keys are read in one round trip; those that are absent can be claimed as they were read.
+func Example_entry() {
+	f, end := open()
+	defer end()
+	ctx := context.Background()
+	entries, err := f.GetMany(ctx, []string{"monday", "tuesday"})
+	must(err)
+	for _, entry := range entries {
+		if entry.State != flight.Absent {
+			continue
+		}
+		claim, err := f.Begin(ctx, entry.Key, flight.BeginOptions{Seen: entry})
+		must(err)
+		fmt.Println("claimed", claim.Key())
+	}
+	// Output:
+	// claimed monday
+	// claimed tuesday
+}
+
+// A Watcher returns the state of keys, and their changes.
+func Example_watcher() {
+	f, end := open()
+	defer end()
+	ctx := context.Background()
+	claim, err := f.Begin(ctx, "today", flight.BeginOptions{})
+	must(err)
+	w, err := f.Watch("today")
+	must(err)
+	defer w.Close()
+	for {
+		entry, err := w.Next(ctx)
+		must(err)
+		fmt.Println(entry.State)
+		if entry.State == flight.Done {
+			return
+		}
+		if _, err := claim.Complete(ctx, []byte("soup"), 0); err != nil {
+			log.Fatal(err)
+		}
+	}
+	// Output:
+	// pending
+	// done
+}
+
+// A fencing token protects a function's writes elsewhere: the other system refuses a smaller one than it has seen.
+func Example_token() {
+	f, end := open()
+	defer end()
+	ctx := context.Background()
+	first, err := f.Begin(ctx, "today", flight.BeginOptions{})
+	must(err)
+	second, err := f.Resume(ctx, "today", first.Ref(), flight.ResumeOptions{})
+	must(err)
+	fmt.Println(first.Token().Compare(second.Token()))
+	fmt.Println(errors.Is(first.Renew(ctx, 0), kvlock.ErrLost))
+	// Output:
+	// -1
+	// true
+}
+
+// A function that fails or panics is an error to all waiters, and the next caller runs it again.
+func Example_panicError() {
+	f, end := open()
+	defer end()
+	ctx := context.Background()
+	_, err := f.Do(ctx, "today", func(context.Context) ([]byte, error) { panic("oven on fire") }, flight.DoOptions{})
+	if p, ok := errors.AsType[*flight.PanicError](err); ok {
+		fmt.Println(p)
+	}
+	// Output: kvlock: function for "today" panicked: oven on fire
+}
+
+// A failure may be kept, so that no caller tries again for a while.
+func Example_failedError() {
+	f, end := open()
+	defer end()
+	ctx := context.Background()
+	claim, err := f.Begin(ctx, "today", flight.BeginOptions{})
+	must(err)
+	must(claim.Fail(ctx, "no ingredients", time.Minute))
+	_, err = f.Do(ctx, "today", nil, flight.DoOptions{})
+	if failed, ok := errors.AsType[*flight.FailedError](err); ok {
+		fmt.Println(failed.Reason)
+	}
+	// Output: no ingredients
+}
+
+// An administrator makes the bucket from the same settings that NewFlight checks.
+func Example_bucketConfig() {
+	sc := kvlock.StreamConfig(kvlock.BucketConfig{Bucket: "menus", Replicas: 3})
+	fmt.Println(sc.Name, sc.Replicas, sc.AllowMsgTTL, sc.RePublish.Destination)
+	// Output: KV_menus 3 true rp.menus.>
+}

@@ -1,0 +1,237 @@
+package flight_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log"
+	"strings"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+)
+
+// ProcessRun is a job of a geoprocessing service.
+type ProcessRun struct {
+	JobID  string
+	Inputs map[string]any
+}
+
+// ProcessResult is the result of a process.
+type ProcessResult struct {
+	Area float64
+}
+
+// A work has one key, however its inputs are written.
+func Example_work() {
+	for _, inputs := range []string{
+		`{"distance": 100, "unit": "m"}`,
+		`{"unit":"m","distance":1e2}`,
+		`{"distance": 100.5, "unit": "m"}`,
+	} {
+		key, err := flight.Work{Process: "buffer", Version: "1", Inputs: json.RawMessage(inputs)}.Key()
+		fmt.Println(key[:16], len(key), err)
+	}
+	_, err := flight.Work{Process: "buffer", Inputs: json.RawMessage(`{"distance": 1, "distance": 2}`)}.Key()
+	fmt.Println(errors.Is(err, flight.ErrInvalidInputs))
+	// Output:
+	// f5597cc4b078fcfe 64 <nil>
+	// f5597cc4b078fcfe 64 <nil>
+	// a56df978b35921f8 64 <nil>
+	// true
+}
+
+// A Cache executes each job once, though workers crash and jobs are delivered again, and remembers the result. Beside the
+// result it says whether it was cached, under which key, for which job it was computed, and how long that took now.
+func Example_cache() {
+	f, end := open()
+	defer end()
+	ctx := context.Background()
+	executor, err := flight.NewCache[ProcessRun, ProcessResult](f, flight.CacheConfig[ProcessRun]{
+		Process: "buffer",
+		Scope:   flight.ByJob, // ByInputs shares results between jobs
+		JobID:   func(job ProcessRun) string { return job.JobID },
+		Inputs:  func(job ProcessRun) any { return job.Inputs },
+		Options: flight.DoOptions{TTL: 14 * 24 * time.Hour}, // of this process; 7 days if nothing is said
+	})
+	must(err)
+	operation := func(_ context.Context, job ProcessRun) (ProcessResult, error) {
+		fmt.Println("executing", job.JobID)
+		return ProcessResult{Area: 31416}, nil
+	}
+	job := ProcessRun{JobID: "job-20251114-abc123", Inputs: map[string]any{"distance": 100}}
+	for range 2 { // it is delivered twice
+		result, info, err := executor.Do(ctx, job, operation)
+		must(err)
+		fmt.Println(result.Area, info.Outcome, info.Outcome == flight.Cached, info.Job, info.Owner)
+		fmt.Println(strings.HasPrefix(info.Key, "buffer."), len(info.Key), info.Elapsed > 0)
+	}
+	// Output:
+	// executing job-20251114-abc123
+	// 31416 computed false job-20251114-abc123 kitchen-1
+	// true 71 true
+	// 31416 cached true job-20251114-abc123 kitchen-1
+	// true 71 true
+}
+
+// A failure is not kept: the job is executed again when it is delivered again.
+func Example_cacheOfAFailure() {
+	f, end := open()
+	defer end()
+	ctx := context.Background()
+	executor, err := flight.NewCache[ProcessRun, ProcessResult](f, flight.CacheConfig[ProcessRun]{Process: "buffer"})
+	must(err)
+	attempt := 0
+	operation := func(context.Context, ProcessRun) (ProcessResult, error) {
+		attempt++
+		if attempt == 1 {
+			return ProcessResult{}, errors.New("out of memory")
+		}
+		return ProcessResult{Area: 1}, nil
+	}
+	for range 3 {
+		_, info, err := executor.Do(ctx, ProcessRun{}, operation)
+		fmt.Println(info.Outcome, err)
+	}
+	// Output:
+	// Outcome(0) out of memory
+	// computed <nil>
+	// cached <nil>
+}
+
+// Each process has a lifetime of its own for its results.
+func Example_cacheConfig() {
+	f, end := open()
+	defer end()
+	ctx := context.Background()
+	for process, keep := range map[string]time.Duration{"buffer": 7 * 24 * time.Hour, "traffic": time.Hour} {
+		cache, err := flight.NewCache[string, int](f, flight.CacheConfig[string]{
+			Process: process, Version: "2", Options: flight.DoOptions{TTL: keep},
+		})
+		must(err)
+		if _, _, err := cache.Do(ctx, "x", func(context.Context, string) (int, error) { return 1, nil }); err != nil {
+			log.Fatal(err)
+		}
+		if process == "traffic" {
+			_, entry, err := cache.Get(ctx, "x")
+			fmt.Println(entry.State, entry.TTL, err)
+		}
+	}
+	// Output:
+	// done 1h0m0s <nil>
+}
+
+// A scan counts the entries of the bucket, and the process its own work. The server removes expired entries.
+func Example_survey() {
+	f, end := open()
+	defer end()
+	ctx := context.Background()
+	for _, process := range []string{"buffer", "union"} {
+		executor, err := flight.NewCache[ProcessRun, ProcessResult](f, flight.CacheConfig[ProcessRun]{
+			Process: process, Options: flight.DoOptions{TTL: map[string]time.Duration{"buffer": 7 * 24 * time.Hour, "union": time.Hour}[process]},
+		})
+		must(err)
+		for range 3 {
+			if _, _, err := executor.Do(ctx, ProcessRun{}, func(context.Context, ProcessRun) (ProcessResult, error) {
+				return ProcessResult{Area: 1}, nil
+			}); err != nil {
+				log.Fatal(err)
+			}
+		}
+	}
+	stats, err := f.Survey(ctx, "") // or "buffer", for one process
+	must(err)
+	fmt.Println("Total entries:", stats.Done)
+	fmt.Println("Expiring in 24h:", stats.Expiring)
+	fmt.Println("Total size:", stats.Bytes > 0)
+	own := f.Stats()
+	fmt.Println("Hits:", own.Hits, "misses:", own.Misses, "computed:", own.Computed)
+	// Output:
+	// Total entries: 2
+	// Expiring in 24h: 1
+	// Total size: true
+	// Hits: 4 misses: 2 computed: 2
+}
+
+// keep stores a result.
+func keep(f *flight.Flight, key, value string, ttl time.Duration) {
+	fn := func(context.Context) ([]byte, error) { return []byte(value), nil }
+	if _, err := f.Do(context.Background(), key, fn, flight.DoOptions{TTL: ttl}); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// Results that are in memory cost no round trip, and yet are never older than 3 seconds.
+func Example_memoryConfig() {
+	f, end := openWith(flight.Config{Memory: flight.MemoryConfig{Eviction: flight.LFU, MaxBytes: 64 << 20}})
+	defer end()
+	ctx := context.Background()
+	keep(f, "today", "soup", time.Hour)
+	for range 1000 {
+		if _, err := f.Get(ctx, "today"); err != nil {
+			log.Fatal(err)
+		}
+	}
+	s := f.Stats()
+	fmt.Println(s.Computed, "computed,", s.Memory.Hits, "from memory,", s.Hits, "from the bucket")
+
+	must(f.Invalidate(ctx, "today"))
+	entry, err := f.Get(ctx, "today")
+	fmt.Println(entry.State, err)
+	// Output:
+	// 1 computed, 1000 from memory, 0 from the bucket
+	// absent <nil>
+}
+
+// List shows the requests in flight, their owners, and their attempts.
+func ExampleFlight_List() {
+	f, end := open()
+	defer end()
+	ctx := context.Background()
+	keep(f, "menus.today", "soup", time.Hour)
+	if _, err := f.Begin(ctx, "menus.tomorrow", flight.BeginOptions{TTL: 30 * time.Second}); err != nil {
+		log.Fatal(err)
+	}
+	for entry, err := range f.List(ctx, "menus") {
+		switch {
+		case errors.Is(err, kvlock.ErrVersion):
+			fmt.Println(entry.Key, "is of a newer version")
+		case err != nil:
+			log.Fatal(err)
+		case entry.State == flight.Pending:
+			fmt.Println(entry.Key, entry.State, entry.Owner, entry.Attempt, entry.Age() < entry.TTL)
+		}
+	}
+	// Output:
+	// menus.tomorrow pending kitchen-1 1 true
+}
+
+// The statistics of a bucket: one round trip for the server's counts, a scan for the others.
+func ExampleFlight_Survey() {
+	f, end := open()
+	defer end()
+	keep(f, "today", "soup", time.Hour)
+	keep(f, "week", "soups", 7*24*time.Hour)
+	u, err := f.Usage(context.Background())
+	must(err)
+	fmt.Println(u.Entries, "entries,", u.Bytes > 0)
+	s, err := f.Survey(context.Background(), "")
+	must(err)
+	fmt.Println(s.Done, "results,", s.Pending, "pending,", s.Expiring, "expiring within 24 hours")
+	// Output:
+	// 2 entries, true
+	// 2 results, 0 pending, 1 expiring within 24 hours
+}
+
+// After a start the memory is loaded from the bucket.
+func ExampleFlight_Warm() {
+	f, end := openWith(flight.Config{Memory: flight.MemoryConfig{MaxBytes: 64 << 20}})
+	defer end()
+	keep(f, "menus.today", "soup", time.Hour)
+	keep(f, "menus.tomorrow", "stew", time.Hour)
+	fmt.Println(f.Warm(context.Background(), "menus"))
+	// Output:
+	// 2 <nil>
+}

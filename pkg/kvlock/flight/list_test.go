@@ -1,0 +1,267 @@
+package flight_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+)
+
+func list(t testing.TB, f *flight.Flight, prefix string) []string {
+	t.Helper()
+	var all []string
+	for s, err := range f.List(t.Context(), prefix) {
+		check.OK(t, err)
+		all = append(all, fmt.Sprintf("%s:%s:%s", s.Key, s.State, s.Value))
+	}
+	return all
+}
+
+// flood stores n results under prefix as fast as it can.
+func flood(t testing.TB, js jetstream.JetStream, prefix string, n, size int) {
+	t.Helper()
+	value := strings.Repeat("x", size)
+	for i := range n {
+		hours := 1 + i%100
+		data := fmt.Sprintf(`{"v":1,"state":"done","claim":"4BZ1nDZkLiy7uDiTUv8rWK","owner":"4BZ1nDZkLiy7uDiTUv8rZj",`+
+			`"instance":"host-1-abcdef","attempt":1,"ttl":%d}`+"\n%s", 3600*hours, value)
+		m := nats.NewMsg(fmt.Sprintf("$KV.%s.%s.%d", bucket, prefix, i))
+		m.Data = []byte(data)
+		m.Header.Set("Kvlock-State", "done")
+		m.Header.Set("Nats-TTL", fmt.Sprintf("%dh", hours))
+		check.OK(t, check.Err(js.PublishMsgAsync(m, jetstream.WithStallWait(time.Minute))))
+	}
+	select {
+	case <-js.PublishAsyncComplete():
+	case <-t.Context().Done():
+		t.Fatal(context.Cause(t.Context()))
+	}
+}
+
+// A stream has 256 consumers at most, and a listing leaves none.
+func TestManyListings(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) { // in which the consumers are never inactive for long
+		f, l := b.Flight(t, flight.Config{}), b.Locker(t, kvlock.LockerConfig{})
+		complete(t, begin(t, f, "k.1", flight.BeginOptions{}), "v")
+		for range 300 {
+			all := list(t, f, "k")
+			check.Require(t, len(all) == 1, "listed %v", all)
+			for _, err := range l.List(t.Context(), "") {
+				check.OK(t, err)
+			}
+		}
+	})
+}
+
+func TestList(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	f := b.Flight(t, flight.Config{})
+	check.Same(t, "an empty bucket has", len(list(t, f, "")), 0)
+	large := strings.Repeat("v", 100<<10) // compressed
+	complete(t, begin(t, f, "a.done", flight.BeginOptions{}), "v")
+	complete(t, begin(t, f, "a.large", flight.BeginOptions{}), large)
+	complete(t, begin(t, f, "a.gone", flight.BeginOptions{}), "v")
+	begin(t, f, "a.pending", flight.BeginOptions{})
+	check.OK(t, begin(t, f, "ab", flight.BeginOptions{}).Fail(t.Context(), "r", time.Hour))
+	check.OK(t, begin(t, f, "a.failed", flight.BeginOptions{}).Fail(t.Context(), "r", 0))
+	check.OK(t, f.Invalidate(t.Context(), "a.gone"))
+	for prefix, want := range map[string][]string{
+		"":       {"a.done:done:v", "a.large:done:" + large, "a.pending:pending:", "ab:failed:"},
+		"a":      {"a.done:done:v", "a.large:done:" + large, "a.pending:pending:"},
+		"a.done": nil,
+		"none":   nil,
+	} {
+		got := list(t, f, prefix)
+		check.That(t, slices.Equal(got, want), "%q: got %.200q", prefix, got)
+	}
+	for _, err := range f.List(t.Context(), "a.*") {
+		wantErr(t, err, kvlock.ErrInvalidKey)
+	}
+}
+
+// A record that cannot be read is yielded with an error, and does not hide the others.
+func TestListOfRecordsThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	f := b.Flight(t, flight.Config{})
+	for key, data := range map[string]string{"newer": `{"v":99}` + "\n", "corrupt": "?"} {
+		check.OK(t, check.Err(b.JS.Publish(t.Context(), "$KV."+bucket+"."+key, []byte(data))))
+	}
+	complete(t, begin(t, f, "done", flight.BeginOptions{}), "v")
+	got := map[string]error{}
+	for s, err := range f.List(t.Context(), "") {
+		got[s.Key] = err
+	}
+	check.That(t, len(got) == 3 && got["done"] == nil && got["corrupt"] != nil && errors.Is(got["newer"], kvlock.ErrVersion), "got %v", got)
+	check.That(t, b.Last(t, "corrupt") != nil, "looking at it removed it")
+	s, err := f.Survey(t.Context(), "")
+	check.That(t, err == nil && s.Unknown == 2 && s.Done == 1, "got %+v, %v", s, err)
+}
+
+// More keys than one request reads, written to while they are listed: none that is there all the time is missed, and of
+// a key that is yielded twice the later revision comes later.
+func TestListWhileItIsWrittenTo(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	f := b.Flight(t, flight.Config{})
+	const n = 10_000
+	flood(t, b.JS, "a", n, 100)
+	seen := map[string]uint64{}
+	told, written := 0, 0
+	for s, err := range f.List(t.Context(), "a") {
+		check.OK(t, err)
+		check.Require(t, s.Revision > seen[s.Key], "%s is told at %d, after %d", s.Key, s.Revision, seen[s.Key])
+		seen[s.Key] = s.Revision
+		told++
+		if told%100 == 0 && written < 100 {
+			written++
+			replace(t, f, fmt.Sprintf("a.%d", (written*7919)%n), "new")
+		}
+	}
+	check.That(t, len(seen) == n && told > n, "%d of %d keys, %d in all", len(seen), n, told)
+	for _, err := range f.List(t.Context(), "a") {
+		wantErr(t, err, nil)
+		break // and no more is read
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for s, err := range f.List(ctx, "a") {
+		check.Same(t, "s.Key", s.Key, "")
+		wantErr(t, err, context.Canceled)
+	}
+}
+
+// Messages are lost on their way: the rest is asked for again, and nothing is missed.
+func TestListSurvivesLostMessages(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		const n = 3000
+		flood(t, b.JS, "a", n, 10)
+		f, p := b.ProxiedFlight(t, flight.Config{OpTimeout: time.Minute})
+		messages := 0
+		p.Filter(func(f natstest.Frame) natstest.Verdict {
+			if !f.FromClient && strings.Contains(string(f.Raw), "$JS.ACK.") {
+				messages++
+				if messages == 100 || 1000 < messages && messages < 1200 {
+					return natstest.Lose
+				}
+			}
+			return natstest.Relay
+		})
+		all := list(t, f, "")
+		check.That(t, len(all) == n && messages > n, "%d of %d keys, %d messages", len(all), n, messages)
+	})
+}
+
+func TestSurvey(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		f := b.Flight(t, flight.Config{})
+		start := time.Now()
+		for i, ttl := range []time.Duration{time.Hour, 23 * time.Hour, 25 * time.Hour, 7 * 24 * time.Hour} {
+			check.OK(t, check.Err(begin(t, f, fmt.Sprint("a.", i), flight.BeginOptions{}).Complete(t.Context(), []byte("12345"), ttl)))
+			pass(time.Minute)
+		}
+		begin(t, f, "a.pending", flight.BeginOptions{TTL: time.Hour})
+		begin(t, f, "b.pending", flight.BeginOptions{TTL: time.Hour})
+		check.OK(t, begin(t, f, "a.failed", flight.BeginOptions{}).Fail(t.Context(), "r", time.Hour))
+		check.OK(t, begin(t, f, "a.gone", flight.BeginOptions{}).Fail(t.Context(), "r", 0))
+		s, err := f.Survey(t.Context(), "a")
+		want := flight.Survey{Done: 4, Failed: 1, Pending: 1, Bytes: s.Bytes, Expiring: 3, Oldest: s.Oldest}
+		check.That(t, err == nil && s == want && s.Bytes >= 20 && s.Oldest.Sub(start) <= time.Minute && !s.Oldest.Before(start),
+			"got %+v, %v", s, err)
+		u, err := f.Usage(t.Context())
+		check.That(t, err == nil && u.Entries == 8 && u.Bytes != 0 && !u.Created.IsZero(), "got %+v, %v", u, err)
+	})
+}
+
+func TestWarm(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		p := natstest.NewProxy(t, b.Srv)
+		asked := reads(p, nil)
+		f, g := b.Flight(t, remembering(), p.Through()), b.Flight(t, flight.Config{})
+		for i := range 600 {
+			complete(t, begin(t, g, fmt.Sprint("a.", i), flight.BeginOptions{}), fmt.Sprint(i))
+		}
+		begin(t, g, "a.pending", flight.BeginOptions{})
+		complete(t, begin(t, g, "b", flight.BeginOptions{}), "b")
+		pass(time.Millisecond)
+		n, err := f.Warm(t.Context(), "a")
+		check.That(t, err == nil && n == 600, "got %d, %v", n, err)
+		before := asked()
+		for i := range 600 {
+			wantEntry(t, f, fmt.Sprint("a.", i), flight.Done, fmt.Sprint(i))
+		}
+		check.Same(t, "asked() - before", asked()-before, 0)
+		n, err = g.Warm(t.Context(), "a")
+		check.That(t, err != nil && n == 0, "without a memory: got %d, %v", n, err)
+	})
+}
+
+func TestStats(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		f, g := b.Flight(t, remembering()), b.Flight(t, flight.Config{})
+		fn := func(context.Context) ([]byte, error) { pass(time.Second); return []byte("v"), nil }
+		do := func(f *flight.Flight, key string) {
+			check.Is(t, check.Err(f.Do(t.Context(), key, fn, flight.DoOptions{})), nil)
+		}
+		var waiter sync.WaitGroup
+		waiter.Go(func() { pass(time.Millisecond); do(g, "a") })
+		do(f, "a") // computed, and g waits
+		waiter.Wait()
+		do(f, "a") // from memory
+		do(g, "a") // from the bucket
+		check.Failsf(t, check.Err(g.Do(t.Context(), "e", func(context.Context) ([]byte, error) { panic("p") }, flight.DoOptions{})), "no error")
+		s := f.Stats()
+		check.That(t, s.Computed == 1 && s.Cached == 0 && s.Memory.Hits == 1 && s.Misses == 1 && s.Acquired == 1, "got %+v", s)
+		s = g.Stats()
+		check.That(t, s.Coalesced == 1 && s.Cached == 1 && s.Hits == 1 && s.Misses == 2 && s.Errors == 1 && s.Panics == 1 && s.Waits == 1,
+			"got %+v", s)
+	})
+}
+
+// The costs of a million keys; with -short of a hundredth of them.
+func BenchmarkMillionKeys(b *testing.B) {
+	n := 1_000_000
+	if testing.Short() {
+		n /= 10
+	}
+	srv := natstest.Server(b, func(c *natsrun.Config) {
+		c.Listen = true
+		natsrun.ChangeOptions(c, func(o *server.Options) { o.JetStreamMaxMemory, o.JetStreamMaxStore = 2<<30, 2<<30 })
+	})
+	bedOn(b, srv, kvlock.BucketConfig{Bucket: bucket, Storage: jetstream.MemoryStorage})
+	_, js := natstest.ConnectURL(b, srv.URL())
+	flood(b, js, "a", n*99/100, 300)
+	flood(b, js, "b", n/100, 300)
+	f := flightOn(b, js, flight.Config{OpTimeout: time.Minute})
+	b.Run("Usage", func(b *testing.B) {
+		for b.Loop() {
+			if u, err := f.Usage(b.Context()); err != nil || int(u.Entries) != n {
+				b.Fatal(u, err)
+			}
+		}
+	})
+	for prefix, want := range map[string]int{"": n, "a": n * 99 / 100, "b": n / 100} {
+		b.Run("Survey/"+prefix, func(b *testing.B) {
+			for b.Loop() {
+				if s, err := f.Survey(b.Context(), prefix); err != nil || s.Done != want {
+					b.Fatal(s, err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,241 @@
+package flight_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/testbed"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+)
+
+// After any fault of a write or of its answer the true outcome is reported. Each transition is tried through each
+// fault, once and twice in a row, on a connection of its own.
+func TestLostAcknowledgements(t *testing.T) {
+	for name, want := range map[string]flight.State{
+		"Begin and renew": flight.Pending, "Resume and renew": flight.Pending, "Renew": flight.Pending, "HandOff": flight.Pending,
+		"Complete": flight.Done,
+		"Fail":     flight.Failed, "Fail now": flight.Absent, "Release": flight.Absent, "Invalidate": flight.Absent,
+	} {
+		for _, how := range []natstest.Fault{natstest.ReplyLost, natstest.WriteLost, natstest.RefusedApplied} {
+			for _, times := range []int{1, 2} {
+				runInBubble(t, name+"/"+string(how)+"/"+[]string{"once", "twice"}[times-1], func(t *testing.T, b *bed) {
+					f, p := b.ProxiedFlight(t, flight.Config{OpTimeout: 10 * time.Second})
+					var c *flight.Claim
+					if name != "Begin and renew" {
+						c = begin(t, f, "k", flight.BeginOptions{})
+					}
+					p.Hit(writes("k"), how, times)
+					check.Is(t, arrows[name](t.Context(), f, c), nil)
+					p.Filter(nil)
+					wantEntry(t, b.Flight(t, flight.Config{}), "k", want, map[flight.State]string{flight.Done: "w"}[want])
+				})
+			}
+		}
+	}
+}
+
+// A write of unknown outcome is followed by another operation of the same claim.
+func TestOperationsAfterAnUnknownOutcome(t *testing.T) {
+	for name, after := range map[string]struct {
+		want flight.State
+		do   func(ctx context.Context, c *flight.Claim) error
+	}{
+		"Renew":    {flight.Pending, func(ctx context.Context, c *flight.Claim) error { return c.Renew(ctx, 0) }},
+		"Complete": {flight.Done, func(ctx context.Context, c *flight.Claim) error { return check.Err(c.Complete(ctx, nil, 0)) }},
+		"Fail":     {flight.Absent, func(ctx context.Context, c *flight.Claim) error { return c.Fail(ctx, "r", 0) }},
+	} {
+		runInBubble(t, name, func(t *testing.T, b *bed) {
+			f, p := b.ProxiedFlight(t, flight.Config{})
+			c := begin(t, f, "k", flight.BeginOptions{})
+			p.Hit(writes("k"), natstest.ReplyLost, 1)
+			hasty, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer cancel()
+			wantErr(t, c.Renew(hasty, 0), kvlock.ErrUnavailable) // applied, without an acknowledgement
+			p.Filter(nil)
+			check.Is(t, after.do(t.Context(), c), nil)
+			wantEntry(t, f, "k", after.want, "")
+		})
+	}
+}
+
+// A result whose acknowledgement never came stands. The owner that does not know of it does not replace it by a
+// failure.
+func TestAnUnknownResultIsNotOverwritten(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		f, p := b.ProxiedFlight(t, flight.Config{})
+		c := begin(t, f, "k", flight.BeginOptions{})
+		p.Hit(writes("k"), natstest.ReplyLost, 1)
+		hasty, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		wantErr(t, check.Err(c.Complete(hasty, []byte("v"), 0)), kvlock.ErrUnavailable)
+		p.Filter(nil)
+		wantErr(t, c.Fail(t.Context(), "r", 0), kvlock.ErrLost)
+		wantEntry(t, f, "k", flight.Done, "v")
+	})
+}
+
+// The acknowledgement of a result is lost, and the key is invalidated before the result is read back. Complete returns
+// ErrLost for a value that readers have got meanwhile, and the key stays invalidated.
+func TestResultInvalidatedBeforeItIsReadBack(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		p := natstest.NewProxy(t, b.Srv)
+		f, other := b.Flight(t, flight.Config{OpTimeout: 10 * time.Second}, p.Through()), b.Flight(t, flight.Config{})
+		c := begin(t, f, "k", flight.BeginOptions{})
+		p.Hit(writes("k"), natstest.ReplyLost, 1)
+		completed := make(chan error, 1)
+		go func() {
+			_, err := c.Complete(t.Context(), []byte("v"), 0)
+			completed <- err
+		}()
+		pass(time.Millisecond) // stored; the answer is waited for
+		wantEntry(t, other, "k", flight.Done, "v")
+		check.OK(t, other.Invalidate(t.Context(), "k"))
+		wantErr(t, <-completed, kvlock.ErrLost)
+		wantEntry(t, b.Flight(t, flight.Config{}), "k", flight.Absent, "")
+	})
+}
+
+// Of many that begin at once, through connections that lose answers, one holds the claim, and knows it.
+func TestOwnershipIsNeverDoubled(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		for _, how := range []natstest.Fault{natstest.ReplyLost, natstest.RefusedApplied} {
+			const n = 6
+			key := map[natstest.Fault]string{natstest.ReplyLost: "a", natstest.RefusedApplied: "b"}[how]
+			claims := make([]*flight.Claim, n)
+			var all sync.WaitGroup
+			for i := range n {
+				f, p := b.ProxiedFlight(t, flight.Config{OpTimeout: 10 * time.Second})
+				p.Hit(writes(key), how, 1)
+				all.Go(func() {
+					c, err := f.Begin(t.Context(), key, flight.BeginOptions{})
+					check.That(t, err == nil || errors.Is(err, flight.ErrTaken), "%s: got %v", how, err)
+					claims[i] = c
+				})
+			}
+			all.Wait()
+			var holder *flight.Claim
+			for _, c := range claims {
+				switch {
+				case c == nil:
+				case holder != nil:
+					t.Errorf("%s: both %s and %s hold the claim", how, holder.ID(), c.ID())
+				default:
+					holder = c
+				}
+			}
+			check.Require(t, holder != nil, "%s: nobody holds the claim", how)
+			complete(t, holder, "v")
+		}
+	})
+}
+
+// Nothing is sent while the connection is down, and the error says so.
+func TestUnreachableServer(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		f, p := b.ProxiedFlight(t, flight.Config{OpTimeout: 100 * time.Millisecond})
+		c := begin(t, f, "held", flight.BeginOptions{})
+		p.Cut()
+		pass(time.Millisecond) // the client notices
+		ctx := t.Context()
+		for name, do := range map[string]func() error{
+			"Begin":      func() error { return check.Err(f.Begin(ctx, "k", flight.BeginOptions{})) },
+			"Resume":     func() error { return check.Err(f.Resume(ctx, "k", c.Ref(), flight.ResumeOptions{})) },
+			"Renew":      func() error { return c.Renew(ctx, 0) },
+			"Complete":   func() error { return check.Err(c.Complete(ctx, nil, 0)) },
+			"Invalidate": func() error { return f.Invalidate(ctx, "k") },
+			"GetMany":    func() error { return check.Err(f.GetMany(ctx, []string{"k"})) },
+			"Do": func() error {
+				return check.Err(f.Do(ctx, "k", func(context.Context) ([]byte, error) { return nil, nil }, flight.DoOptions{}))
+			},
+		} {
+			check.Is(t, do(), kvlock.ErrUnavailable, name)
+		}
+		p.Heal()
+		pass(10 * time.Second)
+		wantEntry(t, b.Flight(t, flight.Config{}), "held", flight.Pending, "")
+		if m := b.Last(t, "k"); m != nil {
+			t.Errorf("something was sent after all: %q", m.Data)
+		}
+	})
+}
+
+// A caller that has given up gets its own reason, and no claim that the server was unreachable. Nothing is sent: an
+// answer might come before the context is checked again.
+func TestCancelledOperation(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	f, p := b.ProxiedFlight(t, flight.Config{})
+	requests := make(chan string, 100)
+	p.Filter(func(m natstest.Frame) natstest.Verdict {
+		if m.FromClient && m.Reply != "" {
+			requests <- m.Subject
+		}
+		return natstest.Relay
+	})
+	cause := errors.New("bored")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(cause)
+	for name, do := range map[string]func() error{
+		"Begin":   func() error { return check.Err(f.Begin(ctx, "k", flight.BeginOptions{})) },
+		"Get":     func() error { return check.Err(f.Get(ctx, "k")) },
+		"GetMany": func() error { return check.Err(f.GetMany(ctx, []string{"k", "l"})) },
+	} {
+		err := do()
+		wantErr(t, err, cause)
+		check.That(t, !errors.Is(err, kvlock.ErrUnavailable), "%s: got %v", name, err)
+	}
+	get(t, f, "k") // all earlier requests have arrived before it
+	check.Same(t, "len(requests)", len(requests), 1)
+}
+
+// The outcome of a write is unknown, and the leader that is asked about it was deposed long ago. Its answer is not
+// taken for a loss.
+func TestDeposedLeaderIsNotBelieved(t *testing.T) {
+	for name, before := range map[string]func(t *testing.T, f, g *flight.Flight) flight.Entry{
+		"it knows somebody else's claim": func(t *testing.T, f, g *flight.Flight) flight.Entry {
+			t.Helper()
+			c := begin(t, g, "k", flight.BeginOptions{})
+			wantErr(t, check.Err(f.Begin(t.Context(), "k", flight.BeginOptions{})), flight.ErrTaken)
+			check.OK(t, c.Release(t.Context()))
+			return get(t, g, "k")
+		},
+		"it knows nothing": func(t *testing.T, f, _ *flight.Flight) flight.Entry {
+			t.Helper()
+			_, err := f.Begin(t.Context(), "k", flight.BeginOptions{Seen: flight.Entry{Revision: 7}}) // asks, and begins
+			check.OK(t, err)
+			check.OK(t, f.Invalidate(t.Context(), "k"))
+			return get(t, f, "k")
+		},
+	} {
+		runInBubble(t, name, func(t *testing.T, b *bed) {
+			p := natstest.NewProxy(t, b.Srv)
+			f, g := b.Flight(t, flight.Config{OpTimeout: 10 * time.Second}, p.Through()), b.Flight(t, flight.Config{})
+			deposed := testbed.AnswerAsBefore(p, 3)
+			c := begin(t, f, "k", flight.BeginOptions{Seen: before(t, f, g)})
+			deposed()
+			p.Hit(writes("k"), natstest.RefusedApplied, 1)
+			check.Is(t, c.Renew(t.Context(), 0), nil)
+			p.Filter(nil)
+			complete(t, c, "v")
+		})
+	}
+}
+
+// Somebody else answers the write: a service that listens to the same subjects. It is not taken for the bucket.
+func TestAcknowledgementOfAnotherStream(t *testing.T) {
+	for _, answer := range []string{`{"stream":"OTHER","seq":99}`, `{}`, `{"stream":"KV_b"}`, `+OK`} {
+		inBubble(t, func(t *testing.T, b *bed) {
+			f, p := b.ProxiedFlight(t, flight.Config{})
+			testbed.AnswerWrites(p, "k", answer)
+			c := begin(t, f, "k", flight.BeginOptions{})
+			last := b.Present(t, "k")
+			check.That(t, c.Token().Revision == last.Sequence, "%s: the token is %s, the key is at %d", answer, c.Token(), last.Sequence)
+		})
+	}
+}

@@ -1,0 +1,258 @@
+package flight_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
+)
+
+// model is the state that a key has to have after the operations so far.
+type model struct {
+	state   flight.State
+	value   string
+	holder  *flight.Claim // of the present claim, nil when no known one may write
+	claim   string
+	handoff bool
+	expiry  time.Time
+}
+
+// machine runs random operations of three processes on one key, in fake time, and compares with the model.
+type machine struct {
+	ctx     context.Context //nolint:containedctx // of the test
+	key     string
+	flights []*flight.Flight
+	claims  []*flight.Claim // all there ever were, most of them zombies
+	refs    []string
+	seen    []flight.Entry // all entries that were read, in any state
+	now     model
+	token   kvlock.Token
+	writes  int
+}
+
+// settleTime is more than the server may be late with an expiry.
+const settleTime = 500 * time.Millisecond
+
+// wait lets time pass, and a little more when it stops where the server may or may not have removed the key.
+func (m *machine) wait(d time.Duration) {
+	pass(d)
+	for !m.now.expiry.IsZero() && !time.Now().Before(m.now.expiry) {
+		if time.Since(m.now.expiry) >= settleTime {
+			m.now = model{}
+			return
+		}
+		pass(settleTime)
+	}
+}
+
+func (m *machine) took(t *rapid.T, c *flight.Claim, handoff bool, ttl time.Duration) {
+	if c.Token().Compare(m.token) <= 0 {
+		t.Fatalf("token %s after %s", c.Token(), m.token)
+	}
+	m.token = c.Token()
+	m.claims, m.refs = append(m.claims, c), append(m.refs, c.Ref())
+	m.now = model{state: flight.Pending, holder: c, claim: c.ID(), handoff: handoff, expiry: time.Now().Add(ttl)}
+}
+
+func (m *machine) flight(t *rapid.T) *flight.Flight {
+	return m.flights[rapid.IntRange(0, len(m.flights)-1).Draw(t, "flight")]
+}
+
+func (m *machine) ttl(t *rapid.T) time.Duration {
+	return time.Duration(rapid.IntRange(1, 40).Draw(t, "ttl")) * time.Second
+}
+
+// expect compares the error with the model's, and reports whether the operation succeeded.
+func (m *machine) expect(t *rapid.T, op string, err, want error) bool {
+	if !errors.Is(err, want) {
+		t.Fatalf("%s: got %v, want %v, with the key %s", op, err, want, m.now.state)
+	}
+	return err == nil
+}
+
+func (m *machine) begin(t *rapid.T) {
+	ttl, handoff := m.ttl(t), rapid.Bool().Draw(t, "handoff")
+	back := rapid.IntRange(0, min(3, len(m.seen))).Draw(t, "seen so many reads ago")
+	seen := append(slices.Clone(m.seen), flight.Entry{})[len(m.seen)-back]
+	c, err := m.flight(t).Begin(m.ctx, m.key, flight.BeginOptions{TTL: ttl, Handoff: handoff, Seen: seen})
+	if m.expect(t, "Begin", err, m.taken(m.now.state == flight.Absent)) {
+		m.took(t, c, handoff, ttl)
+	}
+}
+
+func (m *machine) resume(t *rapid.T) {
+	if len(m.refs) == 0 {
+		t.Skip("no reference yet")
+	}
+	ref, ttl := rapid.SampledFrom(m.refs).Draw(t, "ref"), m.ttl(t)
+	ours := m.now.state == flight.Pending && (m.now.handoff || len(ref) > len(m.now.claim) && ref[:len(m.now.claim)] == m.now.claim)
+	c, err := m.flight(t).Resume(m.ctx, m.key, ref, flight.ResumeOptions{TTL: ttl})
+	if m.expect(t, "Resume", err, m.taken(m.now.state == flight.Absent || ours)) {
+		m.took(t, c, false, ttl)
+	}
+}
+
+func (m *machine) taken(free bool) error {
+	if free {
+		return nil
+	}
+	return flight.ErrTaken
+}
+
+// write is an operation of a claim, mostly of one that has lost.
+func (m *machine) write(op string, do func(*rapid.T, *flight.Claim) (model, error)) func(*rapid.T) {
+	return func(t *rapid.T) {
+		if len(m.claims) == 0 {
+			t.Skip("no claim yet")
+		}
+		c := m.claims[rapid.IntRange(0, len(m.claims)-1).Draw(t, "claim")]
+		if m.now.holder != nil && rapid.Bool().Draw(t, "by the holder") {
+			c = m.now.holder
+		}
+		var want error
+		if c != m.now.holder {
+			want = kvlock.ErrLost
+		}
+		next, err := do(t, c)
+		if m.expect(t, op, err, want) {
+			m.now = next
+			m.writes++
+		}
+	}
+}
+
+func (m *machine) invalidate(t *rapid.T) {
+	if err := m.flight(t).Invalidate(m.ctx, m.key); err != nil {
+		t.Fatal(err)
+	}
+	m.now = model{}
+}
+
+func (m *machine) check(t *rapid.T) {
+	for i, f := range m.flights {
+		s, err := f.Get(m.ctx, m.key)
+		if err != nil || s.State != m.now.state || string(s.Value) != m.now.value || s.State == flight.Pending && s.Claim != m.now.claim {
+			t.Fatalf("flight %d reads %+v, %v; want %+v", i, s, err, m.now)
+		}
+		m.seen = append(m.seen, s)
+	}
+}
+
+// bubbled hides the test's deadline, which is of real time, from rapid.
+type bubbled struct{ *testing.T }
+
+// Random sequences over every arrow, from several processes, with time passing between them.
+func TestRandomSequences(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		flights := []*flight.Flight{b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})}
+		ctx, run, writes := t.Context(), 0, 0
+		rapid.Check(bubbled{t}, func(t *rapid.T) {
+			run++
+			m := &machine{ctx: ctx, key: fmt.Sprintf("k%d", run), flights: flights}
+			t.Repeat(map[string]func(*rapid.T){
+				"":       m.check,
+				"begin":  m.begin,
+				"resume": m.resume,
+				"time":   func(t *rapid.T) { m.wait(time.Duration(rapid.IntRange(0, 30_000).Draw(t, "ms")) * time.Millisecond) },
+				"renew": m.write("Renew", func(t *rapid.T, c *flight.Claim) (model, error) {
+					next, ttl := m.now, m.ttl(t)
+					next.handoff, next.expiry = false, time.Now().Add(ttl)
+					return next, c.Renew(m.ctx, ttl)
+				}),
+				"hand off": m.write("HandOff", func(t *rapid.T, c *flight.Claim) (model, error) {
+					next, ttl := m.now, m.ttl(t)
+					next.handoff, next.holder, next.expiry = true, nil, time.Now().Add(ttl)
+					return next, c.HandOff(m.ctx, ttl)
+				}),
+				"complete": m.write("Complete", func(t *rapid.T, c *flight.Claim) (model, error) {
+					value, ttl := rapid.String().Draw(t, "value"), m.ttl(t)
+					_, err := c.Complete(m.ctx, []byte(value), ttl)
+					return model{state: flight.Done, value: value, expiry: time.Now().Add(ttl)}, err
+				}),
+				"fail": m.write("Fail", func(t *rapid.T, c *flight.Claim) (model, error) {
+					ttl := m.ttl(t)
+					return model{state: flight.Failed, expiry: time.Now().Add(ttl)}, c.Fail(m.ctx, "r", ttl)
+				}),
+				"fail now": m.write("Fail", func(_ *rapid.T, c *flight.Claim) (model, error) {
+					return model{}, c.Fail(m.ctx, "r", 0)
+				}),
+				"release": m.write("Release", func(_ *rapid.T, c *flight.Claim) (model, error) {
+					return model{}, c.Release(m.ctx)
+				}),
+				"invalidate": m.invalidate,
+			})
+			writes += m.writes
+		})
+		check.That(t, writes >= run, "only %d writes of holders in %d sequences", writes, run)
+	})
+}
+
+// Three processes read and write, one of them with a memory that is too small for all; pushes get lost all the time. No
+// reader gets a value that was replaced longer ago than the bound, nor anything older than it had before.
+func TestMemoryIsCoherent(t *testing.T) {
+	of := crash.Random(t)
+	inBubble(t, func(t *testing.T, b *bed) {
+		r := of(0)
+		var flights []*flight.Flight
+		for i := range 3 {
+			p := natstest.NewProxy(t, b.Srv)
+			lossy := of(uint64(1 + i))
+			p.Filter(losing(func(f natstest.Frame) bool { return isPush(f) && lossy.IntN(20) == 0 }))
+			cfg := remembering()
+			cfg.Memory.Eviction = flight.Eviction(i % 2)
+			if i == 2 {
+				cfg.Memory.MaxBytes = 4 << 10
+			}
+			flights = append(flights, b.Flight(t, cfg, p.Through()))
+		}
+		type stored struct {
+			revision uint64
+			at       time.Time
+		}
+		newest := map[string][]stored{} // the acknowledged values of each key
+		seen := [3]map[string]uint64{{}, {}, {}}
+		for range 20_000 {
+			pass(time.Duration(r.Int64N(int64(20 * time.Millisecond))))
+			i, key := r.IntN(3), fmt.Sprintf("%c.%d", 'a'+r.IntN(3), r.IntN(8))
+			f := flights[i]
+			switch r.IntN(20) {
+			case 0:
+				s := replace(t, f, key, strings.Repeat("v", r.IntN(300)))
+				newest[key] = append(newest[key], stored{s.Revision, time.Now()})
+			case 1:
+				check.OK(t, f.Invalidate(t.Context(), key))
+				newest[key] = append(newest[key], stored{b.Present(t, key).Sequence, time.Now()})
+			default:
+				s := get(t, f, key)
+				if s.State != flight.Done {
+					continue
+				}
+				check.Require(t, s.Revision >= seen[i][key], "process %d reads %s at %d after %d", i, key, s.Revision, seen[i][key])
+				seen[i][key] = s.Revision
+				for _, w := range newest[key] {
+					if age := time.Since(w.at); w.revision > s.Revision && age > memoryBound {
+						t.Fatalf("process %d reads %s at %d, replaced at %d %s ago", i, key, s.Revision, w.revision, age)
+					}
+				}
+			}
+		}
+		hits := uint64(0)
+		for _, f := range flights {
+			s := f.Stats().Memory
+			t.Logf("%+v", s)
+			hits += s.Hits
+		}
+		check.That(t, hits >= 1000, "%d hits: nothing was tested", hits)
+	})
+}

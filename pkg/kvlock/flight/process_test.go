@@ -1,0 +1,246 @@
+package flight_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/testbed"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
+)
+
+// holder is a process that holds a claim. It prints "holds", and after the end of its claim how that ended and the answer
+// to its result.
+var holder = testbed.Role("holder", hold)
+
+func hold(ctx context.Context, js jetstream.JetStream, holding testbed.Client) error {
+	f, err := flight.New(ctx, js, flight.Config{Bucket: bucket, ClaimTTL: holding.TTL})
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	c, err := f.Begin(ctx, "k", flight.BeginOptions{})
+	if err != nil {
+		return err
+	}
+	held, stop := c.AutoRenew(ctx, 0)
+	defer stop()
+	if _, err := fmt.Fprintln(os.Stdout, "holds"); err != nil {
+		return err
+	}
+	<-held.Done()
+	_, err = c.Complete(ctx, []byte("zombie's"), 0)
+	_, err = fmt.Fprintf(os.Stdout, "ended lost: %v, completed lost: %v\n",
+		errors.Is(context.Cause(held), kvlock.ErrLost), errors.Is(err, kvlock.ErrLost))
+	return err
+}
+
+// A holder is killed with -9 while others wait. One of them takes over, long before the claim's TTL, and all get its
+// result.
+func TestHolderIsKilled(t *testing.T) {
+	t.Parallel()
+	b := listening(t)
+	h := holder.Start(t, testbed.Client{TTL: time.Hour, URL: b.Srv.URL()})
+	killed(t, h, 3, func(_ int, cfg flight.Config) *flight.Flight { return b.Flight(t, cfg) })
+}
+
+// killed waits until a process holds the claim, kills it while ten callers wait in each of n flights, and checks that one of them took over,
+// and all have its result. It returns one of the flights.
+func killed(t *testing.T, h *crash.Process, n int, open func(i int, cfg flight.Config) *flight.Flight) (f *flight.Flight) {
+	t.Helper()
+	h.Await("^holds$")
+	var all sync.WaitGroup
+	var runs, took atomic.Int64
+	waiting := make(chan struct{}, 10*n)
+	for i := range n {
+		f = open(i, flight.Config{Observe: func(_ context.Context, e flight.Event) {
+			if e.Kind == flight.EventWaiting {
+				waiting <- struct{}{}
+			}
+		}})
+		for range 10 {
+			all.Go(func() {
+				r, err := f.Do(within(t), "k", func(context.Context) ([]byte, error) {
+					took.Store(time.Now().UnixNano())
+					runs.Add(1)
+					return []byte("ours"), nil
+				}, flight.DoOptions{})
+				check.That(t, err == nil && string(r.Value) == "ours", "got %+v, %v", r, err)
+			})
+		}
+	}
+	for range cap(waiting) {
+		testbed.Await(t, waiting, "all wait")
+	}
+	check.Require(t, runs.Load() == 0, "computed %d times while it was held", runs.Load())
+	start := time.Now()
+	h.Kill()
+	all.Wait()
+	check.Same(t, "computed", runs.Load(), 1)
+	t.Logf("taken over %s after kill -9", time.Unix(0, took.Load()).Sub(start))
+	return f
+}
+
+// A process that is stopped for longer than its TTL wakes up without a claim: its context ends at once, and its
+// result is refused.
+func TestHolderIsStoppedPastItsTTL(t *testing.T) {
+	t.Parallel()
+	b := listening(t)
+	h := holder.Start(t, testbed.Client{TTL: time.Second, URL: b.Srv.URL()})
+	h.Await("^holds$")
+	h.Pause()
+	f := b.Flight(t, flight.Config{})
+	wantDo(t, f, func(context.Context) ([]byte, error) { return []byte("ours"), nil }, flight.DoOptions{}, "ours", flight.Computed)
+	h.Continue()
+	check.Same(t, "the holder printed", h.Line(), "ended lost: true, completed lost: true")
+	wantEntry(t, f, "k", flight.Done, "ours")
+}
+
+const largeValue = 10 << 20
+
+// goOn is the subject of a message that lets a caller end its computation.
+const goOn = "go.on"
+
+// caller is a process that computes or gets a large value. It prints "computes" or "waits", and in the end the outcome and
+// the digest of the value.
+var caller = testbed.Role("caller", call)
+
+func call(ctx context.Context, js jetstream.JetStream, _ testbed.Client) error {
+	f, err := flight.New(ctx, js, flight.Config{Bucket: bucket, LargeValueBucket: attic, OpTimeout: time.Minute, Observe: func(_ context.Context, e flight.Event) {
+		if e.Kind == flight.EventWaiting {
+			fmt.Fprintln(os.Stdout, "waits") //nolint:errcheck // the test waits for it
+		}
+	}})
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	told, err := js.Conn().SubscribeSync(goOn)
+	if err != nil {
+		return err
+	}
+	r, err := f.Do(ctx, "large", func(ctx context.Context) ([]byte, error) {
+		fmt.Fprintln(os.Stdout, "computes") //nolint:errcheck // the test waits for it
+		_, err := told.NextMsgWithContext(ctx)
+		return noise(largeValue), err
+	}, flight.DoOptions{})
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(os.Stdout, "%s %x\n", r.Outcome, sha256.Sum256(r.Value))
+	return err
+}
+
+// Of two processes that ask for 10 MB, one computes and the other gets it.
+func TestLargeValueInTwoProcesses(t *testing.T) {
+	t.Parallel()
+	b := withLargeValueBucket(t, listening(t))
+	task := testbed.Client{URL: b.Srv.URL()}
+	computer := caller.Start(t, task)
+	computer.Await("^computes$")
+	waiter := caller.Start(t, task)
+	waiter.Await("^waits$")
+	check.OK(t, b.JS.Conn().Publish(goOn, nil))
+	digest := fmt.Sprintf("%x", sha256.Sum256(noise(largeValue)))
+	check.Same(t, "the first printed", computer.Line(), "computed "+digest)
+	check.Same(t, "the second printed", waiter.Line(), "coalesced "+digest)
+}
+
+// The permissions in README.md are enough for values in the Object Store, to write and to read them.
+func TestPermissionsForObjects(t *testing.T) {
+	t.Parallel()
+	f, b := documented(t, largeValues, "$JS.API.STREAM.INFO.OBJ_attic", "$JS.API.DIRECT.GET.OBJ_attic", "$JS.API.STREAM.MSG.GET.OBJ_attic", "$O.attic.>")
+	value := noise(2 << 20)
+	completeBytes(t, begin(t, f, "k", flight.BeginOptions{}), value)
+	readEveryWay(t, f, "k", value)
+	put(t, b, "torn", `"value":{"size":10,"object":{"bucket":"attic","name":"c-1-n","size":10,"digest":"SHA-256=x"}}`, nil)
+	wantEntry(t, f, "torn", flight.Absent, "")
+}
+
+// hosts is a dialer to servers by their names.
+type hosts map[string]*natsrun.Server
+
+// Dial implements nats.CustomDialer.
+func (h hosts) Dial(_, address string) (net.Conn, error) {
+	name, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	return h[name].InProcessConn()
+}
+
+// The servers of waiter and owner know nothing of each other, as where the route between them is cut: every probe is refused. The
+// owner's own server decides whether it is dead, if it can be reached and was not restarted.
+func TestOwnerIsAskedForAtItsServer(t *testing.T) {
+	const ttl = 20 * time.Second
+	for name, tt := range map[string]struct {
+		after       func(t *testing.T, there *natsrun.Server, owner *natstest.Proxy)
+		least, most time.Duration
+	}{
+		"it lives": {func(*testing.T, *natsrun.Server, *natstest.Proxy) {}, ttl - 2*time.Second, ttl},
+		"it died":  {func(_ *testing.T, _ *natsrun.Server, owner *natstest.Proxy) { owner.Cut() }, 0, 1500 * time.Millisecond},
+		"it lives, and loses its connection for a moment, often": {func(_ *testing.T, _ *natsrun.Server, owner *natstest.Proxy) {
+			for range 25 {
+				owner.Cut()
+				owner.Heal()
+				pass(700 * time.Millisecond) // it is connected again after a tenth of a second
+			}
+		}, ttl - 2*time.Second, ttl},
+		"it may live, but its server does not": {func(_ *testing.T, there *natsrun.Server, _ *natstest.Proxy) { there.Stop() }, 4 * time.Second, 6 * time.Second},
+		"it may live, and its server restarted": {func(t *testing.T, there *natsrun.Server, _ *natstest.Proxy) {
+			t.Helper()
+			check.OK(t, there.Restart(t.Context()))
+		}, 4 * time.Second, 6 * time.Second},
+	} {
+		runInBubble(t, name, func(t *testing.T, b *bed) {
+			there := bedOn(t, natstest.Server(t), kvlock.BucketConfig{Bucket: bucket})
+			owner := natstest.NewProxy(t, there.Srv)
+			f := there.Flight(t, flight.Config{}, owner.Through(), nats.ReconnectWait(100*time.Millisecond), nats.ReconnectJitter(0, 0))
+			begin(t, f, "k", flight.BeginOptions{TTL: ttl})
+			claim := there.Present(t, "k")
+			check.OK(t, check.Err(b.JS.PublishMsg(t.Context(), &nats.Msg{Subject: claim.Subject, Header: claim.Header, Data: claim.Data})))
+
+			nc, err := nats.Connect("here,there", nats.SetCustomDialer(hosts{"here": b.Srv, "there": there.Srv}), nats.SkipHostLookup(), nats.DontRandomize())
+			check.OK(t, err)
+			t.Cleanup(nc.Close)
+			js := check.Must(jetstream.New(nc))(t)
+			takesOver(t, flightOn(t, js, flight.Config{}), tt.least, tt.most, func() { tt.after(t, there.Srv, owner) })
+		})
+	}
+}
+
+// An owner's process is killed with -9 on each server of a cluster in turn, while others wait on the other two: one of them takes
+// over.
+func TestOwnerOnAnotherServerIsKilled(t *testing.T) {
+	t.Parallel()
+	cluster := natstest.Cluster(t, 3, natstest.Processes)
+	_, js := natstest.ConnectURL(t, cluster.URLs())
+	check.OK(t, kvlock.CreateBucket(t.Context(), js, kvlock.BucketConfig{Bucket: bucket, Replicas: 3}))
+	urls := strings.Split(cluster.URLs(), ",")
+	for i, url := range urls {
+		h := holder.Start(t, testbed.Client{TTL: time.Hour, URL: url})
+		f := killed(t, h, len(urls)-1, func(next int, cfg flight.Config) *flight.Flight {
+			from := (i + 1 + next) % len(urls)
+			_, js := natstest.ConnectURL(t, strings.Join(slices.Concat(urls[from:], urls[:from]), ","), nats.DontRandomize())
+			return flightOn(t, js, cfg)
+		})
+		check.OK(t, f.Invalidate(t.Context(), "k"))
+	}
+}

@@ -1,0 +1,84 @@
+package flight_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/testbed"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
+	_ "github.com/expediter-io/expediter/pkg/natsrun/natstest/fastelection" // in every server process
+)
+
+func TestMain(m *testing.M) { crash.Main(m, 2, holder, caller) }
+
+const (
+	bucket   = testbed.Bucket
+	lateness = testbed.Lateness
+	step     = testbed.Step
+)
+
+// wantEntry checks state and value of a key, read anew.
+func wantEntry(t testing.TB, f *flight.Flight, key string, state flight.State, value string) flight.Entry {
+	t.Helper()
+	s := get(t, f, key)
+	check.That(t, s.State == state && string(s.Value) == value, "%s is %s with %q, want %s with %q", key, s.State, s.Value, state, value)
+	return s
+}
+
+var errOven = errors.New("oven is cold")
+
+// numbered is a function that takes a while and returns how often it was run, or fails.
+func numbered(runs *atomic.Int64, takes time.Duration, fails *atomic.Bool) func(context.Context) ([]byte, error) {
+	return func(context.Context) ([]byte, error) {
+		n := runs.Add(1)
+		pass(takes)
+		if fails != nil && fails.Load() {
+			return nil, errOven
+		}
+		return fmt.Append(nil, n), nil
+	}
+}
+
+// wantDo calls Do for key "k" and compares value and outcome.
+func wantDo(t *testing.T, f *flight.Flight, fn func(context.Context) ([]byte, error), opts flight.DoOptions, want string, outcome flight.Outcome) flight.Result {
+	t.Helper()
+	r, err := f.Do(t.Context(), "k", fn, opts)
+	check.That(t, err == nil && string(r.Value) == want && r.Outcome == outcome,
+		"got %q, %s, %v; want %q, %s", r.Value, r.Outcome, err, want, outcome)
+	return r
+}
+
+// Short names for the parts of the testbed that these tests use most.
+var (
+	bedOn       = testbed.On
+	begin       = testbed.Begin
+	complete    = testbed.Complete
+	connect     = natstest.Connect
+	flightOn    = testbed.FlightOn
+	get         = testbed.Get
+	inBubble    = testbed.InBubble
+	isPush      = testbed.IsPush
+	isWrite     = testbed.IsWrite
+	listening   = testbed.Listening
+	losePushes  = testbed.LosePushes
+	losing      = natstest.Losing
+	pass        = testbed.Pass
+	runInBubble = testbed.RunInBubble
+	setup       = testbed.New
+	took        = testbed.Took
+	wantErr     = check.Is
+	within      = testbed.Within
+	writes      = testbed.Writes
+)
+
+type (
+	bed    = testbed.Bed
+	logged = testbed.Logged
+)

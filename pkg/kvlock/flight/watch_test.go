@@ -1,0 +1,302 @@
+package flight_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime/pprof"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/testbed"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+)
+
+func TestWatchTellsStatesAndThenChanges(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	f, g := b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})
+	complete(t, begin(t, f, "done", flight.BeginOptions{}), "v")
+	w := check.Must(f.Watch("done", "new", "done"))(t)
+	defer w.Close()
+	next := func() flight.Entry {
+		t.Helper()
+		return check.Must(w.Next(within(t)))(t)
+	}
+	first := map[string]flight.State{}
+	for range 2 {
+		s := next()
+		first[s.Key] = s.State
+	}
+	check.That(t, first["done"] == flight.Done && first["new"] == flight.Absent, "at first got %v", first)
+	c := begin(t, g, "new", flight.BeginOptions{})
+	s := next()
+	check.That(t, s.Key == "new" && s.State == flight.Pending && s.Claim == c.ID(), "got %+v, want the claim", s)
+	check.OK(t, c.Fail(t.Context(), "r", 0))
+	s = next()
+	check.That(t, s.State == flight.Failed && s.Reason == "r", "got %+v, want the failure", s)
+	c = begin(t, g, "new", flight.BeginOptions{Seen: flight.Entry{Revision: 4}})
+	check.Same(t, "state", next().State, flight.Pending)
+	check.OK(t, c.Release(t.Context()))
+	check.Same(t, "state", next().State, flight.Absent)
+	check.OK(t, g.Invalidate(t.Context(), "done"))
+	s = next()
+	check.That(t, s.Key == "done" && s.State == flight.Absent, "got %+v, want absence", s)
+}
+
+func TestSlowWatcherGetsTheLatest(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		f := b.Flight(t, flight.Config{})
+		w := check.Must(f.Watch("k"))(t)
+		defer w.Close()
+		c := begin(t, f, "k", flight.BeginOptions{})
+		for range 1000 {
+			check.OK(t, c.Renew(t.Context(), 0))
+		}
+		last := complete(t, c, "v")
+		pass(time.Millisecond)
+		s, err := w.Next(t.Context())
+		check.That(t, err == nil && s.Revision == last.Revision, "got %+v, %v; want revision %d", s, err, last.Revision)
+	})
+}
+
+// Ten thousand waiters, on as many keys and on one, are one subscription of the process, and no consumer.
+func TestTenThousandWaiters(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p := natstest.NewProxy(t, b.Srv)
+	f, g := b.Flight(t, flight.Config{}, p.Through()), b.Flight(t, flight.Config{})
+	claims := make([]*flight.Claim, 500)
+	for i := range claims {
+		claims[i] = begin(t, g, fmt.Sprintf("k%d", i), flight.BeginOptions{})
+	}
+	if _, err := f.Get(t.Context(), "k0"); err != nil { // earlier subscriptions have passed the proxy then
+		t.Fatal(err)
+	}
+	before := p.Subscriptions()
+	var ready, all sync.WaitGroup
+	for i := range 10_000 {
+		ready.Add(1)
+		all.Go(func() {
+			w, err := f.Watch(claims[i%len(claims)].Key())
+			if err != nil {
+				t.Error(err)
+				ready.Done()
+				return
+			}
+			defer w.Close()
+			s, err := w.Next(within(t))
+			ready.Done()
+			for err == nil && s.State == flight.Pending {
+				s, err = w.Next(within(t))
+			}
+			check.That(t, err == nil && s.State == flight.Done, "got %+v, %v", s, err)
+		})
+	}
+	ready.Wait()
+	n := p.Subscriptions() - before
+	check.That(t, n == 1 && consumers(t, b) == 0, "%d subscriptions and %d consumers for the waiters, want 1 and none", n, consumers(t, b))
+	for _, c := range claims {
+		complete(t, c, "v")
+	}
+	all.Wait()
+}
+
+// A computation that waits for another process has no goroutine, however often that renews its claim: only its caller has one.
+func TestWaitingComputationHasNoGoroutine(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		const n = 200
+		f, g := b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})
+		claims := make([]*flight.Claim, n)
+		for i := range claims {
+			claims[i] = begin(t, g, fmt.Sprint("k", i), flight.BeginOptions{})
+		}
+		var all sync.WaitGroup
+		for i, c := range claims {
+			all.Go(func() {
+				r, err := f.Do(t.Context(), c.Key(), nil, flight.DoOptions{FailOpen: i%2 == 0})
+				check.That(t, err == nil && string(r.Value) == "v", "got %+v, %v", r, err)
+			})
+		}
+		for range 3 {
+			pass(5300 * time.Millisecond) // nothing is due then
+			synctest.Wait()
+			var stacks strings.Builder
+			check.OK(t, pprof.Lookup("goroutine").WriteTo(&stacks, 2))
+			check.Same(t, "waiting callers", strings.Count(stacks.String(), ".(*Flight).obtain("), n)
+			check.Same(t, "waiting computations", strings.Count(stacks.String(), ".(*decision)."), 0)
+			for _, c := range claims {
+				check.OK(t, c.Renew(t.Context(), 0))
+			}
+		}
+		for _, c := range claims {
+			complete(t, c, "v")
+		}
+		all.Wait()
+	})
+}
+
+// Pushes are lost. Every waiter learns of the end by a re-check, in at most twice its period.
+func TestWaitersSurviveLostPushes(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		p := natstest.NewProxy(t, b.Srv)
+		f, g := b.Flight(t, flight.Config{}, p.Through()), b.Flight(t, flight.Config{})
+		p.Filter(losing(func(f natstest.Frame) bool { return strings.HasPrefix(f.Subject, "rp.") }))
+		for range 20 {
+			key := fmt.Sprintf("k%d", rand.Uint64())
+			c := begin(t, g, key, flight.BeginOptions{})
+			var all sync.WaitGroup
+			var completed time.Time
+			for range 50 {
+				all.Go(func() {
+					s, err := f.Wait(t.Context(), key)
+					check.That(t, err == nil && string(s.Value) == "v", "got %+v, %v", s, err)
+					late := time.Since(completed)
+					check.That(t, late <= 2*time.Second+50*time.Millisecond, "learnt of it after %s", late)
+				})
+			}
+			pass(time.Duration(rand.Int64N(int64(5 * time.Second))))
+			completed = time.Now()
+			complete(t, c, "v")
+			all.Wait()
+		}
+	})
+}
+
+// A replica lags behind the pushes. Its absence is not news, neither to a watcher nor to a waiter.
+func TestReplicaThatLagsIsNotBelieved(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		p := natstest.NewProxy(t, b.Srv)
+		f, g := b.Flight(t, flight.Config{}, p.Through()), b.Flight(t, flight.Config{})
+		c := begin(t, g, "k", flight.BeginOptions{})
+		w := check.Must(f.Watch("k"))(t)
+		defer w.Close()
+		if s, err := w.Next(t.Context()); err != nil || s.State != flight.Pending {
+			t.Fatal(s, err)
+		}
+		stop := testbed.Lag(p)
+		pass(10 * time.Second)
+		stop()
+		complete(t, c, "v")
+		s, err := w.Next(t.Context())
+		check.That(t, err == nil && s.State == flight.Done, "got %+v, %v; want the result", s, err)
+	})
+}
+
+// Nonsense that a permitted user publishes as a push removes nothing.
+func TestForgedPushRemovesNothing(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		f := b.Flight(t, flight.Config{})
+		nc, _ := connect(t, b.Srv)
+		c := begin(t, f, "k", flight.BeginOptions{})
+		w := check.Must(f.Watch("k"))(t)
+		defer w.Close()
+		check.OK(t, check.Err(w.Next(t.Context())))
+		for _, data := range []string{"", "garbage", `{"v":9}` + "\n"} {
+			m := nats.NewMsg("rp." + bucket + ".$KV." + bucket + ".k")
+			m.Data = []byte(data)
+			m.Header.Set("Nats-Sequence", "1")
+			m.Header.Set("Nats-Time-Stamp", time.Now().Format(time.RFC3339Nano))
+			check.OK(t, nc.PublishMsg(m))
+		}
+		check.OK(t, nc.PublishMsg(nats.NewMsg("rp."+bucket+".$KV."+bucket+".k")))
+		pass(time.Second)
+		complete(t, c, "v")
+		for s := (flight.Entry{}); s.State != flight.Done; {
+			s = check.Must(w.Next(t.Context()))(t)
+		}
+	})
+}
+
+func TestBucketWithoutRepublish(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		testWithoutRepublish(t, bedOn(t, srv, kvlock.BucketConfig{Bucket: bucket, NoRepublish: true}))
+	})
+}
+
+func testWithoutRepublish(t *testing.T, b *bed) {
+	t.Helper()
+	f, g := b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})
+	var all sync.WaitGroup
+	c := begin(t, g, "k", flight.BeginOptions{})
+	for range 200 {
+		all.Go(func() {
+			s, err := f.Wait(within(t), "k")
+			check.That(t, err == nil && string(s.Value) == "v", "got %+v, %v", s, err)
+		})
+	}
+	w := check.Must(f.Watch("other"))(t)
+	defer w.Close()
+	check.Same(t, "consumers(t, b)", consumers(t, b), 1)
+	pass(10 * time.Second)
+	start := time.Now()
+	complete(t, c, "v")
+	all.Wait()
+	took := time.Since(start)
+	check.That(t, took <= 10*time.Millisecond, "learnt of it after %s: by a re-check, not by the watcher", took)
+}
+
+// The connection is closed for good while a caller waits.
+func TestWaitOnAClosedConnection(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	nc, js := connect(t, b.Srv)
+	f := flightOn(t, js, flight.Config{})
+	begin(t, f, "k", flight.BeginOptions{})
+	w := check.Must(f.Watch("k"))(t)
+	defer w.Close()
+	check.OK(t, check.Err(w.Next(within(t))))
+	nc.Close()
+	wantErr(t, check.Err(w.Next(within(t))), kvlock.ErrUnavailable)
+	wantErr(t, check.Err(f.Begin(t.Context(), "k", flight.BeginOptions{})), kvlock.ErrUnavailable)
+}
+
+// A write over a connection that was closed for good fails at once.
+func TestWriteOnAClosedConnection(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		nc, js := connect(t, b.Srv)
+		c := begin(t, flightOn(t, js, flight.Config{}), "k", flight.BeginOptions{})
+		nc.Close()
+		start := time.Now()
+		wantErr(t, check.Err(c.Complete(t.Context(), []byte("v"), time.Minute)), kvlock.ErrUnavailable)
+		took(t, "tried again, which cannot help", start, 0, 0)
+	})
+}
+
+// A bucket is deleted and made anew under a waiter.
+func TestWaiterOnABucketMadeAnew(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		f, g := b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})
+		for range 5 {
+			complete(t, begin(t, f, fmt.Sprint(rand.Uint64()), flight.BeginOptions{}), "v") // revisions grow
+		}
+		w := check.Must(f.Watch("k"))(t)
+		defer w.Close()
+		begin(t, g, "k", flight.BeginOptions{})
+		pass(time.Second)
+		s, err := w.Next(t.Context())
+		check.That(t, err == nil && s.State == flight.Pending, "got %+v, %v", s, err)
+		b.MakeBucketAnew(t, 0)
+		pass(5 * time.Second)
+		complete(t, begin(t, g, "k", flight.BeginOptions{}), "v")
+		start := time.Now()
+		for s := (flight.Entry{}); s.State != flight.Done; {
+			s = check.Must(w.Next(t.Context()))(t)
+		}
+		took(t, "learnt of it", start, 0, 3*time.Second)
+	})
+}
+
+func consumers(t testing.TB, b *bed) int {
+	t.Helper()
+	stream := check.Must(b.JS.Stream(t.Context(), "KV_"+bucket))(t)
+	return stream.CachedInfo().State.Consumers
+}

@@ -1,0 +1,253 @@
+package kvlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/testbed"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+)
+
+// A process that knew the bucket before it was made anew goes on with it.
+func TestBucketMadeAnew(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		one, two := b.Locker(t, kvlock.LockerConfig{TTL: 5 * time.Second}), b.Locker(t, kvlock.LockerConfig{TTL: 5 * time.Second})
+		for range 50 {
+			release(t, acquire(t, one, "l"))
+		}
+		before := acquire(t, one, "l")
+		w := queue(t, two, "l", 1, kvlock.AcquireOptions{})
+		b.MakeBucketAnew(t, time.Second) // no two buckets are made in the same nanosecond
+		lease := patiently(t, w)
+		check.That(t, lease.Token().Compare(before.Token()) > 0, "token %s after %s", lease.Token(), before.Token())
+		check.Failsf(t, before.Context().Err(), "two hold the lock")
+		release(t, lease)
+		release(t, acquire(t, one, "l"))
+	})
+}
+
+// The server cannot be reached: a new caller gets an error in time, and a waiter goes on waiting.
+func TestLockWithoutServer(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		l, p := b.ProxiedLocker(t, kvlock.LockerConfig{TTL: 5 * time.Second})
+		lease := acquire(t, b.Locker(t, kvlock.LockerConfig{}), "l")
+		w := queue(t, l, "l", 1, kvlock.AcquireOptions{})
+		mine := acquire(t, l, "mine")
+		p.Partition()
+		pass(time.Second)
+		wantErr(t, mine.Release(t.Context()), kvlock.ErrUnavailable)
+		for name, try := range map[string]func() error{
+			"Acquire":    func() error { return check.Err(l.Acquire(t.Context(), "new", kvlock.AcquireOptions{})) },
+			"TryAcquire": func() error { return check.Err(l.TryAcquire(t.Context(), "new", kvlock.AcquireOptions{})) },
+			"Steal":      func() error { return check.Err(l.Steal(t.Context(), "new", kvlock.AcquireOptions{})) },
+			"Inspect":    func() error { return check.Err(l.Inspect(t.Context(), "new")) },
+			"List": func() error {
+				for _, err := range l.List(t.Context(), "") {
+					return err
+				}
+				return nil
+			},
+		} {
+			start := time.Now()
+			wantErr(t, try(), kvlock.ErrUnavailable)
+			took(t, name, start, 0, 3*time.Second)
+		}
+		check.That(t, mine.Context().Err() != nil && mine.Remaining() == 0, "the lease has not ended")
+		pass(time.Minute)
+		p.Heal()
+		release(t, lease)
+		release(t, patiently(t, w))
+		release(t, acquire(t, b.Locker(t, kvlock.LockerConfig{}), "mine"))
+	})
+}
+
+// A caller that waits for less than OpTimeout does not take a server that is away for a lock that is held.
+func TestShortWaitWithoutServer(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		l, p := b.ProxiedLocker(t, kvlock.LockerConfig{OpTimeout: time.Minute})
+		lease := acquire(t, b.Locker(t, kvlock.LockerConfig{}), "l")
+		short := kvlock.AcquireOptions{Wait: time.Second}
+		wantErr(t, check.Err(l.Acquire(t.Context(), "l", short)), kvlock.ErrHeld)
+		p.Partition()
+		pass(time.Millisecond) // the last answer was to a question from before the next caller comes
+		wantErr(t, check.Err(l.Acquire(t.Context(), "l", short)), kvlock.ErrUnavailable)
+		release(t, lease)
+	})
+}
+
+// A Locker that closes while no server answers does not hang.
+func TestLockerClosesWithoutServer(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		l, p := b.ProxiedLocker(t, kvlock.LockerConfig{})
+		lease := acquire(t, l, "l")
+		p.Partition()
+		start := time.Now()
+		l.Close()
+		took(t, "closed", start, 0, 5*time.Second)
+		wantErr(t, context.Cause(lease.Context()), kvlock.ErrClosed)
+		wantErr(t, lease.Release(t.Context()), kvlock.ErrUnavailable)
+	})
+}
+
+// A lock that is handed to a waiter that has given up goes on to the next at once.
+func TestHandedToAWaiterThatGaveUp(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		lease := acquire(t, b.Locker(t, kvlock.LockerConfig{}), "l")
+		leaves, p := b.ProxiedLocker(t, kvlock.LockerConfig{})
+		w := queue(t, leaves, "l", 1, kvlock.AcquireOptions{Wait: 5 * time.Second})
+		next := queue(t, b.Locker(t, kvlock.LockerConfig{}), "l", 2, kvlock.AcquireOptions{})
+		p.Hit(writes("l"), natstest.WriteLost, 1) // that it leaves is lost, and sent again after a second
+		<-w.Done
+		wantErr(t, w.Err, kvlock.ErrHeld)
+		pass(500 * time.Millisecond)
+		start := time.Now()
+		release(t, lease)
+		release(t, patiently(t, next))
+		took(t, "handed on", start, 0, 900*time.Millisecond)
+	})
+}
+
+// A record that is gone without a release does not make the lock free before its holder knows.
+func TestRecordIsGone(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		holder, gone := died(t, b, kvlock.LockerConfig{TTL: 10 * time.Second})
+		lease := acquire(t, holder, "l")
+		other := b.Locker(t, kvlock.LockerConfig{})
+		w := queue(t, other, "l", 1, kvlock.AcquireOptions{})
+		gone()
+		stream := check.Must(b.JS.Stream(t.Context(), "KV_"+bucket))(t)
+		check.OK(t, stream.Purge(t.Context()))
+		next := patiently(t, w)
+		check.Failsf(t, lease.Context().Err(), "two hold the lock")
+		release(t, next)
+	})
+}
+
+// holder is a process that holds a lock. It prints "holds", and after the end of its lease how that ended and the answers
+// to its write and its release.
+var holder = testbed.Role("holder", hold)
+
+func hold(ctx context.Context, js jetstream.JetStream, c testbed.Client) error {
+	l, err := kvlock.NewLocker(ctx, js, kvlock.LockerConfig{Bucket: bucket, TTL: c.TTL})
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	g, err := kvlock.NewGuard(ctx, js, kvlock.GuardConfig{Bucket: bucket})
+	if err != nil {
+		return err
+	}
+	defer g.Close()
+	lease, err := l.Acquire(ctx, "l", kvlock.AcquireOptions{})
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintln(os.Stdout, "holds"); err != nil {
+		return err
+	}
+	<-lease.Context().Done()
+	cause := context.Cause(lease.Context())
+	put := g.Put(ctx, "value", lease.Token(), []byte("zombie's"))
+	err = lease.Release(ctx)
+	_, err = fmt.Fprintf(os.Stdout, "ended lost: %v, fenced: %v, released lost: %v\n",
+		errors.Is(cause, kvlock.ErrLost), errors.Is(put, kvlock.ErrFenced), errors.Is(err, kvlock.ErrLost))
+	return err
+}
+
+func TestLockHolderIsKilled(t *testing.T) {
+	t.Parallel()
+	b := listening(t)
+	h := holder.Start(t, testbed.Client{TTL: 2 * time.Second, URL: b.Srv.URL()})
+	h.Await("^holds$")
+	l := b.Locker(t, kvlock.LockerConfig{})
+	w := queue(t, l, "l", 1, kvlock.AcquireOptions{})
+	h.Kill()
+	release(t, w.Got(t))
+}
+
+// A process that is stopped for longer than its TTL wakes up without the lock: its context ends at once, its write
+// under its token is refused, and it does not release the lock of another holder.
+func TestLockHolderIsStoppedPastItsTTL(t *testing.T) {
+	t.Parallel()
+	b := listening(t)
+	h := holder.Start(t, testbed.Client{TTL: 2 * time.Second, URL: b.Srv.URL()})
+	h.Await("^holds$")
+	l, g := b.Locker(t, kvlock.LockerConfig{}), b.Guard(t, kvlock.GuardConfig{})
+	w := queue(t, l, "l", 1, kvlock.AcquireOptions{})
+	h.Pause()
+	lease := w.Got(t)
+	check.OK(t, g.Put(t.Context(), "value", lease.Token(), []byte("ours")))
+	h.Continue()
+	check.Same(t, "the holder printed", h.Line(), "ended lost: true, fenced: true, released lost: true")
+	check.That(t, lease.Context().Err() == nil, "lost: %v", context.Cause(lease.Context()))
+	v, err := g.Get(t.Context(), "value")
+	check.That(t, err == nil && string(v.Value) == "ours", "got %q, %v", v.Value, err)
+	release(t, lease)
+}
+
+// Ten thousand wait for one lock in one process, and others for a lock each: with one subscription, and little memory
+// for each. All are served.
+func TestTenThousandWaitForALock(t *testing.T) {
+	for _, names := range []int{1, 2000} {
+		t.Run(fmt.Sprint(names), func(t *testing.T) {
+			waiters := 10_000
+			if names > 1 {
+				waiters = names
+			}
+			b := setup(t)
+			holder := b.Locker(t, kvlock.LockerConfig{TTL: 10 * time.Minute})
+			l, p := b.ProxiedLocker(t, kvlock.LockerConfig{OpTimeout: 3 * time.Minute})
+			leases := make([]*kvlock.Lease, names)
+			for i := range leases {
+				leases[i] = acquire(t, holder, fmt.Sprint("l", i))
+			}
+			inspect(t, l, "l0") // earlier subscriptions have passed the proxy then
+			subscriptions := p.Subscriptions()
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+			defer cancel()
+			before := testbed.Heap()
+			var all sync.WaitGroup
+			var served atomic.Int64
+			for i := range waiters {
+				all.Go(func() {
+					lease, err := l.Acquire(ctx, fmt.Sprint("l", i%names), kvlock.AcquireOptions{})
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					served.Add(1)
+					check.Is(t, lease.Release(ctx), nil)
+				})
+			}
+			for i := range names {
+				for places(inspect(t, l, fmt.Sprint("l", i))) != waiters/names {
+					check.Require(t, ctx.Err() == nil, "not all wait")
+					runtime.Gosched()
+				}
+			}
+			if used := testbed.Heap() - before; used > 60<<20 {
+				t.Errorf("%d MB for the waiters", used>>20)
+			} else {
+				t.Logf("%d MB for the waiters", used>>20)
+			}
+			n := p.Subscriptions() - subscriptions
+			check.That(t, n <= 1, "%d subscriptions for the waiters", n)
+			for _, lease := range leases {
+				release(t, lease)
+			}
+			all.Wait()
+			check.Same(t, "served.Load()", served.Load(), int64(waiters))
+		})
+	}
+}

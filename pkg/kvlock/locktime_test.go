@@ -1,0 +1,278 @@
+package kvlock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/testbed"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+)
+
+// A waiter takes over when the holder's TTL has passed since its last renewal, and not a TTL after that.
+func TestDeadHolder(t *testing.T) {
+	for _, ttl := range []time.Duration{time.Second, 5 * time.Second, 30 * time.Second, time.Hour} {
+		runInBubble(t, ttl.String(), func(t *testing.T, b *bed) {
+			dead, gone := died(t, b, kvlock.LockerConfig{TTL: ttl})
+			first := acquire(t, dead, "l")
+			one, two := b.Locker(t, kvlock.LockerConfig{}), b.Locker(t, kvlock.LockerConfig{})
+			head := queue(t, one, "l", 1, kvlock.AcquireOptions{})
+			second := queue(t, two, "l", 2, kvlock.AcquireOptions{})
+			pass(ttl) // while it is renewed
+			gone()
+			start := time.Now()
+			lease := patiently(t, head)
+			took(t, "took over", start, ttl*2/3-10*time.Millisecond, ttl+100*time.Millisecond)
+			check.Failsf(t, first.Context().Err(), "the dead holder's context has not ended")
+			release(t, lease)
+			release(t, patiently(t, second))
+		})
+	}
+}
+
+// A lease is renewed for as long as its holder lives, also while others queue.
+func TestLeaseHolds(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		l := b.Locker(t, kvlock.LockerConfig{TTL: 5 * time.Second})
+		lease := acquire(t, l, "l")
+		other := b.Locker(t, kvlock.LockerConfig{})
+		for range 600 { // ten minutes
+			pass(time.Second)
+			_, err := other.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{})
+			check.Require(t, errors.Is(err, kvlock.ErrHeld), "got %v while it was held", err)
+			_, err = other.Acquire(t.Context(), "l", kvlock.AcquireOptions{Wait: 100 * time.Millisecond})
+			check.Require(t, errors.Is(err, kvlock.ErrHeld), "got %v while it was held", err)
+		}
+		check.That(t, lease.Context().Err() == nil && lease.Remaining() >= 2*time.Second,
+			"ended: %v, %s left", context.Cause(lease.Context()), lease.Remaining())
+		release(t, lease)
+	})
+}
+
+// A process that died while it waited costs those behind it a second, however many places it had.
+func TestDeadWaiter(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		holder := b.Locker(t, kvlock.LockerConfig{})
+		lease := acquire(t, holder, "l")
+		dead, gone := died(t, b, kvlock.LockerConfig{})
+		for i := range 5 {
+			queue(t, dead, "l", i+1, kvlock.AcquireOptions{})
+		}
+		head := queue(t, b.Locker(t, kvlock.LockerConfig{}), "l", 6, kvlock.AcquireOptions{})
+		second := queue(t, b.Locker(t, kvlock.LockerConfig{}), "l", 7, kvlock.AcquireOptions{})
+		gone()
+		start := time.Now()
+		release(t, lease)
+		release(t, patiently(t, head))
+		release(t, patiently(t, second)) // at once
+		took(t, "took over", start, 900*time.Millisecond, 1100*time.Millisecond)
+	})
+}
+
+// Processes that were killed while they waited cost those behind them a second, however many they are, and cost it once.
+func TestManyDeadWaiters(t *testing.T) {
+	for _, kill := range []string{"waiters", "holder too"} {
+		runInBubble(t, kill, func(t *testing.T, b *bed) {
+			const dead, ttl = 100, 10 * time.Second
+			var conns []*nats.Conn
+			killable := func() *kvlock.Locker {
+				nc, js := connect(t, b.Srv)
+				conns = append(conns, nc)
+				return lockerOn(t, js, kvlock.LockerConfig{TTL: ttl})
+			}
+			most, holder := 1200*time.Millisecond, killable()
+			lease := acquire(t, holder, "l")
+			for i := range dead {
+				queue(t, killable(), "l", i+1, kvlock.AcquireOptions{})
+			}
+			var live []*testbed.Waiting
+			for i := range 3 {
+				live = append(live, queue(t, b.Locker(t, kvlock.LockerConfig{}), "l", dead+1+i, kvlock.AcquireOptions{}))
+			}
+			for _, nc := range conns[1:] {
+				nc.Close()
+			}
+			start := time.Now()
+			if kill == "waiters" {
+				release(t, lease)
+			} else {
+				conns[0].Close()
+				most += ttl - time.Second
+			}
+			release(t, patiently(t, live[0]))
+			took(t, "the first that lives has the lock", start, 0, most)
+			start = time.Now()
+			for _, w := range live[1:] {
+				release(t, patiently(t, w))
+			}
+			release(t, acquire(t, b.Locker(t, kvlock.LockerConfig{}), "l"))
+			took(t, "those behind it have the lock", start, 0, 100*time.Millisecond)
+		})
+	}
+}
+
+// A waiter that gives up leaves the queue, and a lock that was handed to it goes to the next.
+func TestWaiterGivesUp(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		l, other := b.Locker(t, kvlock.LockerConfig{}), b.Locker(t, kvlock.LockerConfig{})
+		lease := acquire(t, l, "l")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		done := make(chan error, 1)
+		go func() {
+			_, err := other.Acquire(ctx, "l", kvlock.AcquireOptions{})
+			done <- err
+		}()
+		pass(time.Second)
+		n := places(inspect(t, l, "l"))
+		check.Require(t, n == 1, "%d wait", n)
+		bored := errors.New("bored")
+		cancel(bored)
+		wantErr(t, <-done, bored)
+		pass(time.Second)
+		n = places(inspect(t, l, "l"))
+		check.Require(t, n == 0, "%d wait", n)
+		release(t, lease)
+	})
+}
+
+// The process that held the lock died, and so did those first in the queue. The first that lives takes over, a moment
+// later for each of them.
+func TestDeadHolderAndDeadHead(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		const ttl = 10 * time.Second
+		holder, gone := died(t, b, kvlock.LockerConfig{TTL: ttl})
+		acquire(t, holder, "l")
+		one, oneGone := died(t, b, kvlock.LockerConfig{})
+		two, twoGone := died(t, b, kvlock.LockerConfig{})
+		queue(t, one, "l", 1, kvlock.AcquireOptions{})
+		queue(t, two, "l", 2, kvlock.AcquireOptions{})
+		queue(t, two, "l", 3, kvlock.AcquireOptions{})
+		lives := b.Locker(t, kvlock.LockerConfig{})
+		w := queue(t, lives, "l", 4, kvlock.AcquireOptions{})
+		gone()
+		oneGone()
+		twoGone()
+		start := time.Now()
+		lease := patiently(t, w)
+		took(t, "took over", start, 0, ttl+300*time.Millisecond)
+		behind := queue(t, b.Locker(t, kvlock.LockerConfig{}), "l", 4, kvlock.AcquireOptions{})
+		start = time.Now()
+		release(t, lease) // to the first of the dead, whose places are given up after a second, and then to the other
+		release(t, patiently(t, behind))
+		took(t, "handed on", start, 0, 2500*time.Millisecond)
+	})
+}
+
+// A caller that asks now and then for a lock whose holder died gets it when the TTL has passed, also one that has not
+// seen the holder alive.
+func TestTryAcquireOfADeadHolder(t *testing.T) {
+	for name, tt := range map[string]struct {
+		every, within time.Duration
+		anew          bool // each time by a process that has seen nothing
+	}{
+		"often, by one":      {100 * time.Millisecond, 20*time.Second + 200*time.Millisecond, false},
+		"seldom, by one":     {7 * time.Second, 28 * time.Second, false},
+		"each by another":    {3 * time.Second, 20*time.Second + 6*time.Second + 3*time.Second, true},
+		"once in a while":    {time.Minute, time.Minute, true},
+		"seldom, by another": {15 * time.Second, 45 * time.Second, true},
+	} {
+		runInBubble(t, name, func(t *testing.T, b *bed) {
+			dead, gone := died(t, b, kvlock.LockerConfig{TTL: 20 * time.Second})
+			lease := acquire(t, dead, "l")
+			gone()
+			start := time.Now()
+			other := b.Locker(t, kvlock.LockerConfig{})
+			for {
+				pass(tt.every)
+				if tt.anew {
+					other.Close()
+					other = b.Locker(t, kvlock.LockerConfig{})
+				}
+				got, err := other.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{})
+				if err == nil {
+					check.Failsf(t, lease.Context().Err(), "the holder's context has not ended")
+					release(t, got)
+					break
+				}
+				wantErr(t, err, kvlock.ErrHeld)
+				took := time.Since(start)
+				check.Require(t, took <= tt.within, "still held after %s", took)
+			}
+		})
+	}
+}
+
+// A process that comes when the holder has been dead for long does not wait for another TTL: the server's times prove
+// how long ago it was heard of.
+func TestLateWaiterOfADeadHolder(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		dead, gone := died(t, b, kvlock.LockerConfig{TTL: 40 * time.Second}) // 11 s of skew
+		acquire(t, dead, "l")
+		gone()
+		pass(39 * time.Second)
+		start := time.Now()
+		release(t, acquire(t, b.Locker(t, kvlock.LockerConfig{}), "l"))
+		took(t, "took over", start, time.Second, 13*time.Second)
+	})
+}
+
+// Neither a renewal nor a change of the queue removes the TTL of a lock's record.
+func TestLocksExpire(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		l, gone := died(t, b, kvlock.LockerConfig{TTL: 30 * time.Second})
+		other := b.Locker(t, kvlock.LockerConfig{})
+		acquire(t, l, "l")
+		for range 20 {
+			pass(7 * time.Second)
+			_, err := other.Acquire(t.Context(), "l", kvlock.AcquireOptions{Wait: time.Second})
+			check.Require(t, errors.Is(err, kvlock.ErrHeld), "%v", err)
+			ttl := b.Present(t, "l").Header.Get("Nats-TTL")
+			check.Require(t, ttl == "60s", "the record's TTL is %q", ttl)
+		}
+		release(t, acquire(t, other, "free"))
+		gone()
+		pass(5 * time.Minute)
+		for _, key := range []string{"l", "free"} {
+			if m := b.Last(t, key); m != nil {
+				t.Errorf("%s is left: %q", key, m.Data)
+			}
+		}
+	})
+}
+
+// Tokens grow when the record is released, expires, is deleted, or goes with its bucket.
+func TestLockTokensGrow(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		l := b.Locker(t, kvlock.LockerConfig{TTL: time.Second})
+		var last kvlock.Token
+		took := func(l *kvlock.Locker, what string) *kvlock.Lease {
+			t.Helper()
+			lease, err := l.Acquire(t.Context(), "l", kvlock.AcquireOptions{})
+			check.Require(t, err == nil, "%s: %v", what, err)
+			check.That(t, lease.Token().Compare(last) > 0, "%s: token %s after %s", what, lease.Token(), last)
+			last = lease.Token()
+			return lease
+		}
+		for range 20 {
+			release(t, took(l, "released"))
+		}
+		dead, gone := died(t, b, kvlock.LockerConfig{TTL: time.Second})
+		took(dead, "another process")
+		gone()
+		pass(10 * time.Minute)
+		lease := took(l, "expired")
+		kv := check.Must(b.JS.KeyValue(t.Context(), bucket))(t)
+		check.OK(t, kv.Delete(t.Context(), "l"))
+		pass(time.Second)
+		wantErr(t, context.Cause(lease.Context()), kvlock.ErrLost)
+		lease = took(l, "purged")
+		b.MakeBucketAnew(t, time.Second)
+		pass(5 * time.Second)
+		wantErr(t, context.Cause(lease.Context()), kvlock.ErrLost)
+		took(b.Locker(t, kvlock.LockerConfig{}), "bucket made anew, by a new process")
+	})
+}

@@ -1,0 +1,279 @@
+package kvlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/testbed"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+)
+
+func TestSteal(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	one, two := b.Locker(t, kvlock.LockerConfig{Instance: "one"}), b.Locker(t, kvlock.LockerConfig{Instance: "two"})
+	first := acquire(t, one, "l")
+	w := queue(t, one, "l", 1, kvlock.AcquireOptions{})
+	stolen := check.Must(two.Steal(t.Context(), "l", kvlock.AcquireOptions{}))(t)
+	testbed.Await(t, first.Context().Done(), "the end of the first lease")
+	wantErr(t, context.Cause(first.Context()), kvlock.ErrLost)
+	wantErr(t, first.Release(t.Context()), kvlock.ErrLost)
+	lock := inspect(t, two, "l")
+	if lock.Holder != "two" || lock.Stolen != "one" || places(lock) != 1 || lock.Token != stolen.Token() || stolen.Token().Compare(first.Token()) <= 0 {
+		t.Errorf("got %+v", lock)
+	}
+	release(t, stolen)
+	lease := w.Got(t)
+	again, err := one.Steal(t.Context(), "l", kvlock.AcquireOptions{}) // from the same process
+	check.OK(t, err)
+	testbed.Await(t, lease.Context().Done(), "the end of the lease")
+	wantErr(t, context.Cause(lease.Context()), kvlock.ErrLost)
+	release(t, again)
+	free := check.Must(two.Steal(t.Context(), "l", kvlock.AcquireOptions{}))(t)
+	release(t, free)
+}
+
+func TestDoUnderLock(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	l, other := b.Locker(t, kvlock.LockerConfig{}), b.Locker(t, kvlock.LockerConfig{})
+	failure := errors.New("failure")
+	err := l.Do(t.Context(), "l", func(ctx context.Context, _ kvlock.Token) error {
+		_, err := other.TryAcquire(ctx, "l", kvlock.AcquireOptions{})
+		wantErr(t, err, kvlock.ErrHeld)
+		return failure
+	})
+	wantErr(t, err, failure)
+
+	// A panic goes on to the caller, and the lock is free at once: it is not left to its TTL.
+	func() {
+		defer func() {
+			p := recover()
+			check.That(t, p == "oops", "recovered %v", p)
+		}()
+		err := l.Do(t.Context(), "l", func(context.Context, kvlock.Token) error { panic("oops") })
+		t.Errorf("returned %v after a panic", err)
+	}()
+	free := check.Must(other.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{}))(t)
+	release(t, free)
+
+	// The function's context ends with the caller's, and with the lease.
+	bored := errors.New("bored")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	err = l.Do(ctx, "l", func(ctx context.Context, _ kvlock.Token) error {
+		cancel(bored)
+		<-ctx.Done()
+		return context.Cause(ctx)
+	})
+	wantErr(t, err, bored)
+	err = l.Do(t.Context(), "l", func(ctx context.Context, _ kvlock.Token) error {
+		stolen, err := other.Steal(t.Context(), "l", kvlock.AcquireOptions{}) // ctx may end before it returns
+		if err != nil {
+			t.Error(err)
+			return err
+		}
+		testbed.Await(t, ctx.Done(), "the end of the function's context")
+		wantErr(t, context.Cause(ctx), kvlock.ErrLost)
+		release(t, stolen)
+		return nil
+	})
+	wantErr(t, err, kvlock.ErrLost)
+}
+
+func TestInspectAndList(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	one, two := b.Locker(t, kvlock.LockerConfig{Instance: "one"}), b.Locker(t, kvlock.LockerConfig{Instance: "two, with \"quotes\"\nand lines"})
+	lock := inspect(t, one, "jobs.a")
+	check.That(t, !lock.Held && lock.Name == "jobs.a" && lock.Age() == 0, "got %+v", lock)
+	lease := check.Must(one.Acquire(t.Context(), "jobs.a", kvlock.AcquireOptions{TTL: time.Minute, Metadata: map[string]string{"why": "import"}}))(t)
+	for i := range 3 {
+		queue(t, []*kvlock.Locker{two, two, one}[i], "jobs.a", i+1, kvlock.AcquireOptions{Wait: time.Minute})
+	}
+	acquire(t, two, "jobs.b")
+	acquire(t, two, "job")
+	release(t, acquire(t, one, "jobs.free"))
+	lock = inspect(t, two, "jobs.a")
+	check.That(t, lock.Holder == "one" && lock.Metadata["why"] == "import" && lock.TTL == time.Minute && lock.Token == lease.Token() &&
+		!lock.Granted && !lock.Since.IsZero() && lock.Age() <= time.Minute && !lock.Written.IsZero(),
+		"got %+v", lock)
+	want := []kvlock.Waiting{{Instance: "two, with \"quotes\"\nand lines", Waiters: 2}, {Instance: "one", Waiters: 1}}
+	check.That(t, slices.Equal(lock.Queue, want), "queue is %+v", lock.Queue)
+	for prefix, want := range map[string][]string{
+		"": {"job", "jobs.a", "jobs.b"}, "jobs": {"jobs.a", "jobs.b"}, "jobs.a": nil, "x": nil,
+	} {
+		var names []string
+		for lock, err := range one.List(t.Context(), prefix) {
+			check.OK(t, err)
+			names = append(names, lock.Name)
+		}
+		check.That(t, slices.Equal(names, want), "%q: got %q, want %q", prefix, names, want)
+	}
+	for _, err := range one.List(t.Context(), "") {
+		wantErr(t, err, nil)
+		break
+	}
+	for _, err := range one.List(t.Context(), "jobs.") {
+		wantErr(t, err, kvlock.ErrInvalidKey)
+	}
+}
+
+// More locks than are fetched ahead, with other entries and unreadable ones between them, are all listed.
+func TestListOfManyLocks(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	l := b.Locker(t, kvlock.LockerConfig{OpTimeout: time.Minute}) // however busy the machine is
+	complete(t, begin(t, b.Flight(t, flight.Config{}), "slot", flight.BeginOptions{}), "v")
+	for key, data := range map[string]string{"newer": `{"v":99}` + "\n", "corrupt": "?"} {
+		check.OK(t, check.Err(b.JS.Publish(t.Context(), "$KV."+bucket+"."+key, []byte(data))))
+	}
+	const n = 1200
+	for i := range n {
+		acquire(t, l, fmt.Sprintf("l.%04d", i))
+	}
+	held, errs := 0, map[string]error{}
+	for lock, err := range l.List(t.Context(), "") {
+		switch {
+		case err != nil:
+			errs[lock.Name] = err
+		case !lock.Held || lock.Name != fmt.Sprintf("l.%04d", held):
+			t.Fatalf("got %+v, want lock %d", lock, held)
+		default:
+			held++
+		}
+	}
+	check.That(t, held == n && len(errs) == 2 && errs["corrupt"] != nil && errors.Is(errs["newer"], kvlock.ErrVersion),
+		"%d locks and %v", held, errs)
+	check.That(t, b.Last(t, "corrupt") != nil, "looking at it removed it")
+}
+
+func TestLockArguments(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for name, cfg := range map[string]kvlock.LockerConfig{
+		"no bucket":     {},
+		"a fraction":    {Bucket: bucket, TTL: 1500 * time.Millisecond},
+		"too short":     {Bucket: bucket, TTL: time.Millisecond},
+		"a bad timeout": {Bucket: bucket, OpTimeout: -1},
+	} {
+		check.Failsf(t, check.Err(kvlock.NewLocker(t.Context(), b.JS, cfg)), "%s was accepted", name)
+	}
+	wantErr(t, check.Err(kvlock.NewLocker(t.Context(), b.JS, kvlock.LockerConfig{Bucket: "none"})), jetstream.ErrStreamNotFound)
+
+	l := b.Locker(t, kvlock.LockerConfig{})
+	for _, try := range []func(context.Context, string, kvlock.AcquireOptions) (*kvlock.Lease, error){l.Acquire, l.TryAcquire, l.Steal} {
+		wantErr(t, check.Err(try(t.Context(), "a..b", kvlock.AcquireOptions{})), kvlock.ErrInvalidKey)
+		_, err := try(t.Context(), "l", kvlock.AcquireOptions{TTL: time.Millisecond})
+		check.That(t, err != nil, "a TTL of a millisecond was accepted")
+		_, err = try(t.Context(), "l", kvlock.AcquireOptions{Metadata: map[string]string{"x": string(make([]byte, 5000))}})
+		check.That(t, err != nil, "metadata of 5,000 bytes were accepted")
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		wantErr(t, check.Err(try(gone, "l", kvlock.AcquireOptions{})), context.Canceled)
+	}
+	full := map[string]string{"x": string(make([]byte, 4095))} // each takes six bytes in JSON
+	lease, err := l.Acquire(t.Context(), "l", kvlock.AcquireOptions{Metadata: full})
+	check.Require(t, err == nil && inspect(t, l, "l").Metadata["x"] == full["x"], "%v", err)
+	release(t, lease)
+	check.Same(t, "b.Writes(t)", b.Writes(t), 2)
+}
+
+// A Locker that closes gives back its locks, and its waiters end.
+func TestLockerCloses(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	closing, other := b.Locker(t, kvlock.LockerConfig{}), b.Locker(t, kvlock.LockerConfig{})
+	lease := acquire(t, closing, "l")
+	mine := queue(t, closing, "l", 1, kvlock.AcquireOptions{})
+	theirs := queue(t, other, "l", 2, kvlock.AcquireOptions{})
+	blocked := acquire(t, other, "m")
+	there := queue(t, closing, "m", 1, kvlock.AcquireOptions{})
+	closing.Close()
+	for _, w := range []*testbed.Waiting{mine, there} {
+		testbed.Await(t, w.Done, "a waiter")
+		wantErr(t, w.Err, kvlock.ErrClosed)
+	}
+	wantErr(t, context.Cause(lease.Context()), kvlock.ErrClosed)
+	release(t, theirs.Got(t))
+	check.Same(t, "places left in the queue", places(inspect(t, other, "m")), 0)
+	release(t, blocked)
+	check.Is(t, lease.Release(t.Context()), nil)
+	wantErr(t, check.Err(closing.Acquire(t.Context(), "l", kvlock.AcquireOptions{})), kvlock.ErrClosed)
+	closing.Close()
+}
+
+// Records that are no locks: garbage is removed and reported once, and a record that another program may read stays.
+func TestUnreadableLocks(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	kv := check.Must(b.JS.KeyValue(t.Context(), bucket))(t)
+	put := func(key, value string) {
+		t.Helper()
+		check.OK(t, check.Err(kv.PutString(t.Context(), key, value)))
+	}
+	var log logged
+	var corrupt []string
+	l := b.Locker(t, kvlock.LockerConfig{Logger: log.Logger()})
+	head := `{"v":1,"state":"held","claim":"c","owner":"o","ttl":5}` + "\n"
+	for key, value := range map[string]string{
+		"garbage": "garbage", "nothing": "", "line": head, "no-member": head + "{}\n", "member": head + `{"member":"a b"}` + "\n",
+		"queue": head + `{"member":"a"}` + "\nb 0 \"x\"\n", "ttl": `{"v":1,"state":"held","claim":"c","owner":"o"}` + "\n" + `{"member":"a"}` + "\n",
+	} {
+		put(key, value)
+		check.Is(t, check.Err(l.TryAcquire(t.Context(), key, kvlock.AcquireOptions{})), nil, key)
+		corrupt = append(corrupt, key)
+	}
+	f := b.Flight(t, flight.Config{})
+	begin(t, f, "slot", flight.BeginOptions{})
+	put("newer", `{"v":2}`+"\n")
+	for key, want := range map[string]error{"newer": kvlock.ErrVersion, "slot": kvlock.ErrMismatch} {
+		before := b.Present(t, key).Sequence
+		wantErr(t, check.Err(l.Acquire(t.Context(), key, kvlock.AcquireOptions{})), want)
+		wantErr(t, check.Err(l.TryAcquire(t.Context(), key, kvlock.AcquireOptions{})), want)
+		wantErr(t, check.Err(l.Inspect(t.Context(), key)), want)
+		check.Same(t, key, b.Present(t, key).Sequence, before)
+	}
+	_, err := f.Get(t.Context(), "garbage") // a lock, now
+	wantErr(t, err, kvlock.ErrMismatch)
+	wantErr(t, check.Err(f.Begin(t.Context(), "garbage", flight.BeginOptions{})), kvlock.ErrMismatch)
+	wantErr(t, f.Invalidate(t.Context(), "garbage"), kvlock.ErrMismatch)
+	check.That(t, inspect(t, l, "garbage").Held, "a Flight removed a lock")
+
+	// A lock that turns into garbage is lost, and free.
+	lease := acquire(t, l, "turns")
+	put("turns", "garbage")
+	testbed.Await(t, lease.Context().Done(), "the end of the lease")
+	wantErr(t, context.Cause(lease.Context()), kvlock.ErrLost)
+	release(t, acquire(t, l, "turns"))
+
+	l.Close() // nothing is read any more
+	for _, key := range append(corrupt, "turns") {
+		check.Same(t, key, log.Count("key="+key+" "), 1)
+	}
+}
+
+// Any text is a name, in all that shows it.
+func TestAnyName(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	l := b.Locker(t, kvlock.LockerConfig{})
+	for _, name := range []string{"db1:5432.init", "2026-11-25T09:00:00Z", "große Datei *", "=x", "_kv"} {
+		lease := acquire(t, l, name)
+		_, err := b.Locker(t, kvlock.LockerConfig{}).TryAcquire(t.Context(), name, kvlock.AcquireOptions{})
+		held, ok := errors.AsType[*kvlock.HeldError](err)
+		if lease.Name() != name || !ok || held.Lock.Name != name || inspect(t, l, name).Name != name {
+			t.Errorf("%q: got %q, %v, %+v", name, lease.Name(), err, inspect(t, l, name))
+		}
+	}
+	for lock, err := range l.List(t.Context(), "db1:5432") {
+		check.That(t, err == nil && lock.Name == "db1:5432.init", "got %+v, %v", lock, err)
+	}
+}

@@ -1,0 +1,107 @@
+package kvlock_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/testbed"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
+	_ "github.com/expediter-io/expediter/pkg/natsrun/natstest/fastelection" // in every server process
+)
+
+const (
+	bucket   = testbed.Bucket
+	lateness = testbed.Lateness
+	step     = testbed.Step
+)
+
+func TestMain(m *testing.M) { crash.Main(m, 2, holder) }
+
+// Short names for the parts of the testbed that these tests use most.
+var (
+	acquire     = testbed.Acquire
+	acquiring   = testbed.Acquiring
+	begin       = testbed.Begin
+	complete    = testbed.Complete
+	connect     = natstest.Connect
+	died        = testbed.Died
+	flightOn    = testbed.FlightOn
+	get         = testbed.Get
+	isPush      = testbed.IsPush
+	isWrite     = testbed.IsWrite
+	inBubble    = testbed.InBubble
+	inspect     = testbed.Inspect
+	listening   = testbed.Listening
+	lockerOn    = testbed.LockerOn
+	losePushes  = testbed.LosePushes
+	losing      = natstest.Losing
+	pass        = testbed.Pass
+	patiently   = testbed.Patiently
+	places      = testbed.Places
+	queue       = testbed.Queue
+	release     = testbed.Release
+	runInBubble = testbed.RunInBubble
+	setup       = testbed.New
+	took        = testbed.Took
+	wantErr     = check.Is
+	within      = testbed.Within
+	writes      = testbed.Writes
+)
+
+type (
+	bed    = testbed.Bed
+	logged = testbed.Logged
+)
+
+// Whose connection is lost after a write was applied and before that was acknowledged does not wait out the try: it finds
+// out as soon as there is a connection again.
+func TestLostConnectionIsNoticedAtOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		p := natstest.NewProxy(t, b.Srv)
+		l := b.Locker(t, kvlock.LockerConfig{}, p.Through(), nats.ReconnectWait(10*time.Millisecond), nats.ReconnectJitter(0, 0))
+		release(t, acquire(t, l, "l"))
+		lost, reply := make(chan struct{}), ""
+		p.Filter(func(f natstest.Frame) natstest.Verdict {
+			switch {
+			case isWrite(f, "l") && reply == "":
+				reply = f.Reply
+			case !f.FromClient && f.Subject == reply:
+				reply = "lost"
+				close(lost)
+				return natstest.Lose
+			}
+			return natstest.Relay
+		})
+		go func() {
+			<-lost
+			p.Cut()
+			p.Heal()
+		}()
+		start := time.Now()
+		lease := acquire(t, l, "l")
+		took(t, "acquired", start, 0, 500*time.Millisecond)
+		release(t, lease)
+	})
+}
+
+// Close leaves no subscription behind on the connection.
+func TestCloseLeavesNoSubscription(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	nc := b.JS.Conn()
+	before := nc.NumSubscriptions()
+	for range 3 {
+		l := check.Must(kvlock.NewLocker(t.Context(), b.JS, kvlock.LockerConfig{Bucket: bucket}))(t)
+		f := check.Must(flight.New(t.Context(), b.JS, flight.Config{Bucket: bucket}))(t)
+		release(t, acquire(t, l, "l"))
+		l.Close()
+		f.Close()
+	}
+	check.Same(t, "nc.NumSubscriptions()", nc.NumSubscriptions(), before)
+}

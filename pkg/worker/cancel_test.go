@@ -1,0 +1,204 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/worker"
+)
+
+// cancel cancels the job of the one key, which must have been in a state.
+func cancel(t testing.TB, c *worker.Client, want worker.State) {
+	t.Helper()
+
+	s, err := c.Cancel(t.Context(), "jobs.mail", "u17")
+	check.That(t, err == nil && s.State == want, "Cancel: %+v, %v; want a job that was %s", s, err, want)
+}
+
+func TestCancelledJobDoesNotStart(t *testing.T) {
+	for name, test := range map[string]struct {
+		delay time.Duration
+		state worker.State
+	}{
+		"queued":            {state: worker.StateQueued},
+		"scheduled":         {delay: time.Minute, state: worker.StateScheduled},
+		"scheduled, firing": {delay: 200 * time.Millisecond, state: worker.StateQueued},
+	} {
+		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
+			b := keyed(t, srv)
+			c := client(t, b.js)
+			job := mail(worker.Unique{HoldDead: true, Keep: time.Minute})
+			job.Delay = test.delay
+
+			cancel(t, c, worker.StateFree)
+			insert(t, c, job)
+			cancel(t, c, test.state)
+
+			check.Same(t, "jobs queued after Cancel", b.queued(t), 0)
+
+			job.Delay, job.Args = 0, order{N: 2}
+			if r := insert(t, c, job); r.Duplicate {
+				t.Errorf("the next: %+v, want it accepted", r)
+			}
+
+			r := run(t, b.js, b.config(t), worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
+				check.That(t, job.Args.N == 2, "job %+v started", job)
+				return nil
+			})
+
+			s := <-b.settled
+			check.That(t, s.Outcome == worker.OutcomeCompleted, "the next: %s", s.Outcome)
+
+			cancel(t, c, worker.StateDone)
+			pass(time.Minute)
+
+			check.Is(t, r.wait(), nil)
+
+			pass(25 * time.Hour) // the note as well
+
+			n := b.left(t)
+			check.That(t, n == 0 && len(b.settled) == 0, "%d messages left, %d more outcomes; want 0, 0", n, len(b.settled))
+		})
+	}
+}
+
+func TestCancelledHandlerIsToldWithinAHeartbeat(t *testing.T) {
+	for name, replaceable := range map[string]bool{"inserted": false, "replaceable": true} {
+		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
+			b := keyed(t, srv)
+			c := client(t, b.js)
+			started := make(chan struct{}, 1)
+			run(t, b.js, b.config(t), worker.Policy{}, func(ctx context.Context, _ *worker.Job[order]) error {
+				started <- struct{}{}
+
+				<-ctx.Done()
+
+				check.Is(t, context.Cause(ctx), worker.ErrCancelled)
+				return errors.New("interrupted") // an error of its own, not the cause
+			})
+
+			state := worker.StateQueued
+			if replaceable {
+				state = worker.StateRunning
+
+				replace(t, c, 1, 0, time.Hour)
+			} else {
+				insert(t, c, mail(worker.Unique{Keep: time.Hour}))
+			}
+
+			<-started
+			pass(time.Minute)
+			cancel(t, c, state)
+
+			begun := time.Now()
+			if s := <-b.settled; s.Outcome != worker.OutcomeCancelled || time.Since(begun) > 5*time.Second/3 {
+				t.Errorf("%s after %s; want cancelled within 5/3 s", s.Outcome, time.Since(begun))
+			}
+
+			pass(time.Minute)
+
+			if s, err := c.Inspect(t.Context(), "jobs.mail", "u17"); err != nil || s.State != worker.StateCancelled || b.left(t) != 1 || len(b.letters(t)) != 0 {
+				t.Errorf("%+v, %v, %d messages; want cancelled, 1, no letter", s, err, b.left(t))
+			}
+
+			s, err := c.Free(t.Context(), "jobs.mail", "u17")
+			check.That(t, err == nil && s.State == worker.StateCancelled && b.left(t) == 0, "Free: %+v, %v", s, err)
+		})
+	}
+}
+
+// TestCancelOfAKilledWorkersJob cancels a job whose worker is dead, so that nobody listens,
+// and a job whose cancelling process is killed half-way.
+func TestCancelOfAKilledWorkersJob(t *testing.T) {
+	keyedBubble(t, func(t *testing.T, b *bundle) {
+		c := client(t, b.js)
+		_ = b.killWorker(t, isHeartbeat, func(ctx context.Context, _ *worker.Job[order]) error { //nolint:errcheck // closed
+			<-ctx.Done()
+			return ctx.Err()
+		}, func() { insert(t, c, mail(worker.Unique{})) })
+
+		b.cancelHalf(t, func(c *worker.Client) error { return check.Err(c.Cancel(t.Context(), "jobs.mail", "u17")) })
+
+		check.Same(t, "messages", b.left(t), 2)
+
+		cfg, outcomes := b.reporting(t)
+		run(t, b.js, cfg, worker.Policy{}, complete)
+
+		s := <-outcomes
+		check.That(t, s.Outcome == worker.OutcomeCancelled && s.Deliveries == 2, "%s, delivery %d; want cancelled, 2", s.Outcome, s.Deliveries)
+
+		r := insert(t, c, mail(worker.Unique{}))
+		check.That(t, !r.Duplicate, "the next: %+v", r)
+
+		s = <-outcomes
+		check.That(t, s.Outcome == worker.OutcomeCompleted, "the next: %s", s.Outcome)
+	})
+}
+
+// cancelHalf cancels a job with a client whose process dies before its last request.
+func (b *bundle) cancelHalf(t *testing.T, cancel func(*worker.Client) error) {
+	t.Helper()
+	dying := natstest.NewProxy(t, b.srv)
+	nc, js := natstest.Connect(t, b.srv, dying.Through(), nats.MaxReconnects(0))
+	dieAt(dying, func(f natstest.Frame) bool { return f.FromClient && strings.Contains(f.Subject, "MSG.DELETE") })
+	check.Failsf(t, cancel(client(t, js)), "the job is cancelled without the last request")
+	nc.Close()
+}
+
+func TestInsertAfterHalfACancelRemovesTheJob(t *testing.T) {
+	keyedBubble(t, func(t *testing.T, b *bundle) {
+		c := client(t, b.js)
+		insert(t, c, mail(worker.Unique{}))
+
+		b.cancelHalf(t, func(c *worker.Client) error { return check.Err(c.Cancel(t.Context(), "jobs.mail", "u17")) })
+
+		job := mail(worker.Unique{})
+		job.Args = order{N: 2}
+		r := insert(t, c, job)
+
+		run(t, b.js, b.config(t), worker.Policy{}, complete)
+
+		s := <-b.settled
+		check.That(t, !r.Duplicate && s.ID == r.ID && s.Outcome == worker.OutcomeCompleted, "%+v ran, receipt %+v; want the new job alone", s, r)
+
+		pass(time.Minute)
+
+		if len(b.settled) != 0 || b.queued(t) != 0 {
+			t.Errorf("%d more ran, %d queued", len(b.settled), b.queued(t))
+		}
+	})
+}
+
+// TestCancelIsRefusedOnceTheJobHasGone looks at the condition of the note itself: nothing
+// can come between reading a key and writing about it otherwise.
+func TestCancelIsRefusedOnceTheJobHasGone(t *testing.T) {
+	keyedBubble(t, func(t *testing.T, b *bundle) {
+		r := insert(t, client(t, b.js), mail(worker.Unique{}))
+		p, js := natstest.Proxied(t, b.srv)
+		want := fmt.Sprintf("Sequence: %d\r\n", r.Sequence)
+		notes := 0
+
+		p.Filter(func(f natstest.Frame) natstest.Verdict {
+			if beforeRecord(f) {
+				notes++
+
+				if !strings.Contains(string(f.Raw), "Nats-Expected-Last-Subject-"+want) || !strings.Contains(string(f.Raw), "Subject: *.mail.u17\r\n") {
+					t.Errorf("note %q is not conditional", f.Raw)
+				}
+			}
+			return natstest.Relay
+		})
+		cancel(t, client(t, js), worker.StateQueued)
+
+		check.Same(t, "notes", notes, 1)
+	})
+}

@@ -1,0 +1,295 @@
+package worker_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/worker"
+)
+
+func TestDeadLetterKeepsTheWholeMessage(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, nil)
+	cfg := b.config(t, func(c *worker.Config) { c.DeadSubject, c.Version = "graves.of", "v1.2.3" })
+
+	large := make([]byte, 900_000) // base64 would not fit into a message of 1 MB
+	_, _ = rand.Read(large[:500_000])
+
+	for i, payload := range [][]byte{[]byte("small"), large} {
+		msg := nats.NewMsg(fmt.Sprintf("jobs.a.%d", i))
+		msg.Data = payload
+		msg.Header = nats.Header{"Nats-Msg-Id": {fmt.Sprint("id-", i)}, "traceparent": {"00-1", "00-2"}}
+
+		check.OK(t, check.Err(b.js.PublishMsg(t.Context(), msg)))
+	}
+
+	run(t, b.js, cfg, worker.Policy{}, complete)
+
+	for range 2 {
+		check.Same(t, "outcome", receive(t, b.settled, "a settlement").Outcome, worker.OutcomeDead)
+	}
+
+	graves := check.Must(b.js.Stream(t.Context(), "GRAVES_OF"))(t)
+
+	for i, payload := range [][]byte{[]byte("small"), large} {
+		msg := check.Must(graves.GetLastMsgForSubject(t.Context(), fmt.Sprintf("graves.of.JOBS.jobs.a.%d", i)))(t)
+
+		letter := check.Must(worker.ParseDeadLetter(msg.Data))(t)
+
+		header := map[string][]string{"Nats-Msg-Id": {fmt.Sprint("id-", i)}, "traceparent": {"00-1", "00-2"}}
+		check.Equal(t, header, letter.Header)
+
+		check.Same(t, "version", letter.Version, "v1.2.3")
+		check.That(t, bytes.Equal(letter.Payload, payload) && letter.ID == fmt.Sprint("id-", i),
+			"letter of %s has %d bytes, want the %d published", letter.ID, len(letter.Payload), len(payload))
+
+		got := msg.Header.Get(worker.HeaderDeadReason)
+		check.That(t, got == string(worker.ReasonUndecodable), "header %s is %q", worker.HeaderDeadReason, got)
+	}
+}
+
+// TestJobStaysWhileItsDeadLetterCannotBePublished takes the stream of dead letters away.
+func TestJobStaysWhileItsDeadLetterCannotBePublished(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bundle) {
+		var runs atomic.Int32
+
+		run(t, b.js, b.config(t), worker.Policy{MaxAttempts: 1}, func(context.Context, *worker.Job[order]) error {
+			runs.Add(1)
+			return io.EOF
+		})
+		<-b.ready
+
+		dead := check.Must(b.js.Stream(t.Context(), "DEAD"))(t)
+
+		check.OK(t, b.js.DeleteStream(t.Context(), "DEAD"))
+
+		b.publish(t, "jobs.1", `{}`)
+
+		for range 3 {
+			s := <-b.settled
+			check.That(t, s.Outcome == worker.OutcomeUnknown, "%s, want unknown", s.Outcome)
+
+			check.Require(t, b.left(t) == 1, "the job is gone and has no letter")
+		}
+
+		check.OK(t, check.Err(b.js.CreateStream(t.Context(), dead.CachedInfo().Config)))
+
+		made := time.Now()
+
+		for s := range b.settled {
+			if s.Outcome == worker.OutcomeDead {
+				break
+			}
+		}
+
+		within(t, "the letter", time.Since(made), 0, unhandledDelay+requestTimeout)
+
+		if letters := b.letters(t); len(letters) != 1 || b.left(t) != 0 || runs.Load() != 1 {
+			t.Errorf("%d letters, %d left, %d runs; want 1, 0, 1", len(letters), b.left(t), runs.Load())
+		}
+	})
+}
+
+func TestPatternsHaveTheirOwnHandlersAndPolicies(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, nil)
+
+	w, err := worker.New(b.js, b.config(t))
+	check.OK(t, err)
+
+	err = worker.Handle(w, "jobs.number.*", worker.Policy{MaxAttempts: 1}, func(context.Context, *worker.Job[int]) error { return io.EOF })
+	check.OK(t, err)
+
+	raw := worker.Policy{Decode: func(_ nats.Header, payload []byte, args any) error {
+		text, ok := args.(*string)
+		if !ok {
+			return fmt.Errorf("%T is no text", args)
+		}
+
+		*text = string(payload)
+		return nil
+	}}
+	if err = worker.Handle(w, "jobs.text.>", raw, func(_ context.Context, job *worker.Job[string]) error {
+		check.That(t, job.Args == "plain" && job.ID == "JOBS:2" && job.MaxAttempts == 10 && !job.EnqueuedAt.IsZero(), "job: %+v", job)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+
+	b.publish(t, "jobs.number.1", "1")
+	b.publish(t, "jobs.text.a.b", "plain")
+	b.publish(t, "jobs.other", "nobody's")
+	start(t, w)
+
+	got := make(map[string]worker.Outcome)
+	for range 2 {
+		s := receive(t, b.settled, "a settlement")
+		got[s.Subject] = s.Outcome
+	}
+
+	want := map[string]worker.Outcome{"jobs.number.1": worker.OutcomeDead, "jobs.text.a.b": worker.OutcomeCompleted}
+	check.Equal(t, want, got)
+
+	check.Same(t, "messages left", b.left(t), 1)
+}
+
+// TestMessageWithoutHandlerWaitsForAWorkerThatHasOne is a rolling update: a newer worker
+// has widened the consumer.
+func TestMessageWithoutHandlerWaitsForAWorkerThatHasOne(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bundle) {
+		older := check.Must(worker.New(b.js, b.config(t)))(t)
+		check.OK(t, worker.Handle(older, "jobs.old", worker.Policy{}, complete))
+
+		old := start(t, older)
+		<-b.ready
+
+		consumer := check.Must(b.js.Consumer(t.Context(), stream, durable))(t)
+
+		wider := consumer.CachedInfo().Config
+		wider.FilterSubjects = []string{pattern}
+
+		check.OK(t, check.Err(b.js.UpdateConsumer(t.Context(), stream, wider)))
+
+		b.publish(t, "jobs.new", `{}`)
+
+		s := <-b.settled
+		check.That(t, s.Outcome == worker.OutcomeSnoozed, "%s, want snoozed", s.Outcome)
+
+		check.Is(t, old.wait(), nil)
+
+		putOff := time.Now()
+		job := make(chan *worker.Job[order], 1)
+		run(t, b.js, b.config(t), worker.Policy{}, tell(job, theJob))
+
+		j := <-job
+		check.That(t, j.Attempt == 1, "attempt %d, want 1", j.Attempt)
+
+		within(t, "the job", time.Since(putOff), 0, unhandledDelay)
+	})
+}
+
+func TestNoMoreThanConcurrencyRunAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bundle) {
+		const limit = 3
+
+		b.publishN(t, 50)
+
+		var now, most atomic.Int32
+
+		cfg := b.config(t, func(c *worker.Config) { c.Concurrency = limit })
+		run(t, b.js, cfg, worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
+			most.Store(max(most.Load(), now.Add(1)))
+			defer now.Add(-1)
+
+			info, err := consumerInfo(b.js)
+			if err != nil {
+				return err
+			}
+
+			check.That(t, info.NumAckPending <= limit, "%d messages taken, want at most %d", info.NumAckPending, limit)
+
+			pass(time.Duration(job.Args.N%5+1) * time.Second)
+			return nil
+		})
+
+		for range 50 {
+			s := <-b.settled
+			check.That(t, s.Outcome == worker.OutcomeCompleted, "%s: %v", s.Outcome, s.Err)
+		}
+
+		check.Same(t, "ran at once", most.Load(), limit)
+	})
+}
+
+func consumerInfo(js jetstream.JetStream) (*jetstream.ConsumerInfo, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+
+	consumer, err := js.Consumer(ctx, stream, durable)
+	if err != nil {
+		return nil, err
+	}
+	return consumer.CachedInfo(), nil
+}
+
+// TestOnDeadLetterComesBeforeTheEnd dead-letters jobs for every reason. Policy.OnDeadLetter fails, panics and then
+// succeeds: until then there is no letter, and the job is in its stream.
+func TestOnDeadLetterComesBeforeTheEnd(t *testing.T) {
+	for name, test := range map[string]struct {
+		fails  error
+		decode error
+		reason worker.Reason
+	}{
+		"exhausted":   {io.EOF, nil, worker.ReasonExhausted},
+		"cancelled":   {worker.Cancel(io.EOF), nil, worker.ReasonCancelled},
+		"undecodable": {nil, io.EOF, worker.ReasonUndecodable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, b *bundle) {
+				asked, answer := make(chan worker.DeadLetter), make(chan error, 1)
+				attempts := 10 // it is tried to be read, or its handler runs, each time
+
+				if test.reason == worker.ReasonExhausted {
+					attempts = 1
+				}
+
+				run(t, b.js, b.config(t), worker.Policy{
+					OnDeadLetter: func(ctx context.Context, letter worker.DeadLetter) error {
+						select {
+						case asked <- letter:
+						case <-ctx.Done():
+							return ctx.Err()
+						}
+
+						select {
+						case err := <-answer:
+							if errors.Is(err, io.ErrUnexpectedEOF) {
+								panic(err)
+							}
+							return err
+						case <-ctx.Done():
+							return ctx.Err()
+						}
+					},
+					Decode:      func(nats.Header, []byte, any) error { return test.decode },
+					MaxAttempts: attempts,
+				}, func(context.Context, *worker.Job[order]) error { return test.fails })
+				b.publish(t, "jobs.1", `{"n":1}`)
+
+				for i, err := range []error{io.ErrClosedPipe, io.ErrUnexpectedEOF, nil} {
+					letter := receive(t, asked, "a letter")
+					check.That(t, letter.Subject == "jobs.1" && string(letter.Payload) == `{"n":1}` && letter.Reason == test.reason && letter.Stream == stream,
+						"call %d: %+v", i+1, letter)
+
+					left, letters := b.left(t), b.letters(t)
+					check.That(t, left == 1 && len(letters) == 0, "call %d: %d jobs are left, %d letters; want 1 and none", i+1, left, len(letters))
+					answer <- err
+
+					want := worker.OutcomeUnknown
+					if err == nil {
+						want = worker.OutcomeDead
+					}
+
+					s := receive(t, b.settled, "a settlement")
+					check.That(t, s.Outcome == want, "call %d: %s, want %s", i+1, s.Outcome, want)
+				}
+
+				left, letters := b.left(t), b.letters(t)
+				check.That(t, left == 0 && len(letters) == 1, "%d jobs are left, %d letters; want none and 1", left, len(letters))
+			})
+		})
+	}
+}

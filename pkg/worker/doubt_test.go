@@ -1,0 +1,236 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/pkg/worker/step"
+)
+
+// isHeartbeat reports whether a message is a sign of life of a job.
+func isHeartbeat(f natstest.Frame) bool { return f.FromClient && string(f.Payload()) == "+WPI" }
+
+// reporting returns a configuration that reports the settlements of a worker's attempts, and the channel of them.
+func (b *bundle) reporting(t *testing.T, mutate ...func(*worker.Config)) (worker.Config, <-chan worker.Settlement) {
+	t.Helper()
+	all := make(chan worker.Settlement, 100)
+	cfg := b.config(t, mutate...)
+	cfg.Hooks.Settled = func(s worker.Settlement) { all <- s }
+	return cfg, all
+}
+
+// TestJobThatWaitedAndWasWorkedElsewhereDoesNotStart loses the heartbeats of a worker, for longer than AckWait, while a job
+// waits there for a limit. Another worker completes the job meanwhile.
+func TestJobThatWaitedAndWasWorkedElsewhereDoesNotStart(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bundle) {
+		p, js := natstest.Proxied(t, b.srv)
+		begun, release := make(chan uint64, 10), make(chan struct{})
+		waiting := make(chan bool, 10)
+		cfg, here := b.reporting(t, func(c *worker.Config) {
+			c.Concurrency, c.Hooks.Waiting = 2, func(_ worker.Info, waits bool) { waiting <- waits }
+		})
+		run(t, js, cfg, worker.Policy{Limits: []worker.Limit{{Name: "one", Concurrency: 1}}}, func(_ context.Context, job *worker.Job[order]) error {
+			begun <- job.Sequence
+			if job.Sequence == 1 {
+				<-release
+			}
+			return nil
+		})
+		b.publish(t, "jobs.1", `{}`)
+		<-begun
+		b.publish(t, "jobs.2", `{}`)
+		<-waiting
+		p.Filter(natstest.Losing(isHeartbeat))
+
+		cfg, elsewhere := b.reporting(t)
+		run(t, b.js, cfg, worker.Policy{MaxAttempts: 1000}, complete)
+		<-elsewhere
+		<-elsewhere
+		p.Filter(nil)
+		close(release)
+		ends := map[uint64]worker.Outcome{}
+		for range 2 {
+			s := <-here
+			ends[s.Sequence] = s.Outcome
+		}
+		check.Equal(t, map[uint64]worker.Outcome{1: worker.OutcomeCompleted, 2: worker.OutcomeFenced}, ends)
+		check.That(t, len(begun) == 0, "the job that waited started")
+	})
+}
+
+// TestDeliveryThatCameLateDoesNotStart holds up a first delivery, as the socket of a process does that is stopped. The job is worked
+// elsewhere meanwhile.
+func TestDeliveryThatCameLateDoesNotStart(t *testing.T) {
+	for name, tt := range map[string]struct{ ackWait, late time.Duration }{
+		"within its request": {time.Second, 1500 * time.Millisecond},
+		"after its request":  {5 * time.Second, 8 * time.Second},
+	} {
+		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
+			b := setup(t, srv)
+			p, js := natstest.Proxied(t, srv)
+			ackWait := func(c *worker.Config) { c.AckWait = tt.ackWait }
+			cfg, here := b.reporting(t, ackWait)
+			run(t, js, cfg, worker.Policy{}, func(context.Context, *worker.Job[order]) error {
+				t.Error("the job started in the worker that got it late")
+				return nil
+			})
+			pass(2 * time.Second) // it is in contact
+			p.Slow(tt.late)
+			b.publish(t, "jobs.1", `{}`)
+			cfg, elsewhere := b.reporting(t, ackWait)
+			run(t, b.js, cfg, worker.Policy{}, complete)
+			if s := <-elsewhere; s.Outcome != worker.OutcomeCompleted || s.Deliveries != 2 {
+				t.Errorf("the second worker: %s, %v, in delivery %d; want it completed in delivery 2", s.Outcome, s.Err, s.Deliveries)
+			}
+			p.Slow(0)
+			if s := <-here; s.Outcome != worker.OutcomeFenced || s.Deliveries != 1 {
+				t.Errorf("the first worker: %s, %v, in delivery %d; want it fenced in delivery 1", s.Outcome, s.Err, s.Deliveries)
+			}
+		})
+	}
+}
+
+// TestJobThatIsWorkedElsewhereMeanwhileDoesNotStart leaves a worker without heartbeats and answers while it counts the attempts of a job.
+func TestJobThatIsWorkedElsewhereMeanwhileDoesNotStart(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bundle) {
+		p, js := natstest.Proxied(t, b.srv)
+		ackWait := func(c *worker.Config) { c.AckWait, c.Concurrency, c.RequestTimeout = time.Second, 1, 2*time.Second }
+		cfg, here := b.reporting(t, ackWait)
+		counts := make(chan struct{}, 100)
+		run(t, js, cfg, worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
+			check.That(t, job.Deliveries <= 1, "the job started although another worker has ended it")
+			p.Filter(natstest.Losing(func(f natstest.Frame) bool {
+				if f.FromClient && strings.Contains(f.Subject, ".KV_") {
+					counts <- struct{}{}
+					return true
+				}
+				return isHeartbeat(f)
+			}))
+			return worker.Retry(0, errors.New("once more"))
+		})
+		b.publish(t, "jobs.1", `{}`)
+		s := <-here
+		check.That(t, s.Outcome == worker.OutcomeRetried, "the first attempt: %s, %v", s.Outcome, s.Err)
+		<-counts
+		cfg, elsewhere := b.reporting(t, ackWait)
+		run(t, b.js, cfg, worker.Policy{}, complete)
+		s = <-elsewhere
+		check.That(t, s.Outcome == worker.OutcomeCompleted, "the second worker: %s, %v", s.Outcome, s.Err)
+		s = <-here
+		check.That(t, s.Outcome == worker.OutcomeFenced, "the first worker: %s, %v; want it fenced", s.Outcome, s.Err)
+	})
+}
+
+// TestRecordedStepsDoNotRunAgain gives a job with steps to two workers at once. The job returns "a" and "b" to handlers; each must run once.
+func TestRecordedStepsDoNotRunAgain(t *testing.T) {
+	for name, lose := range map[string]func(natstest.Frame) bool{
+		"heartbeats": isHeartbeat,
+		"all":        func(natstest.Frame) bool { return true },
+	} {
+		natstest.RunBubble(t, "by a worker that lost "+name, func(t *testing.T, srv *natsrun.Server) {
+			b := setup(t, srv)
+			p, js := natstest.Proxied(t, srv)
+			reached, release, ran := make(chan struct{}, 10), make(chan struct{}), make(chan string, 10)
+			work := func(wait bool) worker.Handler[order] {
+				return func(ctx context.Context, job *worker.Job[order]) error {
+					first := step.Do(ctx, job, "a", func(context.Context) error { ran <- "a"; return nil })
+					if wait {
+						reached <- struct{}{}
+						<-release
+					}
+					return errors.Join(first, step.Do(ctx, job, "b", func(context.Context) error { ran <- "b"; return nil }))
+				}
+			}
+			cfg, here := b.reporting(t)
+			run(t, js, cfg, worker.Policy{}, work(true))
+			b.publish(t, "jobs.1", `{}`)
+			<-reached
+			p.Filter(natstest.Losing(lose))
+			cfg, elsewhere := b.reporting(t)
+			run(t, b.js, cfg, worker.Policy{MaxAttempts: 1000}, work(false))
+			s := <-elsewhere
+			check.That(t, s.Outcome == worker.OutcomeCompleted, "the second worker: %s, %v", s.Outcome, s.Err)
+			p.Filter(nil)
+			close(release)
+			if s := <-here; s.Outcome != worker.OutcomeFenced || len(ran) != 2 {
+				t.Errorf("the first worker: %s, %v; steps ran %d times, want 2", s.Outcome, s.Err, len(ran))
+			}
+		})
+	}
+}
+
+// TestRecordedStepDoesNotRunAgainAfterAConsumerWasMadeAnew deletes the consumer while one of two workers runs a job. The other
+// makes it anew, gets the job as if for the first time, and no answer about the new consumer.
+func TestRecordedStepDoesNotRunAgainAfterAConsumerWasMadeAnew(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bundle) {
+		p := natstest.NewProxy(t, b.srv)
+		reached, release, ran := make(chan error, 10), make(chan struct{}), make(chan string, 10)
+		for range 2 {
+			cfg, _ := b.reporting(t, func(c *worker.Config) { c.Concurrency = 1 })
+			_, js := natstest.Connect(t, b.srv, p.Through())
+			run(t, js, cfg, worker.Policy{}, func(ctx context.Context, job *worker.Job[order]) error {
+				reached <- step.Do(ctx, job, "a", func(context.Context) error { ran <- "a"; return nil })
+				<-release
+				return nil
+			})
+		}
+		pass(2 * time.Second) // they are in contact
+		b.publish(t, "jobs.1", `{}`)
+		check.OK(t, <-reached)
+		lookUps := 0
+		p.Filter(natstest.Losing(func(f natstest.Frame) bool {
+			if f.Subject == "$JS.API.CONSUMER.INFO.JOBS.cook" {
+				lookUps++
+			}
+			return f.Subject == "$JS.API.CONSUMER.INFO.JOBS.cook" && lookUps > 1 // all but that which finds no consumer
+		}))
+		check.OK(t, b.js.DeleteConsumer(t.Context(), stream, durable))
+		check.OK(t, <-reached)
+		check.Same(t, "the step runs", len(ran), 1)
+		p.Filter(nil)
+		close(release)
+	})
+}
+
+// TestLineWithLateConfirmations has each heartbeat confirmed after the next two have been sent. No job of a line may be left to another
+// worker for that.
+func TestLineWithLateConfirmations(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bundle) {
+		p, js := natstest.Proxied(t, b.srv)
+		const jobs, ackWait = 5, 5 * time.Second
+		awaited := map[string]bool{}
+		p.Filter(func(f natstest.Frame) natstest.Verdict {
+			switch {
+			case isHeartbeat(f) && f.Reply != "":
+				awaited[f.Reply] = true
+			case !f.FromClient && awaited[f.Subject]:
+				delete(awaited, f.Subject)
+				time.AfterFunc(2*ackWait/5, func() { _ = b.nc.Publish(f.Subject, nil) }) //nolint:errcheck // it is connected
+				return natstest.Lose
+			}
+			return natstest.Relay
+		})
+		cfg, done := b.reporting(t, func(c *worker.Config) { c.AckWait = ackWait })
+		run(t, js, cfg, worker.Policy{Ordered: true}, func(ctx context.Context, _ *worker.Job[order]) error {
+			select {
+			case <-time.After(3 * ackWait):
+			case <-ctx.Done():
+			}
+			return context.Cause(ctx)
+		})
+		for range jobs {
+			b.publish(t, "jobs.a", `{}`)
+		}
+		for range jobs {
+			s := <-done
+			check.That(t, s.Outcome == worker.OutcomeCompleted && s.Deliveries == 1, "%s, %v, in delivery %d", s.Outcome, s.Err, s.Deliveries)
+		}
+	})
+}

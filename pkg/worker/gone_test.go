@@ -1,0 +1,220 @@
+package worker_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/worker"
+)
+
+// gone is a worker whose first job runs while something is taken away from under it.
+type gone struct {
+	*bundle
+
+	finish  chan struct{} // ends the first job
+	log     events
+	run     *running
+	started chan string // payloads
+}
+
+// until waits for the worker to be ready, or not.
+func (g *gone) until(ready bool) {
+	for is := range g.ready {
+		if is == ready {
+			return
+		}
+	}
+}
+
+func inFlight(t *testing.T, srv *natsrun.Server) *gone {
+	t.Helper()
+
+	g := &gone{bundle: setup(t, srv), finish: make(chan struct{}), started: make(chan string, 100)}
+	cfg := g.config(t, func(c *worker.Config) { c.Logger = g.log.logger() })
+
+	g.run = run(t, g.js, cfg, worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
+		g.started <- string(job.Data)
+
+		if job.Args.N == 1 {
+			<-g.finish
+		}
+		return nil
+	})
+
+	g.publish(t, "jobs.1", `{"n":1}`)
+	receive(t, g.started, "the first job")
+	return g
+}
+
+// TestStreamThatIsMadeAnewKeepsItsJobs deletes the stream under a running job and makes it
+// again. The sequences start over, and no acknowledgement of an old job may take a new one.
+func TestStreamThatIsMadeAnewKeepsItsJobs(t *testing.T) {
+	for name, noticed := range map[string]bool{"noticed": true, "at once": false} {
+		t.Run(name, func(t *testing.T) {
+			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+				g := inFlight(t, srv)
+
+				old := check.Must(g.js.Stream(t.Context(), stream))(t)
+
+				check.OK(t, g.js.DeleteStream(t.Context(), stream))
+
+				if noticed {
+					g.until(false)
+				}
+
+				check.OK(t, check.Err(g.js.CreateStream(t.Context(), old.CachedInfo().Config)))
+
+				pass(time.Second) // no two messages have one time
+
+				// It waits in the new stream, under the sequence of the old one's.
+				g.publish(t, "jobs.2", `{"n":2}`)
+
+				got := <-g.started
+				check.Require(t, got == `{"n":2}`, "started %s", got)
+
+				s := <-g.settled
+				check.That(t, s.Subject == "jobs.2" && s.Outcome == worker.OutcomeCompleted, "%s: %s, want jobs.2 completed", s.Subject, s.Outcome)
+
+				// Another under the sequence of a job that still runs, held by somebody else.
+				close(g.finish)
+
+				s = <-g.settled
+				check.That(t, s.Subject == "jobs.1" && s.Outcome == worker.OutcomeUnknown, "%s: %s, want jobs.1 unknown", s.Subject, s.Outcome)
+
+				check.Same(t, "messages left", g.left(t), 0)
+			})
+		})
+	}
+}
+
+// TestAcknowledgementOfAnOldStreamTakesNoNewJob holds the new job, which has the sequence of
+// the old one, elsewhere while the old one finishes.
+func TestAcknowledgementOfAnOldStreamTakesNoNewJob(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		g := inFlight(t, srv)
+
+		old := check.Must(g.js.Stream(t.Context(), stream))(t)
+
+		consumer := check.Must(g.js.Consumer(t.Context(), stream, durable))(t)
+
+		check.OK(t, g.js.DeleteStream(t.Context(), stream))
+
+		g.until(false)
+
+		pass(time.Second) // no two messages have one time
+
+		check.OK(t, check.Err(g.js.CreateStream(t.Context(), old.CachedInfo().Config)))
+
+		check.OK(t, check.Err(g.js.CreateOrUpdateConsumer(t.Context(), stream, consumer.CachedInfo().Config)))
+
+		g.publish(t, "jobs.2", `{"n":2}`)
+
+		held := check.Must(consumer.Fetch(1))(t)
+
+		msg := <-held.Messages()
+		check.Require(t, msg != nil, "the worker was quicker")
+
+		g.until(true)
+
+		close(g.finish)
+
+		s := <-g.settled
+		check.That(t, s.Outcome == worker.OutcomeUnknown, "%s, want unknown", s.Outcome)
+
+		left := g.left(t)
+		check.Require(t, left == 1, "%d left, want the one that somebody else works", left)
+
+		check.Is(t, msg.DoubleAck(t.Context()), nil)
+	})
+}
+
+// TestPurgedStream purges the stream under a running job, which then has nothing to
+// acknowledge, and goes on.
+func TestPurgedStream(t *testing.T) {
+	t.Parallel()
+
+	g := inFlight(t, nil)
+
+	s := check.Must(g.js.Stream(t.Context(), stream))(t)
+
+	check.OK(t, s.Purge(t.Context()))
+
+	close(g.finish)
+	receive(t, g.settled, "the job that is gone")
+	g.publish(t, "jobs.2", `{"n":2}`)
+
+	check.Same(t, "started", receive(t, g.started, "the next job"), `{"n":2}`)
+
+	if s := receive(t, g.settled, "the next job's end"); s.Outcome != worker.OutcomeCompleted || g.left(t) != 0 {
+		t.Errorf("%s, %d left", s.Outcome, g.left(t))
+	}
+}
+
+// TestClosedConnectionEndsRun closes the connection under a running job.
+func TestClosedConnectionEndsRun(t *testing.T) {
+	t.Parallel()
+
+	g := inFlight(t, nil)
+
+	g.nc.Close()
+	close(g.finish)
+
+	g.run.once = true
+	check.Is(t, receive(t, g.run.done, "Run to return"), nats.ErrConnectionClosed)
+
+	s := receive(t, g.settled, "the job's end")
+	check.That(t, s.Outcome == worker.OutcomeUnknown && g.log.count(worker.EventJobUnknown) != 0, "%s, want unknown, and an event", s.Outcome)
+
+	// The job is there, and runs again elsewhere.
+	again := make(chan int, 1)
+	_, js := natstest.Connect(t, g.srv)
+	run(t, js, g.config(t), worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
+		again <- job.Deliveries
+		return nil
+	})
+
+	check.Same(t, "delivery", receive(t, again, "the job, elsewhere"), 2)
+}
+
+// TestLostBucketCostsAttemptsAndNoJob deletes the bucket while jobs are snoozed.
+func TestLostBucketCostsAttemptsAndNoJob(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bundle) {
+		attempts := make(chan int, 10)
+
+		var log events
+
+		cfg := b.config(t, func(c *worker.Config) { c.Logger = log.logger() })
+		run(t, b.js, cfg, worker.Policy{MaxAttempts: 3}, func(_ context.Context, job *worker.Job[order]) error {
+			attempts <- job.Attempt
+
+			if job.Deliveries < 3 {
+				return worker.Snooze(time.Second)
+			}
+			return nil
+		})
+		<-b.ready
+
+		check.OK(t, b.js.DeleteStream(t.Context(), "KV_jobs"))
+
+		b.publish(t, "jobs.1", `{}`)
+
+		for range 3 {
+			<-attempts
+		}
+
+		for b.left(t) > 0 {
+			pass(time.Second)
+		}
+
+		n := log.count(worker.EventUncountedFailed)
+		check.That(t, n != 0, "nothing tells that the bucket is missing")
+
+		check.Same(t, "dead letters", len(b.letters(t)), 0)
+	})
+}

@@ -1,0 +1,249 @@
+package worker_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/worker"
+)
+
+// halfAcked is a server that stops between the two halves of an acknowledgement: its
+// consumers have noted all of them, and their stream has removed no message since save.
+// A server without replicas that shuts down can do that with the last acknowledgement that
+// each consumer confirms.
+type halfAcked struct {
+	*bundle
+
+	dir, saved string
+	running    atomic.Pointer[natsrun.Server]
+	t          *testing.T
+}
+
+func startHalfAcked(t *testing.T) *halfAcked {
+	t.Helper()
+
+	h := &halfAcked{dir: t.TempDir(), saved: filepath.Join(t.TempDir(), "saved"), t: t}
+	h.start()
+
+	h.bundle = setup(t, h.running.Load())
+	h.nc.Close()
+	h.nc, h.js = natstest.Connect(t, h.srv, nats.InProcessServer(h))
+	return h
+}
+
+// InProcessConn implements nats.InProcessConnProvider.
+func (h *halfAcked) InProcessConn() (net.Conn, error) {
+	srv := h.running.Load()
+	if srv == nil {
+		return nil, natsrun.ErrStopped
+	}
+	return srv.InProcessConn()
+}
+
+func (h *halfAcked) start() {
+	h.running.Store(natstest.Server(h.t, func(c *natsrun.Config) { c.Dir = h.dir }))
+}
+
+// save keeps the messages that the stream has now.
+func (h *halfAcked) save() {
+	h.t.Helper()
+	h.whileStopped(func() error { return os.CopyFS(h.saved, os.DirFS(h.messages())) })
+}
+
+// restore restarts the server, with the messages that save kept.
+func (h *halfAcked) restore() {
+	h.t.Helper()
+	h.whileStopped(func() error {
+		if err := os.RemoveAll(h.messages()); err != nil {
+			return err
+		}
+		return os.CopyFS(h.messages(), os.DirFS(h.saved))
+	})
+}
+
+// whileStopped restarts the server and waits for the client, as bundle.restart does.
+func (h *halfAcked) whileStopped(change func() error) {
+	h.t.Helper()
+
+	connected := h.nc.StatusChanged(nats.CONNECTED)
+	defer h.nc.RemoveStatusListener(connected)
+
+	h.running.Swap(nil).Stop()
+
+	check.OK(h.t, change())
+
+	h.start()
+	receive(h.t, connected, "the client to reconnect")
+}
+
+func (h *halfAcked) messages() string {
+	return filepath.Join(h.dir, "jetstream", "$G", "streams", stream, "msgs")
+}
+
+// TestConfirmedAcknowledgementRemovesItsJob restarts a server that has confirmed
+// acknowledgements and lost the removal of their messages, which no consumer delivers any
+// more.
+func TestConfirmedAcknowledgementRemovesItsJob(t *testing.T) {
+	t.Parallel()
+
+	for name, test := range map[string]struct {
+		err        error
+		outcome    worker.Outcome
+		priorities []worker.Priority
+	}{
+		"completed":        {nil, worker.OutcomeCompleted, []worker.Priority{worker.PriorityNormal}},
+		"dead":             {worker.Cancel(io.EOF), worker.OutcomeDead, []worker.Priority{worker.PriorityNormal}},
+		"three priorities": {nil, worker.OutcomeCompleted, threeClasses},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+
+			const each = 3
+
+			b := startHalfAcked(t)
+			n := each * len(test.priorities)
+
+			for _, p := range test.priorities {
+				b.publishClass(t, classNames[p], each)
+			}
+
+			b.save()
+
+			cfg, settled := b.reporting(t)
+			runClasses(t, b.js, cfg, func(context.Context, string, *worker.Job[order]) error { return test.err }, test.priorities...)
+
+			for range n {
+				s := receive(t, settled, "a job's end")
+				check.That(t, s.Outcome == test.outcome, "%s: %s, want %s", s.Subject, s.Outcome, test.outcome)
+			}
+
+			b.restore()
+			until(t, "the jobs to be removed", func() bool { return b.left(t) == 0 })
+
+			check.Same(t, "jobs were worked once more", len(settled), 0)
+		})
+	}
+}
+
+// TestRepeatedAcknowledgementTakesNoNewJob makes the stream again while the worker is cut off.
+// The sequences start over, and another worker holds the job that has the sequence of the one
+// that was acknowledged.
+func TestRepeatedAcknowledgementTakesNoNewJob(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bundle) {
+		p, js := natstest.Proxied(t, b.srv)
+		run(t, js, b.config(t), worker.Policy{}, complete)
+
+		acked := b.publish(t, "jobs.1", `{}`)
+
+		s := <-b.settled
+		check.Require(t, <-b.ready && s.Outcome == worker.OutcomeCompleted, "the first job: %s", s.Outcome)
+
+		p.Cut()
+
+		check.Require(t, !<-b.ready, "ready while cut off")
+
+		held := b.remake(t)
+		meta, err := held.Metadata()
+		check.Require(t, err == nil && meta.Sequence.Stream == acked, "holds %+v, %v; want sequence %d", meta, err, acked)
+
+		p.Heal()
+
+		check.Require(t, <-b.ready, "not ready again")
+
+		pass(time.Second)
+
+		check.Same(t, "messages left", b.left(t), 1)
+
+		check.Is(t, held.DoubleAck(t.Context()), nil)
+	})
+}
+
+// remake deletes the stream, makes it and its consumer again, and returns a job of it that
+// the consumer has delivered.
+func (b *bundle) remake(t *testing.T) jetstream.Msg {
+	t.Helper()
+
+	s := check.Must(b.js.Stream(t.Context(), stream))(t)
+
+	consumer, err := s.Consumer(t.Context(), durable)
+	check.OK(t, err)
+
+	check.OK(t, b.js.DeleteStream(t.Context(), stream))
+
+	pass(time.Second) // no two consumers have one time
+
+	check.OK(t, check.Err(b.js.CreateStream(t.Context(), s.CachedInfo().Config)))
+
+	consumer = check.Must(b.js.CreateConsumer(t.Context(), stream, consumer.CachedInfo().Config))(t)
+
+	b.publish(t, "jobs.2", `{}`)
+	return check.Must(consumer.Next())(t)
+}
+
+// TestCopyBehindTheConfirmationIsNotWorked brings a job to its worker once more when its
+// acknowledgement has been confirmed: it was on its way meanwhile.
+func TestCopyBehindTheConfirmationIsNotWorked(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bundle) {
+		p, js := natstest.Proxied(t, b.srv)
+
+		var (
+			mu       sync.Mutex
+			answered int    // acknowledgements of the job
+			frame    []byte // the job as it was delivered
+			reply    string
+			repeat   bool
+			worked   = make(chan string, 8)
+		)
+
+		p.Change(func(f natstest.Frame) []byte {
+			mu.Lock()
+			defer mu.Unlock()
+
+			switch {
+			case f.FromClient && reply != "" && f.Subject == reply:
+				answered++
+			case !f.FromClient && f.Subject == "jobs.a" && frame == nil:
+				frame, reply = bytes.Clone(f.Raw), f.Reply
+			case !f.FromClient && repeat:
+				repeat = false
+				return append(bytes.Clone(frame), f.Raw...)
+			}
+			return nil
+		})
+
+		run(t, js, b.config(t), worker.Policy{}, tell(worked, itsSubject))
+
+		b.publish(t, "jobs.a", `{}`)
+		receive(t, b.settled, "the first job")
+		pass(time.Millisecond) // until then it may be here still, where its copy would be dropped without an answer
+
+		mu.Lock()
+		repeat = true
+		mu.Unlock()
+
+		b.publish(t, "jobs.b", `{}`)
+		receive(t, b.settled, "the second job")
+		pass(time.Second)
+
+		check.Same(t, "runs of two jobs", len(worked), 2)
+
+		mu.Lock()
+		defer mu.Unlock()
+
+		check.Same(t, "acknowledgements", answered, 2)
+	})
+}

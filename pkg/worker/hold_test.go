@@ -1,0 +1,258 @@
+package worker_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/worker"
+)
+
+// The tests of this file measure for how long a job is held back when something is lost
+// between a worker and its server. These are the defaults that bound it.
+const (
+	ackWait        = 5 * time.Second
+	requestTimeout = 2 * time.Second
+	settleTimeout  = 30 * time.Second
+	unhandledDelay = 5 * time.Second
+)
+
+// attemptStart is the beginning of an attempt.
+type attemptStart struct {
+	at  time.Time
+	job *worker.Job[order]
+}
+
+// throughProxy runs a worker behind a proxy, whose handler answers its first run by err and
+// the others by nil, and returns their beginnings.
+func throughProxy(t *testing.T, b *bundle, policy worker.Policy, err error, mutate ...func(*worker.Config)) (*natstest.Proxy, <-chan attemptStart) {
+	t.Helper()
+
+	p, js := natstest.Proxied(t, b.srv)
+	starts, ready := make(chan attemptStart, 100), make(chan bool, 100)
+	mutate = append(mutate, func(c *worker.Config) { c.Hooks.Ready = func(is bool, _ error) { ready <- is } })
+
+	runs := 0
+
+	run(t, js, b.config(t, mutate...), policy, func(_ context.Context, job *worker.Job[order]) error {
+		starts <- attemptStart{time.Now(), job}
+
+		runs++
+		if runs == 1 {
+			return err
+		}
+		return nil
+	})
+
+	check.Require(t, <-ready, "not ready")
+	return p, starts
+}
+
+// loseSent loses n of the messages that a worker sends, those for which which is true.
+func loseSent(p *natstest.Proxy, n int, which func(f natstest.Frame) bool) {
+	p.Hit(which, natstest.WriteLost, n)
+}
+
+// answers matches the messages that answer a delivery.
+func answers(answer string) func(natstest.Frame) bool {
+	return func(f natstest.Frame) bool {
+		return strings.HasPrefix(f.Subject, "$JS.ACK.") && bytes.HasPrefix(f.Payload(), []byte(answer))
+	}
+}
+
+func within(t *testing.T, what string, took, least, most time.Duration) {
+	t.Helper()
+
+	check.That(t, took >= least && took <= most, "%s took %s, want %s to %s", what, took, least, most)
+}
+
+// TestLostNakHoldsAJobForAckWait loses the answer that gives a job back, which is sent once.
+func TestLostNakHoldsAJobForAckWait(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bundle) {
+		p, starts := throughProxy(t, b, worker.Policy{}, worker.Retry(time.Hour, io.EOF))
+		loseSent(p, 1, answers("-NAK"))
+		b.publish(t, "jobs.1", `{}`)
+
+		first, second := <-starts, <-starts
+		within(t, "the next attempt", second.at.Sub(first.at), 0, 2*ackWait)
+
+		check.Same(t, "attempt", second.job.Attempt, 2)
+	})
+}
+
+// TestLostUncountedDeliveryHoldsAJobForTwoAckWaits loses the records of uncounted deliveries,
+// so that the delivery uses an attempt.
+func TestLostUncountedDeliveryHoldsAJobForTwoAckWaits(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bundle) {
+		p, starts := throughProxy(t, b, worker.Policy{}, worker.Snooze(time.Second))
+		loseSent(p, 1000, func(f natstest.Frame) bool { return strings.HasPrefix(f.Subject, "$KV.jobs.excused.") })
+		b.publish(t, "jobs.1", `{}`)
+
+		first, second := <-starts, <-starts
+		within(t, "the next attempt", second.at.Sub(first.at), time.Second, 2*ackWait+requestTimeout)
+	})
+}
+
+// TestUnconfirmedAcknowledgementHoldsAJobForSettleTimeout loses acknowledgements until the
+// worker leaves the job to be delivered again.
+func TestUnconfirmedAcknowledgementHoldsAJobForSettleTimeout(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bundle) {
+		p, starts := throughProxy(t, b, worker.Policy{}, nil)
+		loseSent(p, 1000, answers("+ACK"))
+		b.publish(t, "jobs.1", `{}`)
+
+		first := <-starts
+
+		s := <-b.settled
+		check.Require(t, s.Outcome == worker.OutcomeUnknown, "the first attempt: %s, want unknown", s.Outcome)
+
+		p.Filter(nil)
+
+		second := <-starts
+		within(t, "the next attempt", second.at.Sub(first.at), settleTimeout, settleTimeout+requestTimeout+2*ackWait)
+
+		if s := <-b.settled; s.Outcome != worker.OutcomeCompleted || b.left(t) != 0 {
+			t.Errorf("the second attempt: %s, %d left", s.Outcome, b.left(t))
+		}
+	})
+}
+
+// TestUnreadableRecordPutsAJobOff loses the request for the record of a unique job that is
+// delivered again: whether it has ended is not known then.
+func TestUnreadableRecordPutsAJobOff(t *testing.T) {
+	keyedBubble(t, func(t *testing.T, b *bundle) {
+		p, starts := throughProxy(t, b, worker.Policy{}, worker.Retry(time.Second, io.EOF))
+		insert(t, client(t, b.js), mail(worker.Unique{Keep: time.Hour}))
+
+		first := <-starts
+
+		loseSent(p, 1, func(f natstest.Frame) bool { return f.Subject == "$JS.API.STREAM.MSG.GET."+stream })
+
+		second := <-starts
+		within(t, "the next attempt", second.at.Sub(first.at), time.Second+unhandledDelay, time.Second+requestTimeout+unhandledDelay+time.Second)
+
+		check.Same(t, "attempt", second.job.Attempt, 2)
+	})
+}
+
+// TestJobSentToACutOffWorkerRunsElsewhereAfterAckWait cuts a worker off that has asked for jobs. The
+// server sends it one, and waits for AckWait.
+func TestJobSentToACutOffWorkerRunsElsewhereAfterAckWait(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bundle) {
+		p, starts := throughProxy(t, b, worker.Policy{}, nil)
+		pass(100 * time.Millisecond) // the request is at the server
+		p.Partition()
+
+		sent := time.Now()
+		b.publish(t, "jobs.1", `{}`)
+
+		again := make(chan attemptStart, 1)
+		run(t, b.js, b.config(t), worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
+			again <- attemptStart{time.Now(), job}
+			return nil
+		})
+
+		other := <-again
+		within(t, "the job", other.at.Sub(sent), ackWait, ackWait+time.Second)
+
+		check.That(t, other.job.Attempt == 2 && len(starts) == 0, "attempt %d, and %d elsewhere; want 2, none", other.job.Attempt, len(starts))
+
+		p.Heal()
+	})
+}
+
+// TestSilentConnectionIsGivenUpByItsPings loses all that a worker sends and gets. Nothing
+// tells that from a server that has nothing to say but the client's pings, every two minutes
+// by default, of which two may be unanswered.
+func TestSilentConnectionIsGivenUpByItsPings(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bundle) {
+		lost := make(chan time.Time, 1)
+		p := natstest.NewProxy(t, b.srv)
+		_, js := natstest.Connect(t, b.srv, p.Through(), nats.DisconnectErrHandler(func(*nats.Conn, error) { lost <- time.Now() }))
+		starts := make(chan time.Time, 1)
+		run(t, js, b.config(t), worker.Policy{}, tell(starts, theTime))
+		<-b.ready
+		p.Partition()
+
+		begun := time.Now()
+
+		is := <-b.ready
+		check.That(t, !is, "ready without a server")
+
+		within(t, "noticing that the server says nothing", time.Since(begun), 0, 5*time.Second)
+
+		gone := <-lost
+		within(t, "giving up the connection", gone.Sub(begun), 2*nats.DefaultPingInterval, 3*nats.DefaultPingInterval)
+
+		b.publish(t, "jobs.1", `{}`)
+		p.Heal()
+
+		healed := time.Now()
+		within(t, "the job", (<-starts).Sub(healed), 0, time.Second)
+	})
+}
+
+// TestConsumerThatAnOperatorMakesIsFoundInTwoSeconds deletes the consumer of a worker that
+// may not make it, for long enough that the worker asks as rarely as it ever does.
+func TestConsumerThatAnOperatorMakesIsFoundInTwoSeconds(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bundle) {
+		maker := run(t, b.js, b.config(t), worker.Policy{}, complete)
+		b.publish(t, "jobs.1", `{}`)
+
+		for b.left(t) > 0 {
+			pass(time.Second)
+		}
+
+		check.OK(t, maker.wait())
+
+		_, starts := throughProxy(t, b, worker.Policy{}, nil, func(c *worker.Config) { c.AutoCreate = false })
+
+		consumer := check.Must(b.js.Consumer(t.Context(), stream, durable))(t)
+
+		check.OK(t, b.js.DeleteConsumer(t.Context(), stream, durable))
+
+		b.publish(t, "jobs.2", `{}`)
+		pass(10 * time.Minute)
+
+		check.OK(t, check.Err(b.js.CreateConsumer(t.Context(), stream, consumer.CachedInfo().Config)))
+
+		made := time.Now()
+		within(t, "the job", (<-starts).at.Sub(made), 0, 2*time.Second)
+	})
+}
+
+// TestLostPushHoldsALimitedJobForTwoSeconds keeps from a worker the pushes about the
+// permit that it waits for.
+func TestLostPushHoldsALimitedJobForTwoSeconds(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bundle) {
+		started, leave, waits := make(chan struct{}), make(chan struct{}), make(chan bool, 10)
+		one := func(c *worker.Config) { c.Concurrency = 1 } // so that the second job goes to the other worker
+		run(t, b.js, b.config(t, one), oneAtATime, func(context.Context, *worker.Job[order]) error {
+			close(started)
+			<-leave
+			return nil
+		})
+		b.publish(t, "jobs.1", `{}`)
+		<-started
+
+		p, starts := throughProxy(t, b, oneAtATime, nil, func(c *worker.Config) {
+			c.Hooks.Waiting = func(_ worker.Info, is bool) { waits <- is }
+		})
+		b.publish(t, "jobs.2", `{}`)
+		<-waits
+		pass(10 * time.Second) // it stands in the line of the permit
+
+		p.Filter(natstest.Losing(func(f natstest.Frame) bool { return !f.FromClient && strings.HasPrefix(f.Subject, "$KV.jobs.limits.") }))
+
+		left := time.Now()
+		close(leave)
+		within(t, "the next job", (<-starts).at.Sub(left), time.Millisecond, 2*time.Second+100*time.Millisecond)
+	})
+}

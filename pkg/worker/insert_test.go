@@ -1,0 +1,200 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/worker"
+)
+
+// client returns a client of the job stream.
+func client(t testing.TB, js jetstream.JetStream, mutate ...func(*worker.ClientConfig)) *worker.Client {
+	t.Helper()
+
+	cfg := worker.ClientConfig{Stream: stream}
+	for _, m := range mutate {
+		m(&cfg)
+	}
+	return check.Must(worker.NewClient(js, cfg))(t)
+}
+
+// insert inserts a job that must be accepted or refused without an error.
+func insert(t testing.TB, c *worker.Client, job worker.NewJob) worker.Receipt {
+	t.Helper()
+	return check.Must(c.Insert(t.Context(), job))(t)
+}
+
+func complete(context.Context, *worker.Job[order]) error { return nil }
+
+func TestInsertedJobRunsWithItsIDAndArguments(t *testing.T) {
+	t.Parallel()
+
+	b := keyed(t, nil)
+	c := client(t, b.js)
+	jobs := make(chan *worker.Job[order], 3)
+	run(t, b.js, b.config(t), worker.Policy{}, tell(jobs, theJob))
+
+	for _, job := range []worker.NewJob{
+		{Args: order{N: 1}, Subject: "jobs.a", Header: nats.Header{"Tenant": {"t1"}}},
+		{Args: order{N: 2}, Subject: "jobs.b", ID: "mine/ 2"},
+		{Args: order{N: 3}, Subject: "jobs.c", ID: "mine", Unique: &worker.Unique{Key: "a b.c", Keep: time.Hour}},
+	} {
+		r := insert(t, c, job)
+		got := receive(t, jobs, "the job")
+
+		if got.ID != r.ID || got.Args != job.Args || got.Subject != r.Subject || got.Sequence != r.Sequence || r.Duplicate || r.State != worker.StateQueued {
+			t.Errorf("%+v\nran as %+v\nwith receipt %+v", job, got, r)
+		}
+
+		check.That(t, (job.ID == "" || r.ID == job.ID) && r.ID != "", "ID %q, want %q", r.ID, job.ID)
+
+		check.Equal(t, job.Header.Get("Tenant"), got.Header.Get("Tenant"))
+	}
+}
+
+func TestInsertRefusesWhatIsInvalidAtOnce(t *testing.T) {
+	t.Parallel()
+
+	b := keyed(t, nil)
+	c := client(t, b.js)
+	now := time.Now()
+
+	for name, test := range map[string]struct {
+		job  worker.NewJob
+		want string
+	}{
+		"no subject":       {worker.NewJob{}, "NewJob.Subject"},
+		"wildcard":         {worker.NewJob{Subject: "jobs.*"}, "NewJob.Subject"},
+		"one token":        {worker.NewJob{Subject: "jobs"}, "two tokens"},
+		"later":            {worker.NewJob{Subject: "jobs-later.a"}, "not for jobs"},
+		"done":             {worker.NewJob{Subject: "jobs-done.a"}, "not for jobs"},
+		"long subject":     {worker.NewJob{Subject: "jobs." + strings.Repeat("x", 1024)}, "1024 bytes"},
+		"long key":         {worker.NewJob{Subject: "jobs.a", Unique: &worker.Unique{Key: strings.Repeat("x", 321)}}, "too long"},
+		"long ID":          {worker.NewJob{Subject: "jobs.a", ID: strings.Repeat("x", 321)}, "NewJob.ID"},
+		"ID of two lines":  {worker.NewJob{Subject: "jobs.a", ID: "a\r\nNats-Rollup: all"}, "NewJob.ID"},
+		"own header":       {worker.NewJob{Subject: "jobs.a", Header: nats.Header{"job-keep": {"1h"}}}, "NewJob.Header"},
+		"server's header":  {worker.NewJob{Subject: "jobs.a", Header: nats.Header{"Nats-Rollup": {"all"}}}, "NewJob.Header"},
+		"header of lines":  {worker.NewJob{Subject: "jobs.a", Header: nats.Header{"A": {"x\r\nNats-Rollup: all"}}}, "NewJob.Header"},
+		"header of name":   {worker.NewJob{Subject: "jobs.a", Header: nats.Header{"A: b\nc": {"x"}}}, "NewJob.Header"},
+		"large header":     {worker.NewJob{Subject: "jobs.a", Header: nats.Header{"A": {strings.Repeat("x", 17<<10)}}}, "NewJob.Header"},
+		"negative delay":   {worker.NewJob{Subject: "jobs.a", Delay: -1}, "NewJob.At"},
+		"delay and time":   {worker.NewJob{Subject: "jobs.a", Delay: 1, At: now}, "NewJob.At"},
+		"far ahead":        {worker.NewJob{Subject: "jobs.a", At: now.AddDate(11, 0, 0)}, "NewJob.At"},
+		"keep for ever":    {worker.NewJob{Subject: "jobs.a", Unique: &worker.Unique{Keep: 1 << 62}}, "NewJob.Unique.Keep"},
+		"unencodable":      {worker.NewJob{Subject: "jobs.a", Args: func() {}}, "NewJob.Args"},
+		"too large":        {worker.NewJob{Subject: "jobs.a", Args: make([]byte, 1<<20)}, "NewJob.Args"},
+		"everything":       {worker.NewJob{ID: "\n", Delay: -1, Args: func() {}}, "NewJob.Args"},
+		"another's stream": {worker.NewJob{Subject: "other.a"}, "subjects do not cover"},
+	} {
+		_, err := c.Insert(t.Context(), test.job)
+
+		failed, ok := errors.AsType[*worker.InsertError](err)
+		check.That(t, ok && strings.Contains(err.Error(), test.want) && !failed.Unknown,
+			"%s: %v, want an InsertError that names %q", name, err, test.want)
+	}
+
+	check.Same(t, "messages stored", b.left(t), 0)
+
+	_, err := worker.NewClient(nil, worker.ClientConfig{RequestTimeout: -1, Stream: "a.b"})
+	check.That(t, err != nil && strings.Count(err.Error(), "worker: ") == 3, "NewClient: %v, want three complaints", err)
+}
+
+func TestInsertManyKeepsTheOrderAndNamesFailures(t *testing.T) {
+	t.Parallel()
+
+	const n = 1000
+
+	b := keyed(t, nil)
+	c := client(t, b.js)
+	jobs := make([]worker.NewJob, n)
+
+	for i := range jobs {
+		jobs[i] = worker.NewJob{Args: order{N: i}, Subject: fmt.Sprint("jobs.", i)}
+		if i%5 == 0 {
+			jobs[i].Unique = &worker.Unique{Key: fmt.Sprint(i / 10)} // each key twice
+			jobs[i].Subject = "jobs.unique"
+		}
+	}
+
+	receipts, err := c.InsertMany(t.Context(), jobs)
+	check.OK(t, err)
+
+	var last uint64
+
+	for i, r := range receipts {
+		want := i%10 == 5
+		check.That(t, r.Duplicate == want, "job %d: duplicate %t, want %t", i, r.Duplicate, want)
+
+		if r.Duplicate {
+			continue
+		}
+
+		check.That(t, r.Sequence == last+1 && r.State == worker.StateQueued, "job %d: %+v, want sequence %d", i, r, last+1)
+
+		last = r.Sequence
+	}
+
+	jobs[3].Subject, jobs[5].ID = "jobs.>", "\n"
+
+	before := b.left(t)
+	_, err = c.InsertMany(t.Context(), jobs)
+
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok || len(joined.Unwrap()) != 2 || b.left(t) != before {
+		t.Fatalf("two invalid jobs: %v, %d stored; want two errors, none stored", err, b.left(t)-before)
+	}
+
+	for i, index := range []int{3, 5} {
+		failed, ok := errors.AsType[*worker.InsertError](joined.Unwrap()[i])
+		check.That(t, ok && failed.Index == index, "error %d: %v, want one about job %d", i, joined.Unwrap()[i], index)
+	}
+}
+
+func TestStreamThatCannotTakeAJobIsNamed(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, nil) // without anything for keys
+	c := client(t, b.js)
+
+	for name, test := range map[string]struct {
+		job  worker.NewJob
+		want []string
+	}{
+		"delayed": {worker.NewJob{Subject: "jobs.a", Delay: time.Hour}, []string{"jobs-later.a", "allow_msg_schedules", "allow_rollup"}},
+		"kept":    {mail(worker.Unique{Keep: time.Hour}), []string{"jobs-done.mail.u17", "allow_msg_ttl", "allow_rollup"}},
+	} {
+		_, err := c.Insert(t.Context(), test.job)
+
+		_, ok := errors.AsType[*worker.DriftError](err)
+		check.That(t, ok, "%s: %v, want a DriftError", name, err)
+
+		for _, want := range test.want {
+			check.That(t, err != nil && strings.Contains(err.Error(), want), "%s: %v, want %q in it", name, err, want)
+		}
+	}
+
+	r := insert(t, c, mail(worker.Unique{}))
+	check.That(t, !r.Duplicate, "unique, not kept: %+v, want it accepted: it needs nothing", r)
+
+	r = insert(t, c, mail(worker.Unique{}))
+	check.That(t, r.Duplicate, "unique, again: %+v", r)
+
+	none := client(t, b.js, func(cfg *worker.ClientConfig) { cfg.Stream = "NONE" })
+
+	_, err := none.Insert(t.Context(), worker.NewJob{Subject: "none.a"})
+	_, ok := errors.AsType[*worker.MissingError](err)
+	check.That(t, ok, "no stream: %v, want a MissingError", err)
+
+	_, err = none.Insert(t.Context(), worker.NewJob{Subject: "jobs.a"})
+	if err == nil || b.left(t) != 1 {
+		t.Errorf("another's stream: %v, %d stored; want an error, 1", err, b.left(t))
+	}
+}

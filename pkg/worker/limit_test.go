@@ -1,0 +1,368 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/pause"
+	"github.com/expediter-io/expediter/pkg/worker"
+)
+
+// crowd counts the handlers of each key whose contexts are live.
+type crowd struct {
+	mu   sync.Mutex
+	live map[string][]context.Context
+	most map[string]int
+}
+
+func newCrowd() *crowd { return &crowd{live: map[string][]context.Context{}, most: map[string]int{}} }
+
+// peak is the most handlers of a key that there were at once.
+func (c *crowd) peak(key string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.most[key]
+}
+
+// enter counts a handler until it calls leave.
+func (c *crowd) enter(ctx context.Context, key string) (leave func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	c.live[key] = append(c.live[key], ctx)
+
+	n := 0
+	for _, other := range c.live[key] {
+		if other.Err() == nil {
+			n++
+		}
+	}
+
+	c.most[key] = max(c.most[key], n)
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+
+		for i, other := range c.live[key] {
+			if other == ctx {
+				c.live[key] = append(c.live[key][:i:i], c.live[key][i+1:]...)
+				return
+			}
+		}
+	}
+}
+
+// keyOf is the second token of a subject.
+func keyOf(info worker.Info, _ nats.Header, _ []byte) string {
+	return strings.Split(info.Subject, ".")[1]
+}
+
+// TestLimitIsNeverExceeded has workers of several connections work jobs of few keys, whose
+// handlers do whatever a handler can do.
+func TestLimitIsNeverExceeded(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		const (
+			jobs    = 600
+			keys    = 4
+			workers = 4
+		)
+
+		seed := rand.Uint64()
+		t.Logf("seed %d", seed)
+
+		most := 1 + int(seed%5)
+		b := setup(t, srv)
+		c := newCrowd()
+
+		var left atomic.Int32
+
+		left.Store(jobs)
+
+		all := make(chan struct{})
+		policy := worker.Policy{
+			Backoff: func(int) time.Duration { return 0 },
+			Limits:  []worker.Limit{{Concurrency: most, Key: keyOf, Name: "host"}},
+			Timeout: 20 * time.Millisecond,
+		}
+
+		handle := func(ctx context.Context, job *worker.Job[order]) error {
+			leave := c.enter(ctx, keyOf(job.Info, nil, nil))
+			defer leave()
+
+			r := rand.New(rand.NewPCG(seed, job.Sequence<<8+uint64(job.Deliveries)))
+
+			switch r.IntN(20) {
+			case 0:
+				return worker.Retry(0, nil)
+			case 1:
+				panic("as it happens")
+			case 2:
+				<-ctx.Done()
+				return ctx.Err()
+			case 3:
+				return worker.Snooze(0)
+			default:
+				pause.For(ctx, time.Duration(r.IntN(3000))*time.Microsecond)
+			}
+
+			if left.Add(-1) == 0 {
+				close(all)
+			}
+			return nil
+		}
+
+		for i := range jobs {
+			b.publish(t, fmt.Sprintf("jobs.%d.%d", i%keys, i), `{}`)
+		}
+
+		for range workers {
+			_, js := natstest.Connect(t, b.srv)
+			run(t, js, b.config(t, func(cfg *worker.Config) { cfg.Concurrency, cfg.MaxWaiting = 16, 40 }), policy, handle)
+		}
+
+		receive(t, all, "all jobs")
+
+		c.mu.Lock()
+		defer c.mu.Unlock()
+
+		for key, n := range c.most {
+			check.That(t, n <= most, "%d handlers of key %s at once, want at most %d", n, key, most)
+
+			if n < most {
+				t.Logf("%d handlers of key %s at once, of %d", n, key, most)
+			}
+		}
+	})
+}
+
+// TestLimitIsUsed has as many jobs run at once as may, over two workers.
+func TestLimitIsUsed(t *testing.T) {
+	t.Parallel()
+
+	const most = 6
+
+	b := setup(t, nil)
+	started := make(chan struct{}, 3*most)
+	next := make(chan struct{})
+	policy := worker.Policy{Limits: []worker.Limit{{Concurrency: most, Name: "all"}}}
+	handle := func(context.Context, *worker.Job[order]) error {
+		started <- struct{}{}
+		<-next
+		return nil
+	}
+
+	for range 2 {
+		_, js := natstest.Connect(t, b.srv)
+		run(t, js, b.config(t, func(cfg *worker.Config) { cfg.Concurrency = most }), policy, handle)
+	}
+
+	b.publishN(t, 3*most)
+
+	for range most {
+		receive(t, started, "a job to start")
+	}
+
+	for range 2 * most {
+		next <- struct{}{} // one ends, and another starts
+
+		receive(t, started, "the next job")
+	}
+
+	close(next)
+	until(t, "the jobs to be gone", func() bool { return b.left(t) == 0 })
+}
+
+// TestFloodOfOneKeyHoldsUpNoOther has 5,000 jobs of a key that has one permit before those of
+// others.
+func TestFloodOfOneKeyHoldsUpNoOther(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bundle) {
+		const flood, others = 5000, 50
+
+		for i := range flood {
+			b.queue(t, fmt.Sprintf("jobs.flood.%d", i), []byte(`{}`))
+		}
+
+		for i := range others {
+			b.queue(t, fmt.Sprintf("jobs.other%d.1", i), []byte(`{}`))
+		}
+
+		receive(t, b.js.PublishAsyncComplete(), "the jobs to be published")
+
+		ran := make(chan *worker.Job[order], others)
+		hold := make(chan struct{})
+		policy := worker.Policy{Limits: []worker.Limit{{Concurrency: 1, Key: keyOf, Name: "host"}}}
+
+		run(t, b.js, b.config(t), policy, func(ctx context.Context, job *worker.Job[order]) error {
+			if strings.HasPrefix(job.Subject, "jobs.flood.") {
+				select {
+				case <-hold:
+				case <-ctx.Done():
+				}
+				return ctx.Err()
+			}
+
+			ran <- job
+			return nil
+		})
+
+		for range others {
+			check.Same(t, "attempt", receive(t, ran, "a job of another key").Attempt, 1)
+		}
+
+		close(hold)
+	})
+}
+
+// TestWaitingUsesNoAttempt looks at jobs that were given back again and again.
+func TestWaitingUsesNoAttempt(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bundle) {
+		const jobs = 40
+
+		b.publishN(t, jobs)
+
+		var deliveries, runs atomic.Int32
+
+		policy := worker.Policy{Limits: []worker.Limit{{Concurrency: 1, Name: "all"}}, MaxAttempts: 1}
+		cfg := b.config(t, func(cfg *worker.Config) { cfg.MaxWaiting = 2 })
+		began := time.Now()
+
+		run(t, b.js, cfg, policy, func(_ context.Context, job *worker.Job[order]) error {
+			check.Same(t, "attempt", job.Attempt, 1)
+
+			deliveries.Add(int32(job.Deliveries))
+			runs.Add(1)
+			pass(time.Second)
+			return nil
+		})
+
+		for b.left(t) > 0 {
+			pass(time.Second)
+		}
+
+		t.Logf("%d deliveries of %d jobs, %s for %d seconds' work", deliveries.Load(), jobs, time.Since(began), jobs)
+
+		check.Same(t, "runs of jobs: waiting used up the attempt of some", runs.Load(), jobs)
+
+		check.That(t, deliveries.Load() != jobs, "no job was given back")
+	})
+}
+
+// TestTurnsKeepTheRateOverAllWorkers has jobs that take several turns each, in two workers. The turns keep to the rate, and
+// the jobs start without one.
+func TestTurnsKeepTheRateOverAllWorkers(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		const (
+			jobs, turnsOfJob = 8, 3
+			gap, burst       = time.Second / 2, 2
+		)
+
+		b := setup(t, srv)
+		b.publishN(t, jobs)
+
+		var (
+			mu    sync.Mutex
+			turns []time.Time
+		)
+
+		began := time.Now()
+		policy := worker.Policy{Limits: []worker.Limit{{Burst: burst, Name: "far", Per: gap, Rate: 1, Turns: true}}, MaxAttempts: 1}
+
+		for range 2 {
+			_, js := natstest.Connect(t, srv)
+			run(t, js, b.config(t), policy, func(ctx context.Context, _ *worker.Job[order]) error {
+				took := time.Since(began)
+				check.That(t, took <= gap, "started after %s: it waited for a turn", took)
+
+				for range turnsOfJob {
+					if err := worker.Turn(ctx, "far"); err != nil {
+						return err
+					}
+
+					mu.Lock()
+					turns = append(turns, time.Now())
+					mu.Unlock()
+				}
+				return nil
+			})
+		}
+
+		for b.left(t) > 0 {
+			pass(time.Second)
+		}
+
+		slices.SortFunc(turns, time.Time.Compare)
+
+		check.Same(t, "turns", len(turns), jobs*turnsOfJob)
+
+		for i, first := range turns {
+			for n, last := range turns[i:] {
+				allowed := burst + int(last.Sub(first)/gap) + 1
+				check.Require(t, n < allowed, "%d turns in %s, want at most %d", n+1, last.Sub(first), allowed)
+			}
+		}
+
+		took, atRate := turns[len(turns)-1].Sub(turns[0]), time.Duration(len(turns)-burst)*gap
+		check.That(t, took <= atRate+5*time.Second, "the turns took %s, the rate allows %s", took, atRate)
+	})
+}
+
+// TestTurnIsForTheJobsOfItsLimit: a turn is waited for by the jobs that the limit covers, under a name that the policy has.
+func TestTurnIsForTheJobsOfItsLimit(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bundle) {
+		for _, subject := range []string{"jobs.free", "jobs.far.1", "jobs.far.2"} {
+			b.publish(t, subject, `{}`)
+		}
+
+		check.Is(t, worker.Turn(t.Context(), "far"), nil)
+
+		type turn struct {
+			subject string
+			err     error
+			took    time.Duration
+		}
+
+		began := time.Now()
+		turns := make(chan turn, 3)
+		policy := worker.Policy{Limits: []worker.Limit{{
+			Concurrency: 1, Name: "far", Per: time.Hour, Rate: 1, Subjects: "jobs.far.*", Turns: true,
+		}}}
+
+		run(t, b.js, b.config(t), policy, func(ctx context.Context, job *worker.Job[order]) error {
+			check.Contains(t, worker.Turn(ctx, "near"), `no limit of that name`)
+
+			wait, cancel := context.WithTimeout(ctx, 2*time.Second)
+			defer cancel()
+
+			err := worker.Turn(wait, "far")
+			turns <- turn{job.Subject, err, time.Since(began)}
+			return nil
+		})
+
+		// The two jobs of the limit may begin in either order.
+		late := 0
+
+		for range 3 {
+			switch got := receive(t, turns, "the jobs"); {
+			case got.subject != "jobs.free" && errors.Is(got.err, context.DeadlineExceeded):
+				late++
+			case got.err != nil || got.took > time.Second:
+				t.Errorf("%s: %v after %s", got.subject, got.err, got.took)
+			}
+		}
+
+		check.Same(t, "jobs past the rate", late, 1)
+	})
+}

@@ -1,0 +1,353 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/pause"
+	"github.com/expediter-io/expediter/pkg/worker"
+)
+
+// oneAtATime lets one job run in all workers.
+var oneAtATime = worker.Policy{Limits: []worker.Limit{{Concurrency: 1, Name: "all"}}}
+
+// TestPermitOfALostWorkerComesBack has a worker die, and one be cut off, with the only
+// permit. Its handler's context ends before the next job starts.
+func TestPermitOfALostWorkerComesBack(t *testing.T) {
+	for _, dies := range []bool{true, false} {
+		t.Run(fmt.Sprintf("dies=%t", dies), func(t *testing.T) {
+			bubble(t, func(t *testing.T, b *bundle) {
+				p := natstest.NewProxy(t, b.srv)
+				nc, js := natstest.Connect(t, b.srv, p.Through())
+				started := make(chan context.Context, 1)
+				back := make(chan struct{})
+				first := run(t, js, b.config(t, stopAtOnce), oneAtATime, func(ctx context.Context, _ *worker.Job[order]) error {
+					started <- ctx
+					<-ctx.Done()
+					<-back
+					return ctx.Err()
+				})
+
+				b.publish(t, "jobs.1", `{}`)
+				held := <-started
+
+				const others = 10 // some of which wait here, and some there
+
+				var again []string
+
+				done := make(chan struct{}, 1+others)
+				run(t, b.js, b.config(t), oneAtATime, func(_ context.Context, job *worker.Job[order]) error {
+					check.Failsf(t, held.Err(), "two handlers run under one permit")
+
+					again = append(again, job.Subject)
+					done <- struct{}{}
+					return nil
+				})
+
+				pass(time.Second)
+
+				for range others {
+					b.publish(t, "jobs.2", `{}`)
+				}
+
+				pass(time.Minute) // they wait, and the first runs on
+
+				lost := time.Now()
+
+				if dies {
+					nc.Close()
+				} else {
+					p.Partition()
+				}
+
+				<-done
+
+				took := time.Since(lost)
+				check.That(t, took <= 11*time.Second, "the permit came back after %s, want about 2 AckWaits of 5s at most", took)
+
+				for range others {
+					<-done
+				}
+
+				cause := (&worker.LimitLostError{})
+				check.That(t, dies || errors.As(context.Cause(held), &cause), "the context ended with %v, want a LimitLostError", context.Cause(held))
+
+				check.That(t, len(again) == 1+others, "ran %v, want all jobs", again)
+
+				p.Heal()
+				close(back)
+
+				err := first.wait()
+				check.That(t, dies == errors.Is(err, nats.ErrConnectionClosed), "Run: %v", err)
+			})
+		})
+	}
+}
+
+// TestPermitIsReturned ends a handler in every way. The next job starts at once: it need not wait for the lease of the permit to
+// end.
+func TestPermitIsReturned(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bundle) {
+		handler := func(ctx context.Context, job *worker.Job[order]) error {
+			switch job.Subject {
+			case "jobs.error":
+				return errors.New("as it happens")
+			case "jobs.panic":
+				panic("as it happens")
+			case "jobs.timeout":
+				<-ctx.Done()
+				return ctx.Err()
+			case "jobs.snooze":
+				return worker.Snooze(time.Hour)
+			case "jobs.cancel":
+				return worker.Cancel(nil)
+			case "jobs.goexit":
+				runtime.Goexit()
+			}
+			return nil
+		}
+
+		policy := worker.Policy{Limits: oneAtATime.Limits, MaxAttempts: 1, Timeout: time.Millisecond}
+		_, js := natstest.Connect(t, b.srv)
+		quiet := run(t, js, b.config(t), policy, handler)
+
+		cfg, settled := b.reporting(t)
+		run(t, b.js, cfg, policy, handler)
+		pass(time.Second)
+
+		check.Is(t, quiet.wait(), nil)
+
+		for _, how := range []string{"ok", "error", "panic", "timeout", "snooze", "cancel", "goexit", "undecodable", "ok"} {
+			payload := `{}`
+			if how == "undecodable" {
+				payload = `no json`
+			}
+
+			began := time.Now()
+
+			b.publish(t, "jobs."+how, payload)
+
+			if s := <-settled; s.Subject != "jobs."+how || time.Since(began) > 100*time.Millisecond {
+				t.Errorf("%s settled as %s after %s", s.Subject, s.Outcome, time.Since(began))
+			}
+		}
+	})
+}
+
+// TestStoppedWorkerLeavesItsPermits stops a worker in mid-job, whose handler does not care,
+// and with jobs that wait. All go on elsewhere at once.
+func TestStoppedWorkerLeavesItsPermits(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bundle) {
+		_, js := natstest.Connect(t, b.srv)
+		started := make(chan struct{}, 1)
+		back := make(chan struct{})
+		waits := make(chan bool, 100)
+		cfg := b.config(t, stopAtOnce, func(c *worker.Config) {
+			c.AckWait = time.Minute
+			c.Hooks.Waiting = func(_ worker.Info, w bool) { waits <- w }
+		})
+		first := run(t, js, cfg, oneAtATime, func(context.Context, *worker.Job[order]) error {
+			started <- struct{}{}
+			<-back
+			return nil
+		})
+
+		b.publishN(t, 5)
+		<-started
+
+		for range 4 {
+			check.That(t, <-waits, "a job stopped waiting")
+		}
+
+		stopped := time.Now()
+
+		stuck := (&worker.StuckError{})
+		check.That(t, errors.As(first.wait(), &stuck), "the handler counts as ended")
+
+		done := make(chan int, 10)
+		run(t, b.js, cfg, oneAtATime, tell(done, itsAttempt))
+
+		for range 5 {
+			check.Same(t, "attempt", <-done, 1)
+		}
+
+		took := time.Since(stopped)
+		check.That(t, took <= 10*time.Second, "the jobs ran after %s, want at once", took)
+
+		close(back)
+	})
+}
+
+// TestLimitHoldsThroughFaults loses writes and answers of two workers, and restarts the
+// server.
+func TestLimitHoldsThroughFaults(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		const (
+			jobs = 200
+			most = 3
+		)
+
+		b := setup(t, srv)
+		c := newCrowd()
+		policy := worker.Policy{Limits: []worker.Limit{{Concurrency: most, Name: "all"}}, MaxAttempts: 100}
+
+		var done sync.WaitGroup
+
+		done.Add(jobs)
+
+		once, begun := make(map[uint64]bool), make(chan struct{})
+
+		var mu sync.Mutex
+
+		handle := func(ctx context.Context, job *worker.Job[order]) error {
+			leave := c.enter(ctx, "all")
+			defer leave()
+
+			pause.For(ctx, time.Millisecond)
+
+			mu.Lock()
+			defer mu.Unlock()
+
+			if ctx.Err() == nil && !once[job.Sequence] {
+				once[job.Sequence] = true
+
+				if len(once) == jobs/4 {
+					close(begun) // so that nothing is being made while the server stops
+				}
+
+				done.Done()
+			}
+			return ctx.Err()
+		}
+
+		b.publishN(t, jobs)
+
+		isLimit := func(f natstest.Frame) bool { return strings.Contains(f.Subject, ".limits.") }
+
+		for _, how := range []natstest.Fault{natstest.ReplyLost, natstest.RefusedApplied, natstest.WriteLost} {
+			p, js := natstest.Proxied(t, b.srv)
+			p.Hit(isLimit, how, 20)
+			run(t, js, b.config(t, func(cfg *worker.Config) {
+				cfg.AckWait, cfg.Concurrency, cfg.RequestTimeout = time.Second, 10, 50*time.Millisecond
+			}), policy, handle)
+		}
+
+		receive(t, begun, "some jobs")
+		b.restart(t)
+
+		all := make(chan struct{})
+
+		go func() {
+			done.Wait()
+			close(all)
+		}()
+
+		receive(t, all, "all jobs")
+
+		if n := c.peak("all"); n > most { // a job that was delivered twice may run even now
+			t.Errorf("%d handlers at once, want at most %d", n, most)
+		}
+	})
+}
+
+// TestFrozenHolderLosesItsPermit stops a process by a signal for longer than its lease. When
+// it goes on, another has its permit, and its handler's context ends.
+func TestFrozenHolderLosesItsPermit(t *testing.T) {
+	t.Parallel()
+
+	b := withChildren(t, "jobs.1")
+
+	p := killed.Start(t, killedTask{Limited: true, URL: b.srv.URL()})
+	p.Await("^started ")
+	p.Pause()
+	b.publish(t, "jobs.2", `{"n":2}`)
+
+	started := make(chan *worker.Job[order], 4)
+	hold := make(chan struct{})
+	run(t, b.js, b.config(t, childTimes), oneAtATime, func(ctx context.Context, job *worker.Job[order]) error {
+		started <- job
+
+		select {
+		case <-hold:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	})
+
+	receive(t, started, "a job to start under the permit of the frozen process")
+
+	p.Continue()
+
+	line := p.Line()
+	check.That(t, strings.HasPrefix(line, "lost"), "the process printed %q, want that it lost its permit", line)
+
+	p.Kill() // it may be next in line, and its handler never ends
+	close(hold)
+	receive(t, started, "the other job")
+}
+
+// TestKilledHoldersPermitComesBack kills a process that has the permit.
+func TestKilledHoldersPermitComesBack(t *testing.T) {
+	t.Parallel()
+
+	b := withChildren(t, "jobs.1")
+
+	p := killed.Start(t, killedTask{Limited: true, URL: b.srv.URL()})
+	p.Await("^started ")
+	p.Kill()
+	b.publish(t, "jobs.2", `{"n":2}`)
+
+	ended := make(chan string, 4)
+	run(t, b.js, b.config(t, childTimes), oneAtATime, tell(ended, itsSubject))
+
+	for range 2 {
+		receive(t, ended, "both jobs")
+	}
+}
+
+// TestPermitThatIsLeftWakesAnotherWorker has two workers of one slot each pass a permit to and
+// fro: the job that waits in the one starts when that of the other ends, not when its worker
+// looks again.
+func TestPermitThatIsLeftWakesAnotherWorker(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bundle) {
+		started, end := make(chan time.Time), make(chan struct{})
+
+		for range 2 {
+			_, js := natstest.Connect(t, b.srv)
+			cfg := b.config(t, func(c *worker.Config) { c.Concurrency = 1 })
+			run(t, js, cfg, oneAtATime, func(context.Context, *worker.Job[order]) error {
+				started <- time.Now()
+				<-end
+				return nil
+			})
+		}
+
+		b.publish(t, "jobs.0", `{}`)
+		receive(t, started, "the first job")
+
+		for i := range 5 {
+			b.publish(t, fmt.Sprintf("jobs.%d", i+1), `{}`)
+			pass(3300 * time.Millisecond)
+
+			left := time.Now()
+			end <- struct{}{}
+
+			took := receive(t, started, "the next job").Sub(left)
+			check.That(t, took <= 200*time.Millisecond, "job %d started %s after the permit was left", i+1, took)
+		}
+
+		end <- struct{}{}
+	})
+}

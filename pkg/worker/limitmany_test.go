@@ -1,0 +1,340 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/pause"
+	"github.com/expediter-io/expediter/pkg/worker"
+)
+
+// TestSeveralLimitsDoNotLock has jobs with two and three limits, that share some, in two
+// workers.
+func TestSeveralLimitsDoNotLock(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bundle) {
+		const jobs = 200
+
+		c := newCrowd()
+		last := func(info worker.Info, _ nats.Header, _ []byte) string { return info.Subject[len(info.Subject)-1:] }
+
+		var left atomic.Int32
+
+		left.Store(jobs)
+
+		all := make(chan struct{})
+		policy := worker.Policy{MaxAttempts: 1, Limits: []worker.Limit{
+			{Concurrency: 4, Name: "z"}, {Concurrency: 1, Key: last, Name: "a"}, {Burst: 10, Name: "m", Per: time.Second, Rate: 500},
+		}}
+
+		b.publishN(t, jobs)
+
+		for range 2 {
+			_, js := natstest.Connect(t, b.srv)
+			run(t, js, b.config(t), policy, func(ctx context.Context, job *worker.Job[order]) error {
+				defer c.enter(ctx, "all")()
+				defer c.enter(ctx, last(job.Info, nil, nil))()
+
+				pause.For(ctx, time.Millisecond)
+
+				if left.Add(-1) == 0 {
+					close(all)
+				}
+				return nil
+			})
+		}
+
+		receive(t, all, "all jobs")
+
+		c.mu.Lock()
+		defer c.mu.Unlock()
+
+		for key, n := range c.most {
+			want := map[bool]int{false: 1, true: 4}[key == "all"]
+			check.That(t, n <= want, "%d at once of %s, want at most %d", n, key, want)
+		}
+	})
+}
+
+// TestWaitingForOneLimitHoldsNoOther has a job wait for a limit that another job has, while a
+// third job needs only the limit that the first has not taken yet.
+func TestWaitingForOneLimitHoldsNoOther(t *testing.T) {
+	t.Parallel()
+
+	var (
+		b      = setup(t, nil)
+		shared = worker.Limit{Concurrency: 1, Name: "a-shared"}
+		busy   = worker.Limit{Concurrency: 1, Name: "b-busy"}
+		hold   = make(chan struct{})
+		runs   = make(chan string, 10)
+		waits  = make(chan string, 10)
+	)
+
+	w, err := worker.New(b.js, b.config(t, func(c *worker.Config) {
+		c.Hooks.Waiting = func(info worker.Info, w bool) {
+			if w {
+				waits <- info.Subject
+			}
+		}
+	}))
+	check.OK(t, err)
+
+	for subject, limits := range map[string][]worker.Limit{
+		"jobs.busy": {busy}, "jobs.both": {shared, busy}, "jobs.shared": {shared},
+	} {
+		err := worker.Handle(w, subject, worker.Policy{Limits: limits}, func(_ context.Context, job *worker.Job[order]) error {
+			runs <- job.Subject
+
+			if job.Subject == "jobs.busy" {
+				<-hold
+			}
+			return nil
+		})
+		check.OK(t, err)
+	}
+
+	start(t, w)
+
+	expect := func(from chan string, want string) {
+		t.Helper()
+
+		check.Same(t, "result", receive(t, from, want), want)
+	}
+
+	b.publish(t, "jobs.busy", `{}`)
+	expect(runs, "jobs.busy")
+	b.publish(t, "jobs.both", `{}`)
+	expect(waits, "jobs.both")
+	b.publish(t, "jobs.shared", `{}`)
+	expect(runs, "jobs.shared")
+	close(hold)
+	expect(runs, "jobs.both")
+}
+
+// TestUnreadableLimitIsReported puts something else where a limit is counted. Jobs are put
+// off, no attempt is used, and they run when it is gone.
+func TestUnreadableLimitIsReported(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bundle) {
+		const record = "$KV.jobs.limits.keys.all.e3b0c44298fc1c149afbf4c8996fb924" // the hash of no key
+
+		events := &strings.Builder{}
+		cfg := b.config(t, func(c *worker.Config) { c.Logger = slog.New(slog.NewTextHandler(events, nil)) })
+		r := run(t, b.js, cfg, oneAtATime, func(_ context.Context, job *worker.Job[order]) error {
+			check.Same(t, "attempt", job.Attempt, 1)
+			return nil
+		})
+
+		pass(time.Second) // the bucket is there
+
+		check.OK(t, check.Err(b.js.Publish(t.Context(), record, []byte("no record"))))
+
+		b.publish(t, "jobs.1", `{}`)
+
+		s := <-b.settled
+		check.That(t, s.Outcome == worker.OutcomeLimited && s.Err != nil && s.Delay > 0,
+			"%s after %s: %v; want limited, with an error", s.Outcome, s.Delay, s.Err)
+
+		bucket := check.Must(b.js.Stream(t.Context(), "KV_jobs"))(t)
+
+		check.OK(t, bucket.Purge(t.Context(), jetstream.WithPurgeSubject(record)))
+
+		if s = <-b.settled; s.Outcome != worker.OutcomeCompleted {
+			t.Errorf("%s, %v after the record was gone; want completed", s.Outcome, s.Err)
+		}
+
+		check.Is(t, r.wait(), nil)
+
+		check.That(t, strings.Contains(events.String(), worker.EventLimitUnreadable), "no event %s in\n%s", worker.EventLimitUnreadable, events)
+	})
+}
+
+// TestKeyThatPanics is a failure of the job like any other.
+func TestKeyThatPanics(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, nil)
+	limit := worker.Limit{Concurrency: 1, Name: "all", Key: func(worker.Info, nats.Header, []byte) string { panic("as it happens") }}
+	run(t, b.js, b.config(t), worker.Policy{Limits: []worker.Limit{limit}, MaxAttempts: 1}, complete)
+	b.publish(t, "jobs.1", `{}`)
+
+	if s := receive(t, b.settled, "its settlement"); s.Outcome != worker.OutcomeDead || !errors.As(s.Err, new(*worker.PanicError)) {
+		t.Errorf("%s, %v; want dead, with a PanicError", s.Outcome, s.Err)
+	}
+}
+
+// TestKeysAreIndependent runs a job of each of many keys at once, each of which has one
+// permit, whatever the keys are made of.
+func TestKeysAreIndependent(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bundle) {
+		const keys = 50
+
+		started := make(chan struct{}, keys)
+		hold := make(chan struct{})
+		limit := worker.Limit{Concurrency: 1, Name: "any", Key: func(info worker.Info, _ nats.Header, _ []byte) string {
+			return fmt.Sprint("* .>\n$JS.", strings.Repeat("x", 1000), info.Subject)
+		}}
+		run(t, b.js, b.config(t), worker.Policy{Limits: []worker.Limit{limit}}, func(context.Context, *worker.Job[order]) error {
+			started <- struct{}{}
+			<-hold
+			return nil
+		})
+		b.publishN(t, keys)
+
+		for range keys {
+			receive(t, started, "a job of each key")
+		}
+
+		close(hold)
+	})
+}
+
+// TestRateIsKept counts the starts in every window of Per, over two workers.
+func TestRateIsKept(t *testing.T) {
+	for _, l := range []worker.Limit{
+		{Name: "slow", Per: time.Minute, Rate: 10},
+		{Burst: 5, Name: "bursts", Per: time.Second, Rate: 3},
+		{Burst: 3, Name: "fast", Per: time.Second, Rate: 100},
+		{Burst: 4, Concurrency: 2, Name: "both", Per: time.Second, Rate: 10},
+	} {
+		natstest.RunBubble(t, l.Name, func(t *testing.T, srv *natsrun.Server) { rateIsKept(t, srv, l) })
+	}
+}
+
+func rateIsKept(t *testing.T, srv *natsrun.Server, l worker.Limit) {
+	t.Helper()
+
+	const jobs = 60
+
+	b := setup(t, srv)
+	b.publishN(t, jobs)
+
+	var (
+		mu     sync.Mutex
+		starts []time.Time
+	)
+
+	policy := worker.Policy{Limits: []worker.Limit{l}, MaxAttempts: 1}
+	cfg := b.config(t, func(cfg *worker.Config) { cfg.MaxWaiting = jobs / 4 })
+
+	for range 2 {
+		_, js := natstest.Connect(t, srv)
+		run(t, js, cfg, policy, func(_ context.Context, job *worker.Job[order]) error {
+			mu.Lock()
+			starts = append(starts, time.Now())
+			mu.Unlock()
+
+			check.Same(t, "attempt", job.Attempt, 1)
+			return nil
+		})
+	}
+
+	for b.left(t) > 0 {
+		pass(time.Second)
+	}
+
+	slices.SortFunc(starts, time.Time.Compare)
+
+	most := 0
+
+	for i, first := range starts {
+		n := 0
+		for n < len(starts)-i && starts[i+n].Sub(first) < l.Per {
+			n++
+		}
+
+		most = max(most, n)
+	}
+
+	took := starts[len(starts)-1].Sub(starts[0])
+	fewest := time.Duration(jobs-max(l.Burst, 1)) * l.Per / time.Duration(l.Rate)
+
+	t.Logf("%d starts in %s (at the rate: %s), at most %d in %s", len(starts), took, fewest, most, l.Per)
+
+	want := l.Rate + max(l.Burst, 1)
+	check.That(t, most <= want, "%d starts in %s, want at most %d", most, l.Per, want)
+
+	check.That(t, took >= fewest-time.Millisecond, "%d starts took %s, want at least %s", len(starts), took, fewest)
+
+	check.That(t, took <= 2*fewest+5*time.Second, "%d starts took %s, want about %s", len(starts), took, fewest)
+}
+
+// TestRefusedEndOfALeaseCountsForNothing has a worker end the lease of one that seems to be
+// gone, at the very moment at which that one renews it. The server refuses the end, and the
+// permit stays where it is for another lease.
+func TestRefusedEndOfALeaseCountsForNothing(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bundle) {
+		nc, js := natstest.Connect(t, b.srv)
+		started := make(chan struct{}, 1)
+		first := run(t, js, b.config(t, stopAtOnce), oneAtATime, func(ctx context.Context, _ *worker.Job[order]) error {
+			started <- struct{}{}
+			<-ctx.Done()
+			return ctx.Err()
+		})
+
+		b.publish(t, "jobs.1", `{}`)
+		receive(t, started, "the holder")
+
+		p := natstest.NewProxy(t, b.srv)
+		_, js = natstest.Connect(t, b.srv, p.Through())
+		renewed, begun := make(chan time.Time, 1), make(chan time.Time, 2)
+		tried := false
+
+		p.Filter(func(f natstest.Frame) natstest.Verdict {
+			if f.FromClient && strings.Contains(f.Subject, ".limits.workers.") &&
+				strings.Contains(string(f.Payload()), `"ended":true`) && !tried {
+				tried = true
+
+				renew(t, b.js, f.Subject)
+				renewed <- time.Now()
+			}
+			return natstest.Relay
+		})
+
+		run(t, js, b.config(t), oneAtATime, tell(begun, theTime))
+
+		b.publish(t, "jobs.2", `{}`)
+		pass(time.Minute)
+		nc.Close()
+
+		check.Failsf(t, first.wait(), "the first worker ended without an error")
+
+		at := receive(t, begun, "the next job")
+
+		const lease = 5 * time.Second // AckWait
+
+		since := at.Sub(receive(t, renewed, "the renewal"))
+		check.That(t, since >= lease, "the next job began %s after the holder had renewed its lease of %s", since, lease)
+	})
+}
+
+// renew writes the last record of a worker's lease once more.
+func renew(t *testing.T, js jetstream.JetStream, subject string) {
+	t.Helper()
+
+	s, err := js.Stream(t.Context(), "KV_jobs")
+	if err != nil {
+		t.Error(err)
+		return
+	}
+
+	last, err := s.GetLastMsgForSubject(t.Context(), subject)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+
+	check.Is(t, check.Err(js.Publish(t.Context(), subject, last.Data)), nil)
+}

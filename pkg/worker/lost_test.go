@@ -1,0 +1,330 @@
+package worker_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/worker"
+)
+
+// isInsert reports whether a frame carries a job, delayed or not, to the server.
+func isInsert(f natstest.Frame) bool {
+	return f.FromClient && (strings.HasPrefix(f.Subject, "jobs.") || strings.HasPrefix(f.Subject, "jobs-later."))
+}
+
+// TestLostMessagesOfAnInsert loses the job or the server's answer, while a worker works
+// whatever arrives. Each job runs once, and no insert calls its own job a duplicate.
+func TestLostMessagesOfAnInsert(t *testing.T) {
+	jobs := map[string]worker.NewJob{
+		"plain":            {Args: order{}, Subject: "jobs.a"},
+		"with ID":          {Args: order{}, Subject: "jobs.a", ID: "mine"},
+		"unique":           mail(worker.Unique{}),
+		"unique, kept":     mail(worker.Unique{Keep: time.Hour}),
+		"delayed":          {Args: order{}, Subject: "jobs.a", Delay: time.Second},
+		"unique, delayed":  {Args: order{}, Subject: "jobs.a", Delay: time.Second, Unique: &worker.Unique{}},
+		"unrecorded":       {Args: order{}, Subject: "jobs.a", ID: "mine", Unique: &worker.Unique{Unrecorded: true}},
+		"unique, a minute": {Args: order{}, Subject: "jobs.a", Delay: time.Minute, Unique: &worker.Unique{Keep: time.Hour}, ID: "mine"},
+	}
+
+	for name, job := range jobs {
+		for _, many := range []bool{false, true} {
+			for _, answer := range []bool{false, true} {
+				natstest.RunBubble(t, fmt.Sprintf("%s, many %t, answer %t", name, many, answer), func(t *testing.T, srv *natsrun.Server) { testLost(t, srv, job, many, answer) })
+			}
+		}
+	}
+}
+
+func testLost(t *testing.T, srv *natsrun.Server, job worker.NewJob, many, answer bool) {
+	t.Helper()
+
+	b := keyed(t, srv)
+	p, js := natstest.Proxied(t, srv)
+	c := client(t, js)
+
+	var runs atomic.Int32
+
+	run(t, b.js, b.config(t), worker.Policy{}, func(context.Context, *worker.Job[order]) error {
+		runs.Add(1)
+		return nil
+	})
+
+	if answer {
+		loseAnswer(p, isInsert)
+	} else {
+		lost := false
+
+		p.Filter(func(f natstest.Frame) natstest.Verdict {
+			if !isInsert(f) || lost {
+				return natstest.Relay
+			}
+
+			lost = true
+			return natstest.Lose
+		})
+	}
+
+	var (
+		receipts = make([]worker.Receipt, 1)
+		err      error
+	)
+
+	if many {
+		receipts, err = c.InsertMany(t.Context(), []worker.NewJob{job})
+	} else {
+		receipts[0], err = c.Insert(t.Context(), job)
+	}
+
+	check.That(t, err == nil && !receipts[0].Duplicate && (job.ID == "" || receipts[0].ID == job.ID),
+		"receipt %+v, %v; want no duplicate", receipts[0], err)
+
+	pass(2 * time.Minute)
+
+	check.Same(t, "runs", runs.Load(), 1)
+}
+
+func TestInsertSaysWhenItDoesNotKnow(t *testing.T) {
+	keyedBubble(t, func(t *testing.T, b *bundle) {
+		p, js := natstest.Proxied(t, b.srv)
+		c := client(t, js)
+
+		p.Filter(func(f natstest.Frame) natstest.Verdict {
+			if f.FromClient {
+				return natstest.Relay
+			}
+			return natstest.Lose
+		})
+
+		begun := time.Now()
+		_, err := c.Insert(t.Context(), mail(worker.Unique{}))
+
+		failed, ok := errors.AsType[*worker.InsertError](err)
+		if took := time.Since(begun); !ok || !failed.Unknown || took < 9*time.Second || took > 13*time.Second {
+			t.Errorf("after %s: %v; want an InsertError, unknown, after about 10s", took, err)
+		}
+
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+
+		receipts, err := c.InsertMany(ctx, []worker.NewJob{{Args: 1, Subject: "jobs.x"}, {Args: 2, Subject: "jobs.y"}})
+		failed, ok = errors.AsType[*worker.InsertError](err)
+
+		if !ok || !failed.Unknown || len(receipts) != 2 || !errors.Is(err, context.DeadlineExceeded) || b.left(t) != 3 {
+			t.Errorf("InsertMany: %v, %v, %d stored; want an unknown outcome, 3", receipts, err, b.left(t))
+		}
+
+		p.Filter(func(natstest.Frame) natstest.Verdict { return natstest.Relay })
+
+		r := insert(t, c, mail(worker.Unique{}))
+		check.That(t, r.Duplicate && r.State == worker.StateQueued, "again: %+v, want a duplicate of the first", r)
+	})
+}
+
+func TestInsertsSurviveRestarts(t *testing.T) {
+	t.Parallel()
+
+	const n = 2000
+
+	b := keyed(t, nil)
+	c := client(t, b.js, func(cfg *worker.ClientConfig) {
+		cfg.RequestTimeout, cfg.SettleTimeout = 300*time.Millisecond, patience()
+	})
+	jobs := make([]worker.NewJob, n)
+
+	for i := range jobs {
+		jobs[i] = worker.NewJob{Args: order{N: i}, Subject: "jobs.k", Unique: &worker.Unique{Key: fmt.Sprint(i), Keep: time.Hour}}
+	}
+
+	done := make(chan error, 1)
+
+	go func() {
+		receipts, err := c.InsertMany(t.Context(), jobs)
+		for i, r := range receipts {
+			if r.Duplicate || r.ID == "" {
+				err = errors.Join(err, fmt.Errorf("job %d: %+v", i, r)) //nolint:err113 // a test
+			}
+		}
+
+		done <- err
+	}()
+
+	_, other := natstest.Connect(t, b.srv)
+
+	for _, share := range []uint64{n / 10, n / 2} {
+		until(t, "jobs to be stored", func() bool {
+			s, err := other.Stream(t.Context(), stream)
+			return err == nil && s.CachedInfo().State.Msgs >= share
+		})
+		b.restart(t)
+	}
+
+	check.Is(t, receive(t, done, "the inserts"), nil)
+
+	check.Same(t, "jobs stored", b.left(t), n)
+}
+
+// TestInsertsSurviveTheLeadersDeath kills the leader of three nodes under rivals that all
+// insert the same keys. No key is inserted twice, none is lost.
+func TestInsertsSurviveTheLeadersDeath(t *testing.T) {
+	t.Parallel()
+
+	const keys = 300
+
+	cluster := natstest.Cluster(t, 3, natstest.Processes)
+	connect := func() (*nats.Conn, jetstream.JetStream) { return natstest.ConnectURL(t, cluster.URLs()) }
+	jobStream(t, connect, 3)
+
+	var accepted [keys]atomic.Int32
+
+	half := make(chan struct{})
+	done := make(chan error, 3)
+
+	for r := range 3 {
+		_, js := connect()
+		c := client(t, js, func(cfg *worker.ClientConfig) { cfg.RequestTimeout, cfg.SettleTimeout = time.Second, patience() })
+
+		go func() {
+			for k := range keys {
+				if k == keys/2 && r == 0 {
+					close(half)
+				}
+
+				receipt, err := c.Insert(t.Context(), worker.NewJob{
+					Args: k, Subject: "jobs.k", Unique: &worker.Unique{Key: fmt.Sprint(k), Keep: time.Hour},
+				})
+				if err != nil {
+					done <- err
+					return
+				}
+
+				if !receipt.Duplicate {
+					accepted[k].Add(1)
+				}
+			}
+
+			done <- nil
+		}()
+	}
+
+	receive(t, half, "half of the inserts")
+
+	leader := check.Must(cluster.StreamLeader(t.Context(), stream))(t)
+
+	check.OK(t, leader.Kill())
+
+	for range 3 {
+		check.OK(t, receive(t, done, "the inserts"))
+	}
+
+	for k := range keys {
+		check.Same(t, fmt.Sprintf("key %d: inserts accepted", k), accepted[k].Load(), 1)
+	}
+
+	_, js := connect()
+	check.Same(t, "jobs stored", stored(t, js), keys)
+}
+
+func TestInsertManyOfAnEndedContextStoresNothing(t *testing.T) {
+	t.Parallel()
+
+	b := keyed(t, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+
+	_, err := client(t, b.js).InsertMany(ctx, []worker.NewJob{{Args: 1, Subject: "jobs.x"}, {Args: 2, Subject: "jobs.y"}})
+	if !errors.Is(err, context.Canceled) || b.left(t) != 0 {
+		t.Errorf("%v, %d stored; want context.Canceled, 0", err, b.left(t))
+	}
+}
+
+// startBehind returns a JetStream context whose stream has a leader that is behind its consumer's, as it happens on three servers:
+// it has not stored the job that the consumer has delivered. So it refuses the first write that speaks of the job, with the given
+// code, and knows nothing of its key.
+func startBehind(t *testing.T, srv *natsrun.Server, code string) (js jetstream.JetStream, refused *atomic.Bool) {
+	t.Helper()
+
+	const expected = "\r\n" + jetstream.ExpectedLastSubjSeqHeader + ": "
+	refused = new(atomic.Bool)
+	p := natstest.NewProxy(t, srv)
+	_, js = natstest.Connect(t, srv, p.Through())
+
+	var write, read string // where the answers go
+
+	p.Change(func(f natstest.Frame) []byte {
+		switch {
+		case f.FromClient && strings.HasPrefix(f.Subject, "jobs-done.") && !refused.Swap(true):
+			write = f.Reply
+			return bytes.Replace(f.Raw, []byte(expected+"1\r\n"), []byte(expected+"9\r\n"), 1)
+		case f.FromClient && write != "" && read == "" && strings.HasPrefix(f.Subject, "$JS.API.STREAM.MSG.GET."):
+			read = f.Reply
+		case !f.FromClient && f.Subject == write:
+			return bytes.Replace(f.Raw, []byte("10071"), []byte(code), 1)
+		case !f.FromClient && f.Subject == read:
+			return f.With([]byte(`{"error":{"code":404,"err_code":10037,"description":"no message found"}}`), 0)
+		}
+		return nil
+	})
+	return js, refused
+}
+
+// TestLeaderBehindTheJobFreesNoKey: that nothing is found of a job's key does not mean that
+// its record need not be written.
+func TestLeaderBehindTheJobFreesNoKey(t *testing.T) {
+	for name, code := range behindCodes {
+		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
+			b := keyed(t, srv)
+			c := client(t, b.js)
+			js, refused := startBehind(t, srv, code)
+			run(t, js, b.config(t), worker.Policy{}, complete)
+
+			job := worker.NewJob{Args: order{N: 1}, Subject: "jobs.a", Unique: &worker.Unique{Keep: time.Hour}}
+			insert(t, c, job)
+
+			if s := receive(t, b.settled, "the job to end"); s.Outcome != worker.OutcomeCompleted || !refused.Load() {
+				t.Fatalf("the job %s, its record refused %t", s.Outcome, refused.Load())
+			}
+
+			again := insert(t, c, job)
+			check.That(t, again.Duplicate && again.State == worker.StateDone, "the key of a job that is done and kept: %+v", again)
+		})
+	}
+}
+
+// TestLeaderBehindTheJobReplacesNone: nor does it mean that another has taken its place.
+func TestLeaderBehindTheJobReplacesNone(t *testing.T) {
+	for name, code := range behindCodes {
+		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
+			b := keyed(t, srv)
+			js, refused := startBehind(t, srv, code)
+
+			var ran atomic.Int32
+
+			run(t, js, b.config(t), worker.Policy{}, func(context.Context, *worker.Job[order]) error {
+				ran.Add(1)
+				return nil
+			})
+
+			job := worker.NewJob{Args: order{N: 1}, Subject: "jobs.a", Unique: &worker.Unique{}}
+			check.OK(t, check.Err(client(t, b.js).Replace(t.Context(), job)))
+
+			s := receive(t, b.settled, "the job to end")
+			check.That(t, s.Outcome == worker.OutcomeCompleted && ran.Load() == 1 && refused.Load(),
+				"the job %s and ran %d times, its mark refused %t", s.Outcome, ran.Load(), refused.Load())
+		})
+	}
+}
+
+// behindCodes are the error codes of a leader that has the job under way, and of one that is new.
+var behindCodes = map[string]string{"under way": "10164", "new": "10071"}

@@ -1,0 +1,360 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
+	"github.com/expediter-io/expediter/pkg/worker"
+)
+
+// diary is the independent recorder of ordered jobs: of each subject it wants handlers with live contexts one at a time, and
+// their jobs in the order of the stream.
+type diary struct {
+	mu   sync.Mutex
+	last map[string]uint64          // the latest job that started
+	live map[string]context.Context // of its handler
+	t    *testing.T
+	ends int
+}
+
+func newDiary(t *testing.T) *diary {
+	t.Helper()
+	return &diary{last: make(map[string]uint64), live: make(map[string]context.Context), t: t}
+}
+
+func (d *diary) start(ctx context.Context, job *worker.Job[order]) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if other := d.live[job.Subject]; other != nil && other.Err() == nil {
+		d.t.Errorf("job %d of %s started beside job %d", job.Sequence, job.Subject, d.last[job.Subject])
+	}
+	check.That(d.t, job.Sequence >= d.last[job.Subject], "job %d of %s started after job %d", job.Sequence, job.Subject, d.last[job.Subject])
+	d.last[job.Subject], d.live[job.Subject] = job.Sequence, ctx
+}
+
+func (d *diary) end(job *worker.Job[order]) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.live, job.Subject)
+	d.ends++
+}
+
+func (d *diary) ended() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.ends
+}
+
+// TestJobsOfOneSubjectRunInOrder has the first job of a subject fail: the others wait for its retry, and those of other subjects
+// do not.
+func TestJobsOfOneSubjectRunInOrder(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bundle) {
+		cfg, done := b.reporting(t)
+		run(t, b.js, cfg, worker.Policy{Ordered: true}, func(_ context.Context, job *worker.Job[order]) error {
+			if job.Args.N == 1 && job.Attempt < 3 {
+				return worker.Retry(time.Second, errors.New("not yet"))
+			}
+			return nil
+		})
+		for i, subject := range []string{"jobs.a", "jobs.a", "jobs.a", "jobs.b", "jobs.a", "jobs.c"} {
+			b.publish(t, subject, fmt.Sprintf(`{"n":%d}`, i+1))
+		}
+		var completed []uint64
+		for len(completed) < 6 {
+			if s := <-done; s.Outcome == worker.OutcomeCompleted {
+				completed = append(completed, s.Sequence)
+			}
+		}
+		slices.Sort(completed[:2]) // two subjects
+		check.Equal(t, []uint64{4, 6, 1, 2, 3, 5}, completed)
+	})
+}
+
+// TestLaterJobGivenBackHidesNoEarlierOne has the third job of a subject go back for want of room while the first waits for its retry.
+func TestLaterJobGivenBackHidesNoEarlierOne(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bundle) {
+		cfg, done := b.reporting(t)
+		cfg.Concurrency, cfg.MaxWaiting = 2, 1
+		run(t, b.js, cfg, worker.Policy{Ordered: true}, func(_ context.Context, job *worker.Job[order]) error {
+			pass(time.Duration(job.Args.N) * time.Second)
+			if job.Subject == "jobs.a" && job.Sequence == 2 && job.Attempt == 1 {
+				return worker.Retry(time.Minute, errors.New("not yet"))
+			}
+			return nil
+		})
+		b.publish(t, "jobs.b", `{"n":15}`) // beyond a look at the consumer
+		<-done
+		for range 3 {
+			b.publish(t, "jobs.a", `{"n":0}`)
+		}
+		for next := uint64(2); next <= 4; {
+			if s := <-done; s.Outcome == worker.OutcomeCompleted {
+				check.Equal(t, next, s.Sequence)
+				next++
+			}
+		}
+	})
+}
+
+// TestDeadJobFreesItsSubject gives up the first job.
+func TestDeadJobFreesItsSubject(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bundle) {
+		cfg, done := b.reporting(t)
+		b.publish(t, "jobs.a", `{"n":1}`)
+		b.publish(t, "jobs.a", `{"n":2}`)
+		run(t, b.js, cfg, worker.Policy{Ordered: true}, func(_ context.Context, job *worker.Job[order]) error {
+			if job.Args.N == 1 {
+				return worker.Cancel(nil)
+			}
+			return nil
+		})
+		first, second := <-done, <-done
+		check.That(t, first.Outcome == worker.OutcomeDead && second.Outcome == worker.OutcomeCompleted, "%s, %s", first.Outcome, second.Outcome)
+	})
+}
+
+// TestOrderNeedsAWorkQueue refuses a stream in which jobs stay.
+func TestOrderNeedsAWorkQueue(t *testing.T) {
+	t.Parallel()
+	srv := natstest.Server(t)
+	_, js := natstest.Connect(t, srv)
+	check.OK(t, check.Err(js.CreateStream(t.Context(), jetstream.StreamConfig{Name: stream, Subjects: []string{pattern}})))
+	w := check.Must(worker.New(js, (&bundle{js: js}).config(t)))(t)
+	check.OK(t, worker.Handle(w, pattern, worker.Policy{Ordered: true}, complete))
+	check.Contains(t, w.Run(t.Context()), "retention must be workqueue")
+}
+
+// TestOrderSurvivesFaults has several workers work many jobs of few subjects while heartbeats and answers are lost, workers are
+// cut off for longer than AckWait, and handlers fail.
+func TestOrderSurvivesFaults(t *testing.T) {
+	const jobs, subjects, workers = 200, 8, 3
+	of := crash.Random(t)
+	runs := uint64(2)
+	if crash.Long() {
+		runs = 100
+	}
+	for i := range runs {
+		natstest.RunBubble(t, fmt.Sprint("run ", i), func(t *testing.T, srv *natsrun.Server) {
+			random := of(i)
+			b := setup(t, srv)
+			d := newDiary(t)
+			var mu sync.Mutex
+			draw := func(n int) int { // the handlers do, too
+				mu.Lock()
+				defer mu.Unlock()
+				return random.IntN(n)
+			}
+			work := func(ctx context.Context, job *worker.Job[order]) error {
+				d.start(ctx, job)
+				takes := draw(400)
+				if takes < 40 {
+					takes *= 200 // longer than AckWait
+				}
+				select {
+				case <-time.After(time.Duration(takes) * time.Millisecond):
+				case <-ctx.Done():
+					return context.Cause(ctx)
+				}
+				if ctx.Err() != nil {
+					return context.Cause(ctx)
+				}
+				d.end(job)
+				if draw(10) == 0 {
+					return worker.Retry(time.Duration(draw(3000))*time.Millisecond, errors.New("again"))
+				}
+				return nil
+			}
+			proxies := make([]*natstest.Proxy, workers)
+			for n := range proxies {
+				proxies[n] = natstest.NewProxy(t, srv)
+				_, js := natstest.Connect(t, srv, proxies[n].Through())
+				run(t, js, b.config(t, func(c *worker.Config) { c.Concurrency, c.MaxWaiting = 4, 20 }),
+					worker.Policy{MaxAttempts: 1000, Ordered: true, Jitter: -1}, work)
+			}
+			for n := range jobs {
+				b.publish(t, fmt.Sprintf("jobs.%d", draw(subjects)), fmt.Sprintf(`{"n":%d}`, n))
+			}
+			for b.left(t) > 0 {
+				p := proxies[draw(workers)]
+				switch draw(5) {
+				case 0:
+					p.Filter(natstest.Losing(isHeartbeat))
+				case 1:
+					p.Partition()
+				case 2:
+					p.Cut()
+				case 3:
+					p.Hit(requests("$JS.ACK."), natstest.ReplyLost, 1+draw(3))
+				case 4:
+					p.Hit(requests("$JS.API.STREAM.MSG.GET"), natstest.ReplyLost, 1+draw(3))
+				}
+				pass(time.Duration(draw(9000)) * time.Millisecond)
+				p.Cut() // a connection that was broken loses the last messages that were sent, not some in between
+				p.Heal()
+				p.Filter(nil)
+				pass(time.Duration(draw(3000)) * time.Millisecond)
+			}
+			check.That(t, d.ended() >= jobs, "%d jobs ended, want %d", d.ended(), jobs)
+		})
+	}
+}
+
+// TestLongLinesDoNotStall has far more jobs of one subject than may wait: those that are given back must not hold up the rest.
+func TestLongLinesDoNotStall(t *testing.T) {
+	const jobs = 300
+	bubble(t, func(t *testing.T, b *bundle) {
+		cfg, done := b.reporting(t)
+		cfg.Concurrency, cfg.MaxWaiting = 2, 4
+		for i := range jobs {
+			b.publish(t, "jobs.a", fmt.Sprintf(`{"n":%d}`, i))
+		}
+		began := time.Now()
+		run(t, b.js, cfg, worker.Policy{Ordered: true}, func(context.Context, *worker.Job[order]) error {
+			pass(10 * time.Millisecond)
+			return nil
+		})
+		back := 0
+		for next := 0; next < jobs; {
+			if s := <-done; s.Outcome == worker.OutcomeCompleted {
+				next++
+			} else {
+				back++
+			}
+		}
+		took := time.Since(began)
+		check.That(t, took <= 30*time.Second && back <= 10*jobs, "took %v, %d given back", took, back)
+	})
+}
+
+// TestLinesOnSeveralWorkersDoNotStall has workers take turns at few subjects, each with far more jobs than may wait: neither sees the
+// end of the others' jobs but by looking, nor knows how many of them wait elsewhere.
+func TestLinesOnSeveralWorkersDoNotStall(t *testing.T) {
+	const jobs, takes = 240, 10 * time.Millisecond
+	for _, tt := range []struct{ workers, subjects, waiting int }{{2, 1, 4}, {3, 1, 10}, {3, 4, 10}, {3, 1, 1000}} {
+		natstest.RunBubble(t, fmt.Sprintf("%+v", tt), func(t *testing.T, srv *natsrun.Server) {
+			b := setup(t, srv)
+			for i := range jobs {
+				b.publish(t, fmt.Sprintf("jobs.%d", i%tt.subjects), `{}`)
+			}
+			began, settled := time.Now(), make(chan worker.Outcome, jobs)
+			for range tt.workers {
+				cfg := b.config(t, func(c *worker.Config) { c.Concurrency, c.MaxWaiting = 4, tt.waiting })
+				cfg.Hooks.Settled = func(s worker.Settlement) { settled <- s.Outcome }
+				run(t, b.js, cfg, worker.Policy{Ordered: true}, func(context.Context, *worker.Job[order]) error {
+					pass(takes)
+					return nil
+				})
+			}
+			back := 0
+			for done := 0; done < jobs; {
+				if <-settled == worker.OutcomeCompleted {
+					done++
+				} else {
+					back++
+				}
+			}
+			least := takes * jobs / time.Duration(tt.subjects)
+			took := time.Since(began)
+			check.That(t, took <= 10*least && back <= 10*jobs, "took %v, at least %v; %d were given back", took, least, back)
+		})
+	}
+}
+
+// TestLineAfterLostHeartbeats loses the heartbeats of a worker while jobs of a subject wait there. It must not hand them back one by one.
+func TestLineAfterLostHeartbeats(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bundle) {
+		p, js := natstest.Proxied(t, b.srv)
+		const jobs, ackWait = 30, 5 * time.Second
+		waiting, done := make(chan bool, 10*jobs), make(chan uint64, jobs)
+		run(t, js, b.config(t, func(c *worker.Config) {
+			c.AckWait, c.Hooks.Waiting = ackWait, func(_ worker.Info, waits bool) { waiting <- waits }
+		}), worker.Policy{Ordered: true}, func(ctx context.Context, job *worker.Job[order]) error {
+			if job.Sequence == 1 && job.Deliveries == 1 {
+				<-ctx.Done()
+				return context.Cause(ctx)
+			}
+			done <- job.Sequence
+			return nil
+		})
+		for range jobs {
+			b.publish(t, "jobs.a", `{}`)
+		}
+		for range jobs - 1 {
+			<-waiting
+		}
+		p.Filter(natstest.Losing(isHeartbeat))
+		pass(2 * ackWait)
+		p.Filter(nil)
+		began := time.Now()
+		for want := range uint64(jobs) {
+			check.Same(t, "the next job", <-done, want+1)
+		}
+		check.That(t, time.Since(began) <= 3*ackWait, "%d jobs took %v", jobs, time.Since(began))
+	})
+}
+
+// TestLineBehindALongJob has a job take ten minutes in one worker, and those behind it wait in the other, which does not know of it.
+func TestLineBehindALongJob(t *testing.T) {
+	const jobs = 50
+	bubble(t, func(t *testing.T, b *bundle) {
+		started, settled := make(chan struct{}, jobs), make(chan worker.Outcome, jobs)
+		join := func() {
+			cfg := b.config(t, func(c *worker.Config) { c.Concurrency, c.MaxWaiting = 1, 4 })
+			cfg.Hooks.Settled = func(s worker.Settlement) { settled <- s.Outcome }
+			run(t, b.js, cfg, worker.Policy{Ordered: true}, func(_ context.Context, job *worker.Job[order]) error {
+				started <- struct{}{}
+				pass(time.Duration(job.Args.N) * time.Minute)
+				return nil
+			})
+		}
+		join()
+		b.publish(t, "jobs.a", `{"n":4}`)
+		<-started
+		join()
+		for range jobs {
+			b.publish(t, "jobs.a", `{"n":0}`)
+		}
+		began, back := time.Now(), 0
+		for done := 0; done <= jobs; {
+			if <-settled == worker.OutcomeCompleted {
+				done++
+			} else {
+				back++
+			}
+		}
+		took := time.Since(began) - 4*time.Minute
+		check.That(t, took <= 2*time.Minute && back <= 100*jobs, "took %v after the long job; %d were given back", took, back)
+	})
+}
+
+// TestOrderInAStreamThatIsMadeAnew has a worker know up to where a stream was worked, and then another stream of that name.
+func TestOrderInAStreamThatIsMadeAnew(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bundle) {
+		cfg, done := b.reporting(t)
+		run(t, b.js, cfg, worker.Policy{Ordered: true}, func(_ context.Context, job *worker.Job[order]) error {
+			pass(time.Duration(job.Args.N) * time.Second)
+			return nil
+		})
+		for _, n := range []string{`{"n":0}`, `{"n":0}`, `{"n":15}`} { // the last beyond a look at the consumer
+			b.publish(t, "jobs.a", n)
+			<-done
+		}
+		old := check.Must(b.js.Stream(t.Context(), stream))(t)
+		check.OK(t, b.js.DeleteStream(t.Context(), stream))
+		check.OK(t, check.Err(b.js.CreateStream(t.Context(), old.CachedInfo().Config)))
+		b.publish(t, "jobs.b", `{"n":0}`)
+		s := <-done
+		check.That(t, s.Outcome == worker.OutcomeCompleted, "%s: %v", s.Outcome, s.Err)
+	})
+}

@@ -1,0 +1,330 @@
+package worker_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/pkg/worker/inspect"
+)
+
+// heartbeats is how long a worker takes to follow a pause, and its latest request to end.
+const heartbeats = 3 * time.Second
+
+// two runs a worker with a handler for jobs.a.> and one for jobs.b.>, which tell what they start, and returns when it is ready.
+func two(t *testing.T, b *bundle, cfg worker.Config, of func(pattern string) worker.Policy) <-chan worker.Info {
+	t.Helper()
+	started, ready := make(chan worker.Info, 100), make(chan bool, 10)
+	cfg.Hooks.Ready = func(is bool, _ error) { ready <- is }
+	w := check.Must(worker.New(b.js, cfg))(t)
+	for _, pattern := range []string{"jobs.a.>", "jobs.b.>"} {
+		check.OK(t, worker.Handle(w, pattern, of(pattern), func(_ context.Context, job *worker.Job[order]) error {
+			started <- job.Info
+			return nil
+		}))
+	}
+	start(t, w)
+	check.That(t, <-ready, "the worker is not ready")
+	return started
+}
+
+// TestPausedHandler pauses one of two handlers, which share a consumer or do not, before and after the worker starts.
+func TestPausedHandler(t *testing.T) {
+	for name, test := range map[string]struct {
+		apart, first bool
+		until        time.Duration
+	}{
+		"shared": {}, "shared, until": {until: 3 * time.Minute}, "shared, first": {first: true},
+		"apart": {apart: true}, "apart, until": {apart: true, until: 3 * time.Minute}, "apart, first": {apart: true, first: true},
+	} {
+		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
+			b := keyed(t, srv)
+			c := client(t, b.js)
+			begin := func() <-chan worker.Info {
+				return two(t, b, b.config(t), func(pattern string) (p worker.Policy) {
+					if test.apart && pattern == "jobs.a.>" {
+						p.Priority = worker.PriorityLow
+					}
+					return p
+				})
+			}
+			makeAssets(t, b)
+			pause := worker.Pause{By: "ada", Pattern: "jobs.a.>"}
+			if test.until > 0 {
+				pause.Until = time.Now().Add(test.until)
+			}
+			var started <-chan worker.Info
+			if !test.first {
+				started = begin()
+			}
+			check.OK(t, c.Pause(t.Context(), pause))
+			if test.first {
+				started = begin()
+			} else {
+				pass(heartbeats)
+			}
+			for i := range 5 {
+				b.publish(t, "jobs.a.1", fmt.Sprintf(`{"n":%d}`, i))
+				b.publish(t, "jobs.b.1", `{}`)
+			}
+			pass(2 * time.Minute)
+			for range 5 {
+				info := <-started
+				check.That(t, info.Subject == "jobs.b.1", "%s started", info.Subject)
+			}
+			check.Same(t, "paused jobs that started", len(started), 0)
+			check.Same(t, "jobs that wait", b.left(t), 5)
+			found, err := c.Pauses(t.Context())
+			check.That(t, err == nil && len(found) == 1 && found[0].By == "ada" && found[0].Pattern == pause.Pattern, "%+v, %v", found, err)
+			ended := time.Now()
+			if test.until == 0 {
+				was := check.Must(c.Resume(t.Context(), "jobs.a.>"))(t)
+				check.Same(t, "it was paused", was, true)
+			} else {
+				pass(time.Until(pause.Until) - time.Millisecond)
+				check.Same(t, "jobs that started too early", len(started), 0)
+				ended = time.Now()
+			}
+			for range 5 {
+				info := <-started
+				deliveries := 1
+				if !test.apart {
+					deliveries = max(info.Deliveries, 2)
+				}
+				check.That(t, info.Attempt == 1 && info.Deliveries == deliveries,
+					"attempt %d, delivery %d; want 1, %d", info.Attempt, info.Deliveries, deliveries)
+			}
+			most := 5 * time.Second
+			if !test.apart {
+				most += 2 * time.Minute // as long as the pause lasted
+			}
+			took := time.Since(ended)
+			check.That(t, took <= most, "started %s after the pause, want at most %s", took, most)
+		})
+	}
+}
+
+// makeAssets makes the streams and consumers of a worker, as an operator does before.
+func makeAssets(t *testing.T, b *bundle) {
+	t.Helper()
+	cfg := b.config(t)
+	cfg.Consumer = "first"
+	w := check.Must(worker.New(b.js, cfg))(t)
+	check.OK(t, worker.Handle(w, "jobs.none", worker.Policy{}, complete))
+	r := start(t, w)
+	pass(heartbeats)
+	check.OK(t, r.wait())
+	check.OK(t, b.js.DeleteConsumer(t.Context(), stream, "first"))
+}
+
+// TestPausedOrderedJobsKeepTheirOrder pauses between jobs of one subject that wait for each other.
+func TestPausedOrderedJobsKeepTheirOrder(t *testing.T) {
+	keyedBubble(t, func(t *testing.T, b *bundle) {
+		c := client(t, b.js)
+		d := newDiary(t)
+		run(t, b.js, b.config(t), worker.Policy{Ordered: true}, func(ctx context.Context, job *worker.Job[order]) error {
+			d.start(ctx, job)
+			pass(10 * time.Second)
+			d.end(job)
+			check.Same(t, "attempt", job.Attempt, 1)
+			return nil
+		})
+		for range 4 {
+			b.publish(t, "jobs.a", `{}`)
+		}
+		pass(15 * time.Second) // the second runs, the others wait for their turn
+		for i, long := range []time.Duration{8 * time.Second, 5 * time.Minute} {
+			check.OK(t, c.Pause(t.Context(), worker.Pause{Pattern: "jobs.>", Until: time.Now().Add(long)}))
+			pass(heartbeats)
+			b.publish(t, "jobs.a", `{}`)
+			pass(long - heartbeats - time.Millisecond)
+			check.Same(t, "ended", d.ended(), 2+i) // the one that ran
+			pass(5 * time.Second)
+		}
+		pass(15 * time.Minute)
+		check.Same(t, "ended", d.ended(), 6)
+	})
+}
+
+// TestPauseWhileTheServerIsAway pauses from a client, and in a worker, that cannot reach the server for a while.
+func TestPauseWhileTheServerIsAway(t *testing.T) {
+	keyedBubble(t, func(t *testing.T, b *bundle) {
+		makeAssets(t, b)
+		clients, workers := natstest.NewProxy(t, b.srv), natstest.NewProxy(t, b.srv)
+		_, js := natstest.Connect(t, b.srv, clients.Through())
+		c := client(t, js)
+		_, far := natstest.Connect(t, b.srv, workers.Through())
+		run(t, far, b.config(t), worker.Policy{}, complete)
+		pass(heartbeats)
+
+		clients.Partition()
+		workers.Partition()
+		done := make(chan error)
+		go func() { done <- c.Pause(context.WithoutCancel(t.Context()), worker.Pause{Pattern: "jobs.>"}) }()
+		pass(4 * time.Second)
+		clients.Heal()
+		check.OK(t, <-done)
+		all := check.Must(client(t, b.js).Pauses(t.Context()))(t)
+		check.Same(t, "pauses", len(all), 1)
+		workers.Heal()
+		pass(time.Minute)
+		b.publish(t, "jobs.a", `{}`)
+		pass(time.Minute)
+		check.Same(t, "outcomes", len(b.settled), 0)
+		check.Same(t, "jobs", b.left(t), 1)
+	})
+}
+
+func TestPausesOfManyClients(t *testing.T) {
+	keyedBubble(t, func(t *testing.T, b *bundle) {
+		makeAssets(t, b)
+		c := client(t, b.js)
+		var group sync.WaitGroup
+		for i := range 10 {
+			group.Go(func() { check.OK(t, c.Pause(t.Context(), worker.Pause{Pattern: fmt.Sprintf("jobs.%d", i)})) })
+		}
+		group.Wait()
+		all := check.Must(c.Pauses(t.Context()))(t)
+		check.Same(t, "pauses", len(all), 10)
+		was, err := c.Resume(t.Context(), "jobs.x")
+		check.That(t, !was && err == nil, "Resume of a handler that is not paused: %t, %v", was, err)
+		run(t, b.js, b.config(t), worker.Policy{}, complete)
+		pass(heartbeats)
+		for _, p := range []worker.Pause{{Pattern: "jbos.>"}, {Pattern: "jobs..x"}, {Pattern: "jobs.>", Until: time.Now()}} {
+			check.Failsf(t, c.Pause(t.Context(), p), "%+v was accepted", p)
+		}
+	})
+}
+
+// TestPausedWorkerIsReady starts workers that have nothing to do but to follow pauses.
+func TestPausedWorkerIsReady(t *testing.T) {
+	for name, priority := range map[string]worker.Priority{"shared": worker.PriorityNormal, "apart": worker.PriorityLow} {
+		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
+			b := keyed(t, srv)
+			makeAssets(t, b)
+			c := client(t, b.js)
+			check.OK(t, c.Pause(t.Context(), worker.Pause{Pattern: "jobs.>"}))
+			b.publish(t, "jobs.a.1", `{}`)
+			started := two(t, b, b.config(t), func(pattern string) (p worker.Policy) {
+				if pattern == "jobs.a.>" {
+					p.Priority = priority
+				}
+				return p
+			})
+			pass(time.Minute)
+			check.Same(t, "started", len(started), 0)
+			check.OK(t, check.Err(c.Resume(t.Context(), "jobs.>")))
+			info := <-started
+			check.That(t, info.Deliveries == 1, "delivery %d, want 1", info.Deliveries)
+		})
+	}
+}
+
+// TestDrainedWorker drains one of two workers, which has two consumers or one: it finishes its running jobs, and the other takes the
+// rest.
+func TestDrainedWorker(t *testing.T) {
+	for name, priority := range map[string]worker.Priority{"shared": worker.PriorityNormal, "apart": worker.PriorityLow} {
+		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
+			b := keyed(t, srv)
+			makeAssets(t, b)
+			policy := func(pattern string) (p worker.Policy) {
+				if pattern == "jobs.a.>" {
+					p.Priority = priority
+				}
+				return p
+			}
+			first := two(t, b, b.config(t), policy)
+			one := inspected(t, b.nc)
+			got := check.Must(inspect.Drain(t.Context(), b.nc, one.Instance))(t)
+			check.That(t, got.Drained && got.Ready && got.Instance == one.Instance, "%+v", got)
+			for range 3 {
+				b.publish(t, "jobs.a.1", `{}`) // which its last request may still bring
+				b.publish(t, "jobs.b.1", `{}`)
+			}
+			pass(time.Minute)
+			check.Require(t, len(first) == 0 && b.left(t) == 6, "a drained worker started %d jobs, and %d are left", len(first), b.left(t))
+			second := two(t, b, b.config(t), policy)
+			for range 6 {
+				info := <-second
+				check.That(t, info.Attempt == 1 && info.Deliveries <= 2, "attempt %d, delivery %d; want 1, and 2 at most", info.Attempt, info.Deliveries)
+			}
+			check.Same(t, "jobs that the drained worker started", len(first), 0)
+			all, err := inspect.Workers(t.Context(), b.nc)
+			check.OK(t, err)
+			for _, info := range all { // the other one now
+				if info.Instance != one.Instance {
+					check.OK(t, check.Err(inspect.Drain(t.Context(), b.nc, info.Instance)))
+				}
+			}
+			pass(heartbeats)
+			got, err = inspect.Resume(t.Context(), b.nc, one.Instance)
+			check.That(t, err == nil && !got.Drained, "%+v, %v", got, err)
+			resumed := time.Now()
+			b.publish(t, "jobs.a.1", `{}`)
+			check.Same(t, "the job that started", (<-first).Subject, "jobs.a.1")
+			took := time.Since(resumed)
+			check.That(t, took <= 5*time.Second/3, "it took %s to resume, want a third of AckWait at most", took)
+			for _, bad := range []string{"none", "a.b", ""} {
+				check.Failsf(t, check.Err(inspect.Drain(t.Context(), b.nc, bad)), "%q was drained", bad)
+			}
+		})
+	}
+}
+
+// TestDrainedWorkerFinishesWhatRuns drains a worker in the midst of a job, while another waits in it for that one.
+func TestDrainedWorkerFinishesWhatRuns(t *testing.T) {
+	keyedBubble(t, func(t *testing.T, b *bundle) {
+		began := make(chan struct{}, 9)
+		run(t, b.js, b.config(t), worker.Policy{Ordered: true}, func(context.Context, *worker.Job[order]) error {
+			began <- struct{}{}
+			pass(time.Minute)
+			return nil
+		})
+		for range 2 {
+			b.publish(t, "jobs.a", `{}`)
+		}
+		<-began
+		pass(heartbeats)
+		got, err := inspect.Drain(t.Context(), b.nc, inspected(t, b.nc).Instance)
+		check.That(t, err == nil && got.Running == 1, "%+v, %v", got, err)
+		check.Same(t, "the outcome of the running job", (<-b.settled).Outcome, worker.OutcomeCompleted)
+		check.Same(t, "the outcome of the waiting job", (<-b.settled).Outcome, worker.OutcomePaused)
+		pass(5 * time.Minute)
+		check.Same(t, "jobs that began", len(began), 0)
+		check.Same(t, "jobs left", b.left(t), 1)
+		check.OK(t, check.Err(inspect.Resume(t.Context(), b.nc, got.Instance)))
+		<-began
+		check.Same(t, "the outcome of the other", (<-b.settled).Outcome, worker.OutcomeCompleted)
+	})
+}
+
+// TestPaused asks a worker which jobs may start, before it has read the pauses and after.
+func TestPaused(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := keyed(t, srv)
+		makeAssets(t, b)
+		w := check.Must(worker.New(b.js, b.config(t)))(t)
+		check.OK(t, worker.Handle(w, "jobs.>", worker.Policy{}, complete))
+		want := func(when string, a, other bool) {
+			t.Helper()
+			check.That(t, w.Paused("jobs.a.1") == a && w.Paused("jobs.b.1") == other, "%s: %v, %v", when, w.Paused("jobs.a.1"), w.Paused("jobs.b.1"))
+		}
+		want("before it starts", true, true)
+		start(t, w)
+		pass(heartbeats)
+		want("without a pause", false, false)
+		c := client(t, b.js)
+		check.OK(t, c.Pause(t.Context(), worker.Pause{Pattern: "jobs.a.>"}))
+		pass(heartbeats)
+		want("paused", true, false)
+		check.OK(t, check.Err(c.Resume(t.Context(), "jobs.a.>")))
+		pass(heartbeats)
+		want("resumed", false, false)
+	})
+}

@@ -1,0 +1,294 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/worker"
+)
+
+// minutely is a schedule of one run a minute.
+func minutely() worker.Periodic {
+	return worker.Periodic{Args: order{N: 1}, Every: time.Minute, Name: "digest", Subject: "jobs.mail"}
+}
+
+// schedule stores a schedule and reports whether that changed anything.
+func schedule(t testing.TB, c *worker.Client, p worker.Periodic) bool {
+	t.Helper()
+	return check.Must(c.Schedule(t.Context(), p))(t)
+}
+
+// TestPeriodicJobRuns follows a schedule from its start to its end. Instances that start
+// meanwhile do not begin the interval anew.
+func TestPeriodicJobRuns(t *testing.T) {
+	keyedBubble(t, func(t *testing.T, b *bundle) {
+		c := client(t, b.js)
+		starts := make(chan *worker.Job[order], 10)
+		run(t, b.js, b.config(t), worker.Policy{}, tell(starts, theJob))
+
+		began := time.Now()
+
+		check.That(t, schedule(t, c, minutely()), "a new schedule changed nothing")
+
+		ids := make(map[string]bool)
+
+		for n := range 3 {
+			pass(40 * time.Second)
+
+			check.That(t, !schedule(t, c, minutely()), "the same schedule was stored again")
+
+			job := <-starts
+			due := began.Round(time.Second).Add(time.Duration(n+1) * time.Minute)
+
+			if late := time.Since(due); late < 0 || late > lateness || job.Subject != "jobs.mail.digest" || job.Args.N != 1 {
+				t.Errorf("run %d: %s late, %+v", n, late, job)
+			}
+
+			ids[job.ID] = true
+		}
+
+		check.That(t, len(ids) == 3, "three runs have the IDs %v", ids)
+
+		slower := minutely()
+		slower.Every = 10 * time.Minute
+
+		check.That(t, schedule(t, c, slower), "another interval changed nothing")
+
+		pass(9 * time.Minute)
+
+		check.That(t, len(starts) == 0, "the schedule that was replaced goes on")
+
+		<-starts
+
+		check.Is(t, errors.Join(c.Unschedule(t.Context(), "jobs.mail", "digest"), c.Unschedule(t.Context(), "jobs.mail", "digest")), nil)
+
+		pass(30 * time.Minute)
+
+		n := b.left(t)
+		check.That(t, len(starts) == 0 && n == 0, "%d runs after the end, %d messages left", len(starts), n)
+	})
+}
+
+// TestRunsThatWait has nobody work for an hour.
+func TestRunsThatWait(t *testing.T) {
+	keyedBubble(t, func(t *testing.T, b *bundle) {
+		c := client(t, b.js)
+		schedule(t, c, minutely())
+		pass(time.Hour + time.Second)
+
+		runs := make(map[string]int)
+		all := make(chan string, 100)
+		r := run(t, b.js, b.config(t), worker.Policy{}, tell(all, itsSubject))
+
+		pass(10 * time.Second)
+
+		check.Is(t, r.wait(), nil)
+
+		for len(all) > 0 {
+			runs[<-all]++
+		}
+
+		check.Equal(t, map[string]int{"jobs.mail.digest": 1}, runs)
+	})
+}
+
+// TestCronHasATimeZone expects the morning in Jerusalem, two hours before that in UTC.
+func TestCronHasATimeZone(t *testing.T) {
+	keyedBubble(t, func(t *testing.T, b *bundle) {
+		c := client(t, b.js)
+		starts := make(chan time.Time, 10)
+		run(t, b.js, b.config(t), worker.Policy{}, func(context.Context, *worker.Job[order]) error {
+			starts <- time.Now().UTC()
+			return nil
+		})
+
+		p := worker.Periodic{Cron: "10 2 * * 6", Name: "morning", Subject: "jobs.mail", TimeZone: "Asia/Jerusalem"}
+		schedule(t, c, p) // the bubble begins on Saturday, 1 January 2000, at midnight in UTC
+
+		want := time.Date(2000, 1, 1, 0, 10, 0, 0, time.UTC)
+		late := (<-starts).Sub(want)
+		check.That(t, late >= 0 && late <= lateness, "%s late for %s", late, want)
+
+		got, err := c.Schedules(t.Context())
+		listed := []worker.Scheduled{{Cron: "0 " + p.Cron, Subject: "jobs.mail.morning", TimeZone: p.TimeZone}}
+
+		diff := cmp.Diff(listed, got, cmpopts.IgnoreFields(worker.Scheduled{}, "Since"))
+		check.That(t, diff == "" && err == nil, "%v, -want +got\n%s", err, diff)
+	})
+}
+
+// TestScheduleSurvivesARestart has the server be away when runs are due.
+func TestScheduleSurvivesARestart(t *testing.T) {
+	keyedBubble(t, func(t *testing.T, b *bundle) {
+		c := client(t, b.js)
+		starts := make(chan time.Time, 10)
+		run(t, b.js, b.config(t), worker.Policy{}, tell(starts, theTime))
+		schedule(t, c, minutely())
+		<-starts
+		b.restart(t)
+
+		began := time.Now()
+		for range 3 {
+			<-starts
+		}
+
+		took := time.Since(began)
+		check.That(t, took >= 2*time.Minute && took <= 4*time.Minute, "three runs after a restart took %s", took)
+	})
+}
+
+// TestScheduleHoldsNoKey has a unique job of the runs' own key beside the schedule.
+func TestScheduleHoldsNoKey(t *testing.T) {
+	t.Parallel()
+
+	b := keyed(t, nil)
+	c := client(t, b.js)
+	schedule(t, c, minutely())
+
+	r := insert(t, c, worker.NewJob{Args: order{}, Subject: "jobs.mail", Unique: &worker.Unique{Key: "digest"}})
+	check.That(t, !r.Duplicate, "the schedule is in the way: %+v", r)
+
+	got, err := c.Schedules(t.Context())
+	check.That(t, err == nil && len(got) == 1 && got[0].Every == time.Minute, "%+v, %v", got, err)
+}
+
+// TestEveryInstanceSchedules starts many at once: one stores the schedule, and all have it.
+func TestEveryInstanceSchedules(t *testing.T) {
+	t.Parallel()
+
+	b := keyed(t, nil)
+
+	var (
+		changes atomic.Int32
+		group   sync.WaitGroup
+	)
+
+	for range 16 {
+		group.Go(func() {
+			changed, err := client(t, b.js).Schedule(t.Context(), minutely())
+			check.Is(t, err, nil)
+
+			if changed {
+				changes.Add(1)
+			}
+		})
+	}
+
+	group.Wait()
+
+	check.Same(t, "instances stored it", changes.Load(), 1)
+}
+
+func TestBadSchedules(t *testing.T) {
+	t.Parallel()
+
+	b := keyed(t, nil)
+	c := client(t, b.js)
+
+	for want, p := range map[string]worker.Periodic{
+		"either Cron or Every":            {Name: "a", Subject: "jobs.mail"},
+		"goes with Cron only":             {Every: time.Minute, Name: "a", Subject: "jobs.mail", TimeZone: "UTC"},
+		"whole seconds":                   {Every: 1500 * time.Millisecond, Name: "a", Subject: "jobs.mail"},
+		"use five fields":                 {Cron: "@at 2000-01-01T00:00:00Z", Name: "a", Subject: "jobs.mail"},
+		"empty id":                        {Cron: "@daily", Subject: "jobs.mail"},
+		"no subject for a job":            {Cron: "@daily", Name: "a", Subject: "jobs.*"},
+		"cannot read Periodic.Cron":       {Cron: "now and then", Name: "a", Subject: "jobs.mail"},
+		"does not know Periodic.TimeZone": {Cron: "@daily", Name: "a", Subject: "jobs.mail", TimeZone: "Nowhere/At/All"},
+		"Nats- or Job- are taken":         {Cron: "@daily", Header: map[string][]string{"Job-Id": {"1"}}, Name: "a", Subject: "jobs.mail"},
+	} {
+		_, err := c.Schedule(t.Context(), p)
+		check.That(t, err != nil && strings.Contains(err.Error(), strings.TrimSpace(want)), "%+v: %v, want %q in it", p, err, want)
+	}
+}
+
+// TestStreamWithoutSchedules says what is wrong with the stream.
+func TestStreamWithoutSchedules(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, nil) // a plain work queue
+
+	_, err := client(t, b.js).Schedule(t.Context(), minutely())
+	_, ok := errors.AsType[*worker.DriftError](err)
+	check.That(t, ok, "got %v, want a DriftError", err)
+
+	cfg := worker.StreamConfig(stream, pattern)
+	cfg.AllowMsgSchedules = false
+
+	b = &bundle{srv: natstest.Server(t)}
+	_, b.js = natstest.Connect(t, b.srv)
+
+	check.OK(t, check.Err(b.js.CreateStream(t.Context(), cfg)))
+
+	_, err = client(t, b.js).Schedule(t.Context(), minutely())
+
+	_, ok = errors.AsType[*jetstream.APIError](err)
+	check.That(t, ok, "got %v, want the server's refusal", err)
+}
+
+// TestScheduleThatMayBeFiringIsNotReplaced gives up a replacement before the time of the schedule that it found, within 300
+// ms of it. The schedule is still there, and its job runs: had the client replaced it by then, and died before it looked
+// again, there would be two jobs.
+func TestScheduleThatMayBeFiringIsNotReplaced(t *testing.T) {
+	keyedBubble(t, func(t *testing.T, b *bundle) {
+		c := client(t, b.js)
+		ran, settled := make(chan int, 10), make(chan struct{}, 10)
+		cfg := b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(worker.Settlement) { settled <- struct{}{} } })
+		run(t, b.js, cfg, worker.Policy{}, tell(ran, itsNumber))
+
+		for _, left := range []time.Duration{290 * time.Millisecond, 200 * time.Millisecond, 100 * time.Millisecond} {
+			r := replace(t, c, 1, 10*time.Second, 0)
+			check.Require(t, !r.Duplicate, "%s: %+v", left, r)
+
+			pass(10*time.Second - left)
+
+			ctx, cancel := context.WithTimeout(t.Context(), left-20*time.Millisecond)
+
+			_, err := c.Replace(ctx, worker.NewJob{
+				Args: order{N: 2}, Delay: time.Hour, Subject: "jobs.mail", Unique: &worker.Unique{Key: "u17"},
+			})
+
+			cancel()
+
+			check.Is(t, err, context.DeadlineExceeded, left)
+
+			check.Same(t, fmt.Sprintf("%s before its time: job ran", left), <-ran, 1)
+
+			<-settled // until then it is in the way of the next
+		}
+	})
+}
+
+func TestNextRun(t *testing.T) {
+	t.Parallel()
+	at := func(text string) time.Time {
+		return check.Must(time.Parse(time.RFC3339Nano, text))(t)
+	}
+	now := at("2026-07-01T08:30:00Z")
+	for want, s := range map[string]worker.Scheduled{
+		"2026-07-01T09:00:00Z": {Cron: "0 0 9 * * *"},
+		"2026-07-02T06:00:00Z": {Cron: "0 0 9 * * *", TimeZone: "Asia/Jerusalem"}, // today's was at 06:00 UTC
+		"2026-07-05T00:00:00Z": {Cron: "@weekly"},
+		"2026-07-01T08:30:15Z": {Cron: "*/15 * * * * *"},
+		"2026-07-01T09:30:00Z": {Every: time.Hour, Since: at("2026-07-01T08:29:59.7Z")},
+		"2026-07-01T08:30:07Z": {Every: 10 * time.Second, Since: at("2026-06-01T00:00:06.6Z")},
+	} {
+		got, err := s.Next(now)
+		check.That(t, err == nil && got.Equal(at(want)), "%+v: %s, %v, want %s", s, got, err, want)
+	}
+	for _, s := range []worker.Scheduled{{Cron: "hello"}, {Cron: "0 0 9 * * *", TimeZone: "Mars/Base"}} {
+		got, err := s.Next(now)
+		check.That(t, err != nil, "%+v: %s, want an error", s, got)
+	}
+}

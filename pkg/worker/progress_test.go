@@ -1,0 +1,132 @@
+package worker_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/worker"
+)
+
+func TestProgressIsReadAndHeard(t *testing.T) {
+	keyedBubble(t, func(t *testing.T, b *bundle) {
+		c := client(t, b.js)
+		heard := make(chan *nats.Msg, 10)
+
+		check.OK(t, check.Err(b.nc.ChanSubscribe(worker.ProgressSubject("jobs", stream, 1), heard)))
+
+		next := make(chan struct{})
+		run(t, b.js, b.config(t), worker.Policy{Jitter: -1}, func(ctx context.Context, job *worker.Job[order]) error {
+			<-next
+
+			check.Is(t, job.Progress(ctx, map[string]int{"done": job.Attempt * 10}), nil)
+
+			check.Failsf(t, job.Progress(ctx, strings.Repeat("x", 65<<10)), "progress of 65 KiB was accepted")
+
+			<-next
+
+			if job.Attempt == 1 {
+				return worker.Retry(time.Minute, errors.New("again"))
+			}
+			return nil
+		})
+
+		progress := func(state worker.State, attempt int, value string) {
+			t.Helper()
+
+			p, err := c.Progress(t.Context(), "jobs.mail", "u17")
+			check.That(t, err == nil && p.State == state && p.Attempt == attempt && string(p.Value) == value && p.Worker == t.Name(),
+				"%+v, %v; want %s, attempt %d, %s", p, err, state, attempt, value)
+		}
+
+		check.Is(t, check.Err(c.Progress(t.Context(), "jobs.mail", "u17")), worker.ErrNoProgress)
+
+		r := insert(t, c, mail(worker.Unique{}))
+
+		pass(time.Second)
+
+		check.Is(t, check.Err(c.Progress(t.Context(), "jobs.mail", "u17")), worker.ErrNoProgress)
+
+		pass(3 * time.Second)
+		progress(worker.StateRunning, 1, "null")
+
+		s, err := c.Inspect(t.Context(), "jobs.mail", "u17")
+		check.That(t, err == nil && s.State == worker.StateRunning && s.ID == r.ID, "Inspect: %+v, %v; want running", s, err)
+
+		next <- struct{}{}
+
+		pass(time.Second)
+		progress(worker.StateRunning, 1, `{"done":10}`)
+
+		next <- struct{}{}
+		<-b.settled
+		progress(worker.StateQueued, 1, "null")
+
+		s, err = c.Inspect(t.Context(), "jobs.mail", "u17")
+		check.That(t, err == nil && s.State == worker.StateQueued, "Inspect: %+v, %v; want queued", s, err)
+
+		next <- struct{}{}
+		next <- struct{}{}
+		<-b.settled
+
+		check.Is(t, check.Err(c.Progress(t.Context(), "jobs.mail", "u17")), worker.ErrNoProgress)
+
+		for _, want := range []string{"null", `{"done":10}`, "null", `{"done":20}`} {
+			var p worker.Progress
+			if msg := <-heard; json.Unmarshal(msg.Data, &p) != nil || string(p.Value) != want || p.ID != r.ID {
+				t.Errorf("heard %s, want %s of %s", msg.Data, want, r.ID)
+			}
+		}
+	})
+}
+
+func TestProgressOutsideAWorkerDoesNothing(t *testing.T) {
+	t.Parallel()
+
+	check.Is(t, new(worker.Job[order]).Progress(t.Context(), 1), nil)
+}
+
+// TestJobRunsWhereProgressCannotBeWritten loses everything about progress, as a server does
+// that denies it.
+func TestJobRunsWhereProgressCannotBeWritten(t *testing.T) {
+	keyedBubble(t, func(t *testing.T, b *bundle) {
+		p, js := natstest.Proxied(t, b.srv)
+
+		var log events
+
+		tries := 0
+
+		p.Filter(func(f natstest.Frame) natstest.Verdict {
+			if f.FromClient && strings.Contains(f.Subject, ".progress.") {
+				tries++
+				return natstest.Lose
+			}
+			return natstest.Relay
+		})
+
+		cfg := b.config(t)
+		cfg.Logger = log.logger()
+		run(t, js, cfg, worker.Policy{}, func(context.Context, *worker.Job[order]) error {
+			pass(time.Minute)
+			return nil
+		})
+
+		for range 3 {
+			b.publish(t, "jobs.a", `{}`)
+
+			s := <-b.settled
+			check.That(t, s.Outcome == worker.OutcomeCompleted && s.Deliveries == 1, "%s, delivery %d; want completed, 1", s.Outcome, s.Deliveries)
+		}
+
+		if tries != 1 || log.count(worker.EventProgressFailed) != 1 {
+			t.Errorf("tried %d times, reported %d; want 1, 1", tries, log.count(worker.EventProgressFailed))
+		}
+	})
+}

@@ -1,0 +1,222 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/worker"
+)
+
+// Moments at which a worker's process may die, by the message that it cannot send any more.
+var (
+	beforeAck = func(f natstest.Frame) bool {
+		return f.FromClient && strings.HasPrefix(f.Subject, "$JS.ACK.") && body(f) == "+ACK"
+	}
+	beforeLetter = func(f natstest.Frame) bool { return f.FromClient && strings.HasPrefix(f.Subject, "dead.") }
+	beforeRecord = func(f natstest.Frame) bool { return f.FromClient && strings.HasPrefix(f.Subject, "jobs-done.") }
+)
+
+// killWorker runs a worker whose process dies at a moment of the job that insert inserts, and returns the error of its Run.
+func (b *bundle) killWorker(t *testing.T, moment func(natstest.Frame) bool, h worker.Handler[order], insert func()) error {
+	t.Helper()
+	p := natstest.NewProxy(t, b.srv)
+	nc, js := natstest.Connect(t, b.srv, p.Through())
+	killed := dieAt(p, moment)
+	dying := run(t, js, b.config(t, stopAtOnce), worker.Policy{}, h)
+	insert()
+	<-killed
+	nc.Close()
+	return dying.wait()
+}
+
+// TestWorkerKilledAroundTheRecord kills the worker of a unique job at every step of its
+// end. The key is never free before, and the job does not run again once it is recorded.
+func TestWorkerKilledAroundTheRecord(t *testing.T) {
+	for name, test := range map[string]struct {
+		moment func(natstest.Frame) bool
+		dies   bool // the job does, every time
+		runs   int32
+		keep   time.Duration
+		before worker.State // after the kill
+		after  worker.State // in the end
+	}{
+		"done, before the record":         {moment: beforeRecord, runs: 2, keep: time.Hour, before: worker.StateQueued, after: worker.StateDone},
+		"done, record, before the ack":    {moment: beforeAck, runs: 1, keep: time.Hour, before: worker.StateDone, after: worker.StateDone},
+		"done, not kept, before the ack":  {moment: beforeAck, runs: 2, before: worker.StateQueued, after: worker.StateFree},
+		"dead, before the letter":         {moment: beforeLetter, dies: true, runs: 2, before: worker.StateQueued, after: worker.StateDead},
+		"dead, letter, before the record": {moment: beforeRecord, dies: true, runs: 2, before: worker.StateQueued, after: worker.StateDead},
+		"dead, record, before the ack":    {moment: beforeAck, dies: true, runs: 1, before: worker.StateDead, after: worker.StateDead},
+	} {
+		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
+			b := keyed(t, srv)
+			c := client(t, b.js)
+
+			var runs atomic.Int32
+
+			handler := func(context.Context, *worker.Job[order]) error {
+				runs.Add(1)
+
+				if test.dies {
+					return worker.Cancel(errors.New("no"))
+				}
+				return nil
+			}
+
+			err := b.killWorker(t, test.moment, handler, func() { insert(t, c, mail(worker.Unique{Keep: test.keep})) })
+			check.That(t, err == nil || errors.Is(err, nats.ErrConnectionClosed), "Run: %v", err)
+
+			r := insert(t, c, mail(worker.Unique{HoldDead: true}))
+			check.That(t, r.Duplicate && r.State == test.before, "after the kill: %+v, want a duplicate of one that is %s", r, test.before)
+
+			cfg, outcomes := b.reporting(t)
+			run(t, b.js, cfg, worker.Policy{}, handler)
+
+			want := worker.OutcomeCompleted
+			if test.dies {
+				want = worker.OutcomeDead
+			}
+
+			s := <-outcomes
+			check.That(t, s.Outcome == want && s.Deliveries == 2, "second worker: %s, delivery %d; want %s, 2", s.Outcome, s.Deliveries, want)
+
+			if s, err := c.Inspect(t.Context(), "jobs.mail", "u17"); err != nil || s.State != test.after || runs.Load() != test.runs {
+				t.Errorf("in the end: %+v, %v, %d runs; want %s, %d runs", s, err, runs.Load(), test.after, test.runs)
+			}
+
+			n := len(b.letters(t))
+			check.That(t, test.dies == (n == 1) && n <= 1, "%d letters", n)
+		})
+	}
+}
+
+func TestRecordWhoseAnswerIsLostIsFound(t *testing.T) {
+	keyedBubble(t, func(t *testing.T, b *bundle) {
+		p, js := natstest.Proxied(t, b.srv)
+		loseAnswer(p, beforeRecord)
+
+		run(t, js, b.config(t), worker.Policy{}, complete)
+		insert(t, client(t, b.js), mail(worker.Unique{Keep: time.Hour}))
+
+		if s := <-b.settled; s.Outcome != worker.OutcomeCompleted || s.Deliveries != 1 || b.left(t) != 1 {
+			t.Errorf("%s, delivery %d, %d messages left; want completed, 1, 1", s.Outcome, s.Deliveries, b.left(t))
+		}
+	})
+}
+
+// TestZombieSaysNothingOfItsKey lets a worker that was cut off finish a job that another one has
+// finished, and whose key a new job has taken.
+func TestZombieSaysNothingOfItsKey(t *testing.T) {
+	keyedBubble(t, func(t *testing.T, b *bundle) {
+		c := client(t, b.js)
+		p, js := natstest.Proxied(t, b.srv)
+
+		var (
+			started = make(chan struct{})
+			wake    = make(chan struct{})
+		)
+
+		cfg, zombies := b.reporting(t)
+		run(t, js, cfg, worker.Policy{}, func(context.Context, *worker.Job[order]) error {
+			close(started)
+			<-wake
+			return nil
+		})
+		insert(t, c, mail(worker.Unique{Keep: time.Minute}))
+		<-started
+		p.Filter(func(f natstest.Frame) natstest.Verdict { // its heartbeats do not arrive, and it asks for nothing more
+			if f.FromClient && (body(f) == "+WPI" || strings.Contains(f.Subject, "MSG.NEXT")) {
+				return natstest.Lose
+			}
+			return natstest.Relay
+		})
+
+		cfg, outcomes := b.reporting(t)
+		second := run(t, b.js, cfg, worker.Policy{}, complete)
+		<-outcomes
+
+		check.Is(t, second.wait(), nil)
+
+		pass(2 * time.Minute) // the record has expired
+
+		r := insert(t, c, mail(worker.Unique{Keep: time.Minute}))
+		close(wake)
+		<-zombies
+
+		s, err := c.Inspect(t.Context(), "jobs.mail", "u17")
+		check.That(t, err == nil && s.State == worker.StateQueued && s.ID == r.ID, "%+v, %v; want the new job %s, queued", s, err, r.ID)
+	})
+}
+
+func TestKeyIsFreeWhenItsTimeIsUpOrWhenFreed(t *testing.T) {
+	keyedBubble(t, func(t *testing.T, b *bundle) {
+		c := client(t, b.js)
+		run(t, b.js, b.config(t), worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
+			if job.Header.Get("Fail") != "" {
+				return worker.Cancel(errors.New("no"))
+			}
+			return nil
+		})
+
+		held := worker.Unique{HoldDead: true, Keep: 90*time.Second + 1}
+		insert(t, c, mail(held))
+		<-b.settled
+		pass(90*time.Second + time.Second/2)
+
+		r := insert(t, c, mail(held))
+		check.That(t, r.Duplicate && r.State == worker.StateDone, "after 90.5s: %+v, want a duplicate: kept for 91s, rounded up", r)
+
+		pass(time.Second)
+
+		failing := mail(held)
+		failing.Header = nats.Header{"Fail": {"1"}}
+
+		r = insert(t, c, failing)
+		check.That(t, !r.Duplicate, "after 91.5s: %+v, want it accepted", r)
+
+		<-b.settled
+
+		r = insert(t, c, mail(held))
+		check.That(t, r.Duplicate && r.State == worker.StateDead, "beside a dead one: %+v", r)
+
+		s, err := c.Free(t.Context(), "jobs.mail", "u17")
+		check.That(t, err == nil && s.State == worker.StateDead, "Free: %+v, %v; want a job that was dead", s, err)
+
+		s, err = c.Free(t.Context(), "jobs.mail.u17", "")
+		check.That(t, err == nil && s.State == worker.StateFree, "Free, again: %+v, %v", s, err)
+
+		r = insert(t, c, later(mail(held)))
+		check.That(t, !r.Duplicate, "once freed: %+v", r)
+
+		s, err = c.Free(t.Context(), "jobs.mail", "u17")
+		check.That(t, errors.Is(err, worker.ErrLive) && s.State == worker.StateScheduled, "Free of a live one: %+v, %v; want ErrLive", s, err)
+	})
+}
+
+func TestStreamWithoutRecordsFreesTheKey(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bundle) {
+		var log events
+
+		cfg := b.config(t)
+		cfg.Logger = log.logger()
+		run(t, b.js, cfg, worker.Policy{}, complete)
+
+		msg := write("mail.u17", "by hand", time.Time{})
+		msg.Header.Set(worker.HeaderKeep, "1h")
+		msg.Data = []byte(`{}`)
+
+		check.OK(t, check.Err(b.js.PublishMsg(t.Context(), msg)))
+
+		if s := <-b.settled; s.Outcome != worker.OutcomeCompleted || b.left(t) != 0 || log.count(worker.EventRecordFailed) != 1 {
+			t.Errorf("%s, %d left, reported %d times; want completed, 0, 1", s.Outcome, b.left(t), log.count(worker.EventRecordFailed))
+		}
+	})
+}

@@ -1,0 +1,314 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/worker"
+)
+
+// events counts log records by their message.
+type events struct {
+	mu   sync.Mutex
+	seen map[string]int
+}
+
+func (e *events) logger() *slog.Logger { return slog.New(&eventHandler{e}) }
+
+func (e *events) count(event string) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.seen[event]
+}
+
+type eventHandler struct{ *events }
+
+func (h *eventHandler) Enabled(context.Context, slog.Level) bool { return true }
+func (h *eventHandler) WithAttrs([]slog.Attr) slog.Handler       { return h }
+func (h *eventHandler) WithGroup(string) slog.Handler            { return h }
+
+func (h *eventHandler) Handle(_ context.Context, r slog.Record) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+
+	if h.seen == nil {
+		h.seen = make(map[string]int)
+	}
+
+	h.seen[r.Message]++
+	return nil
+}
+
+func TestServerRestartsLoseNoJob(t *testing.T) {
+	t.Parallel()
+
+	const (
+		n        = 1000
+		restarts = 3
+	)
+
+	b := setup(t, nil)
+	b.publishN(t, n)
+
+	var (
+		mu      sync.Mutex
+		effects = make(map[string]int)
+		log     events
+	)
+
+	milestones := make(chan int, n)
+	cfg := b.config(t, func(c *worker.Config) { c.Concurrency, c.Logger = 20, log.logger() })
+	run(t, b.js, cfg, worker.Policy{MaxAttempts: 1}, func(_ context.Context, job *worker.Job[order]) error {
+		mu.Lock()
+		defer mu.Unlock()
+
+		effects[job.ID]++
+		milestones <- len(effects)
+		return nil
+	})
+
+	for i := range restarts {
+		for ran := 0; ran < (i+1)*n/(restarts+1); {
+			ran = receive(t, milestones, "jobs to run")
+		}
+
+		b.restart(t)
+	}
+
+	for completed := 0; completed < n; {
+		if s := receive(t, b.settled, "all jobs"); s.Outcome == worker.OutcomeCompleted {
+			completed++
+		}
+	}
+
+	// A job may run twice when the answer to its acknowledgement was lost and another
+	// delivery followed; the worker repeats the acknowledgement, so here none does.
+	for id, times := range effects {
+		check.Same(t, fmt.Sprintf("job %s runs", id), times, 1)
+	}
+
+	check.Same(t, "jobs ran", len(effects), n)
+
+	// The last acknowledgement before a restart may have to be repeated after it.
+	until(t, "the jobs to be removed", func() bool { return b.left(t) == 0 })
+
+	if lost, ready := log.count(worker.EventLost), log.count(worker.EventReady); lost < restarts || lost > 2*restarts || ready != lost+1 {
+		t.Errorf("logged %d times lost, %d times ready; want about %d, one more", lost, ready, restarts)
+	}
+}
+
+func TestDeletedConsumerIsMadeAgain(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, nil)
+	jobs := make(chan int, 1)
+	run(t, b.js, b.config(t), worker.Policy{}, tell(jobs, itsNumber))
+
+	check.That(t, receive(t, b.ready, "the worker"), "not b.ready at first")
+
+	for n := range 3 {
+		check.OK(t, b.js.DeleteConsumer(t.Context(), stream, durable))
+
+		check.That(t, !receive(t, b.ready, "the loss"), "the loss was not reported")
+
+		b.publish(t, "jobs.1", `{"n":`+string(rune('0'+n))+`}`)
+
+		check.Same(t, "job", receive(t, jobs, "a job"), n)
+
+		check.That(t, receive(t, b.ready, "recovery"), "recovery was not reported")
+
+		// The next consumer would be given a job that is not acknowledged yet once more.
+		check.Same(t, "the job ended as", receive(t, b.settled, "the acknowledgement").Outcome, worker.OutcomeCompleted)
+	}
+}
+
+func TestDeletedConsumerIsAwaitedWhenItMayNotBeMade(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, nil)
+	jobs := make(chan int, 1)
+
+	// The first worker makes everything.
+	made := run(t, b.js, b.config(t), worker.Policy{}, complete)
+	receive(t, b.ready, "the first worker")
+
+	check.OK(t, made.wait())
+
+	declared := check.Must(b.js.Consumer(t.Context(), stream, durable))(t)
+
+	cfg := b.config(t, func(c *worker.Config) { c.AutoCreate = false })
+	run(t, b.js, cfg, worker.Policy{}, tell(jobs, itsNumber))
+	receive(t, b.ready, "the worker")
+
+	check.OK(t, b.js.DeleteConsumer(t.Context(), stream, durable))
+
+	check.That(t, !receive(t, b.ready, "the loss"), "the loss was not reported")
+
+	b.publish(t, "jobs.1", `{"n":7}`)
+
+	check.OK(t, check.Err(b.js.CreateConsumer(t.Context(), stream, declared.CachedInfo().Config)))
+
+	check.Same(t, "job", receive(t, jobs, "the job"), 7)
+}
+
+func TestRunNamesWhatIsMissingAndWhatDiffers(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, nil)
+	try := func(mutate ...func(*worker.Config)) error {
+		cfg := b.config(t, append([]func(*worker.Config){func(c *worker.Config) { c.AutoCreate = false }}, mutate...)...)
+		r := run(t, b.js, cfg, worker.Policy{}, complete)
+		r.once = true
+		return receive(t, r.done, "Run to refuse")
+	}
+
+	err := try()
+	check.Contains(t, err, "consumer JOBS/cook", "bucket jobs", "dead.JOBS.>")
+
+	_, ok := errors.AsType[*worker.MissingError](err)
+	check.That(t, ok, "%T is no MissingError", err)
+
+	check.Contains(t, try(func(c *worker.Config) { c.Stream = "OTHER" }), "stream OTHER")
+
+	foreign := jetstream.ConsumerConfig{
+		AckWait: 30 * time.Second, BackOff: []time.Duration{time.Second}, Durable: durable, FilterSubject: "jobs.x", HeadersOnly: true, MaxDeliver: 5,
+	}
+	check.OK(t, check.Err(b.js.CreateConsumer(t.Context(), stream, foreign)))
+
+	err = try()
+
+	_, ok = errors.AsType[*worker.DriftError](err)
+	check.Require(t, ok, "%v is no DriftError", err)
+
+	check.Contains(t, err, "ack_wait", "backoff", "filter_subjects", "delete and create it", "headers_only", "max_ack_pending", "max_deliver")
+
+	// With AutoCreate the same consumer is put right.
+	done := make(chan struct{})
+	run(t, b.js, b.config(t), worker.Policy{}, func(context.Context, *worker.Job[order]) error {
+		close(done)
+		return nil
+	})
+	b.publish(t, "jobs.1", `{}`)
+	receive(t, done, "the job")
+}
+
+// deaf is a JetStream context whose dead letters are published, but whose answers get lost.
+type deaf struct {
+	jetstream.JetStream
+
+	left atomic.Int32
+}
+
+func (d *deaf) PublishMsg(ctx context.Context, msg *nats.Msg, opts ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
+	ack, err := d.JetStream.PublishMsg(ctx, msg, opts...)
+	if d.left.Add(-1) >= 0 {
+		return nil, context.DeadlineExceeded
+	}
+	return ack, err
+}
+
+func TestLostAnswerMakesOneDeadLetter(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, nil)
+	js := &deaf{JetStream: b.js}
+	js.left.Store(3)
+
+	b.publish(t, "jobs.1", `{}`)
+	run(t, js, b.config(t), worker.Policy{}, func(context.Context, *worker.Job[order]) error { return worker.Cancel(io.EOF) })
+
+	check.Same(t, "outcome", receive(t, b.settled, "the settlement").Outcome, worker.OutcomeDead)
+
+	if letters := b.letters(t); len(letters) != 1 || b.left(t) != 0 {
+		t.Errorf("%d letters, %d left; want 1, 0", len(letters), b.left(t))
+	}
+}
+
+// TestDeletedConsumerIsNoticedAtOnce holds the server's notice against the slow way to
+// find out, a request that stays unanswered for three seconds.
+func TestDeletedConsumerIsNoticedAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bundle) {
+		jobs := make(chan time.Time, 1)
+		run(t, b.js, b.config(t), worker.Policy{}, tell(jobs, theTime))
+		<-b.ready
+		pass(500 * time.Millisecond) // the request is at the server
+
+		check.OK(t, b.js.DeleteConsumer(t.Context(), stream, durable))
+
+		deleted := time.Now()
+		b.publish(t, "jobs.1", `{}`)
+
+		waited := (<-jobs).Sub(deleted)
+		check.That(t, waited <= time.Second, "the next job started %s after the deletion, want at most 1s", waited)
+	})
+}
+
+// TestRestartedServerIsNotWaitedFor restarts the server, which answers a worker's request
+// with a notice first and no look-up that follows. A worker that waits for the look-up
+// loses five seconds at every restart. The measure is the server's clock: a marker that was
+// delivered before is delivered again after four. Only a busy machine lets the marker win
+// against a worker that does not wait, and not each time. (Not in a bubble: reconnecting
+// uses a timer of the process.)
+func TestRestartedServerIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, nil)
+
+	marks := check.Must(b.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "MARKS", Subjects: []string{"mark"}}))(t)
+
+	jobs := make(chan struct{}, 100)
+	run(t, b.js, b.config(t), worker.Policy{}, func(context.Context, *worker.Job[order]) error {
+		jobs <- struct{}{}
+		return nil
+	})
+	receive(t, b.ready, "the worker")
+
+	const rounds = 10
+	for round := range rounds {
+		marker, err := marks.CreateConsumer(t.Context(), jetstream.ConsumerConfig{
+			AckWait: 4 * time.Second, DeliverPolicy: jetstream.DeliverNewPolicy, Durable: fmt.Sprint(round),
+		})
+		check.OK(t, err)
+
+		b.publish(t, "mark", "")
+
+		check.OK(t, check.Err(marker.Next()))
+
+		b.restart(t)
+
+		b.publish(t, "jobs.1", `{}`)
+
+		if jobIsFirst(t, marker, jobs) {
+			return
+		}
+	}
+
+	t.Errorf("the marker came before the job after each of %d restarts", rounds)
+}
+
+// jobIsFirst waits for the job, and reports whether it came before the marker.
+func jobIsFirst(t *testing.T, marker jetstream.Consumer, jobs <-chan struct{}) bool {
+	t.Helper()
+
+	marks := make(chan struct{}, 100)
+	marking := check.Must(marker.Consume(func(jetstream.Msg) { marks <- struct{}{} }))(t)
+
+	receive(t, jobs, "the job")
+
+	first := len(marks) == 0
+
+	marking.Stop()
+	<-marking.Closed()
+	return first
+}

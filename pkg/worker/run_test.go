@@ -1,0 +1,197 @@
+package worker_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/pkg/worker/internal/pull"
+)
+
+func TestRunWorksEveryJobOnce(t *testing.T) {
+	t.Parallel()
+
+	const n = 500
+
+	b := setup(t, nil)
+	b.publishN(t, n)
+
+	jobs := make(chan *worker.Job[order], n+1)
+
+	r := run(t, b.js, b.config(t), worker.Policy{}, tell(jobs, theJob))
+
+	seen := make(map[int]int)
+	for range n {
+		job := receive(t, jobs, "a job")
+		seen[job.Args.N]++
+	}
+
+	for range n {
+		s := receive(t, b.settled, "a settlement")
+		check.That(t, s.Outcome == worker.OutcomeCompleted, "job %s: outcome %s, want completed", s.ID, s.Outcome)
+	}
+
+	check.Is(t, r.wait(), nil)
+
+	if len(seen) != n || len(jobs) != 0 || b.left(t) != 0 {
+		t.Errorf("%d distinct jobs, %d more, %d left; want %d, 0, 0", len(seen), len(jobs), b.left(t), n)
+	}
+}
+
+// A server that looks for the first message for longer than a request lasts, and forgets it then, is given more time.
+func TestPullOutlastsASlowServer(t *testing.T) {
+	for _, look := range []time.Duration{1300 * time.Millisecond, 5 * time.Second} {
+		natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+			nc, _ := natstest.Connect(t, srv)
+			var asked atomic.Int64
+			delivered := make(chan bool, 1)
+			_, err := nc.Subscribe("pull", func(m *nats.Msg) {
+				var request struct {
+					Expires time.Duration `json:"expires"`
+				}
+				check.OK(t, json.Unmarshal(m.Data, &request))
+				asked.Add(1)
+				pass(look)
+				answer := &nats.Msg{Subject: m.Reply, Header: nats.Header{"Status": {"408"}}}
+				if request.Expires > look {
+					answer = &nats.Msg{Subject: m.Reply, Reply: "ack"}
+				}
+				check.OK(t, nc.PublishMsg(answer))
+			})
+			check.OK(t, err)
+			p := pull.New(pull.Config{
+				Conn: nc, Expires: time.Second, Free: func() int { return 1 - len(delivered) }, Up: func() {}, Down: func(error) {},
+				Lost:    func(context.Context, error) {},
+				Deliver: func(*nats.Msg, time.Time) uint64 { delivered <- true; return 0 },
+				Sources: []pull.Source{{Paused: func() bool { return false }, Subject: "pull", Weight: 1}},
+			})
+			stop := natstest.Background(t, p.Run)
+			until(t, "the message to come", func() bool { return len(delivered) > 0 })
+			check.That(t, asked.Load() <= 5, "the server was asked %d times", asked.Load())
+			stop()
+		})
+	}
+}
+
+// TestJobsOfManySubjectsAreListedAcrossGaps lists a stream of so many subjects that the server is asked for one message at a time. No
+// answer is late in fake time.
+func TestJobsOfManySubjectsAreListedAcrossGaps(t *testing.T) {
+	const n = 10_600
+	keyedBubble(t, func(t *testing.T, b *bundle) {
+		for i := range n {
+			check.OK(t, check.Err(b.js.PublishAsync(fmt.Sprintf("jobs.%d", i+1), nil, jetstream.WithStallWait(time.Minute))))
+		}
+		<-b.js.PublishAsyncComplete()
+		jobs := check.Must(b.js.Stream(t.Context(), stream))(t)
+		var want []uint64
+		for seq := uint64(1); seq <= n; seq++ {
+			if seq == 100 || seq > 300 && seq <= 500 || seq > 700 && seq <= 900 && seq%2 == 0 || seq == n-1 {
+				check.OK(t, jobs.DeleteMsg(t.Context(), seq))
+				continue
+			}
+			want = append(want, seq)
+		}
+
+		proxy := natstest.NewProxy(t, b.srv)
+		_, js := natstest.Connect(t, b.srv, proxy.Through())
+		c := client(t, js)
+		for name, test := range map[string]struct {
+			limit int
+			from  uint64
+			lost  []byte // in the first answer that has it
+		}{
+			"small pages":              {50, 2, nil},
+			"an answer is lost":        {700, 2, []byte("\r\nNats-Sequence: 610\r\n")},
+			"that for a gap is lost":   {50, 2, []byte("\r\nNats-Sequence: 501\r\n")},
+			"the end":                  {50, n - 200, nil},
+			"the last answer is lost":  {700, n - 200, []byte("NATS/1.0 404")},
+			"one of the first is lost": {50, 2, []byte("\r\nNats-Sequence: 3\r\n")},
+		} {
+			asked := 0
+			proxy.Filter(natstest.Losing(func(f natstest.Frame) bool {
+				if f.FromClient && bytes.HasSuffix(bytes.TrimSpace(f.Raw), []byte(`,"next_by_subj":">"}`)) {
+					asked++
+				}
+				lost := test.lost != nil && !f.FromClient && bytes.Contains(f.Raw, test.lost)
+				if lost {
+					test.lost = nil
+				}
+				return lost
+			}))
+			f := worker.JobFilter{From: worker.Cursor{Sequence: test.from}, Limit: test.limit}
+			got, last := []uint64(nil), test.from+1000
+			for more := true; more && f.From.Sequence <= last; more = f.From.Sequence > 0 {
+				page := check.Must(c.Jobs(t.Context(), f))(t)
+				for _, j := range page.Jobs {
+					got = append(got, j.Sequence)
+				}
+				f.From = page.Next
+			}
+			outside := func(seq uint64) bool { return seq < test.from || seq > last }
+			check.Equal(t, slices.DeleteFunc(slices.Clone(want), outside), slices.DeleteFunc(got, outside))
+			check.That(t, asked > 100 && test.lost == nil, "%s: %d messages were asked for one by one; lost %q", name, asked, test.lost)
+		}
+		proxy.Filter(nil)
+	})
+}
+
+// Middleware runs around every attempt: the handler sees its context, and its own error or
+// panic is the attempt's.
+func TestMiddleware(t *testing.T) {
+	t.Parallel()
+
+	type key struct{}
+
+	b := setup(t, nil)
+	around := func(ctx context.Context, info worker.Info, header nats.Header, next func(context.Context) error) error {
+		switch info.Attempt {
+		case 1:
+			return errors.New("refused by the middleware")
+		case 2:
+			panic("in the middleware")
+		}
+		return next(context.WithValue(ctx, key{}, info.Pattern+" "+header.Get("Who")))
+	}
+	cfg := b.config(t, func(c *worker.Config) { c.Middleware = []worker.Middleware{around} })
+	seen := make(chan string, 1)
+
+	run(t, b.js, cfg, worker.Policy{Backoff: worker.Exponential(1, 1)}, func(ctx context.Context, _ *worker.Job[order]) error {
+		who, ok := ctx.Value(key{}).(string)
+		check.That(t, ok, "the handler does not see the middleware's context")
+
+		seen <- who
+		return nil
+	})
+
+	msg := nats.NewMsg("jobs.soup")
+	msg.Data = []byte(`{}`)
+	msg.Header.Set("Who", "anna")
+
+	check.OK(t, check.Err(b.js.PublishMsg(t.Context(), msg)))
+
+	first := receive(t, b.settled, "the first attempt")
+	check.That(t, first.Outcome == worker.OutcomeRetried, "the first attempt was %s: %v", first.Outcome, first.Err)
+
+	second := receive(t, b.settled, "the second attempt")
+	_, ok := errors.AsType[*worker.PanicError](second.Err)
+	check.That(t, ok, "the second attempt ended with %v, want a panic", second.Err)
+
+	check.Same(t, "the handler saw", receive(t, seen, "the handler"), "jobs.> anna")
+
+	if third := receive(t, b.settled, "the third attempt"); third.Outcome != worker.OutcomeCompleted || third.Pattern != "jobs.>" {
+		t.Errorf("the third attempt was %s of %q: %v", third.Outcome, third.Pattern, third.Err)
+	}
+}

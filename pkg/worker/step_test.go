@@ -1,0 +1,239 @@
+package worker_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/pkg/worker/step"
+)
+
+// attempts runs one job through the given attempts, one after the other, and returns how
+// each was settled. Every attempt but the last should fail.
+func attempts(t testing.TB, b *bundle, hs ...worker.Handler[order]) []worker.Settlement {
+	t.Helper()
+
+	policy := worker.Policy{Backoff: worker.Exponential(0, 0), MaxAttempts: 100}
+	r := run(t, b.js, b.config(t), policy, func(ctx context.Context, job *worker.Job[order]) error {
+		return hs[min(job.Attempt, len(hs))-1](ctx, job)
+	})
+	b.publish(t, "jobs.1", `{"n":1}`)
+
+	all := make([]worker.Settlement, 0, len(hs))
+	for range hs {
+		all = append(all, receive(t, b.settled, "a settlement"))
+	}
+
+	check.Is(t, r.wait(), nil)
+	return all
+}
+
+// dish is a result with everything that JSON is apt to change.
+type dish struct {
+	At     time.Time
+	Big    uint64
+	Name   string
+	Parts  map[string][]byte
+	secret int
+}
+
+func TestRecordedStepIsNotRunAgain(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, nil)
+	runs := map[string]int{}
+
+	var first, again dish
+
+	want := dish{At: time.Unix(1, 2).UTC(), Big: 1<<64 - 1, Name: "soup \u2028 <b>", Parts: map[string][]byte{"x": {0, 255, '\n'}}}
+	steps := func(got *dish) worker.Handler[order] {
+		return func(ctx context.Context, job *worker.Job[order]) error {
+			var err error
+
+			*got, err = step.Run(ctx, job, "cook", func(context.Context) (dish, error) {
+				runs["cook"]++
+				made := want
+				made.secret = 7
+				return made, nil
+			})
+			if err != nil {
+				return err
+			}
+			return step.Do(ctx, job, "serve", func(context.Context) error {
+				runs["serve"]++
+				if runs["serve"] == 1 {
+					return io.ErrUnexpectedEOF
+				}
+				return nil
+			})
+		}
+	}
+
+	all := attempts(t, b, steps(&first), steps(&again))
+	if !errors.Is(all[0].Err, io.ErrUnexpectedEOF) || all[0].Outcome != worker.OutcomeRetried || all[1].Outcome != worker.OutcomeCompleted {
+		t.Errorf("settled: %+v", all)
+	}
+
+	check.Equal(t, map[string]int{"cook": 1, "serve": 2}, runs)
+
+	for _, got := range []dish{first, again} { // the first attempt has no more than the second
+		check.Equal(t, want, got, cmp.AllowUnexported(dish{}))
+	}
+}
+
+func TestStepResultsOfEverySizeComeBack(t *testing.T) {
+	t.Parallel()
+
+	const seed = 4
+
+	b := setup(t, nil)
+	random := rand.NewChaCha8([32]byte{seed})
+	results := map[string][]byte{}
+
+	for _, size := range []int{0, 1, 4 << 10, 4<<10 + 1, 40 << 10, 1 << 20, 3<<20 + 7} {
+		noise := make([]byte, size)
+		_, _ = random.Read(noise) //nolint:errcheck // it has none
+		results[fmt.Sprintf("noise %d", size)] = noise
+		results[fmt.Sprintf("text %d", size)] = bytes.Repeat([]byte("soup "), size/5+1)
+	}
+
+	for i := range 40 { // together they outgrow the record
+		results[fmt.Sprintf("small %d", i)] = results["noise 4096"]
+	}
+
+	runs := 0
+	all := func(ctx context.Context, job *worker.Job[order]) error {
+		names := append(slices.Sorted(maps.Keys(results)), "one more") // new in the last attempt
+		for _, name := range names {
+			if name == "one more" && job.Attempt < 3 {
+				continue
+			}
+
+			made := bytes.Clone(results[name])
+
+			got, err := step.Run(ctx, job, name, func(context.Context) ([]byte, error) {
+				runs++
+				return made, nil
+			})
+			if err != nil {
+				return worker.Cancel(err)
+			}
+
+			if !bytes.Equal(got, results[name]) {
+				return worker.Cancel(fmt.Errorf("%s: got %d bytes, want %d", name, len(got), len(results[name])))
+			}
+
+			clear(got) // both are the handler's
+			clear(made)
+		}
+
+		if job.Attempt < 4 {
+			return errors.New("again")
+		}
+		return nil
+	}
+
+	if last := attempts(t, b, slices.Repeat([]worker.Handler[order]{all}, 4)...)[3]; last.Outcome != worker.OutcomeCompleted || runs != len(results)+1 {
+		t.Errorf("%s, %v; %d runs of %d steps", last.Outcome, last.Err, runs, len(results)+1)
+	}
+}
+
+func TestFailedStepIsNotRecorded(t *testing.T) {
+	t.Parallel()
+
+	fail := map[string]func() error{
+		"error":  func() error { return io.EOF },
+		"panic":  func() error { panic("burnt") },
+		"retry":  func() error { return worker.Retry(time.Millisecond, io.EOF) },
+		"snooze": func() error { return worker.Snooze(0) },
+	}
+
+	for name := range fail {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+
+			ran := 0
+			one := func(ctx context.Context, job *worker.Job[order]) error {
+				return step.Do(ctx, job, name, func(context.Context) error {
+					ran++
+					if ran == 1 {
+						return fail[name]()
+					}
+					return nil
+				})
+			}
+
+			b := setup(t, nil)
+			run(t, b.js, b.config(t), worker.Policy{Backoff: worker.Exponential(0, 0)}, one)
+			b.publish(t, "jobs.1", `{}`)
+
+			first, second := receive(t, b.settled, "an attempt"), receive(t, b.settled, "the other")
+			if first.Deliveries > second.Deliveries { // it followed at once
+				first, second = second, first
+			}
+
+			check.Failsf(t, first.Err, "first: %s without an error", first.Outcome)
+
+			check.That(t, second.Outcome == worker.OutcomeCompleted && ran == 2, "then: %s, %v, %d runs", second.Outcome, second.Err, ran)
+		})
+	}
+}
+
+func TestStepsAtTheSameTime(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, nil)
+
+	const n = 50
+
+	var (
+		mu   sync.Mutex
+		runs = map[int]int{}
+	)
+
+	fan := func(ctx context.Context, job *worker.Job[order]) error {
+		var group sync.WaitGroup
+
+		errs := make([]error, n)
+		for i := range n {
+			group.Go(func() {
+				got, err := step.Run(ctx, job, fmt.Sprint("part ", i), func(context.Context) (int, error) {
+					mu.Lock()
+					defer mu.Unlock()
+
+					runs[i]++
+					if i%2 == 1 && runs[i] == 1 {
+						return 0, io.EOF
+					}
+					return i, nil
+				})
+				if err == nil && got != i {
+					err = fmt.Errorf("part %d has the result %d", i, got)
+				}
+
+				errs[i] = err
+			})
+		}
+
+		group.Wait()
+		return errors.Join(errs...)
+	}
+
+	check.Same(t, "settled", attempts(t, b, slices.Repeat([]worker.Handler[order]{fan}, 2)...)[1].Outcome, worker.OutcomeCompleted)
+
+	for i := range n {
+		check.Same(t, fmt.Sprintf("part %d runs", i), runs[i], 1+i%2)
+	}
+}

@@ -1,0 +1,274 @@
+package worker_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/pkg/worker/step"
+)
+
+func TestResultOverTheLimitIsReturnedWithAnError(t *testing.T) {
+	t.Parallel()
+
+	m := step.NewMemory()
+	large := make([]byte, step.MaxResult+1)
+	job := &worker.Job[order]{}
+
+	got, err := step.Run(m.Attempt(t.Context()), job, "large", func(context.Context) ([]byte, error) { return large, nil })
+	check.That(t, errors.Is(err, step.ErrTooLarge) && len(got) == len(large), "%d bytes, %v; want all of it and ErrTooLarge", len(got), err)
+
+	err = step.Do(m.Attempt(t.Context()), job, "large", func(context.Context) error { return io.EOF })
+	check.Is(t, err, io.EOF)
+}
+
+func TestMisuseOfStepsIsRefused(t *testing.T) {
+	t.Parallel()
+
+	job := &worker.Job[order]{}
+	nothing := func(context.Context) error { return nil }
+
+	check.Is(t, step.Do(t.Context(), job, "a", nothing), step.ErrNoJournal)
+
+	ctx := step.NewMemory().Attempt(t.Context())
+	check.Is(t, step.Do(ctx, job, "a", nothing), nil)
+
+	for _, name := range []string{"a", "", "tab\t", "\xff", strings.Repeat("x", 101)} {
+		check.Is(t, step.Do(ctx, job, name, nothing), step.ErrMisuse, name)
+	}
+
+	for i := 1; i < step.MaxSteps; i++ {
+		check.Is(t, step.Do(ctx, job, fmt.Sprint(i), func(context.Context) error { return io.EOF }), io.EOF)
+		check.OK(t, step.Do(ctx, job, fmt.Sprint(i), nothing))
+	}
+
+	check.Is(t, step.Do(ctx, job, "last", nothing), step.ErrMisuse)
+}
+
+func TestFailedStepMayRunAgainInTheSameAttempt(t *testing.T) {
+	t.Parallel()
+
+	ctx := step.NewMemory().Attempt(t.Context())
+	job := &worker.Job[order]{}
+	panicked := func() (value any) {
+		defer func() { value = recover() }()
+		return step.Do(ctx, job, "a", func(context.Context) error { panic("burnt") })
+	}
+
+	value := panicked()
+	check.That(t, value == "burnt", "%v came out, want the panic", value)
+
+	check.Is(t, step.Do(ctx, job, "a", func(context.Context) error { return io.EOF }), io.EOF)
+
+	check.Is(t, step.Do(ctx, job, "a", func(context.Context) error { return nil }), nil)
+}
+
+func TestStepAfterTheHandlerHasReturnedIsRefused(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, nil)
+	late := make(chan error, 1)
+	returned := make(chan struct{})
+
+	attempts(t, b, func(ctx context.Context, job *worker.Job[order]) error {
+		go func() {
+			<-returned
+			late <- step.Do(context.WithoutCancel(ctx), job, "late", func(context.Context) error { return nil })
+		}()
+		return nil
+	})
+	close(returned)
+
+	check.Is(t, receive(t, late, "the late step"), step.ErrMisuse)
+}
+
+func TestContextOfAnotherJobIsRefused(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, nil)
+	all := attempts(t, b, func(ctx context.Context, job *worker.Job[order]) error {
+		other := *job
+		other.Sequence++
+		return worker.Cancel(step.Do(ctx, &other, "a", func(context.Context) error { return nil }))
+	})
+
+	check.Is(t, all[0].Err, step.ErrMisuse)
+}
+
+func TestStepDoesNotStartWhenItsContextHasEnded(t *testing.T) {
+	t.Parallel()
+
+	why := errors.New("the far side has gone")
+	ctx, cancel := context.WithCancelCause(step.NewMemory().Attempt(t.Context()))
+	cancel(why)
+
+	for i := range 50 { // a choice between two that are ready is by chance
+		err := step.Do(ctx, &worker.Job[order]{}, fmt.Sprint(i), func(context.Context) error { return errors.New("was run") })
+		check.Require(t, errors.Is(err, why) && errors.Is(err, context.Canceled), "%v, want the cause and context.Canceled", err)
+	}
+}
+
+func TestStepOfAnotherTypeIsNotTaken(t *testing.T) {
+	t.Parallel()
+
+	m := step.NewMemory()
+	job := &worker.Job[order]{}
+
+	check.OK(t, check.Err(step.Run(m.Attempt(t.Context()), job, "count", func(context.Context) (int, error) { return 7, nil })))
+
+	_, err := step.Run(m.Attempt(t.Context()), job, "count", func(context.Context) (string, error) { return "", errors.New("was run") })
+	unreadable, ok := errors.AsType[*step.RecordError](err)
+	check.That(t, ok && unreadable.Step == "count", "%v, want a RecordError", err)
+
+	raw, err := step.Run(m.Attempt(t.Context()), job, "count", func(context.Context) (json.RawMessage, error) { return nil, errors.New("was run") })
+	check.That(t, string(raw) == "7" && err == nil, "%s, %v; want 7", raw, err)
+}
+
+// stepKeys is the prefix of the journals' subjects in the default bucket.
+const stepKeys = "$KV.jobs.steps."
+
+// stepRecorder is the independent recorder of the results that each step returned to any handler.
+type stepRecorder struct {
+	mu      sync.Mutex
+	results map[string]string
+	runs    map[string]int
+	slow    func() // nil for no time at all
+	wrong   []string
+}
+
+func newStepRecorder() *stepRecorder {
+	return &stepRecorder{results: map[string]string{}, runs: map[string]int{}}
+}
+
+// run is step.Run of a function whose result is another in each execution.
+func (l *stepRecorder) run(ctx context.Context, job *worker.Job[order], name string) (string, error) {
+	key := fmt.Sprintf("%s/%s", job.ID, name)
+
+	got, err := step.Run(ctx, job, name, func(context.Context) (string, error) {
+		if l.slow != nil {
+			l.slow()
+		}
+
+		l.mu.Lock()
+		defer l.mu.Unlock()
+
+		l.runs[key]++
+		return fmt.Sprintf("%s, execution %d", key, l.runs[key]), nil
+	})
+	if err != nil {
+		return got, err
+	}
+
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	if before, ok := l.results[key]; ok && before != got {
+		l.wrong = append(l.wrong, fmt.Sprintf("%s: %q after %q", key, got, before))
+	}
+
+	l.results[key] = got
+	return got, nil
+}
+
+func (l *stepRecorder) check(t testing.TB) {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	for _, wrong := range l.wrong {
+		t.Errorf("a recorded step changed: %s", wrong)
+	}
+}
+
+// journals counts the messages of all journals.
+func (b *bundle) journals(t testing.TB) int {
+	t.Helper()
+
+	s := check.Must(b.js.Stream(t.Context(), "KV_jobs"))(t)
+
+	info := check.Must(s.Info(t.Context(), jetstream.WithSubjectFilter(stepKeys+">")))(t)
+	return len(info.State.Subjects)
+}
+
+func TestBucketOfStepsIsChecked(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, nil)
+	try := func(auto bool) error {
+		cfg := b.config(t, func(c *worker.Config) { c.AutoCreate, c.StepBucket = auto, "recipes" })
+		r := run(t, b.js, cfg, worker.Policy{}, complete)
+		r.once = true
+		return receive(t, r.done, "Run to refuse")
+	}
+
+	err := try(false)
+	_, ok := errors.AsType[*worker.MissingError](err)
+	check.That(t, ok && strings.Contains(err.Error(), "bucket recipes"), "%v, want that bucket recipes is missing", err)
+
+	_, err = b.js.CreateStream(t.Context(), jetstream.StreamConfig{
+		Name: "KV_recipes", Subjects: []string{"$KV.recipes.>"}, AllowMsgTTL: true, AllowRollup: true,
+		MaxBytes: 1 << 20, MaxMsgsPerSubject: 5, SubjectDeleteMarkerTTL: time.Minute,
+	})
+	check.OK(t, err)
+
+	err = try(true)
+	_, ok = errors.AsType[*worker.DriftError](err)
+	check.Require(t, ok, "%v is no DriftError", err)
+
+	check.Contains(t, err, "max_msgs_per_subject", "subject_delete_marker_ttl", "discard")
+}
+
+func TestStepsGoIntoTheirBucket(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, nil)
+	cfg := b.config(t, func(c *worker.Config) { c.StepBucket = "recipes" })
+	run(t, b.js, cfg, worker.Policy{}, func(ctx context.Context, job *worker.Job[order]) error {
+		return step.Do(ctx, job, "a", func(context.Context) error { return nil })
+	})
+	b.publish(t, "jobs.1", `{}`)
+
+	s := receive(t, b.settled, "the settlement")
+	check.That(t, s.Outcome == worker.OutcomeCompleted, "%s: %v", s.Outcome, s.Err)
+
+	stream := check.Must(b.js.Stream(t.Context(), "KV_recipes"))(t)
+
+	if stream.CachedInfo().State.Msgs != 1 || b.journals(t) != 0 {
+		t.Errorf("%d messages in the bucket of steps, %d in the other; want 1, 0", stream.CachedInfo().State.Msgs, b.journals(t))
+	}
+}
+
+// TestFullBucketFailsTheAttempt fills the bucket of steps. A refused write is not tried
+// again, and the attempt fails.
+func TestFullBucketFailsTheAttempt(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, nil)
+
+	_, err := b.js.CreateStream(t.Context(), jetstream.StreamConfig{
+		Name: "KV_recipes", Subjects: []string{"$KV.recipes.>"}, AllowMsgTTL: true, Discard: jetstream.DiscardNew,
+		MaxBytes: 2 << 10, MaxMsgsPerSubject: 1,
+	})
+	check.OK(t, err)
+
+	cfg := b.config(t, func(c *worker.Config) { c.SettleTimeout, c.StepBucket = time.Hour, "recipes" })
+	run(t, b.js, cfg, worker.Policy{}, func(ctx context.Context, job *worker.Job[order]) error {
+		_, err := step.Run(ctx, job, "a", func(context.Context) ([]byte, error) { return make([]byte, 3<<10), nil })
+		return worker.Cancel(err)
+	})
+	b.publish(t, "jobs.1", `{}`)
+
+	if s := receive(t, b.settled, "the settlement"); !errors.Is(s.Err, step.ErrNotRecorded) || !strings.Contains(s.Err.Error(), "maximum bytes") {
+		t.Errorf("%v, want ErrNotRecorded and the server's reason", s.Err)
+	}
+}

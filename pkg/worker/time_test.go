@@ -1,0 +1,208 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/worker"
+)
+
+func TestSlowJobIsNotDeliveredTwice(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bundle) {
+		_, other := natstest.Connect(t, b.srv)
+
+		var runs atomic.Int32
+
+		done := make(chan int, 1)
+		slow := func(_ context.Context, job *worker.Job[order]) error {
+			runs.Add(1)
+			pass(10 * time.Minute) // 120 times AckWait
+
+			done <- job.Deliveries
+			return nil
+		}
+		run(t, b.js, b.config(t), worker.Policy{}, slow)
+		run(t, other, b.config(t), worker.Policy{}, slow)
+		b.publish(t, "jobs.1", `{}`)
+
+		check.Same(t, "deliveries", <-done, 1)
+
+		pass(time.Minute)
+
+		if runs.Load() != 1 || b.left(t) != 0 {
+			t.Errorf("%d runs, %d left; want 1, 0", runs.Load(), b.left(t))
+		}
+	})
+}
+
+func TestDeadWorkersJobRunsElsewhereWithinTwoAckWaits(t *testing.T) {
+	for _, after := range []time.Duration{0, time.Second, 1700 * time.Millisecond, 7 * time.Second, time.Hour} {
+		t.Run(after.String(), func(t *testing.T) {
+			bubble(t, func(t *testing.T, b *bundle) {
+				nc, js := natstest.Connect(t, b.srv)
+				started := make(chan struct{})
+				dead := make(chan struct{})
+				first := run(t, js, b.config(t, stopAtOnce), worker.Policy{}, func(context.Context, *worker.Job[order]) error {
+					close(started)
+					<-dead
+					return nil
+				})
+				b.publish(t, "jobs.1", `{}`)
+				<-started
+				pass(after)
+				nc.Close() // as the server sees it when a process dies
+				crashed := time.Now()
+				close(dead)
+
+				check.Is(t, first.wait(), nats.ErrConnectionClosed)
+
+				again := make(chan *worker.Job[order], 1)
+				run(t, b.js, b.config(t), worker.Policy{}, tell(again, theJob))
+
+				job := <-again
+				waited := time.Since(crashed)
+				check.That(t, waited < 10*time.Second, "restarted after %s, want less than 2 AckWaits of 5s", waited)
+
+				check.That(t, job.Attempt == 2 && job.Deliveries == 2,
+					"attempt %d, delivery %d; want 2, 2: a crash uses an attempt", job.Attempt, job.Deliveries)
+			})
+		})
+	}
+}
+
+func stopAtOnce(c *worker.Config) { c.SoftStop, c.HardStop, c.SettleTimeout = -1, -1, time.Second }
+
+func TestJobThatKillsItsWorkerEndsInTheDeadLetters(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bundle) {
+		const maxAttempts = 3
+
+		policy := worker.Policy{MaxAttempts: maxAttempts}
+		runs := 0
+
+		b.publish(t, "jobs.killer", `{}`)
+
+		for range maxAttempts {
+			nc, js := natstest.Connect(t, b.srv)
+			started := make(chan struct{})
+			r := run(t, js, b.config(t, stopAtOnce), policy, func(ctx context.Context, job *worker.Job[order]) error {
+				if job.Attempt == 1 && job.Deliveries == 1 {
+					return worker.Snooze(time.Minute) // must not count
+				}
+
+				runs++
+
+				close(started)
+				<-ctx.Done()
+				return ctx.Err()
+			})
+			<-started
+			nc.Close()
+
+			check.Is(t, r.wait(), nats.ErrConnectionClosed)
+		}
+
+		cfg, settled := b.reporting(t)
+		run(t, b.js, cfg, policy, func(context.Context, *worker.Job[order]) error {
+			runs++
+			return nil
+		})
+
+		if s := <-settled; s.Outcome != worker.OutcomeDead || runs != maxAttempts {
+			t.Errorf("%s after %d runs, want dead after %d", s.Outcome, runs, maxAttempts)
+		}
+
+		if letters := b.letters(t); len(letters) != 1 || letters[0].Reason != worker.ReasonExhausted || letters[0].Attempts != maxAttempts {
+			t.Errorf("letters: %+v, want one, exhausted after %d attempts", letters, maxAttempts)
+		}
+	})
+}
+
+func TestTimeoutEndsTheContextAndUsesAnAttempt(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bundle) {
+		b.publish(t, "jobs.1", `{}`)
+		run(t, b.js, b.config(t), worker.Policy{MaxAttempts: 1, Timeout: time.Minute}, func(ctx context.Context, _ *worker.Job[order]) error {
+			<-ctx.Done()
+			return ctx.Err()
+		})
+
+		s := <-b.settled
+
+		var timeout *worker.TimeoutError
+		if !errors.As(s.Err, &timeout) || !errors.Is(s.Err, context.DeadlineExceeded) || s.Ran != time.Minute || s.Outcome != worker.OutcomeDead {
+			t.Errorf("%s after %s: %v; want dead after 1m0s, a TimeoutError", s.Outcome, s.Ran, s.Err)
+		}
+	})
+}
+
+func TestStuckHandlerIsReportedOnceAndKeepsItsJob(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bundle) {
+		stuck := make(chan worker.StuckHandler, 10)
+		cfg := b.config(t, func(c *worker.Config) { c.Hooks.Stuck = func(h worker.StuckHandler) { stuck <- h } })
+		done := make(chan int, 1)
+
+		run(t, b.js, cfg, worker.Policy{Timeout: time.Minute}, func(_ context.Context, job *worker.Job[order]) error {
+			pass(10 * time.Minute)
+
+			done <- job.Deliveries
+			return nil
+		})
+		b.publish(t, "jobs.1", `{}`)
+
+		begun := time.Now()
+
+		h := <-stuck
+		check.That(t, h.ID == "JOBS:1" && h.Ran >= time.Minute && strings.Contains(h.Stacks, "test.pass "), "stuck: %+v, want JOBS:1, in pass", h)
+
+		after := time.Since(begun)
+		check.That(t, after >= 70*time.Second && after <= 75*time.Second, "reported after %s, want 1m10s and at most a heartbeat more", after)
+
+		deliveries := <-done
+		check.That(t, deliveries == 1 && len(stuck) == 0, "%d deliveries, %d more reports; want 1, 0", deliveries, len(stuck))
+	})
+}
+
+// TestCopyOfARunningJobIsNotStarted takes a running job from its worker, as a server does
+// that heard no heartbeat, so that the server delivers it to the same worker again.
+func TestCopyOfARunningJobIsNotStarted(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bundle) {
+		beats := make(chan *nats.Msg, 100)
+
+		check.OK(t, check.Err(b.nc.ChanSubscribe("$JS.ACK.>", beats)))
+
+		var attempts []int
+
+		first := make(chan struct{})
+		run(t, b.js, b.config(t), worker.Policy{Jitter: -1}, func(_ context.Context, job *worker.Job[order]) error {
+			attempts = append(attempts, job.Attempt)
+			if len(attempts) == 1 {
+				<-first
+				return errors.New("again")
+			}
+			return nil
+		})
+		b.publish(t, "jobs.1", `{}`)
+
+		for range 3 {
+			check.OK(t, b.nc.Publish((<-beats).Subject, []byte("-NAK")))
+
+			pass(time.Second)
+		}
+
+		close(first)
+
+		s := <-b.settled
+		check.That(t, s.Outcome == worker.OutcomeRetried, "first: %s, want retried", s.Outcome)
+
+		if s := <-b.settled; s.Outcome != worker.OutcomeCompleted || s.Deliveries != 5 || s.Attempt != 2 || len(attempts) != 2 {
+			t.Errorf("then: %s, delivery %d, attempt %d, %d runs; want completed, 5, 2, 2", s.Outcome, s.Deliveries, s.Attempt, len(attempts))
+		}
+	})
+}

@@ -1,0 +1,293 @@
+// Package remote looks places up at an HTTP service that the operator names: it posts a place, and the service answers with the
+// venues that may be that place. docs/provider.md is the contract, for those who write such a service.
+//
+// A [Client] makes no call before its Turn, none while a Retry-After lasts, and none for 30 seconds after five failed calls in a
+// row. A search that meets one of the latter fails at once with the time after which a retry is worthwhile. The client makes one
+// call for each search and leaves retries to the job. It follows no redirect, so it dials only the host that the operator named.
+package remote
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sony/gobreaker/v2"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/enricher/match"
+	"github.com/expediter-io/expediter/services/enricher/provider"
+)
+
+const (
+	// breakerFailures is the number of failed calls in a row after which no call is made for breakerPause. Then one call is let
+	// through to try.
+	breakerFailures = 5
+	breakerPause    = 30 * time.Second
+	// burst is the number of calls that may be made at once after a pause.
+	burst = 2
+	// minRate and maxRate bound the calls a second. A job has 30 seconds, in which its turn has to come.
+	minRate = 0.1
+	maxRate = 10_000
+	// maxTimeout leaves time in a job for the turn before the call.
+	maxTimeout = 10 * time.Second
+)
+
+// Config configures a [Client]. Only URL is required.
+type Config struct {
+	// AllowHTTP permits plain http to another machine, such as one in the same cluster. Defaults to false.
+	AllowHTTP bool
+
+	// Key is sent as a bearer token. Defaults to none.
+	Key string
+
+	// Logger gets a warning when the breaker changes. Defaults to none.
+	Logger *slog.Logger
+
+	// Name is the provider's name. Defaults to [contracts.ProviderWolt].
+	Name string
+
+	// Rate is the number of calls a second that the clients of all processes together may make, 0.1 to 10,000. Defaults to 10.
+	Rate float64
+
+	// Timeout bounds a call, from the dial to the end of the body. Defaults to 8 seconds, at most 10.
+	Timeout time.Duration
+
+	// Transport makes the calls. Defaults to a separate one, without cookies, that heeds the proxies of the environment.
+	Transport http.RoundTripper
+
+	// Turn waits before each call until Rate allows one, or ctx ends. Defaults to no wait: then the caller of Search limits the
+	// rate.
+	Turn func(ctx context.Context) error
+
+	// URL is the address to which places are posted. Required.
+	URL string
+}
+
+func (c Config) withDefaults() Config {
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	c.Name = cmp.Or(c.Name, contracts.ProviderWolt)
+	c.Rate = cmp.Or(c.Rate, 10)
+	c.Timeout = cmp.Or(c.Timeout, 8*time.Second)
+	if c.Turn == nil {
+		c.Turn = func(context.Context) error { return nil }
+	}
+	if c.Transport == nil {
+		c.Transport = &http.Transport{
+			DialContext: (&net.Dialer{Timeout: c.Timeout}).DialContext, ForceAttemptHTTP2: true, IdleConnTimeout: 90 * time.Second,
+			MaxIdleConnsPerHost: 16, MaxResponseHeaderBytes: 64 << 10, Proxy: http.ProxyFromEnvironment, TLSHandshakeTimeout: c.Timeout,
+		}
+	}
+	return c
+}
+
+// validate reports every mistake in the configuration. No error repeats URL or Key: both may be secret.
+func (c Config) validate() error {
+	errs := []error{c.validateURL()}
+	if !(c.Rate >= minRate && c.Rate <= maxRate) { // also true for NaN
+		errs = append(errs, fmt.Errorf("Rate is %g: want %g to %d calls a second", c.Rate, minRate, maxRate))
+	}
+	if c.Timeout < 0 || c.Timeout > maxTimeout {
+		errs = append(errs, fmt.Errorf("Timeout is %s: want at most %s", c.Timeout, maxTimeout))
+	}
+	if strings.ContainsFunc(c.Key, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		errs = append(errs, errors.New("Key has a space or a character that a header cannot have"))
+	}
+	return errors.Join(errs...)
+}
+
+func (c Config) validateURL() error {
+	if c.URL == "" {
+		return errors.New("URL is missing: set the address to which places are posted")
+	}
+	u, err := provider.ParseURL(c.URL)
+	switch {
+	case err != nil:
+		return fmt.Errorf("URL: %w", err)
+	case u.RawQuery != "" || u.Fragment != "":
+		return errors.New("URL has a query or a fragment: a secret belongs into Key")
+	case u.Scheme == "http" && !c.AllowHTTP && !loopback(u.Hostname()):
+		return errors.New("URL is plain http to another machine, and anybody between could read the key: use https, or set AllowHTTP")
+	}
+	return nil
+}
+
+func loopback(host string) bool {
+	addr, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && addr.Unmap().IsLoopback()
+}
+
+// ErrCircuitOpen is the cause of an unavailable provider.Error when no call was made because too many failed in a row.
+var ErrCircuitOpen = errors.New("the circuit breaker is open after too many failed calls in a row")
+
+var _ provider.Limited = (*Client)(nil)
+
+// Client asks the service. It is safe for concurrent use, and a process needs only one, which has the pauses and the breaker.
+type Client struct {
+	breaker *gobreaker.CircuitBreaker[[]provider.Venue]
+	config  Config
+	http    *http.Client
+	open    pause // until the breaker lets a call through again
+	pause   pause // that the service has asked for
+}
+
+// New returns a client. It makes no call. The error is a misconfigured [*provider.Error] that names every mistake in the
+// configuration.
+func New(config Config) (*Client, error) {
+	c := &Client{config: config.withDefaults()}
+	if err := c.config.validate(); err != nil {
+		return nil, c.fail(provider.KindMisconfigured, "the configuration cannot be used", err)
+	}
+	c.http = &http.Client{
+		// A redirect would send the key and the place to a host that nobody configured.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Transport:     c.config.Transport,
+	}
+	c.breaker = gobreaker.NewCircuitBreaker[[]provider.Venue](gobreaker.Settings{
+		IsExcluded:    spared,
+		Name:          c.config.Name,
+		OnStateChange: c.changed,
+		ReadyToTrip:   func(counts gobreaker.Counts) bool { return counts.ConsecutiveFailures >= breakerFailures },
+		Timeout:       breakerPause,
+	})
+	return c, nil
+}
+
+// Close closes idle connections. Searches in progress go on.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// Name returns the configured name.
+func (c *Client) Name() string { return c.config.Name }
+
+// Limits returns the limits of the configuration. At most Rate × Timeout searches may be under way: with more, some would wait
+// longer for their turn than for their answer.
+func (c *Client) Limits() provider.Limits {
+	return provider.Limits{
+		Burst:    burst,
+		Gap:      time.Duration(float64(time.Second) / c.config.Rate),
+		Searches: int(math.Ceil(c.config.Rate * c.config.Timeout.Seconds())),
+	}
+}
+
+// Held reports whether calls are held back now, because the service asked for a pause or failed too often in a row.
+func (c *Client) Held() bool {
+	return c.pause.left() > 0 || c.breaker.State() == gobreaker.StateOpen
+}
+
+// Search posts the place and returns the venues of the answer. An empty list with a nil error means that the service answered
+// with an empty list.
+func (c *Client) Search(ctx context.Context, place match.Place) ([]provider.Venue, error) {
+	body, err := json.Marshal(place)
+	if err != nil { // the position is no number
+		return nil, c.fail(provider.KindUnsupported, "the place cannot be written as JSON", err)
+	}
+	if ctx.Err() != nil {
+		return nil, c.ended(ctx)
+	}
+	if err := c.paused(); err != nil {
+		return nil, err
+	}
+	venues, err := c.breaker.Execute(func() ([]provider.Venue, error) {
+		if err := c.takeTurn(ctx); err != nil {
+			return nil, sparedError{err}
+		}
+		// An answer that cannot be read counts as a failure, like a missing one.
+		venues, err := c.post(ctx, body)
+		if err != nil && ctx.Err() != nil {
+			err = sparedError{err}
+		}
+		return venues, err
+	})
+	if errors.Is(err, gobreaker.ErrOpenState) || errors.Is(err, gobreaker.ErrTooManyRequests) {
+		return nil, c.circuitOpen()
+	}
+	if s, ok := errors.AsType[sparedError](err); ok {
+		return nil, s.error
+	}
+	return venues, err //nolint:wrapcheck // It is a provider.Error, from the function above.
+}
+
+// takeTurn waits until the rate allows a call. It then checks the pause and the breaker again: calls that waited must not be sent
+// when the service has begun to refuse or to fail in the meantime.
+func (c *Client) takeTurn(ctx context.Context) error {
+	if err := c.config.Turn(ctx); ctx.Err() != nil {
+		return c.ended(ctx)
+	} else if err != nil {
+		failure := c.fail(provider.KindRateLimited, "there is no turn under the rate", err)
+		failure.RetryAfter = turnPause
+		return failure
+	}
+	if c.breaker.State() == gobreaker.StateOpen {
+		return c.circuitOpen()
+	}
+	return c.paused()
+}
+
+// paused returns the error of a call during a pause, or nil.
+func (c *Client) paused() error {
+	left := c.pause.left()
+	if left == 0 {
+		return nil
+	}
+	failure := c.fail(provider.KindRateLimited, "the service asked for a pause, which is not over", nil)
+	failure.RetryAfter = min(max(left, time.Second), maxRetryAfter)
+	return failure
+}
+
+func (c *Client) circuitOpen() *provider.Error {
+	failure := c.fail(provider.KindUnavailable, "no call was made", ErrCircuitOpen)
+	failure.RetryAfter = min(max(c.open.left(), time.Second), breakerPause)
+	return failure
+}
+
+// changed is called when the breaker changes.
+func (c *Client) changed(_ string, from, to gobreaker.State) {
+	if to == gobreaker.StateOpen {
+		c.open.extend(breakerPause)
+	}
+	c.config.Logger.Warn("circuit breaker of the provider changed",
+		slog.String("provider", c.config.Name), slog.String("from", from.String()), slog.String("to", to.String()))
+}
+
+// sparedError is the error of a call that was not made or that its caller ended. It says nothing about the service.
+type sparedError struct{ error }
+
+func (e sparedError) Unwrap() error { return e.error }
+
+// spared reports whether a failed call is left out of the breaker's count. A service that asks for a pause works, and keeping the
+// pause is enough.
+func spared(err error) bool {
+	_, ok := errors.AsType[sparedError](err)
+	return ok || provider.KindOf(err) == provider.KindRateLimited
+}
+
+// pause holds back calls until a time.
+type pause struct {
+	mu    sync.Mutex
+	until time.Time
+}
+
+// extend holds back calls for d from now. It never shortens a pause.
+func (p *pause) extend(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if until := time.Now().Add(d); until.After(p.until) {
+		p.until = until
+	}
+}
+
+// left returns the remaining time of the pause, or 0.
+func (p *pause) left() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return max(0, time.Until(p.until))
+}

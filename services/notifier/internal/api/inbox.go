@@ -1,0 +1,61 @@
+package api
+
+import (
+	"strings"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
+	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
+)
+
+// inInbox is the partition, after all others, in the position of a row that is in no stream and is found by its item of the inbox.
+const inInbox = contracts.MaxNotifyPartitions
+
+// inInboxToo reports whether a query may select rows of the inbox.
+func (q Query) inInboxToo() bool { return q.Channel == "" || q.Channel == inapp.Name }
+
+// itemSubject returns the filter for the subjects of the rows' items.
+func (q Query) itemSubject() string {
+	tokens := q.tokens()
+	return deliveries.ItemSubject(strings.Join([]string{tokens[0], inapp.Name, tokens[2], tokens[3]}, "."))
+}
+
+// readItem reads a row by its item, and reports whether the row is in no stream.
+func readItem(r kvrecord.Record) (row stored, ok bool) {
+	row.at = at(r.Revision)
+	row.at.partition = inInbox
+	row.Notification, row.key, ok = deliveries.RowAtOnce(r)
+	return row, ok
+}
+
+// place is a place with rows: a partition, or the inbox.
+type place struct {
+	*kvrecord.Stream
+
+	atOnce int  // number of records that are read at a time
+	large  bool // records have the payload of an event
+	read   func(kvrecord.Record) (stored, bool)
+}
+
+func (a *API) place(partition int) place {
+	if partition == inInbox {
+		return place{Stream: a.items, atOnce: deliveries.ItemsAtOnce, large: true, read: readItem}
+	}
+	return place{Stream: a.rows[partition], atOnce: readAtOnce, read: readRow}
+}
+
+// found is a record that was read, with the row in it.
+type found struct {
+	revision uint64
+	row      func() (stored, bool)
+}
+
+// find returns a record in the form in which it is kept until the wanted ones are known: an item without its payload.
+func (p place) find(r kvrecord.Record) found {
+	if !p.large { // most items are not returned
+		return found{revision: r.Revision, row: func() (stored, bool) { return p.read(r) }}
+	}
+	row, ok := p.read(r)
+	return found{revision: r.Revision, row: func() (stored, bool) { return row, ok }}
+}
