@@ -197,7 +197,7 @@ func (n *Notifier) openStores(ctx context.Context, s *service.Service) (err erro
 	if n.records, err = kvrecord.New(kvrecord.Config{JetStream: s.JetStream, Prepare: n.traced}); err != nil {
 		return err
 	}
-	if n.Directory, err = recipient.OpenDirectory(ctx, s.JetStream, n.records, n.cfg.Logger); err != nil {
+	if n.Directory, err = recipient.OpenDirectory(ctx, s.JetStream, n.records); err != nil {
 		return err
 	}
 	if n.Inbox, err = inapp.Open(ctx, s.JetStream, n.records, inapp.Config{Keep: n.cfg.InboxKeep, Unreadable: n.unreadable}); err != nil {

@@ -109,7 +109,7 @@ func source(ctx context.Context, url string) error {
 		return err
 	}
 	defer records.Close()
-	directory, err := recipient.OpenDirectory(ctx, js, records, nil)
+	directory, err := recipient.OpenDirectory(ctx, js, records)
 	if err != nil {
 		return err
 	}

@@ -182,18 +182,18 @@ const rotated = time.Minute
 func (d *Directory) Rotate(
 	ctx context.Context, kind contracts.RecipientType, userID, channel, id string,
 ) (e contracts.Endpoint, err error) {
-	_, err = d.change(ctx, addresses, kind, userID, false, func(r *contracts.Recipient) bool {
+	err = d.change(ctx, kind, userID, false, func(p *person) error {
 		now := time.Now().UTC()
-		if e = r.Endpoint(channel, id); e.Address == "" || now.Sub(e.RotatedAt) < rotated {
-			return false
+		if e = p.Endpoint(channel, id); e.Address == "" || now.Sub(e.RotatedAt) < rotated {
+			return nil
 		}
 		e.Generation, e.Previous, e.RotatedAt = max(now.UnixMilli(), e.Generation+1), e.Generation, now
 		stored := e
 		if id == contracts.MainEndpoint {
 			stored.Address = ""
 		}
-		setEndpoint(r, place{channel, id}, stored)
-		return true
+		setEndpoint(&p.Recipient, place{channel, id}, stored)
+		return nil
 	})
 	if err == nil && e.Address == "" {
 		err = permanent(ErrUnknown)

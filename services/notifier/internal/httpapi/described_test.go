@@ -30,7 +30,7 @@ func TestEveryRouteIsDescribed(t *testing.T) {
 		"Accepted": api.Accepted{}, "AddressSecrets": api.AddressSecrets{}, "Attempt": deliveries.Attempt{}, "Cancelled": api.Cancelled{},
 		"CloudEvent": nil, "Counts": inapp.Counts{}, "EndpointName": api.EndpointName{}, "EventState": eventState{},
 		"FailingEndpoint": health.Endpoint{}, "FailingEndpoints": api.EndpointPage{}, "FieldError": contracts.FieldError{}, "Frame": frame{},
-		"Imported": api.Imported{}, "InboxPage": inboxPage{}, "Item": inapp.Item{}, "Mark": mark{}, "Marked": nil, "Membership": recipient.Member{},
+		"Imported": api.Imported{}, "InboxPage": inboxPage{}, "Item": inapp.Item{}, "Mark": mark{}, "Marked": nil, "Members": api.Members{}, "Membership": recipient.Member{}, "MembersRequest": api.MembersRequest{},
 		"Notify": nil, "Problem": service.Problem{}, "Profile": nil, "Replayed": api.Replayed{}, "Row": api.Notification{}, "RowPage": api.Page{},
 		"TestMessage": api.TestMessage{}, "TestSent": api.TestSent{}, "UserLine": nil, "UserPage": api.UserPage{},
 	})
