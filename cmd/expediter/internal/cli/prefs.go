@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/notify"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
@@ -45,7 +45,7 @@ func (f *usersFlags) optOut(ctx context.Context, client *notify.Client, r notifi
 		return err //nolint:wrapcheck // says where from
 	}
 	if results[0].Status == statusInvalid {
-		return errors.New(table.Printable(problemOf(results[0])))
+		return errors.New(terminal.Printable(problemOf(results[0])))
 	}
 	f.notef("%s\n", results[0].Status)
 	return nil
