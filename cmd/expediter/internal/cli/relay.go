@@ -26,28 +26,14 @@ import (
 type relayFlags struct {
 	natsFlags
 
-<<<<<<< HEAD
 	concurrency int
 	database    string
-	inbox       string
 	listen      string
 	migrate     bool
 	printSchema bool
 	requeue     bool
 	status      bool
 	stream      string
-=======
-	concurrency  int
-	database     string
-	keep         time.Duration
-	listen       string
-	migrate      bool
-	printSchema  bool
-	requeue      bool
-	status       bool
-	stream       string
-	syncInterval time.Duration
->>>>>>> main
 }
 
 func newRelay(g *globals) *cobra.Command {
@@ -60,11 +46,6 @@ func newRelay(g *globals) *cobra.Command {
 	f.register(flags)
 	flags.IntVar(&f.concurrency, "concurrency", 2, "batches under way at a time; each has a connection to the database")
 	flags.StringVar(&f.database, "database", "", "URL of the database (default $DATABASE_URL)")
-<<<<<<< HEAD
-	flags.StringVar(&f.inbox, "inbox-prefix", "", "inbox prefix, if the user has one of its own (default $NATS_INBOX_PREFIX)")
-=======
-	flags.DurationVar(&f.keep, "keep", 0, "how long rows stay once they are safe (default not at all)")
->>>>>>> main
 	flags.StringVar(&f.listen, "listen", service.None, "address for /metrics, /livez and /readyz, such as :9090")
 	flags.BoolVar(&f.migrate, "migrate", false, "make the table first")
 	flags.BoolVar(&f.printSchema, "print-schema", false, "write the SQL that makes the table, and do nothing else")
