@@ -108,7 +108,9 @@ func TestVariablesThatDocumentsNameAreRead(t *testing.T) {
 			for _, service := range []string{"ENRICHER_", "IMPORTER_", "NOTIFIER_"} {
 				general = strings.Replace(general, service, "SERVICE_", 1)
 			}
-			isPrefix := func(name string) bool { return (found[2] != "" || strings.HasSuffix(found[1], "_")) && strings.HasPrefix(name, found[1]) }
+			isPrefix := func(name string) bool {
+				return (found[2] != "" || strings.HasSuffix(found[1], "_")) && strings.HasPrefix(name, found[1])
+			}
 			check.That(t, read[name] || read[general] || slices.ContainsFunc(slices.Collect(maps.Keys(read)), isPrefix),
 				"%s names the variable %s: nothing reads it", path, found[0])
 		}
