@@ -96,7 +96,7 @@ func observe(a, b *Prepared) vector {
 	v.phones(comparePhones(a.phones, b.phones))
 	v.cities(address.CompareCities(&a.city, &b.city, a.address.Words, b.address.Words))
 	if a.Place.Location.usable() && b.Place.Location.usable() {
-		v.distance(Metres(*a.Place.Location, *b.Place.Location))
+		v.distance(metres(*a.Place.Location, *b.Place.Location))
 	}
 	v.cross(names.Untold)
 	return v
@@ -266,8 +266,8 @@ func (p *Point) usable() bool {
 	return p != nil && math.Abs(p.Lat) <= 90 && math.Abs(p.Lng) <= 180 && (p.Lat != 0 || p.Lng != 0)
 }
 
-// Metres returns the great-circle distance of two points by the haversine formula.
-func Metres(a, b Point) float64 {
+// metres returns the great-circle distance of two points by the haversine formula.
+func metres(a, b Point) float64 {
 	const degree = math.Pi / 180
 	sinLat := math.Sin((b.Lat - a.Lat) * degree / 2)
 	sinLng := math.Sin((b.Lng - a.Lng) * degree / 2)

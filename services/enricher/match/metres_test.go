@@ -23,7 +23,7 @@ func TestMetres(t *testing.T) {
 		{Point{10, 179.5}, Point{10, -179.5}, 109504},
 		{Point{32.0853, 34.7818}, Point{31.7683, 35.2137}, 53904}, // Tel Aviv to Jerusalem
 	} {
-		there, back := Metres(test.a, test.b), Metres(test.b, test.a)
+		there, back := metres(test.a, test.b), metres(test.b, test.a)
 		check.That(t, !(math.Abs(there-test.want) > 1+test.want/1000) && there == back,
 			"%v to %v: %.0f m, back %.0f m, want %.0f", test.a, test.b, there, back, test.want)
 	}

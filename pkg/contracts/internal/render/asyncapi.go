@@ -46,7 +46,7 @@ func forms() []form {
 		},
 		{
 			"profiles", directory, "$KV." + contracts.BucketDirectory + ".{recipient_type}.{user_id}", "receive", "Recipient",
-			"Reads the profile of a recipient, which other programs may write.",
+			"Reads a recipient.",
 		},
 	}
 }

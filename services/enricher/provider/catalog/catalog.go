@@ -9,7 +9,6 @@
 //	address
 //	aliases  a list, or a text parted by | or ;
 //	city
-//	kind
 //	lat      with lng, or neither; in JSON also in an object "location"
 //	lng
 //	phone

@@ -18,7 +18,7 @@ import (
 // giraffe is the venue of all files.
 func giraffe() provider.Venue {
 	return provider.Venue{
-		ID: "7", Kind: "restaurant", URL: "https://example.com/giraffe",
+		ID: "7", URL: "https://example.com/giraffe",
 		Place: match.Place{
 			Address: "Ibn Gabirol 49", Aliases: []string{"ג'ירף", "Giraffe Noodles"}, City: "Tel Aviv",
 			Location: &match.Point{Lat: 32.0767, Lng: 34.7818}, Name: "Giraffe", Phone: "03-691-6294",

@@ -71,8 +71,7 @@ const noURL = "https://catalog.invalid/venues/"
 func (r *row) venue() provider.Venue {
 	f := r.fields
 	v := provider.Venue{
-		ID:   f[colID],
-		Kind: f[colKind],
+		ID: f[colID],
 		Place: match.Place{
 			Address: f[colAddress], Aliases: r.aliases, City: f[colCity], Location: r.location(), Name: f[colName], Phone: f[colPhone],
 		},
@@ -144,7 +143,6 @@ const (
 	colAliases column = "aliases"
 	colCity    column = "city"
 	colID      column = "id"
-	colKind    column = "kind"
 	colLat     column = "lat"
 	colLng     column = "lng"
 	colName    column = "name"
@@ -152,7 +150,7 @@ const (
 	colURL     column = "url"
 )
 
-var columns = []column{colAddress, colAliases, colCity, colID, colKind, colLat, colLng, colName, colPhone, colURL}
+var columns = []column{colAddress, colAliases, colCity, colID, colLat, colLng, colName, colPhone, colURL}
 
 // read reads the fields of an object, and of its object location.
 func (r *row) read(object []byte) {
