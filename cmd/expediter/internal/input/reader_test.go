@@ -147,7 +147,7 @@ func TestReaderProblems(t *testing.T) {
 			text: "[1,\n{\"name\":5,\"placeId\":true},\n{\"placeId\":\"a\",\"placeId\":\"b\",\"name\":\"A\"},\n{\"placeId\":\"p\",\"name\":\"N\",\"location\":[1,2]},{\"placeId\":\"q\",\"name\":\"N\",\"location\":{\"lat\":1}},\"\xd7\"]",
 			want: []string{
 				"stdin:1: must be an object, got a number",
-				"stdin:2: placeId: must be a string, got a boolean; name: must be a string, got a number",
+				"stdin:2: name: must be a string, got a number; placeId: must be a string, got a boolean",
 				"stdin:3: placeId: occurs twice",
 				"stdin:4: location: must be an object, got an array",
 				"stdin:4: location.lng: is required",
