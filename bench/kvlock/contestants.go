@@ -47,12 +47,12 @@ func openOurs(ctx context.Context, s settings) (*client, error) {
 		return nil, err
 	}
 	quiet := slog.New(slog.DiscardHandler)
-	f, err := flight.New(ctx, js, flight.Config{Bucket: s.Bucket, ClaimTTL: s.TTL, Logger: quiet, OpTimeout: timeout, Partitions: s.Partitions})
+	f, err := flight.New(ctx, js, flight.Config{Bucket: s.Bucket, ClaimTTL: s.TTL, Logger: quiet, OpTimeout: timeout})
 	if err != nil {
 		nc.Close()
 		return nil, err
 	}
-	l, err := kvlock.NewLocker(ctx, js, kvlock.LockerConfig{Bucket: s.Bucket, Logger: quiet, Partitions: s.Partitions, TTL: s.TTL})
+	l, err := kvlock.NewLocker(ctx, js, kvlock.LockerConfig{Bucket: s.Bucket, Logger: quiet, TTL: s.TTL})
 	if err != nil {
 		f.Close()
 		nc.Close()

@@ -2,11 +2,9 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"sync"
 
 	"github.com/expediter-io/expediter/bench/internal/rig"
-	"github.com/expediter-io/expediter/pkg/kvlock"
 )
 
 // The operations that are measured beside growing numbers of keys, waiters, callers and watchers.
@@ -173,99 +171,4 @@ func growingWatchers(ctx context.Context, b *bench) (rig.Figures, error) {
 		changeOfWatched.Hold(f, times, rig.OwnBytes(), b.service)
 	}
 	return f, nil
-}
-
-// parts are the numbers of buckets over which the same locks and results are divided.
-var parts = []int{1, 4}
-
-// divided measures the costs of a lock and its unlock, and of a result, in one bucket and in four, and the busiest bucket's share
-// of the writes.
-func divided(ctx context.Context, b *bench) (rig.Figures, error) {
-	bucket, f := b.settings.Bucket, rig.Figures{}
-	clients := map[int][]*client{}
-	for _, n := range parts {
-		b.settings.Bucket, b.settings.Partitions = fmt.Sprintf("%s_%d", bucket, n), n
-		err := b.contestant.prepare(ctx, b.settings)
-		if err == nil && n > 1 {
-			err = b.divide(ctx)
-		}
-		if err == nil {
-			clients[n], err = b.clients(ctx, fewest)
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	first, err := b.lastSequences(ctx)
-	if err != nil {
-		return nil, err
-	}
-	const rounds = 4 // in turn, because the speed of the machine varies
-	for range rounds {
-		for _, n := range parts {
-			ops, each := b.n(400), clients[n]
-			for name, op := range map[string]func(c *client) error{
-				"lock":   func(c *client) error { return b.cycle(ctx, c) },
-				"result": func(c *client) error { return c.store(ctx, b.name("part"), value) },
-			} {
-				one, before := rig.Figures{}, rig.WorkOf(b.service)
-				err := rig.Together(len(each), func(i int) (err error) {
-					for j := 0; j < ops && err == nil; j++ {
-						err = op(each[i])
-					}
-					return err
-				})
-				if err != nil {
-					return nil, err
-				}
-				one.Since("op", b.service, before, ops*len(each))
-				f[fmt.Sprintf("divided_%s_%d_cpu_us", name, n)] += (one["op_client_cpu_us"] + one["op_server_cpu_us"]) / rounds
-			}
-		}
-	}
-	last, err := b.lastSequences(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var sum, most uint64
-	for i := range last {
-		sum, most = sum+last[i]-first[i], max(most, last[i]-first[i])
-	}
-	f["divided_busiest_percent"] = 100 * float64(most) / float64(sum)
-	for _, name := range []string{"lock", "result"} {
-		f["divided_"+name+"_over_one"] = f["divided_"+name+"_4_cpu_us"] / f["divided_"+name+"_1_cpu_us"]
-	}
-	return f, nil
-}
-
-// divide divides the bucket.
-func (b *bench) divide(ctx context.Context) error {
-	nc, js, err := rig.Connect(b.settings.Address)
-	if err != nil {
-		return err
-	}
-	defer nc.Close()
-	return kvlock.Grow(ctx, js, b.settings.Bucket, b.settings.Partitions, nil)
-}
-
-// lastSequences returns the last sequences of all parts of the bucket.
-func (b *bench) lastSequences(ctx context.Context) ([]uint64, error) {
-	nc, js, err := rig.Connect(b.settings.Address)
-	if err != nil {
-		return nil, err
-	}
-	defer nc.Close()
-	all := make([]uint64, b.settings.Partitions)
-	for p := range all {
-		name := "KV_" + b.settings.Bucket
-		if p > 0 {
-			name = fmt.Sprintf("%s-%d", name, p)
-		}
-		stream, err := js.Stream(ctx, name)
-		if err != nil {
-			return nil, fmt.Errorf("stream %s: %w", name, err)
-		}
-		all[p] = stream.CachedInfo().State.LastSeq
-	}
-	return all, nil
 }

@@ -70,10 +70,9 @@ type contestant struct {
 
 // settings are the settings of a client, in this process or one of its own.
 type settings struct {
-	Address    string
-	Bucket     string
-	Partitions int           // of the bucket
-	TTL        time.Duration // of locks and claims
+	Address string
+	Bucket  string
+	TTL     time.Duration // of locks and claims
 }
 
 // locking waits for the lock. unlock gives it back.
@@ -145,7 +144,6 @@ func remembers(who contestant) bool { return offers[who.Name].hit != nil }
 func reads(who contestant) bool     { return offers[who.Name].read != nil }
 func batches(who contestant) bool   { return offers[who.Name].readMany != nil }
 func watches(who contestant) bool   { return offers[who.Name].watch != nil }
-func divides(who contestant) bool   { return who.prepare != nil && !who.alone }
 func waits(who contestant) bool     { return !who.polls && (computes(who) || locks(who)) }
 
 // rows returns all measurements, in the order of the tables.
@@ -234,10 +232,6 @@ func rows(o options) []rig.Row[contestant] {
 			Needs: watches, Run: run(growingWatchers), Columns: slices.Concat(changeOfWatched.Columns("change"), changeOfWatched.Memory()),
 		},
 		{
-			Name: "divided", Title: "Lock and unlock, and a result, by 10 clients at once, in one bucket and in one that is divided into 4", Once: true,
-			Needs: divides, Run: run(divided), Columns: dividedColumns(),
-		},
-		{
 			Name: "growth", Once: true,
 			Title: fmt.Sprintf("Lock and unlock, and a read over the network, with %d, %d and %d other keys in the bucket", o.keys/100, o.keys/10, o.keys),
 			Needs: func(who contestant) bool { return locks(who) && reads(who) }, Run: run(growth),
@@ -264,18 +258,6 @@ type (
 	measured = func(context.Context, *bench) (rig.Figures, error)
 	ran      = func(context.Context, contestant, *rig.Service) (rig.Figures, error)
 )
-
-func dividedColumns() (all []rig.Column) {
-	for _, name := range []string{"lock", "result"} {
-		for _, n := range parts {
-			all = append(all, rig.Column{
-				Figure: fmt.Sprintf("divided_%s_%d_cpu_us", name, n), Title: fmt.Sprintf("%s, %d: CPU µs", name, n), Format: "%.0f",
-			})
-		}
-		all = append(all, rig.Column{Figure: "divided_" + name + "_over_one", Title: "over one", Format: "%.2f"})
-	}
-	return append(all, rig.Column{Figure: "divided_busiest_percent", Title: "the busiest's % of the writes", Format: "%.1f"})
-}
 
 // targets returns the targets on one server.
 func targets() (all []rig.Target) {

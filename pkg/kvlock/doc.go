@@ -19,11 +19,10 @@
 //   - A holder's context ends before another member can hold the same lock: at a deadline on its own monotonic clock,
 //     counted from when the last acknowledged renewal was sent, even if the server cannot be reached. ([Locker.Steal]
 //     is the exception, and says so.)
-//   - Locks are given in the order in which their waiters queued, across processes, except at the moment at which [Grow] moves a lock out
-//     of its bucket.
+//   - Locks are given in the order in which their waiters queued, across processes.
 //   - A token is greater than those of all earlier holders of the same key or lock. That holds too if the key was deleted or expired in
 //     between, if the bucket was made anew, and if it was restored from a backup and [MarkRestored] called. Tokens of different keys are
-//     not ordered: nothing here promises more than an order for each key, so that [Grow] may divide a bucket over several streams.
+//     not ordered.
 //   - A write that was applied although the server refused it, or whose acknowledgement was lost, is detected by
 //     reading the entry back and comparing its unique owner, and confirmed by another conditional write.
 //   - Waiters are woken by a push. A lost push delays them by at most two seconds, by four when no server answers for

@@ -40,8 +40,8 @@ type Guard struct {
 
 // GuardConfig configures a [Guard]. Only Bucket is required.
 type GuardConfig struct {
-	// Bucket is the KV bucket that keeps the values. It has to exist. It may be the bucket of the locks if no key has the name of a lock.
-	// Where it is divided, the values are in the first partition: see [CreateBucket] and [StreamConfig].
+	// Bucket is the KV bucket that keeps the values. It has to exist. It may be the bucket of the locks if no key has the name of a lock:
+	// see [CreateBucket] and [StreamConfig].
 	Bucket string
 
 	// Instance names this process in the records of values, where people read it: at most 256 bytes. Defaults to the
@@ -57,9 +57,7 @@ type GuardConfig struct {
 
 // NewGuard binds to the bucket, as [NewLocker] does. Close ends it. One round trip.
 func NewGuard(ctx context.Context, js jetstream.JetStream, cfg GuardConfig) (*Guard, error) {
-	base := kv.Config{
-		Bucket: cfg.Bucket, Instance: cfg.Instance, Logger: cfg.Logger, OpTimeout: cfg.OpTimeout, Partitions: -1,
-	}.WithDefaults()
+	base := kv.Config{Bucket: cfg.Bucket, Instance: cfg.Instance, Logger: cfg.Logger, OpTimeout: cfg.OpTimeout}.WithDefaults()
 	if err := base.Validate(); err != nil {
 		return nil, err
 	}
@@ -126,7 +124,7 @@ func (g *Guard) Put(ctx context.Context, key string, token Token, value []byte) 
 }
 
 // stateFenced is the state of the record of a guarded value.
-const stateFenced = kv.StateFenced
+const stateFenced = "fenced"
 
 // guardedHead is the first line of the record of a guarded value; the value follows. Its claim is the token.
 type guardedHead struct {

@@ -31,7 +31,7 @@ const (
 	maxWaiting = 100_000
 
 	// limitPrefix begins the keys of the records, which listings of locks and results leave out.
-	limitPrefix = kv.LimitPrefix
+	limitPrefix = "_kv_limits."
 )
 
 var limitName = regexp.MustCompile(`^[-_A-Za-z0-9]{1,64}$`)

@@ -31,9 +31,6 @@ type LockerConfig struct {
 	// seconds.
 	OpTimeout time.Duration
 
-	// Partitions is the number of buckets over which the locks are divided, see [Grow]: at most [MaxPartitions]. Defaults to 1.
-	Partitions int
-
 	// TTL is the time for which a lock stays held when its holder's process dies, in whole seconds. A live holder renews it every third of
 	// that time. Defaults to 30 seconds.
 	TTL time.Duration
@@ -69,13 +66,11 @@ type Locker struct {
 }
 
 // NewLocker binds to the bucket and checks that its stream has settings with which locks are safe. Close ends it. It returns
-// jetstream.ErrStreamNotFound when the bucket does not exist, a [PartitionsError] when it is divided into another number of partitions,
-// and ErrUnavailable when no server answered within OpTimeout. Two round trips. Without the permission to publish and subscribe to
+// jetstream.ErrStreamNotFound when the bucket does not exist, and ErrUnavailable when no server answered within OpTimeout. Two round
+// trips. Without the permission to publish and subscribe to
 // "kvlock.alive.<bucket>.>" it takes a quarter of a second, and others do not find out when this process dies while it waits.
 func NewLocker(ctx context.Context, js jetstream.JetStream, cfg LockerConfig) (*Locker, error) {
-	base := kv.Config{
-		Bucket: cfg.Bucket, Instance: cfg.Instance, Logger: cfg.Logger, OpTimeout: cfg.OpTimeout, Partitions: cfg.Partitions,
-	}.WithDefaults()
+	base := kv.Config{Bucket: cfg.Bucket, Instance: cfg.Instance, Logger: cfg.Logger, OpTimeout: cfg.OpTimeout}.WithDefaults()
 	l := &Locker{ttl: cmp.Or(cfg.TTL, defaultTTL)}
 	if err := errors.Join(base.Validate(), prefixed("kvlock: TTL", kv.CheckTTL(l.ttl))); err != nil {
 		return nil, err
@@ -196,7 +191,7 @@ func (l *Locker) show(s lock.State) Lock {
 	shown.Held, shown.Granted, shown.Holder, shown.Lease = true, r.Granted, r.Instance, r.Lease
 	shown.Metadata, shown.Stolen, shown.TTL = r.Metadata, r.Stolen, r.TTL
 	shown.Since = time.UnixMilli(r.Since)
-	shown.Token = Token{Epoch: l.agents.Generation(s), Revision: r.TakenAt(s.Revision)}
+	shown.Token = Token{Epoch: l.agents.Generation(), Revision: r.TakenAt(s.Revision)}
 	for instance, waiters := range r.Queue {
 		shown.Queue = append(shown.Queue, Waiting{Instance: instance, Waiters: waiters})
 	}

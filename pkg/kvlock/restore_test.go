@@ -6,11 +6,12 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -220,22 +221,15 @@ func TestRevisionsCoincide(t *testing.T) {
 	}
 }
 
-// After a restore keys go on to leave the first bucket, whichever stream was restored first: tokens of the others are the greater ones.
-func TestRestoredPartitionsAreAfterTheFirst(t *testing.T) {
-	t.Parallel()
-	_, js := natstest.Connect(t, natstest.Server(t))
-	check.OK(t, kvlock.CreateBucket(t.Context(), js, kvlock.BucketConfig{Bucket: bucket, Storage: jetstream.MemoryStorage}))
-	grow(t, js)
-	generation := func(name string) uint64 {
-		info := check.Must(js.Stream(t.Context(), "KV_"+name))(t).CachedInfo()
-		return check.Must(strconv.ParseUint(info.Config.Metadata["kvlock-epoch"], 10, 64))(t)
-	}
-	for _, restored := range []string{bucket, buckets[2]} {
-		before := generation(buckets[2])
-		check.OK(t, kvlock.MarkRestored(t.Context(), js, restored))
-		check.That(t, generation(buckets[2]) > before && generation(buckets[2]) > generation(bucket), "%s: %d, the first %d, before %d",
-			restored, generation(buckets[2]), generation(bucket), before)
-	}
-	check.OK(t, js.DeleteStream(t.Context(), "KV_"+buckets[2]))
-	check.OK(t, kvlock.MarkRestored(t.Context(), js, bucket)) // the other is restored later
+// A mark that may not look up the stream ends long before its deadline, and says why.
+func TestMarkRestoredWithoutPermission(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		_, js := natstest.Connect(t, srv, natstest.Restricted(), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+		ctx, stop := context.WithTimeout(t.Context(), time.Hour)
+		defer stop()
+		err := kvlock.MarkRestored(ctx, js, bucket)
+		check.That(t, err != nil && ctx.Err() == nil && strings.Contains(err.Error(), "ermissions"), "marked: %v", err)
+	}, natstest.Restrict(server.Permissions{
+		Publish: &server.SubjectPermission{Allow: []string{">"}, Deny: []string{"$JS.API.STREAM.INFO.KV_" + bucket}},
+	}))
 }

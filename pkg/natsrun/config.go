@@ -45,9 +45,6 @@ type Config struct {
 	// work as usual, survive Restart and never wait for a disk. It cannot be combined with Dir. Defaults to false.
 	Memory bool
 
-	// Partitions is the number of streams into which the work of a service may be divided with the permissions of Users. Defaults to 1.
-	Partitions int
-
 	// Port is the TCP port to listen on; anything but 0 implies Listen. Restart keeps the port. Defaults to 0, a free
 	// port.
 	Port int
@@ -91,7 +88,6 @@ func (c Config) withDefaults() Config {
 func (c Config) validate() error {
 	return errors.Join(
 		mistake.If(c.Memory && c.Dir != "", "natsrun: Memory and Dir %q exclude each other: clear one", c.Dir),
-		mistake.If(c.Partitions < 0, "natsrun: Partitions %d is negative", c.Partitions),
 		mistake.If(c.Port < 0 || c.Port > maxPort, "natsrun: Port %d is not between 0 (any free port) and %d", c.Port, maxPort),
 		mistake.If(c.ReadyTimeout < 0, "natsrun: ReadyTimeout %s is negative", c.ReadyTimeout),
 		mistake.If(c.Users != nil && c.ConfigFile != "", "natsrun: Users and ConfigFile exclude each other: include the accounts in the file"))
@@ -141,7 +137,7 @@ func readConfig(cfg Config) (*server.Options, error) {
 		}
 		return opts, nil
 	}
-	text, err := configText(singleConf, cfg.Users, cfg.Partitions)
+	text, err := configText(singleConf, cfg.Users)
 	if err != nil {
 		return nil, err
 	}
@@ -157,13 +153,13 @@ const (
 // configText returns the embedded configuration name as one text, without TLS,
 // with accounts.conf and its variables if there are users. The variables are defined in the text and not in this process's environment,
 // which all servers in the process share.
-func configText(name string, users map[string]string, partitions int, variables ...string) (string, error) {
+func configText(name string, users map[string]string, variables ...string) (string, error) {
 	text, err := deploy.Text(name, accountsConf, tlsConf)
 	if err != nil {
 		return "", fmt.Errorf("natsrun: %w", err)
 	}
 	if users != nil {
-		accounts, err := accountsText(users, partitions)
+		accounts, err := accountsText(users)
 		if err != nil {
 			return "", err
 		}
@@ -173,7 +169,7 @@ func configText(name string, users map[string]string, partitions int, variables 
 }
 
 // accountsText returns accounts.conf after the definitions of its variables.
-func accountsText(users map[string]string, partitions int) (string, error) {
+func accountsText(users map[string]string) (string, error) {
 	vars := make(map[string]string, len(users))
 	for name, nkey := range users {
 		vars[nkeyVariable+strings.ToUpper(name)] = nkey
@@ -198,7 +194,7 @@ func accountsText(users map[string]string, partitions int) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("natsrun: %w", err)
 	}
-	return b.String() + deploy.Divide(accounts, max(partitions, 1)), nil
+	return b.String() + accounts, nil
 }
 
 // define returns the line that gives a variable a value.

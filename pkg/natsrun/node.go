@@ -253,7 +253,7 @@ func nodeText(i int, users map[string]string, routes []string, password string) 
 	name := fmt.Sprintf("cluster/n%d.conf", min(i+1, confNodes))
 	all := fmt.Sprintf("NATS_ROUTES: [%q]", strings.Join(routes, `", "`))
 	all = strings.ReplaceAll(all, `\"`, `"`)
-	return configText(name, users, 1, define("NATS_ROUTE_PASSWORD", password), all)
+	return configText(name, users, define("NATS_ROUTE_PASSWORD", password), all)
 }
 
 // options parses the configuration and sets the directories and ports of this machine.

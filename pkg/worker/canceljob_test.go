@@ -3,7 +3,6 @@ package worker_test
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -135,46 +134,4 @@ func TestDelayedJobIsNotCancelledWhileItBecomesDue(t *testing.T) {
 		_, err := c.CancelJob(t.Context(), worker.JobRef{Sequence: r.Sequence})
 		check.Contains(t, err, "becomes due at this moment")
 	})
-}
-
-func TestResultIsKeptWithTheJob(t *testing.T) {
-	keyedBubble(t, func(t *testing.T, b *bundle) {
-		c := client(t, b.js)
-		run(t, b.js, b.config(t), worker.Policy{Jitter: -1}, func(ctx context.Context, job *worker.Job[order]) error {
-			check.OK(t, job.SetResult(ctx, map[string]int{"attempt": job.Attempt}))
-			check.Failsf(t, job.SetResult(ctx, strings.Repeat("x", 65<<10)), "a result of 65 KiB was accepted")
-			pass(time.Minute)
-			switch {
-			case job.Args.N == 2:
-				return worker.Cancel(errors.New("no"))
-			case job.Attempt == 1:
-				return worker.Retry(time.Minute, errors.New("not yet"))
-			}
-			return nil
-		})
-		for name, test := range map[string]struct {
-			job    worker.NewJob
-			result string
-			state  worker.State // "" for none
-		}{
-			"kept":       {unique("kept", 1, time.Hour), `{"attempt":2}`, worker.StateDone},
-			"not kept":   {job: unique("gone", 1, 0)},
-			"not unique": {job: worker.NewJob{Args: order{N: 1}, Subject: "jobs.any"}},
-			"dead":       {job: worker.NewJob{Args: order{N: 2}, Subject: "jobs.dead"}, state: worker.StateDead},
-			"cancelled":  {job: worker.NewJob{Args: order{N: 1}, Subject: "jobs.stop"}, state: worker.StateCancelled},
-		} {
-			r := insert(t, c, test.job)
-			ref := worker.JobRef{ID: r.ID, Sequence: r.Sequence, Subject: r.Subject}
-			pass(10 * time.Second)
-			if name == "cancelled" {
-				cancelJob(t, c, r, worker.StateRunning)
-			}
-			pass(3 * time.Minute) // it has ended
-			j, err := c.Job(t.Context(), ref)
-			check.That(t, string(j.Result) == test.result && j.State == test.state && errors.Is(err, worker.ErrNoJob) == (test.state == ""),
-				"%s: %s, %s, %v; want %s, %s", name, j.State, j.Result, err, test.state, test.result)
-		}
-		pass(time.Minute) // the cancelled handler does not look
-	})
-	check.OK(t, new(worker.Job[order]).SetResult(t.Context(), 1))
 }

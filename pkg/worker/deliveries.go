@@ -41,9 +41,8 @@ type delivery struct {
 	opening     sync.Once   // of journal
 	permitLost  atomic.Bool // the context of its handler has ended
 	policy      Policy
-	route       *route // the route of its handler, nil for none
-	runningMark uint64 // the sequence of the record that the job runs, 0 for none
-	result      atomic.Pointer[[]byte]
+	route       *route      // the route of its handler, nil for none
+	runningMark uint64      // the sequence of the record that the job runs, 0 for none
 	shown       atomic.Bool // recorded as running
 	started     time.Time   // of the handler
 	waited      bool        // it has waited for a limit, or for its turn

@@ -158,33 +158,6 @@ func ExampleClient_InsertMany() {
 	// job 1 is wrong, none was inserted
 }
 
-func ExampleClient_Free() {
-	withClient(func(ctx context.Context, js jetstream.JetStream, c *worker.Client) error {
-		job := worker.NewJob{Args: Mail{}, Subject: "jobs.mail.digest", Unique: &worker.Unique{Keep: 24 * time.Hour}}
-		if _, err := c.Insert(ctx, job); err != nil {
-			return err
-		}
-
-		_, err := c.Free(ctx, "jobs.mail.digest", "")
-		fmt.Println(err)
-
-		if err := workOne(ctx, js, func(context.Context, *worker.Job[Mail]) error { return nil }); err != nil {
-			return err
-		}
-
-		freed, err := c.Free(ctx, "jobs.mail.digest", "")
-		fmt.Println("was", freed.State, err)
-
-		again, err := c.Insert(ctx, job)
-		fmt.Println(again.State, again.Duplicate, err)
-		return nil
-	})
-	// Output:
-	// worker: free "jobs.mail.digest": worker: the job has not ended, it is queued
-	// was done <nil>
-	// queued false <nil>
-}
-
 func ExampleClient_Inspect() {
 	withClient(func(ctx context.Context, _ jetstream.JetStream, c *worker.Client) error {
 		due := time.Now().Add(time.Hour)

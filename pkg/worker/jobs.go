@@ -3,7 +3,6 @@ package worker
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"math"
 	"slices"
@@ -147,9 +146,6 @@ type StoredJob struct {
 
 	// Progress is a worker's last record of the job, nil for none.
 	Progress *Progress
-
-	// Result is the result that the handler of a done job passed to Job.SetResult, nil for none.
-	Result json.RawMessage
 }
 
 // Jobs returns a page of the jobs in the stream, the oldest first. Any replica may answer, so a job of the last moments may be missing.

@@ -55,9 +55,7 @@ func (l *list) read(m jsapi.Message) (j StoredJob, ok bool) {
 	case key.Later:
 		ok = !j.Due.IsZero()
 	case key.Done:
-		if j.Payload = nil; len(m.Data) > 0 {
-			j.Result = m.Data
-		}
+		j.Payload = nil
 		ok = j.State != StateRunning && j.State != StateFree // a record of a job that the stream has too, or no job
 	case key.Job:
 		ok = true

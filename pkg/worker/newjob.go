@@ -68,7 +68,7 @@ type NewJob struct {
 // Unique makes a job the only one of its key. While a job of the key is scheduled, queued or running, the server accepts no other. It
 // decides that in the write itself.
 type Unique struct {
-	// HoldDead makes a dead job hold its key until Client.Free frees it, for 30 days at most. Otherwise a new job replaces a dead one.
+	// HoldDead makes a dead job hold its key for 30 days, or until its dead letter is replayed. Otherwise a new job replaces a dead one.
 	// Defaults to false.
 	HoldDead bool
 

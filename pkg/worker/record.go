@@ -206,9 +206,6 @@ func (w *Worker) writeRecord(d *delivery, k key.Key, state State, keep time.Dura
 	if id := d.msg.Header.Get(HeaderInsert); id != "" {
 		msg.Header.Set(HeaderInsert, id)
 	}
-	if result := d.result.Load(); result != nil && state == StateDone {
-		msg.Data = *result
-	}
 	stored, refused := w.api.Publish(w.settling, d.info.Stream, msg)
 	switch {
 	case refused == nil && state == StateRunning:

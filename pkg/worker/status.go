@@ -76,9 +76,6 @@ type Status struct {
 // isWaiting reports whether there is a job that no worker has.
 func (s Status) isWaiting() bool { return s.State == StateQueued || s.State == StateScheduled }
 
-// ErrLive is returned when a key cannot be freed because its job has not ended.
-var ErrLive = errors.New("worker: the job has not ended")
-
 // Inspect returns the status of a key: of the job with the given subject and, unless uniqueKey is "", that Unique.Key. A job is shown as
 // running once it has run for a third of its worker's AckWait. The status may have changed by the time that Inspect returns: do not base
 // an Insert on it. One round trip, two for a job that may be running.
@@ -108,32 +105,6 @@ func (c *Client) inspect(ctx context.Context, k key.Key) (Status, error) {
 		}
 	}
 	return s, err
-}
-
-// Free frees a key that is held by the record of a done or dead job, and returns the former status. It never removes a job:
-// when the job of the key has not ended, it returns [ErrLive]. A key that is free already is not an error. Three round trips at most, as a
-// rule.
-func (c *Client) Free(ctx context.Context, subject, uniqueKey string) (Status, error) {
-	c, k, err := c.atKey(ctx, "free", subject, uniqueKey)
-	if err != nil {
-		return Status{}, err
-	}
-	freed := Status{State: StateFree, Subject: k.Job()}
-	for {
-		s, err := c.inspect(ctx, k)
-		switch {
-		case err != nil:
-			return Status{}, err
-		case s.State == StateFree:
-			return freed, nil
-		case s.State != StateDone && s.State != StateDead && s.State != StateCancelled:
-			return s, fmt.Errorf("worker: free %q: %w, it is %s", s.Subject, ErrLive, s.State)
-		}
-		if err := c.remove(ctx, s.Sequence); err != nil {
-			return Status{}, err
-		}
-		freed = s
-	}
 }
 
 // statusOf reads a status from the last message of a key. A running mark costs one more read, of its job.
@@ -257,7 +228,10 @@ func (j *Job[T]) Progress(ctx context.Context, value any) error {
 	if !ok {
 		return nil
 	}
-	data, err := encodeBounded(value)
+	data, err := json.Marshal(value)
+	if err == nil && len(data) > maxProgress {
+		err = fmt.Errorf("%d bytes: use at most %d", len(data), maxProgress)
+	}
 	if err != nil {
 		return fmt.Errorf("worker: progress: %w", err)
 	}
@@ -342,28 +316,4 @@ func (c *Client) progressOf(ctx context.Context, k key.Key, job jsapi.Message) (
 		return Progress{}, fmt.Errorf("%w: of %q", ErrNoProgress, k.Job())
 	}
 	return p, nil
-}
-
-// SetResult sets the result of the job, see StoredJob.Result: any value that JSON can hold, of at most 64 KiB. When this attempt completes
-// a unique job, the result is in the job's record, for as long as Unique.Keep, by the same write. For other jobs, and outside a worker, no
-// result is kept. A second call replaces the value of the first.
-func (j *Job[T]) SetResult(ctx context.Context, value any) error {
-	r, ok := ctx.Value(attemptKey{}).(*attemptContext)
-	if !ok {
-		return nil
-	}
-	data, err := encodeBounded(value)
-	if err != nil {
-		return fmt.Errorf("worker: result: %w", err)
-	}
-	r.delivery.result.Store(&data)
-	return nil
-}
-
-// encodeBounded encodes a progress or a result that is stored beside a job.
-func encodeBounded(value any) (data []byte, err error) {
-	if data, err = json.Marshal(value); err == nil && len(data) > maxProgress {
-		err = fmt.Errorf("%d bytes: use at most %d", len(data), maxProgress)
-	}
-	return data, err
 }

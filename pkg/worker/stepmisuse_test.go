@@ -21,56 +21,58 @@ import (
 func TestResultOverTheLimitIsReturnedWithAnError(t *testing.T) {
 	t.Parallel()
 
-	m := step.NewMemory()
 	large := make([]byte, step.MaxResult+1)
-	job := &worker.Job[order]{}
-
-	got, err := step.Run(m.Attempt(t.Context()), job, "large", func(context.Context) ([]byte, error) { return large, nil })
-	check.That(t, errors.Is(err, step.ErrTooLarge) && len(got) == len(large), "%d bytes, %v; want all of it and ErrTooLarge", len(got), err)
-
-	err = step.Do(m.Attempt(t.Context()), job, "large", func(context.Context) error { return io.EOF })
-	check.Is(t, err, io.EOF)
+	attempts(t, setup(t, nil), func(ctx context.Context, job *worker.Job[order]) error {
+		got, err := step.Run(ctx, job, "large", func(context.Context) ([]byte, error) { return large, nil })
+		check.That(t, errors.Is(err, step.ErrTooLarge) && len(got) == len(large), "%d bytes, %v; want all of it and ErrTooLarge", len(got), err)
+		return err
+	}, func(ctx context.Context, job *worker.Job[order]) error {
+		check.Is(t, step.Do(ctx, job, "large", func(context.Context) error { return io.EOF }), io.EOF)
+		return nil
+	})
 }
 
 func TestMisuseOfStepsIsRefused(t *testing.T) {
 	t.Parallel()
 
-	job := &worker.Job[order]{}
 	nothing := func(context.Context) error { return nil }
 
-	check.Is(t, step.Do(t.Context(), job, "a", nothing), step.ErrNoJournal)
+	check.Is(t, step.Do(t.Context(), &worker.Job[order]{}, "a", nothing), step.ErrNoJournal)
 
-	ctx := step.NewMemory().Attempt(t.Context())
-	check.Is(t, step.Do(ctx, job, "a", nothing), nil)
+	attempts(t, setup(t, nil), func(ctx context.Context, job *worker.Job[order]) error {
+		check.Is(t, step.Do(ctx, job, "a", nothing), nil)
 
-	for _, name := range []string{"a", "", "tab\t", "\xff", strings.Repeat("x", 101)} {
-		check.Is(t, step.Do(ctx, job, name, nothing), step.ErrMisuse, name)
-	}
+		for _, name := range []string{"a", "", "tab\t", "\xff", strings.Repeat("x", 101)} {
+			check.Is(t, step.Do(ctx, job, name, nothing), step.ErrMisuse, name)
+		}
 
-	for i := 1; i < step.MaxSteps; i++ {
-		check.Is(t, step.Do(ctx, job, fmt.Sprint(i), func(context.Context) error { return io.EOF }), io.EOF)
-		check.OK(t, step.Do(ctx, job, fmt.Sprint(i), nothing))
-	}
+		for i := 1; i < step.MaxSteps; i++ {
+			check.Is(t, step.Do(ctx, job, fmt.Sprint(i), func(context.Context) error { return io.EOF }), io.EOF)
+			check.OK(t, step.Do(ctx, job, fmt.Sprint(i), nothing))
+		}
 
-	check.Is(t, step.Do(ctx, job, "last", nothing), step.ErrMisuse)
+		check.Is(t, step.Do(ctx, job, "last", nothing), step.ErrMisuse)
+		return nil
+	})
 }
 
 func TestFailedStepMayRunAgainInTheSameAttempt(t *testing.T) {
 	t.Parallel()
 
-	ctx := step.NewMemory().Attempt(t.Context())
-	job := &worker.Job[order]{}
-	panicked := func() (value any) {
-		defer func() { value = recover() }()
-		return step.Do(ctx, job, "a", func(context.Context) error { panic("burnt") })
-	}
+	attempts(t, setup(t, nil), func(ctx context.Context, job *worker.Job[order]) error {
+		panicked := func() (value any) {
+			defer func() { value = recover() }()
+			return step.Do(ctx, job, "a", func(context.Context) error { panic("burnt") })
+		}
 
-	value := panicked()
-	check.That(t, value == "burnt", "%v came out, want the panic", value)
+		value := panicked()
+		check.That(t, value == "burnt", "%v came out, want the panic", value)
 
-	check.Is(t, step.Do(ctx, job, "a", func(context.Context) error { return io.EOF }), io.EOF)
+		check.Is(t, step.Do(ctx, job, "a", func(context.Context) error { return io.EOF }), io.EOF)
 
-	check.Is(t, step.Do(ctx, job, "a", func(context.Context) error { return nil }), nil)
+		check.Is(t, step.Do(ctx, job, "a", func(context.Context) error { return nil }), nil)
+		return nil
+	})
 }
 
 func TestStepAfterTheHandlerHasReturnedIsRefused(t *testing.T) {
@@ -108,30 +110,35 @@ func TestContextOfAnotherJobIsRefused(t *testing.T) {
 func TestStepDoesNotStartWhenItsContextHasEnded(t *testing.T) {
 	t.Parallel()
 
-	why := errors.New("the far side has gone")
-	ctx, cancel := context.WithCancelCause(step.NewMemory().Attempt(t.Context()))
-	cancel(why)
+	attempts(t, setup(t, nil), func(ctx context.Context, job *worker.Job[order]) error {
+		why := errors.New("the far side has gone")
+		ctx, cancel := context.WithCancelCause(ctx)
+		cancel(why)
 
-	for i := range 50 { // a choice between two that are ready is by chance
-		err := step.Do(ctx, &worker.Job[order]{}, fmt.Sprint(i), func(context.Context) error { return errors.New("was run") })
-		check.Require(t, errors.Is(err, why) && errors.Is(err, context.Canceled), "%v, want the cause and context.Canceled", err)
-	}
+		for i := range 50 { // a choice between two that are ready is by chance
+			err := step.Do(ctx, job, fmt.Sprint(i), func(context.Context) error { return errors.New("was run") })
+			check.That(t, errors.Is(err, why) && errors.Is(err, context.Canceled), "%v, want the cause and context.Canceled", err)
+		}
+		return nil
+	})
 }
 
 func TestStepOfAnotherTypeIsNotTaken(t *testing.T) {
 	t.Parallel()
 
-	m := step.NewMemory()
-	job := &worker.Job[order]{}
-
-	check.OK(t, check.Err(step.Run(m.Attempt(t.Context()), job, "count", func(context.Context) (int, error) { return 7, nil })))
-
-	_, err := step.Run(m.Attempt(t.Context()), job, "count", func(context.Context) (string, error) { return "", errors.New("was run") })
-	unreadable, ok := errors.AsType[*step.RecordError](err)
-	check.That(t, ok && unreadable.Step == "count", "%v, want a RecordError", err)
-
-	raw, err := step.Run(m.Attempt(t.Context()), job, "count", func(context.Context) (json.RawMessage, error) { return nil, errors.New("was run") })
-	check.That(t, string(raw) == "7" && err == nil, "%s, %v; want 7", raw, err)
+	attempts(t, setup(t, nil), func(ctx context.Context, job *worker.Job[order]) error {
+		check.OK(t, check.Err(step.Run(ctx, job, "count", func(context.Context) (int, error) { return 7, nil })))
+		return io.EOF
+	}, func(ctx context.Context, job *worker.Job[order]) error {
+		_, err := step.Run(ctx, job, "count", func(context.Context) (string, error) { return "", errors.New("was run") })
+		unreadable, ok := errors.AsType[*step.RecordError](err)
+		check.That(t, ok && unreadable.Step == "count", "%v, want a RecordError", err)
+		return io.EOF
+	}, func(ctx context.Context, job *worker.Job[order]) error {
+		raw, err := step.Run(ctx, job, "count", func(context.Context) (json.RawMessage, error) { return nil, errors.New("was run") })
+		check.That(t, string(raw) == "7" && err == nil, "%s, %v; want 7", raw, err)
+		return nil
+	})
 }
 
 // stepKeys is the prefix of the journals' subjects in the default bucket.

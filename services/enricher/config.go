@@ -48,10 +48,6 @@ type Config struct {
 	// NotFoundTTL is the time for which an answer NOT_FOUND is kept. Defaults to 24 hours.
 	NotFoundTTL time.Duration `env:"ENRICHER_NOT_FOUND_TTL"`
 
-	// Partitions is the number of streams for the jobs, and of buckets for the results, once `expediter apply --partitions` has divided
-	// them. Until then there is one of each. Defaults to 1.
-	Partitions int `env:"ENRICHER_PARTITIONS"`
-
 	// ProviderKey is sent to ProviderURL as a bearer token. Defaults to none.
 	ProviderKey string `env:"ENRICHER_PROVIDER_KEY" json:"-"`
 
@@ -121,7 +117,7 @@ func (cfg Config) validate() error {
 func (cfg Config) answering(providers []provider.Provider) enrich.Config {
 	return enrich.Config{
 		ClaimTTL: cfg.ClaimTTL, Deprecated: !cfg.NoDeprecatedField, Enabled: cfg.Enabled, FoundTTL: cfg.FoundTTL,
-		Logger: cfg.Logger, MemoryBytes: cfg.MemoryBytes, NotFoundTTL: cfg.NotFoundTTL, Partitions: cfg.Partitions,
+		Logger: cfg.Logger, MemoryBytes: cfg.MemoryBytes, NotFoundTTL: cfg.NotFoundTTL,
 		Providers: providers, RequestTTL: cfg.RequestTTL,
 	}
 }

@@ -74,7 +74,7 @@ func (e *Enricher) spec() service.Spec {
 		Close:       e.close,
 		Config:      e.cfg.BaseConfig,
 		Description: "Attaches delivery links to restaurants",
-		Docs:        httpapi.Docs,
+		OpenAPI:     httpapi.OpenAPI,
 		Endpoints:   func() []service.Endpoint { return natsapi.Endpoints(e.service) },
 		Errors:      enrich.Problem,
 		Name:        name,
@@ -97,8 +97,7 @@ func (e *Enricher) open(ctx context.Context, s *service.Service) error {
 		return err
 	}
 	w, err := s.Worker("worker", worker.Config{
-		Consumer: consumerName, Hooks: worker.Hooks{Settled: e.service.Settled}, Partitions: e.cfg.Partitions,
-		Stream: contracts.StreamEnrichJobs,
+		Consumer: consumerName, Hooks: worker.Hooks{Settled: e.service.Settled}, Stream: contracts.StreamEnrichJobs,
 	})
 	if err != nil {
 		return err

@@ -59,7 +59,7 @@ func startJobs(t *testing.T, mutate ...func(*console.Config)) *jobs {
 			return err
 		}
 		if j.Args["run"] != true {
-			return j.SetResult(ctx, map[string]int{"pages": 3})
+			return nil
 		}
 		check.OK(t, j.Progress(ctx, map[string]any{"progress": 0.6, "step": "extract"}))
 		runs <- true
@@ -147,7 +147,7 @@ func TestJobsAreShown(t *testing.T) {
 	check.Says(t, running, "running", "60 %", "vm-3, attempt 1 of 5", "4bf92f3577b34da6a3ce929d0e0e4736", "fetch", "&#34;title&#34;: &#34;soup&#34;",
 		"tenant", "Hidden", "<code>owner_id</code>", fmt.Sprintf("expediter jobs cancel --stream WORK %d --yes", s.running.Sequence))
 	done := s.Get(s.path(s.done), 200)
-	check.Says(t, done, "&#34;pages&#34;: 3", "attempt 1 began on vm-3")
+	check.Says(t, done, "attempt 1 began on vm-3")
 	waiting := s.Get(s.path(s.waiting), 200)
 	check.Says(t, waiting, "&lt;b&gt;soup", "https://a.example/x")
 	for _, page := range []string{running, done, waiting} {

@@ -4,7 +4,6 @@ package tutorial_test
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -23,15 +22,13 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/installed"
 	"github.com/expediter-io/expediter/pkg/outbox/outboxtest"
+	"github.com/expediter-io/expediter/test/internal/folderproxy"
 )
-
-var environment = flag.String("environment", "", "variables of the go command, one in a line, under which it gets the modules (test/proxy sets it)")
 
 func TestMain(m *testing.M) {
 	if folder := os.Getenv("SERVE"); folder != "" {
 		panic(serve(folder))
 	}
-	flag.Parse()
 	code := m.Run()
 	outboxtest.Stop()
 	if code == 0 && goleak.Find() != nil {
@@ -50,13 +47,15 @@ var shownAt = regexp.MustCompile("`(http://[^`]*)`:$")
 const patience = 4 * time.Minute
 
 func TestTutorial(t *testing.T) {
-	if *environment == "" {
-		t.Skip("go run ./test/proxy runs it, with modules as a release would have them")
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("compiles programs for minutes")
 	}
 	text := check.Must(os.ReadFile(filepath.Join("..", "..", "docs", "tutorial.md")))(t)
 	database := outboxtest.Database(t, installed.Postgres.Find(t)) // skips first
-	ty := &typist{T: t, changed: make(chan struct{}, 1), dir: t.TempDir(), env: append(os.Environ(), strings.Split(*environment, "\n")...)}
-	ty.env = append(ty.env, "DATABASE_URL="+database)
+	bin := t.TempDir()
+	ty := &typist{T: t, changed: make(chan struct{}, 1), dir: t.TempDir(), env: append(folderproxy.Env(t, root), "GOBIN="+bin)}
+	ty.env = append(ty.env, "PATH="+bin+":"+os.Getenv("PATH"), "DATABASE_URL="+database)
 	ty.apart()
 	found := fenced.FindAllStringSubmatch(string(text), -1)
 	check.Same(t, "fences", 2*len(found), strings.Count(string(text), "\n```"))

@@ -3,13 +3,11 @@ package install
 import (
 	"bytes"
 	"context"
-	"encoding/json"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -18,9 +16,6 @@ import (
 
 	"github.com/compose-spec/compose-go/v2/types"
 )
-
-// dist is the folder of a build, such as that of: go run ./test/build -tree -out DIR.
-var dist = flag.String("dist", "", "the folder with the images to run; none runs without it")
 
 // network are the first three bytes of the addresses.
 const network = "10.77.0."
@@ -55,36 +50,17 @@ func must(t *testing.T, cmd *exec.Cmd) string {
 	return string(out)
 }
 
-// unpack makes the root folder of an image for this machine.
-func unpack(t *testing.T, image, root string) {
+// build makes the root folder of the image by the command of the Dockerfile.
+func build(t *testing.T, root string) {
 	t.Helper()
-	layout := t.TempDir()
-	must(t, exec.Command("tar", "-xf", image, "-C", layout))
-	type descriptor struct {
-		Digest   string
-		Platform struct{ Architecture string }
-	}
-	var at struct{ Manifests, Layers []descriptor }
-	read := func(name string) {
-		data, err := os.ReadFile(filepath.Join(layout, name))
-		if err == nil {
-			err = json.Unmarshal(data, &at) //nolint:musttag // names differ in case only
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	blob := func(d descriptor) string { return "blobs/" + strings.Replace(d.Digest, ":", "/", 1) }
-	read("index.json")
-	read(blob(at.Manifests[0]))
-	i := slices.IndexFunc(at.Manifests, func(d descriptor) bool { return d.Platform.Architecture == runtime.GOARCH })
-	read(blob(at.Manifests[i]))
-	if err := os.Mkdir(root, 0o755); err != nil {
+	text, err := os.ReadFile("../../Dockerfile")
+	if err != nil {
 		t.Fatal(err)
 	}
-	for _, layer := range at.Layers {
-		must(t, exec.Command("tar", "-xzf", filepath.Join(layout, blob(layer)), "-C", root))
-	}
+	command := regexp.MustCompile(`(?s)\nRUN (.*?)\n\n`).FindStringSubmatch(string(text))[1]
+	cmd := exec.CommandContext(t.Context(), "sh", "-ec", strings.ReplaceAll(command, "/out/", root+"/"))
+	cmd.Dir, cmd.Env = "../..", append(os.Environ(), "GOWORK=")
+	must(t, cmd)
 }
 
 // newSite prepares a site as docs/install.md says, and a network for it.
@@ -99,20 +75,14 @@ func newSite(t *testing.T) *site {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(s.dir) }) //nolint:errcheck // of a temporary folder
-	for _, name := range []string{"enricher", "expediter", "importer", "notifier"} {
-		images, err := filepath.Glob(filepath.Join(*dist, name+"-*-image.tar"))
-		if err != nil || len(images) != 1 {
-			t.Fatalf("%q is not one image of %s: %v", images, name, err)
-		}
-		unpack(t, images[0], s.root("expediter/"+name))
-	}
+	build(t, s.root("expediter/expediter"))
 	for _, image := range []string{"nats", "postgres"} { // roots of this machine's programs
 		must(t, exec.Command("bash", "-ec", `cd "$0" && mkdir -p etc opt proc tmp usr && ln -s usr/bin usr/lib usr/lib64 .
 			echo "me:x:1234:1234::/:" >etc/passwd`, must(t, exec.Command("bash", "-c", `mkdir "$0" && printf %s "$0"`, s.root(image)))))
 	}
-	build := exec.Command("go", "build", "-trimpath", "-o", s.root("nats")+"/opt/", "github.com/nats-io/nats-server/v2", "github.com/nats-io/nkeys/nk")
-	build.Dir, build.Env = "../..", append(os.Environ(), "GOWORK=", "CGO_ENABLED=0")
-	must(t, build)
+	servers := exec.Command("go", "build", "-trimpath", "-o", s.root("nats")+"/opt/", "github.com/nats-io/nats-server/v2", "github.com/nats-io/nkeys/nk")
+	servers.Dir, servers.Env = "../../test", append(os.Environ(), "GOWORK=", "CGO_ENABLED=0")
+	must(t, servers)
 	must(t, exec.Command("bash", "-ec", `cd ../..; cp -R deploy "$0" && chown -R 1234:1234 "$0"/deploy`, s.dir))
 	prepare := exec.Command(s.dir+"/deploy/compose/prepare", "v0.0.0")
 	prepare.Env = []string{"PATH=" + s.root("nats") + "/opt:" + s.root("expediter/expediter") + "/usr/local/bin:" + os.Getenv("PATH")}
@@ -188,9 +158,6 @@ func (s *site) start(name string, program ...string) {
 	service := s.project.Services[name]
 	if len(program) == 0 {
 		program = append(slices.Clone(service.Entrypoint), service.Command...)
-		if at := strings.TrimPrefix(strings.Split(service.Image, ":")[0], "expediter/"); at != "nats" {
-			program = append([]string{at}, program...)
-		}
 	}
 	cmd, out := s.container(service, program...), new(bytes.Buffer)
 	cmd.Stdout, cmd.Stderr = out, out
@@ -240,9 +207,9 @@ func (s *site) client(input string, args ...string) string {
 
 // The settings of compose.yaml are enough for the images: without root, on read-only folders, with the servers' configuration, TLS and
 // users, each service gets ready, a place is looked up, an event of the outbox reaches its user, and the console shows its outcome.
-func TestImagesRunAsComposeSays(t *testing.T) {
-	if *dist == "" || os.Getuid() != 0 {
-		t.Skip("no images to run, or not root")
+func TestImageRunsAsComposeSays(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root makes network namespaces")
 	}
 	s := newSite(t)
 	for _, name := range []string{"n1", "n2", "n3"} {
@@ -256,7 +223,7 @@ func TestImagesRunAsComposeSays(t *testing.T) {
 	s.healthy("n1", "n2", "n3", "postgres")
 	for _, name := range []string{"apply-enricher", "apply-importer", "apply-notifier", "apply-operator"} {
 		service := s.project.Services[name]
-		must(t, s.container(service, append([]string{"expediter"}, service.Command...)...))
+		must(t, s.container(service, service.Command...))
 	}
 	for _, name := range []string{"console", "enricher", "importer", "notifier", "relay"} {
 		s.start(name)

@@ -239,7 +239,7 @@ func (f *Flight) Begin(ctx context.Context, key string, opts BeginOptions) (*Cla
 		Head: pendingHead(nuid.Next()), Attempt: 1, Fingerprint: opts.Fingerprint, Handoff: opts.Handoff,
 		Job: record.Truncate(opts.Job, maxJobBytes),
 	}
-	return f.take(ctx, key, opts.Seen.freeAt(), true, r, opts.TTL, func(now Entry) (claimRecord, bool) {
+	return f.take(ctx, key, opts.Seen.freeAt(), r, opts.TTL, func(now Entry) (claimRecord, bool) {
 		return r, now.State == Absent
 	})
 }
@@ -261,7 +261,7 @@ func (f *Flight) Resume(ctx context.Context, key, ref string, opts ResumeOptions
 	if opts.Attempt > 0 {
 		r.Attempt = opts.Attempt
 	}
-	return f.take(ctx, key, revision, false, r, opts.TTL, func(now Entry) (claimRecord, bool) {
+	return f.take(ctx, key, revision, r, opts.TTL, func(now Entry) (claimRecord, bool) {
 		next := r
 		if opts.Attempt == 0 && now.Attempt > 0 {
 			next.Attempt = now.Attempt + 1
@@ -280,14 +280,13 @@ func (f *Flight) takeOver(ctx context.Context, entry Entry, opts DoOptions) (*Cl
 		Head: pendingHead(entry.Claim), Attempt: entry.Attempt + 1, Fingerprint: entry.Fingerprint,
 		Job: record.Truncate(opts.Job, maxJobBytes),
 	}
-	return f.take(ctx, entry.Key, entry.Revision, false, r, opts.ClaimTTL, func(Entry) (claimRecord, bool) { return r, false })
+	return f.take(ctx, entry.Key, entry.Revision, r, opts.ClaimTTL, func(Entry) (claimRecord, bool) { return r, false })
 }
 
-// take writes r as the claim of key over revision at, see change.anew. When the key has another entry, again decides whether to write over
-// that entry, and with which record.
+// take writes r as the claim of key over revision at. When the key has another entry, again decides whether to write over that entry,
+// and with which record.
 func (f *Flight) take(
-	ctx context.Context, key string, at uint64, anew bool, r claimRecord, ttl time.Duration,
-	again func(Entry) (claimRecord, bool),
+	ctx context.Context, key string, at uint64, r claimRecord, ttl time.Duration, again func(Entry) (claimRecord, bool),
 ) (*Claim, error) {
 	if ttl == 0 {
 		ttl = f.cfg.ClaimTTL
@@ -301,13 +300,13 @@ func (f *Flight) take(
 	for {
 		r.Version, r.Owner, r.Instance, r.TTL = record.Version, owner, f.store.Instance, kv.Seconds(ttl)
 		f.sign(&r)
-		ch := change{key: key, expect: at, ttl: ttl, token: true, anew: anew}
+		ch := change{key: key, expect: at, ttl: ttl, token: true}
 		ch.record = r
 		revision, sent, err := f.write(bounded, &ch)
 		var conflict *conflictError
 		switch {
 		case err == nil:
-			token := kvlock.Token{Epoch: f.store.GenerationAt(key, revision), Revision: revision}
+			token := kvlock.Token{Epoch: f.store.Generation(), Revision: revision}
 			c := &Claim{flight: f, id: r.Claim, key: key, token: token, taken: sent, pending: revision, record: r, revision: revision}
 			c.deadline = kv.Deadline(sent, ttl)
 			c.publish(ctx, EventAcquired, nil)
@@ -326,7 +325,7 @@ func (f *Flight) take(
 			}
 			return nil, taken(now, r.Fingerprint)
 		}
-		at, anew, r = now.Revision, now.State != Pending, next
+		at, r = now.Revision, next
 	}
 }
 

@@ -283,7 +283,6 @@ type change struct {
 
 	generation uint64 // the generation of the bucket in which expect was acknowledged to us; 0 when it was only read
 	token      bool   // the revision becomes a part of a token
-	anew       bool   // the claim is a new one and continues none
 }
 
 // conflictError is returned for a change that was not made. It has the entry that was found instead.
@@ -306,7 +305,7 @@ func (f *Flight) write(ctx context.Context, c *change) (revision uint64, sent ti
 	w := &changeWriter{flight: f, record: &c.record}
 	revision, sent, err = f.store.Write(ctx, kv.Change{
 		Key: c.key, Expect: c.expect, Data: data, State: c.record.State, TTL: c.ttl, Purge: c.purge, Held: c.held, Writer: w,
-		Generation: c.generation, Token: c.token, Anew: c.anew,
+		Generation: c.generation, Token: c.token,
 	})
 	if conflict, ok := errors.AsType[*kv.ConflictError](err); ok {
 		w.found.Revision = conflict.Revision

@@ -167,7 +167,7 @@ func (f *Flight) Stats() Stats {
 		Unavailable: f.store.Unanswered.Load(),
 	}
 	if f.memory != nil {
-		s.Memory = f.memory.stats()
+		s.Memory = MemoryStats(f.memory.Stats())
 	}
 	return s
 }

@@ -67,10 +67,6 @@ type Config struct {
 	// into a message, so that they are not pushed to watchers. Defaults to 0: only values that do not fit go there.
 	LargeValueAbove int
 
-	// Partitions is the number of buckets over which the keys are divided, see [kvlock.Grow]: at most [kvlock.MaxPartitions]. Each has its
-	// part of Memory.MaxBytes. Defaults to 1.
-	Partitions int
-
 	// ProbeInterval is the time between two probes of an owner's process while a call of Do waits for it, so that another process takes over
 	// at once when the owner died, and not after ClaimTTL. After a wait of a second the interval grows, to five times as much. A process that
 	// waits for several others probes one of them in ten intervals, in turn. So no process sends more than that, however many wait for each
@@ -117,9 +113,7 @@ func (f *Flight) storeConfig() kv.Config {
 }
 
 func (cfg Config) store() kv.Config {
-	return kv.Config{
-		Bucket: cfg.Bucket, Instance: cfg.Instance, Logger: cfg.Logger, OpTimeout: cfg.OpTimeout, Partitions: cfg.Partitions,
-	}.WithDefaults()
+	return kv.Config{Bucket: cfg.Bucket, Instance: cfg.Instance, Logger: cfg.Logger, OpTimeout: cfg.OpTimeout}.WithDefaults()
 }
 
 func (cfg Config) validate() error {
@@ -134,8 +128,7 @@ func (cfg Config) validate() error {
 }
 
 // New binds to the bucket and checks that its stream has settings with which Flight is safe. Close ends it. It returns
-// jetstream.ErrStreamNotFound when the bucket does not exist, a [kvlock.PartitionsError] when it is divided into another number of
-// partitions, and ErrUnavailable when no server answered within OpTimeout. Two round trips.
+// jetstream.ErrStreamNotFound when the bucket does not exist, and ErrUnavailable when no server answered within OpTimeout. Two round trips.
 func New(ctx context.Context, js jetstream.JetStream, cfg Config) (*Flight, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -161,7 +154,7 @@ func (f *Flight) open(ctx context.Context) (err error) {
 	if f.liveness, err = liveness.New(f.store, f.cfg.ProbeInterval); err != nil {
 		return fmt.Errorf("kvlock: bind bucket %q: %w", f.cfg.Bucket, err)
 	}
-	f.memory, err = newMemory(ctx, f.store, max(1, f.cfg.Partitions), f.cfg.Memory)
+	f.memory, err = newMemory(ctx, f.store, f.cfg.Memory)
 	return err
 }
 

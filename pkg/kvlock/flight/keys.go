@@ -107,7 +107,7 @@ func (f *Flight) read(ctx context.Context, keys []string) ([]Entry, error) {
 }
 
 // List yields the entries of the keys that begin with prefix and a dot, or of all keys if prefix is "", that are pending,
-// done or failed. They come in the order of their last writes, one partition after the other. To see the owner of one key, and the start
+// done or failed. They come in the order of their last writes. To see the owner of one key, and the start
 // of its computation, [Flight.Get] is enough.
 //
 // A key that exists all the time is yielded at least once, and again when it is written meanwhile. A replica that lags behind yields older
@@ -151,22 +151,16 @@ type Usage struct {
 	Entries uint64    // keys, and the markers of removed keys; the server removes expired ones
 }
 
-// Usage returns the size of the bucket with all its partitions, as their leaders know it. One round trip for each partition, whatever its
-// size.
-func (f *Flight) Usage(ctx context.Context) (u Usage, err error) {
+// Usage returns the size of the bucket, as its leader knows it. One round trip, whatever the size.
+func (f *Flight) Usage(ctx context.Context) (Usage, error) {
 	ctx, cancel := f.store.Bound(ctx)
 	defer cancel()
-	for i, part := range f.store.Active() {
-		stream, err := f.store.JS.Stream(ctx, part.Stream)
-		if err != nil {
-			return Usage{}, f.store.Unavailable(ctx, "ask for the usage of", []string{part.Bucket}, err)
-		}
-		info := stream.CachedInfo()
-		if u.Bytes, u.Entries = u.Bytes+info.State.Bytes, u.Entries+info.State.Msgs; i == 0 {
-			u.Created = info.Created
-		}
+	stream, err := f.store.JS.Stream(ctx, f.store.Stream)
+	if err != nil {
+		return Usage{}, f.store.Unavailable(ctx, "ask for the usage of", []string{f.store.Bucket}, err)
 	}
-	return u, nil
+	info := stream.CachedInfo()
+	return Usage{Bytes: info.State.Bytes, Created: info.Created, Entries: info.State.Msgs}, nil
 }
 
 // soon is the time within which Survey counts an entry as expiring.

@@ -63,61 +63,40 @@ func (cfg MemoryConfig) validate() error {
 		mistake.If(cfg.MaxBytes < 0, "kvlock: Memory.MaxBytes is %d: want a positive number, or 0 for none", cfg.MaxBytes))
 }
 
-// memory keeps results in this process, apart for each partition. All methods do nothing on nil.
+// memory keeps results in this process: it is the mirror of the hub. The methods that are not those of a mirror do nothing on nil.
 type memory struct {
-	parts []mirror
-	store *kv.Store
-}
+	*tier.Tier[Entry]
 
-// mirror keeps the results of one partition, as the hub sees it.
-type mirror struct{ *tier.Tier[Entry] }
+	clock *kv.Clock
+}
 
 // newMemory subscribes to the changes of the bucket, and asks the leader for the sequence of the last change. It returns nil when the
 // configuration keeps nothing. One round trip.
-func newMemory(ctx context.Context, store *kv.Store, partitions int, cfg MemoryConfig) (*memory, error) {
+func newMemory(ctx context.Context, store *kv.Store, cfg MemoryConfig) (*memory, error) {
 	if cfg.MaxBytes == 0 {
 		return nil, nil //nolint:nilnil // its methods do nothing on nil
 	}
-	m := &memory{store: store}
-	for range partitions {
-		m.parts = append(m.parts, mirror{tier.New[Entry](tier.Config{
-			Frequency: cfg.Eviction == LFU, MaxAge: cmp.Or(cfg.MaxAge, defaultMemoryAge), MaxBytes: cfg.MaxBytes / int64(partitions),
-		})})
-	}
-	return m, store.Hub.Feed(ctx, func(partition int) kv.Mirror { return m.parts[partition] })
+	m := &memory{clock: store.Clock, Tier: tier.New[Entry](tier.Config{
+		Frequency: cfg.Eviction == LFU, MaxAge: cmp.Or(cfg.MaxAge, defaultMemoryAge), MaxBytes: cfg.MaxBytes,
+	})}
+	return m, store.Hub.Feed(ctx, m)
 }
 
 func (m *memory) close() {
 	if m != nil {
-		for _, part := range m.parts {
-			part.Close()
-		}
+		m.Close()
 	}
-}
-
-// stats returns the sums over the parts.
-func (m *memory) stats() (sum MemoryStats) {
-	for _, part := range m.parts {
-		s := part.Stats()
-		sum.Bytes, sum.Entries, sum.Evictions = sum.Bytes+s.Bytes, sum.Entries+s.Entries, sum.Evictions+s.Evictions
-		sum.Flushes, sum.Hits, sum.Invalidations = sum.Flushes+s.Flushes, sum.Hits+s.Hits, sum.Invalidations+s.Invalidations
-		sum.Refused += s.Refused
-	}
-	return sum
 }
 
 // Extend allows serving from memory until memoryBound after then, a time at which all changes were known.
-func (m mirror) Extend(then time.Time) { m.Tier.Extend(then.Add(memoryBound)) }
+func (m *memory) Extend(then time.Time) { m.Tier.Extend(then.Add(memoryBound)) }
 
 // recall returns the entry that is kept for key.
 func (m *memory) recall(key string) (entry Entry, ok bool) {
 	if m == nil {
 		return entry, false
 	}
-	if entry, ok = m.parts[m.store.PartOf(key, 0)].Get(key); ok || !m.store.IsOpen() {
-		return entry, ok
-	}
-	return m.parts[0].Get(key) // the key may still be in the first partition
+	return m.Get(key)
 }
 
 // remember keeps an entry from an answer or a push, if it is a result or a failure with a TTL.
@@ -127,7 +106,7 @@ func (m *memory) remember(entry Entry) {
 	}
 	left := kv.MaxTTL
 	if entry.TTL > 0 {
-		left = m.store.Clock.Until(entry.Created.Add(entry.TTL))
+		left = m.clock.Until(entry.Created.Add(entry.TTL))
 	}
 	m.keep(entry, left)
 }
@@ -145,7 +124,7 @@ func (m *memory) keep(entry Entry, left time.Duration) {
 	}
 	entry.Key, entry.Value = strings.Clone(entry.Key), bytes.Clone(entry.Value) // copies, so that the message with them can be freed
 	entry.inner = nil
-	m.parts[m.store.PartOf(entry.Key, entry.Revision)].Put(tier.Item[Entry]{
+	m.Put(tier.Item[Entry]{
 		AsOf: entry.asOf, Key: entry.Key, Revision: entry.Revision, TTL: left, Value: entry,
 		Size: len(entry.Value) + len(entry.Reason) + len(entry.Claim) + len(entry.Fingerprint) + len(entry.Job) + len(entry.Owner),
 	})

@@ -62,8 +62,7 @@ type streamRow struct {
 	count    jobcount.Count
 	done     uint64
 	gone     bool
-	idle     int // rounds in which jobs waited, none ran, and no worker pulled
-	index    *deadletter.Index
+	idle     int                 // rounds in which jobs waited, none ran, and no worker pulled
 	letters  deadletter.Overview // letters of the last hour, by stream
 	last     uint64
 	problems []problem

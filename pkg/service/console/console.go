@@ -22,7 +22,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/service/access"
 	"github.com/expediter-io/expediter/pkg/service/audit"
-	"github.com/expediter-io/expediter/pkg/worker/deadletter"
 )
 
 //go:embed templates/*.html static
@@ -103,8 +102,7 @@ type Console struct {
 	nav      []link
 	overview *collector
 	notes    *store[string]
-	own      jetstream.JetStream          // the context of Conn's account, which has the stream AUDIT
-	letters  map[string]*deadletter.Index // by accounts
+	own      jetstream.JetStream // the context of Conn's account, which has the stream AUDIT
 	looks    chan struct{}
 	replays  *replays
 	routes   *http.ServeMux

@@ -64,7 +64,6 @@ type jobPage struct {
 	MaxAttempts       int
 	Progress          string
 	Percent           float64 // of the progress, -1 when it has none
-	Result            string
 	Steps             []shownStep
 	Times             []moment
 	Trace             string
@@ -106,7 +105,6 @@ func (c *Console) showJob(r *request) error {
 func newJobPage(q *jobsQuery, j worker.StoredJob) *jobPage {
 	p := &jobPage{jobsQuery: q, Job: j, CanCancel: !hasEnded(j), CanRun: j.State == worker.StateScheduled, Percent: -1}
 	p.Input, p.Hidden = readable(j.Subject, j.Payload)
-	p.Result, _ = readable("", j.Result)
 	if l := j.Letter; l != nil {
 		p.Error, p.MaxAttempts = redact.People(l.Error), l.MaxAttempts
 	}

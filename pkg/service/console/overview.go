@@ -148,13 +148,10 @@ func (s *streamRow) detail(ctx context.Context, a Account, info *jetstream.Strea
 	if s.letters = (deadletter.Overview{}); s.Name != contracts.StreamDead || info.State.Msgs == 0 || info.State.LastTime.Before(hourAgo) {
 		return
 	}
-	if s.index == nil {
-		s.index = &deadletter.Index{}
-	}
 	store, err := deadletter.Open(ctx, a.JetStream, deadletter.Config{})
 	if err == nil {
 		s.letters, _ = store.Survey(ctx, deadletter.Filter{Since: hourAgo}, //nolint:errcheck // the next round is near
-			deadletter.SurveyOptions{By: deadletter.ByStream, Index: s.index, Newest: newLetters})
+			deadletter.SurveyOptions{By: deadletter.ByStream, Newest: newLetters})
 	}
 }
 

@@ -105,9 +105,5 @@ func (c *Console) survey(
 		return deadletter.Overview{}, err
 	}
 	defer looked()
-	opts := deadletter.SurveyOptions{By: by, Newest: newest, Parts: deadParts}
-	if newest == deadLooked {
-		opts.Index = c.letters[d.Account]
-	}
-	return d.store.Survey(ctx, f, opts)
+	return d.store.Survey(ctx, f, deadletter.SurveyOptions{By: by, Newest: newest, Parts: deadParts})
 }

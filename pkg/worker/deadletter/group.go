@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/internal/mistake"
 	"github.com/expediter-io/expediter/pkg/internal/subject"
 	"github.com/expediter-io/expediter/pkg/worker"
@@ -114,9 +115,6 @@ type SurveyOptions struct {
 	// By is the property by which letters are grouped. Defaults to BySignature.
 	By Grouping
 
-	// Index has the letters that former surveys have read, and gets those that this survey reads. Defaults to none.
-	Index *Index
-
 	// Newest is the number of messages of the stream that are read: the newest ones. Defaults to all.
 	Newest uint64
 
@@ -157,16 +155,16 @@ func (s *Store) Survey(ctx context.Context, f Filter, opts SurveyOptions) (Overv
 	}
 	o := Overview{From: f.Since, Messages: info.State.Msgs, Until: cmp.Or(f.Until, info.TimeStamp)}
 	groups := make(map[groupKey]*Group)
-	source, all, err := s.surveyed(ctx, f, opts, info)
+	messages, all, err := s.surveyed(ctx, f, opts.Newest, info.State)
 	if err != nil {
 		return Overview{}, err
 	}
 	o.Partial = !all
-	for x, err := range source {
+	for m, err := range messages {
 		if err != nil {
 			return Overview{}, err
 		}
-		at := time.Unix(0, x.stored).UTC()
+		at := m.Time.UTC()
 		if o.Partial = o.Partial && !at.Before(f.Since); at.Before(f.Since) {
 			continue
 		}
@@ -175,10 +173,11 @@ func (s *Store) Survey(ctx context.Context, f Filter, opts SurveyOptions) (Overv
 		if !f.Until.IsZero() && !at.Before(f.Until) {
 			break
 		}
-		if !x.internal {
-			if err := s.count(ctx, &o, groups, x, f, opts); err != nil {
-				return Overview{}, err
-			}
+		if s.isInternal(m.Subject) {
+			continue
+		}
+		if err := s.count(ctx, &o, groups, m, f, opts); err != nil {
+			return Overview{}, err
 		}
 	}
 	for _, g := range groups {
@@ -190,9 +189,11 @@ func (s *Store) Survey(ctx context.Context, f Filter, opts SurveyOptions) (Overv
 	return o, nil
 }
 
-// count adds the letter of a glimpse to its group, if the filter selects it.
-func (s *Store) count(ctx context.Context, o *Overview, groups map[groupKey]*Group, x glimpse, f Filter, opts SurveyOptions) error {
-	e, err := s.pick(ctx, f, x.entry(), x.sure)
+// count adds the letter of a message to its group, if the filter selects it.
+func (s *Store) count(
+	ctx context.Context, o *Overview, groups map[groupKey]*Group, m *jsapi.Message, f Filter, opts SurveyOptions,
+) error {
+	e, err := s.pick(ctx, f, m)
 	if e == nil || err != nil {
 		return err
 	}
@@ -256,9 +257,10 @@ func family(of string) string {
 	return strings.Join(tokens, ".")
 }
 
-// pick returns an entry that classify has made, or nil when the filter does not select it. It reads the body if the headers do not suffice.
-// A message that has been removed meanwhile is not selected.
-func (s *Store) pick(ctx context.Context, f Filter, e *Entry, sure bool) (*Entry, error) {
+// pick returns the entry of a message, or nil when the filter does not select it. It reads the body if the headers do not suffice. A message
+// that has been removed meanwhile is not selected.
+func (s *Store) pick(ctx context.Context, f Filter, m *jsapi.Message) (*Entry, error) {
+	e, sure := s.classify(m)
 	if !sure || e.Kind == KindStranded && f.Subject != "" {
 		var err error
 		if e, err = s.load(ctx, e.Sequence); e == nil || err != nil {

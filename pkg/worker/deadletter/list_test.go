@@ -14,7 +14,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
 )
@@ -298,52 +297,6 @@ func TestSurveyGroupsWhatItsFiltersSelect(t *testing.T) {
 			}
 		}
 	}
-}
-
-// A survey with an index finds the same groups as one without, whatever came and went since, and reads only new letters.
-func TestSurveyWithIndex(t *testing.T) {
-	t.Parallel()
-	b := setup(t, nil)
-	random, n := crash.Random(t)(0), 0
-	for _, newest := range []uint64{0, 20} {
-		x := &deadletter.Index{}
-		for step := range 60 {
-			for range random.IntN(4) {
-				n++
-				b.put(t, letter(n, func(l *worker.DeadLetter) { l.Subject = fmt.Sprint("jobs.mail.", random.IntN(3)) }))
-			}
-			letters := b.list(t, deadletter.Filter{}, deadletter.OldestFirst)
-			if len(letters) > 0 && random.IntN(3) == 0 {
-				gone := deadletter.Filter{Sequences: []uint64{letters[random.IntN(len(letters))].Sequence}}
-				check.OK(t, check.Err(b.store.Discard(t.Context(), gone, deadletter.DiscardOptions{})))
-			}
-			f := deadletter.Filter{Subject: []string{"", "jobs.mail.1"}[step%2]}
-			if step%5 == 4 && len(letters) > 0 {
-				f.Since = letters[len(letters)/2].StoredAt
-			}
-			opts := deadletter.SurveyOptions{Newest: newest, Parts: 3}
-			want := check.Must(b.store.Survey(t.Context(), f, opts))(t)
-			opts.Index = x
-			got := check.Must(b.store.Survey(t.Context(), f, opts))(t)
-			if want.Looked != got.Looked { // either looks at nine in ten of the newest, at least
-				check.That(t, max(want.Looked, got.Looked)-min(want.Looked, got.Looked) <= newest/10, "looked at %d and %d", want.Looked, got.Looked)
-				continue
-			}
-			got.Until = want.Until // that of the server
-			for i := range got.Groups {
-				got.Groups[i].Times, want.Groups[i].Times = nil, nil // which that moves
-			}
-			check.Equal(t, want, got)
-		}
-	}
-	x := &deadletter.Index{}
-	read := func() uint64 {
-		before := b.nc.Stats().InMsgs
-		check.OK(t, check.Err(b.store.Survey(t.Context(), deadletter.Filter{}, deadletter.SurveyOptions{Index: x})))
-		return b.nc.Stats().InMsgs - before
-	}
-	all, again := read(), read()
-	check.That(t, all > 60 && again < 10, "%d messages were read, and then %d", all, again)
 }
 
 // A bounded survey reads the newest messages, also when most were removed, and says when there may be more.

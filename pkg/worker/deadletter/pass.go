@@ -80,8 +80,7 @@ func (s *Store) take(ctx, waiting context.Context, f Filter, p *pass, m *jsapi.M
 		}
 		return nil
 	}
-	e, sure := s.classify(m)
-	e, err := s.pick(ctx, f, e, sure)
+	e, err := s.pick(ctx, f, m)
 	if e == nil || err != nil {
 		return err
 	}

@@ -7,6 +7,8 @@ import (
 	"iter"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/expediter-io/expediter/pkg/internal/backoff"
 	"github.com/expediter-io/expediter/pkg/internal/directget"
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
@@ -122,4 +124,63 @@ func (s *Store) isAll(ctx context.Context, r *span) error {
 		err = errBehind
 	}
 	return err
+}
+
+// surveyed returns the messages that a survey reads, and reports whether these are all.
+func (s *Store) surveyed(
+	ctx context.Context, f Filter, newest uint64, state jetstream.StreamState,
+) (messages iter.Seq2[*jsapi.Message, error], all bool, err error) {
+	if len(f.Sequences) > 0 {
+		return s.named(ctx, f.Sequences, OldestFirst), true, nil
+	}
+	r := span{from: 1, since: f.Since, to: state.LastSeq}
+	if newest > 0 && state.Msgs > newest {
+		if r.from, err = s.newest(ctx, state, f.Since, newest); err != nil {
+			return nil, false, err
+		}
+	}
+	return s.scan(ctx, r), r.from == 1, nil
+}
+
+// newest returns a sequence from which on a stream has at most n messages, and not many fewer if it has more; 1 if it has at most n since
+// a time. The server has to count for each question. It takes one or two, unless messages were removed from the middle of the stream.
+func (s *Store) newest(ctx context.Context, state jetstream.StreamState, since time.Time, n uint64) (uint64, error) {
+	low, high := state.FirstSeq, state.LastSeq
+	first := high - min(high, n) + 1
+	if !since.IsZero() {
+		first = 1
+	}
+	for from := first; low < high; from = low + (high-low)/2 {
+		_, left, err := s.left(ctx, from, since)
+		switch {
+		case err != nil:
+			return 0, err
+		case from == 1 && left <= n:
+			return 1, nil
+		case left > n:
+			low = from + 1
+		case left >= n-n/10:
+			return from, nil
+		default:
+			high = from
+		}
+	}
+	return high, nil
+}
+
+// left counts the messages from a sequence and a time on, and returns the sequence of the first of them. One round trip.
+func (s *Store) left(ctx context.Context, from uint64, since time.Time) (first, n uint64, err error) {
+	getter, err := directget.New(s.js.Conn(), s.api.Prefix)
+	if err != nil {
+		return 0, 0, fmt.Errorf("deadletter: %w", err)
+	}
+	defer getter.Close() //nolint:errcheck // the connection is closed, then
+	page, _, err := s.page(ctx, getter, span{from: from, since: since, to: from})
+	if err != nil {
+		return 0, 0, fmt.Errorf("deadletter: count the messages of stream %s: %w", s.cfg.Stream, err)
+	}
+	if len(page) == 0 {
+		return 0, 0, nil
+	}
+	return page[0].Sequence, page[0].Behind + 1, nil
 }

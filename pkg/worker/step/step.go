@@ -78,7 +78,7 @@ func journalOf[A any](ctx context.Context, job *worker.Job[A]) (*journal.Journal
 	switch {
 	case j == nil:
 		return nil, ErrNoJournal
-	case j.Sequence() != 0 && j.Sequence() != job.Sequence:
+	case j.Sequence() != job.Sequence:
 		return nil, fmt.Errorf("%w: the context is that of another job than %s", ErrMisuse, job.ID)
 	}
 	return j, nil
@@ -108,22 +108,6 @@ func decode[T any](data []byte, result *T) error {
 		return json.Unmarshal(data, result) //nolint:wrapcheck // RecordError says the rest
 	}
 	return nil
-}
-
-// Memory keeps the steps of one job in this process, so that a test can call a handler
-// without a server. Make it with [NewMemory].
-type Memory struct {
-	memory *journal.Memory
-}
-
-// NewMemory returns a journal without steps.
-func NewMemory() *Memory { return &Memory{memory: journal.NewMemory()} }
-
-// Attempt returns the context for the next attempt at the job. Its steps get the results that earlier attempts recorded.
-// Like the context of a handler it ends when a step of this attempt notices that a later attempt has taken over.
-func (m *Memory) Attempt(ctx context.Context) context.Context {
-	ctx, cancel := context.WithCancelCause(ctx)
-	return context.WithValue(ctx, journal.ContextKey{}, m.memory.Open(ctx, cancel))
 }
 
 // readTimeout bounds List, in addition to its context.
@@ -165,7 +149,7 @@ var (
 	ErrMisuse = journal.ErrMisuse
 
 	// ErrNoJournal is returned when the context does not come from a worker.
-	ErrNoJournal = errors.New("step: no journal in the context: hand down the handler's, or in a test that of Memory.Attempt")
+	ErrNoJournal = errors.New("step: no journal in the context: hand down the handler's; a test calls the handler by workertest.Run")
 
 	// ErrNotRecorded is returned when the server did not confirm a result within the worker's SettleTimeout, or refused it.
 	// The step runs again in the next attempt, unless the result was recorded after all.

@@ -5,18 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"slices"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/output"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/jsretry"
-	"github.com/expediter-io/expediter/pkg/kvlock"
-	"github.com/expediter-io/expediter/pkg/worker"
 )
 
 // errRefused is returned when a stream or a consumer differs in a setting that no update can change.
@@ -33,10 +29,9 @@ var errDenied = errors.New("the user may not do this: it needs an administrator'
 type applyFlags struct {
 	natsFlags
 
-	assets     contracts.AssetOptions
-	options    contracts.ApplyOptions
-	format     string
-	partitions int
+	assets  contracts.AssetOptions
+	options contracts.ApplyOptions
+	format  string
 }
 
 func newApply(g *globals) *cobra.Command {
@@ -57,7 +52,6 @@ func newApply(g *globals) *cobra.Command {
 	flags.BoolVar(&f.options.DryRun, "dry-run", false, "only report what would be done")
 	flags.DurationVar(&f.assets.AckWait, "ack-wait", 0, "<SERVICE>_ACK_WAIT of the services (default as it is, 5s for new consumers)")
 	flags.Int64Var(&f.assets.MaxBytes, "max-bytes", 0, "space that all of them may reserve together (default as declared)")
-	flags.IntVar(&f.partitions, "partitions", 0, "into how many streams to divide the work of each of --services (default as it is)")
 	flags.IntVar(&f.assets.Replicas, "replicas", 1, "servers that keep each of them: 1, 3 or 5")
 	flags.StringSliceVar(&f.assets.Channels, "channels", nil, "channels of the notifier that were added with code, separated by commas")
 	f.servicesFlag(cmd, &f.assets.Services, "services whose streams, buckets and consumers are made")
@@ -73,8 +67,6 @@ func (f *applyFlags) check() error {
 	return f.usage(
 		checkReplicas(f.assets.Replicas),
 		refuse(f.assets.MaxBytes < 0, "--max-bytes %d: use a positive number", f.assets.MaxBytes),
-		refuse(f.partitions < 0 || f.partitions == 1 || f.partitions > worker.MaxPartitions, "--partitions %d: use 2 to %d", f.partitions,
-			worker.MaxPartitions),
 		refuse(f.assets.AckWait < 0, "--ack-wait %s: use a positive duration", f.assets.AckWait),
 		channels,
 	)
@@ -88,14 +80,8 @@ func checkReplicas(n int) error {
 	return nil
 }
 
-func (f *applyFlags) apply(ctx context.Context, js jetstream.JetStream) (err error) {
+func (f *applyFlags) apply(ctx context.Context, js jetstream.JetStream) error {
 	if err := f.reach(ctx, js); err != nil {
-		return err
-	}
-	if f.assets.Partitions, err = contracts.FindPartitions(ctx, js, f.assets.Services); err != nil {
-		return fmt.Errorf("%w: %w", errUnavailable, errors.Join(err, context.Cause(ctx)))
-	}
-	if err := f.remake(ctx, js); err != nil {
 		return err
 	}
 	changes, failed := contracts.Apply(ctx, js, contracts.Assets(f.assets), f.options)
@@ -106,67 +92,7 @@ func (f *applyFlags) apply(ctx context.Context, js jetstream.JetStream) (err err
 	if failed != nil {
 		failed = fmt.Errorf("%w: %w", errUnavailable, failed)
 	}
-	if err := errors.Join(f.report(changes), failed); err != nil || f.partitions == 0 || f.options.DryRun {
-		return err
-	}
-	return f.divide(ctx, js)
-}
-
-// remake recreates lost partitions of the bucket of results, which Apply does not do.
-func (f *applyFlags) remake(ctx context.Context, js jetstream.JetStream) error {
-	if f.partitions == 0 || f.options.DryRun || f.assets.Partitions[contracts.ServiceEnricher] < 2 {
-		return nil
-	}
-	ctx, enough := context.WithCancel(ctx)
-	defer enough()
-	left := false // a result is left, so nothing is lost
-	if err := kvlock.Grow(ctx, js, contracts.BucketEnrich, f.partitions, func(string) { left = true; enough() }); err != nil && !left {
-		return fmt.Errorf("divide KV_%s: %w", contracts.BucketEnrich, err)
-	}
-	return nil
-}
-
-// divide divides the streams of the services that are not divided yet.
-func (f *applyFlags) divide(ctx context.Context, js jetstream.JetStream) error {
-	var errs []error
-	into := func(name string, divide func(ctx context.Context, left func(subject string)) error) {
-		dividing, enough := context.WithCancel(ctx)
-		defer enough()
-		waits := ""
-		err := divide(dividing, func(subject string) {
-			waits = subject // the stream is divided, and the rest needs no wait
-			enough()
-		})
-		switch {
-		case waits != "" && ctx.Err() == nil:
-			errs = append(errs, f.say("Divided %s into %d partitions. Left in the first one: %s, and maybe more. Call this again later.\n",
-				name, f.partitions, table.Printable(waits)))
-		case err != nil:
-			errs = append(errs, fmt.Errorf("divide %s: %w", name, err))
-		default:
-			errs = append(errs, f.say("Divided %s into %d partitions.\n", name, f.partitions))
-		}
-	}
-	if slices.Contains(f.assets.Services, contracts.ServiceEnricher) {
-		into(contracts.StreamEnrichJobs, func(ctx context.Context, left func(string)) error {
-			client, err := worker.NewClient(js, worker.ClientConfig{
-				Partitions: f.partitions, RequestTimeout: f.timeout, SettleTimeout: 2 * f.timeout, Stream: contracts.StreamEnrichJobs,
-			})
-			if err != nil {
-				return err
-			}
-			return client.Grow(ctx, func(subject string, _ uint64) { left(subject) })
-		})
-		into("KV_"+contracts.BucketEnrich, func(ctx context.Context, left func(string)) error {
-			return kvlock.Grow(ctx, js, contracts.BucketEnrich, f.partitions, left)
-		})
-	}
-	if slices.Contains(f.assets.Services, contracts.ServiceNotifier) {
-		into(contracts.StreamNotifications, func(ctx context.Context, _ func(string)) error {
-			return contracts.DivideNotifications(ctx, js, f.partitions)
-		})
-	}
-	return errors.Join(errs...)
+	return errors.Join(f.report(changes), failed)
 }
 
 // reach returns an error when a request about a stream has no responders for the time of an answer. Then the account is wrong: a
@@ -218,7 +144,7 @@ func (f *applyFlags) report(changes []contracts.Change) (err error) {
 	return nil
 }
 
-func writeChange(out *output.Rows, c contracts.Change) error {
+func writeChange(out *terminal.Rows, c contracts.Change) error {
 	row := struct {
 		contracts.Change
 
@@ -228,7 +154,7 @@ func writeChange(out *output.Rows, c contracts.Change) error {
 	if c.Err != nil {
 		action, row.Error = "failed", c.Err.Error()
 	}
-	if out.Format() != output.FormatTable || len(c.Differences) == 0 || c.Differences[0].Missing {
+	if out.Format() != terminal.FormatTable || len(c.Differences) == 0 || c.Differences[0].Missing {
 		return out.Write(row, c.Stream, c.Consumer, action)
 	}
 	for _, d := range c.Differences {

@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
 	"github.com/expediter-io/expediter/pkg/service/console"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
@@ -41,10 +40,9 @@ func (f *jobsFlags) show(j worker.StoredJob, format string) error {
 
 			Progress *worker.Progress   `json:"progress,omitempty"`
 			Letter   *worker.DeadLetter `json:"letter,omitempty"`
-			Result   json.RawMessage    `json:"result,omitempty"`
 			Header   nats.Header        `json:"header,omitempty"`
 			Payload  []byte             `json:"payload,omitempty"`
-		}{row, j.Progress, j.Letter, j.Result, j.Header, j.Payload})
+		}{row, j.Progress, j.Letter, j.Header, j.Payload})
 	}
 	var text details
 	line := text.line
@@ -61,31 +59,25 @@ func (f *jobsFlags) show(j worker.StoredJob, format string) error {
 		line("progress", fmt.Sprintf("%s %s", stamp(j.Progress.At), j.Progress.Value))
 	}
 	text.section("error", row.Error)
-	text.section("result", string(j.Result))
 	text.section("headers", headerLines(j.Header))
 	text.section(fmt.Sprintf("payload (%d bytes)", len(j.Payload)), readable(j.Payload))
 	return f.say("%s", text.String())
 }
 
 func newJobsWatch(f *jobsFlags) *cobra.Command {
-	var every time.Duration
 	cmd := f.listing(&cobra.Command{
 		Use: "watch JOB", Args: cobra.ExactArgs(1),
 	}, func(ctx context.Context, args []string, format string) error {
-		if every < 100*time.Millisecond {
-			return f.usage(fmt.Errorf("--every %s: want 100ms or more", every))
-		}
-		return f.use(ctx, func(client *worker.Client) error { return f.watch(ctx, client, args[0], every, format) })
+		return f.use(ctx, func(client *worker.Client) error { return f.watch(ctx, client, args[0], format) })
 	}, "text", "jsonl")
 	f.keyFlag(cmd)
-	cmd.Flags().DurationVar(&every, "every", time.Second, "time between two looks")
 	return cmd
 }
 
 // watch writes the state of a job at each change until the job has ended. A job that no longer exists has ended too.
-func (f *jobsFlags) watch(ctx context.Context, client *worker.Client, name string, every time.Duration, format string) error {
+func (f *jobsFlags) watch(ctx context.Context, client *worker.Client, name, format string) error {
 	ref, last := f.ref(name), ""
-	again := time.NewTicker(every)
+	again := time.NewTicker(time.Second)
 	defer again.Stop()
 	for {
 		job, err := client.Job(ctx, ref)
@@ -134,9 +126,6 @@ func watchLine(j worker.StoredJob) string {
 	if row.Error != "" {
 		line += ": " + firstLine(row.Error)
 	}
-	if len(j.Result) > 0 {
-		line += ": " + string(j.Result)
-	}
 	return line
 }
 
@@ -144,7 +133,7 @@ func (f *jobsFlags) writeWatched(j worker.StoredJob, line, format string) error 
 	if format == "jsonl" {
 		return f.writeLine(newJobRow(j))
 	}
-	return f.say("%s  %s\n", stamp(time.Now()), table.Printable(line))
+	return f.say("%s  %s\n", stamp(time.Now()), terminal.Printable(line))
 }
 
 func newJobsCancel(jobs *jobsFlags) *cobra.Command {
@@ -181,7 +170,7 @@ func newJobsUnschedule(f *jobsFlags) *cobra.Command {
 		const would = "end the schedule of"
 		return f.schedule(ctx, client, args[0], yes, "unschedule", would, func(ctx context.Context, s worker.Scheduled) (string, error) {
 			of, name := s.Name()
-			return "Ended the schedule of " + table.Printable(args[0]) + ".", client.Unschedule(ctx, of, name)
+			return "Ended the schedule of " + terminal.Printable(args[0]) + ".", client.Unschedule(ctx, of, name)
 		})
 	})
 	cmd.Flags().BoolVar(&yes, "yes", false, "do it")
@@ -201,7 +190,7 @@ func (f *jobsFlags) schedule(
 	case !yes:
 		next, _ := all[at].Next(time.Now()) //nolint:errcheck // of another program
 		return f.say("Would %s %s, whose next run is due %s. Nothing was changed: add --yes to do it.\n",
-			would, table.Printable(subject), stampOf(next))
+			would, terminal.Printable(subject), stampOf(next))
 	}
 	said := ""
 	err = f.acted(ctx, action, fmt.Sprintf("schedule %q of %s", subject, f.stream), func(ctx context.Context) (err error) {

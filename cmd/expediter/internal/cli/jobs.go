@@ -12,8 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/output"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
@@ -41,7 +40,7 @@ func newJobs(g *globals) *cobra.Command {
 	f.registerAccount(flags)
 	flags.StringVar(&f.bucket, "bucket", contracts.BucketJobs, "bucket of the workers, with their records of jobs, and the pauses")
 	flags.StringVar(&f.stream, "stream", "", "stream of the jobs")
-	cmd.AddCommand(newJobsCancel(f), newJobsDrain(f), newJobsGrow(f), newJobsList(f), newJobsPause(f), newJobsResume(f), newJobsRun(f),
+	cmd.AddCommand(newJobsCancel(f), newJobsDrain(f), newJobsList(f), newJobsPause(f), newJobsResume(f), newJobsRun(f),
 		newJobsShow(f), newJobsStreams(f), newJobsUnschedule(f), newJobsWatch(f), newJobsWorkers(f))
 	return cmd
 }
@@ -290,7 +289,7 @@ func (f *natsFlags) schedules(ctx context.Context, js jetstream.JetStream, strea
 	return out.Close()
 }
 
-func (f *natsFlags) schedulesOf(ctx context.Context, js jetstream.JetStream, stream string, out *output.Rows) error {
+func (f *natsFlags) schedulesOf(ctx context.Context, js jetstream.JetStream, stream string, out *terminal.Rows) error {
 	stream, n, err := worker.PartitionsOf(ctx, js, stream)
 	if err != nil {
 		return err
@@ -315,7 +314,7 @@ func (f *natsFlags) schedulesOf(ctx context.Context, js jetstream.JetStream, str
 			when = "every " + row.Every
 		}
 		if row.Next, err = s.Next(now); err != nil {
-			f.notef("%s: %v\n", table.Printable(s.Subject), err) // a schedule of another program
+			f.notef("%s: %v\n", terminal.Printable(s.Subject), err) // a schedule of another program
 		}
 		out.Add(row, row.Subject, when, row.TimeZone, row.Next, row.Since, row.Stream)
 	}

@@ -27,7 +27,7 @@ import (
 	_ "github.com/expediter-io/expediter/pkg/natsrun/natstest/fastelection" // in every server process
 )
 
-func TestMain(m *testing.M) { crash.Main(m, 4, role, grower) }
+func TestMain(m *testing.M) { crash.Main(m, 4, role) }
 
 func (s *stage) anyWorker(r *rand.Rand) *child { return s.workers[r.IntN(len(s.workers))] }
 
@@ -127,13 +127,6 @@ func TestThreeServers(t *testing.T) {
 	chaos(t, cluster.URLs(), 3, workerTask{TTL: time.Second}, clusterFaults(cluster))
 }
 
-// Of one server, while both buckets are divided by processes that are killed.
-func TestDividedBuckets(t *testing.T) {
-	t.Parallel()
-	srv := crash.StartServer(t)
-	chaos(t, srv.URL, 1, workerTask{Partitions: 4, TTL: time.Second}, serverFaults(srv))
-}
-
 func chaos(t *testing.T, urls string, replicas int, settings workerTask, server []fault) {
 	t.Helper()
 	rounds := 1
@@ -149,9 +142,6 @@ func chaos(t *testing.T, urls string, replicas int, settings workerTask, server 
 	var lanes sync.WaitGroup
 	lanes.Go(func() { s.run(ctx, of(1), rounds, clientFaults) })
 	lanes.Go(func() { s.run(ctx, of(2), rounds, server) })
-	if settings.Partitions > 1 {
-		lanes.Go(func() { s.divide(ctx, of(3)) })
-	}
 	lanes.Wait()
 	s.finish()
 }

@@ -161,7 +161,7 @@ func (s *stage) readAll() {
 	js := connect(s.t, s.servers)
 	ctx, cancel := context.WithTimeout(s.t.Context(), 30*time.Second)
 	defer cancel()
-	f, err := flight.New(ctx, js, flight.Config{Bucket: resultBucket, OpTimeout: 10 * time.Second, Partitions: s.settings.Partitions})
+	f, err := flight.New(ctx, js, flight.Config{Bucket: resultBucket, OpTimeout: 10 * time.Second})
 	check.OK(s.t, err)
 	defer f.Close()
 	for _, e := range s.history.events {

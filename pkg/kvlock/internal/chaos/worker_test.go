@@ -32,7 +32,6 @@ type workerTask struct {
 	TTL           time.Duration // of locks and claims
 	Tasks         int           // that take locks at once, and as many that compute
 	HoldUntilLost bool          // take one lock and keep it until it is lost
-	Partitions    int           // over how many buckets locks and results come to be divided; 0 for one
 	URLs          string
 }
 
@@ -110,12 +109,12 @@ func (w *worker) open(ctx context.Context, nc *nats.Conn) error {
 	quiet := slog.New(slog.DiscardHandler)
 	for err = errors.New("not yet"); err != nil; {
 		w.locker, err = kvlock.NewLocker(ctx, js, kvlock.LockerConfig{
-			Bucket: lockBucket, Instance: w.Name, Logger: quiet, Partitions: w.Partitions, TTL: w.TTL,
+			Bucket: lockBucket, Instance: w.Name, Logger: quiet, TTL: w.TTL,
 		})
 	}
 	for err = errors.New("not yet"); err != nil; {
 		w.flight, err = flight.New(ctx, js, flight.Config{
-			Bucket: resultBucket, ClaimTTL: w.TTL, Instance: w.Name, Logger: quiet, Partitions: w.Partitions,
+			Bucket: resultBucket, ClaimTTL: w.TTL, Instance: w.Name, Logger: quiet,
 		})
 	}
 	for err = errors.New("not yet"); err != nil; {

@@ -55,25 +55,25 @@ func (c *leaderCheck) run(status chan nats.Status) {
 	defer c.store.Conn.RemoveStatusListener(status)
 	timer := time.NewTimer(checkEvery)
 	defer timer.Stop()
-	feed := c.store.feed
+	hub := c.store.Hub
 	for {
 		select {
 		case <-c.store.Closing.Done():
 			return
 		case now := <-status:
 			if now != nats.CONNECTED {
-				if feed.mirror != nil {
-					feed.mirror.Suspend()
+				if hub.mirror != nil {
+					hub.mirror.Suspend()
 				}
-				feed.suspend()
+				hub.suspend()
 				continue
 			}
 		case <-c.wake:
 		case <-timer.C:
 		}
-		if feed.mirror != nil || c.store.Hub.isBusy() {
+		if hub.mirror != nil || hub.isBusy() {
 			if err := c.check(c.store.Closing); err != nil {
-				feed.suspend()
+				hub.suspend()
 				c.store.Log.Debug("kvlock: pushes are not confirmed, asking again", "error", err)
 			}
 		}
@@ -97,8 +97,8 @@ func (c *leaderCheck) check(ctx context.Context) error {
 	defer c.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, min(SendTimeout, c.store.OpTimeout))
 	defer cancel()
-	feed := c.store.feed
-	applied, sent, reconnects := feed.pushedUpTo(), time.Now(), c.store.Conn.Stats().Reconnects
+	hub := c.store.Hub
+	applied, sent, reconnects := hub.pushedUpTo(), time.Now(), c.store.Conn.Stats().Reconnects
 	stream, err := c.store.JS.Stream(ctx, c.store.Stream)
 	answered := time.Now()
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -112,17 +112,12 @@ func (c *leaderCheck) check(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("kvlock: ask for the last change of bucket %q: %w: %w", c.store.Bucket, ErrUnavailable, err)
 	}
-	if err := c.store.answered(info, sent, reconnects); err != nil {
-		return err
-	}
+	c.store.answered(info, sent, reconnects)
 	if err := c.follow(ctx, info, applied); err != nil {
 		return err
 	}
 	c.store.Clock.asked(sent, answered, info.TimeStamp)
-	if feed.mirror != nil {
-		feed.mirror.Extend(sent.Add(-led))
-	}
-	feed.extend(sent.Add(-led))
+	hub.extend(sent.Add(-led))
 	return nil
 }
 
@@ -134,9 +129,9 @@ func (c *leaderCheck) follow(ctx context.Context, info *jetstream.StreamInfo, ap
 	c.gone, c.made = false, info.Created
 	switch {
 	case anew:
-		c.reset(last)
+		c.store.Hub.reset(last)
 	case first:
-		c.skip(last)
+		c.store.Hub.skip(last)
 	default:
 		return c.await(ctx, last)
 	}
@@ -145,39 +140,22 @@ func (c *leaderCheck) follow(ctx context.Context, info *jetstream.StreamInfo, ap
 
 // await waits a while until all changes up to last have been pushed.
 func (c *leaderCheck) await(ctx context.Context, last uint64) error {
-	before := c.store.feed.pushedUpTo()
+	before := c.store.Hub.pushedUpTo()
 	if before >= last {
 		return nil
 	}
 	if !backoff.Pause(ctx, checkGrace) {
 		return context.Cause(ctx)
 	}
-	switch now := c.store.feed.pushedUpTo(); {
+	switch now := c.store.Hub.pushedUpTo(); {
 	case now >= last:
 	case now > before: // they are late; the next push would show a lost one before it
 		return errBehind
 	default:
 		c.store.Log.WarnContext(ctx, "kvlock: changes of the bucket were not pushed, nothing that is known is believed")
-		c.skip(last)
+		c.store.Hub.skip(last)
 	}
 	return nil
-}
-
-// skip makes the mirror and the hub begin anew behind the change last, or behind the last push if that is later: pushes may have overtaken
-// the answer with last, and do not come again.
-func (c *leaderCheck) skip(last uint64) {
-	if mirror := c.store.feed.mirror; mirror != nil {
-		mirror.Skip(last)
-	}
-	c.store.feed.skip(last)
-}
-
-// reset makes the mirror and the hub begin anew behind the change last of another stream, whose numbers are unrelated to the former.
-func (c *leaderCheck) reset(last uint64) {
-	if mirror := c.store.feed.mirror; mirror != nil {
-		mirror.Reset(last)
-	}
-	c.store.feed.reset(last)
 }
 
 // close waits until run has ended. The store is closing.

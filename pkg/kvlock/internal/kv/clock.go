@@ -106,17 +106,15 @@ func (s *Store) confirm(ctx context.Context) error {
 		g.failure = fmt.Errorf("kvlock: ask for the generation of bucket %q: %w: %s", s.Bucket, ErrUnavailable, err.Error())
 		return g.failure
 	}
-	return s.answered(stream.CachedInfo(), sent, reconnects)
+	s.answered(stream.CachedInfo(), sent, reconnects)
+	return nil
 }
 
-// answered records the generation and the division in the server's answer to a request of the time sent.
-func (s *Store) answered(info *jetstream.StreamInfo, sent time.Time, reconnects uint64) error {
-	number := generationOf(info)
-	err := s.learnDivision(info.Config, number)
+// answered records the generation in the server's answer to a request of the time sent.
+func (s *Store) answered(info *jetstream.StreamInfo, sent time.Time, reconnects uint64) {
 	s.setGeneration(func(now *knownGeneration) *knownGeneration {
-		return known(max(number, now.number), sent, reconnects)
+		return known(max(generationOf(info), now.number), sent, reconnects)
 	})
-	return err
 }
 
 // invalidate makes the next write ask for the generation.
@@ -132,7 +130,7 @@ func (s *Store) setGeneration(next func(now *knownGeneration) *knownGeneration) 
 	now := g.known.Load()
 	then := next(now)
 	g.known.Store(then)
-	if then.number > now.number && now.number > 0 && s.remade != nil {
+	if then.number > now.number && s.remade != nil {
 		s.work.Go(s.remade)
 	}
 }
@@ -159,24 +157,15 @@ func (s *Store) adopt(h nats.Header) {
 	}
 }
 
-// suspect asks the server when a push has a greater generation. The push itself proves nothing: anybody could have published
-// it. One question is under way at a time.
+// suspect asks the server, in the background, when a push has a greater generation. The push itself proves nothing: anybody could have
+// published it. One question is under way at a time.
 func (s *Store) suspect(h nats.Header) {
-	if s.later(h) != 0 {
-		s.askAgain()
-	}
-}
-
-// askAgain asks the server for the generation and the division. Writes wait for the answer.
-func (s *Store) askAgain() { s.askInBackground(s.invalidate) }
-
-func (s *Store) askInBackground(before func()) {
-	if s.Closing.Err() != nil || !s.generation.again.CompareAndSwap(false, true) {
+	if s.later(h) == 0 || s.Closing.Err() != nil || !s.generation.again.CompareAndSwap(false, true) {
 		return
 	}
 	s.work.Go(func() {
 		defer s.generation.again.Store(false)
-		before()
+		s.invalidate()
 		if err := s.confirm(s.Closing); err != nil {
 			s.Log.Debug("kvlock: the generation of the bucket is asked for by the next write", "error", err)
 		}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"time"
-
-	"github.com/nats-io/nats.go/jetstream"
 )
 
 const (
@@ -37,47 +35,23 @@ type Mirror interface {
 	Reset(sequence uint64)
 }
 
-// Feed makes the hub call the mirror of each partition for all changes there from now on, in their order. It asks the leader for the
-// number of the last change. One round trip, and one for each other partition.
-func (h *Hub) Feed(ctx context.Context, of func(partition int) Mirror) error {
-	if h.feeds[0].subscription.subject == "" {
+// Feed makes the hub call m for all changes from now on, in their order. It asks the leader for the number of the last change. One round
+// trip.
+func (h *Hub) Feed(ctx context.Context, m Mirror) error {
+	if h.subscription.subject == "" {
 		return fmt.Errorf("kvlock: Memory needs a bucket that republishes all its changes, and bucket %q does not", h.store.Bucket)
 	}
 	h.mu.Lock()
-	for i, f := range h.feeds {
-		f.mirror = of(i)
-	}
+	h.mirror = m
 	err := h.start()
-	active := h.active()
-	for _, f := range active {
-		if err == nil {
-			f.checks.start()
-		}
+	if err == nil {
+		h.checks.start()
 	}
 	h.mu.Unlock()
-	for _, f := range active {
-		if err == nil {
-			err = f.checks.check(ctx)
-		}
+	if err != nil {
+		return err
 	}
-	return err
-}
-
-// feed is the hub's state for the pushes of one partition.
-type feed struct {
-	hub          *Hub
-	store        *Store // of the partition
-	subscription republished
-	checks       *leaderCheck
-	mirror       Mirror // nil when there is none
-	stop         func() // ends the subscription; nil before it begins
-
-	gaps gapTracker // guarded by the hub's mu
-}
-
-func newFeed(h *Hub, s *Store, republish *jetstream.RePublish) *feed {
-	s.feed = &feed{hub: h, store: s, subscription: newRepublished(s.prefix, republish), checks: newLeaderCheck(s)}
-	return s.feed
+	return h.checks.check(ctx)
 }
 
 // gapTracker records which changes the bucket has pushed. A stream numbers its changes without gaps, so the tracker sees a missing change.
@@ -93,17 +67,17 @@ type gapTracker struct {
 
 // track records a push, and reports whether its key is watched. It does both under one lock: a key that is watched later has missed this
 // push. A sequence of 0 is unknown.
-func (f *feed) track(key string, sequence uint64) bool {
-	f.hub.mu.Lock()
-	defer f.hub.mu.Unlock()
-	f.trackSequence(sequence)
-	return f.hub.keys[key] != nil
+func (h *Hub) track(key string, sequence uint64) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.trackSequence(sequence)
+	return h.keys[key] != nil
 }
 
 // trackSequence records the number of a change that was pushed. If earlier changes are missing, it makes all keys due, but not again for
 // each of many gaps. The caller holds mu.
-func (f *feed) trackSequence(sequence uint64) {
-	g := &f.gaps
+func (h *Hub) trackSequence(sequence uint64) {
+	g := &h.gaps
 	gap := g.begun && sequence > g.applied+1
 	g.applied = max(g.applied, sequence)
 	if !gap {
@@ -112,41 +86,47 @@ func (f *feed) trackSequence(sequence uint64) {
 	g.floor, g.trusted = sequence, time.Time{}
 	if now := time.Now(); now.Sub(g.reread) >= PollEvery {
 		g.reread = now
-		f.hub.allDue()
+		h.allDue()
 	}
 }
 
 // pushedUpTo returns the number of the last change that was pushed.
-func (f *feed) pushedUpTo() uint64 {
-	f.hub.mu.Lock()
-	defer f.hub.mu.Unlock()
-	return f.gaps.applied
+func (h *Hub) pushedUpTo() uint64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.gaps.applied
 }
 
-// skip begins anew behind sequence, or behind the last change that was pushed: the known values may have changed up to
-// there.
-func (f *feed) skip(sequence uint64) {
-	f.hub.mu.Lock()
-	defer f.hub.mu.Unlock()
-	f.beginBehind(max(sequence, f.gaps.applied))
+// skip makes the mirror and the hub begin anew behind the change sequence, or behind the last push if that is later: pushes may have
+// overtaken the answer with sequence, and do not come again.
+func (h *Hub) skip(sequence uint64) {
+	if h.mirror != nil {
+		h.mirror.Skip(sequence)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.beginBehind(max(sequence, h.gaps.applied))
 }
 
-// reset begins anew behind sequence, whatever was pushed: the known values may have been undone.
-func (f *feed) reset(sequence uint64) {
-	f.hub.mu.Lock()
-	defer f.hub.mu.Unlock()
-	f.beginBehind(sequence)
+// reset makes the mirror and the hub begin anew behind the change sequence of another stream, whose numbers are unrelated to the former.
+func (h *Hub) reset(sequence uint64) {
+	if h.mirror != nil {
+		h.mirror.Reset(sequence)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.beginBehind(sequence)
 }
 
 // beginBehind is the common part of skip and reset. The caller holds mu.
-func (f *feed) beginBehind(sequence uint64) {
-	first := !f.gaps.begun
-	f.gaps.applied, f.gaps.floor, f.gaps.begun = sequence, sequence, true
+func (h *Hub) beginBehind(sequence uint64) {
+	first := !h.gaps.begun
+	h.gaps.applied, h.gaps.floor, h.gaps.begun = sequence, sequence, true
 	if !first {
-		f.hub.forget()
+		h.forget()
 		return
 	}
-	for _, k := range f.hub.due { // they are being read, or become due again
+	for _, k := range h.due { // they are being read, or become due again
 		k.asOf = 0
 	}
 }
@@ -160,9 +140,7 @@ func (h *Hub) restart() {
 
 // forget makes all keys due for reads that have not begun yet. The caller holds mu.
 func (h *Hub) forget() {
-	for _, f := range h.feeds {
-		f.gaps.trusted = time.Time{}
-	}
+	h.gaps.trusted = time.Time{}
 	for _, k := range h.due {
 		k.asOf, k.since = 0, h.reads+1
 	}
@@ -178,26 +156,28 @@ func (h *Hub) allDue() {
 }
 
 // extend records that no push from before then is missing.
-func (f *feed) extend(then time.Time) {
-	f.hub.mu.Lock()
-	defer f.hub.mu.Unlock()
-	f.gaps.trusted = then.Add(2 * PollEvery)
-	f.hub.lastHeard = time.Now()
+func (h *Hub) extend(then time.Time) {
+	if h.mirror != nil {
+		h.mirror.Extend(then)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.gaps.trusted = then.Add(2 * PollEvery)
+	h.lastHeard = time.Now()
 }
 
 // suspend makes the poller read keys when they are due, until extend is called.
-func (f *feed) suspend() {
-	f.hub.mu.Lock()
-	defer f.hub.mu.Unlock()
-	f.gaps.trusted = time.Time{}
+func (h *Hub) suspend() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.gaps.trusted = time.Time{}
 }
 
 // defers reports whether the regular read of k is not needed: its watchers have its value, and further changes are pushed. The caller
 // holds mu.
 func (h *Hub) defers(k *watched, now time.Time) bool {
-	gaps := &h.feed(k.key).gaps
-	known := k.asOf > 0 && k.asOf >= max(k.floor, gaps.floor) && k.known && !k.expired(now.Add(batchWindow))
-	if !known || !now.Before(gaps.trusted) || k.deferred >= maxDefers || k.resting() || !k.served(0) {
+	known := k.asOf > 0 && k.asOf >= max(k.floor, h.gaps.floor) && k.known && !k.expired(now.Add(batchWindow))
+	if !known || !now.Before(h.gaps.trusted) || k.deferred >= maxDefers || k.resting() || !k.served(0) {
 		k.deferred = 0
 		return false
 	}
@@ -222,11 +202,9 @@ func (h *Hub) count(k *watched) {
 		h.regular--
 	default:
 		h.regular++
-		if h.regular == busyThreshold+1 && h.feeds[0].subscription.subject != "" {
-			for _, f := range h.active() {
-				f.checks.start()
-				f.checks.soon()
-			}
+		if h.regular == busyThreshold+1 && h.subscription.subject != "" {
+			h.checks.start()
+			h.checks.soon()
 		}
 	}
 	k.rests = rests

@@ -46,16 +46,19 @@ type Watch struct {
 	resting bool // see Hub.Rest
 }
 
-// Hub feeds all watchers of a bucket: from one subscription for each partition, and from one goroutine that reads due keys again. Both
-// start with the first watcher and end with the store.
+// Hub feeds all watchers of a bucket: from one subscription, and from one goroutine that reads due keys again. Both start with the first
+// watcher and end with the store.
 type Hub struct {
-	store *Store
-	feeds []*feed       // of the partitions, including those that do not exist yet
-	cut   chan struct{} // closed when the connection is closed for good
-	done  chan struct{} // closed when the poller has ended
-	wake  chan struct{}
+	store        *Store
+	subscription republished
+	checks       *leaderCheck
+	mirror       Mirror        // nil when there is none
+	cut          chan struct{} // closed when the connection is closed for good
+	done         chan struct{} // closed when the poller has ended
+	wake         chan struct{}
 
 	mu        sync.Mutex
+	gaps      gapTracker
 	pending   *Watch // the first of a list of watches whose keys the poller adds
 	due       dueHeap
 	lastHeard time.Time // the time of the bucket's last answer or push
@@ -132,9 +135,10 @@ func (f *followers) each(yield func(w *Watch, came uint64) bool) {
 }
 
 func newHub(s *Store, republish *jetstream.RePublish) *Hub {
-	h := &Hub{store: s, keys: map[string]*watched{}, cut: make(chan struct{}), done: make(chan struct{}), wake: make(chan struct{}, 1)}
-	h.feeds = []*feed{newFeed(h, s, republish)}
-	return h
+	return &Hub{
+		store: s, subscription: newRepublished(s.prefix, republish), checks: newLeaderCheck(s), keys: map[string]*watched{},
+		cut: make(chan struct{}), done: make(chan struct{}), wake: make(chan struct{}, 1),
+	}
 }
 
 // Add watches the keys of w. The poller adds the keys before it reads them, so that the caller's goroutine does not need the stack for
@@ -196,7 +200,7 @@ func (h *Hub) place(w *Watch) {
 	for _, key := range w.Keys {
 		k := h.keys[key]
 		if k == nil {
-			k = &watched{key: key, next: first, floor: h.feed(key).gaps.applied, rests: true}
+			k = &watched{key: key, next: first, floor: h.gaps.applied, rests: true}
 			h.keys[key] = k
 			heap.Push(&h.due, k)
 		} else if k.next.After(first) {
@@ -243,17 +247,14 @@ func (h *Hub) start() error {
 	}
 	nc := h.store.Conn
 	status := nc.StatusChanged(nats.CONNECTED, nats.CLOSED)
-	if err := h.subscribe(); err != nil {
+	unsubscribe, err := h.subscribe()
+	if err != nil {
 		nc.RemoveStatusListener(status)
 		return fmt.Errorf("kvlock: watch bucket %q: %w: %w", h.store.Bucket, ErrUnavailable, err)
 	}
 	h.started = true
 	h.stop = func() {
-		for _, f := range h.feeds {
-			if f.stop != nil {
-				f.stop()
-			}
-		}
+		unsubscribe()
 		nc.RemoveStatusListener(status)
 	}
 	go h.run(status)
@@ -268,9 +269,7 @@ func (h *Hub) close() {
 		return
 	}
 	<-h.done
-	for _, f := range h.feeds {
-		f.checks.close()
-	}
+	h.checks.close()
 	h.stop()
 }
 
@@ -286,30 +285,19 @@ func (h *Hub) MaxSilence() time.Duration { return 2*PollEvery + h.store.OpTimeou
 
 // onPush applies a message that the bucket republished. When it cannot be decoded, the key is read from the bucket: anybody
 // could have published the message, so nothing is removed because of it.
-func (f *feed) onPush(m *nats.Msg) {
-	h := f.hub
-	f.store.suspect(m.Header)
-	key := strings.TrimPrefix(m.Subject, f.subscription.trim)
-	if key == dividedKey {
-		h.store.askAgain()
-	}
+func (h *Hub) onPush(m *nats.Msg) {
+	h.store.suspect(m.Header)
+	key := strings.TrimPrefix(m.Subject, h.subscription.trim)
 	sequence, err := strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64)
-	if err == nil && f.mirror != nil {
-		f.mirror.Pushed(key, sequence)
+	if err == nil && h.mirror != nil {
+		h.mirror.Pushed(key, sequence)
 	}
-	if !f.track(key, sequence) {
+	if !h.track(key, sequence) {
 		return
 	}
 	message, err := directget.Pushed(m)
 	if err == nil {
 		e := h.store.entry(key, message)
-		if e.moved() {
-			h.readIn(key, moveTime)
-			return
-		}
-		if h.feed(key) != f {
-			e.AsOf = 0 // a sequence of the first partition, not of the key's own
-		}
 		var v View
 		if v, err = h.store.pushed(e); err == nil {
 			h.deliver(&e, v, 0)

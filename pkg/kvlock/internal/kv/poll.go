@@ -96,18 +96,9 @@ func (h *Hub) readSoon(key string) {
 	defer h.mu.Unlock()
 	if k := h.keys[key]; k != nil {
 		k.next, k.since = time.Time{}, h.reads+1
-		k.asOf, k.floor = 0, h.feed(key).gaps.applied
+		k.asOf, k.floor = 0, h.gaps.applied
 		heap.Fix(&h.due, k.index)
 		h.wakePoller()
-	}
-}
-
-// readIn makes the poller read the key when a time has passed.
-func (h *Hub) readIn(key string, after time.Duration) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if k := h.keys[key]; k != nil {
-		h.readAt(k, time.Now().Add(after))
 	}
 }
 
@@ -196,13 +187,11 @@ func (h *Hub) takeDue() (keys []string, read uint64) {
 func (h *Hub) poll(keys []string, read uint64) {
 	ctx, cancel := h.store.Bound(h.store.Closing)
 	defer cancel()
-	_ = h.store.refresh(ctx) //nolint:errcheck // a waiter finds the error out by writing
-	defer h.store.followOn()
-	entries, err := h.store.readAll(ctx, keys)
+	entries, err := h.store.Read(ctx, keys)
 	for i := 0; err == nil && i < len(entries); i++ {
 		e := entries[i]
 		if h.doubts(&e) {
-			if e, err = h.store.last(ctx, e.Key); err != nil {
+			if e, err = h.store.Leader(ctx, e.Key); err != nil {
 				break
 			}
 		}
@@ -293,34 +282,24 @@ func newRepublished(prefix string, republish *jetstream.RePublish) republished {
 	return republished{subject: trim + ">", trim: trim}
 }
 
-// subscribe subscribes to the changes that the bucket republishes. A bucket that republishes none is watched with one KV
-// watcher for each partition. Each watcher costs a consumer, and stalls for many seconds when the server that hosts the consumer stops;
-// the poller goes on meanwhile. The caller holds mu.
-func (h *Hub) subscribe() (err error) {
-	for _, f := range h.active() {
-		if f.stop == nil && err == nil {
-			f.stop, err = f.subscribe()
-		}
+// subscribe subscribes to the changes that the bucket republishes. A bucket that republishes none is watched with a KV watcher. It costs
+// a consumer, and stalls for many seconds when the server that hosts the consumer stops; the poller goes on in the meantime. The caller
+// holds mu.
+func (h *Hub) subscribe() (unsubscribe func(), err error) {
+	if h.subscription.subject == "" {
+		return h.subscribeWatcher()
 	}
-	return err
-}
-
-func (f *feed) subscribe() (unsubscribe func(), err error) {
-	if f.subscription.subject == "" {
-		return f.subscribeWatcher()
-	}
-	sub, err := f.store.Conn.Subscribe(f.subscription.subject, f.onPush)
+	sub, err := h.store.Conn.Subscribe(h.subscription.subject, h.onPush)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // wrapped by start
 	}
 	return func() { _ = sub.Unsubscribe() }, nil //nolint:errcheck // the connection is closed, then
 }
 
-func (f *feed) subscribeWatcher() (unsubscribe func(), err error) {
-	h := f.hub
+func (h *Hub) subscribeWatcher() (unsubscribe func(), err error) {
 	ctx, cancel := h.store.Bound(h.store.Closing)
 	defer cancel()
-	bucket, err := f.store.JS.KeyValue(ctx, f.store.Bucket)
+	bucket, err := h.store.JS.KeyValue(ctx, h.store.Bucket)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // wrapped by start
 	}
@@ -332,11 +311,7 @@ func (f *feed) subscribeWatcher() (unsubscribe func(), err error) {
 	go func() {
 		defer close(ended)
 		for entry := range watcher.Updates() {
-			switch {
-			case entry == nil:
-			case entry.Key() == dividedKey:
-				h.store.askAgain()
-			default:
+			if entry != nil {
 				h.readSoon(entry.Key())
 			}
 		}

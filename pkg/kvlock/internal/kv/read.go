@@ -85,8 +85,9 @@ func (s *Store) entry(key string, m jsapi.Message) Entry {
 	}
 }
 
-// read is Read in one partition.
-func (s *Store) read(ctx context.Context, keys []string) ([]Entry, error) {
+// Read reads keys, in their order; a key may be there twice. Any replica may answer, and may lag behind. One round trip for each MaxRead
+// keys, and one more for each 64 MB of values.
+func (s *Store) Read(ctx context.Context, keys []string) ([]Entry, error) {
 	subjects := make([]string, len(keys))
 	first := make(map[string]int, len(keys)) // where each key is in keys
 	for i, key := range keys {
@@ -137,8 +138,8 @@ func (s *Store) Ask(ctx context.Context, key string) (entry Entry, err error) {
 	return entry, err
 }
 
-// leader is Leader in one partition.
-func (s *Store) leader(ctx context.Context, key string) (Entry, error) {
+// Leader reads a key from the stream's leader: fresher than Read, and still a hint. One round trip.
+func (s *Store) Leader(ctx context.Context, key string) (Entry, error) {
 	m, found, err := s.api.Get(ctx, s.Stream, jsapi.Query{LastBySubject: s.prefix + key})
 	if err != nil {
 		return Entry{}, err
@@ -166,7 +167,7 @@ func (s *Store) Unavailable(ctx context.Context, op string, keys []string, err e
 	if last := s.Conn.LastError(); errors.Is(last, nats.ErrPermissionViolation) {
 		err = fmt.Errorf("%w (the connection's last error: %w)", err, last)
 	}
-	s.root().Unanswered.Add(1)
+	s.Unanswered.Add(1)
 	return fmt.Errorf("kvlock: %s %s in bucket %q: %w: %w", op, subject, s.Bucket, ErrUnavailable, err)
 }
 
@@ -186,10 +187,6 @@ func (s *Store) AllLeader(ctx context.Context, stream, subject string, size int)
 // The first, which repeats for each 100,000 keys, costs the leader time for all keys of the bucket. With more than 100,000 keys, List may
 // miss a key when others are deleted meanwhile.
 func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[Entry, error] {
-	return s.each(ctx, func(part *Store) iter.Seq2[Entry, error] { return part.list(ctx, prefix) }, true)
-}
-
-func (s *Store) list(ctx context.Context, prefix string) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		for offset, total := 0, 1; offset < total; {
 			keys, found, all, err := s.keys(ctx, prefix, offset)
@@ -199,10 +196,10 @@ func (s *Store) list(ctx context.Context, prefix string) iter.Seq2[Entry, error]
 			for len(keys) > 0 && err == nil {
 				var entries []Entry
 				n := min(len(keys), MaxRead)
-				entries, err = s.readAll(ctx, keys[:n]) // some keys may leave the first partition while it is listed
+				entries, err = s.Read(ctx, keys[:n])
 				keys = keys[n:]
 				for _, e := range entries {
-					if e.Revision > 0 && !e.moved() && !yield(e, nil) {
+					if e.Revision > 0 && !yield(e, nil) {
 						return
 					}
 				}
@@ -252,12 +249,8 @@ const scanAhead = 500
 // including markers. An error comes last, with an entry without a key.
 //
 // It reads the stream with a consumer. Without a consumer the server counts the following messages for each request, and a million keys
-// took minutes. The partitions come one after the other.
+// took minutes.
 func (s *Store) Scan(ctx context.Context, prefix string, headersOnly bool) iter.Seq2[Entry, error] {
-	return s.each(ctx, func(part *Store) iter.Seq2[Entry, error] { return part.scan(ctx, prefix, headersOnly) }, false)
-}
-
-func (s *Store) scan(ctx context.Context, prefix string, headersOnly bool) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		if err := CheckPrefix(prefix); err != nil {
 			yield(Entry{}, err)
@@ -301,7 +294,7 @@ func (s *Store) scan(ctx context.Context, prefix string, headersOnly bool) iter.
 			}
 			sequence := meta.Sequence.Stream
 			e := s.entry(key, jsapi.Message{Sequence: sequence, Time: meta.Timestamp, Header: m.Headers(), Data: m.Data(), AsOf: sequence})
-			if !e.moved() && !yield(e, nil) {
+			if !yield(e, nil) {
 				return
 			}
 		}

@@ -56,18 +56,10 @@ type Store struct {
 	pushed func(Entry) (View, error)
 	opened func(context.Context, Entry) View
 
-	first     *Store   // nil in the store of the first partition, which has the fields below
-	parts     []*Store // the stores of all configured partitions, beginning with this one
-	firstOnly bool     // see Config.Partitions
-	division  atomic.Pointer[knownDivision]
-	isDivided atomic.Bool                     // keys come in under other subjects, those of a division
-	wrong     atomic.Pointer[PartitionsError] // nil unless the bucket has another number of partitions than configured
-
-	feed         *feed // of Hub
 	generation   generation
 	remade       func()
-	work         *sync.WaitGroup // the goroutines for which Close waits
-	highest      atomic.Uint64   // the highest acknowledged revision; a lower one is that of a stream that was made anew
+	work         sync.WaitGroup // the goroutines for which Close waits
+	highest      atomic.Uint64  // the highest acknowledged revision; a lower one is that of a stream that was made anew
 	beginClose   context.CancelCauseFunc
 	closed       context.Context //nolint:containedctx // ends with Close: no further message is sent
 	cancelClosed context.CancelCauseFunc
@@ -79,10 +71,6 @@ type Config struct {
 	Instance  string        // names this process in entries; defaults to host name, process id and a random part
 	Logger    *slog.Logger  // defaults to slog.Default()
 	OpTimeout time.Duration // bounds each operation; defaults to 2 seconds
-
-	// Partitions is the number of buckets over which the keys are divided, see [Grow]. Defaults to 1. At -1 the store works in the first of
-	// them only, whatever their number.
-	Partitions int
 
 	// Pushed and Read decode entries for watchers. Pushed decodes an entry that was pushed. After an error the key is read instead, because
 	// anybody could have published that message. Read decodes an entry that was read; the view that it returns for an undecodable entry is
@@ -110,7 +98,6 @@ func (cfg Config) WithDefaults() Config {
 	}
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	cfg.OpTimeout = cmp.Or(cfg.OpTimeout, defaultOpTimeout)
-	cfg.Partitions = cmp.Or(cfg.Partitions, 1)
 	return cfg
 }
 
@@ -119,8 +106,6 @@ func (cfg Config) Validate() error {
 	return errors.Join(
 		mistake.If(!BucketName.MatchString(cfg.Bucket), "kvlock: Bucket is %q: want letters, digits, '-' and '_'", cfg.Bucket),
 		mistake.If(cfg.OpTimeout < 0, "kvlock: OpTimeout is %s: want a positive duration", cfg.OpTimeout),
-		mistake.If(cfg.Partitions < -1 || cfg.Partitions > MaxPartitions,
-			"kvlock: Partitions is %d: want 1 to %d", cfg.Partitions, MaxPartitions),
 		mistake.If(len(cfg.Instance) > MaxInstanceBytes,
 			"kvlock: Instance has %d bytes: the limit is %d", len(cfg.Instance), MaxInstanceBytes))
 }
@@ -145,7 +130,7 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 		Log:       cfg.Logger.With("bucket", cfg.Bucket),
 		OpTimeout: cfg.OpTimeout, MaxMessage: int64(max(info.Config.MaxMsgSize, 0)), Clock: clock,
 		api: jsapi.Client{Prefix: jsapi.Prefix(js), Within: SendTimeout}, prefix: SubjectPrefix(cfg.Bucket), pushed: cfg.Pushed, opened: cfg.Read,
-		remade: cfg.Remade, work: new(sync.WaitGroup), firstOnly: cfg.Partitions < 0,
+		remade: cfg.Remade,
 	}
 	s.generation.asks = make(chan struct{}, 1)
 	s.Closing, s.beginClose = context.WithCancelCause(context.Background())  //nolint:forbidigo // begins with the store
@@ -156,10 +141,6 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 		return nil, errors.Join(fmt.Errorf("kvlock: bind bucket %q: %w", cfg.Bucket, err), s.unsubscribe())
 	}
 	s.Hub = newHub(s, info.Config.RePublish)
-	s.openParts(cfg.Partitions, info.Config.RePublish)
-	if err := s.learnDivision(info.Config, generationOf(info)); err != nil {
-		return nil, errors.Join(err, s.unsubscribe())
-	}
 	return s, nil
 }
 

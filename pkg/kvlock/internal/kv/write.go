@@ -44,17 +44,11 @@ type Change struct {
 	// Generation is the generation of the bucket in which Expect is a revision. In another generation the change is refused. 0 is any.
 	Generation uint64
 
-	// Anew reports whether the change begins a new claim or lease, rather than continue the one that it replaces. It may then go to another
-	// partition.
-	Anew bool
-
 	// Token reports whether the revision becomes a part of a token. The write then succeeds only if the generation in which it was stored is
 	// known.
 	Token bool
 
 	Writer Writer
-
-	former bool // the change was routed before the bucket was divided: its subject is refused after the division
 }
 
 // Writer decides, for a [Change], whether this writer wrote the key's present entry.
@@ -122,22 +116,6 @@ var errRemade = errors.New("kvlock: the bucket was made anew, or marked as resto
 // when the revision becomes a token and the server was not asked for the generation within [Confirmed].
 func (s *Store) SendOnce(ctx context.Context, c Change, bound time.Duration) (revision uint64, err error) {
 	began := time.Now()
-	if err := s.refresh(ctx); err != nil {
-		return 0, err
-	}
-	to, c, err := s.route(ctx, c, bound)
-	if err != nil {
-		return 0, err
-	}
-	if revision, err = to.sendHere(ctx, c, bound-time.Since(began)); err == nil {
-		s.followOn()
-	}
-	return revision, err
-}
-
-// sendHere is SendOnce in one partition.
-func (s *Store) sendHere(ctx context.Context, c Change, bound time.Duration) (revision uint64, err error) {
-	began := time.Now()
 	if !s.isSteady() {
 		if err := s.confirmWithin(ctx, bound); err != nil {
 			return 0, err
@@ -170,20 +148,11 @@ func (s *Store) confirmWithin(ctx context.Context, bound time.Duration) error {
 }
 
 func (s *Store) sendOnce(ctx context.Context, c Change, bound time.Duration) (uint64, error) {
-	m := s.changed(c)
+	m := s.message(c.Key, c.Expect, c.Data, c.TTL, c.Purge)
 	if c.State != "" {
 		m.Header.Set(HeaderState, c.State)
 	}
 	return s.publish(ctx, m, min(c.timeout(), bound))
-}
-
-// changed returns the message of a change that was routed.
-func (s *Store) changed(c Change) *nats.Msg {
-	m := s.message(c.Key, c.Expect, c.Data, c.TTL, c.Purge)
-	if c.former {
-		m.Subject = s.put + c.Key
-	}
-	return m
 }
 
 // Settle is the rest of Write, after a first try at the time sent that failed with the error last. The time of the operation counts from
@@ -192,32 +161,23 @@ func (s *Store) Settle(ctx context.Context, c Change, sent, since time.Time, las
 	ctx, cancel := s.boundBy(ctx, since.Add(s.OpTimeout))
 	defer cancel()
 	for wait := minSettleWait; ; wait = min(2*wait, maxSettleWait) {
-		if wrong, ok := errors.AsType[*PartitionsError](last); ok {
-			return 0, sent, wrong
-		}
 		if jsapi.IsPermanent(last) {
 			return 0, sent, s.final("write", c.Key, last)
 		}
-		if errors.Is(last, nats.ErrNoResponders) {
-			s.invalidate() // the bucket may have been divided, and refuse keys under their former subjects
-		}
-		now, moved, err := s.found(ctx, c)
-		if moved && c.Anew {
-			c = c.moved()
-		}
+		now, err := s.found(ctx, c)
 		if err == nil && now.Err == nil {
 			err = s.replaced(ctx, c, now.Revision)
 		}
 		applied := err == nil && now.Revision != c.Expect && !c.outdated(now.Revision)
 		switch {
-		case errors.As(err, new(*ConflictError)), errors.As(err, new(*PartitionsError)):
+		case errors.As(err, new(*ConflictError)):
 			return 0, sent, err
 		case err == nil && now.Err != nil:
 			return 0, sent, now.Err
 		case applied && !now.Ours:
 			return 0, sent, &ConflictError{Key: c.Key, Revision: now.Revision}
 		case applied:
-			c = s.onto(c, now.Revision)
+			c.Expect = now.Revision
 		default: // not applied, or not yet, or not seen
 			if !backoff.Pause(ctx, wait) {
 				return 0, sent, s.Unavailable(ctx, "write", []string{c.Key}, errors.Join(last, err))
@@ -234,12 +194,12 @@ func (s *Store) Settle(ctx context.Context, c Change, sent, since time.Time, las
 // replaced returns a [ConflictError] when the key is found at revision, and the entry that the change was to replace is gone. Either the
 // bucket has another generation, or the key is absent although its entry cannot have expired, which a marker proves.
 func (s *Store) replaced(ctx context.Context, c Change, revision uint64) error {
-	outdated, part := c.outdated(revision), s.holding(c.Key, c.Expect)
+	outdated := c.outdated(revision)
 	switch {
-	case !c.isOf(part.Generation()), outdated && part.isRemade(ctx, cmp.Or(c.Generation, part.Generation())):
+	case !c.isOf(s.Generation()), outdated && s.isRemade(ctx, cmp.Or(c.Generation, s.Generation())):
 	case outdated && revision == 0:
 		var err error
-		if revision, err = part.publish(ctx, part.message(c.Key, 0, nil, MarkerTTL(0), true), SendTimeout); err != nil {
+		if revision, err = s.publish(ctx, s.message(c.Key, 0, nil, MarkerTTL(0), true), SendTimeout); err != nil {
 			return err
 		}
 	default:
@@ -248,11 +208,10 @@ func (s *Store) replaced(ctx context.Context, c Change, revision uint64) error {
 	return &ConflictError{Key: c.Key, Revision: revision}
 }
 
-// found returns the entry of a change's key after the change was not acknowledged. moved reports whether there is a mark instead: the key
-// has left the first partition, and the claim or lease that the change was to continue has ended.
-func (s *Store) found(ctx context.Context, c Change) (now Found, moved bool, err error) {
+// found returns the entry of a change's key after the change was not acknowledged.
+func (s *Store) found(ctx context.Context, c Change) (Found, error) {
 	if now := c.Writer.Pushed(); now.Revision > c.Expect {
-		return now, false, nil
+		return now, nil
 	}
 	if c.Within > 0 {
 		var cancel context.CancelFunc
@@ -261,23 +220,15 @@ func (s *Store) found(ctx context.Context, c Change) (now Found, moved bool, err
 	}
 	entry, err := s.Leader(ctx, c.Key)
 	if err != nil {
-		return Found{}, false, err
+		return Found{}, err
 	}
-	now, moved = c.Writer.Found(ctx, entry), entry.moved()
-	if moved && !c.Anew && c.Expect > 0 {
-		err = &ConflictError{Key: c.Key}
-	}
-	return now, moved, err
+	return c.Writer.Found(ctx, entry), nil
 }
 
 // Mark replaces revision expect of a key by a marker: readers find the key absent. A ttl of 0 is none. Mark sends one request, once. One
 // round trip.
 func (s *Store) Mark(ctx context.Context, key string, expect uint64, ttl time.Duration) error {
-	to, c, err := s.route(ctx, Change{Key: key, Expect: expect, TTL: ttl, Purge: true}, SendTimeout)
-	if err != nil {
-		return err
-	}
-	_, err = to.publish(ctx, to.changed(c), SendTimeout)
+	_, err := s.publish(ctx, s.message(key, expect, nil, ttl, true), SendTimeout)
 	return err
 }
 
@@ -299,17 +250,11 @@ func (s *Store) RemoveCorrupt(ctx context.Context, key string, revision uint64, 
 // Persist calls try until it succeeds, fails for good, or ctx ends. op and key name the operation in errors.
 func (s *Store) Persist(ctx context.Context, op, key string, try func() error) error {
 	for wait := minSettleWait; ; wait = min(2*wait, maxSettleWait) {
-		err := try()
-		if errors.Is(err, nats.ErrNoResponders) {
-			s.askAgain() // as in Settle
-		}
-		switch refused := s.refused(); {
+		switch err := try(); {
 		case err == nil:
 			return nil
 		case jsapi.IsPermanent(err):
 			return s.final(op, key, err)
-		case refused != nil:
-			return refused
 		case !backoff.Pause(ctx, wait):
 			return s.Unavailable(ctx, op, []string{key}, err)
 		}
@@ -319,7 +264,7 @@ func (s *Store) Persist(ctx context.Context, op, key string, try func() error) e
 // message returns a write to key that the server accepts only while revision expect is the last; 0 means none. A ttl of 0 is
 // none. With purge the message is a marker.
 func (s *Store) message(key string, expect uint64, data []byte, ttl time.Duration, purge bool) *nats.Msg {
-	m := nats.NewMsg(s.subject(key))
+	m := nats.NewMsg(s.put + key)
 	m.Data = data
 	m.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(expect, 10))
 	m.Header[headerGeneration] = s.generation.known.Load().header
@@ -338,10 +283,8 @@ func (s *Store) publish(ctx context.Context, m *nats.Msg, bound time.Duration) (
 	revision, err := s.Send(ctx, s.Stream, m, bound)
 	if err == nil {
 		s.acknowledged(ctx, before, revision, began.Add(bound))
-		if mirror := s.feed.mirror; mirror != nil {
-			_, at, _ := strings.Cut(m.Subject, "$KV.")
-			_, key, _ := strings.Cut(at, ".")
-			mirror.Changed(key, revision)
+		if mirror := s.Hub.mirror; mirror != nil {
+			mirror.Changed(strings.TrimPrefix(m.Subject, s.put), revision)
 		}
 	}
 	return revision, err

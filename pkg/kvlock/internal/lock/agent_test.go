@@ -37,7 +37,7 @@ func TestAccept(t *testing.T) {
 		{"while it is held", func(a *agent) { a.lease = &Lease{} }, false},
 		{"while it closes", func(a *agent) { a.closing = kv.ErrClosed }, false},
 		{"which cannot be confirmed soon", func(a *agent) { a.inLine = true }, false},
-		{"in an unknown generation", func(a *agent) { a.agents.isFresh = func(string, uint64) bool { return false } }, false},
+		{"in an unknown generation", func(a *agent) { a.agents.isFresh = func() bool { return false } }, false},
 		{"to nobody any more", func(a *agent) { a.waiters.Init() }, false},
 	}
 	for _, tt := range tests {
@@ -46,7 +46,7 @@ func TestAccept(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { // no time passes
 				now := time.Now()
 				a := &agent{
-					agents: &Agents{store: &kv.Store{}, member: "me", isFresh: func(string, uint64) bool { return true }}, name: "l", at: 9, lastWrite: lastWrite{sent: now.Add(-grantTTL / 5), at: 7},
+					agents: &Agents{store: &kv.Store{}, member: "me", isFresh: func() bool { return true }}, name: "l", at: 9, lastWrite: lastWrite{sent: now.Add(-grantTTL / 5), at: 7},
 					rec: &Record{Lease: "lease", TTL: grantTTL, Member: "me", Granted: true},
 				}
 				w := &waiter{Request: Request{TTL: time.Minute}, values: t.Context(), done: make(chan struct{}), list: &a.waiters}
@@ -82,7 +82,7 @@ func TestOvertakenAnswer(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { // no time passes
 				now := time.Now()
 				a := &agent{
-					agents: &Agents{store: &kv.Store{}, member: "me", isFresh: func(string, uint64) bool { return true }}, name: "l", at: 7, lastWrite: lastWrite{sent: now, at: 7},
+					agents: &Agents{store: &kv.Store{}, member: "me", isFresh: func() bool { return true }}, name: "l", at: 7, lastWrite: lastWrite{sent: now, at: 7},
 					rec: &Record{Lease: "first", TTL: time.Minute, Member: "first"},
 				}
 				w := &waiter{Request: Request{TTL: time.Minute}, values: t.Context(), done: make(chan struct{}), list: &a.waiters}

@@ -50,7 +50,7 @@ type Agents struct {
 	liveness *liveness.Members
 	member   string // the name of these Agents in records; their name in liveness, if others can probe them
 
-	isFresh func(key string, revision uint64) bool // of store
+	isFresh func() bool // of store
 	pushed  lastQueue
 	written atomic.Pointer[written] // the last
 
@@ -84,7 +84,7 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Agents, err
 	if self, _ := a.liveness.Self(); self != "" {
 		a.member = self
 	}
-	a.isFresh = a.store.IsFreshAt
+	a.isFresh = a.store.IsFresh
 	return a, nil
 }
 
@@ -124,8 +124,8 @@ func (a *Agents) remade() {
 	}
 }
 
-// Generation returns the generation of the bucket of a lock, which is a part of its tokens.
-func (a *Agents) Generation(s State) uint64 { return a.store.GenerationAt(keyOf(s.Name), s.Revision) }
+// Generation returns the generation of the bucket, which is a part of its tokens.
+func (a *Agents) Generation() uint64 { return a.store.Generation() }
 
 // Inspect returns the state of a lock, read from the stream's leader. One round trip.
 func (a *Agents) Inspect(ctx context.Context, name string) (State, error) {
@@ -259,8 +259,9 @@ func (a *Agents) enter(w *waiter) (one *agent, serves bool, err error) {
 	}
 	one = a.agents[w.Name]
 	if one == nil {
-		one = &agent{agents: a, name: w.Name, key: keyOf(w.Name), at: a.known[w.Name], ended: make(chan struct{})}
-		one.generation = a.store.GenerationAt(one.key, one.at)
+		one = &agent{
+			agents: a, name: w.Name, key: keyOf(w.Name), at: a.known[w.Name], generation: a.store.Generation(), ended: make(chan struct{}),
+		}
 		a.agents[w.Name] = one
 	}
 	if one.idle != nil {

@@ -79,9 +79,6 @@ func (a *agent) acknowledged(t *transaction) {
 		if !t.next.sameLease(a.rec) {
 			a.observed = newObservedLease(t.next, time.Now())
 		}
-		if a.generation == 0 || a.agents.store.Crosses(a.at, t.revision) {
-			a.generation = a.agents.store.GenerationAt(a.key, t.revision)
-		}
 		a.at, a.created, a.rec = t.revision, time.Time{}, t.next
 		a.held = t.began.Add(t.change.TTL - time.Second)
 	}
@@ -120,7 +117,7 @@ func (a *agent) learn(s State, force bool) {
 			a.observed.shorten(a.rec, s)
 		}
 		if force {
-			a.generation = a.agents.store.GenerationAt(a.key, s.Revision)
+			a.generation = a.agents.store.Generation()
 		}
 		return
 	case !force && a.older(s):
@@ -131,8 +128,7 @@ func (a *agent) learn(s State, force bool) {
 	case s.Record == nil, !s.Record.sameLease(a.rec):
 		a.observed = newObservedLease(s.Record, s.seen)
 	}
-	a.at, a.generation, a.created = s.Revision, a.agents.store.GenerationAt(a.key, s.Revision), s.Created
-	a.rec, a.held = s.Record, time.Time{}
+	a.at, a.generation, a.created, a.rec, a.held = s.Revision, a.agents.store.Generation(), s.Created, s.Record, time.Time{}
 	a.observed.shorten(a.rec, s)
 	if l := a.lease; l != nil && (a.rec == nil || a.rec.Lease != l.id) {
 		if l.releasing {
@@ -153,7 +149,7 @@ func (a *agent) accept(now time.Time) {
 		return
 	}
 	until := kv.Deadline(a.lastWrite.sent, grantTTL)
-	if a.lastWrite.at == 0 || a.lastWrite.at >= a.rec.TakenAt(a.at) || until.Sub(now) < acceptFor || !a.agents.isFresh(a.key, a.at) {
+	if a.lastWrite.at == 0 || a.lastWrite.at >= a.rec.TakenAt(a.at) || until.Sub(now) < acceptFor || !a.agents.isFresh() {
 		return
 	}
 	a.acceptedGrant = a.rec.Lease
@@ -188,7 +184,7 @@ func (a *agent) older(s State) bool {
 func (a *agent) remade() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if l := a.lease; l != nil && !l.releasing && l.generation < a.agents.store.GenerationAt(a.key, l.takenAt) {
+	if l := a.lease; l != nil && !l.releasing && l.generation < a.agents.store.Generation() {
 		a.lose(l, fmt.Errorf("%w: the bucket of lock %q was made anew, or marked as restored", ErrLost, a.name))
 	}
 	a.stale = true

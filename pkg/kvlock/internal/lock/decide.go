@@ -309,7 +309,6 @@ func (a *agent) compose(do action, w *waiter, now time.Time) *transaction {
 		}
 	}
 	t.next.queue = q.fit(m.member, m.cfg.Instance, places)
-	t.change.Anew = a.rec == nil || a.rec.Lease != t.next.Lease
 	t.owner, t.change.State, t.change.TTL = nuid.Next(), stateHeld, storedFor(t.next.TTL)
 	t.next.writer = t.owner
 	t.change.Data, t.err = t.next.encode(t.owner)

@@ -72,7 +72,7 @@ type Journal struct {
 	base    context.Context //nolint:containedctx // ends when outcomes are no longer recorded
 	limits  limits
 	server  *Store // makes store and limits, once a step needs them
-	store   backend
+	store   *journalOf
 	turn    chan struct{} // holds an element while a goroutine uses the fields below
 
 	acked    bool // a write of this attempt was acknowledged
@@ -88,16 +88,6 @@ type Journal struct {
 	used     []string // names, by this attempt
 	writer   string   // unique to this attempt: it settles a write whose outcome is unknown
 	written  []byte   // the last record that this attempt has sent
-}
-
-// backend stores the record and the parts of one journal.
-type backend interface {
-	drop(subject string)
-	fetch(ctx context.Context, subject string) ([]byte, error)
-	forget(data []byte, expect uint64)
-	load(ctx context.Context) (data []byte, revision uint64, err error)
-	put(ctx context.Context, subject string, data []byte) error
-	save(ctx context.Context, data []byte, expect uint64) (revision uint64, err error)
 }
 
 // limits are the bounds of writes and records.
@@ -322,5 +312,5 @@ func From(ctx context.Context) *Journal {
 	return found
 }
 
-// Sequence returns the position of the job's message in its stream, 0 for a journal in memory.
+// Sequence returns the position of the job's message in its stream.
 func (j *Journal) Sequence() uint64 { return j.attempt.Sequence }

@@ -12,9 +12,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/internal/compress"
+	"github.com/expediter-io/expediter/pkg/internal/jsapi"
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
@@ -88,11 +92,23 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
+// attempts returns a function that opens the journal of the next attempt at a job, and the bucket with it.
+func attempts(t *testing.T) (next func() *Journal, bucket jetstream.KeyValue) {
+	t.Helper()
+	const name = "steps"
+	nc, js := natstest.Connect(t, natstest.Server(t))
+	check.OK(t, kvlock.CreateBucket(t.Context(), js, kvlock.BucketConfig{Bucket: name}))
+	s := New(Config{API: jsapi.New(js, time.Minute), Bucket: name, Conn: nc, Settle: time.Minute, TTL: time.Hour})
+	a := Attempt{Consumer: "c", Job: "j", Sequence: 1, Stored: time.Unix(0, 1), Stream: "S"}
+	return func() *Journal { a.Deliveries++; return s.Open(t.Context(), a) }, check.Must(js.KeyValue(t.Context(), name))(t)
+}
+
 func TestUnreadableJournalIsNamed(t *testing.T) {
 	t.Parallel()
-	m := NewMemory()
-	m.data, m.revision, m.deliveries = []byte("soup\n"), 1, 1
-	_, err := m.Open(t.Context(), nil).Do(t.Context(), "a", nil)
+	next, bucket := attempts(t)
+	next()
+	check.OK(t, check.Err(bucket.Put(t.Context(), "steps.S.c.1-1", []byte("soup\n"))))
+	_, err := next().Do(t.Context(), "a", nil)
 	if unreadable, ok := errors.AsType[*RecordError](err); !ok || unreadable.Step != "" || !strings.Contains(err.Error(), "remove its key") {
 		t.Errorf("%v, want a RecordError that says what to do", err)
 	}
@@ -102,11 +118,11 @@ func TestResultThatHasLostItsPartsIsRecordedAnew(t *testing.T) {
 	t.Parallel()
 	large := make([]byte, maxRecord+1)
 	_, _ = rand.Read(large) // so that it is not compressed
-	m := NewMemory()
+	next, bucket := attempts(t)
 	attempt := func(want ...string) {
 		t.Helper()
 		var ran []string
-		j := m.Open(t.Context(), nil)
+		j := next()
 		for name, result := range map[string][]byte{"1": []byte("soup"), "2": large, "3": []byte("stew")} {
 			got, err := j.Do(t.Context(), name, func(context.Context) ([]byte, error) {
 				ran = append(ran, name)
@@ -118,7 +134,11 @@ func TestResultThatHasLostItsPartsIsRecordedAnew(t *testing.T) {
 		check.That(t, slices.Equal(ran, want), "steps %v ran, want %v", ran, want)
 	}
 	attempt("1", "2", "3")
-	clear(m.parts)
+	for _, key := range check.Must(bucket.Keys(t.Context()))(t) {
+		if key != "steps.S.c.1-1" {
+			check.OK(t, bucket.Delete(t.Context(), key))
+		}
+	}
 	attempt("2")
 	attempt()
 }

@@ -1,13 +1,11 @@
 package journal
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -50,8 +48,8 @@ func (s *Store) Open(base context.Context, attempt Attempt) *Journal {
 	return &Journal{attempt: attempt, base: base, server: s, turn: make(chan struct{}, 1)}
 }
 
-// journal returns the backend of one journal.
-func (s *Store) journal(a Attempt) *journalOf {
+// stored returns the messages of one journal.
+func (s *Store) stored(a Attempt) *journalOf {
 	key := a.Resume
 	if key == "" {
 		key = Key(a.Sequence, a.Stored)
@@ -78,7 +76,7 @@ var keyForm = regexp.MustCompile(`^[0-9]{1,20}-[0-9]{1,20}$`)
 // ValidKey reports whether Key may have returned the key.
 func ValidKey(key string) bool { return keyForm.MatchString(key) }
 
-// journalOf is the backend of one journal.
+// journalOf reads and writes the messages of one journal: its record and the parts of its large results.
 type journalOf struct {
 	*Store
 
@@ -168,77 +166,6 @@ func isPermanent(err error) bool {
 	return unreadable || jsapi.IsPermanent(err)
 }
 
-// Memory keeps the journal of one job in this process, for tests of handlers.
-type Memory struct {
-	codec compress.Codec
-
-	mu         sync.Mutex
-	data       []byte
-	deliveries int
-	parts      map[string][]byte
-	revision   uint64
-}
-
-// NewMemory returns an empty journal.
-func NewMemory() *Memory {
-	return &Memory{codec: compress.New(), parts: make(map[string][]byte)}
-}
-
-// Open returns the journal for the next attempt.
-func (m *Memory) Open(base context.Context, lost func(error)) *Journal {
-	const ever = 100 * 365 * 24 * time.Hour
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.deliveries++
-	return &Journal{
-		attempt: Attempt{Deliveries: m.deliveries, Job: "memory", Lost: lost},
-		base:    context.WithoutCancel(base), store: m, turn: make(chan struct{}, 1),
-		limits: limits{codec: &m.codec, part: maxPart, settle: time.Minute, ttl: ever},
-	}
-}
-
-func (m *Memory) drop(part string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.parts, part)
-}
-
-func (m *Memory) fetch(_ context.Context, part string) ([]byte, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if data, ok := m.parts[part]; ok {
-		return data, nil
-	}
-	return nil, errMissing
-}
-
-func (m *Memory) forget(data []byte, expect uint64) {
-	_, _ = m.save(context.Background(), data, expect) //nolint:errcheck,forbidigo // as over the network
-}
-
-func (m *Memory) load(context.Context) ([]byte, uint64, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return bytes.Clone(m.data), m.revision, nil
-}
-
-func (m *Memory) put(_ context.Context, part string, data []byte) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.parts[part] = bytes.Clone(data)
-	return nil
-}
-
-func (m *Memory) save(_ context.Context, data []byte, expect uint64) (uint64, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if expect != m.revision {
-		return 0, &jetstream.APIError{Code: 400, ErrorCode: jetstream.JSErrCodeStreamWrongLastSequence, Description: "wrong last sequence"}
-	}
-	m.data, m.revision = bytes.Clone(data), m.revision+1
-	return m.revision, nil
-}
-
 // Step is a step in the record of its job.
 type Step struct {
 	// At is the time at which the step was recorded, by the clock of its worker.
@@ -254,7 +181,7 @@ type Step struct {
 
 // Read returns the recorded steps of an attempt's job, in their order, for display. One round trip.
 func (s *Store) Read(ctx context.Context, a Attempt) ([]Step, error) {
-	data, _, err := s.journal(a).load(ctx)
+	data, _, err := s.stored(a).load(ctx)
 	if err != nil || len(data) == 0 {
 		return nil, err
 	}

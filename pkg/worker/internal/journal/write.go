@@ -56,7 +56,7 @@ func (j *Journal) open(ctx context.Context, doubted bool) error {
 	}.head()
 	j.head, j.lines = len(j.written), len(j.written)
 	if j.store == nil {
-		j.store, j.limits = j.server.journal(j.attempt), j.server.limits()
+		j.store, j.limits = j.server.stored(j.attempt), j.server.limits()
 	}
 	if !j.attempt.fresh() || j.attempt.Unsure || doubted {
 		if err := j.takeOver(ctx, j.until(), doubted); err != nil {

@@ -166,9 +166,9 @@ func (s *Service) logHeld(ctx context.Context, t *lookup) {
 const publishTry = 600 * time.Millisecond
 
 // newClient returns the client that inserts the jobs.
-func newClient(js jetstream.JetStream, partitions int) (*worker.Client, error) {
+func newClient(js jetstream.JetStream) (*worker.Client, error) {
 	client, err := worker.NewClient(js, worker.ClientConfig{
-		Partitions: partitions, RequestTimeout: publishTry, SettleTimeout: claimTimeout, Stream: contracts.StreamEnrichJobs,
+		RequestTimeout: publishTry, SettleTimeout: claimTimeout, Stream: contracts.StreamEnrichJobs,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("enricher: %w", err)

@@ -33,7 +33,7 @@ func (m dyingQueue) PublishMsg(context.Context, *nats.Msg, ...jetstream.PublishO
 func (i *instance) queueThrough(t *testing.T, js jetstream.JetStream) {
 	t.Helper()
 	var err error
-	i.client, err = newClient(js, 1)
+	i.client, err = newClient(js)
 	check.OK(t, err)
 }
 

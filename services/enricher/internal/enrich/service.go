@@ -54,7 +54,7 @@ func New(ctx context.Context, js jetstream.JetStream, cfg Config) (*Service, err
 	}
 	results, err := flight.New(ctx, js, flight.Config{
 		Bucket: contracts.BucketEnrich, ClaimTTL: cfg.ClaimTTL, Logger: cfg.Logger, Observe: cfg.Observe,
-		Partitions: cfg.Partitions, Memory: flight.MemoryConfig{MaxBytes: max(cfg.MemoryBytes, 0)}, OpTimeout: claimTimeout,
+		Memory: flight.MemoryConfig{MaxBytes: max(cfg.MemoryBytes, 0)}, OpTimeout: claimTimeout,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("enricher: %w", err)
@@ -64,7 +64,7 @@ func New(ctx context.Context, js jetstream.JetStream, cfg Config) (*Service, err
 		results.Close()
 		return nil, fmt.Errorf("enricher: %w", err)
 	}
-	client, err := newClient(js, cfg.Partitions)
+	client, err := newClient(js)
 	if err != nil {
 		results.Close()
 		return nil, err
@@ -146,10 +146,6 @@ type Config struct {
 	// Observe is called with each event of an entry. Defaults to nothing.
 	Observe func(context.Context, flight.Event)
 
-	// Partitions is the number of streams for the jobs, and of buckets for the results, once they have been divided. At most
-	// [worker.MaxPartitions]. Defaults to 1.
-	Partitions int
-
 	// Providers are asked about every place. At least one, with different names. Required.
 	Providers []provider.Provider
 
@@ -177,7 +173,6 @@ func (cfg Config) withDefaults() Config {
 	cfg.MaxSubscriptions = cmp.Or(cfg.MaxSubscriptions, 10_000)
 	cfg.MemoryBytes = cmp.Or(cfg.MemoryBytes, 32<<20)
 	cfg.NotFoundTTL = cmp.Or(cfg.NotFoundTTL, 24*time.Hour)
-	cfg.Partitions = cmp.Or(cfg.Partitions, 1)
 	cfg.RequestTTL = cmp.Or(cfg.RequestTTL, time.Hour)
 	cfg.StoreTimeout = cmp.Or(cfg.StoreTimeout, 1800*time.Millisecond)
 	cfg.UnresolvedTTL = cmp.Or(cfg.UnresolvedTTL, time.Minute)
@@ -213,9 +208,6 @@ func (cfg Config) Validate() error {
 	}
 	if cfg.MaxSubscriptions < 0 {
 		bad("MaxSubscriptions is %d: want a positive number", cfg.MaxSubscriptions)
-	}
-	if cfg.Partitions < 1 || cfg.Partitions > worker.MaxPartitions {
-		bad("Partitions is %d: use 1 to %d", cfg.Partitions, worker.MaxPartitions)
 	}
 	seen := map[string]bool{}
 	for _, p := range cfg.Providers {
