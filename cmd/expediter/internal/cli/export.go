@@ -98,16 +98,14 @@ type kept struct {
 	filters []string
 }
 
-// keptOf returns the places with messages under the id of a user, except the profile in the directory and dead
+// keptOf returns the places with messages under the id of a user, except the record in the directory and dead
 // letters.
 func keptOf(ctx context.Context, js jetstream.JetStream, user, who string) ([]kept, error) {
 	streams, err := rowsOf(ctx, js, user)
 	if err != nil {
 		return nil, err
 	}
-	all := []kept{{"KV_" + contracts.BucketDirectory, []string{
-		"$KV.directory.addresses." + who, "$KV.directory.preferences." + who, "$KV.directory.member.*.*." + who,
-	}}}
+	all := []kept{{"KV_" + contracts.BucketDirectory, []string{"$KV.directory.member.*.*." + who}}}
 	for _, stream := range streams {
 		all = append(all, kept{stream, []string{sentTo(who)}})
 	}
@@ -293,7 +291,7 @@ func (f *natsFlags) erase(
 func eraseRecord(
 	ctx context.Context, js jetstream.JetStream, records *kvrecord.Client, user string, kind contracts.RecipientType,
 ) (bool, error) {
-	directory, err := recipient.OpenDirectory(ctx, js, records, nil)
+	directory, err := recipient.OpenDirectory(ctx, js, records)
 	if err != nil {
 		return false, err
 	}
