@@ -1,6 +1,6 @@
 // Command jobs measures pkg/worker side by side with its peers, over TCP on the loopback: unique no-op jobs inserted and
 // worked to completion as the system itself records it, the time from insert to start at 200 jobs a second, five durable
-// steps, the restart of a job after a kill -9 of its worker, and a queue and dead letters that grow a hundredfold.
+// steps, the restart of a job after a kill -9 of its worker, and a queue that grows a hundredfold.
 //
 //	go -C bench run ./jobs [--rounds N] [--scale X] [--short] [--queued N] [--only REGEXP] [--json]
 //
@@ -26,7 +26,6 @@ func main() {
 	o := options{}
 	register := func(flags *flag.FlagSet) {
 		flags.BoolVar(&o.slow, "slow", false, "wait for the job of a dead worker also where that takes minutes (asynq)")
-		flags.IntVar(&o.listed, "listed", 1_000_000, "of how many `JOBS` pages are listed")
 		flags.IntVar(&o.queued, "queued", 200_000, "how many `JOBS` the queue grows to, from a hundredth of that")
 	}
 	rig.Main("jobs", register, func(ctx context.Context, out io.Writer, shared rig.Options) (any, error) {
@@ -38,7 +37,6 @@ func main() {
 type options struct {
 	rig.Options
 
-	listed int
 	queued int
 	slow   bool
 }
@@ -93,12 +91,6 @@ type client struct {
 
 	// queue puts n jobs from the given on into the queue. They have no worker here.
 	queue func(ctx context.Context, from, n int) error
-
-	// list reads a page of jobs from a position in the queue on: those of a subject with wildcards, or all.
-	list func(ctx context.Context, from uint64, subject string) error
-
-	// broker is the stream that pkg/worker works on, with dead letters.
-	broker *broker
 
 	// close ends the client and removes the queue.
 	close func()

@@ -30,7 +30,6 @@ type broker struct {
 	replicas     int
 	stream       string
 	done         atomic.Int64 // the number of completed jobs, as confirmed by the server
-	died         atomic.Int64 // in the dead letters
 }
 
 func openBroker(ctx context.Context, s settings) (*broker, error) {
@@ -212,7 +211,6 @@ func openOurs(keyed bool) func(context.Context, settings) (*client, error) {
 			}
 		}
 		c := &client{
-			broker: b,
 			insert: func(ctx context.Context, id string) error {
 				job := worker.NewJob{Args: []byte(payload), ID: id, Subject: b.subject(id)}
 				if keyed {
@@ -246,10 +244,6 @@ func openOurs(keyed bool) func(context.Context, settings) (*client, error) {
 				})
 			},
 			queue: b.queue,
-			list: func(ctx context.Context, from uint64, subject string) error {
-				_, err := inserter.Jobs(ctx, worker.JobFilter{From: worker.Cursor{Sequence: from}, Subject: subject})
-				return err
-			},
 			close: b.close,
 		}
 		return c, prepareBucket(ctx, b, s)
@@ -285,7 +279,11 @@ func (b *broker) run(ctx context.Context, slots int, policy worker.Policy, handl
 				default:
 				}
 			},
-			Settled: b.settled,
+			Settled: func(s worker.Settlement) {
+				if s.Outcome == worker.OutcomeCompleted {
+					b.done.Add(1)
+				}
+			},
 		},
 	})
 	if err != nil {

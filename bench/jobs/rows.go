@@ -14,12 +14,10 @@ import (
 	"github.com/expediter-io/expediter/pkg/pause"
 )
 
-func everybody(contestant) bool       { return true }
-func stepping(who contestant) bool    { return offers[who.Name].steps != nil }
-func ordering(who contestant) bool    { return offers[who.Name].ordered != nil }
-func growing(who contestant) bool     { return offers[who.Name].queue != nil }
-func deadLetters(who contestant) bool { return offers[who.Name].broker != nil }
-func listing(who contestant) bool     { return offers[who.Name].list != nil }
+func everybody(contestant) bool    { return true }
+func stepping(who contestant) bool { return offers[who.Name].steps != nil }
+func ordering(who contestant) bool { return offers[who.Name].ordered != nil }
+func growing(who contestant) bool  { return offers[who.Name].queue != nil }
 
 // leasing reports whether the restart of a job can be waited for.
 func (o options) leasing(who contestant) bool {
@@ -124,24 +122,6 @@ func rows(o options) []rig.Row[contestant] {
 				{Figure: "growth_start_us", Title: "start p50 µs", Format: "%.0f"},
 			}, jobAmongQueued.Columns("job"), jobAmongQueued.Memory()),
 		},
-		{
-			Name: "growth_letters", Once: true, Needs: deadLetters, Run: run(letters),
-			Title: "A job that becomes a dead letter, a page of the 100 newest, and a replay, with 1,000, 10,000 and 100,000 other letters kept",
-			Columns: slices.Concat(deathAmongLetters.Columns("letter"), pageOfLetters.Columns("page"), replayOfLetters.Columns("replay"),
-				deathAmongLetters.Memory()),
-		},
-		{
-			Name: "listing", Title: "Pages from everywhere in a queue of --listed: 100 jobs, and 1,000 messages looked at of which none matches",
-			Needs: listing, Run: run(list), Once: true,
-			Columns: []rig.Column{
-				{Figure: "listing_of", Title: "jobs", Format: "%.0f"},
-				{Figure: "listing_page_p50_ms", Title: "page p50 ms", Format: "%.2f"},
-				{Figure: "listing_page_p99_ms", Title: "p99", Format: "%.2f"},
-				{Figure: "listing_page_server_cpu_us", Title: "server CPU µs", Format: "%.0f"},
-				{Figure: "listing_vain_p50_ms", Title: "in vain p50 ms", Format: "%.2f"},
-				{Figure: "listing_vain_server_cpu_us", Title: "server CPU µs", Format: "%.0f"},
-			},
-		},
 	}
 }
 
@@ -224,7 +204,6 @@ const timeout = 3 * time.Minute
 type bench struct {
 	contestant contestant
 	opened     []*client
-	listed     int
 	queued     int
 	scale      float64
 	service    *rig.Service
@@ -271,7 +250,7 @@ func enter(ctx context.Context, who contestant, on *rig.Service) error {
 func newBench(o options, who contestant, on *rig.Service) *bench {
 	queues++
 	return &bench{
-		contestant: who, listed: o.listed, queued: o.queued, scale: o.Scale, service: on,
+		contestant: who, queued: o.queued, scale: o.Scale, service: on,
 		settings: settings{Address: on.Address, Queue: fmt.Sprintf("q%d", queues)},
 	}
 }
@@ -280,7 +259,7 @@ func newBench(o options, who contestant, on *rig.Service) *bench {
 func measure(ctx context.Context, out io.Writer, o options) (any, error) {
 	return rig.Trial[contestant]{
 		What: "Jobs", Field: field(), Rows: rows(o), Starters: map[string]rig.Starter{"redis": rig.StartRedis("--appendonly", "yes", "--appendfsync", "everysec")},
-		Targets: targets, Limit: timeout + limitOf(o),
+		Targets: targets, Limit: timeout + time.Duration(o.queued)*200*time.Microsecond, // growth takes as long as its queue
 		Enter: enter,
 		Derive: func(got rig.Results, entered []contestant) {
 			for _, who := range entered {
@@ -289,11 +268,6 @@ func measure(ctx context.Context, out io.Writer, o options) (any, error) {
 		},
 		Judge: judge,
 	}.Run(ctx, out, o.Options)
-}
-
-// limitOf returns the bound of a row, which grows with the length of the queue.
-func limitOf(o options) time.Duration {
-	return time.Duration(max(o.listed, o.queued)) * 200 * time.Microsecond
 }
 
 // targets are the targets for one server that syncs as deployed.
@@ -305,9 +279,7 @@ var targets = append([]rig.Target{
 	{On: "r1", Figure: "restart_over_ackwait", Kind: rig.AtMost, Goal: 2},
 	{On: "r1", Figure: "ordered_over_plain", Kind: rig.AtLeast, Goal: 0.8},
 	{On: "r1", Figure: "handlers_cpu_over_plain", Kind: rig.AtMost, Goal: 1.1},
-	{On: "r1", Figure: "listing_page_server_cpu_us", Kind: rig.AtMost, Goal: 5000},
-	{On: "r1", Figure: "listing_vain_server_cpu_us", Kind: rig.AtMost, Goal: 5000},
-}, rig.GrowthTargets([]rig.Growth{jobAmongQueued, deathAmongLetters, pageOfLetters, replayOfLetters}, "r1")...)
+}, rig.GrowthTargets([]rig.Growth{jobAmongQueued}, "r1")...)
 
 // judge adds the effects that were lost or doubled to the note of each contestant. For ours they are a failure.
 func judge(r *rig.Report, got rig.Results) {

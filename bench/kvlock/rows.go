@@ -15,9 +15,6 @@ import (
 // settles is the time that a client needs until it waits for a push.
 const settles = 20 * time.Millisecond
 
-// settlesEach is the additional time for each of many clients.
-const settlesEach = 100 * time.Microsecond
-
 // field returns the contestants, in the order of the tables.
 func field() []contestant {
 	theirs := func(
@@ -48,9 +45,7 @@ func field() []contestant {
 		ours("r3_sync_always", "nats cluster, sync always", "three servers, file, synced before it is acknowledged", replicated),
 		theirs("rueidis", "redis", "rueidislock, rueidisaside; one server, memory, no persistence", false, settles, openRueidis),
 		theirs("redsync", "redis", "as it comes: asks every 50 to 250 ms; one server, memory, no persistence",
-			true, redsyncRetry*3/2, openGoRedis(redsyncOf)),
-		theirs("redislock", "redis", "bsm/redislock, asks every 10 ms; one server, memory, no persistence",
-			true, settles, openGoRedis(redislockOf)),
+			true, redsyncRetry*3/2, openRedsync),
 		theirs("etcd", "etcd", "client/v3/concurrency; one server, file, synced before it is acknowledged",
 			false, 150*time.Millisecond, openEtcd), // etcd begins to feed a new watcher after up to 100
 	}
@@ -75,12 +70,10 @@ type settings struct {
 	TTL     time.Duration // of locks and claims
 }
 
-// locking waits for the lock. unlock gives it back.
-type locking = func(ctx context.Context, name string) (unlock func(context.Context) error, err error)
-
 // client has the operations of a contestant in one process, with connections of its own. Operations that it does not offer are nil.
 type client struct {
-	lock locking
+	// lock waits for the lock. unlock gives it back.
+	lock func(ctx context.Context, name string) (unlock func(context.Context) error, err error)
 
 	// do returns the value of key: cached, computed, or awaited from the client that computes it.
 	do func(ctx context.Context, key string, compute func(context.Context) ([]byte, error)) ([]byte, error)
@@ -90,10 +83,6 @@ type client struct {
 
 	// store stores the value of a key.
 	store func(ctx context.Context, key string, value []byte) error
-
-	// watch watches a key. seen waits until it has a value. forget makes it absent.
-	watch  func(key string) (seen func(context.Context) error, err error)
-	forget func(ctx context.Context, key string) error
 
 	// read asks the server; hit finds the key in this process, after the first time.
 	read, hit func(ctx context.Context, key string) ([]byte, error)
@@ -143,7 +132,6 @@ func computes(who contestant) bool  { return offers[who.Name].do != nil }
 func remembers(who contestant) bool { return offers[who.Name].hit != nil }
 func reads(who contestant) bool     { return offers[who.Name].read != nil }
 func batches(who contestant) bool   { return offers[who.Name].readMany != nil }
-func watches(who contestant) bool   { return offers[who.Name].watch != nil }
 func waits(who contestant) bool     { return !who.polls && (computes(who) || locks(who)) }
 
 // rows returns all measurements, in the order of the tables.
@@ -218,20 +206,6 @@ func rows(o options) []rig.Row[contestant] {
 			Columns: memory("waiters_100"),
 		},
 		{
-			Name: "growth_waiters", Once: true,
-			Title: "A turn of a lock that 10, 100 and 1,000 callers of 10 clients hand to each other, and 100 callers of 1, 10 and 100 clients, all of which wait for the one key and receive each of its writes",
-			Needs: func(who contestant) bool { return locks(who) && !who.polls }, Run: run(growingWaiters),
-			Columns: slices.Concat(turnOfWaiters.Columns("by callers"), turnOfClients.Columns("by clients"), turnOfWaiters.Memory()),
-		},
-		{
-			Name: "growth_callers", Title: "A computation for which 10, 100 and 1,000 callers wait, over 10 clients: each caller", Once: true,
-			Needs: computes, Run: run(growingCallers), Columns: slices.Concat(resultOfCallers.Columns("caller"), resultOfCallers.Memory()),
-		},
-		{
-			Name: "growth_watchers", Title: "A result that is stored, seen by its watcher, and dropped, with 10, 100 and 1,000 watchers, each of its own key", Once: true,
-			Needs: watches, Run: run(growingWatchers), Columns: slices.Concat(changeOfWatched.Columns("change"), changeOfWatched.Memory()),
-		},
-		{
 			Name: "growth", Once: true,
 			Title: fmt.Sprintf("Lock and unlock, and a read over the network, with %d, %d and %d other keys in the bucket", o.keys/100, o.keys/10, o.keys),
 			Needs: func(who contestant) bool { return locks(who) && reads(who) }, Run: run(growth),
@@ -276,7 +250,5 @@ func targets() (all []rig.Target) {
 			rig.Target{On: on, Figure: "waiters_10k_subscriptions", Kind: rig.AtMost, Goal: 1},
 		)
 	}
-	return append(all, rig.GrowthTargets([]rig.Growth{
-		lockAmongKeys, readAmongKeys, turnOfWaiters, resultOfCallers, changeOfWatched,
-	}, "r1", "r1_file")...)
+	return append(all, rig.GrowthTargets([]rig.Growth{lockAmongKeys, readAmongKeys}, "r1", "r1_file")...)
 }

@@ -270,7 +270,7 @@ func (m Machine) String() string {
 
 // compared are the libraries whose versions are reported, by the beginnings of their paths.
 var compared = []string{
-	"github.com/ThreeDotsLabs/watermill-nats", "github.com/bsm/redislock", "github.com/go-redsync/redsync", "github.com/hibiken/asynq",
+	"github.com/ThreeDotsLabs/watermill-nats", "github.com/go-redsync/redsync", "github.com/hibiken/asynq",
 	"github.com/jackc/pgx", "github.com/nats-io/nats-server", "github.com/nats-io/nats.go", "github.com/redis/rueidis",
 	"github.com/riverqueue/river", "go.etcd.io/etcd/client",
 }
