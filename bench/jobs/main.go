@@ -15,7 +15,6 @@ package main
 import (
 	"context"
 	"flag"
-	"io"
 	"time"
 
 	"github.com/expediter-io/expediter/bench/internal/rig"
@@ -28,9 +27,9 @@ func main() {
 		flags.BoolVar(&o.slow, "slow", false, "wait for the job of a dead worker also where that takes minutes (asynq)")
 		flags.IntVar(&o.queued, "queued", 200_000, "how many `JOBS` the queue grows to, from a hundredth of that")
 	}
-	rig.Main("jobs", register, func(ctx context.Context, out io.Writer, shared rig.Options) (any, error) {
+	rig.Main("jobs", register, func(ctx context.Context, shared rig.Options) (*rig.Report, error) {
 		o.Options = shared
-		return measure(ctx, out, o)
+		return measure(ctx, o)
 	})
 }
 
@@ -45,6 +44,7 @@ type options struct {
 type contestant struct {
 	rig.Contestant
 
+	ours   bool    // pkg/worker, which must lose no job and run none twice
 	weight float64 // the factor of the number of operations: a contestant that syncs each job gets fewer
 	open   func(ctx context.Context, s settings) (*client, error)
 
@@ -138,13 +138,13 @@ func field() []contestant {
 		} {
 			all = append(all, contestant{
 				Contestant: rig.Contestant{Name: of.name, Service: on.service, Class: on.class, Note: of.note, Raw: of.raw},
-				weight:     on.weight, lease: ackWait, open: of.open,
+				ours: of.raw != "", weight: on.weight, lease: ackWait, open: of.open,
 			})
 		}
 	}
 	return append(all,
 		contestant{
-			Contestant: rig.Contestant{Name: "asynq", Service: "redis", Class: everySecond, Note: "asynq on one Redis, AOF everysec, Unique(10m)"},
+			Contestant: rig.Contestant{Name: "asynq", Service: "redis, everysec", Class: everySecond, Note: "asynq on one Redis, AOF everysec, Unique(10m)"},
 			weight:     0.5, open: openAsynq, lease: 30 * time.Second,
 		},
 		contestant{

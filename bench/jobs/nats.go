@@ -64,9 +64,17 @@ func (b *broker) left(ctx context.Context) (int, error) {
 
 // queue publishes jobs without waiting for each answer.
 func (b *broker) queue(ctx context.Context, from, n int) error {
-	return rig.Publish(ctx, b.insert, n, func(i int) (*nats.Msg, error) {
-		return &nats.Msg{Subject: fmt.Sprintf("%s.bulk.%d", b.stream, from+i), Data: []byte(payload)}, nil
-	})
+	for i := range n {
+		if _, err := b.insert.PublishAsync(fmt.Sprintf("%s.bulk.%d", b.stream, from+i), []byte(payload), jetstream.WithStallWait(time.Minute)); err != nil {
+			return fmt.Errorf("publish: %w", err)
+		}
+	}
+	select {
+	case <-b.insert.PublishAsyncComplete():
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 func (b *broker) close() {

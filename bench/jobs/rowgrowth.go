@@ -37,8 +37,9 @@ func growth(ctx context.Context, b *bench) (rig.Figures, error) {
 		if err = failed; err != nil {
 			break
 		}
-		jobAmongQueued.Add(f, times, b.service, before, n)
-		jobAmongQueued.Hold(f, times, rig.OwnBytes(), b.service)
+		f.Since("op", b.service, before, n)
+		jobAmongQueued.Set(f, times, f["op_client_cpu_us"]+f["op_server_cpu_us"])
+		jobAmongQueued.Hold(f, times, b.service)
 		f["growth_insert_us"], f["growth_start_us"] = rig.In("us", insert), rig.In("us", start)
 	}
 	return f, errors.Join(err, stop())

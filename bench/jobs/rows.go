@@ -77,7 +77,7 @@ func rows(o options) []rig.Row[contestant] {
 	return []rig.Row[contestant]{
 		{
 			Name: "jobs", Title: "Unique no-op jobs, inserted one at a time by 32 producers and worked in 100 slots until the system has recorded each",
-			Needs: everybody, Run: run(throughput),
+			Run: run(throughput),
 			Columns: slices.Concat([]rig.Column{
 				{Figure: "jobs_per_s", Title: "jobs/s", Format: "%.0f", Spread: true},
 				{Figure: "over_raw", Title: "of raw", Format: "%.2f", Spread: true},
@@ -87,7 +87,7 @@ func rows(o options) []rig.Row[contestant] {
 		},
 		{
 			Name: "start", Title: "From the call of insert to the start of the job, at 200 jobs/s",
-			Needs: everybody, Run: run(start),
+			Run: run(start),
 			Columns: slices.Concat([]rig.Column{
 				{Figure: "start_p50_ms", Title: "p50 ms", Format: "%.2f", Spread: true},
 				{Figure: "start_p99_ms", Title: "p99 ms", Format: "%.2f", Spread: true},
@@ -255,45 +255,21 @@ func newBench(o options, who contestant, on *rig.Service) *bench {
 	}
 }
 
-// measure runs the rounds and writes the report.
-func measure(ctx context.Context, out io.Writer, o options) (any, error) {
+// measure runs the rounds.
+func measure(ctx context.Context, o options) (*rig.Report, error) {
 	return rig.Trial[contestant]{
-		What: "Jobs", Field: field(), Rows: rows(o), Starters: map[string]rig.Starter{"redis": rig.StartRedis("--appendonly", "yes", "--appendfsync", "everysec")},
-		Targets: targets, Limit: timeout + time.Duration(o.queued)*200*time.Microsecond, // growth takes as long as its queue
-		Enter: enter,
-		Derive: func(got rig.Results, entered []contestant) {
-			for _, who := range entered {
-				got.OverRaw(who.Contestant, "jobs_per_s", "over_raw")
-			}
-		},
-		Judge: judge,
-	}.Run(ctx, out, o.Options)
+		What: "Jobs", Field: field(), Rows: rows(o), Enter: enter, Derive: derive,
+		Limit: timeout + time.Duration(o.queued)*200*time.Microsecond, // growth takes as long as its queue
+	}.Run(ctx, o.Options)
 }
 
-// targets are the targets for one server that syncs as deployed.
-var targets = append([]rig.Target{
-	{On: "r1", Figure: "over_raw", Kind: rig.AtLeast, Goal: 0.6},
-	{On: "r1", Figure: "cpu_us_per_job", Kind: rig.AtMost, Goal: 80},
-	{On: "r1", Figure: "start_p50_ms", Kind: rig.AtMost, Goal: 1},
-	{On: "r1", Figure: "five_step_jobs_per_s", Kind: rig.AtLeast, Goal: 4000},
-	{On: "r1", Figure: "restart_over_ackwait", Kind: rig.AtMost, Goal: 2},
-	{On: "r1", Figure: "ordered_over_plain", Kind: rig.AtLeast, Goal: 0.8},
-	{On: "r1", Figure: "handlers_cpu_over_plain", Kind: rig.AtMost, Goal: 1.1},
-}, rig.GrowthTargets([]rig.Growth{jobAmongQueued}, "r1")...)
-
-// judge adds the effects that were lost or doubled to the note of each contestant. For ours they are a failure.
-func judge(r *rig.Report, got rig.Results) {
-	for who := range r.Classes {
-		double, lost := total(got[who], "_double"), total(got[who], "_lost")
-		if figures := r.Peers[who]; figures != nil {
-			figures["double"], figures["lost"] = double, lost
-		}
-		if figures := r.Ours[who]; figures != nil {
-			figures["double"], figures["lost"] = double, lost
-			if double+lost > 0 {
-				r.OK = false
-				r.Failures = append(r.Failures, fmt.Sprintf("%s: %.0f jobs ran twice, %.0f never", who, double, lost))
-			}
+// derive compares throughput with that of nats.go alone, and reports the jobs that one of ours lost or ran twice.
+func derive(got rig.Results, entered []contestant, r *rig.Report) {
+	for _, who := range entered {
+		got.OverRaw(who.Contestant, "jobs_per_s", "over_raw")
+		double, lost := total(got[who.Name], "_double"), total(got[who.Name], "_lost")
+		if who.ours && double+lost > 0 {
+			r.Failures = append(r.Failures, fmt.Sprintf("%s: %.0f jobs ran twice, %.0f never", who.Name, double, lost))
 		}
 	}
 }

@@ -72,7 +72,7 @@ func (b *bench) coalesced(ctx context.Context, clients []*client) ([]time.Durati
 		time.Sleep(settles) // they wait by then
 		close(finish)
 	}()
-	err := rig.Together(waiting, func(i int) error {
+	err := rig.Each(waiting, waiting, func(i int) error {
 		_, err := clients[1+i].do(ctx, key, compute)
 		now := time.Now()
 		mu.Lock()

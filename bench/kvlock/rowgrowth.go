@@ -39,7 +39,7 @@ func growth(ctx context.Context, b *bench) (rig.Figures, error) {
 			}
 			g.Set(f, times, got["op_client_cpu_us"]+got["op_server_cpu_us"])
 		}
-		lockAmongKeys.Hold(f, times, rig.OwnBytes(), b.service)
+		lockAmongKeys.Hold(f, times, b.service)
 	}
 	return f, nil
 }

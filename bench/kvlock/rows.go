@@ -232,23 +232,3 @@ type (
 	measured = func(context.Context, *bench) (rig.Figures, error)
 	ran      = func(context.Context, contestant, *rig.Service) (rig.Figures, error)
 )
-
-// targets returns the targets on one server.
-func targets() (all []rig.Target) {
-	for _, on := range []string{"r1", "r1_file"} {
-		all = append(all,
-			rig.Target{On: on, Figure: "lock_unlock_p50_us", Kind: rig.AtMost, Goal: 200},
-			rig.Target{On: on, Figure: "lock_over_raw", Kind: rig.AtMost, Goal: 1.15},
-			rig.Target{On: on, Figure: "wake_p50_us", Kind: rig.AtMost, Goal: 600},
-			rig.Target{On: on, Figure: "wake_p99_us", Kind: rig.AtMost, Goal: 2000},
-			rig.Target{On: on, Figure: "fairness", Kind: rig.AtLeast, Goal: 0.95},
-			rig.Target{On: on, Figure: "takeover_kill9_ms", Kind: rig.AtMost, Goal: 50},
-			rig.Target{On: on, Figure: "memory_hit_ns", Kind: rig.AtMost, Goal: 500},
-			rig.Target{On: on, Figure: "batch10_round_trips", Kind: rig.AtMost, Goal: 1},
-			rig.Target{On: on, Figure: "waiters_10k_mb", Kind: rig.AtMost, Goal: 60},
-			rig.Target{On: on, Figure: "callers_10k_mb", Kind: rig.AtMost, Goal: 110},
-			rig.Target{On: on, Figure: "waiters_10k_subscriptions", Kind: rig.AtMost, Goal: 1},
-		)
-	}
-	return append(all, rig.GrowthTargets([]rig.Growth{lockAmongKeys, readAmongKeys}, "r1", "r1_file")...)
-}
