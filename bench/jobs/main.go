@@ -80,15 +80,6 @@ type client struct {
 	// steps works jobs of five durable steps that do nothing.
 	steps works
 
-	// ordered works jobs of one subject one after the other. Here each has a subject of its own.
-	ordered works
-
-	// divided divides the stream into four, and works the jobs of all. From then on insert inserts into the four.
-	divided works
-
-	// handlers works jobs with a thousand handlers, of which one has jobs.
-	handlers works
-
 	// queue puts n jobs from the given on into the queue. They have no worker here.
 	queue func(ctx context.Context, from, n int) error
 
@@ -100,8 +91,6 @@ const (
 	producers = 32
 	slots     = 100
 	fiveSteps = 5
-
-	manyHandlers = 1000
 )
 
 // The classes of durability.
@@ -138,7 +127,7 @@ func field() []contestant {
 		} {
 			all = append(all, contestant{
 				Contestant: rig.Contestant{Name: of.name, Service: on.service, Class: on.class, Note: of.note, Raw: of.raw},
-				ours: of.raw != "", weight: on.weight, lease: ackWait, open: of.open,
+				ours:       of.raw != "", weight: on.weight, lease: ackWait, open: of.open,
 			})
 		}
 	}

@@ -16,7 +16,6 @@ import (
 
 func everybody(contestant) bool    { return true }
 func stepping(who contestant) bool { return offers[who.Name].steps != nil }
-func ordering(who contestant) bool { return offers[who.Name].ordered != nil }
 func growing(who contestant) bool  { return offers[who.Name].queue != nil }
 
 // leasing reports whether the restart of a job can be waited for.
@@ -36,34 +35,6 @@ type (
 	measured = func(context.Context, *bench) (rig.Figures, error)
 	ran      = func(context.Context, contestant, *rig.Service) (rig.Figures, error)
 )
-
-// beside returns the row that works jobs in the plain way and in another, and compares the two.
-func beside(name, title string, run func(measured) ran, work func(*client) works) rig.Row[contestant] {
-	return rig.Row[contestant]{
-		Name: name, Title: title, Needs: ordering,
-		Run: run(func(ctx context.Context, b *bench) (rig.Figures, error) {
-			n := b.n(variantJobs)
-			usual, err := b.flow(ctx, "jobs", "", n, func(c *client) works { return c.work })
-			if err != nil {
-				return nil, err
-			}
-			b.settings.Queue += name
-			f, err := b.flow(ctx, name, name+"_", n, work)
-			if f == nil {
-				return nil, err
-			}
-			f[name+"_over_plain"] = f[name+"_jobs_per_s"] / usual["jobs_per_s"]
-			f[name+"_cpu_over_plain"] = f[name+"_cpu_us_per_job"] / usual["cpu_us_per_job"]
-			return f, err
-		}),
-		Columns: slices.Concat([]rig.Column{
-			{Figure: name + "_jobs_per_s", Title: "jobs/s", Format: "%.0f", Spread: true},
-			{Figure: name + "_over_plain", Title: "of plain", Format: "%.2f", Spread: true},
-			{Figure: name + "_cpu_us_per_job", Title: "CPU µs/job", Format: "%.0f"},
-			{Figure: name + "_cpu_over_plain", Title: "of plain", Format: "%.2f", Spread: true},
-		}, effects(name)),
-	}
-}
 
 // rows returns all measurements, in the order of the tables.
 func rows(o options) []rig.Row[contestant] {
@@ -101,10 +72,6 @@ func rows(o options) []rig.Row[contestant] {
 				{Figure: "five_step_cpu_us_per_job", Title: "CPU µs/job", Format: "%.0f", Spread: true},
 			}, effects("five_step")),
 		},
-		beside("ordered", "The same as the first, where jobs of one subject keep their order, and each has a subject of its own", run,
-			func(c *client) works { return c.ordered }),
-		beside("handlers", "The same as the first, with 1,000 handlers", run, func(c *client) works { return c.handlers }),
-		beside("divided", "The same as the first, in a stream that is divided into four", run, func(c *client) works { return c.divided }),
 		{
 			Name: "restart", Title: "From the kill -9 of a worker in mid-job until the job starts on another",
 			Needs: o.leasing, Run: run(restart), Once: true,

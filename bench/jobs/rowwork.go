@@ -15,12 +15,11 @@ import (
 
 // Operations of a row at weight 1 and scale 1.
 const (
-	allJobs     = 20_000
-	startJobs   = 1_000
-	stepJobs    = 5_000
-	variantJobs = 50_000
-	growthJobs  = 6_000
-	rate        = 200 // a second
+	allJobs    = 20_000
+	startJobs  = 1_000
+	stepJobs   = 5_000
+	growthJobs = 6_000
+	rate       = 200 // a second
 )
 
 // deliveries counts the runs of each job, in place of the far side.

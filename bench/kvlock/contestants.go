@@ -71,10 +71,6 @@ func openOurs(ctx context.Context, s settings) (*client, error) {
 			r, err := f.Do(ctx, key, compute, flight.DoOptions{TTL: cacheTTL})
 			return r.Value, err
 		},
-		wait: func(ctx context.Context, key string) error {
-			_, err := f.Wait(ctx, key)
-			return err
-		},
 		store: func(ctx context.Context, key string, value []byte) error {
 			_, err := f.Do(ctx, key, func(context.Context) ([]byte, error) { return value, nil }, flight.DoOptions{TTL: cacheTTL})
 			return err

@@ -1,5 +1,5 @@
 // Command kvlock measures pkg/kvlock side by side with its peers, over TCP on the loopback: locks (uncontended, woken,
-// handed over among 32), coalesced computations, reads, take-over after a kill -9, and 10,000 waiters.
+// handed over among 32), coalesced computations, reads, take-over after a kill -9, and 10,000 callers.
 //
 //	go -C bench run ./kvlock [--rounds N] [--scale X] [--short] [--keys N] [--only REGEXP] [--json]
 //

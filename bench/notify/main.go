@@ -62,7 +62,6 @@ func field() []contestant {
 		insert     inserter
 	}{
 		{"postgres_loop", "rows only: INSERT of each, unique index, each committed by itself", insertEach},
-		{"postgres_transaction", "rows only: INSERT of each, unique index, all in one transaction", insertTogether},
 		{"postgres_multi", "rows only: one INSERT of all rows, ON CONFLICT DO NOTHING", insertMany},
 	} {
 		all = append(all, contestant{
