@@ -30,10 +30,9 @@ const childRole = "notifier"
 
 // task is the input of that process.
 type task struct {
-	Address    string
-	Partitions int
-	Profile    string // a file name without its ending; none when it is ""
-	Storage    jetstream.StorageType
+	Address string
+	Profile string // a file name without its ending; none when it is ""
+	Storage jetstream.StorageType
 }
 
 // order is a command to the notifier: one of these.
@@ -73,7 +72,7 @@ func serve(ctx context.Context, t task) (err error) {
 			CreateAssets: true, Listen: "-", Logger: slog.New(slog.DiscardHandler), MaxBytes: options.MaxBytes,
 			Replicas: options.Replicas, Storage: options.Storage,
 		},
-		Partitions: t.Partitions, Resolver: multitude{}, Rules: rules,
+		Resolver: multitude{}, Rules: rules,
 	}
 	n, err := notifier.Start(ctx, nc, cfg)
 	if err != nil {

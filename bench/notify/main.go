@@ -98,10 +98,7 @@ func field() []contestant {
 	waiting := all[4] // r3
 	waiting.Name, waiting.Raw, waiting.waits = "r3_rows", "", true
 	waiting.Note += ", of an event with a time, whose rows are all stored"
-	divided := waiting
-	divided.Name, divided.Service, divided.Raw, divided.partitions = "r3_divided", "nats cluster, divided", "r3_rows", 4
-	divided.Note += ", over 4 streams"
-	return append(all, waiting, divided)
+	return append(all, waiting)
 }
 
 // inbox is the channel of all rows.
@@ -111,10 +108,9 @@ const inbox = "inapp"
 type contestant struct {
 	rig.Contestant
 
-	most       int // the number of recipients of its largest event
-	partitions int // of the rows
-	storage    jetstream.StorageType
-	waits      bool // events have a time, which has come, so that each row is stored and then sent
+	most    int // the number of recipients of its largest event
+	storage jetstream.StorageType
+	waits   bool // events have a time, which has come, so that each row is stored and then sent
 
 	open func(ctx context.Context, b *bench) (*client, error)
 }
@@ -149,10 +145,9 @@ type timing struct {
 
 // counts are the numbers of rows and messages, one of each for each recipient.
 type counts struct {
-	stored  int // or delivered without being stored
-	sent    int // -1 where nothing is sent
-	double  int // rows, attempts or messages beyond the one
-	busiest int // rows in the stream that has most, where the notifier stores them
+	stored int // or delivered without being stored
+	sent   int // -1 where nothing is sent
+	double int // rows, attempts or messages beyond the one
 }
 
 // payload is the payload of every event.

@@ -53,7 +53,7 @@ func start(ctx context.Context, b *bench) (*ours, error) {
 		o.close()
 		return nil, err
 	}
-	t := task{Address: b.service.Address, Partitions: b.contestant.partitions, Storage: b.contestant.storage}
+	t := task{Address: b.service.Address, Storage: b.contestant.storage}
 	if b.profile != "" {
 		t.Profile = filepath.Join(b.profile, b.row+"-"+b.contestant.Name)
 	}
@@ -120,17 +120,12 @@ func (o *ours) tell(ctx context.Context, event string, n int) (timing, error) {
 	return timing{stored: a.Stored.Sub(begun), sent: a.Sent.Sub(begun)}, err
 }
 
-// rows returns the names of the streams that have the rows.
-func (o *ours) rows() (all []string) {
-	for p := range max(1, o.bench.contestant.partitions) {
-		all = append(all, contracts.NotifyStream(p))
-	}
-	return all
-}
-
 // streams returns the names of the streams in which events leave messages.
 func (o *ours) streams() []string {
-	return append(o.rows(), contracts.StreamEvents, "KV_"+contracts.BucketDeliveries, "KV_"+contracts.BucketInbox, "KV_"+contracts.BucketJobs)
+	return []string{
+		contracts.StreamNotifications, contracts.StreamEvents, "KV_" + contracts.BucketDeliveries, "KV_" + contracts.BucketInbox,
+		"KV_" + contracts.BucketJobs,
+	}
 }
 
 func (o *ours) empty(ctx context.Context) (err error) {
@@ -167,7 +162,7 @@ func (o *ours) begin(ctx context.Context) error {
 
 // idle waits until every event, plan and row is acknowledged.
 func (o *ours) idle(ctx context.Context) error {
-	for _, name := range append(o.rows(), contracts.StreamEvents) {
+	for _, name := range []string{contracts.StreamNotifications, contracts.StreamEvents} {
 		stream, err := o.js.Stream(ctx, name)
 		if err != nil {
 			return fmt.Errorf("stream %s: %w", name, err)
@@ -206,19 +201,17 @@ func (o *ours) memory() int64 { return o.process.PeakBytes() - o.baseline }
 func (o *ours) count(ctx context.Context) (c counts, err error) {
 	const filter = "notify.send." + inbox + "."
 	keys := map[string]bool{} // of rows and items
-	for _, name := range o.rows() {
-		stored, double, err := messages(ctx, o.js, name, filter+">", o.first[name])
-		if err == nil && stored > 0 {
-			err = o.read(ctx, name, filter+">", func(msg jetstream.Msg) error {
-				keys[strings.TrimPrefix(msg.Subject(), filter)] = true
-				return nil
-			})
-		}
-		if err != nil {
-			return c, err
-		}
-		c.double, c.busiest = c.double+double, max(c.busiest, stored)
+	stored, double, err := messages(ctx, o.js, contracts.StreamNotifications, filter+">", o.first[contracts.StreamNotifications])
+	if err == nil && stored > 0 {
+		err = o.read(ctx, contracts.StreamNotifications, filter+">", func(msg jetstream.Msg) error {
+			keys[strings.TrimPrefix(msg.Subject(), filter)] = true
+			return nil
+		})
 	}
+	if err != nil {
+		return c, err
+	}
+	c.double = double
 	const items = "$KV." + contracts.BucketInbox + "."
 	err = o.read(ctx, "KV_"+contracts.BucketInbox, items+string(contracts.RecipientCustomer)+".>", func(msg jetstream.Msg) error {
 		var record struct {

@@ -48,7 +48,6 @@ func rows(o options) (all []rowOf) {
 func measure(ctx context.Context, out io.Writer, o options) (any, error) {
 	trial := rig.Trial[contestant]{
 		What: "Notifications", Field: field(), More: o.more(), Targets: targets, Limit: timeout, Derive: o.derive,
-		Starters: map[string]rig.Starter{"nats cluster, divided": rig.StartNATS(3, false)}, // divided for good
 	}
 	for _, r := range rows(o) {
 		trial.Rows = append(trial.Rows, rig.Row[contestant]{
@@ -119,9 +118,6 @@ func (r rowOf) run(ctx context.Context, b *bench) (rig.Figures, error) {
 	f[r.name()+"_server_peak_mb"] = mb(b.service.PeakBytes())
 	r.times(f, all)
 	counted, err := c.count(ctx)
-	if counted.busiest > 0 {
-		f[r.name()+"_busiest_percent"] = 100 * float64(counted.busiest) / float64(max(1, counted.stored))
-	}
 	f[r.name()+"_cpu_us"] = f[r.name()+"_client_cpu_us"] + f[r.name()+"_server_cpu_us"]
 	return f, errors.Join(err, r.judge(f, counted))
 }
@@ -164,17 +160,12 @@ var targets = []rig.Target{
 	{On: "r1", Figure: "inapp_stored_growth", Kind: rig.AtMost, Goal: 1.5},
 	{On: "r1", Figure: "inapp_sent_growth", Kind: rig.AtMost, Goal: 1.5},
 	{On: "r1", Figure: "inapp_memory_growth_mb", Kind: rig.AtMost, Goal: 64},
-	{On: "r3_divided", Figure: "inapp_1000_cpu_over_one", Kind: rig.AtMost, Goal: 1.1},
 }
 
 // derive adds the growth of figures with the audience, and compares the stored rows with those of nats.go alone.
 func (o options) derive(got rig.Results, entered []contestant) {
 	for _, who := range entered {
 		for _, r := range rows(o) {
-			if who.partitions > 0 {
-				got.OverRaw(who.Contestant, r.name()+"_cpu_us", r.name()+"_cpu_over_one")
-				continue
-			}
 			got.OverRaw(who.Contestant, r.name()+"_stored_per_s", r.name()+"_over_raw")
 		}
 		got.Add(who.Name, growth(got[who.Name], o))
@@ -202,8 +193,6 @@ func (r rowOf) columns() []rig.Column {
 		{Figure: figure("sent_per_s"), Title: "sent/s", Format: "%.0f", Spread: true},
 		{Figure: figure("client_cpu_us"), Title: "CPU µs/row", Format: "%.0f", Spread: true},
 		{Figure: figure("server_cpu_us"), Title: "server's", Format: "%.0f"},
-		{Figure: figure("cpu_over_one"), Title: "both, over one stream", Format: "%.2f"},
-		{Figure: figure("busiest_percent"), Title: "the busiest's %", Format: "%.0f"},
 		{Figure: figure("client_peak_mb"), Title: "peak MB", Format: "%.0f"},
 		{Figure: figure("server_peak_mb"), Title: "server's", Format: "%.0f"},
 		{Figure: figure("lost"), Title: "lost", Format: "%.0f"},
