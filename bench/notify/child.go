@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
-	"runtime/pprof"
 	"strconv"
 	"time"
 
@@ -31,7 +30,6 @@ const childRole = "notifier"
 // task is the input of that process.
 type task struct {
 	Address string
-	Profile string // a file name without its ending; none when it is ""
 	Storage jetstream.StorageType
 }
 
@@ -79,15 +77,16 @@ func serve(ctx context.Context, t task) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, n.Stop()) }()
-	return obey(&measured{notifier: n, profile: t.Profile})
+	return obey(n)
 }
 
 // obey follows orders until there are no more.
-func obey(m *measured) error {
+func obey(n *notifier.Notifier) error {
 	out, in := json.NewEncoder(os.Stdout), json.NewDecoder(os.Stdin)
 	if err := out.Encode(answer{}); err != nil {
 		return err
 	}
+	var spent time.Duration
 	for {
 		var o order
 		if err := in.Decode(&o); errors.Is(err, io.EOF) {
@@ -96,70 +95,33 @@ func obey(m *measured) error {
 			return fmt.Errorf("read an order: %w", err)
 		}
 		var a answer
-		var err error
 		switch {
 		case o.Mark:
-			err = m.mark()
+			runtime.GC()
+			debug.FreeOSMemory()
+			spent = rig.SelfTime()
 		case o.Settle:
-			a, err = m.settle()
+			a.CPU = rig.SelfTime() - spent
 		default:
-			before := m.notifier.Stats()
+			before := n.Stats()
 			if err := out.Encode(answer{}); err != nil {
 				return err
 			}
-			a = m.watch(before, o.Rows)
+			a = watch(n, before, o.Rows)
 		}
-		if err := errors.Join(err, out.Encode(a)); err != nil {
+		if err := out.Encode(a); err != nil {
 			return err
 		}
 	}
 }
 
-// measured is a notifier and its processor time and memory.
-type measured struct {
-	notifier *notifier.Notifier
-	profile  string
-
-	cpu  time.Duration
-	file *os.File
-}
-
-func (m *measured) mark() error {
-	runtime.GC()
-	debug.FreeOSMemory()
-	if m.profile != "" {
-		var err error
-		if m.file, err = os.Create(m.profile + ".cpu"); err != nil {
-			return fmt.Errorf("--profile: %w", err)
-		}
-		if err := pprof.StartCPUProfile(m.file); err != nil {
-			return fmt.Errorf("--profile: %w", err)
-		}
-	}
-	m.cpu = rig.SelfTime()
-	return nil
-}
-
-func (m *measured) settle() (a answer, err error) {
-	a.CPU = rig.SelfTime() - m.cpu
-	if m.file == nil {
-		return a, nil
-	}
-	pprof.StopCPUProfile()
-	heap, err := os.Create(m.profile + ".allocs")
-	if err != nil {
-		return a, fmt.Errorf("--profile: %w", err)
-	}
-	return a, errors.Join(m.file.Close(), pprof.Lookup("allocs").WriteTo(heap, 0), heap.Close())
-}
-
 // watch waits until a number of further rows are stored and sent since before.
-func (m *measured) watch(before notifier.Stats, rows int) (a answer) {
+func watch(n *notifier.Notifier, before notifier.Stats, rows int) (a answer) {
 	sent := func(s notifier.Stats) int64 { return s.States["delivered"] + s.States["sent"] }
 	tick := time.NewTicker(500 * time.Microsecond)
 	defer tick.Stop()
 	for {
-		now := m.notifier.Stats()
+		now := n.Stats()
 		if a.Stored.IsZero() && now.Rows+now.Repeated-before.Rows-before.Repeated >= int64(rows) {
 			a.Stored = time.Now()
 		}

@@ -3,9 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -53,11 +51,7 @@ func start(ctx context.Context, b *bench) (*ours, error) {
 		o.close()
 		return nil, err
 	}
-	t := task{Address: b.service.Address, Storage: b.contestant.storage}
-	if b.profile != "" {
-		t.Profile = filepath.Join(b.profile, b.row+"-"+b.contestant.Name)
-	}
-	if o.process, err = rig.StartTask(childRole, t); err == nil {
+	if o.process, err = rig.StartTask(childRole, task{Address: b.service.Address, Storage: b.contestant.storage}); err == nil {
 		_, err = o.hear(ctx)
 	}
 	if err != nil {
@@ -120,16 +114,14 @@ func (o *ours) tell(ctx context.Context, event string, n int) (timing, error) {
 	return timing{stored: a.Stored.Sub(begun), sent: a.Sent.Sub(begun)}, err
 }
 
-// streams returns the names of the streams in which events leave messages.
-func (o *ours) streams() []string {
-	return []string{
-		contracts.StreamNotifications, contracts.StreamEvents, "KV_" + contracts.BucketDeliveries, "KV_" + contracts.BucketInbox,
-		"KV_" + contracts.BucketJobs,
-	}
+// streams are those in which events leave messages.
+var streams = []string{
+	contracts.StreamNotifications, contracts.StreamEvents,
+	"KV_" + contracts.BucketDeliveries, "KV_" + contracts.BucketInbox, "KV_" + contracts.BucketJobs,
 }
 
 func (o *ours) empty(ctx context.Context) (err error) {
-	for _, name := range o.streams() {
+	for _, name := range streams {
 		if o.first[name], err = purge(ctx, o.js, name); err != nil {
 			return err
 		}
@@ -144,14 +136,6 @@ func (o *ours) mark(ctx context.Context) error {
 	if err := o.empty(ctx); err != nil {
 		return err
 	}
-	return o.begin(ctx)
-}
-
-// begin starts the measurement of costs anew.
-func (o *ours) begin(ctx context.Context) error {
-	if err := o.idle(ctx); err != nil {
-		return err
-	}
 	if _, err := o.ask(ctx, order{Mark: true}); err != nil {
 		return err
 	}
@@ -162,7 +146,7 @@ func (o *ours) begin(ctx context.Context) error {
 
 // idle waits until every event, plan and row is acknowledged.
 func (o *ours) idle(ctx context.Context) error {
-	for _, name := range []string{contracts.StreamNotifications, contracts.StreamEvents} {
+	for _, name := range streams[:2] {
 		stream, err := o.js.Stream(ctx, name)
 		if err != nil {
 			return fmt.Errorf("stream %s: %w", name, err)
@@ -199,65 +183,59 @@ func (o *ours) memory() int64 { return o.process.PeakBytes() - o.baseline }
 
 // count reads the rows, and the records of those in the inbox.
 func (o *ours) count(ctx context.Context) (c counts, err error) {
-	const filter = "notify.send." + inbox + "."
+	const rows, items = "notify.send." + inbox + ".", "$KV." + contracts.BucketInbox + "."
 	keys := map[string]bool{} // of rows and items
-	stored, double, err := messages(ctx, o.js, contracts.StreamNotifications, filter+">", o.first[contracts.StreamNotifications])
-	if err == nil && stored > 0 {
-		err = o.read(ctx, contracts.StreamNotifications, filter+">", func(msg jetstream.Msg) error {
-			keys[strings.TrimPrefix(msg.Subject(), filter)] = true
-			return nil
-		})
-	}
+	_, c.double, err = messages(ctx, o.js, contracts.StreamNotifications, rows+">", o.first[contracts.StreamNotifications])
 	if err != nil {
 		return c, err
 	}
-	c.double = double
-	const items = "$KV." + contracts.BucketInbox + "."
-	err = o.read(ctx, "KV_"+contracts.BucketInbox, items+string(contracts.RecipientCustomer)+".>", func(msg jetstream.Msg) error {
+	err = o.read(ctx, contracts.StreamNotifications, rows, func(key string, _ kvrecord.Record) error {
+		keys[key] = true
+		return nil
+	})
+	if err != nil {
+		return c, err
+	}
+	err = o.read(ctx, "KV_"+contracts.BucketInbox, items+string(contracts.RecipientCustomer)+".", func(key string, r kvrecord.Record) error {
 		var record struct {
 			Item json.RawMessage `json:"item"`
 		}
-		if err := json.Unmarshal(msg.Data(), &record); err != nil {
-			return fmt.Errorf("%s: %w", msg.Subject(), err)
+		keys[string(contracts.RecipientCustomer)+"."+key] = true
+		if r.Header.Get(kvrecord.HeaderReplaced) != "0." { // it was not delivered at the first try
+			c.double++
 		}
-		keys[strings.TrimPrefix(msg.Subject(), items)] = true
+		err := json.Unmarshal(r.Data, &record)
 		if len(record.Item) > 0 {
 			c.sent++
 		}
-		if msg.Headers().Get(kvrecord.HeaderReplaced) != "0." { // it was not delivered at the first try
-			c.double++
-		}
-		return nil
+		return err
 	})
 	c.stored = len(keys)
 	return c, err
 }
 
-// read calls each with all messages of a stream whose subjects match a filter. The filter leaves out the probes, which are overwritten all
-// the time.
-func (o *ours) read(ctx context.Context, name, filter string, each func(jetstream.Msg) error) error {
-	stream, err := o.js.Stream(ctx, name)
+// read calls each with all records of a stream whose subjects begin with a prefix, and with what follows the prefix. The prefix leaves
+// out the probes, which are overwritten all the time.
+func (o *ours) read(ctx context.Context, name, prefix string, each func(key string, r kvrecord.Record) error) error {
+	client, err := kvrecord.New(kvrecord.Config{JetStream: o.js})
 	if err != nil {
-		return fmt.Errorf("stream %s: %w", name, err)
+		return err
 	}
-	consumer, err := stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{FilterSubjects: []string{filter}})
-	if err != nil {
-		return fmt.Errorf("stream %s: %w", name, err)
-	}
-	for left := consumer.CachedInfo().NumPending; left > 0; {
-		batch, err := consumer.Fetch(int(min(left, 1000))) //nolint:gosec // small
+	defer client.Close()
+	stream := client.Stream(name)
+	for from := uint64(1); from > 0; {
+		found, next, err := stream.Scan(ctx, from, 1000)
 		if err != nil {
-			return fmt.Errorf("stream %s: %w", name, err)
+			return err
 		}
-		for msg := range batch.Messages() {
-			if err := each(msg); err != nil {
-				return fmt.Errorf("stream %s: %w", name, err)
+		for _, r := range found {
+			if key, ok := strings.CutPrefix(r.Subject, prefix); ok {
+				if err := each(key, r); err != nil {
+					return fmt.Errorf("stream %s: %s: %w", name, r.Subject, err)
+				}
 			}
-			left--
 		}
-		if err := batch.Error(); err != nil && !errors.Is(err, nats.ErrNoResponders) { // the error of a consumer that is too new
-			return fmt.Errorf("stream %s: %w", name, err)
-		}
+		from = next
 	}
 	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"slices"
 	"time"
 
@@ -16,10 +15,10 @@ import (
 const timeout = 10 * time.Minute
 
 // sizes are the audiences, and the number of events that are published to each at scale 1, one after the other.
-var sizes = []struct{ recipients, events int }{{10, 100}, {1_000, 10}, {10_000, 1}, {largest, 1}}
+var sizes = []rowOf{{100, 10}, {10, small}, {1, large}}
 
-// largest is the audience that is notified in the first round only: on three servers it takes minutes.
-const largest = 100_000
+// small and large are the audiences whose costs are compared.
+const small, large = 1_000, 10_000
 
 // rowOf is one measurement.
 type rowOf struct {
@@ -30,41 +29,26 @@ type rowOf struct {
 // name returns the name of the row, for --only and as the prefix of its figures.
 func (r rowOf) name() string { return fmt.Sprintf("%s_%d", inbox, r.recipients) }
 
-func (r rowOf) needs(who contestant) bool {
-	return who.most == 0 || r.recipients <= who.most
-}
-
-// rows returns all measurements, in the order of the tables.
-func rows(o options) (all []rowOf) {
-	for _, size := range sizes {
-		if size.recipients <= o.audience {
-			all = append(all, rowOf{max(1, int(float64(size.events)*o.Scale)), size.recipients})
-		}
-	}
-	return all
-}
-
 // measure runs the rounds and writes the report.
-func measure(ctx context.Context, out io.Writer, o options) (any, error) {
+func measure(ctx context.Context, out io.Writer, o rig.Options) (any, error) {
 	trial := rig.Trial[contestant]{
-		What: "Notifications", Field: field(), More: o.more(), Targets: targets, Limit: timeout, Derive: o.derive,
+		What: "Notifications", Field: field(), More: []rig.Table{growthTable()}, Targets: targets, Limit: timeout, Derive: derive,
 	}
-	for _, r := range rows(o) {
+	for _, r := range sizes {
+		r.events = max(1, int(float64(r.events)*o.Scale))
 		trial.Rows = append(trial.Rows, rig.Row[contestant]{
-			Name: r.name(), Title: r.title(), Columns: r.columns(), Once: r.recipients == largest, Needs: r.needs,
+			Name: r.name(), Title: r.title(), Columns: r.columns(), Needs: func(contestant) bool { return true },
 			Run: func(ctx context.Context, who contestant, on *rig.Service) (rig.Figures, error) {
-				return r.run(ctx, &bench{contestant: who, profile: o.profile, row: r.name(), service: on})
+				return r.run(ctx, &bench{contestant: who, service: on})
 			},
 		})
 	}
-	return trial.Run(ctx, out, o.Options)
+	return trial.Run(ctx, out, o)
 }
 
 // bench is one row of one contestant in one round.
 type bench struct {
 	contestant contestant
-	profile    string
-	row        string
 	service    *rig.Service
 }
 
@@ -118,7 +102,6 @@ func (r rowOf) run(ctx context.Context, b *bench) (rig.Figures, error) {
 	f[r.name()+"_server_peak_mb"] = mb(b.service.PeakBytes())
 	r.times(f, all)
 	counted, err := c.count(ctx)
-	f[r.name()+"_cpu_us"] = f[r.name()+"_client_cpu_us"] + f[r.name()+"_server_cpu_us"]
 	return f, errors.Join(err, r.judge(f, counted))
 }
 
@@ -163,21 +146,13 @@ var targets = []rig.Target{
 }
 
 // derive adds the growth of figures with the audience, and compares the stored rows with those of nats.go alone.
-func (o options) derive(got rig.Results, entered []contestant) {
+func derive(got rig.Results, entered []contestant) {
 	for _, who := range entered {
-		for _, r := range rows(o) {
+		for _, r := range sizes {
 			got.OverRaw(who.Contestant, r.name()+"_stored_per_s", r.name()+"_over_raw")
 		}
-		got.Add(who.Name, growth(got[who.Name], o))
+		got.Add(who.Name, growth(got[who.Name]))
 	}
-}
-
-// more returns the tables of growth.
-func (o options) more() []rig.Table {
-	return []rig.Table{{
-		Title:   "ns for each row and recipient, by audience; how much more the largest takes than 1,000; its memory beyond theirs",
-		Columns: growthColumns(o),
-	}}
 }
 
 func (r rowOf) title() string {
@@ -200,51 +175,32 @@ func (r rowOf) columns() []rig.Column {
 	}
 }
 
-// growth compares the largest audience with 1,000 recipients, by medians, and adds the exponent with which the time of an
-// event grows from 1,000 recipients on: 1 is linear.
-func growth(figures map[string][]float64, o options) rig.Figures {
-	const small = 1_000
-	large := 0
-	for _, r := range rows(o) {
-		if r.recipients > small && len(figures[r.name()+"_stored_ns"]) > 0 {
-			large = r.recipients
-		}
-	}
+// growth compares the largest audience with 1,000 recipients, by medians.
+func growth(figures map[string][]float64) rig.Figures {
 	f := rig.Figures{}
-	at := func(recipients int, what string) (float64, bool) {
-		values := figures[fmt.Sprintf("%s_%d_%s", inbox, recipients, what)]
-		if len(values) == 0 {
-			return 0, false
-		}
-		return rig.NewSpread(values).Median, true
-	}
-	for _, what := range []string{"stored", "sent"} {
-		few, ok := at(small, what+"_ns")
-		many, too := at(large, what+"_ns")
-		if ok && too {
-			f[inbox+"_"+what+"_growth"] = many / few
-			f[inbox+"_"+what+"_exponent"] = 1 + math.Log(many/few)/math.Log(float64(large)/small)
+	compare := func(figure, name string, with func(few, many float64) float64) {
+		few, many := figures[rowOf{recipients: small}.name()+figure], figures[rowOf{recipients: large}.name()+figure]
+		if len(few) > 0 && len(many) > 0 {
+			f[inbox+name] = with(rig.NewSpread(few).Median, rig.NewSpread(many).Median)
 		}
 	}
-	few, ok := at(small, "client_peak_mb")
-	many, too := at(large, "client_peak_mb")
-	if ok && too {
-		f[inbox+"_memory_growth_mb"] = many - few
+	for _, what := range []string{"_stored", "_sent"} {
+		compare(what+"_ns", what+"_growth", func(few, many float64) float64 { return many / few })
 	}
+	compare("_client_peak_mb", "_memory_growth_mb", func(few, many float64) float64 { return many - few })
 	return f
 }
 
-func growthColumns(o options) (all []rig.Column) {
+func growthTable() rig.Table {
+	t := rig.Table{Title: "ns for each row and recipient, by audience; how much more the largest takes than 1,000; its memory beyond theirs"}
 	for _, what := range []string{"stored", "sent"} {
-		for _, r := range rows(o) {
-			all = append(all, rig.Column{
+		for _, r := range sizes {
+			t.Columns = append(t.Columns, rig.Column{
 				Figure: r.name() + "_" + what + "_ns", Title: fmt.Sprintf("%s, %d", what, r.recipients), Format: "%.0f",
 			})
 		}
-		all = append(all,
-			rig.Column{Figure: inbox + "_" + what + "_growth", Title: "grew", Format: "%.2f"},
-			rig.Column{Figure: inbox + "_" + what + "_exponent", Title: "exponent", Format: "%.2f"},
-		)
+		t.Columns = append(t.Columns, rig.Column{Figure: inbox + "_" + what + "_growth", Title: "grew", Format: "%.2f"})
 	}
-	return append(all, rig.Column{Figure: inbox + "_memory_growth_mb", Title: "MB more", Format: "%.0f"})
+	t.Columns = append(t.Columns, rig.Column{Figure: inbox + "_memory_growth_mb", Title: "MB more", Format: "%.0f"})
+	return t
 }

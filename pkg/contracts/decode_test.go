@@ -238,10 +238,12 @@ func meaning(t *testing.T, raw []byte) any {
 
 func TestEveryTypeIsInTheCorpus(t *testing.T) {
 	t.Parallel()
-	for _, name := range contracts.SchemaNames() {
+	schemas := check.Must(filepath.Glob("schemas/*.json"))(t)
+	for _, file := range schemas {
+		name, _, _ := strings.Cut(filepath.Base(file), ".")
 		check.That(t, recoders[name] != nil, "%s has a schema and no golden files", name)
 	}
-	check.Same(t, "schemas", len(contracts.SchemaNames()), len(recoders))
+	check.Same(t, "schemas", len(schemas), len(recoders))
 	if _, err := contracts.Schema("../contracts"); !os.IsNotExist(err) && err == nil {
 		t.Error("a path was accepted as the name of a schema")
 	}

@@ -49,8 +49,8 @@ func (l listener) variable(service string) string {
 func (s *Service) route() {
 	cfg := s.Config
 	s.router = NewRouter(RouterConfig{
-		Access: s.access, Admin: cfg.AdminListen != "", Docs: s.spec.Docs, Errors: s.spec.Errors, Exports: cfg.Exports, Hosts: cfg.Hosts,
-		Origins: cfg.Origins, Limits: cfg.limits(s.access), Logger: cfg.Logger, Name: s.spec.Name, Ready: s.Ready,
+		Access: s.access, Admin: cfg.AdminListen != "", Errors: s.spec.Errors, Exports: cfg.Exports, Hosts: cfg.Hosts,
+		Origins: cfg.Origins, Limits: cfg.limits(s.access), Logger: cfg.Logger, Name: s.spec.Name, OpenAPI: s.spec.OpenAPI, Ready: s.Ready,
 		Timeout: s.spec.Timeout, Version: cfg.Version,
 	})
 	s.spec.Routes(s.router)

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -35,9 +34,6 @@ type RouterConfig struct {
 	// Admin moves the probes, /metrics and the routes that need the scope operate from the router to [Router.Admin]. Defaults to false.
 	Admin bool
 
-	// Docs has openapi.json, which describes the API. The router then has /openapi.json and /schemas. Defaults to none.
-	Docs fs.FS
-
 	// Errors maps the service's own errors. Defaults to the errors that all services have.
 	Errors ErrorMapper
 
@@ -56,6 +52,9 @@ type RouterConfig struct {
 
 	// Name is the name of the service. Required.
 	Name string
+
+	// OpenAPI describes the API in JSON. The router then has /openapi.json and /schemas. Defaults to none.
+	OpenAPI []byte
 
 	// Origins are the origins of pages, such as https://app.example.com, that may use the API. Defaults to none but its own.
 	Origins []string
@@ -110,8 +109,8 @@ func NewRouter(cfg RouterConfig) *Router {
 		})
 	}
 	r.Handle("GET /version", access.Public(), text(cfg.Version))
-	if cfg.Docs != nil {
-		r.describe(cfg.Docs)
+	if cfg.OpenAPI != nil {
+		r.describe(cfg.OpenAPI)
 	}
 	return r
 }

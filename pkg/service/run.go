@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"os"
 	"os/signal"
@@ -43,9 +42,6 @@ type Spec struct {
 	// Description describes the service. Required.
 	Description string
 
-	// Docs has the descriptions of the service, see [RouterConfig]. Defaults to none.
-	Docs fs.FS
-
 	// Endpoints returns the endpoints of the NATS micro service. It is called after Open. Required.
 	Endpoints func() []Endpoint
 
@@ -57,6 +53,9 @@ type Spec struct {
 
 	// Open makes the parts of the service, once its streams exist. Jobs and requests arrive after Open. Required.
 	Open func(context.Context, *Service) error
+
+	// OpenAPI describes the service's API, see [RouterConfig]. Defaults to none.
+	OpenAPI []byte
 
 	// Parts are routes that can have a listener of their own. Defaults to none.
 	Parts []Part

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -199,15 +198,10 @@ func (a *arriving) Read(p []byte) (int, error) {
 	return n, err //nolint:wrapcheck // may be io.EOF
 }
 
-// describe adds the documents: the description of the API, and the schemas of messages. Everybody may read them. It panics for a missing
-// file, which is a mistake of the program.
-func (a *Router) describe(docs fs.FS) {
-	data, err := fs.ReadFile(docs, "openapi.json")
-	if err != nil {
-		panic(fmt.Sprintf("service: %v", err))
-	}
+// describe adds the documents: the description of the API, and the schemas of messages. Everybody may read them.
+func (a *Router) describe(api []byte) {
 	const media = "application/json"
-	a.Handle("GET /openapi.json", access.Public(), document(media, string(data)))
+	a.Handle("GET /openapi.json", access.Public(), document(media, string(api)))
 	a.Handle("GET /schemas/v1/{schema}", access.Public(), func(w http.ResponseWriter, r *http.Request) error {
 		name, isJSON := strings.CutSuffix(r.PathValue("schema"), ".json")
 		data, err := contracts.Schema(name)

@@ -74,7 +74,7 @@ func (e *Enricher) spec() service.Spec {
 		Close:       e.close,
 		Config:      e.cfg.BaseConfig,
 		Description: "Attaches delivery links to restaurants",
-		Docs:        httpapi.Docs,
+		OpenAPI:     httpapi.OpenAPI,
 		Endpoints:   func() []service.Endpoint { return natsapi.Endpoints(e.service) },
 		Errors:      enrich.Problem,
 		Name:        name,

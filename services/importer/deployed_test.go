@@ -23,7 +23,6 @@ import (
 	"github.com/expediter-io/expediter/services/importer"
 	"github.com/expediter-io/expediter/services/importer/internal/httpapi"
 	"github.com/expediter-io/expediter/services/importer/internal/natsapi"
-	"github.com/expediter-io/expediter/services/importer/recipe"
 	"github.com/expediter-io/expediter/services/importer/store/kvstore"
 )
 
@@ -132,14 +131,8 @@ func wantRefusal(t *testing.T, nc *nats.Conn, subject string, denied <-chan erro
 
 func TestEveryRouteIsDescribed(t *testing.T) {
 	t.Parallel()
-	d := servicetest.Described(t, httpapi.Docs)
+	d := servicetest.Described(t, httpapi.OpenAPI)
 	d.Routes(t, func(r *service.Router) { httpapi.Add(httpapi.Config{Recipes: &kvstore.Store{}, Router: r}) })
-	d.Types(t, map[string]any{
-		"Duration": recipe.Duration{}, "FieldError": contracts.FieldError{}, "Health": nil, "Ingredient": recipe.Ingredient{}, "Job": importer.Job{},
-		"Problem": service.Problem{}, "Recipe": recipe.Recipe{}, "RecipeList": nil, "RecipeSummary": kvstore.Summary{}, "Source": recipe.Source{},
-		"Step": recipe.Step{}, "StoredRecipe": kvstore.Stored{}, "Submission": importer.Submission{}, "SubmissionForm": nil,
-		"Temperature": recipe.Temperature{}, "Times": recipe.Times{}, "Warning": recipe.Warning{},
-	})
 }
 
 // The job of the examples runs until it is cancelled, and has a recipe when it is tried again.
@@ -156,7 +149,7 @@ func TestEveryExampleIsAnsweredAsDescribed(t *testing.T) {
 	}))
 	t.Cleanup(site.Close)
 	exports := check.Must(export.Start(t.Context(), export.Config{Service: "importer"}))(t)
-	d := servicetest.Described(t, httpapi.Docs)
+	d := servicetest.Described(t, httpapi.OpenAPI)
 	i, nc := startHere(t, func(c *importer.Config) { c.Exports = exports })
 	body := fmt.Sprintf(`{"job_id":"soup","owner_id":"ada","source_type":"captions","url":%q}`, site.URL+"/soup.vtt")
 	resp, text := call(t, http.MethodPost, i.URL()+"/v1/imports", body)

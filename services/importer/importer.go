@@ -80,7 +80,7 @@ func (i *Importer) spec() service.Spec {
 		Close:       i.close,
 		Config:      i.cfg.BaseConfig,
 		Description: "Turns recipe videos and pages into recipes",
-		Docs:        httpapi.Docs,
+		OpenAPI:     httpapi.OpenAPI,
 		Endpoints:   func() []service.Endpoint { return natsapi.Endpoints(i.service, i.recipes) },
 		Errors:      imports.Problem,
 		Name:        name,

@@ -106,7 +106,7 @@ var client = &http.Client{Transport: &http.Transport{}}
 // described returns the client with a transport that holds the answers against the description of the API.
 func described(t *testing.T) *http.Client {
 	t.Helper()
-	return &http.Client{Transport: servicetest.Described(t, httpapi.Docs).Transport(t, client.Transport)}
+	return &http.Client{Transport: servicetest.Described(t, httpapi.OpenAPI).Transport(t, client.Transport)}
 }
 
 // reply is an answer without its body.

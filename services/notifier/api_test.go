@@ -41,7 +41,7 @@ type web struct {
 
 func newWeb(t *testing.T, n *Notifier) *web {
 	t.Helper()
-	client := &http.Client{Transport: servicetest.Described(t, httpapi.Docs).Transport(t, &http.Transport{}), Timeout: patience}
+	client := &http.Client{Transport: servicetest.Described(t, httpapi.OpenAPI).Transport(t, &http.Transport{}), Timeout: patience}
 	t.Cleanup(client.CloseIdleConnections)
 	return &web{T: t, base: n.URL(), client: client}
 }

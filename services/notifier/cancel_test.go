@@ -79,7 +79,7 @@ func TestAnEventIsCancelled(t *testing.T) {
 	check.That(t, messages == 3 && calls == 3, "%d messages in %d calls", messages, calls)
 }
 
-// Items that are in inboxes while their rows do not say so yet have been sent: cancelling takes none back, and the rows come to say it.
+// Rows that are being sent when their event is cancelled count as such, and items that are there as sent: cancelling takes none back.
 func TestItemsThatAreThereAreNotCancelled(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t))

@@ -35,37 +35,30 @@ const (
 
 	// forever is longer than the test lasts.
 	forever = 400 * day
+
+	day = 24 * time.Hour
 )
 
-// clockKind is a type of event, and how the rules have it told.
-type clockKind struct {
-	at       []string // a digest at these times of day
-	critical bool
-	every    time.Duration // a digest each so often
-	rule     string
+// clockKinds are types of events, and how the rules have them told.
+var clockKinds = map[string]string{
+	"AT_MIDNIGHT": `digest: {at: ["00:00"]}`,
+	"AT_TEN_PAST": `digest: {at: ["02:10", "00:10", "17:00"]}`,
+	"AT_HALF":     `digest: {at: "02:30"}`,
+	"EVERY_30M":   "digest: {every: 30m}",
+	"EVERY_1H":    "digest: {every: 1h}",
+	"EVERY_2H":    "digest: {every: 2h}",
+	"EVERY_24H":   "digest: {every: 24h}",
+	"PLAIN":       "priority: normal",
+	"THROTTLED":   "throttle: {limit: 2, per: 1h}",
+	"URGENT":      "priority: critical",
 }
-
-var clockKinds = map[string]clockKind{
-	"AT_MIDNIGHT": {rule: `digest: {at: ["00:00"]}`, at: []string{"00:00"}},
-	"AT_TEN_PAST": {rule: `digest: {at: ["02:10", "00:10", "17:00"]}`, at: []string{"02:10", "00:10", "17:00"}},
-	"AT_HALF":     {rule: `digest: {at: "02:30"}`, at: []string{"02:30"}},
-	"EVERY_30M":   {rule: "digest: {every: 30m}", every: 30 * time.Minute},
-	"EVERY_1H":    {rule: "digest: {every: 1h}", every: time.Hour},
-	"EVERY_2H":    {rule: "digest: {every: 2h}", every: 2 * time.Hour},
-	"EVERY_24H":   {rule: "digest: {every: 24h}", every: day},
-	"PLAIN":       {rule: "priority: normal"},
-	"THROTTLED":   {rule: "throttle: {limit: 2, per: 1h}"},
-	"URGENT":      {rule: "priority: critical", critical: true},
-}
-
-func (k clockKind) digest() bool { return k.every > 0 || len(k.at) > 0 }
 
 // clockRules are the rules of all kinds.
 func clockRules() string {
 	var text strings.Builder
 	text.WriteString("version: 1\nevents:\n")
 	for _, name := range slices.Sorted(maps.Keys(clockKinds)) {
-		fmt.Fprintf(&text, "  %s:\n    CUSTOMER: {scope: user, channels: [inapp, pigeon], category: %s, %s}\n", name, name, clockKinds[name].rule)
+		fmt.Fprintf(&text, "  %s:\n    CUSTOMER: {scope: user, channels: [inapp, pigeon], category: %s, %s}\n", name, name, clockKinds[name])
 	}
 	return text.String()
 }
@@ -86,9 +79,8 @@ func (w wish) String() string {
 
 // sleeper is a user.
 type sleeper struct {
-	carried bool // the directory knows nothing of the user: the events bring it along
-	id      string
-	wishes  []wish
+	id     string
+	wishes []wish
 }
 
 func (s *sleeper) wish(at time.Time) wish {
@@ -107,73 +99,10 @@ func (s *sleeper) recipient(w wish) contracts.Recipient {
 
 // tale is an event about a user, and when the user is to be told.
 type tale struct {
-	at        time.Time
-	id        string
-	kind      string
-	notBefore time.Time
-	user      *sleeper
-
-	due   time.Time
-	group string      // of those that are told together
-	wakes []time.Time // the moments at which it is to be decided that it waits on
-}
-
-// calendar is the oracles' view of some days.
-type calendar struct {
-	*testing.T
-
-	begin  time.Time
-	days   int
-	clocks map[string]*oracle
-	quiet  map[string][]bool // by wish
-}
-
-func (c *calendar) clock(zone string) *oracle {
-	if c.clocks[zone] == nil {
-		c.clocks[zone] = watch(c.T, zone, c.begin, c.days)
-	}
-	return c.clocks[zone]
-}
-
-// undisturbed returns the earliest time at which a message that is due at a moment may reach its user: the moment itself
-// outside quiet hours.
-func (c *calendar) undisturbed(w wish, at time.Time) time.Time {
-	clock := c.clock(w.zone)
-	quiet, ok := c.quiet[w.String()]
-	if !ok {
-		quiet = clock.quiet(c.T, w.hours)
-		c.quiet[w.String()] = quiet
-	}
-	for i := clock.minute(at); quiet[i]; i++ {
-		at = c.begin.Add(time.Duration(i+1) * time.Minute)
-	}
-	return at
-}
-
-// foretell works out when the user of a tale is to be notified. A wish counts from when it is made, but a row that an earlier wish
-// has put off stays put off.
-func (c *calendar) foretell(t *tale) {
-	k := clockKinds[t.kind]
-	at := t.at
-	if t.notBefore.After(at) {
-		at = t.notBefore
-		t.wakes = append(t.wakes, at)
-	}
-	t.group = t.user.id + " " + t.id
-	if k.digest() {
-		at = c.clock(t.user.wish(at).zone).windowEnd(c.T, k, at)
-		t.wakes = append(t.wakes, at)
-		t.group = fmt.Sprintf("%s %s of %s", t.user.id, t.kind, at.Format(time.RFC3339))
-	}
-	for !k.critical {
-		next := c.undisturbed(t.user.wish(at), at)
-		if next.Equal(at) {
-			break
-		}
-		at = next
-		t.wakes = append(t.wakes, at)
-	}
-	t.due = at
+	at, due time.Time
+	id      string
+	kind    string
+	user    *sleeper
 }
 
 // heard is one message that has reached its channel.
@@ -239,15 +168,10 @@ func (v *clocked) expect(tales []*tale) {
 	directory := v.directory()
 	known := map[*sleeper]bool{}
 	for _, t := range tales {
-		for _, at := range t.wakes {
-			v.plan(at, nil)
-		}
-		e := event(t.id, t.kind, func(e *contracts.Event) { e.UserID, e.NotBefore = t.user.id, t.notBefore })
-		if t.user.carried {
-			e.Recipients = []contracts.Recipient{t.user.recipient(t.user.wishes[0])}
-		}
+		e := event(t.id, t.kind, func(e *contracts.Event) { e.UserID = t.user.id })
 		v.plan(t.at, func() { v.publish(e) })
-		if known[t.user] || t.user.carried {
+		v.plan(t.due, nil)
+		if known[t.user] {
 			continue
 		}
 		known[t.user] = true
@@ -289,39 +213,25 @@ func (v *clocked) pass() (notifiers int, lived time.Duration) {
 // judge compares the messages that came with those that were due.
 func (v *clocked) judge(tales []*tale) {
 	v.Helper()
-	groups := map[string][]*tale{}
+	want, times := map[string]*tale{}, map[string]int{}
 	for _, t := range tales {
-		groups[t.group] = append(groups[t.group], t)
-	}
-	want := map[string]*tale{}
-	for _, group := range groups {
-		var ids []string
-		for _, t := range group {
-			ids = append(ids, t.id)
-		}
-		slices.Sort(ids)
-		want[group[0].user.id+" "+strings.Join(ids, " ")] = group[0]
+		want[t.id] = t
 	}
 	slices.SortStableFunc(v.heard, func(a, b heard) int { return a.at.Compare(b.at) })
 	v.turns(want)
-	times := map[string]int{}
 	for _, m := range v.heard {
-		key := m.user + " " + m.events
-		t := want[key]
-		times[key]++
-		switch {
-		case t == nil:
-			v.Errorf("%s: told %s, which is no message that is to be told", m.at.UTC(), key)
-		case times[key] > 1:
-			v.Errorf("%s: told %s again", m.at.UTC(), key)
-		case m.at.Before(t.due) || m.at.After(t.due.Add(t.late())):
-			v.Errorf("%s: told at %s, want %s", t, m.at.UTC().Format(time.RFC3339Nano), t.due.Format(time.RFC3339))
+		of := map[string]bool{}
+		for _, id := range strings.Fields(m.events) {
+			t := want[id]
+			times[id]++
+			of[t.kind] = true
+			check.That(v, t.user.id == m.user && !m.at.Before(t.due) && !m.at.After(t.due.Add(t.late())),
+				"%s: told %s at %s, want %s", t, m.user, m.at.UTC().Format(time.RFC3339Nano), t.due.Format(time.RFC3339))
 		}
+		check.Same(v, "kinds in "+m.events, len(of), 1)
 	}
-	for key, t := range want {
-		if times[key] == 0 {
-			v.Errorf("%s: not told, alone or with others of its window: %s; want %s", t, key, t.due.Format(time.RFC3339))
-		}
+	for id, t := range want {
+		check.That(v, times[id] == 1, "%s: told %d times", t, times[id])
 	}
 	if v.Failed() {
 		for key, d := range v.deliveries() {
@@ -339,7 +249,7 @@ func (v *clocked) turns(want map[string]*tale) {
 		}
 	}
 	for _, m := range v.heard {
-		if t := want[m.user+" "+m.events]; t != nil && len(open[m.user]) > 0 {
+		if t := want[m.events]; t != nil && len(open[m.user]) > 0 {
 			slices.SortFunc(open[m.user], time.Time.Compare)
 			t.due, open[m.user] = open[m.user][0], open[m.user][1:]
 		}
@@ -357,11 +267,7 @@ func (t *tale) late() time.Duration {
 
 func (t *tale) String() string {
 	w := t.user.wish(t.at)
-	text := fmt.Sprintf("%s of %s at %s, for %s (%s)", t.kind, t.id, t.at.Format(time.RFC3339), t.user.id, w)
-	if !t.notBefore.IsZero() {
-		text += ", not before " + t.notBefore.Format(time.RFC3339)
-	}
-	return text
+	return fmt.Sprintf("%s of %s at %s, for %s (%s)", t.kind, t.id, t.at.Format(time.RFC3339), t.user.id, w)
 }
 
 // inboxes checks that all is in the inboxes since it was published: they disturb nobody.
@@ -374,12 +280,7 @@ func (v *clocked) inboxes(tales []*tale) {
 			v.Errorf("%s: the inbox: %v", t, err)
 			continue
 		}
-		at := t.at
-		if t.notBefore.After(at) {
-			at = t.notBefore
-		}
-		if there := item.ExpiresAt.Add(-forever); there.Before(at) || there.After(at.Add(late)) {
-			v.Errorf("%s: in the inbox at %s, want %s", t, there.Format(time.RFC3339Nano), at)
-		}
+		there := item.ExpiresAt.Add(-forever)
+		check.That(v, !there.Before(t.at) && !there.After(t.at.Add(late)), "%s: in the inbox at %s", t, there.Format(time.RFC3339Nano))
 	}
 }

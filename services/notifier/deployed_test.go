@@ -174,7 +174,7 @@ func TestEveryExampleIsAnsweredAsDescribed(t *testing.T) {
 		check.OK(t, check.Err(n.Cancel(t.Context(), Cancellation{EventID: "evt-000", RecipientType: "CUSTOMER", UserID: fmt.Sprint("u-", i)})))
 	}
 	stale := servicetest.Case{Header: map[string]string{"If-Match": `"1"`}, Path: map[string]string{"user": "eve"}}
-	d := servicetest.Described(t, httpapi.Docs)
+	d := servicetest.Described(t, httpapi.OpenAPI)
 	w.client.Transport = d.Transport(t, &http.Transport{})
 	servicetest.Answers(t, p.nc, natsapi.Endpoints(nil), [][2]string{
 		{"publish", `{"event_id":"evt-003","event_type":"RESERVATION_REQUESTED","aggregate_type":"RESTAURANT","restaurant_id":5,"payload":{"guests":4}}`},

@@ -91,7 +91,7 @@ func TestInboxIsLive(t *testing.T) {
 	check.OK(t, err)
 	defer conn.CloseNow()
 	tell("e3", "ada")
-	described := servicetest.Described(t, httpapi.Docs)
+	described := servicetest.Described(t, httpapi.OpenAPI)
 	for _, want := range []string{"e2", "e0", "e3"} {
 		_, data, err := conn.Read(t.Context())
 		var frame struct {

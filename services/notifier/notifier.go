@@ -110,7 +110,7 @@ func (n *Notifier) spec() service.Spec {
 		Close:       n.close,
 		Config:      n.cfg.BaseConfig,
 		Description: "Delivers each event to its recipients",
-		Docs:        httpapi.Docs,
+		OpenAPI:     httpapi.OpenAPI,
 		Endpoints:   func() []service.Endpoint { return natsapi.Endpoints(n.api) },
 		Errors:      api.Problem,
 		Name:        name,

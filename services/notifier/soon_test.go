@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -184,36 +183,4 @@ func (n *Notifier) expandNews(within time.Duration) error {
 		return err
 	}
 	return n.expandPlan(ctx, &worker.Job[undecoded]{Data: data})
-}
-
-// The inbox is on the same server as all else. One that did not answer time and again is asked again soon, and not as late as a far
-// side would be.
-func TestAnInboxThatDidNotAnswerIsAskedAgainSoon(t *testing.T) {
-	for failures := 1; failures <= 4; failures++ {
-		natstest.RunBubble(t, fmt.Sprint(failures), func(t *testing.T, srv *natsrun.Server) {
-			l, proxy := newLook(t, srv), natstest.NewProxy(t, srv)
-			l.start(proxy.Through())
-			var mu sync.Mutex
-			lost := 0
-			silent := true
-			proxy.Filter(func(f natstest.Frame) natstest.Verdict {
-				mu.Lock()
-				defer mu.Unlock()
-				if f.FromClient && silent && strings.HasPrefix(f.Subject, "$KV.inbox.") {
-					lost++
-					return natstest.Lose
-				}
-				return natstest.Relay
-			})
-			l.publish(event("evt-0", "NEWS"))
-			for silent {
-				elapse(5 * time.Second)
-				mu.Lock()
-				silent = lost < 10*failures
-				mu.Unlock()
-			}
-			elapse(soon)
-			check.Same(t, fmt.Sprintf("after %d lost writes and %s there is open", lost, soon), l.open("evt-0"), "")
-		})
-	}
 }

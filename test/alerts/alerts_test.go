@@ -58,7 +58,7 @@ func TestEachAlertHasARunbook(t *testing.T) {
 // promtool runs the program.
 func promtool(t *testing.T, args ...string) {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), installed.Prometheus.Find(t)[1], args...).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), installed.Promtool.Find(t)[0], args...).CombinedOutput()
 	check.That(t, err == nil, "promtool %v: %v\n%s", args, err, out)
 }
 

@@ -5,9 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -49,31 +46,6 @@ func TestTheTableOfBoundsIsDeclared(t *testing.T) {
 			"%s is noticed by %s, want %s", c.Name, line[3], noticed)
 	}
 	check.Same(t, "len(listed)", len(listed), len(declared))
-}
-
-// monthly is a line of the table of a month: name, bytes of a notification, days, GiB of a month, bound, and how full.
-var monthly = regexp.MustCompile("(?m)^\\| `([^`]+)` \\| ([0-9,]+) B \\| ([0-9]+) days \\| ([0-9.]+ GiB) \\| ([0-9]+ [MG]iB) \\| ([0-9]+ %) \\|$")
-
-// The table of a month in docs/operate.md is computed right from the bytes of a notification, and with the declared bounds and ages.
-func TestTheTableOfAMonthIsComputed(t *testing.T) {
-	t.Parallel()
-	text := check.Must(os.ReadFile(filepath.Join("..", "..", "docs", "operate.md")))(t)
-	lines := monthly.FindAllStringSubmatch(string(text), -1)
-	check.Same(t, "lines", len(lines), 4)
-	declared := map[string]jetstream.StreamConfig{}
-	for _, c := range contracts.Assets(contracts.AssetOptions{}) {
-		declared[c.Name] = c
-	}
-	for _, line := range lines {
-		bytes := check.Must(strconv.ParseFloat(strings.ReplaceAll(line[2], ",", ""), 64))(t)
-		days := check.Must(strconv.ParseFloat(line[3], 64))(t)
-		c := declared[line[1]]
-		check.That(t, c.MaxAge <= 0 || c.MaxAge.Hours() == 24*days, "the age of %s is %s", c.Name, c.MaxAge)
-		all := bytes * 10_000_000 * days / 30
-		got := []string{line[4], line[5], line[6]}
-		want := []string{fmt.Sprintf("%.1f GiB", all/(1<<30)), size(c.MaxBytes), fmt.Sprintf("%.0f %%", 100*all/float64(c.MaxBytes))}
-		check.That(t, slices.Equal(got, want), "%s: got %v, want %v", line[1], got, want)
-	}
 }
 
 func size(bytes int64) string {

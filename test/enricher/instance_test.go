@@ -319,35 +319,3 @@ func finder(state contracts.ProviderState) string {
 	instance, _, _ := strings.Cut(strings.TrimPrefix(*state.URL, linkBase), "/")
 	return instance
 }
-
-func TestLookUps(t *testing.T) {
-	t.Parallel()
-	type by = map[string]int
-	for name, tt := range map[string]struct {
-		before, all by
-		found       string
-		again       bool
-		wrong       string // the text of the error; "" for none
-	}{
-		"once":                                     {by{}, by{"a": 1}, "a", false, ""},
-		"once, by the killed instance":             {by{"dead": 1}, by{"dead": 1}, "dead", false, ""},
-		"again, as its answer was not stored":      {by{"dead": 1}, by{"dead": 1, "a": 1}, "a", true, ""},
-		"again, and the first call was read late":  {by{}, by{"dead": 1, "a": 1}, "a", true, ""},
-		"again, though its answer was stored":      {by{"dead": 1}, by{"dead": 1, "a": 1}, "dead", false, "looked up by a, and found by dead"},
-		"by two while all lived":                   {by{"a": 1}, by{"a": 1, "b": 1}, "a", false, "looked up by b, and found by a"},
-		"twice by one":                             {by{}, by{"a": 2}, "a", false, "2 times by a"},
-		"twice by the killed instance":             {by{"dead": 2}, by{"dead": 2, "a": 1}, "a", false, "2 times by dead"},
-		"by another while the killed one did it":   {by{"dead": 1, "a": 1}, by{"dead": 1, "a": 1}, "a", true, "before dead was killed"},
-		"by another, and the first call came late": {by{"a": 1}, by{"dead": 1, "a": 1}, "a", true, "before dead was killed"},
-		"by two after the kill":                    {by{"dead": 1}, by{"dead": 1, "a": 1, "b": 1}, "a", true, "looked up by b, and found by a"},
-		"never":                                    {by{}, by{}, "a", false, "did not look it up"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			again, err := lookUps{calls{"p": tt.before}, calls{"p": tt.all}, "dead"}.check("p", tt.found)
-			check.That(t, (err != nil || tt.wrong == "") && (err == nil || tt.wrong != "" && strings.Contains(err.Error(), tt.wrong)),
-				"got %v, want %q", err, tt.wrong)
-			check.Same(t, "looked up again by right", again, tt.again)
-		})
-	}
-}

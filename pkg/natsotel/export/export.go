@@ -28,9 +28,6 @@ const maxAttribute = 1 << 10
 
 // Config configures the exporters. Service is required.
 type Config struct {
-	// Registry is the registry of the metrics. Defaults to a new one, with metrics of the process and of Go's runtime.
-	Registry *prometheus.Registry
-
 	// Service is the name of the program in traces and metrics. Required.
 	Service string
 
@@ -64,23 +61,21 @@ func Start(ctx context.Context, cfg Config) (*Exports, error) {
 	if cfg.Version == "" {
 		cfg.Version = "unknown"
 	}
-	if cfg.Registry == nil {
-		cfg.Registry = prometheus.NewRegistry()
-		cfg.Registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	about, err := resource.New(ctx, resource.WithTelemetrySDK(), resource.WithAttributes(
 		attribute.String("service.name", cfg.Service), attribute.String("service.version", cfg.Version)), resource.WithFromEnv())
 	if err != nil {
 		return nil, fmt.Errorf("export: OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}
-	reader, err := otelprometheus.New(otelprometheus.WithRegisterer(cfg.Registry), otelprometheus.WithoutScopeInfo())
+	reader, err := otelprometheus.New(otelprometheus.WithRegisterer(registry), otelprometheus.WithoutScopeInfo())
 	if err != nil {
 		return nil, fmt.Errorf("export: metrics: %w", err)
 	}
 	meters := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader), sdkmetric.WithResource(about))
 	e := &Exports{
 		Meters:     meters,
-		Metrics:    promhttp.HandlerFor(cfg.Registry, promhttp.HandlerOpts{Registry: cfg.Registry}),
+		Metrics:    promhttp.HandlerFor(registry, promhttp.HandlerOpts{Registry: registry}),
 		Propagator: propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{}),
 		Tracers:    noop.NewTracerProvider(),
 		stops:      []func(context.Context) error{meters.Shutdown},

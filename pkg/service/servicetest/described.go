@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"mime"
 	"mime/multipart"
@@ -38,7 +37,7 @@ type Description struct {
 
 // document is a parsed description.
 type document struct {
-	docs       fs.FS
+	api        []byte
 	doc        node
 	operations map[string]node // by method and path, as patterns of routes
 	patterns   *http.ServeMux  // finds the operation of a request
@@ -47,34 +46,30 @@ type document struct {
 	compiler *jsonschema.Compiler
 }
 
-// documents are the parsed descriptions, by their files.
+// documents are the parsed descriptions, by their first bytes.
 var documents sync.Map
 
 // Described returns the description of a service.
-func Described(t testing.TB, docs fs.FS) *Description {
+func Described(t testing.TB, api []byte) *Description {
 	t.Helper()
-	known, ok := documents.Load(docs)
+	known, ok := documents.Load(&api[0])
 	if !ok {
-		read, err := readDocument(docs)
+		read, err := readDocument(api)
 		if err != nil {
 			t.Fatal(err)
 		}
-		known, _ = documents.LoadOrStore(docs, read)
+		known, _ = documents.LoadOrStore(&api[0], read)
 	}
 	read, _ := known.(*document)
 	return &Description{document: read, seen: map[string]bool{}}
 }
 
-func readDocument(docs fs.FS) (*document, error) {
+func readDocument(api []byte) (*document, error) {
 	d := &document{
-		docs: docs, compiler: jsonschema.NewCompiler(), operations: map[string]node{}, patterns: http.NewServeMux(),
+		api: api, compiler: jsonschema.NewCompiler(), operations: map[string]node{}, patterns: http.NewServeMux(),
 	}
 	d.compiler.AssertFormat()
-	data, err := fs.ReadFile(docs, "openapi.json")
-	if err != nil {
-		return nil, fmt.Errorf("servicetest: %w", err)
-	}
-	all, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
+	all, err := jsonschema.UnmarshalJSON(bytes.NewReader(api))
 	if err != nil {
 		return nil, fmt.Errorf("servicetest: %w", err)
 	}
@@ -150,7 +145,7 @@ func (d *document) parameters(pattern string) map[string]node {
 // another need. [Description.Transport] compares parameters, bodies and statuses.
 func (d *Description) Routes(t *testing.T, add func(*service.Router)) {
 	t.Helper()
-	router := service.NewRouter(service.RouterConfig{Docs: d.docs, Exports: &export.Exports{}, Name: "shop"})
+	router := service.NewRouter(service.RouterConfig{OpenAPI: d.api, Exports: &export.Exports{}, Name: "shop"})
 	add(router)
 	needs := router.Needs()
 	same(t, "routes", slices.Sorted(maps.Keys(d.operations)), slices.Sorted(maps.Keys(needs)))

@@ -24,9 +24,9 @@
 //
 // # Weights
 //
-// The weights are those of a logistic regression with a prior for each weight (testdata/priors.tsv). The priors come from
-// general knowledge of such observations, so a feature that the labelled pairs do not show keeps a sensible weight.
-// The words of the tables (internal/lexicon) are general knowledge of the languages, fitted to nothing.
+// The weights (weights.tsv) are those of a logistic regression on labelled pairs. The weights of features that those pairs do not
+// show, such as positions and names across scripts, were set by hand. The words of the tables (internal/lexicon) are general
+// knowledge of the languages, fitted to nothing.
 //
 // # When it abstains
 //

@@ -4,9 +4,7 @@ import (
 	"math"
 
 	"github.com/expediter-io/expediter/services/enricher/match/internal/address"
-	"github.com/expediter-io/expediter/services/enricher/match/internal/city"
 	"github.com/expediter-io/expediter/services/enricher/match/internal/name"
-	"github.com/expediter-io/expediter/services/enricher/match/internal/phone"
 )
 
 // feature is the number of a feature of a pair of places. The value of a feature is in [0,1], and 0 when it was not
@@ -95,10 +93,10 @@ func observe(a, b *Prepared) vector {
 	names := name.Compare(&a.name, &b.name, a.local, b.local)
 	v.names(names)
 	v.addresses(address.Compare(&a.address, &b.address))
-	v.phones(phone.Compare(a.phones, b.phones))
-	v.cities(city.Compare(&a.city, &b.city, a.address.Words, b.address.Words))
+	v.phones(comparePhones(a.phones, b.phones))
+	v.cities(address.CompareCities(&a.city, &b.city, a.address.Words, b.address.Words))
 	if a.Place.Location.usable() && b.Place.Location.usable() {
-		v.distance(Metres(*a.Place.Location, *b.Place.Location))
+		v.distance(metres(*a.Place.Location, *b.Place.Location))
 	}
 	v.cross(names.Untold)
 	return v
@@ -179,25 +177,25 @@ func otherByEar(n address.NumberAgreement) float64 {
 	return 0.7
 }
 
-func (v *vector) phones(g phone.Agreement) {
+func (v *vector) phones(g phoneAgreement) {
 	switch g {
-	case phone.Same:
+	case samePhone:
 		v[phoneSame] = 1
-	case phone.Local:
+	case localPhone:
 		v[phoneLocal] = 1
-	case phone.Differs:
+	case otherPhone:
 		v[phoneDiffers] = 1
-	case phone.Unknown:
+	case noPhone:
 	}
 }
 
-func (v *vector) cities(g city.Agreement) {
+func (v *vector) cities(g address.CityAgreement) {
 	switch g {
-	case city.Same:
+	case address.CitySame:
 		v[citySame] = 1
-	case city.Differs:
+	case address.CityDiffers:
 		v[cityDiffers] = 1
-	case city.Unknown:
+	case address.CityUnknown:
 	}
 }
 
@@ -268,8 +266,8 @@ func (p *Point) usable() bool {
 	return p != nil && math.Abs(p.Lat) <= 90 && math.Abs(p.Lng) <= 180 && (p.Lat != 0 || p.Lng != 0)
 }
 
-// Metres returns the great-circle distance of two points by the haversine formula.
-func Metres(a, b Point) float64 {
+// metres returns the great-circle distance of two points by the haversine formula.
+func metres(a, b Point) float64 {
 	const degree = math.Pi / 180
 	sinLat := math.Sin((b.Lat - a.Lat) * degree / 2)
 	sinLng := math.Sin((b.Lng - a.Lng) * degree / 2)

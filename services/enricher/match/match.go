@@ -8,10 +8,8 @@ import (
 	"strings"
 
 	"github.com/expediter-io/expediter/services/enricher/match/internal/address"
-	"github.com/expediter-io/expediter/services/enricher/match/internal/city"
 	"github.com/expediter-io/expediter/services/enricher/match/internal/lexicon"
 	"github.com/expediter-io/expediter/services/enricher/match/internal/name"
-	"github.com/expediter-io/expediter/services/enricher/match/internal/phone"
 	"github.com/expediter-io/expediter/services/enricher/match/internal/phonetic"
 )
 
@@ -73,10 +71,10 @@ type Prepared struct {
 	PhoneKeys []string
 
 	address address.Address
-	city    city.City
+	city    address.City
 	local   []string
 	name    name.Name
-	phones  []phone.Number
+	phones  []phoneNumber
 }
 
 // Compare returns the evidence that two places are one venue. It is symmetric and deterministic.
@@ -256,9 +254,9 @@ func round(x float64) float64 { return math.Round(x*1e4) / 1e4 }
 
 // Prepare takes a place apart. It costs some tens of microseconds and allocates.
 func Prepare(p Place) *Prepared {
-	c := city.Parse(p.City)
+	c := address.ParseCity(p.City)
 	a := address.Parse(p.Address, c.Words)
-	q := &Prepared{Place: p, address: a, city: c, phones: phone.Parse(p.Phone)}
+	q := &Prepared{Place: p, address: a, city: c, phones: parsePhones(p.Phone)}
 	for _, words := range [][]string{c.Words, {c.Canonical}, a.Words} {
 		for _, w := range words {
 			if !slices.Contains(q.local, w) {

@@ -25,8 +25,6 @@ import (
 	"time"
 	"unicode"
 
-	"golang.org/x/text/unicode/norm"
-
 	"github.com/expediter-io/expediter/services/enricher/match"
 )
 
@@ -75,9 +73,6 @@ type Venue struct {
 	// ID is the provider's own identifier of the venue; empty when it has none.
 	ID string
 
-	// Kind is the provider's product line, such as "restaurant"; empty when it is not known.
-	Kind string
-
 	// URL is the venue's public page, where a customer orders.
 	URL string
 }
@@ -90,19 +85,6 @@ func Places(venues []Venue) []match.Place {
 		places[i] = venues[i].Place
 	}
 	return places
-}
-
-// maxText bounds what Words reads of a text, in bytes.
-const maxText = 4096
-
-// Words folds a text to its words of letters and digits, in lower case and without marks.
-func Words(text string) []string {
-	return strings.FieldsFunc(strings.ToLower(strings.Map(func(r rune) rune {
-		if unicode.Is(unicode.Mn, r) {
-			return -1
-		}
-		return r
-	}, norm.NFKD.String(text[:min(len(text), maxText)]))), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
 }
 
 // ParseURL parses an http or https address with a host and no user. Its error does not repeat the text, which may hold a

@@ -110,7 +110,7 @@ func TestKeyOfTheCaller(t *testing.T) {
 	} {
 		for command, args := range map[string][]string{
 			"import": {"import", "status", "job-1"},
-			"enrich": {"enrich", "--output", "jsonl", "--format", "csv", "-"},
+			"enrich": {"enrich", "-"},
 		} {
 			t.Run(name+"/"+command, func(t *testing.T) {
 				t.Parallel()
@@ -133,7 +133,7 @@ func TestKeyOfTheCaller(t *testing.T) {
 					}
 					return ""
 				}
-				code := Run(t.Context(), Config{Getenv: env, Stderr: &stderr, Stdin: strings.NewReader("id,name,address,city\np1,Kiosk,Herzl 1,Haifa\n"), Stdout: &stderr}, args)
+				code := Run(t.Context(), Config{Getenv: env, Stderr: &stderr, Stdin: strings.NewReader(`{"placeId":"p1","name":"Kiosk"}`), Stdout: &stderr}, args)
 				check.Require(t, code != 0, "exits with 0 where every request is refused: %s", &stderr)
 				if c.refused != "" {
 					check.That(t, len(got) == 0 && strings.Contains(stderr.String(), c.refused) && !strings.Contains(stderr.String(), "ek_"),

@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/output"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/jsretry"
 )
@@ -144,7 +144,7 @@ func (f *applyFlags) report(changes []contracts.Change) (err error) {
 	return nil
 }
 
-func writeChange(out *output.Rows, c contracts.Change) error {
+func writeChange(out *terminal.Rows, c contracts.Change) error {
 	row := struct {
 		contracts.Change
 
@@ -154,7 +154,7 @@ func writeChange(out *output.Rows, c contracts.Change) error {
 	if c.Err != nil {
 		action, row.Error = "failed", c.Err.Error()
 	}
-	if out.Format() != output.FormatTable || len(c.Differences) == 0 || c.Differences[0].Missing {
+	if out.Format() != terminal.FormatTable || len(c.Differences) == 0 || c.Differences[0].Missing {
 		return out.Write(row, c.Stream, c.Consumer, action)
 	}
 	for _, d := range c.Differences {

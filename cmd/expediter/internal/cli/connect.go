@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"regexp"
 	"time"
@@ -16,8 +15,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/demo"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/enrich"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/pipeline"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
 	"github.com/expediter-io/expediter/pkg/redact"
 	"github.com/expediter-io/expediter/pkg/service"
@@ -150,10 +147,6 @@ type Config struct {
 	// Getenv reads the environment. Defaults to os.Getenv.
 	Getenv func(string) string
 
-	// OpenEnricher makes the enricher of the enrich command. Defaults to a running service when there is a URL, and to a pipeline in
-	// this process otherwise.
-	OpenEnricher OpenEnricher
-
 	// Stderr takes log lines, the progress bar and error messages. Defaults to os.Stderr.
 	Stderr io.Writer
 
@@ -162,28 +155,6 @@ type Config struct {
 
 	// Stdout takes results. Defaults to os.Stdout.
 	Stdout io.Writer
-}
-
-// OpenEnricher starts a pipeline, or connects to a service, by the flags of the enrich command. The caller calls stop
-// once, when it no longer needs the enricher. stop waits for everything that was started.
-type OpenEnricher func(ctx context.Context, opts EnricherOptions) (e enrich.Enricher, stop func() error, err error)
-
-// EnricherOptions are the flags of the enrich command that concern the enricher.
-type EnricherOptions struct {
-	// Catalog is the path of the venue file to match against. Empty when there is none.
-	Catalog string
-
-	// Key is the caller's key for requests to a running enricher. Empty for none.
-	Key string
-
-	// Logger takes the enricher's log lines.
-	Logger *slog.Logger
-
-	// ServerLogger takes the log lines of an embedded NATS server; nil discards them.
-	ServerLogger *slog.Logger
-
-	// URL is the address of a running enricher. Empty for an embedded one.
-	URL string
 }
 
 func (c Config) withDefaults() Config {
@@ -196,38 +167,10 @@ func (c Config) withDefaults() Config {
 	if c.Getenv == nil {
 		c.Getenv = os.Getenv
 	}
-	if c.OpenEnricher == nil {
-		c.OpenEnricher = openPipeline
-	}
 	c.Stderr, c.Stdout = cmp.Or[io.Writer](c.Stderr, os.Stderr), cmp.Or[io.Writer](c.Stdout, os.Stdout)
 	c.Stdin = cmp.Or[io.Reader](c.Stdin, os.Stdin)
 	return c
 }
 
-func (c Config) stdout() terminal.Stream { return terminal.New(c.Stdout, c.Getenv) }
-func (c Config) stderr() terminal.Stream { return terminal.New(c.Stderr, c.Getenv) }
-
-// resultTTL is the time for which the embedded pipeline keeps a result. It has to be longer than the time until the
-// result is written to the output, and than any pause of this process.
-const resultTTL = time.Minute
-
-// openPipeline is the OpenEnricher of the program.
-func openPipeline(ctx context.Context, opts EnricherOptions) (enrich.Enricher, func() error, error) {
-	if opts.URL != "" {
-		return pipeline.Remote{Key: opts.Key, URL: opts.URL}, func() error { return nil }, nil
-	}
-	venues, err := openCatalog(opts.Catalog)
-	if err != nil {
-		return nil, nil, err
-	}
-	if opts.Catalog == "" {
-		opts.Logger.WarnContext(ctx, "no --catalog and no --url: places are matched against the made-up venues of the sample")
-	}
-	p, err := pipeline.Start(ctx, pipeline.Config{
-		Logger: opts.Logger, NATSPort: -1, Provider: venues, ResultTTL: resultTTL, ServerLogger: opts.ServerLogger,
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	return pipeline.Embedded{Pipeline: p}, p.Stop, nil
-}
+func (c Config) stdout() terminal.Stream { return terminal.NewStream(c.Stdout, c.Getenv) }
+func (c Config) stderr() terminal.Stream { return terminal.NewStream(c.Stderr, c.Getenv) }

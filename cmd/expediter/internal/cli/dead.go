@@ -22,9 +22,8 @@ import (
 type deadFlags struct {
 	natsFlags
 
-	deadSubject string
-	js          jetstream.JetStream // set by open
-	stream      string
+	js     jetstream.JetStream // set by open
+	stream string
 }
 
 func newDead(g *globals) *cobra.Command {
@@ -33,7 +32,6 @@ func newDead(g *globals) *cobra.Command {
 	flags := cmd.PersistentFlags()
 	f.register(flags)
 	f.registerAccount(flags)
-	flags.StringVar(&f.deadSubject, "dead-subject", "dead", "first part of the letters' subjects")
 	flags.StringVar(&f.stream, "stream", contracts.StreamDead, "stream that holds the letters")
 	cmd.AddCommand(newDeadDiscard(f), newDeadGroups(f), newDeadList(f), newDeadReplay(f), newDeadShow(f), newDeadStranded(f))
 	return cmd
@@ -43,7 +41,7 @@ func newDead(g *globals) *cobra.Command {
 func (f *deadFlags) use(ctx context.Context, fn func(*deadletter.Store) error) error {
 	return f.with(ctx, "expediter dead", func(js jetstream.JetStream) error {
 		f.js = js
-		store, err := deadletter.Open(ctx, js, deadletter.Config{DeadSubject: f.deadSubject, RequestTimeout: f.timeout, Stream: f.stream})
+		store, err := deadletter.Open(ctx, js, deadletter.Config{RequestTimeout: f.timeout, Stream: f.stream})
 		if err != nil {
 			return err
 		}

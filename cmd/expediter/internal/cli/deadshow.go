@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
 )
@@ -60,7 +60,7 @@ type details struct{ strings.Builder }
 
 func (d *details) line(name, value string) {
 	if value != "" {
-		fmt.Fprintf(&d.Builder, "%-10s %s\n", name, table.Printable(value))
+		fmt.Fprintf(&d.Builder, "%-10s %s\n", name, terminal.Printable(value))
 	}
 }
 
@@ -101,7 +101,7 @@ func (d *details) section(name, body string) {
 	}
 	fmt.Fprintf(&d.Builder, "\n%s\n", name)
 	for row := range strings.SplitSeq(strings.TrimRight(body, "\n"), "\n") {
-		fmt.Fprintf(&d.Builder, "  %s\n", table.Printable(strings.ReplaceAll(row, "\t", "    ")))
+		fmt.Fprintf(&d.Builder, "  %s\n", terminal.Printable(strings.ReplaceAll(row, "\t", "    ")))
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/doctor"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/redact"
 	"github.com/expediter-io/expediter/pkg/service/console"
@@ -147,14 +147,14 @@ func (f *doctorFlags) show(report doctor.Report) error {
 	}
 	var text strings.Builder
 	for _, finding := range report.Findings {
-		fmt.Fprintf(&text, "%s: %s: %s [%s]\n  %s\n", finding.Severity, table.Printable(finding.Of), table.Printable(finding.Problem), finding.ID,
-			table.Printable(finding.Cure))
+		fmt.Fprintf(&text, "%s: %s: %s [%s]\n  %s\n", finding.Severity, terminal.Printable(finding.Of), terminal.Printable(finding.Problem), finding.ID,
+			terminal.Printable(finding.Cure))
 	}
 	if len(report.Findings) == 0 {
 		text.WriteString("Healthy.\n")
 	}
 	for _, skipped := range report.Skipped {
-		f.notef("Not looked at: %s.\n", table.Printable(skipped))
+		f.notef("Not looked at: %s.\n", terminal.Printable(skipped))
 	}
 	return f.say("%s", text.String())
 }

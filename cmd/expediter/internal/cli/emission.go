@@ -10,10 +10,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/input"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/notify"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/progress"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
+	"github.com/expediter-io/expediter/internal/rows"
 	"github.com/expediter-io/expediter/pkg/service/console"
 	"github.com/expediter-io/expediter/services/notifier"
 )
@@ -32,7 +31,7 @@ type emission struct {
 
 	awaited []string // the ids of events whose rows are awaited
 	bad     int
-	bar     *progress.Bar
+	bar     *terminal.Bar
 	counts  map[notify.Outcome]int
 	failed  int // events that may not have been published
 	held    []error
@@ -42,7 +41,7 @@ type emission struct {
 }
 
 func newEmission(f *emitFlags, paths []string) *emission {
-	return &emission{emitFlags: f, counts: map[notify.Outcome]int{}, paths: paths, size: input.Size(paths...)}
+	return &emission{emitFlags: f, counts: map[notify.Outcome]int{}, paths: paths, size: rows.Size(paths...)}
 }
 
 // draw begins a progress bar when the output has no line for each event.
@@ -85,7 +84,7 @@ func (e *emission) validate(ctx context.Context) error {
 	e.draw(e.size)
 	n, before := 0, int64(0)
 	for _, path := range e.paths {
-		if path == input.Stdin || input.Size(path) == 0 {
+		if path == rows.Stdin || rows.Size(path) == 0 {
 			continue
 		}
 		for message, err := range notify.Messages(ctx, path, nil) {
@@ -99,7 +98,7 @@ func (e *emission) validate(ctx context.Context) error {
 			n++
 			e.bar.Set(fmt.Sprintf("%d checked", n), before+message.Document.Offset)
 		}
-		before += input.Size(path)
+		before += rows.Size(path)
 	}
 	e.drawn()
 	e.more(e.bad - maxShown)
@@ -127,7 +126,7 @@ func (e *emission) messages(ctx context.Context) iter.Seq2[notify.Message, error
 					return
 				}
 			}
-			before += input.Size(path)
+			before += rows.Size(path)
 		}
 	}
 }
@@ -175,7 +174,7 @@ func (e *emission) report(r notify.Result) error {
 	if e.json {
 		return e.writeLine(line)
 	}
-	return e.say("%-9s  %s  %s\n", line.Outcome, table.Printable(line.EventID), table.Printable(line.EventType))
+	return e.say("%-9s  %s  %s\n", line.Outcome, terminal.Printable(line.EventID), terminal.Printable(line.EventType))
 }
 
 // all returns the number of published events.

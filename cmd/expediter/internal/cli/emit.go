@@ -13,9 +13,9 @@ import (
 	"github.com/nats-io/nuid"
 	"github.com/spf13/cobra"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/input"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/notify"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
+	"github.com/expediter-io/expediter/internal/rows"
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
@@ -77,7 +77,7 @@ func (f *emitFlags) check(paths []string) error {
 	if err := (contracts.CloudEvent{ID: "1", Source: f.source, Type: contracts.CloudEventDomain}).Validate(); err != nil {
 		errs = append(errs, fmt.Errorf("--source %q: want a URI reference such as /reservations", f.source))
 	}
-	if first := slices.Index(paths, input.Stdin); first >= 0 && slices.Contains(paths[first+1:], input.Stdin) {
+	if first := slices.Index(paths, rows.Stdin); first >= 0 && slices.Contains(paths[first+1:], rows.Stdin) {
 		errs = append(errs, errors.New(`"-" is given more than once`))
 	}
 	if err := f.usage(errs...); err != nil {
@@ -171,7 +171,7 @@ func newNotify(g *globals) *cobra.Command {
 				if done.Duplicate {
 					outcome = notify.Duplicate
 				}
-				return f.say("%-9s  %s\n", outcome, table.Printable(done.EventID))
+				return f.say("%-9s  %s\n", outcome, terminal.Printable(done.EventID))
 			})
 		},
 	}

@@ -1,231 +1,250 @@
 package cli
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"iter"
+	"net/http"
 	"net/url"
-	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/enrich"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/input"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/output"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/notify"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
+	"github.com/expediter-io/expediter/internal/rows"
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/pause"
 )
 
-// enrichFlags are the flags of the enrich command.
-type enrichFlags struct {
-	batch       int
-	catalog     string
-	city        string
-	concurrency int
-	format      string
-	full        bool
-	keyFile     string
-	output      string
-	providers   []string
-	resume      string
-	timeout     time.Duration
-	url         string
-	wait        bool
+const (
+	defaultEnricher = "http://127.0.0.1:8080"
+
+	// placesAsked and requestsAtOnce bound the places that the command holds, and the load that it is for a service.
+	placesAsked, requestsAtOnce = 20, 4
+
+	// askAgain is the least time between two requests for the same places, to an enricher that does not wait.
+	askAgain = 200 * time.Millisecond
+
+	maxPlace = contracts.MaxBody / 2 / placesAsked
+)
+
+var (
+	errBadPlaces = errors.New("places cannot be used")
+	errPending   = errors.New("places are still pending")
+)
+
+// enrichment is a run of the enrich command.
+type enrichment struct {
+	*globals
+
+	city, key, url string
+	timeout        time.Duration
+
+	bar                  *terminal.Bar
+	batches              [][]contracts.Restaurant
+	bad, pending, places int
+	offset               int64 // in the file, behind the last place of the batches
 }
 
 func newEnrich(g *globals) *cobra.Command {
-	f := enrichFlags{format: string(input.FormatAuto), output: string(output.FormatTable)}
+	e := &enrichment{globals: g}
+	keyFile := ""
 	cmd := &cobra.Command{
-		Use:  "enrich FILE...",
-		Args: cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if f.url == "" && !cmd.Flags().Changed("wait") {
-				f.wait = true // an embedded pipeline ends with the command, and its pending look-ups with it
+		Use:  "enrich FILE",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			u, err := url.Parse(e.url)
+			if err := e.usage(
+				refuse(err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https", "--url %q: want a URL such as %s", e.url, defaultEnricher),
+				refuse(e.timeout <= 0, "--timeout %s: want more than 0", e.timeout),
+			); err != nil {
+				return err
 			}
-			return g.enrich(cmd.Context(), f, args)
+			if e.key, err = g.callerKey(keyFile); err != nil {
+				return err
+			}
+			return e.run(cmd.Context(), args[0])
 		},
 	}
 	flags := cmd.Flags()
-	flags.IntVar(&f.batch, "batch", 20, "places in one request")
-	flags.StringVar(&f.catalog, "catalog", "", "venue file to match against, in an embedded pipeline (default the sample's)")
-	flags.StringVar(&f.city, "city", "", "city of places that name none")
-	flags.IntVar(&f.concurrency, "concurrency", 4, "requests at a time")
-	g.choice(cmd, &f.format, "format", "", "form of the input: auto, csv, json or jsonl", input.Formats()...)
-	flags.BoolVar(&f.full, "full", false, "add the whole enriched place to each result (json, jsonl)")
-	flags.StringVar(&f.keyFile, "key-file", "", "file with the key for --url (default $EXPEDITER_KEY)")
-	g.choice(cmd, &f.output, "output", "o", "form of the results: table, json, jsonl or csv", output.Formats()...)
-	flags.StringSliceVar(&f.providers, "provider", nil, "providers to ask (default all)")
-	flags.StringVar(&f.resume, "resume", "", "file to write the results to, after those that an earlier run wrote there (needs -o jsonl)")
-	flags.DurationVar(&f.timeout, "timeout", 2*time.Minute, "longest time to wait for the places of one request")
-	flags.StringVar(&f.url, "url", "", "running enricher to ask, instead of an embedded one")
-	flags.BoolVar(&f.wait, "wait", false, "wait until no place is pending (default true without --url)")
+	flags.StringVar(&e.city, "city", "", "city of places that name none")
+	flags.StringVar(&keyFile, "key-file", "", "file with the key of the caller (default $EXPEDITER_KEY)")
+	flags.DurationVar(&e.timeout, "timeout", 2*time.Minute, "longest time to wait for the results of a place")
+	flags.StringVar(&e.url, "url", defaultEnricher, "running enricher to ask")
 	return cmd
 }
 
-// check returns every mistake in the flags that can be found before a file is opened.
-func (f enrichFlags) check(paths []string) error {
-	var errs []error
-	if u, err := url.Parse(f.url); f.url != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
-		errs = append(errs, fmt.Errorf("--url %q: want a URL such as http://localhost:8080", f.url))
-	}
-	stdin := 0
-	for _, path := range paths {
-		if path == input.Stdin {
-			stdin++
-		}
-	}
-	return usage(append(errs, f.run(nil).Validate(),
-		refuse(f.catalog != "" && f.url != "", "--catalog and --url exclude each other: a running enricher has its own providers"),
-		refuse(f.resume != "" && f.output != string(output.FormatJSONLines),
-			"--resume: want --output jsonl, of which each line is complete by itself"),
-		refuse(stdin > 1, `"-" is given more than once: the standard input can be read only once`))...)
-}
-
-func (f enrichFlags) run(show func(string, int64)) enrich.Config {
-	return enrich.Config{
-		BatchSize: f.batch, Concurrency: f.concurrency, Full: f.full, Progress: show,
-		Providers: f.providers, Timeout: f.timeout, Wait: f.wait,
-	}
-}
-
-// enrich runs the command, once its flags are read.
-func (g *globals) enrich(ctx context.Context, f enrichFlags, paths []string) (err error) {
-	if err := g.usage(f.check(paths)); err != nil {
+func (e *enrichment) run(ctx context.Context, path string) error {
+	e.bar = e.newBar(rows.Size(path), true)
+	err := e.read(ctx, path)
+	e.bar.Close()
+	switch {
+	case ctx.Err() != nil:
+		return fmt.Errorf("interrupted after %s", counted(e.places, "place"))
+	case err != nil:
 		return err
-	}
-	if err := exist(append(paths, f.catalog)); err != nil {
-		return err
-	}
-	reader := input.NewReader(input.Config{City: f.city, Format: input.Format(f.format), Stdin: g.config.Stdin})
-	stdout := g.config.stdout()
-	earlier := &resumption{}
-	if f.resume != "" {
-		if earlier, err = openResumption(f.resume); err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, earlier.file.Close()) }()
-		stdout.Writer = earlier.file
-	}
-	out := output.New(stdout, output.Format(f.output), stdout.Color)
-	key, err := g.callerKey(f.keyFile)
-	if err != nil {
-		return err
-	}
-	enricher, stop, err := g.config.OpenEnricher(ctx, EnricherOptions{
-		Catalog: f.catalog, Key: key, Logger: g.logger, ServerLogger: g.serverLogger(), URL: f.url,
-	})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, stop()) }()
-
-	bar := g.newBar(input.Size(paths...), true)
-	summary, err := enrich.Run(ctx, enricher, earlier.skip(reader.Files(ctx, paths...)), out, f.run(bar.Set))
-	bar.Close()
-	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
-		err = fmt.Errorf("interrupted after %d rows", earlier.rows+summary.Rows())
-	}
-	err = errors.Join(err, out.Close()) // the rows written so far stay readable after an error
-	return errors.Join(err, problems(g.config.Stderr, reader.Report()))
-}
-
-// exist returns an error for files that do not exist, before any work begins.
-func exist(paths []string) error {
-	var errs []error
-	for _, path := range paths {
-		if path == "" || path == input.Stdin {
-			continue
-		}
-		if _, err := os.Stat(path); err != nil {
-			errs = append(errs, err)
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// resumption is a file with the results of an earlier run that is to be continued. The zero value is for a new run.
-type resumption struct {
-	file  *os.File
-	lines *bufio.Reader // the earlier rows
-	rows  int           // the number of earlier rows
-}
-
-// openResumption opens the file of an earlier run, or creates it, and cuts off an unfinished last line.
-func openResumption(path string) (*resumption, error) {
-	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644) //nolint:gosec // results are no secret, and the path is the caller's
-	if err != nil {
-		return nil, fmt.Errorf("--resume: %w", err)
-	}
-	r := &resumption{file: file}
-	size := int64(0)
-	for lines := bufio.NewReader(file); err == nil; {
-		var n int
-		if n, err = skipLine(lines); err == nil {
-			size += int64(n)
-			r.rows++
-		}
-	}
-	if errors.Is(err, io.EOF) {
-		err = file.Truncate(size)
-	}
-	if err == nil {
-		_, err = file.Seek(size, io.SeekStart)
-	}
-	r.lines = bufio.NewReader(io.NewSectionReader(file, 0, size))
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("--resume %s: %w", path, err), file.Close())
-	}
-	return r, nil
-}
-
-// skipLine reads a whole line of any length, and returns its length in bytes.
-func skipLine(lines *bufio.Reader) (n int, err error) {
-	for {
-		part, err := lines.ReadSlice('\n')
-		n += len(part)
-		if !errors.Is(err, bufio.ErrBufferFull) {
-			return n, err //nolint:wrapcheck // the caller names the file
-		}
-	}
-}
-
-// skip leaves out the places that have a row. The rows must belong to the first places, in their order.
-func (r *resumption) skip(places iter.Seq2[input.Place, error]) iter.Seq2[input.Place, error] {
-	return func(yield func(input.Place, error) bool) {
-		n := 0
-		for place, err := range places {
-			if n < r.rows && err == nil {
-				n++
-				if err = r.check(n, place); err == nil {
-					continue
-				}
-			}
-			if !yield(place, err) {
-				return
-			}
-		}
-	}
-}
-
-// check returns an error when the next row does not belong to a place.
-func (r *resumption) check(n int, place input.Place) error {
-	line, err := r.lines.ReadBytes('\n')
-	var row struct {
-		PlaceID string `json:"placeId"`
-	}
-	if err == nil {
-		err = json.Unmarshal(bytes.TrimSpace(line), &row)
-	}
-	if err != nil {
-		return fmt.Errorf("--resume: line %d of %s is no result: %w", n, r.file.Name(), err)
-	}
-	if row.PlaceID != place.Restaurant.PlaceID {
-		return fmt.Errorf("--resume: line %d of %s is about place %q, and %s about %q: it has the results of other input",
-			n, r.file.Name(), row.PlaceID, place.Position, place.Restaurant.PlaceID)
+	case e.bad > 0:
+		return fmt.Errorf("%d of %d %w", e.bad, e.bad+e.places, errBadPlaces)
+	case e.pending > 0:
+		return fmt.Errorf("%w: %d after %s: call it again later", errPending, e.pending, e.timeout)
 	}
 	return nil
+}
+
+// read asks for the places of the file. Those before an error are asked for, too.
+func (e *enrichment) read(ctx context.Context, path string) error {
+	for record, err := range rows.Open(ctx, path, e.config.Stdin, rows.Options{MaxBytes: maxPlace}) {
+		broken, one := errors.AsType[*rows.Error](err)
+		if err != nil && !one {
+			return errors.Join(e.flush(ctx), err)
+		}
+		place, err := e.place(record)
+		if one {
+			err = errors.New(broken.Problem)
+		}
+		if err != nil {
+			e.bad++
+			e.notef("%s: %s\n", record.Where(), err)
+			continue
+		}
+		if last := len(e.batches) - 1; last < 0 || len(e.batches[last]) == placesAsked {
+			if len(e.batches) == requestsAtOnce {
+				if err := e.flush(ctx); err != nil {
+					return err
+				}
+			}
+			e.batches = append(e.batches, nil)
+		}
+		last := len(e.batches) - 1
+		e.batches[last], e.offset = append(e.batches[last], place), record.Offset
+	}
+	return e.flush(ctx)
+}
+
+// place returns the place of a record.
+func (e *enrichment) place(record rows.Record) (contracts.Restaurant, error) {
+	place, err := contracts.Decode[contracts.Restaurant](record.Body)
+	if err == nil && place.CityText == "" {
+		place.CityText = e.city
+		err = place.Validate()
+	}
+	if invalid, ok := errors.AsType[*contracts.ValidationError](err); ok {
+		err = errors.New(notify.Fields(invalid.Fields))
+	}
+	return place, err
+}
+
+// flush asks for the batches, and writes their places in the order of the file.
+func (e *enrichment) flush(ctx context.Context) error {
+	group, asking := errgroup.WithContext(ctx)
+	for _, batch := range e.batches {
+		group.Go(func() error { return e.ask(asking, batch) })
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	for _, batch := range e.batches {
+		for _, place := range batch {
+			line, err := place.AppendJSON(nil)
+			if err == nil {
+				err = e.say("%s\n", line)
+			}
+			if err != nil {
+				return fmt.Errorf("write place %q: %w", place.PlaceID, err)
+			}
+			e.places++
+			if isOpen(place) {
+				e.pending++
+			}
+		}
+	}
+	e.batches = e.batches[:0]
+	e.bar.Set(fmt.Sprintf("%d places, %d pending", e.places, e.pending), e.offset)
+	return nil
+}
+
+// isOpen reports whether a place may still get a result. A pending state with a reason is final.
+func isOpen(place contracts.Restaurant) bool {
+	state, ok := place.State(contracts.ProviderWolt)
+	return !ok || state.Status == contracts.StatusPending && state.Reason == ""
+}
+
+// ask puts the results into the places, and asks again for those that are open, up to the timeout.
+func (e *enrichment) ask(ctx context.Context, places []contracts.Restaurant) error {
+	until := time.Now().Add(e.timeout)
+	open := make([]int, len(places))
+	for i := range places {
+		open[i] = i
+	}
+	for len(open) > 0 {
+		sent := time.Now()
+		req := contracts.EnrichRequest{WaitMS: int(min(max(time.Until(until), 0), contracts.MaxWait).Milliseconds())}
+		for _, at := range open {
+			req.Results = append(req.Results, places[at])
+		}
+		results, err := e.post(ctx, req)
+		if err != nil {
+			return fmt.Errorf("place %q and those after it: %w", places[open[0]].PlaceID, err)
+		}
+		left := open[:0]
+		for i, at := range open {
+			if places[at] = results[i]; isOpen(results[i]) {
+				left = append(left, at)
+			}
+		}
+		if open = left; time.Now().After(until) || len(open) > 0 && !pause.For(ctx, askAgain-time.Since(sent)) {
+			break
+		}
+	}
+	return ctx.Err()
+}
+
+// post sends a request, and returns the same places with their results.
+func (e *enrichment) post(ctx context.Context, req contracts.EnrichRequest) ([]contracts.Restaurant, error) {
+	body, err := contracts.Encode(req)
+	if err != nil {
+		return nil, err
+	}
+	limit, cancel := context.WithTimeout(ctx, time.Duration(req.WaitMS)*time.Millisecond+10*time.Second) // for the answer itself
+	defer cancel()
+	post, err := http.NewRequestWithContext(limit, http.MethodPost, strings.TrimSuffix(e.url, "/")+"/v1/enrich", bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("ask %s: %w", e.url, err)
+	}
+	post.Header.Set("Content-Type", "application/json")
+	if e.key != "" {
+		post.Header.Set("Authorization", "Bearer "+e.key)
+	}
+	answer, err := http.DefaultClient.Do(post)
+	if err != nil {
+		return nil, fmt.Errorf("%w: ask %s: %w (start an enricher with \"expediter up\", or say where one is with --url)", errUnavailable, e.url, err)
+	}
+	defer answer.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(answer.Body, 2*contracts.MaxBody))
+	if err != nil {
+		return nil, fmt.Errorf("%w: ask %s: %w", errUnavailable, e.url, err)
+	}
+	if answer.StatusCode != http.StatusOK {
+		var problem struct{ Detail string }
+		_ = json.Unmarshal(data, &problem) //nolint:errcheck // a proxy's page has no detail
+		err := fmt.Errorf("%s answers %s: %s", e.url, answer.Status, problem.Detail)
+		if answer.StatusCode >= http.StatusInternalServerError || answer.StatusCode == http.StatusTooManyRequests {
+			err = fmt.Errorf("%w: %w", errUnavailable, err)
+		}
+		return nil, err
+	}
+	resp, err := contracts.Decode[contracts.EnrichResponse](data)
+	if err == nil && len(resp.Results) != len(req.Results) {
+		err = fmt.Errorf("it has %d places, %d were asked for", len(resp.Results), len(req.Results))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the answer of %s: %w", e.url, err)
+	}
+	return resp.Results, nil
 }

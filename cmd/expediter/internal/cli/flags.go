@@ -9,8 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/output"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
@@ -141,13 +140,13 @@ func (f *natsFlags) asking(
 
 // rows returns the writer of a list. The texts of a column are cut to 60 cells for each ~ after its name, and not cut
 // without a ~.
-func (g *globals) rows(format string, columns ...string) *output.Rows {
-	all := make([]table.Column, len(columns))
+func (g *globals) rows(format string, columns ...string) *terminal.Rows {
+	all := make([]terminal.Column, len(columns))
 	for i, column := range columns {
 		name := strings.TrimRight(column, "~")
-		all[i] = table.Column{Name: name, Width: cells * (len(column) - len(name))}
+		all[i] = terminal.Column{Name: name, Width: cells * (len(column) - len(name))}
 	}
-	return output.NewRows(g.config.Stdout, output.Format(format), all...)
+	return terminal.NewRows(g.config.Stdout, terminal.Format(format), all...)
 }
 
 // completeWith offers fixed values for a flag. It panics on a name that is not a flag, which is a mistake in this

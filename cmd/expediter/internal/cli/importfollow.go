@@ -12,8 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/imports"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/progress"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/importer"
 	"github.com/expediter-io/expediter/services/importer/recipe"
@@ -106,7 +105,7 @@ func (f *followFlags) ended(ctx context.Context, job importer.Job) error {
 		if f.json {
 			return f.writeLine(job)
 		}
-		f.notef("%s is recipe %s, which the Recipe Service keeps.\n", table.Printable(job.Title), job.RecipeID)
+		f.notef("%s is recipe %s, which the Recipe Service keeps.\n", terminal.Printable(job.Title), job.RecipeID)
 		return nil
 	}
 	if err != nil {
@@ -124,7 +123,7 @@ func (f *followFlags) ended(ctx context.Context, job importer.Job) error {
 
 // failure returns the error of a failed import, with a remedy.
 func (f *followFlags) failure(job importer.Job) error {
-	text := fmt.Sprintf("%s (%s)", strings.TrimRight(table.Printable(job.Error), "."), job.Code)
+	text := fmt.Sprintf("%s (%s)", strings.TrimRight(terminal.Printable(job.Error), "."), job.Code)
 	if job.Retryable {
 		text += "; try again with: " + f.command("retry --follow", job.JobID)
 	}
@@ -161,7 +160,7 @@ func sourceLabel(address string) string {
 // display shows the progress of an import: with a bar on a terminal, and in lines in a log. With JSON it shows nothing,
 // because the output already has the progress.
 type display struct {
-	bar   *progress.Bar
+	bar   *terminal.Bar
 	flags *followFlags
 	said  string
 }
@@ -204,9 +203,9 @@ func step(job importer.Job) (text string, share float64) {
 	case job.Status.Final():
 		return string(job.Status), 1
 	case job.WaitingFor != "":
-		return "waiting for " + table.Printable(job.WaitingFor+": "+job.Error), 0
+		return "waiting for " + terminal.Printable(job.WaitingFor+": "+job.Error), 0
 	case job.Error != "":
-		return "failed, will try again: " + table.Printable(job.Error), 0
+		return "failed, will try again: " + terminal.Printable(job.Error), 0
 	case job.Step == "extract":
 		return "making the recipe", 0.6 + 0.3*job.Progress
 	case job.Step == "create":

@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
@@ -125,7 +125,7 @@ func (f *inboxFlags) wanted() []inapp.State {
 func (f *inboxFlags) list(userID string, page inapp.Page) (err error) {
 	counts := page.Counts
 	if counts == (inapp.Counts{}) {
-		f.notef("The inbox of %s is empty%s.\n", table.Printable(userID), f.asKind())
+		f.notef("The inbox of %s is empty%s.\n", terminal.Printable(userID), f.asKind())
 		return nil
 	}
 	out := f.table()
@@ -167,11 +167,11 @@ func (g *globals) colored(colors map[string]string) map[string]string {
 	return nil
 }
 
-func (f *inboxFlags) table() *table.Writer {
-	return table.New(f.config.Stdout,
-		table.Column{Name: "STATE", Colors: f.colored(stateColors)}, table.Column{Name: "TIME"}, table.Column{Name: "AS"},
-		table.Column{Name: "EVENT", Width: cells}, table.Column{Name: "WHAT", Width: cells}, table.Column{Name: "PRIORITY", Optional: true},
-		table.Column{Name: "CATEGORY", Optional: true}, table.Column{Name: "PAYLOAD", Width: cells},
+func (f *inboxFlags) table() *terminal.Table {
+	return terminal.NewTable(f.config.Stdout,
+		terminal.Column{Name: "STATE", Colors: f.colored(stateColors)}, terminal.Column{Name: "TIME"}, terminal.Column{Name: "AS"},
+		terminal.Column{Name: "EVENT", Width: cells}, terminal.Column{Name: "WHAT", Width: cells}, terminal.Column{Name: "PRIORITY", Optional: true},
+		terminal.Column{Name: "CATEGORY", Optional: true}, terminal.Column{Name: "PAYLOAD", Width: cells},
 	)
 }
 
@@ -194,7 +194,7 @@ func (f *inboxFlags) watch(ctx context.Context, inbox *inapp.Inbox, userID strin
 	}
 	defer feed.Close()
 	if !f.json {
-		f.notef("Following the inbox of %s%s. Stop with Ctrl-C.\n", table.Printable(userID), f.asKind())
+		f.notef("Following the inbox of %s%s. Stop with Ctrl-C.\n", terminal.Printable(userID), f.asKind())
 	}
 	wanted := f.wanted()
 	for {
@@ -210,7 +210,7 @@ func (f *inboxFlags) watch(ctx context.Context, inbox *inapp.Inbox, userID strin
 			err = f.writeLine(item)
 		default:
 			cells := itemCells(item)
-			err = f.say("%-8s  %s  %s\n", cells[0], cells[1], table.Printable(strings.Join(notEmpty(cells[2:]), "  ")))
+			err = f.say("%-8s  %s  %s\n", cells[0], cells[1], terminal.Printable(strings.Join(notEmpty(cells[2:]), "  ")))
 		}
 		if err != nil {
 			return err

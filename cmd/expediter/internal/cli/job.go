@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
 	"github.com/expediter-io/expediter/pkg/service/console"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
@@ -65,24 +65,19 @@ func (f *jobsFlags) show(j worker.StoredJob, format string) error {
 }
 
 func newJobsWatch(f *jobsFlags) *cobra.Command {
-	var every time.Duration
 	cmd := f.listing(&cobra.Command{
 		Use: "watch JOB", Args: cobra.ExactArgs(1),
 	}, func(ctx context.Context, args []string, format string) error {
-		if every < 100*time.Millisecond {
-			return f.usage(fmt.Errorf("--every %s: want 100ms or more", every))
-		}
-		return f.use(ctx, func(client *worker.Client) error { return f.watch(ctx, client, args[0], every, format) })
+		return f.use(ctx, func(client *worker.Client) error { return f.watch(ctx, client, args[0], format) })
 	}, "text", "jsonl")
 	f.keyFlag(cmd)
-	cmd.Flags().DurationVar(&every, "every", time.Second, "time between two looks")
 	return cmd
 }
 
 // watch writes the state of a job at each change until the job has ended. A job that no longer exists has ended too.
-func (f *jobsFlags) watch(ctx context.Context, client *worker.Client, name string, every time.Duration, format string) error {
+func (f *jobsFlags) watch(ctx context.Context, client *worker.Client, name, format string) error {
 	ref, last := f.ref(name), ""
-	again := time.NewTicker(every)
+	again := time.NewTicker(time.Second)
 	defer again.Stop()
 	for {
 		job, err := client.Job(ctx, ref)
@@ -138,7 +133,7 @@ func (f *jobsFlags) writeWatched(j worker.StoredJob, line, format string) error 
 	if format == "jsonl" {
 		return f.writeLine(newJobRow(j))
 	}
-	return f.say("%s  %s\n", stamp(time.Now()), table.Printable(line))
+	return f.say("%s  %s\n", stamp(time.Now()), terminal.Printable(line))
 }
 
 func newJobsCancel(jobs *jobsFlags) *cobra.Command {
@@ -175,7 +170,7 @@ func newJobsUnschedule(f *jobsFlags) *cobra.Command {
 		const would = "end the schedule of"
 		return f.schedule(ctx, client, args[0], yes, "unschedule", would, func(ctx context.Context, s worker.Scheduled) (string, error) {
 			of, name := s.Name()
-			return "Ended the schedule of " + table.Printable(args[0]) + ".", client.Unschedule(ctx, of, name)
+			return "Ended the schedule of " + terminal.Printable(args[0]) + ".", client.Unschedule(ctx, of, name)
 		})
 	})
 	cmd.Flags().BoolVar(&yes, "yes", false, "do it")
@@ -195,7 +190,7 @@ func (f *jobsFlags) schedule(
 	case !yes:
 		next, _ := all[at].Next(time.Now()) //nolint:errcheck // of another program
 		return f.say("Would %s %s, whose next run is due %s. Nothing was changed: add --yes to do it.\n",
-			would, table.Printable(subject), stampOf(next))
+			would, terminal.Printable(subject), stampOf(next))
 	}
 	said := ""
 	err = f.acted(ctx, action, fmt.Sprintf("schedule %q of %s", subject, f.stream), func(ctx context.Context) (err error) {

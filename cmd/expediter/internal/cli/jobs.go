@@ -12,8 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/output"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
@@ -290,7 +289,7 @@ func (f *natsFlags) schedules(ctx context.Context, js jetstream.JetStream, strea
 	return out.Close()
 }
 
-func (f *natsFlags) schedulesOf(ctx context.Context, js jetstream.JetStream, stream string, out *output.Rows) error {
+func (f *natsFlags) schedulesOf(ctx context.Context, js jetstream.JetStream, stream string, out *terminal.Rows) error {
 	stream, n, err := worker.PartitionsOf(ctx, js, stream)
 	if err != nil {
 		return err
@@ -315,7 +314,7 @@ func (f *natsFlags) schedulesOf(ctx context.Context, js jetstream.JetStream, str
 			when = "every " + row.Every
 		}
 		if row.Next, err = s.Next(now); err != nil {
-			f.notef("%s: %v\n", table.Printable(s.Subject), err) // a schedule of another program
+			f.notef("%s: %v\n", terminal.Printable(s.Subject), err) // a schedule of another program
 		}
 		out.Add(row, row.Subject, when, row.TimeZone, row.Next, row.Since, row.Stream)
 	}

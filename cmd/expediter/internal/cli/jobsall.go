@@ -8,7 +8,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
 	"github.com/expediter-io/expediter/pkg/service/console"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
@@ -74,7 +74,7 @@ func (f *jobsAllFlags) act(ctx context.Context, client *worker.Client, a jobsAct
 		return fmt.Errorf("job %d is %s: %s", job.Sequence, job.State, a.cannot)
 	case !yes:
 		return f.say("Would %s job %d, %s, which is %s. Nothing was changed: add --yes to do it.\n",
-			a.Verb, job.Sequence, table.Printable(job.Subject), a.how(job))
+			a.Verb, job.Sequence, terminal.Printable(job.Subject), a.how(job))
 	}
 	// A subject may hold data of a user.
 	was := job
@@ -108,7 +108,7 @@ func (f *jobsAllFlags) actOnAll(ctx context.Context, client *worker.Client, a jo
 		return fmt.Errorf("%w: no job matches that could be %s.%s", ErrNotFound, a.Past, more)
 	case f.count == 0:
 		return f.say("Would %s %s, from %d, %s, to %d, %s.%s Nothing was changed: add --count %d to do it.\n", a.Verb, counted(len(jobs), "job"),
-			jobs[0].Sequence, table.Printable(jobs[0].Subject), jobs[len(jobs)-1].Sequence, table.Printable(jobs[len(jobs)-1].Subject), more,
+			jobs[0].Sequence, terminal.Printable(jobs[0].Subject), jobs[len(jobs)-1].Sequence, terminal.Printable(jobs[len(jobs)-1].Subject), more,
 			len(jobs))
 	case f.count != len(jobs):
 		return fmt.Errorf("--count is %d, and %s can be %s now: nothing was changed", f.count, counted(len(jobs), "job"), a.Past)

@@ -14,7 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/inspect"
 )
@@ -52,7 +52,7 @@ func (f *jobsFlags) pause(ctx context.Context, client *worker.Client, pattern st
 	if err != nil {
 		return err
 	}
-	return f.say("Paused %s until %s.\n", table.Printable(pattern), until)
+	return f.say("Paused %s until %s.\n", terminal.Printable(pattern), until)
 }
 
 // pattern describes the paused jobs in a record of the audit.
@@ -96,7 +96,7 @@ func (f *jobsFlags) resume(ctx context.Context, client *worker.Client, args []st
 	case !paused:
 		return fmt.Errorf("%w: %q is not paused", ErrNotFound, pattern)
 	}
-	return f.say("Resumed %s.\n", table.Printable(pattern))
+	return f.say("Resumed %s.\n", terminal.Printable(pattern))
 }
 
 // workersFlags are the flags of jobs workers.
@@ -212,7 +212,7 @@ func (f *workersFlags) drain(ctx context.Context, name string, resume bool) erro
 	if err != nil {
 		return err
 	}
-	return f.say("%s is %s: %d run, and %d wait in it.\n", table.Printable(w.Name()), w.State(), w.Running, w.Waiting)
+	return f.say("%s is %s: %d run, and %d wait in it.\n", terminal.Printable(w.Name()), w.State(), w.Running, w.Waiting)
 }
 
 func (f *workersFlags) list(all []inspect.Info) error {
@@ -305,10 +305,10 @@ func (f *workersFlags) showStacks(s inspect.Stacks) error {
 		if a.Stuck {
 			stuck = ", and ignores its ended context"
 		}
-		fmt.Fprintf(&text, "%s (%d, job %s), attempt %d, since %s%s\n", table.Printable(a.Subject), a.Sequence, table.Printable(a.Job), a.Attempt,
+		fmt.Fprintf(&text, "%s (%d, job %s), attempt %d, since %s%s\n", terminal.Printable(a.Subject), a.Sequence, terminal.Printable(a.Job), a.Attempt,
 			stamp(a.Started), stuck)
 		for row := range strings.Lines(a.Stacks) {
-			text.WriteString("  " + table.Printable(strings.ReplaceAll(strings.TrimRight(row, "\n"), "\t", "    ")) + "\n")
+			text.WriteString("  " + terminal.Printable(strings.ReplaceAll(strings.TrimRight(row, "\n"), "\t", "    ")) + "\n")
 		}
 	}
 	err := f.say("%s", text.String())

@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/command"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 )
@@ -149,7 +149,7 @@ func (f *lockFlags) exit(err error) error {
 		return &codeError{exitLockUsage, err}
 	case errors.Is(err, kvlock.ErrHeld):
 		return &codeError{f.conflict, err}
-	case errors.Is(err, command.ErrNotStarted):
+	case errors.Is(err, terminal.ErrNotStarted):
 		return &codeError{exitLockNotRun, err}
 	case errors.Is(err, errLockLost):
 		return &codeError{exitLockLost, err}
@@ -163,7 +163,7 @@ func (f *lockFlags) run(ctx context.Context, name string, args []string) error {
 		return err
 	}
 	if _, err := exec.LookPath(args[0]); err != nil { // fails before a long wait
-		return fmt.Errorf("%w: %w", command.ErrNotStarted, err)
+		return fmt.Errorf("%w: %w", terminal.ErrNotStarted, err)
 	}
 	signals, ignore := catch()
 	defer ignore()
@@ -180,7 +180,7 @@ func (f *lockFlags) run(ctx context.Context, name string, args []string) error {
 		return f.explain(err)
 	}
 	f.logger.InfoContext(ctx, "lock.acquired", "name", name, "token", lease.Token().String())
-	code, err := command.Run(lease.Context(), command.Config{
+	code, err := terminal.Run(lease.Context(), terminal.Command{
 		Args: args, Grace: f.grace, Signals: signals, Stdin: f.config.Stdin, Stdout: f.config.Stdout, Stderr: f.config.Stderr,
 		Env: append(os.Environ(), variableFencing+"="+lease.Token().String(), variableLockName+"="+name),
 	})
@@ -195,7 +195,7 @@ func (f *lockFlags) run(ctx context.Context, name string, args []string) error {
 		f.logger.WarnContext(ctx, "lock.not_released", "name", name, "free_in", f.ttl, "error", released)
 	}
 	switch {
-	case errors.Is(err, command.ErrNotStarted):
+	case errors.Is(err, terminal.ErrNotStarted):
 		return err
 	case err != nil:
 		return &codeError{ExitFailure, err}
@@ -215,7 +215,7 @@ func (f *lockFlags) acquire(
 		defer close(interrupted)
 		select {
 		case s := <-signals:
-			err := &codeError{command.SignalCode(s), fmt.Errorf("%s while waiting for the lock", s)}
+			err := &codeError{terminal.SignalCode(s), fmt.Errorf("%s while waiting for the lock", s)}
 			interrupted <- err
 			cancel(err)
 		case <-ctx.Done():

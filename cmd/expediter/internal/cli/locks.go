@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 )
 
@@ -161,7 +161,7 @@ func (f *lockerFlags) steal(ctx context.Context, locks *kvlock.Locker, name stri
 	}
 	if !yes {
 		return f.say("Would take %s from %s, which holds it since %s. Nothing was changed: add --yes to do it.\n",
-			name, table.Printable(lock.Holder), stamp(lock.Since))
+			name, terminal.Printable(lock.Holder), stamp(lock.Since))
 	}
 	var stolen kvlock.Lock
 	err = f.audited(ctx, f.js, "steal", fmt.Sprintf("lock %s of %q", name, lock.Holder), func(ctx context.Context) (int, error) {
@@ -175,5 +175,5 @@ func (f *lockerFlags) steal(ctx context.Context, locks *kvlock.Locker, name stri
 	if err != nil {
 		return err
 	}
-	return f.say("Took %s from %s.\n", name, table.Printable(stolen.Stolen))
+	return f.say("Took %s from %s.\n", name, terminal.Printable(stolen.Stolen))
 }

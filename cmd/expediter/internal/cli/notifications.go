@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/notify"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier"
 )
@@ -119,10 +119,10 @@ func (f *notificationsFlags) describe(ctx context.Context, client *notify.Client
 		f.notef("Seen %s; it is not planned yet. When that lasts, see: expediter dead list --job-stream EVENTS\n", stamp(e.At))
 	case e.State == "refused":
 		f.notef("Seen %s; it could not be planned: %s\nMend that, and replay its letter: expediter dead list --job-stream EVENTS\n",
-			stamp(e.At), table.Printable(e.Reason))
+			stamp(e.At), terminal.Printable(e.Reason))
 	default:
 		f.notef("%s, seen %s: %s for %s.\n",
-			table.Printable(e.EventType), stamp(e.At), counted(e.Rows, "row"), counted(e.Recipients, "recipient"))
+			terminal.Printable(e.EventType), stamp(e.At), counted(e.Rows, "row"), counted(e.Recipients, "recipient"))
 	}
 	return nil
 }
@@ -160,8 +160,8 @@ func (f *notificationsFlags) list(ctx context.Context, client *notify.Client) (e
 	return err
 }
 
-func (f *notificationsFlags) table() *table.Writer {
-	columns := []table.Column{
+func (f *notificationsFlags) table() *terminal.Table {
+	columns := []terminal.Column{
 		{Name: "EVENT", Width: cells},
 		{Name: "TYPE"},
 		{Name: "USER", Width: cells},
@@ -170,18 +170,18 @@ func (f *notificationsFlags) table() *table.Writer {
 	}
 	if f.attempts {
 		columns = append(columns,
-			table.Column{Name: "TRY"}, table.Column{Name: "TIME"}, table.Column{Name: "TOOK"},
-			table.Column{Name: "OUTCOME", Colors: f.colored(stateColors)}, table.Column{Name: "WORKER"}, table.Column{Name: "DETAIL"})
+			terminal.Column{Name: "TRY"}, terminal.Column{Name: "TIME"}, terminal.Column{Name: "TOOK"},
+			terminal.Column{Name: "OUTCOME", Colors: f.colored(stateColors)}, terminal.Column{Name: "WORKER"}, terminal.Column{Name: "DETAIL"})
 	} else {
 		columns = append(columns,
-			table.Column{Name: "STATE", Colors: f.colored(stateColors)}, table.Column{Name: "REASON", Optional: true},
-			table.Column{Name: "TRIES"}, table.Column{Name: "TIME"}, table.Column{Name: "UNTIL", Optional: true})
+			terminal.Column{Name: "STATE", Colors: f.colored(stateColors)}, terminal.Column{Name: "REASON", Optional: true},
+			terminal.Column{Name: "TRIES"}, terminal.Column{Name: "TIME"}, terminal.Column{Name: "UNTIL", Optional: true})
 	}
-	return table.New(f.config.Stdout, columns...)
+	return terminal.NewTable(f.config.Stdout, columns...)
 }
 
 // write writes a row, or its attempts.
-func (f *notificationsFlags) write(out *table.Writer, row notifier.Notification) error {
+func (f *notificationsFlags) write(out *terminal.Table, row notifier.Notification) error {
 	if f.json {
 		return f.writeLine(row)
 	}
@@ -255,7 +255,7 @@ func (f *notificationsFlags) cancel(ctx context.Context, c notifier.Cancellation
 		again = " already"
 	}
 	return f.say("%s is cancelled%s: %d suppressed, %d had been sent, %d had ended otherwise, %d being sent\n",
-		table.Printable(done.EventID), again, done.Suppressed, done.Sent, done.Ended, done.Sending)
+		terminal.Printable(done.EventID), again, done.Suppressed, done.Sent, done.Ended, done.Sending)
 }
 
 func newNotificationsReplay(shared *notificationsFlags) *cobra.Command {

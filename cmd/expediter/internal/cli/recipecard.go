@@ -9,7 +9,7 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
@@ -24,13 +24,13 @@ type recipeCard struct {
 
 // line writes a line, unless there is no text.
 func (c *recipeCard) line(indent, text string) {
-	if text = strings.Join(strings.Fields(table.Printable(text)), " "); text != "" {
+	if text = strings.Join(strings.Fields(terminal.Printable(text)), " "); text != "" {
 		c.out.WriteString(indent + text + "\n")
 	}
 }
 
 func (c *recipeCard) heading(text string) {
-	if text = table.Printable(text); c.bold {
+	if text = terminal.Printable(text); c.bold {
 		text = "\x1b[1m" + text + "\x1b[0m"
 	}
 	c.out.WriteString(text + "\n")

@@ -28,7 +28,6 @@ type relayFlags struct {
 
 	concurrency  int
 	database     string
-	inbox        string
 	keep         time.Duration
 	listen       string
 	migrate      bool
@@ -49,7 +48,6 @@ func newRelay(g *globals) *cobra.Command {
 	f.register(flags)
 	flags.IntVar(&f.concurrency, "concurrency", 2, "batches under way at a time; each has a connection to the database")
 	flags.StringVar(&f.database, "database", "", "URL of the database (default $DATABASE_URL)")
-	flags.StringVar(&f.inbox, "inbox-prefix", "", "inbox prefix, if the user has one of its own (default $NATS_INBOX_PREFIX)")
 	flags.DurationVar(&f.keep, "keep", 0, "how long rows stay once they are safe (default not at all)")
 	flags.StringVar(&f.listen, "listen", service.None, "address for /metrics, /livez and /readyz, such as :9090")
 	flags.BoolVar(&f.migrate, "migrate", false, "make the table first")
@@ -171,9 +169,6 @@ func (f *relayFlags) relay(ctx context.Context, pool *pgxpool.Pool) error {
 	server, opts, err := f.options(ctx, "expediter relay")
 	if err != nil {
 		return err
-	}
-	if inbox := cmp.Or(f.inbox, f.config.Getenv("NATS_INBOX_PREFIX")); inbox != "" {
-		opts = append(opts, nats.CustomInboxPrefix(inbox))
 	}
 	about, err := f.watched(ctx)
 	if err != nil {

@@ -20,12 +20,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/enrich"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/imports"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/input"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/notify"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/progress"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
+	"github.com/expediter-io/expediter/internal/rows"
 	"github.com/expediter-io/expediter/pkg/jsretry"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
@@ -140,9 +138,8 @@ func (g *globals) notef(format string, args ...any) {
 
 // newBar returns a progress bar on the standard error, which is not shown elsewhere than on a terminal. With predict it shows the time that
 // is left.
-func (g *globals) newBar(total int64, predict bool) *progress.Bar {
-	stderr := g.config.stderr()
-	return progress.New(progress.Config{Predict: predict, Total: total, Visible: stderr.TTY, Width: stderr.Width(), Writer: stderr})
+func (g *globals) newBar(total int64, predict bool) *terminal.Bar {
+	return terminal.NewBar(g.config.stderr(), total, predict)
 }
 
 // harmless returns a text of several lines in a form that is safe on a terminal, because subjects, names and answers
@@ -150,7 +147,7 @@ func (g *globals) newBar(total int64, predict bool) *progress.Bar {
 func harmless(text string) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
-		lines[i] = table.Printable(line)
+		lines[i] = terminal.Printable(line)
 	}
 	return strings.Join(lines, "\n")
 }
@@ -195,27 +192,24 @@ func version() string {
 	return text + " " + info.GoVersion
 }
 
-// errBadRecords is returned when records of the input could not be used.
-var errBadRecords = errors.New("records could not be used")
-
-// problems lists the mistakes in the input, and returns an error that counts them.
-func problems(w io.Writer, report input.Report) error {
-	for _, problem := range report.Problems {
-		fmt.Fprintln(w, harmless(fmt.Sprint(problem))) //nolint:errcheck // nowhere to say so
+// exist returns an error for files that do not exist, before any work begins.
+func exist(paths []string) error {
+	var errs []error
+	for _, path := range paths {
+		if path == "" || path == rows.Stdin {
+			continue
+		}
+		if _, err := os.Stat(path); err != nil {
+			errs = append(errs, err)
+		}
 	}
-	if more := report.Bad - len(report.Problems); more > 0 {
-		fmt.Fprintf(w, "... and %d more\n", more) //nolint:errcheck // as above
-	}
-	if report.Bad == 0 {
-		return nil
-	}
-	return fmt.Errorf("%d of %d %w", report.Bad, report.Rows, errBadRecords)
+	return errors.Join(errs...)
 }
 
 // openInput opens a file, or the standard input for "-". Its reads end with the context. The caller closes it.
 func (g *globals) openInput(ctx context.Context, path string) (io.ReadCloser, error) {
-	if path == input.Stdin {
-		return io.NopCloser(input.Interruptible(ctx, g.config.Stdin)), nil
+	if path == rows.Stdin {
+		return io.NopCloser(rows.Interruptible(ctx, g.config.Stdin)), nil
 	}
 	file, err := os.Open(path) //nolint:gosec // the person who runs it names the file
 	if err != nil {
@@ -224,7 +218,7 @@ func (g *globals) openInput(ctx context.Context, path string) (io.ReadCloser, er
 	return struct {
 		io.Reader
 		io.Closer
-	}{input.Interruptible(ctx, file), file}, nil
+	}{rows.Interruptible(ctx, file), file}, nil
 }
 
 // read reads a file, or the standard input for "-", up to most bytes.
@@ -246,7 +240,7 @@ func (g *globals) read(ctx context.Context, path string, most int64) ([]byte, er
 
 // inputName returns the name of a file, or of the standard input, in messages.
 func inputName(path string) string {
-	if path == input.Stdin {
+	if path == rows.Stdin {
 		return "standard input"
 	}
 	return path
@@ -361,10 +355,10 @@ func ExitCode(err error) int {
 	case errors.Is(err, notify.ErrUnavailable), errors.Is(err, jsretry.ErrNotReady), errors.Is(err, kvlock.ErrUnavailable),
 		errors.Is(err, kvrecord.ErrUnavailable): // also after their own deadlines
 		return ExitUnavailable
-	case errors.Is(err, enrich.ErrTimeout), errors.Is(err, context.DeadlineExceeded), errors.Is(err, errStillRunning),
+	case errors.Is(err, errPending), errors.Is(err, context.DeadlineExceeded), errors.Is(err, errStillRunning),
 		errors.Is(err, notify.ErrNotEnded):
 		return ExitTimeout
-	case errors.Is(err, enrich.ErrUnavailable), errors.Is(err, errUnavailable), errors.Is(err, imports.ErrUnavailable),
+	case errors.Is(err, errUnavailable), errors.Is(err, imports.ErrUnavailable),
 		errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount), jsretry.Transient(err):
 		return ExitUnavailable
 	}

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -11,13 +14,13 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/enrich"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/jsretry"
 	"github.com/expediter-io/expediter/pkg/kvlock"
@@ -30,46 +33,47 @@ func TestMain(m *testing.M) {
 	testscript.Main(natstest.LeakChecked{M: m}, map[string]func(){
 		"expediter": func() {
 			ctx, _ := signal.NotifyContext(context.Background(), os.Interrupt)
-			os.Exit(Run(ctx, Config{OpenEnricher: openFake}, os.Args[1:]))
+			os.Exit(Run(ctx, Config{}, os.Args[1:]))
 		},
 	})
 }
 
-// openFake opens an enricher that goes by the names of the places.
-func openFake(ctx context.Context, opts EnricherOptions) (enrich.Enricher, func() error, error) {
-	opts.Logger.InfoContext(ctx, "open", "catalog", opts.Catalog, "url", opts.URL)
-	if opts.URL == "http://unplugged" {
-		return nil, nil, fmt.Errorf("%w: %s does not answer", enrich.ErrUnavailable, opts.URL)
-	}
-	stop := func() error {
-		opts.Logger.InfoContext(ctx, "stop")
-		if opts.Catalog == "badstop.csv" {
-			return errors.New("the pipeline did not end well")
+// enriching is `enriching`: it starts an enricher that goes by the names of the places, until the script ends, and sets ENRICHER to where it
+// is. A place whose name has Late is pending when it is asked for first.
+func enriching(ts *testscript.TestScript, _ bool, _ []string) {
+	var mu sync.Mutex
+	asked := map[string]bool{}
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		req, invalid := contracts.Decode[contracts.EnrichRequest](body)
+		if err := errors.Join(err, invalid); err != nil || r.Header.Get("Authorization") != "Bearer secret" {
+			http.Error(w, fmt.Sprintf(`{"detail":"no: %v"}`, err), http.StatusUnauthorized)
+			return
 		}
-		return nil
-	}
-	return fake{}, stop, nil
-}
-
-type fake struct{}
-
-func (fake) Enrich(_ context.Context, req contracts.EnrichRequest) (enrich.Answer, error) {
-	answer := enrich.Answer{Details: make(map[string]contracts.EnrichResult)}
-	for _, r := range req.Results {
-		switch {
-		case strings.Contains(r.Name, "Outage"):
-			return answer, fmt.Errorf("%w: out of order", enrich.ErrUnavailable)
-		case strings.Contains(r.Name, "Slow"):
-			r.SetState(contracts.ProviderWolt, contracts.PendingState(), false)
-		case strings.Contains(r.Name, "Closed"):
-			r.SetState(contracts.ProviderWolt, contracts.NotFoundState(), false)
-		default:
-			r.SetState(contracts.ProviderWolt, contracts.FoundState("https://wolt.com/en/isr/haifa/restaurant/"+r.PlaceID), false)
-			answer.Details[r.PlaceID] = contracts.EnrichResult{Score: 0.97, Venue: &contracts.Venue{ID: "v-" + r.PlaceID, Name: r.Name + ", " + r.CityText}}
+		mu.Lock()
+		defer mu.Unlock()
+		for i := range req.Results {
+			place := &req.Results[i]
+			state := contracts.FoundState("https://wolt.com/en/isr/haifa/restaurant/" + place.PlaceID)
+			switch {
+			case strings.Contains(place.Name, "Outage"):
+				http.Error(w, `{"detail":"out of order"}`, http.StatusServiceUnavailable)
+				return
+			case strings.Contains(place.Name, "Slow"), strings.Contains(place.Name, "Late") && !asked[place.PlaceID]:
+				state = contracts.PendingState()
+			case strings.Contains(place.Name, "Closed"):
+				state = contracts.NotFoundState()
+			}
+			asked[place.PlaceID] = true
+			place.SetState(contracts.ProviderWolt, state, false)
 		}
-		answer.Response.Results = append(answer.Response.Results, r)
-	}
-	return answer, nil
+		answer, err := contracts.Encode(contracts.EnrichResponse{RequestID: "r", Results: req.Results})
+		ts.Check(err)
+		_, _ = w.Write(answer) //nolint:errcheck // the client fails
+	}))
+	ts.Defer(srv.Close)
+	ts.Setenv("ENRICHER", srv.URL)
+	ts.Setenv("EXPEDITER_KEY", "secret")
 }
 
 func TestScripts(t *testing.T) {
@@ -79,6 +83,7 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"emptyserver": emptyServer,
+			"enriching":   enriching,
 			"follows":     follows,
 			"deadletters": deadLetters,
 			"importing":   importing,

@@ -13,8 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/notify"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/preview"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
 	"github.com/expediter-io/expediter/services/notifier"
 	"github.com/expediter-io/expediter/services/notifier/rules"
 	"github.com/expediter-io/expediter/services/notifier/template"
@@ -107,7 +106,7 @@ func (f *rulesFlags) tell(path string, err error) (n int) {
 		if line > 0 {
 			file = fmt.Sprintf("%s:%d", file, line)
 		}
-		f.notef("%s: %s\n", table.Printable(file), table.Printable(text))
+		f.notef("%s: %s\n", terminal.Printable(file), terminal.Printable(text))
 	}
 	if broken, ok := errors.AsType[*rules.Error](err); ok {
 		for _, m := range broken.Mistakes {
@@ -179,7 +178,6 @@ func (f *templatesFlags) newSend() *cobra.Command {
 	flags.StringVar(&f.test.Channel, "channel", "email", "channel that sends it")
 	flags.StringVar(&f.data, "data", "", "file with a payload for each template")
 	flags.StringVar(&f.test.Locale, "locale", "", "locale of the reader")
-	flags.StringVar(&f.test.TimeZone, "time-zone", "", "time zone of the reader, such as Europe/Rome")
 	flags.StringVar(&f.test.To, "to", "", "address")
 	return cmd
 }
@@ -196,7 +194,7 @@ func (f *templatesFlags) send(ctx context.Context, name string) error {
 	return f.ask(ctx, func(ctx context.Context, client *notify.Client) error {
 		sent, err := client.SendTest(ctx, f.test)
 		if err == nil && sent.Problem != "" {
-			err = fmt.Errorf("%s: %w", table.Printable(sent.Problem), errNotSent)
+			err = fmt.Errorf("%s: %w", terminal.Printable(sent.Problem), errNotSent)
 		}
 		if err == nil {
 			f.notef("%s is sent.\n", sent.ID)
@@ -235,12 +233,12 @@ func (f *templatesFlags) preview(folder string) error {
 	if err != nil {
 		return err
 	}
-	path, failed, err := preview.Write(f.out, preview.Config{Data: data, Locales: f.locales, Templates: set})
+	path, failed, err := preview{Data: data, Locales: f.locales, Templates: set}.writeTo(f.out)
 	if err != nil {
 		return err
 	}
 	for _, one := range failed {
-		f.notef("%s %s %s: %s\n", table.Printable(one.Template), table.Printable(one.Locale), one.Channel, table.Printable(one.Problem))
+		f.notef("%s %s %s: %s\n", terminal.Printable(one.Template), terminal.Printable(one.Locale), one.Channel, terminal.Printable(one.Problem))
 	}
 	f.notef("%s shows all texts.\n", path)
 	if len(failed) > 0 {

@@ -12,9 +12,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/input"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/notify"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
+	"github.com/expediter-io/expediter/internal/rows"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
@@ -182,7 +182,7 @@ func (f *usersFlags) get(ctx context.Context, client *notify.Client, r notifier.
 }
 
 func (f *usersFlags) put(ctx context.Context, client *notify.Client, r notifier.UserRequest, text string) error {
-	if text == input.Stdin {
+	if text == rows.Stdin {
 		data, err := f.read(ctx, text, contracts.MaxBody)
 		if err != nil {
 			return err
@@ -207,7 +207,7 @@ func (f *usersFlags) put(ctx context.Context, client *notify.Client, r notifier.
 	}
 	results, err := client.ImportUsers(ctx, line)
 	if err == nil && len(results) == 1 && results[0].Status == statusInvalid {
-		return errors.New(table.Printable(problemOf(results[0])))
+		return errors.New(terminal.Printable(problemOf(results[0])))
 	}
 	if err == nil && len(results) == 1 {
 		f.notef("%s\n", results[0].Status)
@@ -285,7 +285,7 @@ func (f *usersFlags) testAddress(ctx context.Context, c *notify.Client, r notifi
 	var sent notifier.TestSent
 	err := c.Address(ctx, "test", r, &sent)
 	if err == nil && sent.Problem != "" {
-		err = fmt.Errorf("%s: %w", table.Printable(sent.Problem), errNotSent)
+		err = fmt.Errorf("%s: %w", terminal.Printable(sent.Problem), errNotSent)
 	}
 	if err == nil {
 		f.notef("%s is sent.\n", sent.ID)

@@ -4,22 +4,16 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"iter"
-	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/input"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/notify"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/progress"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
+	"github.com/expediter-io/expediter/internal/rows"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
@@ -63,7 +57,7 @@ type userLine struct {
 type userImport struct {
 	*usersFlags
 
-	bar    *progress.Bar
+	bar    *terminal.Bar
 	batch  []userLine
 	bytes  int
 	client *notify.Client
@@ -72,7 +66,7 @@ type userImport struct {
 }
 
 func (f *usersFlags) importUsers(ctx context.Context, client *notify.Client, path string) error {
-	bar := f.newBar(input.Size(path), true)
+	bar := f.newBar(rows.Size(path), true)
 	run := &userImport{usersFlags: f, bar: bar, client: client, counts: map[string]int{}}
 	err := run.read(ctx, path)
 	bar.Close()
@@ -91,13 +85,27 @@ func (f *usersFlags) importUsers(ctx context.Context, client *notify.Client, pat
 }
 
 func (i *userImport) read(ctx context.Context, path string) error {
-	lines := i.jsonLines
-	if strings.EqualFold(filepath.Ext(path), ".csv") {
-		lines = i.csvLines
+	columns := []string{"user_id", "recipient_type"}
+	if i.kind != "" {
+		columns = columns[:1]
 	}
-	for line, err := range lines(ctx, path) {
-		if err != nil {
+	for record, err := range rows.Open(ctx, path, i.config.Stdin, rows.Options{Columns: columns, MaxBytes: recipient.MaxDocument}) {
+		line := userLine{offset: record.Offset, where: record.Where()}
+		broken, one := errors.AsType[*rows.Error](err)
+		switch {
+		case one:
+			line.json, line.wrong = noUser, broken.Problem
+		case errors.Is(err, rows.ErrFormat) && i.kind == "":
+			return errors.Join(i.flush(ctx), fmt.Errorf("%w (a file of one type of users goes with --type)", err))
+		case err != nil:
 			return errors.Join(i.flush(ctx), err)
+		case record.CSV:
+			line.json, err = i.userOf(record.Body)
+		default:
+			line.json = i.withKind(record.Body)
+		}
+		if err != nil && !one {
+			return err
 		}
 		if i.done+len(i.batch) < i.skip {
 			i.done++
@@ -143,27 +151,9 @@ func (i *userImport) flush(ctx context.Context) error {
 func (i *userImport) mistake(where, problem string) {
 	switch n := i.counts[statusInvalid]; {
 	case n <= mistakesShown:
-		i.notef("%s\n", table.Printable(where+": "+problem))
+		i.notef("%s\n", terminal.Printable(where+": "+problem))
 	case n == mistakesShown+1:
 		i.notef("... and more\n")
-	}
-}
-
-// jsonLines yields the users of a file of JSON.
-func (i *userImport) jsonLines(ctx context.Context, path string) iter.Seq2[userLine, error] {
-	return func(yield func(userLine, error) bool) {
-		for doc, err := range input.Documents(ctx, path, i.config.Stdin, recipient.MaxDocument) {
-			line := userLine{json: doc.Body, offset: doc.Offset, where: doc.Where()}
-			if tooLong, ok := errors.AsType[*input.RowError](err); ok {
-				line.json, line.wrong, err = noUser, tooLong.Fields[0].Problem, nil
-			}
-			if err == nil && line.wrong == "" {
-				line.json = i.withKind(doc.Body)
-			}
-			if !yield(line, err) || err != nil {
-				return
-			}
-		}
 	}
 }
 
@@ -185,69 +175,21 @@ func (i *userImport) withKind(body []byte) []byte {
 	return line.Bytes()
 }
 
-// csvLines yields the users of a file of CSV.
-func (i *userImport) csvLines(ctx context.Context, path string) iter.Seq2[userLine, error] {
-	return func(yield func(userLine, error) bool) {
-		file, err := i.openInput(ctx, path)
-		if err != nil {
-			yield(userLine{}, err)
-			return
-		}
-		defer file.Close()
-		rows := csv.NewReader(file)
-		header, err := rows.Read()
-		if err == nil {
-			err = i.checkColumns(header)
-		} else if errors.Is(err, io.EOF) {
-			err = errors.New("it is empty: want a header with the columns user_id and recipient_type (or --type)")
-		}
-		for err == nil && ctx.Err() == nil {
-			var cells []string
-			if cells, err = rows.Read(); errors.Is(err, io.EOF) {
-				return
-			}
-			var line userLine
-			if count := errors.Is(err, csv.ErrFieldCount); err == nil || count {
-				at, _ := rows.FieldPos(0)
-				line = userLine{json: noUser, offset: rows.InputOffset(), where: fmt.Sprintf("%s:%d", path, at)}
-				if count {
-					line.wrong, err = fmt.Sprintf("has %d cells, and the header has %d", len(cells), len(header)), nil
-				} else {
-					line.json, err = i.userOf(header, cells)
-				}
-			}
-			if err == nil && !yield(line, nil) {
-				return
-			}
-		}
-		yield(userLine{}, fmt.Errorf("%s: %w", path, errors.Join(err, context.Cause(ctx))))
-	}
-}
-
-func (i *userImport) checkColumns(header []string) error {
-	header[0] = strings.TrimPrefix(header[0], "\ufeff")
-	sorted := slices.Sorted(slices.Values(header))
-	if len(slices.Compact(slices.Clone(sorted))) < len(sorted) {
-		return errors.New("the header names a column twice")
-	}
-	if !slices.Contains(header, "user_id") || !slices.Contains(header, "recipient_type") && i.kind == "" {
-		return errors.New("the header needs the columns user_id and recipient_type (or --type)")
-	}
-	return nil
-}
-
 // userOf returns a row of CSV as a line of JSON.
-func (i *userImport) userOf(header, cells []string) ([]byte, error) {
+func (i *userImport) userOf(row []byte) ([]byte, error) {
+	var cells map[string]string
+	if err := json.Unmarshal(row, &cells); err != nil {
+		return nil, fmt.Errorf("decode: %w", err)
+	}
 	user := map[string]any{}
 	if i.kind != "" {
 		user["recipient_type"] = i.kind
 	}
 	addresses, optOut := map[string]string{}, map[string][]string{}
 	var members []recipient.Member
-	for n, name := range header {
+	for name, value := range cells {
 		channel, isAddress := strings.CutPrefix(name, "addresses.")
-		switch value := cells[n]; {
-		case value == "":
+		switch {
 		case isAddress:
 			addresses[channel] = value
 		case name == "opt_out":

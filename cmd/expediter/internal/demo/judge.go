@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/sample"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/enricher/match"
 )
@@ -52,8 +52,8 @@ func agrees(want sample.Truth, got contracts.EnrichResult) bool {
 
 // table writes some places of each outcome: of the found places, those whose names have least in common.
 func (d *demo) table(names map[string]string, results map[string]contracts.EnrichResult, byOutcome map[contracts.Outcome][]string) error {
-	w := table.New(d.cfg.Out, table.Column{Name: "outcome"}, table.Column{Name: "score"}, table.Column{Name: "asked for"},
-		table.Column{Name: "best venue"}, table.Column{Name: "what decided"})
+	w := terminal.NewTable(d.cfg.Out, terminal.Column{Name: "outcome"}, terminal.Column{Name: "score"}, terminal.Column{Name: "asked for"},
+		terminal.Column{Name: "best venue"}, terminal.Column{Name: "what decided"})
 	for _, outcome := range []contracts.Outcome{contracts.OutcomeFound, contracts.OutcomeNotFound, contracts.OutcomeAmbiguous} {
 		ids := byOutcome[outcome]
 		slices.SortStableFunc(ids, func(a, b string) int {

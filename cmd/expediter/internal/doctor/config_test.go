@@ -115,7 +115,7 @@ var configMistakes = []mistake{
 		make: func(s *site) { s.env["NOTIFIER_GATEWAYS"] = "pigeon:" + s.env["NOTIFIER_SMS_URL"] },
 	},
 	{name: "no resolver", id: "far.unreachable", make: set("NOTIFIER_RESOLVER_URL=http://" + closed), undo: restore},
-	{name: "no provider of places", id: "far.unreachable", make: set("ENRICHER_CATALOG", "ENRICHER_PROVIDER_URL=http://"+closed), undo: restore},
+	{name: "no provider of places", id: "far.unreachable", make: set("ENRICHER_CATALOG", "ENRICHER_PROVIDER_URL=http://"+closed, "ENRICHER_PROVIDER_KEY=confidential"), undo: restore},
 	{name: "no model", id: "far.unreachable", make: set("IMPORTER_OPENAI_URL=http://" + closed), undo: restore},
 	{name: "no recipe service", id: "far.unreachable", make: set("IMPORTER_RECIPE_SERVICE_URL=http://" + closed), undo: restore},
 	{name: "no collector", id: "far.unreachable", make: set("OTEL_EXPORTER_OTLP_ENDPOINT=http://" + closed), undo: restore},

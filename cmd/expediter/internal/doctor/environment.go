@@ -180,7 +180,7 @@ func (e *examination) checkKeys(of, path string) {
 }
 
 // secretName matches a variable with a secret, but not one with the name of a file.
-var secretName = regexp.MustCompile(`(PASSWORD|SECRETS?|TOKEN|OPENAI_KEY|WEBPUSH_KEY|_PROXY)$`)
+var secretName = regexp.MustCompile(`(PASSWORD|SECRETS?|TOKEN|OPENAI_KEY|PROVIDER_KEY|WEBPUSH_KEY|_PROXY)$`)
 
 // secrets returns the values of the environment that must not be shown: the values of secret variables, the contents of files
 // with secrets, and the users and queries of addresses.

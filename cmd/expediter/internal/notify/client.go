@@ -15,8 +15,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/input"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
+	"github.com/expediter-io/expediter/internal/rows"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier"
 )
@@ -159,7 +159,7 @@ func (c *Client) request(ctx context.Context, subject string, body []byte) ([]by
 
 // refused returns the error in the answer to a request.
 func refused(code string, answer *nats.Msg) error {
-	text := table.Printable(answer.Header.Get(micro.ErrorHeader))
+	text := terminal.Printable(answer.Header.Get(micro.ErrorHeader))
 	var more struct {
 		Code   string                 `json:"code"`
 		Errors []contracts.FieldError `json:"errors"`
@@ -195,19 +195,19 @@ func Fields(errs []contracts.FieldError) string {
 // badEvent returns the error for a value of a file that is no event. The text starts with file:line, so that editors
 // can jump to the value.
 func badEvent(where, problem string) error {
-	return errors.New(table.Printable(where + ": " + problem)) // names of fields come from strangers
+	return errors.New(terminal.Printable(where + ": " + problem)) // names of fields come from strangers
 }
 
 // Messages yields the events of a file: JSON, an array of it, or JSON lines; each an Event, or a CloudEvent in structured mode.
 // The path "-" is stdin. An error with a position concerns one value, and others may follow.
 func Messages(ctx context.Context, path string, stdin io.Reader) iter.Seq2[Message, error] {
 	return func(yield func(Message, error) bool) {
-		for doc, err := range input.Documents(ctx, path, stdin, contracts.MaxBody) {
+		for doc, err := range rows.Open(ctx, path, stdin, rows.Options{MaxBytes: contracts.MaxBody}) {
 			message := Message{Document: doc}
-			row, tooLong := errors.AsType[*input.RowError](err)
+			row, tooLong := errors.AsType[*rows.Error](err)
 			switch {
 			case tooLong:
-				err = badEvent(row.Position.String(), row.Fields[0].Problem)
+				err = badEvent(row.Where(), row.Problem)
 			case err != nil:
 				yield(Message{}, err)
 				return

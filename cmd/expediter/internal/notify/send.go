@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/expediter-io/expediter/internal/rows"
 	"hash/fnv"
 	"iter"
 	"sync"
 	"time"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/input"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/pause"
 	"github.com/expediter-io/expediter/services/notifier"
@@ -96,7 +96,7 @@ func (c *Client) publish(ctx context.Context, e contracts.Event) (done struct {
 
 // Message is an event with its position in the input.
 type Message struct {
-	Document input.Document
+	Document rows.Record
 	Event    contracts.Event
 }
 

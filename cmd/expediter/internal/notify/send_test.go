@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/expediter-io/expediter/internal/rows"
 	"iter"
 	"math/rand/v2"
 	"runtime"
@@ -12,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/input"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
@@ -46,7 +46,7 @@ func numbered(n int, last error) iter.Seq2[Message, error] {
 	return func(yield func(Message, error) bool) {
 		for i := range n {
 			m := Message{
-				Document: input.Document{Position: input.Position{File: "f", Line: i + 1}},
+				Document: rows.Record{File: "f", Line: i + 1},
 				Event:    contracts.Event{EventID: strconv.Itoa(i), AggregateType: "T", AggregateID: strconv.Itoa(i % 7)},
 			}
 			if !yield(m, nil) {

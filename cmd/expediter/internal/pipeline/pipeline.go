@@ -1,5 +1,4 @@
-// Package pipeline runs all services of Expediter in this process, on an embedded NATS server, or uses a running
-// service.
+// Package pipeline runs all services of Expediter in this process, on an embedded NATS server.
 package pipeline
 
 import (
@@ -82,11 +81,6 @@ type Config struct {
 	// keep each stream, up to MaxReplicas.
 	Replicas int
 
-	// ResultTTL is the time for which results and requests are kept. A short time suits a caller that takes each result at
-	// once, so that the disk and memory of the pipeline do not grow with the number of places. Defaults to the services'
-	// defaults.
-	ResultTTL time.Duration
-
 	// ServerLogger gets the log of the NATS servers, most of which is about normal events, such as nodes of a cluster that
 	// find each other. Defaults to none.
 	ServerLogger *slog.Logger
@@ -143,9 +137,7 @@ func (p *Pipeline) start(ctx context.Context, cfg Config) error {
 	}
 	for i, listen := range cfg.Enrichers {
 		settings := enricher.Config{
-			Enabled: true, FoundTTL: cfg.ResultTTL, NotFoundTTL: cfg.ResultTTL, Providers: []provider.Provider{cfg.Provider},
-			RequestTTL: cfg.ResultTTL,
-		}
+			Enabled: true, Providers: []provider.Provider{cfg.Provider}}
 		nc, err := p.prepare(ctx, cfg, "enricher", i+1, listen, &settings.BaseConfig)
 		if err != nil {
 			return err

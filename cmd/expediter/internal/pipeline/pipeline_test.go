@@ -70,30 +70,6 @@ func request(names ...string) contracts.EnrichRequest {
 	return req
 }
 
-func TestEmbeddedTellsScoreAndVenue(t *testing.T) {
-	t.Parallel()
-	p := begin(t, Config{NATSPort: -1, Provider: &mirror{}})
-	answer := check.Must(Embedded{p}.Enrich(t.Context(), request("Alma", "Basel")))(t)
-	for i, name := range []string{"Alma", "Basel"} {
-		state, _ := answer.Response.Results[i].State(contracts.ProviderWolt)
-		check.Equal(t, contracts.FoundState("https://example.org/"+name), state)
-		detail := answer.Details["p-"+name]
-		check.That(t, !(detail.Score <= 0.5) && detail.Venue != nil && detail.Venue.ID == "v-"+name, "details of %s: %+v", name, detail)
-	}
-	twice := request("Alma", "Basel")
-	twice.Results[1].PlaceID = twice.Results[0].PlaceID
-	answer = check.Must(Embedded{p}.Enrich(t.Context(), twice))(t)
-	check.Same(t, "details of an id that is of two places", len(answer.Details), 0)
-	check.That(t, p.NATSURL() == "" && p.Enrichers[0].URL() == "",
-		"it listens at %q and %q though nobody asked for it", p.NATSURL(), p.Enrichers[0].URL())
-}
-
-func TestEmbeddedReportsABadRequest(t *testing.T) {
-	t.Parallel()
-	p := begin(t, Config{NATSPort: -1, Provider: &mirror{}})
-	check.Contains(t, check.Err((Embedded{p}).Enrich(t.Context(), request(""))), "/results/0/name")
-}
-
 // The instances are one service: they share their results.
 func TestEnrichersShareResults(t *testing.T) {
 	t.Parallel()
@@ -101,8 +77,8 @@ func TestEnrichersShareResults(t *testing.T) {
 	p := begin(t, Config{Enrichers: []string{"127.0.0.1:0", "127.0.0.1:0"}, NATSPort: -1, Provider: m})
 	req := request("Alma")
 	for _, e := range p.Enrichers {
-		answer := check.Must(Remote{URL: e.URL() + "/"}.Enrich(t.Context(), req))(t)
-		check.Same(t, e.URL(), answer.Response.Pending, 0)
+		answer := check.Must(e.Enrich(t.Context(), req))(t)
+		check.Same(t, e.URL(), answer.Pending, 0)
 		req.WaitMS = 0 // the second one has to know
 	}
 	check.Same(t, "the provider is asked, times", m.calls.Load(), 1)
@@ -113,8 +89,8 @@ func TestDirKeepsResults(t *testing.T) {
 	m, dir := &mirror{}, t.TempDir()
 	for range 2 {
 		p := check.Must(Start(t.Context(), Config{Dir: dir, Logger: slog.New(slog.DiscardHandler), NATSPort: -1, Provider: m}))(t)
-		answer, err := Embedded{p}.Enrich(t.Context(), request("Alma"))
-		check.That(t, err == nil && answer.Response.Pending == 0, "%v, %+v", err, answer.Response)
+		answer, err := p.Enrichers[0].Enrich(t.Context(), request("Alma"))
+		check.That(t, err == nil && answer.Pending == 0, "%v, %+v", err, answer)
 		check.OK(t, p.Stop())
 	}
 	check.Same(t, "the provider is asked, times", m.calls.Load(), 1)
@@ -170,22 +146,6 @@ func TestLogOfConnections(t *testing.T) {
 	check.That(t, strings.Contains(log.String(), want), "it logs %q, want %q in it", &log, want)
 }
 
-// The result of a place expires soon when no request will need it again.
-func TestResultTTL(t *testing.T) {
-	t.Parallel()
-	p := begin(t, Config{NATSPort: -1, Provider: &mirror{}, ResultTTL: time.Minute})
-	check.OK(t, check.Err((Embedded{p}).Enrich(t.Context(), request("Alma"))))
-	js := check.Must(jetstream.New(p.Conns[0]))(t)
-	for _, bucket := range []string{contracts.BucketEnrich, contracts.BucketRequests} {
-		stream := check.Must(js.Stream(t.Context(), "KV_"+bucket))(t)
-		msg := check.Must(stream.GetMsg(t.Context(), stream.CachedInfo().State.LastSeq))(t)
-		ttl, err := parseTTL(msg.Header.Get("Nats-TTL"))
-		if err != nil || ttl <= 0 || ttl > 66*time.Second {
-			t.Errorf("bucket %s keeps its last key for %q, %v", bucket, msg.Header.Get("Nats-TTL"), err)
-		}
-	}
-}
-
 // parseTTL reads a TTL as the server does: a duration, or seconds.
 func parseTTL(text string) (time.Duration, error) {
 	if seconds, err := strconv.Atoi(text); err == nil {
@@ -205,8 +165,8 @@ func TestCluster(t *testing.T) {
 	})
 	n := strings.Count(p.NATSURL(), "nats://")
 	check.That(t, n == 3 && !strings.Contains(p.NATSURL(), " "), "NATSURL is %q", p.NATSURL())
-	answer, err := Embedded{p}.Enrich(t.Context(), request("Alma"))
-	check.That(t, err == nil && answer.Response.Pending == 0, "%v, %+v", err, answer.Response)
+	answer, err := p.Enrichers[0].Enrich(t.Context(), request("Alma"))
+	check.That(t, err == nil && answer.Pending == 0, "%v, %+v", err, answer)
 	nc := check.Must(p.Connect())(t)
 	defer nc.Close()
 	js := check.Must(jetstream.New(nc))(t)

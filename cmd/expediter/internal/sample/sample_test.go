@@ -3,6 +3,7 @@ package sample
 import (
 	"encoding/json"
 	"fmt"
+	"github.com/expediter-io/expediter/internal/rows"
 	"io"
 	"net/url"
 	"regexp"
@@ -12,7 +13,6 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/input"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/enricher/match"
@@ -176,15 +176,14 @@ func TestTelephonesAreFictional(t *testing.T) {
 func TestPlacesAreReadable(t *testing.T) {
 	t.Parallel()
 	s := load(t)
-	reader := input.NewReader(input.Config{Format: input.FormatJSON, Stdin: Places()})
-	var i int
-	for place, err := range reader.Files(t.Context(), input.Stdin) {
+	i := 0
+	for record, err := range rows.Read(t.Context(), "places.json", Places(), rows.Options{MaxBytes: contracts.MaxBody}) {
 		check.OK(t, err)
-		check.That(t, place.Restaurant.Equal(s.Places[i]), "place %d differs", i)
+		place := check.Must(contracts.Decode[contracts.Restaurant](record.Body))(t)
+		check.That(t, place.Equal(s.Places[i]), "place %d differs", i)
 		i++
 	}
-	report := reader.Report()
-	check.That(t, report.Bad == 0 && i == len(s.Places), "read %d places, %+v", i, report)
+	check.Same(t, "places", i, len(s.Places))
 }
 
 func TestLoadReturnsCopies(t *testing.T) {

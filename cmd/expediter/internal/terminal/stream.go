@@ -1,4 +1,4 @@
-// Package terminal detects the abilities of the terminal of a stream.
+// Package terminal is what a person at a terminal sees: lists and tables, progress bars, and a command that runs in the foreground.
 package terminal
 
 import (
@@ -32,9 +32,9 @@ func (s Stream) Width() int {
 	return width
 }
 
-// New examines a writer, with the environment that getenv reads. NO_COLOR follows https://no-color.org: any value but
+// NewStream examines a writer, with the environment that getenv reads. NO_COLOR follows https://no-color.org: any value but
 // the empty one turns colours off.
-func New(w io.Writer, getenv func(string) string) Stream {
+func NewStream(w io.Writer, getenv func(string) string) Stream {
 	file, ok := w.(*os.File)
 	tty := ok && term.IsTerminal(int(file.Fd()))
 	return stream(w, tty, getenv)

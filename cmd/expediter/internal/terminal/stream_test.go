@@ -38,8 +38,8 @@ func TestNewOnWhatIsNoTerminal(t *testing.T) {
 	t.Cleanup(func() {
 		check.Is(t, file.Close(), nil)
 	})
-	s := New(file, os.Getenv)
+	s := NewStream(file, os.Getenv)
 	check.That(t, !s.TTY && !s.Color, "a file: %+v", s)
-	s = New(&bytes.Buffer{}, os.Getenv)
+	s = NewStream(&bytes.Buffer{}, os.Getenv)
 	check.That(t, !s.TTY && !s.Color, "a buffer: %+v", s)
 }

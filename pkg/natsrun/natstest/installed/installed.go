@@ -22,13 +22,13 @@ type Program struct {
 
 // The programs that tests of the workspace need. Add each to .ci/run too.
 var (
-	HEIF       = Program{name: "heif-convert", commands: []string{"heif-convert", "heif-enc"}}
-	NATS       = Program{name: "the nats CLI", commands: []string{"nats"}}
-	Prometheus = Program{name: "Prometheus", commands: []string{"prometheus", "promtool"}}
-	Postgres   = Program{name: "Postgres", commands: []string{"initdb", "postgres"}, folders: "/usr/lib/postgresql/*/bin"} // of Debian
-	Shell      = Program{name: "curl or openssl", commands: []string{"bash", "curl", "openssl"}}
-	Tesseract  = Program{name: "tesseract", commands: []string{"tesseract"}}
-	YtDlp      = Program{name: "yt-dlp", commands: []string{"yt-dlp"}}
+	HEIF      = Program{name: "heif-convert", commands: []string{"heif-convert", "heif-enc"}}
+	NATS      = Program{name: "the nats CLI", commands: []string{"nats"}}
+	Promtool  = Program{name: "promtool", commands: []string{"promtool"}}
+	Postgres  = Program{name: "Postgres", commands: []string{"initdb", "postgres"}, folders: "/usr/lib/postgresql/*/bin"} // of Debian
+	Shell     = Program{name: "curl or openssl", commands: []string{"bash", "curl", "openssl"}}
+	Tesseract = Program{name: "tesseract", commands: []string{"tesseract"}}
+	YtDlp     = Program{name: "yt-dlp", commands: []string{"yt-dlp"}}
 )
 
 // Find returns the paths of the program's commands. It skips or fails the test when a command is missing.

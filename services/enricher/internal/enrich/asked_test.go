@@ -136,19 +136,13 @@ func TestJobOfAnotherDescription(t *testing.T) {
 	})
 }
 
-// TestEntryOfAnEarlierVersion: it has no description, and answers requests that its venue does not contradict.
-func TestEntryOfAnEarlierVersion(t *testing.T) {
+// TestEntryWithoutADescription: a job that was given up had no claim, and its place rests for every description.
+func TestEntryWithoutADescription(t *testing.T) {
 	t.Parallel()
-	entry := flight.Entry{
-		Key: "wolt.p-real", State: flight.Done,
-		Value: []byte(`{"status":"FOUND","url":"https://wolt.test/a","venue":{"name":"Cafe Alma Levana","city":"Tel Aviv"}}`),
-	}
-	for name, want := range map[string]bool{"Café Alma Levana": true, "Burger Saloon": false} {
-		r := described(func(r *contracts.Restaurant) { r.Name = name })
-		all := check.Must(lookups(contracts.EnrichRequest{Results: []contracts.Restaurant{r}}, "r", []string{"wolt"}))(t)
-		check.OK(t, all[0].record(&entry))
-		check.Same(t, name+" is settled", all[0].settled, want)
-	}
+	entry := flight.Entry{Key: "wolt.p-real", State: flight.Done, Value: []byte(`{"status":"PENDING","url":null,"outcome":"ERROR"}`)}
+	all := check.Must(lookups(contracts.EnrichRequest{Results: []contracts.Restaurant{described(func(*contracts.Restaurant) {})}}, "r", []string{"wolt"}))(t)
+	check.OK(t, all[0].record(&entry))
+	check.Same(t, "reason", all[0].state.Reason, contracts.ReasonProviderError)
 }
 
 // TestEntryThatChanges: a result is parsed once, and one in its place is another.

@@ -91,9 +91,8 @@ func (t *lookup) variant() int {
 	return t.other()
 }
 
-// other returns the number of the entry for a description that the first entry does not fit. The number in a job counts, because another
-// version may number the entries differently.
-func (t *lookup) other() int { return cmp.Or(t.job.Variant, variantOf(t.job.Name)) }
+// other returns the number of the entry for a description that the first entry does not fit.
+func (t *lookup) other() int { return variantOf(t.job.Name) }
 
 // foreign reports whether the entry that is to answer the lookup has another description.
 func (t *lookup) foreign() bool { return t.seen().State != flight.Absent && !t.fit[t.at] }

@@ -31,7 +31,6 @@ const remoteURL = "https://venues.test/pizza-house"
 type stub struct {
 	mu     sync.Mutex
 	answer func(r *http.Request) (*http.Response, error)
-	once   bool // answer is for one call only
 	calls  int
 }
 
@@ -39,9 +38,6 @@ func (s *stub) RoundTrip(r *http.Request) (*http.Response, error) {
 	s.mu.Lock()
 	s.calls++
 	answer := s.answer
-	if s.once {
-		s.answer = nil
-	}
 	s.mu.Unlock()
 	if answer != nil {
 		return answer(r)
@@ -49,11 +45,11 @@ func (s *stub) RoundTrip(r *http.Request) (*http.Response, error) {
 	return reply(http.StatusOK, `{"venues":[{"name":"Pizza House","address":"Dizengoff 50","city":"Tel Aviv","url":"`+remoteURL+`"}]}`)(r)
 }
 
-// set sets the answer to all calls from now on, or to the next.
-func (s *stub) set(answer func(*http.Request) (*http.Response, error), once bool) {
+// set sets the answer to all calls from now on.
+func (s *stub) set(answer func(*http.Request) (*http.Response, error)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.answer, s.once = answer, once
+	s.answer = answer
 }
 
 func (s *stub) called() int {
@@ -108,7 +104,7 @@ func TestBadDaysOfAProvider(t *testing.T) {
 			far := &stub{}
 			i := newInstance(t, srv, newRemote(t, 100, far))
 			i.work(t)
-			far.set(fault, false)
+			far.set(fault)
 			i.ask(t, "req-1", pizzaHouse())
 			got := outcomes(t, i, "req-1", time.Hour)["ChIJ123"]
 			check.Require(t, got.Status == contracts.StatusPending && got.Reason == contracts.ReasonProviderError && got.URL == nil,
@@ -116,7 +112,7 @@ func TestBadDaysOfAProvider(t *testing.T) {
 			elapse(time.Second)
 			check.Says(t, deadLetter(t, i).Error, "wolt: ")
 			check.Equal(t, map[contracts.Outcome]int64{contracts.OutcomeError: 1}, i.Stats().Outcomes)
-			far.set(nil, false)
+			far.set(nil)
 			elapse(61 * time.Second) // the result is kept for a minute, and no pause of the client's is longer
 			i.ask(t, "req-2", pizzaHouse())
 			got = outcomes(t, i, "req-2", time.Hour)["ChIJ123"]
@@ -124,44 +120,6 @@ func TestBadDaysOfAProvider(t *testing.T) {
 				"after the fault told %+v, want FOUND with a link", got)
 		})
 	}
-}
-
-// TestBadMomentOfAProvider: a fault that passes before the last attempt is noticed by nobody, unless it says that the provider is
-// set up wrongly.
-func TestBadMomentOfAProvider(t *testing.T) {
-	for name, fault := range faults {
-		if name == "404" {
-			continue
-		}
-		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
-			far := &stub{}
-			i := newInstance(t, srv, newRemote(t, 100, far))
-			i.work(t)
-			far.set(fault, true)
-			i.ask(t, "req-1", pizzaHouse())
-			wantStatus(t, outcomes(t, i, "req-1", time.Hour)["ChIJ123"], contracts.StatusFound)
-			check.Same(t, "dead letters", i.letters(t), 0)
-			check.Same(t, "calls", far.called(), 2)
-		})
-	}
-}
-
-// TestRetryAfter: no call is made before the time that a 429 asks for.
-func TestRetryAfter(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		far := &stub{}
-		i := newInstance(t, srv, newRemote(t, 100, far))
-		i.work(t)
-		far.set(reply(http.StatusTooManyRequests, "", "Retry-After", "90"), true)
-		began := time.Now()
-		i.ask(t, "req-1", pizzaHouse())
-		elapse(89 * time.Second)
-		check.Same(t, "calls within the pause", far.called(), 1)
-		wantStatus(t, outcomes(t, i, "req-1", time.Hour)["ChIJ123"], contracts.StatusFound)
-		took := time.Since(began)
-		check.That(t, took >= 90*time.Second && took <= 95*time.Second, "found after %s, want right after 90 s", took)
-		i.wantJobs(t, 1)
-	})
 }
 
 // TestBacklogAtTheRate: many more places than the rate lets be looked up in the time for which a provider's limits are waited for.

@@ -227,19 +227,20 @@ func variantOf(name string) int {
 // fits reports whether an entry is about the place as the lookup describes it, so that its value answers the lookup. An entry
 // with the same description fits. An entry with another description fits when the two do not contradict each other, and the
 // answer does not rest on a field that only one has: a found venue must not contradict the lookup, and NOT_FOUND counts only
-// for a description with the same fields. Entries of earlier versions have no description, only their venue.
+// for a description with the same fields. An entry without a description is that of a job that was given up and had
+// no claim; it fits, so that its place rests for UnresolvedTTL.
 func (t *lookup) fits(entry *flight.Entry) bool {
 	switch {
 	case entry.State == flight.Absent:
 		return false
-	case entry.Fingerprint == t.fingerprint:
+	case entry.Fingerprint == t.fingerprint, entry.Fingerprint == "":
 		return true
 	}
 	if t.prepared == nil {
 		t.prepared = match.Prepare(placeOf(t.job))
 	}
 	place, ok := describedBy(entry.Fingerprint)
-	if entry.Fingerprint != "" && (!ok || match.Contradict(match.Prepare(place), t.prepared)) {
+	if !ok || match.Contradict(match.Prepare(place), t.prepared) {
 		return false
 	}
 	if entry.State != flight.Done {
@@ -249,7 +250,7 @@ func (t *lookup) fits(entry *flight.Entry) bool {
 	if venue != nil {
 		return !match.Contradict(match.Prepare(*venue), t.prepared)
 	}
-	return found || entry.Fingerprint == "" || sameFields(place, t.prepared.Place)
+	return found || sameFields(place, t.prepared.Place)
 }
 
 // venueIn reports whether a result is FOUND, and returns its venue, nil when it has none.

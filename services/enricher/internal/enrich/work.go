@@ -159,7 +159,7 @@ func (s *Service) jobLookup(job contracts.EnrichJob) (*lookup, error) {
 	}
 	t := new(lookup)
 	err := t.init(job)
-	if err == nil && job.Variant > 0 { // also the entry of a version that numbers them differently
+	if err == nil && job.Variant > 0 {
 		t.at = 1
 	}
 	return t, err

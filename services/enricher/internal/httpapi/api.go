@@ -3,7 +3,7 @@ package httpapi
 import (
 	"cmp"
 	"crypto/rand"
-	"embed"
+	_ "embed"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -16,10 +16,10 @@ import (
 	"github.com/expediter-io/expediter/services/enricher/internal/enrich"
 )
 
-// Docs describes the API. It is made of openapi.yaml by `go generate` in pkg/contracts.
+// OpenAPI describes the API. It is made of openapi.yaml by `go generate` in pkg/contracts.
 //
 //go:embed openapi.json
-var Docs embed.FS
+var OpenAPI []byte
 
 // Config describes the API.
 type Config struct {

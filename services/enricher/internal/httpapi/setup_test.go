@@ -77,7 +77,7 @@ type options struct {
 // start serves. With works it also works jobs.
 func start(t *testing.T, srv *natsrun.Server, o options) *instance {
 	t.Helper()
-	described := servicetest.Described(t, httpapi.Docs)
+	described := servicetest.Described(t, httpapi.OpenAPI)
 	_, js := natstest.Connect(t, srv)
 	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{})))
 	o.Logger = slog.New(slog.DiscardHandler)
@@ -92,7 +92,7 @@ func start(t *testing.T, srv *natsrun.Server, o options) *instance {
 		work(t, js, enricher)
 	}
 	router := service.NewRouter(service.RouterConfig{
-		Docs: httpapi.Docs, Logger: o.Logger, Name: "enricher", Errors: enrich.Problem,
+		OpenAPI: httpapi.OpenAPI, Logger: o.Logger, Name: "enricher", Errors: enrich.Problem,
 		Exports: &export.Exports{Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("up 1\n")) })},
 		Origins: o.origins, Ready: func() map[string]error { return map[string]error{"nats": nil} }, Version: "1.2.3",
 	})
@@ -248,55 +248,6 @@ func (l *listener) check(t *testing.T, results []contracts.Restaurant) {
 		n := l.told[r.PlaceID]
 		check.That(t, n <= 1, "told %d times of %s", n, r.PlaceID)
 	}
-}
-
-// TestRoutesThatAreNot: a request without a route is answered as other errors are, and the answer names the
-// methods that are allowed.
-func TestRoutesThatAreNot(t *testing.T) {
-	t.Parallel()
-	i := start(t, natstest.Server(t), options{})
-	for _, c := range []struct {
-		method, path string
-		status       int
-		allow        string
-	}{
-		{http.MethodGet, "/", 404, ""},
-		{http.MethodGet, "/v1", 404, ""},
-		{http.MethodPost, "/v1/enrich/", 404, ""},
-		{http.MethodPost, "/v2/enrich", 404, ""},
-		{http.MethodGet, "/v1/requests/", 404, ""},
-		{http.MethodGet, "/v1/requests/r/events/x", 404, ""},
-		{http.MethodGet, "/" + strings.Repeat("x", 10<<10), 404, ""},
-		{http.MethodGet, "/%22%0d%0aX:%20y", 404, ""},
-		{http.MethodGet, "/v1/enrich", 405, "POST"},
-		{http.MethodDelete, "/v1/enrich", 405, "POST"},
-		{http.MethodPost, "/v1/requests/r", 405, "GET, HEAD"},
-		{http.MethodPut, "/v1/requests/r/events", 405, "GET, HEAD"},
-		{http.MethodPost, "/v1/requests/r/ws", 405, "GET, HEAD"},
-		{http.MethodPost, "/readyz", 405, "GET, HEAD"},
-		{"BREW", "/version", 405, "GET, HEAD"},
-	} {
-		p, header := i.problem(t, c.method, c.path, "")
-		check.That(t, p.Status == c.status && header.Get("Allow") == c.allow,
-			"%s %.40s is %d with Allow %q, want %d with %q", c.method, c.path, p.Status, header.Get("Allow"), c.status, c.allow)
-		check.That(t, p.Detail != "" && len(p.Detail) <= 1024 && strings.Contains(p.Detail, c.allow),
-			"%s %.40s: detail is %.200q", c.method, c.path, p.Detail)
-	}
-	status, header, data := i.do(t, http.MethodHead, "/nothing", "", nil)
-	check.That(t, status == 404 && len(data) == 0 && header.Get("Content-Type") == "application/problem+json",
-		"HEAD is %d %v %q", status, header, data)
-}
-
-// TestPathsThatAreNotClean are redirected, as the standard library does it.
-func TestPathsThatAreNotClean(t *testing.T) {
-	t.Parallel()
-	i := start(t, natstest.Server(t), options{})
-	for _, path := range []string{"//livez", "/v1/../livez", "/./livez"} {
-		status, _, data := i.do(t, http.MethodGet, path, "", nil)
-		check.That(t, status == http.StatusOK && string(data) == "ok\n", "%s is %d %q, want to be led to /livez", path, status, data)
-	}
-	p, _ := i.problem(t, http.MethodGet, "//nothing", "")
-	check.That(t, p.Status == http.StatusNotFound, "a path that leads to nothing is %d", p.Status)
 }
 
 func TestEveryRouteKnowsItsCaller(t *testing.T) {

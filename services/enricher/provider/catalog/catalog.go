@@ -2,24 +2,19 @@
 //
 // # Files
 //
-// [Open] takes a JSON array of objects, JSON Lines, or CSV with a header, in UTF-8
-// with or without a byte order mark. Upper case, spaces and punctuation in the names
-// of fields do not matter, and unknown fields are ignored:
+// [Open] takes JSON, JSON Lines, or CSV with a header, in UTF-8. Other fields and columns are ignored:
 //
-//	id       id, venue_id, place_id                     wanted, unique
-//	name     name, title, venue, venue_name             wanted
-//	address  address, addr, street, street_address, formatted_address
-//	aliases  aliases, alias, other_names, alternate_names: a list, or a text parted by | or ;
-//	city     city, town, locality, city_text
-//	kind     kind, product_line
-//	lat      lat, latitude                              with lng, or neither
-//	lng      lng, lon, long, longitude
-//	phone    phone, tel, telephone, phone_number
-//	url      url, link                                  http or https
+//	id       wanted, unique
+//	name     wanted
+//	address
+//	aliases  a list, or a text parted by | or ;
+//	city
+//	lat      with lng, or neither; in JSON also in an object "location"
+//	lng
+//	phone
+//	url      http or https
 //
-// In JSON, latitude and longitude may also stand in an object "location". A file with
-// rows that cannot be used is refused, and the [LoadError] names every such row with
-// its line.
+// A file with rows that cannot be used is refused, and the [LoadError] names every such row with its line.
 //
 // # Search
 //
@@ -35,15 +30,15 @@ package catalog
 import (
 	"bytes"
 	"cmp"
-	"encoding/csv"
+	"context"
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"os"
 	"strings"
 	"sync"
 
+	"github.com/expediter-io/expediter/internal/rows"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 )
 
@@ -97,8 +92,7 @@ func (c *Catalog) fail(kind provider.Kind, detail string, cause error) *provider
 	return &provider.Error{Cause: cause, Detail: detail, Kind: kind, Provider: c.config.Name}
 }
 
-// Open loads a file: a JSON array of objects, JSON Lines, or CSV with a header; Open detects the format by the first
-// character. It reads the whole file once, and reports all rows that cannot be used at once, as a [*LoadError].
+// Open loads a file. It reports all rows that cannot be used at once, as a [*LoadError].
 func Open(path string, config Config) (*Catalog, error) {
 	file, err := os.Open(path) //nolint:gosec // The operator names the file.
 	if err != nil {
@@ -122,17 +116,23 @@ func Read(r io.Reader, config Config) (*Catalog, error) {
 	if int64(len(data)) > config.MaxBytes {
 		return nil, fmt.Errorf("%w: the file is larger than the %d bytes of MaxBytes", ErrTooLarge, config.MaxBytes)
 	}
-	rows, err := rowsOf(data)
-	if err != nil {
-		return nil, err
+	if len(bytes.TrimSpace(bytes.TrimPrefix(data, []byte("\ufeff")))) == 0 {
+		return nil, fmt.Errorf("%w: it is empty", ErrFormat)
 	}
 	b := builder{config: config, lines: make(map[string]int)}
-	for r, err := range rows {
-		if err != nil {
-			return nil, err
+	read := rows.Read(context.Background(), "catalogue", bytes.NewReader(data), rows.Options{ //nolint:forbidigo // it is in memory
+		Columns: []string{string(colID), string(colName)}, MaxBytes: maxRow,
+	})
+	for record, err := range read {
+		r := &row{fields: make(map[column]string), line: record.Line}
+		if broken, ok := errors.AsType[*rows.Error](err); ok {
+			r.refuse(broken.Problem)
+		} else if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrFormat, err)
+		} else {
+			r.read(record.Body)
 		}
-		v := r.venue()
-		if err := b.add(v, r.line, r.problems); err != nil {
+		if err := b.add(r.venue(), r.line, r.problems); err != nil {
 			return nil, err
 		}
 	}
@@ -140,30 +140,6 @@ func Read(r io.Reader, config Config) (*Catalog, error) {
 		return nil, &b.bad
 	}
 	return newCatalog(config, b.venues), nil
-}
-
-// rowsOf detects the format of a file and reads its rows. The rows end at an error, after which the file cannot be
-// read.
-func rowsOf(data []byte) (iter.Seq2[*row, error], error) {
-	if bytes.HasPrefix(data, []byte("\xff\xfe")) || bytes.HasPrefix(data, []byte("\xfe\xff")) {
-		return nil, fmt.Errorf("%w: it is UTF-16, save it as UTF-8", ErrFormat)
-	}
-	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
-	start := len(data) - len(bytes.TrimLeft(data, " \t\r\n"))
-	switch {
-	case start == len(data):
-		return nil, fmt.Errorf("%w: it is empty", ErrFormat)
-	case data[start] == '[':
-		return jsonArray(data), nil
-	case data[start] == '{':
-		return jsonLines(data), nil
-	case data[start] == '<':
-		return nil, fmt.Errorf("%w: it is HTML or XML", ErrFormat)
-	case bytes.IndexByte(data, 0) >= 0:
-		return nil, fmt.Errorf("%w: it is binary", ErrFormat)
-	default:
-		return csvRows(data)
-	}
 }
 
 // builder collects the venues of a catalogue, and the problems of rows that cannot be used.
@@ -195,76 +171,6 @@ func (b *builder) add(v provider.Venue, line int, problems []string) error {
 		b.bad.More++
 	}
 	return nil
-}
-
-// lineCounter turns offsets, which must grow, into lines.
-type lineCounter struct {
-	data []byte
-	line int
-	seen int
-}
-
-func (l *lineCounter) at(offset int) int {
-	l.line += bytes.Count(l.data[l.seen:offset], []byte("\n"))
-	l.seen = offset
-	return l.line + 1
-}
-
-// csvRows reads a header and the rows below it. The separator is the most frequent of comma, semicolon and tab in the
-// header.
-func csvRows(data []byte) (iter.Seq2[*row, error], error) {
-	reader := csv.NewReader(bytes.NewReader(data))
-	reader.Comma = separator(data)
-	reader.FieldsPerRecord = -1 // Counted below, so that a bad row is one of many.
-	reader.TrimLeadingSpace = true
-	names, err := reader.Read()
-	if err != nil {
-		return nil, fmt.Errorf("%w: the first line: %w", ErrFormat, err)
-	}
-	columns, err := header(names)
-	if err != nil {
-		return nil, err
-	}
-	return func(yield func(*row, error) bool) {
-		for {
-			record, err := reader.Read()
-			if errors.Is(err, io.EOF) {
-				return
-			}
-			if !yield(csvRow(reader, columns, record, err), nil) {
-				return
-			}
-		}
-	}, nil
-}
-
-func csvRow(reader *csv.Reader, columns []column, record []string, err error) *row {
-	r := &row{fields: make(map[column]string)}
-	if broken, ok := errors.AsType[*csv.ParseError](err); ok {
-		r.line = broken.StartLine
-		return r.refuse("it is not CSV: " + broken.Err.Error())
-	}
-	r.line, _ = reader.FieldPos(0)
-	if len(record) != len(columns) {
-		return r.refuse(fmt.Sprintf("it has %d columns, the first line has %d", len(record), len(columns)))
-	}
-	for i, value := range record {
-		if columns[i] != "" {
-			r.set(columns[i], value)
-		}
-	}
-	return r
-}
-
-func separator(data []byte) rune {
-	first, _, _ := bytes.Cut(data, []byte("\n"))
-	best, most := ',', bytes.Count(first, []byte(","))
-	for _, candidate := range ";\t" {
-		if n := bytes.Count(first, []byte(string(candidate))); n > most {
-			best, most = candidate, n
-		}
-	}
-	return best
 }
 
 // ErrFormat is returned when a file is not JSON, JSON Lines or CSV, or has no column

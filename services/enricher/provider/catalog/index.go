@@ -5,6 +5,8 @@ import (
 	"strings"
 	"unicode"
 
+	"golang.org/x/text/unicode/norm"
+
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 )
@@ -52,7 +54,7 @@ func newIndex(venues []provider.Venue) *index {
 			c := cellOf(*p)
 			x.cells[c] = append(x.cells[c], at)
 		}
-		city := strings.Join(provider.Words(venues[i].City), " ")
+		city := strings.Join(wordsOf(venues[i].City), " ")
 		if _, ok := folded[city]; !ok {
 			folded[city] = city
 		}
@@ -130,7 +132,7 @@ func gramsOf(skeleton string) []string {
 // addressKeys joins each number of an address with each of its words: "205 e. 49th st." has 205 with 49th, with e and
 // with st. The frequency of a pair decides its weight.
 func addressKeys(address string) []string {
-	words := provider.Words(address)
+	words := wordsOf(address)
 	words = words[:min(len(words), maxAddressWords)]
 	seen := make(map[string]bool)
 	var list []string
@@ -149,4 +151,17 @@ func addressKeys(address string) []string {
 		}
 	}
 	return list
+}
+
+// maxText bounds what wordsOf reads of a text, in bytes.
+const maxText = 4096
+
+// wordsOf folds a text to its words of letters and digits, in lower case and without marks.
+func wordsOf(text string) []string {
+	return strings.FieldsFunc(strings.ToLower(strings.Map(func(r rune) rune {
+		if unicode.Is(unicode.Mn, r) {
+			return -1
+		}
+		return r
+	}, norm.NFKD.String(text[:min(len(text), maxText)]))), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
 }

@@ -1,19 +1,14 @@
 package catalog
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"iter"
-	"maps"
 	"math"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"unicode"
-	"unicode/utf8"
 
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
@@ -23,6 +18,7 @@ import (
 const (
 	maxField = 4096
 	maxID    = 256
+	maxRow   = 256 << 10
 )
 
 // row is a row of a file before it is checked.
@@ -46,8 +42,6 @@ func (r *row) set(c column, value string) {
 	switch {
 	case len(value) > maxField:
 		r.problems = append(r.problems, fmt.Sprintf("the %s has %d bytes, more than %d", c, len(value), maxField))
-	case !utf8.ValidString(value):
-		r.problems = append(r.problems, fmt.Sprintf("the %s is not UTF-8", c))
 	case c == colAliases:
 		r.addAliases(strings.FieldsFunc(value, func(r rune) bool { return r == '|' || r == ';' })...)
 	default:
@@ -77,8 +71,7 @@ const noURL = "https://catalog.invalid/venues/"
 func (r *row) venue() provider.Venue {
 	f := r.fields
 	v := provider.Venue{
-		ID:   f[colID],
-		Kind: f[colKind],
+		ID: f[colID],
 		Place: match.Place{
 			Address: f[colAddress], Aliases: r.aliases, City: f[colCity], Location: r.location(), Name: f[colName], Phone: f[colPhone],
 		},
@@ -142,7 +135,7 @@ func (r *row) degrees(c column) (float64, bool) {
 	return value, true
 }
 
-// column is a field of a venue, under any of its names in files.
+// column is a field of a venue, and its name in files.
 type column string
 
 const (
@@ -150,7 +143,6 @@ const (
 	colAliases column = "aliases"
 	colCity    column = "city"
 	colID      column = "id"
-	colKind    column = "kind"
 	colLat     column = "lat"
 	colLng     column = "lng"
 	colName    column = "name"
@@ -158,122 +150,35 @@ const (
 	colURL     column = "url"
 )
 
-// columnNames are the names under which a field is accepted: lower case, letters
-// and digits only.
-var columnNames = map[string]column{
-	"addr": colAddress, "address": colAddress, "formattedaddress": colAddress, "street": colAddress, "streetaddress": colAddress,
-	"alias": colAliases, "aliases": colAliases, "alternatenames": colAliases, "othernames": colAliases,
-	"city": colCity, "citytext": colCity, "locality": colCity, "town": colCity,
-	"id": colID, "placeid": colID, "venueid": colID,
-	"kind": colKind, "productline": colKind,
-	"lat": colLat, "latitude": colLat,
-	"lng": colLng, "lon": colLng, "long": colLng, "longitude": colLng,
-	"name": colName, "title": colName, "venue": colName, "venuename": colName,
-	"phone": colPhone, "phonenumber": colPhone, "tel": colPhone, "telephone": colPhone,
-	"link": colURL, "url": colURL,
-}
+var columns = []column{colAddress, colAliases, colCity, colID, colLat, colLng, colName, colPhone, colURL}
 
-// columnOf returns the field that a header or key names, "" for any other name.
-func columnOf(name string) column {
-	return columnNames[strings.Map(func(r rune) rune {
-		if unicode.IsLetter(r) || unicode.IsDigit(r) {
-			return unicode.ToLower(r)
-		}
-		return -1
-	}, name)]
-}
-
-// header maps the columns of a CSV file. It requires an id and a name, and permits no field twice.
-func header(names []string) ([]column, error) {
-	columns := make([]column, len(names))
-	for i, name := range names {
-		columns[i] = columnOf(name)
-		if columns[i] == "" {
-			continue
-		}
-		if first := slices.Index(columns[:i], columns[i]); first >= 0 {
-			return nil, fmt.Errorf("%w: the columns %q and %q both are the %s", ErrFormat, names[first], name, columns[i])
-		}
-	}
-	for _, needed := range []column{colID, colName} {
-		if !slices.Contains(columns, needed) {
-			return nil, fmt.Errorf("%w: no column is the %s; the first line has %q", ErrFormat, needed, names)
-		}
-	}
-	return columns, nil
-}
-
-// jsonArray reads an array of objects.
-func jsonArray(data []byte) iter.Seq2[*row, error] {
-	return func(yield func(*row, error) bool) {
-		lines := lineCounter{data: data}
-		decoder := json.NewDecoder(bytes.NewReader(data))
-		if _, err := decoder.Token(); err != nil { // The bracket.
-			yield(nil, fmt.Errorf("%w: %w", ErrFormat, err))
-			return
-		}
-		for decoder.More() {
-			var object json.RawMessage
-			err := decoder.Decode(&object)
-			offset := int(decoder.InputOffset())
-			if err != nil {
-				yield(nil, fmt.Errorf("%w: line %d: %w", ErrFormat, lines.at(offset), err))
-				return
-			}
-			if !yield(jsonRow(object, lines.at(offset-len(object))), nil) {
-				return
-			}
-		}
-		if _, err := decoder.Token(); err != nil {
-			yield(nil, fmt.Errorf("%w: the array has no end: %w", ErrFormat, err))
-		} else if rest := bytes.TrimSpace(data[decoder.InputOffset():]); len(rest) > 0 {
-			yield(nil, fmt.Errorf("%w: line %d: something follows the array", ErrFormat, lines.at(int(decoder.InputOffset()))))
-		}
-	}
-}
-
-// jsonLines reads an object from each line. A line without an object does not affect the others.
-func jsonLines(data []byte) iter.Seq2[*row, error] {
-	return func(yield func(*row, error) bool) {
-		line := 0
-		for text := range bytes.Lines(data) {
-			line++
-			if text = bytes.TrimSpace(text); len(text) > 0 && !yield(jsonRow(text, line), nil) {
-				return
-			}
-		}
-	}
-}
-
-// jsonRow reads one object.
-func jsonRow(object []byte, line int) *row {
-	r := &row{fields: make(map[column]string), line: line}
+// read reads the fields of an object, and of its object location.
+func (r *row) read(object []byte) {
 	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(object, &fields); err != nil || fields == nil {
-		return r.refuse("it is not a JSON object: " + reason(err))
+	if err := json.Unmarshal(object, &fields); err != nil {
+		r.refuse("it is not a JSON object: " + err.Error())
+		return
 	}
-	r.setAll(fields, true)
-	return r
-}
-
-func reason(err error) string {
-	if err == nil {
-		return "null"
+	if fields == nil {
+		r.refuse("it is not a JSON object: null")
+		return
 	}
-	return err.Error()
-}
-
-// setAll sets the fields of an object, and of its object location.
-func (r *row) setAll(fields map[string]json.RawMessage, outermost bool) {
-	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		value := fields[name]
-		switch c := columnOf(name); {
-		case outermost && (name == "location" || name == "geo"):
-			r.setLocation(value)
-		case c == "":
-		case r.fields[c] != "":
-			r.problems = append(r.problems, fmt.Sprintf("the %s is given twice", c))
-		case c == colAliases && bytes.HasPrefix(value, []byte("[")):
+	if location := fields["location"]; location != nil {
+		var point map[string]json.RawMessage
+		if json.Unmarshal(location, &point) != nil {
+			r.problems = append(r.problems, "the location is not an object with lat and lng")
+		}
+		for _, c := range []column{colLat, colLng} {
+			if value := point[string(c)]; value != nil {
+				fields[string(c)] = value
+			}
+		}
+	}
+	for _, c := range columns {
+		value := fields[string(c)]
+		switch {
+		case value == nil:
+		case c == colAliases && value[0] == '[':
 			r.setAliases(value)
 		default:
 			text, err := scalar(value)
@@ -283,21 +188,6 @@ func (r *row) setAll(fields map[string]json.RawMessage, outermost bool) {
 			r.set(c, text)
 		}
 	}
-}
-
-// setLocation reads {"lat": ..., "lng": ...}. It ignores other shapes.
-func (r *row) setLocation(value json.RawMessage) {
-	var fields map[string]json.RawMessage
-	if json.Unmarshal(value, &fields) != nil {
-		r.problems = append(r.problems, "the location is not an object with lat and lng")
-		return
-	}
-	for name := range fields {
-		if c := columnOf(name); c != colLat && c != colLng {
-			delete(fields, name)
-		}
-	}
-	r.setAll(fields, false)
 }
 
 func (r *row) setAliases(value json.RawMessage) {

@@ -82,7 +82,7 @@ func (c *Catalog) Search(ctx context.Context, place match.Place) ([]provider.Ven
 	defer t.reset()
 	querySum := c.index.collect(t, k)
 	c.index.collectNear(t, place.Location)
-	city := strings.Join(provider.Words(place.City), " ")
+	city := strings.Join(wordsOf(place.City), " ")
 	return c.best(t.hits, func(h hit) float64 {
 		score := float64(h.other)
 		if union := querySum + c.index.nameSums[h.at] - h.names; union > 0 {

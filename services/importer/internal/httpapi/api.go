@@ -2,7 +2,7 @@ package httpapi
 
 import (
 	"context"
-	"embed"
+	_ "embed"
 	"errors"
 	"fmt"
 	"net/http"
@@ -20,10 +20,10 @@ import (
 	"github.com/expediter-io/expediter/services/importer/store/kvstore"
 )
 
-// Docs describes the API. It is made of openapi.yaml by `go generate` in pkg/contracts.
+// OpenAPI describes the API. It is made of openapi.yaml by `go generate` in pkg/contracts.
 //
 //go:embed openapi.json
-var Docs embed.FS
+var OpenAPI []byte
 
 // Config configures the API.
 type Config struct {

@@ -18,8 +18,11 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
+	"github.com/expediter-io/expediter/pkg/service/audit"
 	"github.com/expediter-io/expediter/services/notifier/internal/api"
+	"github.com/expediter-io/expediter/services/notifier/internal/cancel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
+	"github.com/expediter-io/expediter/services/notifier/internal/digest"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 	"github.com/expediter-io/expediter/services/notifier/rules"
@@ -334,4 +337,13 @@ func TestCursorsThatWereNotGivenOutAreRefused(t *testing.T) {
 	for _, cursor := range []string{"0", "!", "p-", "p-1", "p--1-0", "p-0--1", "p-0-0-0", "-1", "d-", "d-0", "d-!", "i-", "i-0", "1", "zz"} {
 		check.Failsf(t, check.Err(d.Notifications(t.Context(), api.Query{EventID: "e1", Cursor: cursor})), "%q is taken", cursor)
 	}
+}
+
+func openAPI(t *testing.T, js jetstream.JetStream) *api.API {
+	t.Helper()
+	records := recordtest.Client(t, js)
+	return api.New(records, api.Config{
+		Audit: audit.New(audit.Config{JetStream: js, Source: "notifier"}), Digests: digest.New(records), Deliveries: deliveries.New(records),
+		Reader: plan.NewReader(records), Cancelled: check.Must(cancel.Open(t.Context(), js.Conn(), records))(t),
+	})
 }

@@ -52,17 +52,6 @@ type Cancellations interface {
 
 var _ Cancellations = (*cancel.Set)(nil)
 
-// nothing is Cancellations without a cancelled row.
-type nothing struct{}
-
-func (nothing) Covers(context.Context, *contracts.Notification, bool) (bool, error) {
-	return false, nil
-}
-
-func (nothing) For(context.Context, contracts.RecipientType, string) (func(cancel.Mark) bool, error) {
-	return func(cancel.Mark) bool { return false }, nil
-}
-
 // Inbox is a channel whose messages are stored in the records of their rows: one conditional write delivers a message and records
 // that. It disturbs nobody, so quiet hours, mutes and throttles do not hold its rows, and its users have no addresses. An [inapp.Inbox]
 // is one.
@@ -77,7 +66,7 @@ type Config struct {
 	// message is sent again, under the same id.
 	AtMostOnce bool
 
-	// Cancelled knows the cancelled rows. Defaults to none.
+	// Cancelled knows the cancelled rows. Required.
 	Cancelled Cancellations
 
 	// Channel sends the messages. Required. The messages of an [Inbox] are stored in the records of their rows.
@@ -86,7 +75,7 @@ type Config struct {
 	// Digests keeps the events that are delivered together. Required.
 	Digests *digest.Store
 
-	// Read reports whether a user has read an event in the inbox. Defaults to no.
+	// Read reports whether a user has read an event in the inbox. Required.
 	Read func(ctx context.Context, n *contracts.Notification) (bool, error)
 
 	// Health knows the addresses that do not answer. Defaults to none: all are called.
@@ -101,13 +90,13 @@ type Config struct {
 	// Passed is called at each point, in tests. Defaults to nothing.
 	Passed func(point string)
 
-	// Paused reports whether rows of a subject are not to be sent now. Defaults to no.
+	// Paused reports whether rows of a subject are not to be sent now. Required.
 	Paused func(subject string) bool
 
 	// Payload returns the payload of an event whose rows do not carry it. Required.
 	Payload func(ctx context.Context, eventID string) (json.RawMessage, error)
 
-	// Preferences returns the URL at which a user chooses what to get, or "". Defaults to none.
+	// Preferences returns the URL at which a user chooses what to get, or "". Required.
 	Preferences func(kind contracts.RecipientType, userID string) string
 
 	// Profiles are the users' profiles and preferences. Required.
@@ -138,30 +127,18 @@ type Config struct {
 	Worker string
 }
 
-// DefaultRetries returns the waits between the attempts of a row.
-func DefaultRetries() []time.Duration {
+// defaultRetries returns the waits between the attempts of a row.
+func defaultRetries() []time.Duration {
 	return []time.Duration{5 * time.Second, time.Minute, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour}
 }
 
 func (cfg Config) withDefaults() Config {
-	if cfg.Cancelled == nil {
-		cfg.Cancelled = nothing{}
-	}
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
-	if cfg.Preferences == nil {
-		cfg.Preferences = func(contracts.RecipientType, string) string { return "" }
-	}
 	if cfg.Passed == nil {
 		cfg.Passed = func(string) {}
 	}
-	if cfg.Paused == nil {
-		cfg.Paused = func(string) bool { return false }
-	}
-	if cfg.Read == nil {
-		cfg.Read = func(context.Context, *contracts.Notification) (bool, error) { return false, nil }
-	}
 	if cfg.Retries == nil {
-		cfg.Retries = DefaultRetries()
+		cfg.Retries = defaultRetries()
 	}
 	cfg.Slots = cmp.Or(cfg.Slots, 1024)
 	cfg.Timeout = cmp.Or(cfg.Timeout, 15*time.Second)
@@ -169,11 +146,6 @@ func (cfg Config) withDefaults() Config {
 }
 
 func (cfg Config) validate() error {
-	if cfg.Channel == nil || cfg.Digests == nil || cfg.Deliveries == nil || cfg.Payload == nil || cfg.Profiles == nil || cfg.Rows == nil ||
-		cfg.Throttles == nil || cfg.Worker == "" {
-		return errors.New("notifier: a sender needs a Channel, Digests, Deliveries, a Payload, Profiles, Rows, Throttles, " +
-			"and the name of its Worker")
-	}
 	var errs []error
 	if _, err := contracts.NotifySendSubject(cfg.Channel.Name(), contracts.RecipientAdmin, "u", "e"); err != nil {
 		errs = append(errs, fmt.Errorf("notifier: channel %q: its name must be made of letters, digits, '_' and '-'", cfg.Channel.Name()))

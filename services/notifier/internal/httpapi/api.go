@@ -3,7 +3,7 @@ package httpapi
 import (
 	"cmp"
 	"context"
-	"embed"
+	_ "embed"
 	"errors"
 	"maps"
 	"net/http"
@@ -25,10 +25,10 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/health"
 )
 
-// Docs describes the API. It is made of openapi.yaml by `go generate` in pkg/contracts.
+// OpenAPI describes the API. It is made of openapi.yaml by `go generate` in pkg/contracts.
 //
 //go:embed openapi.json
-var Docs embed.FS
+var OpenAPI []byte
 
 // Config describes the API.
 type Config struct {

@@ -5,7 +5,6 @@ import (
 
 	"github.com/expediter-io/expediter/services/enricher/match/internal/lexicon"
 	"github.com/expediter-io/expediter/services/enricher/match/internal/phonetic"
-	"github.com/expediter-io/expediter/services/enricher/match/internal/similar"
 	"github.com/expediter-io/expediter/services/enricher/match/internal/text"
 	"github.com/expediter-io/expediter/services/enricher/match/internal/token"
 )
@@ -115,7 +114,7 @@ func (g *Agreement) join(a, b *Variant, nothingLeft bool) {
 		g.Cross = 1
 		rescued = g.hear(a, b)
 	} else {
-		g.Joined = similar.JaroWinkler(a.Joined, b.Joined)
+		g.Joined = token.JaroWinkler(a.Joined, b.Joined)
 		if a.telling && b.telling && slices.Equal(a.Joined, b.Joined) || nothingLeft && g.Overlap > 0.9 {
 			g.Exact = 1
 		}

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/expediter-io/expediter/services/enricher/match/internal/phonetic"
-	"github.com/expediter-io/expediter/services/enricher/match/internal/similar"
 	"github.com/expediter-io/expediter/services/enricher/match/internal/text"
 )
 
@@ -101,7 +100,7 @@ func spelling(a, b []rune) float64 {
 		limit = 1
 	}
 	if limit > 0 {
-		if d := similar.Edits(a, b, limit); d <= limit {
+		if d := Edits(a, b, limit); d <= limit {
 			if s := 1 - float64(d)/float64(m)*1.1; s >= leastEdit {
 				return s
 			}

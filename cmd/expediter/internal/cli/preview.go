@@ -1,0 +1,216 @@
+package cli
+
+import (
+	"bytes"
+	_ "embed" // the page
+	"encoding/json"
+	"errors"
+	"fmt"
+	"html/template"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf16"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/notifier/channel"
+	texts "github.com/expediter-io/expediter/services/notifier/template"
+)
+
+// preview renders templates, each in every locale and on every channel, before they are used: as files, and as one page that shows all texts.
+type preview struct {
+	// Data has the payloads by the names of templates.
+	Data map[string]json.RawMessage
+
+	// Locales are the locales of the readers. Defaults to the locales for which a template has texts.
+	Locales []string
+
+	// Templates make the texts. Required.
+	Templates *texts.Set
+}
+
+// unmadeText is a text that cannot be made.
+type unmadeText struct{ Template, Locale, Channel, Problem string }
+
+// shown is the text of one template for one reader on one channel.
+type shown struct {
+	texts.Text
+
+	Template, Locale, Channel string
+	Kind                      texts.Kind
+	Data                      string // of a push, on several lines
+	File                      string // with the HTML
+	Segments                  Segments
+	Problem                   string
+}
+
+// digestName stands for the text of digests without a template.
+const digestName = "digest (built in)"
+
+// page is the name of the page with all texts.
+const page = "index.html"
+
+// at is the time of all messages, so that the files differ only by their templates.
+var at = time.Date(2026, 1, 15, 9, 30, 0, 0, time.UTC)
+
+// writeTo makes all texts, and writes them into a folder, with a page that shows them. It returns the path of the page, and the texts
+// that could not be made.
+func (cfg preview) writeTo(folder string) (path string, failed []unmadeText, err error) {
+	var all []shown
+	names := cfg.Templates.Names()
+	for name := range cfg.Data {
+		if !slices.Contains(names, name) {
+			failed = append(failed, unmadeText{Template: name, Problem: "there is no such template, but data for it"})
+		}
+	}
+	slices.SortFunc(failed, func(a, b unmadeText) int { return strings.Compare(a.Template, b.Template) })
+	for _, name := range append(names, digestName) {
+		locales := cfg.Locales
+		if len(locales) == 0 {
+			locales = cfg.Templates.Locales(name)
+		}
+		for _, locale := range locales {
+			for on, kind := range cfg.Templates.Channels() {
+				one, found := cfg.show(name, locale, on, kind)
+				if !found {
+					continue
+				}
+				if one.Problem != "" {
+					failed = append(failed, unmadeText{name, locale, on, one.Problem})
+				}
+				all = append(all, one)
+			}
+		}
+	}
+	for i := range all {
+		if err := all[i].write(folder); err != nil {
+			return "", nil, err
+		}
+	}
+	var out bytes.Buffer
+	if err := layout.Execute(&out, all); err != nil {
+		return "", nil, err //nolint:wrapcheck // a mistake in the page
+	}
+	path = filepath.Join(folder, page)
+	return path, failed, os.WriteFile(path, out.Bytes(), 0o600) //nolint:wrapcheck // it names the file
+}
+
+// show makes one text. found is false when the template has no text for the channel.
+func (cfg preview) show(name, locale, on string, kind texts.Kind) (s shown, found bool) {
+	s = shown{Template: name, Locale: locale, Channel: on, Kind: kind}
+	m := channel.Message{
+		Category: "sample", CreatedAt: at, EventID: "sample", EventType: name, Locale: locale, Payload: cfg.Data[name],
+		RecipientType: contracts.RecipientCustomer, Template: name, UserID: "sample",
+	}
+	if locale == "default" {
+		m.Locale = ""
+	}
+	if name == digestName {
+		m.EventType, m.Payload = contracts.EventTypeDigest, cfg.digest()
+	}
+	made, err := cfg.Templates.Render(m, on, "https://notify.example.com/v1/unsubscribe?token=sample")
+	switch {
+	case errors.Is(err, texts.ErrNotFound):
+		return s, false
+	case err != nil:
+		s.Problem = err.Error()
+	}
+	s.Text, s.Segments = made, CountSegments(made.Text)
+	if made.Data != nil {
+		var data bytes.Buffer
+		if json.Indent(&data, made.Data, "", "  ") == nil {
+			s.Data = data.String()
+		}
+	}
+	return s, true
+}
+
+// digest returns the payload of a digest with an event for each template with data.
+func (cfg preview) digest() json.RawMessage {
+	var items []map[string]any
+	for _, name := range cfg.Templates.Names() {
+		if data := cfg.Data[name]; data != nil {
+			items = append(items, map[string]any{"event_type": name, "created_at": at, "payload": data})
+		}
+	}
+	data, err := json.Marshal(map[string]any{"count": len(items), "items": items, "more": 0})
+	if err != nil {
+		return nil // a value that was read from JSON can be written
+	}
+	return data
+}
+
+// write writes a text into files of its own.
+func (s *shown) write(folder string) error {
+	if s.Problem != "" {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Join(folder, s.Template), 0o700); err != nil {
+		return err //nolint:wrapcheck // it names the folder
+	}
+	base := s.Template + "/" + s.Locale + "." + s.Channel
+	write := func(part, text string) error {
+		// The byte order mark gives the encoding of the file, as a header does for a mail.
+		return os.WriteFile(filepath.Join(folder, base+part), []byte("\ufeff"+text), 0o600)
+	}
+	text := s.Text.Text
+	if s.Subject != "" {
+		text = fmt.Sprintf("%s\n\n%s", s.Subject, text)
+	}
+	err := write(".txt", text)
+	if s.HTML != "" && err == nil {
+		s.File, err = base+".html", write(".html", s.HTML)
+	}
+	return err
+}
+
+//go:embed preview.html
+var pageHTML string
+
+var layout = template.Must(template.New(page).Parse(pageHTML))
+
+// Segments is the number of messages as which an SMS is sent and charged.
+type Segments struct {
+	// Encoding is GSM-7 or UCS-2.
+	Encoding string
+
+	// Number is the number of messages.
+	Number int
+}
+
+// The characters of GSM 03.38 that take one septet, and those that take two.
+const (
+	basic = "@£$¥èéùìòÇ\nØø\rÅåΔ_ΦΓΛΩΠΨΣΘΞÆæßÉ !\"#¤%&'()*+,-./0123456789:;<=>?" +
+		"¡ABCDEFGHIJKLMNOPQRSTUVWXYZÄÖÑÜ§¿abcdefghijklmnopqrstuvwxyzäöñüà"
+	extra = "\f^{}\\[~]|€"
+)
+
+// CountSegments returns the number of segments in which a text is sent. One character that GSM-7 lacks makes the
+// whole text UCS-2.
+func CountSegments(text string) Segments {
+	s := Segments{Encoding: "GSM-7"}
+	alone, each := 160, 153
+	if strings.ContainsFunc(text, func(r rune) bool { return !strings.ContainsRune(basic+extra, r) }) {
+		s.Encoding, alone, each = "UCS-2", 70, 67
+	}
+	total, used := 0, each
+	for _, r := range text {
+		size := 1
+		if s.Encoding == "UCS-2" {
+			size = utf16.RuneLen(r)
+		} else if strings.ContainsRune(extra, r) {
+			size = 2
+		}
+		if total += size; used+size > each { // no character is divided
+			s.Number++
+			used = 0
+		}
+		used += size
+	}
+	if total <= alone {
+		s.Number = min(total, 1)
+	}
+	return s
+}

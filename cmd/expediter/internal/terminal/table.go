@@ -1,0 +1,194 @@
+package terminal
+
+import (
+	"bufio"
+	"cmp"
+	"fmt"
+	"io"
+	"strings"
+	"unicode"
+
+	"github.com/rivo/uniseg"
+	"golang.org/x/text/unicode/bidi"
+)
+
+const (
+	// sampleRows is the number of rows that decide the widths of the columns. Wider cells of later rows stick out.
+	sampleRows = 200
+
+	// gap is the space between two columns.
+	gap = "  "
+
+	// blank is the text of an empty cell.
+	blank = "-"
+)
+
+// Column configures one column.
+type Column struct {
+	// Colors are ANSI sequences by cell text. Defaults to none.
+	Colors map[string]string
+
+	// Name is the column's header. Required.
+	Name string
+
+	// Optional leaves out the column when it is empty in all of the first rows. Defaults to false.
+	Optional bool
+
+	// Width is the largest width of a text, in terminal cells; a longer text is cut. Defaults to 0: any width.
+	Width int
+}
+
+// Table writes text in columns, row by row. It keeps only the first rows, which decide the widths. Scripts of double width, combining marks
+// and right-to-left names keep their places. It is not safe for concurrent use.
+type Table struct {
+	buf     *bufio.Writer
+	columns []Column
+	held    [][]string
+	widths  []int // of the columns, -1 for a column that is left out; nil until the widths are known
+}
+
+// NewTable returns a table that is written to w. Long values belong into the last column.
+func NewTable(w io.Writer, columns ...Column) *Table {
+	return &Table{buf: bufio.NewWriter(w), columns: columns}
+}
+
+// Write adds a row. When there are fewer cells than columns, the last columns are empty.
+func (w *Table) Write(cells ...string) error {
+	row := make([]string, len(w.columns))
+	for i, cell := range cells[:min(len(row), len(cells))] {
+		if row[i] = Printable(cell); w.columns[i].Width > 0 {
+			row[i] = cut(row[i], w.columns[i].Width)
+		}
+	}
+	if w.widths != nil {
+		return w.line(row, true)
+	}
+	if w.held = append(w.held, row); len(w.held) < sampleRows {
+		return nil
+	}
+	return w.release()
+}
+
+// Flush writes the rows so far to the underlying writer. It first fixes the widths, if they are not known yet.
+func (w *Table) Flush() error {
+	if err := w.buf.Flush(); err != nil {
+		return fmt.Errorf("table: %w", err)
+	}
+	return nil
+}
+
+// Close writes the rows that are still held. It does not close the underlying writer.
+func (w *Table) Close() error {
+	if err := w.release(); err != nil {
+		return err
+	}
+	return w.Flush()
+}
+
+// release fixes the widths and writes the rows that were held back.
+func (w *Table) release() error {
+	if w.widths != nil {
+		return nil
+	}
+	w.widths = make([]int, len(w.columns))
+	head := make([]string, len(w.columns))
+	for i, c := range w.columns {
+		head[i] = c.Name
+		w.widths[i] = width(c, i, w.held)
+	}
+	rows := w.held
+	w.held = nil
+	if err := w.line(head, false); err != nil {
+		return err
+	}
+	for _, row := range rows {
+		if err := w.line(row, true); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// width returns the width that the rows need in column i.
+func width(c Column, i int, rows [][]string) int {
+	most, empty := uniseg.StringWidth(c.Name), true
+	for _, row := range rows {
+		most = max(most, uniseg.StringWidth(row[i]))
+		empty = empty && row[i] == ""
+	}
+	if c.Optional && empty && len(rows) > 0 {
+		return -1
+	}
+	return most
+}
+
+func (w *Table) line(cells []string, colored bool) error {
+	var text, padding strings.Builder
+	for i, cell := range cells {
+		if w.widths[i] < 0 {
+			continue
+		}
+		cell = cmp.Or(cell, blank)
+		text.WriteString(padding.String()) // so that no line ends with spaces
+		padding.Reset()
+		padding.WriteString(strings.Repeat(" ", max(w.widths[i]-uniseg.StringWidth(cell), 0)) + gap)
+		if color := w.columns[i].Colors[cell]; colored && color != "" {
+			text.WriteString(color + cell + "\x1b[0m")
+		} else {
+			text.WriteString(isolate(cell))
+		}
+	}
+	text.WriteByte('\n')
+	if _, err := w.buf.WriteString(text.String()); err != nil {
+		return fmt.Errorf("table: %w", err)
+	}
+	return nil
+}
+
+// leftToRight is the left-to-right mark. It takes no room, and a text between two such marks cannot change the order
+// of other text.
+const leftToRight = "\u200e"
+
+// isolate keeps the columns in order on terminals that write right-to-left scripts from right to left. Otherwise two
+// such names with only spaces and digits between them would change places.
+func isolate(cell string) string {
+	for _, r := range cell {
+		p, _ := bidi.LookupRune(r)
+		switch p.Class() {
+		case bidi.R, bidi.AL, bidi.AN:
+			return leftToRight + cell + leftToRight
+		default:
+		}
+	}
+	return cell
+}
+
+// cut shortens text to a number of terminal cells, without cutting a character in two.
+func cut(text string, cells int) string {
+	if uniseg.StringWidth(text) <= cells {
+		return text
+	}
+	var short strings.Builder
+	width := 0
+	for graphemes := uniseg.NewGraphemes(text); graphemes.Next(); {
+		if width += graphemes.Width(); width > cells-1 {
+			break
+		}
+		short.WriteString(graphemes.Str())
+	}
+	return short.String() + "…"
+}
+
+// Printable replaces characters that could move the cursor, colour the terminal or change the direction of the line,
+// because names come from files and from strangers.
+func Printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\r' || r == '\t':
+			return ' '
+		case unicode.IsControl(r), r >= '\u202a' && r <= '\u202e', r >= '\u2066' && r <= '\u2069', r == '\u2028', r == '\u2029':
+			return unicode.ReplacementChar
+		}
+		return r
+	}, strings.ToValidUTF8(text, string(unicode.ReplacementChar)))
+}

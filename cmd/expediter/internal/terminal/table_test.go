@@ -1,0 +1,165 @@
+package terminal
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/rivo/uniseg"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+)
+
+var columns = []Column{
+	{Name: "ID"},
+	{Name: "NAME", Width: 12},
+	{Name: "STATE", Colors: map[string]string{"GOOD": "\x1b[32m"}},
+	{Name: "NOTE", Optional: true},
+	{Name: "URL"},
+}
+
+func write(t *testing.T, rows ...[]string) string {
+	t.Helper()
+	var buf bytes.Buffer
+	w := NewTable(&buf, columns...)
+	for _, row := range rows {
+		check.OK(t, errors.Join(w.Write(row...), w.Flush()))
+	}
+	check.OK(t, w.Close())
+	return buf.String()
+}
+
+func TestTable(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name string
+		rows [][]string
+		want string
+	}{
+		{
+			"without rows", nil,
+			"ID  NAME  STATE  NOTE  URL\n",
+		},
+		{
+			"an optional column without a text is left out",
+			[][]string{{"1", "a", "BAD", "", "u"}, {"22", "Beta Longname", "BAD", "", ""}},
+			"ID  NAME          STATE  URL\n1   a             BAD    u\n22  Beta Longna…  BAD    -\n",
+		},
+		{
+			"an optional column with a text",
+			[][]string{{"1", "a", "BAD", "", "u"}, {"2", "b", "BAD", "n", "u"}},
+			"ID  NAME  STATE  NOTE  URL\n1   a     BAD    -     u\n2   b     BAD    n     u\n",
+		},
+		{
+			"a colour takes no room",
+			[][]string{{"1", "a", "GOOD", "n", "u"}, {"2", "b", "BAD", "n", "u"}},
+			"ID  NAME  STATE  NOTE  URL\n1   a     \x1b[32mGOOD\x1b[0m   n     u\n2   b     BAD    n     u\n",
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			check.Equal(t, tc.want, write(t, tc.rows...))
+		})
+	}
+}
+
+// Every column starts at the same terminal cell in each line, in any script.
+func TestColumnsAlign(t *testing.T) {
+	t.Parallel()
+	names := []string{"Pizza", "קפה שקד", "קָפֶה", "麺や 白", "Ταβέρνα", "Ye\u0301ti", "👩\u200d🍳 Cook", "مطعم"}
+	var rows [][]string
+	for i, name := range names {
+		rows = append(rows, []string{strconv.Itoa(i), name, "BAD", "", ""})
+	}
+	var starts []int
+	for _, line := range strings.Split(strings.TrimSpace(write(t, rows...)), "\n")[1:] {
+		before, _, _ := strings.Cut(line, "BAD")
+		starts = append(starts, uniseg.StringWidth(before))
+	}
+	check.That(t, len(starts) == len(names) && len(slices.Compact(slices.Clone(starts))) == 1, "the state starts at cells %v", starts)
+}
+
+// A terminal that writes right-to-left scripts in their direction takes two such cells with spaces, digits and
+// punctuation in between for one text, and swaps them, unless something left-to-right stands between.
+func TestRightToLeftCellsKeepTheirPlaces(t *testing.T) {
+	t.Parallel()
+	got := write(t, []string{"1", "קפה שקד", "0.97", "מסעדה 7", "-"}, []string{"2", "Café", "0.9", "x", "-"})
+	lines := strings.Split(got, "\n")
+	for _, cell := range []string{"קפה שקד", "מסעדה 7"} {
+		check.That(t, strings.Contains(lines[1], "\u200e"+cell+"\u200e"), "%q is not isolated in %q", cell, lines[1])
+	}
+	check.That(t, !strings.Contains(lines[2], "\u200e"), "marks where nothing needs them: %q", lines[2])
+	check.Same(t, "the marks take room cells", uniseg.StringWidth(isolate("קפה")), 3)
+}
+
+func TestTableIsSafeForTerminals(t *testing.T) {
+	t.Parallel()
+	got := write(t, []string{"p\x1b[2J", "a\u202eb\x00\u2066c\xff", "GOOD\x07", "x\r\ny", "\u009b1m\u2028"})
+	for _, bad := range []string{"\x1b", "\u202e", "\x00", "\u2066", "\xff", "\x07", "\r", "\u009b", "\u2028"} {
+		check.That(t, !strings.Contains(got, bad), "%q is still in %q", bad, got)
+	}
+	check.That(t, strings.Count(got, "\n") == 2, "want a head and one line, got %q", got)
+}
+
+func TestLongTextsAreCut(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{strings.Repeat("x", 100), strings.Repeat("麺", 100), strings.Repeat("e\u0301", 100)} {
+		got := cut(name, 40)
+		width := uniseg.StringWidth(got)
+		check.That(t, width <= 40 && width >= 39 && strings.HasSuffix(got, "…"), "%q takes %d cells", got, width)
+	}
+}
+
+// A table of any length keeps only its first rows.
+func TestTableStreams(t *testing.T) {
+	t.Parallel()
+	var buf bytes.Buffer
+	w := NewTable(&buf, Column{Name: "N"})
+	for i := range 3 * sampleRows {
+		check.OK(t, errors.Join(w.Write(strconv.Itoa(i)), w.Flush()))
+		want := 0
+		if i+1 >= sampleRows {
+			want = i + 2
+		}
+		got := strings.Count(buf.String(), "\n")
+		check.Require(t, got == want, "after %d rows %d lines are out, want %d", i+1, got, want)
+	}
+}
+
+type brokenWriter struct{ err error }
+
+func (w brokenWriter) Write([]byte) (int, error) { return 0, w.err }
+
+func TestWriteErrorsAreReported(t *testing.T) {
+	t.Parallel()
+	full := errors.New("the disk is full")
+	w := NewTable(brokenWriter{full}, Column{Name: "N"})
+	check.Is(t, errors.Join(w.Write("1"), w.Close()), full)
+	w = NewTable(brokenWriter{full}, Column{Name: "N"})
+	var err error
+	for i := 0; err == nil && i < 100*sampleRows; i++ {
+		err = w.Write("a row that fills the buffer in time")
+	}
+	check.Is(t, err, full)
+}
+
+func ExampleWriter() {
+	w := NewTable(os.Stdout, Column{Name: "NAME"}, Column{Name: "FOUND", Optional: true}, Column{Name: "URL"})
+	for _, row := range [][]string{{"Pizza Luna", "", "https://example.org/luna"}, {"Thai", "", ""}} {
+		if err := w.Write(row...); err != nil {
+			fmt.Println(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		fmt.Println(err)
+	}
+	// Output:
+	// NAME        URL
+	// Pizza Luna  https://example.org/luna
+	// Thai        -
+}

@@ -1,0 +1,80 @@
+package match
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestParsePhones(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		in   string
+		want []phoneNumber
+	}{
+		{"", nil},
+		{"n/a", nil},
+		{"112", nil},
+		{"310/652-4025", []phoneNumber{"3106524025"}},
+		{"212-632-5000 or 212-632-5100", []phoneNumber{"2126325000", "2126325100"}},
+		{"03 5225005 / 03 5225006", []phoneNumber{"35225005", "35225006"}},
+		{"+44 (0)20 7251 0848", []phoneNumber{"442072510848"}},
+		{"0044 20 7251 0848", []phoneNumber{"442072510848"}},
+		{"404/237-2700 ext 6108", []phoneNumber{"4042372700"}},
+		{"404-237-2700 x6108", []phoneNumber{"4042372700"}},
+		{"Tel.: 404-237-2700", []phoneNumber{"4042372700"}},
+		{"٠٣-٥٢٢٥٠٠٥", []phoneNumber{"35225005"}},
+		{"12345678901234567890", nil},
+	} {
+		diff := cmp.Diff(test.want, parsePhones(test.in))
+		check.That(t, diff == "", "Parse(%q): %s", test.in, diff)
+	}
+}
+
+func TestComparePhones(t *testing.T) {
+	t.Parallel()
+	verdicts := map[string]phoneAgreement{"differs": otherPhone, "local": localPhone, "same": samePhone, "unknown": noPhone}
+	for _, row := range check.Rows(t, "testdata/phones.tsv") {
+		want, a, b := verdicts[row[0]], parsePhones(row[1]), parsePhones(row[2])
+		got, back := comparePhones(a, b), comparePhones(b, a)
+		check.That(t, got == want && back == want, "%q and %q: %d and %d, want %s", row[1], row[2], got, back, row[0])
+	}
+}
+
+func TestPhoneKeys(t *testing.T) {
+	t.Parallel()
+	for _, pair := range [][2]string{{"212-555-1234", "+1 212 555 1234"}, {"555-1234", "212 555 1234"}, {"8 495 775-51-88", "+7 495 7755188"}} {
+		a, b := parsePhones(pair[0])[0], parsePhones(pair[1])[0]
+		check.That(t, a.Key() == b.Key() && a.Key() != "", "%s has key %q, %s has %q", pair[0], a.Key(), pair[1], b.Key())
+	}
+}
+
+// TestCountries compares numbers as they are written at home and abroad, and with the number after them.
+func TestCountries(t *testing.T) {
+	t.Parallel()
+	for _, row := range check.Rows(t, "testdata/countries.tsv") {
+		home, abroad, other := parsePhones(row[1]), parsePhones(row[2]), parsePhones(row[3])
+		got := comparePhones(home, abroad)
+		check.That(t, got == samePhone || got == localPhone, "%s: %q and %q: %d", row[0], row[1], row[2], got)
+		for _, n := range [][]phoneNumber{home, abroad} {
+			got := comparePhones(n, other)
+			check.That(t, got == otherPhone, "%s: %v and %v: %d", row[0], n, other, got)
+		}
+		check.That(t, len(home) == 1 && len(abroad) == 1 && home[0].Key() == abroad[0].Key(),
+			"%s: keys of %v and %v differ", row[0], home, abroad)
+	}
+}
+
+// TestSeveralNumbers reads fields that list more than one number, or none.
+func TestSeveralNumbers(t *testing.T) {
+	t.Parallel()
+	for field, want := range map[string]int{
+		"03-522-5005, 03-522-5006": 2, "03-522-5005; 052-1234567": 2, "Tel 03-522-5005 Fax 03-522-5007": 2, "03-522-5005|03-522-5006": 2,
+		"212/555/0134": 1, "call us": 0, "": 0, "12345": 0, "+": 0, "03-522-5005 שלוחה 12": 1,
+		"03-522-5001, 03-522-5002, 03-522-5003, 03-522-5004, 03-522-5005": 4,
+	} {
+		check.Same(t, fmt.Sprintf("Parse(%q)", field), len(parsePhones(field)), want)
+	}
+}
