@@ -165,7 +165,7 @@ func (c *cell) prepare() {
 	c.records = recordtest.Client(c.T, c.js)
 	c.store, c.reader = deliveries.New(c.records), plan.NewReader(c.records)
 	check.OK(c, natstest.UntilAnswered(c.T, func(ctx context.Context) (err error) {
-		c.directory, err = recipient.OpenDirectory(ctx, c.js, c.records, nil)
+		c.directory, err = recipient.OpenDirectory(ctx, c.js, c.records)
 		return err
 	}))
 	for _, kind := range kinds {

@@ -60,7 +60,6 @@ type Notifier struct {
 	reader     *plan.Reader
 	records    *kvrecord.Client
 	roots      *x509.CertPool
-	source     *recipient.HTTP // nil without a ResolverURL
 	senders    []*deliver.Sender
 	throttle   *throttle.Store
 
@@ -115,9 +114,9 @@ func (n *Notifier) spec() service.Spec {
 		Errors:      api.Problem,
 		Name:        name,
 		Open:        n.open,
-		Parts:       []service.Part{{Listen: n.cfg.UnsubscribeListen, Name: "unsubscribe", Routes: n.unsubscribing}},
 		Routes: func(r *service.Router) {
 			httpapi.Add(httpapi.Config{API: n.api, Inbox: n.Inbox, Router: r})
+			n.unsubscribing(r)
 		},
 		Streams: n.streams(),
 	}
@@ -206,7 +205,7 @@ func (n *Notifier) openStores(ctx context.Context, s *service.Service) (err erro
 	if n.records, err = kvrecord.New(kvrecord.Config{JetStream: s.JetStream, Prepare: n.traced}); err != nil {
 		return err
 	}
-	if n.Directory, err = recipient.OpenDirectory(ctx, s.JetStream, n.records, n.cfg.Logger); err != nil {
+	if n.Directory, err = recipient.OpenDirectory(ctx, s.JetStream, n.records); err != nil {
 		return err
 	}
 	if n.Inbox, err = inapp.Open(ctx, s.JetStream, n.records, inapp.Config{Keep: n.cfg.InboxKeep, Unreadable: n.unreadable}); err != nil {
@@ -233,17 +232,8 @@ func (n *Notifier) unreadable(ctx context.Context, r kvrecord.Record, err error)
 // openPlanner makes the planner, which finds the recipients of an event, and the expander, which stores its rows.
 func (n *Notifier) openPlanner(s *service.Service) (err error) {
 	var resolver recipient.Resolver = n.Directory
-	switch {
-	case n.cfg.Resolver != nil:
+	if n.cfg.Resolver != nil {
 		resolver = recipient.Once(n.cfg.Resolver)
-	case n.cfg.ResolverURL != "":
-		n.source, err = recipient.NewHTTP(recipient.HTTPConfig{
-			Logger: n.cfg.Logger, RootCAs: n.roots, Token: n.cfg.ResolverToken, URL: n.cfg.ResolverURL,
-		})
-		if err != nil {
-			return err
-		}
-		resolver = recipient.Once(n.source)
 	}
 	n.planner = plan.New(n.records, plan.Config{
 		MaxRecipients: n.cfg.MaxRecipients, PageBytes: n.cfg.pageBytes, Passed: n.cfg.passed,
@@ -371,9 +361,6 @@ func (n *Notifier) close() error {
 	}
 	if n.expander != nil {
 		n.expander.Close()
-	}
-	if n.source != nil {
-		n.source.Close()
 	}
 	if n.records != nil {
 		n.records.Close()

@@ -142,7 +142,7 @@ func (p *place) start(pigeons *pigeon, mutate ...func(*Config)) *Notifier {
 // directory puts recipients into the directory: the users of restaurant 5, and the others by themselves.
 func (p *place) directory(users ...contracts.Recipient) *recipient.Directory {
 	p.Helper()
-	d := check.Must(recipient.OpenDirectory(p.Context(), p.js, recordtest.Client(p, p.js), nil))(p)
+	d := check.Must(recipient.OpenDirectory(p.Context(), p.js, recordtest.Client(p, p.js)))(p)
 	for _, r := range users {
 		check.OK(p, d.Put(p.Context(), r, recipient.Member{Type: "RESTAURANT", ID: "5"}))
 	}

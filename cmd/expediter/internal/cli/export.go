@@ -94,13 +94,11 @@ type kept struct {
 	filters []string
 }
 
-// keptOf returns the places with messages under the id of a user, except the profile in the directory and dead
+// keptOf returns the places with messages under the id of a user, except the record in the directory and dead
 // letters.
 func keptOf(who string) []kept {
 	return []kept{
-		{"KV_" + contracts.BucketDirectory, []string{
-			"$KV.directory.addresses." + who, "$KV.directory.preferences." + who, "$KV.directory.member.*.*." + who,
-		}},
+		{"KV_" + contracts.BucketDirectory, []string{"$KV.directory.member.*.*." + who}},
 		{contracts.StreamNotifications, []string{sentTo(who)}},
 		{"KV_" + contracts.BucketDeliveries, []string{"$KV.deliveries.*.*." + who, "$KV.deliveries.*.*.*." + who}},
 		{"KV_" + contracts.BucketInbox, []string{"$KV.inbox." + who + ".*"}},
@@ -266,7 +264,7 @@ func (f *natsFlags) erase(
 func eraseRecord(
 	ctx context.Context, js jetstream.JetStream, records *kvrecord.Client, user string, kind contracts.RecipientType,
 ) (bool, error) {
-	directory, err := recipient.OpenDirectory(ctx, js, records, nil)
+	directory, err := recipient.OpenDirectory(ctx, js, records)
 	if err != nil {
 		return false, err
 	}

@@ -31,8 +31,6 @@ func subjectsOf(t *testing.T, kind contracts.RecipientType, user string) (subjec
 		}
 	}
 	add("$KV.directory.")(contracts.DirectoryKey(kind, user))
-	add("$KV.directory.")(contracts.DirectoryAddressesKey(kind, user))
-	add("$KV.directory.")(contracts.DirectoryPreferencesKey(kind, user))
 	add("$KV.directory.")(contracts.DirectoryMemberKey("RESTAURANT", "r1", kind, user))
 	for n := range 3 {
 		add("$KV.inbox.")(contracts.InboxKey(kind, user, fmt.Sprint("e", n)))

@@ -184,8 +184,7 @@ func Problem(err error) service.Problem {
 		return service.Problem{Status: http.StatusRequestEntityTooLarge, Detail: recipient.ErrTooLarge.Error()}
 	case errors.Is(err, recipient.ErrUnknown), errors.Is(err, recipient.ErrForgotten):
 		return service.Problem{Status: http.StatusNotFound, Detail: recipient.ErrUnknown.Error()}
-	case errors.Is(err, ErrUnknownEvent), errors.Is(err, inapp.ErrNotFound), errors.Is(err, health.ErrUnknown), errors.Is(err, errNoAddress),
-		errors.Is(err, errUnknownPart):
+	case errors.Is(err, ErrUnknownEvent), errors.Is(err, inapp.ErrNotFound), errors.Is(err, health.ErrUnknown), errors.Is(err, errNoAddress):
 		return service.Problem{Status: http.StatusNotFound}
 	case errors.Is(err, inapp.ErrState), errors.Is(err, contracts.ErrTokenTooLong), errors.Is(err, contracts.ErrTokenMalformed):
 		return service.Problem{Status: http.StatusBadRequest}

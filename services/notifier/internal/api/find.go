@@ -23,8 +23,8 @@ type position struct {
 	// part and index are the next part of a plan's recipients, and the next row within the part.
 	part, index int
 
-	// digest reports whether revision is the revision of a digest after the rows of a plan. A cursor of an earlier version for
-	// an event with a plan is a revision alone. It is refused, because it does not tell which rows of the plan were read.
+	// digest reports whether revision is the revision of a digest after the rows of a plan. A revision alone as the cursor for
+	// an event with a plan is refused, because it does not tell which rows of the plan were read.
 	digest bool
 
 	// items reports whether revision is the revision of an item of the inbox, after the records of the stream.
