@@ -37,8 +37,6 @@
 //	/cancelled.<event>.one.<type>.<user>                CancelledUserKey    bucket deliveries
 //	<type>.<user>.<event>                               InboxKey            bucket inbox
 //	<type>.<user>                                       DirectoryKey        bucket directory
-//	addresses.<type>.<user>                             DirectoryAddressesKey   bucket directory
-//	preferences.<type>.<user>                           DirectoryPreferencesKey bucket directory
 //	member.<aggregate type>.<aggregate>.<type>.<user>   DirectoryMemberKey      bucket directory
 //
 // # Envelopes

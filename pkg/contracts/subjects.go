@@ -253,20 +253,9 @@ func InboxKeys(recipient RecipientType, userID string) (string, error) {
 	return prefix + ".*", err
 }
 
-// DirectoryKey is the key, in bucket directory, of the profile of one recipient, which other programs write.
+// DirectoryKey is the key, in bucket directory, of the record of one recipient.
 func DirectoryKey(recipient RecipientType, userID string) (string, error) {
 	return join("", name("recipient_type", string(recipient)), id("user_id", userID))
-}
-
-// DirectoryAddressesKey is the key, in bucket directory, of the addresses of one recipient. Of the Recipient there, the Addresses count.
-func DirectoryAddressesKey(recipient RecipientType, userID string) (string, error) {
-	return join("addresses", name("recipient_type", string(recipient)), id("user_id", userID))
-}
-
-// DirectoryPreferencesKey is the key, in bucket directory, of the preferences of one recipient. Of the Recipient there, OptOut, Mute,
-// Digest and QuietHours count.
-func DirectoryPreferencesKey(recipient RecipientType, userID string) (string, error) {
-	return join("preferences", name("recipient_type", string(recipient)), id("user_id", userID))
 }
 
 // DirectoryMemberKey is the key, in bucket directory, of the entry that makes a recipient a member of an aggregate: the

@@ -40,12 +40,6 @@ var builders = map[string]struct {
 	"DirectoryMemberKey": {
 		func(id string) (string, error) { return contracts.DirectoryMemberKey("RESTAURANT", id, "CUSTOMER", id) }, "member.RESTAURANT.", 5,
 	},
-	"DirectoryAddressesKey": {
-		func(id string) (string, error) { return contracts.DirectoryAddressesKey("CUSTOMER", id) }, "addresses.CUSTOMER.", 3,
-	},
-	"DirectoryPreferencesKey": {
-		func(id string) (string, error) { return contracts.DirectoryPreferencesKey("CUSTOMER", id) }, "preferences.CUSTOMER.", 3,
-	},
 	"DirectoryKey": {func(id string) (string, error) { return contracts.DirectoryKey("CUSTOMER", id) }, "CUSTOMER.", 2},
 }
 

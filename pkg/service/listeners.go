@@ -14,21 +14,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/service/access"
 )
 
-// adminPart is the name of the part that every service has: the probes, the metrics, and the routes of operators.
+// adminPart names the listener of the probes, the metrics, and the routes of operators.
 const adminPart = "admin"
-
-// Part is a set of routes of a service that can have a listener of its own.
-type Part struct {
-	// Listen is the address of the listener. [None] leaves the routes out. Defaults to no listener: the routes are on that of the API.
-	Listen string
-
-	// Name is the name of the part. The environment variable of Listen contains it in capitals, such as NOTIFIER_UNSUBSCRIBE_LISTEN for
-	// "unsubscribe". Required.
-	Name string
-
-	// Routes adds the routes. Required.
-	Routes func(*Router)
-}
 
 // listener is a server and its handlers.
 type listener struct {
@@ -45,7 +32,7 @@ func (l listener) variable(service string) string {
 	return strings.ToUpper(service+"_"+l.part) + "_LISTEN"
 }
 
-// route makes the routers: one for the API, and one for each part that has a listener of its own.
+// route makes the routers: one for the API, and one for operators when they have a listener of their own.
 func (s *Service) route() {
 	cfg := s.Config
 	s.router = NewRouter(RouterConfig{
@@ -58,23 +45,12 @@ func (s *Service) route() {
 	if admin := s.router.Admin(); admin != s.router {
 		s.listeners = append(s.listeners, listener{part: adminPart, router: admin})
 	}
-	for _, p := range s.spec.Parts {
-		router := s.router
-		if p.Listen != "" {
-			router = s.router.apart()
-			s.listeners = append(s.listeners, listener{part: p.Name, router: router})
-		}
-		p.Routes(router)
-	}
 }
 
 // listen begins to listen on all addresses.
 func (s *Service) listen(ctx context.Context) (err error) {
 	cfg := s.Config
 	addresses := map[string]string{"": cfg.Listen, adminPart: cfg.AdminListen}
-	for _, p := range s.spec.Parts {
-		addresses[p.Name] = p.Listen
-	}
 	for i := range s.listeners {
 		l := &s.listeners[i]
 		if l.part == "" && cfg.Listener != nil {
@@ -119,12 +95,14 @@ func (s *Service) stopListening() error {
 }
 
 // URL returns the base URL of the HTTP API, or "" when there is none.
-func (s *Service) URL() string { return s.PartURL("") }
+func (s *Service) URL() string { return s.listenerURL("") }
 
-// PartURL returns the base URL of the listener of a part, such as "admin", or "" when the part has no listener of its own.
-func (s *Service) PartURL(name string) string {
+// AdminURL returns the base URL of the listener of the routes of operators, or "" when they are on that of the API.
+func (s *Service) AdminURL() string { return s.listenerURL(adminPart) }
+
+func (s *Service) listenerURL(part string) string {
 	for _, l := range s.listeners {
-		if l.part == name {
+		if l.part == part {
 			return l.server.URL()
 		}
 	}
@@ -160,13 +138,9 @@ func (s *Service) openAccess() (err error) {
 	return nil
 }
 
-// exposed returns an error for a listener that everybody on the network could use. A part may be open to everybody, but never the API or
-// the routes of operators.
+// exposed returns an error for a listener that everybody on the network could use.
 func (s *Service) exposed(l listener) error {
 	if s.access != nil || s.Config.Insecure || l.server == nil || isLocal(l.server.listener.Addr()) {
-		return nil
-	}
-	if l.part != "" && l.part != adminPart && l.router.isPublic() {
 		return nil
 	}
 	name, prefix := s.spec.Name, strings.ToUpper(s.spec.Name)
@@ -174,16 +148,6 @@ func (s *Service) exposed(l listener) error {
 		"(expediter keys add), or %[3]s_OIDC_ISSUER to the issuer of their tokens, or %[4]s to an address such as 127.0.0.1:8080, "+
 		"or %[3]s_INSECURE to true if a gateway knows the callers",
 		name, l.server.listener.Addr(), prefix, l.variable(name))
-}
-
-// isPublic reports whether everybody may use all routes.
-func (a *Router) isPublic() bool {
-	for _, need := range a.needs {
-		if !need.IsPublic() {
-			return false
-		}
-	}
-	return true
 }
 
 // isLocal reports whether only programs of this machine can reach an address.

@@ -57,9 +57,6 @@ type Spec struct {
 	// OpenAPI describes the service's API, see [RouterConfig]. Defaults to none.
 	OpenAPI []byte
 
-	// Parts are routes that can have a listener of their own. Defaults to none.
-	Parts []Part
-
 	// Routes adds the service's own routes to those that every service has. It is called after Open. Required.
 	Routes func(*Router)
 
@@ -154,7 +151,7 @@ func Run(ctx context.Context, spec Spec) (err error) {
 		return err
 	}
 	cfg.Logger.InfoContext(ctx, spec.Name+": ready", //nolint:sloglint // begins with the service's name
-		"http", s.URL(), "admin", s.PartURL(adminPart), "nats", nc.ConnectedUrlRedacted())
+		"http", s.URL(), "admin", s.AdminURL(), "nats", nc.ConnectedUrlRedacted())
 	select {
 	case <-ctx.Done():
 	case <-s.group.Ended():

@@ -122,8 +122,7 @@ func TestSecretsOfAddresses(t *testing.T) {
 	const carla = "/v1/users/CUSTOMER/carla"
 	at := func(id, action string) string { return carla + "/endpoints/webhook/" + id + "/" + action }
 	w.ask(
-		asked{"PUT", carla, `{}`, "", 200, nil},
-		asked{"PUT", carla + "/addresses", fmt.Sprintf(`{"addresses":{"webhook":%q},"endpoints":{"webhook":{"phone":{"address":%q}}}}`, far.URL, far.URL+"/p"), "", 200, nil},
+		asked{"PUT", carla, fmt.Sprintf(`{"addresses":{"webhook":%q},"endpoints":{"webhook":{"phone":{"address":%q}}}}`, far.URL, far.URL+"/p"), "", 200, nil},
 		asked{"GET", at("none", "secret"), "", "", 404, nil},
 		asked{"GET", strings.Replace(at("main", "secret"), "webhook", "email", 1), "", "", 404, nil},
 		asked{"GET", strings.Replace(at("main", "secret"), "carla", "dora", 1), "", "", 404, nil},

@@ -63,7 +63,7 @@ type ChannelConfig struct {
 	PublicURL string `env:"NOTIFIER_PUBLIC_URL"`
 
 	// RootCAs is a file with the certificates, as PEM, of authorities that are trusted beside the system's: by webhook, email,
-	// sms, webpush, and the service at Config.ResolverURL. Defaults to none.
+	// sms, and webpush. Defaults to none.
 	RootCAs string `env:"NOTIFIER_ROOT_CAS"`
 
 	// SMSBody is the body of a message to SMSURL, see the package gateway. Defaults to gateway.DefaultBody.

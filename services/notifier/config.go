@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/channel"
@@ -44,19 +43,8 @@ type Config struct {
 	// MaxRecipients is the largest number of recipients of one event. Defaults to 1,000,000.
 	MaxRecipients int `env:"NOTIFIER_MAX_RECIPIENTS"`
 
-	// Partitions is the number of streams into which the rows are divided, by user. contracts.DivideNotifications makes these streams;
-	// with CreateAssets, Start calls it. At most 64. Defaults to 1.
-	Partitions int `env:"NOTIFIER_PARTITIONS"`
-
-	// Resolver finds the recipients of an event instead of ResolverURL and the directory. Defaults to none.
+	// Resolver finds the recipients of an event instead of the directory. Defaults to none.
 	Resolver recipient.Resolver `env:"-"`
-
-	// ResolverToken is sent to ResolverURL as a bearer token. Defaults to none.
-	ResolverToken string `env:"NOTIFIER_RESOLVER_TOKEN"`
-
-	// ResolverURL is a service that finds the recipients of an event, see recipient.HTTP. Defaults to none: the directory
-	// finds them.
-	ResolverURL string `env:"NOTIFIER_RESOLVER_URL"`
 
 	// Rules is the file of the rules, which name the recipients and channels of each event, see the package rules. Required.
 	Rules string `env:"NOTIFIER_RULES"`
@@ -64,10 +52,6 @@ type Config struct {
 	// RulesEvery is the time between two readings of the files of rules and templates. A change without mistakes takes
 	// effect. Defaults to 2 seconds.
 	RulesEvery time.Duration `env:"NOTIFIER_RULES_EVERY"`
-
-	// UnsubscribeListen is the address of a separate listener for /v1/unsubscribe and /v1/preferences, so that recipients need to
-	// reach nothing else. Listen then does not serve them. Defaults to none: Listen serves them.
-	UnsubscribeListen string `env:"NOTIFIER_UNSUBSCRIBE_LISTEN"`
 
 	// hooks are called beside those of the telemetry in tests, except Ready.
 	hooks worker.Hooks
@@ -121,7 +105,6 @@ func Check(environment map[string]string) (service.BaseConfig, error) {
 func (cfg Config) withDefaults() Config {
 	cfg.BaseConfig = cfg.WithDefaults(":8006", 32)
 	cfg.DisableAfter = cmp.Or(cfg.DisableAfter, 5*24*time.Hour)
-	cfg.Partitions = cmp.Or(cfg.Partitions, 1)
 	cfg.RulesEvery = cmp.Or(cfg.RulesEvery, 2*time.Second)
 	return cfg
 }
@@ -142,19 +125,8 @@ func (cfg Config) validate() (*rulesStore, error) {
 	if cfg.MaxRecipients < 0 {
 		bad("MaxRecipients (NOTIFIER_MAX_RECIPIENTS) is %d: want a positive number", cfg.MaxRecipients)
 	}
-	if cfg.Partitions < 1 || cfg.Partitions > contracts.MaxNotifyPartitions {
-		bad("Partitions (NOTIFIER_PARTITIONS) is %d: want 1 to %d", cfg.Partitions, contracts.MaxNotifyPartitions)
-	}
-	if cfg.ResolverURL != "" && cfg.Resolver == nil {
-		if _, err := recipient.NewHTTP(recipient.HTTPConfig{URL: cfg.ResolverURL}); err != nil {
-			bad("ResolverURL (NOTIFIER_RESOLVER_URL): %w", err)
-		}
-	}
 	if cfg.RulesEvery < minRulesEvery {
 		bad("RulesEvery (NOTIFIER_RULES_EVERY) is %s: want at least %s", cfg.RulesEvery, minRulesEvery)
-	}
-	if cfg.UnsubscribeListen != "" && cfg.PublicURL == "" {
-		bad("UnsubscribeListen (NOTIFIER_UNSUBSCRIBE_LISTEN) is %q: want NOTIFIER_PUBLIC_URL, too: it makes the links", cfg.UnsubscribeListen)
 	}
 	names := append([]string{inapp.Name}, cfg.names()...)
 	for _, c := range cfg.Channels {

@@ -62,14 +62,11 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 		status, answer := w.call(http.MethodGet, path, "")
 		check.That(t, status == http.StatusOK, "%s: %d %s", path, status, answer)
 	}
-	for _, part := range [][2]string{
-		{"", `{}`},
-		{"/addresses", `{"addresses":{"sms":"12"}}`},
-		{"/preferences", `{"opt_out":{"news":["sms"]}}`},
-		{"/memberships", `{"memberships":[{"type":"RESTAURANT","id":"7"}]}`},
+	for _, of := range [][2]string{
+		{"users", `{"addresses":{"sms":"12"},"opt_out":{"news":["sms"]}}`}, {"memberships", `{"add":[{"type":"RESTAURANT","id":"7"}]}`},
 	} {
-		status, answer := w.call(http.MethodPut, "/v1/users/CUSTOMER/carla"+part[0], part[1])
-		check.That(t, status == http.StatusOK, "%s: %d %s", part, status, answer)
+		status, answer := w.call(http.MethodPatch, "/v1/"+of[0]+"/CUSTOMER/carla", of[1])
+		check.That(t, status == http.StatusOK, "%s: %d %s", of, status, answer)
 	}
 	for _, method := range []string{http.MethodGet, http.MethodDelete} {
 		status, answer := w.call(method, "/v1/users/CUSTOMER/carla", "")
@@ -179,8 +176,8 @@ func TestEveryExampleIsAnsweredAsDescribed(t *testing.T) {
 	servicetest.Answers(t, p.nc, natsapi.Endpoints(nil), [][2]string{
 		{"publish", `{"event_id":"evt-003","event_type":"RESERVATION_REQUESTED","aggregate_type":"RESTAURANT","restaurant_id":5,"payload":{"guests":4}}`},
 		{"users-import", "{\"user_id\":\"frida\",\"recipient_type\":\"CUSTOMER\"}\n"},
-		{"users-put", `{"recipient_type":"CUSTOMER","user_id":"frida","part":"addresses","body":{"addresses":{"webhook":"https://phone.example.com/hook"}}}`},
-		{"users-get", `{"recipient_type":"CUSTOMER","user_id":"frida","part":"addresses"}`},
+		{"users-put", `{"recipient_type":"CUSTOMER","user_id":"frida","body":{"addresses":{"webhook":"https://phone.example.com/hook"}}}`},
+		{"users-get", `{"recipient_type":"CUSTOMER","user_id":"frida"}`},
 		{"cancel", `{"event_id":"evt-003"}`},
 		{"enable", `{"channel":"pigeon","id":"310df89304dd8d96a74d83bf096b05ce"}`},
 		{"endpoints", `{"state":"failing"}`},
@@ -194,9 +191,10 @@ func TestEveryExampleIsAnsweredAsDescribed(t *testing.T) {
 		{"replay", `{"event_id":"evt-000","state":"failed"}`},
 		{"templates-test", `{"template":"welcome","channel":"sms","to":"+15550100","payload":{"name":"Carla"}}`},
 		{"users-delete", `{"recipient_type":"CUSTOMER","user_id":"frida"}`},
+		{"users-members", `{"recipient_type":"CUSTOMER","user_id":"frida","add":[{"type":"RESTAURANT","id":"5"}]}`},
 		{"users-list", `{"recipient_type":"CUSTOMER"}`},
 	})
-	const user, part = "/v1/users/{type}/{user}", "/v1/users/{type}/{user}/{part}"
+	const user = "/v1/users/{type}/{user}"
 	d.Examples(t, w.client, n.URL(), []string{"POST /v1/users"}, map[string]servicetest.Case{
 		"DELETE /v1/events 404":         {Query: "event=digest:c:2000-01-01T00:15:00Z"},
 		"DELETE /v1/events/{event} 404": {Path: map[string]string{"event": "digest:c:2000-01-01T00:15:00Z"}},
@@ -211,7 +209,6 @@ func TestEveryExampleIsAnsweredAsDescribed(t *testing.T) {
 		"POST /v1/notify 409":           {Body: `{"event_id":"welcome-carla","recipients":[{"recipient_type":"CUSTOMER","user_id":"dan"}],"channels":["inapp"]}`},
 		"POST /v1/notify 422":           {Body: `{"event_id":"x","not_before":"2999-01-01T00:00:00Z","recipients":[{"recipient_type":"CUSTOMER","user_id":"dan"}],"channels":["inapp"]}`},
 		"PUT " + user + " 412":          stale, "PATCH " + user + " 412": stale, "DELETE " + user + " 412": stale,
-		"PUT " + part + " 412": stale, "PATCH " + part + " 412": stale, "DELETE " + part + " 412": stale,
 	})
 }
 
@@ -236,14 +233,14 @@ func TestValidateReportsEverythingAtOnce(t *testing.T) {
 	t.Parallel()
 	cfg := Config{
 		BaseConfig: service.BaseConfig{AckWait: time.Millisecond, Concurrency: -1, MaxBytes: -1, Replicas: 7},
-		InboxKeep:  time.Millisecond, MaxRecipients: -1, ResolverURL: "not a URL", UnsubscribeListen: ":1",
+		InboxKeep:  time.Millisecond, MaxRecipients: -1,
 		Channels: []Channel{{Channel: &pigeon{name: "inapp"}}},
 		Rules:    writeRules(t, "version: 1\nevents: {X: {ADMIN: {channels: [owl]}}}"),
 	}
 	_, err := cfg.withDefaults().validate()
 	for _, want := range []string{
 		"NOTIFIER_ACK_WAIT", "NOTIFIER_CONCURRENCY", "NOTIFIER_INBOX_KEEP", "NOTIFIER_MAX_BYTES", "NOTIFIER_MAX_RECIPIENTS", "NOTIFIER_REPLICAS",
-		"NOTIFIER_RESOLVER_URL", "NOTIFIER_UNSUBSCRIBE_LISTEN", `two channels are named "inapp"`, `line 2: events.X.ADMIN.channels has "owl"`,
+		`two channels are named "inapp"`, `line 2: events.X.ADMIN.channels has "owl"`,
 	} {
 		check.Contains(t, err, want)
 	}
@@ -298,26 +295,19 @@ func TestWaysAreCheckedAtOnce(t *testing.T) {
 	check.Contains(t, err, "NOTIFIER_TEMPLATES_LANGUAGE")
 }
 
-// A mistake in a profile disables what the field is for, and not every notification of its user. A row that cannot be sent says
-// why.
-func TestAMistakeInAProfile(t *testing.T) {
+// A row whose recipient cannot be read is not sent, and says why: the opt-outs are not known.
+func TestARecipientThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	srv := natstest.Server(t)
 	p := newPlace(t, srv)
-	for user, fields := range map[string]string{"ada": `"locale":"en us","time_zone":5`, "eve": `"opt_out":{"news":"pigeon"}`} {
-		data := `{"user_id":"` + user + `","recipient_type":"CUSTOMER",` + fields + `}`
-		check.OK(t, check.Err(p.js.Publish(t.Context(), "$KV.directory.CUSTOMER."+user, []byte(data))))
-	}
+	data := `{"user_id":"eve","recipient_type":"CUSTOMER","opt_out":{"news":"pigeon"}}`
+	check.OK(t, check.Err(p.js.Publish(t.Context(), "$KV.directory.CUSTOMER.eve", []byte(data))))
 	w := newWeb(t, p.start(&pigeon{}, func(c *Config) {
 		c.Listen = "127.0.0.1:0"
 		c.Rules = writeRules(t, "version: 1\nevents: {X: {CUSTOMER: {scope: user, channels: [pigeon]}}}")
 	}))
-	for _, user := range []string{"ada", "eve"} {
-		p.publish(event(user, "X", func(e *contracts.Event) { e.UserID = user }))
-	}
-	all := p.settled(2)
-	check.Same(t, "state", all["ada.pigeon.CUSTOMER.ada"].State, deliveries.Sent)
-	row := all["eve.pigeon.CUSTOMER.eve"]
+	p.publish(event("eve", "X", func(e *contracts.Event) { e.UserID = "eve" }))
+	row := p.settled(1)["eve.pigeon.CUSTOMER.eve"]
 	check.That(t, row.State == deliveries.Failed && row.Reason == deliveries.ReasonRecipient, "%+v", row)
 	if _, answer := w.call("GET", "/v1/notifications?event=eve", ""); !strings.Contains(answer, `"detail":"recipients: $KV.directory.CUSTOMER.eve: contracts: invalid Recipient: /opt_out/news must be`) {
 		t.Error(answer)

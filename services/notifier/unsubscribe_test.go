@@ -64,7 +64,7 @@ func TestALinkSwitchesACategoryOff(t *testing.T) {
 	directory := p.directory(contracts.Recipient{
 		RecipientType: contracts.RecipientCustomer, UserID: "ada", Addresses: map[string]string{"email": "ada@example.org"},
 	})
-	n := p.start(&pigeon{}, listening, mailing, func(c *Config) { c.Channels, c.UnsubscribeListen = nil, "127.0.0.1:0" })
+	n := p.start(&pigeon{}, listening, mailing, func(c *Config) { c.Channels = nil })
 	told := func(id, kind string) { p.publish(event(id, kind, func(e *contracts.Event) { e.UserID = "ada" })) }
 	received := func() (link, body string, h mail.Header) {
 		m := <-mails
@@ -79,14 +79,6 @@ func TestALinkSwitchesACategoryOff(t *testing.T) {
 		t.Fatalf("%q in %v: %s", link, header, body)
 	}
 	w := newWeb(t, n)
-	if status, page := w.call(http.MethodGet, path, ""); status != http.StatusNotFound {
-		t.Errorf("the API has the page, too: %d %s", status, page)
-	}
-	w.base, w.client.Transport = n.running.PartURL("unsubscribe"), &http.Transport{} // another listener than that of the API
-	for _, other := range []string{"/livez", "/v1/notifications"} {
-		status, page := w.call(http.MethodGet, other, "")
-		check.That(t, status == http.StatusNotFound, "the page's listener has %s, too: %d %s", other, status, page)
-	}
 	if status, page := w.call(http.MethodGet, path, ""); status != http.StatusOK || !strings.Contains(page, "<form") {
 		t.Errorf("%d %s", status, page)
 	}
@@ -133,25 +125,18 @@ func TestALinkSwitchesACategoryOff(t *testing.T) {
 	}
 }
 
-// Webhooks and the requests for recipients trust the certificates of an authority of the operator's own.
+// Webhooks trust the certificates of an authority of the operator's own.
 func TestAuthoritiesOfTheOperator(t *testing.T) {
 	t.Parallel()
-	var base string
 	called := make(chan struct{}, 10)
-	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/who" {
-			//nolint:errcheck // the client sees it
-			io.WriteString(w, `{"recipients":[{"user_id":"ada","recipient_type":"CUSTOMER","addresses":{"webhook":"`+base+`/hook"}}]}`)
-			return
-		}
-		called <- struct{}{}
-	}))
+	srv := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { called <- struct{}{} }))
 	t.Cleanup(srv.Close)
-	base = srv.URL
 	p := newPlace(t, natstest.Server(t))
+	p.directory(contracts.Recipient{
+		RecipientType: contracts.RecipientCustomer, UserID: "ada", Addresses: map[string]string{"webhook": srv.URL + "/hook"},
+	})
 	p.start(&pigeon{}, func(c *Config) {
-		c.ResolverURL = srv.URL + "/who"
-		c.Rules = writeRules(t, "version: 1\nevents: {X: {CUSTOMER: {channels: [webhook]}}}")
+		c.Rules = writeRules(t, "version: 1\nevents: {X: {CUSTOMER: {scope: all, channels: [webhook]}}}")
 		c.RootCAs, c.UserNetworks = trusting(t, srv), []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 		c.WebhookSecrets = []string{"whsec_" + strings.Repeat("A", 40)}
 	})

@@ -58,11 +58,9 @@ func TestUsersOverHTTP(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t))
 	w := newWeb(t, p.start(&pigeon{}, listening))
-	const carla = "/v1/users/CUSTOMER/carla"
+	const carla, members = "/v1/users/CUSTOMER/carla", "/v1/memberships/CUSTOMER/carla"
 	w.ask(
 		asked{"GET", carla, "", "", 404, []string{"there is no such user"}},
-		asked{"GET", carla + "/addresses", "", "", 404, nil},
-		asked{"PATCH", carla + "/addresses", `{"addresses":{"email":"c@example.com"}}`, "", 404, nil},
 		asked{"DELETE", carla, "", "", 404, nil},
 		asked{"PUT", carla, `{"locale":"he-IL","vip":12345678901234567890,"nick":null}`, "none", 200, []string{
 			`{"locale":"he-IL","recipient_type":"CUSTOMER","user_id":"carla","vip":12345678901234567890}`,
@@ -73,44 +71,29 @@ func TestUsersOverHTTP(t *testing.T) {
 		asked{"PATCH", carla, `{"time_zone":"UTC"}`, `"1"`, 412, nil},
 		asked{"PATCH", carla, `{"time_zone":"UTC"}`, `W/"x"`, 412, nil},
 		asked{"PATCH", carla, `{"time_zone":"UTC"}`, "*", 200, nil},
-		asked{"PUT", carla, `{"locale":"fr"}`, "ETAG", 200, []string{`{"locale":"fr","recipient_type":"CUSTOMER","user_id":"carla"}`}},
-
-		asked{"GET", carla + "/addresses", "", "", 200, []string{"Etag: \"0\"", `{"recipient_type":"CUSTOMER","user_id":"carla"}`}},
-		asked{"PUT", carla + "/addresses", `{"addresses":{"email":"c@example.com","sms":"12"}}`, `"0"`, 200, nil},
-		asked{"PATCH", carla + "/addresses", `{"addresses":{"sms":null,"webhook":"https://example.com"}}`, "ETAG", 200, []string{
-			`{"addresses":{"email":"c@example.com","webhook":"https://example.com"},"recipient`,
+		asked{"PUT", carla, `{"locale":"fr","addresses":{"email":"c@example.com","sms":"12"}}`, "ETAG", 200, nil},
+		asked{"PATCH", carla, `{"addresses":{"sms":null,"webhook":"https://example.com"}}`, "ETAG", 200, []string{
+			`{"addresses":{"email":"c@example.com","webhook":"https://example.com"},"locale":"fr","recipient`,
 		}},
-		asked{"PATCH", carla + "/addresses", `{"addresses":{"sms":"13"}}`, `"0"`, 412, nil},
-		asked{"PATCH", carla + "/addresses", `{"endpoints":{"webhook":{"main":{"disable":true},"old":null}}}`, "", 400, []string{"/webhook/main/disable"}},
-		asked{"DELETE", carla + "/addresses", "", "", 204, nil},
-		asked{"GET", carla + "/addresses", "", "", 200, []string{`{"recipient_type":"CUSTOMER","user_id":"carla"}`}},
-
-		asked{"PATCH", carla + "/preferences", `{"opt_out":{"news":["email"]},"quiet_hours":{"from":"22:00","to":"07:00"}}`, `"0"`, 200, nil},
-		asked{"PATCH", carla + "/preferences", `{"opt_out":{"news":null}}`, "", 403, []string{"OPT_OUT_KEPT", `that of \"news\" on \"email\"`}},
-		asked{"PUT", carla + "/preferences", `{"opt_out":{"news":["sms"]}}`, "", 403, []string{"OPT_OUT_KEPT"}},
-		asked{"PATCH", carla + "/preferences", `{"quiet_hours":{"to":"08:00"}}`, "ETAG", 200, []string{`{"from":"22:00","to":"08:00"}`, `{"news":["email"]}`}},
-		asked{"PATCH", carla + "/preferences", `{"mute":{"*":"2030-01-01T00:00:00Z"},"digest":{"news":"09:00","chat":"1h"}}`, "ETAG", 200, []string{
-			`"digest":{"chat":"1h","news":"09:00"},"mute":{"*":"2030-01-01T00:00:00Z"},"opt_out":{"news":["email"]}`,
+		asked{"PATCH", carla, `{"endpoints":{"webhook":{"main":{"disable":true},"old":null}}}`, "", 400, []string{"/webhook/main/disable"}},
+		asked{"PATCH", carla, `{"opt_out":{"news":["email"]},"quiet_hours":{"from":"22:00","to":"07:00"}}`, "", 200, nil},
+		asked{"PATCH", carla, `{"opt_out":{"news":null}}`, "", 403, []string{"OPT_OUT_KEPT", `that of \"news\" on \"email\"`}},
+		asked{"PUT", carla, `{"opt_out":{"news":["sms"]}}`, "", 403, []string{"OPT_OUT_KEPT"}},
+		asked{"PATCH", carla, `{"quiet_hours":{"to":"08:00"}}`, "ETAG", 200, []string{`{"from":"22:00","to":"08:00"}`, `{"news":["email"]}`}},
+		asked{"PATCH", carla, `{"mute":{"*":"2030-01-01T00:00:00Z"},"digest":{"news":"09:00","chat":"1h"}}`, "ETAG", 200, []string{
+			`"digest":{"chat":"1h","news":"09:00"}`, `"mute":{"*":"2030-01-01T00:00:00Z"},"opt_out":{"news":["email"]}`,
 		}},
-		asked{"PATCH", carla + "/preferences", `{"mute":{"*":null},"digest":{"chat":null}}`, "ETAG", 200, []string{`{"digest":{"news":"09:00"},"opt_out"`}},
-		asked{"PATCH", carla + "/preferences", `{"mute":{"a b":"never"},"digest":{"news":"7m"}}`, "", 400, []string{"/mute/a b", "/digest/news", "such as 30m"}},
-		asked{"PATCH", carla, `{"mute":{},"digest":{}}`, "", 400, []string{"/mute", "/digest", "is no part of the profile"}},
-		asked{"DELETE", carla + "/preferences", "", "", 204, nil},
-		asked{"GET", carla + "/preferences", "", "", 200, []string{`{"opt_out":{"news":["email"]},"recipient_type"`}},
+		asked{"PATCH", carla, `{"mute":{"*":null},"digest":{"chat":null}}`, "ETAG", 200, []string{`"digest":{"news":"09:00"},"locale"`}},
+		asked{"PATCH", carla, `{"mute":{"a b":"never"},"digest":{"news":"7m"}}`, "", 400, []string{"/mute/a b", "/digest/news", "such as 30m"}},
 
-		asked{"PUT", carla + "/memberships", `{"memberships":[{"type":"RESTAURANT","id":"5"},{"type":"CITY","id":"a.b/*"}]}`, "", 200, []string{
+		asked{"PATCH", members, `{"add":[{"type":"RESTAURANT","id":"5"},{"type":"CITY","id":"a.b/*"}]}`, "", 200, []string{
 			`{"memberships":[{"type":"CITY","id":"a.b/*"},{"type":"RESTAURANT","id":"5"}]}`,
 		}},
-		asked{"PATCH", carla + "/memberships", `{"add":[{"type":"CITY","id":"2"}],"remove":[{"type":"CITY","id":"a.b/*"}]}`, "", 200, []string{
+		asked{"PATCH", members, `{"add":[{"type":"CITY","id":"2"}],"remove":[{"type":"CITY","id":"a.b/*"}]}`, "", 200, []string{
 			`[{"type":"CITY","id":"2"},{"type":"RESTAURANT","id":"5"}]`,
 		}},
-		asked{"PUT", carla + "/memberships", `{"memberships":[{"type":"RESTAURANT","id":"5"}]}`, "ETAG", 400, []string{"each is a record of its own"}},
-		asked{"PUT", carla + "/memberships", `{"membership":[]}`, "", 400, nil},
-		asked{"PUT", carla + "/memberships", `{"memberships":[{"type":"a.b","id":""}]}`, "", 400, []string{"/memberships/0"}},
-		asked{"DELETE", carla + "/memberships", "", "", 204, nil},
-		asked{"GET", carla + "/memberships", "", "", 200, []string{`{"memberships":[]}`}},
-		asked{"PUT", carla + "/memberships", `{"memberships":[{"type":"RESTAURANT","id":"5"}]}`, "", 200, nil},
-		asked{"GET", carla + "/shoes", "", "", 404, nil},
+		asked{"PATCH", members, `{"add":[{"type":"a.b","id":""}]}`, "", 400, []string{"/add/0"}},
+		asked{"GET", members, "", "", 200, []string{`{"memberships":[{"type":"CITY","id":"2"},{"type":"RESTAURANT","id":"5"}]}`}},
 
 		asked{"GET", carla, "", "", 200, nil},
 		asked{"DELETE", carla, "", `"1"`, 412, nil},
@@ -118,11 +101,8 @@ func TestUsersOverHTTP(t *testing.T) {
 		asked{"PUT", carla, `{}`, "ETAG", 412, nil},
 		asked{"PUT", carla, `{}`, "*", 412, nil},
 		asked{"GET", carla, "", "", 404, nil},
-		asked{"GET", carla + "/preferences", "", "", 404, nil},
-		asked{"PATCH", carla + "/preferences", `{"quiet_hours":null}`, "", 404, nil},
-		asked{"GET", carla + "/memberships", "", "", 200, []string{`{"memberships":[]}`}},
-		asked{"PUT", carla, `{}`, "none", 200, nil},
-		asked{"GET", carla + "/preferences", "", "", 200, []string{`{"recipient_type":"CUSTOMER","user_id":"carla"}`}},
+		asked{"GET", members, "", "", 200, []string{`{"memberships":[]}`}},
+		asked{"PUT", carla, `{}`, "none", 200, []string{`{"recipient_type":"CUSTOMER","user_id":"carla"}`}},
 	)
 }
 
@@ -134,8 +114,8 @@ func TestMistakesOfUsers(t *testing.T) {
 	const dora = "/v1/users/CUSTOMER/dora"
 	large := func(n int) string { return `{"x":"` + strings.Repeat("y", n) + `"}` }
 	w.ask(
-		asked{"PUT", dora, `{"locale":7,"time_zone":"Mars","addresses":{},"user_id":"eve","memberships":[]}`, "", 400, []string{
-			"/locale", "/time_zone", "/addresses", "/user_id", "/memberships",
+		asked{"PUT", dora, `{"locale":7,"time_zone":"Mars","user_id":"eve","memberships":[]}`, "", 400, []string{
+			"/locale", "/time_zone", "/user_id", "/memberships",
 		}},
 		asked{"PUT", dora, `{"locale":"he","locale":"fr"}`, "", 400, []string{"locale"}},
 		asked{"PUT", dora, `[]`, "", 400, nil},
@@ -146,9 +126,8 @@ func TestMistakesOfUsers(t *testing.T) {
 		asked{"GET", dora, "", "", 404, nil},
 		asked{"PUT", dora, large(60 << 10), "", 200, nil},
 		asked{"PATCH", dora, strings.Replace(large(60<<10), "x", "z", 1), "", 413, nil},
-		asked{"PUT", dora + "/addresses", `{"email":"d@example.com"}`, "", 400, []string{"/email"}},
-		asked{"PATCH", dora + "/addresses", `{"addresses":{"e mail":"x","sms":7},"locale":"fr"}`, "", 400, []string{"/addresses", "/locale"}},
-		asked{"PUT", dora + "/preferences", `{"quiet_hours":{"from":"25:00"},"opt_out":{"a b":["email"]}}`, "", 400, []string{"/quiet_hours/from", "/opt_out"}},
+		asked{"PATCH", dora, `{"addresses":{"e mail":"x","sms":7}}`, "", 400, []string{"/addresses"}},
+		asked{"PUT", dora, `{"quiet_hours":{"from":"25:00"},"opt_out":{"a b":["email"]}}`, "", 400, []string{"/quiet_hours/from", "/opt_out"}},
 		asked{"PUT", "/v1/users/BROADCAST/dora", `{}`, "", 400, []string{"/recipient_type"}},
 		asked{"PUT", "/v1/users/A%2EB/dora", `{}`, "", 400, []string{"/recipient_type"}},
 		asked{"PUT", "/v1/users/CUSTOMER/" + strings.Repeat("x", contracts.MaxID+1), `{}`, "", 400, []string{"/user_id"}},
@@ -168,11 +147,10 @@ func TestIDsOfUsers(t *testing.T) {
 	w := newWeb(t, p.start(&pigeon{}, listening))
 	ids := []string{"a.b", "a/b", "*", ">", "a b", "דנה", "..", ".", "inbox", "-", "%2F", "$KV", "a\tb", strings.Repeat("x", contracts.MaxID)}
 	for _, id := range ids {
-		path := "/v1/users/CUSTOMER/-/addresses?user=" + url.QueryEscape(id)
+		query := "/CUSTOMER/-?user=" + url.QueryEscape(id)
 		w.ask(
-			asked{"PUT", strings.Replace(path, "/addresses", "", 1), `{}`, "none", 200, nil},
-			asked{"PUT", path, fmt.Sprintf(`{"addresses":{"email":"%x"}}`, id), `"0"`, 200, nil},
-			asked{"PUT", strings.Replace(path, "addresses", "memberships", 1), `{"memberships":[{"type":"RESTAURANT","id":"5"}]}`, "", 200, nil},
+			asked{"PUT", "/v1/users" + query, fmt.Sprintf(`{"addresses":{"email":"%x"}}`, id), "none", 200, nil},
+			asked{"PATCH", "/v1/memberships" + query, `{"add":[{"type":"RESTAURANT","id":"5"}]}`, "", 200, nil},
 		)
 	}
 	d := p.directory()
@@ -180,7 +158,7 @@ func TestIDsOfUsers(t *testing.T) {
 		r, found, err := d.Get(t.Context(), "CUSTOMER", id)
 		check.That(t, err == nil && found && r.Addresses["email"] == fmt.Sprintf("%x", id), "%q: %+v %v %v", id, r, found, err)
 		if strings.Trim(id, ".") != "" && id != "inbox" {
-			w.ask(asked{"GET", "/v1/users/CUSTOMER/" + url.PathEscape(id) + "/addresses", "", "", 200, nil})
+			w.ask(asked{"GET", "/v1/users/CUSTOMER/" + url.PathEscape(id), "", "", 200, nil})
 		}
 	}
 	w.ask(asked{"DELETE", "/v1/users/CUSTOMER/%2A", "", "", 204, nil}, asked{"DELETE", "/v1/users/CUSTOMER/%3E", "", "", 204, nil})
@@ -213,14 +191,16 @@ func TestKeysOfUsers(t *testing.T) {
 		status             int
 	}{
 		{"GET", "CUSTOMER/ada", "", 200},
-		{"PATCH", "CUSTOMER/ada", `{"vip":true}`, 403},
+		{"PATCH", "CUSTOMER/ada", `{"vip":true}`, 400},
+		{"PUT", "CUSTOMER/ada", `{}`, 403},
 		{"DELETE", "CUSTOMER/ada", "", 403},
-		{"PATCH", "CUSTOMER/ada/memberships", `{"add":[{"type":"RESTAURANT","id":"7"}]}`, 403},
-		{"PATCH", "CUSTOMER/ada/addresses", `{"addresses":{"email":"a@example.com"}}`, 200},
+		{"PATCH", "../memberships/CUSTOMER/ada", `{"add":[{"type":"RESTAURANT","id":"7"}]}`, 403},
+		{"GET", "../memberships/CUSTOMER/ada", "", 200},
+		{"PATCH", "CUSTOMER/ada", `{"addresses":{"email":"a@example.com"}}`, 200},
 		{"GET", "CUSTOMER/bob", "", 403},
-		{"PATCH", "CUSTOMER/ada/addresses?user=bob", `{"addresses":{"email":"a@example.com"}}`, 403},
+		{"PATCH", "CUSTOMER/ada?user=bob", `{"addresses":{"email":"a@example.com"}}`, 403},
 		{"GET", "ADMIN/ada", "", 403},
-		{"PATCH", "CUSTOMER/ada/preferences", `{"opt_out":{"news":null}}`, 200},
+		{"PATCH", "CUSTOMER/ada", `{"opt_out":{"news":null}}`, 200},
 	} {
 		status, body := w.call(test.method, "/v1/users/"+test.path, test.body, "Authorization", "Bearer "+secret)
 		check.That(t, status == test.status, "%s %s: %d %s", test.method, test.path, status, body)
@@ -242,7 +222,7 @@ func TestImportAndExportOfUsers(t *testing.T) {
 		``,
 		`{"recipient_type":"CUSTOMER","user_id":"a","locale":"fr","vip":true}`,
 		`no JSON`,
-		`{"recipient_type":"ADMIN","user_id":"z","opt_out":{"*":["*"]},"profile":false}`,
+		`{"recipient_type":"ADMIN","user_id":"z","opt_out":{"*":["*"]},"unlisted":true}`,
 		`{"recipient_type":"CUSTOMER","user_id":"c","locale":"en","memberships":[{"type":"CITY","id":"1"}]}`,
 	}, "\n")
 	status, body := w.call("POST", "/v1/users", lines)
@@ -264,14 +244,15 @@ func TestImportAndExportOfUsers(t *testing.T) {
 	check.Equal(t, []json.RawMessage{
 		json.RawMessage(`{"addresses":{"email":"a@example.com"},"locale":"fr","opt_out":{"news":["sms"]},"recipient_type":"CUSTOMER","user_id":"a","vip":true}`),
 		json.RawMessage(`{"locale":"en","recipient_type":"CUSTOMER","user_id":"c"}`),
-		json.RawMessage(`{"memberships":[{"type":"CITY","id":"1"}],"profile":false,"recipient_type":"CUSTOMER","user_id":"a"}`),
-		json.RawMessage(`{"memberships":[{"type":"CITY","id":"1"}],"profile":false,"recipient_type":"CUSTOMER","user_id":"c"}`),
-		json.RawMessage(`{"opt_out":{"*":["*"]},"profile":false,"recipient_type":"ADMIN","user_id":"z"}`),
+		json.RawMessage(`{"memberships":[{"type":"CITY","id":"1"}],"recipient_type":"CUSTOMER","unlisted":true,"user_id":"a"}`),
+		json.RawMessage(`{"memberships":[{"type":"CITY","id":"1"}],"recipient_type":"CUSTOMER","unlisted":true,"user_id":"c"}`),
+		json.RawMessage(`{"opt_out":{"*":["*"]},"recipient_type":"ADMIN","unlisted":true,"user_id":"z"}`),
 	}, page.Users)
-	w.ask(asked{"GET", "/v1/users/ADMIN/z", "", "", 404, nil}, asked{"GET", "/v1/users/ADMIN/z/preferences", "", "", 200, []string{`{"*":["*"]}`}})
+	w.ask(asked{"GET", "/v1/users/ADMIN/z", "", "", 200, []string{`{"*":["*"]}`}})
 	for _, test := range [][3]string{
-		{"get", `{"recipient_type":"CUSTOMER","user_id":"a","part":"addresses"}`, `"email":"a@example.com"`},
+		{"get", `{"recipient_type":"CUSTOMER","user_id":"a"}`, `"email":"a@example.com"`},
 		{"put", `{"recipient_type":"CUSTOMER","user_id":"a","merge":true,"body":{"locale":"en"}}`, `"locale":"en"`},
+		{"members", `{"recipient_type":"CUSTOMER","user_id":"a","remove":[{"type":"CITY","id":"1"}]}`, `{"memberships":[]}`},
 		{"put", `{"recipient_type":"CUSTOMER","user_id":"a","if_match":"7","body":{}}`, "USER_CHANGED"},
 		{"delete", `{"recipient_type":"CUSTOMER","user_id":"a"}`, "{}"},
 		{"get", `{"recipient_type":"CUSTOMER","user_id":"a"}`, ""},

@@ -91,8 +91,6 @@ func (n *Notifier) planFailed(ctx context.Context, err error) error {
 		badRoute:
 		n.counters.refused.Add(1)
 		return worker.Cancel(err)
-	case ok && source.RetryAfter > 0:
-		return worker.Retry(source.RetryAfter, err)
 	}
 	return err
 }
@@ -288,11 +286,17 @@ func (n *Notifier) Replay(ctx context.Context, q Query) (Replayed, error) {
 	return n.api.Replay(ctx, q)
 }
 
-// UserRequest is a request about a part of a user.
+// UserRequest is a request about a user.
 type UserRequest = api.UserRequest
 
-// User is a part of a user.
+// User is the document of a user.
 type User = api.User
+
+// MembersRequest is a request about the aggregates whose events concern a user.
+type MembersRequest = api.MembersRequest
+
+// Members has the aggregates whose events concern a user.
+type Members = api.Members
 
 // UserQuery selects users.
 type UserQuery = api.UserQuery

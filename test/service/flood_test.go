@@ -68,7 +68,7 @@ func newFlooded(t *testing.T, limits service.LimitConfig) *flooded {
 		*secret, err = access.Add(keys, access.Key{Name: name, Scopes: []access.Scope{access.Publish, access.Read}})
 		check.OK(t, err)
 	}
-	spec := shop(service.BaseConfig{Keys: keys, LimitConfig: limits, Logger: slog.New(slog.DiscardHandler)}, "")
+	spec := shop(service.BaseConfig{Keys: keys, LimitConfig: limits, Logger: slog.New(slog.DiscardHandler)})
 	routes := spec.Routes
 	spec.Routes = func(r *service.Router) {
 		routes(r)
@@ -241,7 +241,7 @@ func TestRequestsOfOneConnectionCount(t *testing.T) {
 	a.issue(t, "shop")
 	spec := shop(service.BaseConfig{
 		LimitConfig: service.LimitConfig{Connections: 16}, Logger: slog.New(slog.DiscardHandler), TLSCert: a.file("shop.pem"), TLSKey: a.file("shop.key"),
-	}, "")
+	})
 	spec.Routes = func(r *service.Router) {
 		r.Handle("POST /v1/echo", access.All(access.Publish), func(w http.ResponseWriter, r *http.Request) error {
 			control := http.NewResponseController(w)

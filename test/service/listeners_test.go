@@ -23,8 +23,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/service/access"
 )
 
-// shop is a service with a route of each kind, whose part "page" is for everybody.
-func shop(cfg service.BaseConfig, page string) service.Spec {
+// shop is a service with a route of each kind.
+func shop(cfg service.BaseConfig) service.Spec {
 	sell := func(w http.ResponseWriter, _ *http.Request) error {
 		service.WriteJSON(w, http.StatusOK, "sold")
 		return nil
@@ -32,10 +32,8 @@ func shop(cfg service.BaseConfig, page string) service.Spec {
 	return service.Spec{
 		Config: cfg.WithDefaults("127.0.0.1:0", 1), Endpoints: func() []service.Endpoint { return nil }, Name: "shop",
 		Open: func(context.Context, *service.Service) error { return nil },
-		Parts: []service.Part{{Listen: page, Name: "page", Routes: func(r *service.Router) {
-			r.Handle("GET /page", access.Public(), sell)
-		}}},
 		Routes: func(r *service.Router) {
+			r.Handle("GET /page", access.Public(), sell)
 			r.Handle("GET /v1/items/{item}", access.All(access.Read), sell)
 			r.Handle("DELETE /v1/items/{item}", access.All(access.Operate), sell)
 		},
@@ -52,26 +50,25 @@ func start(t *testing.T, spec service.Spec) *service.Service {
 	return s
 }
 
-// Each route is on one listener, all listeners speak TLS, and a service without parts of its own has all routes on one.
+// Each route is on one listener, all listeners speak TLS, and a service without a listener for operators has all routes on one.
 func TestEachRouteIsOnItsListener(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)
 	a.issue(t, "shop")
 	exports := check.Must(export.Start(t.Context(), export.Config{Service: "shop"}))(t)
 	cfg := service.BaseConfig{Exports: exports, Logger: slog.New(slog.DiscardHandler), TLSCert: a.file("shop.pem"), TLSKey: a.file("shop.key")}
-	one := start(t, shop(cfg, ""))
+	one := start(t, shop(cfg))
 	cfg.AdminListen = "127.0.0.1:0"
-	many := start(t, shop(cfg, "127.0.0.1:0"))
+	many := start(t, shop(cfg))
 	cfg.AdminListen = service.None
-	hidden := start(t, shop(cfg, service.None))
+	hidden := start(t, shop(cfg))
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: a.pool(t)}}}
 	for route, part := range map[string]string{
-		"GET /v1/items/7": "", "DELETE /v1/items/7": "admin", "GET /page": "page",
+		"GET /v1/items/7": "", "DELETE /v1/items/7": "admin", "GET /page": "",
 		"GET /livez": "admin", "GET /readyz": "admin", "GET /version": "admin", "GET /metrics": "admin",
 	} {
-		listeners := map[string]bool{one.URL(): true, hidden.URL(): part == ""}
-		for _, p := range []string{"", "admin", "page"} {
-			listeners[many.PartURL(p)] = p == part
+		listeners := map[string]bool{
+			one.URL(): true, hidden.URL(): part == "", many.URL(): part == "", many.AdminURL(): part == "admin",
 		}
 		for base, want := range listeners {
 			method, path, _ := strings.Cut(route, " ")
@@ -85,32 +82,26 @@ func TestEachRouteIsOnItsListener(t *testing.T) {
 			check.That(t, got == want && err == nil, "%s of %q at %s is %d %s: %v", route, part, base, resp.StatusCode, text, err)
 		}
 	}
-	check.That(t, one.PartURL("admin") == "" && hidden.PartURL("admin") == "" && hidden.PartURL("page") == "",
-		"there are listeners that nobody asked for")
+	check.That(t, one.AdminURL() == "" && hidden.AdminURL() == "", "there are listeners that nobody asked for")
 }
 
-// Without keys, only a part that is for everybody may be reached from other machines.
+// Without keys, no listener may be reached from other machines.
 func TestNoListenerIsExposedWithoutKeys(t *testing.T) {
 	t.Parallel()
 	keys := filepath.Join(t.TempDir(), "keys.json")
 	check.OK(t, check.Err(access.Add(keys, access.Key{Name: "reader", Scopes: []access.Scope{access.Read}})))
-	private := func(s *service.Spec) {
-		s.Parts[0].Routes = func(r *service.Router) { r.Handle("GET /page", access.All(access.Read), nil) }
-	}
 	for name, tt := range map[string]struct {
-		api, admin, page string
-		change           func(*service.Spec)
-		refused          string
+		api, admin string
+		change     func(*service.Spec)
+		refused    string
 	}{
-		"API":          {api: ":0", refused: "SHOP_LISTEN"},
-		"admin":        {admin: ":0", refused: "SHOP_ADMIN_LISTEN"},
-		"probes":       {admin: ":0", change: func(s *service.Spec) { s.Routes = func(*service.Router) {} }, refused: "SHOP_ADMIN_LISTEN"},
-		"page":         {page: ":0"},
-		"private page": {page: ":0", change: private, refused: "SHOP_PAGE_LISTEN"},
-		"with keys":    {api: ":0", admin: ":0", page: ":0", change: func(s *service.Spec) { s.Config.Keys = keys }},
-		"insecure":     {api: ":0", admin: ":0", page: ":0", change: func(s *service.Spec) { s.Config.Insecure = true }},
+		"API":       {api: ":0", refused: "SHOP_LISTEN"},
+		"admin":     {admin: ":0", refused: "SHOP_ADMIN_LISTEN"},
+		"probes":    {admin: ":0", change: func(s *service.Spec) { s.Routes = func(*service.Router) {} }, refused: "SHOP_ADMIN_LISTEN"},
+		"with keys": {api: ":0", admin: ":0", change: func(s *service.Spec) { s.Config.Keys = keys }},
+		"insecure":  {api: ":0", admin: ":0", change: func(s *service.Spec) { s.Config.Insecure = true }},
 	} {
-		spec := shop(service.BaseConfig{AdminListen: tt.admin, Listen: tt.api, Logger: slog.New(slog.DiscardHandler)}, tt.page)
+		spec := shop(service.BaseConfig{AdminListen: tt.admin, Listen: tt.api, Logger: slog.New(slog.DiscardHandler)})
 		if tt.change != nil {
 			tt.change(&spec)
 		}

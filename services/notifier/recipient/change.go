@@ -2,9 +2,9 @@ package recipient
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -15,59 +15,37 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 )
 
-// putProfile writes the profile of a recipient, or only creates it if it is missing.
-func (d *Directory) putProfile(ctx context.Context, f *file, patch json.RawMessage, anew bool) (changed bool, err error) {
-	alter := func(over kvrecord.Record) (*kvrecord.Write, error) {
-		if !anew && !isAbsent(over) {
-			return nil, nil //nolint:nilnil // nothing is to be written
-		}
-		return alterProfile(over, f.who, &Edit{Body: patch, Merge: true})
-	}
-	if _, changed, err = d.try(ctx, f.record, alter); changed || err != nil {
-		return changed, err
-	}
-	_, changed, err = d.rewrite(ctx, f.record.Subject, alter)
-	return changed, err
-}
-
 // SetAddress sets the address at which a channel reaches a recipient, such as a browser's subscription to webpush. "" removes it.
-// All other fields of the recipient stay. A recipient that is not in the directory is added. Three round trips, even if the
-// address is set already; more when other processes write at the same time.
+// All other fields of the recipient stay. A recipient that is not in the directory is added. Two round trips, more when other
+// processes write at the same time.
 func (d *Directory) SetAddress(ctx context.Context, kind contracts.RecipientType, userID, channel, address string) error {
-	f, err := d.change(ctx, addresses, kind, userID, address != "", func(r *contracts.Recipient) bool {
-		if r.Addresses[channel] == address {
-			return false
-		}
+	return d.change(ctx, kind, userID, address != "", func(p *person) error {
 		if address == "" {
-			delete(r.Addresses, channel)
-			return true
+			delete(p.Addresses, channel)
+			return nil
 		}
-		addresses.add(r, contracts.Recipient{Addresses: map[string]string{channel: address}})
-		return true
+		p.Addresses, p.listed = over(p.Addresses, map[string]string{channel: address}), true
+		return nil
 	})
-	if err == nil && address != "" {
-		_, err = d.putProfile(ctx, f, nil, false)
-	}
-	return err
 }
 
 // Drop removes an address that is never to be used again, if the channel still has it, and reports whether it had. A new
 // address in its place stays, and so do all others. Two round trips, more when other processes write at the same time.
 func (d *Directory) Drop(ctx context.Context, kind contracts.RecipientType, userID, channel, address string) (dropped bool, err error) {
-	_, err = d.change(ctx, addresses, kind, userID, false, func(r *contracts.Recipient) bool {
+	err = d.change(ctx, kind, userID, false, func(p *person) error {
 		dropped = false
-		for _, id := range r.EndpointIDs(channel) {
+		for _, id := range p.EndpointIDs(channel) {
 			switch {
-			case r.Endpoint(channel, id).Address != address:
+			case p.Endpoint(channel, id).Address != address:
 				continue
 			case id == contracts.MainEndpoint:
-				delete(r.Addresses, channel)
+				delete(p.Addresses, channel)
 			default:
-				delete(r.Endpoints[channel], id)
+				delete(p.Endpoints[channel], id)
 			}
 			dropped = true
 		}
-		return dropped
+		return nil
 	})
 	return dropped && err == nil, err
 }
@@ -76,77 +54,106 @@ func (d *Directory) Drop(ctx context.Context, kind contracts.RecipientType, user
 // category, or every channel. Two round trips, one of them a conditional write; more when other processes write at
 // the same time.
 func (d *Directory) OptOut(ctx context.Context, kind contracts.RecipientType, userID, category, channel string) error {
-	_, err := d.change(ctx, preferences, kind, userID, false, func(r *contracts.Recipient) bool { return refuse(r, category, channel) })
-	return err
+	return d.change(ctx, kind, userID, false, func(p *person) error {
+		refuse(&p.Recipient, category, channel)
+		return nil
+	})
 }
 
 // OptIn takes back exactly one opt-out, at the recipient's own request. It costs what OptOut does.
 func (d *Directory) OptIn(ctx context.Context, kind contracts.RecipientType, userID, category, channel string) error {
-	_, err := d.change(ctx, preferences, kind, userID, false, func(r *contracts.Recipient) bool {
-		refused := r.OptOut[category]
-		kept := slices.DeleteFunc(slices.Clone(refused), func(name string) bool { return name == channel })
-		if len(kept) == len(refused) {
-			return false
+	return d.change(ctx, kind, userID, false, func(p *person) error {
+		kept := slices.DeleteFunc(slices.Clone(p.OptOut[category]), func(name string) bool { return name == channel })
+		if len(kept) > 0 {
+			p.OptOut[category] = kept
+		} else {
+			delete(p.OptOut, category)
 		}
-		if r.OptOut[category] = kept; len(kept) == 0 {
-			delete(r.OptOut, category)
+		return nil
+	})
+}
+
+// Prefer replaces a recipient's own preferences by those of r, over a revision of the record. The error matches [ErrChanged] or
+// [ErrForgotten]. Two round trips.
+func (d *Directory) Prefer(ctx context.Context, r contracts.Recipient, revision uint64) error {
+	key, err := contracts.DirectoryKey(r.RecipientType, r.UserID)
+	if err != nil {
+		return permanent(err)
+	}
+	who := contracts.Recipient{RecipientType: r.RecipientType, UserID: r.UserID}
+	_, _, err = d.rewrite(ctx, d.records.Key(key), func(over kvrecord.Record) (*kvrecord.Write, error) {
+		if isForgotten(over) {
+			return nil, ErrForgotten
 		}
-		return true
+		if err := unchanged(over, &revision); err != nil {
+			return nil, err
+		}
+		return alter(over, who, func(p *person) error {
+			p.Digest, p.Mute, p.OptOut, p.QuietHours = r.Digest, r.Mute, r.OptOut, r.QuietHours
+			return p.Validate()
+		})
 	})
 	return err
 }
 
-// change changes a section of a recipient, and returns the recipient as it was read. It writes nothing for a recipient whose data
-// was erased, unless revive is set.
-func (d *Directory) change(
-	ctx context.Context, s section, kind contracts.RecipientType, userID string, revive bool, f func(r *contracts.Recipient) bool,
-) (*file, error) {
-	found, err := d.read(ctx, kind, userID)
-	if err != nil {
-		return nil, err
+// over copies the members of a map into another one, in place of members of the same name.
+func over[T any](to, from map[string]T) map[string]T {
+	if to == nil && len(from) > 0 {
+		to = map[string]T{}
 	}
-	d.adopt(ctx, found, slices.DeleteFunc(slices.Clone(sections), func(other section) bool { return other.at == s.at })...)
-	_, _, err = d.changeFound(ctx, s, found, revive, func(_ kvrecord.Record, r *contracts.Recipient) (bool, error) { return f(r), nil })
-	return found, err
+	maps.Copy(to, from)
+	return to
 }
 
-// changeFound changes a section, over exactly the record that was read, and reports whether it has written. found is from any
-// replica, which may lag behind. So when there seems to be nothing to do, or a write is refused, it reads the records of the
-// leader.
-func (d *Directory) changeFound(
-	ctx context.Context, s section, found *file, revive bool, f func(own kvrecord.Record, r *contracts.Recipient) (bool, error),
-) (stored kvrecord.Record, changed bool, err error) {
-	alter := func(own kvrecord.Record) (*kvrecord.Write, error) {
-		if found.forgotten && !revive {
+// refuse adds an opt-out.
+func refuse(r *contracts.Recipient, category, channel string) {
+	if slices.Contains(r.OptOut[category], channel) {
+		return
+	}
+	if r.OptOut == nil {
+		r.OptOut = map[string][]string{}
+	}
+	r.OptOut[category] = append(r.OptOut[category], channel)
+}
+
+// change changes a recipient. It writes nothing for a recipient whose data was erased, unless revive is set.
+func (d *Directory) change(
+	ctx context.Context, kind contracts.RecipientType, userID string, revive bool, f func(*person) error,
+) error {
+	found, err := d.read(ctx, kind, userID)
+	if err == nil {
+		_, err = d.changeFound(ctx, found, revive, f)
+	}
+	return err
+}
+
+// changeFound is change over a record that was read, and reports whether it has written. found is from any replica, which may lag
+// behind. So when there seems to be nothing to do, or the write is refused, it reads the record of the leader.
+func (d *Directory) changeFound(ctx context.Context, found *file, revive bool, f func(*person) error) (changed bool, err error) {
+	apply := func(over kvrecord.Record) (*kvrecord.Write, error) {
+		if isForgotten(over) && !revive {
 			return nil, nil //nolint:nilnil // nothing is to be written
 		}
-		found.own[s.at] = own
-		return s.alter(found, f)
+		return alter(over, found.who, f)
 	}
-	if stored, changed, err = d.try(ctx, found.own[s.at], alter); changed || err != nil {
-		return stored, changed, err
+	if changed, err = d.try(ctx, found.record, apply); changed || err != nil {
+		return changed, err
 	}
-	profile, err := d.records.Latest(ctx, found.record.Subject)
-	if err != nil {
-		return stored, false, unwritten(found.record.Subject, err)
-	}
-	found.take(profile)
-	return d.rewrite(ctx, found.own[s.at].Subject, alter)
+	_, changed, err = d.rewrite(ctx, found.record.Subject, apply)
+	return changed, err
 }
 
 // try replaces a record, which any replica has returned, by the write that f returns for it, and reports whether it has. One
 // round trip, none when nothing is to be written.
-func (d *Directory) try(
-	ctx context.Context, over kvrecord.Record, f func(over kvrecord.Record) (*kvrecord.Write, error),
-) (stored kvrecord.Record, changed bool, err error) {
+func (d *Directory) try(ctx context.Context, over kvrecord.Record, f func(over kvrecord.Record) (*kvrecord.Write, error)) (changed bool, err error) {
 	w, unwritable := f(over)
 	if unwritable != nil || w == nil {
-		return stored, false, nil //nolint:nilerr // the leader may have another record
+		return false, nil //nolint:nilerr // the leader may have another record
 	}
-	if stored, err = d.records.Put(ctx, *w); errors.Is(err, kvrecord.ErrConflict) {
-		return stored, false, nil
+	if _, err = d.records.Put(ctx, *w); errors.Is(err, kvrecord.ErrConflict) {
+		return false, nil
 	}
-	return stored, err == nil, unwritten(over.Subject, err)
+	return err == nil, unwritten(over.Subject, err)
 }
 
 // rewrite reads the record of a subject from the leader, replaces it by the write that f returns, or leaves it when that is nil,
@@ -192,38 +199,27 @@ const (
 	forgotten = 40 * 24 * time.Hour
 )
 
-// Forget removes a recipient's profile, addresses and preferences, but not the memberships, and reports whether there was a
-// profile. A mark takes its place for 40 days: the notifier sends nothing to the recipient, not even rows that were planned
-// before. For other readers of the bucket the keys are deleted. Put and SetAddress make the recipient known again. Two round
-// trips, one for each of the addresses and the preferences, and one more if there are any; more when other processes write at
-// the same time.
+// Forget removes a recipient, but not the memberships, and reports whether there was one. A mark takes its place for 40 days: the
+// notifier sends nothing to the recipient, not even rows that were planned before. For other readers of the bucket the key is
+// deleted. Put, Write and SetAddress make the recipient known again. Two round trips, more when other processes write at the same
+// time.
 func (d *Directory) Forget(ctx context.Context, kind contracts.RecipientType, userID string) (known bool, err error) {
 	return d.forget(ctx, kind, userID, nil)
 }
 
 func (d *Directory) forget(ctx context.Context, kind contracts.RecipientType, userID string, revision *uint64) (known bool, err error) {
-	profile := section{key: contracts.DirectoryKey}
-	for _, s := range append([]section{profile}, sections...) {
-		key, err := s.key(kind, userID)
-		if err != nil {
-			return false, permanent(err)
-		}
-		isProfile := s.add == nil
-		if _, _, err := d.rewrite(ctx, d.records.Key(key), func(over kvrecord.Record) (*kvrecord.Write, error) {
-			if isProfile {
-				known = !isAbsent(over)
-				if err := unchanged(over, revision); err != nil {
-					return nil, err
-				}
-			} else if isAbsent(over) {
-				return nil, nil //nolint:nilnil // nothing is to be written
-			}
-			return deleted(over, nats.Header{headerForgotten: {"true"}}, forgotten), nil
-		}); err != nil {
-			return false, err
-		}
+	key, err := contracts.DirectoryKey(kind, userID)
+	if err != nil {
+		return false, permanent(err)
 	}
-	return known, nil
+	_, _, err = d.rewrite(ctx, d.records.Key(key), func(over kvrecord.Record) (*kvrecord.Write, error) {
+		known = !isAbsent(over)
+		if err := unchanged(over, revision); err != nil {
+			return nil, err
+		}
+		return deleted(over, nats.Header{headerForgotten: {"true"}}, forgotten), nil
+	})
+	return known && err == nil, err
 }
 
 // deleted returns the write that deletes a key.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"hash/maphash"
 	"iter"
-	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -20,19 +19,17 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/rules"
 )
 
-// Directory is the bucket of recipients. Each recipient has a profile, which other programs may write; addresses and preferences,
-// which no write of the profile changes; and an entry for each aggregate whose events concern it.
+// Directory is the bucket of recipients. Each recipient has a record, and an entry for each aggregate whose events concern it.
 type Directory struct {
 	js      jetstream.JetStream
 	records *kvrecord.Stream // the stream of the bucket
-	warner  *warner
 
 	together together
 }
 
-// OpenDirectory binds the bucket. records stays the caller's to close. logger gets the mistakes of profiles, at most one line a
-// minute; it defaults to slog.Default(). One round trip; while a cluster is not ready it tries again, for up to [jsretry.Wait].
-func OpenDirectory(ctx context.Context, js jetstream.JetStream, records *kvrecord.Client, logger *slog.Logger) (*Directory, error) {
+// OpenDirectory binds the bucket. records stays the caller's to close. One round trip; while a cluster is not ready it tries again,
+// for up to [jsretry.Wait].
+func OpenDirectory(ctx context.Context, js jetstream.JetStream, records *kvrecord.Client) (*Directory, error) {
 	err := jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) error {
 		_, err := js.KeyValue(ctx, contracts.BucketDirectory)
 		return err //nolint:wrapcheck // wrapped below
@@ -41,41 +38,17 @@ func OpenDirectory(ctx context.Context, js jetstream.JetStream, records *kvrecor
 		return nil, fmt.Errorf("recipients: open bucket %s: %w", contracts.BucketDirectory, err)
 	}
 	return &Directory{
-		js: js, records: records.Bucket(contracts.BucketDirectory), together: together{turn: make(chan struct{}, 1)}, warner: newWarner(logger),
+		js: js, records: records.Bucket(contracts.BucketDirectory), together: together{turn: make(chan struct{}, 1)},
 	}, nil
 }
 
-// file is the bucket's records of one recipient.
+// file is the record of one recipient.
 type file struct {
-	absent    bool // there is no profile
-	forgotten bool
-	own       [2]kvrecord.Record  // records of the sections
-	profile   contracts.Recipient // as far as it can be read, or the ids alone
-	record    kvrecord.Record     // of the profile
-	who       contracts.Recipient // the ids alone
-	wrong     error               // the reason why the profile cannot be read
-	ignored   []contracts.FieldError
+	record kvrecord.Record
+	who    contracts.Recipient // the ids alone
 }
 
-// take sets the profile from its record.
-func (f *file) take(profile kvrecord.Record) {
-	f.record = profile
-	f.absent, f.forgotten, f.profile, f.ignored, f.wrong = isAbsent(profile), isForgotten(profile), f.who, nil, nil
-	if f.absent {
-		return
-	}
-	r, ignored, err := readProfile(profile.Data, f.who)
-	if err != nil {
-		f.wrong = fmt.Errorf("%s: %w", profile.Subject, err)
-		return
-	}
-	f.profile, f.ignored = r, ignored
-}
-
-// unknown reports whether the directory has no record of a recipient.
-func (f *file) unknown() bool { return f.absent && isAbsent(f.own[0]) && isAbsent(f.own[1]) }
-
-// read reads all records of a recipient, from any replica. One round trip.
+// read reads the record of a recipient, from any replica. One round trip.
 func (d *Directory) read(ctx context.Context, kind contracts.RecipientType, userID string) (*file, error) {
 	files, err := d.readMany(ctx, []contracts.Recipient{{RecipientType: kind, UserID: userID}})
 	if err != nil {
@@ -84,109 +57,53 @@ func (d *Directory) read(ctx context.Context, kind contracts.RecipientType, user
 	return files[0], nil
 }
 
-// readMany reads all records of recipients, from any replica. A recipient that occurs twice is read once, as one file. One round trip
-// for each 170 recipients.
-func (d *Directory) readMany(ctx context.Context, all []contracts.Recipient, read ...kvrecord.Record) ([]*file, error) {
-	have := make(map[string]kvrecord.Record, len(read))
-	for _, r := range read {
-		have[r.Subject] = r
-	}
+// readMany reads the records of recipients, from any replica. A recipient that occurs twice is read once, as one file. One round trip
+// for each 512 recipients.
+func (d *Directory) readMany(ctx context.Context, all []contracts.Recipient) ([]*file, error) {
 	files := make([]*file, len(all))
-	known := make(map[[2]string]*file, len(all))
-	records := make(map[string]*kvrecord.Record, len(all)*(1+len(sections))) // by their subjects
-	var subjects []string
-	want := func(into *kvrecord.Record, key string, err error) error {
-		into.Subject = d.records.Key(key)
-		if r, ok := have[into.Subject]; ok {
-			*into = r
-			return err
-		}
-		if records[into.Subject] = into; err != nil {
-			return permanent(err)
-		}
-		subjects = append(subjects, into.Subject)
-		return nil
-	}
+	known := make(map[string]*file, len(all)) // by their subjects
+	subjects := make([]string, 0, len(all))
 	for i, r := range all {
-		name := [2]string{string(r.RecipientType), r.UserID}
-		if files[i] = known[name]; files[i] != nil {
-			continue
-		}
-		f := &file{who: contracts.Recipient{RecipientType: r.RecipientType, UserID: r.UserID}}
-		files[i], known[name] = f, f
 		key, err := contracts.DirectoryKey(r.RecipientType, r.UserID)
-		if err := want(&f.record, key, err); err != nil {
-			return nil, err
-		}
-		for _, s := range sections {
-			key, err := s.key(r.RecipientType, r.UserID)
-			if err := want(&f.own[s.at], key, err); err != nil {
-				return nil, err
-			}
-		}
-	}
-	if len(subjects) > 0 {
-		found, err := d.records.GetMany(ctx, subjects)
 		if err != nil {
-			return nil, temporary(fmt.Errorf("read %s of the directory: %w", subjects[0], err))
+			return nil, permanent(err)
 		}
-		for _, r := range found {
-			*records[r.Subject] = r
+		subject := d.records.Key(key)
+		if files[i] = known[subject]; files[i] == nil {
+			files[i] = &file{record: kvrecord.Record{Subject: subject}, who: contracts.Recipient{RecipientType: r.RecipientType, UserID: r.UserID}}
+			known[subject], subjects = files[i], append(subjects, subject)
 		}
 	}
-	for _, f := range known {
-		f.take(f.record)
+	if len(subjects) == 0 {
+		return files, nil
+	}
+	found, err := d.records.GetMany(ctx, subjects)
+	if err != nil {
+		return nil, temporary(fmt.Errorf("read %s of the directory: %w", subjects[0], err))
+	}
+	for _, r := range found {
+		known[r.Subject].record = r
 	}
 	return files, nil
 }
 
-// Get returns a recipient; found is false when the directory has no record of it. An invalid field of the profile counts as absent
-// and is logged; an opt-out that cannot be read is a permanent error. The error matches [ErrForgotten] for some time after
-// [Directory.Forget]. One round trip, which calls at the same time share, and a write when the profile has new addresses or
-// preferences.
+// Get returns a recipient; found is false when the directory has no record of it. A record that cannot be read is a permanent error:
+// its opt-outs are not known. The error matches [ErrForgotten] for some time after [Directory.Forget]. One round trip, which calls at
+// the same time share.
 func (d *Directory) Get(ctx context.Context, kind contracts.RecipientType, userID string) (r contracts.Recipient, found bool, err error) {
 	f, err := d.readShared(ctx, kind, userID)
 	switch {
 	case err != nil:
 		return r, false, err
-	case f.forgotten:
+	case isForgotten(f.record):
 		return r, false, permanent(ErrForgotten)
-	case f.wrong != nil:
-		return r, false, permanent(f.wrong)
+	case isAbsent(f.record):
+		return r, false, nil
 	}
-	d.warner.ignored(ctx, f.who, f.ignored)
-	d.adopt(ctx, f, sections...)
-	r, found = f.profile, !f.absent
-	r.Addresses, r.Digest, r.Endpoints, r.Mute, r.OptOut = nil, nil, nil, nil, nil
-	for _, s := range sections {
-		own, _, err := s.read(f)
-		if err != nil {
-			return contracts.Recipient{}, false, err
-		}
-		s.add(&r, own)
-		found = found || !isAbsent(f.own[s.at])
-	}
-	if !found {
-		return contracts.Recipient{}, false, nil
+	if r, err = contracts.Decode[contracts.Recipient](f.record.Data); err != nil {
+		return contracts.Recipient{}, false, permanent(fmt.Errorf("%s: %w", f.record.Subject, err))
 	}
 	return r, true, nil
-}
-
-// adopt stores sections that are new in the profile in their own records. When that fails, or another process was
-// faster, the next read tries again.
-func (d *Directory) adopt(ctx context.Context, f *file, parts ...section) {
-	if f.forgotten || f.absent {
-		return
-	}
-	for _, s := range parts {
-		w, err := s.alter(f, func(kvrecord.Record, *contracts.Recipient) (bool, error) { return false, nil })
-		if err == nil && w != nil {
-			_, err = d.records.PutOnce(ctx, *w)
-		}
-		if err != nil && !errors.Is(err, kvrecord.ErrConflict) {
-			d.warner.warn(ctx, "addresses and preferences of a profile are not stored in their own records yet", f.who, err)
-		}
-	}
 }
 
 // isAbsent reports whether a record means that its key does not exist, or was deleted.
@@ -343,9 +260,9 @@ func (l *listing) forget(ctx context.Context, consumer jetstream.Consumer) {
 	_ = l.js.DeleteConsumer(ctx, "KV_"+contracts.BucketDirectory, consumer.CachedInfo().Name) //nolint:errcheck // see above
 }
 
-// removed reports whether a message marks its key as deleted.
+// removed reports whether a message marks its key as deleted, or its recipient as not in the directory.
 func removed(header nats.Header) bool {
-	return header.Get("KV-Operation") != "" || header.Get(jetstream.MarkerReasonHeader) != ""
+	return header.Get("KV-Operation") != "" || header.Get(jetstream.MarkerReasonHeader) != "" || header.Get(headerUnlisted) != ""
 }
 
 // written yields the recipients that were written since the position of the consumer, some of which the consumer may have
@@ -361,7 +278,7 @@ func (l *listing) written(ctx context.Context) (more bool, err error) {
 			return true, nil
 		}
 		l.position = r.Revision
-		if isAbsent(r) { // the key was deleted
+		if isAbsent(r) || isUnlisted(r) {
 			continue
 		}
 		if more, err := l.one(r.Subject); !more || err != nil {

@@ -28,7 +28,7 @@ func open(t *testing.T) (*recipient.Directory, jetstream.JetStream) {
 func openOn(t *testing.T, srv *natsrun.Server) (*recipient.Directory, jetstream.JetStream) {
 	t.Helper()
 	js, records := recordtest.Open(t, srv)
-	d := check.Must(recipient.OpenDirectory(t.Context(), js, records, nil))(t)
+	d := check.Must(recipient.OpenDirectory(t.Context(), js, records))(t)
 	return d, js
 }
 

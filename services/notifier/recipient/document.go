@@ -1,9 +1,9 @@
 package recipient
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -11,25 +11,20 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 )
 
-// Part names a part of a recipient that has a record of its own.
-type Part string
-
-// The parts.
-const (
-	Profile     Part = "profile"
-	Addresses   Part = "addresses"
-	Preferences Part = "preferences"
-)
-
-// MaxDocument is the largest record of a part, in bytes.
+// MaxDocument is the largest record of a recipient, in bytes.
 const MaxDocument = 64 << 10
 
-// Document is a part of a recipient as people edit it: a [contracts.Recipient] with the fields of that part; a profile also has
-// the application's own fields.
+// headerUnlisted marks the record of a recipient who is not in the directory but has preferences, such as one whom an event brought
+// and who followed a link to unsubscribe. No list of recipients has it.
+const headerUnlisted = "Expediter-Unlisted"
+
+// Document is a recipient as people edit it: the fields of a [contracts.Recipient], and those that the application keeps there.
 type Document struct {
 	// Body is a JSON object.
 	Body json.RawMessage
@@ -47,202 +42,207 @@ type Edit struct {
 	// removes.
 	Merge bool
 
-	// Own reports whether the recipient made the edit. Only such an edit can remove an opt-out.
+	// Own reports whether the recipient made the edit. Such an edit can remove an opt-out, changes addresses and preferences only,
+	// and does not add the recipient to the directory.
 	Own bool
 
 	// Revision is the revision of the record that the edit changes: 0 for no record, and [Existing] for any. nil, the
 	// default, allows both.
 	Revision *uint64
-
-	refused error // names the fields that the part does not have
 }
 
 // Existing stands for any revision of an existing record.
 const Existing = math.MaxUint64
 
-// Read returns a part of a recipient. The error matches [ErrUnknown] or [ErrForgotten] when the directory does not have the
-// recipient. One round trip, and a write when the profile has new addresses or preferences.
-func (d *Directory) Read(ctx context.Context, kind contracts.RecipientType, userID string, part Part) (Document, error) {
-	f, err := d.read(ctx, kind, userID)
-	if err != nil {
-		return Document{}, err
+// known are the names of the fields of a [contracts.Recipient].
+var known = func() (names []string) {
+	for f := range reflect.TypeFor[contracts.Recipient]().Fields() {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		names = append(names, name)
 	}
-	at := slices.IndexFunc(sections, func(s section) bool { return s.part == part })
-	switch {
-	case f.forgotten:
-		return Document{}, permanent(ErrForgotten)
-	case at < 0 && f.absent, f.unknown():
-		return Document{}, permanent(ErrUnknown)
-	case at < 0:
-		fields, _ := profileFields(f.record)
-		return document(fields, f.who, f.record)
-	}
-	s := sections[at]
-	w, err := s.alter(f, func(kvrecord.Record, *contracts.Recipient) (bool, error) { return false, nil })
-	if err == nil && w != nil { // adopts the section, for the revision
-		f.own[at], err = d.records.Put(ctx, *w)
-		if f.own[at].Data, f.own[at].Header = w.Data, w.Header; errors.Is(err, kvrecord.ErrConflict) {
-			return d.Read(ctx, kind, userID, part)
-		}
-	}
-	if err != nil {
-		return Document{}, err
-	}
-	r, _, err := s.read(f)
-	if err != nil {
-		return Document{}, err
-	}
-	return document(s.document(r), f.who, f.own[at])
+	return names
+}()
+
+// ownFields are the fields that a recipient may change.
+var ownFields = []string{"addresses", "digest", "endpoints", "mute", "opt_out", "quiet_hours"}
+
+// person is the content of a record, to be changed.
+type person struct {
+	contracts.Recipient
+
+	fields map[string]json.RawMessage // those of the application
+	listed bool
 }
 
-// Write changes a part of a recipient. A write of the profile adds the recipient to the directory, even if its data was erased. A
-// recipient's own preferences need no profile. The error matches [ErrChanged], [ErrKept], [ErrTooLarge], [ErrUnknown] or
-// [ErrForgotten], or is a [*contracts.ValidationError] with all mistakes. Two or three round trips, more when other processes
-// write at the same time.
-func (d *Directory) Write(ctx context.Context, kind contracts.RecipientType, userID string, part Part, e Edit) (Document, error) {
+// decode reads a document.
+func (p *person) decode(data []byte) error {
+	r, err := contracts.Decode[contracts.Recipient](data)
+	if err != nil {
+		return err
+	}
+	fields := map[string]json.RawMessage{}
+	if err := json.Unmarshal(data, &fields); err != nil {
+		return err //nolint:wrapcheck // it was decoded
+	}
+	maps.DeleteFunc(fields, func(name string, _ json.RawMessage) bool { return slices.Contains(known, name) })
+	p.Recipient, p.fields = r, fields
+	return nil
+}
+
+// encode returns the document.
+func (p *person) encode() (json.RawMessage, error) {
+	data, err := contracts.Encode(p.Recipient)
+	if err != nil {
+		return nil, err
+	}
+	fields := maps.Clone(p.fields)
+	if fields == nil {
+		fields = map[string]json.RawMessage{}
+	}
+	if err := json.Unmarshal(data, &fields); err != nil { // adds to the map
+		return nil, err //nolint:wrapcheck // it was encoded
+	}
+	data, err = json.Marshal(fields)
+	if err == nil && len(data) > MaxDocument {
+		err = ErrTooLarge
+	}
+	return data, err //nolint:wrapcheck // cannot fail
+}
+
+// patched returns the document after a merge patch, or the patch alone in place of it.
+func (p *person) patched(patch json.RawMessage, merge bool) (json.RawMessage, error) {
+	base := json.RawMessage("{}")
+	ids, err := contracts.Encode(contracts.Recipient{RecipientType: p.RecipientType, UserID: p.UserID})
+	if err == nil && merge {
+		base, err = p.encode()
+	}
+	return mergePatch(mergePatch(base, patch), ids), err
+}
+
+// alter returns the write that applies a change to the record of a recipient, or nil when it changes nothing.
+func alter(over kvrecord.Record, who contracts.Recipient, change func(*person) error) (*kvrecord.Write, error) {
+	p := person{Recipient: who}
+	if !isAbsent(over) {
+		if err := p.decode(over.Data); err != nil {
+			return nil, fmt.Errorf("%s: %w", over.Subject, err)
+		}
+		p.listed = !isUnlisted(over)
+	}
+	before, err := p.encode()
+	listed := p.listed
+	if err == nil {
+		err = change(&p)
+	}
+	if err != nil {
+		return nil, err
+	}
+	after, err := p.encode()
+	if err != nil || bytes.Equal(before, after) && listed == p.listed {
+		return nil, err
+	}
+	w := &kvrecord.Write{Subject: over.Subject, Data: after, Over: over}
+	if !p.listed {
+		w.Header = nats.Header{headerUnlisted: {"true"}}
+	}
+	return w, nil
+}
+
+func isUnlisted(r kvrecord.Record) bool { return r.Header.Get(headerUnlisted) != "" }
+
+// Read returns a recipient. The error matches [ErrUnknown] or [ErrForgotten] when the directory does not have the recipient. One
+// round trip.
+func (d *Directory) Read(ctx context.Context, kind contracts.RecipientType, userID string) (Document, error) {
+	f, err := d.read(ctx, kind, userID)
+	switch {
+	case err != nil:
+		return Document{}, err
+	case isForgotten(f.record):
+		return Document{}, permanent(ErrForgotten)
+	case isAbsent(f.record):
+		return Document{}, permanent(ErrUnknown)
+	}
+	return Document{Body: f.record.Data, Revision: f.record.Revision}, nil
+}
+
+// Write changes a recipient. It adds the recipient to the directory, even if the data was erased, unless the edit is the recipient's
+// own. The error matches [ErrChanged], [ErrKept], [ErrTooLarge] or [ErrForgotten], or is a [*contracts.ValidationError] with all
+// mistakes. Two round trips, more when other processes write at the same time.
+func (d *Directory) Write(ctx context.Context, kind contracts.RecipientType, userID string, e Edit) (doc Document, err error) {
 	who := contracts.Recipient{RecipientType: kind, UserID: userID}
 	if err := who.Validate(); err != nil {
 		return Document{}, permanent(err)
 	}
-	if err := e.check(who, part); err != nil {
-		return Document{}, permanent(err)
-	}
-	at := slices.IndexFunc(sections, func(s section) bool { return s.part == part })
-	if at < 0 {
-		return d.writeProfile(ctx, who, &e)
-	}
-	s := sections[at]
-	found, err := d.read(ctx, kind, userID)
-	if err != nil {
-		return Document{}, err
-	}
-	if found.unknown() && !found.forgotten && !(e.Own && part == Preferences) {
-		return Document{}, permanent(ErrUnknown)
-	}
-	var result contracts.Recipient
-	stored, _, err := d.changeFound(ctx, s, found, false, func(own kvrecord.Record, r *contracts.Recipient) (changed bool, err error) {
-		if err := unchanged(own, e.Revision); err != nil {
-			return false, err
-		}
-		changed, err = s.edit(r, who, &e)
-		result = *r
-		return changed, err
-	})
-	switch {
-	case err != nil:
-		return Document{}, err
-	case found.forgotten:
-		return Document{}, permanent(ErrForgotten)
-	}
-	return document(s.document(result), who, stored)
-}
-
-func (d *Directory) writeProfile(ctx context.Context, who contracts.Recipient, e *Edit) (Document, error) {
-	key, err := contracts.DirectoryKey(who.RecipientType, who.UserID)
+	refused, err := e.check(who)
 	if err != nil {
 		return Document{}, permanent(err)
 	}
-	var data []byte
-	stored, changed, err := d.rewrite(ctx, d.records.Key(key), func(over kvrecord.Record) (*kvrecord.Write, error) {
+	key, err := contracts.DirectoryKey(kind, userID)
+	if err != nil {
+		return Document{}, permanent(err)
+	}
+	stored, _, err := d.rewrite(ctx, d.records.Key(key), func(over kvrecord.Record) (*kvrecord.Write, error) {
 		if err := unchanged(over, e.Revision); err != nil {
 			return nil, err
 		}
-		w, err := alterProfile(over, who, e)
-		if data = over.Data; w != nil {
-			data = w.Data
+		if e.Own && isForgotten(over) {
+			return nil, ErrForgotten
 		}
+		w, err := alter(over, who, func(p *person) error {
+			err := p.edit(&e, refused)
+			if err == nil {
+				doc.Body, err = p.encode()
+			}
+			return err
+		})
 		return w, err
 	})
 	if err != nil {
 		return Document{}, err
 	}
-	if stored.Data = data; changed {
-		stored.Header = nil
+	if !isAbsent(stored) {
+		doc.Revision = stored.Revision
 	}
-	fields, _ := profileFields(stored)
-	return document(fields, who, stored)
+	return doc, nil
+}
+
+// edit applies an edit. refused has the mistakes of the edit as such.
+func (p *person) edit(e *Edit, refused error) error {
+	data, err := p.patched(e.Body, e.Merge)
+	if err != nil {
+		return err
+	}
+	next := person{listed: p.listed || !e.Own}
+	if err := withMistakes(next.decode(data), refused); err != nil {
+		return err
+	}
+	var body map[string]json.RawMessage
+	_ = json.Unmarshal(e.Body, &body) //nolint:errcheck // an object
+	if _, named := body["opt_out"]; !e.Own && !named {
+		next.OptOut = p.OptOut
+	}
+	for category, channels := range p.OptOut {
+		for _, channel := range channels {
+			if !e.Own && !slices.Contains(next.OptOut[category], channel) {
+				return fmt.Errorf("%w: that of %q on %q, which opt_out leaves out, stays", ErrKept, category, channel)
+			}
+		}
+	}
+	replaceAddresses(&p.Recipient, next.Recipient)
+	next.Addresses, next.Endpoints = p.Addresses, p.Endpoints
+	*p = next
+	return nil
 }
 
 // unchanged returns ErrChanged for a record with another revision than the given one, if any.
 func unchanged(r kvrecord.Record, revision *uint64) error {
-	is := revisionOf(r)
+	is := r.Revision
+	if isAbsent(r) {
+		is = 0
+	}
 	if revision == nil || *revision == is || *revision == Existing && is > 0 {
 		return nil
 	}
 	return ErrChanged
-}
-
-func revisionOf(r kvrecord.Record) uint64 {
-	if isAbsent(r) {
-		return 0
-	}
-	return r.Revision
-}
-
-// document returns the fields of a record as a document.
-func document(fields map[string]json.RawMessage, who contracts.Recipient, r kvrecord.Record) (Document, error) {
-	_, body, err := merged(fields, who, nil, true)
-	return Document{Body: body, Revision: revisionOf(r)}, err
-}
-
-// apart has the fields that a profile may have from earlier versions and from other programs, and that belong to
-// other records.
-var apart = []string{"addresses", "digest", "endpoints", "mute", "opt_out"}
-
-// profileFields returns the fields of a profile, and separately the fields that belong to other records. A missing record, or one
-// that is no JSON object, has no fields.
-func profileFields(r kvrecord.Record) (fields, old map[string]json.RawMessage) {
-	fields, old = map[string]json.RawMessage{}, map[string]json.RawMessage{}
-	if isAbsent(r) || json.Unmarshal(r.Data, &fields) != nil || fields == nil {
-		return map[string]json.RawMessage{}, old
-	}
-	for _, name := range apart {
-		if value, found := fields[name]; found {
-			old[name] = value
-			delete(fields, name)
-		}
-	}
-	return fields, old
-}
-
-// alterProfile returns the write that applies an edit to a profile, or nil when it changes nothing. Fields that earlier
-// versions kept in the profile stay: they may not be in their own records yet.
-func alterProfile(over kvrecord.Record, who contracts.Recipient, e *Edit) (*kvrecord.Write, error) {
-	fields, old := profileFields(over)
-	next, data, err := merged(fields, who, e.Body, e.Merge)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := e.decode(data); err != nil {
-		return nil, err
-	}
-	if !isAbsent(over) && reflect.DeepEqual(fields, next) {
-		return nil, nil //nolint:nilnil // nothing is to be written
-	}
-	maps.Copy(next, old)
-	data, err = json.Marshal(next)
-	if len(data) > MaxDocument && err == nil {
-		err = ErrTooLarge
-	}
-	return &kvrecord.Write{Subject: over.Subject, Data: data, Over: over}, err
-}
-
-// merged returns fields with a body merged in, and the same as JSON. Without merge it returns the body alone.
-func merged(
-	fields map[string]json.RawMessage, who contracts.Recipient, body json.RawMessage, merge bool,
-) (next map[string]json.RawMessage, data json.RawMessage, err error) {
-	base := json.RawMessage("{}")
-	if merge {
-		if base, err = json.Marshal(fields); err != nil {
-			return nil, nil, err //nolint:wrapcheck // by the caller
-		}
-	}
-	if data, err = contracts.Encode(who); err != nil {
-		return nil, nil, err
-	}
-	data = mergePatch(mergePatch(base, body), data)
-	err = json.Unmarshal(data, &next)
-	return next, data, err //nolint:wrapcheck // by the caller
 }
 
 // mergePatch applies a merge patch (RFC 7396) to JSON. An empty patch changes nothing.
@@ -271,27 +271,45 @@ type object struct{}
 // Validate implements [contracts.Message].
 func (object) Validate() error { return nil }
 
-// check returns the mistakes of the body as such, and records the fields that the part does not have.
-func (e *Edit) check(who contracts.Recipient, part Part) error {
+// check returns an error for a body that is no document, and the mistakes of the fields that it names.
+func (e *Edit) check(who contracts.Recipient) (refused, err error) {
 	if len(e.Body) > MaxDocument {
-		return ErrTooLarge
+		return nil, ErrTooLarge
 	}
 	if _, err := contracts.Decode[object](e.Body); err != nil {
-		return err
+		return nil, err
 	}
 	var body map[string]json.RawMessage
 	_ = json.Unmarshal(e.Body, &body) //nolint:errcheck // an object
-	mistakes := &contracts.ValidationError{Type: string(part)}
+	mistakes := &contracts.ValidationError{Type: "Recipient"}
 	for _, name := range slices.Sorted(maps.Keys(body)) {
-		if problem := part.refuses(name, body[name], who); problem != "" {
+		if problem := e.refuses(name, body[name], who); problem != "" {
 			mistakes.Fields = append(mistakes.Fields, contracts.FieldError{Path: "/" + name, Problem: problem})
 		}
 	}
 	mistakes.Fields = append(mistakes.Fields, unknownOfEndpoints(body["endpoints"])...)
 	if len(mistakes.Fields) > 0 {
-		e.refused = mistakes
+		return mistakes, nil
 	}
-	return nil
+	return nil, nil //nolint:nilnil // no mistakes
+}
+
+// refuses returns the reason why an edit cannot have a field, "" when it can.
+func (e *Edit) refuses(name string, value json.RawMessage, who contracts.Recipient) string {
+	if id, isID := map[string]string{"recipient_type": string(who.RecipientType), "user_id": who.UserID}[name]; isID {
+		var said string
+		if json.Unmarshal(value, &said) != nil || said != id {
+			return "is not that of the user"
+		}
+		return ""
+	}
+	switch {
+	case name == "memberships":
+		return "are not in the document of a user: they are added and removed one by one"
+	case e.Own && !slices.Contains(ownFields, name):
+		return "is not for the user to change, only addresses and preferences are"
+	}
+	return ""
 }
 
 // endpointFields are the fields of an endpoint.
@@ -315,72 +333,4 @@ func unknownOfEndpoints(body json.RawMessage) (wrong []contracts.FieldError) {
 	}
 	slices.SortFunc(wrong, func(a, b contracts.FieldError) int { return strings.Compare(a.Path, b.Path) })
 	return wrong
-}
-
-// decode returns the recipient after an edit, or all mistakes.
-func (e *Edit) decode(data []byte) (contracts.Recipient, error) {
-	r, err := contracts.Decode[contracts.Recipient](data)
-	return r, withMistakes(err, e.refused)
-}
-
-// refuses returns the reason why a document cannot have a field, "" when it can.
-func (p Part) refuses(name string, value json.RawMessage, who contracts.Recipient) string {
-	if id, isID := map[string]string{"recipient_type": string(who.RecipientType), "user_id": who.UserID}[name]; isID {
-		var said string
-		if json.Unmarshal(value, &said) != nil || said != id {
-			return "is not that of the user"
-		}
-		return ""
-	}
-	if p == Profile && name != "memberships" && !slices.Contains(apart, name) {
-		return ""
-	}
-	for _, s := range sections {
-		if s.part == p && slices.Contains(s.fields, name) {
-			return ""
-		}
-	}
-	return "is no part of the " + string(p)
-}
-
-// document returns the fields of a section.
-func (s section) document(r contracts.Recipient) map[string]json.RawMessage {
-	fields := map[string]json.RawMessage{}
-	data, _ := json.Marshal(r)        //nolint:errcheck,errchkjson // texts
-	_ = json.Unmarshal(data, &fields) //nolint:errcheck // it was encoded
-	maps.DeleteFunc(fields, func(name string, _ json.RawMessage) bool { return !slices.Contains(s.fields, name) })
-	return fields
-}
-
-// edit changes the section of r, and reports whether it has changed.
-func (s section) edit(r *contracts.Recipient, who contracts.Recipient, e *Edit) (changed bool, err error) {
-	before := s.document(*r)
-	_, data, err := merged(before, who, e.Body, e.Merge)
-	if err != nil {
-		return false, err
-	}
-	n, err := e.decode(data)
-	switch {
-	case err != nil:
-		return false, err
-	case len(data) > MaxDocument:
-		return false, ErrTooLarge
-	case s.part == Addresses:
-		replaceAddresses(r, n)
-		return !reflect.DeepEqual(before, s.document(*r)), nil
-	}
-	var body map[string]json.RawMessage
-	_ = json.Unmarshal(e.Body, &body) //nolint:errcheck // an object
-	if _, named := body["opt_out"]; !e.Own && !named {
-		n.OptOut = r.OptOut
-	}
-	for category, channels := range r.OptOut {
-		for _, channel := range channels {
-			if !e.Own && !slices.Contains(n.OptOut[category], channel) {
-				return false, fmt.Errorf("%w: that of %q on %q, which opt_out leaves out, stays", ErrKept, category, channel)
-			}
-		}
-	}
-	r.Digest, r.Mute, r.OptOut, r.QuietHours = n.Digest, n.Mute, n.OptOut, n.QuietHours
-	return !reflect.DeepEqual(before, s.document(*r)), nil
 }

@@ -1,12 +1,9 @@
 package recipient_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -15,117 +12,56 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
+	"github.com/expediter-io/expediter/services/notifier/rules"
 )
 
-func write(t *testing.T, d *recipient.Directory, part recipient.Part, e recipient.Edit) recipient.Document {
+func write(t *testing.T, d *recipient.Directory, e recipient.Edit) recipient.Document {
 	t.Helper()
-	return check.Must(d.Write(t.Context(), "CUSTOMER", "ada", part, e))(t)
+	return check.Must(d.Write(t.Context(), "CUSTOMER", "ada", e))(t)
 }
 
-// Of all edits of one revision exactly one is made, and of edits of any revision all.
-func TestTwoWritersAtATime(t *testing.T) {
+// Of all edits of one revision at most one is made, of edits of any revision all, and no write takes an opt-out back that is stored at
+// the same time.
+func TestWritersAtATime(t *testing.T) {
 	t.Parallel()
 	d, _ := open(t)
-	write(t, d, recipient.Profile, recipient.Edit{Body: json.RawMessage(`{}`)})
-	for _, part := range []recipient.Part{recipient.Profile, recipient.Addresses, recipient.Preferences} {
-		was := check.Must(d.Read(t.Context(), "CUSTOMER", "ada", part))(t)
-		var wg sync.WaitGroup
-		var won atomic.Int32
-		for i := range 16 {
-			body := map[recipient.Part]string{
-				recipient.Profile:     `{"n%d":1}`,
-				recipient.Addresses:   `{"addresses":{"c%d":"x"}}`,
-				recipient.Preferences: `{"opt_out":{"c%d":["email"]}}`,
-			}[part]
-			for _, e := range []recipient.Edit{
-				{Body: json.RawMessage(fmt.Sprintf(body, i)), Merge: true, Revision: &was.Revision},
-				{Body: json.RawMessage(fmt.Sprintf(body, 100+i)), Merge: true},
-			} {
-				wg.Go(func() {
-					_, err := d.Write(t.Context(), "CUSTOMER", "ada", part, e)
-					switch {
-					case err == nil && e.Revision != nil:
-						won.Add(1)
-					case e.Revision == nil || !errors.Is(err, recipient.ErrChanged):
-						check.OK(t, err)
-					}
-				})
-			}
-		}
-		wg.Wait()
-		is := check.Must(d.Read(t.Context(), "CUSTOMER", "ada", part))(t)
-		for i := range 16 {
-			if name := fmt.Sprintf("%d", 100+i); part == recipient.Profile {
-				check.Says(t, string(is.Body), `"n`+name+`":1`)
-			} else {
-				check.Says(t, string(is.Body), `"c`+name+`":`)
-			}
-		}
-		if won.Load() > 1 {
-			t.Errorf("%s: %d edits of one revision were made", part, won.Load())
-		}
-	}
-}
-
-// No write of a profile, an address or a preference takes an opt-out back that is stored at the same time.
-func TestWritesBesideAnUnsubscribe(t *testing.T) {
-	t.Parallel()
-	d, _ := open(t)
-	write(t, d, recipient.Profile, recipient.Edit{Body: json.RawMessage(`{}`)})
+	was := write(t, d, recipient.Edit{Body: json.RawMessage(`{}`)})
 	var wg sync.WaitGroup
-	for i := range 20 {
+	var won atomic.Int32
+	edit := func(format string, i int) recipient.Edit {
+		return recipient.Edit{Body: json.RawMessage(fmt.Sprintf(format, i)), Merge: true}
+	}
+	for i := range 16 {
 		wg.Go(func() { check.OK(t, d.OptOut(t.Context(), "CUSTOMER", "ada", fmt.Sprintf("c%d", i), "email")) })
+		wg.Go(func() { write(t, d, edit(`{"n%d":1}`, i)) })
 		wg.Go(func() {
-			write(t, d, recipient.Profile, recipient.Edit{Body: json.RawMessage(fmt.Sprintf(`{"n":%d}`, i))})
+			e := edit(`{"m%d":1}`, i)
+			e.Revision = &was.Revision
+			_, err := d.Write(t.Context(), "CUSTOMER", "ada", e)
+			if err == nil {
+				won.Add(1)
+			} else {
+				check.Is(t, err, recipient.ErrChanged)
+			}
 		})
 		wg.Go(func() {
-			write(t, d, recipient.Preferences, recipient.Edit{Body: json.RawMessage(fmt.Sprintf(`{"quiet_hours":{"from":"2%d:00","to":"07:00"}}`, i%4))})
-		})
-		wg.Go(func() {
-			entry, err := recipient.ParseEntry([]byte(fmt.Sprintf(`{"recipient_type":"CUSTOMER","user_id":"ada","addresses":{"sms":"%d"},"m":%d}`, i, i)))
+			entry, err := recipient.ParseEntry([]byte(fmt.Sprintf(`{"recipient_type":"CUSTOMER","user_id":"ada","addresses":{"c%d":"x"},"last":%d}`, i, i)))
 			check.OK(t, err)
 			check.OK(t, d.PutMany(t.Context(), []recipient.Entry{entry})[0].Err)
 		})
 	}
 	wg.Wait()
-	r, _, err := d.Get(t.Context(), "CUSTOMER", "ada")
-	check.OK(t, err)
-	check.That(t, len(r.OptOut) == 20 && r.Addresses["sms"] != "" && r.QuietHours != nil, "%+v", r)
-}
-
-// Addresses and preferences that earlier versions have written into the profile are read as those parts, and no write of the
-// profile loses them.
-func TestPartsOfAnOldProfile(t *testing.T) {
-	t.Parallel()
-	d, js := open(t)
-	const old = `{"user_id":"ada","recipient_type":"CUSTOMER","addresses":{"email":"a@example.com"},"opt_out":{"news":["email"]},"locale":"he"}`
-	check.OK(t, check.Err(js.Publish(t.Context(), "$KV.directory.CUSTOMER.ada", []byte(old))))
-	doc := write(t, d, recipient.Profile, recipient.Edit{Body: json.RawMessage(`{"locale":"fr"}`)})
-	check.Same(t, "profile", string(doc.Body), `{"locale":"fr","recipient_type":"CUSTOMER","user_id":"ada"}`)
-	for part, want := range map[recipient.Part]string{
-		recipient.Addresses:   `{"addresses":{"email":"a@example.com"},"recipient_type":"CUSTOMER","user_id":"ada"}`,
-		recipient.Preferences: `{"opt_out":{"news":["email"]},"recipient_type":"CUSTOMER","user_id":"ada"}`,
-	} {
-		doc := check.Must(d.Read(t.Context(), "CUSTOMER", "ada", part))(t)
-		check.Same(t, string(part), string(doc.Body), want)
-		check.That(t, doc.Revision != 0, "%s has no record", part)
+	is := check.Must(d.Read(t.Context(), "CUSTOMER", "ada"))(t)
+	for i := range 16 {
+		check.Says(t, string(is.Body), fmt.Sprintf(`"n%d":1`, i))
 	}
-	doc = write(t, d, recipient.Addresses, recipient.Edit{Body: json.RawMessage(`{"addresses":{"email":null}}`), Merge: true})
-	check.Same(t, "addresses", string(doc.Body), `{"recipient_type":"CUSTOMER","user_id":"ada"}`)
 	r, _, err := d.Get(t.Context(), "CUSTOMER", "ada")
-	check.OK(t, err)
-	check.Equal(t, contracts.Recipient{
-		RecipientType: "CUSTOMER", UserID: "ada", Locale: "fr", OptOut: map[string][]string{"news": {"email"}},
-	}, r)
+	check.That(t, err == nil && len(r.OptOut) == 16 && len(r.Addresses) == 16 && won.Load() <= 1, "%+v, %d edits of one revision: %v", r, won.Load(), err)
 }
 
 // Reads that begin while one is under way share the next round trip, and each gets its own recipient: also when the caller gives up that
@@ -192,165 +128,66 @@ func TestReadsShareRoundTrips(t *testing.T) {
 	})
 }
 
-// step is something that happens to the records of customer u.
-type step func(t *testing.T, d *recipient.Directory, js jetstream.JetStream, user string)
-
-// profile is a program that writes a profile as it knows it.
-func profile(fields string) step {
-	return func(t *testing.T, _ *recipient.Directory, js jetstream.JetStream, user string) {
-		t.Helper()
-		data := fmt.Sprintf(`{"user_id":%q,"recipient_type":"CUSTOMER"%s}`, user, fields)
-		check.OK(t, check.Err(js.Publish(t.Context(), "$KV.directory.CUSTOMER."+user, []byte(data))))
-	}
-}
-
-// api is a call of the directory.
-func api(call func(t *testing.T, d *recipient.Directory, user string) error) step {
-	return func(t *testing.T, d *recipient.Directory, _ jetstream.JetStream, user string) {
-		t.Helper()
-		check.OK(t, call(t, d, user))
-	}
-}
-
-// reading reads a customer.
-func reading(t *testing.T, d *recipient.Directory, user string) error {
-	t.Helper()
-	_, _, err := d.Get(t.Context(), "CUSTOMER", user)
-	return err
-}
-
-// Opt-outs and addresses that a profile leaves out stay: they have records of their own, also those that earlier
-// versions stored in the profile. A profile's new values are taken over, repeated ones are not.
-func TestNoProfileTouchesAddressesAndPreferences(t *testing.T) {
+// What each write of a document keeps, and what it removes.
+func TestWhatAWriteKeeps(t *testing.T) {
 	t.Parallel()
-	type (
-		channels  = map[string]string
-		refusals  = map[string][]string
-		person    = contracts.Recipient
-		directory = recipient.Directory
-	)
-	put := func(r person) step {
-		return api(func(t *testing.T, d *directory, user string) error {
-			r.RecipientType, r.UserID = "CUSTOMER", user
-			return d.Put(t.Context(), r)
-		})
-	}
-	read := api(reading)
-	optOut := api(func(t *testing.T, d *directory, user string) error {
-		return d.OptOut(t.Context(), "CUSTOMER", user, "news", "email")
-	})
-	optIn := api(func(t *testing.T, d *directory, user string) error {
-		return d.OptIn(t.Context(), "CUSTOMER", user, "news", "email")
-	})
-	mail := func(address string) step {
-		return api(func(t *testing.T, d *directory, user string) error {
-			return d.SetAddress(t.Context(), "CUSTOMER", user, "email", address)
-		})
-	}
-	const old = `,"addresses":{"email":"old@x.example"},"opt_out":{"news":["email"]}`
-	const muted = `,"mute":{"*":"2030-01-01T00:00:00Z"},"digest":{"*":"off","news":"1h"}`
-	all := person{Addresses: channels{"email": "old@x.example"}, OptOut: refusals{"news": {"email"}}}
-	french := all
-	french.Locale = "fr"
+	const first = `{"locale":"he","vip":true,"addresses":{"email":"a@x.example"},"opt_out":{"news":["email"]},"mute":{"*":"2030-01-01T00:00:00Z"}}`
+	const ids = `"recipient_type":"CUSTOMER","user_id":"ada"`
 	for name, test := range map[string]struct {
-		steps []step
-		want  person
+		edit recipient.Edit
+		want string // or the error
+		err  error
 	}{
-		"an opt-out, then a profile":          {[]step{profile(""), optOut, profile(`,"locale":"fr"`)}, person{Locale: "fr", OptOut: refusals{"news": {"email"}}}},
-		"an opt-out, then another one by Put": {[]step{optOut, put(person{OptOut: refusals{"ads": {"*"}}}), put(person{})}, person{OptOut: refusals{"news": {"email"}, "ads": {"*"}}}},
-		"an address, then a profile":          {[]step{mail("a@x.example"), profile(""), put(person{})}, person{Addresses: channels{"email": "a@x.example"}}},
-		"an earlier shape, read":              {[]step{profile(old), read, profile(`,"locale":"fr"`)}, french},
-		"an earlier shape, changed":           {[]step{profile(old), optOut, mail("old@x.example"), profile(`,"locale":"fr"`)}, french},
-		"an earlier shape, put":               {[]step{profile(old), put(person{Locale: "fr"}), read, put(person{Locale: "fr"})}, french},
-		"a new address in a profile":          {[]step{profile(old), mail("a@x.example"), profile(`,"addresses":{"email":"b@x.example"}`)}, person{Addresses: channels{"email": "b@x.example"}, OptOut: all.OptOut}},
-		"an address that is repeated":         {[]step{profile(old), mail("a@x.example"), profile(old)}, person{Addresses: channels{"email": "a@x.example"}, OptOut: all.OptOut}},
-		"an address that is taken away":       {[]step{profile(old), mail(""), profile(old)}, person{OptOut: all.OptOut}},
-		"an opt-out that is taken back":       {[]step{profile(old), optIn, profile(old)}, person{Addresses: all.Addresses}},
-		"a mute that is ended": {[]step{profile(muted), read, api(func(t *testing.T, d *directory, _ string) error {
-			edit := recipient.Edit{Body: json.RawMessage(`{"mute":null,"digest":{"news":null}}`), Merge: true}
-			return check.Err(d.Write(t.Context(), "CUSTOMER", "u", recipient.Preferences, edit))
-		}), profile(muted)}, person{Digest: channels{"*": "off"}}},
-		"a profile that cannot be read": {[]step{profile(old), read, profile(`,,`), optOut, put(person{})}, all},
+		"replaced":                {recipient.Edit{Body: json.RawMessage(`{"locale":"fr"}`)}, `{"locale":"fr","opt_out":{"news":["email"]},` + ids + `}`, nil},
+		"merged":                  {recipient.Edit{Body: json.RawMessage(`{"locale":null,"addresses":{"email":null},"mute":{"*":null}}`), Merge: true}, `{"opt_out":{"news":["email"]},` + ids + `,"vip":true}`, nil},
+		"an opt-out by another":   {recipient.Edit{Body: json.RawMessage(`{"opt_out":{"ads":["sms"]}}`)}, "", recipient.ErrKept},
+		"an opt-out of one's own": {recipient.Edit{Body: json.RawMessage(`{"opt_out":null,"mute":null,"addresses":null}`), Merge: true, Own: true}, `{"locale":"he",` + ids + `,"vip":true}`, nil},
+		"what is not one's own":   {recipient.Edit{Body: json.RawMessage(`{"vip":false}`), Merge: true, Own: true}, "", contracts.ErrInvalid},
+		"memberships":             {recipient.Edit{Body: json.RawMessage(`{"memberships":[]}`), Merge: true}, "", contracts.ErrInvalid},
+		"another's id":            {recipient.Edit{Body: json.RawMessage(`{"user_id":"eve"}`), Merge: true}, "", contracts.ErrInvalid},
+		"a misspelt setting":      {recipient.Edit{Body: json.RawMessage(`{"endpoints":{"webhook":{"a":{"address":"x","disable":true}}}}`), Merge: true}, "", contracts.ErrInvalid},
+		"a zone that is none":     {recipient.Edit{Body: json.RawMessage(`{"time_zone":"Mars"}`), Merge: true}, "", contracts.ErrInvalid},
+		"too much":                {recipient.Edit{Body: json.RawMessage(`{"x":"` + strings.Repeat("x", recipient.MaxDocument-10) + `"}`), Merge: true}, "", recipient.ErrTooLarge},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d, js := open(t)
-			for _, do := range test.steps {
-				do(t, d, js, "u")
+			d, _ := open(t)
+			was := write(t, d, recipient.Edit{Body: json.RawMessage(first)})
+			is, err := d.Write(t.Context(), "CUSTOMER", "ada", test.edit)
+			check.Is(t, err, test.err)
+			read := check.Must(d.Read(t.Context(), "CUSTOMER", "ada"))(t)
+			if test.err != nil {
+				check.Equal(t, was, read)
+				return
 			}
-			want := test.want
-			want.RecipientType, want.UserID = "CUSTOMER", "u"
-			got, found, err := d.Get(t.Context(), "CUSTOMER", "u")
-			diff := cmp.Diff(want, got)
-			check.That(t, err == nil && found && diff == "", "%v %v\n%s", found, err, diff)
+			check.Same(t, "answer", string(is.Body), test.want)
+			check.Same(t, "record", string(read.Body), test.want)
+			check.Same(t, "revision", is.Revision, read.Revision)
 		})
 	}
 }
 
-// A read is one request, whatever there is of the recipient, and a profile of an earlier version costs one write for each section.
-func TestAReadIsOneRequest(t *testing.T) {
+// A recipient who is not in the directory and has preferences is on no list until a program puts the recipient in. What the recipient has
+// chosen stays.
+func TestPreferencesAddNobody(t *testing.T) {
 	t.Parallel()
-	srv, other := serve(t)
-	check.OK(t, other.Put(t.Context(), contracts.Recipient{
-		RecipientType: "CUSTOMER", UserID: "a", Addresses: map[string]string{"email": "a@x.example"}, OptOut: map[string][]string{"news": {"*"}},
-	}))
-	_, js := natstest.Connect(t, srv)
-	profile(`,"opt_out":{"news":["email"]}`)(t, other, js, "b")
-	d, proxy := through(t, srv)
-	requests := 0
-	proxy.Filter(func(f natstest.Frame) natstest.Verdict {
-		if f.FromClient && f.Subject != "" {
-			requests++
-		}
-		return natstest.Relay
-	})
-	for _, want := range []struct {
-		user string
-		n    int
-	}{{"a", 1}, {"nobody", 1}, {"b", 2}, {"b", 1}} {
-		requests = 0
-		check.OK(t, reading(t, d, want.user))
-		check.Same(t, want.user+": requests", requests, want.n)
+	d, _ := open(t)
+	listed := func() (n int) {
+		t.Helper()
+		return len(check.Must(ids(d.Resolve(t.Context(), recipient.Query{Scope: rules.ScopeAll, Type: "CUSTOMER"})))(t))
 	}
-}
-
-// A field that is invalid counts as absent, which the log says once. Opt-outs that cannot be read are an
-// error.
-func TestInvalidFieldsOfAProfile(t *testing.T) {
-	t.Parallel()
-	srv := natstest.Server(t)
-	_, js := openOn(t, srv)
-	var log bytes.Buffer
-	d, err := recipient.OpenDirectory(t.Context(), js, recordtest.Client(t, js), slog.New(slog.NewTextHandler(&log, nil)))
-	check.OK(t, err)
-	for name, test := range map[string]struct {
-		fields string
-		want   contracts.Recipient
-		err    string
-	}{
-		"a locale":                  {`,"locale":"en us","time_zone":"Asia/Jerusalem"`, contracts.Recipient{TimeZone: "Asia/Jerusalem"}, ""},
-		"a locale that is a number": {`,"locale":5,"time_zone":"Asia/Jerusalem"`, contracts.Recipient{TimeZone: "Asia/Jerusalem"}, ""},
-		"a zone and quiet hours":    {`,"time_zone":"Mars","quiet_hours":{"from":"25:00","to":"7"},"locale":"fr"`, contracts.Recipient{Locale: "fr"}, ""},
-		"an address":                {`,"addresses":{"email":"a@x.example","sms":"1\n2","fax":5}`, contracts.Recipient{Addresses: map[string]string{"email": "a@x.example"}}, ""},
-		"a channel":                 {`,"addresses":{"e mail":"x","email":"a@x.example"}`, contracts.Recipient{Addresses: map[string]string{"email": "a@x.example"}}, ""},
-		"addresses that are none":   {`,"addresses":["a@x.example"],"locale":"fr"`, contracts.Recipient{Locale: "fr"}, ""},
-		"an opt-out":                {`,"opt_out":{"news":"email"}`, contracts.Recipient{}, "/opt_out"},
-		"no JSON":                   {`,`, contracts.Recipient{}, "JSON"},
-	} {
-		profile(test.fields)(t, d, js, "u")
-		got, _, err := d.Get(t.Context(), "CUSTOMER", "u")
-		if test.err != "" {
-			check.That(t, err != nil && strings.Contains(err.Error(), test.err), "%s: %v", name, err)
-			continue
-		}
-		test.want.RecipientType, test.want.UserID = "CUSTOMER", "u"
-		got.QuietHours = nil
-		if test.want.Addresses == nil {
-			got.Addresses = nil // of an earlier one
-		}
-		diff := cmp.Diff(test.want, got)
-		check.That(t, err == nil && diff == "", "%s: %v\n%s", name, err, diff)
-	}
-	lines := strings.Count(log.String(), "\n")
-	check.That(t, lines == 1 && strings.Contains(log.String(), "fields of a recipient are ignored"), "%d lines: %s", lines, log.String())
+	check.OK(t, d.OptOut(t.Context(), "CUSTOMER", "ada", "news", "email"))
+	check.OK(t, check.Err(d.Write(t.Context(), "CUSTOMER", "ada", recipient.Edit{Body: json.RawMessage(`{"mute":{"x":"2030-01-01T00:00:00Z"}}`), Merge: true, Own: true})))
+	check.OK(t, d.Prefer(t.Context(), contracts.Recipient{RecipientType: "CUSTOMER", UserID: "eve", Digest: map[string]string{"*": "1h"}}, 0))
+	check.Same(t, "listed", listed(), 0)
+	lines, _, err := d.Page(t.Context(), "", 0, 10)
+	check.That(t, err == nil && len(lines) == 2 && strings.Contains(string(lines[0]), `"unlisted":true`), "%s %v", lines, err)
+	entry := check.Must(recipient.ParseEntry(lines[0]))(t)
+	check.OK(t, d.PutMany(t.Context(), []recipient.Entry{entry})[0].Err)
+	check.Same(t, "listed", listed(), 0)
+	put(t, d, "CUSTOMER", "ada")
+	check.Same(t, "listed", listed(), 1)
+	r, _, err := d.Get(t.Context(), "CUSTOMER", "ada")
+	check.That(t, err == nil && len(r.OptOut) == 1 && len(r.Mute) == 1, "%+v %v", r, err)
+	check.Is(t, d.Prefer(t.Context(), contracts.Recipient{RecipientType: "CUSTOMER", UserID: "eve"}, 0), recipient.ErrChanged)
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -42,7 +41,8 @@ type Entry struct {
 	// Memberships are aggregates whose events concern the recipient.
 	Memberships []Member `json:"memberships,omitempty"`
 
-	profile json.RawMessage // a merge patch, nil for none
+	patch    json.RawMessage // a merge patch of the fields that are not added to others
+	unlisted bool            // adds no recipient to the directory
 }
 
 // memberships is the field of an entry.
@@ -77,9 +77,11 @@ func ValidateMembers(lists map[string][]Member) error {
 	return mistakes
 }
 
-// ParseEntry reads an entry: a JSON object with the fields of [contracts.Recipient], memberships, and further fields for the
-// profile. An entry with "profile": false writes no profile, and adds no recipient to the directory. The error names all
-// mistakes.
+// apart are the fields of an entry that are added to those of the recipient. All others are merged.
+var apart = []string{"addresses", "digest", "endpoints", "memberships", "mute", "opt_out", "recipient_type", "unlisted", "user_id"}
+
+// ParseEntry reads an entry: a JSON object with the fields of [contracts.Recipient], memberships, and the application's own fields. An
+// entry with "unlisted": true adds no recipient to the directory. The error names all mistakes.
 func ParseEntry(data []byte) (e Entry, err error) {
 	if len(data) > MaxDocument {
 		return e, ErrTooLarge
@@ -93,13 +95,11 @@ func ParseEntry(data []byte) (e Entry, err error) {
 	if err := json.Unmarshal(data, &fields); err != nil {
 		return e, err //nolint:wrapcheck // it was decoded
 	}
-	for _, name := range append([]string{"memberships", "recipient_type", "user_id"}, apart...) {
+	e = Entry{Recipient: r, Memberships: m.Memberships, unlisted: string(fields["unlisted"]) == "true"}
+	for _, name := range apart {
 		delete(fields, name)
 	}
-	e = Entry{Recipient: r, Memberships: m.Memberships}
-	if string(fields["profile"]) != "false" {
-		e.profile, err = json.Marshal(fields)
-	}
+	e.patch, err = json.Marshal(fields)
 	return e, err //nolint:wrapcheck // it was decoded
 }
 
@@ -128,7 +128,7 @@ func withMistakes(err, more error) error {
 }
 
 // Put stores a recipient and adds the aggregates whose events concern it. Locale, time zone and quiet hours become those of r;
-// further fields of the profile stay. Otherwise it is [Directory.PutMany] for one entry.
+// the application's own fields stay. Otherwise it is [Directory.PutMany] for one entry.
 func (d *Directory) Put(ctx context.Context, r contracts.Recipient, members ...Member) error {
 	if err := r.Validate(); err != nil {
 		return permanent(err)
@@ -141,7 +141,7 @@ func (d *Directory) Put(ctx context.Context, r contracts.Recipient, members ...M
 	if err != nil {
 		return permanent(err)
 	}
-	return d.PutMany(ctx, []Entry{{Recipient: r, Memberships: members, profile: patch}})[0].Err
+	return d.PutMany(ctx, []Entry{{Recipient: r, Memberships: members, patch: patch}})[0].Err
 }
 
 func textOrNull(text string) *string {
@@ -152,9 +152,9 @@ func textOrNull(text string) *string {
 }
 
 // PutMany puts entries, the entries of one recipient in their order. Opt-outs are added to the present ones; OptIn removes one.
-// Addresses replace the addresses of the same channels; SetAddress removes one. The profile is merged (RFC 7396), and an erased
-// recipient is known again. One round trip for each 170 recipients, and one for each record that is written; two or three more for
-// a record that needs no change, or that other processes write at the same time.
+// Addresses replace the addresses of the same channels; SetAddress removes one. Other fields are merged (RFC 7396), and an erased
+// recipient is known again. One round trip for each 512 recipients, and one for each record that is written; one or two more for a
+// record that needs no change, or that other processes write at the same time.
 func (d *Directory) PutMany(ctx context.Context, entries []Entry) []Outcome {
 	done := make([]Outcome, len(entries))
 	places := map[[2]string]int{}
@@ -187,37 +187,46 @@ func (d *Directory) PutMany(ctx context.Context, entries []Entry) []Outcome {
 	return done
 }
 
-// put puts an entry over the records of its recipient. It writes the profile last, so that there is no profile
-// without its opt-outs.
+// put puts an entry over the record of its recipient.
 func (d *Directory) put(ctx context.Context, f *file, e Entry) (changed bool, err error) {
-	for _, s := range sections {
-		only, name := s.of(e.Recipient)
-		if name == "" {
-			continue
-		}
-		_, wrote, err := d.changeFound(ctx, s, f, true, func(_ kvrecord.Record, own *contracts.Recipient) (bool, error) {
-			before := s.document(*own)
-			stamp(*own, &only)
-			s.add(own, only)
-			return !reflect.DeepEqual(before, s.document(*own)), nil
-		})
-		if changed = changed || wrote; err != nil {
-			return changed, err
-		}
-	}
-	if e.profile != nil {
-		wrote, err := d.putProfile(ctx, f, e.profile, true)
-		if changed = changed || wrote; err != nil {
-			return changed, err
-		}
-	}
+	changed, err = d.changeFound(ctx, f, !e.unlisted, func(p *person) error { return p.add(e) })
 	for _, m := range e.Memberships {
-		wrote, err := d.member(ctx, e.RecipientType, e.UserID, m, join)
-		if changed = changed || wrote; err != nil {
-			return changed, err
+		if err != nil {
+			break
+		}
+		var wrote bool
+		wrote, err = d.member(ctx, e.RecipientType, e.UserID, m, join)
+		changed = changed || wrote
+	}
+	return changed, err
+}
+
+// add adds an entry.
+func (p *person) add(e Entry) error {
+	data, err := p.patched(e.patch, true)
+	if err == nil {
+		err = p.decode(data)
+	}
+	if err != nil {
+		return err
+	}
+	p.listed = p.listed || !e.unlisted
+	var added contracts.Recipient // a copy, since the entry may be added again to a newer record
+	for at, endpoint := range endpoints(e.Recipient) {
+		setEndpoint(&added, at, endpoint)
+	}
+	stamp(p.Recipient, &added)
+	p.Addresses = over(p.Addresses, e.Addresses)
+	for at, endpoint := range endpoints(added) {
+		setEndpoint(&p.Recipient, at, newer(p.Endpoints[at.channel][at.id], endpoint))
+	}
+	for category, channels := range e.OptOut {
+		for _, channel := range channels {
+			refuse(&p.Recipient, category, channel)
 		}
 	}
-	return changed, nil
+	p.Digest, p.Mute = over(p.Digest, e.Digest), over(p.Mute, e.Mute)
+	return p.Validate()
 }
 
 // Join adds an aggregate whose events concern a recipient. One round trip, three when the recipient has the aggregate
@@ -255,7 +264,7 @@ func (d *Directory) member(
 		return false, permanent(err)
 	}
 	subject := d.records.Key(key)
-	_, changed, err = d.try(ctx, kvrecord.Record{Subject: subject}, f)
+	changed, err = d.try(ctx, kvrecord.Record{Subject: subject}, f)
 	if !changed && err == nil {
 		_, changed, err = d.rewrite(ctx, subject, f)
 	}
@@ -309,7 +318,7 @@ func memberOf(subject string) (Member, error) {
 	return Member{Type: tokens[1], ID: id}, nil
 }
 
-// Remove is [Directory.Forget] for a revision of the profile, and also removes the memberships. The error matches [ErrUnknown]
+// Remove is [Directory.Forget] for a revision of the record, and also removes the memberships. The error matches [ErrUnknown]
 // when there is no record to remove, or [ErrChanged]. It may be repeated after an error.
 func (d *Directory) Remove(ctx context.Context, kind contracts.RecipientType, userID string, revision *uint64) error {
 	f, err := d.read(ctx, kind, userID)
@@ -320,7 +329,7 @@ func (d *Directory) Remove(ctx context.Context, kind contracts.RecipientType, us
 	if err != nil {
 		return err
 	}
-	if f.unknown() && len(members) == 0 {
+	if isAbsent(f.record) && len(members) == 0 {
 		return permanent(ErrUnknown)
 	}
 	if _, err := d.forget(ctx, kind, userID, revision); err != nil {

@@ -99,7 +99,7 @@ func TestAChangeSurvivesALostAnswer(t *testing.T) {
 			put(t, d, contracts.RecipientAdmin, "ada")
 			proxy := natstest.NewProxy(t, srv)
 			_, js := natstest.Connect(t, srv, proxy.Through())
-			through := check.Must(recipient.OpenDirectory(t.Context(), js, recordtest.Client(t, js), nil))(t)
+			through := check.Must(recipient.OpenDirectory(t.Context(), js, recordtest.Client(t, js)))(t)
 			proxy.Hit(func(f natstest.Frame) bool { return f.Subject == "$KV.directory.ADMIN.ada" }, fault, 1)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
@@ -180,15 +180,14 @@ func hooks(t *testing.T, d *recipient.Directory) map[string]contracts.Endpoint {
 
 func patch(t *testing.T, d *recipient.Directory, endpoints string) {
 	t.Helper()
-	write(t, d, recipient.Addresses, recipient.Edit{Body: json.RawMessage(`{"endpoints":{"webhook":` + endpoints + `}}`), Merge: true})
+	write(t, d, recipient.Edit{Body: json.RawMessage(`{"endpoints":{"webhook":` + endpoints + `}}`), Merge: true})
 }
 
 // A merge patch adds, changes and removes addresses one by one, and says nothing of the others.
 func TestAddressesAreMerged(t *testing.T) {
 	t.Parallel()
 	d, _ := open(t)
-	write(t, d, recipient.Profile, recipient.Edit{Body: json.RawMessage(`{}`)})
-	write(t, d, recipient.Addresses, recipient.Edit{Body: json.RawMessage(`{"addresses":{"webhook":"https://m.example"}}`)})
+	write(t, d, recipient.Edit{Body: json.RawMessage(`{"addresses":{"webhook":"https://m.example"}}`)})
 	patch(t, d, `{"phone":{"address":"https://p.example","events":["A*"]},"work":{"address":"https://w.example"}}`)
 	patch(t, d, `{"phone":{"disabled":true},"work":null}`)
 	r, _, err := d.Get(t.Context(), "CUSTOMER", "ada")
@@ -196,7 +195,7 @@ func TestAddressesAreMerged(t *testing.T) {
 	phone := r.Endpoint("webhook", "phone")
 	check.That(t, phone.Address == "https://p.example" && phone.Disabled && phone.Takes("AB") && !phone.Takes("B"), "%+v", phone)
 	check.Same(t, "addresses", strings.Join(r.EndpointIDs("webhook"), " "), "main phone")
-	_, err = d.Write(t.Context(), "CUSTOMER", "ada", recipient.Addresses, recipient.Edit{
+	_, err = d.Write(t.Context(), "CUSTOMER", "ada", recipient.Edit{
 		Body: json.RawMessage(`{"endpoints":{"webhook":{"main":{"address":"x"},"7":{"address":""}}}}`), Merge: true,
 	})
 	check.Contains(t, err, "/endpoints/webhook/main/address", "/endpoints/webhook/7", "/endpoints/webhook/7/address")
@@ -206,8 +205,7 @@ func TestAddressesAreMerged(t *testing.T) {
 func TestSecretsOnlyGoOn(t *testing.T) {
 	t.Parallel()
 	d, _ := open(t)
-	write(t, d, recipient.Profile, recipient.Edit{Body: json.RawMessage(`{}`)})
-	write(t, d, recipient.Addresses, recipient.Edit{Body: json.RawMessage(`{"addresses":{"webhook":"https://m.example"}}`)})
+	write(t, d, recipient.Edit{Body: json.RawMessage(`{"addresses":{"webhook":"https://m.example"}}`)})
 	patch(t, d, `{"main":{"generation":7,"previous":5,"rotated_at":"2026-01-02T03:04:05Z"},"phone":{"address":"https://p.example"}}`)
 	was := hooks(t, d)
 	check.Require(t, was["phone"].Generation != 0 && was["main"].Generation == 7, "%+v", was)
@@ -227,20 +225,19 @@ func TestSecretsOnlyGoOn(t *testing.T) {
 	}
 	is := hooks(t, d)
 	check.That(t, is["new"].Generation > 0 && is["phone"].Generation == was["phone"].Generation, "%+v", is)
-	check.OK(t, check.Err(d.Write(t.Context(), "CUSTOMER", "ada", recipient.Addresses, recipient.Edit{Body: json.RawMessage(`{}`)})))
+	check.OK(t, check.Err(d.Write(t.Context(), "CUSTOMER", "ada", recipient.Edit{Body: json.RawMessage(`{}`)})))
 	check.Same(t, "ids that are left", strings.Join(slices.Sorted(maps.Keys(hooks(t, d))), " "), "main")
 	patch(t, d, `{"phone":{"address":"https://p.example"}}`)
 	again := hooks(t, d)
 	check.That(t, again["phone"].Generation > was["phone"].Generation && again["main"].Generation == 7, "%+v after %+v", again, was)
 }
 
-// An export brings all addresses with their secrets into another directory, and says nothing of them in the profile.
+// An export brings all addresses with their secrets into another directory.
 func TestAddressesAreExported(t *testing.T) {
 	t.Parallel()
 	d, _ := open(t)
 	first := `{"addresses":{"webhook":"https://m.example"},"endpoints":{"webhook":{"phone":{"address":"https://p.example","events":["A"],"name":"Phone"}}}}`
-	write(t, d, recipient.Profile, recipient.Edit{Body: json.RawMessage(`{"locale":"fr"}`)})
-	write(t, d, recipient.Addresses, recipient.Edit{Body: json.RawMessage(first)})
+	write(t, d, recipient.Edit{Body: json.RawMessage(first)})
 	lines, _, err := d.Page(t.Context(), "", 0, 100)
 	check.OK(t, err)
 	other, _ := open(t)
@@ -249,17 +246,14 @@ func TestAddressesAreExported(t *testing.T) {
 		check.OK(t, other.PutMany(t.Context(), []recipient.Entry{entry})[0].Err)
 	}
 	check.Equal(t, hooks(t, d), hooks(t, other))
-	doc := check.Must(other.Read(t.Context(), "CUSTOMER", "ada", recipient.Profile))(t)
-	check.Same(t, "profile", string(doc.Body), `{"locale":"fr","recipient_type":"CUSTOMER","user_id":"ada"}`)
 }
 
 // An address that is gone is dropped by its value: one that has replaced it stays, and so do others.
 func TestOneOfSeveralAddressesIsDropped(t *testing.T) {
 	t.Parallel()
-	d, js := open(t)
-	const old = `{"user_id":"ada","recipient_type":"CUSTOMER","endpoints":{"webhook":{"work":{"address":"https://w.example"}}}}`
-	check.OK(t, check.Err(js.Publish(t.Context(), "$KV.directory.CUSTOMER.ada", []byte(old))))
-	write(t, d, recipient.Addresses, recipient.Edit{Body: json.RawMessage(`{"addresses":{"webhook":"https://m.example"}}`), Merge: true})
+	d, _ := open(t)
+	write(t, d, recipient.Edit{Body: json.RawMessage(`{"addresses":{"webhook":"https://m.example"}}`)})
+	patch(t, d, `{"work":{"address":"https://w.example"}}`)
 	patch(t, d, `{"phone":{"address":"https://p.example"}}`)
 	for address, want := range map[string]bool{"https://p.example": true, "https://gone.example": false} {
 		dropped, err := d.Drop(t.Context(), "CUSTOMER", "ada", "webhook", address)

@@ -1,5 +1,5 @@
-// Package recipient finds the recipients of an event. A [Resolver] is a source of recipients: the [Directory], a service
-// behind [HTTP], or the event itself, which [Carried] prefers to another source. It yields recipients one after the
+// Package recipient finds the recipients of an event. A [Resolver] is a source of recipients: the [Directory],
+// or the event itself, which [Carried] prefers to another source. It yields recipients one after the
 // other, so that an audience of any size needs no memory.
 package recipient
 
@@ -182,18 +182,18 @@ const rotated = time.Minute
 func (d *Directory) Rotate(
 	ctx context.Context, kind contracts.RecipientType, userID, channel, id string,
 ) (e contracts.Endpoint, err error) {
-	_, err = d.change(ctx, addresses, kind, userID, false, func(r *contracts.Recipient) bool {
+	err = d.change(ctx, kind, userID, false, func(p *person) error {
 		now := time.Now().UTC()
-		if e = r.Endpoint(channel, id); e.Address == "" || now.Sub(e.RotatedAt) < rotated {
-			return false
+		if e = p.Endpoint(channel, id); e.Address == "" || now.Sub(e.RotatedAt) < rotated {
+			return nil
 		}
 		e.Generation, e.Previous, e.RotatedAt = max(now.UnixMilli(), e.Generation+1), e.Generation, now
 		stored := e
 		if id == contracts.MainEndpoint {
 			stored.Address = ""
 		}
-		setEndpoint(r, place{channel, id}, stored)
-		return true
+		setEndpoint(&p.Recipient, place{channel, id}, stored)
+		return nil
 	})
 	if err == nil && e.Address == "" {
 		err = permanent(ErrUnknown)
@@ -232,11 +232,8 @@ type Error struct {
 	// Cause is the underlying error.
 	Cause error
 
-	// Permanent reports whether another attempt cannot succeed before the event, or the source's answer to it, changes.
+	// Permanent reports whether another attempt cannot succeed before the event, or the directory, changes.
 	Permanent bool
-
-	// RetryAfter is the wait that the source asks for. Zero means that it asks for none.
-	RetryAfter time.Duration
 }
 
 // Error implements error.

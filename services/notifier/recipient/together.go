@@ -10,7 +10,7 @@ import (
 )
 
 // readAtOnce is the number of recipients that are read in one round trip.
-const readAtOnce = 512 / 3 // records of each
+const readAtOnce = 512
 
 // together lets reads of single recipients share round trips: reads that begin while a round trip is under way are in
 // the next one.

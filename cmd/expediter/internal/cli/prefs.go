@@ -3,12 +3,14 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/notify"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
@@ -18,17 +20,35 @@ func newPrefs(g *globals) *cobra.Command {
 	f := &usersFlags{natsFlags: natsFlags{globals: g}}
 	cmd := &cobra.Command{Use: "prefs"}
 	f.registerUsers(cmd)
-	get := f.showing("get", recipient.Preferences)
-	get.Aliases = []string{"show"}
-	cmd.AddCommand(get, f.newQuiet(), f.newMute(), f.newDigest(), &cobra.Command{
+	cmd.AddCommand(f.newQuiet(), f.newMute(), f.newDigest(), &cobra.Command{
 		Use:  "opt-out USER CATEGORY CHANNEL",
 		Args: cobra.ExactArgs(3),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			optOut := map[string][]string{args[1]: {args[2]}} // a user's line leaves the others that there are
-			return f.change(cmd.Context(), args[0], "", map[string]any{"opt_out": optOut})
+			return f.about(cmd.Context(), args[0], func(ctx context.Context, client *notify.Client, r notifier.UserRequest) error {
+				return f.optOut(ctx, client, r, args[1], args[2])
+			})
 		},
 	})
 	return cmd
+}
+
+// optOut adds an opt-out: as a line of an import it leaves the others that there are.
+func (f *usersFlags) optOut(ctx context.Context, client *notify.Client, r notifier.UserRequest, category, channel string) error {
+	line, err := json.Marshal(contracts.Recipient{
+		OptOut: map[string][]string{category: {channel}}, RecipientType: r.RecipientType, UserID: r.UserID,
+	})
+	if err != nil {
+		return err //nolint:wrapcheck // texts
+	}
+	results, err := client.ImportUsers(ctx, line)
+	if err != nil || len(results) != 1 {
+		return err //nolint:wrapcheck // says where from
+	}
+	if results[0].Status == statusInvalid {
+		return errors.New(terminal.Printable(problemOf(results[0])))
+	}
+	f.notef("%s\n", results[0].Status)
+	return nil
 }
 
 func (f *usersFlags) newQuiet() *cobra.Command {
@@ -44,10 +64,10 @@ func (f *usersFlags) newQuiet() *cobra.Command {
 			if !none {
 				hours = map[string]string{"from": args[1], "to": args[2]}
 			}
-			return f.change(cmd.Context(), args[0], recipient.Preferences, map[string]any{"quiet_hours": hours})
+			return f.change(cmd.Context(), args[0], map[string]any{"quiet_hours": hours})
 		},
 	}
-	quiet.Flags().BoolVar(&none, "none", false, "remove them: those of the profile are in force")
+	quiet.Flags().BoolVar(&none, "none", false, "remove them")
 	return quiet
 }
 
@@ -74,7 +94,7 @@ func (f *usersFlags) newMute() *cobra.Command {
 				return err
 			}
 			category := append(args, contracts.Anything)[1]
-			return f.change(cmd.Context(), args[0], recipient.Preferences, map[string]any{"mute": map[string]any{category: end}})
+			return f.change(cmd.Context(), args[0], map[string]any{"mute": map[string]any{category: end}})
 		},
 	}
 	cmd.Flags().DurationVar(&lasts, "for", 0, "for how long")
@@ -98,7 +118,7 @@ func (f *usersFlags) newDigest() *cobra.Command {
 			if !none {
 				when = args[2]
 			}
-			return f.change(cmd.Context(), args[0], recipient.Preferences, map[string]any{"digest": map[string]any{args[1]: when}})
+			return f.change(cmd.Context(), args[0], map[string]any{"digest": map[string]any{args[1]: when}})
 		},
 	}
 	cmd.Flags().BoolVar(&none, "none", false, "leave it to the rules")
@@ -109,19 +129,11 @@ func newMembers(g *globals) *cobra.Command {
 	f := &usersFlags{natsFlags: natsFlags{globals: g}}
 	cmd := &cobra.Command{Use: "members"}
 	f.registerUsers(cmd)
-	cmd.AddCommand(f.showing("list", memberships), f.newMembership("add"), f.newMembership("remove"))
+	cmd.AddCommand(&cobra.Command{
+		Use: "list USER", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return f.members(cmd.Context(), args[0], "", nil) },
+	}, f.newMembership("add"), f.newMembership("remove"))
 	return cmd
-}
-
-// showing returns a command that shows a part of a user.
-func (f *usersFlags) showing(name string, part recipient.Part) *cobra.Command {
-	return &cobra.Command{
-		Use: name + " USER", Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			f.part = string(part)
-			return f.about(cmd.Context(), args[0], f.get)
-		},
-	}
 }
 
 func (f *usersFlags) newMembership(name string) *cobra.Command {
@@ -136,19 +148,35 @@ func (f *usersFlags) newMembership(name string) *cobra.Command {
 				}
 				list = append(list, recipient.Member{Type: kind, ID: id})
 			}
-			return f.change(cmd.Context(), args[0], memberships, map[string]any{name: list})
+			return f.members(cmd.Context(), args[0], name, list)
 		},
 	}
 }
 
-// change merges a patch into a part of a user, and writes the part. Without a part it merges a user's line.
-func (f *usersFlags) change(ctx context.Context, user string, part recipient.Part, patch map[string]any) error {
+// members adds or removes memberships of a user, or does neither, and writes all.
+func (f *usersFlags) members(ctx context.Context, user, do string, list []recipient.Member) error {
+	return f.about(ctx, user, func(ctx context.Context, client *notify.Client, r notifier.UserRequest) error {
+		m := notifier.MembersRequest{RecipientType: r.RecipientType, UserID: r.UserID}
+		if do == "add" {
+			m.Add = list
+		} else {
+			m.Remove = list
+		}
+		all, err := client.Members(ctx, m)
+		if err != nil {
+			return err //nolint:wrapcheck // says where from
+		}
+		return f.writeLine(all)
+	})
+}
+
+// change merges a patch into a user, and writes the document.
+func (f *usersFlags) change(ctx context.Context, user string, patch map[string]any) error {
 	body, err := json.Marshal(patch)
 	if err != nil {
 		return err //nolint:wrapcheck // cannot fail
 	}
-	f.part = string(part)
 	return f.about(ctx, user, func(ctx context.Context, client *notify.Client, r notifier.UserRequest) error {
-		return f.put(ctx, client, r, string(body))
+		return f.patch(ctx, client, r, body)
 	})
 }

@@ -3,10 +3,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"maps"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -17,13 +14,7 @@ import (
 	"github.com/expediter-io/expediter/internal/rows"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier"
-	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
-
-// memberships is the part of a user without a revision.
-const memberships recipient.Part = "memberships"
-
-var userParts = []string{string(recipient.Profile), string(recipient.Addresses), string(recipient.Preferences), string(memberships)}
 
 // usersFlags are the flags of all commands about users.
 type usersFlags struct {
@@ -31,7 +22,6 @@ type usersFlags struct {
 
 	ifMatch string
 	kind    string
-	part    string
 	replace bool
 	skip    int
 	yes     bool
@@ -53,19 +43,12 @@ func (f *usersFlags) registerUsers(cmd *cobra.Command) {
 	f.kindFlag(cmd, flags, &f.kind, "kind of recipient that the user is, such as CUSTOMER")
 }
 
-// registerPart adds the flag for a part.
-func (f *usersFlags) registerPart(cmd *cobra.Command) {
-	f.choice(cmd, &f.part, "part", "", "part of the user: "+strings.Join(userParts, ", "), userParts...)
-}
-
 func (f *usersFlags) newGet() *cobra.Command {
-	cmd := &cobra.Command{
+	return &cobra.Command{
 		Use:  "get USER",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return f.about(cmd.Context(), args[0], f.get) },
 	}
-	f.registerPart(cmd)
-	return cmd
 }
 
 func (f *usersFlags) newPut() *cobra.Command {
@@ -78,9 +61,8 @@ func (f *usersFlags) newPut() *cobra.Command {
 			})
 		},
 	}
-	f.registerPart(cmd)
-	cmd.Flags().BoolVar(&f.replace, "replace", false, "replace the part, rather than merge")
-	cmd.Flags().StringVar(&f.ifMatch, "if-match", "", `only over this ETag of the part, "0" for none and "*" for any`)
+	cmd.Flags().BoolVar(&f.replace, "replace", false, "replace the user, rather than merge")
+	cmd.Flags().StringVar(&f.ifMatch, "if-match", "", `only over this ETag of the user, "0" for none and "*" for any`)
 	return cmd
 }
 
@@ -97,7 +79,6 @@ func (f *usersFlags) newDelete() *cobra.Command {
 			})
 		},
 	}
-	f.registerPart(cmd)
 	cmd.Flags().BoolVar(&f.yes, "yes", false, "do it")
 	return cmd
 }
@@ -137,47 +118,32 @@ func (f *natsFlags) ask(ctx context.Context, do func(context.Context, *notify.Cl
 func (f *usersFlags) about(
 	ctx context.Context, user string, do func(context.Context, *notify.Client, notifier.UserRequest) error,
 ) error {
-	if err := f.usage(checkID("user", user), needKind(f.kind),
-		refuse((f.replace || f.ifMatch != "") && f.part == "", "--replace and --if-match go with --part")); err != nil {
+	if err := f.usage(checkID("user", user), needKind(f.kind)); err != nil {
 		return err
 	}
 	return f.ask(ctx, func(ctx context.Context, client *notify.Client) error {
 		return do(ctx, client, notifier.UserRequest{
-			IfMatch: f.ifMatch, Merge: !f.replace, Part: recipient.Part(f.part), RecipientType: contracts.RecipientType(f.kind), UserID: user,
+			IfMatch: f.ifMatch, Merge: !f.replace, RecipientType: contracts.RecipientType(f.kind), UserID: user,
 		})
 	})
 }
 
-// get writes a part of a user, or all parts.
+// get writes a user, with the memberships.
 func (f *usersFlags) get(ctx context.Context, client *notify.Client, r notifier.UserRequest) error {
-	parts := userParts
-	if f.part != "" {
-		parts = []string{f.part}
+	u, err := client.User(ctx, r)
+	if err != nil {
+		return err //nolint:wrapcheck // says where from
 	}
-	all := map[string]json.RawMessage{}
-	var unknown error
-	for _, part := range parts {
-		r.Part = recipient.Part(part)
-		u, err := client.User(ctx, r)
-		if errors.Is(err, notify.ErrNotFound) {
-			unknown = err
-			continue
-		}
-		var fields map[string]json.RawMessage
-		if err == nil {
-			err = json.Unmarshal(u.Body, &fields)
-		}
-		if err != nil {
-			return err //nolint:wrapcheck // says where from
-		}
-		maps.Copy(all, fields)
-		if f.part != "" && u.ETag != "" {
-			f.notef("ETag %s\n", u.ETag)
-		}
+	members, err := client.Members(ctx, notifier.MembersRequest{RecipientType: r.RecipientType, UserID: r.UserID})
+	if err != nil {
+		return err //nolint:wrapcheck // says where from
 	}
-	if unknown != nil && (all["user_id"] == nil && string(all["memberships"]) == "[]" || f.part != "") {
-		return unknown
+	all := map[string]any{}
+	if err := json.Unmarshal(u.Body, &all); err != nil {
+		return err //nolint:wrapcheck // a notifier's answer
 	}
+	all["memberships"] = members.Memberships
+	f.notef("ETag %s\n", u.ETag)
 	return f.writeLine(all)
 }
 
@@ -193,26 +159,17 @@ func (f *usersFlags) put(ctx context.Context, client *notify.Client, r notifier.
 	if json.Unmarshal([]byte(text), &fields) != nil || fields == nil {
 		return &UsageError{Err: fmt.Errorf(`%.80q: want a JSON object such as {"locale":"he-IL"}`, text)}
 	}
-	if f.part != "" {
-		r.Body = json.RawMessage(text)
-		u, err := client.PutUser(ctx, r)
-		if err != nil {
-			return err
-		}
-		return f.writeLine(u.Body)
-	}
-	line, err := withUser(fields, string(r.RecipientType), r.UserID)
+	return f.patch(ctx, client, r, json.RawMessage(text))
+}
+
+// patch changes a user, and writes the document.
+func (f *usersFlags) patch(ctx context.Context, client *notify.Client, r notifier.UserRequest, body json.RawMessage) error {
+	r.Body = body
+	u, err := client.PutUser(ctx, r)
 	if err != nil {
-		return err
+		return err //nolint:wrapcheck // says where from
 	}
-	results, err := client.ImportUsers(ctx, line)
-	if err == nil && len(results) == 1 && results[0].Status == statusInvalid {
-		return errors.New(terminal.Printable(problemOf(results[0])))
-	}
-	if err == nil && len(results) == 1 {
-		f.notef("%s\n", results[0].Status)
-	}
-	return err
+	return f.writeLine(u.Body)
 }
 
 // withUser returns a line of JSON about a user.

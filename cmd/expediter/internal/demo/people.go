@@ -68,7 +68,7 @@ func (d *demo) addDevices(ctx context.Context, api string) error {
 	if err != nil {
 		return fmt.Errorf("encode addresses: %w", err)
 	}
-	_, _, err = send(ctx, d.client, http.MethodPatch, api+"/v1/users/CUSTOMER/"+customer(1)+"/addresses", bytes.NewReader(body))
+	_, _, err = send(ctx, d.client, http.MethodPatch, api+"/v1/users/CUSTOMER/"+customer(1), bytes.NewReader(body))
 	return err
 }
 

@@ -114,7 +114,6 @@ var configMistakes = []mistake{
 		name: "a gateway's channel has no consumer", id: "consumer.missing",
 		make: func(s *site) { s.env["NOTIFIER_GATEWAYS"] = "pigeon:" + s.env["NOTIFIER_SMS_URL"] },
 	},
-	{name: "no resolver", id: "far.unreachable", make: set("NOTIFIER_RESOLVER_URL=http://" + closed), undo: restore},
 	{name: "no provider of places", id: "far.unreachable", make: set("ENRICHER_CATALOG", "ENRICHER_PROVIDER_URL=http://"+closed, "ENRICHER_PROVIDER_KEY=confidential"), undo: restore},
 	{name: "no model", id: "far.unreachable", make: set("IMPORTER_OPENAI_URL=http://" + closed), undo: restore},
 	{name: "no recipe service", id: "far.unreachable", make: set("IMPORTER_RECIPE_SERVICE_URL=http://" + closed), undo: restore},

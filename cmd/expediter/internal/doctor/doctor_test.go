@@ -95,7 +95,7 @@ func (s *site) configure() {
 		"ENRICHER_OIDC_ISSUER": far.URL, "ENRICHER_TLS_CERT": write("cert.pem", cert), "ENRICHER_TLS_KEY": write("key.pem", key),
 		"IMPORTER_LISTEN": "127.0.0.1:0", "IMPORTER_OPENAI_KEY_FILE": write("openai.key", "confidential-key\n"), "IMPORTER_OPENAI_MODEL": "m",
 		"IMPORTER_OPENAI_URL": far.URL, "IMPORTER_RECIPE_SERVICE_TOKEN": "confidential-token", "IMPORTER_RECIPE_SERVICE_URL": far.URL,
-		"NOTIFIER_EMAIL_FROM": "a@example.com", "NOTIFIER_EMAIL_SERVER": mail, "NOTIFIER_LISTEN": "127.0.0.1:0", "NOTIFIER_RESOLVER_URL": far.URL,
+		"NOTIFIER_EMAIL_FROM": "a@example.com", "NOTIFIER_EMAIL_SERVER": mail, "NOTIFIER_LISTEN": "127.0.0.1:0",
 		"NOTIFIER_RULES":    write("rules.yaml", "version: 1\nevents:\n  HELLO:\n    CUSTOMER: {scope: user, channels: [inapp, email]}\n"),
 		"NOTIFIER_ROOT_CAS": filepath.Join(dir, "cert.pem"), "NOTIFIER_SMS_URL": gateway.URL, "NOTIFIER_TEMPLATES": filepath.Join(dir, "texts"), "OTEL_EXPORTER_OTLP_ENDPOINT": far.URL,
 	})
@@ -266,7 +266,7 @@ func TestAHealthyServer(t *testing.T) {
 	s := newSite(t)
 	s.healthy()
 	delete(s.env, "ENRICHER_CATALOG")
-	s.env["ENRICHER_PROVIDER_URL"] = s.env["NOTIFIER_RESOLVER_URL"]
+	s.env["ENRICHER_PROVIDER_URL"] = s.env["IMPORTER_OPENAI_URL"]
 	s.healthy()
 	set("ENRICHER_KEYS", "ENRICHER_OIDC_AUDIENCE", "ENRICHER_OIDC_ISSUER", "ENRICHER_INSECURE=true")(s)
 	s.healthy()

@@ -230,19 +230,25 @@ func Messages(ctx context.Context, path string, stdin io.Reader) iter.Seq2[Messa
 	}
 }
 
-// User returns a part of a user. The error wraps ErrNotFound when the notifier does not know the user.
+// User returns a user. The error wraps ErrNotFound when the notifier does not know the user.
 func (c *Client) User(ctx context.Context, r notifier.UserRequest) (u notifier.User, err error) {
 	err = c.ask(ctx, "notifier.v1.users.get", r, &u)
 	return u, err
 }
 
-// PutUser changes a part of a user, and returns it.
+// PutUser changes a user, and returns the document.
 func (c *Client) PutUser(ctx context.Context, r notifier.UserRequest) (u notifier.User, err error) {
 	err = c.ask(ctx, "notifier.v1.users.put", r, &u)
 	return u, err
 }
 
-// DeleteUser removes a part of a user, or the user.
+// Members changes the memberships of a user, and returns all.
+func (c *Client) Members(ctx context.Context, r notifier.MembersRequest) (all notifier.Members, err error) {
+	err = c.ask(ctx, "notifier.v1.users.members", r, &all)
+	return all, err
+}
+
+// DeleteUser removes a user.
 func (c *Client) DeleteUser(ctx context.Context, r notifier.UserRequest) error {
 	return c.ask(ctx, "notifier.v1.users.delete", r, &struct{}{})
 }

@@ -58,7 +58,7 @@ func (a *API) address(ctx context.Context, r AddressRequest) (contracts.Recipien
 }
 
 // errNoAddress is returned for an address that the user does not have.
-var errNoAddress = errors.New("the user has no such address on the channel: the part addresses of the user shows all")
+var errNoAddress = errors.New("the user has no such address on the channel: the document of the user shows all")
 
 // wantChannel returns a text that names the channels with addresses, or with texts.
 func wantChannel(with string, there map[string]channel.Channel) string {

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -32,14 +31,7 @@ const (
 	pageRecords = 8000
 )
 
-// partMemberships is the part with the aggregates whose events concern a user. It consists of many records, so it has
-// no revision.
-const partMemberships recipient.Part = "memberships"
-
-// errUnknownPart is returned for a part that no user has.
-var errUnknownPart = errors.New("a user has addresses, preferences and memberships, and no part of this name")
-
-// UserRequest is a request about a part of a user.
+// UserRequest is a request about a user.
 type UserRequest struct {
 	// Body is the document to write.
 	Body json.RawMessage `json:"body,omitempty"`
@@ -50,9 +42,6 @@ type UserRequest struct {
 	// Merge reports whether Body is a merge patch.
 	Merge bool `json:"merge,omitempty"`
 
-	// Part is addresses, preferences or memberships. Defaults to the profile.
-	Part recipient.Part `json:"part,omitempty"`
-
 	// RecipientType and UserID name the user.
 	RecipientType contracts.RecipientType `json:"recipient_type"`
 	UserID        string                  `json:"user_id"`
@@ -61,72 +50,55 @@ type UserRequest struct {
 	Own bool `json:"-"`
 }
 
-// User is a part of a user.
+// User is the document of a user.
 type User struct {
 	Body json.RawMessage `json:"body"`
-	ETag string          `json:"etag,omitempty"` // "0" when there is no record
+	ETag string          `json:"etag"`
 }
 
-// memberships has the memberships of a user, or a change of them.
-type memberships struct {
-	Add         []recipient.Member `json:"add,omitempty"`
-	Memberships []recipient.Member `json:"memberships"`
-	Remove      []recipient.Member `json:"remove,omitempty"`
+// MembersRequest is a request about the aggregates whose events concern a user. Add and Remove change them.
+type MembersRequest struct {
+	Add    []recipient.Member `json:"add,omitempty"`
+	Remove []recipient.Member `json:"remove,omitempty"`
+
+	// RecipientType and UserID name the user.
+	RecipientType contracts.RecipientType `json:"recipient_type,omitempty"`
+	UserID        string                  `json:"user_id,omitempty"`
 }
 
 // Validate implements [contracts.Message].
-func (m memberships) Validate() error {
-	return recipient.ValidateMembers(map[string][]recipient.Member{"/add": m.Add, "/memberships": m.Memberships, "/remove": m.Remove})
+func (r MembersRequest) Validate() error {
+	return recipient.ValidateMembers(map[string][]recipient.Member{"/add": r.Add, "/remove": r.Remove})
 }
 
-// ReadUser returns a part of a user. One or two round trips.
+// Members has the aggregates whose events concern a user.
+type Members struct {
+	Memberships []recipient.Member `json:"memberships"`
+}
+
+// ReadUser returns a user. One round trip.
 func (a *API) ReadUser(ctx context.Context, r UserRequest) (User, error) {
 	if err := r.validate(); err != nil {
 		return User{}, err
 	}
-	if r.Part != partMemberships {
-		return user(a.cfg.Directory.Read(ctx, r.RecipientType, r.UserID, r.Part))
-	}
-	all, err := a.cfg.Directory.Memberships(ctx, r.RecipientType, r.UserID)
-	if err != nil {
-		return User{}, err
-	}
-	body, err := json.Marshal(memberships{Memberships: all})
-	return User{Body: body}, err //nolint:wrapcheck // cannot fail
+	return user(a.cfg.Directory.Read(ctx, r.RecipientType, r.UserID))
 }
 
-// WriteUser changes a part of a user, and returns it. Two or three round trips; one for each membership.
+// WriteUser changes a user, and returns it. Two round trips.
 func (a *API) WriteUser(ctx context.Context, r UserRequest) (User, error) {
 	if err := r.validate(); err != nil {
 		return User{}, err
-	}
-	if r.Part == partMemberships {
-		if err := a.writeMemberships(ctx, r); err != nil {
-			return User{}, err
-		}
-		return a.ReadUser(ctx, r)
 	}
 	revision, err := r.revision()
 	if err != nil {
 		return User{}, err
 	}
-	return user(a.cfg.Directory.Write(ctx, r.RecipientType, r.UserID, r.Part, recipient.Edit{
-		Body: r.Body, Merge: r.Merge, Own: r.Own, Revision: revision,
-	}))
+	return user(a.cfg.Directory.Write(ctx, r.RecipientType, r.UserID, recipient.Edit{Body: r.Body, Merge: r.Merge, Own: r.Own, Revision: revision}))
 }
 
-// DeleteUser removes a part of a user. With the profile it removes everything except the records of sent messages,
-// and no more messages are sent.
+// DeleteUser removes a user: everything except the records of sent messages. No more messages are sent.
 func (a *API) DeleteUser(ctx context.Context, r UserRequest) error {
 	if err := r.validate(); err != nil {
-		return err
-	}
-	if r.Part != recipient.Profile {
-		r.Body, r.Merge = json.RawMessage("{}"), false
-		if r.Part == partMemberships {
-			r.Body = json.RawMessage(`{"memberships":[]}`)
-		}
-		_, err := a.WriteUser(ctx, r)
 		return err
 	}
 	revision, err := r.revision()
@@ -143,50 +115,30 @@ func (a *API) DeleteUser(ctx context.Context, r UserRequest) error {
 	})
 }
 
-func (a *API) writeMemberships(ctx context.Context, r UserRequest) error {
-	change, err := contracts.Decode[memberships](r.Body)
-	switch {
-	case err != nil:
-		return err
-	case r.Merge && change.Memberships == nil && (change.Add != nil || change.Remove != nil):
-	case !r.Merge && change.Memberships != nil && change.Add == nil && change.Remove == nil:
-		was, err := a.cfg.Directory.Memberships(ctx, r.RecipientType, r.UserID)
-		if err != nil {
-			return err
-		}
-		change.Add = change.Memberships
-		change.Remove = slices.DeleteFunc(was, func(m recipient.Member) bool { return slices.Contains(change.Add, m) })
-	default:
-		return mistake("request", "", `must be JSON such as {"memberships":[{"type":"RESTAURANT","id":"5"}]}, a patch {"add":[…],"remove":[…]}`)
+// Members changes the memberships of a user, and returns all. Two round trips, and one for each change.
+func (a *API) Members(ctx context.Context, r MembersRequest) (Members, error) {
+	if err := errors.Join((contracts.Recipient{RecipientType: r.RecipientType, UserID: r.UserID}).Validate(), r.Validate()); err != nil {
+		return Members{}, err
 	}
-	for _, m := range change.Add {
+	for _, m := range r.Add {
 		if err := a.cfg.Directory.Join(ctx, r.RecipientType, r.UserID, m); err != nil {
-			return err
+			return Members{}, err
 		}
 	}
-	for _, m := range change.Remove {
+	for _, m := range r.Remove {
 		if err := a.cfg.Directory.Leave(ctx, r.RecipientType, r.UserID, m); err != nil {
-			return err
+			return Members{}, err
 		}
 	}
-	return nil
+	all, err := a.cfg.Directory.Memberships(ctx, r.RecipientType, r.UserID)
+	return Members{Memberships: all}, err
 }
 
 func user(d recipient.Document, err error) (User, error) {
 	return User{Body: d.Body, ETag: strconv.FormatUint(d.Revision, 10)}, err
 }
 
-// validate makes the checks that do not depend on the part, and fills in its name.
 func (r *UserRequest) validate() error {
-	if r.Part == "" {
-		r.Part = recipient.Profile
-	}
-	switch {
-	case !slices.Contains([]recipient.Part{recipient.Profile, recipient.Addresses, recipient.Preferences, partMemberships}, r.Part):
-		return errUnknownPart
-	case r.Part == partMemberships && r.IfMatch != "":
-		return mistake("request", "If-Match", "is not for memberships: each is a record of its own")
-	}
 	return contracts.Recipient{RecipientType: r.RecipientType, UserID: r.UserID}.Validate()
 }
 

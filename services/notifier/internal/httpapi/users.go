@@ -10,11 +10,10 @@ import (
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/service/access"
 	"github.com/expediter-io/expediter/services/notifier/internal/api"
-	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
 // addUsers adds the routes of users. A caller that is bound to a user may read this user, and change addresses and
-// preferences.
+// preferences by PATCH.
 func (h *handler) addUsers(r *service.Router) {
 	r.Handle("GET /v1/users", access.All(access.People), h.users)
 	r.Handle("POST /v1/users", access.All(access.People), h.importUsers)
@@ -22,10 +21,8 @@ func (h *handler) addUsers(r *service.Router) {
 	r.Handle("PUT /v1/users/{type}/{user}", access.Own(access.People), h.writeUser)
 	r.Handle("PATCH /v1/users/{type}/{user}", access.Own(access.People), h.writeUser)
 	r.Handle("DELETE /v1/users/{type}/{user}", access.Own(access.People), h.deleteUser)
-	r.Handle("GET /v1/users/{type}/{user}/{part}", access.Own(access.People), h.readUser)
-	r.Handle("PUT /v1/users/{type}/{user}/{part}", access.Own(access.People), h.writeUser)
-	r.Handle("PATCH /v1/users/{type}/{user}/{part}", access.Own(access.People), h.writeUser)
-	r.Handle("DELETE /v1/users/{type}/{user}/{part}", access.Own(access.People), h.deleteUser)
+	r.Handle("GET /v1/memberships/{type}/{user}", access.Own(access.People), h.readMembers)
+	r.Handle("PATCH /v1/memberships/{type}/{user}", access.Own(access.People), h.changeMembers)
 	r.Handle("GET /v1/users/{type}/{user}/endpoints/{channel}/{id}/secret", access.Own(access.People), onAddress(h.API.Secret))
 	r.Handle("POST /v1/users/{type}/{user}/endpoints/{channel}/{id}/rotate", access.Own(access.People), onAddress(h.API.Rotate))
 	r.Handle("POST /v1/users/{type}/{user}/endpoints/{channel}/{id}/test", access.Own(access.People), onAddress(h.API.Test))
@@ -63,7 +60,7 @@ func (h *handler) importUsers(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// readUser answers GET of /v1/users/{type}/{user} and its parts.
+// readUser answers GET of /v1/users/{type}/{user}.
 func (h *handler) readUser(w http.ResponseWriter, r *http.Request) error {
 	request, err := about(r)
 	if err != nil {
@@ -73,7 +70,7 @@ func (h *handler) readUser(w http.ResponseWriter, r *http.Request) error {
 	return showUser(w, answer, err)
 }
 
-// writeUser answers PUT and PATCH of the same paths.
+// writeUser answers PUT and PATCH of the same path.
 func (h *handler) writeUser(w http.ResponseWriter, r *http.Request) error {
 	request, err := change(r)
 	if err != nil {
@@ -86,7 +83,7 @@ func (h *handler) writeUser(w http.ResponseWriter, r *http.Request) error {
 	return showUser(w, answer, err)
 }
 
-// deleteUser answers DELETE of the same paths.
+// deleteUser answers DELETE of the same path.
 func (h *handler) deleteUser(w http.ResponseWriter, r *http.Request) error {
 	request, err := change(r)
 	if err == nil {
@@ -98,8 +95,40 @@ func (h *handler) deleteUser(w http.ResponseWriter, r *http.Request) error {
 	return err
 }
 
+// readMembers answers GET of /v1/memberships/{type}/{user}.
+func (h *handler) readMembers(w http.ResponseWriter, r *http.Request) error {
+	who, err := about(r)
+	if err != nil {
+		return err
+	}
+	all, err := h.API.Members(r.Context(), api.MembersRequest{RecipientType: who.RecipientType, UserID: who.UserID})
+	return reply(w, all, err)
+}
+
+// changeMembers answers PATCH of the same path.
+func (h *handler) changeMembers(w http.ResponseWriter, r *http.Request) error {
+	who, err := about(r)
+	if err == nil && who.Own {
+		err = access.Forbidden("a user does not change memberships")
+	}
+	if err != nil {
+		return err
+	}
+	body, err := service.Body(w, r, api.MaxUser)
+	if err != nil {
+		return err
+	}
+	request, err := contracts.Decode[api.MembersRequest](body)
+	if err != nil {
+		return err
+	}
+	request.RecipientType, request.UserID = who.RecipientType, who.UserID
+	all, err := h.API.Members(r.Context(), request)
+	return reply(w, all, err)
+}
+
 func showUser(w http.ResponseWriter, answer api.User, err error) error {
-	if err == nil && answer.ETag != "" {
+	if err == nil {
 		w.Header().Set("ETag", `"`+answer.ETag+`"`)
 	}
 	return reply(w, answer.Body, err)
@@ -110,7 +139,7 @@ func showUser(w http.ResponseWriter, answer api.User, err error) error {
 func about(r *http.Request) (api.UserRequest, error) {
 	caller := access.From(r.Context())
 	request := api.UserRequest{
-		Own: caller.User != "", Part: recipient.Part(r.PathValue("part")), RecipientType: contracts.RecipientType(r.PathValue("type")),
+		Own: caller.User != "", RecipientType: contracts.RecipientType(r.PathValue("type")),
 		UserID: cmp.Or(r.URL.Query().Get("user"), r.PathValue("user")),
 	}
 	return request, isFor(caller, request.RecipientType, request.UserID)
@@ -119,8 +148,8 @@ func about(r *http.Request) (api.UserRequest, error) {
 // change reads a request that changes a user.
 func change(r *http.Request) (api.UserRequest, error) {
 	request, err := about(r)
-	if err == nil && request.Own && request.Part != recipient.Addresses && request.Part != recipient.Preferences {
-		err = access.Forbidden("a user changes addresses and preferences only")
+	if err == nil && request.Own && r.Method != http.MethodPatch {
+		err = access.Forbidden("a user changes addresses and preferences, by PATCH")
 	}
 	request.IfMatch, request.Merge = ifMatch(r), r.Method == http.MethodPatch
 	return request, err

@@ -30,11 +30,12 @@ const (
 	SubjectPublish   = "notifier.v1.publish"          // an Event, or a CloudEvent in binary or structured mode
 	SubjectTest      = "notifier.v1.templates.test"   // a message that shows a template; answers its outcome
 
-	SubjectUsersDelete = "notifier.v1.users.delete" // {"recipient_type","user_id"} and an optional part
-	SubjectUsersGet    = "notifier.v1.users.get"    // the same; answers the part and its ETag
-	SubjectUsersImport = "notifier.v1.users.import" // lines of JSON; answers a line for each
-	SubjectUsersList   = "notifier.v1.users.list"   // a query; answers a page of lines for an import
-	SubjectUsersPut    = "notifier.v1.users.put"    // the same as get, with a body; answers the part and its ETag
+	SubjectUsersDelete  = "notifier.v1.users.delete"  // {"recipient_type","user_id"}
+	SubjectUsersGet     = "notifier.v1.users.get"     // the same; answers the user and the ETag
+	SubjectUsersImport  = "notifier.v1.users.import"  // lines of JSON; answers a line for each
+	SubjectUsersList    = "notifier.v1.users.list"    // a query; answers a page of lines for an import
+	SubjectUsersMembers = "notifier.v1.users.members" // the same as get, with add and remove; answers the memberships
+	SubjectUsersPut     = "notifier.v1.users.put"     // the same as get, with a body; answers the user and the ETag
 )
 
 // Endpoints returns the endpoints of the notifier.
@@ -60,6 +61,7 @@ func Endpoints(d *api.API) []service.Endpoint {
 		{Answer: decoded(d.ReadUser, aUser), Name: "users-get", Subject: SubjectUsersGet, Takes: aUser, Gives: "User"},
 		{Answer: decoded(d.WriteUser, aUser), Name: "users-put", Subject: SubjectUsersPut, Takes: aUser, Gives: "User"},
 		{Answer: decoded(h.deleteUser, aUser), Name: "users-delete", Subject: SubjectUsersDelete, Takes: aUser, Gives: "{}"},
+		{Answer: decoded(d.Members, aMember), Name: "users-members", Subject: SubjectUsersMembers, Takes: aMember, Gives: "Members"},
 		{Answer: decoded(d.Users, aKind), Name: "users-list", Subject: SubjectUsersList, Takes: aKind, Gives: "UserPage"},
 		{Answer: h.importUsers, Name: "users-import", Subject: SubjectUsersImport, Takes: "lines of JSON", Gives: "lines of JSON"},
 	}
@@ -70,7 +72,8 @@ const (
 	aKind     = `{"recipient_type":"CUSTOMER"}`
 	aQuery    = `{"event_id":"…","state":"failed"}`
 	aState    = `{"channel":"webhook","state":"disabled"}`
-	aUser     = `{"recipient_type":"CUSTOMER","user_id":"…","part":"addresses"}`
+	aMember   = `{"recipient_type":"CUSTOMER","user_id":"…","add":[{"type":"RESTAURANT","id":"5"}]}`
+	aUser     = `{"recipient_type":"CUSTOMER","user_id":"…"}`
 	anAddress = `{"recipient_type":"CUSTOMER","user_id":"…","channel":"webhook","id":"phone"}`
 )
 

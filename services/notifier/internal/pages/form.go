@@ -39,8 +39,8 @@ type form struct {
 
 	hours    [2]string // From and To before the change
 	location *time.Location
-	revision uint64              // of stored
-	stored   contracts.Recipient // the preferences alone
+	revision uint64 // of stored
+	stored   contracts.Recipient
 	who      Subject
 }
 
@@ -71,7 +71,8 @@ type box struct {
 }
 
 // open fills in the form with the user's preferences.
-func (f *form) open(known contracts.Recipient, categories []rules.Category) {
+func (f *form) open(categories []rules.Category) {
+	known := f.stored
 	now, err := schedule.In(known.TimeZone, time.Now())
 	if err != nil { // as in the sender
 		now = time.Now().UTC()
@@ -142,13 +143,8 @@ func (f *form) fill(values url.Values) bool {
 }
 
 // wanted returns the preferences in the form, or the problem with it. Preferences that the form does not show stay.
-func (f *form) wanted() (body []byte, problem string) {
-	var want struct {
-		Digest     map[string]string     `json:"digest"`
-		Mute       map[string]time.Time  `json:"mute"`
-		OptOut     map[string][]string   `json:"opt_out"`
-		QuietHours *contracts.QuietHours `json:"quiet_hours"`
-	}
+func (f *form) wanted() (want contracts.Recipient, problem string) {
+	want.RecipientType, want.UserID = f.who.Kind, f.who.UserID
 	want.Digest, want.Mute, want.OptOut = copied(f.stored.Digest), copied(f.stored.Mute), copied(f.stored.OptOut)
 	for _, c := range f.Cards {
 		off := c.off(want.OptOut[c.Name])
@@ -158,7 +154,7 @@ func (f *form) wanted() (body []byte, problem string) {
 		if c.Mute != until.In(f.location).Format(clock) {
 			var err error
 			if until, err = time.ParseInLocation(clock, c.Mute, f.location); c.Mute != "" && (err != nil || !until.After(time.Now())) {
-				return nil, c.Title + ": a pause needs a time that is to come. Nothing was saved."
+				return want, c.Title + ": a pause needs a time that is to come. Nothing was saved."
 			}
 		}
 		set(want.Mute, c.Name, until, c.Mute != "")
@@ -168,11 +164,10 @@ func (f *form) wanted() (body []byte, problem string) {
 		_, fromErr := schedule.Clock(want.QuietHours.From)
 		_, toErr := schedule.Clock(want.QuietHours.To)
 		if (f.From == "") != (f.To == "") || fromErr != nil || toErr != nil {
-			return nil, "Quiet hours need both times, or none. Nothing was saved."
+			return want, "Quiet hours need both times, or none. Nothing was saved."
 		}
 	}
-	body, _ = json.Marshal(want) //nolint:errcheck,errchkjson // texts
-	return body, ""
+	return want, ""
 }
 
 // off returns the channels on which a user does not want a category: a list, changed by the boxes. A list that contains every

@@ -21,14 +21,11 @@ type Directory interface {
 	// OptOut records that a user no longer wants a category on a channel.
 	OptOut(ctx context.Context, kind contracts.RecipientType, userID, category, channel string) error
 
-	// Get returns all parts of a user.
-	Get(ctx context.Context, kind contracts.RecipientType, userID string) (r contracts.Recipient, found bool, err error)
+	// Prefer replaces the preferences of a user, over a revision of the record.
+	Prefer(ctx context.Context, r contracts.Recipient, revision uint64) error
 
-	// Read returns a part of a user, and its revision.
-	Read(ctx context.Context, kind contracts.RecipientType, userID string, part recipient.Part) (recipient.Document, error)
-
-	// Write changes a part of a user.
-	Write(ctx context.Context, kind contracts.RecipientType, userID string, part recipient.Part, e recipient.Edit) (recipient.Document, error)
+	// Read returns a user, and the revision of the record.
+	Read(ctx context.Context, kind contracts.RecipientType, userID string) (recipient.Document, error)
 }
 
 var _ Directory = (*recipient.Directory)(nil)
@@ -69,14 +66,12 @@ func (p *Site) Save(w http.ResponseWriter, r *http.Request) error {
 	if err != nil || !f.fill(values) {
 		return &contracts.ValidationError{Type: "form", Fields: []contracts.FieldError{{Problem: "is not that of the page"}}}
 	}
-	body, problem := f.wanted()
+	want, problem := f.wanted()
 	if problem != "" {
 		f.Notice = problem
 		return answer(w, http.StatusUnprocessableEntity, f, nil)
 	}
-	_, err = p.Directory.Write(r.Context(), f.who.Kind, f.who.UserID, recipient.Preferences, recipient.Edit{
-		Body: body, Own: true, Revision: &f.revision,
-	})
+	err = p.Directory.Prefer(r.Context(), want, f.revision)
 	switch {
 	case errors.Is(err, recipient.ErrChanged):
 		return p.stale(w, r)
@@ -108,29 +103,25 @@ func answer(w http.ResponseWriter, status int, f *form, err error) error {
 	return show(w, status, long, f)
 }
 
-// form returns the form of the user of a request's link. Two round trips.
+// form returns the form of the user of a request's link. One round trip.
 func (p *Site) form(r *http.Request) (*form, error) {
 	who, err := p.Links.Read(PathPreferences, r.URL.Query().Get("token"))
 	if err != nil {
 		return nil, err
 	}
 	f := &form{Title: "Your notifications", who: who}
-	doc, err := p.Directory.Read(r.Context(), who.Kind, who.UserID, recipient.Preferences)
+	doc, err := p.Directory.Read(r.Context(), who.Kind, who.UserID)
 	if errors.Is(err, recipient.ErrUnknown) {
 		err = nil
 	} else if err == nil {
 		f.revision = doc.Revision
 		f.stored, err = contracts.Decode[contracts.Recipient](doc.Body)
 	}
-	var known contracts.Recipient
-	if err == nil {
-		known, _, err = p.Directory.Get(r.Context(), who.Kind, who.UserID)
-	}
 	if err != nil {
 		return nil, err
 	}
 	all, each := p.Rules().Categories(who.Kind)
-	f.open(known, append([]rules.Category{all}, each...))
+	f.open(append([]rules.Category{all}, each...))
 	return f, nil
 }
 

@@ -46,7 +46,7 @@ type site struct {
 func newSite(t *testing.T, srv *natsrun.Server) *site {
 	t.Helper()
 	js, records := recordtest.Open(t, srv)
-	d := check.Must(recipient.OpenDirectory(t.Context(), js, records, nil))(t)
+	d := check.Must(recipient.OpenDirectory(t.Context(), js, records))(t)
 	r := check.Must(rules.Parse([]byte(someRules), []string{"inapp", "email", "sms"}))(t)
 	l := links(t, newer)
 	return &site{T: t, directory: d, links: l, page: &pages.Site{Directory: d, Links: l, Rules: func() *rules.Rules { return r }}}
@@ -56,19 +56,22 @@ func newSite(t *testing.T, srv *natsrun.Server) *site {
 func (s *site) put(user, body string) {
 	s.Helper()
 	check.OK(s.T, s.directory.Put(s.Context(), contracts.Recipient{RecipientType: "CUSTOMER", UserID: user, Locale: "he", TimeZone: "Asia/Jerusalem"}))
-	edit := recipient.Edit{Body: json.RawMessage(body), Own: true}
-	check.OK(s.T, check.Err(s.directory.Write(s.Context(), "CUSTOMER", user, recipient.Preferences, edit)))
+	doc, err := s.directory.Read(s.Context(), "CUSTOMER", user)
+	check.OK(s.T, err)
+	r := check.Must(contracts.Decode[contracts.Recipient]([]byte(strings.Replace(body, "{", `{"recipient_type":"CUSTOMER","user_id":"`+user+`",`, 1))))(s.T)
+	check.OK(s.T, s.directory.Prefer(s.Context(), r, doc.Revision))
 }
 
 // has checks the preferences of a user, and returns their revision.
 func (s *site) has(user, want string) uint64 {
 	s.Helper()
-	doc, err := s.directory.Read(s.Context(), "CUSTOMER", user, recipient.Preferences)
+	doc, err := s.directory.Read(s.Context(), "CUSTOMER", user)
 	check.OK(s.T, err)
 	var fields map[string]json.RawMessage
 	check.OK(s.T, json.Unmarshal(doc.Body, &fields))
-	delete(fields, "user_id")
-	delete(fields, "recipient_type")
+	for _, name := range []string{"locale", "recipient_type", "time_zone", "user_id"} {
+		delete(fields, name)
+	}
 	got, err := json.Marshal(fields)
 	check.OK(s.T, err)
 	check.Same(s.T, "the preferences of "+user, string(got), want)
@@ -224,11 +227,9 @@ type meanwhile struct {
 	happens func()
 }
 
-func (m meanwhile) Write(
-	ctx context.Context, kind contracts.RecipientType, user string, part recipient.Part, e recipient.Edit,
-) (recipient.Document, error) {
+func (m meanwhile) Prefer(ctx context.Context, r contracts.Recipient, revision uint64) error {
 	m.happens()
-	return m.Directory.Write(ctx, kind, user, part, e)
+	return m.Directory.Prefer(ctx, r, revision)
 }
 
 // Only a link to the preferences of a user shows and changes them, and those of nobody else.
