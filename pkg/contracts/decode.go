@@ -80,13 +80,12 @@ type decoded struct {
 	sentinel error
 }
 
-func decodeInto(data []byte, target any) decoded {
+func decodeInto[T any](data []byte, target *T) decoded {
 	if len(data) > MaxBody {
 		problem := strictjson.Problem{Text: fmt.Sprintf("has %d bytes, at most %d", len(data), MaxBody)}
 		return decoded{fatal: &problem, list: []FieldError{{Problem: problem.Text}}, sentinel: ErrTooLarge}
 	}
-	decoder := strictjson.Decoder{Hooks: hooks}
-	problem := decoder.Decode(bytes.Clone(data), reflect.ValueOf(target).Elem())
+	problems, problem := strictjson.Unmarshal(data, target, rules)
 	if kind := strictjson.Kind(data); problem == nil && kind != "an object" {
 		problem = &strictjson.Problem{Text: "must be an object, got " + kind}
 	}
@@ -94,7 +93,7 @@ func decodeInto(data []byte, target any) decoded {
 		return decoded{fatal: problem, list: []FieldError{{Path: problem.Path, Problem: problem.Text}}}
 	}
 	var result decoded
-	for _, problem := range decoder.Problems {
+	for _, problem := range problems {
 		result.list = append(result.list, FieldError{Path: problem.Path, Problem: problem.Text})
 	}
 	return result

@@ -24,7 +24,7 @@ type Endpoint struct {
 	// Disabled reports whether it gets nothing for now. Defaults to false.
 	Disabled bool `json:"disabled,omitempty"`
 	// Events are the types of events that it gets; one that ends in "*" is all types that begin so. Defaults to all.
-	Events []string `json:"events,omitempty" jsonschema:"maxItems=100" wire:"max=100"`
+	Events []string `json:"events,omitempty" jsonschema:"maxItems=100"`
 	// Generation distinguishes the secret that signs its messages from earlier ones. It never gets smaller.
 	Generation int64 `json:"generation,omitempty" jsonschema:"minimum=0"`
 	// Name is the user's name for it; optional.

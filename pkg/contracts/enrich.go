@@ -7,6 +7,9 @@ import (
 	"strconv"
 	"time"
 
+	jsonv2 "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/expediter-io/expediter/pkg/contracts/internal/strictjson"
 )
 
@@ -29,9 +32,9 @@ type EnrichRequest struct {
 	// CityText is the city of the search, as a person wrote it; optional.
 	CityText string `json:"cityText,omitempty" jsonschema:"maxLength=1024,nullable"`
 	// Providers names the providers to ask. Defaults to all that the service has.
-	Providers []string `json:"providers,omitempty" jsonschema:"maxItems=16,nullable" wire:"max=16"`
+	Providers []string `json:"providers,omitempty" jsonschema:"maxItems=16,nullable"`
 	// Results are the restaurants, at most MaxResults; may be empty but not absent.
-	Results []Restaurant `json:"results" jsonschema:"maxItems=100" wire:"present,max=100"`
+	Results []Restaurant `json:"results" jsonschema:"maxItems=100"`
 	// WaitMS is how long, in milliseconds, the answer may wait for results, up to MaxWait. Defaults to 0: the
 	// answer comes at once and PENDING results follow as patches.
 	WaitMS int `json:"waitMs,omitempty" jsonschema:"minimum=0,maximum=60000"`
@@ -67,9 +70,9 @@ type EnrichResponse struct {
 	// RequestID names the request; patches carry the same.
 	RequestID string `json:"requestId" jsonschema:"minLength=1,maxLength=320"`
 	// Results are the restaurants of the request.
-	Results []Restaurant `json:"results" jsonschema:"maxItems=100" wire:"present,max=100"`
+	Results []Restaurant `json:"results" jsonschema:"maxItems=100"`
 	// Pending is how many states are PENDING, and so how many patches may still come.
-	Pending int `json:"pending" jsonschema:"minimum=0" wire:"present"`
+	Pending int `json:"pending" jsonschema:"minimum=0"`
 	// Skipped is the reason when no place of the request was looked up: "flag_disabled", "no_results", [SkippedStoreDown] or
 	// [SkippedStoreFull]. Empty otherwise.
 	Skipped string `json:"skipped,omitempty" jsonschema:"pattern=^[A-Za-z0-9_-]*$,maxLength=64"`
@@ -88,9 +91,18 @@ func (r EnrichResponse) Validate() error {
 	var c checks
 	c.id("/requestId", r.RequestID)
 	c.restaurants(r.Results)
-	c.refuse(r.Pending < 0, "/pending", "must not be negative")
+	c.refuse(r.Pending < 0, "/pending", "is required, and must not be negative")
 	c.optionalName("/skipped", r.Skipped)
 	return c.err("EnrichResponse")
+}
+
+// UnmarshalJSONFrom reads an answer. One without "pending", which must not count as complete, has -1.
+func (r *EnrichResponse) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	type plain EnrichResponse
+	read := plain{Pending: -1}
+	err := jsonv2.UnmarshalDecode(dec, &read)
+	*r = EnrichResponse(read)
+	return err //nolint:wrapcheck // names the member
 }
 
 // AppendJSON appends the answer to dst and keeps the unknown members of its restaurants byte for byte.
@@ -263,7 +275,7 @@ type ResultPatch struct {
 	// PlaceID is the place id of the restaurant that changes.
 	PlaceID string `json:"placeId" jsonschema:"minLength=1,maxLength=320"`
 	// Patch is to be merged into the restaurant.
-	Patch Patch `json:"patch" wire:"present"`
+	Patch Patch `json:"patch"`
 }
 
 // Patch is merged into a restaurant: its providers into those of the restaurant, and wolt over wolt.
@@ -289,6 +301,7 @@ func (p ResultPatch) Validate() error {
 	c.oneOf("/type", p.Type, TypeResultPatch)
 	c.id("/requestId", p.RequestID)
 	c.id("/placeId", p.PlaceID)
+	c.refuse(p.Patch.Providers == nil && p.Patch.Wolt == nil, "/patch", "is required")
 	c.refuse(len(p.Patch.Providers) == 0, "/patch/providers", "is required")
 	if len(p.Patch.Providers) > MaxProviders {
 		c.add("/patch/providers", "has more than "+strconv.Itoa(MaxProviders)+" members")

@@ -52,7 +52,7 @@ type Event struct {
 	Payload json.RawMessage `json:"payload,omitempty"`
 	// Recipients are the recipients to notify, for a source that knows them; otherwise the reader resolves them. At
 	// most 10,000.
-	Recipients []Recipient `json:"recipients,omitempty" jsonschema:"maxItems=10000" wire:"max=10000,private"`
+	Recipients []Recipient `json:"recipients,omitempty" jsonschema:"maxItems=10000" wire:"private"`
 	// Route says how the Recipients are notified, in the words of the reader's rules and in their place; optional. A reader takes
 	// it from RoutedEventsSubjects only.
 	Route json.RawMessage `json:"route,omitempty"`

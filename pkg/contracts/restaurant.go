@@ -3,9 +3,14 @@ package contracts
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"reflect"
+	"math"
 	"slices"
+	"strconv"
+
+	jsonv2 "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/expediter-io/expediter/pkg/contracts/internal/strictjson"
 )
@@ -13,17 +18,45 @@ import (
 // Location is a point on the WGS 84 ellipsoid in decimal degrees.
 type Location struct {
 	// Lat is the latitude, -90 to 90.
-	Lat float64 `json:"lat" jsonschema:"minimum=-90,maximum=90" wire:"present"`
+	Lat float64 `json:"lat" jsonschema:"minimum=-90,maximum=90"`
 	// Lng is the longitude, -180 to 180.
-	Lng float64 `json:"lng" jsonschema:"minimum=-180,maximum=180" wire:"present"`
+	Lng float64 `json:"lng" jsonschema:"minimum=-180,maximum=180"`
 }
 
 // Validate checks the ranges.
 func (l Location) Validate() error {
 	var c checks
-	c.refuse(!(l.Lat >= -90 && l.Lat <= 90), "/lat", "must be between -90 and 90")
-	c.refuse(!(l.Lng >= -180 && l.Lng <= 180), "/lng", "must be between -180 and 180")
+	c.coordinate("/lat", l.Lat, 90)
+	c.coordinate("/lng", l.Lng, 180)
 	return c.err("Location")
+}
+
+// UnmarshalJSONFrom reads a location. A coordinate that is not there is NaN, which Validate refuses: half a location is none.
+func (l *Location) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	var read struct {
+		Lat *float64 `json:"lat"`
+		Lng *float64 `json:"lng"`
+	}
+	if err := jsonv2.UnmarshalDecode(dec, &read); err != nil {
+		return err
+	}
+	*l = Location{Lat: value(read.Lat), Lng: value(read.Lng)}
+	return nil
+}
+
+func value(x *float64) float64 {
+	if x == nil {
+		return math.NaN()
+	}
+	return *x
+}
+
+func (c *checks) coordinate(path string, x, most float64) {
+	if math.IsNaN(x) {
+		c.add(path, "is required")
+	} else if x < -most || x > most {
+		c.add(path, fmt.Sprintf("must be between %v and %v", -most, most))
+	}
 }
 
 // Restaurant is one search result on its way through the enricher.
@@ -222,61 +255,137 @@ func (f restaurantFields) text(name string) string {
 	}
 }
 
-// hooks are the types that the strict decoder leaves to this package.
-var hooks map[reflect.Type]strictjson.Hook
-
-func init() { //nolint:gochecknoinits // A variable with a value would refer to itself through decodeInto.
-	hooks = map[reflect.Type]strictjson.Hook{reflect.TypeFor[Restaurant](): decodeRestaurant}
+// rules are those of types that need more than their fields. Lists of structs are bounded before they are read: a small message must not
+// become a large value.
+func rules(r *strictjson.Report) *jsonv2.Unmarshalers {
+	if r == nil {
+		return quick
+	}
+	return jsonv2.JoinUnmarshalers(bounds(r), jsonv2.UnmarshalFromFunc(func(dec *jsontext.Decoder, dst *Restaurant) error {
+		return dst.report(dec, r)
+	}))
 }
 
-func decodeRestaurant(d *strictjson.Decoder, dst reflect.Value) {
+var quick = bounds(nil)
+
+// lax takes an escape of half a character as encoding/json does.
+var lax = jsontext.AllowInvalidUTF8(true)
+
+func bounds(r *strictjson.Report) *jsonv2.Unmarshalers {
+	return jsonv2.JoinUnmarshalers(strictjson.AtMost[Restaurant](r, MaxResults), strictjson.AtMost[Recipient](r, MaxRecipients))
+}
+
+// report reads the known fields, with the problems of all.
+func (r *Restaurant) report(dec *jsontext.Decoder, problems *strictjson.Report) error {
+	if kind := dec.PeekKind(); kind != '{' {
+		if kind == 'n' {
+			problems.Add(dec, "must be an object, got null")
+			return dec.SkipValue()
+		}
+		return errors.ErrUnsupported
+	}
+	var fields struct {
+		restaurantFields
+
+		// The bytes of states of another type would be lost when one is written.
+		Providers map[string]struct{} `json:"providers"`
+		Wolt      struct{}            `json:"wolt"`
+	}
+	if err := jsonv2.UnmarshalDecode(dec, &fields); err != nil {
+		return err
+	}
+	r.set(fields.restaurantFields)
+	return nil
+}
+
+func (r *Restaurant) set(f restaurantFields) {
+	r.Address, r.CityText, r.Location, r.Name, r.Phone, r.PlaceID = f.Address, f.CityText, f.Location, f.Name, f.Phone, f.PlaceID
+	r.read = f
+	if f.Location != nil {
+		r.readAt = *f.Location
+	}
+}
+
+var errRestaurant = errors.New("contracts: a field of a restaurant has the wrong type")
+
+// UnmarshalJSONFrom reads one restaurant, without validating it.
+func (r *Restaurant) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	value, err := dec.ReadValue()
+	if err != nil {
+		return err
+	}
+	raw := bytes.Clone(value)
 	var known [len(knownFields)][]byte
-	var providers, wolt []byte
-	size := 1 // without white space between members
-	raw, ok := d.Object(func(m strictjson.Member) {
+	good, bare, size := true, true, 1 // without white space between members
+	ok := strictjson.Walk(raw, func(m strictjson.Member) bool {
 		size += len(m.RawName) + len(m.Value) + 2
 		switch name := string(m.Name()); name {
 		case "providers":
-			providers = m.Value
+			bare = false
+			if good = isObject(m.Value); m.Value[0] == '{' {
+				good = strictjson.Walk(m.Value, func(m strictjson.Member) bool { return isObject(m.Value) })
+			}
 		case ProviderWolt:
-			wolt = m.Value
+			bare, good = false, isObject(m.Value)
 		default:
 			if i := slices.Index(knownFields[:], name); i >= 0 {
 				known[i] = m.Value
 			}
 		}
+		return good
 	})
 	if !ok {
-		return
+		return errRestaurant
 	}
-	r := dst.Addr().Interface().(*Restaurant) //nolint:forcetypeassert // the hook is for this type
-	*r = Restaurant{fields: object{raw: raw, bare: providers == nil && wolt == nil}}
+	*r = Restaurant{fields: object{raw: raw, bare: bare}}
 	if size != len(raw) {
 		r.fields.split()
 	}
-	r.read.decode(d, known)
-	r.Address, r.CityText, r.Name, r.Phone, r.PlaceID = r.read.Address, r.read.CityText, r.read.Name, r.read.Phone, r.read.PlaceID
-	if r.read.Location != nil {
-		r.Location, r.readAt = r.read.Location, *r.read.Location
-	}
-	checkStates(d, providers, wolt)
+	var fields restaurantFields
+	err = fields.decode(known)
+	r.set(fields)
+	return err
 }
 
+// readLocation is Location.UnmarshalJSONFrom for JSON that was checked, in a third of its time. It returns nil for JSON of another type.
+func readLocation(object []byte) *Location {
+	var read [2][]byte
+	at := [2]float64{math.NaN(), math.NaN()}
+	if strictjson.Pick(read[:], object, "lat", "lng") != nil {
+		return nil
+	}
+	for i, number := range read {
+		if number != nil && string(number) != "null" {
+			var err error
+			if at[i], err = strconv.ParseFloat(string(number), 64); err != nil {
+				return nil
+			}
+		}
+	}
+	return &Location{Lat: at[0], Lng: at[1]}
+}
+
+func isObject(value []byte) bool { return value[0] == '{' || string(value) == "null" }
+
 // decode reads the known fields. The texts of a restaurant share one allocation, since a request has up to a hundred restaurants.
-func (f *restaurantFields) decode(d *strictjson.Decoder, values [len(knownFields)][]byte) {
+func (f *restaurantFields) decode(values [len(knownFields)][]byte) error {
 	var room [512]byte
 	texts, ends := room[:0], [len(knownFields)]int{}
 	for i, name := range knownFields {
 		value := values[i]
 		switch {
-		case value == nil:
+		case len(value) == 0 || string(value) == "null":
 		case name == "location":
-			d.Member(name, value, reflect.ValueOf(&f.Location).Elem())
+			if f.Location = readLocation(value); f.Location == nil {
+				return errRestaurant
+			}
 		case strictjson.IsPlain(value):
 			texts = append(texts, value[1:len(value)-1]...)
 		default:
-			var text string
-			d.Member(name, value, reflect.ValueOf(&text).Elem())
+			text, ok := strictjson.Text(value)
+			if !ok {
+				return errRestaurant
+			}
 			texts = append(texts, text...)
 		}
 		ends[i] = len(texts)
@@ -288,27 +397,7 @@ func (f *restaurantFields) decode(d *strictjson.Decoder, values [len(knownFields
 		}
 		begin = ends[i]
 	}
-}
-
-// checkStates refuses states of the wrong type, whose bytes would otherwise be lost when one is written.
-func checkStates(d *strictjson.Decoder, providers, wolt []byte) {
-	checkState(d, "/"+ProviderWolt, wolt)
-	if providers == nil || string(providers) == "null" {
-		return
-	}
-	if providers[0] != '{' {
-		d.Report("/providers", "must be an object, got "+strictjson.Kind(providers))
-		return
-	}
-	for _, member := range strictjson.Members(providers) {
-		checkState(d, strictjson.Pointer("/providers", string(member.Name())), member.Value)
-	}
-}
-
-func checkState(d *strictjson.Decoder, path string, raw []byte) {
-	if len(raw) > 0 && raw[0] != '{' && string(raw) != "null" {
-		d.Report(path, "must be an object, got "+strictjson.Kind(raw))
-	}
+	return nil
 }
 
 func readState(raw []byte) (ProviderState, bool) {
@@ -316,9 +405,8 @@ func readState(raw []byte) (ProviderState, bool) {
 		return ProviderState{}, false
 	}
 	var state ProviderState
-	var d strictjson.Decoder
-	problem := d.Decode(raw, reflect.ValueOf(&state).Elem())
-	return state, problem == nil && len(d.Problems) == 0 && state.Status != ""
+	err := jsonv2.Unmarshal(raw, &state, lax)
+	return state, err == nil && state.Status != ""
 }
 
 // appendWithResults writes a struct whose member "results", null in the envelope, must not go through encoding/json,

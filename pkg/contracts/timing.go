@@ -27,7 +27,7 @@ const (
 // multiple of Every minutes since midnight, in the user's time zone.
 type Digest struct {
 	// At are times of day, such as 09:00. Every is set instead when there are none.
-	At []string `json:"at,omitempty" jsonschema:"maxItems=24" wire:"max=24"`
+	At []string `json:"at,omitempty" jsonschema:"maxItems=24"`
 	// Every is the length of a window in minutes, which divides a day. 0 means that At is set.
 	Every int `json:"every,omitempty" jsonschema:"minimum=0,maximum=1440"`
 	// Template names the text of the digest. Defaults to the name of the category, or else of the row's template, with

@@ -73,5 +73,3 @@ func TestHealthCheckAsksOverTLSAndSaysWhatIsNotReady(t *testing.T) {
 	server.Close()
 	check.Failsf(t, AskReady(t.Context(), server.URL), "a service that is not there is ready")
 }
-
-func elapse(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // inside a bubble only

@@ -52,7 +52,7 @@ func checkCertificate(path string) error {
 	if err == nil && !x509.NewCertPool().AppendCertsFromPEM(pem) {
 		err = fmt.Errorf("%s has no certificate in PEM", path)
 	}
-	return err //nolint:wrapcheck // names the file
+	return err
 }
 
 func checkClientCertificate(path string) error {
@@ -77,7 +77,7 @@ func checkEndpoint(value string) error {
 	if err == nil && (u.Scheme != "http" && u.Scheme != "https" || u.Host == "") {
 		err = fmt.Errorf("%q is not a URL such as http://collector:4318", value)
 	}
-	return err //nolint:wrapcheck // has the value
+	return err
 }
 
 func checkHeaders(value string) error {

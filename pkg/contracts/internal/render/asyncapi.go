@@ -25,7 +25,7 @@ func forms() []form {
 	const directory = "KV_" + contracts.BucketDirectory
 	return []form{
 		{"actions", contracts.StreamAudit, "audit.{source}.{action}", "send", "", "Records what an operator did."},
-		{"deadLetters", contracts.StreamDead, "dead.{stream}.{subject}", "send", "DeadLetter", "Stores a job that failed for good, on its subject."},
+		{"deadLetters", contracts.StreamDead, "dead.{stream}.{subject}", "send", "DeadLetter", "Stores a job that failed for good."},
 		{"enrichJobs", contracts.StreamEnrichJobs, "jobs.enrich.{provider}.{place_id}", "receive", "EnrichJob", "Looks a place up."},
 		{
 			"events", contracts.StreamEvents, "events.{aggregate_type}.{event_type}", "receive", "Event",

@@ -6,7 +6,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -15,9 +15,6 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/redact"
 )
-
-// MaxDepth is the deepest nesting of objects and arrays.
-const MaxDepth = 64
 
 // maxSegment is the largest number of bytes of a sender's name in a path.
 const maxSegment = 64
@@ -45,7 +42,7 @@ func (m Member) Name() []byte {
 // Text returns the text of a string, and false for another value. It does not allocate for an expected text. A string without escapes, as
 // nearly all are, has its text between the quotes.
 func Text(value []byte, expected ...string) (string, bool) {
-	if len(value) == 0 || value[0] != '"' {
+	if len(value) < 2 || value[0] != '"' {
 		return "", false
 	}
 	if IsPlain(value) {
@@ -57,10 +54,8 @@ func Text(value []byte, expected ...string) (string, bool) {
 		return string(value[1 : len(value)-1]), true
 	}
 	var text string
-	if err := json.Unmarshal(value, &text); err != nil {
-		panic("strictjson: a document that was not checked: " + err.Error())
-	}
-	return text, true
+	err := json.Unmarshal(value, &text)
+	return text, err == nil
 }
 
 // Is reports whether the member has the name. It copies only a name with escapes, which is longer than its text.
@@ -77,35 +72,20 @@ func IsPlain(value []byte) bool {
 }
 
 // Check returns the first problem that makes data unusable as one JSON document: bytes that are not UTF-8, a syntax
-// error, trailing data, deeper nesting than MaxDepth, or a name that occurs twice in one object. It returns nil when
-// there is none.
+// error, trailing data, more than 10,000 levels, or a name that occurs twice in one object. It returns nil when there is none.
 func Check(data []byte) *Problem {
-	s := scanner{data: data}
-	s.pass()
-	if s.over() {
-		return nil
-	}
-	return explain(data)
-}
-
-// explain is Check for a document that a scanner refuses, in twice the time.
-func explain(data []byte) *Problem {
 	if !utf8.Valid(data) {
 		return &Problem{Text: "is not UTF-8"}
 	}
-	// An escape of half a character is taken as encoding/json does.
-	decoder := jsontext.NewDecoder(bytes.NewReader(data), jsontext.AllowInvalidUTF8(true))
-	for {
-		_, err := decoder.ReadToken()
-		switch {
-		case err != nil:
-			return problemOf(data, err)
-		case decoder.StackDepth() > MaxDepth:
-			return &Problem{Path: path(decoder.StackPointer()), Text: fmt.Sprintf("is nested deeper than %d levels", MaxDepth)}
-		case decoder.StackDepth() == 0:
-			return problemOf(data, errTrailing)
+	decoder := jsontext.NewDecoder(bytes.NewBuffer(data), lax)
+	_, err := decoder.ReadValue()
+	if err == nil {
+		if _, err = decoder.ReadToken(); errors.Is(err, io.EOF) {
+			return nil
 		}
+		err = errTrailing
 	}
+	return problemOf(data, err)
 }
 
 var errTrailing = errors.New("there is something behind the value")
@@ -133,34 +113,94 @@ func path(pointer jsontext.Pointer) (path string) {
 
 // Members splits an object that Check accepted. It returns nil for anything that is not an object.
 func Members(object []byte) []Member {
-	s := scanner{data: object}
-	if s.next() != '{' {
+	var room [24]Member
+	list := room[:0]
+	if !Walk(object, func(m Member) bool { list = append(list, m); return true }) {
 		return nil
 	}
-	return s.split()
+	return slices.Clone(list)
 }
 
-// Pick sets values to the values of the named members of an object, nil for a missing member. It reads no further than the last of them.
+// Pick sets values to the values of the named members of an object, nil for a missing member. It reads no further than the last of them, and
+// does not check the values.
 func Pick(values [][]byte, object []byte, names ...string) error {
-	s := scanner{data: object}
-	if s.next() != '{' {
-		return errors.New("must be an object, got " + Kind(object))
-	}
 	left := len(names)
-	s.members(func(name []byte) {
-		value := s.raw()
-		if at := slices.IndexFunc(names, Member{RawName: name}.Is); at >= 0 && values[at] == nil && !s.failed {
-			values[at] = value
+	ok := Walk(object, func(m Member) bool {
+		if at := slices.IndexFunc(names, m.Is); at >= 0 && values[at] == nil {
+			values[at] = m.Value
 			left--
 		}
-		if left == 0 {
-			s.fail() // the rest is not read
-		}
+		return left > 0
 	})
-	if s.failed && left > 0 {
-		return errors.New(explain(object).Text)
+	if !ok && left > 0 {
+		return errors.New("must be an object, got " + Kind(object))
 	}
 	return nil
+}
+
+// Walk calls each for the members of an object until it returns false, and reports whether it read the object to its end. The object was
+// checked, so quotation marks and brackets say where a part ends. Of another text it calls each for what looks like members.
+func Walk(object []byte, each func(Member) bool) bool {
+	rest := skip(object)
+	if len(rest) == 0 || rest[0] != '{' {
+		return false
+	}
+	for rest = skip(rest[1:]); len(rest) > 0; rest = skip(rest[1:]) { // behind a comma
+		if rest[0] == '}' {
+			return true
+		}
+		name := rest[:size(rest)]
+		rest = skip(rest[len(name):])
+		if len(name) < 2 || name[0] != '"' || len(rest) == 0 || rest[0] != ':' {
+			return false
+		}
+		rest = skip(rest[1:])
+		value := rest[:size(rest)]
+		rest = skip(rest[len(value):])
+		if len(value) == 0 || !each(Member{RawName: name[:len(name):len(name)], Value: value[:len(value):len(value)]}) || len(rest) == 0 {
+			return false
+		}
+		if rest[0] == '}' {
+			return true
+		}
+	}
+	return false
+}
+
+// skip returns data behind white space.
+func skip(data []byte) []byte {
+	for len(data) > 0 && (data[0] == ' ' || data[0] == '\t' || data[0] == '\r' || data[0] == '\n') {
+		data = data[1:]
+	}
+	return data
+}
+
+// size returns the length of the value at the beginning of data.
+func size(data []byte) int {
+	depth, inText := 0, false
+	for i := 0; i < len(data); i++ {
+		switch c := data[i]; {
+		case inText && c == '\\':
+			i++
+		case c == '"':
+			if inText = !inText; !inText && depth == 0 {
+				return i + 1
+			}
+		case inText:
+		case c == '{' || c == '[':
+			depth++
+		case c == '}' || c == ']':
+			if depth--; depth == 0 {
+				return i + 1
+			}
+			if depth < 0 {
+				return i
+			}
+		case depth == 0 && (c == ',' || c == ':' || c <= ' '):
+			return i
+		}
+	}
+	return len(data)
 }
 
 // Kind names the type of a value with its article, as it reads in a sentence.
