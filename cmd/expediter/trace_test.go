@@ -253,7 +253,7 @@ func TestOneTraceFromATransactionToAMail(t *testing.T) {
 	check.OK(t, n.Directory.Put(t.Context(), contracts.Recipient{
 		RecipientType: "ADMIN", UserID: "ada", Addresses: map[string]string{"email": "ada@example.org"},
 	}))
-	relay := startRelay(t, "--database", database, "--server", srv.URL(), "--sync-interval", "always", "--listen", "127.0.0.1:0", "--migrate")
+	relay := startRelay(t, "--database", database, "--server", srv.URL(), "--listen", "127.0.0.1:0", "--migrate")
 	conn := check.Must(pgx.Connect(t.Context(), database))(t)
 	defer conn.Close(t.Context())
 	ctx, root := app.Tracers.Tracer("app").Start(t.Context(), "checkout")

@@ -11,7 +11,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/outbox/internal/readback"
 )
 
 // claimSQL locks lanes that have rows to publish, beginning at lane $1. It reads the index once for each lane; with EXISTS the planner may
@@ -31,11 +30,6 @@ const readSQL = `SELECT ` + rowValues + ` FROM unnest($1::smallint[]) AS wanted(
 					AND (b.id = o.id OR b.ordering_key = o.ordering_key AND b.ordering_key <> '') OFFSET 0)
 			ORDER BY o.id LIMIT $2) front) bounded
 	WHERE before < $3 ORDER BY id`
-
-// lastSQL reads the row that was published last in each of the lanes $1, within the last $2 seconds.
-const lastSQL = `SELECT id, event_id, lane, stream_seq FROM unnest($1::smallint[]) AS wanted(wanted_lane) CROSS JOIN LATERAL (
-		SELECT id, event_id, lane, stream_seq FROM event_outbox WHERE lane = wanted_lane AND state = 'published'
-			AND published_at > now() - make_interval(secs => $2) ORDER BY published_at DESC, stream_seq DESC LIMIT 1) last`
 
 // waitingSQL returns whether there are rows to publish, which are then in lanes that other batches hold, and the number of seconds until
 // the next refused row may be tried again.
@@ -58,35 +52,21 @@ func (r *Relay) begin(ctx context.Context) (pgx.Tx, error) { //nolint:ireturn //
 	return tx, nil
 }
 
-// claim locks lanes that have rows. It reads the first rows of each lane, and the row that was published last.
-func (r *Relay) claim(ctx context.Context, tx pgx.Tx, from int) (claimed []int16, rows []*row, last []readback.Ref, err error) {
+// claim locks lanes that have rows, and reads the first rows of each lane.
+func (r *Relay) claim(ctx context.Context, tx pgx.Tx, from int) (claimed []int16, rows []*row, err error) {
 	answer, err := tx.Query(ctx, claimSQL, from, lanesAtOnce)
 	if err == nil {
 		claimed, err = pgx.CollectRows(answer, pgx.RowTo[int16])
 	}
 	if err != nil || len(claimed) == 0 {
-		return nil, nil, nil, wrap("claim lanes", err)
+		return nil, nil, wrap("claim lanes", err)
 	}
 	each := max(r.cfg.BatchSize/len(claimed), 1)
-	batch := &pgx.Batch{}
-	batch.Queue(readSQL, claimed, each, batchBytes/len(claimed), maxBytes)
-	batch.Queue(lastSQL, claimed, max(r.cfg.hold(), 0).Seconds())
-	results := tx.SendBatch(ctx, batch)
-	defer func() {
-		if closed := results.Close(); err == nil {
-			err = wrap("read rows", closed)
-		}
-	}()
-	if answer, err = results.Query(); err == nil {
+	answer, err = tx.Query(ctx, readSQL, claimed, each, batchBytes/len(claimed), maxBytes)
+	if err == nil {
 		rows, err = pgx.CollectRows(answer, pgx.RowToAddrOfStructByPos[row])
 	}
-	if err != nil {
-		return nil, nil, nil, wrap("read rows", err)
-	}
-	if answer, err = results.Query(); err == nil {
-		last, err = pgx.CollectRows(answer, pgx.RowToStructByPos[readback.Ref])
-	}
-	return claimed, rows, last, wrap("read the last rows", err)
+	return claimed, rows, wrap("read rows", err)
 }
 
 // idle returns the time for which a batch that found no rows waits before it looks again, unless it is woken.
@@ -113,11 +93,11 @@ func (r *Relay) idle(ctx context.Context) (time.Duration, error) {
 	return jitter(wait), nil
 }
 
-// commit commits a transaction within the bound of an answer.
-func (r *Relay) commit(ctx context.Context, tx pgx.Tx) error {
-	ctx, cancel := context.WithTimeout(ctx, r.cfg.answer)
+// abandon ends a transaction that failed.
+func (r *Relay) abandon(ctx context.Context, tx pgx.Tx) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.answer)
 	defer cancel()
-	return tx.Commit(ctx) //nolint:wrapcheck // by the caller
+	tx.Rollback(ctx) //nolint:errcheck,gosec // an error means that the connection is closed, which ends the locks
 }
 
 func wrap(doing string, err error) error {

@@ -33,9 +33,6 @@ const (
 	// answerTimeout bounds an answer of the database. A database whose machine is gone neither answers nor closes the
 	// connection.
 	answerTimeout = 10 * time.Second
-
-	// minSyncInterval is the least time for which rows are kept, for the clocks of two processes may differ.
-	minSyncInterval = time.Second
 )
 
 // Config is the configuration of a relay.
@@ -43,15 +40,11 @@ type Config struct {
 	// BatchSize is the largest number of rows that one transaction publishes. Defaults to 512.
 	BatchSize int
 
-	// Concurrency is the number of batches at a time, each on a connection to the database. Two more connections listen and read back.
-	// Defaults to 2.
+	// Concurrency is the number of batches at a time, each on a connection to the database. One more connection listens. Defaults to 2.
 	Concurrency int
 
 	// Hooks are called as rows pass. Defaults to none.
 	Hooks Hooks
-
-	// Keep is the time for which rows stay in the table after they were read back, for people to look at. Defaults to 0.
-	Keep time.Duration
 
 	// Logger receives the events of this package. Defaults to slog.Default().
 	Logger *slog.Logger
@@ -73,7 +66,7 @@ type Config struct {
 	// Poll is the time between two looks for rows that no notification announced. Defaults to 10 seconds.
 	Poll time.Duration
 
-	// Pool connects to the database. It needs Concurrency + 2 connections. Required.
+	// Pool connects to the database. It needs Concurrency + 1 connections. Required.
 	Pool *pgxpool.Pool
 
 	// PublishTimeout is the time within which the stream has to acknowledge an event. Defaults to 5 seconds.
@@ -82,14 +75,8 @@ type Config struct {
 	// Source is the source attribute of CloudEvents, a URI reference to the publisher. Defaults to "/events".
 	Source string
 
-	// Stream is the stream to which events are published. It needs limits retention and no limit of messages for a subject. Defaults to
-	// contracts.StreamEvents.
+	// Stream is the stream to which events are published. Defaults to contracts.StreamEvents.
 	Stream string
-
-	// SyncInterval is the time within which the servers of the stream sync acknowledged messages (their sync_interval). A row is read back
-	// and deleted after that time and an eighth of it. A negative value means that they sync before they acknowledge (sync_interval: always):
-	// rows are deleted when they are published. Defaults to 2 minutes, as for servers.
-	SyncInterval time.Duration
 
 	answer time.Duration      // bounds an answer of the database
 	passed func(point string) // called at each point of package probe
@@ -104,7 +91,6 @@ func (cfg Config) withDefaults() Config {
 	cfg.PublishTimeout = cmp.Or(cfg.PublishTimeout, 5*time.Second)
 	cfg.Source = cmp.Or(cfg.Source, "/events")
 	cfg.Stream = cmp.Or(cfg.Stream, contracts.StreamEvents)
-	cfg.SyncInterval = cmp.Or(cfg.SyncInterval, 2*time.Minute)
 	cfg.answer = cmp.Or(cfg.answer, answerTimeout)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	if cfg.passed == nil {
@@ -112,9 +98,6 @@ func (cfg Config) withDefaults() Config {
 	}
 	return cfg
 }
-
-// hold returns the time for which a published row is kept before it is read back.
-func (cfg Config) hold() time.Duration { return cfg.SyncInterval + cfg.SyncInterval/8 }
 
 // lease returns the time for which a silent process keeps its lanes.
 func (cfg Config) lease() time.Duration { return 2 * (batchTime + cfg.PublishTimeout) }
@@ -137,18 +120,11 @@ func (cfg Config) validate() error {
 			bad("%s is %d: want a positive number", positive.name, positive.value)
 		}
 	}
-	if cfg.Keep < 0 {
-		bad("Keep is %s: want 0 or more", cfg.Keep)
-	}
-	if cfg.SyncInterval >= 0 && cfg.SyncInterval < minSyncInterval {
-		bad("SyncInterval is %s: want at least %s, or a negative one where servers sync before they acknowledge",
-			cfg.SyncInterval, minSyncInterval)
-	}
 	switch {
 	case cfg.Pool == nil:
 		bad("Pool is missing: want the database with the table event_outbox")
-	case cfg.Concurrency > 0 && int(cfg.Pool.Config().MaxConns) < cfg.Concurrency+2:
-		bad("Pool has at most %d connections: want Concurrency + 2, %d", cfg.Pool.Config().MaxConns, cfg.Concurrency+2)
+	case cfg.Concurrency > 0 && int(cfg.Pool.Config().MaxConns) < cfg.Concurrency+1:
+		bad("Pool has at most %d connections: want Concurrency + 1, %d", cfg.Pool.Config().MaxConns, cfg.Concurrency+1)
 	}
 	return errors.Join(errs...)
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
@@ -17,18 +16,18 @@ import (
 
 func TestConfigReportsAllErrorsAtOnce(t *testing.T) {
 	t.Parallel()
-	pool, err := pgxpool.New(t.Context(), "host=/nowhere pool_max_conns=3")
+	pool, err := pgxpool.New(t.Context(), "host=/nowhere pool_max_conns=2")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer pool.Close()
 	_, err = New(t.Context(), Config{
-		BatchSize: -1, Concurrency: 2, Keep: -1, MaxAttempts: -1, Poll: -1, Pool: pool, PublishTimeout: -1, SyncInterval: time.Millisecond,
+		BatchSize: -1, Concurrency: 2, MaxAttempts: -1, Poll: -1, Pool: pool, PublishTimeout: -1,
 	})
 	if err == nil {
 		t.Fatal("nothing is wrong")
 	}
-	for _, want := range []string{"BatchSize", "Keep", "MaxAttempts", "Poll", "Pool has", "PublishTimeout", "SyncInterval"} {
+	for _, want := range []string{"BatchSize", "MaxAttempts", "Poll", "Pool has", "PublishTimeout"} {
 		if !strings.Contains(err.Error(), "outbox: "+want) {
 			t.Errorf("%v does not name %s", err, want)
 		}

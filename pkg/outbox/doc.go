@@ -10,18 +10,16 @@
 //
 // # Guarantees
 //
-//   - No committed event is lost, whichever process dies. The relay marks a row only after the stream has acknowledged its
-//     event. It keeps the row for longer than the server may take to sync its files (Config.SyncInterval), reads the event
-//     back from the stream, and only then deletes the row. An event that is gone, because the server's machine lost its power, is
-//     published again. A relay looks for lost events when it connects. Before it publishes the next row of a lane it looks for the last
-//     published one.
+//   - No committed event is lost, whichever process dies. The relay deletes a row only after the stream has acknowledged its
+//     event. From then on the event is as durable as the stream: three replicas, or sync_interval: always, which deploy/nats sets for
+//     clusters, survive a disk or a power failure. A single server that syncs less often loses the events since its last sync, and the
+//     outbox does not publish them again.
 //   - Each event has one id for all attempts, and every attempt has the same Nats-Msg-Id. The stream drops copies within its
 //     window for duplicates. Readers of the stream have to drop later copies, as the notifier does.
 //   - Events with the same ordering key reach the stream in the order in which their transactions committed: an insert waits
 //     until other transactions that have inserted an event with the same key have ended. That holds for the first copy of
-//     each event, through crashes of relays and servers, and for any number of relays. It does not hold for an event that was set aside,
-//     nor for an event that the stream lost while it kept later events of the lane: these are published after later events. There is no
-//     order between keys.
+//     each event, through crashes of relays and servers, and for any number of relays. It does not hold for an event that was set aside:
+//     it is published after later events. There is no order between keys.
 //   - A row is set aside with the reason when it can never be published (it is not a valid event, is too large, or the stream
 //     holds another event under its id), and when the server has refused it Config.MaxAttempts times. The rows after it go
 //     on. [Requeue] makes it pending again.
@@ -47,7 +45,7 @@
 //
 // # Metrics
 //
-// With Config.Meters a relay has counters (outbox.published, .duplicates, .refused, .set_aside, .lost, .deleted), the time of
+// With Config.Meters a relay has counters (outbox.published, .duplicates, .refused, .set_aside), the time of
 // the last error (outbox.last_error.time), and gauges of the table: outbox.backlog, outbox.backlog.age (the delay of the events) and
 // outbox.backlog.set_aside. The gauges are read from the table at each collection, and are the same for each relay. [ReadBacklog] reads
 // them once.

@@ -75,7 +75,7 @@ func (r *Relay) batch(ctx context.Context, s *session, from int) (did progress, 
 			r.abandon(ctx, tx)
 		}
 	}()
-	claimed, rows, last, err := r.claim(asking, tx, from)
+	claimed, rows, err := r.claim(asking, tx, from)
 	if err != nil {
 		return did, err
 	}
@@ -87,14 +87,6 @@ func (r *Relay) batch(ctx context.Context, s *session, from int) (did progress, 
 	}
 	r.cfg.passed(probe.Claimed)
 	did.lanes, did.next = len(claimed), int(claimed[len(claimed)-1]+1)%lanes
-	lost, err := s.Missing(ctx, last)
-	if err != nil {
-		return did, err
-	}
-	if len(lost) > 0 { // earlier rows of these lanes have to be published again first
-		r.abandon(ctx, tx)
-		return did, r.checkLanes(ctx, s, lost)
-	}
 	results := r.publish(ctx, s, rows, until)
 	r.cfg.passed(probe.Acknowledged)
 	marking, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.answer)
@@ -109,10 +101,6 @@ func (r *Relay) batch(ctx context.Context, s *session, from int) (did progress, 
 	return did, nil
 }
 
-const markSQL = `UPDATE event_outbox o SET state = $3, stream_seq = a.seq, published_at = statement_timestamp(),
-		retry_at = NULL, reason = NULL
-	FROM unnest($1::smallint[], $2::bigint[], $4::bigint[]) AS a(lane, id, seq) WHERE o.lane = a.lane AND o.id = a.id`
-
 const refuseSQL = `UPDATE event_outbox o SET attempts = attempts + 1, reason = a.reason,
 		retry_at = statement_timestamp() + make_interval(secs => a.delay)
 	FROM unnest($1::smallint[], $2::bigint[], $3::text[], $4::float8[]) AS a(lane, id, reason, delay)
@@ -124,22 +112,15 @@ const setAsideSQL = `UPDATE event_outbox o SET state = 'set_aside', attempts = a
 const deleteSQL = `DELETE FROM event_outbox o USING unnest($1::smallint[], $2::bigint[]) AS a(lane, id)
 	WHERE o.lane = a.lane AND o.id = a.id`
 
-// mark writes the outcome to the rows, and commits the transaction.
+// mark deletes the published rows, writes the outcome of the others, and commits the transaction.
 func (r *Relay) mark(ctx context.Context, tx pgx.Tx, results *outcome) error {
 	batch := &pgx.Batch{}
 	if n := len(results.published); n > 0 {
-		lanes, ids, seqs := make([]int16, n), make([]int64, n), make([]int64, n)
+		lanes, ids := make([]int16, n), make([]int64, n)
 		for i, p := range results.published {
-			lanes[i], ids[i], seqs[i] = p.row.Lane, p.row.ID, int64(p.ack.Sequence) //nolint:gosec // 63 bits will do
+			lanes[i], ids[i] = p.row.Lane, p.row.ID
 		}
-		switch {
-		case r.cfg.SyncInterval >= 0:
-			batch.Queue(markSQL, lanes, ids, "published", seqs)
-		case r.cfg.Keep > 0:
-			batch.Queue(markSQL, lanes, ids, "kept", seqs)
-		default:
-			batch.Queue(deleteSQL, lanes, ids)
-		}
+		batch.Queue(deleteSQL, lanes, ids)
 	}
 	if lanes, ids, reasons, delays := columns(results.refused); len(ids) > 0 {
 		batch.Queue(refuseSQL, lanes, ids, reasons, delays)
@@ -175,9 +156,6 @@ func (r *Relay) report(ctx context.Context, results *outcome) int {
 		}
 	}
 	r.counters.published.Add(int64(len(results.published)))
-	if r.cfg.SyncInterval < 0 && r.cfg.Keep == 0 {
-		r.counters.deleted.Add(int64(len(results.published)))
-	}
 	for _, f := range results.refused {
 		r.counters.refused.Add(1)
 		r.counters.failed(f.err)

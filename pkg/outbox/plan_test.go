@@ -107,8 +107,8 @@ func TestEveryStatementUsesAnIndex(t *testing.T) {
 	}
 }
 
-// everyStatement has a relay publish, refuse, set aside, lose, keep and delete rows. It returns the statements about the table
-// that the relay has run, with arguments.
+// everyStatement has a relay publish, refuse and set aside rows. It returns the statements about the table that the relay has run, with
+// arguments.
 func (p *place) everyStatement(t *testing.T) map[string][]any {
 	t.Helper()
 	pool, record := traced(t, p.pool)
@@ -116,27 +116,19 @@ func (p *place) everyStatement(t *testing.T) map[string][]any {
 	refused.AggregateType = "NOBODY"
 	p.insert(append(events("e", 3, 4), refused, invalid)...)
 	p.exec("UPDATE event_outbox SET event_type = '' WHERE event_id = 'invalid'")
-	r, stop := p.relay(func(c *outbox.Config) { c.Pool, c.Keep = pool, time.Millisecond })
+	r, stop := p.relay(func(c *outbox.Config) { c.Pool = pool })
 	await(t, "one is refused, one is set aside, and the others are published", func() bool {
 		s := r.Stats()
 		return s.Refused > 0 && s.SetAside == 1 && s.Published == 12
 	})
 	stop()
-	p.lose(query[int64](p, "SELECT max(stream_seq) FROM event_outbox"))
-	r, stop = p.relay(func(c *outbox.Config) { c.Pool, c.Keep, c.SyncInterval = pool, time.Millisecond, time.Second })
-	await(t, "all are kept, and then deleted", func() bool { return r.Stats().Lost == 1 && r.Stats().Deleted == 12 })
-	stop()
-	p.insert(events("more", 3, 4)...)
-	r, stop = p.relay(func(c *outbox.Config) { c.Pool, c.SyncInterval = pool, time.Second })
-	await(t, "all are deleted", func() bool { return r.Stats().Deleted == 12 })
-	stop()
 	statements := map[string][]any{}
 	for _, s := range record.where(regexp.MustCompile(`^\s*(SELECT|UPDATE|DELETE)[^;]*\bevent_outbox\b`).MatchString) {
-		if !strings.Contains(s.sql, "obj_description") { // asks for the version of the table
+		if !strings.Contains(s.sql, "to_regclass") { // asks whether there is a table
 			statements[s.sql] = s.args
 		}
 	}
-	check.That(t, len(statements) >= 14, "%d statements are too few to be all of a relay", len(statements))
+	check.That(t, len(statements) >= 6, "%d statements are too few to be all of a relay", len(statements))
 	return statements
 }
 

@@ -134,7 +134,7 @@ func (r *Relay) send(s *session, one *row) (future jetstream.PubAckFuture, sent 
 	if r.cfg.Hooks.Sending != nil {
 		sent = r.cfg.Hooks.Sending(msg.Header)
 	}
-	future, err = s.JS.PublishMsgAsync(msg)
+	future, err = s.js.PublishMsgAsync(msg)
 	return future, sent, err //nolint:wrapcheck // classified
 }
 
@@ -177,19 +177,19 @@ func (r *Relay) refuse(f failure, results *outcome) {
 // fault: settleSilent closes the connection and counts nothing.
 func (r *Relay) settleSilent(ctx context.Context, s *session, results *outcome, silent []failure) {
 	if s.alive() {
-		if _, err := s.Info(ctx); err == nil {
+		if s.check(ctx) == nil {
 			for _, f := range silent {
 				r.refuse(f, results)
 			}
 			return
 		}
 	}
-	s.NC.Close()
+	s.nc.Close()
 }
 
 // same returns contracts.ErrEventMismatch when the stream's message under the id of a row has another event.
 func (s *session) same(ctx context.Context, sequence uint64, one *row) error {
-	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	event, err := one.event()
 	if err != nil {
@@ -199,13 +199,13 @@ func (s *session) same(ctx context.Context, sequence uint64, one *row) error {
 	if err != nil {
 		return hopelessError{err}
 	}
-	stream, err := s.JS.Stream(ctx, s.Stream)
+	stream, err := s.js.Stream(ctx, s.stream)
 	if err != nil {
-		return fmt.Errorf("outbox: stream %s: %w", s.Stream, err)
+		return fmt.Errorf("outbox: stream %s: %w", s.stream, err)
 	}
 	msg, err := stream.GetMsg(ctx, sequence)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return nil // the message was there at its acknowledgement; the row is read back like any other
+		return nil // the message was there at its acknowledgement
 	}
 	if err != nil {
 		return fmt.Errorf("outbox: read the message that the stream has under the id, at %d: %w", sequence, err)

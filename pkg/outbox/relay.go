@@ -31,16 +31,12 @@ type Relay struct {
 
 // Stats counts the work of a relay since New.
 type Stats struct {
-	// Deleted is the number of rows that were deleted, after they were read back or kept.
-	Deleted int64
 	// Duplicates is the number of rows in Published that the stream already had.
 	Duplicates int64
-	// Lost is the number of published rows that the stream had lost.
-	Lost int64
 	// LastError is the last error, "" for none, and LastErrorAt its time. The cause may be gone by now.
 	LastError   string
 	LastErrorAt time.Time
-	// Published is the number of rows that the stream acknowledged and the relay marked.
+	// Published is the number of rows that the stream acknowledged and the relay deleted.
 	Published int64
 	// Refused is the number of refusals by the server after which the relay tries the row again.
 	Refused int64
@@ -49,7 +45,7 @@ type Stats struct {
 }
 
 type counters struct {
-	deleted, duplicates, lost, published, refused, setAside atomic.Int64
+	duplicates, published, refused, setAside atomic.Int64
 
 	last atomic.Pointer[trouble]
 }
@@ -63,7 +59,7 @@ type trouble struct {
 // failed records the last error.
 func (c *counters) failed(err error) { c.last.Store(&trouble{text: brief(err), at: time.Now()}) }
 
-// New returns a relay. It checks the version of the table, which is one round trip. Run connects to NATS.
+// New returns a relay. It checks that the table exists, in one round trip. Run connects to NATS.
 func New(ctx context.Context, cfg Config) (*Relay, error) {
 	p := probe.From(ctx)
 	cfg.answer, cfg.passed = p.AnswerTimeout, p.Passed
@@ -85,8 +81,7 @@ func New(ctx context.Context, cfg Config) (*Relay, error) {
 func (r *Relay) Stats() Stats {
 	c := &r.counters
 	s := Stats{
-		Deleted: c.deleted.Load(), Duplicates: c.duplicates.Load(), Lost: c.lost.Load(),
-		Published: c.published.Load(), Refused: c.refused.Load(), SetAside: c.setAside.Load(),
+		Duplicates: c.duplicates.Load(), Published: c.published.Load(), Refused: c.refused.Load(), SetAside: c.setAside.Load(),
 	}
 	if last := c.last.Load(); last != nil {
 		s.LastError, s.LastErrorAt = last.text, last.at
@@ -94,7 +89,7 @@ func (r *Relay) Stats() Stats {
 	return s
 }
 
-// Run publishes until ctx ends. It may be called once only. At the end of ctx it finishes and marks the rows under way, which takes at
+// Run publishes until ctx ends. It may be called once only. At the end of ctx it finishes the rows under way, which takes at
 // most 5 seconds and Config.PublishTimeout. It goes on through any outage of the database or the server.
 func (r *Relay) Run(ctx context.Context) {
 	defer r.forget()
@@ -111,7 +106,7 @@ func (r *Relay) Run(ctx context.Context) {
 			continue
 		}
 		wait = retryDelay{}
-		r.cfg.Logger.InfoContext(ctx, EventConnected, "server", s.NC.ConnectedServerName(), "stream", s.Stream)
+		r.cfg.Logger.InfoContext(ctx, EventConnected, "server", s.nc.ConnectedServerName(), "stream", s.stream)
 		if r.cfg.Hooks.Ready != nil {
 			r.cfg.Hooks.Ready(true, nil)
 		}
@@ -151,7 +146,6 @@ func (r *Relay) serve(ctx context.Context, s *session) {
 	for i := range r.cfg.Concurrency {
 		group.Go(func() { r.drain(ctx, s, i*lanes/r.cfg.Concurrency) })
 	}
-	group.Go(func() { r.keep(ctx, s) })
 	group.Wait()
 	s.close()
 }
@@ -207,9 +201,6 @@ const (
 	// EventListenFailed (warn): the relay gets no notifications and looks for rows every Config.Poll. Fields "error", "delay".
 	EventListenFailed = "outbox.listen_failed"
 
-	// EventLost (warn): the stream has lost acknowledged messages; their rows are published again. Fields "lane", "rows".
-	EventLost = "outbox.lost"
-
 	// EventRefused (warn): the server refused an event; the relay tries again. Fields "event_id", "attempt", "delay", "error".
 	EventRefused = "outbox.refused"
 
@@ -229,12 +220,8 @@ type Hooks struct {
 }
 
 var (
-	// ErrNoSchema is returned when the database has no table event_outbox of this version.
-	ErrNoSchema = errors.New("outbox: the table event_outbox is missing or not as outbox.Schema makes it: apply outbox.Schema")
-
-	// ErrUnsuitableStream is returned when the stream removes messages on its own, so that lost messages and removed ones could not be told
-	// apart.
-	ErrUnsuitableStream = errors.New("outbox: the stream is not suitable")
+	// ErrNoSchema is returned when the database has no table event_outbox.
+	ErrNoSchema = errors.New("outbox: the table event_outbox is missing: apply outbox.Schema")
 
 	// errSession ends the work on a connection that is closed.
 	errSession = errors.New("outbox: the connection to NATS is closed")

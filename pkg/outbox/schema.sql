@@ -21,12 +21,10 @@ CREATE TABLE IF NOT EXISTS event_outbox (
     created_at     timestamptz NOT NULL DEFAULT now(),
     lane           smallint NOT NULL,
     bytes          integer NOT NULL,
-    state          text NOT NULL CHECK (state IN ('pending', 'published', 'kept', 'set_aside')),
+    state          text NOT NULL CHECK (state IN ('pending', 'set_aside')), -- a published row is deleted
     attempts       integer NOT NULL,
     reason         text,                      -- why it was refused, or set aside
     retry_at       timestamptz,               -- not before
-    stream_seq     bigint,                    -- where the stream has it
-    published_at   timestamptz,
 
     -- Nothing is looked for by its id alone. An index on it would be taken for one, to read a lane in its order, where few
     -- rows are in the lane.
@@ -35,9 +33,7 @@ CREATE TABLE IF NOT EXISTS event_outbox (
 
 CREATE INDEX IF NOT EXISTS event_outbox_pending ON event_outbox (lane, id) WHERE state = 'pending';
 CREATE INDEX IF NOT EXISTS event_outbox_retry ON event_outbox (lane, retry_at) WHERE state = 'pending' AND retry_at IS NOT NULL;
-CREATE INDEX IF NOT EXISTS event_outbox_published ON event_outbox (lane, published_at, stream_seq) WHERE state = 'published';
 CREATE INDEX IF NOT EXISTS event_outbox_set_aside ON event_outbox (lane, id) WHERE state = 'set_aside';
-CREATE INDEX IF NOT EXISTS event_outbox_kept ON event_outbox (published_at) WHERE state = 'kept';
 
 -- Rows come and go: what they leave must not wait for a fifth of the table.
 ALTER TABLE event_outbox SET (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_insert_scale_factor = 0.2);
@@ -68,8 +64,6 @@ BEGIN
     NEW.created_at := now();
     NEW.reason := NULL;
     NEW.retry_at := NULL;
-    NEW.stream_seq := NULL;
-    NEW.published_at := NULL;
     RETURN NEW;
 END $$;
 
@@ -85,5 +79,3 @@ CREATE OR REPLACE TRIGGER event_outbox_arrange BEFORE INSERT ON event_outbox
     FOR EACH ROW EXECUTE FUNCTION event_outbox_arrange();
 CREATE OR REPLACE TRIGGER event_outbox_wake AFTER INSERT ON event_outbox
     FOR EACH STATEMENT EXECUTE FUNCTION event_outbox_wake();
-
-COMMENT ON TABLE event_outbox IS 'expediter outbox 1';

@@ -13,21 +13,23 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/internal/backoff"
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
-	"github.com/expediter-io/expediter/pkg/outbox/internal/readback"
 	"github.com/expediter-io/expediter/pkg/redact"
 )
 
 // session is one connection to NATS. It never reconnects: once it is closed, each message that was sent over it has arrived or never will.
 // A connection that reconnects would send its buffered messages later.
 type session struct {
-	readback.Reader
+	js      jetstream.JetStream
+	nc      *nats.Conn
+	stream  string
+	timeout time.Duration // of each request
 
 	closed chan struct{}
 }
 
 // connect starts a session. It costs one round trip after the connection.
 func (r *Relay) connect(ctx context.Context) (*session, error) {
-	s := &session{Reader: readback.Reader{Stream: r.cfg.Stream, Timeout: r.cfg.PublishTimeout}, closed: make(chan struct{})}
+	s := &session{stream: r.cfg.Stream, timeout: r.cfg.PublishTimeout, closed: make(chan struct{})}
 	var once sync.Once
 	logged := nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 		r.cfg.Logger.WarnContext(ctx, EventConnectionError, "error", err)
@@ -36,10 +38,10 @@ func (r *Relay) connect(ctx context.Context) (*session, error) {
 	opts = append(opts, nats.NoReconnect(), nats.RetryOnFailedConnect(false),
 		nats.ClosedHandler(func(*nats.Conn) { once.Do(func() { close(s.closed) }) }))
 	var err error
-	if s.NC, err = nats.Connect(r.cfg.NATSURL, opts...); err != nil {
+	if s.nc, err = nats.Connect(r.cfg.NATSURL, opts...); err != nil {
 		return nil, fmt.Errorf("outbox: connect to NATS at %s: %w", redact.URL(r.cfg.NATSURL), redact.Error(err))
 	}
-	s.JS, err = jetstream.New(s.NC, jetstream.WithPublishAsyncTimeout(s.Timeout), jetstream.WithDefaultTimeout(s.Timeout))
+	s.js, err = jetstream.New(s.nc, jetstream.WithPublishAsyncTimeout(s.timeout), jetstream.WithDefaultTimeout(s.timeout))
 	if err == nil {
 		err = s.check(ctx)
 	}
@@ -52,10 +54,10 @@ func (r *Relay) connect(ctx context.Context) (*session, error) {
 
 // close ends the session and waits until its goroutines have ended.
 func (s *session) close() {
-	s.NC.Close()
+	s.nc.Close()
 	<-s.closed
-	if s.JS != nil {
-		s.JS.CleanupPublisher()
+	if s.js != nil {
+		s.js.CleanupPublisher()
 	}
 }
 
@@ -65,21 +67,16 @@ func (s *session) alive() bool {
 	case <-s.closed:
 		return false
 	default:
-		return s.NC.IsConnected()
+		return s.nc.IsConnected()
 	}
 }
 
-// check returns ErrUnsuitableStream when published messages cannot be read back from the stream later.
+// check asks the leader of the stream for a sign of life. One round trip.
 func (s *session) check(ctx context.Context) error {
-	info, err := s.Info(ctx)
-	if err != nil {
-		return err
-	}
-	switch c := info.Config; {
-	case c.Retention != jetstream.LimitsPolicy:
-		return fmt.Errorf("%w: %s has the retention %s: want limits", ErrUnsuitableStream, s.Stream, c.Retention)
-	case c.MaxMsgsPerSubject > 0:
-		return fmt.Errorf("%w: %s keeps %d messages of a subject: want no limit", ErrUnsuitableStream, s.Stream, c.MaxMsgsPerSubject)
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	if _, err := s.js.Stream(ctx, s.stream); err != nil {
+		return fmt.Errorf("outbox: stream %s: %w", s.stream, err)
 	}
 	return nil
 }

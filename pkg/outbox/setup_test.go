@@ -3,11 +3,9 @@ package outbox_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -73,25 +71,11 @@ func (p *place) stream(change func(*jetstream.StreamConfig)) {
 	}
 }
 
-// age makes all published rows old enough to be read back.
-func (p *place) age() {
-	p.Helper()
-	p.exec("UPDATE event_outbox SET published_at = published_at - interval '2 hours' WHERE state = 'published'")
-}
-
-// lose removes a message and its id from the stream.
-func (p *place) lose(seq int64) {
-	p.Helper()
-	p.forgets()
-	stream := check.Must(p.js.Stream(p.Context(), contracts.StreamEvents))(p)
-	check.OK(p, stream.DeleteMsg(p.Context(), uint64(seq)))
-}
-
-// config returns the configuration of a relay that lets published rows stay.
+// config returns the configuration of a relay.
 func (p *place) config() outbox.Config {
 	return outbox.Config{
 		Logger: slog.New(slog.NewTextHandler(p.Output(), nil)), NATSOptions: []nats.Option{nats.InProcessServer(p.srv)},
-		Poll: time.Hour, Pool: p.pool, SyncInterval: time.Hour,
+		Poll: time.Hour, Pool: p.pool,
 	}
 }
 
@@ -154,6 +138,12 @@ func query[T any](p *place, sql string, args ...any) T {
 		p.Fatalf("%s: %v", sql, err)
 	}
 	return value
+}
+
+// left returns the number of rows in the table.
+func (p *place) left() int {
+	p.Helper()
+	return query[int](p, "SELECT count(*) FROM event_outbox")
 }
 
 // count returns the number of rows in a state.
@@ -272,65 +262,6 @@ func checkOrder(t testing.TB, ids []string, want []outbox.Event) {
 		last[e.AggregateID] = at
 	}
 	check.Same(t, "events", len(ids), len(want))
-}
-
-// disk is a server whose machine can lose its power, and with it all messages since the last sync.
-type disk struct {
-	testing.TB
-
-	dir, saved string
-	js         jetstream.JetStream
-	nc         *nats.Conn
-	port       int
-	srv        *natsrun.Server
-}
-
-func newDisk(t testing.TB) *disk {
-	t.Helper()
-	d := &disk{TB: t, dir: filepath.Join(t.TempDir(), "store"), saved: filepath.Join(t.TempDir(), "synced")}
-	d.start()
-	t.Cleanup(func() { d.srv.Stop() })
-	d.nc, d.js = natstest.ConnectURL(t, d.srv.URL())
-	return d
-}
-
-func (d *disk) start() {
-	d.Helper()
-	var err error
-	if d.srv, err = natsrun.Start(natsrun.Config{Dir: d.dir, Listen: true, Port: d.port}); err != nil {
-		d.Fatal(err)
-	}
-	if d.port == 0 {
-		check.OK(d, check.Err(fmt.Sscanf(d.srv.URL(), "nats://127.0.0.1:%d", &d.port)))
-	}
-}
-
-// restart stops the server, calls meanwhile, and starts the server. It returns when the test's connection is back: a request on
-// the old connection is lost.
-func (d *disk) restart(meanwhile func() error) {
-	d.Helper()
-	connected := d.nc.StatusChanged(nats.CONNECTED)
-	defer d.nc.RemoveStatusListener(connected)
-	d.srv.Stop()
-	check.OK(d, meanwhile())
-	d.start()
-	select {
-	case <-connected:
-	case <-time.After(patience):
-		d.Fatal("the test's connection does not come back")
-	}
-}
-
-// sync saves the server's folder. The server is away for a moment.
-func (d *disk) sync() {
-	d.Helper()
-	d.restart(func() error { return os.CopyFS(d.saved, os.DirFS(d.dir)) })
-}
-
-// cut restarts the server on the folder that sync saved.
-func (d *disk) cut() {
-	d.Helper()
-	d.restart(func() error { return errors.Join(os.RemoveAll(d.dir), os.CopyFS(d.dir, os.DirFS(d.saved))) })
 }
 
 // as returns a pool of the same database with another role.

@@ -20,10 +20,8 @@ func (r *Relay) measure() error {
 		return nil
 	}
 	m := &meters{meter: r.cfg.Meters.Meter("github.com/expediter-io/expediter/pkg/outbox")}
-	deleted := m.counter("outbox.deleted", "{row}", "Rows deleted, after they were read back or kept.")
 	duplicates := m.counter("outbox.duplicates", "{row}", "Rows published that the stream had already.")
-	lost := m.counter("outbox.lost", "{row}", "Rows that the stream had lost; they are published again.")
-	published := m.counter("outbox.published", "{row}", "Rows that the stream has acknowledged and that are marked.")
+	published := m.counter("outbox.published", "{row}", "Rows that the stream has acknowledged and that are deleted.")
 	refused := m.counter("outbox.refused", "{attempt}", "Times at which the server refused a row that is tried again.")
 	setAside := m.counter("outbox.set_aside", "{row}", "Rows set aside by this relay.")
 	pending := m.gauge("outbox.backlog", "{row}", "Rows of the table that are not yet published, up to 100,000.")
@@ -36,7 +34,7 @@ func (r *Relay) measure() error {
 	registration, err := m.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
 		s := r.Stats()
 		for counter, n := range map[metric.Int64Observable]int64{
-			deleted: s.Deleted, duplicates: s.Duplicates, lost: s.Lost, published: s.Published, refused: s.Refused, setAside: s.SetAside,
+			duplicates: s.Duplicates, published: s.Published, refused: s.Refused, setAside: s.SetAside,
 		} {
 			o.ObserveInt64(counter, n)
 		}

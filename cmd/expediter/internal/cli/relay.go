@@ -26,16 +26,14 @@ import (
 type relayFlags struct {
 	natsFlags
 
-	concurrency  int
-	database     string
-	keep         time.Duration
-	listen       string
-	migrate      bool
-	printSchema  bool
-	requeue      bool
-	status       bool
-	stream       string
-	syncInterval time.Duration
+	concurrency int
+	database    string
+	listen      string
+	migrate     bool
+	printSchema bool
+	requeue     bool
+	status      bool
+	stream      string
 }
 
 func newRelay(g *globals) *cobra.Command {
@@ -48,36 +46,13 @@ func newRelay(g *globals) *cobra.Command {
 	f.register(flags)
 	flags.IntVar(&f.concurrency, "concurrency", 2, "batches under way at a time; each has a connection to the database")
 	flags.StringVar(&f.database, "database", "", "URL of the database (default $DATABASE_URL)")
-	flags.DurationVar(&f.keep, "keep", 0, "how long rows stay once they are safe (default not at all)")
 	flags.StringVar(&f.listen, "listen", service.None, "address for /metrics, /livez and /readyz, such as :9090")
 	flags.BoolVar(&f.migrate, "migrate", false, "make the table first")
 	flags.BoolVar(&f.printSchema, "print-schema", false, "write the SQL that makes the table, and do nothing else")
 	flags.BoolVar(&f.requeue, "requeue", false, "make the rows that were set aside pending again, and do nothing else")
 	flags.BoolVar(&f.status, "status", false, "show the backlog, and do nothing else")
 	flags.StringVar(&f.stream, "stream", "", "stream of the events (default EVENTS)")
-	flags.Var((*syncInterval)(&f.syncInterval), "sync-interval", "sync_interval of the servers, or always (default 2m0s)")
 	return cmd
-}
-
-// syncInterval is a duration, or "always", which is -1.
-type syncInterval time.Duration
-
-func (s *syncInterval) String() string { return "" }
-
-// Type is the name of the value in the help.
-func (s *syncInterval) Type() string { return "duration" }
-
-func (s *syncInterval) Set(text string) error {
-	if text == "always" {
-		*s = -1
-		return nil
-	}
-	d, err := time.ParseDuration(text)
-	if err != nil || d < time.Second {
-		return errors.New("want a duration of at least 1s, or always")
-	}
-	*s = syncInterval(d)
-	return nil
 }
 
 func (f *relayFlags) run(cmd *cobra.Command) error {
@@ -132,7 +107,6 @@ func (f *relayFlags) tellBacklog(ctx context.Context, pool *pgxpool.Pool) error 
 
 func (f *relayFlags) check() error {
 	errs := []error{refuse(f.concurrency < 1 || f.concurrency > 64, "--concurrency %d: want 1 to 64", f.concurrency)}
-	errs = append(errs, refuse(f.keep < 0, "--keep %s: want 0 or more", f.keep))
 	if f.database = cmp.Or(f.database, f.config.Getenv("DATABASE_URL")); f.database == "" {
 		errs = append(errs, errors.New("--database is missing, and there is no DATABASE_URL"))
 	}
@@ -145,7 +119,7 @@ func (f *relayFlags) open(ctx context.Context) (*pgxpool.Pool, error) {
 	if err != nil {
 		return nil, &UsageError{Err: fmt.Errorf("--database: %w", err)} // pgx leaves out the password
 	}
-	config.MaxConns = max(config.MaxConns, int32(f.concurrency)+2) //nolint:gosec // at most 64
+	config.MaxConns = max(config.MaxConns, int32(f.concurrency)+1) //nolint:gosec // at most 64
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("--database: %w", err)
@@ -180,8 +154,8 @@ func (f *relayFlags) relay(ctx context.Context, pool *pgxpool.Pool) error {
 		return err
 	}
 	r, err := outbox.New(ctx, outbox.Config{
-		Concurrency: f.concurrency, Hooks: hooks, Keep: f.keep, Logger: f.logger, Meters: about.meters(),
-		NATSOptions: opts, NATSURL: server, Pool: pool, PublishTimeout: f.timeout, Stream: f.stream, SyncInterval: f.syncInterval,
+		Concurrency: f.concurrency, Hooks: hooks, Logger: f.logger, Meters: about.meters(),
+		NATSOptions: opts, NATSURL: server, Pool: pool, PublishTimeout: f.timeout, Stream: f.stream,
 	})
 	if errors.Is(err, outbox.ErrNoSchema) {
 		return fmt.Errorf("%w (or run with --migrate)", err)
@@ -199,8 +173,7 @@ func (f *relayFlags) relay(ctx context.Context, pool *pgxpool.Pool) error {
 	}
 	r.Run(ctx)
 	s := r.Stats()
-	f.notef("Published %d (%d of them again), deleted %d, refused %d times, set aside %d.\n",
-		s.Published, s.Duplicates, s.Deleted, s.Refused, s.SetAside)
+	f.notef("Published %d (%d of them again), refused %d times, set aside %d.\n", s.Published, s.Duplicates, s.Refused, s.SetAside)
 	if s.LastError != "" {
 		f.notef("The last error, at %s: %s\n", s.LastErrorAt.Format(time.RFC3339), s.LastError)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/cmd/expediter/internal/doctor"
 	deploy "github.com/expediter-io/expediter/deploy/nats"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
@@ -198,7 +199,7 @@ func TestUsers(t *testing.T) {
 	g := newGuarded(t)
 	g.as("admin").healthy()
 	g.as("sys").healthy()
-	for user := range g.seeds {
+	for _, user := range doctor.Users() { // those for backups have all permissions
 		g.as(user, "--as", user).healthy()
 	}
 	r := g.as("publisher").examine(1)

@@ -9,10 +9,9 @@ import (
 // The points that a relay passes, in order. Its process may die between any two of them.
 const (
 	Claimed      = "claimed"      // lanes are locked
-	Acknowledged = "acknowledged" // some rows are in the stream, none is marked
-	Marked       = "marked"       // rows are marked, the transaction is not committed
+	Acknowledged = "acknowledged" // some rows are in the stream, none is deleted
+	Marked       = "marked"       // rows are deleted, the transaction is not committed
 	Committed    = "committed"    // the transaction is committed
-	ReadBack     = "read back"    // rows were found in the stream, none is deleted
 )
 
 // Probe changes a relay for a test.

@@ -50,21 +50,16 @@ func (s *Sender) Deliver(ctx context.Context, n contracts.Notification, payload 
 		r.Payload = payload
 	}
 	d := &deliveries.Delivery{AtOnce: true}
-	ctx, measured := s.cfg.Telemetry.CallApart(ctx, r.Channel)
-	failure, err := s.putItem(ctx, r, d)
+	failure, err := s.putItem(ctx, s.cfg.Telemetry.CallApart, r, d)
 	taken, ok := errors.AsType[*deliveries.TakenError](err)
 	switch {
 	case ok && taken.There.State.Ended():
-		measured.End(natsotel.OutcomeOK, nil)
 		return Known, nil
-	case ok:
-		measured.End(natsotel.OutcomeOK, nil)
+	case ok: // its row is stored
 		return Held, nil
 	case failure != nil:
-		measured.End(string(failure.Kind), failure)
 		return Held, err
 	}
-	measured.End(natsotel.OutcomeOK, nil)
 	s.report(ctx, r, d, nil)
 	return Sent, nil
 }
@@ -91,18 +86,13 @@ func (s *Sender) isHeld(ctx context.Context, r *row) (bool, error) {
 // sendItem stores the item of a row, and its outcome with it. When the store is full or not there, the row is put off, and its
 // attempt does not count.
 func (s *Sender) sendItem(ctx context.Context, r *row, d *deliveries.Delivery) error {
-	call, measured := s.cfg.Telemetry.Call(ctx, r.Channel)
-	failure, err := s.putItem(call, r, d)
-	_, taken := errors.AsType[*deliveries.TakenError](err)
+	failure, err := s.putItem(ctx, s.cfg.Telemetry.Call, r, d)
 	switch {
-	case taken:
-		measured.End(natsotel.OutcomeOK, nil)
+	case err != nil && failure == nil: // taken
 		return err
 	case err != nil:
-		measured.End(string(failure.Kind), failure)
 		return s.later(ctx, r, err)
 	case failure != nil:
-		measured.End(string(failure.Kind), failure)
 		d.Item, d.ProviderID = nil, ""
 		verdict := s.setOutcome(r, d, channel.Receipt{}, failure)
 		if err := s.write(ctx, r, d); err != nil {
@@ -111,14 +101,17 @@ func (s *Sender) sendItem(ctx context.Context, r *row, d *deliveries.Delivery) e
 		s.report(ctx, r, d, failure)
 		return s.follow(ctx, r, d, verdict)
 	}
-	measured.End(natsotel.OutcomeOK, nil)
 	s.report(ctx, r, d, nil)
 	return nil
 }
 
+// measure begins the measurement of a call.
+type measure = func(ctx context.Context, side string) (context.Context, natsotel.Operation)
+
 // putItem writes the item of a row, as delivered, over the row's record. The error is a [*deliveries.TakenError] when another process
 // has written the record. For a message that the inbox never takes there is a failure and no error.
-func (s *Sender) putItem(ctx context.Context, r *row, d *deliveries.Delivery) (failure *channel.Error, err error) {
+func (s *Sender) putItem(ctx context.Context, begin measure, r *row, d *deliveries.Delivery) (failure *channel.Error, err error) {
+	ctx, measured := begin(ctx, r.Channel)
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
 	defer cancel()
 	d.Attempts = append(d.Attempts, deliveries.Attempt{At: time.Now().UTC(), Outcome: deliveries.OutcomeSent, Worker: s.cfg.Worker})
@@ -135,9 +128,12 @@ func (s *Sender) putItem(ctx context.Context, r *row, d *deliveries.Delivery) (f
 	}
 	s.cfg.Passed(PointSent)
 	if _, taken := errors.AsType[*deliveries.TakenError](err); err == nil || taken {
+		measured.End(natsotel.OutcomeOK, nil)
 		return nil, err
 	}
-	if failure = deliveries.ItemFailure(ctx, err); failure.Temporary() {
+	failure = deliveries.ItemFailure(ctx, err)
+	measured.End(string(failure.Kind), failure)
+	if failure.Temporary() {
 		return failure, err
 	}
 	return failure, nil
