@@ -3,14 +3,10 @@ package api
 import (
 	"strings"
 
-	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 )
-
-// inInbox is the partition, after all others, in the position of a row that is in no stream and is found by its item of the inbox.
-const inInbox = contracts.MaxNotifyPartitions
 
 // inInboxToo reports whether a query may select rows of the inbox.
 func (q Query) inInboxToo() bool { return q.Channel == "" || q.Channel == inapp.Name }
@@ -24,25 +20,25 @@ func (q Query) itemSubject() string {
 // readItem reads a row by its item, and reports whether the row is in no stream.
 func readItem(r kvrecord.Record) (row stored, ok bool) {
 	row.at = at(r.Revision)
-	row.at.partition = inInbox
+	row.at.items = true
 	row.Notification, row.key, ok = deliveries.RowAtOnce(r)
 	return row, ok
 }
 
-// place is a place with rows: a partition, or the inbox.
+// place is a place with rows: the stream, or the inbox.
 type place struct {
 	*kvrecord.Stream
 
 	atOnce int  // number of records that are read at a time
-	large  bool // records have the payload of an event
+	large  bool // records are items, and have the payload of an event
 	read   func(kvrecord.Record) (stored, bool)
 }
 
-func (a *API) place(partition int) place {
-	if partition == inInbox {
+func (a *API) place(items bool) place {
+	if items {
 		return place{Stream: a.items, atOnce: deliveries.ItemsAtOnce, large: true, read: readItem}
 	}
-	return place{Stream: a.rows[partition], atOnce: readAtOnce, read: readRow}
+	return place{Stream: a.rows, atOnce: readAtOnce, read: readRow}
 }
 
 // found is a record that was read, with the row in it.
