@@ -13,7 +13,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/internal/consumer"
-	"github.com/expediter-io/expediter/pkg/internal/partition"
 	"github.com/expediter-io/expediter/pkg/jsretry"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 )
@@ -64,32 +63,6 @@ type ApplyOptions struct {
 
 	// Wait bounds the retries while the servers' cluster is not ready. Defaults to jsretry.Wait, a minute.
 	Wait time.Duration
-}
-
-// FindPartitions returns the number of partitions of each service on the server, for AssetOptions.Partitions: 1 where the stream is
-// missing. One round trip for each service that has the setting. While a cluster does not answer it asks again, for up to ten seconds,
-// longer than an election takes.
-func FindPartitions(ctx context.Context, js jetstream.StreamManager, services []string) (map[string]int, error) {
-	found := map[string]int{}
-	for service, name := range map[string]string{ServiceEnricher: StreamEnrichJobs, ServiceNotifier: StreamNotifications} {
-		if !(AssetOptions{Services: services}).wants(service) {
-			continue
-		}
-		var stream jetstream.Stream
-		err := jsretry.Do(ctx, 10*time.Second, func(ctx context.Context) (err error) {
-			stream, err = js.Stream(ctx, name)
-			return err //nolint:wrapcheck // it is wrapped below
-		})
-		switch {
-		case errors.Is(err, jetstream.ErrStreamNotFound):
-			found[service] = 1
-		case err != nil:
-			return nil, fmt.Errorf("contracts: look up stream %s: %w", name, err)
-		default:
-			found[service] = partition.Count(stream.CachedInfo().Config)
-		}
-	}
-	return found, nil
 }
 
 // Apply creates missing streams and updates the settings that differ and can be updated. Placement and metadata that operators added to a
@@ -163,9 +136,6 @@ func applyStream(
 		change.Differences = []Difference{{Stream: want.Name, Missing: true, Fixed: true}}
 		switch {
 		case options.DryRun:
-		case strings.HasPrefix(want.Name, "KV_") && partition.Is(want):
-			change.Err = errors.New("the partition was deleted, and by its declaration its tokens would begin again: restore it from a backup, " +
-				"or have kvlock.Grow make it anew, empty, by `expediter apply --partitions`")
 		default:
 			create := want
 			if strings.HasPrefix(want.Name, "KV_") {
@@ -278,14 +248,9 @@ func Channels() []string { return []string{"email", "inapp", "sms", "webhook", "
 // Consumers returns the declarations of the consumers from which the services pull.
 func Consumers(options AssetOptions) []Consumer {
 	var all []Consumer
-	one := func(service, stream, name string, patterns ...string) {
+	add := func(service, stream, name string, patterns ...string) {
 		if options.wants(service) {
 			all = append(all, Consumer{Stream: stream, Config: consumer.Config(name, options.AckWait, patterns)})
-		}
-	}
-	add := func(service, stream, name string, patterns ...string) {
-		for p := range max(options.partitions(stream), 1) {
-			one(service, partition.Name(stream, p), partition.Name(name, p), patterns...)
 		}
 	}
 	add(ServiceEnricher, StreamEnrichJobs, "enricher", EnrichJobsSubjects)
@@ -294,7 +259,7 @@ func Consumers(options AssetOptions) []Consumer {
 	add(ServiceImporter, StreamImportJobs, "importer-high", "jobs.import."+string(PriorityHigh)+".>")
 	add(ServiceImporter, StreamImportJobs, "importer-low", "jobs.import."+string(PriorityLow)+".>")
 	add(ServiceNotifier, StreamEvents, "notifier", EventsSubjects)
-	one(ServiceNotifier, StreamNotifications, "notifier-expand", NotifyPlanRecordsSubjects) // plans are in the first
+	add(ServiceNotifier, StreamNotifications, "notifier-expand", NotifyPlanRecordsSubjects)
 	for _, channel := range append(Channels(), options.Channels...) {
 		add(ServiceNotifier, StreamNotifications, "notifier-send-"+channel, "notify.send."+channel+".>")
 	}

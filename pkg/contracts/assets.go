@@ -3,12 +3,10 @@ package contracts
 import (
 	"cmp"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/pkg/internal/partition"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 )
@@ -119,9 +117,6 @@ type AssetOptions struct {
 	// of at least 1 MiB. A server refuses a stream whose size it cannot reserve, so set MaxBytes below the account's limit. Defaults to 0:
 	// the declared sizes, 61.1 GiB for all services.
 	MaxBytes int64
-	// Partitions has, by the name of the service, the number of streams and buckets into which its work has been divided, see
-	// [FindPartitions]. Assets and Consumers return those of all partitions. Defaults to 1 each.
-	Partitions map[string]int
 	// Replicas is the number of servers that keep each stream and bucket: 1, 3 or 5. Defaults to 1.
 	Replicas int
 	// Services are the services whose assets are wanted, see [Services]. Defaults to all.
@@ -150,13 +145,12 @@ func (o AssetOptions) wanted(all []jetstream.StreamConfig) []jetstream.StreamCon
 	})
 }
 
-// Streams returns the declarations of the streams that are not buckets, in alphabetical order, then those of other partitions.
+// Streams returns the declarations of the streams that are not buckets, in alphabetical order.
 func Streams(options AssetOptions) []jetstream.StreamConfig {
 	return Assets(options)[:len(streams(options))]
 }
 
-// Buckets returns the declarations of the streams under the buckets, in alphabetical order, then those of other partitions. Bind one with
-// js.KeyValue, and never change it with UpdateKeyValue, which would rewrite settings that kvlock depends on.
+// Buckets returns the declarations of the streams under the buckets, in alphabetical order. Bind one with js.KeyValue, and never change it with UpdateKeyValue, which would rewrite settings that kvlock depends on.
 func Buckets(options AssetOptions) []jetstream.StreamConfig {
 	from := len(streams(options))
 	return Assets(options)[from : from+len(buckets(options))]
@@ -174,39 +168,8 @@ func RepublishSubject(bucket, key string) string {
 	return "rp." + bucket + ".$KV." + bucket + "." + key
 }
 
-// partitions returns the number of partitions that the options give a stream.
-func (o AssetOptions) partitions(stream string) int {
-	switch stream {
-	case StreamEnrichJobs, "KV_" + BucketEnrich:
-		return o.Partitions[ServiceEnricher]
-	case StreamNotifications:
-		return o.Partitions[ServiceNotifier]
-	}
-	return 1
-}
-
-// divided returns the declarations, then those of the other partitions. Each partition has its share of the size.
-func (o AssetOptions) divided(all []jetstream.StreamConfig) []jetstream.StreamConfig {
-	for _, first := range slices.Clone(all) {
-		n := o.partitions(first.Name)
-		for p := 1; p < n; p++ {
-			part := partition.Division{Partitions: n, State: partition.Settled}.Config(first, p, nil)
-			if bucket, is := strings.CutPrefix(part.Name, "KV_"); is {
-				part = partition.Division{Partitions: n, State: partition.Settled}.In(kvlock.StreamConfig(kvlock.BucketConfig{
-					Bucket: bucket, Description: first.Description, Replicas: o.Replicas, Storage: o.Storage,
-				}))
-			} else if first.Name == StreamNotifications { // plans are in the first
-				part.Subjects = []string{partition.Entry(first.Name, p) + NotifySendsSubjects}
-			}
-			part.MaxBytes = first.MaxBytes / int64(n)
-			all = append(all, part)
-		}
-	}
-	return all
-}
-
 func streams(options AssetOptions) []jetstream.StreamConfig {
-	return options.divided(options.wanted([]jetstream.StreamConfig{
+	return options.wanted([]jetstream.StreamConfig{
 		// A full stream drops its oldest messages: operators must be able to act when most is to be repaired.
 		declare(options, jetstream.StreamConfig{
 			Name:        StreamAudit,
@@ -268,7 +231,7 @@ func streams(options AssetOptions) []jetstream.StreamConfig {
 			DiscardNewPerSubject: true,
 			MaxBytes:             20 * gib,
 		}),
-	}))
+	})
 }
 
 // The sizes of the notifier are those of 10 million notifications a month, see docs/operate.md.
@@ -304,7 +267,7 @@ func buckets(options AssetOptions) []jetstream.StreamConfig {
 		}
 		list = append(list, config)
 	}
-	return options.divided(options.wanted(list))
+	return options.wanted(list)
 }
 
 func objects(options AssetOptions) []jetstream.StreamConfig {

@@ -15,7 +15,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
-	"github.com/expediter-io/expediter/pkg/internal/partition"
 )
 
 // Difference is one setting of a stream or consumer on the server that is not as declared.
@@ -73,13 +72,10 @@ var durationFields = []string{"max_age", "duplicate_window", "subject_delete_mar
 // each key by itself; the server adds keys of its own, which start with "_nats.".
 var ownedByOperators = []string{"first_seq", "metadata", "placement"}
 
-// Compare lists the differences of a stream and its declaration, in alphabetical order of the settings. The subjects of a stream that has
-// been divided into partitions are not compared. No round trip.
+// Compare lists the differences of a stream and its declaration, in alphabetical order of the settings. No round
+// trip.
 func Compare(info jetstream.StreamInfo, want jetstream.StreamConfig) ([]Difference, error) {
 	got := info.Config
-	if partition.Count(got) > 1 {
-		want.Subjects, want.SubjectTransform = got.Subjects, got.SubjectTransform
-	}
 	got.Metadata = maps.Clone(got.Metadata)
 	maps.DeleteFunc(got.Metadata, func(key, _ string) bool {
 		_, declared := want.Metadata[key]

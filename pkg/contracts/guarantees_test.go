@@ -1,13 +1,11 @@
 package contracts_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -47,63 +45,6 @@ func TestARowIsStoredOnce(t *testing.T) {
 	check.OK(t, check.Err(js.Publish(t.Context(), subject, nil, jetstream.WithExpectLastSequencePerSubject(0))))
 	check.Failsf(t, check.Err(js.Publish(t.Context(), subject, nil, jetstream.WithExpectLastSequencePerSubject(0))), "stored twice")
 	check.Failsf(t, check.Err(js.Publish(t.Context(), subject, nil)), "stored twice by a publisher that expects nothing")
-}
-
-var errDying = errors.New("the caller dies")
-
-// dying fails before it makes the third partition.
-type dying struct{ jetstream.JetStream }
-
-func (d dying) CreateStream(ctx context.Context, cfg jetstream.StreamConfig) (jetstream.Stream, error) {
-	if cfg.Name == contracts.NotifyStream(2) {
-		return nil, errDying
-	}
-	return d.JetStream.CreateStream(ctx, cfg)
-}
-
-// TestRowsAreDividedOnce has callers divide the rows at the same time, and again, into the number of the first.
-func TestRowsAreDividedOnce(t *testing.T) {
-	t.Parallel()
-	_, js := natstest.Connect(t, natstest.Server(t))
-	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30})
-	check.OK(t, check.Err(contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{})))
-	check.OK(t, check.Err(contracts.ApplyConsumers(t.Context(), js, contracts.Consumers(contracts.AssetOptions{}), contracts.ApplyOptions{})))
-	check.Failsf(t, contracts.DivideNotifications(t.Context(), js, 1), "divided into one")
-	check.Failsf(t, contracts.DivideNotifications(t.Context(), js, contracts.MaxNotifyPartitions+1), "divided into too many")
-	check.Same(t, "partitions before", check.Must(contracts.NotifyPartitions(t.Context(), js))(t), 1)
-
-	check.Is(t, contracts.DivideNotifications(t.Context(), dying{js}, 3), errDying)
-	var all sync.WaitGroup
-	for range 4 {
-		all.Go(func() { check.Is(t, contracts.DivideNotifications(t.Context(), js, 3), nil) })
-	}
-	all.Wait()
-	err := contracts.DivideNotifications(t.Context(), js, 4)
-	other, ok := errors.AsType[*contracts.PartitionsError](err)
-	check.That(t, ok && other.Got == 3 && other.Want == 4, "into another number: %v", err)
-
-	check.Same(t, "partitions", check.Must(contracts.NotifyPartitions(t.Context(), js))(t), 3)
-	subject := check.Must(contracts.NotifySendSubject("email", contracts.RecipientCustomer, "u", "e"))(t)
-	for p := range 3 {
-		to := subject
-		if p > 0 {
-			to = contracts.NotifyStream(p) + "." + subject
-			consumers := check.Must(js.Stream(t.Context(), contracts.NotifyStream(p)))(t).ConsumerNames(t.Context())
-			share := check.Must(js.Stream(t.Context(), contracts.NotifyStream(p)))(t).CachedInfo().Config.MaxBytes
-			first := check.Must(js.Stream(t.Context(), contracts.StreamNotifications))(t).CachedInfo().Config.MaxBytes
-			check.Same(t, "size", share, first/3)
-			count := 0
-			for name := range consumers.Name() {
-				check.That(t, strings.HasPrefix(name, "notifier-send-") && strings.HasSuffix(name, fmt.Sprint("-", p)), "a consumer %s", name)
-				count++
-			}
-			check.Same(t, "consumers", count, len(contracts.Channels()))
-		}
-		ack := check.Must(js.Publish(t.Context(), to, nil, jetstream.WithExpectLastSequencePerSubject(0)))(t)
-		check.Same(t, "stream", ack.Stream, contracts.NotifyStream(p))
-		check.Failsf(t, check.Err(js.Publish(t.Context(), to, nil, jetstream.WithExpectLastSequencePerSubject(0))), "stored twice in %d", p)
-	}
-	check.Same(t, "differences", len(compare(t, js, assets)), 0)
 }
 
 // TestADeadLetterIsStoredOnce: also when the worker that gives the job up again has been away for most of a day.

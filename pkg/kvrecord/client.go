@@ -18,7 +18,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/internal/inbox"
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/internal/mistake"
-	"github.com/expediter-io/expediter/pkg/internal/partition"
 )
 
 // Config configures a [Client]. Only JetStream is required.
@@ -114,7 +113,6 @@ func APIPrefix(js jetstream.JetStream) string { return jsapi.Prefix(js) }
 type Stream struct {
 	*Client
 
-	entry string // begins the subjects of writes; the stream removes it
 	name  string
 	asked sync.Once    // asks for the time at which the stream was created
 	first atomic.Int64 // the first answer to that question, in Unix nanoseconds; 0 until then
@@ -123,19 +121,6 @@ type Stream struct {
 
 // Stream returns the stream with the given name. No round trip: if the stream does not exist, its operations fail.
 func (c *Client) Stream(name string) *Stream { return &Stream{Client: c, name: name} }
-
-// Partition is Stream for partition p, from 0, of the stream with the given name. Only the messages that store records have the partition
-// in their subjects; callers use the subjects of the stream.
-func (c *Client) Partition(name string, p int) *Stream {
-	s := c.Stream(partition.Name(name, p))
-	if p > 0 {
-		s.entry = partition.Entry(name, p)
-	}
-	return s
-}
-
-// To returns the subject of the message that stores a record at subject: in a partition the two differ.
-func (s *Stream) To(subject string) string { return s.api.Target(s.entry + subject) }
 
 // Bucket returns the stream of a KV bucket, as Stream does.
 func (c *Client) Bucket(name string) *Stream { return c.Stream("KV_" + name) }

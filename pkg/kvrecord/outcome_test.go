@@ -39,18 +39,11 @@ func TestPutKnowsTheOutcome(t *testing.T) {
 		{natstest.WriteLost, 1, refused, "other 0"},
 		{natstest.WriteLost, 2, unknown, "other 1"},
 	} {
-		for _, over := range []string{"no record", "a record", "a record of a partition"} {
+		for _, over := range []string{"no record", "a record"} {
 			natstest.RunBubble(t, fmt.Sprintf("%s, %d others, over %s", c.fault, c.others, over), func(t *testing.T, srv *natsrun.Server) {
-				other, js := setup(t, srv)
+				other, _ := setup(t, srv)
 				p := natstest.NewProxy(t, srv)
 				s := open(t, srv, p.Through())
-				if over == "a record of a partition" {
-					create(t, js, func(cfg *jetstream.StreamConfig) {
-						cfg.Name, cfg.Subjects = records+"-1", []string{records + "-1.r.>"}
-						cfg.SubjectTransform = &jetstream.SubjectTransformConfig{Source: records + "-1.>", Destination: ">"}
-					})
-					other, s = other.Partition(records, 1), s.Partition(records, 1)
-				}
 				exists := over != "no record"
 				var over kvrecord.Record
 				if exists {

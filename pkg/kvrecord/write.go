@@ -125,7 +125,7 @@ func (s *Stream) outcome(found, over Record, writer string) (Record, error) {
 
 // send sends a write over a record once.
 func (s *Stream) send(ctx context.Context, w Write, over Record, writer string) (Record, error) {
-	m := &nats.Msg{Subject: s.To(w.Subject), Data: w.Data, Header: make(nats.Header, 4+len(w.Header))}
+	m := &nats.Msg{Subject: s.api.Target(w.Subject), Data: w.Data, Header: make(nats.Header, 4+len(w.Header))}
 	maps.Copy(m.Header, w.Header)
 	if s.cfg.Prepare != nil {
 		s.cfg.Prepare(ctx, w.Subject, m.Header)

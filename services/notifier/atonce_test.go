@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -20,7 +19,7 @@ import (
 // inboxRows are the subjects of the rows of the inbox that are stored.
 func (p *place) inboxRows() (subjects []string) {
 	p.Helper()
-	for subject := range p.rowsIn(0) {
+	for subject := range p.stored() {
 		if key, _, _ := contracts.RowKey(subject); check.Must(contracts.RowOfKey(key))(p).Channel == deliveries.Inbox {
 			subjects = append(subjects, subject)
 		}
@@ -66,16 +65,12 @@ func TestAStoredRowOfTheInboxIsListedOnce(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t))
 	p.directory(users(contracts.RecipientRestaurantUser, 9)...)
-	n := p.start(&pigeon{}, partitioned)
+	n := p.start(&pigeon{})
 	p.publish(event("e", "RESERVATION_REQUESTED", func(e *contracts.Event) {
 		e.RecipientType, e.NotBefore = contracts.RecipientRestaurantUser, time.Now().UTC()
 	}))
 	p.settled(18)
-	stored := map[string]uint64{}
-	for part := range n.cfg.Partitions {
-		maps.Copy(stored, p.rowsIn(part))
-	}
-	check.Same(t, "stored", len(stored), 18)
+	check.Same(t, "stored", len(p.stored()), 18)
 	for i := range 9 {
 		page := check.Must(n.Notifications(t.Context(), Query{UserID: fmt.Sprint("u", i)}))(t)
 		check.Same(t, "rows of a user", len(page.Notifications), 2)

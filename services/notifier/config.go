@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/channel"
@@ -43,10 +42,6 @@ type Config struct {
 
 	// MaxRecipients is the largest number of recipients of one event. Defaults to 1,000,000.
 	MaxRecipients int `env:"NOTIFIER_MAX_RECIPIENTS"`
-
-	// Partitions is the number of streams into which the rows are divided, by user. contracts.DivideNotifications makes these streams;
-	// with CreateAssets, Start calls it. At most 64. Defaults to 1.
-	Partitions int `env:"NOTIFIER_PARTITIONS"`
 
 	// Resolver finds the recipients of an event instead of the directory. Defaults to none.
 	Resolver recipient.Resolver `env:"-"`
@@ -110,7 +105,6 @@ func Check(environment map[string]string) (service.BaseConfig, error) {
 func (cfg Config) withDefaults() Config {
 	cfg.BaseConfig = cfg.WithDefaults(":8006", 32)
 	cfg.DisableAfter = cmp.Or(cfg.DisableAfter, 5*24*time.Hour)
-	cfg.Partitions = cmp.Or(cfg.Partitions, 1)
 	cfg.RulesEvery = cmp.Or(cfg.RulesEvery, 2*time.Second)
 	return cfg
 }
@@ -130,9 +124,6 @@ func (cfg Config) validate() (*rulesStore, error) {
 	}
 	if cfg.MaxRecipients < 0 {
 		bad("MaxRecipients (NOTIFIER_MAX_RECIPIENTS) is %d: want a positive number", cfg.MaxRecipients)
-	}
-	if cfg.Partitions < 1 || cfg.Partitions > contracts.MaxNotifyPartitions {
-		bad("Partitions (NOTIFIER_PARTITIONS) is %d: want 1 to %d", cfg.Partitions, contracts.MaxNotifyPartitions)
 	}
 	if cfg.RulesEvery < minRulesEvery {
 		bad("RulesEvery (NOTIFIER_RULES_EVERY) is %s: want at least %s", cfg.RulesEvery, minRulesEvery)

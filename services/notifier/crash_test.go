@@ -3,7 +3,6 @@ package notifier
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -11,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -56,13 +54,12 @@ func TestKilledNotifiers(t *testing.T) { //nolint:tparallel // the cells of the 
 		name        string
 		on          func(t testing.TB) *crash.Servers
 		once        bool
-		parts       int      // into how many streams the rows come to be divided
 		at          []string // in the small form
 		small, long int      // events
 		crew        int
 	}{
 		{name: "one server", on: crash.OneServer, at: allPoints, small: 10, long: 200},
-		{name: "one server, killed", on: crash.MortalServer, parts: 2, at: []string{plan.PointRecord, fanout.PointRow, deliver.PointSent}, small: 6, long: 50},
+		{name: "one server, killed", on: crash.MortalServer, at: []string{plan.PointRecord, fanout.PointRow, deliver.PointSent}, small: 6, long: 50},
 		{name: "three servers, the leader killed", on: crash.ThreeServers, at: []string{deliver.PointSent}, small: 4, long: 50},
 		{name: "at most once", on: crash.OneServer, once: true, at: callPoints, small: 6, long: 50},
 	} {
@@ -71,7 +68,7 @@ func TestKilledNotifiers(t *testing.T) { //nolint:tparallel // the cells of the 
 				t.Parallel()
 			}
 			c := &cell{
-				T: t, on: test.on(t), once: test.once, parts: test.parts, users: 5, crew: 1, events: test.small, at: test.at, chaos: 1,
+				T: t, on: test.on(t), once: test.once, users: 5, crew: 1, events: test.small, at: test.at, chaos: 1,
 				random: rand.New(rand.NewPCG(seed, uint64(len(test.name)))), seed: seed, wants: map[string]want{},
 			}
 			if crash.Long() {
@@ -92,8 +89,6 @@ type cell struct {
 	events int
 	on     *crash.Servers
 	once   bool
-	parts  int         // into how many streams the rows come to be divided, 0 for not at all
-	split  atomic.Bool // they are
 	random *rand.Rand
 	seed   uint64
 	users  int // of each kind
@@ -138,10 +133,7 @@ func (c *cell) play() {
 	var trouble sync.WaitGroup
 	c.trouble(&trouble)
 	portion := max(1, c.events/(len(c.at)+1))
-	for i, point := range c.at {
-		if i == len(c.at)/3 && c.parts > 0 {
-			c.divide()
-		}
+	for _, point := range c.at {
 		c.die(point, portion)
 	}
 	c.publish(max(0, c.events-c.published))
@@ -183,28 +175,11 @@ func (c *cell) prepare() {
 	}
 }
 
-// divide divides the rows while the crew works, which is killed, one after the other, for one that knows of that.
-func (c *cell) divide() {
-	c.Helper()
-	check.OK(c, natstest.UntilAnswered(c.T, func(ctx context.Context) error { return contracts.DivideNotifications(ctx, c.js, c.parts) }))
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.split.Store(true)
-	for i, p := range c.hands {
-		c.hands[i] = c.spawn("", 0)
-		p.Kill()
-		c.accidents.workers[nameOf(p)] = "was killed"
-		c.accidents.kills++
-	}
-}
-
 // spawn starts a notifier that dies when it comes to a point for the n-th time.
 func (c *cell) spawn(point string, n int) *crash.Process {
 	c.Helper()
 	d := c.duty
-	if d.Point, d.After = point, n; c.split.Load() {
-		d.Parts = c.parts
-	}
+	d.Point, d.After = point, n
 	return notifiers.Start(c, d)
 }
 
@@ -307,9 +282,6 @@ func (c *cell) consumers() map[string][]string {
 	for _, channel := range []string{"inapp", "email", "webhook", "webpush"} {
 		name := "notifier-send-" + channel
 		all[contracts.StreamNotifications] = append(all[contracts.StreamNotifications], name)
-		for p := 1; p < c.parts && c.split.Load(); p++ {
-			all[contracts.NotifyStream(p)] = append(all[contracts.NotifyStream(p)], fmt.Sprint(name, "-", p))
-		}
 	}
 	return all
 }

@@ -297,21 +297,18 @@ func (c *cell) away(begun time.Time) bool {
 func (c *cell) judgeStream() {
 	c.Helper()
 	rows := map[string]bool{}
-	for p := range max(c.parts, 1) {
-		var info *jetstream.StreamInfo
-		c.ask(func(ctx context.Context) error {
-			stream, err := c.js.Stream(ctx, contracts.NotifyStream(p))
-			if err == nil {
-				info, err = stream.Info(ctx, jetstream.WithSubjectFilter(contracts.NotifySendsSubjects))
-			}
-			return err
-		})
-		check.That(c, len(info.State.Subjects) > 0, "no row is in partition %d", p)
-		for subject, n := range info.State.Subjects {
-			key, _, _ := contracts.RowKey(subject)
-			rows[key] = true
-			check.Same(c, subject+" is there, times", n, 1)
+	var info *jetstream.StreamInfo
+	c.ask(func(ctx context.Context) error {
+		stream, err := c.js.Stream(ctx, contracts.StreamNotifications)
+		if err == nil {
+			info, err = stream.Info(ctx, jetstream.WithSubjectFilter(contracts.NotifySendsSubjects))
 		}
+		return err
+	})
+	for subject, n := range info.State.Subjects {
+		key, _, _ := contracts.RowKey(subject)
+		rows[key] = true
+		check.Same(c, subject+" is there, times", n, 1)
 	}
 	unstored := c.judgeUnstored(rows)
 	check.Same(c, "rows are in the streams, or in the inbox", len(rows)+unstored, len(c.wants))

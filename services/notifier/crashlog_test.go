@@ -231,7 +231,6 @@ type duty struct {
 	Mail      string // where mail is handed in
 	Once      bool   // at most
 	Pages     int    // how large the pages of plans become, in bytes
-	Parts     int    // into how many streams the rows are divided
 	Point     string // where it dies; "" is nowhere
 	PushKey   string // the key of VAPID
 	Rules     string // a file
@@ -300,7 +299,7 @@ func (d duty) config() (cfg Config, done func(), err error) {
 			AckWait: ackWait, Concurrency: inFlight, CreateAssets: true, Listen: "-", MaxBytes: 16 << 30,
 			Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})),
 		},
-		Partitions: d.Parts, Rules: d.Rules, pageBytes: d.Pages,
+		Rules: d.Rules, pageBytes: d.Pages,
 	}
 	for _, c := range []channel.Channel{mail, hooks, push} {
 		cfg.Channels = append(cfg.Channels, Channel{

@@ -21,7 +21,7 @@ func TestADigestIsCancelled(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		p := newPlace(t, srv)
 		birds := &pigeon{}
-		n := p.start(birds, partitioned, func(c *Config) {
+		n := p.start(birds, func(c *Config) {
 			c.Rules = writeRules(t, "version: 1\nevents:\n"+
 				"  X: {CUSTOMER: {scope: user, channels: [pigeon], category: c, digest: {every: 5m}}}\n"+
 				"  Y: {CUSTOMER: {scope: user, channels: [pigeon]}}")

@@ -33,7 +33,6 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/natsapi"
 	"github.com/expediter-io/expediter/services/notifier/internal/pages"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
-	rows "github.com/expediter-io/expediter/services/notifier/internal/row"
 	"github.com/expediter-io/expediter/services/notifier/internal/throttle"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
@@ -123,12 +122,21 @@ func (n *Notifier) spec() service.Spec {
 	}
 }
 
+// streams returns the names of the streams that the notifier needs.
+func (n *Notifier) streams() []string {
+	streams := []string{
+		contracts.StreamDead, contracts.StreamEvents, contracts.StreamNotifications,
+		"KV_" + contracts.BucketDeliveries, "KV_" + contracts.BucketDirectory, "KV_" + contracts.BucketInbox, "KV_" + contracts.BucketJobs,
+	}
+	if n.cfg.CreateAssets { // an administrator makes it in the operators' account
+		streams = append(streams, contracts.StreamAudit)
+	}
+	return streams
+}
+
 // open makes the stores, the workers and the API.
 func (n *Notifier) open(ctx context.Context, s *service.Service) (err error) {
 	n.telemetry = s.Telemetry
-	if err := n.checkPartitions(ctx, s.JetStream); err != nil {
-		return err
-	}
 	if err := n.openStores(ctx, s); err != nil {
 		return err
 	}
@@ -160,7 +168,7 @@ func (n *Notifier) open(ctx context.Context, s *service.Service) (err error) {
 	n.api = api.New(n.records, api.Config{
 		Audit:     audit.New(audit.Config{JetStream: s.JetStream, Logger: n.cfg.Logger, Source: name}),
 		Cancelled: n.cancelled, Deliveries: n.deliveries, Digests: n.digests,
-		Directory: n.Directory, Health: n.health, Partitions: n.partitions(s.JetStream), Planner: n.planner,
+		Directory: n.Directory, Health: n.health, Planner: n.planner,
 		Publisher: publisher, Reader: n.reader,
 		Telemetry: s.Telemetry, Tested: n.tested(), Channels: channels,
 	})
@@ -228,7 +236,7 @@ func (n *Notifier) openPlanner(s *service.Service) (err error) {
 		resolver = recipient.Once(n.cfg.Resolver)
 	}
 	n.planner = plan.New(n.records, plan.Config{
-		MaxRecipients: n.cfg.MaxRecipients, PageBytes: n.cfg.pageBytes, Partitions: n.cfg.Partitions, Passed: n.cfg.passed,
+		MaxRecipients: n.cfg.MaxRecipients, PageBytes: n.cfg.pageBytes, Passed: n.cfg.passed,
 		Resolver: recipient.Carried(resolver),
 		Route:    n.rules.route, Rules: n.rules.rules.Load,
 	})
@@ -251,19 +259,19 @@ const eventsConsumer = "notifier"
 
 // addWorkers makes the workers: one for events, one for plans, and one for each channel, so that none delays another.
 func (n *Notifier) addWorkers(s *service.Service) error {
-	add := func(stream, consumer string, concurrency, partitions int) (*worker.Worker, error) {
+	add := func(stream, consumer string, concurrency int) (*worker.Worker, error) {
 		return s.Worker(consumer, worker.Config{
-			Concurrency: concurrency, Consumer: consumer, Hooks: n.cfg.hooks, Partitions: partitions, Stream: stream,
+			Concurrency: concurrency, Consumer: consumer, Hooks: n.cfg.hooks, Stream: stream,
 		})
 	}
-	w, err := add(contracts.StreamEvents, eventsConsumer, 0, 1)
+	w, err := add(contracts.StreamEvents, eventsConsumer, 0)
 	if err == nil {
 		err = worker.Handle(w, contracts.EventsSubjects, n.planPolicy(), n.planEvent)
 	}
 	if err != nil {
 		return err
 	}
-	if w, err = add(contracts.StreamNotifications, "notifier-expand", expansions, 1); err == nil {
+	if w, err = add(contracts.StreamNotifications, "notifier-expand", expansions); err == nil {
 		err = worker.Handle(w, contracts.NotifyPlanRecordsSubjects, expandPolicy(), n.expandPlan)
 	}
 	if err != nil {
@@ -271,7 +279,7 @@ func (n *Notifier) addWorkers(s *service.Service) error {
 	}
 	inbox := Channel{Channel: n.Inbox, Timeout: inboxTimeout}
 	for _, c := range append([]Channel{inbox}, n.cfg.Channels...) {
-		w, err := add(contracts.StreamNotifications, "notifier-send-"+c.Name(), n.slots(c), n.cfg.Partitions)
+		w, err := add(contracts.StreamNotifications, "notifier-send-"+c.Name(), n.slots(c))
 		if err != nil {
 			return err
 		}
@@ -323,7 +331,7 @@ func (n *Notifier) sender(c Channel, paused func(subject string) bool) (*deliver
 		AtMostOnce: c.AtMostOnce, Cancelled: n.cancelled, Channel: c.Channel, Digests: n.digests, Health: known,
 		Deliveries: n.deliveries, Logger: n.cfg.Logger, Passed: n.cfg.passed, Paused: paused,
 		Payload: n.payload, Preferences: n.PreferencesURL, Profiles: n.Directory, Read: n.read, Retries: c.Retries,
-		Rows: rows.Open(n.records), Slots: n.slots(c),
+		Rows: n.records.Stream(contracts.StreamNotifications), Slots: n.slots(c),
 		Telemetry: n.telemetry, Throttles: n.throttle, Timeout: c.Timeout, Worker: host + "-" + strconv.Itoa(os.Getpid()),
 	}
 	return deliver.New(cfg)

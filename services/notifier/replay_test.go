@@ -43,7 +43,7 @@ func TestRowsThatFailedAreSentAgain(t *testing.T) {
 	var mood atomic.Value
 	mood.Store(channel.KindRejected)
 	birds := moody(&mood)
-	n := p.start(birds, listening, partitioned)
+	n := p.start(birds, listening)
 	w := newWeb(t, n)
 	tell := func(id string) {
 		p.publish(event(id, "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = contracts.RecipientRestaurantUser }))

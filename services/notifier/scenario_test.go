@@ -93,7 +93,7 @@ func TestAnotherPayloadUnderTheSameIDIsRefused(t *testing.T) {
 	for _, letter := range p.letters() {
 		check.Says(t, letter.Error, "under this id")
 	}
-	check.Same(t, "planned anew", len(p.rowsIn(0)), 0)
+	check.Same(t, "planned anew", len(p.stored()), 0)
 }
 
 // The document's scenario 3: everything is delivered again, events, plans and rows, as it is when acknowledgements were

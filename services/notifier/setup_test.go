@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -192,16 +193,19 @@ func (p *place) until(condition string, met func() bool) {
 // rows are the subjects of all rows that there are, and how often each was stored, or delivered without being stored.
 func (p *place) rows() map[string]uint64 {
 	p.Helper()
-	all := map[string]uint64{}
-	for part := range check.Must(contracts.NotifyPartitions(p.Context(), p.js))(p) {
-		for subject, times := range p.rowsIn(part) {
-			all[subject] += times
-		}
-	}
+	all := maps.Clone(p.stored())
 	for _, row := range p.atOnce() {
 		all[check.Must(row.Subject())(p)]++
 	}
 	return all
+}
+
+// stored are the subjects of the rows that are stored, and how often each was.
+func (p *place) stored() map[string]uint64 {
+	p.Helper()
+	stream := check.Must(p.js.Stream(p.Context(), contracts.StreamNotifications))(p)
+	info := check.Must(stream.Info(p.Context(), jetstream.WithSubjectFilter(contracts.NotifySendsSubjects)))(p)
+	return info.State.Subjects
 }
 
 // atOnce are the rows that were delivered without being stored.
@@ -221,17 +225,6 @@ func (p *place) atOnce() (rows []contracts.Notification) {
 	}
 	return rows
 }
-
-// rowsIn are those of a partition.
-func (p *place) rowsIn(part int) map[string]uint64 {
-	p.Helper()
-	stream := check.Must(p.js.Stream(p.Context(), contracts.NotifyStream(part)))(p)
-	info := check.Must(stream.Info(p.Context(), jetstream.WithSubjectFilter(contracts.NotifySendsSubjects)))(p)
-	return info.State.Subjects
-}
-
-// partitioned has the rows of a notifier divided.
-func partitioned(c *Config) { c.Partitions = 3 }
 
 // expanded waits until an event is known to have all its rows, which is noted after the last of them is there to be sent.
 func (p *place) expanded(n *Notifier, id string) *plan.Event {

@@ -65,16 +65,12 @@ func (f *natsFlags) exportFrom(ctx context.Context, js jetstream.JetStream, user
 		return 0, &UsageError{Err: err}
 	}
 	who := kind + "." + id
-	all, err := keptOf(ctx, js, user, who)
-	if err != nil {
-		return 0, err
-	}
 	records, err := f.records(js)
 	if err != nil {
 		return 0, err
 	}
 	defer records.Close()
-	for _, of := range append([]kept{{"KV_" + contracts.BucketDirectory, []string{"$KV.directory." + who}}}, all...) {
+	for _, of := range append([]kept{{"KV_" + contracts.BucketDirectory, []string{"$KV.directory." + who}}}, keptOf(who)...) {
 		written, err := f.exportStream(ctx, records.Stream(of.stream), of)
 		if n += written; err != nil {
 			return n, fmt.Errorf("%w: export from %s: %w", errUnavailable, of.stream, err)
@@ -100,32 +96,13 @@ type kept struct {
 
 // keptOf returns the places with messages under the id of a user, except the record in the directory and dead
 // letters.
-func keptOf(ctx context.Context, js jetstream.JetStream, user, who string) ([]kept, error) {
-	streams, err := rowsOf(ctx, js, user)
-	if err != nil {
-		return nil, err
-	}
-	all := []kept{{"KV_" + contracts.BucketDirectory, []string{"$KV.directory.member.*.*." + who}}}
-	for _, stream := range streams {
-		all = append(all, kept{stream, []string{sentTo(who)}})
-	}
-	return append(all, []kept{
+func keptOf(who string) []kept {
+	return []kept{
+		{"KV_" + contracts.BucketDirectory, []string{"$KV.directory.member.*.*." + who}},
+		{contracts.StreamNotifications, []string{sentTo(who)}},
 		{"KV_" + contracts.BucketDeliveries, []string{"$KV.deliveries.*.*." + who, "$KV.deliveries.*.*.*." + who}},
 		{"KV_" + contracts.BucketInbox, []string{"$KV.inbox." + who + ".*"}},
-	}...), nil
-}
-
-// rowsOf returns the streams that may have rows of a user: the first, and the user's partition. One round trip.
-func rowsOf(ctx context.Context, js jetstream.JetStream, user string) ([]string, error) {
-	n, err := contracts.NotifyPartitions(ctx, js)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errUnavailable, err)
 	}
-	streams := []string{contracts.StreamNotifications}
-	if p := contracts.NotifyPartition(user, n); p > 0 {
-		streams = append(streams, contracts.NotifyStream(p))
-	}
-	return streams, nil
 }
 
 // sentTo returns a filter for the subjects of the rows of a user.
@@ -265,11 +242,7 @@ func (f *natsFlags) erase(
 	if known {
 		n++
 	}
-	all, err := keptOf(ctx, js, user, who)
-	if err != nil {
-		return n, err
-	}
-	for _, of := range all {
+	for _, of := range keptOf(who) {
 		removed, err := purge(ctx, js, records, of, dry)
 		if n += removed; err != nil {
 			return n, fmt.Errorf("%w: remove from %s: %w", errUnavailable, of.stream, err)

@@ -48,8 +48,6 @@ func subjectsOf(t *testing.T, kind contracts.RecipientType, user string) (subjec
 }
 
 // oddUser has an id with everything that means something in a subject.
-const partitions = 8 // of rows: that of the user is not the first
-
 const oddUser = "carla+1@example.com *.>"
 
 // storeUsers stores a message on each subject of a user as a customer and as an administrator, and of two customers whose ids
@@ -58,18 +56,10 @@ func storeUsers(t *testing.T, srv *natsrun.Server) (js jetstream.JetStream, cust
 	t.Helper()
 	_, js = natstest.Connect(t, srv)
 	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{})))
-	check.OK(t, contracts.DivideNotifications(t.Context(), js, partitions))
-	check.That(t, contracts.NotifyPartition(oddUser, partitions) > 0, "the rows of the user are in the first stream")
 	customer, admin = subjectsOf(t, contracts.RecipientCustomer, oddUser), subjectsOf(t, contracts.RecipientAdmin, oddUser)
 	for i, subject := range slices.Concat(
 		customer, admin, subjectsOf(t, contracts.RecipientCustomer, "e1"), subjectsOf(t, contracts.RecipientCustomer, "RESTAURANT"),
 	) {
-		if key, _, ok := contracts.RowKey(subject); ok && strings.HasPrefix(subject, "notify.send.") {
-			of := check.Must(contracts.RowOfKey(key))(t)
-			if p := contracts.NotifyPartition(of.UserID, partitions); p > 0 {
-				subject = contracts.NotifyStream(p) + "." + subject
-			}
-		}
 		check.OK(t, check.Err(js.Publish(t.Context(), subject, fmt.Appendf(nil, `{"n":%d}`, i))))
 	}
 	inbox := check.Must(js.KeyValue(t.Context(), contracts.BucketInbox))(t)
@@ -125,7 +115,7 @@ func TestForgetRemovesWhatIsKeptOfAUser(t *testing.T) {
 	for i, subject := range []string{customer[len(customer)-1], admin[len(admin)-1]} {
 		check.OK(t, check.Err(worker.PublishDeadLetter(t.Context(), js, "dead", worker.DeadLetter{
 			Attempts: 5, Consumer: "email", DeadAt: time.Now(), Error: "refused", ID: fmt.Sprint(i), MaxAttempts: 5, Payload: []byte("{}"),
-			Reason: worker.ReasonExhausted, Sequence: uint64(i + 1), Signature: "refused", Stream: contracts.NotifyStream(contracts.NotifyPartition(oddUser, partitions)), Subject: subject,
+			Reason: worker.ReasonExhausted, Sequence: uint64(i + 1), Signature: "refused", Stream: contracts.StreamNotifications, Subject: subject,
 		})))
 	}
 	forget := []string{"forget", oddUser, "--type", "CUSTOMER"}

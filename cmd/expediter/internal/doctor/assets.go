@@ -27,7 +27,7 @@ var advisory = map[string]bool{"description": true, "max_bytes": true, "max_cons
 // options returns the options of the declarations for a target.
 func (e *examination) options(t target) contracts.AssetOptions {
 	options := e.Assets
-	options.Partitions, options.Replicas, options.Services = t.partitions, e.replicas(), t.services
+	options.Replicas, options.Services = e.replicas(), t.services
 	return options
 }
 

@@ -97,10 +97,9 @@ type examination struct {
 
 // target is an account with the services whose streams are in it.
 type target struct {
-	account    string // "" for the user's own
-	js         jetstream.JetStream
-	partitions map[string]int // the numbers of partitions, nil when they are not known
-	services   []string
+	account  string // "" for the user's own
+	js       jetstream.JetStream
+	services []string
 }
 
 // name names the account.
@@ -311,11 +310,6 @@ func (e *examination) target(ctx context.Context, account string, services []str
 	if err != nil { // an invalid name
 		e.skipf("account %s: %v", account, err)
 		return
-	}
-	asked, cancel := context.WithTimeout(ctx, once)
-	defer cancel()
-	if t.partitions, err = contracts.FindPartitions(asked, t.js, services); err != nil {
-		e.skipf("partitions of %s: %v", strings.Join(services, ", "), err)
 	}
 	e.targets = append(e.targets, t)
 }

@@ -251,14 +251,14 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	defer private.Close()
 	for _, status := range []int{301, 302, 303, 307, 308} {
 		far := httptest.NewServer(http.RedirectHandler(private.URL, status))
-		client := check.Must(remote.New(remote.Config{Key: "s3cr3t", URL: far.URL}))(t)
+		client := check.Must(remote.New(remote.Config{Key: "s3cr3t", URL: far.URL + "/s3cr3t"}))(t)
 		_, err := client.Search(t.Context(), pizzaHouse)
 		check.Says(t, failure(t, err, provider.KindMisconfigured).Error(), "redirects are not followed")
 		client.Close()
 		far.Close()
 		_, err = client.Search(t.Context(), pizzaHouse) // now that nobody listens there
 		failed := failure(t, err, provider.KindUnavailable)
-		check.That(t, !strings.Contains(failed.Error(), "POST"), "the error has the address: %v", failed)
+		check.That(t, !strings.Contains(failed.Error(), "s3cr3t"), "the error has the path of the URL: %v", failed)
 	}
 }
 
@@ -274,6 +274,13 @@ func TestNoCallIsMadeInAPause(t *testing.T) {
 		check.That(s.T, s.called() == 1 && failed.RetryAfter == time.Second && s.Held(), "%d calls, %v; want none in the pause", s.called(), failed)
 		elapse(time.Nanosecond)
 		check.Is(s.T, s.search(), nil)
+		// Pauses are kept, and the breaker stays closed, however many there are.
+		s.answers(text(429, "", "Retry-After", "1"))
+		for range 8 {
+			s.wants(provider.KindRateLimited)
+			elapse(time.Second)
+		}
+		check.Same(s.T, "calls", s.called(), 2+8)
 	})
 }
 

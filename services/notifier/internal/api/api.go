@@ -26,14 +26,13 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/digest"
 	"github.com/expediter-io/expediter/services/notifier/internal/health"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
-	"github.com/expediter-io/expediter/services/notifier/internal/row"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
 // ErrUnknownEvent is returned for an event that was not published, or to which no rule applies.
 var ErrUnknownEvent = errors.New("there is no such event")
 
-// Config holds the parts that the API works on. All but Partitions are required.
+// Config holds the parts that the API works on. All are required.
 type Config struct {
 	Audit      *audit.Log
 	Channels   map[string]channel.Channel // the channels with addresses, by name
@@ -42,7 +41,6 @@ type Config struct {
 	Directory  *recipient.Directory
 	Health     *health.Store
 	Deliveries *deliveries.Store
-	Partitions func(ctx context.Context) (int, error) // returns the number of streams into which the rows are divided; nil for one
 	Planner    *plan.Planner
 	Publisher  *contracts.Publisher
 	Telemetry  *natsotel.Telemetry // nil for none
@@ -55,16 +53,14 @@ type API struct {
 	cfg        Config
 	deliveries *kvrecord.Stream
 	items      *kvrecord.Stream // of the inbox
-	rows       *row.Streams
+	rows       *kvrecord.Stream
 }
 
 // New returns an API. No round trip.
 func New(records *kvrecord.Client, cfg Config) *API {
-	if cfg.Partitions == nil {
-		cfg.Partitions = func(context.Context) (int, error) { return 1, nil }
-	}
 	return &API{
-		cfg: cfg, deliveries: records.Bucket(contracts.BucketDeliveries), items: records.Bucket(contracts.BucketInbox), rows: row.Open(records),
+		cfg: cfg, deliveries: records.Bucket(contracts.BucketDeliveries), items: records.Bucket(contracts.BucketInbox),
+		rows: records.Stream(contracts.StreamNotifications),
 	}
 }
 

@@ -143,14 +143,8 @@ func (a *API) concerns(ctx context.Context, e *plan.Event, c Cancellation) (bool
 	if err != nil {
 		return false, err
 	}
-	partitions, _, err := a.partitions(ctx, q)
-	if err != nil {
-		return false, err
-	}
-	for _, p := range partitions {
-		if rows, _, err := a.rows[p].Subjects(ctx, q.subject(), 0); err != nil || len(rows) > 0 {
-			return true, err
-		}
+	if rows, _, err := a.rows.Subjects(ctx, q.subject(), 0); err != nil || len(rows) > 0 {
+		return true, err
 	}
 	if items, _, err := a.items.Subjects(ctx, q.itemSubject(), 0); err != nil || len(items) > 0 {
 		return true, err

@@ -27,10 +27,7 @@ type position struct {
 	// an event with a plan is refused, because it does not tell which rows of the plan were read.
 	digest bool
 
-	// partition is the partition of the next record, or inInbox.
-	partition int
-
-	// items reports whether revision is the revision of an item of the inbox, after the records.
+	// items reports whether revision is the revision of an item of the inbox, after the records of the stream.
 	items bool
 
 	end bool
@@ -48,8 +45,6 @@ func (p position) String() string {
 		return digestCursor + strconv.FormatUint(p.revision, 36)
 	case p.items:
 		return itemsCursor + strconv.FormatUint(p.revision, 36)
-	case p.partition > 0:
-		return rowsCursor + strconv.Itoa(p.partition) + "-" + strconv.FormatUint(p.revision, 36)
 	case p.revision > 0:
 		return strconv.FormatUint(p.revision, 36)
 	default:
@@ -57,9 +52,9 @@ func (p position) String() string {
 	}
 }
 
-// The cursor of a position in a plan begins with planCursor, in the digests after the plan with digestCursor, in the items of the
-// inbox with itemsCursor, and in a partition other than the first with rowsCursor.
-const planCursor, digestCursor, itemsCursor, rowsCursor = "p-", "d-", "i-", "r-"
+// The cursor of a position in a plan begins with planCursor, in the digests after the plan with digestCursor, and in the items
+// of the inbox with itemsCursor.
+const planCursor, digestCursor, itemsCursor = "p-", "d-", "i-"
 
 // parse reads a cursor, "" for the beginning.
 func parse(text string) (p position, err error) {
@@ -73,18 +68,11 @@ func parse(text string) (p position, err error) {
 		p.index, failed = strconv.Atoi(index)
 		err = errors.Join(err, failed)
 	} else {
-		var failed error
-		if in, ok := strings.CutPrefix(text, rowsCursor); ok {
-			partition, revision, _ := strings.Cut(in, "-")
-			p.partition, failed = strconv.Atoi(partition)
-			text = revision
-		}
 		text, p.digest = strings.CutPrefix(text, digestCursor)
 		text, p.items = strings.CutPrefix(text, itemsCursor)
 		p.revision, err = strconv.ParseUint(text, 36, 64)
-		err = errors.Join(err, failed)
 	}
-	if err != nil || p.part < 0 || p.index < 0 || p.partition < 0 || p.revision == 0 && !strings.HasPrefix(text, planCursor) {
+	if err != nil || p.part < 0 || p.index < 0 || p.revision == 0 && !strings.HasPrefix(text, planCursor) {
 		return p, unknownCursor()
 	}
 	return p, nil
@@ -123,50 +111,25 @@ func (a *API) find(ctx context.Context, q Query, from position, most int) (part,
 	}
 }
 
-// partitions returns the partitions that may have rows for a query: all n, or, when the query names a user, the first and the user's.
-func (a *API) partitions(ctx context.Context, q Query) (of []int, n int, err error) {
-	if n, err = a.cfg.Partitions(ctx); err != nil {
-		return nil, 0, err
-	}
-	for p := range n {
-		if p == 0 || q.UserID == "" || p == contracts.NotifyPartition(q.UserID, n) {
-			of = append(of, p)
-		}
-	}
-	return of, n, nil
-}
-
-// through calls in for each partition that may have rows for a query, and then for inInbox, from a position on, until in has looked at
-// as many records as most.
-func (a *API) through(
-	ctx context.Context, q Query, from position, most int, in func(p, n int, from position, most int) (part, error),
-) (all part, err error) {
-	partitions, n, err := a.partitions(ctx, q)
-	if err != nil {
-		return part{}, err
-	}
-	if q.inInboxToo() {
-		partitions = append(partitions, inInbox)
-	}
-	for _, p := range partitions {
+// through calls in for the stream of rows, and then for the items of the inbox if the query may select any, from a position on, until in
+// has looked at as many records as most.
+func (a *API) through(q Query, from position, most int, in func(at place, from position, most int) (part, error)) (all part, err error) {
+	for _, items := range []bool{false, true} {
 		switch {
-		case p < from.partition:
+		case items && !q.inInboxToo(), from.items && !items:
 			continue
 		case all.looked >= most:
-			all.next = position{partition: p, revision: 1}
+			all.next = position{items: items, revision: 1}
 			return all, nil
-		case p > from.partition:
-			from = position{partition: p}
+		case items && !from.items:
+			from = position{items: true}
 		}
-		found, err := in(p, n, from, most-all.looked)
+		found, err := in(a.place(items), from, most-all.looked)
 		if err != nil {
 			return part{}, err
 		}
-		for i := range found.rows {
-			found.rows[i].at.partition = p
-		}
 		all.rows, all.looked, all.next = append(all.rows, found.rows...), all.looked+found.looked, found.next
-		if all.next.partition = p; !all.next.end {
+		if all.next.items = items; !all.next.end {
 			return all, nil
 		}
 	}
@@ -174,24 +137,19 @@ func (a *API) through(
 	return all, nil
 }
 
-// ofUser returns rows of a user, by partition in the order in which they were stored, and then rows of the inbox that are in no stream. The server
-// finds their subjects by the first tokens, the channels and kinds of recipients. One round trip for each of at most two partitions,
-// one for the inbox, and one for each 512 rows of the user.
+// ofUser returns rows of a user in the order in which they were stored, and then rows of the inbox that are in no stream. The server finds
+// their subjects by the first tokens, the channels and kinds of recipients. One round trip for the stream, one for the inbox, and one for
+// each 512 rows of the user.
 func (a *API) ofUser(ctx context.Context, q Query, from position, most int) (part, error) {
-	return a.through(ctx, q, from, most, func(p, _ int, from position, most int) (part, error) {
-		subject := q.subject()
-		if p == inInbox {
-			subject = q.itemSubject()
-		}
-		return a.among(ctx, p, subjectsOf(ctx, a.place(p).Stream, subject), from, most)
+	return a.through(q, from, most, func(in place, from position, most int) (part, error) {
+		return a.among(ctx, in, subjectsOf(ctx, in.Stream, in.filter(q)), from, most)
 	})
 }
 
-// ofAll returns rows of all users and events, by partition in the order in which they were stored, and then rows of the inbox that are in no stream.
-// One round trip, and one for each partition that it reads to the end.
+// ofAll returns rows of all users and events in the order in which they were stored, and then rows of the inbox that are in no stream. At
+// most two round trips.
 func (a *API) ofAll(ctx context.Context, q Query, from position, most int) (part, error) {
-	return a.through(ctx, q, from, most, func(p, _ int, from position, most int) (part, error) {
-		in := a.place(p)
+	return a.through(q, from, most, func(in place, from position, most int) (part, error) {
 		found, next, err := in.Scan(ctx, from.revision, most)
 		if err != nil {
 			return part{}, err
@@ -214,17 +172,15 @@ func (a *API) ofEvent(ctx context.Context, q Query, from position, most int) (pa
 	switch {
 	case errors.Is(err, plan.ErrNotFound):
 		// There was no plan, or it has expired. Then only the last rows may be left: rows of a next channel.
-		return a.through(ctx, q, from, most, func(p, n int, from position, most int) (part, error) {
-			if p == inInbox { // items cannot be found by event
-				return part{next: position{end: true}}, nil
-			}
-			return a.among(ctx, p, a.rowsIn(ctx, p, n, q.key(), q.digestKey()), from, most)
-		})
+		if from.items { // items cannot be found by event
+			return part{}, unknownCursor()
+		}
+		return a.among(ctx, a.place(false), a.subjectsOfRows(ctx, q.key(), q.digestKey()), from, most)
 	case err != nil:
 		return part{}, err
 	case from.digest:
 		return a.digestsOf(ctx, q, from, most)
-	case from.revision > 0 || from.partition > 0:
+	case from.revision > 0:
 		return part{}, unknownCursor()
 	}
 	found, err := a.ofPlan(ctx, p, q, from, most)
@@ -237,9 +193,9 @@ func (a *API) ofEvent(ctx context.Context, q Query, from position, most int) (pa
 	}, err
 }
 
-// digestsOf returns the digests whose id is the event's, from a position on. All are in the first partition.
+// digestsOf returns the digests whose id is the event's, from a position on.
 func (a *API) digestsOf(ctx context.Context, q Query, from position, most int) (part, error) {
-	found, err := a.among(ctx, 0, a.rowsIn(ctx, 0, 1, q.digestKey()), from, most)
+	found, err := a.among(ctx, a.place(false), a.subjectsOfRows(ctx, q.digestKey()), from, most)
 	found.next.digest = !found.next.end
 	for i := range found.rows {
 		found.rows[i].at.digest = true
@@ -250,12 +206,11 @@ func (a *API) digestsOf(ctx context.Context, q Query, from position, most int) (
 // readAtOnce is the number of rows that are read before the rows beyond the wanted ones are dropped.
 const readAtOnce = 2048
 
-// among returns the rows of a partition at subjects, in the order in which they were stored, from a position on, and no more rows than
+// among returns the rows of a place at subjects, in the order in which they were stored, from a position on, and no more rows than
 // most. It reads the rows of all subjects, and keeps no more than the returned rows and readAtOnce others. subjects may yield a subject
 // more than once.
-func (a *API) among(ctx context.Context, partition int, subjects iter.Seq2[[]string, error], from position, most int) (part, error) {
-	in := a.place(partition)
-	var kept []found
+func (a *API) among(ctx context.Context, in place, subjects iter.Seq2[[]string, error], from position, most int) (part, error) {
+	var kept []stored
 	for list, err := range subjects {
 		if err != nil {
 			return part{}, err
@@ -266,29 +221,24 @@ func (a *API) among(ctx context.Context, partition int, subjects iter.Seq2[[]str
 				return part{}, err
 			}
 			for _, r := range records {
-				if r.Revision >= from.revision {
-					kept = append(kept, in.find(r))
+				if row, ok := in.read(r); ok && r.Revision >= from.revision {
+					kept = append(kept, row)
 				}
 			}
-			slices.SortFunc(kept, func(a, b found) int { return cmp.Compare(a.revision, b.revision) })
-			kept = slices.CompactFunc(kept, func(a, b found) bool { return a.revision == b.revision })
+			slices.SortFunc(kept, func(a, b stored) int { return cmp.Compare(a.at.revision, b.at.revision) })
+			kept = slices.CompactFunc(kept, func(a, b stored) bool { return a.at.revision == b.at.revision })
 			kept = kept[:min(len(kept), most+1)]
 		}
 	}
-	p := part{looked: min(len(kept), most), next: position{end: true}}
+	p := part{rows: kept, looked: min(len(kept), most), next: position{end: true}}
 	if len(kept) > most {
-		p.next, kept = at(kept[most].revision), kept[:most]
-	}
-	for _, f := range kept {
-		if row, ok := f.row(); ok {
-			p.rows = append(p.rows, row)
-		}
+		p.rows, p.next = kept[:most], at(kept[most].at.revision)
 	}
 	return p, nil
 }
 
-// rowsIn yields the subjects of rows in a partition of n, from the keys of their records in the bucket of deliveries.
-func (a *API) rowsIn(ctx context.Context, partition, n int, filters ...string) iter.Seq2[[]string, error] {
+// subjectsOfRows yields the subjects of rows, from the keys of their records in the bucket of deliveries.
+func (a *API) subjectsOfRows(ctx context.Context, filters ...string) iter.Seq2[[]string, error] {
 	return func(yield func([]string, error) bool) {
 		for _, filter := range filters {
 			for keys, err := range subjectsOf(ctx, a.deliveries, a.deliveries.Key(filter)) {
@@ -296,9 +246,6 @@ func (a *API) rowsIn(ctx context.Context, partition, n int, filters ...string) i
 				for _, key := range keys {
 					tokens := strings.Split(key, ".")
 					tokens = tokens[len(tokens)-keyTokens:]
-					if user, err := contracts.DecodeToken(tokens[3]); partition > 0 && (err != nil || contracts.NotifyPartition(user, n) != partition) {
-						continue
-					}
 					subjects = append(subjects, strings.Join([]string{"notify.send", tokens[1], tokens[2], tokens[3], tokens[0]}, "."))
 				}
 				if !yield(subjects, err) {
@@ -330,7 +277,7 @@ func readRow(r kvrecord.Record) (row stored, ok bool) {
 	}
 	row.at, row.key = at(r.Revision), key
 	if n, err := contracts.Decode[contracts.Notification](r.Data); err == nil {
-		row.Notification = n
+		row.Notification, row.Payload = n, nil // so that many rows can be held
 	}
 	return row, true
 }

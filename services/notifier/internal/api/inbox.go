@@ -3,14 +3,10 @@ package api
 import (
 	"strings"
 
-	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 )
-
-// inInbox is the partition, after all others, in the position of a row that is in no stream and is found by its item of the inbox.
-const inInbox = contracts.MaxNotifyPartitions
 
 // inInboxToo reports whether a query may select rows of the inbox.
 func (q Query) inInboxToo() bool { return q.Channel == "" || q.Channel == inapp.Name }
@@ -24,38 +20,23 @@ func (q Query) itemSubject() string {
 // readItem reads a row by its item, and reports whether the row is in no stream.
 func readItem(r kvrecord.Record) (row stored, ok bool) {
 	row.at = at(r.Revision)
-	row.at.partition = inInbox
+	row.at.items = true
 	row.Notification, row.key, ok = deliveries.RowAtOnce(r)
 	return row, ok
 }
 
-// place is a place with rows: a partition, or the inbox.
+// place is a place with rows: the stream, or the inbox.
 type place struct {
 	*kvrecord.Stream
 
-	atOnce int  // number of records that are read at a time
-	large  bool // records have the payload of an event
+	atOnce int // number of records that are read at a time
 	read   func(kvrecord.Record) (stored, bool)
+	filter func(Query) string // of the subjects that a query selects
 }
 
-func (a *API) place(partition int) place {
-	if partition == inInbox {
-		return place{Stream: a.items, atOnce: deliveries.ItemsAtOnce, large: true, read: readItem}
+func (a *API) place(items bool) place {
+	if items {
+		return place{Stream: a.items, atOnce: deliveries.ItemsAtOnce, read: readItem, filter: Query.itemSubject}
 	}
-	return place{Stream: a.rows[partition], atOnce: readAtOnce, read: readRow}
-}
-
-// found is a record that was read, with the row in it.
-type found struct {
-	revision uint64
-	row      func() (stored, bool)
-}
-
-// find returns a record in the form in which it is kept until the wanted ones are known: an item without its payload.
-func (p place) find(r kvrecord.Record) found {
-	if !p.large { // most items are not returned
-		return found{revision: r.Revision, row: func() (stored, bool) { return p.read(r) }}
-	}
-	row, ok := p.read(r)
-	return found{revision: r.Revision, row: func() (stored, bool) { return row, ok }}
+	return place{Stream: a.rows, atOnce: readAtOnce, read: readRow, filter: Query.subject}
 }

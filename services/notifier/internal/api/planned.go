@@ -40,14 +40,8 @@ func (a *API) ofPlan(ctx context.Context, p *plan.Plan, q Query, from position, 
 	return found, nil
 }
 
-// candidate is a place at which a row of a plan can be.
-type candidate struct {
-	partition int
-	subject   string
-}
-
-// candidatesIn returns the places of all rows that recipients of a plan can have.
-func candidatesIn(p *plan.Plan, recipients []contracts.Recipient) (all []candidate, err error) {
+// candidatesIn returns the subjects of all rows that recipients of a plan can have.
+func candidatesIn(p *plan.Plan, recipients []contracts.Recipient) (all []string, err error) {
 	for _, r := range recipients {
 		route := p.Routes[r.RecipientType]
 		for _, channel := range route.All() {
@@ -55,24 +49,23 @@ func candidatesIn(p *plan.Plan, recipients []contracts.Recipient) (all []candida
 			if err != nil {
 				return nil, fmt.Errorf("plan of %.80q: %w", p.EventID, err)
 			}
-			all = append(all, candidate{p.Partition(r.UserID), subject})
+			all = append(all, subject)
 		}
 	}
 	return all, nil
 }
 
 // there returns the rows at candidates, in their order. from is the position of the first candidate.
-func (a *API) there(ctx context.Context, q Query, candidates []candidate, from position) (rows []stored, err error) {
+func (a *API) there(ctx context.Context, q Query, candidates []string, from position) (rows []stored, err error) {
 	positions := make(map[string]int, len(candidates)) // by the key of the row
-	wanted := map[int][]string{}                       // by partition
-	for i, c := range candidates {
-		if key, _, ok := contracts.RowKey(c.subject); ok && q.matches(key) {
+	var wanted []string
+	for i, subject := range candidates {
+		if key, _, ok := contracts.RowKey(subject); ok && q.matches(key) {
 			positions[key] = from.index + i
-			wanted[c.partition] = append(wanted[c.partition], c.subject)
+			wanted = append(wanted, subject)
 		}
 	}
-	get := func(partition int, subjects []string) error {
-		in := a.place(partition)
+	get := func(in place, subjects []string) error {
 		for some := range slices.Chunk(subjects, in.atOnce) {
 			found, err := in.GetMany(ctx, some)
 			if err != nil {
@@ -88,10 +81,8 @@ func (a *API) there(ctx context.Context, q Query, candidates []candidate, from p
 		}
 		return nil
 	}
-	for partition, subjects := range wanted {
-		if err := get(partition, subjects); err != nil {
-			return nil, err
-		}
+	if err := get(a.place(false), wanted); err != nil {
+		return nil, err
 	}
 	var items []string
 	for key := range positions {
@@ -99,7 +90,7 @@ func (a *API) there(ctx context.Context, q Query, candidates []candidate, from p
 			items = append(items, item)
 		}
 	}
-	if err := get(inInbox, items); err != nil {
+	if err := get(a.place(true), items); err != nil {
 		return nil, err
 	}
 	slices.SortFunc(rows, func(a, b stored) int { return cmp.Compare(a.at.index, b.at.index) })

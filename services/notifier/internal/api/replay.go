@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -106,21 +105,6 @@ func (a *API) replayAll(ctx context.Context, rows []Notification, q Query, answe
 // errGone is returned for a row that its stream no longer has.
 var errGone = errors.New("the row is not kept any more")
 
-// rowAt returns the row of a user at a subject, and its stream: the user's partition, or the first. Up to two round
-// trips.
-func (a *API) rowAt(ctx context.Context, userID, subject string) (rows *kvrecord.Stream, found kvrecord.Record, err error) {
-	partitions, _, err := a.partitions(ctx, Query{UserID: userID})
-	if err != nil {
-		return nil, found, err
-	}
-	for _, p := range slices.Backward(partitions) {
-		if found, err = a.rows[p].Get(ctx, subject); err != nil || len(found.Data) > 0 {
-			return a.rows[p], found, err
-		}
-	}
-	return nil, found, errGone
-}
-
 // replay replays one row, and reports whether this call did so.
 func (a *API) replay(ctx context.Context, n Notification, q Query) (bool, error) {
 	of, err := contracts.RowOfKey(n.key)
@@ -131,9 +115,12 @@ func (a *API) replay(ctx context.Context, n Notification, q Query) (bool, error)
 	if err != nil {
 		return false, err
 	}
-	rows, found, err := a.rowAt(ctx, of.UserID, subject)
+	found, err := a.rows.Get(ctx, subject)
 	if err != nil {
 		return false, err
+	}
+	if len(found.Data) == 0 {
+		return false, errGone
 	}
 	read, err := contracts.Decode[contracts.Notification](found.Data)
 	if err != nil { // the row still cannot be read
@@ -160,11 +147,11 @@ func (a *API) replay(ctx context.Context, n Notification, q Query) (bool, error)
 		return false, err
 	}
 	if !mine { // another process has recorded the replay, and may have died
-		if there, err := rows.Get(ctx, msg.Subject); err != nil || there.Revision > 0 {
+		if there, err := a.rows.Get(ctx, msg.Subject); err != nil || there.Revision > 0 {
 			return false, err
 		}
 	}
-	_, err = rows.Put(ctx, kvrecord.Write{Subject: msg.Subject, Header: msg.Header, Data: msg.Data})
+	_, err = a.rows.Put(ctx, kvrecord.Write{Subject: msg.Subject, Header: msg.Header, Data: msg.Data})
 	if errors.Is(err, kvrecord.ErrConflict) {
 		return false, nil
 	}

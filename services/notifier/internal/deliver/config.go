@@ -21,12 +21,12 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/natsotel"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/cancel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/digest"
-	rows "github.com/expediter-io/expediter/services/notifier/internal/row"
 	"github.com/expediter-io/expediter/services/notifier/internal/throttle"
 )
 
@@ -106,8 +106,8 @@ type Config struct {
 	// waits. An attempt whose caller died counts, but is no failure. Defaults to 5 s, 1 min, 5 min, 30 min, 2 h.
 	Retries []time.Duration
 
-	// Rows are the streams of rows. The row of the next channel is stored in the same stream. Required.
-	Rows *rows.Streams
+	// Rows is the stream of the rows. Required.
+	Rows *kvrecord.Stream
 
 	// Slots is the number of rows that this process sends at a time. Health gives endpoints shares of the slots.
 	// Defaults to 1,024.

@@ -118,7 +118,6 @@ type row struct {
 	to      contracts.Endpoint // the user's address on the channel
 	sealed  bool               // the digest takes no more events
 	single  *digest.Item       // the only event of a digest
-	stream  string             // the stream with the row
 }
 
 // Work sends one row, unless it has ended, or is to wait. It never acts on a read alone: it calls the channel after an attempt has
@@ -131,7 +130,7 @@ func (s *Sender) Work(ctx context.Context, job *worker.Job[contracts.Notificatio
 	}
 	_, replay, _ := contracts.RowKey(job.Subject)
 	late := job.Deliveries > 1 || replay > 0 || n.FallbackOf != "" || n.Address != ""
-	r := &row{Notification: n, carried: n.Payload, key: key, late: late, stream: job.Stream}
+	r := &row{Notification: n, carried: n.Payload, key: key, late: late}
 	d := &deliveries.Delivery{State: deliveries.Pending}
 	if r.late {
 		if d, err = s.cfg.Deliveries.Get(ctx, key); err != nil {

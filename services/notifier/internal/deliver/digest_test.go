@@ -171,7 +171,7 @@ func TestADigestThatEndsTakesNothingMore(t *testing.T) {
 		n.storeEvent("e1", hourly)
 		elapse(time.Minute)
 		subject := check.Must(contracts.NotifySendSubject("bird", "CUSTOMER", "u", "digest:c:2000-01-01T01:00:00Z"))(n)
-		row := check.Must(n.rows[0].Get(n.Context(), subject))(n)
+		row := check.Must(n.rows.Get(n.Context(), subject))(n)
 		check.OK(n, s.Policy().OnDeadLetter(n.Context(), worker.DeadLetter{Payload: row.Data, Subject: subject}))
 		n.storeEvent("e2", hourly)
 		elapse(3 * time.Hour)

@@ -210,17 +210,15 @@ func TestADeadLetterOfAnAddressIsFollowed(t *testing.T) {
 	})
 }
 
-// TestADeadLetterIsFollowedInItsPartition has a row given up whose workers died.
-func TestADeadLetterIsFollowedInItsPartition(t *testing.T) {
+// TestADeadLetterIsFollowed has a row given up whose workers died.
+func TestADeadLetterIsFollowed(t *testing.T) {
 	inNest(t, func(n *nest) {
-		check.OK(n, contracts.DivideNotifications(n.Context(), n.js, 3))
 		data := check.Must(contracts.Encode(contracts.Notification{
 			EventID: "e", UserID: "u", RecipientType: "CUSTOMER", Channel: "bird", EventType: "X", Fallback: []string{"fish"}, CreatedAt: time.Now().UTC(),
 		}))(n)
 		letter := worker.DeadLetter{Subject: "notify.send.bird.CUSTOMER.u.e", Payload: data}
-		letter.Stream = contracts.NotifyStream(2)
 		check.OK(n, n.sender("b", &bird{}, profile{}).Policy().OnDeadLetter(n.Context(), letter))
-		next := check.Must(n.rows[2].Get(n.Context(), "notify.send.fish.CUSTOMER.u.e"))(n)
-		check.That(n, next.Revision > 0, "the partition of the row has none that follows it")
+		next := check.Must(n.rows.Get(n.Context(), "notify.send.fish.CUSTOMER.u.e"))(n)
+		check.That(n, next.Revision > 0, "no row follows it")
 	})
 }

@@ -177,7 +177,7 @@ func (s *Sender) onDeadLetter(ctx context.Context, letter worker.DeadLetter) err
 	if !ok {
 		return nil
 	}
-	r := &row{key: key, late: true, stream: letter.Stream}
+	r := &row{key: key, late: true}
 	if err := s.decode(letter.Header, letter.Payload, &r.Notification); err != nil { // the next channel is not known
 		s.cfg.Logger.WarnContext(ctx, "notifier: a row that is dead-lettered cannot be read", "key", key, "error", err)
 	}

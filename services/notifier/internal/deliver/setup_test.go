@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
@@ -25,7 +26,6 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/digest"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
-	rows "github.com/expediter-io/expediter/services/notifier/internal/row"
 	"github.com/expediter-io/expediter/services/notifier/internal/throttle"
 )
 
@@ -92,7 +92,7 @@ type nest struct {
 	js         jetstream.JetStream
 	srv        *natsrun.Server
 	thro       *throttle.Store
-	rows       *rows.Streams
+	rows       *kvrecord.Stream
 }
 
 const rowKey = "e.bird.CUSTOMER.u"
@@ -109,7 +109,7 @@ func inNest(t *testing.T, f func(n *nest)) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		js, records := recordtest.Open(t, srv)
 		f(&nest{
-			T: t, deliveries: deliveries.New(records), digs: digest.New(records), js: js, rows: rows.Open(records), srv: srv,
+			T: t, deliveries: deliveries.New(records), digs: digest.New(records), js: js, rows: records.Stream(contracts.StreamNotifications), srv: srv,
 			thro: throttle.New(records),
 		})
 	})

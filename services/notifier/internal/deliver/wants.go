@@ -291,7 +291,7 @@ func (s *Sender) follow(ctx context.Context, r *row, d *deliveries.Delivery, ver
 	return nil
 }
 
-// put stores a row that follows another, once, in the same stream, and returns the error for the worker if that
+// put stores a row that follows another, once, and returns the error for the worker if that
 // fails.
 func (s *Sender) put(ctx context.Context, r *row, next contracts.Notification) error {
 	next.Payload = r.carried
@@ -303,7 +303,7 @@ func (s *Sender) put(ctx context.Context, r *row, next contracts.Notification) e
 	if err != nil {
 		return worker.Cancel(err)
 	}
-	_, err = s.cfg.Rows.Named(r.stream).Put(ctx, kvrecord.Write{Subject: msg.Subject, Header: msg.Header, Data: msg.Data})
+	_, err = s.cfg.Rows.Put(ctx, kvrecord.Write{Subject: msg.Subject, Header: msg.Header, Data: msg.Data})
 	if err != nil && !errors.Is(err, kvrecord.ErrConflict) {
 		s.log(ctx, slog.LevelWarn, r, "the row that follows is not stored yet", "next", next.Channel, "address", next.Address, "error", err)
 		return worker.Snooze(storeSnooze) // when it is delivered again, it has ended, and follow is called again

@@ -60,7 +60,7 @@ type Expander struct {
 	js     jetstream.JetStream // for publishing without waiting
 	passed func(point string)
 	reader *plan.Reader
-	rows   *row.Streams
+	rows   *kvrecord.Stream
 }
 
 // New returns an expander. passed is called at each point, in tests; it may be nil. No round trip. The caller closes
@@ -73,7 +73,7 @@ func New(nc *nats.Conn, records *kvrecord.Client, passed func(point string)) (*E
 	if err != nil {
 		return nil, fmt.Errorf("notifier: %w", err)
 	}
-	return &Expander{js: js, passed: passed, reader: plan.NewReader(records), rows: row.Open(records)}, nil
+	return &Expander{js: js, passed: passed, reader: plan.NewReader(records), rows: records.Stream(contracts.StreamNotifications)}, nil
 }
 
 // Close ends the publisher. No call may be under way.
@@ -217,7 +217,7 @@ func (x *expansion) deliver(ctx context.Context, n contracts.Notification) error
 		return fmt.Errorf("plan of %.80q: %w", x.plan.EventID, err)
 	}
 	x.passed(PointRow)
-	return x.put(ctx, x.rows[x.plan.Partition(n.UserID)], msg)
+	return x.put(ctx, msg)
 }
 
 // store stores the rows of the plan, and calls deliver with the rows that the inbox may deliver.
@@ -260,7 +260,6 @@ func (x *expansion) store(ctx context.Context, deliver func(contracts.Notificati
 type sent struct {
 	future jetstream.PubAckFuture
 	msg    *nats.Msg
-	stream *kvrecord.Stream
 }
 
 func (x *expansion) send(n contracts.Notification, encoder *row.Encoder) (sent, error) {
@@ -268,9 +267,9 @@ func (x *expansion) send(n contracts.Notification, encoder *row.Encoder) (sent, 
 	if err != nil {
 		return sent{}, err
 	}
-	s := sent{msg: msg, stream: x.rows[x.plan.Partition(n.UserID)]}
+	s := sent{msg: msg}
 	// The option writes into the headers. A second attempt, see settle, replaces its value.
-	to := &nats.Msg{Subject: s.stream.To(msg.Subject), Data: msg.Data, Header: msg.Header}
+	to := &nats.Msg{Subject: msg.Subject, Data: msg.Data, Header: msg.Header}
 	s.future, err = x.js.PublishMsgAsync(to, jetstream.WithExpectLastSequencePerSubject(0))
 	switch {
 	case errors.Is(err, nats.ErrMaxPayload):
@@ -297,12 +296,12 @@ func (x *expansion) settle(ctx context.Context, s sent) error {
 	case <-ctx.Done():
 		return fmt.Errorf("%w: store %s: %w", kvrecord.ErrUnavailable, s.msg.Subject, context.Cause(ctx))
 	}
-	return x.put(ctx, s.stream, s.msg)
+	return x.put(ctx, s.msg)
 }
 
 // put stores a row, unless it is stored already.
-func (x *expansion) put(ctx context.Context, to *kvrecord.Stream, msg *nats.Msg) error {
-	_, err := to.Put(ctx, kvrecord.Write{Subject: msg.Subject, Header: msg.Header, Data: msg.Data})
+func (x *expansion) put(ctx context.Context, msg *nats.Msg) error {
+	_, err := x.rows.Put(ctx, kvrecord.Write{Subject: msg.Subject, Header: msg.Header, Data: msg.Data})
 	if err != nil && !errors.Is(err, kvrecord.ErrConflict) {
 		return err
 	}

@@ -63,9 +63,6 @@ type Plan struct {
 	// Pages is the number of pages with the recipients. 0 means that Entries has them.
 	Pages int `json:"pages,omitempty"`
 
-	// Partitions is the number of streams with the rows of the plan, by user. 0 means the first stream alone.
-	Partitions int `json:"partitions,omitempty"`
-
 	// Payload is the payload of the event.
 	Payload json.RawMessage `json:"payload,omitempty"`
 
@@ -111,10 +108,6 @@ func (p *Plan) Row(entry contracts.Recipient, channel string) contracts.Notifica
 	}
 	return row
 }
-
-// Partition returns the partition with the rows of a user. It does not change, so a row goes to the same stream in
-// each attempt.
-func (p *Plan) Partition(userID string) int { return contracts.NotifyPartition(userID, p.Partitions) }
 
 // begins returns the time at which the recipients are notified on the first channels.
 func (p *Plan) begins() time.Time {

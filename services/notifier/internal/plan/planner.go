@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nuid"
@@ -48,9 +47,6 @@ type Config struct {
 	// PageBytes bounds a page without its last entry, in bytes. A plan that is no larger is complete in its record.
 	// Defaults to 128 KiB, which is also the maximum.
 	PageBytes int
-
-	// Partitions is the number of streams for the rows of a plan. Defaults to 1.
-	Partitions int
 
 	// Passed is called at each point, in tests. Defaults to nothing.
 	Passed func(point string)
@@ -260,9 +256,6 @@ func (p *Planner) resolve(ctx context.Context, e contracts.Event, fingerprint st
 	plan := &Plan{
 		Attempt: nuid.Next(), CreatedAt: time.Now().UTC(), EventID: e.EventID, EventType: e.EventType, Fingerprint: fingerprint,
 		NotBefore: e.NotBefore, Payload: e.Payload, Routes: map[contracts.RecipientType]rules.Route{}, Rules: r.rules,
-	}
-	if p.cfg.Partitions > 1 && !strings.HasPrefix(e.EventID, contracts.DigestIDPrefix) { // else the first stream
-		plan.Partitions = p.cfg.Partitions
 	}
 	w := writer{planner: p, plan: plan}
 	for _, q := range r.queries {

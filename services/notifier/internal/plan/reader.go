@@ -32,9 +32,6 @@ func Decode(data []byte) (*Plan, error) {
 	if p.EventID == "" || p.Attempt == "" || p.Pages < 0 {
 		return nil, errors.New("plan record: it has no event_id, no attempt, or fewer pages than none")
 	}
-	if p.Partitions < 0 || p.Partitions > contracts.MaxNotifyPartitions {
-		return nil, fmt.Errorf("plan record: it has %d partitions, at most %d", p.Partitions, contracts.MaxNotifyPartitions)
-	}
 	return &p, nil
 }
 
