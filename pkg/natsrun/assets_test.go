@@ -157,8 +157,8 @@ func TestSingleConfigurationTakesTheAccounts(t *testing.T) {
 	check.OK(t, os.WriteFile(path, []byte(opened), 0o600))
 	opts, err := server.ProcessConfigFile(path)
 	check.OK(t, err)
-	check.That(t, opts.SystemAccount == "SYS" && len(opts.Nkeys) == 7,
-		"single.conf with the accounts: got %v and %d users, want 7", err, len(opts.Nkeys))
+	check.That(t, opts.SystemAccount == "SYS" && len(opts.Nkeys) == 10,
+		"single.conf with the accounts: got %v and %d users, want 10", err, len(opts.Nkeys))
 }
 
 func TestServerStartsFromTheDeployedFile(t *testing.T) {

@@ -88,9 +88,8 @@ func start(t *testing.T) *site {
 	t.Cleanup(func() { check.OK(t, n.Stop()) })
 	check.OK(t, n.Directory.Put(t.Context(), contracts.Recipient{
 		RecipientType: "CUSTOMER", UserID: "ada", Addresses: map[string]string{"sms": "+1"}, Locale: "he", TimeZone: "Asia/Jerusalem",
-		OptOut: map[string][]string{"*": {"sms"}}, Mute: map[string]time.Time{"news": time.Now().Add(24 * time.Hour)},
+		Mute: map[string]time.Time{"news": time.Now().Add(24 * time.Hour)},
 	}))
-	check.OK(t, n.Directory.OptIn(t.Context(), "CUSTOMER", "ada", "*", "sms"))
 	publisher := check.Must(contracts.NewPublisher(js, contracts.PublisherConfig{Source: "/test"}))(t)
 	check.OK(t, check.Err(publisher.Publish(t.Context(), contracts.Event{
 		EventID: "evt-1", EventType: "HELLO", AggregateType: "USER", UserID: "ada",

@@ -60,20 +60,7 @@ func (d *Directory) OptOut(ctx context.Context, kind contracts.RecipientType, us
 	})
 }
 
-// OptIn takes back exactly one opt-out, at the recipient's own request. It costs what OptOut does.
-func (d *Directory) OptIn(ctx context.Context, kind contracts.RecipientType, userID, category, channel string) error {
-	return d.change(ctx, kind, userID, false, func(p *person) error {
-		kept := slices.DeleteFunc(slices.Clone(p.OptOut[category]), func(name string) bool { return name == channel })
-		if len(kept) > 0 {
-			p.OptOut[category] = kept
-		} else {
-			delete(p.OptOut, category)
-		}
-		return nil
-	})
-}
-
-// Prefer replaces a recipient's own preferences by those of r, over a revision of the record. The error matches [ErrChanged] or
+// Prefer replaces a recipient's own preferences by those of r, over a revision of the record: opt-outs that r leaves out are taken back. The error matches [ErrChanged] or
 // [ErrForgotten]. Two round trips.
 func (d *Directory) Prefer(ctx context.Context, r contracts.Recipient, revision uint64) error {
 	key, err := contracts.DirectoryKey(r.RecipientType, r.UserID)

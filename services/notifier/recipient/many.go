@@ -151,7 +151,7 @@ func textOrNull(text string) *string {
 	return &text
 }
 
-// PutMany puts entries, the entries of one recipient in their order. Opt-outs are added to the present ones; OptIn removes one.
+// PutMany puts entries, the entries of one recipient in their order. Opt-outs are added to the present ones.
 // Addresses replace the addresses of the same channels; SetAddress removes one. Other fields are merged (RFC 7396), and an erased
 // recipient is known again. One round trip for each 512 recipients, and one for each record that is written; one or two more for a
 // record that needs no change, or that other processes write at the same time.
