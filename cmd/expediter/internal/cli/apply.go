@@ -36,15 +36,12 @@ type applyFlags struct {
 
 func newApply(g *globals) *cobra.Command {
 	f := &applyFlags{natsFlags: natsFlags{globals: g}}
-	cmd := &cobra.Command{
-		Use: "apply",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := f.check(); err != nil {
-				return err
-			}
-			return f.administer(cmd.Context(), "expediter apply", f.apply)
-		},
-	}
+	cmd := action("apply", func(ctx context.Context, _ []string) error {
+		if err := f.check(); err != nil {
+			return err
+		}
+		return f.administer(ctx, "expediter apply", f.apply)
+	})
 	flags := cmd.Flags()
 	f.register(flags)
 	f.registerAccount(flags)

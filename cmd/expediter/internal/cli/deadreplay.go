@@ -65,16 +65,12 @@ func (c *changeFlags) check(args []string) error {
 
 func newDeadReplay(f *deadFlags) *cobra.Command {
 	var c changeFlags
-	cmd := &cobra.Command{
-		Use:  "replay [LETTER...]",
-		Args: cobra.ArbitraryArgs,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := f.usage(c.check(args)); err != nil {
-				return err
-			}
-			return f.replay(cmd.Context(), c, args)
-		},
-	}
+	cmd := action("replay [LETTER...]", func(ctx context.Context, args []string) error {
+		if err := f.usage(c.check(args)); err != nil {
+			return err
+		}
+		return f.replay(ctx, c, args)
+	})
 	c.register(f.globals, cmd)
 	flags := cmd.Flags()
 	flags.BoolVar(&c.again, "again", false, "replay also jobs that an interrupted replay may have published already")
@@ -104,21 +100,17 @@ func (f *deadFlags) replay(ctx context.Context, c changeFlags, args []string) er
 
 func newDeadDiscard(f *deadFlags) *cobra.Command {
 	var c changeFlags
-	cmd := &cobra.Command{
-		Use:  "discard [LETTER...]",
-		Args: cobra.ArbitraryArgs,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := f.usage(c.check(args)); err != nil {
-				return err
-			}
-			ctx, dry := cmd.Context(), !c.yes
-			return f.change(ctx, c, args, dry, "discard", func(
-				store *deadletter.Store, filter deadletter.Filter, each func(deadletter.Outcome),
-			) (deadletter.Result, error) {
-				return store.Discard(ctx, filter, deadletter.DiscardOptions{DryRun: dry, Each: each, Limit: c.limit})
-			})
-		},
-	}
+	cmd := action("discard [LETTER...]", func(ctx context.Context, args []string) error {
+		if err := f.usage(c.check(args)); err != nil {
+			return err
+		}
+		ctx, dry := ctx, !c.yes
+		return f.change(ctx, c, args, dry, "discard", func(
+			store *deadletter.Store, filter deadletter.Filter, each func(deadletter.Outcome),
+		) (deadletter.Result, error) {
+			return store.Discard(ctx, filter, deadletter.DiscardOptions{DryRun: dry, Each: each, Limit: c.limit})
+		})
+	})
 	c.register(f.globals, cmd)
 	return cmd
 }

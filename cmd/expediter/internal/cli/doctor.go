@@ -35,8 +35,7 @@ type doctorFlags struct {
 func newDoctor(g *globals) *cobra.Command {
 	f := &doctorFlags{natsFlags: natsFlags{globals: g}}
 	cmd := &cobra.Command{
-		Use:  "doctor",
-		Args: cobra.NoArgs,
+		Use: "doctor",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.check(); err != nil {
 				return err

@@ -114,28 +114,35 @@ func (g *globals) outputFlag(cmd *cobra.Command, format *string, formats ...stri
 	g.choice(cmd, format, "output", "o", "form of the output: "+strings.Join(formats, ", "), formats...)
 }
 
-// listing adds the flag for the format to a command that writes a list, or output in one of the given formats.
+// action returns a command that runs a function. Its usage line has its name and arguments.
+func action(use string, run func(context.Context, []string) error) *cobra.Command {
+	return &cobra.Command{Use: use, RunE: func(cmd *cobra.Command, args []string) error { return run(cmd.Context(), args) }}
+}
+
+// listing returns a command that writes a list, or output in one of the given formats, with the flag for the format.
 func (g *globals) listing(
-	cmd *cobra.Command, list func(ctx context.Context, args []string, format string) error, formats ...string,
+	use string, list func(ctx context.Context, args []string, format string) error, formats ...string,
 ) *cobra.Command {
 	if formats == nil {
 		formats = listFormats
 	}
 	var format string
+	cmd := action(use, func(ctx context.Context, args []string) error { return list(ctx, args, format) })
 	g.outputFlag(cmd, &format, formats...)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error { return list(cmd.Context(), args, format) }
 	return cmd
 }
 
 // asking is listing for a command about the streams and buckets of an account, which it connects to.
 func (f *natsFlags) asking(
-	cmd *cobra.Command, list func(ctx context.Context, js jetstream.JetStream, args []string, format string) error,
+	use string, list func(ctx context.Context, js jetstream.JetStream, args []string, format string) error,
 ) *cobra.Command {
+	name, _, _ := strings.Cut(use, " ")
+	cmd := f.listing(use, func(ctx context.Context, args []string, format string) error {
+		return f.with(ctx, "expediter "+name, func(js jetstream.JetStream) error { return list(ctx, js, args, format) })
+	})
 	f.register(cmd.Flags())
 	f.registerAccount(cmd.Flags())
-	return f.listing(cmd, func(ctx context.Context, args []string, format string) error {
-		return f.with(ctx, "expediter "+cmd.Name(), func(js jetstream.JetStream) error { return list(ctx, js, args, format) })
-	})
+	return cmd
 }
 
 // rows returns the writer of a list. The texts of a column are cut to 60 cells for each ~ after its name, and not cut

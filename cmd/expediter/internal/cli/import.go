@@ -90,11 +90,7 @@ var (
 func newImport(g *globals) *cobra.Command {
 	shared := &importerFlags{globals: g}
 	f := &importFlags{followFlags: followFlags{importerFlags: shared}}
-	cmd := &cobra.Command{
-		Use:  "import SOURCE",
-		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd.Context(), args[0]) },
-	}
+	cmd := action("import SOURCE", func(ctx context.Context, args []string) error { return f.run(ctx, args[0]) })
 	shared.register(cmd.PersistentFlags())
 	flags := cmd.Flags()
 	flags.StringVar(&f.encoding, "encoding", "", encodingUsage)
@@ -199,8 +195,7 @@ func newImportAbout(
 ) *cobra.Command {
 	f := &followFlags{importerFlags: shared}
 	cmd := &cobra.Command{
-		Use:  name + " JOB",
-		Args: cobra.ExactArgs(1),
+		Use: name + " JOB",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.usage(f.check()); err != nil {
 				return err

@@ -40,16 +40,12 @@ type inboxFlags struct {
 
 func newInbox(g *globals) *cobra.Command {
 	f := &inboxFlags{natsFlags: natsFlags{globals: g}}
-	cmd := &cobra.Command{
-		Use:  "inbox USER",
-		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := f.check(args[0]); err != nil {
-				return err
-			}
-			return f.use(cmd.Context(), func(inbox *inapp.Inbox) error { return f.show(cmd.Context(), inbox, args[0]) })
-		},
-	}
+	cmd := action("inbox USER", func(ctx context.Context, args []string) error {
+		if err := f.check(args[0]); err != nil {
+			return err
+		}
+		return f.use(ctx, func(inbox *inapp.Inbox) error { return f.show(ctx, inbox, args[0]) })
+	})
 	flags := cmd.Flags()
 	f.register(flags)
 	f.registerAccount(flags)

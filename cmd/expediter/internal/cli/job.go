@@ -17,9 +17,7 @@ import (
 )
 
 func newJobsShow(f *jobsFlags) *cobra.Command {
-	cmd := f.listing(&cobra.Command{
-		Use: "show JOB", Args: cobra.ExactArgs(1),
-	}, func(ctx context.Context, args []string, format string) error {
+	cmd := f.listing("show JOB", func(ctx context.Context, args []string, format string) error {
 		return f.use(ctx, func(client *worker.Client) error {
 			job, err := client.Job(ctx, f.ref(args[0]))
 			if err != nil {
@@ -65,9 +63,7 @@ func (f *jobsFlags) show(j worker.StoredJob, format string) error {
 }
 
 func newJobsWatch(f *jobsFlags) *cobra.Command {
-	cmd := f.listing(&cobra.Command{
-		Use: "watch JOB", Args: cobra.ExactArgs(1),
-	}, func(ctx context.Context, args []string, format string) error {
+	cmd := f.listing("watch JOB", func(ctx context.Context, args []string, format string) error {
 		return f.use(ctx, func(client *worker.Client) error { return f.watch(ctx, client, args[0], format) })
 	}, "text", "jsonl")
 	f.keyFlag(cmd)
@@ -138,7 +134,7 @@ func (f *jobsFlags) writeWatched(j worker.StoredJob, line, format string) error 
 
 func newJobsCancel(jobs *jobsFlags) *cobra.Command {
 	f, yes := &jobsAllFlags{jobsFlags: jobs}, false
-	cmd := f.command(&cobra.Command{Use: "cancel [JOB]"}, func(ctx context.Context, client *worker.Client, args []string) error {
+	cmd := f.command("cancel [JOB]", func(ctx context.Context, client *worker.Client, args []string) error {
 		return f.act(ctx, client, cancelJobs, args, yes)
 	})
 	cmd.Flags().BoolVar(&yes, "yes", false, "do it")
@@ -148,7 +144,7 @@ func newJobsCancel(jobs *jobsFlags) *cobra.Command {
 func newJobsRun(jobs *jobsFlags) *cobra.Command {
 	f := &jobsAllFlags{jobsFlags: jobs}
 	var schedule, yes bool
-	cmd := f.command(&cobra.Command{Use: "run [JOB]"}, func(ctx context.Context, client *worker.Client, args []string) error {
+	cmd := f.command("run [JOB]", func(ctx context.Context, client *worker.Client, args []string) error {
 		if !schedule || f.all {
 			return f.act(ctx, client, runJobs, args, yes)
 		}
@@ -164,9 +160,7 @@ func newJobsRun(jobs *jobsFlags) *cobra.Command {
 
 func newJobsUnschedule(f *jobsFlags) *cobra.Command {
 	var yes bool
-	cmd := f.doing(&cobra.Command{
-		Use: "unschedule SUBJECT", Args: cobra.ExactArgs(1),
-	}, func(ctx context.Context, client *worker.Client, args []string) error {
+	cmd := f.doing("unschedule SUBJECT", func(ctx context.Context, client *worker.Client, args []string) error {
 		const would = "end the schedule of"
 		return f.schedule(ctx, client, args[0], yes, "unschedule", would, func(ctx context.Context, s worker.Scheduled) (string, error) {
 			of, name := s.Name()

@@ -23,10 +23,9 @@ type jobsAllFlags struct {
 	subject string
 }
 
-// command gives a command the flags, with which it takes a JOB or --all.
-func (f *jobsAllFlags) command(
-	cmd *cobra.Command, do func(context.Context, *worker.Client, []string) error,
-) *cobra.Command {
+// command returns a command that takes a JOB or --all.
+func (f *jobsAllFlags) command(use string, do func(context.Context, *worker.Client, []string) error) *cobra.Command {
+	cmd := f.doing(use, do)
 	flags := cmd.Flags()
 	flags.BoolVar(&f.all, "all", false, "act on all jobs that the flags select")
 	flags.IntVar(&f.count, "count", 0, "how many jobs --all selects: do it")
@@ -38,7 +37,7 @@ func (f *jobsAllFlags) command(
 			refuse(!f.all && (f.count != 0 || f.states != nil || f.subject != ""), "--count, --state and --subject go with --all"),
 			refuse(f.count < 0, "--count %d: want 1 or more", f.count))
 	}
-	return f.doing(cmd, do)
+	return cmd
 }
 
 // jobsAction is an operation on jobs.
@@ -131,7 +130,7 @@ func (f *jobsAllFlags) actOnAll(ctx context.Context, client *worker.Client, a jo
 }
 
 func newJobsStreams(f *jobsFlags) *cobra.Command {
-	return f.listing(&cobra.Command{Use: "streams"}, func(ctx context.Context, _ []string, format string) error {
+	return f.listing("streams", func(ctx context.Context, _ []string, format string) error {
 		return f.with(ctx, "expediter jobs", func(js jetstream.JetStream) error { return f.listStreams(ctx, js, format, worker.HasJobs) })
 	})
 }

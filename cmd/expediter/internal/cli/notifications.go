@@ -36,10 +36,7 @@ type notificationsFlags struct {
 
 func newNotifications(g *globals) *cobra.Command {
 	f := &notificationsFlags{natsFlags: natsFlags{globals: g}}
-	cmd := &cobra.Command{
-		Use:  "notifications",
-		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context()) },
-	}
+	cmd := action("notifications", func(ctx context.Context, _ []string) error { return f.run(ctx) })
 	shared := cmd.PersistentFlags()
 	f.register(shared)
 	shared.BoolVar(&f.json, "json", false, "write a line of JSON for each row, or for the result")
@@ -217,18 +214,14 @@ func stampOf(times ...time.Time) string {
 
 func newNotificationsCancel(shared *notificationsFlags) *cobra.Command {
 	var kind, user string
-	cmd := &cobra.Command{
-		Use:  "cancel EVENT",
-		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := shared.usage(checkID("event", args[0])); err != nil {
-				return err
-			}
-			return shared.cancel(cmd.Context(), notifier.Cancellation{
-				EventID: args[0], RecipientType: contracts.RecipientType(kind), UserID: user,
-			})
-		},
-	}
+	cmd := action("cancel EVENT", func(ctx context.Context, args []string) error {
+		if err := shared.usage(checkID("event", args[0])); err != nil {
+			return err
+		}
+		return shared.cancel(ctx, notifier.Cancellation{
+			EventID: args[0], RecipientType: contracts.RecipientType(kind), UserID: user,
+		})
+	})
 	flags := cmd.Flags()
 	shared.kindFlag(cmd, flags, &kind, "kind of recipient that the user is, such as CUSTOMER")
 	flags.StringVar(&user, "user", "", "only for this user")
@@ -261,13 +254,10 @@ func (f *notificationsFlags) cancel(ctx context.Context, c notifier.Cancellation
 func newNotificationsReplay(shared *notificationsFlags) *cobra.Command {
 	f := &notificationsFlags{natsFlags: natsFlags{globals: shared.globals}, state: "failed"}
 	var yes bool
-	cmd := &cobra.Command{
-		Use: "replay",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			f.natsFlags, f.json = shared.natsFlags, shared.json
-			return f.replay(cmd.Context(), yes || f.event != "")
-		},
-	}
+	cmd := action("replay", func(ctx context.Context, _ []string) error {
+		f.natsFlags, f.json = shared.natsFlags, shared.json
+		return f.replay(ctx, yes || f.event != "")
+	})
 	f.selecting(cmd, "failed", "bounced")
 	cmd.Flags().BoolVar(&yes, "yes", false, "do it")
 	return cmd

@@ -153,11 +153,7 @@ func harmless(text string) string {
 }
 
 func newReady() *cobra.Command {
-	return &cobra.Command{
-		Use:  "ready URL",
-		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return service.AskReady(cmd.Context(), args[0]) },
-	}
+	return action("ready URL", func(ctx context.Context, args []string) error { return service.AskReady(ctx, args[0]) })
 }
 
 func newVersion() *cobra.Command {

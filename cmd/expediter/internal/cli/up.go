@@ -46,15 +46,12 @@ type upFlags struct {
 
 func newUp(g *globals) *cobra.Command {
 	var f upFlags
-	cmd := &cobra.Command{
-		Use: "up",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := f.check(); err != nil {
-				return err
-			}
-			return g.up(cmd.Context(), f)
-		},
-	}
+	cmd := action("up", func(ctx context.Context, _ []string) error {
+		if err := f.check(); err != nil {
+			return err
+		}
+		return g.up(ctx, f)
+	})
 	flags := cmd.Flags()
 	flags.StringVar(&f.catalog, "catalog", "", "venue file to match against (default the sample's)")
 	flags.IntVar(&f.cluster, "cluster", 1, "NATS servers: 1, or 3 to 9 for a cluster")
