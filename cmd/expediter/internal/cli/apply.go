@@ -122,7 +122,7 @@ func (f *applyFlags) report(changes []contracts.Change) (err error) {
 				larger++
 			}
 		}
-		if err := writeChange(out, c); err != nil {
+		if err := f.write(out, c); err != nil {
 			return err
 		}
 	}
@@ -141,7 +141,7 @@ func (f *applyFlags) report(changes []contracts.Change) (err error) {
 	return nil
 }
 
-func writeChange(out *terminal.Rows, c contracts.Change) error {
+func (f *applyFlags) write(out *terminal.Rows, c contracts.Change) error {
 	row := struct {
 		contracts.Change
 
@@ -151,7 +151,7 @@ func writeChange(out *terminal.Rows, c contracts.Change) error {
 	if c.Err != nil {
 		action, row.Error = "failed", c.Err.Error()
 	}
-	if out.Format() != terminal.FormatTable || len(c.Differences) == 0 || c.Differences[0].Missing {
+	if f.format != listFormats[0] || len(c.Differences) == 0 || c.Differences[0].Missing {
 		return out.Write(row, c.Stream, c.Consumer, action)
 	}
 	for _, d := range c.Differences {

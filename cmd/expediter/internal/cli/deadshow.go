@@ -32,7 +32,7 @@ func newDeadShow(f *deadFlags) *cobra.Command {
 			}
 			return f.show(e, format, payload)
 		})
-	}, "text", "json")
+	}, textFormats...)
 	cmd.Flags().BoolVar(&payload, "payload", false, "write the payload alone")
 	return cmd
 }

@@ -46,7 +46,7 @@ var (
 type emitFlags struct {
 	natsFlags
 
-	json   bool
+	format string
 	limit  time.Duration // --timeout
 	source string
 	via    string
@@ -59,7 +59,7 @@ func newEmit(g *globals) *cobra.Command {
 	flags := cmd.Flags()
 	f.registerServer(flags)
 	f.registerAccount(flags)
-	flags.BoolVar(&f.json, "json", false, "write a line of JSON for each event, and with --wait a last one about the rows")
+	f.outputFlag(cmd, &f.format, "text", jsonLines)
 	flags.StringVar(&f.source, "source", "/expediter/emit", "source of the events: a URI reference")
 	flags.DurationVar(&f.limit, "timeout", time.Minute, "longest time to try one event, and with --wait to wait for the end of all rows")
 	f.choice(cmd, &f.via, "via", "", "where events are published: stream or notifier", viaStream, viaNotifier)

@@ -188,17 +188,17 @@ func newForget(g *globals) *cobra.Command {
 	f.register(cmd.Flags())
 	f.registerAccount(cmd.Flags())
 	f.kindFlag(cmd, cmd.Flags(), &kind, "kind of recipient that the user is, such as CUSTOMER")
-	cmd.Flags().BoolVar(&yes, "yes", false, "do it")
+	yesFlag(cmd, &yes)
 	return cmd
 }
 
 func (f *natsFlags) forget(ctx context.Context, js jetstream.JetStream, user string, kind contracts.RecipientType, yes bool) error {
 	if !yes {
 		n, err := f.erase(ctx, js, user, kind, true)
-		if err == nil {
-			f.notef("%s would be removed. Do it with --yes.\n", counted(n, "message"))
+		if err != nil {
+			return err
 		}
-		return err
+		return f.would("remove %s.", counted(n, "message"))
 	}
 	return f.audited(ctx, js, "forget", fmt.Sprintf("user=%q type=%q", audit.User(user), kind), func(ctx context.Context) (int, error) {
 		n, err := f.erase(ctx, js, user, kind, false)

@@ -102,8 +102,16 @@ func (g *globals) severalOf(cmd *cobra.Command, into *[]string, name, usage stri
 // usage is the function usage, with the mistakes in the values of flags added.
 func (g *globals) usage(mistakes ...error) error { return usage(append(g.mistakes, mistakes...)...) }
 
-// listFormats are the formats of a list.
-var listFormats = []string{"table", "json", "jsonl"}
+// listFormats are the formats of a list, and textFormats those of other outputs.
+var (
+	listFormats = []string{"table", "json", jsonLines}
+	textFormats = []string{"text", "json"}
+)
+
+// stateColors has the colours of the states of items and notifications.
+var stateColors = map[string]string{
+	"unread": "\x1b[1m", "archived": "\x1b[2m", "failed": "\x1b[31m", "bounced": "\x1b[31m", "sent": "\x1b[32m", "delivered": "\x1b[32m",
+}
 
 // cells is the largest width of a long text, in terminal cells.
 const cells = 60
@@ -145,13 +153,17 @@ func (f *natsFlags) asking(
 	return cmd
 }
 
-// rows returns the writer of a list. The texts of a column are cut to 60 cells for each ~ after its name, and not cut
-// without a ~.
+// rows returns the writer of a list. Marks may follow the name of a column: its texts are cut to 60 cells for each ~, "?" leaves it out
+// while it is empty, and "!" colours states.
 func (g *globals) rows(format string, columns ...string) *terminal.Rows {
 	all := make([]terminal.Column, len(columns))
 	for i, column := range columns {
-		name := strings.TrimRight(column, "~")
-		all[i] = terminal.Column{Name: name, Width: cells * (len(column) - len(name))}
+		name := strings.TrimRight(column, "~?!")
+		marks := column[len(name):]
+		all[i] = terminal.Column{Name: name, Optional: strings.Contains(marks, "?"), Width: cells * strings.Count(marks, "~")}
+		if strings.Contains(marks, "!") && g.config.stdout().Color {
+			all[i].Colors = stateColors
+		}
 	}
 	return terminal.NewRows(g.config.Stdout, terminal.Format(format), all...)
 }
@@ -162,4 +174,14 @@ func completeWith(cmd *cobra.Command, flag string, values ...string) {
 	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
 		panic(err)
 	}
+}
+
+// yesFlag adds the flag without which a command that changes something only shows what it would do.
+func yesFlag(cmd *cobra.Command, yes *bool) {
+	cmd.Flags().BoolVarP(yes, "yes", "y", false, "do it, rather than show what would be done")
+}
+
+// would says what a command would do with --yes.
+func (g *globals) would(format string, args ...any) error {
+	return g.say("Would "+format+" Nothing was changed: add --yes to do it.\n", args...)
 }

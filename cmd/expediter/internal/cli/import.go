@@ -166,7 +166,7 @@ func (f *importFlags) run(ctx context.Context, source string) error {
 	switch {
 	case f.follow:
 		return f.watch(ctx, job.JobID)
-	case f.json:
+	case f.format == jsonLines:
 		return f.writeLine(job)
 	}
 	if created {
@@ -234,7 +234,7 @@ func (f *followFlags) verdict(job importer.Job) error {
 
 // tell writes the state of an import.
 func (f *followFlags) tell(job importer.Job) error {
-	if f.json {
+	if f.format == "json" || f.format == jsonLines {
 		return f.writeLine(job)
 	}
 	var text details

@@ -112,7 +112,7 @@ func newLocksShow(f *lockerFlags) *cobra.Command {
 			}
 			return f.show(newLockRow(lock), format)
 		})
-	}, "text", "json")
+	}, textFormats...)
 }
 
 func (f *lockerFlags) show(l lockRow, format string) error {
@@ -142,7 +142,7 @@ func newLocksSteal(f *lockerFlags) *cobra.Command {
 	cmd := action("steal NAME", func(ctx context.Context, args []string) error {
 		return f.use(ctx, func(locks *kvlock.Locker) error { return f.steal(ctx, locks, args[0], yes) })
 	})
-	cmd.Flags().BoolVar(&yes, "yes", false, "do it")
+	yesFlag(cmd, &yes)
 	return cmd
 }
 
@@ -152,8 +152,7 @@ func (f *lockerFlags) steal(ctx context.Context, locks *kvlock.Locker, name stri
 		return err
 	}
 	if !yes {
-		return f.say("Would take %s from %s, which holds it since %s. Nothing was changed: add --yes to do it.\n",
-			name, terminal.Printable(lock.Holder), stamp(lock.Since))
+		return f.would("take %s from %s, which holds it since %s.", name, terminal.Printable(lock.Holder), stamp(lock.Since))
 	}
 	var stolen kvlock.Lock
 	err = f.audited(ctx, f.js, "steal", fmt.Sprintf("lock %s of %q", name, lock.Holder), func(ctx context.Context) (int, error) {

@@ -63,8 +63,7 @@ func (f recipesFlags) list(ctx context.Context, words, format string) error {
 }
 
 func newRecipesGet(shared *importerFlags) *cobra.Command {
-	var format string
-	cmd := action("get RECIPE", func(ctx context.Context, args []string) error {
+	return shared.listing("get RECIPE", func(ctx context.Context, args []string, format string) error {
 		if err := shared.usage(shared.check()); err != nil {
 			return err
 		}
@@ -73,9 +72,7 @@ func newRecipesGet(shared *importerFlags) *cobra.Command {
 			return adviseRecipes(err)
 		}
 		return shared.writeRecipe(stored, format)
-	})
-	shared.recipeFormatFlag(cmd, &format)
-	return cmd
+	}, recipeFormats...)
 }
 
 // adviseRecipes adds advice to the error of an importer without recipes.

@@ -67,7 +67,7 @@ func (f *usersFlags) newDelete() *cobra.Command {
 			return client.DeleteUser(ctx, r)
 		})
 	})
-	cmd.Flags().BoolVar(&f.yes, "yes", false, "do it")
+	yesFlag(cmd, &f.yes)
 	return cmd
 }
 
