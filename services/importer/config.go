@@ -19,7 +19,6 @@ import (
 	"github.com/expediter-io/expediter/services/importer/extract/rules"
 	"github.com/expediter-io/expediter/services/importer/internal/imports"
 	"github.com/expediter-io/expediter/services/importer/internal/remote"
-	"github.com/expediter-io/expediter/services/importer/internal/retry"
 	"github.com/expediter-io/expediter/services/importer/source"
 	"github.com/expediter-io/expediter/services/importer/store"
 	"github.com/expediter-io/expediter/services/importer/store/kvstore"
@@ -37,7 +36,7 @@ type Extractor = imports.Extractor
 
 // RetryPolicy is the number of repetitions of a call within one attempt at a job, and their pauses. As text, "3,500ms" is 3
 // repetitions, the first after half a second.
-type RetryPolicy = retry.Policy
+type RetryPolicy = imports.RetryPolicy
 
 // Config is the configuration of the importer. The tags name the environment variables that [FromEnvironment] reads.
 type Config struct {

@@ -12,7 +12,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/worker"
-	"github.com/expediter-io/expediter/services/importer/internal/files"
 	"github.com/expediter-io/expediter/services/importer/internal/httpapi"
 	"github.com/expediter-io/expediter/services/importer/internal/imports"
 	"github.com/expediter-io/expediter/services/importer/internal/natsapi"
@@ -37,7 +36,7 @@ type Submission = imports.Submission
 type Importer struct {
 	cfg     Config
 	closers []func()
-	files   *files.Store
+	files   *imports.Files
 	recipes *kvstore.Store // nil when another service keeps them
 	running *service.Service
 	service *imports.Service // nil until open
@@ -120,7 +119,7 @@ func (i *Importer) open(ctx context.Context, s *service.Service) error {
 
 // openJobs makes the stores, the fetcher and the extractor, and the jobs that use them.
 func (i *Importer) openJobs(ctx context.Context, s *service.Service) (err error) {
-	if i.files, err = files.Open(ctx, s.JetStream, files.Config{Logger: i.cfg.Logger, MaxBytes: maxFile, TTL: i.cfg.fileTTL()}); err != nil {
+	if i.files, err = imports.OpenFiles(ctx, s.JetStream, imports.FilesConfig{Logger: i.cfg.Logger, MaxBytes: maxFile, TTL: i.cfg.fileTTL()}); err != nil {
 		return err
 	}
 	i.closers = append(i.closers, i.files.Close)

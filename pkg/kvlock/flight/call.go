@@ -25,7 +25,6 @@ type call struct {
 	decision    *decision     // used by the goroutine in proceed only
 	state       atomic.Int32  // of that
 	callers     int           // guarded by Flight.mu
-	keep        bool          // guarded by Flight.mu: the function runs on when its callers have gone
 	waits       map[*call]int // guarded by Flight.mu: the computations for which its function waits, with the number of waiting calls
 	done        chan struct{}
 }
@@ -153,11 +152,10 @@ func (f *Flight) join(ctx context.Context, t *task) (c *call, joined bool, err e
 			return nil, false, err
 		}
 		c.callers++
-		c.keep = c.keep || opts.KeepRunning
 		outer.awaits(c, 1)
 		return c, true, nil
 	}
-	c = &call{key: key, fingerprint: opts.Fingerprint, callers: 1, keep: opts.KeepRunning, done: make(chan struct{})}
+	c = &call{key: key, fingerprint: opts.Fingerprint, callers: 1, done: make(chan struct{})}
 	outer.awaits(c, 1)
 	own := context.WithValue(context.WithoutCancel(ctx), callKey{}, &nesting{call: c, outer: outer})
 	c.ctx, c.cancel = context.WithCancelCause(own)
@@ -193,7 +191,7 @@ func (f *Flight) leave(ctx context.Context, c *call) {
 	defer f.mu.Unlock()
 	nested(ctx).awaits(c, -1)
 	c.callers--
-	if c.callers > 0 || c.keep {
+	if c.callers > 0 {
 		return
 	}
 	if f.local[c.key] == c {

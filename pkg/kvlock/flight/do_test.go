@@ -178,32 +178,6 @@ func TestDoWhenCallersGo(t *testing.T) {
 	})
 }
 
-func TestDoThatKeepsRunning(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
-		f := b.Flight(t, flight.Config{})
-		fn := func(ctx context.Context) ([]byte, error) {
-			select {
-			case <-time.After(time.Minute):
-				return []byte("v"), nil
-			case <-ctx.Done():
-				return nil, ctx.Err()
-			}
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		other, cancelOther := context.WithTimeout(t.Context(), 2*time.Second)
-		defer cancelOther()
-		var last sync.WaitGroup
-		last.Go(func() { // to leave, and does not care
-			wantErr(t, check.Err(f.Do(other, "k", fn, flight.DoOptions{})), context.DeadlineExceeded)
-		})
-		wantErr(t, check.Err(f.Do(ctx, "k", fn, flight.DoOptions{KeepRunning: true})), context.DeadlineExceeded)
-		last.Wait()
-		pass(2 * time.Minute)
-		wantEntry(t, f, "k", flight.Done, "v")
-	})
-}
-
 func TestDoOfAnotherInput(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

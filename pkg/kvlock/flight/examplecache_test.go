@@ -165,7 +165,7 @@ func keep(f *flight.Flight, key, value string, ttl time.Duration) {
 
 // Results that are in memory cost no round trip, and yet are never older than 3 seconds.
 func Example_memoryConfig() {
-	f, end := openWith(flight.Config{Memory: flight.MemoryConfig{Eviction: flight.LFU, MaxBytes: 64 << 20}})
+	f, end := openWith(flight.Config{Memory: flight.MemoryConfig{MaxBytes: 64 << 20}})
 	defer end()
 	ctx := context.Background()
 	keep(f, "today", "soup", time.Hour)

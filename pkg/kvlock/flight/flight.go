@@ -202,10 +202,6 @@ type DoOptions struct {
 	// Job names the purpose of the call. Entries and later results carry its first 128 bytes, for display. Defaults to none.
 	Job string
 
-	// KeepRunning lets the function finish although every caller in this process has left, if one of them has set it. Defaults to false: the
-	// function's context is cancelled and the claim given back.
-	KeepRunning bool
-
 	// TTL is the time for which the result is kept. Defaults to Config.ResultTTL.
 	TTL time.Duration
 }

@@ -13,18 +13,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/tier"
 )
 
-// Eviction is the rule by which a full memory drops results. It looks at eight results at random, and drops the worst
-// of them.
-type Eviction uint8
-
-const (
-	// LRU drops the result that was used longest ago.
-	LRU Eviction = iota
-	// LFU drops the result that is used least often, so that many keys used once do not replace a few keys used all the time. Each half
-	// minute without a use lowers the count of a result by one step.
-	LFU
-)
-
 // MemoryConfig bounds the results that a [Flight] keeps in the memory of its process, so that [Flight.Get],
 // [Flight.GetMany] and [Flight.Do] return them without a round trip. The zero value keeps none.
 //
@@ -38,14 +26,11 @@ const (
 //
 // The price: every change of the bucket is sent to this process, and the leader answers one small request a second.
 type MemoryConfig struct {
-	// Eviction is the rule by which results are dropped when the memory is full. Defaults to LRU.
-	Eviction Eviction
-
 	// MaxAge bounds the time for which a result is kept before it is read from the bucket again. Defaults to 5 minutes.
 	MaxAge time.Duration
 
-	// MaxBytes bounds the memory: keys, values and some 400 bytes of overhead for each. It is never exceeded. A result
-	// that is larger is not kept. Defaults to 0: nothing is kept.
+	// MaxBytes bounds the memory: keys, values and some 400 bytes of overhead for each. It is never exceeded: of
+	// eight results at random, the one that was used longest ago is dropped. A larger result is not kept. Defaults to 0: nothing is kept.
 	MaxBytes int64
 }
 
@@ -58,7 +43,6 @@ const (
 
 func (cfg MemoryConfig) validate() error {
 	return errors.Join(
-		mistake.If(cfg.Eviction > LFU, "kvlock: Memory.Eviction is %d: want LRU or LFU", cfg.Eviction),
 		mistake.If(cfg.MaxAge < 0, "kvlock: Memory.MaxAge is %s: want a positive duration", cfg.MaxAge),
 		mistake.If(cfg.MaxBytes < 0, "kvlock: Memory.MaxBytes is %d: want a positive number, or 0 for none", cfg.MaxBytes))
 }
@@ -77,7 +61,7 @@ func newMemory(ctx context.Context, store *kv.Store, cfg MemoryConfig) (*memory,
 		return nil, nil //nolint:nilnil // its methods do nothing on nil
 	}
 	m := &memory{clock: store.Clock, Tier: tier.New[Entry](tier.Config{
-		Frequency: cfg.Eviction == LFU, MaxAge: cmp.Or(cfg.MaxAge, defaultMemoryAge), MaxBytes: cfg.MaxBytes,
+		MaxAge: cmp.Or(cfg.MaxAge, defaultMemoryAge), MaxBytes: cfg.MaxBytes,
 	})}
 	return m, store.Hub.Feed(ctx, m)
 }

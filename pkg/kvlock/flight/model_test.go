@@ -210,7 +210,6 @@ func TestMemoryIsCoherent(t *testing.T) {
 			lossy := of(uint64(1 + i))
 			p.Filter(losing(func(f natstest.Frame) bool { return isPush(f) && lossy.IntN(20) == 0 }))
 			cfg := remembering()
-			cfg.Memory.Eviction = flight.Eviction(i % 2)
 			if i == 2 {
 				cfg.Memory.MaxBytes = 4 << 10
 			}

@@ -19,9 +19,8 @@ import (
 
 // Config configures a Tier.
 type Config struct {
-	Frequency bool          // evict the value used least often, rather than longest ago
-	MaxAge    time.Duration // the longest time for which a value is kept
-	MaxBytes  int64         // of keys, values, and overhead
+	MaxAge   time.Duration // the longest time for which a value is kept
+	MaxBytes int64         // of keys, values, and overhead
 }
 
 // Tier is a map of bounded size, safe for concurrent use. It serves nothing until Extend is called.
@@ -53,10 +52,9 @@ type entry[V any] struct {
 	value    V
 	revision uint64
 	size     int64
-	until    int64         // since Tier.start
-	index    int           // in Tier.all
-	used     atomic.Int64  // when it was, about
-	uses     atomic.Uint32 // the logarithm of the number of uses
+	until    int64        // since Tier.start
+	index    int          // in Tier.all
+	used     atomic.Int64 // when it was, about
 }
 
 // Stats has counts since the Tier was made, except Bytes and Entries, which are those of now.
@@ -100,32 +98,17 @@ func (t *Tier[V]) Get(key string) (value V, ok bool) {
 		return value, false
 	}
 	s.hits.Add(1)
-	e.use(now, t.cfg.Frequency)
+	e.use(now)
 	return e.value, true
 }
 
 // The least time between two notes of a use, so that not each reader of a popular entry writes to it.
 const noteEvery = int64(time.Millisecond)
 
-func (e *entry[V]) use(now int64, count bool) {
+func (e *entry[V]) use(now int64) {
 	if now-e.used.Load() > noteEvery {
 		e.used.Store(now)
 	}
-	if n := e.uses.Load(); count && n < 1<<8 && rand.Uint32N(8*n+1) == 0 { //nolint:gosec // spreads notes, protects no secret
-		e.uses.CompareAndSwap(n, n+1)
-	}
-}
-
-// forgotten is the time without a use after which an entry counts as used one step less often.
-const forgotten = int64(30 * time.Second)
-
-// worth returns the rank of the entry: the entry with the lowest is evicted first.
-func (e *entry[V]) worth(now int64, count bool) int64 {
-	used := e.used.Load()
-	if !count {
-		return used
-	}
-	return (int64(e.uses.Load())-min((now-used)/forgotten, 1<<10))<<48 + used>>16
 }
 
 // Item is a value from the bucket.
@@ -145,7 +128,6 @@ func (t *Tier[V]) Put(item Item[V]) {
 	e := &entry[V]{key: item.Key, value: item.Value, revision: item.Revision, until: until}
 	e.size = int64(overhead(e) + len(item.Key) + item.Size)
 	e.used.Store(now)
-	e.uses.Store(1)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.history.note(item.Revision, hash)
@@ -155,7 +137,6 @@ func (t *Tier[V]) Put(item Item[V]) {
 	}
 	s := t.shard(hash)
 	if old := s.entries[item.Key]; old != nil {
-		e.uses.Store(old.uses.Load())
 		t.remove(s, old)
 	}
 	if t.closed || until <= now || e.size > t.cfg.MaxBytes {
@@ -186,7 +167,7 @@ func (t *Tier[V]) evict(now int64) {
 	worst := t.all[rand.IntN(len(t.all))] //nolint:gosec // as above
 	for range sample - 1 {
 		e := t.all[rand.IntN(len(t.all))] //nolint:gosec // as above
-		if worst.until > now && (e.until <= now || e.worth(now, t.cfg.Frequency) < worst.worth(now, t.cfg.Frequency)) {
+		if worst.until > now && (e.until <= now || e.used.Load() < worst.used.Load()) {
 			worst = e
 		}
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/service/access"
-	"github.com/expediter-io/expediter/services/importer/internal/files"
 	"github.com/expediter-io/expediter/services/importer/internal/imports"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 	"github.com/expediter-io/expediter/services/importer/store"
@@ -28,7 +27,7 @@ var OpenAPI []byte
 // Config configures the API.
 type Config struct {
 	// Files keeps the files that are sent with jobs. Required.
-	Files *files.Store
+	Files *imports.Files
 
 	// Recipes has the recipes. Defaults to none: another service has them.
 	Recipes *kvstore.Store

@@ -12,7 +12,6 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/worker"
-	"github.com/expediter-io/expediter/services/importer/internal/retry"
 	"github.com/expediter-io/expediter/services/importer/store"
 )
 
@@ -67,8 +66,8 @@ func (s *Service) retryStatus(ctx context.Context, status contracts.ImportStatus
 }
 
 // judge reports whether an error of the store or of an extractor is temporary.
-func judge(err error) retry.Verdict {
-	v := retry.Verdict{Again: store.Retryable(err)}
+func judge(err error) verdict {
+	v := verdict{Again: store.Retryable(err)}
 	if failed, ok := errors.AsType[*store.Error](err); ok {
 		v.Again, v.After = v.Again && !failed.Refused, failed.RetryAfter
 	}

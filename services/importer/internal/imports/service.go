@@ -29,7 +29,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/internal/memory"
-	"github.com/expediter-io/expediter/services/importer/internal/retry"
 	"github.com/expediter-io/expediter/services/importer/source"
 	"github.com/expediter-io/expediter/services/importer/store"
 )
@@ -148,7 +147,7 @@ type Config struct {
 
 	// RetryCreate, RetryExtract and RetryStatus are the repetitions of each call within an attempt. Default to 3
 	// repetitions after 1 second, 2 after 2 seconds and 3 after 500 milliseconds.
-	RetryCreate, RetryExtract, RetryStatus retry.Policy
+	RetryCreate, RetryExtract, RetryStatus RetryPolicy
 
 	// SourceAttempts is the number of attempts after which a temporary failure of one source is final. Defaults to 5.
 	SourceAttempts int
@@ -188,9 +187,9 @@ type Extractor struct {
 func (cfg Config) withDefaults() Config {
 	cfg.ClaimTTL = cmp.Or(cfg.ClaimTTL, 15*time.Second)
 	cfg.OutagePatience = cmp.Or(cfg.OutagePatience, 24*time.Hour)
-	cfg.RetryCreate = cmp.Or(cfg.RetryCreate, retry.Policy{Retries: 3, Base: time.Second})
-	cfg.RetryExtract = cmp.Or(cfg.RetryExtract, retry.Policy{Retries: 2, Base: 2 * time.Second})
-	cfg.RetryStatus = cmp.Or(cfg.RetryStatus, retry.Policy{Retries: 3, Base: 500 * time.Millisecond})
+	cfg.RetryCreate = cmp.Or(cfg.RetryCreate, RetryPolicy{Retries: 3, Base: time.Second})
+	cfg.RetryExtract = cmp.Or(cfg.RetryExtract, RetryPolicy{Retries: 2, Base: 2 * time.Second})
+	cfg.RetryStatus = cmp.Or(cfg.RetryStatus, RetryPolicy{Retries: 3, Base: 500 * time.Millisecond})
 	cfg.SourceAttempts = cmp.Or(cfg.SourceAttempts, 5)
 	cfg.StateTTL = cmp.Or(cfg.StateTTL, 30*24*time.Hour)
 	cfg.TranscriptTTL = cmp.Or(cfg.TranscriptTTL, 7*24*time.Hour)
@@ -223,7 +222,7 @@ func (cfg Config) Validate() error {
 	if cfg.OutagePatience < 0 {
 		bad("OutagePatience is %s: want more than 0", cfg.OutagePatience)
 	}
-	for name, policy := range map[string]retry.Policy{
+	for name, policy := range map[string]RetryPolicy{
 		"RetryCreate": cfg.RetryCreate, "RetryExtract": cfg.RetryExtract, "RetryStatus": cfg.RetryStatus,
 	} {
 		if err := policy.Validate(); err != nil {

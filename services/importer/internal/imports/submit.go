@@ -19,7 +19,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/importer/extract"
-	"github.com/expediter-io/expediter/services/importer/internal/retry"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 	"github.com/expediter-io/expediter/services/importer/source"
 )
@@ -289,11 +288,11 @@ func published(m *source.Material, in extract.Input) (recipe.Recipe, error) {
 }
 
 // judgeExtract reports whether an extractor's error is temporary.
-func judgeExtract(err error) retry.Verdict {
+func judgeExtract(err error) verdict {
 	if failed := extract.Failure(err); failed != nil {
-		return retry.Verdict{Again: failed.Retryable && !failed.Refused, After: failed.RetryAfter}
+		return verdict{Again: failed.Retryable && !failed.Refused, After: failed.RetryAfter}
 	}
-	return retry.Verdict{Again: true} // a timeout
+	return verdict{Again: true} // a timeout
 }
 
 // extractFailure returns the failure of an extraction, with a documented message.

@@ -1,4 +1,4 @@
-package retry_test
+package imports
 
 import (
 	"context"
@@ -8,34 +8,29 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/services/importer/internal/retry"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+var errService = errors.New("far")
 
-var errFar = errors.New("far")
-
-func always(error) retry.Verdict { return retry.Verdict{Again: true} }
+func always(error) verdict { return verdict{Again: true} }
 
 // TestPausesAreTheDocumented checks delay = base × 2^attempt ± 20 %, and never under 100 ms.
 func TestPausesAreTheDocumented(t *testing.T) {
 	t.Parallel()
 	for attempt, want := range []time.Duration{2 * time.Second, 4 * time.Second, 8 * time.Second} {
 		for range 100 {
-			got := retry.Policy{Base: 2 * time.Second}.Pause(attempt)
+			got := RetryPolicy{Base: 2 * time.Second}.Pause(attempt)
 			check.Require(t, got >= want*8/10 && got <= want*12/10, "attempt %d: %s, want %s ± 20 %%", attempt, got, want)
 		}
 	}
-	check.Same(t, "result", (retry.Policy{Base: time.Millisecond}).Pause(0), 100*time.Millisecond)
+	check.Same(t, "result", (RetryPolicy{Base: time.Millisecond}).Pause(0), 100*time.Millisecond)
 }
 
 func TestRepetitionsAreCounted(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		judge        func(error) retry.Verdict
+		judge        func(error) verdict
 		succeeds     int
 		calls, again int
 		fails        bool
@@ -43,18 +38,18 @@ func TestRepetitionsAreCounted(t *testing.T) {
 		"succeeds at once":      {always, 1, 1, 0, false},
 		"succeeds at last":      {always, 4, 4, 3, false},
 		"used up":               {always, 9, 4, 3, true},
-		"not worth a try again": {func(error) retry.Verdict { return retry.Verdict{} }, 9, 1, 0, true},
+		"not worth a try again": {func(error) verdict { return verdict{} }, 9, 1, 0, true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			calls, again := 0, 0
-			err := retry.Policy{Base: time.Second, Retries: 3}.Do(t.Context(), func(context.Context) error {
+			err := RetryPolicy{Base: time.Second, Retries: 3}.Do(t.Context(), func(context.Context) error {
 				calls++
 				if calls == c.succeeds {
 					return nil
 				}
-				return errFar
+				return errService
 			}, c.judge, func(int, time.Duration, error) { again++ })
-			check.That(t, calls == c.calls && again == c.again && errors.Is(err, errFar) == c.fails,
+			check.That(t, calls == c.calls && again == c.again && errors.Is(err, errService) == c.fails,
 				"%s: %d calls, %d repetitions, %v", name, calls, again, err)
 		})
 	}
@@ -66,10 +61,10 @@ func TestAFarSideCanAskForTimeAndNotForEver(t *testing.T) {
 	for asked, want := range map[time.Duration]time.Duration{30 * time.Second: 30 * time.Second, 5 * time.Minute: 0, time.Hour: 0} {
 		var paused time.Duration
 		synctest.Test(t, func(t *testing.T) {
-			err := retry.Policy{Base: time.Second, Retries: 1}.Do(t.Context(), func(context.Context) error { return errFar },
-				func(error) retry.Verdict { return retry.Verdict{Again: true, After: asked} },
+			err := RetryPolicy{Base: time.Second, Retries: 1}.Do(t.Context(), func(context.Context) error { return errService },
+				func(error) verdict { return verdict{Again: true, After: asked} },
 				func(_ int, pause time.Duration, _ error) { paused = pause })
-			check.Is(t, err, errFar)
+			check.Is(t, err, errService)
 		})
 		check.Same(t, fmt.Sprintf("for %s", asked), paused, want)
 	}
@@ -77,11 +72,11 @@ func TestAFarSideCanAskForTimeAndNotForEver(t *testing.T) {
 
 func TestPolicyText(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]retry.Policy{
+	for text, want := range map[string]RetryPolicy{
 		"3,500ms": {Base: 500 * time.Millisecond, Retries: 3}, "0, 1s": {Base: time.Second}, "20,1m": {Base: time.Minute, Retries: 20},
 		"": {}, "3": {}, "x,1s": {}, "3,x": {}, "-1,1s": {}, "21,1s": {}, "3,2m": {}, "3,1ms": {},
 	} {
-		var got retry.Policy
+		var got RetryPolicy
 		err := got.UnmarshalText([]byte(text))
 		check.That(t, (err == nil) == (want.Base > 0) && (err != nil || got == want), "%q is %+v, %v", text, got, err)
 	}
@@ -90,7 +85,7 @@ func TestPolicyText(t *testing.T) {
 func TestTheEndOfTheCallerEndsThePause(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancelCause(t.Context())
-	err := retry.Policy{Base: time.Hour, Retries: 3}.Do(ctx, func(context.Context) error { return errFar }, always,
-		func(int, time.Duration, error) { cancel(errFar) })
-	check.Is(t, err, errFar)
+	err := RetryPolicy{Base: time.Hour, Retries: 3}.Do(ctx, func(context.Context) error { return errService }, always,
+		func(int, time.Duration, error) { cancel(errService) })
+	check.Is(t, err, errService)
 }

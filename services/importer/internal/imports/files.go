@@ -1,6 +1,4 @@
-// Package files keeps the files that clients send with jobs, so that any worker can read them. They are in the bucket
-// of shared steps, by the SHA-256 of the content, each once however often it is sent.
-package files
+package imports
 
 import (
 	"context"
@@ -22,15 +20,15 @@ import (
 )
 
 const (
-	// step names a file among the shared steps. The number of a period follows it.
-	step = "file-v1-"
+	// fileStep names a file among the shared steps. The number of a period follows it.
+	fileStep = "file-v1-"
 
-	// timeout bounds one operation on the bucket: a file is up to 8 MiB.
-	timeout = 10 * time.Second
+	// fileTimeout bounds one operation on the bucket: a file is up to 8 MiB.
+	fileTimeout = 10 * time.Second
 )
 
-// Config configures how files are kept.
-type Config struct {
+// FilesConfig configures how files are kept.
+type FilesConfig struct {
 	// Logger gets the errors that no caller receives. Defaults to slog.Default().
 	Logger *slog.Logger
 
@@ -41,32 +39,33 @@ type Config struct {
 	TTL time.Duration
 }
 
-// Store keeps files. It is a [source.Files], and safe for concurrent use. Close ends it.
-type Store struct {
-	cfg    Config
+// Files keeps the files that clients send with jobs, so that any worker can read them: in the bucket of shared steps, by the SHA-256
+// of the content, each once however often it is sent. It is a [source.Files], and safe for concurrent use. Close ends it.
+type Files struct {
+	cfg    FilesConfig
 	flight *flight.Flight
 }
 
-var _ source.Files = (*Store)(nil)
+var _ source.Files = (*Files)(nil)
 
-// Open binds to the bucket. Two round trips.
-func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, error) {
+// OpenFiles binds to the bucket. Two round trips.
+func OpenFiles(ctx context.Context, js jetstream.JetStream, cfg FilesConfig) (*Files, error) {
 	results, err := flight.New(ctx, js, flight.Config{
-		Bucket: contracts.BucketImportSteps, Logger: cfg.Logger, OpTimeout: timeout, LargeValueBucket: contracts.ObjectsImportSteps,
+		Bucket: contracts.BucketImportSteps, Logger: cfg.Logger, OpTimeout: fileTimeout, LargeValueBucket: contracts.ObjectsImportSteps,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("importer: open the files: %w", err)
 	}
-	return &Store{cfg: cfg, flight: results}, nil
+	return &Files{cfg: cfg, flight: results}, nil
 }
 
 // Close ends the store's work in the background.
-func (s *Store) Close() { s.flight.Close() }
+func (s *Files) Close() { s.flight.Close() }
 
 // Put keeps a file and returns its URL. A file that is sent again is stored again once half of its TTL has passed, so a client finds the
 // file for at least that long. The error wraps contracts.ErrTooLarge for a file that is too large. Two round trips, one when the content
 // is stored already.
-func (s *Store) Put(ctx context.Context, name string, content []byte) (url string, err error) {
+func (s *Files) Put(ctx context.Context, name string, content []byte) (url string, err error) {
 	if int64(len(content)) > s.cfg.MaxBytes {
 		return "", s.tooLarge(len(content), nil)
 	}
@@ -86,7 +85,7 @@ func (s *Store) Put(ctx context.Context, name string, content []byte) (url strin
 	return file.URL(), nil
 }
 
-func (s *Store) tooLarge(size int, err error) error {
+func (s *Files) tooLarge(size int, err error) error {
 	if err != nil {
 		return fmt.Errorf("%w: the file has %d bytes, more than the store takes at once: %w", contracts.ErrTooLarge, size, err)
 	}
@@ -94,7 +93,7 @@ func (s *Store) tooLarge(size int, err error) error {
 }
 
 // Get implements [source.Files]. One round trip.
-func (s *Store) Get(ctx context.Context, digest [sha256.Size]byte) ([]byte, error) {
+func (s *Files) Get(ctx context.Context, digest [sha256.Size]byte) ([]byte, error) {
 	var keys []string
 	// A file is kept for two periods, so the last three may have it; the next one is that of a client whose clock is ahead.
 	for period := s.period() - 2; period < s.period()+2; period++ {
@@ -117,12 +116,12 @@ func (s *Store) Get(ctx context.Context, digest [sha256.Size]byte) ([]byte, erro
 }
 
 // period returns the number of the present period. A period is half of the TTL.
-func (s *Store) period() int64 { return time.Now().UnixNano() / int64(s.cfg.TTL/2) }
+func (s *Files) period() int64 { return time.Now().UnixNano() / int64(s.cfg.TTL/2) }
 
 // keyOf returns the key of a file that is stored in a period. Each period has its own key: a stored result cannot be prolonged, and
 // replacing it would hide the file from readers in the meantime.
-func (s *Store) keyOf(digest [sha256.Size]byte, period int64) (string, error) {
-	key, err := contracts.ImportStepKey(hex.EncodeToString(digest[:]), step+strconv.FormatInt(period, 10))
+func (s *Files) keyOf(digest [sha256.Size]byte, period int64) (string, error) {
+	key, err := contracts.ImportStepKey(hex.EncodeToString(digest[:]), fileStep+strconv.FormatInt(period, 10))
 	if err != nil {
 		return "", fmt.Errorf("importer: name a file: %w", err)
 	}

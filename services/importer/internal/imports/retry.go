@@ -1,5 +1,4 @@
-// Package retry repeats a call to a service a few times, with pauses that grow.
-package retry
+package imports
 
 import (
 	"context"
@@ -19,15 +18,15 @@ const (
 	// minPause is the shortest pause.
 	minPause = 100 * time.Millisecond
 
-	// MaxAfter is the longest pause within an attempt: a service that wants a longer one is not called again.
-	MaxAfter = time.Minute
+	// maxAfter is the longest pause within an attempt: a service that wants a longer one is not called again.
+	maxAfter = time.Minute
 
 	// maxRetries bounds the repetitions, and maxBase the first pause.
 	maxRetries, maxBase = 20, time.Minute
 )
 
-// Policy is the number of repetitions of a call, and their pauses.
-type Policy struct {
+// RetryPolicy is the number of repetitions of a call, and their pauses.
+type RetryPolicy struct {
 	// Base is the pause before the first repetition; each further one is twice as long, ±20 %.
 	Base time.Duration
 
@@ -36,7 +35,7 @@ type Policy struct {
 }
 
 // UnmarshalText reads the repetitions and the first pause, as in "3,500ms".
-func (p *Policy) UnmarshalText(text []byte) error {
+func (p *RetryPolicy) UnmarshalText(text []byte) error {
 	retries, base, found := strings.Cut(string(text), ",")
 	n, err := strconv.Atoi(strings.TrimSpace(retries))
 	if err != nil || !found {
@@ -46,12 +45,12 @@ func (p *Policy) UnmarshalText(text []byte) error {
 	if err != nil {
 		return fmt.Errorf("%.64q is no policy: %w", text, err)
 	}
-	*p = Policy{Base: first, Retries: n}
+	*p = RetryPolicy{Base: first, Retries: n}
 	return p.Validate()
 }
 
 // Validate reports the first field that is out of its bounds.
-func (p Policy) Validate() error {
+func (p RetryPolicy) Validate() error {
 	if p.Retries < 0 || p.Retries > maxRetries {
 		return fmt.Errorf("%d repetitions: want 0 to %d", p.Retries, maxRetries)
 	}
@@ -62,14 +61,14 @@ func (p Policy) Validate() error {
 }
 
 // Pause returns the pause after a failed attempt, counted from 0.
-func (p Policy) Pause(attempt int) time.Duration {
+func (p RetryPolicy) Pause(attempt int) time.Duration {
 	delay := float64(p.Base) * float64(uint64(1)<<min(attempt, 30))
 	spread := delay * jitter * (rand.Float64()*2 - 1) //nolint:gosec // spreads load, guards nothing
 	return max(minPause, time.Duration(delay+spread))
 }
 
-// Verdict reports whether and when to try again after an error.
-type Verdict struct {
+// verdict reports whether and when to try again after an error.
+type verdict struct {
 	// Again reports whether another attempt may succeed.
 	Again bool
 
@@ -77,10 +76,10 @@ type Verdict struct {
 	After time.Duration
 }
 
-// Do calls f until it succeeds, judge rules out another attempt or asks for a pause of more than MaxAfter, or the repetitions are
+// Do calls f until it succeeds, judge rules out another attempt or asks for a pause of more than maxAfter, or the repetitions are
 // used up. It returns the last error. When ctx ends in a pause, its cause is returned. onRetry is called before each pause.
-func (p Policy) Do(
-	ctx context.Context, f func(context.Context) error, judge func(error) Verdict, onRetry func(attempt int, pause time.Duration, err error),
+func (p RetryPolicy) Do(
+	ctx context.Context, f func(context.Context) error, judge func(error) verdict, onRetry func(attempt int, pause time.Duration, err error),
 ) error {
 	for attempt := 0; ; attempt++ {
 		err := f(ctx)
@@ -90,11 +89,11 @@ func (p Policy) Do(
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		verdict := judge(err)
-		if !verdict.Again || attempt == p.Retries || verdict.After > MaxAfter {
+		v := judge(err)
+		if !v.Again || attempt == p.Retries || v.After > maxAfter {
 			return err
 		}
-		wait := max(p.Pause(attempt), verdict.After)
+		wait := max(p.Pause(attempt), v.After)
 		onRetry(attempt+1, wait, err)
 		if !pause.For(ctx, wait) {
 			return context.Cause(ctx)
