@@ -37,10 +37,6 @@ const exportTimeout = 5 * time.Second
 
 // Config is the configuration of a pipeline.
 type Config struct {
-	// Connect connects to running servers with the streams and buckets. Defaults to none: the pipeline starts a server, or a cluster,
-	// and makes the streams and buckets.
-	Connect func(...nats.Option) (*nats.Conn, error)
-
 	// Dir keeps the streams after the end of the process. Defaults to a temporary directory.
 	Dir string
 
@@ -77,10 +73,6 @@ type Config struct {
 	// Provider answers for all places. Required.
 	Provider provider.Provider
 
-	// Replicas is the number of servers of Connect that keep each stream. Defaults to 1. Of the servers that the pipeline starts all
-	// keep each stream, up to MaxReplicas.
-	Replicas int
-
 	// ServerLogger gets the log of the NATS servers, most of which is about normal events, such as nodes of a cluster that
 	// find each other. Defaults to none.
 	ServerLogger *slog.Logger
@@ -104,8 +96,6 @@ type Pipeline struct {
 	Notifiers []*notifier.Notifier
 
 	cluster *natsrun.Cluster
-	connect func(...nats.Option) (*nats.Conn, error) // to servers that the pipeline did not start
-	copies  int
 	logger  *slog.Logger
 	exports []*export.Exports // one for each service, which has metrics of its own
 	server  *natsrun.Server
@@ -119,7 +109,7 @@ func Start(ctx context.Context, cfg Config) (*Pipeline, error) {
 		cfg.Enrichers = []string{"-"}
 	}
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
-	p := &Pipeline{connect: cfg.Connect, copies: max(1, cfg.Replicas), logger: cfg.Logger}
+	p := &Pipeline{logger: cfg.Logger}
 	if err := p.start(ctx, cfg); err != nil {
 		return nil, errors.Join(err, p.Stop())
 	}
@@ -127,13 +117,11 @@ func Start(ctx context.Context, cfg Config) (*Pipeline, error) {
 }
 
 func (p *Pipeline) start(ctx context.Context, cfg Config) error {
-	if cfg.Connect == nil {
-		if err := p.startNATS(ctx, cfg); err != nil {
-			return err
-		}
-		if err := p.apply(ctx); err != nil {
-			return err
-		}
+	if err := p.startNATS(ctx, cfg); err != nil {
+		return err
+	}
+	if err := p.apply(ctx); err != nil {
+		return err
 	}
 	for i, listen := range cfg.Enrichers {
 		settings := enricher.Config{
@@ -216,7 +204,7 @@ func (p *Pipeline) replicas() int {
 	if p.cluster != nil {
 		return min(len(p.cluster.Nodes), MaxReplicas)
 	}
-	return p.copies
+	return 1
 }
 
 // Connect returns a new client of the server, which the caller closes.
@@ -224,9 +212,6 @@ func (p *Pipeline) Connect(opts ...nats.Option) (*nats.Conn, error) {
 	opts = append([]nats.Option{nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 		p.logger.Error("NATS", "error", err)
 	})}, opts...)
-	if p.connect != nil {
-		return p.connect(opts...)
-	}
 	if p.cluster != nil {
 		return p.cluster.Connect(opts...)
 	}
