@@ -85,7 +85,6 @@ func TestMistakesOfANotification(t *testing.T) {
 		c.EmailServer, c.EmailFrom, c.Templates = "127.0.0.1:1", "notify@example.com", writeTexts(t, "known", "Hello", "Hello", "")
 	}))
 	for body, wants := range map[string][]string{
-		`[]`: {"must be JSON such as"},
 		`{}`: {"/event_id", "/recipients", "/channels"},
 		`{"event_id":"e","recipients":[{"user_id":"","recipient_type":"no type"}],"channels":["fax","inapp","inapp"],"later":[{}],"colour":"red",` +
 			`"not_before":"soon","priority":"most"}`: {
