@@ -171,8 +171,7 @@ func (s *Set) Render(m channel.Message, on, unsubscribe string) (Text, error) {
 }
 
 func (s *Set) render(m channel.Message, on, unsubscribe string) (Text, error) {
-	name := m.Template
-	name = cmp.Or(name, m.EventType)
+	name := cmp.Or(m.Template, m.EventType)
 	all := (*s.byName.Load())[name]
 	if all == nil {
 		all = fallback(m)

@@ -102,9 +102,24 @@ func (g *Gateway) Send(ctx context.Context, m channel.Message) (channel.Receipt,
 	if err != nil {
 		return channel.Receipt{}, err
 	}
-	body, err := post.JSON(fill(g.body, strings.NewReplacer(
+	values := strings.NewReplacer(
 		"$to", m.Address, "$text", text.Text, "$subject", text.Subject, "$url", text.URL, "$id", m.ID, "$user", m.UserID, "$locale", m.Locale,
-	), text.Data))
+	)
+	filled, err := template.Fill(g.body, func(leaf any) (any, error) {
+		switch leaf := leaf.(type) {
+		case string:
+			if leaf == "$data" {
+				return text.Data, nil // JSON or nil
+			}
+			return values.Replace(leaf), nil
+		default:
+			return leaf, nil
+		}
+	})
+	var body []byte
+	if err == nil {
+		body, err = post.JSON(filled)
+	}
 	if err != nil {
 		return channel.Receipt{}, g.client.Fail(channel.KindMisconfigured, 0, "the body cannot be written", err)
 	}
@@ -140,30 +155,6 @@ func (g *Gateway) judge(answer *post.Answer, address string) error {
 		return g.client.Failed(channel.KindUnknown, answer, "the service has a call with the same key")
 	}
 	return g.client.Judge(answer)
-}
-
-// fill copies a document with the values in its texts, and data, which is JSON or nil.
-func fill(node any, values *strings.Replacer, data json.RawMessage) any {
-	switch n := node.(type) {
-	case string:
-		if n == "$data" {
-			return data
-		}
-		return values.Replace(n)
-	case []any:
-		list := make([]any, len(n))
-		for i, child := range n {
-			list[i] = fill(child, values, data)
-		}
-		return list
-	case map[string]any:
-		object := make(map[string]any, len(n))
-		for name, child := range n {
-			object[name] = fill(child, values, data)
-		}
-		return object
-	}
-	return node
 }
 
 // idOf returns the service's id of the message, if the answer has it in one of the usual fields.
