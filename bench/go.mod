@@ -5,7 +5,6 @@ go 1.26.0
 require (
 	github.com/ThreeDotsLabs/watermill v1.5.1
 	github.com/ThreeDotsLabs/watermill-nats/v2 v2.1.3
-	github.com/bsm/redislock v0.9.4
 	github.com/expediter-io/expediter v0.1.0
 	github.com/expediter-io/expediter/services/enricher v0.1.0
 	github.com/expediter-io/expediter/services/importer v0.1.0

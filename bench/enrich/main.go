@@ -18,7 +18,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"runtime"
@@ -34,9 +33,9 @@ func main() {
 	register := func(flags *flag.FlagSet) {
 		flags.Int64Var(&o.memory, "memory", 0, "keep results in `BYTES` of the enricher's memory; 0 is its default, -1 keeps none")
 	}
-	rig.Main("enrich", register, func(ctx context.Context, out io.Writer, shared rig.Options) (any, error) {
+	rig.Main("enrich", register, func(ctx context.Context, shared rig.Options) (*rig.Report, error) {
 		o.Options = shared
-		return measure(ctx, out, o)
+		return measure(ctx, o)
 	})
 }
 
@@ -49,17 +48,16 @@ type options struct {
 // timeout bounds one round.
 const timeout = 5 * time.Minute
 
-// measure runs the rounds and writes the report.
-func measure(ctx context.Context, out io.Writer, o options) (any, error) {
+// measure runs the rounds.
+func measure(ctx context.Context, o options) (*rig.Report, error) {
 	all := cases(o)
 	if len(all) == 0 {
 		return nil, fmt.Errorf("no case matches --only %q", o.Only)
 	}
-	p := rig.NewPrinter(out, o.Options)
-	machine := rig.ThisMachine()
-	p.Note("Enricher over TCP on the loopback; NATS, enricher and clients in one process.")
-	p.Note("%s", machine)
-	p.Note("Durability: %s. Rounds: %d, each on a fresh server.", durability, o.Rounds)
+	r := rig.NewReport(o.Options, rig.ThisMachine())
+	r.Note("Enricher over TCP on the loopback; NATS, enricher and clients in one process.")
+	r.Note("%s", r.Machine)
+	r.Note("Durability: %s. Rounds: %d, each on a fresh server.", durability, o.Rounds)
 	got := rig.Results{}
 	for n := range o.Rounds {
 		for i := range kinds {
@@ -69,7 +67,8 @@ func measure(ctx context.Context, out io.Writer, o options) (any, error) {
 		}
 		fmt.Fprintf(os.Stderr, "round %d of %d\n", n+1, o.Rounds)
 	}
-	return report(p, o, all, got, machine)
+	report(r, all, got)
+	return r, nil
 }
 
 // kinds are the kinds of requests and enrichers, each measured on a stand of its own.
@@ -248,12 +247,6 @@ func cases(o options) []kase {
 // manyClients is the number of clients at the same time where throughput is measured.
 const manyClients = 16
 
-// targets bound the median time of the answer to a request of ten known places.
-var targets = []rig.Target{
-	{On: "http/hit/10/1", Figure: "request_p50_ms", Kind: rig.AtMost, Goal: 1},
-	{On: "nats/hit/10/1", Figure: "request_p50_ms", Kind: rig.AtMost, Goal: 1},
-}
-
 var columns = []rig.Column{
 	{Figure: "request_p50_ms", Title: "p50 ms", Format: "%.3f", Spread: true},
 	{Figure: "request_p99_ms", Title: "p99 ms", Format: "%.3f", Spread: true},
@@ -263,7 +256,7 @@ var columns = []rig.Column{
 }
 
 // report writes a table for each number of clients.
-func report(p *rig.Printer, o options, all []kase, got rig.Results, m rig.Machine) (any, error) {
+func report(r *rig.Report, all []kase, got rig.Results) {
 	for _, table := range []struct {
 		clients int
 		title   string
@@ -271,15 +264,12 @@ func report(p *rig.Printer, o options, all []kase, got rig.Results, m rig.Machin
 		{1, "One client, one request after the other (the jobs of a miss are done before the next request; req/s includes them)"},
 		{manyClients, fmt.Sprintf("%d clients without a pause", manyClients)},
 	} {
-		var entries []rig.Entry
+		var names []string
 		for _, k := range all {
 			if k.Clients == table.clients {
-				entries = append(entries, rig.Entry{Name: k.String(), Note: fmt.Sprintf("%d requests", k.requests)})
+				names = append(names, k.String())
 			}
 		}
-		p.Table(table.title+": over/kind/places/clients", columns, entries, got)
+		r.Table(table.title+": over/kind/places/clients", columns, names, got)
 	}
-	r := rig.NewReport(&rig.Stand{}, got, o.Options, m, targets)
-	p.Foot(r)
-	return r, p.Err()
 }

@@ -1,10 +1,10 @@
 // Command extract scores the importer's rules extractor on transcripts in which people marked the steps.
 //
-//	go -C bench run ./extract [--data DIR] [--write FILE] [--json=false]
+//	go -C bench run ./extract [--data DIR] [--json]
 //
 // DIR holds *.csv files with a row for each sentence of a video and the columns VideoUrl, Title, TimeStamp, Sentence,
 // IsUsefulSentence (1 for a step), Object..., Time and Temperature. Without --data it looks beside the project, and says
-// that it skips when there is nothing. The last line is JSON.
+// that it skips when there is nothing.
 //
 // Only the sentences and the title are given to the extractor. Dishes are counted from 0 in the order of the file; the weights
 // were fitted on the videos of those with even numbers ("train"), never on the others ("validation").
@@ -16,7 +16,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -32,10 +31,8 @@ import (
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
 
-// report is the last line of the output, as JSON.
+// report is the last line under --json.
 type report struct {
-	OK         bool        `json:"ok"`
-	Skipped    bool        `json:"skipped,omitempty"`
 	Machine    rig.Machine `json:"machine"`
 	Train      *split      `json:"train,omitempty"`
 	Validation *split      `json:"validation,omitempty"`
@@ -54,30 +51,25 @@ type split struct {
 }
 
 func main() {
-	if err := run(os.Args[1:], os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "extract:", err)
-		os.Exit(1)
-	}
+	var data string
+	rig.Text("extract", func(flags *flag.FlagSet) {
+		flags.StringVar(&data, "data", "../../shared/data/cooking", "`DIR` of the marked transcripts")
+	}, func(text *strings.Builder) (any, error) { return score(text, data) })
 }
 
-func run(args []string, out io.Writer) error {
-	var data string
-	return rig.Text("extract", args, out, true, func(flags *flag.FlagSet) {
-		flags.StringVar(&data, "data", "../../shared/data/cooking", "`DIR` of the marked transcripts")
-	}, func(p *rig.Printer) (any, error) {
-		r := report{OK: true, Machine: rig.ThisMachine()}
-		videos, err := load(data)
-		if err != nil || len(videos) == 0 {
-			p.Line("no *.csv in %s: skipped (give --data DIR)", data)
-			r.Skipped = true
-			return r, err
-		}
-		if r.Train, err = measure(p, "train", videos, true); err != nil {
-			return nil, err
-		}
-		r.Validation, err = measure(p, "validation", videos, false)
+// score scores the extractor on both halves of the transcripts in a folder.
+func score(text *strings.Builder, dir string) (r report, err error) {
+	r.Machine = rig.ThisMachine()
+	videos, err := load(dir)
+	if err != nil || len(videos) == 0 {
+		fmt.Fprintf(text, "no *.csv in %s: skipped (give --data DIR)\n", dir)
 		return r, err
-	})
+	}
+	if r.Train, err = measure(text, "train", videos, true); err != nil {
+		return r, err
+	}
+	r.Validation, err = measure(text, "validation", videos, false)
+	return r, err
 }
 
 // row is a sentence with the marks that people made in it.
@@ -185,7 +177,7 @@ func seconds(text string) float64 {
 }
 
 // measure scores one half of the videos and prints its table.
-func measure(p *rig.Printer, name string, videos []video, train bool) (*split, error) {
+func measure(p *strings.Builder, name string, videos []video, train bool) (*split, error) {
 	var out split
 	var steps, ingredients, times, temperatures rig.Counts
 	for i := range videos {
@@ -209,10 +201,10 @@ func measure(p *rig.Printer, name string, videos []video, train bool) (*split, e
 		ingredients.Sum(judgeObjects(v, &r))
 	}
 	out.Steps, out.Ingredients, out.Times, out.Temperatures = steps.Score(), ingredients.Score(), times.Score(), temperatures.Score()
-	p.Line("\n%s: %d videos, %d sentences; %d without a recipe", name, out.Videos, out.Sentences, out.NoRecipe)
-	p.Line("  %-42s %9s %9s %9s   %s", "", "precision", "recall", "F1", "right, wrong, missed")
+	fmt.Fprintf(p, "\n%s: %d videos, %d sentences; %d without a recipe\n", name, out.Videos, out.Sentences, out.NoRecipe)
+	fmt.Fprintf(p, "  %-42s %9s %9s %9s   %s\n", "", "precision", "recall", "F1", "right, wrong, missed")
 	line := func(what string, c rig.Score) {
-		p.Line("  %-42s %9.3f %9.3f %9.3f   %d, %d, %d", what, c.Precision, c.Recall, c.F1, c.Right, c.Wrong, c.Missed)
+		fmt.Fprintf(p, "  %-42s %9.3f %9.3f %9.3f   %d, %d, %d\n", what, c.Precision, c.Recall, c.F1, c.Right, c.Wrong, c.Missed)
 	}
 	line("steps: sentences in the time of a step", out.Steps)
 	line("ingredients: against the marked objects", out.Ingredients)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -19,10 +18,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestSkipsWithoutData(t *testing.T) {
 	t.Parallel()
-	var out bytes.Buffer
-	check.OK(t, run([]string{"--data", t.TempDir()}, &out))
-	r := check.Must(rig.LastLine[report](out.String()))(t)
-	check.That(t, r.OK && r.Skipped && strings.Contains(out.String(), "skipped"), "%s", out.String())
+	var out strings.Builder
+	r := check.Must(score(&out, t.TempDir()))(t)
+	check.That(t, r.Train == nil && strings.Contains(out.String(), "skipped"), "%s", out.String())
 }
 
 // write makes two dishes of one video each.
@@ -50,9 +48,8 @@ func write(t *testing.T) string {
 
 func TestScoresBothHalves(t *testing.T) {
 	t.Parallel()
-	var out bytes.Buffer
-	check.OK(t, run([]string{"--data", write(t)}, &out))
-	r := check.Must(rig.LastLine[report](out.String()))(t)
+	var out strings.Builder
+	r := check.Must(score(&out, write(t)))(t)
 	for name, s := range map[string]*split{"train": r.Train, "validation": r.Validation} {
 		check.Require(t, s != nil && s.Videos == 1 && s.Sentences == 7 && s.Steps.Right == 3 && s.NoRecipe == 0,
 			"%s: %+v in %s", name, s, out.String())

@@ -1,6 +1,6 @@
 // Command jobs measures pkg/worker side by side with its peers, over TCP on the loopback: unique no-op jobs inserted and
 // worked to completion as the system itself records it, the time from insert to start at 200 jobs a second, five durable
-// steps, the restart of a job after a kill -9 of its worker, and a queue and dead letters that grow a hundredfold.
+// steps, the restart of a job after a kill -9 of its worker, and a queue that grows a hundredfold.
 //
 //	go -C bench run ./jobs [--rounds N] [--scale X] [--short] [--queued N] [--only REGEXP] [--json]
 //
@@ -15,7 +15,6 @@ package main
 import (
 	"context"
 	"flag"
-	"io"
 	"time"
 
 	"github.com/expediter-io/expediter/bench/internal/rig"
@@ -26,19 +25,17 @@ func main() {
 	o := options{}
 	register := func(flags *flag.FlagSet) {
 		flags.BoolVar(&o.slow, "slow", false, "wait for the job of a dead worker also where that takes minutes (asynq)")
-		flags.IntVar(&o.listed, "listed", 1_000_000, "of how many `JOBS` pages are listed")
 		flags.IntVar(&o.queued, "queued", 200_000, "how many `JOBS` the queue grows to, from a hundredth of that")
 	}
-	rig.Main("jobs", register, func(ctx context.Context, out io.Writer, shared rig.Options) (any, error) {
+	rig.Main("jobs", register, func(ctx context.Context, shared rig.Options) (*rig.Report, error) {
 		o.Options = shared
-		return measure(ctx, out, o)
+		return measure(ctx, o)
 	})
 }
 
 type options struct {
 	rig.Options
 
-	listed int
 	queued int
 	slow   bool
 }
@@ -47,6 +44,7 @@ type options struct {
 type contestant struct {
 	rig.Contestant
 
+	ours   bool    // pkg/worker, which must lose no job and run none twice
 	weight float64 // the factor of the number of operations: a contestant that syncs each job gets fewer
 	open   func(ctx context.Context, s settings) (*client, error)
 
@@ -82,23 +80,8 @@ type client struct {
 	// steps works jobs of five durable steps that do nothing.
 	steps works
 
-	// ordered works jobs of one subject one after the other. Here each has a subject of its own.
-	ordered works
-
-	// divided divides the stream into four, and works the jobs of all. From then on insert inserts into the four.
-	divided works
-
-	// handlers works jobs with a thousand handlers, of which one has jobs.
-	handlers works
-
 	// queue puts n jobs from the given on into the queue. They have no worker here.
 	queue func(ctx context.Context, from, n int) error
-
-	// list reads a page of jobs from a position in the queue on: those of a subject with wildcards, or all.
-	list func(ctx context.Context, from uint64, subject string) error
-
-	// broker is the stream that pkg/worker works on, with dead letters.
-	broker *broker
 
 	// close ends the client and removes the queue.
 	close func()
@@ -108,8 +91,6 @@ const (
 	producers = 32
 	slots     = 100
 	fiveSteps = 5
-
-	manyHandlers = 1000
 )
 
 // The classes of durability.
@@ -146,13 +127,13 @@ func field() []contestant {
 		} {
 			all = append(all, contestant{
 				Contestant: rig.Contestant{Name: of.name, Service: on.service, Class: on.class, Note: of.note, Raw: of.raw},
-				weight:     on.weight, lease: ackWait, open: of.open,
+				ours:       of.raw != "", weight: on.weight, lease: ackWait, open: of.open,
 			})
 		}
 	}
 	return append(all,
 		contestant{
-			Contestant: rig.Contestant{Name: "asynq", Service: "redis", Class: everySecond, Note: "asynq on one Redis, AOF everysec, Unique(10m)"},
+			Contestant: rig.Contestant{Name: "asynq", Service: "redis, everysec", Class: everySecond, Note: "asynq on one Redis, AOF everysec, Unique(10m)"},
 			weight:     0.5, open: openAsynq, lease: 30 * time.Second,
 		},
 		contestant{

@@ -26,15 +26,13 @@ const payload = `{"n":1}`
 // broker is the common part of the contestants on NATS: a connection to insert, one to work, and a stream.
 type broker struct {
 	insert, work jetstream.JetStream
-	partitions   int
 	replicas     int
 	stream       string
 	done         atomic.Int64 // the number of completed jobs, as confirmed by the server
-	died         atomic.Int64 // in the dead letters
 }
 
 func openBroker(ctx context.Context, s settings) (*broker, error) {
-	b := &broker{partitions: 1, replicas: strings.Count(s.Address, ",") + 1, stream: s.Queue}
+	b := &broker{replicas: strings.Count(s.Address, ",") + 1, stream: s.Queue}
 	var err error
 	if _, b.insert, err = rig.Connect(s.Address); err == nil {
 		_, b.work, err = rig.Connect(s.Address)
@@ -65,18 +63,23 @@ func (b *broker) left(ctx context.Context) (int, error) {
 
 // queue publishes jobs without waiting for each answer.
 func (b *broker) queue(ctx context.Context, from, n int) error {
-	return rig.Publish(ctx, b.insert, n, func(i int) (*nats.Msg, error) {
-		return &nats.Msg{Subject: fmt.Sprintf("%s.bulk.%d", b.stream, from+i), Data: []byte(payload)}, nil
-	})
+	for i := range n {
+		if _, err := b.insert.PublishAsync(fmt.Sprintf("%s.bulk.%d", b.stream, from+i), []byte(payload), jetstream.WithStallWait(time.Minute)); err != nil {
+			return fmt.Errorf("publish: %w", err)
+		}
+	}
+	select {
+	case <-b.insert.PublishAsyncComplete():
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 func (b *broker) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	_ = b.insert.DeleteStream(ctx, b.stream) //nolint:errcheck // the server ends soon
-	for i := 1; i < b.partitions; i++ {
-		_ = b.insert.DeleteStream(ctx, fmt.Sprintf("%s-%d", b.stream, i)) //nolint:errcheck // as above
-	}
 	b.insert.Conn().Close()
 	b.work.Conn().Close()
 }
@@ -206,13 +209,7 @@ func openOurs(keyed bool) func(context.Context, settings) (*client, error) {
 		if err != nil {
 			return nil, err
 		}
-		by := func(policy worker.Policy, handlers int) works {
-			return func(ctx context.Context, slots int, handle handler) (func() error, error) {
-				return b.run(ctx, slots, policy, handlers, plainly(handle))
-			}
-		}
 		c := &client{
-			broker: b,
 			insert: func(ctx context.Context, id string) error {
 				job := worker.NewJob{Args: []byte(payload), ID: id, Subject: b.subject(id)}
 				if keyed {
@@ -221,22 +218,12 @@ func openOurs(keyed bool) func(context.Context, settings) (*client, error) {
 				_, err := inserter.Insert(ctx, job)
 				return err
 			},
-			work:     by(worker.Policy{}, 1),
-			ordered:  by(worker.Policy{Ordered: true}, 1),
-			handlers: by(worker.Policy{}, manyHandlers),
-			divided: func(ctx context.Context, slots int, handle handler) (_ func() error, err error) {
-				b.partitions = 4
-				if inserter, err = worker.NewClient(b.insert, worker.ClientConfig{Partitions: b.partitions, Stream: b.stream}); err != nil {
-					return nil, err
-				}
-				if err := inserter.Grow(ctx, nil); err != nil {
-					return nil, err
-				}
-				return b.run(ctx, slots, worker.Policy{}, 1, plainly(handle))
+			work: func(ctx context.Context, slots int, handle handler) (func() error, error) {
+				return b.run(ctx, slots, func(ctx context.Context, job *worker.Job[map[string]int]) error { return handle(ctx, job.ID) })
 			},
 			recorded: b.recorded,
 			steps: func(ctx context.Context, slots int, handle handler) (func() error, error) {
-				return b.run(ctx, slots, worker.Policy{}, 1, func(ctx context.Context, job *worker.Job[map[string]int]) error {
+				return b.run(ctx, slots, func(ctx context.Context, job *worker.Job[map[string]int]) error {
 					for _, name := range []string{"one", "two", "three", "four", "five"} {
 						if err := step.Do(ctx, job, name, func(context.Context) error { return nil }); err != nil {
 							return err
@@ -246,10 +233,6 @@ func openOurs(keyed bool) func(context.Context, settings) (*client, error) {
 				})
 			},
 			queue: b.queue,
-			list: func(ctx context.Context, from uint64, subject string) error {
-				_, err := inserter.Jobs(ctx, worker.JobFilter{From: worker.Cursor{Sequence: from}, Subject: subject})
-				return err
-			},
 			close: b.close,
 		}
 		return c, prepareBucket(ctx, b, s)
@@ -268,16 +251,11 @@ func prepareBucket(ctx context.Context, b *broker, s settings) error {
 	return err
 }
 
-func plainly(handle handler) worker.Handler[map[string]int] {
-	return func(ctx context.Context, job *worker.Job[map[string]int]) error { return handle(ctx, job.ID) }
-}
-
-// run works jobs with a number of handlers, all but one for other subjects.
-func (b *broker) run(ctx context.Context, slots int, policy worker.Policy, handlers int, h worker.Handler[map[string]int]) (func() error, error) {
+func (b *broker) run(ctx context.Context, slots int, h worker.Handler[map[string]int]) (func() error, error) {
 	ready := make(chan struct{}, 1)
 	w, err := worker.New(b.work, worker.Config{
 		AckWait: ackWait, AutoCreate: true, Concurrency: slots, Consumer: "ours", Logger: slog.New(slog.DiscardHandler),
-		Partitions: b.partitions, Stream: b.stream,
+		Stream: b.stream,
 		Hooks: worker.Hooks{
 			Ready: func(is bool, _ error) {
 				select {
@@ -285,20 +263,18 @@ func (b *broker) run(ctx context.Context, slots int, policy worker.Policy, handl
 				default:
 				}
 			},
-			Settled: b.settled,
+			Settled: func(s worker.Settlement) {
+				if s.Outcome == worker.OutcomeCompleted {
+					b.done.Add(1)
+				}
+			},
 		},
 	})
 	if err != nil {
 		return nil, err
 	}
-	for i := range handlers {
-		pattern := b.stream + ".noop.>"
-		if i > 0 {
-			pattern = fmt.Sprintf("%s.other%d.>", b.stream, i)
-		}
-		if err := worker.Handle(w, pattern, policy, h); err != nil {
-			return nil, err
-		}
+	if err := worker.Handle(w, b.stream+".noop.>", worker.Policy{}, h); err != nil {
+		return nil, err
 	}
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	done := make(chan error, 1)

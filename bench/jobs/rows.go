@@ -14,12 +14,9 @@ import (
 	"github.com/expediter-io/expediter/pkg/pause"
 )
 
-func everybody(contestant) bool       { return true }
-func stepping(who contestant) bool    { return offers[who.Name].steps != nil }
-func ordering(who contestant) bool    { return offers[who.Name].ordered != nil }
-func growing(who contestant) bool     { return offers[who.Name].queue != nil }
-func deadLetters(who contestant) bool { return offers[who.Name].broker != nil }
-func listing(who contestant) bool     { return offers[who.Name].list != nil }
+func everybody(contestant) bool    { return true }
+func stepping(who contestant) bool { return offers[who.Name].steps != nil }
+func growing(who contestant) bool  { return offers[who.Name].queue != nil }
 
 // leasing reports whether the restart of a job can be waited for.
 func (o options) leasing(who contestant) bool {
@@ -39,34 +36,6 @@ type (
 	ran      = func(context.Context, contestant, *rig.Service) (rig.Figures, error)
 )
 
-// beside returns the row that works jobs in the plain way and in another, and compares the two.
-func beside(name, title string, run func(measured) ran, work func(*client) works) rig.Row[contestant] {
-	return rig.Row[contestant]{
-		Name: name, Title: title, Needs: ordering,
-		Run: run(func(ctx context.Context, b *bench) (rig.Figures, error) {
-			n := b.n(variantJobs)
-			usual, err := b.flow(ctx, "jobs", "", n, func(c *client) works { return c.work })
-			if err != nil {
-				return nil, err
-			}
-			b.settings.Queue += name
-			f, err := b.flow(ctx, name, name+"_", n, work)
-			if f == nil {
-				return nil, err
-			}
-			f[name+"_over_plain"] = f[name+"_jobs_per_s"] / usual["jobs_per_s"]
-			f[name+"_cpu_over_plain"] = f[name+"_cpu_us_per_job"] / usual["cpu_us_per_job"]
-			return f, err
-		}),
-		Columns: slices.Concat([]rig.Column{
-			{Figure: name + "_jobs_per_s", Title: "jobs/s", Format: "%.0f", Spread: true},
-			{Figure: name + "_over_plain", Title: "of plain", Format: "%.2f", Spread: true},
-			{Figure: name + "_cpu_us_per_job", Title: "CPU µs/job", Format: "%.0f"},
-			{Figure: name + "_cpu_over_plain", Title: "of plain", Format: "%.2f", Spread: true},
-		}, effects(name)),
-	}
-}
-
 // rows returns all measurements, in the order of the tables.
 func rows(o options) []rig.Row[contestant] {
 	run := func(of measured) ran {
@@ -79,7 +48,7 @@ func rows(o options) []rig.Row[contestant] {
 	return []rig.Row[contestant]{
 		{
 			Name: "jobs", Title: "Unique no-op jobs, inserted one at a time by 32 producers and worked in 100 slots until the system has recorded each",
-			Needs: everybody, Run: run(throughput),
+			Run: run(throughput),
 			Columns: slices.Concat([]rig.Column{
 				{Figure: "jobs_per_s", Title: "jobs/s", Format: "%.0f", Spread: true},
 				{Figure: "over_raw", Title: "of raw", Format: "%.2f", Spread: true},
@@ -89,7 +58,7 @@ func rows(o options) []rig.Row[contestant] {
 		},
 		{
 			Name: "start", Title: "From the call of insert to the start of the job, at 200 jobs/s",
-			Needs: everybody, Run: run(start),
+			Run: run(start),
 			Columns: slices.Concat([]rig.Column{
 				{Figure: "start_p50_ms", Title: "p50 ms", Format: "%.2f", Spread: true},
 				{Figure: "start_p99_ms", Title: "p99 ms", Format: "%.2f", Spread: true},
@@ -103,10 +72,6 @@ func rows(o options) []rig.Row[contestant] {
 				{Figure: "five_step_cpu_us_per_job", Title: "CPU µs/job", Format: "%.0f", Spread: true},
 			}, effects("five_step")),
 		},
-		beside("ordered", "The same as the first, where jobs of one subject keep their order, and each has a subject of its own", run,
-			func(c *client) works { return c.ordered }),
-		beside("handlers", "The same as the first, with 1,000 handlers", run, func(c *client) works { return c.handlers }),
-		beside("divided", "The same as the first, in a stream that is divided into four", run, func(c *client) works { return c.divided }),
 		{
 			Name: "restart", Title: "From the kill -9 of a worker in mid-job until the job starts on another",
 			Needs: o.leasing, Run: run(restart), Once: true,
@@ -123,24 +88,6 @@ func rows(o options) []rig.Row[contestant] {
 				{Figure: "growth_insert_us", Title: "insert p50 µs", Format: "%.0f"},
 				{Figure: "growth_start_us", Title: "start p50 µs", Format: "%.0f"},
 			}, jobAmongQueued.Columns("job"), jobAmongQueued.Memory()),
-		},
-		{
-			Name: "growth_letters", Once: true, Needs: deadLetters, Run: run(letters),
-			Title: "A job that becomes a dead letter, a page of the 100 newest, and a replay, with 1,000, 10,000 and 100,000 other letters kept",
-			Columns: slices.Concat(deathAmongLetters.Columns("letter"), pageOfLetters.Columns("page"), replayOfLetters.Columns("replay"),
-				deathAmongLetters.Memory()),
-		},
-		{
-			Name: "listing", Title: "Pages from everywhere in a queue of --listed: 100 jobs, and 1,000 messages looked at of which none matches",
-			Needs: listing, Run: run(list), Once: true,
-			Columns: []rig.Column{
-				{Figure: "listing_of", Title: "jobs", Format: "%.0f"},
-				{Figure: "listing_page_p50_ms", Title: "page p50 ms", Format: "%.2f"},
-				{Figure: "listing_page_p99_ms", Title: "p99", Format: "%.2f"},
-				{Figure: "listing_page_server_cpu_us", Title: "server CPU µs", Format: "%.0f"},
-				{Figure: "listing_vain_p50_ms", Title: "in vain p50 ms", Format: "%.2f"},
-				{Figure: "listing_vain_server_cpu_us", Title: "server CPU µs", Format: "%.0f"},
-			},
 		},
 	}
 }
@@ -224,7 +171,6 @@ const timeout = 3 * time.Minute
 type bench struct {
 	contestant contestant
 	opened     []*client
-	listed     int
 	queued     int
 	scale      float64
 	service    *rig.Service
@@ -271,57 +217,26 @@ func enter(ctx context.Context, who contestant, on *rig.Service) error {
 func newBench(o options, who contestant, on *rig.Service) *bench {
 	queues++
 	return &bench{
-		contestant: who, listed: o.listed, queued: o.queued, scale: o.Scale, service: on,
+		contestant: who, queued: o.queued, scale: o.Scale, service: on,
 		settings: settings{Address: on.Address, Queue: fmt.Sprintf("q%d", queues)},
 	}
 }
 
-// measure runs the rounds and writes the report.
-func measure(ctx context.Context, out io.Writer, o options) (any, error) {
+// measure runs the rounds.
+func measure(ctx context.Context, o options) (*rig.Report, error) {
 	return rig.Trial[contestant]{
-		What: "Jobs", Field: field(), Rows: rows(o), Starters: map[string]rig.Starter{"redis": rig.StartRedis("--appendonly", "yes", "--appendfsync", "everysec")},
-		Targets: targets, Limit: timeout + limitOf(o),
-		Enter: enter,
-		Derive: func(got rig.Results, entered []contestant) {
-			for _, who := range entered {
-				got.OverRaw(who.Contestant, "jobs_per_s", "over_raw")
-			}
-		},
-		Judge: judge,
-	}.Run(ctx, out, o.Options)
+		What: "Jobs", Field: field(), Rows: rows(o), Enter: enter, Derive: derive,
+		Limit: timeout + time.Duration(o.queued)*200*time.Microsecond, // growth takes as long as its queue
+	}.Run(ctx, o.Options)
 }
 
-// limitOf returns the bound of a row, which grows with the length of the queue.
-func limitOf(o options) time.Duration {
-	return time.Duration(max(o.listed, o.queued)) * 200 * time.Microsecond
-}
-
-// targets are the targets for one server that syncs as deployed.
-var targets = append([]rig.Target{
-	{On: "r1", Figure: "over_raw", Kind: rig.AtLeast, Goal: 0.6},
-	{On: "r1", Figure: "cpu_us_per_job", Kind: rig.AtMost, Goal: 80},
-	{On: "r1", Figure: "start_p50_ms", Kind: rig.AtMost, Goal: 1},
-	{On: "r1", Figure: "five_step_jobs_per_s", Kind: rig.AtLeast, Goal: 4000},
-	{On: "r1", Figure: "restart_over_ackwait", Kind: rig.AtMost, Goal: 2},
-	{On: "r1", Figure: "ordered_over_plain", Kind: rig.AtLeast, Goal: 0.8},
-	{On: "r1", Figure: "handlers_cpu_over_plain", Kind: rig.AtMost, Goal: 1.1},
-	{On: "r1", Figure: "listing_page_server_cpu_us", Kind: rig.AtMost, Goal: 5000},
-	{On: "r1", Figure: "listing_vain_server_cpu_us", Kind: rig.AtMost, Goal: 5000},
-}, rig.GrowthTargets([]rig.Growth{jobAmongQueued, deathAmongLetters, pageOfLetters, replayOfLetters}, "r1")...)
-
-// judge adds the effects that were lost or doubled to the note of each contestant. For ours they are a failure.
-func judge(r *rig.Report, got rig.Results) {
-	for who := range r.Classes {
-		double, lost := total(got[who], "_double"), total(got[who], "_lost")
-		if figures := r.Peers[who]; figures != nil {
-			figures["double"], figures["lost"] = double, lost
-		}
-		if figures := r.Ours[who]; figures != nil {
-			figures["double"], figures["lost"] = double, lost
-			if double+lost > 0 {
-				r.OK = false
-				r.Failures = append(r.Failures, fmt.Sprintf("%s: %.0f jobs ran twice, %.0f never", who, double, lost))
-			}
+// derive compares throughput with that of nats.go alone, and reports the jobs that one of ours lost or ran twice.
+func derive(got rig.Results, entered []contestant, r *rig.Report) {
+	for _, who := range entered {
+		got.OverRaw(who.Contestant, "jobs_per_s", "over_raw")
+		double, lost := total(got[who.Name], "_double"), total(got[who.Name], "_lost")
+		if who.ours && double+lost > 0 {
+			r.Failures = append(r.Failures, fmt.Sprintf("%s: %.0f jobs ran twice, %.0f never", who.Name, double, lost))
 		}
 	}
 }

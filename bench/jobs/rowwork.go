@@ -15,13 +15,11 @@ import (
 
 // Operations of a row at weight 1 and scale 1.
 const (
-	allJobs     = 20_000
-	startJobs   = 1_000
-	stepJobs    = 5_000
-	variantJobs = 50_000
-	growthJobs  = 6_000
-	probes      = 300
-	rate        = 200 // a second
+	allJobs    = 20_000
+	startJobs  = 1_000
+	stepJobs   = 5_000
+	growthJobs = 6_000
+	rate       = 200 // a second
 )
 
 // deliveries counts the runs of each job, in place of the far side.
@@ -85,16 +83,6 @@ func finish(ctx context.Context, c *client, l *deliveries) error {
 			return errors.Join(fmt.Errorf("%d of %d jobs recorded: %w", n, len(l.runs), ctx.Err()), err)
 		}
 	}
-}
-
-// await waits until a count has reached n.
-func await(ctx context.Context, count *atomic.Int64, n int) error {
-	for count.Load() < int64(n) {
-		if !pause.For(ctx, time.Millisecond) {
-			return fmt.Errorf("%d of %d jobs: %w", count.Load(), n, ctx.Err())
-		}
-	}
-	return nil
 }
 
 // flow inserts n jobs and works them at the same time. Its figures are the jobs a second and the processor time of both
@@ -202,31 +190,4 @@ func probe(ctx context.Context, c *client, from, n int, started <-chan time.Time
 	slices.Sort(inserts)
 	slices.Sort(starts)
 	return inserts[n/2], starts[n/2], nil
-}
-
-// list lists pages at positions all over a large queue.
-func list(ctx context.Context, b *bench) (rig.Figures, error) {
-	c, err := b.client(ctx)
-	if err != nil {
-		return nil, err
-	}
-	n := b.n(b.listed)
-	if err := c.queue(ctx, 0, n); err != nil {
-		return nil, err
-	}
-	f := rig.Figures{"listing_of": float64(n)}
-	for row, subject := range map[string]string{"listing_page": "", "listing_vain": "none.>"} {
-		taken := make([]time.Duration, probes)
-		before := rig.WorkOf(b.service)
-		for i := range taken {
-			began := time.Now()
-			if err := c.list(ctx, uint64(1+i*n/probes), subject); err != nil { //nolint:gosec // positive
-				return nil, err
-			}
-			taken[i] = time.Since(began)
-		}
-		f.Since(row, b.service, before, probes)
-		f.Quantiles(row, "ms", taken)
-	}
-	return f, nil
 }

@@ -9,7 +9,6 @@ import (
 	"net"
 	"time"
 
-	"github.com/bsm/redislock"
 	"github.com/go-redsync/redsync/v4"
 	redsyncgoredis "github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/nats-io/nats.go"
@@ -72,25 +71,10 @@ func openOurs(ctx context.Context, s settings) (*client, error) {
 			r, err := f.Do(ctx, key, compute, flight.DoOptions{TTL: cacheTTL})
 			return r.Value, err
 		},
-		wait: func(ctx context.Context, key string) error {
-			_, err := f.Wait(ctx, key)
-			return err
-		},
 		store: func(ctx context.Context, key string, value []byte) error {
 			_, err := f.Do(ctx, key, func(context.Context) ([]byte, error) { return value, nil }, flight.DoOptions{TTL: cacheTTL})
 			return err
 		},
-		watch: func(key string) (func(context.Context) error, error) {
-			w, err := f.Watch(key)
-			return func(ctx context.Context) error {
-				for {
-					if entry, err := w.Next(ctx); err != nil || entry.State == flight.Done {
-						return err
-					}
-				}
-			}, err
-		},
-		forget: f.Invalidate,
 		read: func(ctx context.Context, key string) ([]byte, error) {
 			entry, err := f.Get(ctx, key)
 			return entry.Value, err
@@ -182,9 +166,6 @@ func openEtcd(ctx context.Context, s settings) (*client, error) {
 	}, nil
 }
 
-// bsmRetry is the time between two tries of redislock. Its README has 100 ms.
-const bsmRetry = 10 * time.Millisecond
-
 // redsyncRetry is the mean time between two tries of redsync: its default is random between 50 and 250 ms.
 const redsyncRetry = 150 * time.Millisecond
 
@@ -252,44 +233,27 @@ func openRueidis(ctx context.Context, s settings) (*client, error) {
 	}, nil
 }
 
-// openGoRedis opens a client of a library of locks that is built on go-redis.
-func openGoRedis(locks func(conn *redis.Client, ttl time.Duration) locking) func(context.Context, settings) (*client, error) {
-	return func(ctx context.Context, s settings) (*client, error) {
-		t := &trips{}
-		conn := redis.NewClient(&redis.Options{Addr: s.Address, Dialer: t.dial})
-		if err := conn.Ping(ctx).Err(); err != nil {
-			return nil, errors.Join(fmt.Errorf("ping redis: %w", err), conn.Close())
-		}
-		return &client{
-			trips: t, lock: locks(conn, s.TTL),
-			close: func() { _ = conn.Close() }, //nolint:errcheck // nothing is written any more
-		}, nil
+// openRedsync opens a client of redsync with its defaults, on one server. redsync gives up after 32 tries, so the client calls it again.
+func openRedsync(ctx context.Context, s settings) (*client, error) {
+	t := &trips{}
+	conn := redis.NewClient(&redis.Options{Addr: s.Address, Dialer: t.dial})
+	if err := conn.Ping(ctx).Err(); err != nil {
+		return nil, errors.Join(fmt.Errorf("ping redis: %w", err), conn.Close())
 	}
-}
-
-// redsyncOf returns the locks of redsync with its defaults, on one server. It gives up after 32 tries, so the client calls it again.
-func redsyncOf(conn *redis.Client, ttl time.Duration) locking {
 	locks := redsync.New(redsyncgoredis.NewPool(conn))
-	return func(ctx context.Context, name string) (func(context.Context) error, error) {
-		m := locks.NewMutex(name, redsync.WithExpiry(ttl))
-		err := m.LockContext(ctx)
-		for err != nil && ctx.Err() == nil {
-			err = m.LockContext(ctx)
-		}
-		return func(ctx context.Context) error {
-			_, err := m.UnlockContext(ctx)
-			return err
-		}, err
-	}
-}
-
-func redislockOf(conn *redis.Client, ttl time.Duration) locking {
-	locks := redislock.New(conn)
-	return func(ctx context.Context, name string) (func(context.Context) error, error) {
-		l, err := locks.Obtain(ctx, name, ttl, &redislock.Options{RetryStrategy: redislock.LinearBackoff(bsmRetry)})
-		if err != nil {
-			return nil, err
-		}
-		return l.Release, nil
-	}
+	return &client{
+		trips: t,
+		lock: func(ctx context.Context, name string) (func(context.Context) error, error) {
+			m := locks.NewMutex(name, redsync.WithExpiry(s.TTL))
+			err := m.LockContext(ctx)
+			for err != nil && ctx.Err() == nil {
+				err = m.LockContext(ctx)
+			}
+			return func(ctx context.Context) error {
+				_, err := m.UnlockContext(ctx)
+				return err
+			}, err
+		},
+		close: func() { _ = conn.Close() }, //nolint:errcheck // nothing is written any more
+	}, nil
 }

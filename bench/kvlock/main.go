@@ -1,7 +1,7 @@
 // Command kvlock measures pkg/kvlock side by side with its peers, over TCP on the loopback: locks (uncontended, woken,
-// handed over among 32), coalesced computations, reads, take-over after a kill -9, and 10,000 waiters.
+// handed over among 32), coalesced computations, reads, take-over after a kill -9, and 10,000 callers.
 //
-//	go -C bench run ./kvlock [--rounds N] [--scale X] [--short] [--keys N] [--only REGEXP] [--json] [--cpuprofile FILE]
+//	go -C bench run ./kvlock [--rounds N] [--scale X] [--short] [--keys N] [--only REGEXP] [--json]
 //
 // Every server is a process of its own, so that its CPU time is counted apart: NATS (one server, and two clusters of
 // three), and redis-server and etcd where they are installed. A missing one is named and skipped; README.md beside
@@ -15,7 +15,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"io"
 	"net"
 	"sync/atomic"
 	"time"
@@ -29,9 +28,9 @@ func main() {
 	register := func(flags *flag.FlagSet) {
 		flags.IntVar(&o.keys, "keys", 100_000, "how many `KEYS` the bucket grows to, from a hundredth of that")
 	}
-	rig.Main("kvlock", register, func(ctx context.Context, out io.Writer, shared rig.Options) (any, error) {
+	rig.Main("kvlock", register, func(ctx context.Context, shared rig.Options) (*rig.Report, error) {
 		o.Options = shared
-		return measure(ctx, out, o)
+		return measure(ctx, o)
 	})
 }
 
@@ -133,14 +132,12 @@ func enter(ctx context.Context, who contestant, on *rig.Service) error {
 	return nil
 }
 
-// measure runs the rounds and writes the report.
-func measure(ctx context.Context, out io.Writer, o options) (any, error) {
+// measure runs the rounds.
+func measure(ctx context.Context, o options) (*rig.Report, error) {
 	return rig.Trial[contestant]{
-		What: "Locks and coalescing", Remark: "r1, r1_file, r3 and r3_sync_always are pkg/kvlock.",
-		Field: field(), Rows: rows(o), Targets: targets(), Enter: enter,
-		Starters: map[string]rig.Starter{"redis": rig.StartRedis("--appendonly", "no")},
-		Limit:    timeout + time.Duration(o.keys)*600*time.Microsecond, // the bound of the row that takes longest
-		Derive: func(got rig.Results, entered []contestant) {
+		What: "Locks and coalescing (r1, r1_file, r3 and r3_sync_always are pkg/kvlock)", Field: field(), Rows: rows(o), Enter: enter,
+		Limit: timeout + time.Duration(o.keys)*600*time.Microsecond, // the bound of the row that takes longest
+		Derive: func(got rig.Results, entered []contestant, _ *rig.Report) {
 			for _, who := range entered {
 				for figure, ratio := range map[string]string{
 					"batch10_p50_us": "batch10_over_raw", "batch100_p50_us": "batch100_over_raw", "lock_unlock_p50_us": "lock_over_raw",
@@ -149,7 +146,7 @@ func measure(ctx context.Context, out io.Writer, o options) (any, error) {
 				}
 			}
 		},
-	}.Run(ctx, out, o.Options)
+	}.Run(ctx, o.Options)
 }
 
 // trips counts round trips: the number of times that data was sent after data had been received.

@@ -26,7 +26,7 @@ func coalesce(ctx context.Context, b *bench) (rig.Figures, error) {
 	var taken []time.Duration
 	before := rig.WorkOf(b.service)
 	for range b.n(60) {
-		some, err := b.coalesced(ctx, clients, waiting)
+		some, err := b.coalesced(ctx, clients)
 		if err != nil {
 			return nil, err
 		}
@@ -38,9 +38,9 @@ func coalesce(ctx context.Context, b *bench) (rig.Figures, error) {
 	return f, nil
 }
 
-// coalesced makes the first client compute a key for which callers of the other clients wait. It returns, for each caller, the time after
-// the computation at which it had the value.
-func (b *bench) coalesced(ctx context.Context, clients []*client, callers int) ([]time.Duration, error) {
+// coalesced makes the first client compute a key for which the other clients wait. It returns, for each of these, the time from the end of
+// the computation until it had the value.
+func (b *bench) coalesced(ctx context.Context, clients []*client) ([]time.Duration, error) {
 	key := b.name("coalesce")
 	var mu sync.Mutex
 	var end time.Time
@@ -61,7 +61,7 @@ func (b *bench) coalesced(ctx context.Context, clients []*client, callers int) (
 		end = time.Now()
 		return value, nil
 	}
-	taken := make([]time.Duration, callers)
+	taken := make([]time.Duration, waiting)
 	first := make(chan error, 1)
 	go func() {
 		_, err := clients[0].do(ctx, key, compute)
@@ -69,11 +69,11 @@ func (b *bench) coalesced(ctx context.Context, clients []*client, callers int) (
 	}()
 	<-begun
 	go func() {
-		time.Sleep(settles + time.Duration(callers)*settlesEach) // they wait by then
+		time.Sleep(settles) // they wait by then
 		close(finish)
 	}()
-	err := rig.Together(callers, func(i int) error {
-		_, err := clients[1+i%(len(clients)-1)].do(ctx, key, compute)
+	err := rig.Each(waiting, waiting, func(i int) error {
+		_, err := clients[1+i].do(ctx, key, compute)
 		now := time.Now()
 		mu.Lock()
 		defer mu.Unlock()

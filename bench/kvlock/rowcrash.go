@@ -22,7 +22,7 @@ const childRole = "client"
 type task struct {
 	Contestant string
 	Settings   settings
-	Kind       string // "compute", "lock", "wait" or "call"
+	Kind       string // "compute", "lock" or "call"
 	Keys       []string
 }
 
@@ -38,7 +38,7 @@ func serveTask(ctx context.Context, t task) error {
 	case "lock":
 		return lockForever(ctx, c, t.Keys[0])
 	default:
-		return waitForAll(ctx, waiter(c, t.Kind), c.subscriptions, t.Keys)
+		return waitForAll(ctx, c, t.Keys)
 	}
 }
 
@@ -67,18 +67,21 @@ type waited struct {
 	Subscriptions int   // how many more
 }
 
-// waitForAll waits for all keys at once, prints the memory for that, and returns when its input ends.
-func waitForAll(ctx context.Context, wait func(context.Context, string) error, subscriptions func() int, keys []string) error {
+// waitForAll calls for all keys at once, which another process computes, prints the memory for that, and returns when its input ends.
+func waitForAll(ctx context.Context, c *client, keys []string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	debug.FreeOSMemory()
 	w := waited{Before: rig.ResidentBytes(os.Getpid())}
-	if subscriptions != nil {
-		w.Subscriptions = -subscriptions()
+	if c.subscriptions != nil {
+		w.Subscriptions = -c.subscriptions()
 	}
 	ended := make(chan error, len(keys))
 	for _, key := range keys {
-		go func() { ended <- wait(ctx, key) }()
+		go func() {
+			_, err := c.do(ctx, key, func(context.Context) ([]byte, error) { panic("nobody held " + key) })
+			ended <- err
+		}()
 	}
 	// Until memory no longer grows: then all wait.
 	for steady := 0; steady < 4; {
@@ -93,8 +96,8 @@ func waitForAll(ctx context.Context, wait func(context.Context, string) error, s
 	if len(ended) > 0 {
 		return fmt.Errorf("%d did not wait, the first because of: %w", len(ended), <-ended)
 	}
-	if subscriptions != nil {
-		w.Subscriptions += subscriptions()
+	if c.subscriptions != nil {
+		w.Subscriptions += c.subscriptions()
 	}
 	line, err := json.Marshal(w)
 	if err != nil {
@@ -103,26 +106,6 @@ func waitForAll(ctx context.Context, wait func(context.Context, string) error, s
 	fmt.Println(string(line))
 	_, err = io.Copy(io.Discard, os.Stdin)
 	return err
-}
-
-// waiter returns a function that waits for a key: for its value, or for its lock if the contestant has no values. With the kind "call" it
-// would compute the value.
-func waiter(c *client, kind string) func(context.Context, string) error {
-	do := func(ctx context.Context, key string) error {
-		_, err := c.do(ctx, key, func(context.Context) ([]byte, error) { panic("nobody held " + key) })
-		return err
-	}
-	switch {
-	case c.wait != nil && kind == "wait":
-		return c.wait
-	case c.do != nil:
-		return do
-	default:
-		return func(ctx context.Context, key string) error {
-			_, err := c.lock(ctx, key)
-			return err
-		}
-	}
 }
 
 // takeover measures the time from the kill -9 of a process that computes a key until a waiter computes it.
@@ -183,47 +166,45 @@ func (b *bench) kill(
 	return rig.Figures{figure: rig.In("ms", (<-got).Sub(start))}, nil
 }
 
-// waiters measures the costs of waiters of a kind, each for a key of its own, in their process and in the server.
-func waiters(name, kind string, n int) func(context.Context, *bench) (rig.Figures, error) {
-	return func(ctx context.Context, b *bench) (rig.Figures, error) {
-		holder, err := b.client(ctx)
-		if err != nil {
-			return nil, err
-		}
-		keys := make([]string, n)
-		for i := range keys {
-			keys[i] = b.name("waiters")
-		}
-		release, err := holdAll(ctx, holder, keys)
-		defer release()
-		if err != nil {
-			return nil, err
-		}
-		before := b.service.ResidentBytes()
-		p, err := b.child(kind, keys...)
-		if err != nil {
-			return nil, err
-		}
-		defer p.Kill()
-		line, err := p.Line(ctx)
-		if err != nil {
-			return nil, err
-		}
-		var w waited
-		if err := json.Unmarshal([]byte(line), &w); err != nil {
-			return nil, fmt.Errorf("read the waiters' answer, %q: %w", line, err)
-		}
-		server := max(0, b.service.ResidentBytes()-before)
-		f := rig.Figures{
-			name + "_mb":         float64(w.While-w.Before+server) / 1e6,
-			name + "_process_mb": float64(w.While) / 1e6,
-			name + "_server_mb":  float64(server) / 1e6,
-		}
-		if holder.subscriptions != nil {
-			f[name+"_subscriptions"] = float64(w.Subscriptions)
-		}
-		return f, nil
+// callers measures the costs of 10,000 callers, each for a key that another process computes, in their process and in the server.
+func callers(ctx context.Context, b *bench) (rig.Figures, error) {
+	holder, err := b.client(ctx)
+	if err != nil {
+		return nil, err
 	}
+	keys := make([]string, 10_000)
+	for i := range keys {
+		keys[i] = b.name("callers")
+	}
+	release, err := holdAll(ctx, holder, keys)
+	defer release()
+	if err != nil {
+		return nil, err
+	}
+	before := b.service.ResidentBytes()
+	p, err := b.child("call", keys...)
+	if err != nil {
+		return nil, err
+	}
+	defer p.Kill()
+	line, err := p.Line(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var w waited
+	if err := json.Unmarshal([]byte(line), &w); err != nil {
+		return nil, fmt.Errorf("read the callers' answer, %q: %w", line, err)
+	}
+	server := max(0, b.service.ResidentBytes()-before)
+	f := rig.Figures{
+		"callers_10k_mb":         float64(w.While-w.Before+server) / 1e6,
+		"callers_10k_process_mb": float64(w.While) / 1e6,
+		"callers_10k_server_mb":  float64(server) / 1e6,
+	}
+	if holder.subscriptions != nil {
+		f["callers_10k_subscriptions"] = float64(w.Subscriptions)
+	}
+	return f, nil
 }
 
 // holdAll holds all keys until release is called.
@@ -243,11 +224,6 @@ func holdAll(ctx context.Context, c *client, keys []string) (release func(), err
 		all.Go(func() {
 			free := sync.OnceFunc(func() { <-slots })
 			defer free()
-			if c.do == nil {
-				_, err := c.lock(ctx, key)
-				tell(err)
-				return
-			}
 			_, err := c.do(ctx, key, func(ctx context.Context) ([]byte, error) {
 				tell(nil)
 				free()

@@ -35,30 +35,18 @@ func (b *bench) cycle(ctx context.Context, c *client) error {
 	return unlock(ctx)
 }
 
-// longWait is longer than the quarter of a second within which ours has a lock without confirming it first.
-const longWait = 300 * time.Millisecond
-
 // wake measures the time from before one client releases the lock until another, which has just begun to wait for it, has it.
 func wake(ctx context.Context, b *bench) (rig.Figures, error) {
 	n := b.n(100)
 	if b.contestant.settle > settles {
 		n = b.n(20) // in about as much time
 	}
-	return wakeAfter(ctx, b, "wake", n, b.contestant.settle)
-}
-
-// wakeLong is wake of a client that has waited for a while.
-func wakeLong(ctx context.Context, b *bench) (rig.Figures, error) {
-	return wakeAfter(ctx, b, "wake_long", b.n(20), max(b.contestant.settle, longWait))
-}
-
-func wakeAfter(ctx context.Context, b *bench, figure string, n int, wait time.Duration) (rig.Figures, error) {
 	clients, err := b.clients(ctx, 2)
 	if err != nil {
 		return nil, err
 	}
 	taken := make([]time.Duration, 0, n)
-	name := b.name(figure)
+	name := b.name("wake")
 	for range n {
 		unlock, err := clients[0].lock(ctx, name)
 		if err != nil {
@@ -74,7 +62,7 @@ func wakeAfter(ctx context.Context, b *bench, figure string, n int, wait time.Du
 			}
 			woken <- err
 		}()
-		time.Sleep(wait) // it waits by now
+		time.Sleep(b.contestant.settle) // it waits by now
 		start := time.Now()
 		if err := errors.Join(unlock(ctx), <-woken); err != nil {
 			return nil, err
@@ -82,7 +70,7 @@ func wakeAfter(ctx context.Context, b *bench, figure string, n int, wait time.Du
 		taken = append(taken, at.Sub(start))
 	}
 	f := rig.Figures{}
-	f.Quantiles(figure, "us", taken)
+	f.Quantiles("wake", "us", taken)
 	return f, nil
 }
 

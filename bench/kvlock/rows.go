@@ -15,21 +15,18 @@ import (
 // settles is the time that a client needs until it waits for a push.
 const settles = 20 * time.Millisecond
 
-// settlesEach is the additional time for each of many clients.
-const settlesEach = 100 * time.Microsecond
-
 // field returns the contestants, in the order of the tables.
 func field() []contestant {
 	theirs := func(
-		name, service, note string, polls bool, settle time.Duration, open func(context.Context, settings) (*client, error),
+		name, service, note string, settle time.Duration, open func(context.Context, settings) (*client, error),
 	) contestant {
 		return contestant{
 			Contestant: rig.Contestant{Name: name, Service: service, Note: note}, settings: settings{TTL: lockTTL},
-			open: open, polls: polls, settle: settle,
+			open: open, settle: settle,
 		}
 	}
 	ours := func(name, service, note string, cfg kvlock.BucketConfig) contestant {
-		who := theirs(name, service, note, false, settles, openOurs)
+		who := theirs(name, service, note, settles, openOurs)
 		who.Raw, who.settings.Bucket, who.prepare = "raw_"+name, name, prepareOurs(cfg)
 		return who
 	}
@@ -38,21 +35,19 @@ func field() []contestant {
 		who.open, who.alone = openRaw, true
 		return who
 	}
-	memory, replicated := kvlock.BucketConfig{Storage: jetstream.MemoryStorage}, kvlock.BucketConfig{Replicas: 3}
+	inMemory, replicated := kvlock.BucketConfig{Storage: jetstream.MemoryStorage}, kvlock.BucketConfig{Replicas: 3}
 	return []contestant{
-		ours("r1", "nats", "one server, memory", memory),
-		raw("raw_r1", "nats", "nats.go alone, one server, memory: two conditional writes, one request", memory),
+		ours("r1", "nats", "one server, memory", inMemory),
+		raw("raw_r1", "nats", "nats.go alone, one server, memory: two conditional writes, one request", inMemory),
 		ours("r1_file", "nats", "one server, file, sync every second", kvlock.BucketConfig{}),
 		ours("r3", "nats cluster", "three servers, file, sync every second", replicated),
 		raw("raw_r3", "nats cluster", "nats.go alone, three servers: the same", replicated),
 		ours("r3_sync_always", "nats cluster, sync always", "three servers, file, synced before it is acknowledged", replicated),
-		theirs("rueidis", "redis", "rueidislock, rueidisaside; one server, memory, no persistence", false, settles, openRueidis),
+		theirs("rueidis", "redis", "rueidislock, rueidisaside; one server, memory, no persistence", settles, openRueidis),
 		theirs("redsync", "redis", "as it comes: asks every 50 to 250 ms; one server, memory, no persistence",
-			true, redsyncRetry*3/2, openGoRedis(redsyncOf)),
-		theirs("redislock", "redis", "bsm/redislock, asks every 10 ms; one server, memory, no persistence",
-			true, settles, openGoRedis(redislockOf)),
+			redsyncRetry*3/2, openRedsync),
 		theirs("etcd", "etcd", "client/v3/concurrency; one server, file, synced before it is acknowledged",
-			false, 150*time.Millisecond, openEtcd), // etcd begins to feed a new watcher after up to 100
+			150*time.Millisecond, openEtcd), // etcd begins to feed a new watcher after up to 100
 	}
 }
 
@@ -63,7 +58,6 @@ type contestant struct {
 	settings settings
 	prepare  func(ctx context.Context, s settings) error // called once, before the first client
 	open     func(ctx context.Context, s settings) (*client, error)
-	polls    bool          // waiters poll
 	alone    bool          // no client can wait for its locks
 	settle   time.Duration // the time that a waiter needs until it waits
 }
@@ -75,25 +69,16 @@ type settings struct {
 	TTL     time.Duration // of locks and claims
 }
 
-// locking waits for the lock. unlock gives it back.
-type locking = func(ctx context.Context, name string) (unlock func(context.Context) error, err error)
-
 // client has the operations of a contestant in one process, with connections of its own. Operations that it does not offer are nil.
 type client struct {
-	lock locking
+	// lock waits for the lock. unlock gives it back.
+	lock func(ctx context.Context, name string) (unlock func(context.Context) error, err error)
 
 	// do returns the value of key: cached, computed, or awaited from the client that computes it.
 	do func(ctx context.Context, key string, compute func(context.Context) ([]byte, error)) ([]byte, error)
 
-	// wait waits for the value of a key that another client computes, if do does not.
-	wait func(ctx context.Context, key string) error
-
 	// store stores the value of a key.
 	store func(ctx context.Context, key string, value []byte) error
-
-	// watch watches a key. seen waits until it has a value. forget makes it absent.
-	watch  func(key string) (seen func(context.Context) error, err error)
-	forget func(ctx context.Context, key string) error
 
 	// read asks the server; hit finds the key in this process, after the first time.
 	read, hit func(ctx context.Context, key string) ([]byte, error)
@@ -128,13 +113,12 @@ func processor(name string) []rig.Column {
 	}
 }
 
-func memory(name string) []rig.Column {
-	return []rig.Column{
-		{Figure: name + "_mb", Title: "MB for them", Format: "%.0f"},
-		{Figure: name + "_process_mb", Title: "their process", Format: "%.0f"},
-		{Figure: name + "_server_mb", Title: "server's part", Format: "%.0f"},
-		{Figure: name + "_subscriptions", Title: "subscriptions", Format: "%.0f"},
-	}
+// memory has the columns of callers.
+var memory = []rig.Column{
+	{Figure: "callers_10k_mb", Title: "MB for them", Format: "%.0f"},
+	{Figure: "callers_10k_process_mb", Title: "their process", Format: "%.0f"},
+	{Figure: "callers_10k_server_mb", Title: "server's part", Format: "%.0f"},
+	{Figure: "callers_10k_subscriptions", Title: "subscriptions", Format: "%.0f"},
 }
 
 func writes(who contestant) bool    { return offers[who.Name].lock != nil }
@@ -143,8 +127,6 @@ func computes(who contestant) bool  { return offers[who.Name].do != nil }
 func remembers(who contestant) bool { return offers[who.Name].hit != nil }
 func reads(who contestant) bool     { return offers[who.Name].read != nil }
 func batches(who contestant) bool   { return offers[who.Name].readMany != nil }
-func watches(who contestant) bool   { return offers[who.Name].watch != nil }
-func waits(who contestant) bool     { return !who.polls && (computes(who) || locks(who)) }
 
 // rows returns all measurements, in the order of the tables.
 func rows(o options) []rig.Row[contestant] {
@@ -164,10 +146,6 @@ func rows(o options) []rig.Row[contestant] {
 		{
 			Name: "wake", Title: "Wake after release: from before unlock until the one who waited has the lock", Needs: locks, Run: run(wake),
 			Columns: quantiles("wake", "us", "µs"),
-		},
-		{
-			Name: "wakelong", Title: "Wake after a long wait: the same when it was waited for 300 ms", Needs: locks, Run: run(wakeLong),
-			Columns: quantiles("wake_long", "us", "µs"),
 		},
 		{
 			Name: "handover", Title: "Hand-over among 32 clients, each of which holds it for 1 ms", Needs: locks, Run: run(handover),
@@ -203,33 +181,9 @@ func rows(o options) []rig.Row[contestant] {
 			Columns: []rig.Column{{Figure: "lock_takeover_kill9_ms", Title: "ms", Format: "%.0f", Spread: true}},
 		},
 		{
-			Name: "waiters", Title: "10,000 waiters in one process, each for a key of its own: Wait, Get, Lock", Once: true,
-			Needs: waits, Run: run(waiters("waiters_10k", "wait", 10_000)),
-			Columns: memory("waiters_10k"),
-		},
-		{
 			Name: "callers", Title: "10,000 callers in one process, each of which would compute a key that another process computes", Once: true,
-			Needs: computes, Run: run(waiters("callers_10k", "call", 10_000)),
-			Columns: memory("callers_10k"),
-		},
-		{
-			Name: "waiters_few", Title: "The same of 100 waiters", Once: true, Needs: waits,
-			Run:     run(waiters("waiters_100", "wait", 100)), //nolint:mnd // a hundredth
-			Columns: memory("waiters_100"),
-		},
-		{
-			Name: "growth_waiters", Once: true,
-			Title: "A turn of a lock that 10, 100 and 1,000 callers of 10 clients hand to each other, and 100 callers of 1, 10 and 100 clients, all of which wait for the one key and receive each of its writes",
-			Needs: func(who contestant) bool { return locks(who) && !who.polls }, Run: run(growingWaiters),
-			Columns: slices.Concat(turnOfWaiters.Columns("by callers"), turnOfClients.Columns("by clients"), turnOfWaiters.Memory()),
-		},
-		{
-			Name: "growth_callers", Title: "A computation for which 10, 100 and 1,000 callers wait, over 10 clients: each caller", Once: true,
-			Needs: computes, Run: run(growingCallers), Columns: slices.Concat(resultOfCallers.Columns("caller"), resultOfCallers.Memory()),
-		},
-		{
-			Name: "growth_watchers", Title: "A result that is stored, seen by its watcher, and dropped, with 10, 100 and 1,000 watchers, each of its own key", Once: true,
-			Needs: watches, Run: run(growingWatchers), Columns: slices.Concat(changeOfWatched.Columns("change"), changeOfWatched.Memory()),
+			Needs: computes, Run: run(callers),
+			Columns: memory,
 		},
 		{
 			Name: "growth", Once: true,
@@ -258,25 +212,3 @@ type (
 	measured = func(context.Context, *bench) (rig.Figures, error)
 	ran      = func(context.Context, contestant, *rig.Service) (rig.Figures, error)
 )
-
-// targets returns the targets on one server.
-func targets() (all []rig.Target) {
-	for _, on := range []string{"r1", "r1_file"} {
-		all = append(all,
-			rig.Target{On: on, Figure: "lock_unlock_p50_us", Kind: rig.AtMost, Goal: 200},
-			rig.Target{On: on, Figure: "lock_over_raw", Kind: rig.AtMost, Goal: 1.15},
-			rig.Target{On: on, Figure: "wake_p50_us", Kind: rig.AtMost, Goal: 600},
-			rig.Target{On: on, Figure: "wake_p99_us", Kind: rig.AtMost, Goal: 2000},
-			rig.Target{On: on, Figure: "fairness", Kind: rig.AtLeast, Goal: 0.95},
-			rig.Target{On: on, Figure: "takeover_kill9_ms", Kind: rig.AtMost, Goal: 50},
-			rig.Target{On: on, Figure: "memory_hit_ns", Kind: rig.AtMost, Goal: 500},
-			rig.Target{On: on, Figure: "batch10_round_trips", Kind: rig.AtMost, Goal: 1},
-			rig.Target{On: on, Figure: "waiters_10k_mb", Kind: rig.AtMost, Goal: 60},
-			rig.Target{On: on, Figure: "callers_10k_mb", Kind: rig.AtMost, Goal: 110},
-			rig.Target{On: on, Figure: "waiters_10k_subscriptions", Kind: rig.AtMost, Goal: 1},
-		)
-	}
-	return append(all, rig.GrowthTargets([]rig.Growth{
-		lockAmongKeys, readAmongKeys, turnOfWaiters, resultOfCallers, changeOfWatched,
-	}, "r1", "r1_file")...)
-}

@@ -1,6 +1,6 @@
 // Command matching measures the place matcher on labelled pairs.
 //
-//	go -C bench run ./matching [--data DIR] [--errors] [--write FILE] [--json]
+//	go -C bench run ./matching [--data DIR] [--errors] [--json]
 //
 // DIR holds pairs-*.jsonl, one {"left":{...},"right":{...},"label":0|1} a line. Without --data it looks beside the
 // project, and says that it skips when there is nothing.
@@ -15,7 +15,6 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -30,31 +29,20 @@ const defaultData = "../../shared/data/places"
 
 // report is the last line under --json.
 type report struct {
-	OK      bool        `json:"ok"`
-	Skipped bool        `json:"skipped,omitempty"`
 	Machine rig.Machine `json:"machine"`
 	Model   string      `json:"model,omitempty"`
 	Pairs   []pairScore `json:"pairs,omitempty"`
 }
 
 func main() {
-	if err := run(os.Args[1:], os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "matching:", err)
-		os.Exit(1)
-	}
-}
-
-func run(args []string, out io.Writer) error {
 	p := &printer{}
 	var data string
-	return rig.Text("matching", args, out, false, func(flags *flag.FlagSet) {
+	rig.Text("matching", func(flags *flag.FlagSet) {
 		flags.StringVar(&data, "data", defaultData, "`DIR` of the labelled places")
 		flags.BoolVar(&p.list, "errors", false, "list every wrong, missed and undecided pair with its evidence")
-	}, func(out *rig.Printer) (any, error) {
-		p.Printer = out
-		result, err := measure(p, data)
-		result.Machine = rig.ThisMachine()
-		return result, err
+	}, func(text *strings.Builder) (any, error) {
+		p.Builder = text
+		return measure(p, data)
 	})
 }
 
@@ -86,7 +74,7 @@ func (f fieldSet) only(p match.Place) match.Place {
 
 // printer writes lines, and the wrong pairs among them if it is to list them.
 type printer struct {
-	*rig.Printer
+	*strings.Builder
 
 	list bool
 }
@@ -94,7 +82,7 @@ type printer struct {
 // mistake lists one pair under --errors.
 func (p *printer) mistake(what string, a, b match.Place, e match.Evidence) {
 	if p.list {
-		p.Line("    %-9s %s  #  %s\n              %s", what, oneLine(a), oneLine(b), e)
+		fmt.Fprintf(p, "    %-9s %s  #  %s\n              %s\n", what, oneLine(a), oneLine(b), e)
 	}
 }
 
@@ -185,11 +173,11 @@ func measure(p *printer, dir string) (report, error) {
 		return report{}, fmt.Errorf("look for pairs: %w", err)
 	}
 	if len(files) == 0 {
-		p.Line("no *.jsonl in %s: skipped (give --data DIR)", dir)
-		return report{OK: true, Skipped: true}, nil
+		fmt.Fprintf(p, "no *.jsonl in %s: skipped (give --data DIR)\n", dir)
+		return report{}, nil
 	}
-	r := report{OK: true, Model: match.ModelVersion}
-	p.Line("model %s, FOUND from a score of %.2f, NOT_FOUND below %.2f, AMBIGUOUS between",
+	r := report{Machine: rig.ThisMachine(), Model: match.ModelVersion}
+	fmt.Fprintf(p, "model %s, FOUND from a score of %.2f, NOT_FOUND below %.2f, AMBIGUOUS between\n",
 		match.ModelVersion, match.FoundScore, match.NotFoundScore)
 	for _, f := range files {
 		pairs, err := readPairs(f)
@@ -206,15 +194,15 @@ func scoreFile(p *printer, name string, pairs []labelled) []pairScore {
 	if strings.Contains(name, "train") {
 		note = " (the weights were fitted on these)"
 	}
-	p.Line("\n%s%s", name, note)
-	p.Line("  %-24s %6s %7s %9s %7s %7s   %s", "fields", "pairs", "matches", "precision", "recall", "F1",
+	fmt.Fprintf(p, "\n%s%s\n", name, note)
+	fmt.Fprintf(p, "  %-24s %6s %7s %9s %7s %7s   %s\n", "fields", "pairs", "matches", "precision", "recall", "F1",
 		"wrong/missed, abstained on matches/others, F1 at 0.5, log-loss")
 	out := make([]pairScore, 0, len(fieldSets))
 	for _, f := range fieldSets {
 		s := scorePairs(p, f, pairs)
 		s.File = name
 		out = append(out, s)
-		p.Line("  %-24s %6d %7d %9.3f %7.3f %7.3f   %d/%d, %d/%d, %.3f, %.3f", f.name, s.Pairs, s.Matches, s.Precision, s.Recall, s.F1,
+		fmt.Fprintf(p, "  %-24s %6d %7d %9.3f %7.3f %7.3f   %d/%d, %d/%d, %.3f, %.3f\n", f.name, s.Pairs, s.Matches, s.Precision, s.Recall, s.F1,
 			s.Wrong, s.Missed, s.AbstainedSame, s.AbstainedOther, s.F1Half, s.LogLoss)
 	}
 	return out

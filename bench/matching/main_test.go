@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,7 +8,6 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/expediter-io/expediter/bench/internal/rig"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
@@ -17,10 +15,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestSkipsWithoutData(t *testing.T) {
 	t.Parallel()
-	var out bytes.Buffer
-	check.OK(t, run([]string{"--data", t.TempDir(), "--json"}, &out))
-	r := check.Must(rig.LastLine[report](out.String()))(t)
-	check.That(t, r.OK && r.Skipped && strings.Contains(out.String(), "skipped"), "%s", out.String())
+	p := &printer{Builder: &strings.Builder{}}
+	r := check.Must(measure(p, t.TempDir()))(t)
+	check.That(t, r.Pairs == nil && strings.Contains(p.String(), "skipped"), "%s", p)
 }
 
 func TestMeasures(t *testing.T) {
@@ -30,9 +27,7 @@ func TestMeasures(t *testing.T) {
 {"left":{"name":"Spago"},"right":{"name":"Patina"},"label":0}
 `
 	check.OK(t, os.WriteFile(filepath.Join(dir, "pairs-valid.jsonl"), []byte(pairs), 0o600))
-	var out bytes.Buffer
-	check.OK(t, run([]string{"--data", dir, "--json", "--errors"}, &out))
-	r := check.Must(rig.LastLine[report](out.String()))(t)
+	r := check.Must(measure(&printer{Builder: &strings.Builder{}, list: true}, dir))(t)
 	check.Require(t, len(r.Pairs) == len(fieldSets), "%+v", r)
 	p := r.Pairs[0]
 	check.That(t, p.Pairs == 2 && p.Matches == 1 && p.Right+p.Missed == 1 && p.Wrong == 0, "pairs: %+v", p)
@@ -42,5 +37,6 @@ func TestBadData(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	check.OK(t, os.WriteFile(filepath.Join(dir, "pairs.jsonl"), []byte("{\n"), 0o600))
-	check.Contains(t, run([]string{"--data", dir}, &bytes.Buffer{}), "pair 1")
+	_, err := measure(&printer{Builder: &strings.Builder{}}, dir)
+	check.Contains(t, err, "pair 1")
 }

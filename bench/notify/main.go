@@ -1,7 +1,7 @@
 // Command notify measures how an event becomes rows and messages in services/notifier, side by side with rows that are
 // stored one at a time: an event to 10, 1,000 and 10,000 recipients, from its publication until all rows are stored, and
-// until all are in the inboxes. It measures as well the costs of a row for clients and servers, how much memory the
-// notifier has, and how both grow with the audience.
+// until all are in the inboxes. It measures as well the costs of a row for clients and servers, and how much memory the
+// notifier has.
 //
 //	go -C bench run ./notify [--rounds N] [--scale X] [--short] [--only REGEXP] [--json]
 //
@@ -16,7 +16,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -27,9 +26,7 @@ import (
 
 func main() {
 	rig.ChildMain(childRole, serve)
-	rig.Main("notify", func(*flag.FlagSet) {}, func(ctx context.Context, out io.Writer, o rig.Options) (any, error) {
-		return measure(ctx, out, o)
-	})
+	rig.Main("notify", func(*flag.FlagSet) {}, measure)
 }
 
 // The classes of durability.
@@ -65,7 +62,6 @@ func field() []contestant {
 		insert     inserter
 	}{
 		{"postgres_loop", "rows only: INSERT of each, unique index, each committed by itself", insertEach},
-		{"postgres_transaction", "rows only: INSERT of each, unique index, all in one transaction", insertTogether},
 		{"postgres_multi", "rows only: one INSERT of all rows, ON CONFLICT DO NOTHING", insertMany},
 	} {
 		all = append(all, contestant{

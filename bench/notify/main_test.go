@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bytes"
-	"encoding/json"
 	"regexp"
 	"strings"
 	"testing"
@@ -23,26 +21,17 @@ func TestMain(m *testing.M) {
 func TestCountsWhatItMeasures(t *testing.T) {
 	t.Parallel()
 	o := rig.Options{Rounds: 2, Scale: 0.02, Only: regexp.MustCompile(`_10/(raw_)?r1$`)}
-	var out bytes.Buffer
-	result, err := measure(t.Context(), &out, o)
-	check.Require(t, err == nil, "%v: %s", err, out.String())
-	data := check.Must(json.Marshal(result))(t)
-	var r struct {
-		OK    bool                          `json:"ok"`
-		R1    map[string]float64            `json:"r1"`
-		Peers map[string]map[string]float64 `json:"peers"`
-	}
-	check.OK(t, json.Unmarshal(data, &r))
-	raw := r.Peers["raw_r1"]
-	for name, value := range map[string]float64{
-		"rows/s": r.R1["inapp_10_stored_per_s"], "inbox/s": r.R1["inapp_10_sent_per_s"],
-		"over raw": r.R1["inapp_10_over_raw"], "raw rows/s": raw["inapp_10_stored_per_s"],
+	r, err := measure(t.Context(), o)
+	check.Require(t, err == nil, "%v", err)
+	ours, raw := r.Figures["r1"], r.Figures["raw_r1"]
+	for name, of := range map[string]rig.Spread{
+		"rows/s": ours["inapp_10_stored_per_s"], "inbox/s": ours["inapp_10_sent_per_s"],
+		"over raw": ours["inapp_10_over_raw"], "raw rows/s": raw["inapp_10_stored_per_s"],
 	} {
-		check.That(t, value > 0, "%s is %v: %s", name, value, data)
+		check.That(t, of.Median > 0, "%s is %v: %s", name, of, r.Text())
 	}
 	_, told := raw["inapp_10_sent_per_s"]
-	check.That(t, r.OK && !told, "%s", data)
-	check.That(t, strings.Contains(out.String(), "Events to 10 recipients by inapp"), "no table: %s", out.String())
+	check.That(t, !told && strings.Contains(r.Text(), "Events to 10 recipients by inapp"), "%s", r.Text())
 }
 
 func TestWrongCountsAreErrors(t *testing.T) {
@@ -65,16 +54,4 @@ func TestWrongCountsAreErrors(t *testing.T) {
 		check.That(t, f["inapp_10_lost"] == test.lost && f["inapp_10_double"] == test.double && (err != nil) == (test.lost+test.double > 0),
 			"%s: %v, %v", test.name, f, err)
 	}
-}
-
-// The largest audience is compared with 1,000 recipients by medians.
-func TestGrowth(t *testing.T) {
-	t.Parallel()
-	f := growth(map[string][]float64{
-		"inapp_1000_stored_ns": {90, 100, 110}, "inapp_10000_stored_ns": {1000},
-		"inapp_1000_client_peak_mb": {10}, "inapp_10000_client_peak_mb": {14},
-	})
-	check.That(t, f["inapp_stored_growth"] == 10 && f["inapp_memory_growth_mb"] == 4, "%v", f)
-	_, ok := f["inapp_sent_growth"]
-	check.That(t, !ok, "%v", f)
 }

@@ -47,11 +47,14 @@ func values(n contracts.Notification, user any) []any {
 type inserter func(ctx context.Context, conn *pgx.Conn, event string, n int) error
 
 func insertEach(ctx context.Context, conn *pgx.Conn, event string, n int) error {
-	return each(ctx, conn.Exec, event, n)
-}
-
-func insertTogether(ctx context.Context, conn *pgx.Conn, event string, n int) error {
-	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error { return each(ctx, tx.Exec, event, n) })
+	now := time.Now()
+	for i := range n {
+		r := row(event, i, now)
+		if _, err := conn.Exec(ctx, oneRow, values(r, r.UserID)...); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func insertMany(ctx context.Context, conn *pgx.Conn, event string, n int) error {
@@ -61,19 +64,6 @@ func insertMany(ctx context.Context, conn *pgx.Conn, event string, n int) error 
 	}
 	_, err := conn.Exec(ctx, allRows, values(row(event, 0, time.Now()), users)...)
 	return err
-}
-
-func each[T any](
-	ctx context.Context, exec func(context.Context, string, ...any) (T, error), event string, n int,
-) error {
-	now := time.Now()
-	for i := range n {
-		r := row(event, i, now)
-		if _, err := exec(ctx, oneRow, values(r, r.UserID)...); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // openPostgres opens one connection to Postgres with its defaults.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"time"
 
@@ -15,10 +14,7 @@ import (
 const timeout = 10 * time.Minute
 
 // sizes are the audiences, and the number of events that are published to each at scale 1, one after the other.
-var sizes = []rowOf{{100, 10}, {10, small}, {1, large}}
-
-// small and large are the audiences whose costs are compared.
-const small, large = 1_000, 10_000
+var sizes = []rowOf{{100, 10}, {10, 1_000}, {1, 10_000}}
 
 // rowOf is one measurement.
 type rowOf struct {
@@ -29,21 +25,21 @@ type rowOf struct {
 // name returns the name of the row, for --only and as the prefix of its figures.
 func (r rowOf) name() string { return fmt.Sprintf("%s_%d", inbox, r.recipients) }
 
-// measure runs the rounds and writes the report.
-func measure(ctx context.Context, out io.Writer, o rig.Options) (any, error) {
+// measure runs the rounds.
+func measure(ctx context.Context, o rig.Options) (*rig.Report, error) {
 	trial := rig.Trial[contestant]{
-		What: "Notifications", Field: field(), More: []rig.Table{growthTable()}, Targets: targets, Limit: timeout, Derive: derive,
+		What: "Notifications", Field: field(), Limit: timeout, Derive: derive,
 	}
 	for _, r := range sizes {
 		r.events = max(1, int(float64(r.events)*o.Scale))
 		trial.Rows = append(trial.Rows, rig.Row[contestant]{
-			Name: r.name(), Title: r.title(), Columns: r.columns(), Needs: func(contestant) bool { return true },
+			Name: r.name(), Title: r.title(), Columns: r.columns(),
 			Run: func(ctx context.Context, who contestant, on *rig.Service) (rig.Figures, error) {
 				return r.run(ctx, &bench{contestant: who, service: on})
 			},
 		})
 	}
-	return trial.Run(ctx, out, o)
+	return trial.Run(ctx, o)
 }
 
 // bench is one row of one contestant in one round.
@@ -109,7 +105,6 @@ func (r rowOf) run(ctx context.Context, b *bench) (rig.Figures, error) {
 func (r rowOf) times(f rig.Figures, all []timing) {
 	figure := func(what string, taken time.Duration) {
 		f[r.name()+"_"+what+"_per_s"] = float64(r.recipients) / taken.Seconds()
-		f[r.name()+"_"+what+"_ns"] = float64(taken) / float64(r.recipients)
 	}
 	slices.SortFunc(all, func(a, b timing) int { return int(a.stored - b.stored) })
 	figure("stored", all[len(all)/2].stored)
@@ -136,22 +131,12 @@ func (r rowOf) judge(f rig.Figures, c counts) error {
 
 func mb(bytes int64) float64 { return float64(bytes) / (1 << 20) }
 
-// targets are the targets of one server. They require that the memory does not depend on the audience, and that a row costs the same with
-// the largest audience and a hundredth of it.
-var targets = []rig.Target{
-	{On: "r1", Figure: "inapp_1000_over_raw", Kind: rig.AtLeast, Goal: 1.5},
-	{On: "r1", Figure: "inapp_stored_growth", Kind: rig.AtMost, Goal: 1.5},
-	{On: "r1", Figure: "inapp_sent_growth", Kind: rig.AtMost, Goal: 1.5},
-	{On: "r1", Figure: "inapp_memory_growth_mb", Kind: rig.AtMost, Goal: 64},
-}
-
-// derive adds the growth of figures with the audience, and compares the stored rows with those of nats.go alone.
-func derive(got rig.Results, entered []contestant) {
+// derive compares the stored rows with those of nats.go alone.
+func derive(got rig.Results, entered []contestant, _ *rig.Report) {
 	for _, who := range entered {
 		for _, r := range sizes {
 			got.OverRaw(who.Contestant, r.name()+"_stored_per_s", r.name()+"_over_raw")
 		}
-		got.Add(who.Name, growth(got[who.Name]))
 	}
 }
 
@@ -173,34 +158,4 @@ func (r rowOf) columns() []rig.Column {
 		{Figure: figure("lost"), Title: "lost", Format: "%.0f"},
 		{Figure: figure("double"), Title: "double", Format: "%.0f"},
 	}
-}
-
-// growth compares the largest audience with 1,000 recipients, by medians.
-func growth(figures map[string][]float64) rig.Figures {
-	f := rig.Figures{}
-	compare := func(figure, name string, with func(few, many float64) float64) {
-		few, many := figures[rowOf{recipients: small}.name()+figure], figures[rowOf{recipients: large}.name()+figure]
-		if len(few) > 0 && len(many) > 0 {
-			f[inbox+name] = with(rig.NewSpread(few).Median, rig.NewSpread(many).Median)
-		}
-	}
-	for _, what := range []string{"_stored", "_sent"} {
-		compare(what+"_ns", what+"_growth", func(few, many float64) float64 { return many / few })
-	}
-	compare("_client_peak_mb", "_memory_growth_mb", func(few, many float64) float64 { return many - few })
-	return f
-}
-
-func growthTable() rig.Table {
-	t := rig.Table{Title: "ns for each row and recipient, by audience; how much more the largest takes than 1,000; its memory beyond theirs"}
-	for _, what := range []string{"stored", "sent"} {
-		for _, r := range sizes {
-			t.Columns = append(t.Columns, rig.Column{
-				Figure: r.name() + "_" + what + "_ns", Title: fmt.Sprintf("%s, %d", what, r.recipients), Format: "%.0f",
-			})
-		}
-		t.Columns = append(t.Columns, rig.Column{Figure: inbox + "_" + what + "_growth", Title: "grew", Format: "%.2f"})
-	}
-	t.Columns = append(t.Columns, rig.Column{Figure: inbox + "_memory_growth_mb", Title: "MB more", Format: "%.0f"})
-	return t
 }

@@ -18,7 +18,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
-	"github.com/expediter-io/expediter/pkg/internal/partition"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/natsotel/export"
 	"github.com/expediter-io/expediter/pkg/pause"
@@ -139,25 +138,12 @@ func (p *probe) write(ctx context.Context, name, subject string, revision uint64
 	if strings.HasPrefix(name, "OBJ_") {
 		msg.Header.Set(jetstream.MsgRollup, jetstream.MsgRollupSubject) // an object store keeps all messages of a subject
 	}
-	publish := func() (*jetstream.PubAck, error) {
-		return p.js.PublishMsg(ctx, msg, jetstream.WithExpectStream(name), jetstream.WithExpectLastSequencePerSubject(revision),
-			jetstream.WithMsgTTL(probeTTL))
-	}
-	ack, err := publish()
-	if bucket, ok := strings.CutPrefix(name, "KV_"); ok && errors.Is(err, jetstream.ErrNoStreamResponse) && p.isDivided(ctx, name) {
-		msg.Subject = strings.Replace(subject, "$KV."+bucket+".", partition.Entry("$KV."+bucket, 0), 1)
-		ack, err = publish()
-	}
+	ack, err := p.js.PublishMsg(ctx, msg, jetstream.WithExpectStream(name), jetstream.WithExpectLastSequencePerSubject(revision),
+		jetstream.WithMsgTTL(probeTTL))
 	if err != nil {
 		return 0, fmt.Errorf("write: %w", err)
 	}
 	return ack.Sequence, nil
-}
-
-// isDivided reports whether a bucket has been divided, so that it takes records under other subjects.
-func (p *probe) isDivided(ctx context.Context, name string) bool {
-	stream, err := p.js.Stream(ctx, name)
-	return err == nil && partition.Count(stream.CachedInfo().Config) > 1
 }
 
 // ready is the check of readiness. Its error names each store that cannot write, the reason, and the time since when.
@@ -290,7 +276,6 @@ func (f *fullness) ask(ctx context.Context, name string) {
 		now.messages = part(info.State.Msgs, info.Config.MaxMsgs)
 		now.without, now.held = jobcount.Without(info.Cluster, jobcount.ReplicaSilent), info.State.Msgs
 		f.askOldest(ctx, jobs, info)
-		f.follow(info.Config)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

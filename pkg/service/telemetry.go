@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -14,7 +13,6 @@ import (
 	nooptrace "go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
-	"github.com/expediter-io/expediter/pkg/internal/partition"
 	"github.com/expediter-io/expediter/pkg/natsotel"
 	"github.com/expediter-io/expediter/pkg/natsotel/export"
 	"github.com/expediter-io/expediter/pkg/service/internal/jobcount"
@@ -89,27 +87,6 @@ func (f *fullness) suspects(name string) bool {
 	defer f.mu.Unlock()
 	w := f.worked[name]
 	return w.AsideName == jobcount.Stranded && w.Aside[1] > w.Aside[0]
-}
-
-// follow adds the partitions of a stream to the next samples: the stream may be divided while the service runs.
-func (f *fullness) follow(cfg jetstream.StreamConfig) {
-	if partition.Is(cfg) {
-		return
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	_, works := f.worked[cfg.Name]
-	for p := 1; p < partition.Count(cfg); p++ {
-		name := partition.Name(cfg.Name, p)
-		if _, known := f.streams[name]; known {
-			continue
-		}
-		f.streams[name] = filled{at: time.Now()}
-		f.names = slices.Sorted(slices.Values(append(slices.Clone(f.names), name)))
-		if works {
-			f.worked[name] = jobcount.Count{}
-		}
-	}
 }
 
 // askAccount asks for the used part of the account's storage. One round trip.

@@ -12,7 +12,6 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/internal/backoff"
 	"github.com/expediter-io/expediter/pkg/internal/consumer"
-	"github.com/expediter-io/expediter/pkg/internal/partition"
 	"github.com/expediter-io/expediter/pkg/internal/subject"
 	"github.com/expediter-io/expediter/pkg/worker/internal/key"
 	"github.com/expediter-io/expediter/pkg/worker/internal/listing"
@@ -29,11 +28,7 @@ func (w *Worker) prepare(ctx context.Context, again bool) error {
 	if bucket == nil {
 		bucket = w.readPauses(ctx) // before the first job
 	}
-	var err error
-	if w.cfg.Partitions > 1 {
-		err = w.readDivision(ctx)
-	}
-	err = errors.Join(err, w.prepareConsumers(ctx, again), bucket)
+	err := errors.Join(w.prepareConsumers(ctx, again), bucket)
 	if w.cfg.StepBucket != w.cfg.Bucket {
 		err = errors.Join(err, w.prepareBucket(ctx, w.cfg.StepBucket, true))
 	}
@@ -57,11 +52,9 @@ func (w *Worker) prepareConsumers(ctx context.Context, again bool) error {
 }
 
 func (w *Worker) prepareConsumer(ctx context.Context, c *class, again bool) error {
-	asset := "consumer " + c.stream + "/" + c.consumer
+	asset := "consumer " + w.cfg.Stream + "/" + c.consumer
 	want := consumer.Config(c.consumer, w.cfg.AckWait, c.patterns)
-	known := w.division.Load()
-	optional := c.partition > 0 && c.created.Load() == 0 && (known == nil || !known.IsFinal() || c.partition >= known.Partitions)
-	found, err := w.js.Consumer(ctx, c.stream, c.consumer)
+	found, err := w.js.Consumer(ctx, w.cfg.Stream, c.consumer)
 	switch {
 	case err == nil:
 		have := found.CachedInfo().Config
@@ -76,17 +69,15 @@ func (w *Worker) prepareConsumer(ctx context.Context, c *class, again bool) erro
 		if !w.cfg.AutoCreate || w.cfg.KeepConsumers {
 			return w.driftError(asset, diff)
 		}
-		found, err = consumer.Change(ctx, w.js, c.stream, have, consumer.Adapt(have, want))
-	case optional && (errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrConsumerNotFound) && !w.cfg.AutoCreate):
-		return nil // Client.Grow is still to come
+		found, err = consumer.Change(ctx, w.js, w.cfg.Stream, have, consumer.Adapt(have, want))
 	case errors.Is(err, jetstream.ErrStreamNotFound):
-		return &MissingError{Asset: "stream " + c.stream, Cause: err}
+		return &MissingError{Asset: "stream " + w.cfg.Stream, Cause: err}
 	case !errors.Is(err, jetstream.ErrConsumerNotFound):
 		return fmt.Errorf("worker: look up %s: %w", asset, err)
 	case !w.cfg.AutoCreate:
 		return &MissingError{Asset: asset, Cause: err, mends: true}
 	default:
-		found, err = w.js.CreateConsumer(ctx, c.stream, want)
+		found, err = w.js.CreateConsumer(ctx, w.cfg.Stream, want)
 	}
 	if err != nil {
 		return fmt.Errorf("worker: create or update %s: %w", asset, consumer.Taken(err, want.FilterSubjects))
@@ -172,9 +163,6 @@ var deadAdvisories = []string{"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.>", "$
 // fails.
 func (w *Worker) prepareDead(ctx context.Context) error {
 	letters := w.cfg.DeadSubject + "." + w.cfg.Stream
-	if w.cfg.Partitions > 1 {
-		letters = w.cfg.DeadSubject + "." + partition.Name(w.cfg.Stream, w.cfg.Partitions-1)
-	}
 	_, err := w.js.StreamNameBySubject(ctx, letters+".check")
 	switch {
 	case err == nil:
@@ -217,11 +205,11 @@ func StreamConfig(name, jobs string) jetstream.StreamConfig {
 	}
 }
 
-// HasJobs reports whether a stream with a configuration may have jobs: it is a work queue, or takes delayed jobs, and is not a bucket. For
-// a partition it is false.
+// HasJobs reports whether a stream with a configuration may have jobs: it is a work queue, or takes delayed jobs, and is not a
+// bucket.
 func HasJobs(cfg jetstream.StreamConfig) bool {
 	bucket := strings.HasPrefix(cfg.Name, "KV_") || strings.HasPrefix(cfg.Name, "OBJ_")
-	return !bucket && !IsPartition(cfg) && (cfg.Retention == jetstream.WorkQueuePolicy || cfg.AllowMsgSchedules)
+	return !bucket && (cfg.Retention == jetstream.WorkQueuePolicy || cfg.AllowMsgSchedules)
 }
 
 // ensureStream makes sure, once, that the stream takes the messages that a job needs beside its own, and that a consumer takes
@@ -267,8 +255,8 @@ func (c *Client) lacking(cfg jetstream.StreamConfig, p *plan) []string {
 		}
 	}
 	takes := func(to string) {
-		covered := slices.ContainsFunc(cfg.Subjects, func(pattern string) bool { return subject.Matches(pattern, c.entry+to) })
-		need(covered, "subjects do not cover %q", c.entry+to)
+		covered := slices.ContainsFunc(cfg.Subjects, func(pattern string) bool { return subject.Matches(pattern, to) })
+		need(covered, "subjects do not cover %q", to)
 	}
 	takes(p.key.Job())
 	later, recorded := !p.due.IsZero(), p.keep > 0 || p.replace

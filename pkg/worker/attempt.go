@@ -122,8 +122,7 @@ func (w *Worker) deliver(msg *nats.Msg, since time.Time) uint64 {
 		ID: jobID(msg.Header, meta.Stream, meta.Sequence.Stream), Sequence: meta.Sequence.Stream,
 		Stream: meta.Stream, Subject: msg.Subject,
 	}
-	from := w.classOf(meta.Consumer)
-	d.created, d.partition = from.created.Load(), from.partition
+	d.created = w.classOf(meta.Consumer).created.Load()
 	back := w.deliveries.follow(d)
 	if back {
 		w.renewContact()

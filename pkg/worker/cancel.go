@@ -42,7 +42,7 @@ var ErrCancelled = errors.New("worker: job cancelled by a client")
 // Only unique jobs have a key; [Client.CancelJob] cancels others. Three round trips; more within 300 ms of the time of a schedule, because
 // Cancel waits until the schedule has fired.
 func (c *Client) Cancel(ctx context.Context, subject, uniqueKey string) (Status, error) {
-	c, k, err := c.atKey(ctx, "cancel", subject, uniqueKey)
+	k, err := uniqueKeyOf("cancel", subject, uniqueKey)
 	if err != nil {
 		return Status{}, err
 	}
@@ -99,7 +99,7 @@ func (c *Client) cancelJob(ctx context.Context, k key.Key, last jsapi.Message, s
 	if s.State == StateQueued {
 		sequence = strconv.FormatUint(last.Sequence, 10)
 	}
-	record := recordMsg(c.entry, c.cfg.Stream, k, s.ID, sequence, StateCancelled, cancelKept)
+	record := recordMsg(c.cfg.Stream, k, s.ID, sequence, StateCancelled, cancelKept)
 	setExpected(record.Header, k, last.Sequence)
 	once, stop := context.WithTimeout(ctx, c.cfg.RequestTimeout)
 	defer stop()
@@ -133,9 +133,6 @@ var errFiring = errors.New("it becomes due at this moment: cancel it when it is 
 func (c *Client) CancelJob(ctx context.Context, ref JobRef) (StoredJob, error) {
 	j, err := c.Job(ctx, ref)
 	if err != nil {
-		return j, err
-	}
-	if c, err = c.of(ctx, j.Stream); err != nil {
 		return j, err
 	}
 	k, err := key.Of(j.Subject)

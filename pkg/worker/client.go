@@ -15,7 +15,6 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/internal/backoff"
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
-	"github.com/expediter-io/expediter/pkg/internal/partition"
 	"github.com/expediter-io/expediter/pkg/worker/internal/listing"
 )
 
@@ -39,10 +38,6 @@ type ClientConfig struct {
 	// is then the payload itself.
 	Encode func(args any) ([]byte, error)
 
-	// Partitions is the number of streams into which [Client.Grow] divides the jobs: until Grow is called, the client works with the one
-	// stream. It has to be the same as Config.Partitions of the workers. At most 64. Defaults to 1.
-	Partitions int
-
 	// RequestTimeout is the time after which the outcome of a request to the server counts as unknown and is looked up. Defaults to 2
 	// seconds.
 	RequestTimeout time.Duration
@@ -63,7 +58,6 @@ func (c ClientConfig) withDefaults() ClientConfig {
 	c.Bucket = cmp.Or(c.Bucket, "jobs")
 	c.DeadStream = cmp.Or(c.DeadStream, "DEAD")
 	c.DeadSubject = cmp.Or(c.DeadSubject, "dead")
-	c.Partitions = cmp.Or(c.Partitions, 1)
 	c.RequestTimeout = cmp.Or(c.RequestTimeout, 2*time.Second)
 	c.SettleTimeout = cmp.Or(c.SettleTimeout, 10*time.Second)
 	if c.Encode == nil {
@@ -75,7 +69,6 @@ func (c ClientConfig) withDefaults() ClientConfig {
 // validate returns an error that names all mistakes. Defaults must be set before.
 func (c ClientConfig) validate() error {
 	var m mistakes
-	m.partitions("ClientConfig.Partitions", c.Partitions)
 	m.positive("ClientConfig.RequestTimeout", c.RequestTimeout)
 	m.positive("ClientConfig.SettleTimeout", c.SettleTimeout)
 	m.name("ClientConfig.Bucket", c.Bucket)
@@ -87,15 +80,12 @@ func (c ClientConfig) validate() error {
 // Client inserts jobs into one stream, lists and cancels them, and pauses their handlers. It needs no closing, and is safe for concurrent
 // use.
 type Client struct {
-	api      jsapi.Client
-	cfg      ClientConfig
-	division atomic.Pointer[knownDivision]
-	entry    string // the prefix of the subjects of messages, see entryOf
-	js       jetstream.JetStream
-	nc       *nats.Conn
-	parts    []*Client                              // the clients of the partitions; nil with one
-	stream   atomic.Pointer[jetstream.StreamConfig] // as last seen
-	takers   atomic.Pointer[listing.Takers]         // as last seen
+	api    jsapi.Client
+	cfg    ClientConfig
+	js     jetstream.JetStream
+	nc     *nats.Conn
+	stream atomic.Pointer[jetstream.StreamConfig] // as last seen
+	takers atomic.Pointer[listing.Takers]         // as last seen
 }
 
 // NewClient returns a client that publishes through js. It makes no request. The error names every invalid field of cfg.
@@ -108,13 +98,7 @@ func NewClient(js jetstream.JetStream, cfg ClientConfig) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{api: jsapi.New(js, cfg.RequestTimeout), cfg: cfg, js: js, nc: js.Conn()}
-	for p := 0; p < cfg.Partitions && cfg.Partitions > 1; p++ {
-		part := &Client{api: c.api, cfg: cfg, entry: partition.Entry(cfg.Stream, p), js: js, nc: c.nc}
-		part.cfg.Stream = partition.Name(cfg.Stream, p)
-		c.parts = append(c.parts, part)
-	}
-	return c, nil
+	return &Client{api: jsapi.New(js, cfg.RequestTimeout), cfg: cfg, js: js, nc: js.Conn()}, nil
 }
 
 func encodeJSON(args any) ([]byte, error) {
@@ -151,7 +135,7 @@ type Receipt struct {
 	// as well.
 	State State
 
-	// Stream is the stream of Sequence. If [Client.Grow] has divided the stream, it is a partition.
+	// Stream is the stream of Sequence.
 	Stream string
 
 	// Subject is the subject of the job.
@@ -179,13 +163,6 @@ func (c *Client) Insert(ctx context.Context, job NewJob) (Receipt, error) {
 }
 
 func (c *Client) insert(ctx context.Context, p *plan) (Receipt, error) {
-	if c.parts != nil {
-		return c.insertPart(ctx, p)
-	}
-	return c.insertHere(ctx, p)
-}
-
-func (c *Client) insertHere(ctx context.Context, p *plan) (Receipt, error) {
 	if err := c.ensureStream(ctx, p); err != nil {
 		return Receipt{}, err
 	}
@@ -272,11 +249,11 @@ func (c *Client) InsertMany(ctx context.Context, jobs []NewJob) ([]Receipt, erro
 	if err != nil {
 		return nil, err
 	}
-	m := &insertion{
-		at: make([]*Client, len(plans)), client: c, errs: make([]error, len(plans)), plans: plans, receipts: make([]Receipt, len(plans)),
-	}
-	if err := m.place(ctx); err != nil {
-		return nil, err
+	m := &insertion{client: c, errs: make([]error, len(plans)), plans: plans, receipts: make([]Receipt, len(plans))}
+	for i, p := range plans {
+		if err := c.ensureStream(ctx, p); err != nil {
+			return nil, p.failed(i, err)
+		}
 	}
 	m.publish(ctx)
 	m.settle(ctx)
@@ -303,36 +280,10 @@ func (c *Client) plans(jobs []NewJob) ([]*plan, error) {
 
 // insertion is the work of one InsertMany.
 type insertion struct {
-	at       []*Client // the client of the partition of each job; nil for a job that is inserted by itself
 	client   *Client
 	errs     []error
 	plans    []*plan
 	receipts []Receipt
-}
-
-// place finds the partition of each job. A job whose key may be held in another partition is inserted by itself.
-func (m *insertion) place(ctx context.Context) error {
-	d := partition.Division{Partitions: 1}
-	if m.client.parts != nil {
-		var err error
-		if d, err = m.client.divided(ctx, againAfter); err != nil {
-			return err
-		}
-	}
-	for i, p := range m.plans {
-		m.at[i] = m.client
-		if d.Partitions > 1 {
-			n := partition.Of(p.key.Job(), d.Partitions)
-			if m.at[i] = m.client.parts[n]; n != 0 && d.State == partition.Open && (p.unique || p.unrecorded) {
-				m.at[i], m.errs[i] = nil, errBusy
-				continue
-			}
-		}
-		if err := m.at[i].ensureStream(ctx, p); err != nil {
-			return p.failed(i, err)
-		}
-	}
-	return nil
 }
 
 // publish publishes every job once, at most maxInFlight ahead of the answers.
@@ -345,13 +296,10 @@ func (m *insertion) publish(ctx context.Context) {
 			m.await(ctx, timer, next, futures[next])
 			next++
 		}
-		if m.at[i] == nil {
-			continue
-		}
 		if m.errs[i] = ctx.Err(); m.errs[i] != nil {
 			continue
 		}
-		futures[i], m.errs[i] = m.client.js.PublishMsgAsync(m.at[i].message(p))
+		futures[i], m.errs[i] = m.client.js.PublishMsgAsync(m.client.message(p))
 	}
 	for ; next < len(m.plans); next++ {
 		m.await(ctx, timer, next, futures[next])
@@ -385,7 +333,7 @@ func (m *insertion) settle(ctx context.Context) {
 		}
 		free <- struct{}{}
 		group.Go(func() {
-			m.receipts[i], m.errs[i] = m.client.insertAgain(ctx, m.at[i], m.plans[i], err)
+			m.receipts[i], m.errs[i] = m.client.settle(ctx, m.plans[i], err)
 			<-free
 		})
 	}

@@ -72,11 +72,6 @@ type Config struct {
 	// Middleware runs around every handler, the first one outermost. Defaults to none.
 	Middleware []Middleware
 
-	// Partitions is the number of streams from which the worker takes jobs: Stream, and those that [Client.Grow] makes. It may be set before
-	// Grow. All partitions share the slots. A job costs more processor time than in one stream: partitions are for a load that one
-	// stream cannot carry. At most 64. Defaults to 1.
-	Partitions int
-
 	// RequestTimeout is the time after which the outcome of a request to the server counts as unknown. Defaults to 2 seconds.
 	RequestTimeout time.Duration
 
@@ -125,7 +120,6 @@ func (c Config) withDefaults() Config {
 	c.HardStop = cmp.Or(c.HardStop, 5*time.Second)
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	c.MaxWaiting = cmp.Or(c.MaxWaiting, 10*c.Concurrency)
-	c.Partitions = cmp.Or(c.Partitions, 1)
 	c.RequestTimeout = cmp.Or(c.RequestTimeout, 2*time.Second)
 	c.SettleTimeout = cmp.Or(c.SettleTimeout, 30*time.Second)
 	c.SoftStop = cmp.Or(c.SoftStop, 10*time.Second)
@@ -160,7 +154,6 @@ func (c Config) validate() error {
 	m.rejectf(c.Concurrency < 1, "Config.Concurrency is %d: use at least 1", c.Concurrency)
 	m.rejectf(c.MaxWaiting < 1, "Config.MaxWaiting is %d: use at least 1", c.MaxWaiting)
 	m.rejectf(c.StepTTL < time.Minute || c.StepTTL%time.Second != 0, "Config.StepTTL is %s: use whole seconds, at least 1m", c.StepTTL)
-	m.partitions("Config.Partitions", c.Partitions)
 	m.positive("Config.RequestTimeout", c.RequestTimeout)
 	m.positive("Config.SettleTimeout", c.SettleTimeout)
 	m.positive("Config.StuckAfter", c.StuckAfter)
@@ -184,10 +177,6 @@ func (m *mistakes) rejectf(wrong bool, format string, args ...any) {
 
 func (m *mistakes) name(field, value string) {
 	m.rejectf(!safeName.MatchString(value), "%s is %q: use 1 to 255 letters, digits, '-' and '_'", field, value)
-}
-
-func (m *mistakes) partitions(field string, n int) {
-	m.rejectf(n < 1 || n > MaxPartitions, "%s is %d: use 1 to %d", field, n, MaxPartitions)
 }
 
 func (m *mistakes) positive(field string, d time.Duration) {

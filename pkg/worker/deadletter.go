@@ -211,7 +211,7 @@ func ParseDeadLetter(data []byte) (DeadLetter, error) {
 func (l *list) readLetter(m jsapi.Message) (StoredJob, bool) {
 	stream, to, _ := strings.Cut(strings.TrimPrefix(m.Subject, l.client.cfg.DeadSubject+"."), ".")
 	letter, err := ParseDeadLetter(m.Data)
-	if !l.client.has(stream) || err != nil || strings.HasPrefix(to, "$") {
+	if stream != l.client.cfg.Stream || err != nil || strings.HasPrefix(to, "$") {
 		return StoredJob{}, false // a letter of another stream, an advisory, or a part or record of a letter
 	}
 	return StoredJob{

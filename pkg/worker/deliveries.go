@@ -56,7 +56,6 @@ type delivery struct {
 	epoch     int       // the epoch of the consumer at the latest arrival
 	known     time.Time // the time at which the delivery was last known to be this worker's
 	latest    int       // delivery count of the latest arrival
-	partition int       // of its stream
 	orphan    bool      // its consumer does not exist any more: an answer could settle another job
 	released  bool      // given back to the server, which may deliver it here again at once
 	reply     string    // the subject for answers, from the latest arrival
@@ -99,10 +98,7 @@ func (d *delivery) answerTo() string {
 	return d.reply
 }
 
-// place returns a number that is unique over all partitions: no stream reaches 2^56 messages.
-func (d *delivery) place() uint64 { return uint64(d.partition)<<56 | d.info.Sequence } //nolint:gosec // at most MaxPartitions
-
-// deliveries has the deliveries that a worker holds, by their places.
+// deliveries has the deliveries that a worker holds, by their sequences.
 type deliveries struct {
 	mu     sync.Mutex
 	acked  ackedSet
@@ -157,8 +153,8 @@ const (
 func (t *deliveries) add(d *delivery, now time.Time) arrival {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	switch old := t.bySeq[d.place()]; {
-	case old == nil && t.acked.has(d.place(), d.info.EnqueuedAt, now):
+	switch old := t.bySeq[d.info.Sequence]; {
+	case old == nil && t.acked.has(d.info.Sequence, d.info.EnqueuedAt, now):
 		return acked
 	case old == nil || old.released:
 	case !old.info.EnqueuedAt.Equal(d.info.EnqueuedAt):
@@ -174,7 +170,7 @@ func (t *deliveries) add(d *delivery, now time.Time) arrival {
 		}
 		return duplicate
 	}
-	t.bySeq[d.place()] = d
+	t.bySeq[d.info.Sequence] = d
 	return fresh
 }
 
@@ -280,11 +276,11 @@ func (t *deliveries) answerTo(d *delivery) string {
 func (t *deliveries) remove(d *delivery, now time.Time) (abandoned bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.bySeq[d.place()] == d {
-		delete(t.bySeq, d.place())
+	if t.bySeq[d.info.Sequence] == d {
+		delete(t.bySeq, d.info.Sequence)
 	}
 	if d.acked && !d.orphan {
-		t.acked.add(d.place(), d.info.EnqueuedAt, now)
+		t.acked.add(d.info.Sequence, d.info.EnqueuedAt, now)
 	}
 	return d.abandoned
 }

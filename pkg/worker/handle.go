@@ -11,7 +11,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/expediter-io/expediter/pkg/internal/partition"
 	"github.com/expediter-io/expediter/pkg/internal/subject"
 	"github.com/expediter-io/expediter/pkg/worker/internal/pull"
 )
@@ -88,13 +87,12 @@ func (w *Worker) register(err error, added *route) error {
 	if err := w.checkSameLimits(added); err != nil {
 		return err
 	}
-	for _, c := range w.classesFor(added.policy.Priority) {
-		if len(c.consumer) > maxName {
-			return fmt.Errorf("worker: handle %q: the consumer of its priority would be %q: use a shorter Config.Consumer",
-				added.pattern, c.consumer)
-		}
-		c.patterns = append(c.patterns, added.pattern)
+	c := w.classFor(added.policy.Priority)
+	if len(c.consumer) > maxName {
+		return fmt.Errorf("worker: handle %q: the consumer of its priority would be %q: use a shorter Config.Consumer",
+			added.pattern, c.consumer)
 	}
+	c.patterns = append(c.patterns, added.pattern)
 	added.labels = []string{"worker_consumer", ConsumerOf(w.cfg.Consumer, added.policy.Priority), "worker_pattern", added.pattern}
 	w.limited = w.limited || len(added.policy.Limits) > 0
 	w.ordered = w.ordered || added.policy.Ordered
@@ -109,30 +107,21 @@ func (w *Worker) routeOf(to string) *route {
 	return r
 }
 
-// class holds the handlers of one priority, and the consumer that they share in one partition.
+// class holds the handlers of one priority, and the consumer that they share.
 type class struct {
-	consumer  string
-	created   atomic.Int64 // the time at which the consumer was made, in Unix nanoseconds
-	entry     string       // the prefix of the subjects of records, "" for the first partition
-	partition int
-	patterns  []string
-	priority  Priority
-	stream    string
+	consumer string
+	created  atomic.Int64 // the time at which the consumer was made, in Unix nanoseconds
+	patterns []string
+	priority Priority
 }
 
-// classesFor returns the classes of a priority, and makes them if there are none. Worker.classes has the highest priority first.
-func (w *Worker) classesFor(p Priority) []*class {
+// classFor returns the class of a priority, and makes it if there is none. Worker.classes has the highest priority first.
+func (w *Worker) classFor(p Priority) *class {
 	at, found := slices.BinarySearchFunc(w.classes, p, func(c *class, p Priority) int { return int(p - c.priority) })
-	for i := 0; !found && i < w.cfg.Partitions; i++ {
-		c := &class{
-			consumer: partition.Name(ConsumerOf(w.cfg.Consumer, p), i), partition: i, priority: p, stream: partition.Name(w.cfg.Stream, i),
-		}
-		if i > 0 {
-			c.entry = partition.Entry(w.cfg.Stream, i)
-		}
-		w.classes = slices.Insert(w.classes, at+i, c)
+	if !found {
+		w.classes = slices.Insert(w.classes, at, &class{consumer: ConsumerOf(w.cfg.Consumer, p), priority: p})
 	}
-	return w.classes[at : at+w.cfg.Partitions]
+	return w.classes[at]
 }
 
 // classOf returns the class of the consumer that delivered a job.
@@ -151,7 +140,7 @@ func (w *Worker) sources() []pull.Source {
 	for _, c := range w.classes {
 		all = append(all, pull.Source{
 			Paused:  func() bool { return c.created.Load() == 0 || w.isPaused(c) },
-			Subject: w.api.Prefix + "CONSUMER.MSG.NEXT." + c.stream + "." + c.consumer, Weight: c.priority.weight(),
+			Subject: w.api.Prefix + "CONSUMER.MSG.NEXT." + w.cfg.Stream + "." + c.consumer, Weight: c.priority.weight(),
 		})
 	}
 	return all

@@ -58,7 +58,6 @@ func (w *Worker) heartbeat(ctx context.Context) {
 		for now := range looks {
 			w.followPauses(ctx)
 			w.lookAtConsumers(ctx)
-			w.followDivision(ctx)
 			w.checkRunning(ctx, now)
 		}
 	}()
@@ -203,7 +202,7 @@ func (w *Worker) follow(c *class, found jetstream.Consumer) {
 func (w *Worker) consumer(ctx context.Context, c *class) (jetstream.Consumer, error) {
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.RequestTimeout)
 	defer cancel()
-	return w.js.Consumer(ctx, c.stream, c.consumer) //nolint:wrapcheck // it is asked again
+	return w.js.Consumer(ctx, w.cfg.Stream, c.consumer) //nolint:wrapcheck // it is asked again
 }
 
 // repeatAcks repeats acknowledgements of a consumer, unless the consumer was made again since: they could then settle jobs that it has

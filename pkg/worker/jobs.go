@@ -6,7 +6,6 @@ import (
 	"errors"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -31,9 +30,6 @@ var ErrCursor = errors.New("worker: the stream was made anew since the cursor wa
 type Cursor struct {
 	// Created is the time at which the stream was created, as known when the cursor was returned. Zero is not checked.
 	Created time.Time
-
-	// Partition is the partition of the stream, see [Client.Grow].
-	Partition int
 
 	// Sequence is the first message to read.
 	Sequence uint64
@@ -71,9 +67,6 @@ func (f JobFilter) validate() error {
 	var m mistakes
 	m.rejectf(f.Limit < 1 || f.Limit > maxPage, "JobFilter.Limit is %d: use 1 to %d", f.Limit, maxPage)
 	m.rejectf(f.Look < 1 || f.Look > maxPage, "JobFilter.Look is %d: use 1 to %d", f.Look, maxPage)
-	if p := f.From.Partition; p < 0 || p >= MaxPartitions {
-		m.addf("JobFilter.From.Partition is %d: use 0 to %d", p, MaxPartitions-1)
-	}
 	if f.Subject != "" {
 		if err := subject.CheckPattern(f.Subject); err != nil {
 			m.addf("JobFilter.Subject is %q: not a subject filter: %w", clip(f.Subject, key.MaxSubject), err)
@@ -178,18 +171,6 @@ func (c *Client) Jobs(ctx context.Context, f JobFilter) (JobPage, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.SettleTimeout)
 	defer cancel()
-	parts, err := c.known(ctx)
-	switch {
-	case err != nil:
-		return JobPage{}, err
-	case len(parts) == 1, f.Dead:
-		return c.page(ctx, f)
-	}
-	return c.pages(ctx, f, parts)
-}
-
-// page returns a page of the client's own stream.
-func (c *Client) page(ctx context.Context, f JobFilter) (JobPage, error) {
 	l, err := c.openList(ctx, f.Dead)
 	if err != nil {
 		return JobPage{}, err
@@ -361,7 +342,7 @@ func (c *Client) Select(ctx context.Context, s Selection) (jobs []StoredJob, all
 		looked += page.Looked
 		for _, j := range page.Jobs {
 			switch {
-			case s.Until.Sequence != 0 && !c.isBefore(j, s.Until):
+			case s.Until.Sequence != 0 && j.Sequence >= s.Until.Sequence:
 				return jobs, false, nil
 			case s.Can != nil && !s.Can(j):
 				continue
@@ -375,13 +356,4 @@ func (c *Client) Select(ctx context.Context, s Selection) (jobs []StoredJob, all
 		}
 	}
 	return jobs, false, nil
-}
-
-// isBefore reports whether a job is before a position in a list.
-func (c *Client) isBefore(j StoredJob, at Cursor) bool {
-	partition := 0
-	if number, behind := strings.CutPrefix(j.Stream, c.cfg.Stream+"-"); behind {
-		partition, _ = strconv.Atoi(number) //nolint:errcheck // a number, see partition.Name
-	}
-	return cmp.Or(cmp.Compare(partition, at.Partition), cmp.Compare(j.Sequence, at.Sequence)) < 0
 }

@@ -166,21 +166,10 @@ func (l *list) counts() Counts {
 
 // Delayed returns the delayed jobs of the stream, in the order in which they are due, without their payloads. It reads at most 2,000; all
 // reports whether those were all. In a stream with more than 10,000 messages that are not present jobs it reads none: use Jobs with
-// JobFilter.States there. Three round trips, and one more for each 64 jobs. Any replica may answer. In a stream with partitions all this
-// is for each partition.
+// JobFilter.States there. Three round trips, and one more for each 64 jobs. Any replica may answer.
 func (c *Client) Delayed(ctx context.Context) (jobs []StoredJob, all bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.SettleTimeout)
 	defer cancel()
-	parts, err := c.known(ctx)
-	for all = true; err == nil && len(parts) > 0; parts = parts[1:] {
-		some, are, failed := parts[0].delayed(ctx)
-		jobs, all, err = append(jobs, some...), all && are, failed
-	}
-	slices.SortFunc(jobs, func(a, b StoredJob) int { return a.Due.Compare(b.Due) })
-	return jobs, all, err
-}
-
-func (c *Client) delayed(ctx context.Context) (jobs []StoredJob, all bool, err error) {
 	l, err := c.openList(ctx, false)
 	if err != nil {
 		return nil, false, err
@@ -209,57 +198,8 @@ func (c *Client) delayed(ctx context.Context) (jobs []StoredJob, all bool, err e
 			}
 		}
 	}
+	slices.SortFunc(jobs, func(a, b StoredJob) int { return a.Due.Compare(b.Due) })
 	return jobs, all, nil
-}
-
-// pages fills a page from one partition after the other.
-func (c *Client) pages(ctx context.Context, f JobFilter, parts []*Client) (JobPage, error) {
-	all, count := JobPage{Counts: Counts{Detailed: true}}, f.Count
-	f.Count = false
-	for p := f.From.Partition; p < len(parts); p++ {
-		page, err := parts[p].page(ctx, f)
-		if err != nil {
-			return all, err
-		}
-		all.AsOf, all.Jobs, all.Looked = page.AsOf, append(all.Jobs, page.Jobs...), all.Looked+page.Looked
-		if all.Next = page.Next; page.Next != (Cursor{}) {
-			all.Next.Partition = p
-			break
-		}
-		if f.Limit, f.From = f.Limit-len(page.Jobs), (Cursor{}); f.Limit == 0 && p+1 < len(parts) {
-			all.Next = Cursor{Partition: p + 1, Sequence: 1}
-			break
-		}
-	}
-	for _, part := range parts {
-		n, err := part.count(ctx, count)
-		if err != nil {
-			return all, err
-		}
-		all.Messages += n.Messages
-		all.Counts.add(n)
-	}
-	return all, nil
-}
-
-// count counts the messages of the client's own stream.
-func (c *Client) count(ctx context.Context, all bool) (Counts, error) {
-	l, err := c.openList(ctx, false)
-	if err != nil {
-		return Counts{}, err
-	}
-	defer l.close()
-	if all {
-		return l.countMore(ctx)
-	}
-	return l.counts(), nil
-}
-
-// add adds the counts of another partition.
-func (n *Counts) add(other Counts) {
-	n.AsOf, n.Detailed = other.AsOf, n.Detailed && other.Detailed
-	n.Delivered, n.Messages, n.Queued = n.Delivered+other.Delivered, n.Messages+other.Messages, n.Queued+other.Queued
-	n.Rest, n.Ended, n.Scheduled = n.Rest+other.Rest, n.Ended+other.Ended, n.Scheduled+other.Scheduled
 }
 
 // ErrNoJob is returned when a job is not found: it has ended without a record of its end, or it never existed.
@@ -269,39 +209,14 @@ var ErrNoJob = errors.New("worker: no such job")
 // cancelled job for a day, and the last dead letter of its subject. Its state is as in [Client.Jobs]. The error wraps [ErrNoJob] when
 // nothing is found. Three round trips for a job that is in the stream, up to eight for a job that is not.
 func (c *Client) Job(ctx context.Context, ref JobRef) (j StoredJob, err error) {
-	err = jsretry.Do(ctx, c.cfg.SettleTimeout, func(ctx context.Context) error {
-		parts, err := c.candidates(ctx, ref)
-		if err != nil {
-			return err
-		}
-		for _, at := range parts {
-			if j, err = at.job(ctx, ref); !errors.Is(err, ErrNoJob) {
-				return err
-			}
-		}
+	err = jsretry.Do(ctx, c.cfg.SettleTimeout, func(ctx context.Context) (err error) {
+		j, err = c.job(ctx, ref)
 		return err
 	})
 	return j, err
 }
 
-// candidates returns the clients of the partitions in which a job may be, the most likely first.
-func (c *Client) candidates(ctx context.Context, ref JobRef) ([]*Client, error) {
-	all, err := c.known(ctx)
-	if err != nil || len(all) == 1 {
-		return all, err
-	}
-	if at := slices.IndexFunc(all, func(p *Client) bool { return p.cfg.Stream == ref.Stream }); at >= 0 {
-		return all[at : at+1], nil
-	}
-	k, err := keyOf(ref.Subject, &Unique{Key: ref.Key})
-	if err != nil {
-		return all, nil //nolint:nilerr // the job is found by its sequence or not at all
-	}
-	at, err := c.at(ctx, k)
-	return []*Client{at, all[0]}, err // the job may have ended there before the stream was divided
-}
-
-// job looks for a job in the client's own stream.
+// job is Job without retries.
 func (c *Client) job(ctx context.Context, ref JobRef) (StoredJob, error) {
 	l, err := c.openList(ctx, false)
 	if err != nil {

@@ -228,6 +228,15 @@ func keyOf(subject string, unique *Unique) (key.Key, error) {
 	return k, nil
 }
 
+// uniqueKeyOf is keyOf for the job of a Unique.Key. doing names the call in the error.
+func uniqueKeyOf(doing, subject, uniqueKey string) (key.Key, error) {
+	k, err := keyOf(subject, &Unique{Key: uniqueKey})
+	if err != nil {
+		return k, fmt.Errorf("worker: %s: %w", doing, err)
+	}
+	return k, nil
+}
+
 // dueOf returns the time at which a job is due, the zero time for at once.
 func dueOf(job NewJob, now time.Time) (time.Time, error) {
 	due := job.At
@@ -302,7 +311,7 @@ func wholeSeconds(d time.Duration) time.Duration {
 
 // runOf returns the job of a schedule, as the server would insert it.
 func (c *Client) runOf(schedule jsapi.Message) *nats.Msg {
-	msg := &nats.Msg{Subject: c.entry + c.targetOf(schedule.Header), Header: maps.Clone(schedule.Header), Data: schedule.Data}
+	msg := &nats.Msg{Subject: schedule.Header.Get(headerScheduleTarget), Header: maps.Clone(schedule.Header), Data: schedule.Data}
 	for _, name := range []string{
 		headerSchedule, headerScheduleTarget, jetstream.ExpectedLastSubjSeqHeader, jetstream.ExpectedLastSubjSeqSubjHeader,
 		jetstream.MsgRollup, jetstream.ScheduleRollupHeader, jetstream.ScheduleTimeZoneHeader,
@@ -316,24 +325,15 @@ func (c *Client) runOf(schedule jsapi.Message) *nats.Msg {
 // message returns a message for one publication to the client's stream, which is not reused because nats.go keeps messages. It does not
 // write into their headers: those are the plan's, unless this publication has others.
 func (c *Client) message(p *plan) *nats.Msg {
-	msg := &nats.Msg{Subject: c.entry + p.to, Header: p.header, Data: p.data}
-	if c.entry == "" && !p.unrecorded {
+	msg := &nats.Msg{Subject: p.to, Header: p.header, Data: p.data}
+	if !p.unrecorded {
 		return msg
 	}
-	h := maps.Clone(p.header)
-	msg.Header = h
-	if c.entry != "" {
-		if h.Get(jetstream.ExpectedStreamHeader) != "" {
-			h.Set(jetstream.ExpectedStreamHeader, c.cfg.Stream)
-		}
-		if target := h.Get(headerScheduleTarget); target != "" {
-			h.Set(headerScheduleTarget, c.entry+target)
-		}
-	}
-	if seen := c.stream.Load(); p.unrecorded && seen != nil && refusesSecond(*seen) {
-		h.Del(jetstream.ExpectedStreamHeader) // the stream takes the subject, so no other stream does
-	} else if p.unrecorded {
-		h.Set(jetstream.ExpectedLastSubjSeqHeader, "0")
+	msg.Header = maps.Clone(p.header)
+	if seen := c.stream.Load(); seen != nil && refusesSecond(*seen) {
+		msg.Header.Del(jetstream.ExpectedStreamHeader) // the stream takes the subject, so no other stream does
+	} else {
+		msg.Header.Set(jetstream.ExpectedLastSubjSeqHeader, "0")
 	}
 	return msg
 }

@@ -187,7 +187,7 @@ func (w *Worker) putRecord(d *delivery, state State, keep time.Duration) error {
 			return err
 		}
 		closed := errors.Is(err, nats.ErrConnectionClosed)
-		if !closed && !jsapi.IsUnknown(err) || w.hasNoStream(w.classOf(d.info.Consumer).entry+k.Done(), err) {
+		if !closed && !jsapi.IsUnknown(err) || w.hasNoStream(k.Done(), err) {
 			w.log.Error(EventRecordFailed, append(d.attrs(), "error", err)...)
 			return nil
 		}
@@ -201,7 +201,7 @@ func (w *Worker) putRecord(d *delivery, state State, keep time.Duration) error {
 // key: a record exists already, or the job has been replaced or removed, and another job may have its key. An end is then not recorded.
 // For a running mark the error is [errReplaced], or that of the present record.
 func (w *Worker) writeRecord(d *delivery, k key.Key, state State, keep time.Duration) error {
-	msg := recordMsg(w.classOf(d.info.Consumer).entry, d.info.Stream, k, d.info.ID, strconv.FormatUint(d.info.Sequence, 10), state, keep)
+	msg := recordMsg(d.info.Stream, k, d.info.ID, strconv.FormatUint(d.info.Sequence, 10), state, keep)
 	setExpected(msg.Header, k, d.lastKnown())
 	if id := d.msg.Header.Get(HeaderInsert); id != "" {
 		msg.Header.Set(HeaderInsert, id)
@@ -238,9 +238,9 @@ func (w *Worker) writeRecord(d *delivery, k key.Key, state State, keep time.Dura
 	return errBusy
 }
 
-// recordMsg returns the message of a record, for a stream that takes it under an entry.
-func recordMsg(entry, stream string, k key.Key, id, sequence string, state State, keep time.Duration) *nats.Msg {
-	msg := nats.NewMsg(entry + k.Done())
+// recordMsg returns the message of a record.
+func recordMsg(stream string, k key.Key, id, sequence string, state State, keep time.Duration) *nats.Msg {
+	msg := nats.NewMsg(k.Done())
 	msg.Header.Set(HeaderID, id)
 	msg.Header.Set(HeaderSequence, sequence)
 	msg.Header.Set(HeaderState, string(state))

@@ -74,10 +74,7 @@ func (c *Client) Schedule(ctx context.Context, p Periodic) (changed bool, err er
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.SettleTimeout)
 	defer cancel()
-	if c, err = c.first(ctx); err == nil {
-		err = c.checkTaken(ctx, plan.key.Job())
-	}
-	if err != nil {
+	if err := c.checkTaken(ctx, plan.key.Job()); err != nil {
 		return false, fmt.Errorf("worker: schedule %q: %w", plan.to, err)
 	}
 	err = c.repeat(ctx, func(ctx context.Context) (err error) { // another read shows the outcome of a write without an answer
@@ -143,9 +140,6 @@ func (c *Client) Unschedule(ctx context.Context, subject, name string) error {
 	if err != nil {
 		return fmt.Errorf("worker: unschedule %q on %q: %w", clip(name, 64), clip(subject, 256), err)
 	}
-	if c, err = c.first(ctx); err != nil {
-		return err
-	}
 	return c.repeat(ctx, func(ctx context.Context) error {
 		msg, found, err := c.last(ctx, k.Every())
 		if err != nil || !found {
@@ -205,10 +199,6 @@ func (s Scheduled) Next(after time.Time) (time.Time, error) {
 
 // Schedules returns the schedules of the stream, by subject. It costs a round trip and one more for each schedule.
 func (c *Client) Schedules(ctx context.Context) ([]Scheduled, error) {
-	c, err := c.first(ctx)
-	if err != nil {
-		return nil, err
-	}
 	stream, err := c.js.Stream(ctx, c.cfg.Stream)
 	if err != nil {
 		return nil, fmt.Errorf("worker: look up stream %s: %w", c.cfg.Stream, err)
@@ -232,7 +222,7 @@ func (c *Client) Schedules(ctx context.Context) ([]Scheduled, error) {
 
 func (c *Client) scheduledOf(msg jsapi.Message) Scheduled {
 	s := Scheduled{
-		Since: msg.Time, Subject: c.targetOf(msg.Header), TimeZone: msg.Header.Get(jetstream.ScheduleTimeZoneHeader),
+		Since: msg.Time, Subject: msg.Header.Get(headerScheduleTarget), TimeZone: msg.Header.Get(jetstream.ScheduleTimeZoneHeader),
 	}
 	spec := msg.Header.Get(headerSchedule)
 	if every, ok := strings.CutPrefix(spec, scheduleEvery); ok {
@@ -311,9 +301,6 @@ func (c *Client) RunNow(ctx context.Context, ref JobRef) (StoredJob, error) {
 	if err != nil || j.State != StateScheduled || time.Until(j.Due) < nearDue {
 		return j, err
 	}
-	if c, err = c.of(ctx, j.Stream); err != nil {
-		return j, err
-	}
 	if err = c.repeat(ctx, func(ctx context.Context) error { return c.fire(ctx, j) }); err != nil {
 		err = fmt.Errorf("worker: run job %s now: %w", ref, err)
 	}
@@ -349,9 +336,6 @@ func (c *Client) RunSchedule(ctx context.Context, subject string) (Receipt, erro
 	k, err := key.Of(subject)
 	if err != nil {
 		return Receipt{}, fmt.Errorf("worker: run schedule %q now: %w", clip(subject, key.MaxSubject), err)
-	}
-	if c, err = c.first(ctx); err != nil {
-		return Receipt{}, err
 	}
 	var stored jsapi.Message
 	found := false

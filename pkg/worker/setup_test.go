@@ -31,7 +31,7 @@ type order struct {
 	N int `json:"n"`
 }
 
-func TestMain(m *testing.M) { crash.Main(m, 4, growing, killed, stepping) }
+func TestMain(m *testing.M) { crash.Main(m, 4, killed, stepping) }
 
 // bundle is the environment of a test.
 type bundle struct {

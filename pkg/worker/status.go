@@ -66,7 +66,7 @@ type Status struct {
 	// State is the state of the job.
 	State State
 
-	// Stream is the stream of the message. If [Client.Grow] has divided the stream, it is the partition.
+	// Stream is the stream of the message.
 	Stream string
 
 	// Subject is the subject of the job.
@@ -80,7 +80,7 @@ func (s Status) isWaiting() bool { return s.State == StateQueued || s.State == S
 // running once it has run for a third of its worker's AckWait. The status may have changed by the time that Inspect returns: do not base
 // an Insert on it. One round trip, two for a job that may be running.
 func (c *Client) Inspect(ctx context.Context, subject, uniqueKey string) (Status, error) {
-	c, k, err := c.atKey(ctx, "inspect", subject, uniqueKey)
+	k, err := uniqueKeyOf("inspect", subject, uniqueKey)
 	if err != nil {
 		return Status{}, err
 	}
@@ -129,7 +129,7 @@ func (c *Client) statusIn(msg jsapi.Message) Status {
 	}
 	switch key.KindOf(msg.Subject) {
 	case key.Later:
-		s.State, s.Subject = StateScheduled, c.targetOf(msg.Header)
+		s.State, s.Subject = StateScheduled, msg.Header.Get(headerScheduleTarget)
 		s.Due, _ = time.Parse(time.RFC3339, strings.TrimPrefix(msg.Header.Get(headerSchedule), "@at ")) //nolint:errcheck // zero then
 	case key.Done:
 		s.State, s.Subject = State(cmp.Or(msg.Header.Get(HeaderState), string(StateDone))), key.JobOf(msg.Subject)
@@ -159,9 +159,6 @@ type JobRef struct {
 
 	// Sequence is the Sequence of a Receipt or StoredJob. Defaults to 0: the present job of the subject, the latest if it has several.
 	Sequence uint64
-
-	// Stream is the Stream of a StoredJob. It is needed for a Sequence without a Subject if the stream has partitions. Defaults to any.
-	Stream string
 
 	// Subject is the subject of the job. With a Sequence it also finds a job that has become due since, or that has ended and left a record.
 	Subject string
@@ -285,7 +282,7 @@ func (w *Worker) show(d *delivery, state State) bool {
 // Progress returns the progress of the job of a key, see Job.Progress. The error wraps [ErrNoProgress] when the key has no job, or its job
 // has not run for a while. Two round trips.
 func (c *Client) Progress(ctx context.Context, subject, uniqueKey string) (Progress, error) {
-	c, k, err := c.atKey(ctx, "progress", subject, uniqueKey)
+	k, err := uniqueKeyOf("progress", subject, uniqueKey)
 	if err != nil {
 		return Progress{}, err
 	}

@@ -330,15 +330,9 @@ func (w *Worker) retake(s *slot) error {
 	return nil
 }
 
-// nextOf returns the sequence of the first message of a job's subject: of the job itself, or of an earlier one. It returns 0 for an
-// earlier job that is left in the first partition. One round trip, to the stream's leader, unless sure is true: no other is before the
-// job.
+// nextOf returns the sequence of the first message of a job's subject: of the job itself, or of an earlier one. One
+// round trip, to the stream's leader, unless sure is true: no other is before the job.
 func (w *Worker) nextOf(d *delivery, sure bool, from uint64) (uint64, error) {
-	if d.partition > 0 {
-		if left, err := w.isLeft(d); err != nil || left {
-			return 0, err
-		}
-	}
 	if sure {
 		return d.info.Sequence, nil
 	}

@@ -18,7 +18,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/internal/inbox"
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/internal/limit"
-	"github.com/expediter-io/expediter/pkg/internal/partition"
 	"github.com/expediter-io/expediter/pkg/internal/subject"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/worker/inspect"
@@ -87,14 +86,13 @@ type Worker struct {
 	contact    contact.Contact
 	contacting sync.WaitGroup
 	deliveries deliveries
-	division   atomic.Pointer[partition.Division] // the division of the stream, as last read; nil before the first read
-	down       atomic.Bool                        // reported as not ready
-	draining   atomic.Bool                        // the worker takes no more jobs, see inspect.Drain
-	final      atomic.Bool                        // the reported reason is for an operator, see isFinal
-	drained    chan struct{}                      // closed when no more messages come
-	idle       chan *delivery                     // deliveries for goroutines that have ended their last one
-	inbox      *inbox.Inbox                       // the inbox for the answers to its requests
-	jobs       context.Context                    //nolint:containedctx // parent of every handler's context; ends at the soft deadline
+	down       atomic.Bool     // reported as not ready
+	draining   atomic.Bool     // the worker takes no more jobs, see inspect.Drain
+	final      atomic.Bool     // the reported reason is for an operator, see isFinal
+	drained    chan struct{}   // closed when no more messages come
+	idle       chan *delivery  // deliveries for goroutines that have ended their last one
+	inbox      *inbox.Inbox    // the inbox for the answers to its requests
+	jobs       context.Context //nolint:containedctx // parent of every handler's context; ends at the soft deadline
 	journals   *journal.Store
 	limits     *limit.Set // nil without limits
 	lines      order.Lines

@@ -211,7 +211,7 @@ func TestAKillBetweenTheEndAndTheNextRow(t *testing.T) {
 			ada := contracts.Recipient{RecipientType: contracts.RecipientCustomer, UserID: "ada", Endpoints: test.to}
 			directory := p.directory(ada)
 			if test.unreadable {
-				p.spoil(ada)
+				p.record(ada, "{")
 			}
 			f := fall{
 				Point: test.point, URL: srv.URL(),
@@ -220,6 +220,9 @@ func TestAKillBetweenTheEndAndTheNextRow(t *testing.T) {
 			dying := fallers.Start(t, f)
 			p.publish(event("evt-001", "X", func(e *contracts.Event) { e.UserID = "ada" }))
 			dying.Died()
+			if test.unreadable {
+				p.record(ada, "")
+			}
 			check.OK(t, directory.Put(t.Context(), ada))
 			birds := refusing()
 			p.start(birds, func(c *Config) { *c = f.config(birds); c.passed = nil })
@@ -251,13 +254,15 @@ func (p *place) fellOnce(letters string) {
 	}
 }
 
-// spoil makes a user's record in the directory unreadable.
-func (p *place) spoil(r contracts.Recipient) {
+// record writes the record of a user in the directory as it is not written there.
+func (p *place) record(r contracts.Recipient, text string) {
 	p.Helper()
 	key := check.Must(contracts.DirectoryKey(r.RecipientType, r.UserID))(p)
 	kv, err := p.js.KeyValue(p.Context(), contracts.BucketDirectory)
-	if err == nil {
-		_, err = kv.PutString(p.Context(), key, "{")
+	if err == nil && text == "" {
+		err = kv.Delete(p.Context(), key)
+	} else if err == nil {
+		_, err = kv.PutString(p.Context(), key, text)
 	}
 	check.OK(p, err)
 }

@@ -98,25 +98,6 @@ func TestOverviewCountsDelayedJobsAndDeadLetters(t *testing.T) {
 	check.Says(t, s.Get("/dead?since=1h&job-stream=WORK", http.StatusOK), "j3")
 }
 
-// A divided stream is one line of the overview and of the list of streams, with the figures of all its partitions.
-func TestPagesAddUpPartitions(t *testing.T) {
-	t.Parallel()
-	const jobs, partitions = 24, 4
-	s := consoletest.Start(t)
-	check.OK(t, check.Err(s.JetStream.CreateStream(t.Context(), worker.StreamConfig("WORK", "tasks.>"))))
-	client := check.Must(worker.NewClient(s.JetStream, worker.ClientConfig{AllowUntaken: true, Partitions: partitions, Stream: "WORK"}))(t)
-	check.OK(t, client.Grow(t.Context(), nil))
-	for n := range jobs {
-		check.OK(t, check.Err(client.Insert(t.Context(), worker.NewJob{Args: n, Delay: time.Hour, Subject: fmt.Sprint("tasks.", n)})))
-	}
-	row := `WORK</a> <small class="soft">4 partitions</small></th>`
-	until(s, row+`<td class="num">0</td><td class="num">0</td><td class="num">24</td>`)
-	for _, body := range []string{s.Get("/", http.StatusOK), s.Get("/jobs", http.StatusOK)} {
-		check.That(t, strings.Contains(body, row) && !strings.Contains(body, "/jobs/WORK-"), "a partition has a line: %s", body)
-	}
-	check.Says(t, s.Get("/jobs", http.StatusOK), row+`<td>own</td><td class="num">25</td>`) // and the barrier
-}
-
 func TestAuditPage(t *testing.T) {
 	t.Parallel()
 	s := consoletest.Start(t)

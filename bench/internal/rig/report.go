@@ -1,9 +1,8 @@
 package rig
 
 import (
-	"encoding/json"
 	"fmt"
-	"io"
+	"maps"
 	"math"
 	"os"
 	"runtime"
@@ -13,6 +12,51 @@ import (
 	"text/tabwriter"
 	"time"
 )
+
+// Figures are the results of one row of one contestant in one round, by the name of the figure.
+type Figures map[string]float64
+
+// Quantiles adds the 50th and the 99th percentile of taken. Of fewer than a hundred times the latter is the slowest.
+func (f Figures) Quantiles(name, unit string, taken []time.Duration) {
+	if len(taken) == 0 {
+		return
+	}
+	slices.Sort(taken)
+	f[name+"_p50_"+unit] = In(unit, taken[len(taken)/2])
+	f[name+"_p99_"+unit] = In(unit, taken[len(taken)*99/100])
+}
+
+// Since adds the work since before for each of n operations.
+func (f Figures) Since(name string, s *Service, before Work, n int) {
+	now := WorkOf(s)
+	f[name+"_client_cpu_us"] = In("us", now.clients-before.clients) / float64(n)
+	f[name+"_server_cpu_us"] = In("us", now.servers-before.servers) / float64(n)
+}
+
+// In returns a time in a unit: us or ms.
+func In(unit string, d time.Duration) float64 {
+	if unit == "us" {
+		return float64(d) / float64(time.Microsecond)
+	}
+	return float64(d) / float64(time.Millisecond)
+}
+
+// Spread is the median of the rounds, the least and the greatest.
+type Spread struct {
+	Median float64 `json:"median"`
+	Min    float64 `json:"min"`
+	Max    float64 `json:"max"`
+}
+
+func newSpread(values []float64) Spread {
+	values = slices.Sorted(slices.Values(values))
+	middle := len(values) / 2
+	median := values[middle]
+	if len(values)%2 == 0 {
+		median = (values[middle-1] + values[middle]) / 2
+	}
+	return Spread{Median: median, Min: values[0], Max: values[len(values)-1]}
+}
 
 // Results are the figures of all rounds, by contestant and name.
 type Results map[string]map[string][]float64
@@ -27,20 +71,16 @@ func (r Results) Add(who string, f Figures) {
 	}
 }
 
-// Medians returns the medians of all figures, and the least and the greatest of each, without insignificant digits.
-func (r Results) Medians() (medians map[string]map[string]float64, spreads map[string]map[string][2]float64) {
-	medians, spreads = map[string]map[string]float64{}, map[string]map[string][2]float64{}
-	for who, all := range r {
-		medians[who], spreads[who] = map[string]float64{}, map[string][2]float64{}
-		for name, values := range all {
-			s := NewSpread(values)
-			medians[who][name], spreads[who][name] = round(s.Median), [2]float64{round(s.Min), round(s.Max)}
-		}
+// OverRaw adds the ratio of a figure in each round to that of nats.go alone.
+func (r Results) OverRaw(c Contestant, figure, ratio string) {
+	mine, raw := r[c.Name][figure], r[c.Raw][figure]
+	if c.Raw == "" || len(mine) != len(raw) {
+		return
 	}
-	return medians, spreads
+	for i := range mine {
+		r.Add(c.Name, Figures{ratio: mine[i] / raw[i]})
+	}
 }
-
-func round(x float64) float64 { return math.Round(x*1000) / 1000 }
 
 // Column is a figure of a table.
 type Column struct {
@@ -50,202 +90,74 @@ type Column struct {
 	Spread bool // show the least and the greatest beside the median
 }
 
-func (c Column) cells(values []float64) []string {
+func (c Column) cell(values []float64) string {
 	if len(values) == 0 {
-		if c.Spread {
-			return []string{"-", "", ""}
-		}
-		return []string{"-"}
+		return "-"
 	}
-	s := NewSpread(values)
-	cells := []string{fmt.Sprintf(c.Format, s.Median)}
-	if c.Spread {
-		cells = append(cells, fmt.Sprintf(c.Format, s.Min), fmt.Sprintf(c.Format, s.Max))
+	s := newSpread(values)
+	if !c.Spread || len(values) == 1 {
+		return fmt.Sprintf(c.Format, s.Median)
 	}
-	return cells
+	return fmt.Sprintf(c.Format+" ["+c.Format+" "+c.Format+"]", s.Median, s.Min, s.Max)
 }
 
-func head(columns []Column) string {
-	var titles []string
-	for _, c := range columns {
-		titles = append(titles, c.Title)
-		if c.Spread {
-			titles = append(titles, "[min", "max]")
-		}
-	}
-	return strings.Join(titles, "\t")
+// Report is what a benchmark with contestants found: a text in Markdown, and these fields as JSON.
+type Report struct {
+	Failures []string                     `json:"failures,omitempty"`
+	Rounds   int                          `json:"rounds"`
+	Scale    float64                      `json:"scale"`
+	Machine  Machine                      `json:"machine"`
+	Skipped  map[string]string            `json:"skipped,omitempty"` // the contestants that did not take part, and why
+	Figures  map[string]map[string]Spread `json:"figures"`           // by contestant and name, of the columns of all tables
+
+	text strings.Builder
 }
 
-// Printer writes a report, and its tables into a page if there is one, and keeps the first error.
-type Printer struct {
-	out  io.Writer
-	page *Page
-	err  error
+// NewReport returns an empty report.
+func NewReport(o Options, m Machine) *Report {
+	return &Report{Rounds: o.Rounds, Scale: o.Scale, Machine: m, Skipped: map[string]string{}, Figures: map[string]map[string]Spread{}}
 }
 
-// NewPrinter returns a Printer that writes to out, and tables and notes also into the page of o, if any.
-func NewPrinter(out io.Writer, o Options) *Printer { return &Printer{out: out, page: o.page} }
+// Text returns the text so far.
+func (r *Report) Text() string { return r.text.String() }
 
-// Err returns the first error.
-func (p *Printer) Err() error { return p.err }
-
-// Line writes a line.
-func (p *Printer) Line(format string, args ...any) {
-	if p.err == nil {
-		_, p.err = fmt.Fprintf(p.out, format+"\n", args...)
-	}
-}
-
-// Note writes a line to the page, too.
-func (p *Printer) Note(format string, args ...any) {
-	p.Line(format, args...)
-	fmt.Fprintf(p.page, format+"\n\n", args...)
-}
-
-// Entry is the line of a contestant in a table: its name, and the note behind its figures.
-type Entry struct{ Name, Note string }
+// Note writes a paragraph.
+func (r *Report) Note(format string, args ...any) { fmt.Fprintf(&r.text, format+"\n\n", args...) }
 
 // Table writes a line for each contestant that has figures of these columns, and nothing if none has.
-func (p *Printer) Table(title string, columns []Column, who []Entry, got Results) {
-	w := tabwriter.NewWriter(p.out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	var page strings.Builder
-	lines := 0
-	for _, one := range who {
-		cells := []string{one.Name}
+func (r *Report) Table(title string, columns []Column, who []string, got Results) {
+	w := tabwriter.NewWriter(&r.text, 0, 0, 1, ' ', 0)
+	head := "|\t"
+	for _, c := range columns {
+		head += "| " + c.Title + "\t"
+	}
+	for _, name := range who {
+		line, found := "| `"+name+"`\t", false
 		for _, c := range columns {
-			cells = append(cells, c.cells(got[one.Name][c.Figure])...)
+			values := got[name][c.Figure]
+			line += "| " + c.cell(values) + "\t"
+			if len(values) > 0 {
+				found = true
+				if r.Figures[name] == nil {
+					r.Figures[name] = map[string]Spread{}
+				}
+				r.Figures[name][c.Figure] = newSpread(values)
+			}
 		}
-		if strings.Trim(strings.Join(cells[1:], ""), "-") == "" {
+		if !found {
 			continue
 		}
-		if lines++; lines == 1 {
-			p.Line("\n%s", title)
-			fmt.Fprintln(w, "\t"+head(columns)+"\t")
-			pageHead(&page, title, columns)
+		if head != "" {
+			r.Note("%s:", title)
+			fmt.Fprintln(w, head+"|\n"+strings.Repeat("|---\t", len(columns)+1)+"|")
+			head = ""
 		}
-		line := strings.Join(cells, "\t") + "\t"
-		if one.Note != "" {
-			line += "  " + one.Note // a text without a tab at its end is in no column
-		}
-		fmt.Fprintln(w, line)
-		pageLine(&page, one.Name, columns, got[one.Name])
+		fmt.Fprintln(w, line+"|")
 	}
-	if err := w.Flush(); p.err == nil {
-		p.err = err
+	_ = w.Flush() //nolint:errcheck // into memory
+	if head == "" {
+		r.Note("")
 	}
-	if lines > 0 {
-		fmt.Fprintln(p.page, page.String())
-	}
-}
-
-func pageHead(page *strings.Builder, title string, columns []Column) {
-	fmt.Fprintf(page, "%s:\n\n| |", title)
-	for _, c := range columns {
-		fmt.Fprintf(page, " %s |", c.Title)
-	}
-	page.WriteString("\n|---|" + strings.Repeat("---|", len(columns)) + "\n")
-}
-
-func pageLine(page *strings.Builder, name string, columns []Column, got map[string][]float64) {
-	fmt.Fprintf(page, "| `%s` |", name)
-	for _, c := range columns {
-		cells := c.cells(got[c.Figure])
-		text := cells[0]
-		if c.Spread && len(got[c.Figure]) > 1 {
-			text += " [" + cells[1] + " " + cells[2] + "]"
-		}
-		fmt.Fprintf(page, " %s |", text)
-	}
-	page.WriteString("\n")
-}
-
-// Page is a part of a document in Markdown, between two lines with its name, which a benchmark writes anew.
-type Page struct {
-	name, file string
-	text       strings.Builder
-}
-
-func (p *Page) lines() (begin, end string) {
-	return "<!-- begin of what bench/" + p.name + " writes -->\n", "<!-- end of what bench/" + p.name + " writes -->\n"
-}
-
-// OpenPage returns the page of a benchmark in a document, nil for no file.
-func OpenPage(name, file string) (*Page, error) {
-	if file == "" {
-		return nil, nil //nolint:nilnil // there is none
-	}
-	p := &Page{name: name, file: file}
-	_, err := p.put("")
-	return p, err
-}
-
-// Write implements io.Writer, and writes nothing where there is no page.
-func (p *Page) Write(text []byte) (int, error) {
-	if p != nil {
-		p.text.Write(text)
-	}
-	return len(text), nil
-}
-
-// put returns the document with text in the place of the page.
-func (p *Page) put(text string) (string, error) {
-	data, err := os.ReadFile(p.file)
-	if err != nil {
-		return "", fmt.Errorf("--write: %w", err)
-	}
-	begin, end := p.lines()
-	before, rest, found := strings.Cut(string(data), begin)
-	_, after, ended := strings.Cut(rest, end)
-	if !found || !ended {
-		return "", fmt.Errorf("--write %s: it has no line %q with %q behind it", p.file, strings.TrimSpace(begin), strings.TrimSpace(end))
-	}
-	return before + begin + text + end + after, nil
-}
-
-// Save writes the text into the document, below the command with its arguments.
-func (p *Page) Save(args []string) error {
-	if p == nil {
-		return nil
-	}
-	command := strings.Join(append([]string{"go -C bench run ./" + p.name}, measuring(args)...), " ")
-	text, err := p.put("\n```sh\n" + command + "\n```\n\n" + strings.TrimSpace(p.text.String()) + "\n\n")
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(p.file, []byte(text), 0o600); err != nil {
-		return fmt.Errorf("--write: %w", err)
-	}
-	return nil
-}
-
-// SaveText is Save for a text that is not Markdown.
-func (p *Page) SaveText(args []string) error {
-	if p == nil {
-		return nil
-	}
-	text := p.text.String()
-	p.text.Reset()
-	p.text.WriteString("```text\n" + strings.TrimSpace(text) + "\n```")
-	return p.Save(args)
-}
-
-// measuring returns arguments without the flags that do not change the measurement.
-func measuring(args []string) []string {
-	var kept []string
-	for i := 0; i < len(args); i++ {
-		switch name, value, _ := strings.Cut(strings.TrimLeft(args[i], "-"), "="); {
-		case name == "json":
-		case name == "write" || name == "data": // and the place of the data on this machine
-			if value == "" {
-				i++
-			}
-		case strings.ContainsAny(args[i], "^$|()*"):
-			kept = append(kept, "'"+args[i]+"'")
-		default:
-			kept = append(kept, args[i])
-		}
-	}
-	return kept
 }
 
 // Machine describes the machine of a measurement, and the versions of the contestants.
@@ -259,46 +171,91 @@ type Machine struct {
 	Versions map[string]string `json:"versions"` // the versions of the compared libraries and programs
 }
 
-// String returns a sentence about the machine.
+// String returns sentences about the machine.
 func (m Machine) String() string {
 	s := fmt.Sprintf("Measured on %s with %d × %s (%s), %s", m.Date, m.CPUs, m.CPU, m.OS, m.Go)
 	if m.Load != "" {
 		s += ", load before: " + m.Load
 	}
-	return s + "."
+	var versions []string
+	for _, name := range slices.Sorted(maps.Keys(m.Versions)) {
+		versions = append(versions, name+" "+m.Versions[name])
+	}
+	return s + ".\n\nVersions: " + strings.Join(versions, "; ") + "."
 }
 
 // compared are the libraries whose versions are reported, by the beginnings of their paths.
 var compared = []string{
-	"github.com/ThreeDotsLabs/watermill-nats", "github.com/bsm/redislock", "github.com/go-redsync/redsync", "github.com/hibiken/asynq",
+	"github.com/ThreeDotsLabs/watermill-nats", "github.com/go-redsync/redsync", "github.com/hibiken/asynq",
 	"github.com/jackc/pgx", "github.com/nats-io/nats-server", "github.com/nats-io/nats.go", "github.com/redis/rueidis",
 	"github.com/riverqueue/river", "go.etcd.io/etcd/client",
 }
 
 // ThisMachine describes the machine at the moment, and the libraries of this program.
 func ThisMachine() Machine {
+	cpus, _ := os.ReadFile("/proc/cpuinfo") //nolint:errcheck // unknown on other systems than Linux
+	_, model, _ := strings.Cut(string(cpus), "model name\t: ")
+	model, _, _ = strings.Cut(model, "\n")
+	load, _ := os.ReadFile("/proc/loadavg") //nolint:errcheck // as above
+	averages := strings.Fields(string(load))
 	m := Machine{
-		CPU: processor(), CPUs: runtime.GOMAXPROCS(0), Date: time.Now().Format(time.DateOnly), Go: runtime.Version(), Load: loadAverage(),
-		OS: runtime.GOOS + "/" + runtime.GOARCH, Versions: map[string]string{},
+		CPU: model, CPUs: runtime.GOMAXPROCS(0), Date: time.Now().Format(time.DateOnly), Go: runtime.Version(),
+		Load: strings.Join(averages[:min(3, len(averages))], " "), OS: runtime.GOOS + "/" + runtime.GOARCH, Versions: map[string]string{},
 	}
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return m
-	}
-	for _, d := range info.Deps {
-		if slices.ContainsFunc(compared, func(of string) bool { return d.Path == of || strings.HasPrefix(d.Path, of+"/v") }) {
-			m.Versions[d.Path] = d.Version
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, d := range info.Deps {
+			if slices.ContainsFunc(compared, func(of string) bool { return d.Path == of || strings.HasPrefix(d.Path, of+"/v") }) {
+				m.Versions[d.Path] = d.Version
+			}
 		}
 	}
 	return m
 }
 
-// LastLine reads the report that a benchmark writes as the last line of its output.
-func LastLine[T any](out string) (report T, err error) {
-	out = strings.TrimSpace(out)
-	line := out[strings.LastIndexByte(out, '\n')+1:]
-	if err := json.Unmarshal([]byte(line), &report); err != nil {
-		return report, fmt.Errorf("last line %q: %w", line, err)
+// Counts are the cells of a confusion table.
+type Counts struct {
+	Right  int `json:"right"`
+	Wrong  int `json:"wrong"`
+	Missed int `json:"missed"`
+}
+
+// Add counts one answer: found reports whether it was found, there whether it exists.
+func (c *Counts) Add(found, there bool) {
+	switch {
+	case found && there:
+		c.Right++
+	case found:
+		c.Wrong++
+	case there:
+		c.Missed++
 	}
-	return report, nil
+}
+
+// Sum adds other counts.
+func (c *Counts) Sum(other Counts) {
+	c.Right, c.Wrong, c.Missed = c.Right+other.Right, c.Wrong+other.Wrong, c.Missed+other.Missed
+}
+
+// Score is the precision and recall of counts.
+type Score struct {
+	Counts
+
+	Precision float64 `json:"precision"`
+	Recall    float64 `json:"recall"`
+	F1        float64 `json:"f1"`
+}
+
+// Score returns precision, recall and F1 with three digits.
+func (c Counts) Score() Score {
+	return Score{
+		Counts: c, Precision: share(c.Right, c.Right+c.Wrong), Recall: share(c.Right, c.Right+c.Missed),
+		F1: share(2*c.Right, 2*c.Right+c.Wrong+c.Missed),
+	}
+}
+
+func share(part, whole int) float64 {
+	if whole == 0 {
+		return 0
+	}
+	return math.Round(1000*float64(part)/float64(whole)) / 1000
 }

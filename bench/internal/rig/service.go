@@ -9,10 +9,12 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -28,7 +30,7 @@ type Service struct {
 	Version string // as its program reports it, "" for a service of this program's own
 
 	processes []*Process
-	end       func(*Process) // ends a process that does not end with its input
+	foreign   bool // does not end with its input
 }
 
 // Stop ends the service, and waits for its end.
@@ -36,8 +38,8 @@ func (s *Service) Stop() {
 	var ending sync.WaitGroup
 	for _, p := range s.processes {
 		ending.Go(func() {
-			if s.end != nil {
-				s.end(p)
+			if s.foreign {
+				_ = p.Interrupt() //nolint:errcheck // it is gone already
 			}
 			p.End()
 		})
@@ -47,11 +49,11 @@ func (s *Service) Stop() {
 
 // ProcessorTime returns the processor time of the service's processes.
 func (s *Service) ProcessorTime() time.Duration {
-	return sum(s, func(p *Process) time.Duration { return processorTime(p.PID()) })
+	return time.Duration(s.sum(func(p *Process) int64 { return int64(processorTime(p.PID())) }))
 }
 
 // sum adds up a value of the service's processes.
-func sum[T int64 | time.Duration](s *Service, of func(*Process) T) (all T) {
+func (s *Service) sum(of func(*Process) int64) (all int64) {
 	for _, p := range s.processes {
 		all += of(p)
 	}
@@ -59,7 +61,7 @@ func sum[T int64 | time.Duration](s *Service, of func(*Process) T) (all T) {
 }
 
 // ResidentBytes returns the memory of the service's processes.
-func (s *Service) ResidentBytes() int64 { return sum(s, (*Process).ResidentBytes) }
+func (s *Service) ResidentBytes() int64 { return s.sum((*Process).ResidentBytes) }
 
 // ResetPeak sets the memory peaks of the service's processes to their present sizes.
 func (s *Service) ResetPeak() {
@@ -69,7 +71,7 @@ func (s *Service) ResetPeak() {
 }
 
 // PeakBytes returns the sum of the most memory that each of the service's processes had since ResetPeak.
-func (s *Service) PeakBytes() int64 { return sum(s, (*Process).PeakBytes) }
+func (s *Service) PeakBytes() int64 { return s.sum((*Process).PeakBytes) }
 
 // ports returns n free ports.
 func ports(n int) ([]int, error) {
@@ -85,12 +87,12 @@ func ports(n int) ([]int, error) {
 	return free, nil
 }
 
-// StartNATS starts one server, or a cluster of several, which sync to disk as deployed, or before every acknowledgement.
-func StartNATS(n int, always bool) Starter {
-	return func(ctx context.Context, dir string) (*Service, error) { return startNATS(ctx, dir, n, always) }
+// startNATS starts one server, or a cluster of several, which sync to disk as deployed, or before every acknowledgement.
+func startNATS(n int, always bool) starter {
+	return func(ctx context.Context, dir string) (*Service, error) { return startNodes(ctx, dir, n, always) }
 }
 
-func startNATS(ctx context.Context, dir string, n int, always bool) (_ *Service, err error) {
+func startNodes(ctx context.Context, dir string, n int, always bool) (_ *Service, err error) {
 	free, err := ports(2 * n)
 	if err != nil {
 		return nil, err
@@ -126,8 +128,8 @@ func startNATS(ctx context.Context, dir string, n int, always bool) (_ *Service,
 	return s, nil
 }
 
-// StartRedis starts a Redis with args that set its persistence; without any it keeps nothing on disk.
-func StartRedis(args ...string) Starter {
+// startRedis starts a Redis with args that set its persistence.
+func startRedis(args ...string) starter {
 	return func(ctx context.Context, dir string) (*Service, error) {
 		path, err := find("redis-server")
 		if err != nil {
@@ -141,12 +143,11 @@ func StartRedis(args ...string) Starter {
 			"--port", fmt.Sprint(free[0]), "--bind", "127.0.0.1", "--dir", dir, "--save", "", "--maxclients", "20000",
 		}, args...)
 		cmd := exec.Command(path, all...) //nolint:gosec,noctx // ended by its owner
-		return startForeign(ctx, cmd, fmt.Sprintf("127.0.0.1:%d", free[0]), (*Process).Kill)
+		return startForeign(ctx, cmd, fmt.Sprintf("127.0.0.1:%d", free[0]))
 	}
 }
 
-// StartEtcd starts an etcd.
-func StartEtcd(ctx context.Context, dir string) (*Service, error) {
+func startEtcd(ctx context.Context, dir string) (*Service, error) {
 	path, err := find("etcd")
 	if err != nil {
 		return nil, err
@@ -160,11 +161,11 @@ func StartEtcd(ctx context.Context, dir string) (*Service, error) {
 		"--advertise-client-urls", client, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
 		"--initial-cluster", "bench="+peer, "--log-level", "error")
 	cmd.Env = append(os.Environ(), "ETCD_UNSUPPORTED_ARCH="+runtime.GOARCH) // else it refuses some
-	return startForeign(ctx, cmd, fmt.Sprintf("127.0.0.1:%d", free[0]), (*Process).Kill)
+	return startForeign(ctx, cmd, fmt.Sprintf("127.0.0.1:%d", free[0]))
 }
 
 // startForeign starts a server that does not report when it is ready, and does not end with its input.
-func startForeign(ctx context.Context, cmd *exec.Cmd, address string, end func(*Process)) (*Service, error) {
+func startForeign(ctx context.Context, cmd *exec.Cmd, address string) (*Service, error) {
 	started, err := child.Command(io.Discard, cmd)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", cmd.Path, err)
@@ -176,7 +177,7 @@ func startForeign(ctx context.Context, cmd *exec.Cmd, address string, end func(*
 	for {
 		conn, err := d.DialContext(ctx, "tcp", address)
 		if err == nil {
-			return &Service{Address: address, Version: version(ctx, cmd.Path), end: end, processes: []*Process{p}}, conn.Close()
+			return &Service{Address: address, Version: version(ctx, cmd.Path), foreign: true, processes: []*Process{p}}, conn.Close()
 		}
 		select {
 		case <-p.Gone:
@@ -247,18 +248,18 @@ func (n node) apply(o *server.Options) {
 // postgresFolders is the pattern of Debian's folders of the programs, the newest version last.
 const postgresFolders = "/usr/lib/postgresql/*/bin"
 
-// StartPostgres makes a database cluster and starts its server, with the default settings: every commit is synced to disk. Its address is
+// startPostgres makes a database cluster and starts its server, with the default settings: every commit is synced to disk. Its address is
 // a URL. Postgres does not run as root; for root it runs as the user postgres of the package.
-func StartPostgres(ctx context.Context, dir string) (*Service, error) {
-	initdb, err := find("initdb", postgresFolders)
+func startPostgres(ctx context.Context, dir string) (*Service, error) {
+	initdb, err := find("initdb")
 	if err != nil {
 		return nil, err
 	}
-	program, err := find("postgres", postgresFolders)
+	program, err := find("postgres")
 	if err != nil {
 		return nil, err
 	}
-	ready, err := find("pg_isready", postgresFolders)
+	ready, err := find("pg_isready")
 	if err != nil {
 		return nil, err
 	}
@@ -282,8 +283,7 @@ func StartPostgres(ctx context.Context, dir string) (*Service, error) {
 	cmd := exec.Command(program, "-D", data, "-p", fmt.Sprint(free[0]), //nolint:gosec,noctx // ended by its owner
 		"-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=", "-c", "max_connections=300")
 	cmd.Dir, cmd.SysProcAttr = dir, attributes
-	interrupt := func(p *Process) { _ = p.Interrupt() } //nolint:errcheck // it is gone already
-	s, err := startForeign(ctx, cmd, fmt.Sprintf("127.0.0.1:%d", free[0]), interrupt)
+	s, err := startForeign(ctx, cmd, fmt.Sprintf("127.0.0.1:%d", free[0]))
 	if err != nil {
 		return nil, err
 	}
@@ -297,19 +297,38 @@ func StartPostgres(ctx context.Context, dir string) (*Service, error) {
 	return s, nil
 }
 
+// actAs returns the attributes of a process of another user, if this is root, and makes that user the owner of the folders.
+func actAs(name string, folders ...string) (*syscall.SysProcAttr, error) {
+	if os.Geteuid() != 0 {
+		return &syscall.SysProcAttr{}, nil
+	}
+	u, err := user.Lookup(name)
+	if err != nil {
+		return nil, fmt.Errorf("%w: user %s, and Postgres does not run as root", ErrMissing, name)
+	}
+	var uid, gid int
+	if _, err = fmt.Sscan(u.Uid+" "+u.Gid, &uid, &gid); err != nil {
+		return nil, fmt.Errorf("user %s: %w", name, err)
+	}
+	for _, folder := range folders {
+		if err := os.Chown(folder, uid, gid); err != nil {
+			return nil, fmt.Errorf("hand over a folder: %w", err)
+		}
+	}
+	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}, nil //nolint:gosec // they are such
+}
+
 // ErrMissing is returned when a program is not installed.
 var ErrMissing = errors.New("not installed")
 
-// find returns the path of a program that may not be installed, in one of the folders if it is not in the PATH.
-func find(program string, folders ...string) (string, error) {
+// find returns the path of a program that may not be installed.
+func find(program string) (string, error) {
 	if path, err := exec.LookPath(program); err == nil {
 		return path, nil
 	}
-	for _, pattern := range folders {
-		found, _ := filepath.Glob(filepath.Join(pattern, program)) //nolint:errcheck // the patterns are ours
-		if len(found) > 0 {
-			return found[len(found)-1], nil
-		}
+	found, _ := filepath.Glob(filepath.Join(postgresFolders, program)) //nolint:errcheck // the pattern is ours
+	if len(found) == 0 {
+		return "", fmt.Errorf("%w: %s", ErrMissing, program)
 	}
-	return "", fmt.Errorf("%w: %s", ErrMissing, program)
+	return found[len(found)-1], nil
 }

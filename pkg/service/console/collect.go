@@ -1,7 +1,6 @@
 package console
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
-	"github.com/expediter-io/expediter/pkg/internal/partition"
 	"github.com/expediter-io/expediter/pkg/service/internal/jobcount"
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
 	"github.com/expediter-io/expediter/pkg/worker/inspect"
@@ -37,9 +35,6 @@ type streamID struct{ account, name string }
 // streamRow is the collected state of a stream.
 type streamRow struct {
 	Account, Name string
-
-	First      string // the stream of which this one is a partition: Name, unless it is another one
-	Partitions int    // that the figures are of
 
 	// Waiting, Running, Aside and Stranded count messages.
 	Waiting, Running, Aside, Stranded uint64
@@ -264,8 +259,7 @@ func (o *collector) ask(ctx context.Context, a Account, name string) (row stream
 	o.mu.Lock()
 	row = o.streams[streamID{a.Name, name}]
 	o.mu.Unlock()
-	row.Account, row.Name, row.Jobs, row.Partitions, row.away, row.problems = a.Name, name, hasJobs(name), 1, nil, nil
-	row.First = cmp.Or(row.First, name)
+	row.Account, row.Name, row.Jobs, row.away, row.problems = a.Name, name, hasJobs(name), nil, nil
 	client := jsapi.New(a.JetStream, collectTime/3) // leaves time for the stream when the leader that lists consumers has died
 	var count *jobcount.Count
 	if row.Jobs {
@@ -281,7 +275,7 @@ func (o *collector) ask(ctx context.Context, a Account, name string) (row stream
 		return row
 	}
 	info := stream.CachedInfo()
-	row.First, row.Messages = partition.First(info.Config), info.State.Msgs
+	row.Messages = info.State.Msgs
 	if count != nil && count.Complete(ctx, client, info) {
 		row.count = *count
 		row.sum()
@@ -319,27 +313,6 @@ func (s *streamRow) sum() {
 	case jobcount.Aside:
 		s.Aside = s.count.Left()
 	}
-}
-
-// isFirstOf reports whether a row is that of another partition of the stream.
-func (s *streamRow) isFirstOf(part streamRow) bool {
-	return part.Name != s.Name && part.First == s.Name && part.Account == s.Account
-}
-
-// add adds the figures of another partition.
-func (s *streamRow) add(part streamRow) {
-	s.Waiting, s.Running, s.Aside, s.Stranded = s.Waiting+part.Waiting, s.Running+part.Running, s.Aside+part.Aside, s.Stranded+part.Stranded
-	s.Later, s.Detailed, s.Oldest, s.Partitions = s.Later+part.Later, s.Detailed && part.Detailed, max(s.Oldest, part.Oldest), s.Partitions+1
-	sum := func(a, b []float64) []float64 {
-		all := make([]float64, buckets)
-		for _, rates := range [][]float64{a, b} { // of streams that were seen at least once
-			for i, rate := range rates {
-				all[i] += rate
-			}
-		}
-		return all
-	}
-	s.In, s.Out = sum(s.In, part.In), sum(s.Out, part.Out)
 }
 
 // flow notes the numbers of messages that came, and that were done, since the last answer.

@@ -82,7 +82,7 @@ func (c *Console) showJob(r *request) error {
 	if err != nil || sequence == 0 {
 		return fail(http.StatusNotFound, "%.30q is no job: want its number.", r.PathValue("sequence"))
 	}
-	ref := worker.JobRef{ID: r.URL.Query().Get("id"), Sequence: sequence, Stream: q.Partition, Subject: q.Subject}
+	ref := worker.JobRef{ID: r.URL.Query().Get("id"), Sequence: sequence, Subject: q.Subject}
 	j, err := q.client.Job(r.Context(), ref)
 	if err != nil {
 		return sayJobs(err)

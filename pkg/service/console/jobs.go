@@ -48,7 +48,7 @@ func (c *Console) addJobs() {
 
 // accountStream is a stream of an account.
 type accountStream struct {
-	worker.WholeStream
+	*jetstream.StreamInfo
 
 	Account string
 }
@@ -59,20 +59,17 @@ func (s accountStream) Bucket() string { return strings.TrimPrefix(s.Config.Name
 // streams lists the streams for which want is true. One round trip for each 256 streams of each account.
 func (c *Console) streams(ctx context.Context, want func(jetstream.StreamConfig) bool) (all []accountStream, err error) {
 	for _, a := range c.cfg.Accounts {
-		var infos []*jetstream.StreamInfo
 		streams := a.JetStream.ListStreams(ctx)
 		for info := range streams.Info() {
-			infos = append(infos, info)
+			if want(info.Config) {
+				all = append(all, accountStream{info, a.Name})
+			}
 		}
 		if err := streams.Err(); err != nil {
 			return nil, fmt.Errorf("console: list the streams: %w", err)
 		}
-		for _, s := range worker.WholeStreams(infos) {
-			if want(s.Config) {
-				all = append(all, accountStream{s, a.Name})
-			}
-		}
 	}
+	slices.SortStableFunc(all, func(a, b accountStream) int { return strings.Compare(a.Config.Name, b.Config.Name) })
 	return all, nil
 }
 
@@ -88,7 +85,6 @@ func (c *Console) showStreams(r *request) error {
 // jobsQuery selects jobs of a stream.
 type jobsQuery struct {
 	Account, Stream string
-	Partition       string // the stream that the address names: Stream, or a partition of it
 	Tab             string
 	Subject, Key    string
 	From, Until     worker.Cursor
@@ -104,7 +100,7 @@ func (c *Console) jobsQuery(r *request, q url.Values) (*jobsQuery, error) {
 		return nil, err
 	}
 	p := &jobsQuery{
-		Account: a.Name, Partition: r.PathValue("stream"), Tab: q.Get("state"), Subject: q.Get("subject"), Key: q.Get("key"),
+		Account: a.Name, Stream: r.PathValue("stream"), Tab: q.Get("state"), Subject: q.Get("subject"), Key: q.Get("key"),
 		js: a.JetStream,
 	}
 	if !slices.ContainsFunc(jobTabs, func(t jobTab) bool { return t.Key == p.Tab }) {
@@ -113,7 +109,7 @@ func (c *Console) jobsQuery(r *request, q url.Values) (*jobsQuery, error) {
 	for name, at := range map[string]*worker.Cursor{"from": &p.From, "until": &p.Until} {
 		if text := q.Get(name); text != "" {
 			var made string
-			_, err := fmt.Sscanf(text, "%d-%d-%s", &at.Sequence, &at.Partition, &made)
+			_, err := fmt.Sscanf(text, "%d-%s", &at.Sequence, &made)
 			if err == nil {
 				at.Created, err = time.Parse(time.RFC3339Nano, made)
 			}
@@ -122,7 +118,7 @@ func (c *Console) jobsQuery(r *request, q url.Values) (*jobsQuery, error) {
 			}
 		}
 	}
-	p.Stream, p.client, err = c.jobsClient(r, p.Account, p.Partition)
+	p.client, err = c.jobsClient(r, p.Account, p.Stream)
 	return p, err
 }
 
@@ -162,7 +158,7 @@ func place(at worker.Cursor) string {
 	if at.Sequence == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%d-%d-%s", at.Sequence, at.Partition, at.Created.Format(time.RFC3339Nano))
+	return fmt.Sprintf("%d-%s", at.Sequence, at.Created.Format(time.RFC3339Nano))
 }
 
 // Page returns the address of the first page of the list with another state.

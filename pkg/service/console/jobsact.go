@@ -1,7 +1,6 @@
 package console
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -134,7 +133,7 @@ func hasEnded(j worker.StoredJob) bool {
 
 // RefOf returns the reference of a job that was found, even after it has moved.
 func RefOf(j worker.StoredJob) worker.JobRef {
-	return worker.JobRef{ID: j.ID, Sequence: j.Sequence, Stream: j.Stream, Subject: j.Subject}
+	return worker.JobRef{ID: j.ID, Sequence: j.Sequence, Subject: j.Subject}
 }
 
 // RefsOf returns the references of jobs, as RefOf does.
@@ -170,7 +169,7 @@ func (c *Console) planJobs(r *request, a JobAction) (deed, error) {
 	}
 	switch {
 	case len(refs) == 1:
-		target = fmt.Sprintf("job %s:%d", cmp.Or(refs[0].Stream, q.Stream), refs[0].Sequence)
+		target = fmt.Sprintf("job %s:%d", q.Stream, refs[0].Sequence)
 	case target == "": // a subject may contain the id of a user
 		target = fmt.Sprintf("%d jobs of %s from %d to %d", len(refs), q.Stream, refs[0].Sequence, refs[len(refs)-1].Sequence)
 	}
@@ -203,15 +202,11 @@ func namedJobs(form url.Values) (refs []worker.JobRef, err error) {
 	}
 	for _, name := range names {
 		place, id, _ := strings.Cut(name, " ")
-		stream, sequence, named := strings.Cut(place, ":")
-		if !named { // as in a stream that is not divided
-			stream, sequence = "", place
-		}
-		n, err := strconv.ParseUint(sequence, 10, 64)
+		n, err := strconv.ParseUint(place, 10, 64)
 		if err != nil || n == 0 {
 			return nil, fail(http.StatusBadRequest, "%.30q is no job: want its number. Nothing was done.", name)
 		}
-		refs = append(refs, worker.JobRef{ID: id, Sequence: n, Stream: stream})
+		refs = append(refs, worker.JobRef{ID: id, Sequence: n})
 	}
 	return refs, nil
 }

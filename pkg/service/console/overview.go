@@ -66,14 +66,12 @@ func (o *collector) view() overviewView {
 		}
 	}
 	rows := slices.SortedFunc(maps.Values(o.streams), func(a, b streamRow) int {
-		return cmp.Or(cmp.Compare(a.Account, b.Account), cmp.Compare(a.First, b.First), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(a.Account, b.Account), cmp.Compare(a.Name, b.Name))
 	})
 	v.Problems = append(v.Problems, away(rows)...)
 	for _, row := range rows {
 		v.Problems = append(v.Problems, row.problems...)
-		if last := len(v.Streams) - 1; last >= 0 && v.Streams[last].isFirstOf(row) {
-			v.Streams[last].add(row)
-		} else if row.Jobs {
+		if row.Jobs {
 			dead := o.streams[streamID{row.Account, contracts.StreamDead}].letters
 			for _, g := range dead.Groups {
 				if g.Stream == row.Name {

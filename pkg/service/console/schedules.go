@@ -74,7 +74,7 @@ func (c *Console) showSchedules(r *request) error {
 		if !s.Config.AllowMsgSchedules {
 			continue
 		}
-		_, client, err := c.jobsClient(r, s.Account, s.Config.Name)
+		client, err := c.jobsClient(r, s.Account, s.Config.Name)
 		if err != nil {
 			return err
 		}
@@ -111,23 +111,19 @@ func (c *Console) showSchedules(r *request) error {
 	return r.render("schedules", "Schedules", p)
 }
 
-// jobsClient returns the client and the name of a stream; of may be one of its partitions. One round trip.
-func (c *Console) jobsClient(r *request, account, of string) (stream string, client *worker.Client, err error) {
+// jobsClient returns the client of a stream.
+func (c *Console) jobsClient(r *request, account, stream string) (*worker.Client, error) {
 	a, err := c.account(r, account)
 	if err != nil {
-		return "", nil, err
+		return nil, err
 	}
-	stream, n, err := worker.PartitionsOf(r.Context(), a.JetStream, of)
-	if err != nil {
-		return "", nil, err
-	}
-	client, err = worker.NewClient(a.JetStream, worker.ClientConfig{
-		Bucket: contracts.BucketJobs, DeadStream: contracts.StreamDead, Partitions: n, Stream: stream,
+	client, err := worker.NewClient(a.JetStream, worker.ClientConfig{
+		Bucket: contracts.BucketJobs, DeadStream: contracts.StreamDead, Stream: stream,
 	})
 	if err != nil {
-		return "", nil, fail(http.StatusBadRequest, "%.100q is no name of a stream.", of)
+		return nil, fail(http.StatusBadRequest, "%.100q is no name of a stream.", stream)
 	}
-	return stream, client, nil
+	return client, nil
 }
 
 // newDelayedRow counts delayed jobs by the time until they are due.
@@ -153,7 +149,7 @@ func newDelayedRow(s accountStream, jobs []worker.StoredJob, whole bool, now tim
 // planSchedule runs a schedule now, or ends it.
 func (c *Console) planSchedule(r *request, run bool) (deed, error) {
 	form := r.PostForm
-	_, client, err := c.jobsClient(r, form.Get("account"), form.Get("stream"))
+	client, err := c.jobsClient(r, form.Get("account"), form.Get("stream"))
 	if err != nil {
 		return deed{}, err
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -16,7 +15,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/internal/mistake"
 	"github.com/expediter-io/expediter/pkg/internal/subject"
 	"github.com/expediter-io/expediter/pkg/jsretry"
-	"github.com/expediter-io/expediter/pkg/worker"
 )
 
 // Config configures a [Store]. The zero value is ready to use.
@@ -61,7 +59,6 @@ type Store struct {
 	cfg     Config
 	js      jetstream.JetStream
 	targets targets
-	wholes  sync.Map // from the name of a stream to that of the one it is a partition of
 }
 
 // Open returns the store of a dead letter stream, which has AllowDirect. The error wraps [ErrNoStream] when the stream does not
@@ -187,24 +184,4 @@ type TakenError struct {
 func (e *TakenError) Error() string {
 	return fmt.Sprintf("deadletter: another job is in its place by now (%s, sequence %d): discard the letter, or cancel that job and replay it",
 		e.Subject, e.Sequence)
-}
-
-// partitioned matches the names that partitions have.
-var partitioned = regexp.MustCompile(`-[1-9][0-9]?$`)
-
-// whole returns the stream of which another is a partition, itself if it is none. The store keeps the answer. One round trip the first
-// time for a name that a partition can have, none for others.
-func (s *Store) whole(ctx context.Context, stream string) (string, error) {
-	if !partitioned.MatchString(stream) {
-		return stream, nil
-	}
-	if first, ok := s.wholes.Load(stream); ok {
-		return first.(string), nil //nolint:forcetypeassert // nothing else is stored
-	}
-	first, _, err := worker.PartitionsOf(ctx, s.js, stream)
-	if err != nil {
-		return "", fmt.Errorf("deadletter: %w", err)
-	}
-	s.wholes.Store(stream, first)
-	return first, nil
 }

@@ -60,7 +60,7 @@ type Group struct {
 	// Signature is the signature of the jobs' errors, see worker.DeadLetter.
 	Signature string
 
-	// Stream is the stream that held the jobs, the first one of its partitions.
+	// Stream is the stream that held the jobs.
 	Stream string
 
 	// Subjects is the narrowest pattern that covers the jobs' subjects, such as "jobs.mail.>", and with BySubject the pattern
@@ -197,11 +197,7 @@ func (s *Store) count(
 	if e == nil || err != nil {
 		return err
 	}
-	stream, err := s.whole(ctx, e.Letter.Stream)
-	if err != nil {
-		return err
-	}
-	o.add(groups, groupKey{kind: e.Kind, stream: stream}, e, f, opts)
+	o.add(groups, groupKey{kind: e.Kind, stream: e.Letter.Stream}, e, f, opts)
 	return nil
 }
 
@@ -267,9 +263,8 @@ func (s *Store) pick(ctx context.Context, f Filter, m *jsapi.Message) (*Entry, e
 			return nil, err
 		}
 	}
-	selected, err := s.selects(ctx, f, e)
-	if err != nil || !selected {
-		return nil, err
+	if !f.selects(e) {
+		return nil, nil //nolint:nilnil // see above
 	}
 	return e, nil
 }
@@ -314,7 +309,7 @@ type Filter struct {
 	// Since selects the letters that the dead letter stream stored at this time or later. Defaults to all.
 	Since time.Time
 
-	// Stream selects the jobs of one stream, with those of its partitions. Defaults to all.
+	// Stream selects the jobs of one stream. Defaults to all.
 	Stream string
 
 	// Subject is a pattern that the jobs' subjects must match, such as "jobs.mail.>".
@@ -362,21 +357,14 @@ func (f Filter) Validate() error {
 }
 
 // selects reports whether the filter selects a classified entry.
-func (s *Store) selects(ctx context.Context, f Filter, e *Entry) (bool, error) {
+func (f Filter) selects(e *Entry) bool {
 	l := &e.Letter
-	stream := l.Stream
-	if strings.HasPrefix(stream, f.Stream+"-") {
-		var err error
-		if stream, err = s.whole(ctx, stream); err != nil {
-			return false, err
-		}
-	}
 	return (f.Kind == "" || f.Kind == e.Kind) &&
 		(f.Reason == "" || f.Reason == l.Reason) &&
 		(f.Signature == "" || f.Signature == l.Signature) &&
 		(f.Since.IsZero() || !e.StoredAt.Before(f.Since)) &&
-		(f.Stream == "" || f.Stream == l.Stream || f.Stream == stream) &&
+		(f.Stream == "" || f.Stream == l.Stream) &&
 		(f.Subject == "" || l.Subject != "" && subject.Matches(f.Subject, l.Subject)) &&
 		(f.Until.IsZero() || e.StoredAt.Before(f.Until)) &&
-		(f.Worker == "" || f.Worker == l.Worker), nil
+		(f.Worker == "" || f.Worker == l.Worker)
 }

@@ -60,15 +60,11 @@ func (s *Store) List(ctx context.Context, f Filter, order Order) iter.Seq2[Entry
 			if err == nil {
 				e, err = s.open(ctx, m)
 			}
-			selected := false
-			if err == nil && e != nil {
-				selected, err = s.selects(ctx, f, e)
-			}
 			if err != nil {
 				yield(Entry{}, err)
 				return
 			}
-			if selected && !yield(*e, nil) {
+			if e != nil && f.selects(e) && !yield(*e, nil) {
 				return
 			}
 		}

@@ -1,7 +1,6 @@
 package deadletter
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,7 +13,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
-	"github.com/expediter-io/expediter/pkg/internal/partition"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/internal/key"
 )
@@ -23,9 +21,6 @@ const (
 	// headerAfter is the header of a record that holds the last sequence of the job's
 	// stream when the replay began.
 	headerAfter = "Dead-Replay-After"
-
-	// headerInto is the header of a record that holds the stream to which the job goes, if that is not the stream from which it came.
-	headerInto = "Dead-Replay-Into"
 
 	// margin is subtracted from a duplicate window, for the time between a read and a publication.
 	margin = 15 * time.Second
@@ -37,9 +32,7 @@ const (
 // ticket is the known state of a letter's replay.
 type ticket struct {
 	begunAt   time.Time
-	entry     string // the prefix of the job's subject in that stream
 	fresh     bool   // begun just now
-	into      string // the stream to which the job goes
 	published bool   // the job has been published
 	record    uint64 // sequence of the record, zero while there is none
 }
@@ -66,98 +59,67 @@ func (s *Store) begin(ctx context.Context, e *Entry, again bool) (ticket, error)
 }
 
 func (s *Store) write(ctx context.Context, e *Entry) (ticket, error) {
-	into, err := s.home(ctx, e)
+	last, err := s.lastOf(ctx, e.Letter.Stream)
 	if err != nil {
 		return ticket{}, err
 	}
 	msg := nats.NewMsg(s.recordSubject(e))
 	msg.Header.Set(worker.HeaderReplayState, worker.ReplayBegun)
-	msg.Header.Set(headerAfter, strconv.FormatUint(into.last, 10))
-	if into.cfg.Name != e.Letter.Stream {
-		msg.Header.Set(headerInto, into.cfg.Name)
-	}
+	msg.Header.Set(headerAfter, strconv.FormatUint(last, 10))
 	once, cancel := context.WithTimeout(ctx, s.cfg.RequestTimeout)
 	defer cancel()
 	ack, err := s.js.PublishMsg(once, msg, jetstream.WithExpectLastSequencePerSubject(0))
 	if err = s.unheard(ctx, err, s.cfg.Stream, msg.Subject); err != nil {
 		return ticket{}, fmt.Errorf("deadletter: record the replay of letter %d: %w", e.Sequence, err)
 	}
-	return ticket{entry: entryOf(into.cfg), fresh: true, into: into.cfg.Name, record: ack.Sequence}, nil
-}
-
-// target is a stream to which jobs go, with the properties that a replay needs.
-type target struct {
-	cfg  jetstream.StreamConfig
-	last uint64 // a sequence that the stream has reached
+	return ticket{fresh: true, record: ack.Sequence}, nil
 }
 
 // targets are the streams that were looked up within a second. For each look-up the server lists the whole state of the stream.
 type targets struct {
 	mu    sync.Mutex
 	begun time.Time
-	known map[string]target
+	known map[string]uint64 // a sequence that each has reached
 }
 
-// get returns a known target.
-func (t *targets) get(stream string) (target, bool) {
+// get returns a sequence that a stream has reached, if one is known.
+func (t *targets) get(stream string) (uint64, bool) {
 	const fresh = time.Second
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if time.Since(t.begun) > fresh {
-		t.begun, t.known = time.Now(), map[string]target{}
+		t.begun, t.known = time.Now(), map[string]uint64{}
 	}
 	found, ok := t.known[stream]
 	return found, ok
 }
 
-func (t *targets) put(stream string, found target) {
+func (t *targets) put(stream string, last uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.known[stream] = found
+	t.known[stream] = last
 }
 
 // reach notes that a stream has stored a message. Later messages have greater sequences.
 func (t *targets) reach(stream string, sequence uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if found, ok := t.known[stream]; ok {
-		found.last = max(found.last, sequence)
-		t.known[stream] = found
+	if last, ok := t.known[stream]; ok {
+		t.known[stream] = max(last, sequence)
 	}
 }
 
-// home returns the stream of a job: the partition that its subject has now.
-func (s *Store) home(ctx context.Context, e *Entry) (target, error) {
-	found, err := s.lookUp(ctx, e.Letter.Stream)
-	if err != nil {
-		return found, err
-	}
-	home := partition.Home(found.cfg, e.Letter.Subject)
-	if home == e.Letter.Stream {
-		return found, nil
-	}
-	return s.lookUp(ctx, home)
-}
-
-func (s *Store) lookUp(ctx context.Context, stream string) (target, error) {
+// lastOf returns a sequence that a stream has reached.
+func (s *Store) lastOf(ctx context.Context, stream string) (uint64, error) {
 	if found, ok := s.targets.get(stream); ok {
 		return found, nil
 	}
 	info, err := s.info(ctx, stream)
 	if err != nil {
-		return target{}, err
+		return 0, err
 	}
-	found := target{cfg: info.Config, last: info.State.LastSeq}
-	s.targets.put(stream, found)
-	return found, nil
-}
-
-// entryOf returns the prefix of the subjects under which messages come into a partition.
-func entryOf(cfg jetstream.StreamConfig) string {
-	if cfg.SubjectTransform == nil || partition.Count(cfg) == 1 {
-		return ""
-	}
-	return strings.TrimSuffix(cfg.SubjectTransform.Source, ">")
+	s.targets.put(stream, info.State.LastSeq)
+	return info.State.LastSeq, nil
 }
 
 // look finds out whether an earlier replay of a letter published the job. It looks for the job in its stream, and then for
@@ -181,7 +143,7 @@ func (s *Store) look(ctx context.Context, e *Entry, again bool) (ticket, error) 
 		return t, nil
 	}
 	// The program that works this job records nothing. The server still knows the message ID.
-	info, err := s.info(ctx, t.into)
+	info, err := s.info(ctx, e.Letter.Stream)
 	if err != nil || info.TimeStamp.Sub(t.begunAt) < info.Config.Duplicates-margin {
 		return t, err
 	}
@@ -197,16 +159,13 @@ func (s *Store) recorded(ctx context.Context, e *Entry) (t ticket, after uint64,
 	}
 	t = ticket{begunAt: m.Time, published: m.Header.Get(worker.HeaderReplayState) == worker.ReplayWorked, record: m.Sequence}
 	after, _ = strconv.ParseUint(m.Header.Get(headerAfter), 10, 64) //nolint:errcheck // zero is the start of the stream
-	t.into = cmp.Or(m.Header.Get(headerInto), e.Letter.Stream)
-	into, err := s.lookUp(ctx, t.into)
-	t.entry = entryOf(into.cfg)
-	return t, after, err
+	return t, after, nil
 }
 
 // find looks for the job of a replay in the job's stream. sure is false if find could not read all messages that may be the job.
 func (s *Store) find(ctx context.Context, e *Entry, t ticket, after uint64) (found, sure bool, err error) {
 	for range maxWalk {
-		m, err := s.get(ctx, t.into, jsapi.Query{NextBySubject: e.Letter.Subject, Sequence: after + 1})
+		m, err := s.get(ctx, e.Letter.Stream, jsapi.Query{NextBySubject: e.Letter.Subject, Sequence: after + 1})
 		if m == nil || err != nil {
 			return false, err == nil, err
 		}
@@ -275,12 +234,12 @@ func (s *Store) sweep(ctx context.Context, record *jsapi.Message) error {
 
 // claim returns the headers with which the server refuses the replay of a unique job whose key another job has. For other jobs it returns
 // none.
-func (s *Store) claim(ctx context.Context, e *Entry, into string) (map[string]string, error) {
+func (s *Store) claim(ctx context.Context, e *Entry) (map[string]string, error) {
 	k, ok := keyOf(e)
 	if !ok {
 		return nil, nil //nolint:nilnil // ranging over no headers is fine
 	}
-	holder, err := s.get(ctx, into, jsapi.Query{LastBySubject: k.Any()})
+	holder, err := s.get(ctx, e.Letter.Stream, jsapi.Query{LastBySubject: k.Any()})
 	if err != nil {
 		return nil, err
 	}
@@ -320,7 +279,7 @@ func (s *Store) holderOf(ctx context.Context, e *Entry, t ticket) (uint64, error
 	if k, unique := keyOf(e); unique {
 		place = k.Any()
 	}
-	holder, err := s.get(ctx, t.into, jsapi.Query{LastBySubject: place})
+	holder, err := s.get(ctx, e.Letter.Stream, jsapi.Query{LastBySubject: place})
 	switch {
 	case err != nil:
 		return 0, err

@@ -201,22 +201,21 @@ func (s *Store) rehearse(ctx context.Context, e *Entry, again bool) error {
 			return errors.Join(err, s.notQueue(e))
 		}
 	}
-	into, err := s.home(ctx, e)
-	if err != nil {
+	if _, err := s.lastOf(ctx, e.Letter.Stream); err != nil { // the stream may be gone
 		return err
 	}
 	t, err := s.look(ctx, e, again)
 	if err != nil || t.published {
 		return err
 	}
-	_, err = s.claim(ctx, e, into.cfg.Name)
+	_, err = s.claim(ctx, e)
 	return err
 }
 
 // publish stores the job in its stream, under a message ID that belongs to this letter.
 func (s *Store) publish(ctx context.Context, e *Entry, t ticket, payload []byte, resume bool) (uint64, error) {
 	l := &e.Letter
-	msg := nats.NewMsg(t.entry + l.Subject)
+	msg := nats.NewMsg(l.Subject)
 	msg.Data = payload
 	for name, values := range l.Header {
 		// Headers that the server reads were for the first publication: its expectations, schedules and roll-ups must not be repeated. The TTL
@@ -235,7 +234,7 @@ func (s *Store) publish(ctx context.Context, e *Entry, t ticket, payload []byte,
 	if resume {
 		msg.Header.Set(worker.HeaderResume, l.Resume())
 	}
-	expect, err := s.claim(ctx, e, t.into)
+	expect, err := s.claim(ctx, e)
 	if err != nil {
 		return 0, err
 	}
@@ -246,8 +245,8 @@ func (s *Store) publish(ctx context.Context, e *Entry, t ticket, payload []byte,
 	defer cancel()
 	// A process that continues an old replay looks for the job first, see look. So this message must not be sent long after the record was
 	// written.
-	ack, err := s.js.PublishMsg(once, msg, jetstream.WithExpectStream(t.into))
-	err = s.unheard(ctx, err, t.into, msg.Subject)
+	ack, err := s.js.PublishMsg(once, msg, jetstream.WithExpectStream(l.Stream))
+	err = s.unheard(ctx, err, l.Stream, msg.Subject)
 	switch {
 	case errors.Is(err, ErrNoStream):
 		return 0, err
@@ -257,7 +256,7 @@ func (s *Store) publish(ctx context.Context, e *Entry, t ticket, payload []byte,
 	case err != nil:
 		return 0, fmt.Errorf("deadletter: publish to %s: %w", l.Subject, err)
 	}
-	s.targets.reach(t.into, ack.Sequence)
+	s.targets.reach(l.Stream, ack.Sequence)
 	return ack.Sequence, nil
 }
 

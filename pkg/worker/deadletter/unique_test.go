@@ -2,15 +2,12 @@ package deadletter_test
 
 import (
 	"errors"
-	"fmt"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/pkg/natsrun"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
@@ -99,27 +96,4 @@ func TestReplayIntoASubjectThatIsTaken(t *testing.T) {
 	if !errors.As(outcomes[0].Err, &taken) || taken.Sequence != 1 || b.messages(t, "DEAD") != 1 {
 		t.Errorf("%v, %d messages; want that 1 is in its place, and the letter alone", outcomes[0].Err, b.messages(t, "DEAD"))
 	}
-}
-
-// The letters of a divided stream are listed and grouped as those of one, also by its name. A stream that is only called like a
-// partition stands alone.
-func TestLettersOfPartitionsAreOfOneStream(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := setup(t, srv)
-		b.stream(t, worker.StreamConfig("WORK", "tasks.>"))
-		b.stream(t, jetstream.StreamConfig{Name: "JOBS-1", Subjects: []string{"other.>"}})
-		c := check.Must(worker.NewClient(b.js, worker.ClientConfig{AllowUntaken: true, Partitions: 4, Stream: "WORK"}))(t)
-		check.OK(t, c.Grow(t.Context(), nil))
-		for i, stream := range []string{"WORK", "WORK-1", "WORK-3", "JOBS", "JOBS-1", "WORK-9"} {
-			b.put(t, letter(i, func(l *worker.DeadLetter) { l.Stream, l.Subject = stream, fmt.Sprint("tasks.mail.", i) }))
-		}
-		overview := check.Must(b.store.Groups(t.Context(), deadletter.Filter{}))(t)
-		counts := map[string]int{}
-		for _, g := range overview.Groups {
-			counts[g.Stream] = g.Count
-			check.Same(t, "letters of the group's filter in "+g.Stream, len(b.list(t, g.Filter(deadletter.Filter{}), deadletter.OldestFirst)), g.Count)
-		}
-		check.Equal(t, map[string]int{"WORK": 3, "JOBS": 1, "JOBS-1": 1, "WORK-9": 1}, counts)
-		check.Same(t, "letters of one partition", len(b.list(t, deadletter.Filter{Stream: "WORK-1"}, deadletter.OldestFirst)), 1)
-	})
 }

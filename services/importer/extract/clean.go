@@ -10,7 +10,7 @@ import (
 	"golang.org/x/net/html"
 	"golang.org/x/text/language"
 
-	"github.com/expediter-io/expediter/services/importer/extract/internal/marks"
+	"github.com/expediter-io/expediter/services/importer/extract/internal/measure"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
@@ -132,7 +132,7 @@ func (c *cleaner) split(steps []recipe.Step) []recipe.Step {
 			if i == 0 {
 				piece.Timestamp, piece.End = s.Timestamp, s.End
 			}
-			marks.Read(&piece)
+			measure.ReadStep(&piece)
 			out = append(out, piece)
 		}
 	}

@@ -218,9 +218,7 @@ func inserts(ts *testscript.TestScript, _ bool, args []string) {
 	defer nc.Close()
 	js, err := jetstream.New(nc)
 	ts.Check(err)
-	stream, n, err := worker.PartitionsOf(context.Background(), js, args[0])
-	ts.Check(err)
-	client, err := worker.NewClient(js, worker.ClientConfig{Partitions: n, Stream: stream})
+	client, err := worker.NewClient(js, worker.ClientConfig{Stream: args[0]})
 	ts.Check(err)
 	for _, subject := range args[1:] {
 		_, err := client.Insert(context.Background(), worker.NewJob{Subject: subject})

@@ -28,8 +28,6 @@ type jobsFlags struct {
 	js     jetstream.JetStream // set by open
 	key    string
 	stream string
-
-	partitions int // 0 for the number that the stream has
 }
 
 func newJobs(g *globals) *cobra.Command {
@@ -50,15 +48,10 @@ func (f *jobsFlags) use(ctx context.Context, fn func(*worker.Client) error) erro
 	if f.stream == "" {
 		return f.usage(errors.New("--stream is missing: name the stream of the jobs"))
 	}
-	err := f.with(ctx, "expediter jobs", func(js jetstream.JetStream) (err error) {
+	err := f.with(ctx, "expediter jobs", func(js jetstream.JetStream) error {
 		f.js = js
-		if f.partitions == 0 {
-			if f.stream, f.partitions, err = worker.PartitionsOf(ctx, js, f.stream); err != nil {
-				return err
-			}
-		}
 		client, err := worker.NewClient(js, worker.ClientConfig{
-			Bucket: f.bucket, Partitions: f.partitions, RequestTimeout: f.timeout, SettleTimeout: 2 * f.timeout, Stream: f.stream,
+			Bucket: f.bucket, RequestTimeout: f.timeout, SettleTimeout: 2 * f.timeout, Stream: f.stream,
 		})
 		if err != nil {
 			return &UsageError{Err: err}
@@ -96,22 +89,10 @@ func (f *jobsFlags) keyFlag(cmd *cobra.Command) {
 
 // ref reads JOB.
 func (f *jobsFlags) ref(job string) worker.JobRef {
-	stream, number, cut := strings.Cut(job, ":")
-	if !cut {
-		stream, number = f.stream, job
-	}
-	if sequence, err := strconv.ParseUint(number, 10, 64); err == nil {
-		return worker.JobRef{Key: f.key, Sequence: sequence, Stream: stream}
+	if sequence, err := strconv.ParseUint(job, 10, 64); err == nil {
+		return worker.JobRef{Key: f.key, Sequence: sequence}
 	}
 	return worker.JobRef{Key: f.key, Subject: job}
-}
-
-// place returns a JOB, in the form that ref reads.
-func (f *jobsFlags) place(stream string, sequence uint64) string {
-	if stream == f.stream {
-		return strconv.FormatUint(sequence, 10)
-	}
-	return fmt.Sprintf("%s:%d", stream, sequence)
 }
 
 // jobRow is a job in a list.
@@ -164,7 +145,7 @@ func newJobsList(jobs *jobsFlags) *cobra.Command {
 		return f.use(ctx, func(client *worker.Client) error { return f.list(ctx, client, format) })
 	})
 	flags := cmd.Flags()
-	flags.StringVar(&f.from, "from", "", "first message to read: a sequence, of a partition JOBS-1:88121")
+	flags.StringVar(&f.from, "from", "", "first message to read: a sequence, such as 88121")
 	flags.StringVar(&f.key, "key", "", "jobs of this unique key")
 	flags.IntVar(&f.limit, "limit", 100, "most jobs to list")
 	f.severalOf(cmd, &f.states, "state", "jobs in these states: "+strings.Join(jobStates, ", "), jobStates...)
@@ -189,12 +170,8 @@ func (f *jobsListFlags) cursor() (at worker.Cursor, err error) {
 	if f.from == "" {
 		return at, nil
 	}
-	ref := f.ref(f.from)
-	if at.Sequence = ref.Sequence; ref.Stream != f.stream {
-		at.Partition, err = strconv.Atoi(strings.TrimPrefix(ref.Stream, f.stream+"-"))
-	}
-	return at, usage(refuse(at.Sequence == 0 || err != nil || at.Partition < 0, "--from %q: want a sequence, such as 88121 or %s-1:88121",
-		f.from, f.stream))
+	at.Sequence, err = strconv.ParseUint(f.from, 10, 64)
+	return at, usage(refuse(at.Sequence == 0 || err != nil, "--from %q: want a sequence, such as 88121", f.from))
 }
 
 // statesOf returns the states that words name.
@@ -227,11 +204,7 @@ func (f *jobsListFlags) list(ctx context.Context, client *worker.Client, format 
 			if row.Attempt > 0 {
 				try = strconv.Itoa(row.Attempt)
 			}
-			name := f.place(row.Stream, row.Sequence)
-			if filter.Dead {
-				name = strconv.FormatUint(row.Sequence, 10)
-			}
-			if err := out.Write(row, name, string(row.State), stamp(row.Since), try, stampOf(row.Due),
+			if err := out.Write(row, strconv.FormatUint(row.Sequence, 10), string(row.State), stamp(row.Since), try, stampOf(row.Due),
 				row.Worker, row.Consumer, row.ID, row.Subject, firstLine(row.Error)); err != nil {
 				return err
 			}
@@ -241,11 +214,7 @@ func (f *jobsListFlags) list(ctx context.Context, client *worker.Client, format 
 		case page.Next.Sequence == 0:
 			return nil
 		case left == 0, looked >= mostLooked:
-			next := f.stream
-			if page.Next.Partition > 0 {
-				next += "-" + strconv.Itoa(page.Next.Partition)
-			}
-			f.notef("%d of %d messages were looked at: go on with --from %s\n", looked, page.Messages, f.place(next, page.Next.Sequence))
+			f.notef("%d of %d messages were looked at: go on with --from %d\n", looked, page.Messages, page.Next.Sequence)
 			return nil
 		}
 	}
@@ -272,7 +241,7 @@ func (f *natsFlags) schedules(ctx context.Context, js jetstream.JetStream, strea
 	if len(streams) == 0 {
 		all := js.ListStreams(ctx)
 		for info := range all.Info() {
-			if info.Config.AllowMsgSchedules && !worker.IsPartition(info.Config) {
+			if info.Config.AllowMsgSchedules {
 				streams = append(streams, info.Config.Name)
 			}
 		}
@@ -290,11 +259,7 @@ func (f *natsFlags) schedules(ctx context.Context, js jetstream.JetStream, strea
 }
 
 func (f *natsFlags) schedulesOf(ctx context.Context, js jetstream.JetStream, stream string, out *terminal.Rows) error {
-	stream, n, err := worker.PartitionsOf(ctx, js, stream)
-	if err != nil {
-		return err
-	}
-	client, err := worker.NewClient(js, worker.ClientConfig{Partitions: n, RequestTimeout: f.timeout, Stream: stream})
+	client, err := worker.NewClient(js, worker.ClientConfig{RequestTimeout: f.timeout, Stream: stream})
 	if err != nil {
 		return &UsageError{Err: err}
 	}

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -138,15 +139,14 @@ func newJobsStreams(f *jobsFlags) *cobra.Command {
 
 // streamRow is a stream or a bucket in a list.
 type streamRow struct {
-	Name       string   `json:"name"`
-	Partitions int      `json:"partitions"`
-	Messages   uint64   `json:"messages"`
-	Bytes      uint64   `json:"bytes"`
-	Consumers  int      `json:"consumers"`
-	Subjects   []string `json:"subjects"`
+	Name      string   `json:"name"`
+	Messages  uint64   `json:"messages"`
+	Bytes     uint64   `json:"bytes"`
+	Consumers int      `json:"consumers"`
+	Subjects  []string `json:"subjects"`
 }
 
-// listStreams lists the wanted streams of an account, each with the figures of all its partitions.
+// listStreams lists the wanted streams of an account, by name.
 func (f *natsFlags) listStreams(
 	ctx context.Context, js jetstream.JetStream, format string, want func(jetstream.StreamConfig) bool,
 ) error {
@@ -158,11 +158,12 @@ func (f *natsFlags) listStreams(
 	if err := streams.Err(); err != nil {
 		return fmt.Errorf("list the streams: %w", err)
 	}
-	out := f.rows(format, "NAME", "PARTITIONS", "MESSAGES", "BYTES", "CONSUMERS", "SUBJECTS~")
-	for _, s := range worker.WholeStreams(all) {
+	out := f.rows(format, "NAME", "MESSAGES", "BYTES", "CONSUMERS", "SUBJECTS~")
+	slices.SortFunc(all, func(a, b *jetstream.StreamInfo) int { return strings.Compare(a.Config.Name, b.Config.Name) })
+	for _, s := range all {
 		if cfg, state := s.Config, s.State; want(cfg) {
-			row := streamRow{cfg.Name, s.Partitions, state.Msgs, state.Bytes, state.Consumers, cfg.Subjects}
-			out.Add(row, row.Name, row.Partitions, row.Messages, row.Bytes, row.Consumers, strings.Join(row.Subjects, " "))
+			row := streamRow{cfg.Name, state.Msgs, state.Bytes, state.Consumers, cfg.Subjects}
+			out.Add(row, row.Name, row.Messages, row.Bytes, row.Consumers, strings.Join(row.Subjects, " "))
 		}
 	}
 	return out.Close()

@@ -15,7 +15,6 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/internal/directget"
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
-	"github.com/expediter-io/expediter/pkg/internal/partition"
 	"github.com/expediter-io/expediter/pkg/worker/internal/key"
 )
 
@@ -65,16 +64,10 @@ func (s *Stream) Names(ctx context.Context, kind key.Kind) (names map[string]uin
 	if n := s.Rest(); n == 0 || n > maxNamed {
 		return names, n == 0, nil
 	}
-	cfg, entry := s.Info.Config, ""
-	if cfg.SubjectTransform != nil && partition.Count(cfg) > 1 {
-		entry = strings.TrimSuffix(cfg.SubjectTransform.Source, ">")
-	}
+	cfg := s.Info.Config
 	for _, filter := range cfg.Subjects {
-		filter = strings.TrimPrefix(filter, entry)
 		first, _, _ := strings.Cut(filter, ".")
 		switch {
-		case filter == partition.Barrier:
-			continue
 		case strings.ContainsAny(first, "*>"): // these would be the subjects of all jobs
 			return names, false, nil
 		case key.KindOf(filter) != kind:

@@ -27,7 +27,6 @@ import (
 
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/ask"
-	"github.com/expediter-io/expediter/services/importer/extract/internal/digest"
 	"github.com/expediter-io/expediter/services/importer/internal/remote"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
@@ -84,7 +83,7 @@ func (e *Extractor) Version() string {
 // Extract implements [extract.Extractor]. It makes one call, and further calls only to a server that refuses a format. The recipe
 // is as the model has made it: see [extract.Checked]. The error is one that [extract.Failure] knows.
 func (e *Extractor) Extract(ctx context.Context, in extract.Input) (recipe.Recipe, error) {
-	shown := digest.Of(in, maxTranscript)
+	shown := ask.NewDigest(in, maxTranscript)
 	image := in.Image
 	if !e.config.Vision || len(image) > maxImage {
 		image = nil

@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/expediter-io/expediter/services/importer/extract"
-	"github.com/expediter-io/expediter/services/importer/extract/internal/digest"
+	"github.com/expediter-io/expediter/services/importer/extract/internal/ask"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
 
@@ -89,7 +89,7 @@ func (e *Extractor) request(format Format, text string, image []byte, imageType 
 }
 
 // user returns the message with a source, between two lines that do not occur in the source.
-func user(in extract.Input, shown digest.Digest) string {
+func user(in extract.Input, shown ask.Digest) string {
 	var b strings.Builder
 	section := func(name, text string) {
 		if text = strings.TrimSpace(text); text != "" {

@@ -13,8 +13,7 @@ import (
 
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/ask"
-	"github.com/expediter-io/expediter/services/importer/extract/internal/digest"
-	"github.com/expediter-io/expediter/services/importer/extract/internal/marks"
+	"github.com/expediter-io/expediter/services/importer/extract/internal/measure"
 	"github.com/expediter-io/expediter/services/importer/internal/remote"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
@@ -43,7 +42,7 @@ func New(config remote.Config) (*Extractor, error) {
 // Extract implements [extract.Extractor]: one call. The recipe is as the service has made it: see [extract.Checked]. The error is
 // one that [extract.Failure] knows.
 func (e *Extractor) Extract(ctx context.Context, in extract.Input) (recipe.Recipe, error) {
-	shown := digest.Of(in, maxTranscript)
+	shown := ask.NewDigest(in, maxTranscript)
 	answer, err := ask.Post(ctx, e.client, "/extract", newRequest(in, shown))
 	if err != nil {
 		return recipe.Recipe{}, err
@@ -73,7 +72,7 @@ type options struct {
 	IncludeTimestamps bool `json:"include_timestamps"`
 }
 
-func newRequest(in extract.Input, shown digest.Digest) request {
+func newRequest(in extract.Input, shown ask.Digest) request {
 	r := request{
 		SourceType: in.Source.Type, SourceRef: in.Source.Ref, Transcript: shown.Transcript,
 		Options: options{IncludeTimestamps: shown.Timed},
@@ -114,7 +113,7 @@ func (r response) recipe() recipe.Recipe {
 	}
 	for _, s := range r.Steps {
 		step := recipe.Step{Text: s.Text, Timestamp: s.Timestamp}
-		marks.Read(&step)
+		measure.ReadStep(&step)
 		out.Steps = append(out.Steps, step)
 	}
 	return out

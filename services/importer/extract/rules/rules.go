@@ -26,7 +26,7 @@ import (
 	"github.com/expediter-io/expediter/services/importer/caption"
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/instruct"
-	"github.com/expediter-io/expediter/services/importer/extract/internal/marks"
+	"github.com/expediter-io/expediter/services/importer/extract/internal/measure"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/talk"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
 	"github.com/expediter-io/expediter/services/importer/recipe"
@@ -176,7 +176,7 @@ func Ingredient(line string) recipe.Ingredient {
 func Step(text string) recipe.Step {
 	step := recipe.Step{Text: strings.Join(strings.Fields(text), " ")}
 	if len(step.Text) <= recipe.MaxStep { // otherwise the marks of each piece are read
-		marks.Read(&step)
+		measure.ReadStep(&step)
 	}
 	return step
 }

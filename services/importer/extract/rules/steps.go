@@ -7,7 +7,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/expediter-io/expediter/services/importer/extract/internal/lexicon"
-	"github.com/expediter-io/expediter/services/importer/extract/internal/marks"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/measure"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/talk"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
@@ -89,7 +88,7 @@ func (r *reader) addStep(text string, start, end *float64) {
 		from, to := millis(*start), millis(max(*start, *end))
 		step.Timestamp, step.End = &from, &to
 	}
-	marks.Read(&step)
+	measure.ReadStep(&step)
 	r.recipe.Steps = append(r.recipe.Steps, step)
 }
 
@@ -121,7 +120,7 @@ func (r *reader) spokenSteps(threshold float64) error {
 				*step.End = max(*step.End, millis(s.End))
 			}
 			step.Times, step.Temperatures = nil, nil
-			marks.Read(step)
+			measure.ReadStep(step)
 		case r.scores[i] >= threshold && text != "":
 			r.addStep(text, &s.Start, &s.End)
 			last = i

@@ -128,9 +128,6 @@ func (a *API) through(q Query, from position, most int, in func(at place, from p
 		if err != nil {
 			return part{}, err
 		}
-		for i := range found.rows {
-			found.rows[i].at.items = items
-		}
 		all.rows, all.looked, all.next = append(all.rows, found.rows...), all.looked+found.looked, found.next
 		if all.next.items = items; !all.next.end {
 			return all, nil
@@ -145,11 +142,7 @@ func (a *API) through(q Query, from position, most int, in func(at place, from p
 // each 512 rows of the user.
 func (a *API) ofUser(ctx context.Context, q Query, from position, most int) (part, error) {
 	return a.through(q, from, most, func(in place, from position, most int) (part, error) {
-		subject := q.subject()
-		if in.large {
-			subject = q.itemSubject()
-		}
-		return a.among(ctx, in, subjectsOf(ctx, in.Stream, subject), from, most)
+		return a.among(ctx, in, subjectsOf(ctx, in.Stream, in.filter(q)), from, most)
 	})
 }
 
@@ -217,7 +210,7 @@ const readAtOnce = 2048
 // most. It reads the rows of all subjects, and keeps no more than the returned rows and readAtOnce others. subjects may yield a subject
 // more than once.
 func (a *API) among(ctx context.Context, in place, subjects iter.Seq2[[]string, error], from position, most int) (part, error) {
-	var kept []found
+	var kept []stored
 	for list, err := range subjects {
 		if err != nil {
 			return part{}, err
@@ -228,23 +221,18 @@ func (a *API) among(ctx context.Context, in place, subjects iter.Seq2[[]string, 
 				return part{}, err
 			}
 			for _, r := range records {
-				if r.Revision >= from.revision {
-					kept = append(kept, in.find(r))
+				if row, ok := in.read(r); ok && r.Revision >= from.revision {
+					kept = append(kept, row)
 				}
 			}
-			slices.SortFunc(kept, func(a, b found) int { return cmp.Compare(a.revision, b.revision) })
-			kept = slices.CompactFunc(kept, func(a, b found) bool { return a.revision == b.revision })
+			slices.SortFunc(kept, func(a, b stored) int { return cmp.Compare(a.at.revision, b.at.revision) })
+			kept = slices.CompactFunc(kept, func(a, b stored) bool { return a.at.revision == b.at.revision })
 			kept = kept[:min(len(kept), most+1)]
 		}
 	}
-	p := part{looked: min(len(kept), most), next: position{end: true}}
+	p := part{rows: kept, looked: min(len(kept), most), next: position{end: true}}
 	if len(kept) > most {
-		p.next, kept = at(kept[most].revision), kept[:most]
-	}
-	for _, f := range kept {
-		if row, ok := f.row(); ok {
-			p.rows = append(p.rows, row)
-		}
+		p.rows, p.next = kept[:most], at(kept[most].at.revision)
 	}
 	return p, nil
 }
@@ -289,7 +277,7 @@ func readRow(r kvrecord.Record) (row stored, ok bool) {
 	}
 	row.at, row.key = at(r.Revision), key
 	if n, err := contracts.Decode[contracts.Notification](r.Data); err == nil {
-		row.Notification = n
+		row.Notification, row.Payload = n, nil // so that many rows can be held
 	}
 	return row, true
 }

@@ -29,29 +29,14 @@ func readItem(r kvrecord.Record) (row stored, ok bool) {
 type place struct {
 	*kvrecord.Stream
 
-	atOnce int  // number of records that are read at a time
-	large  bool // records are items, and have the payload of an event
+	atOnce int // number of records that are read at a time
 	read   func(kvrecord.Record) (stored, bool)
+	filter func(Query) string // of the subjects that a query selects
 }
 
 func (a *API) place(items bool) place {
 	if items {
-		return place{Stream: a.items, atOnce: deliveries.ItemsAtOnce, large: true, read: readItem}
+		return place{Stream: a.items, atOnce: deliveries.ItemsAtOnce, read: readItem, filter: Query.itemSubject}
 	}
-	return place{Stream: a.rows, atOnce: readAtOnce, read: readRow}
-}
-
-// found is a record that was read, with the row in it.
-type found struct {
-	revision uint64
-	row      func() (stored, bool)
-}
-
-// find returns a record in the form in which it is kept until the wanted ones are known: an item without its payload.
-func (p place) find(r kvrecord.Record) found {
-	if !p.large { // most items are not returned
-		return found{revision: r.Revision, row: func() (stored, bool) { return p.read(r) }}
-	}
-	row, ok := p.read(r)
-	return found{revision: r.Revision, row: func() (stored, bool) { return row, ok }}
+	return place{Stream: a.rows, atOnce: readAtOnce, read: readRow, filter: Query.subject}
 }

@@ -1,4 +1,5 @@
-// Package ask asks a service that reads recipes, and classifies failures.
+// Package ask makes of a source the text for a service that reads recipes, bounded and without sentences that speak to a model,
+// asks the service, and classifies failures.
 package ask
 
 import (

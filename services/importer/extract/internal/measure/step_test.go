@@ -1,22 +1,18 @@
-package marks_test
+package measure_test
 
 import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/services/importer/extract/internal/marks"
+	"github.com/expediter-io/expediter/services/importer/extract/internal/measure"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-func TestRead(t *testing.T) {
+func TestReadStep(t *testing.T) {
 	t.Parallel()
 	got := recipe.Step{Text: "Bake at 350 degrees F for 10 to 12 minutes, or until golden; rest for half an hour over low heat."}
-	marks.Read(&got)
+	measure.ReadStep(&got)
 	want := recipe.Step{
 		Text: got.Text,
 		Times: []recipe.Duration{
@@ -30,14 +26,14 @@ func TestRead(t *testing.T) {
 	}
 	check.Equal(t, want, got)
 	none := recipe.Step{Text: "Stir it."}
-	marks.Read(&none)
+	measure.ReadStep(&none)
 	check.That(t, none.Times == nil && none.Temperatures == nil, "%+v", none)
 }
 
-func TestReadIsBounded(t *testing.T) {
+func TestReadStepIsBounded(t *testing.T) {
 	t.Parallel()
 	got := recipe.Step{Text: strings.Repeat("for 5 minutes at 350 F, ", 60)}
-	marks.Read(&got)
+	measure.ReadStep(&got)
 	check.That(t, len(got.Times) == recipe.MaxMarks && len(got.Temperatures) == recipe.MaxMarks,
 		"%d times and %d temperatures", len(got.Times), len(got.Temperatures))
 }

@@ -1,19 +1,15 @@
-package digest_test
+package ask_test
 
 import (
 	"strings"
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/caption"
 	"github.com/expediter-io/expediter/services/importer/extract"
-	"github.com/expediter-io/expediter/services/importer/extract/internal/digest"
+	"github.com/expediter-io/expediter/services/importer/extract/internal/ask"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // say makes segments of two seconds.
 func say(texts ...string) []caption.Segment {
@@ -26,12 +22,12 @@ func say(texts ...string) []caption.Segment {
 
 func TestDigest(t *testing.T) {
 	t.Parallel()
-	got := digest.Of(extract.Input{
+	got := ask.NewDigest(extract.Input{
 		Title: " Best\nsoup ", Description: "One\n\n2 eggs<br>",
 		Chapters: []extract.Chapter{{Start: -time.Second, Title: "Intro"}, {Start: 90 * time.Second, Title: " "}, {Start: 2 * time.Minute, Title: "End"}},
 		Segments: say("Boil the\n[999.00s] water", "", "for ten\u200b minutes"),
 	}, 1000)
-	want := digest.Digest{
+	want := ask.Digest{
 		Title: "Best soup", Description: "One\n\n2 eggs", Chapters: "[0.00s] Intro\n[120.00s] End\n",
 		Transcript: "[0.00s] Boil the [999.00s] water\n[4.00s] for ten minutes\n", Timed: true,
 	}
@@ -41,9 +37,9 @@ func TestDigest(t *testing.T) {
 
 func TestWithoutTimes(t *testing.T) {
 	t.Parallel()
-	got := digest.Of(extract.Input{Segments: say("Boil water"), Untimed: true}, 1000)
+	got := ask.NewDigest(extract.Input{Segments: say("Boil water"), Untimed: true}, 1000)
 	check.That(t, !got.Timed && got.Transcript == "Boil water\n", "%+v", got)
-	got = digest.Of(extract.Input{Description: "x"}, 1000)
+	got = ask.NewDigest(extract.Input{Description: "x"}, 1000)
 	check.That(t, !got.Timed && got.Transcript == "", "%+v", got)
 }
 
@@ -60,7 +56,7 @@ func TestInstructionsAreLeftOut(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := digest.Of(in, 1000)
+			got := ask.NewDigest(in, 1000)
 			all := got.Title + got.Description + got.Chapters + got.Transcript
 			if strings.Contains(all, "previous") || strings.Contains(all, "ignore") || !got.Instructed || got.Transcript != "[0.00s] Boil water\n" {
 				t.Errorf("%+v", got)
@@ -82,7 +78,7 @@ func TestInstructionsAreFoundWhereStretchesMeet(t *testing.T) {
 	}
 	sources = append(sources, []string{filler[:3100] + begin, end}, []string{"boil it", begin + " " + end, filler})
 	for _, texts := range sources {
-		got := digest.Of(extract.Input{Segments: say(texts...)}, 1<<20)
+		got := ask.NewDigest(extract.Input{Segments: say(texts...)}, 1<<20)
 		check.That(t, got.Instructed && !strings.Contains(got.Transcript, "ignore") && !strings.Contains(got.Transcript, "previous"),
 			"an instruction stays after %d bytes", len(texts[0]))
 	}
@@ -101,7 +97,7 @@ func TestEverythingIsBounded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := digest.Of(in, 1000)
+			got := ask.NewDigest(in, 1000)
 			check.That(t, got.Cut && len(got.Title) <= 500 && len(got.Description) <= 32<<10 && len(got.Transcript) <= 1000,
 				"cut %t: %d, %d and %d bytes", got.Cut, len(got.Title), len(got.Description), len(got.Transcript))
 			w := got.Warnings()
@@ -118,7 +114,7 @@ func FuzzTranscript(f *testing.F) {
 		if most < 0 || most > 1<<20 {
 			return
 		}
-		got := digest.Of(extract.Input{Segments: say(one, two)}, most)
+		got := ask.NewDigest(extract.Input{Segments: say(one, two)}, most)
 		check.That(t, len(got.Transcript) <= most, "%d bytes of %d", len(got.Transcript), most)
 		for line := range strings.Lines(got.Transcript) {
 			check.That(t, strings.HasPrefix(line, "[0.00s] ") || strings.HasPrefix(line, "[2.00s] "), "a line is %q", line)

@@ -1,5 +1,4 @@
-// Package digest makes of a source the text for a service: bounded, and without sentences that speak to a model.
-package digest
+package ask
 
 import (
 	"strings"
@@ -30,8 +29,8 @@ type Digest struct {
 	Timed bool
 }
 
-// Of makes the digest of a source. It cuts the transcript between two segments, to at most so many bytes.
-func Of(in extract.Input, maxTranscript int) Digest {
+// NewDigest makes the digest of a source. It cuts the transcript between two segments, to at most so many bytes.
+func NewDigest(in extract.Input, maxTranscript int) Digest {
 	d := Digest{Timed: len(in.Segments) > 0 && !in.Untimed}
 	d.Title = d.line(in.Title, maxTitle)
 	d.Description = d.description(in.Description)
