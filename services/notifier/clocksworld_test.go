@@ -19,6 +19,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
+	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
 const (
@@ -176,7 +177,8 @@ func (v *clocked) expect(tales []*tale) {
 		known[t.user] = true
 		for _, w := range t.user.wishes {
 			put := func() {
-				check.OK(v, directory.Put(v.Context(), t.user.recipient(w)))
+				body := check.Must(contracts.Encode(t.user.recipient(w)))(v)
+				check.Must(directory.Write(v.Context(), contracts.RecipientCustomer, t.user.id, recipient.Edit{Body: body}))(v)
 			}
 			if w.from.IsZero() {
 				put()
