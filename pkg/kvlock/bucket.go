@@ -24,10 +24,6 @@ type BucketConfig struct {
 	// MaxBytes bounds the size of the bucket. A full bucket refuses writes; it evicts nothing. Defaults to the account's bound only.
 	MaxBytes int64
 
-	// NoRepublish turns off the republishing of every change to "rp.<bucket>.>", which wakes waiters. Waiters then
-	// share one KV watcher in each process. Defaults to false.
-	NoRepublish bool
-
 	// Replicas is the number of servers that keep the bucket, 1 to 5. Defaults to 1.
 	Replicas int
 
@@ -35,8 +31,8 @@ type BucketConfig struct {
 	Storage jetstream.StorageType
 }
 
-// maxConsumers bounds the watchers of a bucket. It is explicit because servers since 2.15 otherwise set 1,000. A process needs none, or
-// one on a bucket without republishing.
+// maxConsumers bounds the watchers of a bucket. It is explicit because servers since 2.15 otherwise set 1,000. Only listings
+// need one.
 const maxConsumers = 256
 
 // StreamConfig returns the stream for a bucket of locks, guarded values and results.
@@ -59,6 +55,7 @@ func StreamConfig(cfg BucketConfig) jetstream.StreamConfig {
 		Discard:           jetstream.DiscardNew,
 		Storage:           cfg.Storage,
 		Replicas:          max(cfg.Replicas, 1),
+		RePublish:         &jetstream.RePublish{Source: ">", Destination: "rp." + cfg.Bucket + ".>"}, // wakes waiters
 		Duplicates:        2 * time.Minute,
 		AllowDirect:       true,
 		AllowMsgTTL:       true,
@@ -66,9 +63,6 @@ func StreamConfig(cfg BucketConfig) jetstream.StreamConfig {
 	}
 	if cfg.MaxBytes > 0 {
 		sc.MaxBytes = cfg.MaxBytes
-	}
-	if !cfg.NoRepublish {
-		sc.RePublish = &jetstream.RePublish{Source: ">", Destination: "rp." + cfg.Bucket + ".>"}
 	}
 	return sc
 }
