@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 )
 
 // MaxKeyBytes bounds a key. Longer inputs are hashed by the caller.
@@ -88,4 +89,22 @@ func CreateBucket(ctx context.Context, js jetstream.JetStream, cfg BucketConfig)
 // up to jsretry.Wait each.
 func MarkRestored(ctx context.Context, js jetstream.JetStream, bucket string) error {
 	return kv.MarkRestored(ctx, js, bucket)
+}
+
+// openRecords checks the settings of a bucket's stream, and returns a client for its records. One round trip.
+func openRecords(ctx context.Context, js jetstream.JetStream, cfg kv.Config) (*kvrecord.Client, error) {
+	ctx, cancel := context.WithTimeout(ctx, cfg.OpTimeout)
+	defer cancel()
+	info, err := kv.StreamInfo(ctx, js, cfg.Bucket, kv.StreamName(cfg.Bucket))
+	if err != nil {
+		return nil, err
+	}
+	if err := kv.CheckStream(cfg.Bucket, info.Config); err != nil {
+		return nil, err
+	}
+	records, err := kvrecord.New(kvrecord.Config{JetStream: js, Try: min(kv.SendTimeout, cfg.OpTimeout), Timeout: cfg.OpTimeout})
+	if err != nil {
+		return nil, fmt.Errorf("kvlock: bind bucket %q: %w", cfg.Bucket, err)
+	}
+	return records, nil
 }
