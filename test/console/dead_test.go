@@ -123,7 +123,7 @@ func TestAGroupIsReplayed(t *testing.T) {
 	const group = "/dead?signature=extract:+status+%23"
 	page := s.Get(group, http.StatusOK)
 	link := html.UnescapeString(regexp.MustCompile(`hx-get="([^"]*)"`).FindStringSubmatch(page)[1])
-	check.Says(t, s.Get(link, http.StatusOK), "6 → 5", "1 that the server refuses", "Nothing was done", "expediter dead replay", "--dry-run")
+	check.Says(t, s.Get(link, http.StatusOK), "6 → 5", "1 that the server refuses", "Nothing was done", "expediter dead replay")
 	check.Same(t, "letters", s.Messages(contracts.StreamDead), 7)
 
 	s.PutLetters(consoletest.Letter(9)) // after the page was made, so it is not meant
