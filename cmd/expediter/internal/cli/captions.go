@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -64,7 +63,7 @@ func (g *globals) captions(ctx context.Context, f captionsFlags, path string) er
 	if encoding.Guessed {
 		g.notef("%s: it is not UTF-8, and is read as %s (name another with --encoding)\n", name, encoding.Name)
 	}
-	track, err := caption.Parse(bytes.NewReader(text), caption.Options{Format: caption.Format(f.from), Timed: timed})
+	track, err := caption.Parse(text, caption.Options{Format: caption.Format(f.from), Timed: timed})
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
