@@ -41,9 +41,6 @@ func NewRows(w io.Writer, format Format, columns ...Column) *Rows {
 	return r
 }
 
-// Format returns the format of the rows.
-func (r *Rows) Format() Format { return r.format }
-
 // Written returns the number of rows that were written.
 func (r *Rows) Written() int { return r.n }
 
@@ -89,14 +86,6 @@ func (r *Rows) Write(value any, cells ...string) error {
 	}
 	_, err := r.out.Write(line)
 	return wrap(err)
-}
-
-// Flush writes the rows so far to the underlying writer. A table holds its first rows back until their widths are known.
-func (r *Rows) Flush() error {
-	if r.table != nil {
-		return r.table.Flush()
-	}
-	return nil
 }
 
 // Close writes the rows that are still held, and the end of the format. It does not close the underlying writer. After an Add
