@@ -2,6 +2,7 @@ package recipient_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -195,6 +196,30 @@ func TestDirectoryGet(t *testing.T) {
 	e, ok := errors.AsType[*recipient.Error](err)
 	check.That(t, ok && e.Permanent && errors.Is(err, contracts.ErrInvalid), "a broken record: %v", err)
 	check.Is(t, d.Put(t.Context(), contracts.Recipient{UserID: "u"}), contracts.ErrInvalid)
+}
+
+// An unreadable record may have opt-outs, so it is replaced only by a whole document over its revision.
+func TestReplaceAnUnreadableRecord(t *testing.T) {
+	t.Parallel()
+	d, js := open(t)
+	spoiled := check.Must(js.Publish(t.Context(), "$KV.directory.ADMIN.broken", []byte(`{"opt_out":5}`)))(t).Sequence
+	check.Is(t, d.Put(t.Context(), contracts.Recipient{RecipientType: "ADMIN", UserID: "broken"}), recipient.ErrUnreadable)
+	body, older := json.RawMessage(`{"opt_out":{"news":["email"]}}`), spoiled-1
+	for name, test := range map[string]struct {
+		edit recipient.Edit
+		want error
+	}{
+		"any record":     {recipient.Edit{Body: body}, recipient.ErrUnreadable},
+		"a patch":        {recipient.Edit{Body: body, Merge: true, Revision: &spoiled}, recipient.ErrUnreadable},
+		"the user":       {recipient.Edit{Body: body, Own: true, Revision: &spoiled}, recipient.ErrUnreadable},
+		"another record": {recipient.Edit{Body: body, Revision: &older}, recipient.ErrChanged},
+	} {
+		_, err := d.Write(t.Context(), "ADMIN", "broken", test.edit)
+		check.That(t, errors.Is(err, test.want), "%s: %v", name, err)
+	}
+	check.OK(t, check.Err(d.Write(t.Context(), "ADMIN", "broken", recipient.Edit{Body: body, Revision: &spoiled})))
+	r, found, err := d.Get(t.Context(), "ADMIN", "broken")
+	check.That(t, err == nil && found && len(r.OptOut["news"]) == 1, "%+v %v %v", r, found, err)
 }
 
 func TestCarriedRecipientsAreAll(t *testing.T) {

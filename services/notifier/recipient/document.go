@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -124,7 +125,7 @@ func alter(over kvrecord.Record, who contracts.Recipient, change func(*person) e
 	p := person{Recipient: who}
 	if !isAbsent(over) {
 		if err := p.decode(over.Data); err != nil {
-			return nil, fmt.Errorf("%s: %w", over.Subject, err)
+			return nil, fmt.Errorf("%w: %s: %w", ErrUnreadable, over.Subject, err)
 		}
 		p.listed = !isUnlisted(over)
 	}
@@ -147,6 +148,16 @@ func alter(over kvrecord.Record, who contracts.Recipient, change func(*person) e
 	return w, nil
 }
 
+// repair returns the write that replaces a record that cannot be read. Its opt-outs are lost, so the edit has to name the record.
+func repair(over kvrecord.Record, who contracts.Recipient, change func(*person) error) (*kvrecord.Write, error) {
+	p := person{Recipient: who}
+	if err := change(&p); err != nil {
+		return nil, err
+	}
+	data, err := p.encode()
+	return &kvrecord.Write{Subject: over.Subject, Data: data, Over: over}, err
+}
+
 func isUnlisted(r kvrecord.Record) bool { return r.Header.Get(headerUnlisted) != "" }
 
 // Read returns a recipient. The error matches [ErrUnknown] or [ErrForgotten] when the directory does not have the recipient. One
@@ -165,8 +176,9 @@ func (d *Directory) Read(ctx context.Context, kind contracts.RecipientType, user
 }
 
 // Write changes a recipient. It adds the recipient to the directory, even if the data was erased, unless the edit is the recipient's
-// own. The error matches [ErrChanged], [ErrKept], [ErrTooLarge] or [ErrForgotten], or is a [*contracts.ValidationError] with all
-// mistakes. Two round trips, more when other processes write at the same time.
+// own. A record that cannot be read is replaced only by an edit that has its Revision and is neither a patch nor the recipient's own.
+// The error matches [ErrChanged], [ErrKept], [ErrTooLarge], [ErrUnreadable] or [ErrForgotten], or is a [*contracts.ValidationError] with
+// all mistakes. Two round trips, more when other processes write at the same time.
 func (d *Directory) Write(ctx context.Context, kind contracts.RecipientType, userID string, e Edit) (doc Document, err error) {
 	who := contracts.Recipient{RecipientType: kind, UserID: userID}
 	if err := who.Validate(); err != nil {
@@ -187,13 +199,17 @@ func (d *Directory) Write(ctx context.Context, kind contracts.RecipientType, use
 		if e.Own && isForgotten(over) {
 			return nil, ErrForgotten
 		}
-		w, err := alter(over, who, func(p *person) error {
+		edit := func(p *person) error {
 			err := p.edit(&e, refused)
 			if err == nil {
 				doc.Body, err = p.encode()
 			}
 			return err
-		})
+		}
+		w, err := alter(over, who, edit)
+		if errors.Is(err, ErrUnreadable) && e.Revision != nil && !e.Merge && !e.Own {
+			return repair(over, who, edit)
+		}
 		return w, err
 	})
 	if err != nil {

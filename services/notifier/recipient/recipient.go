@@ -225,6 +225,9 @@ var (
 
 	// ErrUnknown is returned for a recipient that the directory does not have.
 	ErrUnknown = errors.New("there is no such user")
+
+	// ErrUnreadable is returned for a change of a record that cannot be read, and whose opt-outs the change would lose.
+	ErrUnreadable = errors.New("the stored record cannot be read: read it, and replace it with PUT and its ETag as If-Match (opt-outs that this leaves out are lost)")
 )
 
 // Error is returned when recipients could not be found.

@@ -180,6 +180,8 @@ func Problem(err error) service.Problem {
 		return service.Problem{Status: http.StatusPreconditionFailed, Code: "USER_CHANGED", Detail: recipient.ErrChanged.Error()}
 	case errors.Is(err, recipient.ErrKept):
 		return service.Problem{Status: http.StatusForbidden, Code: "OPT_OUT_KEPT", Detail: strings.TrimPrefix(err.Error(), "recipients: ")}
+	case errors.Is(err, recipient.ErrUnreadable):
+		return service.Problem{Status: http.StatusConflict, Code: "USER_UNREADABLE", Detail: strings.TrimPrefix(err.Error(), "recipients: ")}
 	case errors.Is(err, recipient.ErrTooLarge):
 		return service.Problem{Status: http.StatusRequestEntityTooLarge, Detail: recipient.ErrTooLarge.Error()}
 	case errors.Is(err, recipient.ErrUnknown), errors.Is(err, recipient.ErrForgotten):
