@@ -185,9 +185,9 @@ func TestGuardSaysWhatBecameOfAWrite(t *testing.T) {
 	}
 }
 
-// A process of an earlier version writes a value that does not name the record that it replaced. Whether the write before
-// it was stored is unknown then, and the error says so.
-func TestGuardOverwrittenByAnEarlierVersion(t *testing.T) {
+// A value that was written by hand does not name the record that it replaced. Whether the write before it was stored is unknown
+// then, and the error says so.
+func TestGuardOverwrittenByHand(t *testing.T) {
 	for _, fault := range []natstest.Fault{natstest.ReplyLost, natstest.WriteLost} {
 		for _, before := range []uint64{0, 3} {
 			runInBubble(t, fmt.Sprint(fault, " over ", before), func(t *testing.T, b *bed) {
