@@ -3,7 +3,6 @@ package caption
 import (
 	"bytes"
 	"strings"
-	"time"
 )
 
 const signature = "WEBVTT"
@@ -88,7 +87,7 @@ func (w *webVTT) block() {
 			return
 		}
 		seenArrow = true
-		start, end, good := timings(line)
+		start, end, good := timings(vttLine, line)
 		if !good {
 			w.track.Skipped++
 			continue
@@ -97,21 +96,4 @@ func (w *webVTT) block() {
 		id := w.finish(Cue{}, true).Text
 		w.Cue = Cue{ID: id, Start: start, End: end, Format: FormatWebVTT, Line: w.in.number, Truncated: cut}
 	}
-}
-
-// timings reads the line with the arrow ("collect WebVTT cue timings and settings"). The text after the second time
-// has settings, which cannot invalidate the line.
-func timings(line []byte) (start, end time.Duration, ok bool) {
-	s := scanner{text: line}
-	s.space()
-	if start, ok = s.stamp(); !ok {
-		return 0, 0, false
-	}
-	s.space()
-	if !s.arrow() {
-		return 0, 0, false
-	}
-	s.space()
-	end, ok = s.stamp()
-	return start, end, ok
 }
