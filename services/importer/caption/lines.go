@@ -214,7 +214,3 @@ func unescape(text string) string {
 	}
 	return html.UnescapeString(text)
 }
-
-func isAlphanumeric(c byte) bool {
-	return c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
-}

@@ -2,6 +2,7 @@ package caption
 
 import (
 	"bytes"
+	"regexp"
 	"strings"
 )
 
@@ -34,24 +35,23 @@ func (w *webVTT) start() {
 	}
 }
 
+// word matches a language tag, a kind, and nothing.
+var word = regexp.MustCompile(`^[\w-]{0,64}$`)
+
 // header keeps the kind and the language that automatic captions declare. These lines are not in the rules, so a
 // value counts only if it is one word.
 func (w *webVTT) header(line []byte) {
 	name, value, _ := bytes.Cut(line, []byte(":"))
-	word := string(bytes.TrimSpace(value))
-	if len(value) > 64 || strings.ContainsFunc(word, notInWord) {
+	if value = bytes.TrimSpace(value); !word.Match(value) {
 		return
 	}
-	switch name = bytes.TrimSpace(name); {
-	case bytes.EqualFold(name, []byte("Kind")):
-		w.track.Kind = word
-	case bytes.EqualFold(name, []byte("Language")):
-		w.track.Language = word
+	switch strings.ToLower(string(bytes.TrimSpace(name))) {
+	case "kind":
+		w.track.Kind = string(value)
+	case "language":
+		w.track.Language = string(value)
 	}
 }
-
-// notInWord reports whether r ends a language tag or a kind.
-func notInWord(r rune) bool { return r >= 0x80 || !isAlphanumeric(byte(r)) && r != '-' && r != '_' } //nolint:gosec // below 0x80
 
 // next returns the next cue. It skips empty lines and other blocks, such as comments.
 func (w *webVTT) next() (Cue, bool) {
