@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	github.com/expediter-io/expediter v0.1.0
 	github.com/expediter-io/expediter/services/enricher v0.1.0
+	github.com/go-jose/go-jose/v4 v4.1.9
 	github.com/nats-io/nats.go v1.55.0
 	github.com/peterstace/simplefeatures v0.59.0
 	go.uber.org/goleak v1.3.0
@@ -16,7 +17,6 @@ require (
 	github.com/caarlos0/env/v11 v11.4.2 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/coder/websocket v1.8.15 // indirect
-	github.com/go-jose/go-jose/v4 v4.1.9 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect
 	github.com/google/uuid v1.6.0 // indirect

@@ -109,7 +109,7 @@ func round(ctx context.Context, o options, kind string, all []kase, got rig.Resu
 
 // warm makes the places known, and opens every connection.
 func warm(ctx context.Context, s *stand, known []int) error {
-	if _, err := s.askers["http"][0].ask(ctx, body(known)); err != nil {
+	if _, err := s.askers["http"][0](ctx, body(known)); err != nil {
 		return fmt.Errorf("warm up: %w", err)
 	}
 	if err := s.settle(ctx); err != nil {
@@ -119,7 +119,7 @@ func warm(ctx context.Context, s *stand, known []int) error {
 	for transport, askers := range s.askers {
 		for _, a := range askers {
 			for range 20 {
-				answer, err := a.ask(ctx, request)
+				answer, err := a(ctx, request)
 				if err == nil {
 					err = check(kase{Transport: transport, Kind: "hit", Places: 10}, answer)
 				}
@@ -189,7 +189,7 @@ func askEach(ctx context.Context, s *stand, k kase, a asker, bodies [][]byte) ([
 	took := make([]time.Duration, 0, len(bodies))
 	for _, body := range bodies {
 		start := time.Now()
-		answer, err := a.ask(ctx, body)
+		answer, err := a(ctx, body)
 		took = append(took, time.Since(start))
 		if err == nil {
 			err = check(k, answer)

@@ -85,8 +85,8 @@ func newStand(ctx context.Context, kind string, memory int64) (_ *stand, err err
 		}
 		client := &http.Client{Transport: &http.Transport{}}
 		s.closers = append(s.closers, nc.Close, client.CloseIdleConnections)
-		s.askers["http"] = append(s.askers["http"], &httpAsker{client: client, url: s.enricher.URL() + "/v1/enrich"})
-		s.askers["nats"] = append(s.askers["nats"], &natsAsker{nc: nc})
+		s.askers["http"] = append(s.askers["http"], overHTTP(client, s.enricher.URL()+"/v1/enrich"))
+		s.askers["nats"] = append(s.askers["nats"], overNATS(nc))
 	}
 	return s, nil
 }
@@ -150,48 +150,43 @@ func (instant) Search(_ context.Context, place match.Place) ([]provider.Venue, e
 	return []provider.Venue{{ID: id, Place: place, URL: "https://wolt.example/en/springfield/restaurant/" + id}}, nil
 }
 
-// asker is one client on a connection of its own.
-type asker interface {
-	ask(ctx context.Context, body []byte) ([]byte, error)
+// asker asks on a connection of its own.
+type asker func(ctx context.Context, body []byte) ([]byte, error)
+
+func overHTTP(client *http.Client, url string) asker {
+	return func(ctx context.Context, body []byte) ([]byte, error) {
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+		if err != nil {
+			return nil, fmt.Errorf("make the request: %w", err)
+		}
+		req.Header.Set("Content-Type", "application/json")
+		resp, err := client.Do(req)
+		if err != nil {
+			return nil, fmt.Errorf("ask: %w", err)
+		}
+		defer resp.Body.Close()
+		data, err := io.ReadAll(resp.Body)
+		if err != nil {
+			return nil, fmt.Errorf("read the answer: %w", err)
+		}
+		if resp.StatusCode != http.StatusOK {
+			return nil, fmt.Errorf("answer: %s: %.300s", resp.Status, data)
+		}
+		return data, nil
+	}
 }
 
-type httpAsker struct {
-	client *http.Client
-	url    string
-}
-
-func (a *httpAsker) ask(ctx context.Context, body []byte) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, a.url, bytes.NewReader(body))
-	if err != nil {
-		return nil, fmt.Errorf("make the request: %w", err)
+func overNATS(nc *nats.Conn) asker {
+	return func(ctx context.Context, body []byte) ([]byte, error) {
+		m, err := nc.RequestWithContext(ctx, "enricher.v1.enrich", body)
+		if err != nil {
+			return nil, fmt.Errorf("ask: %w", err)
+		}
+		if text := m.Header.Get("Nats-Service-Error"); text != "" {
+			return nil, fmt.Errorf("answer: %s: %.300s", text, m.Data)
+		}
+		return m.Data, nil
 	}
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := a.client.Do(req)
-	if err != nil {
-		return nil, fmt.Errorf("ask: %w", err)
-	}
-	defer resp.Body.Close()
-	data, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return nil, fmt.Errorf("read the answer: %w", err)
-	}
-	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("answer: %s: %.300s", resp.Status, data)
-	}
-	return data, nil
-}
-
-type natsAsker struct{ nc *nats.Conn }
-
-func (a *natsAsker) ask(ctx context.Context, body []byte) ([]byte, error) {
-	m, err := a.nc.RequestWithContext(ctx, "enricher.v1.enrich", body)
-	if err != nil {
-		return nil, fmt.Errorf("ask: %w", err)
-	}
-	if text := m.Header.Get("Nats-Service-Error"); text != "" {
-		return nil, fmt.Errorf("answer: %s: %.300s", text, m.Data)
-	}
-	return m.Data, nil
 }
 
 // body returns a request for places, each of the size that a search returns. Requests for the same places are equal.

@@ -123,7 +123,6 @@ func field() []contestant {
 			{on.name + "_keyed", raw + "_keyed", "pkg/worker; unique by key, with a record of its completion for 10 minutes", openOurs(true)},
 			{raw, "", "nats.go alone: work queue, message ID, Consume, DoubleAck", openRaw(false)},
 			{raw + "_keyed", "", "nats.go alone, in the same writes as the keyed", openRaw(true)},
-			{"watermill_" + on.name, "", "watermill-nats, JetStream, message ID, synchronous acknowledgement", openWatermill},
 		} {
 			all = append(all, contestant{
 				Contestant: rig.Contestant{Name: of.name, Service: on.service, Class: on.class, Note: of.note, Raw: of.raw},

@@ -52,15 +52,6 @@ func (b *broker) recorded(context.Context) (int, error) { return int(b.done.Load
 
 func (b *broker) subject(id string) string { return b.stream + ".noop." + id }
 
-// left returns the number of messages of the stream.
-func (b *broker) left(ctx context.Context) (int, error) {
-	s, err := b.insert.Stream(ctx, b.stream)
-	if err != nil {
-		return 0, err
-	}
-	return int(s.CachedInfo().State.Msgs), nil //nolint:gosec // small
-}
-
 // queue publishes jobs without waiting for each answer.
 func (b *broker) queue(ctx context.Context, from, n int) error {
 	for i := range n {

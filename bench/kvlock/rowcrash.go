@@ -34,28 +34,19 @@ func serveTask(ctx context.Context, t task) error {
 	}
 	switch t.Kind {
 	case "compute":
-		return computeForever(ctx, c, t.Keys[0])
+		_, err = c.do(ctx, t.Keys[0], func(context.Context) ([]byte, error) { return nil, held() })
 	case "lock":
-		return lockForever(ctx, c, t.Keys[0])
+		if _, err = c.lock(ctx, t.Keys[0]); err == nil {
+			err = held()
+		}
 	default:
-		return waitForAll(ctx, c, t.Keys)
+		err = waitForAll(ctx, c, t.Keys)
 	}
-}
-
-// computeForever prints "holds" when it computes the key, and computes until it is killed.
-func computeForever(ctx context.Context, c *client, key string) error {
-	_, err := c.do(ctx, key, func(context.Context) ([]byte, error) {
-		fmt.Println("holds")
-		_, err := io.Copy(io.Discard, os.Stdin)
-		return nil, err
-	})
 	return err
 }
 
-func lockForever(ctx context.Context, c *client, name string) error {
-	if _, err := c.lock(ctx, name); err != nil {
-		return err
-	}
+// held prints that this process holds the key, and returns when its input ends.
+func held() error {
 	fmt.Println("holds")
 	_, err := io.Copy(io.Discard, os.Stdin)
 	return err

@@ -3,14 +3,12 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -18,22 +16,17 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/cli"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/demo"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
-	"github.com/expediter-io/expediter/services/enricher/match"
-	"github.com/expediter-io/expediter/services/enricher/provider"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // The tests run programs, which are this one under other names; they stand first in PATH. Beside the program itself
-// these are one whose provider is asked twice, and as much of curl and of the nats command line as `up` tells its user
-// to type.
+// these are as much of curl and of the nats command line as `up` tells its user to type.
 func TestMain(m *testing.M) {
 	testscript.Main(natstest.LeakChecked{M: natstest.Parallel(m, 2)}, map[string]func(){
-		"curl":            func() { exit(curl(os.Args[1:])) },
-		"expediter":       main,
-		"expediter-hasty": hastyMain,
-		"nats":            func() { exit(natsRequest(os.Args[1:])) },
+		"curl":      func() { exit(curl(os.Args[1:])) },
+		"expediter": main,
+		"nats":      func() { exit(natsRequest(os.Args[1:])) },
 	})
 }
 
@@ -42,25 +35,6 @@ func exit(err error) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-}
-
-// hasty asks its provider twice for everything.
-type hasty struct{ provider.Provider }
-
-func (h hasty) Search(ctx context.Context, place match.Place) ([]provider.Venue, error) {
-	if _, err := h.Provider.Search(ctx, place); err != nil {
-		return nil, err
-	}
-	return h.Provider.Search(ctx, place)
-}
-
-func hastyMain() {
-	os.Exit(cli.Run(context.Background(), cli.Config{
-		Demo: func(ctx context.Context, cfg demo.Config) (demo.Report, error) {
-			cfg.Interpose = func(p provider.Provider) provider.Provider { return hasty{p} }
-			return demo.Run(ctx, cfg)
-		},
-	}, os.Args[1:]))
 }
 
 // clientTimeout bounds the wait of a client.
@@ -123,70 +97,27 @@ func natsRequest(args []string) error {
 	return err
 }
 
-func TestScripts(t *testing.T) {
+// The demo keeps what is promised, and ends with its figures.
+func TestDemo(t *testing.T) {
 	t.Parallel()
-	testscript.Run(t, testscript.Params{
-		Dir:                 "testdata/script",
-		RequireExplicitExec: true,
-		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"exits": exits,
-			"last":  last,
-		},
-	})
-}
-
-// exits is `exits CODE COMMAND ARG...`: it checks the exit code exactly.
-func exits(ts *testscript.TestScript, _ bool, args []string) {
-	want, err := strconv.Atoi(args[0])
-	ts.Check(err)
-	err = ts.Exec(args[1], args[2:]...)
-	got := 0
-	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-		got = exit.ExitCode()
-	} else {
-		ts.Check(err)
+	out, err := exec.CommandContext(t.Context(), "expediter", "demo", "-o", "json").Output()
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	check.Require(t, err == nil && len(lines) > 17 && !strings.Contains(string(out), "✗"), "%v: %s", err, out)
+	var figures struct {
+		OK                 bool
+		Enricher, Notifier map[string]float64
 	}
-	if got != want {
-		ts.Fatalf("%v exits with %d, want %d", args[1:], got, want)
+	check.OK(t, json.Unmarshal([]byte(lines[len(lines)-1]), &figures))
+	e := figures.Enricher
+	check.That(t, figures.OK && e["distinct"] > 0 && e["jobs"] == e["distinct"] && e["provider_calls"] == e["distinct"] && e["found"] > 0 && e["not_found"] > 0,
+		"the figures are %s", lines[len(lines)-1])
+	for name, want := range map[string]float64{
+		"lost": 0, "duplicate_sends": 0, "failed": 0, "dead_letters": 0, "refused": 1, "devices": 2, "device_letters": 2, "switched_off": 1,
+		"events": 25, "duplicates_dropped": 25, "rows": 1136, "suppressed": 16, "sent": 1120,
+	} {
+		got, found := figures.Notifier[name]
+		check.That(t, found && got == want, "%s is %v, want %v", name, got, want)
 	}
-}
-
-// last is `last EXPRESSION...`: it reads the last line of the standard output as JSON and checks equations such as
-// `enricher.jobs=enricher.distinct` and `ok=true`.
-func last(ts *testscript.TestScript, neg bool, args []string) {
-	lines := strings.Split(strings.TrimSuffix(ts.ReadFile("stdout"), "\n"), "\n")
-	var report any
-	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &report); err != nil {
-		ts.Fatalf("the last line is not JSON: %v: %s", err, lines[len(lines)-1])
-	}
-	for _, expression := range args {
-		left, right, _ := strings.Cut(expression, "=")
-		a, found := lookUp(report, left)
-		if !found {
-			ts.Fatalf("no %s in %v", left, report)
-		}
-		b, found := lookUp(report, right)
-		if !found {
-			ts.Check(json.Unmarshal([]byte(right), &b))
-		}
-		if (a == b) == neg {
-			ts.Fatalf("%s is %v, %s is %v", left, a, right, b)
-		}
-	}
-}
-
-// lookUp follows a path of names, such as enricher.jobs.
-func lookUp(value any, path string) (any, bool) {
-	for name := range strings.SplitSeq(path, ".") {
-		object, ok := value.(map[string]any)
-		if !ok {
-			return nil, false
-		}
-		if value, ok = object[name]; !ok {
-			return nil, false
-		}
-	}
-	return value, true
 }
 
 // reply returns the status and body of an answer that is bounded, 0 for none.

@@ -93,7 +93,7 @@ func get(t *testing.T, url string) string {
 // examine runs `expediter doctor`, and returns the cures of its findings.
 func examine(t *testing.T, args ...string) (cures map[string]string) {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "expediter", append([]string{"doctor", "--json"}, args...)...).Output()
+	out, err := exec.CommandContext(t.Context(), "expediter", append([]string{"doctor", "-o", "json"}, args...)...).Output()
 	exitCode(t, err)
 	var report struct {
 		Findings []struct {

@@ -4,10 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/ecdsa"
-	"crypto/rand"
-	"crypto/sha256"
 	"crypto/x509"
-	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
@@ -20,6 +17,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-jose/go-jose/v4"
+	josejwt "github.com/go-jose/go-jose/v4/jwt"
 	"golang.org/x/oauth2"
 	"golang.org/x/oauth2/jwt"
 )
@@ -177,19 +176,17 @@ func (a *apns) bearer(now time.Time) (string, error) {
 	if a.token != "" && now.Sub(a.made) < tokenAge {
 		return a.token, nil
 	}
-	part := base64.RawURLEncoding.EncodeToString
-	signed := part(fmt.Appendf(nil, `{"alg":"ES256","kid":%q}`, a.keyID)) + "." +
-		part(fmt.Appendf(nil, `{"iss":%q,"iat":%d}`, a.teamID, now.Unix()))
-	sum := sha256.Sum256([]byte(signed))
-	r, s, err := ecdsa.Sign(rand.Reader, a.key, sum[:])
+	key := jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: a.key, KeyID: a.keyID}}
+	signer, err := jose.NewSigner(key, nil)
 	if err != nil {
 		return "", fmt.Errorf("sign a provider token: %w", err)
 	}
-	signature := make([]byte, 64)
-	r.FillBytes(signature[:32])
-	s.FillBytes(signature[32:])
-	a.token, a.made = signed+"."+part(signature), now
-	return a.token, nil
+	token, err := josejwt.Signed(signer).Claims(map[string]any{"iss": a.teamID, "iat": now.Unix()}).Serialize()
+	if err != nil {
+		return "", fmt.Errorf("sign a provider token: %w", err)
+	}
+	a.token, a.made = token, now
+	return token, nil
 }
 
 func (a *apns) send(ctx context.Context, m message) (string, error) {

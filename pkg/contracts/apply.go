@@ -69,7 +69,7 @@ type ApplyOptions struct {
 // stream stay. Settings larger than declared stay too, unless [ApplyOptions.AllowShrink] is set. Up to two round trips for each stream.
 //
 // It reports one Change for each declaration, in the same order, and goes on after a failure; the error joins
-// all failures. The error for a stream that does not fit is a [*RoomError]. When ctx ends Apply stops, and reports the declarations up to
+// all failures. The error for a stream that does not fit names the limit. When ctx ends Apply stops, and reports the declarations up to
 // there. Streams that are not declared are left alone.
 //
 // A cluster that elects a leader, or in which a node has restarted, refuses streams for a while. Apply then tries
@@ -134,9 +134,7 @@ func applyStream(
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		change.Action = ActionCreate
 		change.Differences = []Difference{{Stream: want.Name, Missing: true, Fixed: true}}
-		switch {
-		case options.DryRun:
-		default:
+		if !options.DryRun {
 			create := want
 			if strings.HasPrefix(want.Name, "KV_") {
 				create.FirstSeq = kvlock.FirstSequence()
@@ -242,8 +240,8 @@ type Consumer struct {
 // ackWait is the AckWait of a new consumer.
 const ackWait = 5 * time.Second
 
-// Channels returns the names of the channels that a notifier has without code.
-func Channels() []string { return []string{"email", "inapp", "sms", "webhook", "webpush"} }
+// channels returns the names of the channels that a notifier has without code.
+func channels() []string { return []string{"email", "inapp", "sms", "webhook", "webpush"} }
 
 // Consumers returns the declarations of the consumers from which the services pull.
 func Consumers(options AssetOptions) []Consumer {
@@ -260,7 +258,7 @@ func Consumers(options AssetOptions) []Consumer {
 	add(ServiceImporter, StreamImportJobs, "importer-low", "jobs.import."+string(PriorityLow)+".>")
 	add(ServiceNotifier, StreamEvents, "notifier", EventsSubjects)
 	add(ServiceNotifier, StreamNotifications, "notifier-expand", NotifyPlanRecordsSubjects)
-	for _, channel := range append(Channels(), options.Channels...) {
+	for _, channel := range append(channels(), options.Channels...) {
 		add(ServiceNotifier, StreamNotifications, "notifier-send-"+channel, "notify.send."+channel+".>")
 	}
 	return all

@@ -111,7 +111,7 @@ var usedBy = map[string]string{
 type AssetOptions struct {
 	// AckWait is the AckWait of the consumers. Defaults to 0: 5 seconds for a new consumer, and no change for others.
 	AckWait time.Duration
-	// Channels are the channels of notifiers that are made with code, beside [Channels]. Defaults to none.
+	// Channels are the channels of notifiers that are made with code. Defaults to none.
 	Channels []string
 	// MaxBytes is the space that all assets together may reserve. When their declared sizes add up to more, the largest are cut to one size,
 	// of at least 1 MiB. A server refuses a stream whose size it cannot reserve, so set MaxBytes below the account's limit. Defaults to 0:

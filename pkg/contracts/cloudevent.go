@@ -1,7 +1,6 @@
 package contracts
 
 import (
-	"encoding/hex"
 	"maps"
 	"net/url"
 	"slices"
@@ -198,11 +197,7 @@ func isAttributeName(name string) bool {
 }
 
 func isCoreAttribute(name string) bool {
-	switch name {
-	case "id", "source", "type", "subject", "datacontenttype", "dataschema", "specversion", "time", "data":
-		return true
-	}
-	return false
+	return slices.Contains([]string{"specversion", "time", "data"}, name) || (&CloudEvent{}).attribute(name) != nil
 }
 
 // headerValues finds a header in any case. It tries the exact name first, which is the common case and costs one
@@ -258,8 +253,9 @@ func decodeHeaderValue(raw string) (value, problem string) {
 		}
 	}
 	if strings.IndexByte(raw, '%') >= 0 {
-		if raw, problem = percentDecode(raw); problem != "" {
-			return "", problem
+		var err error
+		if raw, err = url.PathUnescape(raw); err != nil {
+			return "", "has a '%' without two hexadecimal digits"
 		}
 	}
 	if !utf8.ValidString(raw) {
@@ -287,25 +283,4 @@ func unquote(raw string) (value, problem string) {
 		b.WriteByte(raw[i])
 	}
 	return "", "has no closing quote"
-}
-
-func percentDecode(raw string) (value, problem string) {
-	var b strings.Builder
-	b.Grow(len(raw))
-	for i := 0; i < len(raw); i++ {
-		if raw[i] != '%' {
-			b.WriteByte(raw[i])
-			continue
-		}
-		if i+2 >= len(raw) {
-			return "", "ends within a percent-encoded byte"
-		}
-		char, err := hex.DecodeString(raw[i+1 : i+3])
-		if err != nil {
-			return "", "has a '%' without two hexadecimal digits"
-		}
-		b.Write(char)
-		i += 2
-	}
-	return b.String(), ""
 }

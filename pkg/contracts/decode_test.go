@@ -14,6 +14,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/worker"
 )
 
 // failsAt reports whether err names the path among its failing fields.
@@ -171,7 +172,7 @@ func TestNoOtherFileURL(t *testing.T) {
 // recoders decode and encode each type of the golden corpus. A type never leaves this list, nor a file the corpus.
 var recoders = map[string]func([]byte) ([]byte, error){
 	"dead-letter": func(data []byte) ([]byte, error) {
-		letter, err := contracts.DecodeDeadLetter(data)
+		letter, err := worker.ParseDeadLetter(data)
 		if err != nil {
 			return nil, err
 		}

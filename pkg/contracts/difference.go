@@ -205,61 +205,33 @@ func excess(total uint64, limit int64, of string) string {
 	return fmt.Sprintf("%d %s", total-uint64(limit), of)
 }
 
-// RoomError is returned for a stream whose size a limit of its account, or of the server, has no room for. The stream stays as it
-// is.
-type RoomError struct {
-	// Stream is the name of the stream.
-	Stream string
-	// Size is the number of bytes that were to be reserved for the stream.
-	Size int64
-	// Limit is the setting of the server that is too small: "disk_max_stream_bytes" or "max_file" of the account, or
-	// "max_file_store".
-	Limit string
-	// Most is the value of Limit in bytes, 0 where the server does not give it.
-	Most int64
-	// Cause is the server's error.
-	Cause error
-}
-
-// Error names the stream, its size, the limit, and what to do.
-func (e *RoomError) Error() string {
-	limit := e.Limit + " of the server"
-	if e.Limit != "max_file_store" {
-		limit = e.Limit + " of the account"
-	}
-	if e.Most > 0 {
-		limit += fmt.Sprintf(", which is %d", e.Most)
-	}
-	return fmt.Sprintf("there is no room for a size of %d bytes in %s: raise it in the server's configuration and restart the server, "+
-		"or reserve less (MaxBytes, --max-bytes): %v", e.Size, limit, e.Cause)
-}
-
-// Unwrap returns the server's error.
-func (e *RoomError) Unwrap() error { return e.Cause }
-
-// explain returns a *RoomError when the server had no room for a stream, and other errors as they are. One round trip for an error about
-// an account's limit.
+// explain names the limit of the server or the account that has no room for a stream, with its value where the server gives it, and returns
+// other errors as they are. One round trip for an error about an account's limit.
 func explain(ctx context.Context, js jetstream.StreamManager, want jetstream.StreamConfig, err error) error {
 	api, ok := errors.AsType[*jetstream.APIError](err)
 	if !ok {
 		return err
 	}
-	room := &RoomError{Stream: want.Name, Size: want.MaxBytes, Limit: "max_file_store", Cause: err}
+	limit, most := "max_file_store of the server", int64(0)
 	switch api.ErrorCode {
 	case jsapi.CodeNoPeers:
 		if !strings.Contains(api.Description, "insufficient storage") {
 			return err
 		}
 	case jsapi.CodeStreamTooBig:
-		room.Limit, room.Most = "disk_max_stream_bytes", limits(ctx, js).StoreMaxStreamBytes
+		limit, most = "disk_max_stream_bytes of the account", limits(ctx, js).StoreMaxStreamBytes
 	case jsapi.CodeStorageFull:
-		if most := limits(ctx, js).MaxStore; most > 0 {
-			room.Limit, room.Most = "max_file", most
+		if of := limits(ctx, js).MaxStore; of > 0 {
+			limit, most = "max_file of the account", of
 		}
 	default:
 		return err
 	}
-	return room
+	if most > 0 {
+		limit += fmt.Sprintf(", which is %d", most)
+	}
+	return fmt.Errorf("there is no room for a size of %d bytes in %s: raise it in the server's configuration and restart the server, "+
+		"or reserve less (MaxBytes, --max-bytes): %w", want.MaxBytes, limit, err)
 }
 
 // limitsWait bounds the request for the limits of an account, however little time the failed try has left.

@@ -67,26 +67,11 @@ func ExampleEncodeToken() {
 	// =PUtn <nil>
 }
 
-func ExampleEnrichJobSubject() {
-	fmt.Println(contracts.EnrichJobSubject("wolt", "ChIJ123"))
-	fmt.Println(contracts.EnrichJobSubject("wolt", ""))
-	// Output:
-	// jobs.enrich.wolt.ChIJ123 <nil>
-	//  contracts: placeId: empty id: give at least one byte
-}
-
 func ExampleNewResultPatch() {
 	patch := contracts.NewResultPatch("req_1", "ChIJ123", "wolt", contracts.NotFoundState(), true)
 	raw, err := contracts.Encode(patch)
 	fmt.Println(string(raw), err)
 	// Output: {"type":"RESULT_PATCH","requestId":"req_1","placeId":"ChIJ123","patch":{"providers":{"wolt":{"status":"NOT_FOUND","url":null}},"wolt":{"status":"NOT_FOUND","url":null}}} <nil>
-}
-
-func ExampleEnrichResult_State() {
-	result := contracts.EnrichResult{Outcome: contracts.OutcomeAmbiguous, Status: contracts.OutcomeAmbiguous.Status(), Score: 0.61}
-	state := result.State()
-	fmt.Println(state.Status, state.Reason)
-	// Output: PENDING ambiguous
 }
 
 func ExampleCloudEvent() {
@@ -114,25 +99,6 @@ func ExampleParseCloudEvent() {
 	// Output: job1 io.expediter.recipe.import.requested.v1 [id source specversion subject type] <nil>
 }
 
-func ExampleEvent() {
-	event, err := contracts.Decode[contracts.Event]([]byte(
-		`{"event_id":"evt-001","event_type":"RESERVATION_REQUESTED","aggregate_type":"RESTAURANT","recipientType":"BROADCAST","restaurant_id":5,"payload":{"guests":4}}`))
-	fmt.Println(event.RecipientType, string(event.RestaurantID), string(event.Payload), err)
-	// Output: BROADCAST 5 {"guests":4} <nil>
-}
-
-func ExampleImportStatus() {
-	raw, err := contracts.Encode(contracts.ImportStatus{Status: contracts.ImportFailed, Code: contracts.CodeNoCaptions})
-	fmt.Println(string(raw), err)
-	// Output: {"status":"FAILED","code":"no_captions"} <nil>
-}
-
-func ExampleNotification() {
-	err := contracts.Notification{EventID: "evt-001", UserID: "15", RecipientType: "BROADCAST"}.Validate()
-	fmt.Println(err)
-	// Output: contracts: invalid Notification: /recipient_type must be a kind of recipient, a row is for one user; /channel is required; /event_type is required; /created_at is required
-}
-
 func ExampleStreams() {
 	for _, stream := range contracts.Streams(contracts.AssetOptions{Replicas: 3}) {
 		fmt.Println(stream.Name, stream.Retention, stream.Subjects)
@@ -144,12 +110,6 @@ func ExampleStreams() {
 	// EVENTS Limits [events.>]
 	// IMPORT_JOBS WorkQueue [jobs.import.>]
 	// NOTIFICATIONS Limits [notify.plan.> notify.send.>]
-}
-
-func ExampleSchema() {
-	raw, err := contracts.Schema("import-job")
-	fmt.Println(len(raw) > 0, contracts.SchemaURI("import-job"), err)
-	// Output: true https://schemas.expediter.io/v1/import-job.json <nil>
 }
 
 // An event is published until the stream has acknowledged it. A caller that calls again, after a crash or a lost

@@ -149,22 +149,16 @@ func TestRestaurantMadeInGo(t *testing.T) {
 func TestRestaurantRefuses(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ raw, path string }{
-		"duplicate":           {`{"placeId":"p","name":"n","x":1,"x":2}`, "/results/0/x"},
-		"duplicate, escaped":  {`{"placeId":"p","name":"n","x":1,"\u0078":2}`, "/results/0/x"},
-		"duplicate, nested":   {`{"placeId":"p","name":"n","x":{"a/b":[{"y":1,"y":1}]}}`, "/results/0/x/a~1b/0/y"},
-		"wrong type":          {`{"placeId":5,"name":"n"}`, "/results/0/placeId"},
-		"latitude":            {`{"placeId":"p","name":"n","location":{"lat":91,"lng":0}}`, "/results/0/location/lat"},
-		"half a location":     {`{"placeId":"p","name":"n","location":{"lat":1}}`, "/results/0/location/lng"},
-		"providers not":       {`{"placeId":"p","name":"n","providers":[]}`, "/results/0/providers"},
-		"state not":           {`{"placeId":"p","name":"n","providers":{"a/b":"FOUND"}}`, "/results/0/providers/a~1b"},
-		"deprecated not":      {`{"placeId":"p","name":"n","wolt":true}`, "/results/0/wolt"},
-		"lone surrogate":      {`{"placeId":"\ud800","name":"n"}`, "/results/0/placeId"},
-		"id too long":         {`{"placeId":"` + strings.Repeat("x", 10_000) + `","name":"n"}`, "/results/0/placeId"},
-		"no id":               {`{"name":"n"}`, "/results/0/placeId"},
-		"no name":             {`{"placeId":"p","name":" "}`, "/results/0/name"},
-		"not an object":       {`"p"`, "/results/0"},
-		"null":                {`null`, "/results/0"},
-		"location not a pair": {`{"placeId":"p","name":"n","location":"x"}`, "/results/0/location"},
+		"duplicate":          {`{"placeId":"p","name":"n","x":1,"x":2}`, "/results/0/x"},
+		"duplicate, escaped": {`{"placeId":"p","name":"n","x":1,"\u0078":2}`, "/results/0/x"},
+		"duplicate, nested":  {`{"placeId":"p","name":"n","x":{"a/b":[{"y":1,"y":1}]}}`, "/results/0/x/a~1b/0/y"},
+		"half a location":    {`{"placeId":"p","name":"n","location":{"lat":1}}`, "/results/0/location/lng"},
+		"state not":          {`{"placeId":"p","name":"n","providers":{"a/b":"FOUND"}}`, "/results/0/providers/a~1b"},
+		"deprecated not":     {`{"placeId":"p","name":"n","wolt":true}`, "/results/0/wolt"},
+		"lone surrogate":     {`{"placeId":"\ud800","name":"n"}`, "/results/0/placeId"},
+		"no id":              {`{"name":"n"}`, "/results/0/placeId"},
+		"not an object":      {`"p"`, "/results/0"},
+		"null":               {`null`, "/results/0"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -18,11 +18,12 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/contracts/internal/render"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/worker"
 )
 
-// decoders are Decode for each type that has a schema.
+// decoders are the readers of each type that has a schema.
 var decoders = map[string]func([]byte) error{
-	"dead-letter":     func(data []byte) error { return check.Err(contracts.DecodeDeadLetter(data)) },
+	"dead-letter":     func(data []byte) error { return check.Err(worker.ParseDeadLetter(data)) },
 	"enrich-job":      decode[contracts.EnrichJob],
 	"enrich-request":  decode[contracts.EnrichRequest],
 	"enrich-response": decode[contracts.EnrichResponse],
@@ -191,12 +192,6 @@ var bad = map[string][]struct{ body, path string }{
 	"recipient": {
 		{`{"user_id":"u","recipient_type":"ADMIN","endpoints":{"push":{"phone":{"address":5}}}}`, "/endpoints/push/phone/address"},
 		{`{"user_id":"u","recipient_type":"ADMIN","endpoints":{"push":{"phone":{"address":"x","generation":-1}}}}`, "/endpoints/push/phone/generation"},
-	},
-	"dead-letter": {
-		{`{"id":1,"reason":"x","stream":"S","subject":"s","sequence":1}`, "/id"},
-		{`{"id":"i","reason":"x","stream":"S","subject":"s","sequence":0}`, "/sequence"},
-		{`{"id":"i","reason":"x","stream":"","subject":"s","sequence":1}`, "/stream"},
-		{`{"id":"i","reason":"x","stream":"S","subject":"s","sequence":1,"attempts":-1}`, "/attempts"},
 	},
 }
 

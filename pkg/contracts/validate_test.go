@@ -178,13 +178,3 @@ func TestOutcomes(t *testing.T) {
 		check.That(t, state.Final() == final, "%s: Final() is %v", state, !final)
 	}
 }
-
-func TestDeadLetterRefuses(t *testing.T) {
-	t.Parallel()
-	_, err := contracts.DecodeDeadLetter([]byte(`{"id":5,"attempts":-1,"deliveries":-1}`))
-	want := []string{"/id", "/reason", "/stream", "/subject", "/sequence", "/attempts", "/deliveries"}
-	got := paths(err)
-	check.That(t, slices.Equal(got, want), "got %v, want %v", got, want)
-	_, err = contracts.DecodeDeadLetter([]byte(`{"id":"i","reason":"exhausted","stream":"S","subject":"s","sequence":1,"payload":"eA==","payloadEncoding":"gzip"}`))
-	check.That(t, failsAt(err, "/payload"), "got %v, want a complaint about the payload", err)
-}

@@ -8,7 +8,6 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/metric"
-	"go.opentelemetry.io/otel/semconv/v1.43.0/messagingconv"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/expediter-io/expediter/pkg/worker"
@@ -23,21 +22,11 @@ type jobMetrics struct {
 	stuck               metric.Int64Counter
 	waiting             metric.Int64UpDownCounter
 
-	// The instruments of the semantic conventions.
-	consumed  messagingconv.ClientConsumedMessages
-	processed messagingconv.ProcessDuration
-
-	made *cache[kind, jobLabels]
+	made *cache[kind, labels]
 }
 
 func newJobMetrics(m *maker) jobMetrics {
-	consumed, err := messagingconv.NewClientConsumedMessages(m.meter)
-	m.errs = append(m.errs, err)
-	processed, err := messagingconv.NewProcessDuration(m.meter, seconds)
-	m.errs = append(m.errs, err)
 	return jobMetrics{
-		consumed: consumed, processed: processed,
-
 		attempts: m.counter("worker.job.attempts", "{attempt}", "Attempts at jobs that ended."),
 		age:      m.histogram("worker.job.age", "Time from a job being stored to its end."),
 		duration: m.histogram("worker.job.duration", "How long handlers ran."),
@@ -46,7 +35,7 @@ func newJobMetrics(m *maker) jobMetrics {
 		running:  m.upDown("worker.jobs.running", "{job}", "Handlers that run."),
 		stuck:    m.counter("worker.jobs.stuck", "{job}", "Handlers that ignored their ended context."),
 		waiting:  m.upDown("worker.jobs.waiting", "{job}", "Jobs that wait in a worker for a limit."),
-		made:     newCache[kind, jobLabels](),
+		made:     newCache[kind, labels](),
 	}
 }
 
@@ -61,23 +50,10 @@ func kindOf(info worker.Info) kind {
 	return kind{stream: info.Stream, consumer: info.Consumer, pattern: info.Pattern}
 }
 
-// jobLabels are the labels of a kind, for our metrics and for those of the semantic conventions.
-type jobLabels struct{ ours, standard labels }
-
 // labels returns the labels of a kind. They are made once, because sorting and hashing them costs more than counting.
-func (m *jobMetrics) labels(k kind) jobLabels {
+func (m *jobMetrics) labels(k kind) labels {
 	if made, ok := m.made.load(k); ok {
 		return made
-	}
-	standard := []attribute.KeyValue{
-		attribute.String("messaging.system", system), attribute.String("messaging.operation.name", "process"),
-		m.processed.AttrDestinationName(k.stream), m.processed.AttrConsumerGroupName(k.consumer), m.processed.AttrDestinationTemplate(k.pattern),
-	}
-	switch k.outcome {
-	case worker.OutcomeDead, worker.OutcomeFenced, worker.OutcomeRetried, worker.OutcomeUnknown:
-		standard = append(standard, m.processed.AttrErrorType(messagingconv.ErrorTypeAttr(k.outcome)))
-	case worker.OutcomeCancelled, worker.OutcomeCompleted, worker.OutcomeHandedBack, worker.OutcomeLimited, worker.OutcomePaused,
-		worker.OutcomeReplaced, worker.OutcomeSnoozed:
 	}
 	all := []attribute.KeyValue{
 		attribute.String("stream", k.stream), attribute.String("consumer", k.consumer), attribute.String("pattern", k.pattern),
@@ -85,7 +61,7 @@ func (m *jobMetrics) labels(k kind) jobLabels {
 	if k.outcome != "" {
 		all = append(all, attribute.String("outcome", string(k.outcome)))
 	}
-	made := jobLabels{ours: newLabels(all...), standard: newLabels(standard...)}
+	made := newLabels(all...)
 	m.made.store(k, made)
 	return made
 }
@@ -114,7 +90,7 @@ func (t *Telemetry) Hooks(cfg worker.Config) worker.Hooks {
 		},
 		Started: next.Started,
 		Stuck: func(h worker.StuckHandler) {
-			t.jobs.stuck.Add(ctx, 1, t.jobs.labels(kindOf(h.Info)).ours.add...)
+			t.jobs.stuck.Add(ctx, 1, t.jobs.labels(kindOf(h.Info)).add...)
 			if next.Stuck != nil {
 				next.Stuck(h)
 			}
@@ -124,7 +100,7 @@ func (t *Telemetry) Hooks(cfg worker.Config) worker.Hooks {
 			if waits {
 				change = 1
 			}
-			t.jobs.waiting.Add(ctx, change, t.jobs.labels(kindOf(info)).ours.add...)
+			t.jobs.waiting.Add(ctx, change, t.jobs.labels(kindOf(info)).add...)
 			if next.Waiting != nil {
 				next.Waiting(info, waits)
 			}
@@ -134,28 +110,26 @@ func (t *Telemetry) Hooks(cfg worker.Config) worker.Hooks {
 
 func (t *Telemetry) settled(ctx context.Context, s worker.Settlement) {
 	of := kindOf(s.Info)
-	all := t.jobs.labels(of).ours
+	all := t.jobs.labels(of)
 	of.outcome = s.Outcome
 	ended := t.jobs.labels(of)
-	t.jobs.attempts.Add(ctx, 1, ended.ours.add...)
-	t.jobs.consumed.Inst().Add(ctx, 1, ended.standard.add...)
+	t.jobs.attempts.Add(ctx, 1, ended.add...)
 	if s.Ran == 0 {
 		return // it never began
 	}
-	t.jobs.duration.Record(ctx, s.Ran.Seconds(), ended.ours.record...)
-	t.jobs.processed.Inst().Record(ctx, s.Ran.Seconds(), ended.standard.record...)
+	t.jobs.duration.Record(ctx, s.Ran.Seconds(), ended.record...)
 	if s.Deliveries == 1 {
 		t.jobs.wait.Record(ctx, max(s.Waited, 0).Seconds(), all.record...)
 	}
 	if s.Outcome == worker.OutcomeCompleted || s.Outcome == worker.OutcomeDead {
-		t.jobs.age.Record(ctx, max(s.Waited+s.Ran, 0).Seconds(), ended.ours.record...)
+		t.jobs.age.Record(ctx, max(s.Waited+s.Ran, 0).Seconds(), ended.record...)
 	}
 }
 
 // Middleware is a middleware for Config.Middleware of a worker: it makes a span for each attempt, and counts the
 // attempt as running meanwhile.
 func (t *Telemetry) Middleware(ctx context.Context, info worker.Info, header nats.Header, next func(context.Context) error) error {
-	all := t.jobs.labels(kindOf(info)).ours
+	all := t.jobs.labels(kindOf(info))
 	t.jobs.running.Add(ctx, 1, all.add...)
 	defer t.jobs.running.Add(ctx, -1, all.add...)
 

@@ -25,6 +25,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	_ "github.com/expediter-io/expediter/pkg/natsrun/natstest/fastelection" // in every server process
 	"github.com/expediter-io/expediter/pkg/service"
+	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
@@ -285,7 +286,7 @@ func (p *place) letters() []contracts.DeadLetter {
 		if err != nil {
 			continue
 		}
-		if letter, err := contracts.DecodeDeadLetter(msg.Data); err == nil && letter.Subject != "" {
+		if letter, err := worker.ParseDeadLetter(msg.Data); err == nil && letter.Subject != "" {
 			letters = append(letters, letter)
 		}
 	}

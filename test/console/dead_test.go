@@ -123,7 +123,7 @@ func TestAGroupIsReplayed(t *testing.T) {
 	const group = "/dead?signature=extract:+status+%23"
 	page := s.Get(group, http.StatusOK)
 	link := html.UnescapeString(regexp.MustCompile(`hx-get="([^"]*)"`).FindStringSubmatch(page)[1])
-	check.Says(t, s.Get(link, http.StatusOK), "6 → 5", "1 that the server refuses", "Nothing was done", "expediter dead replay", "--dry-run")
+	check.Says(t, s.Get(link, http.StatusOK), "6 → 5", "1 that the server refuses", "Nothing was done", "expediter dead replay")
 	check.Same(t, "letters", s.Messages(contracts.StreamDead), 7)
 
 	s.PutLetters(consoletest.Letter(9)) // after the page was made, so it is not meant
@@ -272,33 +272,47 @@ func TestOneLetter(t *testing.T) {
 	check.That(t, all[0].Outcome == audit.Failed && all[1].Action == "discard" && all[1].Target == `dead letters letters="3"`, "%+v", all)
 }
 
-// refused tries every action of a page as those who may not act.
-func refused(t *testing.T, actions ...string) {
-	t.Helper()
+// Viewers, keys that are bound to a user, callers without a key, pages of other sites and everybody in a read-only console do nothing.
+func TestActionsAreForOperators(t *testing.T) {
+	t.Parallel()
 	guard, secrets := consoletest.Keys(t)
 	s := consoletest.Start(t, func(c *console.Config) { c.Access = guard })
 	locked := consoletest.Serve(t, s.Server, s.Conn, s.JetStream, func(c *console.Config) { c.ReadOnly = true })
-	for _, action := range actions {
+	check.OK(t, check.Err(s.JetStream.Publish(t.Context(), "jobs.import.high.a", []byte(`{}`))))
+	key := func(name string) []string { return []string{"Authorization", "Bearer " + secrets[name]} }
+	for _, action := range []string{
+		"/dead/replay", "/dead/discard", "/dead/stop", "/dead/letter/replay", "/dead/letter/discard",
+		"/imports/cancel", "/imports/retry", "/jobs/IMPORT_JOBS/cancel", "/jobs/IMPORT_JOBS/run", "/keys/steal",
+		"/notifications/cancel", "/notifications/replay", "/schedules/remove", "/schedules/run",
+		"/workers/pause", "/workers/resume", "/workers/one/drain", "/workers/one/resume",
+	} {
+		form := url.Values{"job": {"1"}, "name": {"a"}, "typed": {"a"}}
 		for _, name := range []string{"viewer", "bound"} {
-			s.Post(action, url.Values{}, http.StatusForbidden, "Authorization", "Bearer "+secrets[name])
+			s.Post(action, form, http.StatusForbidden, key(name)...)
 		}
-		s.Post(action, url.Values{}, http.StatusUnauthorized)
-		_, body := s.Post(action, url.Values{}, http.StatusForbidden, "Authorization", "Bearer "+secrets["operator"], "Sec-Fetch-Site", "cross-site")
+		s.Post(action, form, http.StatusUnauthorized)
+		_, body := s.Post(action, form, http.StatusForbidden, append(key("operator"), "Sec-Fetch-Site", "cross-site")...)
 		check.Says(t, body, "another site")
-		_, body = locked.Post(action, url.Values{}, http.StatusForbidden)
+		_, body = locked.Post(action, form, http.StatusForbidden)
 		check.Says(t, body, "read-only")
 	}
 	check.Same(t, "records", len(records(t, s)), 0)
+	check.Same(t, "jobs", s.Messages(contracts.StreamImportJobs), 1)
+	for name, danger := range map[string]bool{"viewer": false, "operator": true} {
+		page := s.Get("/jobs/IMPORT_JOBS", http.StatusOK, key(name)...)
+		check.That(t, strings.Contains(page, `<button class="danger"`) == danger, "what %s sees: %s", name, page)
+	}
+	for _, path := range []string{"/", "/dead", "/jobs/IMPORT_JOBS"} {
+		s.Get(path, http.StatusForbidden, key("bound")...)
+	}
 }
 
-func TestDeadLettersAreForOperators(t *testing.T) {
+func TestAViewerSeesNoActions(t *testing.T) {
 	t.Parallel()
-	refused(t, "/dead/replay", "/dead/discard", "/dead/stop", "/dead/letter/replay", "/dead/letter/discard")
 	guard, secrets := consoletest.Keys(t)
 	s := consoletest.Start(t, func(c *console.Config) { c.Access = guard })
 	graveyard(s)
 	page := s.Get("/dead?signature=extract:+status+%23", http.StatusOK, "Authorization", "Bearer "+secrets["viewer"])
 	check.That(t, strings.Contains(page, "needs a key with the scope operate") && !strings.Contains(page, `method="post" action="/dead`) &&
 		!strings.Contains(page, "hunter2"), "a viewer sees: %s", page)
-	s.Get("/dead", http.StatusForbidden, "Authorization", "Bearer "+secrets["bound"])
 }

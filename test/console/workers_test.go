@@ -181,8 +181,3 @@ func TestASilentWorkerIsNotDrained(t *testing.T) {
 	last := records(t, s)[0]
 	check.That(t, last.Action == "drain" && last.Outcome != audit.Done, "%+v", last)
 }
-
-func TestWorkersAreForOperators(t *testing.T) {
-	t.Parallel()
-	refused(t, "/workers/pause", "/workers/resume", "/workers/one/drain", "/workers/one/resume")
-}

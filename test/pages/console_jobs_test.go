@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"net/url"
 	"regexp"
 	"strconv"
@@ -20,7 +19,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service/audit"
-	"github.com/expediter-io/expediter/pkg/service/console"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/step"
 	"github.com/expediter-io/expediter/test/internal/browser"
@@ -37,9 +35,9 @@ type jobs struct {
 
 const task = "tasks.חדשות"
 
-func startJobs(t *testing.T, mutate ...func(*console.Config)) *jobs {
+func startJobs(t *testing.T) *jobs {
 	t.Helper()
-	s := &jobs{Site: consoletest.Start(t, mutate...)}
+	s := &jobs{Site: consoletest.Start(t)}
 	check.OK(t, check.Err(s.JetStream.CreateStream(t.Context(), worker.StreamConfig("WORK", "tasks.>"))))
 	var err error
 	s.Client, err = worker.NewClient(s.JetStream, worker.ClientConfig{Stream: "WORK"})
@@ -258,30 +256,6 @@ func TestLocksAreShownAndStolen(t *testing.T) {
 	check.Same(t, "record", s.last(), "anyone steal lock nightly 1 done")
 	<-lease.Context().Done()
 	check.Is(t, context.Cause(lease.Context()), kvlock.ErrLost)
-}
-
-// Viewers, bound keys, pages of other sites and everybody in a read-only console do nothing.
-func TestWorkIsNotDoneForEverybody(t *testing.T) {
-	t.Parallel()
-	guard, secrets := consoletest.Keys(t)
-	s := startJobs(t, func(c *console.Config) { c.Access = guard })
-	closed := consoletest.Serve(t, s.Server, s.Conn, s.JetStream, func(c *console.Config) { c.ReadOnly = true })
-	key := func(name string) []string { return []string{"Authorization", "Bearer " + secrets[name]} }
-	check.That(t, !strings.Contains(s.Get("/jobs/WORK", 200, key("viewer")...), "<button class=\"danger\""), "a viewer sees actions")
-	s.Get("/jobs/WORK", 403, key("bound")...)
-	for path, form := range map[string]url.Values{
-		"/jobs/WORK/cancel": named(s.waiting), "/jobs/WORK/run": named(s.later), "/keys/steal": {"name": {"a"}, "typed": {"a"}},
-		"/schedules/run":    {"stream": {"WORK"}, "subject": {"tasks.report.sweep"}},
-		"/schedules/remove": {"stream": {"WORK"}, "subject": {"tasks.report.sweep"}, "typed": {"tasks.report.sweep"}},
-	} {
-		s.Post(path, form, http.StatusForbidden, key("viewer")...)
-		s.Post(path, form, http.StatusForbidden, key("bound")...)
-		s.Post(path, form, http.StatusForbidden, append(key("operator"), "Sec-Fetch-Site", "cross-site")...)
-		closed.Post(path, form, http.StatusForbidden)
-	}
-	all, err := audit.List(t.Context(), s.JetStream, 10)
-	check.That(t, err == nil && len(all) == 0, "records %v, %v", all, err)
-	check.Same(t, "the waiting", s.state(s.waiting), worker.StateQueued)
 }
 
 func TestJobsForEverybody(t *testing.T) {

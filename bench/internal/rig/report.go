@@ -156,7 +156,7 @@ func (r *Report) Table(title string, columns []Column, who []string, got Results
 	}
 	_ = w.Flush() //nolint:errcheck // into memory
 	if head == "" {
-		r.Note("")
+		r.text.WriteString("\n")
 	}
 }
 
@@ -186,7 +186,7 @@ func (m Machine) String() string {
 
 // compared are the libraries whose versions are reported, by the beginnings of their paths.
 var compared = []string{
-	"github.com/ThreeDotsLabs/watermill-nats", "github.com/go-redsync/redsync", "github.com/hibiken/asynq",
+	"github.com/go-redsync/redsync", "github.com/hibiken/asynq",
 	"github.com/jackc/pgx", "github.com/nats-io/nats-server", "github.com/nats-io/nats.go", "github.com/redis/rueidis",
 	"github.com/riverqueue/river", "go.etcd.io/etcd/client",
 }

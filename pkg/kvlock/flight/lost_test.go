@@ -1,9 +1,12 @@
 package flight_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -216,7 +219,7 @@ func TestDeposedLeaderIsNotBelieved(t *testing.T) {
 		runInBubble(t, name, func(t *testing.T, b *bed) {
 			p := natstest.NewProxy(t, b.Srv)
 			f, g := b.Flight(t, flight.Config{OpTimeout: 10 * time.Second}, p.Through()), b.Flight(t, flight.Config{})
-			deposed := testbed.AnswerAsBefore(p, 3)
+			deposed := answerAsBefore(p, 3)
 			c := begin(t, f, "k", flight.BeginOptions{Seen: before(t, f, g)})
 			deposed()
 			p.Hit(writes("k"), natstest.RefusedApplied, 1)
@@ -232,10 +235,50 @@ func TestAcknowledgementOfAnotherStream(t *testing.T) {
 	for _, answer := range []string{`{"stream":"OTHER","seq":99}`, `{}`, `{"stream":"KV_b"}`, `+OK`} {
 		inBubble(t, func(t *testing.T, b *bed) {
 			f, p := b.ProxiedFlight(t, flight.Config{})
-			testbed.AnswerWrites(p, "k", answer)
+			answerWrites(p, "k", answer)
 			c := begin(t, f, "k", flight.BeginOptions{})
 			last := b.Present(t, "k")
 			check.That(t, c.Token().Revision == last.Sequence, "%s: the token is %s, the key is at %d", answer, c.Token(), last.Sequence)
 		})
 	}
+}
+
+// answerAsBefore replaces the n answers of the leader after its first answer about keys by the first, as from a deposed leader that does
+// not know of it.
+func answerAsBefore(p *natstest.Proxy, n int) (start func()) {
+	asked := map[string]bool{}
+	var old []byte
+	var started atomic.Bool
+	p.Change(func(f natstest.Frame) []byte {
+		if f.FromClient && strings.HasPrefix(f.Subject, "$JS.API.STREAM.MSG.GET.") {
+			asked[f.Reply] = true
+		}
+		if f.FromClient || !asked[f.Subject] {
+			return nil
+		}
+		if old == nil {
+			old = bytes.Clone(f.Payload())
+		}
+		if !started.Load() || n == 0 {
+			return nil
+		}
+		n--
+		return f.With(old, 0)
+	})
+	return func() { started.Store(true) }
+}
+
+// answerWrites replaces the first answer to a write of key.
+func answerWrites(p *natstest.Proxy, key, text string) {
+	reply := ""
+	p.Change(func(f natstest.Frame) []byte {
+		switch {
+		case testbed.IsWrite(f, key) && reply == "":
+			reply = f.Reply
+		case !f.FromClient && f.Subject == reply:
+			reply = "done"
+			return f.With([]byte(text), 0)
+		}
+		return nil
+	})
 }

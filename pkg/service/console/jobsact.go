@@ -72,7 +72,7 @@ func (c *Console) showSelection(r *request) error {
 			}
 		}
 		most = max(most, can.Count)
-		can.Line = q.command(a.Verb, "--all", "--count", strconv.Itoa(can.Count))
+		can.Line = q.command(a.Verb, "--all", "--yes")
 		can.Words = fmt.Sprintf("%s can be %s.", counted(can.Count, "job"), a.Past)
 		next.Set(a.Verb, strconv.Itoa(can.Count))
 		p.Actions = append(p.Actions, can)

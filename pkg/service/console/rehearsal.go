@@ -61,7 +61,7 @@ func (c *Console) showRehearsal(r *request) error {
 	}
 	p.Of = p.Done + p.Skipped + p.Failed
 	p.Partial = err != nil || p.Of == rehearsed
-	r.Command = deadCommand(actionReplay, d.Account, d.Filter, "--dry-run")
+	r.Command = deadCommand(actionReplay, d.Account, d.Filter)
 	return r.render("deadrehearsal", "Dry run", p)
 }
 

@@ -4,11 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"net"
-	"net/http"
-	"net/url"
 	"os"
 	"path"
 	"regexp"
@@ -22,87 +18,66 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
 )
 
-// recordings are the calls of a Recorder by their path.
+// recordings are the calls of a Recorder by name.
 var recordings = map[string]func(r Recorder, ctx context.Context, jobID string) error{
 	"reach":       Recorder.Reach,
 	"record":      Recorder.Record,
 	"record-once": Recorder.RecordOnce,
 }
 
-// listen offers a recorder to other processes until closed is called, and returns its address.
-func listen(ctx context.Context, r Recorder) (address string, closed func(), err error) {
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", nil, fmt.Errorf("offer the recorder: %w", err)
-	}
-	mux := http.NewServeMux()
-	for name, call := range recordings {
-		mux.HandleFunc("POST /"+name, func(w http.ResponseWriter, req *http.Request) {
-			if err := call(r, req.Context(), req.URL.Query().Get("job")); err != nil {
-				http.Error(w, err.Error(), http.StatusConflict)
-			}
+// recorderSubject precedes the names of recordings: the suite answers other processes on the server of their jobs.
+const recorderSubject = "_WORKERTEST."
+
+// offer makes the recorder available to other processes.
+func (s *stage) offer() error {
+	for name, record := range recordings {
+		_, err := s.js.Conn().Subscribe(recorderSubject+name, func(msg *nats.Msg) {
+			go func() { // the suite may hold the call
+				var text string
+				if err := record(s.recorder, s.ctx, string(msg.Data)); err != nil {
+					text = err.Error()
+				}
+				_ = msg.Respond([]byte(text)) //nolint:errcheck // the caller was killed, or the test is over
+			}()
 		})
+		if err != nil {
+			return fmt.Errorf("offer the recorder: %w", err)
+		}
 	}
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = server.Serve(l) //nolint:errcheck // it is closed
-	}()
-	return "http://" + l.Addr().String(), func() {
-		_ = server.Close() //nolint:errcheck // nobody is left to tell
-		<-done
-	}, nil
+	return s.js.Conn().Flush() //nolint:wrapcheck // of the test's own connection
 }
 
 // remote is a recorder in another process.
-type remote struct {
-	address string
-	client  *http.Client
-}
-
-func newRemote(address string) *remote {
-	return &remote{address: address, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}}}
-}
+type remote struct{ nc *nats.Conn }
 
 // Record implements Recorder.
-func (r *remote) Record(ctx context.Context, jobID string) error { return r.call(ctx, "record", jobID) }
+func (r remote) Record(ctx context.Context, jobID string) error { return r.call(ctx, "record", jobID) }
 
 // RecordOnce implements Recorder.
-func (r *remote) RecordOnce(ctx context.Context, jobID string) error {
+func (r remote) RecordOnce(ctx context.Context, jobID string) error {
 	return r.call(ctx, "record-once", jobID)
 }
 
 // Reach implements Recorder.
-func (r *remote) Reach(ctx context.Context, jobID string) error { return r.call(ctx, "reach", jobID) }
+func (r remote) Reach(ctx context.Context, jobID string) error { return r.call(ctx, "reach", jobID) }
 
-func (r *remote) call(ctx context.Context, method, jobID string) error {
-	to := r.address + "/" + method + "?job=" + url.QueryEscape(jobID)
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, to, http.NoBody) //nolint:gosec // the suite has said where
-	if err != nil {
-		return fmt.Errorf("workertest: %w", err)
-	}
-	resp, err := r.client.Do(req) //nolint:gosec // the suite has said where
-	if err != nil {
+func (r remote) call(ctx context.Context, method, jobID string) error {
+	answer, err := r.nc.RequestWithContext(ctx, recorderSubject+method, []byte(jobID))
+	switch {
+	case err != nil:
 		return fmt.Errorf("workertest: the recorder does not answer: %w", err)
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil || resp.StatusCode == http.StatusOK {
-		return err //nolint:wrapcheck // nil, as a rule
-	}
-	if strings.HasPrefix(string(text), ErrRefused.Error()) {
+	case len(answer.Data) == 0:
+		return nil
+	case strings.HasPrefix(string(answer.Data), ErrRefused.Error()):
 		return fmt.Errorf("%w: %s", ErrRefused, jobID)
 	}
-	return errors.New(strings.TrimSpace(string(text)))
+	return errors.New(string(answer.Data))
 }
 
 // task is the input of a service in a process of its own.
 type task struct {
-	AckWait  time.Duration
-	NATS     string
-	Recorder string
+	AckWait time.Duration
+	NATS    string
 }
 
 // role returns the role of the services of a test: the name of the test without that of the scenario.
@@ -125,28 +100,19 @@ func serveIfChild(t *testing.T, suite Suite) {
 			return fmt.Errorf("connect to %s: %w", is.NATS, err)
 		}
 		return suite.Service(ctx, Env{
-			AckWait: is.AckWait, JS: js, Recorder: newRemote(is.Recorder),
+			AckWait: is.AckWait, JS: js, Recorder: remote{nc},
 			Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		})
 	})
 }
 
-// offer makes the recorder available to other processes.
-func (s *stage) offer() (address string, err error) {
-	address, closed, err := listen(s.ctx, s.recorder)
-	if err == nil {
-		s.clears = append(s.clears, closed)
-	}
-	return address, err
-}
-
 // spawn starts the service in a process of its own.
-func (s *stage) spawn(recorder string) (*child.Process, error) {
+func (s *stage) spawn() (*child.Process, error) {
 	only := strings.Split(s.role, "/")
 	for i, part := range only {
 		only[i] = "^" + regexp.QuoteMeta(part) + "$"
 	}
-	p, err := child.Start(s.t.Output(), s.role, task{AckWait: s.ackWait, NATS: s.srv.URL(), Recorder: recorder},
+	p, err := child.Start(s.t.Output(), s.role, task{AckWait: s.ackWait, NATS: s.srv.URL()},
 		"-test.run="+strings.Join(only, "/"), "-test.count=1")
 	if err != nil {
 		return nil, fmt.Errorf("start the service: %w", err)

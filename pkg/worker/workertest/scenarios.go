@@ -167,17 +167,13 @@ func clockJump(s *stage) error {
 }
 
 func killedProcess(s *stage) error {
-	recorder, err := s.offer()
-	if err != nil {
-		return err
-	}
 	jobs := s.jobs(0, s.suite.Jobs)
-	if err := s.publish(jobs...); err != nil {
+	if err := errors.Join(s.offer(), s.publish(jobs...)); err != nil {
 		return err
 	}
 	for _, at := range []moment{beforeEffect, afterEffect} {
 		held := s.recorder.hold(1, at)
-		p, err := s.spawn(recorder)
+		p, err := s.spawn()
 		if err != nil {
 			return err
 		}
@@ -188,7 +184,7 @@ func killedProcess(s *stage) error {
 			return err
 		}
 	}
-	p, err := s.spawn(recorder)
+	p, err := s.spawn()
 	if err != nil {
 		return err
 	}
@@ -196,20 +192,19 @@ func killedProcess(s *stage) error {
 	if err := errors.Join(s.publish(more...), s.worked(s.suite.Jobs+minJobs), p.Kill()); err != nil { // in full flow
 		return err
 	}
-	if p, err = s.spawn(recorder); err != nil {
+	if p, err = s.spawn(); err != nil {
 		return err
 	}
 	return errors.Join(s.finish(append(jobs, more...)...), p.Stop())
 }
 
 func pausedProcess(s *stage) error {
-	recorder, err := s.offer()
-	if err != nil {
+	if err := s.offer(); err != nil {
 		return err
 	}
 	jobs := s.jobs(0, s.suite.Jobs)
 	held := s.recorder.hold(1, beforeEffect)
-	paused, err := s.spawn(recorder)
+	paused, err := s.spawn()
 	if err == nil {
 		err = s.publish(jobs...)
 	}
@@ -222,7 +217,7 @@ func pausedProcess(s *stage) error {
 	if err = paused.Pause(true); errors.Is(err, errors.ErrUnsupported) {
 		s.t.Skip(err)
 	}
-	successor, failed := s.spawn(recorder)
+	successor, failed := s.spawn()
 	if err := errors.Join(err, failed); err != nil {
 		return err
 	}

@@ -25,9 +25,6 @@ package caption
 
 import (
 	"cmp"
-	"errors"
-	"fmt"
-	"io"
 	"strconv"
 	"time"
 )
@@ -84,80 +81,55 @@ type Track struct {
 	Truncated bool
 }
 
-// Parse reads captions from r to its end, or until a limit of opts is reached. The error is a [*FormatError] when the input
-// has another format, an error about opts, or the error of r.
+// Parse reads captions up to the limits of opts. The error is a [*FormatError] when the text has another format, or an error
+// about opts.
 //
 // A limit is no error: the cues read so far are returned with Truncated set.
-func Parse(r io.Reader, opts Options) (Track, error) {
+func Parse(text []byte, opts Options) (Track, error) {
 	opts = opts.withDefaults()
-	if err := opts.validate(); err != nil {
-		return Track{}, err
-	}
-	in, track := newLines(r, opts), Track{Timed: true}
-	next, err := open(in, &track, opts)
-	if err == nil {
-		err = track.read(in, next, opts)
-	}
+	in := newLines(text, opts)
+	format, err := detect(in.rest[:min(len(in.rest), headSize)], opts)
 	if err != nil {
 		return Track{}, err
 	}
+	track := Track{Format: format, Timed: true}
+	track.read(in, open(in, &track))
 	track.Cuts, track.Truncated = in.cuts, len(in.cuts) > 0
 	return track, nil
 }
 
-// cueReader returns the next cue of a format, and io.EOF after the last one.
-type cueReader func() (Cue, error)
-
-// open determines the format, unless it is given, and checks it.
-func open(in *lines, track *Track, opts Options) (cueReader, error) {
-	head := in.head()
-	if in.err != nil && !errors.Is(in.err, io.EOF) {
-		return nil, fmt.Errorf("reading the start: %w", in.err)
-	}
-	format, err := detect(head, opts)
-	if err != nil {
-		return nil, err
-	}
-	track.Format = format
-	switch format {
+// open returns the reader of a track's format. It returns the next cue, and false after the last one.
+func open(in *lines, track *Track) (next func() (Cue, bool)) {
+	cue := unfinished{in: in}
+	switch track.Format {
 	case FormatWebVTT:
-		w := webVTT{in: in, maxCue: opts.MaxCueBytes, track: track}
-		return w.next, ignoreEOF(w.start())
+		w := webVTT{unfinished: cue, track: track}
+		w.start()
+		return w.next
 	case FormatSRT:
-		s := subRip{in: in, maxCue: opts.MaxCueBytes, track: track}
-		return s.next, nil
+		s := subRip{unfinished: cue, track: track}
+		return s.next
 	case FormatAuto, FormatText:
 	}
 	track.Timed = false // until a line has a stamp
-	p := plainText{in: in, maxCue: opts.MaxCueBytes, track: track}
-	return p.next, nil
+	p := plainText{unfinished: cue, track: track}
+	return p.next
 }
 
 // read reads the cues up to the limits.
-func (t *Track) read(in *lines, next cueReader, opts Options) error {
+func (t *Track) read(in *lines, next func() (Cue, bool)) {
 	text := int64(0)
-	for {
-		cue, err := next()
-		if err != nil {
-			return ignoreEOF(err)
+	for cue, ok := next(); ok; cue, ok = next() {
+		if len(t.Cues) == in.limits.MaxCues {
+			in.cut("MaxCues", int64(in.limits.MaxCues), cue.Line)
+			return
 		}
-		if len(t.Cues) == opts.MaxCues {
-			in.cut("MaxCues", int64(opts.MaxCues), cue.Line)
-			return nil
-		}
-		if text += int64(len(cue.ID) + len(cue.Text)); text > opts.MaxTextBytes {
-			in.cut("MaxTextBytes", opts.MaxTextBytes, cue.Line)
-			return nil
+		if text += int64(len(cue.ID) + len(cue.Text)); text > in.limits.MaxTextBytes {
+			in.cut("MaxTextBytes", in.limits.MaxTextBytes, cue.Line)
+			return
 		}
 		t.Cues = append(t.Cues, cue)
 	}
-}
-
-func ignoreEOF(err error) error {
-	if errors.Is(err, io.EOF) {
-		return nil
-	}
-	return err
 }
 
 // The defaults of the limits in Options.
@@ -172,12 +144,12 @@ const (
 	DefaultMaxTextBytes = 32 << 20
 )
 
-// Options sets the format and the limits of reading. The zero value reads any format with the default limits.
+// Options sets the format and the limits of reading, none of which is negative. The zero value reads any format with the default limits.
 type Options struct {
 	// Format is the format of the input. Defaults to FormatAuto, which looks at the content.
 	Format Format
 
-	// MaxBytes is the number of bytes of the input that are read. Defaults to DefaultMaxBytes.
+	// MaxBytes is the number of bytes of the text that are read. Defaults to DefaultMaxBytes.
 	MaxBytes int64
 
 	// MaxCueBytes is the number of bytes that are kept of one cue, and of one line. Defaults to DefaultMaxCueBytes.
@@ -201,28 +173,6 @@ func (o Options) withDefaults() Options {
 	o.MaxCues = cmp.Or(o.MaxCues, DefaultMaxCues)
 	o.MaxTextBytes = cmp.Or(o.MaxTextBytes, DefaultMaxTextBytes)
 	return o
-}
-
-// validate reports everything that is wrong at once. It expects the defaults to be set.
-func (o Options) validate() error {
-	var errs []error
-	if _, err := ParseFormat(string(o.Format)); err != nil {
-		errs = append(errs, fmt.Errorf("option Format: %w", err))
-	}
-	for _, limit := range []struct {
-		name  string
-		value int64
-	}{
-		{"MaxBytes", o.MaxBytes},
-		{"MaxCueBytes", int64(o.MaxCueBytes)},
-		{"MaxCues", int64(o.MaxCues)},
-		{"MaxTextBytes", o.MaxTextBytes},
-	} {
-		if limit.value < 1 {
-			errs = append(errs, fmt.Errorf("option %s is %d: want 1 or more, or 0 for the default", limit.name, limit.value))
-		}
-	}
-	return errors.Join(errs...)
 }
 
 // FormatError is returned when the input is not of the format that was asked for, or of none that can be read.

@@ -3,7 +3,6 @@ package caption
 import (
 	"bytes"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -27,8 +26,9 @@ func detect(head []byte, opts Options) (Format, error) {
 			Want: want, Found: found(head), Hint: "an SRT file has a line such as 00:00:01,000 --> 00:00:02,500 near its start",
 		}
 	case FormatAuto:
+		return find(head, opts.Timed)
 	}
-	return find(head, opts.Timed)
+	return "", fmt.Errorf("format %q: want one of %s", opts.Format, strings.Join(Formats(), ", "))
 }
 
 // find determines the format by the content.
@@ -197,12 +197,4 @@ const (
 // Formats returns the names of all formats, FormatAuto first.
 func Formats() []string {
 	return []string{string(FormatAuto), string(FormatSRT), string(FormatText), string(FormatWebVTT)}
-}
-
-// ParseFormat returns the format of the name, upper or lower case. The error lists the names.
-func ParseFormat(name string) (Format, error) {
-	if lower := strings.ToLower(name); slices.Contains(Formats(), lower) {
-		return Format(lower), nil
-	}
-	return "", fmt.Errorf("format %q: want one of %s", name, strings.Join(Formats(), ", "))
 }

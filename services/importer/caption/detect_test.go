@@ -6,7 +6,6 @@ import (
 	"html"
 	"strings"
 	"testing"
-	"testing/iotest"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -31,7 +30,7 @@ func TestDetect(t *testing.T) {
 		"a\x00b cannot be helped":                   FormatText,
 		"[1.5s] not a stamp":                        FormatText,
 	} {
-		track, err := Parse(strings.NewReader(input), Options{})
+		track, err := Parse([]byte(input), Options{})
 		check.That(t, err == nil && track.Format == want, "%q: format %q, error %v; want %s", input, track.Format, err, want)
 	}
 }
@@ -70,7 +69,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		strings.Repeat("\x01\x02\xff", 3000):    "not captions: found binary data" + itself,
 		"WEBVTT" + strings.Repeat("\u05d0", 60): `not captions: found "WEBVTT` + strings.Repeat(`\u05d0`, 17) + `"...` + first,
 	} {
-		_, err := Parse(strings.NewReader(input), Options{})
+		_, err := Parse([]byte(input), Options{})
 		wrong, ok := errors.AsType[*FormatError](err)
 		if !ok || wrong.Want != FormatAuto {
 			t.Errorf("%q: error %v", input, err)
@@ -79,7 +78,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		diff := cmp.Diff(want, err.Error())
 		check.That(t, diff == "", "%q (-want +got):\n%s", input, diff)
 	}
-	_, err := Parse(strings.NewReader("garbage"), Options{Format: FormatWebVTT})
+	_, err := Parse([]byte("garbage"), Options{Format: FormatWebVTT})
 	want := `not a WebVTT file: found "garbage"; a WebVTT file begins with the line "WEBVTT"`
 	check.That(t, err != nil && err.Error() == want, "got %v, want %s", err, want)
 }
@@ -89,7 +88,7 @@ func TestTextWithoutTimesIsRefused(t *testing.T) {
 	for input, want := range map[string]Format{
 		"WEBVTT": FormatWebVTT, "[0.00s] a": FormatText, "1\n00:00:00,000 --> 00:00:01,000\na": FormatSRT, "garbage": "", "1\n2\n3": "",
 	} {
-		track, err := Parse(strings.NewReader(input), Options{Timed: true})
+		track, err := Parse([]byte(input), Options{Timed: true})
 		_, refused := errors.AsType[*FormatError](err)
 		check.That(t, refused == (want == "") && track.Format == want, "%q: format %q, error %v; want %q", input, track.Format, err, want)
 	}
@@ -98,34 +97,9 @@ func TestTextWithoutTimesIsRefused(t *testing.T) {
 func TestTextIsAnything(t *testing.T) {
 	t.Parallel()
 	for _, input := range []string{"", "\n\n", "<html>", "\x00\x01\x02", "WEBVTT\n\nx"} {
-		track, err := Parse(strings.NewReader(input), Options{Format: FormatText})
+		track, err := Parse([]byte(input), Options{Format: FormatText})
 		check.That(t, err == nil && track.Format == FormatText, "%q: format %q, error %v", input, track.Format, err)
 	}
-}
-
-func TestReadersFail(t *testing.T) {
-	t.Parallel()
-	broken := errors.New("broken")
-	for _, text := range []string{"", "WEBVTT\n\n" + at01 + "\ntext\n", "1\n00:00:00,000 --> 00:00:01,000\na\n", "a\nb\n", "[0.00s] a\n", strings.Repeat("a\n", 5000)} {
-		track, err := Parse(iotest.DataErrReader(&failing{text: text, err: broken}), Options{})
-		check.That(t, errors.Is(err, broken) && track.Cues == nil, "%.20q: %d cues, error %v", text, len(track.Cues), err)
-	}
-	check.Failsf(t, check.Err(Parse(iotest.ErrReader(nil), Options{})), "a reader that returns nothing for ever: no error")
-}
-
-// failing is a reader that ends with an error.
-type failing struct {
-	text string
-	err  error
-}
-
-func (f *failing) Read(p []byte) (int, error) {
-	if f.text == "" {
-		return 0, f.err
-	}
-	n := copy(p, f.text)
-	f.text = f.text[n:]
-	return n, nil
 }
 
 // TestPlainWebVTT has a case for each state of the tokenizer.

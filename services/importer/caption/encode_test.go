@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -38,7 +39,7 @@ lost
 
 func sample(t testing.TB) Track {
 	t.Helper()
-	return check.Must(Parse(strings.NewReader(sampleVTT), Options{}))(t)
+	return check.Must(Parse([]byte(sampleVTT), Options{}))(t)
 }
 
 func TestEncoders(t *testing.T) {
@@ -49,21 +50,13 @@ func TestEncoders(t *testing.T) {
 	check.OK(t, errors.Join(transcript.WriteText(&text), transcript.WriteSegments(&segments), track.WriteJSON(&all, transcript)))
 	wantText := "[0.00s] Hello & welcome\n[5.50s] First, we need 2 cups \"flour\"\n"
 	check.Equal(t, wantText, text.String())
-	wantSegments := `[
-{"start":0,"dur":5.5,"text":"Hello & welcome"}
-,{"start":5.5,"dur":4.5,"text":"First, we need 2 cups \"flour\""}
-]
-`
-	check.Equal(t, wantSegments, segments.String())
-	wantAll := `{"format":"webvtt","kind":"captions","language":"en","timed":true,"truncated":false,"skipped":1,
-"cues": [
-{"id":"intro","start":0,"end":5.5,"text":"Hello &amp; <b>welcome</b>","plain":"Hello & welcome"}
-,{"id":"","start":5.5,"end":10,"text":"First, we need\n2 cups \"flour\"","plain":"First, we need 2 cups \"flour\""}
-,{"id":"","start":3612.345,"end":3613,"text":"[Music]","plain":"[Music]"}
-],
-"segments": ` + strings.TrimSuffix(wantSegments, "\n") + "}\n"
+	wantSegments := `[{"start":0,"dur":5.5,"text":"Hello & welcome"},{"start":5.5,"dur":4.5,"text":"First, we need 2 cups \"flour\""}]`
+	check.Equal(t, wantSegments+"\n", segments.String())
+	wantAll := `{"format":"webvtt","kind":"captions","language":"en","timed":true,"truncated":false,"skipped":1,"cues":[` +
+		`{"id":"intro","start":0,"end":5.5,"text":"Hello &amp; <b>welcome</b>","plain":"Hello & welcome"},` +
+		`{"id":"","start":5.5,"end":10,"text":"First, we need\n2 cups \"flour\"","plain":"First, we need 2 cups \"flour\""},` +
+		`{"id":"","start":3612.345,"end":3613,"text":"[Music]","plain":"[Music]"}],"segments":` + wantSegments + "}\n"
 	check.Equal(t, wantAll, all.String())
-	check.That(t, json.Valid(all.Bytes()) && json.Valid(segments.Bytes()), "not JSON")
 	var again []Segment
 	check.OK(t, json.Unmarshal(segments.Bytes(), &again))
 	check.Equal(t, transcript.Segments, again)
@@ -85,12 +78,12 @@ func TestTranscriptJSON(t *testing.T) {
 
 func TestNothing(t *testing.T) {
 	t.Parallel()
-	track := check.Must(Parse(strings.NewReader("WEBVTT"), Options{}))(t)
+	track := check.Must(Parse([]byte("WEBVTT"), Options{}))(t)
 	transcript := track.Transcript()
 	var text, segments, all bytes.Buffer
 	check.OK(t, errors.Join(transcript.WriteText(&text), transcript.WriteSegments(&segments), track.WriteJSON(&all, transcript)))
-	want := `{"format":"webvtt","timed":true,"truncated":false,"skipped":0,` + "\n\"cues\": [\n],\n\"segments\": [\n]}\n"
-	check.That(t, text.String() == "" && segments.String() == "[\n]\n" && all.String() == want, "got %q, %q, %q", &text, &segments, &all)
+	want := `{"format":"webvtt","timed":true,"truncated":false,"skipped":0,"cues":[],"segments":[]}` + "\n"
+	check.That(t, text.String() == "" && segments.String() == "[]\n" && all.String() == want, "got %q, %q, %q", &text, &segments, &all)
 }
 
 func TestStampsAreRounded(t *testing.T) {
@@ -119,7 +112,7 @@ func TestTextIsReadAgain(t *testing.T) {
 		"[0.00s] [1.00s] a &amp; <b>":                   "[0.00s] [1.00s] a &amp; <b>\n",
 	} {
 		for range 2 {
-			track, err := Parse(strings.NewReader(input), Options{})
+			track, err := Parse([]byte(input), Options{})
 			check.Require(t, err == nil, "%q: %v", input, err)
 			var text bytes.Buffer
 			check.OK(t, track.Transcript().WriteText(&text))
@@ -132,34 +125,12 @@ func TestTextIsReadAgain(t *testing.T) {
 
 func TestWritersFail(t *testing.T) {
 	t.Parallel()
-	track := sample(t)
-	for range 600 { // more than a buffer
-		track.Cues = append(track.Cues, track.Cues[0])
+	track, broken := sample(t), errors.New("broken")
+	read, write := io.Pipe()
+	check.OK(t, read.CloseWithError(broken))
+	for _, err := range []error{track.Transcript().WriteText(write), track.WriteJSON(write, track.Transcript())} {
+		check.Is(t, err, broken)
 	}
-	transcript := track.Transcript()
-	for size := range 60 {
-		for name, write := range map[string]func(w *full) error{
-			"text":     func(w *full) error { return transcript.WriteText(w) },
-			"segments": func(w *full) error { return transcript.WriteSegments(w) },
-			"json":     func(w *full) error { return track.WriteJSON(w, transcript) },
-		} {
-			err := write(&full{room: 1000 * size})
-			check.That(t, (err == nil || errors.Is(err, errFull)) && (err != nil || size >= 10), "%s into %d bytes: %v", name, 1000*size, err)
-		}
-	}
-}
-
-var errFull = errors.New("full")
-
-// full is a writer that takes so many bytes.
-type full struct{ room int }
-
-func (f *full) Write(p []byte) (int, error) {
-	if len(p) > f.room {
-		return 0, errFull
-	}
-	f.room -= len(p)
-	return len(p), nil
 }
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -221,9 +192,7 @@ func TestPublicFiles(t *testing.T) {
 
 func parseFile(t testing.TB, name string, opts Options) Track {
 	t.Helper()
-	file := check.Must(os.Open(name))(t)
-	defer file.Close()
-	track, err := Parse(file, opts)
+	track, err := Parse(check.Must(os.ReadFile(name))(t), opts)
 	check.Require(t, err == nil, "%s: %v", name, err)
 	return track
 }
@@ -239,9 +208,7 @@ func TestPublicFilesWithoutExpectations(t *testing.T) {
 		"file-layout/webvtt-with-bom": true, "file-layout/header-no-new-line": true, "cue-times/left-tab": true,
 		"cue-times/missing-spaces-between-separator": true, "cue-times/separator-tab": true,
 	} {
-		file := check.Must(os.Open(filepath.Join(folder, name+".vtt")))(t)
-		track, err := Parse(file, Options{})
-		file.Close()
+		track, err := Parse(check.Must(os.ReadFile(filepath.Join(folder, name+".vtt")))(t), Options{})
 		_, isFormat := errors.AsType[*FormatError](err)
 		check.That(t, !good || err == nil && len(track.Cues) == 1, "%s: %d cues, %v", name, len(track.Cues), err)
 		check.That(t, good || isFormat || track.Format == FormatText && name == "file-layout/garbage-signature",

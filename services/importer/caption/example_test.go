@@ -3,7 +3,6 @@ package caption_test
 import (
 	"fmt"
 	"os"
-	"strings"
 
 	"github.com/expediter-io/expediter/services/importer/caption"
 )
@@ -26,7 +25,7 @@ add<00:00:03.500><c> salt</c><00:00:04.000><c> &amp;</c><00:00:04.500><c> pepper
 `
 
 func Example() {
-	track, err := caption.Parse(strings.NewReader(rolling), caption.Options{})
+	track, err := caption.Parse([]byte(rolling), caption.Options{})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -42,7 +41,7 @@ func Example() {
 }
 
 func ExampleTranscript_WriteSegments() {
-	track, err := caption.Parse(strings.NewReader(rolling), caption.Options{})
+	track, err := caption.Parse([]byte(rolling), caption.Options{})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -51,14 +50,11 @@ func ExampleTranscript_WriteSegments() {
 		fmt.Println(err)
 	}
 	// Output:
-	// [
-	// {"start":0,"dur":3,"text":"crack two eggs"}
-	// ,{"start":3,"dur":2,"text":"add salt & pepper"}
-	// ]
+	// [{"start":0,"dur":3,"text":"crack two eggs"},{"start":3,"dur":2,"text":"add salt & pepper"}]
 }
 
 func ExampleFormatError() {
-	_, err := caption.Parse(strings.NewReader("<!doctype html><title>Sign in</title>"), caption.Options{})
+	_, err := caption.Parse([]byte("<!doctype html><title>Sign in</title>"), caption.Options{})
 	fmt.Println(err)
 	// Output:
 	// not captions: found an HTML page; give the caption file itself, as UTF-8

@@ -2,10 +2,9 @@ package caption
 
 import (
 	"bytes"
-	"fmt"
 	"html"
-	"io"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,174 +13,99 @@ import (
 	"golang.org/x/text/encoding/unicode"
 )
 
-const (
-	// readSize is the number of bytes read at a time.
-	readSize = 64 << 10
-	// headSize is the number of bytes of the input that decide the format.
-	headSize = 4 << 10
-	// maxEmptyReads is the number of times that a reader may return nothing before reading fails.
-	maxEmptyReads = 100
-)
+// headSize is the number of bytes of the input that decide the format.
+const headSize = 4 << 10
 
-// lines splits the input at CR, LF and CRLF. It returns each line as WebVTT requires: valid UTF-8 with U+FFFD in place
-// of NUL. A line is valid until the next call.
+// lines splits a text at CR, LF and CRLF. It returns each line as WebVTT requires: valid UTF-8 with U+FFFD in place of NUL.
 type lines struct {
-	buf      []byte // buf[lo:hi] has the bytes that were read and not consumed
-	carried  []byte // the start of a line that began in an earlier buffer
-	cuts     []Cut
-	current  []byte // the line returned last
-	err      error  // the error with which the reader ended, or io.EOF
-	hi, lo   int
-	maxBytes int64
-	maxLine  int
-	number   int  // of the current line, from 1
-	over     bool // there is more than maxBytes
-	read     int64
-	repeat   bool // the current line is to be returned once more
-	short    bool // the current line was cut
-	skipLF   bool // the line before ended with CR
-	source   io.Reader
-	work     int // bytes looked at, for the tests
+	cuts    []Cut
+	current []byte // the line returned last
+	limits  Options
+	number  int    // of the current line, from 1
+	over    bool   // there is more than MaxBytes
+	repeat  bool   // the current line is to be returned again
+	rest    []byte // the text after the current line
+	short   bool   // the current line was cut
 }
 
-func newLines(r io.Reader, opts Options) *lines {
-	return &lines{buf: make([]byte, readSize), maxBytes: opts.MaxBytes, maxLine: opts.MaxCueBytes, source: r}
+// newLines skips the byte order mark.
+func newLines(text []byte, opts Options) *lines {
+	l := &lines{limits: opts, over: int64(len(text)) > opts.MaxBytes}
+	l.rest = bytes.TrimPrefix(text[:min(int64(len(text)), opts.MaxBytes)], []byte(byteOrderMark))
+	return l
 }
 
-// head returns the start of the input, without the byte order mark, before the first line is read. It blocks until enough
-// was read.
-func (l *lines) head() []byte {
-	for l.hi-l.lo < headSize && l.err == nil {
-		l.fill()
-	}
-	if bytes.HasPrefix(l.buf[l.lo:l.hi], []byte(byteOrderMark)) {
-		l.lo += len(byteOrderMark)
-	}
-	return l.buf[l.lo:min(l.hi, l.lo+headSize)]
-}
-
-// next returns the next line, without its end. At the end of the input the error is io.EOF.
-func (l *lines) next() ([]byte, error) {
+// next returns the next line without its end, and false after the last line.
+func (l *lines) next() (line []byte, ok bool) {
 	if l.repeat {
 		l.repeat = false
-		return l.current, nil
+		return l.current, true
 	}
-	l.carried = l.carried[:0]
 	l.number++
-	began, cut := false, false
-	for {
-		if l.lo == l.hi {
-			l.fill()
-			if l.lo == l.hi {
-				return l.last(began, cut)
-			}
-		}
-		if l.skipLF {
-			l.skipLF = false
-			if l.buf[l.lo] == '\n' {
-				l.lo++
-				continue
-			}
-		}
-		piece, ended := l.piece()
-		began = true
-		if ended && len(l.carried) == 0 && len(piece) <= l.maxLine {
-			return l.done(piece, false), nil
-		}
-		if room := l.maxLine - len(l.carried); len(piece) > room {
-			piece, cut = piece[:room], true
-		}
-		l.carried = append(l.carried, piece...)
-		if ended {
-			return l.done(l.carried, cut), nil
-		}
+	end := bytes.IndexAny(l.rest, "\r\n")
+	if end < 0 && l.over { // MaxBytes ends this line, or the text before it
+		l.cut("MaxBytes", l.limits.MaxBytes, l.number)
 	}
+	if len(l.rest) == 0 {
+		return nil, false
+	}
+	if line, l.short = l.rest, end < 0 && l.over; end < 0 {
+		l.rest = nil
+	} else {
+		line = line[:end]
+		l.rest = bytes.TrimPrefix(l.rest[end:], []byte("\r"))
+		l.rest = bytes.TrimPrefix(l.rest, []byte("\n"))
+	}
+	if most := l.limits.MaxCueBytes; len(line) > most {
+		line, l.short = wholeRunes(line[:most]), true
+		l.cut("MaxCueBytes", int64(most), l.number)
+	}
+	l.current = repair(line)
+	return l.current, true
 }
 
-// unread makes next return the current line once more.
+// unread makes next return the current line again.
 func (l *lines) unread() { l.repeat = true }
-
-// piece consumes the buffered part of the current line, with the line end if it is buffered.
-func (l *lines) piece() (text []byte, ended bool) {
-	for i, c := range l.buf[l.lo:l.hi] {
-		if c != '\n' && c != '\r' {
-			continue
-		}
-		text = l.buf[l.lo : l.lo+i]
-		l.work += i + 1
-		l.lo += i + 1
-		l.skipLF = c == '\r'
-		return text, true
-	}
-	text = l.buf[l.lo:l.hi]
-	l.work += len(text)
-	l.lo = l.hi
-	return text, false
-}
-
-// last returns the line at the end of the input that has no line end, if there is one.
-func (l *lines) last(began, cut bool) ([]byte, error) {
-	if l.err != io.EOF { //nolint:errorlint // fill stores it bare
-		return nil, fmt.Errorf("reading line %d: %w", l.number, l.err)
-	}
-	if l.over {
-		l.cut("MaxBytes", l.maxBytes, l.number)
-	}
-	if !began {
-		return nil, io.EOF
-	}
-	text := l.done(l.carried, cut)
-	l.short = l.short || l.over
-	return text, nil
-}
-
-func (l *lines) done(text []byte, cut bool) []byte {
-	l.short = cut
-	if cut {
-		text = wholeRunes(text)
-		l.cut("MaxCueBytes", int64(l.maxLine), l.number)
-	}
-	l.current = repair(text)
-	return l.current
-}
 
 // cut records that a limit cut a line, once per limit.
 func (l *lines) cut(limit string, value int64, line int) {
-	for _, c := range l.cuts {
-		if c.Limit == limit {
-			return
-		}
+	if !slices.ContainsFunc(l.cuts, func(c Cut) bool { return c.Limit == limit }) {
+		l.cuts = append(l.cuts, Cut{Limit: limit, Max: value, Line: line})
 	}
-	l.cuts = append(l.cuts, Cut{Limit: limit, Max: value, Line: line})
 }
 
-// fill reads more of the input. Afterwards there are bytes in the buffer, or err is set.
-func (l *lines) fill() {
-	if l.err != nil {
-		return
+// unfinished is a cue whose text is being read.
+type unfinished struct {
+	Cue
+
+	in   *lines
+	have bool // there is such a cue
+	text []byte
+}
+
+// add appends a line, up to MaxCueBytes. short reports whether a limit has cut the line itself.
+func (u *unfinished) add(line []byte, number int, short bool) {
+	most := u.in.limits.MaxCueBytes
+	if len(u.text) > 0 && len(u.text) < most {
+		u.text = append(u.text, '\n')
+	} else if len(u.text) > 0 {
+		line, short = nil, true
+		u.in.cut("MaxCueBytes", int64(most), number)
 	}
-	if l.lo > 0 {
-		l.hi = copy(l.buf, l.buf[l.lo:l.hi])
-		l.lo = 0
+	if room := most - len(u.text); len(line) > room {
+		line, short = wholeRunes(line[:room]), true
+		u.in.cut("MaxCueBytes", int64(most), number)
 	}
-	for range maxEmptyReads {
-		n, err := l.source.Read(l.buf[l.hi:])
-		l.hi += n
-		l.read += int64(n)
-		if over := l.read - l.maxBytes; over > 0 {
-			l.hi = max(l.lo, l.hi-int(over))
-			l.err, l.over = io.EOF, true
-			return
-		}
-		if err != nil {
-			l.err = err
-			return
-		}
-		if n > 0 {
-			return
-		}
-	}
-	l.err = io.ErrNoProgress
+	u.text = append(u.text, line...)
+	u.Truncated = u.Truncated || short
+}
+
+// finish returns the cue, and begins the next one, if there is one.
+func (u *unfinished) finish(next Cue, have bool) Cue {
+	done := u.Cue
+	done.Text = string(u.text)
+	u.Cue, u.have, u.text = next, have, u.text[:0]
+	return done
 }
 
 const (
@@ -214,25 +138,19 @@ func wholeRunes(text []byte) []byte {
 
 // plainText reads text: one cue per line, or, when the first line has a stamp as in a transcript, one per stamp.
 type plainText struct {
-	in     *lines
-	track  *Track
-	maxCue int
+	unfinished
 
-	cue     Cue // the cue whose text is being read
-	cut     bool
 	decided bool // track.Timed is known
-	have    bool
-	text    []byte
+	track   *Track
 }
 
-func (p *plainText) next() (Cue, error) {
+func (p *plainText) next() (Cue, bool) {
 	for {
-		line, err := p.in.next()
-		if err != nil {
-			if err == io.EOF && p.have { //nolint:errorlint // lines returns it bare
-				return p.finish(Cue{Start: p.cue.Start}, false), nil
-			}
-			return Cue{}, err
+		line, ok := p.in.next()
+		if !ok {
+			complete := p.have
+			p.End = p.Start
+			return p.finish(Cue{}, false), complete
 		}
 		flat := squeeze(string(line))
 		if flat == "" {
@@ -240,21 +158,22 @@ func (p *plainText) next() (Cue, error) {
 		}
 		p.decide(flat)
 		if !p.track.Timed {
-			return Cue{Text: string(line), Format: FormatText, Line: p.in.number, Truncated: p.in.short}, nil
+			return Cue{Text: string(line), Format: FormatText, Line: p.in.number, Truncated: p.in.short}, true
 		}
 		at, rest, stamped := stampedLine([]byte(flat))
-		if p.have && !stamped {
-			p.add([]byte(flat))
-			continue
-		}
 		if !stamped {
 			rest = []byte(flat)
 		}
+		if p.have && !stamped {
+			p.add(rest, p.in.number, p.in.short)
+			continue
+		}
 		complete := p.have
+		p.End = max(p.Start, at) // a cue ends where the next one starts
 		cue := p.finish(Cue{Start: at, Format: FormatText, Line: p.in.number}, true)
-		p.add(rest)
+		p.add(rest, p.in.number, p.in.short)
 		if complete {
-			return cue, nil
+			return cue, true
 		}
 	}
 }
@@ -269,22 +188,6 @@ func (p *plainText) decide(line string) {
 		_, _, p.track.Timed = stampedLine([]byte(said))
 		p.decided = true
 	}
-}
-
-func (p *plainText) add(line []byte) {
-	var cut bool
-	if p.text, cut = addLine(p.text, line, p.maxCue); cut {
-		p.in.cut("MaxCueBytes", int64(p.maxCue), p.in.number)
-	}
-	p.cut = p.cut || cut || p.in.short
-}
-
-// finish returns the cue that was being read, which ends where the next one starts, and begins the next cue.
-func (p *plainText) finish(next Cue, have bool) Cue {
-	done := p.cue
-	done.End, done.Text, done.Truncated = max(done.Start, next.Start), string(p.text), p.cut
-	p.cue, p.have, p.cut, p.text = next, have, false, p.text[:0]
-	return done
 }
 
 // stampedLine reads a stamp as Transcript.WriteText writes it: seconds without leading zeros and two decimals. Any

@@ -2,7 +2,6 @@ package caption
 
 import (
 	"bytes"
-	"io"
 	"time"
 )
 
@@ -10,30 +9,24 @@ import (
 // comma, missing or repeated numbers, missing empty lines, empty lines in a text, hours left out, coordinates after the
 // times.
 type subRip struct {
-	in     *lines
-	track  *Track
-	maxCue int
+	unfinished
 
-	cue      Cue    // the cue whose text is being read
-	cut      bool   // its text was cut
-	have     bool   // there is such a cue
 	held     []byte // the last line, which is the number of the next cue when the times follow
 	heldAt   int    // the number of the held line
 	holding  bool
 	numbered bool // the first cue has a number
 	seen     bool // the first cue was seen
-	text     []byte
+	track    *Track
 }
 
 // next returns the next cue. A cue is complete when the times of the next one are read.
-func (s *subRip) next() (Cue, error) {
+func (s *subRip) next() (Cue, bool) {
 	for {
-		line, err := s.in.next()
-		if err != nil {
-			if err == io.EOF && s.have { //nolint:errorlint // lines returns it bare
-				return s.finish(Cue{}, false), nil
-			}
-			return Cue{}, err
+		line, ok := s.in.next()
+		if !ok {
+			s.release()
+			complete := s.have
+			return s.finish(Cue{}, false), complete
 		}
 		line = bytes.TrimSpace(line)
 		if len(line) == 0 {
@@ -43,36 +36,29 @@ func (s *subRip) next() (Cue, error) {
 		start, end, kind := srtTimings(line)
 		if kind == notTimings {
 			s.release()
-			s.held, s.heldAt, s.holding = append(s.held[:0], line...), s.in.number, true
-			s.cut = s.cut || s.in.short
+			s.held, s.heldAt, s.holding = line, s.in.number, true
+			s.Truncated = s.Truncated || s.in.short
 			continue
 		}
 		id := s.number()
-		complete := s.have
-		next := Cue{ID: id, Start: start, End: end, Format: FormatSRT, Line: s.in.number}
+		s.release()
 		if kind == badTimings {
 			s.track.Skipped++
 		}
-		if cue := s.finish(next, kind == goodTimings); complete {
-			return cue, nil
+		complete := s.have
+		cue := s.finish(Cue{ID: id, Start: start, End: end, Format: FormatSRT, Line: s.in.number}, kind == goodTimings)
+		if complete {
+			return cue, true
 		}
 	}
 }
 
 // release appends the held line to the text, because no times follow the line.
 func (s *subRip) release() {
-	if !s.holding {
-		return
+	if s.holding && s.have {
+		s.add(s.held, s.heldAt, false)
 	}
 	s.holding = false
-	if !s.have {
-		return
-	}
-	var cut bool
-	if s.text, cut = addLine(s.text, s.held, s.maxCue); cut {
-		s.in.cut("MaxCueBytes", int64(s.maxCue), s.heldAt)
-		s.cut = true
-	}
 }
 
 // number returns the number of the cue whose times were just read. In a file without numbers a line of digits is
@@ -82,21 +68,11 @@ func (s *subRip) number() string {
 	if !s.seen {
 		s.seen, s.numbered = true, isNumber
 	}
-	if isNumber && s.numbered {
-		s.holding = false
-		return string(s.held)
+	if !isNumber || !s.numbered {
+		return ""
 	}
-	s.release()
-	return ""
-}
-
-// finish returns the cue that was being read, and begins the next cue, if there is one.
-func (s *subRip) finish(next Cue, have bool) Cue {
-	s.release()
-	done := s.cue
-	done.Text, done.Truncated = string(s.text), s.cut
-	s.cue, s.have, s.cut, s.text = next, have, false, s.text[:0]
-	return done
+	s.holding = false
+	return string(s.held)
 }
 
 const (

@@ -2,7 +2,6 @@ package caption
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -93,11 +92,7 @@ func (s *seconds) UnmarshalJSON(data []byte) error {
 
 // MarshalJSON writes the times as seconds, to the millisecond.
 func (s Segment) MarshalJSON() ([]byte, error) {
-	return json.Marshal(s.wire()) //nolint:wrapcheck // cannot fail
-}
-
-func (s Segment) wire() any {
-	return segmentJSON{Start: seconds(s.Start), Dur: seconds(s.Dur), Text: s.Text}
+	return json.Marshal(segmentJSON{Start: seconds(s.Start), Dur: seconds(s.Dur), Text: s.Text}) //nolint:wrapcheck // cannot fail
 }
 
 // UnmarshalJSON is the inverse of MarshalJSON.
@@ -113,17 +108,14 @@ func (s *Segment) UnmarshalJSON(data []byte) error {
 // WriteText writes a line per segment, "[12.34s] text", without stamps when the track has no times. Parse reads the
 // lines back to the same transcript.
 func (t Transcript) WriteText(w io.Writer) error {
-	buffered := bufio.NewWriter(w)
+	buffered := bufio.NewWriter(w) // returns its first error at the end
 	var line []byte
 	for _, s := range t.Segments {
 		line = line[:0]
 		if t.Timed {
 			line = appendStamp(line, s.Start)
 		}
-		line = append(append(line, s.Text...), '\n')
-		if _, err := buffered.Write(line); err != nil {
-			return err //nolint:wrapcheck // the writer's own error
-		}
+		_, _ = buffered.Write(append(append(line, s.Text...), '\n')) //nolint:errcheck // see above
 	}
 	return buffered.Flush() //nolint:wrapcheck // the writer's own error
 }
@@ -134,14 +126,17 @@ func appendStamp(b []byte, at time.Duration) []byte {
 	return fmt.Appendf(b, "[%d.%02ds] ", hundredths/100, hundredths%100)
 }
 
-// WriteSegments writes the segments as a JSON array, one of them per line.
-func (t Transcript) WriteSegments(w io.Writer) error {
-	buffered := bufio.NewWriter(w)
-	if err := writeArray(buffered, t.Segments, Segment.wire); err != nil {
-		return err
+// wire returns the segments as they are in JSON.
+func (t Transcript) wire() []segmentJSON {
+	out := make([]segmentJSON, len(t.Segments))
+	for i, s := range t.Segments {
+		out[i] = segmentJSON{Start: seconds(s.Start), Dur: seconds(s.Dur), Text: s.Text}
 	}
-	return finish(buffered, "\n")
+	return out
 }
+
+// WriteSegments writes the segments as a JSON array.
+func (t Transcript) WriteSegments(w io.Writer) error { return encode(w, t.wire()) }
 
 // cueJSON is a Cue in the output of WriteJSON.
 type cueJSON struct {
@@ -157,65 +152,26 @@ type cueJSON struct {
 // truncated, cuts, skipped, cues and segments. Times are in seconds. A cue has the text as it is in the file ("text") and
 // without markup ("plain").
 func (t Track) WriteJSON(w io.Writer, transcript Transcript) error {
-	head, err := json.Marshal(struct {
-		Format    Format `json:"format"`
-		Kind      string `json:"kind,omitempty"`
-		Language  string `json:"language,omitempty"`
-		Timed     bool   `json:"timed"`
-		Truncated bool   `json:"truncated"`
-		Cuts      []Cut  `json:"cuts,omitempty"`
-		Skipped   int    `json:"skipped"`
-	}{t.Format, t.Kind, t.Language, t.Timed, t.Truncated, t.Cuts, t.Skipped})
-	if err != nil {
-		return err //nolint:wrapcheck // cannot happen
+	cues := make([]cueJSON, len(t.Cues))
+	for i, c := range t.Cues {
+		cues[i] = cueJSON{c.ID, seconds(c.Start), seconds(c.End), c.Text, c.Plain(), c.Truncated}
 	}
-	buffered := bufio.NewWriter(w)
-	if _, err := buffered.Write(append(head[:len(head)-1], ",\n\"cues\": "...)); err != nil {
-		return err //nolint:wrapcheck // the writer's own error
-	}
-	err = writeArray(buffered, t.Cues, func(c Cue) any {
-		return cueJSON{c.ID, seconds(c.Start), seconds(c.End), c.Text, c.Plain(), c.Truncated}
-	})
-	if err != nil {
-		return err
-	}
-	if _, err := buffered.WriteString(",\n\"segments\": "); err != nil {
-		return err //nolint:wrapcheck // the writer's own error
-	}
-	if err := writeArray(buffered, transcript.Segments, Segment.wire); err != nil {
-		return err
-	}
-	return finish(buffered, "}\n")
+	return encode(w, struct {
+		Format    Format        `json:"format"`
+		Kind      string        `json:"kind,omitempty"`
+		Language  string        `json:"language,omitempty"`
+		Timed     bool          `json:"timed"`
+		Truncated bool          `json:"truncated"`
+		Cuts      []Cut         `json:"cuts,omitempty"`
+		Skipped   int           `json:"skipped"`
+		Cues      []cueJSON     `json:"cues"`
+		Segments  []segmentJSON `json:"segments"`
+	}{t.Format, t.Kind, t.Language, t.Timed, t.Truncated, t.Cuts, t.Skipped, cues, transcript.wire()})
 }
 
-// writeArray writes a JSON array, an element per line, without holding more than one of them.
-func writeArray[T any](w *bufio.Writer, elements []T, wire func(T) any) error {
-	var line bytes.Buffer
-	encoder := json.NewEncoder(&line) // ends each value with a line end
+// encode writes a value as a line of JSON, with "<" and "&" as they are.
+func encode(w io.Writer, value any) error {
+	encoder := json.NewEncoder(w)
 	encoder.SetEscapeHTML(false)
-	line.WriteString("[\n")
-	for _, element := range elements {
-		if err := encoder.Encode(wire(element)); err != nil {
-			return err //nolint:wrapcheck // cannot happen
-		}
-		if _, err := w.Write(line.Bytes()); err != nil {
-			return err //nolint:wrapcheck // the writer's own error
-		}
-		line.Reset()
-		line.WriteByte(',')
-	}
-	if len(elements) > 0 {
-		line.Reset()
-	}
-	line.WriteByte(']')
-	_, err := w.Write(line.Bytes())
-	return err //nolint:wrapcheck // the writer's own error
-}
-
-// finish writes the end and flushes.
-func finish(w *bufio.Writer, end string) error {
-	if _, err := w.WriteString(end); err != nil {
-		return err //nolint:wrapcheck // the writer's own error
-	}
-	return w.Flush() //nolint:wrapcheck // the writer's own error
+	return encoder.Encode(value) //nolint:wrapcheck // the writer's own error
 }

@@ -33,7 +33,7 @@ func clock(millis int) string {
 // linesOf returns a transcript as lines "start+dur text", the times in milliseconds.
 func linesOf(t testing.TB, input string) []string {
 	t.Helper()
-	track, err := Parse(strings.NewReader(input), Options{})
+	track, err := Parse([]byte(input), Options{})
 	check.Require(t, err == nil, "%q: %v", input, err)
 	var got []string
 	for _, s := range track.Transcript().Segments {

@@ -2,7 +2,6 @@ package caption
 
 import (
 	"bytes"
-	"io"
 	"strings"
 	"time"
 )
@@ -13,10 +12,9 @@ var arrow = []byte("-->")
 
 // webVTT reads the blocks of a WebVTT file as section 6.1 of the rules specifies.
 type webVTT struct {
-	in     *lines
-	track  *Track
-	text   []byte // of the block that is being read
-	maxCue int
+	unfinished
+
+	track *Track
 }
 
 // isWebVTT reports whether the first line is the signature of a WebVTT file.
@@ -26,18 +24,12 @@ func isWebVTT(head []byte) bool {
 }
 
 // start skips the signature, which isWebVTT has found, and the header.
-func (w *webVTT) start() error {
-	if _, err := w.in.next(); err != nil {
-		return err
-	}
-	for {
-		line, err := w.in.next()
-		if err != nil || len(line) == 0 {
-			return err
-		}
+func (w *webVTT) start() {
+	w.in.next()
+	for line, ok := w.in.next(); ok && len(line) > 0; line, ok = w.in.next() {
 		if bytes.Contains(line, arrow) {
 			w.in.unread() // a header ends where a cue begins, with or without an empty line
-			return nil
+			return
 		}
 		w.header(line)
 	}
@@ -62,84 +54,49 @@ func (w *webVTT) header(line []byte) {
 // notInWord reports whether r ends a language tag or a kind.
 func notInWord(r rune) bool { return r >= 0x80 || !isAlphanumeric(byte(r)) && r != '-' && r != '_' } //nolint:gosec // below 0x80
 
-// next returns the next cue.
-func (w *webVTT) next() (Cue, error) {
-	for {
-		line, err := w.in.next()
-		if err != nil {
-			return Cue{}, err
-		}
+// next returns the next cue. It skips empty lines and other blocks, such as comments.
+func (w *webVTT) next() (Cue, bool) {
+	for line, ok := w.in.next(); ok; line, ok = w.in.next() {
 		if len(line) == 0 {
 			continue
 		}
 		w.in.unread()
-		if cue, ok, err := w.block(); ok || err != nil {
-			return cue, err
+		if w.block(); w.have {
+			return w.finish(Cue{}, false), true
 		}
 	}
+	return Cue{}, false
 }
 
-// block reads a block ("collect a WebVTT block") and reports whether it is a cue. It skips other blocks, such as
-// comments.
-func (w *webVTT) block() (cue Cue, ok bool, err error) {
-	w.text = w.text[:0]
-	seenArrow, cut := false, false
+// block reads a block ("collect a WebVTT block").
+func (w *webVTT) block() {
+	w.finish(Cue{}, false)
+	seenArrow := false
 	for count := 1; ; count++ {
-		line, err := w.in.next()
-		if err == io.EOF || err == nil && len(line) == 0 { //nolint:errorlint // lines returns it bare
-			break
+		line, ok := w.in.next()
+		if !ok || len(line) == 0 {
+			return
 		}
-		if err != nil {
-			return Cue{}, false, err
-		}
-		if bytes.Contains(line, arrow) {
-			if count > 2 || seenArrow {
-				w.in.unread() // the next block begins here
-				break
+		if !bytes.Contains(line, arrow) {
+			if w.have || count == 1 { // skips further lines of a block without timings
+				w.add(line, w.in.number, w.in.short)
 			}
-			seenArrow = true
-			start, end, good := timings(line)
-			if !good {
-				w.track.Skipped++
-				continue
-			}
-			cue, ok = Cue{ID: string(w.text), Start: start, End: end, Format: FormatWebVTT, Line: w.in.number}, true
-			w.text, cut = w.text[:0], cut || w.in.short
 			continue
 		}
-		if ok || count == 1 { // skips further lines of a block without timings
-			cut = w.add(line) || cut
+		if count > 2 || seenArrow {
+			w.in.unread() // the next block begins here
+			return
 		}
-	}
-	if ok {
-		cue.Text, cue.Truncated = string(w.text), cut
-	}
-	return cue, ok, nil
-}
-
-// add appends a line to the text of the block, and reports whether a part of the line was cut.
-func (w *webVTT) add(line []byte) (cut bool) {
-	w.text, cut = addLine(w.text, line, w.maxCue)
-	if cut {
-		w.in.cut("MaxCueBytes", int64(w.maxCue), w.in.number)
-	}
-	return cut || w.in.short
-}
-
-// addLine appends a line to a text of several lines that is at most limit bytes long.
-func addLine(text, line []byte, limit int) (longer []byte, cut bool) {
-	room := limit - len(text)
-	if len(text) > 0 {
-		room--
-		if room < 0 {
-			return text, true
+		seenArrow = true
+		start, end, good := timings(line)
+		if !good {
+			w.track.Skipped++
+			continue
 		}
-		text = append(text, '\n')
+		cut := w.Truncated || w.in.short
+		id := w.finish(Cue{}, true).Text
+		w.Cue = Cue{ID: id, Start: start, End: end, Format: FormatWebVTT, Line: w.in.number, Truncated: cut}
 	}
-	if len(line) > room {
-		return append(text, wholeRunes(line[:room])...), true
-	}
-	return append(text, line...), false
 }
 
 // timings reads the line with the arrow ("collect WebVTT cue timings and settings"). The text after the second time

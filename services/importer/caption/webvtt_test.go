@@ -18,7 +18,7 @@ type got struct {
 
 func readVTT(t testing.TB, input string) []got {
 	t.Helper()
-	track, err := Parse(strings.NewReader(input), Options{Format: FormatWebVTT})
+	track, err := Parse([]byte(input), Options{Format: FormatWebVTT})
 	check.Require(t, err == nil, "%q: %v", input, err)
 	return cuesOf(track)
 }
@@ -61,7 +61,7 @@ func TestSignatureRefused(t *testing.T) {
 		" WEBVTT\n", "\nWEBVTT\n", "\r\nWEBVTT\n", "\tWEBVTT", "\ufeff\ufeffWEBVTT\n", "WEB\nVTT\n", "garbage", "\x00WEBVTT", "\ufeff\tWEBVTT",
 		"FOO\nWEBVTT\n", "\xfeWEBVTT\n", "W\x00E\x00B\x00V\x00T\x00T\x00",
 	} {
-		track, err := Parse(strings.NewReader(input), Options{Format: FormatWebVTT})
+		track, err := Parse([]byte(input), Options{Format: FormatWebVTT})
 		_, ok := errors.AsType[*FormatError](err)
 		check.That(t, ok && len(track.Cues) == 0, "%q: %d cues, error %v; want a FormatError", input, len(track.Cues), err)
 	}
@@ -81,7 +81,7 @@ func TestTimings(t *testing.T) {
 
 func TestSkippedCuesAreCounted(t *testing.T) {
 	t.Parallel()
-	track, err := Parse(strings.NewReader("WEBVTT\nKind: captions\nlanguage : en-GB \n\n0:1 --> 0:2\nlost\n\n"+at01+"\ntext\nx --> y\nlost"), Options{})
+	track, err := Parse([]byte("WEBVTT\nKind: captions\nlanguage : en-GB \n\n0:1 --> 0:2\nlost\n\n"+at01+"\ntext\nx --> y\nlost"), Options{})
 	check.OK(t, err)
 	want := Track{
 		Format: FormatWebVTT, Kind: "captions", Language: "en-GB", Skipped: 2, Timed: true,
@@ -105,7 +105,7 @@ func TestHeaderWords(t *testing.T) {
 func TestSubRip(t *testing.T) {
 	t.Parallel()
 	for _, row := range check.Rows(t, "testdata/subrip.tsv") {
-		track, err := Parse(strings.NewReader(unquote(t, row[1])), Options{})
+		track, err := Parse([]byte(unquote(t, row[1])), Options{})
 		check.Require(t, err == nil && track.Format == FormatSRT && track.Timed, "%s: %v, format %s", row[0], err, track.Format)
 		check.Same(t, row[0], fmt.Sprint(track.Skipped), row[2])
 		check.Same(t, row[0], fmt.Sprintf("%q", cuesOf(track)), row[3])
@@ -126,7 +126,7 @@ func TestSubRipMarkup(t *testing.T) {
 
 func TestNotSubRip(t *testing.T) {
 	t.Parallel()
-	_, err := Parse(strings.NewReader("hello\nthere"), Options{Format: FormatSRT})
+	_, err := Parse([]byte("hello\nthere"), Options{Format: FormatSRT})
 	wrong, ok := errors.AsType[*FormatError](err)
 	check.That(t, ok && wrong.Want == FormatSRT && wrong.Found == `"hello"`, "got %v", err)
 }

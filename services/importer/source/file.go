@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"image"
 	"image/color"
-	"io"
 	"net/http"
 	"net/url"
 	"os/exec"
@@ -106,12 +105,12 @@ func (s *Sources) parseFile(m *Material, response *fetch.Response, request Reque
 	if err != nil {
 		return err
 	}
-	return s.parse(m, bytes.NewReader(text), timed)
+	return s.parse(m, text, timed)
 }
 
 // parse reads captions into the material. timed refuses text without times.
-func (s *Sources) parse(m *Material, r io.Reader, timed bool) error {
-	track, err := caption.Parse(r, caption.Options{
+func (s *Sources) parse(m *Material, text []byte, timed bool) error {
+	track, err := caption.Parse(text, caption.Options{
 		MaxBytes: s.config.MaxBytes, MaxCueBytes: maxCue, MaxTextBytes: maxTranscript, Timed: timed,
 	})
 	var format *caption.FormatError
@@ -227,7 +226,7 @@ func (s *Sources) seePhoto(ctx context.Context, jobID string, m *Material, photo
 	}
 	m.Description, m.Truncated = paragraphs(text.String())
 	m.Sure, _ = paragraphs(sure.String())
-	return s.parse(m, strings.NewReader(text.String()), false)
+	return s.parse(m, []byte(text.String()), false)
 }
 
 // convert replaces the HEIC photo of material by a JPEG. It leaves a photo that cannot be converted here unchanged.

@@ -262,7 +262,7 @@ func (s *Sources) video(m *Material, video *ytdlp.Video) error {
 	if len(bytes.TrimSpace(video.Captions)) == 0 { // the site's answer to clients that it does not trust
 		return failed(contracts.CodeCaptionsBlocked, nil, "The video has captions, but its site does not hand them out")
 	}
-	return s.parse(m, bytes.NewReader(video.Captions), true)
+	return s.parse(m, video.Captions, true)
 }
 
 // videoError returns the *Error for an error of the program, and the cause of a cancelled context unchanged.

@@ -61,7 +61,7 @@ func TestCommandsActOnAnAccount(t *testing.T) {
 	out = run(0, "dead", "list", "--account", "IMPORTER")
 	check.That(t, !strings.Contains(out, "status 503"), "letters of another account:\n%s", out)
 	env["NATS_ACCOUNT"] = "ENRICHER"
-	run(0, "dead", "replay", "1")
+	run(0, "dead", "replay", "1", "--yes")
 	jobs, err := enricher.Stream(t.Context(), contracts.StreamEnrichJobs)
 	check.That(t, err == nil && jobs.CachedInfo().State.Msgs == 1, "the job is not queued again: %v", err)
 	out = run(0, "dead", "list")

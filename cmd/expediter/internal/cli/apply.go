@@ -36,15 +36,12 @@ type applyFlags struct {
 
 func newApply(g *globals) *cobra.Command {
 	f := &applyFlags{natsFlags: natsFlags{globals: g}}
-	cmd := &cobra.Command{
-		Use: "apply",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := f.check(); err != nil {
-				return err
-			}
-			return f.administer(cmd.Context(), "expediter apply", f.apply)
-		},
-	}
+	cmd := action("apply", func(ctx context.Context, _ []string) error {
+		if err := f.check(); err != nil {
+			return err
+		}
+		return f.administer(ctx, "expediter apply", f.apply)
+	})
 	flags := cmd.Flags()
 	f.register(flags)
 	f.registerAccount(flags)
@@ -125,7 +122,7 @@ func (f *applyFlags) report(changes []contracts.Change) (err error) {
 				larger++
 			}
 		}
-		if err := writeChange(out, c); err != nil {
+		if err := f.write(out, c); err != nil {
 			return err
 		}
 	}
@@ -144,7 +141,7 @@ func (f *applyFlags) report(changes []contracts.Change) (err error) {
 	return nil
 }
 
-func writeChange(out *terminal.Rows, c contracts.Change) error {
+func (f *applyFlags) write(out *terminal.Rows, c contracts.Change) error {
 	row := struct {
 		contracts.Change
 
@@ -154,7 +151,7 @@ func writeChange(out *terminal.Rows, c contracts.Change) error {
 	if c.Err != nil {
 		action, row.Error = "failed", c.Err.Error()
 	}
-	if out.Format() != terminal.FormatTable || len(c.Differences) == 0 || c.Differences[0].Missing {
+	if f.format != listFormats[0] || len(c.Differences) == 0 || c.Differences[0].Missing {
 		return out.Write(row, c.Stream, c.Consumer, action)
 	}
 	for _, d := range c.Differences {

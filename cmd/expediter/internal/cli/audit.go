@@ -16,7 +16,7 @@ import (
 func newAudit(g *globals) *cobra.Command {
 	f := &natsFlags{globals: g}
 	limit := 0
-	cmd := f.listing(&cobra.Command{Use: "audit"}, func(ctx context.Context, _ []string, format string) error {
+	cmd := f.listing("audit", func(ctx context.Context, _ []string, format string) error {
 		if limit < 1 || limit > audit.MaxList {
 			return f.usage(fmt.Errorf("--limit %d: want 1 to %d", limit, audit.MaxList))
 		}

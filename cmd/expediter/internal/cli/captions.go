@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -31,15 +30,11 @@ func checkEncoding(name string) error {
 }
 
 func newCaptions(g *globals) *cobra.Command {
-	f := captionsFlags{format: "text", from: string(caption.FormatAuto)}
-	cmd := &cobra.Command{
-		Use:  "captions FILE",
-		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return g.captions(cmd.Context(), f, args[0]) },
-	}
+	f := captionsFlags{from: string(caption.FormatAuto)}
+	cmd := action("captions FILE", func(ctx context.Context, args []string) error { return g.captions(ctx, f, args[0]) })
 	flags := cmd.Flags()
 	flags.StringVar(&f.encoding, "encoding", "", encodingUsage)
-	g.choice(cmd, &f.format, "format", "", "form of the output: segments, text or json", "segments", "text", "json")
+	g.outputFlag(cmd, &f.format, "text", "segments", "json")
 	g.choice(cmd, &f.from, "from", "", "form of the input: "+strings.Join(caption.Formats(), ", "), caption.Formats()...)
 	return cmd
 }
@@ -68,7 +63,7 @@ func (g *globals) captions(ctx context.Context, f captionsFlags, path string) er
 	if encoding.Guessed {
 		g.notef("%s: it is not UTF-8, and is read as %s (name another with --encoding)\n", name, encoding.Name)
 	}
-	track, err := caption.Parse(bytes.NewReader(text), caption.Options{Format: caption.Format(f.from), Timed: timed})
+	track, err := caption.Parse(text, caption.Options{Format: caption.Format(f.from), Timed: timed})
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}

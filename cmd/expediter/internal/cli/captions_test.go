@@ -31,7 +31,7 @@ func TestCaptionsSayWhatWasCut(t *testing.T) {
 	t.Parallel()
 	const cue = "00:00.000 --> 00:01.000\na\n\n"
 	cfg, stdout, stderr := captionsConfig("WEBVTT\n\n" + strings.Repeat(cue, caption.DefaultMaxCues+1))
-	check.Same(t, "exits with", Run(t.Context(), cfg, []string{"captions", "--format", "json", "-"}), ExitFailure)
+	check.Same(t, "exits with", Run(t.Context(), cfg, []string{"captions", "-o", "json", "-"}), ExitFailure)
 	got, want := stderr.String(), "error: standard input: not all of it was read: cut at line 750003 by MaxCues (250000)\n"
 	check.That(t, got == want, "stderr %q, want %q", got, want)
 	var out struct {
@@ -104,7 +104,7 @@ func TestCaptionsOutputFails(t *testing.T) {
 	for _, format := range []string{"segments", "text", "json"} {
 		cfg, _, stderr := captionsConfig("WEBVTT\n\n00:00.000 --> 00:01.000\na\n")
 		cfg.Stdout = closedPipe{}
-		check.Same(t, format+": exits with", Run(t.Context(), cfg, []string{"captions", "--format", format, "-"}), ExitFailure)
+		check.Same(t, format+": exits with", Run(t.Context(), cfg, []string{"captions", "-o", format, "-"}), ExitFailure)
 		got, want := stderr.String(), "error: writing the output: closed pipe\n"
 		check.That(t, got == want, "%s: stderr %q, want %q", format, got, want)
 	}

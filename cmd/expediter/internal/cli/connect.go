@@ -14,7 +14,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/pflag"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/demo"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
 	"github.com/expediter-io/expediter/pkg/redact"
 	"github.com/expediter-io/expediter/pkg/service"
@@ -138,9 +137,6 @@ func (f *natsFlags) options(ctx context.Context, name string) (server string, op
 
 // Config is the environment of the command line program. The zero value is the program as a person runs it.
 type Config struct {
-	// Demo runs the demo. Defaults to demo.Run.
-	Demo func(context.Context, demo.Config) (demo.Report, error)
-
 	// Environ returns all variables of the environment, for doctor. Defaults to os.Environ.
 	Environ func() []string
 
@@ -158,9 +154,6 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	if c.Demo == nil {
-		c.Demo = demo.Run
-	}
 	if c.Environ == nil {
 		c.Environ = os.Environ
 	}

@@ -174,7 +174,7 @@ func newDeadList(f *deadFlags) *cobra.Command {
 		limit  int
 		oldest bool
 	)
-	cmd := f.listing(&cobra.Command{Use: "list"}, func(ctx context.Context, _ []string, format string) error {
+	cmd := f.listing("list", func(ctx context.Context, _ []string, format string) error {
 		if err := f.usage(filter.check()); err != nil {
 			return err
 		}
@@ -238,7 +238,7 @@ func newDeadGroups(f *deadFlags) *cobra.Command {
 	var filter filterFlags
 	kinds := []string{string(deadletter.BySignature), string(deadletter.BySubject), string(deadletter.ByStream), string(deadletter.ByWorker)}
 	by := kinds[0]
-	cmd := f.listing(&cobra.Command{Use: "groups"}, func(ctx context.Context, _ []string, format string) error {
+	cmd := f.listing("groups", func(ctx context.Context, _ []string, format string) error {
 		if err := f.usage(filter.check()); err != nil {
 			return err
 		}

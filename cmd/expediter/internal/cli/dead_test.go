@@ -16,6 +16,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/spf13/cobra"
 
+	"github.com/expediter-io/expediter/cmd/expediter/internal/demo"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
@@ -224,4 +225,15 @@ func inserts(ts *testscript.TestScript, _ bool, args []string) {
 		_, err := client.Insert(context.Background(), worker.NewJob{Subject: subject})
 		ts.Check(err)
 	}
+}
+
+// A demo that broke a promise, or did not come to its end, is a failure, and the figures say so.
+func TestDemoThatFails(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	g := &globals{config: Config{Stdout: &out}}
+	check.Is(t, g.conclude(demo.Report{Broken: []string{"x"}}, nil, "json"), errBroken)
+	check.Is(t, g.conclude(demo.Report{OK: true}, context.Canceled, "json"), context.Canceled)
+	check.That(t, strings.Count(out.String(), `"ok":false`) == 2, "%s", &out)
+	check.OK(t, g.conclude(demo.Report{OK: true}, nil, "text"))
 }

@@ -20,9 +20,7 @@ import (
 
 func newDeadShow(f *deadFlags) *cobra.Command {
 	payload := false
-	cmd := f.listing(&cobra.Command{
-		Use: "show LETTER", Args: cobra.ExactArgs(1),
-	}, func(ctx context.Context, args []string, format string) error {
+	cmd := f.listing("show LETTER", func(ctx context.Context, args []string, format string) error {
 		sequences, err := parseSequences(args)
 		if err != nil {
 			return err
@@ -34,7 +32,7 @@ func newDeadShow(f *deadFlags) *cobra.Command {
 			}
 			return f.show(e, format, payload)
 		})
-	}, "text", "json")
+	}, textFormats...)
 	cmd.Flags().BoolVar(&payload, "payload", false, "write the payload alone")
 	return cmd
 }
@@ -134,7 +132,7 @@ func readable(payload []byte) string {
 }
 
 func newDeadStranded(f *deadFlags) *cobra.Command {
-	return f.listing(&cobra.Command{Use: "stranded JOB-STREAM", Args: cobra.ExactArgs(1)}, f.stranded)
+	return f.listing("stranded JOB-STREAM", f.stranded)
 }
 
 func (f *deadFlags) stranded(ctx context.Context, args []string, format string) error {

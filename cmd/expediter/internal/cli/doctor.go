@@ -27,7 +27,7 @@ type doctorFlags struct {
 
 	as       string
 	assets   contracts.AssetOptions
-	json     bool
+	format   string
 	monitors []string
 	readOnly bool
 }
@@ -35,8 +35,7 @@ type doctorFlags struct {
 func newDoctor(g *globals) *cobra.Command {
 	f := &doctorFlags{natsFlags: natsFlags{globals: g}}
 	cmd := &cobra.Command{
-		Use:  "doctor",
-		Args: cobra.NoArgs,
+		Use: "doctor",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.check(); err != nil {
 				return err
@@ -48,7 +47,7 @@ func newDoctor(g *globals) *cobra.Command {
 	f.registerServer(flags)
 	f.registerAccount(flags)
 	f.choice(cmd, &f.as, "as", "", "user of deploy/nats whose permissions are checked: "+strings.Join(doctor.Users(), ", "), doctor.Users()...)
-	flags.BoolVar(&f.json, "json", false, "write JSON")
+	f.outputFlag(cmd, &f.format, textFormats...)
 	flags.Int64Var(&f.assets.MaxBytes, "max-bytes", 0, "--max-bytes of expediter apply (default as declared)")
 	flags.IntVar(&f.assets.Replicas, "replicas", 0, "servers that keep each stream: 1, 3 or 5 (default 3 in a cluster, else 1)")
 	flags.StringSliceVar(&f.assets.Channels, "channels", nil, "channels of the notifier that were added with code, separated by commas")
@@ -142,7 +141,7 @@ func given(flags *pflag.FlagSet) string {
 }
 
 func (f *doctorFlags) show(report doctor.Report) error {
-	if f.json {
+	if f.format == "json" {
 		return f.writeLine(report)
 	}
 	var text strings.Builder

@@ -73,12 +73,6 @@ func (e *emission) complain(err error) {
 	}
 }
 
-func (e *emission) more(n int) {
-	if n > 0 {
-		e.notef("... and %d more\n", n)
-	}
-}
-
 // validate reads the files that can be read twice, and reports every mistake in them.
 func (e *emission) validate(ctx context.Context) error {
 	e.draw(e.size)
@@ -171,7 +165,7 @@ func (e *emission) report(r notify.Result) error {
 		}
 	}
 	e.bar.Set(fmt.Sprintf("%d published", e.all()), r.Document.Offset)
-	if e.json {
+	if e.format == jsonLines {
 		return e.writeLine(line)
 	}
 	return e.say("%-9s  %s  %s\n", line.Outcome, terminal.Printable(line.EventID), terminal.Printable(line.EventType))
@@ -188,7 +182,7 @@ func (e *emission) all() int {
 
 // summary writes the numbers of events by outcome, when there is more than one event.
 func (e *emission) summary() {
-	if n := e.all(); !e.json && n != 1 {
+	if n := e.all(); e.format == "text" && n != 1 {
 		parts := make([]string, 0, len(e.counts))
 		for _, outcome := range []notify.Outcome{notify.Accepted, notify.Duplicate, notify.Ignored, notify.Mismatch} {
 			if of := e.counts[outcome]; of > 0 {
@@ -249,7 +243,7 @@ func (e *emission) await(ctx context.Context, client *notify.Client) error {
 		e.notef("%s\n", none)
 	}
 	e.more(len(unplanned) - maxShown)
-	if e.json {
+	if e.format == jsonLines {
 		err = errors.Join(err, e.writeLine(ended{len(e.awaited), tally.Rows(), tally.Rows() - tally.Open(), len(unplanned), tally}))
 	} else {
 		e.notef("%s\n", rowsText(tally))

@@ -46,7 +46,7 @@ var (
 type emitFlags struct {
 	natsFlags
 
-	json   bool
+	format string
 	limit  time.Duration // --timeout
 	source string
 	via    string
@@ -55,15 +55,11 @@ type emitFlags struct {
 
 func newEmit(g *globals) *cobra.Command {
 	f := &emitFlags{natsFlags: natsFlags{globals: g, timeout: answerTimeout}, via: viaStream}
-	cmd := &cobra.Command{
-		Use:  "emit FILE...",
-		Args: cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd.Context(), args) },
-	}
+	cmd := action("emit FILE...", func(ctx context.Context, args []string) error { return f.run(ctx, args) })
 	flags := cmd.Flags()
 	f.registerServer(flags)
 	f.registerAccount(flags)
-	flags.BoolVar(&f.json, "json", false, "write a line of JSON for each event, and with --wait a last one about the rows")
+	f.outputFlag(cmd, &f.format, "text", jsonLines)
 	flags.StringVar(&f.source, "source", "/expediter/emit", "source of the events: a URI reference")
 	flags.DurationVar(&f.limit, "timeout", time.Minute, "longest time to try one event, and with --wait to wait for the end of all rows")
 	f.choice(cmd, &f.via, "via", "", "where events are published: stream or notifier", viaStream, viaNotifier)
@@ -140,41 +136,37 @@ func newNotify(g *globals) *cobra.Command {
 	var id, payload string
 	var channels []string
 	words := map[string]*string{"category": new(string), "not_before": new(string), "priority": new(string), "template": new(string)}
-	cmd := &cobra.Command{
-		Use:  "notify USER...",
-		Args: cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			errs := make([]error, 0, 3+len(args))
-			errs = append(errs, refuse(f.kind == "", "--type is required: the kind of recipient that the users are"),
-				refuse(len(channels) == 0, "--channel is required"), refuse(!json.Valid([]byte(payload)), "--payload %.80q: want JSON", payload))
-			body := map[string]any{"channels": channels, "event_id": cmp.Or(id, nuid.Next()), "payload": json.RawMessage(payload)}
-			for name, value := range words {
-				if *value != "" {
-					body[name] = *value
-				}
+	cmd := action("notify USER...", func(ctx context.Context, args []string) error {
+		errs := make([]error, 0, 3+len(args))
+		errs = append(errs, refuse(f.kind == "", "--type is required: the kind of recipient that the users are"),
+			refuse(len(channels) == 0, "--channel is required"), refuse(!json.Valid([]byte(payload)), "--payload %.80q: want JSON", payload))
+		body := map[string]any{"channels": channels, "event_id": cmp.Or(id, nuid.Next()), "payload": json.RawMessage(payload)}
+		for name, value := range words {
+			if *value != "" {
+				body[name] = *value
 			}
-			recipients := make([]map[string]string, len(args))
-			for i, user := range args {
-				errs = append(errs, checkID("user", user))
-				recipients[i] = map[string]string{"recipient_type": f.kind, "user_id": user}
+		}
+		recipients := make([]map[string]string, len(args))
+		for i, user := range args {
+			errs = append(errs, checkID("user", user))
+			recipients[i] = map[string]string{"recipient_type": f.kind, "user_id": user}
+		}
+		if err := f.usage(errs...); err != nil {
+			return err
+		}
+		body["recipients"] = recipients
+		return f.ask(ctx, func(ctx context.Context, client *notify.Client) error {
+			done, err := client.Notify(ctx, body)
+			if err != nil {
+				return fmt.Errorf("%w (its id is %s)", err, body["event_id"])
 			}
-			if err := f.usage(errs...); err != nil {
-				return err
+			outcome := notify.Accepted
+			if done.Duplicate {
+				outcome = notify.Duplicate
 			}
-			body["recipients"] = recipients
-			return f.ask(cmd.Context(), func(ctx context.Context, client *notify.Client) error {
-				done, err := client.Notify(ctx, body)
-				if err != nil {
-					return fmt.Errorf("%w (its id is %s)", err, body["event_id"])
-				}
-				outcome := notify.Accepted
-				if done.Duplicate {
-					outcome = notify.Duplicate
-				}
-				return f.say("%-9s  %s\n", outcome, terminal.Printable(done.EventID))
-			})
-		},
-	}
+			return f.say("%-9s  %s\n", outcome, terminal.Printable(done.EventID))
+		})
+	})
 	flags := cmd.Flags()
 	f.registerServer(flags)
 	flags.DurationVar(&f.timeout, "timeout", 30*time.Second, "longest time to wait for the answer of the notifier")

@@ -55,23 +55,19 @@ type enrichment struct {
 func newEnrich(g *globals) *cobra.Command {
 	e := &enrichment{globals: g}
 	keyFile := ""
-	cmd := &cobra.Command{
-		Use:  "enrich FILE",
-		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			u, err := url.Parse(e.url)
-			if err := e.usage(
-				refuse(err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https", "--url %q: want a URL such as %s", e.url, defaultEnricher),
-				refuse(e.timeout <= 0, "--timeout %s: want more than 0", e.timeout),
-			); err != nil {
-				return err
-			}
-			if e.key, err = g.callerKey(keyFile); err != nil {
-				return err
-			}
-			return e.run(cmd.Context(), args[0])
-		},
-	}
+	cmd := action("enrich FILE", func(ctx context.Context, args []string) (err error) {
+		u, err := url.Parse(e.url)
+		if err := e.usage(
+			refuse(err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https", "--url %q: want a URL such as %s", e.url, defaultEnricher),
+			refuse(e.timeout <= 0, "--timeout %s: want more than 0", e.timeout),
+		); err != nil {
+			return err
+		}
+		if e.key, err = g.callerKey(keyFile); err != nil {
+			return err
+		}
+		return e.run(ctx, args[0])
+	})
 	flags := cmd.Flags()
 	flags.StringVar(&e.city, "city", "", "city of places that name none")
 	flags.StringVar(&keyFile, "key-file", "", "file with the key of the caller (default $EXPEDITER_KEY)")

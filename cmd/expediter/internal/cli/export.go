@@ -33,16 +33,12 @@ type exportLine struct {
 func newExport(g *globals) *cobra.Command {
 	f := &natsFlags{globals: g}
 	var kind string
-	cmd := &cobra.Command{
-		Use:  "export USER",
-		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := f.usage(checkID("user", args[0])); err != nil {
-				return err
-			}
-			return f.export(cmd.Context(), args[0], kind)
-		},
-	}
+	cmd := action("export USER", func(ctx context.Context, args []string) error {
+		if err := f.usage(checkID("user", args[0])); err != nil {
+			return err
+		}
+		return f.export(ctx, args[0], kind)
+	})
 	f.register(cmd.Flags())
 	f.registerAccount(cmd.Flags())
 	f.kindFlag(cmd, cmd.Flags(), &kind, "kind of recipient that the user is, such as CUSTOMER (default all kinds)")
@@ -181,32 +177,28 @@ func newForget(g *globals) *cobra.Command {
 		kind string
 		yes  bool
 	)
-	cmd := &cobra.Command{
-		Use:  "forget USER --type KIND",
-		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := f.usage(checkID("user", args[0]), needKind(kind)); err != nil {
-				return err
-			}
-			return f.administer(cmd.Context(), "expediter forget", func(ctx context.Context, js jetstream.JetStream) error {
-				return f.forget(ctx, js, args[0], contracts.RecipientType(kind), yes)
-			})
-		},
-	}
+	cmd := action("forget USER", func(ctx context.Context, args []string) error {
+		if err := f.usage(checkID("user", args[0]), needKind(kind)); err != nil {
+			return err
+		}
+		return f.administer(ctx, "expediter forget", func(ctx context.Context, js jetstream.JetStream) error {
+			return f.forget(ctx, js, args[0], contracts.RecipientType(kind), yes)
+		})
+	})
 	f.register(cmd.Flags())
 	f.registerAccount(cmd.Flags())
 	f.kindFlag(cmd, cmd.Flags(), &kind, "kind of recipient that the user is, such as CUSTOMER")
-	cmd.Flags().BoolVar(&yes, "yes", false, "do it")
+	yesFlag(cmd, &yes)
 	return cmd
 }
 
 func (f *natsFlags) forget(ctx context.Context, js jetstream.JetStream, user string, kind contracts.RecipientType, yes bool) error {
 	if !yes {
 		n, err := f.erase(ctx, js, user, kind, true)
-		if err == nil {
-			f.notef("%s would be removed. Do it with --yes.\n", counted(n, "message"))
+		if err != nil {
+			return err
 		}
-		return err
+		return f.would("remove %s.", counted(n, "message"))
 	}
 	return f.audited(ctx, js, "forget", fmt.Sprintf("user=%q type=%q", audit.User(user), kind), func(ctx context.Context) (int, error) {
 		n, err := f.erase(ctx, js, user, kind, false)

@@ -102,8 +102,16 @@ func (g *globals) severalOf(cmd *cobra.Command, into *[]string, name, usage stri
 // usage is the function usage, with the mistakes in the values of flags added.
 func (g *globals) usage(mistakes ...error) error { return usage(append(g.mistakes, mistakes...)...) }
 
-// listFormats are the formats of a list.
-var listFormats = []string{"table", "json", "jsonl"}
+// listFormats are the formats of a list, and textFormats those of other outputs.
+var (
+	listFormats = []string{"table", "json", jsonLines}
+	textFormats = []string{"text", "json"}
+)
+
+// stateColors has the colours of the states of items and notifications.
+var stateColors = map[string]string{
+	"unread": "\x1b[1m", "archived": "\x1b[2m", "failed": "\x1b[31m", "bounced": "\x1b[31m", "sent": "\x1b[32m", "delivered": "\x1b[32m",
+}
 
 // cells is the largest width of a long text, in terminal cells.
 const cells = 60
@@ -114,37 +122,48 @@ func (g *globals) outputFlag(cmd *cobra.Command, format *string, formats ...stri
 	g.choice(cmd, format, "output", "o", "form of the output: "+strings.Join(formats, ", "), formats...)
 }
 
-// listing adds the flag for the format to a command that writes a list, or output in one of the given formats.
+// action returns a command that runs a function. Its usage line has its name and arguments.
+func action(use string, run func(context.Context, []string) error) *cobra.Command {
+	return &cobra.Command{Use: use, RunE: func(cmd *cobra.Command, args []string) error { return run(cmd.Context(), args) }}
+}
+
+// listing returns a command that writes a list, or output in one of the given formats, with the flag for the format.
 func (g *globals) listing(
-	cmd *cobra.Command, list func(ctx context.Context, args []string, format string) error, formats ...string,
+	use string, list func(ctx context.Context, args []string, format string) error, formats ...string,
 ) *cobra.Command {
 	if formats == nil {
 		formats = listFormats
 	}
 	var format string
+	cmd := action(use, func(ctx context.Context, args []string) error { return list(ctx, args, format) })
 	g.outputFlag(cmd, &format, formats...)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error { return list(cmd.Context(), args, format) }
 	return cmd
 }
 
 // asking is listing for a command about the streams and buckets of an account, which it connects to.
 func (f *natsFlags) asking(
-	cmd *cobra.Command, list func(ctx context.Context, js jetstream.JetStream, args []string, format string) error,
+	use string, list func(ctx context.Context, js jetstream.JetStream, args []string, format string) error,
 ) *cobra.Command {
+	name, _, _ := strings.Cut(use, " ")
+	cmd := f.listing(use, func(ctx context.Context, args []string, format string) error {
+		return f.with(ctx, "expediter "+name, func(js jetstream.JetStream) error { return list(ctx, js, args, format) })
+	})
 	f.register(cmd.Flags())
 	f.registerAccount(cmd.Flags())
-	return f.listing(cmd, func(ctx context.Context, args []string, format string) error {
-		return f.with(ctx, "expediter "+cmd.Name(), func(js jetstream.JetStream) error { return list(ctx, js, args, format) })
-	})
+	return cmd
 }
 
-// rows returns the writer of a list. The texts of a column are cut to 60 cells for each ~ after its name, and not cut
-// without a ~.
+// rows returns the writer of a list. Marks may follow the name of a column: its texts are cut to 60 cells for each ~, "?" leaves it out
+// while it is empty, and "!" colours states.
 func (g *globals) rows(format string, columns ...string) *terminal.Rows {
 	all := make([]terminal.Column, len(columns))
 	for i, column := range columns {
-		name := strings.TrimRight(column, "~")
-		all[i] = terminal.Column{Name: name, Width: cells * (len(column) - len(name))}
+		name := strings.TrimRight(column, "~?!")
+		marks := column[len(name):]
+		all[i] = terminal.Column{Name: name, Optional: strings.Contains(marks, "?"), Width: cells * strings.Count(marks, "~")}
+		if strings.Contains(marks, "!") && g.config.stdout().Color {
+			all[i].Colors = stateColors
+		}
 	}
 	return terminal.NewRows(g.config.Stdout, terminal.Format(format), all...)
 }
@@ -155,4 +174,14 @@ func completeWith(cmd *cobra.Command, flag string, values ...string) {
 	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
 		panic(err)
 	}
+}
+
+// yesFlag adds the flag without which a command that changes something only shows what it would do.
+func yesFlag(cmd *cobra.Command, yes *bool) {
+	cmd.Flags().BoolVarP(yes, "yes", "y", false, "do it, rather than show what would be done")
+}
+
+// would says what a command would do with --yes.
+func (g *globals) would(format string, args ...any) error {
+	return g.say("Would "+format+" Nothing was changed: add --yes to do it.\n", args...)
 }

@@ -27,7 +27,7 @@ func manual() map[string]text {
 }
 
 // complete completes a command and its subcommands: it takes their texts from the manual, a mistake in the arguments becomes a UsageError,
-// a command that declares no arguments takes none, and a command without a function shows its help. It panics for a command without texts.
+// a command takes the arguments of its usage line, and a command without a function shows its help. It panics for a command without texts.
 func complete(cmd *cobra.Command, texts map[string]text) {
 	path := cmd.CommandPath()
 	of, ok := texts[path]
@@ -38,7 +38,7 @@ func complete(cmd *cobra.Command, texts map[string]text) {
 	cmd.Short, cmd.Long, cmd.Example = of.short, of.long, of.example
 	check := cmd.Args
 	if check == nil {
-		check = cobra.NoArgs
+		check = argsOf(cmd.Use)
 	}
 	cmd.Args = func(cmd *cobra.Command, args []string) error { return usage(check(cmd, args)) }
 	if cmd.RunE == nil {
@@ -47,4 +47,24 @@ func complete(cmd *cobra.Command, texts map[string]text) {
 	for _, below := range cmd.Commands() {
 		complete(below, texts)
 	}
+}
+
+// argsOf returns the check of the arguments in a usage line, such as "quiet USER [FROM TO]". Those in brackets may be left out, and "..."
+// allows any number.
+func argsOf(use string) cobra.PositionalArgs {
+	least, most, optional := 0, 0, false
+	for _, word := range strings.Fields(use)[1:] {
+		optional = optional || strings.HasPrefix(word, "[")
+		if most++; !optional {
+			least++
+		}
+		optional = optional && !strings.HasSuffix(word, "]")
+		if strings.HasSuffix(strings.TrimSuffix(word, "]"), "...") {
+			return cobra.MinimumNArgs(least)
+		}
+	}
+	if most == 0 {
+		return cobra.NoArgs
+	}
+	return cobra.RangeArgs(least, most)
 }

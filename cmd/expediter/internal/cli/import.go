@@ -90,11 +90,7 @@ var (
 func newImport(g *globals) *cobra.Command {
 	shared := &importerFlags{globals: g}
 	f := &importFlags{followFlags: followFlags{importerFlags: shared}}
-	cmd := &cobra.Command{
-		Use:  "import SOURCE",
-		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd.Context(), args[0]) },
-	}
+	cmd := action("import SOURCE", func(ctx context.Context, args []string) error { return f.run(ctx, args[0]) })
 	shared.register(cmd.PersistentFlags())
 	flags := cmd.Flags()
 	flags.StringVar(&f.encoding, "encoding", "", encodingUsage)
@@ -170,7 +166,7 @@ func (f *importFlags) run(ctx context.Context, source string) error {
 	switch {
 	case f.follow:
 		return f.watch(ctx, job.JobID)
-	case f.json:
+	case f.format == jsonLines:
 		return f.writeLine(job)
 	}
 	if created {
@@ -199,8 +195,7 @@ func newImportAbout(
 ) *cobra.Command {
 	f := &followFlags{importerFlags: shared}
 	cmd := &cobra.Command{
-		Use:  name + " JOB",
-		Args: cobra.ExactArgs(1),
+		Use: name + " JOB",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.usage(f.check()); err != nil {
 				return err
@@ -239,7 +234,7 @@ func (f *followFlags) verdict(job importer.Job) error {
 
 // tell writes the state of an import.
 func (f *followFlags) tell(job importer.Job) error {
-	if f.json {
+	if f.format == "json" || f.format == jsonLines {
 		return f.writeLine(job)
 	}
 	var text details

@@ -27,6 +27,9 @@ var (
 	errStillRunning = errors.New("the import is still running")
 )
 
+// jsonLines is the format in which a command that follows something writes a line of JSON for each change.
+const jsonLines = "jsonl"
+
 // recipeFormats are the formats of a recipe.
 var recipeFormats = []string{"text", "json", "schema-org"}
 
@@ -36,22 +39,14 @@ type followFlags struct {
 
 	follow  bool
 	format  string
-	json    bool
 	timeout time.Duration
 }
 
 func (f *followFlags) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	f.recipeFormatFlag(cmd, &f.format)
+	f.outputFlag(cmd, &f.format, append(recipeFormats, jsonLines)...)
 	flags.BoolVar(&f.follow, "follow", false, "watch the import to its end, and write the recipe")
-	flags.BoolVar(&f.json, "json", false, "write each state of the import as a line of JSON, the last one with the recipe")
 	flags.DurationVar(&f.timeout, "timeout", 15*time.Minute, "longest time to watch")
-	cmd.MarkFlagsMutuallyExclusive("json", "format")
-}
-
-func (f *importerFlags) recipeFormatFlag(cmd *cobra.Command, format *string) {
-	*format = recipeFormats[0]
-	f.choice(cmd, format, "format", "", "form of the recipe: text, json or schema-org", recipeFormats...)
 }
 
 func (f *followFlags) check() error {
@@ -77,7 +72,7 @@ func (f *followFlags) watch(ctx context.Context, id string) error {
 	var last importer.Job
 	err := f.client().Follow(limit, id, func(job importer.Job) error {
 		last = job
-		if f.json && job.Status != contracts.ImportReady { // a READY job is written with its recipe
+		if f.format == jsonLines && job.Status != contracts.ImportReady { // a READY job is written with its recipe
 			return f.writeLine(job)
 		}
 		show.job(job)
@@ -102,7 +97,7 @@ func (f *followFlags) ended(ctx context.Context, job importer.Job) error {
 	}
 	stored, err := f.client().Recipe(ctx, job.RecipeID)
 	if errors.Is(err, imports.ErrNoRoute) { // another service has the recipe
-		if f.json {
+		if f.format == jsonLines {
 			return f.writeLine(job)
 		}
 		f.notef("%s is recipe %s, which the Recipe Service keeps.\n", terminal.Printable(job.Title), job.RecipeID)
@@ -111,7 +106,7 @@ func (f *followFlags) ended(ctx context.Context, job importer.Job) error {
 	if err != nil {
 		return advise(err)
 	}
-	if f.json {
+	if f.format == jsonLines {
 		return f.writeLine(struct {
 			importer.Job
 
@@ -167,7 +162,7 @@ type display struct {
 
 func (f *followFlags) newDisplay() *display {
 	d := &display{flags: f}
-	if f.config.stderr().TTY && !f.json {
+	if f.config.stderr().TTY && f.format != jsonLines {
 		d.bar = f.newBar(100, false)
 	}
 	return d

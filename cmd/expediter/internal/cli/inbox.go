@@ -32,7 +32,7 @@ type inboxFlags struct {
 	natsFlags
 
 	follow bool
-	json   bool
+	format string
 	kind   string
 	limit  int
 	states []string
@@ -40,20 +40,16 @@ type inboxFlags struct {
 
 func newInbox(g *globals) *cobra.Command {
 	f := &inboxFlags{natsFlags: natsFlags{globals: g}}
-	cmd := &cobra.Command{
-		Use:  "inbox USER",
-		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := f.check(args[0]); err != nil {
-				return err
-			}
-			return f.use(cmd.Context(), func(inbox *inapp.Inbox) error { return f.show(cmd.Context(), inbox, args[0]) })
-		},
-	}
+	cmd := action("inbox USER", func(ctx context.Context, args []string) error {
+		if err := f.check(args[0]); err != nil {
+			return err
+		}
+		return f.use(ctx, func(inbox *inapp.Inbox) error { return f.show(ctx, inbox, args[0]) })
+	})
 	flags := cmd.Flags()
 	f.register(flags)
 	f.registerAccount(flags)
-	flags.BoolVar(&f.json, "json", false, "write JSON")
+	f.outputFlag(cmd, &f.format, "table", "json")
 	f.kindFlag(cmd, flags, &f.kind, "kind of recipient that the user is, such as CUSTOMER (default all kinds)")
 	flags.BoolVar(&f.follow, "follow", false, "go on with new and changed items, until it is interrupted")
 	flags.IntVar(&f.limit, "limit", 100, fmt.Sprintf("most items to list, up to %d; not with --follow", maxItems))
@@ -107,7 +103,7 @@ func (f *inboxFlags) show(ctx context.Context, inbox *inapp.Inbox, userID string
 	if err != nil {
 		return err
 	}
-	if f.json {
+	if f.format == "json" {
 		return f.writeLine(page)
 	}
 	return f.list(userID, page)
@@ -128,9 +124,9 @@ func (f *inboxFlags) list(userID string, page inapp.Page) (err error) {
 		f.notef("The inbox of %s is empty%s.\n", terminal.Printable(userID), f.asKind())
 		return nil
 	}
-	out := f.table()
+	out := f.rows(f.format, "STATE!", "TIME", "AS", "EVENT~", "WHAT~", "PRIORITY?", "CATEGORY?", "PAYLOAD~")
 	for _, item := range page.Items {
-		if err := out.Write(itemCells(item)...); err != nil {
+		if err := out.Write(item, itemCells(item)...); err != nil {
 			return err
 		}
 	}
@@ -154,27 +150,6 @@ func (f *inboxFlags) asKind() string {
 	return " as " + f.kind
 }
 
-// stateColors has the colours of the states of items and rows.
-var stateColors = map[string]string{
-	"unread": "\x1b[1m", "archived": "\x1b[2m", "failed": "\x1b[31m", "bounced": "\x1b[31m", "sent": "\x1b[32m", "delivered": "\x1b[32m",
-}
-
-// colored returns the colours of a column, nil without colours.
-func (g *globals) colored(colors map[string]string) map[string]string {
-	if g.config.stdout().Color {
-		return colors
-	}
-	return nil
-}
-
-func (f *inboxFlags) table() *terminal.Table {
-	return terminal.NewTable(f.config.Stdout,
-		terminal.Column{Name: "STATE", Colors: f.colored(stateColors)}, terminal.Column{Name: "TIME"}, terminal.Column{Name: "AS"},
-		terminal.Column{Name: "EVENT", Width: cells}, terminal.Column{Name: "WHAT", Width: cells}, terminal.Column{Name: "PRIORITY", Optional: true},
-		terminal.Column{Name: "CATEGORY", Optional: true}, terminal.Column{Name: "PAYLOAD", Width: cells},
-	)
-}
-
 func itemCells(item inapp.Item) []string {
 	priority := string(item.Priority)
 	if item.Priority == contracts.UrgencyNormal {
@@ -193,7 +168,7 @@ func (f *inboxFlags) watch(ctx context.Context, inbox *inapp.Inbox, userID strin
 		return err
 	}
 	defer feed.Close()
-	if !f.json {
+	if f.format != "json" {
 		f.notef("Following the inbox of %s%s. Stop with Ctrl-C.\n", terminal.Printable(userID), f.asKind())
 	}
 	wanted := f.wanted()
@@ -206,7 +181,7 @@ func (f *inboxFlags) watch(ctx context.Context, inbox *inapp.Inbox, userID strin
 			return err
 		case !slices.Contains(wanted, item.State):
 			continue
-		case f.json:
+		case f.format == "json":
 			err = f.writeLine(item)
 		default:
 			cells := itemCells(item)

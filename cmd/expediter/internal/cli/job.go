@@ -17,9 +17,7 @@ import (
 )
 
 func newJobsShow(f *jobsFlags) *cobra.Command {
-	cmd := f.listing(&cobra.Command{
-		Use: "show JOB", Args: cobra.ExactArgs(1),
-	}, func(ctx context.Context, args []string, format string) error {
+	cmd := f.listing("show JOB", func(ctx context.Context, args []string, format string) error {
 		return f.use(ctx, func(client *worker.Client) error {
 			job, err := client.Job(ctx, f.ref(args[0]))
 			if err != nil {
@@ -27,7 +25,7 @@ func newJobsShow(f *jobsFlags) *cobra.Command {
 			}
 			return f.show(job, format)
 		})
-	}, "text", "json")
+	}, textFormats...)
 	f.keyFlag(cmd)
 	return cmd
 }
@@ -65,11 +63,9 @@ func (f *jobsFlags) show(j worker.StoredJob, format string) error {
 }
 
 func newJobsWatch(f *jobsFlags) *cobra.Command {
-	cmd := f.listing(&cobra.Command{
-		Use: "watch JOB", Args: cobra.ExactArgs(1),
-	}, func(ctx context.Context, args []string, format string) error {
+	cmd := f.listing("watch JOB", func(ctx context.Context, args []string, format string) error {
 		return f.use(ctx, func(client *worker.Client) error { return f.watch(ctx, client, args[0], format) })
-	}, "text", "jsonl")
+	}, "text", jsonLines)
 	f.keyFlag(cmd)
 	return cmd
 }
@@ -130,50 +126,44 @@ func watchLine(j worker.StoredJob) string {
 }
 
 func (f *jobsFlags) writeWatched(j worker.StoredJob, line, format string) error {
-	if format == "jsonl" {
+	if format == jsonLines {
 		return f.writeLine(newJobRow(j))
 	}
 	return f.say("%s  %s\n", stamp(time.Now()), terminal.Printable(line))
 }
 
 func newJobsCancel(jobs *jobsFlags) *cobra.Command {
-	f, yes := &jobsAllFlags{jobsFlags: jobs}, false
-	cmd := f.command(&cobra.Command{Use: "cancel [JOB]"}, func(ctx context.Context, client *worker.Client, args []string) error {
-		return f.act(ctx, client, cancelJobs, args, yes)
+	f := &jobsAllFlags{jobsFlags: jobs}
+	return f.command("cancel [JOB]", func(ctx context.Context, client *worker.Client, args []string) error {
+		return f.act(ctx, client, cancelJobs, args)
 	})
-	cmd.Flags().BoolVar(&yes, "yes", false, "do it")
-	return cmd
 }
 
 func newJobsRun(jobs *jobsFlags) *cobra.Command {
-	f := &jobsAllFlags{jobsFlags: jobs}
-	var schedule, yes bool
-	cmd := f.command(&cobra.Command{Use: "run [JOB]"}, func(ctx context.Context, client *worker.Client, args []string) error {
+	f, schedule := &jobsAllFlags{jobsFlags: jobs}, false
+	cmd := f.command("run [JOB]", func(ctx context.Context, client *worker.Client, args []string) error {
 		if !schedule || f.all {
-			return f.act(ctx, client, runJobs, args, yes)
+			return f.act(ctx, client, runJobs, args)
 		}
-		return f.schedule(ctx, client, args[0], yes, "run", "run", func(ctx context.Context, s worker.Scheduled) (string, error) {
+		return f.schedule(ctx, client, args[0], f.yes, "run", "run", func(ctx context.Context, s worker.Scheduled) (string, error) {
 			run, err := client.RunSchedule(ctx, s.Subject)
 			return fmt.Sprintf("Job %d is queued.", run.Sequence), err
 		})
 	})
 	cmd.Flags().BoolVar(&schedule, "schedule", false, "insert a run of a schedule")
-	cmd.Flags().BoolVar(&yes, "yes", false, "do it")
 	return cmd
 }
 
 func newJobsUnschedule(f *jobsFlags) *cobra.Command {
 	var yes bool
-	cmd := f.doing(&cobra.Command{
-		Use: "unschedule SUBJECT", Args: cobra.ExactArgs(1),
-	}, func(ctx context.Context, client *worker.Client, args []string) error {
+	cmd := f.doing("unschedule SUBJECT", func(ctx context.Context, client *worker.Client, args []string) error {
 		const would = "end the schedule of"
 		return f.schedule(ctx, client, args[0], yes, "unschedule", would, func(ctx context.Context, s worker.Scheduled) (string, error) {
 			of, name := s.Name()
 			return "Ended the schedule of " + terminal.Printable(args[0]) + ".", client.Unschedule(ctx, of, name)
 		})
 	})
-	cmd.Flags().BoolVar(&yes, "yes", false, "do it")
+	yesFlag(cmd, &yes)
 	return cmd
 }
 
@@ -189,8 +179,7 @@ func (f *jobsFlags) schedule(
 		return errors.Join(err, fmt.Errorf("%w: no schedule inserts jobs on %q", ErrNotFound, subject))
 	case !yes:
 		next, _ := all[at].Next(time.Now()) //nolint:errcheck // of another program
-		return f.say("Would %s %s, whose next run is due %s. Nothing was changed: add --yes to do it.\n",
-			would, terminal.Printable(subject), stampOf(next))
+		return f.would("%s %s, whose next run is due %s.", would, terminal.Printable(subject), stampOf(next))
 	}
 	said := ""
 	err = f.acted(ctx, action, fmt.Sprintf("schedule %q of %s", subject, f.stream), func(ctx context.Context) (err error) {

@@ -64,12 +64,11 @@ func (f *jobsFlags) use(ctx context.Context, fn func(*worker.Client) error) erro
 	return err
 }
 
-// doing adds to a command its function do, which gets a client of the stream.
-func (f *jobsFlags) doing(cmd *cobra.Command, do func(context.Context, *worker.Client, []string) error) *cobra.Command {
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return f.use(cmd.Context(), func(client *worker.Client) error { return do(cmd.Context(), client, args) })
-	}
-	return cmd
+// doing returns a command that calls do with a client of the stream.
+func (f *jobsFlags) doing(use string, do func(context.Context, *worker.Client, []string) error) *cobra.Command {
+	return action(use, func(ctx context.Context, args []string) error {
+		return f.use(ctx, func(client *worker.Client) error { return do(ctx, client, args) })
+	})
 }
 
 // acted is audited for one thing.
@@ -138,7 +137,7 @@ type jobsListFlags struct {
 
 func newJobsList(jobs *jobsFlags) *cobra.Command {
 	f := &jobsListFlags{jobsFlags: jobs}
-	cmd := f.listing(&cobra.Command{Use: "list"}, func(ctx context.Context, _ []string, format string) error {
+	cmd := f.listing("list", func(ctx context.Context, _ []string, format string) error {
 		if err := f.check(); err != nil {
 			return err
 		}
@@ -222,7 +221,7 @@ func (f *jobsListFlags) list(ctx context.Context, client *worker.Client, format 
 
 func newSchedules(g *globals) *cobra.Command {
 	f := &natsFlags{globals: g}
-	return f.asking(&cobra.Command{Use: "schedules [STREAM]", Args: cobra.MaximumNArgs(1)}, f.schedules)
+	return f.asking("schedules [STREAM]", f.schedules)
 }
 
 // scheduleRow is a schedule in a list.

@@ -19,27 +19,25 @@ type jobsAllFlags struct {
 	*jobsFlags
 
 	all     bool
-	count   int
 	states  []string
 	subject string
+	yes     bool
 }
 
-// command gives a command the flags, with which it takes a JOB or --all.
-func (f *jobsAllFlags) command(
-	cmd *cobra.Command, do func(context.Context, *worker.Client, []string) error,
-) *cobra.Command {
+// command returns a command that takes a JOB or --all.
+func (f *jobsAllFlags) command(use string, do func(context.Context, *worker.Client, []string) error) *cobra.Command {
+	cmd := f.doing(use, do)
 	flags := cmd.Flags()
 	flags.BoolVar(&f.all, "all", false, "act on all jobs that the flags select")
-	flags.IntVar(&f.count, "count", 0, "how many jobs --all selects: do it")
 	f.severalOf(cmd, &f.states, "state", "jobs in these states, with --all", jobStates...)
 	flags.StringVar(&f.subject, "subject", "", "pattern of the jobs' subjects, such as 'jobs.mail.>', with --all")
 	f.keyFlag(cmd)
+	yesFlag(cmd, &f.yes)
 	cmd.Args = func(_ *cobra.Command, args []string) error {
 		return f.usage(refuse(f.all == (len(args) == 1) || len(args) > 1, "want a JOB, or --all"),
-			refuse(!f.all && (f.count != 0 || f.states != nil || f.subject != ""), "--count, --state and --subject go with --all"),
-			refuse(f.count < 0, "--count %d: want 1 or more", f.count))
+			refuse(!f.all && (f.states != nil || f.subject != ""), "--state and --subject go with --all"))
 	}
-	return f.doing(cmd, do)
+	return cmd
 }
 
 // jobsAction is an operation on jobs.
@@ -63,7 +61,7 @@ var (
 )
 
 // act does something to a job, or to those that the flags select.
-func (f *jobsAllFlags) act(ctx context.Context, client *worker.Client, a jobsAction, args []string, yes bool) error {
+func (f *jobsAllFlags) act(ctx context.Context, client *worker.Client, a jobsAction, args []string) error {
 	if f.all {
 		return f.actOnAll(ctx, client, a)
 	}
@@ -73,9 +71,8 @@ func (f *jobsAllFlags) act(ctx context.Context, client *worker.Client, a jobsAct
 		return err
 	case !a.Can(job):
 		return fmt.Errorf("job %d is %s: %s", job.Sequence, job.State, a.cannot)
-	case !yes:
-		return f.say("Would %s job %d, %s, which is %s. Nothing was changed: add --yes to do it.\n",
-			a.Verb, job.Sequence, terminal.Printable(job.Subject), a.how(job))
+	case !f.yes:
+		return f.would("%s job %d, %s, which is %s.", a.Verb, job.Sequence, terminal.Printable(job.Subject), a.how(job))
 	}
 	// A subject may hold data of a user.
 	was := job
@@ -94,7 +91,7 @@ func (f *jobsAllFlags) act(ctx context.Context, client *worker.Client, a jobsAct
 	return f.say(a.did, job.Sequence, a.how(was))
 }
 
-// actOnAll runs the operation on the jobs that the flags select, if --count is their number.
+// actOnAll runs the operation on the jobs that the flags select.
 func (f *jobsAllFlags) actOnAll(ctx context.Context, client *worker.Client, a jobsAction) error {
 	filter := worker.JobFilter{Key: f.key, States: statesOf(f.states), Subject: f.subject}
 	jobs, all, err := client.Select(ctx, worker.Selection{Can: a.Can, Filter: filter})
@@ -107,12 +104,10 @@ func (f *jobsAllFlags) actOnAll(ctx context.Context, client *worker.Client, a jo
 		return err
 	case len(jobs) == 0:
 		return fmt.Errorf("%w: no job matches that could be %s.%s", ErrNotFound, a.Past, more)
-	case f.count == 0:
-		return f.say("Would %s %s, from %d, %s, to %d, %s.%s Nothing was changed: add --count %d to do it.\n", a.Verb, counted(len(jobs), "job"),
-			jobs[0].Sequence, terminal.Printable(jobs[0].Subject), jobs[len(jobs)-1].Sequence, terminal.Printable(jobs[len(jobs)-1].Subject), more,
-			len(jobs))
-	case f.count != len(jobs):
-		return fmt.Errorf("--count is %d, and %s can be %s now: nothing was changed", f.count, counted(len(jobs), "job"), a.Past)
+	case !f.yes:
+		first, last := jobs[0], jobs[len(jobs)-1]
+		return f.would("%s %s, from %d, %s, to %d, %s.%s", a.Verb, counted(len(jobs), "job"),
+			first.Sequence, terminal.Printable(first.Subject), last.Sequence, terminal.Printable(last.Subject), more)
 	}
 	done, lapsed := 0, 0
 	target := fmt.Sprintf("%s of %s by a filter", counted(len(jobs), "job"), f.stream)
@@ -132,7 +127,7 @@ func (f *jobsAllFlags) actOnAll(ctx context.Context, client *worker.Client, a jo
 }
 
 func newJobsStreams(f *jobsFlags) *cobra.Command {
-	return f.listing(&cobra.Command{Use: "streams"}, func(ctx context.Context, _ []string, format string) error {
+	return f.listing("streams", func(ctx context.Context, _ []string, format string) error {
 		return f.with(ctx, "expediter jobs", func(js jetstream.JetStream) error { return f.listStreams(ctx, js, format, worker.HasJobs) })
 	})
 }

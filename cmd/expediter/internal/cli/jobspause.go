@@ -21,9 +21,7 @@ import (
 
 func newJobsPause(f *jobsFlags) *cobra.Command {
 	var limit time.Duration
-	cmd := f.listing(&cobra.Command{
-		Use: "pause [PATTERN]", Args: cobra.MaximumNArgs(1),
-	}, func(ctx context.Context, args []string, format string) error {
+	cmd := f.listing("pause [PATTERN]", func(ctx context.Context, args []string, format string) error {
 		if limit < 0 {
 			return f.usage(fmt.Errorf("--for %s: want 0 or more", limit))
 		}
@@ -79,7 +77,7 @@ func (f *jobsFlags) pauses(ctx context.Context, client *worker.Client, format st
 }
 
 func newJobsResume(f *jobsFlags) *cobra.Command {
-	return f.doing(&cobra.Command{Use: "resume PATTERN", Args: cobra.ExactArgs(1)}, f.resume)
+	return f.doing("resume PATTERN", f.resume)
 }
 
 func (f *jobsFlags) resume(ctx context.Context, client *worker.Client, args []string) error {
@@ -110,18 +108,14 @@ type workersFlags struct {
 
 func newJobsWorkers(jobs *jobsFlags) *cobra.Command {
 	f := &workersFlags{jobsFlags: jobs}
-	cmd := &cobra.Command{
-		Use:  "workers [WORKER]",
-		Args: cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if (f.recent || f.stacks) && len(args) == 0 {
-				return f.usage(errors.New("--recent and --stacks need a WORKER"))
-			}
-			return f.with(cmd.Context(), "expediter jobs", func(js jetstream.JetStream) error {
-				return f.run(cmd.Context(), js.Conn(), strings.Join(args, ""))
-			})
-		},
-	}
+	cmd := action("workers [WORKER]", func(ctx context.Context, args []string) error {
+		if (f.recent || f.stacks) && len(args) == 0 {
+			return f.usage(errors.New("--recent and --stacks need a WORKER"))
+		}
+		return f.with(ctx, "expediter jobs", func(js jetstream.JetStream) error {
+			return f.run(ctx, js.Conn(), strings.Join(args, ""))
+		})
+	})
 	flags := cmd.Flags()
 	flags.BoolVar(&f.recent, "recent", false, "show the last attempts of the worker")
 	flags.BoolVar(&f.stacks, "stacks", false, "show the stacks of the attempts that run in the worker")
@@ -176,16 +170,12 @@ func (f *workersFlags) find(ctx context.Context, nc *nats.Conn, name string) ([]
 
 func newJobsDrain(jobs *jobsFlags) *cobra.Command {
 	f, resume := &workersFlags{jobsFlags: jobs}, false
-	cmd := &cobra.Command{
-		Use:  "drain WORKER",
-		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.with(cmd.Context(), "expediter jobs", func(js jetstream.JetStream) error {
-				f.js = js
-				return f.drain(cmd.Context(), args[0], resume)
-			})
-		},
-	}
+	cmd := action("drain WORKER", func(ctx context.Context, args []string) error {
+		return f.with(ctx, "expediter jobs", func(js jetstream.JetStream) error {
+			f.js = js
+			return f.drain(ctx, args[0], resume)
+		})
+	})
 	cmd.Flags().BoolVar(&resume, "resume", false, "have it take jobs again")
 	return cmd
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -34,27 +35,23 @@ func newKeys(g *globals) *cobra.Command {
 }
 
 func (f *keysFlags) newAdd() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:  "add NAME",
-		Args: cobra.ExactArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
-			key := access.Key{Name: args[0], RecipientType: f.kind, User: f.user}
-			for _, s := range f.scopes {
-				key.Scopes = append(key.Scopes, access.Scope(s))
-			}
-			if f.expires < 0 || len(key.Scopes) == 0 {
-				return &UsageError{Err: errors.New("want at least one --scope, and no negative --expires")}
-			}
-			if f.expires > 0 {
-				key.Expires = time.Now().Add(f.expires).UTC().Truncate(time.Second)
-			}
-			secret, err := access.Add(f.file, key)
-			if err != nil {
-				return err
-			}
-			return f.say("%s\n", secret)
-		},
-	}
+	cmd := action("add NAME", func(_ context.Context, args []string) error {
+		key := access.Key{Name: args[0], RecipientType: f.kind, User: f.user}
+		for _, s := range f.scopes {
+			key.Scopes = append(key.Scopes, access.Scope(s))
+		}
+		if f.expires < 0 || len(key.Scopes) == 0 {
+			return &UsageError{Err: errors.New("want at least one --scope, and no negative --expires")}
+		}
+		if f.expires > 0 {
+			key.Expires = time.Now().Add(f.expires).UTC().Truncate(time.Second)
+		}
+		secret, err := access.Add(f.file, key)
+		if err != nil {
+			return err
+		}
+		return f.say("%s\n", secret)
+	})
 	flags := cmd.Flags()
 	flags.DurationVar(&f.expires, "expires", 0, "time for which the key is in force (default for ever)")
 	flags.StringSliceVar(&f.scopes, "scope", nil, "scopes: read, publish, notify, operate, people, mark, address")
@@ -64,41 +61,34 @@ func (f *keysFlags) newAdd() *cobra.Command {
 }
 
 func (f *keysFlags) newList() *cobra.Command {
-	return &cobra.Command{
-		Use: "list",
-		RunE: func(*cobra.Command, []string) error {
-			keys, err := access.ReadFile(f.file)
-			if err != nil {
+	return action("list", func(_ context.Context, _ []string) error {
+		keys, err := access.ReadFile(f.file)
+		if err != nil {
+			return err
+		}
+		for _, k := range keys {
+			scopes := make([]string, len(k.Scopes))
+			for i, s := range k.Scopes {
+				scopes[i] = string(s)
+			}
+			slices.Sort(scopes)
+			line := k.Name + "\t" + strings.Join(scopes, ",")
+			if k.User != "" {
+				line += fmt.Sprintf("\tuser %q", strings.TrimPrefix(k.RecipientType+":"+k.User, ":"))
+			}
+			if !k.Expires.IsZero() {
+				line += "\tuntil " + k.Expires.Format(time.RFC3339)
+			}
+			if err := f.say("%s\n", line); err != nil {
 				return err
 			}
-			for _, k := range keys {
-				scopes := make([]string, len(k.Scopes))
-				for i, s := range k.Scopes {
-					scopes[i] = string(s)
-				}
-				slices.Sort(scopes)
-				line := k.Name + "\t" + strings.Join(scopes, ",")
-				if k.User != "" {
-					line += fmt.Sprintf("\tuser %q", strings.TrimPrefix(k.RecipientType+":"+k.User, ":"))
-				}
-				if !k.Expires.IsZero() {
-					line += "\tuntil " + k.Expires.Format(time.RFC3339)
-				}
-				if err := f.say("%s\n", line); err != nil {
-					return err
-				}
-			}
-			return nil
-		},
-	}
+		}
+		return nil
+	})
 }
 
 func (f *keysFlags) newRevoke() *cobra.Command {
-	return &cobra.Command{
-		Use:  "revoke NAME",
-		Args: cobra.ExactArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error { return access.Revoke(f.file, args[0]) },
-	}
+	return action("revoke NAME", func(_ context.Context, args []string) error { return access.Revoke(f.file, args[0]) })
 }
 
 // maxKey bounds a file or a variable with one key, in bytes.

@@ -20,7 +20,7 @@ const mostLimits = 10_000
 
 func newLimits(g *globals) *cobra.Command {
 	f := &natsFlags{globals: g}
-	return f.asking(&cobra.Command{Use: "limits [BUCKET]", Args: cobra.MaximumNArgs(1)}, f.limits)
+	return f.asking("limits [BUCKET]", f.limits)
 }
 
 // limitRow is a key of a limit in a list.
@@ -66,7 +66,7 @@ func (f *natsFlags) limits(ctx context.Context, js jetstream.JetStream, buckets 
 
 func newResults(g *globals) *cobra.Command {
 	f := &natsFlags{globals: g}
-	return f.asking(&cobra.Command{Use: "results [BUCKET]", Args: cobra.MaximumNArgs(1)}, f.results)
+	return f.asking("results [BUCKET]", f.results)
 }
 
 // results lists the buckets, or counts the results of one.

@@ -76,9 +76,7 @@ func newLockRow(l kvlock.Lock) lockRow {
 }
 
 func newLocksList(f *lockerFlags) *cobra.Command {
-	return f.listing(&cobra.Command{
-		Use: "list [PREFIX]", Args: cobra.MaximumNArgs(1),
-	}, func(ctx context.Context, args []string, format string) error {
+	return f.listing("list [PREFIX]", func(ctx context.Context, args []string, format string) error {
 		return f.use(ctx, func(locks *kvlock.Locker) error { return f.list(ctx, locks, strings.Join(args, ""), format) })
 	})
 }
@@ -106,9 +104,7 @@ func (f *lockerFlags) list(ctx context.Context, locks *kvlock.Locker, prefix, fo
 }
 
 func newLocksShow(f *lockerFlags) *cobra.Command {
-	return f.listing(&cobra.Command{
-		Use: "show NAME", Args: cobra.ExactArgs(1),
-	}, func(ctx context.Context, args []string, format string) error {
+	return f.listing("show NAME", func(ctx context.Context, args []string, format string) error {
 		return f.use(ctx, func(locks *kvlock.Locker) error {
 			lock, err := held(ctx, locks, args[0])
 			if err != nil {
@@ -116,7 +112,7 @@ func newLocksShow(f *lockerFlags) *cobra.Command {
 			}
 			return f.show(newLockRow(lock), format)
 		})
-	}, "text", "json")
+	}, textFormats...)
 }
 
 func (f *lockerFlags) show(l lockRow, format string) error {
@@ -143,14 +139,10 @@ func (f *lockerFlags) show(l lockRow, format string) error {
 
 func newLocksSteal(f *lockerFlags) *cobra.Command {
 	var yes bool
-	cmd := &cobra.Command{
-		Use:  "steal NAME",
-		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.use(cmd.Context(), func(locks *kvlock.Locker) error { return f.steal(cmd.Context(), locks, args[0], yes) })
-		},
-	}
-	cmd.Flags().BoolVar(&yes, "yes", false, "do it")
+	cmd := action("steal NAME", func(ctx context.Context, args []string) error {
+		return f.use(ctx, func(locks *kvlock.Locker) error { return f.steal(ctx, locks, args[0], yes) })
+	})
+	yesFlag(cmd, &yes)
 	return cmd
 }
 
@@ -160,8 +152,7 @@ func (f *lockerFlags) steal(ctx context.Context, locks *kvlock.Locker, name stri
 		return err
 	}
 	if !yes {
-		return f.say("Would take %s from %s, which holds it since %s. Nothing was changed: add --yes to do it.\n",
-			name, terminal.Printable(lock.Holder), stamp(lock.Since))
+		return f.would("take %s from %s, which holds it since %s.", name, terminal.Printable(lock.Holder), stamp(lock.Since))
 	}
 	var stolen kvlock.Lock
 	err = f.audited(ctx, f.js, "steal", fmt.Sprintf("lock %s of %q", name, lock.Holder), func(ctx context.Context) (int, error) {

@@ -26,7 +26,7 @@ type notificationsFlags struct {
 	attempts bool
 	channel  string
 	event    string
-	json     bool
+	format   string
 	kind     string
 	limit    int
 	reason   string
@@ -36,13 +36,9 @@ type notificationsFlags struct {
 
 func newNotifications(g *globals) *cobra.Command {
 	f := &notificationsFlags{natsFlags: natsFlags{globals: g}}
-	cmd := &cobra.Command{
-		Use:  "notifications",
-		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context()) },
-	}
-	shared := cmd.PersistentFlags()
-	f.register(shared)
-	shared.BoolVar(&f.json, "json", false, "write a line of JSON for each row, or for the result")
+	cmd := action("notifications", func(ctx context.Context, _ []string) error { return f.run(ctx) })
+	f.register(cmd.PersistentFlags())
+	f.outputFlag(cmd, &f.format, listFormats...)
 	f.selecting(cmd, "pending", "deferred", "sending", "sent", "delivered", "bounced", "suppressed", "split", "failed")
 	flags := cmd.Flags()
 	flags.BoolVar(&f.attempts, "attempts", false, "write a line for each attempt")
@@ -75,7 +71,7 @@ func (f *notificationsFlags) query() notifier.Query {
 func (f *notificationsFlags) check() error {
 	errs := []error{
 		refuse(f.limit < 0, "--limit %d: want 0 or more", f.limit),
-		refuse(f.attempts && f.json, "--attempts and --json exclude each other: the JSON has them"),
+		refuse(f.attempts && f.format != listFormats[0], "--attempts goes with a table: JSON has them"),
 	}
 	for _, id := range [][2]string{{"--event", f.event}, {"--user", f.user}, {"--channel", f.channel}, {"--address", f.address}} {
 		if id[1] != "" {
@@ -111,7 +107,7 @@ func (f *notificationsFlags) describe(ctx context.Context, client *notify.Client
 	if errors.Is(err, notify.ErrNotFound) {
 		return unknownEvent(f.event)
 	}
-	if err != nil || f.json {
+	if err != nil || f.format != listFormats[0] {
 		return err
 	}
 	switch {
@@ -132,62 +128,39 @@ func (f *notificationsFlags) list(ctx context.Context, client *notify.Client) (e
 	if f.limit > 0 {
 		q.Limit = f.limit + 1 // one more shows whether there are more
 	}
-	out, n := f.table(), 0
-	for row, err := range client.Rows(ctx, q) {
-		if err != nil && n > 0 && !f.json {
-			err = errors.Join(out.Close(), err) // the rows found so far
-		}
-		if err != nil {
-			return err
-		}
-		n++
-		if f.limit > 0 && n > f.limit {
+	columns := []string{"EVENT~", "TYPE", "USER~", "CHANNEL", "ADDRESS?"}
+	if f.attempts {
+		columns = append(columns, "TRY", "TIME", "TOOK", "OUTCOME!", "WORKER", "DETAIL")
+	} else {
+		columns = append(columns, "STATE!", "REASON?", "TRIES", "TIME", "UNTIL?")
+	}
+	out, n := f.rows(f.format, columns...), 0
+	for row, failed := range client.Rows(ctx, q) {
+		if n++; failed == nil && f.limit > 0 && n > f.limit {
+			f.notef("Only %d are shown: see --limit.\n", f.limit)
 			break
 		}
-		if err := f.write(out, row); err != nil {
-			return err
+		if failed == nil {
+			failed = f.write(out, row)
+		}
+		if err = failed; err != nil {
+			break
 		}
 	}
 	switch {
-	case n > 0 && !f.json:
-		err = out.Close()
-	case n == 0 && !f.json:
+	case out.Written() > 0, err == nil && f.format != listFormats[0]:
+		err = errors.Join(out.Close(), err)
+	case err == nil:
 		f.notef("There are no such notifications.\n")
-	}
-	if f.limit > 0 && n > f.limit {
-		f.notef("Only %d are shown: see --limit.\n", f.limit)
 	}
 	return err
 }
 
-func (f *notificationsFlags) table() *terminal.Table {
-	columns := []terminal.Column{
-		{Name: "EVENT", Width: cells},
-		{Name: "TYPE"},
-		{Name: "USER", Width: cells},
-		{Name: "CHANNEL"},
-		{Name: "ADDRESS", Optional: true},
-	}
-	if f.attempts {
-		columns = append(columns,
-			terminal.Column{Name: "TRY"}, terminal.Column{Name: "TIME"}, terminal.Column{Name: "TOOK"},
-			terminal.Column{Name: "OUTCOME", Colors: f.colored(stateColors)}, terminal.Column{Name: "WORKER"}, terminal.Column{Name: "DETAIL"})
-	} else {
-		columns = append(columns,
-			terminal.Column{Name: "STATE", Colors: f.colored(stateColors)}, terminal.Column{Name: "REASON", Optional: true},
-			terminal.Column{Name: "TRIES"}, terminal.Column{Name: "TIME"}, terminal.Column{Name: "UNTIL", Optional: true})
-	}
-	return terminal.NewTable(f.config.Stdout, columns...)
-}
-
 // write writes a row, or its attempts.
-func (f *notificationsFlags) write(out *terminal.Table, row notifier.Notification) error {
-	if f.json {
-		return f.writeLine(row)
-	}
+func (f *notificationsFlags) write(out *terminal.Rows, row notifier.Notification) error {
 	whose := []string{row.EventID, string(row.RecipientType), row.UserID, row.Channel, row.Address}
 	if !f.attempts {
-		return out.Write(append(whose, string(row.State), row.Reason, strconv.Itoa(len(row.Attempts)), stampOf(row.UpdatedAt, row.CreatedAt),
+		return out.Write(row, append(whose, string(row.State), row.Reason, strconv.Itoa(len(row.Attempts)), stampOf(row.UpdatedAt, row.CreatedAt),
 			stampOf(row.Until))...)
 	}
 	for i, a := range row.Attempts {
@@ -195,12 +168,12 @@ func (f *notificationsFlags) write(out *terminal.Table, row notifier.Notificatio
 		if outcome == "" {
 			outcome, took = "under way", ""
 		}
-		if err := out.Write(append(whose, strconv.Itoa(i+1), stamp(a.At), took, outcome, a.Worker, firstLine(a.Detail))...); err != nil {
+		if err := out.Write(row, append(whose, strconv.Itoa(i+1), stamp(a.At), took, outcome, a.Worker, firstLine(a.Detail))...); err != nil {
 			return err
 		}
 	}
 	if len(row.Attempts) == 0 {
-		return out.Write(append(whose, "", stampOf(row.UpdatedAt, row.CreatedAt), "", string(row.State), "", row.Reason)...)
+		return out.Write(row, append(whose, "", stampOf(row.UpdatedAt, row.CreatedAt), "", string(row.State), "", row.Reason)...)
 	}
 	return nil
 }
@@ -217,18 +190,14 @@ func stampOf(times ...time.Time) string {
 
 func newNotificationsCancel(shared *notificationsFlags) *cobra.Command {
 	var kind, user string
-	cmd := &cobra.Command{
-		Use:  "cancel EVENT",
-		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := shared.usage(checkID("event", args[0])); err != nil {
-				return err
-			}
-			return shared.cancel(cmd.Context(), notifier.Cancellation{
-				EventID: args[0], RecipientType: contracts.RecipientType(kind), UserID: user,
-			})
-		},
-	}
+	cmd := shared.listing("cancel EVENT", func(ctx context.Context, args []string, format string) error {
+		if err := shared.usage(checkID("event", args[0])); err != nil {
+			return err
+		}
+		return shared.cancel(ctx, notifier.Cancellation{
+			EventID: args[0], RecipientType: contracts.RecipientType(kind), UserID: user,
+		}, format)
+	}, textFormats...)
 	flags := cmd.Flags()
 	shared.kindFlag(cmd, flags, &kind, "kind of recipient that the user is, such as CUSTOMER")
 	flags.StringVar(&user, "user", "", "only for this user")
@@ -236,7 +205,7 @@ func newNotificationsCancel(shared *notificationsFlags) *cobra.Command {
 	return cmd
 }
 
-func (f *notificationsFlags) cancel(ctx context.Context, c notifier.Cancellation) error {
+func (f *notificationsFlags) cancel(ctx context.Context, c notifier.Cancellation, format string) error {
 	var done notifier.Cancelled
 	err := f.ask(ctx, func(ctx context.Context, client *notify.Client) (err error) {
 		done, err = client.Cancel(ctx, c)
@@ -247,7 +216,7 @@ func (f *notificationsFlags) cancel(ctx context.Context, c notifier.Cancellation
 		return unknownEvent(c.EventID)
 	case err != nil:
 		return err
-	case f.json:
+	case format == "json":
 		return f.writeLine(done)
 	}
 	again := ""
@@ -259,47 +228,40 @@ func (f *notificationsFlags) cancel(ctx context.Context, c notifier.Cancellation
 }
 
 func newNotificationsReplay(shared *notificationsFlags) *cobra.Command {
-	f := &notificationsFlags{natsFlags: natsFlags{globals: shared.globals}, state: "failed"}
+	f := &notificationsFlags{state: "failed"}
 	var yes bool
-	cmd := &cobra.Command{
-		Use: "replay",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			f.natsFlags, f.json = shared.natsFlags, shared.json
-			return f.replay(cmd.Context(), yes || f.event != "")
-		},
-	}
+	cmd := shared.listing("replay", func(ctx context.Context, _ []string, format string) error {
+		f.natsFlags = shared.natsFlags
+		if err := f.check(); err != nil {
+			return err
+		}
+		return f.ask(ctx, func(ctx context.Context, client *notify.Client) error { return f.replay(ctx, client, format, yes) })
+	}, textFormats...)
+	f.globals = shared.globals
 	f.selecting(cmd, "failed", "bounced")
-	cmd.Flags().BoolVar(&yes, "yes", false, "do it")
+	yesFlag(cmd, &yes)
 	return cmd
 }
 
-func (f *notificationsFlags) replay(ctx context.Context, do bool) error {
-	if err := f.check(); err != nil {
-		return err
-	}
-	return f.ask(ctx, func(ctx context.Context, client *notify.Client) error {
-		if !do {
-			return f.wouldReplay(ctx, client)
-		}
-		done, err := client.Replay(ctx, f.query())
-		if f.json {
-			err = errors.Join(err, f.writeLine(done))
-		} else {
-			f.notef("%s sent again.\n", counted(done.Replayed, "row"))
-		}
-		return errors.Join(err, refuse(done.Gone > 0, "%s cannot be sent again: the stream keeps them no more", counted(done.Gone, "row")))
-	})
-}
-
-// wouldReplay counts the rows that would be sent again.
-func (f *notificationsFlags) wouldReplay(ctx context.Context, client *notify.Client) error {
+// replay sends the selected notifications again, or only counts them.
+func (f *notificationsFlags) replay(ctx context.Context, client *notify.Client, format string, yes bool) error {
 	n := 0
 	for _, err := range client.Rows(ctx, f.query()) {
-		if err != nil {
+		if yes {
+			break
+		}
+		if n++; err != nil {
 			return err
 		}
-		n++
 	}
-	f.notef("%s would be sent again. Do it with --yes.\n", counted(n, "row"))
-	return nil
+	if !yes {
+		return f.would("send %s again.", counted(n, "row"))
+	}
+	done, err := client.Replay(ctx, f.query())
+	if format == "json" {
+		err = errors.Join(err, f.writeLine(done))
+	} else {
+		f.notef("%s sent again.\n", counted(done.Replayed, "row"))
+	}
+	return errors.Join(err, refuse(done.Gone > 0, "%s cannot be sent again: the stream keeps them no more", counted(done.Gone, "row")))
 }

@@ -20,15 +20,11 @@ func newPrefs(g *globals) *cobra.Command {
 	f := &usersFlags{natsFlags: natsFlags{globals: g}}
 	cmd := &cobra.Command{Use: "prefs"}
 	f.registerUsers(cmd)
-	cmd.AddCommand(f.newQuiet(), f.newMute(), f.newDigest(), &cobra.Command{
-		Use:  "opt-out USER CATEGORY CHANNEL",
-		Args: cobra.ExactArgs(3),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.about(cmd.Context(), args[0], func(ctx context.Context, client *notify.Client, r notifier.UserRequest) error {
-				return f.optOut(ctx, client, r, args[1], args[2])
-			})
-		},
-	})
+	cmd.AddCommand(f.newQuiet(), f.newMute(), f.newDigest(), action("opt-out USER CATEGORY CHANNEL", func(ctx context.Context, args []string) error {
+		return f.about(ctx, args[0], func(ctx context.Context, client *notify.Client, r notifier.UserRequest) error {
+			return f.optOut(ctx, client, r, args[1], args[2])
+		})
+	}))
 	return cmd
 }
 
@@ -53,20 +49,16 @@ func (f *usersFlags) optOut(ctx context.Context, client *notify.Client, r notifi
 
 func (f *usersFlags) newQuiet() *cobra.Command {
 	none := false
-	quiet := &cobra.Command{
-		Use:  "quiet USER [FROM TO]",
-		Args: cobra.RangeArgs(1, 3),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := f.usage(refuse(none == (len(args) == 3) || len(args) == 2, "want FROM and TO, or --none")); err != nil {
-				return err
-			}
-			var hours any
-			if !none {
-				hours = map[string]string{"from": args[1], "to": args[2]}
-			}
-			return f.change(cmd.Context(), args[0], map[string]any{"quiet_hours": hours})
-		},
-	}
+	quiet := action("quiet USER [FROM TO]", func(ctx context.Context, args []string) error {
+		if err := f.usage(refuse(none == (len(args) == 3) || len(args) == 2, "want FROM and TO, or --none")); err != nil {
+			return err
+		}
+		var hours any
+		if !none {
+			hours = map[string]string{"from": args[1], "to": args[2]}
+		}
+		return f.change(ctx, args[0], map[string]any{"quiet_hours": hours})
+	})
 	quiet.Flags().BoolVar(&none, "none", false, "remove them")
 	return quiet
 }
@@ -75,28 +67,24 @@ func (f *usersFlags) newMute() *cobra.Command {
 	var off bool
 	var until string
 	var lasts time.Duration
-	cmd := &cobra.Command{
-		Use:  "mute USER [CATEGORY]",
-		Args: cobra.RangeArgs(1, 2),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			var end any
-			at, err := time.Parse(time.RFC3339, until)
-			switch {
-			case lasts > 0:
-				end = time.Now().Add(lasts).UTC().Truncate(time.Second)
-			case !off:
-				end = at
-			}
-			if err := f.usage(
-				refuse(lasts < 0, "--for %s: want a duration such as 8h", lasts),
-				refuse(until != "" && err != nil, "--until %.40q: want a time such as 2026-12-01T08:00:00Z", until),
-			); err != nil {
-				return err
-			}
-			category := append(args, contracts.Anything)[1]
-			return f.change(cmd.Context(), args[0], map[string]any{"mute": map[string]any{category: end}})
-		},
-	}
+	cmd := action("mute USER [CATEGORY]", func(ctx context.Context, args []string) error {
+		var end any
+		at, err := time.Parse(time.RFC3339, until)
+		switch {
+		case lasts > 0:
+			end = time.Now().Add(lasts).UTC().Truncate(time.Second)
+		case !off:
+			end = at
+		}
+		if err := f.usage(
+			refuse(lasts < 0, "--for %s: want a duration such as 8h", lasts),
+			refuse(until != "" && err != nil, "--until %.40q: want a time such as 2026-12-01T08:00:00Z", until),
+		); err != nil {
+			return err
+		}
+		category := append(args, contracts.Anything)[1]
+		return f.change(ctx, args[0], map[string]any{"mute": map[string]any{category: end}})
+	})
 	cmd.Flags().DurationVar(&lasts, "for", 0, "for how long")
 	cmd.Flags().StringVar(&until, "until", "", "until when")
 	cmd.Flags().BoolVar(&off, "off", false, "end it")
@@ -107,20 +95,16 @@ func (f *usersFlags) newMute() *cobra.Command {
 
 func (f *usersFlags) newDigest() *cobra.Command {
 	none := false
-	cmd := &cobra.Command{
-		Use:  "digest USER CATEGORY [WHEN]",
-		Args: cobra.RangeArgs(2, 3),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := f.usage(refuse(none == (len(args) == 3), "want WHEN, or --none")); err != nil {
-				return err
-			}
-			var when any
-			if !none {
-				when = args[2]
-			}
-			return f.change(cmd.Context(), args[0], map[string]any{"digest": map[string]any{args[1]: when}})
-		},
-	}
+	cmd := action("digest USER CATEGORY [WHEN]", func(ctx context.Context, args []string) error {
+		if err := f.usage(refuse(none == (len(args) == 3), "want WHEN, or --none")); err != nil {
+			return err
+		}
+		var when any
+		if !none {
+			when = args[2]
+		}
+		return f.change(ctx, args[0], map[string]any{"digest": map[string]any{args[1]: when}})
+	})
 	cmd.Flags().BoolVar(&none, "none", false, "leave it to the rules")
 	return cmd
 }
@@ -129,10 +113,7 @@ func newMembers(g *globals) *cobra.Command {
 	f := &usersFlags{natsFlags: natsFlags{globals: g}}
 	cmd := &cobra.Command{Use: "members"}
 	f.registerUsers(cmd)
-	cmd.AddCommand(&cobra.Command{
-		Use: "list USER", Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return f.members(cmd.Context(), args[0], "", nil) },
-	}, f.newMembership("add"), f.newMembership("remove"))
+	cmd.AddCommand(action("list USER", func(ctx context.Context, args []string) error { return f.members(ctx, args[0], "", nil) }), f.newMembership("add"), f.newMembership("remove"))
 	return cmd
 }
 

@@ -28,14 +28,14 @@ func newRecipes(g *globals) *cobra.Command {
 	shared := &importerFlags{globals: g}
 	cmd := &cobra.Command{Use: "recipes"}
 	shared.register(cmd.PersistentFlags())
-	cmd.AddCommand(newRecipesGet(shared), recipesFlags{importerFlags: shared}.lister(&cobra.Command{Use: "list"}),
-		recipesFlags{importerFlags: shared}.lister(&cobra.Command{Use: "search WORD...", Args: cobra.MinimumNArgs(1)}))
+	cmd.AddCommand(newRecipesGet(shared), recipesFlags{importerFlags: shared}.lister("list"),
+		recipesFlags{importerFlags: shared}.lister("search WORD..."))
 	return cmd
 }
 
 // lister is a command that lists recipes, with the words of its arguments when there are some.
-func (f recipesFlags) lister(cmd *cobra.Command) *cobra.Command {
-	cmd = f.listing(cmd, func(ctx context.Context, args []string, format string) error {
+func (f recipesFlags) lister(use string) *cobra.Command {
+	cmd := f.listing(use, func(ctx context.Context, args []string, format string) error {
 		wrong := refuse(f.limit < 1 || f.limit > kvstore.MaxList, "--limit %d: want 1 to %d", f.limit, kvstore.MaxList)
 		if err := f.usage(f.check(), wrong); err != nil {
 			return err
@@ -63,23 +63,16 @@ func (f recipesFlags) list(ctx context.Context, words, format string) error {
 }
 
 func newRecipesGet(shared *importerFlags) *cobra.Command {
-	var format string
-	cmd := &cobra.Command{
-		Use:  "get RECIPE",
-		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := shared.usage(shared.check()); err != nil {
-				return err
-			}
-			stored, err := shared.client().Recipe(cmd.Context(), args[0])
-			if err != nil {
-				return adviseRecipes(err)
-			}
-			return shared.writeRecipe(stored, format)
-		},
-	}
-	shared.recipeFormatFlag(cmd, &format)
-	return cmd
+	return shared.listing("get RECIPE", func(ctx context.Context, args []string, format string) error {
+		if err := shared.usage(shared.check()); err != nil {
+			return err
+		}
+		stored, err := shared.client().Recipe(ctx, args[0])
+		if err != nil {
+			return adviseRecipes(err)
+		}
+		return shared.writeRecipe(stored, format)
+	}, recipeFormats...)
 }
 
 // adviseRecipes adds advice to the error of an importer without recipes.
@@ -92,13 +85,9 @@ func adviseRecipes(err error) error {
 
 func newPlaces(g *globals) *cobra.Command {
 	f := &natsFlags{globals: g}
-	cmd := &cobra.Command{
-		Use:  "places PLACE",
-		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.with(cmd.Context(), "expediter places", func(js jetstream.JetStream) error { return f.place(cmd.Context(), js, args[0]) })
-		},
-	}
+	cmd := action("places PLACE", func(ctx context.Context, args []string) error {
+		return f.with(ctx, "expediter places", func(js jetstream.JetStream) error { return f.place(ctx, js, args[0]) })
+	})
 	f.register(cmd.Flags())
 	return cmd
 }

@@ -38,10 +38,7 @@ type relayFlags struct {
 
 func newRelay(g *globals) *cobra.Command {
 	f := &relayFlags{natsFlags: natsFlags{globals: g}}
-	cmd := &cobra.Command{
-		Use:  "relay",
-		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
-	}
+	cmd := action("relay", func(ctx context.Context, _ []string) error { return f.run(ctx) })
 	flags := cmd.Flags()
 	f.register(flags)
 	flags.IntVar(&f.concurrency, "concurrency", 2, "batches under way at a time; each has a connection to the database")
@@ -55,11 +52,9 @@ func newRelay(g *globals) *cobra.Command {
 	return cmd
 }
 
-func (f *relayFlags) run(cmd *cobra.Command) error {
-	ctx := cmd.Context()
+func (f *relayFlags) run(ctx context.Context) error {
 	if f.printSchema {
-		_, err := fmt.Fprint(f.config.Stdout, outbox.Schema)
-		return err //nolint:wrapcheck // names the operation
+		return f.say("%s", outbox.Schema)
 	}
 	if err := f.check(); err != nil {
 		return err

@@ -14,12 +14,9 @@ import (
 
 func newRestored(g *globals) *cobra.Command {
 	f := &natsFlags{globals: g}
-	cmd := &cobra.Command{
-		Use: "restored",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return f.administer(cmd.Context(), "expediter restored", f.markRestored)
-		},
-	}
+	cmd := action("restored", func(ctx context.Context, _ []string) error {
+		return f.administer(ctx, "expediter restored", f.markRestored)
+	})
 	f.register(cmd.Flags())
 	f.registerAccount(cmd.Flags())
 	return cmd

@@ -136,6 +136,13 @@ func (g *globals) notef(format string, args ...any) {
 	fmt.Fprint(g.config.Stderr, harmless(fmt.Sprintf(format, args...))) //nolint:errcheck // nowhere to say so
 }
 
+// more writes the number of things that are not named one by one.
+func (g *globals) more(n int) {
+	if n > 0 {
+		g.notef("... and %d more\n", n)
+	}
+}
+
 // newBar returns a progress bar on the standard error, which is not shown elsewhere than on a terminal. With predict it shows the time that
 // is left.
 func (g *globals) newBar(total int64, predict bool) *terminal.Bar {
@@ -153,11 +160,7 @@ func harmless(text string) string {
 }
 
 func newReady() *cobra.Command {
-	return &cobra.Command{
-		Use:  "ready URL",
-		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return service.AskReady(cmd.Context(), args[0]) },
-	}
+	return action("ready URL", func(ctx context.Context, args []string) error { return service.AskReady(ctx, args[0]) })
 }
 
 func newVersion() *cobra.Command {

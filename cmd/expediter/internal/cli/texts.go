@@ -42,11 +42,7 @@ func newRules(g *globals) *cobra.Command {
 
 func newRulesCheck(g *globals) *cobra.Command {
 	f := &rulesFlags{globals: g}
-	cmd := &cobra.Command{
-		Use:  "check FILE",
-		Args: cobra.ExactArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error { return f.run(args[0]) },
-	}
+	cmd := action("check FILE", func(_ context.Context, args []string) error { return f.run(args[0]) })
 	flags := cmd.Flags()
 	flags.StringSliceVar(&f.channels, "channels", channelNames, "channels that the notifier has, with commas")
 	flags.StringSliceVar(&f.gateways, "gateways", nil, "further channels that NOTIFIER_GATEWAYS sets up, with commas")
@@ -151,11 +147,7 @@ func newTemplates(g *globals) *cobra.Command {
 }
 
 func (f *templatesFlags) newPreview() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:  "preview DIR",
-		Args: cobra.ExactArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error { return f.preview(args[0]) },
-	}
+	cmd := action("preview DIR", func(_ context.Context, args []string) error { return f.preview(args[0]) })
 	flags := cmd.Flags()
 	flags.StringVar(&f.data, "data", "", "file with a payload for each template")
 	flags.StringVar(&f.out, "out", "preview", "folder that the files are written into")
@@ -167,11 +159,7 @@ func (f *templatesFlags) newPreview() *cobra.Command {
 }
 
 func (f *templatesFlags) newSend() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:  "send TEMPLATE",
-		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return f.send(cmd.Context(), args[0]) },
-	}
+	cmd := action("send TEMPLATE", func(ctx context.Context, args []string) error { return f.send(ctx, args[0]) })
 	flags := cmd.Flags()
 	f.registerServer(flags)
 	flags.DurationVar(&f.timeout, "timeout", testTimeout, "longest time to wait for the answer")

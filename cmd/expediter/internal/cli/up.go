@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	_ "embed" // the greeting
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -46,15 +45,12 @@ type upFlags struct {
 
 func newUp(g *globals) *cobra.Command {
 	var f upFlags
-	cmd := &cobra.Command{
-		Use: "up",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := f.check(); err != nil {
-				return err
-			}
-			return g.up(cmd.Context(), f)
-		},
-	}
+	cmd := action("up", func(ctx context.Context, _ []string) error {
+		if err := f.check(); err != nil {
+			return err
+		}
+		return g.up(ctx, f)
+	})
 	flags := cmd.Flags()
 	flags.StringVar(&f.catalog, "catalog", "", "venue file to match against (default the sample's)")
 	flags.IntVar(&f.cluster, "cluster", 1, "NATS servers: 1, or 3 to 9 for a cluster")
@@ -293,37 +289,22 @@ func (f upFlags) tryEmit(server string) string {
 var errBroken = errors.New("a promise was broken")
 
 func newDemo(g *globals) *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
-		Use: "demo",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			report, err := g.config.Demo(cmd.Context(), demo.Config{Logger: g.logger, Out: cmd.OutOrStdout()})
-			return conclude(cmd.OutOrStdout(), report, err, asJSON)
-		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "end with the figures as one line of JSON")
-	return cmd
+	return g.listing("demo", func(ctx context.Context, _ []string, format string) error {
+		report, err := demo.Run(ctx, demo.Config{Logger: g.logger, Out: g.config.Stdout})
+		return g.conclude(report, err, format)
+	}, textFormats...)
 }
 
 // conclude writes the end of the account, also of a demo that did not run to its end.
-func conclude(out io.Writer, report demo.Report, err error, asJSON bool) error {
-	if err != nil {
-		report.OK, report.Error = false, err.Error()
-	}
-	if asJSON {
-		line, encodeErr := json.Marshal(report)
-		if encodeErr != nil {
-			return fmt.Errorf("encode the report: %w", encodeErr)
-		}
-		if _, writeErr := fmt.Fprintf(out, "%s\n", line); writeErr != nil {
-			return errors.Join(err, fmt.Errorf("write the report: %w", writeErr))
-		}
-	}
+func (g *globals) conclude(report demo.Report, err error, format string) error {
 	switch {
 	case err != nil:
-		return err
+		report.OK, report.Error = false, err.Error()
 	case !report.OK:
-		return fmt.Errorf("%w: %s", errBroken, strings.Join(report.Broken, "; "))
+		err = fmt.Errorf("%w: %s", errBroken, strings.Join(report.Broken, "; "))
 	}
-	return nil
+	if format == "json" {
+		err = errors.Join(err, g.writeLine(report))
+	}
+	return err
 }

@@ -44,62 +44,47 @@ func (f *usersFlags) registerUsers(cmd *cobra.Command) {
 }
 
 func (f *usersFlags) newGet() *cobra.Command {
-	return &cobra.Command{
-		Use:  "get USER",
-		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return f.about(cmd.Context(), args[0], f.get) },
-	}
+	return action("get USER", func(ctx context.Context, args []string) error { return f.about(ctx, args[0], f.get) })
 }
 
 func (f *usersFlags) newPut() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:  "put USER JSON",
-		Args: cobra.ExactArgs(2),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.about(cmd.Context(), args[0], func(ctx context.Context, client *notify.Client, r notifier.UserRequest) error {
-				return f.put(ctx, client, r, args[1])
-			})
-		},
-	}
+	cmd := action("put USER JSON", func(ctx context.Context, args []string) error {
+		return f.about(ctx, args[0], func(ctx context.Context, client *notify.Client, r notifier.UserRequest) error {
+			return f.put(ctx, client, r, args[1])
+		})
+	})
 	cmd.Flags().BoolVar(&f.replace, "replace", false, "replace the user, rather than merge")
 	cmd.Flags().StringVar(&f.ifMatch, "if-match", "", `only over this ETag of the user, "0" for none and "*" for any`)
 	return cmd
 }
 
 func (f *usersFlags) newDelete() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:  "delete USER",
-		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := f.usage(refuse(!f.yes, "say --yes to remove %q", args[0])); err != nil {
-				return err
-			}
-			return f.about(cmd.Context(), args[0], func(ctx context.Context, client *notify.Client, r notifier.UserRequest) error {
-				return client.DeleteUser(ctx, r)
-			})
-		},
-	}
-	cmd.Flags().BoolVar(&f.yes, "yes", false, "do it")
+	cmd := action("delete USER", func(ctx context.Context, args []string) error {
+		if err := f.usage(refuse(!f.yes, "say --yes to remove %q", args[0])); err != nil {
+			return err
+		}
+		return f.about(ctx, args[0], func(ctx context.Context, client *notify.Client, r notifier.UserRequest) error {
+			return client.DeleteUser(ctx, r)
+		})
+	})
+	yesFlag(cmd, &f.yes)
 	return cmd
 }
 
 func (f *usersFlags) newExport() *cobra.Command {
-	return &cobra.Command{
-		Use: "export",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return f.ask(cmd.Context(), func(ctx context.Context, client *notify.Client) error {
-				for line, err := range client.Users(ctx, notifier.UserQuery{RecipientType: contracts.RecipientType(f.kind)}) {
-					if err == nil {
-						err = f.writeLine(line)
-					}
-					if err != nil {
-						return err
-					}
+	return action("export", func(ctx context.Context, _ []string) error {
+		return f.ask(ctx, func(ctx context.Context, client *notify.Client) error {
+			for line, err := range client.Users(ctx, notifier.UserQuery{RecipientType: contracts.RecipientType(f.kind)}) {
+				if err == nil {
+					err = f.writeLine(line)
 				}
-				return nil
-			})
-		},
-	}
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	})
 }
 
 // needKind returns an error when --type is missing.

@@ -29,18 +29,14 @@ const (
 var errBadUsers = errors.New("no valid user")
 
 func (f *usersFlags) newImport() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:  "import FILE",
-		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := f.usage(refuse(f.skip < 0, "--skip %d: want 0 or more", f.skip)); err != nil {
-				return err
-			}
-			return f.ask(cmd.Context(), func(ctx context.Context, client *notify.Client) error {
-				return f.importUsers(ctx, client, args[0])
-			})
-		},
-	}
+	cmd := action("import FILE", func(ctx context.Context, args []string) error {
+		if err := f.usage(refuse(f.skip < 0, "--skip %d: want 0 or more", f.skip)); err != nil {
+			return err
+		}
+		return f.ask(ctx, func(ctx context.Context, client *notify.Client) error {
+			return f.importUsers(ctx, client, args[0])
+		})
+	})
 	cmd.Flags().IntVar(&f.skip, "skip", 0, "leave out as many users at the beginning")
 	return cmd
 }

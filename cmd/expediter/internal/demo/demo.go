@@ -30,10 +30,6 @@ const (
 	// durability describes how the embedded server stores acknowledged messages.
 	durability = "one replica, default sync"
 
-	// hitRounds is the number of times that all searches are made again, one after the other, to time answers from the
-	// entries.
-	hitRounds = 40
-
 	// timeout bounds the whole run, so that a hang ends as a failure. It is far above the usual time, even on a busy
 	// machine.
 	timeout = 10 * time.Minute
@@ -130,26 +126,11 @@ func (d *demo) sayf(format string, args ...any) {
 }
 
 func (d *demo) run(ctx context.Context) error {
-	if err := d.askAll(ctx); err != nil {
-		return err
-	}
-	if err := d.cfg.Asked(ctx, d.pipeline); err != nil {
-		return err
-	}
-	if err := d.count(ctx); err != nil {
-		return err
-	}
-	if err := d.tell(ctx); err != nil {
-		return err
-	}
-	if err := d.askAgain(ctx); err != nil {
-		return err
-	}
-	if err := d.importAll(ctx); err != nil {
-		return err
-	}
-	if err := d.notifyAll(ctx); err != nil {
-		return err
+	asked := func(ctx context.Context) error { return d.cfg.Asked(ctx, d.pipeline) }
+	for _, part := range []func(context.Context) error{d.askAll, asked, d.count, d.tell, d.askAgain, d.importAll, d.notifyAll} {
+		if err := part(ctx); err != nil {
+			return err
+		}
 	}
 	d.judge()
 	return nil
@@ -262,24 +243,16 @@ func (d *demo) account() {
 		r.Jobs, r.DuplicateJobs, r.ProviderCalls, r.RepeatedCalls)
 }
 
-// askAgain times answers from the entries alone.
+// askAgain makes the searches again, one after the other.
 func (d *demo) askAgain(ctx context.Context) error {
-	var took []time.Duration
-	for range hitRounds {
-		for _, u := range d.users[:len(d.sample.Requests)] {
-			again := &user{client: u.client, url: u.url, req: u.req}
-			again.req.RequestID = "" // a new request
-			if err := again.follow(ctx); err != nil {
-				return err
-			}
-			d.report.Enricher.PendingAgain += again.pending
-			took = append(took, again.answer)
+	for _, u := range d.users[:len(d.sample.Requests)] {
+		again := &user{client: u.client, url: u.url, req: u.req}
+		again.req.RequestID = "" // a new request
+		if err := again.follow(ctx); err != nil {
+			return err
 		}
+		d.report.Enricher.PendingAgain += again.pending
 	}
-	r := &d.report.Enricher
-	r.HitRequests, r.P50HitMS, r.P99HitMS = len(took), percentile(took, 50), percentile(took, 99)
-	d.sayf("asked      the searches again, %d requests one after the other: p50 %.2f ms, p99 %.2f ms (%s)\n",
-		len(took), r.P50HitMS, r.P99HitMS, durability)
 	return nil
 }
 

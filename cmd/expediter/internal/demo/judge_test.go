@@ -2,7 +2,6 @@ package demo
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -76,25 +75,5 @@ func TestJudge(t *testing.T) {
 			account := fmt.Sprint(d.cfg.Out)
 			check.That(t, want == nil || strings.Contains(account, "✗ "+tc.want+"\n"), "not in the account:\n%s", account)
 		})
-	}
-}
-
-// The names that scripts rely on.
-func TestReportJSON(t *testing.T) {
-	t.Parallel()
-	data, err := json.Marshal(Report{OK: true})
-	check.OK(t, err)
-	var fields struct {
-		OK       *bool          `json:"ok"`
-		Enricher map[string]any `json:"enricher"`
-	}
-	err = json.Unmarshal(data, &fields)
-	check.Require(t, err == nil && fields.OK != nil, "%v %v", err, string(data))
-	for _, name := range []string{
-		"requests", "places", "distinct", "jobs", "duplicate_jobs", "provider_calls", "found", "not_found", "pending_left",
-		"p50_hit_ms", "p99_hit_ms",
-	} {
-		_, ok := fields.Enricher[name]
-		check.That(t, ok, "no %q in %s", name, data)
 	}
 }

@@ -143,8 +143,7 @@ type user struct {
 	states  map[string]contracts.ProviderState // by place id, the latest
 	hits    int                                // answered in the response itself
 	patches int
-	pending int           // places that were not known in the last answer
-	answer  time.Duration // the time of the answer
+	pending int // places that were not known in the last answer
 }
 
 // Bounds of the repetitions when the service cannot answer a user in time, as on an overloaded machine. All users begin at the same
@@ -184,12 +183,10 @@ func (u *user) ask(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	start := time.Now()
 	_, data, err := send(ctx, u.client, http.MethodPost, u.url+"/v1/enrich", bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
-	u.answer = time.Since(start)
 	resp, err := contracts.Decode[contracts.EnrichResponse](data)
 	if err != nil {
 		return err

@@ -179,7 +179,7 @@ func (s *site) examine(want int) doctor.Report {
 	if s.connect != nil {
 		return doctor.Run(s.Context(), doctor.Config{Connect: s.connect, Environment: s.env, Server: s.env["NATS_URL"]})
 	}
-	if err := json.Unmarshal([]byte(s.run(want, append([]string{"doctor", "--json"}, s.args...)...)), &report); err != nil {
+	if err := json.Unmarshal([]byte(s.run(want, append([]string{"doctor", "-o", "json"}, s.args...)...)), &report); err != nil {
 		s.Fatal(err)
 	}
 	return report

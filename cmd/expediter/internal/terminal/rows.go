@@ -41,9 +41,6 @@ func NewRows(w io.Writer, format Format, columns ...Column) *Rows {
 	return r
 }
 
-// Format returns the format of the rows.
-func (r *Rows) Format() Format { return r.format }
-
 // Written returns the number of rows that were written.
 func (r *Rows) Written() int { return r.n }
 

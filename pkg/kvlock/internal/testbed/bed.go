@@ -3,15 +3,12 @@
 package testbed
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"log/slog"
-	"runtime"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -290,14 +287,6 @@ func Listening(t *testing.T) *Bed {
 	return On(t, natstest.Server(t, func(c *natsrun.Config) { c.Listen = true }), kvlock.BucketConfig{Bucket: Bucket})
 }
 
-// Heap returns the bytes that this process uses on the heap and for its goroutines' stacks.
-func Heap() int64 {
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc + m.StackInuse)
-}
-
 // IsWrite reports whether the frame writes the key.
 func IsWrite(f natstest.Frame, key string) bool {
 	return f.FromClient && f.Subject == "$KV."+Bucket+"."+key
@@ -306,46 +295,6 @@ func IsWrite(f natstest.Frame, key string) bool {
 // Writes returns IsWrite for one key.
 func Writes(key string) func(natstest.Frame) bool {
 	return func(f natstest.Frame) bool { return IsWrite(f, key) }
-}
-
-// AnswerAsBefore replaces the n answers of the leader after its first answer about keys by the first, as from a deposed leader that does
-// not know of it.
-func AnswerAsBefore(p *natstest.Proxy, n int) (start func()) {
-	asked := map[string]bool{}
-	var old []byte
-	var started atomic.Bool
-	p.Change(func(f natstest.Frame) []byte {
-		if f.FromClient && strings.HasPrefix(f.Subject, "$JS.API.STREAM.MSG.GET.") {
-			asked[f.Reply] = true
-		}
-		if f.FromClient || !asked[f.Subject] {
-			return nil
-		}
-		if old == nil {
-			old = bytes.Clone(f.Payload())
-		}
-		if !started.Load() || n == 0 {
-			return nil
-		}
-		n--
-		return f.With(old, 0)
-	})
-	return func() { started.Store(true) }
-}
-
-// AnswerWrites replaces the first answer to a write of key.
-func AnswerWrites(p *natstest.Proxy, key, text string) {
-	reply := ""
-	p.Change(func(f natstest.Frame) []byte {
-		switch {
-		case IsWrite(f, key) && reply == "":
-			reply = f.Reply
-		case !f.FromClient && f.Subject == reply:
-			reply = "done"
-			return f.With([]byte(text), 0)
-		}
-		return nil
-	})
 }
 
 // Lag makes every read of a replica find nothing, until stop is called.

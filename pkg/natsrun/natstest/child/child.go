@@ -3,7 +3,6 @@
 package child
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -213,33 +212,20 @@ func DieAt(point string, n int) func(string) {
 	}
 }
 
-// Task reads, in a child, the task that was passed to Start, and returns a context that ends when the parent asks the child to stop, or
-// has ended.
-func Task(task any) (context.Context, error) {
-	in := bufio.NewReader(os.Stdin)
-	line, err := in.ReadBytes('\n')
-	if err == nil {
-		err = json.Unmarshal(line, task)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read the task: %w", err)
-	}
-	ctx, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // the first of this process
-	go func() {
-		defer cancel()
-		_, _ = io.Copy(io.Discard, in) //nolint:errcheck // it ends in any case
-	}()
-	return ctx, nil
-}
-
-// Main runs do in a child with this role, and exits. In any other process it returns at once.
+// Main runs do in a child with this role, with the task that was passed to Start, and exits. The context ends when the parent asks the child
+// to stop, or has ended. In any other process Main returns at once.
 func Main[T any](role string, do func(ctx context.Context, task T) error) {
 	if Role() != role {
 		return
 	}
 	var task T
-	ctx, err := Task(&task)
+	err := json.NewDecoder(os.Stdin).Decode(&task)
 	if err == nil {
+		ctx, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // the first of this process
+		go func() {
+			defer cancel()
+			_, _ = io.Copy(io.Discard, os.Stdin) //nolint:errcheck // it ends in any case
+		}()
 		err = do(ctx, task)
 	}
 	if err != nil {

@@ -41,9 +41,6 @@ type Count struct {
 	// Idle are the consumers from which no worker pulls.
 	Idle map[ConsumerID]bool
 
-	// Delivered is the number of all messages that the consumers delivered, repetitions included.
-	Delivered uint64
-
 	// First is the sequence of the oldest waiting job, and Stored the time at which it was stored; both are zero when none waits.
 	First  uint64
 	Stored time.Time
@@ -74,7 +71,7 @@ func (c Count) Ask(ctx context.Context, client jsapi.Client, stream string) *Cou
 		return nil // a part would count as the whole
 	}
 	now.Waiting, now.Given, now.passed = map[ConsumerID]uint64{}, map[ConsumerID]int{}, map[ConsumerID]uint64{}
-	now.Idle, now.taken, now.since, now.Delivered = map[ConsumerID]bool{}, 0, now.At, 0
+	now.Idle, now.taken, now.since = map[ConsumerID]bool{}, 0, now.At
 	for i, info := range page.Consumers {
 		now.taken += info.NumPending + uint64(max(info.NumAckPending, 0))
 		if i == 0 || info.TimeStamp.Before(now.since) {
@@ -86,7 +83,6 @@ func (c Count) Ask(ctx context.Context, client jsapi.Client, stream string) *Cou
 		id := ConsumerID{info.Name, info.Created}
 		now.Waiting[id], now.Given[id], now.Idle[id] = info.NumPending, info.NumAckPending, info.NumWaiting == 0
 		now.passed[id] = max(c.passed[id], info.Delivered.Stream)
-		now.Delivered += info.Delivered.Consumer
 	}
 	return &now
 }
