@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 )
 
 // MaxKeyBytes bounds a key. Longer inputs are hashed by the caller.
@@ -24,10 +25,6 @@ type BucketConfig struct {
 	// MaxBytes bounds the size of the bucket. A full bucket refuses writes; it evicts nothing. Defaults to the account's bound only.
 	MaxBytes int64
 
-	// NoRepublish turns off the republishing of every change to "rp.<bucket>.>", which wakes waiters. Waiters then
-	// share one KV watcher in each process. Defaults to false.
-	NoRepublish bool
-
 	// Replicas is the number of servers that keep the bucket, 1 to 5. Defaults to 1.
 	Replicas int
 
@@ -35,8 +32,8 @@ type BucketConfig struct {
 	Storage jetstream.StorageType
 }
 
-// maxConsumers bounds the watchers of a bucket. It is explicit because servers since 2.15 otherwise set 1,000. A process needs none, or
-// one on a bucket without republishing.
+// maxConsumers bounds the watchers of a bucket. It is explicit because servers since 2.15 otherwise set 1,000. Only listings
+// need one.
 const maxConsumers = 256
 
 // StreamConfig returns the stream for a bucket of locks, guarded values and results.
@@ -59,6 +56,7 @@ func StreamConfig(cfg BucketConfig) jetstream.StreamConfig {
 		Discard:           jetstream.DiscardNew,
 		Storage:           cfg.Storage,
 		Replicas:          max(cfg.Replicas, 1),
+		RePublish:         &jetstream.RePublish{Source: ">", Destination: "rp." + cfg.Bucket + ".>"}, // wakes waiters
 		Duplicates:        2 * time.Minute,
 		AllowDirect:       true,
 		AllowMsgTTL:       true,
@@ -66,9 +64,6 @@ func StreamConfig(cfg BucketConfig) jetstream.StreamConfig {
 	}
 	if cfg.MaxBytes > 0 {
 		sc.MaxBytes = cfg.MaxBytes
-	}
-	if !cfg.NoRepublish {
-		sc.RePublish = &jetstream.RePublish{Source: ">", Destination: "rp." + cfg.Bucket + ".>"}
 	}
 	return sc
 }
@@ -94,4 +89,22 @@ func CreateBucket(ctx context.Context, js jetstream.JetStream, cfg BucketConfig)
 // up to jsretry.Wait each.
 func MarkRestored(ctx context.Context, js jetstream.JetStream, bucket string) error {
 	return kv.MarkRestored(ctx, js, bucket)
+}
+
+// openRecords checks the settings of a bucket's stream, and returns a client for its records. One round trip.
+func openRecords(ctx context.Context, js jetstream.JetStream, cfg kv.Config) (*kvrecord.Client, error) {
+	ctx, cancel := context.WithTimeout(ctx, cfg.OpTimeout)
+	defer cancel()
+	info, err := kv.StreamInfo(ctx, js, cfg.Bucket, kv.StreamName(cfg.Bucket))
+	if err != nil {
+		return nil, err
+	}
+	if err := kv.CheckStream(cfg.Bucket, info.Config); err != nil {
+		return nil, err
+	}
+	records, err := kvrecord.New(kvrecord.Config{JetStream: js, Try: min(kv.SendTimeout, cfg.OpTimeout), Timeout: cfg.OpTimeout})
+	if err != nil {
+		return nil, fmt.Errorf("kvlock: bind bucket %q: %w", cfg.Bucket, err)
+	}
+	return records, nil
 }

@@ -17,11 +17,11 @@ func TestStreamConfigIsSafe(t *testing.T) {
 	t.Parallel()
 	for _, cfg := range []BucketConfig{
 		{Bucket: "b"},
-		{Bucket: "b", MaxBytes: 1 << 20, NoRepublish: true, Replicas: 3, Storage: jetstream.MemoryStorage},
+		{Bucket: "b", MaxBytes: 1 << 20, Replicas: 3, Storage: jetstream.MemoryStorage},
 	} {
 		sc := StreamConfig(cfg)
 		check.Is(t, kv.CheckStream("b", sc), nil, cfg)
-		check.That(t, (sc.RePublish == nil) == cfg.NoRepublish && sc.Replicas == max(1, cfg.Replicas) && sc.MaxConsumers > 0,
+		check.That(t, sc.RePublish != nil && sc.Replicas == max(1, cfg.Replicas) && sc.MaxConsumers > 0,
 			"%+v became %+v", cfg, sc)
 	}
 }

@@ -4,17 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/record"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 )
 
 // Guard keeps values that are written under a lock, and refuses a write whose fencing token is smaller than that of the
@@ -34,8 +34,10 @@ import (
 //	PUT /accounts/7
 //	Fencing-Token: 1792454400000000000-42
 type Guard struct {
-	store   *kv.Store
-	closing sync.Once
+	records  *kvrecord.Stream
+	bucket   string
+	instance string
+	timeout  time.Duration
 }
 
 // GuardConfig configures a [Guard]. Only Bucket is required.
@@ -48,33 +50,25 @@ type GuardConfig struct {
 	// host's name and the process id.
 	Instance string
 
-	// Logger gets the faults that no caller gets as an error: corrupt records. Defaults to slog.Default().
-	Logger *slog.Logger
-
 	// OpTimeout bounds each operation beside its context. Defaults to 2 seconds.
 	OpTimeout time.Duration
 }
 
 // NewGuard binds to the bucket, as [NewLocker] does. Close ends it. One round trip.
 func NewGuard(ctx context.Context, js jetstream.JetStream, cfg GuardConfig) (*Guard, error) {
-	base := kv.Config{Bucket: cfg.Bucket, Instance: cfg.Instance, Logger: cfg.Logger, OpTimeout: cfg.OpTimeout}.WithDefaults()
+	base := kv.Config{Bucket: cfg.Bucket, Instance: cfg.Instance, OpTimeout: cfg.OpTimeout}.WithDefaults()
 	if err := base.Validate(); err != nil {
 		return nil, err
 	}
-	s, err := kv.Open(ctx, js, base)
+	records, err := openRecords(ctx, js, base)
 	if err != nil {
 		return nil, err
 	}
-	return &Guard{store: s}, nil
+	return &Guard{records: records.Bucket(base.Bucket), bucket: base.Bucket, instance: base.Instance, timeout: base.OpTimeout}, nil
 }
 
 // Close ends the operations under way. Calling it again does nothing.
-func (g *Guard) Close() {
-	g.closing.Do(func() {
-		g.store.BeginClose()
-		g.store.Close()
-	})
-}
+func (g *Guard) Close() { g.records.Close() }
 
 // Guarded is a value of a [Guard].
 type Guarded struct {
@@ -94,144 +88,98 @@ func (g *Guard) Put(ctx context.Context, key string, token Token, value []byte) 
 	if token == (Token{}) {
 		return fmt.Errorf("kvlock: put %q: a zero token belongs to no holder", key)
 	}
-	ctx, cancel := g.store.Bound(ctx)
+	ctx, cancel := context.WithTimeout(ctx, g.timeout)
 	defer cancel()
-	w := guardWriter{guard: g, owner: nuid.Next()}
-	now, err := g.ask(ctx, key)
-	if err == nil && now.token.Compare(token) > 0 {
-		return &FencedError{Key: key, Token: token, Stored: now.token}
-	}
-	for err == nil {
-		err = w.write(ctx, key, token, now, value)
-		var conflict *kv.ConflictError
-		if err == nil || !errors.As(err, &conflict) {
-			return err
-		}
-		before := now
-		now, err = w.found, nil
-		order, became := now.token.Compare(token), now.tells(before, w.owner)
-		switch {
-		case became == wasApplied:
-			return nil
+	over, err := g.latest(ctx, key)
+	for unknown := false; err == nil; {
+		switch order := over.token.Compare(token); {
 		case order > 0:
-			return &FencedError{Key: key, Token: token, Stored: now.token, Unknown: became == isUnknown}
-		case order == 0 && became == isUnknown: // another try could undo a later write of the same holder
+			return &FencedError{Key: key, Token: token, Stored: over.token, Unknown: unknown}
+		case order == 0 && unknown: // another try could undo a later write of the same holder
 			return fmt.Errorf("kvlock: put %q with token %s: %w: the outcome is unknown, and the token has written again",
 				key, token, ErrUnavailable)
 		}
+		err = g.write(ctx, key, token, over, value)
+		conflict, ok := errors.AsType[*kvrecord.ConflictError](err)
+		if !ok {
+			break
+		}
+		unknown = conflict.Unknown
+		over, err = g.decode(key, conflict.Found)
 	}
 	return err
 }
 
-// stateFenced is the state of the record of a guarded value.
+// stateFenced is the state of the record of a guarded value. The claim of the record is the token.
 const stateFenced = "fenced"
 
-// guardedHead is the first line of the record of a guarded value; the value follows. Its claim is the token.
-type guardedHead struct {
-	record.Head
-
-	Replaced string `json:"replaced,omitempty"` // the ref of the replaced record
-}
-
-// guarded is the entry of a key of a Guard.
+// guarded is the record of a key of a Guard.
 type guarded struct {
-	revision uint64
-	token    Token
-	value    []byte
-	writer   string
-	replaced string
-}
-
-// ref names the record in its history: its revision and its writer.
-func (v guarded) ref() string { return strconv.FormatUint(v.revision, 10) + "." + v.writer }
-
-// outcome is the outcome of a write.
-type outcome int
-
-const (
-	isUnknown outcome = iota
-	wasApplied
-	wasRefused
-)
-
-// tells returns the outcome of an unacknowledged write over before, from the key's present entry, v. Each guarded value names the record
-// that it replaced, and a record is replaced once.
-func (v guarded) tells(before guarded, writer string) outcome {
-	_, replaced, _ := strings.Cut(v.replaced, ".")
-	switch {
-	case replaced == writer:
-		return wasApplied
-	case v.replaced == before.ref():
-		return wasRefused
-	default:
-		return isUnknown
-	}
+	record kvrecord.Record
+	token  Token
+	value  []byte
 }
 
 // errCorrupt is returned for a record that cannot be read. The record stays: without its token any holder could write.
 var errCorrupt = errors.New("record is corrupt")
 
-// decode reads an entry.
-func (g *Guard) decode(e kv.Entry) (guarded, error) {
-	v := guarded{revision: e.Revision}
-	if e.Deleted() || e.Purged() {
+func (g *Guard) decode(key string, r kvrecord.Record) (guarded, error) {
+	v := guarded{record: r}
+	if r.Revision == 0 || r.Deleted() {
 		return v, nil
 	}
-	h, value, err := record.Decode[guardedHead](e.Data, record.Guarded)
+	h, value, err := record.Decode[record.Head](r.Data, record.Guarded)
 	if err == nil {
 		v.token, err = ParseToken(h.Claim)
 	}
 	switch {
 	case record.IsForeign(err):
-		return v, fmt.Errorf("kvlock: key %q in bucket %q at revision %d: %w", e.Key, g.store.Bucket, e.Revision, err)
+		return v, fmt.Errorf("kvlock: key %q in bucket %q at revision %d: %w", key, g.bucket, r.Revision, err)
 	case err != nil:
-		return v, fmt.Errorf("kvlock: key %q in bucket %q at revision %d: %w: %w", e.Key, g.store.Bucket, e.Revision, errCorrupt, err)
+		return v, fmt.Errorf("kvlock: key %q in bucket %q at revision %d: %w: %w", key, g.bucket, r.Revision, errCorrupt, err)
 	}
-	v.value, v.writer, v.replaced = value, h.Owner, h.Replaced
+	v.value = value
 	return v, nil
 }
 
-func (g *Guard) ask(ctx context.Context, key string) (guarded, error) {
-	e, err := g.store.Ask(ctx, key)
+// latest reads a key from the stream's leader.
+func (g *Guard) latest(ctx context.Context, key string) (guarded, error) {
+	r, err := g.records.Latest(ctx, g.records.Key(key))
 	if err != nil {
-		return guarded{}, err
+		return guarded{}, g.failed("read", key, err)
 	}
-	return g.decode(e)
+	return g.decode(key, r)
 }
 
-// guardWriter is one Put.
-type guardWriter struct {
-	guard *Guard
-	owner string
-	found guarded // the entry that was found instead
-}
-
-func (w *guardWriter) write(ctx context.Context, key string, token Token, now guarded, value []byte) error {
-	data, err := record.Encode(guardedHead{
-		Head: record.Head{
-			Version: record.Version, State: stateFenced, Claim: token.String(), Owner: w.owner, Instance: w.guard.store.Instance,
-		},
-		Replaced: now.ref(),
+func (g *Guard) write(ctx context.Context, key string, token Token, over guarded, value []byte) error {
+	data, err := record.Encode(record.Head{
+		Version: record.Version, State: stateFenced, Claim: token.String(), Owner: nuid.Next(), Instance: g.instance,
 	}, value)
 	if err != nil {
 		return err
 	}
-	_, _, err = w.guard.store.Write(ctx, kv.Change{Key: key, Expect: now.revision, Data: data, State: stateFenced, Writer: w})
-	if conflict, ok := errors.AsType[*kv.ConflictError](err); ok {
-		w.found.revision = conflict.Revision
+	header := nats.Header{kv.HeaderState: []string{stateFenced}}
+	_, err = g.records.Put(ctx, kvrecord.Write{Subject: g.records.Key(key), Data: data, Header: header, Over: over.record})
+	return g.failed("write", key, err)
+}
+
+// failed returns err with this package's error for it.
+func (g *Guard) failed(op, key string, err error) error {
+	var as error
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, kvrecord.ErrClosed):
+		as = ErrClosed
+	case errors.Is(err, kvrecord.ErrTooLarge):
+		as = ErrTooLarge
+	case errors.Is(err, kvrecord.ErrUnavailable):
+		as = ErrUnavailable
+	default:
+		return fmt.Errorf("kvlock: %s %q in bucket %q: %w", op, key, g.bucket, err)
 	}
-	return err
+	return fmt.Errorf("kvlock: %s %q in bucket %q: %w: %w", op, key, g.bucket, as, err)
 }
-
-// Found reports whether the entry is the one that this Put wrote.
-func (w *guardWriter) Found(_ context.Context, e kv.Entry) kv.Found {
-	var err error
-	w.found, err = w.guard.decode(e)
-	return kv.Found{Revision: e.Revision, Ours: w.found.writer != "" && w.found.writer == w.owner, Err: err}
-}
-
-// Pushed returns nothing: values of a Guard are not watched.
-func (w *guardWriter) Pushed() kv.Found { return kv.Found{} }
 
 // Get returns the value that the last Put stored. The value is read from the stream's leader, and may be old all the same: only Put
 // decides. One round trip.
@@ -239,11 +187,11 @@ func (g *Guard) Get(ctx context.Context, key string) (Guarded, error) {
 	if err := kv.CheckKey(key); err != nil {
 		return Guarded{}, err
 	}
-	now, err := g.ask(ctx, key)
+	now, err := g.latest(ctx, key)
 	if err != nil {
 		return Guarded{}, err
 	}
-	return Guarded{Value: now.value, Token: now.token, Revision: now.revision}, nil
+	return Guarded{Value: now.value, Token: now.token, Revision: now.record.Revision}, nil
 }
 
 // Token orders the holders of one key: a later lease or claim has a greater token. A writer passes its token to the system that it writes

@@ -184,21 +184,3 @@ func TestGuardSaysWhatBecameOfAWrite(t *testing.T) {
 		}
 	}
 }
-
-// A process of an earlier version writes a value that does not name the record that it replaced. Whether the write before
-// it was stored is unknown then, and the error says so.
-func TestGuardOverwrittenByAnEarlierVersion(t *testing.T) {
-	for _, fault := range []natstest.Fault{natstest.ReplyLost, natstest.WriteLost} {
-		for _, before := range []uint64{0, 3} {
-			runInBubble(t, fmt.Sprint(fault, " over ", before), func(t *testing.T, b *bed) {
-				kv := check.Must(b.JS.KeyValue(t.Context(), bucket))(t)
-				other, err := putUnder(t, b, fault, before, func(*kvlock.Guard) {
-					check.OK(t, check.Err(kv.PutString(t.Context(), "k", `{"v":1,"state":"fenced","claim":"7-7","owner":"early"}`+"\nold")))
-				})
-				fenced, ok := errors.AsType[*kvlock.FencedError](err)
-				check.That(t, ok && fenced.Unknown && fenced.Stored == token(7), "got %v, want a FencedError of unknown outcome", err)
-				check.Same(t, "the value", guarded(t, other, "k"), "old by 7-7")
-			})
-		}
-	}
-}

@@ -68,18 +68,9 @@ func openLimits(ctx context.Context, js jetstream.JetStream, cfg limitsConfig, s
 	if err := errors.Join(append(wrong, base.Validate())...); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, base.OpTimeout)
-	defer cancel()
-	info, err := kv.StreamInfo(ctx, js, base.Bucket, kv.StreamName(base.Bucket))
+	records, err := openRecords(ctx, js, base)
 	if err != nil {
 		return nil, err
-	}
-	if err := kv.CheckStream(base.Bucket, info.Config); err != nil {
-		return nil, err
-	}
-	records, err := kvrecord.New(kvrecord.Config{JetStream: js, Try: min(kv.SendTimeout, base.OpTimeout), Timeout: base.OpTimeout})
-	if err != nil {
-		return nil, fmt.Errorf("kvlock: bind bucket %q: %w", base.Bucket, err)
 	}
 	closing, end := context.WithCancelCause(context.Background()) //nolint:forbidigo // begins with the limits
 	log := base.Logger.With("bucket", base.Bucket, "limit", spec.Name)

@@ -263,9 +263,6 @@ func (l *Lease) Token() Token {
 // action acts too late all the same: the token guards against that.
 func (l *Lease) Context() context.Context { return l.lease.Context() }
 
-// Remaining returns the time for which the lease holds if no further renewal is acknowledged; 0 when it has ended.
-func (l *Lease) Remaining() time.Duration { return l.lease.Remaining() }
-
 // Release gives the lock up: to the next in the queue if there is one, in the same write. The lease's context ends before the request is
 // sent. Release never changes another holder's lease, and calling it again does nothing.
 //

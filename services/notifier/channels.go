@@ -233,12 +233,9 @@ func (cfg ChannelConfig) open(with tools) (channels []Channel, closers []closer,
 		})
 		add(c, err, Channel{})
 	}
+	var gateways []gateway.Config
 	if cfg.SMSURL != "" {
-		c, err := gateway.New(gateway.Config{
-			Body: cfg.SMSBody, Name: smsName, RootCAs: with.roots, Templates: with.texts, Token: cfg.SMSToken, Unsubscribe: with.off(smsName),
-			URL: cfg.SMSURL,
-		})
-		add(c, err, Channel{})
+		gateways = append(gateways, gateway.Config{Body: cfg.SMSBody, Name: smsName, Token: cfg.SMSToken, URL: cfg.SMSURL})
 	}
 	for _, name := range slices.Sorted(maps.Keys(cfg.Gateways)) {
 		if token, err := contracts.EncodeToken(name); err != nil || token != name || slices.Contains(reserved, name) {
@@ -246,10 +243,11 @@ func (cfg ChannelConfig) open(with tools) (channels []Channel, closers []closer,
 				"want letters, digits, '_' and '-', and none of %s", name, strings.Join(reserved, ", ")))
 			continue
 		}
-		c, err := gateway.New(gateway.Config{
-			Body: gateway.PushBody, Name: name, RootCAs: with.roots, Templates: with.texts, Token: cfg.GatewaysToken,
-			Unsubscribe: with.off(name), URL: cfg.Gateways[name],
-		})
+		gateways = append(gateways, gateway.Config{Body: gateway.PushBody, Name: name, Token: cfg.GatewaysToken, URL: cfg.Gateways[name]})
+	}
+	for _, g := range gateways {
+		g.RootCAs, g.Templates, g.Unsubscribe = with.roots, with.texts, with.off(g.Name)
+		c, err := gateway.New(g)
 		add(c, err, Channel{})
 	}
 	if cfg.WebPushKey != "" {

@@ -19,6 +19,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
+	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
 const (
@@ -42,7 +43,6 @@ const (
 // clockKinds are types of events, and how the rules have them told.
 var clockKinds = map[string]string{
 	"AT_MIDNIGHT": `digest: {at: ["00:00"]}`,
-	"AT_TEN_PAST": `digest: {at: ["02:10", "00:10", "17:00"]}`,
 	"AT_HALF":     `digest: {at: "02:30"}`,
 	"EVERY_30M":   "digest: {every: 30m}",
 	"EVERY_1H":    "digest: {every: 1h}",
@@ -177,7 +177,8 @@ func (v *clocked) expect(tales []*tale) {
 		known[t.user] = true
 		for _, w := range t.user.wishes {
 			put := func() {
-				check.OK(v, directory.Put(v.Context(), t.user.recipient(w)))
+				body := check.Must(contracts.Encode(t.user.recipient(w)))(v)
+				check.Must(directory.Write(v.Context(), contracts.RecipientCustomer, t.user.id, recipient.Edit{Body: body}))(v)
 			}
 			if w.from.IsZero() {
 				put()

@@ -212,23 +212,6 @@ func TestEveryExampleIsAnsweredAsDescribed(t *testing.T) {
 	})
 }
 
-func TestFromEnvironmentReportsEverythingAtOnce(t *testing.T) {
-	t.Parallel()
-	var cfg Config
-	err := service.Read(name, map[string]string{
-		"NOTIFIER_RULES": "rules.yaml", "NOTIFIER_ACK_WAIT": "7s", "NATS_URL": "nats://x:4222", "NOTIFIER_CONCURRENCY": "3", "OTHER": "x",
-		"NOTIFIER_SMS_URL": "https://sms.test",
-	}, io.Discard, &cfg)
-	if err != nil || cfg.Rules != "rules.yaml" || cfg.AckWait != 7*time.Second || cfg.NATSURL != "nats://x:4222" || cfg.Concurrency != 3 ||
-		cfg.SMSURL != "https://sms.test" {
-		t.Errorf("%+v: %v", cfg, err)
-	}
-	err = service.Read(name, map[string]string{
-		"NOTIFIER_RULE": "x", "NOTIFIER_ACK_WAIT": "soon", "NOTIFIER_CONCURRENCY": "many",
-	}, io.Discard, &Config{})
-	check.Contains(t, err, "unknown environment variable NOTIFIER_RULE", `NOTIFIER_ACK_WAIT is "soon"`, `NOTIFIER_CONCURRENCY is "many"`)
-}
-
 func TestValidateReportsEverythingAtOnce(t *testing.T) {
 	t.Parallel()
 	cfg := Config{

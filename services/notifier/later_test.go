@@ -148,34 +148,6 @@ func TestAKillBetweenTheLookAndTheMessage(t *testing.T) {
 	}
 }
 
-// A user whom one channel does not reach is told by the next one, once, and by no other.
-func TestTheNextChannelTells(t *testing.T) {
-	t.Parallel()
-	p := newPlace(t, natstest.Server(t))
-	p.directory(users(contracts.RecipientRestaurantUser, 2)...)
-	var mood atomic.Value
-	mood.Store(channel.KindRejected)
-	dove := &pigeon{name: "dove"}
-	n := p.start(moody(&mood), func(c *Config) {
-		c.Channels = append(c.Channels, Channel{Channel: dove})
-		c.Rules = writeRules(t, "version: 1\nevents: {X: {RESTAURANT_USER: {fallback: [pigeon, inapp, dove], priority: critical}}}")
-	})
-	p.publish(event("evt-001", "X", func(e *contracts.Event) { e.RecipientType = contracts.RecipientRestaurantUser }))
-	all := p.settled(4)
-	for key, want := range map[string]deliveries.State{"evt-001.pigeon.RESTAURANT_USER.u0": deliveries.Failed, "evt-001.inapp.RESTAURANT_USER.u0": deliveries.Delivered} {
-		check.That(t, all[key] != nil && all[key].State == want, "%s: %+v, want %s", key, all[key], want)
-	}
-	if e, err := n.Event(t.Context(), "evt-001"); err != nil || e.Rows != 2 || len(p.rows()) != 4 {
-		t.Errorf("%+v, %d rows are stored: %v", e, len(p.rows()), err)
-	}
-	page, err := n.Notifications(t.Context(), Query{EventID: "evt-001", Channel: "pigeon"})
-	if err != nil || len(page.Notifications) != 2 || page.Notifications[0].FellBackTo != "inapp" || page.Notifications[0].Reason != "rejected" {
-		t.Errorf("%+v: %v", page, err)
-	}
-	messages, _ := dove.counts()
-	check.That(t, messages == 0, "%d messages by the third channel", messages)
-}
-
 // fallers are notifiers whose first channel refuses everything.
 var fallers = crash.Role[fall]{Name: "falling", Run: falling}
 

@@ -20,7 +20,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/service/access"
 	"github.com/expediter-io/expediter/pkg/service/audit"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
-	"github.com/expediter-io/expediter/services/notifier/internal/natsapi"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 )
 
@@ -85,7 +84,6 @@ func TestMistakesOfANotification(t *testing.T) {
 		c.EmailServer, c.EmailFrom, c.Templates = "127.0.0.1:1", "notify@example.com", writeTexts(t, "known", "Hello", "Hello", "")
 	}))
 	for body, wants := range map[string][]string{
-		`[]`: {"must be JSON such as"},
 		`{}`: {"/event_id", "/recipients", "/channels"},
 		`{"event_id":"e","recipients":[{"user_id":"","recipient_type":"no type"}],"channels":["fax","inapp","inapp"],"later":[{}],"colour":"red",` +
 			`"not_before":"soon","priority":"most"}`: {
@@ -295,7 +293,7 @@ func TestLargePayloads(t *testing.T) {
 			return http.StatusText(status) + answer
 		},
 		"micro": func(_ contracts.Event, body string) string {
-			answer := check.Must(p.nc.RequestWithContext(t.Context(), natsapi.SubjectPublish, []byte(body)))(t)
+			answer := check.Must(p.nc.RequestWithContext(t.Context(), "notifier.v1.publish", []byte(body)))(t)
 			return answer.Header.Get("Nats-Service-Error-Code") + answer.Header.Get("Nats-Service-Error")
 		},
 		"publisher": func(e contracts.Event, _ string) string {
@@ -347,7 +345,7 @@ func TestLargePayloads(t *testing.T) {
 	body := check.Must(json.Marshal(huge))(t)
 	status, answer := w.call(http.MethodPost, "/v1/events", string(body))
 	check.That(t, status == http.StatusRequestEntityTooLarge, "%d %.300s", status, answer)
-	if _, err := p.nc.RequestWithContext(t.Context(), natsapi.SubjectPublish, body); err != nats.ErrMaxPayload { //nolint:errorlint // as it is
+	if _, err := p.nc.RequestWithContext(t.Context(), "notifier.v1.publish", body); err != nats.ErrMaxPayload { //nolint:errorlint // as it is
 		t.Errorf("%v", err)
 	}
 }

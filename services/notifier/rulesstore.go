@@ -109,7 +109,7 @@ func (s *rulesStore) content() string {
 	data, err := rules.Read(s.path)
 	texts := ""
 	if err == nil && len(s.channelConfig.textNames()) > 0 {
-		texts, err = template.Version(s.channelConfig.Templates)
+		texts = template.Version(s.channelConfig.Templates)
 	}
 	if err != nil {
 		return err.Error()
@@ -140,8 +140,7 @@ func (s *rulesStore) route(eventType string, data []byte) (rules.Route, error) {
 // template, the template of an event's own type is looked for when the event comes.
 func (cfg ChannelConfig) hasText(texts *template.Set) rules.Check {
 	return func(eventType string, route rules.Route) string {
-		name := route.Template
-		name = cmp.Or(name, eventType)
+		name := cmp.Or(route.Template, eventType)
 		var need []string
 		for _, c := range cfg.textNames() {
 			if slices.Contains(route.All(), c) {

@@ -69,21 +69,14 @@ func TestUsersOverHTTP(t *testing.T) {
 		asked{"PATCH", carla, `{"time_zone":"Asia/Jerusalem","vip":null}`, "ETAG", 200, []string{`{"locale":"he-IL","recipient_type":"CUSTOMER","time_zone"`}},
 		asked{"PATCH", carla, `{"time_zone":"Asia/Jerusalem"}`, "ETAG", 200, nil},
 		asked{"PATCH", carla, `{"time_zone":"UTC"}`, `"1"`, 412, nil},
-		asked{"PATCH", carla, `{"time_zone":"UTC"}`, `W/"x"`, 412, nil},
 		asked{"PATCH", carla, `{"time_zone":"UTC"}`, "*", 200, nil},
 		asked{"PUT", carla, `{"locale":"fr","addresses":{"email":"c@example.com","sms":"12"}}`, "ETAG", 200, nil},
 		asked{"PATCH", carla, `{"addresses":{"sms":null,"webhook":"https://example.com"}}`, "ETAG", 200, []string{
 			`{"addresses":{"email":"c@example.com","webhook":"https://example.com"},"locale":"fr","recipient`,
 		}},
-		asked{"PATCH", carla, `{"endpoints":{"webhook":{"main":{"disable":true},"old":null}}}`, "", 400, []string{"/webhook/main/disable"}},
 		asked{"PATCH", carla, `{"opt_out":{"news":["email"]},"quiet_hours":{"from":"22:00","to":"07:00"}}`, "", 200, nil},
 		asked{"PATCH", carla, `{"opt_out":{"news":null}}`, "", 403, []string{"OPT_OUT_KEPT", `that of \"news\" on \"email\"`}},
-		asked{"PUT", carla, `{"opt_out":{"news":["sms"]}}`, "", 403, []string{"OPT_OUT_KEPT"}},
 		asked{"PATCH", carla, `{"quiet_hours":{"to":"08:00"}}`, "ETAG", 200, []string{`{"from":"22:00","to":"08:00"}`, `{"news":["email"]}`}},
-		asked{"PATCH", carla, `{"mute":{"*":"2030-01-01T00:00:00Z"},"digest":{"news":"09:00","chat":"1h"}}`, "ETAG", 200, []string{
-			`"digest":{"chat":"1h","news":"09:00"}`, `"mute":{"*":"2030-01-01T00:00:00Z"},"opt_out":{"news":["email"]}`,
-		}},
-		asked{"PATCH", carla, `{"mute":{"*":null},"digest":{"chat":null}}`, "ETAG", 200, []string{`"digest":{"news":"09:00"},"locale"`}},
 		asked{"PATCH", carla, `{"mute":{"a b":"never"},"digest":{"news":"7m"}}`, "", 400, []string{"/mute/a b", "/digest/news", "such as 30m"}},
 
 		asked{"PATCH", members, `{"add":[{"type":"RESTAURANT","id":"5"},{"type":"CITY","id":"a.b/*"}]}`, "", 200, []string{
@@ -114,21 +107,11 @@ func TestMistakesOfUsers(t *testing.T) {
 	const dora = "/v1/users/CUSTOMER/dora"
 	large := func(n int) string { return `{"x":"` + strings.Repeat("y", n) + `"}` }
 	w.ask(
-		asked{"PUT", dora, `{"locale":7,"time_zone":"Mars","user_id":"eve","memberships":[]}`, "", 400, []string{
-			"/locale", "/time_zone", "/user_id", "/memberships",
-		}},
-		asked{"PUT", dora, `{"locale":"he","locale":"fr"}`, "", 400, []string{"locale"}},
-		asked{"PUT", dora, `[]`, "", 400, nil},
-		asked{"PUT", dora, ``, "", 400, nil},
-		asked{"PUT", dora, strings.Repeat(`{"a":`, 100) + "1" + strings.Repeat("}", 100), "", 400, []string{"nested"}},
+		asked{"PUT", dora, `{"locale":7,"user_id":"eve","memberships":[]}`, "", 400, []string{"/locale", "/user_id", "/memberships"}},
 		asked{"PUT", dora, large(recipient.MaxDocument), "", 413, nil},
 		asked{"PUT", dora, large(1 << 20), "", 413, nil},
 		asked{"GET", dora, "", "", 404, nil},
 		asked{"PUT", dora, large(60 << 10), "", 200, nil},
-		asked{"PATCH", dora, strings.Replace(large(60<<10), "x", "z", 1), "", 413, nil},
-		asked{"PATCH", dora, `{"addresses":{"e mail":"x","sms":7}}`, "", 400, []string{"/addresses"}},
-		asked{"PUT", dora, `{"quiet_hours":{"from":"25:00"},"opt_out":{"a b":["email"]}}`, "", 400, []string{"/quiet_hours/from", "/opt_out"}},
-		asked{"PUT", "/v1/users/BROADCAST/dora", `{}`, "", 400, []string{"/recipient_type"}},
 		asked{"PUT", "/v1/users/A%2EB/dora", `{}`, "", 400, []string{"/recipient_type"}},
 		asked{"PUT", "/v1/users/CUSTOMER/" + strings.Repeat("x", contracts.MaxID+1), `{}`, "", 400, []string{"/user_id"}},
 		asked{"GET", "/v1/users?limit=1001", "", "", 400, nil},

@@ -209,7 +209,7 @@ func (o object) matches(data []byte) bool { return len(data) == o.Size && digest
 // that refers to it. An object without a record expires too: its claim was lost, or its key invalidated or computed anew. No collector is
 // needed. nats.go and `nats object` read the bucket as any other.
 //
-// Set MaxBytes: a full bucket evicts nothing, but values that need the bucket are not stored. cfg.NoRepublish has no effect here.
+// Set MaxBytes: a full bucket evicts nothing, but values that need the bucket are not stored.
 func LargeValueConfig(cfg kvlock.BucketConfig) jetstream.StreamConfig {
 	sc := kvlock.StreamConfig(cfg)
 	sc.Name = objectStream(cfg.Bucket)

@@ -291,14 +291,19 @@ func TestMemoryOfABucketMadeAnew(t *testing.T) {
 	})
 }
 
-func TestMemoryNeedsABucketThatRepublishes(t *testing.T) {
+// Nobody can wait, or keep results in memory, where changes are not pushed. Reading needs no pushes.
+func TestBucketThatDoesNotRepublish(t *testing.T) {
 	t.Parallel()
-	srv := natstest.Server(t)
-	b := bedOn(t, srv, kvlock.BucketConfig{Bucket: bucket, NoRepublish: true})
+	_, js := connect(t, natstest.Server(t))
+	sc := kvlock.StreamConfig(kvlock.BucketConfig{Bucket: bucket})
+	sc.RePublish = nil
+	check.OK(t, check.Err(js.CreateStream(t.Context(), sc)))
 	cfg := remembering()
 	cfg.Bucket = bucket
-	f, err := flight.New(t.Context(), b.JS, cfg)
-	check.That(t, err != nil && strings.Contains(err.Error(), "republish"), "got %v, %v", f, err)
+	check.Contains(t, check.Err(flight.New(t.Context(), js, cfg)), "republish")
+	f := flightOn(t, js, flight.Config{})
+	check.Contains(t, check.Err(f.Watch("k")), "republish")
+	wantEntry(t, f, "k", flight.Absent, "")
 }
 
 func TestClosedMemory(t *testing.T) {

@@ -15,7 +15,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/testbed"
-	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
@@ -214,34 +213,6 @@ func TestForgedPushRemovesNothing(t *testing.T) {
 			s = check.Must(w.Next(t.Context()))(t)
 		}
 	})
-}
-
-func TestBucketWithoutRepublish(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		testWithoutRepublish(t, bedOn(t, srv, kvlock.BucketConfig{Bucket: bucket, NoRepublish: true}))
-	})
-}
-
-func testWithoutRepublish(t *testing.T, b *bed) {
-	t.Helper()
-	f, g := b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})
-	var all sync.WaitGroup
-	c := begin(t, g, "k", flight.BeginOptions{})
-	for range 200 {
-		all.Go(func() {
-			s, err := f.Wait(within(t), "k")
-			check.That(t, err == nil && string(s.Value) == "v", "got %+v, %v", s, err)
-		})
-	}
-	w := check.Must(f.Watch("other"))(t)
-	defer w.Close()
-	check.Same(t, "consumers(t, b)", consumers(t, b), 1)
-	pass(10 * time.Second)
-	start := time.Now()
-	complete(t, c, "v")
-	all.Wait()
-	took := time.Since(start)
-	check.That(t, took <= 10*time.Millisecond, "learnt of it after %s: by a re-check, not by the watcher", took)
 }
 
 // The connection is closed for good while a caller waits.

@@ -15,24 +15,10 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 )
 
-// SetAddress sets the address at which a channel reaches a recipient, such as a browser's subscription to webpush. "" removes it.
-// All other fields of the recipient stay. A recipient that is not in the directory is added. Two round trips, more when other
-// processes write at the same time.
-func (d *Directory) SetAddress(ctx context.Context, kind contracts.RecipientType, userID, channel, address string) error {
-	return d.change(ctx, kind, userID, address != "", func(p *person) error {
-		if address == "" {
-			delete(p.Addresses, channel)
-			return nil
-		}
-		p.Addresses, p.listed = over(p.Addresses, map[string]string{channel: address}), true
-		return nil
-	})
-}
-
 // Drop removes an address that is never to be used again, if the channel still has it, and reports whether it had. A new
 // address in its place stays, and so do all others. Two round trips, more when other processes write at the same time.
 func (d *Directory) Drop(ctx context.Context, kind contracts.RecipientType, userID, channel, address string) (dropped bool, err error) {
-	err = d.change(ctx, kind, userID, false, func(p *person) error {
+	err = d.change(ctx, kind, userID, func(p *person) error {
 		dropped = false
 		for _, id := range p.EndpointIDs(channel) {
 			switch {
@@ -54,7 +40,7 @@ func (d *Directory) Drop(ctx context.Context, kind contracts.RecipientType, user
 // category, or every channel. Two round trips, one of them a conditional write; more when other processes write at
 // the same time.
 func (d *Directory) OptOut(ctx context.Context, kind contracts.RecipientType, userID, category, channel string) error {
-	return d.change(ctx, kind, userID, false, func(p *person) error {
+	return d.change(ctx, kind, userID, func(p *person) error {
 		refuse(&p.Recipient, category, channel)
 		return nil
 	})
@@ -103,30 +89,31 @@ func refuse(r *contracts.Recipient, category, channel string) {
 	r.OptOut[category] = append(r.OptOut[category], channel)
 }
 
-// change changes a recipient. It writes nothing for a recipient whose data was erased, unless revive is set.
-func (d *Directory) change(
-	ctx context.Context, kind contracts.RecipientType, userID string, revive bool, f func(*person) error,
-) error {
+// change changes a recipient. It writes nothing for a recipient whose data was erased.
+func (d *Directory) change(ctx context.Context, kind contracts.RecipientType, userID string, f func(*person) error) error {
 	found, err := d.read(ctx, kind, userID)
 	if err == nil {
-		_, err = d.changeFound(ctx, found, revive, f)
+		_, err = d.changeFound(ctx, found, contracts.Recipient{RecipientType: kind, UserID: userID}, false, f)
 	}
 	return err
 }
 
-// changeFound is change over a record that was read, and reports whether it has written. found is from any replica, which may lag
-// behind. So when there seems to be nothing to do, or the write is refused, it reads the record of the leader.
-func (d *Directory) changeFound(ctx context.Context, found *file, revive bool, f func(*person) error) (changed bool, err error) {
+// changeFound changes a recipient, whose data may have been erased if revive is set, over a record that was read, and reports whether it
+// has written. found is from any replica, which may lag behind. So when there seems to be nothing to do, or the write is refused, it reads
+// the record of the leader.
+func (d *Directory) changeFound(
+	ctx context.Context, found kvrecord.Record, who contracts.Recipient, revive bool, f func(*person) error,
+) (changed bool, err error) {
 	apply := func(over kvrecord.Record) (*kvrecord.Write, error) {
 		if isForgotten(over) && !revive {
 			return nil, nil //nolint:nilnil // nothing is to be written
 		}
-		return alter(over, found.who, f)
+		return alter(over, who, f)
 	}
-	if changed, err = d.try(ctx, found.record, apply); changed || err != nil {
+	if changed, err = d.try(ctx, found, apply); changed || err != nil {
 		return changed, err
 	}
-	_, changed, err = d.rewrite(ctx, found.record.Subject, apply)
+	_, changed, err = d.rewrite(ctx, found.Subject, apply)
 	return changed, err
 }
 
@@ -188,7 +175,7 @@ const (
 
 // Forget removes a recipient, but not the memberships, and reports whether there was one. A mark takes its place for 40 days: the
 // notifier sends nothing to the recipient, not even rows that were planned before. For other readers of the bucket the key is
-// deleted. Put, Write and SetAddress make the recipient known again. Two round trips, more when other processes write at the same
+// deleted. Put and Write make the recipient known again. Two round trips, more when other processes write at the same
 // time.
 func (d *Directory) Forget(ctx context.Context, kind contracts.RecipientType, userID string) (known bool, err error) {
 	return d.forget(ctx, kind, userID, nil)

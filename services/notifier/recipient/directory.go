@@ -42,26 +42,20 @@ func OpenDirectory(ctx context.Context, js jetstream.JetStream, records *kvrecor
 	}, nil
 }
 
-// file is the record of one recipient.
-type file struct {
-	record kvrecord.Record
-	who    contracts.Recipient // the ids alone
-}
-
 // read reads the record of a recipient, from any replica. One round trip.
-func (d *Directory) read(ctx context.Context, kind contracts.RecipientType, userID string) (*file, error) {
-	files, err := d.readMany(ctx, []contracts.Recipient{{RecipientType: kind, UserID: userID}})
+func (d *Directory) read(ctx context.Context, kind contracts.RecipientType, userID string) (kvrecord.Record, error) {
+	records, err := d.readMany(ctx, []contracts.Recipient{{RecipientType: kind, UserID: userID}})
 	if err != nil {
-		return nil, err
+		return kvrecord.Record{}, err
 	}
-	return files[0], nil
+	return records[0], nil
 }
 
-// readMany reads the records of recipients, from any replica. A recipient that occurs twice is read once, as one file. One round trip
-// for each 512 recipients.
-func (d *Directory) readMany(ctx context.Context, all []contracts.Recipient) ([]*file, error) {
-	files := make([]*file, len(all))
-	known := make(map[string]*file, len(all)) // by their subjects
+// readMany reads the records of recipients, from any replica. A recipient that occurs twice is read once. One round trip for each 512
+// recipients.
+func (d *Directory) readMany(ctx context.Context, all []contracts.Recipient) ([]kvrecord.Record, error) {
+	records := make([]kvrecord.Record, len(all))
+	at := make(map[string][]int, len(all)) // the places of the subjects
 	subjects := make([]string, 0, len(all))
 	for i, r := range all {
 		key, err := contracts.DirectoryKey(r.RecipientType, r.UserID)
@@ -69,39 +63,41 @@ func (d *Directory) readMany(ctx context.Context, all []contracts.Recipient) ([]
 			return nil, permanent(err)
 		}
 		subject := d.records.Key(key)
-		if files[i] = known[subject]; files[i] == nil {
-			files[i] = &file{record: kvrecord.Record{Subject: subject}, who: contracts.Recipient{RecipientType: r.RecipientType, UserID: r.UserID}}
-			known[subject], subjects = files[i], append(subjects, subject)
+		if records[i].Subject = subject; at[subject] == nil {
+			subjects = append(subjects, subject)
 		}
+		at[subject] = append(at[subject], i)
 	}
 	if len(subjects) == 0 {
-		return files, nil
+		return records, nil
 	}
 	found, err := d.records.GetMany(ctx, subjects)
 	if err != nil {
 		return nil, temporary(fmt.Errorf("read %s of the directory: %w", subjects[0], err))
 	}
 	for _, r := range found {
-		known[r.Subject].record = r
+		for _, i := range at[r.Subject] {
+			records[i] = r
+		}
 	}
-	return files, nil
+	return records, nil
 }
 
 // Get returns a recipient; found is false when the directory has no record of it. A record that cannot be read is a permanent error:
 // its opt-outs are not known. The error matches [ErrForgotten] for some time after [Directory.Forget]. One round trip, which calls at
 // the same time share.
 func (d *Directory) Get(ctx context.Context, kind contracts.RecipientType, userID string) (r contracts.Recipient, found bool, err error) {
-	f, err := d.readShared(ctx, kind, userID)
+	record, err := d.readShared(ctx, kind, userID)
 	switch {
 	case err != nil:
 		return r, false, err
-	case isForgotten(f.record):
+	case isForgotten(record):
 		return r, false, permanent(ErrForgotten)
-	case isAbsent(f.record):
+	case isAbsent(record):
 		return r, false, nil
 	}
-	if r, err = contracts.Decode[contracts.Recipient](f.record.Data); err != nil {
-		return contracts.Recipient{}, false, permanent(fmt.Errorf("%s: %w", f.record.Subject, err))
+	if r, err = contracts.Decode[contracts.Recipient](record.Data); err != nil {
+		return contracts.Recipient{}, false, permanent(fmt.Errorf("%s: %w", record.Subject, err))
 	}
 	return r, true, nil
 }

@@ -152,16 +152,16 @@ func isUnlisted(r kvrecord.Record) bool { return r.Header.Get(headerUnlisted) !=
 // Read returns a recipient. The error matches [ErrUnknown] or [ErrForgotten] when the directory does not have the recipient. One
 // round trip.
 func (d *Directory) Read(ctx context.Context, kind contracts.RecipientType, userID string) (Document, error) {
-	f, err := d.read(ctx, kind, userID)
+	r, err := d.read(ctx, kind, userID)
 	switch {
 	case err != nil:
 		return Document{}, err
-	case isForgotten(f.record):
+	case isForgotten(r):
 		return Document{}, permanent(ErrForgotten)
-	case isAbsent(f.record):
+	case isAbsent(r):
 		return Document{}, permanent(ErrUnknown)
 	}
-	return Document{Body: f.record.Data, Revision: f.record.Revision}, nil
+	return Document{Body: r.Data, Revision: r.Revision}, nil
 }
 
 // Write changes a recipient. It adds the recipient to the directory, even if the data was erased, unless the edit is the recipient's

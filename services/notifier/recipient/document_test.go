@@ -71,7 +71,7 @@ func TestReadsShareRoundTrips(t *testing.T) {
 		const people = 100
 		d, _ := openOn(t, srv)
 		for i := range people {
-			check.OK(t, d.SetAddress(t.Context(), contracts.RecipientAdmin, fmt.Sprint("u", i), "fax", fmt.Sprint(i)))
+			check.OK(t, setAddress(t.Context(), d, contracts.RecipientAdmin, fmt.Sprint("u", i), "fax", fmt.Sprint(i)))
 		}
 		d, proxy := through(t, srv)
 		var all sync.WaitGroup

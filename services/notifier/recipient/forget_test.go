@@ -57,10 +57,10 @@ func TestForget(t *testing.T) {
 
 	check.OK(t, d.OptOut(ctx, "ADMIN", "ada", "news", "email"))
 	check.OK(t, check.Err(d.Drop(ctx, "ADMIN", "ada", "email", "ada@example.org")))
-	check.OK(t, d.SetAddress(ctx, "ADMIN", "ada", "email", ""))
+	check.Is(t, setAddress(ctx, d, "ADMIN", "ada", "email", ""), recipient.ErrForgotten)
 	isForgotten()
 
-	check.OK(t, d.SetAddress(ctx, "ADMIN", "ada", "webpush", "here"))
+	check.OK(t, setAddress(ctx, d, "ADMIN", "ada", "webpush", "here"))
 	r, found, err := d.Get(ctx, "ADMIN", "ada")
 	check.OK(t, err)
 	check.That(t, found && len(r.Addresses) == 1 && r.Addresses["webpush"] == "here", "with a new address: %+v", r)
@@ -76,10 +76,10 @@ func TestForgetRemovesWhatComesBetween(t *testing.T) {
 	t.Parallel()
 	srv, other := serve(t)
 	ctx := t.Context()
-	check.OK(t, other.SetAddress(ctx, "ADMIN", "root", "email", "root@example.org"))
+	check.OK(t, setAddress(ctx, other, "ADMIN", "root", "email", "root@example.org"))
 	d, proxy := through(t, srv)
 	between := sync.OnceFunc(func() {
-		check.Is(t, other.SetAddress(context.WithoutCancel(ctx), "ADMIN", "root", "sms", "34"), nil)
+		check.Is(t, setAddress(context.WithoutCancel(ctx), other, "ADMIN", "root", "sms", "34"), nil)
 	})
 	proxy.Filter(func(f natstest.Frame) natstest.Verdict {
 		if f.FromClient && f.Subject == "$KV.directory.ADMIN.root" {

@@ -127,32 +127,22 @@ func withMistakes(err, more error) error {
 	return err
 }
 
-// Put stores a recipient and adds the aggregates whose events concern it. Locale, time zone and quiet hours become those of r;
-// the application's own fields stay. Otherwise it is [Directory.PutMany] for one entry.
+// Put is [Directory.PutMany] for one recipient, and the aggregates whose events concern it.
 func (d *Directory) Put(ctx context.Context, r contracts.Recipient, members ...Member) error {
-	if err := r.Validate(); err != nil {
-		return permanent(err)
-	}
-	patch, err := json.Marshal(struct {
-		Locale     *string               `json:"locale"`
-		QuietHours *contracts.QuietHours `json:"quiet_hours"`
-		TimeZone   *string               `json:"time_zone"`
-	}{textOrNull(r.Locale), r.QuietHours, textOrNull(r.TimeZone)})
+	data, err := contracts.Encode(r)
 	if err != nil {
 		return permanent(err)
 	}
-	return d.PutMany(ctx, []Entry{{Recipient: r, Memberships: members, patch: patch}})[0].Err
-}
-
-func textOrNull(text string) *string {
-	if text == "" {
-		return nil
+	e, err := ParseEntry(data)
+	if err != nil {
+		return permanent(err)
 	}
-	return &text
+	e.Memberships = members
+	return d.PutMany(ctx, []Entry{e})[0].Err
 }
 
 // PutMany puts entries, the entries of one recipient in their order. Opt-outs are added to the present ones.
-// Addresses replace the addresses of the same channels; SetAddress removes one. Other fields are merged (RFC 7396), and an erased
+// Addresses replace the addresses of the same channels; [Directory.Write] removes one. Other fields are merged (RFC 7396), and an erased
 // recipient is known again. One round trip for each 512 recipients, and one for each record that is written; one or two more for a
 // record that needs no change, or that other processes write at the same time.
 func (d *Directory) PutMany(ctx context.Context, entries []Entry) []Outcome {
@@ -169,7 +159,7 @@ func (d *Directory) PutMany(ctx context.Context, entries []Entry) []Outcome {
 		}
 		of[at] = append(of[at], i)
 	}
-	files, err := d.readMany(ctx, all)
+	records, err := d.readMany(ctx, all)
 	var wg sync.WaitGroup
 	turns := make(chan struct{}, writers)
 	for at, indexes := range of {
@@ -178,7 +168,7 @@ func (d *Directory) PutMany(ctx context.Context, entries []Entry) []Outcome {
 			defer func() { <-turns }()
 			for _, i := range indexes {
 				if done[i].Err = err; err == nil {
-					done[i].Changed, done[i].Err = d.put(ctx, files[at], entries[i])
+					done[i].Changed, done[i].Err = d.put(ctx, records[at], entries[i])
 				}
 			}
 		})
@@ -188,8 +178,9 @@ func (d *Directory) PutMany(ctx context.Context, entries []Entry) []Outcome {
 }
 
 // put puts an entry over the record of its recipient.
-func (d *Directory) put(ctx context.Context, f *file, e Entry) (changed bool, err error) {
-	changed, err = d.changeFound(ctx, f, !e.unlisted, func(p *person) error { return p.add(e) })
+func (d *Directory) put(ctx context.Context, found kvrecord.Record, e Entry) (changed bool, err error) {
+	who := contracts.Recipient{RecipientType: e.RecipientType, UserID: e.UserID}
+	changed, err = d.changeFound(ctx, found, who, !e.unlisted, func(p *person) error { return p.add(e) })
 	for _, m := range e.Memberships {
 		if err != nil {
 			break
@@ -321,7 +312,7 @@ func memberOf(subject string) (Member, error) {
 // Remove is [Directory.Forget] for a revision of the record, and also removes the memberships. The error matches [ErrUnknown]
 // when there is no record to remove, or [ErrChanged]. It may be repeated after an error.
 func (d *Directory) Remove(ctx context.Context, kind contracts.RecipientType, userID string, revision *uint64) error {
-	f, err := d.read(ctx, kind, userID)
+	found, err := d.read(ctx, kind, userID)
 	if err != nil {
 		return err
 	}
@@ -329,7 +320,7 @@ func (d *Directory) Remove(ctx context.Context, kind contracts.RecipientType, us
 	if err != nil {
 		return err
 	}
-	if isAbsent(f.record) && len(members) == 0 {
+	if isAbsent(found) && len(members) == 0 {
 		return permanent(ErrUnknown)
 	}
 	if _, err := d.forget(ctx, kind, userID, revision); err != nil {

@@ -30,7 +30,7 @@ func TestPages(t *testing.T) {
 		put(t, d, contracts.RecipientAdmin, fmt.Sprint("u", i), recipient.Member{Type: "CITY", ID: fmt.Sprint(i % 3)})
 	}
 	for i := 0; i < people; i += 7 {
-		check.OK(t, d.SetAddress(t.Context(), contracts.RecipientAdmin, fmt.Sprint("u", i), "fax", "12"))
+		check.OK(t, setAddress(t.Context(), d, contracts.RecipientAdmin, fmt.Sprint("u", i), "fax", "12"))
 		check.OK(t, check.Err(d.Forget(t.Context(), contracts.RecipientAdmin, fmt.Sprint("u", i+1))))
 	}
 	var want []string
@@ -75,7 +75,7 @@ func TestAListHasThoseWhoseRecordsAreWritten(t *testing.T) {
 					return
 				default:
 				}
-				check.Is(t, d.SetAddress(t.Context(), contracts.RecipientAdmin, fmt.Sprint("u", w), "email", fmt.Sprint(i, "@example.org")), nil)
+				check.Is(t, setAddress(t.Context(), d, contracts.RecipientAdmin, fmt.Sprint("u", w), "email", fmt.Sprint(i, "@example.org")), nil)
 			}
 		})
 	}
@@ -103,7 +103,7 @@ func TestAChangeSurvivesALostAnswer(t *testing.T) {
 			proxy.Hit(func(f natstest.Frame) bool { return f.Subject == "$KV.directory.ADMIN.ada" }, fault, 1)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			check.OK(t, through.SetAddress(ctx, contracts.RecipientAdmin, "ada", "email", "ada@example.org"))
+			check.OK(t, setAddress(ctx, through, contracts.RecipientAdmin, "ada", "email", "ada@example.org"))
 			r, _, err := d.Get(t.Context(), contracts.RecipientAdmin, "ada")
 			check.That(t, err == nil && r.Addresses["email"] == "ada@example.org", "%+v: %v", r, err)
 		})
@@ -130,7 +130,7 @@ func TestTheDirectoryGivesAnswersUpThatDoNotCome(t *testing.T) {
 		"a change": {1, 1, func(t *testing.T, d *recipient.Directory) error {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			return d.SetAddress(ctx, contracts.RecipientAdmin, "u0", "fax", "12")
+			return setAddress(ctx, d, contracts.RecipientAdmin, "u0", "fax", "12")
 		}},
 		"a short list": {3, 1, func(t *testing.T, d *recipient.Directory) error { return check.Err(ids(d.Resolve(t.Context(), all))) }},
 		"a long list":  {people, 251, func(t *testing.T, d *recipient.Directory) error { return check.Err(ids(d.Resolve(t.Context(), all))) }},

@@ -182,7 +182,7 @@ const rotated = time.Minute
 func (d *Directory) Rotate(
 	ctx context.Context, kind contracts.RecipientType, userID, channel, id string,
 ) (e contracts.Endpoint, err error) {
-	err = d.change(ctx, kind, userID, false, func(p *person) error {
+	err = d.change(ctx, kind, userID, func(p *person) error {
 		now := time.Now().UTC()
 		if e = p.Endpoint(channel, id); e.Address == "" || now.Sub(e.RotatedAt) < rotated {
 			return nil

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 )
 
 // readAtOnce is the number of recipients that are read in one round trip.
@@ -24,25 +25,25 @@ type together struct {
 // reading is a read that waits for its round trip, or for the answer.
 type reading struct {
 	who  contracts.Recipient
-	done chan struct{} // closed when file or err is set
+	done chan struct{} // closed when record or err is set
 
-	file *file
-	err  error
+	record kvrecord.Record
+	err    error
 }
 
-// readShared is read, in a round trip that calls at the same time share. Another caller may have the same file, so it
-// must not be changed.
-func (d *Directory) readShared(ctx context.Context, kind contracts.RecipientType, userID string) (*file, error) {
+// readShared is read, in a round trip that calls at the same time share. Other callers may have the same data, so it must not be
+// changed.
+func (d *Directory) readShared(ctx context.Context, kind contracts.RecipientType, userID string) (kvrecord.Record, error) {
 	r := &reading{who: contracts.Recipient{RecipientType: kind, UserID: userID}, done: make(chan struct{})}
 	d.together.put(r)
 	for {
 		select {
 		case <-r.done:
-			return r.file, r.err
+			return r.record, r.err
 		case <-ctx.Done():
-			return nil, temporary(fmt.Errorf("read %s/%s of the directory: %w", kind, userID, context.Cause(ctx)))
+			return kvrecord.Record{}, temporary(fmt.Errorf("read %s/%s of the directory: %w", kind, userID, context.Cause(ctx)))
 		case d.together.turn <- struct{}{}:
-			if some := d.together.take(); len(some) > 0 { // otherwise another caller has read the file meanwhile
+			if some := d.together.take(); len(some) > 0 { // otherwise another caller has read the record meanwhile
 				d.answer(ctx, some)
 			}
 			<-d.together.turn
@@ -72,7 +73,7 @@ func (d *Directory) answer(ctx context.Context, some []*reading) {
 	for i, r := range some {
 		all[i] = r.who
 	}
-	files, err := d.readMany(ctx, all)
+	records, err := d.readMany(ctx, all)
 	wrong, ok := errors.AsType[*Error](err)
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -86,7 +87,7 @@ func (d *Directory) answer(ctx context.Context, some []*reading) {
 	}
 	for i, r := range some {
 		if r.err = err; err == nil {
-			r.file = files[i]
+			r.record = records[i]
 		}
 		close(r.done)
 	}

@@ -89,8 +89,7 @@ func (p *parser) agree(n *yaml.Node, path, kind string, route Route) {
 	if route.Digest == nil || route.Category == "" {
 		return
 	}
-	name := route.Digest.Template
-	name = cmp.Or(name, route.Category+DigestSuffix)
+	name := cmp.Or(route.Digest.Template, route.Category+DigestSuffix)
 	if p.digests == nil {
 		p.digests = map[string]string{}
 	}

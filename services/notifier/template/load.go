@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash"
 	html "html/template"
 	"io"
 	"io/fs"
@@ -283,55 +282,27 @@ func (p *parser) syntax(file string, err error) {
 // maxFolder bounds the files of a folder that are compared. A larger folder was not meant for templates.
 const maxFolder = 10_000
 
-var errTooMany = errors.New("has too many files")
-
-// Version identifies the contents of a folder, mistakes included: the same names and contents have the same version. It
-// reads every file, each up to MaxFile.
-func Version(folder string) (string, error) {
+// Version identifies the contents of a folder, mistakes and files that cannot be read included: the same names and contents have the same
+// version. It reads every file of every template, each up to MaxFile.
+func Version(folder string) string {
 	sum := sha256.New()
-	files := 0
 	root := os.DirFS(folder)
-	entries, err := fs.ReadDir(root, ".")
-	if err != nil {
-		return "", fmt.Errorf("templates: %w", err)
-	}
-	for _, entry := range entries {
-		name := entry.Name()
-		if strings.HasPrefix(name, ".") {
-			continue
-		}
-		sum.Write(fmt.Appendf(nil, "%q\n", name))
-		if !isFolder(root, entry) {
-			continue // a mistake, with any contents
-		}
-		parts, err := fs.ReadDir(root, name)
-		if err != nil {
-			return "", fmt.Errorf("templates: %w", err)
-		}
-		if files += len(parts); files > maxFolder {
-			return "", fmt.Errorf("templates: %s: %w: at most %d", folder, errTooMany, maxFolder)
-		}
-		for _, part := range parts {
-			if err := add(sum, root, name+"/"+part.Name(), part.IsDir()); err != nil {
-				return "", fmt.Errorf("templates: %w", err)
+	for _, pattern := range []string{"*", "*/*"} {
+		names, _ := fs.Glob(root, pattern) //nolint:errcheck // the pattern is right
+		for _, name := range names[:min(len(names), maxFolder)] {
+			if strings.HasPrefix(name, ".") {
+				continue
+			}
+			fmt.Fprintf(sum, "%q\n", name)
+			if pattern == "*" {
+				continue // a template, or a mistake, with any contents
+			}
+			if file, err := root.Open(name); err == nil {
+				n, _ := io.Copy(sum, io.LimitReader(file, MaxFile+1)) //nolint:errcheck // a folder, or what was read so far
+				file.Close()                                          //nolint:errcheck,gosec // nothing was written
+				fmt.Fprintf(sum, "\n%d\n", n)
 			}
 		}
 	}
-	return hex.EncodeToString(sum.Sum(nil)[:8]), nil
-}
-
-// add adds the name and the contents of a file.
-func add(sum hash.Hash, root fs.FS, name string, isDir bool) error {
-	sum.Write(fmt.Appendf(nil, "%q\n", name))
-	if isDir {
-		return nil
-	}
-	file, err := root.Open(name)
-	if err != nil {
-		return err //nolint:wrapcheck // by the caller
-	}
-	defer file.Close() //nolint:errcheck // nothing was written
-	n, err := io.Copy(sum, io.LimitReader(file, MaxFile+1))
-	sum.Write(fmt.Appendf(nil, "\n%d\n", n))
-	return err //nolint:wrapcheck // by the caller
+	return hex.EncodeToString(sum.Sum(nil)[:8])
 }

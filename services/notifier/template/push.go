@@ -114,9 +114,7 @@ func (r *pushReader) object(field string) (any, error) {
 		if _, twice := all[name]; twice {
 			return nil, fmt.Errorf("%q is there twice", name)
 		}
-		in := field
-		in = cmp.Or(in, name)
-		if all[name], err = r.value(in); err != nil {
+		if all[name], err = r.value(cmp.Or(field, name)); err != nil {
 			return nil, err
 		}
 	}
@@ -158,7 +156,12 @@ func (p *push) render(out *Text, data Data) (err error) {
 	if err != nil || p.data == nil {
 		return err
 	}
-	filled, err := fill(p.data, data)
+	filled, err := Fill(p.data, func(leaf any) (any, error) {
+		if t, ok := leaf.(executor); ok {
+			return execute(t, data)
+		}
+		return leaf, nil
+	})
 	if err != nil {
 		return err
 	}
@@ -166,15 +169,13 @@ func (p *push) render(out *Text, data Data) (err error) {
 	return err //nolint:wrapcheck // texts have none
 }
 
-// fill returns JSON with the output of its templates.
-func fill(node any, data Data) (_ any, err error) {
+// Fill copies a JSON document, with the value that leaf returns for each value that is no list and no object.
+func Fill(node any, leaf func(any) (any, error)) (_ any, err error) {
 	switch n := node.(type) {
-	case executor:
-		return execute(n, data)
 	case []any:
 		list := make([]any, len(n))
 		for i, child := range n {
-			if list[i], err = fill(child, data); err != nil {
+			if list[i], err = Fill(child, leaf); err != nil {
 				return nil, err
 			}
 		}
@@ -182,11 +183,11 @@ func fill(node any, data Data) (_ any, err error) {
 	case map[string]any:
 		object := make(map[string]any, len(n))
 		for name, child := range n {
-			if object[name], err = fill(child, data); err != nil {
+			if object[name], err = Fill(child, leaf); err != nil {
 				return nil, err
 			}
 		}
 		return object, nil
 	}
-	return node, nil
+	return leaf(node)
 }

@@ -157,10 +157,21 @@ func (s *Set) Become(other *Set) { s.byName.Store(other.byName.Load()) }
 
 // Render makes the text of a message for a channel, by its template or, when it names none, by the template of its type of
 // event. A digest without a template is a plain list. unsubscribe is the link with which the user can switch the category off,
-// or "". The error names the template and the line.
+// or "". The error is a [*channel.Error] that names the template and the line.
 func (s *Set) Render(m channel.Message, on, unsubscribe string) (Text, error) {
-	name := m.Template
-	name = cmp.Or(name, m.EventType)
+	text, err := s.render(m, on, unsubscribe)
+	if err == nil {
+		return text, nil
+	}
+	kind := channel.KindRejected
+	if errors.Is(err, ErrNotFound) {
+		kind = channel.KindMisconfigured
+	}
+	return Text{}, &channel.Error{Cause: err, Channel: on, Detail: "no text", Kind: kind}
+}
+
+func (s *Set) render(m channel.Message, on, unsubscribe string) (Text, error) {
+	name := cmp.Or(m.Template, m.EventType)
 	all := (*s.byName.Load())[name]
 	if all == nil {
 		all = fallback(m)

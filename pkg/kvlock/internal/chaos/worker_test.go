@@ -118,7 +118,7 @@ func (w *worker) open(ctx context.Context, nc *nats.Conn) error {
 		})
 	}
 	for err = errors.New("not yet"); err != nil; {
-		w.guard, err = kvlock.NewGuard(ctx, js, kvlock.GuardConfig{Bucket: valueBucket, Instance: w.Name, Logger: quiet})
+		w.guard, err = kvlock.NewGuard(ctx, js, kvlock.GuardConfig{Bucket: valueBucket, Instance: w.Name})
 	}
 	return nil
 }

@@ -2,7 +2,6 @@ package kv
 
 import (
 	"context"
-	"fmt"
 	"time"
 )
 
@@ -38,9 +37,6 @@ type Mirror interface {
 // Feed makes the hub call m for all changes from now on, in their order. It asks the leader for the number of the last change. One round
 // trip.
 func (h *Hub) Feed(ctx context.Context, m Mirror) error {
-	if h.subscription.subject == "" {
-		return fmt.Errorf("kvlock: Memory needs a bucket that republishes all its changes, and bucket %q does not", h.store.Bucket)
-	}
 	h.mu.Lock()
 	h.mirror = m
 	err := h.start()
@@ -202,7 +198,7 @@ func (h *Hub) count(k *watched) {
 		h.regular--
 	default:
 		h.regular++
-		if h.regular == busyThreshold+1 && h.subscription.subject != "" {
+		if h.regular == busyThreshold+1 {
 			h.checks.start()
 			h.checks.soon()
 		}

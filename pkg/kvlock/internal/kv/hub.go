@@ -245,16 +245,20 @@ func (h *Hub) start() error {
 	if h.started {
 		return nil
 	}
+	if h.subscription.subject == "" {
+		return fmt.Errorf("kvlock: bucket %q does not republish all its changes, so no caller could wait for one: "+
+			"set its RePublish as kvlock.StreamConfig does", h.store.Bucket)
+	}
 	nc := h.store.Conn
 	status := nc.StatusChanged(nats.CONNECTED, nats.CLOSED)
-	unsubscribe, err := h.subscribe()
+	sub, err := nc.Subscribe(h.subscription.subject, h.onPush)
 	if err != nil {
 		nc.RemoveStatusListener(status)
 		return fmt.Errorf("kvlock: watch bucket %q: %w: %w", h.store.Bucket, ErrUnavailable, err)
 	}
 	h.started = true
 	h.stop = func() {
-		unsubscribe()
+		_ = sub.Unsubscribe() //nolint:errcheck // the connection is closed, then
 		nc.RemoveStatusListener(status)
 	}
 	go h.run(status)

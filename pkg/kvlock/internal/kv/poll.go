@@ -260,12 +260,11 @@ func (h *dueHeap) Pop() any {
 
 // republished has the subjects under which the bucket republishes its changes.
 type republished struct {
-	subject string // ends in a wildcard; "" when the bucket does not republish all keys unchanged
+	subject string // ends in a wildcard; "" when the bucket does not republish all keys unchanged: then nobody can wait for a change
 	trim    string // the part of republished subjects before the key
 }
 
-// newRepublished accepts the mapping that kvlock.StreamConfig sets. With any other mapping of subjects, a KV watcher watches
-// the bucket.
+// newRepublished accepts the mapping that kvlock.StreamConfig sets, with any destination.
 func newRepublished(prefix string, republish *jetstream.RePublish) republished {
 	if republish == nil || republish.HeadersOnly {
 		return republished{}
@@ -280,44 +279,4 @@ func newRepublished(prefix string, republish *jetstream.RePublish) republished {
 		trim = root // the wildcard stands for the key alone
 	}
 	return republished{subject: trim + ">", trim: trim}
-}
-
-// subscribe subscribes to the changes that the bucket republishes. A bucket that republishes none is watched with a KV watcher. It costs
-// a consumer, and stalls for many seconds when the server that hosts the consumer stops; the poller goes on in the meantime. The caller
-// holds mu.
-func (h *Hub) subscribe() (unsubscribe func(), err error) {
-	if h.subscription.subject == "" {
-		return h.subscribeWatcher()
-	}
-	sub, err := h.store.Conn.Subscribe(h.subscription.subject, h.onPush)
-	if err != nil {
-		return nil, err //nolint:wrapcheck // wrapped by start
-	}
-	return func() { _ = sub.Unsubscribe() }, nil //nolint:errcheck // the connection is closed, then
-}
-
-func (h *Hub) subscribeWatcher() (unsubscribe func(), err error) {
-	ctx, cancel := h.store.Bound(h.store.Closing)
-	defer cancel()
-	bucket, err := h.store.JS.KeyValue(ctx, h.store.Bucket)
-	if err != nil {
-		return nil, err //nolint:wrapcheck // wrapped by start
-	}
-	watcher, err := bucket.WatchAll(h.store.Closing, jetstream.UpdatesOnly(), jetstream.MetaOnly())
-	if err != nil {
-		return nil, err //nolint:wrapcheck // wrapped by start
-	}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		for entry := range watcher.Updates() {
-			if entry != nil {
-				h.readSoon(entry.Key())
-			}
-		}
-	}()
-	return func() {
-		_ = watcher.Stop() //nolint:errcheck // the connection is closed, then
-		<-ended
-	}, nil
 }

@@ -57,16 +57,6 @@ func (l *Lease) endInTime() {
 	}
 }
 
-// Remaining returns the time for which the lease holds if no further renewal is acknowledged; 0 when it has ended.
-func (l *Lease) Remaining() time.Duration {
-	l.agent.mu.Lock()
-	defer l.agent.mu.Unlock()
-	if l.ctx.Err() != nil {
-		return 0
-	}
-	return max(0, time.Until(l.deadline))
-}
-
 // Release gives the lock up: see kvlock.Lease.
 func (l *Lease) Release(ctx context.Context) error {
 	opTimeout := l.agent.agents.cfg.OpTimeout

@@ -141,11 +141,7 @@ func (e *Email) Send(ctx context.Context, m channel.Message) (channel.Receipt, e
 	unsubscribe := e.cfg.Unsubscribe(m)
 	text, err := e.cfg.Templates.Render(m, Name, unsubscribe)
 	if err != nil {
-		kind := channel.KindRejected
-		if errors.Is(err, template.ErrNotFound) {
-			kind = channel.KindMisconfigured
-		}
-		return channel.Receipt{}, e.fail(kind, 0, "no text", err)
+		return channel.Receipt{}, err
 	}
 	msg, err := e.compose(m, to, text, unsubscribe)
 	if err != nil {

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/x509"
@@ -26,9 +25,6 @@ const PushBody = `{"to":"$to","title":"$subject","text":"$text","url":"$url","da
 
 // Config configures a [Gateway].
 type Config struct {
-	// AllowHTTP permits a URL without TLS. Defaults to false.
-	AllowHTTP bool
-
 	// Body is a JSON document. In its texts $to, $text, $subject, $url, $id, $user and $locale stand for the user's address, parts of
 	// the template, the message's id, the user's id and the user's locale; a text $data is replaced by the data of a push, or null.
 	// Defaults to [DefaultBody].
@@ -64,7 +60,7 @@ var _ channel.Channel = (*Gateway)(nil)
 
 // New returns the channel. Close it after its last use.
 func New(cfg Config) (*Gateway, error) {
-	g := &Gateway{cfg: cfg, client: post.New(post.Config{AllowHTTP: cfg.AllowHTTP, Channel: cfg.Name, RootCAs: cfg.RootCAs})}
+	g := &Gateway{cfg: cfg, client: post.New(post.Config{Channel: cfg.Name, RootCAs: cfg.RootCAs})}
 	if g.cfg.Unsubscribe == nil {
 		g.cfg.Unsubscribe = func(channel.Message) string { return "" }
 	}
@@ -100,23 +96,32 @@ func (g *Gateway) Name() string { return g.cfg.Name }
 // Send implements [channel.Channel]. The address has any form that the service takes. One request.
 func (g *Gateway) Send(ctx context.Context, m channel.Message) (channel.Receipt, error) {
 	if m.Address == "" {
-		return channel.Receipt{}, g.fail(channel.KindNoAddress, "", nil)
+		return channel.Receipt{}, g.client.Fail(channel.KindNoAddress, 0, "", nil)
 	}
 	text, err := g.cfg.Templates.Render(m, g.cfg.Name, g.cfg.Unsubscribe(m))
 	if err != nil {
-		kind := channel.KindRejected
-		if errors.Is(err, template.ErrNotFound) {
-			kind = channel.KindMisconfigured
-		}
-		return channel.Receipt{}, g.fail(kind, "no text", err)
+		return channel.Receipt{}, err
 	}
-	var body bytes.Buffer
-	encoder := json.NewEncoder(&body)
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(fill(g.body, strings.NewReplacer(
+	values := strings.NewReplacer(
 		"$to", m.Address, "$text", text.Text, "$subject", text.Subject, "$url", text.URL, "$id", m.ID, "$user", m.UserID, "$locale", m.Locale,
-	), text.Data)); err != nil {
-		return channel.Receipt{}, g.fail(channel.KindMisconfigured, "the body cannot be written", err)
+	)
+	filled, err := template.Fill(g.body, func(leaf any) (any, error) {
+		switch leaf := leaf.(type) {
+		case string:
+			if leaf == "$data" {
+				return text.Data, nil // JSON or nil
+			}
+			return values.Replace(leaf), nil
+		default:
+			return leaf, nil
+		}
+	})
+	var body []byte
+	if err == nil {
+		body, err = post.JSON(filled)
+	}
+	if err != nil {
+		return channel.Receipt{}, g.client.Fail(channel.KindMisconfigured, 0, "the body cannot be written", err)
 	}
 	header := http.Header{
 		"Accept": {"application/json"}, "Content-Type": {"application/json"}, "Idempotency-Key": {m.ID}, "User-Agent": {"Expediter"},
@@ -124,7 +129,7 @@ func (g *Gateway) Send(ctx context.Context, m channel.Message) (channel.Receipt,
 	if g.cfg.Token != "" {
 		header.Set("Authorization", "Bearer "+g.cfg.Token)
 	}
-	answer, err := g.client.Post(ctx, g.cfg.URL, header, body.Bytes())
+	answer, err := g.client.Post(ctx, g.cfg.URL, header, body)
 	if err == nil {
 		err = g.judge(answer, m.Address)
 	}
@@ -132,10 +137,6 @@ func (g *Gateway) Send(ctx context.Context, m channel.Message) (channel.Receipt,
 		return channel.Receipt{}, err
 	}
 	return channel.Receipt{ID: idOf(answer.Body)}, nil
-}
-
-func (g *Gateway) fail(kind channel.Kind, detail string, cause error) error {
-	return &channel.Error{Cause: cause, Channel: g.cfg.Name, Detail: detail, Kind: kind}
 }
 
 // judge returns the error for an answer. A status about the called URL concerns the service, and not the user. Only an answer that
@@ -154,30 +155,6 @@ func (g *Gateway) judge(answer *post.Answer, address string) error {
 		return g.client.Failed(channel.KindUnknown, answer, "the service has a call with the same key")
 	}
 	return g.client.Judge(answer)
-}
-
-// fill copies a document with the values in its texts, and data, which is JSON or nil.
-func fill(node any, values *strings.Replacer, data json.RawMessage) any {
-	switch n := node.(type) {
-	case string:
-		if n == "$data" {
-			return data
-		}
-		return values.Replace(n)
-	case []any:
-		list := make([]any, len(n))
-		for i, child := range n {
-			list[i] = fill(child, values, data)
-		}
-		return list
-	case map[string]any:
-		object := make(map[string]any, len(n))
-		for name, child := range n {
-			object[name] = fill(child, values, data)
-		}
-		return object
-	}
-	return node
 }
 
 // idOf returns the service's id of the message, if the answer has it in one of the usual fields.

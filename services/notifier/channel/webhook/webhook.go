@@ -1,7 +1,6 @@
 package webhook
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/hmac"
@@ -101,15 +100,15 @@ func (*Webhook) Name() string { return Name }
 // {"url":"https://…","secrets":["whsec_…"]}. One request.
 func (w *Webhook) Send(ctx context.Context, m channel.Message) (channel.Receipt, error) {
 	if m.Address == "" {
-		return channel.Receipt{}, w.fail(channel.KindNoAddress, "")
+		return channel.Receipt{}, w.client.Fail(channel.KindNoAddress, 0, "", nil)
 	}
 	address, keys, err := w.endpoint(m)
 	if err != nil {
-		return channel.Receipt{}, w.fail(channel.KindBounced, err.Error())
+		return channel.Receipt{}, w.client.Fail(channel.KindBounced, 0, err.Error(), nil)
 	}
 	body, err := encode(m)
 	if err != nil {
-		return channel.Receipt{}, w.fail(channel.KindRejected, "the payload is not JSON")
+		return channel.Receipt{}, w.client.Fail(channel.KindRejected, 0, "the payload is not JSON", nil)
 	}
 	now := time.Now()
 	answer, err := w.client.Post(ctx, address, http.Header{
@@ -126,10 +125,6 @@ func (w *Webhook) Send(ctx context.Context, m channel.Message) (channel.Receipt,
 		return channel.Receipt{}, err
 	}
 	return channel.Receipt{Delivered: true}, nil
-}
-
-func (*Webhook) fail(kind channel.Kind, detail string) error {
-	return &channel.Error{Channel: Name, Detail: detail, Kind: kind}
 }
 
 // endpoint reads an address. Its errors do not repeat the address, which may have secrets.
@@ -168,13 +163,9 @@ type data struct {
 
 // encode returns the body, the same bytes in every attempt.
 func encode(m channel.Message) ([]byte, error) {
-	var out bytes.Buffer
-	encoder := json.NewEncoder(&out)
-	encoder.SetEscapeHTML(false)
-	err := encoder.Encode(notice{Type: m.EventType, Timestamp: m.CreatedAt.UTC(), Data: data{
+	return post.JSON(notice{Type: m.EventType, Timestamp: m.CreatedAt.UTC(), Data: data{
 		EventID: m.EventID, RecipientType: m.RecipientType, UserID: m.UserID, Category: m.Category, Priority: m.Priority, Payload: m.Payload,
 	}})
-	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), err
 }
 
 const (

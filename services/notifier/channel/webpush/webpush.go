@@ -1,7 +1,6 @@
 package webpush
 
 import (
-	"bytes"
 	"context"
 	"crypto/aes"
 	"crypto/cipher"
@@ -101,31 +100,27 @@ func (w *WebPush) PublicKey() string { return w.signer.public }
 // Send implements [channel.Channel]. One request.
 func (w *WebPush) Send(ctx context.Context, m channel.Message) (channel.Receipt, error) {
 	if m.Address == "" {
-		return channel.Receipt{}, w.fail(channel.KindNoAddress, "", nil)
+		return channel.Receipt{}, w.client.Fail(channel.KindNoAddress, 0, "", nil)
 	}
 	to, err := parseSubscription(m.Address)
 	if err != nil {
-		return channel.Receipt{}, w.fail(channel.KindBounced, err.Error(), nil)
+		return channel.Receipt{}, w.client.Fail(channel.KindBounced, 0, err.Error(), nil)
 	}
 	text, err := w.cfg.Templates.Render(m, Name, "")
 	if err != nil {
-		kind := channel.KindRejected
-		if errors.Is(err, template.ErrNotFound) {
-			kind = channel.KindMisconfigured
-		}
-		return channel.Receipt{}, w.fail(kind, "no text", err)
+		return channel.Receipt{}, err
 	}
 	endpoint, err := w.client.Check(to.endpoint)
 	if err != nil {
-		return channel.Receipt{}, w.fail(channel.KindBounced, err.Error(), nil)
+		return channel.Receipt{}, w.client.Fail(channel.KindBounced, 0, err.Error(), nil)
 	}
 	authorization, err := w.signer.authorization(endpoint)
 	if err != nil {
-		return channel.Receipt{}, w.fail(channel.KindMisconfigured, "the key cannot sign", err)
+		return channel.Receipt{}, w.client.Fail(channel.KindMisconfigured, 0, "the key cannot sign", err)
 	}
 	body, err := to.seal(encode(m, text))
 	if err != nil {
-		return channel.Receipt{}, w.fail(channel.KindRejected, err.Error(), nil)
+		return channel.Receipt{}, w.client.Fail(channel.KindRejected, 0, err.Error(), nil)
 	}
 	answer, err := w.client.Post(ctx, to.endpoint, http.Header{
 		"Authorization": {authorization}, "Content-Encoding": {"aes128gcm"}, "Content-Type": {"application/octet-stream"},
@@ -138,10 +133,6 @@ func (w *WebPush) Send(ctx context.Context, m channel.Message) (channel.Receipt,
 		return channel.Receipt{}, err
 	}
 	return channel.Receipt{ID: redact.Clip(answer.Header.Get("Location"), contracts.MaxURL)}, nil
-}
-
-func (w *WebPush) fail(kind channel.Kind, detail string, cause error) error {
-	return &channel.Error{Cause: cause, Channel: Name, Detail: detail, Kind: kind}
 }
 
 // judge returns the error for an answer. Some statuses have another meaning at push services.
@@ -219,14 +210,10 @@ type notice struct {
 // notified.
 func encode(m channel.Message, text template.Text) []byte {
 	write := func(body string) []byte {
-		var out bytes.Buffer
-		encoder := json.NewEncoder(&out)
-		encoder.SetEscapeHTML(false)
-		n := notice{
+		data, _ := post.JSON(notice{ //nolint:errcheck // texts have no error
 			ID: m.ID, Title: text.Subject, Body: body, EventID: m.EventID, EventType: m.EventType, URL: text.URL, Icon: text.Icon, Data: text.Data,
-		}
-		encoder.Encode(n) //nolint:errcheck,errchkjson,gosec // texts have no error
-		return bytes.TrimSuffix(out.Bytes(), []byte("\n"))
+		})
+		return data
 	}
 	whole := write(text.Text)
 	if len(whole) <= MaxPlain {

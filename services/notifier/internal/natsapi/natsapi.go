@@ -14,56 +14,32 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/api"
 )
 
-// The endpoints' subjects. Instances of one name share the requests.
-const (
-	SubjectCancel    = "notifier.v1.cancel"           // {"event_id"} and an optional user; answers the outcomes of the rows
-	SubjectEnable    = "notifier.v1.endpoints.enable" // {"channel","id"}; answers the endpoint's previous state
-	SubjectEndpoints = "notifier.v1.endpoints.list"   // a query; answers a page of endpoints that do not work
-	SubjectReplayOne = "notifier.v1.endpoints.replay" // a user's address; answers the number of its rows that are sent again
-	SubjectRotate    = "notifier.v1.endpoints.rotate" // the same; answers the new secret
-	SubjectSecret    = "notifier.v1.endpoints.secret" //nolint:gosec // a subject; answers the secret of one of a user's addresses
-	SubjectTestOne   = "notifier.v1.endpoints.test"   // the same; answers the reply to a test message
-	SubjectGet       = "notifier.v1.get"              // {"event_id"}; answers the state of the event
-	SubjectList      = "notifier.v1.list"             // a query; answers a page of rows
-	SubjectNotify    = "notifier.v1.notify"           // a notification; answers as publish does
-	SubjectReplay    = "notifier.v1.replay"           // a query; answers the number of rows that are sent again
-	SubjectPublish   = "notifier.v1.publish"          // an Event, or a CloudEvent in binary or structured mode
-	SubjectTest      = "notifier.v1.templates.test"   // a message that shows a template; answers its outcome
-
-	SubjectUsersDelete  = "notifier.v1.users.delete"  // {"recipient_type","user_id"}
-	SubjectUsersGet     = "notifier.v1.users.get"     // the same; answers the user and the ETag
-	SubjectUsersImport  = "notifier.v1.users.import"  // lines of JSON; answers a line for each
-	SubjectUsersList    = "notifier.v1.users.list"    // a query; answers a page of lines for an import
-	SubjectUsersMembers = "notifier.v1.users.members" // the same as get, with add and remove; answers the memberships
-	SubjectUsersPut     = "notifier.v1.users.put"     // the same as get, with a body; answers the user and the ETag
-)
-
-// Endpoints returns the endpoints of the notifier.
+// Endpoints returns the endpoints of the notifier. Instances of one name share the requests.
 func Endpoints(d *api.API) []service.Endpoint {
 	h := handler{d}
 	return []service.Endpoint{
-		{Answer: h.publish, Name: "publish", Subject: SubjectPublish, Takes: "Event", Gives: "Accepted"},
-		{Answer: h.notify, Name: "notify", Subject: SubjectNotify, Takes: "Notification", Gives: "Accepted"},
-		{Answer: ofEvent(d.Cancel), Name: "cancel", Subject: SubjectCancel, Takes: `{"event_id":"…"}`, Gives: "Cancelled"},
-		{Answer: ofEvent(h.get), Name: "get", Subject: SubjectGet, Takes: `{"event_id":"…"}`, Gives: "Event"},
-		{Answer: decoded(d.Replay, aQuery), Name: "replay", Subject: SubjectReplay, Takes: aQuery, Gives: "Replayed"},
-		{Answer: decoded(d.Notifications, aQuery), Name: "list", Subject: SubjectList, Takes: aQuery, Gives: "Page"},
-		{Answer: decoded(d.Endpoints, aState), Name: "endpoints", Subject: SubjectEndpoints, Takes: aState, Gives: "EndpointPage"},
-		{Answer: raw(d.Enable), Name: "enable", Subject: SubjectEnable, Takes: `{"channel":"webhook","id":"…"}`, Gives: "Endpoint"},
+		{Answer: h.publish, Name: "publish", Subject: "notifier.v1.publish", Takes: "Event", Gives: "Accepted"},
+		{Answer: h.notify, Name: "notify", Subject: "notifier.v1.notify", Takes: "Notification", Gives: "Accepted"},
+		{Answer: ofEvent(d.Cancel), Name: "cancel", Subject: "notifier.v1.cancel", Takes: `{"event_id":"…"}`, Gives: "Cancelled"},
+		{Answer: ofEvent(h.get), Name: "get", Subject: "notifier.v1.get", Takes: `{"event_id":"…"}`, Gives: "Event"},
+		{Answer: decoded(d.Replay, aQuery), Name: "replay", Subject: "notifier.v1.replay", Takes: aQuery, Gives: "Replayed"},
+		{Answer: decoded(d.Notifications, aQuery), Name: "list", Subject: "notifier.v1.list", Takes: aQuery, Gives: "Page"},
+		{Answer: decoded(d.Endpoints, aState), Name: "endpoints", Subject: "notifier.v1.endpoints.list", Takes: aState, Gives: "EndpointPage"},
+		{Answer: raw(d.Enable), Name: "enable", Subject: "notifier.v1.endpoints.enable", Takes: `{"channel":"webhook","id":"…"}`, Gives: "Endpoint"},
 		{
-			Answer: raw(d.SendTest), Name: "templates-test", Subject: SubjectTest,
+			Answer: raw(d.SendTest), Name: "templates-test", Subject: "notifier.v1.templates.test",
 			Takes: `{"template":"x","channel":"email","to":"a@example.com"}`, Gives: "TestSent",
 		},
-		{Answer: decoded(d.Secret, anAddress), Name: "endpoints-secret", Subject: SubjectSecret, Takes: anAddress, Gives: "AddressSecrets"},
-		{Answer: decoded(d.Rotate, anAddress), Name: "endpoints-rotate", Subject: SubjectRotate, Takes: anAddress, Gives: "AddressSecrets"},
-		{Answer: decoded(d.Test, anAddress), Name: "endpoints-test", Subject: SubjectTestOne, Takes: anAddress, Gives: "TestSent"},
-		{Answer: decoded(d.ReplayAddress, anAddress), Name: "endpoints-replay", Subject: SubjectReplayOne, Takes: anAddress, Gives: "Replayed"},
-		{Answer: decoded(d.ReadUser, aUser), Name: "users-get", Subject: SubjectUsersGet, Takes: aUser, Gives: "User"},
-		{Answer: decoded(d.WriteUser, aUser), Name: "users-put", Subject: SubjectUsersPut, Takes: aUser, Gives: "User"},
-		{Answer: decoded(h.deleteUser, aUser), Name: "users-delete", Subject: SubjectUsersDelete, Takes: aUser, Gives: "{}"},
-		{Answer: decoded(d.Members, aMember), Name: "users-members", Subject: SubjectUsersMembers, Takes: aMember, Gives: "Members"},
-		{Answer: decoded(d.Users, aKind), Name: "users-list", Subject: SubjectUsersList, Takes: aKind, Gives: "UserPage"},
-		{Answer: h.importUsers, Name: "users-import", Subject: SubjectUsersImport, Takes: "lines of JSON", Gives: "lines of JSON"},
+		{Answer: decoded(d.Secret, anAddress), Name: "endpoints-secret", Subject: "notifier.v1.endpoints.secret", Takes: anAddress, Gives: "AddressSecrets"},
+		{Answer: decoded(d.Rotate, anAddress), Name: "endpoints-rotate", Subject: "notifier.v1.endpoints.rotate", Takes: anAddress, Gives: "AddressSecrets"},
+		{Answer: decoded(d.Test, anAddress), Name: "endpoints-test", Subject: "notifier.v1.endpoints.test", Takes: anAddress, Gives: "TestSent"},
+		{Answer: decoded(d.ReplayAddress, anAddress), Name: "endpoints-replay", Subject: "notifier.v1.endpoints.replay", Takes: anAddress, Gives: "Replayed"},
+		{Answer: decoded(d.ReadUser, aUser), Name: "users-get", Subject: "notifier.v1.users.get", Takes: aUser, Gives: "User"},
+		{Answer: decoded(d.WriteUser, aUser), Name: "users-put", Subject: "notifier.v1.users.put", Takes: aUser, Gives: "User"},
+		{Answer: decoded(h.deleteUser, aUser), Name: "users-delete", Subject: "notifier.v1.users.delete", Takes: aUser, Gives: "{}"},
+		{Answer: decoded(d.Members, aMember), Name: "users-members", Subject: "notifier.v1.users.members", Takes: aMember, Gives: "Members"},
+		{Answer: decoded(d.Users, aKind), Name: "users-list", Subject: "notifier.v1.users.list", Takes: aKind, Gives: "UserPage"},
+		{Answer: h.importUsers, Name: "users-import", Subject: "notifier.v1.users.import", Takes: "lines of JSON", Gives: "lines of JSON"},
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"io"
 	"net"
@@ -122,7 +123,7 @@ func (c *Client) Check(address string) (*url.URL, error) {
 func (c *Client) Post(ctx context.Context, address string, header http.Header, body []byte) (*Answer, error) {
 	u, err := c.Check(address)
 	if err != nil {
-		return nil, c.fail(channel.KindBounced, 0, err.Error(), nil)
+		return nil, c.Fail(channel.KindBounced, 0, err.Error(), nil)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -130,7 +131,7 @@ func (c *Client) Post(ctx context.Context, address string, header http.Header, b
 	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { reached.Store(true) }})
 	request, err := http.NewRequestWithContext(traced, http.MethodPost, u.String(), bytes.NewReader(body))
 	if err != nil {
-		return nil, c.fail(channel.KindBounced, 0, "the address cannot be called", nil)
+		return nil, c.Fail(channel.KindBounced, 0, "the address cannot be called", nil)
 	}
 	if header != nil {
 		request.Header = header
@@ -154,21 +155,22 @@ func (c *Client) broken(ctx context.Context, err error, reached bool) error {
 		err = sent.Err // without the address
 	}
 	if blocked, ok := errors.AsType[*guardeddial.BlockedError](err); ok {
-		return c.fail(channel.KindBounced, 0, "the address leads to where it must not", blocked)
+		return c.Fail(channel.KindBounced, 0, "the address leads to where it must not", blocked)
 	}
 	network, isNetwork := errors.AsType[net.Error](err)
 	switch {
 	case !reached:
-		return c.fail(channel.KindUnavailable, 0, "no connection", err)
+		return c.Fail(channel.KindUnavailable, 0, "no connection", err)
 	case errors.Is(context.Cause(ctx), context.Canceled):
-		return c.fail(channel.KindInterrupted, 0, "", err)
+		return c.Fail(channel.KindInterrupted, 0, "", err)
 	case ctx.Err() != nil, isNetwork && network.Timeout():
-		return c.fail(channel.KindTimeout, 0, "no answer in time", err)
+		return c.Fail(channel.KindTimeout, 0, "no answer in time", err)
 	}
-	return c.fail(channel.KindUnknown, 0, "the connection broke", err)
+	return c.Fail(channel.KindUnknown, 0, "the connection broke", err)
 }
 
-func (c *Client) fail(kind channel.Kind, status int, detail string, cause error) *channel.Error {
+// Fail returns the error of a message without an answer, or with a status.
+func (c *Client) Fail(kind channel.Kind, status int, detail string, cause error) *channel.Error {
 	return &channel.Error{Cause: cause, Channel: c.cfg.Channel, Detail: detail, Kind: kind, Status: status}
 }
 
@@ -202,9 +204,18 @@ func (c *Client) Judge(answer *Answer) error {
 
 // Failed returns the error of an answer.
 func (c *Client) Failed(kind channel.Kind, answer *Answer, detail string) error {
-	failed := c.fail(kind, answer.Status, detail, nil)
+	failed := c.Fail(kind, answer.Status, detail, nil)
 	if failed.Temporary() {
 		failed.RetryAfter = retryafter.Parse(answer.Header, 0, maxRetryAfter)
 	}
 	return failed
+}
+
+// JSON returns a body, without a line break at its end, and without escapes that only HTML needs.
+func JSON(body any) ([]byte, error) {
+	var out bytes.Buffer
+	encoder := json.NewEncoder(&out)
+	encoder.SetEscapeHTML(false)
+	err := encoder.Encode(body)
+	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), err //nolint:wrapcheck // by the caller
 }
