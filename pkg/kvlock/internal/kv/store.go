@@ -185,7 +185,7 @@ func StreamInfo(ctx context.Context, js jetstream.JetStream, bucket, name string
 		case errors.Is(ctx.Err(), context.Canceled): // the client's error says no more then
 			return nil, fmt.Errorf("kvlock: bind bucket %q: %w", bucket, context.Cause(ctx))
 		default:
-			return nil, fmt.Errorf("kvlock: bind bucket %q: %w: %w", bucket, ErrUnavailable, err)
+			return nil, fmt.Errorf("kvlock: bind bucket %q: %w: %w", bucket, ErrUnavailable, jsapi.Unanswered(js.Conn(), err))
 		}
 	}
 }
