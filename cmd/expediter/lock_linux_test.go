@@ -275,19 +275,6 @@ func TestSignalEndsTheWaitForALock(t *testing.T) {
 	p.lock("echo mine", "x", "--wait", "0").exits(0, "")
 }
 
-// The command has the standard streams of expediter.
-func TestCommandHasTheStandardStreams(t *testing.T) {
-	t.Parallel()
-	p := newLockPlace(t)
-	cmd := exec.CommandContext(t.Context(), "expediter", "lock", "x", "--", "sh", "-c", "cat; echo problem >&2; exit 9")
-	cmd.Env = append(os.Environ(), "NATS_URL="+p.srv.URL())
-	var stdout, stderr bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader("input"), &stdout, &stderr
-	if code := exitCode(t, cmd.Run()); code != 9 || stdout.String() != "input" || stderr.String() != "problem\n" {
-		t.Errorf("it exits with %d, and writes %q and %q", code, &stdout, &stderr)
-	}
-}
-
 // On a terminal the command reads its input, and Ctrl-C interrupts it once: expediter does not pass on the signal that the
 // terminal sends to both.
 func TestCommandOnATerminal(t *testing.T) {

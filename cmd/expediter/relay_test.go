@@ -109,15 +109,6 @@ func examine(t *testing.T, args ...string) (cures map[string]string) {
 	return cures
 }
 
-// The services that run are healthy.
-func TestDoctorOfWhatIsUp(t *testing.T) {
-	t.Parallel()
-	r := up(t)
-	found := examine(t, "--server", r.find(t, `nats://[0-9.:]+`))
-	check.That(t, len(found) == 0, "in the deployment of up it finds %v", found)
-	r.Interrupt()
-}
-
 // The outbox has a table, takes rows, and a relay publishes them.
 func TestDoctorOfAnOutbox(t *testing.T) { //nolint:paralleltest // the environment
 	database := outboxtest.Database(t, installed.Postgres.Find(t)) // skips first
@@ -179,7 +170,7 @@ func statuses(t *testing.T, service, places string) map[string]int {
 func TestEnrichAsksARunningService(t *testing.T) {
 	t.Parallel()
 	places := filepath.Join(t.TempDir(), "places.json")
-	data := check.Must(io.ReadAll(sample.Places()))(t)
+	data := check.Must(json.Marshal(check.Must(sample.Load())(t).Places))(t)
 	check.OK(t, os.WriteFile(places, data, 0o600))
 	r := up(t)
 	services := strings.Fields(r.find(t, `enrichers  http://127\.0\.0\.1:\d+ +http://127\.0\.0\.1:\d+`))[1:]

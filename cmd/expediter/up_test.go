@@ -132,19 +132,6 @@ func TestUpIsHealthy(t *testing.T) {
 	r.Interrupt()
 }
 
-// Both enrichers answer, and share their results.
-func TestUpRunsTwoEnrichers(t *testing.T) {
-	t.Parallel()
-	r := up(t)
-	urls := strings.Fields(r.find(t, `enrichers  http://127\.0\.0\.1:\d+  http://127\.0\.0\.1:\d+`))[1:]
-	check.Require(t, len(urls) == 2 && urls[0] != urls[1], "want two different URLs, got %q", urls)
-	body := `'{"results":[{"placeId":"p1","name":"Café Alma Levana","address":"Rothschild Blvd 71","cityText":"Tel Aviv"}]}'`
-	check.Same(t, "still pending", decode(t, shell(t, "curl -s '"+urls[0]+"/v1/enrich?wait=20s' -d "+body)).Pending, 0)
-	a := decode(t, shell(t, "curl -s "+urls[1]+"/v1/enrich -d "+body))
-	check.That(t, a.Pending == 0, "the second enricher does not know the results of the first: %+v", a)
-	r.Interrupt()
-}
-
 // With --dir results are known after a restart.
 func TestUpKeepsResults(t *testing.T) {
 	t.Parallel()

@@ -87,7 +87,7 @@ func parseBinary(c *checks, event *CloudEvent, header nats.Header, seen map[stri
 
 // parseStructured reads the JSON event format.
 func parseStructured(c *checks, event *CloudEvent, body []byte, seen map[string]bool) {
-	if problem := strictjson.Check(body); problem != nil {
+	if problem := strictjson.Check(body, strictjson.MaxDepth); problem != nil {
 		c.add(problem.Path, problem.Text)
 		return
 	}

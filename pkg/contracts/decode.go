@@ -37,16 +37,15 @@ type appender interface {
 //
 // The error is a *ValidationError; it matches ErrTooLarge as well when data is longer than MaxBody.
 func Decode[T Message](data []byte) (T, error) {
-	var message T
-	fields := decodeInto(data, &message)
-	if fields.fatal == nil && len(fields.list) == 0 {
+	var message, zero T
+	invalid, whole := decodeInto(data, &message)
+	if invalid == nil {
 		return message, message.Validate()
 	}
-	if fields.fatal == nil {
-		fields.merge(message.Validate())
+	if !whole {
+		invalid.merge(message.Validate())
 	}
-	var zero T
-	return zero, &ValidationError{Type: reflect.TypeFor[T]().Name(), Fields: fields.list, cause: fields.sentinel}
+	return zero, invalid
 }
 
 // Encode validates a message and writes it as JSON. Text is written as it is: '<', '>' and '&' are not escaped, and
@@ -73,45 +72,42 @@ func marshal(v any) ([]byte, error) {
 	return bytes.TrimSuffix(buffer.Bytes(), []byte("\n")), nil
 }
 
-// decoded has the problems that decodeInto found: those of fields, or one of the whole body.
-type decoded struct {
-	fatal    *strictjson.Problem
-	list     []FieldError
-	sentinel error
-}
-
-func decodeInto[T any](data []byte, target *T) decoded {
+// decodeInto returns the problems of data, nil for none. whole reports that the one problem is of the body, whose fields were not read.
+func decodeInto[T any](data []byte, target *T) (invalid *ValidationError, whole bool) {
 	if len(data) > MaxBody {
-		problem := strictjson.Problem{Text: fmt.Sprintf("has %d bytes, at most %d", len(data), MaxBody)}
-		return decoded{fatal: &problem, list: []FieldError{{Problem: problem.Text}}, sentinel: ErrTooLarge}
+		problem := fmt.Sprintf("has %d bytes, at most %d", len(data), MaxBody)
+		return &ValidationError{Type: reflect.TypeFor[T]().Name(), Fields: []FieldError{{Problem: problem}}, cause: ErrTooLarge}, true
 	}
 	problems, problem := strictjson.Unmarshal(data, target, rules)
 	if kind := strictjson.Kind(data); problem == nil && kind != "an object" {
 		problem = &strictjson.Problem{Text: "must be an object, got " + kind}
 	}
 	if problem != nil {
-		return decoded{fatal: problem, list: []FieldError{{Path: problem.Path, Problem: problem.Text}}}
+		problems = []strictjson.Problem{*problem}
 	}
-	var result decoded
-	for _, problem := range problems {
-		result.list = append(result.list, FieldError{Path: problem.Path, Problem: problem.Text})
+	if len(problems) == 0 {
+		return nil, false
 	}
-	return result
+	invalid = &ValidationError{Type: reflect.TypeFor[T]().Name()}
+	for _, p := range problems {
+		invalid.Fields = append(invalid.Fields, FieldError{Path: p.Path, Problem: p.Text})
+	}
+	return invalid, problem != nil
 }
 
 // merge adds the problems that Validate found in fields without a problem so far.
-func (d *decoded) merge(err error) {
+func (e *ValidationError) merge(err error) {
 	invalid, ok := err.(*ValidationError) //nolint:errorlint // Validate returns it unwrapped.
 	if !ok {
 		return
 	}
-	known := make(map[string]bool, len(d.list))
-	for _, field := range d.list {
+	known := make(map[string]bool, len(e.Fields))
+	for _, field := range e.Fields {
 		known[field.Path] = true
 	}
 	for _, field := range invalid.Fields {
 		if !covered(known, field.Path) {
-			d.list = append(d.list, field)
+			e.Fields = append(e.Fields, field)
 		}
 	}
 }

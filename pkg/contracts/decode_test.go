@@ -60,10 +60,27 @@ func TestDecodeRefusesTheWholeBody(t *testing.T) {
 	}
 }
 
-func TestDecodeRefusesDeepNesting(t *testing.T) {
+func TestDecodeBoundsNesting(t *testing.T) {
 	t.Parallel()
-	deep := strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000)
-	check.Failsf(t, check.Err(contracts.Decode[contracts.EnrichRequest]([]byte(`{"results":[],"x":`+deep+`}`))), "accepted")
+	for levels, good := range map[int]bool{62: true, 63: true, 64: false, 20_000: false} { // within the object of the message
+		deep := strings.Repeat("[", levels) + strings.Repeat("]", levels)
+		_, unknown := contracts.Decode[contracts.Event]([]byte(`{"event_id":"e","event_type":"T","aggregate_type":"A","x":` + deep + `}`))
+		_, payload := contracts.Decode[contracts.Event]([]byte(`{"event_id":"e","event_type":"T","aggregate_type":"A","payload":` + deep + `}`))
+		made := contracts.Event{EventID: "e", EventType: "T", AggregateType: "A", Payload: json.RawMessage(deep)}.Validate()
+		for of, err := range map[string]error{"unknown": unknown, "payload": payload, "made": made} {
+			check.That(t, (err == nil) == good, "%s with %d levels: %v", of, levels, err)
+		}
+	}
+}
+
+// Parts that are kept as bytes are read as strictly as the others.
+func TestDecodeRefusesDuplicatesInParts(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"payload", "route", "x"} {
+		_, err := contracts.Decode[contracts.Event]([]byte(`{"event_id":"e","event_type":"T","` + name + `":{"a":[{"b":1,"\u0062":2}]}}`))
+		got, want := paths(err), []string{"/" + name + "/a/0/b"}
+		check.That(t, slices.Equal(got, want), "%s: got %v, want %v", name, err, want)
+	}
 }
 
 func TestDecodeRefusesTooLarge(t *testing.T) {

@@ -211,7 +211,8 @@ func unsure(err error) bool {
 
 // Fingerprint returns a hash that distinguishes events under the same id: the SHA-256, in hexadecimal digits, of the
 // event in canonical form. All fields count but occurred_at, which libraries of senders set at each publish. Order and white
-// space do not count. It fails for a payload that has no canonical form, such as one with a name twice.
+// space do not count, and the spellings of one double, such as 4 and 4.0, are one number; whole numbers count to the last digit.
+// It fails for a payload that has no canonical form, such as one with a name twice.
 func (e Event) Fingerprint() (string, error) {
 	e.OccurredAt = time.Time{}
 	mark, err := flight.Work{Process: "notifier.event", Version: "1", Inputs: e}.Key()

@@ -113,6 +113,16 @@ func TestPublishAnotherUnderTheSameID(t *testing.T) {
 	check.That(t, len(all) == 1 && strings.Contains(string(all[0].Data), `{"guests":4}`), "%d stored", len(all))
 }
 
+func TestFingerprint(t *testing.T) {
+	t.Parallel()
+	of := func(payload string) string {
+		return check.Must(reserved("evt-001", func(e *contracts.Event) { e.Payload = json.RawMessage(payload) }).Fingerprint())(t)
+	}
+	same := of(`{"a":4,"b":[9007199254740993]}`)
+	check.That(t, of(`{ "b": [9007199254740993], "a": 4.0 }`) == same, "spellings of one payload differ")
+	check.That(t, of(`{"a":4,"b":[9007199254740992]}`) != same, "a whole number was rounded")
+}
+
 // lossy loses the answers to the first publishes.
 type lossy struct {
 	jetstream.JetStream

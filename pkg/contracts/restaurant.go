@@ -202,9 +202,8 @@ func (r Restaurant) MarshalJSON() ([]byte, error) { return r.AppendJSON(nil) }
 
 // UnmarshalJSON reads one restaurant with the rules of Decode, without validating it.
 func (r *Restaurant) UnmarshalJSON(data []byte) error {
-	fields := decodeInto(data, r)
-	if len(fields.list) > 0 {
-		return &ValidationError{Type: "Restaurant", Fields: fields.list, cause: fields.sentinel}
+	if invalid, _ := decodeInto(data, r); invalid != nil {
+		return invalid
 	}
 	return nil
 }

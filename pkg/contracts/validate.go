@@ -177,12 +177,12 @@ func (c *checks) requiredTime(path string, t time.Time) {
 	c.timestamp(path, t)
 }
 
-// opaque checks a part of a message that only the message's reader understands.
+// opaque checks a part of a message that only the message's reader understands. The message is one level more.
 func (c *checks) opaque(path string, raw json.RawMessage) {
 	if len(raw) == 0 {
 		return
 	}
-	if problem := strictjson.Check(raw); problem != nil {
+	if problem := strictjson.Check(raw, strictjson.MaxDepth-1); problem != nil {
 		c.add(path+problem.Path, problem.Text)
 	}
 }

@@ -86,7 +86,9 @@ func TestAnotherPayloadUnderTheSameIDIsRefused(t *testing.T) {
 		p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = "RESTAURANT_USER" }, change))
 		p.until("refused", func() bool { return n.Stats().Refused == int64(i+1) })
 	}
-	p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = "RESTAURANT_USER" }))
+	p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *contracts.Event) {
+		e.RecipientType, e.Payload = "RESTAURANT_USER", json.RawMessage(`{ "guests": 4.0 }`)
+	}))
 	p.until("the first one is known", func() bool { return n.Stats().Duplicates == 1 })
 	p.until("dead letters", func() bool { return len(p.letters()) == 3 })
 	for _, letter := range p.letters() {

@@ -46,7 +46,7 @@ func (o *outside) module(name, text string) *outside {
 	return in
 }
 
-func TestModulesFromOutside(t *testing.T) {
+func TestModulesFromOutside(t *testing.T) { //nolint:tparallel // one after the other, on one module cache
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("compiles programs for minutes")

@@ -97,7 +97,7 @@ func (c *Console) deadQuery(r *request, q url.Values) (d deadQuery, err error) {
 		d.By = deadletter.BySignature
 	}
 	d.Filter, err = parseFilter(q, d.now)
-	for _, name := range []string{"account", "job-stream", "kind", "reason", "signature", "since", "subject", "until", "worker"} {
+	for _, name := range deadNames {
 		if text := q.Get(name); text != "" {
 			d.Raw.Set(name, text)
 		}

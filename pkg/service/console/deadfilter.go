@@ -18,6 +18,9 @@ const targetPrefix = "dead letters ?"
 
 const fingerprintPrefix = "sha256:"
 
+// deadNames are the names of the parts of a selection of letters, in addresses and as flags of expediter dead.
+var deadNames = []string{"account", "job-stream", "kind", "reason", "signature", "subject", "worker", "since", "until"}
+
 // filterQuery returns the query of a filter in an address. The names are those of the flags of expediter dead.
 func filterQuery(f deadletter.Filter) url.Values {
 	q := url.Values{}
@@ -97,7 +100,7 @@ func deadCommand(verb, account string, f deadletter.Filter, more ...string) stri
 	args := []string{"expediter", "dead", verb}
 	q := filterQuery(f)
 	q.Set("account", account)
-	for _, name := range []string{"account", "job-stream", "kind", "reason", "signature", "subject", "worker", "since", "until"} {
+	for _, name := range deadNames {
 		if q.Get(name) != "" {
 			args = append(args, "--"+name, q.Get(name))
 		}

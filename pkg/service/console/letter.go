@@ -129,9 +129,9 @@ func (c *Console) oneLetter(
 	d deadQuery, e deadletter.Entry, done string,
 	do func(context.Context, deadletter.Filter, eachLetter) (deadletter.Result, error),
 ) deed {
-	target := fmt.Sprintf("dead letters letters=%q", strconv.FormatUint(e.Sequence, 10))
+	target := "dead letters"
 	if d.Account != "" {
-		target = fmt.Sprintf("dead letters account=%q letters=%q", d.Account, strconv.FormatUint(e.Sequence, 10))
+		target += fmt.Sprintf(" account=%q", d.Account)
 	}
 	return deed{
 		Do: func(ctx context.Context) (int, error) {
@@ -143,7 +143,7 @@ func (c *Console) oneLetter(
 			return result.Done, err
 		},
 		Note:   func(int) string { return fmt.Sprintf("Letter %d %s.", e.Sequence, done) },
-		Target: target, To: c.href("/dead") + accountQuery(d.Account),
+		Target: target + fmt.Sprintf(` letters="%d"`, e.Sequence), To: c.href("/dead") + accountQuery(d.Account),
 	}
 }
 

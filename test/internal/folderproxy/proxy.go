@@ -2,6 +2,7 @@
 package folderproxy
 
 import (
+	"context"
 	"io"
 	"io/fs"
 	"os"
@@ -38,7 +39,7 @@ func Env(tb testing.TB, root string) []string {
 		"GOWORK=off", "GOMODCACHE="+cache, "GOSUMDB=off", "GONOPROXY=none", // the machine's cache has checked the sums of others
 		"GOPROXY=file://"+proxy+",file://"+filepath.Join(settings[0], "cache", "download")+","+settings[1])
 	tb.Cleanup(func() { // the cache is read-only
-		cmd := exec.Command("go", "clean", "-modcache")
+		cmd := exec.CommandContext(context.WithoutCancel(tb.Context()), "go", "clean", "-modcache")
 		cmd.Env = env
 		out, err := cmd.CombinedOutput()
 		check.That(tb, err == nil, "go clean -modcache: %v\n%s", err, out)
@@ -61,11 +62,11 @@ func put(tb testing.TB, root, dir string, names []string, at string) {
 		files = append(files, file{"LICENSE", filepath.Join(root, "LICENSE")})
 	}
 	check.OK(tb, os.MkdirAll(at, 0o700))
-	mod := check.Must(os.ReadFile(filepath.Join(root, dir, "go.mod")))(tb)
+	mod := check.Must(os.ReadFile(filepath.Join(root, dir, "go.mod")))(tb) //nolint:gosec // of the repository
 	check.OK(tb, os.WriteFile(filepath.Join(at, Version+".mod"), mod, 0o600))
 	check.OK(tb, os.WriteFile(filepath.Join(at, Version+".info"), []byte(`{"Version":"`+Version+`"}`), 0o600))
 	check.OK(tb, os.WriteFile(filepath.Join(at, "list"), []byte(Version+"\n"), 0o600))
-	w := check.Must(os.Create(filepath.Join(at, Version+".zip")))(tb)
+	w := check.Must(os.Create(filepath.Join(at, Version+".zip")))(tb) //nolint:gosec // of a temporary folder
 	check.OK(tb, zip.Create(w, module.Version{Path: path.Join(Module, dir), Version: Version}, files))
 	check.OK(tb, w.Close())
 }
@@ -89,7 +90,7 @@ func (f file) Open() (io.ReadCloser, error) { return os.Open(f.at) }  //nolint:w
 
 func output(tb testing.TB, dir, name string, args ...string) string {
 	tb.Helper()
-	cmd := exec.CommandContext(tb.Context(), name, args...)
+	cmd := exec.CommandContext(tb.Context(), name, args...) //nolint:gosec // git or go
 	cmd.Dir = dir
 	out, err := cmd.Output()
 	check.Require(tb, err == nil, "%s: %v", cmd, err)

@@ -34,67 +34,44 @@ type emission struct {
 	bar     *terminal.Bar
 	counts  map[notify.Outcome]int
 	failed  int // events that may not have been published
-	held    []error
 	paths   []string
-	size    int64 // of all files, in bytes, 0 when it is not known
-	unheard int   // number of events beyond maxAwaited
+	unheard int // number of events beyond maxAwaited
 }
 
 func newEmission(f *emitFlags, paths []string) *emission {
-	return &emission{emitFlags: f, counts: map[notify.Outcome]int{}, paths: paths, size: rows.Size(paths...)}
+	return &emission{emitFlags: f, counts: map[notify.Outcome]int{}, paths: paths}
 }
 
-// draw begins a progress bar when the output has no line for each event.
-func (e *emission) draw(total int64) {
+// draw begins a progress bar when the output has no line for each event. The caller closes it.
+func (e *emission) draw() {
 	if e.config.stderr().TTY && !e.config.stdout().TTY {
-		e.bar = e.newBar(total, false)
+		e.bar = e.newBar(0, false)
 	}
-}
-
-// drawn ends the bar, and then reports the mistakes that were held back.
-func (e *emission) drawn() {
-	e.bar.Close()
-	e.bar = nil
-	for _, err := range e.held {
-		e.notef("%s\n", err)
-	}
-	e.held = nil
 }
 
 // complain reports one mistake in the input.
 func (e *emission) complain(err error) {
-	e.bad++
-	switch {
-	case e.bad > maxShown:
-	case e.bar != nil:
-		e.held = append(e.held, err)
-	default:
+	if e.bad++; e.bad <= maxShown {
 		e.notef("%s\n", err)
 	}
 }
 
 // validate reads the files that can be read twice, and reports every mistake in them.
 func (e *emission) validate(ctx context.Context) error {
-	e.draw(e.size)
-	n, before := 0, int64(0)
+	n := 0
 	for _, path := range e.paths {
 		if path == rows.Stdin || rows.Size(path) == 0 {
 			continue
 		}
-		for message, err := range notify.Messages(ctx, path, nil) {
+		for _, err := range notify.Messages(ctx, path, nil) {
 			if ctx.Err() != nil {
-				e.drawn()
 				return context.Cause(ctx)
 			}
-			if err != nil {
+			if n++; err != nil {
 				e.complain(err)
 			}
-			n++
-			e.bar.Set(fmt.Sprintf("%d checked", n), before+message.Document.Offset)
 		}
-		before += rows.Size(path)
 	}
-	e.drawn()
 	e.more(e.bad - maxShown)
 	if e.bad > 0 {
 		return fmt.Errorf("%w: %d of %d; no event was published", errBadEvents, e.bad, n)
@@ -105,10 +82,8 @@ func (e *emission) validate(ctx context.Context) error {
 // messages yields the events of the files. It ends at the first value that is no event.
 func (e *emission) messages(ctx context.Context) iter.Seq2[notify.Message, error] {
 	return func(yield func(notify.Message, error) bool) {
-		before := int64(0)
 		for _, path := range e.paths {
 			for message, err := range notify.Messages(ctx, path, e.config.Stdin) {
-				message.Document.Offset += before
 				switch {
 				case err != nil && ctx.Err() != nil:
 					yield(message, context.Cause(ctx))
@@ -120,16 +95,15 @@ func (e *emission) messages(ctx context.Context) iter.Seq2[notify.Message, error
 					return
 				}
 			}
-			before += rows.Size(path)
 		}
 	}
 }
 
 // send publishes the events, and reports the outcome of each.
 func (e *emission) send(ctx context.Context, target notify.Target) error {
-	e.draw(e.size)
+	e.draw()
 	err := notify.Send(ctx, target, e.messages(ctx), e.report)
-	e.drawn()
+	e.bar.Close()
 	e.summary()
 	switch {
 	case ctx.Err() != nil:
@@ -164,7 +138,7 @@ func (e *emission) report(r notify.Result) error {
 			e.unheard++
 		}
 	}
-	e.bar.Set(fmt.Sprintf("%d published", e.all()), r.Document.Offset)
+	e.bar.Set(fmt.Sprintf("%d published", e.all()), 0)
 	if e.format == jsonLines {
 		return e.writeLine(line)
 	}
@@ -224,11 +198,11 @@ func (e *emission) await(ctx context.Context, client *notify.Client) error {
 	limit, cancel := context.WithTimeoutCause(ctx, e.limit, notify.ErrNotEnded)
 	defer cancel()
 	tally := notify.Tally{}
-	e.draw(int64(len(e.awaited)))
+	e.draw()
 	var err error
 	var unplanned []error
 	for i, id := range e.awaited {
-		e.bar.Set("waiting for the rows", int64(i))
+		e.bar.Set(fmt.Sprintf("waiting for the rows of event %d of %d", i+1, len(e.awaited)), 0)
 		err = client.Await(limit, id, tally)
 		if _, ok := errors.AsType[*notify.UnplannedError](err); ok {
 			unplanned = append(unplanned, err)
@@ -238,7 +212,7 @@ func (e *emission) await(ctx context.Context, client *notify.Client) error {
 			break
 		}
 	}
-	e.drawn()
+	e.bar.Close()
 	for _, none := range unplanned[:min(len(unplanned), maxShown)] {
 		e.notef("%s\n", none)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
 	"github.com/expediter-io/expediter/internal/rows"
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/notifier"
 )
 
 const (
@@ -156,8 +157,8 @@ func newNotify(g *globals) *cobra.Command {
 		}
 		body["recipients"] = recipients
 		return f.ask(ctx, func(ctx context.Context, client *notify.Client) error {
-			done, err := client.Notify(ctx, body)
-			if err != nil {
+			var done notifier.Accepted
+			if err := client.Ask(ctx, "notify", body, &done); err != nil {
 				return fmt.Errorf("%w (its id is %s)", err, body["event_id"])
 			}
 			outcome := notify.Accepted

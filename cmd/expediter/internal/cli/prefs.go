@@ -143,9 +143,9 @@ func (f *usersFlags) members(ctx context.Context, user, do string, list []recipi
 		} else {
 			m.Remove = list
 		}
-		all, err := client.Members(ctx, m)
-		if err != nil {
-			return err //nolint:wrapcheck // says where from
+		var all notifier.Members
+		if err := client.Ask(ctx, "users.members", m, &all); err != nil {
+			return err
 		}
 		return f.writeLine(all)
 	})

@@ -180,15 +180,21 @@ func (f *templatesFlags) send(ctx context.Context, name string) error {
 	}
 	f.test.Template, f.test.Payload = name, data[name]
 	return f.ask(ctx, func(ctx context.Context, client *notify.Client) error {
-		sent, err := client.SendTest(ctx, f.test)
-		if err == nil && sent.Problem != "" {
-			err = fmt.Errorf("%s: %w", terminal.Printable(sent.Problem), errNotSent)
-		}
-		if err == nil {
-			f.notef("%s is sent.\n", sent.ID)
-		}
-		return err
+		return f.sendTest(ctx, client, "templates.test", f.test)
 	})
+}
+
+// sendTest has the notifier send a test message, and tells its outcome. It does not try again, because the message could arrive twice.
+func (f *natsFlags) sendTest(ctx context.Context, client *notify.Client, operation string, message any) error {
+	var sent notifier.TestSent
+	err := client.Ask(ctx, operation, message, &sent)
+	if err == nil && sent.Problem != "" {
+		err = fmt.Errorf("%s: %w", terminal.Printable(sent.Problem), errNotSent)
+	}
+	if err == nil {
+		f.notef("%s is sent.\n", sent.ID)
+	}
+	return err
 }
 
 // payloads returns the payloads in the file with data.

@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/notify"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
 	"github.com/expediter-io/expediter/internal/rows"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier"
@@ -64,7 +63,7 @@ func (f *usersFlags) newDelete() *cobra.Command {
 			return err
 		}
 		return f.about(ctx, args[0], func(ctx context.Context, client *notify.Client, r notifier.UserRequest) error {
-			return client.DeleteUser(ctx, r)
+			return client.Ask(ctx, "users.delete", r, &struct{}{})
 		})
 	})
 	yesFlag(cmd, &f.yes)
@@ -115,13 +114,13 @@ func (f *usersFlags) about(
 
 // get writes a user, with the memberships.
 func (f *usersFlags) get(ctx context.Context, client *notify.Client, r notifier.UserRequest) error {
-	u, err := client.User(ctx, r)
-	if err != nil {
-		return err //nolint:wrapcheck // says where from
+	var u notifier.User
+	var members notifier.Members
+	if err := client.Ask(ctx, "users.get", r, &u); err != nil {
+		return err
 	}
-	members, err := client.Members(ctx, notifier.MembersRequest{RecipientType: r.RecipientType, UserID: r.UserID})
-	if err != nil {
-		return err //nolint:wrapcheck // says where from
+	if err := client.Ask(ctx, "users.members", notifier.MembersRequest{RecipientType: r.RecipientType, UserID: r.UserID}, &members); err != nil {
+		return err
 	}
 	all := map[string]any{}
 	if err := json.Unmarshal(u.Body, &all); err != nil {
@@ -150,9 +149,9 @@ func (f *usersFlags) put(ctx context.Context, client *notify.Client, r notifier.
 // patch changes a user, and writes the document.
 func (f *usersFlags) patch(ctx context.Context, client *notify.Client, r notifier.UserRequest, body json.RawMessage) error {
 	r.Body = body
-	u, err := client.PutUser(ctx, r)
-	if err != nil {
-		return err //nolint:wrapcheck // says where from
+	var u notifier.User
+	if err := client.Ask(ctx, "users.put", r, &u); err != nil {
+		return err
 	}
 	return f.writeLine(u.Body)
 }
@@ -208,7 +207,7 @@ func newEndpoints(g *globals) *cobra.Command {
 	show := func(operation string) func(context.Context, *notify.Client, notifier.AddressRequest) error {
 		return func(ctx context.Context, c *notify.Client, r notifier.AddressRequest) error {
 			var answer map[string]any
-			if err := c.Address(ctx, operation, r, &answer); err != nil {
+			if err := c.Ask(ctx, "endpoints."+operation, r, &answer); err != nil {
 				return err
 			}
 			return f.writeLine(answer)
@@ -224,22 +223,14 @@ func newEndpoints(g *globals) *cobra.Command {
 }
 
 func (f *usersFlags) testAddress(ctx context.Context, c *notify.Client, r notifier.AddressRequest) error {
-	var sent notifier.TestSent
-	err := c.Address(ctx, "test", r, &sent)
-	if err == nil && sent.Problem != "" {
-		err = fmt.Errorf("%s: %w", terminal.Printable(sent.Problem), errNotSent)
-	}
-	if err == nil {
-		f.notef("%s is sent.\n", sent.ID)
-	}
-	return err
+	return f.sendTest(ctx, c, "endpoints.test", r)
 }
 
 func (f *usersFlags) replayAddress(ctx context.Context, c *notify.Client, r notifier.AddressRequest) error {
 	all := 0
 	for {
 		var done notifier.Replayed
-		err := c.Address(ctx, "replay", r, &done)
+		err := c.Ask(ctx, "endpoints.replay", r, &done)
 		if all += done.Replayed; err != nil || done.Next == "" {
 			f.notef("%s sent again.\n", counted(all, "row"))
 			return err

@@ -252,15 +252,6 @@ func (m mistake) check(t *testing.T, s *site) {
 	}
 }
 
-// The tables have 60 mistakes and more, and the cures of 10 and more are commands of this program, which end the finding.
-func TestTheNumberOfMistakes(t *testing.T) {
-	t.Parallel()
-	all := slices.Concat(streamMistakes, configMistakes, connectionMistakes, serverMistakes, workMistakes)
-	cured := slices.DeleteFunc(slices.Clone(all), func(m mistake) bool { return m.undo != nil || m.id == "file.mode" })
-	check.That(t, len(all) >= 60 && len(cured) >= 10, "%d mistakes, %d cures by commands", len(all), len(cured))
-	t.Logf("%d mistakes, %d cures by commands", len(all), len(cured))
-}
-
 func TestAHealthyServer(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

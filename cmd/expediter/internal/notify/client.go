@@ -35,20 +35,14 @@ type Client struct {
 
 // Event returns the state of an event. The error wraps ErrNotFound when the notifier does not know the event.
 func (c *Client) Event(ctx context.Context, id string) (e notifier.Event, err error) {
-	err = c.ask(ctx, "notifier.v1.get", map[string]string{"event_id": id}, &e)
+	err = c.Ask(ctx, "get", map[string]string{"event_id": id}, &e)
 	return e, err
-}
-
-// Notify publishes a notification in the form of POST /v1/notify.
-func (c *Client) Notify(ctx context.Context, notification map[string]any) (done notifier.Accepted, err error) {
-	err = c.ask(ctx, "notifier.v1.notify", notification, &done)
-	return done, err
 }
 
 // page returns a part of the rows that a query selects.
 func (c *Client) page(ctx context.Context, q notifier.Query) (p notifier.Page, err error) {
 	q.Limit = min(q.Limit, pageLimit)
-	err = c.ask(ctx, "notifier.v1.list", q, &p)
+	err = c.Ask(ctx, "list", q, &p)
 	return p, err
 }
 
@@ -86,7 +80,7 @@ func (c *Client) Rows(ctx context.Context, q notifier.Query) iter.Seq2[notifier.
 func (c *Client) Cancel(ctx context.Context, cancellation notifier.Cancellation) (all notifier.Cancelled, err error) {
 	for first := true; ; first = false {
 		var done notifier.Cancelled
-		if err := c.ask(ctx, "notifier.v1.cancel", cancellation, &done); err != nil {
+		if err := c.Ask(ctx, "cancel", cancellation, &done); err != nil {
 			return all, err
 		}
 		done.Ended, done.Sending = done.Ended+all.Ended, done.Sending+all.Sending
@@ -107,7 +101,7 @@ func (c *Client) Replay(ctx context.Context, q notifier.Query) (all notifier.Rep
 	for {
 		q.Limit = pageLimit
 		var done notifier.Replayed
-		if err := c.ask(ctx, "notifier.v1.replay", q, &done); err != nil {
+		if err := c.Ask(ctx, "replay", q, &done); err != nil {
 			return all, err
 		}
 		all.Gone, all.Replayed = all.Gone+done.Gone, all.Replayed+done.Replayed
@@ -117,13 +111,14 @@ func (c *Client) Replay(ctx context.Context, q notifier.Query) (all notifier.Rep
 	}
 }
 
-// ask sends a request in JSON, and decodes the answer.
-func (c *Client) ask(ctx context.Context, subject string, question, into any) error {
+// Ask sends a request in JSON once, and decodes the answer. operation is the rest of the subject, such as "users.get". The error wraps
+// ErrNotFound when the notifier does not know what is asked about.
+func (c *Client) Ask(ctx context.Context, operation string, question, into any) error {
 	body, err := json.Marshal(question)
 	if err != nil {
 		return fmt.Errorf("notify: encode a question: %w", err)
 	}
-	answer, err := c.request(ctx, subject, body)
+	answer, err := c.request(ctx, "notifier.v1."+operation, body)
 	if err != nil {
 		return err
 	}
@@ -230,29 +225,6 @@ func Messages(ctx context.Context, path string, stdin io.Reader) iter.Seq2[Messa
 	}
 }
 
-// User returns a user. The error wraps ErrNotFound when the notifier does not know the user.
-func (c *Client) User(ctx context.Context, r notifier.UserRequest) (u notifier.User, err error) {
-	err = c.ask(ctx, "notifier.v1.users.get", r, &u)
-	return u, err
-}
-
-// PutUser changes a user, and returns the document.
-func (c *Client) PutUser(ctx context.Context, r notifier.UserRequest) (u notifier.User, err error) {
-	err = c.ask(ctx, "notifier.v1.users.put", r, &u)
-	return u, err
-}
-
-// Members changes the memberships of a user, and returns all.
-func (c *Client) Members(ctx context.Context, r notifier.MembersRequest) (all notifier.Members, err error) {
-	err = c.ask(ctx, "notifier.v1.users.members", r, &all)
-	return all, err
-}
-
-// DeleteUser removes a user.
-func (c *Client) DeleteUser(ctx context.Context, r notifier.UserRequest) error {
-	return c.ask(ctx, "notifier.v1.users.delete", r, &struct{}{})
-}
-
 // Users yields the users of a kind, or all, as lines for [Client.ImportUsers]. It holds a page at a time.
 func (c *Client) Users(ctx context.Context, q notifier.UserQuery) iter.Seq2[json.RawMessage, error] {
 	return func(yield func(json.RawMessage, error) bool) {
@@ -260,7 +232,7 @@ func (c *Client) Users(ctx context.Context, q notifier.UserQuery) iter.Seq2[json
 			var page notifier.UserPage
 			err := ErrUnavailable
 			for n := 0; n < tries && errors.Is(err, ErrUnavailable); n++ {
-				err = c.ask(ctx, "notifier.v1.users.list", q, &page)
+				err = c.Ask(ctx, "users.list", q, &page)
 			}
 			if err != nil {
 				yield(nil, err)
@@ -307,19 +279,6 @@ func imported(answer []byte) (results []notifier.ImportedUser, err error) {
 		results = append(results, r)
 	}
 	return results, err
-}
-
-// SendTest lets the notifier send a test message now, and returns the provider's answer. It does not try again,
-// because the message could arrive twice.
-func (c *Client) SendTest(ctx context.Context, m notifier.TestMessage) (sent notifier.TestSent, err error) {
-	err = c.ask(ctx, "notifier.v1.templates.test", m, &sent)
-	return sent, err
-}
-
-// Address runs an operation on one of a user's addresses: secret, rotate, test or replay. It does not try a test
-// again.
-func (c *Client) Address(ctx context.Context, operation string, r notifier.AddressRequest, answer any) error {
-	return c.ask(ctx, "notifier.v1.endpoints."+operation, r, answer)
 }
 
 var (

@@ -7,7 +7,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/services/notifier"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -35,11 +34,4 @@ func TestWhyAQuestionHasNoAnswer(t *testing.T) {
 	check.That(t, err != nil && err.Error() == "the notifier refuses: state must be sent; a/b is required (400)", "%v", err)
 	err = answer("500", "see the service's log\x1b", "no JSON")
 	check.That(t, err != nil && err.Error() == "the notifier refuses: see the service's log\ufffd (500)", "%v", err)
-}
-
-func TestTally(t *testing.T) {
-	t.Parallel()
-	tally := Tally{"sent": 2, "deferred": 1}
-	tally.add(Tally{notifier.State("sent"): 3, "pending": 1})
-	check.That(t, tally.Rows() == 7 && tally.Open() == 2 && tally["sent"] == 5, "%v: %d rows, %d open", tally, tally.Rows(), tally.Open())
 }

@@ -87,7 +87,7 @@ func (c *Client) publish(ctx context.Context, e contracts.Event) (done struct {
 }, err error,
 ) {
 	for range tries {
-		if err = c.ask(ctx, "notifier.v1.publish", e, &done); !errors.Is(err, ErrUnavailable) {
+		if err = c.Ask(ctx, "publish", e, &done); !errors.Is(err, ErrUnavailable) {
 			break
 		}
 	}

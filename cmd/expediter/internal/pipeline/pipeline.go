@@ -37,10 +37,6 @@ const exportTimeout = 5 * time.Second
 
 // Config is the configuration of a pipeline.
 type Config struct {
-	// Connect connects to running servers with the streams and buckets. Defaults to none: the pipeline starts a server, or a cluster,
-	// and makes the streams and buckets.
-	Connect func(...nats.Option) (*nats.Conn, error)
-
 	// Dir keeps the streams after the end of the process. Defaults to a temporary directory.
 	Dir string
 
@@ -77,10 +73,6 @@ type Config struct {
 	// Provider answers for all places. Required.
 	Provider provider.Provider
 
-	// Replicas is the number of servers of Connect that keep each stream. Defaults to 1. Of the servers that the pipeline starts all
-	// keep each stream, up to MaxReplicas.
-	Replicas int
-
 	// ServerLogger gets the log of the NATS servers, most of which is about normal events, such as nodes of a cluster that
 	// find each other. Defaults to none.
 	ServerLogger *slog.Logger
@@ -104,11 +96,10 @@ type Pipeline struct {
 	Notifiers []*notifier.Notifier
 
 	cluster *natsrun.Cluster
-	connect func(...nats.Option) (*nats.Conn, error) // to servers that the pipeline did not start
-	copies  int
 	logger  *slog.Logger
 	exports []*export.Exports // one for each service, which has metrics of its own
 	server  *natsrun.Server
+	stops   []func() error // of the instances
 
 	rulesDir string // of the sample's rules, "" for none
 }
@@ -119,7 +110,7 @@ func Start(ctx context.Context, cfg Config) (*Pipeline, error) {
 		cfg.Enrichers = []string{"-"}
 	}
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
-	p := &Pipeline{connect: cfg.Connect, copies: max(1, cfg.Replicas), logger: cfg.Logger}
+	p := &Pipeline{logger: cfg.Logger}
 	if err := p.start(ctx, cfg); err != nil {
 		return nil, errors.Join(err, p.Stop())
 	}
@@ -127,60 +118,68 @@ func Start(ctx context.Context, cfg Config) (*Pipeline, error) {
 }
 
 func (p *Pipeline) start(ctx context.Context, cfg Config) error {
-	if cfg.Connect == nil {
-		if err := p.startNATS(ctx, cfg); err != nil {
-			return err
-		}
-		if err := p.apply(ctx); err != nil {
-			return err
-		}
+	if err := p.startNATS(ctx, cfg); err != nil {
+		return err
 	}
-	for i, listen := range cfg.Enrichers {
-		settings := enricher.Config{
-			Enabled: true, Providers: []provider.Provider{cfg.Provider}}
-		nc, err := p.prepare(ctx, cfg, "enricher", i+1, listen, &settings.BaseConfig)
-		if err != nil {
-			return err
-		}
-		e, err := enricher.Start(ctx, nc, settings)
-		if err != nil {
-			return fmt.Errorf("start enricher %d: %w", i+1, err)
-		}
-		p.Enrichers = append(p.Enrichers, e)
+	if err := p.apply(ctx); err != nil {
+		return err
 	}
-	for i, listen := range cfg.Importers {
+	var err error
+	none := service.BaseConfig{}
+	p.Enrichers, err = launch(ctx, p, cfg, "enricher", cfg.Enrichers, none, func(nc *nats.Conn, base service.BaseConfig) (*enricher.Enricher, error) {
+		return enricher.Start(ctx, nc, enricher.Config{BaseConfig: base, Enabled: true, Providers: []provider.Provider{cfg.Provider}})
+	})
+	if err != nil {
+		return err
+	}
+	own := cfg.Importer.BaseConfig
+	p.Importers, err = launch(ctx, p, cfg, "importer", cfg.Importers, own, func(nc *nats.Conn, base service.BaseConfig) (*importer.Importer, error) {
 		settings := cfg.Importer
-		settings.AllowNetworks = append(slices.Clone(settings.AllowNetworks), cfg.SourceNetworks...)
-		nc, err := p.prepare(ctx, cfg, "importer", i+1, listen, &settings.BaseConfig)
-		if err != nil {
-			return err
-		}
-		started, err := importer.Start(ctx, nc, settings)
-		if err != nil {
-			return fmt.Errorf("start importer %d: %w", i+1, err)
-		}
-		p.Importers = append(p.Importers, started)
+		settings.AllowNetworks, settings.BaseConfig = append(slices.Clone(settings.AllowNetworks), cfg.SourceNetworks...), base
+		return importer.Start(ctx, nc, settings)
+	})
+	if err != nil {
+		return err
 	}
 	return p.startNotifiers(ctx, cfg)
 }
 
-// prepare connects the n-th instance of a service, and completes its configuration.
+// launch starts the instances of a service, each with its listen address. Stop ends them in the opposite order.
+func launch[S interface{ Stop() error }](
+	ctx context.Context, p *Pipeline, cfg Config, name string, listens []string, settings service.BaseConfig,
+	start func(*nats.Conn, service.BaseConfig) (S, error),
+) (all []S, err error) {
+	for i, listen := range listens {
+		nc, base, err := p.prepare(ctx, cfg, name, i+1, listen, settings)
+		if err != nil {
+			return all, err
+		}
+		started, err := start(nc, base)
+		if err != nil {
+			return all, fmt.Errorf("start %s %d: %w", name, i+1, err)
+		}
+		all, p.stops = append(all, started), append(p.stops, started.Stop)
+	}
+	return all, nil
+}
+
+// prepare connects the n-th instance of a service, and completes its settings.
 func (p *Pipeline) prepare(
-	ctx context.Context, cfg Config, name string, n int, listen string, base *service.BaseConfig,
-) (*nats.Conn, error) {
+	ctx context.Context, cfg Config, name string, n int, listen string, base service.BaseConfig,
+) (*nats.Conn, service.BaseConfig, error) {
 	nc, err := p.Connect(nats.Name(fmt.Sprintf("%s-%d", name, n)))
 	if err != nil {
-		return nil, fmt.Errorf("connect %s %d: %w", name, n, err)
+		return nil, base, fmt.Errorf("connect %s %d: %w", name, n, err)
 	}
 	p.Conns = append(p.Conns, nc)
 	exports, err := export.Start(ctx, export.Config{Service: name})
 	if err != nil {
-		return nil, fmt.Errorf("start %s %d: %w", name, n, err)
+		return nil, base, fmt.Errorf("start %s %d: %w", name, n, err)
 	}
 	p.exports = append(p.exports, exports)
 	base.CreateAssets, base.Exports, base.Listen, base.Logger = true, exports, listen, cfg.Logger.With("instance", n)
 	base.Replicas, base.UpdateConsumers = p.replicas(), true
-	return nc, nil
+	return nc, base, nil
 }
 
 func (p *Pipeline) startNATS(ctx context.Context, cfg Config) (err error) {
@@ -197,7 +196,7 @@ func (p *Pipeline) startNATS(ctx context.Context, cfg Config) (err error) {
 	return nil
 }
 
-// apply makes the streams and buckets, and updates those of an earlier version to their declarations.
+// apply makes the streams and buckets, and updates those that are there to their declarations.
 func (p *Pipeline) apply(ctx context.Context) error {
 	nc, err := p.Connect(nats.Name("expediter"))
 	if err != nil {
@@ -216,7 +215,7 @@ func (p *Pipeline) replicas() int {
 	if p.cluster != nil {
 		return min(len(p.cluster.Nodes), MaxReplicas)
 	}
-	return p.copies
+	return 1
 }
 
 // Connect returns a new client of the server, which the caller closes.
@@ -224,9 +223,6 @@ func (p *Pipeline) Connect(opts ...nats.Option) (*nats.Conn, error) {
 	opts = append([]nats.Option{nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 		p.logger.Error("NATS", "error", err)
 	})}, opts...)
-	if p.connect != nil {
-		return p.connect(opts...)
-	}
 	if p.cluster != nil {
 		return p.cluster.Connect(opts...)
 	}
@@ -244,18 +240,12 @@ func (p *Pipeline) NATSURL() string {
 
 // Stop ends the services and then the server, and waits for them.
 func (p *Pipeline) Stop() error {
-	errs := make([]error, 0, len(p.Enrichers)+len(p.Importers)+len(p.Notifiers)+len(p.exports)+1)
-	for _, n := range p.Notifiers {
-		errs = append(errs, n.Stop())
+	errs := make([]error, 0, len(p.stops)+len(p.exports)+1)
+	for _, stop := range slices.Backward(p.stops) {
+		errs = append(errs, stop())
 	}
 	if p.rulesDir != "" {
 		errs = append(errs, os.RemoveAll(p.rulesDir))
-	}
-	for _, i := range p.Importers {
-		errs = append(errs, i.Stop())
-	}
-	for _, e := range p.Enrichers {
-		errs = append(errs, e.Stop())
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), exportTimeout) //nolint:forbidigo // the caller's may be over
 	defer cancel()
@@ -274,30 +264,24 @@ func (p *Pipeline) Stop() error {
 	return errors.Join(errs...)
 }
 
-func (p *Pipeline) startNotifiers(ctx context.Context, cfg Config) error {
+func (p *Pipeline) startNotifiers(ctx context.Context, cfg Config) (err error) {
 	settings := cfg.Notifier
 	samples := len(cfg.Notifiers) > 0 && settings.Rules == ""
 	if samples {
-		var err error
 		if settings.Rules, err = p.sampleRules(); err != nil {
 			return err
 		}
 	}
-	for i, listen := range cfg.Notifiers {
-		nc, err := p.prepare(ctx, cfg, "notifier", i+1, listen, &settings.BaseConfig)
-		if err != nil {
-			return err
-		}
-		started, err := notifier.Start(ctx, nc, settings)
-		if err != nil {
-			return fmt.Errorf("start notifier %d: %w", i+1, err)
-		}
-		p.Notifiers = append(p.Notifiers, started)
+	own := settings.BaseConfig
+	p.Notifiers, err = launch(ctx, p, cfg, "notifier", cfg.Notifiers, own, func(nc *nats.Conn, base service.BaseConfig) (*notifier.Notifier, error) {
+		settings := settings
+		settings.BaseConfig = base
+		return notifier.Start(ctx, nc, settings)
+	})
+	if err != nil || !samples {
+		return err
 	}
-	if samples {
-		return enlist(ctx, p.Notifiers[0].Directory)
-	}
-	return nil
+	return enlist(ctx, p.Notifiers[0].Directory)
 }
 
 // enlist adds the sample's recipients to the directory. A recipient of an earlier run stays unchanged, even if it was

@@ -12,7 +12,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -84,18 +83,6 @@ func TestEnrichersShareResults(t *testing.T) {
 	check.Same(t, "the provider is asked, times", m.calls.Load(), 1)
 }
 
-func TestDirKeepsResults(t *testing.T) {
-	t.Parallel()
-	m, dir := &mirror{}, t.TempDir()
-	for range 2 {
-		p := check.Must(Start(t.Context(), Config{Dir: dir, Logger: slog.New(slog.DiscardHandler), NATSPort: -1, Provider: m}))(t)
-		answer, err := p.Enrichers[0].Enrich(t.Context(), request("Alma"))
-		check.That(t, err == nil && answer.Pending == 0, "%v, %+v", err, answer)
-		check.OK(t, p.Stop())
-	}
-	check.Same(t, "the provider is asked, times", m.calls.Load(), 1)
-}
-
 // Start leaves nothing running or locked when something cannot start.
 func TestStartCleansUpAfterAnError(t *testing.T) {
 	t.Parallel()
@@ -112,28 +99,6 @@ func TestStartCleansUpAfterAnError(t *testing.T) {
 	begin(t, cfg) // the directory is free again
 }
 
-func TestStartEndsWithItsContext(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	p, err := Start(ctx, Config{Logger: slog.New(slog.DiscardHandler), NATSPort: -1, Provider: &mirror{}})
-	if err == nil {
-		t.Error("it starts all the same", p.Stop())
-	}
-}
-
-func TestNATSPort(t *testing.T) {
-	t.Parallel()
-	listener := check.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
-	port := listener.Addr().(*net.TCPAddr).Port //nolint:forcetypeassert // asked for TCP
-	check.OK(t, listener.Close())
-	p := begin(t, Config{NATSPort: port, Provider: &mirror{}})
-	want := "nats://127.0.0.1:" + strconv.Itoa(port)
-	check.Require(t, p.NATSURL() == want, "NATSURL is %q, want %q", p.NATSURL(), want)
-	nc := check.Must(nats.Connect(p.NATSURL()))(t)
-	nc.Close()
-}
-
 // A message that nats.go would write to the standard error is a line of the log.
 func TestLogOfConnections(t *testing.T) {
 	t.Parallel()
@@ -144,14 +109,6 @@ func TestLogOfConnections(t *testing.T) {
 	nc.Opts.AsyncErrorCB(nc, nil, nats.ErrSlowConsumer)
 	want := `level=ERROR msg=NATS error="` + nats.ErrSlowConsumer.Error() + `"`
 	check.That(t, strings.Contains(log.String(), want), "it logs %q, want %q in it", &log, want)
-}
-
-// parseTTL reads a TTL as the server does: a duration, or seconds.
-func parseTTL(text string) (time.Duration, error) {
-	if seconds, err := strconv.Atoi(text); err == nil {
-		return time.Duration(seconds) * time.Second, nil
-	}
-	return time.ParseDuration(text)
 }
 
 func TestCluster(t *testing.T) {

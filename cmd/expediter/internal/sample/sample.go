@@ -76,9 +76,6 @@ type search struct {
 // Catalog returns the catalogue as a file in JSON, each time from its beginning.
 func Catalog() io.Reader { return bytes.NewReader(catalogJSON) }
 
-// Places returns the places as a file in JSON, each time from its beginning.
-func Places() io.Reader { return bytes.NewReader(placesJSON) }
-
 // Load decodes the sample. Every call returns a new copy. An error is a mistake in the built-in files.
 func Load() (Sample, error) {
 	var s Sample

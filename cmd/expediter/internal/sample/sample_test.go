@@ -3,8 +3,6 @@ package sample
 import (
 	"encoding/json"
 	"fmt"
-	"github.com/expediter-io/expediter/internal/rows"
-	"io"
 	"net/url"
 	"regexp"
 	"strings"
@@ -172,20 +170,6 @@ func TestTelephonesAreFictional(t *testing.T) {
 	}
 }
 
-// The file of places is one that the enrich command reads, without a complaint and without a change.
-func TestPlacesAreReadable(t *testing.T) {
-	t.Parallel()
-	s := load(t)
-	i := 0
-	for record, err := range rows.Read(t.Context(), "places.json", Places(), rows.Options{MaxBytes: contracts.MaxBody}) {
-		check.OK(t, err)
-		place := check.Must(contracts.Decode[contracts.Restaurant](record.Body))(t)
-		check.That(t, place.Equal(s.Places[i]), "place %d differs", i)
-		i++
-	}
-	check.Same(t, "places", i, len(s.Places))
-}
-
 func TestLoadReturnsCopies(t *testing.T) {
 	t.Parallel()
 	first, second := load(t), load(t)
@@ -230,12 +214,6 @@ func ExampleLoad() {
 	// Output:
 	// 75 places in 32 requests
 	// פיצה הצוק FOUND
-}
-
-func ExampleCatalog() {
-	data, err := io.ReadAll(Catalog())
-	fmt.Println(json.Valid(data), err)
-	// Output: true <nil>
 }
 
 // unsure are the places that a careful person decides and the matcher does not dare to, by name. It gives no wrong link

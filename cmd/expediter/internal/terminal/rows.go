@@ -88,14 +88,6 @@ func (r *Rows) Write(value any, cells ...string) error {
 	return wrap(err)
 }
 
-// Flush writes the rows so far to the underlying writer. A table holds its first rows back until their widths are known.
-func (r *Rows) Flush() error {
-	if r.table != nil {
-		return r.table.Flush()
-	}
-	return nil
-}
-
 // Close writes the rows that are still held, and the end of the format. It does not close the underlying writer. After an Add
 // that failed it only returns the error.
 func (r *Rows) Close() error {

@@ -3,8 +3,6 @@ package terminal
 import (
 	"bytes"
 	"errors"
-	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -146,20 +144,4 @@ func TestWriteErrorsAreReported(t *testing.T) {
 		err = w.Write("a row that fills the buffer in time")
 	}
 	check.Is(t, err, full)
-}
-
-func ExampleWriter() {
-	w := NewTable(os.Stdout, Column{Name: "NAME"}, Column{Name: "FOUND", Optional: true}, Column{Name: "URL"})
-	for _, row := range [][]string{{"Pizza Luna", "", "https://example.org/luna"}, {"Thai", "", ""}} {
-		if err := w.Write(row...); err != nil {
-			fmt.Println(err)
-		}
-	}
-	if err := w.Close(); err != nil {
-		fmt.Println(err)
-	}
-	// Output:
-	// NAME        URL
-	// Pizza Luna  https://example.org/luna
-	// Thai        -
 }

@@ -26,10 +26,10 @@ type Report struct{ Problems []Problem }
 // their fields, which add the problems to a Report and go on, or return an error if there is none. The problem of the whole document is
 // that of [Check].
 func Unmarshal[T any](data []byte, dst *T, own func(*Report) *jsonv2.Unmarshalers) ([]Problem, *Problem) {
-	if utf8.Valid(data) && jsonv2.Unmarshal(data, dst, lax, jsonv2.WithUnmarshalers(own(nil))) == nil {
+	if utf8.Valid(data) && !isDeeper(data, MaxDepth) && jsonv2.Unmarshal(data, dst, lax, jsonv2.WithUnmarshalers(own(nil))) == nil {
 		return nil, nil
 	}
-	if problem := Check(data); problem != nil {
+	if problem := Check(data, MaxDepth); problem != nil {
 		return nil, problem
 	}
 	var r Report

@@ -19,7 +19,7 @@ import (
 func TestMembersKeepBytes(t *testing.T) {
 	t.Parallel()
 	object := []byte(" {\"a\" : [1, {\"b\":\"]}\"}] ,\n\"\\u0062\":-1.50e+3,\"c\":{ },\"d\":\"\\\"}\\\\\",\"e\":null\t}")
-	if problem := strictjson.Check(object); problem != nil {
+	if problem := strictjson.Check(object, strictjson.MaxDepth); problem != nil {
 		t.Fatal(problem)
 	}
 	var got []string
@@ -39,7 +39,8 @@ func TestCheckRefuses(t *testing.T) {
 	for i := range 100 {
 		fmt.Fprintf(&many, `"k%d":0,`, i)
 	}
-	deep := strings.Repeat("[", 10_001) + strings.Repeat("]", 10_001)
+	deep := strings.Repeat(`[{"a":`, strictjson.MaxDepth/2) + `[]` + strings.Repeat("}]", strictjson.MaxDepth/2)
+	flat := `[` + strings.Repeat(`{"a\"[[":["\\",{}]},`, strictjson.MaxDepth) + `"]}"]`
 	for _, test := range []struct{ body, path string }{
 		{`{"a":1,"a":2}`, "/a"},
 		{`{"a":1,"\u0061":2}`, "/a"},
@@ -48,6 +49,8 @@ func TestCheckRefuses(t *testing.T) {
 		{`{` + many.String() + `"k3":1}`, "/k3"},
 		{`{` + many.String() + `"k98":1}`, "/k98"},
 		{deep, ""},
+		{strings.Repeat("[", strictjson.MaxDepth+1), ""},
+		{strings.ReplaceAll(deep, `"a"`, `"]}\"]}\\"`), ""},
 		{`{"a":1}x`, ""},
 		{`{"a":1} {"a":1}`, ""},
 		{`1 2`, ""},
@@ -65,11 +68,11 @@ func TestCheckRefuses(t *testing.T) {
 		{`"\u12g4"`, ""},
 		{`"\x"`, ""},
 	} {
-		problem := strictjson.Check([]byte(test.body))
+		problem := strictjson.Check([]byte(test.body), strictjson.MaxDepth)
 		check.That(t, problem != nil && problem.Path == test.path, "%.40s: got %+v, want a problem at %q", test.body, problem, test.path)
 	}
-	for _, body := range []string{`{` + many.String() + `"k":1}`, `{}`, `[]`, ` 1 `, `""`, `{"a":{"a":{"a":1}},"b":{"a":1}}`, deep[1 : len(deep)-1]} {
-		problem := strictjson.Check([]byte(body))
+	for _, body := range []string{`{` + many.String() + `"k":1}`, `{}`, `[]`, ` 1 `, `""`, `{"a":{"a":{"a":1}},"b":{"a":1}}`, strings.Replace(deep, "[]", "0", 1), flat} {
+		problem := strictjson.Check([]byte(body), strictjson.MaxDepth)
 		check.That(t, problem == nil, "%s: %+v", body, problem)
 	}
 }
@@ -96,7 +99,7 @@ func FuzzSplit(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if problem := strictjson.Check(data); problem != nil {
+		if problem := strictjson.Check(data, strictjson.MaxDepth); problem != nil {
 			check.That(t, !json.Valid(data) || problem.Path != "" || !strings.HasPrefix(problem.Text, "is not JSON"), "%q is JSON", data)
 			return
 		}
