@@ -292,9 +292,5 @@ func (s *Stream) failed(ctx context.Context, op string, err error) error {
 	case ctx.Err() != nil && !errors.Is(err, ctx.Err()): // between two requests
 		err = fmt.Errorf("%w: %w", ctx.Err(), err)
 	}
-	// The server leaves a request that is not permitted unanswered, and reports the refusal to the connection.
-	if last := s.nc.LastError(); errors.Is(last, nats.ErrPermissionViolation) {
-		err = fmt.Errorf("%w (the connection's last error: %w)", err, last)
-	}
-	return fmt.Errorf("%s: %w: %w", op, ErrUnavailable, err)
+	return fmt.Errorf("%s: %w: %w", op, ErrUnavailable, jsapi.Unanswered(s.nc, err))
 }

@@ -56,9 +56,6 @@ func (s *site) publish() error {
 	if _, err := stream.GetMsg(s.Context(), 1); err != nil {
 		return fmt.Errorf("read an event: %w", err)
 	}
-	if _, err := nc.Request("$JS.API.STREAM.MSG.GET.EVENTS", []byte(`{"seq":1}`), s.wait); err != nil {
-		return fmt.Errorf("read an event at the leader: %w", err)
-	}
 	return errors.Join(
 		s.many(nc, "$JS.API.DIRECT.GET.EVENTS", `{"multi_last":["events.>"]}`, 2),
 		s.answered(nc, "enricher.v1.x", "importer.v1.x", "notifier.v1.get", "notifier.v1.list", "notifier.v1.publish"),

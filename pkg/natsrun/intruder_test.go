@@ -38,7 +38,6 @@ var intruders = []intruder{
 	{user: "publisher", account: "PUBLISHER", store: "events.attack", reads: "NOTIFIER", writes: []string{"EVENTS"}, carriers: []carrier{
 		{"$JS.API.DIRECT.GET.EVENTS", `{"last_by_subj":"events.attack"}`},
 		{"$JS.API.DIRECT.GET.EVENTS", `{"multi_last":["events.attack"]}`},
-		{"$JS.API.STREAM.MSG.GET.EVENTS", `{"last_by_subj":"events.attack"}`},
 		{"$JS.API.STREAM.INFO.EVENTS", ""},
 		{"events.attack.again", "BODY"},
 		{"enricher.v1.x", "BODY"},

@@ -2,6 +2,7 @@ package jsapi
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -108,6 +109,15 @@ func IsUnknown(err error) bool {
 func HasCode(err error, codes ...jetstream.ErrorCode) bool {
 	api, ok := errors.AsType[*jetstream.APIError](err)
 	return ok && slices.Contains(codes, api.ErrorCode)
+}
+
+// Unanswered adds the last refusal that the connection received to the error of a request that got no answer: the server leaves a request
+// without permission unanswered, and reports the refusal separately.
+func Unanswered(nc *nats.Conn, err error) error {
+	if last := nc.LastError(); errors.Is(last, nats.ErrPermissionViolation) {
+		return fmt.Errorf("%w (the connection's last error: %w)", err, last)
+	}
+	return err
 }
 
 func description(err error) string {

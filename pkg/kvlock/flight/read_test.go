@@ -197,7 +197,7 @@ func TestCorruptRecordIsReportedOnceAndRemoved(t *testing.T) {
 	}
 }
 
-// During an upgrade old and new processes share a bucket. The old one does not destroy records that it cannot read.
+// A record of a form that this module does not know is not destroyed.
 func TestRecordOfANewerVersionIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

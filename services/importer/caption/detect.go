@@ -90,7 +90,7 @@ func firstTimings(head []byte) (timed, srt bool) {
 		if len(line) == 0 {
 			continue
 		}
-		if _, _, kind := srtTimings(line); kind == goodTimings {
+		if srtLine.Match(line) {
 			stamp, _, _ := bytes.Cut(line, arrow)
 			numbered := len(before) > 0 && len(bytes.Trim(before, "0123456789")) == 0
 			return true, numbered || bytes.IndexByte(stamp, ',') > 0

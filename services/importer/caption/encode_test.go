@@ -197,25 +197,6 @@ func parseFile(t testing.TB, name string, opts Options) Track {
 	return track
 }
 
-func TestPublicFilesWithoutExpectations(t *testing.T) {
-	t.Parallel()
-	folder := dataFolder(t, "webvtt")
-	for name, good := range map[string]bool{
-		"file-layout/bad-double-webvtt": false, "file-layout/blank-file": false, "file-layout/blank-file-with-bom": false,
-		"file-layout/bom-garbage-data": false, "file-layout/bom-tab-webvtt": false, "file-layout/garbage-signature": false,
-		"file-layout/newline-before-webvtt": false, "file-layout/tab-after-bom-before-header": false,
-		"file-layout/webvtt-no-bom": true, "file-layout/webvtt-space": true, "file-layout/webvtt-tab": true,
-		"file-layout/webvtt-with-bom": true, "file-layout/header-no-new-line": true, "cue-times/left-tab": true,
-		"cue-times/missing-spaces-between-separator": true, "cue-times/separator-tab": true,
-	} {
-		track, err := Parse(check.Must(os.ReadFile(filepath.Join(folder, name+".vtt")))(t), Options{})
-		_, isFormat := errors.AsType[*FormatError](err)
-		check.That(t, !good || err == nil && len(track.Cues) == 1, "%s: %d cues, %v", name, len(track.Cues), err)
-		check.That(t, good || isFormat || track.Format == FormatText && name == "file-layout/garbage-signature",
-			"%s: format %s, error %v", name, track.Format, err)
-	}
-}
-
 // TestPublicRollingCaptions counts words. Each word of an automatic caption has a stamp, in the cue where it is said, but for
 // the words of lines that have only one.
 func TestPublicRollingCaptions(t *testing.T) {

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"golang.org/x/text/encoding/unicode"
@@ -190,25 +189,6 @@ func (p *plainText) decide(line string) {
 	}
 }
 
-// stampedLine reads a stamp as Transcript.WriteText writes it: seconds without leading zeros and two decimals. Any
-// other text is no stamp.
-func stampedLine(line []byte) (at time.Duration, rest []byte, ok bool) {
-	s := scanner{text: line}
-	if !s.is('[') {
-		return 0, nil, false
-	}
-	from := s.pos
-	seconds, length := s.digits()
-	if length == 0 || length > 10 || length > 1 && line[from] == '0' || !s.is('.') {
-		return 0, nil, false
-	}
-	hundredths, length := s.digits()
-	if length != 2 || !s.is('s') || !s.is(']') || s.pos < len(line) && line[s.pos] != ' ' {
-		return 0, nil, false
-	}
-	return duration(0, 0, min(seconds, int64(maxStamp/time.Second)-1), 10*hundredths), bytes.TrimSpace(line[s.pos:]), true
-}
-
 // number matches a numeric character reference, and "&#" without a number.
 var number = regexp.MustCompile(`&#(?:[xX][0-9a-fA-F]+|[0-9]+)?;?`)
 
@@ -233,8 +213,4 @@ func unescape(text string) string {
 		})
 	}
 	return html.UnescapeString(text)
-}
-
-func isAlphanumeric(c byte) bool {
-	return c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
 }

@@ -58,7 +58,7 @@ func (v *view) look(c Cue) {
 	if c.Format == FormatWebVTT {
 		for said, tag := range pieces(c.Text) {
 			write(said)
-			stamped = stamped || isStamp(tag)
+			stamped = stamped || vttTag.MatchString(tag) // the time from which the text after it is spoken
 		}
 	} else {
 		write(unescape(untagged(c.Text)))
@@ -195,13 +195,6 @@ func pieces(text string) iter.Seq2[string, string] {
 			}
 		}
 	}
-}
-
-// isStamp reports whether a tag is a timestamp: the time from which the text after it is spoken.
-func isStamp(tag string) bool {
-	s := scanner{text: []byte(tag)}
-	_, ok := s.stamp()
-	return ok && s.pos == len(tag)
 }
 
 // untagged removes markup that players know in SRT: tags of HTML and the overrides of SubStation Alpha in braces.

@@ -1,9 +1,6 @@
 package caption
 
-import (
-	"bytes"
-	"time"
-)
+import "bytes"
 
 // subRip reads SRT. There is no standard, so it takes the variants found in practice: a full stop or a colon for the
 // comma, missing or repeated numbers, missing empty lines, empty lines in a text, hours left out, coordinates after the
@@ -33,8 +30,7 @@ func (s *subRip) next() (Cue, bool) {
 			s.release()
 			continue
 		}
-		start, end, kind := srtTimings(line)
-		if kind == notTimings {
+		if !hasTimings(line) {
 			s.release()
 			s.held, s.heldAt, s.holding = line, s.in.number, true
 			s.Truncated = s.Truncated || s.in.short
@@ -42,11 +38,12 @@ func (s *subRip) next() (Cue, bool) {
 		}
 		id := s.number()
 		s.release()
-		if kind == badTimings {
+		start, end, good := timings(srtLine, line)
+		if !good {
 			s.track.Skipped++
 		}
 		complete := s.have
-		cue := s.finish(Cue{ID: id, Start: start, End: end, Format: FormatSRT, Line: s.in.number}, kind == goodTimings)
+		cue := s.finish(Cue{ID: id, Start: start, End: end, Format: FormatSRT, Line: s.in.number}, good)
 		if complete {
 			return cue, true
 		}
@@ -75,62 +72,7 @@ func (s *subRip) number() string {
 	return string(s.held)
 }
 
-const (
-	notTimings = iota
-	badTimings
-	goodTimings
-)
-
-// srtTimings reads a line of times, from its start to the end of the second one.
-func srtTimings(line []byte) (start, end time.Duration, kind int) {
-	if line[0] < '0' || line[0] > '9' || !bytes.Contains(line, arrow) {
-		return 0, 0, notTimings
-	}
-	s := scanner{text: line}
-	start, ok := s.srtStamp()
-	s.space()
-	if !ok || !s.arrow() {
-		return 0, 0, badTimings
-	}
-	s.space()
-	if end, ok = s.srtStamp(); !ok {
-		return 0, 0, badTimings
-	}
-	return start, end, goodTimings
-}
-
-// srtStamp reads [hours:]minutes:seconds and, after a comma, a full stop or a colon, up to three digits that count.
-func (s *scanner) srtStamp() (time.Duration, bool) {
-	var parts [3]int64
-	n := 0
-	for ; n < len(parts); n++ {
-		if n > 0 && !s.is(':') {
-			break
-		}
-		value, length := s.digits()
-		if length == 0 || n > 0 && length > 2 {
-			return 0, false
-		}
-		parts[n] = value
-	}
-	switch n {
-	case 1:
-		return 0, false
-	case 2:
-		parts = [3]int64{0, parts[0], parts[1]}
-	}
-	millis := int64(0)
-	if s.is(',') || s.is('.') || s.is(':') {
-		from := s.pos
-		if _, length := s.digits(); length == 0 {
-			return 0, false
-		}
-		for i, unit := from, int64(100); i < s.pos && unit > 0; i, unit = i+1, unit/10 {
-			millis += unit * int64(s.text[i]-'0')
-		}
-	}
-	if parts[1] > 59 || parts[2] > 59 {
-		return 0, false
-	}
-	return duration(parts[0], parts[1], parts[2], millis), true
+// hasTimings reports whether a line that is not empty is meant to be a line of times.
+func hasTimings(line []byte) bool {
+	return line[0] >= '0' && line[0] <= '9' && bytes.Contains(line, arrow)
 }

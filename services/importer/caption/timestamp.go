@@ -3,97 +3,66 @@ package caption
 import (
 	"bytes"
 	"math"
+	"regexp"
+	"strconv"
 	"time"
 )
 
 // maxStamp stands for a stamp that is longer than a time.Duration can be, some 292 years.
 const maxStamp = time.Duration(math.MaxInt64 - math.MaxInt64%int64(time.Millisecond))
 
-// scanner walks over one line.
-type scanner struct {
-	text []byte
-	pos  int
-}
+const (
+	// vttStamp is a WebVTT timestamp (section 6.3 of the rules, "collect a WebVTT timestamp"): hours of any length or none.
+	vttStamp = `(?:(\d+):)?([0-5]\d):([0-5]\d)\.(\d{3})`
+	// srtStamp is a time in an SRT file: the fraction follows a comma, a full stop or a colon, or is missing.
+	srtStamp = `(?:(\d+):)?([0-5]?\d):([0-5]?\d)(?:[,.:](\d+))?`
+)
 
-// space skips the ASCII whitespace of HTML.
-func (s *scanner) space() {
-	for s.pos < len(s.text) && isSpace(s.text[s.pos]) {
-		s.pos++
+var (
+	// vttLine is a line of "collect WebVTT cue timings and settings". The text after the second time has settings, which cannot
+	// invalidate the line.
+	vttLine = regexp.MustCompile(`^\s*` + vttStamp + `\s*-->\s*` + vttStamp + `(?:\D|$)`)
+	vttTag  = regexp.MustCompile(`^` + vttStamp + `$`)
+	srtLine = regexp.MustCompile(`^` + srtStamp + `\s*-->\s*` + srtStamp + `(?:[^\d,.:]|$)`)
+	// textStamp is a stamp as Transcript.WriteText writes it: seconds without leading zeros and two decimals.
+	textStamp = regexp.MustCompile(`^\[(0|[1-9]\d{0,9})\.(\d\d)s\](?: |$)`)
+)
+
+// timings returns the times of a line that vttLine or srtLine describes.
+func timings(form *regexp.Regexp, line []byte) (start, end time.Duration, ok bool) {
+	m := form.FindSubmatch(line)
+	if m == nil {
+		return 0, 0, false
 	}
+	return duration(m[1:5]), duration(m[5:9]), true
 }
 
-// is skips the byte c and reports whether it was there.
-func (s *scanner) is(c byte) bool {
-	if s.pos < len(s.text) && s.text[s.pos] == c {
-		s.pos++
-		return true
-	}
-	return false
-}
-
-// arrow skips "-->" and reports whether it was there.
-func (s *scanner) arrow() bool {
-	if !bytes.HasPrefix(s.text[s.pos:], arrow) {
-		return false
-	}
-	s.pos += len(arrow)
-	return true
-}
-
-// digits reads a run of ASCII digits, and returns its value, at most the largest int64, and its length.
-func (s *scanner) digits() (value int64, length int) {
-	from := s.pos
-	for ; s.pos < len(s.text) && s.text[s.pos] >= '0' && s.text[s.pos] <= '9'; s.pos++ {
-		if value > (math.MaxInt64-9)/10 {
-			value = math.MaxInt64
-			continue
+// duration returns the duration of a stamp's hours, minutes, seconds and fraction, at most maxStamp.
+func duration(parts [][]byte) time.Duration {
+	number := func(digits string) time.Duration {
+		n, err := strconv.ParseInt("0"+digits, 10, 64)
+		if err != nil {
+			return math.MaxInt64
 		}
-		value = 10*value + int64(s.text[s.pos]-'0')
+		return time.Duration(n)
 	}
-	return value, s.pos - from
-}
-
-// stamp reads a WebVTT timestamp (section 6.3 of the rules, "collect a WebVTT timestamp"): hours of any length or none, two
-// digits of minutes and of seconds up to 59, a full stop, three digits.
-func (s *scanner) stamp() (time.Duration, bool) {
-	first, length := s.digits()
-	if length == 0 || !s.is(':') {
-		return 0, false
-	}
-	withHours := length != 2 || first > 59
-	second, length := s.digits()
-	if length != 2 {
-		return 0, false
-	}
-	hours, minutes, seconds := int64(0), first, second
-	if withHours || s.pos < len(s.text) && s.text[s.pos] == ':' {
-		if !s.is(':') {
-			return 0, false
-		}
-		third, length := s.digits()
-		if length != 2 {
-			return 0, false
-		}
-		hours, minutes, seconds = first, second, third
-	}
-	if !s.is('.') {
-		return 0, false
-	}
-	millis, length := s.digits()
-	if length != 3 || minutes > 59 || seconds > 59 {
-		return 0, false
-	}
-	return duration(hours, minutes, seconds, millis), true
-}
-
-// duration returns the duration of a stamp, at most maxStamp.
-func duration(hours, minutes, seconds, millis int64) time.Duration {
-	if hours >= int64(maxStamp/time.Hour) {
+	hours := number(string(parts[0]))
+	if hours >= maxStamp/time.Hour {
 		return maxStamp
 	}
-	return time.Duration(hours)*time.Hour + time.Duration(minutes)*time.Minute +
-		time.Duration(seconds)*time.Second + time.Duration(millis)*time.Millisecond
+	return hours*time.Hour + number(string(parts[1]))*time.Minute + number(string(parts[2]))*time.Second +
+		number((string(parts[3]) + "000")[:3])*time.Millisecond
 }
 
-// isSpace reports whether c is ASCII whitespace of HTML.
-func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\f' || c == '\r' }
+// stampedLine reads the stamp of a line of a transcript. Any other text is no stamp.
+func stampedLine(line []byte) (at time.Duration, rest []byte, ok bool) {
+	m := textStamp.FindSubmatch(line)
+	if m == nil {
+		return 0, nil, false
+	}
+	at, err := time.ParseDuration(string(m[1]) + "." + string(m[2]) + "s")
+	if err != nil {
+		at = maxStamp.Truncate(time.Second) - time.Second
+	}
+	return at, bytes.TrimSpace(line[len(m[0]):]), true
+}

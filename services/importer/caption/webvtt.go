@@ -2,8 +2,8 @@ package caption
 
 import (
 	"bytes"
+	"regexp"
 	"strings"
-	"time"
 )
 
 const signature = "WEBVTT"
@@ -35,24 +35,23 @@ func (w *webVTT) start() {
 	}
 }
 
+// word matches a language tag, a kind, and nothing.
+var word = regexp.MustCompile(`^[\w-]{0,64}$`)
+
 // header keeps the kind and the language that automatic captions declare. These lines are not in the rules, so a
 // value counts only if it is one word.
 func (w *webVTT) header(line []byte) {
 	name, value, _ := bytes.Cut(line, []byte(":"))
-	word := string(bytes.TrimSpace(value))
-	if len(value) > 64 || strings.ContainsFunc(word, notInWord) {
+	if value = bytes.TrimSpace(value); !word.Match(value) {
 		return
 	}
-	switch name = bytes.TrimSpace(name); {
-	case bytes.EqualFold(name, []byte("Kind")):
-		w.track.Kind = word
-	case bytes.EqualFold(name, []byte("Language")):
-		w.track.Language = word
+	switch strings.ToLower(string(bytes.TrimSpace(name))) {
+	case "kind":
+		w.track.Kind = string(value)
+	case "language":
+		w.track.Language = string(value)
 	}
 }
-
-// notInWord reports whether r ends a language tag or a kind.
-func notInWord(r rune) bool { return r >= 0x80 || !isAlphanumeric(byte(r)) && r != '-' && r != '_' } //nolint:gosec // below 0x80
 
 // next returns the next cue. It skips empty lines and other blocks, such as comments.
 func (w *webVTT) next() (Cue, bool) {
@@ -88,7 +87,7 @@ func (w *webVTT) block() {
 			return
 		}
 		seenArrow = true
-		start, end, good := timings(line)
+		start, end, good := timings(vttLine, line)
 		if !good {
 			w.track.Skipped++
 			continue
@@ -97,21 +96,4 @@ func (w *webVTT) block() {
 		id := w.finish(Cue{}, true).Text
 		w.Cue = Cue{ID: id, Start: start, End: end, Format: FormatWebVTT, Line: w.in.number, Truncated: cut}
 	}
-}
-
-// timings reads the line with the arrow ("collect WebVTT cue timings and settings"). The text after the second time
-// has settings, which cannot invalidate the line.
-func timings(line []byte) (start, end time.Duration, ok bool) {
-	s := scanner{text: line}
-	s.space()
-	if start, ok = s.stamp(); !ok {
-		return 0, 0, false
-	}
-	s.space()
-	if !s.arrow() {
-		return 0, 0, false
-	}
-	s.space()
-	end, ok = s.stamp()
-	return start, end, ok
 }

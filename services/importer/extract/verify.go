@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/expediter-io/expediter/services/importer/caption"
-	"github.com/expediter-io/expediter/services/importer/extract/internal/evidence"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/talk"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
@@ -35,10 +34,10 @@ func verify(r *recipe.Recipe, in Input, stop func() error) error {
 		return err
 	}
 	r.Unverified = nil
-	if r.Title != Untitled && !source.HasMost(r.Title) {
+	if r.Title != Untitled && !source.hasMost(r.Title) {
 		r.Unverified = append(r.Unverified, "title")
 	}
-	if !source.HasNumbers(r.Servings) {
+	if !source.hasNumbers(r.Servings) {
 		r.Unverified = append(r.Unverified, "servings")
 	}
 	if kept := borneOut(r.Description, source); kept != r.Description {
@@ -48,7 +47,7 @@ func verify(r *recipe.Recipe, in Input, stop func() error) error {
 	marked := len(r.Unverified) > 0
 	for i := range r.Ingredients {
 		ingredient := &r.Ingredients[i]
-		ingredient.Unverified = source.Ingredient(ingredient.Item, string(ingredient.Qty), ingredient.Unit)
+		ingredient.Unverified = source.ingredient(ingredient.Item, string(ingredient.Qty), ingredient.Unit)
 		marked = marked || len(ingredient.Unverified) > 0
 	}
 	for i := range r.Steps {
@@ -61,7 +60,7 @@ func verify(r *recipe.Recipe, in Input, stop func() error) error {
 	if marked {
 		warn(r, WarnUnverified, "Some of it was not found in the source; the fields are marked.")
 	}
-	if source.Instructed() {
+	if source.instructed {
 		warn(r, WarnInstructions, "The source gives instructions to a model; those sentences were left out.")
 	}
 	return nil
@@ -71,28 +70,28 @@ func verify(r *recipe.Recipe, in Input, stop func() error) error {
 var sentence = regexp.MustCompile(`(?s).+?(?:[.!?。]+\s+|\n+|$)`)
 
 // borneOut returns the sentences of a text that the source bears out.
-func borneOut(text string, source *evidence.Source) string {
+func borneOut(text string, source *evidence) string {
 	return strings.TrimSpace(sentence.ReplaceAllStringFunc(text, func(s string) string {
-		if source.HasMost(s) && source.HasNumbers(s) {
+		if source.hasMost(s) && source.hasNumbers(s) {
 			return s
 		}
 		return ""
 	}))
 }
 
-func verifyStep(s *recipe.Step, in Input, source *evidence.Source) {
+func verifyStep(s *recipe.Step, in Input, source *evidence) {
 	s.Unverified = nil
 	if s.Timestamp != nil && !spoken(in, *s.Timestamp) {
 		s.Unverified = append(s.Unverified, "timestamp_sec")
 	}
-	if !source.HasMost(s.Text) || !source.HasNumbers(s.Text) {
+	if !source.hasMost(s.Text) || !source.hasNumbers(s.Text) {
 		s.Unverified = append(s.Unverified, "text")
 	}
-	if slices.ContainsFunc(s.Times, func(d recipe.Duration) bool { return !source.HasDuration(d.MinSec, d.MaxSec) }) {
+	if slices.ContainsFunc(s.Times, func(d recipe.Duration) bool { return !source.hasDuration(d.MinSec, d.MaxSec) }) {
 		s.Unverified = append(s.Unverified, "times")
 	}
 	if slices.ContainsFunc(s.Temperatures, func(t recipe.Temperature) bool {
-		return !source.HasTemperature(t.Degrees, t.MaxDegrees, t.Level)
+		return !source.hasTemperature(t.Degrees, t.MaxDegrees, t.Level)
 	}) {
 		s.Unverified = append(s.Unverified, "temperatures")
 	}
@@ -100,8 +99,8 @@ func verifyStep(s *recipe.Step, in Input, source *evidence.Source) {
 
 // sourceOf reads all of an input: the transcript in sentences, because an amount and its item may be in two segments, and
 // everything else in lines.
-func sourceOf(in Input, stop func() error) (*evidence.Source, error) {
-	source := evidence.New()
+func sourceOf(in Input, stop func() error) (*evidence, error) {
+	source := newEvidence()
 	written := in.Description
 	if in.Sure != "" {
 		written, in.Segments = in.Sure, nil
@@ -111,7 +110,7 @@ func sourceOf(in Input, stop func() error) (*evidence.Source, error) {
 		if err = stop(); err != nil {
 			break
 		}
-		source.Add(s.Text, false)
+		source.add(s.Text, false)
 	}
 	if err != nil {
 		return nil, err
@@ -120,11 +119,11 @@ func sourceOf(in Input, stop func() error) (*evidence.Source, error) {
 		if err := stop(); err != nil {
 			return nil, err
 		}
-		source.Add(line, true)
+		source.add(line, true)
 	}
-	source.Add(in.Title, true)
+	source.add(in.Title, true)
 	for _, c := range in.Chapters {
-		source.Add(c.Title, true)
+		source.add(c.Title, true)
 	}
 	return source, nil
 }

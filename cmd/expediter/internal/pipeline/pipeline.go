@@ -196,7 +196,7 @@ func (p *Pipeline) startNATS(ctx context.Context, cfg Config) (err error) {
 	return nil
 }
 
-// apply makes the streams and buckets, and updates those of an earlier version to their declarations.
+// apply makes the streams and buckets, and updates those that are there to their declarations.
 func (p *Pipeline) apply(ctx context.Context) error {
 	nc, err := p.Connect(nats.Name("expediter"))
 	if err != nil {

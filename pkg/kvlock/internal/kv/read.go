@@ -163,12 +163,8 @@ func (s *Store) Unavailable(ctx context.Context, op string, keys []string, err e
 	if errors.Is(ctx.Err(), context.Canceled) { // the client's error says no more then
 		return fmt.Errorf("kvlock: %s %s: %w", op, subject, context.Cause(ctx))
 	}
-	// The server leaves a request that is not permitted unanswered, and reports the refusal to the connection.
-	if last := s.Conn.LastError(); errors.Is(last, nats.ErrPermissionViolation) {
-		err = fmt.Errorf("%w (the connection's last error: %w)", err, last)
-	}
 	s.Unanswered.Add(1)
-	return fmt.Errorf("kvlock: %s %s in bucket %q: %w: %w", op, subject, s.Bucket, ErrUnavailable, err)
+	return fmt.Errorf("kvlock: %s %s in bucket %q: %w: %w", op, subject, s.Bucket, ErrUnavailable, jsapi.Unanswered(s.Conn, err))
 }
 
 // All returns the data of all messages of a subject in another stream, in their order. size is the expected number of bytes; another

@@ -2,13 +2,11 @@ package kv
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"strconv"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/jsretry"
@@ -16,27 +14,11 @@ import (
 
 // MarkRestored makes the generation of a bucket greater than all earlier ones. Two round trips.
 func MarkRestored(ctx context.Context, js jetstream.JetStream, bucket string) error {
-	if err := markRestored(ctx, js, bucket); err != nil {
-		return fmt.Errorf("kvlock: mark bucket %q as restored: %w", bucket, err)
-	}
-	return nil
-}
-
-func markRestored(ctx context.Context, js jetstream.JetStream, bucket string) error {
-	var info *jetstream.StreamInfo
-	// StreamInfo would try until the deadline, which operators seldom set.
-	err := jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) error {
-		stream, err := js.Stream(ctx, StreamName(bucket))
-		if err == nil {
-			info = stream.CachedInfo()
-		}
-		return err //nolint:wrapcheck // below
-	})
-	if last := js.Conn().LastError(); errors.Is(err, jsretry.ErrNotReady) && errors.Is(last, nats.ErrPermissionViolation) {
-		err = fmt.Errorf("%w (the connection's last error: %w)", err, last)
-	}
+	look, cancel := context.WithTimeout(ctx, jsretry.Wait) // operators seldom set a deadline
+	defer cancel()
+	info, err := StreamInfo(look, js, bucket, StreamName(bucket))
 	if err != nil {
-		return fmt.Errorf("look up stream %s: %w", StreamName(bucket), err)
+		return err
 	}
 	cfg := info.Config
 	cfg.Metadata = maps.Clone(cfg.Metadata)
@@ -50,7 +32,7 @@ func markRestored(ctx context.Context, js jetstream.JetStream, bucket string) er
 		return err //nolint:wrapcheck // below
 	})
 	if err != nil {
-		return fmt.Errorf("update stream %s: %w", cfg.Name, err)
+		return fmt.Errorf("kvlock: mark bucket %q as restored: %w", bucket, err)
 	}
 	return nil
 }

@@ -74,7 +74,7 @@ type Config struct {
 
 	// Pushed and Read decode entries for watchers. Pushed decodes an entry that was pushed. After an error the key is read instead, because
 	// anybody could have published that message. Read decodes an entry that was read; the view that it returns for an undecodable entry is
-	// delivered like any other. A store without watchers uses neither.
+	// delivered like any other.
 	Pushed func(Entry) (View, error)
 	Read   func(context.Context, Entry) View
 
@@ -185,7 +185,7 @@ func StreamInfo(ctx context.Context, js jetstream.JetStream, bucket, name string
 		case errors.Is(ctx.Err(), context.Canceled): // the client's error says no more then
 			return nil, fmt.Errorf("kvlock: bind bucket %q: %w", bucket, context.Cause(ctx))
 		default:
-			return nil, fmt.Errorf("kvlock: bind bucket %q: %w: %w", bucket, ErrUnavailable, err)
+			return nil, fmt.Errorf("kvlock: bind bucket %q: %w: %w", bucket, ErrUnavailable, jsapi.Unanswered(js.Conn(), err))
 		}
 	}
 }

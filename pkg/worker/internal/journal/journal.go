@@ -14,8 +14,6 @@ import (
 	"slices"
 	"strconv"
 	"time"
-
-	"github.com/expediter-io/expediter/pkg/internal/compress"
 )
 
 // MaxSteps is the largest number of steps of a job. One record has the names of all.
@@ -70,8 +68,7 @@ func (a Attempt) origin() string {
 type Journal struct {
 	attempt Attempt
 	base    context.Context //nolint:containedctx // ends when outcomes are no longer recorded
-	limits  limits
-	server  *Store // makes store and limits, once a step needs them
+	server  *Store          // makes store, once a step needs it
 	store   *journalOf
 	turn    chan struct{} // holds an element while a goroutine uses the fields below
 
@@ -88,14 +85,6 @@ type Journal struct {
 	used     []string // names, by this attempt
 	writer   string   // unique to this attempt: it settles a write whose outcome is unknown
 	written  []byte   // the last record that this attempt has sent
-}
-
-// limits are the bounds of writes and records.
-type limits struct {
-	codec  *compress.Codec
-	part   int // bytes of a message
-	settle time.Duration
-	ttl    time.Duration
 }
 
 // Do returns the recorded result of the step, or runs the step and records its result. An error of run is returned as it is, and nothing
@@ -251,7 +240,7 @@ func (j *Journal) recall(ctx context.Context, name string) (data []byte, found b
 	if err != nil {
 		return nil, false, err
 	}
-	if e.Object != nil && time.Since(time.UnixMilli(e.At)) > j.limits.ttl/2 {
+	if e.Object != nil && time.Since(time.UnixMilli(e.At)) > j.server.cfg.TTL/2 {
 		if err := j.renew(ctx, until, i, data); err != nil {
 			return nil, false, err
 		}

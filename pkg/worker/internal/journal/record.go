@@ -217,7 +217,7 @@ func (j *Journal) pack(ctx context.Context, until time.Time, name string, data [
 	e := entry{Name: name, At: time.Now().UnixMilli()}
 	stored := data
 	if len(data) > compressAbove {
-		packed, saves, err := j.limits.codec.Compress(data)
+		packed, saves, err := j.server.codec.Compress(data)
 		if err != nil {
 			return entry{}, fmt.Errorf("step: %w", err)
 		}
@@ -233,10 +233,11 @@ func (j *Journal) pack(ctx context.Context, until time.Time, name string, data [
 		e.Size, e.data = len(stored), bytes.Clone(stored)
 		return e, nil
 	}
-	e.Object = &object{ID: nuid.Next(), Parts: (len(stored)-1)/j.limits.part + 1, Size: len(stored)}
+	size := j.server.partSize()
+	e.Object = &object{ID: nuid.Next(), Parts: (len(stored)-1)/size + 1, Size: len(stored)}
 	for part := range e.parts() {
-		rest := stored[part*j.limits.part:]
-		put := func() error { return j.store.put(ctx, e.Object.subject(part), rest[:min(len(rest), j.limits.part)]) }
+		rest := stored[part*size:]
+		put := func() error { return j.store.put(ctx, e.Object.subject(part), rest[:min(len(rest), size)]) }
 		// A second store does no harm: no attempt knows the part's subject before the record is written.
 		if err := j.persist(ctx, until, put); err != nil {
 			return entry{}, fmt.Errorf("%w: step %q: %w", ErrNotRecorded, name, err)
@@ -266,7 +267,7 @@ func (j *Journal) result(ctx context.Context, until time.Time, e entry) ([]byte,
 	if e.Codec == "" {
 		return append(make([]byte, 0, len(stored)), stored...), nil
 	}
-	data, err := j.limits.codec.Decompress(stored, e.Length)
+	data, err := j.server.codec.Decompress(stored, e.Length)
 	if err != nil {
 		return nil, &RecordError{Cause: err, Job: j.attempt.Job, Step: e.Name}
 	}

@@ -57,12 +57,12 @@ func (s *Store) stored(a Attempt) *journalOf {
 	return &journalOf{Store: s, subject: "$KV." + s.cfg.Bucket + ".steps." + a.Stream + "." + a.Consumer + "." + key}
 }
 
-func (s *Store) limits() limits {
-	part := maxPart
+// partSize returns the largest number of bytes in one message of a result.
+func (s *Store) partSize() int {
 	if most := int(s.cfg.Conn.MaxPayload()) - partRoom; most > 0 { // 0 before the first connection
-		part = min(part, most)
+		return min(maxPart, most)
 	}
-	return limits{codec: &s.codec, part: part, settle: s.cfg.Settle, ttl: s.cfg.TTL}
+	return maxPart
 }
 
 // Key returns the name of the journal of a message, for headers. The time distinguishes the message from that with the same sequence in a

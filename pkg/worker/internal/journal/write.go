@@ -56,7 +56,7 @@ func (j *Journal) open(ctx context.Context, doubted bool) error {
 	}.head()
 	j.head, j.lines = len(j.written), len(j.written)
 	if j.store == nil {
-		j.store, j.limits = j.server.stored(j.attempt), j.server.limits()
+		j.store = j.server.stored(j.attempt)
 	}
 	if !j.attempt.fresh() || j.attempt.Unsure || doubted {
 		if err := j.takeOver(ctx, j.until(), doubted); err != nil {
@@ -177,7 +177,7 @@ func (j *Journal) fenced(now record) error {
 }
 
 // until returns the time at which an operation that begins now is given up.
-func (j *Journal) until() time.Time { return time.Now().Add(j.limits.settle) }
+func (j *Journal) until() time.Time { return time.Now().Add(j.server.cfg.Settle) }
 
 // pause waits for about d and reports whether there is time for another try.
 func pause(ctx context.Context, d time.Duration, until time.Time) bool {

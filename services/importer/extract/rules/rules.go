@@ -25,7 +25,6 @@ import (
 
 	"github.com/expediter-io/expediter/services/importer/caption"
 	"github.com/expediter-io/expediter/services/importer/extract"
-	"github.com/expediter-io/expediter/services/importer/extract/internal/instruct"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/measure"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/talk"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
@@ -129,7 +128,7 @@ func (r *reader) prepare(in extract.Input) error {
 	r.in = in
 	instructed := false
 	for line := range strings.Lines(extract.PlainText(in.Description)) {
-		if instruct.Speaks(line) {
+		if words.Speaks(line) {
 			instructed = true
 			continue
 		}
@@ -140,7 +139,7 @@ func (r *reader) prepare(in extract.Input) error {
 		if err = r.stop(); err != nil {
 			break
 		}
-		if instruct.Speaks(s.Text) {
+		if words.Speaks(s.Text) {
 			instructed = true
 			continue
 		}
@@ -254,7 +253,7 @@ var (
 // title returns the name of the dish in the title of a video: without the name of the channel, tags, signs and praise.
 func title(text string) string {
 	plain := strings.Join(strings.Fields(extract.PlainText(words.Cut(text, 4*recipe.MaxTitle))), " ")
-	if instruct.Speaks(plain) {
+	if words.Speaks(plain) {
 		return extract.Untitled
 	}
 	out := brackets.ReplaceAllString(hashtags.ReplaceAllString(plain, ""), "")

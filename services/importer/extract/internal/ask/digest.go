@@ -5,7 +5,6 @@ import (
 
 	"github.com/expediter-io/expediter/services/importer/caption"
 	"github.com/expediter-io/expediter/services/importer/extract"
-	"github.com/expediter-io/expediter/services/importer/extract/internal/instruct"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
@@ -59,7 +58,7 @@ func (d *Digest) line(text string, most int) string {
 		text, d.Cut = words.Cut(text, most), true
 	}
 	text = strings.Join(strings.Fields(words.Plain(text)), " ")
-	if instruct.Speaks(text) {
+	if words.Speaks(text) {
 		d.Instructed = true
 		return ""
 	}
@@ -110,8 +109,8 @@ func (d *Digest) transcript(segments []caption.Segment, most int) string {
 	before := ""
 	for i, suspect := range suspects(lines) {
 		text := lines[i].Text
-		alone := suspect && instruct.Speaks(text)
-		if alone || suspect && before != "" && instruct.Speaks(before+" "+text) {
+		alone := suspect && words.Speaks(text)
+		if alone || suspect && before != "" && words.Speaks(before+" "+text) {
 			if !alone {
 				kept = kept[:len(kept)-1]
 			}
@@ -136,7 +135,7 @@ func suspects(lines []caption.Segment) []bool {
 			all.WriteString(lines[end].Text + " ")
 			end++
 		}
-		if all.Len() >= stretch || instruct.Speaks(all.String()) {
+		if all.Len() >= stretch || words.Speaks(all.String()) {
 			for i := from; i < min(end+1, len(lines)); i++ {
 				out[i] = true
 			}

@@ -1,6 +1,4 @@
-// Package evidence reports whether a source has a claim: an item, an amount of an item, a number, a time, a
-// temperature.
-package evidence
+package extract
 
 import (
 	"math"
@@ -9,7 +7,6 @@ import (
 
 	"github.com/kljensen/snowball/english"
 
-	"github.com/expediter-io/expediter/services/importer/extract/internal/instruct"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/measure"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
 )
@@ -24,8 +21,9 @@ const (
 // gap is the distance between two texts, so that no amount is near an item of another text.
 const gap = nearBefore + nearAfter
 
-// Source is the words of a source, spoken and written. The zero value is not ready; use New.
-type Source struct {
+// evidence is the words of a source, spoken and written. It reports whether the source bears out a claim: an item, an amount
+// of an item, a number, a time, a temperature.
+type evidence struct {
 	next       int // the position of the next word
 	places     map[string][]int
 	numbers    map[int][]float64 // by place
@@ -34,25 +32,22 @@ type Source struct {
 	seconds    map[int]bool
 	degrees    map[float64]bool
 	levels     map[string]bool
-	instructed bool
+	instructed bool // a text was left out because it addresses a model
 }
 
-// New returns a source without words.
-func New() *Source {
-	return &Source{
+// newEvidence returns a source without words.
+func newEvidence() *evidence {
+	return &evidence{
 		places: map[string][]int{}, numbers: map[int][]float64{}, said: map[float64]bool{}, units: map[int]string{},
 		seconds: map[int]bool{}, degrees: map[float64]bool{}, levels: map[string]bool{},
 	}
 }
 
-// Instructed reports whether a text was left out because it addresses a model.
-func (s *Source) Instructed() bool { return s.instructed }
-
-// Add adds a sentence or a line, unless it addresses a model. alone reports whether its amounts are unrelated to the texts
+// add adds a sentence or a line, unless it addresses a model. alone reports whether its amounts are unrelated to the texts
 // before and after it, as in a list.
-func (s *Source) Add(text string, alone bool) {
+func (s *evidence) add(text string, alone bool) {
 	text = words.Plain(text)
-	if instruct.Speaks(text) {
+	if words.Speaks(text) {
 		s.instructed = true
 		return
 	}
@@ -83,7 +78,7 @@ func (s *Source) Add(text string, alone bool) {
 }
 
 // number stores the numbers that begin at a word. An article is the number one only before a unit.
-func (s *Source) number(ws []words.Word, i, at int) {
+func (s *evidence) number(ws []words.Word, i, at int) {
 	n, used := measure.ReadNumber(ws, i)
 	if used == 0 || n.Vague {
 		return
@@ -103,8 +98,8 @@ func (s *Source) number(ws []words.Word, i, at int) {
 // round makes 1/3 and 0.333 the same.
 func round(x float64) float64 { return math.Round(x*100) / 100 }
 
-// Ingredient returns which of "item", "qty" and "unit" the source does not bear out.
-func (s *Source) Ingredient(item, qty, unit string) []string {
+// ingredient returns which of "item", "qty" and "unit" the source does not bear out.
+func (s *evidence) ingredient(item, qty, unit string) []string {
 	var out []string
 	places := s.head(item)
 	if len(places) == 0 {
@@ -121,7 +116,7 @@ func (s *Source) Ingredient(item, qty, unit string) []string {
 
 // head returns the positions of the noun of an item: the last word of "extra virgin olive oil", and the word before the
 // comma of "flour, sifted". Where the order is reversed, as in "aceite de oliva", the first word counts as well.
-func (s *Source) head(item string) []int {
+func (s *evidence) head(item string) []int {
 	ws := measure.Split(words.Plain(item))
 	from, end := 0, len(ws)
 	for i, w := range ws {
@@ -145,7 +140,7 @@ func (s *Source) head(item string) []int {
 }
 
 // first returns the positions of the word before "de" and the like.
-func (s *Source) first(ws []words.Word) []int {
+func (s *evidence) first(ws []words.Word) []int {
 	for i := 1; i < len(ws); i++ {
 		switch ws[i].Lower {
 		case "de", "di", "d'", "do":
@@ -164,7 +159,7 @@ cooked raw whole finely roughly thinly beaten sifted packed drained rinsed piece
 
 // hasAmount reports whether every number of a quantity is near one of the positions, or anywhere when there are no
 // positions.
-func (s *Source) hasAmount(qty string, places []int) bool {
+func (s *evidence) hasAmount(qty string, places []int) bool {
 	ws := measure.Split(words.Plain(qty))
 	found := false
 	for i := 0; i < len(ws); {
@@ -181,21 +176,21 @@ func (s *Source) hasAmount(qty string, places []int) bool {
 			}
 		}
 	}
-	return found || s.HasMost(qty)
+	return found || s.hasMost(qty)
 }
 
-func (s *Source) numberNear(x float64, places []int) bool {
+func (s *evidence) numberNear(x float64, places []int) bool {
 	if len(places) == 0 {
 		return s.said[x]
 	}
 	return around(places, func(at int) bool { return slices.Contains(s.numbers[at], x) })
 }
 
-func (s *Source) hasUnit(unit string, places []int) bool {
+func (s *evidence) hasUnit(unit string, places []int) bool {
 	ws := measure.Split(words.Plain(unit))
 	u, used := measure.ReadUnit(ws, 0)
 	if used == 0 {
-		return s.HasMost(unit)
+		return s.hasMost(unit)
 	}
 	if len(places) == 0 {
 		for _, name := range s.units {
@@ -220,8 +215,8 @@ func around(places []int, found func(at int) bool) bool {
 	return false
 }
 
-// HasMost reports whether at least half of the words that carry meaning occur in the source.
-func (s *Source) HasMost(text string) bool {
+// hasMost reports whether at least half of the words that carry meaning occur in the source.
+func (s *evidence) hasMost(text string) bool {
 	total, found := 0, 0
 	for _, w := range measure.Split(words.Plain(text)) {
 		if w.Kind != words.Letters || english.IsStopWord(w.Lower) || strings.HasPrefix(w.Lower, "'") {
@@ -235,8 +230,8 @@ func (s *Source) HasMost(text string) bool {
 	return 2*found >= total
 }
 
-// HasNumbers reports whether all numbers in a text occur in the source.
-func (s *Source) HasNumbers(text string) bool {
+// hasNumbers reports whether all numbers in a text occur in the source.
+func (s *evidence) hasNumbers(text string) bool {
 	ws := measure.Split(words.Plain(text))
 	for i := 0; i < len(ws); {
 		n, used := measure.ReadNumber(ws, i)
@@ -251,12 +246,12 @@ func (s *Source) HasNumbers(text string) bool {
 	return true
 }
 
-// HasDuration reports whether the source names the bounds low and high of a duration, in seconds. A bound of 0 needs no naming.
-func (s *Source) HasDuration(low, high int) bool {
+// hasDuration reports whether the source names the bounds low and high of a duration, in seconds. A bound of 0 needs no naming.
+func (s *evidence) hasDuration(low, high int) bool {
 	return (low == 0 || s.seconds[low]) && (high == 0 || s.seconds[high])
 }
 
-// HasTemperature reports whether the source names both degrees and the level; 0 and "" are none.
-func (s *Source) HasTemperature(low, high float64, level string) bool {
-	return (low == 0 || s.degrees[low]) && (high == 0 || s.degrees[high]) && (level == "" || s.levels[level] || s.HasMost(level))
+// hasTemperature reports whether the source names both degrees and the level; 0 and "" are none.
+func (s *evidence) hasTemperature(low, high float64, level string) bool {
+	return (low == 0 || s.degrees[low]) && (high == 0 || s.degrees[high]) && (level == "" || s.levels[level] || s.hasMost(level))
 }

@@ -1,5 +1,4 @@
-// Package instruct finds text that speaks to a language model instead of to a cook.
-package instruct
+package words
 
 import (
 	"regexp"
