@@ -341,10 +341,10 @@ func bounds(text string) (low, high int) {
 		return 0, 0
 	}
 	unit := map[byte]float64{'s': 1, 'm': 60, 'h': 3600}[m[3][0]]
-	a, _ := strconv.ParseFloat(m[1], 64) //nolint:errcheck // the pattern matched digits
+	a, _ := strconv.ParseFloat(m[1], 64) // the pattern matched digits
 	b := a
 	if m[2] != "" {
-		b, _ = strconv.ParseFloat(m[2], 64) //nolint:errcheck // the pattern matched digits
+		b, _ = strconv.ParseFloat(m[2], 64) // the pattern matched digits
 	}
 	return int(a * unit), int(b * unit)
 }

@@ -70,7 +70,7 @@ func (b *broker) queue(ctx context.Context, from, n int) error {
 func (b *broker) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	_ = b.insert.DeleteStream(ctx, b.stream) //nolint:errcheck // the server ends soon
+	_ = b.insert.DeleteStream(ctx, b.stream) // the server ends soon
 	b.insert.Conn().Close()
 	b.work.Conn().Close()
 }

@@ -61,9 +61,9 @@ func openAsynq(_ context.Context, s settings) (*client, error) {
 			return info.ProcessedTotal - info.FailedTotal, nil
 		},
 		close: func() {
-			_ = inspector.DeleteQueue(s.Queue, true) //nolint:errcheck // the server ends soon
-			_ = inserter.Close()                     //nolint:errcheck // nothing is written any more
-			_ = inspector.Close()                    //nolint:errcheck // nothing is written any more
+			_ = inspector.DeleteQueue(s.Queue, true) // the server ends soon
+			_ = inserter.Close()                     // nothing is written any more
+			_ = inspector.Close()                    // nothing is written any more
 		},
 	}, nil
 }
@@ -194,6 +194,6 @@ func (r *riverClient) recorded(context.Context) (int, error) { return int(r.done
 func (r *riverClient) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	_, _ = r.pool.Exec(ctx, "TRUNCATE river_job") //nolint:errcheck // the server ends soon
+	_, _ = r.pool.Exec(ctx, "TRUNCATE river_job") // the server ends soon
 	r.pool.Close()
 }

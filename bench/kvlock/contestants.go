@@ -160,8 +160,8 @@ func openEtcd(ctx context.Context, s settings) (*client, error) {
 			return found, nil
 		},
 		close: func() {
-			_ = session.Close() //nolint:errcheck // the lease ends by itself, then
-			_ = conn.Close()    //nolint:errcheck // nothing is written any more
+			_ = session.Close() // the lease ends by itself, then
+			_ = conn.Close()    // nothing is written any more
 		},
 	}, nil
 }
@@ -254,6 +254,6 @@ func openRedsync(ctx context.Context, s settings) (*client, error) {
 				return err
 			}, err
 		},
-		close: func() { _ = conn.Close() }, //nolint:errcheck // nothing is written any more
+		close: func() { _ = conn.Close() }, // nothing is written any more
 	}, nil
 }

@@ -161,7 +161,7 @@ func (t *trips) dial(ctx context.Context, network, address string) (net.Conn, er
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, network, address)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // the client's dialer, as it knows it
+		return nil, err
 	}
 	return &tripConn{Conn: conn, trips: t}, nil
 }
@@ -177,7 +177,7 @@ func (c *tripConn) Write(p []byte) (int, error) {
 	if !c.sent.Swap(true) {
 		c.trips.n.Add(1)
 	}
-	return c.Conn.Write(p) //nolint:wrapcheck // it is the connection
+	return c.Conn.Write(p)
 }
 
 func (c *tripConn) Read(p []byte) (int, error) {
@@ -185,5 +185,5 @@ func (c *tripConn) Read(p []byte) (int, error) {
 	if n > 0 {
 		c.sent.Store(false)
 	}
-	return n, err //nolint:wrapcheck // it is the connection
+	return n, err
 }

@@ -30,7 +30,7 @@ func openRaw(_ context.Context, s settings) (*client, error) {
 		if err == nil {
 			last[key] = ack.Sequence
 		}
-		return err //nolint:wrapcheck // nats.go's, as it is
+		return err
 	}
 	return &client{
 		trips: t,
@@ -44,7 +44,7 @@ func openRaw(_ context.Context, s settings) (*client, error) {
 		read: func(ctx context.Context, key string) ([]byte, error) {
 			msg, err := nc.RequestWithContext(ctx, "$JS.API.DIRECT.GET."+stream+"."+subject(key), nil)
 			if err != nil {
-				return nil, err //nolint:wrapcheck // nats.go's, as it is
+				return nil, err
 			}
 			return msg.Data, nil
 		},

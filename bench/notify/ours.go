@@ -245,7 +245,7 @@ func (o *ours) close() {
 	defer cancel()
 	if o.process != nil {
 		o.process.End()
-		_ = o.empty(ctx) //nolint:errcheck // the server ends soon
+		_ = o.empty(ctx) // the server ends soon
 	}
 	o.nc.Close()
 }

@@ -95,8 +95,8 @@ func openPostgres(insert inserter) func(context.Context, *bench) (*client, error
 			close: func() {
 				ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 				defer cancel()
-				_ = empty(ctx)      //nolint:errcheck // the server ends soon
-				_ = conn.Close(ctx) //nolint:errcheck // the server ends soon
+				_ = empty(ctx)      // the server ends soon
+				_ = conn.Close(ctx) // the server ends soon
 			},
 		}, nil
 	}
@@ -147,7 +147,7 @@ func openRaw(ctx context.Context, b *bench) (*client, error) {
 		close: func() {
 			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 			defer cancel()
-			_ = js.DeleteStream(ctx, "RAW") //nolint:errcheck // the server ends soon
+			_ = js.DeleteStream(ctx, "RAW") // the server ends soon
 			nc.Close()
 		},
 	}, nil

@@ -115,7 +115,7 @@ func (f *fcm) send(ctx context.Context, m message) (string, error) {
 		} `json:"error"`
 		Name string `json:"name"`
 	}
-	_ = json.Unmarshal(got.body, &answer) //nolint:errcheck // a page of an outage is not JSON
+	_ = json.Unmarshal(got.body, &answer) // a page of an outage is not JSON
 	if refused == nil {
 		return answer.Name, nil
 	}
@@ -209,7 +209,7 @@ func (a *apns) send(ctx context.Context, m message) (string, error) {
 	var answer struct {
 		Reason string `json:"reason"`
 	}
-	_ = json.Unmarshal(got.body, &answer) //nolint:errcheck // as above
+	_ = json.Unmarshal(got.body, &answer) // as above
 	refused.reason = answer.Reason
 	switch {
 	case refused.status == http.StatusGone, answer.Reason == "BadDeviceToken":

@@ -47,21 +47,21 @@ func buffer(in Inputs) (geom.Geometry, error) {
 	if len(in.Geometries) != 1 || in.Distance <= 0 {
 		return geom.Geometry{}, fmt.Errorf("%w: a buffer is of one geometry, by a positive distance", errInputs)
 	}
-	return geom.Buffer(in.Geometries[0], in.Distance) //nolint:wrapcheck // wrapped by compute
+	return geom.Buffer(in.Geometries[0], in.Distance)
 }
 
 func intersection(in Inputs) (geom.Geometry, error) {
 	if len(in.Geometries) != 2 {
 		return geom.Geometry{}, fmt.Errorf("%w: an intersection is of two geometries", errInputs)
 	}
-	return geom.Intersection(in.Geometries[0], in.Geometries[1]) //nolint:wrapcheck // wrapped by compute
+	return geom.Intersection(in.Geometries[0], in.Geometries[1])
 }
 
 func union(in Inputs) (geom.Geometry, error) {
 	if len(in.Geometries) == 0 {
 		return geom.Geometry{}, fmt.Errorf("%w: a union is of at least one geometry", errInputs)
 	}
-	return geom.UnionMany(in.Geometries) //nolint:wrapcheck // wrapped by compute
+	return geom.UnionMany(in.Geometries)
 }
 
 // compute runs the process in the plane, in the UTM zone of the first geometry, because degrees are not lengths. An input that cannot be

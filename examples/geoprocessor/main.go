@@ -53,7 +53,7 @@ func parse(args []string, out io.Writer) (settings, error) {
 		flags.PrintDefaults()
 	}
 	if err := flags.Parse(args); err != nil {
-		return s, err //nolint:wrapcheck // has been printed
+		return s, err
 	}
 	if s.command = flags.Arg(0); s.command == "" {
 		s.command = "demo"

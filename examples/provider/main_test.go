@@ -44,7 +44,7 @@ func TestTheServerRefuses(t *testing.T) {
 		key, body string
 		want      int
 	}{{"other", `{"name":"A"}`, 401}, {"s3cr3t", `{`, 400}, {"s3cr3t", `{"name":"A","new":1}`, 200}} {
-		w, r := httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(tt.body))
+		w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", strings.NewReader(tt.body))
 		r.Header.Set("Authorization", "Bearer "+tt.key)
 		find([]venue{}, "s3cr3t")(w, r)
 		check.Same(t, tt.key+tt.body, w.Code, tt.want)

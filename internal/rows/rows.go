@@ -109,7 +109,7 @@ func Read(ctx context.Context, name string, r io.Reader, o Options) iter.Seq2[Re
 type file struct {
 	Options
 
-	ctx   context.Context //nolint:containedctx // the life of one iteration
+	ctx   context.Context
 	in    *source
 	name  string
 	yield func(Record, error) bool
@@ -209,7 +209,7 @@ func (f *file) value(dec *json.Decoder, index int) error {
 
 // failure names the line of an error that ends the reading: that of the value after the last one.
 func (f *file) failure(dec *json.Decoder, err error) error {
-	rest, _ := io.ReadAll(dec.Buffered()) //nolint:errcheck // a bytes.Reader
+	rest, _ := io.ReadAll(dec.Buffered()) // a bytes.Reader
 	skipped := len(rest) - len(bytes.TrimLeft(rest, " \t\r\n,"))
 	line := f.in.lineOf(dec.InputOffset() + int64(skipped))
 	var syntax *json.SyntaxError
@@ -349,9 +349,9 @@ func (s *source) allow(offset int64, size int) { s.limit = offset + int64(size) 
 // peek returns the beginning of the file: a byte order mark at least, and what arrived with it.
 func (s *source) peek() ([]byte, error) {
 	if _, err := s.reader.Peek(3); err != nil && !errors.Is(err, io.EOF) {
-		return nil, err //nolint:wrapcheck // the caller does
+		return nil, err
 	}
-	return s.reader.Peek(s.reader.Buffered()) //nolint:wrapcheck // no more than is there
+	return s.reader.Peek(s.reader.Buffered())
 }
 
 // Read implements io.Reader.
@@ -367,7 +367,7 @@ func (s *source) Read(p []byte) (int, error) {
 		}
 	}
 	s.read += int64(n)
-	return n, err //nolint:wrapcheck // an io.Reader passes errors on as they are
+	return n, err
 }
 
 // lineOf returns the line of an offset. Offsets must not decrease from call to call.
@@ -401,7 +401,7 @@ func Interruptible(ctx context.Context, r io.Reader) io.Reader {
 }
 
 type interruptible struct {
-	ctx    context.Context //nolint:containedctx // io.Reader has no place for it
+	ctx    context.Context
 	reader io.Reader
 }
 

@@ -102,7 +102,7 @@ func (r *EnrichResponse) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	read := plain{Pending: -1}
 	err := jsonv2.UnmarshalDecode(dec, &read)
 	*r = EnrichResponse(read)
-	return err //nolint:wrapcheck // names the member
+	return err
 }
 
 // AppendJSON appends the answer to dst and keeps the unknown members of its restaurants byte for byte.

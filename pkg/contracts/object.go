@@ -26,7 +26,7 @@ func (o object) get(name string) []byte {
 	}
 	var value [1][]byte
 	if o.raw != nil && !(o.bare && (name == "providers" || name == ProviderWolt)) {
-		_ = strictjson.Pick(value[:], o.raw, name) //nolint:errcheck // it was checked
+		_ = strictjson.Pick(value[:], o.raw, name) // it was checked
 	}
 	return value[0]
 }

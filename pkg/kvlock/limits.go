@@ -43,7 +43,7 @@ type limits struct {
 	records  *kvrecord.Client
 	sequence atomic.Uint64 // of the calls
 
-	closing context.Context //nolint:containedctx // ends with Close
+	closing context.Context
 	end     context.CancelCauseFunc
 	calls   sync.RWMutex // read-locked by each call while it uses the set
 
@@ -274,7 +274,7 @@ func NewSemaphore(ctx context.Context, js jetstream.JetStream, cfg SemaphoreConf
 
 // Permit is the right to be one of the holders of a key, until [Permit.Release] or until it is lost.
 type Permit struct {
-	ctx    context.Context //nolint:containedctx // the context has the lifetime of the permit, not of a call
+	ctx    context.Context
 	cancel context.CancelCauseFunc
 	of     *limits
 	permit *limit.Permit

@@ -275,7 +275,7 @@ func testHistory(t *testing.T, b *bed, random *rand.Rand) {
 						wantErr(t, context.Cause(lease.Context()), kvlock.ErrLost)
 					case <-time.After(hold):
 					}
-					_ = lease.Release(t.Context()) //nolint:errcheck // lost, perhaps
+					_ = lease.Release(t.Context()) // lost, perhaps
 				}
 			})
 		}

@@ -57,7 +57,7 @@ type Client struct {
 	api    jsapi.Client // over single
 	single *inbox.Inbox
 	many   *directget.Getter
-	ended  context.Context //nolint:containedctx // the context has the lifetime of the Client, not of a call
+	ended  context.Context
 	end    context.CancelCauseFunc
 	once   sync.Once
 
@@ -92,7 +92,7 @@ func (c *Client) Close() {
 		c.closed = true
 		c.mu.Unlock()
 		c.end(ErrClosed)
-		_ = errors.Join(c.single.Close(), c.many.Close()) //nolint:errcheck // the connection is closed then
+		_ = errors.Join(c.single.Close(), c.many.Close()) // the connection is closed then
 		c.work.Wait()
 	})
 }

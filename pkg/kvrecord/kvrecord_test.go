@@ -226,7 +226,7 @@ func TestErrorsSayWhatWasWrong(t *testing.T) {
 		check.OK(t, check.Err(s.Put(t.Context(), kvrecord.Write{Subject: "r.b"})))
 		for name, c := range map[string]struct {
 			s    *kvrecord.Stream
-			ctx  context.Context //nolint:containedctx // of one call
+			ctx  context.Context
 			size int
 			want []error
 		}{

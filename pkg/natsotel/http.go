@@ -167,7 +167,7 @@ func (a *answerWriter) Write(data []byte) (int, error) {
 	if a.status == 0 {
 		a.status = http.StatusOK
 	}
-	return a.ResponseWriter.Write(data) //nolint:wrapcheck // the writer's
+	return a.ResponseWriter.Write(data)
 }
 
 // Unwrap returns the writer below, for [http.ResponseController].

@@ -250,7 +250,7 @@ func (t *Telemetry) ObserveHeld(held func(tell func(side string, n int))) (stop 
 		return nil
 	}, t.operations.held)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // names the instrument
+		return nil, err
 	}
 	return registered.Unregister, nil
 }

@@ -111,7 +111,7 @@ func view[T any](ctx context.Context, c *Cluster, ask func(informer, context.Con
 	for i, n := range c.Nodes {
 		wg.Go(func() {
 			if run, err := n.informer(); err == nil {
-				answers[i], _ = ask(run, ctx) //nolint:errcheck // nil then
+				answers[i], _ = ask(run, ctx) // nil then
 			}
 		})
 	}

@@ -71,7 +71,7 @@ func (p *processNode) handshake(ctx context.Context, spec nodeSpec) error {
 		return fmt.Errorf("hand over the configuration: %w", err)
 	}
 	// The end of ctx ends the read.
-	stop := context.AfterFunc(ctx, func() { _ = p.Out.Close() }) //nolint:errcheck // the read says so
+	stop := context.AfterFunc(ctx, func() { _ = p.Out.Close() }) // the read says so
 	defer stop()
 	answer, err := io.ReadAll(io.LimitReader(p.Out, int64(len(readyLine))))
 	if string(answer) == readyLine {

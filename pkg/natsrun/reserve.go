@@ -89,7 +89,7 @@ func removeAbandoned(parent string) {
 		if held, err := lock.TryLock(); err != nil || !held {
 			continue // in use, or another user's
 		}
-		_ = (&storeDir{lock: lock, path: path, temp: true}).close() //nolint:errcheck // the next one tries again
+		_ = (&storeDir{lock: lock, path: path, temp: true}).close() // the next one tries again
 	}
 }
 

@@ -262,5 +262,5 @@ func (sd *storeDir) hasRoom() (err error) {
 	if _, err := f.Write(make([]byte, roomBytes)); err != nil {
 		return fmt.Errorf("look for room: %w", err)
 	}
-	return f.Sync() //nolint:wrapcheck // names the file
+	return f.Sync()
 }

@@ -165,10 +165,10 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	}
 	if err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", int64(schemaLock)); err != nil {
-			return err //nolint:wrapcheck // wrapped below
+			return err
 		}
 		_, err := tx.Exec(ctx, Schema)
-		return err //nolint:wrapcheck // wrapped below
+		return err
 	}); err != nil {
 		return fmt.Errorf("outbox: apply the schema: %w", err)
 	}

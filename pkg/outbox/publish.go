@@ -135,7 +135,7 @@ func (r *Relay) send(s *session, one *row) (future jetstream.PubAckFuture, sent 
 		sent = r.cfg.Hooks.Sending(msg.Header)
 	}
 	future, err = s.js.PublishMsgAsync(msg)
-	return future, sent, err //nolint:wrapcheck // classified
+	return future, sent, err
 }
 
 // settle puts a row into the result or list of its answer, and reports whether the next row of its key may be published.

@@ -56,7 +56,7 @@ func (r *Relay) measure() error {
 	if err != nil {
 		return fmt.Errorf("outbox: telemetry: %w", err)
 	}
-	r.forget = func() { _ = registration.Unregister() } //nolint:errcheck // it is registered
+	r.forget = func() { _ = registration.Unregister() } // it is registered
 	return nil
 }
 

@@ -190,14 +190,14 @@ const (
 func readValue(path string) (string, error) {
 	f, err := os.Open(path) //nolint:gosec // the operator names it
 	if err != nil {
-		return "", err //nolint:wrapcheck // names the file
+		return "", err
 	}
 	defer f.Close() //nolint:errcheck // it is only read
 	data, err := io.ReadAll(io.LimitReader(f, maxValue+1))
 	value := strings.TrimRight(strings.ReplaceAll(string(data), "\r\n", "\n"), "\n")
 	switch {
 	case err != nil:
-		return "", err //nolint:wrapcheck // as above
+		return "", err
 	case value == "":
 		return "", fmt.Errorf("%s is empty", path)
 	case len(data) > maxValue:

@@ -193,11 +193,11 @@ func (c *connections) Accept() (net.Conn, error) {
 	for {
 		conn, err := c.Listener.Accept()
 		if err != nil {
-			return nil, err //nolint:wrapcheck // net/http looks at it
+			return nil, err
 		}
 		added, instead := c.add(conn)
 		if instead != nil {
-			_ = instead.Close() //nolint:errcheck // its client has kept it open without a request
+			_ = instead.Close() // its client has kept it open without a request
 		}
 		if added != nil {
 			return added, nil
@@ -242,7 +242,7 @@ func (c *connection) Close() error {
 	c.of.mu.Lock()
 	c.leave()
 	c.of.mu.Unlock()
-	return c.Conn.Close() //nolint:wrapcheck // net/http looks at it
+	return c.Conn.Close()
 }
 
 // closeWaiting closes the connections without a request.
@@ -256,7 +256,7 @@ func (c *connections) closeWaiting() {
 	}
 	c.mu.Unlock()
 	for _, conn := range waiting {
-		_ = conn.Close() //nolint:errcheck // nothing was asked on it
+		_ = conn.Close() // nothing was asked on it
 	}
 }
 

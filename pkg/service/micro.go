@@ -75,7 +75,7 @@ type MicroConfig struct {
 
 // Micro is a running NATS micro service (ADR-32). Services of one name share the requests.
 type Micro struct {
-	ctx    context.Context //nolint:containedctx // the context has the lifetime of the service, not of a call
+	ctx    context.Context
 	cancel context.CancelFunc
 	cfg    MicroConfig
 	limit  chan struct{}
@@ -194,9 +194,9 @@ func (m *Micro) refuse(r micro.Request, err error) (status int, unsent error) {
 		more.Errors = p.Errors
 	}
 	if more.Errors != nil || more.Code != "" {
-		body, _ = json.Marshal(more) //nolint:errcheck,errchkjson // strings only
+		body, _ = json.Marshal(more) //nolint:errchkjson // strings only
 	}
-	return p.Status, r.Error(strconv.Itoa(p.Status), p.Detail, body) //nolint:wrapcheck // logged by the caller
+	return p.Status, r.Error(strconv.Itoa(p.Status), p.Detail, body)
 }
 
 func (m *Micro) warn(text string, attrs ...any) {
@@ -205,7 +205,7 @@ func (m *Micro) warn(text string, attrs ...any) {
 
 // Group is a group of goroutines of a service. The service stops when one of them ends by itself. Make it with [NewGroup].
 type Group struct {
-	ctx     context.Context //nolint:containedctx // the context has the lifetime of the goroutines, not of a call
+	ctx     context.Context
 	cancel  context.CancelFunc
 	ended   chan struct{}
 	once    sync.Once

@@ -112,7 +112,7 @@ func (cfg NATSConfig) Options() ([]nats.Option, error) {
 func nkeyOption(path string) (nats.Option, error) {
 	data, err := os.ReadFile(path) //nolint:gosec // the operator names it
 	if err != nil {
-		return nil, err //nolint:wrapcheck // names the file
+		return nil, err
 	}
 	pair, err := nkeys.ParseDecoratedNKey(data)
 	if err != nil {

@@ -74,7 +74,7 @@ func (i *issuer) guard(t *testing.T, transport http.RoundTripper) *access.Guard 
 	check.OK(t, err)
 	group := service.NewGroup(t.Context())
 	group.Go(oidc.Run)
-	t.Cleanup(func() { _ = group.Stop() }) //nolint:errcheck // it ends without one
+	t.Cleanup(func() { _ = group.Stop() }) // it ends without one
 	return access.NewGuard(nil, oidc)
 }
 
@@ -120,7 +120,7 @@ func TestTokensOverHTTP(t *testing.T) {
 		text, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
 		var p service.Problem
-		_ = json.Unmarshal(text, &p) //nolint:errcheck // not all are problems
+		_ = json.Unmarshal(text, &p) // not all are problems
 		check.That(t, err == nil && resp.StatusCode == c.status && p.Code == c.code && strings.Contains(string(text), c.text) &&
 			resp.Header.Get("WWW-Authenticate") == c.header && (resp.Header.Get("Retry-After") != "") == (c.status == 503) &&
 			(c.token == "" || !strings.Contains(string(text), strings.Split(c.token, ".")[2])),

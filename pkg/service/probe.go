@@ -338,13 +338,13 @@ func AskReady(ctx context.Context, url string) error {
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody) //nolint:gosec // the operator names it
 	if err != nil {
-		return err //nolint:wrapcheck // names the URL
+		return err
 	}
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // see above
 	defer transport.CloseIdleConnections()
 	resp, err := (&http.Client{Transport: transport}).Do(r) //nolint:gosec // as above
 	if err != nil {
-		return err //nolint:wrapcheck // names the URL
+		return err
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, 4<<10))

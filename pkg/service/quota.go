@@ -137,7 +137,7 @@ func caller(r *http.Request) string {
 	}
 	addr := from.Addr().Unmap()
 	if addr.Is6() {
-		network, _ := addr.WithZone("").Prefix(64) //nolint:errcheck // 64 bits are not too many
+		network, _ := addr.WithZone("").Prefix(64) // 64 bits are not too many
 		return network.String()
 	}
 	return addr.String()

@@ -173,7 +173,7 @@ func (a *Router) within(w http.ResponseWriter, r *http.Request, stream bool, ans
 		}
 		// The end of the answer is written too, and the deadline of the last event may be over.
 		defer func() {
-			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(farewellTimeout)) //nolint:errcheck // the client may have gone
+			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(farewellTimeout)) // the client may have gone
 		}()
 		return answer(w, r)
 	}

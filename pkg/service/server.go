@@ -68,7 +68,7 @@ type Server struct {
 // Listen listens on an address, such as ":8080" or "127.0.0.1:0". For [None] it returns nil and no error.
 func Listen(ctx context.Context, name, address string) (*Server, error) {
 	if address == None {
-		return nil, nil //nolint:nilnil // documented
+		return nil, nil
 	}
 	var lc net.ListenConfig
 	listener, err := lc.Listen(ctx, "tcp", address)
@@ -154,7 +154,7 @@ func (s *Server) Stop() error {
 		return nil
 	}
 	if s.server == nil {
-		return s.listener.Close() //nolint:wrapcheck // fails only if it is closed already
+		return s.listener.Close()
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout) //nolint:forbidigo // the caller's may be over
 	defer cancel()
@@ -195,7 +195,7 @@ func (a *arriving) Read(p []byte) (int, error) {
 	if n > 0 {
 		a.arrived()
 	}
-	return n, err //nolint:wrapcheck // may be io.EOF
+	return n, err
 }
 
 // describe adds the documents: the description of the API, and the schemas of messages. Everybody may read them.

@@ -27,7 +27,7 @@ var ErrIdle = errors.New("nothing happened")
 // reading. An error means that the client has disconnected; it comes back with the id of the last event that it saw.
 type Stream struct {
 	control *http.ResponseController
-	ctx     context.Context //nolint:containedctx // the context of the request, which has the caller
+	ctx     context.Context
 	w       http.ResponseWriter
 }
 
@@ -114,7 +114,7 @@ const farewellTimeout = time.Second
 // disconnected; it comes back with the id of the last event that it saw.
 type Socket struct {
 	conn    *websocket.Conn
-	writing context.Context //nolint:containedctx // the context has the lifetime of the connection, not of a call
+	writing context.Context
 }
 
 // ServeSocket answers a request with a WebSocket. send writes to it until send returns or its context ends. The context ends when the
@@ -140,7 +140,7 @@ func (a *Router) ServeSocket(w http.ResponseWriter, r *http.Request, send func(c
 	defer func() {
 		cancel()
 		cut()
-		_ = conn.CloseNow() //nolint:errcheck // closed already
+		_ = conn.CloseNow() // closed already
 		<-read
 	}()
 	defer context.AfterFunc(r.Context(), func() { time.AfterFunc(farewellTimeout, cut) })()
@@ -150,17 +150,17 @@ func (a *Router) ServeSocket(w http.ResponseWriter, r *http.Request, send func(c
 		code, reason = websocket.StatusGoingAway, "come back"
 	}
 	defer time.AfterFunc(farewellTimeout, cut).Stop()
-	_ = conn.Close(code, reason) //nolint:errcheck // the client may have gone
+	_ = conn.Close(code, reason) // the client may have gone
 }
 
 // listen answers pings until the client closes the connection, or sends a message, which ends the connection. Conn.CloseRead would do the
 // same, but its goroutine waits 15 seconds for itself after a message.
 func listen(ctx context.Context, conn *websocket.Conn) {
 	if _, _, err := conn.Reader(ctx); err == nil {
-		_ = conn.Close(websocket.StatusPolicyViolation, "unexpected data message") //nolint:errcheck // the client may have gone
+		_ = conn.Close(websocket.StatusPolicyViolation, "unexpected data message") // the client may have gone
 		return
 	}
-	_ = conn.CloseNow() //nolint:errcheck // closed already
+	_ = conn.CloseNow() // closed already
 }
 
 // Frame sends a body as one JSON object.

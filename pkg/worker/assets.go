@@ -319,7 +319,7 @@ func (c *Client) checkTaken(ctx context.Context, to string) error {
 	}
 	for {
 		within, cancel := context.WithTimeout(ctx, takersWithin)
-		now, _ := listing.ListTakers(within, c.api, c.cfg.Stream) //nolint:errcheck // nothing is known then
+		now, _ := listing.ListTakers(within, c.api, c.cfg.Stream) // nothing is known then
 		cancel()
 		c.takers.Store(now)
 		if now.Of(to) != nil || len(now.Filters) == 0 {

@@ -104,7 +104,7 @@ func (c *Client) cancelJob(ctx context.Context, k key.Key, last jsapi.Message, s
 	once, stop := context.WithTimeout(ctx, c.cfg.RequestTimeout)
 	defer stop()
 	if _, err := c.js.PublishMsg(once, record); err != nil {
-		return err //nolint:wrapcheck // the caller wraps it
+		return err
 	}
 	return c.removeJob(ctx, k, jsapi.Message{Header: record.Header})
 }
@@ -180,7 +180,7 @@ func cancelSubject(bucket, stream string, sequence uint64) string {
 func (c *Client) cancelOther(ctx context.Context, j StoredJob) error {
 	data, err := json.Marshal(cancellation{ID: j.ID, Stored: j.Since, Subject: j.Subject})
 	if err != nil {
-		return err //nolint:wrapcheck // the caller wraps it
+		return err
 	}
 	msg := nats.NewMsg(c.api.Target(cancelSubject(c.cfg.Bucket, c.cfg.Stream, j.Sequence)))
 	msg.Data = data
@@ -188,7 +188,7 @@ func (c *Client) cancelOther(ctx context.Context, j StoredJob) error {
 	once, stop := context.WithTimeout(ctx, c.cfg.RequestTimeout)
 	defer stop()
 	if _, err := c.js.PublishMsg(once, msg); err != nil {
-		return err //nolint:wrapcheck // the caller wraps it
+		return err
 	}
 	return c.remove(ctx, j.Sequence)
 }
@@ -313,7 +313,7 @@ func (c *Client) replaced(ctx context.Context, p *plan, r Receipt) error {
 	switch {
 	case p.old.State == StateQueued && !p.due.IsZero():
 		// No worker starts the old job any more. The removal saves its delivery.
-		_ = c.remove(ctx, p.old.Sequence) //nolint:errcheck // see above
+		_ = c.remove(ctx, p.old.Sequence) // see above
 	case p.old.State == StateScheduled && time.Until(p.old.Due) < nearDue/2:
 		return c.recheck(ctx, p, r)
 	}

@@ -118,7 +118,7 @@ func TestCancelledHandlerIsToldWithinAHeartbeat(t *testing.T) {
 func TestCancelOfAKilledWorkersJob(t *testing.T) {
 	keyedBubble(t, func(t *testing.T, b *bundle) {
 		c := client(t, b.js)
-		_ = b.killWorker(t, isHeartbeat, func(ctx context.Context, _ *worker.Job[order]) error { //nolint:errcheck // closed
+		_ = b.killWorker(t, isHeartbeat, func(ctx context.Context, _ *worker.Job[order]) error { // closed
 			<-ctx.Done()
 			return ctx.Err()
 		}, func() { insert(t, c, mail(worker.Unique{})) })

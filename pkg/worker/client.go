@@ -105,7 +105,7 @@ func encodeJSON(args any) ([]byte, error) {
 	if data, ok := args.([]byte); ok {
 		return data, nil
 	}
-	return json.Marshal(args) //nolint:wrapcheck // the caller wraps it
+	return json.Marshal(args)
 }
 
 // firstPause is the first wait between two tries of a write.
@@ -179,7 +179,7 @@ func (c *Client) publish(ctx context.Context, p *plan) (Receipt, error) {
 	defer cancel()
 	ack, err := c.js.PublishMsg(ctx, c.message(p))
 	if err != nil {
-		return Receipt{}, err //nolint:wrapcheck // InsertError describes the failure
+		return Receipt{}, err
 	}
 	return p.receipt(ack), nil
 }

@@ -8,7 +8,7 @@ import (
 
 // attemptContext is the context of a handler. By it package step and the methods of Job find the delivery.
 type attemptContext struct {
-	context.Context //nolint:containedctx // it is one
+	context.Context
 
 	delivery *delivery
 	worker   *Worker

@@ -212,7 +212,7 @@ func TestLineWithLateConfirmations(t *testing.T) {
 				awaited[f.Reply] = true
 			case !f.FromClient && awaited[f.Subject]:
 				delete(awaited, f.Subject)
-				time.AfterFunc(2*ackWait/5, func() { _ = b.nc.Publish(f.Subject, nil) }) //nolint:errcheck // it is connected
+				time.AfterFunc(2*ackWait/5, func() { _ = b.nc.Publish(f.Subject, nil) }) // it is connected
 				return natstest.Lose
 			}
 			return natstest.Relay

@@ -43,7 +43,7 @@ func (w *Worker) startBeats(ctx context.Context) (end func(), err error) {
 	return func() {
 		cancel()
 		<-ended
-		_ = confirmations.Unsubscribe() //nolint:errcheck // the connection is closed then
+		_ = confirmations.Unsubscribe() // the connection is closed then
 	}, nil
 }
 
@@ -183,7 +183,7 @@ func (w *Worker) getContact(begin func(now time.Time), acks map[string][]contact
 
 // consumerInfo asks the server about the consumer of a class until it answers. It returns nil when the worker stops first.
 func (w *Worker) consumerInfo(c *class) (found jetstream.Consumer) {
-	_ = retry(w.stopping, firstWait, func(error) bool { return true }, func() (err error) { //nolint:errcheck // it is stopping
+	_ = retry(w.stopping, firstWait, func(error) bool { return true }, func() (err error) { // it is stopping
 		found, err = w.consumer(w.stopping, c)
 		return err
 	})
@@ -202,7 +202,7 @@ func (w *Worker) follow(c *class, found jetstream.Consumer) {
 func (w *Worker) consumer(ctx context.Context, c *class) (jetstream.Consumer, error) {
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.RequestTimeout)
 	defer cancel()
-	return w.js.Consumer(ctx, w.cfg.Stream, c.consumer) //nolint:wrapcheck // it is asked again
+	return w.js.Consumer(ctx, w.cfg.Stream, c.consumer)
 }
 
 // repeatAcks repeats acknowledgements of a consumer, unless the consumer was made again since: they could then settle jobs that it has
@@ -211,7 +211,7 @@ func (w *Worker) consumer(ctx context.Context, c *class) (jetstream.Consumer, er
 func (w *Worker) repeatAcks(consumer *jetstream.ConsumerInfo, acks []contact.Ack) {
 	for _, ack := range acks {
 		if ack.Created == consumer.Created.UnixNano() {
-			_ = w.nc.Publish(ack.Reply, []byte(ackDone)) //nolint:errcheck // see above
+			_ = w.nc.Publish(ack.Reply, []byte(ackDone)) // see above
 		}
 	}
 }
@@ -275,13 +275,13 @@ func (w *Worker) beat(now time.Time, all bool) {
 	last := make(map[string]string)
 	for _, d := range t.bySeq {
 		if d.beating && (all || d.line != nil) {
-			_ = w.nc.Publish(d.reply, []byte(ackProgress)) //nolint:errcheck // the next one is near
+			_ = w.nc.Publish(d.reply, []byte(ackProgress)) // the next one is near
 			last[d.info.Consumer] = d.reply
 		}
 	}
 	for consumer, reply := range last {
 		inbox := fmt.Sprintf("%s%d.%s", w.beats.inbox, w.beats.number, consumer)
-		_ = w.nc.PublishRequest(reply, inbox, []byte(ackProgress)) //nolint:errcheck // the next one is near
+		_ = w.nc.PublishRequest(reply, inbox, []byte(ackProgress)) // the next one is near
 	}
 }
 

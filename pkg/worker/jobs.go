@@ -95,7 +95,7 @@ func (f JobFilter) selects() bool {
 
 // hasName reports whether the filter selects a job by its subject and key.
 func (f JobFilter) hasName(j StoredJob) bool {
-	last, _ := token.Encode(f.Key) //nolint:errcheck // it has been checked
+	last, _ := token.Encode(f.Key) // it has been checked
 	return (f.Key == "" || strings.HasSuffix(j.Subject, "."+last)) && (f.Subject == "" || subject.Matches(f.Subject, j.Subject))
 }
 

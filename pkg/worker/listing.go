@@ -43,7 +43,7 @@ func (c *Client) openList(ctx context.Context, dead bool) (*list, error) {
 	return &list{Stream: opened, client: c, dead: dead}, nil
 }
 
-func (l *list) close() { _ = l.Get.Close() } //nolint:errcheck // the connection is closed then
+func (l *list) close() { _ = l.Get.Close() } // the connection is closed then
 
 // read returns the job of a message, and reports whether the message is a job. The workers' records of the job are still missing.
 func (l *list) read(m jsapi.Message) (j StoredJob, ok bool) {

@@ -186,7 +186,7 @@ func (p *plan) address(stream string) {
 	p.to = p.key.Later()
 	if !p.unique {
 		// Each job has a schedule of its own, or the next would replace this one.
-		suffix, _ := token.Encode(p.id) //nolint:errcheck // the ID has been checked
+		suffix, _ := token.Encode(p.id) // the ID has been checked
 		p.to += "." + suffix
 	}
 }

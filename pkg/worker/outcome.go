@@ -227,7 +227,7 @@ func (w *Worker) answer(d *delivery, reply, answer string) error {
 	}
 	if d.line == nil && !w.nc.IsConnected() {
 		// The client keeps the answer until it is connected again. The answer of an ordered job could arrive when another worker has the job.
-		_ = w.nc.Publish(reply, []byte(answer)) //nolint:errcheck // Request returns the reason that it cannot be sent
+		_ = w.nc.Publish(reply, []byte(answer)) // Request returns the reason that it cannot be sent
 	}
 	if _, err := w.inbox.Request(w.settling, &nats.Msg{Subject: reply, Data: []byte(answer)}, w.cfg.RequestTimeout); err != nil {
 		return fmt.Errorf("worker: %s: %w", answer, err)

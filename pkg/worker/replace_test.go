@@ -157,7 +157,7 @@ func TestWorkerKilledAroundTheMark(t *testing.T) {
 
 			var r worker.Receipt
 
-			_ = b.killWorker(t, test.moment, slow, func() { r = replace(t, c, 1, 0, 0) }) //nolint:errcheck // closed, or a stuck handler
+			_ = b.killWorker(t, test.moment, slow, func() { r = replace(t, c, 1, 0, 0) }) // closed, or a stuck handler
 
 			if s, err := c.Inspect(t.Context(), "jobs.mail", "u17"); err != nil || s.State != test.before || s.ID != r.ID && s.State != worker.StateFree {
 				t.Errorf("after the kill: %+v, %v; want %s", s, err, test.before)

@@ -123,7 +123,7 @@ func (c *Client) putPeriodic(ctx context.Context, p *plan) (changed bool, err er
 	msg.Header = maps.Clone(msg.Header)
 	msg.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(stored.Sequence, 10))
 	_, err = c.js.PublishMsg(ctx, msg)
-	return err == nil, err //nolint:wrapcheck // the caller wraps it
+	return err == nil, err
 }
 
 // isSameSchedule reports whether a stored schedule equals a planned one.
@@ -226,7 +226,7 @@ func (c *Client) scheduledOf(msg jsapi.Message) Scheduled {
 	}
 	spec := msg.Header.Get(headerSchedule)
 	if every, ok := strings.CutPrefix(spec, scheduleEvery); ok {
-		s.Every, _ = time.ParseDuration(every) //nolint:errcheck // the server has read it
+		s.Every, _ = time.ParseDuration(every) // the server has read it
 	} else {
 		s.Cron = spec
 	}
@@ -326,7 +326,7 @@ func (c *Client) fire(ctx context.Context, j StoredJob) error {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.RequestTimeout)
 	defer cancel()
 	_, err = c.js.PublishMsg(ctx, msg)
-	return err //nolint:wrapcheck // the caller wraps it
+	return err
 }
 
 // RunSchedule inserts a run of a schedule now, in addition to those that are due. subject is the subject of the runs, as in
@@ -362,7 +362,7 @@ func (c *Client) RunSchedule(ctx context.Context, subject string) (Receipt, erro
 		if err == nil {
 			r.Sequence, r.Stream = ack.Sequence, ack.Stream
 		}
-		return err //nolint:wrapcheck // see below
+		return err
 	})
 	if err != nil {
 		return Receipt{}, fmt.Errorf("worker: run schedule %q now: %w", clip(subject, key.MaxSubject), err)

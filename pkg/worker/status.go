@@ -130,7 +130,7 @@ func (c *Client) statusIn(msg jsapi.Message) Status {
 	switch key.KindOf(msg.Subject) {
 	case key.Later:
 		s.State, s.Subject = StateScheduled, msg.Header.Get(headerScheduleTarget)
-		s.Due, _ = time.Parse(time.RFC3339, strings.TrimPrefix(msg.Header.Get(headerSchedule), "@at ")) //nolint:errcheck // zero then
+		s.Due, _ = time.Parse(time.RFC3339, strings.TrimPrefix(msg.Header.Get(headerSchedule), "@at ")) // zero then
 	case key.Done:
 		s.State, s.Subject = State(cmp.Or(msg.Header.Get(HeaderState), string(StateDone))), key.JobOf(msg.Subject)
 	case key.Job:

@@ -104,7 +104,7 @@ func TestStepResultsOfEverySizeComeBack(t *testing.T) {
 
 	for _, size := range []int{0, 1, 4 << 10, 4<<10 + 1, 40 << 10, 1 << 20, 3<<20 + 7} {
 		noise := make([]byte, size)
-		_, _ = random.Read(noise) //nolint:errcheck // it has none
+		_, _ = random.Read(noise) // it has none
 		results[fmt.Sprintf("noise %d", size)] = noise
 		results[fmt.Sprintf("text %d", size)] = bytes.Repeat([]byte("soup "), size/5+1)
 	}

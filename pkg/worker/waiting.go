@@ -178,7 +178,7 @@ func (w *Worker) readPauses(ctx context.Context) error {
 // followPauses reads the pauses, and pulls for handlers that are no longer paused. When it cannot read them, the former pauses stay in
 // force.
 func (w *Worker) followPauses(ctx context.Context) {
-	_ = w.readPauses(ctx) //nolint:errcheck // the next heartbeat is near
+	_ = w.readPauses(ctx) // the next heartbeat is near
 	w.puller.Wake()
 }
 

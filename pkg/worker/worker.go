@@ -86,13 +86,13 @@ type Worker struct {
 	contact    contact.Contact
 	contacting sync.WaitGroup
 	deliveries deliveries
-	down       atomic.Bool     // reported as not ready
-	draining   atomic.Bool     // the worker takes no more jobs, see inspect.Drain
-	final      atomic.Bool     // the reported reason is for an operator, see isFinal
-	drained    chan struct{}   // closed when no more messages come
-	idle       chan *delivery  // deliveries for goroutines that have ended their last one
-	inbox      *inbox.Inbox    // the inbox for the answers to its requests
-	jobs       context.Context //nolint:containedctx // parent of every handler's context; ends at the soft deadline
+	down       atomic.Bool    // reported as not ready
+	draining   atomic.Bool    // the worker takes no more jobs, see inspect.Drain
+	final      atomic.Bool    // the reported reason is for an operator, see isFinal
+	drained    chan struct{}  // closed when no more messages come
+	idle       chan *delivery // deliveries for goroutines that have ended their last one
+	inbox      *inbox.Inbox   // the inbox for the answers to its requests
+	jobs       context.Context
 	journals   *journal.Store
 	limits     *limit.Set // nil without limits
 	lines      order.Lines
@@ -100,11 +100,11 @@ type Worker struct {
 	pauses     atomic.Pointer[[]Pause] // as last read
 	puller     *pull.Puller
 	recent     answer.Recent
-	running    sync.WaitGroup  // deliveries that are not abandoned
-	settling   context.Context //nolint:containedctx // ends when outcomes are no longer recorded
-	silent     atomic.Bool     // running jobs are not recorded, because the server refuses that
+	running    sync.WaitGroup // deliveries that are not abandoned
+	settling   context.Context
+	silent     atomic.Bool // running jobs are not recorded, because the server refuses that
 	slots      *semaphore.Priority
-	stopping   context.Context        //nolint:containedctx // ends when no more jobs are taken
+	stopping   context.Context
 	trouble    atomic.Pointer[string] // the reason that it does not pull, nil when it does
 	uncounted  *uncounted.Store
 }
@@ -153,7 +153,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("worker: %w", err)
 	}
-	defer func() { records.Close(); _ = w.inbox.Close() }() //nolint:errcheck // the connection is closed then
+	defer func() { records.Close(); _ = w.inbox.Close() }() // the connection is closed then
 	endAnswers, err := w.answerInspectors(ctx)
 	if err != nil {
 		return err
@@ -223,7 +223,7 @@ func (w *Worker) open() (records *kvrecord.Client, err error) {
 func (w *Worker) answerInspectors(ctx context.Context) (end func(), err error) {
 	trouble := "it has not begun to pull"
 	w.trouble.Store(&trouble)
-	host, _ := os.Hostname() //nolint:errcheck // it has none then
+	host, _ := os.Hostname() // it has none then
 	info := inspect.Info{
 		ID: clip(w.cfg.ID, maxShort), Version: clip(w.cfg.Version, maxShort), Stream: w.cfg.Stream, Consumer: w.cfg.Consumer,
 		Host: clip(host, maxShort), PID: os.Getpid(), Slots: w.cfg.Concurrency, Handlers: make([]inspect.Handler, 0, len(w.routes)),
@@ -324,7 +324,7 @@ func (w *Worker) recover(ctx context.Context, reason error) {
 	w.isDown(reason)
 	const doublings = 5
 	backoff.Sleep(ctx, firstWait<<min(w.losses.Add(1)-1, doublings))
-	_ = w.await(ctx, reason) //nolint:errcheck // only a closed connection, which the puller sees itself
+	_ = w.await(ctx, reason) // only a closed connection, which the puller sees itself
 }
 
 // denial adds the last refusal that the connection received to the error of an unanswered request: the server does not answer a request

@@ -132,7 +132,7 @@ const smsName = "sms"
 // texts reads the templates, or returns nil when no channel needs them.
 func (cfg ChannelConfig) texts() (*template.Set, error) {
 	if len(cfg.textNames()) == 0 {
-		return nil, nil //nolint:nilnil // there are none, and need not be
+		return nil, nil
 	}
 	if cfg.Templates == "" {
 		return nil, errors.New("notifier: Templates (NOTIFIER_TEMPLATES) is missing: want the folder of the texts")
@@ -157,7 +157,7 @@ func isLanguage(tag string) bool {
 // links returns the maker of the links with which users switch channels off, nil when there are to be none.
 func (cfg ChannelConfig) links() (*pages.Links, error) {
 	if cfg.PublicURL == "" && len(cfg.LinkSecrets) == 0 {
-		return nil, nil //nolint:nilnil // there are none, and need not be
+		return nil, nil
 	}
 	links, err := pages.New(cfg.PublicURL, cfg.LinkSecrets)
 	if err != nil {
@@ -172,7 +172,7 @@ const maxRootCAs = 4 << 20
 // roots returns the trusted authorities, nil for the system's.
 func (cfg ChannelConfig) roots() (*x509.CertPool, error) {
 	if cfg.RootCAs == "" {
-		return nil, nil //nolint:nilnil // as crypto/tls has it
+		return nil, nil
 	}
 	file, err := os.Open(cfg.RootCAs)
 	if err != nil {

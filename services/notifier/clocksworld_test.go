@@ -222,7 +222,7 @@ func (v *clocked) judge(tales []*tale) {
 	v.turns(want)
 	for _, m := range v.heard {
 		of := map[string]bool{}
-		for _, id := range strings.Fields(m.events) {
+		for id := range strings.FieldsSeq(m.events) {
 			t := want[id]
 			times[id]++
 			of[t.kind] = true

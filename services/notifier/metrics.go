@@ -18,7 +18,7 @@ const scope = "github.com/expediter-io/expediter/services/notifier"
 // observe exports the notifier's counts as metrics until stop is called. Without exports, stop is nil.
 func (n *Notifier) observe(exports *export.Exports) (stop func() error, err error) {
 	if exports == nil {
-		return nil, nil //nolint:nilnil // documented
+		return nil, nil
 	}
 	meter := exports.Meters.Meter(scope)
 	var all []metric.Observable

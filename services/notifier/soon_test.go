@@ -38,7 +38,7 @@ func TestAllIsToldSoonAfterAnyMessageIsLost(t *testing.T) {
 				n := l.startOn(nc)
 				wire.Stops(func() {
 					nc.Close()
-					_ = n.Stop() //nolint:errcheck // one that is cut off complains
+					_ = n.Stop() // one that is cut off complains
 				})
 			}
 			start()
@@ -89,7 +89,7 @@ func (l *look) start(options ...nats.Option) *Notifier {
 func (l *look) startOn(nc *nats.Conn) *Notifier {
 	l.Helper()
 	n := check.Must(Start(l.Context(), nc, config(&pigeon{}, writeRules(l.T, soonRules))))(l)
-	l.Cleanup(func() { _ = n.Stop() }) //nolint:errcheck // one that is cut off complains
+	l.Cleanup(func() { _ = n.Stop() }) // one that is cut off complains
 	return n
 }
 

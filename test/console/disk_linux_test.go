@@ -46,7 +46,7 @@ func TestOverviewShowsAFullDisk(t *testing.T) {
 	source.Go(func() { // a server sees that it cannot write when it has something to
 		for n := 0; ctx.Err() == nil; n++ {
 			try, cancel := context.WithTimeout(ctx, time.Second)
-			_, _ = js.Publish(try, fmt.Sprint("jobs.import.normal.", n%8), make([]byte, 32<<10)) //nolint:errcheck // refused, mostly
+			_, _ = js.Publish(try, fmt.Sprint("jobs.import.normal.", n%8), make([]byte, 32<<10)) // refused, mostly
 			cancel()
 		}
 	})

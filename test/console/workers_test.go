@@ -72,7 +72,7 @@ func TestPagesDoNotAskTheWorkers(t *testing.T) {
 	var asked atomic.Int64
 	check.OK(t, check.Err(s.JetStream.Conn().Subscribe(inspect.SubjectInfo, func(m *nats.Msg) {
 		asked.Add(1)
-		_ = m.Respond([]byte(`{"instance":"one","id":"vm-3","ready":true,"stream":"IMPORT_JOBS"}`)) //nolint:errcheck // the page lacks it then
+		_ = m.Respond([]byte(`{"instance":"one","id":"vm-3","ready":true,"stream":"IMPORT_JOBS"}`)) // the page lacks it then
 	})))
 	told(t, s, "/workers", "vm-3")
 	before := asked.Load()
@@ -172,7 +172,7 @@ func TestASilentWorkerIsNotDrained(t *testing.T) {
 	t.Parallel()
 	s := consoletest.Start(t)
 	check.OK(t, check.Err(s.JetStream.Conn().Subscribe(inspect.SubjectInfo, func(m *nats.Msg) {
-		_ = m.Respond([]byte(`{"instance":"one","id":"vm-3","ready":true,"stream":"IMPORT_JOBS"}`)) //nolint:errcheck // the page lacks it then
+		_ = m.Respond([]byte(`{"instance":"one","id":"vm-3","ready":true,"stream":"IMPORT_JOBS"}`)) // the page lacks it then
 	})))
 	told(t, s, "/workers", "vm-3")
 	_, page := s.Post("/workers/one/drain", url.Values{}, http.StatusConflict)

@@ -127,7 +127,7 @@ func (f *flooded) read(method, path string) string {
 	}
 	defer resp.Body.Close()
 	if path != "/v1/events" {
-		_, _ = io.Copy(io.Discard, resp.Body) //nolint:errcheck // the status counts
+		_, _ = io.Copy(io.Discard, resp.Body) // the status counts
 	}
 	return said(resp)
 }
@@ -184,7 +184,7 @@ func TestIdleConnectionsHurtNobody(t *testing.T) {
 		f.open(1100, text)
 		f.served()
 	}
-	_, _ = io.WriteString(busy[0], strings.Repeat("x", 1000)) //nolint:errcheck // read next
+	_, _ = io.WriteString(busy[0], strings.Repeat("x", 1000)) // read next
 	check.Same(t, "the oldest connection, with a request", answers(busy)["200"], 1)
 }
 
@@ -228,7 +228,7 @@ func TestRequestsBeyondTheBoundAreTold(t *testing.T) {
 	check.Same(t, "reads", f.reads(100, 4)["503 after 2"], 100)
 	check.Same(t, "probe", f.read(http.MethodGet, "/livez"), "200")
 	for _, c := range conns {
-		_, _ = io.WriteString(c, strings.Repeat("x", 1000)) //nolint:errcheck // read next
+		_, _ = io.WriteString(c, strings.Repeat("x", 1000)) // read next
 	}
 	check.Same(t, "flood", answers(conns)["200"], 140)
 	f.served()
@@ -269,7 +269,7 @@ func TestRequestsOfOneConnectionCount(t *testing.T) {
 	}
 	check.That(t, counts["200"] == 14 && counts["503 after 2"] == 6 && answers[0].ProtoMajor == 2, "%s: %v", answers[0].Proto, counts)
 	for i, body := range bodies {
-		_, _ = io.WriteString(body, "hello") //nolint:errcheck // the answer counts
+		_, _ = io.WriteString(body, "hello") // the answer counts
 		body.Close()
 		text, err := io.ReadAll(answers[i].Body)
 		check.That(t, err == nil && string(text) == "hello", "%q: %v", text, err)
@@ -325,7 +325,7 @@ func (f flood) open() ([]net.Conn, error) {
 		if conns[i], err = net.Dial("tcp", f.Address); err != nil {
 			return conns[:i], err
 		}
-		_, _ = io.WriteString(conns[i], f.Text) //nolint:errcheck // the service may have closed it already
+		_, _ = io.WriteString(conns[i], f.Text) // the service may have closed it already
 	}
 	return conns, nil
 }

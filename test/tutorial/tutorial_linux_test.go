@@ -118,7 +118,7 @@ func (ty *typist) apart() {
 		out, err := exec.CommandContext(ty.Context(), "ip", args...).CombinedOutput()
 		check.That(ty, err == nil, "ip %s: %v: %s", args, err, out)
 	}
-	ty.Cleanup(func() { _ = exec.Command("ip", "netns", "del", ty.space).Run() }) //nolint:errcheck // it is gone with the machine
+	ty.Cleanup(func() { _ = exec.Command("ip", "netns", "del", ty.space).Run() }) // it is gone with the machine
 }
 
 // exits is the comment of a command that fails.

@@ -230,8 +230,8 @@ func TestImageRunsAsComposeSays(t *testing.T) {
 	}
 	s.healthy("console", "enricher", "importer", "notifier", "relay")
 
-	said := s.client("id,name,address,city\np1,Alma Levana,Rothschild Blvd 71,Tel Aviv\n",
-		"enrich", "--wait", "--output", "json", "--url", "https://enricher:8080", "--key-file", "/run/secrets/shop.key", "-")
+	said := s.client(`{"placeId":"p1","name":"Alma Levana","address":"Rothschild Blvd 71, Tel Aviv"}`,
+		"enrich", "--url", "https://enricher:8080", "--key-file", "/run/secrets/shop.key", "-")
 	if !strings.Contains(said, "https://example.org/alma") {
 		t.Errorf("the enricher answers %s", said)
 	}

@@ -25,7 +25,7 @@ func (p *Process) ResidentBytes() int64 { return ResidentBytes(p.PID()) }
 
 // ResetPeak sets the memory peak of the process to its present size.
 func (p *Process) ResetPeak() {
-	_ = os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", p.PID()), []byte("5"), 0) //nolint:errcheck // after an error the peak is a greater one
+	_ = os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", p.PID()), []byte("5"), 0) // after an error the peak is a greater one
 }
 
 // PeakBytes returns the most memory that the process had in RAM since ResetPeak.
@@ -34,18 +34,18 @@ func (p *Process) PeakBytes() int64 {
 	if err != nil {
 		return 0
 	}
-	s, _ := process.NewStatus() //nolint:errcheck // it is gone
+	s, _ := process.NewStatus() // it is gone
 	return int64(s.VmHWM)       //nolint:gosec // no machine has as much
 }
 
 // Kill ends the process like a crash, and waits for its end.
 func (p *Process) Kill() {
-	_ = p.Process.Kill() //nolint:errcheck // it is gone already
+	_ = p.Process.Kill() // it is gone already
 }
 
 // End closes the input of the process, and kills the process if it goes on for long.
 func (p *Process) End() {
-	_ = p.Stop() //nolint:errcheck // it is killed, mostly
+	_ = p.Stop() // it is killed, mostly
 }
 
 // StartTask starts this program in a role, and hands it a task as JSON.
@@ -83,9 +83,9 @@ func processorTime(pid int) time.Duration {
 	s := statOf(pid)
 	ticks := int(s.UTime+s.STime) + s.CUTime + s.CSTime //nolint:gosec // a process does not live long enough for an overflow
 	sum := time.Duration(ticks) * clockTick
-	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid)) //nolint:errcheck // the pattern is ours
+	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid)) // the pattern is ours
 	for _, file := range tasks {
-		data, _ := os.ReadFile(file) //nolint:errcheck // it is gone
+		data, _ := os.ReadFile(file) // it is gone
 		for field := range strings.FieldsSeq(string(data)) {
 			if child, err := strconv.Atoi(field); err == nil {
 				sum += processorTime(child)
@@ -100,7 +100,7 @@ func statOf(pid int) procfs.ProcStat {
 	if err != nil {
 		return procfs.ProcStat{}
 	}
-	s, _ := p.Stat() //nolint:errcheck // it is gone
+	s, _ := p.Stat() // it is gone
 	return s
 }
 

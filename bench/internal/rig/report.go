@@ -154,7 +154,7 @@ func (r *Report) Table(title string, columns []Column, who []string, got Results
 		}
 		fmt.Fprintln(w, line+"|")
 	}
-	_ = w.Flush() //nolint:errcheck // into memory
+	_ = w.Flush() // into memory
 	if head == "" {
 		r.text.WriteString("\n")
 	}
@@ -193,10 +193,10 @@ var compared = []string{
 
 // ThisMachine describes the machine at the moment, and the libraries of this program.
 func ThisMachine() Machine {
-	cpus, _ := os.ReadFile("/proc/cpuinfo") //nolint:errcheck // unknown on other systems than Linux
+	cpus, _ := os.ReadFile("/proc/cpuinfo") // unknown on other systems than Linux
 	_, model, _ := strings.Cut(string(cpus), "model name\t: ")
 	model, _, _ = strings.Cut(model, "\n")
-	load, _ := os.ReadFile("/proc/loadavg") //nolint:errcheck // as above
+	load, _ := os.ReadFile("/proc/loadavg") // as above
 	averages := strings.Fields(string(load))
 	m := Machine{
 		CPU: model, CPUs: runtime.GOMAXPROCS(0), Date: time.Now().Format(time.DateOnly), Go: runtime.Version(),

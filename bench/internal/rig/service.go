@@ -39,7 +39,7 @@ func (s *Service) Stop() {
 	for _, p := range s.processes {
 		ending.Go(func() {
 			if s.foreign {
-				_ = p.Interrupt() //nolint:errcheck // it is gone already
+				_ = p.Interrupt() // it is gone already
 			}
 			p.End()
 		})
@@ -192,7 +192,7 @@ func startForeign(ctx context.Context, cmd *exec.Cmd, address string) (*Service,
 
 // version returns the first line of a program's --version.
 func version(ctx context.Context, program string) string {
-	said, _ := exec.CommandContext(ctx, program, "--version").Output() //nolint:errcheck,gosec // without output the version is ""
+	said, _ := exec.CommandContext(ctx, program, "--version").Output() //nolint:gosec // without output the version is ""
 	line, _, _ := strings.Cut(string(said), "\n")
 	return line
 }
@@ -326,7 +326,7 @@ func find(program string) (string, error) {
 	if path, err := exec.LookPath(program); err == nil {
 		return path, nil
 	}
-	found, _ := filepath.Glob(filepath.Join(postgresFolders, program)) //nolint:errcheck // the pattern is ours
+	found, _ := filepath.Glob(filepath.Join(postgresFolders, program)) // the pattern is ours
 	if len(found) == 0 {
 		return "", fmt.Errorf("%w: %s", ErrMissing, program)
 	}

@@ -212,7 +212,7 @@ func (s *stand) close() {
 	for _, running := range s.running {
 		running.Stop()
 	}
-	_ = os.RemoveAll(s.dir) //nolint:errcheck // temporary
+	_ = os.RemoveAll(s.dir) // temporary
 }
 
 // service returns a service. The first call starts it.

@@ -89,13 +89,13 @@ func Change(
 		return nil, fmt.Errorf("look up stream %s: %w", stream, err)
 	}
 	if Covers(Filters(have), want.FilterSubjects) || s.CachedInfo().Config.Retention != jetstream.WorkQueuePolicy {
-		return s.UpdateConsumer(ctx, want) //nolint:wrapcheck // the caller wraps it
+		return s.UpdateConsumer(ctx, want)
 	}
 	err = s.DeleteConsumer(ctx, want.Durable)
 	if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
 		return nil, fmt.Errorf("delete the one without %v: %w", want.FilterSubjects, err)
 	}
-	return s.CreateConsumer(ctx, want) //nolint:wrapcheck // the caller wraps it
+	return s.CreateConsumer(ctx, want)
 }
 
 // Covers reports whether a consumer with the filters of have takes all subjects that match any of want.

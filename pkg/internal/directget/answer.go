@@ -113,7 +113,7 @@ func parse(m *nats.Msg) (jsapi.Message, error) {
 	}
 	var behind uint64
 	if pending := own(m.Header, headerPending); pending != "" { // not in every answer
-		behind, _ = strconv.ParseUint(pending, 10, 64) //nolint:errcheck // then it is 0
+		behind, _ = strconv.ParseUint(pending, 10, 64) // then it is 0
 	}
 	return jsapi.Message{
 		Subject: own(m.Header, "Nats-Subject"), Sequence: sequence, Time: created, Header: m.Header, Data: m.Data, AsOf: sequence, Behind: behind,

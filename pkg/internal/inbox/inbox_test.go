@@ -239,7 +239,7 @@ func (s *server) serve() {
 		case "SUB":
 			s.inbox <- words[2]
 		case "HPUB", "PUB":
-			size, _ := strconv.Atoi(words[len(words)-1]) //nolint:errcheck // the client's
+			size, _ := strconv.Atoi(words[len(words)-1]) // the client's
 			if _, err := io.CopyN(io.Discard, r, int64(size)+2); err != nil {
 				return
 			}
@@ -249,7 +249,7 @@ func (s *server) serve() {
 }
 
 func (s *server) writef(format string, args ...any) {
-	_, _ = fmt.Fprintf(s.conn, format, args...) //nolint:errcheck // the client may be gone
+	_, _ = fmt.Fprintf(s.conn, format, args...) // the client may be gone
 }
 
 // reply sends data to the subscription id under subject.

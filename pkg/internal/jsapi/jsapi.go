@@ -45,7 +45,7 @@ type sender struct{ nc *nats.Conn }
 func (s sender) Request(ctx context.Context, m *nats.Msg, within time.Duration) (*nats.Msg, error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	return s.nc.RequestMsgWithContext(ctx, m) //nolint:wrapcheck // the callers wrap it
+	return s.nc.RequestMsgWithContext(ctx, m)
 }
 
 // Client sends requests to the API under one prefix.

@@ -155,7 +155,7 @@ func (l *limiter) follow() {
 			l.look = true // a write may have been missed
 		}
 	case !waits && l.sub != nil && l.held == 0:
-		_ = l.sub.Unsubscribe() //nolint:errcheck // the connection is closed, and with it the subscription
+		_ = l.sub.Unsubscribe() // the connection is closed, and with it the subscription
 		l.sub = nil
 	}
 }
@@ -295,7 +295,7 @@ func (l *limiter) finish() {
 		l.timer.Stop()
 	}
 	if l.sub != nil {
-		_ = l.sub.Unsubscribe() //nolint:errcheck // the connection is closed, and with it the subscription
+		_ = l.sub.Unsubscribe() // the connection is closed, and with it the subscription
 	}
 	for len(l.waiters) > 0 {
 		l.answer(l.waiters[0], grant{err: ErrClosed})

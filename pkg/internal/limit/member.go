@@ -185,7 +185,7 @@ func (s *Set) resign() {
 	id, over := s.id, s.lease
 	s.mu.Unlock()
 	if over.Revision > 0 {
-		_, _ = s.put(s.member(id), member{Ended: true, TTL: s.cfg.Lease}, over, s.memberFor()) //nolint:errcheck // it ends by itself
+		_, _ = s.put(s.member(id), member{Ended: true, TTL: s.cfg.Lease}, over, s.memberFor()) // it ends by itself
 	}
 }
 

@@ -64,7 +64,7 @@ func decode(data []byte) (record, error) {
 	}
 	var rec record
 	if err := json.Unmarshal(data, &rec); err != nil {
-		return record{}, err //nolint:wrapcheck // the caller wraps it
+		return record{}, err
 	}
 	if rec.Version != version {
 		return record{}, fmt.Errorf("%w: %d", errVersion, rec.Version)

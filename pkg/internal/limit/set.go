@@ -17,7 +17,7 @@ import (
 // Set holds the limits of one worker.
 type Set struct {
 	cfg      Config
-	ctx      context.Context //nolint:containedctx // of every request
+	ctx      context.Context
 	cancel   context.CancelFunc
 	look     chan struct{} // wakes the loop
 	parked   atomic.Int64  // jobs that wait without a slot

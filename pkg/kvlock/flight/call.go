@@ -20,7 +20,7 @@ import (
 type call struct {
 	key         string
 	fingerprint string
-	ctx         context.Context //nolint:containedctx // of the computation, not of a caller
+	ctx         context.Context
 	cancel      context.CancelCauseFunc
 	decision    *decision     // used by the goroutine in proceed only
 	state       atomic.Int32  // of that
@@ -294,7 +294,7 @@ func (c *Claim) AutoRenew(ctx context.Context, ttl time.Duration) (held context.
 
 // renew renews until ctx ends or the claim does.
 func (c *Claim) renew(ctx context.Context, lost context.CancelCauseFunc, ttl time.Duration) {
-	until, _ := c.heldUntil() //nolint:errcheck // renewing finds out
+	until, _ := c.heldUntil() // renewing finds out
 	// A claim that was begun for less than ttl, or a while ago, is due earlier.
 	for wait := min(ttl/3, time.Until(until)/2); pause.For(ctx, wait); {
 		err := c.Renew(ctx, ttl)

@@ -50,7 +50,7 @@ func encode(v any) ([]byte, error) {
 	}
 	data, err := json.Marshal(v)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // names the type or value at fault
+		return nil, err
 	}
 	// encoding/json writes the replacement as an escape, but never a U+FFFD of the input.
 	for i, rest := 0, data; ; rest = data[i:] {

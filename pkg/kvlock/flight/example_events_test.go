@@ -87,15 +87,15 @@ func Example_event() {
 	analyse := func(context.Context) ([]byte, error) { return []byte("harmless"), nil }
 	opts := flight.DoOptions{TTL: time.Hour}
 
-	_, _ = g.Do(ctx, "user-1", analyse, opts) //nolint:errcheck // only the lines matter here
+	_, _ = g.Do(ctx, "user-1", analyse, opts) // only the lines matter here
 
 	claim, err := f.Begin(ctx, "user-2", flight.BeginOptions{})
 	must(err)
-	_, _ = g.Begin(ctx, "user-2", flight.BeginOptions{}) //nolint:errcheck // only the lines matter here
+	_, _ = g.Begin(ctx, "user-2", flight.BeginOptions{}) // only the lines matter here
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_, _ = g.Do(ctx, "user-2", analyse, opts) //nolint:errcheck // only the lines matter here
+		_, _ = g.Do(ctx, "user-2", analyse, opts) // only the lines matter here
 	}()
 	<-waits
 	if _, err := claim.Complete(ctx, []byte("harmless"), time.Hour); err != nil {
@@ -111,12 +111,12 @@ func Example_event() {
 		<-waits
 		cancel()
 	}()
-	_, _ = g.Do(hasty, "user-3", analyse, opts) //nolint:errcheck // only the lines matter here
+	_, _ = g.Do(hasty, "user-3", analyse, opts) // only the lines matter here
 
 	if _, err := js.Publish(ctx, "$KV.analysis.user-4", []byte("{not json")); err != nil {
 		log.Fatal(err)
 	}
-	_, _ = g.Get(ctx, "user-4") //nolint:errcheck // only the lines matter here
+	_, _ = g.Get(ctx, "user-4") // only the lines matter here
 	// Output:
 	// msg="[RequestCoalescer] Lock acquired" key=user-1 owner=node-2
 	// msg="[RequestCoalescer] Lock released" key=user-1 owner=node-2

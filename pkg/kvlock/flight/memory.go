@@ -58,7 +58,7 @@ type memory struct {
 // configuration keeps nothing. One round trip.
 func newMemory(ctx context.Context, store *kv.Store, cfg MemoryConfig) (*memory, error) {
 	if cfg.MaxBytes == 0 {
-		return nil, nil //nolint:nilnil // its methods do nothing on nil
+		return nil, nil
 	}
 	m := &memory{clock: store.Clock, Tier: tier.New[Entry](tier.Config{
 		MaxAge: cmp.Or(cfg.MaxAge, defaultMemoryAge), MaxBytes: cfg.MaxBytes,

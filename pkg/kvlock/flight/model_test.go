@@ -30,7 +30,7 @@ type model struct {
 
 // machine runs random operations of three processes on one key, in fake time, and compares with the model.
 type machine struct {
-	ctx     context.Context //nolint:containedctx // of the test
+	ctx     context.Context
 	key     string
 	flights []*flight.Flight
 	claims  []*flight.Claim // all there ever were, most of them zombies

@@ -60,7 +60,7 @@ type calls struct {
 	*rapid.T
 
 	b        *bed
-	ctx      context.Context //nolint:containedctx // of the test
+	ctx      context.Context
 	key      string
 	claimTTL time.Duration
 	opts     flight.DoOptions

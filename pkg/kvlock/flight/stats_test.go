@@ -169,7 +169,7 @@ func TestContentIsOpenedOnce(t *testing.T) {
 			c.enter() // so that none of them is the last before all came
 			all.Go(func() {
 				defer c.leave()
-				values[i], _, _ = c.open(context.WithoutCancel(t.Context()), f, "k") //nolint:errcheck // compared below
+				values[i], _, _ = c.open(context.WithoutCancel(t.Context()), f, "k") // compared below
 			})
 		}
 		ended, cancel := context.WithCancel(t.Context())

@@ -145,7 +145,7 @@ func (p *Proxy) Cut() {
 	defer p.mu.Unlock()
 	p.down = true
 	for _, c := range p.links {
-		_ = c.Close() //nolint:errcheck // it may be closed already
+		_ = c.Close() // it may be closed already
 	}
 	p.links = nil
 }
@@ -195,7 +195,7 @@ func (p *Proxy) Hit(which func(Frame) bool, how Fault, n int) {
 
 // forward passes on messages from one side, until either side is closed.
 func (p *Proxy) forward(from, to net.Conn, fromClient bool) {
-	defer func() { _, _ = from.Close(), to.Close() }() //nolint:errcheck // they may be closed already
+	defer func() { _, _ = from.Close(), to.Close() }() // they may be closed already
 	r := bufio.NewReaderSize(from, 64<<10)
 	for {
 		f, err := readFrame(r, fromClient)

@@ -25,7 +25,7 @@ func answerer(t *testing.T, srv *natsrun.Server) (asked *atomic.Int32) {
 		if asked.Add(1) > 1 {
 			answer = "later"
 		}
-		_ = m.Respond([]byte(answer)) //nolint:errcheck // the requester's result shows it
+		_ = m.Respond([]byte(answer)) // the requester's result shows it
 	})
 	check.OK(t, err)
 	check.OK(t, nc.Flush())

@@ -68,8 +68,6 @@ func startPostgres(initdb, server string) {
 }
 
 // runPostgres creates the cluster, and returns when the server takes connections.
-//
-//nolint:wrapcheck // by startPostgres
 func runPostgres(initdb, server string) (err error) {
 	if postgres.dir, err = os.MkdirTemp("", "outbox"); err != nil { // short: it is part of the name of a socket
 		return err
@@ -107,8 +105,6 @@ func runPostgres(initdb, server string) (err error) {
 }
 
 // awaitPostgres returns when the server takes connections.
-//
-//nolint:wrapcheck // by startPostgres
 func awaitPostgres() error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience) //nolint:forbidigo // the server is for all tests, not for one
 	defer cancel()
@@ -127,8 +123,8 @@ func awaitPostgres() error {
 // Stop ends the server, if it runs, and removes its files. Database then starts another server.
 func Stop() {
 	if postgres.lifeline != nil {
-		_ = postgres.lifeline.Close() //nolint:errcheck // it is gone already then
-		_ = postgres.process.Wait()   //nolint:errcheck // it was told to end
+		_ = postgres.lifeline.Close() // it is gone already then
+		_ = postgres.process.Wait()   // it was told to end
 	}
 	if postgres.dir != "" {
 		if err := os.RemoveAll(postgres.dir); err != nil {
@@ -139,8 +135,6 @@ func Stop() {
 }
 
 // servant returns the attributes of a process that is not root, and gives it the folder.
-//
-//nolint:wrapcheck // by startPostgres
 func servant(dir string) (*syscall.SysProcAttr, error) {
 	attributes := &syscall.SysProcAttr{Setpgid: true}
 	if os.Geteuid() != 0 {

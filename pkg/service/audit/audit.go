@@ -195,7 +195,7 @@ func (l *Log) write(ctx context.Context, r Record) error {
 		if jsapi.IsInProcess(err) { // the message whose answer was lost
 			return fmt.Errorf("%w: %w", nats.ErrTimeout, err)
 		}
-		return err //nolint:wrapcheck // by the caller
+		return err
 	})
 }
 

@@ -44,7 +44,7 @@ func (r *request) ask(ctx context.Context, subject string, question, into any) e
 		var more struct {
 			Errors []contracts.FieldError `json:"errors"`
 		}
-		_ = json.Unmarshal(reply.Data, &more) //nolint:errcheck // most have none
+		_ = json.Unmarshal(reply.Data, &more) // most have none
 		said := []string{fmt.Sprintf("The %s says: %s", service, reply.Header.Get(micro.ErrorHeader))}
 		for _, f := range more.Errors {
 			said = append(said, fmt.Sprintf("%s %s", strings.Trim(f.Path, "?/"), f.Problem))

@@ -190,7 +190,7 @@ func (o *collector) round(ctx context.Context) {
 	var checks []Answer[health]
 	asking.Go(func() { checks = AskServers[health](ctx, o.c.cfg.Conn, "HEALTHZ", collectTime/3) })
 	var workers []inspect.Info
-	asking.Go(func() { workers, _ = inspect.Workers(ctx, o.c.cfg.Conn) }) //nolint:errcheck // no worker is no answer
+	asking.Go(func() { workers, _ = inspect.Workers(ctx, o.c.cfg.Conn) }) // no worker is no answer
 	asking.Wait()
 	of, waits := map[string][]inspect.Info{}, map[string]wait95{}
 	for _, w := range workers {

@@ -170,7 +170,7 @@ func (c *Console) askTries(ctx context.Context, stream string, each func(inspect
 
 // addTries adds the attempts that the workers remember, and the limits of its handler.
 func (c *Console) addTries(ctx context.Context, p *jobPage) {
-	all, _ := c.allWorkers(ctx) //nolint:errcheck // they are asked below
+	all, _ := c.allWorkers(ctx) // they are asked below
 	for _, w := range all {
 		for _, h := range w.Handlers {
 			if w.Stream == p.Stream && subject.Matches(h.Pattern, p.Job.Subject) {

@@ -48,7 +48,7 @@ func (c *Console) showSelection(r *request) error {
 		}
 	}
 	before := func(name string) int {
-		n, _ := strconv.Atoi(query.Get(name)) //nolint:errcheck // 0 then
+		n, _ := strconv.Atoi(query.Get(name)) // 0 then
 		return min(max(n, 0), jobsLooked)
 	}
 	actions := []JobAction{CancelJobs, RunJobs}

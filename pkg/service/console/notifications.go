@@ -201,10 +201,10 @@ func summary(rows []notification) string {
 
 // words describes the handling of an event.
 func (e eventState) words(rows []notification, more bool) string {
-	switch {
-	case e.State == "seen":
+	switch e.State {
+	case "seen":
 		return "It is not planned yet. If that lasts, look at the dead letters of EVENTS."
-	case e.State == "refused":
+	case "refused":
 		return "It could not be planned: " + e.Reason + ". Mend that, and replay its dead letter of EVENTS."
 	}
 	words := fmt.Sprintf("planned %s for %s", counted(e.Rows, "row"), counted(e.Recipients, "recipient"))

@@ -148,7 +148,7 @@ func (s *streamRow) detail(ctx context.Context, a Account, info *jetstream.Strea
 	}
 	store, err := deadletter.Open(ctx, a.JetStream, deadletter.Config{})
 	if err == nil {
-		s.letters, _ = store.Survey(ctx, deadletter.Filter{Since: hourAgo}, //nolint:errcheck // the next round is near
+		s.letters, _ = store.Survey(ctx, deadletter.Filter{Since: hourAgo}, // the next round is near
 			deadletter.SurveyOptions{By: deadletter.ByStream, Newest: newLetters})
 	}
 }
@@ -185,7 +185,7 @@ func (h health) problem(server string) problem {
 func AskServers[T any](ctx context.Context, nc *nats.Conn, kind string, within time.Duration) (all []Answer[T]) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	answers, _ := inspect.Gather(ctx, nc, "$SYS.REQ.SERVER.PING."+kind, serverStall) //nolint:errcheck // then there are none
+	answers, _ := inspect.Gather(ctx, nc, "$SYS.REQ.SERVER.PING."+kind, serverStall) // then there are none
 	for _, data := range answers {
 		var one Answer[T]
 		if json.Unmarshal(data, &one) == nil && one.Server.Name != "" { //nolint:musttag // the server's names, in capitals

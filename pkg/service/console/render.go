@@ -144,9 +144,9 @@ type asset struct {
 func readStatic() map[string]asset {
 	all := map[string]asset{}
 	for _, pattern := range []string{"static/*.*", "static/vendor/*.js"} {
-		names, _ := fs.Glob(files, pattern) //nolint:errcheck // the patterns are right
+		names, _ := fs.Glob(files, pattern) // the patterns are right
 		for _, name := range names {
-			content, _ := files.ReadFile(name) //nolint:errcheck // it was just listed
+			content, _ := files.ReadFile(name) // it was just listed
 			sum := sha256.Sum256(content)
 			all[path.Base(name)] = asset{content, hex.EncodeToString(sum[:8])}
 		}

@@ -217,7 +217,7 @@ func (tr transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	resp, err := tr.next.RoundTrip(r)
 	if err != nil || !known || path.Clean(r.URL.Path) != r.URL.Path { // which leads to another
-		return resp, err //nolint:wrapcheck // as the next one says it
+		return resp, err
 	}
 	name := pattern + " " + strconv.Itoa(resp.StatusCode)
 	response := tr.resolve(at(operation, "responses")[strconv.Itoa(resp.StatusCode)])
@@ -316,7 +316,7 @@ func (d *document) validate(schema, value any) error {
 	if err != nil {
 		return fmt.Errorf("schema %s: %w", location, err)
 	}
-	return compiled.Validate(value) //nolint:wrapcheck // says where
+	return compiled.Validate(value)
 }
 
 // checked is a body that is checked at the end of its reads. An event stream is checked at its close, too.
@@ -335,14 +335,14 @@ func (c *checked) Read(p []byte) (int, error) {
 	if err == io.EOF {
 		c.once.Do(func() { c.check(c.text.Bytes()) })
 	}
-	return n, err //nolint:wrapcheck // a reader's
+	return n, err
 }
 
 func (c *checked) Close() error {
 	if c.stream {
 		c.once.Do(func() { c.check(c.text.Bytes()) })
 	}
-	return c.ReadCloser.Close() //nolint:wrapcheck // a closer's
+	return c.ReadCloser.Close()
 }
 
 // Frame reports a frame of the service's WebSocket that is not as described.

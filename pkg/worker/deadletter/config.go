@@ -97,7 +97,7 @@ func (s *Store) get(ctx context.Context, stream string, q jsapi.Query) (*jsapi.M
 	case err != nil:
 		return nil, fmt.Errorf("deadletter: read from stream %s: %w", stream, err)
 	case !ok:
-		return nil, nil //nolint:nilnil // absence is an answer
+		return nil, nil
 	default:
 		return &found, nil
 	}

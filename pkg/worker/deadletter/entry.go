@@ -187,7 +187,7 @@ type advisory struct {
 // openStranded completes an entry from its advisory and from the advisory's message.
 func (s *Store) openStranded(ctx context.Context, e *Entry, body []byte) (*Entry, error) {
 	var about advisory
-	_ = json.Unmarshal(body, &about) //nolint:errcheck // a body that is not an advisory has no sequence
+	_ = json.Unmarshal(body, &about) // a body that is not an advisory has no sequence
 	if about.Sequence == 0 {
 		e.Problem = fmt.Errorf("%w: advisory: no stream_seq: %.100q", ErrUnreadable, body)
 		return e, nil
@@ -200,7 +200,7 @@ func (s *Store) openStranded(ctx context.Context, e *Entry, body []byte) (*Entry
 	}
 	if l.Reason == ReasonTerminated && slices.Contains(removedReasons, about.Reason) {
 		if info, err := s.info(ctx, l.Stream); err == nil && dropsNothing(info.Config) {
-			return nil, nil //nolint:nilnil // the message was acknowledged, or deleted on purpose
+			return nil, nil
 		}
 		l.Error = fmt.Sprintf("the message left its stream before consumer %s knew of an acknowledgement: %s", l.Consumer, about.Reason)
 	}

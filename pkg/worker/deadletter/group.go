@@ -264,7 +264,7 @@ func (s *Store) pick(ctx context.Context, f Filter, m *jsapi.Message) (*Entry, e
 		}
 	}
 	if !f.selects(e) {
-		return nil, nil //nolint:nilnil // see above
+		return nil, nil
 	}
 	return e, nil
 }

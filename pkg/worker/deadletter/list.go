@@ -39,7 +39,7 @@ func (s *Store) Get(ctx context.Context, sequence uint64) (Entry, error) {
 // load reads an entry at the leader. It returns nil when there is none.
 func (s *Store) load(ctx context.Context, sequence uint64) (*Entry, error) {
 	if sequence == 0 {
-		return nil, nil //nolint:nilnil // the server would read 0 as a query without a sequence
+		return nil, nil
 	}
 	m, err := s.get(ctx, s.cfg.Stream, jsapi.Query{Sequence: sequence})
 	if m == nil || err != nil || s.isInternal(m.Subject) {

@@ -117,7 +117,7 @@ func (s *Store) workOnce(ctx context.Context, p *pass, letter uint64, before *Ou
 	case e == nil && before != nil && !p.dry: // that try has removed it
 		return &Outcome{Entry: before.Entry}, s.forget(ctx, s.recordSubject(&before.Entry), 0)
 	case e == nil:
-		return nil, nil //nolint:nilnil // another process may have removed the letter
+		return nil, nil
 	}
 	o := &Outcome{Entry: *e}
 	if o.Sequence, o.Err = p.do(ctx, e); o.Err != nil && !o.Skipped() && isFatal(o.Err) {

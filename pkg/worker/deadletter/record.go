@@ -158,7 +158,7 @@ func (s *Store) recorded(ctx context.Context, e *Entry) (t ticket, after uint64,
 		return ticket{}, 0, err
 	}
 	t = ticket{begunAt: m.Time, published: m.Header.Get(worker.HeaderReplayState) == worker.ReplayWorked, record: m.Sequence}
-	after, _ = strconv.ParseUint(m.Header.Get(headerAfter), 10, 64) //nolint:errcheck // zero is the start of the stream
+	after, _ = strconv.ParseUint(m.Header.Get(headerAfter), 10, 64) // zero is the start of the stream
 	return t, after, nil
 }
 
@@ -221,7 +221,7 @@ func (s *Store) forget(ctx context.Context, subject string, record uint64) error
 // round trip, and two more for the removal.
 func (s *Store) sweep(ctx context.Context, record *jsapi.Message) error {
 	_, text, isRecord := strings.Cut(record.Subject, "."+worker.TokenReplay+".")
-	letter, _ := strconv.ParseUint(text, 10, 64) //nolint:errcheck // 0 is no letter
+	letter, _ := strconv.ParseUint(text, 10, 64) // 0 is no letter
 	if !isRecord || letter == 0 {
 		return nil
 	}
@@ -237,7 +237,7 @@ func (s *Store) sweep(ctx context.Context, record *jsapi.Message) error {
 func (s *Store) claim(ctx context.Context, e *Entry) (map[string]string, error) {
 	k, ok := keyOf(e)
 	if !ok {
-		return nil, nil //nolint:nilnil // ranging over no headers is fine
+		return nil, nil
 	}
 	holder, err := s.get(ctx, e.Letter.Stream, jsapi.Query{LastBySubject: k.Any()})
 	if err != nil {

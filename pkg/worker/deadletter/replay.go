@@ -224,7 +224,7 @@ func (s *Store) publish(ctx context.Context, e *Entry, t ticket, payload []byte,
 			msg.Header[name] = values
 		}
 	}
-	replays, _ := strconv.Atoi(msg.Header.Get(worker.HeaderReplay)) //nolint:errcheck // none before
+	replays, _ := strconv.Atoi(msg.Header.Get(worker.HeaderReplay)) // none before
 	msg.Header.Set(worker.HeaderID, l.ID)
 	msg.Header.Set(worker.HeaderReplay, strconv.Itoa(replays+1))
 	msg.Header.Set(worker.HeaderReplayOf, fmt.Sprintf("%s:%d", s.cfg.Stream, e.Sequence))

@@ -105,7 +105,7 @@ func decode[T any](data []byte, result *T) error {
 	case *json.RawMessage:
 		*into = data
 	default:
-		return json.Unmarshal(data, result) //nolint:wrapcheck // RecordError says the rest
+		return json.Unmarshal(data, result)
 	}
 	return nil
 }

@@ -55,7 +55,7 @@ func byHand(early bool) Service {
 			}
 			id := msg.Headers().Get(nats.MsgIdHdr)
 			if err = errors.Join(err, env.Recorder.RecordOnce(ctx, id)); err == nil && !early {
-				_ = msg.DoubleAck(ctx) //nolint:errcheck // it comes again, then
+				_ = msg.DoubleAck(ctx) // it comes again, then
 			}
 		}
 		return nil
@@ -68,7 +68,7 @@ func TestEachScenarioFindsTheServiceThatItIsThereFor(t *testing.T) {
 	once := func(ctx context.Context, r Recorder, id string) error { return r.RecordOnce(ctx, id) }
 	again := func(ctx context.Context, r Recorder, id string) error { return r.Record(ctx, id) }
 	swallow := func(ctx context.Context, r Recorder, id string) error {
-		_ = r.RecordOnce(ctx, id) //nolint:errcheck // that is the fault
+		_ = r.RecordOnce(ctx, id) // that is the fault
 		return nil
 	}
 	deaf := func(ctx context.Context, r Recorder, id string) error {

@@ -37,14 +37,14 @@ func (s *stage) offer() error {
 				if err := record(s.recorder, s.ctx, string(msg.Data)); err != nil {
 					text = err.Error()
 				}
-				_ = msg.Respond([]byte(text)) //nolint:errcheck // the caller was killed, or the test is over
+				_ = msg.Respond([]byte(text)) // the caller was killed, or the test is over
 			}()
 		})
 		if err != nil {
 			return fmt.Errorf("offer the recorder: %w", err)
 		}
 	}
-	return s.js.Conn().Flush() //nolint:wrapcheck // of the test's own connection
+	return s.js.Conn().Flush()
 }
 
 // remote is a recorder in another process.
@@ -117,6 +117,6 @@ func (s *stage) spawn() (*child.Process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start the service: %w", err)
 	}
-	s.clears = append(s.clears, func() { _ = p.Kill() }) //nolint:errcheck // it is gone, mostly
+	s.clears = append(s.clears, func() { _ = p.Kill() }) // it is gone, mostly
 	return p, nil
 }

@@ -27,7 +27,7 @@ const (
 type stage struct {
 	ackWait  time.Duration
 	clears   []func()
-	ctx      context.Context //nolint:containedctx // bounds every wait of the scenario
+	ctx      context.Context
 	js       jetstream.JetStream
 	lastPoll time.Duration // the time between two looks at the stream
 	patience time.Duration // of a scenario
@@ -63,7 +63,7 @@ func (s *stage) serve() *instance {
 		Logger: slog.New(slog.NewTextHandler(s.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
 	}
 	go func() { i.done <- s.suite.Service(ctx, env) }()
-	s.clears = append(s.clears, func() { _ = i.stop() }) //nolint:errcheck // the scenario has stopped it before, or has failed
+	s.clears = append(s.clears, func() { _ = i.stop() }) // the scenario has stopped it before, or has failed
 	return i
 }
 
@@ -198,11 +198,11 @@ func (s *stage) left(jobs []*nats.Msg) (names []string, err error) {
 	defer cancel()
 	stream, err := s.js.Stream(ctx, s.suite.Stream)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it is asked again
+		return nil, err
 	}
 	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(">"))
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it is asked again
+		return nil, err
 	}
 	for _, job := range jobs {
 		if info.State.Subjects[job.Subject] > 0 {

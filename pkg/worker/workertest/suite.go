@@ -101,7 +101,7 @@ func (s Suite) withDefaults() Suite {
 		name := s.Stream
 		s.Prepare = func(ctx context.Context, js jetstream.JetStream) error {
 			_, err := js.CreateStream(ctx, worker.StreamConfig(name, "jobs.>"))
-			return err //nolint:wrapcheck // the caller wraps it
+			return err
 		}
 	}
 	return s

@@ -4,8 +4,9 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func TestParsePhones(t *testing.T) {

@@ -118,7 +118,7 @@ func repair(text []byte) []byte {
 	if bytes.IndexByte(text, 0) < 0 && utf8.Valid(text) {
 		return text
 	}
-	valid, _ := unicode.UTF8.NewDecoder().Bytes(text) //nolint:errcheck // it takes any text
+	valid, _ := unicode.UTF8.NewDecoder().Bytes(text) // it takes any text
 	return bytes.ReplaceAll(valid, []byte{0}, []byte(replacement))
 }
 

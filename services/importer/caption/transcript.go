@@ -92,7 +92,7 @@ func (s *seconds) UnmarshalJSON(data []byte) error {
 
 // MarshalJSON writes the times as seconds, to the millisecond.
 func (s Segment) MarshalJSON() ([]byte, error) {
-	return json.Marshal(segmentJSON{Start: seconds(s.Start), Dur: seconds(s.Dur), Text: s.Text}) //nolint:wrapcheck // cannot fail
+	return json.Marshal(segmentJSON{Start: seconds(s.Start), Dur: seconds(s.Dur), Text: s.Text})
 }
 
 // UnmarshalJSON is the inverse of MarshalJSON.
@@ -115,9 +115,9 @@ func (t Transcript) WriteText(w io.Writer) error {
 		if t.Timed {
 			line = appendStamp(line, s.Start)
 		}
-		_, _ = buffered.Write(append(append(line, s.Text...), '\n')) //nolint:errcheck // see above
+		_, _ = buffered.Write(append(append(line, s.Text...), '\n')) // see above
 	}
-	return buffered.Flush() //nolint:wrapcheck // the writer's own error
+	return buffered.Flush()
 }
 
 // appendStamp appends "[12.34s] ": seconds, rounded to hundredths.
@@ -173,5 +173,5 @@ func (t Track) WriteJSON(w io.Writer, transcript Transcript) error {
 func encode(w io.Writer, value any) error {
 	encoder := json.NewEncoder(w)
 	encoder.SetEscapeHTML(false)
-	return encoder.Encode(value) //nolint:wrapcheck // the writer's own error
+	return encoder.Encode(value)
 }

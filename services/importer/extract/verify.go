@@ -22,7 +22,7 @@ const slack = 1
 //
 // It replaces earlier marks, and adds a warning when there are marks.
 func Verify(r *recipe.Recipe, in Input) {
-	_ = verify(r, in, func() error { return nil }) //nolint:errcheck // the one error is that of the function
+	_ = verify(r, in, func() error { return nil }) // the one error is that of the function
 }
 
 // verify is [Verify] with a function that is called before each sentence. An error of stop ends verify, and is

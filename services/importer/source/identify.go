@@ -146,7 +146,7 @@ func setHost(u *url.URL) error {
 	if net.ParseIP(host) == nil {
 		ascii, err := idna.Lookup.ToASCII(host)
 		if err != nil {
-			return err //nolint:wrapcheck // it names the host, and the caller the file
+			return err
 		}
 		host = strings.TrimSuffix(ascii, ".")
 	}

@@ -106,7 +106,7 @@ func (d *Directory) changeFound(
 ) (changed bool, err error) {
 	apply := func(over kvrecord.Record) (*kvrecord.Write, error) {
 		if isForgotten(over) && !revive {
-			return nil, nil //nolint:nilnil // nothing is to be written
+			return nil, nil
 		}
 		return alter(over, who, f)
 	}

@@ -32,7 +32,7 @@ type Directory struct {
 func OpenDirectory(ctx context.Context, js jetstream.JetStream, records *kvrecord.Client) (*Directory, error) {
 	err := jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) error {
 		_, err := js.KeyValue(ctx, contracts.BucketDirectory)
-		return err //nolint:wrapcheck // wrapped below
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("recipients: open bucket %s: %w", contracts.BucketDirectory, err)
@@ -253,7 +253,7 @@ func (l *listing) shown(ctx context.Context) (more bool, err error) {
 func (l *listing) forget(ctx context.Context, consumer jetstream.Consumer) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), listEnd)
 	defer cancel()
-	_ = l.js.DeleteConsumer(ctx, "KV_"+contracts.BucketDirectory, consumer.CachedInfo().Name) //nolint:errcheck // see above
+	_ = l.js.DeleteConsumer(ctx, "KV_"+contracts.BucketDirectory, consumer.CachedInfo().Name) // see above
 }
 
 // removed reports whether a message marks its key as deleted, or its recipient as not in the directory.

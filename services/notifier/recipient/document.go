@@ -83,7 +83,7 @@ func (p *person) decode(data []byte) error {
 	}
 	fields := map[string]json.RawMessage{}
 	if err := json.Unmarshal(data, &fields); err != nil {
-		return err //nolint:wrapcheck // it was decoded
+		return err
 	}
 	maps.DeleteFunc(fields, func(name string, _ json.RawMessage) bool { return slices.Contains(known, name) })
 	p.Recipient, p.fields = r, fields
@@ -101,13 +101,13 @@ func (p *person) encode() (json.RawMessage, error) {
 		fields = map[string]json.RawMessage{}
 	}
 	if err := json.Unmarshal(data, &fields); err != nil { // adds to the map
-		return nil, err //nolint:wrapcheck // it was encoded
+		return nil, err
 	}
 	data, err = json.Marshal(fields)
 	if err == nil && len(data) > MaxDocument {
 		err = ErrTooLarge
 	}
-	return data, err //nolint:wrapcheck // cannot fail
+	return data, err
 }
 
 // patched returns the document after a merge patch, or the patch alone in place of it.
@@ -232,7 +232,7 @@ func (p *person) edit(e *Edit, refused error) error {
 		return err
 	}
 	var body map[string]json.RawMessage
-	_ = json.Unmarshal(e.Body, &body) //nolint:errcheck // an object
+	_ = json.Unmarshal(e.Body, &body) // an object
 	if _, named := body["opt_out"]; !e.Own && !named {
 		next.OptOut = p.OptOut
 	}
@@ -277,7 +277,7 @@ func mergePatch(target, patch json.RawMessage) json.RawMessage {
 			fields[name] = mergePatch(fields[name], value)
 		}
 	}
-	data, _ := json.Marshal(fields) //nolint:errcheck,errchkjson // it was decoded
+	data, _ := json.Marshal(fields) //nolint:errchkjson // it was decoded
 	return data
 }
 
@@ -296,7 +296,7 @@ func (e *Edit) check(who contracts.Recipient) (refused, err error) {
 		return nil, err
 	}
 	var body map[string]json.RawMessage
-	_ = json.Unmarshal(e.Body, &body) //nolint:errcheck // an object
+	_ = json.Unmarshal(e.Body, &body) // an object
 	mistakes := &contracts.ValidationError{Type: "Recipient"}
 	for _, name := range slices.Sorted(maps.Keys(body)) {
 		if problem := e.refuses(name, body[name], who); problem != "" {
@@ -307,7 +307,7 @@ func (e *Edit) check(who contracts.Recipient) (refused, err error) {
 	if len(mistakes.Fields) > 0 {
 		return mistakes, nil
 	}
-	return nil, nil //nolint:nilnil // no mistakes
+	return nil, nil
 }
 
 // refuses returns the reason why an edit cannot have a field, "" when it can.
@@ -335,7 +335,7 @@ var endpointFields = []string{"address", "disabled", "events", "generation", "na
 // still get all messages.
 func unknownOfEndpoints(body json.RawMessage) (wrong []contracts.FieldError) {
 	var all map[string]map[string]map[string]json.RawMessage
-	_ = json.Unmarshal(body, &all) //nolint:errcheck // a value of another kind is a mistake of its own
+	_ = json.Unmarshal(body, &all) // a value of another kind is a mistake of its own
 	for channel, byID := range all {
 		for id, fields := range byID {
 			for name := range fields {

@@ -93,14 +93,14 @@ func ParseEntry(data []byte) (e Entry, err error) {
 	}
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(data, &fields); err != nil {
-		return e, err //nolint:wrapcheck // it was decoded
+		return e, err
 	}
 	e = Entry{Recipient: r, Memberships: m.Memberships, unlisted: string(fields["unlisted"]) == "true"}
 	for _, name := range apart {
 		delete(fields, name)
 	}
 	e.patch, err = json.Marshal(fields)
-	return e, err //nolint:wrapcheck // it was decoded
+	return e, err
 }
 
 // Outcome is the outcome of an entry.
@@ -232,7 +232,7 @@ func (d *Directory) Join(ctx context.Context, kind contracts.RecipientType, user
 func (d *Directory) Leave(ctx context.Context, kind contracts.RecipientType, userID string, m Member) error {
 	_, err := d.member(ctx, kind, userID, m, func(over kvrecord.Record) (*kvrecord.Write, error) {
 		if isAbsent(over) {
-			return nil, nil //nolint:nilnil // nothing is to be written
+			return nil, nil
 		}
 		return deleted(over, nats.Header{}, 0), nil
 	})
@@ -241,7 +241,7 @@ func (d *Directory) Leave(ctx context.Context, kind contracts.RecipientType, use
 
 func join(over kvrecord.Record) (*kvrecord.Write, error) {
 	if !isAbsent(over) {
-		return nil, nil //nolint:nilnil // nothing is to be written
+		return nil, nil
 	}
 	return &kvrecord.Write{Subject: over.Subject, Over: over}, nil
 }

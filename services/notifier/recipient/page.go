@@ -88,11 +88,11 @@ func entry(r kvrecord.Record, who contracts.Recipient) (json.RawMessage, error) 
 		}
 		list, err := json.Marshal([]Member{m})
 		if err != nil {
-			return nil, err //nolint:wrapcheck // cannot fail
+			return nil, err
 		}
 		p.fields, p.listed = map[string]json.RawMessage{"memberships": list}, false
 	} else if err := p.decode(r.Data); err != nil {
-		wrong, _ := json.Marshal("cannot be read: " + err.Error()) //nolint:errcheck,errchkjson // a text
+		wrong, _ := json.Marshal("cannot be read: " + err.Error()) //nolint:errchkjson // a text
 		ids, err := contracts.Encode(who)
 		return mergePatch(ids, []byte(`{"opt_out":`+string(wrong)+"}")), err
 	}

@@ -86,7 +86,7 @@ func (p *parser) syntax(err error) {
 	for _, text := range texts {
 		at := &yaml.Node{}
 		if found := yamlLine.FindStringSubmatch(text); found != nil {
-			at.Line, _ = strconv.Atoi(found[1]) //nolint:errcheck // digits only
+			at.Line, _ = strconv.Atoi(found[1]) // digits only
 			text = found[2]
 		}
 		p.addf(at, "", "not YAML: %s", strings.TrimPrefix(text, "yaml: "))

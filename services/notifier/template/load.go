@@ -62,7 +62,7 @@ func Parse(folder fs.FS, cfg Config) (*Set, error) {
 	byName := map[string]texts{}
 	entries, err := fs.ReadDir(folder, ".")
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it names the folder
+		return nil, err
 	}
 	for _, entry := range entries {
 		switch {
@@ -273,7 +273,7 @@ var atLine = regexp.MustCompile(`^template: .*?:([0-9]+):(?:[0-9]+:)? *(.*)$`)
 func (p *parser) syntax(file string, err error) {
 	line, said := 0, err.Error()
 	if found := atLine.FindStringSubmatch(said); found != nil {
-		line, _ = strconv.Atoi(found[1]) //nolint:errcheck // digits
+		line, _ = strconv.Atoi(found[1]) // digits
 		said = found[2]
 	}
 	p.mistakef(file, line, "%s", said)
@@ -288,7 +288,7 @@ func Version(folder string) string {
 	sum := sha256.New()
 	root := os.DirFS(folder)
 	for _, pattern := range []string{"*", "*/*"} {
-		names, _ := fs.Glob(root, pattern) //nolint:errcheck // the pattern is right
+		names, _ := fs.Glob(root, pattern) // the pattern is right
 		for _, name := range names[:min(len(names), maxFolder)] {
 			if strings.HasPrefix(name, ".") {
 				continue
@@ -298,7 +298,7 @@ func Version(folder string) string {
 				continue // a template, or a mistake, with any contents
 			}
 			if file, err := root.Open(name); err == nil {
-				n, _ := io.Copy(sum, io.LimitReader(file, MaxFile+1)) //nolint:errcheck // a folder, or what was read so far
+				n, _ := io.Copy(sum, io.LimitReader(file, MaxFile+1)) // a folder, or what was read so far
 				file.Close()                                          //nolint:errcheck,gosec // nothing was written
 				fmt.Fprintf(sum, "\n%d\n", n)
 			}

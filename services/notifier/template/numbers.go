@@ -152,7 +152,7 @@ func (d Data) Time(value any) (Plain, error) {
 // DateTime returns the date and the time of day.
 func (d Data) DateTime(value any) (Plain, error) {
 	date, err := d.Date(value)
-	clock, _ := d.Time(value) //nolint:errcheck // the same
+	clock, _ := d.Time(value) // the same
 	return date + " " + clock, err
 }
 

@@ -77,7 +77,7 @@ func (r *pushReader) value(field string) (any, error) {
 	token, err := r.decoder.Token()
 	switch token := token.(type) {
 	case nil:
-		return nil, err //nolint:wrapcheck // with its line, by the caller
+		return nil, err
 	case string:
 		return r.text(field, token), nil
 	case json.Delim:
@@ -100,7 +100,7 @@ func (r *pushReader) list(field string) (any, error) {
 		all = append(all, one)
 	}
 	_, err := r.decoder.Token()
-	return all, err //nolint:wrapcheck // with its line, by the caller
+	return all, err
 }
 
 func (r *pushReader) object(field string) (any, error) {
@@ -108,7 +108,7 @@ func (r *pushReader) object(field string) (any, error) {
 	for r.decoder.More() {
 		token, err := r.decoder.Token()
 		if err != nil {
-			return nil, err //nolint:wrapcheck // with its line, by the caller
+			return nil, err
 		}
 		name := fmt.Sprint(token)
 		if _, twice := all[name]; twice {
@@ -119,7 +119,7 @@ func (r *pushReader) object(field string) (any, error) {
 		}
 	}
 	_, err := r.decoder.Token()
-	return all, err //nolint:wrapcheck // with its line, by the caller
+	return all, err
 }
 
 // text reads a template. It puts a comment before the template with as many lines as precede it in the file, so that
@@ -166,7 +166,7 @@ func (p *push) render(out *Text, data Data) (err error) {
 		return err
 	}
 	out.Data, err = json.Marshal(filled)
-	return err //nolint:wrapcheck // texts have none
+	return err
 }
 
 // Fill copies a JSON document, with the value that leaf returns for each value that is no list and no object.

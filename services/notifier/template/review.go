@@ -132,7 +132,7 @@ func (r *review) notef(node parse.Node, format string, args ...any) {
 func place(node parse.Node) (file string, line int) {
 	location, _ := new(parse.Tree).ErrorContext(node)
 	parts := atPlace.FindStringSubmatch(location)
-	line, _ = strconv.Atoi(parts[2]) //nolint:errcheck // digits
+	line, _ = strconv.Atoi(parts[2]) // digits
 	return parts[1], line
 }
 

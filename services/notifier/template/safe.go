@@ -142,7 +142,7 @@ func (b *bounded) Write(data []byte) (int, error) {
 	case time.Now().After(b.until):
 		return 0, ErrTooSlow
 	}
-	return b.Buffer.Write(data) //nolint:wrapcheck // it has none
+	return b.Buffer.Write(data)
 }
 
 // stepped puts an empty text, which is written like any other, before the nodes of a list.

@@ -298,7 +298,7 @@ var builtin embed.FS
 var digestText = sync.OnceValues(func() (*Set, error) {
 	folder, err := fs.Sub(builtin, "builtin")
 	if err != nil {
-		return nil, err //nolint:wrapcheck // cannot fail
+		return nil, err
 	}
 	return Parse(folder, Config{})
 })

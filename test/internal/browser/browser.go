@@ -41,13 +41,13 @@ var axe string
 
 // Browser is a profile of its own in the Chromium that the tests of a program share.
 type Browser struct {
-	ctx context.Context //nolint:containedctx // is the browser, to the library
+	ctx context.Context
 	id  cdp.BrowserContextID
 }
 
 // chromium is a process with all tabs.
 type chromium struct {
-	ctx  context.Context //nolint:containedctx // is the browser, to the library
+	ctx  context.Context
 	stop func()
 }
 
@@ -128,7 +128,7 @@ type View struct {
 type Page struct {
 	*testing.T
 
-	ctx        context.Context //nolint:containedctx // is the page, to the library
+	ctx        context.Context
 	mu         sync.Mutex
 	complaints []string
 	width      int64

@@ -85,8 +85,8 @@ func isOfAnother(root, dir, name string) bool {
 type file struct{ name, at string }
 
 func (f file) Path() string                 { return f.name }
-func (f file) Lstat() (fs.FileInfo, error)  { return os.Lstat(f.at) } //nolint:wrapcheck // names the file
-func (f file) Open() (io.ReadCloser, error) { return os.Open(f.at) }  //nolint:wrapcheck // names the file
+func (f file) Lstat() (fs.FileInfo, error)  { return os.Lstat(f.at) }
+func (f file) Open() (io.ReadCloser, error) { return os.Open(f.at) }
 
 func output(tb testing.TB, dir, name string, args ...string) string {
 	tb.Helper()

@@ -98,7 +98,7 @@ func (f *applyFlags) reach(ctx context.Context, js jetstream.JetStream) error {
 	name := contracts.Assets(f.assets)[0].Name
 	err := jsretry.Do(ctx, f.timeout, func(ctx context.Context) error {
 		_, err := js.Stream(ctx, name)
-		return err //nolint:wrapcheck // below
+		return err
 	})
 	if !errors.Is(err, nats.ErrNoResponders) {
 		return nil // Apply reports it

@@ -160,14 +160,22 @@ func (f *deadFlags) change(ctx context.Context, c *changeFlags, report changeRep
 // only mentions that there is one.
 func (f *deadFlags) target(c *changeFlags, sequences []uint64) string {
 	text := "dead letters"
+	var textSb163 strings.Builder
 	for _, part := range [][2]string{
-		{"account", f.account}, {"stream", f.stream}, {"job-stream", c.jobStream}, {"kind", c.kind}, {"reason", c.reason}, {"since", c.since},
-		{"until", c.until}, {"letters", strings.Trim(fmt.Sprint(sequences), "[]")},
+		{"account", f.account},
+		{"stream", f.stream},
+		{"job-stream", c.jobStream},
+		{"kind", c.kind},
+		{"reason", c.reason},
+		{"since", c.since},
+		{"until", c.until},
+		{"letters", strings.Trim(fmt.Sprint(sequences), "[]")},
 	} {
 		if part[1] != "" {
-			text += fmt.Sprintf(" %s=%q", part[0], part[1])
+			textSb163.WriteString(fmt.Sprintf(" %s=%q", part[0], part[1]))
 		}
 	}
+	text += textSb163.String()
 	if c.signature != "" {
 		text += " of a signature"
 	}

@@ -228,7 +228,7 @@ func (e *enrichment) post(ctx context.Context, req contracts.EnrichRequest) ([]c
 	}
 	if answer.StatusCode != http.StatusOK {
 		var problem struct{ Detail string }
-		_ = json.Unmarshal(data, &problem) //nolint:errcheck // a proxy's page has no detail
+		_ = json.Unmarshal(data, &problem) // a proxy's page has no detail
 		err := fmt.Errorf("%s answers %s: %s", e.url, answer.Status, problem.Detail)
 		if answer.StatusCode >= http.StatusInternalServerError || answer.StatusCode == http.StatusTooManyRequests {
 			err = fmt.Errorf("%w: %w", errUnavailable, err)

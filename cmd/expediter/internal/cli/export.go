@@ -277,7 +277,7 @@ func purge(ctx context.Context, js jetstream.JetStream, records *kvrecord.Client
 			err = jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) error {
 				stream, err := js.Stream(ctx, of.stream)
 				if err != nil {
-					return err //nolint:wrapcheck // the caller names the stream
+					return err
 				}
 				return stream.Purge(ctx, jetstream.WithPurgeSubject(filter))
 			})

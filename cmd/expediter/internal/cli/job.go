@@ -178,7 +178,7 @@ func (f *jobsFlags) schedule(
 	case at < 0:
 		return errors.Join(err, fmt.Errorf("%w: no schedule inserts jobs on %q", ErrNotFound, subject))
 	case !yes:
-		next, _ := all[at].Next(time.Now()) //nolint:errcheck // of another program
+		next, _ := all[at].Next(time.Now()) // of another program
 		return f.would("%s %s, whose next run is due %s.", would, terminal.Printable(subject), stampOf(next))
 	}
 	said := ""

@@ -110,10 +110,10 @@ func (f *notificationsFlags) describe(ctx context.Context, client *notify.Client
 	if err != nil || f.format != listFormats[0] {
 		return err
 	}
-	switch {
-	case e.State == "seen":
+	switch e.State {
+	case "seen":
 		f.notef("Seen %s; it is not planned yet. When that lasts, see: expediter dead list --job-stream EVENTS\n", stamp(e.At))
-	case e.State == "refused":
+	case "refused":
 		f.notef("Seen %s; it could not be planned: %s\nMend that, and replay its letter: expediter dead list --job-stream EVENTS\n",
 			stamp(e.At), terminal.Printable(e.Reason))
 	default:

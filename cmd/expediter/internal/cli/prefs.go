@@ -34,11 +34,11 @@ func (f *usersFlags) optOut(ctx context.Context, client *notify.Client, r notifi
 		OptOut: map[string][]string{category: {channel}}, RecipientType: r.RecipientType, UserID: r.UserID,
 	})
 	if err != nil {
-		return err //nolint:wrapcheck // texts
+		return err
 	}
 	results, err := client.ImportUsers(ctx, line)
 	if err != nil || len(results) != 1 {
-		return err //nolint:wrapcheck // says where from
+		return err
 	}
 	if results[0].Status == statusInvalid {
 		return errors.New(terminal.Printable(problemOf(results[0])))
@@ -155,7 +155,7 @@ func (f *usersFlags) members(ctx context.Context, user, do string, list []recipi
 func (f *usersFlags) change(ctx context.Context, user string, patch map[string]any) error {
 	body, err := json.Marshal(patch)
 	if err != nil {
-		return err //nolint:wrapcheck // cannot fail
+		return err
 	}
 	return f.about(ctx, user, func(ctx context.Context, client *notify.Client, r notifier.UserRequest) error {
 		return f.patch(ctx, client, r, body)

@@ -91,10 +91,10 @@ func (cfg preview) writeTo(folder string) (path string, failed []unmadeText, err
 	}
 	var out bytes.Buffer
 	if err := layout.Execute(&out, all); err != nil {
-		return "", nil, err //nolint:wrapcheck // a mistake in the page
+		return "", nil, err
 	}
 	path = filepath.Join(folder, page)
-	return path, failed, os.WriteFile(path, out.Bytes(), 0o600) //nolint:wrapcheck // it names the file
+	return path, failed, os.WriteFile(path, out.Bytes(), 0o600)
 }
 
 // show makes one text. found is false when the template has no text for the channel.
@@ -148,7 +148,7 @@ func (s *shown) write(folder string) error {
 		return nil
 	}
 	if err := os.MkdirAll(filepath.Join(folder, s.Template), 0o700); err != nil {
-		return err //nolint:wrapcheck // it names the folder
+		return err
 	}
 	base := s.Template + "/" + s.Locale + "." + s.Channel
 	write := func(part, text string) error {

@@ -168,7 +168,7 @@ func newVersion() *cobra.Command {
 		Use: "version",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", cmd.Root().Name(), version())
-			return err //nolint:wrapcheck // the standard output is gone
+			return err
 		},
 	}
 }
@@ -216,7 +216,7 @@ func (g *globals) openInput(ctx context.Context, path string) (io.ReadCloser, er
 	}
 	file, err := os.Open(path) //nolint:gosec // the person who runs it names the file
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it names the file
+		return nil, err
 	}
 	return struct {
 		io.Reader

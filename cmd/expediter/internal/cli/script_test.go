@@ -69,7 +69,7 @@ func enriching(ts *testscript.TestScript, _ bool, _ []string) {
 		}
 		answer, err := contracts.Encode(contracts.EnrichResponse{RequestID: "r", Results: req.Results})
 		ts.Check(err)
-		_, _ = w.Write(answer) //nolint:errcheck // the client fails
+		_, _ = w.Write(answer) // the client fails
 	}))
 	ts.Defer(srv.Close)
 	ts.Setenv("ENRICHER", srv.URL)

@@ -124,7 +124,7 @@ func (f *usersFlags) get(ctx context.Context, client *notify.Client, r notifier.
 	}
 	all := map[string]any{}
 	if err := json.Unmarshal(u.Body, &all); err != nil {
-		return err //nolint:wrapcheck // a notifier's answer
+		return err
 	}
 	all["memberships"] = members.Memberships
 	f.notef("ETag %s\n", u.ETag)
@@ -160,10 +160,10 @@ func (f *usersFlags) patch(ctx context.Context, client *notify.Client, r notifie
 func withUser(fields map[string]json.RawMessage, kind, user string) ([]byte, error) {
 	for name, id := range map[string]string{"recipient_type": kind, "user_id": user} {
 		if id != "" {
-			fields[name], _ = json.Marshal(id) //nolint:errcheck,errchkjson // a text
+			fields[name], _ = json.Marshal(id) //nolint:errchkjson // a text
 		}
 	}
-	return json.Marshal(fields) //nolint:wrapcheck // cannot fail
+	return json.Marshal(fields)
 }
 
 // statusInvalid is the status of a line with mistakes.

@@ -221,5 +221,5 @@ func (i *userImport) userOf(row []byte) ([]byte, error) {
 	if len(members) > 0 {
 		user["memberships"] = members
 	}
-	return json.Marshal(user) //nolint:wrapcheck // texts
+	return json.Marshal(user)
 }

@@ -247,7 +247,7 @@ func (u *user) hear(event string, data []byte) error {
 	case contracts.TypeResultPatch:
 		var patch contracts.ResultPatch
 		if err := json.Unmarshal(data, &patch); err != nil {
-			return err //nolint:wrapcheck // wrapped by the caller
+			return err
 		}
 		u.patches++
 		u.states[patch.PlaceID] = patch.Patch.Providers[contracts.ProviderWolt]
@@ -260,7 +260,7 @@ func (u *user) hear(event string, data []byte) error {
 			} `json:"places"`
 		}
 		if err := json.Unmarshal(data, &snapshot); err != nil {
-			return err //nolint:wrapcheck // wrapped by the caller
+			return err
 		}
 		for _, p := range snapshot.Places {
 			u.states[p.PlaceID] = p.Providers[contracts.ProviderWolt]

@@ -138,7 +138,7 @@ func (e *examination) roundTrip(ctx context.Context) (least time.Duration, err e
 			if i > 0 {
 				break
 			}
-			return 0, err //nolint:wrapcheck // the caller names the server
+			return 0, err
 		}
 		if took := time.Since(begun); i == 0 || took < least {
 			least = took

@@ -318,7 +318,7 @@ func (e *examination) target(ctx context.Context, account string, services []str
 func (e *examination) request(ctx context.Context, subject string, data []byte) (*nats.Msg, error) {
 	ctx, cancel := context.WithTimeout(ctx, once)
 	defer cancel()
-	return e.nc.RequestWithContext(ctx, subject, data) //nolint:wrapcheck // callers name the request
+	return e.nc.RequestWithContext(ctx, subject, data)
 }
 
 // ask sends a request to the JetStream API, and decodes the answer.
@@ -327,7 +327,7 @@ func (e *examination) ask(ctx context.Context, subject string, answer any) error
 	if err != nil {
 		return err
 	}
-	return json.Unmarshal(msg.Data, answer) //nolint:wrapcheck // as above
+	return json.Unmarshal(msg.Data, answer)
 }
 
 // command returns a command of this program that reaches a target.

@@ -125,10 +125,10 @@ func (e *examination) roots(variable string) *x509.CertPool {
 func dial(ctx context.Context, address string, secure bool, name string, roots *x509.CertPool) (net.Conn, error) {
 	if secure {
 		dialer := tls.Dialer{Config: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, ServerName: name}}
-		return dialer.DialContext(ctx, "tcp", address) //nolint:wrapcheck // names the address
+		return dialer.DialContext(ctx, "tcp", address)
 	}
 	var dialer net.Dialer
-	return dialer.DialContext(ctx, "tcp", address) //nolint:wrapcheck // names the address
+	return dialer.DialContext(ctx, "tcp", address)
 }
 
 // checkMail waits for the greeting of a mail server.

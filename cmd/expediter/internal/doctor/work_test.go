@@ -45,7 +45,7 @@ func purge(stream string) func(*site) {
 func answers(info inspect.Info) func(*site) {
 	return func(s *site) {
 		sub, err := s.js.Conn().Subscribe(inspect.SubjectInfo, func(m *nats.Msg) {
-			data, _ := json.Marshal(info) //nolint:errcheck // is one
+			data, _ := json.Marshal(info) // is one
 			m.Respond(data)               //nolint:errcheck // the client says so
 		})
 		check.OK(s.T, err)
@@ -111,7 +111,7 @@ func tells(question string, change func(answer map[string]any)) func(*site) {
 			got, err := nc.RequestMsg(&nats.Msg{Subject: asked, Header: m.Header, Data: m.Data}, time.Minute)
 			if err == nil && strings.HasPrefix(strings.TrimPrefix(asked, "$JS.API."), question) && json.Unmarshal(got.Data, &answer) == nil {
 				change(answer)
-				got.Data, _ = json.Marshal(answer) //nolint:errcheck // was one
+				got.Data, _ = json.Marshal(answer) // was one
 			}
 			m.Respond(got.Data) //nolint:errcheck // the client says so
 		})

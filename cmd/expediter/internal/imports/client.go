@@ -196,7 +196,7 @@ func (c *Client) send(ctx context.Context, method, path string, header http.Head
 	if c.Key != "" {
 		req.Header.Set("Authorization", "Bearer "+c.Key)
 	}
-	return cmp.Or(c.HTTP, defaultClient).Do(req) //nolint:wrapcheck // the callers name the request
+	return cmp.Or(c.HTTP, defaultClient).Do(req)
 }
 
 // silent returns the error for a missing answer: the caller gave up, or the importer is unavailable.

@@ -73,7 +73,7 @@ func (b *Bar) run() {
 		select {
 		case <-ticker.C:
 			b.mu.Lock()
-			_ = b.bar.RenderBlank() //nolint:errcheck // a terminal that is gone must not end the run
+			_ = b.bar.RenderBlank() // a terminal that is gone must not end the run
 			b.mu.Unlock()
 		case <-b.done:
 			return
@@ -96,7 +96,7 @@ func (b *Bar) Set(text string, done int64) {
 	if most := b.bar.GetMax64(); most > 0 {
 		done = min(done, most-1) // Close sets the end
 	}
-	_ = b.bar.Set64(done) //nolint:errcheck // as above
+	_ = b.bar.Set64(done) // as above
 }
 
 // Close removes the bar from the terminal.
@@ -108,5 +108,5 @@ func (b *Bar) Close() {
 	b.over.Wait()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	_ = b.bar.Finish() //nolint:errcheck // as above
+	_ = b.bar.Finish() // as above
 }

@@ -47,10 +47,10 @@ func (p process) pass(s os.Signal) {
 // signal sends a signal to all processes of the program, unless the program has ended.
 func (p process) signal(s syscall.Signal) {
 	if p.own {
-		_ = syscall.Kill(-p.cmd.Process.Pid, s) //nolint:errcheck // the group has ended
+		_ = syscall.Kill(-p.cmd.Process.Pid, s) // the group has ended
 		return
 	}
-	_ = p.cmd.Process.Signal(s) //nolint:errcheck // it has ended
+	_ = p.cmd.Process.Signal(s) // it has ended
 }
 
 // endRest waits until the other processes of the group have ended, and kills those that run after the deadline.

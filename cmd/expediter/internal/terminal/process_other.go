@@ -16,7 +16,7 @@ func newProcess(cmd *exec.Cmd) process { return process{cmd} }
 
 // pass passes on a signal.
 func (p process) pass(s os.Signal) {
-	_ = p.cmd.Process.Signal(s) //nolint:errcheck // it has ended
+	_ = p.cmd.Process.Signal(s) // it has ended
 }
 
 // signal sends a signal to the program.

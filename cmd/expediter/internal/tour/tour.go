@@ -153,7 +153,7 @@ func (t *tour) ask(r *http.Request) (url.Values, error) {
 	if err != nil || guests < 1 {
 		return nil, errors.New("the number of guests must be 1 or more")
 	}
-	payload, _ := json.Marshal(map[string]any{"guests": guests, "name": r.PostForm.Get("name")}) //nolint:errcheck,errchkjson // texts
+	payload, _ := json.Marshal(map[string]any{"guests": guests, "name": r.PostForm.Get("name")}) //nolint:errchkjson // texts
 	e := contracts.Event{
 		EventID: "tour-" + rand.Text(), EventType: "RESERVATION_REQUESTED", AggregateType: sample.Restaurant.Type,
 		RestaurantID: json.RawMessage(sample.Restaurant.ID), UserID: guest,
@@ -230,7 +230,7 @@ func (t *tour) call(ctx context.Context, method, at string, body []byte, into an
 	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err == nil && resp.StatusCode >= http.StatusBadRequest {
 		var p service.Problem
-		_ = json.Unmarshal(data, &p) //nolint:errcheck // then the status is all that is known
+		_ = json.Unmarshal(data, &p) // then the status is all that is known
 		err = fmt.Errorf("%s answers %s: %s", at, resp.Status, cmp.Or(p.Detail, "nothing"))
 	}
 	if err != nil || into == nil {

@@ -119,7 +119,7 @@ func newItem(i inapp.Item) item {
 	title := strings.ToLower(strings.ReplaceAll(i.EventType, "_", " "))
 	shown := item{At: i.CreatedAt.UTC(), State: i.State, Title: strings.ToUpper(title[:1]) + title[1:]}
 	var payload map[string]any
-	_ = json.Unmarshal(i.Payload, &payload) //nolint:errcheck // one that is no object is not shown
+	_ = json.Unmarshal(i.Payload, &payload) // one that is no object is not shown
 	for _, name := range slices.Sorted(maps.Keys(payload)) {
 		shown.Facts = append(shown.Facts, [2]string{name, fmt.Sprint(payload[name])})
 	}
@@ -161,7 +161,7 @@ func render(w http.ResponseWriter, status int, v view) error {
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Referrer-Policy", "no-referrer")
 	w.WriteHeader(status)
-	_ = page.Execute(w, v) //nolint:errcheck // the client may have gone
+	_ = page.Execute(w, v) // the client may have gone
 	return nil
 }
 

@@ -190,7 +190,7 @@ func Walk(object []byte, each func(Member) bool) bool {
 		rest = skip(rest[1:])
 		value := rest[:size(rest)]
 		rest = skip(rest[len(value):])
-		if len(value) == 0 || !each(Member{RawName: name[:len(name):len(name)], Value: value[:len(value):len(value)]}) || len(rest) == 0 {
+		if len(value) == 0 || !each(Member{RawName: slices.Clip(name), Value: slices.Clip(value)}) || len(rest) == 0 {
 			return false
 		}
 		if rest[0] == '}' {

@@ -225,7 +225,7 @@ func takeThroughPause(t *testing.T, srv *crash.Server, first, then *kvlock.Locke
 	defer released.Wait()
 	if waits {
 		released.Go(func() {
-			_ = lease.Release(ctx) //nolint:errcheck // the waiter's result shows it
+			_ = lease.Release(ctx) // the waiter's result shows it
 		})
 	}
 	sleep(ctx, pause)

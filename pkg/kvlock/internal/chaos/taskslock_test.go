@@ -118,7 +118,7 @@ func (w *worker) holdUntilLost(ctx context.Context, t *task) {
 	}
 	held.Error = context.Cause(lease.Context()).Error()
 	w.tell(held, released, now(), now())
-	_ = lease.Release(ctx) //nolint:errcheck // it is lost
+	_ = lease.Release(ctx) // it is lost
 }
 
 // write changes the value that the lock guards.

@@ -309,7 +309,7 @@ func Deadline(sent time.Time, ttl time.Duration) time.Time {
 // deadlineContext is a context that reports its end on time. The timer that ends it may be late: after a pause of the
 // process its goroutines may run before its timers do, and another process may hold the key by then.
 type deadlineContext struct {
-	context.Context //nolint:containedctx // it is one
+	context.Context
 
 	end func() // ends the context, if its time is over
 }

@@ -258,7 +258,7 @@ func (h *Hub) start() error {
 	}
 	h.started = true
 	h.stop = func() {
-		_ = sub.Unsubscribe() //nolint:errcheck // the connection is closed, then
+		_ = sub.Unsubscribe() // the connection is closed, then
 		nc.RemoveStatusListener(status)
 	}
 	go h.run(status)

@@ -313,7 +313,7 @@ func (s *Store) messagesUnder(ctx context.Context, prefix string, headersOnly bo
 		FilterSubjects: []string{filter}, HeadersOnly: headersOnly, InactiveThreshold: 2 * s.OpTimeout,
 	})
 	if err != nil {
-		return nil, 0, nil, err //nolint:wrapcheck // wrapped by Scan
+		return nil, 0, nil, err
 	}
 	remove := func() {
 		// end waits for no answer: if the request is lost, the server removes the consumer when it was inactive for long.
@@ -323,7 +323,7 @@ func (s *Store) messagesUnder(ctx context.Context, prefix string, headersOnly bo
 	}
 	if messages, err = consumer.Messages(jetstream.PullMaxMessages(scanAhead)); err != nil {
 		remove()
-		return nil, 0, nil, err //nolint:wrapcheck // as above
+		return nil, 0, nil, err
 	}
 	return messages, consumer.CachedInfo().NumPending, func() { messages.Stop(); remove() }, nil
 }

@@ -29,7 +29,7 @@ func MarkRestored(ctx context.Context, js jetstream.JetStream, bucket string) er
 	cfg.Metadata[generationMetadata] = strconv.FormatUint(generation, 10)
 	err = jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) error {
 		_, err := js.UpdateStream(ctx, cfg)
-		return err //nolint:wrapcheck // below
+		return err
 	})
 	if err != nil {
 		return fmt.Errorf("kvlock: mark bucket %q as restored: %w", bucket, err)

@@ -44,7 +44,7 @@ type Store struct {
 	MaxMessage int64 // the largest message of the stream, in bytes; 0 when only the server bounds it
 	Hub        *Hub
 	Clock      *Clock
-	Closing    context.Context //nolint:containedctx // ends with BeginClose: all waits and computations end
+	Closing    context.Context
 
 	Unanswered atomic.Uint64 // operations that JetStream did not answer
 
@@ -61,7 +61,7 @@ type Store struct {
 	work         sync.WaitGroup // the goroutines for which Close waits
 	highest      atomic.Uint64  // the highest acknowledged revision; a lower one is that of a stream that was made anew
 	beginClose   context.CancelCauseFunc
-	closed       context.Context //nolint:containedctx // ends with Close: no further message is sent
+	closed       context.Context
 	cancelClosed context.CancelCauseFunc
 }
 
@@ -240,7 +240,7 @@ func FirstSequence() uint64 { return uint64(max(1, time.Now().UnixMicro())) }
 func CreateStream(ctx context.Context, js jetstream.JetStream, label string, sc jetstream.StreamConfig) error {
 	err := jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) error {
 		_, err := js.CreateStream(ctx, sc)
-		return err //nolint:wrapcheck // wrapped below
+		return err
 	})
 	if err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 		return fmt.Errorf("kvlock: create %s: %w", label, err)

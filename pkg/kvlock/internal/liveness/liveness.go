@@ -91,7 +91,7 @@ func (v *Probe) IsOf(member, server string) bool {
 // New makes a member. every is the time between two probes; if it is not positive, New returns nil, and only TTLs count.
 func New(s *kv.Store, every time.Duration) (*Members, error) {
 	if every <= 0 {
-		return nil, nil //nolint:nilnil // its methods do nothing on nil
+		return nil, nil
 	}
 	l := &Members{
 		nc: s.Conn, every: every, prefix: "kvlock.alive." + s.Bucket + ".", self: namePrefix + nuid.Next(), onProbe: make(chan struct{}),

@@ -173,8 +173,8 @@ type Request struct {
 type waiter struct {
 	Request
 
-	touched bool            // the record was written for the waiter to learn the server's time
-	values  context.Context //nolint:containedctx // of the lease's context
+	touched bool // the record was written for the waiter to learn the server's time
+	values  context.Context
 	came    time.Time
 
 	done chan struct{} // closed when it has ended

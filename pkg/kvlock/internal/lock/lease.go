@@ -26,7 +26,7 @@ type Lease struct {
 	takenAt    uint64 // the revision at which it was taken
 	generation uint64 // of the bucket, then
 
-	ctx    context.Context //nolint:containedctx // the context has the lifetime of the lease, not of a call
+	ctx    context.Context
 	cancel context.CancelCauseFunc
 
 	// The fields below are guarded by agent.mu.

@@ -102,7 +102,7 @@ func (r *Record) read(line []byte) error {
 	if len(r.Metadata) == 0 { // as it is written
 		r.Metadata = nil
 	}
-	return err //nolint:wrapcheck // by decode
+	return err
 }
 
 // sameLease reports whether two records of a lock differ in the queue only: the lock was not taken, confirmed or renewed in between.

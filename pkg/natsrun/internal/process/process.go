@@ -46,7 +46,7 @@ func Start(cmd *exec.Cmd) (*Process, error) {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
-		_ = writer.Close() //nolint:errcheck // the child has its own handle
+		_ = writer.Close() // the child has its own handle
 		started <- err
 		if err == nil {
 			p.Err = cmd.Wait()

@@ -76,8 +76,8 @@ func Command(log io.Writer, cmd *exec.Cmd) (*Process, error) {
 	}
 	go func() {
 		defer close(p.Gone)
-		_, _ = io.Copy((*output)(p), p.run.Out) //nolint:errcheck // a killed process may leave half a line
-		_ = p.run.Out.Close()                   //nolint:errcheck // it was read
+		_, _ = io.Copy((*output)(p), p.run.Out) // a killed process may leave half a line
+		_ = p.run.Out.Close()                   // it was read
 		<-p.run.Gone
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -149,7 +149,7 @@ func (p *Process) Kill() error {
 
 // Stop asks the child to end, by the end of its standard input, and kills it if it does not.
 func (p *Process) Stop() error {
-	_ = p.run.In.Close()                                                //nolint:errcheck // it is gone already
+	_ = p.run.In.Close()                                                // it is gone already
 	ctx, cancel := context.WithTimeout(context.Background(), stopGrace) //nolint:forbidigo // Stop also runs after the test
 	defer cancel()
 	return p.Wait(ctx)
@@ -197,7 +197,7 @@ func (p *Process) Pause(on bool) error { return p.run.Pause(on) }
 // Die ends this process like a crash. It does not return.
 func Die() {
 	if self, err := os.FindProcess(os.Getpid()); err == nil {
-		_ = self.Kill() //nolint:errcheck // a process is always allowed to kill itself
+		_ = self.Kill() // a process is always allowed to kill itself
 	}
 	select {}
 }
@@ -224,7 +224,7 @@ func Main[T any](role string, do func(ctx context.Context, task T) error) {
 		ctx, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // the first of this process
 		go func() {
 			defer cancel()
-			_, _ = io.Copy(io.Discard, os.Stdin) //nolint:errcheck // it ends in any case
+			_, _ = io.Copy(io.Discard, os.Stdin) // it ends in any case
 		}()
 		err = do(ctx, task)
 	}

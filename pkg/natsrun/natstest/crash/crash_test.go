@@ -170,7 +170,7 @@ func TestNetworkCutsOneDirection(t *testing.T) {
 					}
 					echo.Go(func() {
 						defer c.Close()
-						_, _ = io.Copy(c, c) //nolint:errcheck // until it is closed
+						_, _ = io.Copy(c, c) // until it is closed
 					})
 				}
 			})

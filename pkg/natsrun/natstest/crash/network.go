@@ -64,7 +64,7 @@ func (n *Network) accept(l net.Listener, network, server string) {
 		}
 		up, err := net.Dial(network, server) //nolint:noctx // on this machine
 		if err != nil {
-			_ = client.Close() //nolint:errcheck // nothing was sent
+			_ = client.Close() // nothing was sent
 			continue
 		}
 		if !n.link(client, up) {
@@ -80,7 +80,7 @@ func (n *Network) link(client, up net.Conn) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.closed {
-		_, _ = client.Close(), up.Close() //nolint:errcheck // nothing was sent
+		_, _ = client.Close(), up.Close() // nothing was sent
 		return false
 	}
 	n.links[client], n.links[up] = struct{}{}, struct{}{}
@@ -109,7 +109,7 @@ func (n *Network) unlink(c net.Conn) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.links, c)
-	_ = c.Close() //nolint:errcheck // it may be closed already
+	_ = c.Close() // it may be closed already
 }
 
 func (n *Network) loses(way Direction) bool {
@@ -133,7 +133,7 @@ func (n *Network) Heal() {
 	defer n.mu.Unlock()
 	n.lose = [2]bool{}
 	for c := range n.links {
-		_ = c.Close() //nolint:errcheck // it may be closed already
+		_ = c.Close() // it may be closed already
 	}
 }
 
@@ -143,7 +143,7 @@ func (n *Network) close() {
 	n.closed = true
 	n.mu.Unlock()
 	for _, l := range n.listeners {
-		_ = l.Close() //nolint:errcheck // it is not used any more
+		_ = l.Close() // it is not used any more
 	}
 	n.work.Wait()
 }

@@ -72,7 +72,7 @@ func (s *Server) Start(ctx context.Context) error {
 		return fmt.Errorf("start the server again: %w", err)
 	}
 	s.Process = &Process{Process: p, t: s.t, name: s.name}
-	s.t.Cleanup(func() { _ = p.Kill() }) //nolint:errcheck // it is gone, mostly
+	s.t.Cleanup(func() { _ = p.Kill() }) // it is gone, mostly
 	_, err = p.Line(ctx)
 	return err
 }

@@ -15,7 +15,7 @@ import (
 func Mount(t testing.TB, dir string) error {
 	t.Helper()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=64m"); err != nil {
-		return err //nolint:wrapcheck // for the reason to skip
+		return err
 	}
 	t.Cleanup(func() { check.Is(t, syscall.Unmount(dir, syscall.MNT_DETACH), nil) })
 	return nil

@@ -56,7 +56,7 @@ func Serve(cfg Config) (end func(), err error) {
 	}
 	cfg.Info.Instance, cfg.Info.Started = service.Info().ID, time.Now().UTC()
 	end = func() {
-		_ = service.Stop() //nolint:errcheck // the connection is closed then
+		_ = service.Stop() // the connection is closed then
 	}
 	drain := func(is bool) []byte {
 		cfg.Drain(is)
@@ -67,7 +67,7 @@ func Serve(cfg Config) (end func(), err error) {
 		inspect.SubjectDrain: func() []byte { return drain(true) }, inspect.SubjectResume: func() []byte { return drain(false) },
 	} {
 		handler := micro.HandlerFunc(func(r micro.Request) {
-			_ = r.Respond(answer()) //nolint:errcheck // on a closed connection no answer is sent
+			_ = r.Respond(answer()) // on a closed connection no answer is sent
 		})
 		name := subject[strings.LastIndexByte(subject, '.')+1:]
 		err := service.AddEndpoint(name+"-one", handler, micro.WithEndpointSubject(subject+"."+cfg.Info.Instance))
@@ -131,7 +131,7 @@ func (c Config) stacks() []byte {
 func (c Config) fit(n int, answer func(n int) any) []byte {
 	limit := min(int(c.Conn.MaxPayload()), maxAnswer)
 	for {
-		data, _ := json.Marshal(answer(n)) //nolint:errcheck,errchkjson // an answer has only texts, numbers and times of this century
+		data, _ := json.Marshal(answer(n)) //nolint:errchkjson // an answer has only texts, numbers and times of this century
 		if len(data) <= limit || n == 0 {
 			return data
 		}

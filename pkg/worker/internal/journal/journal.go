@@ -67,8 +67,8 @@ func (a Attempt) origin() string {
 // Journal is the journal of one job, as one attempt uses it. Its methods are safe for concurrent use.
 type Journal struct {
 	attempt Attempt
-	base    context.Context //nolint:containedctx // ends when outcomes are no longer recorded
-	server  *Store          // makes store, once a step needs it
+	base    context.Context
+	server  *Store // makes store, once a step needs it
 	store   *journalOf
 	turn    chan struct{} // holds an element while a goroutine uses the fields below
 

@@ -121,11 +121,11 @@ func (j *journalOf) save(ctx context.Context, data []byte, expect uint64) (uint6
 func (j *journalOf) forget(data []byte, expect uint64) {
 	j.expected[0], j.record.Data, j.record.Reply = strconv.FormatUint(expect, 10), data, ""
 	j.record.Header[jetstream.MsgTTLHeader] = lateTTL
-	_ = j.cfg.Conn.PublishMsg(&j.record) //nolint:errcheck // it goes by its TTL
+	_ = j.cfg.Conn.PublishMsg(&j.record) // it goes by its TTL
 }
 
 func (j *journalOf) drop(part string) {
-	_ = j.cfg.Conn.PublishMsg(j.message(part, nil, time.Second)) //nolint:errcheck // it goes by its TTL
+	_ = j.cfg.Conn.PublishMsg(j.message(part, nil, time.Second)) // it goes by its TTL
 }
 
 // message returns the message of a part that is kept for ttl.

@@ -103,7 +103,7 @@ func (p *Puller) mayHave(s *source) bool {
 // drop ends a request that will not be answered.
 func (p *Puller) drop(s *source) {
 	p.returned(s)
-	pending, _, _ := s.sub.Pending() //nolint:errcheck // a subscription that has ended has no more messages
+	pending, _, _ := s.sub.Pending() // a subscription that has ended has no more messages
 	s.leave(pending)
 	s.emptied = time.Time{}
 }

@@ -162,7 +162,7 @@ func (s *source) isOut() bool { return s.left.Load() > 0 }
 func (p *Puller) unsubscribe() {
 	for _, s := range p.sources {
 		if s.sub != nil {
-			_ = s.sub.Unsubscribe() //nolint:errcheck // on a closed connection there is nothing to unsubscribe
+			_ = s.sub.Unsubscribe() // on a closed connection there is nothing to unsubscribe
 			<-s.ended
 		}
 	}

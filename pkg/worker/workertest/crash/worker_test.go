@@ -145,7 +145,7 @@ func (p *process) watch(f natstest.Frame) natstest.Verdict {
 	if id, found := p.records[f.Subject]; found && !f.FromClient {
 		delete(p.records, f.Subject)
 		if !bytes.Contains(f.Raw, []byte(`"error"`)) {
-			_ = p.note(context.Background(), "recorded", id, 0, false) //nolint:errcheck // less is known then
+			_ = p.note(context.Background(), "recorded", id, 0, false) // less is known then
 			p.come(afterRecord)
 		}
 	}
@@ -196,7 +196,7 @@ func (p *process) walk(ctx context.Context, job *worker.Job[int]) error {
 
 func (p *process) settled(s worker.Settlement) {
 	if s.Outcome == worker.OutcomeCompleted {
-		_ = p.note(context.Background(), "done", s.ID, s.Deliveries, false) //nolint:errcheck // the count then says so
+		_ = p.note(context.Background(), "done", s.ID, s.Deliveries, false) // the count then says so
 	}
 	p.come(afterAck)
 }

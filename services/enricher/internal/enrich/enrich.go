@@ -208,7 +208,7 @@ func (s *Service) read(ctx context.Context, all []*lookup) error {
 			return fmt.Errorf("read entries: %w", err)
 		}
 		for i, t := range list {
-			_ = t.record(&entries[i]) //nolint:errcheck // record reports it
+			_ = t.record(&entries[i]) // record reports it
 		}
 	}
 	return nil

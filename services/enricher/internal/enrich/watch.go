@@ -72,7 +72,7 @@ func (f *watch) first(ctx context.Context) error {
 			return err
 		}
 		for _, t := range f.byKey[entry.Key] {
-			_ = t.record(&entry) //nolint:errcheck // recorded below, with both entries
+			_ = t.record(&entry) // recorded below, with both entries
 		}
 		known[entry.Key] = true
 	}

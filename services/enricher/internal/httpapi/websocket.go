@@ -92,7 +92,7 @@ func (a *api) events(w http.ResponseWriter, r *http.Request) error {
 	stream, err := service.OpenStream(w, r, service.Retry)
 	if err == nil {
 		send := func(u enrich.Update) error { return stream.Event(u.ID, u.Type, u.Body) }
-		_ = a.tell(r.Context(), sub, stream.Heartbeat, send) //nolint:errcheck // the client has gone; it comes back with its last event id
+		_ = a.tell(r.Context(), sub, stream.Heartbeat, send) // the client has gone; it comes back with its last event id
 	}
 	return nil
 }

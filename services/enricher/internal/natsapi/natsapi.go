@@ -57,7 +57,7 @@ func (a api) place(ctx context.Context, r service.Request) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return json.Marshal(map[string]any{"placeId": req.PlaceID, "lookups": known}) //nolint:wrapcheck // cannot fail
+	return json.Marshal(map[string]any{"placeId": req.PlaceID, "lookups": known})
 }
 
 func (a api) get(ctx context.Context, r service.Request) ([]byte, error) {
@@ -76,5 +76,5 @@ func (a api) get(ctx context.Context, r service.Request) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return json.Marshal(update.Body) //nolint:wrapcheck // cannot fail
+	return json.Marshal(update.Body)
 }

@@ -101,7 +101,7 @@ func (c *Client) ended(ctx context.Context) *provider.Error {
 func (c *Client) refused(resp *http.Response) *provider.Error {
 	kind, detail := sortStatus(resp.StatusCode)
 	// The beginning of the body usually says what was wrong. A body that breaks off changes nothing.
-	said, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal)) //nolint:errcheck // see above
+	said, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal)) // see above
 	if said = bytes.TrimSpace(said); len(said) > 0 {
 		detail += fmt.Sprintf(": %q", said)
 	}

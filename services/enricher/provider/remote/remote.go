@@ -213,7 +213,7 @@ func (c *Client) Search(ctx context.Context, place match.Place) ([]provider.Venu
 	if s, ok := errors.AsType[sparedError](err); ok {
 		return nil, s.error
 	}
-	return venues, err //nolint:wrapcheck // It is a provider.Error, from the function above.
+	return venues, err
 }
 
 // takeTurn waits until the rate allows a call. It then checks the pause and the breaker again: calls that waited must not be sent

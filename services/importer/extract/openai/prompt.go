@@ -219,7 +219,7 @@ func problemOf(body []byte) problem {
 			Type  any `json:"type"`
 		} `json:"error"`
 	}
-	_ = json.Unmarshal(body, &got) //nolint:errcheck // some servers send other bodies, of which nothing is known then
+	_ = json.Unmarshal(body, &got) // some servers send other bodies, of which nothing is known then
 	text := func(v any) string {
 		if s, ok := v.(string); ok && safe.MatchString(s) {
 			return s

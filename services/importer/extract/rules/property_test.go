@@ -262,7 +262,7 @@ func TestACookIsFoundInALongTalk(t *testing.T) {
 
 // countdown is a context that ends when it has been looked at a number of times.
 type countdown struct {
-	context.Context //nolint:containedctx // it is a context
+	context.Context
 
 	left *int
 }

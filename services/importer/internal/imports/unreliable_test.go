@@ -75,7 +75,7 @@ func (u *unreliable) do(req *http.Request, body []byte) *http.Response {
 		if !known {
 			return answer(http.StatusNotFound, "{}")
 		}
-		data, _ := json.Marshal(status) //nolint:errcheck,errchkjson // strings
+		data, _ := json.Marshal(status) //nolint:errchkjson // strings
 		return answer(http.StatusOK, string(data))
 	case strings.HasSuffix(req.URL.Path, "/status"):
 		var status contracts.ImportStatus

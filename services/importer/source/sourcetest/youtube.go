@@ -130,11 +130,11 @@ func (y *YouTube) connect(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		panic(err) // HTTP/1 can
 	}
-	_, _ = client.Write([]byte("HTTP/1.1 200 OK\r\n\r\n")) //nolint:errcheck // then the copies end at once
+	_, _ = client.Write([]byte("HTTP/1.1 200 OK\r\n\r\n")) // then the copies end at once
 	for from, to := range map[net.Conn]net.Conn{client: site, site: client} {
 		y.tunnels.Go(func() {
-			_, _ = io.Copy(to, from)        //nolint:errcheck // until one of them is closed
-			_, _ = from.Close(), to.Close() //nolint:errcheck // the other copy may have closed them
+			_, _ = io.Copy(to, from)        // until one of them is closed
+			_, _ = from.Close(), to.Close() // the other copy may have closed them
 		})
 	}
 }

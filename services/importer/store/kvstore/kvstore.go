@@ -59,7 +59,7 @@ var namespace = uuid.MustParse("0f1c6d0e-6f0b-5c52-9c56-7d0f9b4f2b63")
 func RecipeID(jobID string) string { return uuid.NewSHA1(namespace, []byte(jobID)).String() }
 
 // Status implements [store.Store]. The states of jobs are not kept here.
-func (*Store) Status(context.Context, string) (*contracts.ImportStatus, error) { return nil, nil } //nolint:nilnil // as documented
+func (*Store) Status(context.Context, string) (*contracts.ImportStatus, error) { return nil, nil }
 
 // SetStatus implements [store.Store]. It does nothing.
 func (*Store) SetStatus(context.Context, string, contracts.ImportStatus) error { return nil }

@@ -56,7 +56,7 @@ func (s *Store) Status(ctx context.Context, jobID string) (*contracts.ImportStat
 	var status contracts.ImportStatus
 	err := s.call(ctx, op, http.MethodGet, s.job(jobID, ""), nil, &status, "")
 	if failed, ok := errors.AsType[*store.Error](err); ok && failed.Status == http.StatusNotFound {
-		return nil, nil //nolint:nilnil // it does not know the job
+		return nil, nil
 	}
 	if err != nil {
 		return nil, err

@@ -50,14 +50,14 @@ func (e *Email) dial(ctx context.Context) (*conn, error) {
 		mail.WithDialContextFunc(func(dialing context.Context, network, _ string) (net.Conn, error) {
 			dialed, err := (&net.Dialer{}).DialContext(dialing, network, e.cfg.Address)
 			if err != nil {
-				return nil, err //nolint:wrapcheck // by dial
+				return nil, err
 			}
 			c.net = dialed
 			stop = context.AfterFunc(ctx, func() { dialed.Close() }) //nolint:errcheck,gosec // it is given up
 			if e.cfg.Security == TLS {
 				protected := tls.Client(dialed, config)
 				err = protected.HandshakeContext(dialing)
-				return protected, err //nolint:wrapcheck // by dial
+				return protected, err
 			}
 			return dialed, nil
 		}),

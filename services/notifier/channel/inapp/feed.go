@@ -102,7 +102,7 @@ func (f *Feed) read(ctx context.Context) error {
 
 // Close ends the feed.
 func (f *Feed) Close() {
-	_ = f.sub.Unsubscribe() //nolint:errcheck // the connection is closed then
+	_ = f.sub.Unsubscribe() // the connection is closed then
 	f.inbox.js.Conn().RemoveStatusListener(f.status)
 }
 

@@ -135,7 +135,7 @@ func Open(ctx context.Context, js jetstream.JetStream, records *kvrecord.Client,
 	}
 	err := jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) error {
 		_, err := js.KeyValue(ctx, contracts.BucketInbox)
-		return err //nolint:wrapcheck // wrapped below
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("inapp: open bucket %s: %w", contracts.BucketInbox, err)

@@ -112,5 +112,5 @@ func (s *signer) authorization(endpoint *url.URL) (string, error) {
 // decode reads base64 in either alphabet, padded or not: browsers and tools differ.
 func decode(text string) ([]byte, error) {
 	text = strings.NewReplacer("+", "-", "/", "_").Replace(strings.TrimRight(text, "="))
-	return b64.DecodeString(text) //nolint:wrapcheck // by the caller
+	return b64.DecodeString(text)
 }

@@ -210,7 +210,7 @@ type notice struct {
 // notified.
 func encode(m channel.Message, text template.Text) []byte {
 	write := func(body string) []byte {
-		data, _ := post.JSON(notice{ //nolint:errcheck // texts have no error
+		data, _ := post.JSON(notice{ // texts have no error
 			ID: m.ID, Title: text.Subject, Body: body, EventID: m.EventID, EventType: m.EventType, URL: text.URL, Icon: text.Icon, Data: text.Data,
 		})
 		return data

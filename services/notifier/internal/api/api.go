@@ -320,7 +320,7 @@ func Read(subject string, header nats.Header, data []byte) (contracts.Event, err
 	}
 	if len(event.Payload) > 0 && !json.Valid(event.Payload) {
 		if event.Payload, err = json.Marshal([]byte(event.Payload)); err != nil { // as base64
-			return event, err //nolint:wrapcheck // cannot fail
+			return event, err
 		}
 	}
 	return event, event.Validate()

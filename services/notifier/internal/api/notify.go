@@ -42,7 +42,7 @@ func (a *API) ReadNotification(body []byte, key string) (contracts.Event, error)
 	event["route"] = route
 	data, err := json.Marshal(event)
 	if err != nil {
-		return contracts.Event{}, err //nolint:wrapcheck // cannot fail
+		return contracts.Event{}, err
 	}
 	e, err := contracts.Decode[contracts.Event](data)
 	var all contracts.ValidationError

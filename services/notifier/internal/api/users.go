@@ -147,7 +147,7 @@ func (r *UserRequest) revision() (*uint64, error) {
 	var err error
 	switch r.IfMatch {
 	case "":
-		return nil, nil //nolint:nilnil // none
+		return nil, nil
 	case "*":
 	default:
 		if n, err = strconv.ParseUint(r.IfMatch, 10, 64); err != nil || n == recipient.Existing {
@@ -187,7 +187,7 @@ func (a *API) Import(ctx context.Context, body []byte) ([]Imported, error) {
 			continue
 		}
 		result := Imported{Line: i + 1}
-		_ = json.Unmarshal(line, &result) //nolint:errcheck // the ids, as far as there are any
+		_ = json.Unmarshal(line, &result) // the ids, as far as there are any
 		result = Imported{Line: i + 1, RecipientType: result.RecipientType, UserID: result.UserID}
 		e, err := recipient.ParseEntry(line)
 		if err == nil {
@@ -225,7 +225,7 @@ func Lines(results []Imported) ([]byte, error) {
 	lines := json.NewEncoder(&b)
 	for _, r := range results {
 		if err := lines.Encode(r); err != nil {
-			return nil, err //nolint:wrapcheck // cannot fail
+			return nil, err
 		}
 	}
 	return b.Bytes(), nil

@@ -230,7 +230,7 @@ func (s *Set) Run(ctx context.Context) error {
 		case msg := <-news:
 			s.learn(msg.Header.Get(jetstream.SubjectHeader))
 		case <-ask.C:
-			_ = s.Sync(ctx) //nolint:errcheck // a caller that needs an answer asks, and gets the error
+			_ = s.Sync(ctx) // a caller that needs an answer asks, and gets the error
 			if time.Since(tidied) > time.Hour {
 				tidied = time.Now()
 				s.forget()

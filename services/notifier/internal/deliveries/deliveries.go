@@ -351,7 +351,7 @@ func (s *Store) Put(ctx context.Context, key string, d *Delivery) error {
 	return nil
 }
 
-func (d *Delivery) encode() ([]byte, error) { return json.Marshal(d) } //nolint:wrapcheck // wrapped by Put
+func (d *Delivery) encode() ([]byte, error) { return json.Marshal(d) }
 
 // decode reads a record. A missing or deleted record is a pending delivery.
 func (s *Store) decode(found kvrecord.Record) (*Delivery, error) {

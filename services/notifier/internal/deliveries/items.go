@@ -58,7 +58,7 @@ func (d *Delivery) encodeItem() ([]byte, error) {
 	}
 	own, err := json.Marshal(r)
 	if err != nil || len(d.Item) == 0 {
-		return own, err //nolint:wrapcheck // wrapped by Put
+		return own, err
 	}
 	const begin = `{"item":`
 	data := make([]byte, 0, len(begin)+len(d.Item)+len(own))
@@ -76,7 +76,7 @@ func decodeItem(found kvrecord.Record) (*Delivery, error) {
 	}
 	var r itemRecord
 	if err := json.Unmarshal(found.Data, &r); err != nil {
-		return nil, err //nolint:wrapcheck // wrapped by decode
+		return nil, err
 	}
 	d := r.Delivery
 	if d == nil {

@@ -117,7 +117,7 @@ func answer[T any](body T, err error) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return json.Marshal(body) //nolint:wrapcheck // cannot fail
+	return json.Marshal(body)
 }
 
 func invalid(path, problem string) error {

@@ -104,7 +104,7 @@ func (f *form) open(categories []rules.Category) {
 		}
 		f.Cards = append(f.Cards, k)
 	}
-	data, _ := json.Marshal([]any{categories, f.From, f.To, f.Zone}) //nolint:errcheck,errchkjson // texts
+	data, _ := json.Marshal([]any{categories, f.From, f.To, f.Zone}) //nolint:errchkjson // texts
 	sum := sha256.Sum256(data)
 	f.State = fmt.Sprintf("%d.%s", f.revision, hex.EncodeToString(sum[:8]))
 }
@@ -232,6 +232,6 @@ func show(w http.ResponseWriter, status int, page *template.Template, data any) 
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("X-Robots-Tag", "noindex")
 	w.WriteHeader(status)
-	_ = page.Execute(w, data) //nolint:errcheck // the client may have gone
+	_ = page.Execute(w, data) // the client may have gone
 	return nil
 }

@@ -151,6 +151,6 @@ func suspects(lines []caption.Segment) []bool {
 // render writes a line for each segment, in the form of the importer's API.
 func render(segments []caption.Segment, timed bool) string {
 	var b strings.Builder
-	_ = caption.Transcript{Segments: segments, Timed: timed}.WriteText(&b) //nolint:errcheck // a builder takes everything
+	_ = caption.Transcript{Segments: segments, Timed: timed}.WriteText(&b) // a builder takes everything
 	return b.String()
 }

@@ -71,7 +71,7 @@ func parseStems(text string) map[string]float64 {
 	out := map[string]float64{}
 	for field := range strings.FieldsSeq(text) {
 		stem, weight, _ := strings.Cut(field, ":")
-		out[stem], _ = strconv.ParseFloat(weight, 64) //nolint:errcheck // a part of the program
+		out[stem], _ = strconv.ParseFloat(weight, 64) // a part of the program
 	}
 	return out
 }

@@ -32,7 +32,7 @@ const (
 // Sentences joins the segments of a transcript and cuts them at the ends of sentences. A transcript without punctuation,
 // as speech recognition writes it, is cut at pauses and before the words with which speakers begin anew.
 func Sentences(segments []caption.Segment) []Sentence {
-	out, _ := Cut(segments, func() error { return nil }) //nolint:errcheck // the one error is that of the function
+	out, _ := Cut(segments, func() error { return nil }) // the one error is that of the function
 	return out
 }
 

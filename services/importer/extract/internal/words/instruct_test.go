@@ -1,11 +1,11 @@
 package words_test
 
 import (
-	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
 	"strings"
 	"testing"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
 )
 
 func TestSpeaks(t *testing.T) {

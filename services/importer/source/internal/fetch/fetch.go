@@ -146,7 +146,7 @@ func (c *Client) do(request *http.Request, maxBytes int64, reserve func(int64) e
 func read(body io.Reader, maxBytes int64, reserve func(int64) error) ([]byte, error) {
 	var out bytes.Buffer
 	if _, err := out.ReadFrom(io.LimitReader(body, min(unreserved, maxBytes+1))); err != nil {
-		return nil, err //nolint:wrapcheck // by the caller
+		return nil, err
 	}
 	if out.Len() >= unreserved {
 		if err := reserve(2 * maxBytes); err != nil {
@@ -154,7 +154,7 @@ func read(body io.Reader, maxBytes int64, reserve func(int64) error) ([]byte, er
 		}
 		out.Grow(int(maxBytes) + bytes.MinRead - out.Len())
 		if _, err := out.ReadFrom(io.LimitReader(body, maxBytes+1-int64(out.Len()))); err != nil {
-			return nil, err //nolint:wrapcheck // by the caller
+			return nil, err
 		}
 	}
 	return out.Bytes(), reserve(memory.ToRead(out.Len()))

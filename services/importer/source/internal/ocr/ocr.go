@@ -188,7 +188,7 @@ func readTable(table string) []Line {
 			lines = append(lines, Line{})
 		}
 		last = f
-		tall, _ := strconv.Atoi(f[height]) //nolint:errcheck // 0 is no height
+		tall, _ := strconv.Atoi(f[height]) // 0 is no height
 		known, err := strconv.ParseFloat(f[confidence], 64)
 		lines[len(lines)-1].add(f[text], tall, err == nil && known >= sure)
 	}
@@ -281,7 +281,7 @@ func (c *Converter) JPEG(ctx context.Context, jobID string, heic []byte) (jpeg [
 		if errors.Is(err, fs.ErrNotExist) { // the program numbers the files of several images
 			jpeg, err = root.ReadFile("photo-1.jpg")
 		}
-		return err //nolint:wrapcheck // the caller says what of
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("source: make a JPEG of a HEIC: %w", err)

@@ -48,7 +48,7 @@ func limit(cmd *exec.Cmd, c Command) {
 		unix.RLIMIT_FSIZE: c.MaxFile,
 	} {
 		bound := unix.Rlimit{Cur: uint64(most), Max: uint64(most)} //nolint:gosec // they are not negative
-		_ = unix.Prlimit(cmd.Process.Pid, resource, &bound, nil)   //nolint:errcheck // see above
+		_ = unix.Prlimit(cmd.Process.Pid, resource, &bound, nil)   // see above
 	}
 }
 
@@ -63,5 +63,5 @@ func waitForExit(pid int) {
 
 // kill kills a process group, which may be gone already.
 func kill(pid int) {
-	_ = unix.Kill(-pid, unix.SIGKILL) //nolint:errcheck // see above
+	_ = unix.Kill(-pid, unix.SIGKILL) // see above
 }

@@ -29,6 +29,6 @@ func waitForExit(pid int) {
 
 func kill(pid int) {
 	if process, err := os.FindProcess(pid); err == nil {
-		_ = process.Kill() //nolint:errcheck // it has ended
+		_ = process.Kill() // it has ended
 	}
 }

@@ -54,9 +54,9 @@ type Result struct {
 func Find(name string) (string, error) {
 	path, err := exec.LookPath(name)
 	if err != nil {
-		return "", err //nolint:wrapcheck // the caller says what the program is for
+		return "", err
 	}
-	return filepath.Abs(path) //nolint:wrapcheck // as above
+	return filepath.Abs(path)
 }
 
 // Run runs a program in a process group of its own. When it returns, the whole group is gone: it is killed when the program

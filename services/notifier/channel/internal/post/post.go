@@ -145,7 +145,7 @@ func (c *Client) Post(ctx context.Context, address string, header http.Header, b
 		defer time.AfterFunc(c.cfg.BodyTimeout, cancel).Stop()
 	}
 	// The status decides the outcome of the message, even if the body breaks off.
-	data, _ := io.ReadAll(io.LimitReader(response.Body, maxBody)) //nolint:errcheck // see above
+	data, _ := io.ReadAll(io.LimitReader(response.Body, maxBody)) // see above
 	return &Answer{Body: data, Header: response.Header, Status: response.StatusCode}, nil
 }
 
@@ -217,5 +217,5 @@ func JSON(body any) ([]byte, error) {
 	encoder := json.NewEncoder(&out)
 	encoder.SetEscapeHTML(false)
 	err := encoder.Encode(body)
-	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), err //nolint:wrapcheck // by the caller
+	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), err
 }
