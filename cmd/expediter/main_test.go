@@ -104,8 +104,9 @@ func TestDemo(t *testing.T) {
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 	check.Require(t, err == nil && len(lines) > 17 && !strings.Contains(string(out), "✗"), "%v: %s", err, out)
 	var figures struct {
-		OK                 bool
-		Enricher, Notifier map[string]float64
+		OK       bool               `json:"ok"`
+		Enricher map[string]float64 `json:"enricher"`
+		Notifier map[string]float64 `json:"notifier"`
 	}
 	check.OK(t, json.Unmarshal([]byte(lines[len(lines)-1]), &figures))
 	e := figures.Enricher

@@ -2,6 +2,7 @@ package main
 
 import (
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"strings"
@@ -29,7 +30,7 @@ func TestAnEnricherAsksTheServer(t *testing.T) {
 		BaseConfig: service.BaseConfig{CreateAssets: true, Listen: "-", Logger: slog.New(slog.DiscardHandler)},
 		Enabled:    true, ProviderKey: "s3cr3t", ProviderURL: server.URL,
 	}))(t)
-	defer e.Stop()
+	defer func() { check.OK(t, e.Stop()) }()
 	answer := check.Must(e.Enrich(t.Context(), contracts.EnrichRequest{CityText: "Tel Aviv", WaitMS: 30_000, Results: []contracts.Restaurant{
 		{PlaceID: "p1", Name: "Café Alma Levana", Address: "Rothschild Blvd 71"}, {PlaceID: "p2", Name: "Sushi Bar", Address: "Herzl 1"},
 	}}))(t)

@@ -77,7 +77,8 @@ type Options struct {
 	Columns []string
 }
 
-// Open yields the records of a file. The path "-" is stdin, whose reads end with ctx. After an error that is not an [*Error], the sequence ends.
+// Open yields the records of a file. The path "-" is stdin, whose reads end with ctx. After an
+// error that is not an [*Error], the sequence ends.
 func Open(ctx context.Context, path string, stdin io.Reader, o Options) iter.Seq2[Record, error] {
 	if path == Stdin {
 		return Read(ctx, "stdin", Interruptible(ctx, stdin), o)
@@ -93,8 +94,9 @@ func Open(ctx context.Context, path string, stdin io.Reader, o Options) iter.Seq
 	}
 }
 
-// Read is Open for a reader of a file of that name. JSON is an array, or values after each other; where the first line is a value by itself,
-// or the name ends in .jsonl or .ndjson, each line is one.
+// Read is Open for a reader of a file of that name. JSON is an array, or values after each other;
+// where the first line is a value by itself, or the name ends in .jsonl or .ndjson, each line is
+// one.
 func Read(ctx context.Context, name string, r io.Reader, o Options) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		in := &source{limit: math.MaxInt64, reader: bufio.NewReaderSize(r, 64<<10)}
@@ -277,7 +279,8 @@ func (f *file) rows() error {
 	for {
 		f.in.allow(r.InputOffset(), f.MaxBytes)
 		cells, err := r.Read()
-		at, problem := Record{CSV: true, Offset: r.InputOffset()}, ""
+		at := Record{CSV: true, Offset: r.InputOffset()}
+		var problem string
 		var syntax *csv.ParseError
 		switch {
 		case errors.Is(err, io.EOF):

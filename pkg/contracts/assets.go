@@ -150,7 +150,9 @@ func Streams(options AssetOptions) []jetstream.StreamConfig {
 	return Assets(options)[:len(streams(options))]
 }
 
-// Buckets returns the declarations of the streams under the buckets, in alphabetical order. Bind one with js.KeyValue, and never change it with UpdateKeyValue, which would rewrite settings that kvlock depends on.
+// Buckets returns the declarations of the streams under the buckets, in alphabetical order. Bind
+// one with js.KeyValue, and never change it with UpdateKeyValue, which would rewrite settings that
+// kvlock depends on.
 func Buckets(options AssetOptions) []jetstream.StreamConfig {
 	from := len(streams(options))
 	return Assets(options)[from : from+len(buckets(options))]

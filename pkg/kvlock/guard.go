@@ -200,8 +200,8 @@ func (g *Guard) Get(ctx context.Context, key string) (Guarded, error) {
 // Epoch is the time at which the bucket was created, in nanoseconds since 1970, so that tokens still grow when a bucket
 // is deleted and made anew; Revision is the stream sequence at which the lease or claim was taken.
 type Token struct {
-	Epoch    uint64
-	Revision uint64
+	Epoch    uint64 `json:"epoch"`
+	Revision uint64 `json:"revision"`
 }
 
 // Compare returns -1, 0 or +1 as t is before, equal to or after u.

@@ -55,9 +55,10 @@ type Config struct {
 	// ServerName is the name of the server, for display. Defaults to "expediter".
 	ServerName string
 
-	// Users turns on accounts.conf. It maps each user's name to the user's public nkey ("U..."): admin,
-	// backup_enricher, backup_importer, backup_notifier, console, enricher, importer, notifier, publisher, sys. All are required. Clients then authenticate, with nats.Nkey for instance, and
-	// have the permissions of production. Defaults to nil: no users, all allowed.
+	// Users turns on accounts.conf. It maps each user's name to the user's public nkey ("U..."):
+	// admin, backup_enricher, backup_importer, backup_notifier, console, enricher, importer,
+	// notifier, publisher, sys. All are required. Clients then authenticate, with nats.Nkey for
+	// instance, and have the permissions of production. Defaults to nil: no users, all allowed.
 	Users map[string]string
 
 	// changes are the functions passed to ChangeOptions. Each takes a *server.Options.

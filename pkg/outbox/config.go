@@ -123,7 +123,7 @@ func (cfg Config) validate() error {
 	switch {
 	case cfg.Pool == nil:
 		bad("Pool is missing: want the database with the table event_outbox")
-	case cfg.Concurrency > 0 && int(cfg.Pool.Config().MaxConns) < cfg.Concurrency+1:
+	case cfg.Concurrency > 0 && int(cfg.Pool.Config().MaxConns) <= cfg.Concurrency:
 		bad("Pool has at most %d connections: want Concurrency + 1, %d", cfg.Pool.Config().MaxConns, cfg.Concurrency+1)
 	}
 	return errors.Join(errs...)

@@ -229,18 +229,6 @@ func (p *place) read(ctx context.Context) ([]jetstream.Msg, error) {
 	return all, nil
 }
 
-// inEffect drops copies, as a reader does that remembers every id. It returns the number of copies.
-func inEffect(ids []string) (kept []string, copies int) {
-	seen := map[string]bool{}
-	for _, id := range ids {
-		if !seen[id] {
-			kept = append(kept, id)
-		}
-		seen[id] = true
-	}
-	return kept, len(ids) - len(kept)
-}
-
 // checkOrder fails unless ids are exactly the ids of the events, in the order of the events for each aggregate.
 func checkOrder(t testing.TB, ids []string, want []outbox.Event) {
 	t.Helper()

@@ -119,7 +119,8 @@ func (i *Importer) open(ctx context.Context, s *service.Service) error {
 
 // openJobs makes the stores, the fetcher and the extractor, and the jobs that use them.
 func (i *Importer) openJobs(ctx context.Context, s *service.Service) (err error) {
-	if i.files, err = imports.OpenFiles(ctx, s.JetStream, imports.FilesConfig{Logger: i.cfg.Logger, MaxBytes: maxFile, TTL: i.cfg.fileTTL()}); err != nil {
+	files := imports.FilesConfig{Logger: i.cfg.Logger, MaxBytes: maxFile, TTL: i.cfg.fileTTL()}
+	if i.files, err = imports.OpenFiles(ctx, s.JetStream, files); err != nil {
 		return err
 	}
 	i.closers = append(i.closers, i.files.Close)

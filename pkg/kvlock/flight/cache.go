@@ -215,8 +215,9 @@ type Work struct {
 // in the form of RFC 8785, but with all digits of whole numbers, which RFC 8785 rounds to doubles. The key stays the same in later versions
 // of this package, and is easily computed in other languages.
 //
-// It returns [ErrInvalidInputs] for inputs without a canonical form: NaN, infinities and numbers beyond a float64, duplicate names, text that
-// is not UTF-8, and nesting deeper than 10,000 levels. No round trip; about 40 µs for each KB.
+// It returns [ErrInvalidInputs] for inputs without a canonical form: NaN, infinities and numbers
+// beyond a float64, duplicate names, text that is not UTF-8, and nesting deeper than 10,000 levels.
+// No round trip; about 40 µs for each KB.
 func (w Work) Key() (string, error) {
 	if w.Process == "" {
 		return "", fmt.Errorf("%w: Process is empty", ErrInvalidInputs)

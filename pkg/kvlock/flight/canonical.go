@@ -10,8 +10,9 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// canonical returns data, one JSON value, in the form of RFC 8785, except that it keeps all digits of a number without fraction and exponent:
-// RFC 8785 would make 9007199254740992 of 9007199254740993. It refuses duplicate names, invalid UTF-8 and lone surrogates, more than 10,000
+// canonical returns data, one JSON value, in the form of RFC 8785, except that it keeps all digits
+// of a number without fraction and exponent: RFC 8785 would make 9007199254740992 of
+// 9007199254740993. It refuses duplicate names, invalid UTF-8 and lone surrogates, more than 10,000
 // levels, and numbers beyond a float64. It does not change data.
 func canonical(data []byte) ([]byte, error) {
 	v := jsontext.Value(bytes.Clone(data))

@@ -75,7 +75,6 @@ type auditor struct {
 	t      *testing.T
 	mu     sync.Mutex
 	newest map[string][]acknowledged
-	last   uint64 // the highest revision that was acknowledged
 	hits   uint64
 	writes int
 }
@@ -89,14 +88,7 @@ func (a *auditor) wrote(key string, revision uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.newest[key] = append(a.newest[key], acknowledged{revision, time.Now()})
-	a.last = max(a.last, revision)
 	a.writes++
-}
-
-func (a *auditor) highest() uint64 {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.last
 }
 
 // enough reports whether enough reads were checked for the test to mean something.

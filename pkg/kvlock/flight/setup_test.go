@@ -3,10 +3,7 @@ package flight_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/testbed"
@@ -33,18 +30,6 @@ func wantEntry(t testing.TB, f *flight.Flight, key string, state flight.State, v
 }
 
 var errOven = errors.New("oven is cold")
-
-// numbered is a function that takes a while and returns how often it was run, or fails.
-func numbered(runs *atomic.Int64, takes time.Duration, fails *atomic.Bool) func(context.Context) ([]byte, error) {
-	return func(context.Context) ([]byte, error) {
-		n := runs.Add(1)
-		pass(takes)
-		if fails != nil && fails.Load() {
-			return nil, errOven
-		}
-		return fmt.Append(nil, n), nil
-	}
-}
 
 // wantDo calls Do for key "k" and compares value and outcome.
 func wantDo(t *testing.T, f *flight.Flight, fn func(context.Context) ([]byte, error), opts flight.DoOptions, want string, outcome flight.Outcome) flight.Result {

@@ -158,7 +158,9 @@ type Users struct {
 func NewUsers(t testing.TB) *Users {
 	t.Helper()
 	u := &Users{Public: make(map[string]string), pairs: make(map[string]nkeys.KeyPair)}
-	for _, name := range []string{"admin", "backup_enricher", "backup_importer", "backup_notifier", "console", "enricher", "importer", "notifier", "publisher", "sys"} {
+	for _, name := range []string{
+		"admin", "backup_enricher", "backup_importer", "backup_notifier", "console", "enricher", "importer", "notifier", "publisher", "sys",
+	} {
 		pair, err := nkeys.CreateUser()
 		check.Require(t, err == nil, "make a key for %s: %v", name, err)
 		public, err := pair.PublicKey()

@@ -182,6 +182,6 @@ type TakenError struct {
 
 // Error implements error.
 func (e *TakenError) Error() string {
-	return fmt.Sprintf("deadletter: another job is in its place by now (%s, sequence %d): discard the letter, or cancel that job and replay it",
-		e.Subject, e.Sequence)
+	return fmt.Sprintf("deadletter: another job is in its place by now (%s, sequence %d): "+
+		"discard the letter, or cancel that job and replay it", e.Subject, e.Sequence)
 }

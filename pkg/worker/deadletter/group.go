@@ -253,8 +253,8 @@ func family(of string) string {
 	return strings.Join(tokens, ".")
 }
 
-// pick returns the entry of a message, or nil when the filter does not select it. It reads the body if the headers do not suffice. A message
-// that has been removed meanwhile is not selected.
+// pick returns the entry of a message, or nil when the filter does not select it. It reads the body
+// if the headers do not suffice. A message that has been removed meanwhile is not selected.
 func (s *Store) pick(ctx context.Context, f Filter, m *jsapi.Message) (*Entry, error) {
 	e, sure := s.classify(m)
 	if !sure || e.Kind == KindStranded && f.Subject != "" {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"log/slog"
+	"os"
 	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -71,8 +73,9 @@ func ExampleDo() {
 	// completed
 }
 
-// work runs a server and a worker until one job is completed.
+// work runs a server and a worker until one job is completed, and prints the outcomes.
 func work(handle worker.Handler[Import]) {
+	out := log.New(os.Stdout, "", 0)
 	ctx, stop := context.WithCancel(context.Background())
 	srv := must(natsrun.Start(natsrun.Config{}))
 	defer srv.Stop()
@@ -85,11 +88,11 @@ func work(handle worker.Handler[Import]) {
 		AutoCreate: true, Consumer: "importer", Logger: slog.New(slog.DiscardHandler), Stream: "JOBS",
 		Hooks: worker.Hooks{Settled: func(s worker.Settlement) {
 			if s.Outcome == worker.OutcomeCompleted {
-				fmt.Println(s.Outcome)
+				out.Println(s.Outcome)
 				stop()
 				return
 			}
-			fmt.Printf("%s: %v\n", s.Outcome, s.Err)
+			out.Printf("%s: %v", s.Outcome, s.Err)
 		}},
 	}))
 	must(w, worker.Handle(w, "jobs.import", worker.Policy{Backoff: worker.Exponential(0, 0)}, handle))

@@ -39,19 +39,19 @@ func timings(form *regexp.Regexp, line []byte) (start, end time.Duration, ok boo
 
 // duration returns the duration of a stamp's hours, minutes, seconds and fraction, at most maxStamp.
 func duration(parts [][]byte) time.Duration {
-	number := func(digits string) time.Duration {
+	number := func(digits string) int64 {
 		n, err := strconv.ParseInt("0"+digits, 10, 64)
 		if err != nil {
 			return math.MaxInt64
 		}
-		return time.Duration(n)
+		return n
 	}
 	hours := number(string(parts[0]))
-	if hours >= maxStamp/time.Hour {
+	if hours >= int64(maxStamp/time.Hour) {
 		return maxStamp
 	}
-	return hours*time.Hour + number(string(parts[1]))*time.Minute + number(string(parts[2]))*time.Second +
-		number((string(parts[3]) + "000")[:3])*time.Millisecond
+	seconds := hours*3600 + number(string(parts[1]))*60 + number(string(parts[2]))
+	return time.Duration(seconds)*time.Second + time.Duration(number((string(parts[3]) + "000")[:3]))*time.Millisecond
 }
 
 // stampedLine reads the stamp of a line of a transcript. Any other text is no stamp.

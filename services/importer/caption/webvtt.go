@@ -60,7 +60,8 @@ func (w *webVTT) next() (Cue, bool) {
 			continue
 		}
 		w.in.unread()
-		if w.block(); w.have {
+		w.block()
+		if w.have {
 			return w.finish(Cue{}, false), true
 		}
 	}

@@ -46,8 +46,9 @@ func (d *Directory) OptOut(ctx context.Context, kind contracts.RecipientType, us
 	})
 }
 
-// Prefer replaces a recipient's own preferences by those of r, over a revision of the record: opt-outs that r leaves out are taken back. The error matches [ErrChanged] or
-// [ErrForgotten]. Two round trips.
+// Prefer replaces a recipient's own preferences by those of r, over a revision of the record:
+// opt-outs that r leaves out are taken back. The error matches [ErrChanged] or [ErrForgotten]. Two
+// round trips.
 func (d *Directory) Prefer(ctx context.Context, r contracts.Recipient, revision uint64) error {
 	key, err := contracts.DirectoryKey(r.RecipientType, r.UserID)
 	if err != nil {
@@ -119,7 +120,9 @@ func (d *Directory) changeFound(
 
 // try replaces a record, which any replica has returned, by the write that f returns for it, and reports whether it has. One
 // round trip, none when nothing is to be written.
-func (d *Directory) try(ctx context.Context, over kvrecord.Record, f func(over kvrecord.Record) (*kvrecord.Write, error)) (changed bool, err error) {
+func (d *Directory) try(
+	ctx context.Context, over kvrecord.Record, f func(over kvrecord.Record) (*kvrecord.Write, error),
+) (changed bool, err error) {
 	w, unwritable := f(over)
 	if unwritable != nil || w == nil {
 		return false, nil //nolint:nilerr // the leader may have another record

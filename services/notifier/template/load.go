@@ -293,14 +293,14 @@ func Version(folder string) string {
 			if strings.HasPrefix(name, ".") {
 				continue
 			}
-			fmt.Fprintf(sum, "%q\n", name)
+			sum.Write(fmt.Appendf(nil, "%q\n", name))
 			if pattern == "*" {
 				continue // a template, or a mistake, with any contents
 			}
 			if file, err := root.Open(name); err == nil {
 				n, _ := io.Copy(sum, io.LimitReader(file, MaxFile+1)) // a folder, or what was read so far
 				file.Close()                                          //nolint:errcheck,gosec // nothing was written
-				fmt.Fprintf(sum, "\n%d\n", n)
+				sum.Write(fmt.Appendf(nil, "\n%d\n", n))
 			}
 		}
 	}

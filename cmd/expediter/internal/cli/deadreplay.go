@@ -114,7 +114,9 @@ type changeProblem struct {
 }
 
 // change changes letters, and reports the outcomes, even after an interruption.
-func (f *deadFlags) change(ctx context.Context, c *changeFlags, report changeReport, sequences []uint64, format string, run changeLetters) error {
+func (f *deadFlags) change(
+	ctx context.Context, c *changeFlags, report changeReport, sequences []uint64, format string, run changeLetters,
+) error {
 	missing, begun := 0, false
 	err := f.filtered(ctx, c.filterFlags, sequences, func(store *deadletter.Store, filter deadletter.Filter) error {
 		begun = true
@@ -159,8 +161,8 @@ func (f *deadFlags) change(ctx context.Context, c *changeFlags, report changeRep
 // target describes the selected letters in a record of the audit. A signature or a subject may have data of a user, so target
 // only mentions that there is one.
 func (f *deadFlags) target(c *changeFlags, sequences []uint64) string {
-	text := "dead letters"
-	var textSb163 strings.Builder
+	var text strings.Builder
+	text.WriteString("dead letters")
 	for _, part := range [][2]string{
 		{"account", f.account},
 		{"stream", f.stream},
@@ -172,17 +174,16 @@ func (f *deadFlags) target(c *changeFlags, sequences []uint64) string {
 		{"letters", strings.Trim(fmt.Sprint(sequences), "[]")},
 	} {
 		if part[1] != "" {
-			textSb163.WriteString(fmt.Sprintf(" %s=%q", part[0], part[1]))
+			fmt.Fprintf(&text, " %s=%q", part[0], part[1])
 		}
 	}
-	text += textSb163.String()
 	if c.signature != "" {
-		text += " of a signature"
+		text.WriteString(" of a signature")
 	}
 	if c.subject != "" {
-		text += " of a subject"
+		text.WriteString(" of a subject")
 	}
-	return text
+	return text.String()
 }
 
 func (f *deadFlags) tell(report changeReport, format string) error {

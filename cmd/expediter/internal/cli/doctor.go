@@ -146,8 +146,8 @@ func (f *doctorFlags) show(report doctor.Report) error {
 	}
 	var text strings.Builder
 	for _, finding := range report.Findings {
-		fmt.Fprintf(&text, "%s: %s: %s [%s]\n  %s\n", finding.Severity, terminal.Printable(finding.Of), terminal.Printable(finding.Problem), finding.ID,
-			terminal.Printable(finding.Cure))
+		fmt.Fprintf(&text, "%s: %s: %s [%s]\n  %s\n", finding.Severity, terminal.Printable(finding.Of),
+			terminal.Printable(finding.Problem), finding.ID, terminal.Printable(finding.Cure))
 	}
 	if len(report.Findings) == 0 {
 		text.WriteString("Healthy.\n")

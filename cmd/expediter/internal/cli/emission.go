@@ -51,7 +51,8 @@ func (e *emission) draw() {
 
 // complain reports one mistake in the input.
 func (e *emission) complain(err error) {
-	if e.bad++; e.bad <= maxShown {
+	e.bad++
+	if e.bad <= maxShown {
 		e.notef("%s\n", err)
 	}
 }
@@ -67,7 +68,8 @@ func (e *emission) validate(ctx context.Context) error {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			if n++; err != nil {
+			n++
+			if err != nil {
 				e.complain(err)
 			}
 		}

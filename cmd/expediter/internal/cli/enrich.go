@@ -58,7 +58,8 @@ func newEnrich(g *globals) *cobra.Command {
 	cmd := action("enrich FILE", func(ctx context.Context, args []string) (err error) {
 		u, err := url.Parse(e.url)
 		if err := e.usage(
-			refuse(err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https", "--url %q: want a URL such as %s", e.url, defaultEnricher),
+			refuse(err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https",
+				"--url %q: want a URL such as %s", e.url, defaultEnricher),
 			refuse(e.timeout <= 0, "--timeout %s: want more than 0", e.timeout),
 		); err != nil {
 			return err
@@ -207,9 +208,7 @@ func (e *enrichment) post(ctx context.Context, req contracts.EnrichRequest) ([]c
 	if err != nil {
 		return nil, err
 	}
-	limit, cancel := context.WithTimeout(ctx, time.Duration(req.WaitMS)*time.Millisecond+10*time.Second) // for the answer itself
-	defer cancel()
-	post, err := http.NewRequestWithContext(limit, http.MethodPost, strings.TrimSuffix(e.url, "/")+"/v1/enrich", bytes.NewReader(body))
+	post, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimSuffix(e.url, "/")+"/v1/enrich", bytes.NewReader(body))
 	if err != nil {
 		return nil, fmt.Errorf("ask %s: %w", e.url, err)
 	}
@@ -217,9 +216,11 @@ func (e *enrichment) post(ctx context.Context, req contracts.EnrichRequest) ([]c
 	if e.key != "" {
 		post.Header.Set("Authorization", "Bearer "+e.key)
 	}
-	answer, err := http.DefaultClient.Do(post)
+	client := http.Client{Timeout: time.Duration(req.WaitMS)*time.Millisecond + 10*time.Second} // 10s for the answer itself
+	answer, err := client.Do(post)
 	if err != nil {
-		return nil, fmt.Errorf("%w: ask %s: %w (start an enricher with \"expediter up\", or say where one is with --url)", errUnavailable, e.url, err)
+		return nil, fmt.Errorf("%w: ask %s: %w (start an enricher with \"expediter up\", or say where one is with --url)",
+			errUnavailable, e.url, err)
 	}
 	defer answer.Body.Close()
 	data, err := io.ReadAll(io.LimitReader(answer.Body, 2*contracts.MaxBody))
@@ -227,7 +228,9 @@ func (e *enrichment) post(ctx context.Context, req contracts.EnrichRequest) ([]c
 		return nil, fmt.Errorf("%w: ask %s: %w", errUnavailable, e.url, err)
 	}
 	if answer.StatusCode != http.StatusOK {
-		var problem struct{ Detail string }
+		var problem struct {
+			Detail string `json:"detail"`
+		}
 		_ = json.Unmarshal(data, &problem) // a proxy's page has no detail
 		err := fmt.Errorf("%s answers %s: %s", e.url, answer.Status, problem.Detail)
 		if answer.StatusCode >= http.StatusInternalServerError || answer.StatusCode == http.StatusTooManyRequests {

@@ -55,7 +55,8 @@ func argsOf(use string) cobra.PositionalArgs {
 	least, most, optional := 0, 0, false
 	for _, word := range strings.Fields(use)[1:] {
 		optional = optional || strings.HasPrefix(word, "[")
-		if most++; !optional {
+		most++
+		if !optional {
 			least++
 		}
 		optional = optional && !strings.HasSuffix(word, "]")

@@ -295,8 +295,8 @@ func (f *workersFlags) showStacks(s inspect.Stacks) error {
 		if a.Stuck {
 			stuck = ", and ignores its ended context"
 		}
-		fmt.Fprintf(&text, "%s (%d, job %s), attempt %d, since %s%s\n", terminal.Printable(a.Subject), a.Sequence, terminal.Printable(a.Job), a.Attempt,
-			stamp(a.Started), stuck)
+		fmt.Fprintf(&text, "%s (%d, job %s), attempt %d, since %s%s\n", terminal.Printable(a.Subject), a.Sequence,
+			terminal.Printable(a.Job), a.Attempt, stamp(a.Started), stuck)
 		for row := range strings.Lines(a.Stacks) {
 			text.WriteString("  " + terminal.Printable(strings.ReplaceAll(strings.TrimRight(row, "\n"), "\t", "    ")) + "\n")
 		}

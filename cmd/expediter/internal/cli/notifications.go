@@ -136,7 +136,8 @@ func (f *notificationsFlags) list(ctx context.Context, client *notify.Client) (e
 	}
 	out, n := f.rows(f.format, columns...), 0
 	for row, failed := range client.Rows(ctx, q) {
-		if n++; failed == nil && f.limit > 0 && n > f.limit {
+		n++
+		if failed == nil && f.limit > 0 && n > f.limit {
 			f.notef("Only %d are shown: see --limit.\n", f.limit)
 			break
 		}
@@ -250,7 +251,8 @@ func (f *notificationsFlags) replay(ctx context.Context, client *notify.Client, 
 		if yes {
 			break
 		}
-		if n++; err != nil {
+		n++
+		if err != nil {
 			return err
 		}
 	}

@@ -20,11 +20,12 @@ func newPrefs(g *globals) *cobra.Command {
 	f := &usersFlags{natsFlags: natsFlags{globals: g}}
 	cmd := &cobra.Command{Use: "prefs"}
 	f.registerUsers(cmd)
-	cmd.AddCommand(f.newQuiet(), f.newMute(), f.newDigest(), action("opt-out USER CATEGORY CHANNEL", func(ctx context.Context, args []string) error {
+	optOut := action("opt-out USER CATEGORY CHANNEL", func(ctx context.Context, args []string) error {
 		return f.about(ctx, args[0], func(ctx context.Context, client *notify.Client, r notifier.UserRequest) error {
 			return f.optOut(ctx, client, r, args[1], args[2])
 		})
-	}))
+	})
+	cmd.AddCommand(f.newQuiet(), f.newMute(), f.newDigest(), optOut)
 	return cmd
 }
 
@@ -113,7 +114,8 @@ func newMembers(g *globals) *cobra.Command {
 	f := &usersFlags{natsFlags: natsFlags{globals: g}}
 	cmd := &cobra.Command{Use: "members"}
 	f.registerUsers(cmd)
-	cmd.AddCommand(action("list USER", func(ctx context.Context, args []string) error { return f.members(ctx, args[0], "", nil) }), f.newMembership("add"), f.newMembership("remove"))
+	list := action("list USER", func(ctx context.Context, args []string) error { return f.members(ctx, args[0], "", nil) })
+	cmd.AddCommand(list, f.newMembership("add"), f.newMembership("remove"))
 	return cmd
 }
 

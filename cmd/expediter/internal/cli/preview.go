@@ -19,7 +19,8 @@ import (
 	texts "github.com/expediter-io/expediter/services/notifier/template"
 )
 
-// preview renders templates, each in every locale and on every channel, before they are used: as files, and as one page that shows all texts.
+// preview renders templates, each in every locale and on every channel, before they are used: as
+// files, and as one page that shows all texts.
 type preview struct {
 	// Data has the payloads by the names of templates.
 	Data map[string]json.RawMessage

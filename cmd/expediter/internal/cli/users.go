@@ -119,7 +119,8 @@ func (f *usersFlags) get(ctx context.Context, client *notify.Client, r notifier.
 	if err := client.Ask(ctx, "users.get", r, &u); err != nil {
 		return err
 	}
-	if err := client.Ask(ctx, "users.members", notifier.MembersRequest{RecipientType: r.RecipientType, UserID: r.UserID}, &members); err != nil {
+	group := notifier.MembersRequest{RecipientType: r.RecipientType, UserID: r.UserID}
+	if err := client.Ask(ctx, "users.members", group, &members); err != nil {
 		return err
 	}
 	all := map[string]any{}

@@ -252,7 +252,7 @@ func (e *examination) findTargets(ctx context.Context) {
 		}
 	}
 	if len(own) > 0 {
-		e.target(ctx, e.Account, own)
+		e.target(e.Account, own)
 	}
 }
 
@@ -294,12 +294,12 @@ func (e *examination) findAccounts(ctx context.Context, own []string) (left []st
 			"the user does not reach it: no answer to $JS.%s.API.INFO", account)
 	}
 	for _, account := range found {
-		e.target(ctx, account, []string{accounts[account]})
+		e.target(account, []string{accounts[account]})
 	}
 	return slices.DeleteFunc(slices.Clone(own), func(s string) bool { return s != contracts.ServiceLock }), false
 }
 
-func (e *examination) target(ctx context.Context, account string, services []string) {
+func (e *examination) target(account string, services []string) {
 	t := target{account: account, services: services}
 	var err error
 	if account == "" {

@@ -126,18 +126,20 @@ func (p *Pipeline) start(ctx context.Context, cfg Config) error {
 	}
 	var err error
 	none := service.BaseConfig{}
-	p.Enrichers, err = launch(ctx, p, cfg, "enricher", cfg.Enrichers, none, func(nc *nats.Conn, base service.BaseConfig) (*enricher.Enricher, error) {
+	startEnricher := func(nc *nats.Conn, base service.BaseConfig) (*enricher.Enricher, error) {
 		return enricher.Start(ctx, nc, enricher.Config{BaseConfig: base, Enabled: true, Providers: []provider.Provider{cfg.Provider}})
-	})
+	}
+	p.Enrichers, err = launch(ctx, p, cfg, "enricher", cfg.Enrichers, none, startEnricher)
 	if err != nil {
 		return err
 	}
 	own := cfg.Importer.BaseConfig
-	p.Importers, err = launch(ctx, p, cfg, "importer", cfg.Importers, own, func(nc *nats.Conn, base service.BaseConfig) (*importer.Importer, error) {
+	startImporter := func(nc *nats.Conn, base service.BaseConfig) (*importer.Importer, error) {
 		settings := cfg.Importer
 		settings.AllowNetworks, settings.BaseConfig = append(slices.Clone(settings.AllowNetworks), cfg.SourceNetworks...), base
 		return importer.Start(ctx, nc, settings)
-	})
+	}
+	p.Importers, err = launch(ctx, p, cfg, "importer", cfg.Importers, own, startImporter)
 	if err != nil {
 		return err
 	}
@@ -273,11 +275,12 @@ func (p *Pipeline) startNotifiers(ctx context.Context, cfg Config) (err error) {
 		}
 	}
 	own := settings.BaseConfig
-	p.Notifiers, err = launch(ctx, p, cfg, "notifier", cfg.Notifiers, own, func(nc *nats.Conn, base service.BaseConfig) (*notifier.Notifier, error) {
+	start := func(nc *nats.Conn, base service.BaseConfig) (*notifier.Notifier, error) {
 		settings := settings
 		settings.BaseConfig = base
 		return notifier.Start(ctx, nc, settings)
-	})
+	}
+	p.Notifiers, err = launch(ctx, p, cfg, "notifier", cfg.Notifiers, own, start)
 	if err != nil || !samples {
 		return err
 	}

@@ -31,8 +31,9 @@ const (
 	clock = 20
 )
 
-// NewBar returns a bar that is shown on a terminal, and nowhere else. total is the whole, such as the bytes of a file; 0 when it is not known,
-// and then only the text is shown. predict shows the time that is left. The caller has to Close the bar.
+// NewBar returns a bar that is shown on a terminal, and nowhere else. total is the whole, such as
+// the bytes of a file; 0 when it is not known, and then only the text is shown. predict shows the
+// time that is left. The caller has to Close the bar.
 func NewBar(on Stream, total int64, predict bool) *Bar {
 	return newBar(on, on.TTY, on.Width(), total, predict)
 }

@@ -160,7 +160,7 @@ func AtMost[T any](r *Report, most int) *jsonv2.Unmarshalers {
 			}
 			*list = append(*list, *new(T))
 			element := &(*list)[n]
-			err := errors.ErrUnsupported
+			var err error
 			if own, ok := any(element).(jsonv2.UnmarshalerFrom); ok && r == nil {
 				err = own.UnmarshalJSONFrom(dec) // without the search for it
 			} else {

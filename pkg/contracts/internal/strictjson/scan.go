@@ -75,8 +75,9 @@ func IsPlain(value []byte) bool {
 // MaxDepth is the deepest nesting of objects and arrays in a document. The library would take 10,000 levels.
 const MaxDepth = 64
 
-// Check returns the first problem that makes data unusable as one JSON document: bytes that are not UTF-8, more levels of objects and arrays
-// than most, a syntax error, trailing data, or a name that occurs twice in one object. It returns nil when there is none.
+// Check returns the first problem that makes data unusable as one JSON document: bytes that are not
+// UTF-8, more levels of objects and arrays than most, a syntax error, trailing data, or a name that
+// occurs twice in one object. It returns nil when there is none.
 func Check(data []byte, most int) *Problem {
 	if !utf8.Valid(data) {
 		return &Problem{Text: "is not UTF-8"}
@@ -111,7 +112,8 @@ func isDeeper(data []byte, most int) bool {
 				}
 			}
 		case '{', '[':
-			if depth++; depth > most {
+			depth++
+			if depth > most {
 				return true
 			}
 		case '}', ']':
@@ -154,8 +156,8 @@ func Members(object []byte) []Member {
 	return slices.Clone(list)
 }
 
-// Pick sets values to the values of the named members of an object, nil for a missing member. It reads no further than the last of them, and
-// does not check the values.
+// Pick sets values to the values of the named members of an object, nil for a missing member. It
+// reads no further than the last of them, and does not check the values.
 func Pick(values [][]byte, object []byte, names ...string) error {
 	left := len(names)
 	ok := Walk(object, func(m Member) bool {
@@ -223,7 +225,8 @@ func size(data []byte) int {
 		case c == '{' || c == '[':
 			depth++
 		case c == '}' || c == ']':
-			if depth--; depth == 0 {
+			depth--
+			if depth == 0 {
 				return i + 1
 			}
 			if depth < 0 {

@@ -212,8 +212,9 @@ func DieAt(point string, n int) func(string) {
 	}
 }
 
-// Main runs do in a child with this role, with the task that was passed to Start, and exits. The context ends when the parent asks the child
-// to stop, or has ended. In any other process Main returns at once.
+// Main runs do in a child with this role, with the task that was passed to Start, and exits. The
+// context ends when the parent asks the child to stop, or has ended. In any other process Main
+// returns at once.
 func Main[T any](role string, do func(ctx context.Context, task T) error) {
 	if Role() != role {
 		return

@@ -31,10 +31,9 @@ type row struct {
 }
 
 // refuse marks a row as unreadable, with the problem.
-func (r *row) refuse(problem string) *row {
+func (r *row) refuse(problem string) {
 	r.problems = append(r.problems, problem)
 	r.unreadable = true
-	return r
 }
 
 // set sets a field. It splits aliases in one text at | and ;.

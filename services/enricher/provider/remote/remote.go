@@ -93,14 +93,15 @@ func (c Config) withDefaults() Config {
 // validate reports every mistake in the configuration. No error repeats URL or Key: both may be secret.
 func (c Config) validate() error {
 	errs := []error{c.validateURL()}
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if !(c.Rate >= minRate && c.Rate <= maxRate) { // also true for NaN
-		errs = append(errs, fmt.Errorf("Rate is %g: want %g to %d calls a second", c.Rate, minRate, maxRate))
+		bad("Rate is %g: want %g to %d calls a second", c.Rate, minRate, maxRate)
 	}
 	if c.Timeout < 0 || c.Timeout > maxTimeout {
-		errs = append(errs, fmt.Errorf("Timeout is %s: want at most %s", c.Timeout, maxTimeout))
+		bad("Timeout is %s: want at most %s", c.Timeout, maxTimeout)
 	}
 	if strings.ContainsFunc(c.Key, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		errs = append(errs, errors.New("Key has a space or a character that a header cannot have"))
+		bad("Key has a space or a character that a header cannot have")
 	}
 	return errors.Join(errs...)
 }

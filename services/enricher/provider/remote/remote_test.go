@@ -267,7 +267,7 @@ func TestNoCallIsMadeInAPause(t *testing.T) {
 	t.Parallel()
 	bubble(t, "", func(s *server) {
 		s.answers(text(429, "", "Retry-After", "12"))
-		s.wants(provider.KindRateLimited)
+		_ = s.wants(provider.KindRateLimited)
 		s.answers(text(200, good))
 		elapse(12*time.Second - time.Nanosecond)
 		failed := s.wants(provider.KindRateLimited)
@@ -277,7 +277,7 @@ func TestNoCallIsMadeInAPause(t *testing.T) {
 		// Pauses are kept, and the breaker stays closed, however many there are.
 		s.answers(text(429, "", "Retry-After", "1"))
 		for range 8 {
-			s.wants(provider.KindRateLimited)
+			_ = s.wants(provider.KindRateLimited)
 			elapse(time.Second)
 		}
 		check.Same(s.T, "calls", s.called(), 2+8)

@@ -200,9 +200,10 @@ func (a *API) suppress(ctx context.Context, rows []stored, answer *Cancelled) er
 	return nil
 }
 
-// suppressOne ends a row that has not been sent. It replaces the record that it has read. The sender replaces the same record before
-// it sends, so only one of the two succeeds. It leaves a row that is being sent to its sender. It seals a digest first, so that no event goes into a digest that is not sent. For a row that was split it ends the rows of
-// its addresses, stored or not yet.
+// suppressOne ends a row that has not been sent. It replaces the record that it has read. The
+// sender replaces the same record before it sends, so only one of the two succeeds. It leaves a row
+// that is being sent to its sender. It seals a digest first, so that no event goes into a digest
+// that is not sent. For a row that was split it ends the rows of its addresses, stored or not yet.
 func (a *API) suppressOne(ctx context.Context, row stored) ([]*deliveries.Delivery, error) {
 	there, err := a.cfg.Deliveries.Get(ctx, row.key)
 	if err == nil && !there.State.Ended() && row.Collected {

@@ -93,7 +93,8 @@ func (a *API) WriteUser(ctx context.Context, r UserRequest) (User, error) {
 	if err != nil {
 		return User{}, err
 	}
-	return user(a.cfg.Directory.Write(ctx, r.RecipientType, r.UserID, recipient.Edit{Body: r.Body, Merge: r.Merge, Own: r.Own, Revision: revision}))
+	edit := recipient.Edit{Body: r.Body, Merge: r.Merge, Own: r.Own, Revision: revision}
+	return user(a.cfg.Directory.Write(ctx, r.RecipientType, r.UserID, edit))
 }
 
 // DeleteUser removes a user: everything except the records of sent messages. No more messages are sent.

@@ -220,8 +220,8 @@ func (x *expansion) deliver(ctx context.Context, n contracts.Notification) error
 	return x.put(ctx, msg)
 }
 
-// store stores the rows of the plan, and calls deliver with the rows that the inbox may deliver.
-func (x *expansion) store(ctx context.Context, deliver func(contracts.Notification)) error {
+// store stores the rows of the plan, and calls immediate with the rows that the inbox may deliver.
+func (x *expansion) store(ctx context.Context, immediate func(contracts.Notification)) error {
 	var encoder row.Encoder
 	flight := make([]sent, 0, window)
 	settle := func(n int) error {
@@ -238,7 +238,7 @@ func (x *expansion) store(ctx context.Context, deliver func(contracts.Notificati
 			return err
 		}
 		if x.Inbox != nil && x.Inbox.Immediate(&n) && !x.isUnsure() {
-			deliver(n)
+			immediate(n)
 			continue
 		}
 		if len(flight) == window {

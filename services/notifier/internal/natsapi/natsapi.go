@@ -25,15 +25,30 @@ func Endpoints(d *api.API) []service.Endpoint {
 		{Answer: decoded(d.Replay, aQuery), Name: "replay", Subject: "notifier.v1.replay", Takes: aQuery, Gives: "Replayed"},
 		{Answer: decoded(d.Notifications, aQuery), Name: "list", Subject: "notifier.v1.list", Takes: aQuery, Gives: "Page"},
 		{Answer: decoded(d.Endpoints, aState), Name: "endpoints", Subject: "notifier.v1.endpoints.list", Takes: aState, Gives: "EndpointPage"},
-		{Answer: raw(d.Enable), Name: "enable", Subject: "notifier.v1.endpoints.enable", Takes: `{"channel":"webhook","id":"…"}`, Gives: "Endpoint"},
+		{
+			Answer: raw(d.Enable), Name: "enable", Subject: "notifier.v1.endpoints.enable",
+			Takes: `{"channel":"webhook","id":"…"}`, Gives: "Endpoint",
+		},
 		{
 			Answer: raw(d.SendTest), Name: "templates-test", Subject: "notifier.v1.templates.test",
 			Takes: `{"template":"x","channel":"email","to":"a@example.com"}`, Gives: "TestSent",
 		},
-		{Answer: decoded(d.Secret, anAddress), Name: "endpoints-secret", Subject: "notifier.v1.endpoints.secret", Takes: anAddress, Gives: "AddressSecrets"},
-		{Answer: decoded(d.Rotate, anAddress), Name: "endpoints-rotate", Subject: "notifier.v1.endpoints.rotate", Takes: anAddress, Gives: "AddressSecrets"},
-		{Answer: decoded(d.Test, anAddress), Name: "endpoints-test", Subject: "notifier.v1.endpoints.test", Takes: anAddress, Gives: "TestSent"},
-		{Answer: decoded(d.ReplayAddress, anAddress), Name: "endpoints-replay", Subject: "notifier.v1.endpoints.replay", Takes: anAddress, Gives: "Replayed"},
+		{
+			Answer: decoded(d.Secret, anAddress), Name: "endpoints-secret", Subject: "notifier.v1.endpoints.secret",
+			Takes: anAddress, Gives: "AddressSecrets",
+		},
+		{
+			Answer: decoded(d.Rotate, anAddress), Name: "endpoints-rotate", Subject: "notifier.v1.endpoints.rotate",
+			Takes: anAddress, Gives: "AddressSecrets",
+		},
+		{
+			Answer: decoded(d.Test, anAddress), Name: "endpoints-test", Subject: "notifier.v1.endpoints.test",
+			Takes: anAddress, Gives: "TestSent",
+		},
+		{
+			Answer: decoded(d.ReplayAddress, anAddress), Name: "endpoints-replay", Subject: "notifier.v1.endpoints.replay",
+			Takes: anAddress, Gives: "Replayed",
+		},
 		{Answer: decoded(d.ReadUser, aUser), Name: "users-get", Subject: "notifier.v1.users.get", Takes: aUser, Gives: "User"},
 		{Answer: decoded(d.WriteUser, aUser), Name: "users-put", Subject: "notifier.v1.users.put", Takes: aUser, Gives: "User"},
 		{Answer: decoded(h.deleteUser, aUser), Name: "users-delete", Subject: "notifier.v1.users.delete", Takes: aUser, Gives: "{}"},
