@@ -26,6 +26,7 @@ func main() {
 		log.Fatal(err)
 	}
 	server := http.Server{Addr: "127.0.0.1:8081", Handler: find(venues, os.Getenv("PROVIDER_KEY")), ReadHeaderTimeout: time.Minute}
+	log.Println("Listening on", server.Addr)
 	log.Fatal(server.ListenAndServe())
 }
 

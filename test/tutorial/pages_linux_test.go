@@ -40,13 +40,15 @@ var elsewhere = map[string]string{
 	`docs/modules.md: go (get|install) `:                              "TestModulesFromOutside",
 	`docs/modules.md: (\./run release|tools/serverversion) `:          "makes tags; other servers",
 	`docs/notifier.md: go run ./cmd/expediter templates send `:        "needs a mail server",
+	`docs/provider.md: expediter users import `:                       "examples of the contract, which no command reads",
 	`docs/operate.md: go run ./(services/|cmd/expediter apply --acc)`: "TestPage, with accounts",
 }
 
 // stays are commands that go on, and the text that they print when others may count on them.
 var stays = map[string]string{
-	`expediter up$`:        "Stop with Ctrl-C.",
-	`expediter console +#`: "Console: http://127.0.0.1:8010/",
+	`expediter up$`:                                "Stop with Ctrl-C.",
+	`examples/provider `:                           "Listening on",
+	`expediter console +#`:                         "Console: http://127.0.0.1:8010/",
 	`expediter relay --database \S+( --migrate)?$`: "Publishing event_outbox",
 	`expediter lock .* sleep 20'$`:                 "alone with token",
 	`expediter lock report.daily -- echo`:          "", // waits for the one before
@@ -64,7 +66,7 @@ var readers = map[string]string{
 // pages has the environment and preparations that some pages need beside a server, and their output.
 var pages = map[string]struct{ env, before, shows string }{
 	"README.md":        {shows: "https://wolt.com/\n1 tablespoon \nevt-001\nalone"},
-	"docs/enricher.md": {shows: "https://wolt.com/\nhttps://example.org/alma"},
+	"docs/enricher.md": {shows: "https://wolt.com/"},
 	"docs/importer.md": {
 		env:    "IMPORTER_ALLOW_NETWORKS=127.0.0.0/8",
 		before: "SERVE=cmd/expediter/internal/sample/videos " + os.Args[0], shows: "olive oil\n[28.00s]",
