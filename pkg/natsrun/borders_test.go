@@ -201,7 +201,9 @@ func (s *site) useAccount(js jetstream.JetStream, stream, bucket string) error {
 
 // snapshot backs up and restores a stream, as the nats CLI does for the user of an account's backups.
 func (s *site) snapshot(account, stream string) (err error) {
-	nc, js := s.as("backup_" + strings.ToLower(account))
+	nc, _ := s.as("backup_" + strings.ToLower(account))
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(long)) // what crosses no border is answered, however slow the machine is
+	s.must(err)
 	deliver := nc.NewRespInbox()
 	chunks, err := nc.SubscribeSync(deliver)
 	if err != nil {
