@@ -27,7 +27,7 @@ var elsewhere = map[string]string{
 	`README.md: go test work`:                                         "the step test of CI",
 	`docs/\w+.md: go (-C \S+ )?test `:                                 "the step test of CI",
 	`docs/backup.md: `:                                                "TestTheCommandsOfTheBackupPage",
-	`docs/(benchmarks|console|scale).md: go -C bench run `:            "measures for minutes; has written these lines itself",
+	`docs/(benchmarks|console|scale).md: go -C bench run `:            "measures for minutes",
 	`docs/clients.md: cd clients/typescript `:                         "the step client of CI",
 	`docs/clients.md: <script `:                                       "TestInboxElementForEverybody",
 	`docs/console.md: expediter console --accounts `:                  "TestSeveralAccounts",

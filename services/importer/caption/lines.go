@@ -25,6 +25,7 @@ type lines struct {
 	repeat  bool   // the current line is to be returned again
 	rest    []byte // the text after the current line
 	short   bool   // the current line was cut
+	work    int    // bytes looked at, for the tests
 }
 
 // newLines skips the byte order mark.
@@ -38,10 +39,14 @@ func newLines(text []byte, opts Options) *lines {
 func (l *lines) next() (line []byte, ok bool) {
 	if l.repeat {
 		l.repeat = false
+		l.work += len(l.current)
 		return l.current, true
 	}
 	l.number++
 	end := bytes.IndexAny(l.rest, "\r\n")
+	if l.work += end + 1; end < 0 {
+		l.work += len(l.rest)
+	}
 	if end < 0 && l.over { // MaxBytes ends this line, or the text before it
 		l.cut("MaxBytes", l.limits.MaxBytes, l.number)
 	}
