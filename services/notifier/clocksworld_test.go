@@ -43,6 +43,7 @@ const (
 // clockKinds are types of events, and how the rules have them told.
 var clockKinds = map[string]string{
 	"AT_MIDNIGHT": `digest: {at: ["00:00"]}`,
+	"AT_TEN_PAST": `digest: {at: ["02:10", "00:10", "17:00"]}`,
 	"AT_HALF":     `digest: {at: "02:30"}`,
 	"EVERY_30M":   "digest: {every: 30m}",
 	"EVERY_1H":    "digest: {every: 1h}",
