@@ -69,6 +69,7 @@ func TestUsersOverHTTP(t *testing.T) {
 		asked{"PATCH", carla, `{"time_zone":"Asia/Jerusalem","vip":null}`, "ETAG", 200, []string{`{"locale":"he-IL","recipient_type":"CUSTOMER","time_zone"`}},
 		asked{"PATCH", carla, `{"time_zone":"Asia/Jerusalem"}`, "ETAG", 200, nil},
 		asked{"PATCH", carla, `{"time_zone":"UTC"}`, `"1"`, 412, nil},
+		asked{"PATCH", carla, `{"time_zone":"UTC"}`, `W/"x"`, 412, nil},
 		asked{"PATCH", carla, `{"time_zone":"UTC"}`, "*", 200, nil},
 		asked{"PUT", carla, `{"locale":"fr","addresses":{"email":"c@example.com","sms":"12"}}`, "ETAG", 200, nil},
 		asked{"PATCH", carla, `{"addresses":{"sms":null,"webhook":"https://example.com"}}`, "ETAG", 200, []string{
