@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -229,8 +228,8 @@ func (c *Cluster) StreamLeader(ctx context.Context, stream string) (*Node, error
 	return c.otherLeader(ctx, stream, nil)
 }
 
-// StepDown makes the stream's leader hand over to another node and returns when the new one leads. It fails for a
-// stream with one replica.
+// StepDown makes the stream's leader hand over to another node and returns when the new one leads. It returns ErrNotReady when none does
+// until ctx ends, or for ReadyTimeout if ctx has no deadline: a stream with one replica has nobody to hand over to.
 func (c *Cluster) StepDown(ctx context.Context, stream string) error {
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
@@ -238,26 +237,15 @@ func (c *Cluster) StepDown(ctx context.Context, stream string) error {
 	if err != nil {
 		return err
 	}
-	var refused error
 	// An election loses requests, and the chosen node may not take over: then the old node leads again.
-	err = c.pollPatiently(ctx, func(ctx context.Context) error {
-		if refused = c.requestStepDown(ctx, stream); final(refused) {
-			return nil
-		}
+	return c.pollPatiently(ctx, func(ctx context.Context) error {
+		refused := c.requestStepDown(ctx, stream)
 		// A request without an answer may have been carried out.
-		_, err := c.otherLeader(ctx, stream, before)
-		return errors.Join(refused, err)
+		if _, err := c.otherLeader(ctx, stream, before); err != nil {
+			return errors.Join(refused, err)
+		}
+		return nil
 	})
-	if final(refused) {
-		return refused
-	}
-	return err
-}
-
-// final reports whether another request would get the same refusal.
-func final(err error) bool {
-	var api *server.ApiError
-	return errors.As(err, &api) && api.Code != http.StatusServiceUnavailable
 }
 
 // otherLeader waits for a leader that is not this node. Each node is asked on its own, so that a paused one does not
@@ -291,16 +279,16 @@ func (c *Cluster) requestStepDown(ctx context.Context, stream string) error {
 	ctx, cancel := context.WithTimeout(ctx, timeLeft(ctx)/2)
 	defer cancel()
 	return c.withClient(ctx, func(nc *nats.Conn) error {
+		var resp server.JSApiStreamLeaderStepDownResponse
 		msg, err := nc.RequestWithContext(ctx, stepDownAPI+stream, nil)
+		if err == nil {
+			err = json.Unmarshal(msg.Data, &resp)
+		}
+		if err == nil && resp.Error != nil {
+			err = resp.Error
+		}
 		if err != nil {
 			return fmt.Errorf("natsrun: step down leader of %s: %w", stream, err)
-		}
-		var resp server.JSApiStreamLeaderStepDownResponse
-		if err := json.Unmarshal(msg.Data, &resp); err != nil {
-			return fmt.Errorf("natsrun: step down leader of %s: %w", stream, err)
-		}
-		if resp.Error != nil {
-			return fmt.Errorf("natsrun: step down leader of %s: %w", stream, resp.Error)
 		}
 		return nil
 	})

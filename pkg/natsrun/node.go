@@ -89,8 +89,8 @@ func (n *Node) Start(ctx context.Context) error {
 // started shares the sockets of this process until its own program runs, even sockets closed since.
 func (n *Node) begin(ctx context.Context) (*process.Process, error) {
 	for _, port := range []int{n.spec.ClientPort, n.spec.MonitorPort, n.spec.RoutePort} {
-		if err := probe(port); err != nil {
-			return nil, err
+		if !free(port) {
+			return nil, fmt.Errorf("%w: %s", ErrPortInUse, address(port))
 		}
 	}
 	p, err := n.launch()
