@@ -7,7 +7,6 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/lock"
-	"github.com/expediter-io/expediter/pkg/kvlock/internal/record"
 )
 
 // Errors that locks and the results of package flight have in common.
@@ -25,7 +24,7 @@ var (
 	// ErrMismatch is returned when the key is in use for something else: for another kind of record, as a result where a
 	// lock is wanted, or for the result of another input, whose fingerprint differs from the caller's. The value is
 	// withheld, because it answers another question.
-	ErrMismatch = record.ErrMismatch
+	ErrMismatch = kv.ErrMismatch
 
 	// ErrTooLarge is returned when a value has more bytes than flight.Config.MaxValue, or than the server takes in one
 	// message. Nothing was stored.
@@ -37,7 +36,7 @@ var (
 	ErrUnavailable = kv.ErrUnavailable
 
 	// ErrVersion is returned when a key holds a record of a newer version of this module. The record stays as it is.
-	ErrVersion = record.ErrVersion
+	ErrVersion = kv.ErrVersion
 )
 
 // Errors of locks and guards.

@@ -20,7 +20,6 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/liveness"
-	"github.com/expediter-io/expediter/pkg/kvlock/internal/record"
 )
 
 const (
@@ -153,7 +152,7 @@ func (a *Agents) List(ctx context.Context, prefix string, yield func(State, erro
 			return
 		}
 		s, err := stateOf(e, nil)
-		if !errors.Is(err, record.ErrMismatch) && !yield(s, err) {
+		if !errors.Is(err, kv.ErrMismatch) && !yield(s, err) {
 			return
 		}
 	}

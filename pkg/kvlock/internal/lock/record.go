@@ -13,7 +13,6 @@ import (
 	jsonv2 "github.com/go-json-experiment/json"
 
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
-	"github.com/expediter-io/expediter/pkg/kvlock/internal/record"
 )
 
 const (
@@ -52,7 +51,7 @@ type Record struct {
 
 // head is the first line of a lock's record.
 type head struct {
-	record.Head
+	kv.Head
 
 	TTL int64 `json:"ttl,omitempty"` // seconds
 }
@@ -63,19 +62,20 @@ func (r *Record) encode(owner string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kvlock: encode lock: %w", err)
 	}
-	return record.Encode(head{
-		Head: record.Head{Version: record.Version, State: stateHeld, Claim: r.Lease, Owner: owner, Instance: r.Instance},
+	return kv.Encode(head{
+		Head: kv.Head{Version: kv.Version, State: stateHeld, Claim: r.Lease, Owner: owner, Instance: r.Instance},
 		TTL:  kv.Seconds(r.TTL),
 	}, r.queue.append(append(meta, '\n')))
 }
 
 // decode is the inverse of encode. last may be nil.
 func decode(data []byte, last *lastQueue) (*Record, error) {
-	h, value, err := record.Decode[head](data, record.Lock)
+	var h head
+	value, err := kv.Decode(data, &h, kv.LockStates)
 	if err != nil {
 		return nil, err
 	}
-	if err := record.CheckTTL(h.TTL); err != nil {
+	if err := kv.CheckSeconds(h.TTL); err != nil {
 		return nil, err
 	}
 	end := bytes.IndexByte(value, '\n')
@@ -86,7 +86,7 @@ func decode(data []byte, last *lastQueue) (*Record, error) {
 	if err := r.read(value[:end]); err != nil {
 		return nil, fmt.Errorf("second line is not of a lock: %w", err)
 	}
-	if !record.IsID(r.Member) {
+	if !kv.IsID(r.Member) {
 		return nil, errors.New("lock without a holder")
 	}
 	if r.TTL < time.Second {
@@ -176,7 +176,7 @@ func stateOf(e kv.Entry, last *lastQueue) (State, error) {
 func (a *Agents) state(ctx context.Context, e kv.Entry) State {
 	s, err := stateOf(e, nil)
 	switch {
-	case record.IsForeign(err):
+	case kv.IsForeign(err):
 		s.Err = fmt.Errorf("kvlock: key %q in bucket %q at revision %d: %w", e.Key, a.store.Bucket, s.Revision, err)
 	case err != nil:
 		a.store.RemoveCorrupt(ctx, e.Key, s.Revision, err)
