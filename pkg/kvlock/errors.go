@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
-	"github.com/expediter-io/expediter/pkg/kvlock/internal/lock"
 )
 
 // Errors that locks and the results of package flight have in common.
@@ -19,7 +18,7 @@ var (
 
 	// ErrLost is returned when a lease or a claim is no longer held: it expired, was taken over, or its key was
 	// invalidated. Nothing written under it from now on is accepted.
-	ErrLost = lock.ErrLost
+	ErrLost = errors.New("kvlock: claim lost")
 
 	// ErrMismatch is returned when the key is in use for something else: for another kind of record, as a result where a
 	// lock is wanted, or for the result of another input, whose fingerprint differs from the caller's. The value is
@@ -49,7 +48,7 @@ var (
 	ErrHeld = errors.New("kvlock: lock is held")
 
 	// ErrReleased is the cause of the end of a [Lease]'s context when its holder releases it.
-	ErrReleased = lock.ErrReleased
+	ErrReleased = errors.New("kvlock: lock released")
 )
 
 // HeldError names the holder of a lock, and the queue of its waiters.
