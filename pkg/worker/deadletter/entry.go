@@ -61,7 +61,8 @@ type Entry struct {
 	// unreadable entry it is empty.
 	Letter worker.DeadLetter `json:"letter,omitzero"`
 
-	// Problem is the reason that the entry cannot be replayed: [ErrGone] or [ErrUnreadable], wrapped. It is nil when no obstacle is known. JSON leaves it out.
+	// Problem is the reason that the entry cannot be replayed: [ErrGone] or [ErrUnreadable], wrapped. It is nil when no obstacle is known.
+	// JSON leaves it out.
 	Problem error `json:"-"`
 
 	// Sequence is the position in the dead letter stream, which names the entry.
