@@ -275,7 +275,7 @@ func (c *Client) Replace(ctx context.Context, job NewJob) (Receipt, error) {
 		case err == nil:
 			return receipt, nil
 		case !errors.Is(err, errFreed):
-			return Receipt{}, p.failed(0, err)
+			return Receipt{}, p.failed(err)
 		}
 	}
 }

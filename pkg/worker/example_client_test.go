@@ -2,7 +2,6 @@ package worker_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -137,25 +136,6 @@ func ExampleClient_Insert_delayed() {
 	// Output:
 	// scheduled
 	// not before it is due: true
-}
-
-func ExampleClient_InsertMany() {
-	withClient(func(ctx context.Context, _ jetstream.JetStream, c *worker.Client) error {
-		receipts, err := c.InsertMany(ctx, []worker.NewJob{
-			{Args: Mail{To: "a"}, Subject: "jobs.mail.1"},
-			{Args: Mail{To: "b"}, Subject: "jobs.mail.2"},
-		})
-		fmt.Println(len(receipts), receipts[1].Subject, receipts[1].Sequence, err)
-
-		_, err = c.InsertMany(ctx, []worker.NewJob{{Subject: "jobs.mail.3"}, {Subject: "jobs.*"}})
-		if failed, ok := errors.AsType[*worker.InsertError](err); ok {
-			fmt.Println("job", failed.Index, "is wrong, none was inserted")
-		}
-		return nil
-	})
-	// Output:
-	// 2 jobs.mail.2 2 <nil>
-	// job 1 is wrong, none was inserted
 }
 
 func ExampleClient_Inspect() {

@@ -209,8 +209,8 @@ func (p *plan) receipt(ack *jetstream.PubAck) Receipt {
 	return r
 }
 
-func (p *plan) failed(index int, err error) *InsertError {
-	return &InsertError{Cause: err, ID: p.id, Index: index, Subject: p.key.Job(), Unknown: p.unknown}
+func (p *plan) failed(err error) *InsertError {
+	return &InsertError{Cause: err, ID: p.id, Subject: p.key.Job(), Unknown: p.unknown}
 }
 
 func keyOf(subject string, unique *Unique) (key.Key, error) {
@@ -346,9 +346,6 @@ type InsertError struct {
 	// ID is the ID of the job.
 	ID string
 
-	// Index is the index of the job in the slice that was passed to InsertMany.
-	Index int
-
 	// Subject is the subject of the job.
 	Subject string
 
@@ -362,7 +359,7 @@ func (e *InsertError) Error() string {
 	if e.Unknown {
 		outcome = "perhaps inserted"
 	}
-	return fmt.Sprintf("worker: job %d (%q on %q) %s: %v", e.Index, clip(e.ID, 64), clip(e.Subject, 256), outcome, e.Cause)
+	return fmt.Sprintf("worker: job %q on %q %s: %v", clip(e.ID, 64), clip(e.Subject, 256), outcome, e.Cause)
 }
 
 // Unwrap returns the cause.

@@ -152,15 +152,15 @@ func (c *Client) Unschedule(ctx context.Context, subject, name string) error {
 // Scheduled is a schedule that the server has stored.
 type Scheduled struct {
 	// Cron, Every and TimeZone are the same as in the Periodic. A Cron of five fields has the second 0 before them.
-	Cron     string
-	Every    time.Duration
-	TimeZone string
+	Cron     string        `json:"cron,omitempty"`
+	Every    time.Duration `json:"every,omitempty"`
+	TimeZone string        `json:"timeZone,omitempty"`
 
 	// Since is the time at which the schedule was stored.
-	Since time.Time
+	Since time.Time `json:"since"`
 
 	// Subject is the subject of the runs, with the name.
-	Subject string
+	Subject string `json:"subject"`
 }
 
 // Name returns the Subject and the Name of the Periodic, for Client.Unschedule.

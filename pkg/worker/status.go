@@ -52,25 +52,25 @@ const (
 // Status describes the message that holds a key.
 type Status struct {
 	// Due is the time at which a scheduled job becomes due.
-	Due time.Time
+	Due time.Time `json:"due,omitzero"`
 
 	// ID is the ID of the job.
-	ID string
+	ID string `json:"id"`
 
 	// Sequence is the position in the stream of the message: the job, its schedule or its record.
-	Sequence uint64
+	Sequence uint64 `json:"sequence"`
 
 	// Since is the time at which the server stored the message.
-	Since time.Time
+	Since time.Time `json:"since"`
 
 	// State is the state of the job.
-	State State
+	State State `json:"state"`
 
 	// Stream is the stream of the message.
-	Stream string
+	Stream string `json:"stream"`
 
 	// Subject is the subject of the job.
-	Subject string
+	Subject string `json:"subject"`
 }
 
 // isWaiting reports whether there is a job that no worker has.

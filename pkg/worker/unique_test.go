@@ -100,7 +100,7 @@ func race(t *testing.T, connect func() (*nats.Conn, jetstream.JetStream), job fu
 			}
 
 			var err error
-			if receipts[r], err = c.InsertMany(t.Context(), jobs); err != nil {
+			if receipts[r], err = insertAll(t.Context(), c, jobs); err != nil {
 				t.Error(err)
 			}
 		})

@@ -224,8 +224,7 @@ func (f *followFlags) verdict(job importer.Job) error {
 	case job.Status == contracts.ImportFailed:
 		return f.failure(job)
 	case !job.Status.Final():
-		text, _ := doing(job)
-		return fmt.Errorf("%w: %s", errStillRunning, text)
+		return fmt.Errorf("%w: %s", errStillRunning, doing(job))
 	}
 	return nil
 }
