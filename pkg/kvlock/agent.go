@@ -9,9 +9,9 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 )
 
-// agent is one lock as one member, a Locker, sees it: the last known record, the waiters of this process, and the lease in hand. A process writes the
-// record of a lock only through its agent, one write at a time. One write may take, renew, hand on or confirm a lease, and take or leave
-// places in the queue.
+// agent is one lock as one member, a Locker, sees it: the last known record, the waiters of this process, and the lease in hand. A process
+// writes the record of a lock only through its agent, one write at a time. One write may take, renew, hand on or confirm a lease, and take
+// or leave places in the queue.
 //
 // Each write is computed anew from the last known record (decide, compose). So an agent need not remember a write whose outcome is
 // unknown: the record shows it. These rules keep two members from holding a lock:

@@ -169,7 +169,7 @@ func TestInsertsSurviveTheLeadersDeath(t *testing.T) {
 
 	const keys = 300
 
-	cluster := natstest.Cluster(t, 3, natstest.Processes)
+	cluster := natstest.Cluster(t, 3)
 	connect := func() (*nats.Conn, jetstream.JetStream) { return natstest.ConnectURL(t, cluster.URLs()) }
 	jobStream(t, connect, 3)
 

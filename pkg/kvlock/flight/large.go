@@ -109,11 +109,7 @@ func (f *Flight) room(r claimRecord) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	room := f.messageRoom() - len(meta)
-	if above := f.cfg.LargeValueAbove; above > 0 {
-		room = min(room, above)
-	}
-	return room, nil
+	return f.messageRoom() - len(meta), nil
 }
 
 // messageRoom returns the number of bytes of data that fit into one message.
