@@ -40,7 +40,7 @@ const (
 // Group describes letters with a common property.
 type Group struct {
 	// By is the common property. Reason and Signature are empty unless it is BySignature.
-	By Grouping `json:"-"`
+	By Grouping `json:"by"`
 
 	// Count is the number of letters.
 	Count int `json:"count"`
@@ -62,7 +62,7 @@ type Group struct {
 	Signature string `json:"signature,omitempty"`
 
 	// Stream is the stream that held the jobs.
-	Stream string `json:"jobStream,omitempty"`
+	Stream string `json:"stream"`
 
 	// Subjects is the narrowest pattern that covers the jobs' subjects, such as "jobs.mail.>", and with BySubject the pattern
 	// of the group. It is empty for stranded messages, whose advisories have no subject.

@@ -46,10 +46,9 @@ type enrichment struct {
 	city, key, url string
 	timeout        time.Duration
 
-	bar                  *terminal.Bar
 	batches              [][]contracts.Restaurant
 	bad, pending, places int
-	offset               int64 // in the file, behind the last place of the batches
+	status               *terminal.Status
 }
 
 func newEnrich(g *globals) *cobra.Command {
@@ -78,9 +77,9 @@ func newEnrich(g *globals) *cobra.Command {
 }
 
 func (e *enrichment) run(ctx context.Context, path string) error {
-	e.bar = e.newBar(rows.Size(path), true)
+	e.status = terminal.NewStatus(e.config.stderr())
 	err := e.read(ctx, path)
-	e.bar.Close()
+	e.status.Close()
 	switch {
 	case ctx.Err() != nil:
 		return fmt.Errorf("interrupted after %s", counted(e.places, "place"))
@@ -119,7 +118,7 @@ func (e *enrichment) read(ctx context.Context, path string) error {
 			e.batches = append(e.batches, nil)
 		}
 		last := len(e.batches) - 1
-		e.batches[last], e.offset = append(e.batches[last], place), record.Offset
+		e.batches[last] = append(e.batches[last], place)
 	}
 	return e.flush(ctx)
 }
@@ -162,7 +161,7 @@ func (e *enrichment) flush(ctx context.Context) error {
 		}
 	}
 	e.batches = e.batches[:0]
-	e.bar.Set(fmt.Sprintf("%d places, %d pending", e.places, e.pending), e.offset)
+	e.status.Set("%d places, %d pending", e.places, e.pending)
 	return nil
 }
 

@@ -79,7 +79,6 @@ type importFlags struct {
 	owner    string
 	priority string
 	kind     string
-	unique   bool
 }
 
 var (
@@ -102,7 +101,6 @@ func newImport(g *globals) *cobra.Command {
 	f.choice(cmd, &f.priority, "priority", "", "how urgent it is: high, normal or low", priorities...)
 	f.choice(cmd, &f.kind, "type", "",
 		"kind of source: youtube, captions, web or photo (default: the one that it looks like)", sourceKinds...)
-	flags.BoolVar(&f.unique, "unique", false, "import the source once for this owner: a second import is the first one")
 	f.register(cmd)
 	cmd.AddCommand(newImportAbout(shared, "cancel", (*imports.Client).Cancel), newImportAbout(shared, "retry", (*imports.Client).Retry),
 		newImportAbout(shared, "status", (*imports.Client).Job))
@@ -141,7 +139,7 @@ func (f *importFlags) run(ctx context.Context, source string) error {
 	if err := f.check(source); err != nil {
 		return err
 	}
-	sub := imports.Submission{Key: f.key, Unique: f.unique, ImportJob: contracts.ImportJob{
+	sub := imports.Submission{Key: f.key, ImportJob: contracts.ImportJob{
 		Encoding: f.encoding, Language: f.language, OwnerID: f.owner, Priority: contracts.ImportPriority(f.priority),
 		RequestedAt: time.Now().UTC(), SourceType: f.kind,
 	}}
@@ -226,8 +224,7 @@ func (f *followFlags) verdict(job importer.Job) error {
 	case job.Status == contracts.ImportFailed:
 		return f.failure(job)
 	case !job.Status.Final():
-		text, _ := doing(job)
-		return fmt.Errorf("%w: %s", errStillRunning, text)
+		return fmt.Errorf("%w: %s", errStillRunning, doing(job))
 	}
 	return nil
 }

@@ -68,17 +68,19 @@ func (f *importerFlags) command(name, id string) string {
 func (f *followFlags) watch(ctx context.Context, id string) error {
 	limit, cancel := context.WithTimeoutCause(ctx, f.timeout, errStillRunning)
 	defer cancel()
-	show := f.newDisplay()
 	var last importer.Job
+	said := ""
 	err := f.client().Follow(limit, id, func(job importer.Job) error {
 		last = job
 		if f.format == jsonLines && job.Status != contracts.ImportReady { // a READY job is written with its recipe
 			return f.writeLine(job)
 		}
-		show.job(job)
+		if text := doing(job); text != said && !job.Status.Final() {
+			said = text
+			f.notef("%s\n", text)
+		}
 		return nil
 	})
-	show.close()
 	switch {
 	case errors.Is(err, errStillRunning):
 		return fmt.Errorf("%w after %s; go on with: %s", errStillRunning, f.timeout, f.statusCommand(id))
@@ -152,59 +154,29 @@ func sourceLabel(address string) string {
 	return address
 }
 
-// display shows the progress of an import: with a bar on a terminal, and in lines in a log. With JSON it shows nothing,
-// because the output already has the progress.
-type display struct {
-	bar   *terminal.Bar
-	flags *followFlags
-	said  string
-}
-
-func (f *followFlags) newDisplay() *display {
-	d := &display{flags: f}
-	if f.config.stderr().TTY && f.format != jsonLines {
-		d.bar = f.newBar(100, false)
-	}
-	return d
-}
-
-func (d *display) job(job importer.Job) {
-	text, share := doing(job)
-	if d.bar != nil {
-		d.bar.Set(text, int64(100*share))
-		return
-	}
-	if text != d.said && !job.Status.Final() {
-		d.flags.notef("%s\n", text)
-	}
-	d.said = text
-}
-
-func (d *display) close() { d.bar.Close() }
-
-// doing describes the present step of an import and its progress in words.
-func doing(job importer.Job) (text string, share float64) {
-	text, share = step(job)
+// doing describes the present step of an import in words.
+func doing(job importer.Job) string {
+	text := step(job)
 	if job.Status == contracts.ImportRunning && job.Attempt > 1 && job.Error == "" {
 		text += fmt.Sprintf(", attempt %d", job.Attempt)
 	}
-	return text, share
+	return text
 }
 
-func step(job importer.Job) (text string, share float64) {
+func step(job importer.Job) string {
 	switch {
 	case job.Status == contracts.ImportQueued:
-		return "waiting for a worker", 0
+		return "waiting for a worker"
 	case job.Status.Final():
-		return string(job.Status), 1
+		return string(job.Status)
 	case job.WaitingFor != "":
-		return "waiting for " + terminal.Printable(job.WaitingFor+": "+job.Error), 0
+		return "waiting for " + terminal.Printable(job.WaitingFor+": "+job.Error)
 	case job.Error != "":
-		return "failed, will try again: " + terminal.Printable(job.Error), 0
+		return "failed, will try again: " + terminal.Printable(job.Error)
 	case job.Step == "extract":
-		return "making the recipe", 0.6 + 0.3*job.Progress
+		return "making the recipe"
 	case job.Step == "create":
-		return "keeping the recipe", 0.95
+		return "keeping the recipe"
 	}
-	return "reading the source", 0.05 + 0.5*job.Progress
+	return "reading the source"
 }

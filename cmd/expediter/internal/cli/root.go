@@ -143,12 +143,6 @@ func (g *globals) more(n int) {
 	}
 }
 
-// newBar returns a progress bar on the standard error, which is not shown elsewhere than on a terminal. With predict it shows the time that
-// is left.
-func (g *globals) newBar(total int64, predict bool) *terminal.Bar {
-	return terminal.NewBar(g.config.stderr(), total, predict)
-}
-
 // harmless returns a text of several lines in a form that is safe on a terminal, because subjects, names and answers
 // come from strangers.
 func harmless(text string) string {

@@ -66,9 +66,6 @@ type Submission struct {
 
 	// Name is the name of the file.
 	Name string
-
-	// Unique imports the source once for this owner.
-	Unique bool
 }
 
 // Submit submits a source, and reports whether the job is new.
@@ -76,7 +73,7 @@ func (c *Client) Submit(ctx context.Context, sub Submission) (job importer.Job, 
 	var body []byte
 	kind := "application/json"
 	if sub.Content == nil {
-		body, err = json.Marshal(importer.Submission{ImportJob: sub.ImportJob, Unique: sub.Unique})
+		body, err = json.Marshal(sub.ImportJob)
 	} else {
 		body, kind, err = sub.form()
 	}
@@ -95,18 +92,14 @@ func (c *Client) Submit(ctx context.Context, sub Submission) (job importer.Job, 
 func (sub *Submission) form() (body []byte, contentType string, err error) {
 	var buf bytes.Buffer
 	w := multipart.NewWriter(&buf)
-	fields := []struct{ name, value string }{
+	for _, field := range []struct{ name, value string }{
 		{"encoding", sub.Encoding},
 		{"job_id", sub.JobID},
 		{"language", sub.Language},
 		{"owner_id", sub.OwnerID},
 		{"priority", string(sub.Priority)},
 		{"source_type", sub.SourceType},
-	}
-	if sub.Unique {
-		fields = append(fields, struct{ name, value string }{"unique", "true"})
-	}
-	for _, field := range fields {
+	} {
 		if field.value != "" {
 			err = errors.Join(err, w.WriteField(field.name, field.value))
 		}
