@@ -75,7 +75,7 @@ func Run(ctx context.Context, cfg Config) (report Report, err error) {
 	if err != nil {
 		return Report{}, err
 	}
-	venues, err := catalog.Read(sample.Catalog(), catalog.Config{Name: contracts.ProviderWolt})
+	venues, err := catalog.Read(sample.Catalog(), contracts.ProviderWolt)
 	if err != nil {
 		return Report{}, err
 	}
