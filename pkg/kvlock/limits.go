@@ -130,11 +130,10 @@ func (l *limits) call(ctx context.Context, key string, use func(context.Context)
 	return fmt.Errorf("kvlock: limit %q of %q: %w", l.spec.Name, key, err)
 }
 
-func (l *limits) rule(key string) limit.Rule { return limit.Rule{Key: key, Spec: l.spec} }
-
 // enter waits for a permit or a start of key. lost is called when the permit is no longer held.
 func (l *limits) enter(ctx context.Context, key string, lost func(error)) (*limit.Permit, error) {
-	return l.set.Enter(ctx, limit.Entry{Lost: lost, Rules: []limit.Rule{l.rule(key)}, Slot: slot{}, Sequence: l.sequence.Add(1)})
+	rules := []limit.Rule{{Key: key, Spec: l.spec}}
+	return l.set.Enter(ctx, limit.Entry{Lost: lost, Rules: rules, Slot: slot{}, Sequence: l.sequence.Add(1)})
 }
 
 // slot is the slot of a caller of limits, which always keeps it.
@@ -209,17 +208,6 @@ func (r *RateLimiter) Wait(ctx context.Context, key string) error {
 		permit.Leave()
 		return err
 	})
-}
-
-// Reserve takes the next call of key if the call may be made within the given time, and returns its time: the caller has to wait until
-// then. A call that is reserved and not made is lost to all. If its time is later, Reserve takes nothing and returns false with that time.
-// Calls in Wait come after a reserved call. Two round trips, and two more for each other process that takes a call at the same time.
-func (r *RateLimiter) Reserve(ctx context.Context, key string, within time.Duration) (at time.Time, ok bool, err error) {
-	err = r.call(ctx, key, func(ctx context.Context) (err error) {
-		at, ok, err = r.set.Reserve(ctx, r.rule(key), within)
-		return err
-	})
-	return at, ok, err
 }
 
 // SemaphoreConfig configures a [Semaphore]. Bucket, Name and Permits are required.

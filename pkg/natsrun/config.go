@@ -223,13 +223,9 @@ var (
 	// exist or because the nodes have not elected one.
 	ErrNoLeader = errors.New("natsrun: stream has no leader")
 
-	// ErrNoNodeMain is returned when ClusterConfig.Processes is set in a program that has not called NodeMain: its
-	// child processes would run the whole program instead of a node.
+	// ErrNoNodeMain is returned when a program that has not called NodeMain starts a cluster: its child processes would
+	// run the whole program instead of a node.
 	ErrNoNodeMain = errors.New("natsrun: NodeMain was not called")
-
-	// ErrNoProcess is returned by Kill, Pause and Continue on a node that is not
-	// a process of its own: set ClusterConfig.Processes.
-	ErrNoProcess = errors.New("natsrun: node is not a process")
 
 	// ErrNotReady is returned when a server or a cluster did not become ready in time. The message has the missing
 	// condition.

@@ -120,7 +120,7 @@ func relayAndFreeze(ctx context.Context, d duty) error {
 func TestRelaysOnAClusterWhoseLeaderGoes(t *testing.T) {
 	t.Parallel()
 	pool := database(t)
-	c := natstest.Cluster(t, 3, natstest.Processes)
+	c := natstest.Cluster(t, 3)
 	_, js := natstest.ConnectURL(t, c.URLs())
 	p := &place{TB: t, pool: pool, js: js}
 	p.stream(func(s *jetstream.StreamConfig) { s.Replicas = 3 })

@@ -20,7 +20,11 @@ import (
 func cancel(t testing.TB, c *worker.Client, want worker.State) {
 	t.Helper()
 
-	s, err := c.Cancel(t.Context(), "jobs.mail", "u17")
+	s, err := c.Cancel(t.Context(), mailRef)
+	if want == worker.StateFree {
+		check.Is(t, err, worker.ErrNoJob)
+		return
+	}
 	check.That(t, err == nil && s.State == want, "Cancel: %+v, %v; want a job that was %s", s, err, want)
 }
 
@@ -86,10 +90,7 @@ func TestCancelledHandlerIsToldWithinAHeartbeat(t *testing.T) {
 				return errors.New("interrupted") // an error of its own, not the cause
 			})
 
-			state := worker.StateQueued
 			if replaceable {
-				state = worker.StateRunning
-
 				replace(t, c, 1, 0, time.Hour)
 			} else {
 				insert(t, c, mail(worker.Unique{Keep: time.Hour}))
@@ -97,7 +98,7 @@ func TestCancelledHandlerIsToldWithinAHeartbeat(t *testing.T) {
 
 			<-started
 			pass(time.Minute)
-			cancel(t, c, state)
+			cancel(t, c, worker.StateRunning)
 
 			begun := time.Now()
 			if s := <-b.settled; s.Outcome != worker.OutcomeCancelled || time.Since(begun) > 5*time.Second/3 {
@@ -106,8 +107,8 @@ func TestCancelledHandlerIsToldWithinAHeartbeat(t *testing.T) {
 
 			pass(time.Minute)
 
-			if s, err := c.Inspect(t.Context(), "jobs.mail", "u17"); err != nil || s.State != worker.StateCancelled || b.left(t) != 1 || len(b.letters(t)) != 0 {
-				t.Errorf("%+v, %v, %d messages; want cancelled, 1, no letter", s, err, b.left(t))
+			if s := jobOf(t, c, mailRef); s.State != worker.StateCancelled || b.left(t) != 1 || len(b.letters(t)) != 0 {
+				t.Errorf("%+v, %d messages; want cancelled, 1, no letter", s, b.left(t))
 			}
 		})
 	}
@@ -123,7 +124,7 @@ func TestCancelOfAKilledWorkersJob(t *testing.T) {
 			return ctx.Err()
 		}, func() { insert(t, c, mail(worker.Unique{})) })
 
-		b.cancelHalf(t, func(c *worker.Client) error { return check.Err(c.Cancel(t.Context(), "jobs.mail", "u17")) })
+		b.cancelHalf(t, func(c *worker.Client) error { return check.Err(c.Cancel(t.Context(), mailRef)) })
 
 		check.Same(t, "messages", b.left(t), 2)
 
@@ -156,7 +157,7 @@ func TestInsertAfterHalfACancelRemovesTheJob(t *testing.T) {
 		c := client(t, b.js)
 		insert(t, c, mail(worker.Unique{}))
 
-		b.cancelHalf(t, func(c *worker.Client) error { return check.Err(c.Cancel(t.Context(), "jobs.mail", "u17")) })
+		b.cancelHalf(t, func(c *worker.Client) error { return check.Err(c.Cancel(t.Context(), mailRef)) })
 
 		job := mail(worker.Unique{})
 		job.Args = order{N: 2}

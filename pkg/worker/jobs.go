@@ -122,23 +122,42 @@ type JobPage struct {
 
 // StoredJob is a job as the server has it.
 type StoredJob struct {
-	Status
+	// Due is the time at which a scheduled job becomes due.
+	Due time.Time `json:"due,omitzero"`
+
+	// ID is the ID of the job.
+	ID string `json:"id"`
+
+	// Sequence is the position in the stream of the message: the job, its schedule, its record or its dead letter.
+	Sequence uint64 `json:"sequence"`
+
+	// Since is the time at which the server stored the message.
+	Since time.Time `json:"since"`
+
+	// State is the state of the job.
+	State State `json:"state"`
+
+	// Stream is the stream of the job.
+	Stream string `json:"stream"`
+
+	// Subject is the subject of the job.
+	Subject string `json:"subject"`
 
 	// Consumer is the consumer that takes the job, "" when none does: no worker would ever work the job.
-	Consumer string
+	Consumer string `json:"consumer,omitempty"`
 
 	// Header holds the headers of the message.
-	Header nats.Header
+	Header nats.Header `json:"header,omitempty"`
 
 	// Letter is the dead letter of the job, as far as it is in one message: package deadletter reads the whole of a large letter. It is nil
 	// for a job that is not dead, and for the record of a dead unique job in the stream.
-	Letter *DeadLetter
+	Letter *DeadLetter `json:"letter,omitempty"`
 
 	// Payload is the payload of the job. The payload of a job that has ended is in its dead letter, or gone.
-	Payload []byte
+	Payload []byte `json:"payload,omitempty"`
 
 	// Progress is a worker's last record of the job, nil for none.
-	Progress *Progress
+	Progress *Progress `json:"progress,omitempty"`
 }
 
 // Jobs returns a page of the jobs in the stream, the oldest first. Any replica may answer, so a job of the last moments may be missing.

@@ -50,7 +50,8 @@ func (l *list) read(m jsapi.Message) (j StoredJob, ok bool) {
 	if l.dead {
 		return l.readLetter(m)
 	}
-	j = StoredJob{Header: listing.OwnHeaders(m.Header), Payload: m.Data, Status: l.client.statusIn(m)}
+	j = l.client.statusIn(m)
+	j.Header, j.Payload = listing.OwnHeaders(m.Header), m.Data
 	switch key.KindOf(m.Subject) {
 	case key.Later:
 		ok = !j.Due.IsZero()

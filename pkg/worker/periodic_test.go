@@ -72,7 +72,7 @@ func TestPeriodicJobRuns(t *testing.T) {
 
 		<-starts
 
-		check.Is(t, errors.Join(c.Unschedule(t.Context(), "jobs.mail", "digest"), c.Unschedule(t.Context(), "jobs.mail", "digest")), nil)
+		check.Is(t, errors.Join(c.Unschedule(t.Context(), "jobs.mail.digest"), c.Unschedule(t.Context(), "jobs.mail.digest")), nil)
 
 		pass(30 * time.Minute)
 

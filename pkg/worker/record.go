@@ -289,7 +289,7 @@ func (c *Client) resolveConflict(ctx context.Context, p *plan) (Receipt, error) 
 		return Receipt{}, err
 	}
 	if !found {
-		p.supersede(Status{})
+		p.supersede(StoredJob{})
 		return Receipt{}, errBusy // or the holder has ended and is gone meanwhile
 	}
 	return c.resolve(ctx, p, msg)
@@ -317,7 +317,7 @@ func (c *Client) resolve(ctx context.Context, p *plan, msg jsapi.Message) (Recei
 		p.supersede(s)
 		return Receipt{}, errFreed
 	case s.State == StateCancelled: // maybe cancelled by a call that did not come to its end
-		if err := c.removeJob(ctx, p.key, msg); err != nil {
+		if err := c.removeJob(ctx, p.key, msg.Header); err != nil {
 			return Receipt{}, err
 		}
 		p.supersede(s)
@@ -328,7 +328,7 @@ func (c *Client) resolve(ctx context.Context, p *plan, msg jsapi.Message) (Recei
 	case s.State != StateDead || p.holdDead:
 		return r, nil
 	}
-	p.supersede(Status{})
+	p.supersede(StoredJob{})
 	// The record is removed first. A crash after that leaves the key free; a crash between a new job and the removal of an old record would
 	// leave both.
 	if err := c.remove(ctx, s.Sequence); err != nil {

@@ -51,8 +51,8 @@ func TestReplaceTakesThePlaceOfWhatHasNotStarted(t *testing.T) {
 			r := replace(t, c, 2, test.second, 0)
 			check.That(t, !r.Duplicate && r.Replaced, "second: %+v", r)
 
-			if s, err := c.Inspect(t.Context(), "jobs.mail", "u17"); err != nil || s.ID != r.ID || s.State != r.State || b.left(t) != 1 {
-				t.Errorf("%+v, %v, %d messages; want job %s alone", s, err, b.left(t), r.ID)
+			if s := jobOf(t, c, mailRef); s.ID != r.ID || s.State != r.State || b.left(t) != 1 {
+				t.Errorf("%+v, %d messages; want job %s alone", s, b.left(t), r.ID)
 			}
 			b.runsSecond(t)
 		})
@@ -128,8 +128,8 @@ func TestWorkerKilledAroundTheMark(t *testing.T) {
 		before worker.State
 		runs   int32
 	}{
-		"before the mark": {beforeRecord, worker.StateQueued, 1},
-		"in the job":      {isHeartbeat, worker.StateRunning, 2},
+		"before the mark": {beforeRecord, worker.StateDelivered, 1},
+		"in the job":      {isHeartbeat, worker.StateDelivered, 2},
 		"before the mark is removed": {
 			func() func(natstest.Frame) bool {
 				n := 0
@@ -159,8 +159,8 @@ func TestWorkerKilledAroundTheMark(t *testing.T) {
 
 			_ = b.killWorker(t, test.moment, slow, func() { r = replace(t, c, 1, 0, 0) }) // closed, or a stuck handler
 
-			if s, err := c.Inspect(t.Context(), "jobs.mail", "u17"); err != nil || s.State != test.before || s.ID != r.ID && s.State != worker.StateFree {
-				t.Errorf("after the kill: %+v, %v; want %s", s, err, test.before)
+			if s := jobOf(t, c, mailRef); s.State != test.before || s.ID != r.ID && s.State != worker.StateFree {
+				t.Errorf("after the kill: %+v; want %s", s, test.before)
 			}
 
 			cfg, outcomes := b.reporting(t)
@@ -170,8 +170,8 @@ func TestWorkerKilledAroundTheMark(t *testing.T) {
 				t.Errorf("second worker: %s, %d runs; want completed, %d", s.Outcome, runs.Load(), test.runs)
 			}
 
-			s, err := c.Inspect(t.Context(), "jobs.mail", "u17")
-			check.That(t, err == nil && s.State == worker.StateFree, "in the end: %+v, %v; want free", s, err)
+			s := jobOf(t, c, mailRef)
+			check.That(t, s.State == worker.StateFree, "in the end: %+v; want free", s)
 
 			if r := replace(t, c, 2, 0, 0); r.Duplicate || r.Replaced {
 				t.Errorf("the next: %+v", r)

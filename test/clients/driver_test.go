@@ -146,7 +146,10 @@ func newGo(t *testing.T, js jetstream.JetStream) *ours {
 			return g.store(c.Insert)(ctx, in)
 		},
 		"inspect": func(ctx context.Context, in *input) (any, error) {
-			s, err := g.jobs.Inspect(ctx, in.Subject, in.Key)
+			s, err := g.jobs.Job(ctx, worker.JobRef{Key: in.Key, Subject: in.Subject})
+			if errors.Is(err, worker.ErrNoJob) {
+				s.State, err = worker.StateFree, nil
+			}
 			return map[string]any{"id": s.ID, "state": s.State, "subject": s.Subject}, err
 		},
 		"stored": g.stored,
@@ -268,6 +271,9 @@ func (g *ours) stored(ctx context.Context, in *input) (any, error) {
 	}
 	headers := map[string]string{}
 	for name, values := range m.Header {
+		if slices.Contains([]string{"Nats-Sequence", "Nats-Stream", "Nats-Subject", "Nats-Time-Stamp"}, name) {
+			continue // added by the replica that answers
+		}
 		headers[name] = strings.Join(values, ", ")
 	}
 	return map[string]any{"subject": m.Subject, "headers": headers, "data": json.RawMessage(m.Data)}, nil

@@ -12,7 +12,6 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
-	"github.com/expediter-io/expediter/pkg/kvlock/internal/record"
 )
 
 // Claim is the right to compute one key. It ends by [Claim.Complete], [Claim.Fail], [Claim.Release] or [Claim.HandOff],
@@ -100,10 +99,10 @@ func (c *Claim) Complete(ctx context.Context, value []byte, ttl time.Duration) (
 // returns ErrLost when the claim is no longer held. One round trip.
 func (c *Claim) Fail(ctx context.Context, reason string, ttl time.Duration) error {
 	if ttl == 0 {
-		return c.remove(ctx, func(r *claimRecord) { r.Reason = record.Truncate(reason, maxReasonBytes) })
+		return c.remove(ctx, func(r *claimRecord) { r.Reason = kv.Truncate(reason, maxReasonBytes) })
 	}
 	_, err := c.apply(ctx, change{ttl: ttl}, errEnded, func(r *claimRecord) {
-		r.State, r.TTL, r.Reason = Failed.String(), kv.Seconds(ttl), record.Truncate(reason, maxReasonBytes)
+		r.State, r.TTL, r.Reason = Failed.String(), kv.Seconds(ttl), kv.Truncate(reason, maxReasonBytes)
 	})
 	return err
 }
@@ -228,7 +227,7 @@ type ResumeOptions struct {
 }
 
 // pendingHead begins the record of a claim; take completes it.
-func pendingHead(claim string) record.Head { return record.Head{State: Pending.String(), Claim: claim} }
+func pendingHead(claim string) kv.Head { return kv.Head{State: Pending.String(), Claim: claim} }
 
 // Begin claims key. When the key is pending, done or failed it returns a [TakenError] with the entry, which comes from
 // the stream's leader.
@@ -237,7 +236,7 @@ func pendingHead(claim string) record.Head { return record.Head{State: Pending.S
 func (f *Flight) Begin(ctx context.Context, key string, opts BeginOptions) (*Claim, error) {
 	r := claimRecord{
 		Head: pendingHead(nuid.Next()), Attempt: 1, Fingerprint: opts.Fingerprint, Handoff: opts.Handoff,
-		Job: record.Truncate(opts.Job, maxJobBytes),
+		Job: kv.Truncate(opts.Job, maxJobBytes),
 	}
 	return f.take(ctx, key, opts.Seen.freeAt(), r, opts.TTL, func(now Entry) (claimRecord, bool) {
 		return r, now.State == Absent
@@ -278,7 +277,7 @@ func (f *Flight) Resume(ctx context.Context, key, ref string, opts ResumeOptions
 func (f *Flight) takeOver(ctx context.Context, entry Entry, opts DoOptions) (*Claim, error) {
 	r := claimRecord{
 		Head: pendingHead(entry.Claim), Attempt: entry.Attempt + 1, Fingerprint: entry.Fingerprint,
-		Job: record.Truncate(opts.Job, maxJobBytes),
+		Job: kv.Truncate(opts.Job, maxJobBytes),
 	}
 	return f.take(ctx, entry.Key, entry.Revision, r, opts.ClaimTTL, func(Entry) (claimRecord, bool) { return r, false })
 }
@@ -298,7 +297,7 @@ func (f *Flight) take(
 	defer cancel()
 	owner := nuid.Next()
 	for {
-		r.Version, r.Owner, r.Instance, r.TTL = record.Version, owner, f.store.Instance, kv.Seconds(ttl)
+		r.Version, r.Owner, r.Instance, r.TTL = kv.Version, owner, f.store.Instance, kv.Seconds(ttl)
 		f.sign(&r)
 		ch := change{key: key, expect: at, ttl: ttl, token: true}
 		ch.record = r

@@ -8,7 +8,6 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
-	"github.com/expediter-io/expediter/pkg/kvlock/internal/record"
 )
 
 // State is the state of a key.
@@ -161,7 +160,7 @@ func (s Entry) mismatch(fingerprint string) error {
 }
 
 // The bounds of a caller's texts in a record. With them, a claim that could be begun can also be ended, with any reason: each byte may
-// take six in JSON, and all must fit into record.MaxLineBytes.
+// take six in JSON, and all must fit into kv.MaxLineBytes.
 const (
 	maxFingerprintBytes = 1 << 10
 	maxJobBytes         = 128
@@ -170,7 +169,7 @@ const (
 
 // claimRecord is the first line of a record: JSON with the state of the key. The value follows after it.
 type claimRecord struct {
-	record.Head // its Owner is unique for each claim and attempt
+	kv.Head // its Owner is unique for each claim and attempt
 
 	Attempt     int    `json:"attempt,omitempty"`
 	Fingerprint string `json:"fingerprint,omitempty"`
@@ -188,9 +187,10 @@ type claimRecord struct {
 // record of a newer version, and ErrMismatch for a lock or a guarded value; after any other error the data is corrupt.
 // A packed value is not opened.
 func decodeRecord(data []byte) (claimRecord, []byte, error) {
-	r, value, err := record.Decode[claimRecord](data, record.Result)
+	var r claimRecord
+	value, err := kv.Decode(data, &r, kv.ResultStates)
 	if err == nil {
-		err = errors.Join(record.CheckTTL(r.TTL), r.Value.check())
+		err = errors.Join(kv.CheckSeconds(r.TTL), r.Value.check())
 	}
 	return r, value, err
 }
@@ -246,7 +246,7 @@ func decode(e *kv.Entry) (Entry, error) {
 func (f *Flight) entry(ctx context.Context, e kv.Entry) Entry {
 	entry, err := decode(&e)
 	switch {
-	case record.IsForeign(err):
+	case kv.IsForeign(err):
 		err = fmt.Errorf("kvlock: key %q in bucket %q at revision %d: %w", entry.Key, f.store.Bucket, entry.Revision, err)
 		entry.replace(func(in *inner) { in.err = err })
 	case err != nil:
@@ -298,7 +298,7 @@ func (e *conflictError) Error() string {
 // and the time at which the acknowledged write was sent. One round trip; three when the outcome of the first was
 // unknown.
 func (f *Flight) write(ctx context.Context, c *change) (revision uint64, sent time.Time, err error) {
-	data, err := record.Encode(c.record, c.value)
+	data, err := kv.Encode(c.record, c.value)
 	if err != nil {
 		return 0, time.Time{}, err
 	}

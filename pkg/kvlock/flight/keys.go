@@ -13,7 +13,6 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
-	"github.com/expediter-io/expediter/pkg/kvlock/internal/record"
 )
 
 // Get reads one key. The entry is a hint: the replica that answers may lag behind, without a bound; see [Flight.Latest].
@@ -304,7 +303,7 @@ func formatRef(id string, revision uint64, attempt int) string {
 // parseRef parses a reference that Ref returned. References come from outside, in messages.
 func parseRef(ref string) (id string, revision uint64, attempt int, err error) {
 	parts := strings.Split(ref, ".")
-	if len(ref) <= 2*record.MaxIDBytes && len(parts) == 3 && record.IsID(parts[0]) {
+	if len(ref) <= 2*kv.MaxIDBytes && len(parts) == 3 && kv.IsID(parts[0]) {
 		var errs [2]error
 		revision, errs[0] = strconv.ParseUint(parts[1], 10, 64)
 		attempt, errs[1] = strconv.Atoi(parts[2])
