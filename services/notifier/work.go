@@ -268,18 +268,8 @@ func (n *Notifier) Notifications(ctx context.Context, q Query) (Page, error) {
 	return n.api.Notifications(ctx, q)
 }
 
-// ReadEvent reads an event for [Notifier.Publish], as the APIs do: an Event, or a CloudEvent in structured mode, which
-// has a specversion. The error is a *contracts.ValidationError.
-func ReadEvent(data []byte) (contracts.Event, error) {
-	var probe struct {
-		SpecVersion json.RawMessage `json:"specversion"`
-	}
-	header := nats.Header{}
-	if json.Unmarshal(data, &probe) == nil && probe.SpecVersion != nil {
-		header["content-type"] = []string{"application/cloudevents+json"}
-	}
-	return api.Read(api.Direct, header, data)
-}
+// ReadEvent reads an event for [Notifier.Publish], as the APIs do. The error is a *contracts.ValidationError.
+func ReadEvent(data []byte) (contracts.Event, error) { return api.Read(api.Direct, nil, data) }
 
 // Replay sends rows again that have failed or bounced.
 func (n *Notifier) Replay(ctx context.Context, q Query) (Replayed, error) {
