@@ -12,7 +12,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/internal/limit"
-	"github.com/expediter-io/expediter/pkg/worker/internal/contact"
 )
 
 // errOrphan is the reason that no answer is sent for a job whose consumer was deleted meanwhile.
@@ -167,7 +166,7 @@ func (w *Worker) acknowledge(d *delivery, kind Outcome) bool {
 		reply := w.deliveries.answerTo(d)
 		err := w.answer(d, reply, ackDone)
 		if err == nil {
-			w.acks.Add(contact.Ack{Consumer: d.info.Consumer, Created: w.classOf(d.info.Consumer).created.Load(), Reply: reply})
+			w.acks.add(ack{consumer: d.info.Consumer, created: w.classOf(d.info.Consumer).created.Load(), reply: reply})
 			return true
 		}
 		if errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, errOrphan) || !sleepUntil(w.settling, wait, until) || w.mayBeOthers(d) {
@@ -297,7 +296,7 @@ func (w *Worker) report(d *delivery, o outcome, err error, ended time.Time) {
 		w.log.Info(EventJobHandedBack, d.attrs()...)
 	}
 	if !d.started.IsZero() || o.kind == OutcomeDead { // an attempt that ended before its handler does not count, unless its job was given up
-		w.recent.Add(d.describeEnd(o, err, ended))
+		w.recent.add(d.describeEnd(o, err, ended))
 	}
 	if w.cfg.Hooks.Settled == nil {
 		return
