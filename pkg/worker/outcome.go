@@ -38,6 +38,7 @@ func classify(info Info, err error, interrupted bool, wait func(attempt int) tim
 		ended  *endedError
 		full   *limit.FullError
 		fatal  *PanicError
+		paused *pausedError
 		retry  *RetryError
 		snooze *SnoozeError
 	)
@@ -48,6 +49,8 @@ func classify(info Info, err error, interrupted bool, wait func(attempt int) tim
 		return outcome{kind: ended.outcome, settled: true}
 	case errors.Is(err, errGone):
 		return outcome{kind: OutcomeFenced}
+	case errors.As(err, &paused):
+		return outcome{kind: OutcomePaused, delay: paused.delay, uncounted: true}
 	case errors.As(err, &full):
 		return outcome{kind: OutcomeLimited, delay: full.Delay, uncounted: true}
 	case errors.Is(err, errLimitUnreadable):
@@ -80,29 +83,26 @@ func (w *Worker) finish(d *delivery, err error) {
 		w.log.Warn(EventJobLate, append(d.attrs(), "error", err)...)
 		return
 	}
-	o := classify(d.info, err, w.jobs.Err() != nil || d.permitLost.Load(), d.policy.nextDelay)
-	if paused, ok := errors.AsType[*pausedError](err); ok {
-		o = outcome{kind: OutcomePaused, delay: paused.delay, uncounted: true}
-	}
-	if o.settled && o.kind != OutcomeDead {
-		err = nil
-	}
-	if fenced := d.fenced(); fenced != nil { // whatever the handler returned
-		o, err = outcome{kind: OutcomeFenced}, fenced
-	}
-	if w.mayBeOthers(d) { // an answer could settle the other worker's delivery, or make the server deliver the job again
-		o, err = outcome{kind: OutcomeFenced}, errors.Join(errDoubted, err)
-	}
+	o, err := w.decide(d, err)
 	o.kind = w.settle(d, o, err)
 	w.report(d, o, err, ended)
 }
 
-// fenced returns the error of an attempt that ended because another attempt took over the job, or nil.
-func (d *delivery) fenced() error {
-	if d.journal == nil {
-		return nil
+// decide returns the outcome of an attempt that returned err, and the error to report.
+func (w *Worker) decide(d *delivery, err error) (outcome, error) {
+	if w.mayBeOthers(d) { // an answer could settle the other worker's delivery, or make the server deliver the job again
+		return outcome{kind: OutcomeFenced}, errors.Join(errDoubted, err)
 	}
-	return d.journal.Fenced()
+	if d.journal != nil {
+		if fenced := d.journal.Fenced(); fenced != nil { // whatever the handler returned
+			return outcome{kind: OutcomeFenced}, fenced
+		}
+	}
+	o := classify(d.info, err, w.jobs.Err() != nil || d.permitLost.Load(), d.policy.nextDelay)
+	if o.settled && o.kind != OutcomeDead {
+		err = nil
+	}
+	return o, err
 }
 
 // settle carries out an outcome and returns the outcome that was reached.
