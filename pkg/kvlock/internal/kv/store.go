@@ -323,11 +323,3 @@ func CheckKey(key string) error {
 	}
 	return nil
 }
-
-// CheckPrefix returns an error for a prefix with which no key can begin. The empty prefix stands for all keys.
-func CheckPrefix(prefix string) error {
-	if prefix == "" {
-		return nil
-	}
-	return CheckKey(prefix)
-}
