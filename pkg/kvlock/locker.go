@@ -14,7 +14,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
@@ -157,9 +156,7 @@ func (l *Locker) close() {
 		<-one.ended
 	}
 	l.work.Wait()
-	if err := l.liveness.Close(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
-		l.store.Log.Warn("kvlock: unsubscribe", "error", err)
-	}
+	l.liveness.Close()
 	l.store.Close()
 }
 

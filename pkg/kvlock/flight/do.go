@@ -25,16 +25,11 @@ const (
 
 // String returns the outcome in lower case.
 func (o Outcome) String() string {
-	switch o {
-	case Cached:
-		return "cached"
-	case Computed:
-		return "computed"
-	case Coalesced:
-		return "coalesced"
-	default:
-		return fmt.Sprintf("Outcome(%d)", uint8(o))
+	names := [...]string{Cached: "cached", Computed: "computed", Coalesced: "coalesced"}
+	if o >= Cached && int(o) < len(names) {
+		return names[o]
 	}
+	return fmt.Sprintf("Outcome(%d)", uint8(o))
 }
 
 // Result is the result of [Flight.Do].

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
@@ -25,21 +26,18 @@ const (
 	Failed
 )
 
+var stateNames = []string{Absent: "absent", Pending: "pending", Done: "done", Failed: "failed"}
+
 // String returns the state in lower case.
 func (s State) String() string {
-	switch s {
-	case Absent:
-		return "absent"
-	case Pending:
-		return "pending"
-	case Done:
-		return "done"
-	case Failed:
-		return "failed"
-	default:
-		return fmt.Sprintf("State(%d)", uint8(s))
+	if int(s) < len(stateNames) {
+		return stateNames[s]
 	}
+	return fmt.Sprintf("State(%d)", uint8(s))
 }
+
+// parseState returns the state of that name: Absent when there is none.
+func parseState(name string) State { return State(max(0, slices.Index(stateNames, name))) } //nolint:gosec // at most Failed
 
 // Entry is the state of a key at the time of one read or push. It is a hint: the key may have changed since. Only a write that is
 // conditional on Revision decides. The Value of an entry may be shared: do not write to it.
@@ -193,19 +191,6 @@ func decodeRecord(data []byte) (claimRecord, []byte, error) {
 		err = errors.Join(kv.CheckSeconds(r.TTL), r.Value.check())
 	}
 	return r, value, err
-}
-
-func parseState(s string) State {
-	switch s {
-	case "pending":
-		return Pending
-	case "done":
-		return Done
-	case "failed":
-		return Failed
-	default:
-		return Absent
-	}
 }
 
 // entry returns the entry of a record that the server stored at revision and time created.
