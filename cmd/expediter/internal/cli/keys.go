@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -91,7 +90,7 @@ func (f *keysFlags) newRevoke() *cobra.Command {
 	return action("revoke NAME", func(_ context.Context, args []string) error { return access.Revoke(f.file, args[0]) })
 }
 
-// maxKey bounds a file or a variable with one key, in bytes.
+// maxKey bounds a key, in bytes.
 const maxKey = 16 << 10
 
 // callerKey returns the key with which a command makes requests, from a file or from EXPEDITER_KEY. It is never an argument,
@@ -103,19 +102,14 @@ func (g *globals) callerKey(path string) (string, error) {
 	}
 	if path != "" {
 		source = "--key-file " + path
-		file, err := os.Open(path) //nolint:gosec // the user names it
-		if err != nil {
-			return "", fmt.Errorf("--key-file: %w", err)
-		}
-		defer file.Close() //nolint:errcheck // it is only read
-		data, err := io.ReadAll(io.LimitReader(file, maxKey+1))
+		data, err := os.ReadFile(path) //nolint:gosec // the user names it
 		if err != nil {
 			return "", fmt.Errorf("--key-file: %w", err)
 		}
 		key = string(data)
 	}
 	trimmed := strings.TrimSpace(key)
-	if trimmed == "" || len(key) > maxKey || strings.ContainsFunc(trimmed, func(r rune) bool { return r <= ' ' || r > '~' }) {
+	if trimmed == "" || len(trimmed) > maxKey || strings.ContainsFunc(trimmed, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return "", &UsageError{Err: fmt.Errorf("%s: want one line with a key, of at most %d bytes", source, maxKey)}
 	}
 	return trimmed, nil
