@@ -90,7 +90,7 @@ func (f *keysFlags) newRevoke() *cobra.Command {
 	return action("revoke NAME", func(_ context.Context, args []string) error { return access.Revoke(f.file, args[0]) })
 }
 
-// maxKey bounds a key, in bytes.
+// maxKey bounds a file or a variable with one key, in bytes.
 const maxKey = 16 << 10
 
 // callerKey returns the key with which a command makes requests, from a file or from EXPEDITER_KEY. It is never an argument,
@@ -109,7 +109,7 @@ func (g *globals) callerKey(path string) (string, error) {
 		key = string(data)
 	}
 	trimmed := strings.TrimSpace(key)
-	if trimmed == "" || len(trimmed) > maxKey || strings.ContainsFunc(trimmed, func(r rune) bool { return r <= ' ' || r > '~' }) {
+	if trimmed == "" || len(key) > maxKey || strings.ContainsFunc(trimmed, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return "", &UsageError{Err: fmt.Errorf("%s: want one line with a key, of at most %d bytes", source, maxKey)}
 	}
 	return trimmed, nil
