@@ -33,7 +33,7 @@ func ParseCity(raw string) City {
 	var c City
 	var sounds []phonetic.Sound
 	for _, w := range text.Words(folded) {
-		if isDigits(w.Text) {
+		if text.IsNumber(w.Text) {
 			continue // a postcode
 		}
 		c.Words = append(c.Words, w.Text)
@@ -47,7 +47,7 @@ func ParseCity(raw string) City {
 		c.initials += string(t.Runes[:1])
 		c.script = max(c.script, w.Script)
 	}
-	c.Canonical, c.known = lexicon.KnownCity(strings.Join(c.Words, ""))
+	c.Canonical, c.known = lexicon.City(strings.Join(c.Words, ""))
 	c.squeezed = squeeze(c.Canonical)
 	c.row = phonetic.NewRow(sounds)
 	return c
@@ -137,8 +137,4 @@ func tallyCity(words []token.Token, like *[token.Limit]float64) (total, common f
 		common += w * like[i]
 	}
 	return total, common
-}
-
-func isDigits(s string) bool {
-	return strings.Trim(s, "0123456789") == ""
 }
