@@ -98,7 +98,11 @@ func observe(a, b *Prepared) vector {
 	if f := comparePhones(a.phones, b.phones); f != noFeature {
 		v[f] = 1
 	}
-	v.cities(address.CompareCities(&a.city, &b.city, a.address.Words, b.address.Words))
+	if same, known := address.CompareCities(&a.city, &b.city, a.address.Words, b.address.Words); same {
+		v[citySame] = 1
+	} else if known {
+		v[cityDiffers] = 1
+	}
 	if a.Place.Location.usable() && b.Place.Location.usable() {
 		v.distance(metres(*a.Place.Location, *b.Place.Location))
 	}
@@ -179,16 +183,6 @@ func otherByEar(n address.NumberAgreement) float64 {
 	case address.NumberUnknown, address.NumberNear:
 	}
 	return 0.7
-}
-
-func (v *vector) cities(g address.CityAgreement) {
-	switch g {
-	case address.CitySame:
-		v[citySame] = 1
-	case address.CityDiffers:
-		v[cityDiffers] = 1
-	case address.CityUnknown:
-	}
 }
 
 func (v *vector) distance(d float64) {

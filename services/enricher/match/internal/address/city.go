@@ -56,32 +56,17 @@ func ParseCity(raw string) City {
 // Present reports whether there is a name.
 func (c *City) Present() bool { return len(c.tokens) > 0 }
 
-// CityAgreement is the result of comparing two cities.
-type CityAgreement uint8
-
-// The results of comparing cities.
-const (
-	CityUnknown CityAgreement = iota
-	CitySame
-	CityDiffers
-)
-
-// CompareCities compares two cities. addressA and addressB are the words of the addresses: a city that the other venue's
-// address names is the same city. It does not allocate.
-func CompareCities(a, b *City, addressA, addressB []string) CityAgreement {
-	switch {
-	case a.Present() && b.Present():
-		if sameCity(a, b) || a.within(addressB) || b.within(addressA) {
-			return CitySame
-		}
-		if !token.Comparable(a.script, b.script) {
-			return CityUnknown
-		}
-		return CityDiffers
-	case a.Present() && a.within(addressB), b.Present() && b.within(addressA):
-		return CitySame
+// CompareCities reports whether two cities are the same, and whether that can be told. addressA and addressB are the words of the
+// addresses: a city that the other venue's address names is the same city. It does not allocate.
+func CompareCities(a, b *City, addressA, addressB []string) (same, known bool) {
+	if a.Present() && a.within(addressB) || b.Present() && b.within(addressA) {
+		return true, true
 	}
-	return CityUnknown
+	if !a.Present() || !b.Present() {
+		return false, false
+	}
+	same = sameCity(a, b)
+	return same, same || token.Comparable(a.script, b.script)
 }
 
 func sameCity(a, b *City) bool {
