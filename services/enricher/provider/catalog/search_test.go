@@ -13,7 +13,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
-	"github.com/expediter-io/expediter/services/enricher/provider/catalog"
 )
 
 // TestCandidatesHoldWhatTheMatcherWouldFind compares the candidates with the venue that the matcher takes
@@ -99,16 +98,14 @@ func TestNearestOfAChainComeFirst(t *testing.T) {
 
 func TestUnknownPlaces(t *testing.T) {
 	t.Parallel()
-	c := read(t, "id,name,city,lat,lng\n1,Giraffe,Tel Aviv,32.07,34.78\n", catalog.Config{})
+	c := read(t, "id,name,city,lat,lng\n1,Giraffe,Tel Aviv,32.07,34.78\n")
 	got, err := c.Search(t.Context(), match.Place{Name: "Quattrocento", City: "Tel Aviv", Location: &match.Point{Lat: 31.7, Lng: 35.2}})
 	check.That(t, err == nil && len(got) == 0, "Search = %v, %v; want the empty answer", got, err)
-	got, err = read(t, "[]", catalog.Config{}).Search(t.Context(), match.Place{Name: "Giraffe"})
-	check.That(t, err == nil && len(got) == 0, "Search in an empty catalogue = %v, %v", got, err)
 }
 
 func TestSearchesThatCannotBeMade(t *testing.T) {
 	t.Parallel()
-	c := read(t, "id,name\n1,Giraffe\n", catalog.Config{Name: "shelf"})
+	c := read(t, "id,name\n1,Giraffe\n")
 	got, err := c.Search(t.Context(), match.Place{City: "Tel Aviv"})
 	check.That(t, provider.KindOf(err) == provider.KindUnsupported && !provider.Temporary(err) && got == nil,
 		"Search for nothing = %v, %v; want unsupported", got, err)
@@ -151,7 +148,7 @@ func TestSearchesDoNotDisturbEachOther(t *testing.T) {
 // would not end within the test's time if all pairs of words were looked at.
 func TestEndlessFieldsCostNoMoreThanLongOnes(t *testing.T) {
 	t.Parallel()
-	c := read(t, "id,name,address\n1,Giraffe,Ibn Gabirol 49\n", catalog.Config{})
+	c := read(t, "id,name,address\n1,Giraffe,Ibn Gabirol 49\n")
 	place := match.Place{Address: strings.Repeat("49 b ", 1_000_000), Name: strings.Repeat("giraffe ", 1_000_000)}
 	check.That(t, holds(find(t, c, place), "1"), "the venue is not among the candidates")
 }
