@@ -15,6 +15,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/cmd/expediter/internal/api"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/pipeline"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/sample"
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -125,6 +126,11 @@ func (d *demo) sayf(format string, args ...any) {
 	fmt.Fprintf(d.cfg.Out, format+"\n", args...) //nolint:errcheck // nobody to tell
 }
 
+// service returns a client of an instance of a service.
+func (d *demo) service(name, url string) *api.Client {
+	return &api.Client{HTTP: d.client, Service: name, URL: url}
+}
+
 func (d *demo) run(ctx context.Context) error {
 	asked := func(ctx context.Context) error { return d.cfg.Asked(ctx, d.pipeline) }
 	for _, part := range []func(context.Context) error{d.askAll, asked, d.count, d.tell, d.askAgain, d.importAll, d.notifyAll} {
@@ -139,11 +145,14 @@ func (d *demo) run(ctx context.Context) error {
 // askAll has all users ask at once, half of them at one instance and half at the other, and listen at the other
 // instance.
 func (d *demo) askAll(ctx context.Context) error {
-	urls := [2]string{d.pipeline.Enrichers[0].URL(), d.pipeline.Enrichers[1].URL()}
+	var instances [2]*api.Client
+	for i, e := range d.pipeline.Enrichers {
+		instances[i] = d.service("enricher", e.URL())
+	}
 	for n := range usersPerSearch {
 		for i, req := range d.sample.Requests {
 			req.RequestID = fmt.Sprintf("%s-%d", req.RequestID, n+1)
-			d.users = append(d.users, &user{client: d.client, url: urls[(n+i)%2], events: urls[(n+i+1)%2], req: req})
+			d.users = append(d.users, &user{asked: instances[(n+i)%2], heard: instances[(n+i+1)%2], req: req})
 		}
 	}
 	started := time.Now()
@@ -246,7 +255,7 @@ func (d *demo) account() {
 // askAgain makes the searches again, one after the other.
 func (d *demo) askAgain(ctx context.Context) error {
 	for _, u := range d.users[:len(d.sample.Requests)] {
-		again := &user{client: u.client, url: u.url, req: u.req}
+		again := &user{asked: u.asked, req: u.req}
 		again.req.RequestID = "" // a new request
 		if err := again.follow(ctx); err != nil {
 			return err

@@ -1,7 +1,6 @@
 package demo
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	_ "embed" // the rules
@@ -173,8 +172,7 @@ func (d *demo) emit(ctx context.Context, url string, e contracts.Event) (int, er
 	if err != nil {
 		return 0, err
 	}
-	status, _, err := send(ctx, d.client, http.MethodPost, url+"/v1/events", bytes.NewReader(body))
-	return status, err
+	return d.service("notifier", url).Do(ctx, http.MethodPost, "/v1/events", nil, body, &[]byte{})
 }
 
 // countRows waits until the expected number of rows has ended, and counts them in the stream, in their deliveries, and

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/expediter-io/expediter/cmd/expediter/internal/api"
 	"github.com/expediter-io/expediter/internal/rows"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/pause"
@@ -47,7 +48,7 @@ func (s Stream) Publish(ctx context.Context, e contracts.Event) (Outcome, error)
 	case errors.Is(err, contracts.ErrEventMismatch):
 		return Mismatch, nil
 	case silent(err):
-		return "", fmt.Errorf("%w: %w", ErrUnavailable, err)
+		return "", fmt.Errorf("%w: %w", api.ErrUnavailable, err)
 	case err != nil:
 		return "", err
 	case done.Duplicate:
@@ -87,7 +88,7 @@ func (c *Client) publish(ctx context.Context, e contracts.Event) (done struct {
 }, err error,
 ) {
 	for range tries {
-		if err = c.Ask(ctx, "publish", e, &done); !errors.Is(err, ErrUnavailable) {
+		if err = c.Ask(ctx, "publish", e, &done); !errors.Is(err, api.ErrUnavailable) {
 			break
 		}
 	}
