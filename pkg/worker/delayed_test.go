@@ -75,8 +75,8 @@ func TestDelayedJobsOfOneSubjectAllStart(t *testing.T) {
 		unique := insert(t, c, worker.NewJob{Args: order{N: 3}, At: due, Subject: "jobs.mail.u17", Unique: &worker.Unique{}})
 		check.That(t, !unique.Duplicate, "a unique job beside delayed ones: %+v", unique)
 
-		if s, err := c.Inspect(t.Context(), "jobs.mail.u17", ""); err != nil || s.State != worker.StateScheduled || !s.Due.Equal(due) || s.ID != unique.ID {
-			t.Errorf("%+v, %v; want scheduled for %s, job %s", s, err, due, unique.ID)
+		if s := jobOf(t, c, mailRef); s.State != worker.StateScheduled || !s.Due.Equal(due) || s.ID != unique.ID {
+			t.Errorf("%+v; want scheduled for %s, job %s", s, due, unique.ID)
 		}
 
 		b.restart(t)

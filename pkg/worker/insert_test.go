@@ -32,6 +32,22 @@ func insert(t testing.TB, c *worker.Client, job worker.NewJob) worker.Receipt {
 	return check.Must(c.Insert(t.Context(), job))(t)
 }
 
+const free = worker.State("free") // of jobOf: there is no job
+
+var mailRef = worker.JobRef{Key: "u17", Subject: "jobs.mail"} // of mail
+
+// jobOf returns a job, or one that is free.
+func jobOf(t testing.TB, c *worker.Client, ref worker.JobRef) worker.StoredJob {
+	t.Helper()
+
+	j, err := c.Job(t.Context(), ref)
+	if errors.Is(err, worker.ErrNoJob) {
+		return worker.StoredJob{State: free}
+	}
+	check.OK(t, err)
+	return j
+}
+
 // insertAll inserts jobs at the same time, 256 of them at most, and returns their receipts in the order of the jobs.
 func insertAll(ctx context.Context, c *worker.Client, jobs []worker.NewJob) ([]worker.Receipt, error) {
 	var group sync.WaitGroup

@@ -122,7 +122,26 @@ type JobPage struct {
 
 // StoredJob is a job as the server has it.
 type StoredJob struct {
-	Status
+	// Due is the time at which a scheduled job becomes due.
+	Due time.Time `json:"due,omitzero"`
+
+	// ID is the ID of the job.
+	ID string `json:"id"`
+
+	// Sequence is the position in the stream of the message: the job, its schedule, its record or its dead letter.
+	Sequence uint64 `json:"sequence"`
+
+	// Since is the time at which the server stored the message.
+	Since time.Time `json:"since"`
+
+	// State is the state of the job.
+	State State `json:"state"`
+
+	// Stream is the stream of the job.
+	Stream string `json:"stream"`
+
+	// Subject is the subject of the job.
+	Subject string `json:"subject"`
 
 	// Consumer is the consumer that takes the job, "" when none does: no worker would ever work the job.
 	Consumer string `json:"consumer,omitempty"`

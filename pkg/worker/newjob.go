@@ -99,8 +99,6 @@ type plan struct {
 	insertID string // unique to this insert
 	keep     time.Duration
 	key      key.Key
-	old      Status // the status of the job that this job replaces
-	replace  bool   // a scheduled or queued job
 	to       string // the subject to which it is published
 	unique   bool   // it is unique, with records of its key
 	unknown  bool   // a publication may have been stored although no answer came
@@ -224,15 +222,6 @@ func keyOf(subject string, unique *Unique) (key.Key, error) {
 	k, err := key.Of(subject)
 	if err != nil {
 		return key.Key{}, fmt.Errorf("%q is no subject for a job: %w", clip(subject, key.MaxSubject), err)
-	}
-	return k, nil
-}
-
-// uniqueKeyOf is keyOf for the job of a Unique.Key. doing names the call in the error.
-func uniqueKeyOf(doing, subject, uniqueKey string) (key.Key, error) {
-	k, err := keyOf(subject, &Unique{Key: uniqueKey})
-	if err != nil {
-		return k, fmt.Errorf("worker: %s: %w", doing, err)
 	}
 	return k, nil
 }

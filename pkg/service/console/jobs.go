@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/operate"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -199,7 +200,7 @@ func jobsLine(account, stream, verb string, more ...string) string {
 	if account != "" {
 		args = append(args, "--account", account)
 	}
-	return shellLine(append(args, more...)...)
+	return operate.Shell(append(args, more...)...)
 }
 
 // jobsPage is the list.

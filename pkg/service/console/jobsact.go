@@ -101,7 +101,7 @@ type JobAction struct {
 var (
 	CancelJobs = JobAction{
 		Verb: "cancel", Title: "Cancel", Past: "cancelled", Done: "Cancelled", Lapsed: "had ended",
-		Do: (*worker.Client).CancelJob, Can: func(j worker.StoredJob) bool { return !hasEnded(j) },
+		Do: (*worker.Client).Cancel, Can: func(j worker.StoredJob) bool { return !hasEnded(j) },
 	}
 	RunJobs = JobAction{
 		Verb: "run", Title: "Run now", Past: "run now", Done: "Queued", Lapsed: "were not delayed any more",

@@ -175,10 +175,7 @@ func (c *Console) planSchedule(r *request, run bool) (deed, error) {
 		return deed{}, fail(http.StatusConflict, "You typed %.200q. Nothing was done: type %s to remove its schedule.",
 			form.Get("typed"), s.Subject)
 	}
-	d.Do = func(ctx context.Context) (int, error) {
-		subject, name := s.Name()
-		return 1, client.Unschedule(ctx, subject, name)
-	}
+	d.Do = func(ctx context.Context) (int, error) { return 1, client.Unschedule(ctx, s.Subject) }
 	d.Note = func(int) string {
 		return "Ended the schedule of " + s.Subject + ". The jobs that it has inserted stay."
 	}

@@ -13,8 +13,8 @@ import (
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/notify"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
+	"github.com/expediter-io/expediter/internal/operate"
 	"github.com/expediter-io/expediter/internal/rows"
-	"github.com/expediter-io/expediter/pkg/service/console"
 	"github.com/expediter-io/expediter/services/notifier"
 )
 
@@ -207,7 +207,7 @@ func (e *emission) await(ctx context.Context, client *notify.Client) error {
 	for i, id := range e.awaited {
 		e.status.Set("waiting for the rows of event %d of %d", i+1, len(e.awaited))
 		err = client.Await(limit, id, tally)
-		if _, ok := errors.AsType[*notify.UnplannedError](err); ok {
+		if errors.Is(err, notify.ErrUnplanned) {
 			unplanned = append(unplanned, err)
 			err = nil
 		}
@@ -254,7 +254,7 @@ func (e *emission) failures(tally notify.Tally) error {
 	}
 	line := fmt.Sprintf("expediter notifications --attempts --state %s", state)
 	if len(e.awaited) == 1 {
-		line += " --event " + console.Quote(e.awaited[0])
+		line += " --event " + operate.Quote(e.awaited[0])
 	}
 	return fmt.Errorf("%s of %d failed; see: %s", counted(n, "row"), tally.Rows(), line)
 }

@@ -159,8 +159,7 @@ func newJobsUnschedule(f *jobsFlags) *cobra.Command {
 	cmd := f.doing("unschedule SUBJECT", func(ctx context.Context, client *worker.Client, args []string) error {
 		const would = "end the schedule of"
 		return f.schedule(ctx, client, args[0], yes, "unschedule", would, func(ctx context.Context, s worker.Scheduled) (string, error) {
-			of, name := s.Name()
-			return "Ended the schedule of " + terminal.Printable(args[0]) + ".", client.Unschedule(ctx, of, name)
+			return "Ended the schedule of " + terminal.Printable(args[0]) + ".", client.Unschedule(ctx, s.Subject)
 		})
 	})
 	yesFlag(cmd, &yes)
