@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/imports"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/api"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/importer"
@@ -35,7 +35,7 @@ var recipeFormats = []string{"text", "json", "schema-org"}
 
 // followFlags are the flags of all commands that watch an import.
 type followFlags struct {
-	*importerFlags
+	*serviceFlags
 
 	follow  bool
 	format  string
@@ -50,16 +50,16 @@ func (f *followFlags) register(cmd *cobra.Command) {
 }
 
 func (f *followFlags) check() error {
-	return errors.Join(refuse(f.timeout <= 0, "--timeout %s: want more than 0", f.timeout), f.importerFlags.check())
+	return errors.Join(refuse(f.timeout <= 0, "--timeout %s: want more than 0", f.timeout), f.serviceFlags.check())
 }
 
 // statusCommand returns a command line that shows the state of an import.
-func (f *importerFlags) statusCommand(id string) string { return f.command("status --follow", id) }
+func (f *serviceFlags) statusCommand(id string) string { return f.command("status --follow", id) }
 
-func (f *importerFlags) command(name, id string) string {
+func (f *serviceFlags) command(name, id string) string {
 	line := "expediter import " + name
-	if f.url != defaultImporter {
-		line += " --url " + f.url
+	if f.api.URL != f.usual {
+		line += " --url " + f.api.URL
 	}
 	return line + " " + id
 }
@@ -70,7 +70,7 @@ func (f *followFlags) watch(ctx context.Context, id string) error {
 	defer cancel()
 	var last importer.Job
 	said := ""
-	err := f.client().Follow(limit, id, func(job importer.Job) error {
+	err := f.api.Follow(limit, id, func(job importer.Job) error {
 		last = job
 		if f.format == jsonLines && job.Status != contracts.ImportReady { // a READY job is written with its recipe
 			return f.writeLine(job)
@@ -97,8 +97,8 @@ func (f *followFlags) ended(ctx context.Context, job importer.Job) error {
 	if job.Status != contracts.ImportReady {
 		return f.failure(job)
 	}
-	stored, err := f.client().Recipe(ctx, job.RecipeID)
-	if errors.Is(err, imports.ErrNoRoute) { // another service has the recipe
+	stored, err := f.api.Recipe(ctx, job.RecipeID)
+	if errors.Is(err, api.ErrNoRoute) { // another service has the recipe
 		if f.format == jsonLines {
 			return f.writeLine(job)
 		}
@@ -128,7 +128,7 @@ func (f *followFlags) failure(job importer.Job) error {
 }
 
 // writeRecipe writes a recipe in one of recipeFormats.
-func (f *importerFlags) writeRecipe(stored kvstore.Stored, format string) error {
+func (f *serviceFlags) writeRecipe(stored kvstore.Stored, format string) error {
 	r := &stored.Recipe
 	var data []byte
 	var err error
