@@ -52,14 +52,9 @@ func (l *list) read(m jsapi.Message) (j StoredJob, ok bool) {
 	}
 	j = l.client.statusIn(m)
 	j.Header, j.Payload = listing.OwnHeaders(m.Header), m.Data
-	switch key.KindOf(m.Subject) {
-	case key.Later:
-		ok = !j.Due.IsZero()
-	case key.Done:
+	kind := key.KindOf(m.Subject)
+	if ok = kind != key.Later || !j.Due.IsZero(); kind == key.Done {
 		j.Payload = nil
-		ok = j.State != StateRunning && j.State != StateFree // a record of a job that the stream has too, or no job
-	case key.Job:
-		ok = true
 	}
 	taker := l.Takers.Of(j.Subject)
 	if taker == nil {
@@ -261,11 +256,6 @@ func (l *list) bySubject(ctx context.Context, ref JobRef) (j StoredJob, ok bool,
 		return j, false, err
 	}
 	m, found, err := l.client.last(ctx, k.Any())
-	if err == nil && found && State(m.Header.Get(HeaderState)) == StateRunning {
-		if m, found, err = l.client.last(ctx, k.Job()); err == nil && !found { // it has ended meanwhile
-			m, found, err = l.client.last(ctx, k.Any())
-		}
-	}
 	if err != nil || !found {
 		return j, false, err
 	}
