@@ -102,8 +102,13 @@ func needKind(kind string) error {
 
 // ask connects to a notifier, and calls do with the client.
 func (f *natsFlags) ask(ctx context.Context, do func(context.Context, *notify.Client) error) error {
+	return f.askService(ctx, contracts.ServiceNotifier, do)
+}
+
+// askService is ask for a service of any name.
+func (f *natsFlags) askService(ctx context.Context, name string, do func(context.Context, *notify.Client) error) error {
 	return f.with(ctx, "expediter", func(js jetstream.JetStream) error {
-		return adviseNotifier(do(ctx, &notify.Client{Conn: js.Conn(), Timeout: f.timeout}))
+		return adviseService(do(ctx, &notify.Client{Conn: js.Conn(), Service: name, Timeout: f.timeout}))
 	})
 }
 
@@ -161,16 +166,6 @@ func (f *usersFlags) putting(use string, document func(context.Context, []string
 			return f.writeLine(u.Body)
 		})
 	})
-}
-
-// withUser returns a line of JSON about a user.
-func withUser(fields map[string]json.RawMessage, kind, user string) ([]byte, error) {
-	for name, id := range map[string]string{"recipient_type": kind, "user_id": user} {
-		if id != "" {
-			fields[name], _ = json.Marshal(id) //nolint:errchkjson // a text
-		}
-	}
-	return json.Marshal(fields)
 }
 
 // statusInvalid is the status of a line with mistakes.
