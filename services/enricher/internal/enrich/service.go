@@ -73,6 +73,7 @@ func New(ctx context.Context, js jetstream.JetStream, cfg Config) (*Service, err
 	}
 	s := &Service{
 		cfg: cfg, client: client, flight: results, logger: cfg.Logger, providers: map[string]provider.Provider{},
+		counters: counters{Stats: Stats{Outcomes: map[contracts.Outcome]int64{}, Skipped: map[SkipReason]int64{}}},
 		requests: records.Bucket(contracts.BucketRequests), subscriptions: make(chan struct{}, cfg.MaxSubscriptions),
 	}
 	for _, p := range cfg.Providers {

@@ -277,7 +277,7 @@ func (s *Service) requeue(ctx context.Context, t *lookup, entry flight.Entry) {
 
 // enqueued logs and counts a job that the queue has taken.
 func (s *Service) enqueued(ctx context.Context, t *lookup, reason string) {
-	s.counters.jobs.Add(1)
+	s.count(func(c *Stats) { c.Jobs++ })
 	s.log(ctx, slog.LevelInfo, EventJobEnqueued, t, slog.String("name", t.job.Name), slog.String("cityText", t.job.CityText),
 		slog.String("statusSet", string(contracts.StatusPending)), slog.String("reason", reason))
 }
