@@ -129,10 +129,7 @@ func (g *Gateway) Send(ctx context.Context, m channel.Message) (channel.Receipt,
 	if g.cfg.Token != "" {
 		header.Set("Authorization", "Bearer "+g.cfg.Token)
 	}
-	answer, err := g.client.Post(ctx, g.cfg.URL, header, body)
-	if err == nil {
-		err = g.judge(answer, m.Address)
-	}
+	answer, err := g.client.Post(ctx, g.cfg.URL, header, body, func(a *post.Answer) error { return g.judge(a, m.Address) })
 	if err != nil {
 		return channel.Receipt{}, err
 	}

@@ -106,16 +106,13 @@ func (w *Webhook) Send(ctx context.Context, m channel.Message) (channel.Receipt,
 		return channel.Receipt{}, w.client.Fail(channel.KindRejected, 0, "the payload is not JSON", nil)
 	}
 	keys, now := w.keysOf(m.RecipientType, m.UserID, m.EndpointID, m.Endpoint), time.Now()
-	answer, err := w.client.Post(ctx, m.Address, http.Header{
+	_, err = w.client.Post(ctx, m.Address, http.Header{
 		"Content-Type":      {"application/json"},
 		"User-Agent":        {"Expediter"},
 		"Webhook-Id":        {m.ID},
 		"Webhook-Signature": {sign(keys, m.ID, now, body)},
 		"Webhook-Timestamp": {strconv.FormatInt(now.Unix(), 10)},
-	}, body)
-	if err == nil {
-		err = w.client.Judge(answer)
-	}
+	}, body, w.client.Judge)
 	if err != nil {
 		return channel.Receipt{}, err
 	}
