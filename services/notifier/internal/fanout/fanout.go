@@ -125,9 +125,9 @@ func (x *expansion) run(ctx context.Context) (Stored, error) {
 		if err == nil && ctx.Err() != nil {
 			err = fmt.Errorf("%w: plan of %.80q: %w", kvrecord.ErrUnavailable, x.plan.EventID, context.Cause(ctx))
 		}
-		var msg *nats.Msg // nil for a row that the inbox may deliver
+		var w *kvrecord.Write // nil for a row that the inbox may deliver
 		if err == nil && (x.Inbox == nil || x.unsure.Load() || !x.Inbox.Immediate(&n)) {
-			msg, err = x.message(&encoder, n)
+			w, err = x.encode(&encoder, n)
 		}
 		if err != nil {
 			x.fail(err)
@@ -136,12 +136,12 @@ func (x *expansion) run(ctx context.Context) (Stored, error) {
 		room <- struct{}{}
 		working.Go(func() {
 			defer func() { <-room }()
-			if err := x.one(ctx, n, msg); err != nil {
+			if err := x.one(ctx, n, w); err != nil {
 				x.fail(err)
 				cancel()
 			}
 		})
-		if msg != nil {
+		if w != nil {
 			x.passed(PointRow)
 		}
 	}
@@ -163,18 +163,18 @@ func (x *expansion) count(one Stored) {
 	x.stored = Stored{Delivered: x.stored.Delivered + one.Delivered, New: x.stored.New + one.New, Old: x.stored.Old + one.Old}
 }
 
-func (x *expansion) message(encoder *row.Encoder, n contracts.Notification) (*nats.Msg, error) {
-	msg, err := encoder.Message(n, x.header)
+func (x *expansion) encode(encoder *row.Encoder, n contracts.Notification) (*kvrecord.Write, error) {
+	w, err := encoder.Write(n, x.header)
 	if err != nil {
 		return nil, fmt.Errorf("plan of %.80q: %w", x.plan.EventID, err)
 	}
-	return msg, nil
+	return &w, nil
 }
 
-// one stores a row as msg, unless it is stored already. Without a msg it has the inbox deliver the row, and stores a row that the inbox
+// one stores a row by w, unless it is stored already. Without w it has the inbox deliver the row, and stores a row that the inbox
 // holds, or of which it is not known whether it was delivered.
-func (x *expansion) one(ctx context.Context, n contracts.Notification, msg *nats.Msg) error {
-	if msg == nil {
+func (x *expansion) one(ctx context.Context, n contracts.Notification, w *kvrecord.Write) error {
+	if w == nil {
 		switch outcome, err := x.ask(ctx, n); {
 		case err != nil:
 			x.unsure.Store(true)
@@ -186,12 +186,12 @@ func (x *expansion) one(ctx context.Context, n contracts.Notification, msg *nats
 			return nil
 		}
 		var err error
-		if msg, err = x.message(new(row.Encoder), n); err != nil {
+		if w, err = x.encode(new(row.Encoder), n); err != nil {
 			return err
 		}
 		x.passed(PointRow)
 	}
-	switch _, err := x.rows.Put(ctx, kvrecord.Write{Subject: msg.Subject, Header: msg.Header, Data: msg.Data}); {
+	switch _, err := x.rows.Put(ctx, *w); {
 	case errors.Is(err, kvrecord.ErrConflict):
 		x.count(Stored{Old: 1})
 	case err != nil:
