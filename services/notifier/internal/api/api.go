@@ -188,7 +188,7 @@ func Problem(err error) service.Problem {
 		return service.Problem{Status: http.StatusNotFound, Detail: recipient.ErrUnknown.Error()}
 	case errors.Is(err, ErrUnknownEvent), errors.Is(err, inapp.ErrNotFound), errors.Is(err, health.ErrUnknown), errors.Is(err, errNoAddress):
 		return service.Problem{Status: http.StatusNotFound}
-	case errors.Is(err, inapp.ErrState), errors.Is(err, contracts.ErrTokenTooLong), errors.Is(err, contracts.ErrTokenMalformed):
+	case errors.Is(err, contracts.ErrTokenTooLong), errors.Is(err, contracts.ErrTokenMalformed):
 		return service.Problem{Status: http.StatusBadRequest}
 	case silent, errors.Is(err, audit.ErrUnavailable), errors.Is(err, kvrecord.ErrUnavailable), errors.Is(err, kvrecord.ErrClosed):
 		return service.Unavailable()

@@ -86,9 +86,6 @@ func (a *API) ReadUser(ctx context.Context, r UserRequest) (User, error) {
 
 // WriteUser changes a user, and returns it. Two round trips.
 func (a *API) WriteUser(ctx context.Context, r UserRequest) (User, error) {
-	if err := r.validate(); err != nil {
-		return User{}, err
-	}
 	revision, err := r.revision()
 	if err != nil {
 		return User{}, err
@@ -99,9 +96,6 @@ func (a *API) WriteUser(ctx context.Context, r UserRequest) (User, error) {
 
 // DeleteUser removes a user: everything except the records of sent messages. No more messages are sent.
 func (a *API) DeleteUser(ctx context.Context, r UserRequest) error {
-	if err := r.validate(); err != nil {
-		return err
-	}
 	revision, err := r.revision()
 	if err != nil {
 		return err
@@ -143,7 +137,11 @@ func (r *UserRequest) validate() error {
 	return contracts.Recipient{RecipientType: r.RecipientType, UserID: r.UserID}.Validate()
 }
 
+// revision returns the revision that a valid request names, nil for none.
 func (r *UserRequest) revision() (*uint64, error) {
+	if err := r.validate(); err != nil {
+		return nil, err
+	}
 	var n uint64 = recipient.Existing
 	var err error
 	switch r.IfMatch {
