@@ -3,13 +3,13 @@ package api
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/service/audit"
@@ -222,20 +222,14 @@ func (q Query) begin() (position, error) {
 	return parse(q.Cursor)
 }
 
-// each calls f for all rows, some at a time, and returns all errors.
+// each calls f for all rows, some at a time, and returns the first error.
 func each[T any](rows []T, f func(i int, row T) error) error {
-	errs := make([]error, len(rows))
-	var working sync.WaitGroup
-	room := make(chan struct{}, atOnce)
+	var group errgroup.Group
+	group.SetLimit(atOnce)
 	for i, row := range rows {
-		room <- struct{}{}
-		working.Go(func() {
-			defer func() { <-room }()
-			errs[i] = f(i, row)
-		})
+		group.Go(func() error { return f(i, row) })
 	}
-	working.Wait()
-	return errors.Join(errs...)
+	return group.Wait()
 }
 
 // page returns the rows that a query selects. It reads the records when the query names a state or a reason, and

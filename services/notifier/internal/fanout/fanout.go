@@ -1,6 +1,7 @@
 package fanout
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/nats-io/nats.go"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
@@ -110,17 +112,15 @@ type expansion struct {
 	unsure atomic.Bool // the inbox did not answer: all further rows are stored
 
 	mu     sync.Mutex
-	failed error // the first error for which a row was not stored
 	stored Stored
 }
 
 // run stores or delivers all rows, some at a time, and counts them.
 func (x *expansion) run(ctx context.Context) (Stored, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(atOnce)
 	var encoder row.Encoder
-	var working sync.WaitGroup
-	room := make(chan struct{}, atOnce)
+	var failed error
 	for n, err := range x.reader.Rows(ctx, x.plan) {
 		if err == nil && ctx.Err() != nil {
 			err = fmt.Errorf("%w: plan of %.80q: %w", kvrecord.ErrUnavailable, x.plan.EventID, context.Cause(ctx))
@@ -129,32 +129,16 @@ func (x *expansion) run(ctx context.Context) (Stored, error) {
 		if err == nil && (x.Inbox == nil || x.unsure.Load() || !x.Inbox.Immediate(&n)) {
 			w, err = x.encode(&encoder, n)
 		}
-		if err != nil {
-			x.fail(err)
+		if failed = err; err != nil {
 			break
 		}
-		room <- struct{}{}
-		working.Go(func() {
-			defer func() { <-room }()
-			if err := x.one(ctx, n, w); err != nil {
-				x.fail(err)
-				cancel()
-			}
-		})
+		group.Go(func() error { return x.one(ctx, n, w) })
 		if w != nil {
 			x.passed(PointRow)
 		}
 	}
-	working.Wait()
-	return x.stored, x.failed
-}
-
-func (x *expansion) fail(err error) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.failed == nil {
-		x.failed = err
-	}
+	err := group.Wait()
+	return x.stored, cmp.Or(err, failed)
 }
 
 func (x *expansion) count(one Stored) {
