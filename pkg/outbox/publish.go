@@ -149,11 +149,7 @@ func (r *Relay) settle(one *row, got answer, results *outcome, silent *[]failure
 		return true
 	}
 	f := failure{row: one, err: got.err}
-	class := classify(got.err)
-	if _, ok := errors.AsType[hopelessError](got.err); ok {
-		class = hopeless
-	}
-	switch class {
+	switch classify(got.err) {
 	case hopeless:
 		results.setAside = append(results.setAside, f)
 		return true

@@ -119,9 +119,10 @@ const (
 
 // classify returns the class of a publish's error.
 func classify(err error) class {
+	_, never := errors.AsType[hopelessError](err)
 	api, ok := errors.AsType[*jetstream.APIError](err)
 	switch {
-	case jsapi.IsTooLarge(err), errors.Is(err, nats.ErrBadSubject), errors.Is(err, nats.ErrBadHeaderMsg):
+	case never, jsapi.IsTooLarge(err), errors.Is(err, nats.ErrBadSubject), errors.Is(err, nats.ErrBadHeaderMsg):
 		return hopeless
 	case !ok:
 		return unclear
