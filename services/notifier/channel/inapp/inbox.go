@@ -128,9 +128,6 @@ func Open(ctx context.Context, js jetstream.JetStream, records *kvrecord.Client,
 	if cfg.Unreadable == nil {
 		cfg.Unreadable = func(context.Context, kvrecord.Record, error) {}
 	}
-	if cfg.Keep < deliveries.Keep || cfg.Keep%time.Second != 0 {
-		return nil, fmt.Errorf("inapp: Keep is %s: want whole seconds, at least %s", cfg.Keep, deliveries.Keep)
-	}
 	err := jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) error {
 		_, err := js.KeyValue(ctx, contracts.BucketInbox)
 		return err

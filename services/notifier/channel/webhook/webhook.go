@@ -151,11 +151,6 @@ const (
 	maxKey = 64
 )
 
-func derive(key []byte, kind contracts.RecipientType, userID string) []byte {
-	// A kind has no zero byte, so no two users have the same text.
-	return keyed(key, "webhook\x00"+string(kind)+"\x00"+userID)
-}
-
 func keyed(key []byte, text string) []byte {
 	mac := hmac.New(sha256.New, key)
 	mac.Write([]byte(text))
@@ -184,7 +179,7 @@ func (w *Webhook) keysOf(kind contracts.RecipientType, userID, id string, e cont
 	for _, generation := range generations {
 		for _, key := range w.keys {
 			if id == contracts.MainEndpoint && generation == 0 {
-				keys = append(keys, derive(key, kind, userID))
+				keys = append(keys, keyed(key, "webhook\x00"+string(kind)+"\x00"+userID)) // a kind has no zero byte
 				continue
 			}
 			// The parts before the user have no zero byte.

@@ -262,36 +262,25 @@ func (s *Store) put(ctx context.Context, e Endpoint, over kvrecord.Record) error
 		write.TTL = keep
 	}
 	e.over, err = s.records.Put(ctx, write)
-	if conflict, ok := errors.AsType[*kvrecord.ConflictError](err); ok {
-		if conflict.Found.Revision == 0 { // the record was removed
-			s.forget(e)
-			return err
+	conflict, ok := errors.AsType[*kvrecord.ConflictError](err)
+	if !ok {
+		if err == nil {
+			s.learn(e)
 		}
-		there, decodeErr := decode(conflict.Found)
-		if decodeErr != nil {
-			return decodeErr
-		}
-		s.remember(there)
 		return err
 	}
-	if err == nil {
-		s.learn(e)
+	there, decodeErr := decode(conflict.Found)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case conflict.Found.Revision == 0: // the record was removed
+		delete(s.known, write.Subject)
+	case decodeErr != nil:
+		return decodeErr
+	default: // also of a healthy endpoint: the next write needs its revision
+		s.known[write.Subject] = there
 	}
 	return err
-}
-
-// remember is learn for a writer, which needs the revision also of a healthy endpoint.
-func (s *Store) remember(e Endpoint) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.known[s.subject(e.Channel, e.ID)] = e
-}
-
-// forget drops an endpoint without a record.
-func (s *Store) forget(e Endpoint) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.known, s.subject(e.Channel, e.ID))
 }
 
 // List returns the endpoints that are not healthy, of a channel, "" for all, and in a state, "" for both, in the order in which

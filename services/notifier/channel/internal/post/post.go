@@ -82,13 +82,9 @@ type Answer struct {
 
 // New returns a client.
 func New(cfg Config) *Client {
-	guard := cfg.Guard
-	if guard == nil {
-		guard = &guardeddial.Guard{}
-	}
-	dialer := guard.Dialer()
-	if cfg.Guard == nil {
-		dialer.ControlContext = nil
+	dialer := &net.Dialer{}
+	if cfg.Guard != nil {
+		dialer = cfg.Guard.Dialer()
 	}
 	return &Client{cfg: cfg, http: &http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
