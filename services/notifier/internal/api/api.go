@@ -225,18 +225,12 @@ func (a *API) Endpoints(ctx context.Context, q EndpointQuery) (EndpointPage, err
 	if err != nil {
 		return EndpointPage{}, err
 	}
-	var problems []contracts.FieldError
-	if q.Channel != "" && !isToken(q.Channel) {
-		problems = append(problems, contracts.FieldError{Path: "?channel", Problem: unnameable})
-	}
-	if q.Limit < 0 || q.Limit > MaxLimit {
-		problems = append(problems, contracts.FieldError{Path: "?limit", Problem: fmt.Sprintf("must be 1 to %d", MaxLimit)})
-	}
-	if q.State != "" && q.State != health.Failing && q.State != health.Disabled {
-		problems = append(problems, contracts.FieldError{Path: "?state", Problem: "must be failing or disabled"})
-	}
-	if len(problems) > 0 {
-		return EndpointPage{}, &contracts.ValidationError{Type: "query", Fields: problems}
+	var wrong mistakes
+	wrong.add(q.Channel != "" && !isToken(q.Channel), "?channel", unnameable)
+	wrong.limit(q.Limit)
+	wrong.add(q.State != "" && q.State != health.Failing && q.State != health.Disabled, "?state", "must be failing or disabled")
+	if err := wrong.in("query"); err != nil {
+		return EndpointPage{}, err
 	}
 	found, next, err := a.cfg.Health.List(ctx, q.Channel, q.State, from.revision, cmp.Or(q.Limit, defaultLimit))
 	if err != nil {

@@ -128,31 +128,18 @@ type Page struct {
 
 // validate reports every mistake of a query at once.
 func (q Query) validate() error {
-	var problems []contracts.FieldError
+	var wrong mistakes
 	for name, value := range map[string]string{"event": q.EventID, "user": q.UserID} {
-		if _, err := contracts.EncodeToken(value); value != "" && err != nil {
-			problems = append(problems, contracts.FieldError{
-				Path: "?" + name, Problem: fmt.Sprintf("must be at most %d bytes of Unicode", contracts.MaxID),
-			})
-		}
+		_, err := contracts.EncodeToken(value)
+		wrong.add(value != "" && err != nil, "?"+name, fmt.Sprintf("must be at most %d bytes of Unicode", contracts.MaxID))
 	}
 	for name, value := range map[string]string{"address": q.Address, "channel": q.Channel, "type": string(q.RecipientType)} {
-		if value != "" && !isToken(value) {
-			problems = append(problems, contracts.FieldError{Path: "?" + name, Problem: unnameable})
-		}
+		wrong.add(value != "" && !isToken(value), "?"+name, unnameable)
 	}
-	if q.Limit < 0 || q.Limit > MaxLimit {
-		problems = append(problems, contracts.FieldError{Path: "?limit", Problem: fmt.Sprintf("must be 1 to %d", MaxLimit)})
-	}
-	if q.State != "" && !q.State.Known() {
-		problems = append(problems, contracts.FieldError{
-			Path: "?state", Problem: "must be pending, deferred, sending, sent, delivered, bounced, suppressed, split or failed",
-		})
-	}
-	if len(problems) > 0 {
-		return &contracts.ValidationError{Type: "query", Fields: problems}
-	}
-	return nil
+	wrong.limit(q.Limit)
+	wrong.add(q.State != "" && !q.State.Known(), "?state",
+		"must be pending, deferred, sending, sent, delivered, bounced, suppressed, split or failed")
+	return wrong.in("query")
 }
 
 // tokens returns the tokens of event, channel, type and user, "*" for an empty field.

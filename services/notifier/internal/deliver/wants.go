@@ -1,6 +1,7 @@
 package deliver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -29,7 +30,8 @@ func (s *Sender) profile(ctx context.Context, n *contracts.Notification) (contra
 	merged := contracts.Recipient{
 		Addresses: merge(known.Addresses, planned.Addresses), Digest: merge(known.Digest, planned.Digest),
 		Endpoints: merge(known.Endpoints, planned.Endpoints), Locale: known.Locale, Mute: merge(known.Mute, nil),
-		OptOut: map[string][]string{}, QuietHours: known.QuietHours, TimeZone: known.TimeZone,
+		OptOut: map[string][]string{}, QuietHours: cmp.Or(planned.QuietHours, known.QuietHours),
+		TimeZone: cmp.Or(planned.TimeZone, known.TimeZone),
 	}
 	for name := range planned.Addresses { // the event names the address
 		if _, named := planned.Endpoints[name]; !named {
@@ -40,12 +42,6 @@ func (s *Sender) profile(ctx context.Context, n *contracts.Notification) (contra
 		if until.After(merged.Mute[category]) {
 			merged.Mute[category] = until
 		}
-	}
-	if planned.QuietHours != nil {
-		merged.QuietHours = planned.QuietHours
-	}
-	if planned.TimeZone != "" {
-		merged.TimeZone = planned.TimeZone
 	}
 	for _, optOut := range []map[string][]string{known.OptOut, planned.OptOut} {
 		for category, channels := range optOut {
