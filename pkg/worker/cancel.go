@@ -10,9 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/nats-io/nuid"
 
-	"github.com/expediter-io/expediter/pkg/internal/backoff"
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/jsretry"
 	"github.com/expediter-io/expediter/pkg/worker/internal/key"
@@ -22,11 +20,8 @@ const (
 	// cancelKept is the time for which the record of a cancelled job is kept, for a worker that is cut off.
 	cancelKept = 24 * time.Hour
 
-	// nearDue is the time before a schedule is due in which it is not replaced or cancelled, because it may be firing.
+	// nearDue is the time before a schedule is due in which it is not cancelled, because it may be firing.
 	nearDue = 300 * time.Millisecond
-
-	// firedBy is the time after it is due by which a schedule has fired.
-	firedBy = 500 * time.Millisecond
 )
 
 // ErrCancelled is the cause of the end of a handler's context when Client.Cancel has cancelled its job.
@@ -40,19 +35,15 @@ func (c *Client) repeat(ctx context.Context, try func(context.Context) error) er
 }
 
 // recordCancelled records that a job is cancelled, for the worker that may have it, and removes the job, so that no other worker gets it.
-func (c *Client) recordCancelled(ctx context.Context, k key.Key, last jsapi.Message, s StoredJob) error {
-	sequence := last.Header.Get(HeaderSequence) // of a running mark
-	if s.State == StateQueued {
-		sequence = strconv.FormatUint(last.Sequence, 10)
-	}
-	record := recordMsg(c.cfg.Stream, k, s.ID, sequence, StateCancelled, cancelKept)
-	setExpected(record.Header, k, last.Sequence)
+func (c *Client) recordCancelled(ctx context.Context, k key.Key, j StoredJob) error {
+	record := recordMsg(c.cfg.Stream, k, j.ID, strconv.FormatUint(j.Sequence, 10), StateCancelled, cancelKept)
+	setExpected(record.Header, k, j.Sequence)
 	once, stop := context.WithTimeout(ctx, c.cfg.RequestTimeout)
 	defer stop()
 	if _, err := c.js.PublishMsg(once, record); err != nil {
 		return err
 	}
-	return c.removeJob(ctx, k, record.Header)
+	return c.remove(ctx, j.Sequence)
 }
 
 // removeJob removes the job of a record.
@@ -113,21 +104,19 @@ func (c *Client) cancelUnique(ctx context.Context, k key.Key, j *StoredJob) erro
 	if err != nil {
 		return err
 	}
-	s, err := c.statusOf(ctx, k, msg)
+	s := c.statusIn(msg)
 	switch {
-	case err != nil:
-		return err
-	case !found, s.ID != j.ID, s.State == StateFree:
+	case !found, s.ID != j.ID:
 		return ErrNoJob
 	case s.State == StateScheduled && time.Until(s.Due) < nearDue:
 		return errBusy // if the schedule is firing, its job could come after the removal
 	case s.State == StateScheduled:
 		return c.remove(ctx, s.Sequence)
-	case s.State == StateQueued, s.State == StateRunning:
+	case s.State == StateQueued:
 		if j.State == StateScheduled { // it has fired since
 			*j = s
 		}
-		return c.recordCancelled(ctx, k, msg, s)
+		return c.recordCancelled(ctx, k, s)
 	case s.State == StateCancelled: // by a call that did not come to its end
 		return c.removeJob(ctx, k, msg.Header)
 	default:
@@ -212,114 +201,4 @@ func (w *Worker) cancelHandler(d *delivery) {
 		w.log.Info(EventJobCancelled, "job_id", d.info.ID, "subject", d.info.Subject, "sequence", d.info.Sequence) // attempt may be changing
 		d.cancel(ErrCancelled)
 	}
-}
-
-var errNotUnique = errors.New("NewJob.Unique is nil: only a unique job can replace the job of its key")
-
-// Replace inserts a unique job. If an earlier Replace inserted a job of its key that is scheduled or queued, it replaces that job in one
-// step: payload, time and headers. Repeated calls with a Delay are a debounce. A job that is running, or that Insert inserted, or that is
-// done and kept, is not replaced: the receipt is then that of a duplicate and has the job's state.
-//
-// The old job and the new one never both run. A worker starts a replaceable job with a write under the same condition as the replacement,
-// and ends it with another write; these two writes are the additional cost of a replaceable job. Within 300 ms of the time of a schedule
-// Replace waits, since the schedule may be firing. If this process is killed during a replacement that close to the time, the old job may
-// run instead of the new.
-//
-// One round trip when there is nothing to replace, otherwise three.
-func (c *Client) Replace(ctx context.Context, job NewJob) (Receipt, error) {
-	p, err := c.plan(job)
-	if err == nil && !p.unique {
-		err = errNotUnique
-	}
-	if err != nil {
-		return Receipt{}, &InsertError{Cause: err, ID: job.ID, Subject: job.Subject}
-	}
-	p.replace = true
-	p.header.Set(HeaderReplaceable, "1")
-	for {
-		receipt, err := c.insert(ctx, p)
-		if err == nil && !receipt.Duplicate && p.old.isWaiting() {
-			receipt.Replaced = true
-			err = c.replaced(ctx, p, receipt)
-		}
-		switch {
-		case err == nil:
-			return receipt, nil
-		case !errors.Is(err, errFreed):
-			return Receipt{}, p.failed(err)
-		}
-	}
-}
-
-// canReplace reports whether p may replace the job that was found.
-func (p *plan) canReplace(msg jsapi.Message, s StoredJob) bool {
-	return p.replace && msg.Header.Get(HeaderReplaceable) != "" && s.isWaiting()
-}
-
-// mayBeFiring reports whether p has to wait until the schedule that was found has fired.
-func (p *plan) mayBeFiring(s StoredJob) bool {
-	return p.replace && s.State == StateScheduled && time.Until(s.Due) < nearDue
-}
-
-// supersede sets the headers with which the server replaces the old message by p.
-func (p *plan) supersede(old StoredJob) {
-	h := p.header
-	for _, name := range []string{jetstream.MsgRollup, jetstream.ScheduleNextHeader, jetstream.SchedulerHeader} {
-		h.Del(name)
-	}
-	switch {
-	case !p.due.IsZero():
-	case old.State == StateScheduled: // the schedule goes with the same write
-		h.Set(jetstream.SchedulerHeader, p.key.Later())
-		h.Set(jetstream.ScheduleNextHeader, "purge")
-	case old.State == StateQueued:
-		h.Set(jetstream.MsgRollup, jetstream.MsgRollupSubject)
-	}
-	p.old = old
-	setExpected(h, p.key, old.Sequence)
-}
-
-// replaced finishes a replacement that the server has accepted.
-func (c *Client) replaced(ctx context.Context, p *plan, r Receipt) error {
-	switch {
-	case p.old.State == StateQueued && !p.due.IsZero():
-		// No worker starts the old job any more. The removal saves its delivery.
-		_ = c.remove(ctx, p.old.Sequence) // see above
-	case p.old.State == StateScheduled && time.Until(p.old.Due) < nearDue/2:
-		return c.recheck(ctx, p, r)
-	}
-	return nil
-}
-
-// recheck checks whether the old schedule fired during its replacement. The old job may have been under way when the server accepted the
-// new one, arrive after it, and remove all schedules of the key. If it arrived before, no worker starts it.
-func (c *Client) recheck(ctx context.Context, p *plan, r Receipt) error {
-	p.unknown = true
-	if !backoff.Sleep(ctx, time.Until(p.old.Due)+firedBy) {
-		return context.Cause(ctx)
-	}
-	last, found, err := c.last(ctx, p.key.Job())
-	if err != nil {
-		return err
-	}
-	gone := found && last.Sequence > r.Sequence && last.Header.Get(jetstream.SchedulerHeader) != "" && insertOf(last.Header) != p.insertID
-	if !gone && time.Now().Before(p.due) {
-		if last, found, err = c.last(ctx, p.key.Later()); err != nil {
-			return err
-		}
-		gone = !found || insertOf(last.Header) != p.insertID && last.Sequence < r.Sequence
-	}
-	if !gone {
-		return nil
-	}
-	if err := c.remove(ctx, r.Sequence); err != nil {
-		return err
-	}
-	// The server remembers the first message ID, and would take the next publication for a duplicate of the first.
-	p.insertID = nuid.Next()
-	p.header.Set(nats.MsgIdHdr, p.insertID)
-	p.header.Set(HeaderInsert, p.insertID)
-	p.header.Set(HeaderID, p.id)
-	p.supersede(StoredJob{})
-	return errFreed
 }

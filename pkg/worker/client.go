@@ -119,9 +119,6 @@ type Receipt struct {
 	// ID is the ID of the inserted job, or of the job that holds the key.
 	ID string
 
-	// Replaced reports whether the job took the place of another, see [Client.Replace].
-	Replaced bool
-
 	// Sequence is the sequence of the job, its schedule or its record in the stream.
 	Sequence uint64
 

@@ -8,10 +8,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/expediter-io/expediter/pkg/worker/inspect"
 	"github.com/expediter-io/expediter/pkg/worker/internal/journal"
 	"github.com/expediter-io/expediter/pkg/worker/internal/order"
-	"github.com/expediter-io/expediter/pkg/worker/internal/stacks"
 	"github.com/expediter-io/expediter/pkg/worker/internal/uncounted"
 )
 
@@ -25,27 +23,26 @@ const (
 // delivery is one message held by this worker, from its arrival to its settlement. The second group of fields may change
 // while the handler runs, and is guarded by deliveries.mu.
 type delivery struct {
-	cancel      context.CancelCauseFunc
-	cancelled   bool      // seen at a heartbeat
-	created     int64     // the time at which its consumer was made, if known, in Unix nanoseconds
-	deadline    time.Time // the deadline of the handler, zero for none
-	first       int       // delivery count on arrival
-	hasSlot     bool
-	info        Info
-	journal     *journal.Journal        // the journal of the job's steps; nil before the first step
-	label       stacks.Label            // the label of the handler's goroutines
-	line        *order.Job              // of an ordered job
-	lost        context.CancelCauseFunc // of an ordered job
-	missed      time.Time               // the time at which the stream's leader first did not know the job
-	msg         *nats.Msg
-	opening     sync.Once   // of journal
-	permitLost  atomic.Bool // the context of its handler has ended
-	policy      Policy
-	route       *route      // the route of its handler, nil for none
-	runningMark uint64      // the sequence of the record that the job runs, 0 for none
-	shown       atomic.Bool // recorded as running
-	started     time.Time   // of the handler
-	waited      bool        // it has waited for a limit, or for its turn
+	cancel     context.CancelCauseFunc
+	cancelled  bool      // seen at a heartbeat
+	created    int64     // the time at which its consumer was made, if known, in Unix nanoseconds
+	deadline   time.Time // the deadline of the handler, zero for none
+	first      int       // delivery count on arrival
+	hasSlot    bool
+	info       Info
+	journal    *journal.Journal        // the journal of the job's steps; nil before the first step
+	label      label                   // the label of the handler's goroutines
+	line       *order.Job              // of an ordered job
+	lost       context.CancelCauseFunc // of an ordered job
+	missed     time.Time               // the time at which the stream's leader first did not know the job
+	msg        *nats.Msg
+	opening    sync.Once   // of journal
+	permitLost atomic.Bool // the context of its handler has ended
+	policy     Policy
+	route      *route      // the route of its handler, nil for none
+	shown      atomic.Bool // recorded as running
+	started    time.Time   // of the handler
+	waited     bool        // it has waited for a limit, or for its turn
 
 	abandoned bool      // handed back while its handler still ran
 	acked     bool      // the server has confirmed its acknowledgement
@@ -299,39 +296,6 @@ func (t *deliveries) each(visit func(*delivery)) {
 	for _, d := range t.bySeq {
 		visit(d)
 	}
-}
-
-// describe returns the running attempts, with the label of the goroutines in place of stacks.
-func (t *deliveries) describe() []inspect.Running {
-	all := []inspect.Running{}
-	t.each(func(d *delivery) {
-		if d.running {
-			all = append(all, inspect.Running{
-				Job: clip(d.info.ID, maxShort), Subject: clip(d.info.Subject, maxShort), Sequence: d.info.Sequence, Attempt: d.info.Attempt,
-				Started: d.started.UTC(), Stuck: d.stuck, Stacks: string(d.label),
-			})
-		}
-	})
-	return all
-}
-
-// describeEnd returns the end of an attempt, for inspectors.
-func (d *delivery) describeEnd(o outcome, err error, ended time.Time) inspect.Attempt {
-	a := inspect.Attempt{
-		Job: clip(d.info.ID, maxShort), Subject: clip(d.info.Subject, maxShort), Sequence: d.info.Sequence, Attempt: d.info.Attempt,
-		Started: d.started, Outcome: string(o.kind),
-	}
-	if a.Started.IsZero() {
-		a.Started = ended
-	}
-	if d.info.Attempt == 1 && !d.started.IsZero() {
-		a.Waited = max(d.started.Sub(d.info.EnqueuedAt), 1) // the clocks may differ
-	}
-	a.Ran, a.Started = ended.Sub(a.Started), a.Started.UTC()
-	if err != nil {
-		a.Error = safeText(err)
-	}
-	return a
 }
 
 const (

@@ -190,26 +190,6 @@ func ExampleClient_Schedule() {
 	// jobs.mail.morning at 0 30 9 * * 1-5 Europe/Berlin
 }
 
-func ExampleClient_Replace() {
-	withClient(func(ctx context.Context, js jetstream.JetStream, c *worker.Client) error {
-		for _, body := range []string{"first draft", "second draft", "final"} {
-			receipt, err := c.Replace(ctx, worker.NewJob{
-				Args: Mail{To: body}, Subject: "jobs.mail.digest", Delay: 600 * time.Millisecond, Unique: &worker.Unique{},
-			})
-			fmt.Println(receipt.State, receipt.Replaced, err)
-		}
-		return workOne(ctx, js, func(_ context.Context, job *worker.Job[Mail]) error {
-			fmt.Println("ran once:", job.Args.To)
-			return nil
-		})
-	})
-	// Output:
-	// scheduled false <nil>
-	// scheduled true <nil>
-	// scheduled true <nil>
-	// ran once: final
-}
-
 func ExampleClient_Cancel() {
 	withClient(func(ctx context.Context, js jetstream.JetStream, c *worker.Client) error {
 		cancel := func() {
@@ -225,7 +205,7 @@ func ExampleClient_Cancel() {
 		cancel()
 		cancel()
 
-		_, err = c.Replace(ctx, worker.NewJob{Args: Mail{To: "ada"}, Subject: "jobs.mail", Unique: &worker.Unique{Key: "ada"}})
+		_, err = c.Insert(ctx, worker.NewJob{Args: Mail{To: "ada"}, Subject: "jobs.mail", Unique: &worker.Unique{Key: "ada"}})
 		if err != nil {
 			return err
 		}

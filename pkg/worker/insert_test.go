@@ -32,6 +32,8 @@ func insert(t testing.TB, c *worker.Client, job worker.NewJob) worker.Receipt {
 	return check.Must(c.Insert(t.Context(), job))(t)
 }
 
+const free = worker.State("free") // of jobOf: there is no job
+
 var mailRef = worker.JobRef{Key: "u17", Subject: "jobs.mail"} // of mail
 
 // jobOf returns a job, or one that is free.
@@ -40,7 +42,7 @@ func jobOf(t testing.TB, c *worker.Client, ref worker.JobRef) worker.StoredJob {
 
 	j, err := c.Job(t.Context(), ref)
 	if errors.Is(err, worker.ErrNoJob) {
-		return worker.StoredJob{State: worker.StateFree}
+		return worker.StoredJob{State: free}
 	}
 	check.OK(t, err)
 	return j

@@ -289,29 +289,5 @@ func TestLeaderBehindTheJobFreesNoKey(t *testing.T) {
 	}
 }
 
-// TestLeaderBehindTheJobReplacesNone: nor does it mean that another has taken its place.
-func TestLeaderBehindTheJobReplacesNone(t *testing.T) {
-	for name, code := range behindCodes {
-		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
-			b := keyed(t, srv)
-			js, refused := startBehind(t, srv, code)
-
-			var ran atomic.Int32
-
-			run(t, js, b.config(t), worker.Policy{}, func(context.Context, *worker.Job[order]) error {
-				ran.Add(1)
-				return nil
-			})
-
-			job := worker.NewJob{Args: order{N: 1}, Subject: "jobs.a", Unique: &worker.Unique{}}
-			check.OK(t, check.Err(client(t, b.js).Replace(t.Context(), job)))
-
-			s := receive(t, b.settled, "the job to end")
-			check.That(t, s.Outcome == worker.OutcomeCompleted && ran.Load() == 1 && refused.Load(),
-				"the job %s and ran %d times, its mark refused %t", s.Outcome, ran.Load(), refused.Load())
-		})
-	}
-}
-
 // behindCodes are the error codes of a leader that has the job under way, and of one that is new.
 var behindCodes = map[string]string{"under way": "10164", "new": "10071"}

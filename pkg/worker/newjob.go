@@ -99,11 +99,9 @@ type plan struct {
 	insertID string // unique to this insert
 	keep     time.Duration
 	key      key.Key
-	old      StoredJob // the status of the job that this job replaces
-	replace  bool      // a scheduled or queued job
-	to       string    // the subject to which it is published
-	unique   bool      // it is unique, with records of its key
-	unknown  bool      // a publication may have been stored although no answer came
+	to       string // the subject to which it is published
+	unique   bool   // it is unique, with records of its key
+	unknown  bool   // a publication may have been stored although no answer came
 
 	unrecorded bool // unique among the jobs of its subject
 }

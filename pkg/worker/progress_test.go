@@ -78,7 +78,7 @@ func TestProgressIsReadAndHeard(t *testing.T) {
 		<-b.settled
 
 		j = jobOf(t, c, mailRef)
-		check.That(t, j.State == worker.StateFree, "%+v; want free", j)
+		check.That(t, j.State == free, "%+v; want free", j)
 
 		for _, want := range []string{"null", `{"done":10}`, "null", `{"done":20}`} {
 			var p worker.Progress

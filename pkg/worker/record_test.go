@@ -51,7 +51,7 @@ func TestWorkerKilledAroundTheRecord(t *testing.T) {
 	}{
 		"done, before the record":         {moment: beforeRecord, runs: 2, keep: time.Hour, before: worker.StateQueued, after: worker.StateDone},
 		"done, record, before the ack":    {moment: beforeAck, runs: 1, keep: time.Hour, before: worker.StateDone, after: worker.StateDone},
-		"done, not kept, before the ack":  {moment: beforeAck, runs: 2, before: worker.StateQueued, after: worker.StateFree},
+		"done, not kept, before the ack":  {moment: beforeAck, runs: 2, before: worker.StateQueued, after: free},
 		"dead, before the letter":         {moment: beforeLetter, dies: true, runs: 2, before: worker.StateQueued, after: worker.StateDead},
 		"dead, letter, before the record": {moment: beforeRecord, dies: true, runs: 2, before: worker.StateQueued, after: worker.StateDead},
 		"dead, record, before the ack":    {moment: beforeAck, dies: true, runs: 1, before: worker.StateDead, after: worker.StateDead},

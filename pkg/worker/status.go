@@ -32,9 +32,6 @@ const (
 	// StateDone means that the job is completed.
 	StateDone State = "done"
 
-	// StateFree means that there is no job.
-	StateFree State = "free"
-
 	// StateQueued means that the job waits for a worker. In the status of a key, it may also wait for its next attempt.
 	StateQueued State = "queued"
 
@@ -47,23 +44,6 @@ const (
 	// StateScheduled means that the job is not due yet.
 	StateScheduled State = "scheduled"
 )
-
-// isWaiting reports whether there is a job that no worker has.
-func (j StoredJob) isWaiting() bool { return j.State == StateQueued || j.State == StateScheduled }
-
-// statusOf reads a status from the last message of a key. A running mark costs one more read, of its job.
-func (c *Client) statusOf(ctx context.Context, k key.Key, msg jsapi.Message) (StoredJob, error) {
-	s := c.statusIn(msg)
-	s.Subject = k.Job()
-	if s.State != StateRunning {
-		return s, nil
-	}
-	job, found, err := c.last(ctx, k.Job())
-	if err == nil && (!found || strconv.FormatUint(job.Sequence, 10) != msg.Header.Get(HeaderSequence)) {
-		s.State = StateFree // the job was deleted by hand
-	}
-	return s, err
-}
 
 // statusIn returns the status that a message of the stream has: a job, a schedule or a record. Due is zero for a schedule that repeats.
 func (c *Client) statusIn(msg jsapi.Message) StoredJob {

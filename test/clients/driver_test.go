@@ -137,7 +137,6 @@ func newGo(t *testing.T, js jetstream.JetStream) *ours {
 		"event.same": same,
 		"publish":    g.publish,
 		"insert":     g.store(g.jobs.Insert),
-		"replace":    g.store(g.jobs.Replace),
 		"insert.checked": func(ctx context.Context, in *input) (any, error) { // by a client that knows of no worker yet
 			c, err := worker.NewClient(js, worker.ClientConfig{Stream: "JOBS"})
 			if err != nil {
@@ -148,7 +147,7 @@ func newGo(t *testing.T, js jetstream.JetStream) *ours {
 		"inspect": func(ctx context.Context, in *input) (any, error) {
 			s, err := g.jobs.Job(ctx, worker.JobRef{Key: in.Key, Subject: in.Subject})
 			if errors.Is(err, worker.ErrNoJob) {
-				s.State, err = worker.StateFree, nil
+				s.State, err = "free", nil
 			}
 			return map[string]any{"id": s.ID, "state": s.State, "subject": s.Subject}, err
 		},
@@ -254,7 +253,7 @@ func (*ours) store(by func(context.Context, worker.NewJob) (worker.Receipt, erro
 		}
 		r, err := by(ctx, job)
 		return map[string]any{
-			"duplicate": r.Duplicate, "id": r.ID, "replaced": r.Replaced, "sequence": r.Sequence, "state": r.State, "subject": r.Subject,
+			"duplicate": r.Duplicate, "id": r.ID, "sequence": r.Sequence, "state": r.State, "subject": r.Subject,
 		}, err
 	}
 }

@@ -194,7 +194,7 @@ func FuzzJSONLD(f *testing.F) {
 			Ingredients: []recipe.Ingredient{{Qty: recipe.Quantity(title), Unit: text, Item: title, Note: text, Unverified: []string{title}}},
 			Steps:       []recipe.Step{{Index: 1, Text: text, Timestamp: &at}},
 		}
-		if all := title + text + ref; !utf8.ValidString(all) || strings.ContainsFunc(all, unicode.IsControl) ||
+		if all := title + " " + text + " " + ref; !utf8.ValidString(all) || strings.ContainsFunc(all, unicode.IsControl) ||
 			strings.TrimSpace(title) == "" || strings.TrimSpace(text) == "" || total < 0 || !(at >= 0 && at <= recipe.MaxSeconds) {
 			return // extract.Clean lets none of it through
 		}
