@@ -207,7 +207,7 @@ func (e *emission) await(ctx context.Context, client *notify.Client) error {
 	for i, id := range e.awaited {
 		e.status.Set("waiting for the rows of event %d of %d", i+1, len(e.awaited))
 		err = client.Await(limit, id, tally)
-		if _, ok := errors.AsType[*notify.UnplannedError](err); ok {
+		if errors.Is(err, notify.ErrUnplanned) {
 			unplanned = append(unplanned, err)
 			err = nil
 		}

@@ -171,7 +171,7 @@ func refused(code string, answer *nats.Msg) error {
 	case code == "503", code == "507":
 		return fmt.Errorf("%w: the notifier says: %s", api.ErrUnavailable, text)
 	}
-	return &RefusedError{Code: code, Text: text}
+	return fmt.Errorf("the notifier refuses: %s (%s)", text, code)
 }
 
 // Fields returns a text with the problems of a message's fields.
@@ -288,32 +288,7 @@ var (
 
 	// ErrNotEnded is returned when not all rows are known to have ended.
 	ErrNotEnded = errors.New("not all of it has ended")
+
+	// ErrUnplanned is returned for an event that the notifier accepted and could not plan.
+	ErrUnplanned = errors.New("no user is notified")
 )
-
-// RefusedError is returned for a request that the notifier did not take.
-type RefusedError struct {
-	// Code is an HTTP status.
-	Code string
-
-	// Text is the reason.
-	Text string
-}
-
-// Error implements error.
-func (e *RefusedError) Error() string {
-	return fmt.Sprintf("the notifier refuses: %s (%s)", e.Text, e.Code)
-}
-
-// UnplannedError is returned for an event that the notifier accepted and could not plan.
-type UnplannedError struct {
-	// EventID is the event.
-	EventID string
-
-	// Reason is the reason for which it could not be planned.
-	Reason string
-}
-
-// Error implements error.
-func (e *UnplannedError) Error() string {
-	return fmt.Sprintf("no user is notified of event %.80q: %s", e.EventID, e.Reason)
-}
