@@ -265,7 +265,7 @@ func (c *Client) Await(ctx context.Context, eventID string, tally Tally) error {
 			return fmt.Errorf("%w: %q is not planned; see expediter dead list --job-stream EVENTS", ErrNotEnded, eventID)
 		}
 	}
-	q := notifier.Query{EventID: eventID, Limit: pageLimit}
+	q := notifier.Query{EventID: eventID}
 	for {
 		page, of, err := c.tallied(ctx, q)
 		if err != nil && ctx.Err() == nil {
