@@ -1,6 +1,7 @@
 package kvlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -206,14 +207,7 @@ type Token struct {
 
 // Compare returns -1, 0 or +1 as t is before, equal to or after u.
 func (t Token) Compare(u Token) int {
-	switch {
-	case t == u:
-		return 0
-	case t.Epoch < u.Epoch || t.Epoch == u.Epoch && t.Revision < u.Revision:
-		return -1
-	default:
-		return 1
-	}
+	return cmp.Or(cmp.Compare(t.Epoch, u.Epoch), cmp.Compare(t.Revision, u.Revision))
 }
 
 // String returns the token as "epoch-revision".

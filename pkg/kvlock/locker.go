@@ -14,7 +14,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
@@ -157,9 +156,7 @@ func (l *Locker) close() {
 		<-one.ended
 	}
 	l.work.Wait()
-	if err := l.liveness.Close(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
-		l.store.Log.Warn("kvlock: unsubscribe", "error", err)
-	}
+	l.liveness.Close()
 	l.store.Close()
 }
 
@@ -400,23 +397,27 @@ func (l *Locker) ask(ctx context.Context, key string) (state, error) {
 	return s, s.err
 }
 
-// List yields the held locks whose names begin with prefix and a dot, or all held locks if prefix is "". Each Lock is as from Inspect, but
-// possibly older. They come in the order of their names.
+// List yields the held locks whose names begin with prefix and a dot, or all held locks if prefix is "", in the order of their names. Each
+// Lock is as from Inspect, but possibly older.
 //
-// It makes no consumer, and reads 512 records at a time. A record that cannot be read is yielded with its name and the reason; an error
-// with an empty lock comes last. The end of ctx ends the iteration.
+// It makes no consumer, and reads all records before it yields the first. A record that cannot be read is yielded with its name and the
+// reason; an error with an empty lock comes last. The end of ctx ends the iteration.
 func (l *Locker) List(ctx context.Context, prefix string) iter.Seq2[Lock, error] {
 	return func(yield func(Lock, error) bool) {
-		for e, err := range l.store.List(ctx, keyOf(prefix)) {
+		found, failed := map[string]state{}, map[string]error{}
+		for e, err := range l.store.Scan(ctx, keyOf(prefix)) {
 			if err != nil {
 				yield(Lock{}, err)
 				return
 			}
 			s, err := stateOf(e, nil)
-			if errors.Is(err, ErrMismatch) || err == nil && s.record == nil { // another kind of record, or a free lock
-				continue
+			delete(found, s.name) // it was written meanwhile
+			if !errors.Is(err, ErrMismatch) && (err != nil || s.record != nil) {
+				found[s.name], failed[s.name] = s, err
 			}
-			if !yield(l.show(s), err) {
+		}
+		for _, name := range slices.Sorted(maps.Keys(found)) {
+			if !yield(l.show(found[name]), failed[name]) {
 				return
 			}
 		}

@@ -330,30 +330,11 @@ const (
 	selectedLooked = 10_000
 )
 
-// Selection selects the jobs that [Client.Select] returns.
-type Selection struct {
-	// Can reports whether a job that Filter selects is wanted. Defaults to all.
-	Can func(StoredJob) bool
-
-	// Filter selects jobs. Its Count, Limit and Look have no effect.
-	Filter JobFilter
-
-	// Look is the number of messages after which no more are read; up to 999 more may have been read. Defaults to 10,000.
-	Look int
-
-	// Most is the largest number of returned jobs. Defaults to 1,000.
-	Most int
-
-	// Until is the Next of a page: jobs from there on are left out. Defaults to none.
-	Until Cursor
-}
-
-// Select returns the jobs of a selection, in the order of [Client.Jobs], and reports whether these are all. Round trips: those of Jobs for
-// each 1,000 messages.
-func (c *Client) Select(ctx context.Context, s Selection) (jobs []StoredJob, all bool, err error) {
-	f := s.Filter
+// Select returns the jobs of a filter for which can is true, at most 1,000 among 10,000 messages, in the order of [Client.Jobs], and reports
+// whether these are all. The filter's Count, Limit and Look have no effect. Round trips: those of Jobs for each 1,000 messages.
+func (c *Client) Select(ctx context.Context, f JobFilter, can func(StoredJob) bool) (jobs []StoredJob, all bool, err error) {
 	f.Count, f.Limit, f.Look = false, maxPage, maxPage
-	for looked := 0; looked < cmp.Or(s.Look, selectedLooked); {
+	for looked := 0; looked < selectedLooked; {
 		page, err := c.Jobs(ctx, f)
 		if err != nil {
 			return nil, false, err
@@ -361,11 +342,9 @@ func (c *Client) Select(ctx context.Context, s Selection) (jobs []StoredJob, all
 		looked += page.Looked
 		for _, j := range page.Jobs {
 			switch {
-			case s.Until.Sequence != 0 && j.Sequence >= s.Until.Sequence:
-				return jobs, false, nil
-			case s.Can != nil && !s.Can(j):
+			case !can(j):
 				continue
-			case len(jobs) == cmp.Or(s.Most, selectedJobs):
+			case len(jobs) == selectedJobs:
 				return jobs, false, nil
 			}
 			jobs = append(jobs, j)

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/internal/compress"
@@ -162,9 +161,7 @@ func (f *Flight) close() {
 	f.mu.Unlock()
 	f.work.Wait()
 	f.memory.close()
-	if err := f.liveness.Close(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
-		f.store.Log.Warn("kvlock: unsubscribe", "error", err)
-	}
+	f.liveness.Close()
 	f.store.Close()
 }
 

@@ -193,7 +193,7 @@ func (c *Console) countResults(r *request, p *keysPage) error {
 		return err
 	}
 	defer f.Close()
-	s, err := f.SurveyDirect(r.Context(), p.Prefix) // the NATS user console may make no consumer
+	s, err := f.Survey(r.Context(), p.Prefix)
 	if errors.Is(err, kvlock.ErrUnavailable) {
 		err = fail(http.StatusServiceUnavailable, "The bucket %s could not be read. The NATS user console may read those of results alone. %v.",
 			p.Bucket, redact.Error(err))

@@ -288,3 +288,8 @@ func (c *Console) planResume(r *request) (deed, error) {
 func pauseLine(verb string, form url.Values, more ...string) string {
 	return jobsLine(form.Get("account"), form.Get("stream"), verb, append([]string{form.Get("pattern")}, more...)...)
 }
+
+// jobsLine returns a command line of expediter jobs about a stream.
+func jobsLine(account, stream, verb string, more ...string) string {
+	return (&operate.JobSelection{Account: account, Stream: stream}).Line(verb, more...)
+}

@@ -86,12 +86,6 @@ func (p *Prepared) Compare(q *Prepared) Evidence {
 	return v.explain()
 }
 
-// Score returns the score that Compare gives, without the evidence. It does not allocate.
-func (p *Prepared) Score(q *Prepared) float64 {
-	v := observe(p, q)
-	return v.score()
-}
-
 // Best looks for a place among candidates. See Prepared.Best.
 func Best(query Place, candidates []Place) Decision {
 	prepared := make([]*Prepared, len(candidates))
@@ -259,9 +253,7 @@ func Prepare(p Place) *Prepared {
 	q := &Prepared{Place: p, address: a, city: c, phones: parsePhones(p.Phone)}
 	for _, words := range [][]string{c.Words, {c.Canonical}, a.Words} {
 		for _, w := range words {
-			if !slices.Contains(q.local, w) {
-				q.local = append(q.local, w)
-			}
+			q.local = appendNew(q.local, w)
 		}
 	}
 	q.name = name.Parse(p.Name, p.Aliases, q.local)

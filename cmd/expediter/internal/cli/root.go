@@ -167,26 +167,13 @@ func newVersion() *cobra.Command {
 	}
 }
 
-// version returns the version that the go command stamped into the binary, with the commit when it is no released
-// version.
+// version returns the version that the go command stamped into the binary, which has the commit when it is no released one.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "(unknown)"
 	}
-	text := info.Main.Version
-	text = cmp.Or(text, "(devel)")
-	settings := make(map[string]string)
-	for _, s := range info.Settings {
-		settings[s.Key] = s.Value
-	}
-	if revision := settings["vcs.revision"]; text == "(devel)" && revision != "" {
-		text += " " + revision[:min(len(revision), 12)]
-		if settings["vcs.modified"] == "true" {
-			text += "+changes"
-		}
-	}
-	return text + " " + info.GoVersion
+	return cmp.Or(info.Main.Version, "(devel)") + " " + info.GoVersion
 }
 
 // exist returns an error for files that do not exist, before any work begins.

@@ -4,7 +4,7 @@ package demo
 
 import (
 	"context"
-	"errors"
+	"crypto/rand"
 	"fmt"
 	"io"
 	"log/slog"
@@ -19,9 +19,12 @@ import (
 	"github.com/expediter-io/expediter/cmd/expediter/internal/pipeline"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/sample"
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/pause"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 	"github.com/expediter-io/expediter/services/enricher/provider/catalog"
+	"github.com/expediter-io/expediter/services/importer"
+	"github.com/expediter-io/expediter/services/notifier"
 )
 
 const (
@@ -82,19 +85,19 @@ func Run(ctx context.Context, cfg Config) (report Report, err error) {
 	}
 	d := &demo{
 		cfg: cfg, sample: s, provider: &counting{Provider: venues, calls: map[string]int{}},
-		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}},
+		client:  &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}},
+		letters: &letters{sent: map[string]int{}, to: map[string]int{}},
 	}
-	d.letters = &letters{sent: map[string]int{}, to: map[string]int{}}
-	notifying, removeRules, err := d.notifiers()
-	if err != nil {
-		return Report{}, err
-	}
-	defer func() { err = errors.Join(err, removeRules()) }()
+	two := []string{"127.0.0.1:0", "127.0.0.1:0"}
 	d.pipeline, err = pipeline.Start(ctx, pipeline.Config{
-		Notifier: notifying, Notifiers: []string{"127.0.0.1:0", "127.0.0.1:0"},
-		Enrichers: []string{"127.0.0.1:0", "127.0.0.1:0"}, Importers: []string{"127.0.0.1:0", "127.0.0.1:0"},
-		Logger: cfg.Logger, NATSPort: -1, Provider: cfg.Interpose(d.provider),
-		SourceNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, // the server of the sample's videos
+		Enrichers: two, Importers: two, Logger: cfg.Logger, NATSPort: -1, Notifiers: two, Provider: cfg.Interpose(d.provider), Rules: notifyRules,
+		Importer: importer.Config{
+			AllowNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, // the server of the sample's videos
+		},
+		Notifier: notifier.Config{
+			ChannelConfig: notifier.ChannelConfig{LinkSecrets: []string{rand.Text() + rand.Text()}, PublicURL: public},
+			Channels:      []notifier.Channel{{Channel: d.letters}},
+		},
 	})
 	if err != nil {
 		return Report{}, err
@@ -230,10 +233,8 @@ func ended(ctx context.Context, js jetstream.JetStream, name string) error {
 		if left == 0 {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
+		if !pause.For(ctx, 10*time.Millisecond) {
 			return fmt.Errorf("%d jobs of %s have not ended: %w", left, name, context.Cause(ctx))
-		case <-time.After(10 * time.Millisecond):
 		}
 	}
 }
@@ -284,12 +285,7 @@ func (c *counting) Search(ctx context.Context, place match.Place) ([]provider.Ve
 	c.mu.Lock()
 	c.calls[place.Name+"\x00"+place.Address+"\x00"+place.City]++
 	c.mu.Unlock()
-	far := time.NewTimer(distance)
-	defer far.Stop()
-	select {
-	case <-far.C:
-	case <-ctx.Done():
-	}
+	pause.For(ctx, distance)
 	return c.Provider.Search(ctx, place)
 }
 

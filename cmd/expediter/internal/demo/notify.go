@@ -2,14 +2,11 @@ package demo
 
 import (
 	"context"
-	"crypto/rand"
 	_ "embed" // the rules
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -81,22 +78,6 @@ func (l *letters) count() (all, twice, toDevices int) {
 		toDevices += l.to[name]
 	}
 	return all, twice, toDevices
-}
-
-// notifiers returns the configuration of the notifiers, with rules in a temporary file.
-func (d *demo) notifiers() (cfg notifier.Config, remove func() error, err error) {
-	dir, err := os.MkdirTemp("", "expediter-demo-")
-	if err != nil {
-		return cfg, nil, fmt.Errorf("write rules: %w", err)
-	}
-	path := filepath.Join(dir, "rules.yaml")
-	if err := os.WriteFile(path, notifyRules, 0o600); err != nil {
-		return cfg, nil, errors.Join(fmt.Errorf("write rules: %w", err), os.RemoveAll(dir))
-	}
-	return notifier.Config{
-		ChannelConfig: notifier.ChannelConfig{LinkSecrets: []string{rand.Text() + rand.Text()}, PublicURL: public},
-		Channels:      []notifier.Channel{{Channel: d.letters}}, Rules: path,
-	}, func() error { return os.RemoveAll(dir) }, nil
 }
 
 // notifyAll publishes every event twice at the same moment, at both instances, and checks which recipients were

@@ -241,8 +241,8 @@ func (t Tally) Open() int {
 
 // Await waits until all rows of an event have ended, and adds them to a tally. It reads the rows a page at a time, and
 // reads a page again until all its rows have ended. When ctx ends before, the error wraps ErrNotEnded, and the tally has
-// the last known states of the rows that were read. For a refused event, which has no rows, the error is an
-// *UnplannedError.
+// the last known states of the rows that were read. For a refused event, which has no rows, the error wraps
+// ErrUnplanned.
 func (c *Client) Await(ctx context.Context, eventID string, tally Tally) error {
 	wait := firstPause
 	again := func() bool {
@@ -259,13 +259,13 @@ func (c *Client) Await(ctx context.Context, eventID string, tally Tally) error {
 			break
 		}
 		if err == nil && e.State == stateRefused {
-			return &UnplannedError{EventID: eventID, Reason: e.Reason}
+			return fmt.Errorf("%w of event %.80q: %s", ErrUnplanned, eventID, e.Reason)
 		}
 		if !again() {
 			return fmt.Errorf("%w: %q is not planned; see expediter dead list --job-stream EVENTS", ErrNotEnded, eventID)
 		}
 	}
-	q := notifier.Query{EventID: eventID, Limit: pageLimit}
+	q := notifier.Query{EventID: eventID}
 	for {
 		page, of, err := c.tallied(ctx, q)
 		if err != nil && ctx.Err() == nil {

@@ -137,7 +137,8 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 	s.generation.known.Store(known(generationOf(info), sent, s.Conn.Stats().Reconnects))
 	s.put = s.api.Target(s.prefix)
 	if err := s.subscribe(); err != nil {
-		return nil, errors.Join(fmt.Errorf("kvlock: bind bucket %q: %w", cfg.Bucket, err), s.unsubscribe())
+		s.unsubscribe()
+		return nil, fmt.Errorf("kvlock: bind bucket %q: %w", cfg.Bucket, err)
 	}
 	s.Hub = newHub(s, info.Config.RePublish)
 	return s, nil
@@ -155,16 +156,14 @@ func (s *Store) subscribe() (err error) {
 	return nil
 }
 
-// unsubscribe ends the subscriptions that subscribe has made, even if subscribe failed.
-func (s *Store) unsubscribe() error {
-	var errs []error
+// unsubscribe ends the subscriptions that subscribe has made, even if subscribe failed. An error means that the connection is closed.
+func (s *Store) unsubscribe() {
 	if s.acks != nil {
-		errs = append(errs, s.acks.Close())
+		_ = s.acks.Close()
 	}
 	if s.get != nil {
-		errs = append(errs, s.get.Close())
+		_ = s.get.Close()
 	}
-	return errors.Join(errs...)
 }
 
 // StreamInfo asks for a stream until a server answers: a cluster does not answer while it elects a leader, for instance
@@ -198,9 +197,7 @@ func (s *Store) Close() {
 	s.cancelClosed(ErrClosed)
 	s.Hub.close()
 	s.work.Wait()
-	if err := s.unsubscribe(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
-		s.Log.Warn("kvlock: unsubscribe", "error", err)
-	}
+	s.unsubscribe()
 }
 
 // Bound limits an operation to the store's time-out, and ends it when the store closes.
@@ -249,46 +246,31 @@ func CreateStream(ctx context.Context, js jetstream.JetStream, label string, sc 
 
 // CheckStream returns an error that names all settings of a bucket's stream with which entries would not be safe.
 func CheckStream(bucket string, sc jetstream.StreamConfig) error {
-	s := Settings{Stream: fmt.Sprintf("bucket %q", bucket)}
-	s.Wantf(sc.AllowMsgTTL, "AllowMsgTTL is off: claims could not expire; make the bucket from kvlock.StreamConfig")
-	s.Wantf(sc.SubjectDeleteMarkerTTL == 0,
-		"limit markers are on (%s): one can wipe an acknowledged renewal; turn SubjectDeleteMarkerTTL off", sc.SubjectDeleteMarkerTTL)
-	s.Wantf(sc.MaxMsgsPerSubject == 1,
-		"history is %d: an expired value would uncover an older one; set MaxMsgsPerSubject to 1", sc.MaxMsgsPerSubject)
-	s.Wantf(sc.AllowDirect, "AllowDirect is off: many keys could not be read in one round trip")
-	s.Wantf(sc.PersistMode != jetstream.AsyncPersistMode,
-		"PersistMode is async: acknowledged claims are lost when the server is killed")
-	s.WantKept(sc)
-	return s.Err()
+	name := fmt.Sprintf("kvlock: bucket %q", bucket)
+	return errors.Join(
+		mistake.If(!sc.AllowMsgTTL, "%s: AllowMsgTTL is off: claims could not expire; make the bucket from kvlock.StreamConfig", name),
+		mistake.If(sc.SubjectDeleteMarkerTTL != 0,
+			"%s: limit markers are on (%s): one can wipe an acknowledged renewal; turn SubjectDeleteMarkerTTL off",
+			name, sc.SubjectDeleteMarkerTTL),
+		mistake.If(sc.MaxMsgsPerSubject != 1,
+			"%s: history is %d: an expired value would uncover an older one; set MaxMsgsPerSubject to 1", name, sc.MaxMsgsPerSubject),
+		mistake.If(!sc.AllowDirect, "%s: AllowDirect is off: many keys could not be read in one round trip", name),
+		mistake.If(sc.PersistMode == jetstream.AsyncPersistMode,
+			"%s: PersistMode is async: acknowledged claims are lost when the server is killed", name),
+		CheckKept(name, sc))
 }
 
-// Settings collects the mistakes in the settings of a stream.
-type Settings struct {
-	Stream string // its name in errors
-
-	errs []error
+// CheckKept returns an error unless the messages of a stream stay until their TTL and its writes are acknowledged. name begins each error.
+func CheckKept(name string, sc jetstream.StreamConfig) error {
+	return errors.Join(
+		mistake.If(sc.MaxAge != 0, "%s: MaxAge is %s: it would end claims and values before their TTL; set it to 0", name, sc.MaxAge),
+		mistake.If(sc.Discard != jetstream.DiscardNew && (sc.MaxBytes > 0 || sc.MaxMsgs > 0),
+			"%s: Discard is old: when it is full it would evict entries in use; set it to new", name),
+		mistake.If(sc.Retention != jetstream.LimitsPolicy,
+			"%s: Retention is %s: messages would go when a consumer saw them; set it to limits", name, sc.Retention),
+		mistake.If(sc.Mirror != nil, "%s: it is a mirror: its writes go elsewhere; name the origin", name),
+		mistake.If(sc.NoAck || sc.Sealed, "%s: NoAck or Sealed is on: no write would be acknowledged", name))
 }
-
-// Wantf adds an error unless ok.
-func (s *Settings) Wantf(ok bool, format string, args ...any) {
-	if !ok {
-		s.errs = append(s.errs, fmt.Errorf("kvlock: %s: "+format, append([]any{s.Stream}, args...)...))
-	}
-}
-
-// WantKept adds an error unless messages stay until their TTL and writes are acknowledged.
-func (s *Settings) WantKept(sc jetstream.StreamConfig) {
-	s.Wantf(sc.MaxAge == 0, "MaxAge is %s: it would end claims and values before their TTL; set it to 0", sc.MaxAge)
-	s.Wantf(sc.Discard == jetstream.DiscardNew || sc.MaxBytes <= 0 && sc.MaxMsgs <= 0,
-		"Discard is old: when it is full it would evict entries in use; set it to new")
-	s.Wantf(sc.Retention == jetstream.LimitsPolicy,
-		"Retention is %s: messages would go when a consumer saw them; set it to limits", sc.Retention)
-	s.Wantf(sc.Mirror == nil, "it is a mirror: its writes go elsewhere; name the origin")
-	s.Wantf(!sc.NoAck && !sc.Sealed, "NoAck or Sealed is on: no write would be acknowledged")
-}
-
-// Err returns all errors, joined, or nil.
-func (s *Settings) Err() error { return errors.Join(s.errs...) }
 
 // Package kvlock publishes and explains these.
 var (
@@ -322,12 +304,4 @@ func CheckKey(key string) error {
 		}
 	}
 	return nil
-}
-
-// CheckPrefix returns an error for a prefix with which no key can begin. The empty prefix stands for all keys.
-func CheckPrefix(prefix string) error {
-	if prefix == "" {
-		return nil
-	}
-	return CheckKey(prefix)
 }

@@ -3,14 +3,11 @@ package enrich
 import (
 	"context"
 	"encoding/base64"
-	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
@@ -67,19 +64,12 @@ func (s *Service) log(ctx context.Context, level slog.Level, event Event, t *loo
 
 // skip logs that no job was queued for a lookup, and counts it.
 func (s *Service) skip(ctx context.Context, t *lookup, reason SkipReason) {
-	s.counters.skips.add(reason)
+	s.count(func(c *Stats) { c.Skipped[reason]++ })
 	level := slog.LevelDebug
 	if reason == SkipStoreDown || reason == SkipLockError || reason == SkipQueueUnavailable {
 		level = slog.LevelWarn
 	}
 	s.log(ctx, level, EventEnqueueSkipped, t, slog.String("reason", string(reason)))
-}
-
-// skipAll logs, for each provider, that no place was looked up.
-func (s *Service) skipAll(ctx context.Context, requestID string, providers []string, reason SkipReason) {
-	for _, p := range providers {
-		s.skip(ctx, &lookup{job: contracts.EnrichJob{Provider: p, RequestID: requestID}}, reason)
-	}
 }
 
 // Stats counts the work of a Service since it was made.
@@ -94,46 +84,28 @@ type Stats struct {
 	Skipped       map[SkipReason]int64        `json:"skipped"`
 }
 
+// counters are the Stats so far.
 type counters struct {
-	requests, places, hits, jobs, providerCalls, patches atomic.Int64
+	Stats
 
-	outcomes tally[contracts.Outcome]
-	skips    tally[SkipReason]
+	mu sync.Mutex
 }
 
-// tally counts by a key.
-type tally[K comparable] struct {
-	mu     sync.Mutex
-	counts map[K]int64
-}
-
-func (t *tally[K]) add(key K) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.counts == nil {
-		t.counts = map[K]int64{}
-	}
-	t.counts[key]++
-}
-
-func (t *tally[K]) all() map[K]int64 {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return maps.Clone(t.counts)
+// count adds to the Stats.
+func (s *Service) count(add func(*Stats)) {
+	s.counters.mu.Lock()
+	defer s.counters.mu.Unlock()
+	add(&s.counters.Stats)
 }
 
 // Stats returns the counts so far.
 func (s *Service) Stats() Stats {
-	c := &s.counters
-	return Stats{
-		Requests: c.requests.Load(), Places: c.places.Load(), Hits: c.hits.Load(), Jobs: c.jobs.Load(),
-		ProviderCalls: c.providerCalls.Load(), Outcomes: c.outcomes.all(), Patches: c.patches.Load(), Skipped: c.skips.all(),
-	}
+	s.counters.mu.Lock()
+	defer s.counters.mu.Unlock()
+	now := s.counters.Stats
+	now.Outcomes, now.Skipped = maps.Clone(now.Outcomes), maps.Clone(now.Skipped)
+	return now
 }
-
-// errStaleEventID is returned for an event id of another request, of an earlier one under the same id, or one that was never
-// issued.
-var errStaleEventID = errors.New("event id does not belong to this request")
 
 // published is the last state of a place that a subscriber has received: none, no answer for now, or the answer. It only
 // grows.
@@ -163,22 +135,23 @@ func (p progress) eventID() string {
 }
 
 // resume applies the progress in an event id. The record may have more places since then: the subscriber has received
-// nothing about the added ones.
-func (p progress) resume(eventID string) error {
+// nothing about the added ones. It reports false for an id of another request, of an earlier one under the same id, or one that was never
+// issued.
+func (p progress) resume(eventID string) bool {
 	nonce, encoded, found := strings.Cut(eventID, ".")
 	if !found || nonce != p.nonce {
-		return fmt.Errorf("%w: %.40q", errStaleEventID, eventID)
+		return false
 	}
 	bits, err := base64.RawURLEncoding.DecodeString(encoded)
 	if err != nil || len(bits) > (len(p.published)+3)/4 {
-		return fmt.Errorf("%w: %.40q", errStaleEventID, eventID)
+		return false
 	}
 	for i := range p.published {
 		if i/4 < len(bits) {
 			p.published[i] = min(published(bits[i/4]>>(i%4*2)&3), publishedAnswer)
 		}
 	}
-	return nil
+	return true
 }
 
 // complete reports whether the subscriber has received something about every place.

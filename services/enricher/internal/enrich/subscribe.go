@@ -157,7 +157,7 @@ func (sub *Subscription) begin(ctx context.Context, lastEventID string) error {
 
 // resume continues after the event with an id, and reports whether the id belongs to this request.
 func (sub *Subscription) resume(eventID string) bool {
-	if err := sub.progress.resume(eventID); err != nil {
+	if !sub.progress.resume(eventID) {
 		return false
 	}
 	sub.over = sub.progress.complete()
@@ -202,7 +202,7 @@ func (sub *Subscription) patch(i int) {
 	if !sub.advance(i) {
 		return
 	}
-	sub.service.counters.patches.Add(1)
+	sub.service.count(func(c *Stats) { c.Patches++ })
 	sub.publish(contracts.TypeResultPatch,
 		contracts.NewResultPatch(sub.requestID, t.job.PlaceID, t.job.Provider, t.state, sub.service.cfg.Deprecated))
 }

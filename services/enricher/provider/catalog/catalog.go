@@ -60,10 +60,6 @@ func newCatalog(name string, venues []provider.Venue) *Catalog {
 // Name is the provider's name, as given to Open or Read.
 func (c *Catalog) Name() string { return c.name }
 
-func (c *Catalog) fail(kind provider.Kind, detail string, cause error) *provider.Error {
-	return &provider.Error{Cause: cause, Detail: detail, Kind: kind, Provider: c.name}
-}
-
 // Open loads a file as the provider of a name. It reports all rows that cannot be used at once, as a [*LoadError]. A file without
 // venues is refused: every place would be NOT_FOUND.
 func Open(path, name string) (*Catalog, error) {

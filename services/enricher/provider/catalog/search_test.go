@@ -1,8 +1,6 @@
 package catalog_test
 
 import (
-	"context"
-	"errors"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -109,16 +107,6 @@ func TestSearchesThatCannotBeMade(t *testing.T) {
 	got, err := c.Search(t.Context(), match.Place{City: "Tel Aviv"})
 	check.That(t, provider.KindOf(err) == provider.KindUnsupported && !provider.Temporary(err) && got == nil,
 		"Search for nothing = %v, %v; want unsupported", got, err)
-	canceled, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err = c.Search(canceled, match.Place{Name: "Giraffe"})
-	failure, ok := errors.AsType[*provider.Error](err)
-	check.That(t, ok && failure.Kind == provider.KindCanceled && failure.Provider == "shelf" && errors.Is(err, context.Canceled),
-		"error of a canceled search = %v", err)
-	late, cancel := context.WithTimeout(t.Context(), 0)
-	defer cancel()
-	_, err = c.Search(late, match.Place{Name: "Giraffe"})
-	check.That(t, provider.KindOf(err) == provider.KindTimeout, "error of a late search = %v", err)
 }
 
 // TestSearchesDoNotDisturbEachOther repeats searches from many goroutines, which use
