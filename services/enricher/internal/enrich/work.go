@@ -170,7 +170,7 @@ func (s *Service) search(ctx context.Context, t *lookup) (result contracts.Enric
 		if value := recover(); value != nil {
 			err = &worker.PanicError{Stack: debug.Stack(), Value: value}
 		}
-		s.counters.providerCalls.Add(1)
+		s.count(func(c *Stats) { c.ProviderCalls++ })
 	}()
 	place := placeOf(t.job)
 	asking, call := s.cfg.Telemetry.Call(ctx, t.job.Provider)
@@ -243,7 +243,7 @@ func (s *Service) complete(ctx context.Context, t *lookup, claim *flight.Claim, 
 	if err != nil {
 		return fmt.Errorf("enricher: store the result of %s: %w", t.key(), err)
 	}
-	s.counters.outcomes.add(result.Outcome)
+	s.count(func(c *Stats) { c.Outcomes[result.Outcome]++ })
 	return nil
 }
 

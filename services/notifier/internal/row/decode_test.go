@@ -58,7 +58,7 @@ func TestRowsOfAPlanHaveOneFrame(t *testing.T) {
 		e = Encoder{}
 		for user := range 3 {
 			row.UserID = fmt.Sprint("u", user)
-			msg := check.Must(e.Message(row, header))(t)
+			msg := check.Must(e.Write(row, header))(t)
 			got := check.Must(d.Decode(msg.Header, msg.Data))(t)
 			check.Equal(t, row, got)
 		}
