@@ -12,6 +12,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/internal/limit"
 	"github.com/expediter-io/expediter/pkg/redact"
+	"github.com/expediter-io/expediter/pkg/worker/internal/key"
 	"github.com/expediter-io/expediter/pkg/worker/internal/order"
 )
 
@@ -118,7 +119,7 @@ func (w *Worker) deliver(msg *nats.Msg, since time.Time) uint64 {
 	d.msg, d.reply, d.route = msg, msg.Reply, r
 	d.info = Info{
 		Consumer: meta.Consumer, Deliveries: count, EnqueuedAt: meta.Timestamp,
-		ID: jobID(msg.Header, meta.Stream, meta.Sequence.Stream), Sequence: meta.Sequence.Stream,
+		ID: key.ID(msg.Header, meta.Stream, meta.Sequence.Stream), Sequence: meta.Sequence.Stream,
 		Stream: meta.Stream, Subject: msg.Subject,
 	}
 	d.created = w.classOf(meta.Consumer).created.Load()
