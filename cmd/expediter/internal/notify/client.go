@@ -189,7 +189,7 @@ func badEvent(where, problem string) error {
 	return errors.New(terminal.Printable(where + ": " + problem)) // names of fields come from strangers
 }
 
-// Messages yields the events of a file: JSON, an array of it, or JSON lines; each an Event, or a CloudEvent in structured mode.
+// Messages yields the events of a file: JSON, an array of it, or JSON lines; each an Event.
 // The path "-" is stdin. An error with a position concerns one value, and others may follow.
 func Messages(ctx context.Context, path string, stdin io.Reader) iter.Seq2[Message, error] {
 	return func(yield func(Message, error) bool) {
@@ -226,11 +226,7 @@ func (c *Client) Users(ctx context.Context, q notifier.UserQuery) iter.Seq2[json
 	return func(yield func(json.RawMessage, error) bool) {
 		for {
 			var page notifier.UserPage
-			err := api.ErrUnavailable
-			for n := 0; n < tries && errors.Is(err, api.ErrUnavailable); n++ {
-				err = c.Ask(ctx, "users.list", q, &page)
-			}
-			if err != nil {
+			if err := retry(func() error { return c.Ask(ctx, "users.list", q, &page) }); err != nil {
 				yield(nil, err)
 				return
 			}
@@ -249,15 +245,13 @@ func (c *Client) Users(ctx context.Context, q notifier.UserQuery) iter.Seq2[json
 // ImportUsers puts users, which are lines of JSON, and returns the outcome of each line. It tries again when the notifier
 // does not answer, or could not store a line. Users that are stored already stay unchanged.
 func (c *Client) ImportUsers(ctx context.Context, lines []byte) (results []notifier.ImportedUser, err error) {
-	for range tries {
-		var answer []byte
-		if answer, err = c.request(ctx, "notifier.v1.users.import", lines); err == nil {
+	err = retry(func() error {
+		answer, err := c.request(ctx, "notifier.v1.users.import", lines)
+		if err == nil {
 			results, err = imported(answer)
 		}
-		if !errors.Is(err, api.ErrUnavailable) {
-			break
-		}
-	}
+		return err
+	})
 	return results, err
 }
 
