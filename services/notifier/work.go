@@ -247,18 +247,8 @@ type Query = api.Query
 // Page is a page of the rows that a query selects.
 type Page = api.Page
 
-// ReadEvent reads an event for [Notifier.Publish], as the APIs do: an Event, or a CloudEvent in structured mode, which
-// has a specversion. The error is a *contracts.ValidationError.
-func ReadEvent(data []byte) (contracts.Event, error) {
-	var probe struct {
-		SpecVersion json.RawMessage `json:"specversion"`
-	}
-	header := nats.Header{}
-	if json.Unmarshal(data, &probe) == nil && probe.SpecVersion != nil {
-		header["content-type"] = []string{"application/cloudevents+json"}
-	}
-	return api.Read(api.Direct, header, data)
-}
+// ReadEvent reads an event as the APIs do. The error is a *contracts.ValidationError.
+func ReadEvent(data []byte) (contracts.Event, error) { return api.Read(api.Direct, nil, data) }
 
 // UserRequest is a request about a user.
 type UserRequest = api.UserRequest

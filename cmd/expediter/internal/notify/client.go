@@ -189,7 +189,7 @@ func badEvent(where, problem string) error {
 	return errors.New(terminal.Printable(where + ": " + problem)) // names of fields come from strangers
 }
 
-// Messages yields the events of a file: JSON, an array of it, or JSON lines; each an Event, or a CloudEvent in structured mode.
+// Messages yields the events of a file: JSON, an array of it, or JSON lines; each an Event.
 // The path "-" is stdin. An error with a position concerns one value, and others may follow.
 func Messages(ctx context.Context, path string, stdin io.Reader) iter.Seq2[Message, error] {
 	return func(yield func(Message, error) bool) {

@@ -73,13 +73,9 @@ func (s *Service) Policy() worker.Policy {
 	}
 }
 
-// decodeJob reads a job from the body, or from a CloudEvent in structured mode.
-func decodeJob(header nats.Header, payload []byte, args any) error {
-	event, err := contracts.ParseCloudEvent(contracts.EnrichJobsSubjects, header, payload)
-	if err != nil {
-		return err
-	}
-	job, err := contracts.Decode[contracts.EnrichJob](event.Data)
+// decodeJob reads a job.
+func decodeJob(_ nats.Header, payload []byte, args any) error {
+	job, err := contracts.Decode[contracts.EnrichJob](payload)
 	if err != nil {
 		return err
 	}

@@ -285,7 +285,7 @@ var routed = strings.TrimSuffix(contracts.RoutedEventsSubjects, ">")
 // Read reads an event from a message: an Event, by itself or in a CloudEvent, or any CloudEvent. The data of a
 // CloudEvent becomes the payload, and its source is part of the event's id, as in CloudEvents.
 func Read(subject string, header nats.Header, data []byte) (contracts.Event, error) {
-	envelope, err := contracts.ParseCloudEvent(subject, header, data)
+	envelope, err := contracts.ParseCloudEvent(header, data)
 	if err != nil {
 		return contracts.Event{}, err
 	}
@@ -336,11 +336,4 @@ func aggregateType(subject string, envelope contracts.CloudEvent) string {
 }
 
 // named reports whether the message itself had the attributes of a CloudEvent.
-func named(e contracts.CloudEvent) bool {
-	for _, attribute := range e.Assumed {
-		if attribute == "id" || attribute == "source" || attribute == "type" {
-			return false
-		}
-	}
-	return true
-}
+func named(e contracts.CloudEvent) bool { return e.ID != "" && e.Source != "" && e.Type != "" }

@@ -302,8 +302,8 @@ func (s *Sender) log(ctx context.Context, level slog.Level, r *row, text string,
 	}, attrs...)...)
 }
 
-func (s *Sender) decode(header nats.Header, payload []byte, args any) error {
-	n, err := s.rows.Decode(header, payload)
+func (s *Sender) decode(_ nats.Header, payload []byte, args any) error {
+	n, err := s.rows.Decode(payload)
 	if err == nil {
 		*args.(*contracts.Notification) = n //nolint:forcetypeassert // registered with this type
 	}

@@ -63,7 +63,7 @@ func Add(router *service.Router, a *api.API, inbox *inapp.Inbox) {
 }
 
 // publish answers POST /v1/events: 202 for a new event, 200 for a known one, 409 for another event under a known id. The
-// body is an Event, or a CloudEvent in binary or structured mode.
+// body is an Event, or the data of a CloudEvent in binary mode.
 func (h *handler) publish(w http.ResponseWriter, r *http.Request) error {
 	body, err := service.Body(w, r, contracts.MaxBody)
 	if err != nil {

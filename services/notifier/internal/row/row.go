@@ -110,7 +110,7 @@ type Decoder struct {
 const maxFrame = 16 << 10
 
 // Decode reads the row in a message.
-func (d *Decoder) Decode(header nats.Header, data []byte) (contracts.Notification, error) {
+func (d *Decoder) Decode(data []byte) (contracts.Notification, error) {
 	frame, user, framed := split(data)
 	if framed {
 		d.mu.RLock()
@@ -120,11 +120,7 @@ func (d *Decoder) Decode(header nats.Header, data []byte) (contracts.Notificatio
 			return n, nil
 		}
 	}
-	event, err := contracts.ParseCloudEvent(contracts.NotifySendsSubjects, header, data)
-	if err != nil {
-		return contracts.Notification{}, err
-	}
-	n, err := contracts.Decode[contracts.Notification](event.Data)
+	n, err := contracts.Decode[contracts.Notification](data)
 	if err == nil && framed && n.Recipient == nil { // rows with a profile differ in more than the user
 		d.keep(string(frame), n)
 	}
