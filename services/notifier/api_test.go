@@ -263,6 +263,7 @@ func TestOverNATS(t *testing.T) {
 		{"get", `{"event_id":"none"}`, "404"},
 		{"list", `x`, "400"},
 		{"list", `{"state":"lost"}`, "400"},
+		{"list", `{"limit":1001}`, "400"},
 	} {
 		reply, code := ask(c[0], c[1], nil)
 		check.That(t, code == c[2], "%s %s: %s %s", c[0], c[1], code, reply.Data)
