@@ -198,6 +198,17 @@ func TestReplaysWithoutAnEnd(t *testing.T) {
 	check.Same(t, "replays that are shown", strings.Count(s.Get("/dead", http.StatusOK), interrupted), 4)
 }
 
+// The forms of a page select what the page counts: by fields of the filter, and not by the numbers of letters, which it does not have.
+func TestFormsSelectWhatThePageCounts(t *testing.T) {
+	t.Parallel()
+	s := consoletest.Start(t)
+	graveyard(s)
+	page := s.Get("/dead?letter=1", http.StatusOK)
+	s.Post("/dead/replay", form(t, page, "/dead/replay", "rate", "1000"), http.StatusSeeOther)
+	told(t, s, "/dead/replays", "6 of 6 letters", "Done")
+	check.Says(t, page, "Replay these 6")
+}
+
 // With several accounts a page that names none is about the first, an action has to name its own, and a replay that was broken off goes on
 // though the audit is of another account.
 func TestSeveralAccounts(t *testing.T) {

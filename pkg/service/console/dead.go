@@ -91,10 +91,6 @@ func (c *Console) deadQuery(r *request, q url.Values) (d deadQuery, err error) {
 	if err != nil {
 		return d, err
 	}
-	sequences, err := operate.ParseSequences(q["letter"])
-	if err != nil {
-		return d, fail(http.StatusBadRequest, "%v.", err)
-	}
 	if d.store, err = deadletter.Open(r.Context(), a.JetStream, deadletter.Config{}); err != nil {
 		return d, err
 	}
@@ -105,7 +101,7 @@ func (c *Console) deadQuery(r *request, q url.Values) (d deadQuery, err error) {
 	if groupings[d.By] == "" {
 		d.By = deadletter.BySignature
 	}
-	if d.Filter, err = d.Letters.Filter(d.now, sequences); err != nil {
+	if d.Filter, err = d.Letters.Filter(d.now, nil); err != nil {
 		err = fail(http.StatusBadRequest, "These letters cannot be selected: %v.", err)
 	}
 	return d, err
