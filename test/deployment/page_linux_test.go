@@ -3,10 +3,13 @@ package deployment
 
 import (
 	"context"
+	"crypto/ecdsa"
+	rnd "crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
 	"fmt"
+	"math/big"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -15,6 +18,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -191,6 +195,32 @@ func (s *site) speaksTLSWithNodes() error {
 	return err
 }
 
+// nobodyMakesCertificates checks that who has stolen a folder cannot pose as a server or as another client: a certificate that is made with
+// the folder's key is refused, whether the authority's or none is above it.
+func (s *site) nobodyMakesCertificates() {
+	s.Helper()
+	authority := x509.NewCertPool()
+	authority.AppendCertsFromPEM(check.Must(os.ReadFile(filepath.Join(s.dir, "ca.pem")))(s))
+	stolen := check.Must(filepath.Glob(filepath.Join(s.dir, "*", "cert.pem")))(s)
+	check.Require(s, len(stolen) == 10, "the page makes %d certificates, want 10", len(stolen))
+	for _, path := range stolen {
+		pair := check.Must(tls.LoadX509KeyPair(path, filepath.Join(filepath.Dir(path), "key.pem")))(s)
+		key, ok := pair.PrivateKey.(*ecdsa.PrivateKey)
+		check.Require(s, ok, "the key of %s is a %T", path, pair.PrivateKey)
+		above := x509.NewCertPool()
+		above.AddCert(pair.Leaf)
+		forged := check.Must(x509.CreateCertificate(rnd.Reader, &x509.Certificate{
+			DNSNames: []string{"n1"}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+			NotAfter: time.Now().Add(time.Hour), NotBefore: time.Now().Add(-time.Hour), SerialNumber: big.NewInt(1),
+		}, pair.Leaf, &key.PublicKey, key))(s)
+		options := x509.VerifyOptions{Intermediates: above, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}, Roots: authority}
+		_, err := pair.Leaf.Verify(options)
+		check.OK(s, err)
+		chains, err := check.Must(x509.ParseCertificate(forged))(s).Verify(options)
+		check.Failsf(s, err, "with the key of %s another certificate was made: %v", path, chains)
+	}
+}
+
 // replaceKey puts the keys in force that the servers' settings have now, and asks the enricher once more: by its new key.
 func (s *site) replaceKey(blocks [][]string) {
 	s.Helper()
@@ -252,6 +282,7 @@ func TestPage(t *testing.T) {
 	check.Is(t, s.connect(nats.ClientCert(filepath.Join(s.dir, "admin", "cert.pem"), filepath.Join(s.dir, "admin", "key.pem"))), nil)
 	check.Failsf(t, s.connect(), "a server lets in a client without a certificate")
 	check.Is(t, s.speaksTLSWithNodes(), nil)
+	s.nobodyMakesCertificates()
 	s.fillDisks()
 	s.follow(blocks[last][1])
 	s.replaceKey(blocks[:last])
