@@ -2,12 +2,14 @@
 package deployment
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	rnd "crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"math/big"
 	"math/rand/v2"
@@ -165,34 +167,38 @@ func change(t *testing.T, path string, texts []string) {
 }
 
 // connect connects to the first server as the administrator.
-func (s *site) connect(more ...nats.Option) error {
+func (s *site) connect(more ...nats.Option) (*nats.Conn, error) {
 	s.Helper()
 	seed := check.Must(nats.NkeyOptionFromSeed(filepath.Join(s.dir, "admin", "user.nk")))(s)
 	nc, err := nats.Connect("nats://"+s.network+".1:4222", append(more, seed, nats.RootCAs(filepath.Join(s.dir, "ca.pem")))...)
 	if err == nil {
-		nc.Close()
+		s.Cleanup(nc.Close)
 	}
-	return err
+	return nc, err
 }
 
-// speaksTLSWithNodes returns an error unless the first server takes TLS on the port of nodes.
-func (s *site) speaksTLSWithNodes() error {
-	cert, err := tls.LoadX509KeyPair(filepath.Join(s.dir, "n2", "cert.pem"), filepath.Join(s.dir, "n2", "key.pem"))
-	if err != nil {
-		return err
-	}
-	pem, err := os.ReadFile(filepath.Join(s.dir, "ca.pem"))
-	if err != nil {
-		return err
-	}
+// showsItsCertificate checks what the first server and the enricher show of themselves: to clients, to nodes and to callers over HTTP.
+func (s *site) showsItsCertificates() {
+	s.Helper()
 	authority := x509.NewCertPool()
-	authority.AppendCertsFromPEM(pem)
-	config := &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS13, RootCAs: authority}
-	conn, err := (&tls.Dialer{Config: config}).DialContext(s.Context(), "tcp", s.network+".1:6222")
-	if err == nil {
-		err = conn.Close()
+	authority.AppendCertsFromPEM(check.Must(os.ReadFile(filepath.Join(s.dir, "ca.pem")))(s))
+	identity := check.Must(tls.LoadX509KeyPair(filepath.Join(s.dir, "n2", "cert.pem"), filepath.Join(s.dir, "n2", "key.pem")))(s)
+	config := &tls.Config{Certificates: []tls.Certificate{identity}, MinVersion: tls.VersionTLS13, RootCAs: authority}
+	for address, folder := range map[string]string{".1:6222": "n1", ".4:8080": "enricher"} {
+		conn := check.Must((&tls.Dialer{Config: config}).DialContext(s.Context(), "tcp", s.network+address))(s)
+		s.isOf(folder, conn.(*tls.Conn).ConnectionState()) //nolint:forcetypeassert // as documented
+		check.OK(s, conn.Close())
 	}
-	return err
+	nc := check.Must(s.connect(nats.ClientCert(filepath.Join(s.dir, "admin", "cert.pem"), filepath.Join(s.dir, "admin", "key.pem"))))(s)
+	defer nc.Close()
+	s.isOf("n1", check.Must(nc.TLSConnectionState())(s))
+}
+
+// isOf checks that the other side of a connection has the certificate of a folder.
+func (s *site) isOf(folder string, state tls.ConnectionState) {
+	s.Helper()
+	block, _ := pem.Decode(check.Must(os.ReadFile(filepath.Join(s.dir, folder, "cert.pem")))(s))
+	check.That(s, bytes.Equal(state.PeerCertificates[0].Raw, block.Bytes), "%s shows another certificate than the file's", folder)
 }
 
 // nobodyMakesCertificates checks that who has stolen a folder cannot pose as a server or as another client: a certificate that is made with
@@ -266,8 +272,13 @@ func TestPage(t *testing.T) {
 	last := len(blocks) - 1 // replaces a key
 	for i, block := range blocks[:last] {
 		s.follow(block[1])
-		if i == 0 { // the folders are there
+		switch {
+		case i == 0: // the folders are there
 			s.mountDisks()
+		case strings.Contains(block[1], "-HUP"):
+			for _, server := range []string{"n1", "n2", "n3"} {
+				s.processes[server].Await("Reloaded: tls")
+			}
 		}
 	}
 	for _, want := range []string{"ENRICH_JOBS</a>", "IMPORT_JOBS</a>", `"event_id":"evt-001"`, "1 tablespoon butter", "https://example.org/alma"} {
@@ -279,9 +290,9 @@ func TestPage(t *testing.T) {
 		lines := trouble.FindAllString(p.Output(), -1)
 		check.That(t, lines == nil && !p.Ended(), "%s has ended: %t; it has warned: %s", folder, p.Ended(), lines)
 	}
-	check.Is(t, s.connect(nats.ClientCert(filepath.Join(s.dir, "admin", "cert.pem"), filepath.Join(s.dir, "admin", "key.pem"))), nil)
-	check.Failsf(t, s.connect(), "a server lets in a client without a certificate")
-	check.Is(t, s.speaksTLSWithNodes(), nil)
+	s.showsItsCertificates()
+	_, err := s.connect()
+	check.Failsf(t, err, "a server lets in a client without a certificate")
 	s.nobodyMakesCertificates()
 	s.fillDisks()
 	s.follow(blocks[last][1])
