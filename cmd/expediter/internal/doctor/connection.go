@@ -22,7 +22,7 @@ import (
 const (
 	minMajor, minMinor = 2, 15 // of the servers that are supported
 
-	expiresSoon = 14 * 24 * time.Hour         // before a certificate or a key ends
+	expiresSoon = 30 * 24 * time.Hour         // before a certificate or a key ends
 	farAway     = 250 * time.Millisecond      // round trip
 	maxDrift    = 2 * time.Second             // between two clocks
 	maxSync     = 10 * time.Second            // sync_interval of a single server
