@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
@@ -23,6 +24,7 @@ import (
 // The tests run programs, which are this one under other names; they stand first in PATH. Beside the program itself
 // these are as much of curl and of the nats command line as `up` tells its user to type.
 func TestMain(m *testing.M) {
+	natsrun.NodeMain()
 	testscript.Main(natstest.LeakChecked{M: natstest.Parallel(m, 2)}, map[string]func(){
 		"curl":      func() { exit(curl(os.Args[1:])) },
 		"expediter": main,

@@ -35,9 +35,6 @@ type Record struct {
 	File  string
 	Line  int
 	Index int
-
-	// Offset is the number of bytes of the file up to the end of the record.
-	Offset int64
 }
 
 // Where returns file:line, so that editors can jump to it, and the index in an array.
@@ -205,8 +202,7 @@ func (f *file) value(dec *json.Decoder, index int) error {
 	} else if err != nil {
 		return f.failure(dec, err)
 	}
-	end := dec.InputOffset()
-	return f.tell(Record{Body: raw, Index: index, Line: f.in.lineOf(end - int64(len(raw))), Offset: end}, "")
+	return f.tell(Record{Body: raw, Index: index, Line: f.in.lineOf(dec.InputOffset() - int64(len(raw)))}, "")
 }
 
 // failure names the line of an error that ends the reading: that of the value after the last one.
@@ -229,13 +225,11 @@ func (f *file) failure(dec *json.Decoder, err error) error {
 // lines reads JSON Lines. It skips lines that are too long without holding them.
 func (f *file) lines() error {
 	var line []byte
-	var offset int64
 	for number := 1; ; number++ {
 		line = line[:0]
 		long := false
 		for {
 			chunk, err := f.in.reader.ReadSlice('\n')
-			offset += int64(len(chunk))
 			if long = long || len(line)+len(chunk) > f.MaxBytes+1; !long {
 				line = append(line, chunk...)
 			}
@@ -245,7 +239,7 @@ func (f *file) lines() error {
 			if err != nil && !errors.Is(err, io.EOF) {
 				return fmt.Errorf("%s: %w", f.name, err)
 			}
-			if told := f.line(line, number, offset, long); told != nil || err != nil {
+			if told := f.line(line, number, long); told != nil || err != nil {
 				return told
 			}
 			break
@@ -253,8 +247,8 @@ func (f *file) lines() error {
 	}
 }
 
-func (f *file) line(line []byte, number int, offset int64, long bool) error {
-	at := Record{Line: number, Offset: offset}
+func (f *file) line(line []byte, number int, long bool) error {
+	at := Record{Line: number}
 	if long {
 		return f.tell(at, fmt.Sprintf("the line is longer than %d bytes", f.MaxBytes))
 	}
@@ -279,7 +273,7 @@ func (f *file) rows() error {
 	for {
 		f.in.allow(r.InputOffset(), f.MaxBytes)
 		cells, err := r.Read()
-		at := Record{CSV: true, Offset: r.InputOffset()}
+		at := Record{CSV: true}
 		var problem string
 		var syntax *csv.ParseError
 		switch {
@@ -382,19 +376,6 @@ func (s *source) lineOf(offset int64) int {
 	s.line += passed
 	s.newlines = append(s.newlines[:0], s.newlines[passed:]...)
 	return s.line + 1
-}
-
-// Size returns the total number of bytes of files, or 0 when it cannot be known, as for the standard input.
-func Size(paths ...string) int64 {
-	var total int64
-	for _, path := range paths {
-		info, err := os.Stat(path)
-		if path == Stdin || err != nil || !info.Mode().IsRegular() {
-			return 0
-		}
-		total += info.Size()
-	}
-	return total
 }
 
 // Interruptible returns a reader that gives up when ctx ends. A read of a terminal or a pipe cannot be interrupted, so its goroutine stays

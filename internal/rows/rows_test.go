@@ -97,7 +97,7 @@ func TestOpen(t *testing.T) {
 		check.OK(t, err)
 		last, n = r, n+1
 	}
-	check.That(t, n == 2 && last.Offset == 10 && last.Where() == path+":2" && rows.Size(path) == 10, "%d, the last %+v", n, last)
+	check.That(t, n == 2 && last.Where() == path+":2", "%d, the last %+v", n, last)
 	for _, err := range rows.Open(t.Context(), path+".gone", nil, rows.Options{MaxBytes: 64}) {
 		check.Is(t, err, fs.ErrNotExist)
 	}

@@ -67,7 +67,10 @@ func TestDecodeBoundsNesting(t *testing.T) {
 		_, unknown := contracts.Decode[contracts.Event]([]byte(`{"event_id":"e","event_type":"T","aggregate_type":"A","x":` + deep + `}`))
 		_, payload := contracts.Decode[contracts.Event]([]byte(`{"event_id":"e","event_type":"T","aggregate_type":"A","payload":` + deep + `}`))
 		made := contracts.Event{EventID: "e", EventType: "T", AggregateType: "A", Payload: json.RawMessage(deep)}.Validate()
-		for of, err := range map[string]error{"unknown": unknown, "payload": payload, "made": made} {
+		places := `"results":[` + strings.Repeat(`{"placeId":"p","name":"n","y":[]},`, 40)
+		_, beside := contracts.Decode[contracts.EnrichRequest]([]byte(`{"x":` + deep + `,` + places + `{"placeId":"p","name":"n"}]}`))
+		_, within := contracts.Decode[contracts.EnrichRequest]([]byte(`{` + places + `{"placeId":"p","name":"n","x":` + deep[2:len(deep)-2] + `}]}`))
+		for of, err := range map[string]error{"unknown": unknown, "payload": payload, "made": made, "beside places": beside, "within a place": within} {
 			check.That(t, (err == nil) == good, "%s with %d levels: %v", of, levels, err)
 		}
 	}

@@ -221,7 +221,7 @@ func TestPublishRefusesWhatIsNoEvent(t *testing.T) {
 func TestPublishThroughTheDeathOfALeader(t *testing.T) {
 	t.Parallel()
 	const publishers, before, after = 8, 10, 20
-	c := natstest.Cluster(t, 3, natstest.Processes)
+	c := natstest.Cluster(t, 3)
 	_, js := natstest.ConnectURL(t, c.URLs())
 	assets := slices.DeleteFunc(contracts.Assets(contracts.AssetOptions{Replicas: 3, MaxBytes: 1 << 30}), func(c jetstream.StreamConfig) bool {
 		return c.Name != contracts.StreamEvents

@@ -202,9 +202,11 @@ func (r Restaurant) MarshalJSON() ([]byte, error) { return r.AppendJSON(nil) }
 
 // UnmarshalJSON reads one restaurant with the rules of Decode, without validating it.
 func (r *Restaurant) UnmarshalJSON(data []byte) error {
-	if invalid, _ := decodeInto(data, r); invalid != nil {
+	var read Restaurant
+	if invalid, _ := decodeInto(data, &read); invalid != nil {
 		return invalid
 	}
+	*r = read
 	return nil
 }
 
@@ -256,32 +258,25 @@ func (f restaurantFields) text(name string) string {
 
 // rules are those of types that need more than their fields. Lists of structs are bounded before they are read: a small message must not
 // become a large value.
-func rules(r *strictjson.Report) *jsonv2.Unmarshalers {
-	if r == nil {
-		return quick
-	}
-	return jsonv2.JoinUnmarshalers(bounds(r), jsonv2.UnmarshalFromFunc(func(dec *jsontext.Decoder, dst *Restaurant) error {
+var rules = strictjson.NewRules(func(r *strictjson.Report) *jsonv2.Unmarshalers {
+	restaurant := func(dec *jsontext.Decoder, dst *Restaurant) error {
+		if r.EndsAtFirst() {
+			return dst.quick(dec, r)
+		}
 		return dst.report(dec, r)
-	}))
-}
-
-var quick = bounds(nil)
+	}
+	return jsonv2.JoinUnmarshalers(strictjson.AtMost(r, MaxResults, restaurant), jsonv2.UnmarshalFromFunc(restaurant),
+		strictjson.AtMost(r, MaxRecipients, func(dec *jsontext.Decoder, dst *Recipient) error { return jsonv2.UnmarshalDecode(dec, dst) }))
+})
 
 // lax takes an escape of half a character as encoding/json does.
 var lax = jsontext.AllowInvalidUTF8(true)
 
-func bounds(r *strictjson.Report) *jsonv2.Unmarshalers {
-	return jsonv2.JoinUnmarshalers(strictjson.AtMost[Restaurant](r, MaxResults), strictjson.AtMost[Recipient](r, MaxRecipients))
-}
-
 // report reads the known fields, with the problems of all.
 func (r *Restaurant) report(dec *jsontext.Decoder, problems *strictjson.Report) error {
 	if kind := dec.PeekKind(); kind != '{' {
-		if kind == 'n' {
-			problems.Add(dec, "must be an object, got null")
-			return dec.SkipValue()
-		}
-		return errors.ErrUnsupported
+		problems.Add(dec, "must be an object, got "+strictjson.Kind([]byte{byte(kind)}))
+		return dec.SkipValue()
 	}
 	var fields struct {
 		restaurantFields
@@ -293,13 +288,15 @@ func (r *Restaurant) report(dec *jsontext.Decoder, problems *strictjson.Report) 
 	if err := jsonv2.UnmarshalDecode(dec, &fields); err != nil {
 		return err
 	}
-	r.set(fields.restaurantFields)
+	r.read = fields.restaurantFields
+	r.set()
 	return nil
 }
 
-func (r *Restaurant) set(f restaurantFields) {
+// set sets the fields to what was read.
+func (r *Restaurant) set() {
+	f := &r.read
 	r.Address, r.CityText, r.Location, r.Name, r.Phone, r.PlaceID = f.Address, f.CityText, f.Location, f.Name, f.Phone, f.PlaceID
-	r.read = f
 	if f.Location != nil {
 		r.readAt = *f.Location
 	}
@@ -307,18 +304,17 @@ func (r *Restaurant) set(f restaurantFields) {
 
 var errRestaurant = errors.New("contracts: a field of a restaurant has the wrong type")
 
-// UnmarshalJSONFrom reads one restaurant, without validating it.
-func (r *Restaurant) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	value, err := dec.ReadValue()
+// quick reads one restaurant, and returns an error if there is any problem.
+func (r *Restaurant) quick(dec *jsontext.Decoder, report *strictjson.Report) error {
+	raw, err := report.Keep(dec)
 	if err != nil {
 		return err
 	}
-	raw := bytes.Clone(value)
 	var known [len(knownFields)][]byte
 	good, bare, size := true, true, 1 // without white space between members
 	ok := strictjson.Walk(raw, func(m strictjson.Member) bool {
 		size += len(m.RawName) + len(m.Value) + 2
-		switch name := string(m.Name()); name {
+		switch name := m.Name(); string(name) {
 		case "providers":
 			bare = false
 			if good = isObject(m.Value); m.Value[0] == '{' {
@@ -326,23 +322,20 @@ func (r *Restaurant) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 			}
 		case ProviderWolt:
 			bare, good = false, isObject(m.Value)
-		default:
-			if i := slices.Index(knownFields[:], name); i >= 0 {
-				known[i] = m.Value
-			}
+		case "placeId", "name", "address", "cityText", "location", "phone":
+			known[slices.Index(knownFields[:], string(name))] = m.Value
 		}
 		return good
 	})
 	if !ok {
 		return errRestaurant
 	}
-	*r = Restaurant{fields: object{raw: raw, bare: bare}}
+	r.fields = object{raw: raw, bare: bare}
 	if size != len(raw) {
 		r.fields.split()
 	}
-	var fields restaurantFields
-	err = fields.decode(known)
-	r.set(fields)
+	err = r.read.decode(known)
+	r.set()
 	return err
 }
 

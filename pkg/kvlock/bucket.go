@@ -32,8 +32,7 @@ type BucketConfig struct {
 	Storage jetstream.StorageType
 }
 
-// maxConsumers bounds the watchers of a bucket. It is explicit because servers since 2.15 otherwise set 1,000. Only listings
-// need one.
+// maxConsumers bounds the watchers of a bucket, which other clients make. It is explicit because servers since 2.15 otherwise set 1,000.
 const maxConsumers = 256
 
 // StreamConfig returns the stream for a bucket of locks, guarded values and results.

@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
-	"github.com/expediter-io/expediter/pkg/kvlock/internal/lock"
-	"github.com/expediter-io/expediter/pkg/kvlock/internal/record"
 )
 
 // Errors that locks and the results of package flight have in common.
@@ -20,12 +18,12 @@ var (
 
 	// ErrLost is returned when a lease or a claim is no longer held: it expired, was taken over, or its key was
 	// invalidated. Nothing written under it from now on is accepted.
-	ErrLost = lock.ErrLost
+	ErrLost = errors.New("kvlock: claim lost")
 
 	// ErrMismatch is returned when the key is in use for something else: for another kind of record, as a result where a
 	// lock is wanted, or for the result of another input, whose fingerprint differs from the caller's. The value is
 	// withheld, because it answers another question.
-	ErrMismatch = record.ErrMismatch
+	ErrMismatch = kv.ErrMismatch
 
 	// ErrTooLarge is returned when a value has more bytes than flight.Config.MaxValue, or than the server takes in one
 	// message. Nothing was stored.
@@ -37,7 +35,7 @@ var (
 	ErrUnavailable = kv.ErrUnavailable
 
 	// ErrVersion is returned when a key holds a record of a newer version of this module. The record stays as it is.
-	ErrVersion = record.ErrVersion
+	ErrVersion = kv.ErrVersion
 )
 
 // Errors of locks and guards.
@@ -50,7 +48,7 @@ var (
 	ErrHeld = errors.New("kvlock: lock is held")
 
 	// ErrReleased is the cause of the end of a [Lease]'s context when its holder releases it.
-	ErrReleased = lock.ErrReleased
+	ErrReleased = errors.New("kvlock: lock released")
 )
 
 // HeldError names the holder of a lock, and the queue of its waiters.

@@ -157,11 +157,6 @@ func ExampleRateLimiter() {
 		fetch("account-7")
 	}
 	fetch("account-8")
-
-	// A caller that does something else instead of waiting asks whether the next request is due soon.
-	_, ok, err := r.Reserve(ctx, "account-7", time.Millisecond)
-	must(err)
-	fmt.Println("another one now:", ok)
 	// Output:
 	// fetched for account-7
 	// fetched for account-7
@@ -169,7 +164,6 @@ func ExampleRateLimiter() {
 	// fetched for account-7
 	// fetched for account-7
 	// fetched for account-8
-	// another one now: false
 }
 
 // must ends an example that failed.

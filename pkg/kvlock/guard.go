@@ -1,6 +1,7 @@
 package kvlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +14,6 @@ import (
 	"github.com/nats-io/nuid"
 
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
-	"github.com/expediter-io/expediter/pkg/kvlock/internal/record"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 )
 
@@ -128,12 +128,13 @@ func (g *Guard) decode(key string, r kvrecord.Record) (guarded, error) {
 	if r.Revision == 0 || r.Deleted() {
 		return v, nil
 	}
-	h, value, err := record.Decode[record.Head](r.Data, record.Guarded)
+	var h kv.Head
+	value, err := kv.Decode(r.Data, &h, kv.GuardedStates)
 	if err == nil {
 		v.token, err = ParseToken(h.Claim)
 	}
 	switch {
-	case record.IsForeign(err):
+	case kv.IsForeign(err):
 		return v, fmt.Errorf("kvlock: key %q in bucket %q at revision %d: %w", key, g.bucket, r.Revision, err)
 	case err != nil:
 		return v, fmt.Errorf("kvlock: key %q in bucket %q at revision %d: %w: %w", key, g.bucket, r.Revision, errCorrupt, err)
@@ -152,8 +153,8 @@ func (g *Guard) latest(ctx context.Context, key string) (guarded, error) {
 }
 
 func (g *Guard) write(ctx context.Context, key string, token Token, over guarded, value []byte) error {
-	data, err := record.Encode(record.Head{
-		Version: record.Version, State: stateFenced, Claim: token.String(), Owner: nuid.Next(), Instance: g.instance,
+	data, err := kv.Encode(kv.Head{
+		Version: kv.Version, State: stateFenced, Claim: token.String(), Owner: nuid.Next(), Instance: g.instance,
 	}, value)
 	if err != nil {
 		return err
@@ -206,14 +207,7 @@ type Token struct {
 
 // Compare returns -1, 0 or +1 as t is before, equal to or after u.
 func (t Token) Compare(u Token) int {
-	switch {
-	case t == u:
-		return 0
-	case t.Epoch < u.Epoch || t.Epoch == u.Epoch && t.Revision < u.Revision:
-		return -1
-	default:
-		return 1
-	}
+	return cmp.Or(cmp.Compare(t.Epoch, u.Epoch), cmp.Compare(t.Revision, u.Revision))
 }
 
 // String returns the token as "epoch-revision".
@@ -225,7 +219,7 @@ func ParseToken(s string) (Token, error) {
 	e, epochErr := strconv.ParseUint(epoch, 10, 64)
 	r, revisionErr := strconv.ParseUint(revision, 10, 64)
 	if err := errors.Join(epochErr, revisionErr); err != nil {
-		s = record.Truncate(s, record.MaxIDBytes)
+		s = kv.Truncate(s, kv.MaxIDBytes)
 		return Token{}, fmt.Errorf("kvlock: %q is not a token: want two numbers and a hyphen between them", s)
 	}
 	return Token{Epoch: e, Revision: r}, nil

@@ -51,17 +51,11 @@ type limits struct {
 	held map[*Permit]struct{}
 }
 
-// limitsConfig is the common part of SemaphoreConfig and RateLimiterConfig.
-type limitsConfig struct {
-	bucket    string
-	logger    *slog.Logger
-	opTimeout time.Duration
-	ttl       time.Duration
-}
-
-// openLimits binds to the bucket and checks the settings of its stream.
-func openLimits(ctx context.Context, js jetstream.JetStream, cfg limitsConfig, spec limit.Spec, wrong ...error) (*limits, error) {
-	base := kv.Config{Bucket: cfg.bucket, Logger: cfg.logger, OpTimeout: cfg.opTimeout}.WithDefaults()
+// openLimits binds to the bucket and checks the settings of its stream. ttl is that of the permits of a process.
+func openLimits(
+	ctx context.Context, js jetstream.JetStream, base kv.Config, ttl time.Duration, spec limit.Spec, wrong ...error,
+) (*limits, error) {
+	base = base.WithDefaults()
 	if !limitName.MatchString(spec.Name) {
 		wrong = append(wrong, fmt.Errorf("kvlock: Name is %q: want 1 to 64 letters, digits, '-' and '_'", spec.Name))
 	}
@@ -75,7 +69,7 @@ func openLimits(ctx context.Context, js jetstream.JetStream, cfg limitsConfig, s
 	closing, end := context.WithCancelCause(context.Background()) //nolint:forbidigo // begins with the limits
 	log := base.Logger.With("bucket", base.Bucket, "limit", spec.Name)
 	return &limits{spec: spec, records: records, closing: closing, end: end, held: map[*Permit]struct{}{}, set: limit.New(limit.Config{
-		Conn: js.Conn(), Records: records.Bucket(base.Bucket), Prefix: limitPrefix, Lease: cmp.Or(cfg.ttl, defaultTTL),
+		Conn: js.Conn(), Records: records.Bucket(base.Bucket), Prefix: limitPrefix, Lease: ttl,
 		Request: base.OpTimeout, Waiting: maxWaiting,
 		Failed: func(err error) {
 			log.WarnContext(closing, "kvlock: a request for a limit failed, trying again", "error", err)
@@ -130,11 +124,10 @@ func (l *limits) call(ctx context.Context, key string, use func(context.Context)
 	return fmt.Errorf("kvlock: limit %q of %q: %w", l.spec.Name, key, err)
 }
 
-func (l *limits) rule(key string) limit.Rule { return limit.Rule{Key: key, Spec: l.spec} }
-
 // enter waits for a permit or a start of key. lost is called when the permit is no longer held.
 func (l *limits) enter(ctx context.Context, key string, lost func(error)) (*limit.Permit, error) {
-	return l.set.Enter(ctx, limit.Entry{Lost: lost, Rules: []limit.Rule{l.rule(key)}, Slot: slot{}, Sequence: l.sequence.Add(1)})
+	rules := []limit.Rule{{Key: key, Spec: l.spec}}
+	return l.set.Enter(ctx, limit.Entry{Lost: lost, Rules: rules, Slot: slot{}, Sequence: l.sequence.Add(1)})
 }
 
 // slot is the slot of a caller of limits, which always keeps it.
@@ -192,8 +185,8 @@ func NewRateLimiter(ctx context.Context, js jetstream.JetStream, cfg RateLimiter
 	if cfg.Per < time.Duration(cfg.Rate)*time.Microsecond || cfg.Per > longestPer {
 		per = fmt.Errorf("kvlock: Per is %s: want at least %d microseconds, those of Rate, and at most %s", cfg.Per, cfg.Rate, longestPer)
 	}
-	base := limitsConfig{bucket: cfg.Bucket, logger: cfg.Logger, opTimeout: cfg.OpTimeout}
-	l, err := openLimits(ctx, js, base, spec, between("Rate", cfg.Rate), between("Burst", spec.Burst), per)
+	base := kv.Config{Bucket: cfg.Bucket, Logger: cfg.Logger, OpTimeout: cfg.OpTimeout}
+	l, err := openLimits(ctx, js, base, defaultTTL, spec, between("Rate", cfg.Rate), between("Burst", spec.Burst), per)
 	if err != nil {
 		return nil, err
 	}
@@ -209,17 +202,6 @@ func (r *RateLimiter) Wait(ctx context.Context, key string) error {
 		permit.Leave()
 		return err
 	})
-}
-
-// Reserve takes the next call of key if the call may be made within the given time, and returns its time: the caller has to wait until
-// then. A call that is reserved and not made is lost to all. If its time is later, Reserve takes nothing and returns false with that time.
-// Calls in Wait come after a reserved call. Two round trips, and two more for each other process that takes a call at the same time.
-func (r *RateLimiter) Reserve(ctx context.Context, key string, within time.Duration) (at time.Time, ok bool, err error) {
-	err = r.call(ctx, key, func(ctx context.Context) (err error) {
-		at, ok, err = r.set.Reserve(ctx, r.rule(key), within)
-		return err
-	})
-	return at, ok, err
 }
 
 // SemaphoreConfig configures a [Semaphore]. Bucket, Name and Permits are required.
@@ -264,8 +246,9 @@ func NewSemaphore(ctx context.Context, js jetstream.JetStream, cfg SemaphoreConf
 	if cfg.TTL != 0 && (cfg.TTL < time.Second || cfg.TTL > 24*time.Hour) {
 		ttl = fmt.Errorf("kvlock: TTL is %s: want a second to a day", cfg.TTL)
 	}
-	base := limitsConfig{bucket: cfg.Bucket, logger: cfg.Logger, opTimeout: cfg.OpTimeout, ttl: cfg.TTL}
-	l, err := openLimits(ctx, js, base, limit.Spec{Name: cfg.Name, Concurrency: cfg.Permits}, between("Permits", cfg.Permits), ttl)
+	base := kv.Config{Bucket: cfg.Bucket, Logger: cfg.Logger, OpTimeout: cfg.OpTimeout}
+	spec := limit.Spec{Name: cfg.Name, Concurrency: cfg.Permits}
+	l, err := openLimits(ctx, js, base, cmp.Or(cfg.TTL, defaultTTL), spec, between("Permits", cfg.Permits), ttl)
 	if err != nil {
 		return nil, err
 	}

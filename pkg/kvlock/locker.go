@@ -2,17 +2,23 @@ package kvlock
 
 import (
 	"cmp"
+	"container/list"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
 	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
 
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
-	"github.com/expediter-io/expediter/pkg/kvlock/internal/lock"
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/liveness"
 )
 
 // LockerConfig configures a [Locker]. Only Bucket is required.
@@ -36,7 +42,19 @@ type LockerConfig struct {
 	TTL time.Duration
 }
 
-const defaultTTL = 30 * time.Second
+const (
+	defaultTTL = 30 * time.Second
+
+	// maxIdle bounds the unused locks that are followed.
+	maxIdle = 256
+
+	// maxTurns bounds the requests of holders of locks that are under way at once, and separately all others. With more requests the server
+	// would answer so late that they time out and are repeated.
+	maxTurns = 64
+
+	// maxKnown bounds the remembered revisions of locks that are not followed.
+	maxKnown = 4096
+)
 
 // AcquireOptions are the options of one acquisition. The zero value is valid.
 type AcquireOptions struct {
@@ -61,8 +79,25 @@ type AcquireOptions struct {
 // name is a valid key: at most [MaxKeyBytes] of letters, digits and -/_=. characters. In the key, each part with other bytes, or with '='
 // at its beginning, is '=' and its bytes in base64url.
 type Locker struct {
-	agents *lock.Agents
-	ttl    time.Duration
+	store    *kv.Store
+	ttl      time.Duration // of most leases
+	liveness *liveness.Members
+	member   string // the name of this Locker in records; their name in liveness, if others can probe them
+
+	isFresh func() bool // of store
+	pushed  lastQueue
+	written atomic.Pointer[written] // the last
+
+	closing     sync.Once
+	work        sync.WaitGroup // workers of agents
+	turns       chan struct{}  // has an element for each write or read under way that is not a holder's
+	holderTurns chan struct{}  // the same for holders
+
+	mu     sync.Mutex
+	closed error
+	agents map[string]*agent
+	idle   list.List         // of unused agents, the one that was used last at the end
+	known  map[string]uint64 // the last revisions of locks that have no agent
 }
 
 // NewLocker binds to the bucket and checks that its stream has settings with which locks are safe. Close ends it. It returns
@@ -71,17 +106,26 @@ type Locker struct {
 // "kvlock.alive.<bucket>.>" it takes a quarter of a second, and others do not find out when this process dies while it waits.
 func NewLocker(ctx context.Context, js jetstream.JetStream, cfg LockerConfig) (*Locker, error) {
 	base := kv.Config{Bucket: cfg.Bucket, Instance: cfg.Instance, Logger: cfg.Logger, OpTimeout: cfg.OpTimeout}.WithDefaults()
-	l := &Locker{ttl: cmp.Or(cfg.TTL, defaultTTL)}
+	l := &Locker{
+		ttl: cmp.Or(cfg.TTL, defaultTTL), member: nuid.Next(), turns: make(chan struct{}, maxTurns), holderTurns: make(chan struct{}, maxTurns),
+		agents: map[string]*agent{}, known: map[string]uint64{},
+	}
 	if err := errors.Join(base.Validate(), prefixed("kvlock: TTL", kv.CheckTTL(l.ttl))); err != nil {
 		return nil, err
 	}
+	base.Pushed, base.Read, base.Remade = l.viewPushed, l.viewRead, l.remade
 	var err error
-	l.agents, err = lock.Open(ctx, js, lock.Config{
-		Config: base, TTL: l.ttl, Held: func(s lock.State) error { return &HeldError{Lock: l.show(s)} },
-	})
-	if err != nil {
+	if l.store, err = kv.Open(ctx, js, base); err != nil {
 		return nil, err
 	}
+	if l.liveness, err = liveness.New(l.store, liveness.Every); err != nil {
+		l.Close()
+		return nil, fmt.Errorf("kvlock: bind bucket %q: %w", cfg.Bucket, err)
+	}
+	if self, _ := l.liveness.Self(); self != "" {
+		l.member = self
+	}
+	l.isFresh = l.store.IsFresh
 	return l, nil
 }
 
@@ -95,12 +139,42 @@ func prefixed(prefix string, err error) error {
 // Close ends all waits with ErrClosed, ends the contexts of all leases, gives the locks back, and returns when that is
 // done, or after twice OpTimeout: a lock that could not be given back is free when its TTL has passed. Calling it again
 // does nothing.
-func (l *Locker) Close() { l.agents.Close() }
+func (l *Locker) Close() { l.closing.Do(l.close) }
+
+func (l *Locker) close() {
+	l.store.BeginClose()
+	l.mu.Lock()
+	l.closed = ErrClosed
+	agents := slices.Collect(maps.Values(l.agents))
+	l.mu.Unlock()
+
+	by := time.Now().Add(l.store.OpTimeout)
+	for _, one := range agents {
+		one.shut(ErrClosed, by)
+	}
+	for _, one := range agents {
+		<-one.ended
+	}
+	l.work.Wait()
+	l.liveness.Close()
+	l.store.Close()
+}
+
+// remade ends the leases that were taken in a former generation of the bucket.
+func (l *Locker) remade() {
+	l.mu.Lock()
+	agents := slices.Collect(maps.Values(l.agents))
+	clear(l.known)
+	l.mu.Unlock()
+	for _, one := range agents {
+		one.remade()
+	}
+}
 
 // TryAcquire takes the lock if it is free, and otherwise returns a [HeldError] that names the holder. One round trip
 // for a free lock, two for a held one; two also for a free lock that others have used and this Locker has not used for long.
 func (l *Locker) TryAcquire(ctx context.Context, name string, opts AcquireOptions) (*Lease, error) {
-	return l.acquire(ctx, opts, lock.Request{Name: name, Now: true})
+	return l.acquire(ctx, opts, waiter{name: name, now: true})
 }
 
 // Acquire waits for the lock and takes it: waiters of all processes get it in the order in which they came. It waits until opts.Wait has
@@ -112,14 +186,14 @@ func (l *Locker) TryAcquire(ctx context.Context, name string, opts AcquireOption
 // quarter of a second has the lock with that push: the Locker confirms it in the background, and again after a quarter of a second. The
 // lease is lost if no confirmation is acknowledged within half a second. A waiter of longer confirms first, with one more round trip.
 func (l *Locker) Acquire(ctx context.Context, name string, opts AcquireOptions) (*Lease, error) {
-	return l.acquire(ctx, opts, lock.Request{Name: name})
+	return l.acquire(ctx, opts, waiter{name: name})
 }
 
 // Steal takes the lock from its holder. The holder's context ends with ErrLost as soon as its process learns of that: for a moment both
 // may work. It is for an operator who knows that the holder is gone, or has to go. The record names the instance that lost the lock. The
 // queue stays as it is. Two round trips.
 func (l *Locker) Steal(ctx context.Context, name string, opts AcquireOptions) (*Lease, error) {
-	return l.acquire(ctx, opts, lock.Request{Name: name, Now: true, Force: true})
+	return l.acquire(ctx, opts, waiter{name: name, now: true, force: true})
 }
 
 // Do acquires the lock, runs fn, and releases the lock, even if fn panics. The context of fn ends with ctx and with the lease. Systems
@@ -137,16 +211,119 @@ func (l *Locker) Do(ctx context.Context, name string, fn func(ctx context.Contex
 	return fn(held, lease.Token())
 }
 
-func (l *Locker) acquire(ctx context.Context, opts AcquireOptions, r lock.Request) (*Lease, error) {
-	r.TTL, r.Wait, r.Metadata = cmp.Or(opts.TTL, l.ttl), opts.Wait, opts.Metadata
-	if err := errors.Join(lock.CheckName(r.Name), kv.CheckTTL(r.TTL), lock.CheckMetadata(r.Metadata)); err != nil {
-		return nil, fmt.Errorf("kvlock: acquire %q: %w", r.Name, err)
+// waiter is a call that wants a lock.
+type waiter struct {
+	AcquireOptions
+
+	name  string
+	now   bool // or not at all
+	force bool // and now
+
+	touched bool // the record was written for the waiter to learn the server's time
+	values  context.Context
+	came    time.Time
+	done    chan struct{} // closed when it has ended
+
+	// The fields below are guarded by agent.mu until done is closed.
+	list    *list.List // the list that has element; nil when the wait has ended
+	element *list.Element
+	lease   *Lease
+	err     error
+}
+
+// gone reports whether the wait has ended.
+func (w *waiter) gone() bool { return w.list == nil }
+
+// acquire takes a lock for w. Callers get it in the order in which they came.
+func (l *Locker) acquire(ctx context.Context, opts AcquireOptions, w waiter) (*Lease, error) {
+	opts.TTL = cmp.Or(opts.TTL, l.ttl)
+	err := errors.Join(checkName(w.name), kv.CheckTTL(opts.TTL), checkMetadata(opts.Metadata))
+	if err == nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
 	}
-	lease, err := l.agents.Acquire(ctx, r)
+	if err != nil {
+		return nil, fmt.Errorf("kvlock: acquire %q: %w", w.name, err)
+	}
+	w.AcquireOptions, w.values, w.came, w.done = opts, context.WithoutCancel(ctx), time.Now(), make(chan struct{})
+	one, serves, err := l.enter(&w)
 	if err != nil {
 		return nil, err
 	}
-	return &Lease{lease}, nil
+	if serves {
+		bound := l.store.OpTimeout
+		if opts.Wait > 0 {
+			bound = min(bound, opts.Wait)
+		}
+		one.serve(ctx, bound)
+	}
+	return l.await(ctx, one, &w)
+}
+
+// await waits for the end of a wait.
+func (l *Locker) await(ctx context.Context, one *agent, w *waiter) (*Lease, error) {
+	select {
+	case <-w.done:
+		return w.lease, w.err
+	default:
+	}
+	answer := time.NewTimer(time.Until(w.came.Add(l.store.OpTimeout)))
+	defer answer.Stop()
+	var over <-chan time.Time
+	if w.Wait > 0 {
+		t := time.NewTimer(time.Until(w.came.Add(w.Wait)))
+		defer t.Stop()
+		over = t.C
+	}
+	for {
+		var why error
+		select {
+		case <-w.done:
+			return w.lease, w.err
+		case <-ctx.Done():
+			why = context.Cause(ctx)
+		case <-over:
+			why = one.overdue(w)
+		case <-answer.C:
+			if why = one.unanswered(w); why == nil {
+				continue
+			}
+		}
+		if one.giveUp(w) {
+			return nil, fmt.Errorf("kvlock: acquire %q: %w", w.name, why)
+		}
+		<-w.done
+		return w.lease, w.err
+	}
+}
+
+// enter adds the waiter to the agent of its lock. If serves is true, the caller has to work for the agent.
+func (l *Locker) enter(w *waiter) (one *agent, serves bool, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed != nil {
+		return nil, false, l.closed
+	}
+	one = l.agents[w.name]
+	if one == nil {
+		one = &agent{
+			locker: l, name: w.name, key: keyOf(w.name), at: l.known[w.name], generation: l.store.Generation(), ended: make(chan struct{}),
+		}
+		l.agents[w.name] = one
+	}
+	if one.idle != nil {
+		l.idle.Remove(one.idle)
+		one.idle = nil
+	}
+	one.mu.Lock()
+	defer one.mu.Unlock()
+	w.list = &one.waiters
+	if w.now {
+		w.list = &one.others
+	}
+	w.element = w.list.PushBack(w)
+	one.used = w.came
+	serves = one.begin()
+	return one, serves, nil
 }
 
 // Lock is the state of a lock at the time of one read, for display. It is a hint: the lock may have changed since.
@@ -182,93 +359,122 @@ func (l Lock) Age() time.Duration {
 }
 
 // show converts the state of a lock for display.
-func (l *Locker) show(s lock.State) Lock {
-	shown := Lock{Name: s.Name, Revision: s.Revision, Written: s.Created}
-	r := s.Record
+func (l *Locker) show(s state) Lock {
+	shown := Lock{Name: s.name, Revision: s.revision, Written: s.created}
+	r := s.record
 	if r == nil {
 		return shown
 	}
 	shown.Held, shown.Granted, shown.Holder, shown.Lease = true, r.Granted, r.Instance, r.Lease
 	shown.Metadata, shown.Stolen, shown.TTL = r.Metadata, r.Stolen, r.TTL
 	shown.Since = time.UnixMilli(r.Since)
-	shown.Token = Token{Epoch: l.agents.Generation(), Revision: r.TakenAt(s.Revision)}
-	for instance, waiters := range r.Queue {
-		shown.Queue = append(shown.Queue, Waiting{Instance: instance, Waiters: waiters})
+	shown.Token = Token{Epoch: l.store.Generation(), Revision: r.takenAt(s.revision)}
+	for _, run := range r.queue {
+		shown.Queue = append(shown.Queue, Waiting{Instance: run.instance, Waiters: run.places})
 	}
 	return shown
 }
 
 // Inspect returns the holder of a lock, the time since when it has held the lock, and the queue. One round trip.
 func (l *Locker) Inspect(ctx context.Context, name string) (Lock, error) {
-	s, err := l.agents.Inspect(ctx, name)
+	if err := checkName(name); err != nil {
+		return Lock{}, fmt.Errorf("kvlock: %w", err)
+	}
+	s, err := l.ask(ctx, keyOf(name))
 	if err != nil {
 		return Lock{}, err
 	}
 	return l.show(s), nil
 }
 
-// List yields the held locks whose names begin with prefix and a dot, or all held locks if prefix is "". Each Lock is as from Inspect, but
-// possibly older. They come in the order of their names.
+// ask reads the state of a lock from the stream's leader.
+func (l *Locker) ask(ctx context.Context, key string) (state, error) {
+	e, err := l.store.Ask(ctx, key)
+	if err != nil {
+		return state{}, err
+	}
+	s := l.state(ctx, e)
+	return s, s.err
+}
+
+// List yields the held locks whose names begin with prefix and a dot, or all held locks if prefix is "", in the order of their names. Each
+// Lock is as from Inspect, but possibly older.
 //
-// It makes no consumer, and reads 512 records at a time. A record that cannot be read is yielded with its name and the reason; an error
-// with an empty lock comes last. The end of ctx ends the iteration.
+// It makes no consumer, and reads all records before it yields the first. A record that cannot be read is yielded with its name and the
+// reason; an error with an empty lock comes last. The end of ctx ends the iteration.
 func (l *Locker) List(ctx context.Context, prefix string) iter.Seq2[Lock, error] {
 	return func(yield func(Lock, error) bool) {
-		l.agents.List(ctx, prefix, func(s lock.State, err error) bool {
-			if err == nil && s.Record == nil { // it is free
-				return true
+		found, failed := map[string]state{}, map[string]error{}
+		for e, err := range l.store.Scan(ctx, keyOf(prefix)) {
+			if err != nil {
+				yield(Lock{}, err)
+				return
 			}
-			return yield(l.show(s), err)
-		})
+			s, err := stateOf(e, nil)
+			delete(found, s.name) // it was written meanwhile
+			if !errors.Is(err, ErrMismatch) && (err != nil || s.record != nil) {
+				found[s.name], failed[s.name] = s, err
+			}
+		}
+		for _, name := range slices.Sorted(maps.Keys(found)) {
+			if !yield(l.show(found[name]), failed[name]) {
+				return
+			}
+		}
 	}
 }
 
-// Observe yields the present state of a lock, and its state again when another lease holds it, when a lease that was handed over is
-// confirmed, and when the lock is free. So all members can know the leader, if the holder of the lock is the leader. The Metadata of a
-// holder, its address for instance, are known when Granted is false. If the lock changes several times while the loop's body runs, the
-// latest state is yielded.
-//
-// A state is a hint: it is pushed, or read within two seconds, and the lock may have changed since. A dead holder is yielded until another
-// takes the lock, or for twice its TTL. An error, the cause of ctx for instance, comes last, with an empty lock. All observers of a Locker
-// share one subscription.
-func (l *Locker) Observe(ctx context.Context, name string) iter.Seq2[Lock, error] {
-	return func(yield func(Lock, error) bool) {
-		l.agents.Observe(ctx, name, func(s lock.State, err error) bool { return yield(l.show(s), err) })
+// rest puts an unused agent aside, and ends those that were not used for long.
+func (l *Locker) rest(one *agent) {
+	l.mu.Lock()
+	var end []*agent
+	one.mu.Lock()
+	idle, leaves, closing := one.isIdle(), one.leaves(), one.closing != nil
+	one.mu.Unlock()
+	switch {
+	case !idle:
+	case closing || !time.Now().Before(leaves):
+		end = append(end, one)
+	case one.idle == nil:
+		one.idle = l.idle.PushBack(one)
+		if l.idle.Len() > maxIdle {
+			end = append(end, l.idle.Front().Value.(*agent)) //nolint:forcetypeassert // only agents are in it
+		}
+	}
+	end = slices.DeleteFunc(end, func(one *agent) bool { return !l.retire(one) })
+	l.mu.Unlock()
+	for _, one := range end {
+		if one.watching {
+			l.store.Hub.Remove(&one.watch)
+		}
+		close(one.ended)
 	}
 }
 
-// Lease is a lock that this process holds, until [Lease.Release] or until it is lost. Its Locker renews it every third
-// of its TTL.
-type Lease struct {
-	lease *lock.Lease
-}
-
-// Name returns the name of the lock.
-func (l *Lease) Name() string { return l.lease.Name() }
-
-// Token returns the fencing token: greater than that of every earlier holder of this lock. Pass it to each system that is changed under
-// the lock. The system has to refuse a smaller token: see [Guard].
-func (l *Lease) Token() Token {
-	generation, revision := l.lease.Token()
-	return Token{Epoch: generation, Revision: revision}
-}
-
-// Context returns a context that ends with the lease: with the cause [ErrReleased] before it is released, [ErrLost] when it is lost, and
-// [ErrClosed] when the Locker closes. The lease is lost when the server refuses a renewal, when a push or a read has another holder, and
-// when no renewal was acknowledged in time, even if the server cannot be reached. That time is the TTL, less a margin, after the last
-// acknowledged renewal was sent: before another member can take over. The context has the values of the context of the acquisition, but
-// does not end with that context.
-//
-// Done and Err report the lease's end on time, even right after the process was paused. A holder that is paused between a check and its
-// action acts too late all the same: the token guards against that.
-func (l *Lease) Context() context.Context { return l.lease.Context() }
-
-// Release gives the lock up: to the next in the queue if there is one, in the same write. The lease's context ends before the request is
-// sent. Release never changes another holder's lease, and calling it again does nothing.
-//
-// It returns ErrLost when the lease had been lost before: another holder may have had the lock meanwhile. It returns
-// ErrUnavailable when no server answered within LockerConfig.OpTimeout: the Locker then goes on trying, and the lock is
-// free when its TTL has passed at the latest. One round trip.
-func (l *Lease) Release(ctx context.Context) error {
-	return l.lease.Release(ctx)
+// retire ends an unused agent and remembers its revision. It reports whether the agent has ended: an agent in use stays. The caller holds
+// mu.
+func (l *Locker) retire(one *agent) bool {
+	one.mu.Lock()
+	defer one.mu.Unlock()
+	if one.dead || !one.isIdle() {
+		return false
+	}
+	one.dead = true
+	if one.timer != nil {
+		one.timer.Stop()
+	}
+	if one.idle != nil {
+		l.idle.Remove(one.idle)
+	}
+	delete(l.agents, one.name)
+	for name := range l.known {
+		if len(l.known) < maxKnown {
+			break
+		}
+		delete(l.known, name)
+	}
+	if one.rec == nil && one.at != 0 {
+		l.known[one.name] = one.at
+	}
+	return true
 }

@@ -194,29 +194,18 @@ func TestRateIsKept(t *testing.T) {
 	})
 }
 
-// Reservations are due one after the other, for all processes. One that would be due too late is not made.
-func TestReserve(t *testing.T) {
+// Calls of two processes are due one after the other. A limiter that is closed makes none.
+func TestCallsOfProcessesAreSpaced(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		cfg := kvlock.RateLimiterConfig{Per: time.Minute, Rate: 6}
 		one, two := limiter(t, b, cfg), limiter(t, b, cfg)
 		start := time.Now()
-		for i, r := range []*kvlock.RateLimiter{one, two, one} {
-			at, ok, err := r.Reserve(t.Context(), "k", time.Minute)
-			if want := time.Duration(i) * 10 * time.Second; err != nil || !ok || at.Sub(start).Round(time.Second) != want {
-				t.Errorf("%d: got %s, %v, %v; want %s", i, at.Sub(start), ok, err, want)
-			}
+		for i, r := range []*kvlock.RateLimiter{one, two, one, one, two} {
+			check.OK(t, r.Wait(t.Context(), "k"))
+			check.Same(t, "waited until", time.Since(start).Round(time.Second), time.Duration(i)*10*time.Second)
 		}
-		for range 2 {
-			if at, ok, err := two.Reserve(t.Context(), "k", 29*time.Second); err != nil || ok || at.Sub(start).Round(time.Second) != 30*time.Second {
-				t.Errorf("got %s, %v, %v of a start that is due after 30 s", at.Sub(start), ok, err)
-			}
-		}
-		check.OK(t, one.Wait(t.Context(), "k"))
-		check.Same(t, "waited until", time.Since(start).Round(time.Second), 30*time.Second)
 		one.Close()
 		wantErr(t, one.Wait(t.Context(), "k"), kvlock.ErrClosed)
-		_, _, err := one.Reserve(t.Context(), "k", 0)
-		wantErr(t, err, kvlock.ErrClosed)
 	})
 }
 

@@ -77,7 +77,7 @@ func New(cfg Config) (*Client, error) {
 	if c.single, err = inbox.New(c.nc); err != nil {
 		return nil, fmt.Errorf("kvrecord: %w", err)
 	}
-	c.api = jsapi.Client{Prefix: APIPrefix(cfg.JetStream), Sender: c.single, Within: cfg.Try}
+	c.api = jsapi.Client{Prefix: jsapi.Prefix(cfg.JetStream), Sender: c.single, Within: cfg.Try}
 	if c.many, err = directget.New(c.nc, c.api.Prefix); err != nil {
 		return nil, fmt.Errorf("kvrecord: %w", errors.Join(err, c.single.Close()))
 	}
@@ -105,9 +105,6 @@ func (c *Client) spawn(work func()) {
 		c.work.Go(work)
 	}
 }
-
-// APIPrefix returns the prefix of the JetStream API that js uses, with its final dot.
-func APIPrefix(js jetstream.JetStream) string { return jsapi.Prefix(js) }
 
 // Stream is a stream of records. Get one from [Client.Stream].
 type Stream struct {

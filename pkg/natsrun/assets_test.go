@@ -181,6 +181,5 @@ func TestUsersMustBeComplete(t *testing.T) {
 	users["admin"] = ""
 	users["stranger"] = "U"
 	_, err := natsrun.Start(natsrun.Config{Users: users})
-	check.Require(t, errors.Is(err, deploy.ErrVariable), "got %v, want deploy.ErrVariable", err)
 	check.Contains(t, err, "NATS_NKEY_SYS", "NATS_NKEY_ADMIN", "NATS_NKEY_STRANGER")
 }

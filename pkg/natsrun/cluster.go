@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -30,18 +29,18 @@ const (
 	portAttempts        = 5
 )
 
-// ClusterConfig configures a [Cluster]. The zero value stands for three nodes in this process, with their stores in a temporary directory.
+// ClusterConfig configures a [Cluster]. The zero value stands for three nodes with their stores in a temporary directory. Each node
+// is a process that runs this executable, which must call NodeMain first in main or TestMain.
 type ClusterConfig struct {
 	// ClientOptions are the connection options of the cluster's own client, which asks for streams and requests step-downs. With Users they
 	// are required, and must authenticate the admin. Defaults to none.
 	ClientOptions []nats.Option
 
-	// Dir holds a directory per node ("n1"), with its store and, with Processes, its log. It is locked against a second
+	// Dir holds a directory per node ("n1"), with its store and its log (server.log). It is locked against a second
 	// cluster, and Stop keeps it. Defaults to "", a temporary directory that Stop removes.
 	Dir string
 
-	// Logger receives the log of nodes in this process. Processes write to Dir/n1/server.log instead. Defaults to nil,
-	// which discards the log.
+	// Logger gets a warning when Stop cannot clean up. Defaults to nil, which discards it.
 	Logger *slog.Logger
 
 	// Memory puts the temporary directory on a RAM file system, as in Config. It cannot be combined with Dir. Defaults
@@ -50,11 +49,6 @@ type ClusterConfig struct {
 
 	// Nodes is the number of nodes, 3 to 9. Fewer nodes cannot lose one; [Start] runs a single server. Defaults to 3.
 	Nodes int
-
-	// Processes makes each node a process of its own, so that Kill is a real SIGKILL and Pause a real SIGSTOP. The processes run this
-	// executable, which must call NodeMain first in main or TestMain. Defaults to false: nodes inside this process, which start faster and
-	// only support Stop.
-	Processes bool
 
 	// ReadyTimeout bounds a wait for the cluster whose context has no deadline. Defaults to 60 seconds.
 	ReadyTimeout time.Duration
@@ -70,15 +64,11 @@ func (c ClusterConfig) withDefaults() ClusterConfig {
 }
 
 func (c ClusterConfig) validate() error {
-	err := errors.Join(
+	return errors.Join(checkNodeMain(),
 		mistake.If(c.Memory && c.Dir != "", "natsrun: Memory and Dir %q exclude each other: clear one", c.Dir),
 		mistake.If(c.Nodes != 0 && (c.Nodes < minNodes || c.Nodes > maxNodes),
 			"natsrun: Nodes %d is not between %d and %d", c.Nodes, minNodes, maxNodes),
 		mistake.If(c.ReadyTimeout < 0, "natsrun: ReadyTimeout %s is negative", c.ReadyTimeout))
-	if c.Processes {
-		err = errors.Join(err, checkNodeMain())
-	}
-	return err
 }
 
 // Cluster is a running NATS cluster on 127.0.0.1. Its methods are safe for
@@ -94,8 +84,7 @@ type Cluster struct {
 }
 
 // StartCluster starts the nodes from deploy/nats/cluster, on free ports, and
-// waits until streams can be created on all of them (WaitReady); half a second
-// inside this process, about one with Processes. The caller stops it.
+// waits until streams can be created on all of them (WaitReady), about a second. The caller stops it.
 //
 // Errors: ErrDirInUse, ErrDirUnusable, ErrNoNodeMain, ErrNotReady, the end of ctx, and all mistakes in cfg at once.
 func StartCluster(ctx context.Context, cfg ClusterConfig) (*Cluster, error) {
@@ -193,7 +182,7 @@ func (c *Cluster) defineNodes() error {
 		if err := os.MkdirAll(spec.Dir, dirMode); err != nil {
 			return fmt.Errorf("%w: %w", ErrDirUnusable, err)
 		}
-		c.Nodes[i] = newNode(spec, c.cfg)
+		c.Nodes[i] = &Node{Name: spec.Name, URL: "nats://" + address(spec.ClientPort), ready: c.cfg.ReadyTimeout, spec: spec}
 	}
 	return nil
 }
@@ -239,8 +228,8 @@ func (c *Cluster) StreamLeader(ctx context.Context, stream string) (*Node, error
 	return c.otherLeader(ctx, stream, nil)
 }
 
-// StepDown makes the stream's leader hand over to another node and returns when the new one leads. It fails for a
-// stream with one replica.
+// StepDown makes the stream's leader hand over to another node and returns when the new one leads. It returns ErrNotReady when none does
+// until ctx ends, or for ReadyTimeout if ctx has no deadline: a stream with one replica has nobody to hand over to.
 func (c *Cluster) StepDown(ctx context.Context, stream string) error {
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
@@ -248,26 +237,15 @@ func (c *Cluster) StepDown(ctx context.Context, stream string) error {
 	if err != nil {
 		return err
 	}
-	var refused error
 	// An election loses requests, and the chosen node may not take over: then the old node leads again.
-	err = c.pollPatiently(ctx, func(ctx context.Context) error {
-		if refused = c.requestStepDown(ctx, stream); final(refused) {
-			return nil
-		}
+	return c.pollPatiently(ctx, func(ctx context.Context) error {
+		refused := c.requestStepDown(ctx, stream)
 		// A request without an answer may have been carried out.
-		_, err := c.otherLeader(ctx, stream, before)
-		return errors.Join(refused, err)
+		if _, err := c.otherLeader(ctx, stream, before); err != nil {
+			return errors.Join(refused, err)
+		}
+		return nil
 	})
-	if final(refused) {
-		return refused
-	}
-	return err
-}
-
-// final reports whether another request would get the same refusal.
-func final(err error) bool {
-	var api *server.ApiError
-	return errors.As(err, &api) && api.Code != http.StatusServiceUnavailable
 }
 
 // otherLeader waits for a leader that is not this node. Each node is asked on its own, so that a paused one does not
@@ -278,11 +256,7 @@ func (c *Cluster) otherLeader(ctx context.Context, stream string, not *Node) (*N
 	var leader atomic.Pointer[Node]
 	err := c.each(func(n *Node) error {
 		return c.poll(ctx, func(ctx context.Context) error {
-			run, err := n.informer()
-			if err != nil {
-				return err
-			}
-			info, err := run.info(ctx)
+			info, err := ask[server.JSInfo](ctx, n, streamInfo)
 			if err != nil {
 				return err
 			}
@@ -305,16 +279,16 @@ func (c *Cluster) requestStepDown(ctx context.Context, stream string) error {
 	ctx, cancel := context.WithTimeout(ctx, timeLeft(ctx)/2)
 	defer cancel()
 	return c.withClient(ctx, func(nc *nats.Conn) error {
+		var resp server.JSApiStreamLeaderStepDownResponse
 		msg, err := nc.RequestWithContext(ctx, stepDownAPI+stream, nil)
+		if err == nil {
+			err = json.Unmarshal(msg.Data, &resp)
+		}
+		if err == nil && resp.Error != nil {
+			err = resp.Error
+		}
 		if err != nil {
 			return fmt.Errorf("natsrun: step down leader of %s: %w", stream, err)
-		}
-		var resp server.JSApiStreamLeaderStepDownResponse
-		if err := json.Unmarshal(msg.Data, &resp); err != nil {
-			return fmt.Errorf("natsrun: step down leader of %s: %w", stream, err)
-		}
-		if resp.Error != nil {
-			return fmt.Errorf("natsrun: step down leader of %s: %w", stream, resp.Error)
 		}
 		return nil
 	})

@@ -19,34 +19,26 @@ import (
 
 func TestClusterStepsDownStopsAndCatchesUp(t *testing.T) {
 	t.Parallel()
-	for name, mutate := range map[string]func(*natsrun.ClusterConfig){
-		"in this process": func(*natsrun.ClusterConfig) {},
-		"processes":       natstest.Processes,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := natstest.Cluster(t, 3, mutate)
-			_, js := natstest.ConnectURL(t, c.URLs())
-			kv := bucket(t, js, "b", 3)
-			put(t, kv, "k", "1")
-			before := leader(t, c)
-			check.OK(t, c.StepDown(t.Context(), "KV_b"))
-			after := leader(t, c)
-			check.That(t, after != before, "leader after StepDown: still %s", after.Name)
-			check.OK(t, after.Stop())
-			check.That(t, !after.Running(), "%s runs after Stop", after.Name)
-			put(t, kv, "k", "2")
-			check.OK(t, after.Start(t.Context()))
-			check.OK(t, c.WaitReady(t.Context()))
-			mustHold(t, c, after, "2")
-		})
-	}
+	c := natstest.Cluster(t, 3)
+	_, js := natstest.ConnectURL(t, c.URLs())
+	kv := bucket(t, js, "b", 3)
+	put(t, kv, "k", "1")
+	before := leader(t, c)
+	check.OK(t, c.StepDown(t.Context(), "KV_b"))
+	after := leader(t, c)
+	check.That(t, after != before, "leader after StepDown: still %s", after.Name)
+	check.OK(t, after.Stop())
+	check.That(t, !after.Running(), "%s runs after Stop", after.Name)
+	put(t, kv, "k", "2")
+	check.OK(t, after.Start(t.Context()))
+	check.OK(t, c.WaitReady(t.Context()))
+	mustHold(t, c, after, "2")
 }
 
 func TestKilledLeaderIsReplacedAndCatchesUp(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	c := natstest.Cluster(t, 3, natstest.Processes, func(c *natsrun.ClusterConfig) { c.Dir = dir })
+	c := natstest.Cluster(t, 3, func(c *natsrun.ClusterConfig) { c.Dir = dir })
 	_, js := natstest.ConnectURL(t, c.URLs())
 	kv := bucket(t, js, "b", 3)
 	put(t, kv, "k", "before")
@@ -67,7 +59,7 @@ func TestKilledLeaderIsReplacedAndCatchesUp(t *testing.T) {
 // No node can have it from another here: each must have kept its own.
 func TestClusterKeepsEverythingWhenAllNodesAreKilled(t *testing.T) {
 	t.Parallel()
-	c := natstest.Cluster(t, 3, natstest.Processes)
+	c := natstest.Cluster(t, 3)
 	_, js := natstest.ConnectURL(t, c.URLs())
 	put(t, bucket(t, js, "b", 3), "k", "kept")
 	for _, n := range c.Nodes {
@@ -83,7 +75,7 @@ func TestClusterKeepsEverythingWhenAllNodesAreKilled(t *testing.T) {
 
 func TestPausedLeaderIsReplacedAndComesBack(t *testing.T) {
 	t.Parallel()
-	c := natstest.Cluster(t, 3, natstest.Processes)
+	c := natstest.Cluster(t, 3)
 	_, js := natstest.ConnectURL(t, c.URLs())
 	put(t, bucket(t, js, "b", 3), "k", "before")
 	paused := leader(t, c)
@@ -122,14 +114,6 @@ func TestClusterSaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	c := natstest.Cluster(t, 3, func(c *natsrun.ClusterConfig) { c.Dir = dir })
-	for name, err := range map[string]error{
-		"kill in process":     c.Nodes[0].Kill(),
-		"pause in process":    c.Nodes[0].Pause(),
-		"continue in process": c.Nodes[0].Continue(),
-	} {
-		check.Is(t, err, natsrun.ErrNoProcess, name)
-	}
-	check.That(t, c.Nodes[0].Running(), "the node went down by a Kill that it refused")
 	check.Is(t, check.Err(natsrun.StartCluster(t.Context(), natsrun.ClusterConfig{Dir: dir})), natsrun.ErrDirInUse)
 	_, err := natsrun.StartCluster(t.Context(), natsrun.ClusterConfig{Nodes: 10, ReadyTimeout: -1})
 	check.Contains(t, err, "Nodes 10", "ReadyTimeout")

@@ -21,6 +21,9 @@ const (
 	lastTry      = 16 * time.Second // each try gets twice as long, up to this time
 	maxReplicas  = 5                // the server's own bound
 	pollInterval = 20 * time.Millisecond
+
+	// streamInfo is the path of a monitor under which every stream and consumer of every account has its leader.
+	streamInfo = "/jsz?accounts=true&streams=true&consumers=true&limit=10000"
 )
 
 // WaitReady returns when the cluster is ready. Then the running nodes are connected and agree on a meta leader, the nodes and the replicas
@@ -82,21 +85,21 @@ func (c *Cluster) pollPatiently(ctx context.Context, check func(context.Context)
 
 // checkCurrent returns nil when the running nodes agree and have caught up.
 func (c *Cluster) checkCurrent(ctx context.Context) error {
-	routes, err := view(ctx, c, informer.routes)
+	routes, err := view[server.Routez](ctx, c, "/routez")
 	if err != nil {
 		return err
 	}
 	if err := checkRoutes(routes); err != nil {
 		return err
 	}
-	before, err := view(ctx, c, informer.info)
+	before, err := view[server.JSInfo](ctx, c, streamInfo)
 	if err != nil {
 		return err
 	}
 	if err := checkMeta(before); err != nil {
 		return err
 	}
-	after, err := view(ctx, c, informer.info)
+	after, err := view[server.JSInfo](ctx, c, streamInfo)
 	if err != nil {
 		return err
 	}
@@ -105,14 +108,12 @@ func (c *Cluster) checkCurrent(ctx context.Context) error {
 
 // view asks every running node and waits for all answers, for a paused node until ctx ends. The error names the running nodes that do not
 // answer.
-func view[T any](ctx context.Context, c *Cluster, ask func(informer, context.Context) (*T, error)) (map[string]*T, error) {
+func view[T any](ctx context.Context, c *Cluster, path string) (map[string]*T, error) {
 	answers := make([]*T, len(c.Nodes))
 	var wg sync.WaitGroup
 	for i, n := range c.Nodes {
 		wg.Go(func() {
-			if run, err := n.informer(); err == nil {
-				answers[i], _ = ask(run, ctx) // nil then
-			}
+			answers[i], _ = ask[T](ctx, n, path) // nil then
 		})
 	}
 	wg.Wait()
@@ -170,6 +171,12 @@ func (c *Cluster) withClient(ctx context.Context, f func(*nats.Conn) error) erro
 	}
 	defer nc.Close()
 	return f(nc)
+}
+
+// timeLeft returns the time until the deadline of ctx, which must have one.
+func timeLeft(ctx context.Context) time.Duration {
+	deadline, _ := ctx.Deadline()
+	return time.Until(deadline)
 }
 
 // routesPerPeer is the number of connections of a node to each other node: a pool, and one for the system account.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nkeys"
 
 	deploy "github.com/expediter-io/expediter/deploy/nats"
 	"github.com/expediter-io/expediter/pkg/internal/mistake"
@@ -171,25 +172,26 @@ func configText(name string, users map[string]string, variables ...string) (stri
 
 // accountsText returns accounts.conf after the definitions of its variables.
 func accountsText(users map[string]string) (string, error) {
-	vars := make(map[string]string, len(users))
-	for name, nkey := range users {
-		vars[nkeyVariable+strings.ToUpper(name)] = nkey
-	}
 	known, err := deploy.Variables(accountsConf)
 	if err != nil {
 		return "", fmt.Errorf("natsrun: %w", err)
 	}
-	missing := deploy.CheckVariables(accountsConf, func(name string) string { return vars[name] })
-	var b strings.Builder
-	for _, name := range slices.Sorted(maps.Keys(vars)) {
-		if !slices.Contains(known, name) {
-			missing = errors.Join(missing, fmt.Errorf("%s has no user for %s", accountsConf, name))
-		}
-		b.WriteString(define(name, vars[name]))
-		b.WriteByte('\n')
+	keys := make(map[string]string, len(users))
+	for name, nkey := range users {
+		keys[nkeyVariable+strings.ToUpper(name)] = nkey
 	}
-	if missing != nil {
-		return "", fmt.Errorf("natsrun: Users: %w", missing)
+	var b strings.Builder
+	var mistakes []error
+	for _, name := range known {
+		mistakes = append(mistakes, mistake.If(!nkeys.IsValidPublicUserKey(keys[name]), "natsrun: Users: %s is no public key of a user", name))
+		b.WriteString(define(name, keys[name]) + "\n")
+		delete(keys, name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(keys)) {
+		mistakes = append(mistakes, fmt.Errorf("natsrun: Users: %s has no user for %s", accountsConf, name))
+	}
+	if err := errors.Join(mistakes...); err != nil {
+		return "", err
 	}
 	accounts, err := deploy.Text(accountsConf)
 	if err != nil {
@@ -223,13 +225,9 @@ var (
 	// exist or because the nodes have not elected one.
 	ErrNoLeader = errors.New("natsrun: stream has no leader")
 
-	// ErrNoNodeMain is returned when ClusterConfig.Processes is set in a program that has not called NodeMain: its
-	// child processes would run the whole program instead of a node.
+	// ErrNoNodeMain is returned when a program that has not called NodeMain starts a cluster: its child processes would
+	// run the whole program instead of a node.
 	ErrNoNodeMain = errors.New("natsrun: NodeMain was not called")
-
-	// ErrNoProcess is returned by Kill, Pause and Continue on a node that is not
-	// a process of its own: set ClusterConfig.Processes.
-	ErrNoProcess = errors.New("natsrun: node is not a process")
 
 	// ErrNotReady is returned when a server or a cluster did not become ready in time. The message has the missing
 	// condition.

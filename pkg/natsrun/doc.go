@@ -32,9 +32,8 @@
 //
 // # A cluster
 //
-// StartCluster runs three nodes or more and returns when streams can be created on all of them. Nodes inside this
-// process start fast and end gracefully; with ClusterConfig.Processes each is a process that runs the same executable,
-// which Kill ends like a crash and Pause stops:
+// StartCluster runs three nodes or more and returns when streams can be created on all of them. Each node is a process
+// that runs the same executable, which Kill ends like a crash and Pause stops:
 //
 //	func TestMain(m *testing.M) {
 //		natsrun.NodeMain() // a child runs a node here and exits
@@ -42,7 +41,7 @@
 //	}
 //
 //	func TestLeaderDies(t *testing.T) {
-//		c := natstest.Cluster(t, 3, natstest.Processes)
+//		c := natstest.Cluster(t, 3)
 //		...
 //		leader, err := c.StreamLeader(t.Context(), "KV_b")
 //		...

@@ -2,7 +2,6 @@ package natsrun_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log"
 	"time"
@@ -92,7 +91,7 @@ func ExampleStartCluster() {
 		log.Fatal(err)
 	}
 	defer c.Stop()
-	if err := c.Nodes[0].Stop(); err != nil {
+	if err := c.Nodes[0].Kill(); err != nil {
 		log.Fatal(err)
 	}
 	// The others elect a leader if it was that one, and take streams again.
@@ -106,17 +105,4 @@ func ExampleStartCluster() {
 	// n1 false
 	// n2 true
 	// n3 true
-}
-
-func ExampleNode_Kill() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	c, err := natsrun.StartCluster(ctx, natsrun.ClusterConfig{})
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer c.Stop()
-	// Without ClusterConfig.Processes there is no process to kill.
-	fmt.Println(errors.Is(c.Nodes[0].Kill(), natsrun.ErrNoProcess))
-	// Output: true
 }

@@ -41,7 +41,8 @@ func awaitReady(
 	}
 	if fatal := log.firstFatal(); fatal != "" {
 		if strings.Contains(fatal, syscall.EADDRINUSE.Error()) {
-			return fmt.Errorf("%w: server %s: %s", ErrPortInUse, opts.ServerName, fatal)
+			return fmt.Errorf("%w: server %s: %s: stop the program that listens there, or set Port 0 for a free one",
+				ErrPortInUse, opts.ServerName, fatal)
 		}
 		return fmt.Errorf("%w: server %s on %s: %s", ErrNotReady, opts.ServerName, opts.StoreDir, fatal)
 	}

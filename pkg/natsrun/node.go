@@ -2,19 +2,42 @@ package natsrun
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/internal/process"
 	"github.com/expediter-io/expediter/pkg/pause"
 )
 
-// Node is one server of a cluster. Its methods are safe for concurrent use.
+const (
+	logName   = "server.log"
+	nodeEnv   = "NATSRUN_NODE"
+	readyLine = "ready\n"
+	stopGrace = 20 * time.Second
+
+	// portsPerNode is the number of ports of a node: for clients, for monitoring and for routes.
+	portsPerNode = 3
+
+	// confNodes is the number of node files in deploy/nats/cluster.
+	confNodes = 3
+)
+
+// Node is one server of a cluster, in a process of its own: this executable, in NodeMain. The process reads its spec from stdin and stops
+// at the end of stdin, so it does not outlive this process. The methods of a Node are safe for concurrent use.
 type Node struct {
 	// Name is its name in the cluster: "n1".
 	Name string
@@ -22,38 +45,21 @@ type Node struct {
 	// URL is its client address; restarts do not change it.
 	URL string
 
-	processes bool
-	logger    *slog.Logger
-	ready     time.Duration
-	spec      nodeSpec
+	ready time.Duration
+	spec  nodeSpec
 
 	mu  sync.Mutex
-	run runningNode // nil when the node is down
+	run *process.Process // nil when the node is down
 }
 
-// runningNode is a running server, in this process or in its own.
-type runningNode interface {
-	// kill ends the server without a graceful stop.
-	kill() error
-	// pause stops the server's clock, or lets it go on.
-	pause(on bool) error
-	// stop ends the server gracefully and waits for it.
-	stop() error
-}
-
-// informer has the requests of a runningNode. It is a separate interface for the same reason as incarnation: its types stay out of Node.
-type informer interface {
-	// info returns the server's state of JetStream, streams included.
-	info(ctx context.Context) (*server.JSInfo, error)
-	// routes returns the server's connections to other nodes.
-	routes(ctx context.Context) (*server.Routez, error)
-}
-
-func newNode(spec nodeSpec, cfg ClusterConfig) *Node {
-	return &Node{
-		Name: spec.Name, URL: "nats://" + address(spec.ClientPort),
-		processes: cfg.Processes, logger: cfg.Logger, ready: cfg.ReadyTimeout, spec: spec,
-	}
+// nodeSpec is the complete configuration of a node.
+type nodeSpec struct {
+	ClientPort  int    `json:"client_port"`
+	Dir         string `json:"dir"`
+	MonitorPort int    `json:"monitor_port"`
+	Name        string `json:"name"`
+	RoutePort   int    `json:"route_port"`
+	Text        string `json:"text"` // the configuration, with its variables and includes
 }
 
 // Start starts a node that is down, on its store and ports, and returns when it takes connections; the cluster may
@@ -81,25 +87,69 @@ func (n *Node) Start(ctx context.Context) error {
 
 // begin starts the node once. A port may be taken for a moment although nothing listens there: a process that another goroutine has just
 // started shares the sockets of this process until its own program runs, even sockets closed since.
-func (n *Node) begin(ctx context.Context) (runningNode, error) {
+func (n *Node) begin(ctx context.Context) (*process.Process, error) {
 	for _, port := range []int{n.spec.ClientPort, n.spec.MonitorPort, n.spec.RoutePort} {
-		if err := probe(port); err != nil {
-			return nil, err
+		if !free(port) {
+			return nil, fmt.Errorf("%w: %s", ErrPortInUse, address(port))
 		}
 	}
-	if n.processes {
-		return startProcess(ctx, n.spec, n.logger)
+	p, err := n.launch()
+	if err != nil {
+		return nil, err
 	}
-	return startInProcess(ctx, n.spec, n.logger)
+	defer p.Out.Close() //nolint:errcheck // it was read
+	if err := n.handshake(ctx, p); err != nil {
+		return nil, errors.Join(err, p.Kill())
+	}
+	return p, nil
+}
+
+// launch starts the process, which appends to the log of its earlier incarnations.
+func (n *Node) launch() (*process.Process, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find this executable: %w", err)
+	}
+	log, err := os.OpenFile(n.log(), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the node's log: %w", err)
+	}
+	defer log.Close()        //nolint:errcheck // the process has its own handle
+	cmd := exec.Command(exe) //nolint:gosec,noctx // this very program; the process outlives the context of its start
+	cmd.Env = append(os.Environ(), nodeEnv+"=1")
+	cmd.Stderr = log
+	return process.Start(cmd)
+}
+
+// handshake sends the node its spec and waits until the node is ready.
+func (n *Node) handshake(ctx context.Context, p *process.Process) error {
+	if err := json.NewEncoder(p.In).Encode(n.spec); err != nil {
+		return fmt.Errorf("hand over the configuration: %w", err)
+	}
+	// The end of ctx ends the read.
+	stop := context.AfterFunc(ctx, func() { _ = p.Out.Close() }) // the read says so
+	defer stop()
+	answer, err := io.ReadAll(io.LimitReader(p.Out, int64(len(readyLine))))
+	if string(answer) == readyLine {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("%w: process %d: %w: its log is %s", ErrNotReady, p.PID(), ctx.Err(), n.log())
+	}
+	last := n.lastLine()
+	if strings.Contains(last, syscall.EADDRINUSE.Error()) {
+		return fmt.Errorf("%w: %s", ErrPortInUse, last)
+	}
+	return errors.Join(fmt.Errorf("%w: the process ended: %s (%s)", ErrNotReady, last, n.log()), err)
 }
 
 // Stop ends the node gracefully: the node first hands over its leaderships. Stop waits for the end, and does nothing
 // for a node that is down. If the process had ended by itself it returns an error with the last line of its log.
-func (n *Node) Stop() error { return n.end(runningNode.stop) }
+func (n *Node) Stop() error { return n.end(n.stop) }
 
-// Kill ends the node like a crash (SIGKILL), without a hand-over. It returns when the process has ended, and returns ErrNoProcess for a
-// node that is not a process. It does nothing for a node that is down.
-func (n *Node) Kill() error { return n.end(runningNode.kill) }
+// Kill ends the node like a crash (SIGKILL), without a hand-over. It returns when the process has ended, and does nothing for a node that
+// is down.
+func (n *Node) Kill() error { return n.end((*process.Process).Kill) }
 
 // Restart calls Stop, then Start.
 func (n *Node) Restart(ctx context.Context) error {
@@ -109,8 +159,8 @@ func (n *Node) Restart(ctx context.Context) error {
 	return n.Start(ctx)
 }
 
-// Pause pauses the node (SIGSTOP): its connections stay open without an answer, as in a long stop of the machine. It returns ErrNoProcess
-// for a node that is not a process, and ErrStopped for a node that is down.
+// Pause pauses the node (SIGSTOP): its connections stay open without an answer, as in a long stop of the machine. It returns ErrStopped
+// for a node that is down.
 func (n *Node) Pause() error { return n.pause(true) }
 
 // Continue continues a paused node (SIGCONT). Its errors are those of Pause.
@@ -123,20 +173,32 @@ func (n *Node) Running() bool {
 	return n.run != nil
 }
 
-func (n *Node) end(how func(runningNode) error) error {
+func (n *Node) end(how func(*process.Process) error) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.run == nil {
 		return nil
 	}
-	if err := how(n.run); err != nil {
-		if errors.Is(err, ErrNoProcess) {
-			return fmt.Errorf("%w: node %s", err, n.Name) // it still runs
-		}
-		n.run = nil
+	err := how(n.run)
+	n.run = nil
+	if err != nil {
 		return fmt.Errorf("natsrun: stop node %s: %w", n.Name, err)
 	}
-	n.run = nil
+	return nil
+}
+
+// stop lets the process hand over and end by itself, and kills it if it does not.
+func (n *Node) stop(p *process.Process) error {
+	// A paused process reads nothing. An error here means that the process has ended already, and matters only if it has not.
+	err := errors.Join(p.Pause(false), p.In.Close())
+	select {
+	case <-p.Gone:
+	case <-time.After(stopGrace):
+		return errors.Join(fmt.Errorf("it did not end within %s: its log is %s", stopGrace, n.log()), err, p.Kill())
+	}
+	if p.Err != nil {
+		return fmt.Errorf("%w: %s (%s)", p.Err, n.lastLine(), n.log())
+	}
 	return nil
 }
 
@@ -146,106 +208,100 @@ func (n *Node) pause(on bool) error {
 	if n.run == nil {
 		return fmt.Errorf("%w: node %s", ErrStopped, n.Name)
 	}
-	if err := n.run.pause(on); err != nil {
+	if err := n.run.Pause(on); err != nil {
 		return fmt.Errorf("natsrun: node %s: %w", n.Name, err)
 	}
 	return nil
 }
 
-// informer returns the running node, ErrStopped when it is down.
-func (n *Node) informer() (informer, error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.run == nil {
+func (n *Node) log() string { return filepath.Join(n.spec.Dir, logName) }
+
+// lastLine returns the last line of the node's log.
+func (n *Node) lastLine() string {
+	text, err := os.ReadFile(n.log())
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	return lines[len(lines)-1]
+}
+
+// ask returns the answer of a node's monitor, ErrStopped when the node is down. It is no method, so that the server's types stay out of
+// Node, for the same reason as in incarnation.
+func ask[T any](ctx context.Context, n *Node, path string) (*T, error) {
+	if !n.Running() {
 		return nil, fmt.Errorf("%w: node %s", ErrStopped, n.Name)
 	}
-	run, ok := n.run.(informer)
-	if !ok {
-		return nil, fmt.Errorf("natsrun: node %s: %T is no informer", n.Name, n.run)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address(n.spec.MonitorPort)+path, http.NoBody)
+	if err != nil {
+		return nil, fmt.Errorf("natsrun: %w", err)
 	}
-	return run, nil
+	// No connection is kept open: each would keep goroutines.
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("natsrun: ask the node: %w", err)
+	}
+	defer resp.Body.Close()
+	answer := new(T)
+	if err := json.NewDecoder(resp.Body).Decode(answer); err != nil {
+		return nil, fmt.Errorf("natsrun: answer of the node (%s): %w", resp.Status, err)
+	}
+	return answer, nil
 }
 
-// localNode is a node inside this process.
-type localNode struct{ ns *server.Server }
+var nodeMainCalled atomic.Bool
 
-func startInProcess(ctx context.Context, spec nodeSpec, logger *slog.Logger) (runningNode, error) {
+// NodeMain runs a cluster node and exits if this process was started as one, and otherwise returns at once. A program that starts a
+// cluster has to call it first:
+//
+//	func TestMain(m *testing.M) {
+//		natsrun.NodeMain()
+//		os.Exit(m.Run())
+//	}
+func NodeMain() {
+	nodeMainCalled.Store(true)
+	if os.Getenv(nodeEnv) == "" {
+		return
+	}
+	if err := serveNode(os.Stdin, os.Stdout, os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1) //nolint:revive // the node is this whole process
+	}
+	os.Exit(0) //nolint:revive // the node is this whole process
+}
+
+// checkNodeMain returns ErrNoNodeMain unless the program has called NodeMain. A child that does not call NodeMain would run the whole test
+// again, with children of its own.
+func checkNodeMain() error {
+	if nodeMainCalled.Load() {
+		return nil
+	}
+	return fmt.Errorf("%w: call natsrun.NodeMain() first thing in main or TestMain", ErrNoNodeMain)
+}
+
+// serveNode runs the node that stdin describes until stdin ends.
+func serveNode(stdin io.Reader, stdout, stderr io.Writer) error {
+	var spec nodeSpec
+	if err := json.NewDecoder(stdin).Decode(&spec); err != nil {
+		return fmt.Errorf("natsrun: read the node's spec: %w", err)
+	}
 	opts, err := nodeOptions(spec)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	// A server in this process needs no HTTP for its monitoring.
-	opts.HTTPHost, opts.HTTPPort = "", 0
-	ns, err := startServer(ctx, opts, Config{Logger: logger, ReadyTimeout: timeLeft(ctx)}, nil)
+	logger := slog.New(slog.NewTextHandler(stderr, nil))
+	ctx := context.Background() //nolint:forbidigo // the root context of this process; ReadyTimeout bounds the start
+	ns, err := startServer(ctx, opts, Config{Logger: logger, ReadyTimeout: defaultClusterReady}, nil)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return &localNode{ns: ns}, nil
-}
-
-func (l *localNode) info(ctx context.Context) (*server.JSInfo, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	info, err := l.ns.Jsz(streamInfo())
-	if err != nil {
-		return nil, fmt.Errorf("natsrun: JetStream of %s: %w", l.ns.Name(), err)
-	}
-	return info, nil
-}
-
-func (l *localNode) routes(ctx context.Context) (*server.Routez, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	routes, err := l.ns.Routez(nil)
-	if err != nil {
-		return nil, fmt.Errorf("natsrun: routes of %s: %w", l.ns.Name(), err)
-	}
-	return routes, nil
-}
-
-func (l *localNode) kill() error { return ErrNoProcess }
-
-func (l *localNode) pause(bool) error { return ErrNoProcess }
-
-func (l *localNode) stop() error {
-	l.ns.Shutdown()
-	l.ns.WaitForShutdown()
-	return nil
-}
-
-// streamInfo asks for every stream and consumer of every account with its leader.
-func streamInfo() *server.JSzOptions {
-	return &server.JSzOptions{Accounts: true, Streams: true, Consumer: true, Limit: maxStreams}
-}
-
-// maxStreams bounds an answer about streams.
-const maxStreams = 10_000
-
-// timeLeft returns the time until the deadline of ctx, which must have one.
-func timeLeft(ctx context.Context) time.Duration {
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		return defaultClusterReady
-	}
-	return time.Until(deadline)
-}
-
-// portsPerNode is the number of ports of a node: for clients, for monitoring and for routes.
-const portsPerNode = 3
-
-// confNodes is the number of node files in deploy/nats/cluster.
-const confNodes = 3
-
-// nodeSpec is the complete configuration of a node, in this or another process.
-type nodeSpec struct {
-	ClientPort  int    `json:"client_port"`
-	Dir         string `json:"dir"`
-	MonitorPort int    `json:"monitor_port"`
-	Name        string `json:"name"`
-	RoutePort   int    `json:"route_port"`
-	Text        string `json:"text"` // the configuration, with its variables and includes
+	// Both writes fail if the parent has ended; the node ends in any case.
+	_, writeErr := io.WriteString(stdout, readyLine)
+	_, readErr := io.Copy(io.Discard, stdin)
+	ns.Shutdown()
+	ns.WaitForShutdown()
+	return errors.Join(writeErr, readErr)
 }
 
 // nodeText returns the configuration of the node with index i. Nodes without a file of their own use the last file, with another name.
@@ -256,7 +312,7 @@ func nodeText(i int, users map[string]string, routes []string, password string) 
 	return configText(name, users, define("NATS_ROUTE_PASSWORD", password), all)
 }
 
-// options parses the configuration and sets the directories and ports of this machine.
+// nodeOptions parses the configuration and sets the directories and ports of this machine.
 func nodeOptions(s nodeSpec) (*server.Options, error) {
 	opts, err := parse(s.Text, "cluster configuration")
 	if err != nil {

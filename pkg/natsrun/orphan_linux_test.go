@@ -16,7 +16,7 @@ import (
 // A killed parent cannot stop its nodes, and a frozen node cannot notice.
 func TestNodesDieWithTheirParent(t *testing.T) {
 	parents := crash.Role[string]{Name: "parent of a cluster", Run: func(ctx context.Context, dir string) error {
-		c, err := natsrun.StartCluster(ctx, natsrun.ClusterConfig{Dir: dir, Processes: true})
+		c, err := natsrun.StartCluster(ctx, natsrun.ClusterConfig{Dir: dir})
 		if err != nil {
 			return err
 		}

@@ -9,12 +9,9 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"syscall"
 	"time"
 
 	"github.com/gofrs/flock"
-
-	"github.com/expediter-io/expediter/pkg/pause"
 )
 
 const (
@@ -136,7 +133,7 @@ func reservePorts(n int) (*portBlock, error) {
 		}
 		b := &portBlock{guard: guard}
 		for port := first + 1; port < first+blockSize && len(b.ports) < n; port++ {
-			if probe(port) == nil {
+			if free(port) {
 				b.ports = append(b.ports, port)
 			}
 		}
@@ -164,50 +161,13 @@ func (b *portBlock) close() error {
 // address returns a port of this machine as "host:port".
 func address(port int) string { return net.JoinHostPort(loopback, strconv.Itoa(port)) }
 
-// probe returns ErrPortInUse if the port is taken. It does not wait.
-func probe(port int) error {
-	ctx, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // waits for nothing
-	cancel()
-	return awaitPort(ctx, loopback, port)
-}
-
-// awaitPort returns when the port can be listened on. The server itself would report a taken port late and only in its
-// log. If ctx has already ended it tries once.
-func awaitPort(ctx context.Context, host string, port int) error {
-	if port <= 0 {
-		return nil
-	}
-	addr := net.JoinHostPort(host, strconv.Itoa(port))
-	for {
-		err := probePort(addr)
-		if err == nil {
-			return nil
-		}
-		if !errors.Is(err, syscall.EADDRINUSE) {
-			return fmt.Errorf("natsrun: listen on %s: %w", addr, err)
-		}
-		if !pause.For(ctx, portRetry) {
-			return fmt.Errorf("%w: %w: stop the program that listens there, or set Port 0 for a free one", ErrPortInUse, err)
-		}
-	}
-}
-
-func probePort(addr string) error {
-	l, err := listen(addr)
-	if err != nil {
-		return err
-	}
-	if err := l.Close(); err != nil {
-		return fmt.Errorf("probe: %w", err)
-	}
-	return nil
+// free reports whether nothing listens on the port.
+func free(port int) bool {
+	l, err := listen(address(port))
+	return err == nil && l.Close() == nil
 }
 
 func listen(addr string) (net.Listener, error) {
 	var lc net.ListenConfig
-	l, err := lc.Listen(context.Background(), "tcp", addr) //nolint:forbidigo // an address needs no resolver
-	if err != nil {
-		return nil, fmt.Errorf("probe: %w", err)
-	}
-	return l, nil
+	return lc.Listen(context.Background(), "tcp", addr) //nolint:forbidigo // an address needs no resolver
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/pause"
 )
 
 // reconnectWait is short because an in-process reconnect costs nothing.
@@ -160,15 +162,6 @@ func (s *Server) Stop() {
 	}
 }
 
-// portTimeout returns the time to wait for a taken port: 0 at the first start, because another program has the port. At a restart it is
-// longer, because the port was ours, and the kernel may have used it for an outgoing connection.
-func (s *Server) portTimeout() time.Duration {
-	if s.url == "" {
-		return 0
-	}
-	return s.cfg.ReadyTimeout
-}
-
 // halt shuts the running incarnation down, if there is one.
 func (s *Server) halt() {
 	if ns := s.current.Swap(nil); ns != nil {
@@ -179,18 +172,16 @@ func (s *Server) halt() {
 
 // run starts one incarnation and waits until it is ready.
 func (s *Server) run(ctx context.Context) error {
-	free, cancel := context.WithTimeout(ctx, s.portTimeout())
+	// At the first start a taken port is another program's. At a restart it was ours, and the kernel may have used it for an outgoing
+	// connection.
+	var patience time.Duration
+	if s.url != "" {
+		patience = s.cfg.ReadyTimeout
+	}
+	taken, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	var (
-		ns  incarnation
-		err error
-	)
-	for taken := true; taken; taken = errors.Is(err, ErrPortInUse) && free.Err() == nil {
-		if s.host != "" {
-			if err := awaitPort(free, s.host, s.port); err != nil {
-				return err
-			}
-		}
+	ns, err := s.begin(ctx, s.port)
+	for errors.Is(err, ErrPortInUse) && pause.For(taken, portRetry) {
 		ns, err = s.begin(ctx, s.port)
 	}
 	if err != nil {

@@ -79,7 +79,7 @@ type Config struct {
 	Stream string
 
 	answer time.Duration      // bounds an answer of the database
-	passed func(point string) // called at each point of package probe
+	passed func(point string) // called at each point, in tests
 }
 
 func (cfg Config) withDefaults() Config {

@@ -13,7 +13,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	"github.com/expediter-io/expediter/pkg/outbox"
-	"github.com/expediter-io/expediter/pkg/outbox/internal/probe"
 )
 
 // A relay process is killed at each point of its work, also between an acknowledgement and the commit, and another relay goes on.
@@ -24,11 +23,11 @@ func TestKilledRelayLosesNothingAndRepeatsNothing(t *testing.T) {
 		point string
 		after int
 	}{
-		{probe.Claimed, 1},
-		{probe.Acknowledged, 1},
-		{probe.Acknowledged, 5},
-		{probe.Marked, 3},
-		{probe.Committed, 3},
+		{outbox.PointClaimed, 1},
+		{outbox.PointAcknowledged, 1},
+		{outbox.PointAcknowledged, 5},
+		{outbox.PointMarked, 3},
+		{outbox.PointCommitted, 3},
 	} {
 		t.Run(fmt.Sprint(test.point, " ", test.after), func(t *testing.T) {
 			t.Parallel()
@@ -45,7 +44,7 @@ func TestKilledRelayLosesNothingAndRepeatsNothing(t *testing.T) {
 			ids := p.stored()
 			checkOrder(t, ids, all)
 			s := r.Stats()
-			again := test.point == probe.Acknowledged || test.point == probe.Marked
+			again := test.point == outbox.PointAcknowledged || test.point == outbox.PointMarked
 			check.That(t, again == (s.Duplicates > 0), "%d were in the stream and %d of them were published again", before, s.Duplicates)
 			check.That(t, s.SetAside == 0, "stats are %+v", s)
 		})
@@ -59,7 +58,7 @@ var mortalRelay = crash.Role[duty]{Name: "relay", Run: relayAndDie}
 type duty struct {
 	After    int // it dies when it passes Point for this time
 	Database string
-	Point    string // of package probe
+	Point    string
 	URL      string
 }
 
@@ -69,9 +68,8 @@ func relayAndDie(ctx context.Context, d duty) error {
 		return err
 	}
 	defer pool.Close()
-	r, err := outbox.New(probe.With(ctx, probe.Probe{Passed: child.DieAt(d.Point, d.After)}), outbox.Config{
-		BatchSize: 8, Concurrency: 1, Logger: slog.New(slog.DiscardHandler), NATSURL: d.URL, Pool: pool,
-	})
+	cfg := outbox.Config{BatchSize: 8, Concurrency: 1, Logger: slog.New(slog.DiscardHandler), NATSURL: d.URL, Pool: pool}
+	r, err := outbox.New(ctx, cfg.Passing(child.DieAt(d.Point, d.After)))
 	if err != nil {
 		return err
 	}

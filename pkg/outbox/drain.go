@@ -5,8 +5,14 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+)
 
-	"github.com/expediter-io/expediter/pkg/outbox/internal/probe"
+// The points that a relay passes, in order. Its process may die between any two of them.
+const (
+	pointClaimed      = "claimed"      // lanes are locked
+	pointAcknowledged = "acknowledged" // some rows are in the stream, none is deleted
+	pointMarked       = "marked"       // rows are deleted, the transaction is not committed
+	pointCommitted    = "committed"    // the transaction is committed
 )
 
 // drain publishes batch after batch. When no row is left it rests until it is woken.
@@ -85,10 +91,10 @@ func (r *Relay) batch(ctx context.Context, s *session, from int) (did progress, 
 	if len(claimed) == lanesAtOnce {
 		r.notify() // there may be work for another batch
 	}
-	r.cfg.passed(probe.Claimed)
+	r.cfg.passed(pointClaimed)
 	did.lanes, did.next = len(claimed), int(claimed[len(claimed)-1]+1)%lanes
 	results := r.publish(ctx, s, rows, until)
-	r.cfg.passed(probe.Acknowledged)
+	r.cfg.passed(pointAcknowledged)
 	marking, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.answer)
 	defer cancel()
 	if err := r.mark(marking, tx, results); err != nil {
@@ -131,11 +137,11 @@ func (r *Relay) mark(ctx context.Context, tx pgx.Tx, results *outcome) error {
 	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
 		return wrap("mark rows", err)
 	}
-	r.cfg.passed(probe.Marked)
+	r.cfg.passed(pointMarked)
 	if err := tx.Commit(ctx); err != nil {
 		return wrap("mark rows", err)
 	}
-	r.cfg.passed(probe.Committed)
+	r.cfg.passed(pointCommitted)
 	return nil
 }
 

@@ -22,7 +22,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	"github.com/expediter-io/expediter/pkg/outbox"
-	"github.com/expediter-io/expediter/pkg/outbox/internal/probe"
 )
 
 // frozenRelay is a relay that waits at a point until its process has been paused and continues. It prints each point that
@@ -44,8 +43,8 @@ func TestFrozenRelayHoldsUpItsLanesAndNoOthers(t *testing.T) {
 			p.stream(func(c *jetstream.StreamConfig) { c.Duplicates = 100 * time.Millisecond }) // as if it had been frozen for days
 			all := events("held", 5, 12)
 			p.insert(all...)
-			c := frozenRelay.Start(t, duty{Database: p.pool.Config().ConnString(), Point: probe.Claimed, URL: p.srv.URL()})
-			c.Await("^" + probe.Claimed + "$")
+			c := frozenRelay.Start(t, duty{Database: p.pool.Config().ConnString(), Point: outbox.PointClaimed, URL: p.srv.URL()})
+			c.Await("^" + outbox.PointClaimed + "$")
 			c.Pause()
 			all = append(all, events("later", 60, 3)...) // of more aggregates, and so in more lanes
 			p.insert(all[60:]...)
@@ -62,7 +61,7 @@ func TestFrozenRelayHoldsUpItsLanesAndNoOthers(t *testing.T) {
 				await(t, "it has counted all: the frozen one has lost its lanes", func() bool { return r.Stats().Published == int64(len(all)) })
 				p.forgets()
 				c.Continue()
-				c.Await("^" + probe.Acknowledged + "$") // it would have published by now
+				c.Await("^" + outbox.PointAcknowledged + "$") // it would have published by now
 			} else if r.Stats().Published == int64(len(all)) {
 				t.Error("the frozen one has published nothing: it was not in time")
 			}
@@ -97,17 +96,17 @@ func relayAndFreeze(ctx context.Context, d duty) error {
 	thawed := make(chan os.Signal, 1)
 	signal.Notify(thawed, syscall.SIGCONT)
 	waiting := true
-	probed := probe.With(ctx, probe.Probe{Passed: func(point string) {
+	cfg := outbox.Config{
+		BatchSize: 8, Concurrency: 1, Logger: slog.New(slog.DiscardHandler), NATSURL: d.URL, Pool: pool,
+		PublishTimeout: frozenTimeout,
+	}
+	r, err := outbox.New(ctx, cfg.Passing(func(point string) {
 		fmt.Fprintln(os.Stdout, point)   //nolint:errcheck // a parent that cannot read it waits until it gives up
 		if waiting && point == d.Point { // there is one batch at a time
 			waiting = false
 			<-thawed
 		}
-	}})
-	r, err := outbox.New(probed, outbox.Config{
-		BatchSize: 8, Concurrency: 1, Logger: slog.New(slog.DiscardHandler), NATSURL: d.URL, Pool: pool,
-		PublishTimeout: frozenTimeout,
-	})
+	}))
 	if err != nil {
 		return err
 	}
@@ -120,7 +119,7 @@ func relayAndFreeze(ctx context.Context, d duty) error {
 func TestRelaysOnAClusterWhoseLeaderGoes(t *testing.T) {
 	t.Parallel()
 	pool := database(t)
-	c := natstest.Cluster(t, 3, natstest.Processes)
+	c := natstest.Cluster(t, 3)
 	_, js := natstest.ConnectURL(t, c.URLs())
 	p := &place{TB: t, pool: pool, js: js}
 	p.stream(func(s *jetstream.StreamConfig) { s.Replicas = 3 })
@@ -233,7 +232,7 @@ func TestADatabaseThatFallsSilentIsAskedOverOtherConnections(t *testing.T) {
 	t.Cleanup(pool.Close)
 	cfg := p.config()
 	cfg.Pool, cfg.Poll = pool, 50*time.Millisecond
-	r := check.Must(outbox.New(probe.With(t.Context(), probe.Probe{AnswerTimeout: time.Second}), cfg))(t)
+	r := check.Must(outbox.New(t.Context(), cfg.Answering(time.Second)))(t)
 	run(t, r)
 	all := events("e", 4, 30)
 	for n := range 3 {

@@ -12,7 +12,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/expediter-io/expediter/pkg/internal/backoff"
-	"github.com/expediter-io/expediter/pkg/outbox/internal/probe"
 )
 
 const (
@@ -61,8 +60,6 @@ func (c *counters) failed(err error) { c.last.Store(&trouble{text: brief(err), a
 
 // New returns a relay. It checks that the table exists, in one round trip. Run connects to NATS.
 func New(ctx context.Context, cfg Config) (*Relay, error) {
-	p := probe.From(ctx)
-	cfg.answer, cfg.passed = p.AnswerTimeout, p.Passed
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
 		return nil, err

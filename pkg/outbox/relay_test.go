@@ -17,7 +17,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/outbox"
-	"github.com/expediter-io/expediter/pkg/outbox/internal/probe"
 )
 
 // Committed events reach the stream as they were written; events that were rolled back do not. Rows are deleted once they
@@ -213,11 +212,11 @@ func TestStopFinishesWhatIsUnderWay(t *testing.T) {
 	defer cancel()
 	cfg := p.config()
 	cfg.BatchSize = 64
-	first, err := outbox.New(probe.With(t.Context(), probe.Probe{Passed: func(point string) {
-		if point == probe.Claimed {
+	first, err := outbox.New(t.Context(), cfg.Passing(func(point string) {
+		if point == outbox.PointClaimed {
 			cancel()
 		}
-	}}), cfg)
+	}))
 	check.OK(t, err)
 	first.Run(ctx)
 	published := len(all) - p.left()

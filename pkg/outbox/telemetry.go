@@ -7,6 +7,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"go.opentelemetry.io/otel/metric"
+
+	"github.com/expediter-io/expediter/internal/meters"
 )
 
 // backlogTimeout bounds the query of the backlog for the metrics. It leaves a scrape, which may have 5 seconds, time for the other
@@ -19,19 +21,16 @@ func (r *Relay) measure() error {
 	if r.cfg.Meters == nil {
 		return nil
 	}
-	m := &meters{meter: r.cfg.Meters.Meter("github.com/expediter-io/expediter/pkg/outbox")}
-	duplicates := m.counter("outbox.duplicates", "{row}", "Rows published that the stream had already.")
-	published := m.counter("outbox.published", "{row}", "Rows that the stream has acknowledged and that are deleted.")
-	refused := m.counter("outbox.refused", "{attempt}", "Times at which the server refused a row that is tried again.")
-	setAside := m.counter("outbox.set_aside", "{row}", "Rows set aside by this relay.")
-	pending := m.gauge("outbox.backlog", "{row}", "Rows of the table that are not yet published, up to 100,000.")
-	oldest := m.seconds("outbox.backlog.age", "How long ago the oldest row was inserted that is not yet published.")
-	waiting := m.gauge("outbox.backlog.set_aside", "{row}", "Rows of the table that are set aside, up to 100,000.")
-	failed := m.seconds("outbox.last_error.time", "Time of the last error, in seconds since 1970; absent without one.")
-	if m.err != nil {
-		return fmt.Errorf("outbox: telemetry: %w", m.err)
-	}
-	registration, err := m.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
+	m := meters.New(r.cfg.Meters.Meter("github.com/expediter-io/expediter/pkg/outbox"))
+	duplicates := m.Counter("outbox.duplicates", "{row}", "Rows published that the stream had already.")
+	published := m.Counter("outbox.published", "{row}", "Rows that the stream has acknowledged and that are deleted.")
+	refused := m.Counter("outbox.refused", "{attempt}", "Times at which the server refused a row that is tried again.")
+	setAside := m.Counter("outbox.set_aside", "{row}", "Rows set aside by this relay.")
+	pending := m.Gauge("outbox.backlog", "{row}", "Rows of the table that are not yet published, up to 100,000.")
+	oldest := m.Float("outbox.backlog.age", "s", "How long ago the oldest row was inserted that is not yet published.")
+	waiting := m.Gauge("outbox.backlog.set_aside", "{row}", "Rows of the table that are set aside, up to 100,000.")
+	failed := m.Float("outbox.last_error.time", "s", "Time of the last error, in seconds since 1970; absent without one.")
+	stop, err := m.Observe(func(ctx context.Context, o metric.Observer) error {
 		s := r.Stats()
 		for counter, n := range map[metric.Int64Observable]int64{
 			duplicates: s.Duplicates, published: s.Published, refused: s.Refused, setAside: s.SetAside,
@@ -52,44 +51,12 @@ func (r *Relay) measure() error {
 		o.ObserveFloat64(oldest, b.Oldest.Seconds())
 		o.ObserveInt64(waiting, b.SetAside)
 		return nil
-	}, m.all...)
+	})
 	if err != nil {
-		return fmt.Errorf("outbox: telemetry: %w", err)
+		return fmt.Errorf("outbox: %w", err)
 	}
-	r.forget = func() { _ = registration.Unregister() } // it is registered
+	r.forget = func() { _ = stop() } // it is registered
 	return nil
-}
-
-// meters creates instruments, and keeps the first error.
-type meters struct {
-	all   []metric.Observable
-	err   error
-	meter metric.Meter
-}
-
-func (m *meters) counter(name, unit, description string) metric.Int64ObservableCounter {
-	c, err := m.meter.Int64ObservableCounter(name, metric.WithUnit(unit), metric.WithDescription(description))
-	m.made(c, err)
-	return c
-}
-
-func (m *meters) gauge(name, unit, description string) metric.Int64ObservableGauge {
-	g, err := m.meter.Int64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(description))
-	m.made(g, err)
-	return g
-}
-
-func (m *meters) seconds(name, description string) metric.Float64ObservableGauge {
-	g, err := m.meter.Float64ObservableGauge(name, metric.WithUnit("s"), metric.WithDescription(description))
-	m.made(g, err)
-	return g
-}
-
-func (m *meters) made(one metric.Observable, err error) {
-	m.all = append(m.all, one)
-	if m.err == nil {
-		m.err = err
-	}
 }
 
 // maxCount bounds the rows that are counted, because a count reads them.

@@ -10,6 +10,8 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+
+	"github.com/expediter-io/expediter/internal/meters"
 )
 
 // showCertificates exports when the certificates end on which connections depend, until the service stops. Each is read when the metrics
@@ -18,21 +20,18 @@ func (s *Service) showCertificates() error {
 	if s.Config.Exports == nil {
 		return nil
 	}
-	m := meters{Meter: s.Config.Exports.Meters.Meter(scope)}
-	ends := m.int("certificate.expiration.timestamp", "s", "When a certificate ends, in Unix time.")
-	if m.err != nil {
-		return m.err
-	}
-	registered, err := m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+	m := meters.New(s.Config.Exports.Meters.Meter(scope))
+	ends := m.Gauge("certificate.expiration.timestamp", "s", "When a certificate ends, in Unix time.")
+	stop, err := m.Observe(func(_ context.Context, o metric.Observer) error {
 		for of, at := range s.certificates() {
 			o.ObserveInt64(ends, at.Unix(), metric.WithAttributes(attribute.String("certificate", of)))
 		}
 		return nil
-	}, ends)
+	})
 	if err != nil {
-		return fmt.Errorf("service: metrics: %w", err)
+		return fmt.Errorf("service: %w", err)
 	}
-	s.unobserve = append(s.unobserve, registered.Unregister)
+	s.unobserve = append(s.unobserve, stop)
 	return nil
 }
 

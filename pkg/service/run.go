@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/expediter-io/expediter/internal/meters"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsotel"
 	"github.com/expediter-io/expediter/pkg/natsotel/export"
@@ -256,12 +257,9 @@ func (s *Service) showReady() error {
 	if s.Config.Exports == nil {
 		return nil
 	}
-	m := meters{Meter: s.Config.Exports.Meters.Meter(scope)}
-	ready := m.int("service.ready", "", "1 while the check of readiness is passed, else 0.")
-	if m.err != nil {
-		return m.err
-	}
-	registered, err := m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+	m := meters.New(s.Config.Exports.Meters.Meter(scope))
+	ready := m.Gauge("service.ready", "", "1 while the check of readiness is passed, else 0.")
+	stop, err := m.Observe(func(_ context.Context, o metric.Observer) error {
 		for name, err := range s.Ready() {
 			var value int64
 			if _, noted := errors.AsType[Note](err); noted || err == nil {
@@ -270,11 +268,11 @@ func (s *Service) showReady() error {
 			o.ObserveInt64(ready, value, metric.WithAttributes(attribute.String("check", name)))
 		}
 		return nil
-	}, m.all...)
+	})
 	if err != nil {
-		return fmt.Errorf("%s: metrics: %w", s.spec.Name, err)
+		return fmt.Errorf("%s: %w", s.spec.Name, err)
 	}
-	s.unobserve = append(s.unobserve, registered.Unregister)
+	s.unobserve = append(s.unobserve, stop)
 	return nil
 }
 

@@ -12,6 +12,7 @@ import (
 	noopmetric "go.opentelemetry.io/otel/metric/noop"
 	nooptrace "go.opentelemetry.io/otel/trace/noop"
 
+	"github.com/expediter-io/expediter/internal/meters"
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/natsotel"
 	"github.com/expediter-io/expediter/pkg/natsotel/export"
@@ -107,18 +108,15 @@ func (f *fullness) askAccount(ctx context.Context) {
 
 // export exports the answers as metrics until stop is called. Old answers are left out.
 func (f *fullness) export(meter metric.Meter) (stop func() error, err error) {
-	m := meters{Meter: meter}
-	full := m.float("stream.fullness", "1", "How much of its bound a stream uses, absent while the server does not answer.")
-	age := m.float("stream.jobs.age", "s", "Since when the oldest job waits that no worker was given, 0 when none does.")
-	messages := m.int("stream.messages", "{message}", "Messages of a stream or a bucket.")
-	away := m.int("stream.replicas.away", "{replica}", "Replicas of a stream on nodes that are away or behind.")
-	jobs := m.int("stream.jobs", "{job}", "Jobs in a stream, by state, and by consumer where one has them.")
-	used := m.int("jetstream.storage.used", "By", "Storage that the streams of the account use.")
-	limit := m.int("jetstream.storage.limit", "By", "Storage that the streams of the account may use, absent without a limit.")
-	if m.err != nil {
-		return nil, m.err
-	}
-	registered, err := meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+	m := meters.New(meter)
+	full := m.Float("stream.fullness", "1", "How much of its bound a stream uses, absent while the server does not answer.")
+	age := m.Float("stream.jobs.age", "s", "Since when the oldest job waits that no worker was given, 0 when none does.")
+	messages := m.Gauge("stream.messages", "{message}", "Messages of a stream or a bucket.")
+	away := m.Gauge("stream.replicas.away", "{replica}", "Replicas of a stream on nodes that are away or behind.")
+	jobs := m.Gauge("stream.jobs", "{job}", "Jobs in a stream, by state, and by consumer where one has them.")
+	used := m.Gauge("jetstream.storage.used", "By", "Storage that the streams of the account use.")
+	limit := m.Gauge("jetstream.storage.limit", "By", "Storage that the streams of the account may use, absent without a limit.")
+	return m.Observe(func(_ context.Context, o metric.Observer) error {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		for name, s := range f.streams {
@@ -152,11 +150,7 @@ func (f *fullness) export(meter metric.Meter) (stop func() error, err error) {
 			}
 		}
 		return nil
-	}, m.all...)
-	if err != nil {
-		return nil, fmt.Errorf("service: metrics: %w", err)
-	}
-	return registered.Unregister, nil
+	})
 }
 
 // fresh reports whether an answer is young enough to count.
@@ -172,31 +166,5 @@ func observe(w jobcount.Count, tell func(state, consumer string, n int64)) {
 	}
 	if fresh(w.AsideAt) {
 		tell(w.AsideName, "", int64(w.Left())) //nolint:gosec // fewer
-	}
-}
-
-// meters makes gauges, and keeps the first error.
-type meters struct {
-	metric.Meter
-
-	all []metric.Observable
-	err error
-}
-
-func (m *meters) float(name, unit, description string) metric.Float64Observable {
-	g, err := m.Float64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(description))
-	m.made(g, err)
-	return g
-}
-
-func (m *meters) int(name, unit, description string) metric.Int64Observable {
-	g, err := m.Int64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(description))
-	m.made(g, err)
-	return g
-}
-
-func (m *meters) made(g metric.Observable, err error) {
-	if m.all = append(m.all, g); err != nil && m.err == nil {
-		m.err = fmt.Errorf("service: metrics: %w", err)
 	}
 }

@@ -218,7 +218,7 @@ func (c *Client) ensureStream(ctx context.Context, p *plan) error {
 	if err := c.checkTaken(ctx, p.key.Job()); err != nil {
 		return err
 	}
-	if p.due.IsZero() && p.keep == 0 && !p.replace && !p.unrecorded {
+	if p.due.IsZero() && p.keep == 0 && !p.unrecorded {
 		return nil
 	}
 	if seen := c.stream.Load(); seen != nil && len(c.lacking(*seen, p)) == 0 {
@@ -259,7 +259,7 @@ func (c *Client) lacking(cfg jetstream.StreamConfig, p *plan) []string {
 		need(covered, "subjects do not cover %q", to)
 	}
 	takes(p.key.Job())
-	later, recorded := !p.due.IsZero(), p.keep > 0 || p.replace
+	later, recorded := !p.due.IsZero(), p.keep > 0
 	if later {
 		takes(p.to)
 		need(cfg.AllowMsgSchedules, "allow_msg_schedules is false, must be true")

@@ -301,7 +301,7 @@ func (w *Worker) admit(d *delivery, cancel context.CancelCauseFunc) (permit *lim
 	if d.info.Attempt > d.info.MaxAttempts {
 		return permit, errExhausted
 	}
-	return permit, w.markRunning(d)
+	return permit, nil
 }
 
 // Middleware runs around every attempt of every job, on the goroutine of its handler: for tracing, for values in the context,

@@ -20,7 +20,11 @@ import (
 func cancel(t testing.TB, c *worker.Client, want worker.State) {
 	t.Helper()
 
-	s, err := c.Cancel(t.Context(), "jobs.mail", "u17")
+	s, err := c.Cancel(t.Context(), mailRef)
+	if want == free {
+		check.Is(t, err, worker.ErrNoJob)
+		return
+	}
 	check.That(t, err == nil && s.State == want, "Cancel: %+v, %v; want a job that was %s", s, err, want)
 }
 
@@ -39,7 +43,7 @@ func TestCancelledJobDoesNotStart(t *testing.T) {
 			job := mail(worker.Unique{HoldDead: true, Keep: time.Minute})
 			job.Delay = test.delay
 
-			cancel(t, c, worker.StateFree)
+			cancel(t, c, free)
 			insert(t, c, job)
 			cancel(t, c, test.state)
 
@@ -72,45 +76,35 @@ func TestCancelledJobDoesNotStart(t *testing.T) {
 }
 
 func TestCancelledHandlerIsToldWithinAHeartbeat(t *testing.T) {
-	for name, replaceable := range map[string]bool{"inserted": false, "replaceable": true} {
-		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
-			b := keyed(t, srv)
-			c := client(t, b.js)
-			started := make(chan struct{}, 1)
-			run(t, b.js, b.config(t), worker.Policy{}, func(ctx context.Context, _ *worker.Job[order]) error {
-				started <- struct{}{}
+	keyedBubble(t, func(t *testing.T, b *bundle) {
+		c := client(t, b.js)
+		started := make(chan struct{}, 1)
+		run(t, b.js, b.config(t), worker.Policy{}, func(ctx context.Context, _ *worker.Job[order]) error {
+			started <- struct{}{}
 
-				<-ctx.Done()
+			<-ctx.Done()
 
-				check.Is(t, context.Cause(ctx), worker.ErrCancelled)
-				return errors.New("interrupted") // an error of its own, not the cause
-			})
-
-			state := worker.StateQueued
-			if replaceable {
-				state = worker.StateRunning
-
-				replace(t, c, 1, 0, time.Hour)
-			} else {
-				insert(t, c, mail(worker.Unique{Keep: time.Hour}))
-			}
-
-			<-started
-			pass(time.Minute)
-			cancel(t, c, state)
-
-			begun := time.Now()
-			if s := <-b.settled; s.Outcome != worker.OutcomeCancelled || time.Since(begun) > 5*time.Second/3 {
-				t.Errorf("%s after %s; want cancelled within 5/3 s", s.Outcome, time.Since(begun))
-			}
-
-			pass(time.Minute)
-
-			if s, err := c.Inspect(t.Context(), "jobs.mail", "u17"); err != nil || s.State != worker.StateCancelled || b.left(t) != 1 || len(b.letters(t)) != 0 {
-				t.Errorf("%+v, %v, %d messages; want cancelled, 1, no letter", s, err, b.left(t))
-			}
+			check.Is(t, context.Cause(ctx), worker.ErrCancelled)
+			return errors.New("interrupted") // an error of its own, not the cause
 		})
-	}
+
+		insert(t, c, mail(worker.Unique{Keep: time.Hour}))
+
+		<-started
+		pass(time.Minute)
+		cancel(t, c, worker.StateRunning)
+
+		begun := time.Now()
+		if s := <-b.settled; s.Outcome != worker.OutcomeCancelled || time.Since(begun) > 5*time.Second/3 {
+			t.Errorf("%s after %s; want cancelled within 5/3 s", s.Outcome, time.Since(begun))
+		}
+
+		pass(time.Minute)
+
+		if s := jobOf(t, c, mailRef); s.State != worker.StateCancelled || b.left(t) != 1 || len(b.letters(t)) != 0 {
+			t.Errorf("%+v, %d messages; want cancelled, 1, no letter", s, b.left(t))
+		}
+	})
 }
 
 // TestCancelOfAKilledWorkersJob cancels a job whose worker is dead, so that nobody listens,
@@ -123,7 +117,7 @@ func TestCancelOfAKilledWorkersJob(t *testing.T) {
 			return ctx.Err()
 		}, func() { insert(t, c, mail(worker.Unique{})) })
 
-		b.cancelHalf(t, func(c *worker.Client) error { return check.Err(c.Cancel(t.Context(), "jobs.mail", "u17")) })
+		b.cancelHalf(t, func(c *worker.Client) error { return check.Err(c.Cancel(t.Context(), mailRef)) })
 
 		check.Same(t, "messages", b.left(t), 2)
 
@@ -156,7 +150,7 @@ func TestInsertAfterHalfACancelRemovesTheJob(t *testing.T) {
 		c := client(t, b.js)
 		insert(t, c, mail(worker.Unique{}))
 
-		b.cancelHalf(t, func(c *worker.Client) error { return check.Err(c.Cancel(t.Context(), "jobs.mail", "u17")) })
+		b.cancelHalf(t, func(c *worker.Client) error { return check.Err(c.Cancel(t.Context(), mailRef)) })
 
 		job := mail(worker.Unique{})
 		job.Args = order{N: 2}

@@ -15,8 +15,8 @@ import (
 // cancelJob cancels a job that must have been in a state.
 func cancelJob(t testing.TB, c *worker.Client, r worker.Receipt, want worker.State) {
 	t.Helper()
-	j, err := c.CancelJob(t.Context(), worker.JobRef{ID: r.ID, Sequence: r.Sequence, Subject: r.Subject})
-	check.That(t, err == nil && j.State == want, "CancelJob of %s: %s, %v; want a job that was %s", r.Subject, j.State, err, want)
+	j, err := c.Cancel(t.Context(), worker.JobRef{ID: r.ID, Sequence: r.Sequence, Subject: r.Subject})
+	check.That(t, err == nil && j.State == want, "Cancel of %s: %s, %v; want a job that was %s", r.Subject, j.State, err, want)
 }
 
 // TestJobWithoutAKeyIsCancelled cancels jobs that wait in each way that there is.
@@ -59,7 +59,7 @@ func TestJobWithoutAKeyIsCancelled(t *testing.T) {
 		cancelJob(t, c, kept, worker.StateDone)
 		check.Is(t, w.wait(), nil) // a day of its heartbeats takes long
 		pass(25 * time.Hour)
-		_, err := c.CancelJob(t.Context(), worker.JobRef{ID: runs.ID, Sequence: runs.Sequence, Subject: runs.Subject})
+		_, err := c.Cancel(t.Context(), worker.JobRef{ID: runs.ID, Sequence: runs.Sequence, Subject: runs.Subject})
 		check.Is(t, err, worker.ErrNoJob)
 	})
 }
@@ -105,7 +105,7 @@ func TestCancelSurvivesLossAndOldRecords(t *testing.T) {
 		job := worker.NewJob{ID: "same", Subject: "jobs.a"}
 		r := insert(t, c, job)
 		b.cancelHalf(t, func(c *worker.Client) error {
-			return check.Err(c.CancelJob(t.Context(), worker.JobRef{Sequence: r.Sequence}))
+			return check.Err(c.Cancel(t.Context(), worker.JobRef{Sequence: r.Sequence}))
 		})
 		check.Same(t, "messages", b.left(t), 1)
 		cancelJob(t, c, r, worker.StateQueued)
@@ -131,7 +131,7 @@ func TestDelayedJobIsNotCancelledWhileItBecomesDue(t *testing.T) {
 		c := client(t, b.js)
 		r := insert(t, c, worker.NewJob{Delay: time.Minute, Subject: "jobs.a"})
 		pass(time.Minute - 200*time.Millisecond)
-		_, err := c.CancelJob(t.Context(), worker.JobRef{Sequence: r.Sequence})
+		_, err := c.Cancel(t.Context(), worker.JobRef{Sequence: r.Sequence})
 		check.Contains(t, err, "becomes due at this moment")
 	})
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -49,10 +48,6 @@ type ClientConfig struct {
 	// Stream is the stream that takes the jobs. Letters, digits, "-" and "_". Required.
 	Stream string
 }
-
-// maxInFlight is the number of jobs that InsertMany sends before it waits for answers: far below the limit of a JetStream context, 4,000
-// by default.
-const maxInFlight = 256
 
 func (c ClientConfig) withDefaults() ClientConfig {
 	c.Bucket = cmp.Or(c.Bucket, "jobs")
@@ -124,9 +119,6 @@ type Receipt struct {
 	// ID is the ID of the inserted job, or of the job that holds the key.
 	ID string
 
-	// Replaced reports whether the job took the place of another, see [Client.Replace].
-	Replaced bool
-
 	// Sequence is the sequence of the job, its schedule or its record in the stream.
 	Sequence uint64
 
@@ -157,7 +149,7 @@ func (c *Client) Insert(ctx context.Context, job NewJob) (Receipt, error) {
 	}
 	receipt, err := c.insert(ctx, p)
 	if err != nil {
-		return Receipt{}, p.failed(0, err)
+		return Receipt{}, p.failed(err)
 	}
 	return receipt, nil
 }
@@ -238,104 +230,4 @@ func (c *Client) remove(ctx context.Context, sequence uint64) error {
 		return fmt.Errorf("worker: delete message %d of %s: %w", sequence, c.cfg.Stream, err)
 	}
 	return nil
-}
-
-// InsertMany stores jobs in their order, without waiting for one answer before sending the next, and returns a receipt for
-// each, in the same order. All jobs are checked before the first is sent: when one is invalid, none is inserted. Otherwise
-// the error joins an [*InsertError] for each failed job, with its index, and the receipts of the other jobs are valid. It is not a
-// transaction.
-func (c *Client) InsertMany(ctx context.Context, jobs []NewJob) ([]Receipt, error) {
-	plans, err := c.plans(jobs)
-	if err != nil {
-		return nil, err
-	}
-	m := &insertion{client: c, errs: make([]error, len(plans)), plans: plans, receipts: make([]Receipt, len(plans))}
-	for i, p := range plans {
-		if err := c.ensureStream(ctx, p); err != nil {
-			return nil, p.failed(i, err)
-		}
-	}
-	m.publish(ctx)
-	m.settle(ctx)
-	for i, err := range m.errs {
-		if err != nil {
-			m.errs[i] = plans[i].failed(i, err)
-		}
-	}
-	return m.receipts, errors.Join(m.errs...)
-}
-
-func (c *Client) plans(jobs []NewJob) ([]*plan, error) {
-	var errs []error
-	plans := make([]*plan, len(jobs))
-	for i, job := range jobs {
-		p, err := c.plan(job)
-		if err != nil {
-			errs = append(errs, &InsertError{Cause: err, ID: job.ID, Index: i, Subject: job.Subject})
-		}
-		plans[i] = p
-	}
-	return plans, errors.Join(errs...)
-}
-
-// insertion is the work of one InsertMany.
-type insertion struct {
-	client   *Client
-	errs     []error
-	plans    []*plan
-	receipts []Receipt
-}
-
-// publish publishes every job once, at most maxInFlight ahead of the answers.
-func (m *insertion) publish(ctx context.Context) {
-	futures, next := make([]jetstream.PubAckFuture, len(m.plans)), 0 // next is to be answered
-	timer := time.NewTimer(m.client.cfg.RequestTimeout)
-	defer timer.Stop()
-	for i, p := range m.plans {
-		if i-next >= maxInFlight {
-			m.await(ctx, timer, next, futures[next])
-			next++
-		}
-		if m.errs[i] = ctx.Err(); m.errs[i] != nil {
-			continue
-		}
-		futures[i], m.errs[i] = m.client.js.PublishMsgAsync(m.client.message(p))
-	}
-	for ; next < len(m.plans); next++ {
-		m.await(ctx, timer, next, futures[next])
-	}
-}
-
-// await waits for the answer to one job.
-func (m *insertion) await(ctx context.Context, timer *time.Timer, i int, future jetstream.PubAckFuture) {
-	if future == nil {
-		return
-	}
-	timer.Reset(m.client.cfg.RequestTimeout)
-	select {
-	case ack := <-future.Ok():
-		m.receipts[i] = m.plans[i].receipt(ack)
-	case m.errs[i] = <-future.Err():
-	case <-timer.C:
-		m.errs[i] = nats.ErrTimeout
-	case <-ctx.Done():
-		m.errs[i] = ctx.Err()
-	}
-}
-
-// settle finds out the outcomes of the jobs that were not confirmed, maxInFlight at a time.
-func (m *insertion) settle(ctx context.Context) {
-	var group sync.WaitGroup
-	free := make(chan struct{}, maxInFlight)
-	for i, err := range m.errs {
-		if err == nil {
-			continue
-		}
-		free <- struct{}{}
-		group.Go(func() {
-			m.receipts[i], m.errs[i] = m.client.settle(ctx, m.plans[i], err)
-			<-free
-		})
-	}
-	group.Wait()
 }

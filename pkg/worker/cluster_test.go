@@ -26,7 +26,7 @@ func TestLeadersDeathLosesNoJobAndRunsNoneTwice(t *testing.T) {
 
 	const n = 300
 
-	cluster := natstest.Cluster(t, 3, natstest.Processes)
+	cluster := natstest.Cluster(t, 3)
 	b := onCluster(t, cluster)
 
 	var (

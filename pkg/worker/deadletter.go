@@ -215,8 +215,8 @@ func (l *list) readLetter(m jsapi.Message) (StoredJob, bool) {
 		return StoredJob{}, false // a letter of another stream, an advisory, or a part or record of a letter
 	}
 	return StoredJob{
-		Consumer: letter.Consumer, Header: letter.Header, Letter: &letter, Payload: letter.Payload,
-		Status: Status{ID: letter.ID, Sequence: m.Sequence, Since: m.Time, State: StateDead, Stream: letter.Stream, Subject: to},
+		Consumer: letter.Consumer, Header: letter.Header, ID: letter.ID, Letter: &letter, Payload: letter.Payload, Sequence: m.Sequence,
+		Since: m.Time, State: StateDead, Stream: letter.Stream, Subject: to,
 	}, true
 }
 

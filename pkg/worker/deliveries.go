@@ -25,27 +25,26 @@ const (
 // delivery is one message held by this worker, from its arrival to its settlement. The second group of fields may change
 // while the handler runs, and is guarded by deliveries.mu.
 type delivery struct {
-	cancel      context.CancelCauseFunc
-	cancelled   bool      // seen at a heartbeat
-	created     int64     // the time at which its consumer was made, if known, in Unix nanoseconds
-	deadline    time.Time // the deadline of the handler, zero for none
-	first       int       // delivery count on arrival
-	hasSlot     bool
-	info        Info
-	journal     *journal.Journal        // the journal of the job's steps; nil before the first step
-	label       stacks.Label            // the label of the handler's goroutines
-	line        *order.Job              // of an ordered job
-	lost        context.CancelCauseFunc // of an ordered job
-	missed      time.Time               // the time at which the stream's leader first did not know the job
-	msg         *nats.Msg
-	opening     sync.Once   // of journal
-	permitLost  atomic.Bool // the context of its handler has ended
-	policy      Policy
-	route       *route      // the route of its handler, nil for none
-	runningMark uint64      // the sequence of the record that the job runs, 0 for none
-	shown       atomic.Bool // recorded as running
-	started     time.Time   // of the handler
-	waited      bool        // it has waited for a limit, or for its turn
+	cancel     context.CancelCauseFunc
+	cancelled  bool      // seen at a heartbeat
+	created    int64     // the time at which its consumer was made, if known, in Unix nanoseconds
+	deadline   time.Time // the deadline of the handler, zero for none
+	first      int       // delivery count on arrival
+	hasSlot    bool
+	info       Info
+	journal    *journal.Journal        // the journal of the job's steps; nil before the first step
+	label      stacks.Label            // the label of the handler's goroutines
+	line       *order.Job              // of an ordered job
+	lost       context.CancelCauseFunc // of an ordered job
+	missed     time.Time               // the time at which the stream's leader first did not know the job
+	msg        *nats.Msg
+	opening    sync.Once   // of journal
+	permitLost atomic.Bool // the context of its handler has ended
+	policy     Policy
+	route      *route      // the route of its handler, nil for none
+	shown      atomic.Bool // recorded as running
+	started    time.Time   // of the handler
+	waited     bool        // it has waited for a limit, or for its turn
 
 	abandoned bool      // handed back while its handler still ran
 	acked     bool      // the server has confirmed its acknowledgement

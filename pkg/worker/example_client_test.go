@@ -2,7 +2,6 @@ package worker_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -139,42 +138,23 @@ func ExampleClient_Insert_delayed() {
 	// not before it is due: true
 }
 
-func ExampleClient_InsertMany() {
-	withClient(func(ctx context.Context, _ jetstream.JetStream, c *worker.Client) error {
-		receipts, err := c.InsertMany(ctx, []worker.NewJob{
-			{Args: Mail{To: "a"}, Subject: "jobs.mail.1"},
-			{Args: Mail{To: "b"}, Subject: "jobs.mail.2"},
-		})
-		fmt.Println(len(receipts), receipts[1].Subject, receipts[1].Sequence, err)
-
-		_, err = c.InsertMany(ctx, []worker.NewJob{{Subject: "jobs.mail.3"}, {Subject: "jobs.*"}})
-		if failed, ok := errors.AsType[*worker.InsertError](err); ok {
-			fmt.Println("job", failed.Index, "is wrong, none was inserted")
-		}
-		return nil
-	})
-	// Output:
-	// 2 jobs.mail.2 2 <nil>
-	// job 1 is wrong, none was inserted
-}
-
-func ExampleClient_Inspect() {
+func ExampleClient_Job() {
 	withClient(func(ctx context.Context, _ jetstream.JetStream, c *worker.Client) error {
 		due := time.Now().Add(time.Hour)
 		if _, err := c.Insert(ctx, worker.NewJob{Subject: "jobs.mail", At: due, Unique: &worker.Unique{Key: "u17"}}); err != nil {
 			return err
 		}
 
-		status, err := c.Inspect(ctx, "jobs.mail", "u17")
-		fmt.Println(status.State, status.Due.Equal(due), err)
+		job, err := c.Job(ctx, worker.JobRef{Key: "u17", Subject: "jobs.mail"})
+		fmt.Println(job.State, job.Due.Equal(due), err)
 
-		status, err = c.Inspect(ctx, "jobs.mail", "u18")
-		fmt.Println(status.State, err)
+		_, err = c.Job(ctx, worker.JobRef{Key: "u18", Subject: "jobs.mail"})
+		fmt.Println(err)
 		return nil
 	})
 	// Output:
 	// scheduled true <nil>
-	// free <nil>
+	// worker: no such job: subject "jobs.mail", key "u18"
 }
 
 // A job that the server inserts by itself, whichever processes are there. Every instance
@@ -202,7 +182,7 @@ func ExampleClient_Schedule() {
 		for _, s := range all {
 			fmt.Println(s.Subject, "at", s.Cron, s.TimeZone)
 		}
-		return c.Unschedule(ctx, "jobs.mail", "morning")
+		return c.Unschedule(ctx, "jobs.mail.morning")
 	})
 	// Output:
 	// changed: true
@@ -210,30 +190,10 @@ func ExampleClient_Schedule() {
 	// jobs.mail.morning at 0 30 9 * * 1-5 Europe/Berlin
 }
 
-func ExampleClient_Replace() {
-	withClient(func(ctx context.Context, js jetstream.JetStream, c *worker.Client) error {
-		for _, body := range []string{"first draft", "second draft", "final"} {
-			receipt, err := c.Replace(ctx, worker.NewJob{
-				Args: Mail{To: body}, Subject: "jobs.mail.digest", Delay: 600 * time.Millisecond, Unique: &worker.Unique{},
-			})
-			fmt.Println(receipt.State, receipt.Replaced, err)
-		}
-		return workOne(ctx, js, func(_ context.Context, job *worker.Job[Mail]) error {
-			fmt.Println("ran once:", job.Args.To)
-			return nil
-		})
-	})
-	// Output:
-	// scheduled false <nil>
-	// scheduled true <nil>
-	// scheduled true <nil>
-	// ran once: final
-}
-
 func ExampleClient_Cancel() {
 	withClient(func(ctx context.Context, js jetstream.JetStream, c *worker.Client) error {
 		cancel := func() {
-			was, err := c.Cancel(ctx, "jobs.mail", "ada")
+			was, err := c.Cancel(ctx, worker.JobRef{Key: "ada", Subject: "jobs.mail"})
 			fmt.Println("was", was.State, err)
 		}
 
@@ -245,7 +205,7 @@ func ExampleClient_Cancel() {
 		cancel()
 		cancel()
 
-		_, err = c.Replace(ctx, worker.NewJob{Args: Mail{To: "ada"}, Subject: "jobs.mail", Unique: &worker.Unique{Key: "ada"}})
+		_, err = c.Insert(ctx, worker.NewJob{Args: Mail{To: "ada"}, Subject: "jobs.mail", Unique: &worker.Unique{Key: "ada"}})
 		if err != nil {
 			return err
 		}
@@ -258,8 +218,8 @@ func ExampleClient_Cancel() {
 	})
 	// Output:
 	// was scheduled <nil>
-	// was free <nil>
-	// was running <nil>
+	// was  worker: no such job: subject "jobs.mail", key "ada"
+	// was delivered <nil>
 	// worker: job cancelled by a client
 }
 
@@ -273,8 +233,8 @@ func ExampleJob_Progress() {
 				return err
 			}
 
-			progress, err := c.Progress(ctx, "jobs.mail.all", "") // from anywhere
-			fmt.Println(progress.State, string(progress.Value), err)
+			stored, err := c.Job(ctx, worker.JobRef{Subject: "jobs.mail.all"}) // from anywhere
+			fmt.Println(stored.State, string(stored.Progress.Value), err)
 			return nil
 		})
 	})

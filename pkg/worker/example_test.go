@@ -88,9 +88,9 @@ func ExampleStreamConfig() {
 }
 
 func ExampleInsertError() {
-	var err error = &worker.InsertError{Cause: context.DeadlineExceeded, ID: "a1", Index: 3, Subject: "jobs.mail.7", Unknown: true}
+	var err error = &worker.InsertError{Cause: context.DeadlineExceeded, ID: "a1", Subject: "jobs.mail.7", Unknown: true}
 	if failed, ok := errors.AsType[*worker.InsertError](err); ok && failed.Unknown {
 		fmt.Println(err) // insert it again, with the same ID or key
 	}
-	// Output: worker: job 3 ("a1" on "jobs.mail.7") perhaps inserted: context deadline exceeded
+	// Output: worker: job "a1" on "jobs.mail.7" perhaps inserted: context deadline exceeded
 }

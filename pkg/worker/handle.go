@@ -290,9 +290,6 @@ const (
 	// OutcomePaused means that the job was put off before it started, because its handler is paused, see [Client.Pause]. It uses no attempt.
 	OutcomePaused Outcome = "paused"
 
-	// OutcomeReplaced means that the job did not run, because Client.Replace had replaced it before.
-	OutcomeReplaced Outcome = "replaced"
-
 	// OutcomeRetried means that the attempt failed, and another will follow.
 	OutcomeRetried Outcome = "retried"
 

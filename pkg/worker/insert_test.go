@@ -3,8 +3,8 @@ package worker_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -30,6 +30,41 @@ func client(t testing.TB, js jetstream.JetStream, mutate ...func(*worker.ClientC
 func insert(t testing.TB, c *worker.Client, job worker.NewJob) worker.Receipt {
 	t.Helper()
 	return check.Must(c.Insert(t.Context(), job))(t)
+}
+
+const free = worker.State("free") // of jobOf: there is no job
+
+var mailRef = worker.JobRef{Key: "u17", Subject: "jobs.mail"} // of mail
+
+// jobOf returns a job, or one that is free.
+func jobOf(t testing.TB, c *worker.Client, ref worker.JobRef) worker.StoredJob {
+	t.Helper()
+
+	j, err := c.Job(t.Context(), ref)
+	if errors.Is(err, worker.ErrNoJob) {
+		return worker.StoredJob{State: free}
+	}
+	check.OK(t, err)
+	return j
+}
+
+// insertAll inserts jobs at the same time, 256 of them at most, and returns their receipts in the order of the jobs.
+func insertAll(ctx context.Context, c *worker.Client, jobs []worker.NewJob) ([]worker.Receipt, error) {
+	var group sync.WaitGroup
+
+	receipts, errs, free := make([]worker.Receipt, len(jobs)), make([]error, len(jobs)), make(chan struct{}, 256)
+	for i, job := range jobs {
+		free <- struct{}{}
+
+		group.Go(func() {
+			receipts[i], errs[i] = c.Insert(ctx, job)
+			<-free
+		})
+	}
+
+	group.Wait()
+
+	return receipts, errors.Join(errs...)
 }
 
 func complete(context.Context, *worker.Job[order]) error { return nil }
@@ -105,57 +140,6 @@ func TestInsertRefusesWhatIsInvalidAtOnce(t *testing.T) {
 
 	_, err := worker.NewClient(nil, worker.ClientConfig{RequestTimeout: -1, Stream: "a.b"})
 	check.That(t, err != nil && strings.Count(err.Error(), "worker: ") == 3, "NewClient: %v, want three complaints", err)
-}
-
-func TestInsertManyKeepsTheOrderAndNamesFailures(t *testing.T) {
-	t.Parallel()
-
-	const n = 1000
-
-	b := keyed(t, nil)
-	c := client(t, b.js)
-	jobs := make([]worker.NewJob, n)
-
-	for i := range jobs {
-		jobs[i] = worker.NewJob{Args: order{N: i}, Subject: fmt.Sprint("jobs.", i)}
-		if i%5 == 0 {
-			jobs[i].Unique = &worker.Unique{Key: fmt.Sprint(i / 10)} // each key twice
-			jobs[i].Subject = "jobs.unique"
-		}
-	}
-
-	receipts, err := c.InsertMany(t.Context(), jobs)
-	check.OK(t, err)
-
-	var last uint64
-
-	for i, r := range receipts {
-		want := i%10 == 5
-		check.That(t, r.Duplicate == want, "job %d: duplicate %t, want %t", i, r.Duplicate, want)
-
-		if r.Duplicate {
-			continue
-		}
-
-		check.That(t, r.Sequence == last+1 && r.State == worker.StateQueued, "job %d: %+v, want sequence %d", i, r, last+1)
-
-		last = r.Sequence
-	}
-
-	jobs[3].Subject, jobs[5].ID = "jobs.>", "\n"
-
-	before := b.left(t)
-	_, err = c.InsertMany(t.Context(), jobs)
-
-	joined, ok := err.(interface{ Unwrap() []error })
-	if !ok || len(joined.Unwrap()) != 2 || b.left(t) != before {
-		t.Fatalf("two invalid jobs: %v, %d stored; want two errors, none stored", err, b.left(t)-before)
-	}
-
-	for i, index := range []int{3, 5} {
-		failed, ok := errors.AsType[*worker.InsertError](joined.Unwrap()[i])
-		check.That(t, ok && failed.Index == index, "error %d: %v, want one about job %d", i, joined.Unwrap()[i], index)
-	}
 }
 
 func TestStreamThatCannotTakeAJobIsNamed(t *testing.T) {

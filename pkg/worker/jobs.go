@@ -122,23 +122,42 @@ type JobPage struct {
 
 // StoredJob is a job as the server has it.
 type StoredJob struct {
-	Status
+	// Due is the time at which a scheduled job becomes due.
+	Due time.Time `json:"due,omitzero"`
+
+	// ID is the ID of the job.
+	ID string `json:"id"`
+
+	// Sequence is the position in the stream of the message: the job, its schedule, its record or its dead letter.
+	Sequence uint64 `json:"sequence"`
+
+	// Since is the time at which the server stored the message.
+	Since time.Time `json:"since"`
+
+	// State is the state of the job.
+	State State `json:"state"`
+
+	// Stream is the stream of the job.
+	Stream string `json:"stream"`
+
+	// Subject is the subject of the job.
+	Subject string `json:"subject"`
 
 	// Consumer is the consumer that takes the job, "" when none does: no worker would ever work the job.
-	Consumer string
+	Consumer string `json:"consumer,omitempty"`
 
 	// Header holds the headers of the message.
-	Header nats.Header
+	Header nats.Header `json:"header,omitempty"`
 
 	// Letter is the dead letter of the job, as far as it is in one message: package deadletter reads the whole of a large letter. It is nil
 	// for a job that is not dead, and for the record of a dead unique job in the stream.
-	Letter *DeadLetter
+	Letter *DeadLetter `json:"letter,omitempty"`
 
 	// Payload is the payload of the job. The payload of a job that has ended is in its dead letter, or gone.
-	Payload []byte
+	Payload []byte `json:"payload,omitempty"`
 
 	// Progress is a worker's last record of the job, nil for none.
-	Progress *Progress
+	Progress *Progress `json:"progress,omitempty"`
 }
 
 // Jobs returns a page of the jobs in the stream, the oldest first. Any replica may answer, so a job of the last moments may be missing.
@@ -311,30 +330,11 @@ const (
 	selectedLooked = 10_000
 )
 
-// Selection selects the jobs that [Client.Select] returns.
-type Selection struct {
-	// Can reports whether a job that Filter selects is wanted. Defaults to all.
-	Can func(StoredJob) bool
-
-	// Filter selects jobs. Its Count, Limit and Look have no effect.
-	Filter JobFilter
-
-	// Look is the number of messages after which no more are read; up to 999 more may have been read. Defaults to 10,000.
-	Look int
-
-	// Most is the largest number of returned jobs. Defaults to 1,000.
-	Most int
-
-	// Until is the Next of a page: jobs from there on are left out. Defaults to none.
-	Until Cursor
-}
-
-// Select returns the jobs of a selection, in the order of [Client.Jobs], and reports whether these are all. Round trips: those of Jobs for
-// each 1,000 messages.
-func (c *Client) Select(ctx context.Context, s Selection) (jobs []StoredJob, all bool, err error) {
-	f := s.Filter
+// Select returns the jobs of a filter for which can is true, at most 1,000 among 10,000 messages, in the order of [Client.Jobs], and reports
+// whether these are all. The filter's Count, Limit and Look have no effect. Round trips: those of Jobs for each 1,000 messages.
+func (c *Client) Select(ctx context.Context, f JobFilter, can func(StoredJob) bool) (jobs []StoredJob, all bool, err error) {
 	f.Count, f.Limit, f.Look = false, maxPage, maxPage
-	for looked := 0; looked < cmp.Or(s.Look, selectedLooked); {
+	for looked := 0; looked < selectedLooked; {
 		page, err := c.Jobs(ctx, f)
 		if err != nil {
 			return nil, false, err
@@ -342,11 +342,9 @@ func (c *Client) Select(ctx context.Context, s Selection) (jobs []StoredJob, all
 		looked += page.Looked
 		for _, j := range page.Jobs {
 			switch {
-			case s.Until.Sequence != 0 && j.Sequence >= s.Until.Sequence:
-				return jobs, false, nil
-			case s.Can != nil && !s.Can(j):
+			case !can(j):
 				continue
-			case len(jobs) == cmp.Or(s.Most, selectedJobs):
+			case len(jobs) == selectedJobs:
 				return jobs, false, nil
 			}
 			jobs = append(jobs, j)

@@ -16,7 +16,7 @@ import (
 func TestClientAsksAgain(t *testing.T) {
 	calls := map[string]func(context.Context, *worker.Client, worker.JobRef) error{
 		"cancel": func(ctx context.Context, c *worker.Client, ref worker.JobRef) error {
-			return check.Err(c.CancelJob(ctx, ref))
+			return check.Err(c.Cancel(ctx, ref))
 		},
 		"job": func(ctx context.Context, c *worker.Client, ref worker.JobRef) error {
 			return check.Err(c.Job(ctx, ref))
@@ -31,7 +31,7 @@ func TestClientAsksAgain(t *testing.T) {
 			return check.Err(c.RunSchedule(ctx, "jobs.report.nightly"))
 		},
 		"unschedule": func(ctx context.Context, c *worker.Client, _ worker.JobRef) error {
-			return c.Unschedule(ctx, "jobs.report", "nightly")
+			return c.Unschedule(ctx, "jobs.report.nightly")
 		},
 	}
 	for name, call := range calls {
@@ -63,7 +63,7 @@ func TestDelayedJobBecomesDueWhileItsCancellationIsLost(t *testing.T) {
 		r := insert(t, client(t, b.js), worker.NewJob{Delay: 2 * time.Second, Subject: "jobs.a"})
 		pass(900 * time.Millisecond)
 		p.Hit(func(f natstest.Frame) bool { return strings.Contains(f.Subject, ".MSG.DELETE.") }, natstest.WriteLost, 1)
-		_, err := client(t, js).CancelJob(t.Context(), worker.JobRef{Sequence: r.Sequence})
+		_, err := client(t, js).Cancel(t.Context(), worker.JobRef{Sequence: r.Sequence})
 		check.Contains(t, err, "becomes due at this moment")
 	})
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 
@@ -50,15 +49,11 @@ func (l *list) read(m jsapi.Message) (j StoredJob, ok bool) {
 	if l.dead {
 		return l.readLetter(m)
 	}
-	j = StoredJob{Header: listing.OwnHeaders(m.Header), Payload: m.Data, Status: l.client.statusIn(m)}
-	switch key.KindOf(m.Subject) {
-	case key.Later:
-		ok = !j.Due.IsZero()
-	case key.Done:
+	j = l.client.statusIn(m)
+	j.Header, j.Payload = listing.OwnHeaders(m.Header), m.Data
+	kind := key.KindOf(m.Subject)
+	if ok = kind != key.Later || !j.Due.IsZero(); kind == key.Done {
 		j.Payload = nil
-		ok = j.State != StateRunning && j.State != StateFree // a record of a job that the stream has too, or no job
-	case key.Job:
-		ok = true
 	}
 	taker := l.Takers.Of(j.Subject)
 	if taker == nil {
@@ -106,12 +101,6 @@ func (l *list) complete(ctx context.Context, jobs []StoredJob) error {
 	}
 	return nil
 }
-
-const (
-	// maxDelayed is the number of delayed jobs that Client.Delayed reads, pageDelayed at a time, since a message can have a megabyte.
-	maxDelayed  = 2_000
-	pageDelayed = 64
-)
 
 // Counts has the numbers of messages of a stream, by kind. The counts of one consumer are those of one moment; the moments of all
 // consumers are close to each other.
@@ -162,44 +151,6 @@ func (l *list) counts() Counts {
 	return Counts{
 		AsOf: l.Info.TimeStamp, Delivered: l.Takers.Held, Messages: l.Info.State.Msgs, Queued: l.Takers.Pending, Rest: l.Rest(),
 	}
-}
-
-// Delayed returns the delayed jobs of the stream, in the order in which they are due, without their payloads. It reads at most 2,000; all
-// reports whether those were all. In a stream with more than 10,000 messages that are not present jobs it reads none: use Jobs with
-// JobFilter.States there. Three round trips, and one more for each 64 jobs. Any replica may answer.
-func (c *Client) Delayed(ctx context.Context) (jobs []StoredJob, all bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.SettleTimeout)
-	defer cancel()
-	l, err := c.openList(ctx, false)
-	if err != nil {
-		return nil, false, err
-	}
-	defer l.close()
-	names, all, err := l.Names(ctx, key.Later)
-	if err != nil {
-		return nil, false, err
-	}
-	subjects := make([]string, 0, len(names))
-	for subject := range names {
-		subjects = append(subjects, subject)
-	}
-	if len(subjects) > maxDelayed {
-		subjects, all = subjects[:maxDelayed], false
-	}
-	for page := range slices.Chunk(subjects, pageDelayed) {
-		messages, err := l.Get.Last(ctx, l.Info.Config.Name, page)
-		if err != nil {
-			return nil, false, fmt.Errorf("worker: read delayed jobs of stream %s: %w", l.Info.Config.Name, err)
-		}
-		for _, m := range messages {
-			if j, ok := l.read(m); ok {
-				j.Payload = nil
-				jobs = append(jobs, j)
-			}
-		}
-	}
-	slices.SortFunc(jobs, func(a, b StoredJob) int { return a.Due.Compare(b.Due) })
-	return jobs, all, nil
 }
 
 // ErrNoJob is returned when a job is not found: it has ended without a record of its end, or it never existed.
@@ -260,11 +211,6 @@ func (l *list) bySubject(ctx context.Context, ref JobRef) (j StoredJob, ok bool,
 		return j, false, err
 	}
 	m, found, err := l.client.last(ctx, k.Any())
-	if err == nil && found && State(m.Header.Get(HeaderState)) == StateRunning {
-		if m, found, err = l.client.last(ctx, k.Job()); err == nil && !found { // it has ended meanwhile
-			m, found, err = l.client.last(ctx, k.Any())
-		}
-	}
 	if err != nil || !found {
 		return j, false, err
 	}

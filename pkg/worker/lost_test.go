@@ -39,15 +39,13 @@ func TestLostMessagesOfAnInsert(t *testing.T) {
 	}
 
 	for name, job := range jobs {
-		for _, many := range []bool{false, true} {
-			for _, answer := range []bool{false, true} {
-				natstest.RunBubble(t, fmt.Sprintf("%s, many %t, answer %t", name, many, answer), func(t *testing.T, srv *natsrun.Server) { testLost(t, srv, job, many, answer) })
-			}
+		for _, answer := range []bool{false, true} {
+			natstest.RunBubble(t, fmt.Sprintf("%s, answer %t", name, answer), func(t *testing.T, srv *natsrun.Server) { testLost(t, srv, job, answer) })
 		}
 	}
 }
 
-func testLost(t *testing.T, srv *natsrun.Server, job worker.NewJob, many, answer bool) {
+func testLost(t *testing.T, srv *natsrun.Server, job worker.NewJob, answer bool) {
 	t.Helper()
 
 	b := keyed(t, srv)
@@ -76,19 +74,8 @@ func testLost(t *testing.T, srv *natsrun.Server, job worker.NewJob, many, answer
 		})
 	}
 
-	var (
-		receipts = make([]worker.Receipt, 1)
-		err      error
-	)
-
-	if many {
-		receipts, err = c.InsertMany(t.Context(), []worker.NewJob{job})
-	} else {
-		receipts[0], err = c.Insert(t.Context(), job)
-	}
-
-	check.That(t, err == nil && !receipts[0].Duplicate && (job.ID == "" || receipts[0].ID == job.ID),
-		"receipt %+v, %v; want no duplicate", receipts[0], err)
+	r := insert(t, c, job)
+	check.That(t, !r.Duplicate && (job.ID == "" || r.ID == job.ID), "receipt %+v; want no duplicate", r)
 
 	pass(2 * time.Minute)
 
@@ -118,11 +105,11 @@ func TestInsertSaysWhenItDoesNotKnow(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 
-		receipts, err := c.InsertMany(ctx, []worker.NewJob{{Args: 1, Subject: "jobs.x"}, {Args: 2, Subject: "jobs.y"}})
+		_, err = c.Insert(ctx, worker.NewJob{Args: 1, Subject: "jobs.x"})
 		failed, ok = errors.AsType[*worker.InsertError](err)
 
-		if !ok || !failed.Unknown || len(receipts) != 2 || !errors.Is(err, context.DeadlineExceeded) || b.left(t) != 3 {
-			t.Errorf("InsertMany: %v, %v, %d stored; want an unknown outcome, 3", receipts, err, b.left(t))
+		if !ok || !failed.Unknown || !errors.Is(err, context.DeadlineExceeded) || b.left(t) != 2 {
+			t.Errorf("%v, %d stored; want an unknown outcome, 2", err, b.left(t))
 		}
 
 		p.Filter(func(natstest.Frame) natstest.Verdict { return natstest.Relay })
@@ -150,7 +137,7 @@ func TestInsertsSurviveRestarts(t *testing.T) {
 	done := make(chan error, 1)
 
 	go func() {
-		receipts, err := c.InsertMany(t.Context(), jobs)
+		receipts, err := insertAll(t.Context(), c, jobs)
 		for i, r := range receipts {
 			if r.Duplicate || r.ID == "" {
 				err = errors.Join(err, fmt.Errorf("job %d: %+v", i, r)) //nolint:err113 // a test
@@ -182,7 +169,7 @@ func TestInsertsSurviveTheLeadersDeath(t *testing.T) {
 
 	const keys = 300
 
-	cluster := natstest.Cluster(t, 3, natstest.Processes)
+	cluster := natstest.Cluster(t, 3)
 	connect := func() (*nats.Conn, jetstream.JetStream) { return natstest.ConnectURL(t, cluster.URLs()) }
 	jobStream(t, connect, 3)
 
@@ -236,14 +223,14 @@ func TestInsertsSurviveTheLeadersDeath(t *testing.T) {
 	check.Same(t, "jobs stored", stored(t, js), keys)
 }
 
-func TestInsertManyOfAnEndedContextStoresNothing(t *testing.T) {
+func TestInsertOfAnEndedContextStoresNothing(t *testing.T) {
 	t.Parallel()
 
 	b := keyed(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 
-	_, err := client(t, b.js).InsertMany(ctx, []worker.NewJob{{Args: 1, Subject: "jobs.x"}, {Args: 2, Subject: "jobs.y"}})
+	_, err := client(t, b.js).Insert(ctx, worker.NewJob{Args: 1, Subject: "jobs.x"})
 	if !errors.Is(err, context.Canceled) || b.left(t) != 0 {
 		t.Errorf("%v, %d stored; want context.Canceled, 0", err, b.left(t))
 	}
@@ -298,30 +285,6 @@ func TestLeaderBehindTheJobFreesNoKey(t *testing.T) {
 
 			again := insert(t, c, job)
 			check.That(t, again.Duplicate && again.State == worker.StateDone, "the key of a job that is done and kept: %+v", again)
-		})
-	}
-}
-
-// TestLeaderBehindTheJobReplacesNone: nor does it mean that another has taken its place.
-func TestLeaderBehindTheJobReplacesNone(t *testing.T) {
-	for name, code := range behindCodes {
-		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
-			b := keyed(t, srv)
-			js, refused := startBehind(t, srv, code)
-
-			var ran atomic.Int32
-
-			run(t, js, b.config(t), worker.Policy{}, func(context.Context, *worker.Job[order]) error {
-				ran.Add(1)
-				return nil
-			})
-
-			job := worker.NewJob{Args: order{N: 1}, Subject: "jobs.a", Unique: &worker.Unique{}}
-			check.OK(t, check.Err(client(t, b.js).Replace(t.Context(), job)))
-
-			s := receive(t, b.settled, "the job to end")
-			check.That(t, s.Outcome == worker.OutcomeCompleted && ran.Load() == 1 && refused.Load(),
-				"the job %s and ran %d times, its mark refused %t", s.Outcome, ran.Load(), refused.Load())
 		})
 	}
 }

@@ -99,8 +99,6 @@ type plan struct {
 	insertID string // unique to this insert
 	keep     time.Duration
 	key      key.Key
-	old      Status // the status of the job that this job replaces
-	replace  bool   // a scheduled or queued job
 	to       string // the subject to which it is published
 	unique   bool   // it is unique, with records of its key
 	unknown  bool   // a publication may have been stored although no answer came
@@ -209,8 +207,8 @@ func (p *plan) receipt(ack *jetstream.PubAck) Receipt {
 	return r
 }
 
-func (p *plan) failed(index int, err error) *InsertError {
-	return &InsertError{Cause: err, ID: p.id, Index: index, Subject: p.key.Job(), Unknown: p.unknown}
+func (p *plan) failed(err error) *InsertError {
+	return &InsertError{Cause: err, ID: p.id, Subject: p.key.Job(), Unknown: p.unknown}
 }
 
 func keyOf(subject string, unique *Unique) (key.Key, error) {
@@ -224,15 +222,6 @@ func keyOf(subject string, unique *Unique) (key.Key, error) {
 	k, err := key.Of(subject)
 	if err != nil {
 		return key.Key{}, fmt.Errorf("%q is no subject for a job: %w", clip(subject, key.MaxSubject), err)
-	}
-	return k, nil
-}
-
-// uniqueKeyOf is keyOf for the job of a Unique.Key. doing names the call in the error.
-func uniqueKeyOf(doing, subject, uniqueKey string) (key.Key, error) {
-	k, err := keyOf(subject, &Unique{Key: uniqueKey})
-	if err != nil {
-		return k, fmt.Errorf("worker: %s: %w", doing, err)
 	}
 	return k, nil
 }
@@ -346,9 +335,6 @@ type InsertError struct {
 	// ID is the ID of the job.
 	ID string
 
-	// Index is the index of the job in the slice that was passed to InsertMany.
-	Index int
-
 	// Subject is the subject of the job.
 	Subject string
 
@@ -362,7 +348,7 @@ func (e *InsertError) Error() string {
 	if e.Unknown {
 		outcome = "perhaps inserted"
 	}
-	return fmt.Sprintf("worker: job %d (%q on %q) %s: %v", e.Index, clip(e.ID, 64), clip(e.Subject, 256), outcome, e.Cause)
+	return fmt.Sprintf("worker: job %q on %q %s: %v", clip(e.ID, 64), clip(e.Subject, 256), outcome, e.Cause)
 }
 
 // Unwrap returns the cause.

@@ -49,8 +49,6 @@ func classify(info Info, err error, interrupted bool, wait func(attempt int) tim
 		return outcome{kind: ended.outcome, settled: true}
 	case errors.Is(err, errGone):
 		return outcome{kind: OutcomeFenced}
-	case errors.Is(err, errReplaced):
-		return outcome{kind: OutcomeReplaced, settled: true}
 	case errors.As(err, &full):
 		return outcome{kind: OutcomeLimited, delay: full.Delay, uncounted: true}
 	case errors.Is(err, errLimitUnreadable):
@@ -186,7 +184,6 @@ func (w *Worker) acknowledge(d *delivery, kind Outcome) bool {
 // lost, the job comes back after AckWait instead.
 func (w *Worker) release(d *delivery, o outcome) Outcome {
 	w.showWaiting(d)
-	w.clearRunningMark(d) // a waiting job may be replaced
 	reply, extra := w.deliveries.release(d)
 	uncounted := extra // copies that were dropped here because the job was running
 	if o.uncounted {
@@ -212,7 +209,6 @@ func (w *Worker) release(d *delivery, o outcome) Outcome {
 // leave drops a job that another attempt has taken over, without an answer that could settle the job or start it again. The job is given
 // back only if its newest delivery came to this worker after all, so that no other worker holds it.
 func (w *Worker) leave(d *delivery, o outcome) Outcome {
-	d.runningMark = 0 // it is the successor's
 	if w.deliveries.redelivered(d) && !w.mayBeOthers(d) {
 		return w.release(d, o)
 	}

@@ -3,7 +3,6 @@ package worker_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -72,7 +71,7 @@ func TestPeriodicJobRuns(t *testing.T) {
 
 		<-starts
 
-		check.Is(t, errors.Join(c.Unschedule(t.Context(), "jobs.mail", "digest"), c.Unschedule(t.Context(), "jobs.mail", "digest")), nil)
+		check.Is(t, errors.Join(c.Unschedule(t.Context(), "jobs.mail.digest"), c.Unschedule(t.Context(), "jobs.mail.digest")), nil)
 
 		pass(30 * time.Minute)
 
@@ -235,39 +234,6 @@ func TestStreamWithoutSchedules(t *testing.T) {
 
 	_, ok = errors.AsType[*jetstream.APIError](err)
 	check.That(t, ok, "got %v, want the server's refusal", err)
-}
-
-// TestScheduleThatMayBeFiringIsNotReplaced gives up a replacement before the time of the schedule that it found, within 300
-// ms of it. The schedule is still there, and its job runs: had the client replaced it by then, and died before it looked
-// again, there would be two jobs.
-func TestScheduleThatMayBeFiringIsNotReplaced(t *testing.T) {
-	keyedBubble(t, func(t *testing.T, b *bundle) {
-		c := client(t, b.js)
-		ran, settled := make(chan int, 10), make(chan struct{}, 10)
-		cfg := b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(worker.Settlement) { settled <- struct{}{} } })
-		run(t, b.js, cfg, worker.Policy{}, tell(ran, itsNumber))
-
-		for _, left := range []time.Duration{290 * time.Millisecond, 200 * time.Millisecond, 100 * time.Millisecond} {
-			r := replace(t, c, 1, 10*time.Second, 0)
-			check.Require(t, !r.Duplicate, "%s: %+v", left, r)
-
-			pass(10*time.Second - left)
-
-			ctx, cancel := context.WithTimeout(t.Context(), left-20*time.Millisecond)
-
-			_, err := c.Replace(ctx, worker.NewJob{
-				Args: order{N: 2}, Delay: time.Hour, Subject: "jobs.mail", Unique: &worker.Unique{Key: "u17"},
-			})
-
-			cancel()
-
-			check.Is(t, err, context.DeadlineExceeded, left)
-
-			check.Same(t, fmt.Sprintf("%s before its time: job ran", left), <-ran, 1)
-
-			<-settled // until then it is in the way of the next
-		}
-	})
 }
 
 func TestNextRun(t *testing.T) {

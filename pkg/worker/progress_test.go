@@ -41,24 +41,25 @@ func TestProgressIsReadAndHeard(t *testing.T) {
 		progress := func(state worker.State, attempt int, value string) {
 			t.Helper()
 
-			p, err := c.Progress(t.Context(), "jobs.mail", "u17")
-			check.That(t, err == nil && p.State == state && p.Attempt == attempt && string(p.Value) == value && p.Worker == t.Name(),
-				"%+v, %v; want %s, attempt %d, %s", p, err, state, attempt, value)
+			j := jobOf(t, c, mailRef)
+			p := j.Progress
+			check.Require(t, p != nil, "%+v has no progress", j)
+			check.That(t, p.State == state && p.Attempt == attempt && string(p.Value) == value && p.Worker == t.Name(),
+				"%+v; want %s, attempt %d, %s", p, state, attempt, value)
 		}
-
-		check.Is(t, check.Err(c.Progress(t.Context(), "jobs.mail", "u17")), worker.ErrNoProgress)
 
 		r := insert(t, c, mail(worker.Unique{}))
 
 		pass(time.Second)
 
-		check.Is(t, check.Err(c.Progress(t.Context(), "jobs.mail", "u17")), worker.ErrNoProgress)
+		j := jobOf(t, c, mailRef)
+		check.That(t, j.State == worker.StateDelivered && j.Progress == nil, "%+v; want delivered, without progress", j)
 
 		pass(3 * time.Second)
 		progress(worker.StateRunning, 1, "null")
 
-		s, err := c.Inspect(t.Context(), "jobs.mail", "u17")
-		check.That(t, err == nil && s.State == worker.StateRunning && s.ID == r.ID, "Inspect: %+v, %v; want running", s, err)
+		j = jobOf(t, c, mailRef)
+		check.That(t, j.State == worker.StateRunning && j.ID == r.ID, "%+v; want running", j)
 
 		next <- struct{}{}
 
@@ -69,14 +70,15 @@ func TestProgressIsReadAndHeard(t *testing.T) {
 		<-b.settled
 		progress(worker.StateQueued, 1, "null")
 
-		s, err = c.Inspect(t.Context(), "jobs.mail", "u17")
-		check.That(t, err == nil && s.State == worker.StateQueued, "Inspect: %+v, %v; want queued", s, err)
+		j = jobOf(t, c, mailRef)
+		check.That(t, j.State == worker.StateRetrying, "%+v; want retrying", j)
 
 		next <- struct{}{}
 		next <- struct{}{}
 		<-b.settled
 
-		check.Is(t, check.Err(c.Progress(t.Context(), "jobs.mail", "u17")), worker.ErrNoProgress)
+		j = jobOf(t, c, mailRef)
+		check.That(t, j.State == free, "%+v; want free", j)
 
 		for _, want := range []string{"null", `{"done":10}`, "null", `{"done":20}`} {
 			var p worker.Progress

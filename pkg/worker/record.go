@@ -24,29 +24,11 @@ const (
 	HeaderState = "Job-State"
 )
 
-// HeaderReplaceable marks a job that Replace may replace while it is queued.
-const HeaderReplaceable = "Job-Replaceable"
+// catchUp is the time within which the stream's leader should store a job that a consumer has delivered.
+const catchUp = time.Second
 
-const (
-	// markKept bounds the time for which the running mark of a job is kept. The mark is removed when the job ends or waits again, even if its
-	// worker dies.
-	markKept = 30 * 24 * time.Hour
-
-	// freeKept is the time for which a record of the end of a replaceable job is kept if the job's completion is not kept: until the job is
-	// acknowledged, perhaps by another worker. The record does not hold the key.
-	freeKept = time.Minute
-
-	// catchUp is the time within which the stream's leader should store a job that a consumer has delivered.
-	catchUp = time.Second
-)
-
-var (
-	// errRecordUnknown is the error of an attempt that did not begin because it was unknown whether the job had ended.
-	errRecordUnknown = errors.New("worker: the record of the job is unknown")
-
-	// errReplaced is the error of an attempt at a job that another job has replaced.
-	errReplaced = errors.New("worker: another job has taken the place of this one")
-)
+// errRecordUnknown is the error of an attempt that did not begin because it was unknown whether the job had ended.
+var errRecordUnknown = errors.New("worker: the record of the job is unknown")
 
 // endedError is the error of an attempt at a job that had ended already.
 type endedError struct{ outcome Outcome }
@@ -85,7 +67,7 @@ func (w *Worker) checkEnded(d *delivery) error {
 	case !found:
 		return nil
 	default:
-		return d.applyRecord(msg)
+		return endOf(msg)
 	}
 }
 
@@ -112,12 +94,9 @@ func (d *delivery) isRecord(msg jsapi.Message) bool {
 	return msg.Header.Get(HeaderSequence) == strconv.FormatUint(d.info.Sequence, 10) && msg.Header.Get(HeaderID) == d.info.ID
 }
 
-// applyRecord applies the record of an earlier delivery of the job.
-func (d *delivery) applyRecord(msg jsapi.Message) error {
-	switch State(msg.Header.Get(HeaderState)) {
-	case StateRunning:
-		d.runningMark = msg.Sequence
-		return nil
+// endOf returns the error of a job that ended in an earlier delivery, by its record.
+func endOf(record jsapi.Message) error {
+	switch State(record.Header.Get(HeaderState)) {
 	case StateCancelled:
 		return &endedError{outcome: OutcomeCancelled}
 	case StateDead:
@@ -127,39 +106,14 @@ func (d *delivery) applyRecord(msg jsapi.Message) error {
 	}
 }
 
-// markRunning records that a replaceable job starts, so that it is not replaced from now on. It is one write with the same condition as a
-// replacement: the server refuses one of both.
-func (w *Worker) markRunning(d *delivery) error {
-	if d.msg.Header.Get(HeaderReplaceable) == "" {
-		return nil
-	}
-	return w.putRecord(d, StateRunning, markKept)
-}
-
-// clearRunningMark removes the mark of a job that waits again, if the mark is still this delivery's. When the mark stays, the job is not
-// replaced before its next attempt.
-func (w *Worker) clearRunningMark(d *delivery) {
-	if d.runningMark == 0 {
-		return
-	}
-	if err := w.api.Delete(w.settling, d.info.Stream, d.runningMark); err != nil {
-		w.log.Warn(EventRecordFailed, append(d.attrs(), "error", err)...)
-	}
-	d.runningMark = 0
-}
-
 // recordEnd stores the end of a unique job before the job is acknowledged, so that its key is never free in between. It reports whether
 // the job may be acknowledged. When the record could not be stored, or the outcome of the write is unknown, the job stays, and is
 // delivered again.
 func (w *Worker) recordEnd(d *delivery, state State) bool {
 	keep, unique := keepOf(d.msg.Header)
 	switch {
-	case !unique:
+	case !unique, state == StateDone && keep == 0:
 		return true
-	case state == StateDone && keep == 0 && d.runningMark == 0:
-		return true
-	case state == StateDone && keep == 0: // a record in place of the mark, so that a job that has run is not replaced
-		state, keep = StateFree, freeKept
 	case state == StateDead:
 		keep = deadKept
 	}
@@ -175,16 +129,13 @@ func (w *Worker) recordEnd(d *delivery, state State) bool {
 func (w *Worker) putRecord(d *delivery, state State, keep time.Duration) error {
 	k, err := key.Of(d.info.Subject)
 	if err != nil {
-		return nil //nolint:nilerr // without a key there is no record: the job cannot have been replaced either
+		return nil //nolint:nilerr // without a key there is no record
 	}
 	until := time.Now().Add(w.cfg.SettleTimeout)
 	for wait := firstPause; ; wait = min(2*wait, lastWait) {
 		err := w.writeRecord(d, k, state, keep)
-		if err == nil || errors.Is(err, errReplaced) {
-			return err
-		}
-		if _, ended := errors.AsType[*endedError](err); ended {
-			return err
+		if err == nil {
+			return nil
 		}
 		closed := errors.Is(err, nats.ErrConnectionClosed)
 		if !closed && !jsapi.IsUnknown(err) || w.hasNoStream(k.Done(), err) {
@@ -197,45 +148,27 @@ func (w *Worker) putRecord(d *delivery, state State, keep time.Duration) error {
 	}
 }
 
-// writeRecord writes a record once. The server refuses it when neither the job nor its running mark is the last message of its
-// key: a record exists already, or the job has been replaced or removed, and another job may have its key. An end is then not recorded.
-// For a running mark the error is [errReplaced], or that of the present record.
+// writeRecord writes a record once. The server refuses it when the job is not the last message of its key: a record exists already, or the
+// job has been removed, and another job may have its key. An end is then not recorded.
 func (w *Worker) writeRecord(d *delivery, k key.Key, state State, keep time.Duration) error {
 	msg := recordMsg(d.info.Stream, k, d.info.ID, strconv.FormatUint(d.info.Sequence, 10), state, keep)
-	setExpected(msg.Header, k, d.lastKnown())
+	setExpected(msg.Header, k, d.info.Sequence)
 	if id := d.msg.Header.Get(HeaderInsert); id != "" {
 		msg.Header.Set(HeaderInsert, id)
 	}
-	stored, refused := w.api.Publish(w.settling, d.info.Stream, msg)
-	switch {
-	case refused == nil && state == StateRunning:
-		d.runningMark = stored
-		return nil
-	case !jsapi.IsRefused(refused):
+	_, refused := w.api.Publish(w.settling, d.info.Stream, msg)
+	if !jsapi.IsRefused(refused) {
 		return refused
 	}
 	last, found, err := w.api.Get(w.settling, d.info.Stream, jsapi.Query{LastBySubject: k.Any()})
 	switch {
 	case err != nil:
 		return err
-	case d.isUnseen(refused, last, found):
+	case d.isUnseen(refused, last, found), last.Sequence == d.info.Sequence: // or a rival's write is under way, and will be refused
 		return errBusy
-	case found && last.Sequence == d.info.Sequence: // its mark has been removed, or never existed
-		d.runningMark = 0
-		return errBusy
-	case found && last.Sequence == d.lastKnown(): // a rival's write is under way, and will be refused
-		return errBusy
-	case state != StateRunning:
+	default:
 		return nil
-	case !found || !d.isRecord(last):
-		return errReplaced
 	}
-	// A mark of an earlier delivery is replaced by a mark of this one, so that the worker of the earlier delivery, if it is still alive,
-	// cannot remove the mark.
-	if err := d.applyRecord(last); err != nil {
-		return err
-	}
-	return errBusy
 }
 
 // recordMsg returns the message of a record.
@@ -249,9 +182,6 @@ func recordMsg(stream string, k key.Key, id, sequence string, state State, keep 
 	msg.Header.Set(jetstream.MsgTTLHeader, keep.String())
 	return msg
 }
-
-// lastKnown returns the sequence of the last message of the job's key that its worker knows.
-func (d *delivery) lastKnown() uint64 { return max(d.runningMark, d.info.Sequence) }
 
 // isUnseen reports whether the leader of the stream, which refused a write, has not stored the job itself yet. With replicas it
 // may get a job's record before the job: the consumer has a leader of its own, perhaps on another server, which may be ahead. The answer
@@ -289,52 +219,32 @@ func (c *Client) resolveConflict(ctx context.Context, p *plan) (Receipt, error) 
 		return Receipt{}, err
 	}
 	if !found {
-		p.supersede(Status{})
+		setExpected(p.header, p.key, 0)
 		return Receipt{}, errBusy // or the holder has ended and is gone meanwhile
 	}
-	return c.resolve(ctx, p, msg)
-}
-
-// resolve is the rest of resolveConflict, after the message has been read.
-func (c *Client) resolve(ctx context.Context, p *plan, msg jsapi.Message) (Receipt, error) {
-	s, err := c.statusOf(ctx, p.key, msg)
-	if err != nil {
-		return Receipt{}, err
-	}
-	r := Receipt{Duplicate: true, ID: s.ID, Sequence: s.Sequence, State: s.State, Stream: c.cfg.Stream, Subject: s.Subject}
-	if insertOf(msg.Header) == p.insertID {
+	s := c.statusIn(msg)
+	r := Receipt{Duplicate: true, ID: s.ID, Sequence: s.Sequence, State: s.State, Stream: c.cfg.Stream, Subject: p.key.Job()}
+	switch {
+	case insertOf(msg.Header) == p.insertID:
 		r.Duplicate = false
 		return r, nil
-	}
-	if p.mayBeFiring(s) {
-		if !backoff.Sleep(ctx, firstWait) {
-			return Receipt{}, context.Cause(ctx)
-		}
-		return c.resolveConflict(ctx, p)
-	}
-	switch {
-	case p.canReplace(msg, s):
-		p.supersede(s)
-		return Receipt{}, errFreed
-	case s.State == StateCancelled: // maybe cancelled by a call that did not come to its end
-		if err := c.removeJob(ctx, p.key, msg); err != nil {
+	case s.State == StateCancelled: // maybe by a call that did not come to its end
+		if err := c.removeJob(ctx, p.key, msg.Header); err != nil {
 			return Receipt{}, err
 		}
-		p.supersede(s)
+		setExpected(p.header, p.key, s.Sequence)
 		return Receipt{}, errFreed
-	case s.State == StateFree:
-		p.supersede(s)
+	case s.State == StateDead && !p.holdDead:
+		// The record is removed first. A crash after that leaves the key free; a crash between a new job and the removal of an old record would
+		// leave both.
+		setExpected(p.header, p.key, 0)
+		if err := c.remove(ctx, s.Sequence); err != nil {
+			return Receipt{}, err
+		}
 		return Receipt{}, errFreed
-	case s.State != StateDead || p.holdDead:
+	default:
 		return r, nil
 	}
-	p.supersede(Status{})
-	// The record is removed first. A crash after that leaves the key free; a crash between a new job and the removal of an old record would
-	// leave both.
-	if err := c.remove(ctx, s.Sequence); err != nil {
-		return Receipt{}, err
-	}
-	return Receipt{}, errFreed
 }
 
 // resolveTaken returns the receipt of an unrecorded job that the stream refused because its subject is taken: by another job, or by this

@@ -51,7 +51,7 @@ func TestWorkerKilledAroundTheRecord(t *testing.T) {
 	}{
 		"done, before the record":         {moment: beforeRecord, runs: 2, keep: time.Hour, before: worker.StateQueued, after: worker.StateDone},
 		"done, record, before the ack":    {moment: beforeAck, runs: 1, keep: time.Hour, before: worker.StateDone, after: worker.StateDone},
-		"done, not kept, before the ack":  {moment: beforeAck, runs: 2, before: worker.StateQueued, after: worker.StateFree},
+		"done, not kept, before the ack":  {moment: beforeAck, runs: 2, before: worker.StateQueued, after: free},
 		"dead, before the letter":         {moment: beforeLetter, dies: true, runs: 2, before: worker.StateQueued, after: worker.StateDead},
 		"dead, letter, before the record": {moment: beforeRecord, dies: true, runs: 2, before: worker.StateQueued, after: worker.StateDead},
 		"dead, record, before the ack":    {moment: beforeAck, dies: true, runs: 1, before: worker.StateDead, after: worker.StateDead},
@@ -88,8 +88,8 @@ func TestWorkerKilledAroundTheRecord(t *testing.T) {
 			s := <-outcomes
 			check.That(t, s.Outcome == want && s.Deliveries == 2, "second worker: %s, delivery %d; want %s, 2", s.Outcome, s.Deliveries, want)
 
-			if s, err := c.Inspect(t.Context(), "jobs.mail", "u17"); err != nil || s.State != test.after || runs.Load() != test.runs {
-				t.Errorf("in the end: %+v, %v, %d runs; want %s, %d runs", s, err, runs.Load(), test.after, test.runs)
+			if s := jobOf(t, c, mailRef); s.State != test.after || runs.Load() != test.runs {
+				t.Errorf("in the end: %+v, %d runs; want %s, %d runs", s, runs.Load(), test.after, test.runs)
 			}
 
 			n := len(b.letters(t))
@@ -151,8 +151,8 @@ func TestZombieSaysNothingOfItsKey(t *testing.T) {
 		close(wake)
 		<-zombies
 
-		s, err := c.Inspect(t.Context(), "jobs.mail", "u17")
-		check.That(t, err == nil && s.State == worker.StateQueued && s.ID == r.ID, "%+v, %v; want the new job %s, queued", s, err, r.ID)
+		s := jobOf(t, c, mailRef)
+		check.That(t, s.State == worker.StateQueued && s.ID == r.ID, "%+v; want the new job %s, queued", s, r.ID)
 	})
 }
 

@@ -134,11 +134,12 @@ func isSameSchedule(stored jsapi.Message, planned *nats.Msg) bool {
 	return bytes.Equal(stored.Data, planned.Data) && maps.EqualFunc(have, planned.Header, slices.Equal)
 }
 
-// Unschedule ends a schedule. The jobs that it has inserted stay. A schedule that does not exist is not an error. Two round trips.
-func (c *Client) Unschedule(ctx context.Context, subject, name string) error {
-	k, err := periodicKey(subject, name)
+// Unschedule ends a schedule. subject is the subject of the runs, as in [Client.Schedules]. The jobs that it has inserted stay. A schedule
+// that does not exist is not an error. Two round trips.
+func (c *Client) Unschedule(ctx context.Context, subject string) error {
+	k, err := key.Of(subject)
 	if err != nil {
-		return fmt.Errorf("worker: unschedule %q on %q: %w", clip(name, 64), clip(subject, 256), err)
+		return fmt.Errorf("worker: unschedule %q: %w", clip(subject, key.MaxSubject), err)
 	}
 	return c.repeat(ctx, func(ctx context.Context) error {
 		msg, found, err := c.last(ctx, k.Every())
@@ -152,25 +153,15 @@ func (c *Client) Unschedule(ctx context.Context, subject, name string) error {
 // Scheduled is a schedule that the server has stored.
 type Scheduled struct {
 	// Cron, Every and TimeZone are the same as in the Periodic. A Cron of five fields has the second 0 before them.
-	Cron     string
-	Every    time.Duration
-	TimeZone string
+	Cron     string        `json:"cron,omitempty"`
+	Every    time.Duration `json:"every,omitempty"`
+	TimeZone string        `json:"timeZone,omitempty"`
 
 	// Since is the time at which the schedule was stored.
-	Since time.Time
+	Since time.Time `json:"since"`
 
 	// Subject is the subject of the runs, with the name.
-	Subject string
-}
-
-// Name returns the Subject and the Name of the Periodic, for Client.Unschedule.
-func (s Scheduled) Name() (subject, name string) {
-	at := max(strings.LastIndexByte(s.Subject, '.'), 0)
-	subject, last := s.Subject[:at], strings.TrimPrefix(s.Subject[at:], ".")
-	if name, err := token.Decode(last); err == nil {
-		return subject, name
-	}
-	return subject, last // of another program
+	Subject string `json:"subject"`
 }
 
 // cronFields parses cron fields like the server, whose parser has the same origin.

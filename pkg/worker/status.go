@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -33,9 +32,6 @@ const (
 	// StateDone means that the job is completed.
 	StateDone State = "done"
 
-	// StateFree means that there is no job.
-	StateFree State = "free"
-
 	// StateQueued means that the job waits for a worker. In the status of a key, it may also wait for its next attempt.
 	StateQueued State = "queued"
 
@@ -49,81 +45,9 @@ const (
 	StateScheduled State = "scheduled"
 )
 
-// Status describes the message that holds a key.
-type Status struct {
-	// Due is the time at which a scheduled job becomes due.
-	Due time.Time
-
-	// ID is the ID of the job.
-	ID string
-
-	// Sequence is the position in the stream of the message: the job, its schedule or its record.
-	Sequence uint64
-
-	// Since is the time at which the server stored the message.
-	Since time.Time
-
-	// State is the state of the job.
-	State State
-
-	// Stream is the stream of the message.
-	Stream string
-
-	// Subject is the subject of the job.
-	Subject string
-}
-
-// isWaiting reports whether there is a job that no worker has.
-func (s Status) isWaiting() bool { return s.State == StateQueued || s.State == StateScheduled }
-
-// Inspect returns the status of a key: of the job with the given subject and, unless uniqueKey is "", that Unique.Key. A job is shown as
-// running once it has run for a third of its worker's AckWait. The status may have changed by the time that Inspect returns: do not base
-// an Insert on it. One round trip, two for a job that may be running.
-func (c *Client) Inspect(ctx context.Context, subject, uniqueKey string) (Status, error) {
-	k, err := uniqueKeyOf("inspect", subject, uniqueKey)
-	if err != nil {
-		return Status{}, err
-	}
-	return c.inspect(ctx, k)
-}
-
-func (c *Client) inspect(ctx context.Context, k key.Key) (Status, error) {
-	msg, found, err := c.last(ctx, k.Any())
-	switch {
-	case err != nil:
-		return Status{}, err
-	case !found:
-		return Status{State: StateFree, Subject: k.Job()}, nil
-	}
-	s, err := c.statusOf(ctx, k, msg)
-	if s.State == StateFree {
-		return Status{State: StateFree, Subject: k.Job()}, err
-	}
-	if err == nil && s.State == StateQueued {
-		if p, err := c.progressOf(ctx, k, msg); err == nil && p.State == StateRunning {
-			s.State = StateRunning
-		}
-	}
-	return s, err
-}
-
-// statusOf reads a status from the last message of a key. A running mark costs one more read, of its job.
-func (c *Client) statusOf(ctx context.Context, k key.Key, msg jsapi.Message) (Status, error) {
-	s := c.statusIn(msg)
-	s.Subject = k.Job()
-	if s.State != StateRunning {
-		return s, nil
-	}
-	job, found, err := c.last(ctx, k.Job())
-	if err == nil && (!found || strconv.FormatUint(job.Sequence, 10) != msg.Header.Get(HeaderSequence)) {
-		s.State = StateFree // the job was deleted by hand
-	}
-	return s, err
-}
-
 // statusIn returns the status that a message of the stream has: a job, a schedule or a record. Due is zero for a schedule that repeats.
-func (c *Client) statusIn(msg jsapi.Message) Status {
-	s := Status{
+func (c *Client) statusIn(msg jsapi.Message) StoredJob {
+	s := StoredJob{
 		ID: jobID(msg.Header, c.cfg.Stream, msg.Sequence), Sequence: msg.Sequence, Since: msg.Time,
 		State: StateQueued, Stream: c.cfg.Stream, Subject: msg.Subject,
 	}
@@ -182,9 +106,6 @@ const (
 	maxProgress  = 64 << 10 // bytes, encoded
 	progressKept = 24 * time.Hour
 )
-
-// ErrNoProgress is returned when the progress of a job is not known.
-var ErrNoProgress = errors.New("worker: no progress is known")
 
 // Progress is the progress of a job. Its JSON is the value of progress.<stream>.<sequence> in the worker's bucket, and the message on
 // ProgressSubject at each write. Fields may be added.
@@ -277,40 +198,4 @@ func (w *Worker) show(d *delivery, state State) bool {
 		w.log.Warn(EventProgressFailed, append(d.attrs(), "error", err)...)
 	}
 	return err == nil
-}
-
-// Progress returns the progress of the job of a key, see Job.Progress. The error wraps [ErrNoProgress] when the key has no job, or its job
-// has not run for a while. Two round trips.
-func (c *Client) Progress(ctx context.Context, subject, uniqueKey string) (Progress, error) {
-	k, err := uniqueKeyOf("progress", subject, uniqueKey)
-	if err != nil {
-		return Progress{}, err
-	}
-	job, found, err := c.last(ctx, k.Job())
-	switch {
-	case err != nil:
-		return Progress{}, err
-	case !found:
-		return Progress{}, fmt.Errorf("%w: no job on %q", ErrNoProgress, k.Job())
-	}
-	return c.progressOf(ctx, k, job)
-}
-
-func (c *Client) progressOf(ctx context.Context, k key.Key, job jsapi.Message) (Progress, error) {
-	subject := ProgressSubject(c.cfg.Bucket, c.cfg.Stream, job.Sequence)
-	msg, found, err := c.api.Get(ctx, "KV_"+c.cfg.Bucket, jsapi.Query{LastBySubject: subject})
-	if err != nil {
-		return Progress{}, fmt.Errorf("worker: progress: %w", err)
-	}
-	var p Progress
-	if found {
-		err = json.Unmarshal(msg.Data, &p)
-	}
-	switch {
-	case err != nil:
-		return Progress{}, fmt.Errorf("worker: progress of %q: %w", k.Job(), err)
-	case !found || p.ID != jobID(job.Header, c.cfg.Stream, job.Sequence): // or a record of a stream that was made again
-		return Progress{}, fmt.Errorf("%w: of %q", ErrNoProgress, k.Job())
-	}
-	return p, nil
 }

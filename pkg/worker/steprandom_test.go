@@ -172,7 +172,7 @@ func TestStepsWhileLeadersDie(t *testing.T) {
 
 	const jobs = 300
 
-	cluster := natstest.Cluster(t, 3, natstest.Processes)
+	cluster := natstest.Cluster(t, 3)
 	_, js := natstest.ConnectURL(t, cluster.URLs())
 
 	for _, sc := range []jetstream.StreamConfig{

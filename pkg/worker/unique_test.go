@@ -37,7 +37,7 @@ func TestUniqueJobInEveryState(t *testing.T) {
 	}{
 		"scheduled":             {first: later(mail(worker.Unique{})), state: worker.StateScheduled, duplicate: true, second: mail(worker.Unique{})},
 		"queued":                {first: mail(worker.Unique{}), state: worker.StateQueued, duplicate: true, second: later(mail(worker.Unique{}))},
-		"done":                  {mail(worker.Unique{}), complete, worker.OutcomeCompleted, worker.StateFree, false, mail(worker.Unique{})},
+		"done":                  {mail(worker.Unique{}), complete, worker.OutcomeCompleted, free, false, mail(worker.Unique{})},
 		"done, kept":            {mail(worker.Unique{Keep: time.Hour}), complete, worker.OutcomeCompleted, worker.StateDone, true, mail(worker.Unique{})},
 		"dead":                  {mail(worker.Unique{}), fail, worker.OutcomeDead, worker.StateDead, false, mail(worker.Unique{})},
 		"dead, kept":            {mail(worker.Unique{Keep: time.Hour}), fail, worker.OutcomeDead, worker.StateDead, false, later(mail(worker.Unique{}))},
@@ -59,9 +59,9 @@ func TestUniqueJobInEveryState(t *testing.T) {
 				check.Is(t, r.wait(), nil)
 			}
 
-			s, err := c.Inspect(t.Context(), "jobs.mail", "u17")
-			check.That(t, err == nil && s.State == test.state && (s.State == worker.StateFree || s.ID == first.ID),
-				"Inspect: %+v, %v; want %s, job %s", s, err, test.state, first.ID)
+			s := jobOf(t, c, mailRef)
+			check.That(t, s.State == test.state && (s.State == free || s.ID == first.ID),
+				"%+v; want %s, job %s", s, test.state, first.ID)
 
 			second := insert(t, c, test.second)
 			check.That(t, second.Duplicate == test.duplicate && (!second.Duplicate || second.ID == first.ID && second.State == test.state),
@@ -100,7 +100,7 @@ func race(t *testing.T, connect func() (*nats.Conn, jetstream.JetStream), job fu
 			}
 
 			var err error
-			if receipts[r], err = c.InsertMany(t.Context(), jobs); err != nil {
+			if receipts[r], err = insertAll(t.Context(), c, jobs); err != nil {
 				t.Error(err)
 			}
 		})

@@ -137,7 +137,7 @@ func (cfg Config) providers() ([]provider.Provider, error) {
 		}
 		return []provider.Provider{p}, nil
 	default:
-		p, err := catalog.Open(cfg.Catalog, catalog.Config{Name: cfg.ProviderName})
+		p, err := catalog.Open(cfg.Catalog, cfg.ProviderName)
 		if err != nil {
 			return nil, fmt.Errorf("enricher: ENRICHER_CATALOG: %w", err)
 		}

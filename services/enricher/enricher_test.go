@@ -345,7 +345,7 @@ func TestProviders(t *testing.T) {
 		check.That(t, err != nil && strings.Contains(err.Error(), c.want), "%+v: %v, want an error that names %s", c.cfg, err, c.want)
 	}
 	venues := filepath.Join(t.TempDir(), "venues.json")
-	check.OK(t, os.WriteFile(venues, []byte("[]"), 0o600))
+	check.OK(t, os.WriteFile(venues, []byte(`[{"id":"1","name":"A"}]`), 0o600))
 	for want, cfg := range map[string]Config{
 		"wolt":  {ProviderURL: "https://venues.test"},
 		"other": {ProviderName: "other", ProviderURL: "https://venues.test"},

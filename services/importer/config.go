@@ -119,9 +119,6 @@ type Config struct {
 	// uploaded file for its own job. Defaults to 7 days.
 	TranscriptTTL time.Duration `env:"IMPORTER_TRANSCRIPT_TTL"`
 
-	// Unique imports a source once for each owner, even if a submission does not ask for it. Defaults to false.
-	Unique bool `env:"IMPORTER_UNIQUE"`
-
 	// YouTube fetches videos of YouTube with the program yt-dlp: without it the importer does not start.
 	// Defaults to false.
 	YouTube bool `env:"IMPORTER_YOUTUBE"`
@@ -197,7 +194,7 @@ func (cfg Config) settings() imports.Config {
 		Logger: cfg.Logger, Memory: cfg.Memory, Meter: cfg.meter(),
 		OutagePatience: cfg.OutagePatience, Passed: cfg.passed,
 		RetryCreate: cfg.RetryCreate, RetryExtract: cfg.RetryExtract, RetryStatus: cfg.RetryStatus,
-		SourceAttempts: cfg.SourceAttempts, StateTTL: cfg.StateTTL, Store: cfg.Store, TranscriptTTL: cfg.TranscriptTTL, Unique: cfg.Unique,
+		SourceAttempts: cfg.SourceAttempts, StateTTL: cfg.StateTTL, Store: cfg.Store, TranscriptTTL: cfg.TranscriptTTL,
 	}
 }
 

@@ -186,7 +186,7 @@ func TestFormsThatAreRefused(t *testing.T) {
 		{"two files", []string{"owner_id", "ada", "@a.vtt", "a", "@b.vtt", "b"}, 400, "twice"},
 		{"no owner", []string{"@a.vtt", captions}, 400, `"/owner_id"`},
 		{"unknown field", []string{"owner_id", "ada", "@a.vtt", captions, "url", "https://example.com"}, 400, `"/url"`},
-		{"bad values", []string{"owner_id", "ada", "@a.vtt", captions, "unique", "maybe", "priority", "asap"}, 400, `"/unique"`},
+		{"bad values", []string{"owner_id", "ada", "@a.vtt", captions, "colour", "red", "priority", "asap"}, 400, `"/colour"`},
 		{"many unknown fields", slices.Repeat([]string{"x", "1"}, 10_000), 400, `"/x"`},
 		{"bad priority", []string{"owner_id", "ada", "@a.vtt", captions, "priority", "asap"}, 400, `"/priority"`},
 		{"job id that is a path", []string{"owner_id", "ada", "@a.vtt", captions, "job_id", "../x"}, 400, `"/job_id"`},

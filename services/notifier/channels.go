@@ -4,7 +4,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/netip"
 	"os"
@@ -166,22 +165,14 @@ func (cfg ChannelConfig) links() (*pages.Links, error) {
 	return links, nil
 }
 
-// maxRootCAs bounds the file of authorities, in bytes.
-const maxRootCAs = 4 << 20
-
 // roots returns the trusted authorities, nil for the system's.
 func (cfg ChannelConfig) roots() (*x509.CertPool, error) {
 	if cfg.RootCAs == "" {
 		return nil, nil
 	}
-	file, err := os.Open(cfg.RootCAs)
+	data, err := os.ReadFile(cfg.RootCAs)
 	if err != nil {
 		return nil, fmt.Errorf("notifier: RootCAs (NOTIFIER_ROOT_CAS): %w", err)
-	}
-	defer file.Close() //nolint:errcheck // nothing was written
-	data, err := io.ReadAll(io.LimitReader(file, maxRootCAs))
-	if err != nil {
-		return nil, fmt.Errorf("notifier: RootCAs (NOTIFIER_ROOT_CAS): read %s: %w", cfg.RootCAs, err)
 	}
 	roots, err := x509.SystemCertPool()
 	if err != nil {

@@ -204,12 +204,7 @@ func (f *far) hook(w http.ResponseWriter, r *http.Request) {
 	if row.Address != contracts.MainEndpoint {
 		known.Generation = generation
 	}
-	secrets, err := f.hooks.Secrets(row.RecipientType, row.UserID, row.Address, known)
-	if err != nil {
-		f.strangerf("%v", err)
-		return
-	}
-	checker, err := standardwebhooks.NewWebhook(secrets[0])
+	checker, err := standardwebhooks.NewWebhook(f.hooks.Secrets(row.RecipientType, row.UserID, row.Address, known)[0])
 	if err == nil {
 		err = checker.Verify(body, r.Header)
 	}

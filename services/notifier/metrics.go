@@ -2,12 +2,11 @@ package notifier
 
 import (
 	"context"
-	"errors"
-	"fmt"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/expediter-io/expediter/internal/meters"
 	"github.com/expediter-io/expediter/pkg/natsotel/export"
 	"github.com/expediter-io/expediter/services/notifier/internal/health"
 )
@@ -20,29 +19,15 @@ func (n *Notifier) observe(exports *export.Exports) (stop func() error, err erro
 	if exports == nil {
 		return nil, nil
 	}
-	meter := exports.Meters.Meter(scope)
-	var all []metric.Observable
-	gauge := func(name, unit, description string) metric.Int64Observable {
-		g, failed := meter.Int64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(description))
-		all, err = append(all, g), errors.Join(err, failed)
-		return g
-	}
-	counter := func(name, unit, description string) metric.Int64Observable {
-		c, failed := meter.Int64ObservableCounter(name, metric.WithUnit(unit), metric.WithDescription(description))
-		all, err = append(all, c), errors.Join(err, failed)
-		return c
-	}
-	info := gauge("notifier.rules.info", "", "1, with the version of the rules that are in force.")
-	loaded := gauge("notifier.rules.loaded", "s", "When the rules that are in force were read, in Unix time.")
-	failed := gauge("notifier.rules.failed", "", "1 when what the files of rules and templates hold now has mistakes, and is not in force.")
-	illegible := counter("notifier.records.unreadable", "", "Records that could not be read when they were listed.")
-	events := counter("notifier.events", "{event}", "Events that were worked, by outcome.")
-	rows := counter("notifier.rows", "{row}", "Rows that came into a state, by channel and reason.")
-	endpoints := gauge("notifier.endpoints", "{endpoint}", "Endpoints of users that fail, or are disabled, by channel.")
-	if err != nil {
-		return nil, fmt.Errorf("notifier: metrics: %w", err)
-	}
-	registered, err := meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+	m := meters.New(exports.Meters.Meter(scope))
+	info := m.Gauge("notifier.rules.info", "", "1, with the version of the rules that are in force.")
+	loaded := m.Gauge("notifier.rules.loaded", "s", "When the rules that are in force were read, in Unix time.")
+	failed := m.Gauge("notifier.rules.failed", "", "1 when what the files of rules and templates hold now has mistakes, and is not in force.")
+	illegible := m.Counter("notifier.records.unreadable", "", "Records that could not be read when they were listed.")
+	events := m.Counter("notifier.events", "{event}", "Events that were worked, by outcome.")
+	rows := m.Counter("notifier.rows", "{row}", "Rows that came into a state, by channel and reason.")
+	endpoints := m.Gauge("notifier.endpoints", "{endpoint}", "Endpoints of users that fail, or are disabled, by channel.")
+	return m.Observe(func(_ context.Context, o metric.Observer) error {
 		stats := n.Stats()
 		o.ObserveInt64(info, 1, metric.WithAttributes(attribute.String("version", stats.Rules.Version)))
 		o.ObserveInt64(loaded, stats.Rules.LoadedAt.Unix())
@@ -68,9 +53,5 @@ func (n *Notifier) observe(exports *export.Exports) (stop func() error, err erro
 				attribute.String("channel", channel), attribute.String("state", string(state))))
 		})
 		return nil
-	}, all...)
-	if err != nil {
-		return nil, fmt.Errorf("notifier: metrics: %w", err)
-	}
-	return registered.Unregister, nil
+	})
 }

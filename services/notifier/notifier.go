@@ -140,9 +140,7 @@ func (n *Notifier) open(ctx context.Context, s *service.Service) (err error) {
 	if err := n.openStores(ctx, s); err != nil {
 		return err
 	}
-	if err := n.openPlanner(s); err != nil {
-		return err
-	}
+	n.openPlanner()
 	if err := n.addWorkers(s); err != nil {
 		return err
 	}
@@ -230,7 +228,7 @@ func (n *Notifier) unreadable(ctx context.Context, r kvrecord.Record, err error)
 }
 
 // openPlanner makes the planner, which finds the recipients of an event, and the expander, which stores its rows.
-func (n *Notifier) openPlanner(s *service.Service) (err error) {
+func (n *Notifier) openPlanner() {
 	var resolver recipient.Resolver = n.Directory
 	if n.cfg.Resolver != nil {
 		resolver = recipient.Once(n.cfg.Resolver)
@@ -240,10 +238,8 @@ func (n *Notifier) openPlanner(s *service.Service) (err error) {
 		Resolver: recipient.Carried(resolver),
 		Route:    n.rules.route, Rules: n.rules.rules.Load,
 	})
-	if n.expander, err = fanout.New(s.Conn, n.records, n.cfg.passed); err == nil {
-		n.expander.Telemetry = n.telemetry
-	}
-	return err
+	n.expander = fanout.New(n.records, n.cfg.passed)
+	n.expander.Telemetry = n.telemetry
 }
 
 // traced writes trace context into plans and rows, which are jobs as well as records, so that their spans link to the
@@ -358,9 +354,6 @@ func (n *Notifier) Stop() error { return n.running.Stop() }
 func (n *Notifier) close() error {
 	for _, c := range n.closers {
 		c.Close()
-	}
-	if n.expander != nil {
-		n.expander.Close()
 	}
 	if n.records != nil {
 		n.records.Close()

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -106,7 +107,7 @@ func (s *rulesStore) take(loaded *rules.Rules) {
 // content returns a hash of the contents of the files. Replacing a link or a file by one with the same contents changes
 // nothing. An error of reading counts as content.
 func (s *rulesStore) content() string {
-	data, err := rules.Read(s.path)
+	data, err := os.ReadFile(s.path)
 	texts := ""
 	if err == nil && len(s.channelConfig.textNames()) > 0 {
 		texts = template.Version(s.channelConfig.Templates)

@@ -129,18 +129,13 @@ func source(ctx context.Context, url string) error {
 		return err
 	}
 	planned := time.Since(begin)
-	expander, err := fanout.New(nc, records, nil)
-	if err != nil {
-		return err
-	}
-	defer expander.Close()
 	p, err := plan.NewReader(records).Get(ctx, "large")
 	if err != nil {
 		return err
 	}
 	var stored [2]fanout.Stored
 	for i := range stored {
-		if stored[i], err = expander.Expand(ctx, p); err != nil {
+		if stored[i], err = fanout.New(records, nil).Expand(ctx, p); err != nil {
 			return err
 		}
 	}

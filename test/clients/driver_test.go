@@ -137,7 +137,6 @@ func newGo(t *testing.T, js jetstream.JetStream) *ours {
 		"event.same": same,
 		"publish":    g.publish,
 		"insert":     g.store(g.jobs.Insert),
-		"replace":    g.store(g.jobs.Replace),
 		"insert.checked": func(ctx context.Context, in *input) (any, error) { // by a client that knows of no worker yet
 			c, err := worker.NewClient(js, worker.ClientConfig{Stream: "JOBS"})
 			if err != nil {
@@ -146,7 +145,10 @@ func newGo(t *testing.T, js jetstream.JetStream) *ours {
 			return g.store(c.Insert)(ctx, in)
 		},
 		"inspect": func(ctx context.Context, in *input) (any, error) {
-			s, err := g.jobs.Inspect(ctx, in.Subject, in.Key)
+			s, err := g.jobs.Job(ctx, worker.JobRef{Key: in.Key, Subject: in.Subject})
+			if errors.Is(err, worker.ErrNoJob) {
+				s.State, err = "free", nil
+			}
 			return map[string]any{"id": s.ID, "state": s.State, "subject": s.Subject}, err
 		},
 		"stored": g.stored,
@@ -251,7 +253,7 @@ func (*ours) store(by func(context.Context, worker.NewJob) (worker.Receipt, erro
 		}
 		r, err := by(ctx, job)
 		return map[string]any{
-			"duplicate": r.Duplicate, "id": r.ID, "replaced": r.Replaced, "sequence": r.Sequence, "state": r.State, "subject": r.Subject,
+			"duplicate": r.Duplicate, "id": r.ID, "sequence": r.Sequence, "state": r.State, "subject": r.Subject,
 		}, err
 	}
 }
@@ -268,6 +270,9 @@ func (g *ours) stored(ctx context.Context, in *input) (any, error) {
 	}
 	headers := map[string]string{}
 	for name, values := range m.Header {
+		if slices.Contains([]string{"Nats-Sequence", "Nats-Stream", "Nats-Subject", "Nats-Time-Stamp"}, name) {
+			continue // added by the replica that answers
+		}
 		headers[name] = strings.Join(values, ", ")
 	}
 	return map[string]any{"subject": m.Subject, "headers": headers, "data": json.RawMessage(m.Data)}, nil

@@ -123,7 +123,7 @@ func fresh(t *testing.T, js jetstream.JetStream) {
 		if err := js.DeleteStream(t.Context(), cfg.Name); !errors.Is(err, jetstream.ErrStreamNotFound) {
 			check.OK(t, err)
 		}
-		cfg.AllowDirect, cfg.Storage = false, jetstream.MemoryStorage // answers of replicas have more headers
+		cfg.Storage = jetstream.MemoryStorage
 		check.OK(t, check.Err(js.CreateStream(t.Context(), cfg)))
 	}
 }

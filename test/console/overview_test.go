@@ -167,7 +167,7 @@ func TestOverviewShowsAServerThatFills(t *testing.T) {
 // A server of three dies. The overview says which, and once.
 func TestOverviewShowsALostNode(t *testing.T) {
 	t.Parallel()
-	cluster := natstest.Cluster(t, 3, natstest.Processes)
+	cluster := natstest.Cluster(t, 3)
 	nc, js := natstest.ConnectURL(t, cluster.URLs(), nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond))
 	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 28, Replicas: 3, Services: []string{contracts.ServiceEnricher, contracts.ServiceLock}})
 	check.OK(t, check.Err(contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{})))

@@ -41,6 +41,7 @@ import (
 
 func TestMain(m *testing.M) {
 	floods.Main()
+	natsrun.NodeMain()
 	goleak.VerifyTestMain(m)
 }
 

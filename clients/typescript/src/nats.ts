@@ -2,7 +2,7 @@
 import { ClosedConnectionError, headers as newHeaders, type NatsConnection } from "@nats-io/nats-core";
 import { randomID, sleep } from "./http.js";
 import {
-  canonicalEvent, checkEvent, eventHeaders, eventSubject, InvalidError, keyOf, maxBody, planJob, supersede, type Event, type Key, type NewJob, type Plan,
+  canonicalEvent, checkEvent, eventHeaders, eventSubject, expect, InvalidError, keyOf, maxBody, planJob, type Event, type Key, type NewJob, type Plan,
 } from "./wire.js";
 
 /** The server refused a request. */
@@ -111,16 +111,10 @@ export class NatsPublisher {
   }
 }
 
-export type JobState = "" | "cancelled" | "dead" | "done" | "free" | "queued" | "running" | "scheduled";
+export type JobState = "" | "cancelled" | "dead" | "done" | "free" | "queued" | "scheduled";
 
-/**
- * What became of a job, or which one holds its key. id and state are empty for a duplicate of which the stream says no more. replaced says
- * that the job took the place of another.
- */
-export interface Receipt { duplicate: boolean; id: string; state: JobState; subject: string; sequence: number; replaced?: boolean }
-
-/** How close to its time in milliseconds a schedule is not replaced: it may be firing. */
-const nearDue = 300;
+/** What became of a job, or which one holds its key. id and state are empty for a duplicate of which the stream says no more. */
+export interface Receipt { duplicate: boolean; id: string; state: JobState; subject: string; sequence: number }
 
 interface Consumer { created: string; ts: string; config: { filter_subject?: string; filter_subjects?: string[] } }
 
@@ -140,41 +134,6 @@ export class Jobs {
    * answer is found out, so that no job is stored twice.
    */
   insert(job: NewJob): Promise<Receipt> { return this.put(planJob(job, this.stream, randomID())); }
-
-  /**
-   * Inserts a unique job, or puts it in the place of the job of its key that an earlier replace inserted and that is scheduled or queued:
-   * arguments, time and headers. With a delay, repeated calls are a debounce. A job that runs, that insert inserted, or that is done and
-   * kept, is not replaced: the receipt is then a duplicate's. The old job and the new one never both run. Within 300 ms of the time of a
-   * schedule this waits until it has fired; if this program is killed while it replaces one so close, the old job may run instead.
-   */
-  async replace(job: NewJob): Promise<Receipt> {
-    const p = planJob(job, this.stream, randomID(), true);
-    for (;;) {
-      const r = await this.put(p), old = p.old;
-      if (r.duplicate || !old) return r;
-      if (!old.due && p.due) await this.remove(old.sequence).catch(() => undefined); // no worker starts it any more
-      const lost = old.due && old.due - Date.now() < nearDue / 2 &&
-        await this.isLost(p, old.due, r.sequence).catch((err) => { throw new UnacknowledgedError(`job ${p.id} on ${p.key.job}`, true, err); });
-      if (!lost) return { ...r, replaced: true };
-    }
-  }
-
-  /**
-   * Reports whether the old schedule fired while it was being replaced, and prepares the next try. Its job may have been on the way when the
-   * server took the new one, arrive after it, and take all schedules of the key along.
-   */
-  private async isLost(p: Plan, due: number, sequence: number): Promise<boolean> {
-    await sleep(due - Date.now() + 500);
-    const job = await this.last(p.key.job);
-    let lost = !!job && job.seq > sequence && header(job, "Nats-Scheduler") !== "" && insertOf(job) !== p.insert;
-    if (!lost && Date.now() < p.due) lost = await this.last(p.key.later).then((m) => !m || (insertOf(m) !== p.insert && m.seq < sequence));
-    if (!lost) return false;
-    await this.remove(sequence);
-    p.insert = randomID(); // the server would take the next message for the first
-    Object.assign(p.headers, { "Nats-Msg-Id": p.insert, "Job-Insert": p.insert, "Job-Id": p.id });
-    supersede(p);
-    return true;
-  }
 
   /**
    * Throws if the stream has consumers and none takes a subject. When they cannot be listed, or there is none, nothing is known. A worker
@@ -226,24 +185,23 @@ export class Jobs {
 
   /** Finds the job that holds the key, or makes the key free for the next try. undefined is a key that another write is about to change. */
   private async resolve(p: Plan): Promise<Receipt | "free" | undefined> {
-    const m = await this.last(p.key.any), held = m && await this.held(p.key, m);
-    if (m && held && insertOf(m) === p.insert) return { ...held, duplicate: false };
-    supersede(p);
-    if (!m || !held) return undefined; // done and gone meanwhile
-    const due = held.state === "scheduled" ? Date.parse(header(m, "Nats-Schedule").slice("@at ".length)) : 0;
-    if (p.replace && due && due - Date.now() < nearDue) return undefined; // until it has fired
-    const replaces = p.replace && header(m, "Job-Replaceable") !== "" && ["queued", "scheduled"].includes(held.state);
+    const m = await this.last(p.key.any);
+    if (!m) {
+      expect(p);
+      return undefined; // done and gone meanwhile
+    }
+    const held = this.held(p.key, m);
+    if (insertOf(m) === p.insert) return { ...held, duplicate: false };
     if (held.state === "dead" && !p.job.unique?.holdDead) await this.remove(m.seq); // before the next job, or a crash would leave both
     else if (held.state === "cancelled") await this.remove(Number(header(m, "Job-Sequence"))); // perhaps by a call that did not come to its end
-    else if (held.state !== "free" && !replaces) return held;
-    if (held.state !== "dead") supersede(p, m.seq, replaces ? { due, sequence: m.seq } : undefined);
+    else return held;
+    expect(p, held.state === "dead" ? 0 : m.seq);
     return "free";
   }
 
-  private async held(key: Key, m: Stored): Promise<Receipt> {
+  private held(key: Key, m: Stored): Receipt {
     const first = m.subject.split(".", 1)[0] ?? "";
-    let state = (first.endsWith("-later") ? "scheduled" : first.endsWith("-done") ? header(m, "Job-State") || "done" : "queued") as JobState;
-    if (state === "running" && (await this.last(key.job))?.seq !== Number(header(m, "Job-Sequence"))) state = "free";
+    const state = (first.endsWith("-later") ? "scheduled" : first.endsWith("-done") ? header(m, "Job-State") || "done" : "queued") as JobState;
     const id = header(m, "Job-Id") || header(m, "Nats-Msg-Id") || `${this.stream}:${m.seq}`;
     return { duplicate: true, id, state, subject: key.job, sequence: m.seq };
   }

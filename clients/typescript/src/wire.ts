@@ -234,9 +234,7 @@ export function keyOf(subject: string, unique?: string): Key {
 
 /** A job ready to be published, as often as it takes. */
 export interface Plan {
-  key: Key; id: string; insert: string; to: string; headers: Record<string, string>; data: Uint8Array; job: NewJob; due: number; replace: boolean;
-  /** The queued or, if it has a time, scheduled job that this one takes the place of. */
-  old?: { due: number; sequence: number } | undefined;
+  key: Key; id: string; insert: string; to: string; headers: Record<string, string>; data: Uint8Array; job: NewJob; due: number;
 }
 
 /** Go's form of whole seconds. */
@@ -246,7 +244,7 @@ const duration = (ms: number): string => {
 };
 
 /** Checks a job, all at once, and makes its message for a stream. insert is an id that no other insert has. */
-export function planJob(job: NewJob, stream: string, insert: string, replace = false, now = Date.now()): Plan {
+export function planJob(job: NewJob, stream: string, insert: string, now = Date.now()): Plan {
   const fields: FieldError[] = [];
   const no = (bad: boolean, path: string, problem: string): void => { if (bad) fields.push({ path, problem }); };
   const u = job.unique, given = job.headers ?? {}, headers: Record<string, string> = { ...given };
@@ -268,7 +266,6 @@ export function planJob(job: NewJob, stream: string, insert: string, replace = f
   no((u?.keep ?? 0) < 0 || (u?.keep ?? 0) > maxKeep, "unique.keep", "must be 0 to 366 days");
   no(!!u?.unrecorded && (!!u.holdDead || !!u.keep || due > 0), "unique.unrecorded", "goes without holdDead, keep and delay: those are recorded");
   const recorded = u !== undefined && !u.unrecorded;
-  no(replace && !recorded, "unique", "is needed, without unrecorded: only such a job takes the place of another");
   const data = job.args instanceof Uint8Array ? job.args : utf8.encode(JSON.stringify(job.args ?? null));
   if (fields.length > 0) throw new InvalidError("job", fields);
 
@@ -276,22 +273,19 @@ export function planJob(job: NewJob, stream: string, insert: string, replace = f
   if (known && !recorded) insert = known;
   Object.assign(headers, {
     "Nats-Expected-Stream": stream, "Nats-Msg-Id": insert, ...(id !== insert && { "Job-Insert": insert }), ...((id !== insert || due) && { "Job-Id": id }),
-    ...(recorded ? { "Job-Keep": duration(u.keep ?? 0) } : u && { "Nats-Expected-Last-Subject-Sequence": "0" }), ...(replace && { "Job-Replaceable": "1" }),
+    ...(recorded ? { "Job-Keep": duration(u.keep ?? 0) } : u && { "Nats-Expected-Last-Subject-Sequence": "0" }),
   });
   let to = key.job;
   if (due) {
     Object.assign(headers, { "Nats-Schedule": "@at " + rfc3339(new Date(due)), "Nats-Schedule-Target": to });
     to = recorded ? key.later : `${key.later}.${encodeToken(id)}`; // one schedule each, or the next would replace this one
   }
-  const p: Plan = { key, id, insert, to, headers, data, job, due, replace };
-  if (recorded) supersede(p);
+  const p: Plan = { key, id, insert, to, headers, data, job, due };
+  if (recorded) expect(p);
   return p;
 }
 
-/** Makes the server refuse a job unless the last message of its key is the given, 0 for none, and take an old job out in the same write. */
-export function supersede(p: Plan, sequence = 0, old?: Plan["old"]): void {
-  for (const name of ["Nats-Rollup", "Nats-Schedule-Next", "Nats-Scheduler"]) delete p.headers[name];
-  if (old && !p.due) Object.assign(p.headers, old.due ? { "Nats-Scheduler": p.key.later, "Nats-Schedule-Next": "purge" } : { "Nats-Rollup": "sub" });
+/** Makes the server refuse a job unless the last message of its key is the given, 0 for none. */
+export function expect(p: Plan, sequence = 0): void {
   Object.assign(p.headers, { "Nats-Expected-Last-Subject-Sequence": String(sequence), "Nats-Expected-Last-Subject-Sequence-Subject": p.key.any });
-  p.old = old;
 }

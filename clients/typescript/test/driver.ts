@@ -32,7 +32,6 @@ const ops: Record<string, (i: any) => unknown> = {
   publish: (i) => events.publish(i.event),
   insert: (i) => jobs.insert(job(i)),
   "insert.checked": (i) => new Jobs(nc, "JOBS").insert(job(i)),
-  replace: (i) => jobs.replace(job(i)),
   inspect: (i) => jobs.inspect(i.subject, i.key),
 };
 

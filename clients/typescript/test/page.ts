@@ -30,4 +30,3 @@ await new NatsPublisher(nc, { source: "/orders" }).publish(event);
 const jobs = new Jobs(nc, "JOBS");
 await jobs.insert({ subject: "jobs.mail", args: { to: "ada" }, unique: { key: "order-7", keep: 24 * 3600e3 } });
 await jobs.insert({ subject: "jobs.remind.7", args: {}, delay: 60_000 });
-await jobs.replace({ subject: "jobs.index", args: { page: 7 }, unique: { key: "page-7" }, delay: 5000 }); // again at each change: once, with the last

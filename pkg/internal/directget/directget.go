@@ -114,16 +114,23 @@ type request struct {
 // From returns the messages of stream at the sequence from or later, in their order: at most limit, and 8 MB. more reports whether further
 // messages follow. Any replica may answer. One round trip; missing parts are requested again until ctx ends.
 func (g *Getter) From(ctx context.Context, stream string, from uint64, limit int) (all []jsapi.Message, more bool, err error) {
-	return g.page(ctx, stream, request{Batch: limit, Sequence: from})
+	return g.page(ctx, stream, request{NextBy: ">", Batch: limit, Sequence: from})
+}
+
+// Matching is From for the messages whose subjects match a filter. With an error it returns the messages that have arrived.
+func (g *Getter) Matching(
+	ctx context.Context, stream, filter string, from uint64, limit int,
+) (all []jsapi.Message, more bool, err error) {
+	return g.page(ctx, stream, request{NextBy: filter, Batch: limit, Sequence: from})
 }
 
 // Since is From for the messages that were stored at a time or later.
 func (g *Getter) Since(ctx context.Context, stream string, at time.Time, limit int) (all []jsapi.Message, more bool, err error) {
-	return g.page(ctx, stream, request{Batch: limit, StartTime: &at})
+	return g.page(ctx, stream, request{NextBy: ">", Batch: limit, StartTime: &at})
 }
 
 func (g *Getter) page(ctx context.Context, stream string, req request) (all []jsapi.Message, more bool, err error) {
-	req.NextBy, req.MaxBytes = ">", pageBytes
+	req.MaxBytes = pageBytes
 	var p pace
 	for {
 		c, err := g.ask(ctx, stream, req, p.idle())
@@ -144,7 +151,7 @@ func (g *Getter) page(ctx context.Context, stream string, req request) (all []js
 		case req.Batch <= 0: // nothing but the end is missing
 			return all, true, nil
 		case !isTransient(err) || !p.pause(ctx, err):
-			return nil, false, err
+			return all, true, err
 		}
 	}
 }
@@ -195,8 +202,8 @@ func isTransient(err error) bool {
 		errors.Is(err, nats.ErrNoResponders) || errors.Is(err, nats.ErrDisconnected)
 }
 
-// ask sends one request to any replica of stream and collects the answer. When nothing arrives for patience, it returns the part that
-// arrived, and errIdle.
+// ask sends one request to any replica of stream and collects the answer. When ctx ends, or nothing arrives for patience, it returns the part
+// that arrived with the error, errIdle in the second case.
 func (g *Getter) ask(ctx context.Context, stream string, req request, patience time.Duration) (*call, error) {
 	if err := context.Cause(ctx); err != nil { // an answer may still arrive while ctx is checked
 		return nil, fmt.Errorf("not sent: %w", err)
@@ -225,12 +232,11 @@ func (g *Getter) ask(ctx context.Context, stream string, req request, patience t
 		case <-c.done:
 			return c, c.err
 		case <-ctx.Done():
-			return nil, fmt.Errorf("wait for the answer of stream %s: %w", stream, context.Cause(ctx))
+			return c, fmt.Errorf("wait for the answer of stream %s: %w", stream, context.Cause(ctx))
 		case <-idle.C:
 		}
 		now := g.received(c)
 		if now == before {
-			g.forget(token)
 			return c, fmt.Errorf("stream %s: %w within %s", stream, errIdle, patience)
 		}
 		before = now

@@ -205,15 +205,10 @@ func (r *record) take(spec Spec, now time.Time, n int) []time.Time {
 		if start.After(now.Add(horizon)) {
 			break
 		}
-		r.use(spec, now, start)
+		r.Next = laterOf(r.due(spec, now), start).Add(spec.gap()).UnixNano()
 		starts = append(starts, start)
 	}
 	return starts
-}
-
-// use takes the next start.
-func (r *record) use(spec Spec, now, start time.Time) {
-	r.Next = laterOf(r.due(spec, now), start).Add(spec.gap()).UnixNano()
 }
 
 // kept returns the time for which the server has to keep the record.

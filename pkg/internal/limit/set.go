@@ -3,14 +3,12 @@ package limit
 import (
 	"cmp"
 	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nuid"
 
-	"github.com/expediter-io/expediter/pkg/internal/backoff"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 )
 
@@ -238,36 +236,5 @@ func (s *Set) pokeAll() {
 func (s *Set) report(err error) {
 	if s.ctx.Err() == nil && s.cfg.Failed != nil {
 		s.cfg.Failed(err)
-	}
-}
-
-// Reserve takes the next start that a rate allows, if the start is due within the given time, and returns its time. If it is due later,
-// Reserve takes none and returns false. A start whose write was not acknowledged may be lost to all; Reserve takes another.
-func (s *Set) Reserve(ctx context.Context, r Rule, within time.Duration) (start time.Time, ok bool, err error) {
-	subject := s.subject("keys." + r.name())
-	for pause := minPause; ; pause = min(2*pause, maxPause) {
-		found, err := s.get(subject)
-		if err != nil {
-			return start, false, err
-		}
-		rec, err := decode(found.Data)
-		if err != nil {
-			return start, false, &RecordError{Cause: err, Subject: subject}
-		}
-		now := time.Now()
-		if start = rec.next(r.Spec, now); start.After(now.Add(within)) {
-			return start, false, nil
-		}
-		rec.use(r.Spec, now, start)
-		_, err = s.put(subject, rec, found, rec.kept(now))
-		if err == nil {
-			return start, true, nil
-		}
-		if !errors.Is(err, kvrecord.ErrConflict) {
-			s.report(err)
-		}
-		if !backoff.Pause(ctx, pause) || s.ctx.Err() != nil {
-			return start, false, errors.Join(context.Cause(ctx), err)
-		}
 	}
 }

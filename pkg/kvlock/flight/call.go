@@ -18,15 +18,14 @@ import (
 
 // call is a computation in this process, joined by every caller of the key.
 type call struct {
-	key         string
-	fingerprint string
-	ctx         context.Context
-	cancel      context.CancelCauseFunc
-	decision    *decision     // used by the goroutine in proceed only
-	state       atomic.Int32  // of that
-	callers     int           // guarded by Flight.mu
-	waits       map[*call]int // guarded by Flight.mu: the computations for which its function waits, with the number of waiting calls
-	done        chan struct{}
+	key      string
+	ctx      context.Context
+	cancel   context.CancelCauseFunc
+	decision *decision     // used by the goroutine in proceed only, but for its options
+	state    atomic.Int32  // of that
+	callers  int           // guarded by Flight.mu
+	waits    map[*call]int // guarded by Flight.mu: the computations for which its function waits, with the number of waiting calls
+	done     chan struct{}
 }
 
 // The states of a computation.
@@ -138,32 +137,31 @@ func (n *nesting) circle(c *call) []string {
 // errNobodyWaits is the cause of a computation's end when all its callers have gone.
 var errNobodyWaits = errors.New("kvlock: nobody waits for the result any more")
 
-// join joins the computation of the task's key that runs in this process, or starts one.
-func (f *Flight) join(ctx context.Context, t *task) (c *call, joined bool, err error) {
-	key, opts := t.key, &t.opts
+// join joins the computation of the decision's key that runs in this process, or starts one with the decision.
+func (f *Flight) join(ctx context.Context, d *decision) (c *call, joined bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := context.Cause(f.store.Closing); err != nil {
 		return nil, false, err
 	}
 	outer := nested(ctx)
-	if c := f.local[key]; c != nil {
-		if err := f.refuses(c, outer, opts); err != nil {
+	if c := f.local[d.key]; c != nil {
+		if err := f.refuses(c, outer, d.opts.Fingerprint); err != nil {
 			return nil, false, err
 		}
 		c.callers++
 		outer.awaits(c, 1)
 		return c, true, nil
 	}
-	c = &call{key: key, fingerprint: opts.Fingerprint, callers: 1, done: make(chan struct{})}
+	c = &call{key: d.key, decision: d, callers: 1, done: make(chan struct{})}
 	outer.awaits(c, 1)
 	own := context.WithValue(context.WithoutCancel(ctx), callKey{}, &nesting{call: c, outer: outer})
 	c.ctx, c.cancel = context.WithCancelCause(own)
 	c.state.Store(running)
-	f.local[key] = c
+	f.local[d.key] = c
 	f.work.Add(1)
 	go func() {
-		c.decision = f.look(c.ctx, t)
+		d.look(c.ctx)
 		c.proceed()
 	}()
 	return c, false, nil
@@ -172,14 +170,14 @@ func (f *Flight) join(ctx context.Context, t *task) (c *call, joined bool, err e
 // refuses returns the error of a caller within other computations that cannot join c, or nil. The caller holds Flight.mu.
 //
 //go:noinline // see obtain
-func (f *Flight) refuses(c *call, within *nesting, opts *DoOptions) error {
+func (f *Flight) refuses(c *call, within *nesting, fingerprint string) error {
 	circle := within.circle(c)
 	switch {
 	case circle != nil:
 		return fmt.Errorf("%w: %s", ErrRecursive, strings.Join(circle, ", which waits for "))
-	case c.fingerprint != opts.Fingerprint:
+	case c.decision.opts.Fingerprint != fingerprint:
 		return fmt.Errorf("%w: key %q is being computed with fingerprint %q, not %q",
-			kvlock.ErrMismatch, c.key, c.fingerprint, opts.Fingerprint)
+			kvlock.ErrMismatch, c.key, c.decision.opts.Fingerprint, fingerprint)
 	default:
 		return nil
 	}
@@ -208,10 +206,10 @@ func (f *Flight) forget(c *call) {
 	}
 }
 
-// compute runs fn under the claim and ends the claim with its result.
-func (f *Flight) compute(ctx context.Context, claim *Claim, fn func(context.Context) ([]byte, error), opts DoOptions) (Result, error) {
-	held, stop := claim.AutoRenew(ctx, opts.ClaimTTL)
-	value, err := protect(held, claim.key, fn)
+// compute runs the function under the claim and ends the claim with its result.
+func (d *decision) compute(ctx context.Context, claim *Claim) (Result, error) {
+	held, stop := claim.AutoRenew(ctx, d.opts.ClaimTTL)
+	value, err := protect(held, claim.key, d.fn)
 	lost := held.Err() != nil && ctx.Err() == nil
 	cause := context.Cause(held)
 	stop()
@@ -222,20 +220,21 @@ func (f *Flight) compute(ctx context.Context, claim *Claim, fn func(context.Cont
 	end := context.WithoutCancel(ctx)
 	switch {
 	case err == nil: // even if the claim seems lost: only the server knows
-		return f.complete(end, claim, value, opts)
+		return d.complete(end, claim, value)
 	case lost:
 		return Result{}, cause
 	case ctx.Err() != nil:
-		f.reportStaying(end, claim, claim.Release(end))
+		claim.reportStaying(end, claim.Release(end))
 		return Result{}, err
 	default:
-		f.reportStaying(end, claim, claim.Fail(end, failureReason(err), opts.failureTTL(err)))
+		claim.reportStaying(end, claim.Fail(end, failureReason(err), d.opts.failureTTL(err)))
 		return Result{}, err
 	}
 }
 
 // complete stores the value. If the value can never be stored, the waiters in other processes get a failure.
-func (f *Flight) complete(ctx context.Context, claim *Claim, value []byte, opts DoOptions) (Result, error) {
+func (d *decision) complete(ctx context.Context, claim *Claim, value []byte) (Result, error) {
+	f, opts := d.flight, &d.opts
 	result := Result{Claim: claim.id, Job: opts.Job, Key: claim.key, Outcome: Computed, Owner: f.store.Instance, Value: value}
 	entry, err := claim.Complete(ctx, value, jitter(cmp.Or(opts.TTL, f.cfg.ResultTTL), opts.Jitter))
 	switch {
@@ -246,7 +245,7 @@ func (f *Flight) complete(ctx context.Context, claim *Claim, value []byte, opts 
 		return Result{}, err
 	case errors.Is(err, kvlock.ErrUnavailable):
 	default:
-		f.reportStaying(ctx, claim, claim.Fail(ctx, err.Error(), 0))
+		claim.reportStaying(ctx, claim.Fail(ctx, err.Error(), 0))
 	}
 	if opts.FailOpen && errors.Is(err, kvlock.ErrUnavailable) {
 		f.store.Log.WarnContext(ctx, "kvlock: result is not stored", "key", claim.key, "claim", claim.id, "error", err)
@@ -256,9 +255,9 @@ func (f *Flight) complete(ctx context.Context, claim *Claim, value []byte, opts 
 }
 
 // reportStaying reports a claim that could not be ended.
-func (f *Flight) reportStaying(ctx context.Context, claim *Claim, err error) {
+func (c *Claim) reportStaying(ctx context.Context, err error) {
 	if err != nil && !errors.Is(err, kvlock.ErrLost) {
-		f.store.Log.WarnContext(ctx, "kvlock: claim stays until it expires", "key", claim.key, "claim", claim.id, "error", err)
+		c.flight.store.Log.WarnContext(ctx, "kvlock: claim stays until it expires", "key", c.key, "claim", c.id, "error", err)
 	}
 }
 

@@ -12,7 +12,6 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
-	"github.com/expediter-io/expediter/pkg/kvlock/internal/record"
 )
 
 // Claim is the right to compute one key. It ends by [Claim.Complete], [Claim.Fail], [Claim.Release] or [Claim.HandOff],
@@ -62,7 +61,7 @@ func (c *Claim) Renew(ctx context.Context, ttl time.Duration) error {
 	if ttl == 0 {
 		ttl = c.flight.cfg.ClaimTTL
 	}
-	_, err := c.apply(ctx, change{ttl: ttl}, nil, func(r *claimRecord) { r.TTL = kv.Seconds(ttl) })
+	_, err := c.apply(ctx, change{Change: kv.Change{TTL: ttl}}, nil, func(r *claimRecord) { r.TTL = kv.Seconds(ttl) })
 	return err
 }
 
@@ -72,7 +71,7 @@ func (c *Claim) HandOff(ctx context.Context, ttl time.Duration) error {
 	if ttl == 0 {
 		ttl = c.flight.cfg.ClaimTTL
 	}
-	_, err := c.apply(ctx, change{ttl: ttl}, errEnded, func(r *claimRecord) { r.TTL, r.Handoff = kv.Seconds(ttl), true })
+	_, err := c.apply(ctx, change{Change: kv.Change{TTL: ttl}}, errEnded, func(r *claimRecord) { r.TTL, r.Handoff = kv.Seconds(ttl), true })
 	return err
 }
 
@@ -89,7 +88,7 @@ func (c *Claim) Complete(ctx context.Context, value []byte, ttl time.Duration) (
 	if err != nil {
 		return Entry{}, err
 	}
-	return c.apply(ctx, change{value: data, opened: value, ttl: ttl}, errEnded, func(r *claimRecord) {
+	return c.apply(ctx, change{Change: kv.Change{TTL: ttl}, value: data, opened: value}, errEnded, func(r *claimRecord) {
 		edit(r)
 		r.Value = packed
 	})
@@ -100,10 +99,10 @@ func (c *Claim) Complete(ctx context.Context, value []byte, ttl time.Duration) (
 // returns ErrLost when the claim is no longer held. One round trip.
 func (c *Claim) Fail(ctx context.Context, reason string, ttl time.Duration) error {
 	if ttl == 0 {
-		return c.remove(ctx, func(r *claimRecord) { r.Reason = record.Truncate(reason, maxReasonBytes) })
+		return c.remove(ctx, func(r *claimRecord) { r.Reason = kv.Truncate(reason, maxReasonBytes) })
 	}
-	_, err := c.apply(ctx, change{ttl: ttl}, errEnded, func(r *claimRecord) {
-		r.State, r.TTL, r.Reason = Failed.String(), kv.Seconds(ttl), record.Truncate(reason, maxReasonBytes)
+	_, err := c.apply(ctx, change{Change: kv.Change{TTL: ttl}}, errEnded, func(r *claimRecord) {
+		r.State, r.TTL, r.Reason = Failed.String(), kv.Seconds(ttl), kv.Truncate(reason, maxReasonBytes)
 	})
 	return err
 }
@@ -119,7 +118,7 @@ func (c *Claim) remove(ctx context.Context, edit func(*claimRecord)) error {
 	c.mu.Lock()
 	ttl := kv.MarkerTTL(time.Duration(c.record.TTL) * time.Second)
 	c.mu.Unlock()
-	_, err := c.apply(ctx, change{ttl: ttl, purge: true}, errEnded, func(r *claimRecord) {
+	_, err := c.apply(ctx, change{Change: kv.Change{TTL: ttl, Purge: true}}, errEnded, func(r *claimRecord) {
 		r.State, r.TTL = Failed.String(), 0
 		edit(r)
 	})
@@ -131,7 +130,7 @@ func (c *Claim) remove(ctx context.Context, edit func(*claimRecord)) error {
 func (c *Claim) apply(ctx context.Context, ch change, ended error, edit func(*claimRecord)) (Entry, error) {
 	entry, err := c.replace(ctx, ch, ended, edit)
 	switch {
-	case errors.As(err, new(*conflictError)):
+	case errors.As(err, new(*kv.ConflictError)):
 		c.tellLost(ctx, err)
 	case err == nil && ended != nil:
 		c.tellReleased(ctx, entry)
@@ -142,7 +141,7 @@ func (c *Claim) apply(ctx context.Context, ch change, ended error, edit func(*cl
 func (c *Claim) replace(ctx context.Context, ch change, ended error, edit func(*claimRecord)) (Entry, error) {
 	c.write.Lock()
 	defer c.write.Unlock()
-	if err := kv.CheckTTL(ch.ttl); err != nil {
+	if err := kv.CheckTTL(ch.TTL); err != nil {
 		return Entry{}, fmt.Errorf("kvlock: claim %s of %q: %w", c.id, c.key, err)
 	}
 	next, err := c.prepare(&ch, edit)
@@ -153,15 +152,14 @@ func (c *Claim) replace(ctx context.Context, ch change, ended error, edit func(*
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var conflict *conflictError
 	switch {
-	case errors.As(err, &conflict):
+	case errors.As(err, new(*kv.ConflictError)):
 		c.ended = kvlock.ErrLost
 		return Entry{}, fmt.Errorf("%w: claim %s of %q: %w", kvlock.ErrLost, c.id, c.key, err)
 	case err != nil:
 		return Entry{}, err
 	}
-	c.record, c.revision, c.deadline, c.ended = next, revision, kv.Deadline(sent, ch.ttl), ended
+	c.record, c.revision, c.deadline, c.ended = next, revision, kv.Deadline(sent, ch.TTL), ended
 	if parseState(next.State) == Pending {
 		c.pending = revision
 	}
@@ -185,7 +183,7 @@ func (c *Claim) prepare(ch *change, edit func(*claimRecord)) (next claimRecord, 
 	next.Handoff, next.Value = false, packed{}
 	edit(&next)
 	c.flight.sign(&next)
-	ch.key, ch.expect, ch.record, ch.held, ch.generation = c.key, c.revision, next, c.deadline, c.token.Epoch
+	ch.Key, ch.Expect, ch.record, ch.Held, ch.Generation = c.key, c.revision, next, c.deadline, c.token.Epoch
 	return next, nil
 }
 
@@ -228,7 +226,7 @@ type ResumeOptions struct {
 }
 
 // pendingHead begins the record of a claim; take completes it.
-func pendingHead(claim string) record.Head { return record.Head{State: Pending.String(), Claim: claim} }
+func pendingHead(claim string) kv.Head { return kv.Head{State: Pending.String(), Claim: claim} }
 
 // Begin claims key. When the key is pending, done or failed it returns a [TakenError] with the entry, which comes from
 // the stream's leader.
@@ -237,7 +235,7 @@ func pendingHead(claim string) record.Head { return record.Head{State: Pending.S
 func (f *Flight) Begin(ctx context.Context, key string, opts BeginOptions) (*Claim, error) {
 	r := claimRecord{
 		Head: pendingHead(nuid.Next()), Attempt: 1, Fingerprint: opts.Fingerprint, Handoff: opts.Handoff,
-		Job: record.Truncate(opts.Job, maxJobBytes),
+		Job: kv.Truncate(opts.Job, maxJobBytes),
 	}
 	return f.take(ctx, key, opts.Seen.freeAt(), r, opts.TTL, func(now Entry) (claimRecord, bool) {
 		return r, now.State == Absent
@@ -278,7 +276,7 @@ func (f *Flight) Resume(ctx context.Context, key, ref string, opts ResumeOptions
 func (f *Flight) takeOver(ctx context.Context, entry Entry, opts DoOptions) (*Claim, error) {
 	r := claimRecord{
 		Head: pendingHead(entry.Claim), Attempt: entry.Attempt + 1, Fingerprint: entry.Fingerprint,
-		Job: record.Truncate(opts.Job, maxJobBytes),
+		Job: kv.Truncate(opts.Job, maxJobBytes),
 	}
 	return f.take(ctx, entry.Key, entry.Revision, r, opts.ClaimTTL, func(Entry) (claimRecord, bool) { return r, false })
 }
@@ -298,12 +296,10 @@ func (f *Flight) take(
 	defer cancel()
 	owner := nuid.Next()
 	for {
-		r.Version, r.Owner, r.Instance, r.TTL = record.Version, owner, f.store.Instance, kv.Seconds(ttl)
+		r.Version, r.Owner, r.Instance, r.TTL = kv.Version, owner, f.store.Instance, kv.Seconds(ttl)
 		f.sign(&r)
-		ch := change{key: key, expect: at, ttl: ttl, token: true}
-		ch.record = r
+		ch := change{Change: kv.Change{Key: key, Expect: at, TTL: ttl, Token: true}, record: r}
 		revision, sent, err := f.write(bounded, &ch)
-		var conflict *conflictError
 		switch {
 		case err == nil:
 			token := kvlock.Token{Epoch: f.store.Generation(), Revision: revision}
@@ -311,10 +307,10 @@ func (f *Flight) take(
 			c.deadline = kv.Deadline(sent, ttl)
 			c.publish(ctx, EventAcquired, nil)
 			return c, nil
-		case !errors.As(err, &conflict):
+		case !errors.As(err, new(*kv.ConflictError)):
 			return nil, err
 		}
-		now, err := f.unseal(ctx, conflict.entry.readable())
+		now, err := f.unseal(ctx, ch.found.readable())
 		if err != nil {
 			return nil, err
 		}

@@ -126,7 +126,7 @@ func TestLeaderIsKilled(t *testing.T) {
 	if crash.Long() {
 		faults = 12
 	}
-	cluster := natstest.Cluster(t, 3, natstest.Processes)
+	cluster := natstest.Cluster(t, 3)
 	_, js := natstest.ConnectURL(t, cluster.URLs())
 	check.OK(t, kvlock.CreateBucket(t.Context(), js, kvlock.BucketConfig{Bucket: bucket, Replicas: 3}))
 	r := &recorder{start: time.Now(), count: map[string]int{}}
@@ -223,7 +223,7 @@ func disturbLeader(ctx context.Context, t *testing.T, cluster *natsrun.Cluster, 
 // Waiters on a cluster whose leader is killed get the result that is completed after it.
 func TestWaitersSurviveTheLeader(t *testing.T) {
 	t.Parallel()
-	cluster := natstest.Cluster(t, 3, natstest.Processes)
+	cluster := natstest.Cluster(t, 3)
 	_, js := natstest.ConnectURL(t, cluster.URLs())
 	check.OK(t, kvlock.CreateBucket(t.Context(), js, kvlock.BucketConfig{Bucket: bucket, Replicas: 3}))
 	ctx := within(t)

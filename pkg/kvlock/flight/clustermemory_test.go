@@ -29,7 +29,7 @@ type three struct {
 
 func setupThree(t *testing.T) three {
 	t.Helper()
-	c := three{cluster: natstest.Cluster(t, 3, natstest.Processes)}
+	c := three{cluster: natstest.Cluster(t, 3)}
 	_, c.js = natstest.ConnectURL(t, c.cluster.URLs())
 	check.OK(t, kvlock.CreateBucket(t.Context(), c.js, kvlock.BucketConfig{Bucket: bucket, Replicas: 3}))
 	return c

@@ -12,33 +12,30 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/liveness"
 )
 
-// task is the work that a call wants done for a key.
-type task struct {
-	key  string
-	fn   func(context.Context) ([]byte, error)
-	opts DoOptions
-}
-
 // decision is Do across processes, after the first read of the key: claim it or wait, until there is a value or a failure. It has no
 // goroutine while it waits: thousands may wait.
 type decision struct {
-	*task
+	flight *Flight
+	key    string
+	fn     func(context.Context) ([]byte, error)
+	opts   DoOptions
 
-	flight   *Flight
+	entry    *Entry    // the last read state of the key
+	err      error     // why it could not be read
+	gone     bool      // the holder of the claim in entry is gone
+	lost     bool      // our own claim was lost: another process took over, or the key was invalidated
+	outcome  Outcome   // the outcome of a value that is there now
 	awaiting *awaiting // nil while it does not wait
-	wait     wait
-	entry    *Entry // the last read state of the key
-	err      error  // why it could not be read
-	gone     bool   // the holder of the claim in entry is gone
-	lost     bool   // our own claim was lost: another process took over, or the key was invalidated
+	since    time.Time // the time at which the wait for holder began
+	holder   *Entry    // the last claim for which it waited; nil for none
 
 	result Result // with err, when the decision is made
 }
 
-// look returns a decision that begins by reading the key.
-func (f *Flight) look(ctx context.Context, t *task) *decision {
-	entry, err := f.Get(ctx, t.key)
-	return &decision{task: t, flight: f, entry: &entry, err: err}
+// look begins the decision by reading the key.
+func (d *decision) look(ctx context.Context) {
+	entry, err := d.flight.Get(ctx, d.key)
+	d.entry, d.err = &entry, err
 }
 
 // step continues the decision until it has nothing to do before wake is called, and reports whether the decision is made.
@@ -58,7 +55,7 @@ func (d *decision) step(ctx context.Context, wake func()) (decided bool) {
 		entry, over, err := d.awaiting.check(ctx)
 		if !over {
 			if shared := d.awaiting.entry; shared.Revision == d.entry.Revision { // shared by all watchers; the copy is dropped
-				d.entry, d.wait.holder = shared, shared
+				d.entry, d.holder = shared, shared
 			}
 			return false
 		}
@@ -71,26 +68,25 @@ func (d *decision) step(ctx context.Context, wake func()) (decided bool) {
 // waits takes the next step without waiting, and reports whether the decision has to wait for the claim in entry. If not, the decision is
 // made.
 func (d *decision) waits(ctx context.Context) bool {
-	f := d.flight
 	for {
 		if claims, decided := d.ready(ctx); decided {
 			return false
 		} else if !claims {
 			return true
 		}
-		claim, err := f.claim(ctx, *d.entry, d.opts)
+		claim, err := d.claim(ctx)
 		var taken *TakenError
 		switch {
 		case errors.As(err, &taken):
 			d.entry = &taken.Entry
-			d.wait.outcome = Coalesced
+			d.outcome = Coalesced
 			continue
 		case err != nil:
 			d.err = err
 			continue
 		}
-		d.wait.tellTakeOver(ctx, claim, d.entry)
-		d.result, d.err = f.compute(ctx, claim, d.fn, d.opts)
+		d.tellTakeOver(ctx, claim)
+		d.result, d.err = d.compute(ctx, claim)
 		if !errors.Is(d.err, kvlock.ErrLost) || ctx.Err() != nil {
 			return false
 		}
@@ -101,13 +97,12 @@ func (d *decision) waits(ctx context.Context) bool {
 
 // ready reports whether the key is to be claimed now, and whether the decision is made.
 func (d *decision) ready(ctx context.Context) (claims, decided bool) {
-	f := d.flight
 	if d.gone {
 		d.gone = false
 		return true, false
 	}
 	if d.err != nil {
-		d.result, d.err = f.degrade(ctx, d.key, d.fn, d.opts, d.err)
+		d.result, d.err = d.degrade(ctx, d.err)
 		return false, true
 	}
 	if d.err = d.entry.mismatch(d.opts.Fingerprint); d.err != nil {
@@ -115,10 +110,10 @@ func (d *decision) ready(ctx context.Context) (claims, decided bool) {
 	}
 	switch d.entry.State {
 	case Done:
-		d.result = f.served(ctx, *d.entry, d.wait)
+		d.result = d.served(ctx)
 		return false, true
 	case Failed:
-		d.err = f.refused(ctx, *d.entry, d.wait)
+		d.err = d.refused(ctx)
 		return false, true
 	case Pending:
 		return false, false
@@ -128,64 +123,54 @@ func (d *decision) ready(ctx context.Context) (claims, decided bool) {
 }
 
 // served returns the result in entry, and emits EventCoalesced if the call waited for it.
-func (f *Flight) served(ctx context.Context, entry Entry, w wait) Result {
-	if w.holder != nil {
-		e := entry.event(EventCoalesced)
-		e.Outcome, e.Elapsed = Coalesced, time.Since(w.since)
-		f.emit(ctx, e)
+func (d *decision) served(ctx context.Context) Result {
+	if d.holder != nil {
+		e := d.entry.event(EventCoalesced)
+		e.Outcome, e.Elapsed = Coalesced, time.Since(d.since)
+		d.flight.emit(ctx, e)
 	}
-	return Result{
-		Age: entry.Age(), Claim: entry.Claim, Job: entry.Job, Key: entry.Key, Outcome: cmp.Or(w.outcome, Cached), Owner: entry.Owner,
-		Stored: true, Value: entry.Value,
-	}
+	return d.entry.result(cmp.Or(d.outcome, Cached))
 }
 
 // refused returns the failure in entry.
-func (f *Flight) refused(ctx context.Context, entry Entry, w wait) error {
-	err := &FailedError{Key: entry.Key, Reason: entry.Reason, Owner: entry.Owner}
-	if w.holder != nil {
-		e := entry.event(EventCoalesced)
-		e.Elapsed, e.Err = time.Since(w.since), err
-		f.emit(ctx, e)
+func (d *decision) refused(ctx context.Context) error {
+	err := &FailedError{Key: d.key, Reason: d.entry.Reason, Owner: d.entry.Owner}
+	if d.holder != nil {
+		e := d.entry.event(EventCoalesced)
+		e.Elapsed, e.Err = time.Since(d.since), err
+		d.flight.emit(ctx, e)
 	}
 	return err
 }
 
-// claim claims the key in entry: held by a process that is gone, or absent.
-func (f *Flight) claim(ctx context.Context, entry Entry, opts DoOptions) (*Claim, error) {
-	if entry.State == Pending {
-		return f.takeOver(ctx, entry, opts)
+// claim claims the key: held by a process that is gone, or absent.
+func (d *decision) claim(ctx context.Context) (*Claim, error) {
+	if d.entry.State == Pending {
+		return d.flight.takeOver(ctx, *d.entry, d.opts)
 	}
-	return f.Begin(ctx, entry.Key, BeginOptions{
-		Fingerprint: opts.Fingerprint, Job: opts.Job, Seen: entry, TTL: opts.ClaimTTL,
+	return d.flight.Begin(ctx, d.key, BeginOptions{
+		Fingerprint: d.opts.Fingerprint, Job: d.opts.Job, Seen: *d.entry, TTL: d.opts.ClaimTTL,
 	})
 }
 
-// degrade ends a Do that JetStream did not answer: with an error, or by computing without JetStream if the caller asked for that.
-func (f *Flight) degrade(
-	ctx context.Context, key string, fn func(context.Context) ([]byte, error), opts DoOptions, cause error,
-) (Result, error) {
-	if !opts.FailOpen || !errors.Is(cause, kvlock.ErrUnavailable) || ctx.Err() != nil {
+// degrade ends a Do that JetStream did not answer, for the reason cause: with that error, or by computing without JetStream if the caller asked
+// for that.
+func (d *decision) degrade(ctx context.Context, cause error) (Result, error) {
+	if !d.opts.FailOpen || !errors.Is(cause, kvlock.ErrUnavailable) || ctx.Err() != nil {
 		return Result{}, cause
 	}
-	f.store.Log.WarnContext(ctx, "kvlock: computing without coordination", "key", key, "error", cause)
-	value, err := protect(ctx, key, fn)
+	f := d.flight
+	f.store.Log.WarnContext(ctx, "kvlock: computing without coordination", "key", d.key, "error", cause)
+	value, err := protect(ctx, d.key, d.fn)
 	if err != nil {
 		return Result{}, err
 	}
-	return Result{Job: opts.Job, Key: key, Outcome: Computed, Owner: f.store.Instance, Value: value}, nil
-}
-
-// wait has the claim for which a Do waits, and the time since when.
-type wait struct {
-	outcome Outcome   // the outcome of a value that is there now
-	since   time.Time // the time at which the wait for holder began
-	holder  *Entry    // the last claim for which the call waited; nil for none
+	return Result{Job: d.opts.Job, Key: d.key, Outcome: Computed, Owner: f.store.Instance, Value: value}, nil
 }
 
 // tellWaiting emits EventWaiting.
 func (d *decision) tellWaiting(ctx context.Context) {
-	d.wait.outcome, d.wait.since, d.wait.holder = Coalesced, time.Now(), d.entry
+	d.outcome, d.since, d.holder = Coalesced, time.Now(), d.entry
 	d.flight.emit(ctx, d.entry.event(EventWaiting))
 }
 
@@ -203,16 +188,16 @@ func (d *decision) waited(now *Entry, err error) {
 
 // tellTakeOver emits EventTakeOver when claim replaces a claim for which this call waited and which its holder did not end: the claim in
 // entry is still pending, or has expired.
-func (w *wait) tellTakeOver(ctx context.Context, claim *Claim, entry *Entry) {
-	if entry.State == Pending {
-		w.holder = entry
+func (d *decision) tellTakeOver(ctx context.Context, claim *Claim) {
+	if d.entry.State == Pending {
+		d.holder = d.entry
 	}
-	if w.holder == nil || w.holder.State != Pending || entry.marker {
+	if d.holder == nil || d.holder.State != Pending || d.entry.marker {
 		return
 	}
-	e := w.holder.event(EventTakeOver)
-	e.Attempt, e.Elapsed = claim.record.Attempt, time.Since(w.since)
-	claim.flight.emit(ctx, e)
+	e := d.holder.event(EventTakeOver)
+	e.Attempt, e.Elapsed = claim.record.Attempt, time.Since(d.since)
+	d.flight.emit(ctx, e)
 }
 
 // awaiting is a wait for the end of a key's claim, or of its holder. It has no goroutine: wake is called when check may find that the wait

@@ -25,16 +25,11 @@ const (
 
 // String returns the outcome in lower case.
 func (o Outcome) String() string {
-	switch o {
-	case Cached:
-		return "cached"
-	case Computed:
-		return "computed"
-	case Coalesced:
-		return "coalesced"
-	default:
-		return fmt.Sprintf("Outcome(%d)", uint8(o))
+	names := [...]string{Cached: "cached", Computed: "computed", Coalesced: "coalesced"}
+	if o >= Cached && int(o) < len(names) {
+		return names[o]
 	}
+	return fmt.Sprintf("Outcome(%d)", uint8(o))
 }
 
 // Result is the result of [Flight.Do].
@@ -49,6 +44,13 @@ type Result struct {
 	Owner   string // the instance that computed the value
 	Stored  bool   // the bucket has the value; false only with FailOpen, when JetStream was unreachable
 	Value   []byte // shared between callers: not written to
+}
+
+// result returns the result in an entry that is Done.
+func (s *Entry) result(outcome Outcome) Result {
+	return Result{
+		Age: s.Age(), Claim: s.Claim, Job: s.Job, Key: s.Key, Outcome: outcome, Owner: s.Owner, Stored: true, Value: s.Value,
+	}
 }
 
 // Do returns the value of key: from the bucket, or by running fn, or from a call that runs fn already, in this process or another. Of any
@@ -77,7 +79,7 @@ func (f *Flight) Do(
 	}
 	start := time.Now()
 	if f.memory == nil || !f.remembered(key, &opts, &result) {
-		err = f.obtain(ctx, &task{key: key, fn: fn, opts: opts}, &result)
+		err = f.obtain(ctx, &decision{flight: f, key: key, fn: fn, opts: opts}, &result)
 	}
 	err = f.returned(ctx, start, &result, err)
 	return result, err
@@ -89,10 +91,8 @@ func (f *Flight) remembered(key string, opts *DoOptions, r *Result) bool {
 	if !ok || entry.State != Done || entry.Fingerprint != opts.Fingerprint {
 		return false
 	}
-	*r = Result{
-		Age: entry.Age(), Claim: entry.Claim, Job: entry.Job, Key: key, Memory: true, Outcome: Cached, Owner: entry.Owner, Stored: true,
-		Value: entry.Value,
-	}
+	*r = entry.result(Cached)
+	r.Memory = true
 	return true
 }
 
@@ -111,11 +111,11 @@ func (f *Flight) returned(ctx context.Context, start time.Time, r *Result, err e
 	return nil
 }
 
-// obtain is Do without the memory. It calls no deeper than it must: thousands of goroutines may wait there, and each
+// obtain is Do without the memory, by d or by the decision of a call that it joins. It calls no deeper than it must: thousands of goroutines may wait there, and each
 // keeps the stack that it needed once.
-func (f *Flight) obtain(ctx context.Context, t *task, r *Result) error {
-	r.Key = t.key
-	c, joined, err := f.join(ctx, t)
+func (f *Flight) obtain(ctx context.Context, d *decision, r *Result) error {
+	r.Key = d.key
+	c, joined, err := f.join(ctx, d)
 	if err != nil {
 		return err
 	}

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
-	"github.com/expediter-io/expediter/pkg/kvlock/internal/record"
 )
 
 // State is the state of a key.
@@ -26,21 +26,18 @@ const (
 	Failed
 )
 
+var stateNames = []string{Absent: "absent", Pending: "pending", Done: "done", Failed: "failed"}
+
 // String returns the state in lower case.
 func (s State) String() string {
-	switch s {
-	case Absent:
-		return "absent"
-	case Pending:
-		return "pending"
-	case Done:
-		return "done"
-	case Failed:
-		return "failed"
-	default:
-		return fmt.Sprintf("State(%d)", uint8(s))
+	if int(s) < len(stateNames) {
+		return stateNames[s]
 	}
+	return fmt.Sprintf("State(%d)", uint8(s))
 }
+
+// parseState returns the state of that name: Absent when there is none.
+func parseState(name string) State { return State(max(0, slices.Index(stateNames, name))) } //nolint:gosec // at most Failed
 
 // Entry is the state of a key at the time of one read or push. It is a hint: the key may have changed since. Only a write that is
 // conditional on Revision decides. The Value of an entry may be shared: do not write to it.
@@ -161,7 +158,7 @@ func (s Entry) mismatch(fingerprint string) error {
 }
 
 // The bounds of a caller's texts in a record. With them, a claim that could be begun can also be ended, with any reason: each byte may
-// take six in JSON, and all must fit into record.MaxLineBytes.
+// take six in JSON, and all must fit into kv.MaxLineBytes.
 const (
 	maxFingerprintBytes = 1 << 10
 	maxJobBytes         = 128
@@ -170,7 +167,7 @@ const (
 
 // claimRecord is the first line of a record: JSON with the state of the key. The value follows after it.
 type claimRecord struct {
-	record.Head // its Owner is unique for each claim and attempt
+	kv.Head // its Owner is unique for each claim and attempt
 
 	Attempt     int    `json:"attempt,omitempty"`
 	Fingerprint string `json:"fingerprint,omitempty"`
@@ -188,24 +185,12 @@ type claimRecord struct {
 // record of a newer version, and ErrMismatch for a lock or a guarded value; after any other error the data is corrupt.
 // A packed value is not opened.
 func decodeRecord(data []byte) (claimRecord, []byte, error) {
-	r, value, err := record.Decode[claimRecord](data, record.Result)
+	var r claimRecord
+	value, err := kv.Decode(data, &r, kv.ResultStates)
 	if err == nil {
-		err = errors.Join(record.CheckTTL(r.TTL), r.Value.check())
+		err = errors.Join(kv.CheckSeconds(r.TTL), r.Value.check())
 	}
 	return r, value, err
-}
-
-func parseState(s string) State {
-	switch s {
-	case "pending":
-		return Pending
-	case "done":
-		return Done
-	case "failed":
-		return Failed
-	default:
-		return Absent
-	}
 }
 
 // entry returns the entry of a record that the server stored at revision and time created.
@@ -246,7 +231,7 @@ func decode(e *kv.Entry) (Entry, error) {
 func (f *Flight) entry(ctx context.Context, e kv.Entry) Entry {
 	entry, err := decode(&e)
 	switch {
-	case record.IsForeign(err):
+	case kv.IsForeign(err):
 		err = fmt.Errorf("kvlock: key %q in bucket %q at revision %d: %w", entry.Key, f.store.Bucket, entry.Revision, err)
 		entry.replace(func(in *inner) { in.err = err })
 	case err != nil:
@@ -270,65 +255,39 @@ func (f *Flight) viewPushed(e kv.Entry) (kv.View, error) {
 
 func (f *Flight) viewRead(ctx context.Context, e kv.Entry) kv.View { return f.entry(ctx, e).view() }
 
-// change is one conditional write: the record that is to replace revision expect of key.
+// change is one conditional write of a record. write sets the Data, State and Writer of its Change.
 type change struct {
-	key    string
-	expect uint64
+	kv.Change
+
+	flight *Flight
 	record claimRecord
 	value  []byte // as it is stored
 	opened []byte // the same value as callers see it
-	ttl    time.Duration
-	purge  bool      // write a marker: the key is absent to readers
-	held   time.Time // the time until which expect, if acknowledged to us, cannot have expired; zero when it was only read
-
-	generation uint64 // the generation of the bucket in which expect was acknowledged to us; 0 when it was only read
-	token      bool   // the revision becomes a part of a token
+	found  Entry  // the entry that was found after a try that was not acknowledged
 }
 
-// conflictError is returned for a change that was not made. It has the entry that was found instead.
-type conflictError struct {
-	entry Entry
-}
-
-func (e *conflictError) Error() string {
-	return fmt.Sprintf("key %q is %s at revision %d", e.entry.Key, e.entry.State, e.entry.Revision)
-}
-
-// write makes the change, or returns a conflictError when the key has another revision. It returns the new revision,
-// and the time at which the acknowledged write was sent. One round trip; three when the outcome of the first was
-// unknown.
+// write makes the change, or returns a [kv.ConflictError] when the key has another revision, that of c.found. It returns the new revision,
+// and the time at which the acknowledged write was sent. One round trip; three when the outcome of the first was unknown.
 func (f *Flight) write(ctx context.Context, c *change) (revision uint64, sent time.Time, err error) {
-	data, err := record.Encode(c.record, c.value)
-	if err != nil {
+	if c.Data, err = kv.Encode(c.record, c.value); err != nil {
 		return 0, time.Time{}, err
 	}
-	w := &changeWriter{flight: f, record: &c.record}
-	revision, sent, err = f.store.Write(ctx, kv.Change{
-		Key: c.key, Expect: c.expect, Data: data, State: c.record.State, TTL: c.ttl, Purge: c.purge, Held: c.held, Writer: w,
-		Generation: c.generation, Token: c.token,
-	})
+	c.flight, c.State, c.Writer = f, c.record.State, c
+	revision, sent, err = f.store.Write(ctx, c.Change)
 	if conflict, ok := errors.AsType[*kv.ConflictError](err); ok {
-		w.found.Revision = conflict.Revision
-		err = &conflictError{entry: w.found}
+		c.found.Revision = conflict.Revision
 	}
 	return revision, sent, err
 }
 
-// changeWriter compares a key's entry with the entry that a change wrote, for the store.
-type changeWriter struct {
-	flight *Flight
-	record *claimRecord
-	found  Entry // the entry that was found
-}
-
-// Found compares the entry with the record of the change.
-func (w *changeWriter) Found(ctx context.Context, e kv.Entry) kv.Found {
-	w.found = w.flight.entry(ctx, e)
-	now := &w.found
-	same := now.State == parseState(w.record.State) && now.Claim == w.record.Claim
-	ours := now.in().writer != "" && now.in().writer == w.record.Owner && (now.State == Pending || same)
+// Found compares a key's entry with the record of the change, for the store.
+func (c *change) Found(ctx context.Context, e kv.Entry) kv.Found {
+	c.found = c.flight.entry(ctx, e)
+	now := &c.found
+	same := now.State == parseState(c.record.State) && now.Claim == c.record.Claim
+	ours := now.in().writer != "" && now.in().writer == c.record.Owner && (now.State == Pending || same)
 	return kv.Found{Revision: now.Revision, Ours: ours, Err: now.in().err}
 }
 
 // Pushed returns nothing: claims are read back.
-func (w *changeWriter) Pushed() kv.Found { return kv.Found{} }
+func (c *change) Pushed() kv.Found { return kv.Found{} }

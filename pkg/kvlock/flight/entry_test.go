@@ -11,7 +11,6 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
-	"github.com/expediter-io/expediter/pkg/kvlock/internal/record"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
@@ -70,7 +69,7 @@ func TestReferences(t *testing.T) {
 	check.That(t, err == nil && id == "AbC09" && revision == 7 && attempt == 3, "got %q, %d, %d, %v", id, revision, attempt, err)
 	for _, ref := range []string{
 		"", ".", "..", "a", "a.1", "a.1.", "a.1.0", "a.1.-1", "a.-1.1", "a.1.1.1", ".1.1", "a.x.1", "a.1.x", "a b.1.1", "a\n.1.1", "ä.1.1",
-		"a.99999999999999999999.1", "a.1.99999999999", strings.Repeat("a", record.MaxIDBytes+1) + ".1.1", "a." + strings.Repeat("0", 1000) + "1.1",
+		"a.99999999999999999999.1", "a.1.99999999999", strings.Repeat("a", kv.MaxIDBytes+1) + ".1.1", "a." + strings.Repeat("0", 1000) + "1.1",
 	} {
 		_, _, _, err := parseRef(ref)
 		check.That(t, errors.Is(err, ErrInvalidRef), "%q is %v, want ErrInvalidRef", ref, err)
@@ -86,7 +85,7 @@ func FuzzReference(f *testing.F) {
 			return
 		}
 		id2, revision2, attempt2, err := parseRef(formatRef(id, revision, attempt))
-		check.That(t, err == nil && id2 == id && revision2 == revision && attempt2 == attempt && record.IsID(id),
+		check.That(t, err == nil && id2 == id && revision2 == revision && attempt2 == attempt && kv.IsID(id),
 			"%q: got %q.%d.%d, then %q.%d.%d, %v", ref, id, revision, attempt, id2, revision2, attempt2, err)
 	})
 }
@@ -99,7 +98,7 @@ func TestRecordThatCannotBeRead(t *testing.T) {
 	}{
 		{name: "empty", data: "", want: "no line feed"},
 		{name: "no line feed", data: `{"v":1}`, want: "no line feed"},
-		{name: "line feed too late", data: `{"v":1,"reason":"` + strings.Repeat("x", record.MaxLineBytes) + "\"}\n", want: "no line feed"},
+		{name: "line feed too late", data: `{"v":1,"reason":"` + strings.Repeat("x", kv.MaxLineBytes) + "\"}\n", want: "no line feed"},
 		{name: "not JSON", data: "PENDING\nvalue", want: "not a record"},
 		{name: "wrong type", data: `{"v":1,"state":7}` + "\n", want: "not a record"},
 		{name: "no version", data: `{"state":"done","claim":"c","owner":"o"}` + "\n", want: "version 0"},
@@ -126,18 +125,18 @@ func TestRecordThatCannotBeRead(t *testing.T) {
 func TestRecordOfTheWorstTextFits(t *testing.T) {
 	t.Parallel()
 	for _, worst := range []string{"\x00", "<", "\u2028", "\xff", `"`, "é"} {
-		id := strings.Repeat("x", record.MaxIDBytes)
-		fill := func(n int) string { return record.Truncate(strings.Repeat(worst, n), n) }
+		id := strings.Repeat("x", kv.MaxIDBytes)
+		fill := func(n int) string { return kv.Truncate(strings.Repeat(worst, n), n) }
 		r := claimRecord{
-			Head: record.Head{
-				Version: record.Version, State: "pending", Claim: fill(record.MaxIDBytes), Owner: "0123456789012345678901",
+			Head: kv.Head{
+				Version: kv.Version, State: "pending", Claim: fill(kv.MaxIDBytes), Owner: "0123456789012345678901",
 				Instance: fill(kv.MaxInstanceBytes),
 			},
 			Attempt: maxAttempt, Fingerprint: fill(maxFingerprintBytes), Handoff: true, Reason: fill(maxReasonBytes), Released: true,
 			TTL: kv.Seconds(kv.MaxTTL), Member: id, Server: id,
 		}
 		check.OK(t, checkFingerprint(r.Fingerprint))
-		data, err := record.Encode(r, nil)
+		data, err := kv.Encode(r, nil)
 		if err != nil {
 			t.Errorf("filled with %q: %v", worst, err)
 			continue
@@ -145,7 +144,7 @@ func TestRecordOfTheWorstTextFits(t *testing.T) {
 		_, _, err = decodeRecord(data)
 		check.That(t, err == nil, "filled with %q: %v", worst, err)
 	}
-	_, err := record.Encode(claimRecord{Reason: strings.Repeat("x", record.MaxLineBytes)}, nil)
+	_, err := kv.Encode(claimRecord{Reason: strings.Repeat("x", kv.MaxLineBytes)}, nil)
 	check.That(t, err != nil, "a first line over the limit was encoded")
 }
 
@@ -159,7 +158,7 @@ func FuzzDecodeRecord(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, err := record.Encode(r, value)
+		again, err := kv.Encode(r, value)
 		if err != nil {
 			return // escaping made it too long
 		}
@@ -181,10 +180,10 @@ func FuzzRecordRoundTrip(f *testing.F) {
 			}
 		}
 		r := claimRecord{
-			Head: record.Head{Version: record.Version, State: "done", Claim: "c" + claim, Owner: "o" + owner}, Fingerprint: fingerprint,
+			Head: kv.Head{Version: kv.Version, State: "done", Claim: "c" + claim, Owner: "o" + owner}, Fingerprint: fingerprint,
 			Reason: reason, Attempt: attempt, TTL: max(0, ttl%kv.Seconds(kv.MaxTTL)),
 		}
-		data, err := record.Encode(r, value)
+		data, err := kv.Encode(r, value)
 		if err != nil {
 			t.Skip("too long")
 		}
@@ -197,12 +196,12 @@ func FuzzRecordRoundTrip(f *testing.F) {
 func TestRecordAsStored(t *testing.T) {
 	t.Parallel()
 	r := claimRecord{
-		Head: record.Head{Version: 1, State: "pending", Claim: "c", Owner: "o", Instance: "i"}, Attempt: 2, Fingerprint: "f", Handoff: true,
+		Head: kv.Head{Version: 1, State: "pending", Claim: "c", Owner: "o", Instance: "i"}, Attempt: 2, Fingerprint: "f", Handoff: true,
 		Job: "j", Reason: "<r>", Released: true, TTL: 60, Value: packed{Codec: "zstd", Size: 9}, Member: "m", Server: "s",
 	}
 	const want = `{"v":1,"state":"pending","claim":"c","owner":"o","instance":"i","attempt":2,"fingerprint":"f","handoff":true,"job":"j",` +
 		`"reason":"\u003cr\u003e","released":true,"ttl":60,"value":{"codec":"zstd","size":9},"member":"m","server":"s"}` + "\nvalue"
-	data, err := record.Encode(r, []byte("value"))
+	data, err := kv.Encode(r, []byte("value"))
 	check.That(t, err == nil && string(data) == want, "stored as\n%s, %v, not\n%s", data, err, want)
 	got, value, err := decodeRecord(data)
 	check.That(t, err == nil && got == r && string(value) == "value", "read as %+v with %q, %v", got, value, err)

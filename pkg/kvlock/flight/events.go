@@ -157,19 +157,15 @@ type MemoryStats struct {
 func (f *Flight) Stats() Stats {
 	c := &f.counts
 	events := func(kind EventKind) uint64 { return c.of(kind).Load() }
-	s := Stats{
+	return Stats{
 		Hits: c.hits.Load(), Misses: c.misses.Load(),
 		Cached: c.outcomes[Cached].Load(), Coalesced: c.outcomes[Coalesced].Load(), Computed: c.outcomes[Computed].Load(),
 		Errors:   c.errors.Load(),
 		Acquired: events(EventAcquired), Held: events(EventHeld), Lost: events(EventLost),
 		RenewalsFailed: events(EventRenewalFailed), TakeOvers: events(EventTakeOver), Waits: events(EventWaiting),
 		WaitTimeouts: events(EventWaitTimeout), Corrupt: events(EventCorrupt), Panics: events(EventPanic),
-		Unavailable: f.store.Unanswered.Load(),
+		Unavailable: f.store.Unanswered.Load(), Memory: f.memory.counts(),
 	}
-	if f.memory != nil {
-		s.Memory = MemoryStats(f.memory.Stats())
-	}
-	return s
 }
 
 // countedKinds are the events that Stats counts.

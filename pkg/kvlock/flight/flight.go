@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/internal/compress"
@@ -32,10 +31,6 @@ type Config struct {
 	// owner, and for an owner that died or is cut off unless probes find that out sooner. Defaults to one minute.
 	ClaimTTL time.Duration
 
-	// CompressAbove is the size in bytes above which values are compressed, when that makes them smaller. Compressed
-	// values are read at any setting. Defaults to 4 KB; -1 compresses none.
-	CompressAbove int
-
 	// Instance names this process in entries, where people read it. Defaults to host name, process id and a random part.
 	Instance string
 
@@ -43,7 +38,7 @@ type Config struct {
 	Logger *slog.Logger
 
 	// MaxValue bounds a value, in bytes; 1 GB at most. A larger value is neither stored nor read: the error is
-	// ErrTooLarge. Defaults to 64 MB.
+	// ErrTooLarge. A value above 4 KB is compressed, if that makes it smaller. Defaults to 64 MB.
 	MaxValue int
 
 	// Memory bounds the results that this process also keeps in memory. Defaults to none.
@@ -62,10 +57,6 @@ type Config struct {
 	// message of the server, compressed. Values in other buckets are read at any setting. Defaults to none: the error
 	// for such a value is ErrTooLarge.
 	LargeValueBucket string
-
-	// LargeValueAbove is the size in bytes, compressed, above which values go to the LargeValueBucket although they fit
-	// into a message, so that they are not pushed to watchers. Defaults to 0: only values that do not fit go there.
-	LargeValueAbove int
 
 	// ProbeInterval is the time between two probes of an owner's process while a call of Do waits for it, so that another process takes over
 	// at once when the owner died, and not after ClaimTTL. After a wait of a second the interval grows, to five times as much. A process that
@@ -98,7 +89,6 @@ type Flight struct {
 
 func (cfg Config) withDefaults() Config {
 	cfg.ClaimTTL = cmp.Or(cfg.ClaimTTL, defaultClaimTTL)
-	cfg.CompressAbove = cmp.Or(cfg.CompressAbove, defaultCompressAbove)
 	cfg.MaxValue = cmp.Or(cfg.MaxValue, defaultMaxValue)
 	cfg.ProbeInterval = cmp.Or(cfg.ProbeInterval, liveness.Every)
 	cfg.ResultTTL = cmp.Or(cfg.ResultTTL, defaultResultTTL)
@@ -171,9 +161,7 @@ func (f *Flight) close() {
 	f.mu.Unlock()
 	f.work.Wait()
 	f.memory.close()
-	if err := f.liveness.Close(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
-		f.store.Log.Warn("kvlock: unsubscribe", "error", err)
-	}
+	f.liveness.Close()
 	f.store.Close()
 }
 

@@ -13,7 +13,6 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
-	"github.com/expediter-io/expediter/pkg/kvlock/internal/record"
 )
 
 // Get reads one key. The entry is a hint: the replica that answers may lag behind, without a bound; see [Flight.Latest].
@@ -114,11 +113,10 @@ func (f *Flight) read(ctx context.Context, keys []string) ([]Entry, error) {
 // entries. A record that cannot be read is yielded with its key and the reason. An error with an empty entry ends the iteration, as does
 // the end of ctx.
 //
-// Values are read too, 500 records at a time, from a consumer that is made for the call. The process needs the
-// permission to make one, with subjects that begin with "$JS.API.CONSUMER.".
+// It makes no consumer, and reads 10,000 records at a time, or 8 MB.
 func (f *Flight) List(ctx context.Context, prefix string) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
-		for e, err := range f.store.Scan(ctx, prefix, false) {
+		for e, err := range f.store.Scan(ctx, prefix) {
 			if err != nil {
 				yield(Entry{}, err)
 				return
@@ -177,22 +175,10 @@ type Survey struct {
 }
 
 // Survey counts the keys of the bucket under prefix, in the sense of [Flight.List]. It is a full scan, for a person or a dashboard,
-// because the server counts keys but does not know their states. Like List it uses a consumer, but reads only the headers of all messages:
-// a million keys take 5 to 15 seconds, and at most 500 are in memory at a time.
-func (f *Flight) Survey(ctx context.Context, prefix string) (Survey, error) {
-	return survey(f.store.Scan(ctx, prefix, true))
-}
-
-// SurveyDirect is [Flight.Survey] for a process that may not make a consumer. It needs the permissions to publish to
-// "$JS.API.STREAM.INFO.KV_<bucket>" and "$JS.API.DIRECT.GET.KV_<bucket>", and reads the values, too, 512 at a time. With more than 100,000
-// keys, it may miss a key when others are deleted meanwhile.
-func (f *Flight) SurveyDirect(ctx context.Context, prefix string) (Survey, error) {
-	return survey(f.store.List(ctx, prefix))
-}
-
-func survey(entries iter.Seq2[kv.Entry, error]) (s Survey, err error) {
+// because the server counts keys but does not know their states.
+func (f *Flight) Survey(ctx context.Context, prefix string) (s Survey, err error) {
 	now := time.Now()
-	for e, err := range entries {
+	for e, err := range f.store.Scan(ctx, prefix) {
 		if err != nil {
 			return Survey{}, err
 		}
@@ -204,8 +190,9 @@ func survey(entries iter.Seq2[kv.Entry, error]) (s Survey, err error) {
 }
 
 func (s *Survey) add(e *kv.Entry, now time.Time) {
-	state := e.Header.Get(kv.HeaderState)
-	switch parseState(state) {
+	header := e.Header.Get(kv.HeaderState)
+	state := parseState(header)
+	switch state {
 	case Done:
 		s.Done++
 		if s.Oldest.IsZero() || e.Created.Before(s.Oldest) {
@@ -216,17 +203,14 @@ func (s *Survey) add(e *kv.Entry, now time.Time) {
 	case Pending:
 		s.Pending++
 	default:
-		if state == "" {
+		if header == "" {
 			s.Unknown++
 		}
 		return
 	}
 	s.Bytes += int64(len(e.Data))
-	if n, err := strconv.ParseInt(e.Header.Get(kv.HeaderSize), 10, 64); err == nil { // only its headers were read
-		s.Bytes += n
-	}
 	ttl, err := time.ParseDuration(e.Header.Get(jetstream.MsgTTLHeader))
-	if err == nil && parseState(state) != Pending && e.Created.Add(ttl).Before(now.Add(soon)) {
+	if err == nil && state != Pending && e.Created.Add(ttl).Before(now.Add(soon)) {
 		s.Expiring++
 	}
 }
@@ -304,7 +288,7 @@ func formatRef(id string, revision uint64, attempt int) string {
 // parseRef parses a reference that Ref returned. References come from outside, in messages.
 func parseRef(ref string) (id string, revision uint64, attempt int, err error) {
 	parts := strings.Split(ref, ".")
-	if len(ref) <= 2*record.MaxIDBytes && len(parts) == 3 && record.IsID(parts[0]) {
+	if len(ref) <= 2*kv.MaxIDBytes && len(parts) == 3 && kv.IsID(parts[0]) {
 		var errs [2]error
 		revision, errs[0] = strconv.ParseUint(parts[1], 10, 64)
 		attempt, errs[1] = strconv.Atoi(parts[2])

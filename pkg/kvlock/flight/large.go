@@ -17,7 +17,6 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
-	"github.com/expediter-io/expediter/pkg/kvlock/internal/record"
 )
 
 const (
@@ -48,7 +47,7 @@ func (o object) check() error {
 	switch {
 	case !kv.BucketName.MatchString(o.Bucket):
 		return fmt.Errorf("object in bucket %.64q", o.Bucket)
-	case len(name) != 3 || !record.IsID(name[0]) || !record.IsID(name[1]) || !record.IsID(name[2]):
+	case len(name) != 3 || !kv.IsID(name[0]) || !kv.IsID(name[1]) || !kv.IsID(name[2]):
 		return fmt.Errorf("object with name %.128q", o.Name)
 	case o.Size < 1 || o.Size > maxValue:
 		return fmt.Errorf("object of %d bytes, the limit is %d", o.Size, maxValue)
@@ -106,15 +105,11 @@ func (c *Claim) store(ctx context.Context, value []byte, ttl time.Duration, edit
 
 // room returns the number of bytes of a value that fit into the record.
 func (f *Flight) room(r claimRecord) (int, error) {
-	meta, err := record.Encode(r, nil)
+	meta, err := kv.Encode(r, nil)
 	if err != nil {
 		return 0, err
 	}
-	room := f.messageRoom() - len(meta)
-	if above := f.cfg.LargeValueAbove; above > 0 {
-		room = min(room, above)
-	}
-	return room, nil
+	return f.messageRoom() - len(meta), nil
 }
 
 // messageRoom returns the number of bytes of data that fit into one message.

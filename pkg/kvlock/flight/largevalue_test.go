@@ -63,15 +63,12 @@ func objectOf(t testing.TB, b *bed, key string) map[string]any {
 func TestLargeValuesOfEverySize(t *testing.T) {
 	t.Parallel()
 	b := withLargeValueBucket(t, setup(t))
-	all := patientLarge
-	all.CompressAbove, all.LargeValueAbove = -1, 1
-	writers := []*flight.Flight{b.Flight(t, patientLarge), b.Flight(t, all)}
 	const chunk = 512 << 10
 	sizes := rapid.OneOf(
 		rapid.IntRange(2, 100), rapid.IntRange(chunk-1, chunk+1), rapid.IntRange(2*chunk-1, 2*chunk+1),
 		rapid.IntRange(900<<10, 1100<<10), rapid.IntRange(2, 3<<20),
 	)
-	wantEverySize(t, sizes, writers, []*flight.Flight{b.Flight(t, patient)}) // which has no LargeValueBucket
+	wantEverySize(t, sizes, []*flight.Flight{b.Flight(t, patientLarge)}, []*flight.Flight{b.Flight(t, patient)}) // which has no LargeValueBucket
 }
 
 func TestEveryWayToReadAnObject(t *testing.T) {
@@ -88,7 +85,7 @@ func TestEveryWayToReadAnObject(t *testing.T) {
 func TestValueAtTheLimitOfAMessage(t *testing.T) {
 	t.Parallel()
 	b := withLargeValueBucket(t, setup(t))
-	plain := flight.Config{CompressAbove: -1, OpTimeout: time.Minute}
+	plain := flight.Config{OpTimeout: time.Minute}
 	none := b.Flight(t, plain)
 	plain.LargeValueBucket = attic
 	f := b.Flight(t, plain)
@@ -225,12 +222,13 @@ func TestReferenceIsChecked(t *testing.T) {
 		wantEntry(t, f, key, flight.Absent, "")
 		wantEntry(t, f, key, flight.Absent, "")
 	}
-	completeBytes(t, begin(t, b.Flight(t, flight.Config{LargeValueBucket: attic, LargeValueAbove: 1}), "real", flight.BeginOptions{}), noise(10))
+	const size = 2 << 20
+	completeBytes(t, begin(t, b.Flight(t, patientLarge), "real", flight.BeginOptions{}), noise(size))
 	object := check.Must(json.Marshal(objectOf(t, b, "real")))(t)
-	for size, want := range map[int]flight.State{9: flight.Absent, 10: flight.Done, 11: flight.Absent} {
-		key := fmt.Sprintf("real%d", size)
-		put(t, b, key, fmt.Sprintf(`"value":{"size":%d,"object":%s}`, size, object), nil)
-		check.Same(t, fmt.Sprintf("10 bytes as %d", size), get(t, f, key).State, want)
+	for as, want := range map[int]flight.State{size - 1: flight.Absent, size: flight.Done, size + 1: flight.Absent} {
+		key := fmt.Sprintf("real%d", as)
+		put(t, b, key, fmt.Sprintf(`"value":{"size":%d,"object":%s}`, as, object), nil)
+		check.Same(t, fmt.Sprintf("%d bytes as %d", size, as), get(t, f, key).State, want)
 	}
 	n := log.Count("corrupt record is removed")
 	check.That(t, n == len(bad)+2, "%d of %d are reported:\n%s", n, len(bad)+2, log.String())
@@ -248,8 +246,8 @@ func TestLargeValueBucketIsChecked(t *testing.T) {
 	check.OK(t, check.Err(b.JS.CreateStream(t.Context(), sc)))
 	_, err = flight.New(t.Context(), b.JS, flight.Config{Bucket: bucket, LargeValueBucket: "other"})
 	check.Contains(t, err, "MaxMsgsPerSubject", "AllowDirect", "Discard")
-	_, err = flight.New(t.Context(), b.JS, flight.Config{Bucket: bucket, LargeValueBucket: "a.b", LargeValueAbove: -1})
-	check.Contains(t, err, "LargeValueBucket is", "LargeValueAbove is -1")
+	_, err = flight.New(t.Context(), b.JS, flight.Config{Bucket: bucket, LargeValueBucket: "a.b"})
+	check.Contains(t, err, "LargeValueBucket is")
 }
 
 // A bucket that is full keeps a value from being stored, and not from being returned.

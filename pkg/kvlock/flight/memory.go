@@ -5,12 +5,17 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"hash/maphash"
+	"math/rand/v2"
+	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/expediter-io/expediter/pkg/internal/mistake"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
-	"github.com/expediter-io/expediter/pkg/kvlock/internal/tier"
 )
 
 // MemoryConfig bounds the results that a [Flight] keeps in the memory of its process, so that [Flight.Get],
@@ -47,11 +52,47 @@ func (cfg MemoryConfig) validate() error {
 		mistake.If(cfg.MaxBytes < 0, "kvlock: Memory.MaxBytes is %d: want a positive number, or 0 for none", cfg.MaxBytes))
 }
 
-// memory keeps results in this process: it is the mirror of the hub. The methods that are not those of a mirror do nothing on nil.
+// memory keeps results of a bucket in this process, none of them older than the last known change of its key. It is the mirror of the hub.
+//
+// A stream numbers its changes without gaps and pushes them in this order, and each answer has the number of the change as of which it is
+// true. An answer may be kept if all changes since are known, and are changes of other keys. By this rule, without any clock, three kinds
+// of answers are refused: those of a replica that lags behind, those under way while their key was changed, and those that came while
+// pushes were lost.
+//
+// It is safe for concurrent use, and returns nothing until Extend is called. The methods that are not those of a mirror do nothing on nil.
 type memory struct {
-	*tier.Tier[Entry]
+	clock    *kv.Clock
+	maxAge   time.Duration // the longest time for which an entry is kept
+	maxBytes int64         // of keys, values, and overhead
+	seed     maphash.Seed
+	start    time.Time
+	valid    atomic.Int64 // the time until which entries are returned
+	shards   []shard
+	mask     uint64
 
-	clock *kv.Clock
+	mu      sync.Mutex // held to change the entries; locked before the mutex of a shard
+	all     []*kept
+	bytes   int64
+	closed  bool
+	history history
+	stats   MemoryStats // but for Hits, Bytes and Entries
+}
+
+type shard struct {
+	mu      sync.RWMutex
+	entries map[string]*kept
+	hits    atomic.Uint64
+	_       [64]byte // padding, so that no two are on one cache line
+}
+
+// kept is an entry in memory.
+type kept struct {
+	Entry
+
+	size  int64
+	until int64        // since memory.start
+	index int          // in memory.all
+	used  atomic.Int64 // when it was, about
 }
 
 // newMemory subscribes to the changes of the bucket, and asks the leader for the sequence of the last change. It returns nil when the
@@ -60,27 +101,56 @@ func newMemory(ctx context.Context, store *kv.Store, cfg MemoryConfig) (*memory,
 	if cfg.MaxBytes == 0 {
 		return nil, nil
 	}
-	m := &memory{clock: store.Clock, Tier: tier.New[Entry](tier.Config{
-		MaxAge: cmp.Or(cfg.MaxAge, defaultMemoryAge), MaxBytes: cfg.MaxBytes,
-	})}
+	m := emptyMemory(store.Clock, cfg)
 	return m, store.Hub.Feed(ctx, m)
 }
 
-func (m *memory) close() {
-	if m != nil {
-		m.Close()
+func emptyMemory(clock *kv.Clock, cfg MemoryConfig) *memory {
+	n := uint64(1)
+	for n < 4*uint64(runtime.GOMAXPROCS(0)) { //nolint:gosec // positive
+		n *= 2
 	}
+	m := &memory{
+		clock: clock, maxAge: cmp.Or(cfg.MaxAge, defaultMemoryAge), maxBytes: cfg.MaxBytes,
+		seed: maphash.MakeSeed(), start: time.Now(), shards: make([]shard, n), mask: n - 1,
+	}
+	for i := range m.shards {
+		m.shards[i].entries = map[string]*kept{}
+	}
+	return m
 }
 
-// Extend allows serving from memory until memoryBound after then, a time at which all changes were known.
-func (m *memory) Extend(then time.Time) { m.Tier.Extend(then.Add(memoryBound)) }
+func (m *memory) hash(key string) uint64 { return maphash.String(m.seed, key) }
+
+func (m *memory) shard(hash uint64) *shard { return &m.shards[hash&m.mask] }
+
+func (m *memory) now() int64 { return int64(time.Since(m.start)) }
 
 // recall returns the entry that is kept for key.
 func (m *memory) recall(key string) (entry Entry, ok bool) {
 	if m == nil {
 		return entry, false
 	}
-	return m.Get(key)
+	now := m.now()
+	s := m.shard(m.hash(key))
+	s.mu.RLock()
+	e := s.entries[key]
+	s.mu.RUnlock()
+	if e == nil || now >= e.until || now >= m.valid.Load() {
+		return entry, false
+	}
+	s.hits.Add(1)
+	e.use(now)
+	return e.Entry, true
+}
+
+// The least time between two notes of a use, so that not each reader of a popular entry writes to it.
+const noteEvery = int64(time.Millisecond)
+
+func (e *kept) use(now int64) {
+	if now-e.used.Load() > noteEvery {
+		e.used.Store(now)
+	}
 }
 
 // remember keeps an entry from an answer or a push, if it is a result or a failure with a TTL.
@@ -102,14 +172,224 @@ func (m *memory) stored(entry Entry, sent time.Time) {
 	}
 }
 
+// keep keeps an entry for the time that is left of it, if the entry is known to be the last of its key.
 func (m *memory) keep(entry Entry, left time.Duration) {
 	if entry.in().err != nil || entry.sealed || entry.marker || entry.State != Done && entry.State != Failed {
 		return
 	}
 	entry.Key, entry.Value = strings.Clone(entry.Key), bytes.Clone(entry.Value) // copies, so that the message with them can be freed
 	entry.inner = nil
-	m.Put(tier.Item[Entry]{
-		AsOf: entry.asOf, Key: entry.Key, Revision: entry.Revision, TTL: left, Value: entry,
-		Size: len(entry.Value) + len(entry.Reason) + len(entry.Claim) + len(entry.Fingerprint) + len(entry.Job) + len(entry.Owner),
-	})
+	hash, now := m.hash(entry.Key), m.now()
+	e := &kept{Entry: entry, until: now + int64(min(left, m.maxAge))}
+	e.size = e.footprint()
+	e.used.Store(now)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.history.note(entry.Revision, hash)
+	if m.history.changed(hash, max(entry.asOf, entry.Revision)) {
+		m.stats.Refused++
+		return
+	}
+	s := m.shard(hash)
+	if old := s.entries[entry.Key]; old != nil {
+		m.remove(s, old)
+	}
+	if m.closed || e.until <= now || e.size > m.maxBytes {
+		return
+	}
+	for m.bytes+e.size > m.maxBytes {
+		m.evict(now)
+	}
+	e.index = len(m.all)
+	m.all = append(m.all, e)
+	m.bytes += e.size
+	s.mu.Lock()
+	s.entries[entry.Key] = e
+	s.mu.Unlock()
 }
+
+// footprint returns the size of an entry in memory: of its texts and its value, of itself, of its place in the map, which is between seven
+// sixteenths and seven eighths full, and of its place in the list, which is at least three quarters full.
+func (e *kept) footprint() int64 {
+	const inMap, inList = (16 + 8 + 1) * 2, 8 * 2
+	texts := len(e.Key) + len(e.Value) + len(e.Reason) + len(e.Claim) + len(e.Fingerprint) + len(e.Job) + len(e.Owner)
+	return int64(int(unsafe.Sizeof(*e)) + inMap + inList + texts)
+}
+
+// sample is the number of entries of which the worst is evicted.
+const sample = 8
+
+func (m *memory) evict(now int64) {
+	worst := m.all[rand.IntN(len(m.all))] //nolint:gosec // as above
+	for range sample - 1 {
+		e := m.all[rand.IntN(len(m.all))] //nolint:gosec // as above
+		if worst.until > now && (e.until <= now || e.used.Load() < worst.used.Load()) {
+			worst = e
+		}
+	}
+	m.remove(m.shard(m.hash(worst.Key)), worst)
+	m.stats.Evictions++
+}
+
+func (m *memory) remove(s *shard, e *kept) {
+	last := m.all[len(m.all)-1]
+	m.all[e.index], last.index = last, e.index
+	m.all[len(m.all)-1] = nil
+	m.all = m.all[:len(m.all)-1]
+	m.bytes -= e.size
+	s.mu.Lock()
+	delete(s.entries, e.Key)
+	s.mu.Unlock()
+}
+
+// Pushed applies a change that the bucket pushed; the caller calls it in the order of the pushes. When earlier changes were lost,
+// everything is dropped.
+func (m *memory) Pushed(key string, sequence uint64) {
+	hash := m.hash(key)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.history.onPush(sequence, hash) {
+		m.flush()
+	}
+	m.outdate(key, hash, sequence)
+}
+
+// Changed applies a change that is known from an answer, maybe before it is pushed.
+func (m *memory) Changed(key string, sequence uint64) {
+	hash := m.hash(key)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.history.note(sequence, hash)
+	m.outdate(key, hash, sequence)
+}
+
+func (m *memory) outdate(key string, hash, sequence uint64) {
+	s := m.shard(hash)
+	if e := s.entries[key]; e != nil && e.Revision < sequence {
+		m.remove(s, e)
+		m.stats.Invalidations++
+	}
+}
+
+// Extend allows returning entries until memoryBound after then, a time at which all changes were known.
+func (m *memory) Extend(then time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.closed {
+		m.valid.Store(int64(then.Add(memoryBound).Sub(m.start)))
+	}
+}
+
+// Suspend stops returning entries until Extend is called again.
+func (m *memory) Suspend() { m.valid.Store(0) }
+
+// Skip drops everything and begins anew behind sequence, or behind the last pushed change, if that is later.
+func (m *memory) Skip(sequence uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.history.reset(max(sequence, m.history.applied))
+	m.flush()
+}
+
+// Reset drops everything and begins anew behind sequence, ignoring earlier pushes: the stream is another one, or has
+// been restored.
+func (m *memory) Reset(sequence uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.history.reset(sequence)
+	m.flush()
+}
+
+// close drops everything; later entries are not kept.
+func (m *memory) close() {
+	if m == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.closed = true
+	m.valid.Store(0)
+	m.flush()
+}
+
+func (m *memory) flush() {
+	if len(m.all) > 0 {
+		m.stats.Flushes++
+	}
+	for i := range m.shards {
+		s := &m.shards[i]
+		s.mu.Lock()
+		s.entries = map[string]*kept{}
+		s.mu.Unlock()
+	}
+	m.all, m.bytes = nil, 0
+}
+
+// counts returns the size and the counts of the memory.
+func (m *memory) counts() MemoryStats {
+	if m == nil {
+		return MemoryStats{}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	stats := m.stats
+	stats.Bytes, stats.Entries = m.bytes, int64(len(m.all))
+	for i := range m.shards {
+		stats.Hits += m.shards[i].hits.Load()
+	}
+	return stats
+}
+
+// remembered is the number of last changes of the bucket whose keys are known.
+const remembered = 4096
+
+// history has the last changes of a stream. The sequences of a stream have no gaps, so missing changes are known too.
+type history struct {
+	applied uint64 // all changes up to this one were pushed, or no older value is kept
+	highest uint64 // the last known change, maybe only from an answer
+	changes [remembered]keyChange
+}
+
+// keyChange is the key that was written at a sequence.
+type keyChange struct {
+	sequence uint64
+	hash     uint64
+}
+
+// onPush records the next pushed change, and reports whether earlier changes were lost. A late change is not a gap.
+func (h *history) onPush(sequence, hash uint64) (gap bool) {
+	gap = sequence > h.applied+1
+	h.applied = max(h.applied, sequence)
+	h.note(sequence, hash)
+	return gap
+}
+
+// note records a change that is known from an answer, maybe before it is pushed.
+func (h *history) note(sequence, hash uint64) {
+	h.highest = max(h.highest, sequence)
+	c := &h.changes[sequence%remembered]
+	if c.sequence < sequence {
+		*c = keyChange{sequence, hash}
+	}
+}
+
+// changed reports whether the key with hash was, or may have been, written after sequence asOf of the bucket. Unknown changes after the
+// last pushed change do not count: their pushes will come.
+func (h *history) changed(hash, asOf uint64) bool {
+	last := max(h.applied, h.highest)
+	if asOf+remembered <= last {
+		return true
+	}
+	for s := asOf + 1; s <= last; s++ {
+		switch c := h.changes[s%remembered]; {
+		case c.sequence != s && s <= h.applied:
+			return true // it was lost
+		case c.sequence == s && c.hash == hash:
+			return true
+		}
+	}
+	return false
+}
+
+// reset begins anew behind sequence.
+func (h *history) reset(sequence uint64) { *h = history{applied: sequence, highest: sequence} }

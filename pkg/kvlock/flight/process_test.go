@@ -230,7 +230,7 @@ func TestOwnerIsAskedForAtItsServer(t *testing.T) {
 // over.
 func TestOwnerOnAnotherServerIsKilled(t *testing.T) {
 	t.Parallel()
-	cluster := natstest.Cluster(t, 3, natstest.Processes)
+	cluster := natstest.Cluster(t, 3)
 	_, js := natstest.ConnectURL(t, cluster.URLs())
 	check.OK(t, kvlock.CreateBucket(t.Context(), js, kvlock.BucketConfig{Bucket: bucket, Replicas: 3}))
 	urls := strings.Split(cluster.URLs(), ",")

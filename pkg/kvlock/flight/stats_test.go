@@ -32,7 +32,7 @@ func TestEachFieldOfStatsMoves(t *testing.T) {
 	}
 	values := func() (all []uint64) {
 		for _, v := range reflect.ValueOf(f.Stats()).Fields() {
-			if v.CanUint() { // Memory is counted by its tier
+			if v.CanUint() { // Memory is counted by itself
 				all = append(all, v.Uint())
 			}
 		}

@@ -13,8 +13,10 @@ import (
 )
 
 const (
-	defaultCompressAbove = 4 << 10
-	defaultMaxValue      = 64 << 20
+	defaultMaxValue = 64 << 20
+
+	// compressAbove is the size in bytes above which values are compressed, when that makes them smaller.
+	compressAbove = 4 << 10
 
 	// maxValue bounds Config.MaxValue, and the accepted size in a record.
 	maxValue = 1 << 30
@@ -25,12 +27,9 @@ const (
 
 func (cfg Config) validateValues() error {
 	return errors.Join(
-		mistake.If(cfg.CompressAbove < -1, "kvlock: CompressAbove is %d: want a number of bytes, or -1", cfg.CompressAbove),
 		mistake.If(cfg.MaxValue < 1 || cfg.MaxValue > maxValue, "kvlock: MaxValue is %d: want 1 to %d bytes", cfg.MaxValue, maxValue),
 		mistake.If(cfg.LargeValueBucket != "" && !kv.BucketName.MatchString(cfg.LargeValueBucket),
-			"kvlock: LargeValueBucket is %q: want letters, digits, '-' and '_'", cfg.LargeValueBucket),
-		mistake.If(cfg.LargeValueAbove < 0 || cfg.LargeValueAbove > 0 && cfg.LargeValueBucket == "",
-			"kvlock: LargeValueAbove is %d: want a number of bytes, and LargeValueBucket with it", cfg.LargeValueAbove))
+			"kvlock: LargeValueBucket is %q: want letters, digits, '-' and '_'", cfg.LargeValueBucket))
 }
 
 // packed is the part of a record that describes the stored form of its value.
@@ -60,7 +59,7 @@ func (f *Flight) pack(key string, value []byte) (packed, []byte, error) {
 	if len(value) > f.cfg.MaxValue {
 		return packed{}, nil, fmt.Errorf("%w: key %q: %d bytes, Config.MaxValue is %d", kvlock.ErrTooLarge, key, len(value), f.cfg.MaxValue)
 	}
-	if f.cfg.CompressAbove < 0 || len(value) <= f.cfg.CompressAbove {
+	if len(value) <= compressAbove {
 		return packed{}, value, nil
 	}
 	data, saves, err := f.codec.Compress(value)

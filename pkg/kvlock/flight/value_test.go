@@ -100,13 +100,11 @@ func readEveryWay(t testing.TB, f *flight.Flight, key string, want []byte) {
 	}
 }
 
-// A value of any size, stored in any form, is read as it was completed, also by a process that compresses nothing.
+// A value of any size, stored in any form, is read as it was completed.
 func TestValuesOfEverySize(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	flights := []*flight.Flight{
-		b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{CompressAbove: -1}), b.Flight(t, flight.Config{CompressAbove: 1}),
-	}
+	flights := []*flight.Flight{b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})}
 	sizes := rapid.OneOf(rapid.IntRange(0, 300), rapid.IntRange(4<<10-2, 4<<10+2), rapid.IntRange(0, 900<<10))
 	wantEverySize(t, sizes, flights, flights)
 }
@@ -137,7 +135,7 @@ func TestEveryWayToReadACompressedValue(t *testing.T) {
 	completeBytes(t, begin(t, b.Flight(t, flight.Config{}), "k", flight.BeginOptions{}), value)
 	n := len(b.Present(t, "k").Data)
 	check.That(t, n <= len(value)/2, "%d bytes are stored of %d", n, len(value))
-	readEveryWay(t, b.Flight(t, flight.Config{CompressAbove: -1}), "k", value)
+	readEveryWay(t, b.Flight(t, flight.Config{}), "k", value)
 }
 
 // recordOf returns the first line of a record, and the data after it.
@@ -148,25 +146,21 @@ func recordOf(t testing.TB, b *bed, key string) (meta map[string]any, data []byt
 	return meta, data
 }
 
-// A value that is small, does not shrink, or is not to be compressed is stored as it is.
+// A value that is small, or does not shrink, is stored as it is.
 func TestWhatIsStoredAsItIs(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	for name, tt := range map[string]struct {
 		value      []byte
-		above      int
 		compressed bool
 	}{
-		"at the threshold":    {document(4 << 10)[:4<<10], 0, false},
-		"above the threshold": {document(4<<10 + 1)[:4<<10+1], 0, true},
-		"noise":               {noise(500 << 10), 0, false},
-		"off":                 {document(100 << 10), -1, false},
-		"another threshold":   {document(1 << 10)[:1<<10], 1 << 10, false},
-		"above another":       {document(1<<10 + 1)[:1<<10+1], 1 << 10, true},
-		"empty":               {nil, 1, false},
+		"at the threshold":    {document(4 << 10)[:4<<10], false},
+		"above the threshold": {document(4<<10 + 1)[:4<<10+1], true},
+		"noise":               {noise(500 << 10), false},
+		"empty":               {nil, false},
 	} {
 		key := strings.ReplaceAll(name, " ", "-")
-		f := b.Flight(t, flight.Config{CompressAbove: tt.above})
+		f := b.Flight(t, flight.Config{})
 		completeBytes(t, begin(t, f, key, flight.BeginOptions{}), tt.value)
 		meta, data := recordOf(t, b, key)
 		how, _ := meta["value"].(map[string]any)
@@ -300,6 +294,6 @@ func TestValueAboveTheLimit(t *testing.T) {
 func TestValueConfigIsChecked(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	_, err := flight.New(t.Context(), b.JS, flight.Config{Bucket: bucket, CompressAbove: -2, MaxValue: 1<<30 + 1})
-	check.Contains(t, err, "CompressAbove is -2", "MaxValue is 1073741825")
+	_, err := flight.New(t.Context(), b.JS, flight.Config{Bucket: bucket, MaxValue: 1<<30 + 1})
+	check.Contains(t, err, "MaxValue is 1073741825")
 }

@@ -158,11 +158,11 @@ func Parallel(m *testing.M, n int) *testing.M {
 
 // Cluster runs n nodes for this test alone, ready to create streams with n
 // replicas (5 at most), and stops them when the test ends. Stores are in a
-// temporary directory, in RAM where there is room. Nodes are inside this process unless a mutation sets Processes;
-// with an import of natstest/fastelection a fail-over takes one second, not five.
+// temporary directory, in RAM where there is room. Each node is a process of the test binary, which has to call
+// natsrun.NodeMain first in TestMain, as Main does. With an import of natstest/fastelection a fail-over takes one
+// second, not five.
 func Cluster(t testing.TB, n int, mutate ...func(*natsrun.ClusterConfig)) *natsrun.Cluster {
 	t.Helper()
-	collectSeldom(t)
 	cfg := natsrun.ClusterConfig{Nodes: n, ReadyTimeout: patience}
 	for _, m := range mutate {
 		m(&cfg)
@@ -173,10 +173,6 @@ func Cluster(t testing.TB, n int, mutate ...func(*natsrun.ClusterConfig)) *natsr
 	t.Cleanup(c.Stop)
 	return c
 }
-
-// Processes makes the nodes of Cluster processes that can be killed and paused.
-// The test binary has to call natsrun.NodeMain first in TestMain.
-func Processes(c *natsrun.ClusterConfig) { c.Processes = true }
 
 // Forget stops a node of c and restarts the others one by one, so that none of them knows of it. The cluster goes on, and refuses requests
 // that need that node until the node is started, such as a stream with as many replicas as nodes.

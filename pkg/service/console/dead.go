@@ -4,30 +4,27 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
+	"github.com/expediter-io/expediter/internal/operate"
 	"github.com/expediter-io/expediter/pkg/service/audit"
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
 )
 
-// Names of actions in the audit, the same as those of expediter dead.
 const (
-	actionDiscard = "discard"
-	actionReplay  = "replay"
-)
-
-const (
-	deadLooked   = 10_000 // letters that a page reads: they take a fifth of a second
-	deadParts    = 24     // parts of the time over which a group is drawn
-	deadRecords  = 250    // records in which interrupted replays are looked for
-	deadRate     = 10     // letters in a second, unless a form has another rate
-	maxBroken    = 4      // interrupted replays that are shown
-	topicReplays = "replays"
+	deadLooked    = 10_000 // letters that a page reads: they take a fifth of a second
+	deadParts     = 24     // parts of the time over which a group is drawn
+	deadRecords   = 250    // records in which interrupted replays are looked for
+	deadRate      = 10     // letters in a second, unless a form has another rate
+	rehearsed     = 5000   // letters of a dry run
+	rehearsalTime = 3 * time.Second
+	topicReplays  = "replays"
 )
 
 // addDead adds the pages of dead letters.
@@ -40,8 +37,8 @@ func (c *Console) addDead() {
 		return r.render("deadreplays", "Replays", c.replays.list())
 	})
 	c.page("GET /dead/letter", c.showLetter)
-	c.action("POST /dead/replay", actionReplay, c.planReplay)
-	c.action("POST /dead/discard", actionDiscard, c.planDiscard)
+	c.action("POST /dead/replay", operate.Replay, c.planReplay)
+	c.action("POST /dead/discard", operate.Discard, c.planDiscard)
 	c.action("POST /dead/stop", "stop", func(r *request) (deed, error) {
 		id := r.PostForm.Get("id")
 		return deed{
@@ -54,8 +51,9 @@ func (c *Console) addDead() {
 			Note: func(int) string { return "It stops after the letter that it is at." }, Target: "replay " + strconv.Quote(id),
 		}, nil
 	})
-	c.action("POST /dead/letter/replay", actionReplay, c.planLetterReplay)
-	c.action("POST /dead/letter/discard", actionDiscard, c.planLetterDiscard)
+	for _, action := range []string{operate.Replay, operate.Discard} {
+		c.action("POST /dead/letter/"+action, action, func(r *request) (deed, error) { return c.planLetter(r, action) })
+	}
 }
 
 // account returns the account with a name. A page without a name is about the first account; an action has to name the account where there
@@ -69,12 +67,17 @@ func (c *Console) account(r *request, name string) (Account, error) {
 	return Account{}, fail(http.StatusNotFound, "There is no account %.50q here.", name)
 }
 
+// groupings are the properties by which letters can be grouped, and the headings of their columns.
+var groupings = map[deadletter.Grouping]string{ //nolint:gochecknoglobals // a table
+	deadletter.BySignature: "Error", deadletter.BySubject: "Subjects", deadletter.ByStream: "Stream", deadletter.ByWorker: "Worker",
+}
+
 // deadQuery is a request's selection of dead letters.
 type deadQuery struct {
-	Account string
-	By      deadletter.Grouping
-	Filter  deadletter.Filter
-	Raw     url.Values // as it was written
+	operate.Letters
+
+	By     deadletter.Grouping
+	Filter deadletter.Filter
 
 	now   time.Time // of the server
 	store *deadletter.Store
@@ -82,9 +85,14 @@ type deadQuery struct {
 
 // deadQuery reads the selection of a request, and opens the letters. Two round trips.
 func (c *Console) deadQuery(r *request, q url.Values) (d deadQuery, err error) {
-	a, err := c.account(r, q.Get("account"))
+	operate.Read(&d.Letters, q)
+	a, err := c.account(r, d.Account)
 	if err != nil {
 		return d, err
+	}
+	sequences, err := operate.ParseSequences(q["letter"])
+	if err != nil {
+		return d, fail(http.StatusBadRequest, "%v.", err)
 	}
 	if d.store, err = deadletter.Open(r.Context(), a.JetStream, deadletter.Config{}); err != nil {
 		return d, err
@@ -92,42 +100,25 @@ func (c *Console) deadQuery(r *request, q url.Values) (d deadQuery, err error) {
 	if d.now, err = d.store.Now(r.Context()); err != nil {
 		return d, err
 	}
-	d.Account, d.By, d.Raw = a.Name, deadletter.Grouping(q.Get("by")), url.Values{}
-	if d.Shared() == "" {
+	d.Account, d.Stream, d.By = a.Name, "", deadletter.Grouping(q.Get("by"))
+	if groupings[d.By] == "" {
 		d.By = deadletter.BySignature
 	}
-	d.Filter, err = parseFilter(q, d.now)
-	for _, name := range deadNames {
-		if text := q.Get(name); text != "" {
-			d.Raw.Set(name, text)
-		}
+	if d.Filter, err = d.Letters.Filter(d.now, sequences); err != nil {
+		err = fail(http.StatusBadRequest, "These letters cannot be selected: %v.", err)
 	}
 	return d, err
 }
 
-// Get returns the text of a parameter as it was written.
-func (d deadQuery) Get(name string) string { return d.Raw.Get(name) }
-
-// within is the query of a narrower filter: times stay as they were written, so that "24h" goes on to mean the last day.
-func (d deadQuery) within(f deadletter.Filter) string {
-	q := filterQuery(f)
-	for _, name := range []string{"account", "since", "until"} {
-		q.Del(name)
-		if text := d.Raw.Get(name); text != "" {
-			q.Set(name, text)
-		}
+// freeze leaves later letters out.
+func (d *deadQuery) freeze() {
+	if d.Until == "" {
+		d.Until, d.Filter.Until = d.now.UTC().Format(time.RFC3339Nano), d.now
 	}
-	return q.Encode()
 }
 
-// frozen returns the filter of the present letters, without later ones.
-func (d deadQuery) frozen() deadletter.Filter {
-	f := d.Filter
-	if f.Until.IsZero() {
-		f.Until = d.now
-	}
-	return f
-}
+// Shared names the property that the letters of a group have in common.
+func (d deadQuery) Shared() string { return groupings[d.By] }
 
 // deadRow is a group on the page.
 type deadRow struct {
@@ -137,14 +128,7 @@ type deadRow struct {
 	Times []float64
 }
 
-// Shared names the property that the letters of a group have in common.
-func (d deadQuery) Shared() string {
-	return map[deadletter.Grouping]string{
-		deadletter.BySignature: "Error", deadletter.BySubject: "Subjects", deadletter.ByStream: "Stream", deadletter.ByWorker: "Worker",
-	}[d.By]
-}
-
-// Name is the value of that property.
+// Name is the property that the letters of the group have in common.
 func (g deadRow) Name() string {
 	switch g.By {
 	case deadletter.BySubject:
@@ -163,63 +147,36 @@ type deadPage struct {
 	deadletter.Overview
 	deadQuery
 
-	Accounts []Account
-	Alone    bool   // it shows a letter alone
-	Back     string // from there
-	Broken   []brokenReplay
-	Going    int
-	Letter   *letterPage // of the only group
-	Missing  bool        // there is no stream
-	Rows     []deadRow
-	Select   selection
-}
+	Accounts    []Account
+	Alone       bool   // it shows a letter alone
+	Back        string // from there
+	Going       int
+	Interrupted []audit.Record
+	Letter      *letterPage // of the only group
+	Missing     bool        // there is no stream
+	Rows        []deadRow
 
-// Filtered reports whether the page leaves letters out.
-func (p deadPage) Filtered() bool { return len(filterQuery(p.Filter)) > 0 }
+	// The same for actions: as hidden fields of their forms, as the address of a dry run, and as command lines.
+	Fields                     url.Values
+	Rehearsal, Replay, Discard string
+	Rate                       int
+}
 
 // Groupings are the properties by which letters can be grouped.
-func (p deadPage) Groupings() []deadletter.Grouping {
-	return []deadletter.Grouping{deadletter.BySignature, deadletter.BySubject, deadletter.ByStream, deadletter.ByWorker}
-}
+func (p deadPage) Groupings() []deadletter.Grouping { return slices.Sorted(maps.Keys(groupings)) }
 
 // Kept are the parts of the filter that have no field in its form.
-func (p deadPage) Kept() (all [][2]string) {
-	for _, name := range []string{"kind", "reason", "until", "worker"} {
-		if text := p.Get(name); text != "" {
-			all = append(all, [2]string{name, text})
-		}
-	}
-	return all
+func (p deadPage) Kept() map[string]string {
+	return map[string]string{"kind": p.Kind, "reason": p.Reason, "until": p.Letters.Until, "worker": p.Worker}
 }
 
 // Windows are the times that the form offers, and the chosen time.
 func (p deadPage) Windows() [][2]string {
 	all := [][2]string{{"", "at any time"}, {"1h", "in the last hour"}, {"24h", "in the last day"}, {"7d", "in the last 7 days"}}
-	since := p.Get("since")
-	if !slices.ContainsFunc(all, func(w [2]string) bool { return w[0] == since }) {
-		all = append(all, [2]string{since, "since " + since})
+	if !slices.ContainsFunc(all, func(w [2]string) bool { return w[0] == p.Since }) {
+		all = append(all, [2]string{p.Since, "since " + p.Since})
 	}
 	return all
-}
-
-// selection is the filter of actions, as hidden fields of their forms.
-type selection struct {
-	Discard   string // the command line that does the same
-	Fields    url.Values
-	Link      string
-	Partial   bool
-	Rate      int
-	Rehearsal string
-	Replay    string // as Discard
-	Total     int
-}
-
-// brokenReplay is a replay that has not come to its end.
-type brokenReplay struct {
-	replay
-
-	Left selection // none when Total is 0
-	Lost bool      // its letters are not known
 }
 
 // showDead shows the letters by groups. Two round trips, one for each 4,096 letters that it reads, and two for the records of the audit.
@@ -231,22 +188,17 @@ func (c *Console) showDead(r *request) error {
 	if err != nil {
 		return err
 	}
-	p := deadPage{Accounts: c.cfg.Accounts, deadQuery: d}
-	var by []string
-	if d.By != deadletter.BySignature {
-		by = []string{"--by", string(d.By)}
-	}
-	if p.Overview, err = c.survey(r.Context(), d, d.Filter, d.By, deadLooked); err != nil {
+	p := deadPage{Accounts: c.cfg.Accounts, deadQuery: d, Rate: deadRate}
+	if p.Overview, err = c.survey(r.Context(), d, deadLooked); err != nil {
 		return err
 	}
 	for _, g := range p.Groups {
-		row := deadRow{Group: g, Link: c.href("/dead") + "?" + d.within(g.Filter(d.Filter))}
+		row := deadRow{Group: g, Link: c.href("/dead") + "?" + operate.Query(d.Within(g)).Encode()}
 		for _, n := range g.Times {
 			row.Times = append(row.Times, float64(n))
 		}
 		p.Rows = append(p.Rows, row)
 	}
-	p.Select = c.selection(d.Account, d.frozen(), p.Overview)
 	if len(p.Groups) == 1 && p.Others == 0 {
 		e, err := d.store.Get(r.Context(), p.Groups[0].Example)
 		if err == nil {
@@ -255,84 +207,94 @@ func (c *Console) showDead(r *request) error {
 			return err
 		}
 	}
-	for _, one := range c.replays.list() {
-		if one.Ended.IsZero() {
-			p.Going++
-		}
-	}
-	if p.Broken, err = c.brokenReplays(r.Context(), d); err != nil {
+	if p.Going, p.Interrupted, err = c.interrupted(r.Context()); err != nil {
 		return err
 	}
-	r.Command = deadCommand("groups", d.Account, d.Filter, by...)
+	var by []string
+	if d.By != deadletter.BySignature {
+		by = []string{"--by", string(d.By)}
+	}
+	r.Command = operate.Line("dead groups", &d.Letters, by...)
+	d.freeze()
+	p.Fields = operate.Query(&d.Letters)
+	p.Rehearsal = c.href("/dead/rehearsal") + "?" + p.Fields.Encode()
+	p.Replay = d.LettersLine(operate.Replay, nil, "--rate", strconv.Itoa(deadRate), "--yes")
+	p.Discard = d.LettersLine(operate.Discard, nil, "--yes")
 	return r.render("dead", "Dead letters", p)
 }
 
-func (c *Console) selection(account string, f deadletter.Filter, o deadletter.Overview) selection {
-	fields := filterQuery(f)
-	if account != "" {
-		fields.Set("account", account)
+// interrupted returns the number of replays that go on here, and the records of those that did not come to their end: their process died,
+// they were stopped, or the server was away. Of several records of the same letters the latest counts.
+func (c *Console) interrupted(ctx context.Context) (going int, all []audit.Record, err error) {
+	seen := map[string]bool{}
+	for _, p := range c.replays.list() {
+		if p.Ended.IsZero() {
+			going, seen[p.letters()] = going+1, true
+		}
 	}
-	query := "?" + fields.Encode()
-	return selection{
-		Discard: deadCommand(actionDiscard, account, f, "--yes"),
-		Replay:  deadCommand(actionReplay, account, f, "--rate", strconv.Itoa(deadRate), "--yes"),
-		Fields:  fields, Link: c.href("/dead") + query, Partial: o.Partial, Rate: deadRate, Rehearsal: c.href("/dead/rehearsal") + query,
-		Total: o.Total,
-	}
-}
-
-// brokenReplays returns the replays that did not come to their end, by the records of the audit, and their remaining letters.
-func (c *Console) brokenReplays(ctx context.Context, d deadQuery) (all []brokenReplay, err error) {
 	if c.cfg.Audit == nil {
-		return nil, nil
+		return going, nil, nil
 	}
 	records, err := audit.List(ctx, c.own, deadRecords)
-	if err != nil {
-		return nil, err
+	for _, r := range records {
+		letters, ok := operate.CutTarget(r.Target)
+		if ok && !seen[letters] && r.Outcome != audit.Done {
+			all = append(all, r)
+		}
+		seen[letters] = true
 	}
-	for _, p := range c.replays.broken(records, d.Account) {
-		if len(all) == maxBroken {
-			break
-		}
-		b := brokenReplay{replay: p}
-		if err := c.resolve(ctx, d, &b); err != nil {
-			return nil, err
-		}
-		if b.Lost || b.Left.Total > 0 {
-			all = append(all, b)
-		}
-	}
-	return all, nil
+	return going, all, err
 }
 
-// resolve finds the letters of a record among the present letters. The record has only the fingerprint of their signature.
-func (c *Console) resolve(ctx context.Context, d deadQuery, b *brokenReplay) error {
-	f := b.Filter
-	signature := f.Signature
-	f.Signature = ""
-	if text := d.Filter.Subject; f.Subject != text && matches(f.Subject, text) {
-		f.Subject = text
+// look waits until the request may read letters: only a few requests do so at a time, because each costs a second of CPU time where there
+// are many letters.
+func (c *Console) look(ctx context.Context) (done func(), err error) {
+	select {
+	case c.looks <- struct{}{}:
+		return func() { <-c.looks }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait for other readers of letters: %w", ctx.Err())
 	}
-	if b.Lost = strings.HasPrefix(f.Subject, fingerprintPrefix); b.Lost {
-		return nil
+}
+
+// survey reads the selected letters among the newest, 0 for all.
+func (c *Console) survey(ctx context.Context, d deadQuery, newest uint64) (deadletter.Overview, error) {
+	looked, err := c.look(ctx)
+	if err != nil {
+		return deadletter.Overview{}, err
 	}
-	looked := uint64(deadLooked)
-	if signature == "" { // then only their number is wanted
-		looked = rehearsed
-	}
-	o, err := c.survey(ctx, d, f, deadletter.BySignature, looked)
-	if err != nil || signature == "" {
-		b.Left = c.selection(d.Account, f, o)
+	defer looked()
+	return d.store.Survey(ctx, d.Filter, deadletter.SurveyOptions{By: d.By, Newest: newest, Parts: deadParts})
+}
+
+// rehearsal is a dry run of a replay.
+type rehearsal struct {
+	operate.Change
+
+	Partial bool // it did not come to its end
+}
+
+// showRehearsal shows the outcome that a replay would have. Four round trips for each letter, for three seconds at most.
+func (c *Console) showRehearsal(r *request) error {
+	d, err := c.deadQuery(r, r.URL.Query())
+	if err != nil {
 		return err
 	}
-	for _, g := range o.Groups {
-		if matches(signature, g.Signature) {
-			f.Signature, o.Total = g.Signature, g.Count
-			b.Left = c.selection(d.Account, f, o)
-			return nil
-		}
+	looked, err := c.look(r.Context())
+	if err != nil {
+		return err
 	}
-	return nil
+	defer looked()
+	ctx, cancel := context.WithTimeout(r.Context(), rehearsalTime)
+	defer cancel()
+	p := rehearsal{Change: operate.Change{DryRun: true}}
+	_, err = p.Run(ctx, d.store, d.Filter, deadletter.ReplayOptions{Each: p.Add, Limit: rehearsed})
+	if err != nil && ctx.Err() == nil {
+		return err
+	}
+	p.Partial = err != nil || p.Over() == rehearsed
+	r.Command = d.LettersLine(operate.Replay, nil)
+	return r.render("deadrehearsal", "Dry run", p)
 }
 
 // planReplay replays the letters that a filter selects, in the background.
@@ -346,23 +308,24 @@ func (c *Console) planReplay(r *request) (deed, error) {
 	if err != nil {
 		return deed{}, err
 	}
-	o, err := c.survey(r.Context(), d, d.frozen(), deadletter.BySignature, deadLooked)
+	d.freeze()
+	o, err := c.survey(r.Context(), d, deadLooked)
 	if err != nil {
 		return deed{}, err
 	}
-	if o.Total == 0 && !o.Partial {
+	switch {
+	case o.Partial:
+		o.Total = 0
+	case o.Total == 0:
 		return deed{}, fail(http.StatusConflict, "No letter is left that this selects. Nothing was done.")
 	}
-	if o.Partial {
-		o.Total = 0
-	}
-	return c.background(replay{Account: d.Account, Action: actionReplay, Filter: d.frozen(), Rate: rate, Total: o.Total}, d), nil
+	return c.background(replay{Change: operate.Change{Action: operate.Replay}, deadQuery: d, Rate: rate, Total: o.Total}), nil
 }
 
 // background returns the deed that starts a replay in the background. The replay writes its record itself.
-func (c *Console) background(p replay, d deadQuery) deed {
+func (c *Console) background(p replay) deed {
 	return deed{
-		Do: func(ctx context.Context) (int, error) { return 0, c.replays.start(ctx, p, d.store) }, Recorded: true, To: c.href("/dead/replays"),
+		Do: func(ctx context.Context) (int, error) { return 0, c.replays.start(ctx, p) }, Recorded: true, To: c.href("/dead/replays"),
 	}
 }
 
@@ -372,7 +335,8 @@ func (c *Console) planDiscard(r *request) (deed, error) {
 	if err != nil {
 		return deed{}, err
 	}
-	o, err := c.survey(r.Context(), d, d.frozen(), deadletter.BySignature, 0)
+	d.freeze()
+	o, err := c.survey(r.Context(), d, 0)
 	if err != nil {
 		return deed{}, err
 	}
@@ -380,5 +344,5 @@ func (c *Console) planDiscard(r *request) (deed, error) {
 		return deed{}, fail(http.StatusConflict, "You typed %.20q, and this selects %s letters now. Nothing was discarded.",
 			typed, number(o.Total))
 	}
-	return c.background(replay{Account: d.Account, Action: actionDiscard, Filter: d.frozen(), Total: o.Total}, d), nil
+	return c.background(replay{Change: operate.Change{Action: operate.Discard}, deadQuery: d, Total: o.Total}), nil
 }

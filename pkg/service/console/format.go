@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/expediter-io/expediter/internal/operate"
 	"github.com/expediter-io/expediter/pkg/redact"
 )
 
@@ -22,7 +23,7 @@ func (c *Console) funcs() template.FuncMap {
 		"jobs":     jobsLine,
 		"masked":   redact.People,
 		"number":   number,
-		"shell":    shellLine,
+		"shell":    operate.Shell,
 		"spark":    spark,
 		"span":     span,
 		"stamp":    stamp,
@@ -143,23 +144,4 @@ func spark(values []float64) template.HTML {
 	}
 	const form = `<span class="spark" role="img" aria-label="last %.4g, highest %.4g">%s</span>`
 	return template.HTML(fmt.Sprintf(form, values[len(values)-1], most, line.String())) //nolint:gosec // numbers and blocks
-}
-
-// shellLine returns a command line for a shell.
-func shellLine(args ...string) string {
-	quoted := make([]string, len(args))
-	for i, arg := range args {
-		quoted[i] = Quote(arg)
-	}
-	return strings.Join(quoted, " ")
-}
-
-// Quote returns a word quoted for a shell.
-func Quote(word string) string {
-	if word != "" && !strings.ContainsFunc(word, func(c rune) bool {
-		return (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') && !strings.ContainsRune("-_./:@%+,=", c)
-	}) {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/expediter-io/expediter/internal/operate"
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
@@ -137,7 +138,7 @@ func (c *Console) addImports() {
 		if p.ID == "" {
 			return r.render("imports", "Imports", p)
 		}
-		r.Command = shellLine("expediter", "import", "status", p.ID)
+		r.Command = operate.Shell("expediter", "import", "status", p.ID)
 		if err := r.ask(r.Context(), "importer.v1.get", map[string]string{"job_id": p.ID}, &p.Job); err != nil {
 			return err
 		}

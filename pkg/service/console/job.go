@@ -16,6 +16,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/expediter-io/expediter/internal/operate"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/internal/subject"
 	"github.com/expediter-io/expediter/pkg/redact"
@@ -63,7 +64,6 @@ type jobPage struct {
 	Limits            []string // of its handler
 	MaxAttempts       int
 	Progress          string
-	Percent           float64 // of the progress, -1 when it has none
 	Steps             []shownStep
 	Times             []moment
 	Trace             string
@@ -95,22 +95,21 @@ func (c *Console) showJob(r *request) error {
 		c.addTries(r.Context(), p)
 	}
 	p.times()
-	r.Command = q.command("show", strconv.FormatUint(j.Sequence, 10))
-	if !hasEnded(j) {
+	r.Command = q.JobSelection.Line("show", strconv.FormatUint(j.Sequence, 10))
+	if !operate.HasEnded(j) {
 		r.Live = topicTick
 	}
 	return r.render("job", fmt.Sprintf("Job %s of %s", number(j.Sequence), q.Stream), p)
 }
 
 func newJobPage(q *jobsQuery, j worker.StoredJob) *jobPage {
-	p := &jobPage{jobsQuery: q, Job: j, CanCancel: !hasEnded(j), CanRun: j.State == worker.StateScheduled, Percent: -1}
+	p := &jobPage{jobsQuery: q, Job: j, CanCancel: operate.CancelJobs.Can(j), CanRun: operate.RunJobs.Can(j)}
 	p.Input, p.Hidden = readable(j.Subject, j.Payload)
 	if l := j.Letter; l != nil {
 		p.Error, p.MaxAttempts = redact.People(l.Error), l.MaxAttempts
 	}
 	if j.Progress != nil {
 		p.Progress, _ = readable("", j.Progress.Value)
-		p.Percent = percentOf(j.Progress.Value)
 	}
 	p.Headers = headers(j.Header)
 	if parts := strings.Split(j.Header.Get("traceparent"), "-"); len(parts) == 4 {
@@ -228,28 +227,6 @@ func (p *jobPage) times() {
 		add(w.At, "%s said last: attempt %d, %s", w.Worker, w.Attempt, words)
 	}
 	slices.SortStableFunc(p.Times, func(a, b moment) int { return a.At.Truncate(time.Millisecond).Compare(b.At.Truncate(time.Millisecond)) })
-}
-
-// percentOf returns the percentage in a handler's progress: a number, or a member "progress" or "percent"; -1 for none.
-func percentOf(value json.RawMessage) float64 {
-	var n float64
-	var o struct {
-		Percent  *float64 `json:"percent"`
-		Progress *float64 `json:"progress"`
-	}
-	switch {
-	case json.Unmarshal(value, &n) == nil && len(value) > 0 && value[0] != 'n':
-	case json.Unmarshal(value, &o) == nil && o.Percent != nil:
-		n = *o.Percent / 100
-	case o.Progress != nil:
-		n = *o.Progress
-	default:
-		return -1
-	}
-	if n < 0 || n > 1 {
-		return -1
-	}
-	return 100 * n
 }
 
 // readable returns the JSON of a message on a subject with a line for each value, without personal and secret members, and the names of

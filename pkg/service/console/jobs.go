@@ -7,11 +7,12 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/operate"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -22,19 +23,17 @@ const (
 
 // jobTabs are the selections of jobs by their states, as the server counts them.
 var jobTabs = []jobTab{ //nolint:gochecknoglobals // a table
-	{Key: "", Title: "All"},
-	{Key: "waiting", Title: "Waiting", states: []worker.State{worker.StateQueued}},
-	{Key: "given", Title: "With a worker", states: []worker.State{worker.StateDelivered, worker.StateRunning, worker.StateRetrying}},
-	{Key: "later", Title: "Delayed", states: []worker.State{worker.StateScheduled}},
-	{Key: "ended", Title: "Ended and kept", states: []worker.State{worker.StateDone, worker.StateDead, worker.StateCancelled}},
+	{State: "", Title: "All"},
+	{State: "queued", Title: "Waiting"},
+	{State: "delivered,running,retrying", Title: "With a worker"},
+	{State: "scheduled", Title: "Delayed"},
+	{State: "done,dead,cancelled", Title: "Ended and kept"},
 }
 
 // jobTab is a selection of jobs by their states.
 type jobTab struct {
-	Key, Title string
-	Count      string // empty when it is not known
-
-	states []worker.State
+	State, Title string
+	Count        string // empty when it is not known
 }
 
 func (c *Console) addJobs() {
@@ -42,8 +41,8 @@ func (c *Console) addJobs() {
 	c.page("GET /jobs/{stream}", c.showJobs)
 	c.page("GET /jobs/{stream}/all", c.showSelection)
 	c.page("GET /jobs/{stream}/{sequence}", c.showJob)
-	c.action("POST /jobs/{stream}/cancel", "cancel", func(r *request) (deed, error) { return c.planJobs(r, CancelJobs) })
-	c.action("POST /jobs/{stream}/run", "run", func(r *request) (deed, error) { return c.planJobs(r, RunJobs) })
+	c.action("POST /jobs/{stream}/cancel", "cancel", func(r *request) (deed, error) { return c.planJobs(r, operate.CancelJobs) })
+	c.action("POST /jobs/{stream}/run", "run", func(r *request) (deed, error) { return c.planJobs(r, operate.RunJobs) })
 }
 
 // accountStream is a stream of an account.
@@ -82,124 +81,61 @@ func (c *Console) showStreams(r *request) error {
 	return r.render("jobstreams", "Jobs", all)
 }
 
-// jobsQuery selects jobs of a stream.
+// jobsQuery selects jobs of a stream, from a message on.
 type jobsQuery struct {
-	Account, Stream string
-	Tab             string
-	Subject, Key    string
-	From, Until     worker.Cursor
+	operate.JobSelection
+
+	From uint64
 
 	client *worker.Client
 	js     jetstream.JetStream
 }
 
-// jobsQuery reads the filter of an address or a form. One round trip.
+// jobsQuery reads the filter of an address or a form.
 func (c *Console) jobsQuery(r *request, q url.Values) (*jobsQuery, error) {
-	a, err := c.account(r, q.Get("account"))
+	p := &jobsQuery{}
+	operate.Read(&p.JobSelection, q)
+	a, err := c.account(r, p.Account)
 	if err != nil {
 		return nil, err
 	}
-	p := &jobsQuery{
-		Account: a.Name, Stream: r.PathValue("stream"), Tab: q.Get("state"), Subject: q.Get("subject"), Key: q.Get("key"),
-		js: a.JetStream,
+	if !slices.ContainsFunc(jobTabs, func(t jobTab) bool { return t.State == p.State }) {
+		return nil, fail(http.StatusBadRequest, "There is no state %.30q: use one of the tabs.", p.State)
 	}
-	if !slices.ContainsFunc(jobTabs, func(t jobTab) bool { return t.Key == p.Tab }) {
-		return nil, fail(http.StatusBadRequest, "There is no state %.30q: use one of the tabs.", p.Tab)
-	}
-	for name, at := range map[string]*worker.Cursor{"from": &p.From, "until": &p.Until} {
-		if text := q.Get(name); text != "" {
-			var made string
-			_, err := fmt.Sscanf(text, "%d-%s", &at.Sequence, &made)
-			if err == nil {
-				at.Created, err = time.Parse(time.RFC3339Nano, made)
-			}
-			if err != nil {
-				return nil, fail(http.StatusBadRequest, "%.50q is no place in the list: begin with its first page.", text)
-			}
+	p.Account, p.Stream, p.js = a.Name, r.PathValue("stream"), a.JetStream
+	if from := q.Get("from"); from != "" {
+		if p.From, err = strconv.ParseUint(from, 10, 64); err != nil {
+			return nil, fail(http.StatusBadRequest, "%.50q is no place in the list: begin with its first page.", from)
 		}
 	}
 	p.client, err = c.jobsClient(r, p.Account, p.Stream)
 	return p, err
 }
 
-// filter returns the filter for the worker's client.
-func (p *jobsQuery) filter() worker.JobFilter {
-	f := worker.JobFilter{From: p.From, Key: p.Key, Limit: jobsOfPage, Look: lookedOfPage, Subject: p.Subject}
-	for _, tab := range jobTabs {
-		if tab.Key == p.Tab {
-			f.States = tab.states
-		}
+// To returns the address of the list with another state, from a message on, 0 for the first page.
+func (p *jobsQuery) To(state string, from uint64) string {
+	of := *p
+	of.State = state
+	q := of.Query()
+	if from > 0 {
+		q.Set("from", strconv.FormatUint(from, 10))
 	}
-	return f
-}
-
-// To returns the address of the list with another state, from a cursor.
-func (p *jobsQuery) To(state string, from worker.Cursor) string {
-	if q := p.to(state, from); len(q) > 0 {
-		return p.Stream + "?" + q.Encode()
-	}
-	return p.Stream
-}
-
-func (p *jobsQuery) to(state string, from worker.Cursor) url.Values {
-	q := p.Query()
-	q.Set("state", state)
-	q.Set("from", place(from))
-	for name := range q {
-		if q.Get(name) == "" {
-			q.Del(name)
-		}
-	}
-	return q
-}
-
-// place writes a place in the list, "" for its beginning or end.
-func place(at worker.Cursor) string {
-	if at.Sequence == 0 {
-		return ""
-	}
-	return fmt.Sprintf("%d-%s", at.Sequence, at.Created.Format(time.RFC3339Nano))
-}
-
-// Page returns the address of the first page of the list with another state.
-func (p *jobsQuery) Page(state string) string { return p.To(state, worker.Cursor{}) }
-
-// Line returns the command line of a verb for one job.
-func (p *jobsQuery) Line(verb string, job any) string {
-	return jobsLine(p.Account, p.Stream, verb, fmt.Sprint(job), "--yes")
+	return strings.TrimSuffix(p.Stream+"?"+q.Encode(), "?")
 }
 
 // Query returns the filter without a place in the list.
 func (p *jobsQuery) Query() url.Values {
-	return url.Values{"account": {p.Account}, "key": {p.Key}, "state": {p.Tab}, "subject": {p.Subject}}
+	jobs := p.JobSelection
+	jobs.Stream = "" // which is in the path
+	return operate.Query(&jobs)
 }
 
 // Filtered reports whether the list leaves jobs out.
-func (p *jobsQuery) Filtered() bool { return p.Tab != "" || p.Subject != "" || p.Key != "" }
+func (p *jobsQuery) Filtered() bool { return p.State != "" || p.Subject != "" || p.Key != "" }
 
-// command returns the command line of expediter jobs for the jobs that the filter selects.
-func (p *jobsQuery) command(verb string, more ...string) string {
-	var states []string
-	for _, state := range p.filter().States {
-		if state != worker.StateDead { // which goes alone
-			states = append(states, string(state))
-		}
-	}
-	for _, flag := range [][2]string{{"--state", strings.Join(states, ",")}, {"--subject", p.Subject}, {"--key", p.Key}} {
-		if flag[1] != "" {
-			more = append(more, flag[0], flag[1])
-		}
-	}
-	return jobsLine(p.Account, p.Stream, verb, more...)
-}
-
-// jobsLine returns a command line of expediter jobs about a stream.
-func jobsLine(account, stream, verb string, more ...string) string {
-	args := []string{"expediter", "jobs", verb, "--stream", stream}
-	if account != "" {
-		args = append(args, "--account", account)
-	}
-	return shellLine(append(args, more...)...)
+// Line returns the command line of a verb for one job.
+func (p *jobsQuery) Line(verb string, job any) string {
+	return p.JobSelection.Line(verb, fmt.Sprint(job), "--yes")
 }
 
 // jobsPage is the list.
@@ -218,7 +154,9 @@ func (c *Console) showJobs(r *request) error {
 		return err
 	}
 	p := jobsPage{jobsQuery: q}
-	if p.JobPage, err = q.page(r.Context()); err != nil {
+	f := q.Filter()
+	f.Count, f.From.Sequence, f.Limit, f.Look = true, q.From, jobsOfPage, lookedOfPage
+	if p.JobPage, err = q.client.Jobs(r.Context(), f); err != nil {
 		return sayJobs(err)
 	}
 	n := p.Counts
@@ -230,34 +168,14 @@ func (c *Console) showJobs(r *request) error {
 		tab.Count = known[i]
 		p.Tabs = append(p.Tabs, tab)
 	}
-	r.Command, r.Live = q.command("list"), topicTick
+	r.Command, r.Live = operate.Line("jobs list", &q.JobSelection), topicTick
 	return r.render("jobs", "Jobs of "+q.Stream, p)
-}
-
-// page reads a page. Delayed jobs are in the order in which they are due, unless they are too many.
-func (p *jobsQuery) page(ctx context.Context) (page worker.JobPage, err error) {
-	f := p.filter()
-	if p.Tab == "later" && p.Subject == "" && p.Key == "" && f.From.Sequence == 0 {
-		jobs, all, err := p.client.Delayed(ctx)
-		if err != nil {
-			return page, err
-		}
-		if all {
-			page, err = p.client.Jobs(ctx, worker.JobFilter{Count: true, Limit: 1})
-			page.Jobs, page.Looked, page.Messages, page.Next = jobs[:min(len(jobs), jobsOfPage)], len(jobs), uint64(len(jobs)), worker.Cursor{}
-			return page, err
-		}
-	}
-	f.Count = true
-	return p.client.Jobs(ctx, f)
 }
 
 // sayJobs returns an error of the client in words for readers.
 func sayJobs(err error) error {
 	missing, drift := &worker.MissingError{}, &worker.DriftError{}
 	switch {
-	case errors.Is(err, worker.ErrCursor):
-		return fail(http.StatusGone, "The stream was made anew since that page was shown. Begin with the first page.")
 	case errors.As(err, &missing):
 		return fail(http.StatusNotFound, "There is no %s. Jobs are in the streams that the page Jobs lists.", missing.Asset)
 	case errors.As(err, &drift):

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/operate"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
@@ -75,7 +76,7 @@ func (c *Console) locker(ctx context.Context, r *request, q url.Values) (locks *
 func (c *Console) showLocks(r *request) error {
 	locks, p, err := c.locker(r.Context(), r, r.URL.Query())
 	r.Live = topicTick
-	r.Command = shellLine(append([]string{"expediter", "locks", "list"}, p.flags(p.Prefix)...)...)
+	r.Command = operate.Shell(append([]string{"expediter", "locks", "list"}, p.flags(p.Prefix)...)...)
 	if err != nil && p.Bucket == contracts.BucketLocks { // the other pages still work
 		p.Problem = err.Error()
 		return r.render("keys", "Locks", p)
@@ -107,7 +108,7 @@ func (p *keysPage) flags(args ...string) []string {
 
 // Steal returns the command line that steals a lock.
 func (p *keysPage) Steal(name string) string {
-	return shellLine(append([]string{"expediter", "locks", "steal"}, p.flags(name, "--yes")...)...)
+	return operate.Shell(append([]string{"expediter", "locks", "steal"}, p.flags(name, "--yes")...)...)
 }
 
 // Left returns the time for which a lock stays held if its holder does not renew it.
@@ -192,7 +193,7 @@ func (c *Console) countResults(r *request, p *keysPage) error {
 		return err
 	}
 	defer f.Close()
-	s, err := f.SurveyDirect(r.Context(), p.Prefix) // the NATS user console may make no consumer
+	s, err := f.Survey(r.Context(), p.Prefix)
 	if errors.Is(err, kvlock.ErrUnavailable) {
 		err = fail(http.StatusServiceUnavailable, "The bucket %s could not be read. The NATS user console may read those of results alone. %v.",
 			p.Bucket, redact.Error(err))
@@ -250,5 +251,5 @@ func keysLine(verb, account, bucket string) string {
 	if account != "" {
 		args = append(args, "--account", account)
 	}
-	return shellLine(args...)
+	return operate.Shell(args...)
 }

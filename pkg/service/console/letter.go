@@ -13,6 +13,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/expediter-io/expediter/internal/operate"
 	"github.com/expediter-io/expediter/pkg/redact"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
@@ -35,7 +36,7 @@ type letterPage struct {
 
 // Line returns the command line of a verb for the letter.
 func (p *letterPage) Line(verb string, more ...string) string {
-	return deadCommand(verb, p.Account, deadletter.Filter{Sequences: []uint64{p.Sequence}}, more...)
+	return (&operate.Letters{Account: p.Account}).LettersLine(verb, []uint64{p.Sequence}, more...)
 }
 
 func newLetterPage(account string, e deadletter.Entry) *letterPage {
@@ -59,13 +60,10 @@ func isText(data []byte) bool {
 
 // openLetter reads the letter that a request names. Three round trips.
 func (c *Console) openLetter(r *request, q url.Values) (d deadQuery, e deadletter.Entry, err error) {
-	seq, err := strconv.ParseUint(q.Get("seq"), 10, 64)
-	if err != nil || seq == 0 {
-		return d, e, fail(http.StatusBadRequest, "%.30q is no letter: want its number.", q.Get("seq"))
-	}
-	if d, err = c.deadQuery(r, url.Values{"account": q["account"]}); err != nil {
+	if d, err = c.deadQuery(r, url.Values{"account": q["account"], "letter": {q.Get("seq")}}); err != nil {
 		return d, e, err
 	}
+	seq := d.Filter.Sequences[0]
 	if e, err = d.store.Get(r.Context(), seq); errors.Is(err, deadletter.ErrNotFound) {
 		err = fail(http.StatusNotFound, "Letter %d is not there any more: it was replayed, discarded, or too old.", seq)
 	}
@@ -79,20 +77,28 @@ func (c *Console) showLetter(r *request) error {
 	}
 	p := newLetterPage(d.Account, e)
 	r.Command = p.Line("show")
-	return r.render("dead", fmt.Sprintf("Letter %d", e.Sequence), deadPage{
-		Alone: true, Back: c.href("/dead") + accountQuery(d.Account), Letter: p,
-	})
+	return r.render("dead", fmt.Sprintf("Letter %d", e.Sequence), deadPage{Alone: true, Back: c.deadOf(d.Account), Letter: p})
 }
 
-// planLetterReplay replays one letter, with another payload when the form has one.
-func (c *Console) planLetterReplay(r *request) (deed, error) {
+// deadOf returns the address of the letters of an account.
+func (c *Console) deadOf(account string) string {
+	return strings.TrimSuffix(c.href("/dead")+"?"+operate.Query(&operate.Letters{Account: account}).Encode(), "?")
+}
+
+// planLetter replays one letter, with another payload when the form has one, or discards it, if its number was typed.
+func (c *Console) planLetter(r *request, action string) (deed, error) {
 	d, e, err := c.openLetter(r, r.PostForm)
 	if err != nil {
 		return deed{}, err
 	}
-	opts := deadletter.ReplayOptions{Restart: r.PostForm.Get("restart") != ""}
-	if texts, ok := r.PostForm["payload"]; ok {
-		text := texts[0]
+	change := operate.Change{Action: action}
+	opts, past := deadletter.ReplayOptions{Each: change.Add}, "replayed"
+	if action == operate.Discard {
+		past = "discarded"
+		if typed := r.PostForm.Get("typed"); typed != strconv.FormatUint(e.Sequence, 10) {
+			return deed{}, fail(http.StatusConflict, "You typed %.20q, and the letter is %d. Nothing was discarded.", typed, e.Sequence)
+		}
+	} else if text := r.PostForm.Get("payload"); r.PostForm.Has("payload") {
 		if !bytes.Contains(e.Letter.Payload, []byte("\r\n")) { // browsers write line breaks as \r\n
 			text = strings.ReplaceAll(text, "\r\n", "\n")
 		}
@@ -101,55 +107,15 @@ func (c *Console) planLetterReplay(r *request) (deed, error) {
 		}
 		opts.Edit = func(worker.DeadLetter) ([]byte, error) { return []byte(text), nil }
 	}
-	return c.oneLetter(d, e, "was replayed", func(ctx context.Context, f deadletter.Filter, each eachLetter) (deadletter.Result, error) {
-		opts.Each = each
-		return d.store.Replay(ctx, f, opts)
-	}), nil
-}
-
-// planLetterDiscard discards one letter, if its number was typed.
-func (c *Console) planLetterDiscard(r *request) (deed, error) {
-	d, e, err := c.openLetter(r, r.PostForm)
-	if err != nil {
-		return deed{}, err
-	}
-	if typed := r.PostForm.Get("typed"); typed != strconv.FormatUint(e.Sequence, 10) {
-		return deed{}, fail(http.StatusConflict, "You typed %.20q, and the letter is %d. Nothing was discarded.", typed, e.Sequence)
-	}
-	return c.oneLetter(d, e, "was discarded", func(ctx context.Context, f deadletter.Filter, each eachLetter) (deadletter.Result, error) {
-		return d.store.Discard(ctx, f, deadletter.DiscardOptions{Each: each})
-	}), nil
-}
-
-// eachLetter is called with the outcome of each letter.
-type eachLetter = func(deadletter.Outcome)
-
-// oneLetter returns the deed of an action on one letter.
-func (c *Console) oneLetter(
-	d deadQuery, e deadletter.Entry, done string,
-	do func(context.Context, deadletter.Filter, eachLetter) (deadletter.Result, error),
-) deed {
-	target := "dead letters"
-	if d.Account != "" {
-		target += fmt.Sprintf(" account=%q", d.Account)
-	}
 	return deed{
 		Do: func(ctx context.Context) (int, error) {
-			var kept error
-			result, err := do(ctx, deadletter.Filter{Sequences: []uint64{e.Sequence}}, func(o deadletter.Outcome) { kept = o.Err })
-			if err == nil && kept != nil {
-				err = fail(http.StatusConflict, "Letter %d stays: %v.", e.Sequence, redact.Error(kept))
+			done, err := change.Run(ctx, d.store, d.Filter, opts)
+			if err == nil && len(change.Problems) > 0 {
+				err = fail(http.StatusConflict, "Letter %d stays: %s.", e.Sequence, change.Problems[0].Error)
 			}
-			return result.Done, err
+			return done, err
 		},
-		Note:   func(int) string { return fmt.Sprintf("Letter %d %s.", e.Sequence, done) },
-		Target: target + fmt.Sprintf(` letters="%d"`, e.Sequence), To: c.href("/dead") + accountQuery(d.Account),
-	}
-}
-
-func accountQuery(account string) string {
-	if account == "" {
-		return ""
-	}
-	return "?" + url.Values{"account": {account}}.Encode()
+		Note:   func(int) string { return fmt.Sprintf("Letter %d was %s.", e.Sequence, past) },
+		Target: d.Target(d.Filter.Sequences), To: c.deadOf(d.Account),
+	}, nil
 }

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/expediter-io/expediter/internal/operate"
 )
 
 // pageRows is the number of rows on a page: each may have its attempts with it, and all of them are in one message.
@@ -328,7 +330,7 @@ func (q rowQuery) flags() string {
 		{"reason", q.Reason},
 	} {
 		if f[1] != "" {
-			flags.WriteString(" --" + f[0] + " " + Quote(f[1]))
+			flags.WriteString(" --" + f[0] + " " + operate.Quote(f[1]))
 		}
 	}
 	return flags.String()

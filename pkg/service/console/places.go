@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/expediter-io/expediter/internal/operate"
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
@@ -100,7 +101,7 @@ func (c *Console) addPlaces() {
 		if p.ID == "" {
 			return r.render("places", "Places", p)
 		}
-		r.Command = shellLine("expediter", "places", p.ID)
+		r.Command = operate.Shell("expediter", "places", p.ID)
 		if err := r.ask(r.Context(), "enricher.v1.place", map[string]string{"placeId": p.ID}, &p); err != nil {
 			return err
 		}

@@ -37,32 +37,14 @@ func (s scheduleRow) Command(verb string) string {
 	return jobsLine(s.Account, s.Stream, verb, more...)
 }
 
-// delayedRow has the delayed jobs of a stream by the time until they are due.
-type delayedRow struct {
-	accountStream
-
-	All   bool
-	Most  int // of the counts
-	Parts []delayedPart
-	Total int
-}
-
-type delayedPart struct {
-	Count int
-	Title string
-
-	until time.Duration
-}
-
 // schedulesPage is the page.
 type schedulesPage struct {
-	Delayed   []delayedRow
 	Schedules []scheduleRow
 	Unasked   string
 }
 
-// showSchedules lists the schedules of all streams that can have some, and counts the delayed jobs of each. One round trip for each
-// schedule, some for each stream, and one for the last runs of each worker.
+// showSchedules lists the schedules of all streams that can have some. One round trip for each schedule, some for each stream, and one for
+// the last runs of each worker.
 func (c *Console) showSchedules(r *request) error {
 	streams, err := c.streams(r.Context(), worker.HasJobs)
 	if err != nil {
@@ -88,13 +70,6 @@ func (c *Console) showSchedules(r *request) error {
 				row.Problem = "another program's: " + err.Error()
 			}
 			p.Schedules = append(p.Schedules, row)
-		}
-		jobs, whole, err := client.Delayed(r.Context())
-		if err != nil {
-			return err
-		}
-		if len(jobs) > 0 || !whole {
-			p.Delayed = append(p.Delayed, newDelayedRow(s, jobs, whole, now))
 		}
 	}
 	if len(p.Schedules) > 0 {
@@ -126,26 +101,6 @@ func (c *Console) jobsClient(r *request, account, stream string) (*worker.Client
 	return client, nil
 }
 
-// newDelayedRow counts delayed jobs by the time until they are due.
-func newDelayedRow(s accountStream, jobs []worker.StoredJob, whole bool, now time.Time) delayedRow {
-	row := delayedRow{accountStream: s, All: whole, Total: len(jobs), Parts: []delayedPart{
-		{Title: "in a minute", until: time.Minute},
-		{Title: "in 10 minutes", until: 10 * time.Minute},
-		{Title: "in an hour", until: time.Hour},
-		{Title: "in a day", until: 24 * time.Hour},
-		{Title: "in a week", until: 7 * 24 * time.Hour},
-		{Title: "later", until: 1<<63 - 1},
-	}}
-	for _, j := range jobs {
-		at := slices.IndexFunc(row.Parts, func(p delayedPart) bool { return j.Due.Sub(now) <= p.until })
-		row.Parts[at].Count++
-	}
-	for _, part := range row.Parts {
-		row.Most = max(row.Most, part.Count)
-	}
-	return row
-}
-
 // planSchedule runs a schedule now, or ends it.
 func (c *Console) planSchedule(r *request, run bool) (deed, error) {
 	form := r.PostForm
@@ -175,10 +130,7 @@ func (c *Console) planSchedule(r *request, run bool) (deed, error) {
 		return deed{}, fail(http.StatusConflict, "You typed %.200q. Nothing was done: type %s to remove its schedule.",
 			form.Get("typed"), s.Subject)
 	}
-	d.Do = func(ctx context.Context) (int, error) {
-		subject, name := s.Name()
-		return 1, client.Unschedule(ctx, subject, name)
-	}
+	d.Do = func(ctx context.Context) (int, error) { return 1, client.Unschedule(ctx, s.Subject) }
 	d.Note = func(int) string {
 		return "Ended the schedule of " + s.Subject + ". The jobs that it has inserted stay."
 	}

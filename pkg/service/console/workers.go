@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/operate"
 	"github.com/expediter-io/expediter/pkg/internal/subject"
 	"github.com/expediter-io/expediter/pkg/redact"
 	"github.com/expediter-io/expediter/pkg/service/access"
@@ -189,7 +190,7 @@ func (c *Console) showWorker(r *request) error {
 		p.Strange, err = true, nil
 	}
 	ask(err)
-	r.Command = shellLine("expediter", "jobs", "workers", instance, "--recent")
+	r.Command = operate.Shell("expediter", "jobs", "workers", instance, "--recent")
 	return r.render("worker", "Worker "+p.ID, p)
 }
 
@@ -213,7 +214,7 @@ func (c *Console) planDrain(do tell, effect string, flags ...string) func(*reque
 			},
 			Note: func(int) string {
 				return fmt.Sprintf("%s %s. The same in a shell: %s", row.ID, effect,
-					shellLine(append([]string{"expediter", "jobs", "drain", row.Instance}, flags...)...))
+					operate.Shell(append([]string{"expediter", "jobs", "drain", row.Instance}, flags...)...))
 			},
 			Target: row.Name(),
 		}, err
@@ -286,4 +287,9 @@ func (c *Console) planResume(r *request) (deed, error) {
 // pauseLine returns the command line with the effect of a form.
 func pauseLine(verb string, form url.Values, more ...string) string {
 	return jobsLine(form.Get("account"), form.Get("stream"), verb, append([]string{form.Get("pattern")}, more...)...)
+}
+
+// jobsLine returns a command line of expediter jobs about a stream.
+func jobsLine(account, stream, verb string, more ...string) string {
+	return (&operate.JobSelection{Account: account, Stream: stream}).Line(verb, more...)
 }

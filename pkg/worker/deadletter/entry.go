@@ -55,26 +55,27 @@ var removedReasons = []string{"Message deleted by stream limits", "Unacknowledge
 // Entry is one message of the dead letter stream.
 type Entry struct {
 	// Kind is the kind of the entry.
-	Kind Kind
+	Kind Kind `json:"kind"`
 
 	// Letter is the dead letter. For a stranded message it has the data of the advisory and, while the message exists, of the message. For an
 	// unreadable entry it is empty.
-	Letter worker.DeadLetter
+	Letter worker.DeadLetter `json:"letter,omitzero"`
 
 	// Problem is the reason that the entry cannot be replayed: [ErrGone] or [ErrUnreadable], wrapped. It is nil when no obstacle is known.
-	Problem error
+	// JSON leaves it out.
+	Problem error `json:"-"`
 
 	// Sequence is the position in the dead letter stream, which names the entry.
-	Sequence uint64
+	Sequence uint64 `json:"sequence"`
 
 	// Size is the length of the message's body in bytes.
-	Size int
+	Size int `json:"size"`
 
 	// StoredAt is the time at which the dead letter stream stored the message, by the server's clock.
-	StoredAt time.Time
+	StoredAt time.Time `json:"storedAt"`
 
 	// Subject is the message's subject in the dead letter stream.
-	Subject string
+	Subject string `json:"subject"`
 }
 
 // isInternal reports whether a message is a record of the store, or a part of a large letter, and so not an entry. Names of streams have

@@ -40,38 +40,39 @@ const (
 // Group describes letters with a common property.
 type Group struct {
 	// By is the common property. Reason and Signature are empty unless it is BySignature.
-	By Grouping
+	By Grouping `json:"by"`
 
 	// Count is the number of letters.
-	Count int
+	Count int `json:"count"`
 
 	// Example is the sequence of the latest letter, for Get.
-	Example uint64
+	Example uint64 `json:"example"`
 
 	// FirstAt and LastAt are the times at which the first and the latest letter were stored.
-	FirstAt, LastAt time.Time
+	FirstAt time.Time `json:"firstAt"`
+	LastAt  time.Time `json:"lastAt"`
 
 	// Kind is the kind of the entries.
-	Kind Kind
+	Kind Kind `json:"kind"`
 
 	// Reason is the reason that the jobs were given up.
-	Reason worker.Reason
+	Reason worker.Reason `json:"reason,omitempty"`
 
 	// Signature is the signature of the jobs' errors, see worker.DeadLetter.
-	Signature string
+	Signature string `json:"signature,omitempty"`
 
 	// Stream is the stream that held the jobs.
-	Stream string
+	Stream string `json:"stream"`
 
 	// Subjects is the narrowest pattern that covers the jobs' subjects, such as "jobs.mail.>", and with BySubject the pattern
 	// of the group. It is empty for stranded messages, whose advisories have no subject.
-	Subjects string
+	Subjects string `json:"subjects,omitempty"`
 
 	// Times counts the letters in each of SurveyOptions.Parts.
-	Times []int
+	Times []int `json:"times,omitempty"`
 
 	// Worker is the worker that gave the jobs up, with ByWorker.
-	Worker string
+	Worker string `json:"worker,omitempty"`
 }
 
 // Filter returns the filter that selects the letters of the group among those that within selects.

@@ -262,7 +262,7 @@ func TestReplaySurvivesTheLeadersDeath(t *testing.T) {
 
 	const n = 60
 
-	cluster := natstest.Cluster(t, 3, natstest.Processes)
+	cluster := natstest.Cluster(t, 3)
 	b := &bundle{}
 	b.nc, b.js = natstest.ConnectURL(t, cluster.URLs())
 

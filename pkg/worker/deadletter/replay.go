@@ -83,13 +83,13 @@ func (o Outcome) Skipped() bool {
 // Result counts the outcomes of letters.
 type Result struct {
 	// Done is the number of letters that were replayed or discarded, or in a dry run would be.
-	Done int
+	Done int `json:"done"`
 
 	// Failed is the number of letters that stay because the server refused a request.
-	Failed int
+	Failed int `json:"failed"`
 
 	// Skipped is the number of letters that stay on purpose, see [Outcome.Skipped].
-	Skipped int
+	Skipped int `json:"skipped"`
 }
 
 // Add counts an outcome.

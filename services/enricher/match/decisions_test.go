@@ -100,7 +100,7 @@ func TestBrandsAcrossScripts(t *testing.T) {
 			t.Logf("%s: %s comes before %s", b.foreign, list[best].latin, b.latin)
 		}
 		for j, l := range latin {
-			score := query.Score(l)
+			score := query.Compare(l).Score
 			switch {
 			case i == j && score >= match.FoundScore:
 				found++

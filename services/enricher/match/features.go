@@ -48,6 +48,8 @@ const (
 	strangers
 	nameTranslated
 	features
+
+	noFeature feature = -1 // nothing was observed
 )
 
 // featureNames are the names under which evidence is kept. They are part of the stored form.
@@ -93,8 +95,14 @@ func observe(a, b *Prepared) vector {
 	names := name.Compare(&a.name, &b.name, a.local, b.local)
 	v.names(names)
 	v.addresses(address.Compare(&a.address, &b.address))
-	v.phones(comparePhones(a.phones, b.phones))
-	v.cities(address.CompareCities(&a.city, &b.city, a.address.Words, b.address.Words))
+	if f := comparePhones(a.phones, b.phones); f != noFeature {
+		v[f] = 1
+	}
+	if same, known := address.CompareCities(&a.city, &b.city, a.address.Words, b.address.Words); same {
+		v[citySame] = 1
+	} else if known {
+		v[cityDiffers] = 1
+	}
 	if a.Place.Location.usable() && b.Place.Location.usable() {
 		v.distance(metres(*a.Place.Location, *b.Place.Location))
 	}
@@ -177,28 +185,6 @@ func otherByEar(n address.NumberAgreement) float64 {
 	return 0.7
 }
 
-func (v *vector) phones(g phoneAgreement) {
-	switch g {
-	case samePhone:
-		v[phoneSame] = 1
-	case localPhone:
-		v[phoneLocal] = 1
-	case otherPhone:
-		v[phoneDiffers] = 1
-	case noPhone:
-	}
-}
-
-func (v *vector) cities(g address.CityAgreement) {
-	switch g {
-	case address.CitySame:
-		v[citySame] = 1
-	case address.CityDiffers:
-		v[cityDiffers] = 1
-	case address.CityUnknown:
-	}
-}
-
 func (v *vector) distance(d float64) {
 	switch {
 	case d <= spot:
@@ -250,12 +236,6 @@ func (v *vector) placed() float64 {
 // ramp is 0 up to low, 1 from high, and straight between.
 func ramp(x, low, high float64) float64 {
 	return max(0, min(1, (x-low)/(high-low)))
-}
-
-// FeatureNames returns the names of all features in the order of Evidence.Features.
-func FeatureNames() []string {
-	names := featureNames
-	return names[:]
 }
 
 // earthRadius is the mean radius of the earth in metres.

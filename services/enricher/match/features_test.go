@@ -115,9 +115,10 @@ func features() []seen {
 func TestFeatures(t *testing.T) {
 	t.Parallel()
 	left := map[string]bool{}
-	for _, name := range match.FeatureNames() {
-		left[name] = true
+	for _, row := range check.Rows(t, "weights.tsv") {
+		left[row[0]] = true
 	}
+	delete(left, "base")
 	for _, s := range features() {
 		delete(left, s.feature)
 		e := match.Compare(s.a, s.b)
@@ -252,8 +253,6 @@ func TestPreparedIsTheSame(t *testing.T) {
 		e := match.Compare(a, b)
 		diff := cmp.Diff(e, p.Compare(q))
 		check.Require(t, diff == "", "%+v\n%+v\n%s", a, b, diff)
-		s := p.Score(q)
-		check.Require(t, !(s-e.Score > 1e-4) && !(e.Score-s > 1e-4), "Score %v, Compare %v", s, e.Score)
 	}
 }
 

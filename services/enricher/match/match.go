@@ -86,12 +86,6 @@ func (p *Prepared) Compare(q *Prepared) Evidence {
 	return v.explain()
 }
 
-// Score returns the score that Compare gives, without the evidence. It does not allocate.
-func (p *Prepared) Score(q *Prepared) float64 {
-	v := observe(p, q)
-	return v.score()
-}
-
 // Best looks for a place among candidates. See Prepared.Best.
 func Best(query Place, candidates []Place) Decision {
 	prepared := make([]*Prepared, len(candidates))

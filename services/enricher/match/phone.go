@@ -57,27 +57,22 @@ func splitPhones(s string) []string {
 func byWords(s string) []string {
 	var parts []string
 	for s != "" {
-		at := strings.IndexFunc(s, unicode.IsLetter)
-		if at < 0 {
-			return append(parts, s)
+		number, rest := splitAt(s, unicode.IsLetter)
+		word, after := splitAt(rest, func(r rune) bool { return !unicode.IsLetter(r) && r != '.' })
+		if extension(strings.Trim(word, ".")) {
+			after = strings.TrimLeft(after, " .:#0123456789")
 		}
-		parts = append(parts, s[:at])
-		end := at
-		for end < len(s) {
-			if i := strings.IndexFunc(s[end:], func(r rune) bool { return !unicode.IsLetter(r) && r != '.' }); i >= 0 {
-				end += i
-			} else {
-				end = len(s)
-			}
-			break
-		}
-		word := strings.Trim(s[at:end], ".")
-		s = s[end:]
-		if extension(word) {
-			s = strings.TrimLeft(s, " .:#0123456789")
-		}
+		parts, s = append(parts, number), after
 	}
 	return parts
+}
+
+// splitAt splits a text before the first rune for which at is true.
+func splitAt(s string, at func(rune) bool) (head, rest string) {
+	if i := strings.IndexFunc(s, at); i >= 0 {
+		return s[:i], s[i:]
+	}
+	return s, ""
 }
 
 func extension(word string) bool {
@@ -91,65 +86,42 @@ func extension(word string) bool {
 func bySlash(s string) []string {
 	parts := strings.Split(s, "/")
 	for _, p := range parts {
-		if countDigits(p) < localDigits {
+		if len(digits(p)) < localDigits {
 			return []string{strings.ReplaceAll(s, "/", " ")}
 		}
 	}
 	return parts
 }
 
-func countDigits(s string) int {
-	n := 0
-	for i := range len(s) {
-		if s[i] >= '0' && s[i] <= '9' {
-			n++
-		}
-	}
-	return n
-}
-
-// cleanPhone keeps the digits of a number that identify it.
-func cleanPhone(s string) phoneNumber {
-	s = strings.Replace(s, "(0)", "", 1)
-	d := strings.Map(func(r rune) rune {
+// digits returns the digits of a text.
+func digits(s string) string {
+	return strings.Map(func(r rune) rune {
 		if r >= '0' && r <= '9' {
 			return r
 		}
 		return -1
 	}, s)
-	d = strings.TrimLeft(d, "0")
+}
+
+// cleanPhone keeps the digits of a number that identify it.
+func cleanPhone(s string) phoneNumber {
+	d := strings.TrimLeft(digits(strings.Replace(s, "(0)", "", 1)), "0")
 	if len(d) < minDigits || len(d) > maxDigits {
 		return ""
 	}
 	return phoneNumber(d)
 }
 
-// phoneAgreement is the result of comparing two fields of numbers.
-type phoneAgreement uint8
-
-// The results of comparing numbers.
-const (
-	noPhone phoneAgreement = iota
-	samePhone
-	localPhone // the same without an area code
-	otherPhone
-)
-
-// comparePhones compares two fields. The result is Same when the fields have a number in common. It does not allocate.
-func comparePhones(a, b []phoneNumber) phoneAgreement {
+// comparePhones compares two fields: phoneSame when they have a number in common, else phoneLocal when they have one without its area
+// code, else phoneDiffers, and noFeature when a field has no number. It does not allocate.
+func comparePhones(a, b []phoneNumber) feature {
 	if len(a) == 0 || len(b) == 0 {
-		return noPhone
+		return noFeature
 	}
-	best := otherPhone
+	best := phoneDiffers
 	for _, n := range a {
 		for _, m := range b {
-			switch equalPhones(n, m) {
-			case samePhone:
-				return samePhone
-			case localPhone:
-				best = localPhone
-			case noPhone, otherPhone:
-			}
+			best = min(best, equalPhones(n, m)) // in the order of the features
 		}
 	}
 	return best
@@ -158,22 +130,22 @@ func comparePhones(a, b []phoneNumber) phoneAgreement {
 // longestPrefix is the most digits that a country code and a mobile prefix add to a national number.
 const longestPrefix = 5
 
-func equalPhones(a, b phoneNumber) phoneAgreement {
+func equalPhones(a, b phoneNumber) feature {
 	if len(a) > len(b) {
 		a, b = b, a
 	}
 	rest, ok := strings.CutSuffix(string(b), string(a))
 	switch {
 	case ok && rest == "" && len(a) > localDigits:
-		return samePhone
+		return phoneSame
 	case ok && len(a) <= localDigits:
-		return localPhone
+		return phoneLocal
 	case ok && len(rest) <= longestPrefix:
-		return samePhone
+		return phoneSame
 	case trunkPrefix(string(a), string(b)) || trunkPrefix(string(b), string(a)):
-		return samePhone
+		return phoneSame
 	}
-	return otherPhone
+	return phoneDiffers
 }
 
 // trunks lists the trunk prefixes other than zero, and the country codes that replace them.

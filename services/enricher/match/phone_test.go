@@ -36,7 +36,7 @@ func TestParsePhones(t *testing.T) {
 
 func TestComparePhones(t *testing.T) {
 	t.Parallel()
-	verdicts := map[string]phoneAgreement{"differs": otherPhone, "local": localPhone, "same": samePhone, "unknown": noPhone}
+	verdicts := map[string]feature{"differs": phoneDiffers, "local": phoneLocal, "same": phoneSame, "unknown": noFeature}
 	for _, row := range check.Rows(t, "testdata/phones.tsv") {
 		want, a, b := verdicts[row[0]], parsePhones(row[1]), parsePhones(row[2])
 		got, back := comparePhones(a, b), comparePhones(b, a)
@@ -58,10 +58,10 @@ func TestCountries(t *testing.T) {
 	for _, row := range check.Rows(t, "testdata/countries.tsv") {
 		home, abroad, other := parsePhones(row[1]), parsePhones(row[2]), parsePhones(row[3])
 		got := comparePhones(home, abroad)
-		check.That(t, got == samePhone || got == localPhone, "%s: %q and %q: %d", row[0], row[1], row[2], got)
+		check.That(t, got == phoneSame || got == phoneLocal, "%s: %q and %q: %d", row[0], row[1], row[2], got)
 		for _, n := range [][]phoneNumber{home, abroad} {
 			got := comparePhones(n, other)
-			check.That(t, got == otherPhone, "%s: %v and %v: %d", row[0], n, other, got)
+			check.That(t, got == phoneDiffers, "%s: %v and %v: %d", row[0], n, other, got)
 		}
 		check.That(t, len(home) == 1 && len(abroad) == 1 && home[0].Key() == abroad[0].Key(),
 			"%s: keys of %v and %v differ", row[0], home, abroad)

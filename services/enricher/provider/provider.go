@@ -12,8 +12,8 @@
 //
 // # Errors
 //
-// Every error of a provider is an [*Error]. Kind classifies it, Temporary reports whether to repeat the job, and
-// RetryAfter is the least wait before that. Use [KindOf] and [Temporary] where an error may have another type.
+// Every error of a provider is an [*Error]. Kind classifies it, [Temporary] reports whether to repeat the job, and
+// RetryAfter is the least wait before that.
 package provider
 
 import (
@@ -171,13 +171,6 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Temporary reports whether the same search may succeed later without a change of the place or the configuration.
-// After a temporary error the job is to be tried again, not before RetryAfter; after another error it is to be given
-// up.
-func (e *Error) Temporary() bool {
-	return e.Kind != KindMisconfigured && e.Kind != KindUnsupported
-}
-
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Cause }
 
@@ -189,10 +182,9 @@ func KindOf(err error) Kind {
 	return ""
 }
 
-// Temporary reports whether to repeat a failed search. An error that is no [*Error] counts as temporary.
+// Temporary reports whether the same search may succeed later without a change of the place or the configuration, as after an error that
+// is no [*Error]. After a temporary error the job is to be tried again, not before RetryAfter; after another error it is to be given up.
 func Temporary(err error) bool {
-	if e, ok := errors.AsType[*Error](err); ok {
-		return e.Temporary()
-	}
-	return err != nil
+	kind := KindOf(err)
+	return err != nil && kind != KindMisconfigured && kind != KindUnsupported
 }

@@ -81,14 +81,13 @@ type Track struct {
 	Truncated bool
 }
 
-// Parse reads captions up to the limits of opts. The error is a [*FormatError] when the text has another format, or an error
-// about opts.
+// Parse reads captions up to the limits of opts. The error is a [*FormatError] when the text has another format.
 //
 // A limit is no error: the cues read so far are returned with Truncated set.
 func Parse(text []byte, opts Options) (Track, error) {
 	opts = opts.withDefaults()
 	in := newLines(text, opts)
-	format, err := detect(in.rest[:min(len(in.rest), headSize)], opts)
+	format, err := detect(in.rest[:min(len(in.rest), headSize)], opts.Timed)
 	if err != nil {
 		return Track{}, err
 	}
@@ -109,7 +108,7 @@ func open(in *lines, track *Track) (next func() (Cue, bool)) {
 	case FormatSRT:
 		s := subRip{unfinished: cue, track: track}
 		return s.next
-	case FormatAuto, FormatText:
+	case FormatText:
 	}
 	track.Timed = false // until a line has a stamp
 	p := plainText{unfinished: cue, track: track}
@@ -144,11 +143,8 @@ const (
 	DefaultMaxTextBytes = 32 << 20
 )
 
-// Options sets the format and the limits of reading, none of which is negative. The zero value reads any format with the default limits.
+// Options sets the limits of reading, none of which is negative. The zero value has the default limits.
 type Options struct {
-	// Format is the format of the input. Defaults to FormatAuto, which looks at the content.
-	Format Format
-
 	// MaxBytes is the number of bytes of the text that are read. Defaults to DefaultMaxBytes.
 	MaxBytes int64
 
@@ -167,7 +163,6 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	o.Format = cmp.Or(o.Format, FormatAuto)
 	o.MaxBytes = cmp.Or(o.MaxBytes, DefaultMaxBytes)
 	o.MaxCueBytes = cmp.Or(o.MaxCueBytes, DefaultMaxCueBytes)
 	o.MaxCues = cmp.Or(o.MaxCues, DefaultMaxCues)
@@ -175,11 +170,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// FormatError is returned when the input is not of the format that was asked for, or of none that can be read.
+// FormatError is returned when the input has no format that can be read.
 type FormatError struct {
-	// Want is the format that was asked for; FormatAuto when any format was accepted.
-	Want Format
-
 	// Found describes the input in a few words, with its start where that helps.
 	Found string
 
@@ -188,19 +180,7 @@ type FormatError struct {
 }
 
 // Error implements error.
-func (e *FormatError) Error() string {
-	want := "captions"
-	switch e.Want {
-	case FormatWebVTT:
-		want = "a WebVTT file"
-	case FormatSRT:
-		want = "an SRT file"
-	case FormatText:
-		want = "text"
-	case FormatAuto:
-	}
-	return "not " + want + ": found " + e.Found + "; " + e.Hint
-}
+func (e *FormatError) Error() string { return "not captions: found " + e.Found + "; " + e.Hint }
 
 // Cut is a place at which a limit cut text or cues.
 type Cut struct {

@@ -2,37 +2,13 @@ package caption
 
 import (
 	"bytes"
-	"fmt"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 )
 
-// detect returns the format of the input that begins with head. A format that was asked for is checked.
-func detect(head []byte, opts Options) (Format, error) {
-	switch want := opts.Format; want {
-	case FormatText:
-		return want, nil
-	case FormatWebVTT:
-		if isWebVTT(head) {
-			return want, nil
-		}
-		return "", notWebVTT(head, want)
-	case FormatSRT:
-		if timed, _ := firstTimings(head); timed {
-			return want, nil
-		}
-		return "", &FormatError{
-			Want: want, Found: found(head), Hint: "an SRT file has a line such as 00:00:01,000 --> 00:00:02,500 near its start",
-		}
-	case FormatAuto:
-		return find(head, opts.Timed)
-	}
-	return "", fmt.Errorf("format %q: want one of %s", opts.Format, strings.Join(Formats(), ", "))
-}
-
-// find determines the format by the content.
-func find(head []byte, withTimes bool) (Format, error) {
+// detect determines the format by the beginning of the input. With withTimes, plain text is an error.
+func detect(head []byte, withTimes bool) (Format, error) {
 	if isWebVTT(head) {
 		return FormatWebVTT, nil
 	}
@@ -43,18 +19,18 @@ func find(head []byte, withTimes bool) (Format, error) {
 	timed, srt := firstTimings(head)
 	switch {
 	case spoiled(first), len(first) == 0, foreign(head) != "":
-		return "", notWebVTT(head, FormatAuto)
+		return "", notCaptions(head)
 	case srt:
 		return FormatSRT, nil
 	case timed, withTimes:
-		return "", notWebVTT(head, FormatAuto)
+		return "", notCaptions(head)
 	}
 	return FormatText, nil
 }
 
-// notWebVTT returns the error for a file that is not WebVTT, nor anything else.
-func notWebVTT(head []byte, want Format) error {
-	err := &FormatError{Want: want, Found: found(head)}
+// notCaptions returns the error for an input that has no format that can be read.
+func notCaptions(head []byte) error {
+	err := &FormatError{Found: found(head)}
 	timed, _ := firstTimings(head)
 	switch first := firstLine(head); {
 	case len(bytes.TrimSpace(head)) == 0:
@@ -184,8 +160,6 @@ type Format string
 
 // The formats.
 const (
-	// FormatAuto stands for the format that the content has.
-	FormatAuto Format = "auto"
 	// FormatSRT is SubRip: numbered cues, a comma before the milliseconds.
 	FormatSRT Format = "srt"
 	// FormatText is text: a transcript whose lines begin with a stamp such as [12.34s], or plain lines without times.
@@ -193,8 +167,3 @@ const (
 	// FormatWebVTT is WebVTT.
 	FormatWebVTT Format = "webvtt"
 )
-
-// Formats returns the names of all formats, FormatAuto first.
-func Formats() []string {
-	return []string{string(FormatAuto), string(FormatSRT), string(FormatText), string(FormatWebVTT)}
-}

@@ -177,7 +177,7 @@ func TestPublicFiles(t *testing.T) {
 			continue
 		}
 		check.OK(t, json.Unmarshal(data, &want))
-		track := parseFile(t, file, Options{Format: FormatWebVTT})
+		track := parseFile(t, file, Options{})
 		var got []cue
 		for _, c := range track.Cues {
 			got = append(got, cue{c.ID, c.Start.Seconds(), c.End.Seconds(), c.Text})

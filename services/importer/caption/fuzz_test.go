@@ -22,7 +22,7 @@ var vttSeeds = []string{
 	"WEBVTT\n\n" + at01 + "\n<v.loud A &amp; B><c.a>one<00:00:01.000></c> two</v> &lt;&#x41;\n\n00:01.000 --> 00:01.010\none two\n \n\n00:01.010 --> 00:02.000\none two\nthree<00:00:01.500><c> four</c> [Music]",
 }
 
-// FuzzTranscript reads anything as anything.
+// FuzzTranscript reads anything.
 func FuzzTranscript(f *testing.F) {
 	for i, seed := range append(vttSeeds,
 		"1\n00:00:00,000 --> 00:00:01,000\n<i>a</i>\n\n2\n00:00:01,000 --> 00:00:02,000\na\nb\n", "[0.00s] a\n[1.50s] b\nc", "take\ntwo [Music] eggs.", "<html>", "{\\an8}",
@@ -34,9 +34,9 @@ func FuzzTranscript(f *testing.F) {
 			f.Add(unquote(f, row[1]), byte(0))
 		}
 	}
-	formats := []Format{FormatAuto, FormatText, FormatSRT, FormatWebVTT}
 	f.Fuzz(func(t *testing.T, input string, mode byte) {
-		track, err := Parse([]byte(input), Options{Format: formats[mode&3]})
+		timed := mode%2 == 1
+		track, err := Parse([]byte(input), Options{Timed: timed})
 		if err != nil {
 			_, ok := errors.AsType[*FormatError](err)
 			check.Require(t, ok, "untyped error: %v", err)
@@ -53,13 +53,15 @@ func FuzzTranscript(f *testing.F) {
 		check.That(t, size <= 3*len(input), "%d bytes became %d", len(input), size)
 		transcript := track.Transcript()
 		checkTranscript(t, transcript, size)
-		checkLimits(t, input, formats[mode&3])
+		checkLimits(t, input, timed)
 
 		var text, again bytes.Buffer
 		check.OK(t, transcript.WriteText(&text))
-		reread := check.Must(Parse(text.Bytes(), Options{Format: FormatText}))(t)
-		check.That(t, len(transcript.Segments) == 0 || !transcript.Timed || reread.Timed == transcript.Timed,
-			"timed %t, read again %t", transcript.Timed, reread.Timed)
+		if !transcript.Timed || len(transcript.Segments) == 0 {
+			return // lines without stamps may look like another format
+		}
+		reread := check.Must(Parse(text.Bytes(), Options{}))(t)
+		check.That(t, reread.Timed, "the stamps were not read again")
 		check.OK(t, reread.Transcript().WriteText(&again))
 		check.Equal(t, text.String(), again.String())
 	})
@@ -82,9 +84,9 @@ func checkTranscript(t *testing.T, transcript Transcript, size int) {
 }
 
 // checkLimits reads with small limits, which have to hold and to be told of.
-func checkLimits(t *testing.T, input string, format Format) {
+func checkLimits(t *testing.T, input string, timed bool) {
 	t.Helper()
-	opts := Options{Format: format, MaxBytes: int64(len(input)/2 + 16), MaxCueBytes: 8, MaxCues: 2, MaxTextBytes: 12}
+	opts := Options{Timed: timed, MaxBytes: int64(len(input)/2 + 16), MaxCueBytes: 8, MaxCues: 2, MaxTextBytes: 12}
 	track, err := Parse([]byte(input), opts)
 	if err != nil {
 		return // the part that is read may be nothing
@@ -97,7 +99,7 @@ func checkLimits(t *testing.T, input string, format Format) {
 	}
 	check.That(t, len(track.Cues) <= 2 && size <= 12 && track.Truncated == (len(track.Cuts) > 0),
 		"%d cues of %d bytes, cuts %v", len(track.Cues), size, track.Cuts)
-	if whole, err := Parse([]byte(input), Options{Format: format}); err == nil && !track.Truncated && !reflect.DeepEqual(whole, track) {
+	if whole, err := Parse([]byte(input), Options{Timed: timed}); err == nil && !track.Truncated && !reflect.DeepEqual(whole, track) {
 		t.Errorf("not truncated, but not the same (-want +got):\n%s", cmp.Diff(whole, track))
 	}
 }

@@ -166,7 +166,7 @@ func (c Cue) Plain() string {
 		return squeeze(textOf(c.Text))
 	case FormatSRT:
 		return squeeze(unescape(untagged(c.Text)))
-	case FormatAuto, FormatText:
+	case FormatText:
 	}
 	return squeeze(c.Text)
 }

@@ -18,7 +18,7 @@ type got struct {
 
 func readVTT(t testing.TB, input string) []got {
 	t.Helper()
-	track, err := Parse([]byte(input), Options{Format: FormatWebVTT})
+	track, err := Parse([]byte(input), Options{Timed: true})
 	check.Require(t, err == nil, "%q: %v", input, err)
 	return cuesOf(track)
 }
@@ -61,7 +61,7 @@ func TestSignatureRefused(t *testing.T) {
 		" WEBVTT\n", "\nWEBVTT\n", "\r\nWEBVTT\n", "\tWEBVTT", "\ufeff\ufeffWEBVTT\n", "WEB\nVTT\n", "garbage", "\x00WEBVTT", "\ufeff\tWEBVTT",
 		"FOO\nWEBVTT\n", "\xfeWEBVTT\n", "W\x00E\x00B\x00V\x00T\x00T\x00",
 	} {
-		track, err := Parse([]byte(input), Options{Format: FormatWebVTT})
+		track, err := Parse([]byte(input), Options{Timed: true})
 		_, ok := errors.AsType[*FormatError](err)
 		check.That(t, ok && len(track.Cues) == 0, "%q: %d cues, error %v; want a FormatError", input, len(track.Cues), err)
 	}
@@ -122,11 +122,4 @@ func TestSubRipMarkup(t *testing.T) {
 	} {
 		check.Same(t, fmt.Sprintf("%q reads", text), (Cue{Format: FormatSRT, Text: text}).Plain(), want)
 	}
-}
-
-func TestNotSubRip(t *testing.T) {
-	t.Parallel()
-	_, err := Parse([]byte("hello\nthere"), Options{Format: FormatSRT})
-	wrong, ok := errors.AsType[*FormatError](err)
-	check.That(t, ok && wrong.Want == FormatSRT && wrong.Found == `"hello"`, "got %v", err)
 }

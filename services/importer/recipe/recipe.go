@@ -4,12 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"math"
-	"strings"
-	"unicode"
-	"unicode/utf8"
-
-	"golang.org/x/text/language"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
@@ -169,166 +163,21 @@ const (
 	MaxDegrees = 2000
 )
 
-// Validate checks all fields. The error is a *contracts.ValidationError, which names each failing field by its JSON
-// Pointer and matches contracts.ErrInvalid.
+// Validate reports which of the parts that make a recipe are missing: title, ingredients and steps. It does not check bounds:
+// extract.Clean keeps them. The error is a *contracts.ValidationError, which names each missing field by its JSON Pointer and
+// matches contracts.ErrInvalid.
 func (r *Recipe) Validate() error {
-	var c checks
-	c.required("/title", r.Title, MaxTitle)
-	c.prose("/description", r.Description, MaxDescription)
-	c.text("/servings", r.Servings, MaxItem)
-	c.count("/ingredients", len(r.Ingredients), 1, MaxIngredients)
-	for i := range min(len(r.Ingredients), MaxIngredients) {
-		r.Ingredients[i].validate(&c, fmt.Sprintf("/ingredients/%d", i))
-	}
-	c.count("/steps", len(r.Steps), 1, MaxSteps)
-	for i := range min(len(r.Steps), MaxSteps) {
-		path, step := fmt.Sprintf("/steps/%d", i), &r.Steps[i]
-		if step.Index != i+1 {
-			c.add(path+"/index", fmt.Sprintf("is %d, must be %d", step.Index, i+1))
-		}
-		step.validate(&c, path)
-	}
-	c.seconds("/times/prep_sec", float64(r.Times.PrepSec))
-	c.seconds("/times/cook_sec", float64(r.Times.CookSec))
-	c.seconds("/times/total_sec", float64(r.Times.TotalSec))
-	if _, err := language.Parse(r.Language); r.Language != "" && (err != nil || len(r.Language) > MaxWord) {
-		c.add("/language", "is not a BCP 47 tag")
-	}
-	c.text("/source/source_type", r.Source.Type, MaxWord)
-	c.text("/source/source_ref", r.Source.Ref, contracts.MaxURL)
-	c.text("/source/extractor", r.Source.Extractor, MaxWord)
-	c.names("/unverified", r.Unverified)
-	c.count("/warnings", len(r.Warnings), 0, MaxWarnings)
-	for i := range min(len(r.Warnings), MaxWarnings) {
-		path := fmt.Sprintf("/warnings/%d", i)
-		c.required(path+"/code", r.Warnings[i].Code, MaxWord)
-		c.required(path+"/text", r.Warnings[i].Text, MaxNote)
-	}
-	return c.err()
-}
-
-func (i *Ingredient) validate(c *checks, path string) {
-	c.text(path+"/qty", string(i.Qty), MaxWord)
-	c.text(path+"/unit", i.Unit, MaxWord)
-	c.required(path+"/item", i.Item, MaxItem)
-	c.text(path+"/note", i.Note, MaxNote)
-	c.text(path+"/section", i.Section, MaxItem)
-	c.text(path+"/raw", i.Raw, MaxNote)
-	c.names(path+"/unverified", i.Unverified)
-}
-
-func (s *Step) validate(c *checks, path string) {
-	c.required(path+"/text", s.Text, MaxStep)
-	if s.Timestamp != nil {
-		c.seconds(path+"/timestamp_sec", *s.Timestamp)
-	}
-	if s.End != nil {
-		c.seconds(path+"/end_sec", *s.End)
-		if s.Timestamp == nil || *s.End < *s.Timestamp {
-			c.add(path+"/end_sec", "must come with a timestamp_sec that is not after it")
+	var missing []contracts.FieldError
+	require := func(path string, there bool) {
+		if !there {
+			missing = append(missing, contracts.FieldError{Path: path, Problem: "is required"})
 		}
 	}
-	c.count(path+"/times", len(s.Times), 0, MaxMarks)
-	for i := range min(len(s.Times), MaxMarks) {
-		s.Times[i].validate(c, fmt.Sprintf("%s/times/%d", path, i))
-	}
-	c.count(path+"/temperatures", len(s.Temperatures), 0, MaxMarks)
-	for i := range min(len(s.Temperatures), MaxMarks) {
-		s.Temperatures[i].validate(c, fmt.Sprintf("%s/temperatures/%d", path, i))
-	}
-	c.names(path+"/unverified", s.Unverified)
-}
-
-func (d *Duration) validate(c *checks, path string) {
-	c.seconds(path+"/min_sec", float64(d.MinSec))
-	c.seconds(path+"/max_sec", float64(d.MaxSec))
-	if d.MaxSec < d.MinSec {
-		c.add(path+"/max_sec", "is less than min_sec")
-	}
-	c.text(path+"/until", d.Until, MaxNote)
-	c.required(path+"/raw", d.Raw, MaxNote)
-}
-
-func (t *Temperature) validate(c *checks, path string) {
-	c.degrees(path+"/degrees", t.Degrees)
-	c.degrees(path+"/max_degrees", t.MaxDegrees)
-	if t.MaxDegrees < t.Degrees {
-		c.add(path+"/max_degrees", "is less than degrees")
-	}
-	switch t.Scale {
-	case "", "F", "C", "gas":
-	default:
-		c.add(path+"/scale", "must be F, C, gas or empty")
-	}
-	c.text(path+"/level", t.Level, MaxWord)
-	c.required(path+"/raw", t.Raw, MaxNote)
-}
-
-// checks collects the failing fields.
-type checks struct{ fields []contracts.FieldError }
-
-func (c *checks) add(path, problem string) {
-	c.fields = append(c.fields, contracts.FieldError{Path: path, Problem: problem})
-}
-
-func (c *checks) err() error {
-	if len(c.fields) == 0 {
+	require("/title", r.Title != "")
+	require("/ingredients", len(r.Ingredients) > 0)
+	require("/steps", len(r.Steps) > 0)
+	if missing == nil {
 		return nil
 	}
-	return &contracts.ValidationError{Type: "Recipe", Fields: c.fields}
-}
-
-func (c *checks) required(path, text string, most int) {
-	if strings.TrimSpace(text) == "" {
-		c.add(path, "is required")
-		return
-	}
-	c.text(path, text, most)
-}
-
-// text checks a text of one line.
-func (c *checks) text(path, text string, most int) {
-	if strings.ContainsFunc(text, unicode.IsControl) {
-		c.add(path, "has control characters or line breaks")
-		return
-	}
-	c.prose(path, text, most)
-}
-
-// prose checks a text that may have several lines.
-func (c *checks) prose(path, text string, most int) {
-	switch {
-	case len(text) > most:
-		c.add(path, fmt.Sprintf("has %d bytes, at most %d", len(text), most))
-	case !utf8.ValidString(text):
-		c.add(path, "is not valid UTF-8")
-	}
-}
-
-func (c *checks) count(path string, n, least, most int) {
-	switch {
-	case n < least:
-		c.add(path, "is required")
-	case n > most:
-		c.add(path, fmt.Sprintf("has %d entries, at most %d", n, most))
-	}
-}
-
-func (c *checks) names(path string, names []string) {
-	c.count(path, len(names), 0, MaxMarks)
-	for i := range min(len(names), MaxMarks) {
-		c.required(fmt.Sprintf("%s/%d", path, i), names[i], MaxWord)
-	}
-}
-
-func (c *checks) seconds(path string, s float64) {
-	if math.IsNaN(s) || s < 0 || s > MaxSeconds {
-		c.add(path, fmt.Sprintf("is %v, must be 0 to %d seconds", s, MaxSeconds))
-	}
-}
-
-func (c *checks) degrees(path string, d float64) {
-	if math.IsNaN(d) || math.Abs(d) > MaxDegrees {
-		c.add(path, fmt.Sprintf("is %v, must be within %d degrees", d, MaxDegrees))
-	}
+	return &contracts.ValidationError{Type: "Recipe", Fields: missing}
 }

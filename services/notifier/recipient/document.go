@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -148,16 +147,6 @@ func alter(over kvrecord.Record, who contracts.Recipient, change func(*person) e
 	return w, nil
 }
 
-// repair returns the write that replaces a record that cannot be read. Its opt-outs are lost, so the edit has to name the record.
-func repair(over kvrecord.Record, who contracts.Recipient, change func(*person) error) (*kvrecord.Write, error) {
-	p := person{Recipient: who}
-	if err := change(&p); err != nil {
-		return nil, err
-	}
-	data, err := p.encode()
-	return &kvrecord.Write{Subject: over.Subject, Data: data, Over: over}, err
-}
-
 func isUnlisted(r kvrecord.Record) bool { return r.Header.Get(headerUnlisted) != "" }
 
 // Read returns a recipient. The error matches [ErrUnknown] or [ErrForgotten] when the directory does not have the recipient. One
@@ -176,7 +165,7 @@ func (d *Directory) Read(ctx context.Context, kind contracts.RecipientType, user
 }
 
 // Write changes a recipient. It adds the recipient to the directory, even if the data was erased, unless the edit is the recipient's
-// own. A record that cannot be read is replaced only by an edit that has its Revision and is neither a patch nor the recipient's own.
+// own.
 // The error matches [ErrChanged], [ErrKept], [ErrTooLarge], [ErrUnreadable] or [ErrForgotten], or is a [*contracts.ValidationError] with
 // all mistakes. Two round trips, more when other processes write at the same time.
 func (d *Directory) Write(ctx context.Context, kind contracts.RecipientType, userID string, e Edit) (doc Document, err error) {
@@ -199,18 +188,13 @@ func (d *Directory) Write(ctx context.Context, kind contracts.RecipientType, use
 		if e.Own && isForgotten(over) {
 			return nil, ErrForgotten
 		}
-		edit := func(p *person) error {
+		return alter(over, who, func(p *person) error {
 			err := p.edit(&e, refused)
 			if err == nil {
 				doc.Body, err = p.encode()
 			}
 			return err
-		}
-		w, err := alter(over, who, edit)
-		if errors.Is(err, ErrUnreadable) && e.Revision != nil && !e.Merge && !e.Own {
-			return repair(over, who, edit)
-		}
-		return w, err
+		})
 	})
 	if err != nil {
 		return Document{}, err

@@ -227,8 +227,7 @@ var (
 	ErrUnknown = errors.New("there is no such user")
 
 	// ErrUnreadable is returned for a change of a record that cannot be read, and whose opt-outs the change would lose.
-	ErrUnreadable = errors.New("the stored record cannot be read: " +
-		"read it, and replace it with PUT and its ETag as If-Match (opt-outs that this leaves out are lost)")
+	ErrUnreadable = errors.New("the stored record cannot be read: delete the user, and put it again with its opt-outs")
 )
 
 // Error is returned when recipients could not be found.

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"slices"
@@ -105,29 +104,15 @@ type Check func(eventType string, route Route) (problem string)
 
 // Load reads a file, see [Parse].
 func Load(path string, channels []string, checks ...Check) (*Rules, error) {
-	data, err := Read(path)
+	data, err := os.ReadFile(path) //nolint:gosec // the operator names it
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("rules: %w", err)
 	}
 	rules, err := Parse(data, channels, checks...)
 	if err != nil {
 		return nil, fmt.Errorf("rules: %s: %w", path, err)
 	}
 	return rules, nil
-}
-
-// Read reads a file. It cuts a file that is too long after MaxFile bytes and one more.
-func Read(path string) ([]byte, error) {
-	file, err := os.Open(path) //nolint:gosec // the operator names it
-	if err != nil {
-		return nil, fmt.Errorf("rules: %w", err)
-	}
-	defer file.Close() //nolint:errcheck // nothing was written
-	data, err := io.ReadAll(io.LimitReader(file, MaxFile+1))
-	if err != nil {
-		return nil, fmt.Errorf("rules: read %s: %w", path, err)
-	}
-	return data, nil
 }
 
 // Parse reads rules. channels has the names of all channels: a rule for another channel is a mistake, and so is a

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	html "html/template"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -172,13 +171,7 @@ func (p *parser) misnamed(tag, channel, part string, isFolder bool) string {
 
 // read reads a file, "" when that is a mistake.
 func (p *parser) read(name string) string {
-	file, err := p.folder.Open(name)
-	if err != nil {
-		p.mistakef(name, 0, "%v", err)
-		return ""
-	}
-	defer file.Close() //nolint:errcheck // nothing was written
-	data, err := io.ReadAll(io.LimitReader(file, MaxFile+1))
+	data, err := fs.ReadFile(p.folder, name)
 	switch {
 	case err != nil:
 		p.mistakef(name, 0, "%v", err)
@@ -279,28 +272,17 @@ func (p *parser) syntax(file string, err error) {
 	p.mistakef(file, line, "%s", said)
 }
 
-// maxFolder bounds the files of a folder that are compared. A larger folder was not meant for templates.
-const maxFolder = 10_000
-
 // Version identifies the contents of a folder, mistakes and files that cannot be read included: the same names and contents have the same
-// version. It reads every file of every template, each up to MaxFile.
+// version. It reads every file of every template.
 func Version(folder string) string {
 	sum := sha256.New()
 	root := os.DirFS(folder)
 	for _, pattern := range []string{"*", "*/*"} {
 		names, _ := fs.Glob(root, pattern) // the pattern is right
-		for _, name := range names[:min(len(names), maxFolder)] {
-			if strings.HasPrefix(name, ".") {
-				continue
-			}
-			sum.Write(fmt.Appendf(nil, "%q\n", name))
-			if pattern == "*" {
-				continue // a template, or a mistake, with any contents
-			}
-			if file, err := root.Open(name); err == nil {
-				n, _ := io.Copy(sum, io.LimitReader(file, MaxFile+1)) // a folder, or what was read so far
-				file.Close()                                          //nolint:errcheck,gosec // nothing was written
-				sum.Write(fmt.Appendf(nil, "\n%d\n", n))
+		for _, name := range names {
+			if !strings.HasPrefix(name, ".") {
+				data, _ := fs.ReadFile(root, name) // none of a folder
+				sum.Write(fmt.Appendf(nil, "%q %d\n%s", name, len(data), data))
 			}
 		}
 	}

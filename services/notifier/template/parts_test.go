@@ -128,8 +128,9 @@ func TestMistakesOfPartsAreReported(t *testing.T) {
 		"a/default.json: json is not for all channels", "a/default.sms.html: html is not for sms", `a/default.smss.txt: there is no channel "smss": want email, sms, webpush`,
 		"a/default.subject:1: .Paylod.x: there is no Paylod", "a/default.txt:2: .UserId: there is no UserId", `a/default.txt:2: template "no" is not defined`,
 		"a/default.webpush.json: body is no text", "a/default.webpush.json: there is no field uri", "a/default.webpush.json:1: .X: there is no X",
-		"a/default.webpush.json:3: missing value for if", `a/en.webpush.json:3: "a" is there twice`, "a/es.webpush.json:1: there is more behind the JSON",
-		"a/fr.webpush.json:1: unexpected EOF",
+		"a/default.webpush.json:3: missing value for if", `a/en.webpush.json:3: jsontext: duplicate object member name "a"`,
+		"a/es.webpush.json:1: jsontext: invalid character '{' after top-level value",
+		"a/fr.webpush.json:1: jsontext: unexpected EOF",
 		"b: other locales have no text for sms", "b: default.webpush needs a title and a body",
 	}
 	lines := strings.Split(err.Error(), "\n")

@@ -4,12 +4,13 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
 	text "text/template"
+
+	jsonv2 "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // push has the parts that a channel of the kind Push shows in addition to a subject and a text, or instead of them.
@@ -18,48 +19,47 @@ type push struct {
 	data                   any // JSON, in which a text is an executor
 }
 
-// pushReader reads a file of JSON. The texts in it are templates, so that no value can become anything but a text.
-type pushReader struct {
-	*parser
-
-	body    string
-	decoder *json.Decoder
-	source  source
-}
-
-// push reads a file that describes a push.
+// push reads a file that describes a push. The texts in it are templates, so that no value can become anything but a text.
 func (p *parser) push(s source, body string) *push {
-	file := s.file
-	r := &pushReader{parser: p, body: body, decoder: json.NewDecoder(strings.NewReader(body)), source: s}
-	r.decoder.UseNumber()
+	lineAt := func(offset int64) int { return 1 + strings.Count(body[:offset], "\n") }
+	texts := jsonv2.UnmarshalFromFunc(func(d *jsontext.Decoder, into *any) error {
+		switch d.PeekKind() {
+		case '"':
+			token, err := d.ReadToken()
+			if err == nil {
+				*into = p.pushText(s, d.StackPointer(), lineAt(d.InputOffset()), token.String())
+			}
+			return err
+		case '0': // a number stays as it is written
+			number, err := d.ReadValue()
+			*into = json.Number(number)
+			return err
+		}
+		return errors.ErrUnsupported
+	})
+	var document any
+	err := jsonv2.Unmarshal([]byte(body), &document, jsonv2.WithUnmarshalers(texts))
+	object, ok := document.(map[string]any)
 	out := &push{}
-	into := map[string]*executor{"body": &out.body, "icon": &out.icon, "title": &out.title, "url": &out.url}
-	fields, err := r.value("")
-	object, ok := fields.(map[string]any)
-	if err == nil {
-		if _, more := r.decoder.Token(); !errors.Is(more, io.EOF) {
-			err = errors.New("there is more behind the JSON")
-		} else if !ok {
-			err = errors.New("want a JSON object")
+	if err != nil || !ok {
+		line := 1
+		if wrong, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
+			line = lineAt(wrong.ByteOffset)
 		}
-	}
-	if err != nil {
-		if errors.Is(err, io.EOF) {
-			err = io.ErrUnexpectedEOF
-		}
-		p.mistakef(file, r.line(), "%v", err)
-		out.title, out.body = text.New(file), text.New(file) // so that they are not reported as missing, too
+		p.mistakef(s.file, line, "%v", cmp.Or(err, errors.New("want a JSON object")))
+		out.title, out.body = text.New(s.file), text.New(s.file) // so that they are not reported as missing, too
 		return out
 	}
+	into := map[string]*executor{"body": &out.body, "icon": &out.icon, "title": &out.title, "url": &out.url}
 	for _, name := range slices.Sorted(maps.Keys(object)) {
 		value, isText := object[name].(executor)
 		switch {
 		case name == "data":
 			out.data = object[name]
 		case into[name] == nil:
-			p.mistakef(file, 0, "there is no field %s: want title, body, url, icon or data", name)
+			p.mistakef(s.file, 0, "there is no field %s: want title, body, url, icon or data", name)
 		case !isText:
-			p.mistakef(file, 0, "%s is no text", name)
+			p.mistakef(s.file, 0, "%s is no text", name)
 		default:
 			*into[name] = value
 		}
@@ -67,70 +67,15 @@ func (p *parser) push(s source, body string) *push {
 	return out
 }
 
-// line returns the number of the line that was read last.
-func (r *pushReader) line() int {
-	return 1 + strings.Count(r.body[:min(int(r.decoder.InputOffset()), len(r.body))], "\n")
-}
-
-// value reads one value. field is the outermost field that contains it.
-func (r *pushReader) value(field string) (any, error) {
-	token, err := r.decoder.Token()
-	switch token := token.(type) {
-	case nil:
-		return nil, err
-	case string:
-		return r.text(field, token), nil
-	case json.Delim:
-		if token == '[' {
-			return r.list(field)
-		}
-		return r.object(field)
-	default:
-		return token, nil
-	}
-}
-
-func (r *pushReader) list(field string) (any, error) {
-	all := []any{}
-	for r.decoder.More() {
-		one, err := r.value(field)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, one)
-	}
-	_, err := r.decoder.Token()
-	return all, err
-}
-
-func (r *pushReader) object(field string) (any, error) {
-	all := map[string]any{}
-	for r.decoder.More() {
-		token, err := r.decoder.Token()
-		if err != nil {
-			return nil, err
-		}
-		name := fmt.Sprint(token)
-		if _, twice := all[name]; twice {
-			return nil, fmt.Errorf("%q is there twice", name)
-		}
-		if all[name], err = r.value(cmp.Or(field, name)); err != nil {
-			return nil, err
-		}
-	}
-	_, err := r.decoder.Token()
-	return all, err
-}
-
-// text reads a template. It puts a comment before the template with as many lines as precede it in the file, so that
-// mistakes have the right line.
-func (r *pushReader) text(field, body string) executor {
+// pushText reads a template. It puts a comment before the template with as many lines as precede it in the file, so that mistakes have
+// the right line.
+func (p *parser) pushText(s source, at jsontext.Pointer, line int, body string) executor {
 	clean := inert("")
-	if field == "url" || field == "icon" {
+	if at == "/url" || at == "/icon" {
 		clean = segment
 	}
-	t := text.New(r.source.file).Option("missingkey=error").Funcs(r.functions).Funcs(map[string]any{inertName: clean})
-	return r.parse(t, r.source, "{{/*"+strings.Repeat("\n", r.line()-1)+"*/}}"+body)
+	t := text.New(s.file).Option("missingkey=error").Funcs(p.functions).Funcs(map[string]any{inertName: clean})
+	return p.parse(t, s, "{{/*"+strings.Repeat("\n", line-1)+"*/}}"+body)
 }
 
 // segment is applied to each value that a template prints into an address. Unless the value is a Link, it becomes one

@@ -5,7 +5,6 @@ import (
 	"bufio"
 	"context"
 	"fmt"
-	"html"
 	"io"
 	"log/slog"
 	"net/http"
@@ -87,10 +86,7 @@ func TestReplaySurvivesTheConsole(t *testing.T) {
 		p := role.Start(t, srv.URL)
 		s := &site{T: t, url: p.Line()}
 		if life > 0 {
-			page := s.get("/dead")
-			check.Says(t, page, "did not come to its end", "are left", "Go on with")
-			form = goOn(page)
-			form.Set("rate", strconv.Itoa(rate))
+			check.Says(t, s.get("/dead"), "did not come to its end", "are left")
 		}
 		began = time.Now()
 		s.begin(form)
@@ -185,7 +181,7 @@ func (s *site) begin(form url.Values) {
 
 var (
 	failure  = regexp.MustCompile(`Failed</strong>(?s:.{0,300})`)
-	progress = regexp.MustCompile(`([\d,]+) of [\d,]+ letters`)
+	progress = regexp.MustCompile(`([\d,]+)(?: of [\d,]+)? letters`)
 )
 
 // follow follows a replay as a page does, until it has ended or been at so many letters, and returns at how many, and
@@ -209,18 +205,6 @@ func (s *site) follow(until int) (over int, failed string) {
 		}
 		check.Require(s.T, lines.Err() == nil, "the stream of events has ended: %v", lines.Err())
 	}
-}
-
-var field = regexp.MustCompile(`<input type="hidden" name="([^"]*)" value="([^"]*)">`)
-
-// goOn is the form that goes on with a replay, which is the first of the page.
-func goOn(page string) url.Values {
-	form := url.Values{}
-	before, _, _ := strings.Cut(page, "Go on with")
-	for _, f := range field.FindAllStringSubmatch(before, -1) {
-		form.Set(html.UnescapeString(f[1]), html.UnescapeString(f[2]))
-	}
-	return form
 }
 
 // peak is the most memory that a process has held.

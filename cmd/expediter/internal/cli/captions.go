@@ -18,7 +18,6 @@ import (
 type captionsFlags struct {
 	encoding string
 	format   string
-	from     string
 }
 
 const encodingUsage = "encoding of the text, such as windows-1251 (default: UTF-8 if the text is, else windows-1252)"
@@ -30,12 +29,11 @@ func checkEncoding(name string) error {
 }
 
 func newCaptions(g *globals) *cobra.Command {
-	f := captionsFlags{from: string(caption.FormatAuto)}
+	f := captionsFlags{}
 	cmd := action("captions FILE", func(ctx context.Context, args []string) error { return g.captions(ctx, f, args[0]) })
 	flags := cmd.Flags()
 	flags.StringVar(&f.encoding, "encoding", "", encodingUsage)
 	g.outputFlag(cmd, &f.format, "text", "segments", "json")
-	g.choice(cmd, &f.from, "from", "", "form of the input: "+strings.Join(caption.Formats(), ", "), caption.Formats()...)
 	return cmd
 }
 
@@ -63,7 +61,7 @@ func (g *globals) captions(ctx context.Context, f captionsFlags, path string) er
 	if encoding.Guessed {
 		g.notef("%s: it is not UTF-8, and is read as %s (name another with --encoding)\n", name, encoding.Name)
 	}
-	track, err := caption.Parse(text, caption.Options{Format: caption.Format(f.from), Timed: timed})
+	track, err := caption.Parse(text, caption.Options{Timed: timed})
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}

@@ -143,7 +143,7 @@ type Config struct {
 	// Getenv reads the environment. Defaults to os.Getenv.
 	Getenv func(string) string
 
-	// Stderr takes log lines, the progress bar and error messages. Defaults to os.Stderr.
+	// Stderr takes log lines, lines of status and error messages. Defaults to os.Stderr.
 	Stderr io.Writer
 
 	// Stdin is read for the file "-". Defaults to os.Stdin.

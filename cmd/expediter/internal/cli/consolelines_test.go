@@ -126,10 +126,10 @@ func TestLinesOfTheConsole(t *testing.T) {
 	d := l.work()
 	for _, path := range []string{
 		"/", "/dead", "/dead?by=subject", "/dead?by=stream&since=1h", "/dead?signature=smtp%3A+code+%23", "/dead/letter?seq=1", "/dead/replays",
-		"/dead/rehearsal", "/jobs/WORK", "/jobs/WORK?state=later&subject=tasks.>", "/jobs/WORK/all?state=later", d.later[0], d.waiting, "/keys", "/schedules",
+		"/dead/rehearsal", "/jobs/WORK", "/jobs/WORK?state=scheduled&subject=tasks.>", "/jobs/WORK/all?state=scheduled", d.later[0], d.waiting, "/keys", "/schedules",
 		"/workers", d.worker, "/audit", "/doctor", "/notifications?event=it%27s+1", "/notifications?user=ada&state=failed", "/imports?id=it%27s+1",
 		"/places?id=it%27s+1", "/dead?by=worker", "/dead?worker=vm-3", "/jobs", "/keys/results", "/keys/results?bucket=enrich", "/keys/limits",
-		"/people/it%27s", "/jobs/WORK?state=given&subject=tasks.>&key=k",
+		"/people/it%27s", "/jobs/WORK?state=delivered,running,retrying&subject=tasks.>&key=k",
 	} {
 		for _, line := range l.of(path) {
 			var out bytes.Buffer
@@ -228,7 +228,7 @@ func TestLinesOfTheConsoleAct(t *testing.T) {
 	l.run(d.later[0], "jobs run")
 	l.run(d.waiting, "jobs cancel")
 	job(d.waiting, worker.StateCancelled)
-	l.run("/jobs/WORK/all?state=later&subject=tasks.>", "jobs run", "--all")
+	l.run("/jobs/WORK/all?state=scheduled&subject=tasks.>", "jobs run", "--all")
 	matching := func(want int) {
 		t.Helper()
 		page, err := d.client.Jobs(t.Context(), worker.JobFilter{Subject: "tasks.later", States: []worker.State{worker.StateQueued}})

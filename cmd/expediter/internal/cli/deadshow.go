@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
+	"github.com/expediter-io/expediter/internal/operate"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
 )
@@ -21,9 +22,9 @@ import (
 func newDeadShow(f *deadFlags) *cobra.Command {
 	payload := false
 	cmd := f.listing("show LETTER", func(ctx context.Context, args []string, format string) error {
-		sequences, err := parseSequences(args)
+		sequences, err := operate.ParseSequences(args)
 		if err != nil {
-			return err
+			return usage(err)
 		}
 		return f.use(ctx, func(store *deadletter.Store) error {
 			e, err := store.Get(ctx, sequences[0])

@@ -13,6 +13,7 @@ import (
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/doctor"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
+	"github.com/expediter-io/expediter/internal/operate"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/redact"
 	"github.com/expediter-io/expediter/pkg/service/console"
@@ -134,7 +135,7 @@ func given(flags *pflag.FlagSet) string {
 			if name == "server" {
 				value = redact.URL(value)
 			}
-			words = append(words, "--"+name+" "+console.Quote(value))
+			words = append(words, "--"+name+" "+operate.Quote(value))
 		}
 	}
 	return strings.Join(words, " ")

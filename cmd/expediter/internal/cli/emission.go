@@ -7,13 +7,14 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/notify"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
+	"github.com/expediter-io/expediter/internal/operate"
 	"github.com/expediter-io/expediter/internal/rows"
-	"github.com/expediter-io/expediter/pkg/service/console"
 	"github.com/expediter-io/expediter/services/notifier"
 )
 
@@ -31,10 +32,10 @@ type emission struct {
 
 	awaited []string // the ids of events whose rows are awaited
 	bad     int
-	bar     *terminal.Bar
 	counts  map[notify.Outcome]int
 	failed  int // events that may not have been published
 	paths   []string
+	status  *terminal.Status
 	unheard int // number of events beyond maxAwaited
 }
 
@@ -42,10 +43,10 @@ func newEmission(f *emitFlags, paths []string) *emission {
 	return &emission{emitFlags: f, counts: map[notify.Outcome]int{}, paths: paths}
 }
 
-// draw begins a progress bar when the output has no line for each event. The caller closes it.
+// draw begins a line of status when the output of a terminal has no line for each event. The caller closes it.
 func (e *emission) draw() {
-	if e.config.stderr().TTY && !e.config.stdout().TTY {
-		e.bar = e.newBar(0, false)
+	if !e.config.stdout().TTY {
+		e.status = terminal.NewStatus(e.config.stderr())
 	}
 }
 
@@ -61,7 +62,7 @@ func (e *emission) complain(err error) {
 func (e *emission) validate(ctx context.Context) error {
 	n := 0
 	for _, path := range e.paths {
-		if path == rows.Stdin || rows.Size(path) == 0 {
+		if info, err := os.Stat(path); path == rows.Stdin || err != nil || !info.Mode().IsRegular() {
 			continue
 		}
 		for _, err := range notify.Messages(ctx, path, nil) {
@@ -105,7 +106,7 @@ func (e *emission) messages(ctx context.Context) iter.Seq2[notify.Message, error
 func (e *emission) send(ctx context.Context, target notify.Target) error {
 	e.draw()
 	err := notify.Send(ctx, target, e.messages(ctx), e.report)
-	e.bar.Close()
+	e.status.Close()
 	e.summary()
 	switch {
 	case ctx.Err() != nil:
@@ -140,7 +141,7 @@ func (e *emission) report(r notify.Result) error {
 			e.unheard++
 		}
 	}
-	e.bar.Set(fmt.Sprintf("%d published", e.all()), 0)
+	e.status.Set("%d published", e.all())
 	if e.format == jsonLines {
 		return e.writeLine(line)
 	}
@@ -204,9 +205,9 @@ func (e *emission) await(ctx context.Context, client *notify.Client) error {
 	var err error
 	var unplanned []error
 	for i, id := range e.awaited {
-		e.bar.Set(fmt.Sprintf("waiting for the rows of event %d of %d", i+1, len(e.awaited)), 0)
+		e.status.Set("waiting for the rows of event %d of %d", i+1, len(e.awaited))
 		err = client.Await(limit, id, tally)
-		if _, ok := errors.AsType[*notify.UnplannedError](err); ok {
+		if errors.Is(err, notify.ErrUnplanned) {
 			unplanned = append(unplanned, err)
 			err = nil
 		}
@@ -214,7 +215,7 @@ func (e *emission) await(ctx context.Context, client *notify.Client) error {
 			break
 		}
 	}
-	e.bar.Close()
+	e.status.Close()
 	for _, none := range unplanned[:min(len(unplanned), maxShown)] {
 		e.notef("%s\n", none)
 	}
@@ -253,7 +254,7 @@ func (e *emission) failures(tally notify.Tally) error {
 	}
 	line := fmt.Sprintf("expediter notifications --attempts --state %s", state)
 	if len(e.awaited) == 1 {
-		line += " --event " + console.Quote(e.awaited[0])
+		line += " --event " + operate.Quote(e.awaited[0])
 	}
 	return fmt.Errorf("%s of %d failed; see: %s", counted(n, "row"), tally.Rows(), line)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nuid"
 	"github.com/spf13/cobra"
 
+	"github.com/expediter-io/expediter/cmd/expediter/internal/api"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/notify"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
 	"github.com/expediter-io/expediter/internal/rows"
@@ -126,7 +127,7 @@ func (f *emitFlags) target(ctx context.Context, js jetstream.JetStream, client *
 
 // adviseNotifier adds a remedy to the error of a notifier that does not answer.
 func adviseNotifier(err error) error {
-	if errors.Is(err, notify.ErrUnavailable) {
+	if errors.Is(err, api.ErrUnavailable) {
 		return fmt.Errorf("%w (start one with \"expediter up\", or say where its NATS server is with --server)", err)
 	}
 	return err

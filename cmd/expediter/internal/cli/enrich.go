@@ -1,15 +1,10 @@
 package cli
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"net/url"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -41,46 +36,35 @@ var (
 
 // enrichment is a run of the enrich command.
 type enrichment struct {
-	*globals
+	serviceFlags
 
-	city, key, url string
-	timeout        time.Duration
+	city    string
+	timeout time.Duration
 
-	bar                  *terminal.Bar
 	batches              [][]contracts.Restaurant
 	bad, pending, places int
-	offset               int64 // in the file, behind the last place of the batches
+	status               *terminal.Status
 }
 
 func newEnrich(g *globals) *cobra.Command {
-	e := &enrichment{globals: g}
-	keyFile := ""
+	e := &enrichment{serviceFlags: serviceFlags{globals: g}}
 	cmd := action("enrich FILE", func(ctx context.Context, args []string) (err error) {
-		u, err := url.Parse(e.url)
-		if err := e.usage(
-			refuse(err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https",
-				"--url %q: want a URL such as %s", e.url, defaultEnricher),
-			refuse(e.timeout <= 0, "--timeout %s: want more than 0", e.timeout),
-		); err != nil {
-			return err
-		}
-		if e.key, err = g.callerKey(keyFile); err != nil {
+		if err := e.usage(e.check(), refuse(e.timeout <= 0, "--timeout %s: want more than 0", e.timeout)); err != nil {
 			return err
 		}
 		return e.run(ctx, args[0])
 	})
 	flags := cmd.Flags()
+	e.register(flags, "enricher", defaultEnricher)
 	flags.StringVar(&e.city, "city", "", "city of places that name none")
-	flags.StringVar(&keyFile, "key-file", "", "file with the key of the caller (default $EXPEDITER_KEY)")
 	flags.DurationVar(&e.timeout, "timeout", 2*time.Minute, "longest time to wait for the results of a place")
-	flags.StringVar(&e.url, "url", defaultEnricher, "running enricher to ask")
 	return cmd
 }
 
 func (e *enrichment) run(ctx context.Context, path string) error {
-	e.bar = e.newBar(rows.Size(path), true)
+	e.status = terminal.NewStatus(e.config.stderr())
 	err := e.read(ctx, path)
-	e.bar.Close()
+	e.status.Close()
 	switch {
 	case ctx.Err() != nil:
 		return fmt.Errorf("interrupted after %s", counted(e.places, "place"))
@@ -119,7 +103,7 @@ func (e *enrichment) read(ctx context.Context, path string) error {
 			e.batches = append(e.batches, nil)
 		}
 		last := len(e.batches) - 1
-		e.batches[last], e.offset = append(e.batches[last], place), record.Offset
+		e.batches[last] = append(e.batches[last], place)
 	}
 	return e.flush(ctx)
 }
@@ -162,7 +146,7 @@ func (e *enrichment) flush(ctx context.Context) error {
 		}
 	}
 	e.batches = e.batches[:0]
-	e.bar.Set(fmt.Sprintf("%d places, %d pending", e.places, e.pending), e.offset)
+	e.status.Set("%d places, %d pending", e.places, e.pending)
 	return nil
 }
 
@@ -187,7 +171,7 @@ func (e *enrichment) ask(ctx context.Context, places []contracts.Restaurant) err
 		}
 		results, err := e.post(ctx, req)
 		if err != nil {
-			return fmt.Errorf("place %q and those after it: %w", places[open[0]].PlaceID, err)
+			return fmt.Errorf("place %q and those after it: %w", places[open[0]].PlaceID, advise(err))
 		}
 		left := open[:0]
 		for i, at := range open {
@@ -208,34 +192,8 @@ func (e *enrichment) post(ctx context.Context, req contracts.EnrichRequest) ([]c
 	if err != nil {
 		return nil, err
 	}
-	post, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimSuffix(e.url, "/")+"/v1/enrich", bytes.NewReader(body))
-	if err != nil {
-		return nil, fmt.Errorf("ask %s: %w", e.url, err)
-	}
-	post.Header.Set("Content-Type", "application/json")
-	if e.key != "" {
-		post.Header.Set("Authorization", "Bearer "+e.key)
-	}
-	client := http.Client{Timeout: time.Duration(req.WaitMS)*time.Millisecond + 10*time.Second} // 10s for the answer itself
-	answer, err := client.Do(post)
-	if err != nil {
-		return nil, fmt.Errorf("%w: ask %s: %w (start an enricher with \"expediter up\", or say where one is with --url)",
-			errUnavailable, e.url, err)
-	}
-	defer answer.Body.Close()
-	data, err := io.ReadAll(io.LimitReader(answer.Body, 2*contracts.MaxBody))
-	if err != nil {
-		return nil, fmt.Errorf("%w: ask %s: %w", errUnavailable, e.url, err)
-	}
-	if answer.StatusCode != http.StatusOK {
-		var problem struct {
-			Detail string `json:"detail"`
-		}
-		_ = json.Unmarshal(data, &problem) // a proxy's page has no detail
-		err := fmt.Errorf("%s answers %s: %s", e.url, answer.Status, problem.Detail)
-		if answer.StatusCode >= http.StatusInternalServerError || answer.StatusCode == http.StatusTooManyRequests {
-			err = fmt.Errorf("%w: %w", errUnavailable, err)
-		}
+	var data []byte
+	if _, err := e.api.Do(ctx, http.MethodPost, "/v1/enrich", nil, body, &data); err != nil {
 		return nil, err
 	}
 	resp, err := contracts.Decode[contracts.EnrichResponse](data)
@@ -243,7 +201,7 @@ func (e *enrichment) post(ctx context.Context, req contracts.EnrichRequest) ([]c
 		err = fmt.Errorf("it has %d places, %d were asked for", len(resp.Results), len(req.Results))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the answer of %s: %w", e.url, err)
+		return nil, fmt.Errorf("the answer of %s: %w", e.api.URL, err)
 	}
 	return resp.Results, nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
+	"github.com/expediter-io/expediter/internal/operate"
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
@@ -97,6 +98,19 @@ func (g *globals) servicesFlag(cmd *cobra.Command, into *[]string, usage string)
 func (g *globals) severalOf(cmd *cobra.Command, into *[]string, name, usage string, values ...string) {
 	cmd.Flags().Var(&choices{globals: g, name: name, of: values, some: into}, name, usage)
 	completeWith(cmd, name, values...)
+}
+
+// filterFlags adds the flags of a filter.
+func (g *globals) filterFlags(cmd *cobra.Command, filter operate.Filter) {
+	for _, f := range filter.Fields() {
+		switch {
+		case f.Usage == "": // the command has it with others
+		case f.Of != nil:
+			g.choice(cmd, f.Value, f.Name, "", f.Usage, f.Of...)
+		default:
+			cmd.Flags().StringVar(f.Value, f.Name, "", f.Usage)
+		}
+	}
 }
 
 // usage is the function usage, with the mistakes in the values of flags added.

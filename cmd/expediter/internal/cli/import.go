@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/text/language"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/imports"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/api"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/importer"
 )
@@ -31,38 +31,38 @@ const (
 	maxSource = 8 << 20
 )
 
-// importerFlags are the flags of all commands that ask an importer.
-type importerFlags struct {
+// serviceFlags are the flags of all commands that ask a service over HTTP.
+type serviceFlags struct {
 	*globals
 
-	key     string // of the caller, known after check
+	api     api.Client // complete after check
 	keyFile string
-	url     string
+	usual   string // the URL without a flag
 }
 
-func (f *importerFlags) register(flags *pflag.FlagSet) {
+// register adds the flags for a service, by its name and the address of the one of up.
+func (f *serviceFlags) register(flags *pflag.FlagSet, service, url string) {
+	f.api.Service, f.usual = service, url
 	flags.StringVar(&f.keyFile, "key-file", "", "file with the key of the caller (default $EXPEDITER_KEY)")
-	flags.StringVar(&f.url, "url", defaultImporter, "running importer to ask")
+	flags.StringVar(&f.api.URL, "url", url, "running "+service+" to ask")
 }
 
 // check returns an error for an invalid flag.
-func (f *importerFlags) check() error {
-	if u, err := url.Parse(f.url); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return fmt.Errorf("--url %q: want a URL such as %s", f.url, defaultImporter)
+func (f *serviceFlags) check() error {
+	if u, err := url.Parse(f.api.URL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return fmt.Errorf("--url %q: want a URL such as %s", f.api.URL, f.usual)
 	}
 	var err error
-	f.key, err = f.callerKey(f.keyFile)
+	f.api.Key, err = f.callerKey(f.keyFile)
 	return err
 }
 
-func (f *importerFlags) client() *imports.Client { return &imports.Client{Key: f.key, URL: f.url} }
-
-// advise adds a remedy to the error of an importer that does not answer.
+// advise adds a remedy to the error of a service that does not answer.
 func advise(err error) error {
-	if errors.Is(err, imports.ErrNoRoute) {
-		return fmt.Errorf("%w: the server that answers is no importer: %w (say where one is with --url)", imports.ErrUnavailable, err)
+	if errors.Is(err, api.ErrNoRoute) {
+		return fmt.Errorf("%w: the server that answers is another service: %w (say where it is with --url)", api.ErrUnavailable, err)
 	}
-	if errors.Is(err, imports.ErrUnavailable) {
+	if errors.Is(err, api.ErrUnavailable) {
 		return fmt.Errorf("%w (start one with \"expediter up\", or say where it is with --url)", err)
 	}
 	return err
@@ -79,7 +79,6 @@ type importFlags struct {
 	owner    string
 	priority string
 	kind     string
-	unique   bool
 }
 
 var (
@@ -88,10 +87,10 @@ var (
 )
 
 func newImport(g *globals) *cobra.Command {
-	shared := &importerFlags{globals: g}
-	f := &importFlags{followFlags: followFlags{importerFlags: shared}}
+	shared := &serviceFlags{globals: g}
+	f := &importFlags{followFlags: followFlags{serviceFlags: shared}}
 	cmd := action("import SOURCE", func(ctx context.Context, args []string) error { return f.run(ctx, args[0]) })
-	shared.register(cmd.PersistentFlags())
+	shared.register(cmd.PersistentFlags(), "importer", defaultImporter)
 	flags := cmd.Flags()
 	flags.StringVar(&f.encoding, "encoding", "", encodingUsage)
 	flags.StringVar(&f.key, "key", "", "idempotency key: the same key of the same owner is the same import")
@@ -102,10 +101,9 @@ func newImport(g *globals) *cobra.Command {
 	f.choice(cmd, &f.priority, "priority", "", "how urgent it is: high, normal or low", priorities...)
 	f.choice(cmd, &f.kind, "type", "",
 		"kind of source: youtube, captions, web or photo (default: the one that it looks like)", sourceKinds...)
-	flags.BoolVar(&f.unique, "unique", false, "import the source once for this owner: a second import is the first one")
 	f.register(cmd)
-	cmd.AddCommand(newImportAbout(shared, "cancel", (*imports.Client).Cancel), newImportAbout(shared, "retry", (*imports.Client).Retry),
-		newImportAbout(shared, "status", (*imports.Client).Job))
+	cmd.AddCommand(newImportAbout(shared, "cancel", (*api.Client).Cancel), newImportAbout(shared, "retry", (*api.Client).Retry),
+		newImportAbout(shared, "status", (*api.Client).Job))
 	return cmd
 }
 
@@ -141,7 +139,7 @@ func (f *importFlags) run(ctx context.Context, source string) error {
 	if err := f.check(source); err != nil {
 		return err
 	}
-	sub := imports.Submission{Key: f.key, Unique: f.unique, ImportJob: contracts.ImportJob{
+	sub := api.Submission{Key: f.key, ImportJob: contracts.ImportJob{
 		Encoding: f.encoding, Language: f.language, OwnerID: f.owner, Priority: contracts.ImportPriority(f.priority),
 		RequestedAt: time.Now().UTC(), SourceType: f.kind,
 	}}
@@ -156,8 +154,8 @@ func (f *importFlags) run(ctx context.Context, source string) error {
 			sub.Name = f.name
 		}
 	}
-	job, created, err := f.client().Submit(ctx, sub)
-	if refused, ok := errors.AsType[*imports.RefusedError](err); ok && refused.Problem.Status == http.StatusConflict && f.key != "" {
+	job, created, err := f.api.Submit(ctx, sub)
+	if refused, ok := errors.AsType[*api.RefusedError](err); ok && refused.Problem.Status == http.StatusConflict && f.key != "" {
 		return fmt.Errorf("--key %q of --owner %q stands for the import of another source already", f.key, f.owner)
 	}
 	if err != nil {
@@ -191,9 +189,9 @@ func (f *importFlags) content(ctx context.Context, path string) ([]byte, error) 
 
 // newImportAbout returns a command about one import, which do changes or reads.
 func newImportAbout(
-	shared *importerFlags, name string, do func(*imports.Client, context.Context, string) (importer.Job, error),
+	shared *serviceFlags, name string, do func(*api.Client, context.Context, string) (importer.Job, error),
 ) *cobra.Command {
-	f := &followFlags{importerFlags: shared}
+	f := &followFlags{serviceFlags: shared}
 	cmd := &cobra.Command{
 		Use: name + " JOB",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -203,7 +201,7 @@ func newImportAbout(
 			if f.follow && name == "status" {
 				return f.watch(cmd.Context(), args[0]) // which asks again while the importer is away
 			}
-			job, err := do(f.client(), cmd.Context(), args[0])
+			job, err := do(&f.api, cmd.Context(), args[0])
 			switch {
 			case err != nil:
 				return advise(err)
@@ -226,8 +224,7 @@ func (f *followFlags) verdict(job importer.Job) error {
 	case job.Status == contracts.ImportFailed:
 		return f.failure(job)
 	case !job.Status.Final():
-		text, _ := doing(job)
-		return fmt.Errorf("%w: %s", errStillRunning, text)
+		return fmt.Errorf("%w: %s", errStillRunning, doing(job))
 	}
 	return nil
 }

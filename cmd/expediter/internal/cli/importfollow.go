@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/imports"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/api"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/importer"
@@ -35,7 +35,7 @@ var recipeFormats = []string{"text", "json", "schema-org"}
 
 // followFlags are the flags of all commands that watch an import.
 type followFlags struct {
-	*importerFlags
+	*serviceFlags
 
 	follow  bool
 	format  string
@@ -50,16 +50,16 @@ func (f *followFlags) register(cmd *cobra.Command) {
 }
 
 func (f *followFlags) check() error {
-	return errors.Join(refuse(f.timeout <= 0, "--timeout %s: want more than 0", f.timeout), f.importerFlags.check())
+	return errors.Join(refuse(f.timeout <= 0, "--timeout %s: want more than 0", f.timeout), f.serviceFlags.check())
 }
 
 // statusCommand returns a command line that shows the state of an import.
-func (f *importerFlags) statusCommand(id string) string { return f.command("status --follow", id) }
+func (f *serviceFlags) statusCommand(id string) string { return f.command("status --follow", id) }
 
-func (f *importerFlags) command(name, id string) string {
+func (f *serviceFlags) command(name, id string) string {
 	line := "expediter import " + name
-	if f.url != defaultImporter {
-		line += " --url " + f.url
+	if f.api.URL != f.usual {
+		line += " --url " + f.api.URL
 	}
 	return line + " " + id
 }
@@ -68,17 +68,19 @@ func (f *importerFlags) command(name, id string) string {
 func (f *followFlags) watch(ctx context.Context, id string) error {
 	limit, cancel := context.WithTimeoutCause(ctx, f.timeout, errStillRunning)
 	defer cancel()
-	show := f.newDisplay()
 	var last importer.Job
-	err := f.client().Follow(limit, id, func(job importer.Job) error {
+	said := ""
+	err := f.api.Follow(limit, id, func(job importer.Job) error {
 		last = job
 		if f.format == jsonLines && job.Status != contracts.ImportReady { // a READY job is written with its recipe
 			return f.writeLine(job)
 		}
-		show.job(job)
+		if text := doing(job); text != said && !job.Status.Final() {
+			said = text
+			f.notef("%s\n", text)
+		}
 		return nil
 	})
-	show.close()
 	switch {
 	case errors.Is(err, errStillRunning):
 		return fmt.Errorf("%w after %s; go on with: %s", errStillRunning, f.timeout, f.statusCommand(id))
@@ -95,8 +97,8 @@ func (f *followFlags) ended(ctx context.Context, job importer.Job) error {
 	if job.Status != contracts.ImportReady {
 		return f.failure(job)
 	}
-	stored, err := f.client().Recipe(ctx, job.RecipeID)
-	if errors.Is(err, imports.ErrNoRoute) { // another service has the recipe
+	stored, err := f.api.Recipe(ctx, job.RecipeID)
+	if errors.Is(err, api.ErrNoRoute) { // another service has the recipe
 		if f.format == jsonLines {
 			return f.writeLine(job)
 		}
@@ -126,7 +128,7 @@ func (f *followFlags) failure(job importer.Job) error {
 }
 
 // writeRecipe writes a recipe in one of recipeFormats.
-func (f *importerFlags) writeRecipe(stored kvstore.Stored, format string) error {
+func (f *serviceFlags) writeRecipe(stored kvstore.Stored, format string) error {
 	r := &stored.Recipe
 	var data []byte
 	var err error
@@ -152,59 +154,29 @@ func sourceLabel(address string) string {
 	return address
 }
 
-// display shows the progress of an import: with a bar on a terminal, and in lines in a log. With JSON it shows nothing,
-// because the output already has the progress.
-type display struct {
-	bar   *terminal.Bar
-	flags *followFlags
-	said  string
-}
-
-func (f *followFlags) newDisplay() *display {
-	d := &display{flags: f}
-	if f.config.stderr().TTY && f.format != jsonLines {
-		d.bar = f.newBar(100, false)
-	}
-	return d
-}
-
-func (d *display) job(job importer.Job) {
-	text, share := doing(job)
-	if d.bar != nil {
-		d.bar.Set(text, int64(100*share))
-		return
-	}
-	if text != d.said && !job.Status.Final() {
-		d.flags.notef("%s\n", text)
-	}
-	d.said = text
-}
-
-func (d *display) close() { d.bar.Close() }
-
-// doing describes the present step of an import and its progress in words.
-func doing(job importer.Job) (text string, share float64) {
-	text, share = step(job)
+// doing describes the present step of an import in words.
+func doing(job importer.Job) string {
+	text := step(job)
 	if job.Status == contracts.ImportRunning && job.Attempt > 1 && job.Error == "" {
 		text += fmt.Sprintf(", attempt %d", job.Attempt)
 	}
-	return text, share
+	return text
 }
 
-func step(job importer.Job) (text string, share float64) {
+func step(job importer.Job) string {
 	switch {
 	case job.Status == contracts.ImportQueued:
-		return "waiting for a worker", 0
+		return "waiting for a worker"
 	case job.Status.Final():
-		return string(job.Status), 1
+		return string(job.Status)
 	case job.WaitingFor != "":
-		return "waiting for " + terminal.Printable(job.WaitingFor+": "+job.Error), 0
+		return "waiting for " + terminal.Printable(job.WaitingFor+": "+job.Error)
 	case job.Error != "":
-		return "failed, will try again: " + terminal.Printable(job.Error), 0
+		return "failed, will try again: " + terminal.Printable(job.Error)
 	case job.Step == "extract":
-		return "making the recipe", 0.6 + 0.3*job.Progress
+		return "making the recipe"
 	case job.Step == "create":
-		return "keeping the recipe", 0.95
+		return "keeping the recipe"
 	}
-	return "reading the source", 0.05 + 0.5*job.Progress
+	return "reading the source"
 }

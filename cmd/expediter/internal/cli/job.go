@@ -8,11 +8,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
-	"github.com/expediter-io/expediter/pkg/service/console"
+	"github.com/expediter-io/expediter/internal/operate"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -31,32 +30,25 @@ func newJobsShow(f *jobsFlags) *cobra.Command {
 }
 
 func (f *jobsFlags) show(j worker.StoredJob, format string) error {
-	row := newJobRow(j)
 	if format == "json" {
-		return f.writeLine(struct {
-			jobRow
-
-			Progress *worker.Progress   `json:"progress,omitempty"`
-			Letter   *worker.DeadLetter `json:"letter,omitempty"`
-			Header   nats.Header        `json:"header,omitempty"`
-			Payload  []byte             `json:"payload,omitempty"`
-		}{row, j.Progress, j.Letter, j.Header, j.Payload})
+		return f.writeLine(j)
 	}
+	attempt, by, failure := lastTry(j)
 	var text details
 	line := text.line
-	line("job", row.ID)
-	line("subject", row.Subject)
-	line("state", string(row.State))
-	line("stored", fmt.Sprintf("%s, sequence %d of %s", stamp(row.Since), row.Sequence, row.Stream))
-	line("next", stampOf(row.Due))
-	line("consumer", cmp.Or(row.Consumer, "none: no worker takes it"))
-	if row.Attempt > 0 {
-		line("attempt", fmt.Sprintf("%d, worker %s", row.Attempt, row.Worker))
+	line("job", j.ID)
+	line("subject", j.Subject)
+	line("state", string(j.State))
+	line("stored", fmt.Sprintf("%s, sequence %d of %s", stamp(j.Since), j.Sequence, j.Stream))
+	line("next", stampOf(j.Due))
+	line("consumer", cmp.Or(j.Consumer, "none: no worker takes it"))
+	if attempt > 0 {
+		line("attempt", fmt.Sprintf("%d, worker %s", attempt, by))
 	}
 	if j.Progress != nil {
 		line("progress", fmt.Sprintf("%s %s", stamp(j.Progress.At), j.Progress.Value))
 	}
-	text.section("error", row.Error)
+	text.section("error", failure)
 	text.section("headers", headerLines(j.Header))
 	text.section(fmt.Sprintf("payload (%d bytes)", len(j.Payload)), readable(j.Payload))
 	return f.say("%s", text.String())
@@ -84,7 +76,7 @@ func (f *jobsFlags) watch(ctx context.Context, client *worker.Client, name, form
 		if err != nil {
 			return err
 		}
-		ref = console.RefOf(job)
+		ref = operate.RefsOf(job)[0]
 		if line := watchLine(job); line != last {
 			last = line
 			if err := f.writeWatched(job, line, format); err != nil {
@@ -108,26 +100,26 @@ func (f *jobsFlags) watch(ctx context.Context, client *worker.Client, name, form
 
 // watchLine describes the progress of a job.
 func watchLine(j worker.StoredJob) string {
-	row := newJobRow(j)
-	line := string(row.State)
-	if row.Attempt > 0 {
-		line += fmt.Sprintf(", attempt %d, worker %s", row.Attempt, row.Worker)
+	attempt, by, failure := lastTry(j)
+	line := string(j.State)
+	if attempt > 0 {
+		line += fmt.Sprintf(", attempt %d, worker %s", attempt, by)
 	}
-	if !row.Due.IsZero() {
-		line += ", next " + stamp(row.Due)
+	if !j.Due.IsZero() {
+		line += ", next " + stamp(j.Due)
 	}
 	if j.Progress != nil && len(j.Progress.Value) > 0 {
 		line += ", progress " + string(j.Progress.Value)
 	}
-	if row.Error != "" {
-		line += ": " + firstLine(row.Error)
+	if failure != "" {
+		line += ": " + firstLine(failure)
 	}
 	return line
 }
 
 func (f *jobsFlags) writeWatched(j worker.StoredJob, line, format string) error {
 	if format == jsonLines {
-		return f.writeLine(newJobRow(j))
+		return f.writeLine(j)
 	}
 	return f.say("%s  %s\n", stamp(time.Now()), terminal.Printable(line))
 }
@@ -135,7 +127,7 @@ func (f *jobsFlags) writeWatched(j worker.StoredJob, line, format string) error 
 func newJobsCancel(jobs *jobsFlags) *cobra.Command {
 	f := &jobsAllFlags{jobsFlags: jobs}
 	return f.command("cancel [JOB]", func(ctx context.Context, client *worker.Client, args []string) error {
-		return f.act(ctx, client, cancelJobs, args)
+		return f.act(ctx, client, operate.CancelJobs, args)
 	})
 }
 
@@ -143,7 +135,7 @@ func newJobsRun(jobs *jobsFlags) *cobra.Command {
 	f, schedule := &jobsAllFlags{jobsFlags: jobs}, false
 	cmd := f.command("run [JOB]", func(ctx context.Context, client *worker.Client, args []string) error {
 		if !schedule || f.all {
-			return f.act(ctx, client, runJobs, args)
+			return f.act(ctx, client, operate.RunJobs, args)
 		}
 		return f.schedule(ctx, client, args[0], f.yes, "run", "run", func(ctx context.Context, s worker.Scheduled) (string, error) {
 			run, err := client.RunSchedule(ctx, s.Subject)
@@ -159,8 +151,7 @@ func newJobsUnschedule(f *jobsFlags) *cobra.Command {
 	cmd := f.doing("unschedule SUBJECT", func(ctx context.Context, client *worker.Client, args []string) error {
 		const would = "end the schedule of"
 		return f.schedule(ctx, client, args[0], yes, "unschedule", would, func(ctx context.Context, s worker.Scheduled) (string, error) {
-			of, name := s.Name()
-			return "Ended the schedule of " + terminal.Printable(args[0]) + ".", client.Unschedule(ctx, of, name)
+			return "Ended the schedule of " + terminal.Printable(args[0]) + ".", client.Unschedule(ctx, s.Subject)
 		})
 	})
 	yesFlag(cmd, &yes)

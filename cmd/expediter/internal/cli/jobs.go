@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
+	"github.com/expediter-io/expediter/internal/operate"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
@@ -94,35 +94,15 @@ func (f *jobsFlags) ref(job string) worker.JobRef {
 	return worker.JobRef{Key: f.key, Subject: job}
 }
 
-// jobRow is a job in a list.
-type jobRow struct {
-	Sequence uint64       `json:"sequence"`
-	State    worker.State `json:"state"`
-	Since    time.Time    `json:"since"`
-	Due      time.Time    `json:"due,omitzero"`
-	Stream   string       `json:"stream"`
-	Subject  string       `json:"subject"`
-	ID       string       `json:"id"`
-	Consumer string       `json:"consumer,omitempty"`
-	Attempt  int          `json:"attempt,omitempty"`
-	Worker   string       `json:"worker,omitempty"`
-	Error    string       `json:"error,omitempty"`
-}
-
-func newJobRow(j worker.StoredJob) jobRow {
-	row := jobRow{
-		Sequence: j.Sequence, State: j.State, Since: j.Since.UTC(), Stream: j.Stream, Subject: j.Subject, ID: j.ID, Consumer: j.Consumer,
+// lastTry returns what is known of the last attempt of a job.
+func lastTry(j worker.StoredJob) (attempt int, by, failure string) {
+	switch {
+	case j.Letter != nil:
+		return j.Letter.Attempts, j.Letter.Worker, j.Letter.Error
+	case j.Progress != nil:
+		return j.Progress.Attempt, j.Progress.Worker, ""
 	}
-	if !j.Due.IsZero() {
-		row.Due = j.Due.UTC()
-	}
-	if p := j.Progress; p != nil {
-		row.Attempt, row.Worker = p.Attempt, p.Worker
-	}
-	if l := j.Letter; l != nil {
-		row.Attempt, row.Worker, row.Error = l.Attempts, l.Worker, l.Error
-	}
-	return row
+	return 0, "", ""
 }
 
 // jobsListFlags are the flags of jobs list.
@@ -159,9 +139,7 @@ var jobStates = []string{
 
 // check returns every mistake that can be found before a connection is opened.
 func (f *jobsListFlags) check() error {
-	return f.usage(refuse(f.limit < 1, "--limit %d: want 1 or more", f.limit),
-		refuse(len(f.states) > 1 && slices.Contains(f.states, string(worker.StateDead)),
-			"--state dead goes alone: dead letters are in a stream of their own"))
+	return f.usage(refuse(f.limit < 1, "--limit %d: want 1 or more", f.limit))
 }
 
 // cursor reads --from.
@@ -173,21 +151,15 @@ func (f *jobsListFlags) cursor() (at worker.Cursor, err error) {
 	return at, usage(refuse(at.Sequence == 0 || err != nil, "--from %q: want a sequence, such as 88121", f.from))
 }
 
-// statesOf returns the states that words name.
-func statesOf(words []string) (states []worker.State) {
-	for _, word := range words {
-		states = append(states, worker.State(word))
-	}
-	return states
+// selected returns the jobs that flags select.
+func (f *jobsFlags) selected(states []string, subject string) *operate.JobSelection {
+	return &operate.JobSelection{Account: f.account, Key: f.key, State: strings.Join(states, ","), Stream: f.stream, Subject: subject}
 }
 
 func (f *jobsListFlags) list(ctx context.Context, client *worker.Client, format string) (err error) {
-	filter := worker.JobFilter{Key: f.key, States: statesOf(f.states), Subject: f.subject}
+	filter := f.selected(f.states, f.subject).Filter()
 	if filter.From, err = f.cursor(); err != nil {
 		return err
-	}
-	if slices.Contains(filter.States, worker.StateDead) {
-		filter.Dead, filter.States = true, nil
 	}
 	out := f.rows(format, "SEQ", "STATE", "STORED", "TRY", "NEXT", "WORKER", "CONSUMER", "JOB~", "SUBJECT~", "ERROR~")
 	defer func() { err = errors.Join(err, out.Close()) }()
@@ -198,13 +170,13 @@ func (f *jobsListFlags) list(ctx context.Context, client *worker.Client, format 
 			return err
 		}
 		for _, job := range page.Jobs {
-			row := newJobRow(job)
+			attempt, by, failure := lastTry(job)
 			try := ""
-			if row.Attempt > 0 {
-				try = strconv.Itoa(row.Attempt)
+			if attempt > 0 {
+				try = strconv.Itoa(attempt)
 			}
-			if err := out.Write(row, strconv.FormatUint(row.Sequence, 10), string(row.State), stamp(row.Since), try, stampOf(row.Due),
-				row.Worker, row.Consumer, row.ID, row.Subject, firstLine(row.Error)); err != nil {
+			if err := out.Write(job, strconv.FormatUint(job.Sequence, 10), string(job.State), stamp(job.Since), try, stampOf(job.Due),
+				by, job.Consumer, job.ID, job.Subject, firstLine(failure)); err != nil {
 				return err
 			}
 		}
@@ -222,17 +194,6 @@ func (f *jobsListFlags) list(ctx context.Context, client *worker.Client, format 
 func newSchedules(g *globals) *cobra.Command {
 	f := &natsFlags{globals: g}
 	return f.asking("schedules [STREAM]", f.schedules)
-}
-
-// scheduleRow is a schedule in a list.
-type scheduleRow struct {
-	Subject  string    `json:"subject"`
-	Cron     string    `json:"cron,omitempty"`
-	Every    string    `json:"every,omitempty"`
-	TimeZone string    `json:"timeZone,omitempty"`
-	Next     time.Time `json:"next,omitzero"`
-	Since    time.Time `json:"since"`
-	Stream   string    `json:"stream"`
 }
 
 // schedules lists the schedules of some streams, or of all streams that may have schedules.
@@ -271,11 +232,15 @@ func (f *natsFlags) schedulesOf(ctx context.Context, js jetstream.JetStream, str
 	}
 	now := time.Now()
 	for _, s := range all {
-		row := scheduleRow{Stream: stream, Subject: s.Subject, Cron: s.Cron, TimeZone: s.TimeZone, Since: s.Since.UTC()}
+		row := struct {
+			worker.Scheduled
+
+			Next   time.Time `json:"next,omitzero"`
+			Stream string    `json:"stream"`
+		}{Scheduled: s, Stream: stream}
 		when := s.Cron
 		if s.Every > 0 {
-			row.Every = s.Every.String()
-			when = "every " + row.Every
+			when = "every " + s.Every.String()
 		}
 		if row.Next, err = s.Next(now); err != nil {
 			f.notef("%s: %v\n", terminal.Printable(s.Subject), err) // a schedule of another program

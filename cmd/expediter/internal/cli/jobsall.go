@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
-	"github.com/expediter-io/expediter/pkg/service/console"
+	"github.com/expediter-io/expediter/internal/operate"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -40,90 +40,56 @@ func (f *jobsAllFlags) command(use string, do func(context.Context, *worker.Clie
 	return cmd
 }
 
-// jobsAction is an operation on jobs.
-type jobsAction struct {
-	console.JobAction
-
-	// cannot says why it cannot be done to one job, which how describes, and did that it was done.
-	cannot, did string
-	how         func(worker.StoredJob) string
-}
-
-var (
-	cancelJobs = jobsAction{
-		JobAction: console.CancelJobs, cannot: "it has ended", did: "Cancelled job %d, which was %s.\n",
-		how: func(j worker.StoredJob) string { return string(j.State) },
-	}
-	runJobs = jobsAction{
-		JobAction: console.RunJobs, cannot: "only a delayed job can be run now", did: "Job %d, which was %s, is queued.\n",
-		how: func(j worker.StoredJob) string { return "due " + stamp(j.Due) },
-	}
-)
-
 // act does something to a job, or to those that the flags select.
-func (f *jobsAllFlags) act(ctx context.Context, client *worker.Client, a jobsAction, args []string) error {
-	if f.all {
-		return f.actOnAll(ctx, client, a)
-	}
-	job, err := client.Job(ctx, f.ref(args[0]))
-	switch {
-	case err != nil:
-		return err
-	case !a.Can(job):
-		return fmt.Errorf("job %d is %s: %s", job.Sequence, job.State, a.cannot)
-	case !f.yes:
-		return f.would("%s job %d, %s, which is %s.", a.Verb, job.Sequence, terminal.Printable(job.Subject), a.how(job))
-	}
-	// A subject may hold data of a user.
-	was := job
-	err = f.audited(ctx, f.js, a.Verb, fmt.Sprintf("job %s:%d", job.Stream, job.Sequence), func(ctx context.Context) (int, error) {
-		if was, err = a.Do(client, ctx, console.RefOf(job)); err != nil || !a.Can(was) {
-			return 0, err
-		}
-		return 1, nil
-	})
-	switch {
-	case err != nil:
-		return err
-	case !a.Can(was):
-		return fmt.Errorf("job %d is %s by now: %s", was.Sequence, was.State, a.cannot)
-	}
-	return f.say(a.did, job.Sequence, a.how(was))
-}
-
-// actOnAll runs the operation on the jobs that the flags select.
-func (f *jobsAllFlags) actOnAll(ctx context.Context, client *worker.Client, a jobsAction) error {
-	filter := worker.JobFilter{Key: f.key, States: statesOf(f.states), Subject: f.subject}
-	jobs, all, err := client.Select(ctx, worker.Selection{Can: a.Can, Filter: filter})
-	more := ""
-	if !all {
-		more = " There may be more behind them."
-	}
-	switch {
-	case err != nil:
-		return err
-	case len(jobs) == 0:
-		return fmt.Errorf("%w: no job matches that could be %s.%s", ErrNotFound, a.Past, more)
-	case !f.yes:
-		first, last := jobs[0], jobs[len(jobs)-1]
-		return f.would("%s %s, from %d, %s, to %d, %s.%s", a.Verb, counted(len(jobs), "job"),
-			first.Sequence, terminal.Printable(first.Subject), last.Sequence, terminal.Printable(last.Subject), more)
-	}
-	done, lapsed := 0, 0
-	target := fmt.Sprintf("%s of %s by a filter", counted(len(jobs), "job"), f.stream)
-	err = f.audited(ctx, f.js, a.Verb, target, func(ctx context.Context) (_ int, err error) {
-		if done, lapsed, err = a.DoAll(ctx, client, console.RefsOf(jobs...)); err != nil {
-			err = fmt.Errorf("%s %d of %s, then it failed: %w", a.Done, done, counted(len(jobs), "job"), err)
-		}
-		return done, err
-	})
+func (f *jobsAllFlags) act(ctx context.Context, client *worker.Client, a operate.JobAction, args []string) error {
+	jobs, more, err := f.find(ctx, client, a, args)
 	if err != nil {
 		return err
 	}
-	if lapsed > 0 {
+	if first, last := jobs[0], jobs[len(jobs)-1]; !f.yes {
+		which := fmt.Sprintf("%s %s, from %d, %s, which is %s", a.Verb, counted(len(jobs), "job"), first.Sequence,
+			terminal.Printable(first.Subject), first.State)
+		if len(jobs) > 1 {
+			which += fmt.Sprintf(", to %d, %s", last.Sequence, terminal.Printable(last.Subject))
+		}
+		return f.would("%s.%s", which, more)
+	}
+	done, lapsed, refs := 0, 0, operate.RefsOf(jobs...)
+	err = f.audited(ctx, f.js, a.Verb, operate.JobsTarget(f.stream, refs), func(ctx context.Context) (_ int, err error) {
+		done, lapsed, err = a.Do(ctx, client, refs)
+		return done, err
+	})
+	switch {
+	case err != nil:
+		return err
+	case done == 0:
+		return fmt.Errorf("nothing was done: %s %s", counted(lapsed, "job"), a.Lapsed)
+	case lapsed > 0:
 		more = fmt.Sprintf(" Of the others, %d %s.%s", lapsed, a.Lapsed, more)
 	}
 	return f.say("%s %s.%s\n", a.Done, counted(done, "job"), more)
+}
+
+// find returns the job that args name, or those that the flags select, if the action applies to them. more is a sentence for a selection
+// that ends before its last job.
+func (f *jobsAllFlags) find(
+	ctx context.Context, client *worker.Client, a operate.JobAction, args []string,
+) (jobs []worker.StoredJob, more string, err error) {
+	if !f.all {
+		job, err := client.Job(ctx, f.ref(args[0]))
+		if err == nil && !a.Can(job) {
+			err = fmt.Errorf("job %d is %s, and cannot be %s", job.Sequence, job.State, a.Past)
+		}
+		return []worker.StoredJob{job}, "", err
+	}
+	jobs, all, err := client.Select(ctx, f.selected(f.states, f.subject).Filter(), a.Can)
+	if !all {
+		more = " There may be more behind them."
+	}
+	if err == nil && len(jobs) == 0 {
+		err = fmt.Errorf("%w: no job matches that could be %s.%s", ErrNotFound, a.Past, more)
+	}
+	return jobs, more, err
 }
 
 func newJobsStreams(f *jobsFlags) *cobra.Command {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -103,12 +102,7 @@ func (g *globals) callerKey(path string) (string, error) {
 	}
 	if path != "" {
 		source = "--key-file " + path
-		file, err := os.Open(path) //nolint:gosec // the user names it
-		if err != nil {
-			return "", fmt.Errorf("--key-file: %w", err)
-		}
-		defer file.Close() //nolint:errcheck // it is only read
-		data, err := io.ReadAll(io.LimitReader(file, maxKey+1))
+		data, err := os.ReadFile(path) //nolint:gosec // the user names it
 		if err != nil {
 			return "", fmt.Errorf("--key-file: %w", err)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/expediter-io/expediter/cmd/expediter/internal/api"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/notify"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -98,13 +99,13 @@ func (f *notificationsFlags) run(ctx context.Context) error {
 func unknownEvent(id string) error {
 	return fmt.Errorf("event %q is %w: it was not published, or no rule matches it "+
 		"(publish it with \"expediter emit --wait\", which reports that)",
-		id, notify.ErrNotFound)
+		id, api.ErrNotFound)
 }
 
 // describe writes the facts about the event.
 func (f *notificationsFlags) describe(ctx context.Context, client *notify.Client) error {
 	e, err := client.Event(ctx, f.event)
-	if errors.Is(err, notify.ErrNotFound) {
+	if errors.Is(err, api.ErrNotFound) {
 		return unknownEvent(f.event)
 	}
 	if err != nil || f.format != listFormats[0] {
@@ -213,7 +214,7 @@ func (f *notificationsFlags) cancel(ctx context.Context, c notifier.Cancellation
 		return err
 	})
 	switch {
-	case errors.Is(err, notify.ErrNotFound):
+	case errors.Is(err, api.ErrNotFound):
 		return unknownEvent(c.EventID)
 	case err != nil:
 		return err

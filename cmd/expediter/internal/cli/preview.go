@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf16"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier/channel"
@@ -43,7 +42,6 @@ type shown struct {
 	Kind                      texts.Kind
 	Data                      string // of a push, on several lines
 	File                      string // with the HTML
-	Segments                  Segments
 	Problem                   string
 }
 
@@ -118,7 +116,7 @@ func (cfg preview) show(name, locale, on string, kind texts.Kind) (s shown, foun
 	case err != nil:
 		s.Problem = err.Error()
 	}
-	s.Text, s.Segments = made, CountSegments(made.Text)
+	s.Text = made
 	if made.Data != nil {
 		var data bytes.Buffer
 		if json.Indent(&data, made.Data, "", "  ") == nil {
@@ -171,47 +169,3 @@ func (s *shown) write(folder string) error {
 var pageHTML string
 
 var layout = template.Must(template.New(page).Parse(pageHTML))
-
-// Segments is the number of messages as which an SMS is sent and charged.
-type Segments struct {
-	// Encoding is GSM-7 or UCS-2.
-	Encoding string
-
-	// Number is the number of messages.
-	Number int
-}
-
-// The characters of GSM 03.38 that take one septet, and those that take two.
-const (
-	basic = "@£$¥èéùìòÇ\nØø\rÅåΔ_ΦΓΛΩΠΨΣΘΞÆæßÉ !\"#¤%&'()*+,-./0123456789:;<=>?" +
-		"¡ABCDEFGHIJKLMNOPQRSTUVWXYZÄÖÑÜ§¿abcdefghijklmnopqrstuvwxyzäöñüà"
-	extra = "\f^{}\\[~]|€"
-)
-
-// CountSegments returns the number of segments in which a text is sent. One character that GSM-7 lacks makes the
-// whole text UCS-2.
-func CountSegments(text string) Segments {
-	s := Segments{Encoding: "GSM-7"}
-	alone, each := 160, 153
-	if strings.ContainsFunc(text, func(r rune) bool { return !strings.ContainsRune(basic+extra, r) }) {
-		s.Encoding, alone, each = "UCS-2", 70, 67
-	}
-	total, used := 0, each
-	for _, r := range text {
-		size := 1
-		if s.Encoding == "UCS-2" {
-			size = utf16.RuneLen(r)
-		} else if strings.ContainsRune(extra, r) {
-			size = 2
-		}
-		if total += size; used+size > each { // no character is divided
-			s.Number++
-			used = 0
-		}
-		used += size
-	}
-	if total <= alone {
-		s.Number = min(total, 1)
-	}
-	return s
-}

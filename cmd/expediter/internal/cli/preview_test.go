@@ -4,25 +4,11 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	texts "github.com/expediter-io/expediter/services/notifier/template"
 )
-
-func TestSegments(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]Segments{
-		"": {"GSM-7", 0}, "a": {"GSM-7", 1}, strings.Repeat("é", 160): {"GSM-7", 1}, strings.Repeat("a", 161): {"GSM-7", 2},
-		strings.Repeat("a", 306): {"GSM-7", 2}, strings.Repeat("a", 307): {"GSM-7", 3}, strings.Repeat("€", 80): {"GSM-7", 1},
-		strings.Repeat("€", 81): {"GSM-7", 2}, strings.Repeat("a", 152) + "€" + strings.Repeat("a", 152): {"GSM-7", 3},
-		strings.Repeat("ש", 70): {"UCS-2", 1}, strings.Repeat("ש", 71): {"UCS-2", 2}, strings.Repeat("😀", 35): {"UCS-2", 1},
-		strings.Repeat("😀", 67): {"UCS-2", 3}, "a\u200bb": {"UCS-2", 1},
-	} {
-		check.Equal(t, want, CountSegments(text))
-	}
-}
 
 // The texts of the example are files, and on one page; a text that cannot be made is reported, and all others are shown.
 func TestPreview(t *testing.T) {
@@ -42,7 +28,7 @@ func TestPreview(t *testing.T) {
 	}
 	check.Says(t, read(filepath.Join(folder, "RESERVATION_REQUESTED", "he.email.html")), "\ufeff<!doctype", `dir="rtl"`, "ל־4 סועדים", "1,250.50", "www.\u200bevil.\u200bexample")
 	check.Says(t, read(filepath.Join(folder, "RESERVATION_REQUESTED", "default.email.txt")), "A table for 4 guests, 2026-01-16 18:30 UTC\n\nCarla", "token=sample")
-	check.Says(t, read(path), `src="RESERVATION_REQUESTED/he.email.html"`, "1 segment, UCS-2", "1 segment, GSM-7", "digest (built in)", "leads to https://cucina.example/reservations/r-17")
+	check.Says(t, read(path), `src="RESERVATION_REQUESTED/he.email.html"`, "digest (built in)", "leads to https://cucina.example/reservations/r-17")
 	cfg.Data = map[string]json.RawMessage{"reservations.digest": cfg.Data["reservations.digest"], "nobody": nil}
 	cfg.Locales = []string{"it"}
 	path, failed, err = cfg.writeTo(t.TempDir())

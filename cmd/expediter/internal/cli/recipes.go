@@ -12,24 +12,24 @@ import (
 	"github.com/nats-io/nats.go/micro"
 	"github.com/spf13/cobra"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/imports"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/api"
 	"github.com/expediter-io/expediter/services/importer/store/kvstore"
 )
 
 // recipesFlags are the flags of the commands that list recipes.
 type recipesFlags struct {
-	*importerFlags
+	*serviceFlags
 
 	limit int
 	owner string
 }
 
 func newRecipes(g *globals) *cobra.Command {
-	shared := &importerFlags{globals: g}
+	shared := &serviceFlags{globals: g}
 	cmd := &cobra.Command{Use: "recipes"}
-	shared.register(cmd.PersistentFlags())
-	cmd.AddCommand(newRecipesGet(shared), recipesFlags{importerFlags: shared}.lister("list"),
-		recipesFlags{importerFlags: shared}.lister("search WORD..."))
+	shared.register(cmd.PersistentFlags(), "importer", defaultImporter)
+	cmd.AddCommand(newRecipesGet(shared), recipesFlags{serviceFlags: shared}.lister("list"),
+		recipesFlags{serviceFlags: shared}.lister("search WORD..."))
 	return cmd
 }
 
@@ -48,7 +48,7 @@ func (f recipesFlags) lister(use string) *cobra.Command {
 }
 
 func (f recipesFlags) list(ctx context.Context, words, format string) error {
-	list, more, err := f.client().Recipes(ctx, kvstore.Query{Limit: f.limit, OwnerID: f.owner, Text: words})
+	list, more, err := f.api.Recipes(ctx, kvstore.Query{Limit: f.limit, OwnerID: f.owner, Text: words})
 	if err != nil {
 		return adviseRecipes(err)
 	}
@@ -62,12 +62,12 @@ func (f recipesFlags) list(ctx context.Context, words, format string) error {
 	return out.Close()
 }
 
-func newRecipesGet(shared *importerFlags) *cobra.Command {
+func newRecipesGet(shared *serviceFlags) *cobra.Command {
 	return shared.listing("get RECIPE", func(ctx context.Context, args []string, format string) error {
 		if err := shared.usage(shared.check()); err != nil {
 			return err
 		}
-		stored, err := shared.client().Recipe(ctx, args[0])
+		stored, err := shared.api.Recipe(ctx, args[0])
 		if err != nil {
 			return adviseRecipes(err)
 		}
@@ -77,7 +77,7 @@ func newRecipesGet(shared *importerFlags) *cobra.Command {
 
 // adviseRecipes adds advice to the error of an importer without recipes.
 func adviseRecipes(err error) error {
-	if errors.Is(err, imports.ErrNoRoute) {
+	if errors.Is(err, api.ErrNoRoute) {
 		return fmt.Errorf("%w: %w: there is no importer, or one that leaves its recipes with a Recipe Service: ask there", ErrNotFound, err)
 	}
 	return advise(err)

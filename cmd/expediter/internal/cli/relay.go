@@ -13,7 +13,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
-	"go.opentelemetry.io/otel/metric"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsotel"
@@ -149,7 +148,7 @@ func (f *relayFlags) relay(ctx context.Context, pool *pgxpool.Pool) error {
 		return err
 	}
 	r, err := outbox.New(ctx, outbox.Config{
-		Concurrency: f.concurrency, Hooks: hooks, Logger: f.logger, Meters: about.meters(),
+		Concurrency: f.concurrency, Hooks: hooks, Logger: f.logger, Meters: about.exports.Meters,
 		NATSOptions: opts, NATSURL: server, Pool: pool, PublishTimeout: f.timeout, Stream: f.stream,
 	})
 	if errors.Is(err, outbox.ErrNoSchema) {
@@ -178,7 +177,7 @@ func (f *relayFlags) relay(ctx context.Context, pool *pgxpool.Pool) error {
 	return nil
 }
 
-// watched serves the metrics and the readiness of a relay over HTTP. Without an address it has no server and no exports.
+// watched exports the metrics and traces of a relay, and serves the metrics and the readiness over HTTP if it has an address.
 type watched struct {
 	exports *export.Exports
 	logger  *slog.Logger
@@ -195,22 +194,19 @@ var errNotYet = errors.New("not connected yet")
 func (f *relayFlags) watched(ctx context.Context) (*watched, error) {
 	w := &watched{err: errNotYet, logger: f.logger, group: service.NewGroup(ctx)}
 	var err error
-	if w.server, err = service.Listen(ctx, "relay", f.listen); err != nil || w.server == nil {
-		return w, err
-	}
 	if w.exports, err = export.Start(ctx, export.Config{Service: "expediter-relay", Version: version()}); err != nil {
-		return nil, errors.Join(err, w.server.Stop())
+		return nil, err
+	}
+	if w.server, err = service.Listen(ctx, "relay", f.listen); err != nil {
+		return nil, errors.Join(err, service.StopExports(ctx, w.exports))
 	}
 	return w, nil
 }
 
-// hooks returns the hooks of the relay. With exports, each event gets a span below the span of the transaction that inserted it, if
-// the row has the trace context, and carries the context of its span.
+// hooks returns the hooks of the relay. Each event gets a span below the span of the transaction that inserted it, if the row has the trace
+// context, and carries the context of its span.
 func (w *watched) hooks(stream string) (outbox.Hooks, error) {
 	hooks := outbox.Hooks{Ready: w.ready}
-	if w.exports == nil {
-		return hooks, nil
-	}
 	t, err := natsotel.New(natsotel.Config{
 		MeterProvider: w.exports.Meters, Propagator: w.exports.Propagator, TracerProvider: w.exports.Tracers,
 	})
@@ -219,14 +215,6 @@ func (w *watched) hooks(stream string) (outbox.Hooks, error) {
 		return sending.EndSend
 	}
 	return hooks, err
-}
-
-// meters returns the provider of the meters, nil without exports.
-func (w *watched) meters() metric.MeterProvider {
-	if w.exports == nil {
-		return nil
-	}
-	return w.exports.Meters
 }
 
 // ready is the Ready hook of the relay.
@@ -255,10 +243,8 @@ func (w *watched) serve() {
 
 // stop ends the server and the exports.
 func (w *watched) stop() {
-	err := errors.Join(w.server.Stop(), w.group.Stop())
-	if w.exports != nil {
-		err = errors.Join(err, service.StopExports(context.Background(), w.exports)) //nolint:forbidigo // the caller's is over
-	}
+	err := errors.Join(w.server.Stop(), w.group.Stop(),
+		service.StopExports(context.Background(), w.exports)) //nolint:forbidigo // the caller's is over
 	if err != nil {
 		w.logger.Warn("relay.stop_failed", "error", err)
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/imports"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/api"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/notify"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
 	"github.com/expediter-io/expediter/internal/rows"
@@ -143,12 +143,6 @@ func (g *globals) more(n int) {
 	}
 }
 
-// newBar returns a progress bar on the standard error, which is not shown elsewhere than on a terminal. With predict it shows the time that
-// is left.
-func (g *globals) newBar(total int64, predict bool) *terminal.Bar {
-	return terminal.NewBar(g.config.stderr(), total, predict)
-}
-
 // harmless returns a text of several lines in a form that is safe on a terminal, because subjects, names and answers
 // come from strangers.
 func harmless(text string) string {
@@ -173,26 +167,13 @@ func newVersion() *cobra.Command {
 	}
 }
 
-// version returns the version that the go command stamped into the binary, with the commit when it is no released
-// version.
+// version returns the version that the go command stamped into the binary, which has the commit when it is no released one.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "(unknown)"
 	}
-	text := info.Main.Version
-	text = cmp.Or(text, "(devel)")
-	settings := make(map[string]string)
-	for _, s := range info.Settings {
-		settings[s.Key] = s.Value
-	}
-	if revision := settings["vcs.revision"]; text == "(devel)" && revision != "" {
-		text += " " + revision[:min(len(revision), 12)]
-		if settings["vcs.modified"] == "true" {
-			text += "+changes"
-		}
-	}
-	return text + " " + info.GoVersion
+	return cmp.Or(info.Main.Version, "(devel)") + " " + info.GoVersion
 }
 
 // exist returns an error for files that do not exist, before any work begins.
@@ -289,11 +270,11 @@ const (
 
 // ErrNotFound is wrapped by the error of a command about a thing that does not exist; the exit code is then
 // ExitNotFound.
-var ErrNotFound = errors.New("not found")
+var ErrNotFound = api.ErrNotFound
 
 // errUnavailable is wrapped by the error of a command that gets no answer from a server; the exit code is then
 // ExitUnavailable.
-var errUnavailable = errors.New("unavailable")
+var errUnavailable = api.ErrUnavailable
 
 // UsageError is returned when the command line has a mistake.
 type UsageError struct {
@@ -352,17 +333,15 @@ func ExitCode(err error) int {
 	case errors.As(err, &usage):
 		return ExitUsage
 	case errors.Is(err, ErrNotFound), errors.Is(err, fs.ErrNotExist), errors.Is(err, deadletter.ErrNotFound),
-		errors.Is(err, deadletter.ErrNoStream), errors.Is(err, imports.ErrNotFound),
-		errors.Is(err, notify.ErrNotFound), errors.Is(err, inapp.ErrNotFound):
+		errors.Is(err, deadletter.ErrNoStream), errors.Is(err, inapp.ErrNotFound):
 		return ExitNotFound
-	case errors.Is(err, notify.ErrUnavailable), errors.Is(err, jsretry.ErrNotReady), errors.Is(err, kvlock.ErrUnavailable),
+	case errors.Is(err, errUnavailable), errors.Is(err, jsretry.ErrNotReady), errors.Is(err, kvlock.ErrUnavailable),
 		errors.Is(err, kvrecord.ErrUnavailable): // also after their own deadlines
 		return ExitUnavailable
 	case errors.Is(err, errPending), errors.Is(err, context.DeadlineExceeded), errors.Is(err, errStillRunning),
 		errors.Is(err, notify.ErrNotEnded):
 		return ExitTimeout
-	case errors.Is(err, errUnavailable), errors.Is(err, imports.ErrUnavailable),
-		errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount), jsretry.Transient(err):
+	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount), jsretry.Transient(err):
 		return ExitUnavailable
 	}
 	return ExitFailure

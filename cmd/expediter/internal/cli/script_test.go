@@ -47,7 +47,7 @@ func enriching(ts *testscript.TestScript, _ bool, _ []string) {
 		body, err := io.ReadAll(r.Body)
 		req, invalid := contracts.Decode[contracts.EnrichRequest](body)
 		if err := errors.Join(err, invalid); err != nil || r.Header.Get("Authorization") != "Bearer secret" {
-			http.Error(w, fmt.Sprintf(`{"detail":"no: %v"}`, err), http.StatusUnauthorized)
+			http.Error(w, fmt.Sprintf(`{"status":401,"detail":"no: %v"}`, err), http.StatusUnauthorized)
 			return
 		}
 		mu.Lock()

@@ -175,10 +175,10 @@ func (f upFlags) portOf(err error) port {
 // openCatalog opens a venue file, or the sample's without a path.
 func openCatalog(path string) (provider.Provider, error) {
 	if path == "" {
-		known, err := catalog.Read(sample.Catalog(), catalog.Config{Name: contracts.ProviderWolt})
+		known, err := catalog.Read(sample.Catalog(), contracts.ProviderWolt)
 		return distant{known}, err
 	}
-	return catalog.Open(path, catalog.Config{Name: contracts.ProviderWolt})
+	return catalog.Open(path, contracts.ProviderWolt)
 }
 
 //go:embed up.txt

@@ -15,6 +15,7 @@ import (
 	"github.com/expediter-io/expediter/cmd/expediter/internal/doctor"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/pipeline"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/tour"
+	"github.com/expediter-io/expediter/internal/operate"
 	"github.com/expediter-io/expediter/pkg/pause"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/service/audit"
@@ -54,7 +55,7 @@ func openSite(ctx context.Context, address string, p *pipeline.Pipeline, logger 
 	}
 	operators, err := console.New(console.Config{
 		Accounts: []console.Account{{JetStream: js}}, Audit: audit.New(audit.Config{JetStream: js, Logger: logger, Source: "console"}),
-		Conn: s.conn, Doctor: examiner(doctor.Config{Connect: p.Connect, Flags: "--server " + console.Quote(p.NATSURL()), Server: p.NATSURL()}),
+		Conn: s.conn, Doctor: examiner(doctor.Config{Connect: p.Connect, Flags: "--server " + operate.Quote(p.NATSURL()), Server: p.NATSURL()}),
 		Logger: logger, Prefix: consolePath,
 	})
 	if err != nil {

@@ -43,29 +43,27 @@ func (f *usersFlags) newImport() *cobra.Command {
 
 // userLine is a user of a file.
 type userLine struct {
-	json   []byte
-	offset int64 // the offset of its end in the file
-	where  string
-	wrong  string // the reason why it is no user, "" when the notifier decides
+	json  []byte
+	where string
+	wrong string // the reason why it is no user, "" when the notifier decides
 }
 
 // userImport is an import that is under way.
 type userImport struct {
 	*usersFlags
 
-	bar    *terminal.Bar
 	batch  []userLine
 	bytes  int
 	client *notify.Client
 	counts map[string]int // by status
 	done   int            // users of the file
+	status *terminal.Status
 }
 
 func (f *usersFlags) importUsers(ctx context.Context, client *notify.Client, path string) error {
-	bar := f.newBar(rows.Size(path), true)
-	run := &userImport{usersFlags: f, bar: bar, client: client, counts: map[string]int{}}
+	run := &userImport{usersFlags: f, client: client, counts: map[string]int{}, status: terminal.NewStatus(f.config.stderr())}
 	err := run.read(ctx, path)
-	bar.Close()
+	run.status.Close()
 	bad := run.counts[statusInvalid]
 	if err != nil && run.done == 0 {
 		return err
@@ -86,7 +84,7 @@ func (i *userImport) read(ctx context.Context, path string) error {
 		columns = columns[:1]
 	}
 	for record, err := range rows.Open(ctx, path, i.config.Stdin, rows.Options{Columns: columns, MaxBytes: recipient.MaxDocument}) {
-		line := userLine{offset: record.Offset, where: record.Where()}
+		line := userLine{where: record.Where()}
 		broken, one := errors.AsType[*rows.Error](err)
 		switch {
 		case one:
@@ -138,7 +136,7 @@ func (i *userImport) flush(ctx context.Context) error {
 		}
 	}
 	i.done += len(i.batch)
-	i.bar.Set(fmt.Sprintf("%d users, %d with mistakes", i.done, i.counts[statusInvalid]), i.batch[len(i.batch)-1].offset)
+	i.status.Set("%d users, %d with mistakes", i.done, i.counts[statusInvalid])
 	i.batch, i.bytes = i.batch[:0], 0
 	return nil
 }

@@ -4,7 +4,7 @@ package demo
 
 import (
 	"context"
-	"errors"
+	"crypto/rand"
 	"fmt"
 	"io"
 	"log/slog"
@@ -15,12 +15,16 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/cmd/expediter/internal/api"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/pipeline"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/sample"
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/pause"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 	"github.com/expediter-io/expediter/services/enricher/provider/catalog"
+	"github.com/expediter-io/expediter/services/importer"
+	"github.com/expediter-io/expediter/services/notifier"
 )
 
 const (
@@ -75,25 +79,25 @@ func Run(ctx context.Context, cfg Config) (report Report, err error) {
 	if err != nil {
 		return Report{}, err
 	}
-	venues, err := catalog.Read(sample.Catalog(), catalog.Config{Name: contracts.ProviderWolt})
+	venues, err := catalog.Read(sample.Catalog(), contracts.ProviderWolt)
 	if err != nil {
 		return Report{}, err
 	}
 	d := &demo{
 		cfg: cfg, sample: s, provider: &counting{Provider: venues, calls: map[string]int{}},
-		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}},
+		client:  &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}},
+		letters: &letters{sent: map[string]int{}, to: map[string]int{}},
 	}
-	d.letters = &letters{sent: map[string]int{}, to: map[string]int{}}
-	notifying, removeRules, err := d.notifiers()
-	if err != nil {
-		return Report{}, err
-	}
-	defer func() { err = errors.Join(err, removeRules()) }()
+	two := []string{"127.0.0.1:0", "127.0.0.1:0"}
 	d.pipeline, err = pipeline.Start(ctx, pipeline.Config{
-		Notifier: notifying, Notifiers: []string{"127.0.0.1:0", "127.0.0.1:0"},
-		Enrichers: []string{"127.0.0.1:0", "127.0.0.1:0"}, Importers: []string{"127.0.0.1:0", "127.0.0.1:0"},
-		Logger: cfg.Logger, NATSPort: -1, Provider: cfg.Interpose(d.provider),
-		SourceNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, // the server of the sample's videos
+		Enrichers: two, Importers: two, Logger: cfg.Logger, NATSPort: -1, Notifiers: two, Provider: cfg.Interpose(d.provider), Rules: notifyRules,
+		Importer: importer.Config{
+			AllowNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, // the server of the sample's videos
+		},
+		Notifier: notifier.Config{
+			ChannelConfig: notifier.ChannelConfig{LinkSecrets: []string{rand.Text() + rand.Text()}, PublicURL: public},
+			Channels:      []notifier.Channel{{Channel: d.letters}},
+		},
 	})
 	if err != nil {
 		return Report{}, err
@@ -125,6 +129,11 @@ func (d *demo) sayf(format string, args ...any) {
 	fmt.Fprintf(d.cfg.Out, format+"\n", args...) //nolint:errcheck // nobody to tell
 }
 
+// service returns a client of an instance of a service.
+func (d *demo) service(name, url string) *api.Client {
+	return &api.Client{HTTP: d.client, Service: name, URL: url}
+}
+
 func (d *demo) run(ctx context.Context) error {
 	asked := func(ctx context.Context) error { return d.cfg.Asked(ctx, d.pipeline) }
 	for _, part := range []func(context.Context) error{d.askAll, asked, d.count, d.tell, d.askAgain, d.importAll, d.notifyAll} {
@@ -139,11 +148,14 @@ func (d *demo) run(ctx context.Context) error {
 // askAll has all users ask at once, half of them at one instance and half at the other, and listen at the other
 // instance.
 func (d *demo) askAll(ctx context.Context) error {
-	urls := [2]string{d.pipeline.Enrichers[0].URL(), d.pipeline.Enrichers[1].URL()}
+	var instances [2]*api.Client
+	for i, e := range d.pipeline.Enrichers {
+		instances[i] = d.service("enricher", e.URL())
+	}
 	for n := range usersPerSearch {
 		for i, req := range d.sample.Requests {
 			req.RequestID = fmt.Sprintf("%s-%d", req.RequestID, n+1)
-			d.users = append(d.users, &user{client: d.client, url: urls[(n+i)%2], events: urls[(n+i+1)%2], req: req})
+			d.users = append(d.users, &user{asked: instances[(n+i)%2], heard: instances[(n+i+1)%2], req: req})
 		}
 	}
 	started := time.Now()
@@ -221,10 +233,8 @@ func ended(ctx context.Context, js jetstream.JetStream, name string) error {
 		if left == 0 {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
+		if !pause.For(ctx, 10*time.Millisecond) {
 			return fmt.Errorf("%d jobs of %s have not ended: %w", left, name, context.Cause(ctx))
-		case <-time.After(10 * time.Millisecond):
 		}
 	}
 }
@@ -246,7 +256,7 @@ func (d *demo) account() {
 // askAgain makes the searches again, one after the other.
 func (d *demo) askAgain(ctx context.Context) error {
 	for _, u := range d.users[:len(d.sample.Requests)] {
-		again := &user{client: u.client, url: u.url, req: u.req}
+		again := &user{asked: u.asked, req: u.req}
 		again.req.RequestID = "" // a new request
 		if err := again.follow(ctx); err != nil {
 			return err
@@ -275,12 +285,7 @@ func (c *counting) Search(ctx context.Context, place match.Place) ([]provider.Ve
 	c.mu.Lock()
 	c.calls[place.Name+"\x00"+place.Address+"\x00"+place.City]++
 	c.mu.Unlock()
-	far := time.NewTimer(distance)
-	defer far.Stop()
-	select {
-	case <-far.C:
-	case <-ctx.Done():
-	}
+	pause.For(ctx, distance)
 	return c.Provider.Search(ctx, place)
 }
 

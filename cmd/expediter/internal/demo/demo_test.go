@@ -17,6 +17,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/cmd/expediter/internal/api"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/pipeline"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/sample"
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -211,9 +212,9 @@ func TestUserAsksAgainWhereTheServiceIsBusy(t *testing.T) {
 		{"cut off", []answer{{}, recorded, {}, recorded, complete}, ""},
 		{"not recorded", []answer{skipped, recorded, complete}, ""},
 		{"busy when listened to", []answer{recorded, busy, recorded, complete}, ""},
-		{"gone", []answer{recorded, {http.StatusNotFound, ""}}, "404 Not Found"},
-		{"busy for ever", slices.Repeat([]answer{busy}, maxAsks), "30 times: the service is busy"},
-		{"broken", []answer{{http.StatusInternalServerError, "no"}}, "500 Internal Server Error: no"},
+		{"gone", []answer{recorded, {http.StatusNotFound, ""}}, "HTTP 404"},
+		{"busy for ever", slices.Repeat([]answer{busy}, maxAsks), "30 times: unavailable"},
+		{"broken", []answer{{http.StatusInternalServerError, "no"}}, "HTTP 500"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -229,7 +230,8 @@ func TestUserAsksAgainWhereTheServiceIsBusy(t *testing.T) {
 					return w.Result()
 				})}
 				req := contracts.EnrichRequest{RequestID: "r", Results: []contracts.Restaurant{{PlaceID: "a", Name: "Anna"}}}
-				u := &user{client: client, url: "http://one", events: "http://other", req: req}
+				one, other := &api.Client{HTTP: client, URL: "http://one"}, &api.Client{HTTP: client, URL: "http://other"}
+				u := &user{asked: one, heard: other, req: req}
 				err := u.follow(t.Context())
 				got := fmt.Sprint(err)
 				check.That(t, (tc.want != "" || err == nil) && strings.Contains(got, tc.want), "got error %q, want %q", got, tc.want)

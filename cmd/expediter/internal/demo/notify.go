@@ -1,16 +1,12 @@
 package demo
 
 import (
-	"bytes"
 	"context"
-	"crypto/rand"
 	_ "embed" // the rules
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -82,22 +78,6 @@ func (l *letters) count() (all, twice, toDevices int) {
 		toDevices += l.to[name]
 	}
 	return all, twice, toDevices
-}
-
-// notifiers returns the configuration of the notifiers, with rules in a temporary file.
-func (d *demo) notifiers() (cfg notifier.Config, remove func() error, err error) {
-	dir, err := os.MkdirTemp("", "expediter-demo-")
-	if err != nil {
-		return cfg, nil, fmt.Errorf("write rules: %w", err)
-	}
-	path := filepath.Join(dir, "rules.yaml")
-	if err := os.WriteFile(path, notifyRules, 0o600); err != nil {
-		return cfg, nil, errors.Join(fmt.Errorf("write rules: %w", err), os.RemoveAll(dir))
-	}
-	return notifier.Config{
-		ChannelConfig: notifier.ChannelConfig{LinkSecrets: []string{rand.Text() + rand.Text()}, PublicURL: public},
-		Channels:      []notifier.Channel{{Channel: d.letters}}, Rules: path,
-	}, func() error { return os.RemoveAll(dir) }, nil
 }
 
 // notifyAll publishes every event twice at the same moment, at both instances, and checks which recipients were
@@ -173,8 +153,7 @@ func (d *demo) emit(ctx context.Context, url string, e contracts.Event) (int, er
 	if err != nil {
 		return 0, err
 	}
-	status, _, err := send(ctx, d.client, http.MethodPost, url+"/v1/events", bytes.NewReader(body))
-	return status, err
+	return d.service("notifier", url).Do(ctx, http.MethodPost, "/v1/events", nil, body, &[]byte{})
 }
 
 // countRows waits until the expected number of rows has ended, and counts them in the stream, in their deliveries, and

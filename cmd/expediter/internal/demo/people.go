@@ -1,13 +1,11 @@
 package demo
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
@@ -16,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/expediter-io/expediter/cmd/expediter/internal/api"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/pause"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
@@ -50,16 +49,17 @@ func (d *demo) enlist(ctx context.Context) error {
 			}
 		}
 	}
-	api := d.pipeline.Notifiers[0].URL()
-	_, answer, err := send(ctx, d.client, http.MethodPost, api+"/v1/users", &lines)
+	notifier := d.service("notifier", d.pipeline.Notifiers[0].URL())
+	var answer []byte
+	_, err := notifier.Do(ctx, http.MethodPost, "/v1/users", nil, lines.Bytes(), &answer)
 	if stored := bytes.Count(answer, []byte(`"status":"stored"`)); err == nil && stored != 4*people {
 		err = fmt.Errorf("%d of %d people were stored: %s", stored, 4*people, answer)
 	}
-	return errors.Join(err, d.addDevices(ctx, api), d.switchOff(ctx, api))
+	return errors.Join(err, d.addDevices(ctx, notifier), d.switchOff(ctx, notifier))
 }
 
 // addDevices gives a customer several addresses on one channel.
-func (d *demo) addDevices(ctx context.Context, api string) error {
+func (d *demo) addDevices(ctx context.Context, notifier *api.Client) error {
 	endpoints := map[string]contracts.Endpoint{}
 	for _, name := range devices {
 		endpoints[name] = contracts.Endpoint{Address: name}
@@ -68,7 +68,7 @@ func (d *demo) addDevices(ctx context.Context, api string) error {
 	if err != nil {
 		return fmt.Errorf("encode addresses: %w", err)
 	}
-	_, _, err = send(ctx, d.client, http.MethodPatch, api+"/v1/users/CUSTOMER/"+customer(1), bytes.NewReader(body))
+	_, err = notifier.Do(ctx, http.MethodPatch, "/v1/users/CUSTOMER/"+customer(1), nil, body, &[]byte{})
 	return err
 }
 
@@ -76,10 +76,10 @@ func (d *demo) addDevices(ctx context.Context, api string) error {
 var fields = regexp.MustCompile(`<(?:input type="[a-z-]+"|select) name="([^"]*)"(?: value="([^"]*)")?( checked)?>`)
 
 // switchOff acts as a customer who follows the link to the page of preferences, removes one check mark and saves.
-func (d *demo) switchOff(ctx context.Context, api string) error {
-	link := strings.Replace(d.pipeline.Notifiers[0].PreferencesURL(contracts.RecipientCustomer, customer(2)), public, api, 1)
-	_, page, err := send(ctx, d.client, http.MethodGet, link, nil)
-	if err != nil {
+func (d *demo) switchOff(ctx context.Context, notifier *api.Client) error {
+	link := strings.TrimPrefix(d.pipeline.Notifiers[0].PreferencesURL(contracts.RecipientCustomer, customer(2)), public)
+	var page []byte
+	if _, err := notifier.Do(ctx, http.MethodGet, link, nil, nil, &page); err != nil {
 		return err
 	}
 	form := url.Values{}
@@ -93,52 +93,19 @@ func (d *demo) switchOff(ctx context.Context, api string) error {
 		return fmt.Errorf("the page of preferences has no check mark for %s: %s", unwanted, page)
 	}
 	form["on"] = slices.DeleteFunc(form["on"], func(value string) bool { return value == unwanted })
-	_, page, err = send(ctx, d.client, http.MethodPost, link, strings.NewReader(form.Encode()))
+	kind := http.Header{"Content-Type": {"application/x-www-form-urlencoded"}}
+	_, err := notifier.Do(ctx, http.MethodPost, link, kind, []byte(form.Encode()), &page)
 	if err == nil && !bytes.Contains(page, []byte("Saved.")) {
 		err = fmt.Errorf("preferences were not saved: %s", page)
 	}
 	return err
 }
 
-// send sends a request, and returns the status and the body of the answer. Its errors are those of call.
-func send(ctx context.Context, client *http.Client, method, to string, body io.Reader) (int, []byte, error) {
-	answer, err := call(ctx, client, method, to, body)
-	if answer == nil {
-		return 0, nil, err
-	}
-	defer answer.Body.Close()
-	text, unread := io.ReadAll(io.LimitReader(answer.Body, contracts.MaxBody))
-	return answer.StatusCode, text, errors.Join(err, unread)
-}
-
-// call sends a request. A refusal is an error, besides the answer, which the caller closes. The error is errBusy for the status 503, and
-// when the connection was closed, as servers close connections that were idle for some seconds: the request takes effect once.
-func call(ctx context.Context, client *http.Client, method, to string, body io.Reader) (*http.Response, error) {
-	request, err := http.NewRequestWithContext(ctx, method, to, body)
-	if err != nil {
-		return nil, fmt.Errorf("%s %s: %w", method, to, err)
-	}
-	answer, err := client.Do(request)
-	switch {
-	case err != nil && ctx.Err() == nil:
-		return nil, fmt.Errorf("%s %s: %w: %w", method, to, errBusy, err)
-	case err != nil:
-		return nil, fmt.Errorf("%s %s: %w", method, to, err)
-	case answer.StatusCode == http.StatusServiceUnavailable:
-		err = fmt.Errorf("%s %s: %w: %s", method, to, errBusy, answer.Status)
-	case answer.StatusCode >= http.StatusMultipleChoices:
-		text, unread := io.ReadAll(io.LimitReader(answer.Body, 200))
-		err = errors.Join(fmt.Errorf("%s %s: %s: %s", method, to, answer.Status, text), unread)
-	}
-	return answer, err
-}
-
 // user sends one request over HTTP and listens until every place has an answer.
 type user struct {
-	client *http.Client
-	url    string // of the instance that gets the request
-	events string // of the instance whose events are followed
-	req    contracts.EnrichRequest
+	asked *api.Client // the instance that gets the request
+	heard *api.Client // the instance whose events are followed
+	req   contracts.EnrichRequest
 
 	states  map[string]contracts.ProviderState // by place id, the latest
 	hits    int                                // answered in the response itself
@@ -154,9 +121,6 @@ const (
 	longestPause = 32 * time.Second
 )
 
-// errBusy means that the service did not answer in time, and that the request may be repeated.
-var errBusy = errors.New("the service is busy")
-
 // follow sends the request and listens until every place is known. It repeats the request when the service was busy:
 // status 503, or an answer that was not recorded.
 func (u *user) follow(ctx context.Context) error {
@@ -166,7 +130,7 @@ func (u *user) follow(ctx context.Context) error {
 		if err == nil && u.pending > 0 {
 			err = u.listen(ctx)
 		}
-		if !errors.Is(err, errBusy) {
+		if !errors.Is(err, api.ErrBusy) {
 			return err
 		}
 		if !pause.For(ctx, rand.N(longest)) { //nolint:gosec // no secret
@@ -174,17 +138,17 @@ func (u *user) follow(ctx context.Context) error {
 		}
 		longest = min(2*longest, longestPause)
 	}
-	return fmt.Errorf("ask %s %d times: %w", u.url, maxAsks, errBusy)
+	return fmt.Errorf("ask %s %d times: %w", u.asked.URL, maxAsks, api.ErrBusy)
 }
 
-// ask sends the request and stores the answers in the response. Its error is errBusy if the patches cannot be followed.
+// ask sends the request and stores the answers in the response. Its error is [api.ErrBusy] if the patches cannot be followed.
 func (u *user) ask(ctx context.Context) error {
 	body, err := contracts.Encode(u.req)
 	if err != nil {
 		return err
 	}
-	_, data, err := send(ctx, u.client, http.MethodPost, u.url+"/v1/enrich", bytes.NewReader(body))
-	if err != nil {
+	var data []byte
+	if _, err := u.asked.Do(ctx, http.MethodPost, "/v1/enrich", nil, body, &data); err != nil {
 		return err
 	}
 	resp, err := contracts.Decode[contracts.EnrichResponse](data)
@@ -200,7 +164,7 @@ func (u *user) ask(ctx context.Context) error {
 		}
 	}
 	if resp.Skipped == contracts.SkippedStoreDown {
-		return fmt.Errorf("%s answers that it did not record request %s: %w", u.url, u.req.RequestID, errBusy)
+		return fmt.Errorf("%w: %s answers that it did not record request %s", api.ErrBusy, u.asked.URL, u.req.RequestID)
 	}
 	return nil
 }
@@ -209,36 +173,25 @@ func settled(s contracts.ProviderState) bool {
 	return s.Status != contracts.StatusPending || s.Reason != ""
 }
 
-var errCutOff = errors.New("the events ended before every place was answered")
-
 // listen follows the events of the request until they are complete.
 func (u *user) listen(ctx context.Context) error {
-	from := u.events + "/v1/requests/" + u.req.RequestID + "/events"
-	resp, err := call(ctx, u.client, http.MethodGet, from, http.NoBody)
-	if resp != nil {
-		defer resp.Body.Close()
-	}
+	answer, err := u.heard.Open(ctx, "/v1/requests/"+u.req.RequestID+"/events", "")
 	if err != nil {
 		return err
 	}
-	lines := bufio.NewScanner(resp.Body)
-	lines.Buffer(nil, contracts.MaxBody)
-	event := ""
-	for lines.Scan() {
-		switch field, value, _ := strings.Cut(lines.Text(), ": "); field {
-		case "event":
-			event = value
-		case "data":
-			if err := u.hear(event, []byte(value)); err != nil {
-				return fmt.Errorf("event %s of %s: %w", event, from, err)
-			}
-		case "":
-			if event == "complete" {
-				return nil
-			}
+	defer answer.Body.Close()
+	for e, err := range api.Events(answer.Body) {
+		if err == nil && e.Data != nil {
+			err = u.hear(e.Kind, e.Data)
+		}
+		if err != nil {
+			return fmt.Errorf("event %q of %s: %w", e.Kind, u.heard.URL, err)
+		}
+		if e.Kind == "complete" {
+			return nil
 		}
 	}
-	return errors.Join(fmt.Errorf("listen to %s: %w", from, errCutOff), lines.Err())
+	return nil
 }
 
 // hear records the state in one event.

@@ -13,9 +13,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/operate"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/pause"
-	"github.com/expediter-io/expediter/pkg/service/console"
 )
 
 // dry reports differences and changes nothing.
@@ -155,7 +155,7 @@ func (e *examination) checkOverlap(ctx context.Context, t target, want jetstream
 		names := t.js.StreamNames(ctx, jetstream.WithStreamListSubject(subject))
 		for name := range names.Name() {
 			found = true
-			cure := e.nats(t, "stream rm "+console.Quote(name)) + " && " + e.apply(t) + " # or give it other subjects"
+			cure := e.nats(t, "stream rm "+operate.Quote(name)) + " && " + e.apply(t) + " # or give it other subjects"
 			e.add("stream.overlap", Error, streamOf(t, want.Name), cure,
 				"it is missing, and cannot be made: stream %s has subjects under %s", name, subject)
 		}

@@ -16,10 +16,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/expediter-io/expediter/internal/operate"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/service/access"
-	"github.com/expediter-io/expediter/pkg/service/console"
 	"github.com/expediter-io/expediter/services/enricher"
 	"github.com/expediter-io/expediter/services/importer"
 	"github.com/expediter-io/expediter/services/notifier"
@@ -104,9 +104,9 @@ func (e *examination) checkConfig(name string, cfg service.BaseConfig, err error
 			if id = "config.rules"; isType[*template.Error](mistake) {
 				id = "config.texts"
 			}
-			cure = "expediter rules check " + console.Quote(e.Environment["NOTIFIER_RULES"])
+			cure = "expediter rules check " + operate.Quote(e.Environment["NOTIFIER_RULES"])
 			if texts := e.Environment["NOTIFIER_TEMPLATES"]; texts != "" {
-				cure += " --templates " + console.Quote(texts)
+				cure += " --templates " + operate.Quote(texts)
 			}
 		}
 		e.add(id, Error, of, cure, "%s", strings.ReplaceAll(text, "\n", "; "))
@@ -114,7 +114,7 @@ func (e *examination) checkConfig(name string, cfg service.BaseConfig, err error
 	if cfg.TLSCert != "" && cfg.TLSKey != "" {
 		if _, err := tls.LoadX509KeyPair(cfg.TLSCert, cfg.TLSKey); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			e.add("file.pair", Error, of, fmt.Sprintf("openssl x509 -noout -pubkey -in %s && openssl pkey -pubout -in %s # have to be the same",
-				console.Quote(cfg.TLSCert), console.Quote(cfg.TLSKey)), "%s with %s: %v", cfg.TLSCert, cfg.TLSKey, err)
+				operate.Quote(cfg.TLSCert), operate.Quote(cfg.TLSKey)), "%s with %s: %v", cfg.TLSCert, cfg.TLSKey, err)
 		}
 	}
 	local := cfg.Listen == service.None || !strings.HasPrefix(cfg.Listen, ":") && isLoopback("http://"+cfg.Listen)
@@ -150,7 +150,7 @@ func (e *examination) checkFile(variable, path string, kind fileKind) (missing b
 		return true
 	}
 	if kind == secretFile && info.Mode().Perm()&0o004 != 0 {
-		e.add("file.mode", Error, of, "chmod 600 "+console.Quote(path), "%s has a secret, and everybody on this machine may read it", path)
+		e.add("file.mode", Error, of, "chmod 600 "+operate.Quote(path), "%s has a secret, and everybody on this machine may read it", path)
 	}
 	switch data, err := os.ReadFile(path); { //nolint:gosec // the operator names it
 	case kind == keysFile:
@@ -162,9 +162,9 @@ func (e *examination) checkFile(variable, path string, kind fileKind) (missing b
 			if err != nil {
 				continue
 			}
-			e.checkExpiry("file", of, certificate, "openssl x509 -noout -subject -enddate -in "+console.Quote(path)+" # replace it")
+			e.checkExpiry("file", of, certificate, "openssl x509 -noout -subject -enddate -in "+operate.Quote(path)+" # replace it")
 			if first && kind == identityFile && service.IsAuthority(certificate) {
-				e.add("file.authority", Error, of, fmt.Sprintf(leaf, console.Quote(path)),
+				e.add("file.authority", Error, of, fmt.Sprintf(leaf, operate.Quote(path)),
 					"the certificate in %s is one of an authority: whoever has its key can pose as any server", path)
 			}
 			first = false
@@ -177,12 +177,12 @@ func (e *examination) checkFile(variable, path string, kind fileKind) (missing b
 func (e *examination) checkKeys(of, path string) {
 	keys, err := access.ReadFile(path)
 	if err != nil {
-		e.add("keys.invalid", Error, of, "expediter keys list --file "+console.Quote(path), "%s", strings.ReplaceAll(err.Error(), "\n", "; "))
+		e.add("keys.invalid", Error, of, "expediter keys list --file "+operate.Quote(path), "%s", strings.ReplaceAll(err.Error(), "\n", "; "))
 		return
 	}
 	for _, k := range keys {
 		if left := time.Until(k.Expires); !k.Expires.IsZero() && left < expiresSoon {
-			e.add("keys.expires", Warning, of, fmt.Sprintf("expediter keys revoke --file %s %s", console.Quote(path), console.Quote(k.Name)),
+			e.add("keys.expires", Warning, of, fmt.Sprintf("expediter keys revoke --file %s %s", operate.Quote(path), operate.Quote(k.Name)),
 				"the key %s ends on %s: add another one", k.Name, day(k.Expires))
 		}
 	}

@@ -18,11 +18,11 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/expediter-io/expediter/internal/operate"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/outbox"
 	"github.com/expediter-io/expediter/pkg/redact"
 	"github.com/expediter-io/expediter/pkg/service/access"
-	"github.com/expediter-io/expediter/pkg/service/console"
 )
 
 // farSides are the variables with the addresses that services call.
@@ -91,7 +91,7 @@ func (e *examination) checkURL(ctx context.Context, variable, value string) {
 	if err != nil || u.Host == "" {
 		return // the configuration reports it
 	}
-	cure := "curl -sSI " + console.Quote(u.Scheme+"://"+u.Host) + " # has to answer on the machine of the service"
+	cure := "curl -sSI " + operate.Quote(u.Scheme+"://"+u.Host) + " # has to answer on the machine of the service"
 	host, secure := u, u.Scheme == "https"
 	if r, err := http.NewRequestWithContext(ctx, http.MethodHead, value, http.NoBody); err == nil {
 		if proxy, err := http.ProxyFromEnvironment(r); err == nil && proxy != nil {
@@ -137,7 +137,7 @@ func (e *examination) checkMail(ctx context.Context, variable, value string) {
 	if err != nil {
 		return // the configuration reports it
 	}
-	cure := "openssl s_client -starttls smtp -connect " + console.Quote(value) + " # has to answer on the machine of the notifier"
+	cure := "openssl s_client -starttls smtp -connect " + operate.Quote(value) + " # has to answer on the machine of the notifier"
 	conn, err := dial(ctx, value, e.Environment["NOTIFIER_EMAIL_SECURITY"] == "tls", host, e.roots(variable))
 	if err == nil {
 		defer conn.Close()                                      //nolint:errcheck // nothing was written
@@ -162,7 +162,7 @@ func (e *examination) checkIssuer(ctx context.Context, variable, value string) {
 		return // the configuration reports it
 	}
 	if err := issuer.Reach(ctx); err != nil {
-		e.unreachable(variable, value, "curl -sSf "+console.Quote(strings.TrimSuffix(value, "/")+"/.well-known/openid-configuration"), err)
+		e.unreachable(variable, value, "curl -sSf "+operate.Quote(strings.TrimSuffix(value, "/")+"/.well-known/openid-configuration"), err)
 	}
 }
 

@@ -28,7 +28,6 @@ type varz struct {
 		Config *struct {
 			Domain       string        `json:"domain"`
 			MaxStore     int64         `json:"max_storage"`
-			StoreDir     string        `json:"store_dir"`
 			SyncAlways   bool          `json:"sync_always"`
 			SyncInterval time.Duration `json:"sync_interval"`
 		} `json:"config"`
@@ -38,7 +37,6 @@ type varz struct {
 	} `json:"jetstream"`
 
 	asked, answered time.Time
-	local           bool
 }
 
 // healthz is the answer of a health check.
@@ -83,7 +81,7 @@ func (e *examination) checkServers(ctx context.Context) {
 func (e *examination) pingServers(ctx context.Context) (all []varz, health []healthz) {
 	asked := time.Now()
 	for _, a := range console.AskServers[varz](ctx, e.nc, "VARZ", once) {
-		a.Data.asked, a.Data.answered, a.Data.local = asked, time.Now(), isLoopback(e.nc.ConnectedUrl())
+		a.Data.asked, a.Data.answered = asked, time.Now()
 		all = append(all, a.Data)
 	}
 	if len(all) == 0 {
@@ -102,7 +100,7 @@ func (e *examination) monitor(ctx context.Context, address string) (v varz, h he
 	if err := get(ctx, address+"/varz", &v); err != nil {
 		return v, h, err
 	}
-	v.answered, v.local = time.Now(), isLoopback(address)
+	v.answered = time.Now()
 	h.name = v.Name
 	err = get(ctx, address+"/healthz", &h)
 	return v, h, err
@@ -152,18 +150,6 @@ func (e *examination) checkSettings(v varz) {
 	if s := v.JetStream.Stats; s != nil && js.MaxStore > 0 && float64(s.Store) > fullNoted*float64(js.MaxStore) {
 		e.add("server.store", Error, of, restart("its disk and max_file_store are larger"), "%.0f %% of max_file_store are used",
 			100*float64(s.Store)/float64(js.MaxStore))
-	}
-	if !v.local {
-		return
-	}
-	room, err := diskRoom(js.StoreDir)
-	if s := v.JetStream.Stats; s != nil {
-		room += s.Store
-	}
-	if err == nil && js.MaxStore > 0 && uint64(js.MaxStore) > room {
-		e.add("server.disk", Warning, of, restart(fmt.Sprintf("max_file_store is %dMB in its block jetstream", room>>20)),
-			"max_file_store is %d MiB, and %s has room for %d: the disk is full before streams are refused",
-			js.MaxStore>>20, js.StoreDir, room>>20)
 	}
 }
 

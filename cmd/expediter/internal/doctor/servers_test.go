@@ -228,9 +228,6 @@ var serverMistakes = []mistake{
 	{name: "a full store", id: "server.store", undo: nowhere, make: settings(func(v, js map[string]any) {
 		v["jetstream"] = map[string]any{"config": js, "stats": map[string]any{"storage": 1000 << 20}}
 	})},
-	{name: "a small disk", id: "server.disk", warns: true, undo: nowhere, make: settings(func(_, js map[string]any) {
-		js["store_dir"], js["max_storage"] = "/", int64(1)<<60
-	})},
 	{
 		name: "a server could not write", id: "server.unhealthy", undo: nowhere,
 		make: monitored(nil, nil, `{"status":"unavailable","error":"JetStream stream 'A > B' write error: no space left on device"}`),

@@ -10,9 +10,9 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/operate"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/service"
-	"github.com/expediter-io/expediter/pkg/service/console"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
 	"github.com/expediter-io/expediter/pkg/worker/inspect"
@@ -102,7 +102,7 @@ func (e *examination) checkWorkers(ctx context.Context) {
 	}
 	for _, w := range workers {
 		if !w.Ready && !w.Stopping {
-			e.add("worker.idle", Error, "worker "+w.ID, "expediter jobs workers "+console.Quote(w.Instance)+" "+e.Flags,
+			e.add("worker.idle", Error, "worker "+w.ID, "expediter jobs workers "+operate.Quote(w.Instance)+" "+e.Flags,
 				"it takes no jobs: %s", w.Problem)
 		}
 	}
@@ -162,7 +162,7 @@ func (e *examination) checkPauses(ctx context.Context, t target, stream string) 
 		if !p.Until.IsZero() {
 			until = "until " + p.Until.UTC().Format(time.RFC3339)
 		}
-		e.add("handler.paused", Warning, streamOf(t, stream), e.command(t, "jobs", "resume", "--stream", stream, console.Quote(p.Pattern)),
+		e.add("handler.paused", Warning, streamOf(t, stream), e.command(t, "jobs", "resume", "--stream", stream, operate.Quote(p.Pattern)),
 			"jobs of %s do not start %s", p.Pattern, until)
 	}
 }

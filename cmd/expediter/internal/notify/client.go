@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 
+	"github.com/expediter-io/expediter/cmd/expediter/internal/api"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
 	"github.com/expediter-io/expediter/internal/rows"
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -33,7 +34,7 @@ type Client struct {
 	Timeout time.Duration
 }
 
-// Event returns the state of an event. The error wraps ErrNotFound when the notifier does not know the event.
+// Event returns the state of an event. The error wraps api.ErrNotFound when the notifier does not know the event.
 func (c *Client) Event(ctx context.Context, id string) (e notifier.Event, err error) {
 	err = c.Ask(ctx, "get", map[string]string{"event_id": id}, &e)
 	return e, err
@@ -76,7 +77,7 @@ func (c *Client) Rows(ctx context.Context, q notifier.Query) iter.Seq2[notifier.
 }
 
 // Cancel cancels an event, for all users or for one, and returns the outcomes of its rows, summed over all requests
-// that this takes. The error wraps ErrNotFound when there is no such event.
+// that this takes. The error wraps api.ErrNotFound when there is no such event.
 func (c *Client) Cancel(ctx context.Context, cancellation notifier.Cancellation) (all notifier.Cancelled, err error) {
 	for first := true; ; first = false {
 		var done notifier.Cancelled
@@ -112,7 +113,7 @@ func (c *Client) Replay(ctx context.Context, q notifier.Query) (all notifier.Rep
 }
 
 // Ask sends a request in JSON once, and decodes the answer. operation is the rest of the subject, such as "users.get". The error wraps
-// ErrNotFound when the notifier does not know what is asked about.
+// api.ErrNotFound when the notifier does not know what is asked about.
 func (c *Client) Ask(ctx context.Context, operation string, question, into any) error {
 	body, err := json.Marshal(question)
 	if err != nil {
@@ -123,7 +124,7 @@ func (c *Client) Ask(ctx context.Context, operation string, question, into any) 
 		return err
 	}
 	if err := json.Unmarshal(answer, into); err != nil {
-		return fmt.Errorf("%w: the service that answers is no notifier: %w", ErrUnavailable, err)
+		return fmt.Errorf("%w: the service that answers is no notifier: %w", api.ErrUnavailable, err)
 	}
 	return nil
 }
@@ -140,11 +141,11 @@ func (c *Client) request(ctx context.Context, subject string, body []byte) ([]by
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
 	case errors.Is(err, nats.ErrNoResponders):
-		return nil, fmt.Errorf("%w: no notifier is there to answer", ErrUnavailable)
+		return nil, fmt.Errorf("%w: no notifier is there to answer", api.ErrUnavailable)
 	case errors.Is(err, context.DeadlineExceeded):
-		return nil, fmt.Errorf("%w: no notifier answered within %s, or the user may not publish to %s", ErrUnavailable, c.Timeout, subject)
+		return nil, fmt.Errorf("%w: no notifier answered within %s, or the user may not publish to %s", api.ErrUnavailable, c.Timeout, subject)
 	default:
-		return nil, fmt.Errorf("%w: ask the notifier: %w", ErrUnavailable, err)
+		return nil, fmt.Errorf("%w: ask the notifier: %w", api.ErrUnavailable, err)
 	}
 	if code := answer.Header.Get(micro.ErrorCodeHeader); code != "" {
 		return nil, refused(code, answer)
@@ -164,13 +165,13 @@ func refused(code string, answer *nats.Msg) error {
 	}
 	switch {
 	case code == "404":
-		return fmt.Errorf("%w: %s", ErrNotFound, text)
+		return fmt.Errorf("%w: %s", api.ErrNotFound, text)
 	case more.Code == "EVENT_MISMATCH":
 		return ErrMismatch
 	case code == "503", code == "507":
-		return fmt.Errorf("%w: the notifier says: %s", ErrUnavailable, text)
+		return fmt.Errorf("%w: the notifier says: %s", api.ErrUnavailable, text)
 	}
-	return &RefusedError{Code: code, Text: text}
+	return fmt.Errorf("the notifier refuses: %s (%s)", text, code)
 }
 
 // Fields returns a text with the problems of a message's fields.
@@ -230,8 +231,8 @@ func (c *Client) Users(ctx context.Context, q notifier.UserQuery) iter.Seq2[json
 	return func(yield func(json.RawMessage, error) bool) {
 		for {
 			var page notifier.UserPage
-			err := ErrUnavailable
-			for n := 0; n < tries && errors.Is(err, ErrUnavailable); n++ {
+			err := api.ErrUnavailable
+			for n := 0; n < tries && errors.Is(err, api.ErrUnavailable); n++ {
 				err = c.Ask(ctx, "users.list", q, &page)
 			}
 			if err != nil {
@@ -258,23 +259,23 @@ func (c *Client) ImportUsers(ctx context.Context, lines []byte) (results []notif
 		if answer, err = c.request(ctx, "notifier.v1.users.import", lines); err == nil {
 			results, err = imported(answer)
 		}
-		if !errors.Is(err, ErrUnavailable) {
+		if !errors.Is(err, api.ErrUnavailable) {
 			break
 		}
 	}
 	return results, err
 }
 
-// imported reads the outcomes of lines. The error wraps ErrUnavailable when a line could not be stored.
+// imported reads the outcomes of lines. The error wraps api.ErrUnavailable when a line could not be stored.
 func imported(answer []byte) (results []notifier.ImportedUser, err error) {
 	decoder := json.NewDecoder(bytes.NewReader(answer))
 	for decoder.More() {
 		var r notifier.ImportedUser
 		if broken := decoder.Decode(&r); broken != nil {
-			return nil, fmt.Errorf("%w: the service that answers is no notifier: %w", ErrUnavailable, broken)
+			return nil, fmt.Errorf("%w: the service that answers is no notifier: %w", api.ErrUnavailable, broken)
 		}
 		if r.Status == "failed" {
-			err = fmt.Errorf("%w: the notifier says: %s", ErrUnavailable, r.Detail)
+			err = fmt.Errorf("%w: the notifier says: %s", api.ErrUnavailable, r.Detail)
 		}
 		results = append(results, r)
 	}
@@ -288,37 +289,6 @@ var (
 	// ErrNotEnded is returned when not all rows are known to have ended.
 	ErrNotEnded = errors.New("not all of it has ended")
 
-	// ErrNotFound is returned when the notifier has no such event.
-	ErrNotFound = errors.New("not found")
-
-	// ErrUnavailable is returned when no notifier answers, or the notifier that answers cannot work.
-	ErrUnavailable = errors.New("unavailable")
+	// ErrUnplanned is returned for an event that the notifier accepted and could not plan.
+	ErrUnplanned = errors.New("no user is notified")
 )
-
-// RefusedError is returned for a request that the notifier did not take.
-type RefusedError struct {
-	// Code is an HTTP status.
-	Code string
-
-	// Text is the reason.
-	Text string
-}
-
-// Error implements error.
-func (e *RefusedError) Error() string {
-	return fmt.Sprintf("the notifier refuses: %s (%s)", e.Text, e.Code)
-}
-
-// UnplannedError is returned for an event that the notifier accepted and could not plan.
-type UnplannedError struct {
-	// EventID is the event.
-	EventID string
-
-	// Reason is the reason for which it could not be planned.
-	Reason string
-}
-
-// Error implements error.
-func (e *UnplannedError) Error() string {
-	return fmt.Sprintf("no user is notified of event %.80q: %s", e.EventID, e.Reason)
-}

@@ -6,6 +6,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"go.uber.org/goleak"
 
+	"github.com/expediter-io/expediter/cmd/expediter/internal/api"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
@@ -20,10 +21,10 @@ func TestWhyAQuestionHasNoAnswer(t *testing.T) {
 		code, body string
 		want       error
 	}{
-		{"404", "", ErrNotFound},
+		{"404", "", api.ErrNotFound},
 		{"409", `{"code":"EVENT_MISMATCH"}`, ErrMismatch},
-		{"503", `{"code":"STORE_UNAVAILABLE"}`, ErrUnavailable},
-		{"507", `{"code":"STORE_FULL"}`, ErrUnavailable},
+		{"503", `{"code":"STORE_UNAVAILABLE"}`, api.ErrUnavailable},
+		{"507", `{"code":"STORE_FULL"}`, api.ErrUnavailable},
 	} {
 		check.Is(t, answer(tt.code, "no \x1b[31m", tt.body), tt.want, tt.code)
 	}

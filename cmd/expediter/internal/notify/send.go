@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/expediter-io/expediter/cmd/expediter/internal/api"
 	"github.com/expediter-io/expediter/internal/rows"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/pause"
@@ -47,7 +48,7 @@ func (s Stream) Publish(ctx context.Context, e contracts.Event) (Outcome, error)
 	case errors.Is(err, contracts.ErrEventMismatch):
 		return Mismatch, nil
 	case silent(err):
-		return "", fmt.Errorf("%w: %w", ErrUnavailable, err)
+		return "", fmt.Errorf("%w: %w", api.ErrUnavailable, err)
 	case err != nil:
 		return "", err
 	case done.Duplicate:
@@ -87,7 +88,7 @@ func (c *Client) publish(ctx context.Context, e contracts.Event) (done struct {
 }, err error,
 ) {
 	for range tries {
-		if err = c.Ask(ctx, "publish", e, &done); !errors.Is(err, ErrUnavailable) {
+		if err = c.Ask(ctx, "publish", e, &done); !errors.Is(err, api.ErrUnavailable) {
 			break
 		}
 	}
@@ -240,8 +241,8 @@ func (t Tally) Open() int {
 
 // Await waits until all rows of an event have ended, and adds them to a tally. It reads the rows a page at a time, and
 // reads a page again until all its rows have ended. When ctx ends before, the error wraps ErrNotEnded, and the tally has
-// the last known states of the rows that were read. For a refused event, which has no rows, the error is an
-// *UnplannedError.
+// the last known states of the rows that were read. For a refused event, which has no rows, the error wraps
+// ErrUnplanned.
 func (c *Client) Await(ctx context.Context, eventID string, tally Tally) error {
 	wait := firstPause
 	again := func() bool {
@@ -258,7 +259,7 @@ func (c *Client) Await(ctx context.Context, eventID string, tally Tally) error {
 			break
 		}
 		if err == nil && e.State == stateRefused {
-			return &UnplannedError{EventID: eventID, Reason: e.Reason}
+			return fmt.Errorf("%w of event %.80q: %s", ErrUnplanned, eventID, e.Reason)
 		}
 		if !again() {
 			return fmt.Errorf("%w: %q is not planned; see expediter dead list --job-stream EVENTS", ErrNotEnded, eventID)

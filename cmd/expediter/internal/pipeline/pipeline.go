@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -63,7 +62,6 @@ type Config struct {
 	Nodes int
 
 	// Notifier is the configuration of the notifiers. The pipeline overwrites the settings that all services share.
-	// Without rules it adds the sample's rules and recipients.
 	Notifier notifier.Config
 
 	// Notifiers has the listen address of each instance of the notifier, "-" for an instance that does not listen.
@@ -73,12 +71,13 @@ type Config struct {
 	// Provider answers for all places. Required.
 	Provider provider.Provider
 
+	// Rules are the rules of the notifiers. Defaults to the file that Notifier names, and without one to the sample's, for recipients that
+	// the pipeline then adds.
+	Rules []byte
+
 	// ServerLogger gets the log of the NATS servers, most of which is about normal events, such as nodes of a cluster that
 	// find each other. Defaults to none.
 	ServerLogger *slog.Logger
-
-	// SourceNetworks are private networks in which the importer's sources may be. Defaults to none.
-	SourceNetworks []netip.Prefix
 }
 
 // Pipeline is a running server with running services.
@@ -101,7 +100,7 @@ type Pipeline struct {
 	server  *natsrun.Server
 	stops   []func() error // of the instances
 
-	rulesDir string // of the sample's rules, "" for none
+	rulesDir string // "" for rules that are a file already
 }
 
 // Start runs the server and the services. The caller calls Stop.
@@ -136,7 +135,7 @@ func (p *Pipeline) start(ctx context.Context, cfg Config) error {
 	own := cfg.Importer.BaseConfig
 	startImporter := func(nc *nats.Conn, base service.BaseConfig) (*importer.Importer, error) {
 		settings := cfg.Importer
-		settings.AllowNetworks, settings.BaseConfig = append(slices.Clone(settings.AllowNetworks), cfg.SourceNetworks...), base
+		settings.BaseConfig = base
 		return importer.Start(ctx, nc, settings)
 	}
 	p.Importers, err = launch(ctx, p, cfg, "importer", cfg.Importers, own, startImporter)
@@ -268,9 +267,12 @@ func (p *Pipeline) Stop() error {
 
 func (p *Pipeline) startNotifiers(ctx context.Context, cfg Config) (err error) {
 	settings := cfg.Notifier
-	samples := len(cfg.Notifiers) > 0 && settings.Rules == ""
+	samples := len(cfg.Notifiers) > 0 && settings.Rules == "" && cfg.Rules == nil
 	if samples {
-		if settings.Rules, err = p.sampleRules(); err != nil {
+		cfg.Rules = sample.Rules()
+	}
+	if cfg.Rules != nil {
+		if settings.Rules, err = p.writeRules(cfg.Rules); err != nil {
 			return err
 		}
 	}
@@ -305,14 +307,14 @@ func enlist(ctx context.Context, directory *recipient.Directory) error {
 	return nil
 }
 
-// sampleRules writes the sample's rules into a file that exists until Stop.
-func (p *Pipeline) sampleRules() (path string, err error) {
-	if p.rulesDir, err = os.MkdirTemp("", "expediter-rules-"); err != nil {
-		return "", fmt.Errorf("write the sample's rules: %w", err)
+// writeRules writes rules into a file that exists until Stop.
+func (p *Pipeline) writeRules(rules []byte) (path string, err error) {
+	if p.rulesDir, err = os.MkdirTemp("", "expediter-rules-"); err == nil {
+		path = filepath.Join(p.rulesDir, "rules.yaml")
+		err = os.WriteFile(path, rules, 0o600)
 	}
-	path = filepath.Join(p.rulesDir, "rules.yaml")
-	if err := os.WriteFile(path, sample.Rules(), 0o600); err != nil {
-		return "", fmt.Errorf("write the sample's rules: %w", err)
+	if err != nil {
+		err = fmt.Errorf("write the rules: %w", err)
 	}
-	return path, nil
+	return path, err
 }

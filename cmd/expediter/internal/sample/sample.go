@@ -35,9 +35,6 @@ var (
 	truthJSON []byte
 )
 
-// ErrInconsistent is returned when the files of the sample contradict each other.
-var ErrInconsistent = errors.New("sample: inconsistent")
-
 // ambiguous marks a place in truth.json that may be one of several venues.
 const ambiguous = "ambiguous"
 
@@ -82,12 +79,10 @@ func Load() (Sample, error) {
 	var searches []search
 	var truth map[string]*string
 	err := errors.Join(
-		decode("places.json", placesJSON, &s.Places),
-		decode("requests.json", requestsJSON, &searches),
-		decode("truth.json", truthJSON, &truth),
+		json.Unmarshal(placesJSON, &s.Places), json.Unmarshal(requestsJSON, &searches), json.Unmarshal(truthJSON, &truth),
 	)
 	if err != nil {
-		return Sample{}, err
+		return Sample{}, fmt.Errorf("sample: %w", err)
 	}
 	byID := make(map[string]contracts.Restaurant, len(s.Places))
 	for _, p := range s.Places {
@@ -98,7 +93,7 @@ func Load() (Sample, error) {
 		for _, id := range search.PlaceIDs {
 			place, ok := byID[id]
 			if !ok {
-				return Sample{}, fmt.Errorf("%w: %s asks for place %q, which does not exist", ErrInconsistent, search.RequestID, id)
+				return Sample{}, fmt.Errorf("sample: %s asks for place %q, which does not exist", search.RequestID, id)
 			}
 			if place.Location != nil { // a plain copy would share the location
 				at := *place.Location
@@ -123,15 +118,6 @@ func decided(venue *string) Truth {
 		return Truth{Outcome: contracts.OutcomeAmbiguous}
 	}
 	return Truth{Outcome: contracts.OutcomeFound, VenueID: *venue}
-}
-
-func decode(name string, data []byte, into any) error {
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(into); err != nil {
-		return fmt.Errorf("sample: %s: %w", name, err)
-	}
-	return nil
 }
 
 //go:embed rules.yaml

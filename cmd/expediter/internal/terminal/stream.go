@@ -1,4 +1,4 @@
-// Package terminal is what a person at a terminal sees: lists and tables, progress bars, and a command that runs in the foreground.
+// Package terminal is what a person at a terminal sees: lists and tables, a line of status, and a command that runs in the foreground.
 package terminal
 
 import (

@@ -1,14 +1,13 @@
 package tour
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"strings"
 	"time"
 
+	"github.com/expediter-io/expediter/cmd/expediter/internal/api"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/importer"
@@ -22,9 +21,6 @@ const over = "over"
 // the browser's machine.
 const retry = 100 * time.Millisecond
 
-// maxLine bounds a line of an event stream.
-const maxLine = 1 << 20
-
 // shown is an event for the page: a template and its data. It is the zero value for an event that the page does not
 // need.
 type shown struct {
@@ -35,8 +31,8 @@ type shown struct {
 
 // followRequest answers GET /live/request?id=... with a row for each place, and again for each place that changes.
 func (t *tour) followRequest(w http.ResponseWriter, r *http.Request) error {
-	at := t.Enricher + "/v1/requests/" + service.PathEscape(r.URL.Query().Get("id")) + "/events"
-	return t.relay(w, r, at, func(kind string, data []byte) (shown, error) {
+	at := "/v1/requests/" + service.PathEscape(r.URL.Query().Get("id")) + "/events"
+	return relay(w, r, t.enricher, at, func(kind string, data []byte) (shown, error) {
 		var event struct {
 			snapshot
 
@@ -56,8 +52,8 @@ func (t *tour) followRequest(w http.ResponseWriter, r *http.Request) error {
 
 // followImport answers GET /live/import?id=... with the import after each change.
 func (t *tour) followImport(w http.ResponseWriter, r *http.Request) error {
-	at := t.Importer + "/v1/imports/" + service.PathEscape(r.URL.Query().Get("id")) + "/events"
-	return t.relay(w, r, at, func(_ string, data []byte) (shown, error) {
+	at := "/v1/imports/" + service.PathEscape(r.URL.Query().Get("id")) + "/events"
+	return relay(w, r, t.importer, at, func(_ string, data []byte) (shown, error) {
 		var j importer.Job
 		if err := json.Unmarshal(data, &j); err != nil {
 			return shown{}, fmt.Errorf("tour: decode an import: %w", err)
@@ -69,7 +65,7 @@ func (t *tour) followImport(w http.ResponseWriter, r *http.Request) error {
 
 // followInbox answers GET /live/inbox with the newest items after each change.
 func (t *tour) followInbox(w http.ResponseWriter, r *http.Request) error {
-	return t.relay(w, r, t.Notifier+"/v1/users/"+staff+"/inbox/events", func(string, []byte) (shown, error) {
+	return relay(w, r, t.notifier, "/v1/users/"+staff+"/inbox/events", func(string, []byte) (shown, error) {
 		items, _, err := t.inbox(r.Context())
 		return shown{template: "items", data: items}, err
 	})
@@ -77,48 +73,32 @@ func (t *tour) followInbox(w http.ResponseWriter, r *http.Request) error {
 
 // relay repeats the event stream of a service as HTML, with the service's event ids, so that a browser that
 // reconnects continues after the last one.
-func (t *tour) relay(w http.ResponseWriter, r *http.Request, at string, show func(kind string, data []byte) (shown, error)) error {
-	req, err := http.NewRequestWithContext(r.Context(), http.MethodGet, at, http.NoBody) //nolint:gosec // as below
+func relay(
+	w http.ResponseWriter, r *http.Request, from *api.Client, path string, show func(kind string, data []byte) (shown, error),
+) error {
+	answer, err := from.Open(r.Context(), path, service.LastEventID(r))
 	if err != nil {
-		return fmt.Errorf("tour: %w", err)
-	}
-	req.Header.Set("Last-Event-ID", service.LastEventID(r))
-	resp, err := t.client.Do(req) //nolint:gosec // of a service of this process
-	if err != nil {
-		return fmt.Errorf("tour: %w", err)
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode >= http.StatusBadRequest {
-		http.Error(w, "the service answers "+resp.Status, resp.StatusCode)
+		http.Error(w, err.Error(), http.StatusBadGateway)
 		return nil
 	}
+	defer answer.Body.Close()
 	stream, err := service.OpenStream(w, r, retry)
-	if err == nil && resp.StatusCode == http.StatusNoContent {
+	if err == nil && answer.StatusCode == http.StatusNoContent {
 		err = stream.HTML(service.LastEventID(r), over, over)
 	}
-	lines := bufio.NewScanner(resp.Body)
-	lines.Buffer(nil, maxLine)
-	var id, kind string
-	for err == nil && lines.Scan() {
-		name, value, ok := strings.Cut(lines.Text(), ":")
-		switch value = strings.TrimPrefix(value, " "); name {
-		case "id":
-			id = value
-		case "event":
-			kind = value
-		case "data": // the services write one line for each event
-			err = repeat(stream, id, kind, []byte(value), show)
-		case "":
-			if ok { // a comment
-				err = stream.Heartbeat()
-			}
+	for e, lost := range api.Events(answer.Body) {
+		if err != nil || lost != nil || repeat(stream, e, show) != nil {
+			break // the browser or the service has disconnected, and the browser comes back with the last id
 		}
 	}
-	return nil // the browser or the service has disconnected, and the browser comes back with the last id
+	return nil
 }
 
-func repeat(stream *service.Stream, id, kind string, data []byte, show func(string, []byte) (shown, error)) error {
-	s, err := show(kind, data)
+func repeat(stream *service.Stream, e api.Event, show func(string, []byte) (shown, error)) error {
+	if e.Data == nil {
+		return stream.Heartbeat()
+	}
+	s, err := show(e.Kind, e.Data)
 	if err != nil {
 		return err
 	}
@@ -126,8 +106,8 @@ func repeat(stream *service.Stream, id, kind string, data []byte, show func(stri
 	if err := page.ExecuteTemplate(&html, s.template, s.data); err != nil {
 		return fmt.Errorf("tour: %w", err)
 	}
-	if err := stream.HTML(id, "news", html.String()); err != nil || !s.over {
+	if err := stream.HTML(e.ID, "news", html.String()); err != nil || !s.over {
 		return err
 	}
-	return stream.HTML(id, over, over)
+	return stream.HTML(e.ID, over, over)
 }

@@ -4,22 +4,18 @@
 package tour
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"crypto/rand"
 	_ "embed" // the page
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/imports"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/api"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/sample"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/service"
@@ -33,8 +29,8 @@ const (
 	// shown.
 	maxFound, maxItems = 12, 5
 
-	// maxForm bounds a pasted text, and maxAnswer the answer of a service, in bytes.
-	maxForm, maxAnswer = 256 << 10, 4 << 20
+	// maxForm bounds a pasted text, in bytes.
+	maxForm = 256 << 10
 
 	// maxTitle bounds the first line of a text, which is its title.
 	maxTitle = 100
@@ -54,12 +50,12 @@ type Config struct {
 
 // tour answers the requests of the page.
 type tour struct {
-	Config
+	console string
 
-	client  *http.Client
-	imports *imports.Client
-	places  []contracts.Restaurant
-	texts   map[string]string // the searched words of places, by place id
+	enricher, importer, notifier *api.Client
+
+	places []contracts.Restaurant
+	texts  map[string]string // the searched words of places, by place id
 }
 
 // Add adds the routes of the page to a router.
@@ -68,8 +64,12 @@ func Add(router *service.Router, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	t := &tour{Config: cfg, client: &http.Client{}, places: s.Places, texts: map[string]string{}}
-	t.imports = &imports.Client{HTTP: t.client, URL: cfg.Importer}
+	client := &http.Client{}
+	t := &tour{
+		console: cfg.Console, enricher: &api.Client{HTTP: client, Service: "enricher", URL: cfg.Enricher},
+		importer: &api.Client{HTTP: client, Service: "importer", URL: cfg.Importer},
+		notifier: &api.Client{HTTP: client, Service: "notifier", URL: cfg.Notifier}, places: s.Places, texts: map[string]string{},
+	}
 	for _, p := range s.Places {
 		t.texts[p.PlaceID] = strings.ToLower(strings.Join([]string{p.Name, p.Address, p.CityText}, " "))
 	}
@@ -98,7 +98,7 @@ func (t *tour) form(do func(*http.Request) (url.Values, error)) func(http.Respon
 		}
 		next, err := do(r)
 		if err != nil {
-			return render(w, http.StatusBadGateway, view{Console: t.Console, Problem: err.Error()})
+			return render(w, http.StatusBadGateway, view{Console: t.console, Problem: err.Error()})
 		}
 		http.Redirect(w, r, "/?"+next.Encode(), http.StatusSeeOther)
 		return nil
@@ -111,7 +111,7 @@ func (t *tour) search(r *http.Request) (url.Values, error) {
 	req := contracts.EnrichRequest{RequestID: "tour-" + rand.Text(), Results: t.find(query)}
 	body, err := contracts.Encode(req)
 	if err == nil {
-		err = t.call(r.Context(), http.MethodPost, t.Enricher+"/v1/enrich", body, nil)
+		_, err = t.enricher.Do(r.Context(), http.MethodPost, "/v1/enrich", nil, body, &[]byte{})
 	}
 	return url.Values{"q": {query}, "request": {req.RequestID}}, err
 }
@@ -134,7 +134,7 @@ func (t *tour) find(query string) (places []contracts.Restaurant) {
 // paste submits an address or a text to the importer.
 func (t *tour) paste(r *http.Request) (url.Values, error) {
 	source := strings.TrimSpace(r.PostForm.Get("source"))
-	sub := imports.Submission{ImportJob: contracts.ImportJob{OwnerID: owner}}
+	sub := api.Submission{ImportJob: contracts.ImportJob{OwnerID: owner}}
 	if u, err := url.Parse(source); err == nil && (u.Scheme == "https" || u.Scheme == "http") {
 		sub.URL = source
 	} else {
@@ -143,7 +143,7 @@ func (t *tour) paste(r *http.Request) (url.Values, error) {
 			sub.Content, sub.Name = []byte(rest), strings.TrimSpace(title)+".txt" // a text has no other place for its title
 		}
 	}
-	job, _, err := t.imports.Submit(r.Context(), sub)
+	job, _, err := t.importer.Submit(r.Context(), sub)
 	return url.Values{"import": {job.JobID}}, err
 }
 
@@ -161,7 +161,7 @@ func (t *tour) ask(r *http.Request) (url.Values, error) {
 	}
 	body, err := json.Marshal(e)
 	if err == nil {
-		err = t.call(r.Context(), http.MethodPost, t.Notifier+"/v1/events", body, nil)
+		_, err = t.notifier.Do(r.Context(), http.MethodPost, "/v1/events", nil, body, &[]byte{})
 	}
 	return url.Values{}, err
 }
@@ -169,15 +169,16 @@ func (t *tour) ask(r *http.Request) (url.Values, error) {
 // show answers GET /, with the search or the import that its query names.
 func (t *tour) show(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
-	v := view{Console: t.Console, Query: q.Get("q"), Request: q.Get("request"), Import: q.Get("import")}
+	v := view{Console: t.console, Query: q.Get("q"), Request: q.Get("request"), Import: q.Get("import")}
 	var problems []error
 	if v.Request != "" {
 		var s snapshot
-		problems = append(problems, t.call(r.Context(), http.MethodGet, t.Enricher+"/v1/requests/"+service.PathEscape(v.Request), nil, &s))
+		_, err := t.enricher.Do(r.Context(), http.MethodGet, "/v1/requests/"+service.PathEscape(v.Request), nil, nil, &s)
+		problems = append(problems, err)
 		v.Places = t.rows(s)
 	}
 	if v.Import != "" {
-		job, err := t.imports.Job(r.Context(), v.Import)
+		job, err := t.importer.Job(r.Context(), v.Import)
 		if err == nil {
 			v.Job, err = t.job(r.Context(), job)
 		}
@@ -197,7 +198,7 @@ func (t *tour) inbox(ctx context.Context) (items []item, last uint64, err error)
 	var list struct {
 		Items []inapp.Item `json:"items"`
 	}
-	err = t.call(ctx, http.MethodGet, t.Notifier+"/v1/users/"+staff+"/inbox?limit="+strconv.Itoa(maxItems), nil, &list)
+	_, err = t.notifier.Do(ctx, http.MethodGet, "/v1/users/"+staff+"/inbox?limit="+strconv.Itoa(maxItems), nil, nil, &list)
 	for _, i := range list.Items {
 		items, last = append(items, newItem(i)), max(last, i.Revision)
 	}
@@ -210,34 +211,7 @@ func (t *tour) job(ctx context.Context, j importer.Job) (*job, error) {
 	if j.Status != contracts.ImportReady {
 		return shown, nil
 	}
-	stored, err := t.imports.Recipe(ctx, j.RecipeID)
+	stored, err := t.importer.Recipe(ctx, j.RecipeID)
 	shown.Recipe = &stored.Recipe
 	return shown, err
-}
-
-// call sends a request to a service, and decodes its answer unless into is nil.
-func (t *tour) call(ctx context.Context, method, at string, body []byte, into any) error {
-	req, err := http.NewRequestWithContext(ctx, method, at, bytes.NewReader(body))
-	if err != nil {
-		return fmt.Errorf("tour: %w", err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := t.client.Do(req)
-	if err != nil {
-		return fmt.Errorf("tour: %w", err)
-	}
-	defer resp.Body.Close()
-	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	if err == nil && resp.StatusCode >= http.StatusBadRequest {
-		var p service.Problem
-		_ = json.Unmarshal(data, &p) // then the status is all that is known
-		err = fmt.Errorf("%s answers %s: %s", at, resp.Status, cmp.Or(p.Detail, "nothing"))
-	}
-	if err != nil || into == nil {
-		return err
-	}
-	if err := json.Unmarshal(data, into); err != nil {
-		return fmt.Errorf("%s gives an answer that cannot be read: %w", at, err)
-	}
-	return nil
 }

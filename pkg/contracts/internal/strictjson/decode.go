@@ -1,6 +1,7 @@
 package strictjson
 
 import (
+	"bytes"
 	"encoding"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -18,15 +20,37 @@ import (
 // MaxProblems is the largest number of problems that a Report keeps.
 const MaxProblems = 1000
 
-// Report collects the problems of a document, in its order. A nil Report collects nothing: its user returns an error.
-type Report struct{ Problems []Problem }
+// Report is the reading of one document. It collects the problems of the document, in its order, or ends at the first one.
+type Report struct {
+	Problems []Problem
+
+	first   bool   // ends at the first problem
+	copied  []byte // the document behind from, for values that keep their bytes
+	from    int64
+	shallow int // the brackets in values that have too few to be nested too deep
+	options jsonv2.Options
+}
+
+// Rules are the rules for types that need more than their fields.
+type Rules struct {
+	own   func(*Report) *jsonv2.Unmarshalers
+	quick sync.Pool // of Reports that end at the first problem: to make their options takes longer than to read a document
+}
+
+// NewRules returns the rules that own makes for a Report. The rules add problems to the Report and go on; if it [Report.EndsAtFirst], they
+// may return any error instead.
+func NewRules(own func(*Report) *jsonv2.Unmarshalers) *Rules {
+	return &Rules{own: own, quick: sync.Pool{New: func() any {
+		r := &Report{first: true}
+		r.options = jsonv2.JoinOptions(lax, jsonv2.WithUnmarshalers(own(r)))
+		return r
+	}}}
+}
 
 // Unmarshal decodes a document into the value that dst points to. Nearly all documents have no problem, and are read once. One that has is
-// read again into another value, to find all its problems and not just the first. own returns the rules for types that need more than
-// their fields, which add the problems to a Report and go on, or return an error if there is none. The problem of the whole document is
-// that of [Check].
-func Unmarshal[T any](data []byte, dst *T, own func(*Report) *jsonv2.Unmarshalers) ([]Problem, *Problem) {
-	if utf8.Valid(data) && !isDeeper(data, MaxDepth) && jsonv2.Unmarshal(data, dst, lax, jsonv2.WithUnmarshalers(own(nil))) == nil {
+// read again into another value, to find all its problems and not just the first. The problem of the whole document is that of [Check].
+func Unmarshal[T any](data []byte, dst *T, rules *Rules) ([]Problem, *Problem) {
+	if utf8.Valid(data) && rules.read(data, dst) {
 		return nil, nil
 	}
 	if problem := Check(data, MaxDepth); problem != nil {
@@ -34,11 +58,39 @@ func Unmarshal[T any](data []byte, dst *T, own func(*Report) *jsonv2.Unmarshaler
 	}
 	var r Report
 	*dst = *new(T)
-	err := jsonv2.Unmarshal(data, dst, lax, jsonv2.WithUnmarshalers(jsonv2.JoinUnmarshalers(own(&r), jsonv2.UnmarshalFromFunc(r.visit))))
+	err := jsonv2.Unmarshal(data, dst, lax, jsonv2.WithUnmarshalers(jsonv2.JoinUnmarshalers(rules.own(&r), jsonv2.UnmarshalFromFunc(r.visit))))
 	if err != nil { // a type that the report does not know how to pass
 		r.Problems = append(r.Problems, Problem{Text: err.Error()})
 	}
 	return r.Problems, nil
+}
+
+// read decodes a document without a problem, and reports whether it is one.
+func (rules *Rules) read(data []byte, dst any) bool {
+	r := rules.quick.Get().(*Report) //nolint:forcetypeassert // the pool has nothing else
+	defer rules.quick.Put(r)
+	r.copied, r.shallow = nil, 0
+	err := jsonv2.Unmarshal(data, dst, r.options)
+	return err == nil && (brackets(data)-r.shallow <= MaxDepth || !isDeeper(data, MaxDepth))
+}
+
+// EndsAtFirst reports whether the reading ends at the first problem.
+func (r *Report) EndsAtFirst() bool { return r.first }
+
+// Keep reads the next value and returns its bytes, which stay as they are. All values of a document share one copy.
+func (r *Report) Keep(dec *jsontext.Decoder) ([]byte, error) {
+	if r.copied == nil {
+		r.copied, r.from = bytes.Clone(dec.UnreadBuffer()), dec.InputOffset()
+	}
+	value, err := dec.ReadValue()
+	if err != nil {
+		return nil, err
+	}
+	if n := brackets(value); n <= MaxDepth-dec.StackDepth() {
+		r.shallow += n
+	}
+	end := int(dec.InputOffset() - r.from)
+	return r.copied[end-len(value) : end : end], nil
 }
 
 // lax takes an escape of half a character as encoding/json does: JavaScript writes it for a text that was cut.
@@ -138,8 +190,8 @@ func wanted(t reflect.Type) (want string, begin jsontext.Kind) {
 	return "an object", '{'
 }
 
-// AtMost returns the rule that a list has at most so many elements: the others are passed and not read.
-func AtMost[T any](r *Report, most int) *jsonv2.Unmarshalers {
+// AtMost returns the rule that a list has at most so many elements, each of which is read by a function: the others are passed and not read.
+func AtMost[T any](r *Report, most int, read func(*jsontext.Decoder, *T) error) *jsonv2.Unmarshalers {
 	return jsonv2.UnmarshalFromFunc(func(dec *jsontext.Decoder, list *[]T) error {
 		if dec.PeekKind() != '[' {
 			return errors.ErrUnsupported
@@ -159,14 +211,7 @@ func AtMost[T any](r *Report, most int) *jsonv2.Unmarshalers {
 				continue
 			}
 			*list = append(*list, *new(T))
-			element := &(*list)[n]
-			var err error
-			if own, ok := any(element).(jsonv2.UnmarshalerFrom); ok && r == nil {
-				err = own.UnmarshalJSONFrom(dec) // without the search for it
-			} else {
-				err = jsonv2.UnmarshalDecode(dec, element)
-			}
-			if err != nil {
+			if err := read(dec, &(*list)[n]); err != nil {
 				return err
 			}
 		}
@@ -174,7 +219,7 @@ func AtMost[T any](r *Report, most int) *jsonv2.Unmarshalers {
 			return err
 		}
 		text := fmt.Sprintf("has %d items, at most %d", n, most)
-		if r == nil {
+		if r.first {
 			return errors.New(text)
 		}
 		for len(r.Problems) > 0 && strings.HasPrefix(r.Problems[len(r.Problems)-1].Path, at+"/") {

@@ -96,21 +96,17 @@ func Check(data []byte, most int) *Problem {
 	return problemOf(data, err)
 }
 
-// isDeeper reports whether objects and arrays are nested deeper than most levels. Few documents have so many brackets at all, which
-// bytes.Count finds in a twentieth of the time of the loop.
+// isDeeper reports whether objects and arrays are nested deeper than most levels. Few documents have so many brackets at all, which are
+// counted in a twentieth of the time of the loop.
 func isDeeper(data []byte, most int) bool {
-	if bytes.Count(data, []byte("{"))+bytes.Count(data, []byte("[")) <= most {
+	if brackets(data) <= most {
 		return false
 	}
 	depth := 0
 	for i := 0; i < len(data); i++ {
 		switch data[i] {
 		case '"':
-			for i++; i < len(data) && data[i] != '"'; i++ {
-				if data[i] == '\\' {
-					i++
-				}
-			}
+			i += text(data[i:]) - 1
 		case '{', '[':
 			depth++
 			if depth > most {
@@ -121,6 +117,11 @@ func isDeeper(data []byte, most int) bool {
 		}
 	}
 	return false
+}
+
+// brackets counts the opening brackets of a document, also those in texts.
+func brackets(data []byte) int {
+	return bytes.Count(data, []byte("{")) + bytes.Count(data, []byte("["))
 }
 
 var errTrailing = errors.New("there is something behind the value")
@@ -204,7 +205,7 @@ func Walk(object []byte, each func(Member) bool) bool {
 
 // skip returns data behind white space.
 func skip(data []byte) []byte {
-	for len(data) > 0 && (data[0] == ' ' || data[0] == '\t' || data[0] == '\r' || data[0] == '\n') {
+	for len(data) > 0 && data[0] <= ' ' {
 		data = data[1:]
 	}
 	return data
@@ -212,28 +213,37 @@ func skip(data []byte) []byte {
 
 // size returns the length of the value at the beginning of data.
 func size(data []byte) int {
-	depth, inText := 0, false
+	depth := 0
 	for i := 0; i < len(data); i++ {
-		switch c := data[i]; {
-		case inText && c == '\\':
-			i++
-		case c == '"':
-			if inText = !inText; !inText && depth == 0 {
-				return i + 1
-			}
-		case inText:
-		case c == '{' || c == '[':
-			depth++
-		case c == '}' || c == ']':
-			depth--
+		switch data[i] {
+		case '"':
+			i += text(data[i:]) - 1
 			if depth == 0 {
 				return i + 1
 			}
-			if depth < 0 {
+		case '{', '[':
+			depth++
+		case '}', ']':
+			if depth--; depth <= 0 {
+				return i + 1 + depth
+			}
+		case ',', ':', ' ', '\t', '\r', '\n':
+			if depth == 0 {
 				return i
 			}
-		case depth == 0 && (c == ',' || c == ':' || c <= ' '):
-			return i
+		}
+	}
+	return len(data)
+}
+
+// text returns the length of the string at the beginning of data.
+func text(data []byte) int {
+	for i := 1; i < len(data); i++ {
+		switch data[i] {
+		case '"':
+			return i + 1
+		case '\\':
+			i++
 		}
 	}
 	return len(data)

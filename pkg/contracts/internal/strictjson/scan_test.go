@@ -9,6 +9,7 @@ import (
 	"time"
 
 	json2 "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
@@ -146,9 +147,9 @@ type outer struct {
 func decode(t *testing.T, body string) (outer, []strictjson.Problem) {
 	t.Helper()
 	var value outer
-	problems, problem := strictjson.Unmarshal([]byte(body), &value, func(r *strictjson.Report) *json2.Unmarshalers {
-		return strictjson.AtMost[inner](r, 2)
-	})
+	problems, problem := strictjson.Unmarshal([]byte(body), &value, strictjson.NewRules(func(r *strictjson.Report) *json2.Unmarshalers {
+		return strictjson.AtMost(r, 2, func(dec *jsontext.Decoder, dst *inner) error { return json2.UnmarshalDecode(dec, dst) })
+	}))
 	if problem != nil {
 		t.Fatal(problem)
 	}

@@ -123,7 +123,7 @@ func TestSingleServer(t *testing.T) {
 // Of three servers whose leader is killed, frozen and deposed.
 func TestThreeServers(t *testing.T) {
 	t.Parallel()
-	cluster := natstest.Cluster(t, 3, natstest.Processes)
+	cluster := natstest.Cluster(t, 3)
 	chaos(t, cluster.URLs(), 3, workerTask{TTL: time.Second}, clusterFaults(cluster))
 }
 

@@ -1,7 +1,6 @@
 // Package kv reads, writes and watches the entries of a KV bucket, as one process sees them.
 //
-// It does not interpret entries. Package record has the first line of entries, package lock makes locks of them, and package flight makes
-// results of them.
+// It interprets no more of entries than their first line, see [Head]. Package kvlock makes locks of entries, and package flight results.
 //
 // A [Store] reads entries and writes them conditionally, with an outcome that is always known. Its [Hub] delivers the
 // changes of a key to all its watchers, from one subscription and one goroutine.
@@ -138,7 +137,8 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 	s.generation.known.Store(known(generationOf(info), sent, s.Conn.Stats().Reconnects))
 	s.put = s.api.Target(s.prefix)
 	if err := s.subscribe(); err != nil {
-		return nil, errors.Join(fmt.Errorf("kvlock: bind bucket %q: %w", cfg.Bucket, err), s.unsubscribe())
+		s.unsubscribe()
+		return nil, fmt.Errorf("kvlock: bind bucket %q: %w", cfg.Bucket, err)
 	}
 	s.Hub = newHub(s, info.Config.RePublish)
 	return s, nil
@@ -156,16 +156,14 @@ func (s *Store) subscribe() (err error) {
 	return nil
 }
 
-// unsubscribe ends the subscriptions that subscribe has made, even if subscribe failed.
-func (s *Store) unsubscribe() error {
-	var errs []error
+// unsubscribe ends the subscriptions that subscribe has made, even if subscribe failed. An error means that the connection is closed.
+func (s *Store) unsubscribe() {
 	if s.acks != nil {
-		errs = append(errs, s.acks.Close())
+		_ = s.acks.Close()
 	}
 	if s.get != nil {
-		errs = append(errs, s.get.Close())
+		_ = s.get.Close()
 	}
-	return errors.Join(errs...)
 }
 
 // StreamInfo asks for a stream until a server answers: a cluster does not answer while it elects a leader, for instance
@@ -199,9 +197,7 @@ func (s *Store) Close() {
 	s.cancelClosed(ErrClosed)
 	s.Hub.close()
 	s.work.Wait()
-	if err := s.unsubscribe(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
-		s.Log.Warn("kvlock: unsubscribe", "error", err)
-	}
+	s.unsubscribe()
 }
 
 // Bound limits an operation to the store's time-out, and ends it when the store closes.
@@ -323,12 +319,4 @@ func CheckKey(key string) error {
 		}
 	}
 	return nil
-}
-
-// CheckPrefix returns an error for a prefix with which no key can begin. The empty prefix stands for all keys.
-func CheckPrefix(prefix string) error {
-	if prefix == "" {
-		return nil
-	}
-	return CheckKey(prefix)
 }

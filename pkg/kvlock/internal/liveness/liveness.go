@@ -133,19 +133,16 @@ func (l *Members) Self() (member, server string) {
 const probeTimeout = 250 * time.Millisecond
 
 // Close ends the probing.
-func (l *Members) Close() error {
+func (l *Members) Close() {
 	if l == nil {
-		return nil
+		return
 	}
 	l.mu.Lock()
 	l.closed = true
 	l.mu.Unlock()
 	l.look()
 	l.work.Wait()
-	if err := l.sub.Unsubscribe(); err != nil {
-		return fmt.Errorf("unsubscribe from %s: %w", l.prefix+l.self, err)
-	}
-	return nil
+	_ = l.sub.Unsubscribe() // the connection is closed, then
 }
 
 // receive takes a probe by another member, or the server's answer to a probe that reached no subscriber.

@@ -102,7 +102,7 @@ func MortalServer(t testing.TB) *Servers {
 // ThreeServers returns three nodes of a cluster, each in a process of its own.
 func ThreeServers(t testing.TB) *Servers {
 	t.Helper()
-	c := natstest.Cluster(t, 3, natstest.Processes)
+	c := natstest.Cluster(t, 3)
 	return &Servers{Replicas: 3, URL: c.URLs(), Disturb: func(ctx context.Context, stream string) error {
 		ctx, cancel := context.WithTimeout(ctx, Patience)
 		defer cancel()

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock"
@@ -164,17 +163,6 @@ func (s *Service) logHeld(ctx context.Context, t *lookup) {
 // publishTry bounds one attempt to queue a job, so that after a lost acknowledgement there is time for another
 // attempt.
 const publishTry = 600 * time.Millisecond
-
-// newClient returns the client that inserts the jobs.
-func newClient(js jetstream.JetStream) (*worker.Client, error) {
-	client, err := worker.NewClient(js, worker.ClientConfig{
-		RequestTimeout: publishTry, SettleTimeout: claimTimeout, Stream: contracts.StreamEnrichJobs,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("enricher: %w", err)
-	}
-	return client, nil
-}
 
 // queue queues the job of a claim. The stream takes one job for each entry at a time, so that a place whose claim expired while its job
 // waits is not queued twice; the worker of that job then holds the claim. A job that waits for another description of the place is

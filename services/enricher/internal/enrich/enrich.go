@@ -110,7 +110,9 @@ func (s *Service) resolveInTime(ctx context.Context, all []*lookup) (skipped Ski
 func (s *Service) unenriched(
 	ctx context.Context, resp contracts.EnrichResponse, names []string, reason SkipReason,
 ) contracts.EnrichResponse {
-	s.skipAll(ctx, resp.RequestID, names, reason)
+	for _, name := range names {
+		s.skip(ctx, &lookup{job: contracts.EnrichJob{Provider: name, RequestID: resp.RequestID}}, reason)
+	}
 	resp.Skipped = string(reason)
 	return resp
 }

@@ -3,8 +3,6 @@ package enrich
 import (
 	"context"
 	"encoding/base64"
-	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -75,13 +73,6 @@ func (s *Service) skip(ctx context.Context, t *lookup, reason SkipReason) {
 	s.log(ctx, level, EventEnqueueSkipped, t, slog.String("reason", string(reason)))
 }
 
-// skipAll logs, for each provider, that no place was looked up.
-func (s *Service) skipAll(ctx context.Context, requestID string, providers []string, reason SkipReason) {
-	for _, p := range providers {
-		s.skip(ctx, &lookup{job: contracts.EnrichJob{Provider: p, RequestID: requestID}}, reason)
-	}
-}
-
 // Stats counts the work of a Service since it was made.
 type Stats struct {
 	Requests      int64                       `json:"requests"`       // answered
@@ -131,10 +122,6 @@ func (s *Service) Stats() Stats {
 	}
 }
 
-// errStaleEventID is returned for an event id of another request, of an earlier one under the same id, or one that was never
-// issued.
-var errStaleEventID = errors.New("event id does not belong to this request")
-
 // published is the last state of a place that a subscriber has received: none, no answer for now, or the answer. It only
 // grows.
 type published uint8
@@ -163,22 +150,23 @@ func (p progress) eventID() string {
 }
 
 // resume applies the progress in an event id. The record may have more places since then: the subscriber has received
-// nothing about the added ones.
-func (p progress) resume(eventID string) error {
+// nothing about the added ones. It reports false for an id of another request, of an earlier one under the same id, or one that was never
+// issued.
+func (p progress) resume(eventID string) bool {
 	nonce, encoded, found := strings.Cut(eventID, ".")
 	if !found || nonce != p.nonce {
-		return fmt.Errorf("%w: %.40q", errStaleEventID, eventID)
+		return false
 	}
 	bits, err := base64.RawURLEncoding.DecodeString(encoded)
 	if err != nil || len(bits) > (len(p.published)+3)/4 {
-		return fmt.Errorf("%w: %.40q", errStaleEventID, eventID)
+		return false
 	}
 	for i := range p.published {
 		if i/4 < len(bits) {
 			p.published[i] = min(published(bits[i/4]>>(i%4*2)&3), publishedAnswer)
 		}
 	}
-	return nil
+	return true
 }
 
 // complete reports whether the subscriber has received something about every place.

@@ -228,7 +228,7 @@ func variantOf(name string) int {
 // with the same description fits. An entry with another description fits when the two do not contradict each other, and the
 // answer does not rest on a field that only one has: a found venue must not contradict the lookup, and NOT_FOUND counts only
 // for a description with the same fields. An entry without a description is that of a job that was given up and had
-// no claim; it fits, so that its place rests for UnresolvedTTL.
+// no claim; it fits, so that its place rests for unresolvedTTL.
 func (t *lookup) fits(entry *flight.Entry) bool {
 	switch {
 	case entry.State == flight.Absent:

@@ -14,6 +14,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 )
@@ -33,7 +34,9 @@ func (m dyingQueue) PublishMsg(context.Context, *nats.Msg, ...jetstream.PublishO
 func (i *instance) queueThrough(t *testing.T, js jetstream.JetStream) {
 	t.Helper()
 	var err error
-	i.client, err = newClient(js)
+	i.client, err = worker.NewClient(js, worker.ClientConfig{
+		RequestTimeout: publishTry, SettleTimeout: claimTimeout, Stream: contracts.StreamEnrichJobs,
+	})
 	check.OK(t, err)
 }
 
@@ -294,6 +297,6 @@ func TestRequeuesAreForgotten(t *testing.T) {
 		check.That(t, r.begin(again, time.Minute), "another claim of the place was taken for the same")
 		elapse(2 * time.Minute)
 		again.Claim = "a"
-		check.That(t, r.begin(again, time.Minute) && len(r.byKey) == 1, "%d claims are remembered", len(r.byKey))
+		check.That(t, r.begin(again, time.Minute) && len(r.until) == 1, "%d claims are remembered", len(r.until))
 	})
 }

@@ -64,10 +64,12 @@ func New(ctx context.Context, js jetstream.JetStream, cfg Config) (*Service, err
 		results.Close()
 		return nil, fmt.Errorf("enricher: %w", err)
 	}
-	client, err := newClient(js)
+	client, err := worker.NewClient(js, worker.ClientConfig{
+		RequestTimeout: publishTry, SettleTimeout: claimTimeout, Stream: contracts.StreamEnrichJobs,
+	})
 	if err != nil {
 		results.Close()
-		return nil, err
+		return nil, fmt.Errorf("enricher: %w", err)
 	}
 	s := &Service{
 		cfg: cfg, client: client, flight: results, logger: cfg.Logger, providers: map[string]provider.Provider{},
@@ -160,10 +162,6 @@ type Config struct {
 
 	// Telemetry measures and traces jobs that are queued, and searches. Defaults to none.
 	Telemetry *natsotel.Telemetry
-
-	// UnresolvedTTL is the time for which a place is not looked up again after a look-up without an answer: several
-	// venues could be the place, or the provider failed for good. Defaults to 60 seconds.
-	UnresolvedTTL time.Duration
 }
 
 func (cfg Config) withDefaults() Config {
@@ -175,7 +173,6 @@ func (cfg Config) withDefaults() Config {
 	cfg.NotFoundTTL = cmp.Or(cfg.NotFoundTTL, 24*time.Hour)
 	cfg.RequestTTL = cmp.Or(cfg.RequestTTL, time.Hour)
 	cfg.StoreTimeout = cmp.Or(cfg.StoreTimeout, 1800*time.Millisecond)
-	cfg.UnresolvedTTL = cmp.Or(cfg.UnresolvedTTL, time.Minute)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	return cfg
 }
@@ -194,7 +191,6 @@ func (cfg Config) Validate() error {
 		{"LeaseTTL", cfg.LeaseTTL},
 		{"NotFoundTTL", cfg.NotFoundTTL},
 		{"RequestTTL", cfg.RequestTTL},
-		{"UnresolvedTTL", cfg.UnresolvedTTL},
 	} {
 		if d.value < time.Second || d.value%time.Second != 0 {
 			bad("%s is %s: want whole seconds, at least 1s", d.name, d.value)

@@ -157,7 +157,7 @@ func (sub *Subscription) begin(ctx context.Context, lastEventID string) error {
 
 // resume continues after the event with an id, and reports whether the id belongs to this request.
 func (sub *Subscription) resume(eventID string) bool {
-	if err := sub.progress.resume(eventID); err != nil {
+	if !sub.progress.resume(eventID) {
 		return false
 	}
 	sub.over = sub.progress.complete()

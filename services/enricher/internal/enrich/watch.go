@@ -151,7 +151,7 @@ func (f *watch) record(ctx context.Context, t *lookup, entry *flight.Entry) bool
 	case entry.State == flight.Failed: // the process that claimed it could not queue it
 		f.release(t, f.pause)
 	case isHandedOff(*entry) && !t.foreign():
-		f.suspect(t, *entry)
+		f.handed[t] = handedOff{*entry, time.Now().Add(max(0, requeueAge-entry.Age()) + chance(requeueSpread))}
 		delete(f.free, t)
 	default:
 		delete(f.free, t)
@@ -221,13 +221,8 @@ func isHandedOff(entry flight.Entry) bool { return entry.State == flight.Pending
 // the same claim do it once. An entry lives about as long as a claim that is not renewed.
 type requeues struct {
 	mu    sync.Mutex
-	byKey map[string]requeued
+	until map[[2]string]time.Time // by key and claim
 	sweep time.Time
-}
-
-type requeued struct {
-	claim string
-	until time.Time
 }
 
 // begin reports whether the caller is to queue the job of a claim again. It is false when this process is doing so,
@@ -235,22 +230,20 @@ type requeued struct {
 func (r *requeues) begin(entry flight.Entry, ttl time.Duration) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now := time.Now()
-	if r.byKey == nil {
-		r.byKey = map[string]requeued{}
-	}
+	now, id := time.Now(), [2]string{entry.Key, entry.Claim}
 	if !now.Before(r.sweep) {
-		for key, e := range r.byKey {
-			if !now.Before(e.until) {
-				delete(r.byKey, key)
+		live := map[[2]string]time.Time{}
+		for id, until := range r.until {
+			if now.Before(until) {
+				live[id] = until
 			}
 		}
-		r.sweep = now.Add(ttl)
+		r.until, r.sweep = live, now.Add(ttl)
 	}
-	if e, known := r.byKey[entry.Key]; known && e.claim == entry.Claim && now.Before(e.until) {
+	if now.Before(r.until[id]) {
 		return false
 	}
-	r.byKey[entry.Key] = requeued{claim: entry.Claim, until: now.Add(requeueAge)}
+	r.until[id] = now.Add(requeueAge)
 	return true
 }
 
@@ -258,7 +251,7 @@ func (r *requeues) begin(entry flight.Entry, ttl time.Duration) bool {
 func (r *requeues) done(entry flight.Entry, ttl time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.byKey[entry.Key] = requeued{claim: entry.Claim, until: time.Now().Add(ttl)}
+	r.until[[2]string{entry.Key, entry.Claim}] = time.Now().Add(ttl)
 }
 
 // requeue queues the jobs of claims again, in the background. Most of the claims have a job in a backlog, which the stream
@@ -298,12 +291,6 @@ func (s *Service) enqueued(ctx context.Context, t *lookup, reason string) {
 type handedOff struct {
 	entry flight.Entry
 	due   time.Time // when to queue the job again
-}
-
-// suspect records a claim that waits for its job.
-func (f *watch) suspect(t *lookup, entry flight.Entry) {
-	due := time.Now().Add(max(0, requeueAge-entry.Age()) + chance(requeueSpread))
-	f.handed[t] = handedOff{entry, due}
 }
 
 // requeue queues the jobs of the claims that have waited for long. The claims stay recorded until they change,

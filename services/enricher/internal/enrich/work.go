@@ -52,6 +52,10 @@ const (
 	// reasonReplaced is the reason for skipping a job whose place another description has claimed meanwhile.
 	reasonReplaced = "replaced"
 
+	// unresolvedTTL is the time for which a place is not looked up again after a look-up without an answer: several venues could be the
+	// place, or the provider failed for good.
+	unresolvedTTL = time.Minute
+
 	// expiryLate is the longest delay with which the server removes a lease that has expired.
 	expiryLate = 350 * time.Millisecond
 )
@@ -91,7 +95,7 @@ func decodeJob(header nats.Header, payload []byte, args any) error {
 // So the provider is asked once, and again only after a failure, or when a worker died between asking and storing. A search
 // continues although its claim is lost meanwhile, and its result is stored if no other worker was faster. A temporary
 // failure is tried again by the worker's policy, not before the provider allows it. After a permanent failure, or the last
-// attempt, the job ends in the dead letters and its place has no answer for UnresolvedTTL.
+// attempt, the job ends in the dead letters and its place has no answer for unresolvedTTL.
 func (s *Service) Work(ctx context.Context, job *worker.Job[contracts.EnrichJob]) error {
 	t, err := s.jobLookup(job.Args)
 	if err != nil {
@@ -111,7 +115,7 @@ func (s *Service) Work(ctx context.Context, job *worker.Job[contracts.EnrichJob]
 	case errors.Is(err, kvlock.ErrMismatch):
 		s.log(ctx, slog.LevelDebug, EventJobSkipped, t, slog.String("reason", reasonReplaced))
 		return nil
-	case unusable(err):
+	case errors.Is(err, flight.ErrInvalidRef), errors.Is(err, kvlock.ErrInvalidKey): // no retry can fix the job
 		return worker.Cancel(err)
 	case err != nil:
 		return s.unstored(ctx, t, fmt.Errorf("enricher: resume the claim of %s: %w", t.key(), err))
@@ -125,12 +129,6 @@ func (s *Service) Work(ctx context.Context, job *worker.Job[contracts.EnrichJob]
 		return s.failed(ctx, job, t, claim, err)
 	}
 	return s.unstored(ctx, t, s.store(ctx, t, claim, result))
-}
-
-// unusable reports whether a claim could not be resumed because the job has an invalid key or reference, which no retry can
-// mend.
-func unusable(err error) bool {
-	return errors.Is(err, flight.ErrInvalidRef) || errors.Is(err, kvlock.ErrInvalidKey)
 }
 
 // store stores a result, and keeps trying while the store does not answer: the provider is not to be asked twice for one
@@ -258,7 +256,7 @@ func (s *Service) ttl(o contracts.Outcome) time.Duration {
 	case contracts.OutcomeNotFound:
 		d = s.cfg.NotFoundTTL
 	case contracts.OutcomeAmbiguous, contracts.OutcomeError:
-		return s.cfg.UnresolvedTTL
+		return unresolvedTTL
 	}
 	jittered := time.Duration(float64(d) * (0.9 + 0.2*rand.Float64())) //nolint:gosec // spreads expiry, guards nothing
 	return max(jittered.Truncate(time.Second), time.Second)

@@ -12,20 +12,13 @@ import (
 	"github.com/expediter-io/expediter/services/enricher/internal/enrich"
 )
 
-// The endpoints' subjects. Instances of one name share the requests.
-const (
-	SubjectEnrich = "enricher.v1.enrich" // an EnrichRequest; answers an EnrichResponse
-	SubjectGet    = "enricher.v1.get"    // {"requestId"}; answers a Snapshot
-	SubjectPlace  = "enricher.v1.place"  // {"placeId"}; answers the results of the place's look-ups, with their evidence
-)
-
-// Endpoints returns the endpoints of the enricher.
+// Endpoints returns the endpoints of the enricher. Instances of one name share the requests.
 func Endpoints(s *enrich.Service) []service.Endpoint {
 	a := api{s}
 	return []service.Endpoint{
-		{Answer: a.enrich, Name: "enrich", Subject: SubjectEnrich, Takes: "EnrichRequest", Gives: "EnrichResponse"},
-		{Answer: a.get, Name: "get", Subject: SubjectGet, Takes: `{"requestId":"…"}`, Gives: "Snapshot"},
-		{Answer: a.place, Name: "place", Subject: SubjectPlace, Takes: `{"placeId":"…"}`, Gives: "Place"},
+		{Answer: a.enrich, Name: "enrich", Subject: "enricher.v1.enrich", Takes: "EnrichRequest", Gives: "EnrichResponse"},
+		{Answer: a.get, Name: "get", Subject: "enricher.v1.get", Takes: `{"requestId":"…"}`, Gives: "Snapshot"},
+		{Answer: a.place, Name: "place", Subject: "enricher.v1.place", Takes: `{"placeId":"…"}`, Gives: "Place"},
 	}
 }
 

@@ -28,13 +28,11 @@
 package catalog
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"os"
+	"iter"
 	"strings"
 	"sync"
 
@@ -44,177 +42,92 @@ import (
 
 var _ provider.Provider = (*Catalog)(nil)
 
-// The defaults of a Config.
-const (
-	defaultMaxBytes  = 256 << 20
-	defaultMaxVenues = 1_000_000
-	defaultName      = "catalog"
-)
-
-// Config sets up a [Catalog]. The zero value is usable.
-type Config struct {
-	// MaxBytes bounds the size of a file. Defaults to 256 MiB.
-	MaxBytes int64
-
-	// MaxVenues bounds the number of rows, good and bad. Defaults to 1,000,000.
-	MaxVenues int
-
-	// Name is the provider's name. Defaults to catalog.
-	Name string
-}
-
-func (c Config) withDefaults() Config {
-	c.MaxBytes = cmp.Or(c.MaxBytes, defaultMaxBytes)
-	c.MaxVenues = cmp.Or(c.MaxVenues, defaultMaxVenues)
-	c.Name = cmp.Or(c.Name, defaultName)
-	return c
-}
-
 // Catalog is a list of venues that can be searched. It never changes, and is safe for
 // concurrent use.
 type Catalog struct {
-	config  Config
 	index   *index
+	name    string
 	tallies sync.Pool
 	venues  []provider.Venue
 }
 
-func newCatalog(config Config, venues []provider.Venue) *Catalog {
-	c := &Catalog{config: config, index: newIndex(venues), venues: venues}
+func newCatalog(name string, venues []provider.Venue) *Catalog {
+	c := &Catalog{index: newIndex(venues), name: name, venues: venues}
 	c.tallies.New = func() any { return &tally{hitOf: make([]int32, len(venues))} }
 	return c
 }
 
-// Name is the configured name.
-func (c *Catalog) Name() string { return c.config.Name }
+// Name is the provider's name, as given to Open or Read.
+func (c *Catalog) Name() string { return c.name }
 
-func (c *Catalog) fail(kind provider.Kind, detail string, cause error) *provider.Error {
-	return &provider.Error{Cause: cause, Detail: detail, Kind: kind, Provider: c.config.Name}
-}
-
-// Open loads a file. It reports all rows that cannot be used at once, as a [*LoadError].
-func Open(path string, config Config) (*Catalog, error) {
-	file, err := os.Open(path) //nolint:gosec // The operator names the file.
-	if err != nil {
-		return nil, fmt.Errorf("open the catalogue: %w", err)
-	}
-	defer file.Close() //nolint:errcheck // It is only read.
-	c, err := Read(file, config)
-	if err != nil {
-		return nil, fmt.Errorf("load the catalogue %s: %w", path, err)
-	}
-	return c, nil
+// Open loads a file as the provider of a name. It reports all rows that cannot be used at once, as a [*LoadError]. A file without
+// venues is refused: every place would be NOT_FOUND.
+func Open(path, name string) (*Catalog, error) {
+	return load(name, rows.Open(context.Background(), path, nil, options)) //nolint:forbidigo // a file ends by itself
 }
 
 // Read loads a catalogue, as [Open] does, from a reader.
-func Read(r io.Reader, config Config) (*Catalog, error) {
-	config = config.withDefaults()
-	data, err := io.ReadAll(io.LimitReader(r, config.MaxBytes+1))
-	if err != nil {
-		return nil, fmt.Errorf("read: %w", err)
-	}
-	if int64(len(data)) > config.MaxBytes {
-		return nil, fmt.Errorf("%w: the file is larger than the %d bytes of MaxBytes", ErrTooLarge, config.MaxBytes)
-	}
-	if len(bytes.TrimSpace(bytes.TrimPrefix(data, []byte("\ufeff")))) == 0 {
-		return nil, fmt.Errorf("%w: it is empty", ErrFormat)
-	}
-	b := builder{config: config, lines: make(map[string]int)}
-	read := rows.Read(context.Background(), "catalogue", bytes.NewReader(data), rows.Options{ //nolint:forbidigo // it is in memory
-		Columns: []string{string(colID), string(colName)}, MaxBytes: maxRow,
-	})
-	for record, err := range read {
-		r := &row{fields: make(map[column]string), line: record.Line}
+func Read(r io.Reader, name string) (*Catalog, error) {
+	return load(name, rows.Read(context.Background(), "catalogue", r, options)) //nolint:forbidigo // a file ends by itself
+}
+
+// options are those of every read. maxRow bounds a row in bytes.
+var options = rows.Options{Columns: []string{"id", "name"}, MaxBytes: maxRow}
+
+func load(name string, records iter.Seq2[rows.Record, error]) (*Catalog, error) {
+	var venues []provider.Venue
+	var bad LoadError
+	lines := map[string]int{} // by venue id
+	for record, err := range records {
+		var v provider.Venue
+		var problems []string
 		if broken, ok := errors.AsType[*rows.Error](err); ok {
-			r.refuse(broken.Problem)
+			problems = []string{broken.Problem}
 		} else if err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrFormat, err)
+			return nil, fmt.Errorf("load the catalogue: %w", err)
 		} else {
-			r.read(record.Body)
+			v, problems = venueOf(record.Body)
 		}
-		if err := b.add(r.venue(), r.line, r.problems); err != nil {
-			return nil, err
+		if first, known := lines[v.ID]; known && v.ID != "" {
+			problems = append(problems, fmt.Sprintf("the id %q is that of line %d as well", v.ID, first))
+		} else {
+			lines[v.ID] = record.Line
 		}
-	}
-	if len(b.bad.Rows) > 0 {
-		return nil, &b.bad
-	}
-	return newCatalog(config, b.venues), nil
-}
-
-// builder collects the venues of a catalogue, and the problems of rows that cannot be used.
-type builder struct {
-	bad    LoadError
-	config Config
-	lines  map[string]int // by venue ID
-	rows   int            // good and bad
-	venues []provider.Venue
-}
-
-// add adds a venue, unless it has problems. An error ends the loading.
-func (b *builder) add(v provider.Venue, line int, problems []string) error {
-	b.rows++
-	if b.rows > b.config.MaxVenues {
-		return fmt.Errorf("%w: more than the %d of MaxVenues", ErrTooLarge, b.config.MaxVenues)
-	}
-	if first, ok := b.lines[v.ID]; ok && v.ID != "" {
-		problems = append(problems, fmt.Sprintf("the id %q is that of line %d as well", v.ID, first))
-	} else {
-		b.lines[v.ID] = line
+		switch {
+		case len(problems) == 0:
+			venues = append(venues, v)
+		case len(bad.Rows) < maxRowErrors:
+			bad.Rows = append(bad.Rows, fmt.Sprintf("line %d: %s", record.Line, strings.Join(problems, "; ")))
+		default:
+			bad.More++
+		}
 	}
 	switch {
-	case len(problems) == 0:
-		b.venues = append(b.venues, v)
-	case len(b.bad.Rows) < maxRowErrors:
-		b.bad.Rows = append(b.bad.Rows, RowError{Line: line, Problems: problems})
-	default:
-		b.bad.More++
+	case len(bad.Rows) > 0:
+		return nil, &bad
+	case len(venues) == 0:
+		return nil, errors.New("load the catalogue: it has no venues")
 	}
-	return nil
+	return newCatalog(name, venues), nil
 }
-
-// ErrFormat is returned when a file is not JSON, JSON Lines or CSV, or has no column
-// for the id or the name.
-var ErrFormat = errors.New("not a file of venues")
-
-// ErrTooLarge is returned when a file has more bytes or venues than are accepted.
-var ErrTooLarge = errors.New("more venues than are accepted")
 
 // maxRowErrors bounds the bad rows that are named. The others are counted.
 const maxRowErrors = 1000
 
-// RowError is the error of one row.
-type RowError struct {
-	// Line is the number of the line, from 1, on which the row starts.
-	Line int
-
-	// Problems are the mistakes of the row.
-	Problems []string
-}
-
-// Error is one line.
-func (e RowError) Error() string {
-	return fmt.Sprintf("line %d: %s", e.Line, strings.Join(e.Problems, "; "))
-}
-
-// LoadError is returned when rows cannot be used. It names all of them, up to 1000.
+// LoadError is returned when rows cannot be used.
 type LoadError struct {
 	// More is the number of bad rows after the first 1000.
 	More int
 
-	// Rows are the bad rows by line.
-	Rows []RowError
+	// Rows has the line and the mistakes of each of the first 1000 bad rows.
+	Rows []string
 }
 
 // Error has a line for each bad row.
 func (e *LoadError) Error() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%d of the rows cannot be used:", len(e.Rows)+e.More)
-	for _, row := range e.Rows {
-		b.WriteString("\n  " + row.Error())
-	}
+	text := fmt.Sprintf("%d of the rows cannot be used:\n  %s", len(e.Rows)+e.More, strings.Join(e.Rows, "\n  "))
 	if e.More > 0 {
-		fmt.Fprintf(&b, "\n  and %d more", e.More)
+		text += fmt.Sprintf("\n  and %d more", e.More)
 	}
-	return b.String()
+	return text
 }

@@ -14,7 +14,7 @@ func ExampleRead() {
 v1,Giraffe,Ibn Gabirol 49,Tel Aviv,https://example.com/giraffe
 v2,מוזס,רוטשילד 35,תל אביב,https://example.com/moses
 `
-	c, err := catalog.Read(strings.NewReader(file), catalog.Config{})
+	c, err := catalog.Read(strings.NewReader(file), "shelf")
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -26,7 +26,7 @@ v2,מוזס,רוטשילד 35,תל אביב,https://example.com/moses
 }
 
 func ExampleLoadError() {
-	_, err := catalog.Read(strings.NewReader("id,name,lat,lng\n1,Giraffe,32.07,\n,Moses,,\n"), catalog.Config{})
+	_, err := catalog.Read(strings.NewReader("id,name,lat,lng\n1,Giraffe,32.07,\n,Moses,,\n"), "shelf")
 	fmt.Println(err)
 	// Output:
 	// 2 of the rows cannot be used:

@@ -3,7 +3,6 @@ package catalog
 import (
 	"cmp"
 	"context"
-	"errors"
 	"math"
 	"slices"
 	"strings"
@@ -62,20 +61,15 @@ func (t *tally) reset() {
 
 // Search returns the venues likeliest to be the place, the best first, at most maxCandidates. They share a word or sound of
 // the name, the telephone, the house number with the street, or the neighbourhood. None, with a nil error, means that no
-// venue shares any of these. Search makes no request and takes a few milliseconds at most.
+// venue shares any of these. Search makes no request and takes a few milliseconds at most, so it does not look at its context.
 //
 // The venues share memory with the catalogue: do not change the data that they point to.
-func (c *Catalog) Search(ctx context.Context, place match.Place) ([]provider.Venue, error) {
-	if err := ctx.Err(); err != nil {
-		kind := provider.KindCanceled
-		if errors.Is(err, context.DeadlineExceeded) {
-			kind = provider.KindTimeout
-		}
-		return nil, c.fail(kind, "the search was over before it began", context.Cause(ctx))
-	}
+func (c *Catalog) Search(_ context.Context, place match.Place) ([]provider.Venue, error) {
 	k := keysOf(match.Prepare(place))
 	if len(k.names)+len(k.phones)+len(k.address) == 0 && place.Location == nil {
-		return nil, c.fail(provider.KindUnsupported, "the place has no name, telephone, address or location to search by", nil)
+		return nil, &provider.Error{
+			Detail: "the place has no name, telephone, address or location to search by", Kind: provider.KindUnsupported, Provider: c.name,
+		}
 	}
 	t, _ := c.tallies.Get().(*tally)
 	defer c.tallies.Put(t)

@@ -1,8 +1,6 @@
 package catalog_test
 
 import (
-	"context"
-	"errors"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -13,7 +11,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
-	"github.com/expediter-io/expediter/services/enricher/provider/catalog"
 )
 
 // TestCandidatesHoldWhatTheMatcherWouldFind compares the candidates with the venue that the matcher takes
@@ -99,29 +96,17 @@ func TestNearestOfAChainComeFirst(t *testing.T) {
 
 func TestUnknownPlaces(t *testing.T) {
 	t.Parallel()
-	c := read(t, "id,name,city,lat,lng\n1,Giraffe,Tel Aviv,32.07,34.78\n", catalog.Config{})
+	c := read(t, "id,name,city,lat,lng\n1,Giraffe,Tel Aviv,32.07,34.78\n")
 	got, err := c.Search(t.Context(), match.Place{Name: "Quattrocento", City: "Tel Aviv", Location: &match.Point{Lat: 31.7, Lng: 35.2}})
 	check.That(t, err == nil && len(got) == 0, "Search = %v, %v; want the empty answer", got, err)
-	got, err = read(t, "[]", catalog.Config{}).Search(t.Context(), match.Place{Name: "Giraffe"})
-	check.That(t, err == nil && len(got) == 0, "Search in an empty catalogue = %v, %v", got, err)
 }
 
 func TestSearchesThatCannotBeMade(t *testing.T) {
 	t.Parallel()
-	c := read(t, "id,name\n1,Giraffe\n", catalog.Config{Name: "shelf"})
+	c := read(t, "id,name\n1,Giraffe\n")
 	got, err := c.Search(t.Context(), match.Place{City: "Tel Aviv"})
 	check.That(t, provider.KindOf(err) == provider.KindUnsupported && !provider.Temporary(err) && got == nil,
 		"Search for nothing = %v, %v; want unsupported", got, err)
-	canceled, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err = c.Search(canceled, match.Place{Name: "Giraffe"})
-	failure, ok := errors.AsType[*provider.Error](err)
-	check.That(t, ok && failure.Kind == provider.KindCanceled && failure.Provider == "shelf" && errors.Is(err, context.Canceled),
-		"error of a canceled search = %v", err)
-	late, cancel := context.WithTimeout(t.Context(), 0)
-	defer cancel()
-	_, err = c.Search(late, match.Place{Name: "Giraffe"})
-	check.That(t, provider.KindOf(err) == provider.KindTimeout, "error of a late search = %v", err)
 }
 
 // TestSearchesDoNotDisturbEachOther repeats searches from many goroutines, which use
@@ -151,7 +136,7 @@ func TestSearchesDoNotDisturbEachOther(t *testing.T) {
 // would not end within the test's time if all pairs of words were looked at.
 func TestEndlessFieldsCostNoMoreThanLongOnes(t *testing.T) {
 	t.Parallel()
-	c := read(t, "id,name,address\n1,Giraffe,Ibn Gabirol 49\n", catalog.Config{})
+	c := read(t, "id,name,address\n1,Giraffe,Ibn Gabirol 49\n")
 	place := match.Place{Address: strings.Repeat("49 b ", 1_000_000), Name: strings.Repeat("giraffe ", 1_000_000)}
 	check.That(t, holds(find(t, c, place), "1"), "the venue is not among the candidates")
 }

@@ -23,9 +23,9 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // read loads a file that is expected to be good.
-func read(t *testing.T, file string, config catalog.Config) *catalog.Catalog {
+func read(t *testing.T, file string) *catalog.Catalog {
 	t.Helper()
-	return check.Must(catalog.Read(strings.NewReader(file), config))(t)
+	return check.Must(catalog.Read(strings.NewReader(file), "shelf"))(t)
 }
 
 // stocked loads a file of the venues.
@@ -42,7 +42,7 @@ func stocked(t testing.TB, venues []provider.Venue) *catalog.Catalog {
 		}
 		check.OK(t, rows.Encode(row))
 	}
-	return check.Must(catalog.Read(&file, catalog.Config{}))(t)
+	return check.Must(catalog.Read(&file, "shelf"))(t)
 }
 
 // find searches by name and wants one venue or more.
@@ -54,7 +54,7 @@ func find(t *testing.T, c *catalog.Catalog, place match.Place) []provider.Venue 
 }
 
 // rowErrors are the bad rows of a file.
-func rowErrors(t *testing.T, err error) []catalog.RowError {
+func rowErrors(t *testing.T, err error) []string {
 	t.Helper()
 	bad, ok := errors.AsType[*catalog.LoadError](err)
 	check.Require(t, ok, "error = %v, want a *LoadError", err)

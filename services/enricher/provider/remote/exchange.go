@@ -97,7 +97,7 @@ func (c *Client) ended(ctx context.Context) *provider.Error {
 	return c.fail(provider.KindCanceled, "the caller gave up", context.Cause(ctx))
 }
 
-// refused returns the error for the status of an answer, and starts the pause that the answer asks for.
+// refused returns the error for the status of an answer, with the pause that the answer asks for.
 func (c *Client) refused(resp *http.Response) *provider.Error {
 	kind, detail := sortStatus(resp.StatusCode)
 	// The beginning of the body usually says what was wrong. A body that breaks off changes nothing.
@@ -112,9 +112,6 @@ func (c *Client) refused(resp *http.Response) *provider.Error {
 		failure.RetryAfter = cmp.Or(retryafter.Parse(resp.Header, time.Second, maxRetryAfter), rateLimitPause)
 	case http.StatusServiceUnavailable:
 		failure.RetryAfter = retryafter.Parse(resp.Header, time.Second, maxRetryAfter)
-	}
-	if failure.RetryAfter > 0 {
-		c.pause.extend(failure.RetryAfter)
 	}
 	return failure
 }

@@ -21,8 +21,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sony/gobreaker/v2"
-
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
@@ -134,11 +132,13 @@ var _ provider.Limited = (*Client)(nil)
 
 // Client asks the service. It is safe for concurrent use, and a process needs only one, which has the pauses and the breaker.
 type Client struct {
-	breaker *gobreaker.CircuitBreaker[[]provider.Venue]
-	config  Config
-	http    *http.Client
-	open    pause // until the breaker lets a call through again
-	pause   pause // that the service has asked for
+	config Config
+	http   *http.Client
+
+	mu       sync.Mutex
+	asked    time.Time // until then no call is made, because the service has asked for a pause
+	failures int       // in a row
+	open     time.Time // until then no call is made, because of failures; zero when the last call succeeded
 }
 
 // New returns a client. It makes no call. The error is a misconfigured [*provider.Error] that names every mistake in the
@@ -153,13 +153,6 @@ func New(config Config) (*Client, error) {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport:     c.config.Transport,
 	}
-	c.breaker = gobreaker.NewCircuitBreaker[[]provider.Venue](gobreaker.Settings{
-		IsExcluded:    spared,
-		Name:          c.config.Name,
-		OnStateChange: c.changed,
-		ReadyToTrip:   func(counts gobreaker.Counts) bool { return counts.ConsecutiveFailures >= breakerFailures },
-		Timeout:       breakerPause,
-	})
 	return c, nil
 }
 
@@ -181,7 +174,10 @@ func (c *Client) Limits() provider.Limits {
 
 // Held reports whether calls are held back now, because the service asked for a pause or failed too often in a row.
 func (c *Client) Held() bool {
-	return c.pause.left() > 0 || c.breaker.State() == gobreaker.StateOpen
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	return now.Before(c.asked) || now.Before(c.open)
 }
 
 // Search posts the place and returns the venues of the answer. An empty list with a nil error means that the service answered
@@ -194,101 +190,79 @@ func (c *Client) Search(ctx context.Context, place match.Place) ([]provider.Venu
 	if ctx.Err() != nil {
 		return nil, c.ended(ctx)
 	}
-	if err := c.paused(); err != nil {
+	if err := c.enter(false); err != nil {
 		return nil, err
 	}
-	venues, err := c.breaker.Execute(func() ([]provider.Venue, error) {
-		if err := c.takeTurn(ctx); err != nil {
-			return nil, sparedError{err}
-		}
-		// An answer that cannot be read counts as a failure, like a missing one.
-		venues, err := c.post(ctx, body)
-		if err != nil && ctx.Err() != nil {
-			err = sparedError{err}
-		}
-		return venues, err
-	})
-	if errors.Is(err, gobreaker.ErrOpenState) || errors.Is(err, gobreaker.ErrTooManyRequests) {
-		return nil, c.circuitOpen()
+	if err := c.takeTurn(ctx); err != nil {
+		return nil, err
 	}
-	if s, ok := errors.AsType[sparedError](err); ok {
-		return nil, s.error
+	// Calls that waited for their turn must not be sent when the service has begun to refuse or to fail in the meantime.
+	if err := c.enter(true); err != nil {
+		return nil, err
 	}
+	venues, err := c.post(ctx, body)
+	c.leave(ctx, err)
 	return venues, err
 }
 
-// takeTurn waits until the rate allows a call. It then checks the pause and the breaker again: calls that waited must not be sent
-// when the service has begun to refuse or to fail in the meantime.
+// takeTurn waits until the rate allows a call.
 func (c *Client) takeTurn(ctx context.Context) error {
-	if err := c.config.Turn(ctx); ctx.Err() != nil {
+	err := c.config.Turn(ctx)
+	switch {
+	case ctx.Err() != nil:
 		return c.ended(ctx)
-	} else if err != nil {
+	case err != nil:
 		failure := c.fail(provider.KindRateLimited, "there is no turn under the rate", err)
 		failure.RetryAfter = turnPause
 		return failure
 	}
-	if c.breaker.State() == gobreaker.StateOpen {
-		return c.circuitOpen()
+	return nil
+}
+
+// enter returns an error while no call is to be made. With call, the caller makes one next, and then calls leave.
+func (c *Client) enter(call bool) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	switch {
+	case now.Before(c.asked):
+		failure := c.fail(provider.KindRateLimited, "the service asked for a pause, which is not over", nil)
+		failure.RetryAfter = max(c.asked.Sub(now), time.Second)
+		return failure
+	case now.Before(c.open):
+		failure := c.fail(provider.KindUnavailable, "no call was made", ErrCircuitOpen)
+		failure.RetryAfter = max(c.open.Sub(now), time.Second)
+		return failure
 	}
-	return c.paused()
-}
-
-// paused returns the error of a call during a pause, or nil.
-func (c *Client) paused() error {
-	left := c.pause.left()
-	if left == 0 {
-		return nil
+	if call && !c.open.IsZero() {
+		c.open = now.Add(c.config.Timeout) // for the others, while this call tries
 	}
-	failure := c.fail(provider.KindRateLimited, "the service asked for a pause, which is not over", nil)
-	failure.RetryAfter = min(max(left, time.Second), maxRetryAfter)
-	return failure
+	return nil
 }
 
-func (c *Client) circuitOpen() *provider.Error {
-	failure := c.fail(provider.KindUnavailable, "no call was made", ErrCircuitOpen)
-	failure.RetryAfter = min(max(c.open.left(), time.Second), breakerPause)
-	return failure
-}
-
-// changed is called when the breaker changes.
-func (c *Client) changed(_ string, from, to gobreaker.State) {
-	if to == gobreaker.StateOpen {
-		c.open.extend(breakerPause)
+// leave counts the outcome of a call. An answer that cannot be read is a failure, like a missing one. A caller that gave up says
+// nothing about the service, and a service that asks for a pause works: keeping the pause is enough.
+func (c *Client) leave(ctx context.Context, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	failure, failed := errors.AsType[*provider.Error](err)
+	if failed && failure.RetryAfter > 0 {
+		if until := time.Now().Add(failure.RetryAfter); until.After(c.asked) { // a pause is never shortened
+			c.asked = until
+		}
 	}
-	c.config.Logger.Warn("circuit breaker of the provider changed",
-		slog.String("provider", c.config.Name), slog.String("from", from.String()), slog.String("to", to.String()))
-}
-
-// sparedError is the error of a call that was not made or that its caller ended. It says nothing about the service.
-type sparedError struct{ error }
-
-func (e sparedError) Unwrap() error { return e.error }
-
-// spared reports whether a failed call is left out of the breaker's count. A service that asks for a pause works, and keeping the
-// pause is enough.
-func spared(err error) bool {
-	_, ok := errors.AsType[sparedError](err)
-	return ok || provider.KindOf(err) == provider.KindRateLimited
-}
-
-// pause holds back calls until a time.
-type pause struct {
-	mu    sync.Mutex
-	until time.Time
-}
-
-// extend holds back calls for d from now. It never shortens a pause.
-func (p *pause) extend(d time.Duration) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if until := time.Now().Add(d); until.After(p.until) {
-		p.until = until
+	switch {
+	case !failed:
+		if !c.open.IsZero() {
+			c.config.Logger.Info("the provider works again", slog.String("provider", c.config.Name))
+		}
+		c.failures, c.open = 0, time.Time{}
+	case ctx.Err() != nil, failure.Kind == provider.KindRateLimited:
+	default:
+		if c.failures++; c.failures >= breakerFailures {
+			c.open = time.Now().Add(breakerPause)
+			c.config.Logger.Warn("the provider is not called for a while after failures in a row", slog.String("provider", c.config.Name),
+				slog.Int("failures", c.failures), slog.Duration("pause", breakerPause))
+		}
 	}
-}
-
-// left returns the remaining time of the pause, or 0.
-func (p *pause) left() time.Duration {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return max(0, time.Until(p.until))
 }

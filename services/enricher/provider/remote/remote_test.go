@@ -392,7 +392,7 @@ func TestNewReportsEveryMistake(t *testing.T) {
 	_, err := remote.New(remote.Config{Key: "s3cr3t\n", Rate: math.NaN(), Timeout: time.Minute, URL: "ftp://x"})
 	failed := failure(t, err, provider.KindMisconfigured)
 	check.Says(t, failed.Error(), "URL: it does not start", "Rate is NaN", "Timeout is 1m0s", "Key has")
-	check.That(t, !failed.Temporary() && !strings.Contains(failed.Error(), "s3cr3t"), "%v is temporary, or has the key", failed)
+	check.That(t, !provider.Temporary(failed) && !strings.Contains(failed.Error(), "s3cr3t"), "%v is temporary, or has the key", failed)
 	for url, ok := range map[string]bool{
 		"": false, "https://venues.example.com/v1": true, "http://localhost:8081": true, "http://127.0.0.1:8081/": true, "http://[::1]:8081": true,
 		"http://venues.example.com": false, "file:///etc/passwd": false, "venues.example.com": false, "https:///v1": false,

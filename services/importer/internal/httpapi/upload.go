@@ -8,7 +8,6 @@ import (
 	"mime"
 	"mime/multipart"
 	"net/http"
-	"strconv"
 	"sync"
 	"time"
 
@@ -112,28 +111,15 @@ func (f *submissionForm) bad(field, problem string) {
 }
 
 func (f *submissionForm) set(field, value string) {
-	switch field {
-	case "job_id":
-		f.sub.JobID = value
-	case "encoding":
-		f.sub.Encoding = value
-	case "language":
-		f.sub.Language = value
-	case "owner_id":
-		f.sub.OwnerID = value
-	case "priority":
-		f.sub.Priority = contracts.ImportPriority(value)
-	case "source_type":
-		f.sub.SourceType = value
-	case "unique":
-		unique, err := strconv.ParseBool(value)
-		if err != nil {
-			f.bad(field, "must be true or false")
-		}
-		f.sub.Unique = unique
-	default:
+	to, known := map[string]*string{
+		"job_id": &f.sub.JobID, "encoding": &f.sub.Encoding, "language": &f.sub.Language, "owner_id": &f.sub.OwnerID,
+		"priority": (*string)(&f.sub.Priority), "source_type": &f.sub.SourceType,
+	}[field]
+	if !known {
 		f.bad(field[:min(len(field), 64)], "is not a field of a submission with a file")
+		return
 	}
+	*to = value
 }
 
 // complete checks the form before its file is kept.

@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -110,30 +108,6 @@ func TestAPageWithARecipeIsNotExtracted(t *testing.T) {
 	stored := i.ready(t, "j1")
 	check.That(t, i.chef.total() == 0 && stored.Recipe.Source.Extractor == PublishedBy && stored.Recipe.Source.Ref == req.URL,
 		"extracted %d times: %+v", i.chef.total(), stored.Recipe.Source)
-}
-
-// By choice an owner has a source once, however many ask at the same time, and through whichever instance.
-func TestUniqueForOwnerAndSource(t *testing.T) {
-	t.Parallel()
-	srv := natstest.Server(t)
-	a, b := newInstance(t, srv), newInstance(t, srv)
-	var wg sync.WaitGroup
-	ids := make([]string, 10)
-	for n := range ids {
-		wg.Go(func() {
-			req := job(fmt.Sprintf("j%d", n), "v1")
-			j, _, err := []*instance{a, b}[n%2].Submit(t.Context(), Submission{ImportJob: req, Unique: true})
-			check.Is(t, err, nil)
-			ids[n] = j.JobID
-		})
-	}
-	wg.Wait()
-	slices.Sort(ids)
-	check.That(t, ids[0] != "" && len(slices.Compact(ids)) == 1, "jobs %v", ids)
-	other := job("other", "v1")
-	other.OwnerID = "eve"
-	j, created, err := a.Submit(t.Context(), Submission{ImportJob: other, Unique: true})
-	check.That(t, err == nil && created && j.JobID == "other", "another owner: %+v, %t, %v", j, created, err)
 }
 
 func TestIdempotencyKeyIsTheJob(t *testing.T) {

@@ -165,11 +165,6 @@ type Config struct {
 	// TranscriptTTL is the time for which the transcript of a source and its extraction are kept for other jobs, in whole
 	// seconds. Defaults to 7 days.
 	TranscriptTTL time.Duration
-
-	// Unique imports a source once for each owner: a second submission returns the first job, unless that job has failed. It
-	// does not apply to jobs that are published instead of submitted. Defaults to false: then the client decides for each
-	// job.
-	Unique bool
 }
 
 // Extractor is an extractor with its name and version.

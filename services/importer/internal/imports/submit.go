@@ -3,10 +3,6 @@ package imports
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -28,7 +24,7 @@ const HeaderRun = "Import-Run"
 
 // Submit accepts a job, and reports whether the job is new. For a known id it returns the known job. The error wraps
 // ErrMismatch when the known job has another owner, source or type. Errors of the request are *contracts.ValidationError
-// or *source.Error. Three round trips, five for a unique job.
+// or *source.Error. Three round trips.
 func (s *Service) Submit(ctx context.Context, sub Submission) (job Job, created bool, err error) {
 	if err := sub.Validate(); err != nil {
 		return Job{}, false, err
@@ -41,36 +37,14 @@ func (s *Service) Submit(ctx context.Context, sub Submission) (job Job, created 
 	if sub.RequestedAt.IsZero() {
 		sub.RequestedAt = time.Now().UTC()
 	}
-	req := sub.ImportJob
-	if sub.Unique || s.cfg.Unique {
-		known, _, err := s.read(ctx, req.JobID)
-		switch {
-		case err == nil && known.same(req): // the same job once more
-		case errors.Is(err, ErrUnknownJob):
-			if req, err = s.claimSource(ctx, req, sourceID); err != nil {
-				return Job{}, false, err
-			}
-		case err == nil:
-			return Job{}, false, fmt.Errorf("%w: %.64q", ErrMismatch, req.JobID)
-		default:
-			return Job{}, false, err
-		}
-	}
-	job, created, err = s.accept(ctx, req, sourceID)
-	return job, created && req.JobID == sub.JobID, err
-}
-
-// accept creates the record of a job, unless it exists, and queues the job.
-func (s *Service) accept(ctx context.Context, req contracts.ImportJob, sourceID string) (Job, bool, error) {
-	created := false
-	r, err := s.update(ctx, req.JobID, func(known *record) (*record, error) {
+	r, err := s.update(ctx, sub.JobID, func(known *record) (*record, error) {
 		created = known == nil
 		switch {
 		case known == nil:
-			fresh := newRecord(req, sourceID, time.Now().UTC())
+			fresh := newRecord(sub.ImportJob, sourceID, time.Now().UTC())
 			return &fresh, nil
-		case !known.same(req):
-			return nil, fmt.Errorf("%w: %.64q", ErrMismatch, req.JobID)
+		case !known.same(sub.ImportJob):
+			return nil, fmt.Errorf("%w: %.64q", ErrMismatch, sub.JobID)
 		default:
 			return nil, errKeep
 		}
@@ -136,50 +110,6 @@ func jobOf(r *record) (worker.NewJob, error) {
 	return job, nil
 }
 
-// uniqueClaim names the job that imports a source for an owner. It holds the whole job, so that a second client can submit
-// the job if the first client's process died before it did.
-type uniqueClaim struct {
-	Job      contracts.ImportJob `json:"job"`
-	SourceID string              `json:"source_id"`
-}
-
-// claimSource returns the job that imports a source for an owner: the given job, or another job that has not failed.
-func (s *Service) claimSource(ctx context.Context, req contracts.ImportJob, sourceID string) (contracts.ImportJob, error) {
-	sum := sha256.Sum256([]byte(req.OwnerID + "\x00" + sourceID))
-	key := s.jobs.Key("unique." + hex.EncodeToString(sum[:]))
-	for {
-		stored, err := s.jobs.Latest(ctx, key)
-		if err != nil {
-			return req, fmt.Errorf("importer: read the claim of a source: %w", err)
-		}
-		var claim uniqueClaim
-		if len(stored.Data) > 0 && json.Unmarshal(stored.Data, &claim) == nil && claim.Job.Validate() == nil {
-			stands, err := s.stands(ctx, claim.Job.JobID)
-			if err != nil || stands {
-				return claim.Job, err
-			}
-		}
-		data, err := json.Marshal(uniqueClaim{Job: req, SourceID: sourceID})
-		if err != nil {
-			return req, fmt.Errorf("importer: encode a claim: %w", err)
-		}
-		_, err = s.jobs.Put(ctx, kvrecord.Write{Subject: key, Data: data, Over: stored, TTL: s.cfg.StateTTL})
-		if errors.Is(err, kvrecord.ErrConflict) && ctx.Err() == nil {
-			continue
-		}
-		return req, err
-	}
-}
-
-// stands reports whether a job has not failed. A job that does not exist yet stands: the caller submits it.
-func (s *Service) stands(ctx context.Context, jobID string) (bool, error) {
-	known, _, err := s.read(ctx, jobID)
-	if errors.Is(err, ErrUnknownJob) {
-		return true, nil
-	}
-	return known.Status != contracts.ImportFailed, err
-}
-
 // Cancel cancels a job that has not ended. Its worker stops within two seconds. Two round trips.
 func (s *Service) Cancel(ctx context.Context, jobID string) (Job, error) {
 	r, err := s.update(ctx, jobID, func(r *record) (*record, error) {
@@ -227,9 +157,6 @@ type Submission struct {
 
 	// IdempotencyKey takes the place of an empty job id: the same key of the same owner is the same job.
 	IdempotencyKey string `json:"-"`
-
-	// Unique imports the source once for this owner, see [Config.Unique].
-	Unique bool `json:"unique,omitempty"`
 }
 
 // Validate checks all fields. The job id may be missing.

@@ -17,7 +17,7 @@ import (
 // The endpoints' subjects. Instances of one name share the requests. Each answers with a job, and all except the
 // first take {"job_id"}.
 const (
-	SubjectSubmit = "importer.v1.submit" // an ImportJob, whose job_id may be missing, and "unique"
+	SubjectSubmit = "importer.v1.submit" // an ImportJob, whose job_id may be missing
 	SubjectGet    = "importer.v1.get"
 	SubjectCancel = "importer.v1.cancel"
 	SubjectRetry  = "importer.v1.retry"

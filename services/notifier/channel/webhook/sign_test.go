@@ -57,7 +57,7 @@ func TestSecretsAreOfOneAddress(t *testing.T) {
 	see := func(w *Webhook, kind contracts.RecipientType, user, id string, generation int64) {
 		t.Helper()
 		name := fmt.Sprintf("%s|%s|%s|%d", kind, user, id, generation)
-		all := check.Must(w.Secrets(kind, user, id, contracts.Endpoint{Generation: generation}))(t)
+		all := w.Secrets(kind, user, id, contracts.Endpoint{Generation: generation})
 		other, twice := seen[all[0]]
 		check.That(t, !twice && len(all) == 1, "%q and %q have the secrets %q", other, name, all)
 		check.Is(t, check.Err(parseSecret(all[0])), nil, name)
@@ -73,8 +73,6 @@ func TestSecretsAreOfOneAddress(t *testing.T) {
 	see(w, "ADMIN", "ada", "main", 0)
 	see(newWebhook(t, nil, func(c *Config) { c.Secrets = []string{secretOf(2)} }), "CUSTOMER", "ada", "main", 0)
 	check.Same(t, "the plain one", seen["whsec_3StBwXfQ9z2XBZFhuKJNEaNKnIOHCB2sZLa6cZQDmTU="], "CUSTOMER|ada|main|0")
-	_, err := w.Secrets("CUSTOMER", "ada", "main", contracts.Endpoint{Address: `{"url":"https://x.example"}`})
-	check.Is(t, err, ErrOwnSecrets)
 }
 
 // For a day after a rotation the library of Standard Webhooks takes a message with either secret, and then with the new one alone; also
@@ -84,11 +82,11 @@ func TestRotationIsChecked(t *testing.T) {
 	srv, calls := endpoint(t, nil)
 	w := newWebhook(t, srv, func(c *Config) { c.Secrets = []string{secretOf(2), secretOf(1)} })
 	before := contracts.Endpoint{Generation: 5}
-	old := check.Must(w.Secrets("CUSTOMER", "ada", "phone", before))(t)
+	old := w.Secrets("CUSTOMER", "ada", "phone", before)
 	for since, signs := range map[time.Duration]bool{time.Minute: true, Overlap - time.Minute: true, Overlap + time.Minute: false} {
 		m := message(srv.URL)
 		m.EndpointID, m.Endpoint = "phone", contracts.Endpoint{Generation: 6, Previous: 5, RotatedAt: time.Now().Add(-since)}
-		is := check.Must(w.Secrets("CUSTOMER", "ada", "phone", m.Endpoint))(t)
+		is := w.Secrets("CUSTOMER", "ada", "phone", m.Endpoint)
 		check.OK(t, check.Err(w.Send(t.Context(), m)))
 		got := <-calls
 		for secret, want := range map[string]bool{is[0]: true, is[1]: true, old[0]: signs, old[1]: signs} {

@@ -96,22 +96,17 @@ func (w *Webhook) Close() { w.client.Close() }
 // Name implements [channel.Channel].
 func (*Webhook) Name() string { return Name }
 
-// Send implements [channel.Channel]. The address is a URL, or, for a user with secrets of its own, JSON:
-// {"url":"https://…","secrets":["whsec_…"]}. One request.
+// Send implements [channel.Channel]. The address is a URL. One request.
 func (w *Webhook) Send(ctx context.Context, m channel.Message) (channel.Receipt, error) {
 	if m.Address == "" {
 		return channel.Receipt{}, w.client.Fail(channel.KindNoAddress, 0, "", nil)
-	}
-	address, keys, err := w.endpoint(m)
-	if err != nil {
-		return channel.Receipt{}, w.client.Fail(channel.KindBounced, 0, err.Error(), nil)
 	}
 	body, err := encode(m)
 	if err != nil {
 		return channel.Receipt{}, w.client.Fail(channel.KindRejected, 0, "the payload is not JSON", nil)
 	}
-	now := time.Now()
-	answer, err := w.client.Post(ctx, address, http.Header{
+	keys, now := w.keysOf(m.RecipientType, m.UserID, m.EndpointID, m.Endpoint), time.Now()
+	answer, err := w.client.Post(ctx, m.Address, http.Header{
 		"Content-Type":      {"application/json"},
 		"User-Agent":        {"Expediter"},
 		"Webhook-Id":        {m.ID},
@@ -125,24 +120,6 @@ func (w *Webhook) Send(ctx context.Context, m channel.Message) (channel.Receipt,
 		return channel.Receipt{}, err
 	}
 	return channel.Receipt{Delivered: true}, nil
-}
-
-// endpoint reads an address. Its errors do not repeat the address, which may have secrets.
-func (w *Webhook) endpoint(m channel.Message) (address string, keys [][]byte, err error) {
-	if !strings.HasPrefix(m.Address, "{") {
-		return m.Address, w.keysOf(m.RecipientType, m.UserID, m.EndpointID, m.Endpoint), nil
-	}
-	var own struct {
-		URL     string   `json:"url"`
-		Secrets []string `json:"secrets"`
-	}
-	if json.Unmarshal([]byte(m.Address), &own) != nil {
-		return "", nil, errors.New(`the address is not a URL, and not {"url":…,"secrets":[…]}`)
-	}
-	if keys, err = parseSecrets(own.Secrets); err != nil {
-		return "", nil, fmt.Errorf("the secrets of the address: %w", err)
-	}
-	return own.URL, keys, nil
 }
 
 // notice is the body of a message.
@@ -191,19 +168,13 @@ func keyed(key []byte, text string) []byte {
 // Overlap is the time after a rotation for which messages are also signed with the previous secret.
 const Overlap = 24 * time.Hour
 
-// ErrOwnSecrets is returned for an address that has its own secrets.
-var ErrOwnSecrets = errors.New("the address has secrets of its own: change these in the address")
-
 // Secrets returns the secrets that sign the messages to an address of a user: first the secret to check signatures with, then
 // others that sign for a while. id is the id of the address, and e its endpoint.
-func (w *Webhook) Secrets(kind contracts.RecipientType, userID, id string, e contracts.Endpoint) (secrets []string, err error) {
-	if strings.HasPrefix(e.Address, "{") {
-		return nil, ErrOwnSecrets
-	}
+func (w *Webhook) Secrets(kind contracts.RecipientType, userID, id string, e contracts.Endpoint) (secrets []string) {
 	for _, key := range w.keysOf(kind, userID, id, e) {
 		secrets = append(secrets, secretPrefix+base64.StdEncoding.EncodeToString(key))
 	}
-	return secrets, nil
+	return secrets
 }
 
 // keysOf returns the keys that sign the messages to an address, the newest first.

@@ -249,7 +249,7 @@ func (a *API) Endpoints(ctx context.Context, q EndpointQuery) (EndpointPage, err
 func (a *API) Enable(ctx context.Context, body []byte) (health.Endpoint, error) {
 	var name EndpointName
 	if err := json.Unmarshal(body, &name); err != nil || !isToken(name.Channel) || !isToken(name.ID) {
-		return health.Endpoint{}, mistake("request", "",
+		return health.Endpoint{}, Mistake("request", "",
 			`must be JSON such as {"channel":"webhook","id":"0f…"}, as the list of endpoints has them`)
 	}
 	var was health.Endpoint
@@ -302,7 +302,7 @@ func Read(subject string, header nats.Header, data []byte) (contracts.Event, err
 	if !named(envelope) || isObject && probe.EventID != nil {
 		event, err := contracts.Decode[contracts.Event](envelope.Data)
 		if err == nil && len(event.Route) > 0 && !strings.HasPrefix(subject, routed) {
-			err = mistake("Event", "/route",
+			err = Mistake("Event", "/route",
 				"is not for a source of events: use POST /v1/notify, or a subject of "+contracts.RoutedEventsSubjects)
 		}
 		return event, err
@@ -315,7 +315,7 @@ func Read(subject string, header nats.Header, data []byte) (contracts.Event, err
 	event.AggregateType = aggregateType(subject, envelope)
 	if said := envelope.Extensions[extensionNotBefore]; said != "" {
 		if event.NotBefore, err = time.Parse(time.RFC3339, said); err != nil {
-			return event, mistake("CloudEvent", "/"+extensionNotBefore, "must be a time such as 2026-01-02T15:04:05Z")
+			return event, Mistake("CloudEvent", "/"+extensionNotBefore, "must be a time such as 2026-01-02T15:04:05Z")
 		}
 	}
 	if len(event.Payload) > 0 && !json.Valid(event.Payload) {

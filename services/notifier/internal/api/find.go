@@ -78,7 +78,7 @@ func parse(text string) (p position, err error) {
 	return p, nil
 }
 
-func unknownCursor() error { return mistake("query", "?cursor", "is none that was given out") }
+func unknownCursor() error { return Mistake("query", "?cursor", "is none that was given out") }
 
 // stored is a row with its key and position.
 type stored struct {

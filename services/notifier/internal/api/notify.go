@@ -24,7 +24,7 @@ const aNotification = "NOTIFICATION"
 func (a *API) ReadNotification(body []byte, key string) (contracts.Event, error) {
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(body, &members); err != nil {
-		return contracts.Event{}, mistake("Notification", "",
+		return contracts.Event{}, Mistake("Notification", "",
 			`must be JSON such as {"recipients":[{"recipient_type":"CUSTOMER","user_id":"42"}],"channels":["inapp"],"template":"welcome"}`)
 	}
 	event, route := map[string]any{"aggregate_type": aNotification, "event_type": aNotification}, map[string]any{}
@@ -70,15 +70,6 @@ func (a *API) ReadNotification(body []byte, key string) (contracts.Event, error)
 		return e, &all
 	}
 	return e, nil
-}
-
-// Notify reads a notification by [API.ReadNotification], and publishes the event by [API.Publish].
-func (a *API) Notify(ctx context.Context, body []byte, key string) (Accepted, error) {
-	e, err := a.ReadNotification(body, key)
-	if err != nil {
-		return Accepted{}, err
-	}
-	return a.Publish(ctx, e)
 }
 
 // testTimeout bounds the call of a channel for a test message.

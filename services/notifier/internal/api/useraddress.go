@@ -41,7 +41,7 @@ type AddressSecrets struct {
 
 // signer is a channel that signs its messages.
 type signer interface {
-	Secrets(kind contracts.RecipientType, userID, id string, e contracts.Endpoint) ([]string, error)
+	Secrets(kind contracts.RecipientType, userID, id string, e contracts.Endpoint) []string
 }
 
 // address returns the endpoint that a request names, and its user.
@@ -80,13 +80,10 @@ func (a *API) Secret(ctx context.Context, r AddressRequest) (AddressSecrets, err
 func (a *API) secrets(r AddressRequest, e contracts.Endpoint) (AddressSecrets, error) {
 	by, ok := a.cfg.Channels[r.Channel].(signer)
 	if !ok {
-		return AddressSecrets{}, mistake("request", "/channel",
+		return AddressSecrets{}, Mistake("request", "/channel",
 			"must be webhook, which NOTIFIER_WEBHOOK_SECRETS sets up: nothing else is signed")
 	}
-	all, err := by.Secrets(r.RecipientType, r.UserID, r.ID, e)
-	if err != nil {
-		return AddressSecrets{}, mistake("request", "/id", err.Error())
-	}
+	all := by.Secrets(r.RecipientType, r.UserID, r.ID, e)
 	return AddressSecrets{Also: all[1:], RotatedAt: e.RotatedAt, Secret: all[0]}, nil
 }
 
@@ -116,7 +113,7 @@ func (a *API) Test(ctx context.Context, r AddressRequest) (TestSent, error) {
 	of, e, err := a.address(ctx, r)
 	by := a.cfg.Channels[r.Channel]
 	if err == nil && by == nil {
-		err = mistake("request", "/channel", wantChannel("addresses", a.cfg.Channels))
+		err = Mistake("request", "/channel", wantChannel("addresses", a.cfg.Channels))
 	}
 	if err != nil {
 		return TestSent{}, err

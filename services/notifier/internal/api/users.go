@@ -158,8 +158,8 @@ func (r *UserRequest) revision() (*uint64, error) {
 	return &n, nil
 }
 
-// mistake returns the error for one mistake in something that was sent.
-func mistake(kind, path, problem string) error {
+// Mistake returns the error for one mistake in something that was sent.
+func Mistake(kind, path, problem string) error {
 	return &contracts.ValidationError{Type: kind, Fields: []contracts.FieldError{{Path: path, Problem: problem}}}
 }
 
@@ -178,7 +178,7 @@ type Imported struct {
 func (a *API) Import(ctx context.Context, body []byte) ([]Imported, error) {
 	lines := bytes.Split(bytes.TrimRight(body, "\r\n"), []byte("\n"))
 	if len(lines) > maxEntries {
-		return nil, mistake("request", "", fmt.Sprintf("has %d lines, at most %d", len(lines), maxEntries))
+		return nil, Mistake("request", "", fmt.Sprintf("has %d lines, at most %d", len(lines), maxEntries))
 	}
 	var results []Imported
 	var entries []recipient.Entry
@@ -263,7 +263,7 @@ func (a *API) Users(ctx context.Context, q UserQuery) (UserPage, error) {
 		return UserPage{}, err
 	}
 	if q.Limit < 0 || q.Limit > MaxLimit {
-		return UserPage{}, mistake("query", "?limit", "must be 1 to "+strconv.Itoa(MaxLimit))
+		return UserPage{}, Mistake("query", "?limit", "must be 1 to "+strconv.Itoa(MaxLimit))
 	}
 	users, next, err := a.cfg.Directory.Page(ctx, q.RecipientType, from.revision, cmp.Or(q.Limit, pageRecords))
 	if err != nil {

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"pgregory.net/rapid"
 
@@ -29,7 +28,6 @@ import (
 type bench struct {
 	expander *fanout.Expander
 	js       jetstream.JetStream
-	nc       *nats.Conn
 	reader   *plan.Reader
 	records  *kvrecord.Client
 	rules    *rules.Rules
@@ -41,12 +39,12 @@ func newBench(t *testing.T) *bench {
 	t.Helper()
 	srv := natstest.Server(t)
 	js, records := recordtest.Open(t, srv)
-	b := &bench{js: js, nc: js.Conn(), records: records, srv: srv}
+	b := &bench{js: js, records: records, srv: srv}
 	b.reader = plan.NewReader(b.records)
 	var err error
 	b.stream, err = js.Stream(t.Context(), contracts.StreamNotifications)
 	check.OK(t, err)
-	b.expander = b.newExpander(t)
+	b.expander = fanout.New(b.records, nil)
 	b.rules, err = rules.Parse([]byte(`
 version: 1
 events:

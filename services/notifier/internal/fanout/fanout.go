@@ -6,10 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
+	"sync/atomic"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
@@ -26,19 +25,8 @@ const (
 	PointExpanded = "fanout.expanded" // the event's record has the state expanded
 )
 
-const (
-	// window is the number of rows of one plan that are on their way to the stream at a time.
-	window = 512
-
-	// atOnce is the number of rows of one plan that the inbox delivers at a time. Their writes share packets.
-	atOnce = 128
-
-	// maxPending is never reached, because each plan keeps to its window.
-	maxPending = 1 << 20
-
-	// ackTimeout is the time after which a row without an answer is written again.
-	ackTimeout = 5 * time.Second
-)
+// atOnce is the number of rows of one plan that are stored or delivered at a time. Their writes share packets.
+const atOnce = 256
 
 // Inbox delivers rows at once that nothing delays, so that they need not be stored. A [deliver.Sender] is one.
 type Inbox interface {
@@ -57,27 +45,18 @@ type Expander struct {
 	// Telemetry counts the rows that are stored, and links their spans to the span of their expansion. Defaults to none.
 	Telemetry *natsotel.Telemetry
 
-	js     jetstream.JetStream // for publishing without waiting
 	passed func(point string)
 	reader *plan.Reader
 	rows   *kvrecord.Stream
 }
 
-// New returns an expander. passed is called at each point, in tests; it may be nil. No round trip. The caller closes
-// the expander.
-func New(nc *nats.Conn, records *kvrecord.Client, passed func(point string)) (*Expander, error) {
+// New returns an expander. passed is called at each point, in tests; it may be nil. No round trip.
+func New(records *kvrecord.Client, passed func(point string)) *Expander {
 	if passed == nil {
 		passed = func(string) {}
 	}
-	js, err := jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(maxPending), jetstream.WithPublishAsyncTimeout(ackTimeout))
-	if err != nil {
-		return nil, fmt.Errorf("notifier: %w", err)
-	}
-	return &Expander{js: js, passed: passed, reader: plan.NewReader(records), rows: records.Stream(contracts.StreamNotifications)}, nil
+	return &Expander{passed: passed, reader: plan.NewReader(records), rows: records.Stream(contracts.StreamNotifications)}
 }
-
-// Close ends the publisher. No call may be under way.
-func (e *Expander) Close() { e.js.CleanupPublisher() }
 
 // Stored is the result of an expansion.
 type Stored struct {
@@ -128,33 +107,45 @@ type expansion struct {
 	header nats.Header // of rows
 	plan   *plan.Plan
 
+	unsure atomic.Bool // the inbox did not answer: all further rows are stored
+
 	mu     sync.Mutex
 	failed error // the first error for which a row was not stored
 	stored Stored
-	unsure bool // the inbox did not answer
 }
 
-// run stores or delivers all rows, and counts them.
+// run stores or delivers all rows, some at a time, and counts them.
 func (x *expansion) run(ctx context.Context) (Stored, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	var encoder row.Encoder
+	var working sync.WaitGroup
 	room := make(chan struct{}, atOnce)
-	var delivering sync.WaitGroup
-	err := x.store(ctx, func(n contracts.Notification) {
+	for n, err := range x.reader.Rows(ctx, x.plan) {
+		if err == nil && ctx.Err() != nil {
+			err = fmt.Errorf("%w: plan of %.80q: %w", kvrecord.ErrUnavailable, x.plan.EventID, context.Cause(ctx))
+		}
+		var msg *nats.Msg // nil for a row that the inbox may deliver
+		if err == nil && (x.Inbox == nil || x.unsure.Load() || !x.Inbox.Immediate(&n)) {
+			msg, err = x.message(&encoder, n)
+		}
+		if err != nil {
+			x.fail(err)
+			break
+		}
 		room <- struct{}{}
-		delivering.Go(func() {
+		working.Go(func() {
 			defer func() { <-room }()
-			if err := x.deliver(ctx, n); err != nil {
+			if err := x.one(ctx, n, msg); err != nil {
 				x.fail(err)
 				cancel()
 			}
 		})
-	})
-	if err != nil {
-		x.fail(err)
-		cancel()
+		if msg != nil {
+			x.passed(PointRow)
+		}
 	}
-	delivering.Wait()
+	working.Wait()
 	return x.stored, x.failed
 }
 
@@ -166,22 +157,49 @@ func (x *expansion) fail(err error) {
 	}
 }
 
-// isUnsure reports whether the inbox did not answer in this expansion. Then all further rows are stored.
-func (x *expansion) isUnsure() bool {
+func (x *expansion) count(one Stored) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.unsure
+	x.stored = Stored{Delivered: x.stored.Delivered + one.Delivered, New: x.stored.New + one.New, Old: x.stored.Old + one.Old}
 }
 
-// count counts a row.
-func (x *expansion) count(isNew bool) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if isNew {
-		x.stored.New++
-	} else {
-		x.stored.Old++
+func (x *expansion) message(encoder *row.Encoder, n contracts.Notification) (*nats.Msg, error) {
+	msg, err := encoder.Message(n, x.header)
+	if err != nil {
+		return nil, fmt.Errorf("plan of %.80q: %w", x.plan.EventID, err)
 	}
+	return msg, nil
+}
+
+// one stores a row as msg, unless it is stored already. Without a msg it has the inbox deliver the row, and stores a row that the inbox
+// holds, or of which it is not known whether it was delivered.
+func (x *expansion) one(ctx context.Context, n contracts.Notification, msg *nats.Msg) error {
+	if msg == nil {
+		switch outcome, err := x.ask(ctx, n); {
+		case err != nil:
+			x.unsure.Store(true)
+		case outcome == deliver.Sent:
+			x.count(Stored{Delivered: 1, New: 1})
+			return nil
+		case outcome == deliver.Known:
+			x.count(Stored{Old: 1})
+			return nil
+		}
+		var err error
+		if msg, err = x.message(new(row.Encoder), n); err != nil {
+			return err
+		}
+		x.passed(PointRow)
+	}
+	switch _, err := x.rows.Put(ctx, kvrecord.Write{Subject: msg.Subject, Header: msg.Header, Data: msg.Data}); {
+	case errors.Is(err, kvrecord.ErrConflict):
+		x.count(Stored{Old: 1})
+	case err != nil:
+		return err
+	default:
+		x.count(Stored{New: 1})
+	}
+	return nil
 }
 
 // ask has the inbox deliver a row. A panic is an error of this row alone. The worker of the stored row panics as
@@ -193,118 +211,4 @@ func (x *expansion) ask(ctx context.Context, n contracts.Notification) (outcome 
 		}
 	}()
 	return x.Inbox.Deliver(ctx, n, x.plan.Payload)
-}
-
-// deliver has the inbox deliver a row, and stores the row if it is held, or if it is not known whether it was delivered.
-func (x *expansion) deliver(ctx context.Context, n contracts.Notification) error {
-	outcome, err := x.ask(ctx, n)
-	x.mu.Lock()
-	switch {
-	case err != nil:
-		x.unsure = true
-	case outcome == deliver.Sent:
-		x.stored.New++
-		x.stored.Delivered++
-	case outcome == deliver.Known:
-		x.stored.Old++
-	}
-	x.mu.Unlock()
-	if err == nil && outcome != deliver.Held {
-		return nil
-	}
-	msg, err := new(row.Encoder).Message(n, x.header)
-	if err != nil {
-		return fmt.Errorf("plan of %.80q: %w", x.plan.EventID, err)
-	}
-	x.passed(PointRow)
-	return x.put(ctx, msg)
-}
-
-// store stores the rows of the plan, and calls immediate with the rows that the inbox may deliver.
-func (x *expansion) store(ctx context.Context, immediate func(contracts.Notification)) error {
-	var encoder row.Encoder
-	flight := make([]sent, 0, window)
-	settle := func(n int) error {
-		for _, s := range flight[:n] {
-			if err := x.settle(ctx, s); err != nil {
-				return err
-			}
-		}
-		flight = append(flight[:0], flight[n:]...)
-		return nil
-	}
-	for n, err := range x.reader.Rows(ctx, x.plan) {
-		if err != nil {
-			return err
-		}
-		if x.Inbox != nil && x.Inbox.Immediate(&n) && !x.isUnsure() {
-			immediate(n)
-			continue
-		}
-		if len(flight) == window {
-			if err := settle(window / 2); err != nil {
-				return err
-			}
-		}
-		s, err := x.send(n, &encoder)
-		if err != nil {
-			return fmt.Errorf("plan of %.80q: %w", x.plan.EventID, err)
-		}
-		flight = append(flight, s)
-		x.passed(PointRow)
-	}
-	return settle(len(flight))
-}
-
-// sent is a row on its way to the stream.
-type sent struct {
-	future jetstream.PubAckFuture
-	msg    *nats.Msg
-}
-
-func (x *expansion) send(n contracts.Notification, encoder *row.Encoder) (sent, error) {
-	msg, err := encoder.Message(n, x.header)
-	if err != nil {
-		return sent{}, err
-	}
-	s := sent{msg: msg}
-	// The option writes into the headers. A second attempt, see settle, replaces its value.
-	to := &nats.Msg{Subject: msg.Subject, Data: msg.Data, Header: msg.Header}
-	s.future, err = x.js.PublishMsgAsync(to, jetstream.WithExpectLastSequencePerSubject(0))
-	switch {
-	case errors.Is(err, nats.ErrMaxPayload):
-		return s, fmt.Errorf("publish %s: %w", msg.Subject, err)
-	case err != nil:
-		return s, fmt.Errorf("%w: publish %s: %w", kvrecord.ErrUnavailable, msg.Subject, err)
-	}
-	return s, nil
-}
-
-// settle waits until a row is in the stream. After a refusal that does not name the existing row, or without an
-// answer, the outcome is unknown. Then settle writes the row until the stream has it. A row that exists there can only
-// be the same.
-func (x *expansion) settle(ctx context.Context, s sent) error {
-	select {
-	case <-s.future.Ok():
-		x.count(true)
-		return nil
-	case err := <-s.future.Err():
-		if at, ok := kvrecord.RefusedAt(err); ok && at > 0 { // the server names the record that is there
-			x.count(false)
-			return nil
-		}
-	case <-ctx.Done():
-		return fmt.Errorf("%w: store %s: %w", kvrecord.ErrUnavailable, s.msg.Subject, context.Cause(ctx))
-	}
-	return x.put(ctx, s.msg)
-}
-
-// put stores a row, unless it is stored already.
-func (x *expansion) put(ctx context.Context, msg *nats.Msg) error {
-	_, err := x.rows.Put(ctx, kvrecord.Write{Subject: msg.Subject, Header: msg.Header, Data: msg.Data})
-	if err != nil && !errors.Is(err, kvrecord.ErrConflict) {
-		return err
-	}
-	x.count(err == nil)
-	return nil
 }

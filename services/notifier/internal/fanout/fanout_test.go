@@ -33,13 +33,6 @@ func (b *bench) planned(t *testing.T, n int) *plan.Plan {
 	return check.Must(b.reader.Get(t.Context(), "e"))(t)
 }
 
-func (b *bench) newExpander(t *testing.T) *fanout.Expander {
-	t.Helper()
-	e := check.Must(fanout.New(b.nc, b.records, nil))(t)
-	t.Cleanup(e.Close)
-	return e
-}
-
 // Two expand the same plan at the same time, and one does afterwards: each row is stored once.
 func TestRowsAreStoredOnce(t *testing.T) {
 	t.Parallel()
@@ -55,7 +48,7 @@ func TestRowsAreStoredOnce(t *testing.T) {
 		defer mu.Unlock()
 		sum.New, sum.Old = sum.New+stored.New, sum.Old+stored.Old
 	}
-	another := b.newExpander(t)
+	another := fanout.New(b.records, nil)
 	all.Go(func() { expand(another) })
 	all.Go(func() { expand(b.expander) })
 	all.Wait()

@@ -36,12 +36,12 @@ func TestHowManyEndpointsAreKnown(t *testing.T) {
 func TestWhoseAnEndpointIs(t *testing.T) {
 	t.Parallel()
 	for address, want := range map[string]string{
-		"https://a.b.example.co.uk/x":                        "example.co.uk",
-		`{"url":"https://hooks.example.com/7","secrets":[]}`: "example.com",
-		"http://127.0.0.1:8080/a":                            "127.0.0.1:8080",
-		"https://[2001:db8::1]/a":                            "[2001:db8::1]",
-		"https://localhost:1/a":                              "localhost:1",
-		"nest 7":                                             "nest 7",
+		"https://a.b.example.co.uk/x":                "example.co.uk",
+		`{"endpoint":"https://hooks.example.com/7"}`: "example.com",
+		"http://127.0.0.1:8080/a":                    "127.0.0.1:8080",
+		"https://[2001:db8::1]/a":                    "[2001:db8::1]",
+		"https://localhost:1/a":                      "localhost:1",
+		"nest 7":                                     "nest 7",
 	} {
 		check.Same(t, address, site(address), want)
 	}

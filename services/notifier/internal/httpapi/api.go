@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	_ "embed"
-	"errors"
 	"maps"
 	"net/http"
 	"net/url"
@@ -185,77 +184,68 @@ func reply(w http.ResponseWriter, body any, err error) error {
 }
 
 func query(r *http.Request) (api.Query, error) {
-	v, err := params(r, "address", "channel", "cursor", "event", "limit", "reason", "since", "state", "type", "user")
-	q := api.Query{
-		Address: v.Get("address"), Channel: v.Get("channel"), Cursor: v.Get("cursor"), EventID: v.Get("event"),
-		RecipientType: contracts.RecipientType(v.Get("type")), Reason: v.Get("reason"),
+	v := params(r, "address", "channel", "cursor", "event", "limit", "reason", "since", "state", "type", "user")
+	return api.Query{
+		Address: v.Get("address"), Channel: v.Get("channel"), Cursor: v.Get("cursor"), EventID: v.Get("event"), Limit: v.limit(),
+		RecipientType: contracts.RecipientType(v.Get("type")), Reason: v.Get("reason"), Since: v.since(),
 		State: deliveries.State(v.Get("state")), UserID: v.Get("user"),
-	}
-	var noLimit, noTime error
-	q.Limit, noLimit = limit(r)
-	q.Since, noTime = since(r)
-	return q, all(err, noLimit, noTime)
+	}, v.err()
 }
 
-// params returns the parameters of a request, or an error that names each parameter that the route does not take, because a
-// request with a misspelt parameter would select more than its caller meant.
-func params(r *http.Request, names ...string) (url.Values, error) {
-	v := r.URL.Query()
-	var errs []error
-	for _, name := range slices.Sorted(maps.Keys(v)) {
+// parameters has the parameters of a request, and their mistakes.
+type parameters struct {
+	url.Values
+
+	mistakes []contracts.FieldError
+}
+
+// params returns the parameters of a request. A parameter that the route does not take is a mistake, because a request with a
+// misspelt parameter would select more than its caller meant.
+func params(r *http.Request, names ...string) *parameters {
+	v := &parameters{Values: r.URL.Query()}
+	for _, name := range slices.Sorted(maps.Keys(v.Values)) {
 		if !slices.Contains(names, name) {
-			errs = append(errs, wrong("?"+name, "is not known here: want "+strings.Join(names, ", ")))
+			v.wrong(name, "is not known here: want "+strings.Join(names, ", "))
 		}
 	}
-	return v, all(errs...)
+	return v
 }
 
-// all returns one error with the mistakes of several errors, or nil.
-func all(errs ...error) error {
-	var fields []contracts.FieldError
-	for _, err := range errs {
-		if e, ok := errors.AsType[*contracts.ValidationError](err); ok {
-			fields = append(fields, e.Fields...)
-		}
-	}
-	if len(fields) == 0 {
+func (v *parameters) wrong(name, problem string) {
+	v.mistakes = append(v.mistakes, contracts.FieldError{Path: "?" + name, Problem: problem})
+}
+
+// err returns one error with all mistakes, or nil.
+func (v *parameters) err() error {
+	if len(v.mistakes) == 0 {
 		return nil
 	}
-	return &contracts.ValidationError{Type: "query", Fields: fields}
+	return &contracts.ValidationError{Type: "query", Fields: v.mistakes}
 }
 
 // since returns ?since, the zero time when it is missing.
-func since(r *http.Request) (at time.Time, err error) {
-	if text := r.URL.Query().Get("since"); text != "" {
-		if at, err = time.Parse(time.RFC3339, text); err != nil {
-			return at, wrong("?since", "must be a time such as 2026-12-01T08:00:00Z")
-		}
+func (v *parameters) since() time.Time {
+	at, err := time.Parse(time.RFC3339, v.Get("since"))
+	if err != nil && v.Get("since") != "" {
+		v.wrong("since", "must be a time such as 2026-12-01T08:00:00Z")
 	}
-	return at, nil
+	return at
 }
 
 // limit returns ?limit, 0 when it is missing.
-func limit(r *http.Request) (int, error) {
-	text := r.URL.Query().Get("limit")
-	if text == "" {
-		return 0, nil
+func (v *parameters) limit() int {
+	n, err := strconv.Atoi(v.Get("limit"))
+	if v.Get("limit") != "" && (err != nil || n < 1 || n > api.MaxLimit) {
+		v.wrong("limit", "must be 1 to "+strconv.Itoa(api.MaxLimit))
 	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 || n > api.MaxLimit {
-		return 0, wrong("?limit", "must be 1 to "+strconv.Itoa(api.MaxLimit))
-	}
-	return n, nil
-}
-
-func wrong(path, problem string) error {
-	return &contracts.ValidationError{Type: "query", Fields: []contracts.FieldError{{Path: path, Problem: problem}}}
+	return n
 }
 
 // cancel answers DELETE /v1/events/{event}?user=...&type=...&cursor=..., or /v1/events?event=... with the same parameters, with
 // the counts of the outcomes of the event's rows.
 func (h *handler) cancel(w http.ResponseWriter, r *http.Request) error {
-	v, err := params(r, "cursor", "event", "type", "user")
-	if err != nil {
+	v := params(r, "cursor", "event", "type", "user")
+	if err := v.err(); err != nil {
 		return err
 	}
 	done, err := h.API.Cancel(r.Context(), api.Cancellation{
@@ -269,11 +259,10 @@ const maxName = 4 << 10
 
 // endpoints answers GET /v1/endpoints?channel=...&state=...&limit=...&cursor=... with the endpoints that fail.
 func (h *handler) endpoints(w http.ResponseWriter, r *http.Request) error {
-	v, err := params(r, "channel", "cursor", "limit", "state")
-	q := api.EndpointQuery{Channel: v.Get("channel"), Cursor: v.Get("cursor"), State: health.State(v.Get("state"))}
-	var noLimit error
-	if q.Limit, noLimit = limit(r); err != nil || noLimit != nil {
-		return all(err, noLimit)
+	v := params(r, "channel", "cursor", "limit", "state")
+	q := api.EndpointQuery{Channel: v.Get("channel"), Cursor: v.Get("cursor"), Limit: v.limit(), State: health.State(v.Get("state"))}
+	if err := v.err(); err != nil {
+		return err
 	}
 	page, err := h.API.Endpoints(r.Context(), q)
 	return reply(w, page, err)

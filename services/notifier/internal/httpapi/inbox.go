@@ -15,6 +15,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/service/access"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
+	"github.com/expediter-io/expediter/services/notifier/internal/api"
 )
 
 const (
@@ -40,11 +41,11 @@ func whose(r *http.Request) (contracts.RecipientType, string, error) {
 	}
 	if kind != "" {
 		if token, err := contracts.EncodeToken(kind); err != nil || token != kind {
-			return "", "", wrong("?type", "must be a kind of recipient, such as CUSTOMER")
+			return "", "", api.Mistake("query", "?type", "must be a kind of recipient, such as CUSTOMER")
 		}
 	}
 	if _, err := contracts.EncodeToken(userID); err != nil {
-		return "", "", wrong("user", fmt.Sprintf("must be an id of at most %d bytes", contracts.MaxID))
+		return "", "", api.Mistake("query", "user", fmt.Sprintf("must be an id of at most %d bytes", contracts.MaxID))
 	}
 	return contracts.RecipientType(kind), userID, nil
 }
@@ -55,23 +56,24 @@ func (h *handler) inbox(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	var options inapp.ListOptions
-	if options.Limit, err = limit(r); err != nil {
+	v := parameters{Values: r.URL.Query()}
+	options := inapp.ListOptions{Limit: v.limit()}
+	if err := v.err(); err != nil {
 		return err
 	}
-	if states := r.URL.Query().Get("state"); states != "" {
+	if states := v.Get("state"); states != "" {
 		for name := range strings.SplitSeq(states, ",") {
 			state := inapp.State(name)
 			if !slices.Contains([]inapp.State{inapp.Unread, inapp.Read, inapp.Archived}, state) {
-				return wrong("?state", "must be of unread, read and archived, with commas")
+				return api.Mistake("query", "?state", "must be of unread, read and archived, with commas")
 			}
 			options.States = append(options.States, state)
 		}
 	}
-	if cursor := r.URL.Query().Get("cursor"); cursor != "" {
+	if cursor := v.Get("cursor"); cursor != "" {
 		data, err := base64.RawURLEncoding.DecodeString(cursor)
 		if err != nil || json.Unmarshal(data, &options.After) != nil {
-			return wrong("?cursor", "is none that was given out")
+			return api.Mistake("query", "?cursor", "is none that was given out")
 		}
 	}
 	page, err := h.Inbox.Page(r.Context(), kind, userID, options)
@@ -112,16 +114,13 @@ func markIn(w http.ResponseWriter, r *http.Request) (kind contracts.RecipientTyp
 	if err != nil {
 		return kind, userID, m, err
 	}
-	problem := func(path, text string) error {
-		return &contracts.ValidationError{Type: "mark", Fields: []contracts.FieldError{{Path: path, Problem: text}}}
-	}
 	switch err := json.Unmarshal(body, &m); {
 	case err != nil:
-		return kind, userID, m, problem("", `must be JSON such as {"state":"read"}`)
+		return kind, userID, m, api.Mistake("mark", "", `must be JSON such as {"state":"read"}`)
 	case !slices.Contains([]inapp.State{inapp.Unread, inapp.Read, inapp.Archived}, m.State):
-		return kind, userID, m, problem("/state", "must be unread, read or archived")
+		return kind, userID, m, api.Mistake("mark", "/state", "must be unread, read or archived")
 	case len(m.Events) > maxItems:
-		return kind, userID, m, problem("/events", fmt.Sprintf("has %d items, at most %d", len(m.Events), maxItems))
+		return kind, userID, m, api.Mistake("mark", "/events", fmt.Sprintf("has %d items, at most %d", len(m.Events), maxItems))
 	}
 	return kind, userID, m, nil
 }

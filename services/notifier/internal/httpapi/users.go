@@ -30,12 +30,11 @@ func (h *handler) addUsers(r *service.Router) {
 }
 
 // users answers GET /v1/users?type=...&limit=...&cursor=... with users in the form that POST takes.
-func (h *handler) users(w http.ResponseWriter, r *http.Request) (err error) {
-	v, err := params(r, "cursor", "limit", "type")
-	q := api.UserQuery{Cursor: v.Get("cursor"), RecipientType: contracts.RecipientType(v.Get("type"))}
-	var noLimit error
-	if q.Limit, noLimit = limit(r); err != nil || noLimit != nil {
-		return all(err, noLimit)
+func (h *handler) users(w http.ResponseWriter, r *http.Request) error {
+	v := params(r, "cursor", "limit", "type")
+	q := api.UserQuery{Cursor: v.Get("cursor"), Limit: v.limit(), RecipientType: contracts.RecipientType(v.Get("type"))}
+	if err := v.err(); err != nil {
+		return err
 	}
 	page, err := h.API.Users(r.Context(), q)
 	return reply(w, page, err)
@@ -165,20 +164,17 @@ func isFor(caller access.Caller, kind contracts.RecipientType, user string) erro
 
 // onAddress answers the requests about one of the addresses of a user: ?since=...&cursor=... for a replay, ?template=... for a test.
 func onAddress[T any](do func(context.Context, api.AddressRequest) (T, error)) func(http.ResponseWriter, *http.Request) error {
-	return func(w http.ResponseWriter, r *http.Request) (err error) {
-		q, err := params(r, "cursor", "since", "template", "user")
-		if err != nil {
-			return err
-		}
+	return func(w http.ResponseWriter, r *http.Request) error {
+		v := params(r, "cursor", "since", "template", "user")
 		request := api.AddressRequest{
-			Channel: r.PathValue("channel"), Cursor: q.Get("cursor"), ID: r.PathValue("id"),
-			RecipientType: contracts.RecipientType(r.PathValue("type")),
-			Template:      q.Get("template"), UserID: cmp.Or(q.Get("user"), r.PathValue("user")),
+			Channel: r.PathValue("channel"), Cursor: v.Get("cursor"), ID: r.PathValue("id"),
+			RecipientType: contracts.RecipientType(r.PathValue("type")), Since: v.since(),
+			Template: v.Get("template"), UserID: cmp.Or(v.Get("user"), r.PathValue("user")),
 		}
 		if err := isFor(access.From(r.Context()), request.RecipientType, request.UserID); err != nil {
 			return err
 		}
-		if request.Since, err = since(r); err != nil {
+		if err := v.err(); err != nil {
 			return err
 		}
 		w.Header().Set("Cache-Control", "no-store")

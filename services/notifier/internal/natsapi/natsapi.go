@@ -6,10 +6,11 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
+	"reflect"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/notifier/internal/api"
 )
@@ -18,49 +19,33 @@ import (
 func Endpoints(d *api.API) []service.Endpoint {
 	h := handler{d}
 	return []service.Endpoint{
-		{Answer: h.publish, Name: "publish", Subject: "notifier.v1.publish", Takes: "Event", Gives: "Accepted"},
-		{Answer: h.notify, Name: "notify", Subject: "notifier.v1.notify", Takes: "Notification", Gives: "Accepted"},
-		{Answer: ofEvent(d.Cancel), Name: "cancel", Subject: "notifier.v1.cancel", Takes: `{"event_id":"…"}`, Gives: "Cancelled"},
-		{Answer: ofEvent(h.get), Name: "get", Subject: "notifier.v1.get", Takes: `{"event_id":"…"}`, Gives: "Event"},
-		{Answer: decoded(d.Replay, aQuery), Name: "replay", Subject: "notifier.v1.replay", Takes: aQuery, Gives: "Replayed"},
-		{Answer: decoded(d.Notifications, aQuery), Name: "list", Subject: "notifier.v1.list", Takes: aQuery, Gives: "Page"},
-		{Answer: decoded(d.Endpoints, aState), Name: "endpoints", Subject: "notifier.v1.endpoints.list", Takes: aState, Gives: "EndpointPage"},
+		endpoint("publish", "Event", h.publish),
+		endpoint("notify", "Notification", h.notify),
+		ofEvent("cancel", d.Cancel),
+		ofEvent("get", h.get),
+		decoded("replay", aQuery, d.Replay),
+		decoded("list", aQuery, d.Notifications),
+		decoded("endpoints-list", aState, d.Endpoints),
+		raw("endpoints-enable", `{"channel":"webhook","id":"…"}`, d.Enable),
+		raw("templates-test", `{"template":"x","channel":"email","to":"a@example.com"}`, d.SendTest),
+		decoded("endpoints-secret", anAddress, d.Secret),
+		decoded("endpoints-rotate", anAddress, d.Rotate),
+		decoded("endpoints-test", anAddress, d.Test),
+		decoded("endpoints-replay", anAddress, d.ReplayAddress),
+		decoded("users-get", aUser, d.ReadUser),
+		decoded("users-put", aUser, d.WriteUser),
+		decoded("users-delete", aUser, h.deleteUser),
+		decoded("users-members", aMember, d.Members),
+		decoded("users-list", `{"recipient_type":"CUSTOMER"}`, d.Users),
 		{
-			Answer: raw(d.Enable), Name: "enable", Subject: "notifier.v1.endpoints.enable",
-			Takes: `{"channel":"webhook","id":"…"}`, Gives: "Endpoint",
+			Answer: h.importUsers, Name: "users-import", Subject: "notifier.v1.users.import",
+			Takes: "lines of JSON", Gives: "lines of JSON",
 		},
-		{
-			Answer: raw(d.SendTest), Name: "templates-test", Subject: "notifier.v1.templates.test",
-			Takes: `{"template":"x","channel":"email","to":"a@example.com"}`, Gives: "TestSent",
-		},
-		{
-			Answer: decoded(d.Secret, anAddress), Name: "endpoints-secret", Subject: "notifier.v1.endpoints.secret",
-			Takes: anAddress, Gives: "AddressSecrets",
-		},
-		{
-			Answer: decoded(d.Rotate, anAddress), Name: "endpoints-rotate", Subject: "notifier.v1.endpoints.rotate",
-			Takes: anAddress, Gives: "AddressSecrets",
-		},
-		{
-			Answer: decoded(d.Test, anAddress), Name: "endpoints-test", Subject: "notifier.v1.endpoints.test",
-			Takes: anAddress, Gives: "TestSent",
-		},
-		{
-			Answer: decoded(d.ReplayAddress, anAddress), Name: "endpoints-replay", Subject: "notifier.v1.endpoints.replay",
-			Takes: anAddress, Gives: "Replayed",
-		},
-		{Answer: decoded(d.ReadUser, aUser), Name: "users-get", Subject: "notifier.v1.users.get", Takes: aUser, Gives: "User"},
-		{Answer: decoded(d.WriteUser, aUser), Name: "users-put", Subject: "notifier.v1.users.put", Takes: aUser, Gives: "User"},
-		{Answer: decoded(h.deleteUser, aUser), Name: "users-delete", Subject: "notifier.v1.users.delete", Takes: aUser, Gives: "{}"},
-		{Answer: decoded(d.Members, aMember), Name: "users-members", Subject: "notifier.v1.users.members", Takes: aMember, Gives: "Members"},
-		{Answer: decoded(d.Users, aKind), Name: "users-list", Subject: "notifier.v1.users.list", Takes: aKind, Gives: "UserPage"},
-		{Answer: h.importUsers, Name: "users-import", Subject: "notifier.v1.users.import", Takes: "lines of JSON", Gives: "lines of JSON"},
 	}
 }
 
 // Examples of requests.
 const (
-	aKind     = `{"recipient_type":"CUSTOMER"}`
 	aQuery    = `{"event_id":"…","state":"failed"}`
 	aState    = `{"channel":"webhook","state":"disabled"}`
 	aMember   = `{"recipient_type":"CUSTOMER","user_id":"…","add":[{"type":"RESTAURANT","id":"5"}]}`
@@ -68,23 +53,63 @@ const (
 	anAddress = `{"recipient_type":"CUSTOMER","user_id":"…","channel":"webhook","id":"phone"}`
 )
 
-// answerer answers the requests of an endpoint.
-type answerer = func(context.Context, service.Request) ([]byte, error)
+// endpoint returns the endpoint at the subject that a name spells with dots. It answers with the JSON of a T.
+func endpoint[T any](name, takes string, do func(context.Context, service.Request) (T, error)) service.Endpoint {
+	return service.Endpoint{
+		Name: name, Subject: "notifier.v1." + strings.ReplaceAll(name, "-", "."), Takes: takes, Gives: reflect.TypeFor[T]().Name(),
+		Answer: func(ctx context.Context, r service.Request) ([]byte, error) {
+			body, err := do(ctx, r)
+			if err != nil {
+				return nil, err
+			}
+			return json.Marshal(body)
+		},
+	}
+}
+
+// raw returns an endpoint whose requests the API itself decodes.
+func raw[T any](name, takes string, do func(context.Context, []byte) (T, error)) service.Endpoint {
+	return endpoint(name, takes, func(ctx context.Context, r service.Request) (T, error) { return do(ctx, r.Data) })
+}
+
+func decoded[R, T any](name, takes string, do func(context.Context, R) (T, error)) service.Endpoint {
+	return raw(name, takes, func(ctx context.Context, data []byte) (body T, err error) {
+		var request R
+		if json.Unmarshal(data, &request) != nil {
+			return body, api.Mistake("request", "", "must be JSON such as "+takes)
+		}
+		return do(ctx, request)
+	})
+}
+
+// ofEvent returns an endpoint whose requests have to name an event.
+func ofEvent[T any](name string, do func(context.Context, api.Cancellation) (T, error)) service.Endpoint {
+	return decoded(name, `{"event_id":"…"}`, func(ctx context.Context, of api.Cancellation) (body T, err error) {
+		if of.EventID == "" {
+			return body, api.Mistake("request", "/event_id", "is required")
+		}
+		return do(ctx, of)
+	})
+}
 
 type handler struct{ api *api.API }
 
-func (h handler) publish(ctx context.Context, r service.Request) ([]byte, error) {
+func (h handler) publish(ctx context.Context, r service.Request) (done api.Accepted, err error) {
 	header := maps.Clone(r.Header)
 	header.Del(nats.MsgIdHdr) // the requester's message id, for another stream
 	e, err := api.Read(api.Direct, header, r.Data)
 	if err != nil {
-		return nil, err
+		return done, err
 	}
-	return answer(h.api.Publish(ctx, e))
+	return h.api.Publish(ctx, e)
 }
 
-func (h handler) notify(ctx context.Context, r service.Request) ([]byte, error) {
-	return answer(h.api.Notify(ctx, r.Data, r.Header.Get("Idempotency-Key")))
+func (h handler) notify(ctx context.Context, r service.Request) (done api.Accepted, err error) {
+	e, err := h.api.ReadNotification(r.Data, r.Header.Get("Idempotency-Key"))
+	if err != nil {
+		return done, err
+	}
+	return h.api.Publish(ctx, e)
 }
 
 func (h handler) get(ctx context.Context, of api.Cancellation) (api.Event, error) {
@@ -101,40 +126,4 @@ func (h handler) importUsers(ctx context.Context, r service.Request) ([]byte, er
 		return nil, err
 	}
 	return api.Lines(results)
-}
-
-// raw returns the answerer of requests that the API itself decodes.
-func raw[T any](do func(context.Context, []byte) (T, error)) answerer {
-	return func(ctx context.Context, r service.Request) ([]byte, error) { return answer(do(ctx, r.Data)) }
-}
-
-// ofEvent returns the answerer of requests that have to name an event.
-func ofEvent[T any](do func(context.Context, api.Cancellation) (T, error)) answerer {
-	return decoded(func(ctx context.Context, of api.Cancellation) (body T, err error) {
-		if of.EventID == "" {
-			return body, invalid("/event_id", "is required")
-		}
-		return do(ctx, of)
-	}, `{"event_id":"…"}`)
-}
-
-func decoded[R, T any](do func(context.Context, R) (T, error), example string) answerer {
-	return func(ctx context.Context, r service.Request) ([]byte, error) {
-		var request R
-		if err := json.Unmarshal(r.Data, &request); err != nil {
-			return nil, invalid("", "must be JSON such as "+example)
-		}
-		return answer(do(ctx, request))
-	}
-}
-
-func answer[T any](body T, err error) ([]byte, error) {
-	if err != nil {
-		return nil, err
-	}
-	return json.Marshal(body)
-}
-
-func invalid(path, problem string) error {
-	return &contracts.ValidationError{Type: "request", Fields: []contracts.FieldError{{Path: path, Problem: problem}}}
 }

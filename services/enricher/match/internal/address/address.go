@@ -131,17 +131,7 @@ func (a *Address) also(words []word, city []string) {
 }
 
 func without(words []word, city []string) []word {
-	var out []word
-next:
-	for _, w := range words {
-		for _, c := range city {
-			if w.word.Text == c {
-				continue next
-			}
-		}
-		out = append(out, w)
-	}
-	return out
+	return slices.DeleteFunc(slices.Clone(words), func(w word) bool { return slices.Contains(city, w.word.Text) })
 }
 
 // maxFields bounds the words of one segment.

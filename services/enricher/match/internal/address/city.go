@@ -33,7 +33,7 @@ func ParseCity(raw string) City {
 	var c City
 	var sounds []phonetic.Sound
 	for _, w := range text.Words(folded) {
-		if isDigits(w.Text) {
+		if text.IsNumber(w.Text) {
 			continue // a postcode
 		}
 		c.Words = append(c.Words, w.Text)
@@ -47,7 +47,7 @@ func ParseCity(raw string) City {
 		c.initials += string(t.Runes[:1])
 		c.script = max(c.script, w.Script)
 	}
-	c.Canonical, c.known = lexicon.KnownCity(strings.Join(c.Words, ""))
+	c.Canonical, c.known = lexicon.City(strings.Join(c.Words, ""))
 	c.squeezed = squeeze(c.Canonical)
 	c.row = phonetic.NewRow(sounds)
 	return c
@@ -56,32 +56,17 @@ func ParseCity(raw string) City {
 // Present reports whether there is a name.
 func (c *City) Present() bool { return len(c.tokens) > 0 }
 
-// CityAgreement is the result of comparing two cities.
-type CityAgreement uint8
-
-// The results of comparing cities.
-const (
-	CityUnknown CityAgreement = iota
-	CitySame
-	CityDiffers
-)
-
-// CompareCities compares two cities. addressA and addressB are the words of the addresses: a city that the other venue's
-// address names is the same city. It does not allocate.
-func CompareCities(a, b *City, addressA, addressB []string) CityAgreement {
-	switch {
-	case a.Present() && b.Present():
-		if sameCity(a, b) || a.within(addressB) || b.within(addressA) {
-			return CitySame
-		}
-		if !token.Comparable(a.script, b.script) {
-			return CityUnknown
-		}
-		return CityDiffers
-	case a.Present() && a.within(addressB), b.Present() && b.within(addressA):
-		return CitySame
+// CompareCities reports whether two cities are the same, and whether that can be told. addressA and addressB are the words of the
+// addresses: a city that the other venue's address names is the same city. It does not allocate.
+func CompareCities(a, b *City, addressA, addressB []string) (same, known bool) {
+	if a.Present() && a.within(addressB) || b.Present() && b.within(addressA) {
+		return true, true
 	}
-	return CityUnknown
+	if !a.Present() || !b.Present() {
+		return false, false
+	}
+	same = sameCity(a, b)
+	return same, same || token.Comparable(a.script, b.script)
 }
 
 func sameCity(a, b *City) bool {
@@ -137,8 +122,4 @@ func tallyCity(words []token.Token, like *[token.Limit]float64) (total, common f
 		common += w * like[i]
 	}
 	return total, common
-}
-
-func isDigits(s string) bool {
-	return strings.Trim(s, "0123456789") == ""
 }

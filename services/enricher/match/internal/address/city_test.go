@@ -8,13 +8,23 @@ import (
 	"github.com/expediter-io/expediter/services/enricher/match/internal/address"
 )
 
+// citiesAre returns the verdict about two cities, as the tables have it.
+func citiesAre(same, known bool) string {
+	switch {
+	case same:
+		return "same"
+	case known:
+		return "differs"
+	}
+	return "unknown"
+}
+
 func TestCompareCities(t *testing.T) {
 	t.Parallel()
-	verdicts := map[string]address.CityAgreement{"differs": address.CityDiffers, "same": address.CitySame, "unknown": address.CityUnknown}
 	for _, row := range check.Rows(t, "testdata/city.tsv") {
-		want, a, b := verdicts[row[0]], address.ParseCity(row[1]), address.ParseCity(row[2])
-		got, back := address.CompareCities(&a, &b, nil, nil), address.CompareCities(&b, &a, nil, nil)
-		check.That(t, got == want && back == want, "%q and %q: %d and %d, want %s", row[1], row[2], got, back, row[0])
+		a, b := address.ParseCity(row[1]), address.ParseCity(row[2])
+		got, back := citiesAre(address.CompareCities(&a, &b, nil, nil)), citiesAre(address.CompareCities(&b, &a, nil, nil))
+		check.That(t, got == row[0] && back == row[0], "%q and %q: %s and %s, want %s", row[1], row[2], got, back, row[0])
 	}
 }
 
@@ -23,10 +33,10 @@ func TestCityInTheAddress(t *testing.T) {
 	t.Parallel()
 	none, haifa := address.ParseCity(""), address.ParseCity("Haifa")
 	words := strings.Fields("herzl 5 haifa israel")
-	check.Same(t, "in the address", address.CompareCities(&none, &haifa, words, nil), address.CitySame)
-	check.Same(t, "nowhere", address.CompareCities(&none, &haifa, strings.Fields("herzl 5"), nil), address.CityUnknown)
+	check.Same(t, "in the address", citiesAre(address.CompareCities(&none, &haifa, words, nil)), "same")
+	check.Same(t, "nowhere", citiesAre(address.CompareCities(&none, &haifa, strings.Fields("herzl 5"), nil)), "unknown")
 	other := address.ParseCity("Acre")
-	check.Same(t, "a suburb whose address names the city", address.CompareCities(&other, &haifa, words, nil), address.CitySame)
+	check.Same(t, "a suburb whose address names the city", citiesAre(address.CompareCities(&other, &haifa, words, nil)), "same")
 }
 
 // TestAliasesOfCities compares every name of a city with every other of it, and with those of all other cities.
@@ -38,9 +48,9 @@ func TestAliasesOfCities(t *testing.T) {
 			for _, x := range one {
 				for _, y := range other {
 					a, b := address.ParseCity(x), address.ParseCity(y)
-					got := address.CompareCities(&a, &b, nil, nil)
-					check.That(t, i != j || got == address.CitySame, "%q and %q: %d", x, y, got)
-					check.That(t, i == j || got != address.CitySame || joined(one, other), "%q is %q", x, y)
+					same, _ := address.CompareCities(&a, &b, nil, nil)
+					check.That(t, i != j || same, "%q and %q differ", x, y)
+					check.That(t, i == j || !same || joined(one, other), "%q is %q", x, y)
 				}
 			}
 		}

@@ -235,7 +235,7 @@ func (r *reader) word(w text.Word, first, more bool) {
 		r.crossing = r.crossing || len(r.plain) > 0 || len(r.types) > 0
 		return
 	}
-	r.segment.word(w, known.Part, r.crossing, first && more)
+	r.segment.word(w, known, r.crossing, first && more)
 }
 
 // floor drops the number before a last word for floor or flat: "12. этаж". It reports whether there was one.
@@ -249,7 +249,7 @@ func (s *segment) floor(f *field) bool {
 }
 
 // word files a word of the segment. first reports whether the word starts the segment and is not all of it.
-func (s *segment) word(w text.Word, part lexicon.Part, crossing, first bool) {
+func (s *segment) word(w text.Word, known lexicon.AddressWord, crossing, first bool) {
 	to := &s.plain
 	if crossing {
 		to = &s.rest
@@ -266,20 +266,20 @@ func (s *segment) word(w text.Word, part lexicon.Part, crossing, first bool) {
 	if first && s.spelled(w) {
 		return
 	}
-	switch part {
+	switch known.Part {
 	case lexicon.Type:
-		s.types = append(s.types, word{word: w, concept: lexicon.Canonical(w.Text)})
+		s.types = append(s.types, word{word: w, concept: known.Canonical})
 		s.typed = s.typed || !crossing
 	case lexicon.Direction:
 		if !crossing {
-			s.direction |= compass[lexicon.Canonical(w.Text)]
+			s.direction |= compass[known.Canonical]
 		}
-		s.types = append(s.types, word{word: w, concept: lexicon.Canonical(w.Text)})
+		s.types = append(s.types, word{word: w, concept: known.Canonical})
 	case lexicon.Filler, lexicon.NumberMark, lexicon.Cross:
 	case lexicon.Building:
-		*to = append(*to, word{word: w, concept: lexicon.Canonical(w.Text)})
+		*to = append(*to, word{word: w, concept: known.Canonical})
 	case lexicon.Plain, lexicon.Unit:
-		if stem, _, ok := lexicon.StreetSuffix(w.Text); ok {
+		if stem, ok := lexicon.StreetStem(w.Text); ok {
 			s.typed = s.typed || !crossing
 			w.Text, w.Raw = stem, stem
 		}
@@ -325,7 +325,7 @@ func (s *segment) street(after []field) bool {
 			if known.Part == lexicon.Type || known.Part == lexicon.Direction {
 				return true
 			}
-			if _, _, ok := lexicon.StreetSuffix(w.Text); ok {
+			if _, ok := lexicon.StreetStem(w.Text); ok {
 				return true
 			}
 			if _, ok := lexicon.Ordinal(w.Text); ok {

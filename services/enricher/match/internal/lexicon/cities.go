@@ -5,15 +5,9 @@ import (
 	"strings"
 )
 
-// City returns the name that stands for all names of a city in comparisons. The word is folded and without spaces.
-func City(joined string) string {
-	c, _ := KnownCity(joined)
-	return c
-}
-
-// KnownCity returns the same as City, and reports whether the tables have the city. Two cities in the tables are the
-// same only if their names are equal.
-func KnownCity(joined string) (string, bool) {
+// City returns the name that stands for all names of a city in comparisons, and reports whether the tables have the city. The word is
+// folded and without spaces. Two cities in the tables are the same only if their names are equal.
+func City(joined string) (name string, known bool) {
 	if c, ok := cities[joined]; ok {
 		return c, true
 	}

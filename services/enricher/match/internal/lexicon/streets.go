@@ -41,10 +41,6 @@ func Address(word string) (AddressWord, bool) {
 	return w, ok
 }
 
-// Canonical returns the spelling that stands for all spellings of a word that Address knows, and "" for any other
-// word.
-func Canonical(word string) string { return addresses[word].Canonical }
-
 //go:embed addresses.txt
 var addressesText string
 
@@ -70,37 +66,19 @@ func NumberedRoad(word string) bool {
 	return false
 }
 
-// StreetSuffix splits a compound such as "hauptstrasse", "kerkstraat" or "drottninggatan" into its stem and the type.
-// The stem has at least three letters.
-func StreetSuffix(word string) (stem, canonical string, ok bool) {
+// StreetStem returns the stem of a compound such as "hauptstrasse", "kerkstraat" or "drottninggatan". It has at least three letters.
+func StreetStem(word string) (stem string, ok bool) {
 	for _, s := range suffixes {
-		if stem, found := strings.CutSuffix(word, s.suffix); found && len(stem) >= 3 {
-			return stem, s.canonical, true
+		if stem, found := strings.CutSuffix(word, s); found && len(stem) >= 3 {
+			return stem, true
 		}
 	}
-	return word, "", false
+	return word, false
 }
 
-var suffixes = []struct{ suffix, canonical string }{
-	{"strasse", "street"},
-	{"straat", "street"},
-	{"str", "street"},
-	{"gasse", "lane"},
-	{"gatan", "street"},
-	{"gata", "street"},
-	{"gaten", "street"},
-	{"gade", "street"},
-	{"vagen", "road"},
-	{"veien", "road"},
-	{"vej", "road"},
-	{"allee", "avenue"},
-	{"laan", "avenue"},
-	{"plein", "square"},
-	{"platz", "square"},
-	{"gracht", "canal"},
-	{"katu", "street"},
-	{"kade", "quay"},
-	{"weg", "road"},
+var suffixes = []string{
+	"strasse", "straat", "str", "gasse", "gatan", "gata", "gaten", "gade", "vagen", "veien", "vej", "allee", "laan",
+	"plein", "platz", "gracht", "katu", "kade", "weg",
 }
 
 // StreetName returns the meaning of a word of a street's name, the same in every language, and "" for a word that

@@ -274,30 +274,14 @@ func initials(a, b *Variant, skip bool) bool {
 
 // numbers compares the numbers written as digits.
 func numbers(a, b *Variant) (same, differ float64) {
-	inA, inB, shared := 0, 0, 0
-	for i := range a.Words {
-		n := a.Words[i].Number
-		if n == "" {
-			continue
-		}
-		inA++
-		for j := range b.Words {
-			if b.Words[j].Number == n {
-				shared++
-				break
-			}
-		}
-	}
-	for j := range b.Words {
-		if b.Words[j].Number != "" {
-			inB++
-		}
-	}
-	switch {
-	case inA == 0 || inB == 0:
+	numbered := func(w Word) bool { return w.Number != "" }
+	if !slices.ContainsFunc(a.Words, numbered) || !slices.ContainsFunc(b.Words, numbered) {
 		return 0, 0
-	case shared > 0:
-		return 1, 0
+	}
+	for _, w := range a.Words {
+		if numbered(w) && slices.ContainsFunc(b.Words, func(other Word) bool { return other.Number == w.Number }) {
+			return 1, 0
+		}
 	}
 	return 0, 1
 }

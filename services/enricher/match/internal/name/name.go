@@ -134,7 +134,8 @@ func weigh(entries []entry, local []string) Variant {
 			w.Raw = w.Text
 			i++
 		}
-		info := Word{Qualifier: e.qualifier, Local: slices.Contains(local, w.Text) || slices.Contains(local, lexicon.City(w.Text))}
+		city, _ := lexicon.City(w.Text)
+		info := Word{Qualifier: e.qualifier, Local: slices.Contains(local, w.Text) || slices.Contains(local, city)}
 		known, found := lexicon.Name(w.Text)
 		concept := ""
 		if found {
@@ -152,7 +153,7 @@ func weigh(entries []entry, local []string) Variant {
 			concept = "#" + value
 		} else if value, ok := lexicon.Ordinal(w.Text); ok && !found {
 			concept = "#" + value
-		} else if isNumber(w.Text) {
+		} else if text.IsNumber(w.Text) {
 			info.Number = strings.TrimLeft(w.Text, "0")
 			concept = "#" + info.Number
 		}
@@ -294,13 +295,4 @@ func (v *Variant) scripts() []text.Script {
 		}
 	}
 	return out
-}
-
-func isNumber(s string) bool {
-	for _, r := range s {
-		if r < '0' || r > '9' {
-			return false
-		}
-	}
-	return s != ""
 }

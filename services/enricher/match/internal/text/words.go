@@ -103,6 +103,9 @@ func appendWord(words []Word, raw string) []Word {
 	return append(words, newWord(raw))
 }
 
+// IsNumber reports whether a folded word has digits only.
+func IsNumber(word string) bool { return word != "" && strings.Trim(word, digits) == "" }
+
 // Spread puts spaces around each rune of a script that writes none between words.
 func Spread(s string) string {
 	if strings.IndexFunc(s, unspaced) < 0 {

@@ -1,4 +1,4 @@
-package lock
+package kvlock
 
 import (
 	"container/list"
@@ -20,13 +20,13 @@ func (a *agent) apply(t *transaction, err error) {
 	switch {
 	case err == nil:
 		a.looked, a.failure, a.tries = t.began, nil, 0
-		if t.next == nil || !t.next.Granted || t.next.Member != a.agents.member {
+		if t.next == nil || !t.next.Granted || t.next.Member != a.locker.member {
 			a.lastWrite = lastWrite{sent: t.began, at: t.revision}
 		}
 		a.acknowledged(t)
 	case errors.As(err, &conflict):
 		a.looked, a.failure = t.began, nil
-		t.found.Revision = conflict.Revision
+		t.found.revision = conflict.Revision
 		a.found(t.found, t.change.Expect)
 		a.tries++
 		if a.tries > 1 && !t.mine {
@@ -40,7 +40,7 @@ func (a *agent) apply(t *transaction, err error) {
 // lookAt reads the record, last known at revision at, from the stream's leader.
 func (a *agent) lookAt(at uint64) {
 	began := time.Now()
-	s, err := a.agents.ask(context.Background(), a.key) //nolint:forbidigo // bound by the store
+	s, err := a.locker.ask(context.Background(), a.key) //nolint:forbidigo // bound by the store
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if err != nil {
@@ -53,7 +53,7 @@ func (a *agent) lookAt(at uint64) {
 
 // probeAll finds out which members before this one are gone, for the lease in the record.
 func (a *agent) probeAll(lease string, before []string) {
-	gone := a.agents.liveness.Gone(a.agents.store.Closing, before)
+	gone := a.locker.liveness.Gone(a.locker.store.Closing, before)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.rec != nil && a.rec.Lease == lease {
@@ -65,7 +65,7 @@ func (a *agent) probeAll(lease string, before []string) {
 func (a *agent) failed(err error) {
 	a.failure = err
 	a.rest = time.Now().Add(kv.RetryWait)
-	if jsapi.IsPermanent(err) || !errors.Is(err, kv.ErrUnavailable) {
+	if jsapi.IsPermanent(err) || !errors.Is(err, ErrUnavailable) {
 		a.endAll(err)
 		if a.lease != nil && a.lease.releasing {
 			a.end(a.lease, err)
@@ -100,35 +100,35 @@ func (a *agent) acknowledged(t *transaction) {
 
 // found applies the leader's answer about the record, to a write or a read that began when revision at was known. The answer counts even
 // if it is older than at, unless a push arrived meanwhile: a newer revision may already have this member as the holder.
-func (a *agent) found(s State, at uint64) { a.learn(s, a.at == at) }
+func (a *agent) found(s state, at uint64) { a.learn(s, a.at == at) }
 
 // learn applies a state of the record from a read, a push or a refused write. A state older than the last known one
 // counts only with force.
-func (a *agent) learn(s State, force bool) {
-	if s.Err != nil {
-		a.endAll(s.Err)
+func (a *agent) learn(s state, force bool) {
+	if s.err != nil {
+		a.endAll(s.err)
 		return
 	}
 	a.stale = a.stale && !force
 	switch {
-	case s.Revision == a.at && s.Revision != 0 && s.Record.sameLease(a.rec):
+	case s.revision == a.at && s.revision != 0 && s.record.sameLease(a.rec):
 		if a.created.IsZero() {
-			a.created = s.Created
+			a.created = s.created
 			a.observed.shorten(a.rec, s)
 		}
 		if force {
-			a.generation = a.agents.store.Generation()
+			a.generation = a.locker.store.Generation()
 		}
 		return
 	case !force && a.older(s):
 		return
 	}
 	switch {
-	case s.Revision == 0 && !a.isMine(): // nobody released it: its holder may still have it
-	case s.Record == nil, !s.Record.sameLease(a.rec):
-		a.observed = newObservedLease(s.Record, s.seen)
+	case s.revision == 0 && !a.isMine(): // nobody released it: its holder may still have it
+	case s.record == nil, !s.record.sameLease(a.rec):
+		a.observed = newObservedLease(s.record, s.seen)
 	}
-	a.at, a.generation, a.created, a.rec, a.held = s.Revision, a.agents.store.Generation(), s.Created, s.Record, time.Time{}
+	a.at, a.generation, a.created, a.rec, a.held = s.revision, a.locker.store.Generation(), s.created, s.record, time.Time{}
 	a.observed.shorten(a.rec, s)
 	if l := a.lease; l != nil && (a.rec == nil || a.rec.Lease != l.id) {
 		if l.releasing {
@@ -149,27 +149,28 @@ func (a *agent) accept(now time.Time) {
 		return
 	}
 	until := kv.Deadline(a.lastWrite.sent, grantTTL)
-	if a.lastWrite.at == 0 || a.lastWrite.at >= a.rec.TakenAt(a.at) || until.Sub(now) < acceptFor || !a.agents.isFresh() {
+	if a.lastWrite.at == 0 || a.lastWrite.at >= a.rec.takenAt(a.at) || until.Sub(now) < acceptFor || !a.locker.isFresh() {
 		return
 	}
 	a.acceptedGrant = a.rec.Lease
 	w := a.waiters.Front().Value.(*waiter) //nolint:forcetypeassert // only waiters are in it
 	a.hand(w, &Lease{
-		id: a.rec.Lease, ttl: w.TTL, takenAt: a.rec.TakenAt(a.at), deadline: until, renewAt: now.Add(confirmAfter),
+		id: a.rec.Lease, ttl: w.TTL, deadline: until, renewAt: now.Add(confirmAfter),
+		token: Token{Epoch: a.generation, Revision: a.rec.takenAt(a.at)},
 	})
 }
 
 // older reports whether s is not later than the last known state. A state of a seemingly new bucket, or a record that is missing too
 // early, does not count either, but makes the agent ask the server. With a lease in hand it renews the lease, which proves more than a
 // read.
-func (a *agent) older(s State) bool {
+func (a *agent) older(s state) bool {
 	switch {
-	case s.Revision > a.at:
+	case s.revision > a.at:
 		return false
-	case s.Revision == a.at: // another record with the same revision
-	case s.Revision == 0 && a.lease == nil && !time.Now().Before(a.held):
+	case s.revision == a.at: // another record with the same revision
+	case s.revision == 0 && a.lease == nil && !time.Now().Before(a.held):
 		return false
-	case s.Revision != 0 && (a.created.IsZero() || !s.Created.After(a.created)):
+	case s.revision != 0 && (a.created.IsZero() || !s.created.After(a.created)):
 		return true
 	}
 	if a.lease != nil {
@@ -184,7 +185,7 @@ func (a *agent) older(s State) bool {
 func (a *agent) remade() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if l := a.lease; l != nil && !l.releasing && l.generation < a.agents.store.Generation() {
+	if l := a.lease; l != nil && !l.releasing && l.token.Epoch < a.locker.store.Generation() {
 		a.lose(l, fmt.Errorf("%w: the bucket of lock %q was made anew, or marked as restored", ErrLost, a.name))
 	}
 	a.stale = true
@@ -202,7 +203,7 @@ func (a *agent) loss() error {
 	return fmt.Errorf("%w: lock %q %s by %s", ErrLost, a.name, how, a.rec.Instance)
 }
 
-func newObservedLease(rec *Record, seen time.Time) observedLease {
+func newObservedLease(rec *record, seen time.Time) observedLease {
 	if rec == nil {
 		return observedLease{}
 	}
@@ -212,14 +213,14 @@ func newObservedLease(rec *Record, seen time.Time) observedLease {
 // shorten ends a lease earlier by the server's own times: by the time between the last renewal in the record and the storing of s. The
 // margin is for differences between the clocks of servers. A clock may also have been set, by hours, so shorten counts only where the
 // holder was asked for a renewal, and has had the time to renew.
-func (o *observedLease) shorten(rec *Record, s State) {
+func (o *observedLease) shorten(rec *record, s state) {
 	if rec == nil || rec.Renewed == 0 || !rec.Asked {
 		return
 	}
 	if o.probedAt.IsZero() {
 		o.probedAt = s.seen
 	}
-	age := time.Duration(s.Created.UnixNano() - rec.Renewed)
+	age := time.Duration(s.created.UnixNano() - rec.Renewed)
 	expiresAt := s.seen.Add(rec.TTL + skew(rec.TTL) - age)
 	if answered := o.probedAt.Add(answerTime); expiresAt.Before(answered) {
 		expiresAt = answered
@@ -239,14 +240,14 @@ func (a *agent) deliver(t *transaction) {
 		return // the acknowledgement came too late
 	}
 	a.hand(t.taker, &Lease{
-		id: t.next.Lease, ttl: t.next.TTL, takenAt: t.revision, deadline: until, renewAt: t.began.Add(t.next.TTL / 3),
+		id: t.next.Lease, ttl: t.next.TTL, deadline: until, renewAt: t.began.Add(t.next.TTL / 3),
+		token: Token{Epoch: a.generation, Revision: t.revision},
 	})
 }
 
 // hand gives a lease to a waiter.
 func (a *agent) hand(w *waiter, l *Lease) {
 	l.agent, l.metadata, l.taken, l.done = a, w.Metadata, time.Now(), make(chan struct{})
-	l.generation = a.generation
 	l.ctx, l.cancel = context.WithCancelCause(w.values)
 	l.timer = time.AfterFunc(time.Until(l.deadline), l.expire)
 	a.lease = l
@@ -290,7 +291,7 @@ func (a *agent) abandon(err error) {
 	a.endAll(err)
 	a.working = false
 	a.mu.Unlock()
-	a.agents.rest(a)
+	a.locker.rest(a)
 }
 
 // shut ends the use of the lock. The agent's goroutine then releases the lease.
@@ -327,8 +328,8 @@ func (a *agent) giveUp(w *waiter) bool {
 func (a *agent) unanswered(w *waiter) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	placed := a.rec != nil && a.queue().fits(a.agents.member, a.waiters.Len())
-	if !w.Now && (a.lease != nil || placed || !a.looked.Before(w.came)) {
+	placed := a.rec != nil && a.queue().fits(a.locker.member, a.waiters.Len())
+	if !w.now && (a.lease != nil || placed || !a.looked.Before(w.came)) {
 		return nil
 	}
 	return a.silence(w)
@@ -336,16 +337,16 @@ func (a *agent) unanswered(w *waiter) error {
 
 // silence returns the error for a waiter that no server has answered. The caller holds mu.
 func (a *agent) silence(w *waiter) error {
-	if errors.Is(a.failure, kv.ErrUnavailable) {
+	if errors.Is(a.failure, ErrUnavailable) {
 		return a.failure
 	}
-	return fmt.Errorf("%w: no answer within %s", kv.ErrUnavailable, time.Since(w.came).Round(time.Millisecond))
+	return fmt.Errorf("%w: no answer within %s", ErrUnavailable, time.Since(w.came).Round(time.Millisecond))
 }
 
 // overdue returns the error for a waiter whose time is over: another member holds the lock, or the bucket has not answered since the
 // waiter came.
 func (a *agent) overdue(w *waiter) error {
-	heard := a.agents.store.Hub.Silence() < time.Since(w.came)
+	heard := a.locker.store.Hub.Silence() < time.Since(w.came)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if heard || a.lease != nil || !a.looked.Before(w.came) {
@@ -356,5 +357,5 @@ func (a *agent) overdue(w *waiter) error {
 
 // heldError returns the error for a caller that wanted the lock while another member holds it. The caller holds mu.
 func (a *agent) heldError() error {
-	return a.agents.cfg.Held(State{Name: a.name, Revision: a.at, Created: a.created, Record: a.rec})
+	return &HeldError{Lock: a.locker.show(state{name: a.name, revision: a.at, created: a.created, record: a.rec})}
 }

@@ -1,4 +1,4 @@
-package lock
+package kvlock
 
 import (
 	"fmt"
@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
-	"github.com/expediter-io/expediter/pkg/kvlock/internal/record"
 )
 
 const (
@@ -85,7 +84,7 @@ func (q queue) fit(member, instance string, places int) queue {
 			next[last].places = min(next[last].places+add, maxRun)
 			return next
 		}
-		return append(slices.Clip(q), run{member: member, instance: record.Truncate(instance, maxWaiterBytes), places: add})
+		return append(slices.Clip(q), run{member: member, instance: kv.Truncate(instance, maxWaiterBytes), places: add})
 	}
 	next := slices.Clone(q)
 	for i := len(next) - 1; n > places; i-- {
@@ -185,8 +184,8 @@ func parseQueue(q queue, text string) (queue, error) {
 		places, instance, _ := strings.Cut(more, " ")
 		n, err := strconv.Atoi(places)
 		name, quoteErr := strconv.Unquote(instance)
-		if !ended || err != nil || quoteErr != nil || n < 1 || n > maxRun || !record.IsID(member) || len(q) == maxRuns {
-			return nil, fmt.Errorf("line %d of the queue is no place in it: %q", len(q)+1, record.Truncate(line, kv.MaxInstanceBytes))
+		if !ended || err != nil || quoteErr != nil || n < 1 || n > maxRun || !kv.IsID(member) || len(q) == maxRuns {
+			return nil, fmt.Errorf("line %d of the queue is no place in it: %q", len(q)+1, kv.Truncate(line, kv.MaxInstanceBytes))
 		}
 		q = append(q, run{member: member, instance: name, places: n})
 		text = rest

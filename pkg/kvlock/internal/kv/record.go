@@ -1,16 +1,14 @@
-// Package record encodes and decodes the first line of a bucket's entries, and checks the ids and texts in it.
-package record
+package kv
 
 import (
 	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"unicode/utf8"
 
 	jsonv2 "github.com/go-json-experiment/json"
-
-	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 )
 
 // Version is written into every record. A reader refuses a greater version, whose fields it does not know.
@@ -30,30 +28,12 @@ var (
 	ErrVersion  = errors.New("kvlock: record of a newer version")
 )
 
-// Kind is the kind of an entry.
-type Kind uint8
-
-// The kinds.
-const (
-	Unknown Kind = iota
-	Result
-	Lock
-	Guarded
+// The states of the records of results, locks and guarded values.
+var (
+	ResultStates  = []string{"pending", "done", "failed"}
+	LockStates    = []string{"held"}
+	GuardedStates = []string{"fenced"}
 )
-
-// KindOf returns the kind of a record by its state.
-func KindOf(state string) Kind {
-	switch state {
-	case "pending", "done", "failed":
-		return Result
-	case "held":
-		return Lock
-	case "fenced":
-		return Guarded
-	default:
-		return Unknown
-	}
-}
 
 // Head is the beginning of every record. The first line of an entry is JSON that begins with the Head. The data follows after the line
 // feed, byte for byte, so that `nats kv get` shows both and nothing is encoded twice.
@@ -66,13 +46,7 @@ type Head struct {
 }
 
 // Common returns the head of a record that embeds it.
-func (h *Head) Common() Head { return *h }
-
-// line is a pointer to a first line of type T.
-type line[T any] interface {
-	*T
-	Common() Head
-}
+func (h *Head) Common() *Head { return h }
 
 // Encode returns first, the first line, and after it the value.
 func Encode(first any, value []byte) ([]byte, error) {
@@ -89,43 +63,43 @@ func Encode(first any, value []byte) ([]byte, error) {
 	return append(out, value...), nil
 }
 
-// Decode splits data into its first line and the value, which aliases data. It returns ErrVersion for a record of a
-// newer version, and ErrMismatch for a record of another kind; after any other error the data is corrupt.
-func Decode[T any, P line[T]](data []byte, kind Kind) (r T, value []byte, err error) {
+// Decode reads the first line of data into first, and returns the value, which aliases data. It returns ErrVersion for a record of a newer
+// version, and ErrMismatch for a record of another kind, whose state is not in states; after any other error the data is corrupt.
+func Decode(data []byte, first interface{ Common() *Head }, states []string) (value []byte, err error) {
 	end := bytes.IndexByte(data[:min(len(data), MaxLineBytes+1)], '\n')
 	if end < 0 {
-		return r, nil, fmt.Errorf("no line feed within the first %d of %d bytes", MaxLineBytes, len(data))
+		return nil, fmt.Errorf("no line feed within the first %d of %d bytes", MaxLineBytes, len(data))
 	}
-	p := P(&r)
 	// Each process reads the writes of all others. The newer package takes a third of the time of encoding/json. Only encoding/json reads on
 	// to the version when a field has another type.
-	if jsonv2.Unmarshal(data[:end], p) != nil {
-		r = *new(T)
-		err = json.Unmarshal(data[:end], p)
+	if jsonv2.Unmarshal(data[:end], first) != nil {
+		err = json.Unmarshal(data[:end], first)
 	}
-	switch h := p.Common(); {
+	h := first.Common()
+	isOf := func(kind []string) bool { return slices.Contains(kind, h.State) }
+	switch {
 	case h.Version > Version: // checked first: its fields may have other types
-		return r, nil, fmt.Errorf("%w: version %d, this program knows 1 to %d", ErrVersion, h.Version, Version)
+		return nil, fmt.Errorf("%w: version %d, this program knows 1 to %d", ErrVersion, h.Version, Version)
 	case err != nil:
-		return r, nil, fmt.Errorf("first line is not a record: %w", err)
+		return nil, fmt.Errorf("first line is not a record: %w", err)
 	case h.Version < 1:
-		return r, nil, fmt.Errorf("record version %d", h.Version)
-	case KindOf(h.State) == Unknown:
-		return r, nil, fmt.Errorf("unknown state %q", h.State)
+		return nil, fmt.Errorf("record version %d", h.Version)
+	case !isOf(ResultStates) && !isOf(LockStates) && !isOf(GuardedStates):
+		return nil, fmt.Errorf("unknown state %q", h.State)
 	case h.Claim == "" || h.Owner == "":
-		return r, nil, errors.New("record without claim or owner")
-	case KindOf(h.State) != kind:
-		return r, nil, fmt.Errorf("%w: its record is %s", ErrMismatch, h.State)
+		return nil, errors.New("record without claim or owner")
+	case !isOf(states):
+		return nil, fmt.Errorf("%w: its record is %s", ErrMismatch, h.State)
 	}
-	return r, data[end+1:], nil
+	return data[end+1:], nil
 }
 
 // IsForeign reports whether err is that of a foreign record: one of a newer version, or of another kind. A foreign record stays as it is.
 func IsForeign(err error) bool { return errors.Is(err, ErrVersion) || errors.Is(err, ErrMismatch) }
 
-// CheckTTL returns an error for a number of seconds that no writer writes.
-func CheckTTL(seconds int64) error {
-	if seconds < 0 || seconds > kv.Seconds(kv.MaxTTL) {
+// CheckSeconds returns an error for a number of seconds that no writer writes.
+func CheckSeconds(seconds int64) error {
+	if seconds < 0 || seconds > Seconds(MaxTTL) {
 		return fmt.Errorf("ttl of %d seconds is out of range", seconds)
 	}
 	return nil

@@ -1,14 +1,10 @@
-package record
+package kv
 
 import (
 	"strings"
 	"testing"
 	"unicode/utf8"
-
-	"go.uber.org/goleak"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func FuzzTruncate(f *testing.F) {
 	f.Add("שלום", 3)

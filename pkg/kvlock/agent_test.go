@@ -1,4 +1,4 @@
-package lock
+package kvlock
 
 import (
 	"context"
@@ -9,13 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // A lock that was handed over is held without a write only on the ground of an earlier write that is not long ago.
 func TestAccept(t *testing.T) {
@@ -35,9 +31,9 @@ func TestAccept(t *testing.T) {
 		{"to somebody else", func(a *agent) { a.rec.Member = "you" }, false},
 		{"and confirmed", func(a *agent) { a.rec.Granted = false }, false},
 		{"while it is held", func(a *agent) { a.lease = &Lease{} }, false},
-		{"while it closes", func(a *agent) { a.closing = kv.ErrClosed }, false},
+		{"while it closes", func(a *agent) { a.closing = ErrClosed }, false},
 		{"which cannot be confirmed soon", func(a *agent) { a.inLine = true }, false},
-		{"in an unknown generation", func(a *agent) { a.agents.isFresh = func() bool { return false } }, false},
+		{"in an unknown generation", func(a *agent) { a.locker.isFresh = func() bool { return false } }, false},
 		{"to nobody any more", func(a *agent) { a.waiters.Init() }, false},
 	}
 	for _, tt := range tests {
@@ -46,10 +42,10 @@ func TestAccept(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { // no time passes
 				now := time.Now()
 				a := &agent{
-					agents: &Agents{store: &kv.Store{}, member: "me", isFresh: func() bool { return true }}, name: "l", at: 9, lastWrite: lastWrite{sent: now.Add(-grantTTL / 5), at: 7},
-					rec: &Record{Lease: "lease", TTL: grantTTL, Member: "me", Granted: true},
+					locker: &Locker{store: &kv.Store{}, member: "me", isFresh: func() bool { return true }}, name: "l", at: 9, lastWrite: lastWrite{sent: now.Add(-grantTTL / 5), at: 7},
+					rec: &record{Lease: "lease", TTL: grantTTL, Member: "me", Granted: true},
 				}
-				w := &waiter{Request: Request{TTL: time.Minute}, values: t.Context(), done: make(chan struct{}), list: &a.waiters}
+				w := &waiter{AcquireOptions: AcquireOptions{TTL: time.Minute}, values: t.Context(), done: make(chan struct{}), list: &a.waiters}
 				w.element = a.waiters.PushBack(w)
 				tt.change(a)
 				a.accept(now)
@@ -59,8 +55,8 @@ func TestAccept(t *testing.T) {
 					return
 				}
 				w.lease.timer.Stop()
-				if until := kv.Deadline(a.lastWrite.sent, grantTTL); !w.lease.deadline.Equal(until) || w.lease.takenAt != a.rec.TakenAt(a.at) {
-					t.Errorf("holds until %s with token %d", w.lease.deadline, w.lease.takenAt)
+				if until := kv.Deadline(a.lastWrite.sent, grantTTL); !w.lease.deadline.Equal(until) || w.lease.token.Revision != a.rec.takenAt(a.at) {
+					t.Errorf("holds until %s with token %d", w.lease.deadline, w.lease.token.Revision)
 				}
 			})
 		})
@@ -71,30 +67,30 @@ func TestAccept(t *testing.T) {
 // nothing away: neither the answer to a write that was refused nor to a look.
 func TestOvertakenAnswer(t *testing.T) {
 	t.Parallel()
-	for name, answer := range map[string]func(*agent, State){
-		"to a write": func(a *agent, old State) {
-			a.apply(&transaction{change: kv.Change{Expect: 7}, found: old}, &kv.ConflictError{Revision: old.Revision})
+	for name, answer := range map[string]func(*agent, state){
+		"to a write": func(a *agent, old state) {
+			a.apply(&transaction{change: kv.Change{Expect: 7}, found: old}, &kv.ConflictError{Revision: old.revision})
 		},
-		"to a look": func(a *agent, old State) { a.found(old, 7) },
+		"to a look": func(a *agent, old state) { a.found(old, 7) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) { // no time passes
 				now := time.Now()
 				a := &agent{
-					agents: &Agents{store: &kv.Store{}, member: "me", isFresh: func() bool { return true }}, name: "l", at: 7, lastWrite: lastWrite{sent: now, at: 7},
-					rec: &Record{Lease: "first", TTL: time.Minute, Member: "first"},
+					locker: &Locker{store: &kv.Store{}, member: "me", isFresh: func() bool { return true }}, name: "l", at: 7, lastWrite: lastWrite{sent: now, at: 7},
+					rec: &record{Lease: "first", TTL: time.Minute, Member: "first"},
 				}
-				w := &waiter{Request: Request{TTL: time.Minute}, values: t.Context(), done: make(chan struct{}), list: &a.waiters}
+				w := &waiter{AcquireOptions: AcquireOptions{TTL: time.Minute}, values: t.Context(), done: make(chan struct{}), list: &a.waiters}
 				w.element = a.waiters.PushBack(w)
-				a.learn(State{Name: "l", Revision: 9, seen: now, Record: &Record{Lease: "mine", TTL: grantTTL, Member: "me", Granted: true}}, false)
+				a.learn(state{name: "l", revision: 9, seen: now, record: &record{Lease: "mine", TTL: grantTTL, Member: "me", Granted: true}}, false)
 				check.Require(t, w.lease != nil, "the lock was not accepted")
 				defer w.lease.timer.Stop()
-				answer(a, State{Name: "l", Revision: 8, seen: now, Record: &Record{Lease: "second", TTL: grantTTL, Member: "second"}})
+				answer(a, state{name: "l", revision: 8, seen: now, record: &record{Lease: "second", TTL: grantTTL, Member: "second"}})
 				err := context.Cause(w.lease.ctx)
 				check.That(t, err == nil && a.lease == w.lease && a.at == 9, "the lock is known at revision %d and lost: %v", a.at, err)
 				// An answer to a question of that revision or later is believed, however old the record: the bucket may have been made anew.
-				a.found(State{Name: "l", Revision: 8, seen: now, Record: &Record{Lease: "second", TTL: grantTTL, Member: "second"}}, 9)
+				a.found(state{name: "l", revision: 8, seen: now, record: &record{Lease: "second", TTL: grantTTL, Member: "second"}}, 9)
 				check.Is(t, context.Cause(w.lease.ctx), ErrLost, "the lease ended with")
 			})
 		})
@@ -120,12 +116,12 @@ func TestObservedLeaseIsShortened(t *testing.T) {
 		"over":                    {time.Hour, true, answerTime},
 		"renewed after it stored": {-time.Hour, true, ttl},
 	} {
-		rec := &Record{TTL: ttl, Asked: tt.asked}
+		rec := &record{TTL: ttl, Asked: tt.asked}
 		if tt.renewed != 0 {
 			rec.Renewed = stored.Add(-tt.renewed).UnixNano()
 		}
 		l := newObservedLease(rec, now)
-		l.shorten(rec, State{Created: stored, seen: now})
+		l.shorten(rec, state{created: stored, seen: now})
 		check.Same(t, name, l.expiresAt.Sub(now), tt.want)
 	}
 }
@@ -160,7 +156,7 @@ func TestKeysOfNames(t *testing.T) {
 			name[i] = ".=aYQ:\x00\xff> "[r.IntN(10)]
 		}
 		key := keyOf(string(name))
-		if CheckName(string(name)) == nil && (kv.CheckKey(key) != nil || nameOf(key) != string(name)) {
+		if checkName(string(name)) == nil && (kv.CheckKey(key) != nil || nameOf(key) != string(name)) {
 			t.Fatalf("key of %q is %q, of which the name is %q", name, key, nameOf(key))
 		}
 	}
@@ -279,8 +275,8 @@ func TestOnlyNewLinesOfAQueueAreRead(t *testing.T) {
 }
 
 // contended is a lock as others see it while n wait for it.
-func contended(n int) *Record {
-	r := &Record{
+func contended(n int) *record {
+	r := &record{
 		Lease: "WtHXeWWtHXeWWtHXeWabcd", Instance: "host-12345-abcdef", TTL: 30 * time.Second, Member: "WtHXeWWtHXeWWtHXeWabcd",
 		Granted: true, Asked: true, Renewal: 12, Renewed: 1763663523123456789, Since: 1763663523000, Stolen: "host-2", Token: 48211,
 	}
@@ -310,16 +306,16 @@ func TestRecordAsStored(t *testing.T) {
 // The push of the record that this process wrote last shows that one, by its owner. Others are read.
 func TestPushOfARecord(t *testing.T) {
 	t.Parallel()
-	a := &agent{agents: &Agents{member: "me"}, name: "l", key: "l"}
-	w := &waiter{Request: Request{TTL: time.Minute}, list: &a.waiters}
+	a := &agent{locker: &Locker{store: &kv.Store{}, member: "me"}, name: "l", key: "l"}
+	w := &waiter{AcquireOptions: AcquireOptions{TTL: time.Minute}, list: &a.waiters}
 	w.element = a.waiters.PushBack(w)
 	former, last := a.compose(take, w, time.Now()), a.compose(take, w, time.Now())
 	for _, sent := range []*transaction{former, last} {
-		view := check.Must(a.agents.viewPushed(kv.Entry{Key: "l", Revision: 7, Data: sent.change.Data}))(t)
-		s := view.Value.(*State) //nolint:forcetypeassert // as view makes it
-		check.That(t, s.Name == "l" && s.Revision == 7 && s.Record.Lease == sent.next.Lease && s.Record.writer == sent.owner &&
-			(s.Record == sent.next) == (sent == last),
-			"shown as %+v with %+v", s, s.Record)
+		view := check.Must(a.locker.viewPushed(kv.Entry{Key: "l", Revision: 7, Data: sent.change.Data}))(t)
+		s := view.Value.(*state) //nolint:forcetypeassert // as view makes it
+		check.That(t, s.name == "l" && s.revision == 7 && s.record.Lease == sent.next.Lease && s.record.writer == sent.owner &&
+			(s.record == sent.next) == (sent == last),
+			"shown as %+v with %+v", s, s.record)
 	}
 }
 

@@ -1,4 +1,4 @@
-package lock
+package kvlock
 
 import (
 	"context"
@@ -9,22 +9,15 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 )
 
-// Package kvlock publishes and explains these.
-var (
-	ErrLost     = errors.New("kvlock: claim lost")
-	ErrReleased = errors.New("kvlock: lock released")
-)
-
-// Lease is a lock that this process holds, until Release or until it is lost. Its agent renews it every third of its
-// TTL.
+// Lease is a lock that this process holds, until [Lease.Release] or until it is lost. Its Locker renews it every third
+// of its TTL.
 type Lease struct {
-	agent      *agent
-	id         string
-	metadata   map[string]string
-	ttl        time.Duration
-	taken      time.Time
-	takenAt    uint64 // the revision at which it was taken
-	generation uint64 // of the bucket, then
+	agent    *agent
+	id       string
+	metadata map[string]string
+	ttl      time.Duration
+	taken    time.Time
+	token    Token
 
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -33,7 +26,7 @@ type Lease struct {
 	deadline  time.Time // the time until which no other member can have the lock, on the monotonic clock
 	renewAt   time.Time
 	timer     *time.Timer   // ends the lease at its deadline
-	releasing bool          // Release was called, or the Agents close
+	releasing bool          // Release was called, or the Locker closes
 	done      chan struct{} // closed when the lease is over, with
 	err       error
 }
@@ -41,10 +34,18 @@ type Lease struct {
 // Name returns the name of the lock.
 func (l *Lease) Name() string { return l.agent.name }
 
-// Token returns the generation of the bucket and the revision at which the lock was taken.
-func (l *Lease) Token() (generation, revision uint64) { return l.generation, l.takenAt }
+// Token returns the fencing token: greater than that of every earlier holder of this lock. Pass it to each system that is changed under
+// the lock. The system has to refuse a smaller token: see [Guard].
+func (l *Lease) Token() Token { return l.token }
 
-// Context ends when the lease does, on time: see kvlock.Lease.
+// Context returns a context that ends with the lease: with the cause [ErrReleased] before it is released, [ErrLost] when it is lost, and
+// [ErrClosed] when the Locker closes. The lease is lost when the server refuses a renewal, when a push or a read has another holder, and
+// when no renewal was acknowledged in time, even if the server cannot be reached. That time is the TTL, less a margin, after the last
+// acknowledged renewal was sent: before another member can take over. The context has the values of the context of the acquisition, but
+// does not end with that context.
+//
+// Done and Err report the lease's end on time, even right after the process was paused. A holder that is paused between a check and its
+// action acts too late all the same: the token guards against that.
 func (l *Lease) Context() context.Context { return kv.DeadlineContext(l.ctx, l.endInTime) }
 
 // endInTime ends the lease when its deadline has passed and its timer has not run yet.
@@ -57,9 +58,14 @@ func (l *Lease) endInTime() {
 	}
 }
 
-// Release gives the lock up: see kvlock.Lease.
+// Release gives the lock up: to the next in the queue if there is one, in the same write. The lease's context ends before the request is
+// sent. Release never changes another holder's lease, and calling it again does nothing.
+//
+// It returns ErrLost when the lease had been lost before: another holder may have had the lock meanwhile. It returns
+// ErrUnavailable when no server answered within LockerConfig.OpTimeout: the Locker then goes on trying, and the lock is
+// free when its TTL has passed at the latest. One round trip.
 func (l *Lease) Release(ctx context.Context) error {
-	opTimeout := l.agent.agents.cfg.OpTimeout
+	opTimeout := l.agent.locker.store.OpTimeout
 	by := time.Now().Add(opTimeout)
 	l.agent.mu.Lock()
 	serves := false
@@ -88,7 +94,7 @@ func (l *Lease) ended(ctx context.Context, by time.Time) error {
 		return nil
 	default:
 	}
-	ctx, cancel := context.WithDeadlineCause(ctx, by, kv.ErrUnavailable)
+	ctx, cancel := context.WithDeadlineCause(ctx, by, ErrUnavailable)
 	defer cancel()
 	select {
 	case <-l.done:
@@ -126,7 +132,7 @@ func (l *Lease) expire() {
 		return
 	}
 	if l.releasing {
-		a.end(l, errors.Join(kv.ErrUnavailable, a.failure))
+		a.end(l, errors.Join(ErrUnavailable, a.failure))
 	} else {
 		a.lose(l, fmt.Errorf("%w: lock %q: no renewal was acknowledged in time", ErrLost, a.name))
 	}

@@ -1,4 +1,4 @@
-package lock
+package kvlock
 
 import (
 	"container/list"
@@ -31,7 +31,7 @@ const (
 func (a *agent) decide(now time.Time) (do action, w *waiter, when time.Time) {
 	if a.closing != nil && !now.Before(a.closeBy) {
 		if a.lease != nil {
-			a.end(a.lease, errors.Join(kv.ErrUnavailable, a.failure))
+			a.end(a.lease, errors.Join(ErrUnavailable, a.failure))
 		}
 		return nothing, nil, time.Time{}
 	}
@@ -61,7 +61,7 @@ func (a *agent) decide(now time.Time) (do action, w *waiter, when time.Time) {
 }
 
 // isMine reports whether the record has this member as the holder.
-func (a *agent) isMine() bool { return a.rec != nil && a.rec.Member == a.agents.member }
+func (a *agent) isMine() bool { return a.rec != nil && a.rec.Member == a.locker.member }
 
 // decideMine is decide when this member has the lock without a lease in hand: the lock was handed over, or the outcome of a write is
 // unknown, or came too late. Only the waiter for which the lock is meant takes it; otherwise it is passed on.
@@ -83,7 +83,7 @@ func (a *agent) decideInHand(now time.Time) (action, *waiter, time.Time) {
 		return a.unlessFailing(now, pass, nil)
 	case !now.Before(l.renewAt) || a.rec != nil && a.rec.Asked:
 		return a.unlessFailing(now, renew, nil)
-	case !a.queue().fits(a.agents.member, a.waiters.Len()):
+	case !a.queue().fits(a.locker.member, a.waiters.Len()):
 		if do, _, when := a.unlessResting(now, queueUp, nil); do != nothing || when.Before(l.renewAt) {
 			return do, nil, when
 		}
@@ -96,7 +96,7 @@ func (a *agent) decideInHand(now time.Time) (action, *waiter, time.Time) {
 // decideWaiting is decide while another member holds the lock.
 func (a *agent) decideWaiting(now time.Time) (action, *waiter, time.Time) {
 	q := a.queue()
-	fits := q.fits(a.agents.member, a.waiters.Len())
+	fits := q.fits(a.locker.member, a.waiters.Len())
 	var when time.Time
 	if w := a.next(); w != nil {
 		if when = a.observed.expiresAt; !now.Before(when) { // and only then count the members before this one
@@ -128,7 +128,7 @@ func (a *agent) decideWaiting(now time.Time) (action, *waiter, time.Time) {
 
 // before returns the members that may take the lock of a dead holder before this one, the last first.
 func (a *agent) before() []string {
-	members := a.rec.queue.without(a.rec.Member).before(a.agents.member)
+	members := a.rec.queue.without(a.rec.Member).before(a.locker.member)
 	slices.Reverse(members)
 	return members
 }
@@ -191,7 +191,7 @@ func (a *agent) next() *waiter {
 // forced returns a waiter that wants the lock by force.
 func (a *agent) forced() *waiter {
 	for e := a.others.Front(); e != nil; e = e.Next() {
-		if w := e.Value.(*waiter); w.Force { //nolint:forcetypeassert // only waiters are in it
+		if w := e.Value.(*waiter); w.force { //nolint:forcetypeassert // only waiters are in it
 			return w
 		}
 	}
@@ -224,13 +224,13 @@ func (a *agent) refuse() {
 type transaction struct {
 	agent  *agent
 	change kv.Change
-	next   *Record // nil: the lock is free
+	next   *record // nil: the lock is free
 	taker  *waiter // the waiter that gets the lease if the write is ours
 	lease  *Lease  // the lease in hand when the write was computed
 	mine   bool    // the replaced record was this member's
 	owner  string  // unique for this write
 	pushes bool    // a push may prove the outcome
-	found  State   // the state of the lock, read when the write was not acknowledged
+	found  state   // the state of the lock, read when the write was not acknowledged
 	began  time.Time
 	err    error // it cannot be sent
 
@@ -239,7 +239,7 @@ type transaction struct {
 
 // Found compares the lock's record with the record that this transaction wrote, for the store.
 func (t *transaction) Found(ctx context.Context, e kv.Entry) kv.Found {
-	t.found = t.agent.agents.state(ctx, e)
+	t.found = t.agent.locker.state(ctx, e)
 	return t.outcome()
 }
 
@@ -251,7 +251,7 @@ func (t *transaction) Pushed() kv.Found {
 	t.agent.mu.Lock()
 	pushed := t.agent.pushed
 	t.agent.mu.Unlock()
-	if pushed.Revision <= t.change.Expect {
+	if pushed.revision <= t.change.Expect {
 		return kv.Found{}
 	}
 	t.found = pushed
@@ -259,20 +259,20 @@ func (t *transaction) Pushed() kv.Found {
 }
 
 func (t *transaction) outcome() kv.Found {
-	r := t.found.Record
-	return kv.Found{Revision: t.found.Revision, Ours: r != nil && r.writer != "" && r.writer == t.owner, Err: t.found.Err}
+	r := t.found.record
+	return kv.Found{Revision: t.found.revision, Ours: r != nil && r.writer != "" && r.writer == t.owner, Err: t.found.err}
 }
 
 // compose computes the write for an action. Each write also gives this member the places in the queue that its waiters
 // need.
 func (a *agent) compose(do action, w *waiter, now time.Time) *transaction {
-	m := a.agents
+	m := a.locker
 	t := &transaction{agent: a, lease: a.lease, mine: a.isMine()}
 	q := a.queue()
 	switch do {
 	case take:
 		if a.rec != nil && !t.mine {
-			if !w.Force {
+			if !w.force {
 				q = q.without(append(slices.Clip(a.observed.gone), a.rec.Member)...) // these members do not live
 			}
 			if w.list == &a.waiters {
@@ -281,7 +281,7 @@ func (a *agent) compose(do action, w *waiter, now time.Time) *transaction {
 		}
 		t.next, t.taker = a.newRecord(w, now), w
 	case pass:
-		q = q.fit(m.member, m.cfg.Instance, a.waiters.Len())
+		q = q.fit(m.member, m.store.Instance, a.waiters.Len())
 		if len(q) > 0 {
 			q = a.handOver(t, q, now)
 		}
@@ -298,7 +298,7 @@ func (a *agent) compose(do action, w *waiter, now time.Time) *transaction {
 	}
 	t.pushes = a.others.Len() == 0 // a refusal of a caller needs the present state, not a pushed one
 	if t.next == nil {
-		t.change.Purge, t.change.TTL = true, kv.MarkerTTL(storedFor(m.cfg.TTL))
+		t.change.Purge, t.change.TTL = true, kv.MarkerTTL(storedFor(m.ttl))
 		return t
 	}
 	places := a.waiters.Len()
@@ -308,7 +308,7 @@ func (a *agent) compose(do action, w *waiter, now time.Time) *transaction {
 			places--
 		}
 	}
-	t.next.queue = q.fit(m.member, m.cfg.Instance, places)
+	t.next.queue = q.fit(m.member, m.store.Instance, places)
 	t.owner, t.change.State, t.change.TTL = nuid.Next(), stateHeld, storedFor(t.next.TTL)
 	t.next.writer = t.owner
 	t.change.Data, t.err = t.next.encode(t.owner)
@@ -317,7 +317,7 @@ func (a *agent) compose(do action, w *waiter, now time.Time) *transaction {
 }
 
 // sendTimeout returns the bound of each try to confirm the lease in hand, so that there is time for another try.
-func (a *agent) sendTimeout(next *Record) time.Duration {
+func (a *agent) sendTimeout(next *record) time.Duration {
 	if next != nil && a.isMine() && a.rec.Granted && next.Lease == a.rec.Lease {
 		return acceptFor / 2
 	}
@@ -327,11 +327,11 @@ func (a *agent) sendTimeout(next *Record) time.Duration {
 // handOver gives the lock to the first in the queue. A waiter of this process gets the lease at once.
 func (a *agent) handOver(t *transaction, q queue, now time.Time) queue {
 	head := q[0]
-	if head.member == a.agents.member {
+	if head.member == a.locker.member {
 		w := a.waiters.Front().Value.(*waiter) //nolint:forcetypeassert // only waiters are in it
 		t.next, t.taker = a.newRecord(w, now), w
 	} else {
-		t.next = &Record{
+		t.next = &record{
 			Lease: nuid.Next(), Instance: head.instance, TTL: grantTTL, Member: head.member, Granted: true, Since: now.UnixMilli(),
 		}
 	}
@@ -339,14 +339,14 @@ func (a *agent) handOver(t *transaction, q queue, now time.Time) queue {
 }
 
 // sameHolder returns a record with the same holder: a renewal if this member has the lease in hand.
-func (a *agent) sameHolder() *Record {
+func (a *agent) sameHolder() *record {
 	next := *a.rec
-	next.Token = next.TakenAt(a.at)
+	next.Token = next.takenAt(a.at)
 	if l := a.lease; l != nil {
 		next.Renewal++
 		next.Renewed, next.Asked = 0, false
 		if next.Granted {
-			next.Granted, next.Instance, next.TTL, next.Metadata = false, a.agents.cfg.Instance, l.ttl, l.metadata
+			next.Granted, next.Instance, next.TTL, next.Metadata = false, a.locker.store.Instance, l.ttl, l.metadata
 			next.Since = l.taken.UnixMilli()
 		}
 		return &next
@@ -360,12 +360,12 @@ func (a *agent) sameHolder() *Record {
 }
 
 // newRecord returns the record in which w holds the lock.
-func (a *agent) newRecord(w *waiter, now time.Time) *Record {
-	next := &Record{
-		Lease: nuid.Next(), Instance: a.agents.cfg.Instance, TTL: w.TTL, Member: a.agents.member, Metadata: w.Metadata,
+func (a *agent) newRecord(w *waiter, now time.Time) *record {
+	next := &record{
+		Lease: nuid.Next(), Instance: a.locker.store.Instance, TTL: w.TTL, Member: a.locker.member, Metadata: w.Metadata,
 		Since: now.UnixMilli(),
 	}
-	if w.Force && a.rec != nil {
+	if w.force && a.rec != nil {
 		next.Stolen = a.rec.Instance
 	}
 	return next

@@ -1,4 +1,4 @@
-package imports
+package api
 
 import (
 	"context"
@@ -36,7 +36,7 @@ func newStub(t *testing.T, answers ...http.HandlerFunc) (*stub, *Client) {
 	t.Cleanup(s.Close)
 	client := &http.Client{Transport: &http.Transport{}}
 	t.Cleanup(client.CloseIdleConnections)
-	return s, &Client{HTTP: client, Pause: time.Millisecond, Patience: time.Minute, URL: s.URL}
+	return s, &Client{HTTP: client, Pause: time.Millisecond, Patience: time.Minute, Service: "importer", URL: s.URL}
 }
 
 // ServeHTTP implements http.Handler.

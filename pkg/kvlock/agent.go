@@ -1,4 +1,4 @@
-package lock
+package kvlock
 
 import (
 	"container/list"
@@ -9,9 +9,9 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 )
 
-// agent is one lock as one member sees it: the last known record, the waiters of this process, and the lease in hand. A process writes the
-// record of a lock only through its agent, one write at a time. One write may take, renew, hand on or confirm a lease, and take or leave
-// places in the queue.
+// agent is one lock as one member, a Locker, sees it: the last known record, the waiters of this process, and the lease in hand. A process
+// writes the record of a lock only through its agent, one write at a time. One write may take, renew, hand on or confirm a lease, and take
+// or leave places in the queue.
 //
 // Each write is computed anew from the last known record (decide, compose). So an agent need not remember a write whose outcome is
 // unknown: the record shows it. These rules keep two members from holding a lock:
@@ -37,23 +37,23 @@ import (
 // or two, or knows that no push is missing. Places in the queue are read from the record and not remembered, so that a missing place is
 // taken again.
 type agent struct {
-	agents *Agents
+	locker *Locker
 	name   string
 	key    string // of its record
 
 	watch    kv.Watch      // used by the worker, then by the goroutine that retires the agent
 	watching bool          // as the next
 	resting  bool          // as the hub knows it
-	idle     *list.Element // guarded by Agents.mu
+	idle     *list.Element // guarded by Locker.mu
 
-	mu         sync.Mutex // locked after Agents.mu and the hub's mu; never held during a request
+	mu         sync.Mutex // locked after Locker.mu and the hub's mu; never held during a request
 	at         uint64     // the revision of the last known record; before the first record, the last revision of an earlier agent
 	generation uint64     // the generation of the bucket in which at is a revision
 	created    time.Time  // the time at which the server stored the record; zero when that is unknown
-	rec        *Record
+	rec        *record
 	observed   observedLease
 	held       time.Time // the time until which revision at, if acknowledged to us, cannot have expired
-	pushed     State     // the last state that the hub delivered
+	pushed     state     // the last state that the hub delivered
 	looked     time.Time // the time at which the last answered read or write of the record began
 	stale      bool      // the record may be another, older than the last known
 	failure    error     // the error of the last write, unless another member wrote
@@ -136,7 +136,7 @@ func (a *agent) begin() bool {
 }
 
 // spawn runs work in a goroutine that Close waits for.
-func (a *agent) spawn(work func()) { a.agents.work.Go(work) }
+func (a *agent) spawn(work func()) { a.locker.work.Go(work) }
 
 // onTimer starts the worker.
 func (a *agent) onTimer() {
@@ -147,7 +147,7 @@ func (a *agent) onTimer() {
 
 // Deliver takes a state of the lock from the hub, which is locked.
 func (a *agent) Deliver(value any, _ bool) {
-	s := value.(*State) //nolint:forcetypeassert // view makes nothing else
+	s := value.(*state) //nolint:forcetypeassert // view makes nothing else
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if s.follows(&a.pushed) {
@@ -172,7 +172,7 @@ func (a *agent) Deliver(value any, _ bool) {
 // Knows reports whether the hub need not read the record: always, because the agent reads it itself.
 func (a *agent) Knows(string) bool { return true }
 
-// Wake does nothing: Agents.Close ends the agent.
+// Wake does nothing: Locker.Close ends the agent.
 func (a *agent) Wake() {}
 
 // run takes steps until there is nothing to do.
@@ -183,7 +183,7 @@ func (a *agent) run() {
 	for !a.rests() {
 		a.act()
 	}
-	a.agents.rest(a)
+	a.locker.rest(a)
 }
 
 // follow subscribes the agent to its lock, and reports whether that succeeded; if not, it ended the agent.
@@ -192,7 +192,7 @@ func (a *agent) follow() bool {
 		return true
 	}
 	a.watch = kv.Watch{Keys: []string{a.key}, To: a}
-	if err := a.agents.store.Hub.AddNow(&a.watch); err != nil {
+	if err := a.locker.store.Hub.AddNow(&a.watch); err != nil {
 		a.abandon(err)
 		return false
 	}
@@ -207,7 +207,7 @@ func (a *agent) rests() bool {
 	if resting := a.waiters.Len() == 0; resting != a.resting {
 		a.resting = resting
 		a.mu.Unlock()
-		a.agents.store.Hub.Rest(&a.watch, resting)
+		a.locker.store.Hub.Rest(&a.watch, resting)
 		a.mu.Lock()
 	}
 	now := time.Now()
@@ -274,9 +274,9 @@ func (a *agent) leaves() time.Time {
 // in hand does not wait behind agents that want one.
 func (a *agent) turn() chan struct{} {
 	a.mu.Lock()
-	turns := a.agents.turns
+	turns := a.locker.turns
 	if a.lease != nil {
-		turns = a.agents.holderTurns
+		turns = a.locker.holderTurns
 	}
 	select {
 	case turns <- struct{}{}:
@@ -297,7 +297,7 @@ func (a *agent) send(t *transaction) error {
 	t.began = time.Now()
 	ctx := context.Background() //nolint:forbidigo // bound by the store
 	var err error
-	if t.revision, err = a.agents.store.SendOnce(ctx, t.change, a.agents.cfg.OpTimeout); err != nil {
+	if t.revision, err = a.locker.store.SendOnce(ctx, t.change, a.locker.store.OpTimeout); err != nil {
 		return a.settle(t, err, t.began)
 	}
 	return nil
@@ -305,15 +305,15 @@ func (a *agent) send(t *transaction) error {
 
 // settle is the rest of send, after a first try that ended with the error last. The time of the operation counts from since.
 func (a *agent) settle(t *transaction, last error, since time.Time) (err error) {
-	t.revision, _, err = a.agents.store.Settle(context.Background(), t.change, t.began, since, last) //nolint:forbidigo // bound by the store
+	t.revision, _, err = a.locker.store.Settle(context.Background(), t.change, t.began, since, last) //nolint:forbidigo // bound by the store
 	return err
 }
 
 // serve runs the agent in the goroutine of a caller that became the worker, which saves a switch to another goroutine and back. It sends
 // one write at most, and waits no longer for it than ctx and bound allow. It leaves the rest to a new goroutine.
 func (a *agent) serve(ctx context.Context, bound time.Duration) {
-	a.agents.work.Add(1)
-	defer a.agents.work.Done()
+	a.locker.work.Add(1)
+	defer a.locker.work.Done()
 	if !a.follow() {
 		return
 	}
@@ -327,18 +327,18 @@ func (a *agent) serve(ctx context.Context, bound time.Duration) {
 	}
 	t.began = time.Now()
 	var err error
-	if t.revision, err = a.agents.store.SendOnce(ctx, t.change, bound); err != nil {
+	if t.revision, err = a.locker.store.SendOnce(ctx, t.change, bound); err != nil {
 		a.spawn(func() {
 			a.apply(t, a.settle(t, err, time.Now()))
-			<-a.agents.turns
+			<-a.locker.turns
 			a.run()
 		})
 		return
 	}
 	a.apply(t, nil)
-	<-a.agents.turns
+	<-a.locker.turns
 	if a.rests() {
-		a.agents.rest(a)
+		a.locker.rest(a)
 	} else {
 		a.spawn(a.run)
 	}
@@ -347,7 +347,7 @@ func (a *agent) serve(ctx context.Context, bound time.Duration) {
 // first returns the write that is to be sent now, nil if there is none or the agent has to wait for its turn.
 func (a *agent) first() *transaction {
 	select {
-	case a.agents.turns <- struct{}{}:
+	case a.locker.turns <- struct{}{}:
 	default:
 		return nil
 	}
@@ -359,6 +359,6 @@ func (a *agent) first() *transaction {
 			return t
 		}
 	}
-	<-a.agents.turns
+	<-a.locker.turns
 	return nil
 }

@@ -1,4 +1,4 @@
-package lock
+package kvlock
 
 import (
 	"bytes"
@@ -13,12 +13,11 @@ import (
 	jsonv2 "github.com/go-json-experiment/json"
 
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
-	"github.com/expediter-io/expediter/pkg/kvlock/internal/record"
 )
 
 const (
-	// MaxMetadataBytes bounds the metadata of a holder: names and values together.
-	MaxMetadataBytes = 4 << 10
+	// maxMetadataBytes bounds the metadata of a holder: names and values together.
+	maxMetadataBytes = 4 << 10
 
 	// maxLockBytes bounds the second line of a lock's record: each byte of the metadata may take six in JSON.
 	maxLockBytes = 32 << 10
@@ -27,12 +26,12 @@ const (
 	stateHeld = "held"
 )
 
-// Record is a lock's record: the holder and the queue. It is never changed in place.
+// record is a lock's record: the holder and the queue. It is never changed in place.
 //
 // Its first line is that of every record: the claim is the id of the lease, the ttl is the time for which others leave the lease alone,
 // and the owner is unique for each write. The second line has the fields with a JSON name here, and after it comes one line for each run
 // of the queue.
-type Record struct {
+type record struct {
 	Lease    string        `json:"-"`
 	Instance string        `json:"-"`
 	TTL      time.Duration `json:"-"`
@@ -40,7 +39,7 @@ type Record struct {
 	writer   string // the owner in the first line
 
 	Asked    bool              `json:"asked,omitempty"`    // a waiter asks for a renewal: the holder renews at once
-	Member   string            `json:"member"`             // the Agents that hold it
+	Member   string            `json:"member"`             // the Locker that holds it
 	Granted  bool              `json:"granted,omitempty"`  // handed to Member, which has not confirmed it yet
 	Metadata map[string]string `json:"metadata,omitempty"` // of the holder
 	Renewal  uint64            `json:"renewal,omitempty"`  // the number of renewals by the holder
@@ -52,41 +51,42 @@ type Record struct {
 
 // head is the first line of a lock's record.
 type head struct {
-	record.Head
+	kv.Head
 
 	TTL int64 `json:"ttl,omitempty"` // seconds
 }
 
 // encode returns the record as the bucket stores it. owner is unique for this write.
-func (r *Record) encode(owner string) ([]byte, error) {
+func (r *record) encode(owner string) ([]byte, error) {
 	meta, err := json.Marshal(r)
 	if err != nil {
 		return nil, fmt.Errorf("kvlock: encode lock: %w", err)
 	}
-	return record.Encode(head{
-		Head: record.Head{Version: record.Version, State: stateHeld, Claim: r.Lease, Owner: owner, Instance: r.Instance},
+	return kv.Encode(head{
+		Head: kv.Head{Version: kv.Version, State: stateHeld, Claim: r.Lease, Owner: owner, Instance: r.Instance},
 		TTL:  kv.Seconds(r.TTL),
 	}, r.queue.append(append(meta, '\n')))
 }
 
 // decode is the inverse of encode. last may be nil.
-func decode(data []byte, last *lastQueue) (*Record, error) {
-	h, value, err := record.Decode[head](data, record.Lock)
+func decode(data []byte, last *lastQueue) (*record, error) {
+	var h head
+	value, err := kv.Decode(data, &h, kv.LockStates)
 	if err != nil {
 		return nil, err
 	}
-	if err := record.CheckTTL(h.TTL); err != nil {
+	if err := kv.CheckSeconds(h.TTL); err != nil {
 		return nil, err
 	}
 	end := bytes.IndexByte(value, '\n')
 	if end < 0 || end > maxLockBytes {
 		return nil, fmt.Errorf("no second line of at most %d bytes", maxLockBytes)
 	}
-	r := &Record{Lease: h.Claim, Instance: h.Instance, TTL: time.Duration(h.TTL) * time.Second, writer: h.Owner}
+	r := &record{Lease: h.Claim, Instance: h.Instance, TTL: time.Duration(h.TTL) * time.Second, writer: h.Owner}
 	if err := r.read(value[:end]); err != nil {
 		return nil, fmt.Errorf("second line is not of a lock: %w", err)
 	}
-	if !record.IsID(r.Member) {
+	if !kv.IsID(r.Member) {
 		return nil, errors.New("lock without a holder")
 	}
 	if r.TTL < time.Second {
@@ -97,7 +97,7 @@ func decode(data []byte, last *lastQueue) (*Record, error) {
 }
 
 // read reads the second line.
-func (r *Record) read(line []byte) error {
+func (r *record) read(line []byte) error {
 	err := jsonv2.Unmarshal(line, r)
 	if len(r.Metadata) == 0 { // as it is written
 		r.Metadata = nil
@@ -106,89 +106,79 @@ func (r *Record) read(line []byte) error {
 }
 
 // sameLease reports whether two records of a lock differ in the queue only: the lock was not taken, confirmed or renewed in between.
-func (r *Record) sameLease(other *Record) bool {
+func (r *record) sameLease(other *record) bool {
 	if r == nil || other == nil {
 		return r == other
 	}
 	return r.Lease == other.Lease && r.Granted == other.Granted && r.Renewal == other.Renewal
 }
 
-// TakenAt returns the revision at which the lock was taken, for a record that is stored at revision.
-func (r *Record) TakenAt(revision uint64) uint64 {
+// takenAt returns the revision at which the lock was taken, for a record that is stored at revision.
+func (r *record) takenAt(revision uint64) uint64 {
 	if r.Token != 0 {
 		return r.Token
 	}
 	return revision
 }
 
-// Queue calls yield for each run of the queue, the next first, with an instance and its number of waiters in a row.
-func (r *Record) Queue(yield func(instance string, waiters int) bool) {
-	for _, run := range r.queue {
-		if !yield(run.instance, run.places) {
-			return
-		}
-	}
-}
-
-// CheckMetadata returns an error for more than MaxMetadataBytes.
-func CheckMetadata(metadata map[string]string) error {
+// checkMetadata returns an error for more than maxMetadataBytes.
+func checkMetadata(metadata map[string]string) error {
 	n := 0
 	for name, value := range metadata {
 		n += len(name) + len(value)
 	}
-	if n > MaxMetadataBytes {
-		return fmt.Errorf("metadata of %d bytes, the limit is %d", n, MaxMetadataBytes)
+	if n > maxMetadataBytes {
+		return fmt.Errorf("metadata of %d bytes, the limit is %d", n, maxMetadataBytes)
 	}
 	return nil
 }
 
-// State is the state of a lock at the time of one read or push. It is a hint: the lock may have changed since.
-type State struct {
-	Name     string
-	Revision uint64    // the revision of the record; 0 when the server has none
-	Created  time.Time // the time at which the server stored it; zero when that is not known
-	Record   *Record   // nil when the lock is free
-	Err      error     // the record cannot be read: it has a newer version, or is not that of a lock
-
-	seen time.Time // the time at which this process received it, on the monotonic clock
+// state is the state of a lock at the time of one read or push. It is a hint: the lock may have changed since.
+type state struct {
+	name     string
+	revision uint64    // the revision of the record; 0 when the server has none
+	created  time.Time // the time at which the server stored it; zero when that is not known
+	record   *record   // nil when the lock is free
+	err      error     // the record cannot be read: it has a newer version, or is not that of a lock
+	seen     time.Time // the time at which this process received it, on the monotonic clock
 }
 
 // follows reports whether s is later than last.
-func (s *State) follows(last *State) bool {
-	return kv.Later(s.Revision, s.Created, last.Revision, last.Created)
+func (s *state) follows(last *state) bool {
+	return kv.Later(s.revision, s.created, last.revision, last.created)
 }
 
 // stateOf decodes an entry. With an error, the lock is free, at the revision of the entry. last may be nil.
-func stateOf(e kv.Entry, last *lastQueue) (State, error) {
-	s := State{Name: nameOf(e.Key), Revision: e.Revision, Created: e.Created, seen: e.Seen}
+func stateOf(e kv.Entry, last *lastQueue) (state, error) {
+	s := state{name: nameOf(e.Key), revision: e.Revision, created: e.Created, seen: e.Seen}
 	if e.Deleted() || e.Purged() {
 		return s, nil
 	}
 	var err error
-	s.Record, err = decode(e.Data, last)
+	s.record, err = decode(e.Data, last)
 	if err != nil {
-		s.Record = nil
+		s.record = nil
 	}
 	return s, err
 }
 
 // state decodes an entry that was read. A corrupt record is reported and removed; the lock is then free.
-func (a *Agents) state(ctx context.Context, e kv.Entry) State {
+func (l *Locker) state(ctx context.Context, e kv.Entry) state {
 	s, err := stateOf(e, nil)
 	switch {
-	case record.IsForeign(err):
-		s.Err = fmt.Errorf("kvlock: key %q in bucket %q at revision %d: %w", e.Key, a.store.Bucket, s.Revision, err)
+	case kv.IsForeign(err):
+		s.err = fmt.Errorf("kvlock: key %q in bucket %q at revision %d: %w", e.Key, l.store.Bucket, s.revision, err)
 	case err != nil:
-		a.store.RemoveCorrupt(ctx, e.Key, s.Revision, err)
+		l.store.RemoveCorrupt(ctx, e.Key, s.revision, err)
 	}
 	return s
 }
 
 // view returns the view of an entry for the hub.
-func view(e *kv.Entry, s State) kv.View {
+func view(e *kv.Entry, s state) kv.View {
 	v := kv.View{Value: &s}
-	if s.Record != nil {
-		v.Expires = kv.Expiry(s.Record.TTL, e.Age, e.Seen)
+	if s.record != nil {
+		v.Expires = kv.Expiry(s.record.TTL, e.Age, e.Seen)
 	}
 	return v
 }
@@ -196,19 +186,19 @@ func view(e *kv.Entry, s State) kv.View {
 // written is a record as this process has sent it.
 type written struct {
 	data   []byte
-	record *Record
+	record *record
 }
 
-func (a *Agents) viewPushed(e kv.Entry) (kv.View, error) {
-	if own := a.written.Load(); own != nil && bytes.Equal(own.data, e.Data) { // only the write itself has its owner
-		return view(&e, State{Name: nameOf(e.Key), Revision: e.Revision, Created: e.Created, seen: e.Seen, Record: own.record}), nil
+func (l *Locker) viewPushed(e kv.Entry) (kv.View, error) {
+	if own := l.written.Load(); own != nil && bytes.Equal(own.data, e.Data) { // only the write itself has its owner
+		return view(&e, state{name: nameOf(e.Key), revision: e.Revision, created: e.Created, seen: e.Seen, record: own.record}), nil
 	}
-	s, err := stateOf(e, &a.pushed)
+	s, err := stateOf(e, &l.pushed)
 	return view(&e, s), err
 }
 
-func (a *Agents) viewRead(ctx context.Context, e kv.Entry) kv.View {
-	return view(&e, a.state(ctx, e))
+func (l *Locker) viewRead(ctx context.Context, e kv.Entry) kv.View {
+	return view(&e, l.state(ctx, e))
 }
 
 // encoded begins an encoded part of a key, for a part of a name that is not valid in a key.
@@ -217,8 +207,8 @@ const encoded = "="
 // encoding is the encoding of package token.
 var encoding = base64.RawURLEncoding.Strict()
 
-// CheckName returns an error for a name that a lock cannot have: empty, with an empty part between dots, or too long.
-func CheckName(name string) error {
+// checkName returns an error for a name that a lock cannot have: empty, with an empty part between dots, or too long.
+func checkName(name string) error {
 	if err := kv.CheckKey(keyOf(name)); err != nil {
 		return fmt.Errorf("lock %.80q: %w", name, err)
 	}

@@ -1,0 +1,140 @@
+package operate
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/service/audit"
+	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/pkg/worker/deadletter"
+)
+
+// The actions on dead letters, in the audit and as commands of expediter dead.
+const (
+	Discard = "discard"
+	Replay  = "replay"
+)
+
+// lettersTarget begins the targets of actions on dead letters in the audit.
+const lettersTarget = "dead letters"
+
+// Letters selects dead letters, as a person has written it.
+type Letters struct {
+	Account, Stream string // of the letters
+
+	JobStream, Kind, Reason, Signature, Since, Subject, Worker, Until string
+}
+
+// Fields implements [Filter].
+func (l *Letters) Fields() []Field {
+	kinds := []string{string(deadletter.KindLetter), string(deadletter.KindStranded), string(deadletter.KindUnreadable)}
+	reasons := []string{
+		string(worker.ReasonExhausted), string(worker.ReasonCancelled), string(worker.ReasonUndecodable),
+		string(deadletter.ReasonMaxDeliveries), string(deadletter.ReasonTerminated),
+	}
+	return []Field{
+		{"account", "", nil, &l.Account},
+		{"stream", "", nil, &l.Stream},
+		{"job-stream", "stream of the jobs", nil, &l.JobStream},
+		{"kind", "letter, stranded or unreadable", kinds, &l.Kind},
+		{"reason", "why jobs were given up: exhausted, cancelled, undecodable, max_deliveries or terminated", reasons, &l.Reason},
+		{"signature", "signature of a group of errors, as dead groups lists it", nil, &l.Signature},
+		{"since", "given up at this time or later: 2h, 7d, or 2006-01-02T15:04:05Z", nil, &l.Since},
+		{"subject", "pattern of the jobs' subjects, such as 'jobs.mail.>'", nil, &l.Subject},
+		{"worker", "worker that gave the jobs up", nil, &l.Worker},
+		{"until", "given up before this time, as --since", nil, &l.Until},
+	}
+}
+
+// All reports whether all letters are selected.
+func (l Letters) All() bool { return l == Letters{Account: l.Account, Stream: l.Stream} }
+
+// ParseSequences reads the numbers of letters.
+func ParseSequences(texts []string) ([]uint64, error) {
+	sequences := make([]uint64, 0, len(texts))
+	for _, text := range texts {
+		seq, err := strconv.ParseUint(text, 10, 64)
+		if err != nil || seq == 0 {
+			return nil, fmt.Errorf("%.30q is no letter: want its number, the first column of expediter dead list", text)
+		}
+		sequences = append(sequences, seq)
+	}
+	return sequences, nil
+}
+
+// Filter returns the filter for letters with some sequences, nil for any. now is the server's time.
+func (l *Letters) Filter(now time.Time, sequences []uint64) (deadletter.Filter, error) {
+	f := deadletter.Filter{
+		Kind: deadletter.Kind(l.Kind), Reason: worker.Reason(l.Reason), Sequences: sequences, Signature: l.Signature, Stream: l.JobStream,
+		Subject: l.Subject, Worker: l.Worker,
+	}
+	at := func(name, text string) (at time.Time, err error) {
+		if text == "" {
+			return at, nil
+		}
+		if at, err = deadletter.ParseTime(now, text); err != nil {
+			err = fmt.Errorf("%s: %w", name, err)
+		}
+		return at, err
+	}
+	var since, until error
+	f.Since, since = at("since", l.Since)
+	f.Until, until = at("until", l.Until)
+	return f, errors.Join(since, until, f.Validate())
+}
+
+// Check returns every mistake that is found without the server's time.
+func (l *Letters) Check() error {
+	_, err := l.Filter(time.Now(), nil)
+	return err
+}
+
+// Within returns the selection of the letters of a group.
+func (l Letters) Within(g deadletter.Group) *Letters {
+	f := g.Filter(deadletter.Filter{
+		Reason: worker.Reason(l.Reason), Signature: l.Signature, Subject: l.Subject, Worker: l.Worker,
+	})
+	l.JobStream, l.Kind, l.Reason, l.Signature = f.Stream, string(f.Kind), string(f.Reason), f.Signature
+	l.Subject, l.Worker = f.Subject, f.Worker
+	return &l
+}
+
+// Target describes the selection in a record of the audit. A signature or a subject may contain the id of a user, so it has their
+// fingerprints.
+func (l Letters) Target(sequences []uint64) string {
+	var text strings.Builder
+	text.WriteString(lettersTarget)
+	for _, secret := range []*string{&l.Signature, &l.Subject} {
+		if *secret != "" {
+			*secret = "sha256:" + audit.User(*secret)
+		}
+	}
+	letters := strings.Trim(fmt.Sprint(sequences), "[]")
+	for _, f := range append([]Field{{Name: "letters", Value: &letters}}, l.Fields()...) {
+		if *f.Value != "" {
+			fmt.Fprintf(&text, " %s=%q", f.Name, *f.Value)
+		}
+	}
+	return text.String()
+}
+
+// LettersLine returns the command line of expediter dead for an action on the selected letters, or on those with some sequences.
+func (l *Letters) LettersLine(action string, sequences []uint64, more ...string) string {
+	var args []string
+	if l.All() && len(sequences) == 0 {
+		args = []string{"--all"}
+	}
+	for _, seq := range sequences {
+		args = append(args, strconv.FormatUint(seq, 10))
+	}
+	return Line("dead "+action, l, append(args, more...)...)
+}
+
+// CutTarget returns a target without the end of the time of its letters, and reports whether it is one of [Letters.Target] for any letters.
+func CutTarget(target string) (letters string, ok bool) {
+	letters, _, _ = strings.Cut(target, " until=")
+	return letters, strings.HasPrefix(target, lettersTarget) && !strings.HasPrefix(target, lettersTarget+" letters=")
+}

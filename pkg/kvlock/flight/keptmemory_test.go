@@ -1,0 +1,240 @@
+package flight
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+)
+
+func openMemory(cfg MemoryConfig) *memory {
+	m := emptyMemory(nil, cfg)
+	m.Reset(0)
+	serve(m, 1000*time.Hour)
+	return m
+}
+
+// serve lets m return entries for d.
+func serve(m *memory, d time.Duration) { m.Extend(time.Now().Add(d - memoryBound)) }
+
+// put offers an answer as of a sequence.
+func put(m *memory, key string, revision, asOf uint64) {
+	m.keep(Entry{Key: key, State: Done, Revision: revision, Value: make([]byte, 100), asOf: asOf}, time.Hour)
+}
+
+func want(t *testing.T, m *memory, key string, revision uint64) {
+	t.Helper()
+	got, ok := m.recall(key)
+	check.That(t, ok == (revision > 0) && got.Revision == revision, "%s: got revision %d, %v; want %d", key, got.Revision, ok, revision)
+}
+
+// Each answer is as of a sequence. It is kept only when all that happened since is known not to be of its key.
+func TestStaleAnswersAreRefused(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name string
+		run  func(m *memory)
+		want uint64
+	}{
+		{"read, put", func(m *memory) { push(m, "k", "a"); put(m, "k", 1, 2) }, 1},
+		{"read, changed, put", func(m *memory) { push(m, "k", "k"); put(m, "k", 1, 1) }, 0},
+		{"read, another key changed, put", func(m *memory) { push(m, "k", "a", "b"); put(m, "k", 1, 1) }, 1},
+		{"read, put, changed", func(m *memory) { push(m, "k"); put(m, "k", 1, 1); m.Pushed("k", 2) }, 0},
+		{"put, then the push of itself", func(m *memory) { put(m, "k", 1, 1); m.Pushed("k", 1) }, 1},
+		{"put, then the push of the replaced value", func(m *memory) { put(m, "k", 2, 2); m.Pushed("k", 1); m.Pushed("k", 2) }, 2},
+		{"a replica lags behind", func(m *memory) {
+			push(m, "k", "k", "a")
+			put(m, "k", 2, 3)
+			m.Pushed("k", 4)
+			put(m, "k", 2, 3)
+		}, 0},
+		{"written here, read before", func(m *memory) { push(m, "k"); m.Changed("k", 2); put(m, "k", 1, 1) }, 0},
+		{"read later, then earlier", func(m *memory) { put(m, "k", 2, 2); put(m, "k", 1, 1) }, 2},
+		{"a push got lost", func(m *memory) { push(m, "k"); put(m, "k", 1, 1); m.Pushed("a", 3) }, 0},
+		{"a push got lost, and the read was before it", func(m *memory) { push(m, "k"); m.Pushed("a", 3); put(m, "k", 1, 1) }, 0},
+		{"a push got lost, and the read was after it", func(m *memory) { push(m, "k"); m.Pushed("a", 3); put(m, "k", 1, 2) }, 1},
+		{"a push comes late", func(m *memory) { m.Reset(5); put(m, "k", 4, 5); m.Pushed("k", 3); m.Pushed("k", 4) }, 4},
+		{"read before a reset", func(m *memory) { m.Reset(5); put(m, "k", 1, 4) }, 0},
+		{"read before a push, which came before the beginning", func(m *memory) {
+			push(m, "a", "k", "a")
+			m.Skip(1)
+			put(m, "k", 1, 1)
+		}, 0},
+		{"longer ago than is remembered", func(m *memory) { push(m, manyKeys(5000)...); put(m, "k", 1, 1) }, 0},
+		{"changed longer ago than is remembered", func(m *memory) { push(m, manyKeys(5000)...); put(m, "k", 1, 4999) }, 1},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			m := openMemory(MemoryConfig{MaxBytes: 1 << 20})
+			tt.run(m)
+			want(t, m, "k", tt.want)
+		})
+	}
+}
+
+func push(m *memory, keys ...string) {
+	for _, key := range keys {
+		m.Pushed(key, m.history.applied+1)
+	}
+}
+
+// pass lets fake time pass: only in a bubble.
+func pass(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // costs no real time there
+
+func manyKeys(n int) []string {
+	keys := make([]string, n)
+	for i := range keys {
+		keys[i] = fmt.Sprint("x", i)
+	}
+	return keys
+}
+
+// A bucket, its replicas and its pushes, all late by their own: whatever is served was the last revision of its key at
+// the earliest when its next one was pushed, or got lost.
+func TestNothingOutdatedIsServed(t *testing.T) {
+	t.Parallel()
+	for range 300 {
+		seed := rand.Uint64()
+		r := rand.New(rand.NewPCG(seed, 0))
+		m := openMemory(MemoryConfig{MaxBytes: 1 << 12})
+		stream := []string{""}      // the key written at each sequence
+		pushed := uint64(0)         // how far pushes were delivered, or lost
+		seen := map[string]uint64{} // the last revision that was got of each key
+		key := func() string { return string('a' + rune(r.IntN(6))) }
+		last := func(key string, asOf uint64) uint64 {
+			for s := asOf; s > 0; s-- {
+				if stream[s] == key {
+					return s
+				}
+			}
+			return 0
+		}
+		for range 2000 {
+			now := uint64(len(stream) - 1)
+			switch r.IntN(7) {
+			case 0, 1:
+				stream = append(stream, key())
+			case 2, 3: // a push arrives, in order; the next ones show those that got lost
+				if pushed == now {
+					break
+				}
+				pushed++
+				if r.IntN(40) == 0 && pushed < now {
+					pushed++
+				}
+				m.Pushed(stream[pushed], pushed)
+			case 4: // the answer of a replica, or one that took long
+				asOf := max(0, now-min(now, uint64(r.IntN(12))))
+				k := key()
+				if revision := last(k, asOf); revision > 0 {
+					put(m, k, revision, asOf)
+				}
+			default:
+				k := key()
+				if got, ok := m.recall(k); ok {
+					if newest := last(k, pushed); got.Revision < newest {
+						t.Fatalf("seed %d: %s is served at %d, but %d was pushed", seed, k, got.Revision, newest)
+					}
+					check.Require(t, got.Revision >= seen[k], "seed %d: %s is served at %d, after %d", seed, k, got.Revision, seen[k])
+					seen[k] = got.Revision
+				}
+			}
+		}
+	}
+}
+
+// With any number of concurrent puts and drops the bound holds, and the counts are those of the entries.
+func TestBoundHolds(t *testing.T) {
+	t.Parallel()
+	const limit = 64 << 10
+	m := openMemory(MemoryConfig{MaxBytes: limit})
+	seed := rand.Uint64()
+	var all sync.WaitGroup
+	for g := range uint64(4) {
+		all.Go(func() {
+			r := rand.New(rand.NewPCG(seed, g))
+			for range 5000 {
+				key := strings.Repeat("k", 1+r.IntN(60)) + fmt.Sprint(r.IntN(200))
+				switch r.IntN(10) {
+				case 0:
+					m.Changed(key, 1)
+				case 1:
+					m.Reset(0)
+				default:
+					m.keep(Entry{Key: key, State: Done, Value: make([]byte, r.IntN(20<<10))}, time.Hour)
+					m.recall(key)
+				}
+				if s := m.counts(); s.Bytes > limit || s.Bytes < 0 || (s.Bytes == 0) != (s.Entries == 0) {
+					t.Errorf("seed %d: %+v", seed, s)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	m.keep(Entry{Key: "huge", State: Done, Value: make([]byte, limit)}, time.Hour)
+	_, ok := m.recall("huge")
+	check.That(t, !ok, "a value larger than the bound is kept")
+	m.close()
+	m.keep(Entry{Key: "k", State: Done}, time.Hour)
+	s := m.counts()
+	check.That(t, s.Bytes == 0 && s.Entries == 0, "seed %d: closed, and yet %+v", seed, s)
+}
+
+func TestAges(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := emptyMemory(nil, MemoryConfig{MaxAge: time.Minute, MaxBytes: 1 << 20})
+		offer := func(key string, ttl time.Duration) { m.keep(Entry{Key: key, State: Done, Revision: 7, asOf: 9}, ttl) }
+		offer("k", time.Hour)
+		want(t, m, "k", 0) // nothing is confirmed yet
+		serve(m, time.Hour)
+		want(t, m, "k", 7)
+		offer("short", time.Second)
+		offer("over", 0)
+		want(t, m, "over", 0)
+		pass(time.Second - 1)
+		want(t, m, "short", 7)
+		pass(1)
+		want(t, m, "short", 0)
+		pass(59*time.Second - 1)
+		want(t, m, "k", 7)
+		pass(1)
+		want(t, m, "k", 0)
+		offer("k", time.Hour)
+		m.Suspend()
+		want(t, m, "k", 0)
+		serve(m, time.Second)
+		want(t, m, "k", 7)
+		pass(time.Second)
+		want(t, m, "k", 0)
+	})
+}
+
+// Keys that are asked for all the time stay, though many others come and go.
+func TestEvictionKeepsWhatIsUsed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := openMemory(MemoryConfig{MaxAge: time.Hour, MaxBytes: 500 << 10})
+		hot := manyKeys(50)
+		offer := func(key string) { m.keep(Entry{Key: key, State: Done, Value: make([]byte, 800)}, time.Hour) }
+		missed := 0
+		for i := range 5000 {
+			pass(100 * time.Millisecond)
+			offer(fmt.Sprint("once", i))
+			for _, key := range hot {
+				if _, ok := m.recall(key); !ok {
+					missed++
+					offer(key)
+				}
+			}
+		}
+		check.That(t, missed <= 50+50, "values in constant use were missed %d times of %d", missed, 5000*len(hot))
+	})
+}
