@@ -3,6 +3,7 @@ package contracts
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -88,25 +89,6 @@ func Services() []string {
 	return []string{ServiceEnricher, ServiceImporter, ServiceNotifier, ServiceLock}
 }
 
-// usedBy has the service of a stream, by the stream's name. All services but ServiceLock use the other streams.
-var usedBy = map[string]string{
-	StreamAudit:                 ServiceLock,
-	StreamEnrichJobs:            ServiceEnricher,
-	StreamEvents:                ServiceNotifier,
-	StreamImportJobs:            ServiceImporter,
-	StreamNotifications:         ServiceNotifier,
-	"KV_" + BucketDeliveries:    ServiceNotifier,
-	"KV_" + BucketDirectory:     ServiceNotifier,
-	"KV_" + BucketEnrich:        ServiceEnricher,
-	"KV_" + BucketImportJobs:    ServiceImporter,
-	"KV_" + BucketImportSteps:   ServiceImporter,
-	"KV_" + BucketInbox:         ServiceNotifier,
-	"KV_" + BucketLocks:         ServiceLock,
-	"KV_" + BucketRecipes:       ServiceImporter,
-	"KV_" + BucketRequests:      ServiceEnricher,
-	"OBJ_" + ObjectsImportSteps: ServiceImporter,
-}
-
 // AssetOptions are the options of the declarations of streams, buckets and consumers.
 type AssetOptions struct {
 	// AckWait is the AckWait of the consumers. Defaults to 0: 5 seconds for a new consumer, and no change for others.
@@ -125,43 +107,51 @@ type AssetOptions struct {
 	Storage jetstream.StorageType
 }
 
+// asset is a declaration, with the service that uses it: "" for all but ServiceLock.
+type asset struct {
+	service string
+	config  jetstream.StreamConfig
+}
+
 // Assets returns the declarations of all streams, then of the streams under all buckets and object buckets.
 func Assets(options AssetOptions) []jetstream.StreamConfig {
-	return scale(slices.Concat(streams(options), buckets(options), objects(options)), options.MaxBytes)
+	var wanted []jetstream.StreamConfig
+	for _, a := range slices.Concat(streams(options), buckets(options)) {
+		if options.wants(a.service) {
+			wanted = append(wanted, a.config)
+		}
+	}
+	return scale(wanted, options.MaxBytes)
 }
 
 // wants reports whether the assets of a service are wanted.
 func (o AssetOptions) wants(service string) bool {
-	return len(o.Services) == 0 || slices.Contains(o.Services, service)
-}
-
-// wanted returns the declarations that the options ask for.
-func (o AssetOptions) wanted(all []jetstream.StreamConfig) []jetstream.StreamConfig {
-	return slices.DeleteFunc(all, func(config jetstream.StreamConfig) bool {
-		if service, one := usedBy[config.Name]; one {
-			return !o.wants(service)
-		}
-		return !slices.ContainsFunc(Services(), func(s string) bool { return s != ServiceLock && o.wants(s) })
+	return len(o.Services) == 0 || slices.ContainsFunc(o.Services, func(s string) bool {
+		return s == service || service == "" && s != ServiceLock
 	})
 }
 
 // Streams returns the declarations of the streams that are not buckets, in alphabetical order.
 func Streams(options AssetOptions) []jetstream.StreamConfig {
-	return Assets(options)[:len(streams(options))]
+	return slices.DeleteFunc(Assets(options), func(c jetstream.StreamConfig) bool { return isUnder(c, "KV_") || isUnder(c, "OBJ_") })
 }
 
 // Buckets returns the declarations of the streams under the buckets, in alphabetical order. Bind
 // one with js.KeyValue, and never change it with UpdateKeyValue, which would rewrite settings that
 // kvlock depends on.
 func Buckets(options AssetOptions) []jetstream.StreamConfig {
-	from := len(streams(options))
-	return Assets(options)[from : from+len(buckets(options))]
+	return slices.DeleteFunc(Assets(options), func(c jetstream.StreamConfig) bool { return !isUnder(c, "KV_") })
 }
 
 // Objects returns the declarations of the streams under the object buckets, in alphabetical order. Bind one with
 // js.ObjectStore.
 func Objects(options AssetOptions) []jetstream.StreamConfig {
-	return Assets(options)[len(streams(options))+len(buckets(options)):]
+	return slices.DeleteFunc(Assets(options), func(c jetstream.StreamConfig) bool { return !isUnder(c, "OBJ_") })
+}
+
+// isUnder reports whether a stream is under a bucket of the kind with the prefix.
+func isUnder(config jetstream.StreamConfig, prefix string) bool {
+	return strings.HasPrefix(config.Name, prefix)
 }
 
 // RepublishSubject returns the subject on which the server repeats every change of a key of a bucket. Of BucketDeliveries it repeats the
@@ -170,18 +160,18 @@ func RepublishSubject(bucket, key string) string {
 	return "rp." + bucket + ".$KV." + bucket + "." + key
 }
 
-func streams(options AssetOptions) []jetstream.StreamConfig {
-	return options.wanted([]jetstream.StreamConfig{
+func streams(options AssetOptions) []asset {
+	return []asset{
 		// A full stream drops its oldest messages: operators must be able to act when most is to be repaired.
-		declare(options, jetstream.StreamConfig{
+		{ServiceLock, declare(options, jetstream.StreamConfig{
 			Name:        StreamAudit,
 			Description: "What operators did",
 			Subjects:    []string{AuditSubjects},
 			MaxAge:      400 * day,
 			MaxBytes:    64 * mib,
-		}),
+		})},
 		// A full stream drops its oldest messages: there must always be room for a dead letter.
-		declare(options, jetstream.StreamConfig{
+		{"", declare(options, jetstream.StreamConfig{
 			Name:        StreamDead,
 			Description: "Dead letters, and advisories about messages that nobody could work",
 			Subjects: []string{
@@ -192,10 +182,10 @@ func streams(options AssetOptions) []jetstream.StreamConfig {
 			Duplicates: deadDedupWindow,
 			MaxAge:     30 * day,
 			MaxBytes:   512 * mib,
-		}),
+		})},
 		// One message per place: while a place is queued, a second job for it is refused, for any length of the backlog
 		// and any state of the claim. A full stream refuses jobs, because the answer can say PENDING.
-		declare(options, jetstream.StreamConfig{
+		{ServiceEnricher, declare(options, jetstream.StreamConfig{
 			Name:                 StreamEnrichJobs,
 			Description:          "Look-ups of places at providers, each place once",
 			Subjects:             []string{EnrichJobsSubjects},
@@ -204,26 +194,26 @@ func streams(options AssetOptions) []jetstream.StreamConfig {
 			Discard:              jetstream.DiscardNew,
 			DiscardNewPerSubject: true,
 			MaxBytes:             256 * mib,
-		}),
+		})},
 		// A full stream drops its oldest messages, which its consumers have had for days.
-		declare(options, jetstream.StreamConfig{
+		{ServiceNotifier, declare(options, jetstream.StreamConfig{
 			Name:        StreamEvents,
 			Description: "Domain events",
 			Subjects:    []string{EventsSubjects},
 			MaxAge:      7 * day,
 			MaxBytes:    1 * gib,
-		}),
-		declare(options, jetstream.StreamConfig{
+		})},
+		{ServiceImporter, declare(options, jetstream.StreamConfig{
 			Name:        StreamImportJobs,
 			Description: "Imports of recipes",
 			Subjects:    []string{ImportJobsSubjects},
 			Retention:   jetstream.WorkQueuePolicy,
 			Discard:     jetstream.DiscardNew,
 			MaxBytes:    256 * mib,
-		}),
+		})},
 		// One message per subject is the unique constraint over event, user, type and channel, also against a publisher
 		// that forgets to expect sequence 0. A full stream refuses rows: dropping the oldest would lift the constraint.
-		declare(options, jetstream.StreamConfig{
+		{ServiceNotifier, declare(options, jetstream.StreamConfig{
 			Name:                 StreamNotifications,
 			Description:          "The plan of each event and the rows of each plan, each once",
 			Subjects:             []string{NotifyPlansSubjects, NotifySendsSubjects},
@@ -232,53 +222,44 @@ func streams(options AssetOptions) []jetstream.StreamConfig {
 			Discard:              jetstream.DiscardNew,
 			DiscardNewPerSubject: true,
 			MaxBytes:             20 * gib,
-		}),
-	})
+		})},
+	}
 }
 
 // The sizes of the notifier are those of 10 million notifications a month, see docs/operate.md.
-func buckets(options AssetOptions) []jetstream.StreamConfig {
-	declared := []struct {
-		name, description string
-		size              int64
-	}{
-		{BucketDeliveries, "What was sent to whom", 13 * gib},
-		{BucketDirectory, "Recipients of notifications", 2 * gib},
-		{BucketEnrich, "Entries of places: a claim that becomes a result", 512 * mib},
-		{BucketImportJobs, "States of imports", 256 * mib},
-		{BucketImportSteps, "Steps of imports: a claim that becomes a result", 1 * gib},
-		{BucketInbox, "In-app notifications", 20 * gib},
-		{BucketJobs, "Attempts of jobs", 512 * mib},
-		{BucketLocks, "Leases", 64 * mib},
-		{BucketRecipes, "Recipes, and which of them are whose", 512 * mib},
-		{BucketRequests, "Enrichment requests whose patches can be resumed", 256 * mib},
+func buckets(options AssetOptions) []asset {
+	bucket := func(name, description string, size int64) kvlock.BucketConfig {
+		return kvlock.BucketConfig{
+			Bucket: name, Description: description, MaxBytes: size, Replicas: options.Replicas, Storage: options.Storage,
+		}
 	}
-	list := make([]jetstream.StreamConfig, 0, len(declared))
-	for _, bucket := range declared {
-		config := kvlock.StreamConfig(kvlock.BucketConfig{
-			Bucket:      bucket.name,
-			Description: bucket.description,
-			MaxBytes:    bucket.size,
-			Replicas:    options.Replicas,
-			Storage:     options.Storage,
-		})
-		if bucket.name == BucketDeliveries { // nobody waits for the other keys, and each row has one
+	var list []asset
+	for _, b := range []struct {
+		service, name, description string
+		size                       int64
+	}{
+		{ServiceNotifier, BucketDeliveries, "What was sent to whom", 13 * gib},
+		{ServiceNotifier, BucketDirectory, "Recipients of notifications", 2 * gib},
+		{ServiceEnricher, BucketEnrich, "Entries of places: a claim that becomes a result", 512 * mib},
+		{ServiceImporter, BucketImportJobs, "States of imports", 256 * mib},
+		{ServiceImporter, BucketImportSteps, "Steps of imports: a claim that becomes a result", 1 * gib},
+		{ServiceNotifier, BucketInbox, "In-app notifications", 20 * gib},
+		{"", BucketJobs, "Attempts of jobs", 512 * mib},
+		{ServiceLock, BucketLocks, "Leases", 64 * mib},
+		{ServiceImporter, BucketRecipes, "Recipes, and which of them are whose", 512 * mib},
+		{ServiceEnricher, BucketRequests, "Enrichment requests whose patches can be resumed", 256 * mib},
+	} {
+		config := kvlock.StreamConfig(bucket(b.name, b.description, b.size))
+		if b.name == BucketDeliveries { // nobody waits for the other keys, and each row has one
 			config.RePublish = &jetstream.RePublish{
 				Source: "$KV." + BucketDeliveries + "." + CancelledKeys, Destination: RepublishSubject(BucketDeliveries, CancelledKeys),
 			}
 		}
-		list = append(list, config)
+		list = append(list, asset{b.service, config})
 	}
-	return options.wanted(list)
-}
-
-func objects(options AssetOptions) []jetstream.StreamConfig {
 	// Each object expires by itself, with the record that refers to it. A full stream refuses objects: the importer
 	// fetches them again when it needs them.
-	return options.wanted([]jetstream.StreamConfig{flight.LargeValueConfig(kvlock.BucketConfig{
-		Bucket: ObjectsImportSteps, Description: "Photos and long transcripts of imports", MaxBytes: 1 * gib,
-		Replicas: options.Replicas, Storage: options.Storage,
-	})})
+	return append(list, asset{ServiceImporter, flight.LargeValueConfig(bucket(ObjectsImportSteps, "Photos and long transcripts of imports", 1*gib))})
 }
 
 // declare fills in the settings that all streams share.

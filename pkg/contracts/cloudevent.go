@@ -53,9 +53,6 @@ type CloudEvent struct {
 	Extensions map[string]string
 	// Data is the payload, byte for byte.
 	Data []byte
-	// Assumed has the names of the attributes that ParseCloudEvent filled in, because the message had none, in alphabetical order. It is not
-	// written.
-	Assumed []string
 }
 
 // MsgID is the Nats-Msg-Id under which the event is published: see EventMsgID.
@@ -64,9 +61,17 @@ func (e CloudEvent) MsgID() string { return EventMsgID(e.Source, e.ID) }
 // Validate checks that the attributes are as CloudEvents demands, and that their sizes are within bounds.
 func (e CloudEvent) Validate() error {
 	var c checks
-	for _, required := range []struct{ path, value string }{{"/id", e.ID}, {"/source", e.Source}, {"/type", e.Type}} {
-		c.refuse(required.value == "", required.path, "is required")
+	for _, name := range requiredAttributes {
+		c.refuse(*e.attribute(name) == "", "/"+name, "is required")
 	}
+	e.check(&c)
+	return c.err("CloudEvent")
+}
+
+var requiredAttributes = []string{"id", "source", "type"}
+
+// check checks the attributes that are there.
+func (e CloudEvent) check(c *checks) {
 	for _, name := range []string{"id", "source", "type", "subject", "datacontenttype", "dataschema"} {
 		c.attribute("/"+name, *e.attribute(name))
 	}
@@ -77,7 +82,7 @@ func (e CloudEvent) Validate() error {
 	}
 	c.timestamp("/time", e.Time)
 	if c.over("", len(e.Extensions), maxExtensions, "extensions") {
-		return c.err("CloudEvent")
+		return
 	}
 	for _, name := range slices.Sorted(maps.Keys(e.Extensions)) {
 		if !isAttributeName(name) || isCoreAttribute(name) {
@@ -86,7 +91,6 @@ func (e CloudEvent) Validate() error {
 		}
 		c.attribute("/"+name, e.Extensions[name])
 	}
-	return c.err("CloudEvent")
 }
 
 // Header returns the event's attributes as headers of a NATS message in binary mode, percent-encoded as the

@@ -42,7 +42,7 @@
 // # Envelopes
 //
 // Messages are CloudEvents 1.0 in binary mode: attributes in headers ce-*, the message as the body. A body without any
-// header works too; [ParseCloudEvent] fills in missing attributes from the subject and names them in Assumed.
+// header works too.
 // [CloudEvent.MsgID] and the other functions whose names end in MsgID return the ids by which the server drops
 // duplicates.
 //

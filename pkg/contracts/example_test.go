@@ -85,18 +85,11 @@ func ExampleCloudEvent() {
 	}
 	fmt.Println(msg.Header["Nats-Msg-Id"], msg.Header["ce-subject"])
 
-	event, err := contracts.ParseCloudEvent(msg.Subject, msg.Header, msg.Data)
-	fmt.Println(event.Subject, event.Assumed, err)
+	event, err := contracts.ParseCloudEvent(msg.Header, msg.Data)
+	fmt.Println(event.Subject, err)
 	// Output:
 	// [/reservations|evt-001] [Caf%C3%A9%207]
-	// Café 7 [] <nil>
-}
-
-// A body without any header is an event too.
-func ExampleParseCloudEvent() {
-	event, err := contracts.ParseCloudEvent("jobs.import.normal.job1", nil, []byte(`{"job_id":"job1"}`))
-	fmt.Println(event.ID, event.Type, event.Assumed, err)
-	// Output: job1 io.expediter.recipe.import.requested.v1 [id source specversion subject type] <nil>
+	// Café 7 <nil>
 }
 
 func ExampleStreams() {

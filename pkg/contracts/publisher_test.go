@@ -62,8 +62,8 @@ func TestPublish(t *testing.T) {
 	for n, msg := range events(t, js) {
 		check.That(t, msg.Subject == "events.RESTAURANT.RESERVATION_REQUESTED" && msg.Header.Get("traceparent") != "",
 			"%s %v", msg.Subject, msg.Header)
-		envelope, err := contracts.ParseCloudEvent(msg.Subject, msg.Header, msg.Data)
-		check.That(t, err == nil && (n != 0 || envelope.Source == "/reservations" && envelope.ID == "evt-001" && len(envelope.Assumed) == 0),
+		envelope, err := contracts.ParseCloudEvent(msg.Header, msg.Data)
+		check.That(t, err == nil && (n != 0 || envelope.Source == "/reservations" && envelope.ID == "evt-001"),
 			"%+v, %v", envelope, err)
 		check.Is(t, check.Err(contracts.Decode[contracts.Event](envelope.Data)), nil)
 	}

@@ -1,7 +1,6 @@
 package kvlock
 
 import (
-	"container/list"
 	"context"
 	"errors"
 	"fmt"
@@ -153,7 +152,7 @@ func (a *agent) accept(now time.Time) {
 		return
 	}
 	a.acceptedGrant = a.rec.Lease
-	w := a.waiters.Front().Value.(*waiter) //nolint:forcetypeassert // only waiters are in it
+	w := front(&a.waiters)
 	a.hand(w, &Lease{
 		id: a.rec.Lease, ttl: w.TTL, deadline: until, renewAt: now.Add(confirmAfter),
 		token: Token{Epoch: a.generation, Revision: a.rec.takenAt(a.at)},
@@ -264,10 +263,8 @@ func (a *agent) finish(w *waiter, l *Lease, err error) {
 
 // endAll ends all waits.
 func (a *agent) endAll(err error) {
-	for _, all := range []*list.List{&a.waiters, &a.others} {
-		for e := all.Front(); e != nil; e = all.Front() {
-			a.finish(e.Value.(*waiter), nil, err) //nolint:forcetypeassert // only waiters are in it
-		}
+	for w := a.next(); w != nil; w = a.next() {
+		a.finish(w, nil, err)
 	}
 }
 

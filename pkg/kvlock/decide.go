@@ -1,6 +1,7 @@
 package kvlock
 
 import (
+	"cmp"
 	"container/list"
 	"context"
 	"errors"
@@ -68,7 +69,7 @@ func (a *agent) isMine() bool { return a.rec != nil && a.rec.Member == a.locker.
 func (a *agent) decideMine(now time.Time) (action, *waiter, time.Time) {
 	switch {
 	case a.rec.Granted && a.waiters.Len() > 0:
-		return a.unlessFailing(now, take, a.waiters.Front().Value.(*waiter)) //nolint:forcetypeassert // only waiters are in it
+		return a.unlessFailing(now, take, front(&a.waiters))
 	case a.pendingLease == a.rec.Lease && !a.taker.gone():
 		return a.unlessFailing(now, take, a.taker)
 	default:
@@ -180,10 +181,13 @@ func (a *agent) queue() queue {
 
 // next returns the waiter of this process whose turn it is.
 func (a *agent) next() *waiter {
-	for _, all := range []*list.List{&a.waiters, &a.others} {
-		if e := all.Front(); e != nil {
-			return e.Value.(*waiter) //nolint:forcetypeassert // only waiters are in it
-		}
+	return cmp.Or(front(&a.waiters), front(&a.others))
+}
+
+// front returns the first waiter in a list, nil when it is empty.
+func front(of *list.List) *waiter {
+	if e := of.Front(); e != nil {
+		return e.Value.(*waiter) //nolint:forcetypeassert // only waiters are in it
 	}
 	return nil
 }
@@ -214,8 +218,7 @@ func (a *agent) lookDue() bool {
 
 // refuse ends the waits of the callers that do not wait: the lock is held.
 func (a *agent) refuse() {
-	for a.others.Len() > 0 {
-		w := a.others.Front().Value.(*waiter) //nolint:forcetypeassert // only waiters are in it
+	for w := front(&a.others); w != nil; w = front(&a.others) {
 		a.finish(w, nil, a.heldError())
 	}
 }
@@ -328,7 +331,7 @@ func (a *agent) sendTimeout(next *record) time.Duration {
 func (a *agent) handOver(t *transaction, q queue, now time.Time) queue {
 	head := q[0]
 	if head.member == a.locker.member {
-		w := a.waiters.Front().Value.(*waiter) //nolint:forcetypeassert // only waiters are in it
+		w := front(&a.waiters)
 		t.next, t.taker = a.newRecord(w, now), w
 	} else {
 		t.next = &record{

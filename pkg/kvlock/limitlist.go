@@ -10,20 +10,10 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 )
 
-// LimitState is the record of one key of a limit: a [Semaphore], a [RateLimiter], or a limit of a worker.
-type LimitState struct {
-	// Held has the number of permits that each process holds.
-	Held map[string]int
-
-	// Key is the hash of the key, and Name the name of the limit.
-	Key, Name string
-
-	// Next is the time at which the next start is due, if the limit has a rate.
-	Next time.Time
-
-	// Queue are the processes that want permits, the first in line first.
-	Queue []string
-}
+// LimitState is the record of one key of a limit: a [Semaphore], a [RateLimiter], or a limit of a worker. Held has the number of permits
+// that each process holds, Queue the processes that want some, the first in line first, and Next the time of the next start, if the limit
+// has a rate. Name is the name of the limit, and Key the hash of the key.
+type LimitState = limit.State
 
 // ListLimits returns no more than most records of a bucket's limits, for display, and the number of keys. A key has a record while
 // permits or starts count under it. Five round trips, and one more for each 512 keys.
@@ -39,9 +29,7 @@ func ListLimits(ctx context.Context, js jetstream.JetStream, bucket string, most
 			return nil, 0, err
 		}
 		total += n
-		for _, s := range found {
-			all = append(all, LimitState(s))
-		}
+		all = append(all, found...)
 	}
 	return all, total, nil
 }

@@ -127,17 +127,8 @@ func (l *limits) call(ctx context.Context, key string, use func(context.Context)
 // enter waits for a permit or a start of key. lost is called when the permit is no longer held.
 func (l *limits) enter(ctx context.Context, key string, lost func(error)) (*limit.Permit, error) {
 	rules := []limit.Rule{{Key: key, Spec: l.spec}}
-	return l.set.Enter(ctx, limit.Entry{Lost: lost, Rules: rules, Slot: slot{}, Sequence: l.sequence.Add(1)})
+	return l.set.Enter(ctx, limit.Entry{Lost: lost, Rules: rules, Sequence: l.sequence.Add(1)})
 }
-
-// slot is the slot of a caller of limits, which always keeps it.
-type slot struct{}
-
-// Give reports whether the caller has left its slot, which it never does.
-func (slot) Give() bool { return false }
-
-// Take reports whether the caller has its slot, which it always does.
-func (slot) Take() bool { return true }
 
 // between returns an error unless n is from 1 to MaxPermits.
 func between(field string, n int) error {

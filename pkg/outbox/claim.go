@@ -141,7 +141,7 @@ const (
 )
 
 // message returns the message of the row. An error means that the row can never be published.
-func (r *row) message(stream, source string) (*nats.Msg, error) {
+func (r *row) message(stream string) (*nats.Msg, error) {
 	event, err := r.event()
 	if err != nil {
 		return nil, err
@@ -155,7 +155,7 @@ func (r *row) message(stream, source string) (*nats.Msg, error) {
 		return nil, err
 	}
 	header, err := contracts.CloudEvent{
-		ID: event.EventID, Source: source, Type: contracts.CloudEventDomain, Time: event.OccurredAt, DataContentType: "application/json",
+		ID: event.EventID, Source: "/events", Type: contracts.CloudEventDomain, Time: event.OccurredAt, DataContentType: "application/json",
 	}.Header()
 	if err != nil { // such as an id with a control character, which is valid in a body but not in a header
 		header = nats.Header{}

@@ -49,10 +49,6 @@ type Config struct {
 	// Logger receives the events of this package. Defaults to slog.Default().
 	Logger *slog.Logger
 
-	// MaxAttempts is the number of refusals by the server after which a row is set aside. Attempts at a time when the server answers no
-	// request do not count. Defaults to 10.
-	MaxAttempts int
-
 	// Meters makes the metrics of the relay, see the package. Defaults to none.
 	Meters metric.MeterProvider
 
@@ -72,9 +68,6 @@ type Config struct {
 	// PublishTimeout is the time within which the stream has to acknowledge an event. Defaults to 5 seconds.
 	PublishTimeout time.Duration
 
-	// Source is the source attribute of CloudEvents, a URI reference to the publisher. Defaults to "/events".
-	Source string
-
 	// Stream is the stream to which events are published. Defaults to contracts.StreamEvents.
 	Stream string
 
@@ -85,14 +78,15 @@ type Config struct {
 func (cfg Config) withDefaults() Config {
 	cfg.BatchSize = cmp.Or(cfg.BatchSize, 512)
 	cfg.Concurrency = cmp.Or(cfg.Concurrency, 2)
-	cfg.MaxAttempts = cmp.Or(cfg.MaxAttempts, 10)
 	cfg.NATSURL = cmp.Or(cfg.NATSURL, nats.DefaultURL)
 	cfg.Poll = cmp.Or(cfg.Poll, 10*time.Second)
 	cfg.PublishTimeout = cmp.Or(cfg.PublishTimeout, 5*time.Second)
-	cfg.Source = cmp.Or(cfg.Source, "/events")
 	cfg.Stream = cmp.Or(cfg.Stream, contracts.StreamEvents)
 	cfg.answer = cmp.Or(cfg.answer, answerTimeout)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
+	if cfg.Hooks.Ready == nil {
+		cfg.Hooks.Ready = func(bool, error) {}
+	}
 	if cfg.passed == nil {
 		cfg.passed = func(string) {}
 	}
@@ -112,7 +106,6 @@ func (cfg Config) validate() error {
 	}{
 		{"BatchSize", int64(cfg.BatchSize)},
 		{"Concurrency", int64(cfg.Concurrency)},
-		{"MaxAttempts", int64(cfg.MaxAttempts)},
 		{"Poll", int64(cfg.Poll)},
 		{"PublishTimeout", int64(cfg.PublishTimeout)},
 	} {

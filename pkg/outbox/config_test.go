@@ -4,8 +4,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
@@ -22,12 +25,12 @@ func TestConfigReportsAllErrorsAtOnce(t *testing.T) {
 	}
 	defer pool.Close()
 	_, err = New(t.Context(), Config{
-		BatchSize: -1, Concurrency: 2, MaxAttempts: -1, Poll: -1, Pool: pool, PublishTimeout: -1,
+		BatchSize: -1, Concurrency: 2, Poll: -1, Pool: pool, PublishTimeout: -1,
 	})
 	if err == nil {
 		t.Fatal("nothing is wrong")
 	}
-	for _, want := range []string{"BatchSize", "MaxAttempts", "Poll", "Pool has", "PublishTimeout"} {
+	for _, want := range []string{"BatchSize", "Poll", "Pool has", "PublishTimeout"} {
 		if !strings.Contains(err.Error(), "outbox: "+want) {
 			t.Errorf("%v does not name %s", err, want)
 		}
@@ -93,13 +96,18 @@ func TestErrorsOfAPublishAreClassified(t *testing.T) {
 
 func TestBackoffGrowsToItsLimit(t *testing.T) {
 	t.Parallel()
-	var b retryDelay
-	for range 100 {
-		if d := b.next(); d < minBackoff*8/10 || d > maxBackoff*12/10 {
-			t.Fatalf("waits %s", d)
+	synctest.Test(t, func(t *testing.T) {
+		r := &Relay{cfg: Config{Logger: slog.New(slog.DiscardHandler)}}
+		var wait time.Duration
+		for range 100 {
+			begun := time.Now()
+			r.failed(t.Context(), "test", errSession, &wait)
+			if d := time.Since(begun); d < minBackoff/2 || d > maxBackoff*3/2 {
+				t.Fatalf("waits %s", d)
+			}
 		}
-	}
-	if b.last != maxBackoff {
-		t.Errorf("the last wait is %s", b.last)
-	}
+		if wait != maxBackoff {
+			t.Errorf("the last wait is %s", wait)
+		}
+	})
 }

@@ -21,7 +21,7 @@
 //     each event, through crashes of relays and servers, and for any number of relays. It does not hold for an event that was set aside:
 //     it is published after later events. There is no order between keys.
 //   - A row is set aside with the reason when it can never be published (it is not a valid event, is too large, or the stream
-//     holds another event under its id), and when the server has refused it Config.MaxAttempts times. The rows after it go
+//     holds another event under its id), and when the server has refused it ten times. The rows after it go
 //     on. [Requeue] makes it pending again.
 //
 // An event with a not_before is published at once like any other, in the order of its key; its readers wait.

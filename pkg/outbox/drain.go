@@ -17,7 +17,7 @@ const (
 
 // drain publishes batch after batch. When no row is left it rests until it is woken.
 func (r *Relay) drain(ctx context.Context, s *session, from int) {
-	wait := retryDelay{}
+	var wait time.Duration
 	for barren := 0; ctx.Err() == nil; {
 		did, err := r.batch(ctx, s, from)
 		switch {
@@ -27,7 +27,7 @@ func (r *Relay) drain(ctx context.Context, s *session, from int) {
 			r.failed(ctx, "publish a batch", err, &wait)
 			continue
 		}
-		wait = retryDelay{}
+		wait = 0
 		from = did.next
 		if did.rows > 0 {
 			barren = 0
@@ -165,12 +165,12 @@ func (r *Relay) report(ctx context.Context, results *outcome) int {
 	for _, f := range results.refused {
 		r.counters.refused.Add(1)
 		r.counters.failed(f.err)
-		r.cfg.Logger.WarnContext(ctx, EventRefused, "event_id", f.row.EventID, "attempt", f.row.Attempts+1, "delay", f.delay, "error", f.err)
+		r.cfg.Logger.WarnContext(ctx, "outbox.refused", "event_id", f.row.EventID, "attempt", f.row.Attempts+1, "delay", f.delay, "error", f.err)
 	}
 	for _, f := range results.setAside {
 		r.counters.setAside.Add(1)
 		r.counters.failed(f.err)
-		r.cfg.Logger.ErrorContext(ctx, EventSetAside, "event_id", f.row.EventID, "reason", f.err)
+		r.cfg.Logger.ErrorContext(ctx, "outbox.set_aside", "event_id", f.row.EventID, "reason", f.err)
 	}
 	return len(results.published) + len(results.setAside)
 }

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -115,16 +114,10 @@ func (e Event) queue(batch *pgx.Batch) error {
 	return nil
 }
 
-// Execer runs statements: *pgxpool.Pool, *pgx.Conn, pgx.Tx.
-type Execer interface {
-	// Exec runs one statement.
-	Exec(ctx context.Context, sql string, arguments ...any) (pgconn.CommandTag, error)
-}
-
 // Requeue makes rows that were set aside pending again: the rows with the given ids, or all such rows if no id is given. They are
 // published after rows of the same key that were published meanwhile. It returns the number of rows.
-func Requeue(ctx context.Context, db Execer, eventIDs ...string) (int64, error) {
-	tag, err := db.Exec(ctx, `WITH back AS (
+func Requeue(ctx context.Context, pool *pgxpool.Pool, eventIDs ...string) (int64, error) {
+	tag, err := pool.Exec(ctx, `WITH back AS (
 			UPDATE event_outbox SET state = 'pending', attempts = 0, retry_at = NULL
 			WHERE state = 'set_aside' AND (event_id = ANY($1) OR cardinality($1::text[]) = 0) RETURNING 1)
 		SELECT pg_notify('event_outbox', '') FROM back`, append([]string{}, eventIDs...))

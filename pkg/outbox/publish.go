@@ -21,6 +21,10 @@ const (
 	firstRetry   = time.Second
 	longestRetry = 5 * time.Minute
 
+	// maxAttempts is the number of refusals by the server after which a row is set aside. Attempts at a time when the server answers no
+	// request do not count.
+	maxAttempts = 10
+
 	// maxReason bounds the text that a row keeps of an error.
 	maxReason = 1000
 )
@@ -127,7 +131,7 @@ func (e hopelessError) Unwrap() error { return e.error }
 
 func (r *Relay) send(s *session, one *row) (future jetstream.PubAckFuture, sent func(error), err error) {
 	sent = func(error) {}
-	msg, err := one.message(r.cfg.Stream, r.cfg.Source)
+	msg, err := one.message(r.cfg.Stream)
 	if err != nil {
 		return nil, sent, hopelessError{err}
 	}
@@ -145,11 +149,7 @@ func (r *Relay) settle(one *row, got answer, results *outcome, silent *[]failure
 		return true
 	}
 	f := failure{row: one, err: got.err}
-	class := classify(got.err)
-	if _, ok := errors.AsType[hopelessError](got.err); ok {
-		class = hopeless
-	}
-	switch class {
+	switch classify(got.err) {
 	case hopeless:
 		results.setAside = append(results.setAside, f)
 		return true
@@ -165,7 +165,7 @@ func (r *Relay) settle(one *row, got answer, results *outcome, silent *[]failure
 
 // refuse counts an attempt, and sets the row aside after the last attempt.
 func (r *Relay) refuse(f failure, results *outcome) {
-	if f.row.Attempts+1 >= r.cfg.MaxAttempts {
+	if f.row.Attempts+1 >= maxAttempts {
 		results.setAside = append(results.setAside, f)
 		return
 	}

@@ -93,37 +93,20 @@ func (r *Relay) Run(ctx context.Context) {
 	var group sync.WaitGroup
 	defer group.Wait()
 	group.Go(func() { r.listen(ctx) })
-	wait := retryDelay{}
+	var wait time.Duration
 	for ctx.Err() == nil {
 		s, err := r.connect(ctx)
-		if err != nil {
-			delay := wait.next()
-			r.notReady(ctx, err, delay)
-			backoff.Sleep(ctx, delay)
-			continue
-		}
-		wait = retryDelay{}
-		r.cfg.Logger.InfoContext(ctx, EventConnected, "server", s.nc.ConnectedServerName(), "stream", s.stream)
-		if r.cfg.Hooks.Ready != nil {
+		if err == nil {
+			wait = 0
+			r.cfg.Logger.InfoContext(ctx, "outbox.connected", "server", s.nc.ConnectedServerName(), "stream", s.stream)
 			r.cfg.Hooks.Ready(true, nil)
+			r.serve(ctx, s)
+			err = errSession
 		}
-		r.serve(ctx, s)
 		if ctx.Err() == nil {
-			delay := wait.next()
-			r.notReady(ctx, errSession, delay)
-			backoff.Sleep(ctx, delay)
+			r.cfg.Hooks.Ready(false, err)
+			r.failed(ctx, "publish", err, &wait)
 		}
-	}
-}
-
-func (r *Relay) notReady(ctx context.Context, err error, delay time.Duration) {
-	if ctx.Err() != nil {
-		return
-	}
-	r.counters.failed(err)
-	r.cfg.Logger.WarnContext(ctx, EventDisconnected, "error", err, "delay", delay)
-	if r.cfg.Hooks.Ready != nil {
-		r.cfg.Hooks.Ready(false, err)
 	}
 }
 
@@ -155,55 +138,20 @@ func (r *Relay) notify() {
 	}
 }
 
-// failed logs an error, and waits.
-func (r *Relay) failed(ctx context.Context, doing string, err error, wait *retryDelay) {
+// failed logs an error of what the relay does, and waits: twice as long as the last time, ±50 %.
+func (r *Relay) failed(ctx context.Context, doing string, err error, wait *time.Duration) {
 	if ctx.Err() != nil {
 		return
 	}
-	delay := wait.next()
+	*wait = min(max(2**wait, minBackoff), maxBackoff)
 	r.counters.failed(fmt.Errorf("%s: %w", doing, err))
-	r.cfg.Logger.WarnContext(ctx, EventFailed, "doing", doing, "error", err, "delay", delay)
-	backoff.Sleep(ctx, delay)
-}
-
-// retryDelay is the wait after failures in a row.
-type retryDelay struct{ last time.Duration }
-
-// next returns the next wait: twice the last, up to maxBackoff, ±20 %.
-func (d *retryDelay) next() time.Duration {
-	d.last = min(max(2*d.last, minBackoff), maxBackoff)
-	return jitter(d.last)
+	r.cfg.Logger.WarnContext(ctx, "outbox.failed", "doing", doing, "error", err, "delay", *wait)
+	backoff.Pause(ctx, *wait)
 }
 
 func jitter(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * (0.8 + 0.4*rand.Float64())) //nolint:gosec // no secret
 }
-
-// Names of the events that a relay logs, as the message of the record.
-const (
-	// EventConnected (info): the relay is connected to NATS and publishes. Fields "server", "stream".
-	EventConnected = "outbox.connected"
-
-	// EventConnectionError (warn): an error of the connection to NATS, which may close it. Field "error". An error handler in
-	// Config.NATSOptions replaces this event.
-	EventConnectionError = "outbox.connection_error"
-
-	// EventDisconnected (warn): there is no connection to NATS, or the stream does not answer. Fields "error", "delay".
-	EventDisconnected = "outbox.disconnected"
-
-	// EventFailed (warn): the database failed, or the stream did not answer; the relay tries again. Fields "doing", "error",
-	// "delay".
-	EventFailed = "outbox.failed"
-
-	// EventListenFailed (warn): the relay gets no notifications and looks for rows every Config.Poll. Fields "error", "delay".
-	EventListenFailed = "outbox.listen_failed"
-
-	// EventRefused (warn): the server refused an event; the relay tries again. Fields "event_id", "attempt", "delay", "error".
-	EventRefused = "outbox.refused"
-
-	// EventSetAside (error): an event was set aside. Fields "event_id", "reason".
-	EventSetAside = "outbox.set_aside"
-)
 
 // Hooks observe a relay. Each may be nil. They are called from the goroutines that do the work, so they must be quick and must
 // not block.

@@ -270,6 +270,6 @@ func TestErrorsOfTheConnectionAreLogged(t *testing.T) {
 	handler := <-handlers
 	stop()
 	handler(nil, nil, nats.ErrSlowConsumer)
-	want := "level=WARN msg=" + outbox.EventConnectionError
+	want := "level=WARN msg=" + "outbox.connection_error"
 	check.That(t, strings.Contains(log.String(), want), "it logs %q, want %q in it", &log, want)
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/pkg/internal/backoff"
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/redact"
 )
@@ -32,7 +31,7 @@ func (r *Relay) connect(ctx context.Context) (*session, error) {
 	s := &session{stream: r.cfg.Stream, timeout: r.cfg.PublishTimeout, closed: make(chan struct{})}
 	var once sync.Once
 	logged := nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-		r.cfg.Logger.WarnContext(ctx, EventConnectionError, "error", err)
+		r.cfg.Logger.WarnContext(ctx, "outbox.connection_error", "error", err)
 	})
 	opts := append([]nats.Option{nats.Name("outbox relay"), logged}, r.cfg.NATSOptions...)
 	opts = append(opts, nats.NoReconnect(), nats.RetryOnFailedConnect(false),
@@ -113,16 +112,17 @@ type class int
 
 const (
 	unclear   class = iota // the outcome is unknown; try again
-	refused                // the server refused this event; try again, MaxAttempts times
+	refused                // the server refused this event; try again, maxAttempts times
 	hopeless               // the server will never take this event
 	elsewhere              // the server takes no event now; try again
 )
 
 // classify returns the class of a publish's error.
 func classify(err error) class {
+	_, never := errors.AsType[hopelessError](err)
 	api, ok := errors.AsType[*jetstream.APIError](err)
 	switch {
-	case jsapi.IsTooLarge(err), errors.Is(err, nats.ErrBadSubject), errors.Is(err, nats.ErrBadHeaderMsg):
+	case never, jsapi.IsTooLarge(err), errors.Is(err, nats.ErrBadSubject), errors.Is(err, nats.ErrBadHeaderMsg):
 		return hopeless
 	case !ok:
 		return unclear
@@ -137,21 +137,15 @@ const closeTimeout = time.Second
 
 // listen wakes a batch when rows are committed. While it cannot listen, batches look for rows every Config.Poll.
 func (r *Relay) listen(ctx context.Context) {
-	wait := retryDelay{}
+	var wait time.Duration
 	for ctx.Err() == nil {
 		err := r.listenOnce(ctx, &wait)
-		if ctx.Err() != nil {
-			return
-		}
-		delay := wait.next()
-		r.counters.failed(err)
-		r.cfg.Logger.WarnContext(ctx, EventListenFailed, "error", err, "delay", delay)
-		backoff.Sleep(ctx, delay)
+		r.failed(ctx, "listen", err, &wait)
 	}
 }
 
 // listenOnce listens on one connection until the connection fails. It pings the connection every Config.Poll.
-func (r *Relay) listenOnce(ctx context.Context, wait *retryDelay) error {
+func (r *Relay) listenOnce(ctx context.Context, wait *time.Duration) error {
 	asking, answered := context.WithTimeout(ctx, r.cfg.answer)
 	defer answered()
 	pooled, err := r.cfg.Pool.Acquire(asking)
@@ -167,7 +161,7 @@ func (r *Relay) listenOnce(ctx context.Context, wait *retryDelay) error {
 	if _, err := conn.Exec(asking, "LISTEN event_outbox"); err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	*wait = retryDelay{}
+	*wait = 0
 	for {
 		r.notify() // also for rows that were committed before LISTEN
 		if err := r.awaitNotification(ctx, conn); err != nil {

@@ -100,8 +100,8 @@ func (w *Worker) driftError(asset string, differences []consumer.Difference) err
 func (w *Worker) noteConsumer(c *class, found jetstream.Consumer) {
 	created := found.CachedInfo().Created.UnixNano()
 	if before := c.created.Swap(created); before != 0 && before != created {
-		w.contact.Lose()
-		w.contact.Begin()(found.CachedInfo().TimeStamp)
+		w.contact.lose()
+		w.contact.begin()(found.CachedInfo().TimeStamp)
 		w.deliveries.orphan(c.consumer)
 	}
 }

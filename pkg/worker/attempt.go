@@ -12,8 +12,8 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/internal/limit"
 	"github.com/expediter-io/expediter/pkg/redact"
+	"github.com/expediter-io/expediter/pkg/worker/internal/key"
 	"github.com/expediter-io/expediter/pkg/worker/internal/order"
-	"github.com/expediter-io/expediter/pkg/worker/internal/stacks"
 )
 
 // unhandledDelay is the time for which a message without a handler is put off. While workers of two versions share a consumer, another
@@ -119,7 +119,7 @@ func (w *Worker) deliver(msg *nats.Msg, since time.Time) uint64 {
 	d.msg, d.reply, d.route = msg, msg.Reply, r
 	d.info = Info{
 		Consumer: meta.Consumer, Deliveries: count, EnqueuedAt: meta.Timestamp,
-		ID: jobID(msg.Header, meta.Stream, meta.Sequence.Stream), Sequence: meta.Sequence.Stream,
+		ID: key.ID(msg.Header, meta.Stream, meta.Sequence.Stream), Sequence: meta.Sequence.Stream,
 		Stream: meta.Stream, Subject: msg.Subject,
 	}
 	d.created = w.classOf(meta.Consumer).created.Load()
@@ -208,7 +208,7 @@ func (w *Worker) acquireSlot(d *delivery) bool {
 	if len(w.classes) > 1 || w.limited || w.ordered {
 		longest = heldFor
 	}
-	if w.stopping.Err() == nil && w.slots.Acquire(int(w.classOf(d.info.Consumer).priority), w.stopping.Done(), longest) {
+	if w.stopping.Err() == nil && w.slots.acquire(int(w.classOf(d.info.Consumer).priority), w.stopping.Done(), longest) {
 		return true
 	}
 	if w.stopping.Err() != nil {
@@ -223,7 +223,7 @@ func (w *Worker) releaseSlot(d *delivery) {
 		return
 	}
 	d.hasSlot = false
-	w.slots.Release()
+	w.slots.release()
 	w.limits.Freed()
 }
 
@@ -268,7 +268,7 @@ func (w *Worker) begin(ctx context.Context, d *delivery) error {
 		ctx, stop = context.WithTimeoutCause(ctx, timeout, &TimeoutError{Timeout: timeout})
 		defer stop()
 	}
-	d.label = stacks.New()
+	d.label = newLabel()
 	if !w.deliveries.begin(d, time.Now()) {
 		return errNotStarted
 	}
@@ -325,7 +325,7 @@ func (d *delivery) wrap(all []Middleware, work func(context.Context) error) func
 func (w *Worker) call(ctx context.Context, d *delivery) (err error) {
 	defer catchPanic(&err)
 	work := d.wrap(w.cfg.Middleware, func(ctx context.Context) error { return d.route.work(ctx, d.info, d.msg) })
-	stacks.Do(ctx, d.label, d.route.labels, func(ctx context.Context) { err = work(ctx) })
+	d.label.do(ctx, d.route.labels, func(ctx context.Context) { err = work(ctx) })
 	return err
 }
 

@@ -145,6 +145,19 @@ func (b *bundle) cancelHalf(t *testing.T, cancel func(*worker.Client) error) {
 	nc.Close()
 }
 
+func TestCancelAfterHalfACancelRemovesTheJob(t *testing.T) {
+	keyedBubble(t, func(t *testing.T, b *bundle) {
+		c := client(t, b.js)
+		insert(t, c, mail(worker.Unique{}))
+
+		b.cancelHalf(t, func(c *worker.Client) error { return check.Err(c.Cancel(t.Context(), mailRef)) })
+		check.Same(t, "jobs queued after half a Cancel", b.queued(t), 1)
+
+		cancel(t, c, worker.StateCancelled)
+		check.Same(t, "jobs queued after another", b.queued(t), 0)
+	})
+}
+
 func TestInsertAfterHalfACancelRemovesTheJob(t *testing.T) {
 	keyedBubble(t, func(t *testing.T, b *bundle) {
 		c := client(t, b.js)

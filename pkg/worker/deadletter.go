@@ -17,9 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
-	"github.com/expediter-io/expediter/pkg/worker/internal/answer"
 	"github.com/expediter-io/expediter/pkg/worker/internal/journal"
-	"github.com/expediter-io/expediter/pkg/worker/internal/signature"
 )
 
 // Headers of the message of a dead letter. With them, a consumer of headers only can list and group letters.
@@ -279,11 +277,11 @@ func (w *Worker) letter(d *delivery, reason Reason, cause error) DeadLetter {
 		Attempts: min(d.info.Attempt, d.info.MaxAttempts), Consumer: d.info.Consumer, DeadAt: time.Now().UTC(),
 		Deliveries: d.info.Deliveries, EnqueuedAt: d.info.EnqueuedAt.UTC(), Error: clip(cause.Error(), maxErrorText),
 		Header: d.msg.Header, ID: d.info.ID, MaxAttempts: d.info.MaxAttempts, Payload: d.msg.Data, Reason: reason,
-		Sequence: d.info.Sequence, Signature: cmp.Or(signature.Of(cause.Error()), "(no text)"), Stream: d.info.Stream, Subject: d.info.Subject,
+		Sequence: d.info.Sequence, Signature: cmp.Or(signatureOf(cause.Error()), "(no text)"), Stream: d.info.Stream, Subject: d.info.Subject,
 		Version: clip(w.cfg.Version, maxShort), Worker: w.cfg.ID,
 	}
 	if fatal, ok := errors.AsType[*PanicError](cause); ok {
-		letter.Stack = clip(string(fatal.Stack), answer.MaxStacks)
+		letter.Stack = clip(string(fatal.Stack), maxStacks)
 	}
 	return letter
 }

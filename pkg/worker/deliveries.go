@@ -8,10 +8,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/expediter-io/expediter/pkg/worker/inspect"
 	"github.com/expediter-io/expediter/pkg/worker/internal/journal"
 	"github.com/expediter-io/expediter/pkg/worker/internal/order"
-	"github.com/expediter-io/expediter/pkg/worker/internal/stacks"
 	"github.com/expediter-io/expediter/pkg/worker/internal/uncounted"
 )
 
@@ -33,7 +31,7 @@ type delivery struct {
 	hasSlot    bool
 	info       Info
 	journal    *journal.Journal        // the journal of the job's steps; nil before the first step
-	label      stacks.Label            // the label of the handler's goroutines
+	label      label                   // the label of the handler's goroutines
 	line       *order.Job              // of an ordered job
 	lost       context.CancelCauseFunc // of an ordered job
 	missed     time.Time               // the time at which the stream's leader first did not know the job
@@ -298,39 +296,6 @@ func (t *deliveries) each(visit func(*delivery)) {
 	for _, d := range t.bySeq {
 		visit(d)
 	}
-}
-
-// describe returns the running attempts, with the label of the goroutines in place of stacks.
-func (t *deliveries) describe() []inspect.Running {
-	all := []inspect.Running{}
-	t.each(func(d *delivery) {
-		if d.running {
-			all = append(all, inspect.Running{
-				Job: clip(d.info.ID, maxShort), Subject: clip(d.info.Subject, maxShort), Sequence: d.info.Sequence, Attempt: d.info.Attempt,
-				Started: d.started.UTC(), Stuck: d.stuck, Stacks: string(d.label),
-			})
-		}
-	})
-	return all
-}
-
-// describeEnd returns the end of an attempt, for inspectors.
-func (d *delivery) describeEnd(o outcome, err error, ended time.Time) inspect.Attempt {
-	a := inspect.Attempt{
-		Job: clip(d.info.ID, maxShort), Subject: clip(d.info.Subject, maxShort), Sequence: d.info.Sequence, Attempt: d.info.Attempt,
-		Started: d.started, Outcome: string(o.kind),
-	}
-	if a.Started.IsZero() {
-		a.Started = ended
-	}
-	if d.info.Attempt == 1 && !d.started.IsZero() {
-		a.Waited = max(d.started.Sub(d.info.EnqueuedAt), 1) // the clocks may differ
-	}
-	a.Ran, a.Started = ended.Sub(a.Started), a.Started.UTC()
-	if err != nil {
-		a.Error = safeText(err)
-	}
-	return a
 }
 
 const (

@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/expediter-io/expediter/pkg/internal/subject"
+	"github.com/expediter-io/expediter/pkg/worker/internal/key"
 	"github.com/expediter-io/expediter/pkg/worker/internal/pull"
 )
 
@@ -148,7 +148,7 @@ func (w *Worker) sources() []pull.Source {
 
 // HeaderID is the header with the ID of a job. Without it the Nats-Msg-Id is the ID. A Nats-Msg-Id must differ between two publications of
 // one job, and a schedule drops it when it fires.
-const HeaderID = "Job-Id"
+const HeaderID = key.HeaderID
 
 // Job is one job as its handler sees it. Handlers must not change Data or Header.
 type Job[T any] struct {
@@ -198,15 +198,6 @@ type Info struct {
 
 	// Subject is the subject to which the job was published.
 	Subject string
-}
-
-func jobID(header nats.Header, stream string, sequence uint64) string {
-	for _, name := range []string{HeaderID, nats.MsgIdHdr} {
-		if id := header.Get(name); id != "" {
-			return id
-		}
-	}
-	return stream + ":" + strconv.FormatUint(sequence, 10)
 }
 
 // Hooks observe a worker, for metrics and readiness. Each may be nil. They are called from the job's goroutine (Ready from the

@@ -12,10 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
-	"github.com/expediter-io/expediter/pkg/worker/internal/answer"
-	"github.com/expediter-io/expediter/pkg/worker/internal/contact"
 	"github.com/expediter-io/expediter/pkg/worker/internal/journal"
-	"github.com/expediter-io/expediter/pkg/worker/internal/stacks"
 )
 
 const (
@@ -137,34 +134,34 @@ func (w *Worker) reportStuck(now time.Time) {
 }
 
 // dump returns the stacks of handlers, by their labels.
-func dump(all []*delivery) map[stacks.Label]string {
-	labels := make([]stacks.Label, 0, len(all))
+func dump(all []*delivery) map[label]string {
+	labels := make([]label, 0, len(all))
 	for _, d := range all {
 		labels = append(labels, d.label)
 	}
-	return stacks.Of(answer.MaxStacks, labels...)
+	return stacksOf(maxStacks, labels...)
 }
 
 // isFirst reports whether certainly no worker has had the message before.
 func (w *Worker) isFirst(d *delivery) bool {
-	return d.first <= 1 && w.contact.Covers(d.info.EnqueuedAt)
+	return d.first <= 1 && w.contact.covers(d.info.EnqueuedAt)
 }
 
 // beginContact calls getContact at the start, with acknowledgements to repeat.
-func (w *Worker) beginContact(acks map[string][]contact.Ack) {
-	begin := w.contact.Begin()
+func (w *Worker) beginContact(acks map[string][]ack) {
+	begin := w.contact.begin()
 	w.contacting.Go(func() { w.getContact(begin, acks) })
 }
 
 // renewContact calls getContact when a consumer has gone back.
 func (w *Worker) renewContact() {
-	w.contact.Lose()
+	w.contact.lose()
 	w.beginContact(nil)
 }
 
 // getContact asks the server about the worker's consumers, and repeats the last acknowledgements. Until the first answer no first delivery
 // is certain. That only costs unique jobs and jobs with steps a read.
-func (w *Worker) getContact(begin func(now time.Time), acks map[string][]contact.Ack) {
+func (w *Worker) getContact(begin func(now time.Time), acks map[string][]ack) {
 	for i, c := range w.classes {
 		if i > 0 && len(acks[c.consumer]) == 0 {
 			continue
@@ -208,10 +205,10 @@ func (w *Worker) consumer(ctx context.Context, c *class) (jetstream.Consumer, er
 // repeatAcks repeats acknowledgements of a consumer, unless the consumer was made again since: they could then settle jobs that it has
 // delivered to another worker. It waits for no answer, because a server that has crashed and forgotten the delivery sends none.
 // Acknowledgements that are lost with the connection are repeated when the connection is back.
-func (w *Worker) repeatAcks(consumer *jetstream.ConsumerInfo, acks []contact.Ack) {
+func (w *Worker) repeatAcks(consumer *jetstream.ConsumerInfo, acks []ack) {
 	for _, ack := range acks {
-		if ack.Created == consumer.Created.UnixNano() {
-			_ = w.nc.Publish(ack.Reply, []byte(ackDone)) // see above
+		if ack.created == consumer.Created.UnixNano() {
+			_ = w.nc.Publish(ack.reply, []byte(ackDone)) // see above
 		}
 	}
 }

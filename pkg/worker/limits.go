@@ -14,7 +14,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/internal/limit"
 	"github.com/expediter-io/expediter/pkg/internal/subject"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
-	"github.com/expediter-io/expediter/pkg/worker/inspect"
 )
 
 const (
@@ -203,18 +202,6 @@ func (w *Worker) checkSameLimits(added *route) error {
 	return nil
 }
 
-// describe returns the description of a handler for inspectors.
-func (r *route) describe(consumer string) inspect.Handler {
-	h := inspect.Handler{
-		Pattern: clip(r.pattern, maxShort), Consumer: ConsumerOf(consumer, r.policy.Priority), MaxAttempts: r.policy.MaxAttempts,
-		Ordered: r.policy.Ordered, Timeout: max(r.policy.Timeout, 0),
-	}
-	for _, l := range r.policy.Limits {
-		h.Limits = append(h.Limits, l.Name)
-	}
-	return h
-}
-
 // openLimits is called when Run begins.
 func (w *Worker) openLimits(records *kvrecord.Client) {
 	if !w.limited {
@@ -313,7 +300,7 @@ func (s *slot) Take() bool {
 	if s.delivery.hasSlot {
 		return true
 	}
-	if !s.worker.slots.TryAcquire() {
+	if !s.worker.slots.tryAcquire() {
 		return false
 	}
 	s.parked, s.delivery.hasSlot = false, true

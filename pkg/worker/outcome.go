@@ -12,7 +12,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/internal/limit"
-	"github.com/expediter-io/expediter/pkg/worker/internal/contact"
 )
 
 // errOrphan is the reason that no answer is sent for a job whose consumer was deleted meanwhile.
@@ -39,6 +38,7 @@ func classify(info Info, err error, interrupted bool, wait func(attempt int) tim
 		ended  *endedError
 		full   *limit.FullError
 		fatal  *PanicError
+		paused *pausedError
 		retry  *RetryError
 		snooze *SnoozeError
 	)
@@ -49,6 +49,8 @@ func classify(info Info, err error, interrupted bool, wait func(attempt int) tim
 		return outcome{kind: ended.outcome, settled: true}
 	case errors.Is(err, errGone):
 		return outcome{kind: OutcomeFenced}
+	case errors.As(err, &paused):
+		return outcome{kind: OutcomePaused, delay: paused.delay, uncounted: true}
 	case errors.As(err, &full):
 		return outcome{kind: OutcomeLimited, delay: full.Delay, uncounted: true}
 	case errors.Is(err, errLimitUnreadable):
@@ -81,29 +83,26 @@ func (w *Worker) finish(d *delivery, err error) {
 		w.log.Warn(EventJobLate, append(d.attrs(), "error", err)...)
 		return
 	}
-	o := classify(d.info, err, w.jobs.Err() != nil || d.permitLost.Load(), d.policy.nextDelay)
-	if paused, ok := errors.AsType[*pausedError](err); ok {
-		o = outcome{kind: OutcomePaused, delay: paused.delay, uncounted: true}
-	}
-	if o.settled && o.kind != OutcomeDead {
-		err = nil
-	}
-	if fenced := d.fenced(); fenced != nil { // whatever the handler returned
-		o, err = outcome{kind: OutcomeFenced}, fenced
-	}
-	if w.mayBeOthers(d) { // an answer could settle the other worker's delivery, or make the server deliver the job again
-		o, err = outcome{kind: OutcomeFenced}, errors.Join(errDoubted, err)
-	}
+	o, err := w.decide(d, err)
 	o.kind = w.settle(d, o, err)
 	w.report(d, o, err, ended)
 }
 
-// fenced returns the error of an attempt that ended because another attempt took over the job, or nil.
-func (d *delivery) fenced() error {
-	if d.journal == nil {
-		return nil
+// decide returns the outcome of an attempt that returned err, and the error to report.
+func (w *Worker) decide(d *delivery, err error) (outcome, error) {
+	if w.mayBeOthers(d) { // an answer could settle the other worker's delivery, or make the server deliver the job again
+		return outcome{kind: OutcomeFenced}, errors.Join(errDoubted, err)
 	}
-	return d.journal.Fenced()
+	if d.journal != nil {
+		if fenced := d.journal.Fenced(); fenced != nil { // whatever the handler returned
+			return outcome{kind: OutcomeFenced}, fenced
+		}
+	}
+	o := classify(d.info, err, w.jobs.Err() != nil || d.permitLost.Load(), d.policy.nextDelay)
+	if o.settled && o.kind != OutcomeDead {
+		err = nil
+	}
+	return o, err
 }
 
 // settle carries out an outcome and returns the outcome that was reached.
@@ -167,7 +166,7 @@ func (w *Worker) acknowledge(d *delivery, kind Outcome) bool {
 		reply := w.deliveries.answerTo(d)
 		err := w.answer(d, reply, ackDone)
 		if err == nil {
-			w.acks.Add(contact.Ack{Consumer: d.info.Consumer, Created: w.classOf(d.info.Consumer).created.Load(), Reply: reply})
+			w.acks.add(ack{consumer: d.info.Consumer, created: w.classOf(d.info.Consumer).created.Load(), reply: reply})
 			return true
 		}
 		if errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, errOrphan) || !sleepUntil(w.settling, wait, until) || w.mayBeOthers(d) {
@@ -297,7 +296,7 @@ func (w *Worker) report(d *delivery, o outcome, err error, ended time.Time) {
 		w.log.Info(EventJobHandedBack, d.attrs()...)
 	}
 	if !d.started.IsZero() || o.kind == OutcomeDead { // an attempt that ended before its handler does not count, unless its job was given up
-		w.recent.Add(d.describeEnd(o, err, ended))
+		w.recent.add(d.describeEnd(o, err, ended))
 	}
 	if w.cfg.Hooks.Settled == nil {
 		return

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/worker/internal/answer"
 )
 
 func TestClassifyDecidesFromTheError(t *testing.T) {
@@ -96,7 +95,7 @@ func TestDeliveriesWithoutAHandlerAreNoAttempts(t *testing.T) {
 	w := Worker{log: slog.New(slog.DiscardHandler)}
 	w.report(&delivery{}, outcome{kind: OutcomeLimited}, nil, time.Now())
 	w.report(&delivery{info: Info{Sequence: 7}}, outcome{kind: OutcomeDead}, errExhausted, time.Now())
-	if all := w.recent.Latest(); len(all) != 1 || all[0].Sequence != 7 || all[0].Outcome != "dead" || all[0].Ran != 0 || all[0].Error == "" {
+	if all := w.recent.latest(); len(all) != 1 || all[0].Sequence != 7 || all[0].Outcome != "dead" || all[0].Ran != 0 || all[0].Error == "" {
 		t.Errorf("attempts %+v", all)
 	}
 }
@@ -114,9 +113,9 @@ func TestSafeText(t *testing.T) {
 
 // An attempt that completes costs no memory once there are 200.
 func TestRecentAllocatesNothing(t *testing.T) {
-	var r answer.Recent
+	var r recent
 	d, now := ended(1), time.Now()
-	add := func() { r.Add(d.describeEnd(outcome{kind: OutcomeCompleted}, nil, now)) }
+	add := func() { r.add(d.describeEnd(outcome{kind: OutcomeCompleted}, nil, now)) }
 	const kept = 200
 	for range kept {
 		add()

@@ -48,7 +48,7 @@ const (
 // statusIn returns the status that a message of the stream has: a job, a schedule or a record. Due is zero for a schedule that repeats.
 func (c *Client) statusIn(msg jsapi.Message) StoredJob {
 	s := StoredJob{
-		ID: jobID(msg.Header, c.cfg.Stream, msg.Sequence), Sequence: msg.Sequence, Since: msg.Time,
+		ID: key.ID(msg.Header, c.cfg.Stream, msg.Sequence), Sequence: msg.Sequence, Since: msg.Time,
 		State: StateQueued, Stream: c.cfg.Stream, Subject: msg.Subject,
 	}
 	switch key.KindOf(msg.Subject) {

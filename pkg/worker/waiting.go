@@ -17,7 +17,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/internal/subject"
 	"github.com/expediter-io/expediter/pkg/jsretry"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
-	"github.com/expediter-io/expediter/pkg/worker/inspect"
 	"github.com/expediter-io/expediter/pkg/worker/internal/listing"
 )
 
@@ -192,30 +191,6 @@ func (w *Worker) pausesNow() []Pause {
 	return slices.DeleteFunc(slices.Clone(*all), func(p Pause) bool { return p.isOver(now) })
 }
 
-// describe sets the fields of an Info that change.
-func (w *Worker) describe(info *inspect.Info) {
-	info.Waiting = int(w.deliveries.parked.Load())
-	w.deliveries.each(func(d *delivery) {
-		if d.running {
-			info.Running++
-			if d.stuck {
-				info.Stuck++
-			}
-		}
-	})
-	for i, p := range w.pausesNow() {
-		if i == maxPaused {
-			break
-		}
-		info.Paused = append(info.Paused, clip(p.Pattern, maxShort))
-	}
-	if trouble := w.trouble.Load(); trouble != nil {
-		info.Problem = *trouble
-	} else {
-		info.Ready = true
-	}
-}
-
 // checkPaused returns the error of a job that may not start now.
 func (w *Worker) checkPaused(d *delivery) error {
 	if w.draining.Load() {
@@ -320,7 +295,7 @@ func (w *Worker) awaitOrder(d *delivery) error {
 func (w *Worker) retake(s *slot) error {
 	d := s.delivery
 	if !d.hasSlot {
-		if !w.slots.Acquire(int(w.classOf(d.info.Consumer).priority), w.stopping.Done(), 0) {
+		if !w.slots.acquire(int(w.classOf(d.info.Consumer).priority), w.stopping.Done(), 0) {
 			<-w.drained
 			return errNotStarted
 		}

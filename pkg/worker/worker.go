@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,13 +19,9 @@ import (
 	"github.com/expediter-io/expediter/pkg/internal/limit"
 	"github.com/expediter-io/expediter/pkg/internal/subject"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
-	"github.com/expediter-io/expediter/pkg/worker/inspect"
-	"github.com/expediter-io/expediter/pkg/worker/internal/answer"
-	"github.com/expediter-io/expediter/pkg/worker/internal/contact"
 	"github.com/expediter-io/expediter/pkg/worker/internal/journal"
 	"github.com/expediter-io/expediter/pkg/worker/internal/order"
 	"github.com/expediter-io/expediter/pkg/worker/internal/pull"
-	"github.com/expediter-io/expediter/pkg/worker/internal/semaphore"
 	"github.com/expediter-io/expediter/pkg/worker/internal/uncounted"
 )
 
@@ -79,11 +74,11 @@ type Worker struct {
 	started atomic.Bool
 
 	// The fields of a run.
-	acks       *contact.Acks
+	acks       acks
 	api        jsapi.Client
 	beats      beats // guarded by deliveries.mu
 	bucket     *kvrecord.Stream
-	contact    contact.Contact
+	contact    contact
 	contacting sync.WaitGroup
 	deliveries deliveries
 	down       atomic.Bool    // reported as not ready
@@ -99,11 +94,11 @@ type Worker struct {
 	losses     atomic.Int32            // the number of losses since the server's last sign of life
 	pauses     atomic.Pointer[[]Pause] // as last read
 	puller     *pull.Puller
-	recent     answer.Recent
+	recent     recent
 	running    sync.WaitGroup // deliveries that are not abandoned
 	settling   context.Context
 	silent     atomic.Bool // running jobs are not recorded, because the server refuses that
-	slots      *semaphore.Priority
+	slots      slots
 	stopping   context.Context
 	trouble    atomic.Pointer[string] // the reason that it does not pull, nil when it does
 	uncounted  *uncounted.Store
@@ -124,7 +119,7 @@ func New(js jetstream.JetStream, cfg Config) (*Worker, error) {
 		cfg: cfg, js: js, nc: js.Conn(),
 		log:        cfg.Logger.With("worker", cfg.ID, "stream", cfg.Stream, "consumer", cfg.Consumer),
 		deliveries: newDeliveries(), drained: make(chan struct{}), idle: make(chan *delivery),
-		slots: semaphore.New(cfg.Concurrency),
+		slots: slots{free: cfg.Concurrency},
 	}, nil
 }
 
@@ -173,14 +168,14 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer endSettle()
 	defer endPull()
 	w.down.Store(true)
-	w.contact.Lose()
+	w.contact.lose()
 	w.stopping, w.jobs, w.settling = stopping, jobs, settling
 	w.puller = pull.New(pull.Config{
 		Conn: w.nc, Deliver: w.deliver, Down: w.isDown, Expires: w.freshFor(),
 		Free: func() int { return w.cfg.Concurrency - w.deliveries.size() },
 		Lost: w.recover, Sources: w.sources(), Up: w.isUp,
 	})
-	w.acks = contact.NewAcks(w.maxDeliveries())
+	w.acks.ring = make([]ack, 2*w.maxDeliveries())
 	w.openLimits(records)
 	endBeats, err := w.startBeats(root)
 	if err != nil {
@@ -217,32 +212,6 @@ func (w *Worker) open() (records *kvrecord.Client, err error) {
 	})
 	w.uncounted = uncounted.New(w.bucket)
 	return records, nil
-}
-
-// answerInspectors answers requests of package inspect until end is called.
-func (w *Worker) answerInspectors(ctx context.Context) (end func(), err error) {
-	trouble := "it has not begun to pull"
-	w.trouble.Store(&trouble)
-	host, _ := os.Hostname() // it has none then
-	info := inspect.Info{
-		ID: clip(w.cfg.ID, maxShort), Version: clip(w.cfg.Version, maxShort), Stream: w.cfg.Stream, Consumer: w.cfg.Consumer,
-		Host: clip(host, maxShort), PID: os.Getpid(), Slots: w.cfg.Concurrency, Handlers: make([]inspect.Handler, 0, len(w.routes)),
-	}
-	for _, r := range w.routes {
-		info.Handlers = append(info.Handlers, r.describe(w.cfg.Consumer))
-	}
-	return answer.Serve(answer.Config{
-		Conn: w.nc, Info: info, Recent: &w.recent, Running: w.deliveries.describe,
-		Drain: func(is bool) {
-			if w.draining.Swap(is) != is {
-				w.log.InfoContext(ctx, EventDrained, "drained", is)
-			}
-		},
-		Now: func(info *inspect.Info) {
-			info.Drained, info.Stopping = w.draining.Load(), ctx.Err() != nil
-			w.describe(info)
-		},
-	})
 }
 
 // stop ends the deliveries that are still here.
@@ -331,7 +300,7 @@ func (w *Worker) recover(ctx context.Context, reason error) {
 // without permission, and reports the refusal separately.
 func (w *Worker) denial(err error) error {
 	last := w.nc.LastError()
-	if !errors.Is(last, nats.ErrPermissionViolation) || answer.IsDenied(last) ||
+	if !errors.Is(last, nats.ErrPermissionViolation) || isInspectionDenied(last) ||
 		!errors.Is(err, pull.ErrSilent) && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, nats.ErrTimeout) {
 		return err
 	}
@@ -343,7 +312,7 @@ func (w *Worker) isDown(reason error) {
 	final := isFinal(reason)
 	switch {
 	case w.down.CompareAndSwap(false, true):
-		w.contact.Lose()
+		w.contact.lose()
 		w.final.Store(final)
 	case !final || !w.final.CompareAndSwap(false, true):
 		return
@@ -364,7 +333,7 @@ func (w *Worker) isUp() {
 		return
 	}
 	w.trouble.Store(nil)
-	w.beginContact(w.acks.ByConsumer())
+	w.beginContact(w.acks.byConsumer())
 	w.log.Info(EventReady)
 	if w.cfg.Hooks.Ready != nil {
 		w.cfg.Hooks.Ready(true, nil)

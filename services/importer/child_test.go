@@ -93,7 +93,7 @@ func (d duty) config() (Config, error) {
 			AckWait: ackWait, CreateAssets: true, Listen: "-", MaxBytes: 1 << 30,
 			Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		},
-		Fetcher: &deadly{Sources: fetcher, duty: d}, Store: recipes, OutagePatience: 20 * time.Second,
+		Fetcher: &deadly{Sources: fetcher, duty: d}, Store: recipes, Settings: Settings{OutagePatience: 20 * time.Second},
 		passed: child.DieAt(d.Point, d.After),
 	}, nil
 }
@@ -106,7 +106,7 @@ type deadly struct {
 	fetches atomic.Int64
 }
 
-func (d *deadly) Fetch(ctx context.Context, request source.Request, progress func(string, float64)) (*source.Material, error) {
+func (d *deadly) Fetch(ctx context.Context, request source.Request, progress func(float64)) (*source.Material, error) {
 	d.fetches.Add(1)
 	defer d.fetches.Add(-1)
 	if d.duty.Killer == "" || !strings.HasSuffix(request.URL, d.duty.Killer) {
@@ -269,7 +269,7 @@ func TestConfigurationIsCheckedAtOnce(t *testing.T) {
 	const secret = "s3cret"
 	err := Config{
 		BaseConfig:       service.BaseConfig{AckWait: 1, Concurrency: -1, MaxBytes: -1, Replicas: 9},
-		RecipeServiceURL: "http://far.test", RecipeServiceToken: secret + "\n", OrchestratorToken: secret, StateTTL: 1,
+		RecipeServiceURL: "http://far.test", RecipeServiceToken: secret + "\n", OrchestratorToken: secret, Settings: Settings{StateTTL: 1},
 		OpenAIKey: secret, TempDir: "nowhere",
 	}.withDefaults().validate()
 	for _, want := range []string{

@@ -1,13 +1,11 @@
 package importer
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"net/netip"
 	"os"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"go.opentelemetry.io/otel/metric"
@@ -38,10 +36,16 @@ type Extractor = imports.Extractor
 // repetitions, the first after half a second.
 type RetryPolicy = imports.RetryPolicy
 
+// Settings are the settings of the jobs.
+type Settings = imports.Settings
+
 // Config is the configuration of the importer. The tags name the environment variables that [FromEnvironment] reads.
 type Config struct {
 	// BaseConfig is the part that all services share. Listen defaults to ":8005", Concurrency to 8 jobs.
 	service.BaseConfig
+
+	// Settings are those of the jobs.
+	Settings
 
 	// AllowHTTP permits plain http to the Recipe Service and the orchestrator on other machines, such as in the same
 	// cluster. Defaults to false.
@@ -55,10 +59,6 @@ type Config struct {
 
 	// Fetcher fetches the sources instead of one made from this configuration. Defaults to none.
 	Fetcher source.Fetcher `env:"-"`
-
-	// Memory bounds, roughly, the bytes of the sources and recipes that are worked on at a time: jobs wait for memory. A process
-	// that only imports takes at most as much again, beside its programs. Defaults to 256 MiB, the least is 160 MiB.
-	Memory int64 `env:"IMPORTER_MEMORY"`
 
 	// OpenAIKey is sent to OpenAIURL as a bearer token. Defaults to none.
 	OpenAIKey string `env:"IMPORTER_OPENAI_KEY" json:"-"`
@@ -80,10 +80,6 @@ type Config struct {
 	// OrchestratorToken is sent to OrchestratorURL in the header x-service-token. Defaults to none.
 	OrchestratorToken string `env:"IMPORTER_ORCHESTRATOR_TOKEN" json:"-"`
 
-	// OutagePatience is the time for which a job waits for a far side that does not work, before the job fails. Defaults
-	// to 24 hours.
-	OutagePatience time.Duration `env:"IMPORTER_OUTAGE_PATIENCE"`
-
 	// OCRLanguages are the languages in which photos are read, as tesseract names them, such as eng+deu. With them, the importer
 	// does not start without tesseract and the data of the languages. Defaults to eng, where tesseract is installed.
 	OCRLanguages string `env:"IMPORTER_OCR_LANGUAGES"`
@@ -95,29 +91,11 @@ type Config struct {
 	// RecipeServiceToken is sent to RecipeServiceURL in the header x-service-token. Required with RecipeServiceURL.
 	RecipeServiceToken string `env:"IMPORTER_RECIPE_SERVICE_TOKEN" json:"-"`
 
-	// RetryCreate, RetryExtract and RetryStatus are the repetitions and the first pause, which doubles, of the calls that one
-	// attempt at a job makes: to the recipe store for the recipe, to the extractor, and to the recipe store for states and
-	// transcripts. Default to "3,1s", "2,2s" and "3,500ms".
-	RetryCreate  RetryPolicy `env:"IMPORTER_RETRY_CREATE"`
-	RetryExtract RetryPolicy `env:"IMPORTER_RETRY_EXTRACT"`
-	RetryStatus  RetryPolicy `env:"IMPORTER_RETRY_STATUS"`
-
-	// SourceAttempts is the number of attempts after which a temporary failure of one source, such as a host without an
-	// address, is final. Defaults to 5.
-	SourceAttempts int `env:"IMPORTER_SOURCE_ATTEMPTS"`
-
-	// StateTTL is the time for which the state of a job is kept after its last change. Defaults to 30 days.
-	StateTTL time.Duration `env:"IMPORTER_STATE_TTL"`
-
 	// Store keeps the recipes instead of RecipeServiceURL. Defaults to none.
 	Store store.Store `env:"-"`
 
 	// TempDir is the folder for temporary files, which must exist. Defaults to a new folder in the system's.
 	TempDir string `env:"IMPORTER_TEMP_DIR"`
-
-	// TranscriptTTL is the time for which the transcript of a source and its extraction are kept for other jobs, and an
-	// uploaded file for its own job. Defaults to 7 days.
-	TranscriptTTL time.Duration `env:"IMPORTER_TRANSCRIPT_TTL"`
 
 	// YouTube fetches videos of YouTube with the program yt-dlp: without it the importer does not start.
 	// Defaults to false.
@@ -151,13 +129,13 @@ func Check(environment map[string]string) (service.BaseConfig, error) {
 }
 
 func (cfg Config) withDefaults() Config {
-	cfg.BaseConfig = cfg.WithDefaults(":8005", 8)
+	cfg.BaseConfig, cfg.Settings = cfg.BaseConfig.WithDefaults(":8005", 8), cfg.Settings.WithDefaults()
 	return cfg
 }
 
 // validate reports at once every mistake that can be found without making the parts.
 func (cfg Config) validate() error {
-	errs := []error{cfg.Validate(name), cfg.settings().Validate()}
+	errs := []error{cfg.BaseConfig.Validate(name), cfg.Settings.Validate()}
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("importer: "+format, args...)) }
 	if cfg.RecipeServiceURL != "" {
 		if _, err := recipeservice.New(cfg.remote(cfg.RecipeServiceURL, cfg.RecipeServiceToken)); err != nil {
@@ -188,21 +166,13 @@ func (cfg Config) remote(address, token string) remote.Config {
 	return remote.Config{AllowHTTP: cfg.AllowHTTP, BaseURL: address, Token: token}
 }
 
-// settings returns the configuration of the jobs.
-func (cfg Config) settings() imports.Config {
-	return imports.Config{
-		Logger: cfg.Logger, Memory: cfg.Memory, Meter: cfg.meter(),
-		OutagePatience: cfg.OutagePatience, Passed: cfg.passed,
-		RetryCreate: cfg.RetryCreate, RetryExtract: cfg.RetryExtract, RetryStatus: cfg.RetryStatus,
-		SourceAttempts: cfg.SourceAttempts, StateTTL: cfg.StateTTL, Store: cfg.Store, TranscriptTTL: cfg.TranscriptTTL,
-	}
-}
-
-// jobs returns the settings with a fetcher and an extractor, which it makes unless they are configured. kept has the
-// uploaded files.
+// jobs returns the configuration of the jobs, with a fetcher and an extractor, which it makes unless they are configured. kept has
+// the uploaded files.
 func (cfg Config) jobs(kept source.Files) (imports.Config, error) {
-	settings := cfg.settings()
-	settings.Fetcher, settings.Extractor = cfg.Fetcher, cfg.Extractor
+	settings := imports.Config{
+		Settings: cfg.Settings, Extractor: cfg.Extractor, Fetcher: cfg.Fetcher, Logger: cfg.Logger, Meter: cfg.meter(), Passed: cfg.passed,
+		Store: cfg.Store,
+	}
 	if settings.Fetcher == nil {
 		from := source.Config{
 			AllowNetworks: cfg.AllowNetworks, Files: kept, Logger: cfg.Logger, Photo: source.Photo{Languages: cfg.OCRLanguages},
@@ -224,9 +194,6 @@ func (cfg Config) jobs(kept source.Files) (imports.Config, error) {
 	settings.Extractor, err = cfg.extractor()
 	return settings, err
 }
-
-// fileTTL returns the time for which uploaded files are kept.
-func (cfg Config) fileTTL() time.Duration { return cmp.Or(cfg.TranscriptTTL, 7*24*time.Hour) }
 
 // extractor returns the extractor that the configuration names.
 func (cfg Config) extractor() (Extractor, error) {

@@ -132,7 +132,7 @@ func wantRefusal(t *testing.T, nc *nats.Conn, subject string, denied <-chan erro
 func TestEveryRouteIsDescribed(t *testing.T) {
 	t.Parallel()
 	d := servicetest.Described(t, httpapi.OpenAPI)
-	d.Routes(t, func(r *service.Router) { httpapi.Add(httpapi.Config{Recipes: &kvstore.Store{}, Router: r}) })
+	d.Routes(t, func(r *service.Router) { httpapi.Add(r, nil, nil, &kvstore.Store{}) })
 }
 
 // The job of the examples runs until it is cancelled, and has a recipe when it is tried again.

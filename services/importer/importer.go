@@ -2,7 +2,6 @@
 package importer
 
 import (
-	"cmp"
 	"context"
 	"os"
 	"runtime/debug"
@@ -49,7 +48,7 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	if os.Getenv("GOMEMLIMIT") == "" { // collects garbage before it doubles the memory of the jobs
-		debug.SetMemoryLimit(cmp.Or(cfg.Memory, imports.DefaultMemory) + 128<<20)
+		debug.SetMemoryLimit(i.cfg.Memory + 128<<20)
 	}
 	return service.Run(ctx, i.spec())
 }
@@ -85,7 +84,7 @@ func (i *Importer) spec() service.Spec {
 		Name:        name,
 		Open:        i.open,
 		Routes: func(r *service.Router) {
-			httpapi.Add(httpapi.Config{Files: i.files, Recipes: i.recipes, Router: r, Service: i.service})
+			httpapi.Add(r, i.service, i.files, i.recipes)
 		},
 		Streams: i.cfg.streams(),
 	}
@@ -119,8 +118,7 @@ func (i *Importer) open(ctx context.Context, s *service.Service) error {
 
 // openJobs makes the stores, the fetcher and the extractor, and the jobs that use them.
 func (i *Importer) openJobs(ctx context.Context, s *service.Service) (err error) {
-	files := imports.FilesConfig{Logger: i.cfg.Logger, MaxBytes: maxFile, TTL: i.cfg.fileTTL()}
-	if i.files, err = imports.OpenFiles(ctx, s.JetStream, files); err != nil {
+	if i.files, err = imports.OpenFiles(ctx, s.JetStream, i.cfg.Logger, maxFile, i.cfg.TranscriptTTL); err != nil {
 		return err
 	}
 	i.closers = append(i.closers, i.files.Close)

@@ -194,7 +194,7 @@ type tube struct {
 }
 
 // Fetch implements source.Fetcher.
-func (u tube) Fetch(ctx context.Context, req source.Request, progress func(string, float64)) (*source.Material, error) {
+func (u tube) Fetch(ctx context.Context, req source.Request, progress func(float64)) (*source.Material, error) {
 	if strings.HasSuffix(req.URL, u.stall) {
 		return u.hasty.Fetch(ctx, req, progress)
 	}

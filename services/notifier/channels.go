@@ -1,6 +1,7 @@
 package notifier
 
 import (
+	"cmp"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -136,8 +137,9 @@ func (cfg ChannelConfig) texts() (*template.Set, error) {
 	if cfg.Templates == "" {
 		return nil, errors.New("notifier: Templates (NOTIFIER_TEMPLATES) is missing: want the folder of the texts")
 	}
-	if tag := cfg.TemplatesLanguage; tag != "" && !isLanguage(tag) {
-		return nil, fmt.Errorf("notifier: TemplatesLanguage (NOTIFIER_TEMPLATES_LANGUAGE) is %q: want a language tag such as de", tag)
+	if _, err := language.Parse(cmp.Or(cfg.TemplatesLanguage, "en")); err != nil {
+		return nil, fmt.Errorf("notifier: TemplatesLanguage (NOTIFIER_TEMPLATES_LANGUAGE) is %q: want a language tag such as de",
+			cfg.TemplatesLanguage)
 	}
 	texts, err := template.Load(cfg.Templates, template.Config{
 		Channels: template.Channels(slices.Collect(maps.Keys(cfg.Gateways))...), Language: cfg.TemplatesLanguage, LinkHosts: cfg.LinkHosts,
@@ -146,11 +148,6 @@ func (cfg ChannelConfig) texts() (*template.Set, error) {
 		return nil, fmt.Errorf("notifier: Templates (NOTIFIER_TEMPLATES): %w", err)
 	}
 	return texts, nil
-}
-
-func isLanguage(tag string) bool {
-	_, err := language.Parse(tag)
-	return err == nil
 }
 
 // links returns the maker of the links with which users switch channels off, nil when there are to be none.

@@ -3,7 +3,6 @@ package notifier
 import (
 	"cmp"
 	"context"
-	"crypto/x509"
 	"errors"
 	"os"
 	"slices"
@@ -39,6 +38,9 @@ import (
 
 // Notifier is a running notifier.
 type Notifier struct {
+	// API has the operations of the HTTP API, for callers within the process.
+	*api.API
+
 	// Directory holds the recipients.
 	Directory *recipient.Directory
 
@@ -59,12 +61,10 @@ type Notifier struct {
 	planner    *plan.Planner
 	reader     *plan.Reader
 	records    *kvrecord.Client
-	roots      *x509.CertPool
 	senders    []*deliver.Sender
 	throttle   *throttle.Store
 
 	illegible atomic.Int64 // records that could not be read
-	api       *api.API
 	running   *service.Service
 	telemetry *natsotel.Telemetry
 	unobserve func() error // ends the metrics, nil without exports
@@ -99,7 +99,7 @@ func prepare(cfg Config) (*Notifier, error) {
 	links, linksErr := cfg.links()
 	channels, closers, waysErr := cfg.open(tools{links: links, roots: roots, texts: rules.texts})
 	cfg.Channels = append(slices.Clip(cfg.Channels), channels...)
-	n := &Notifier{cfg: cfg, closers: closers, links: links, roots: roots, rules: rules}
+	n := &Notifier{cfg: cfg, closers: closers, links: links, rules: rules}
 	return n, errors.Join(rootsErr, linksErr, waysErr, err)
 }
 
@@ -110,12 +110,12 @@ func (n *Notifier) spec() service.Spec {
 		Config:      n.cfg.BaseConfig,
 		Description: "Delivers each event to its recipients",
 		OpenAPI:     httpapi.OpenAPI,
-		Endpoints:   func() []service.Endpoint { return natsapi.Endpoints(n.api) },
+		Endpoints:   func() []service.Endpoint { return natsapi.Endpoints(n.API) },
 		Errors:      api.Problem,
 		Name:        name,
 		Open:        n.open,
 		Routes: func(r *service.Router) {
-			httpapi.Add(httpapi.Config{API: n.api, Inbox: n.Inbox, Router: r})
+			httpapi.Add(r, n.API, n.Inbox)
 			n.unsubscribing(r)
 		},
 		Streams: n.streams(),
@@ -163,7 +163,7 @@ func (n *Notifier) open(ctx context.Context, s *service.Service) (err error) {
 	for _, c := range n.cfg.Channels {
 		channels[c.Name()] = c.Channel
 	}
-	n.api = api.New(n.records, api.Config{
+	n.API = api.New(n.records, api.Config{
 		Audit:     audit.New(audit.Config{JetStream: s.JetStream, Logger: n.cfg.Logger, Source: name}),
 		Cancelled: n.cancelled, Deliveries: n.deliveries, Digests: n.digests,
 		Directory: n.Directory, Health: n.health, Planner: n.planner,

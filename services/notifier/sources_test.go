@@ -65,9 +65,10 @@ func (p *place) planned() {
 	check.Require(p, err == nil && committed.Rows == audience && committed.Recipients == audience,
 		"%+v: %v", committed, err)
 	seen := make(map[string]bool, audience)
-	for entry, err := range reader.Entries(p.Context(), committed) {
-		check.OK(p, err)
-		seen[entry.UserID] = true
+	for n := range committed.Parts() {
+		for _, entry := range check.Must(reader.Part(p.Context(), committed, n))(p) {
+			seen[entry.UserID] = true
+		}
 	}
 	for i := range audience {
 		if !seen[userOf(i)] {

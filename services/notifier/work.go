@@ -247,44 +247,8 @@ type Query = api.Query
 // Page is a page of the rows that a query selects.
 type Page = api.Page
 
-// Publish publishes an event from within the process, without HTTP: it is in the stream when Publish returns. For
-// another event under a known id it returns an error.
-func (n *Notifier) Publish(ctx context.Context, e contracts.Event) (Accepted, error) {
-	return n.api.Publish(ctx, e)
-}
-
-// Event returns the state of an event.
-func (n *Notifier) Event(ctx context.Context, eventID string) (Event, error) {
-	return n.api.Event(ctx, eventID)
-}
-
-// Cancel cancels an event, for all users or for one. Rows that have been sent stay sent.
-func (n *Notifier) Cancel(ctx context.Context, c Cancellation) (Cancelled, error) {
-	return n.api.Cancel(ctx, c)
-}
-
-// Notifications returns rows by event, by user, or by state, in pages.
-func (n *Notifier) Notifications(ctx context.Context, q Query) (Page, error) {
-	return n.api.Notifications(ctx, q)
-}
-
-// ReadEvent reads an event for [Notifier.Publish], as the APIs do: an Event, or a CloudEvent in structured mode, which
-// has a specversion. The error is a *contracts.ValidationError.
-func ReadEvent(data []byte) (contracts.Event, error) {
-	var probe struct {
-		SpecVersion json.RawMessage `json:"specversion"`
-	}
-	header := nats.Header{}
-	if json.Unmarshal(data, &probe) == nil && probe.SpecVersion != nil {
-		header["content-type"] = []string{"application/cloudevents+json"}
-	}
-	return api.Read(api.Direct, header, data)
-}
-
-// Replay sends rows again that have failed or bounced.
-func (n *Notifier) Replay(ctx context.Context, q Query) (Replayed, error) {
-	return n.api.Replay(ctx, q)
-}
+// ReadEvent reads an event as the APIs do. The error is a *contracts.ValidationError.
+func ReadEvent(data []byte) (contracts.Event, error) { return api.Read(api.Direct, nil, data) }
 
 // UserRequest is a request about a user.
 type UserRequest = api.UserRequest

@@ -135,7 +135,7 @@ type Entry struct {
 	// Rules are the limits of the job, in the order of Sort, so that all jobs ask in the same order.
 	Rules []Rule
 
-	// Slot is the slot of the job, which has one when it calls Enter and when Enter returns a Permit.
+	// Slot is the slot of the job, which has one when it calls Enter and when Enter returns a Permit. It is nil where jobs need none.
 	Slot Slot
 
 	// Sequence is the place of the job in line: the smallest is first.

@@ -15,7 +15,7 @@ func (l *limiter) arrange(now time.Time) int {
 	for _, w := range slices.Clone(l.waiters) {
 		switch {
 		case w.done: // sent away in favour of another
-		case placed < room && !l.starving && (!w.parked || w.slot.Take()):
+		case placed < room && !l.starving && (!w.parked || w.slot == nil || w.slot.Take()):
 			l.unpark(w)
 			placed++
 		case placed < room && w.parked:
@@ -57,7 +57,9 @@ func (l *limiter) park(now time.Time, w *waiter) {
 	}
 	w.parked = true
 	l.set.parked.Add(1)
-	w.slot.Give()
+	if w.slot != nil {
+		w.slot.Give()
+	}
 }
 
 // soon reports whether a job's start is so near that it may keep its other permits while it waits.

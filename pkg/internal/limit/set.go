@@ -3,6 +3,8 @@ package limit
 import (
 	"cmp"
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -96,11 +98,7 @@ func (s *Set) spawn(work func()) bool {
 func (s *Set) all() []*limiter {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := make([]*limiter, 0, len(s.limiters))
-	for _, l := range s.limiters {
-		all = append(all, l)
-	}
-	return all
+	return slices.Collect(maps.Values(s.limiters))
 }
 
 // limiter returns the limiter of a rule's key, and makes it if there is none.

@@ -137,28 +137,31 @@ func (n *nesting) circle(c *call) []string {
 // errNobodyWaits is the cause of a computation's end when all its callers have gone.
 var errNobodyWaits = errors.New("kvlock: nobody waits for the result any more")
 
-// join joins the computation of the decision's key that runs in this process, or starts one with the decision.
-func (f *Flight) join(ctx context.Context, d *decision) (c *call, joined bool, err error) {
+// join joins the computation of the key that runs in this process, or starts one.
+func (f *Flight) join(
+	ctx context.Context, key string, fn func(context.Context) ([]byte, error), opts *DoOptions,
+) (c *call, joined bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := context.Cause(f.store.Closing); err != nil {
 		return nil, false, err
 	}
 	outer := nested(ctx)
-	if c := f.local[d.key]; c != nil {
-		if err := f.refuses(c, outer, d.opts.Fingerprint); err != nil {
+	if c := f.local[key]; c != nil {
+		if err := f.refuses(c, outer, opts.Fingerprint); err != nil {
 			return nil, false, err
 		}
 		c.callers++
 		outer.awaits(c, 1)
 		return c, true, nil
 	}
-	c = &call{key: d.key, decision: d, callers: 1, done: make(chan struct{})}
+	d := &decision{flight: f, key: key, fn: fn, opts: *opts}
+	c = &call{key: key, decision: d, callers: 1, done: make(chan struct{})}
 	outer.awaits(c, 1)
 	own := context.WithValue(context.WithoutCancel(ctx), callKey{}, &nesting{call: c, outer: outer})
 	c.ctx, c.cancel = context.WithCancelCause(own)
 	c.state.Store(running)
-	f.local[d.key] = c
+	f.local[key] = c
 	f.work.Add(1)
 	go func() {
 		d.look(c.ctx)

@@ -79,7 +79,7 @@ func (f *Flight) Do(
 	}
 	start := time.Now()
 	if f.memory == nil || !f.remembered(key, &opts, &result) {
-		err = f.obtain(ctx, &decision{flight: f, key: key, fn: fn, opts: opts}, &result)
+		err = f.obtain(ctx, key, fn, &opts, &result)
 	}
 	err = f.returned(ctx, start, &result, err)
 	return result, err
@@ -111,11 +111,13 @@ func (f *Flight) returned(ctx context.Context, start time.Time, r *Result, err e
 	return nil
 }
 
-// obtain is Do without the memory, by d or by the decision of a call that it joins. It calls no deeper than it must: thousands of goroutines may wait there, and each
+// obtain is Do without the memory. It calls no deeper than it must: thousands of goroutines may wait there, and each
 // keeps the stack that it needed once.
-func (f *Flight) obtain(ctx context.Context, d *decision, r *Result) error {
-	r.Key = d.key
-	c, joined, err := f.join(ctx, d)
+func (f *Flight) obtain(
+	ctx context.Context, key string, fn func(context.Context) ([]byte, error), opts *DoOptions, r *Result,
+) error {
+	r.Key = key
+	c, joined, err := f.join(ctx, key, fn, opts)
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@
 // [Flight.Do] takes a key through these states for a function, and [Cache] for a
 // function of typed inputs whose key is computed from them. [Flight.Begin], [Flight.Resume], [Claim.Renew],
 // [Claim.Complete], [Claim.Fail] and [Claim.Release] are the single transitions, for work that starts in one process
-// and ends in another. [Flight.Get], [Flight.Latest], [Flight.GetMany], [Flight.Wait] and [Flight.Watch] only read.
+// and ends in another. [Flight.Get], [Flight.GetMany], [Flight.Wait] and [Flight.Watch] only read.
 //
 // # Guarantees, beside those of package kvlock
 //

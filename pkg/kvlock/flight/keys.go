@@ -15,7 +15,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 )
 
-// Get reads one key. The entry is a hint: the replica that answers may lag behind, without a bound; see [Flight.Latest].
+// Get reads one key. The entry is a hint: the replica that answers may lag behind, without a bound: only a write, as
+// in [Flight.Begin], decides.
 // One round trip, or none when the entry is in memory.
 func (f *Flight) Get(ctx context.Context, key string) (Entry, error) {
 	if entry, ok := f.memory.recall(key); ok {
@@ -28,20 +29,6 @@ func (f *Flight) Get(ctx context.Context, key string) (Entry, error) {
 	entry, err := f.shown(ctx, found[0])
 	f.memory.remember(entry)
 	return entry, err
-}
-
-// Latest is Get for a caller to which a stored value must not look absent: the stream's leader answers, which has every acknowledged
-// write. A leader that was cut off, while the other servers elected another, can answer with its last known state for up to ten seconds
-// more. Only a write, as in [Flight.Begin], is safe from that. One round trip.
-func (f *Flight) Latest(ctx context.Context, key string) (Entry, error) {
-	if err := kv.CheckKey(key); err != nil {
-		return Entry{}, err
-	}
-	e, err := f.store.Ask(ctx, key)
-	if err != nil {
-		return Entry{}, err
-	}
-	return f.shown(ctx, f.entry(ctx, e))
 }
 
 // shown counts an entry that was read, and returns the entry as readers see it.

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -15,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
+	"github.com/expediter-io/expediter/pkg/internal/mistake"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 )
@@ -233,13 +235,14 @@ func checkLargeValues(ctx context.Context, store *kv.Store, bucket string) error
 	if err != nil {
 		return err
 	}
-	s, sc := kv.Settings{Stream: fmt.Sprintf("large value bucket %q", bucket)}, info.Config
-	s.Wantf(sc.AllowMsgTTL, "AllowMsgTTL is off: its objects would stay for ever; make the bucket from flight.LargeValueConfig")
-	s.Wantf(sc.AllowDirect, "AllowDirect is off: an object could not be read in one round trip")
-	s.Wantf(sc.MaxMsgsPerSubject <= 0,
-		"it keeps %d messages of a subject: an object has more; lift MaxMsgsPerSubject", sc.MaxMsgsPerSubject)
-	s.WantKept(sc)
-	return s.Err()
+	name, sc := fmt.Sprintf("kvlock: large value bucket %q", bucket), info.Config
+	return errors.Join(
+		mistake.If(!sc.AllowMsgTTL,
+			"%s: AllowMsgTTL is off: its objects would stay for ever; make the bucket from flight.LargeValueConfig", name),
+		mistake.If(!sc.AllowDirect, "%s: AllowDirect is off: an object could not be read in one round trip", name),
+		mistake.If(sc.MaxMsgsPerSubject > 0,
+			"%s: it keeps %d messages of a subject: an object has more; lift MaxMsgsPerSubject", name, sc.MaxMsgsPerSubject),
+		kv.CheckKept(name, sc))
 }
 
 func objectStream(bucket string) string { return "OBJ_" + bucket }

@@ -3,6 +3,7 @@ package flight_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -241,17 +242,15 @@ func TestOtherMarkersAreAbsence(t *testing.T) {
 	}
 }
 
-// A replica lags behind, and shows a key absent that is done. The leader has every acknowledged write.
-func TestLatestDoesNotLag(t *testing.T) {
+// A replica lags behind, and shows a key absent that is done. A claim finds the value, which the leader has.
+func TestClaimFindsWhatAReplicaLacks(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		f, p := b.ProxiedFlight(t, flight.Config{})
 		complete(t, begin(t, f, "k", flight.BeginOptions{}), "v")
 		testbed.Lag(p)
-		wantEntry(t, f, "k", flight.Absent, "")
-		s, err := f.Latest(t.Context(), "k")
-		check.That(t, err == nil && s.State == flight.Done && string(s.Value) == "v", "got %+v, %v; want the value", s, err)
-		s, err = f.Latest(t.Context(), "none")
-		check.That(t, err == nil && s.State == flight.Absent, "got %+v, %v of no key", s, err)
-		wantErr(t, check.Err(f.Latest(t.Context(), "*")), kvlock.ErrInvalidKey)
+		absent := wantEntry(t, f, "k", flight.Absent, "")
+		_, err := f.Begin(t.Context(), "k", flight.BeginOptions{Seen: absent})
+		taken, ok := errors.AsType[*flight.TakenError](err)
+		check.That(t, ok && taken.Entry.State == flight.Done && string(taken.Entry.Value) == "v", "got %v; want the value", err)
 	})
 }

@@ -22,17 +22,17 @@ const (
 	topicLength = 40
 )
 
-// hub tells open pages that a topic has news. A slow page is told once, with the number of changes that it has skipped.
+// hub tells open pages that a topic has news. A slow page is told once of several changes.
 type hub struct {
 	mu   sync.Mutex
 	last map[string]uint64 // the latest news of each topic
-	open map[chan int]string
+	open map[chan struct{}]string
 	told uint64        // news of all topics
 	done chan struct{} // closed when the hub has ended
 }
 
 func newHub() *hub {
-	return &hub{done: make(chan struct{}), last: map[string]uint64{}, open: map[chan int]string{}}
+	return &hub{done: make(chan struct{}), last: map[string]uint64{}, open: map[chan struct{}]string{}}
 }
 
 // run publishes ticks until ctx ends, and then ends all streams.
@@ -58,13 +58,10 @@ func (h *hub) tell(topic string) {
 	h.last[topic] = h.told
 	for ch, of := range h.open {
 		if of == topic {
-			skipped := 0
 			select {
-			case skipped = <-ch: // the page has not taken the last news
-				skipped++
-			default:
+			case ch <- struct{}{}:
+			default: // the page has not taken the last news
 			}
-			ch <- skipped
 		}
 	}
 }
@@ -77,16 +74,16 @@ func (h *hub) seen() uint64 {
 }
 
 // follow returns a channel that gets a value for each change of a topic after seen, the last change that a page has shown, until stop is
-// called. The value is the number of changes skipped before. The channel is nil when too many pages follow.
-func (h *hub) follow(topic string, seen uint64) (news chan int, stop func()) {
+// called. The channel is nil when too many pages follow.
+func (h *hub) follow(topic string, seen uint64) (news chan struct{}, stop func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.open) >= maxStreams {
 		return nil, nil
 	}
-	news = make(chan int, 1)
+	news = make(chan struct{}, 1)
 	if h.last[topic] > seen {
-		news <- 0
+		news <- struct{}{}
 	}
 	h.open[news] = topic
 	return news, func() {
@@ -133,13 +130,13 @@ func (c *Console) followTopic(r *request) error {
 			return nil
 		case <-c.hub.done:
 			return nil
-		case skipped := <-news:
+		case <-news:
 			if signedIn && c.cfg.Access != nil {
 				if _, ok := c.sessions.get(cookie.Value); !ok {
 					return nil
 				}
 			}
-			err = s.Event("", "changed", skipped)
+			err = s.Event("", "changed", nil)
 		case <-beat.C:
 			err = s.Heartbeat()
 		}

@@ -226,14 +226,13 @@ func (e eventState) words(rows []notification, more bool) string {
 func (c *Console) addNotifications() {
 	show := func(r *request) error {
 		v := r.URL.Query()
-		p := rowsPage{Person: r.PathValue("user") != "", rowQuery: rowQuery{
-			Channel: v.Get("channel"), Cursor: v.Get("cursor"), EventID: v.Get("event"), Limit: pageRows, Reason: v.Get("reason"),
-			RecipientType: v.Get("type"), State: v.Get("state"), UserID: cmp.Or(r.PathValue("user"), v.Get("user")),
-		}}
+		p := rowsPage{Person: r.PathValue("user") != "", rowQuery: rowQuery{Cursor: v.Get("cursor"), Limit: pageRows}}
+		operate.Read(&p.rowQuery, v)
+		p.UserID = cmp.Or(r.PathValue("user"), p.UserID)
 		for _, s := range rowStates {
 			p.States = append(p.States, s.Name)
 		}
-		r.Command = "expediter notifications" + p.flags()
+		r.Command = operate.Line("notifications", &p.rowQuery)
 		title := "Notifications"
 		if !p.Asked() {
 			return r.render("notifications", title, p)
@@ -318,20 +317,15 @@ func (r *request) ofEvent(subject string, question map[string]string, tell func(
 	}, err
 }
 
-// flags returns the flags of the command for the rows that a query selects.
-func (q rowQuery) flags() string {
-	var flags strings.Builder
-	for _, f := range [][2]string{
-		{"event", q.EventID},
-		{"user", q.UserID},
-		{"type", q.RecipientType},
-		{"channel", q.Channel},
-		{"state", q.State},
-		{"reason", q.Reason},
-	} {
-		if f[1] != "" {
-			flags.WriteString(" --" + f[0] + " " + operate.Quote(f[1]))
-		}
+// Fields implements [operate.Filter].
+func (q *rowQuery) Fields() []operate.Field {
+	return []operate.Field{
+		{Name: "event", Value: &q.EventID},
+		{Name: "user", Value: &q.UserID},
+		{Name: "type", Value: &q.RecipientType},
+		{Name: "channel", Value: &q.Channel},
+		{Name: "address", Value: &q.Address},
+		{Name: "state", Value: &q.State},
+		{Name: "reason", Value: &q.Reason},
 	}
-	return flags.String()
 }

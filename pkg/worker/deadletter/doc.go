@@ -2,7 +2,7 @@
 //
 //	store, err := deadletter.Open(ctx, js, deadletter.Config{})
 //	...
-//	overview, err := store.Groups(ctx, deadletter.Filter{Since: yesterday})
+//	overview, err := store.Survey(ctx, deadletter.Filter{Since: yesterday}, deadletter.SurveyOptions{})
 //	for _, group := range overview.Groups {
 //		fmt.Println(group.Count, group.Signature, group.Subjects)
 //	}

@@ -7,15 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/pkg/worker/internal/key"
 )
 
 // Kind is the kind of a message of the dead letter stream.
@@ -216,7 +215,7 @@ func (s *Store) openStranded(ctx context.Context, e *Entry, body []byte) (*Entry
 		e.Problem = fmt.Errorf("%w: message %d is not in stream %s: acknowledged late, removed or dropped", ErrGone, about.Sequence, l.Stream)
 	default:
 		l.EnqueuedAt, l.Header, l.Payload, l.Subject = found.Time, found.Header, found.Data, found.Subject
-		l.ID = jobID(found.Header, l.Stream, about.Sequence)
+		l.ID = key.ID(found.Header, l.Stream, about.Sequence)
 	}
 	return e, nil
 }
@@ -226,14 +225,4 @@ func dropsNothing(cfg jetstream.StreamConfig) bool {
 	full := cfg.Discard == jetstream.DiscardOld && (cfg.MaxBytes > 0 || cfg.MaxMsgs > 0)
 	crowded := cfg.MaxMsgsPerSubject > 0 && !cfg.DiscardNewPerSubject
 	return cfg.Retention != jetstream.LimitsPolicy && cfg.MaxAge == 0 && !full && !crowded
-}
-
-// jobID returns the ID under which a worker would work a message.
-func jobID(header nats.Header, stream string, sequence uint64) string {
-	for _, name := range []string{worker.HeaderID, nats.MsgIdHdr} {
-		if id := header.Get(name); id != "" {
-			return id
-		}
-	}
-	return stream + ":" + strconv.FormatUint(sequence, 10)
 }

@@ -52,11 +52,11 @@ func store() (*deadletter.Store, func()) {
 	}
 }
 
-func ExampleStore_Groups() {
+func ExampleStore_Survey() {
 	dead, stop := store()
 	defer stop()
 
-	overview, err := dead.Groups(context.Background(), deadletter.Filter{Stream: "JOBS"})
+	overview, err := dead.Survey(context.Background(), deadletter.Filter{Stream: "JOBS"}, deadletter.SurveyOptions{})
 	must(err)
 
 	for _, g := range overview.Groups {
@@ -74,7 +74,7 @@ func ExampleGroup_Filter() {
 
 	ctx := context.Background()
 
-	overview, err := dead.Groups(ctx, deadletter.Filter{})
+	overview, err := dead.Survey(ctx, deadletter.Filter{}, deadletter.SurveyOptions{})
 	must(err)
 
 	largest := overview.Groups[0].Filter(deadletter.Filter{})

@@ -134,11 +134,6 @@ type groupKey struct {
 	worker    string
 }
 
-// Groups groups all letters that the filter selects by the signature of their errors. It is a Survey with the zero SurveyOptions.
-func (s *Store) Groups(ctx context.Context, f Filter) (Overview, error) {
-	return s.Survey(ctx, f, SurveyOptions{})
-}
-
 // Survey groups the letters that the filter selects. It reads the letters, 4,096 of them or 8 MB in one round trip, and returns 1,000
 // groups at most. A filter on subjects costs a round trip for each stranded message.
 func (s *Store) Survey(ctx context.Context, f Filter, opts SurveyOptions) (Overview, error) {
@@ -177,8 +172,12 @@ func (s *Store) Survey(ctx context.Context, f Filter, opts SurveyOptions) (Overv
 		if s.isInternal(m.Subject) {
 			continue
 		}
-		if err := s.count(ctx, &o, groups, m, f, opts); err != nil {
+		e, err := s.pick(ctx, f, m)
+		if err != nil {
 			return Overview{}, err
+		}
+		if e != nil {
+			o.add(groups, e, f, opts)
 		}
 	}
 	for _, g := range groups {
@@ -190,22 +189,11 @@ func (s *Store) Survey(ctx context.Context, f Filter, opts SurveyOptions) (Overv
 	return o, nil
 }
 
-// count adds the letter of a message to its group, if the filter selects it.
-func (s *Store) count(
-	ctx context.Context, o *Overview, groups map[groupKey]*Group, m *jsapi.Message, f Filter, opts SurveyOptions,
-) error {
-	e, err := s.pick(ctx, f, m)
-	if e == nil || err != nil {
-		return err
-	}
-	o.add(groups, groupKey{kind: e.Kind, stream: e.Letter.Stream}, e, f, opts)
-	return nil
-}
-
-// add counts a letter, whose key has its kind and its stream.
-func (o *Overview) add(groups map[groupKey]*Group, key groupKey, e *Entry, f Filter, opts SurveyOptions) {
+// add counts a letter.
+func (o *Overview) add(groups map[groupKey]*Group, e *Entry, f Filter, opts SurveyOptions) {
 	o.Total++
 	l := &e.Letter
+	key := groupKey{kind: e.Kind, stream: l.Stream}
 	subjects := l.Subject
 	switch opts.By {
 	case BySubject:
@@ -291,7 +279,7 @@ func common(a, b string) string {
 	return strings.Join(left[:n], ".") + ".>"
 }
 
-// Filter selects dead letters. Its fields are joined by "and"; the zero value selects everything in the stream. List, Groups, Replay and
+// Filter selects dead letters. Its fields are joined by "and"; the zero value selects everything in the stream. List, Survey, Replay and
 // Discard with one filter select the same letters.
 type Filter struct {
 	// Kind selects one kind of entry. Defaults to all.

@@ -119,7 +119,7 @@ func TestGroupsCountWhatReplayTakes(t *testing.T) {
 	b := setup(t, nil)
 	graveyard(t, b)
 
-	overview := check.Must(b.store.Groups(t.Context(), deadletter.Filter{}))(t)
+	overview := check.Must(b.store.Survey(t.Context(), deadletter.Filter{}, deadletter.SurveyOptions{}))(t)
 
 	want := []deadletter.Group{
 		{Count: 2, Example: 6, Kind: deadletter.KindUnreadable},
@@ -160,7 +160,7 @@ func TestGroupsAreBounded(t *testing.T) {
 		b.put(t, letter(i+1, func(l *worker.DeadLetter) { l.Signature = fmt.Sprint("s", i) }))
 	}
 
-	overview, err := b.store.Groups(t.Context(), deadletter.Filter{})
+	overview, err := b.store.Survey(t.Context(), deadletter.Filter{}, deadletter.SurveyOptions{})
 	check.That(t, err == nil && len(overview.Groups) == 1000 && overview.Others == n-1000 && overview.Total == n,
 		"%d groups, %d others, %d in all, %v", len(overview.Groups), overview.Others, overview.Total, err)
 }
@@ -258,7 +258,7 @@ func TestOpenNamesWhatIsWrong(t *testing.T) {
 	for name, filter := range map[string]deadletter.Filter{
 		"Kind": {Kind: "x"}, "Stream": {Stream: "a.b"}, "Subject": {Subject: "a..b"}, "Since": {Since: time.Unix(2, 0), Until: time.Unix(1, 0)},
 	} {
-		_, err := b.store.Groups(t.Context(), filter)
+		_, err := b.store.Survey(t.Context(), filter, deadletter.SurveyOptions{})
 		check.That(t, err != nil && contains(err, "Filter."+name), "%s is not named: %v", name, err)
 	}
 

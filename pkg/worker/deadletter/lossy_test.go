@@ -218,7 +218,7 @@ func TestJobThatIsDoneIsNoLetter(t *testing.T) {
 			check.OK(t, jobs.DeleteMsg(t.Context(), ack.Sequence))
 			check.OK(t, check.Err(arrived.Next(jetstream.FetchMaxWait(time.Minute))))
 			entries := b.list(t, deadletter.Filter{}, deadletter.NewestFirst)
-			overview, err := b.store.Groups(t.Context(), deadletter.Filter{})
+			overview, err := b.store.Survey(t.Context(), deadletter.Filter{}, deadletter.SurveyOptions{})
 			check.That(t, err == nil && len(entries) == test.want && overview.Total == test.want,
 				"%d entries, %d in groups, %v; want %d", len(entries), overview.Total, err, test.want)
 			b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{DryRun: true}, deadletter.Result{Skipped: test.want})

@@ -99,14 +99,14 @@ type Unclaimed struct {
 // SubjectCount is the number of messages of a subject.
 type SubjectCount struct {
 	// Messages is the number of messages.
-	Messages uint64
+	Messages uint64 `json:"messages"`
 
 	// PassedBy is the consumer that takes the subject and has passed these messages: it counts them as acknowledged. It is
 	// empty when no consumer takes the subject.
-	PassedBy string
+	PassedBy string `json:"passed_by,omitempty"`
 
 	// Subject is the subject.
-	Subject string
+	Subject string `json:"subject"`
 }
 
 // Stranded finds messages in a work queue that no consumer will deliver. Neither the lag of a consumer nor an advisory shows

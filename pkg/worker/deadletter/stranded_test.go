@@ -262,7 +262,7 @@ func TestLargeLettersComeBackWhole(t *testing.T) {
 				t.Fatalf("%d entries", len(all))
 			}
 
-			overview, err := b.store.Groups(t.Context(), deadletter.Filter{})
+			overview, err := b.store.Survey(t.Context(), deadletter.Filter{}, deadletter.SurveyOptions{})
 			check.That(t, err == nil && overview.Total == 1, "groups count %d, %v", overview.Total, err)
 
 			// The headers of the replay do not fit beside a payload of the server's limit.

@@ -175,14 +175,7 @@ func (v *vector) numberAlone(n address.NumberAgreement) {
 // they are equal, about as many streets are translated as share a number by chance; the small weight that is left is
 // caution.
 func otherByEar(n address.NumberAgreement) float64 {
-	switch n {
-	case address.NumberSame:
-		return 0.4
-	case address.NumberDiffers:
-		return 1
-	case address.NumberUnknown, address.NumberNear:
-	}
-	return 0.7
+	return [...]float64{address.NumberUnknown: 0.7, address.NumberSame: 0.4, address.NumberNear: 0.7, address.NumberDiffers: 1}[n]
 }
 
 func (v *vector) distance(d float64) {

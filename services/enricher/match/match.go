@@ -253,9 +253,7 @@ func Prepare(p Place) *Prepared {
 	q := &Prepared{Place: p, address: a, city: c, phones: parsePhones(p.Phone)}
 	for _, words := range [][]string{c.Words, {c.Canonical}, a.Words} {
 		for _, w := range words {
-			if !slices.Contains(q.local, w) {
-				q.local = append(q.local, w)
-			}
+			q.local = appendNew(q.local, w)
 		}
 	}
 	q.name = name.Parse(p.Name, p.Aliases, q.local)

@@ -22,11 +22,8 @@ const (
 // plan, except where the trunk prefix is not a zero; these plans are listed in trunks.
 type phoneNumber string
 
-// Key is the end of the number: numbers that are the same have the same key.
+// Key is the end of the number, which has at least minDigits: numbers that are the same have the same key.
 func (n phoneNumber) Key() string {
-	if len(n) < minDigits {
-		return ""
-	}
 	return string(n[len(n)-minDigits:])
 }
 

@@ -66,15 +66,15 @@ type Limits struct {
 	Searches int
 }
 
-// Venue is a place as a provider knows it.
+// Venue is a place as a provider knows it, and as package remote reads it.
 type Venue struct {
 	match.Place
 
 	// ID is the provider's own identifier of the venue; empty when it has none.
-	ID string
+	ID string `json:"id"`
 
 	// URL is the venue's public page, where a customer orders.
-	URL string
+	URL string `json:"url"`
 }
 
 // Places returns the places of the venues in the same order: the form in which

@@ -76,21 +76,13 @@ func (c checked) Extract(ctx context.Context, in Input) (recipe.Recipe, error) {
 		return recipe.Recipe{}, err
 	}
 	Clean(&r)
-	if err := verify(&r, in, func() error { return ended(ctx) }); err != nil {
+	if err := Verify(ctx, &r, in); err != nil {
 		return recipe.Recipe{}, err
 	}
 	if err := r.Validate(); err != nil {
 		return recipe.Recipe{}, fmt.Errorf("extract: the recipe does not hold: %w", err)
 	}
 	return r, nil
-}
-
-// ended returns the cause of the end of a context that has ended.
-func ended(ctx context.Context) error {
-	if ctx.Err() != nil {
-		return fmt.Errorf("extract: %w", context.Cause(ctx))
-	}
-	return nil
 }
 
 // Bounds of the parts of a source that are read: counts, or bytes.
@@ -149,8 +141,6 @@ type Error struct {
 	Retryable bool
 	// RetryAfter is the wait that the service has asked for, at most an hour; zero when it has asked for none.
 	RetryAfter time.Duration
-	// Status is the HTTP status of the answer, 0 when there was none.
-	Status int
 }
 
 // Error implements error.

@@ -1,6 +1,7 @@
 package extract
 
 import (
+	"context"
 	"regexp"
 	"slices"
 	"strings"
@@ -20,16 +21,11 @@ const slack = 1
 // servings. It removes sentences of the description that it does not find, because not every store keeps marks of the
 // description. It removes nothing else. Sentences that address a model are no evidence.
 //
-// It replaces earlier marks, and adds a warning when there are marks.
-func Verify(r *recipe.Recipe, in Input) {
-	_ = verify(r, in, func() error { return nil }) // the one error is that of the function
-}
-
-// verify is [Verify] with a function that is called before each sentence. An error of stop ends verify, and is
-// returned.
-func verify(r *recipe.Recipe, in Input, stop func() error) error {
+// It replaces earlier marks, and adds a warning when there are marks. It ends soon after its context, with an error that wraps the
+// cause.
+func Verify(ctx context.Context, r *recipe.Recipe, in Input) error {
 	in, _ = Bounded(in)
-	source, err := sourceOf(in, stop)
+	source, err := sourceOf(ctx, in)
 	if err != nil {
 		return err
 	}
@@ -51,7 +47,7 @@ func verify(r *recipe.Recipe, in Input, stop func() error) error {
 		marked = marked || len(ingredient.Unverified) > 0
 	}
 	for i := range r.Steps {
-		if err := stop(); err != nil {
+		if err := talk.Ended(ctx); err != nil {
 			return err
 		}
 		verifyStep(&r.Steps[i], in, source)
@@ -99,15 +95,15 @@ func verifyStep(s *recipe.Step, in Input, source *evidence) {
 
 // sourceOf reads all of an input: the transcript in sentences, because an amount and its item may be in two segments, and
 // everything else in lines.
-func sourceOf(in Input, stop func() error) (*evidence, error) {
+func sourceOf(ctx context.Context, in Input) (*evidence, error) {
 	source := newEvidence()
 	written := in.Description
 	if in.Sure != "" {
 		written, in.Segments = in.Sure, nil
 	}
-	sentences, err := talk.Cut(in.Segments, stop)
+	sentences, err := talk.Cut(ctx, in.Segments)
 	for _, s := range sentences {
-		if err = stop(); err != nil {
+		if err = talk.Ended(ctx); err != nil {
 			break
 		}
 		source.add(s.Text, false)
@@ -116,7 +112,7 @@ func sourceOf(in Input, stop func() error) (*evidence, error) {
 		return nil, err
 	}
 	for line := range strings.Lines(written) {
-		if err := stop(); err != nil {
+		if err := talk.Ended(ctx); err != nil {
 			return nil, err
 		}
 		source.add(line, true)

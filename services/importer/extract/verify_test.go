@@ -53,7 +53,7 @@ func honest() recipe.Recipe {
 func TestVerifyKeepsWhatTheSourceSays(t *testing.T) {
 	t.Parallel()
 	r := honest()
-	extract.Verify(&r, input())
+	check.OK(t, extract.Verify(t.Context(), &r, input()))
 	want := honest()
 	want.Warnings = r.Warnings
 	check.Equal(t, want, r)
@@ -88,7 +88,7 @@ func TestVerifyMarks(t *testing.T) {
 			t.Parallel()
 			r := honest()
 			c.spoil(&r)
-			extract.Verify(&r, input())
+			check.OK(t, extract.Verify(t.Context(), &r, input()))
 			check.Same(t, "marked", strings.Join(c.where(&r), " "), c.want)
 			check.That(t, warned(&r, extract.WarnUnverified), "no warning")
 		})
@@ -121,7 +121,7 @@ func TestVerifyCutsDescriptions(t *testing.T) {
 		"+1 (555) 010-0199":                  "",
 	} {
 		r := recipe.Recipe{Title: extract.Untitled, Description: text}
-		extract.Verify(&r, input())
+		check.OK(t, extract.Verify(t.Context(), &r, input()))
 		check.That(t, r.Description == want && warned(&r, extract.WarnDescription) == (text != want),
 			"%q became %q, with the warnings %v", text, r.Description, r.Warnings)
 	}
@@ -135,7 +135,7 @@ func TestVerifyDoubtsNumbersOfPhotos(t *testing.T) {
 	r := recipe.Recipe{Title: "Pancakes", Ingredients: []recipe.Ingredient{
 		{Qty: "2", Unit: "cup", Item: "flour"}, {Qty: "5 1/2", Unit: "cup", Item: "milk"},
 	}}
-	extract.Verify(&r, in)
+	check.OK(t, extract.Verify(t.Context(), &r, in))
 	check.Equal(t, []string(nil), r.Ingredients[0].Unverified)
 	check.Equal(t, []string{"qty"}, r.Ingredients[1].Unverified)
 }
@@ -145,7 +145,7 @@ func TestVerifyForgivesRounding(t *testing.T) {
 	in := input()
 	in.Segments[2].Start += 700 * time.Millisecond
 	r := honest() // says 20, where the segment begins at 20.7
-	extract.Verify(&r, in)
+	check.OK(t, extract.Verify(t.Context(), &r, in))
 	check.That(t, len(r.Steps[1].Unverified) == 0, "marked %v", r.Steps[1].Unverified)
 }
 
@@ -154,7 +154,7 @@ func TestVerifyHoldsTimesToTheVideo(t *testing.T) {
 	in := input()
 	in.Duration = 15 * time.Second // and yet a segment begins at 20
 	r := honest()
-	extract.Verify(&r, in)
+	check.OK(t, extract.Verify(t.Context(), &r, in))
 	check.Equal(t, []string{"timestamp_sec"}, r.Steps[1].Unverified)
 }
 
@@ -163,7 +163,7 @@ func TestVerifyWithoutTimes(t *testing.T) {
 	in := input()
 	in.Untimed = true
 	r := honest()
-	extract.Verify(&r, in)
+	check.OK(t, extract.Verify(t.Context(), &r, in))
 	check.Equal(t, []string{"timestamp_sec"}, r.Steps[0].Unverified)
 }
 
@@ -171,7 +171,7 @@ func TestVerifyReplacesMarks(t *testing.T) {
 	t.Parallel()
 	r := honest()
 	r.Unverified, r.Ingredients[0].Unverified, r.Steps[0].Unverified = []string{"title"}, []string{"qty"}, []string{"text"}
-	extract.Verify(&r, input())
+	check.OK(t, extract.Verify(t.Context(), &r, input()))
 	check.That(t, r.Unverified == nil && r.Ingredients[0].Unverified == nil && r.Steps[0].Unverified == nil,
 		"marks of somebody else are left: %+v", r)
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -84,10 +83,8 @@ func TestCaptionFile(t *testing.T) {
 			s := sources(t, source.Config{})
 			request := source.Request{JobID: "job-1", URL: server.URL + path + "?utm_source=mail#top"}
 			id := check.Must(s.Identify(t.Context(), request))(t)
-			var steps []string
-			m, err := s.Fetch(t.Context(), request, func(step string, share float64) {
-				steps = append(steps, fmt.Sprintf("%s %.1f", step, share))
-			})
+			var shares []float64
+			m, err := s.Fetch(t.Context(), request, func(share float64) { shares = append(shares, share) })
 			check.OK(t, err)
 			var out bytes.Buffer
 			check.OK(t, m.Transcript.WriteText(&out))
@@ -95,7 +92,7 @@ func TestCaptionFile(t *testing.T) {
 			check.Equal(t, want, out.String())
 			check.That(t, m.ID == id && m.URL == server.URL+path && m.Type == contracts.SourceCaptions && !m.Truncated && m.Version != "",
 				"material %+v: want id %s and url %s", m, id, server.URL+path)
-			check.Equal(t, []string{"captions 0.0", "parse 0.8", "fetched 1.0"}, steps)
+			check.Equal(t, []float64{0.8, 1}, shares)
 		})
 	}
 }

@@ -87,13 +87,12 @@ func (s *Sources) get(ctx context.Context, address, accept string, maxBytes int6
 const acceptCaptions = "text/vtt, application/x-subrip, text/plain;q=0.9, */*;q=0.1"
 
 // captions fetches a caption file.
-func (s *Sources) captions(ctx context.Context, request Request, m *Material, progress func(string, float64)) error {
-	progress("captions", 0)
+func (s *Sources) captions(ctx context.Context, request Request, m *Material, progress func(float64)) error {
 	response, err := s.get(ctx, m.URL, acceptCaptions, s.config.MaxBytes)
 	if err != nil {
 		return fetchError(ctx, "The caption file", err)
 	}
-	progress("parse", 0.8)
+	progress(0.8)
 	m.Truncated = response.Truncated
 	m.Title = titleOf(m.URL)
 	return s.parseFile(m, response, request, false)
@@ -151,7 +150,7 @@ const maxPixels = 20_000_000
 func (s *Sources) setPhoto(folders *program.Folders, byName bool) error {
 	c := s.config.Photo
 	ctx := context.Background() //nolint:forbidigo // asking for the languages is bounded, and nobody has a context when setting up
-	config := ocr.Config{Folders: folders, Languages: c.Languages, Log: s.log, Path: c.Program, Timeout: c.Timeout}
+	config := ocr.Config{Folders: folders, Languages: c.Languages, Path: c.Program, Timeout: c.Timeout}
 	var err error
 	if s.heic, err = ocr.NewConverter(config); err != nil && !errors.Is(err, exec.ErrNotFound) {
 		return err
@@ -169,8 +168,7 @@ func (s *Sources) setPhoto(folders *program.Folders, byName bool) error {
 }
 
 // photo fetches a photo, and reads its text if possible.
-func (s *Sources) photo(ctx context.Context, jobID string, m *Material, progress func(string, float64)) error {
-	progress("image", 0)
+func (s *Sources) photo(ctx context.Context, jobID string, m *Material, progress func(float64)) error {
 	response, err := s.get(ctx, m.URL, "image/*", s.config.MaxBytes)
 	if err != nil {
 		return fetchError(ctx, "The photo", err)
@@ -181,7 +179,7 @@ func (s *Sources) photo(ctx context.Context, jobID string, m *Material, progress
 	return s.seePhoto(ctx, jobID, m, response.Body, progress)
 }
 
-func (s *Sources) seePhoto(ctx context.Context, jobID string, m *Material, photo []byte, progress func(string, float64)) error {
+func (s *Sources) seePhoto(ctx context.Context, jobID string, m *Material, photo []byte, progress func(float64)) error {
 	kind := imageType(photo)
 	if kind == "" {
 		return failed(contracts.CodeExtractionFailed, nil, "The address holds no photo: want JPEG, PNG, GIF, WebP or HEIC, found %s",
@@ -207,7 +205,7 @@ func (s *Sources) seePhoto(ctx context.Context, jobID string, m *Material, photo
 	if s.photos == nil || !known {
 		return nil // an extractor that reads images may read it
 	}
-	progress("text", 0.4)
+	progress(0.4)
 	if err := memory.Hold(ctx, ocr.Memory(takes*size.Width*size.Height)); err != nil {
 		return fmt.Errorf("source: %w", context.Cause(ctx))
 	}

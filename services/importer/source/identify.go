@@ -7,6 +7,8 @@ import (
 	"net"
 	"net/url"
 	"path"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -204,14 +206,11 @@ func kindOf(u *url.URL) string {
 }
 
 // isYouTube reports whether a canonical address is one of YouTube's.
-func isYouTube(u *url.URL) bool {
-	switch u.Host {
-	case "youtube.com", "www.youtube.com", "m.youtube.com", "music.youtube.com",
-		"youtube-nocookie.com", "www.youtube-nocookie.com", "youtu.be", "www.youtu.be":
-		return true
-	default:
-		return false
-	}
+func isYouTube(u *url.URL) bool { return slices.Contains(youTubeHosts, u.Host) }
+
+var youTubeHosts = []string{
+	"youtube.com", "www.youtube.com", "m.youtube.com", "music.youtube.com", "youtube-nocookie.com", "www.youtube-nocookie.com",
+	"youtu.be", "www.youtu.be",
 }
 
 // videoID returns the id of the video that an address of YouTube names. Nothing but the 11 characters of its alphabet passes.
@@ -229,17 +228,7 @@ func videoID(u *url.URL) (string, bool) {
 	case len(parts) >= 2 && (parts[0] == "shorts" || parts[0] == "embed" || parts[0] == "live" || parts[0] == "v" || parts[0] == "e"):
 		id = parts[1]
 	}
-	return id, validVideoID(id)
+	return id, videoIDs.MatchString(id)
 }
 
-func validVideoID(id string) bool {
-	if len(id) != 11 {
-		return false
-	}
-	for _, r := range []byte(id) {
-		if r != '-' && r != '_' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') {
-			return false
-		}
-	}
-	return true
-}
+var videoIDs = regexp.MustCompile(`^[\w-]{11}$`)

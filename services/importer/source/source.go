@@ -100,10 +100,10 @@ type Fetcher interface {
 	// Identify validates a request and returns the identity of its source, which is equal for requests that would fetch the
 	// same. It does not use the network. The error is an [*Error].
 	Identify(ctx context.Context, request Request) (id string, err error)
-	// Fetch returns the content of the source. It calls progress, which may be nil, with the name of the step that begins
-	// and the share of the work that is done, from 0 to 1, in the caller's goroutine. The error is an [*Error], and the
+	// Fetch returns the content of the source. It calls progress, which may be nil, with the share of the work that is
+	// done, from 0 to 1, in the caller's goroutine. The error is an [*Error], and the
 	// cause of ctx when that was cancelled.
-	Fetch(ctx context.Context, request Request, progress func(step string, share float64)) (*Material, error)
+	Fetch(ctx context.Context, request Request, progress func(share float64)) (*Material, error)
 }
 
 // Codes of the warnings that this package gives.
@@ -201,7 +201,7 @@ func New(config Config) (*Sources, error) {
 		config: config,
 		log:    config.Logger,
 	}
-	folders, err := program.NewFolders(config.TempDir)
+	folders, err := program.NewFolders(config.TempDir, s.log)
 	if err != nil {
 		return nil, err
 	}
@@ -211,7 +211,7 @@ func New(config Config) (*Sources, error) {
 	if y := config.YouTube; y != nil {
 		ctx := context.Background() //nolint:forbidigo // asking for a version is bounded, and nobody has a context when setting up
 		s.videos, err = ytdlp.New(ctx, ytdlp.Config{
-			CAFile: y.CAFile, Extractors: "youtube", Folders: folders, Log: s.log, MaxFile: config.MaxBytes, Path: y.Program, Proxy: y.Proxy,
+			CAFile: y.CAFile, Extractors: "youtube", Folders: folders, MaxFile: config.MaxBytes, Path: y.Program, Proxy: y.Proxy,
 			SocketTimeout: y.SocketTimeout, Timeout: y.Timeout, VersionTimeout: max(y.Timeout, minVersionTimeout),
 		})
 		if err != nil {
@@ -232,13 +232,13 @@ func (s *Sources) Identify(_ context.Context, request Request) (string, error) {
 
 // Fetch implements [Fetcher]. It takes as long as the site takes, but no longer than the limits of [Config] for each
 // resource.
-func (s *Sources) Fetch(ctx context.Context, request Request, progress func(step string, share float64)) (*Material, error) {
+func (s *Sources) Fetch(ctx context.Context, request Request, progress func(share float64)) (*Material, error) {
 	t, err := s.identify(request)
 	if err != nil {
 		return nil, err
 	}
 	if progress == nil {
-		progress = func(string, float64) {}
+		progress = func(float64) {}
 	}
 	m := &Material{ID: t.id, Type: t.kind, URL: t.url, Version: version}
 	switch t.kind {
@@ -266,7 +266,7 @@ func (s *Sources) Fetch(ctx context.Context, request Request, progress func(step
 	if err := s.enough(m); err != nil {
 		return nil, err
 	}
-	progress("fetched", 1)
+	progress(1)
 	return m, nil
 }
 

@@ -26,14 +26,13 @@ import (
 const SchemaOrg = "schema-org"
 
 // web fetches a page: its recipe, or else the captions of its video.
-func (s *Sources) web(ctx context.Context, request Request, m *Material, progress func(string, float64)) error {
-	progress("page", 0)
+func (s *Sources) web(ctx context.Context, request Request, m *Material, progress func(float64)) error {
 	response, err := s.get(ctx, m.URL, "text/html, application/xhtml+xml, */*;q=0.1", s.config.MaxBytes)
 	if err != nil {
 		return fetchError(ctx, "The page", err)
 	}
 	m.Truncated = response.Truncated
-	progress("parse", 0.5)
+	progress(0.5)
 	if request.Type == "" { // the type was a guess
 		if done, err := s.guessed(ctx, request, m, response, progress); done {
 			return err
@@ -52,7 +51,7 @@ func (s *Sources) web(ctx context.Context, request Request, m *Material, progres
 	track, hasTrack := p.Choose(request.Language)
 	switch {
 	case ok && len(found.Ingredients) > 0 && len(found.Steps) > 0:
-		return s.pageRecipe(m, found, p)
+		return s.pageRecipe(ctx, m, found, p)
 	case hasTrack:
 		if ok {
 			m.Description = listed(m.Description, found)
@@ -68,7 +67,7 @@ func (s *Sources) web(ctx context.Context, request Request, m *Material, progres
 }
 
 // pageRecipe checks a recipe of a page like a recipe of an extractor. The evidence is the page's data itself.
-func (s *Sources) pageRecipe(m *Material, found *recipe.Recipe, p *page.Page) error {
+func (s *Sources) pageRecipe(ctx context.Context, m *Material, found *recipe.Recipe, p *page.Page) error {
 	found.Source = recipe.Source{Type: contracts.SourceWeb, Ref: m.URL, Extractor: SchemaOrg}
 	found.Title = cmp.Or(found.Title, m.Title, extract.Untitled)
 	in := extract.Input{Title: found.Title, Description: listed(found.Description+"\n"+found.Servings, found)}
@@ -77,7 +76,9 @@ func (s *Sources) pageRecipe(m *Material, found *recipe.Recipe, p *page.Page) er
 	if tag, err := language.Parse(p.Language); found.Language == "" && err == nil {
 		found.Language = tag.String()
 	}
-	extract.Verify(found, in)
+	if err := extract.Verify(ctx, found, in); err != nil {
+		return err
+	}
 	if err := found.Validate(); err != nil {
 		return failed(contracts.CodeInvalidRecipe, err, "The recipe of the page is not valid")
 	}
@@ -111,13 +112,13 @@ func listed(description string, r *recipe.Recipe) string {
 }
 
 // pageTrack fetches the captions of the video on a page.
-func (s *Sources) pageTrack(ctx context.Context, request Request, m *Material, track page.Track, progress func(string, float64)) error {
-	progress("captions", 0.6)
+func (s *Sources) pageTrack(ctx context.Context, request Request, m *Material, track page.Track, progress func(float64)) error {
+	progress(0.6)
 	response, err := s.client.Get(ctx, track.URL, acceptCaptions, s.config.MaxBytes)
 	if err != nil {
 		return trackError(fetchError(ctx, "The caption file", err))
 	}
-	progress("parse", 0.9)
+	progress(0.9)
 	m.Truncated = m.Truncated || response.Truncated
 	m.Track = Track{Kind: TrackManual, Language: line(track.Language)}
 	m.Language = m.Track.Language
@@ -136,7 +137,7 @@ func trackError(err error) error {
 
 // guessed reads an answer that is not a page although its address looked like a page.
 func (s *Sources) guessed(
-	ctx context.Context, request Request, m *Material, response *fetch.Response, progress func(string, float64),
+	ctx context.Context, request Request, m *Material, response *fetch.Response, progress func(float64),
 ) (done bool, err error) {
 	kind, _, _ := strings.Cut(response.ContentType, ";")
 	signed := bytes.HasPrefix(begin(response.Body), []byte("WEBVTT"))
@@ -230,7 +231,7 @@ func withoutLanguage(name string) string {
 
 // youTube fetches a video. Only the id in the request is passed to the program, which has 11 characters of a fixed
 // alphabet.
-func (s *Sources) youTube(ctx context.Context, jobID string, t target, m *Material, progress func(string, float64)) error {
+func (s *Sources) youTube(ctx context.Context, jobID string, t target, m *Material, progress func(float64)) error {
 	if s.videos == nil {
 		return failed(contracts.CodeUnavailable, nil, "Videos of YouTube are not fetched here: it is not turned on")
 	}
@@ -241,7 +242,7 @@ func (s *Sources) youTube(ctx context.Context, jobID string, t target, m *Materi
 	if string(video.ID) != t.video {
 		return failed(contracts.CodeUnavailable, nil, "The site answered with another video")
 	}
-	progress("parse", 0.9)
+	progress(0.9)
 	m.Version = version + " yt-dlp/" + s.videos.Version
 	return s.video(m, video)
 }

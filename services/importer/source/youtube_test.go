@@ -147,14 +147,14 @@ func TestYouTubeDescriptionAndChapters(t *testing.T) {
 	_, s, _ := tube(t, map[string]sourcetest.Video{"chapters000": {
 		Title: "Lemon cake", Description: description, Tracks: []sourcetest.Track{{Language: "en", Body: english}},
 	}})
-	var steps []string
-	m := check.Must(s.Fetch(t.Context(), watch("chapters000"), func(step string, _ float64) { steps = append(steps, step) }))(t)
+	var shares []float64
+	m := check.Must(s.Fetch(t.Context(), watch("chapters000"), func(share float64) { shares = append(shares, share) }))(t)
 	want := []extract.Chapter{{Title: "Intro"}, {Start: time.Minute, Title: "Batter"}, {Start: 150 * time.Second, Title: "Bake"}}
 	check.Equal(t, want, m.Chapters)
 	if strings.TrimSpace(m.Description) != strings.TrimSpace(description) || m.Duration != 5*time.Minute || !strings.Contains(m.Version, "yt-dlp/20") {
 		t.Errorf("description %q, duration %s, version %q", m.Description, m.Duration, m.Version)
 	}
-	check.Equal(t, []string{"metadata", "captions", "parse", "fetched"}, steps)
+	check.Equal(t, []float64{0.5, 0.9, 1}, shares)
 }
 
 func TestYouTubeErrors(t *testing.T) {

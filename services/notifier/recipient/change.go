@@ -50,12 +50,8 @@ func (d *Directory) OptOut(ctx context.Context, kind contracts.RecipientType, us
 // opt-outs that r leaves out are taken back. The error matches [ErrChanged] or [ErrForgotten]. Two
 // round trips.
 func (d *Directory) Prefer(ctx context.Context, r contracts.Recipient, revision uint64) error {
-	key, err := contracts.DirectoryKey(r.RecipientType, r.UserID)
-	if err != nil {
-		return permanent(err)
-	}
 	who := contracts.Recipient{RecipientType: r.RecipientType, UserID: r.UserID}
-	_, _, err = d.rewrite(ctx, d.records.Key(key), func(over kvrecord.Record) (*kvrecord.Write, error) {
+	_, err := d.rewriteOf(ctx, who, func(over kvrecord.Record) (*kvrecord.Write, error) {
 		if isForgotten(over) {
 			return nil, ErrForgotten
 		}
@@ -160,6 +156,18 @@ func (d *Directory) rewrite(
 	return stored, false, unwritten(subject, err)
 }
 
+// rewriteOf is rewrite for the record of a recipient.
+func (d *Directory) rewriteOf(
+	ctx context.Context, who contracts.Recipient, f func(over kvrecord.Record) (*kvrecord.Write, error),
+) (stored kvrecord.Record, err error) {
+	key, err := contracts.DirectoryKey(who.RecipientType, who.UserID)
+	if err != nil {
+		return stored, permanent(err)
+	}
+	stored, _, err = d.rewrite(ctx, d.records.Key(key), f)
+	return stored, err
+}
+
 // unwritten returns the error for a record that could not be written, or nil.
 func unwritten(subject string, err error) error {
 	if err == nil {
@@ -185,11 +193,7 @@ func (d *Directory) Forget(ctx context.Context, kind contracts.RecipientType, us
 }
 
 func (d *Directory) forget(ctx context.Context, kind contracts.RecipientType, userID string, revision *uint64) (known bool, err error) {
-	key, err := contracts.DirectoryKey(kind, userID)
-	if err != nil {
-		return false, permanent(err)
-	}
-	_, _, err = d.rewrite(ctx, d.records.Key(key), func(over kvrecord.Record) (*kvrecord.Write, error) {
+	_, err = d.rewriteOf(ctx, contracts.Recipient{RecipientType: kind, UserID: userID}, func(over kvrecord.Record) (*kvrecord.Write, error) {
 		known = !isAbsent(over)
 		if err := unchanged(over, revision); err != nil {
 			return nil, err

@@ -177,11 +177,7 @@ func (d *Directory) Write(ctx context.Context, kind contracts.RecipientType, use
 	if err != nil {
 		return Document{}, permanent(err)
 	}
-	key, err := contracts.DirectoryKey(kind, userID)
-	if err != nil {
-		return Document{}, permanent(err)
-	}
-	stored, _, err := d.rewrite(ctx, d.records.Key(key), func(over kvrecord.Record) (*kvrecord.Write, error) {
+	stored, err := d.rewriteOf(ctx, who, func(over kvrecord.Record) (*kvrecord.Write, error) {
 		if err := unchanged(over, e.Revision); err != nil {
 			return nil, err
 		}

@@ -9,9 +9,9 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/nats-io/nats.go"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
@@ -160,20 +160,19 @@ func (d *Directory) PutMany(ctx context.Context, entries []Entry) []Outcome {
 		of[at] = append(of[at], i)
 	}
 	records, err := d.readMany(ctx, all)
-	var wg sync.WaitGroup
-	turns := make(chan struct{}, writers)
+	var group errgroup.Group
+	group.SetLimit(writers)
 	for at, indexes := range of {
-		turns <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-turns }()
+		group.Go(func() error {
 			for _, i := range indexes {
 				if done[i].Err = err; err == nil {
 					done[i].Changed, done[i].Err = d.put(ctx, records[at], entries[i])
 				}
 			}
+			return nil
 		})
 	}
-	wg.Wait()
+	_ = group.Wait() // each outcome has its error
 	return done
 }
 

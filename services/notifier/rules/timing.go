@@ -116,11 +116,7 @@ func (p *parser) throttle(n *yaml.Node, path string) *contracts.Throttle {
 			}
 		},
 		"per": func(n *yaml.Node, path string) {
-			per, err := time.ParseDuration(n.Value)
-			t.Per = int64(per / time.Second)
-			if n.Kind != yaml.ScalarNode || err != nil || per%time.Second != 0 || per < time.Second || per > contracts.MaxThrottlePeriod {
-				p.addf(n, path, "is %q: want whole seconds up to %s, such as 1h", clip(n.Value), hours(contracts.MaxThrottlePeriod))
-			}
+			t.Per = int64(p.wait(n, path, contracts.MaxThrottlePeriod) / time.Second)
 		},
 		"over": func(n *yaml.Node, path string) {
 			t.Suppress = oneOf(p, n, path, "defer", "suppress") == "suppress"

@@ -85,13 +85,13 @@ line 10: events.A.K4.digest.every is "7h": want whole minutes that divide a day,
 line 10: events.A.K4.digest.channels has "inapp", which is no channel of the route: want email
 line 12: events.A.K4.digest.templat is not known here: want at, channels, every, template
 line 14: events.A.K4.throttle.limit is "101": want 1 to 100
-line 15: events.A.K4.throttle.per is "169h": want whole seconds up to 168h, such as 1h
+line 15: events.A.K4.throttle.per is "169h": want whole seconds such as 10m, at most 168h
 line 16: events.A.K4.throttle.over is "drop": want defer, suppress
 line 20: events.A.K5.digest.at is "9:00": want a time of day such as "09:00"
 line 20: events.A.K5.digest.at is "24:00": want a time of day such as "09:00"
 line 20: events.A.K5.digest.at has "10:00" twice
 line 21: events.A.K5.throttle.limit is "x": want 1 to 100
-line 21: events.A.K5.throttle.per is "90": want whole seconds up to 168h, such as 1h
+line 21: events.A.K5.throttle.per is "90": want whole seconds such as 10m, at most 168h
 line 24: events.A.K6.digest.every is "30s": want whole minutes that divide a day, such as 15m, 30m, 1h, 4h or 24h
 line 24: events.A.K6.digest.channels is missing: inapp delivers no digests unless it is named here
 line 28: events.A.K7.digest cannot be with priority critical, which is delivered at once: leave one of them out

@@ -45,9 +45,12 @@ var (
 	ErrUnavailable = errors.New("unavailable")
 )
 
+// defaultClient has no time limit: every request brings its own.
+var defaultClient = &http.Client{}
+
 // Client asks one service. Its methods may be called from several goroutines.
 type Client struct {
-	// HTTP sends the requests, without a time limit of its own. Defaults to http.DefaultClient.
+	// HTTP sends the requests, without a time limit of its own. Defaults to a client that all Clients share.
 	HTTP *http.Client
 
 	// Key is the key of the caller. Defaults to none.
@@ -159,7 +162,7 @@ func (c *Client) send(ctx context.Context, method, path string, header http.Head
 	if c.Key != "" {
 		req.Header.Set("Authorization", "Bearer "+c.Key)
 	}
-	return cmp.Or(c.HTTP, http.DefaultClient).Do(req)
+	return cmp.Or(c.HTTP, defaultClient).Do(req)
 }
 
 // silent returns the error for a missing answer: the caller gave up, or the service is unavailable.

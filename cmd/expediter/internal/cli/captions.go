@@ -84,8 +84,7 @@ func (g *globals) captions(ctx context.Context, f captionsFlags, path string) er
 // itself is at fault.
 func (g *globals) notice(name string, track caption.Track) error {
 	if track.Skipped > 0 {
-		const line = "%s: %d cues left out: their times cannot be read\n"
-		fmt.Fprintf(g.config.Stderr, line, name, track.Skipped) //nolint:errcheck // nowhere to say so
+		g.notef("%s: %d cues left out: their times cannot be read\n", name, track.Skipped)
 	}
 	lost := 0
 	for _, cue := range track.Cues {

@@ -65,36 +65,23 @@ func (f *deadFlags) filtered(
 	})
 }
 
-// entryRow is a letter in a list.
-type entryRow struct {
-	Sequence  uint64    `json:"sequence"`
-	Kind      string    `json:"kind"`
-	StoredAt  time.Time `json:"storedAt"`
-	JobStream string    `json:"jobStream,omitempty"`
-	Subject   string    `json:"subject"`
-	ID        string    `json:"id,omitempty"`
-	Attempts  int       `json:"attempts,omitempty"`
-	Reason    string    `json:"reason,omitempty"`
-	Signature string    `json:"signature,omitempty"`
-	Error     string    `json:"error,omitempty"`
-	Problem   string    `json:"problem,omitempty"`
-	Size      int       `json:"size"`
+// letterRow is a letter in a list.
+type letterRow struct {
+	deadletter.Entry
+
+	Problem string `json:"problem,omitempty"`
 }
 
-func newEntryRow(e deadletter.Entry) entryRow {
-	l := e.Letter
-	row := entryRow{
-		Sequence: e.Sequence, Kind: string(e.Kind), StoredAt: e.StoredAt.UTC(), JobStream: l.Stream, Subject: l.Subject, ID: l.ID,
-		Attempts: l.Attempts, Reason: string(l.Reason), Signature: l.Signature, Error: l.Error, Size: e.Size,
-	}
+func newLetterRow(e deadletter.Entry) letterRow {
+	row := letterRow{Entry: e}
 	if e.Problem != nil {
 		row.Problem = e.Problem.Error()
 	}
-	if row.Subject == "" && e.Kind == deadletter.KindUnreadable {
-		row.Subject = e.Subject
-	}
 	return row
 }
+
+// about is the subject of the job, or that of a letter which cannot be read.
+func (r letterRow) about() string { return cmp.Or(r.Letter.Subject, r.Subject) }
 
 func newDeadList(f *deadFlags) *cobra.Command {
 	var (
@@ -127,9 +114,9 @@ func (f *deadFlags) list(letters iter.Seq2[deadletter.Entry, error], format stri
 		if err != nil {
 			return err
 		}
-		row := newEntryRow(e)
-		err = out.Write(row, strconv.FormatUint(row.Sequence, 10), stamp(row.StoredAt), row.Kind, row.Reason, row.ID, row.Subject,
-			firstLine(cmp.Or(row.Problem, row.Error)))
+		row, l := newLetterRow(e), e.Letter
+		err = out.Write(row, strconv.FormatUint(row.Sequence, 10), stamp(row.StoredAt), string(row.Kind), string(l.Reason), l.ID, row.about(),
+			firstLine(cmp.Or(row.Problem, l.Error)))
 		if err != nil {
 			return err
 		}

@@ -15,7 +15,6 @@ import (
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
 	"github.com/expediter-io/expediter/internal/operate"
-	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
 )
 
@@ -45,11 +44,7 @@ func (f *deadFlags) show(e deadletter.Entry, format string, payload bool) error 
 	case payload:
 		return f.say("%s", e.Letter.Payload)
 	case format == "json":
-		return f.writeLine(struct {
-			entryRow
-
-			Letter *worker.DeadLetter `json:"letter,omitempty"`
-		}{newEntryRow(e), &e.Letter})
+		return f.writeLine(newLetterRow(e))
 	}
 	return f.describe(e)
 }
@@ -74,7 +69,7 @@ func (f *deadFlags) describe(e deadletter.Entry) error {
 	if e.Problem != nil {
 		line("problem", e.Problem.Error())
 	}
-	line("subject", newEntryRow(e).Subject)
+	line("subject", newLetterRow(e).about())
 	if e.Kind != deadletter.KindUnreadable {
 		line("job", l.ID)
 		line("stream", fmt.Sprintf("%s, sequence %d, consumer %s", l.Stream, l.Sequence, l.Consumer))
@@ -151,12 +146,7 @@ func (f *deadFlags) stranded(ctx context.Context, args []string, format string) 
 	}
 	out := f.rows(format, "MESSAGES", "SUBJECT", "PASSED BY")
 	for _, s := range found.Subjects {
-		row := struct {
-			Messages uint64 `json:"messages"`
-			PassedBy string `json:"passed_by,omitempty"`
-			Subject  string `json:"subject"`
-		}{s.Messages, s.PassedBy, s.Subject}
-		out.Add(row, s.Messages, s.Subject, s.PassedBy)
+		out.Add(s, s.Messages, s.Subject, s.PassedBy)
 	}
 	return out.Close()
 }

@@ -30,13 +30,14 @@ const (
 type emission struct {
 	*emitFlags
 
-	awaited []string // the ids of events whose rows are awaited
-	bad     int
-	counts  map[notify.Outcome]int
-	failed  int // events that may not have been published
-	paths   []string
-	status  *terminal.Status
-	unheard int // number of events beyond maxAwaited
+	awaited   []string // the ids of events whose rows are awaited
+	bad       int
+	counts    map[notify.Outcome]int
+	failed    int // events that may not have been published
+	paths     []string
+	published int
+	status    *terminal.Status
+	unheard   int // number of events beyond maxAwaited
 }
 
 func newEmission(f *emitFlags, paths []string) *emission {
@@ -133,6 +134,7 @@ func (e *emission) report(r notify.Result) error {
 		line.Outcome, line.Error = "failed", r.Err.Error()
 	} else {
 		e.counts[r.Outcome]++
+		e.published++
 	}
 	if e.wait && (r.Outcome == notify.Accepted || r.Outcome == notify.Duplicate) {
 		if len(e.awaited) < maxAwaited {
@@ -141,25 +143,16 @@ func (e *emission) report(r notify.Result) error {
 			e.unheard++
 		}
 	}
-	e.status.Set("%d published", e.all())
+	e.status.Set("%d published", e.published)
 	if e.format == jsonLines {
 		return e.writeLine(line)
 	}
 	return e.say("%-9s  %s  %s\n", line.Outcome, terminal.Printable(line.EventID), terminal.Printable(line.EventType))
 }
 
-// all returns the number of published events.
-func (e *emission) all() int {
-	n := 0
-	for _, of := range e.counts {
-		n += of
-	}
-	return n
-}
-
 // summary writes the numbers of events by outcome, when there is more than one event.
 func (e *emission) summary() {
-	if n := e.all(); e.format == "text" && n != 1 {
+	if n := e.published; e.format == "text" && n != 1 {
 		parts := make([]string, 0, len(e.counts))
 		for _, outcome := range []notify.Outcome{notify.Accepted, notify.Duplicate, notify.Ignored, notify.Mismatch} {
 			if of := e.counts[outcome]; of > 0 {

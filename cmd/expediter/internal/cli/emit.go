@@ -97,15 +97,15 @@ func (f *emitFlags) run(ctx context.Context, paths []string) error {
 		return err
 	}
 	defer stop()
-	client := &notify.Client{Conn: js.Conn(), Timeout: f.timeout}
+	client := &notify.Client{Conn: js.Conn(), Service: contracts.ServiceNotifier, Timeout: f.timeout}
 	target, err := f.target(ctx, js, client)
 	if err != nil {
 		return err
 	}
 	if err := e.send(ctx, target); err != nil || !f.wait {
-		return errors.Join(adviseNotifier(err), e.refused())
+		return errors.Join(adviseService(err), e.refused())
 	}
-	return errors.Join(adviseNotifier(e.await(ctx, client)), e.refused())
+	return errors.Join(adviseService(e.await(ctx, client)), e.refused())
 }
 
 // target returns the API that takes the events.
@@ -125,8 +125,8 @@ func (f *emitFlags) target(ctx context.Context, js jetstream.JetStream, client *
 	return notify.Stream{Publisher: publisher}, err
 }
 
-// adviseNotifier adds a remedy to the error of a notifier that does not answer.
-func adviseNotifier(err error) error {
+// adviseService adds a remedy to the error of a service that does not answer.
+func adviseService(err error) error {
 	if errors.Is(err, api.ErrUnavailable) {
 		return fmt.Errorf("%w (start one with \"expediter up\", or say where its NATS server is with --server)", err)
 	}

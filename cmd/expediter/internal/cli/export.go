@@ -19,9 +19,6 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
-// exportBatch is the number of messages that are read at a time, and held in memory.
-const exportBatch = 256
-
 // exportLine is a message that is stored about a user.
 type exportLine struct {
 	Stream   string          `json:"stream"`
@@ -104,19 +101,30 @@ func keptOf(who string) []kept {
 // sentTo returns a filter for the subjects of the rows of a user.
 func sentTo(who string) string { return "notify.send.*." + who + ".>" }
 
-// exportStream writes the messages of a stream, in the order of their subjects. One round trip for each filter, and one for each
-// exportBatch messages.
+// exportStream writes the messages of a stream, in the order of their subjects, except the marks of deleted keys, and returns their number.
+// One round trip for each filter and each message.
 func (f *natsFlags) exportStream(ctx context.Context, stream *kvrecord.Stream, of kept) (n int, err error) {
 	for _, filter := range of.filters {
 		subjects, err := subjectsUnder(ctx, stream, filter)
 		if err != nil {
 			return n, err
 		}
-		for batch := range slices.Chunk(subjects, exportBatch) {
-			written, err := f.exportSome(ctx, of.stream, stream, batch)
-			if n += written; err != nil {
+		for _, subject := range subjects {
+			r, err := stream.Latest(ctx, subject)
+			if err != nil {
 				return n, err
 			}
+			if r.Revision == 0 || r.Deleted() {
+				continue
+			}
+			line := exportLine{Stream: of.stream, Subject: r.Subject, StoredAt: r.Stored.UTC(), Data: r.Data}
+			if len(line.Data) > 0 && !json.Valid(line.Data) {
+				line.Data, _ = json.Marshal(string(r.Data)) //nolint:errchkjson // a text
+			}
+			if err := f.writeLine(line); err != nil {
+				return n, err
+			}
+			n++
 		}
 	}
 	return n, nil
@@ -135,40 +143,6 @@ func subjectsUnder(ctx context.Context, stream *kvrecord.Stream, filter string) 
 			return slices.Compact(all), nil
 		}
 	}
-}
-
-// exportSome writes the messages of subjects, except the marks of deleted keys, and returns their number.
-func (f *natsFlags) exportSome(ctx context.Context, name string, stream *kvrecord.Stream, subjects []string) (n int, err error) {
-	found, err := stream.GetMany(ctx, subjects)
-	if err != nil {
-		return 0, err
-	}
-	at := make(map[string]kvrecord.Record, len(found))
-	for _, r := range found {
-		at[r.Subject] = r
-	}
-	for _, subject := range subjects {
-		r, there := at[subject]
-		if !there { // the message was removed, or a replica that lags behind does not have it yet
-			if r, err = stream.Latest(ctx, subject); err != nil {
-				return n, err
-			}
-		}
-		if r.Revision == 0 || r.Deleted() {
-			continue
-		}
-		line := exportLine{Stream: name, Subject: r.Subject, StoredAt: r.Stored.UTC(), Data: r.Data}
-		if len(line.Data) > 0 && !json.Valid(line.Data) {
-			if line.Data, err = json.Marshal(string(r.Data)); err != nil {
-				return n, fmt.Errorf("encode: %w", err)
-			}
-		}
-		if err := f.writeLine(line); err != nil {
-			return n, err
-		}
-		n++
-	}
-	return n, nil
 }
 
 func newForget(g *globals) *cobra.Command {

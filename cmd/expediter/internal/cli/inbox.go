@@ -12,7 +12,6 @@ import (
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 )
 
@@ -77,9 +76,9 @@ func (f *inboxFlags) use(ctx context.Context, fn func(*inapp.Inbox) error) error
 	return f.with(ctx, "expediter inbox", func(js jetstream.JetStream) error {
 		limit, cancel := context.WithTimeout(ctx, f.timeout)
 		defer cancel()
-		records, err := kvrecord.New(kvrecord.Config{JetStream: js})
+		records, err := f.records(js)
 		if err != nil {
-			return fmt.Errorf("%w: %w", errUnavailable, err)
+			return err
 		}
 		defer records.Close()
 		inbox, err := inapp.Open(limit, js, records, inapp.Config{})

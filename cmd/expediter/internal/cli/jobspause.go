@@ -65,13 +65,7 @@ func (f *jobsFlags) pauses(ctx context.Context, client *worker.Client, format st
 	}
 	out := f.rows(format, "PATTERN", "SINCE", "UNTIL", "BY")
 	for _, p := range all {
-		row := struct {
-			Pattern string    `json:"pattern"`
-			Since   time.Time `json:"since"`
-			Until   time.Time `json:"until,omitzero"`
-			By      string    `json:"by,omitempty"`
-		}{p.Pattern, p.Since, p.Until, p.By}
-		out.Add(row, p.Pattern, p.Since, p.Until, p.By)
+		out.Add(p, p.Pattern, p.Since, p.Until, p.By)
 	}
 	return out.Close()
 }

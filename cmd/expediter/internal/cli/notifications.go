@@ -125,10 +125,6 @@ func (f *notificationsFlags) describe(ctx context.Context, client *notify.Client
 }
 
 func (f *notificationsFlags) list(ctx context.Context, client *notify.Client) (err error) {
-	q := f.query()
-	if f.limit > 0 {
-		q.Limit = f.limit + 1 // one more shows whether there are more
-	}
 	columns := []string{"EVENT~", "TYPE", "USER~", "CHANNEL", "ADDRESS?"}
 	if f.attempts {
 		columns = append(columns, "TRY", "TIME", "TOOK", "OUTCOME!", "WORKER", "DETAIL")
@@ -136,7 +132,7 @@ func (f *notificationsFlags) list(ctx context.Context, client *notify.Client) (e
 		columns = append(columns, "STATE!", "REASON?", "TRIES", "TIME", "UNTIL?")
 	}
 	out, n := f.rows(f.format, columns...), 0
-	for row, failed := range client.Rows(ctx, q) {
+	for row, failed := range client.Rows(ctx, f.query()) {
 		n++
 		if failed == nil && f.limit > 0 && n > f.limit {
 			f.notef("Only %d are shown: see --limit.\n", f.limit)

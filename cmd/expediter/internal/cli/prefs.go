@@ -50,15 +50,15 @@ func (f *usersFlags) optOut(ctx context.Context, client *notify.Client, r notifi
 
 func (f *usersFlags) newQuiet() *cobra.Command {
 	none := false
-	quiet := action("quiet USER [FROM TO]", func(ctx context.Context, args []string) error {
-		if err := f.usage(refuse(none == (len(args) == 3) || len(args) == 2, "want FROM and TO, or --none")); err != nil {
-			return err
+	quiet := f.putting("quiet USER [FROM TO]", func(_ context.Context, args []string) (any, error) {
+		if none == (len(args) == 2) || len(args) == 1 {
+			return nil, f.usage(errors.New("want FROM and TO, or --none"))
 		}
 		var hours any
 		if !none {
-			hours = map[string]string{"from": args[1], "to": args[2]}
+			hours = map[string]string{"from": args[0], "to": args[1]}
 		}
-		return f.change(ctx, args[0], map[string]any{"quiet_hours": hours})
+		return map[string]any{"quiet_hours": hours}, nil
 	})
 	quiet.Flags().BoolVar(&none, "none", false, "remove them")
 	return quiet
@@ -68,7 +68,7 @@ func (f *usersFlags) newMute() *cobra.Command {
 	var off bool
 	var until string
 	var lasts time.Duration
-	cmd := action("mute USER [CATEGORY]", func(ctx context.Context, args []string) error {
+	cmd := f.putting("mute USER [CATEGORY]", func(_ context.Context, args []string) (any, error) {
 		var end any
 		at, err := time.Parse(time.RFC3339, until)
 		switch {
@@ -77,14 +77,10 @@ func (f *usersFlags) newMute() *cobra.Command {
 		case !off:
 			end = at
 		}
-		if err := f.usage(
+		category := append(args, contracts.Anything)[0]
+		return map[string]any{"mute": map[string]any{category: end}}, f.usage(
 			refuse(lasts < 0, "--for %s: want a duration such as 8h", lasts),
-			refuse(until != "" && err != nil, "--until %.40q: want a time such as 2026-12-01T08:00:00Z", until),
-		); err != nil {
-			return err
-		}
-		category := append(args, contracts.Anything)[1]
-		return f.change(ctx, args[0], map[string]any{"mute": map[string]any{category: end}})
+			refuse(until != "" && err != nil, "--until %.40q: want a time such as 2026-12-01T08:00:00Z", until))
 	})
 	cmd.Flags().DurationVar(&lasts, "for", 0, "for how long")
 	cmd.Flags().StringVar(&until, "until", "", "until when")
@@ -96,15 +92,15 @@ func (f *usersFlags) newMute() *cobra.Command {
 
 func (f *usersFlags) newDigest() *cobra.Command {
 	none := false
-	cmd := action("digest USER CATEGORY [WHEN]", func(ctx context.Context, args []string) error {
-		if err := f.usage(refuse(none == (len(args) == 3), "want WHEN, or --none")); err != nil {
-			return err
+	cmd := f.putting("digest USER CATEGORY [WHEN]", func(_ context.Context, args []string) (any, error) {
+		if none == (len(args) == 2) {
+			return nil, f.usage(errors.New("want WHEN, or --none"))
 		}
 		var when any
 		if !none {
-			when = args[2]
+			when = args[1]
 		}
-		return f.change(ctx, args[0], map[string]any{"digest": map[string]any{args[1]: when}})
+		return map[string]any{"digest": map[string]any{args[0]: when}}, nil
 	})
 	cmd.Flags().BoolVar(&none, "none", false, "leave it to the rules")
 	return cmd
@@ -114,52 +110,32 @@ func newMembers(g *globals) *cobra.Command {
 	f := &usersFlags{natsFlags: natsFlags{globals: g}}
 	cmd := &cobra.Command{Use: "members"}
 	f.registerUsers(cmd)
-	list := action("list USER", func(ctx context.Context, args []string) error { return f.members(ctx, args[0], "", nil) })
-	cmd.AddCommand(list, f.newMembership("add"), f.newMembership("remove"))
+	cmd.AddCommand(
+		f.newMembership("list USER", func(*notifier.MembersRequest, []recipient.Member) {}),
+		f.newMembership("add USER TYPE:ID...", func(r *notifier.MembersRequest, list []recipient.Member) { r.Add = list }),
+		f.newMembership("remove USER TYPE:ID...", func(r *notifier.MembersRequest, list []recipient.Member) { r.Remove = list }))
 	return cmd
 }
 
-func (f *usersFlags) newMembership(name string) *cobra.Command {
-	return &cobra.Command{
-		Use: name + " USER TYPE:ID...", Args: cobra.MinimumNArgs(2),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			var list []recipient.Member
-			for _, arg := range args[1:] {
-				kind, id, found := strings.Cut(arg, ":")
-				if err := f.usage(refuse(!found, "%.80q: want TYPE:ID such as RESTAURANT:5", arg)); err != nil {
-					return err
-				}
-				list = append(list, recipient.Member{Type: kind, ID: id})
+// newMembership returns a command that changes the memberships of a user, and writes all.
+func (f *usersFlags) newMembership(use string, change func(*notifier.MembersRequest, []recipient.Member)) *cobra.Command {
+	return action(use, func(ctx context.Context, args []string) error {
+		var list []recipient.Member
+		for _, arg := range args[1:] {
+			kind, id, found := strings.Cut(arg, ":")
+			if err := f.usage(refuse(!found, "%.80q: want TYPE:ID such as RESTAURANT:5", arg)); err != nil {
+				return err
 			}
-			return f.members(cmd.Context(), args[0], name, list)
-		},
-	}
-}
-
-// members adds or removes memberships of a user, or does neither, and writes all.
-func (f *usersFlags) members(ctx context.Context, user, do string, list []recipient.Member) error {
-	return f.about(ctx, user, func(ctx context.Context, client *notify.Client, r notifier.UserRequest) error {
-		m := notifier.MembersRequest{RecipientType: r.RecipientType, UserID: r.UserID}
-		if do == "add" {
-			m.Add = list
-		} else {
-			m.Remove = list
+			list = append(list, recipient.Member{Type: kind, ID: id})
 		}
-		var all notifier.Members
-		if err := client.Ask(ctx, "users.members", m, &all); err != nil {
-			return err
-		}
-		return f.writeLine(all)
-	})
-}
-
-// change merges a patch into a user, and writes the document.
-func (f *usersFlags) change(ctx context.Context, user string, patch map[string]any) error {
-	body, err := json.Marshal(patch)
-	if err != nil {
-		return err
-	}
-	return f.about(ctx, user, func(ctx context.Context, client *notify.Client, r notifier.UserRequest) error {
-		return f.patch(ctx, client, r, body)
+		return f.about(ctx, args[0], func(ctx context.Context, client *notify.Client, r notifier.UserRequest) error {
+			m := notifier.MembersRequest{RecipientType: r.RecipientType, UserID: r.UserID}
+			change(&m, list)
+			var all notifier.Members
+			if err := client.Ask(ctx, "users.members", m, &all); err != nil {
+				return err
+			}
+			return f.writeLine(all)
+		})
 	})
 }

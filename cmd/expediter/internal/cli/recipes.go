@@ -7,12 +7,11 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-	"github.com/nats-io/nats.go/micro"
 	"github.com/spf13/cobra"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/api"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/notify"
+	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/importer/store/kvstore"
 )
 
@@ -86,27 +85,14 @@ func adviseRecipes(err error) error {
 func newPlaces(g *globals) *cobra.Command {
 	f := &natsFlags{globals: g}
 	cmd := action("places PLACE", func(ctx context.Context, args []string) error {
-		return f.with(ctx, "expediter places", func(js jetstream.JetStream) error { return f.place(ctx, js, args[0]) })
+		return f.askService(ctx, contracts.ServiceEnricher, func(ctx context.Context, client *notify.Client) error {
+			var lookups json.RawMessage
+			if err := client.Ask(ctx, "place", map[string]string{"placeId": args[0]}, &lookups); err != nil {
+				return err
+			}
+			return f.say("%s\n", lookups)
+		})
 	})
 	f.register(cmd.Flags())
 	return cmd
-}
-
-func (f *natsFlags) place(ctx context.Context, js jetstream.JetStream, id string) error {
-	question, err := json.Marshal(map[string]string{"placeId": id})
-	if err != nil {
-		return fmt.Errorf("the place: %w", err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, f.timeout)
-	defer cancel()
-	answer, err := js.Conn().RequestWithContext(ctx, "enricher.v1.place", question)
-	switch {
-	case errors.Is(err, nats.ErrNoResponders):
-		return fmt.Errorf("%w: no enricher answers: look whether one runs on this server", errUnavailable)
-	case err != nil:
-		return fmt.Errorf("%w: ask the enricher: %w", errUnavailable, err)
-	case answer.Header.Get(micro.ErrorCodeHeader) != "":
-		return fmt.Errorf("the enricher says: %s", answer.Header.Get(micro.ErrorHeader))
-	}
-	return f.say("%s\n", answer.Data)
 }

@@ -47,10 +47,19 @@ func (f *usersFlags) newGet() *cobra.Command {
 }
 
 func (f *usersFlags) newPut() *cobra.Command {
-	cmd := action("put USER JSON", func(ctx context.Context, args []string) error {
-		return f.about(ctx, args[0], func(ctx context.Context, client *notify.Client, r notifier.UserRequest) error {
-			return f.put(ctx, client, r, args[1])
-		})
+	cmd := f.putting("put USER JSON", func(ctx context.Context, args []string) (any, error) {
+		text := []byte(args[0])
+		if args[0] == rows.Stdin {
+			var err error
+			if text, err = f.read(ctx, args[0], contracts.MaxBody); err != nil {
+				return nil, err
+			}
+		}
+		var fields map[string]json.RawMessage
+		if json.Unmarshal(text, &fields) != nil || fields == nil {
+			return nil, f.usage(fmt.Errorf(`%.80q: want a JSON object such as {"locale":"he-IL"}`, text))
+		}
+		return json.RawMessage(text), nil
 	})
 	cmd.Flags().BoolVar(&f.replace, "replace", false, "replace the user, rather than merge")
 	cmd.Flags().StringVar(&f.ifMatch, "if-match", "", `only over this ETag of the user, "0" for none and "*" for any`)
@@ -93,8 +102,13 @@ func needKind(kind string) error {
 
 // ask connects to a notifier, and calls do with the client.
 func (f *natsFlags) ask(ctx context.Context, do func(context.Context, *notify.Client) error) error {
+	return f.askService(ctx, contracts.ServiceNotifier, do)
+}
+
+// askService is ask for a service of any name.
+func (f *natsFlags) askService(ctx context.Context, name string, do func(context.Context, *notify.Client) error) error {
 	return f.with(ctx, "expediter", func(js jetstream.JetStream) error {
-		return adviseNotifier(do(ctx, &notify.Client{Conn: js.Conn(), Timeout: f.timeout}))
+		return adviseService(do(ctx, &notify.Client{Conn: js.Conn(), Service: name, Timeout: f.timeout}))
 	})
 }
 
@@ -132,39 +146,26 @@ func (f *usersFlags) get(ctx context.Context, client *notify.Client, r notifier.
 	return f.writeLine(all)
 }
 
-func (f *usersFlags) put(ctx context.Context, client *notify.Client, r notifier.UserRequest, text string) error {
-	if text == rows.Stdin {
-		data, err := f.read(ctx, text, contracts.MaxBody)
+// putting returns a command that puts a document, made of the arguments behind the user, and writes the user.
+func (f *usersFlags) putting(use string, document func(context.Context, []string) (any, error)) *cobra.Command {
+	return action(use, func(ctx context.Context, args []string) error {
+		made, err := document(ctx, args[1:])
 		if err != nil {
 			return err
 		}
-		text = string(data)
-	}
-	var fields map[string]json.RawMessage
-	if json.Unmarshal([]byte(text), &fields) != nil || fields == nil {
-		return &UsageError{Err: fmt.Errorf(`%.80q: want a JSON object such as {"locale":"he-IL"}`, text)}
-	}
-	return f.patch(ctx, client, r, json.RawMessage(text))
-}
-
-// patch changes a user, and writes the document.
-func (f *usersFlags) patch(ctx context.Context, client *notify.Client, r notifier.UserRequest, body json.RawMessage) error {
-	r.Body = body
-	var u notifier.User
-	if err := client.Ask(ctx, "users.put", r, &u); err != nil {
-		return err
-	}
-	return f.writeLine(u.Body)
-}
-
-// withUser returns a line of JSON about a user.
-func withUser(fields map[string]json.RawMessage, kind, user string) ([]byte, error) {
-	for name, id := range map[string]string{"recipient_type": kind, "user_id": user} {
-		if id != "" {
-			fields[name], _ = json.Marshal(id) //nolint:errchkjson // a text
+		body, err := json.Marshal(made)
+		if err != nil {
+			return err
 		}
-	}
-	return json.Marshal(fields)
+		return f.about(ctx, args[0], func(ctx context.Context, client *notify.Client, r notifier.UserRequest) error {
+			r.Body = body
+			var u notifier.User
+			if err := client.Ask(ctx, "users.put", r, &u); err != nil {
+				return err
+			}
+			return f.writeLine(u.Body)
+		})
+	})
 }
 
 // statusInvalid is the status of a line with mistakes.
@@ -185,23 +186,20 @@ func newEndpoints(g *globals) *cobra.Command {
 	var since time.Duration
 	var template string
 	add := func(use string, run func(context.Context, *notify.Client, notifier.AddressRequest) error) *cobra.Command {
-		one := &cobra.Command{
-			Use: use + " USER CHANNEL ID", Args: cobra.ExactArgs(3),
-			RunE: func(cmd *cobra.Command, args []string) error {
-				err := f.usage(checkID("user", args[0]), needKind(f.kind),
-					refuse(since < 0, "--since %s: want a duration such as 24h", since))
-				if err != nil {
-					return err
-				}
+		one := action(use+" USER CHANNEL ID", func(ctx context.Context, args []string) error {
+			if err := f.usage(refuse(since < 0, "--since %s: want a duration such as 24h", since)); err != nil {
+				return err
+			}
+			return f.about(ctx, args[0], func(ctx context.Context, c *notify.Client, u notifier.UserRequest) error {
 				r := notifier.AddressRequest{
-					Channel: args[1], ID: args[2], RecipientType: contracts.RecipientType(f.kind), Template: template, UserID: args[0],
+					Channel: args[1], ID: args[2], RecipientType: u.RecipientType, Template: template, UserID: u.UserID,
 				}
 				if since > 0 {
 					r.Since = time.Now().Add(-since)
 				}
-				return f.ask(cmd.Context(), func(ctx context.Context, c *notify.Client) error { return run(ctx, c, r) })
-			},
-		}
+				return run(ctx, c, r)
+			})
+		})
 		cmd.AddCommand(one)
 		return one
 	}
@@ -216,15 +214,13 @@ func newEndpoints(g *globals) *cobra.Command {
 	}
 	add("secret", show("secret"))
 	add("rotate", show("rotate"))
-	test := add("test", f.testAddress)
+	test := add("test", func(ctx context.Context, c *notify.Client, r notifier.AddressRequest) error {
+		return f.sendTest(ctx, c, "endpoints.test", r)
+	})
 	test.Flags().StringVar(&template, "template", "", "template of the text, on a channel that has texts")
 	replay := add("replay", f.replayAddress)
 	replay.Flags().DurationVar(&since, "since", 0, "how long ago at most (default at any time)")
 	return cmd
-}
-
-func (f *usersFlags) testAddress(ctx context.Context, c *notify.Client, r notifier.AddressRequest) error {
-	return f.sendTest(ctx, c, "endpoints.test", r)
 }
 
 func (f *usersFlags) replayAddress(ctx context.Context, c *notify.Client, r notifier.AddressRequest) error {

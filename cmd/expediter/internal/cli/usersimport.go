@@ -17,13 +17,8 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
-const (
-	// batchLines and batchBytes bound one request of an import.
-	batchLines, batchBytes = 1000, 512 << 10
-
-	// mistakesShown is the number of lines with mistakes that an import names.
-	mistakesShown = 20
-)
+// batchLines and batchBytes bound one request of an import.
+const batchLines, batchBytes = 1000, 512 << 10
 
 // errBadUsers is returned when the input has lines that are no users.
 var errBadUsers = errors.New("no valid user")
@@ -65,6 +60,7 @@ func (f *usersFlags) importUsers(ctx context.Context, client *notify.Client, pat
 	err := run.read(ctx, path)
 	run.status.Close()
 	bad := run.counts[statusInvalid]
+	f.more(bad - maxShown)
 	if err != nil && run.done == 0 {
 		return err
 	}
@@ -132,23 +128,15 @@ func (i *userImport) flush(ctx context.Context) error {
 		i.counts[r.Status]++
 		if r.Status == statusInvalid && r.Line <= len(i.batch) {
 			line := i.batch[r.Line-1]
-			i.mistake(line.where, cmp.Or(line.wrong, problemOf(r)))
+			if i.counts[statusInvalid] <= maxShown {
+				i.notef("%s\n", terminal.Printable(line.where+": "+cmp.Or(line.wrong, problemOf(r))))
+			}
 		}
 	}
 	i.done += len(i.batch)
 	i.status.Set("%d users, %d with mistakes", i.done, i.counts[statusInvalid])
 	i.batch, i.bytes = i.batch[:0], 0
 	return nil
-}
-
-// mistake reports a line with mistakes, up to mistakesShown lines.
-func (i *userImport) mistake(where, problem string) {
-	switch n := i.counts[statusInvalid]; {
-	case n <= mistakesShown:
-		i.notef("%s\n", terminal.Printable(where+": "+problem))
-	case n == mistakesShown+1:
-		i.notef("... and more\n")
-	}
 }
 
 // noUser is a line that a notifier refuses, so that every line of a file is counted.
@@ -158,7 +146,8 @@ var noUser = []byte(`""`)
 func (i *userImport) withKind(body []byte) []byte {
 	var fields map[string]json.RawMessage
 	if i.kind != "" && json.Unmarshal(body, &fields) == nil && fields["recipient_type"] == nil && fields != nil {
-		if line, err := withUser(fields, i.kind, ""); err == nil {
+		fields["recipient_type"], _ = json.Marshal(i.kind) //nolint:errchkjson // a text
+		if line, err := json.Marshal(fields); err == nil {
 			return line
 		}
 	}

@@ -182,7 +182,7 @@ func (u *user) listen(ctx context.Context) error {
 	defer answer.Body.Close()
 	for e, err := range api.Events(answer.Body) {
 		if err == nil && e.Data != nil {
-			err = u.hear(e.Kind, e.Data)
+			err = u.hear(e)
 		}
 		if err != nil {
 			return fmt.Errorf("event %q of %s: %w", e.Kind, u.heard.URL, err)
@@ -194,30 +194,14 @@ func (u *user) listen(ctx context.Context) error {
 	return nil
 }
 
-// hear records the state in one event.
-func (u *user) hear(event string, data []byte) error {
-	switch event {
-	case contracts.TypeResultPatch:
-		var patch contracts.ResultPatch
-		if err := json.Unmarshal(data, &patch); err != nil {
-			return err
-		}
-		u.patches++
-		u.states[patch.PlaceID] = patch.Patch.Providers[contracts.ProviderWolt]
-	case "snapshot":
-		var snapshot struct {
-			Places []struct {
-				contracts.Patch
-
-				PlaceID string `json:"placeId"`
-			} `json:"places"`
-		}
-		if err := json.Unmarshal(data, &snapshot); err != nil {
-			return err
-		}
-		for _, p := range snapshot.Places {
-			u.states[p.PlaceID] = p.Providers[contracts.ProviderWolt]
-		}
+// hear records the states in one event.
+func (u *user) hear(e api.Event) error {
+	places, err := api.Places(e)
+	for _, p := range places {
+		u.states[p.PlaceID] = p.Providers[contracts.ProviderWolt]
 	}
-	return nil
+	if e.Kind == contracts.TypeResultPatch {
+		u.patches++
+	}
+	return err
 }

@@ -25,10 +25,13 @@ import (
 // pageLimit is the number of rows in one request. Each row may have many attempts, and all rows are in one message.
 const pageLimit = 100
 
-// Client asks a notifier. Its methods may be called from several goroutines.
+// Client asks a notifier, or with Ask another service. Its methods may be called from several goroutines.
 type Client struct {
 	// Conn is the connection to the notifier's server. Required.
 	Conn *nats.Conn
+
+	// Service is the name of the service: "notifier", unless only Ask is called. Required.
+	Service string
 
 	// Timeout bounds one request. Required.
 	Timeout time.Duration
@@ -42,19 +45,15 @@ func (c *Client) Event(ctx context.Context, id string) (e notifier.Event, err er
 
 // page returns a part of the rows that a query selects.
 func (c *Client) page(ctx context.Context, q notifier.Query) (p notifier.Page, err error) {
-	q.Limit = min(q.Limit, pageLimit)
+	q.Limit = pageLimit
 	err = c.Ask(ctx, "list", q, &p)
 	return p, err
 }
 
-// Rows yields the rows that a query selects, at most Limit of them when that is not 0. It holds a page at a time.
+// Rows yields the rows that a query selects. It holds a page at a time.
 func (c *Client) Rows(ctx context.Context, q notifier.Query) iter.Seq2[notifier.Notification, error] {
 	return func(yield func(notifier.Notification, error) bool) {
-		left := q.Limit
 		for {
-			if q.Limit = pageLimit; left > 0 {
-				q.Limit = min(left, pageLimit)
-			}
 			p, err := c.page(ctx, q)
 			if err != nil {
 				yield(notifier.Notification{}, err)
@@ -62,10 +61,6 @@ func (c *Client) Rows(ctx context.Context, q notifier.Query) iter.Seq2[notifier.
 			}
 			for _, row := range p.Notifications {
 				if !yield(row, nil) {
-					return
-				}
-				left--
-				if left == 0 {
 					return
 				}
 			}
@@ -112,19 +107,19 @@ func (c *Client) Replay(ctx context.Context, q notifier.Query) (all notifier.Rep
 	}
 }
 
-// Ask sends a request in JSON once, and decodes the answer. operation is the rest of the subject, such as "users.get". The error wraps
+// Ask sends a request in JSON once, and decodes the answer. operation is the end of the subject, such as "users.get". The error wraps
 // api.ErrNotFound when the notifier does not know what is asked about.
 func (c *Client) Ask(ctx context.Context, operation string, question, into any) error {
 	body, err := json.Marshal(question)
 	if err != nil {
 		return fmt.Errorf("notify: encode a question: %w", err)
 	}
-	answer, err := c.request(ctx, "notifier.v1."+operation, body)
+	answer, err := c.request(ctx, c.Service+".v1."+operation, body)
 	if err != nil {
 		return err
 	}
 	if err := json.Unmarshal(answer, into); err != nil {
-		return fmt.Errorf("%w: the service that answers is no notifier: %w", api.ErrUnavailable, err)
+		return fmt.Errorf("%w: the service that answers is no %s: %w", api.ErrUnavailable, c.Service, err)
 	}
 	return nil
 }
@@ -141,20 +136,20 @@ func (c *Client) request(ctx context.Context, subject string, body []byte) ([]by
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
 	case errors.Is(err, nats.ErrNoResponders):
-		return nil, fmt.Errorf("%w: no notifier is there to answer", api.ErrUnavailable)
+		return nil, fmt.Errorf("%w: no %s is there to answer", api.ErrUnavailable, c.Service)
 	case errors.Is(err, context.DeadlineExceeded):
-		return nil, fmt.Errorf("%w: no notifier answered within %s, or the user may not publish to %s", api.ErrUnavailable, c.Timeout, subject)
+		return nil, fmt.Errorf("%w: no %s answered within %s, or the user may not publish to %s", api.ErrUnavailable, c.Service, c.Timeout, subject)
 	default:
-		return nil, fmt.Errorf("%w: ask the notifier: %w", api.ErrUnavailable, err)
+		return nil, fmt.Errorf("%w: ask the %s: %w", api.ErrUnavailable, c.Service, err)
 	}
 	if code := answer.Header.Get(micro.ErrorCodeHeader); code != "" {
-		return nil, refused(code, answer)
+		return nil, c.refused(code, answer)
 	}
 	return answer.Data, nil
 }
 
 // refused returns the error in the answer to a request.
-func refused(code string, answer *nats.Msg) error {
+func (c *Client) refused(code string, answer *nats.Msg) error {
 	text := terminal.Printable(answer.Header.Get(micro.ErrorHeader))
 	var more struct {
 		Code   string                 `json:"code"`
@@ -169,9 +164,9 @@ func refused(code string, answer *nats.Msg) error {
 	case more.Code == "EVENT_MISMATCH":
 		return ErrMismatch
 	case code == "503", code == "507":
-		return fmt.Errorf("%w: the notifier says: %s", api.ErrUnavailable, text)
+		return fmt.Errorf("%w: the %s says: %s", api.ErrUnavailable, c.Service, text)
 	}
-	return fmt.Errorf("the notifier refuses: %s (%s)", text, code)
+	return fmt.Errorf("the %s refuses: %s (%s)", c.Service, text, code)
 }
 
 // Fields returns a text with the problems of a message's fields.
@@ -194,7 +189,7 @@ func badEvent(where, problem string) error {
 	return errors.New(terminal.Printable(where + ": " + problem)) // names of fields come from strangers
 }
 
-// Messages yields the events of a file: JSON, an array of it, or JSON lines; each an Event, or a CloudEvent in structured mode.
+// Messages yields the events of a file: JSON, an array of it, or JSON lines; each an Event.
 // The path "-" is stdin. An error with a position concerns one value, and others may follow.
 func Messages(ctx context.Context, path string, stdin io.Reader) iter.Seq2[Message, error] {
 	return func(yield func(Message, error) bool) {
@@ -231,11 +226,7 @@ func (c *Client) Users(ctx context.Context, q notifier.UserQuery) iter.Seq2[json
 	return func(yield func(json.RawMessage, error) bool) {
 		for {
 			var page notifier.UserPage
-			err := api.ErrUnavailable
-			for n := 0; n < tries && errors.Is(err, api.ErrUnavailable); n++ {
-				err = c.Ask(ctx, "users.list", q, &page)
-			}
-			if err != nil {
+			if err := retry(func() error { return c.Ask(ctx, "users.list", q, &page) }); err != nil {
 				yield(nil, err)
 				return
 			}
@@ -254,15 +245,13 @@ func (c *Client) Users(ctx context.Context, q notifier.UserQuery) iter.Seq2[json
 // ImportUsers puts users, which are lines of JSON, and returns the outcome of each line. It tries again when the notifier
 // does not answer, or could not store a line. Users that are stored already stay unchanged.
 func (c *Client) ImportUsers(ctx context.Context, lines []byte) (results []notifier.ImportedUser, err error) {
-	for range tries {
-		var answer []byte
-		if answer, err = c.request(ctx, "notifier.v1.users.import", lines); err == nil {
+	err = retry(func() error {
+		answer, err := c.request(ctx, "notifier.v1.users.import", lines)
+		if err == nil {
 			results, err = imported(answer)
 		}
-		if !errors.Is(err, api.ErrUnavailable) {
-			break
-		}
-	}
+		return err
+	})
 	return results, err
 }
 

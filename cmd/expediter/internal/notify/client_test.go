@@ -15,7 +15,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestWhyAQuestionHasNoAnswer(t *testing.T) {
 	t.Parallel()
 	answer := func(code, text, body string) error {
-		return refused(code, &nats.Msg{Header: nats.Header{"Nats-Service-Error": {text}}, Data: []byte(body)})
+		return (&Client{Service: "notifier"}).refused(code, &nats.Msg{Header: nats.Header{"Nats-Service-Error": {text}}, Data: []byte(body)})
 	}
 	for _, tt := range []struct {
 		code, body string

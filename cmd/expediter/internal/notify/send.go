@@ -65,7 +65,8 @@ func silent(err error) bool {
 
 // Publish implements Target. The notifier accepts the event, and recognises its id for ever.
 func (c *Client) Publish(ctx context.Context, e contracts.Event) (Outcome, error) {
-	done, err := c.publish(ctx, e)
+	var done notifier.Accepted
+	err := retry(func() error { return c.Ask(ctx, "publish", e, &done) })
 	switch {
 	case errors.Is(err, ErrMismatch):
 		return Mismatch, nil
@@ -79,20 +80,14 @@ func (c *Client) Publish(ctx context.Context, e contracts.Event) (Outcome, error
 	return Accepted, nil
 }
 
-// tries is the number of requests to a notifier that exists and does not answer.
-const tries = 3
-
-func (c *Client) publish(ctx context.Context, e contracts.Event) (done struct {
-	Duplicate bool `json:"duplicate"`
-	Ignored   bool `json:"ignored"`
-}, err error,
-) {
-	for range tries {
-		if err = c.Ask(ctx, "publish", e, &done); !errors.Is(err, api.ErrUnavailable) {
+// retry asks a notifier that exists and does not answer up to three times.
+func retry(ask func() error) (err error) {
+	for range 3 {
+		if err = ask(); !errors.Is(err, api.ErrUnavailable) {
 			break
 		}
 	}
-	return done, err
+	return err
 }
 
 // Message is an event with its position in the input.
@@ -265,7 +260,7 @@ func (c *Client) Await(ctx context.Context, eventID string, tally Tally) error {
 			return fmt.Errorf("%w: %q is not planned; see expediter dead list --job-stream EVENTS", ErrNotEnded, eventID)
 		}
 	}
-	q := notifier.Query{EventID: eventID, Limit: pageLimit}
+	q := notifier.Query{EventID: eventID}
 	for {
 		page, of, err := c.tallied(ctx, q)
 		if err != nil && ctx.Err() == nil {

@@ -85,7 +85,7 @@ func (r *Rows) Write(value any, cells ...string) error {
 		line = bytes.TrimSuffix(line, []byte("\n"))
 	}
 	_, err := r.out.Write(line)
-	return wrap(err)
+	return err
 }
 
 // Close writes the rows that are still held, and the end of the format. It does not close the underlying writer. After an Add
@@ -104,12 +104,5 @@ func (r *Rows) Close() error {
 		end = "[]\n"
 	}
 	_, err := io.WriteString(r.out, end)
-	return wrap(err)
-}
-
-func wrap(err error) error {
-	if err != nil {
-		return fmt.Errorf("write: %w", err)
-	}
-	return nil
+	return err
 }

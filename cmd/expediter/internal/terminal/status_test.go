@@ -16,7 +16,7 @@ func TestStatus(t *testing.T) {
 		s := NewStatus(Stream{Writer: &out, TTY: true})
 		s.Set("%d places", 1)
 		s.Set("too soon")
-		time.Sleep(redraw)
+		time.Sleep(redraw) //nolint:forbidigo // in fake time
 		s.Set("%0100d", 0)
 		s.Close()
 		s.Close()

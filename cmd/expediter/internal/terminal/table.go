@@ -3,7 +3,6 @@ package terminal
 import (
 	"bufio"
 	"cmp"
-	"fmt"
 	"io"
 	"strings"
 	"unicode"
@@ -70,12 +69,7 @@ func (w *Table) Write(cells ...string) error {
 }
 
 // Flush writes the rows so far to the underlying writer. It first fixes the widths, if they are not known yet.
-func (w *Table) Flush() error {
-	if err := w.buf.Flush(); err != nil {
-		return fmt.Errorf("table: %w", err)
-	}
-	return nil
-}
+func (w *Table) Flush() error { return w.buf.Flush() }
 
 // Close writes the rows that are still held. It does not close the underlying writer.
 func (w *Table) Close() error {
@@ -96,17 +90,12 @@ func (w *Table) release() error {
 		head[i] = c.Name
 		w.widths[i] = width(c, i, w.held)
 	}
-	rows := w.held
+	err := w.line(head, false)
+	for i := 0; err == nil && i < len(w.held); i++ {
+		err = w.line(w.held[i], true)
+	}
 	w.held = nil
-	if err := w.line(head, false); err != nil {
-		return err
-	}
-	for _, row := range rows {
-		if err := w.line(row, true); err != nil {
-			return err
-		}
-	}
-	return nil
+	return err
 }
 
 // width returns the width that the rows need in column i.
@@ -139,10 +128,8 @@ func (w *Table) line(cells []string, colored bool) error {
 		}
 	}
 	text.WriteByte('\n')
-	if _, err := w.buf.WriteString(text.String()); err != nil {
-		return fmt.Errorf("table: %w", err)
-	}
-	return nil
+	_, err := w.buf.WriteString(text.String())
+	return err
 }
 
 // leftToRight is the left-to-right mark. It takes no room, and a text between two such marks cannot change the order

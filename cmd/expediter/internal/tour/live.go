@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/api"
-	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/importer"
 )
@@ -32,30 +31,18 @@ type shown struct {
 // followRequest answers GET /live/request?id=... with a row for each place, and again for each place that changes.
 func (t *tour) followRequest(w http.ResponseWriter, r *http.Request) error {
 	at := "/v1/requests/" + service.PathEscape(r.URL.Query().Get("id")) + "/events"
-	return relay(w, r, t.enricher, at, func(kind string, data []byte) (shown, error) {
-		var event struct {
-			snapshot
-
-			PlaceID string `json:"placeId"`
-			Patch   place  `json:"patch"`
-		}
-		if err := json.Unmarshal(data, &event); err != nil {
-			return shown{}, fmt.Errorf("tour: read an event of the enricher: %w", err)
-		}
-		if kind == contracts.TypeResultPatch {
-			event.Patch.PlaceID = event.PlaceID
-			event.Places = []place{event.Patch}
-		}
-		return shown{template: "changed", data: t.rows(event.snapshot), over: kind == "complete"}, nil
+	return relay(w, r, t.enricher, at, func(e api.Event) (shown, error) {
+		places, err := api.Places(e)
+		return shown{template: "changed", data: t.rows(places), over: e.Kind == "complete"}, err
 	})
 }
 
 // followImport answers GET /live/import?id=... with the import after each change.
 func (t *tour) followImport(w http.ResponseWriter, r *http.Request) error {
 	at := "/v1/imports/" + service.PathEscape(r.URL.Query().Get("id")) + "/events"
-	return relay(w, r, t.importer, at, func(_ string, data []byte) (shown, error) {
+	return relay(w, r, t.importer, at, func(e api.Event) (shown, error) {
 		var j importer.Job
-		if err := json.Unmarshal(data, &j); err != nil {
+		if err := json.Unmarshal(e.Data, &j); err != nil {
 			return shown{}, fmt.Errorf("tour: decode an import: %w", err)
 		}
 		view, err := t.job(r.Context(), j)
@@ -65,7 +52,7 @@ func (t *tour) followImport(w http.ResponseWriter, r *http.Request) error {
 
 // followInbox answers GET /live/inbox with the newest items after each change.
 func (t *tour) followInbox(w http.ResponseWriter, r *http.Request) error {
-	return relay(w, r, t.notifier, "/v1/users/"+staff+"/inbox/events", func(string, []byte) (shown, error) {
+	return relay(w, r, t.notifier, "/v1/users/"+staff+"/inbox/events", func(api.Event) (shown, error) {
 		items, _, err := t.inbox(r.Context())
 		return shown{template: "items", data: items}, err
 	})
@@ -73,9 +60,7 @@ func (t *tour) followInbox(w http.ResponseWriter, r *http.Request) error {
 
 // relay repeats the event stream of a service as HTML, with the service's event ids, so that a browser that
 // reconnects continues after the last one.
-func relay(
-	w http.ResponseWriter, r *http.Request, from *api.Client, path string, show func(kind string, data []byte) (shown, error),
-) error {
+func relay(w http.ResponseWriter, r *http.Request, from *api.Client, path string, show func(api.Event) (shown, error)) error {
 	answer, err := from.Open(r.Context(), path, service.LastEventID(r))
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadGateway)
@@ -94,11 +79,11 @@ func relay(
 	return nil
 }
 
-func repeat(stream *service.Stream, e api.Event, show func(string, []byte) (shown, error)) error {
+func repeat(stream *service.Stream, e api.Event, show func(api.Event) (shown, error)) error {
 	if e.Data == nil {
 		return stream.Heartbeat()
 	}
-	s, err := show(e.Kind, e.Data)
+	s, err := show(e)
 	if err != nil {
 		return err
 	}

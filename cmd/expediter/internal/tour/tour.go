@@ -172,10 +172,12 @@ func (t *tour) show(w http.ResponseWriter, r *http.Request) error {
 	v := view{Console: t.console, Query: q.Get("q"), Request: q.Get("request"), Import: q.Get("import")}
 	var problems []error
 	if v.Request != "" {
-		var s snapshot
+		var s struct {
+			Places []api.Place `json:"places"`
+		}
 		_, err := t.enricher.Do(r.Context(), http.MethodGet, "/v1/requests/"+service.PathEscape(v.Request), nil, nil, &s)
 		problems = append(problems, err)
-		v.Places = t.rows(s)
+		v.Places = t.rows(s.Places)
 	}
 	if v.Import != "" {
 		job, err := t.importer.Job(r.Context(), v.Import)

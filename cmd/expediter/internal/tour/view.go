@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/expediter-io/expediter/cmd/expediter/internal/api"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/service/audit"
 	"github.com/expediter-io/expediter/services/importer"
@@ -126,25 +127,15 @@ func newItem(i inapp.Item) item {
 	return shown
 }
 
-// snapshot is the enricher's answer with the states of all places of a request.
-type snapshot struct {
-	Places []place `json:"places"`
-}
-
-type place struct {
-	PlaceID   string                             `json:"placeId"`
-	Providers map[string]contracts.ProviderState `json:"providers"`
-}
-
 // rows returns the views of the places of a request.
-func (t *tour) rows(s snapshot) (rows []row) {
-	for _, p := range s.Places {
+func (t *tour) rows(places []api.Place) (rows []row) {
+	for _, p := range places {
 		rows = append(rows, t.row(p))
 	}
 	return rows
 }
 
-func (t *tour) row(p place) row {
+func (t *tour) row(p api.Place) row {
 	shown := row{
 		// The id of a place is any text, but the id of an element is not.
 		ID: "place-" + audit.User(p.PlaceID), Name: strings.TrimPrefix(p.PlaceID, "typed "), ProviderState: p.Providers[contracts.ProviderWolt],

@@ -41,13 +41,13 @@ func (h *Hub) Feed(ctx context.Context, m Mirror) error {
 	h.mirror = m
 	err := h.start()
 	if err == nil {
-		h.checks.start()
+		h.startChecks()
 	}
 	h.mu.Unlock()
 	if err != nil {
 		return err
 	}
-	return h.checks.check(ctx)
+	return h.check(ctx)
 }
 
 // gapTracker records which changes the bucket has pushed. A stream numbers its changes without gaps, so the tracker sees a missing change.
@@ -199,8 +199,8 @@ func (h *Hub) count(k *watched) {
 	default:
 		h.regular++
 		if h.regular == busyThreshold+1 {
-			h.checks.start()
-			h.checks.soon()
+			h.startChecks()
+			h.checkSoon()
 		}
 	}
 	k.rests = rests

@@ -49,13 +49,13 @@ type Watch struct {
 // Hub feeds all watchers of a bucket: from one subscription, and from one goroutine that reads due keys again. Both start with the first
 // watcher and end with the store.
 type Hub struct {
-	store        *Store
-	subscription republished
-	checks       *leaderCheck
-	mirror       Mirror        // nil when there is none
-	cut          chan struct{} // closed when the connection is closed for good
-	done         chan struct{} // closed when the poller has ended
-	wake         chan struct{}
+	store  *Store
+	pushes string // the part before the key of the subjects of pushes, see pushPrefix
+	checks leaderCheck
+	mirror Mirror        // nil when there is none
+	cut    chan struct{} // closed when the connection is closed for good
+	done   chan struct{} // closed when the poller has ended
+	wake   chan struct{}
 
 	mu        sync.Mutex
 	gaps      gapTracker
@@ -136,7 +136,7 @@ func (f *followers) each(yield func(w *Watch, came uint64) bool) {
 
 func newHub(s *Store, republish *jetstream.RePublish) *Hub {
 	return &Hub{
-		store: s, subscription: newRepublished(s.prefix, republish), checks: newLeaderCheck(s), keys: map[string]*watched{},
+		store: s, pushes: pushPrefix(s.prefix, republish), checks: leaderCheck{done: make(chan struct{}), wake: make(chan struct{}, 1)}, keys: map[string]*watched{},
 		cut: make(chan struct{}), done: make(chan struct{}), wake: make(chan struct{}, 1),
 	}
 }
@@ -245,13 +245,13 @@ func (h *Hub) start() error {
 	if h.started {
 		return nil
 	}
-	if h.subscription.subject == "" {
+	if h.pushes == "" {
 		return fmt.Errorf("kvlock: bucket %q does not republish all its changes, so no caller could wait for one: "+
 			"set its RePublish as kvlock.StreamConfig does", h.store.Bucket)
 	}
 	nc := h.store.Conn
 	status := nc.StatusChanged(nats.CONNECTED, nats.CLOSED)
-	sub, err := nc.Subscribe(h.subscription.subject, h.onPush)
+	sub, err := nc.Subscribe(h.pushes+">", h.onPush)
 	if err != nil {
 		nc.RemoveStatusListener(status)
 		return fmt.Errorf("kvlock: watch bucket %q: %w: %w", h.store.Bucket, ErrUnavailable, err)
@@ -267,13 +267,15 @@ func (h *Hub) start() error {
 
 func (h *Hub) close() {
 	h.mu.Lock()
-	started := h.started
+	started, checks := h.started, h.checks.started
 	h.mu.Unlock()
 	if !started {
 		return
 	}
 	<-h.done
-	h.checks.close()
+	if checks {
+		<-h.checks.done
+	}
 	h.stop()
 }
 
@@ -291,7 +293,7 @@ func (h *Hub) MaxSilence() time.Duration { return 2*PollEvery + h.store.OpTimeou
 // could have published the message, so nothing is removed because of it.
 func (h *Hub) onPush(m *nats.Msg) {
 	h.store.suspect(m.Header)
-	key := strings.TrimPrefix(m.Subject, h.subscription.trim)
+	key := strings.TrimPrefix(m.Subject, h.pushes)
 	sequence, err := strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64)
 	if err == nil && h.mirror != nil {
 		h.mirror.Pushed(key, sequence)

@@ -258,25 +258,15 @@ func (h *dueHeap) Pop() any {
 	return k
 }
 
-// republished has the subjects under which the bucket republishes its changes.
-type republished struct {
-	subject string // ends in a wildcard; "" when the bucket does not republish all keys unchanged: then nobody can wait for a change
-	trim    string // the part of republished subjects before the key
-}
-
-// newRepublished accepts the mapping that kvlock.StreamConfig sets, with any destination.
-func newRepublished(prefix string, republish *jetstream.RePublish) republished {
-	if republish == nil || republish.HeadersOnly {
-		return republished{}
+// pushPrefix returns the part before the key of the subjects under which a bucket republishes its changes, as kvlock.StreamConfig sets
+// them, with any destination. It returns "" when the bucket does not republish all keys unchanged: then nobody can wait for a change.
+func pushPrefix(prefix string, republish *jetstream.RePublish) string {
+	if republish == nil || republish.HeadersOnly || republish.Source != ">" {
+		return ""
 	}
 	root, found := strings.CutSuffix(republish.Destination, ">")
-	all := republish.Source == "" || republish.Source == ">" || republish.Source == prefix+">"
-	if !found || !all || strings.ContainsAny(root, "*{") {
-		return republished{}
+	if !found || strings.ContainsAny(root, "*{") {
+		return ""
 	}
-	trim := root + prefix
-	if republish.Source == prefix+">" {
-		trim = root // the wildcard stands for the key alone
-	}
-	return republished{subject: trim + ">", trim: trim}
+	return root + prefix
 }

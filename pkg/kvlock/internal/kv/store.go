@@ -246,46 +246,31 @@ func CreateStream(ctx context.Context, js jetstream.JetStream, label string, sc 
 
 // CheckStream returns an error that names all settings of a bucket's stream with which entries would not be safe.
 func CheckStream(bucket string, sc jetstream.StreamConfig) error {
-	s := Settings{Stream: fmt.Sprintf("bucket %q", bucket)}
-	s.Wantf(sc.AllowMsgTTL, "AllowMsgTTL is off: claims could not expire; make the bucket from kvlock.StreamConfig")
-	s.Wantf(sc.SubjectDeleteMarkerTTL == 0,
-		"limit markers are on (%s): one can wipe an acknowledged renewal; turn SubjectDeleteMarkerTTL off", sc.SubjectDeleteMarkerTTL)
-	s.Wantf(sc.MaxMsgsPerSubject == 1,
-		"history is %d: an expired value would uncover an older one; set MaxMsgsPerSubject to 1", sc.MaxMsgsPerSubject)
-	s.Wantf(sc.AllowDirect, "AllowDirect is off: many keys could not be read in one round trip")
-	s.Wantf(sc.PersistMode != jetstream.AsyncPersistMode,
-		"PersistMode is async: acknowledged claims are lost when the server is killed")
-	s.WantKept(sc)
-	return s.Err()
+	name := fmt.Sprintf("kvlock: bucket %q", bucket)
+	return errors.Join(
+		mistake.If(!sc.AllowMsgTTL, "%s: AllowMsgTTL is off: claims could not expire; make the bucket from kvlock.StreamConfig", name),
+		mistake.If(sc.SubjectDeleteMarkerTTL != 0,
+			"%s: limit markers are on (%s): one can wipe an acknowledged renewal; turn SubjectDeleteMarkerTTL off",
+			name, sc.SubjectDeleteMarkerTTL),
+		mistake.If(sc.MaxMsgsPerSubject != 1,
+			"%s: history is %d: an expired value would uncover an older one; set MaxMsgsPerSubject to 1", name, sc.MaxMsgsPerSubject),
+		mistake.If(!sc.AllowDirect, "%s: AllowDirect is off: many keys could not be read in one round trip", name),
+		mistake.If(sc.PersistMode == jetstream.AsyncPersistMode,
+			"%s: PersistMode is async: acknowledged claims are lost when the server is killed", name),
+		CheckKept(name, sc))
 }
 
-// Settings collects the mistakes in the settings of a stream.
-type Settings struct {
-	Stream string // its name in errors
-
-	errs []error
+// CheckKept returns an error unless the messages of a stream stay until their TTL and its writes are acknowledged. name begins each error.
+func CheckKept(name string, sc jetstream.StreamConfig) error {
+	return errors.Join(
+		mistake.If(sc.MaxAge != 0, "%s: MaxAge is %s: it would end claims and values before their TTL; set it to 0", name, sc.MaxAge),
+		mistake.If(sc.Discard != jetstream.DiscardNew && (sc.MaxBytes > 0 || sc.MaxMsgs > 0),
+			"%s: Discard is old: when it is full it would evict entries in use; set it to new", name),
+		mistake.If(sc.Retention != jetstream.LimitsPolicy,
+			"%s: Retention is %s: messages would go when a consumer saw them; set it to limits", name, sc.Retention),
+		mistake.If(sc.Mirror != nil, "%s: it is a mirror: its writes go elsewhere; name the origin", name),
+		mistake.If(sc.NoAck || sc.Sealed, "%s: NoAck or Sealed is on: no write would be acknowledged", name))
 }
-
-// Wantf adds an error unless ok.
-func (s *Settings) Wantf(ok bool, format string, args ...any) {
-	if !ok {
-		s.errs = append(s.errs, fmt.Errorf("kvlock: %s: "+format, append([]any{s.Stream}, args...)...))
-	}
-}
-
-// WantKept adds an error unless messages stay until their TTL and writes are acknowledged.
-func (s *Settings) WantKept(sc jetstream.StreamConfig) {
-	s.Wantf(sc.MaxAge == 0, "MaxAge is %s: it would end claims and values before their TTL; set it to 0", sc.MaxAge)
-	s.Wantf(sc.Discard == jetstream.DiscardNew || sc.MaxBytes <= 0 && sc.MaxMsgs <= 0,
-		"Discard is old: when it is full it would evict entries in use; set it to new")
-	s.Wantf(sc.Retention == jetstream.LimitsPolicy,
-		"Retention is %s: messages would go when a consumer saw them; set it to limits", sc.Retention)
-	s.Wantf(sc.Mirror == nil, "it is a mirror: its writes go elsewhere; name the origin")
-	s.Wantf(!sc.NoAck && !sc.Sealed, "NoAck or Sealed is on: no write would be acknowledged")
-}
-
-// Err returns all errors, joined, or nil.
-func (s *Settings) Err() error { return errors.Join(s.errs...) }
 
 // Package kvlock publishes and explains these.
 var (

@@ -78,14 +78,6 @@ func (e *ConflictError) Error() string {
 	return fmt.Sprintf("key %q is at revision %d", e.Key, e.Revision)
 }
 
-// timeout returns the longest time of a try.
-func (c Change) timeout() time.Duration {
-	if c.Within == 0 {
-		return SendTimeout
-	}
-	return min(c.Within, SendTimeout)
-}
-
 // outdated reports whether a read returned an older entry than an entry of this process that was acknowledged and cannot have expired.
 // Then a deposed leader answered, or the key is absent because another process claimed it meanwhile for a shorter time. A marker, which
 // the server accepts only where the key is absent, decides between the two.
@@ -122,11 +114,14 @@ func (s *Store) SendOnce(ctx context.Context, c Change, bound time.Duration) (re
 		}
 	}
 	generation := s.Generation()
-	if c.isOf(generation) {
-		revision, err = s.sendOnce(ctx, c, bound-time.Since(began))
-	} else {
-		err = errRemade
+	if !c.isOf(generation) {
+		return 0, errRemade
 	}
+	m := s.message(c.Key, c.Expect, c.Data, c.TTL, c.Purge)
+	if c.State != "" {
+		m.Header.Set(HeaderState, c.State)
+	}
+	revision, err = s.publish(ctx, m, min(cmp.Or(c.Within, SendTimeout), SendTimeout, bound-time.Since(began)))
 	if err == nil && c.Token {
 		if err = s.confirmWithin(ctx, bound-time.Since(began)); err == nil && generation != s.Generation() {
 			err = errRemade // the bucket was made anew before or after the write was stored
@@ -145,14 +140,6 @@ func (s *Store) confirmWithin(ctx context.Context, bound time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
 	return s.confirm(ctx)
-}
-
-func (s *Store) sendOnce(ctx context.Context, c Change, bound time.Duration) (uint64, error) {
-	m := s.message(c.Key, c.Expect, c.Data, c.TTL, c.Purge)
-	if c.State != "" {
-		m.Header.Set(HeaderState, c.State)
-	}
-	return s.publish(ctx, m, min(c.timeout(), bound))
 }
 
 // Settle is the rest of Write, after a first try at the time sent that failed with the error last. The time of the operation counts from

@@ -17,7 +17,7 @@
       if (lost) { htmx.trigger(main(), "refresh"); }
       lost = false;
     });
-    source.addEventListener("changed", (e) => { say(e.data > 0 ? `live, ${e.data} skipped` : "live"); });
+    source.addEventListener("changed", () => { say("live"); });
     source.addEventListener("error", () => {
       lost = true;
       say("connection lost, trying again");

@@ -11,7 +11,10 @@ package key
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/expediter-io/expediter/pkg/internal/subject"
 )
@@ -31,6 +34,19 @@ var (
 	errSuffix = errors.New("a first token that ends in " + suffixDone + " or " + suffixLater + " is not for jobs")
 	errShort  = errors.New("a job's subject has at least two tokens")
 )
+
+// HeaderID is the header with the ID of a job.
+const HeaderID = "Job-Id"
+
+// ID returns the ID of the job of a message.
+func ID(header nats.Header, stream string, sequence uint64) string {
+	for _, name := range []string{HeaderID, nats.MsgIdHdr} {
+		if id := header.Get(name); id != "" {
+			return id
+		}
+	}
+	return stream + ":" + strconv.FormatUint(sequence, 10)
+}
 
 // Key is the subject of a job, as a whole and split behind the first token.
 type Key struct{ job, first, rest string }

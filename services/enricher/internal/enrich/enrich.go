@@ -43,7 +43,7 @@ import (
 // a place that had another description before. The round trips are finished although ctx ends meanwhile: a claim without a job
 // would block its place until it expires.
 func (s *Service) Enrich(ctx context.Context, req contracts.EnrichRequest) (contracts.EnrichResponse, error) {
-	s.counters.requests.Add(1)
+	s.count(func(c *Stats) { c.Requests++ })
 	resp := contracts.EnrichResponse{RequestID: cmp.Or(req.RequestID, uuid.NewString()), Results: req.Results}
 	names, err := s.pick(req.Providers)
 	if err != nil {
@@ -59,7 +59,7 @@ func (s *Service) Enrich(ctx context.Context, req contracts.EnrichRequest) (cont
 	if err != nil {
 		return resp, err
 	}
-	s.counters.places.Add(int64(len(all)))
+	s.count(func(c *Stats) { c.Places += int64(len(all)) })
 	skipped, err := s.resolveInTime(ctx, all)
 	late := errors.Is(err, errLate)
 	if late { // resolve is still at work with them
@@ -234,7 +234,7 @@ func (s *Service) record(ctx context.Context, t *lookup, entry *flight.Entry) (m
 	}
 	switch state {
 	case flight.Done:
-		s.counters.hits.Add(1)
+		s.count(func(c *Stats) { c.Hits++ })
 		s.log(ctx, slog.LevelDebug, EventCacheHit, t, slog.String("status", string(t.state.Status)))
 		s.skip(ctx, t, SkipAlreadyCached)
 		return false

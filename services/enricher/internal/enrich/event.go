@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
@@ -65,7 +64,7 @@ func (s *Service) log(ctx context.Context, level slog.Level, event Event, t *loo
 
 // skip logs that no job was queued for a lookup, and counts it.
 func (s *Service) skip(ctx context.Context, t *lookup, reason SkipReason) {
-	s.counters.skips.add(reason)
+	s.count(func(c *Stats) { c.Skipped[reason]++ })
 	level := slog.LevelDebug
 	if reason == SkipStoreDown || reason == SkipLockError || reason == SkipQueueUnavailable {
 		level = slog.LevelWarn
@@ -85,41 +84,27 @@ type Stats struct {
 	Skipped       map[SkipReason]int64        `json:"skipped"`
 }
 
+// counters are the Stats so far.
 type counters struct {
-	requests, places, hits, jobs, providerCalls, patches atomic.Int64
+	Stats
 
-	outcomes tally[contracts.Outcome]
-	skips    tally[SkipReason]
+	mu sync.Mutex
 }
 
-// tally counts by a key.
-type tally[K comparable] struct {
-	mu     sync.Mutex
-	counts map[K]int64
-}
-
-func (t *tally[K]) add(key K) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.counts == nil {
-		t.counts = map[K]int64{}
-	}
-	t.counts[key]++
-}
-
-func (t *tally[K]) all() map[K]int64 {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return maps.Clone(t.counts)
+// count adds to the Stats.
+func (s *Service) count(add func(*Stats)) {
+	s.counters.mu.Lock()
+	defer s.counters.mu.Unlock()
+	add(&s.counters.Stats)
 }
 
 // Stats returns the counts so far.
 func (s *Service) Stats() Stats {
-	c := &s.counters
-	return Stats{
-		Requests: c.requests.Load(), Places: c.places.Load(), Hits: c.hits.Load(), Jobs: c.jobs.Load(),
-		ProviderCalls: c.providerCalls.Load(), Outcomes: c.outcomes.all(), Patches: c.patches.Load(), Skipped: c.skips.all(),
-	}
+	s.counters.mu.Lock()
+	defer s.counters.mu.Unlock()
+	now := s.counters.Stats
+	now.Outcomes, now.Skipped = maps.Clone(now.Outcomes), maps.Clone(now.Skipped)
+	return now
 }
 
 // published is the last state of a place that a subscriber has received: none, no answer for now, or the answer. It only

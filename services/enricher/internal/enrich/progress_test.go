@@ -154,7 +154,7 @@ func TestLookups(t *testing.T) {
 func TestConfigReportsEverything(t *testing.T) {
 	t.Parallel()
 	err := Config{
-		ClaimTTL: time.Millisecond, FoundTTL: -1, LeaseTTL: 1500 * time.Millisecond, MaxSubscriptions: -1, MemoryBytes: -2, StoreTimeout: -1,
+		ClaimTTL: time.Millisecond, FoundTTL: -1, LeaseTTL: 1500 * time.Millisecond, MemoryBytes: -2,
 	}.Validate()
-	check.Contains(t, err, "ClaimTTL", "FoundTTL", "LeaseTTL", "MaxSubscriptions", "MemoryBytes", "StoreTimeout")
+	check.Contains(t, err, "ClaimTTL", "FoundTTL", "LeaseTTL", "MemoryBytes")
 }

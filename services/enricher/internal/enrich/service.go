@@ -73,6 +73,7 @@ func New(ctx context.Context, js jetstream.JetStream, cfg Config) (*Service, err
 	}
 	s := &Service{
 		cfg: cfg, client: client, flight: results, logger: cfg.Logger, providers: map[string]provider.Provider{},
+		counters: counters{Stats: Stats{Outcomes: map[contracts.Outcome]int64{}, Skipped: map[SkipReason]int64{}}},
 		requests: records.Bucket(contracts.BucketRequests), subscriptions: make(chan struct{}, cfg.MaxSubscriptions),
 	}
 	for _, p := range cfg.Providers {
@@ -196,14 +197,8 @@ func (cfg Config) Validate() error {
 			bad("%s is %s: want whole seconds, at least 1s", d.name, d.value)
 		}
 	}
-	if cfg.StoreTimeout < 0 {
-		bad("StoreTimeout is %s: want a positive duration", cfg.StoreTimeout)
-	}
 	if cfg.MemoryBytes < -1 {
 		bad("MemoryBytes is %d: want a positive number, or -1 for none", cfg.MemoryBytes)
-	}
-	if cfg.MaxSubscriptions < 0 {
-		bad("MaxSubscriptions is %d: want a positive number", cfg.MaxSubscriptions)
 	}
 	seen := map[string]bool{}
 	for _, p := range cfg.Providers {

@@ -202,7 +202,7 @@ func (sub *Subscription) patch(i int) {
 	if !sub.advance(i) {
 		return
 	}
-	sub.service.counters.patches.Add(1)
+	sub.service.count(func(c *Stats) { c.Patches++ })
 	sub.publish(contracts.TypeResultPatch,
 		contracts.NewResultPatch(sub.requestID, t.job.PlaceID, t.job.Provider, t.state, sub.service.cfg.Deprecated))
 }

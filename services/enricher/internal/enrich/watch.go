@@ -33,6 +33,7 @@ var errDue = errors.New("places are due to be claimed or queued")
 // again when its claim has waited for its worker for long. So no subscriber waits for ever.
 type watch struct {
 	service *Service
+	lookups []*lookup
 	byKey   map[string][]*lookup
 	watcher *flight.Watcher
 
@@ -46,7 +47,7 @@ type watch struct {
 // startWatch starts to watch the entries of lookups. Close ends it.
 func (s *Service) startWatch(lookups []*lookup) (*watch, error) {
 	f := &watch{
-		service: s, byKey: make(map[string][]*lookup, 2*len(lookups)), free: map[*lookup]bool{}, handed: map[*lookup]handedOff{},
+		service: s, lookups: lookups, byKey: make(map[string][]*lookup, 2*len(lookups)), free: map[*lookup]bool{}, handed: map[*lookup]handedOff{},
 		pause: minReclaim,
 	}
 	for _, t := range lookups {
@@ -76,14 +77,8 @@ func (f *watch) first(ctx context.Context) error {
 		}
 		known[entry.Key] = true
 	}
-	seen := map[*lookup]bool{}
-	for _, list := range f.byKey {
-		for _, t := range list {
-			if !seen[t] {
-				seen[t] = true
-				f.record(ctx, t, t.seen())
-			}
-		}
+	for _, t := range f.lookups {
+		f.record(ctx, t, t.seen())
 	}
 	f.reclaim(ctx)
 	return nil
@@ -282,7 +277,7 @@ func (s *Service) requeue(ctx context.Context, t *lookup, entry flight.Entry) {
 
 // enqueued logs and counts a job that the queue has taken.
 func (s *Service) enqueued(ctx context.Context, t *lookup, reason string) {
-	s.counters.jobs.Add(1)
+	s.count(func(c *Stats) { c.Jobs++ })
 	s.log(ctx, slog.LevelInfo, EventJobEnqueued, t, slog.String("name", t.job.Name), slog.String("cityText", t.job.CityText),
 		slog.String("statusSet", string(contracts.StatusPending)), slog.String("reason", reason))
 }

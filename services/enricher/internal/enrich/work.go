@@ -73,13 +73,9 @@ func (s *Service) Policy() worker.Policy {
 	}
 }
 
-// decodeJob reads a job from the body, or from a CloudEvent in structured mode.
-func decodeJob(header nats.Header, payload []byte, args any) error {
-	event, err := contracts.ParseCloudEvent(contracts.EnrichJobsSubjects, header, payload)
-	if err != nil {
-		return err
-	}
-	job, err := contracts.Decode[contracts.EnrichJob](event.Data)
+// decodeJob reads a job.
+func decodeJob(_ nats.Header, payload []byte, args any) error {
+	job, err := contracts.Decode[contracts.EnrichJob](payload)
 	if err != nil {
 		return err
 	}
@@ -170,7 +166,7 @@ func (s *Service) search(ctx context.Context, t *lookup) (result contracts.Enric
 		if value := recover(); value != nil {
 			err = &worker.PanicError{Stack: debug.Stack(), Value: value}
 		}
-		s.counters.providerCalls.Add(1)
+		s.count(func(c *Stats) { c.ProviderCalls++ })
 	}()
 	place := placeOf(t.job)
 	asking, call := s.cfg.Telemetry.Call(ctx, t.job.Provider)
@@ -243,7 +239,7 @@ func (s *Service) complete(ctx context.Context, t *lookup, claim *flight.Claim, 
 	if err != nil {
 		return fmt.Errorf("enricher: store the result of %s: %w", t.key(), err)
 	}
-	s.counters.outcomes.add(result.Outcome)
+	s.count(func(c *Stats) { c.Outcomes[result.Outcome]++ })
 	return nil
 }
 

@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -45,10 +46,8 @@ func newIndex(venues []provider.Venue) *index {
 		at := int32(i)
 		k := keysOf(match.Prepare(venues[i].Place))
 		names[i] = k.names
-		for _, list := range [][]string{k.names, k.address, k.phones} {
-			for _, key := range list {
-				x.postings[key] = append(x.postings[key], at)
-			}
+		for _, key := range slices.Concat(k.names, k.others) {
+			x.postings[key] = append(x.postings[key], at)
 		}
 		if p := venues[i].Location; p != nil {
 			c := cellOf(*p)
@@ -91,9 +90,8 @@ const (
 // keys are the keys, other than its position, by which a place is found. The keys of each kind start with a letter of
 // their own, so that kinds are never mixed up.
 type keys struct {
-	address []string // a number of the address with each of its words
-	names   []string // words and parts of the sound of the names
-	phones  []string // ends of the telephone numbers
+	names  []string // words and parts of the sound of the names
+	others []string // a number of the address with each of its words, and the ends of the telephone numbers
 }
 
 func keysOf(p *match.Prepared) keys {
@@ -110,10 +108,10 @@ func keysOf(p *match.Prepared) keys {
 			}
 		}
 	}
+	k.others = addressKeys(p.Place.Address)
 	for _, phone := range p.PhoneKeys {
-		k.phones = append(k.phones, "p"+phone)
+		k.others = append(k.others, "p"+phone)
 	}
-	k.address = addressKeys(p.Place.Address)
 	return k
 }
 

@@ -66,7 +66,7 @@ func (t *tally) reset() {
 // The venues share memory with the catalogue: do not change the data that they point to.
 func (c *Catalog) Search(_ context.Context, place match.Place) ([]provider.Venue, error) {
 	k := keysOf(match.Prepare(place))
-	if len(k.names)+len(k.phones)+len(k.address) == 0 && place.Location == nil {
+	if len(k.names)+len(k.others) == 0 && place.Location == nil {
 		return nil, &provider.Error{
 			Detail: "the place has no name, telephone, address or location to search by", Kind: provider.KindUnsupported, Provider: c.name,
 		}
@@ -97,10 +97,8 @@ func (x *index) collect(t *tally, k keys) (querySum float32) {
 		list []int32
 	}
 	var lookups []lookup
-	for _, list := range [][]string{k.names, k.address, k.phones} {
-		for _, key := range list {
-			lookups = append(lookups, lookup{key, x.postings[key]})
-		}
+	for _, key := range slices.Concat(k.names, k.others) {
+		lookups = append(lookups, lookup{key, x.postings[key]})
 	}
 	for _, key := range k.names {
 		querySum += x.weight(key)

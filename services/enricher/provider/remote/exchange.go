@@ -59,18 +59,18 @@ func (c *Client) post(ctx context.Context, place []byte) ([]provider.Venue, erro
 		return nil, c.refused(resp)
 	}
 	if media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type")); err != nil || media != "application/json" {
-		return nil, c.malformed(fmt.Sprintf("the content type is %.100q, want application/json", resp.Header.Get("Content-Type")), nil)
+		return nil, c.fail(provider.KindMalformed, fmt.Sprintf("the content type is %.100q, want application/json", resp.Header.Get("Content-Type")), nil)
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
 	switch {
 	case err != nil:
 		return nil, c.broken(ctx, callCtx, provider.KindMalformed, "the answer broke off", err)
 	case len(body) > maxBody:
-		return nil, c.malformed(fmt.Sprintf("the answer is larger than %d bytes", maxBody), nil)
+		return nil, c.fail(provider.KindMalformed, fmt.Sprintf("the answer is larger than %d bytes", maxBody), nil)
 	}
 	venues, err := decode(body)
 	if err != nil {
-		return nil, c.malformed("the answer cannot be used", err)
+		return nil, c.fail(provider.KindMalformed, "the answer cannot be used", err)
 	}
 	return venues, nil
 }
@@ -140,25 +140,11 @@ func (c *Client) fail(kind provider.Kind, detail string, cause error) *provider.
 	return &provider.Error{Cause: cause, Detail: detail, Kind: kind, Provider: c.config.Name}
 }
 
-func (c *Client) malformed(detail string, cause error) *provider.Error {
-	failure := c.fail(provider.KindMalformed, detail, cause)
-	failure.Status = http.StatusOK
-	return failure
-}
-
-// venue is a venue in an answer.
-type venue struct {
-	match.Place
-
-	ID  string `json:"id"`
-	URL string `json:"url"`
-}
-
 // decode reads the body of a 200. Unknown members are ignored, so that a service may answer with its own records. One venue that
 // breaks the contract refuses the whole answer: it may be the place, and without it "none" cannot be concluded.
 func decode(body []byte) ([]provider.Venue, error) {
 	var answer struct {
-		Venues *[]venue `json:"venues"` // nil: missing, which is not an empty list
+		Venues *[]provider.Venue `json:"venues"` // nil: missing, which is not an empty list
 	}
 	if err := json.Unmarshal(body, &answer); err != nil {
 		return nil, fmt.Errorf("decode %d bytes: %w", len(body), err)
@@ -169,18 +155,16 @@ func decode(body []byte) ([]provider.Venue, error) {
 	if n := len(*answer.Venues); n > maxVenues {
 		return nil, fmt.Errorf("it has %d venues, more than %d: answer with the likeliest", n, maxVenues)
 	}
-	venues := make([]provider.Venue, len(*answer.Venues))
-	for i, v := range *answer.Venues {
-		if err := v.check(); err != nil {
+	for i := range *answer.Venues {
+		if err := checkVenue(&(*answer.Venues)[i]); err != nil {
 			return nil, fmt.Errorf("venues/%d: %w", i, err)
 		}
-		venues[i] = provider.Venue{ID: v.ID, Place: v.Place, URL: v.URL}
 	}
-	return venues, nil
+	return *answer.Venues, nil
 }
 
-// check reports the first mistake of a venue. It takes 0,0 as a location that was not filled in.
-func (v *venue) check() error {
+// checkVenue reports the first mistake of a venue. It takes 0,0 as a location that was not filled in.
+func checkVenue(v *provider.Venue) error {
 	for _, field := range []struct {
 		name, value string
 		most        int

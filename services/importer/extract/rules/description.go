@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"context"
 	_ "embed"
 	"regexp"
 	"strings"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/expediter-io/expediter/services/importer/extract/internal/lexicon"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/measure"
+	"github.com/expediter-io/expediter/services/importer/extract/internal/talk"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
@@ -68,11 +70,11 @@ var (
 )
 
 // readDescription finds the list of ingredients, the method, the servings and the times in the description.
-func (r *reader) readDescription() error {
+func (r *reader) readDescription(ctx context.Context) error {
 	r.facts()
 	d := description{}
 	for _, line := range r.lines {
-		if err := r.stop(); err != nil {
+		if err := talk.Ended(ctx); err != nil {
 			return err
 		}
 		d.line(line)

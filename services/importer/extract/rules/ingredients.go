@@ -2,6 +2,7 @@ package rules
 
 import (
 	"cmp"
+	"context"
 	"slices"
 	"strings"
 
@@ -13,7 +14,7 @@ import (
 )
 
 // readIngredients takes the list in the description, or else collects ingredients from the transcript.
-func (r *reader) readIngredients() error {
+func (r *reader) readIngredients(ctx context.Context) error {
 	if len(r.listed) > 0 {
 		r.recipe.Ingredients = r.listed
 		return nil
@@ -23,7 +24,7 @@ func (r *reader) readIngredients() error {
 	}
 	g := gatherer{}
 	for i := range r.sentences {
-		if err := r.stop(); err != nil {
+		if err := talk.Ended(ctx); err != nil {
 			return err
 		}
 		s := &r.sentences[i]

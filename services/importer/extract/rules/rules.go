@@ -60,21 +60,16 @@ func New() extract.Extractor { return extract.Checked(Extractor{}) }
 // of speech, and ends soon after its context. The error wraps [extract.ErrNoRecipe] when the source as a whole is not about
 // cooking, has no ingredients or no steps, or is in a language that the rules do not cover. Its message gives the reason.
 func (Extractor) Extract(ctx context.Context, in extract.Input) (recipe.Recipe, error) {
-	r := &reader{stop: func() error {
-		if ctx.Err() != nil {
-			return fmt.Errorf("rules: %w", context.Cause(ctx))
-		}
-		return nil
-	}}
-	if err := r.prepare(in); err != nil {
+	r := &reader{}
+	if err := r.prepare(ctx, in); err != nil {
 		return recipe.Recipe{}, err
 	}
 	r.recipe.Title = title(r.in.Title)
 	r.recipe.Language = r.language
 	r.recipe.Source = in.Source
 	r.recipe.Source.Extractor = Name
-	for _, read := range []func() error{r.readDescription, r.judge, r.readSteps, r.readIngredients} {
-		if err := read(); err != nil {
+	for _, read := range []func(context.Context) error{r.readDescription, r.judge, r.readSteps, r.readIngredients} {
+		if err := read(ctx); err != nil {
 			return recipe.Recipe{}, err
 		}
 	}
@@ -87,7 +82,6 @@ func (Extractor) Extract(ctx context.Context, in extract.Input) (recipe.Recipe, 
 // reader is one extraction.
 type reader struct {
 	in        extract.Input
-	stop      func() error // returns the error of a context that has ended
 	language  string
 	foreign   bool     // the language is not English, whether or not it has a name
 	lines     []string // of the description, without lines that address a model
@@ -123,7 +117,7 @@ func (r *reader) warn(code, text string) {
 }
 
 // prepare bounds the source, cuts it into sentences and lines, and drops sentences that address a model.
-func (r *reader) prepare(in extract.Input) error {
+func (r *reader) prepare(ctx context.Context, in extract.Input) error {
 	in, cut := extract.Bounded(in)
 	r.in = in
 	instructed := false
@@ -134,9 +128,9 @@ func (r *reader) prepare(in extract.Input) error {
 		}
 		r.lines = append(r.lines, strings.TrimSpace(line))
 	}
-	sentences, err := talk.Cut(in.Segments, r.stop)
+	sentences, err := talk.Cut(ctx, in.Segments)
 	for _, s := range sentences {
-		if err = r.stop(); err != nil {
+		if err = talk.Ended(ctx); err != nil {
 			break
 		}
 		if words.Speaks(s.Text) {
@@ -182,20 +176,20 @@ func Step(text string) recipe.Step {
 
 // judge refuses a source in which nobody seems to cook, and adds a warning when that is doubtful. It judges only English: in
 // other languages a written list is required anyway.
-func (r *reader) judge() error {
+func (r *reader) judge(ctx context.Context) error {
 	if !r.english() {
 		return nil
 	}
-	features, err := talk.Observe(r.sentences, r.stop)
+	features, err := talk.Observe(ctx, r.sentences)
 	if err != nil {
 		return err
 	}
 	r.scores = talk.Score(features)
-	d, err := r.document()
+	d, err := r.document(ctx)
 	if err != nil {
 		return err
 	}
-	cooking, err := d.Cooking(r.stop)
+	cooking, err := d.Cooking(ctx)
 	switch {
 	case err != nil:
 		return err
@@ -211,7 +205,7 @@ func (r *reader) judge() error {
 
 // document returns the source in the form that is judged: its title, the transcript, and then the written list and
 // method.
-func (r *reader) document() (*talk.Document, error) {
+func (r *reader) document(ctx context.Context) (*talk.Document, error) {
 	d := &talk.Document{}
 	written := make([]caption.Segment, 0, len(r.listed)+len(r.instructions))
 	for i := range r.listed {
@@ -223,12 +217,13 @@ func (r *reader) document() (*talk.Document, error) {
 	for _, text := range r.instructions {
 		written = append(written, caption.Segment{Text: text + "."})
 	}
-	sentences, err := talk.Cut(written, r.stop)
+	sentences, err := talk.Cut(ctx, written)
 	if err != nil {
 		return nil, err
 	}
-	d.Sentences = slices.Concat(talk.Sentences([]caption.Segment{{Text: r.in.Title}}), r.sentences, sentences)
-	return d, nil
+	title, err := talk.Cut(ctx, []caption.Segment{{Text: r.in.Title}})
+	d.Sentences = slices.Concat(title, r.sentences, sentences)
+	return d, err
 }
 
 // ofKitchens has the units that are used in kitchens and hardly anywhere else.

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"context"
 	"math"
 	"strings"
 	"unicode"
@@ -14,12 +15,12 @@ import (
 )
 
 // readSteps takes the steps from the transcript, and otherwise from chapters or the description.
-func (r *reader) readSteps() error {
+func (r *reader) readSteps(ctx context.Context) error {
 	if r.in.Untimed && len(r.instructions) > 0 { // without times, the written method is better
-		return r.writtenSteps()
+		return r.writtenSteps(ctx)
 	}
 	if r.english() {
-		if err := r.spokenSteps(talk.Threshold); err != nil {
+		if err := r.spokenSteps(ctx, talk.Threshold); err != nil {
 			return err
 		}
 	} else {
@@ -31,17 +32,17 @@ func (r *reader) readSteps() error {
 	case len(r.recipe.Steps) > 0:
 		return nil
 	case len(r.instructions) > 0:
-		return r.writtenSteps()
+		return r.writtenSteps(ctx)
 	case r.english():
-		return r.spokenSteps(talk.Threshold / 2) // unlikely steps are better than none
+		return r.spokenSteps(ctx, talk.Threshold/2) // unlikely steps are better than none
 	}
-	return r.measuredSteps()
+	return r.measuredSteps(ctx)
 }
 
 // measuredSteps takes the sentences with a time or a temperature, which indicate a step in any language.
-func (r *reader) measuredSteps() error {
+func (r *reader) measuredSteps(ctx context.Context) error {
 	for i := range r.sentences {
-		if err := r.stop(); err != nil {
+		if err := talk.Ended(ctx); err != nil {
 			return err
 		}
 		if s := &r.sentences[i]; measured(s) {
@@ -52,9 +53,9 @@ func (r *reader) measuredSteps() error {
 }
 
 // writtenSteps takes the steps from the method in the description.
-func (r *reader) writtenSteps() error {
+func (r *reader) writtenSteps(ctx context.Context) error {
 	for _, text := range r.instructions {
-		if err := r.stop(); err != nil {
+		if err := talk.Ended(ctx); err != nil {
 			return err
 		}
 		r.addStep(text, nil, nil)
@@ -96,10 +97,10 @@ func (r *reader) addStep(text string, start, end *float64) {
 func millis(s float64) float64 { return math.Round(s*1000) / 1000 }
 
 // spokenSteps makes a step of every sentence with an action. A sentence that only continues a step is joined to it.
-func (r *reader) spokenSteps(threshold float64) error {
+func (r *reader) spokenSteps(ctx context.Context, threshold float64) error {
 	last := -2 // the sentence that the last step ends with
 	for i := range r.sentences {
-		if err := r.stop(); err != nil {
+		if err := talk.Ended(ctx); err != nil {
 			return err
 		}
 		s := &r.sentences[i]

@@ -37,7 +37,7 @@ func TestImperative(t *testing.T) {
 		{"ca n't crank it up , please .", "can't crank it up, please."},
 		{"First, preheat the oven.", "First, preheat the oven."},
 	} {
-		s := talk.Sentences([]caption.Segment{{Dur: time.Second, Text: c.said}})[0]
+		s := check.Must(talk.Cut(t.Context(), []caption.Segment{{Dur: time.Second, Text: c.said}}))(t)[0]
 		got := imperative(&s)
 		check.That(t, got == c.want, "%q is %q, want %q", c.said, got, c.want)
 	}
@@ -219,7 +219,7 @@ func TestLanguage(t *testing.T) {
 		{"", "теперь добавим муку в миску", "ru"},
 		{"", "lorem ipsum dolor sit amet", ""},
 	} {
-		s := talk.Sentences([]caption.Segment{{Dur: 9 * time.Second, Text: c.said}})
+		s := check.Must(talk.Cut(t.Context(), []caption.Segment{{Dur: 9 * time.Second, Text: c.said}}))(t)
 		got, _ := languageOf(extract.Input{Language: c.named}, s)
 		check.That(t, got == c.want, "%q %q is %q, want %q", c.named, c.said, got, c.want)
 	}

@@ -24,38 +24,23 @@ import (
 //go:embed openapi.json
 var OpenAPI []byte
 
-// Config configures the API.
-type Config struct {
-	// Files keeps the files that are sent with jobs. Required.
-	Files *imports.Files
-
-	// Recipes has the recipes. Defaults to none: another service has them.
-	Recipes *kvstore.Store
-
-	// Router has the routes that every service has. Required.
-	Router *service.Router
-
-	// Service takes the jobs. Required.
-	Service *imports.Service
-}
-
-// API answers requests about jobs and recipes.
-type API struct {
-	Config
-
+// api answers requests about jobs and recipes.
+type api struct {
+	files   *imports.Files
+	jobs    *imports.Service
+	recipes *kvstore.Store
 	uploads *room
 }
 
-// Add adds the routes to the router.
-func Add(cfg Config) {
-	a := &API{Config: cfg, uploads: &room{freed: make(chan struct{}), of: map[string]int{}}}
-	router := cfg.Router
+// Add adds the routes to the router. recipes is nil when another service keeps the recipes.
+func Add(router *service.Router, jobs *imports.Service, files *imports.Files, recipes *kvstore.Store) {
+	a := &api{files: files, jobs: jobs, recipes: recipes, uploads: &room{freed: make(chan struct{}), of: map[string]int{}}}
 	router.Handle("POST /v1/imports", access.Own(access.Publish), a.submit)
 	router.Handle("GET /v1/imports/{job}", access.Own(access.Read), a.get)
 	router.HandleStream("GET /v1/imports/{job}/events", access.Own(access.Read), a.events)
-	router.Handle("POST /v1/imports/{job}/cancel", access.Own(access.Publish), a.change(cfg.Service.Cancel))
-	router.Handle("POST /v1/imports/{job}/retry", access.Own(access.Publish), a.change(cfg.Service.Retry))
-	if cfg.Recipes != nil {
+	router.Handle("POST /v1/imports/{job}/cancel", access.Own(access.Publish), a.change(jobs.Cancel))
+	router.Handle("POST /v1/imports/{job}/retry", access.Own(access.Publish), a.change(jobs.Retry))
+	if recipes != nil {
 		router.Handle("GET /v1/recipes", access.Own(access.Read), a.list)
 		router.Handle("GET /v1/recipes/{recipe}", access.Own(access.Read), a.recipe)
 	}
@@ -73,7 +58,7 @@ const maxKey = contracts.MaxID
 
 // submit answers POST /v1/imports: 202 for a job that is new, 200 for one that is known. The header Idempotency-Key takes
 // the place of a missing job id. A form has its source in the body, see upload.
-func (a *API) submit(w http.ResponseWriter, r *http.Request) error {
+func (a *api) submit(w http.ResponseWriter, r *http.Request) error {
 	read := a.decode
 	if isForm(r) {
 		read = a.upload
@@ -87,7 +72,7 @@ func (a *API) submit(w http.ResponseWriter, r *http.Request) error {
 			{Path: "Idempotency-Key", Problem: fmt.Sprintf("must have at most %d bytes", maxKey)},
 		}}
 	}
-	job, created, err := a.Service.Submit(r.Context(), sub)
+	job, created, err := a.jobs.Submit(r.Context(), sub)
 	if err != nil {
 		return err
 	}
@@ -103,7 +88,7 @@ func (a *API) submit(w http.ResponseWriter, r *http.Request) error {
 }
 
 // decode reads a submission in JSON.
-func (a *API) decode(w http.ResponseWriter, r *http.Request) (imports.Submission, error) {
+func (a *api) decode(w http.ResponseWriter, r *http.Request) (imports.Submission, error) {
 	body, err := service.Body(w, r, maxRequest)
 	if err != nil {
 		return imports.Submission{}, err
@@ -124,8 +109,8 @@ func unquote(key string) string {
 }
 
 // get answers GET /v1/imports/{job}.
-func (a *API) get(w http.ResponseWriter, r *http.Request) error {
-	return a.change(a.Service.Get)(w, r)
+func (a *api) get(w http.ResponseWriter, r *http.Request) error {
+	return a.change(a.jobs.Get)(w, r)
 }
 
 // owned returns an error for an owner that the caller may not act for.
@@ -138,11 +123,11 @@ func owned(r *http.Request, ownerID string) error {
 
 // allowed returns an error for a job that the caller may not see. One round trip for a caller that is bound to a
 // user.
-func (a *API) allowed(r *http.Request) error {
+func (a *api) allowed(r *http.Request) error {
 	if access.From(r.Context()).User == "" {
 		return nil
 	}
-	job, err := a.Service.Get(r.Context(), r.PathValue("job"))
+	job, err := a.jobs.Get(r.Context(), r.PathValue("job"))
 	if err == nil && !access.From(r.Context()).For(job.OwnerID) {
 		err = fmt.Errorf("%w: %.64q", imports.ErrUnknownJob, r.PathValue("job"))
 	}
@@ -150,7 +135,7 @@ func (a *API) allowed(r *http.Request) error {
 }
 
 // change returns a handler that calls do for a job, and answers with the job that do returns.
-func (a *API) change(do func(context.Context, string) (imports.Job, error)) func(http.ResponseWriter, *http.Request) error {
+func (a *api) change(do func(context.Context, string) (imports.Job, error)) func(http.ResponseWriter, *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		if err := a.allowed(r); err != nil {
 			return err
@@ -178,11 +163,11 @@ const heartbeat = 15 * time.Second
 // events answers GET /v1/imports/{job}/events with server-sent events: the job, unless Last-Event-ID names its last
 // change, and again after each change. The stream ends with the job. A client that comes back after that gets 204, on
 // which EventSource stops.
-func (a *API) events(w http.ResponseWriter, r *http.Request) error {
+func (a *api) events(w http.ResponseWriter, r *http.Request) error {
 	if err := a.allowed(r); err != nil {
 		return err
 	}
-	sub, err := a.Service.Subscribe(r.Context(), r.PathValue("job"), seen(r))
+	sub, err := a.jobs.Subscribe(r.Context(), r.PathValue("job"), seen(r))
 	if err != nil {
 		return err
 	}
@@ -206,7 +191,7 @@ func (a *API) events(w http.ResponseWriter, r *http.Request) error {
 }
 
 // list answers GET /v1/recipes?owner=...&q=...&limit=...
-func (a *API) list(w http.ResponseWriter, r *http.Request) error {
+func (a *api) list(w http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()
 	q := kvstore.Query{OwnerID: query.Get("owner"), Text: query.Get("q"), Limit: 100}
 	var problems []contracts.FieldError
@@ -229,7 +214,7 @@ func (a *API) list(w http.ResponseWriter, r *http.Request) error {
 	if err := owned(r, q.OwnerID); err != nil {
 		return err
 	}
-	list, more, err := a.Recipes.List(r.Context(), q)
+	list, more, err := a.recipes.List(r.Context(), q)
 	if err != nil {
 		return err
 	}
@@ -241,8 +226,8 @@ func (a *API) list(w http.ResponseWriter, r *http.Request) error {
 }
 
 // recipe answers GET /v1/recipes/{recipe}, in the form that ?format names: json or schema.org.
-func (a *API) recipe(w http.ResponseWriter, r *http.Request) error {
-	stored, err := a.Recipes.Get(r.Context(), r.PathValue("recipe"))
+func (a *api) recipe(w http.ResponseWriter, r *http.Request) error {
+	stored, err := a.recipes.Get(r.Context(), r.PathValue("recipe"))
 	if err == nil && !access.From(r.Context()).For(stored.OwnerID) {
 		err = fmt.Errorf("%w: %.64q", store.ErrNotFound, r.PathValue("recipe"))
 	}

@@ -38,7 +38,7 @@ func isForm(r *http.Request) bool {
 
 // upload reads a submission with its source, and keeps the source: a form (RFC 7578) with the file in the field
 // "file", and the members of a submission in fields of their names.
-func (a *API) upload(w http.ResponseWriter, r *http.Request) (imports.Submission, error) {
+func (a *api) upload(w http.ResponseWriter, r *http.Request) (imports.Submission, error) {
 	leave, err := a.uploads.enter(r.Context())
 	if err != nil {
 		return imports.Submission{}, err
@@ -56,7 +56,7 @@ func (a *API) upload(w http.ResponseWriter, r *http.Request) (imports.Submission
 	if err := errors.Join(f.complete(), owned(r, f.sub.OwnerID)); err != nil {
 		return imports.Submission{}, err
 	}
-	f.sub.URL, err = a.Files.Put(r.Context(), f.name, f.content)
+	f.sub.URL, err = a.files.Put(r.Context(), f.name, f.content)
 	return f.sub, err
 }
 

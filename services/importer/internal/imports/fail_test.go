@@ -21,10 +21,10 @@ import (
 
 var errFar = errors.New("the far side is out of order")
 
-type fetchFunc = func(context.Context, source.Request, func(string, float64)) (*source.Material, error)
+type fetchFunc = func(context.Context, source.Request, func(float64)) (*source.Material, error)
 
 func fetchFails(err error) fetchFunc {
-	return func(context.Context, source.Request, func(string, float64)) (*source.Material, error) {
+	return func(context.Context, source.Request, func(float64)) (*source.Material, error) {
 		return nil, err
 	}
 }
@@ -137,7 +137,7 @@ func TestFailuresAreToldByCodeAndMessage(t *testing.T) {
 func TestWhatPassesIsTriedAgain(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		i := newInstance(t, srv)
-		i.far.fetch = func(_ context.Context, req source.Request, _ func(string, float64)) (*source.Material, error) {
+		i.far.fetch = func(_ context.Context, req source.Request, _ func(float64)) (*source.Material, error) {
 			if i.far.total() < 3 {
 				return nil, &source.Error{Code: contracts.CodeNetwork, Retryable: true, Message: "no way there"}
 			}
@@ -266,7 +266,7 @@ func TestCancelBeforeAndDuring(t *testing.T) {
 	t.Parallel()
 	i := newInstance(t, natstest.Server(t))
 	begun := make(chan struct{})
-	i.far.fetch = func(ctx context.Context, _ source.Request, _ func(string, float64)) (*source.Material, error) {
+	i.far.fetch = func(ctx context.Context, _ source.Request, _ func(float64)) (*source.Material, error) {
 		close(begun)
 		<-ctx.Done()
 		return nil, ctx.Err()
@@ -301,7 +301,7 @@ func TestALostPushDoesNotKeepAWorkerAtACancelledJob(t *testing.T) {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
 			i := newInstance(t, srv)
 			begun, over := make(chan struct{}), make(chan struct{})
-			i.far.fetch = func(ctx context.Context, _ source.Request, _ func(string, float64)) (*source.Material, error) {
+			i.far.fetch = func(ctx context.Context, _ source.Request, _ func(float64)) (*source.Material, error) {
 				close(begun)
 				<-ctx.Done()
 				close(over)

@@ -27,36 +27,25 @@ const (
 	fileTimeout = 10 * time.Second
 )
 
-// FilesConfig configures how files are kept.
-type FilesConfig struct {
-	// Logger gets the errors that no caller receives. Defaults to slog.Default().
-	Logger *slog.Logger
-
-	// MaxBytes is the size limit of a file. Required.
-	MaxBytes int64
-
-	// TTL is the time for which a file is kept, in whole seconds. Required.
-	TTL time.Duration
-}
-
 // Files keeps the files that clients send with jobs, so that any worker can read them: in the bucket of shared steps, by the SHA-256
 // of the content, each once however often it is sent. It is a [source.Files], and safe for concurrent use. Close ends it.
 type Files struct {
-	cfg    FilesConfig
-	flight *flight.Flight
+	flight   *flight.Flight
+	maxBytes int64
+	ttl      time.Duration
 }
 
 var _ source.Files = (*Files)(nil)
 
-// OpenFiles binds to the bucket. Two round trips.
-func OpenFiles(ctx context.Context, js jetstream.JetStream, cfg FilesConfig) (*Files, error) {
+// OpenFiles binds to the bucket. A file has at most maxBytes, and is kept for ttl, in whole seconds. Two round trips.
+func OpenFiles(ctx context.Context, js jetstream.JetStream, logger *slog.Logger, maxBytes int64, ttl time.Duration) (*Files, error) {
 	results, err := flight.New(ctx, js, flight.Config{
-		Bucket: contracts.BucketImportSteps, Logger: cfg.Logger, OpTimeout: fileTimeout, LargeValueBucket: contracts.ObjectsImportSteps,
+		Bucket: contracts.BucketImportSteps, Logger: logger, OpTimeout: fileTimeout, LargeValueBucket: contracts.ObjectsImportSteps,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("importer: open the files: %w", err)
 	}
-	return &Files{cfg: cfg, flight: results}, nil
+	return &Files{flight: results, maxBytes: maxBytes, ttl: ttl}, nil
 }
 
 // Close ends the store's work in the background.
@@ -66,7 +55,7 @@ func (s *Files) Close() { s.flight.Close() }
 // file for at least that long. The error wraps contracts.ErrTooLarge for a file that is too large. Two round trips, one when the content
 // is stored already.
 func (s *Files) Put(ctx context.Context, name string, content []byte) (url string, err error) {
-	if int64(len(content)) > s.cfg.MaxBytes {
+	if int64(len(content)) > s.maxBytes {
 		return "", s.tooLarge(len(content), nil)
 	}
 	file := contracts.NewFile(name, content)
@@ -75,7 +64,7 @@ func (s *Files) Put(ctx context.Context, name string, content []byte) (url strin
 		return "", err
 	}
 	_, err = s.flight.Do(ctx, key, func(context.Context) ([]byte, error) { return content, nil },
-		flight.DoOptions{TTL: s.cfg.TTL})
+		flight.DoOptions{TTL: s.ttl})
 	switch {
 	case errors.Is(err, kvlock.ErrTooLarge):
 		return "", s.tooLarge(len(content), err)
@@ -89,7 +78,7 @@ func (s *Files) tooLarge(size int, err error) error {
 	if err != nil {
 		return fmt.Errorf("%w: the file has %d bytes, more than the store takes at once: %w", contracts.ErrTooLarge, size, err)
 	}
-	return fmt.Errorf("%w: the file has %d bytes, at most %d are taken", contracts.ErrTooLarge, size, s.cfg.MaxBytes)
+	return fmt.Errorf("%w: the file has %d bytes, at most %d are taken", contracts.ErrTooLarge, size, s.maxBytes)
 }
 
 // Get implements [source.Files]. One round trip.
@@ -116,7 +105,7 @@ func (s *Files) Get(ctx context.Context, digest [sha256.Size]byte) ([]byte, erro
 }
 
 // period returns the number of the present period. A period is half of the TTL.
-func (s *Files) period() int64 { return time.Now().UnixNano() / int64(s.cfg.TTL/2) }
+func (s *Files) period() int64 { return time.Now().UnixNano() / int64(s.ttl/2) }
 
 // keyOf returns the key of a file that is stored in a period. Each period has its own key: a stored result cannot be prolonged, and
 // replacing it would hide the file from readers in the meantime.

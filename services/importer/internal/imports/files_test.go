@@ -19,7 +19,7 @@ func TestAnotherContentIsNoFile(t *testing.T) {
 	t.Parallel()
 	_, js := natstest.Connect(t, natstest.Server(t))
 	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{})))
-	s := check.Must(OpenFiles(t.Context(), js, FilesConfig{MaxBytes: 100, TTL: time.Hour}))(t)
+	s := check.Must(OpenFiles(t.Context(), js, nil, 100, time.Hour))(t)
 	defer s.Close()
 	check.OK(t, check.Err(s.Put(t.Context(), "soup.vtt", []byte("soup"))))
 	got, err := s.Get(t.Context(), sha256.Sum256([]byte("soup")))
@@ -36,7 +36,7 @@ func TestFileIsSentAgain(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		_, js := natstest.Connect(t, srv)
 		check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{})))
-		s := check.Must(OpenFiles(t.Context(), js, FilesConfig{MaxBytes: 100, TTL: time.Hour}))(t)
+		s := check.Must(OpenFiles(t.Context(), js, nil, 100, time.Hour))(t)
 		defer s.Close()
 		content := []byte("soup")
 		for range 10 {

@@ -97,7 +97,7 @@ func TestOneVideoIsFetchedOnce(t *testing.T) {
 func TestAPageWithARecipeIsNotExtracted(t *testing.T) {
 	t.Parallel()
 	i := newInstance(t, natstest.Server(t))
-	i.far.fetch = func(_ context.Context, req source.Request, _ func(string, float64)) (*source.Material, error) {
+	i.far.fetch = func(_ context.Context, req source.Request, _ func(float64)) (*source.Material, error) {
 		r := soup(inputOf(video(req.URL), contracts.SourceWeb))
 		return &source.Material{ID: "url:1", URL: req.URL, Recipe: &r}, nil
 	}
@@ -179,7 +179,7 @@ func TestAnUnreadableResultIsMadeAnew(t *testing.T) {
 
 func TestConformsInTranscript(t *testing.T) {
 	conform(t, func(i *instance, reach func(context.Context, string) error) {
-		i.far.fetch = func(ctx context.Context, req source.Request, _ func(string, float64)) (*source.Material, error) {
+		i.far.fetch = func(ctx context.Context, req source.Request, _ func(float64)) (*source.Material, error) {
 			if err := reach(ctx, req.JobID); err != nil {
 				return nil, err
 			}

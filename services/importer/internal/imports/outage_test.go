@@ -96,7 +96,7 @@ func (w *world) instance(t *testing.T, srv *natsrun.Server) *instance {
 	})
 	model := check.Must(openai.New(openai.Config{Config: remote.Config{BaseURL: "https://model.test", Transport: w}, Model: "cook-1"}))(t)
 	i.cfg.Extractor = Extractor{Extractor: model, Name: "openai", Version: "1"}
-	i.far.fetch = func(_ context.Context, req source.Request, _ func(string, float64)) (*source.Material, error) {
+	i.far.fetch = func(_ context.Context, req source.Request, _ func(float64)) (*source.Material, error) {
 		if w.path == "source" && w.down.Load() {
 			w.calls.Add(1)
 			return nil, &source.Error{Code: w.code, Outage: true, Retryable: true, Message: "The site limits us"}
@@ -228,7 +228,7 @@ func TestOneBadSourceHoldsUpNoOther(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		w := &world{}
 		i := w.instance(t, srv)
-		i.far.fetch = func(_ context.Context, req source.Request, _ func(string, float64)) (*source.Material, error) {
+		i.far.fetch = func(_ context.Context, req source.Request, _ func(float64)) (*source.Material, error) {
 			if strings.HasSuffix(req.URL, "bad") {
 				return nil, &source.Error{Code: contracts.CodeTimeout, Outage: true, Retryable: true, Message: "no answer"}
 			}
@@ -254,7 +254,7 @@ func TestASiteBehindAnotherHoldsUpNoOther(t *testing.T) {
 		i := newInstance(t, srv)
 		var down atomic.Bool
 		down.Store(true)
-		i.far.fetch = func(_ context.Context, req source.Request, _ func(string, float64)) (*source.Material, error) {
+		i.far.fetch = func(_ context.Context, req source.Request, _ func(float64)) (*source.Material, error) {
 			if strings.HasSuffix(req.URL, "bad") && down.Load() {
 				return nil, &source.Error{Code: contracts.CodeTimeout, Outage: true, Retryable: true, Message: "no answer", Site: "dead.test"}
 			}

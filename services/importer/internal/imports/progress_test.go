@@ -29,14 +29,14 @@ func TestProgressIsSeenByEveryInstance(t *testing.T) {
 		i, other := newInstance(t, srv), newInstance(t, srv)
 		again := make(chan struct{})
 		fetched := 0
-		i.far.fetch = func(_ context.Context, req source.Request, progress func(string, float64)) (*source.Material, error) {
+		i.far.fetch = func(_ context.Context, req source.Request, progress func(float64)) (*source.Material, error) {
 			fetched++
 			for _, share := range []float64{0.25, 0.25, 0.5, 0.4, 2, 0.75} {
 				elapse(500 * time.Millisecond)
-				progress("fetch", share)
+				progress(share)
 				if share == 0.5 { // the next one is too soon
 					elapse(400 * time.Millisecond)
-					progress("fetch", 0.6)
+					progress(0.6)
 				}
 			}
 			elapse(10 * time.Second)
@@ -87,13 +87,13 @@ func TestProgressOfADeadWorkerIsNotShown(t *testing.T) {
 		dead, next, other := newInstance(t, srv), newInstance(t, srv), newInstance(t, srv)
 		dead.cutOff = true
 		recorded, begun, end := make(chan struct{}), make(chan struct{}), make(chan struct{})
-		dead.far.fetch = func(ctx context.Context, _ source.Request, progress func(string, float64)) (*source.Material, error) {
-			progress("fetch", 0.5)
+		dead.far.fetch = func(ctx context.Context, _ source.Request, progress func(float64)) (*source.Material, error) {
+			progress(0.5)
 			close(recorded)
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}
-		next.far.fetch = func(_ context.Context, req source.Request, _ func(string, float64)) (*source.Material, error) {
+		next.far.fetch = func(_ context.Context, req source.Request, _ func(float64)) (*source.Material, error) {
 			close(begun)
 			<-end
 			return video(req.URL), nil
@@ -124,7 +124,7 @@ func photos(i *instance, size int) (seen func() map[[32]byte]int, want [32]byte)
 	for at := range image {
 		image[at] = byte(random.Uint64())
 	}
-	i.far.fetch = func(_ context.Context, req source.Request, _ func(string, float64)) (*source.Material, error) {
+	i.far.fetch = func(_ context.Context, req source.Request, _ func(float64)) (*source.Material, error) {
 		return &source.Material{ID: "photo:1", URL: req.URL, Image: image, ImageType: "image/jpeg"}, nil
 	}
 	looked := map[[32]byte]int{}

@@ -187,11 +187,11 @@ type stepProgress struct {
 
 // progress returns a function that records the share of a step that is done. It does not write at each call, and never
 // fails the step. One write.
-func (a *attempt) progress(ctx context.Context, name string) func(string, float64) {
+func (a *attempt) progress(ctx context.Context, name string) func(float64) {
 	var mu sync.Mutex
 	var last time.Time
 	var most float64
-	return func(_ string, share float64) {
+	return func(share float64) {
 		mu.Lock()
 		defer mu.Unlock()
 		if time.Since(last) < progressEvery || !(share > most && share <= 1) {

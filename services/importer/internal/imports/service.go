@@ -57,7 +57,7 @@ type Service struct {
 // New binds to the buckets. Three round trips.
 func New(ctx context.Context, js jetstream.JetStream, cfg Config) (*Service, error) {
 	cfg = cfg.withDefaults()
-	if err := cfg.Validate(); err != nil {
+	if err := cfg.Settings.Validate(); err != nil {
 		return nil, err
 	}
 	if cfg.Fetcher == nil || cfg.Store == nil || cfg.Extractor.Extractor == nil || cfg.Extractor.Name == "" {
@@ -107,14 +107,84 @@ func (s *Service) Get(ctx context.Context, jobID string) (Job, error) {
 	return s.view(ctx, &r), nil
 }
 
-// DefaultMemory is the default of Config.Memory.
-const DefaultMemory = 256 << 20
-
 // minMemory is the memory for reading the largest page, in bytes.
 const minMemory = 160 << 20
 
+// Settings are the parts of a [Config] that operators set. The tags name environment variables of the importer.
+type Settings struct {
+	// Memory bounds, roughly, the bytes of the sources and recipes that are worked on at a time: jobs wait for memory. A process
+	// that only imports takes at most as much again, beside its programs. Defaults to 256 MiB, the least is 160 MiB.
+	Memory int64 `env:"IMPORTER_MEMORY"`
+
+	// OutagePatience is the time for which a job waits for a far side that does not work, before the job fails. For a far side
+	// that refuses our key it waits without an end. Defaults to 24 hours.
+	OutagePatience time.Duration `env:"IMPORTER_OUTAGE_PATIENCE"`
+
+	// RetryCreate, RetryExtract and RetryStatus are the repetitions and the first pause, which doubles, of the calls that one
+	// attempt at a job makes: to the recipe store for the recipe, to the extractor, and to the recipe store for states and
+	// transcripts. Default to "3,1s", "2,2s" and "3,500ms".
+	RetryCreate  RetryPolicy `env:"IMPORTER_RETRY_CREATE"`
+	RetryExtract RetryPolicy `env:"IMPORTER_RETRY_EXTRACT"`
+	RetryStatus  RetryPolicy `env:"IMPORTER_RETRY_STATUS"`
+
+	// SourceAttempts is the number of attempts after which a temporary failure of one source, such as a host without an
+	// address, is final. Defaults to 5.
+	SourceAttempts int `env:"IMPORTER_SOURCE_ATTEMPTS"`
+
+	// StateTTL is the time for which the state of a job is kept after its last change, in whole seconds. Defaults to 30
+	// days.
+	StateTTL time.Duration `env:"IMPORTER_STATE_TTL"`
+
+	// TranscriptTTL is the time for which the transcript of a source and its extraction are kept for other jobs, and an
+	// uploaded file for its own job, in whole seconds. Defaults to 7 days.
+	TranscriptTTL time.Duration `env:"IMPORTER_TRANSCRIPT_TTL"`
+}
+
+// WithDefaults returns the settings with the defaults of those that are not set.
+func (s Settings) WithDefaults() Settings {
+	s.Memory = cmp.Or(s.Memory, 256<<20)
+	s.OutagePatience = cmp.Or(s.OutagePatience, 24*time.Hour)
+	s.RetryCreate = cmp.Or(s.RetryCreate, RetryPolicy{Retries: 3, Base: time.Second})
+	s.RetryExtract = cmp.Or(s.RetryExtract, RetryPolicy{Retries: 2, Base: 2 * time.Second})
+	s.RetryStatus = cmp.Or(s.RetryStatus, RetryPolicy{Retries: 3, Base: 500 * time.Millisecond})
+	s.SourceAttempts = cmp.Or(s.SourceAttempts, 5)
+	s.StateTTL = cmp.Or(s.StateTTL, 30*24*time.Hour)
+	s.TranscriptTTL = cmp.Or(s.TranscriptTTL, 7*24*time.Hour)
+	return s
+}
+
+// Validate reports every mistake at once. It expects the defaults to be set.
+func (s Settings) Validate() error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("importer: "+format, args...)) }
+	for name, ttl := range map[string]time.Duration{"StateTTL": s.StateTTL, "TranscriptTTL": s.TranscriptTTL} {
+		if ttl < time.Second || ttl%time.Second != 0 {
+			bad("%s is %s: want whole seconds, at least 1s", name, ttl)
+		}
+	}
+	if s.Memory < minMemory {
+		bad("Memory is %d: want at least %d bytes", s.Memory, minMemory)
+	}
+	if s.OutagePatience < 0 {
+		bad("OutagePatience is %s: want more than 0", s.OutagePatience)
+	}
+	for name, policy := range map[string]RetryPolicy{
+		"RetryCreate": s.RetryCreate, "RetryExtract": s.RetryExtract, "RetryStatus": s.RetryStatus,
+	} {
+		if err := policy.Validate(); err != nil {
+			bad("%s: %w", name, err)
+		}
+	}
+	if s.SourceAttempts < 1 || s.SourceAttempts > jobAttempts {
+		bad("SourceAttempts is %d: want 1 to %d", s.SourceAttempts, jobAttempts)
+	}
+	return errors.Join(errs...)
+}
+
 // Config configures a [Service].
 type Config struct {
+	Settings
+
 	// ClaimTTL is the time for which a worker that does not renew its claim, because it is frozen or cut off, keeps a
 	// shared step, in whole seconds. Defaults to 15 seconds.
 	ClaimTTL time.Duration
@@ -128,43 +198,20 @@ type Config struct {
 	// Logger gets the events of this package. Defaults to slog.Default().
 	Logger *slog.Logger
 
-	// Memory bounds, roughly, the bytes of the sources and recipes that are worked on at a time: jobs wait for memory.
-	// Defaults to 256 MiB.
-	Memory int64
-
 	// Meter makes the instruments. Defaults to one that measures nothing.
 	Meter metric.Meter
 
 	// Observe is called with each event of a shared step. Defaults to nothing.
 	Observe func(context.Context, flight.Event)
 
-	// OutagePatience is the time for which a job waits for a far side that does not work, before the job fails. For a far side
-	// that refuses our key it waits without an end. Defaults to 24 hours.
-	OutagePatience time.Duration
-
 	// Passed is called at each point of a job's life, in tests. Defaults to nothing.
 	Passed func(point string)
-
-	// RetryCreate, RetryExtract and RetryStatus are the repetitions of each call within an attempt. Default to 3
-	// repetitions after 1 second, 2 after 2 seconds and 3 after 500 milliseconds.
-	RetryCreate, RetryExtract, RetryStatus RetryPolicy
-
-	// SourceAttempts is the number of attempts after which a temporary failure of one source is final. Defaults to 5.
-	SourceAttempts int
-
-	// StateTTL is the time for which the state of a job is kept after its last change, in whole seconds. Defaults to 30
-	// days.
-	StateTTL time.Duration
 
 	// Store takes the recipes. Required.
 	Store store.Store
 
 	// Telemetry measures and traces jobs that are queued, and calls of far sides. Defaults to none.
 	Telemetry *natsotel.Telemetry
-
-	// TranscriptTTL is the time for which the transcript of a source and its extraction are kept for other jobs, in whole
-	// seconds. Defaults to 7 days.
-	TranscriptTTL time.Duration
 }
 
 // Extractor is an extractor with its name and version.
@@ -180,54 +227,13 @@ type Extractor struct {
 }
 
 func (cfg Config) withDefaults() Config {
+	cfg.Settings = cfg.Settings.WithDefaults()
 	cfg.ClaimTTL = cmp.Or(cfg.ClaimTTL, 15*time.Second)
-	cfg.OutagePatience = cmp.Or(cfg.OutagePatience, 24*time.Hour)
-	cfg.RetryCreate = cmp.Or(cfg.RetryCreate, RetryPolicy{Retries: 3, Base: time.Second})
-	cfg.RetryExtract = cmp.Or(cfg.RetryExtract, RetryPolicy{Retries: 2, Base: 2 * time.Second})
-	cfg.RetryStatus = cmp.Or(cfg.RetryStatus, RetryPolicy{Retries: 3, Base: 500 * time.Millisecond})
-	cfg.SourceAttempts = cmp.Or(cfg.SourceAttempts, 5)
-	cfg.StateTTL = cmp.Or(cfg.StateTTL, 30*24*time.Hour)
-	cfg.TranscriptTTL = cmp.Or(cfg.TranscriptTTL, 7*24*time.Hour)
-	cfg.Memory = cmp.Or(cfg.Memory, DefaultMemory)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	if cfg.Meter == nil {
 		cfg.Meter = noop.Meter{}
 	}
 	return cfg
-}
-
-// Validate reports every mistake at once, except missing parts, which New reports.
-func (cfg Config) Validate() error {
-	cfg = cfg.withDefaults()
-	var errs []error
-	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("importer: "+format, args...)) }
-	for _, d := range []struct {
-		name  string
-		value time.Duration
-	}{
-		{"ClaimTTL", cfg.ClaimTTL}, {"StateTTL", cfg.StateTTL}, {"TranscriptTTL", cfg.TranscriptTTL},
-	} {
-		if d.value < time.Second || d.value%time.Second != 0 {
-			bad("%s is %s: want whole seconds, at least 1s", d.name, d.value)
-		}
-	}
-	if cfg.Memory < minMemory {
-		bad("Memory is %d: want at least %d bytes", cfg.Memory, minMemory)
-	}
-	if cfg.OutagePatience < 0 {
-		bad("OutagePatience is %s: want more than 0", cfg.OutagePatience)
-	}
-	for name, policy := range map[string]RetryPolicy{
-		"RetryCreate": cfg.RetryCreate, "RetryExtract": cfg.RetryExtract, "RetryStatus": cfg.RetryStatus,
-	} {
-		if err := policy.Validate(); err != nil {
-			bad("%s: %w", name, err)
-		}
-	}
-	if cfg.SourceAttempts < 1 || cfg.SourceAttempts > jobAttempts {
-		bad("SourceAttempts is %d: want 1 to %d", cfg.SourceAttempts, jobAttempts)
-	}
-	return errors.Join(errs...)
 }
 
 // meters are the instruments. Names and units are those of OpenTelemetry; Prometheus adds units and "_total".

@@ -39,7 +39,7 @@ func patience() time.Duration {
 
 // far is a source that counts, and answers as the test sets it: by default each URL is a video of its own.
 type far struct {
-	fetch func(ctx context.Context, req source.Request, progress func(string, float64)) (*source.Material, error)
+	fetch func(ctx context.Context, req source.Request, progress func(float64)) (*source.Material, error)
 
 	mu    sync.Mutex
 	calls map[string]int
@@ -55,7 +55,7 @@ func (*far) Identify(_ context.Context, req source.Request) (string, error) {
 	return "youtube:" + req.URL[strings.LastIndexByte(req.URL, '/')+1:], nil
 }
 
-func (f *far) Fetch(ctx context.Context, req source.Request, progress func(string, float64)) (*source.Material, error) {
+func (f *far) Fetch(ctx context.Context, req source.Request, progress func(float64)) (*source.Material, error) {
 	f.mu.Lock()
 	if f.calls == nil {
 		f.calls = map[string]int{}

@@ -48,13 +48,9 @@ func Policy() worker.Policy {
 	}
 }
 
-// decodeJob reads a job from the body, or from a CloudEvent in structured mode.
-func decodeJob(header nats.Header, payload []byte, args any) error {
-	event, err := contracts.ParseCloudEvent(contracts.ImportJobsSubjects, header, payload)
-	if err != nil {
-		return err
-	}
-	job, err := contracts.Decode[contracts.ImportJob](event.Data)
+// decodeJob reads a job.
+func decodeJob(_ nats.Header, payload []byte, args any) error {
+	job, err := contracts.Decode[contracts.ImportJob](payload)
 	if err != nil {
 		return err
 	}

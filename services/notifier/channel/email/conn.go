@@ -20,6 +20,9 @@ import (
 )
 
 const (
+	// idleTimeout is the time for which an unused connection is kept.
+	idleTimeout = 30 * time.Second
+
 	// replyTimeout bounds one exchange on a connection, in addition to the context.
 	replyTimeout = time.Minute
 
@@ -126,10 +129,6 @@ type pool struct {
 	idle   []*conn
 
 	background sync.WaitGroup // the expiries
-}
-
-func (p *pool) open(size int, timeout time.Duration, dial func(ctx context.Context) (*conn, error)) {
-	p.dial, p.timeout, p.slots = dial, timeout, make(chan struct{}, size)
 }
 
 // enter waits until a connection may be used, and reports whether that was before the end of ctx.

@@ -12,7 +12,6 @@ import (
 	netmail "net/mail"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/wneessen/go-mail"
 
@@ -48,9 +47,6 @@ type Config struct {
 	// From is the sender, such as "Expediter <notify@example.com>". Its domain is that of the Message-IDs. Required.
 	From string
 
-	// IdleTimeout is the time for which an unused connection is kept. Defaults to 30 seconds.
-	IdleTimeout time.Duration
-
 	// Password is the password of User. Defaults to none.
 	Password string
 
@@ -84,7 +80,6 @@ var _ channel.Channel = (*Email)(nil)
 // New returns the channel. It connects when there is something to send. Close it after its last use.
 func New(cfg Config) (*Email, error) {
 	cfg.Connections = cmp.Or(cfg.Connections, 8)
-	cfg.IdleTimeout = cmp.Or(cfg.IdleTimeout, 30*time.Second)
 	cfg.Security = cmp.Or(cfg.Security, StartTLS)
 	if cfg.Unsubscribe == nil {
 		cfg.Unsubscribe = func(channel.Message) string { return "" }
@@ -102,9 +97,6 @@ func New(cfg Config) (*Email, error) {
 	if cfg.Connections < 1 {
 		bad("Connections is %d: want a positive number", cfg.Connections)
 	}
-	if cfg.IdleTimeout < 0 {
-		bad("IdleTimeout is %s: want a positive duration", cfg.IdleTimeout)
-	}
 	if (cfg.User == "") != (cfg.Password == "") {
 		bad("User and Password belong together")
 	}
@@ -118,7 +110,7 @@ func New(cfg Config) (*Email, error) {
 		return nil, errors.Join(errs...)
 	}
 	e := &Email{cfg: cfg, from: from, host: host}
-	e.pool.open(cfg.Connections, cfg.IdleTimeout, e.dial)
+	e.pool.dial, e.pool.timeout, e.pool.slots = e.dial, idleTimeout, make(chan struct{}, cfg.Connections)
 	return e, nil
 }
 

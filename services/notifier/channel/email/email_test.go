@@ -168,8 +168,8 @@ func TestNoText(t *testing.T) {
 
 func TestConfigIsCheckedAtOnce(t *testing.T) {
 	t.Parallel()
-	_, err := New(Config{Address: "mail", From: "x", Connections: -1, IdleTimeout: -1, User: "u", Security: "ssl"})
-	check.Contains(t, err, "Address", "From", "Connections", "IdleTimeout", "User and Password", "Security", "Templates")
+	_, err := New(Config{Address: "mail", From: "x", Connections: -1, User: "u", Security: "ssl"})
+	check.Contains(t, err, "Address", "From", "Connections", "User and Password", "Security", "Templates")
 }
 
 // FuzzCompose: whatever the user's address and the text are, there is one recipient, and no header that is not ours.
@@ -355,13 +355,14 @@ func texts(t *testing.T, subject, text, html string) *template.Set {
 func (p *post) client(mutate ...func(*Config)) *Email {
 	p.Helper()
 	cfg := Config{
-		Address: p.address, From: "Expediter <notify@example.com>", RootCAs: p.roots, IdleTimeout: time.Hour,
+		Address: p.address, From: "Expediter <notify@example.com>", RootCAs: p.roots,
 		Templates: texts(p.T, "hello", "text", "<p>html</p>"),
 	}
 	for _, m := range mutate {
 		m(&cfg)
 	}
 	e := check.Must(New(cfg))(p)
+	e.pool.timeout = time.Hour
 	p.Cleanup(e.Close)
 	return e
 }

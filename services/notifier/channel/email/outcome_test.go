@@ -185,7 +185,8 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 	t.Parallel()
 	p := newPost(t)
 	p.left = make(chan struct{}, 10)
-	e := p.client(func(c *Config) { c.IdleTimeout, c.Security = time.Nanosecond, Plain })
+	e := p.client(func(c *Config) { c.Security = Plain })
+	e.pool.timeout = time.Nanosecond
 	for range 2 {
 		check.OK(t, check.Err(e.Send(t.Context(), message())))
 		e.pool.background.Wait()

@@ -106,15 +106,13 @@ func (g *Gateway) Send(ctx context.Context, m channel.Message) (channel.Receipt,
 		"$to", m.Address, "$text", text.Text, "$subject", text.Subject, "$url", text.URL, "$id", m.ID, "$user", m.UserID, "$locale", m.Locale,
 	)
 	filled, err := template.Fill(g.body, func(leaf any) (any, error) {
-		switch leaf := leaf.(type) {
-		case string:
-			if leaf == "$data" {
-				return text.Data, nil // JSON or nil
-			}
-			return values.Replace(leaf), nil
-		default:
-			return leaf, nil
+		if leaf == "$data" {
+			return text.Data, nil // JSON or nil
 		}
+		if said, ok := leaf.(string); ok {
+			return values.Replace(said), nil
+		}
+		return leaf, nil
 	})
 	var body []byte
 	if err == nil {
@@ -129,10 +127,7 @@ func (g *Gateway) Send(ctx context.Context, m channel.Message) (channel.Receipt,
 	if g.cfg.Token != "" {
 		header.Set("Authorization", "Bearer "+g.cfg.Token)
 	}
-	answer, err := g.client.Post(ctx, g.cfg.URL, header, body)
-	if err == nil {
-		err = g.judge(answer, m.Address)
-	}
+	answer, err := g.client.Post(ctx, g.cfg.URL, header, body, func(a *post.Answer) error { return g.judge(a, m.Address) })
 	if err != nil {
 		return channel.Receipt{}, err
 	}

@@ -28,13 +28,8 @@ import (
 // Name is the channel's name.
 const Name = deliveries.Inbox
 
-var (
-	// ErrNotFound is returned for an item that does not exist, or no longer.
-	ErrNotFound = errors.New("there is no such item in the inbox")
-
-	// ErrState is returned for an unknown state.
-	ErrState = errors.New("items are unread, read or archived")
-)
+// ErrNotFound is returned for an item that does not exist, or no longer.
+var ErrNotFound = errors.New("there is no such item in the inbox")
 
 // State is the state of an item: whether the user has read or archived it.
 type State string
@@ -45,6 +40,9 @@ const (
 	Read     State = "read"
 	Archived State = "archived"
 )
+
+// Known reports whether the state is one of the constants.
+func (s State) Known() bool { return s == Unread || s == Read || s == Archived }
 
 // Item is one notification in the inbox of a user.
 type Item struct {
@@ -129,9 +127,6 @@ func Open(ctx context.Context, js jetstream.JetStream, records *kvrecord.Client,
 	cfg.Keep = cmp.Or(cfg.Keep, deliveries.ItemKeep)
 	if cfg.Unreadable == nil {
 		cfg.Unreadable = func(context.Context, kvrecord.Record, error) {}
-	}
-	if cfg.Keep < deliveries.Keep || cfg.Keep%time.Second != 0 {
-		return nil, fmt.Errorf("inapp: Keep is %s: want whole seconds, at least %s", cfg.Keep, deliveries.Keep)
 	}
 	err := jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) error {
 		_, err := js.KeyValue(ctx, contracts.BucketInbox)
@@ -235,9 +230,6 @@ func decode(subject string, data []byte, revision uint64) (stored, error) {
 // Mark puts an item into a state, and returns the item. Of two calls at the same time the later one counts. Two round
 // trips.
 func (b *Inbox) Mark(ctx context.Context, kind contracts.RecipientType, userID, eventID string, state State) (Item, error) {
-	if state != Unread && state != Read && state != Archived {
-		return Item{}, fmt.Errorf("inapp: %w, not %.40q", ErrState, state)
-	}
 	subject, err := b.subjectOf(kind, userID, eventID)
 	if err != nil {
 		return Item{}, err

@@ -22,7 +22,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
-	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 )
 
@@ -141,13 +140,9 @@ func TestMarksDoNotGetLost(t *testing.T) {
 
 func TestWhatIsRefused(t *testing.T) {
 	t.Parallel()
-	b, js := open(t, natstest.Server(t), inapp.Config{})
+	b, _ := open(t, natstest.Server(t), inapp.Config{})
 	check.Is(t, check.Err(b.Mark(t.Context(), "CUSTOMER", "u", "e", inapp.Read)), inapp.ErrNotFound)
-	check.Is(t, check.Err(b.Mark(t.Context(), "CUSTOMER", "u", "e", "seen")), inapp.ErrState)
 	check.Failsf(t, check.Err(b.Page(t.Context(), "CUSTOMER", "u", inapp.ListOptions{Limit: -1})), "a negative limit was accepted")
-	for _, keep := range []time.Duration{-1, deliveries.Keep - time.Second, deliveries.Keep + time.Millisecond} {
-		check.Failsf(t, check.Err(inapp.Open(t.Context(), js, recordtest.Client(t, js), inapp.Config{Keep: keep})), "%s was accepted", keep)
-	}
 	for name, payload := range map[string]string{"too large": `"` + strings.Repeat("x", 2<<20) + `"`, "no JSON": "{"} {
 		m := message("u", "bad", time.Now())
 		m.Payload = []byte(payload)

@@ -106,16 +106,13 @@ func (w *Webhook) Send(ctx context.Context, m channel.Message) (channel.Receipt,
 		return channel.Receipt{}, w.client.Fail(channel.KindRejected, 0, "the payload is not JSON", nil)
 	}
 	keys, now := w.keysOf(m.RecipientType, m.UserID, m.EndpointID, m.Endpoint), time.Now()
-	answer, err := w.client.Post(ctx, m.Address, http.Header{
+	_, err = w.client.Post(ctx, m.Address, http.Header{
 		"Content-Type":      {"application/json"},
 		"User-Agent":        {"Expediter"},
 		"Webhook-Id":        {m.ID},
 		"Webhook-Signature": {sign(keys, m.ID, now, body)},
 		"Webhook-Timestamp": {strconv.FormatInt(now.Unix(), 10)},
-	}, body)
-	if err == nil {
-		err = w.client.Judge(answer)
-	}
+	}, body, w.client.Judge)
 	if err != nil {
 		return channel.Receipt{}, err
 	}
@@ -154,11 +151,6 @@ const (
 	maxKey = 64
 )
 
-func derive(key []byte, kind contracts.RecipientType, userID string) []byte {
-	// A kind has no zero byte, so no two users have the same text.
-	return keyed(key, "webhook\x00"+string(kind)+"\x00"+userID)
-}
-
 func keyed(key []byte, text string) []byte {
 	mac := hmac.New(sha256.New, key)
 	mac.Write([]byte(text))
@@ -187,7 +179,7 @@ func (w *Webhook) keysOf(kind contracts.RecipientType, userID, id string, e cont
 	for _, generation := range generations {
 		for _, key := range w.keys {
 			if id == contracts.MainEndpoint && generation == 0 {
-				keys = append(keys, derive(key, kind, userID))
+				keys = append(keys, keyed(key, "webhook\x00"+string(kind)+"\x00"+userID)) // a kind has no zero byte
 				continue
 			}
 			// The parts before the user have no zero byte.

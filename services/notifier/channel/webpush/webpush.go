@@ -125,10 +125,7 @@ func (w *WebPush) Send(ctx context.Context, m channel.Message) (channel.Receipt,
 	answer, err := w.client.Post(ctx, to.endpoint, http.Header{
 		"Authorization": {authorization}, "Content-Encoding": {"aes128gcm"}, "Content-Type": {"application/octet-stream"},
 		"Topic": {topic(m.ID)}, "Ttl": {strconv.Itoa(int(keep / time.Second))}, "Urgency": {urgency(m.Priority)},
-	}, body)
-	if err == nil {
-		err = w.judge(answer)
-	}
+	}, body, w.judge)
 	if err != nil {
 		return channel.Receipt{}, err
 	}

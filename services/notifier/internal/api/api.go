@@ -188,7 +188,7 @@ func Problem(err error) service.Problem {
 		return service.Problem{Status: http.StatusNotFound, Detail: recipient.ErrUnknown.Error()}
 	case errors.Is(err, ErrUnknownEvent), errors.Is(err, inapp.ErrNotFound), errors.Is(err, health.ErrUnknown), errors.Is(err, errNoAddress):
 		return service.Problem{Status: http.StatusNotFound}
-	case errors.Is(err, inapp.ErrState), errors.Is(err, contracts.ErrTokenTooLong), errors.Is(err, contracts.ErrTokenMalformed):
+	case errors.Is(err, contracts.ErrTokenTooLong), errors.Is(err, contracts.ErrTokenMalformed):
 		return service.Problem{Status: http.StatusBadRequest}
 	case silent, errors.Is(err, audit.ErrUnavailable), errors.Is(err, kvrecord.ErrUnavailable), errors.Is(err, kvrecord.ErrClosed):
 		return service.Unavailable()
@@ -225,18 +225,12 @@ func (a *API) Endpoints(ctx context.Context, q EndpointQuery) (EndpointPage, err
 	if err != nil {
 		return EndpointPage{}, err
 	}
-	var problems []contracts.FieldError
-	if q.Channel != "" && !isToken(q.Channel) {
-		problems = append(problems, contracts.FieldError{Path: "?channel", Problem: unnameable})
-	}
-	if q.Limit < 0 || q.Limit > MaxLimit {
-		problems = append(problems, contracts.FieldError{Path: "?limit", Problem: fmt.Sprintf("must be 1 to %d", MaxLimit)})
-	}
-	if q.State != "" && q.State != health.Failing && q.State != health.Disabled {
-		problems = append(problems, contracts.FieldError{Path: "?state", Problem: "must be failing or disabled"})
-	}
-	if len(problems) > 0 {
-		return EndpointPage{}, &contracts.ValidationError{Type: "query", Fields: problems}
+	var wrong mistakes
+	wrong.add(q.Channel != "" && !isToken(q.Channel), "?channel", unnameable)
+	wrong.limit(q.Limit)
+	wrong.add(q.State != "" && q.State != health.Failing && q.State != health.Disabled, "?state", "must be failing or disabled")
+	if err := wrong.in("query"); err != nil {
+		return EndpointPage{}, err
 	}
 	found, next, err := a.cfg.Health.List(ctx, q.Channel, q.State, from.revision, cmp.Or(q.Limit, defaultLimit))
 	if err != nil {
@@ -291,7 +285,7 @@ var routed = strings.TrimSuffix(contracts.RoutedEventsSubjects, ">")
 // Read reads an event from a message: an Event, by itself or in a CloudEvent, or any CloudEvent. The data of a
 // CloudEvent becomes the payload, and its source is part of the event's id, as in CloudEvents.
 func Read(subject string, header nats.Header, data []byte) (contracts.Event, error) {
-	envelope, err := contracts.ParseCloudEvent(subject, header, data)
+	envelope, err := contracts.ParseCloudEvent(header, data)
 	if err != nil {
 		return contracts.Event{}, err
 	}
@@ -342,11 +336,4 @@ func aggregateType(subject string, envelope contracts.CloudEvent) string {
 }
 
 // named reports whether the message itself had the attributes of a CloudEvent.
-func named(e contracts.CloudEvent) bool {
-	for _, attribute := range e.Assumed {
-		if attribute == "id" || attribute == "source" || attribute == "type" {
-			return false
-		}
-	}
-	return true
-}
+func named(e contracts.CloudEvent) bool { return e.ID != "" && e.Source != "" && e.Type != "" }

@@ -112,21 +112,15 @@ type TestSent struct {
 // SendTest sends a test message now, once. Two round trips, and the call of the channel.
 func (a *API) SendTest(ctx context.Context, body []byte) (sent TestSent, err error) {
 	var m TestMessage
-	var problems []contracts.FieldError
 	if json.Unmarshal(body, &m) != nil {
-		problems = append(problems, contracts.FieldError{Problem: `must be JSON such as {"template":"x","channel":"email","to":"a@example.com"}`})
-	} else {
-		for _, required := range []struct{ path, value string }{{"/template", m.Template}, {"/to", m.To}} {
-			if required.value == "" {
-				problems = append(problems, contracts.FieldError{Path: required.path, Problem: "is required"})
-			}
-		}
-		if a.cfg.Tested[m.Channel] == nil {
-			problems = append(problems, contracts.FieldError{Path: "/channel", Problem: wantChannel("texts", a.cfg.Tested)})
-		}
+		return sent, Mistake("test message", "", `must be JSON such as {"template":"x","channel":"email","to":"a@example.com"}`)
 	}
-	if len(problems) > 0 {
-		return sent, &contracts.ValidationError{Type: "test message", Fields: problems}
+	var wrong mistakes
+	wrong.add(m.Template == "", "/template", "is required")
+	wrong.add(m.To == "", "/to", "is required")
+	wrong.add(a.cfg.Tested[m.Channel] == nil, "/channel", wantChannel("texts", a.cfg.Tested))
+	if err := wrong.in("test message"); err != nil {
+		return sent, err
 	}
 	return a.sendTest(ctx, "template "+m.Template+" by "+m.Channel, a.cfg.Tested[m.Channel], channel.Message{
 		Address: m.To, EventType: m.Template, Locale: m.Locale, Payload: m.Payload, Template: m.Template, TimeZone: m.TimeZone, UserID: "test",

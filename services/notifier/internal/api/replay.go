@@ -142,16 +142,16 @@ func (a *API) replay(ctx context.Context, n Notification, q Query) (bool, error)
 	if !kept.Replaying() { // another process has begun to send it
 		return false, nil
 	}
-	msg, err := row.Replay(read, found.Data, kept.Replays)
+	w, err := row.Replay(read, found.Data, kept.Replays)
 	if err != nil {
 		return false, err
 	}
 	if !mine { // another process has recorded the replay, and may have died
-		if there, err := a.rows.Get(ctx, msg.Subject); err != nil || there.Revision > 0 {
+		if there, err := a.rows.Get(ctx, w.Subject); err != nil || there.Revision > 0 {
 			return false, err
 		}
 	}
-	_, err = a.rows.Put(ctx, kvrecord.Write{Subject: msg.Subject, Header: msg.Header, Data: msg.Data})
+	_, err = a.rows.Put(ctx, w)
 	if errors.Is(err, kvrecord.ErrConflict) {
 		return false, nil
 	}

@@ -3,13 +3,13 @@ package api
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/service/audit"
@@ -128,31 +128,18 @@ type Page struct {
 
 // validate reports every mistake of a query at once.
 func (q Query) validate() error {
-	var problems []contracts.FieldError
+	var wrong mistakes
 	for name, value := range map[string]string{"event": q.EventID, "user": q.UserID} {
-		if _, err := contracts.EncodeToken(value); value != "" && err != nil {
-			problems = append(problems, contracts.FieldError{
-				Path: "?" + name, Problem: fmt.Sprintf("must be at most %d bytes of Unicode", contracts.MaxID),
-			})
-		}
+		_, err := contracts.EncodeToken(value)
+		wrong.add(value != "" && err != nil, "?"+name, fmt.Sprintf("must be at most %d bytes of Unicode", contracts.MaxID))
 	}
 	for name, value := range map[string]string{"address": q.Address, "channel": q.Channel, "type": string(q.RecipientType)} {
-		if value != "" && !isToken(value) {
-			problems = append(problems, contracts.FieldError{Path: "?" + name, Problem: unnameable})
-		}
+		wrong.add(value != "" && !isToken(value), "?"+name, unnameable)
 	}
-	if q.Limit < 0 || q.Limit > MaxLimit {
-		problems = append(problems, contracts.FieldError{Path: "?limit", Problem: fmt.Sprintf("must be 1 to %d", MaxLimit)})
-	}
-	if q.State != "" && !q.State.Known() {
-		problems = append(problems, contracts.FieldError{
-			Path: "?state", Problem: "must be pending, deferred, sending, sent, delivered, bounced, suppressed, split or failed",
-		})
-	}
-	if len(problems) > 0 {
-		return &contracts.ValidationError{Type: "query", Fields: problems}
-	}
-	return nil
+	wrong.limit(q.Limit)
+	wrong.add(q.State != "" && !q.State.Known(), "?state",
+		"must be pending, deferred, sending, sent, delivered, bounced, suppressed, split or failed")
+	return wrong.in("query")
 }
 
 // tokens returns the tokens of event, channel, type and user, "*" for an empty field.
@@ -222,20 +209,14 @@ func (q Query) begin() (position, error) {
 	return parse(q.Cursor)
 }
 
-// each calls f for all rows, some at a time, and returns all errors.
+// each calls f for all rows, some at a time, and returns the first error.
 func each[T any](rows []T, f func(i int, row T) error) error {
-	errs := make([]error, len(rows))
-	var working sync.WaitGroup
-	room := make(chan struct{}, atOnce)
+	var group errgroup.Group
+	group.SetLimit(atOnce)
 	for i, row := range rows {
-		room <- struct{}{}
-		working.Go(func() {
-			defer func() { <-room }()
-			errs[i] = f(i, row)
-		})
+		group.Go(func() error { return f(i, row) })
 	}
-	working.Wait()
-	return errors.Join(errs...)
+	return group.Wait()
 }
 
 // page returns the rows that a query selects. It reads the records when the query names a state or a reason, and

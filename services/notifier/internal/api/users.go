@@ -86,9 +86,6 @@ func (a *API) ReadUser(ctx context.Context, r UserRequest) (User, error) {
 
 // WriteUser changes a user, and returns it. Two round trips.
 func (a *API) WriteUser(ctx context.Context, r UserRequest) (User, error) {
-	if err := r.validate(); err != nil {
-		return User{}, err
-	}
 	revision, err := r.revision()
 	if err != nil {
 		return User{}, err
@@ -99,9 +96,6 @@ func (a *API) WriteUser(ctx context.Context, r UserRequest) (User, error) {
 
 // DeleteUser removes a user: everything except the records of sent messages. No more messages are sent.
 func (a *API) DeleteUser(ctx context.Context, r UserRequest) error {
-	if err := r.validate(); err != nil {
-		return err
-	}
 	revision, err := r.revision()
 	if err != nil {
 		return err
@@ -143,7 +137,11 @@ func (r *UserRequest) validate() error {
 	return contracts.Recipient{RecipientType: r.RecipientType, UserID: r.UserID}.Validate()
 }
 
+// revision returns the revision that a valid request names, nil for none.
 func (r *UserRequest) revision() (*uint64, error) {
+	if err := r.validate(); err != nil {
+		return nil, err
+	}
 	var n uint64 = recipient.Existing
 	var err error
 	switch r.IfMatch {
@@ -156,6 +154,29 @@ func (r *UserRequest) revision() (*uint64, error) {
 		}
 	}
 	return &n, nil
+}
+
+// mistakes are the mistakes in something that was sent.
+type mistakes []contracts.FieldError
+
+// add adds a mistake, if it is one.
+func (m *mistakes) add(wrong bool, path, problem string) {
+	if wrong {
+		*m = append(*m, contracts.FieldError{Path: path, Problem: problem})
+	}
+}
+
+// limit checks the limit of a page.
+func (m *mistakes) limit(n int) {
+	m.add(n < 0 || n > MaxLimit, "?limit", fmt.Sprintf("must be 1 to %d", MaxLimit))
+}
+
+// in returns one error with all mistakes in a kind of request, or nil.
+func (m mistakes) in(kind string) error {
+	if len(m) == 0 {
+		return nil
+	}
+	return &contracts.ValidationError{Type: kind, Fields: m}
 }
 
 // Mistake returns the error for one mistake in something that was sent.
@@ -262,8 +283,10 @@ func (a *API) Users(ctx context.Context, q UserQuery) (UserPage, error) {
 	if err != nil {
 		return UserPage{}, err
 	}
-	if q.Limit < 0 || q.Limit > MaxLimit {
-		return UserPage{}, Mistake("query", "?limit", "must be 1 to "+strconv.Itoa(MaxLimit))
+	var wrong mistakes
+	wrong.limit(q.Limit)
+	if err := wrong.in("query"); err != nil {
+		return UserPage{}, err
 	}
 	users, next, err := a.cfg.Directory.Page(ctx, q.RecipientType, from.revision, cmp.Or(q.Limit, pageRecords))
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -131,6 +132,7 @@ func (s *Set) Sync(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asked = begun
+	maps.DeleteFunc(s.known, func(_ id, at time.Time) bool { return begun.Sub(at) > unlisted })
 	return nil
 }
 
@@ -153,17 +155,6 @@ func (s *Set) learn(subject string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.known[i] = time.Now()
-}
-
-// forget drops cancellations that the bucket no longer has.
-func (s *Set) forget() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for key, at := range s.known {
-		if time.Since(at) > unlisted {
-			delete(s.known, key)
-		}
-	}
 }
 
 // Covers reports whether a row is cancelled. With sure it asks the server: one round trip. Otherwise it answers from
@@ -222,7 +213,6 @@ func (s *Set) Run(ctx context.Context) error {
 	defer sub.Unsubscribe() //nolint:errcheck // the connection is closed then
 	ask := time.NewTimer(0)
 	defer ask.Stop()
-	tidied := time.Now()
 	for {
 		select {
 		case <-ctx.Done():
@@ -230,11 +220,7 @@ func (s *Set) Run(ctx context.Context) error {
 		case msg := <-news:
 			s.learn(msg.Header.Get(jetstream.SubjectHeader))
 		case <-ask.C:
-			_ = s.Sync(ctx) // a caller that needs an answer asks, and gets the error
-			if time.Since(tidied) > time.Hour {
-				tidied = time.Now()
-				s.forget()
-			}
+			_ = s.Sync(ctx)                      // a caller that needs an answer asks, and gets the error
 			ask.Reset(recheck + rand.N(recheck)) //nolint:gosec // spreads requests, guards nothing
 		}
 	}

@@ -119,6 +119,21 @@ func TestACancellationIsHeardOf(t *testing.T) {
 	}
 }
 
+// A cancellation that the bucket does not list any more is forgotten an hour later.
+func TestACancellationThatIsGoneIsForgotten(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		js, _ := recordtest.Open(t, srv)
+		s := open(t, js)
+		check.OK(t, check.Err(s.Cancel(t.Context(), "a", "", "")))
+		check.OK(t, check.Must(js.Stream(t.Context(), "KV_"+contracts.BucketDeliveries))(t).Purge(t.Context()))
+		for _, want := range []bool{true, false} {
+			check.OK(t, s.Sync(t.Context()))
+			check.Same(t, "cancelled", covers(t, s, "a", "u", false), want)
+			time.Sleep(time.Hour + time.Second)
+		}
+	})
+}
+
 // A caller that waits for the unanswered request of another caller waits no longer than its own context lasts.
 func TestAQuestionHoldsUpNobodyForLonger(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -78,10 +79,12 @@ var errStale = errors.New("the server that answered has not heard of the replay 
 
 // Sender sends the rows of one channel. It is safe for concurrent use, also by several processes.
 type Sender struct {
-	cfg      Config
-	counters counters
-	inbox    Inbox // nil for any other channel
-	rows     rows.Decoder
+	cfg   Config
+	inbox Inbox // nil for any other channel
+	rows  rows.Decoder
+
+	mu   sync.Mutex
+	came map[Standing]int64 // the number of times that rows entered each state
 }
 
 // New returns a sender.
@@ -90,7 +93,7 @@ func New(cfg Config) (*Sender, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	s := &Sender{cfg: cfg}
+	s := &Sender{cfg: cfg, came: map[Standing]int64{}}
 	s.inbox, _ = cfg.Channel.(Inbox)
 	return s, nil
 }
@@ -196,6 +199,8 @@ func (s *Sender) advance(ctx context.Context, r *row, d *deliveries.Delivery) (e
 			return s.later(ctx, r, err)
 		}
 	}
+	// The order matters. hold and choose need the profile that unknown reads. A row is held as one, so choose splits it for its addresses
+	// after that. unreachable takes a slot for the call, so nothing may hold the row after it.
 	type look = func(context.Context, *row, *deliveries.Delivery) (held bool, err error)
 	for _, holds := range []look{s.unknown, s.seen, s.hold, s.choose, s.unreachable} {
 		if held, err := holds(ctx, r, d); held {
@@ -266,14 +271,10 @@ func (s *Sender) send(ctx context.Context, r *row, d *deliveries.Delivery) error
 }
 
 func (s *Sender) message(r *row, d *deliveries.Delivery) channel.Message {
-	locale := r.Locale
-	if locale == "" {
-		locale = r.profile.Locale
-	}
 	m := channel.Message{
 		Address: r.to.Address, Attempt: len(d.Attempts), Category: r.Category, CreatedAt: r.CreatedAt,
 		Endpoint: r.to, EndpointID: cmp.Or(r.Address, d.Endpoint),
-		EventID: r.EventID, EventType: r.EventType, FirstAttempt: d.Attempts[0].At, ID: deliveries.MessageID(r.key), Locale: locale,
+		EventID: r.EventID, EventType: r.EventType, FirstAttempt: d.Attempts[0].At, ID: deliveries.MessageID(r.key), Locale: cmp.Or(r.Locale, r.profile.Locale),
 		Payload: r.Payload, Preferences: s.cfg.Preferences(r.RecipientType, r.UserID), Priority: r.Priority,
 		RecipientType: r.RecipientType, Template: r.Template, TimeZone: r.profile.TimeZone, UserID: r.UserID,
 	}
@@ -301,8 +302,8 @@ func (s *Sender) log(ctx context.Context, level slog.Level, r *row, text string,
 	}, attrs...)...)
 }
 
-func (s *Sender) decode(header nats.Header, payload []byte, args any) error {
-	n, err := s.rows.Decode(header, payload)
+func (s *Sender) decode(_ nats.Header, payload []byte, args any) error {
+	n, err := s.rows.Decode(payload)
 	if err == nil {
 		*args.(*contracts.Notification) = n //nolint:forcetypeassert // registered with this type
 	}

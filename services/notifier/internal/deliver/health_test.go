@@ -75,9 +75,7 @@ var street finds = func(user string) (contracts.Recipient, error) {
 func (n *nest) healthStore() *health.Store {
 	n.Helper()
 	_, js := natstest.Connect(n.T, n.srv)
-	b, err := health.Open(n.Context(), recordtest.Client(n, js), health.Config{
-		DisableAfter: 5 * time.Hour, Every: time.Minute, Logger: slog.New(slog.DiscardHandler),
-	})
+	b, err := health.Open(n.Context(), recordtest.Client(n, js), health.Config{DisableAfter: 5 * time.Hour, Logger: slog.New(slog.DiscardHandler)})
 	check.OK(n, err)
 	natstest.Background(n, b.Run)
 	return b

@@ -150,7 +150,9 @@ func (s *Sender) wait(ctx context.Context, r *row, d *deliveries.Delivery, until
 
 // report counts and logs the new state of a row.
 func (s *Sender) report(ctx context.Context, r *row, d *deliveries.Delivery, failure *channel.Error) {
-	s.counters.count(d)
+	s.mu.Lock()
+	s.came[Standing{d.State, d.Reason}]++
+	s.mu.Unlock()
 	level := slog.LevelDebug
 	if failure != nil || d.State == deliveries.Failed {
 		level = slog.LevelWarn

@@ -1,12 +1,12 @@
 package deliver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -30,7 +30,8 @@ func (s *Sender) profile(ctx context.Context, n *contracts.Notification) (contra
 	merged := contracts.Recipient{
 		Addresses: merge(known.Addresses, planned.Addresses), Digest: merge(known.Digest, planned.Digest),
 		Endpoints: merge(known.Endpoints, planned.Endpoints), Locale: known.Locale, Mute: merge(known.Mute, nil),
-		OptOut: map[string][]string{}, QuietHours: known.QuietHours, TimeZone: known.TimeZone,
+		OptOut: map[string][]string{}, QuietHours: cmp.Or(planned.QuietHours, known.QuietHours),
+		TimeZone: cmp.Or(planned.TimeZone, known.TimeZone),
 	}
 	for name := range planned.Addresses { // the event names the address
 		if _, named := planned.Endpoints[name]; !named {
@@ -41,12 +42,6 @@ func (s *Sender) profile(ctx context.Context, n *contracts.Notification) (contra
 		if until.After(merged.Mute[category]) {
 			merged.Mute[category] = until
 		}
-	}
-	if planned.QuietHours != nil {
-		merged.QuietHours = planned.QuietHours
-	}
-	if planned.TimeZone != "" {
-		merged.TimeZone = planned.TimeZone
 	}
 	for _, optOut := range []map[string][]string{known.OptOut, planned.OptOut} {
 		for category, channels := range optOut {
@@ -198,29 +193,14 @@ type Standing struct {
 	Reason string
 }
 
-// counters counts the states that rows have entered.
-type counters struct {
-	mu   sync.Mutex
-	came map[Standing]int64
-}
-
-func (c *counters) count(d *deliveries.Delivery) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.came == nil {
-		c.came = map[Standing]int64{}
-	}
-	c.came[Standing{d.State, d.Reason}]++
-}
-
 // Channel returns the name of the channel.
 func (s *Sender) Channel() string { return s.cfg.Channel.Name() }
 
 // Came returns the number of times that rows entered each state, for each reason, in this process.
 func (s *Sender) Came() map[Standing]int64 {
-	s.counters.mu.Lock()
-	defer s.counters.mu.Unlock()
-	return maps.Clone(s.counters.came)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.came)
 }
 
 // never is the time after which a row without a FallbackAfter is given up: longer than all its attempts take.
@@ -295,15 +275,11 @@ func (s *Sender) follow(ctx context.Context, r *row, d *deliveries.Delivery, ver
 // fails.
 func (s *Sender) put(ctx context.Context, r *row, next contracts.Notification) error {
 	next.Payload = r.carried
-	header, err := rows.Header(next.CreatedAt)
+	w, err := rows.Write(next)
 	if err != nil {
 		return worker.Cancel(err)
 	}
-	msg, err := new(rows.Encoder).Message(next, header)
-	if err != nil {
-		return worker.Cancel(err)
-	}
-	_, err = s.cfg.Rows.Put(ctx, kvrecord.Write{Subject: msg.Subject, Header: msg.Header, Data: msg.Data})
+	_, err = s.cfg.Rows.Put(ctx, w)
 	if err != nil && !errors.Is(err, kvrecord.ErrConflict) {
 		s.log(ctx, slog.LevelWarn, r, "the row that follows is not stored yet", "next", next.Channel, "address", next.Address, "error", err)
 		return worker.Snooze(storeSnooze) // when it is delivered again, it has ended, and follow is called again

@@ -140,15 +140,11 @@ func New(records *kvrecord.Client) *Store {
 
 // Get reads the record of a digest, which is empty when it was not written yet. One round trip.
 func (s *Store) Get(ctx context.Context, n *contracts.Notification) (*Digest, error) {
-	subject, err := s.subjectOf(n)
+	key, err := contracts.DigestKey(n.EventID, n.Channel, n.RecipientType, n.UserID)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("digest: %w", err)
 	}
-	return s.get(ctx, subject)
-}
-
-func (s *Store) get(ctx context.Context, subject string) (*Digest, error) {
-	found, err := s.records.Get(ctx, subject)
+	found, err := s.records.Get(ctx, s.records.Key(key))
 	if err != nil {
 		return nil, fmt.Errorf("digest: %w", err)
 	}
@@ -159,11 +155,7 @@ func (s *Store) get(ctx context.Context, subject string) (*Digest, error) {
 // when the digest was sealed without the event, or is full. Join stores the row of the digest before its record. Usually
 // two round trips; one more for the first event.
 func (s *Store) Join(ctx context.Context, n, event *contracts.Notification) (joined bool, err error) {
-	subject, err := s.subjectOf(n)
-	if err != nil {
-		return false, err
-	}
-	d, err := s.get(ctx, subject)
+	d, err := s.Get(ctx, n)
 	if err == nil && len(d.over.Data) == 0 {
 		err = s.store(ctx, n)
 	}
@@ -176,7 +168,7 @@ func (s *Store) Join(ctx context.Context, n, event *contracts.Notification) (joi
 			return false, nil
 		}
 		d.add(event, mark)
-		d, err = s.put(ctx, subject, d)
+		d, err = s.put(ctx, d)
 	}
 	return false, err
 }
@@ -185,17 +177,13 @@ func (s *Store) Join(ctx context.Context, n, event *contracts.Notification) (joi
 // then no longer changes. A caller that ends the row of a digest seals the digest first, so that no event goes into a digest
 // that is not sent. Two round trips.
 func (s *Store) Seal(ctx context.Context, n *contracts.Notification, cancelled func(cancel.Mark) bool) (*Digest, error) {
-	subject, err := s.subjectOf(n)
-	if err != nil {
-		return nil, err
-	}
-	d, err := s.get(ctx, subject)
+	d, err := s.Get(ctx, n)
 	for err == nil && d.Sealed.IsZero() {
 		if cancelled != nil {
 			d.remove(cancelled)
 		}
 		d.Sealed = time.Now().UTC()
-		d, err = s.put(ctx, subject, d)
+		d, err = s.put(ctx, d)
 	}
 	return d, err
 }
@@ -217,12 +205,12 @@ func (d *Digest) remove(gone func(cancel.Mark) bool) {
 
 // put writes a record over the one that was read, and returns the record that is then stored: this one, or another
 // process's.
-func (s *Store) put(ctx context.Context, subject string, d *Digest) (*Digest, error) {
+func (s *Store) put(ctx context.Context, d *Digest) (*Digest, error) {
 	data, err := json.Marshal(d)
 	if err != nil {
 		return nil, fmt.Errorf("digest: encode: %w", err)
 	}
-	stored, err := s.records.Put(ctx, kvrecord.Write{Subject: subject, Data: data, Over: d.over, TTL: keep})
+	stored, err := s.records.Put(ctx, kvrecord.Write{Subject: d.over.Subject, Data: data, Over: d.over, TTL: keep})
 	if conflict, ok := errors.AsType[*kvrecord.ConflictError](err); ok {
 		return decode(conflict.Found)
 	}
@@ -235,20 +223,15 @@ func (s *Store) put(ctx context.Context, subject string, d *Digest) (*Digest, er
 
 // store stores the row of a digest, unless it is stored already.
 func (s *Store) store(ctx context.Context, n *contracts.Notification) error {
-	header, err := row.Header(n.CreatedAt)
+	w, err := row.Write(*n)
 	if err != nil {
 		return fmt.Errorf("digest: %w", err)
 	}
-	var encoder row.Encoder
-	msg, err := encoder.Message(*n, header)
-	if err != nil {
-		return fmt.Errorf("digest: %w", err)
-	}
-	_, err = s.rows.Put(ctx, kvrecord.Write{Subject: msg.Subject, Header: msg.Header, Data: msg.Data})
+	_, err = s.rows.Put(ctx, w)
 	if conflict, ok := errors.AsType[*kvrecord.ConflictError](err); ok {
 		// Ids come from outside: the existing row may be the digest, or an event with the id of a digest.
 		if there, err := contracts.Decode[contracts.Notification](conflict.Found.Data); err != nil || !there.Collected {
-			return fmt.Errorf("digest: %s: %w", msg.Subject, ErrForeign)
+			return fmt.Errorf("digest: %s: %w", w.Subject, ErrForeign)
 		}
 		return nil
 	}
@@ -268,14 +251,6 @@ func decode(found kvrecord.Record) (*Digest, error) {
 		return nil, fmt.Errorf("digest: record at %d: %w", found.Revision, err)
 	}
 	return &d, nil
-}
-
-func (s *Store) subjectOf(n *contracts.Notification) (string, error) {
-	key, err := contracts.DigestKey(n.EventID, n.Channel, n.RecipientType, n.UserID)
-	if err != nil {
-		return "", fmt.Errorf("digest: %w", err)
-	}
-	return s.records.Key(key), nil
 }
 
 // maxGroup is the longest template, in bytes, that is a part of an id.

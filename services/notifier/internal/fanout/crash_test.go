@@ -187,10 +187,15 @@ func (b *bench) judge(ctx context.Context, t *rapid.T, id string, c *crowd) {
 	}
 	var users []string
 	want := map[string]string{}
-	for entry, err := range b.reader.Entries(ctx, p) {
+	var entries []contracts.Recipient
+	for n := range p.Parts() {
+		part, err := b.reader.Part(ctx, p, n)
 		if err != nil {
 			t.Fatal(err)
 		}
+		entries = append(entries, part...)
+	}
+	for _, entry := range entries {
 		users = append(users, string(entry.RecipientType)+"/"+entry.UserID)
 		for _, channel := range p.Routes[entry.RecipientType].Channels {
 			subject, err := contracts.NotifySendSubject(channel, entry.RecipientType, entry.UserID, id)

@@ -1,6 +1,7 @@
 package fanout
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/nats-io/nats.go"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
@@ -110,51 +112,33 @@ type expansion struct {
 	unsure atomic.Bool // the inbox did not answer: all further rows are stored
 
 	mu     sync.Mutex
-	failed error // the first error for which a row was not stored
 	stored Stored
 }
 
 // run stores or delivers all rows, some at a time, and counts them.
 func (x *expansion) run(ctx context.Context) (Stored, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(atOnce)
 	var encoder row.Encoder
-	var working sync.WaitGroup
-	room := make(chan struct{}, atOnce)
+	var failed error
 	for n, err := range x.reader.Rows(ctx, x.plan) {
 		if err == nil && ctx.Err() != nil {
 			err = fmt.Errorf("%w: plan of %.80q: %w", kvrecord.ErrUnavailable, x.plan.EventID, context.Cause(ctx))
 		}
-		var msg *nats.Msg // nil for a row that the inbox may deliver
+		var w *kvrecord.Write // nil for a row that the inbox may deliver
 		if err == nil && (x.Inbox == nil || x.unsure.Load() || !x.Inbox.Immediate(&n)) {
-			msg, err = x.message(&encoder, n)
+			w, err = x.encode(&encoder, n)
 		}
-		if err != nil {
-			x.fail(err)
+		if failed = err; err != nil {
 			break
 		}
-		room <- struct{}{}
-		working.Go(func() {
-			defer func() { <-room }()
-			if err := x.one(ctx, n, msg); err != nil {
-				x.fail(err)
-				cancel()
-			}
-		})
-		if msg != nil {
+		group.Go(func() error { return x.one(ctx, n, w) })
+		if w != nil {
 			x.passed(PointRow)
 		}
 	}
-	working.Wait()
-	return x.stored, x.failed
-}
-
-func (x *expansion) fail(err error) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.failed == nil {
-		x.failed = err
-	}
+	err := group.Wait()
+	return x.stored, cmp.Or(err, failed)
 }
 
 func (x *expansion) count(one Stored) {
@@ -163,18 +147,18 @@ func (x *expansion) count(one Stored) {
 	x.stored = Stored{Delivered: x.stored.Delivered + one.Delivered, New: x.stored.New + one.New, Old: x.stored.Old + one.Old}
 }
 
-func (x *expansion) message(encoder *row.Encoder, n contracts.Notification) (*nats.Msg, error) {
-	msg, err := encoder.Message(n, x.header)
+func (x *expansion) encode(encoder *row.Encoder, n contracts.Notification) (*kvrecord.Write, error) {
+	w, err := encoder.Write(n, x.header)
 	if err != nil {
 		return nil, fmt.Errorf("plan of %.80q: %w", x.plan.EventID, err)
 	}
-	return msg, nil
+	return &w, nil
 }
 
-// one stores a row as msg, unless it is stored already. Without a msg it has the inbox deliver the row, and stores a row that the inbox
+// one stores a row by w, unless it is stored already. Without w it has the inbox deliver the row, and stores a row that the inbox
 // holds, or of which it is not known whether it was delivered.
-func (x *expansion) one(ctx context.Context, n contracts.Notification, msg *nats.Msg) error {
-	if msg == nil {
+func (x *expansion) one(ctx context.Context, n contracts.Notification, w *kvrecord.Write) error {
+	if w == nil {
 		switch outcome, err := x.ask(ctx, n); {
 		case err != nil:
 			x.unsure.Store(true)
@@ -186,12 +170,12 @@ func (x *expansion) one(ctx context.Context, n contracts.Notification, msg *nats
 			return nil
 		}
 		var err error
-		if msg, err = x.message(new(row.Encoder), n); err != nil {
+		if w, err = x.encode(new(row.Encoder), n); err != nil {
 			return err
 		}
 		x.passed(PointRow)
 	}
-	switch _, err := x.rows.Put(ctx, kvrecord.Write{Subject: msg.Subject, Header: msg.Header, Data: msg.Data}); {
+	switch _, err := x.rows.Put(ctx, *w); {
 	case errors.Is(err, kvrecord.ErrConflict):
 		x.count(Stored{Old: 1})
 	case err != nil:

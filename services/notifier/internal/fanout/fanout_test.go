@@ -62,7 +62,7 @@ func TestARowSaysWhatItIs(t *testing.T) {
 	b := newBench(t)
 	check.OK(t, check.Err(b.expander.Expand(t.Context(), b.planned(t, 1))))
 	msg := check.Must(b.stream.GetLastMsgForSubject(t.Context(), "notify.send.email.CUSTOMER.=dS8w.e"))(t)
-	event, err := contracts.ParseCloudEvent(msg.Subject, msg.Header, msg.Data)
+	event, err := contracts.ParseCloudEvent(msg.Header, msg.Data)
 	check.That(t, err == nil && event.Type == contracts.CloudEventNotificationRequested && event.ID == "e.email.CUSTOMER.=dS8w",
 		"%+v: %v", event, err)
 	row, err := contracts.Decode[contracts.Notification](event.Data)

@@ -40,6 +40,9 @@ const (
 )
 
 const (
+	// every is the time between two readings of the records of other processes.
+	every = 5 * time.Second
+
 	// maxError bounds the text of an error that is kept, in bytes.
 	maxError = 512
 
@@ -81,13 +84,10 @@ type Endpoint struct {
 
 // Config configures a [Store].
 type Config struct {
-	// DisableAfter is the time after which an endpoint that always fails is disabled. Defaults to 5 days.
+	// DisableAfter is the time after which an endpoint that always fails is disabled. Required.
 	DisableAfter time.Duration
 
-	// Every is the time between two readings of the records of other processes. Defaults to 5 seconds.
-	Every time.Duration
-
-	// Logger gets the log. Defaults to slog.Default().
+	// Logger gets the log. Required.
 	Logger *slog.Logger
 }
 
@@ -104,9 +104,6 @@ type Store struct {
 // Open reads the records of all endpoints. One round trip, and one for each 512 endpoints that have ever
 // failed.
 func Open(ctx context.Context, records *kvrecord.Client, cfg Config) (*Store, error) {
-	cfg.DisableAfter = cmp.Or(cfg.DisableAfter, 5*24*time.Hour)
-	cfg.Every = cmp.Or(cfg.Every, 5*time.Second)
-	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	s := &Store{cfg: cfg, records: records.Bucket(contracts.BucketDeliveries), known: map[string]Endpoint{}}
 	if err := s.read(ctx); err != nil {
 		return nil, err
@@ -114,9 +111,9 @@ func Open(ctx context.Context, records *kvrecord.Client, cfg Config) (*Store, er
 	return s, nil
 }
 
-// Run reads the records again, as Open does, every Config.Every until ctx ends.
+// Run reads the records again, as Open does, every few seconds until ctx ends.
 func (s *Store) Run(ctx context.Context) error {
-	pause.Every(ctx, s.cfg.Every, func(ctx context.Context) {
+	pause.Every(ctx, every, func(ctx context.Context) {
 		if err := s.read(ctx); err != nil && ctx.Err() == nil {
 			s.cfg.Logger.WarnContext(ctx, "notifier: the health of endpoints is not up to date", "error", err)
 		}
@@ -265,36 +262,25 @@ func (s *Store) put(ctx context.Context, e Endpoint, over kvrecord.Record) error
 		write.TTL = keep
 	}
 	e.over, err = s.records.Put(ctx, write)
-	if conflict, ok := errors.AsType[*kvrecord.ConflictError](err); ok {
-		if conflict.Found.Revision == 0 { // the record was removed
-			s.forget(e)
-			return err
+	conflict, ok := errors.AsType[*kvrecord.ConflictError](err)
+	if !ok {
+		if err == nil {
+			s.learn(e)
 		}
-		there, decodeErr := decode(conflict.Found)
-		if decodeErr != nil {
-			return decodeErr
-		}
-		s.remember(there)
 		return err
 	}
-	if err == nil {
-		s.learn(e)
+	there, decodeErr := decode(conflict.Found)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case conflict.Found.Revision == 0: // the record was removed
+		delete(s.known, write.Subject)
+	case decodeErr != nil:
+		return decodeErr
+	default: // also of a healthy endpoint: the next write needs its revision
+		s.known[write.Subject] = there
 	}
 	return err
-}
-
-// remember is learn for a writer, which needs the revision also of a healthy endpoint.
-func (s *Store) remember(e Endpoint) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.known[s.subject(e.Channel, e.ID)] = e
-}
-
-// forget drops an endpoint without a record.
-func (s *Store) forget(e Endpoint) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.known, s.subject(e.Channel, e.ID))
 }
 
 // List returns the endpoints that are not healthy, of a channel, "" for all, and in a state, "" for both, in the order in which
@@ -342,7 +328,7 @@ func (s *Store) Counts(tell func(channel string, state State, n int)) {
 	}
 }
 
-// Enable enables an endpoint, and returns its previous state. Other processes learn of it within Config.Every. Two round
+// Enable enables an endpoint, and returns its previous state. Other processes learn of it within a few seconds. Two round
 // trips.
 func (s *Store) Enable(ctx context.Context, name, endpoint string) (was Endpoint, err error) {
 	for {

@@ -29,50 +29,41 @@ import (
 //go:embed openapi.json
 var OpenAPI []byte
 
-// Config describes the API.
-type Config struct {
-	// API takes events and finds notifications. Required.
-	API *api.API
-
-	// Heartbeat is the time after which an idle stream gets a comment or a ping, so that proxies keep it open. Defaults to 15 seconds.
-	Heartbeat time.Duration
-
-	// Inbox has the items that users see in the application. Required.
-	Inbox *inapp.Inbox
-
-	// Router has the routes that every service has. Required.
-	Router *service.Router
-}
+// heartbeat is the time after which an idle stream gets a comment or a ping, so that proxies keep it open.
+const heartbeat = 15 * time.Second
 
 // handler answers requests about events, notifications and inboxes.
-type handler struct{ Config }
+type handler struct {
+	api    *api.API
+	items  *inapp.Inbox // that users see in the application
+	router *service.Router
+}
 
 // Add adds the routes to the router.
-func Add(cfg Config) {
-	cfg.Heartbeat = cmp.Or(cfg.Heartbeat, 15*time.Second)
-	h := &handler{cfg}
-	cfg.Router.Handle("POST /v1/events", access.All(access.Publish), h.publish)
-	cfg.Router.Handle("GET /v1/expediter-inbox.js", access.Public(), script)
-	cfg.Router.Handle("POST /v1/notify", access.All(access.Notify), h.notify)
-	cfg.Router.Handle("GET /v1/events/{event}", access.All(access.Read), h.event)
-	cfg.Router.Handle("DELETE /v1/events/{event}", access.All(access.Operate), h.cancel)
-	cfg.Router.Handle("GET /v1/events", access.All(access.Read), h.event)
-	cfg.Router.Handle("DELETE /v1/events", access.All(access.Operate), h.cancel)
-	cfg.Router.Handle("GET /v1/notifications", access.All(access.Read), onQuery(h.API.Notifications))
-	cfg.Router.Handle("POST /v1/notifications/replay", access.All(access.Operate), onQuery(h.API.Replay))
-	cfg.Router.Handle("GET /v1/endpoints", access.All(access.Operate), h.endpoints)
-	cfg.Router.Handle("POST /v1/endpoints/enable", access.All(access.Operate), onBody(maxName, h.API.Enable))
-	cfg.Router.Handle("POST /v1/templates/test", access.All(access.Operate), onBody(contracts.MaxBody, h.API.SendTest))
-	h.addUsers(cfg.Router)
-	cfg.Router.Handle("GET /v1/users/{user}/inbox", access.Own(access.Read), h.inbox)
-	cfg.Router.Handle("POST /v1/users/{user}/inbox", access.Own(access.Mark), h.markMany)
-	cfg.Router.Handle("PATCH /v1/users/{user}/inbox/{event}", access.Own(access.Mark), h.markOne)
-	cfg.Router.HandleStream("GET /v1/users/{user}/inbox/events", access.Own(access.Read), h.follow)
-	cfg.Router.HandleSocket("GET /v1/users/{user}/inbox/ws", access.Own(access.Read), h.webSocket)
+func Add(router *service.Router, a *api.API, inbox *inapp.Inbox) {
+	h := &handler{a, inbox, router}
+	router.Handle("POST /v1/events", access.All(access.Publish), h.publish)
+	router.Handle("GET /v1/expediter-inbox.js", access.Public(), script)
+	router.Handle("POST /v1/notify", access.All(access.Notify), h.notify)
+	router.Handle("GET /v1/events/{event}", access.All(access.Read), h.event)
+	router.Handle("DELETE /v1/events/{event}", access.All(access.Operate), h.cancel)
+	router.Handle("GET /v1/events", access.All(access.Read), h.event)
+	router.Handle("DELETE /v1/events", access.All(access.Operate), h.cancel)
+	router.Handle("GET /v1/notifications", access.All(access.Read), onQuery(h.api.Notifications))
+	router.Handle("POST /v1/notifications/replay", access.All(access.Operate), onQuery(h.api.Replay))
+	router.Handle("GET /v1/endpoints", access.All(access.Operate), h.endpoints)
+	router.Handle("POST /v1/endpoints/enable", access.All(access.Operate), onBody(maxName, h.api.Enable))
+	router.Handle("POST /v1/templates/test", access.All(access.Operate), onBody(contracts.MaxBody, h.api.SendTest))
+	h.addUsers(router)
+	router.Handle("GET /v1/users/{user}/inbox", access.Own(access.Read), h.inbox)
+	router.Handle("POST /v1/users/{user}/inbox", access.Own(access.Mark), h.markMany)
+	router.Handle("PATCH /v1/users/{user}/inbox/{event}", access.Own(access.Mark), h.markOne)
+	router.HandleStream("GET /v1/users/{user}/inbox/events", access.Own(access.Read), h.follow)
+	router.HandleSocket("GET /v1/users/{user}/inbox/ws", access.Own(access.Read), h.webSocket)
 }
 
 // publish answers POST /v1/events: 202 for a new event, 200 for a known one, 409 for another event under a known id. The
-// body is an Event, or a CloudEvent in binary or structured mode.
+// body is an Event, or the data of a CloudEvent in binary mode.
 func (h *handler) publish(w http.ResponseWriter, r *http.Request) error {
 	body, err := service.Body(w, r, contracts.MaxBody)
 	if err != nil {
@@ -100,7 +91,7 @@ func (h *handler) notify(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	e, err := h.API.ReadNotification(body, r.Header.Get("Idempotency-Key"))
+	e, err := h.api.ReadNotification(body, r.Header.Get("Idempotency-Key"))
 	if err != nil {
 		return err
 	}
@@ -115,7 +106,7 @@ func (h *handler) notify(w http.ResponseWriter, r *http.Request) error {
 
 // accept publishes an event: 202 for a new one, 200 for a known one.
 func (h *handler) accept(w http.ResponseWriter, r *http.Request, e contracts.Event) error {
-	done, err := h.API.Publish(r.Context(), e)
+	done, err := h.api.Publish(r.Context(), e)
 	if err != nil {
 		return err
 	}
@@ -134,7 +125,7 @@ func eventID(r *http.Request) string { return cmp.Or(r.PathValue("event"), r.URL
 
 // event answers GET /v1/events/{event}, and GET /v1/events?event=..., with the event and the first of its rows.
 func (h *handler) event(w http.ResponseWriter, r *http.Request) error {
-	e, err := h.API.Event(r.Context(), eventID(r))
+	e, err := h.api.Event(r.Context(), eventID(r))
 	if err != nil {
 		return err
 	}
@@ -143,7 +134,7 @@ func (h *handler) event(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	q.EventID = e.EventID
-	page, err := h.API.Notifications(r.Context(), q)
+	page, err := h.api.Notifications(r.Context(), q)
 	return reply(w, struct {
 		api.Event
 		api.Page
@@ -248,7 +239,7 @@ func (h *handler) cancel(w http.ResponseWriter, r *http.Request) error {
 	if err := v.err(); err != nil {
 		return err
 	}
-	done, err := h.API.Cancel(r.Context(), api.Cancellation{
+	done, err := h.api.Cancel(r.Context(), api.Cancellation{
 		Cursor: v.Get("cursor"), EventID: eventID(r), RecipientType: contracts.RecipientType(v.Get("type")), UserID: v.Get("user"),
 	})
 	return reply(w, done, err)
@@ -264,6 +255,6 @@ func (h *handler) endpoints(w http.ResponseWriter, r *http.Request) error {
 	if err := v.err(); err != nil {
 		return err
 	}
-	page, err := h.API.Endpoints(r.Context(), q)
+	page, err := h.api.Endpoints(r.Context(), q)
 	return reply(w, page, err)
 }

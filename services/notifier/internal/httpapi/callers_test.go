@@ -14,18 +14,18 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestEveryRouteKnowsItsCaller(t *testing.T) {
 	t.Parallel()
-	servicetest.Callers(t, func(r *service.Router) { httpapi.Add(httpapi.Config{Router: r}) }, nil)
+	servicetest.Callers(t, func(r *service.Router) { httpapi.Add(r, nil, nil) }, nil)
 }
 
 func TestOnlyCallersWithTheScopePublishAddresses(t *testing.T) {
 	t.Parallel()
 	event := `{"event_id":"e","event_type":"T","aggregate_type":"A","recipients":[{"recipient_type":"CUSTOMER","user_id":"u"}]}`
-	servicetest.Refused(t, func(r *service.Router) { httpapi.Add(httpapi.Config{Router: r}) }, "POST /v1/events", event)
+	servicetest.Refused(t, func(r *service.Router) { httpapi.Add(r, nil, nil) }, "POST /v1/events", event)
 }
 
 func TestRoutesOfOperatorsHaveAListener(t *testing.T) {
 	t.Parallel()
-	servicetest.Listeners(t, func(r *service.Router) { httpapi.Add(httpapi.Config{Router: r}) },
+	servicetest.Listeners(t, func(r *service.Router) { httpapi.Add(r, nil, nil) },
 		"DELETE /v1/events", "DELETE /v1/events/{event}", "POST /v1/notifications/replay", "GET /v1/endpoints", "POST /v1/endpoints/enable",
 		"POST /v1/templates/test")
 }

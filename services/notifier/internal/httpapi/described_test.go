@@ -9,5 +9,5 @@ import (
 
 func TestEveryRouteIsDescribed(t *testing.T) {
 	t.Parallel()
-	servicetest.Described(t, OpenAPI).Routes(t, func(r *service.Router) { Add(Config{Router: r}) })
+	servicetest.Described(t, OpenAPI).Routes(t, func(r *service.Router) { Add(r, nil, nil) })
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -64,7 +63,7 @@ func (h *handler) inbox(w http.ResponseWriter, r *http.Request) error {
 	if states := v.Get("state"); states != "" {
 		for name := range strings.SplitSeq(states, ",") {
 			state := inapp.State(name)
-			if !slices.Contains([]inapp.State{inapp.Unread, inapp.Read, inapp.Archived}, state) {
+			if !state.Known() {
 				return api.Mistake("query", "?state", "must be of unread, read and archived, with commas")
 			}
 			options.States = append(options.States, state)
@@ -76,7 +75,7 @@ func (h *handler) inbox(w http.ResponseWriter, r *http.Request) error {
 			return api.Mistake("query", "?cursor", "is none that was given out")
 		}
 	}
-	page, err := h.Inbox.Page(r.Context(), kind, userID, options)
+	page, err := h.items.Page(r.Context(), kind, userID, options)
 	if err != nil {
 		return err
 	}
@@ -117,7 +116,7 @@ func markIn(w http.ResponseWriter, r *http.Request) (kind contracts.RecipientTyp
 	switch err := json.Unmarshal(body, &m); {
 	case err != nil:
 		return kind, userID, m, api.Mistake("mark", "", `must be JSON such as {"state":"read"}`)
-	case !slices.Contains([]inapp.State{inapp.Unread, inapp.Read, inapp.Archived}, m.State):
+	case !m.State.Known():
 		return kind, userID, m, api.Mistake("mark", "/state", "must be unread, read or archived")
 	case len(m.Events) > maxItems:
 		return kind, userID, m, api.Mistake("mark", "/events", fmt.Sprintf("has %d items, at most %d", len(m.Events), maxItems))
@@ -132,7 +131,7 @@ func (h *handler) markOne(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	item, err := h.Inbox.MarkAny(r.Context(), kind, userID, r.PathValue("event"), m.State)
+	item, err := h.items.MarkAny(r.Context(), kind, userID, r.PathValue("event"), m.State)
 	return reply(w, item, err)
 }
 
@@ -143,21 +142,12 @@ func (h *handler) markMany(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	marked, err := h.Inbox.MarkAll(r.Context(), kind, userID, m.Events, m.State)
+	marked, err := h.items.MarkAll(r.Context(), kind, userID, m.Events, m.State)
 	if err != nil {
 		return err
 	}
-	counts, err := h.Inbox.Counts(r.Context(), kind, userID)
+	counts, err := h.items.Counts(r.Context(), kind, userID)
 	return reply(w, map[string]any{"marked": marked, "counts": counts}, err)
-}
-
-// seen returns the revision of the last change that the client has received, 0 for none.
-func seen(id string) uint64 {
-	n, err := strconv.ParseUint(id, 10, 64)
-	if err != nil {
-		return 0
-	}
-	return n
 }
 
 // open begins a feed of the inbox that a request names.
@@ -166,7 +156,8 @@ func (h *handler) open(r *http.Request, after string) (*inapp.Feed, error) {
 	if err != nil {
 		return nil, err
 	}
-	return h.Inbox.Follow(r.Context(), kind, userID, seen(after))
+	seen, _ := strconv.ParseUint(after, 10, 64) // a revision that is none counts as 0
+	return h.items.Follow(r.Context(), kind, userID, seen)
 }
 
 // follow answers GET /v1/users/{user}/inbox/events with server-sent events: every item, or the items that have changed
@@ -180,7 +171,7 @@ func (h *handler) follow(w http.ResponseWriter, r *http.Request) error {
 	stream, err := service.OpenStream(w, r, service.Retry)
 	for err == nil {
 		var item inapp.Item
-		item, err = service.Wait(r.Context(), h.Heartbeat, feed.Next)
+		item, err = service.Wait(r.Context(), heartbeat, feed.Next)
 		switch {
 		case errors.Is(err, service.ErrIdle):
 			err = stream.Heartbeat()
@@ -205,9 +196,9 @@ func (h *handler) webSocket(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer feed.Close()
-	h.Router.ServeSocket(w, r, func(ctx context.Context, s *service.Socket) error {
+	h.router.ServeSocket(w, r, func(ctx context.Context, s *service.Socket) error {
 		for {
-			item, err := service.Wait(ctx, h.Heartbeat, feed.Next)
+			item, err := service.Wait(ctx, heartbeat, feed.Next)
 			switch {
 			case errors.Is(err, service.ErrIdle):
 				err = s.Heartbeat()

@@ -23,10 +23,10 @@ func (h *handler) addUsers(r *service.Router) {
 	r.Handle("DELETE /v1/users/{type}/{user}", access.Own(access.People), h.deleteUser)
 	r.Handle("GET /v1/memberships/{type}/{user}", access.Own(access.People), h.readMembers)
 	r.Handle("PATCH /v1/memberships/{type}/{user}", access.Own(access.People), h.changeMembers)
-	r.Handle("GET /v1/users/{type}/{user}/endpoints/{channel}/{id}/secret", access.Own(access.People), onAddress(h.API.Secret))
-	r.Handle("POST /v1/users/{type}/{user}/endpoints/{channel}/{id}/rotate", access.Own(access.People), onAddress(h.API.Rotate))
-	r.Handle("POST /v1/users/{type}/{user}/endpoints/{channel}/{id}/test", access.Own(access.People), onAddress(h.API.Test))
-	r.Handle("POST /v1/users/{type}/{user}/endpoints/{channel}/{id}/replay", access.Own(access.People), onAddress(h.API.ReplayAddress))
+	r.Handle("GET /v1/users/{type}/{user}/endpoints/{channel}/{id}/secret", access.Own(access.People), onAddress(h.api.Secret))
+	r.Handle("POST /v1/users/{type}/{user}/endpoints/{channel}/{id}/rotate", access.Own(access.People), onAddress(h.api.Rotate))
+	r.Handle("POST /v1/users/{type}/{user}/endpoints/{channel}/{id}/test", access.Own(access.People), onAddress(h.api.Test))
+	r.Handle("POST /v1/users/{type}/{user}/endpoints/{channel}/{id}/replay", access.Own(access.People), onAddress(h.api.ReplayAddress))
 }
 
 // users answers GET /v1/users?type=...&limit=...&cursor=... with users in the form that POST takes.
@@ -36,7 +36,7 @@ func (h *handler) users(w http.ResponseWriter, r *http.Request) error {
 	if err := v.err(); err != nil {
 		return err
 	}
-	page, err := h.API.Users(r.Context(), q)
+	page, err := h.api.Users(r.Context(), q)
 	return reply(w, page, err)
 }
 
@@ -46,7 +46,7 @@ func (h *handler) importUsers(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	results, err := h.API.Import(r.Context(), body)
+	results, err := h.api.Import(r.Context(), body)
 	if err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func (h *handler) readUser(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	answer, err := h.API.ReadUser(r.Context(), request)
+	answer, err := h.api.ReadUser(r.Context(), request)
 	return showUser(w, answer, err)
 }
 
@@ -78,7 +78,7 @@ func (h *handler) writeUser(w http.ResponseWriter, r *http.Request) error {
 	if request.Body, err = service.Body(w, r, api.MaxUser); err != nil {
 		return err
 	}
-	answer, err := h.API.WriteUser(r.Context(), request)
+	answer, err := h.api.WriteUser(r.Context(), request)
 	return showUser(w, answer, err)
 }
 
@@ -86,7 +86,7 @@ func (h *handler) writeUser(w http.ResponseWriter, r *http.Request) error {
 func (h *handler) deleteUser(w http.ResponseWriter, r *http.Request) error {
 	request, err := change(r)
 	if err == nil {
-		err = h.API.DeleteUser(r.Context(), request)
+		err = h.api.DeleteUser(r.Context(), request)
 	}
 	if err == nil {
 		w.WriteHeader(http.StatusNoContent)
@@ -100,7 +100,7 @@ func (h *handler) readMembers(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	all, err := h.API.Members(r.Context(), api.MembersRequest{RecipientType: who.RecipientType, UserID: who.UserID})
+	all, err := h.api.Members(r.Context(), api.MembersRequest{RecipientType: who.RecipientType, UserID: who.UserID})
 	return reply(w, all, err)
 }
 
@@ -122,7 +122,7 @@ func (h *handler) changeMembers(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	request.RecipientType, request.UserID = who.RecipientType, who.UserID
-	all, err := h.API.Members(r.Context(), request)
+	all, err := h.api.Members(r.Context(), request)
 	return reply(w, all, err)
 }
 

@@ -95,12 +95,8 @@ func (f *form) open(categories []rules.Category) {
 		}
 		off := f.stored.OptOut[c.Name]
 		for _, name := range c.Channels {
-			title := channelTitles[name]
-			if title == "" {
-				title = name
-			}
 			on := !slices.Contains(off, name) && !slices.Contains(off, contracts.Anything)
-			k.Boxes = append(k.Boxes, box{Channel: name, On: on, Title: title})
+			k.Boxes = append(k.Boxes, box{Channel: name, On: on, Title: cmp.Or(channelTitles[name], name)})
 		}
 		f.Cards = append(f.Cards, k)
 	}

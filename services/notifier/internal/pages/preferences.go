@@ -146,10 +146,8 @@ var digests = []option{
 
 // chosen returns digests with the user's present choice, which may be another if a program set it.
 func chosen(wish string) []option {
-	for _, o := range digests {
-		if o.Value == wish {
-			return digests
-		}
+	if slices.ContainsFunc(digests, func(o option) bool { return o.Value == wish }) {
+		return digests
 	}
 	return append(slices.Clip(digests), option{wish, "Together: " + wish})
 }
@@ -167,13 +165,10 @@ func (p *Site) Ask(w http.ResponseWriter, r *http.Request) error {
 // Do answers POST: it switches off the category and channel of the link, and may be repeated. The body is ignored.
 func (p *Site) Do(w http.ResponseWriter, r *http.Request) error {
 	s, err := p.Links.Read(PathUnsubscribe, r.URL.Query().Get("token"))
-	if errors.Is(err, ErrLink) {
+	if err != nil {
 		return show(w, http.StatusForbidden, short, refused)
 	}
-	if err == nil {
-		err = p.Directory.OptOut(r.Context(), s.Kind, s.UserID, s.Category, s.Channel)
-	}
-	if err != nil {
+	if err := p.Directory.OptOut(r.Context(), s.Kind, s.UserID, s.Category, s.Channel); err != nil {
 		return err
 	}
 	return p.show(w, s, done)

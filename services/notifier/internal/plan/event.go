@@ -99,19 +99,6 @@ func (s events) see(ctx context.Context, e contracts.Event) (*Event, error) {
 	return there, nil
 }
 
-// planned records that the plan is committed. A record that another process has written since it was read has that
-// too.
-func (s events) planned(ctx context.Context, e *Event, plan *Plan) error {
-	e.come(StatePlanned, plan)
-	return s.note(ctx, e)
-}
-
-// reopened records that the event has been published again since it was refused.
-func (s events) reopened(ctx context.Context, e *Event) error {
-	e.State, e.Reason = StateSeen, ""
-	return s.note(ctx, e)
-}
-
 // note writes the record of an event, unless another process has written the record since it was read.
 func (s events) note(ctx context.Context, e *Event) error {
 	if err := s.put(ctx, e); !errors.Is(err, kvrecord.ErrConflict) {

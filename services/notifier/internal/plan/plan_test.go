@@ -97,9 +97,8 @@ func read(t *testing.T, r *plan.Reader, id string) (*plan.Plan, []string) {
 	t.Helper()
 	p := check.Must(r.Get(t.Context(), id))(t)
 	var users []string
-	for entry, err := range r.Entries(t.Context(), p) {
-		check.OK(t, err)
-		users = append(users, entry.UserID)
+	for n := range p.Parts() {
+		users = append(users, ids(check.Must(r.Part(t.Context(), p, n))(t))...)
 	}
 	return p, users
 }

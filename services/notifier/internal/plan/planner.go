@@ -177,7 +177,8 @@ func (p *Planner) Plan(ctx context.Context, e contracts.Event) (Outcome, error) 
 		return "", fmt.Errorf("event %.80q: plan: %w", e.EventID, err)
 	}
 	p.cfg.Passed(PointRecord)
-	if err := p.events.planned(ctx, seen, plan); err != nil {
+	seen.come(StatePlanned, plan)
+	if err := p.events.note(ctx, seen); err != nil {
 		return "", fmt.Errorf("event %.80q: %w", e.EventID, err)
 	}
 	p.cfg.Passed(PointPlanned)
@@ -186,7 +187,10 @@ func (p *Planner) Plan(ctx context.Context, e contracts.Event) (Outcome, error) 
 
 // Reopen records that a refused event is in the stream again. A record that another process has changed since it was read
 // stays unchanged. One round trip.
-func (p *Planner) Reopen(ctx context.Context, e *Event) error { return p.events.reopened(ctx, e) }
+func (p *Planner) Reopen(ctx context.Context, e *Event) error {
+	e.State, e.Reason = StateSeen, ""
+	return p.events.note(ctx, e)
+}
 
 // Refuse records that an event is no longer tried to be planned, with the reason in at most [MaxReason] bytes. The record
 // stays unchanged when the event has a plan, is cancelled, was never seen, or is another event with that id. Refuse writes

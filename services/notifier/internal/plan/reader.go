@@ -88,33 +88,6 @@ func (r *Reader) Part(ctx context.Context, p *Plan, n int) ([]contracts.Recipien
 	if p.Pages == 0 {
 		return p.Entries, nil
 	}
-	entries, err := r.page(ctx, p, n)
-	if err != nil {
-		return nil, fmt.Errorf("plan of %.80q: page %d of %d: %w", p.EventID, n, p.Pages, err)
-	}
-	return entries, nil
-}
-
-// Entries yields the recipients of a plan, always in the same order, and an error when they cannot all be read. It holds
-// one part at a time.
-func (r *Reader) Entries(ctx context.Context, p *Plan) iter.Seq2[contracts.Recipient, error] {
-	return func(yield func(contracts.Recipient, error) bool) {
-		for n := range p.Parts() {
-			entries, err := r.Part(ctx, p, n)
-			if err != nil {
-				yield(contracts.Recipient{}, err)
-				return
-			}
-			for _, entry := range entries {
-				if !yield(entry, nil) {
-					return
-				}
-			}
-		}
-	}
-}
-
-func (r *Reader) page(ctx context.Context, p *Plan, n int) ([]contracts.Recipient, error) {
 	subject, err := contracts.NotifyPageSubject(p.EventID, p.Attempt, n)
 	if err != nil {
 		return nil, err
@@ -123,27 +96,31 @@ func (r *Reader) page(ctx context.Context, p *Plan, n int) ([]contracts.Recipien
 	if err == nil && len(found.Data) == 0 {
 		err = fmt.Errorf("%s: %w", subject, ErrNotFound)
 	}
-	if err != nil {
-		return nil, err
-	}
 	var read page
-	if err := json.Unmarshal(found.Data, &read); err != nil {
-		return nil, fmt.Errorf("decode: %w", err)
+	if err == nil {
+		err = json.Unmarshal(found.Data, &read)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("plan of %.80q: page %d of %d: %w", p.EventID, n, p.Pages, err)
 	}
 	return read.Entries, nil
 }
 
-// Rows yields the rows of a plan, always in the same order, see Entries.
+// Rows yields the rows of a plan, always in the same order, and an error when they cannot all be read. It holds one part of the recipients
+// at a time.
 func (r *Reader) Rows(ctx context.Context, p *Plan) iter.Seq2[contracts.Notification, error] {
 	return func(yield func(contracts.Notification, error) bool) {
-		for entry, err := range r.Entries(ctx, p) {
+		for n := range p.Parts() {
+			entries, err := r.Part(ctx, p, n)
 			if err != nil {
 				yield(contracts.Notification{}, err)
 				return
 			}
-			for _, channel := range p.Routes[entry.RecipientType].Starts() {
-				if !yield(p.Row(entry, channel), nil) {
-					return
+			for _, entry := range entries {
+				for _, channel := range p.Routes[entry.RecipientType].Starts() {
+					if !yield(p.Row(entry, channel), nil) {
+						return
+					}
 				}
 			}
 		}

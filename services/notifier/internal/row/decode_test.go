@@ -17,7 +17,6 @@ import (
 // write, and whichever rows came before.
 func TestRowsAreDecodedAsContractsDo(t *testing.T) {
 	t.Parallel()
-	header := check.Must(Header(time.Unix(1, 0)))(t)
 	const rest = `,"recipient_type":"CUSTOMER","channel":"inapp","event_type":"X","created_at":"2025-01-01T00:00:00Z"`
 	rapid.Check(t, func(r *rapid.T) {
 		shape := rapid.SampledFrom([]string{
@@ -34,7 +33,7 @@ func TestRowsAreDecodedAsContractsDo(t *testing.T) {
 			event := rapid.SampledFrom([]string{"e", "e", "e", "f", `e\"`, `e","user_id":"u1`, ""}).Draw(r, "event")
 			user := rapid.SampledFrom([]string{"u1", "u2", "u3", "", `u\u0031`, `u"`, `u1","user_id":"u2`, "a b"}).Draw(r, "user")
 			data := fmt.Appendf(nil, shape, event, user)
-			got, err := d.Decode(header, data)
+			got, err := d.Decode(data)
 			want, wantErr := contracts.Decode[contracts.Notification](data)
 			if (err == nil) != (wantErr == nil) || err == nil && !reflect.DeepEqual(got, want) {
 				r.Fatalf("%s: %+v, %v: want %+v, %v", data, got, err, want, wantErr)
@@ -58,8 +57,8 @@ func TestRowsOfAPlanHaveOneFrame(t *testing.T) {
 		e = Encoder{}
 		for user := range 3 {
 			row.UserID = fmt.Sprint("u", user)
-			msg := check.Must(e.Message(row, header))(t)
-			got := check.Must(d.Decode(msg.Header, msg.Data))(t)
+			msg := check.Must(e.Write(row, header))(t)
+			got := check.Must(d.Decode(msg.Data))(t)
 			check.Equal(t, row, got)
 		}
 		check.Same(t, "frames", len(d.frames), event%maxFrames+1)

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -54,39 +55,42 @@ type frame struct{ before, after []byte }
 // return any number.
 const maxFrames = 64
 
-// Message returns the message of a row of the encoder's plan. The message id is the row's key.
-func (e *Encoder) Message(n contracts.Notification, common nats.Header) (*nats.Msg, error) {
+// Write returns the write that stores a row of the encoder's plan. The message id is the row's key.
+func (e *Encoder) Write(n contracts.Notification, common nats.Header) (w kvrecord.Write, err error) {
 	id, err := n.Key()
 	if err != nil {
-		return nil, err
+		return w, err
 	}
 	subject, err := n.Subject()
 	if err != nil {
-		return nil, err
+		return w, err
 	}
 	data, err := e.encode(n)
-	if err != nil {
-		return nil, err
-	}
-	return &nats.Msg{Subject: subject, Data: data, Header: named(common, id)}, nil
+	return kvrecord.Write{Subject: subject, Data: data, Header: named(common, id)}, err
 }
 
-// Replay returns the message that sends a row again for the n-th time. It has the data of the row, and an id of its
+// Write returns the write that stores a row by itself.
+func Write(n contracts.Notification) (kvrecord.Write, error) {
+	header, err := Header(n.CreatedAt)
+	if err != nil {
+		return kvrecord.Write{}, err
+	}
+	return new(Encoder).Write(n, header)
+}
+
+// Replay returns the write that sends a row again for the n-th time. It has the data of the row, and an id of its
 // own, so that it gets a dead letter of its own.
-func Replay(n contracts.Notification, data []byte, number int) (*nats.Msg, error) {
+func Replay(n contracts.Notification, data []byte, number int) (w kvrecord.Write, err error) {
 	id, err := n.Key()
 	if err != nil {
-		return nil, err
+		return w, err
 	}
 	subject, err := n.ReplaySubject(number)
 	if err != nil {
-		return nil, err
+		return w, err
 	}
 	common, err := Header(n.CreatedAt)
-	if err != nil {
-		return nil, err
-	}
-	return &nats.Msg{Subject: subject, Data: data, Header: named(common, id+"."+strconv.Itoa(number))}, nil
+	return kvrecord.Write{Subject: subject, Data: data, Header: named(common, id+"."+strconv.Itoa(number))}, err
 }
 
 func named(common nats.Header, id string) nats.Header {
@@ -106,7 +110,7 @@ type Decoder struct {
 const maxFrame = 16 << 10
 
 // Decode reads the row in a message.
-func (d *Decoder) Decode(header nats.Header, data []byte) (contracts.Notification, error) {
+func (d *Decoder) Decode(data []byte) (contracts.Notification, error) {
 	frame, user, framed := split(data)
 	if framed {
 		d.mu.RLock()
@@ -116,11 +120,7 @@ func (d *Decoder) Decode(header nats.Header, data []byte) (contracts.Notificatio
 			return n, nil
 		}
 	}
-	event, err := contracts.ParseCloudEvent(contracts.NotifySendsSubjects, header, data)
-	if err != nil {
-		return contracts.Notification{}, err
-	}
-	n, err := contracts.Decode[contracts.Notification](event.Data)
+	n, err := contracts.Decode[contracts.Notification](data)
 	if err == nil && framed && n.Recipient == nil { // rows with a profile differ in more than the user
 		d.keep(string(frame), n)
 	}

@@ -278,7 +278,10 @@ func parseNumber(s string) (Number, bool) {
 
 // to sets the upper end of a range, from the number behind a dash.
 func (n *Number) to(high, digits int) {
-	decades := pow10(digits)
+	decades := 10
+	if digits == 2 {
+		decades = 100
+	}
 	switch {
 	case high > n.Low && high-n.Low <= 100:
 		n.High = high
@@ -310,19 +313,9 @@ func digits(s string) (head, rest string) {
 // isLetterSuffix reports whether s is the letter of a house number: "12a", "12א", "12bis".
 func isLetterSuffix(s string) bool {
 	switch s {
-	case "bis", "ter":
-		return true
-	case "":
+	case "", "bis", "ter":
 		return true
 	}
 	r := []rune(s)
 	return len(r) == 1 && (r[0] >= 'a' && r[0] <= 'z' || r[0] > 0x7F)
-}
-
-func pow10(n int) int {
-	p := 1
-	for range n {
-		p *= 10
-	}
-	return p
 }

@@ -171,42 +171,17 @@ func Similarity(a, b Row, written Vowels) float64 {
 	if len(a.Sounds) == 0 || len(b.Sounds) == 0 {
 		return 0
 	}
-	return similarity(a, b.Sounds, b.Weight, written)
-}
-
-// Compound returns the similarity in sound of a word and two words spoken as one, or zero when it is below least. It
-// does not allocate.
-func Compound(a, b, c Row, written Vowels, least float64) float64 {
-	weight := b.Weight + c.Weight
-	if len(a.Sounds) == 0 || len(b.Sounds) == 0 || len(c.Sounds) == 0 || a.Weight-weight > 1 || weight-a.Weight > 1 {
-		return 0
-	}
-	sounds := len(b.Sounds) + len(c.Sounds)
-	allowed := (1 - least) * max(float64(max(a.Weight, weight)), 0.3*float64(max(len(a.Sounds), sounds)), 1)
-	if float64(a.lonely(b.reach|c.reach)) > allowed || float64(b.lonely(a.reach)+c.lonely(a.reach)) > allowed {
-		return 0
-	}
-	var joined [MaxSounds]Sound
-	n := copy(joined[:], b.Sounds)
-	n += copy(joined[n:], c.Sounds)
-	if s := similarity(a, joined[:n], weight, written); s >= least {
-		return s
-	}
-	return 0
-}
-
-func similarity(a Row, b []Sound, weightB int, written Vowels) float64 {
 	var rows [2][MaxSounds + 1]float64
 	var gaps [MaxSounds]float64
 	last, row := &rows[0], &rows[1]
-	for j, s := range b {
-		gaps[j] = alone(s, written, j == 0, j == len(b)-1)
+	for j, s := range b.Sounds {
+		gaps[j] = alone(s, written, j == 0, j == len(b.Sounds)-1)
 		last[j+1] = last[j] + gaps[j]
 	}
 	for i, s := range a.Sounds {
 		gap := alone(s, written, i == 0, i == len(a.Sounds)-1)
 		row[0] = last[0] + gap
-		for j, t := range b {
+		for j, t := range b.Sounds {
 			together := last[j] + pair(s, t, a.near[i], written)
 			if i == 0 && j == 0 && together > costVowels {
 				together += costInitial
@@ -216,8 +191,21 @@ func similarity(a Row, b []Sound, weightB int, written Vowels) float64 {
 		last, row = row, last
 	}
 	// A row without consonants needs a weight above zero.
-	weight := max(float64(max(a.Weight, weightB)), 0.3*float64(max(len(a.Sounds), len(b))), 1)
-	return max(0, 1-last[len(b)]/weight)
+	weight := max(float64(max(a.Weight, b.Weight)), 0.3*float64(max(len(a.Sounds), len(b.Sounds))), 1)
+	return max(0, 1-last[len(b.Sounds)]/weight)
+}
+
+// Compound returns the similarity in sound of a word and two words spoken as one, or zero when it is below least. It
+// does not allocate.
+func Compound(a, b, c Row, written Vowels, least float64) float64 {
+	weight := b.Weight + c.Weight
+	if len(b.Sounds) == 0 || len(c.Sounds) == 0 || a.Weight-weight > 1 || weight-a.Weight > 1 {
+		return 0
+	}
+	var joined [MaxSounds]Sound
+	n := copy(joined[:], b.Sounds)
+	n += copy(joined[n:], c.Sounds)
+	return AtLeast(a, Row{Sounds: joined[:n], Weight: weight, reach: b.reach | c.reach}, written, least)
 }
 
 // cost returns the cost of a vowel without a partner.

@@ -30,12 +30,12 @@ var special = map[rune]string{
 // plain ones, every decimal digit as ASCII, one kind of quote and dash, single spaces. Marks of other scripts are vowels
 // and stay. At most MaxBytes of s are read.
 func Fold(s string) string {
-	s = clip(s)
+	s = clip(s, MaxBytes)
 	var b strings.Builder
 	b.Grow(len(s))
 	space := true // swallows leading spaces
 	ascii := true
-	for _, r := range decompose(s) {
+	for _, r := range norm.NFKD.String(s) {
 		r = unicode.ToLower(r)
 		switch {
 		case r < utf8.RuneSelf && r != '`' && r != '\\' && r > ' ':
@@ -73,15 +73,6 @@ func writeFolded(b *strings.Builder, r rune) bool {
 	return false
 }
 
-func decompose(s string) string {
-	for i := range len(s) {
-		if s[i] >= utf8.RuneSelf {
-			return norm.NFKD.String(s)
-		}
-	}
-	return s
-}
-
 // dropped reports whether a text with r and one without it are the same to a reader.
 func dropped(r rune) bool {
 	switch {
@@ -101,30 +92,24 @@ func digit(r rune) (byte, bool) {
 	if !unicode.Is(unicode.Nd, r) {
 		return 0, false
 	}
-	for _, block := range unicode.Nd.R16 {
-		if zero := rune(block.Lo); r >= zero && r <= rune(block.Hi) {
-			return digits[(r-zero)%10], true
-		}
+	n := 0
+	for ; unicode.Is(unicode.Nd, r-1); r-- {
+		n++
 	}
-	for _, block := range unicode.Nd.R32 {
-		if r >= rune(block.Lo) && r <= rune(block.Hi) { //nolint:gosec // the table holds runes
-			return digits[(r-rune(block.Lo))%10], true //nolint:gosec // the table holds runes
-		}
-	}
-	return 0, false
+	return digits[n%10], true
 }
 
 const digits = "0123456789"
 
-func clip(s string) string {
-	if len(s) <= MaxBytes {
+// clip returns the first size bytes of a text, without a part of a rune at their end.
+func clip(s string, size int) string {
+	if len(s) <= size {
 		return s
 	}
-	end := MaxBytes
-	for end > 0 && !utf8.RuneStart(s[end]) {
-		end--
+	for size > 0 && !utf8.RuneStart(s[size]) {
+		size--
 	}
-	return s[:end]
+	return s[:size]
 }
 
 // Script is a writing system as far as matching tells them apart.

@@ -133,12 +133,7 @@ func unspaced(r rune) bool {
 }
 
 func newWord(raw string) Word {
-	if len(raw) > maxWordBytes {
-		raw = raw[:maxWordBytes]
-		for raw != "" && !utf8.ValidString(raw) {
-			raw = raw[:len(raw)-1]
-		}
-	}
+	raw = clip(raw, maxWordBytes)
 	w := Word{Text: raw, Raw: raw}
 	if strings.ContainsAny(raw, "'\"") {
 		w.Text = strings.NewReplacer("'", "", "\"", "").Replace(raw)

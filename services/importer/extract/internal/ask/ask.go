@@ -49,9 +49,7 @@ func Post(ctx context.Context, client *remote.Client, path string, question any)
 	case err != nil:
 		return nil, unanswered(err, client.Timeout())
 	case len(answer.Body) > maxAnswer:
-		failed := extract.Failed(false, nil, "the answer is longer than %d bytes", maxAnswer)
-		failed.Status = answer.Status
-		return nil, failed
+		return nil, extract.Failed(false, nil, "the answer is longer than %d bytes", maxAnswer)
 	}
 	if err := memory.More(ctx, costOfByte*int64(len(answer.Body))); err != nil {
 		return nil, err
@@ -108,7 +106,6 @@ func statusError(cause *StatusError) *extract.Error {
 	failed := extract.Failed(retryable, cause, "%s (HTTP %d)", reason, cause.Status)
 	failed.Outage = retryable && out
 	failed.Refused = cause.Status == http.StatusUnauthorized || cause.Status == http.StatusForbidden
-	failed.Status = cause.Status
 	if retryable {
 		failed.RetryAfter = cause.RetryAfter
 	}

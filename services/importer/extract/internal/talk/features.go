@@ -1,6 +1,7 @@
 package talk
 
 import (
+	"context"
 	"strings"
 
 	"github.com/expediter-io/expediter/services/importer/extract/internal/lexicon"
@@ -53,16 +54,15 @@ const (
 	featureCount
 )
 
-// Observe returns the features of every sentence. stop is called before each sentence. An error of stop ends Observe,
-// and is returned.
-func Observe(sentences []Sentence, stop func() error) ([]Features, error) {
+// Observe returns the features of every sentence.
+func Observe(ctx context.Context, sentences []Sentence) ([]Features, error) {
 	out := make([]Features, len(sentences))
 	total := 1.0
 	if len(sentences) > 0 {
 		total = max(1, sentences[len(sentences)-1].End)
 	}
 	for i := range sentences {
-		if err := stop(); err != nil {
+		if err := Ended(ctx); err != nil {
 			return nil, err
 		}
 		f := &out[i]

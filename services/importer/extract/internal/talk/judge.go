@@ -1,6 +1,7 @@
 package talk
 
 import (
+	"context"
 	_ "embed"
 	"iter"
 	"math"
@@ -30,11 +31,10 @@ const (
 const window = 120
 
 // Cooking returns the likelihood, in [0,1], that somebody cooks in the likeliest part of the document. Parts overlap by half.
-// stop is called now and then. An error of stop ends Cooking, and is returned.
-func (d *Document) Cooking(stop func() error) (float64, error) {
+func (d *Document) Cooking(ctx context.Context) (float64, error) {
 	most := 0.0
 	for s := range d.parts() {
-		t, err := d.traits(s, stop)
+		t, err := d.traits(ctx, s)
 		if err != nil {
 			return 0, err
 		}
@@ -130,9 +130,9 @@ var subjectTraits = map[string]int{
 const fewWords = 8
 
 // traits returns the observations of a part of the document.
-func (d *Document) traits(s *Sentence, stop func() error) (t traits, err error) {
+func (d *Document) traits(ctx context.Context, s *Sentence) (t traits, err error) {
 	t.words(s)
-	if err := t.deeds(s, stop); err != nil {
+	if err := t.deeds(ctx, s); err != nil {
 		return t, err
 	}
 	length := float64(len(s.Words) + fewWords)
@@ -196,10 +196,10 @@ func (t *traits) words(s *Sentence) {
 }
 
 // deeds counts actions, by the form of their verbs.
-func (t *traits) deeds(s *Sentence, stop func() error) error {
+func (t *traits) deeds(ctx context.Context, s *Sentence) error {
 	for i := range s.Words {
 		if i%maxWords == 0 {
-			if err := stop(); err != nil {
+			if err := Ended(ctx); err != nil {
 				return err
 			}
 		}

@@ -2,6 +2,8 @@
 package talk
 
 import (
+	"context"
+	"fmt"
 	"strings"
 
 	"github.com/expediter-io/expediter/services/importer/caption"
@@ -29,18 +31,21 @@ const (
 	pause = 1.5
 )
 
-// Sentences joins the segments of a transcript and cuts them at the ends of sentences. A transcript without punctuation,
-// as speech recognition writes it, is cut at pauses and before the words with which speakers begin anew.
-func Sentences(segments []caption.Segment) []Sentence {
-	out, _ := Cut(segments, func() error { return nil }) // the one error is that of the function
-	return out
+// Ended returns an error that wraps the cause of the end of a context that has ended. The functions of this package that take a
+// context ask before each sentence.
+func Ended(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("extract: %w", context.Cause(ctx))
+	}
+	return nil
 }
 
-// Cut is [Sentences] with a function that is called before each segment. An error of stop ends Cut, and is returned.
-func Cut(segments []caption.Segment, stop func() error) ([]Sentence, error) {
+// Cut joins the segments of a transcript and cuts them at the ends of sentences. A transcript without punctuation, as speech
+// recognition writes it, is cut at pauses and before the words with which speakers begin anew.
+func Cut(ctx context.Context, segments []caption.Segment) ([]Sentence, error) {
 	c := cutter{plain: !punctuated(segments)}
 	for _, s := range segments {
-		if err := stop(); err != nil {
+		if err := Ended(ctx); err != nil {
 			return nil, err
 		}
 		c.segment(s)

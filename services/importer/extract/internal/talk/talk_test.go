@@ -34,9 +34,14 @@ func texts(sentences []talk.Sentence) []string {
 	return out
 }
 
+func cut(t *testing.T, segments []caption.Segment) []talk.Sentence {
+	t.Helper()
+	return check.Must(talk.Cut(t.Context(), segments))(t)
+}
+
 func observe(t *testing.T, sentences []talk.Sentence) []talk.Features {
 	t.Helper()
-	return check.Must(talk.Observe(sentences, func() error { return nil }))(t)
+	return check.Must(talk.Observe(t.Context(), sentences))(t)
 }
 
 func TestSentences(t *testing.T) {
@@ -67,14 +72,14 @@ func TestSentences(t *testing.T) {
 			[]string{"a bit of salt", "some pepper"},
 		},
 	} {
-		diff := cmp.Diff(c.want, texts(talk.Sentences(c.segments)))
+		diff := cmp.Diff(c.want, texts(cut(t, c.segments)))
 		check.That(t, diff == "", "%s: %s", c.name, diff)
 	}
 }
 
 func TestSentencesHaveTheTimesOfTheirSegments(t *testing.T) {
 	t.Parallel()
-	got := talk.Sentences(segments("Add the salt", "and the pepper. Stir", "it."))
+	got := cut(t, segments("Add the salt", "and the pepper. Stir", "it."))
 	check.That(t, got[0].Start == 0 && got[0].End == 8 && got[1].Start == 4 && got[1].End == 12,
 		"%v to %v, %v to %v", got[0].Start, got[0].End, got[1].Start, got[1].End)
 }
@@ -82,7 +87,7 @@ func TestSentencesHaveTheTimesOfTheirSegments(t *testing.T) {
 func TestSentencesAreBounded(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{strings.Repeat("word ", 5000), strings.Repeat("word, ", 5000) + "."} {
-		for _, s := range talk.Sentences(segments(text, text)) {
+		for _, s := range cut(t, segments(text, text)) {
 			check.Require(t, len(s.Words) <= 700, "a sentence of %d words", len(s.Words))
 		}
 	}
@@ -112,7 +117,7 @@ func TestActionAt(t *testing.T) {
 	} {
 		before, _, _ := strings.Cut(c.text, "[")
 		plain := strings.NewReplacer("[", "", "]", "").Replace(c.text)
-		s := talk.Sentences(segments(plain + "."))[0]
+		s := cut(t, segments(plain+"."))[0]
 		for i, w := range s.Words {
 			if w.Start != len(before) {
 				continue
@@ -162,7 +167,7 @@ func TestFeatures(t *testing.T) {
 		{talk.GiveIt, "Give it a stir.", "Give it."},
 		{talk.Habit, "I always do.", "I do."},
 	} {
-		for i, f := range observe(t, talk.Sentences(segments(c.has, c.not))) {
+		for i, f := range observe(t, cut(t, segments(c.has, c.not))) {
 			got := f[c.feature]
 			check.That(t, (got > 0) == (i == 0), "feature %d of %q is %v", c.feature, []string{c.has, c.not}[i], got)
 		}
@@ -175,7 +180,7 @@ func TestScore(t *testing.T) {
 	middle := func(text string) float64 {
 		filler := strings.Split(strings.Repeat("Hm, well, you know how that is with this.|", 12), "|")
 		all := append(append(append([]string(nil), filler...), text), filler...)
-		sentences := talk.Sentences(segments(all...))
+		sentences := cut(t, segments(all...))
 		scores := talk.Score(observe(t, sentences))
 		for i := range sentences {
 			if sentences[i].Text == text {
@@ -206,7 +211,7 @@ func FuzzSentences(f *testing.F) {
 	f.Fuzz(func(t *testing.T, first, second string, millis int) {
 		start := time.Duration(millis) * time.Millisecond
 		in := []caption.Segment{{Start: start, Dur: 2 * time.Second, Text: first}, {Start: start + 2*time.Second, Dur: 3 * time.Second, Text: second}}
-		sentences := talk.Sentences(in)
+		sentences := cut(t, in)
 		for i, p := range talk.Score(observe(t, sentences)) {
 			check.That(t, p >= 0 && p <= 1, "%q scores %v", sentences[i].Text, p)
 			s := sentences[i].Start

@@ -3,13 +3,11 @@ package ocr
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"math"
 	"os"
 	"path/filepath"
@@ -32,8 +30,6 @@ type Config struct {
 	Folders *program.Folders
 	// Languages are the languages of the text, as the program names them: eng+deu.
 	Languages string
-	// Log gets events other than errors of a photo.
-	Log *slog.Logger
 	// Path is the path of the program.
 	Path string
 	// Timeout bounds the program's work on one photo.
@@ -116,35 +112,27 @@ func (r *Reader) run(ctx context.Context, jobID string, photo []byte, args ...st
 func (c *Config) inFolder(
 	ctx context.Context, jobID string, photo []byte, cmd program.Command, done func(root *os.Root, out []byte) error,
 ) error {
-	folder, err := c.Folders.New(jobID)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err := folder.Remove(); err != nil {
-			c.Log.ErrorContext(ctx, "cannot remove a temporary folder", "folder", folder.Path, "error", err)
+	return c.Folders.Use(ctx, jobID, func(dir string) error {
+		root, err := os.OpenRoot(dir)
+		if err != nil {
+			return fmt.Errorf("source: open a temporary folder: %w", err)
 		}
-	}()
-	root, err := os.OpenRoot(folder.Path)
-	if err != nil {
-		return fmt.Errorf("source: open a temporary folder: %w", err)
-	}
-	defer root.Close() //nolint:errcheck // it is only looked into
-	if err := root.WriteFile("photo", photo, 0o600); err != nil {
-		return fmt.Errorf("source: write the photo: %w", err)
-	}
-	cmd.Path, cmd.Dir, cmd.Timeout, cmd.MaxStdout, cmd.MaxMemory = c.Path, folder.Path, c.Timeout, maxText, maxMemory
-	cmd.Env = append(cmd.Env, "HOME="+folder.Path, "LANG=C.UTF-8", "PATH="+cmp.Or(os.Getenv("PATH"), "/usr/local/bin:/usr/bin:/bin"),
-		"TMPDIR="+folder.Path)
-	result, err := program.Run(ctx, cmd)
-	switch {
-	case err != nil:
-		return err
-	case result.ExitCode != 0:
-		return fmt.Errorf("%s says: %s", filepath.Base(c.Path), strings.ToValidUTF8(string(result.Stderr[:min(len(result.Stderr), 500)]), "?"))
-	default:
-		return done(root, result.Stdout)
-	}
+		defer root.Close() //nolint:errcheck // it is only looked into
+		if err := root.WriteFile("photo", photo, 0o600); err != nil {
+			return fmt.Errorf("source: write the photo: %w", err)
+		}
+		cmd.Path, cmd.Dir, cmd.Timeout, cmd.MaxStdout, cmd.MaxMemory = c.Path, dir, c.Timeout, maxText, maxMemory
+		result, err := program.Run(ctx, cmd)
+		switch {
+		case err != nil:
+			return err
+		case result.ExitCode != 0:
+			return fmt.Errorf("%s says: %s", filepath.Base(c.Path),
+				strings.ToValidUTF8(string(result.Stderr[:min(len(result.Stderr), 500)]), "?"))
+		default:
+			return done(root, result.Stdout)
+		}
+	})
 }
 
 // sure is the confidence, of 100, from which a number counts as read.

@@ -77,9 +77,9 @@ func shoot(t *testing.T, page *image.Gray, degrees, noise float64, orientation i
 
 func reader(t *testing.T) *Reader {
 	t.Helper()
-	folders := check.Must(program.NewFolders(t.TempDir()))(t)
+	folders := check.Must(program.NewFolders(t.TempDir(), slog.New(slog.DiscardHandler)))(t)
 	r, err := New(t.Context(), Config{
-		Folders: folders, Languages: "eng", Log: slog.New(slog.DiscardHandler), Path: installed.Tesseract.Find(t)[0], Timeout: time.Minute,
+		Folders: folders, Languages: "eng", Path: installed.Tesseract.Find(t)[0], Timeout: time.Minute,
 	})
 	check.OK(t, err)
 	return r

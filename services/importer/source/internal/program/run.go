@@ -1,11 +1,13 @@
 package program
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,9 +32,10 @@ type Command struct {
 	Path string
 	// Args are the arguments of the program.
 	Args []string
-	// Dir is the working directory.
+	// Dir is the working directory, which is also the home folder and has the temporary files.
 	Dir string
-	// Env is the whole environment.
+	// Env is added to the environment, which otherwise holds nothing but the paths of programs, the folder and a language:
+	// files in our home folder could configure a program, or load code into it.
 	Env []string
 	// Timeout bounds the time that the program runs.
 	Timeout time.Duration
@@ -75,7 +78,10 @@ func Run(ctx context.Context, c Command) (*Result, error) {
 		return &Result{ExitCode: -1}, fmt.Errorf("program: find %s: %w", c.Path, err)
 	}
 	cmd := command(c)
-	cmd.Dir, cmd.Env, cmd.WaitDelay = c.Dir, c.Env, waitForPipes
+	cmd.Dir, cmd.WaitDelay = c.Dir, waitForPipes
+	cmd.Env = append([]string{
+		"HOME=" + c.Dir, "LANG=C.UTF-8", "PATH=" + cmp.Or(os.Getenv("PATH"), "/usr/local/bin:/usr/bin:/bin"), "TMPDIR=" + c.Dir,
+	}, c.Env...)
 	stdout, stderr := &head{max: c.MaxStdout, over: make(chan struct{})}, &tail{max: 64 << 10}
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	// The kernel kills the program when the thread that started it ends, so this thread has to last.
@@ -161,14 +167,18 @@ func (t *tail) last() []byte { return t.data[max(0, len(t.data)-t.max):] }
 const prefix = "job-"
 
 // Folders makes temporary folders under one folder, and removes the folders that a crashed process has left.
-type Folders struct{ root string }
+type Folders struct {
+	log  *slog.Logger
+	root string
+}
 
-// NewFolders makes the root where it is missing and removes the folders under it that no process holds.
-func NewFolders(root string) (*Folders, error) {
+// NewFolders makes the root where it is missing and removes the folders under it that no process holds. The log gets
+// folders that cannot be removed.
+func NewFolders(root string, log *slog.Logger) (*Folders, error) {
 	if err := os.MkdirAll(root, 0o700); err != nil {
 		return nil, fmt.Errorf("program: make the folder for temporary files: %w", err)
 	}
-	f := &Folders{root: root}
+	f := &Folders{log: log, root: root}
 	if err := f.sweep(); err != nil {
 		return nil, err
 	}
@@ -196,16 +206,29 @@ func (f *Folders) sweep() error {
 	return errors.Join(errs...)
 }
 
-// Folder is a temporary folder.
-type Folder struct {
-	// Path is the path of the folder.
-	Path string
+// Use makes an empty folder, and removes it with all in it when do returns.
+func (f *Folders) Use(ctx context.Context, jobID string, do func(dir string) error) error {
+	folder, err := f.make(jobID)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err := folder.remove(); err != nil {
+			f.log.ErrorContext(ctx, "cannot remove a temporary folder", "folder", folder.path, "error", err)
+		}
+	}()
+	return do(folder.path)
+}
+
+// folder is a temporary folder.
+type folder struct {
+	path string
 	held *os.File
 }
 
-// New makes an empty folder. Its name consists of a hash of the job id, which may have any characters, and a random
+// make makes an empty folder. Its name consists of a hash of the job id, which may have any characters, and a random
 // number.
-func (f *Folders) New(jobID string) (*Folder, error) {
+func (f *Folders) make(jobID string) (*folder, error) {
 	sum := sha256.Sum256([]byte(jobID))
 	for {
 		dir, err := os.MkdirTemp(f.root, prefix+hex.EncodeToString(sum[:8])+"-*")
@@ -214,7 +237,7 @@ func (f *Folders) New(jobID string) (*Folder, error) {
 		}
 		held, err := hold(dir)
 		if err == nil {
-			return &Folder{Path: dir, held: held}, nil
+			return &folder{path: dir, held: held}, nil
 		}
 		// Another process swept it away before it was held.
 		if _, statErr := os.Stat(dir); !errors.Is(statErr, os.ErrNotExist) && !errors.Is(err, errHeld) {
@@ -223,8 +246,8 @@ func (f *Folders) New(jobID string) (*Folder, error) {
 	}
 }
 
-// Remove removes the folder and all in it.
-func (f *Folder) Remove() error {
-	err := os.RemoveAll(f.Path)
+// remove removes the folder and all in it.
+func (f *folder) remove() error {
+	err := os.RemoveAll(f.path)
 	return errors.Join(err, f.held.Close())
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,7 +29,7 @@ func shell(t *testing.T, script string) Command {
 		t.Skip("sh is missing: nothing to run")
 	}
 	return Command{
-		Path: path, Args: []string{"-c", script}, Dir: t.TempDir(), Env: []string{"PATH=" + os.Getenv("PATH")},
+		Path: path, Args: []string{"-c", script}, Dir: t.TempDir(),
 		Timeout: time.Minute, MaxStdout: 1 << 20, MaxFile: 1 << 20, MaxMemory: 64 << 20,
 	}
 }
@@ -227,18 +228,18 @@ func names(t *testing.T, dir string) []string {
 func TestFolderNames(t *testing.T) {
 	t.Parallel()
 	root := filepath.Join(t.TempDir(), "root")
-	folders := check.Must(NewFolders(root))(t)
+	folders := check.Must(NewFolders(root, slog.New(slog.DiscardHandler)))(t)
 	seen := map[string]bool{}
 	for _, id := range []string{
 		"", "job-1", "job-1", "..", "../../etc", "/etc/passwd", `..\..\x`, "a b", "*", ">", "\x00", "--exec", "עברית", strings.Repeat("x", 10_000),
 	} {
-		folder := check.Must(folders.New(id))(t)
-		info, err := os.Stat(folder.Path)
-		check.That(t, err == nil && info.Mode().Perm() == 0o700 && filepath.Dir(folder.Path) == root && !seen[folder.Path],
-			"id %.20q: folder %s, mode %v, error %v: want a new one of our own below %s", id, folder.Path, info, err, root)
-		seen[folder.Path] = true
+		folder := check.Must(folders.make(id))(t)
+		info, err := os.Stat(folder.path)
+		check.That(t, err == nil && info.Mode().Perm() == 0o700 && filepath.Dir(folder.path) == root && !seen[folder.path],
+			"id %.20q: folder %s, mode %v, error %v: want a new one of our own below %s", id, folder.path, info, err, root)
+		seen[folder.path] = true
 		t.Cleanup(func() {
-			check.Is(t, folder.Remove(), nil)
+			check.Is(t, folder.remove(), nil)
 		})
 	}
 	check.Same(t, "folders", len(names(t, root)), len(seen))
@@ -249,14 +250,14 @@ func TestFolderNames(t *testing.T) {
 func TestOldFoldersAreRemoved(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
-	folders := check.Must(NewFolders(root))(t)
-	inUse := check.Must(folders.New("in use"))(t)
-	left := check.Must(folders.New("left"))(t)
-	check.OK(t, os.WriteFile(filepath.Join(left.Path, "sub.en.vtt"), []byte("WEBVTT"), 0o600))
+	folders := check.Must(NewFolders(root, slog.New(slog.DiscardHandler)))(t)
+	inUse := check.Must(folders.make("in use"))(t)
+	left := check.Must(folders.make("left"))(t)
+	check.OK(t, os.WriteFile(filepath.Join(left.path, "sub.en.vtt"), []byte("WEBVTT"), 0o600))
 	left.held.Close() // as the kernel does when a process ends
 	check.OK(t, os.Mkdir(filepath.Join(root, "another's"), 0o700))
-	check.OK(t, check.Err(NewFolders(root)))
-	check.Same(t, "messages left", strings.Join(names(t, root), " "), "another's "+filepath.Base(inUse.Path))
-	check.OK(t, inUse.Remove())
+	check.OK(t, check.Err(NewFolders(root, slog.New(slog.DiscardHandler))))
+	check.Same(t, "messages left", strings.Join(names(t, root), " "), "another's "+filepath.Base(inUse.path))
+	check.OK(t, inUse.remove())
 	check.Same(t, "messages left", strings.Join(names(t, root), " "), "another's")
 }

@@ -7,11 +7,9 @@
 package ytdlp
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -42,8 +40,6 @@ type Config struct {
 	Extractors string
 	// Folders makes the folders in which the program works.
 	Folders *program.Folders
-	// Log gets events other than errors of a video.
-	Log *slog.Logger
 	// MaxFile bounds a caption file.
 	MaxFile int64
 	// Path is the path of the program.
@@ -73,13 +69,13 @@ func New(ctx context.Context, config Config) (*Client, error) {
 			config.Path, MinVersion, err)
 	}
 	config.Path = path
-	folder, err := config.Folders.New("version")
-	if err != nil {
-		return nil, err
-	}
 	c := &Client{config: config}
-	result, err := program.Run(ctx, c.command(folder.Path, config.VersionTimeout, "--ignore-config", "--version"))
-	if err = errors.Join(err, folder.Remove()); err != nil {
+	var result *program.Result
+	err = config.Folders.Use(ctx, "version", func(dir string) (err error) {
+		result, err = program.Run(ctx, c.command(dir, config.VersionTimeout, "--ignore-config", "--version"))
+		return err
+	})
+	if err != nil {
 		return nil, fmt.Errorf("source: ask %s for its version: %w", config.Path, err)
 	}
 	version := versionPattern.FindStringSubmatch(string(result.Stdout))
@@ -107,29 +103,30 @@ type Video struct {
 
 // Fetch returns a video and its captions, in the wanted language if there are any in it. The error is an [*Error], or the
 // cause of ctx when that was cancelled.
-func (c *Client) Fetch(ctx context.Context, jobID, address, want string, progress func(step string, share float64)) (_ *Video, err error) {
-	folder, err := c.config.Folders.New(jobID)
+func (c *Client) Fetch(ctx context.Context, jobID, address, want string, progress func(share float64)) (video *Video, err error) {
+	err = c.config.Folders.Use(ctx, jobID, func(dir string) (err error) {
+		video, err = c.fetch(ctx, dir, address, want, progress)
+		return err
+	})
 	if err != nil {
-		return nil, &Error{Code: contracts.CodeUnavailable, Detail: "no temporary folder", Err: err, Local: true}
+		return nil, c.stopped(ctx, err)
 	}
-	defer func() {
-		if err := folder.Remove(); err != nil {
-			c.config.Log.ErrorContext(ctx, "cannot remove a temporary folder", "folder", folder.Path, "error", err)
-		}
-	}()
-	parent := ctx
-	ctx, cancel := context.WithCancelCause(ctx)
+	return video, nil
+}
+
+// fetch is Fetch in a folder. Its errors are not classified yet.
+func (c *Client) fetch(parent context.Context, dir, address, want string, progress func(share float64)) (*Video, error) {
+	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
 	timer := time.AfterFunc(c.config.Timeout, func() { cancel(program.ErrTimeout) })
 	defer timer.Stop()
-	progress("metadata", 0)
-	result, err := c.run(ctx, folder, "--skip-download", "--ignore-no-formats-error", "-J", "--", address)
+	result, err := c.run(ctx, dir, "--skip-download", "--ignore-no-formats-error", "-J", "--", address)
 	if err != nil {
-		return nil, c.stopped(parent, err)
+		return nil, err
 	}
 	timer.Stop() // the wait for memory does not count as time of the site
 	if err := memory.Hold(parent, memory.ToRead(len(result.Stdout))); err != nil {
-		return nil, c.stopped(parent, err)
+		return nil, err
 	}
 	timer.Reset(c.config.Timeout)
 	video := &Video{}
@@ -140,12 +137,9 @@ func (c *Client) Fetch(ctx context.Context, jobID, address, want string, progres
 	if !ok {
 		return nil, withoutCaptions(string(result.Stderr), bool(video.Formats), video.LiveStatus)
 	}
-	progress("captions", 0.5)
+	progress(0.5)
 	video.Track = track
-	if err := c.captions(ctx, folder, video); err != nil {
-		return nil, c.stopped(parent, err)
-	}
-	return video, nil
+	return video, c.captions(ctx, dir, video)
 }
 
 // stopped returns the cause of ctx if that has ended, and otherwise the failure.
@@ -166,25 +160,25 @@ func (c *Client) stopped(ctx context.Context, err error) error {
 }
 
 // captions fetches the track of a video into the folder and reads it.
-func (c *Client) captions(ctx context.Context, folder *program.Folder, video *Video) error {
+func (c *Client) captions(ctx context.Context, dir string, video *Video) error {
 	const name = "track.json"
 	data, err := video.Track.request()
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(folder.Path, name), data, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
 		return fmt.Errorf("source: write the request for a track: %w", err)
 	}
 	kind := "--write-subs"
 	if video.Track.Automatic {
 		kind = "--write-auto-subs"
 	}
-	result, err := c.run(ctx, folder, "--load-info-json", name, "--skip-download", "--ignore-no-formats-error", kind,
+	result, err := c.run(ctx, dir, "--load-info-json", name, "--skip-download", "--ignore-no-formats-error", kind,
 		"--sub-langs="+video.Track.Key, "--sub-format=vtt", "--output=sub.%(ext)s")
 	if err != nil {
 		return err
 	}
-	video.Captions, video.Truncated, err = readTrack(folder.Path, video.Track.Key, c.config.MaxFile)
+	video.Captions, video.Truncated, err = readTrack(dir, video.Track.Key, c.config.MaxFile)
 	switch {
 	case result.ExitCode != 0:
 		return trackError(string(result.Stderr))
@@ -196,7 +190,7 @@ func (c *Client) captions(ctx context.Context, folder *program.Folder, video *Vi
 }
 
 // run runs the program with the options that all runs have.
-func (c *Client) run(ctx context.Context, folder *program.Folder, args ...string) (*program.Result, error) {
+func (c *Client) run(ctx context.Context, dir string, args ...string) (*program.Result, error) {
 	all := []string{
 		"--ignore-config", "--no-cache-dir", "--no-colors", "--no-playlist", "--no-progress",
 		"--extractor-retries=0", "--file-access-retries=0", "--retries=0",
@@ -206,16 +200,12 @@ func (c *Client) run(ctx context.Context, folder *program.Folder, args ...string
 	if c.config.CAFile != "" {
 		all = append(all, "--compat-options=no-certifi")
 	}
-	return program.Run(ctx, c.command(folder.Path, c.config.Timeout, append(all, args...)...))
+	return program.Run(ctx, c.command(dir, c.config.Timeout, append(all, args...)...))
 }
 
-// command returns a run of the program. The program gets only the paths of programs from our environment, because files
-// in the home folder could configure it, or load code into it.
+// command returns a run of the program.
 func (c *Client) command(dir string, timeout time.Duration, args ...string) program.Command {
-	env := []string{
-		"HOME=" + dir, "LANG=C.UTF-8", "PATH=" + cmp.Or(os.Getenv("PATH"), "/usr/local/bin:/usr/bin:/bin"), "PYTHONDONTWRITEBYTECODE=1",
-		"TMPDIR=" + dir, "XDG_CACHE_HOME=" + dir, "XDG_CONFIG_HOME=" + dir, "YTDLP_NO_PLUGINS=1",
-	}
+	env := []string{"PYTHONDONTWRITEBYTECODE=1", "XDG_CACHE_HOME=" + dir, "XDG_CONFIG_HOME=" + dir, "YTDLP_NO_PLUGINS=1"}
 	if home, err := os.UserHomeDir(); err == nil { // for a program installed for one user
 		env = append(env, "PYTHONUSERBASE="+filepath.Join(home, ".local"))
 	}

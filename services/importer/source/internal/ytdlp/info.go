@@ -2,6 +2,7 @@ package ytdlp
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,7 +24,6 @@ import (
 // Info is the used part of the program's description of a video.
 type Info struct {
 	ID          text     `json:"id"`
-	Type        text     `json:"_type"`
 	Title       text     `json:"title"`
 	Description text     `json:"description"`
 	Channel     text     `json:"channel"`
@@ -42,10 +42,7 @@ func (i *Info) Duration() time.Duration { return i.Seconds.duration() }
 
 // Author returns the publisher.
 func (i *Info) Author() string {
-	if i.Channel != "" {
-		return string(i.Channel)
-	}
-	return string(i.Uploader)
+	return string(cmp.Or(i.Channel, i.Uploader))
 }
 
 // decide returns the description that a run has printed, or the error of the run.
@@ -63,28 +60,16 @@ func decide(result *program.Result) (Info, error) {
 
 var errNothing = errors.New("ytdlp: no description of a video")
 
-// decode reads the program's output. A page with several videos counts as its first.
-func decode(data []byte) (Info, error) {
+// decode reads the program's output.
+func decode(data []byte) (info Info, err error) {
 	data = bytes.TrimSpace(data)
 	if len(data) == 0 || string(data) == "null" {
 		return Info{}, errNothing
 	}
-	var page struct {
-		Info
-
-		Entries entries `json:"entries"`
-	}
-	if err := json.Unmarshal(data, &page); err != nil {
+	if err := json.Unmarshal(data, &info); err != nil {
 		return Info{}, fmt.Errorf("ytdlp: %w", err)
 	}
-	switch {
-	case page.Type != "playlist":
-		return page.Info, nil
-	case page.Entries.first == nil:
-		return Info{}, errNothing
-	default:
-		return *page.Entries.first, nil
-	}
+	return info, nil
 }
 
 // each calls a function with each item of a list. The item is overwritten by the next: a list of millions takes no memory.
@@ -98,30 +83,13 @@ func each(list []byte, f func(item json.RawMessage)) {
 	}
 }
 
-// entries decodes the list of a page's videos, and keeps only the first.
-type entries struct{ first *Info }
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (e *entries) UnmarshalJSON(data []byte) error {
-	each(data, func(item json.RawMessage) {
-		var info Info
-		if e.first == nil && item[0] == '{' && json.Unmarshal(item, &info) == nil && info.Type != "playlist" {
-			e.first = &info
-		}
-	})
-	return nil
-}
-
 // The types below take any JSON: a field of another type counts as missing.
 
 type text string
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (t *text) UnmarshalJSON(data []byte) error {
-	var s string
-	if json.Unmarshal(data, &s) == nil {
-		*t = text(s)
-	}
+	_ = json.Unmarshal(data, (*string)(t)) // it stays empty
 	return nil
 }
 
@@ -129,10 +97,7 @@ type number float64
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (n *number) UnmarshalJSON(data []byte) error {
-	var f float64
-	if json.Unmarshal(data, &f) == nil {
-		*n = number(f)
-	}
+	_ = json.Unmarshal(data, (*float64)(n)) // it stays 0
 	return nil
 }
 

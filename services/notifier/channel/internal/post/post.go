@@ -82,13 +82,9 @@ type Answer struct {
 
 // New returns a client.
 func New(cfg Config) *Client {
-	guard := cfg.Guard
-	if guard == nil {
-		guard = &guardeddial.Guard{}
-	}
-	dialer := guard.Dialer()
-	if cfg.Guard == nil {
-		dialer.ControlContext = nil
+	dialer := &net.Dialer{}
+	if cfg.Guard != nil {
+		dialer = cfg.Guard.Dialer()
 	}
 	return &Client{cfg: cfg, http: &http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -118,9 +114,11 @@ func (c *Client) Check(address string) (*url.URL, error) {
 	return u, nil
 }
 
-// Post sends a body, and returns the answer, whatever its status. The error is a [*channel.Error] that does not repeat the
-// address: it may hold secrets.
-func (c *Client) Post(ctx context.Context, address string, header http.Header, body []byte) (*Answer, error) {
+// Post sends a body, and returns the answer if the provider has taken the message, by judge. The error is a [*channel.Error] that does
+// not repeat the address: it may hold secrets.
+func (c *Client) Post(
+	ctx context.Context, address string, header http.Header, body []byte, judge func(*Answer) error,
+) (*Answer, error) {
 	u, err := c.Check(address)
 	if err != nil {
 		return nil, c.Fail(channel.KindBounced, 0, err.Error(), nil)
@@ -146,7 +144,8 @@ func (c *Client) Post(ctx context.Context, address string, header http.Header, b
 	}
 	// The status decides the outcome of the message, even if the body breaks off.
 	data, _ := io.ReadAll(io.LimitReader(response.Body, maxBody)) // see above
-	return &Answer{Body: data, Header: response.Header, Status: response.StatusCode}, nil
+	answer := &Answer{Body: data, Header: response.Header, Status: response.StatusCode}
+	return answer, judge(answer)
 }
 
 // broken returns the error of a call without an answer. When no connection was reached, nothing was sent.

@@ -1,5 +1,4 @@
-// Package contact records the time since when a worker can be certain of the server's deliveries and confirmations.
-package contact
+package worker
 
 import (
 	"math"
@@ -7,34 +6,34 @@ import (
 	"time"
 )
 
-// Contact records the time since when a worker has seen everything that its consumers delivered.
+// contact records the time since when a worker has seen everything that its consumers delivered.
 //
 // The server counts deliveries, but a server without replicas may forget the latest of them when it crashes: a job that was being worked
 // then seems to come for the first time. The count is certain only for a message that was stored after the worker got into contact with
 // the server. Both times are the server's.
-type Contact struct {
+type contact struct {
 	mu     sync.Mutex
 	since  int64 // in Unix nanoseconds; math.MaxInt64 while there is no contact
 	losses int   // the number of losses, so that an answer from before a loss does not count after it
 }
 
-// Lose records that the contact is lost.
-func (c *Contact) Lose() {
+// lose records that the contact is lost.
+func (c *contact) lose() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.since = math.MaxInt64
 	c.losses++
 }
 
-// Covers reports whether the time at which a message was stored is within the contact.
-func (c *Contact) Covers(stored time.Time) bool {
+// covers reports whether the time at which a message was stored is within the contact.
+func (c *contact) covers(stored time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return stored.UnixNano() > c.since
 }
 
-// Begin returns the function to call with the server's present time.
-func (c *Contact) Begin() func(now time.Time) {
+// begin returns the function to call with the server's present time.
+func (c *contact) begin() func(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	losses := c.losses
@@ -47,7 +46,7 @@ func (c *Contact) Begin() func(now time.Time) {
 	}
 }
 
-// Acks remembers the newest acknowledgements that the server has confirmed, so that the worker can repeat them when the server
+// acks remembers the newest acknowledgements that the server has confirmed, so that the worker can repeat them when the server
 // was away.
 //
 // A server without replicas that shuts down may confirm an acknowledgement and not remove the message: it notes the acknowledgement in the
@@ -58,40 +57,35 @@ func (c *Contact) Begin() func(now time.Time) {
 // That happens to the last acknowledgement of a consumer only, because none is confirmed after the stream was closed. This worker may note
 // confirmations in another order than the server sent them, but at most as many as it has deliveries at once. As many again may follow
 // when the server is back, before the repetition. So twice that number is remembered.
-type Acks struct {
+type acks struct {
 	mu   sync.Mutex
 	next int // where the next one goes
-	ring []Ack
+	ring []ack
 }
 
-// Ack is an acknowledgement that the server has confirmed.
-type Ack struct {
-	Consumer string
-	Created  int64  // the time at which the consumer was made, in Unix nanoseconds
-	Reply    string // the subject to which it was sent, empty for none
+// ack is an acknowledgement that the server has confirmed.
+type ack struct {
+	consumer string
+	created  int64  // the time at which the consumer was made, in Unix nanoseconds
+	reply    string // the subject to which it was sent, empty for none
 }
 
-// NewAcks returns the Acks of a worker that can have a number of deliveries at once.
-func NewAcks(deliveries int) *Acks {
-	return &Acks{ring: make([]Ack, 2*deliveries)}
-}
-
-// Add remembers an acknowledgement.
-func (l *Acks) Add(ack Ack) {
+// add remembers an acknowledgement.
+func (l *acks) add(ack ack) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.ring[l.next] = ack
 	l.next = (l.next + 1) % len(l.ring)
 }
 
-// ByConsumer returns the remembered acknowledgements, the oldest first.
-func (l *Acks) ByConsumer() map[string][]Ack {
+// byConsumer returns the remembered acknowledgements, the oldest first.
+func (l *acks) byConsumer() map[string][]ack {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	all := make(map[string][]Ack)
+	all := make(map[string][]ack)
 	for i := range l.ring {
-		if ack := l.ring[(l.next+i)%len(l.ring)]; ack.Reply != "" {
-			all[ack.Consumer] = append(all[ack.Consumer], ack)
+		if ack := l.ring[(l.next+i)%len(l.ring)]; ack.reply != "" {
+			all[ack.consumer] = append(all[ack.consumer], ack)
 		}
 	}
 	return all

@@ -1,5 +1,4 @@
-// Package signature groups error texts: texts that differ only in ids, numbers and quoted values have the same signature.
-package signature
+package worker
 
 import (
 	"regexp"
@@ -8,13 +7,11 @@ import (
 	"github.com/expediter-io/expediter/pkg/redact"
 )
 
-// maxLength bounds a signature, in bytes.
-const maxLength = 200
+// maxSignature bounds a signature, in bytes.
+const maxSignature = 200
 
-// maxInput bounds the part of a text that is read, in bytes.
-const maxInput = 4 << 10
-
-var rules = []struct {
+// signatureRules replace what differs between errors of one kind.
+var signatureRules = []struct {
 	pattern *regexp.Regexp
 	with    string
 }{
@@ -27,14 +24,12 @@ var rules = []struct {
 	{regexp.MustCompile(`\s+`), " "},
 }
 
-// Of returns the signature of an error text: at most 200 bytes of valid UTF-8 on one line.
-func Of(text string) string {
-	if len(text) > maxInput {
-		text = text[:maxInput]
-	}
-	text = strings.ToValidUTF8(text, "?")
-	for _, rule := range rules {
+// signatureOf returns the signature of an error text, which is equal for texts that differ only in ids, numbers and quoted values: at most
+// 200 bytes of valid UTF-8 on one line.
+func signatureOf(text string) string {
+	text = clip(text, maxErrorText)
+	for _, rule := range signatureRules {
 		text = rule.pattern.ReplaceAllString(text, rule.with)
 	}
-	return redact.Clip(strings.TrimSpace(text), maxLength)
+	return redact.Clip(strings.TrimSpace(text), maxSignature)
 }

@@ -1,27 +1,23 @@
-package answer
+package worker
 
 import (
 	"errors"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker/inspect"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
 // The last attempts are kept, the latest first, and all are counted.
 func TestRecentKeepsTheLastAttempts(t *testing.T) {
 	t.Parallel()
-	var r Recent
+	var r recent
 	const n = maxRecent + 50
 	for i := range uint64(n) {
-		r.Add(inspect.Attempt{Outcome: "completed", Sequence: i})
+		r.add(inspect.Attempt{Outcome: "completed", Sequence: i})
 	}
-	r.Add(inspect.Attempt{Outcome: "dead", Sequence: n})
-	all := r.Latest()
+	r.add(inspect.Attempt{Outcome: "dead", Sequence: n})
+	all := r.latest()
 	check.Require(t, len(all) == maxRecent, "%d attempts", len(all))
 	for i, a := range all {
 		check.Require(t, a.Sequence == uint64(n-i), "place %d has the job %d, want %d", i, a.Sequence, n-i)
@@ -37,6 +33,6 @@ func TestDenialOfInspectionIsToldApart(t *testing.T) {
 		`Permissions Violation for Subscription to "worker.v1.info"`: true, `Permissions Violation for Subscription to "$SRV.PING"`: true,
 		`Permissions Violation for Publish to "$JS.API.STREAM.NAMES"`: false,
 	} {
-		check.Same(t, text, IsDenied(errors.New(text)), want)
+		check.Same(t, text, isInspectionDenied(errors.New(text)), want)
 	}
 }

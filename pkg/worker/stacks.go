@@ -1,5 +1,4 @@
-// Package stacks finds the goroutines of one piece of work among all others.
-package stacks
+package worker
 
 import (
 	"bufio"
@@ -11,28 +10,28 @@ import (
 	"sync/atomic"
 )
 
-// label is the profiler label of the goroutines of a piece of work. Goroutines that they start inherit it.
-const label = "worker_attempt"
+// attemptLabel is the profiler label of the goroutines of an attempt. Goroutines that they start inherit it.
+const attemptLabel = "worker_attempt"
 
-var last atomic.Uint64
+var lastLabel atomic.Uint64
 
-// Label names a piece of work, in this process.
-type Label string
+// label names an attempt, in this process.
+type label string
 
-// Do runs work on this goroutine under a label. further labels are for CPU profiles. In the order of their names, and behind
+// do runs work on this goroutine under the label. further labels are for CPU profiles. In the order of their names, and behind
 // that of the label, they cost less.
-func Do(ctx context.Context, name Label, further []string, work func(context.Context)) {
+func (l label) do(ctx context.Context, further []string, work func(context.Context)) {
 	const usual = 8 // names and values
-	all := append(make([]string, 0, usual), label, string(name))
+	all := append(make([]string, 0, usual), attemptLabel, string(l))
 	pprof.Do(ctx, pprof.Labels(append(all, further...)...), work)
 }
 
-// New returns a label that no other work has.
-func New() Label { return Label(strconv.FormatUint(last.Add(1), 36)) }
+// newLabel returns a label that no other attempt has.
+func newLabel() label { return label(strconv.FormatUint(lastLabel.Add(1), 36)) }
 
-// Of returns, for each of the labels, the stacks of the goroutines with it: at most limit bytes, the innermost call first.
+// stacksOf returns, for each of the labels, the stacks of the goroutines with it: at most limit bytes, the innermost call first.
 // Goroutines with equal stacks are shown once, with their number. It stops every goroutine for a moment, once for all labels.
-func Of(limit int, labels ...Label) map[Label]string {
+func stacksOf(limit int, labels ...label) map[label]string {
 	var all bytes.Buffer
 	const withLabels = 1
 	if len(labels) == 0 || pprof.Lookup("goroutine").WriteTo(&all, withLabels) != nil {
@@ -40,8 +39,8 @@ func Of(limit int, labels ...Label) map[Label]string {
 	}
 	var (
 		block strings.Builder
-		found = make(map[Label]string, len(labels))
-		owner Label
+		found = make(map[label]string, len(labels))
+		owner label
 	)
 	for _, name := range labels {
 		found[name] = ""
@@ -61,11 +60,11 @@ func Of(limit int, labels ...Label) map[Label]string {
 		case line == "":
 			flush()
 		case strings.HasPrefix(line, "# labels: "):
-			_, rest, _ := strings.Cut(line, strconv.Quote(label)+`:"`)
+			_, rest, _ := strings.Cut(line, strconv.Quote(attemptLabel)+`:"`)
 			value, _, _ := strings.Cut(rest, `"`)
-			owner = Label(value)
+			owner = label(value)
 		case strings.HasPrefix(line, "#\t"):
-			block.WriteString(frame(line) + "\n")
+			block.WriteString(stackFrame(line) + "\n")
 		default: // the number of goroutines, and their addresses
 			count, _, _ := strings.Cut(line, " ")
 			block.WriteString(count + " goroutine(s):\n")
@@ -75,8 +74,8 @@ func Of(limit int, labels ...Label) map[Label]string {
 	return found
 }
 
-// frame returns a line without its addresses, such as "#	0x4a	main.f+0x1c	/src/main.go:7".
-func frame(line string) string {
+// stackFrame returns a line without its addresses, such as "#	0x4a	main.f+0x1c	/src/main.go:7".
+func stackFrame(line string) string {
 	fields := strings.FieldsFunc(line, func(r rune) bool { return r == '\t' || r == ' ' })
 	const hash, address, function, place = 0, 1, 2, 3
 	if len(fields) <= place || fields[hash] != "#" || fields[address] == "" {

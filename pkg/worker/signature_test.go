@@ -1,19 +1,14 @@
-package signature_test
+package worker
 
 import (
 	"strings"
 	"testing"
 	"unicode/utf8"
 
-	"go.uber.org/goleak"
-
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/worker/internal/signature"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-func TestOfLeavesOutWhatDiffersFromJobToJob(t *testing.T) {
+func TestSignatureLeavesOutWhatDiffersFromJobToJob(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"":                              "",
@@ -31,15 +26,15 @@ func TestOfLeavesOutWhatDiffersFromJobToJob(t *testing.T) {
 		"line one\n\tline two":                            "line one line two",
 		"bad \xff byte":                                   "bad ? byte",
 	} {
-		check.Same(t, text, signature.Of(text), want)
+		check.Same(t, text, signatureOf(text), want)
 	}
 }
 
-func FuzzOf(f *testing.F) {
+func FuzzSignature(f *testing.F) {
 	f.Add(strings.Repeat("é", 300))
 	f.Add("a \"b")
 	f.Fuzz(func(t *testing.T, text string) {
-		got := signature.Of(text)
+		got := signatureOf(text)
 		check.That(t, len(got) <= 200 && utf8.ValidString(got) && !strings.ContainsAny(got, "\n\r\t"), "%q gives %q", text, got)
 	})
 }
