@@ -50,7 +50,9 @@ func (c *Change) Add(o deadletter.Outcome) {
 }
 
 // Run changes the letters of a filter. Set opts.Each to [Change.Add], or to a function that calls it.
-func (c *Change) Run(ctx context.Context, store *deadletter.Store, f deadletter.Filter, opts deadletter.ReplayOptions) (done int, err error) {
+func (c *Change) Run(
+	ctx context.Context, store *deadletter.Store, f deadletter.Filter, opts deadletter.ReplayOptions,
+) (done int, err error) {
 	var result deadletter.Result
 	if opts.DryRun = c.DryRun; c.Action == Discard {
 		result, err = store.Discard(ctx, f, deadletter.DiscardOptions{DryRun: opts.DryRun, Each: opts.Each, Limit: opts.Limit})

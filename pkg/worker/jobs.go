@@ -330,8 +330,8 @@ const (
 	selectedLooked = 10_000
 )
 
-// Select returns the jobs of a filter for which can is true, at most 1,000 among 10,000 messages, in the order of [Client.Jobs], and reports
-// whether these are all. The filter's Count, Limit and Look have no effect. Round trips: those of Jobs for each 1,000 messages.
+// Select returns the jobs of a filter for which can is true, at most 1,000 among 10,000 messages, in the order of [Client.Jobs], and
+// reports whether these are all. The filter's Count, Limit and Look have no effect. Round trips: those of Jobs for each 1,000 messages.
 func (c *Client) Select(ctx context.Context, f JobFilter, can func(StoredJob) bool) (jobs []StoredJob, all bool, err error) {
 	f.Count, f.Limit, f.Look = false, maxPage, maxPage
 	for looked := 0; looked < selectedLooked; {

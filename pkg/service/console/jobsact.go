@@ -30,7 +30,8 @@ type selectionAction struct {
 	Line, Words string
 }
 
-// showSelection shows the number of jobs that an action on all matching jobs would change. It reads 10,000 messages at most for each action.
+// showSelection shows the number of jobs that an action on all matching jobs would change. It reads 10,000 messages at most for each
+// action.
 func (c *Console) showSelection(r *request) error {
 	q, err := c.jobsQuery(r, r.URL.Query())
 	if err != nil {

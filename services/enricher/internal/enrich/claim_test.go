@@ -202,8 +202,8 @@ func TestInvalidVenue(t *testing.T) {
 	check.That(t, got.Reason == contracts.ReasonProviderError && got.URL == nil, "told %+v, want no answer", got)
 }
 
-// TestStructuredJob: a job may come as a CloudEvent in structured mode, from any publisher.
-func TestStructuredJob(t *testing.T) {
+// A job is a CloudEvent under the id of its claim.
+func TestJobIsACloudEvent(t *testing.T) {
 	t.Parallel()
 	i := newInstance(t, natstest.Server(t), &far{})
 	i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})

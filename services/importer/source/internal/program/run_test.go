@@ -77,6 +77,27 @@ func TestRunToTheEnd(t *testing.T) {
 		"result %q, %q, %d, error %v", result.Stdout, result.Stderr, result.ExitCode, err)
 }
 
+// A program sees nothing of our environment but the paths of programs: a key in it, or a file in the home folder, is out of its reach.
+func TestProgramHasItsOwnEnvironment(t *testing.T) {
+	t.Setenv("IMPORTER_OPENAI_KEY", "s3cret")
+	c := shell(t, `printf '%s %s %s' "$HOME" "$TMPDIR" "$ADDED"; env | grep s3cret`)
+	c.Env = []string{"ADDED=added"}
+	result := check.Must(Run(t.Context(), c))(t)
+	check.Equal(t, c.Dir+" "+c.Dir+" added", string(result.Stdout))
+}
+
+// Use removes the folder with all in it, also after an error.
+func TestUsedFolderIsRemoved(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	folders := check.Must(NewFolders(root, slog.New(slog.DiscardHandler)))(t)
+	err := folders.Use(t.Context(), "job", func(dir string) error {
+		check.OK(t, os.WriteFile(filepath.Join(dir, "photo"), nil, 0o600))
+		return ErrOutput
+	})
+	check.That(t, errors.Is(err, ErrOutput) && len(names(t, root)) == 0, "error %v, folders %v", err, names(t, root))
+}
+
 func TestMissingProgram(t *testing.T) {
 	t.Parallel()
 	c := shell(t, "")
