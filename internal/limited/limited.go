@@ -8,7 +8,7 @@ import (
 	"os"
 )
 
-// ReadFile returns the contents of a file of at most most bytes. It may be a pipe.
+// ReadFile returns the contents of a file, which may be a pipe. One of more bytes than most is refused.
 func ReadFile(path string, most int64) ([]byte, error) {
 	file, err := os.Open(path) //nolint:gosec // the operator names it
 	if err != nil {
@@ -34,7 +34,7 @@ func ReadFS(folder fs.FS, name string, most int64) ([]byte, error) {
 }
 
 func read(file io.ReadCloser, name string, most int64) ([]byte, error) {
-	defer file.Close() //nolint:errcheck // it is only read
+	defer file.Close()
 	data, err := io.ReadAll(io.LimitReader(file, most+1))
 	if err == nil && int64(len(data)) > most {
 		return nil, fmt.Errorf("%s has more than %d bytes", name, most)

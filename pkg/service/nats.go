@@ -118,8 +118,8 @@ type AuthorityError struct {
 
 // Error implements error.
 func (e *AuthorityError) Error() string {
-	return fmt.Sprintf("the certificate of the server (%s) is one of an authority: make one with basicConstraints CA:FALSE, as deploy/nats/README.md says",
-		e.Subject)
+	return fmt.Sprintf("the certificate of the server (%s) is one of an authority: "+
+		"make one with basicConstraints CA:FALSE, as deploy/nats/README.md says", e.Subject)
 }
 
 // refuseAuthorities is the option of a client that has no server with the certificate of an authority.
