@@ -13,10 +13,10 @@ const maxProblems = 20
 
 // Change is a replay or a discard of dead letters, as far as it has come.
 type Change struct {
+	deadletter.Result
+
 	Action string `json:"action"`
 	DryRun bool   `json:"dryRun"`
-
-	deadletter.Result
 
 	// Problems are the first letters that stay.
 	Problems []Problem `json:"problems"`

@@ -22,6 +22,7 @@ type Field struct {
 
 // Filter selects the things that a command or a page is about.
 type Filter interface {
+	// Fields are the parts of the filter that a flag or a parameter sets.
 	Fields() []Field
 }
 

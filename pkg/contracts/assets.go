@@ -259,7 +259,8 @@ func buckets(options AssetOptions) []asset {
 	}
 	// Each object expires by itself, with the record that refers to it. A full stream refuses objects: the importer
 	// fetches them again when it needs them.
-	return append(list, asset{ServiceImporter, flight.LargeValueConfig(bucket(ObjectsImportSteps, "Photos and long transcripts of imports", 1*gib))})
+	large := flight.LargeValueConfig(bucket(ObjectsImportSteps, "Photos and long transcripts of imports", 1*gib))
+	return append(list, asset{ServiceImporter, large})
 }
 
 // declare fills in the settings that all streams share.

@@ -19,6 +19,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/limited"
 	"github.com/expediter-io/expediter/pkg/natsotel/export"
 	"github.com/expediter-io/expediter/pkg/service/access"
 )
@@ -188,22 +189,12 @@ const (
 
 // readValue returns the value in a file, without its last line breaks.
 func readValue(path string) (string, error) {
-	f, err := os.Open(path) //nolint:gosec // the operator names it
-	if err != nil {
-		return "", err
-	}
-	defer f.Close() //nolint:errcheck // it is only read
-	data, err := io.ReadAll(io.LimitReader(f, maxValue+1))
+	data, err := limited.ReadFile(path, maxValue)
 	value := strings.TrimRight(strings.ReplaceAll(string(data), "\r\n", "\n"), "\n")
-	switch {
-	case err != nil:
-		return "", err
-	case value == "":
-		return "", fmt.Errorf("%s is empty", path)
-	case len(data) > maxValue:
-		return "", fmt.Errorf("%s is over the limit of %d KiB", path, maxValue>>10)
+	if err == nil && value == "" {
+		err = fmt.Errorf("%s is empty", path)
 	}
-	return value, nil
+	return value, err
 }
 
 // placeholder stands for the service's name in the tags of [BaseConfig].

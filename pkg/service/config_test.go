@@ -46,7 +46,7 @@ func TestAFileHasAValue(t *testing.T) {
 	}, io.Discard, &cfg)
 	for _, want := range []string{
 		"SHOP_SECRET_FILE: SHOP_SECRET is set, too", "SHOP_SECRETS_FILE: ", "is empty", "SHOP_LISTEN_FILE: open", "variable SHOP_NOTHING_FILE",
-		"variable SHOP_FILE", "NATS_URL_FILE: ", "over the limit",
+		"variable SHOP_FILE", "NATS_URL_FILE: ", "has more than 65536 bytes",
 	} {
 		check.That(t, err != nil && strings.Contains(err.Error(), want), "%v does not say: %s", err, want)
 	}

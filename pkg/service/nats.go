@@ -2,6 +2,8 @@ package service
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"os"
@@ -77,7 +79,7 @@ type NATSConfig struct {
 
 // Options returns the options of a client. The error names every file that cannot be used, with its environment variable.
 func (cfg NATSConfig) Options() ([]nats.Option, error) {
-	var options []nats.Option
+	options := []nats.Option{refuseAuthorities}
 	var errs []error
 	use := func(variable string, option nats.Option) {
 		if err := option(&nats.Options{}); err != nil {
@@ -105,6 +107,38 @@ func (cfg NATSConfig) Options() ([]nats.Option, error) {
 		options = append(options, nkey)
 	}
 	return options, errors.Join(errs...)
+}
+
+// AuthorityError is returned for a server whose certificate is one of an authority. Whoever holds the key of such a certificate can make
+// others, and pose as any server.
+type AuthorityError struct {
+	// Subject is the subject of the certificate.
+	Subject string
+}
+
+// Error implements error.
+func (e *AuthorityError) Error() string {
+	return fmt.Sprintf("the certificate of the server (%s) is one of an authority: "+
+		"make one with basicConstraints CA:FALSE, as deploy/nats/README.md says", e.Subject)
+}
+
+// refuseAuthorities is the option of a client that has no server with the certificate of an authority.
+func refuseAuthorities(o *nats.Options) error {
+	if o.TLSConfig == nil {
+		o.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	o.TLSConfig.VerifyConnection = func(state tls.ConnectionState) error {
+		if server := state.PeerCertificates[0]; IsAuthority(server) {
+			return &AuthorityError{Subject: server.Subject.String()}
+		}
+		return nil
+	}
+	return nil
+}
+
+// IsAuthority reports whether other certificates can be made with this one.
+func IsAuthority(c *x509.Certificate) bool {
+	return c.IsCA || c.KeyUsage&x509.KeyUsageCertSign != 0
 }
 
 // nkeyOption returns the option that signs with the present seed in a file. [nats.NkeyOptionFromSeed] would read the file again to sign,

@@ -192,7 +192,7 @@ func (s *Service) start(ctx context.Context) (err error) {
 		return err
 	}
 	s.Go(s.fullness.run)
-	if err := s.showReady(); err != nil {
+	if err := errors.Join(s.showReady(), s.showCertificates()); err != nil {
 		return err
 	}
 	s.route()

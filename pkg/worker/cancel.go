@@ -66,7 +66,8 @@ var errFiring = errors.New("it becomes due at this moment: cancel it when it is 
 // cannot be cancelled in the last 300 ms before it is due, and with a key Cancel waits until it has fired.
 //
 // A job that has ended is not an error: see StoredJob.State. After an error the job may have been cancelled, and another call of Cancel is
-// safe; if that finds nothing, with an ID and a Subject, the job is gone. The error wraps [ErrNoJob] when there is no job. Five round trips.
+// safe; if that finds nothing, with an ID and a Subject, the job is gone. The error wraps [ErrNoJob] when there is no job.
+// Five round trips.
 func (c *Client) Cancel(ctx context.Context, ref JobRef) (StoredJob, error) {
 	j, err := c.Job(ctx, ref)
 	if err != nil {

@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"golang.org/x/text/language"
 
+	"github.com/expediter-io/expediter/internal/limited"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/channel/email"
@@ -162,12 +162,15 @@ func (cfg ChannelConfig) links() (*pages.Links, error) {
 	return links, nil
 }
 
+// maxRootCAs bounds the file of authorities, in bytes.
+const maxRootCAs = 4 << 20
+
 // roots returns the trusted authorities, nil for the system's.
 func (cfg ChannelConfig) roots() (*x509.CertPool, error) {
 	if cfg.RootCAs == "" {
 		return nil, nil
 	}
-	data, err := os.ReadFile(cfg.RootCAs)
+	data, err := limited.ReadFile(cfg.RootCAs, maxRootCAs)
 	if err != nil {
 		return nil, fmt.Errorf("notifier: RootCAs (NOTIFIER_ROOT_CAS): %w", err)
 	}

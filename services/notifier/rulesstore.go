@@ -7,13 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/expediter-io/expediter/internal/limited"
 	"github.com/expediter-io/expediter/pkg/pause"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
@@ -107,7 +107,7 @@ func (s *rulesStore) take(loaded *rules.Rules) {
 // content returns a hash of the contents of the files. Replacing a link or a file by one with the same contents changes
 // nothing. An error of reading counts as content.
 func (s *rulesStore) content() string {
-	data, err := os.ReadFile(s.path)
+	data, err := limited.ReadFile(s.path, rules.MaxFile)
 	texts := ""
 	if err == nil && len(s.channelConfig.textNames()) > 0 {
 		texts = template.Version(s.channelConfig.Templates)

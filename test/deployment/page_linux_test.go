@@ -2,11 +2,16 @@
 package deployment
 
 import (
+	"bytes"
 	"context"
+	"crypto/ecdsa"
+	rnd "crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
+	"math/big"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -15,6 +20,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -161,34 +167,64 @@ func change(t *testing.T, path string, texts []string) {
 }
 
 // connect connects to the first server as the administrator.
-func (s *site) connect(more ...nats.Option) error {
+func (s *site) connect(more ...nats.Option) (*nats.Conn, error) {
 	s.Helper()
 	seed := check.Must(nats.NkeyOptionFromSeed(filepath.Join(s.dir, "admin", "user.nk")))(s)
 	nc, err := nats.Connect("nats://"+s.network+".1:4222", append(more, seed, nats.RootCAs(filepath.Join(s.dir, "ca.pem")))...)
 	if err == nil {
-		nc.Close()
+		s.Cleanup(nc.Close)
 	}
-	return err
+	return nc, err
 }
 
-// speaksTLSWithNodes returns an error unless the first server takes TLS on the port of nodes.
-func (s *site) speaksTLSWithNodes() error {
-	cert, err := tls.LoadX509KeyPair(filepath.Join(s.dir, "n2", "cert.pem"), filepath.Join(s.dir, "n2", "key.pem"))
-	if err != nil {
-		return err
-	}
-	pem, err := os.ReadFile(filepath.Join(s.dir, "ca.pem"))
-	if err != nil {
-		return err
-	}
+// showsItsCertificate checks what the first server and the enricher show of themselves: to clients, to nodes and to callers over HTTP.
+func (s *site) showsItsCertificates() {
+	s.Helper()
 	authority := x509.NewCertPool()
-	authority.AppendCertsFromPEM(pem)
-	config := &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS13, RootCAs: authority}
-	conn, err := (&tls.Dialer{Config: config}).DialContext(s.Context(), "tcp", s.network+".1:6222")
-	if err == nil {
-		err = conn.Close()
+	authority.AppendCertsFromPEM(check.Must(os.ReadFile(filepath.Join(s.dir, "ca.pem")))(s))
+	identity := check.Must(tls.LoadX509KeyPair(filepath.Join(s.dir, "n2", "cert.pem"), filepath.Join(s.dir, "n2", "key.pem")))(s)
+	config := &tls.Config{Certificates: []tls.Certificate{identity}, MinVersion: tls.VersionTLS13, RootCAs: authority}
+	for address, folder := range map[string]string{".1:6222": "n1", ".4:8080": "enricher"} {
+		conn := check.Must((&tls.Dialer{Config: config}).DialContext(s.Context(), "tcp", s.network+address))(s)
+		s.isOf(folder, conn.(*tls.Conn).ConnectionState()) //nolint:forcetypeassert // as documented
+		check.OK(s, conn.Close())
 	}
-	return err
+	nc := check.Must(s.connect(nats.ClientCert(filepath.Join(s.dir, "admin", "cert.pem"), filepath.Join(s.dir, "admin", "key.pem"))))(s)
+	defer nc.Close()
+	s.isOf("n1", check.Must(nc.TLSConnectionState())(s))
+}
+
+// isOf checks that the other side of a connection has the certificate of a folder.
+func (s *site) isOf(folder string, state tls.ConnectionState) {
+	s.Helper()
+	block, _ := pem.Decode(check.Must(os.ReadFile(filepath.Join(s.dir, folder, "cert.pem")))(s))
+	check.That(s, bytes.Equal(state.PeerCertificates[0].Raw, block.Bytes), "%s shows another certificate than the file's", folder)
+}
+
+// nobodyMakesCertificates checks that who has stolen a folder cannot pose as a server or as another client: a certificate that is made with
+// the folder's key is refused, whether the authority's or none is above it.
+func (s *site) nobodyMakesCertificates() {
+	s.Helper()
+	authority := x509.NewCertPool()
+	authority.AppendCertsFromPEM(check.Must(os.ReadFile(filepath.Join(s.dir, "ca.pem")))(s))
+	stolen := check.Must(filepath.Glob(filepath.Join(s.dir, "*", "cert.pem")))(s)
+	check.Require(s, len(stolen) == 10, "the page makes %d certificates, want 10", len(stolen))
+	for _, path := range stolen {
+		pair := check.Must(tls.LoadX509KeyPair(path, filepath.Join(filepath.Dir(path), "key.pem")))(s)
+		key, ok := pair.PrivateKey.(*ecdsa.PrivateKey)
+		check.Require(s, ok, "the key of %s is a %T", path, pair.PrivateKey)
+		above := x509.NewCertPool()
+		above.AddCert(pair.Leaf)
+		forged := check.Must(x509.CreateCertificate(rnd.Reader, &x509.Certificate{
+			DNSNames: []string{"n1"}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+			NotAfter: time.Now().Add(time.Hour), NotBefore: time.Now().Add(-time.Hour), SerialNumber: big.NewInt(1),
+		}, pair.Leaf, &key.PublicKey, key))(s)
+		options := x509.VerifyOptions{Intermediates: above, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}, Roots: authority}
+		_, err := pair.Leaf.Verify(options)
+		check.OK(s, err)
+		chains, err := check.Must(x509.ParseCertificate(forged))(s).Verify(options)
+		check.Failsf(s, err, "with the key of %s another certificate was made: %v", path, chains)
+	}
 }
 
 // replaceKey puts the keys in force that the servers' settings have now, and asks the enricher once more: by its new key.
@@ -236,8 +272,13 @@ func TestPage(t *testing.T) {
 	last := len(blocks) - 1 // replaces a key
 	for i, block := range blocks[:last] {
 		s.follow(block[1])
-		if i == 0 { // the folders are there
+		switch {
+		case i == 0: // the folders are there
 			s.mountDisks()
+		case strings.Contains(block[1], "-HUP"):
+			for _, server := range []string{"n1", "n2", "n3"} {
+				s.processes[server].Await("Reloaded: tls")
+			}
 		}
 	}
 	for _, want := range []string{"ENRICH_JOBS</a>", "IMPORT_JOBS</a>", `"event_id":"evt-001"`, "1 tablespoon butter", "https://example.org/alma"} {
@@ -249,9 +290,10 @@ func TestPage(t *testing.T) {
 		lines := trouble.FindAllString(p.Output(), -1)
 		check.That(t, lines == nil && !p.Ended(), "%s has ended: %t; it has warned: %s", folder, p.Ended(), lines)
 	}
-	check.Is(t, s.connect(nats.ClientCert(filepath.Join(s.dir, "admin", "cert.pem"), filepath.Join(s.dir, "admin", "key.pem"))), nil)
-	check.Failsf(t, s.connect(), "a server lets in a client without a certificate")
-	check.Is(t, s.speaksTLSWithNodes(), nil)
+	s.showsItsCertificates()
+	_, err := s.connect()
+	check.Failsf(t, err, "a server lets in a client without a certificate")
+	s.nobodyMakesCertificates()
 	s.fillDisks()
 	s.follow(blocks[last][1])
 	s.replaceKey(blocks[:last])

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -24,8 +25,8 @@ func TestServeKillsAServerThatDoesNotAnswer(t *testing.T) {
 		check.OK(t, os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/bash\n"+text+"\n"), 0o700))
 	}
 	check.OK(t, syscall.Mkfifo(filepath.Join(dir, "wait"), 0o600))
-	serve := check.Must(filepath.Abs("../../deploy/nats/serve"))(t)
-	cmd := exec.CommandContext(t.Context(), "bash", serve, "n1.conf")
+	script := check.Must(os.ReadFile("../../deploy/nats/serve"))(t)
+	cmd := exec.CommandContext(t.Context(), "bash", "-c", strings.Replace(string(script), `"/data"`, dir, 1), "serve", "n1.conf")
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
 	out := check.Must(cmd.StdoutPipe())(t)
 	check.OK(t, cmd.Start())

@@ -12,12 +12,16 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"log/slog"
 	"math/big"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -27,9 +31,11 @@ import (
 	"github.com/nats-io/nats.go"
 	"go.uber.org/goleak"
 
+	"github.com/expediter-io/expediter/pkg/natsotel/export"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/documented"
 	"github.com/expediter-io/expediter/pkg/service"
 )
 
@@ -59,13 +65,17 @@ func newAuthority(t *testing.T) *authority {
 }
 
 // issue makes a certificate of 127.0.0.1, for servers and clients.
-func (a *authority) issue(t *testing.T, subject string) {
+func (a *authority) issue(t *testing.T, subject string, change ...func(*x509.Certificate)) {
 	t.Helper()
 	a.n++
-	a.sign(t, subject, &x509.Certificate{
+	c := &x509.Certificate{
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		NotAfter: time.Now().Add(time.Hour), SerialNumber: big.NewInt(1 + a.n), Subject: pkix.Name{CommonName: subject},
-	})
+	}
+	for _, set := range change {
+		set(c)
+	}
+	a.sign(t, subject, c)
 }
 
 func (a *authority) sign(t *testing.T, name string, template *x509.Certificate) *ecdsa.PrivateKey {
@@ -95,10 +105,16 @@ func (a *authority) pool(t *testing.T) *x509.CertPool {
 	return pool
 }
 
-// secured is a NATS server that verifies its clients.
+// secured is a NATS server that verifies its clients, with a certificate of its own.
 func (a *authority) secured(t *testing.T) *natsrun.Server {
 	t.Helper()
 	a.issue(t, "nats")
+	return a.serve(t)
+}
+
+// serve starts a NATS server with the certificate that is there.
+func (a *authority) serve(t *testing.T) *natsrun.Server {
+	t.Helper()
 	config, err := server.GenTLSConfig(&server.TLSConfigOpts{
 		CaFile: a.file("ca.pem"), CertFile: a.file("nats.pem"), KeyFile: a.file("nats.key"), Timeout: 10, Verify: true,
 	})
@@ -222,4 +238,70 @@ func TestAnotherSeedIsForTheNextStart(t *testing.T) {
 	check.OK(t, os.WriteFile(path, seed, 0o600))
 	check.OK(t, srv.Restart(t.Context()))
 	check.That(t, <-back, "the connection is closed: %v", nc.LastError())
+}
+
+// No program speaks with a server that shows a certificate with which others can be made, as the keys of such a one would make any server.
+func TestServersAreNoAuthorities(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*x509.Certificate){
+		"an authority": func(c *x509.Certificate) { c.BasicConstraintsValid, c.IsCA = true, true },
+		"signs, and is": func(c *x509.Certificate) {
+			c.BasicConstraintsValid, c.IsCA, c.KeyUsage = true, true, x509.KeyUsageCertSign
+		},
+		"may sign": func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature },
+	} {
+		a := newAuthority(t)
+		a.issue(t, "nats", change)
+		a.issue(t, "shop")
+		options := check.Must(service.NATSConfig{NATSCA: a.file("ca.pem"), NATSCert: a.file("shop.pem"), NATSKey: a.file("shop.key")}.Options())(t)
+		nc, err := nats.Connect(a.serve(t).URL(), options...)
+		if err == nil {
+			nc.Close()
+		}
+		refused, ok := errors.AsType[*service.AuthorityError](err)
+		check.That(t, ok && refused.Subject == "CN=nats", "%s: got %v", name, err)
+	}
+}
+
+// The metrics say when the certificates end: the service's, its client's, the server's and the authority's. One that was replaced counts at
+// once, and one that nobody can read is left out.
+func TestMetricsSayWhenCertificatesEnd(t *testing.T) {
+	t.Parallel()
+	a := newAuthority(t)
+	srv := a.secured(t)
+	for i, name := range []string{"http", "client"} {
+		a.issue(t, name, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(time.Duration(i+2) * time.Hour) })
+	}
+	exports := check.Must(export.Start(t.Context(), export.Config{Service: "shop"}))(t)
+	cfg := service.BaseConfig{
+		Exports: exports, Logger: slog.New(slog.DiscardHandler), TLSCert: a.file("http.pem"), TLSKey: a.file("http.key"),
+		NATSConfig: service.NATSConfig{NATSCA: a.file("ca.pem"), NATSCert: a.file("client.pem"), NATSKey: a.file("client.key")},
+	}
+	nc := check.Must(nats.Connect(srv.URL(), check.Must(cfg.Options())(t)...))(t)
+	t.Cleanup(nc.Close)
+	s := check.Must(service.Start(t.Context(), nc, shop(cfg)))(t)
+	t.Cleanup(func() { check.Is(t, s.Stop(), nil) })
+	page := func() string {
+		answer := httptest.NewRecorder()
+		exports.Metrics.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), "GET", "/metrics", nil))
+		return answer.Body.String()
+	}
+	documented.Metrics(t, page(), func(name string) bool { return strings.HasPrefix(name, "certificate_") })
+	value := regexp.MustCompile(`(?m)^certificate_expiration_timestamp_seconds\{certificate="(\w+)".*\} (\S+)$`)
+	ends := func() map[string]time.Duration {
+		all := map[string]time.Duration{}
+		for _, found := range value.FindAllStringSubmatch(page(), -1) {
+			at := check.Must(strconv.ParseFloat(found[2], 64))(t)
+			all[found[1]] = time.Until(time.Unix(int64(at), 0)).Round(time.Hour)
+		}
+		return all
+	}
+	want := map[string]time.Duration{"http": 2 * time.Hour, "client": 3 * time.Hour, "server": time.Hour, "authority": time.Hour}
+	check.Equal(t, want, ends())
+	a.issue(t, "http", func(c *x509.Certificate) { c.NotAfter = time.Now().Add(9 * time.Hour) })
+	want["http"] = 9 * time.Hour
+	check.Equal(t, want, ends())
+	a.write(t, "http.pem", []byte("none"))
+	delete(want, "http")
+	check.Equal(t, want, ends())
 }

@@ -202,8 +202,8 @@ func isTransient(err error) bool {
 		errors.Is(err, nats.ErrNoResponders) || errors.Is(err, nats.ErrDisconnected)
 }
 
-// ask sends one request to any replica of stream and collects the answer. When ctx ends, or nothing arrives for patience, it returns the part
-// that arrived with the error, errIdle in the second case.
+// ask sends one request to any replica of stream and collects the answer. When ctx ends, or nothing arrives for patience, it returns the
+// part that arrived with the error, errIdle in the second case.
 func (g *Getter) ask(ctx context.Context, stream string, req request, patience time.Duration) (*call, error) {
 	if err := context.Cause(ctx); err != nil { // an answer may still arrive while ctx is checked
 		return nil, fmt.Errorf("not sent: %w", err)

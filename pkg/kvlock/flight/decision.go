@@ -153,8 +153,8 @@ func (d *decision) claim(ctx context.Context) (*Claim, error) {
 	})
 }
 
-// degrade ends a Do that JetStream did not answer, for the reason cause: with that error, or by computing without JetStream if the caller asked
-// for that.
+// degrade ends a Do that JetStream did not answer, for the reason cause: with that error, or by computing without JetStream if the caller
+// asked for that.
 func (d *decision) degrade(ctx context.Context, cause error) (Result, error) {
 	if !d.opts.FailOpen || !errors.Is(cause, kvlock.ErrUnavailable) || ctx.Err() != nil {
 		return Result{}, cause

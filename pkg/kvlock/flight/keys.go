@@ -96,9 +96,9 @@ func (f *Flight) read(ctx context.Context, keys []string) ([]Entry, error) {
 // done or failed. They come in the order of their last writes. To see the owner of one key, and the start
 // of its computation, [Flight.Get] is enough.
 //
-// A key that exists all the time is yielded at least once, and again when it is written meanwhile. A replica that lags behind yields older
-// entries. A record that cannot be read is yielded with its key and the reason. An error with an empty entry ends the iteration, as does
-// the end of ctx.
+// A key that exists all the time is yielded at least once, and again when it is written in that time. On a cluster a replica that lags
+// behind yields older entries, and may leave out a key that was written in the last moments. A record that
+// cannot be read is yielded with its key and the reason. An error with an empty entry ends the iteration, as does the end of ctx.
 //
 // It makes no consumer, and reads 10,000 records at a time, or 8 MB.
 func (f *Flight) List(ctx context.Context, prefix string) iter.Seq2[Entry, error] {

@@ -48,9 +48,10 @@ const (
 	strangers
 	nameTranslated
 	features
-
-	noFeature feature = -1 // nothing was observed
 )
+
+// noFeature says that nothing was observed.
+const noFeature feature = -1
 
 // featureNames are the names under which evidence is kept. They are part of the stored form.
 var featureNames = [features]string{

@@ -6,13 +6,13 @@ import (
 	"encoding/hex"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/expediter-io/expediter/internal/limited"
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
@@ -104,7 +104,7 @@ type Check func(eventType string, route Route) (problem string)
 
 // Load reads a file, see [Parse].
 func Load(path string, channels []string, checks ...Check) (*Rules, error) {
-	data, err := os.ReadFile(path) //nolint:gosec // the operator names it
+	data, err := limited.ReadFile(path, MaxFile)
 	if err != nil {
 		return nil, fmt.Errorf("rules: %w", err)
 	}

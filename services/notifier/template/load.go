@@ -16,6 +16,8 @@ import (
 	"strings"
 	text "text/template"
 	"text/template/parse"
+
+	"github.com/expediter-io/expediter/internal/limited"
 )
 
 const (
@@ -171,13 +173,9 @@ func (p *parser) misnamed(tag, channel, part string, isFolder bool) string {
 
 // read reads a file, "" when that is a mistake.
 func (p *parser) read(name string) string {
-	data, err := fs.ReadFile(p.folder, name)
-	switch {
-	case err != nil:
+	data, err := limited.ReadFS(p.folder, name, MaxFile)
+	if err != nil {
 		p.mistakef(name, 0, "%v", err)
-		return ""
-	case len(data) > MaxFile:
-		p.mistakef(name, 0, "has more than %d bytes", MaxFile)
 		return ""
 	}
 	return strings.TrimSuffix(string(data), "\n")
@@ -272,16 +270,19 @@ func (p *parser) syntax(file string, err error) {
 	p.mistakef(file, line, "%s", said)
 }
 
+// maxFolder bounds the files of a folder that are compared. A larger folder was not meant for templates.
+const maxFolder = 10_000
+
 // Version identifies the contents of a folder, mistakes and files that cannot be read included: the same names and contents have the same
-// version. It reads every file of every template.
+// version. It reads every file of every template, of at most MaxFile bytes each.
 func Version(folder string) string {
 	sum := sha256.New()
 	root := os.DirFS(folder)
 	for _, pattern := range []string{"*", "*/*"} {
 		names, _ := fs.Glob(root, pattern) // the pattern is right
-		for _, name := range names {
+		for _, name := range names[:min(len(names), maxFolder)] {
 			if !strings.HasPrefix(name, ".") {
-				data, _ := fs.ReadFile(root, name) // none of a folder
+				data, _ := limited.ReadFS(root, name, MaxFile) // none of a folder
 				sum.Write(fmt.Appendf(nil, "%q %d\n%s", name, len(data), data))
 			}
 		}

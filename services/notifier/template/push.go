@@ -34,8 +34,9 @@ func (p *parser) push(s source, body string) *push {
 			number, err := d.ReadValue()
 			*into = json.Number(number)
 			return err
+		default:
+			return errors.ErrUnsupported
 		}
-		return errors.ErrUnsupported
 	})
 	var document any
 	err := jsonv2.Unmarshal([]byte(body), &document, jsonv2.WithUnmarshalers(texts))

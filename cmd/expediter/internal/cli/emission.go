@@ -143,7 +143,7 @@ func (e *emission) report(r notify.Result) error {
 			e.unheard++
 		}
 	}
-	e.status.Set("%d published", e.published)
+	e.status.Setf("%d published", e.published)
 	if e.format == jsonLines {
 		return e.writeLine(line)
 	}
@@ -198,7 +198,7 @@ func (e *emission) await(ctx context.Context, client *notify.Client) error {
 	var err error
 	var unplanned []error
 	for i, id := range e.awaited {
-		e.status.Set("waiting for the rows of event %d of %d", i+1, len(e.awaited))
+		e.status.Setf("waiting for the rows of event %d of %d", i+1, len(e.awaited))
 		err = client.Await(limit, id, tally)
 		if errors.Is(err, notify.ErrUnplanned) {
 			unplanned = append(unplanned, err)

@@ -146,7 +146,7 @@ func (e *enrichment) flush(ctx context.Context) error {
 		}
 	}
 	e.batches = e.batches[:0]
-	e.status.Set("%d places, %d pending", e.places, e.pending)
+	e.status.Setf("%d places, %d pending", e.places, e.pending)
 	return nil
 }
 

@@ -41,10 +41,10 @@ type serviceFlags struct {
 }
 
 // register adds the flags for a service, by its name and the address of the one of up.
-func (f *serviceFlags) register(flags *pflag.FlagSet, service, url string) {
-	f.api.Service, f.usual = service, url
+func (f *serviceFlags) register(flags *pflag.FlagSet, service, usual string) {
+	f.api.Service, f.usual = service, usual
 	flags.StringVar(&f.keyFile, "key-file", "", "file with the key of the caller (default $EXPEDITER_KEY)")
-	flags.StringVar(&f.api.URL, "url", url, "running "+service+" to ask")
+	flags.StringVar(&f.api.URL, "url", usual, "running "+service+" to ask")
 }
 
 // check returns an error for an invalid flag.

@@ -134,7 +134,7 @@ func (i *userImport) flush(ctx context.Context) error {
 		}
 	}
 	i.done += len(i.batch)
-	i.status.Set("%d users, %d with mistakes", i.done, i.counts[statusInvalid])
+	i.status.Setf("%d users, %d with mistakes", i.done, i.counts[statusInvalid])
 	i.batch, i.bytes = i.batch[:0], 0
 	return nil
 }

@@ -2,6 +2,7 @@ package doctor_test
 
 import (
 	"context"
+	"crypto/x509"
 	"maps"
 	"os"
 	"path/filepath"
@@ -82,6 +83,7 @@ var configMistakes = []mistake{
 	{name: "everybody reads a secret", id: "file.mode", make: mode("IMPORTER_OPENAI_KEY_FILE", 0o644)},
 	{name: "a certificate has ended", id: "file.expired", make: func(s *site) { certify(s, -time.Hour) }, undo: restore},
 	{name: "a certificate ends soon", id: "file.expires", warns: true, make: func(s *site) { certify(s, time.Hour) }, undo: restore},
+	{name: "a certificate can make others", id: "file.authority", make: func(s *site) { certify(s, 365*24*time.Hour, authority) }, undo: restore},
 	{name: "the key of another certificate", id: "file.pair", make: func(s *site) {
 		_, key := pair(s.T, time.Now().Add(time.Hour))
 		rewrite("ENRICHER_TLS_KEY", key)(s)
@@ -123,9 +125,9 @@ var configMistakes = []mistake{
 	{name: "no database", id: "far.unreachable", make: set("DATABASE_URL=postgres://app:confidential@" + closed + "/app"), undo: restore},
 }
 
-// certify gives the enricher a certificate that ends.
-func certify(s *site, left time.Duration) {
-	cert, key := pair(s.T, time.Now().Add(left))
+// certify gives the enricher a certificate.
+func certify(s *site, left time.Duration, change ...func(*x509.Certificate)) {
+	cert, key := pair(s.T, time.Now().Add(left), change...)
 	rewrite("ENRICHER_TLS_CERT", cert)(s)
 	s.env["ENRICHER_TLS_KEY"] = filepath.Join(s.TempDir(), "key.pem")
 	check.OK(s.T, os.WriteFile(s.env["ENRICHER_TLS_KEY"], []byte(key), 0o600))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"io/fs"
 	"net/netip"
 	"net/url"
@@ -15,12 +16,13 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/redact"
+	"github.com/expediter-io/expediter/pkg/service"
 )
 
 const (
 	minMajor, minMinor = 2, 15 // of the servers that are supported
 
-	expiresSoon = 14 * 24 * time.Hour         // before a certificate or a key ends
+	expiresSoon = 30 * 24 * time.Hour         // before a certificate or a key ends
 	farAway     = 250 * time.Millisecond      // round trip
 	maxDrift    = 2 * time.Second             // between two clocks
 	maxSync     = 10 * time.Second            // sync_interval of a single server
@@ -75,6 +77,8 @@ func (e *examination) connect(ctx context.Context) bool {
 		id, cure = "connect.auth", `nk -inkey "$NATS_NKEY" -pubout # the servers' NATS_NKEY_<USER> has to be what this prints`
 	case errors.As(err, &certificate) && certificate.Reason == x509.Expired:
 		id, cure = "tls.expired", renew
+	case isType[*service.AuthorityError](err):
+		id, cure = "tls.leaf", fmt.Sprintf(leaf, "cert.pem")
 	case isType[x509.HostnameError](err):
 		id, cure = "tls.name", renew
 	case isType[x509.UnknownAuthorityError](err):
@@ -94,6 +98,10 @@ func isType[T error](err error) bool {
 // renew is the cure for a server's certificate.
 const renew = "openssl x509 -noout -subject -enddate -ext subjectAltName -in cert.pem" +
 	" # on the server: make another one, as deploy/nats/README.md does, and restart it"
+
+// leaf is the cure for a certificate that is one of an authority.
+const leaf = "openssl x509 -noout -subject -ext basicConstraints,keyUsage -in %s" +
+	" # make another one, with CA:FALSE, as deploy/nats/README.md does"
 
 // note records the subjects that the server has denied.
 func (e *examination) note(_ *nats.Conn, _ *nats.Subscription, err error) {

@@ -136,16 +136,24 @@ func greeter(t *testing.T, line string) (address string) {
 }
 
 // pair is a certificate of 127.0.0.1 that signs itself, and its key, as PEM.
-func pair(t *testing.T, until time.Time) (cert, key string) {
+func pair(t *testing.T, until time.Time, change ...func(*x509.Certificate)) (cert, key string) {
 	t.Helper()
 	private := check.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	template := &x509.Certificate{
-		BasicConstraintsValid: true, IsCA: true, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		BasicConstraintsValid: true, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature,
 		NotAfter: until, NotBefore: until.Add(-2 * 365 * 24 * time.Hour), SerialNumber: big.NewInt(1),
+	}
+	for _, set := range change {
+		set(template)
 	}
 	der := check.Must(x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private))(t)
 	secret := check.Must(x509.MarshalPKCS8PrivateKey(private))(t)
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}))
+}
+
+// authority makes a certificate one with which others can be made.
+func authority(c *x509.Certificate) {
+	c.IsCA, c.KeyUsage = true, x509.KeyUsageCertSign|x509.KeyUsageDigitalSignature
 }
 
 func listening(c *natsrun.Config) { c.Listen = true }

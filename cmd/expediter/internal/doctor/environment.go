@@ -33,14 +33,15 @@ type fileKind int
 const (
 	anyFile fileKind = iota
 	secretFile
-	certificateFile
+	certificateFile // of authorities
+	identityFile    // the certificate of a server or a client, and those above it
 	keysFile
 )
 
 // fileKinds are the variables that name files, without the name of the service.
 var fileKinds = map[string]fileKind{
-	"CATALOG": anyFile, "KEYS": keysFile, "ROOT_CAS": certificateFile, "RULES": anyFile, "TEMPLATES": anyFile, "TLS_CERT": certificateFile,
-	"TLS_KEY": secretFile, "NATS_CA": certificateFile, "NATS_CERT": certificateFile, "NATS_CREDS": secretFile, "NATS_KEY": secretFile,
+	"CATALOG": anyFile, "KEYS": keysFile, "ROOT_CAS": certificateFile, "RULES": anyFile, "TEMPLATES": anyFile, "TLS_CERT": identityFile,
+	"TLS_KEY": secretFile, "NATS_CA": certificateFile, "NATS_CERT": identityFile, "NATS_CREDS": secretFile, "NATS_KEY": secretFile,
 	"NATS_NKEY": secretFile,
 }
 
@@ -154,11 +155,19 @@ func (e *examination) checkFile(variable, path string, kind fileKind) (missing b
 	switch data, err := os.ReadFile(path); { //nolint:gosec // the operator names it
 	case kind == keysFile:
 		e.checkKeys(of, path)
-	case kind == certificateFile && err == nil:
+	case (kind == certificateFile || kind == identityFile) && err == nil:
+		first := true
 		for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
-			if certificate, err := x509.ParseCertificate(block.Bytes); err == nil {
-				e.checkExpiry("file", of, certificate, "openssl x509 -noout -subject -enddate -in "+operate.Quote(path)+" # replace it")
+			certificate, err := x509.ParseCertificate(block.Bytes)
+			if err != nil {
+				continue
 			}
+			e.checkExpiry("file", of, certificate, "openssl x509 -noout -subject -enddate -in "+operate.Quote(path)+" # replace it")
+			if first && kind == identityFile && service.IsAuthority(certificate) {
+				e.add("file.authority", Error, of, fmt.Sprintf(leaf, operate.Quote(path)),
+					"the certificate in %s is one of an authority: whoever has its key can pose as any server", path)
+			}
+			first = false
 		}
 	}
 	return false

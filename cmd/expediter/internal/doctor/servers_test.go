@@ -3,6 +3,7 @@ package doctor_test
 import (
 	"bytes"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"net"
 	"net/http"
@@ -24,9 +25,9 @@ import (
 )
 
 // secured makes a server that has a certificate, and is its own authority in the environment.
-func secured(left time.Duration) func(*site) {
+func secured(left time.Duration, change ...func(*x509.Certificate)) func(*site) {
 	return func(s *site) {
-		cert, key := pair(s.T, time.Now().Add(left))
+		cert, key := pair(s.T, time.Now().Add(left), change...)
 		identity := check.Must(tls.X509KeyPair([]byte(cert), []byte(key)))(s.T)
 		serve(func(o *server.Options) {
 			o.TLS, o.TLSTimeout = true, 10
@@ -131,6 +132,7 @@ var connectionMistakes = []mistake{
 	{name: "the server's certificate has ended", id: "tls.expired", also: []string{"file.expired"}, make: secured(-time.Hour), undo: gone},
 	{name: "the server's certificate ends soon", id: "tls.expires", also: []string{"file.expires"}, warns: true, make: after(
 		secured(time.Hour), func(s *site) { s.run(0, "apply") }), undo: gone},
+	{name: "the server has the certificate of an authority", id: "tls.leaf", make: secured(365*24*time.Hour, authority), undo: gone},
 	{name: "a certificate of another name", id: "tls.name", undo: gone, make: after(secured(365*24*time.Hour), func(s *site) {
 		through("tls://nats.example.com:4222", nil, nats.RootCAs(s.env["NATS_CA"]))(s)
 	})},

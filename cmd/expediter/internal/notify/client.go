@@ -138,7 +138,8 @@ func (c *Client) request(ctx context.Context, subject string, body []byte) ([]by
 	case errors.Is(err, nats.ErrNoResponders):
 		return nil, fmt.Errorf("%w: no %s is there to answer", api.ErrUnavailable, c.Service)
 	case errors.Is(err, context.DeadlineExceeded):
-		return nil, fmt.Errorf("%w: no %s answered within %s, or the user may not publish to %s", api.ErrUnavailable, c.Service, c.Timeout, subject)
+		return nil, fmt.Errorf("%w: no %s answered within %s, or the user may not publish to %s",
+			api.ErrUnavailable, c.Service, c.Timeout, subject)
 	default:
 		return nil, fmt.Errorf("%w: ask the %s: %w", api.ErrUnavailable, c.Service, err)
 	}

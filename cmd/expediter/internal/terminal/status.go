@@ -18,8 +18,8 @@ type Status struct {
 // NewStatus returns a line of a terminal. The caller has to Close it.
 func NewStatus(on Stream) *Status { return &Status{on: on} }
 
-// Set replaces the text, which is cut to the line, unless it was replaced just before.
-func (s *Status) Set(format string, args ...any) {
+// Setf replaces the text, which is cut to the line, unless it was replaced just before.
+func (s *Status) Setf(format string, args ...any) {
 	if s == nil || !s.on.TTY || time.Since(s.last) < redraw {
 		return
 	}

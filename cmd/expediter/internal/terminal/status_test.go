@@ -14,10 +14,10 @@ func TestStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 		s := NewStatus(Stream{Writer: &out, TTY: true})
-		s.Set("%d places", 1)
-		s.Set("too soon")
+		s.Setf("%d places", 1)
+		s.Setf("too soon")
 		time.Sleep(redraw) //nolint:forbidigo // in fake time
-		s.Set("%0100d", 0)
+		s.Setf("%0100d", 0)
 		s.Close()
 		s.Close()
 		check.Equal(t, "\r1 places\x1b[K\r"+zeros(78)+"…\x1b[K\r\x1b[K", out.String())
@@ -31,7 +31,7 @@ func TestStatusElsewhere(t *testing.T) {
 	t.Parallel()
 	var file bytes.Buffer
 	for _, s := range []*Status{NewStatus(Stream{Writer: &file}), nil} {
-		s.Set("reading")
+		s.Setf("reading")
 		s.Close()
 	}
 	check.Equal(t, "", file.String())

@@ -190,7 +190,8 @@ func wanted(t reflect.Type) (want string, begin jsontext.Kind) {
 	return "an object", '{'
 }
 
-// AtMost returns the rule that a list has at most so many elements, each of which is read by a function: the others are passed and not read.
+// AtMost returns the rule that a list has at most so many elements, each of which is read by a function: the others are passed and not
+// read.
 func AtMost[T any](r *Report, most int, read func(*jsontext.Decoder, *T) error) *jsonv2.Unmarshalers {
 	return jsonv2.UnmarshalFromFunc(func(dec *jsontext.Decoder, list *[]T) error {
 		if dec.PeekKind() != '[' {

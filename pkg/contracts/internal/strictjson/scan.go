@@ -224,7 +224,8 @@ func size(data []byte) int {
 		case '{', '[':
 			depth++
 		case '}', ']':
-			if depth--; depth <= 0 {
+			depth--
+			if depth <= 0 {
 				return i + 1 + depth
 			}
 		case ',', ':', ' ', '\t', '\r', '\n':

@@ -136,8 +136,9 @@ func (f *followers) each(yield func(w *Watch, came uint64) bool) {
 
 func newHub(s *Store, republish *jetstream.RePublish) *Hub {
 	return &Hub{
-		store: s, pushes: pushPrefix(s.prefix, republish), checks: leaderCheck{done: make(chan struct{}), wake: make(chan struct{}, 1)}, keys: map[string]*watched{},
-		cut: make(chan struct{}), done: make(chan struct{}), wake: make(chan struct{}, 1),
+		store: s, pushes: pushPrefix(s.prefix, republish), keys: map[string]*watched{},
+		checks: leaderCheck{done: make(chan struct{}), wake: make(chan struct{}, 1)},
+		cut:    make(chan struct{}), done: make(chan struct{}), wake: make(chan struct{}, 1),
 	}
 }
 

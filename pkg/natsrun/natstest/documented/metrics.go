@@ -28,7 +28,7 @@ var (
 )
 
 // promQL has the words in queries that are neither our metrics nor our labels.
-var promQL = strings.Fields(`and by count histogram_quantile increase label_values max min min_over_time offset on or rate sum unless
+var promQL = strings.Fields(`and by count histogram_quantile increase label_values max min min_over_time offset on or rate sum time unless
 	up vector instance job le`)
 
 // metric is the kind and the labels of a metric.

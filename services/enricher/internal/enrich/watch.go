@@ -47,8 +47,8 @@ type watch struct {
 // startWatch starts to watch the entries of lookups. Close ends it.
 func (s *Service) startWatch(lookups []*lookup) (*watch, error) {
 	f := &watch{
-		service: s, lookups: lookups, byKey: make(map[string][]*lookup, 2*len(lookups)), free: map[*lookup]bool{}, handed: map[*lookup]handedOff{},
-		pause: minReclaim,
+		service: s, lookups: lookups, byKey: make(map[string][]*lookup, 2*len(lookups)),
+		free: map[*lookup]bool{}, handed: map[*lookup]handedOff{}, pause: minReclaim,
 	}
 	for _, t := range lookups {
 		for _, key := range []string{t.first, contracts.EnrichVariant(t.first, t.other())} {

@@ -100,6 +100,8 @@ func load(name string, records iter.Seq2[rows.Record, error]) (*Catalog, error) 
 			lines[v.ID] = record.Line
 		}
 		switch {
+		case len(venues) == maxVenues:
+			return nil, fmt.Errorf("load the catalogue: it has more than %d venues", maxVenues)
 		case len(problems) == 0:
 			venues = append(venues, v)
 		case len(bad.Rows) < maxRowErrors:
@@ -116,6 +118,9 @@ func load(name string, records iter.Seq2[rows.Record, error]) (*Catalog, error) 
 	}
 	return newCatalog(name, venues), nil
 }
+
+// maxVenues bounds a catalogue. Its index takes some kilobytes for each.
+const maxVenues = 1_000_000
 
 // maxRowErrors bounds the bad rows that are named. The others are counted.
 const maxRowErrors = 1000

@@ -26,7 +26,7 @@ type row struct {
 	problems []string
 }
 
-func (r *row) refuse(format string, args ...any) {
+func (r *row) refusef(format string, args ...any) {
 	r.problems = append(r.problems, fmt.Sprintf(format, args...))
 }
 
@@ -39,13 +39,14 @@ func venueOf(object []byte) (v provider.Venue, problems []string) {
 	err := json.Unmarshal(object, &r.fields)
 	switch {
 	case err != nil:
-		r.refuse("it is not a JSON object: %v", err)
+		r.refusef("it is not a JSON object: %v", err)
 		return v, r.problems
 	case r.fields == nil:
 		return v, []string{"it is not a JSON object: null"}
 	}
 	v = provider.Venue{ID: r.text("id"), URL: r.text("url"), Place: match.Place{
-		Address: r.text("address"), Aliases: r.aliases(), City: r.text("city"), Location: r.location(), Name: r.text("name"), Phone: r.text("phone"),
+		Address: r.text("address"), Aliases: r.aliases(), City: r.text("city"), Location: r.location(), Name: r.text("name"),
+		Phone: r.text("phone"),
 	}}
 	if v.URL == "" {
 		v.URL = noURL + url.PathEscape(v.ID)
@@ -58,20 +59,20 @@ func venueOf(object []byte) (v provider.Venue, problems []string) {
 func (r *row) check(v provider.Venue) {
 	switch {
 	case v.ID == "":
-		r.refuse("the id is missing")
+		r.refusef("the id is missing")
 	case len(v.ID) > maxID:
-		r.refuse("the id has %d bytes, more than %d", len(v.ID), maxID)
+		r.refusef("the id has %d bytes, more than %d", len(v.ID), maxID)
 	case strings.ContainsFunc(v.ID, unicode.IsControl):
-		r.refuse("the id %q has control characters", v.ID)
+		r.refusef("the id %q has control characters", v.ID)
 	}
 	if v.Name == "" {
-		r.refuse("the name is missing")
+		r.refusef("the name is missing")
 	}
 	if _, err := provider.ParseURL(v.URL); err != nil {
-		r.refuse("the url %q: %v", v.URL, err)
+		r.refusef("the url %q: %v", v.URL, err)
 	}
 	if at := v.Location; at != nil && !(math.Abs(at.Lat) <= 90 && math.Abs(at.Lng) <= 180) { // also true for NaN
-		r.refuse("latitude %g, longitude %g is no place on earth", at.Lat, at.Lng)
+		r.refusef("latitude %g, longitude %g is no place on earth", at.Lat, at.Lng)
 	}
 }
 
@@ -84,12 +85,12 @@ func (r *row) text(name string) string {
 		return ""
 	case value[0] == '"':
 		_ = json.Unmarshal(value, &text) // it is part of valid JSON
-	case strings.Contains("[{tf", text[:1]):
-		r.refuse("the %s is neither a text nor a number", name)
+	case strings.IndexByte("[{tf", text[0]) >= 0:
+		r.refusef("the %s is neither a text nor a number", name)
 		return ""
 	}
 	if len(text) > maxField {
-		r.refuse("the %s has %d bytes, more than %d", name, len(text), maxField)
+		r.refusef("the %s has %d bytes, more than %d", name, len(text), maxField)
 		return ""
 	}
 	return clean(text)
@@ -101,9 +102,9 @@ func (r *row) aliases() (aliases []string) {
 	if value := r.fields["aliases"]; len(value) == 0 || value[0] != '[' {
 		list = strings.FieldsFunc(r.text("aliases"), func(c rune) bool { return c == '|' || c == ';' })
 	} else if len(value) > maxField {
-		r.refuse("the aliases have %d bytes, more than %d", len(value), maxField)
+		r.refusef("the aliases have %d bytes, more than %d", len(value), maxField)
 	} else if json.Unmarshal(value, &list) != nil {
-		r.refuse("the aliases are not a list of texts")
+		r.refusef("the aliases are not a list of texts")
 	}
 	for _, alias := range list {
 		if alias = clean(alias); alias != "" {
@@ -123,7 +124,7 @@ func (r *row) location() *match.Point {
 	if nested := r.fields["location"]; nested != nil {
 		var point map[string]json.RawMessage
 		if json.Unmarshal(nested, &point) != nil {
-			r.refuse("the location is not an object with lat and lng")
+			r.refusef("the location is not an object with lat and lng")
 		}
 		for _, name := range []string{"lat", "lng"} {
 			if value := point[name]; value != nil {
@@ -133,7 +134,7 @@ func (r *row) location() *match.Point {
 	}
 	lat, lng := r.text("lat"), r.text("lng")
 	if (lat == "") != (lng == "") {
-		r.refuse("one of lat and lng is missing")
+		r.refusef("one of lat and lng is missing")
 	}
 	at := match.Point{Lat: r.degrees("lat", lat), Lng: r.degrees("lng", lng)}
 	if at == (match.Point{}) {
@@ -148,7 +149,7 @@ func (r *row) degrees(name, text string) float64 {
 	}
 	value, err := strconv.ParseFloat(text, 64)
 	if err != nil {
-		r.refuse("the %s %q is not a number", name, text)
+		r.refusef("the %s %q is not a number", name, text)
 	}
 	return value
 }

@@ -96,8 +96,9 @@ func (x *index) collect(t *tally, k keys) (querySum float32) {
 		key  string
 		list []int32
 	}
-	var lookups []lookup
-	for _, key := range slices.Concat(k.names, k.others) {
+	keys := slices.Concat(k.names, k.others)
+	lookups := make([]lookup, 0, len(keys))
+	for _, key := range keys {
 		lookups = append(lookups, lookup{key, x.postings[key]})
 	}
 	for _, key := range k.names {

@@ -58,8 +58,9 @@ func (c *Client) post(ctx context.Context, place []byte) ([]provider.Venue, erro
 	if resp.StatusCode != http.StatusOK {
 		return nil, c.refused(resp)
 	}
-	if media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type")); err != nil || media != "application/json" {
-		return nil, c.fail(provider.KindMalformed, fmt.Sprintf("the content type is %.100q, want application/json", resp.Header.Get("Content-Type")), nil)
+	kind := resp.Header.Get("Content-Type")
+	if media, _, err := mime.ParseMediaType(kind); err != nil || media != "application/json" {
+		return nil, c.fail(provider.KindMalformed, fmt.Sprintf("the content type is %.100q, want application/json", kind), nil)
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
 	switch {

@@ -257,7 +257,7 @@ func (c *Client) leave(ctx context.Context, trial bool, err error) {
 	switch {
 	case !failed:
 		if !c.open.IsZero() {
-			c.config.Logger.Info("the provider works again", slog.String("provider", c.config.Name))
+			c.config.Logger.InfoContext(ctx, "the provider works again", slog.String("provider", c.config.Name))
 		}
 		c.failures, c.open = 0, time.Time{}
 	case ctx.Err() != nil, failure.Kind == provider.KindRateLimited:
@@ -266,10 +266,11 @@ func (c *Client) leave(ctx context.Context, trial bool, err error) {
 		}
 	case !trial && time.Now().Before(c.open):
 	default:
-		if c.failures++; c.failures >= breakerFailures {
+		c.failures++
+		if c.failures >= breakerFailures {
 			c.open = time.Now().Add(breakerPause)
-			c.config.Logger.Warn("the provider is not called for a while after failures in a row", slog.String("provider", c.config.Name),
-				slog.Int("failures", c.failures), slog.Duration("pause", breakerPause))
+			c.config.Logger.WarnContext(ctx, "the provider is not called for a while after failures in a row",
+				slog.String("provider", c.config.Name), slog.Int("failures", c.failures), slog.Duration("pause", breakerPause))
 		}
 	}
 }

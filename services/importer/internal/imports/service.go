@@ -57,7 +57,7 @@ type Service struct {
 // New binds to the buckets. Three round trips.
 func New(ctx context.Context, js jetstream.JetStream, cfg Config) (*Service, error) {
 	cfg = cfg.withDefaults()
-	if err := cfg.Settings.Validate(); err != nil {
+	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
 	if cfg.Fetcher == nil || cfg.Store == nil || cfg.Extractor.Extractor == nil || cfg.Extractor.Name == "" {
@@ -227,7 +227,7 @@ type Extractor struct {
 }
 
 func (cfg Config) withDefaults() Config {
-	cfg.Settings = cfg.Settings.WithDefaults()
+	cfg.Settings = cfg.WithDefaults()
 	cfg.ClaimTTL = cmp.Or(cfg.ClaimTTL, 15*time.Second)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	if cfg.Meter == nil {

@@ -129,7 +129,7 @@ func TestACancellationThatIsGoneIsForgotten(t *testing.T) {
 		for _, want := range []bool{true, false} {
 			check.OK(t, s.Sync(t.Context()))
 			check.Same(t, "cancelled", covers(t, s, "a", "u", false), want)
-			time.Sleep(time.Hour + time.Second)
+			time.Sleep(time.Hour + time.Second) //nolint:forbidigo // fake
 		}
 	})
 }

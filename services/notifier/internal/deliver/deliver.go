@@ -274,7 +274,8 @@ func (s *Sender) message(r *row, d *deliveries.Delivery) channel.Message {
 	m := channel.Message{
 		Address: r.to.Address, Attempt: len(d.Attempts), Category: r.Category, CreatedAt: r.CreatedAt,
 		Endpoint: r.to, EndpointID: cmp.Or(r.Address, d.Endpoint),
-		EventID: r.EventID, EventType: r.EventType, FirstAttempt: d.Attempts[0].At, ID: deliveries.MessageID(r.key), Locale: cmp.Or(r.Locale, r.profile.Locale),
+		EventID: r.EventID, EventType: r.EventType, FirstAttempt: d.Attempts[0].At,
+		ID: deliveries.MessageID(r.key), Locale: cmp.Or(r.Locale, r.profile.Locale),
 		Payload: r.Payload, Preferences: s.cfg.Preferences(r.RecipientType, r.UserID), Priority: r.Priority,
 		RecipientType: r.RecipientType, Template: r.Template, TimeZone: r.profile.TimeZone, UserID: r.UserID,
 	}

@@ -1,0 +1,49 @@
+// Package limited reads files that an operator names, and refuses those that were not meant.
+package limited
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+)
+
+// ReadFile returns the contents of a file, which may be a pipe. One of more bytes than most is refused.
+func ReadFile(path string, most int64) ([]byte, error) {
+	file, err := os.Open(path) //nolint:gosec // the operator names it
+	if err != nil {
+		return nil, err
+	}
+	data, err := read(file, most)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return data, nil
+}
+
+// ReadFS returns the contents of a regular file in a folder: another kind, such as a pipe, might never
+// end. The error of one that is refused does not name it.
+func ReadFS(folder fs.FS, name string, most int64) ([]byte, error) {
+	info, err := fs.Stat(folder, name)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errors.New("is no regular file")
+	}
+	file, err := folder.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	return read(file, most)
+}
+
+func read(file io.ReadCloser, most int64) ([]byte, error) {
+	defer file.Close()
+	data, err := io.ReadAll(io.LimitReader(file, most+1))
+	if err == nil && int64(len(data)) > most {
+		return nil, fmt.Errorf("has more than %d bytes", most)
+	}
+	return data, err
+}
