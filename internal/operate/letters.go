@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/service/audit"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
@@ -103,10 +104,13 @@ func (l Letters) Within(g deadletter.Group) *Letters {
 }
 
 // Target describes the selection in a record of the audit. A signature or a subject may contain the id of a user, so it has their
-// fingerprints.
+// fingerprints. Commands name the stream DEAD and pages do not: it is left out, so that both write the same.
 func (l Letters) Target(sequences []uint64) string {
 	var text strings.Builder
 	text.WriteString(lettersTarget)
+	if l.Stream == contracts.StreamDead {
+		l.Stream = ""
+	}
 	for _, secret := range []*string{&l.Signature, &l.Subject} {
 		if *secret != "" {
 			*secret = "sha256:" + audit.User(*secret)

@@ -204,3 +204,12 @@ func TestDirectoriesOfKilledProcessesAreRemoved(t *testing.T) {
 	want := []string{"natsrun-new", "natsrun-used", "other"}
 	check.That(t, slices.Equal(left, want), "left are %v, want %v", left, want)
 }
+
+// A terminal sends Ctrl-C to the whole process group, in which nodes are except on Linux.
+func TestCtrlCIsLeftToTheParent(t *testing.T) {
+	t.Parallel()
+	c := check.Must(StartCluster(t.Context(), ClusterConfig{}))(t)
+	defer c.Stop()
+	check.OK(t, c.Nodes[0].run.Interrupt())
+	check.OK(t, c.Nodes[0].Stop())
+}

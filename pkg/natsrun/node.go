@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -290,6 +291,7 @@ func serveNode(stdin io.Reader, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	signal.Ignore(os.Interrupt) // Ctrl-C at a terminal, which the parent gets too: it ends the node after its clients
 	logger := slog.New(slog.NewTextHandler(stderr, nil))
 	ctx := context.Background() //nolint:forbidigo // the root context of this process; ReadyTimeout bounds the start
 	ns, err := startServer(ctx, opts, Config{Logger: logger, ReadyTimeout: defaultClusterReady}, nil)

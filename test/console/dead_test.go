@@ -2,8 +2,10 @@ package console_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"html"
+	"log/slog"
 	"maps"
 	"net/http"
 	"net/url"
@@ -12,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/expediter-io/expediter/internal/operate"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/pause"
@@ -168,6 +171,42 @@ func TestAReplayIsStoppedAndGoesOn(t *testing.T) {
 	check.That(t, !strings.Contains(page, "did not come to its end"), "it is still shown: %s", page)
 	check.Same(t, "jobs", s.Messages(contracts.StreamImportJobs), 5)
 	check.Same(t, "letters", s.Messages(contracts.StreamDead), 1)
+}
+
+// A replay of a command is not called interrupted while it goes on. It makes up for one of a page that failed, if the letters are the same.
+func TestReplaysWithoutAnEnd(t *testing.T) {
+	t.Parallel()
+	s := consoletest.Start(t)
+	log := audit.New(audit.Config{JetStream: s.JetStream, Logger: slog.New(slog.DiscardHandler), Source: "cli"})
+	replay := func(of operate.Letters, act func() error) {
+		_ = log.Do(t.Context(), operate.Replay, of.Target(nil), func(context.Context) (int, error) { return 0, act() })
+	}
+	const unknown, interrupted = "has not ended, as far as is recorded", "did not come to its end"
+	fail := func() error { return errors.New("away") }
+	replay(operate.Letters{}, fail)
+	check.Says(t, s.Get("/dead", http.StatusOK), interrupted)
+	replay(operate.Letters{Stream: contracts.StreamDead}, func() error {
+		page := s.Get("/dead", http.StatusOK)
+		check.That(t, strings.Contains(page, unknown) && !strings.Contains(page, interrupted), "of one that goes on: %s", page)
+		return nil
+	})
+	page := s.Get("/dead", http.StatusOK)
+	check.That(t, !strings.Contains(page, unknown) && !strings.Contains(page, interrupted), "of one that is done: %s", page)
+	for n := range 7 {
+		replay(operate.Letters{Worker: fmt.Sprint("w", n)}, fail)
+	}
+	check.Same(t, "replays that are shown", strings.Count(s.Get("/dead", http.StatusOK), interrupted), 4)
+}
+
+// The forms of a page select what the page counts: by fields of the filter, and not by the numbers of letters, which it does not have.
+func TestFormsSelectWhatThePageCounts(t *testing.T) {
+	t.Parallel()
+	s := consoletest.Start(t)
+	graveyard(s)
+	page := s.Get("/dead?letter=1", http.StatusOK)
+	s.Post("/dead/replay", form(t, page, "/dead/replay", "rate", "1000"), http.StatusSeeOther)
+	told(t, s, "/dead/replays", "6 of 6 letters", "Done")
+	check.Says(t, page, "Replay these 6")
 }
 
 // With several accounts a page that names none is about the first, an action has to name its own, and a replay that was broken off goes on

@@ -20,7 +20,8 @@ import (
 const (
 	deadLooked    = 10_000 // letters that a page reads: they take a fifth of a second
 	deadParts     = 24     // parts of the time over which a group is drawn
-	deadRecords   = 250    // records in which interrupted replays are looked for
+	deadRecords   = 250    // records in which replays without an end are looked for
+	deadUnended   = 4      // replays without an end that are shown
 	deadRate      = 10     // letters in a second, unless a form has another rate
 	rehearsed     = 5000   // letters of a dry run
 	rehearsalTime = 3 * time.Second
@@ -90,10 +91,6 @@ func (c *Console) deadQuery(r *request, q url.Values) (d deadQuery, err error) {
 	if err != nil {
 		return d, err
 	}
-	sequences, err := operate.ParseSequences(q["letter"])
-	if err != nil {
-		return d, fail(http.StatusBadRequest, "%v.", err)
-	}
 	if d.store, err = deadletter.Open(r.Context(), a.JetStream, deadletter.Config{}); err != nil {
 		return d, err
 	}
@@ -104,7 +101,7 @@ func (c *Console) deadQuery(r *request, q url.Values) (d deadQuery, err error) {
 	if groupings[d.By] == "" {
 		d.By = deadletter.BySignature
 	}
-	if d.Filter, err = d.Letters.Filter(d.now, sequences); err != nil {
+	if d.Filter, err = d.Letters.Filter(d.now, nil); err != nil {
 		err = fail(http.StatusBadRequest, "These letters cannot be selected: %v.", err)
 	}
 	return d, err
@@ -223,8 +220,8 @@ func (c *Console) showDead(r *request) error {
 	return r.render("dead", "Dead letters", p)
 }
 
-// interrupted returns the number of replays that go on here, and the records of those that did not come to their end: their process died,
-// they were stopped, or the server was away. Of several records of the same letters the latest counts.
+// interrupted returns the number of replays that go on here, and the latest records of those that did not come to their end, or go on in
+// another process: their process died, they were stopped, or the server was away. Of several records of the same letters the latest counts.
 func (c *Console) interrupted(ctx context.Context) (going int, all []audit.Record, err error) {
 	seen := map[string]bool{}
 	for _, p := range c.replays.list() {
@@ -238,7 +235,7 @@ func (c *Console) interrupted(ctx context.Context) (going int, all []audit.Recor
 	records, err := audit.List(ctx, c.own, deadRecords)
 	for _, r := range records {
 		letters, ok := operate.CutTarget(r.Target)
-		if ok && !seen[letters] && r.Outcome != audit.Done {
+		if ok && !seen[letters] && r.Outcome != audit.Done && len(all) < deadUnended {
 			all = append(all, r)
 		}
 		seen[letters] = true

@@ -60,10 +60,15 @@ func isText(data []byte) bool {
 
 // openLetter reads the letter that a request names. Three round trips.
 func (c *Console) openLetter(r *request, q url.Values) (d deadQuery, e deadletter.Entry, err error) {
-	if d, err = c.deadQuery(r, url.Values{"account": q["account"], "letter": {q.Get("seq")}}); err != nil {
+	sequences, err := operate.ParseSequences([]string{q.Get("seq")})
+	if err != nil {
+		return d, e, fail(http.StatusBadRequest, "%v.", err)
+	}
+	if d, err = c.deadQuery(r, url.Values{"account": q["account"]}); err != nil {
 		return d, e, err
 	}
-	seq := d.Filter.Sequences[0]
+	seq := sequences[0]
+	d.Filter.Sequences = sequences
 	if e, err = d.store.Get(r.Context(), seq); errors.Is(err, deadletter.ErrNotFound) {
 		err = fail(http.StatusNotFound, "Letter %d is not there any more: it was replayed, discarded, or too old.", seq)
 	}

@@ -86,7 +86,7 @@ func TestReplaySurvivesTheConsole(t *testing.T) {
 		p := role.Start(t, srv.URL)
 		s := &site{T: t, url: p.Line()}
 		if life > 0 {
-			check.Says(t, s.get("/dead"), "did not come to its end", "are left")
+			check.Says(t, s.get("/dead"), "A replay of", "for letters that are left")
 		}
 		began = time.Now()
 		s.begin(form)

@@ -33,6 +33,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"os"
 	"strings"
 	"sync"
 
@@ -63,7 +64,12 @@ func (c *Catalog) Name() string { return c.name }
 // Open loads a file as the provider of a name. It reports all rows that cannot be used at once, as a [*LoadError]. A file without
 // venues is refused: every place would be NOT_FOUND.
 func Open(path, name string) (*Catalog, error) {
-	return load(name, rows.Open(context.Background(), path, nil, options)) //nolint:forbidigo // a file ends by itself
+	file, err := os.Open(path) //nolint:gosec // the operator names the file; "-" is one as well
+	if err != nil {
+		return nil, fmt.Errorf("open the catalogue: %w", err)
+	}
+	defer file.Close() //nolint:errcheck // it is only read
+	return load(name, rows.Read(context.Background(), path, file, options)) //nolint:forbidigo // a file ends by itself
 }
 
 // Read loads a catalogue, as [Open] does, from a reader.

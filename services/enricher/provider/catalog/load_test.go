@@ -164,6 +164,7 @@ func TestOpen(t *testing.T) {
 	check.OK(t, os.WriteFile(path, []byte("id,name\n1,Giraffe\n"), 0o600))
 	c, err := catalog.Open(path, "shelf")
 	check.That(t, err == nil && c.Name() == "shelf", "Open = %v, %v", c, err)
+	check.Is(t, check.Err(catalog.Open("-", "shelf")), os.ErrNotExist)
 	_, err = catalog.Open(path+"x", "shelf")
 	check.That(t, errors.Is(err, os.ErrNotExist) && strings.Contains(err.Error(), "venues.csvx"), "error of a missing file = %v", err)
 	check.OK(t, os.WriteFile(path, []byte("id\n"), 0o600))

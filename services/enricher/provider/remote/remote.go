@@ -190,18 +190,19 @@ func (c *Client) Search(ctx context.Context, place match.Place) ([]provider.Venu
 	if ctx.Err() != nil {
 		return nil, c.ended(ctx)
 	}
-	if err := c.enter(false); err != nil {
+	if _, err := c.enter(false); err != nil {
 		return nil, err
 	}
 	if err := c.takeTurn(ctx); err != nil {
 		return nil, err
 	}
 	// Calls that waited for their turn must not be sent when the service has begun to refuse or to fail in the meantime.
-	if err := c.enter(true); err != nil {
+	trial, err := c.enter(true)
+	if err != nil {
 		return nil, err
 	}
 	venues, err := c.post(ctx, body)
-	c.leave(ctx, err)
+	c.leave(ctx, trial, err)
 	return venues, err
 }
 
@@ -219,8 +220,9 @@ func (c *Client) takeTurn(ctx context.Context) error {
 	return nil
 }
 
-// enter returns an error while no call is to be made. With call, the caller makes one next, and then calls leave.
-func (c *Client) enter(call bool) error {
+// enter returns an error while no call is to be made. With call, the caller makes one next, and then calls leave with trial, which
+// reports whether this is the one call that tries after a pause.
+func (c *Client) enter(call bool) (trial bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
@@ -228,21 +230,22 @@ func (c *Client) enter(call bool) error {
 	case now.Before(c.asked):
 		failure := c.fail(provider.KindRateLimited, "the service asked for a pause, which is not over", nil)
 		failure.RetryAfter = max(c.asked.Sub(now), time.Second)
-		return failure
+		return false, failure
 	case now.Before(c.open):
 		failure := c.fail(provider.KindUnavailable, "no call was made", ErrCircuitOpen)
 		failure.RetryAfter = max(c.open.Sub(now), time.Second)
-		return failure
+		return false, failure
 	}
-	if call && !c.open.IsZero() {
+	if trial = call && !c.open.IsZero(); trial {
 		c.open = now.Add(c.config.Timeout) // for the others, while this call tries
 	}
-	return nil
+	return trial, nil
 }
 
 // leave counts the outcome of a call. An answer that cannot be read is a failure, like a missing one. A caller that gave up says
-// nothing about the service, and a service that asks for a pause works: keeping the pause is enough.
-func (c *Client) leave(ctx context.Context, err error) {
+// nothing about the service, and a service that asks for a pause works: keeping the pause is enough. A call that began before the
+// others failed and fails during their pause does not prolong it.
+func (c *Client) leave(ctx context.Context, trial bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	failure, failed := errors.AsType[*provider.Error](err)
@@ -258,6 +261,10 @@ func (c *Client) leave(ctx context.Context, err error) {
 		}
 		c.failures, c.open = 0, time.Time{}
 	case ctx.Err() != nil, failure.Kind == provider.KindRateLimited:
+		if trial {
+			c.open = time.Now() // the next call tries
+		}
+	case !trial && time.Now().Before(c.open):
 	default:
 		c.failures++
 		if c.failures >= breakerFailures {

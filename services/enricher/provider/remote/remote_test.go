@@ -314,6 +314,43 @@ func TestBreakerOpensTriesAndCloses(t *testing.T) {
 	}
 }
 
+// TestCallsInProgressDoNotProlongThePause: the pause is 30 seconds from the fifth failure, whatever calls that began before it end with.
+func TestCallsInProgressDoNotProlongThePause(t *testing.T) {
+	t.Parallel()
+	bubble(t, "", func(s *server) {
+		s.answers(hang)
+		go func() { _ = s.search() }() // fails after 8 seconds
+		synctest.Wait()
+		s.answers(text(500, ""))
+		for range 5 {
+			_ = s.wants(provider.KindUnavailable)
+		}
+		s.answers(text(200, good))
+		elapse(30*time.Second - time.Nanosecond)
+		check.Is(s.T, s.search(), remote.ErrCircuitOpen)
+		elapse(time.Nanosecond)
+		check.Is(s.T, s.search(), nil)
+	})
+}
+
+func TestATrialWhoseCallerGivesUpLeavesItToTheNext(t *testing.T) {
+	t.Parallel()
+	bubble(t, "", func(s *server) {
+		s.answers(text(500, ""))
+		for range 5 {
+			_ = s.wants(provider.KindUnavailable)
+		}
+		elapse(30 * time.Second)
+		s.answers(hang)
+		ctx, cancel := context.WithTimeout(s.Context(), time.Second)
+		defer cancel()
+		_, err := s.Search(ctx, pizzaHouse)
+		failure(s.T, err, provider.KindTimeout)
+		s.answers(text(200, good))
+		check.Is(s.T, s.search(), nil)
+	})
+}
+
 func TestCallersWhoGiveUpAreNoFailures(t *testing.T) {
 	t.Parallel()
 	bubble(t, "", func(s *server) {
