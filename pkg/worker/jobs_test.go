@@ -219,6 +219,21 @@ func TestPagesReadLittle(t *testing.T) {
 	})
 }
 
+// TestSelectedJobsAreSmall: as many as are selected could have a gigabyte of payloads.
+func TestSelectedJobsAreSmall(t *testing.T) {
+	keyedBubble(t, func(t *testing.T, b *bundle) {
+		c := client(t, b.js)
+		for n := range 3 {
+			insert(t, c, unique(fmt.Sprint("mail.", n), n, 0))
+		}
+
+		jobs, whole, err := c.Select(t.Context(), worker.JobFilter{}, func(j worker.StoredJob) bool { return j.Subject != "jobs.mail.1" })
+		check.OK(t, err)
+		check.Require(t, len(jobs) == 2 && whole, "%d jobs, all of them %t; want 2, true", len(jobs), whole)
+		check.That(t, jobs[1].Subject == "jobs.mail.2" && jobs[1].Payload == nil && jobs[1].Header == nil, "selected %+v", jobs[1])
+	})
+}
+
 func TestListOfAStreamThatIsMadeAnewIsRefused(t *testing.T) {
 	keyedBubble(t, func(t *testing.T, b *bundle) {
 		c := client(t, b.js)

@@ -27,6 +27,7 @@ type selectionAction struct {
 
 	All         bool // there are no more behind these
 	Count       int
+	Last        uint64 // the last of these: later jobs are not meant
 	Line, Words string
 }
 
@@ -43,10 +44,14 @@ func (c *Console) showSelection(r *request) error {
 		if err != nil {
 			return sayJobs(err)
 		}
-		p.Actions = append(p.Actions, selectionAction{
+		action := selectionAction{
 			JobAction: a, All: all, Count: len(jobs), Line: operate.Line("jobs "+a.Verb, &q.JobSelection, "--all", "--yes"),
 			Words: fmt.Sprintf("%s can be %s.", counted(len(jobs), "job"), a.Past),
-		})
+		}
+		if len(jobs) > 0 {
+			action.Last = jobs[len(jobs)-1].Sequence
+		}
+		p.Actions = append(p.Actions, action)
 	}
 	r.Command = operate.Line("jobs list", &q.JobSelection, "--limit", strconv.Itoa(jobsAtOnce))
 	return r.render("jobsall", "All that match in "+q.Stream, p)
@@ -60,14 +65,15 @@ func (c *Console) planJobs(r *request, a operate.JobAction) (deed, error) {
 	}
 	var refs []worker.JobRef
 	if r.PostForm.Has("typed") {
-		jobs, _, err := q.client.Select(r.Context(), q.Filter(), a.Can)
+		last, _ := strconv.ParseUint(r.PostForm.Get("last"), 10, 64) // none match then
+		jobs, _, err := q.client.Select(r.Context(), q.Filter(), func(j worker.StoredJob) bool { return a.Can(j) && j.Sequence <= last })
 		if err != nil {
 			return deed{}, sayJobs(err)
 		}
 		typed := strings.ReplaceAll(strings.TrimSpace(r.PostForm.Get("typed")), ",", "")
 		if typed != strconv.Itoa(len(jobs)) || len(jobs) == 0 {
 			return deed{}, fail(http.StatusConflict,
-				"You typed %.20q, and %s jobs match now. Nothing was done: look again, and type the number that is shown.", typed, number(len(jobs)))
+				"You typed %.20q, and %s of the jobs that were counted match now. Nothing was done: look again, and type the number that is shown.", typed, number(len(jobs)))
 		}
 		refs = operate.RefsOf(jobs...)
 	} else if refs, err = namedJobs(r.PostForm); err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/expediter-io/expediter/internal/operate"
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
 )
 
@@ -83,6 +84,18 @@ func newLetterRow(e deadletter.Entry) letterRow {
 // about is the subject of the job, or that of a letter which cannot be read.
 func (r letterRow) about() string { return cmp.Or(r.Letter.Subject, r.Subject) }
 
+// listedLetter is a letter among many, without what can be large or secret: the headers, the payload and the stack.
+type listedLetter struct {
+	worker.DeadLetter
+
+	Payload []byte `json:"payload,omitempty"`
+}
+
+func listLetter(l worker.DeadLetter) listedLetter {
+	l.Header, l.Stack = nil, ""
+	return listedLetter{DeadLetter: l}
+}
+
 func newDeadList(f *deadFlags) *cobra.Command {
 	var (
 		letters operate.Letters
@@ -115,7 +128,12 @@ func (f *deadFlags) list(letters iter.Seq2[deadletter.Entry, error], format stri
 			return err
 		}
 		row, l := newLetterRow(e), e.Letter
-		err = out.Write(row, strconv.FormatUint(row.Sequence, 10), stamp(row.StoredAt), string(row.Kind), string(l.Reason), l.ID, row.about(),
+		listed := struct {
+			letterRow
+
+			Letter listedLetter `json:"letter,omitzero"`
+		}{row, listLetter(l)}
+		err = out.Write(listed, strconv.FormatUint(row.Sequence, 10), stamp(row.StoredAt), string(row.Kind), string(l.Reason), l.ID, row.about(),
 			firstLine(cmp.Or(row.Problem, l.Error)))
 		if err != nil {
 			return err

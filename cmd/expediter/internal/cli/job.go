@@ -119,7 +119,7 @@ func watchLine(j worker.StoredJob) string {
 
 func (f *jobsFlags) writeWatched(j worker.StoredJob, line, format string) error {
 	if format == jsonLines {
-		return f.writeLine(j)
+		return f.writeLine(listed(j))
 	}
 	return f.say("%s  %s\n", stamp(time.Now()), terminal.Printable(line))
 }

@@ -105,6 +105,20 @@ func lastTry(j worker.StoredJob) (attempt int, by, failure string) {
 	return 0, "", ""
 }
 
+// listed returns a job as a line of JSON among many, without what can be large or secret: the headers and the payload.
+func listed(j worker.StoredJob) any {
+	j.Header, j.Payload = nil, nil
+	row := struct {
+		worker.StoredJob
+
+		Letter listedLetter `json:"letter,omitzero"`
+	}{StoredJob: j}
+	if j.Letter != nil {
+		row.Letter = listLetter(*j.Letter)
+	}
+	return row
+}
+
 // jobsListFlags are the flags of jobs list.
 type jobsListFlags struct {
 	*jobsFlags
@@ -175,7 +189,7 @@ func (f *jobsListFlags) list(ctx context.Context, client *worker.Client, format 
 			if attempt > 0 {
 				try = strconv.Itoa(attempt)
 			}
-			if err := out.Write(job, strconv.FormatUint(job.Sequence, 10), string(job.State), stamp(job.Since), try, stampOf(job.Due),
+			if err := out.Write(listed(job), strconv.FormatUint(job.Sequence, 10), string(job.State), stamp(job.Since), try, stampOf(job.Due),
 				by, job.Consumer, job.ID, job.Subject, firstLine(failure)); err != nil {
 				return err
 			}
