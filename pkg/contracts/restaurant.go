@@ -65,7 +65,8 @@ func (c *checks) coordinate(path string, x, most float64) {
 // for byte as they came. So do numbers, known fields that did not change, and the states of other providers in "providers". Only white
 // space between members is lost. Use Encode, or AppendJSON, to write one: encoding/json compacts and escapes the result of MarshalJSON.
 //
-// A Restaurant may be copied; a copy is independent.
+// A Restaurant may be copied; a copy is independent. The restaurants of one message share a copy of its bytes: one of them keeps all in
+// memory, at most MaxBody.
 type Restaurant struct {
 	// Address is the postal address in one line; optional.
 	Address string

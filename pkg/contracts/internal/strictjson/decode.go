@@ -68,10 +68,11 @@ func Unmarshal[T any](data []byte, dst *T, rules *Rules) ([]Problem, *Problem) {
 // read decodes a document without a problem, and reports whether it is one.
 func (rules *Rules) read(data []byte, dst any) bool {
 	r := rules.quick.Get().(*Report) //nolint:forcetypeassert // the pool has nothing else
-	defer rules.quick.Put(r)
-	r.copied, r.shallow = nil, 0
 	err := jsonv2.Unmarshal(data, dst, r.options)
-	return err == nil && (brackets(data)-r.shallow <= MaxDepth || !isDeeper(data, MaxDepth))
+	good := err == nil && (brackets(data)-r.shallow <= MaxDepth || !isDeeper(data, MaxDepth))
+	r.copied, r.shallow = nil, 0
+	rules.quick.Put(r)
+	return good
 }
 
 // EndsAtFirst reports whether the reading ends at the first problem.
