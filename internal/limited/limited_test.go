@@ -6,9 +6,13 @@ import (
 	"path/filepath"
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"github.com/expediter-io/expediter/internal/limited"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // A file is read up to its bound and refused above it, and what might never end is not read in a folder at all.
 func TestFilesEnd(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/testbed"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
@@ -126,7 +127,7 @@ func TestInspectAndList(t *testing.T) {
 	}
 }
 
-// More locks than are fetched ahead, with other entries and unreadable ones between them, are all listed.
+// Many locks, with other entries and unreadable ones between them, are all listed.
 func TestListOfManyLocks(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -153,6 +154,41 @@ func TestListOfManyLocks(t *testing.T) {
 	check.That(t, held == n && len(errs) == 2 && errs["corrupt"] != nil && errors.Is(errs["newer"], kvlock.ErrVersion),
 		"%d locks and %v", held, errs)
 	check.That(t, b.Last(t, "corrupt") != nil, "looking at it removed it")
+}
+
+// Locks that change between two pages of a listing are listed once, as they are then, or not at all if they are free then.
+func TestListWhileLocksChange(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	l, p := b.ProxiedLocker(t, kvlock.LockerConfig{Instance: "lister", OpTimeout: time.Minute})
+	holder, thief := b.Locker(t, kvlock.LockerConfig{Instance: "holder"}), b.Locker(t, kvlock.LockerConfig{Instance: "thief"})
+	acquire(t, holder, "a.stolen")
+	freed := acquire(t, holder, "a.freed")
+	large := kvlock.AcquireOptions{Metadata: map[string]string{"x": string(make([]byte, 4000))}} // each byte takes six in JSON
+	check.OK(t, check.Err(holder.Acquire(t.Context(), "l.000", large)))
+	data := b.Last(t, "l.000").Data
+	const n = 400 // of these, a page has no more than 350
+	for i := range n {
+		check.OK(t, check.Err(b.JS.Publish(t.Context(), fmt.Sprintf("$KV.%s.l.%03d", bucket, i), data)))
+	}
+	pages := 0
+	p.Change(func(f natstest.Frame) []byte {
+		if !f.FromClient || f.Subject != "$JS.API.DIRECT.GET.KV_"+bucket {
+			return nil
+		}
+		if pages++; pages == 2 {
+			err := errors.Join(freed.Release(t.Context()), check.Err(thief.Steal(t.Context(), "a.stolen", kvlock.AcquireOptions{})))
+			check.That(t, err == nil, "%v", err)
+		}
+		return nil
+	})
+	var got []string
+	for lock, err := range l.List(t.Context(), "") {
+		check.OK(t, err)
+		got = append(got, lock.Name+" "+lock.Holder)
+	}
+	check.That(t, pages >= 2 && len(got) == n+1 && got[0] == "a.stolen thief" && got[n] == "l.399 holder" && slices.IsSorted(got),
+		"%d pages, %d locks, the first %q", pages, len(got), got[:min(3, len(got))])
 }
 
 func TestLockArguments(t *testing.T) {

@@ -40,7 +40,7 @@ type ClusterConfig struct {
 	// cluster, and Stop keeps it. Defaults to "", a temporary directory that Stop removes.
 	Dir string
 
-	// Logger gets a warning when Stop cannot clean up. Defaults to nil, which discards it.
+	// Logger gets a warning when a node ends by itself, and when Stop cannot clean up. Defaults to nil, which discards it.
 	Logger *slog.Logger
 
 	// Memory puts the temporary directory on a RAM file system, as in Config. It cannot be combined with Dir. Defaults
@@ -60,6 +60,7 @@ type ClusterConfig struct {
 func (c ClusterConfig) withDefaults() ClusterConfig {
 	c.Nodes = cmp.Or(c.Nodes, defaultNodes)
 	c.ReadyTimeout = cmp.Or(c.ReadyTimeout, defaultClusterReady)
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c
 }
 
@@ -108,7 +109,7 @@ func StartCluster(ctx context.Context, cfg ClusterConfig) (*Cluster, error) {
 
 // Stop stops every node and waits until all have ended. Calling it again does nothing.
 func (c *Cluster) Stop() {
-	if err := c.shutdown(); err != nil && c.cfg.Logger != nil {
+	if err := c.shutdown(); err != nil {
 		c.cfg.Logger.Warn("cannot clean up after the cluster", "error", err)
 	}
 }
@@ -182,7 +183,9 @@ func (c *Cluster) defineNodes() error {
 		if err := os.MkdirAll(spec.Dir, dirMode); err != nil {
 			return fmt.Errorf("%w: %w", ErrDirUnusable, err)
 		}
-		c.Nodes[i] = &Node{Name: spec.Name, URL: "nats://" + address(spec.ClientPort), ready: c.cfg.ReadyTimeout, spec: spec}
+		c.Nodes[i] = &Node{
+			Name: spec.Name, URL: "nats://" + address(spec.ClientPort), logger: c.cfg.Logger, ready: c.cfg.ReadyTimeout, spec: spec,
+		}
 	}
 	return nil
 }

@@ -1,6 +1,9 @@
 package natsrun
 
 import (
+	"bufio"
+	"io"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -212,4 +215,18 @@ func TestCtrlCIsLeftToTheParent(t *testing.T) {
 	defer c.Stop()
 	check.OK(t, c.Nodes[0].run.Interrupt())
 	check.OK(t, c.Nodes[0].Stop())
+}
+
+// A node that the kernel kills for its memory would otherwise be missed by nobody.
+func TestTheEndOfANodeIsLogged(t *testing.T) {
+	t.Parallel()
+	in, out := io.Pipe()
+	defer time.AfterFunc(time.Minute, func() { _ = in.Close() }).Stop()
+	c := check.Must(StartCluster(t.Context(), ClusterConfig{Logger: slog.New(slog.NewTextHandler(out, nil))}))(t)
+	defer c.Stop()
+	check.OK(t, c.Nodes[1].Kill()) // not by itself
+	check.OK(t, c.Nodes[2].run.Kill())
+	line := check.Must(bufio.NewReader(in).ReadString('\n'))(t)
+	check.Says(t, line, "by itself", "node=n3", "signal: killed", "n3/server.log")
+	in.Close() //nolint:errcheck,gosec // Stop writes as well
 }

@@ -46,8 +46,9 @@ type Node struct {
 	// URL is its client address; restarts do not change it.
 	URL string
 
-	ready time.Duration
-	spec  nodeSpec
+	logger *slog.Logger
+	ready  time.Duration
+	spec   nodeSpec
 
 	mu  sync.Mutex
 	run *process.Process // nil when the node is down
@@ -83,7 +84,18 @@ func (n *Node) Start(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("natsrun: start node %s: %w", n.Name, err)
 	}
+	go n.watch(n.run)
 	return nil
+}
+
+// watch logs the end of a process that nobody has stopped.
+func (n *Node) watch(p *process.Process) {
+	<-p.Gone
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.run == p {
+		n.logger.Warn("a node of the cluster has ended by itself", "node", n.Name, "error", p.Err, "log", n.log())
+	}
 }
 
 // begin starts the node once. A port may be taken for a moment although nothing listens there: a process that another goroutine has just

@@ -94,7 +94,7 @@ type Config struct {
 	// Store keeps the recipes instead of RecipeServiceURL. Defaults to none.
 	Store store.Store `env:"-"`
 
-	// TempDir is the folder for temporary files, which must exist. Defaults to a new folder in the system's.
+	// TempDir is the folder for temporary files, which must exist: each source gets a private folder in it. Defaults to the system's.
 	TempDir string `env:"IMPORTER_TEMP_DIR"`
 
 	// YouTube fetches videos of YouTube with the program yt-dlp: without it the importer does not start.

@@ -196,7 +196,7 @@ func TestRulesNeedTheirTexts(t *testing.T) {
 func TestStatsWhileTheFilesAreRead(t *testing.T) {
 	t.Parallel()
 	s := newRulesFolder(t, map[string]string{"rules.yaml": ruled("inapp", ""), x + "subject": "s", x + "txt": "t"})
-	pipe := filepath.Join(s.folder, x+"txt")
+	pipe := filepath.Join(s.folder, "rules.yaml")
 	check.OK(t, os.Remove(pipe))
 	if err := exec.CommandContext(t.Context(), "mkfifo", pipe).Run(); err != nil {
 		t.Skip("mkfifo is missing: nothing keeps a reader waiting")
@@ -210,7 +210,7 @@ func TestStatsWhileTheFilesAreRead(t *testing.T) {
 	check.OK(t, err)
 	stats := s.Stats()
 	check.That(t, stats.Failed == "" && s.ready() == nil, "%+v", stats)
-	s.write(x+"txt", "t") // for the next reader
+	s.write("rules.yaml", ruled("inapp", "")) // for the next reader
 	check.OK(t, writer.Close())
 	<-done
 }

@@ -31,6 +31,8 @@ var (
 	handled   = regexp.MustCompile(`"(GET|POST|PUT|PATCH|DELETE) (/[^"]*)"`)
 	constant  = regexp.MustCompile(`= "(/v1/[^"{]*)"`)
 	braces    = regexp.MustCompile(`\{[^}]*\}`)
+	tested    = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
+	promised  = regexp.MustCompile("`((?:Test|Fuzz)[A-Z]\\w*)`")
 	quotation = regexp.MustCompile("(?s)<!-- (\\S+\\.(?:go|ts)) -->\n+```(?:go|ts)\n(.*?\n)```\n")
 )
 
@@ -84,6 +86,22 @@ func TestPathsThatDocumentsNameExist(t *testing.T) {
 // declares reports whether a Go file declares a function, method or type of this name.
 func declares(code, name string) bool {
 	return regexp.MustCompile(`(?m)^(?:func (?:\([^)]*\) )?|type )` + name + `\b`).MatchString(code)
+}
+
+// Documents name the test of what they promise.
+func TestTestsThatDocumentsNameExist(t *testing.T) {
+	t.Parallel()
+	declared := map[string]bool{}
+	for _, code := range files(t, "_test.go") {
+		for _, found := range tested.FindAllStringSubmatch(code, -1) {
+			declared[found[1]] = true
+		}
+	}
+	for document, text := range files(t, ".md") {
+		for _, found := range promised.FindAllStringSubmatch(text, -1) {
+			check.That(t, declared[found[1]], "%s names %s, which does not exist", document, found[1])
+		}
+	}
 }
 
 func TestVariablesThatDocumentsNameAreRead(t *testing.T) {

@@ -39,9 +39,9 @@
 //     a probe. Only one of the results is accepted. The function's effects elsewhere have to be idempotent, or refuse the smaller of two
 //     fencing tokens ([Claim.Token]).
 //   - Reads may be old. Any replica answers [Flight.Get] and [Flight.GetMany]. A replica that was cut off answers with its last known
-//     state until it has caught up: keys that were done looked absent more than six seconds after a partition had healed. [Flight.Latest]
-//     is answered by the leader. With [Config].Memory they are answered from memory, which is at most three seconds behind the leader. An
-//     answer of the leader counts from the time at which the leader last heard from a majority of the stream's servers.
+//     state until it has caught up: keys that were done looked absent more than six seconds after a partition had healed. Only a write
+//     decides, as in [Flight.Begin]. With [Config].Memory they are answered from memory, which is at most three seconds behind the leader.
+//     An answer of the leader counts from the time at which the leader last heard from a majority of the stream's servers.
 //   - An owner that has lost its connection counts as gone, though it works on: at once for waiters on its server, and half a second later
 //     for others, if it is not connected again by then.
 //   - Pushes are trusted: a user that may publish to "rp.<bucket>.>" can show waiters a result that is not there.

@@ -209,6 +209,20 @@ func TestCleanDropsWhatIsNoLanguage(t *testing.T) {
 	}
 }
 
+// Stores and clients rely on these, which Validate does not check.
+func TestCleanMakesTheMarksOfAStepConsistent(t *testing.T) {
+	t.Parallel()
+	r := recipe.Recipe{Steps: []recipe.Step{{
+		Text: "Bake.", End: new(3.0), Times: []recipe.Duration{{MinSec: 60, Raw: "a minute"}, {MaxSec: 5}},
+		Temperatures: []recipe.Temperature{{Degrees: 180, Scale: "K", Raw: "180"}, {Degrees: 90}},
+	}}}
+	extract.Clean(&r)
+	check.Equal(t, []recipe.Step{{
+		Index: 1, Text: "Bake.", Times: []recipe.Duration{{MinSec: 60, MaxSec: 60, Raw: "a minute"}},
+		Temperatures: []recipe.Temperature{{Degrees: 180, MaxDegrees: 180, Raw: "180"}},
+	}}, r.Steps)
+}
+
 func FuzzClean(f *testing.F) {
 	for _, seed := range []string{"<b>x</b>", "&lt;&amp;lt;", "https://x.example", "<<script>>", "\xff\x00<", "a.com.com/"} {
 		f.Add(seed)

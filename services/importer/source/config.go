@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
-	"path/filepath"
 	"time"
 )
 
@@ -61,8 +60,8 @@ type Config struct {
 	// Photo configures how photos are read. Defaults to tesseract, where that is installed.
 	Photo Photo
 
-	// TempDir is the folder for temporary files. No other program may use it. Files of processes that have ended are removed.
-	// Defaults to the folder expediter-importer among the temporary files of the system.
+	// TempDir is the folder for temporary files, which must exist and may be that of others as well. What this user's processes have left
+	// when they ended is removed. Defaults to the system's.
 	TempDir string
 
 	// Timeout bounds the fetching of one file or page, redirects included. Defaults to 30 seconds.
@@ -122,7 +121,7 @@ func (c Config) withDefaults() Config {
 	c.Photo.Languages = cmp.Or(c.Photo.Languages, "eng")
 	c.Photo.Program = cmp.Or(c.Photo.Program, "tesseract")
 	c.Photo.Timeout = cmp.Or(c.Photo.Timeout, defaultPhotoTimeout)
-	c.TempDir = cmp.Or(c.TempDir, filepath.Join(os.TempDir(), "expediter-importer"))
+	c.TempDir = cmp.Or(c.TempDir, os.TempDir())
 	if c.YouTube != nil {
 		y := *c.YouTube
 		y.Program = cmp.Or(y.Program, "yt-dlp")

@@ -21,6 +21,7 @@ type keysFlags struct {
 	expires time.Duration
 	file    string
 	kind    string
+	out     string
 	scopes  []string
 	user    string
 }
@@ -45,18 +46,38 @@ func (f *keysFlags) newAdd() *cobra.Command {
 		if f.expires > 0 {
 			key.Expires = time.Now().Add(f.expires).UTC().Truncate(time.Second)
 		}
-		secret, err := access.Add(f.file, key)
-		if err != nil {
-			return err
-		}
-		return f.say("%s\n", secret)
+		return f.add(key)
 	})
 	flags := cmd.Flags()
 	flags.DurationVar(&f.expires, "expires", 0, "time for which the key is in force (default for ever)")
+	flags.StringVar(&f.out, "out", "", "new file for the key, which its owner alone may read (default: print it)")
 	flags.StringSliceVar(&f.scopes, "scope", nil, "scopes: read, publish, notify, operate, people, mark, address")
 	flags.StringVar(&f.kind, "type", "", "kind of recipient that the user is (default every kind)")
 	flags.StringVar(&f.user, "user", "", "only user, or owner, that the key is for (default all)")
 	return cmd
+}
+
+// add adds a key, and prints it or writes it into a new file.
+func (f *keysFlags) add(key access.Key) (err error) {
+	to := f.config.Stdout
+	if f.out != "" {
+		// First the file: a key that nobody has seen would be of no use, and one that is in use is never replaced.
+		file, failed := os.OpenFile(f.out, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+		if failed != nil {
+			return fmt.Errorf("--out: %w", failed)
+		}
+		defer func() {
+			if err = errors.Join(err, file.Close()); err != nil {
+				os.Remove(f.out) //nolint:errcheck,gosec // it has no key
+			}
+		}()
+		to = file
+	}
+	secret, err := access.Add(f.file, key)
+	if err == nil {
+		_, err = fmt.Fprintln(to, secret)
+	}
+	return err
 }
 
 func (f *keysFlags) newList() *cobra.Command {

@@ -290,7 +290,9 @@ var errBroken = errors.New("a promise was broken")
 
 func newDemo(g *globals) *cobra.Command {
 	return g.listing("demo", func(ctx context.Context, _ []string, format string) error {
-		report, err := demo.Run(ctx, demo.Config{Logger: g.logger, Out: g.config.Stdout})
+		report, err := demo.Run(ctx, demo.Config{
+			Logger: g.logger, Out: g.config.Stdout, TempDir: g.config.Getenv("IMPORTER_TEMP_DIR"),
+		})
 		return g.conclude(report, err, format)
 	}, textFormats...)
 }

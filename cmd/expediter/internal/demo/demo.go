@@ -54,6 +54,9 @@ type Config struct {
 
 	// Out takes the account. Defaults to io.Discard.
 	Out io.Writer
+
+	// TempDir is the folder for temporary files of the importers. Defaults to the system's.
+	TempDir string
 }
 
 func (c Config) withDefaults() Config {
@@ -93,6 +96,7 @@ func Run(ctx context.Context, cfg Config) (report Report, err error) {
 		Enrichers: two, Importers: two, Logger: cfg.Logger, NATSPort: -1, Notifiers: two, Provider: cfg.Interpose(d.provider), Rules: notifyRules,
 		Importer: importer.Config{
 			AllowNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, // the server of the sample's videos
+			TempDir:       cfg.TempDir,
 		},
 		Notifier: notifier.Config{
 			ChannelConfig: notifier.ChannelConfig{LinkSecrets: []string{rand.Text() + rand.Text()}, PublicURL: public},

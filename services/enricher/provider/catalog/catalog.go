@@ -68,7 +68,7 @@ func Open(path, name string) (*Catalog, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the catalogue: %w", err)
 	}
-	defer file.Close() //nolint:errcheck // it is only read
+	defer file.Close()                                                      //nolint:errcheck // it is only read
 	return load(name, rows.Read(context.Background(), path, file, options)) //nolint:forbidigo // a file ends by itself
 }
 

@@ -3,6 +3,7 @@ package ocr
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/binary"
 	"fmt"
 	"image"
@@ -127,7 +128,7 @@ func TestNoiseIsSmoothed(t *testing.T) {
 		grey := greyOf(decoded)
 		before := noise(grey) // JPEG has taken some of it
 		check.That(t, before >= deviation*0.3 && before <= deviation*1.1, "noise of %v is taken for %v", deviation, before)
-		pgm := check.Must(upright(shot))(t)
+		pgm := check.Must(upright(t.Context(), shot))(t)
 		after := noise(&image.Gray{Pix: pgm[len(pgm)-len(p.Pix):], Stride: p.Stride, Rect: p.Rect})
 		check.That(t, after <= before/2, "noise of %v is still %v", before, after)
 		check.That(t, deviation != 0 || bytes.HasSuffix(pgm, grey.Pix[:len(p.Pix)]), "a clear photo was changed")
@@ -195,4 +196,41 @@ func FuzzTable(f *testing.F) {
 			check.That(t, len(l.Sure) <= len(l.Text), "%+v", l)
 		}
 	})
+}
+
+// A JPEG of a few bytes may have a hundred thousand scans, each over all its pixels: its reader stops with its context, however far it has
+// come, and looks at it before
+// each scan. A few looks more are those of a decoder that reads on after an error.
+func TestABombStopsWithItsContext(t *testing.T) {
+	t.Parallel()
+	const side, scans = 1024, 100_000
+	bomb := []byte{
+		0xFF, 0xD8, // SOI
+		0xFF, 0xC2, 0, 11, 8, side >> 8, side & 0xFF, side >> 8, side & 0xFF, 1, 1, 0x11, 0, // SOF2: progressive, one component
+		0xFF, 0xC4, 0, 20, 0x10, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xE0, // DHT: 0 ends a band of 2^14 blocks
+	}
+	for range scans {
+		bomb = append(bomb, 0xFF, 0xDA, 0, 8, 1, 1, 0, 1, 63, 0, 0, 1) // SOS: a whole band, and no coefficient in it
+	}
+	for _, looks := range []int{0, 10, 100} {
+		ctx := &dying{Context: t.Context(), looks: looks}
+		_, err := upright(ctx, bomb)
+		check.Is(t, err, context.Canceled)
+		check.That(t, ctx.looks > -12, "it has gone on for %d looks", -ctx.looks)
+	}
+}
+
+// dying is a context that ends when somebody has looked at it a few times.
+type dying struct {
+	context.Context
+
+	looks int
+}
+
+// Err implements context.Context.
+func (d *dying) Err() error {
+	if d.looks--; d.looks < 0 {
+		return context.Canceled
+	}
+	return nil
 }

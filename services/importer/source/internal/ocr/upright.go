@@ -2,6 +2,7 @@ package ocr
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -33,10 +34,29 @@ const (
 	clearer = 1.03
 )
 
+// slow is a photo that is read as long as its context lasts. A decoder knows none, and a JPEG of a few bytes may have a hundred thousand
+// scans, each of which it applies to all pixels. So it gets a few bytes at a time: hardly more than a scan has.
+type slow struct {
+	ctx   context.Context
+	photo *bytes.Reader
+}
+
+// Read implements io.Reader.
+func (s slow) Read(p []byte) (int, error) {
+	const few = 16
+	if err := s.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return s.photo.Read(p[:min(len(p), few)])
+}
+
 // upright returns a photo in the best form for reading: as a grey PGM of bounded size, turned by its EXIF orientation, with
 // level lines.
-func upright(photo []byte) ([]byte, error) {
-	decoded, _, err := image.Decode(bytes.NewReader(photo))
+func upright(ctx context.Context, photo []byte) ([]byte, error) {
+	decoded, _, err := image.Decode(slow{ctx, bytes.NewReader(photo)})
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("source: decode the photo: %w", err)
 	}

@@ -5,9 +5,16 @@ package program
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"syscall"
 )
+
+// isOurs reports whether a folder is this user's. Another's of the same name would be removed otherwise by root.
+func isOurs(info fs.FileInfo) bool {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(stat.Uid) == os.Geteuid()
+}
 
 var errHeld = errors.New("program: the folder is held by another")
 

@@ -164,7 +164,7 @@ func (t *tail) Write(p []byte) (int, error) {
 func (t *tail) last() []byte { return t.data[max(0, len(t.data)-t.max):] }
 
 // prefix begins the names of all folders, so that nothing else is ever removed.
-const prefix = "job-"
+const prefix = "expediter-importer-"
 
 // Folders makes temporary folders under one folder, and removes the folders that a crashed process has left.
 type Folders struct {
@@ -172,20 +172,25 @@ type Folders struct {
 	root string
 }
 
-// NewFolders makes the root where it is missing and removes the folders under it that no process holds. The log gets
-// folders that cannot be removed.
+// NewFolders removes the folders under the root that processes of this user have left. Others may use the same root: each folder is this
+// user's alone. A root in which everybody may exchange the folders of others is refused. The log gets folders that cannot be
+// removed.
 func NewFolders(root string, log *slog.Logger) (*Folders, error) {
-	if err := os.MkdirAll(root, 0o700); err != nil {
-		return nil, fmt.Errorf("program: make the folder for temporary files: %w", err)
+	info, err := os.Stat(root)
+	if err != nil {
+		return nil, fmt.Errorf("program: the folder for temporary files: %w", err)
+	}
+	if info.Mode().Perm()&0o002 != 0 && info.Mode()&os.ModeSticky == 0 {
+		return nil, fmt.Errorf("program: everybody may exchange what is in %s: chmod +t it, or use another folder for temporary files", root)
 	}
 	f := &Folders{log: log, root: root}
 	if err := f.sweep(); err != nil {
 		return nil, err
 	}
-	return f, nil
+	return f, f.Use(context.Background(), "start", func(string) error { return nil }) //nolint:forbidigo // does not wait
 }
 
-// sweep removes the folders that belong to no living process.
+// sweep removes the folders of this user that belong to no living process.
 func (f *Folders) sweep() error {
 	entries, err := os.ReadDir(f.root)
 	if err != nil {
@@ -193,7 +198,8 @@ func (f *Folders) sweep() error {
 	}
 	var errs []error
 	for _, entry := range entries {
-		if !entry.IsDir() || !strings.HasPrefix(entry.Name(), prefix) {
+		info, err := entry.Info()
+		if err != nil || !info.IsDir() || !strings.HasPrefix(info.Name(), prefix) || !isOurs(info) {
 			continue
 		}
 		dir := filepath.Join(f.root, entry.Name())

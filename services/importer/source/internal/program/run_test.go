@@ -248,7 +248,7 @@ func names(t *testing.T, dir string) []string {
 // A job id may hold anything: no folder is made but right below the root, and none of a job is that of another.
 func TestFolderNames(t *testing.T) {
 	t.Parallel()
-	root := filepath.Join(t.TempDir(), "root")
+	root := t.TempDir()
 	folders := check.Must(NewFolders(root, slog.New(slog.DiscardHandler)))(t)
 	seen := map[string]bool{}
 	for _, id := range []string{
@@ -281,4 +281,27 @@ func TestOldFoldersAreRemoved(t *testing.T) {
 	check.Same(t, "messages left", strings.Join(names(t, root), " "), "another's "+filepath.Base(inUse.path))
 	check.OK(t, inUse.remove())
 	check.Same(t, "messages left", strings.Join(names(t, root), " "), "another's")
+}
+
+// Users of a machine do not get into each other's way: what another has there stays, and a root where folders could be exchanged is
+// refused.
+func TestFoldersAreOfOneUser(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	another := filepath.Join(root, prefix+"of-another")
+	check.OK(t, os.Mkdir(another, 0o777))
+	ours := filepath.Join(root, prefix+"ours")
+	check.OK(t, os.Mkdir(ours, 0o700))
+	check.OK(t, os.Symlink(t.TempDir(), filepath.Join(root, prefix+"link")))
+	want := []string{prefix + "link"}
+	if os.Geteuid() == 0 {
+		check.OK(t, os.Chown(another, 1234, 1234))
+		want = append(want, prefix+"of-another")
+	}
+	check.OK(t, os.Chmod(root, 0o777|os.ModeSticky))
+	check.OK(t, check.Err(NewFolders(root, slog.New(slog.DiscardHandler))))
+	check.Equal(t, want, names(t, root))
+	check.OK(t, os.Chmod(root, 0o777))
+	check.Contains(t, check.Err(NewFolders(root, slog.New(slog.DiscardHandler))), "everybody may exchange what is in "+root)
+	check.Is(t, check.Err(NewFolders(filepath.Join(root, "none"), slog.New(slog.DiscardHandler))), os.ErrNotExist)
 }
