@@ -178,12 +178,21 @@ func TestBoundHolds(t *testing.T) {
 		})
 	}
 	all.Wait()
+	kept, size := 0, int64(0)
+	for i := range m.shards {
+		kept += len(m.shards[i].entries)
+		for _, e := range m.shards[i].entries {
+			size += e.size
+		}
+	}
+	s := m.counts()
+	check.That(t, s.Entries == int64(kept) && s.Bytes == size, "seed %d: %+v of %d entries of %d bytes", seed, s, kept, size)
 	m.keep(Entry{Key: "huge", State: Done, Value: make([]byte, limit)}, time.Hour)
 	_, ok := m.recall("huge")
 	check.That(t, !ok, "a value larger than the bound is kept")
 	m.close()
 	m.keep(Entry{Key: "k", State: Done}, time.Hour)
-	s := m.counts()
+	s = m.counts()
 	check.That(t, s.Bytes == 0 && s.Entries == 0, "seed %d: closed, and yet %+v", seed, s)
 }
 

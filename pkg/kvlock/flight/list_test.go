@@ -2,6 +2,7 @@ package flight_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -77,6 +78,25 @@ func TestList(t *testing.T) {
 	for _, err := range f.List(t.Context(), "a.*") {
 		wantErr(t, err, kvlock.ErrInvalidKey)
 	}
+}
+
+// A page of all keys is requested by its sequence alone: the server counts what follows another filter, message by message.
+func TestListOfAllKeysCountsNothing(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	f, p := b.ProxiedFlight(t, flight.Config{})
+	complete(t, begin(t, f, "a.done", flight.BeginOptions{}), "v")
+	var asked struct {
+		Filter string `json:"next_by_subj"`
+	}
+	p.Filter(func(m natstest.Frame) natstest.Verdict {
+		if m.FromClient && m.Subject == "$JS.API.DIRECT.GET.KV_"+bucket {
+			check.OK(t, json.Unmarshal(m.Payload(), &asked))
+		}
+		return natstest.Relay
+	})
+	all := list(t, f, "")
+	check.That(t, len(all) == 1 && asked.Filter == ">", "got %q with the filter %q", all, asked.Filter)
 }
 
 // A record that cannot be read is yielded with an error, and does not hide the others.
