@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/expediter-io/expediter/internal/limited"
 	"github.com/expediter-io/expediter/pkg/service/access"
 )
 
@@ -123,7 +124,7 @@ func (g *globals) callerKey(path string) (string, error) {
 	}
 	if path != "" {
 		source = "--key-file " + path
-		data, err := os.ReadFile(path) //nolint:gosec // the user names it
+		data, err := limited.ReadFile(path, maxKey)
 		if err != nil {
 			return "", fmt.Errorf("--key-file: %w", err)
 		}

@@ -3,6 +3,7 @@
 package natsapi
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"maps"
@@ -56,7 +57,8 @@ const (
 // endpoint returns the endpoint at the subject that a name spells with dots. It answers with the JSON of a T.
 func endpoint[T any](name, takes string, do func(context.Context, service.Request) (T, error)) service.Endpoint {
 	return service.Endpoint{
-		Name: name, Subject: "notifier.v1." + strings.ReplaceAll(name, "-", "."), Takes: takes, Gives: reflect.TypeFor[T]().Name(),
+		Name: name, Subject: "notifier.v1." + strings.ReplaceAll(name, "-", "."), Takes: takes,
+		Gives: cmp.Or(reflect.TypeFor[T]().Name(), "{}"), // the type of an empty answer has no name
 		Answer: func(ctx context.Context, r service.Request) ([]byte, error) {
 			body, err := do(ctx, r)
 			if err != nil {

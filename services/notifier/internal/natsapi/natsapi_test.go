@@ -1,0 +1,15 @@
+package natsapi_test
+
+import (
+	"testing"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/services/notifier/internal/natsapi"
+)
+
+func TestEveryEndpointSaysWhatItTakesAndGives(t *testing.T) {
+	t.Parallel()
+	for _, e := range natsapi.Endpoints(nil) {
+		check.That(t, e.Takes != "" && e.Gives != "", "%s takes %q and gives %q", e.Name, e.Takes, e.Gives)
+	}
+}
