@@ -54,6 +54,7 @@ func TestStaleAnswersAreRefused(t *testing.T) {
 			put(m, "k", 2, 3)
 		}, 0},
 		{"written here, read before", func(m *memory) { push(m, "k"); m.Changed("k", 2); put(m, "k", 1, 1) }, 0},
+		{"written here, and pushed", func(m *memory) { push(m, "a", "k"); put(m, "k", 2, 0) }, 2},
 		{"read later, then earlier", func(m *memory) { put(m, "k", 2, 2); put(m, "k", 1, 1) }, 2},
 		{"a push got lost", func(m *memory) { push(m, "k"); put(m, "k", 1, 1); m.Pushed("a", 3) }, 0},
 		{"a push got lost, and the read was before it", func(m *memory) { push(m, "k"); m.Pushed("a", 3); put(m, "k", 1, 1) }, 0},
@@ -75,6 +76,20 @@ func TestStaleAnswersAreRefused(t *testing.T) {
 			tt.run(m)
 			want(t, m, "k", tt.want)
 		})
+	}
+}
+
+func TestOnlyOutcomesAreKept(t *testing.T) {
+	t.Parallel()
+	m := openMemory(MemoryConfig{MaxBytes: 1 << 20})
+	for key, e := range map[string]Entry{
+		"absent": {State: Absent}, "pending": {State: Pending}, "marker": {State: Done, marker: true}, "sealed": {State: Done, sealed: true},
+		"failed": {State: Failed}, "done": {State: Done},
+	} {
+		e.Key = key
+		m.keep(e, time.Hour)
+		_, ok := m.recall(key)
+		check.That(t, ok == (key == "failed" || key == "done"), "%s: kept is %v", key, ok)
 	}
 }
 
