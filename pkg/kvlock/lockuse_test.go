@@ -176,7 +176,8 @@ func TestListWhileLocksChange(t *testing.T) {
 		if !f.FromClient || f.Subject != "$JS.API.DIRECT.GET.KV_"+bucket {
 			return nil
 		}
-		if pages++; pages == 2 {
+		pages++
+		if pages == 2 {
 			err := errors.Join(freed.Release(t.Context()), check.Err(thief.Steal(t.Context(), "a.stolen", kvlock.AcquireOptions{})))
 			check.That(t, err == nil, "%v", err)
 		}

@@ -331,8 +331,8 @@ const (
 )
 
 // Select returns the jobs of a filter for which can is true, at most 1,000 among 10,000 messages, in the order of [Client.Jobs], and
-// reports whether these are all. It leaves out their headers, letters and payloads, which could be a gigabyte. The filter's Count, Limit and
-// Look have no effect. Round trips: those of Jobs for each 1,000 messages.
+// reports whether these are all. It leaves out their headers, letters and payloads, which could be a gigabyte. The filter's Count, Limit
+// and Look have no effect. Round trips: those of Jobs for each 1,000 messages.
 func (c *Client) Select(ctx context.Context, f JobFilter, can func(StoredJob) bool) (jobs []StoredJob, all bool, err error) {
 	f.Count, f.Limit, f.Look = false, maxPage, maxPage
 	for looked := 0; looked < selectedLooked; {

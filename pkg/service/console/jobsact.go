@@ -73,7 +73,7 @@ func (c *Console) planJobs(r *request, a operate.JobAction) (deed, error) {
 		typed := strings.ReplaceAll(strings.TrimSpace(r.PostForm.Get("typed")), ",", "")
 		if typed != strconv.Itoa(len(jobs)) || len(jobs) == 0 {
 			return deed{}, fail(http.StatusConflict,
-				"You typed %.20q, and %s of the jobs that were counted match now. Nothing was done: look again, and type the number that is shown.",
+				"You typed %.20q, and %s of the jobs that were counted match now. Nothing was done: type the number that is shown.",
 				typed, number(len(jobs)))
 		}
 		refs = operate.RefsOf(jobs...)

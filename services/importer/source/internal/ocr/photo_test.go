@@ -229,7 +229,8 @@ type dying struct {
 
 // Err implements context.Context.
 func (d *dying) Err() error {
-	if d.looks--; d.looks < 0 {
+	d.looks--
+	if d.looks < 0 {
 		return context.Canceled
 	}
 	return nil

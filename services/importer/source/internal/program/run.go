@@ -187,7 +187,10 @@ func NewFolders(root string, log *slog.Logger) (*Folders, error) {
 	if err := f.sweep(); err != nil {
 		return nil, err
 	}
-	return f, f.Use(context.Background(), "start", func(string) error { return nil }) //nolint:forbidigo // does not wait
+	if err := f.Use(context.Background(), "start", func(string) error { return nil }); err != nil { //nolint:forbidigo // does not wait
+		return nil, err
+	}
+	return f, nil
 }
 
 // sweep removes the folders of this user that belong to no living process.
