@@ -228,5 +228,5 @@ func TestTheEndOfANodeIsLogged(t *testing.T) {
 	check.OK(t, c.Nodes[2].run.Kill())
 	line := check.Must(bufio.NewReader(in).ReadString('\n'))(t)
 	check.Says(t, line, "by itself", "node=n3", "signal: killed", "n3/server.log")
-	in.Close() //nolint:gosec // Stop writes as well
+	in.Close() // Stop writes as well
 }
