@@ -95,3 +95,24 @@ func TestStartThroughLostMessages(t *testing.T) {
 		})
 	}
 }
+
+// TestRowsOfAnErasedUserEnd checks that a row that is not sent because its user was erased is listed as suppressed, though it has no record,
+// so that nobody waits for it.
+func TestRowsOfAnErasedUserEnd(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		p := newPlace(t, srv)
+		guests := users(contracts.RecipientRestaurantUser, 2)
+		d := p.directory(guests...)
+		rules := writeRules(t, "version: 1\nevents:\n  TOLD: {RESTAURANT_USER: {channels: [inapp, pigeon]}}\n")
+		n := p.start(&pigeon{}, func(c *Config) { c.Rules = rules })
+		check.Must(d.Forget(t.Context(), guests[0].RecipientType, guests[0].UserID))(t)
+		p.publish(event("e", "TOLD", func(e *contracts.Event) { e.Recipients = guests }))
+		elapse(time.Minute)
+		page := check.Must(n.Notifications(t.Context(), Query{EventID: "e"}))(t)
+		check.Same(t, "rows", len(page.Notifications), 4)
+		for _, row := range page.Notifications {
+			erased := row.State == deliveries.Suppressed && row.Reason == deliveries.ReasonErased
+			check.That(t, row.State.Ended() && erased == (row.UserID == guests[0].UserID), "%s by %s: %s %s", row.UserID, row.Channel, row.State, row.Reason)
+		}
+	})
+}

@@ -96,6 +96,7 @@ var reasons = map[string]string{ //nolint:gochecknoglobals // a table
 	"bounced": "the address does not exist", "cancelled": "it was cancelled", "digest": "it is told in a digest",
 	"empty":             "the digest has no events",
 	"endpoint_disabled": "the address has failed for days", "endpoint_down": "the address was not reached lately",
+	"erased":         "the data of the user was erased",
 	"exhausted":      "no attempts are left",
 	"fallback_after": "it was tried for as long as it may", "gone": "the address is gone, and was removed",
 	"misconfigured": "the channel is not set up",

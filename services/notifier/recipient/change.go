@@ -184,6 +184,16 @@ const (
 	forgotten = 40 * 24 * time.Hour
 )
 
+// Forgotten reports of each recipient whether its data was erased, see [Directory.Forget]. One round trip for each 512.
+func (d *Directory) Forgotten(ctx context.Context, all []contracts.Recipient) ([]bool, error) {
+	records, err := d.readMany(ctx, all)
+	forgotten := make([]bool, len(records))
+	for i, r := range records {
+		forgotten[i] = isForgotten(r)
+	}
+	return forgotten, err
+}
+
 // Forget removes a recipient, but not the memberships, and reports whether there was one. A mark takes its place for 40 days: the
 // notifier sends nothing to the recipient, not even rows that were planned before. For other readers of the bucket the key is
 // deleted. Put and Write make the recipient known again. Two round trips, more when other processes write at the same

@@ -25,6 +25,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/digest"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
+	"github.com/expediter-io/expediter/services/notifier/recipient"
 	"github.com/expediter-io/expediter/services/notifier/rules"
 )
 
@@ -345,5 +346,6 @@ func openAPI(t *testing.T, js jetstream.JetStream) *api.API {
 	return api.New(records, api.Config{
 		Audit: audit.New(audit.Config{JetStream: js, Source: "notifier"}), Digests: digest.New(records), Deliveries: deliveries.New(records),
 		Reader: plan.NewReader(records), Cancelled: check.Must(cancel.Open(t.Context(), js.Conn(), records))(t),
+		Directory: check.Must(recipient.OpenDirectory(t.Context(), js, records))(t),
 	})
 }
