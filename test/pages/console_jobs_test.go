@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -163,10 +164,12 @@ func TestJobsAreCancelledAndRun(t *testing.T) {
 	check.Same(t, "the running", s.state(s.running), worker.StateCancelled)
 
 	filter := url.Values{"subject": {"tasks.later"}, "state": {"scheduled"}}
-	check.Says(t, s.Get("/jobs/WORK/all?"+filter.Encode(), 200), "2 jobs can be cancelled.", "Type 2 to do it")
+	page := s.Get("/jobs/WORK/all?"+filter.Encode(), 200)
+	check.Says(t, page, "2 jobs can be cancelled.", "Type 2 to do it")
+	filter.Set("last", counted(t, page))
 	filter.Set("typed", "3")
 	_, refused := s.Post("/jobs/WORK/cancel", filter, 409)
-	check.Says(t, refused, "2 jobs match now. Nothing was done")
+	check.Says(t, refused, "2 of the jobs that were counted match now. Nothing was done")
 	filter.Set("typed", "2")
 	s.Post("/jobs/WORK/cancel", filter, 303)
 	check.That(t, strings.HasPrefix(s.last(), "anyone cancel 2 jobs of WORK from "), "record: %s", s.last())
@@ -183,15 +186,23 @@ func TestAllThatMatchAreCounted(t *testing.T) {
 	for range 1003 {
 		check.OK(t, check.Err(s.Insert(t.Context(), worker.NewJob{Subject: "tasks.many"})))
 	}
-	check.Says(t, s.Get("/jobs/WORK/all?subject=tasks.many", 200), "1,000 jobs can be cancelled. There may be more", "Type 1000 to do it",
-		"No job that matches can be run now.")
-	form := url.Values{"subject": {"tasks.many"}, "typed": {"1003"}}
+	page := s.Get("/jobs/WORK/all?subject=tasks.many", 200)
+	check.Says(t, page, "1,000 jobs can be cancelled. There may be more", "Type 1000 to do it", "No job that matches can be run now.")
+	form := url.Values{"last": {counted(t, page)}, "subject": {"tasks.many"}, "typed": {"1003"}}
 	_, refused := s.Post("/jobs/WORK/cancel", form, 409)
-	check.Says(t, refused, "1,000 jobs match now")
+	check.Says(t, refused, "1,000 of the jobs that were counted match now")
 	form.Set("typed", "1,000")
 	s.Post("/jobs/WORK/cancel", form, 303)
 	check.Says(t, s.Get("/jobs/WORK/all?subject=tasks.many", 200), "3 jobs can be cancelled.", "Type 3 to do it")
 	check.That(t, strings.HasSuffix(s.last(), " 1000 done"), "record: %s", s.last())
+}
+
+// counted returns the last job that a page of all that match has counted for its first action.
+func counted(t *testing.T, page string) string {
+	t.Helper()
+	last := regexp.MustCompile(`name="last" value="(\d+)"`).FindStringSubmatch(page)
+	check.Require(t, last != nil, "the page has counted nothing: %s", page)
+	return last[1]
 }
 
 func TestSchedulesAreRunAndRemoved(t *testing.T) {
