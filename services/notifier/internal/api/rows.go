@@ -296,8 +296,7 @@ func (a *API) became(ctx context.Context, rows []stored, split bool) ([]Notifica
 	return list, nil
 }
 
-// kept returns the records of rows, by their keys. A row of an erased user ends without a record, so its outcome is made from the mark in
-// the directory. One round trip for each 512 rows, and for each 512 without a record.
+// kept returns the records of rows, by their keys. It makes those of erased users, who have none. Up to two round trips for each 512 rows.
 func (a *API) kept(ctx context.Context, rows []stored) (map[string]*deliveries.Delivery, error) {
 	keys := make([]string, len(rows))
 	for i, row := range rows {
