@@ -124,7 +124,7 @@ func TestListWhileItIsWrittenTo(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	f := b.Flight(t, flight.Config{})
-	const n = 30_000
+	const n = 12_000
 	flood(t, b.JS, "a", n, 100)
 	seen := map[string]uint64{}
 	told, written := 0, 0
