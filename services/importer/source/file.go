@@ -262,6 +262,8 @@ func (s *Sources) unread(ctx context.Context, m *Material, err error) error {
 	switch {
 	case ctx.Err() != nil:
 		return fmt.Errorf("source: %w", context.Cause(ctx))
+	case errors.Is(err, ocr.ErrSlow):
+		return failed(contracts.CodeTimeout, err, "The photo could not be decoded within %s", ocr.MaxDecoding)
 	case errors.Is(err, program.ErrTimeout):
 		return failed(contracts.CodeTimeout, err, "The photo could not be read within %s", s.config.Photo.Timeout)
 	default:

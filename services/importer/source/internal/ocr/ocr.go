@@ -62,16 +62,19 @@ func New(ctx context.Context, config Config) (*Reader, error) {
 // maxMemory bounds the memory of the program, in bytes.
 const maxMemory = 344 << 20
 
-// maxDecoding bounds the decoding of a photo, which takes less than a second for one that a camera has made.
-const maxDecoding = 10 * time.Second
+// MaxDecoding bounds the decoding of a photo, which takes less than a second for one that a camera has made.
+const MaxDecoding = 10 * time.Second
+
+// ErrSlow is returned for a photo whose decoding takes longer than MaxDecoding.
+var ErrSlow = errors.New("source: decoding took too long")
 
 // Memory returns the bytes that reading a photo takes, here and in the program.
 func Memory(pixels int) int64 { return 64<<20 + 22*int64(pixels) }
 
-// Read returns the lines of an image, upright and level. The error is program.ErrTimeout or program.ErrOutput, the cause of ctx, or
-// has the program's message.
+// Read returns the lines of an image, upright and level. The error is ErrSlow, program.ErrTimeout or program.ErrOutput, the cause of ctx,
+// or has the program's message.
 func (r *Reader) Read(ctx context.Context, jobID string, image []byte) (lines []Line, err error) {
-	decoding, cancel := context.WithTimeoutCause(ctx, maxDecoding, program.ErrTimeout)
+	decoding, cancel := context.WithTimeoutCause(ctx, MaxDecoding, ErrSlow)
 	page, err := upright(decoding, image)
 	cancel()
 	if err != nil {
