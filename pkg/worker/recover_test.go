@@ -1,11 +1,13 @@
 package worker_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
@@ -130,6 +133,33 @@ func TestDeletedConsumerIsMadeAgain(t *testing.T) {
 
 		// The next consumer would be given a job that is not acknowledged yet once more.
 		check.Same(t, "the job ended as", receive(t, b.settled, "the acknowledgement").Outcome, worker.OutcomeCompleted)
+	}
+}
+
+// A server shows a consumer that it makes a moment before it takes requests for it. Then the worker asks again and tells nobody; a
+// second refusal is told.
+func TestConsumerIsNotServedYet(t *testing.T) {
+	t.Parallel()
+	for refusals, losses := range []int{0, 0, 1} {
+		b := setup(t, nil)
+		p := natstest.NewProxy(t, b.srv)
+		requests := 0
+		p.Change(func(f natstest.Frame) []byte {
+			if !f.FromClient || !strings.HasPrefix(f.Subject, "$JS.API.CONSUMER.MSG.NEXT.") {
+				return nil
+			}
+			if requests++; requests > refusals {
+				return nil
+			}
+			return bytes.Replace(f.Raw, []byte("$JS.API"), []byte("nobody."), 1)
+		})
+		_, js := natstest.Connect(t, b.srv, p.Through())
+		var log events
+		jobs := make(chan int, 1)
+		run(t, js, b.config(t, func(c *worker.Config) { c.Logger = log.logger() }), worker.Policy{}, tell(jobs, itsNumber))
+		b.publish(t, "jobs.1", `{"n":7}`)
+		check.Same(t, "job", receive(t, jobs, "the job"), 7)
+		check.Same(t, "told as lost", log.count(worker.EventLost), losses)
 	}
 }
 

@@ -290,9 +290,13 @@ func isFinal(err error) bool {
 // each time: a change of leader is over in a moment, and a server that has the consumer but does not serve it must not get too many
 // requests.
 func (w *Worker) recover(ctx context.Context, reason error) {
-	w.isDown(reason)
+	losses := w.losses.Add(1)
+	// A server shows a consumer that it makes a moment before it serves it. Once, that is no loss.
+	if losses > 1 || !errors.Is(reason, pull.ErrUnserved) {
+		w.isDown(reason)
+	}
 	const doublings = 5
-	backoff.Sleep(ctx, firstWait<<min(w.losses.Add(1)-1, doublings))
+	backoff.Sleep(ctx, firstWait<<min(losses-1, doublings))
 	_ = w.await(ctx, reason) // only a closed connection, which the puller sees itself
 }
 

@@ -27,8 +27,13 @@ const (
 	silence = 2 * time.Second
 )
 
-// ErrSilent is the reason in the call of Lost when the server does not answer a request.
-var ErrSilent = errors.New("pull: no answer from the server")
+var (
+	// ErrSilent is the reason in the call of Lost when the server does not answer a request.
+	ErrSilent = errors.New("pull: no answer from the server")
+
+	// ErrUnserved is the reason in the call of Lost when nobody takes the requests of a consumer.
+	ErrUnserved = errors.New("pull: no server takes the requests of the consumer (503)")
+)
 
 var errClosed = fmt.Errorf("pull: %w", nats.ErrConnectionClosed)
 
@@ -257,6 +262,8 @@ func (p *Puller) noticed(ctx context.Context, n notice, found chan<- struct{}) {
 		s.adapt()
 		p.noteAlive()
 		p.returned(s)
+	case "503":
+		p.seek(ctx, s, found, ErrUnserved)
 	default:
 		p.seek(ctx, s, found, fmt.Errorf("pull: server answered %s %s", code, n.msg.Header.Get("Description")))
 	}
