@@ -123,7 +123,7 @@ func TestListOfRecordsThatCannotBeRead(t *testing.T) {
 func TestListWhileItIsWrittenTo(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	f := b.Flight(t, flight.Config{})
+	f := b.Flight(t, patient)
 	const n = 12_000
 	flood(t, b.JS, "a", n, 100)
 	seen := map[string]uint64{}
