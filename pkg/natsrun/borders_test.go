@@ -141,7 +141,7 @@ func (s *site) administer() error {
 	if err != nil {
 		return err
 	}
-	errs := []error{s.answered(nc, "enricher.v1.x", "importer.v1.x", "notifier.v1.x"), s.useAccount(own, "KV_locks", "locks")}
+	errs := []error{s.answered(nc, "enricher.v1.x", "importer.v1.x", "notifier.v1.x", "$SYS.REQ.SERVER.PING.HEALTHZ"), s.useAccount(own, "KV_locks", "locks")}
 	for account, work := range map[string][]string{
 		"ENRICHER": {"KV_enrich", "enrich", "jobs.enrich.y", "dead.ENRICH_JOBS.y"},
 		"IMPORTER": {"KV_recipes", "recipes", "jobs.import.y", "dead.IMPORT_JOBS.y"},

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/smalldisk"
@@ -58,9 +59,46 @@ func TestOverviewShowsAFullDisk(t *testing.T) {
 	stop()
 	source.Wait()
 	if !strings.Contains(page, "do not answer") { // it has not locked itself
-		check.Says(t, page, "is unavailable: JetStream stream", "write error", "no space left on device", "runbooks.md#storetakesnowrites")
+		check.Says(t, page, "its disk is full (its health check: JetStream stream", "write error", "no space left on device", "runbooks.md#storetakesnowrites")
 	}
 	check.OK(t, os.Remove(filler))
 	srv.Pause()
 	logged(s, "the servers do not answer", "runbooks.md#natsunreachable")
+}
+
+// The disks of all servers are full. The overview names each server, and no stream that does not answer because of it.
+func TestOverviewShowsFullDisks(t *testing.T) {
+	t.Parallel()
+	dir, users := t.TempDir(), natstest.NewUsers(t)
+	disks := []string{filepath.Join(dir, "n1"), filepath.Join(dir, "n2"), filepath.Join(dir, "n3")}
+	for _, disk := range disks {
+		check.OK(t, os.Mkdir(disk, 0o700))
+		if err := smalldisk.Mount(t, disk); err != nil {
+			t.Skipf("a disk to fill cannot be mounted: %v (run as root)", err)
+		}
+	}
+	cluster := natstest.Cluster(t, len(disks), func(c *natsrun.ClusterConfig) {
+		c.ClientOptions, c.Dir, c.Users = []nats.Option{users.As("admin")}, dir, users.Public
+	})
+	admin, _ := natstest.ConnectURL(t, cluster.URLs(), users.As("admin"))
+	js := natstest.InAccount(t, admin, "IMPORTER")
+	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{
+		Replicas: len(disks), Services: []string{contracts.ServiceImporter},
+	}), contracts.ApplyOptions{})))
+	nc, own := natstest.ConnectURL(t, cluster.URLs(), users.As("console"))
+	s := consoletest.Serve(t, nil, nc, own, func(cfg *console.Config) {
+		cfg.Accounts = append(cfg.Accounts, console.Account{JetStream: natstest.InAccount(t, nc, "IMPORTER"), Name: "IMPORTER"})
+	})
+	until(s, "IMPORT_JOBS", "Nothing is wrong")
+	for _, disk := range disks {
+		smalldisk.Fill(t, disk)
+	}
+	page := shown(s, func(body string) bool { // which a server sees when it writes
+		try, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		_, _ = js.Publish(try, "jobs.import.normal.x", make([]byte, 32<<10)) // refused, in the end
+		return strings.Count(body, "it has turned JetStream off") == len(disks)
+	})
+	check.Says(t, page, "server n1: its disk is full", "server n2: its disk is full", "server n3: its disk is full", "runbooks.md#storetakesnowrites")
+	check.That(t, strings.Count(page, `class="note bad"`) == len(disks), "it shows what follows, too: %s", page)
 }

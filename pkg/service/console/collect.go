@@ -62,6 +62,7 @@ type streamRow struct {
 	last     uint64
 	problems []problem
 	rounds   int
+	silent   string    // why its servers do not answer, "" if they do
 	started  time.Time // of the last part
 }
 
@@ -88,7 +89,7 @@ type collector struct {
 	mu      sync.Mutex
 	at      time.Time
 	changes map[string]inspect.Info // by instance: workers that were drained or resumed since the round began
-	health  []Answer[health]
+	health  []Answer[Health]
 	silent  []problem
 	stores  []Answer[storeOf]
 	store   map[string][2]uint64 // used and limit, by account
@@ -187,8 +188,8 @@ func (o *collector) round(ctx context.Context) {
 	}
 	var stores []Answer[storeOf]
 	asking.Go(func() { stores = AskServers[storeOf](ctx, o.c.cfg.Conn, "JSZ", collectTime/3) })
-	var checks []Answer[health]
-	asking.Go(func() { checks = AskServers[health](ctx, o.c.cfg.Conn, "HEALTHZ", collectTime/3) })
+	var checks []Answer[Health]
+	asking.Go(func() { checks = AskServers[Health](ctx, o.c.cfg.Conn, "HEALTHZ", collectTime/3) })
 	var workers []inspect.Info
 	asking.Go(func() { workers, _ = inspect.Workers(ctx, o.c.cfg.Conn) }) // no worker is no answer
 	asking.Wait()
@@ -211,7 +212,7 @@ func (o *collector) take(row streamRow) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	id := streamID{row.Account, row.Name}
-	if before := o.streams[id]; len(row.problems) != len(before.problems) || len(row.away) != len(before.away) {
+	if before := o.streams[id]; len(row.problems) != len(before.problems) || len(row.away) != len(before.away) || row.silent != before.silent {
 		o.c.hub.tell(topicOverview)
 	}
 	if o.streams[id] = row; row.gone && declared(row.Name) == nil { // a missing stream of the services stays until a person has seen it
@@ -259,7 +260,7 @@ func (o *collector) ask(ctx context.Context, a Account, name string) (row stream
 	o.mu.Lock()
 	row = o.streams[streamID{a.Name, name}]
 	o.mu.Unlock()
-	row.Account, row.Name, row.Jobs, row.away, row.problems = a.Name, name, hasJobs(name), nil, nil
+	row.Account, row.Name, row.Jobs, row.away, row.problems, row.silent = a.Name, name, hasJobs(name), nil, nil, ""
 	client := jsapi.New(a.JetStream, collectTime/3) // leaves time for the stream when the leader that lists consumers has died
 	var count *jobcount.Count
 	if row.Jobs {
@@ -271,7 +272,7 @@ func (o *collector) ask(ctx context.Context, a Account, name string) (row stream
 		return row
 	}
 	if err != nil {
-		row.addf("expediter doctor", "ServerSilent", "its servers do not answer: %v", err)
+		row.silent = err.Error()
 		return row
 	}
 	info := stream.CachedInfo()

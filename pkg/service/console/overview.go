@@ -52,7 +52,7 @@ func (c *Console) addOverview() {
 func (o *collector) view() overviewView {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	v := overviewView{At: o.at, Problems: slices.Clone(o.silent), Workers: o.workers}
+	v := overviewView{At: o.at, Workers: o.workers}
 	for _, s := range o.stores {
 		sync := "always"
 		if cfg := s.Data.Config; !cfg.SyncAlways {
@@ -60,15 +60,26 @@ func (o *collector) view() overviewView {
 		}
 		v.Servers = append(v.Servers, v.fill("server "+s.Server.Name, s.Data.Storage, s.Data.Config.MaxStore)+", sync "+sync)
 	}
+	broken := map[string]bool{} // servers that cannot write
 	for _, s := range o.health {
 		if s.Data.Status != "ok" {
 			v.Problems = append(v.Problems, s.Data.problem(s.Server.Name))
 		}
+		if s.Data.Disk() != "" {
+			broken[s.Server.Name] = true
+		}
+	}
+	stopped := 2*len(broken) > len(o.health) // which is why streams do not answer, and workers take no jobs
+	if !stopped {
+		v.Problems = append(v.Problems, o.silent...)
 	}
 	rows := slices.SortedFunc(maps.Values(o.streams), func(a, b streamRow) int {
 		return cmp.Or(cmp.Compare(a.Account, b.Account), cmp.Compare(a.Name, b.Name))
 	})
-	v.Problems = append(v.Problems, away(rows)...)
+	v.Problems = append(v.Problems, away(rows, broken)...)
+	if !stopped {
+		v.Problems = append(v.Problems, silent(rows)...)
+	}
 	for _, row := range rows {
 		v.Problems = append(v.Problems, row.problems...)
 		if row.Jobs {
@@ -89,7 +100,7 @@ func (o *collector) view() overviewView {
 				Text: fmt.Sprintf("worker %s of %s: handlers that ignore their ended contexts: %d", w.ID, w.Stream, w.Stuck),
 			})
 		}
-		if !w.Ready && !w.Stopping {
+		if !w.Ready && !w.Stopping && !stopped {
 			v.Problems = append(v.Problems, problem{
 				Command: "expediter jobs workers " + w.Instance, Runbook: "noworkerready",
 				Text: fmt.Sprintf("worker %s of %s takes no jobs: %s", w.ID, w.Stream, w.Problem),
@@ -102,12 +113,34 @@ func (o *collector) view() overviewView {
 	return v
 }
 
-// away returns one problem for each node that is away, whatever the number of streams with a replica there.
-func away(rows []streamRow) (all []problem) {
+// silent returns one problem for all streams whose servers do not answer.
+func silent(rows []streamRow) []problem {
+	var names []string
+	reason := ""
+	for _, row := range rows {
+		if row.silent != "" {
+			names, reason = append(names, row.Name), row.silent
+		}
+	}
+	if names == nil {
+		return nil
+	}
+	text := fmt.Sprintf("%s: its servers do not answer: %s", names[0], reason)
+	if len(names) > 1 {
+		text = fmt.Sprintf("%s and %s: their servers do not answer: %s", names[0], counted(uint64(len(names)-1), "other stream"), reason)
+	}
+	return []problem{{Command: "expediter doctor", Runbook: "serversilent", Text: text}}
+}
+
+// away returns one problem for each node that is away and not known as broken, whatever the number of streams with a replica there.
+func away(rows []streamRow, broken map[string]bool) (all []problem) {
 	streams, worst := map[string]uint64{}, map[string]string{}
 	for _, row := range rows {
 		for _, text := range row.away {
 			node, _, _ := strings.Cut(text, " ")
+			if broken[node] {
+				continue
+			}
 			streams[node]++
 			worst[node] = max(worst[node], text) // a node may be behind in some streams, and silent in others
 		}
@@ -169,16 +202,34 @@ type storeOf struct {
 	Storage uint64
 }
 
-// health is the health check of a server.
-type health struct{ Error, Status string }
+// Health is the answer of a server's health check.
+type Health struct {
+	Error  string `json:"error"`
+	Status string `json:"status"`
+}
 
-// problem returns the problem of a server that is not healthy. A server whose disk was full takes no writes until it is restarted.
-func (h health) problem(server string) problem {
-	runbook := "nodeaway"
-	if strings.Contains(h.Error, "write error") || strings.Contains(h.Error, "not enabled") {
-		runbook = "storetakesnowrites"
+// Disk returns what keeps a server from writing to its disk, "" for nothing. Such a server takes no writes until it is restarted.
+func (h Health) Disk() string {
+	switch {
+	case strings.Contains(h.Error, "no space left"), strings.Contains(h.Error, "quota exceeded"):
+		return "its disk is full"
+	case strings.Contains(h.Error, "read-only file system"):
+		return "its disk is read-only"
+	case strings.Contains(h.Error, "write error"):
+		return "its disk fails"
+	case strings.Contains(h.Error, "not enabled"): // a node of a cluster does not say more
+		return "its disk is full, or takes no writes: it has turned JetStream off"
 	}
-	return problem{Command: "expediter doctor", Runbook: runbook, Text: fmt.Sprintf("server %s is %s: %s", server, h.Status, h.Error)}
+	return ""
+}
+
+// problem returns the problem of a server that is not healthy.
+func (h Health) problem(server string) problem {
+	p := problem{Command: "expediter doctor", Runbook: "nodeaway", Text: fmt.Sprintf("server %s is %s: %s", server, h.Status, h.Error)}
+	if disk := h.Disk(); disk != "" {
+		p.Runbook, p.Text = "storetakesnowrites", fmt.Sprintf("server %s: %s (its health check: %s)", server, disk, h.Error)
+	}
+	return p
 }
 
 // AskServers asks all servers a question of monitoring, such as HEALTHZ. They do not answer a user without the permission.

@@ -43,8 +43,12 @@ func (e *examination) checkStreams(ctx context.Context) {
 }
 
 func (e *examination) checkStream(ctx context.Context, t target, want jetstream.StreamConfig) {
-	of := streamOf(t, want.Name)
-	changes, err := contracts.Apply(ctx, t.js, []jetstream.StreamConfig{want}, dry)
+	of, begun := streamOf(t, want.Name), time.Now()
+	_, err := e.stream(t, want.Name)
+	var changes []contracts.Change
+	if err == nil || errors.Is(err, jetstream.ErrStreamNotFound) {
+		changes, err = contracts.Apply(ctx, t.js, []jetstream.StreamConfig{want}, dry)
+	}
 	if err != nil {
 		e.unanswered(ctx, t, of, "$JS.API.STREAM.INFO."+want.Name, err)
 		return
@@ -55,6 +59,8 @@ func (e *examination) checkStream(ctx context.Context, t target, want jetstream.
 	for _, d := range changes[0].Differences {
 		e.differs(t, of, changes[0], d)
 	}
+	ctx, cancel := context.WithTimeout(ctx, once)
+	defer cancel()
 	asked := time.Now()
 	stream, err := t.js.Stream(ctx, want.Name)
 	if err != nil {
@@ -62,11 +68,10 @@ func (e *examination) checkStream(ctx context.Context, t target, want jetstream.
 	}
 	e.checkClock("the leader of "+of, stream.CachedInfo().TimeStamp, asked, time.Now())
 	// At any time a replica may be behind for a moment, or a stream may be electing its leader.
-	for ctx.Err() == nil && time.Since(asked) < once && isUnsettled(stream.CachedInfo()) {
+	for ctx.Err() == nil && time.Since(begun) < once && isUnsettled(stream.CachedInfo()) {
 		pause.For(ctx, stall)
 		if _, err := stream.Info(ctx); err != nil {
-			e.unanswered(ctx, t, of, "$JS.API.STREAM.INFO."+want.Name, err)
-			return
+			break // the former answer counts
 		}
 	}
 	e.checkState(t, of, *stream.CachedInfo())
@@ -104,13 +109,20 @@ func (e *examination) unanswered(ctx context.Context, t target, of, subject stri
 		e.skipf("%s: %v", of, ctx.Err())
 	case errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount), errors.Is(err, jetstream.ErrJetStreamNotEnabled),
 		errors.Is(err, nats.ErrNoResponders):
-		e.add("account.jetstream", Error, t.name(),
-			restart("its configuration has JetStream for the account, unless --account or --as has to name another one"),
-			"nothing in it answers requests about streams: it has none, or is that of a user who has no streams, such as publisher")
+		e.addBecause(most, "account.jetstream", Error, t.name(),
+			restart("its configuration has JetStream for the account and its disk has room, unless --account or --as has to name another account"),
+			"nothing in it answers requests about streams: it has none, as that of publisher, or the servers turned JetStream off on full disks")
 	default:
-		e.add("stream.leader", Error, of, "nats server report jetstream # start the servers that are away", "no answer about it: %v", err)
+		reason := fmt.Sprintf("within %s", once)
+		if api, ok := errors.AsType[*jetstream.APIError](err); ok {
+			reason = "but " + api.Description
+		}
+		e.addBecause(most, "stream.leader", Error, of, leaders, "no answer about it %s: most of its servers are away, have full disks, or elect its leader", reason)
 	}
 }
+
+// leaders is the cure for a stream without a leader.
+const leaders = "nats server report jetstream # start the servers that are away, and make room on full disks"
 
 // differs adds the finding of a setting that differs from its declaration. A limit that is larger than declared is an
 // operator's choice.
@@ -151,6 +163,8 @@ func orUnset(s string) string {
 
 // checkOverlap names streams that have the subjects of a missing one, and reports whether there are any.
 func (e *examination) checkOverlap(ctx context.Context, t target, want jetstream.StreamConfig) (found bool) {
+	ctx, cancel := context.WithTimeout(ctx, once)
+	defer cancel()
 	for _, subject := range want.Subjects {
 		names := t.js.StreamNames(ctx, jetstream.WithStreamListSubject(subject))
 		for name := range names.Name() {
@@ -172,21 +186,22 @@ func (e *examination) checkState(t target, of string, info jetstream.StreamInfo)
 	name := info.Config.Name
 	if c := info.Cluster; c != nil {
 		if c.Leader == "" {
-			e.add("stream.leader", Error, of, "nats server report jetstream # start the servers that are away", "it has no leader")
+			e.addBecause(most, "stream.leader", Error, of, leaders, "it has no leader")
 			return // only the leader knows the others
 		}
+		const report = "nats server report jetstream # "
 		if n := missing(&info); n > 0 {
-			e.add("replica.behind", Warning, of, e.nats(t, "stream info "+name), "%d of its %d replicas did not join it", n, info.Config.Replicas)
+			e.add("replica.behind", Warning, of, report+"wait", "%d of its %d replicas did not join it", n, info.Config.Replicas)
 		}
 		for _, peer := range c.Replicas {
+			start := report + "start " + peer.Name + ": its log says why it is away, such as a full disk"
 			switch {
 			case peer.Offline:
-				e.add("replica.offline", Error, of, "nats server report jetstream # start "+peer.Name, "its replica on %s is offline", peer.Name)
+				e.addBecause(peer.Name, "replica.offline", Error, of, start, "its replica on %s is offline", peer.Name)
 			case peer.Active > replicaSilent:
-				e.add("replica.offline", Error, of, "nats server report jetstream # start "+peer.Name, "its replica on %s was silent for %s",
-					peer.Name, peer.Active.Truncate(time.Second))
+				e.addBecause(peer.Name, "replica.offline", Error, of, start, "its replica on %s was silent for more than %s", peer.Name, replicaSilent)
 			case !peer.Current:
-				e.add("replica.behind", Warning, of, e.nats(t, "stream info "+name), "its replica on %s is behind by %d", peer.Name, peer.Lag)
+				e.addBecause(peer.Name, "replica.behind", Warning, of, report+"wait", "its replica on %s is behind", peer.Name)
 			}
 		}
 	}
@@ -236,13 +251,13 @@ func (e *examination) ackWait(service string) time.Duration {
 func (e *examination) checkConsumer(ctx context.Context, t target, want contracts.Consumer) {
 	name := want.Config.Durable
 	of := consumerOf(t, want.Stream+"/"+name)
+	if _, err := e.stream(t, want.Stream); err != nil {
+		return // is reported, and apply makes both
+	}
 	changes, err := contracts.ApplyConsumers(ctx, t.js, []contracts.Consumer{want}, dry)
 	if err != nil {
 		e.unanswered(ctx, t, of, "$JS.API.CONSUMER.INFO."+want.Stream+"."+name, err)
 		return
-	}
-	if _, err := t.js.Stream(ctx, want.Stream); changes[0].Action == contracts.ActionCreate && errors.Is(err, jetstream.ErrStreamNotFound) {
-		return // the missing stream is reported, and apply makes both
 	}
 	if changes[0].Action == contracts.ActionCreate && e.isUnused(ctx, want) {
 		e.skipf("%s: it is missing, and no notifier that is known sends by its channel", of)
@@ -251,6 +266,8 @@ func (e *examination) checkConsumer(ctx context.Context, t target, want contract
 	for _, d := range changes[0].Differences {
 		e.differs(t, of, changes[0], d)
 	}
+	ctx, cancel := context.WithTimeout(ctx, once)
+	defer cancel()
 	if consumer, err := t.js.Consumer(ctx, want.Stream, name); err == nil && consumer.CachedInfo().Paused {
 		e.add("consumer.paused", Error, of, e.nats(t, "consumer resume -f "+want.Stream+" "+name),
 			"it is paused for another %s", consumer.CachedInfo().PauseRemaining.Round(time.Second))
@@ -271,9 +288,9 @@ func (e *examination) isUnused(ctx context.Context, c contracts.Consumer) bool {
 }
 
 // missing returns the number of declared streams of a target that are missing.
-func (e *examination) missing(ctx context.Context, t target) (n int) {
+func (e *examination) missing(t target) (n int) {
 	for _, want := range contracts.Assets(e.options(t)) {
-		if _, err := t.js.Stream(ctx, want.Name); errors.Is(err, jetstream.ErrStreamNotFound) {
+		if _, err := e.stream(t, want.Name); errors.Is(err, jetstream.ErrStreamNotFound) {
 			n++
 		}
 	}
@@ -282,22 +299,30 @@ func (e *examination) missing(ctx context.Context, t target) (n int) {
 
 // checkAccounts checks the limits of accounts.
 func (e *examination) checkAccounts(ctx context.Context) {
+	if !e.operates() {
+		return // services may not ask
+	}
+	var asking sync.WaitGroup
 	for _, t := range e.targets {
-		if !e.operates() {
-			continue // services may not ask
-		}
-		of := t.name()
-		info, err := t.js.AccountInfo(ctx)
-		if err != nil {
-			continue // the streams have this finding
-		}
-		missing, limits := e.missing(ctx, t), info.Limits
-		if limits.MaxStreams > 0 && info.Streams+missing > limits.MaxStreams {
-			e.add("account.streams", Error, of, reload(fmt.Sprintf("max_streams of it is %d in accounts.conf", info.Streams+missing)),
-				"it has %d of %d streams, and %d of those that are declared are missing", info.Streams, limits.MaxStreams, missing)
-		}
-		if used := part(info.Store, limits.MaxStore); used >= fullNoted {
-			e.add("account.store", Error, of, reload("max_file of it is larger in accounts.conf"), "%.0f %% of its storage are used", 100*used)
-		}
+		asking.Go(func() { e.checkAccount(ctx, t) })
+	}
+	asking.Wait()
+}
+
+func (e *examination) checkAccount(ctx context.Context, t target) {
+	ctx, cancel := context.WithTimeout(ctx, once)
+	defer cancel()
+	of := t.name()
+	info, err := t.js.AccountInfo(ctx)
+	if err != nil {
+		return // the streams have this finding
+	}
+	missing, limits := e.missing(t), info.Limits
+	if limits.MaxStreams > 0 && info.Streams+missing > limits.MaxStreams {
+		e.add("account.streams", Error, of, reload(fmt.Sprintf("max_streams of it is %d in accounts.conf", info.Streams+missing)),
+			"it has %d of %d streams, and %d of those that are declared are missing", info.Streams, limits.MaxStreams, missing)
+	}
+	if used := part(info.Store, limits.MaxStore); used >= fullNoted {
+		e.add("account.store", Error, of, reload("max_file of it is larger in accounts.conf"), "%.0f %% of its storage are used", 100*used)
 	}
 }

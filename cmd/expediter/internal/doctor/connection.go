@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"net/netip"
 	"net/url"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -63,13 +64,14 @@ func (e *examination) connect(ctx context.Context) bool {
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
-	id, cure := "connect.refused", "nats-server -c deploy/nats/single.conf # or set NATS_URL to where the server runs"
+	id, cure := "connect.refused", "nats-server -c deploy/nats/single.conf # or set NATS_URL to where the server runs; "+
+		"the end of its log says why it does not start, such as a full or read-only disk"
 	var certificate x509.CertificateInvalidError
 	switch text := err.Error(); {
 	case errors.Is(err, fs.ErrNotExist):
 		return false // a missing file is reported with its variable
 	case strings.HasPrefix(text, "NATS_"):
-		id, cure = "connect.files", "nk -gen user >user.nk && export NATS_NKEY=user.nk"+
+		id, cure = "connect.files", "(umask 077; set -C; nk -gen user >user.nk) && export NATS_NKEY=user.nk"+
 			" # and the servers get its public key, as deploy/nats/README.md says"
 	case strings.Contains(text, "nkeys not supported"):
 		id, cure = "connect.auth", "unset NATS_NKEY # or include accounts.conf in the server's configuration, and restart it"
@@ -83,12 +85,17 @@ func (e *examination) connect(ctx context.Context) bool {
 		id, cure = "tls.name", renew
 	case isType[x509.UnknownAuthorityError](err):
 		id, cure = "tls.authority", "export NATS_CA=ca.pem # the authority of the server's certificate"
+	case strings.Contains(text, "read tcp") && os.IsTimeout(err):
+		cure = locked
 	case strings.Contains(text, "tls") || strings.Contains(text, "secure"):
 		id, cure = "connect.tls", "export NATS_CA=ca.pem NATS_CERT=cert.pem NATS_KEY=key.pem # or the address with tls://"
 	}
 	e.add(id, Error, "server "+redact.URL(e.Server), cure, "no connection: %v", redact.Error(err))
 	return false
 }
+
+// locked is the cure for a server that does not answer on an open connection.
+const locked = "df -h /data; df -i /data # on its machine: a full disk may lock nats-server 2.15.2; make room, kill it, and start it again"
 
 func isType[T error](err error) bool {
 	_, ok := errors.AsType[T](err)
@@ -119,7 +126,7 @@ func (e *examination) checkConnection(ctx context.Context) {
 	e.checkPayload(of, e.nc.MaxPayload())
 	switch took, err := e.roundTrip(ctx); {
 	case err != nil:
-		e.add("server.silent", Error, of, "nats server check connection "+e.Flags, "it does not answer a ping: %v", err)
+		e.add("server.silent", Error, of, locked, "it does not answer a ping: %v", err)
 	case took > farAway:
 		e.add("server.rtt", Warning, of, "nats rtt "+e.Flags, "a round trip takes %s, want less than %s", took.Round(time.Millisecond), farAway)
 	}

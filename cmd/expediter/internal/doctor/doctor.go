@@ -22,6 +22,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/jsretry"
 	"github.com/expediter-io/expediter/pkg/service/console"
 	"github.com/expediter-io/expediter/pkg/worker/inspect"
 )
@@ -82,18 +83,33 @@ type Config struct {
 type examination struct {
 	Config
 
-	nc      *nats.Conn // nil where there is no connection
+	ctx     context.Context // of the checks
+	nc      *nats.Conn      // nil where there is no connection
 	targets []target
 	secrets []string
 
+	streams sync.Map // the answers about streams, by account and name
+
 	mu       sync.Mutex // guards the fields below
-	findings []Finding
+	broken   []string   // servers that cannot write
+	checked  int        // servers that told their health
+	findings []found
 	skipped  []string
 	denied   []string // subjects of the connection's permission violations
 
 	askWorkers sync.Once
 	workers    []inspect.Info
 }
+
+// found is a finding, and the server that is its cause if it is broken: its name, most, or "" for none.
+type found struct {
+	Finding
+
+	because string
+}
+
+// most stands for most of the servers: without them no stream has a leader.
+const most = "*"
 
 // target is an account with the services whose streams are in it.
 type target struct {
@@ -120,21 +136,30 @@ func (t target) suffix() string {
 
 // checks are all checks, by their names in Skipped.
 var checks = []struct {
-	name   string
-	online bool // needs a connection
-	run    func(*examination, context.Context)
+	name  string
+	needs need
+	run   func(*examination, context.Context)
 }{
-	{"connection", true, (*examination).checkConnection},
-	{"servers", false, (*examination).checkServers},
-	{"streams", true, (*examination).checkStreams},
-	{"consumers", true, (*examination).checkConsumers},
-	{"accounts", true, (*examination).checkAccounts},
-	{"permissions", true, (*examination).checkPermissions},
-	{"writes", true, (*examination).checkWrites},
-	{"work", true, (*examination).checkWork},
-	{"environment", false, (*examination).checkEnvironment},
-	{"far sides", false, (*examination).checkFarSides},
+	{"connection", connection, (*examination).checkConnection},
+	{"servers", nothing, (*examination).checkServers},
+	{"streams", targets, (*examination).checkStreams},
+	{"consumers", targets, (*examination).checkConsumers},
+	{"accounts", targets, (*examination).checkAccounts},
+	{"permissions", targets, (*examination).checkPermissions},
+	{"writes", targets, (*examination).checkWrites},
+	{"work", targets, (*examination).checkWork},
+	{"environment", nothing, (*examination).checkEnvironment},
+	{"far sides", nothing, (*examination).checkFarSides},
 }
+
+// need is what a check needs, with all before it.
+type need int
+
+const (
+	nothing need = iota
+	connection
+	targets // the accounts are found
+)
 
 const (
 	defaultTimeout = 30 * time.Second
@@ -144,6 +169,8 @@ const (
 
 	// once bounds a single request.
 	once = 4 * time.Second
+
+	maxNamed = 3 // things of one finding
 )
 
 // Run runs all checks. It returns within Config.Timeout plus a second for closing connections.
@@ -157,18 +184,26 @@ func Run(ctx context.Context, cfg Config) Report {
 	e := &examination{Config: cfg, secrets: secrets(cfg.Environment)}
 	first, cancel := context.WithTimeout(ctx, cfg.Timeout/reserve)
 	defer cancel()
-	if e.connect(first) {
-		defer e.nc.Close()
-		e.findTargets(first)
-	}
+	connected := e.connect(first)
 	bounded, stop := context.WithTimeout(ctx, cfg.Timeout*(reserve-1)/reserve)
 	defer stop()
+	e.ctx = bounded
 	var running sync.WaitGroup
+	found := make(chan struct{})
+	if connected {
+		defer e.nc.Close()
+		running.Go(func() { defer close(found); e.findTargets(bounded) })
+	}
 	for _, c := range checks {
-		if c.online && e.nc == nil {
+		if c.needs > nothing && e.nc == nil {
 			continue
 		}
-		running.Go(func() { e.bounded(bounded, c.name, c.run) })
+		running.Go(func() {
+			if c.needs == targets {
+				<-found
+			}
+			e.bounded(bounded, c.name, c.run)
+		})
 	}
 	running.Wait()
 	return e.report()
@@ -192,11 +227,16 @@ func (e *examination) bounded(ctx context.Context, name string, run func(*examin
 
 // add adds a finding. The problem is a format.
 func (e *examination) add(id string, severity console.Severity, of, cure, problem string, args ...any) {
+	e.addBecause("", id, severity, of, cure, problem, args...)
+}
+
+// addBecause adds a finding that says nothing new if a server is broken, or most are.
+func (e *examination) addBecause(server, id string, severity console.Severity, of, cure, problem string, args ...any) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.findings = append(e.findings, Finding{
+	e.findings = append(e.findings, found{Finding{
 		ID: id, Severity: severity, Of: of, Problem: fmt.Sprintf(problem, args...), Cure: strings.TrimSpace(cure),
-	})
+	}, server})
 }
 
 func (e *examination) skipf(format string, args ...any) {
@@ -205,15 +245,35 @@ func (e *examination) skipf(format string, args ...any) {
 	e.skipped = append(e.skipped, fmt.Sprintf(format, args...))
 }
 
-// report returns the findings so far, without secrets and without repetitions.
+// report returns the findings so far, without secrets and without repetitions. What follows from a server that is broken is named with
+// that server.
 func (e *examination) report() Report {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	r := Report{Findings: []Finding{}}
+	servers := e.checked
+	if servers == 0 && e.nc != nil { // the user may not ask for their health
+		servers = e.replicas()
+	}
+	var causes []Finding
+	follows := map[string][]Finding{} // by what they follow from
 	for _, f := range e.findings {
 		f.Of, f.Problem, f.Cure = e.clean(f.Of), e.clean(f.Problem), e.clean(f.Cure)
-		if !slices.Contains(r.Findings, f) {
-			r.Findings = append(r.Findings, f)
+		if slices.Contains(e.broken, f.because) || f.because == most && 2*len(e.broken) > servers {
+			follows[f.because] = append(follows[f.because], f.Finding)
+		} else {
+			causes = append(causes, f.Finding)
+		}
+	}
+	r := Report{Findings: fold(causes)}
+	for i := range r.Findings {
+		if f := &r.Findings[i]; f.ID == idDisk {
+			name := strings.TrimPrefix(f.Of, "server ")
+			if name == slices.Min(e.broken) { // one of them says so for all
+				follows[name] = append(follows[name], follows[most]...)
+			}
+			for _, other := range fold(follows[name]) {
+				f.Problem += fmt.Sprintf("; so %s: %s [%s]", other.Of, other.Problem, other.ID)
+			}
 		}
 	}
 	slices.SortFunc(r.Findings, func(a, b Finding) int {
@@ -225,6 +285,32 @@ func (e *examination) report() Report {
 	slices.Sort(r.Skipped)
 	r.Skipped = slices.Compact(r.Skipped)
 	return r
+}
+
+// fold makes one finding of those that differ only in their stream, consumer, account or worker.
+func fold(all []Finding) []Finding {
+	folded, things, at := []Finding{}, [][]string{}, map[Finding]int{}
+	for _, f := range all {
+		kind := f
+		switch thing, _, _ := strings.Cut(f.Of, " "); thing {
+		case "account", "consumer", "stream", "worker":
+			kind.Of = ""
+		}
+		i, again := at[kind]
+		if !again {
+			i = len(folded)
+			at[kind], folded, things = i, append(folded, f), append(things, nil)
+		}
+		things[i] = append(things[i], f.Of)
+	}
+	for i, names := range things {
+		slices.Sort(names)
+		names = slices.Compact(names)
+		if folded[i].Of = strings.Join(names, ", "); len(names) > maxNamed {
+			folded[i].Of = fmt.Sprintf("%s and %d others", names[0], len(names)-1)
+		}
+	}
+	return folded
 }
 
 // accounts has the accounts of deploy/nats, by service.
@@ -257,16 +343,8 @@ func (e *examination) findTargets(ctx context.Context) {
 }
 
 // findAccounts adds the accounts of services that answer, and returns the services that are left for the user's own account, or
-// reports that this has no JetStream.
+// reports that this has no JetStream, or does not answer.
 func (e *examination) findAccounts(ctx context.Context, own []string) (left []string, none bool) {
-	var answer struct {
-		Error *jetstream.APIError `json:"error"`
-	}
-	err := e.ask(ctx, "$JS.API.INFO", &answer)
-	if err == nil && answer.Error != nil && errors.Is(answer.Error, jetstream.ErrJetStreamNotEnabledForAccount) {
-		e.skipf("streams: the user's account has none: it is for monitoring")
-		return nil, true
-	}
 	var found, lost []string
 	var mu sync.Mutex
 	var asking sync.WaitGroup
@@ -285,16 +363,35 @@ func (e *examination) findAccounts(ctx context.Context, own []string) (left []st
 			}
 		})
 	}
+	const info = "$JS.API.INFO"
+	var answer struct {
+		Error *jetstream.APIError `json:"error"`
+	}
+	err := e.ask(ctx, info, &answer)
 	asking.Wait()
+	switch {
+	case err == nil && answer.Error != nil && errors.Is(answer.Error, jetstream.ErrJetStreamNotEnabledForAccount):
+		e.skipf("streams: the user's account has none: it is for monitoring")
+		return nil, true
+	case err == nil && answer.Error != nil:
+		err = answer.Error
+	}
 	if len(found) == 0 && e.As != userAdmin {
-		return own, false
+		lost = nil // the server has no such accounts
 	}
 	for _, account := range lost {
-		e.add("account.unreachable", Error, "account "+account, reload("the exports and imports of "+account+" are in accounts.conf"),
-			"the user does not reach it: no answer to $JS.%s.API.INFO", account)
+		e.addBecause(most, "account.unreachable", Error, "account "+account, reload("its exports and imports are in accounts.conf"),
+			"the user does not reach it: no answer to $JS.<account>.API.INFO")
 	}
 	for _, account := range found {
 		e.target(account, []string{accounts[account]})
+	}
+	if t := (target{}); err != nil && !e.isDenied(info) {
+		e.unanswered(ctx, t, t.name(), info, err)
+		return nil, true
+	}
+	if len(found) == 0 && e.As != userAdmin {
+		return own, false
 	}
 	return slices.DeleteFunc(slices.Clone(own), func(s string) bool { return s != contracts.ServiceLock }), false
 }
@@ -312,6 +409,22 @@ func (e *examination) target(account string, services []string) {
 		return
 	}
 	e.targets = append(e.targets, t)
+}
+
+// stream asks for a stream, once for all checks: one that does not answer costs them one timeout.
+func (e *examination) stream(t target, name string) (*jetstream.StreamInfo, error) {
+	ask := sync.OnceValues(func() (info *jetstream.StreamInfo, err error) {
+		err = jsretry.Do(e.ctx, once, func(ctx context.Context) error {
+			stream, err := t.js.Stream(ctx, name)
+			if err == nil {
+				info = stream.CachedInfo()
+			}
+			return err
+		})
+		return info, err
+	})
+	known, _ := e.streams.LoadOrStore(t.account+" "+name, ask)
+	return known.(func() (*jetstream.StreamInfo, error))() //nolint:forcetypeassert // of this function
 }
 
 // request sends a request that is answered at once.

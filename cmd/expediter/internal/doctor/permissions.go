@@ -157,15 +157,19 @@ func (e *examination) tryGrants(ctx context.Context, all map[string][]string) {
 func (e *examination) tryImports(ctx context.Context, user string, lines [][]string) {
 	whole := map[string]bool{}
 	for _, t := range e.targets {
-		whole[t.account] = e.missing(ctx, t) == 0
+		whole[t.account] = e.missing(t) == 0
 	}
 	var asking sync.WaitGroup
+	var mu sync.Mutex // guards lost
+	lost := map[string][]string{}
 	for _, line := range lines {
 		account, pattern, to := line[1], line[2], line[3]
 		switch {
 		case strings.Contains(pattern, ".v1."), strings.HasPrefix(pattern, "$SRV."),
 			strings.Contains(pattern, ".PURGE."), strings.Contains(pattern, ".MSG.DELETE."): // they remove data
 			continue // only services answer
+		case account != "SYS" && user != userPublisher && !slices.ContainsFunc(e.targets, func(t target) bool { return t.account == account }):
+			continue // is reported
 		case to == "":
 			to = pattern
 		}
@@ -175,11 +179,18 @@ func (e *examination) tryImports(ctx context.Context, user string, lines [][]str
 			once, cancel := context.WithTimeout(ctx, once)
 			defer cancel()
 			_, err := e.nc.RequestMsgWithContext(once, harmless(subject))
-			if errors.Is(err, nats.ErrNoResponders) && (len(e.targets) == 0 || whole[account]) {
-				e.add("permission.import", Error, "account "+accountOf[user], reload(line[0]+" is in accounts.conf, and the streams are there"),
-					"nothing answers there to %s of %s", pattern, account)
+			if errors.Is(err, nats.ErrNoResponders) && (user == userPublisher || user == userSys || whole[account]) {
+				mu.Lock()
+				defer mu.Unlock()
+				lost[account] = append(lost[account], pattern)
 			}
 		})
 	}
 	asking.Wait()
+	for account, patterns := range lost {
+		slices.Sort(patterns)
+		e.add("permission.import", Error, "account "+accountOf[user],
+			reload("its imports of "+account+" are in accounts.conf, the streams are there, and the disks of the servers have room"),
+			"nothing answers there to %s of %s", strings.Join(patterns, ", "), account)
+	}
 }

@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -41,11 +43,13 @@ type varz struct {
 
 // healthz is the answer of a health check.
 type healthz struct {
-	Status string `json:"status"`
-	Error  string `json:"error"`
+	console.Health
 
 	name string
 }
+
+// idDisk is the ID of the finding of a server that cannot write.
+const idDisk = "server.disk"
 
 // checkServers checks the answers of all servers to requests of monitoring.
 func (e *examination) checkServers(ctx context.Context) {
@@ -66,31 +70,51 @@ func (e *examination) checkServers(ctx context.Context) {
 	if len(all) == 0 && len(e.Monitors) == 0 {
 		e.skipf("servers' settings: the user may not ask them; name their monitoring with --monitor, or connect as the user sys")
 	}
-	for _, h := range health {
-		if h.Status != "ok" {
-			e.add("server.unhealthy", Error, "server "+h.name, restart("its disk has room"), "its health check says %s: %s", h.Status, h.Error)
-		}
-	}
+	e.checkHealth(health)
 	for _, v := range all {
-		e.checkSettings(v)
+		if !slices.Contains(e.broken, v.Name) { // which has turned JetStream off
+			e.checkSettings(v)
+		}
 	}
 	e.compareServers(all)
 }
 
-// pingServers asks all servers over NATS, which the user sys may do.
+// checkHealth checks the answers of the servers' health checks.
+func (e *examination) checkHealth(all []healthz) {
+	broken := map[string]bool{}
+	for _, h := range all {
+		of := "server " + h.name
+		switch disk := h.Disk(); {
+		case disk != "":
+			broken[h.name] = true
+			e.add(idDisk, Error, of, makeRoom, "%s (its health check: %s)", disk, h.Error)
+		case h.Status != "ok":
+			e.addBecause(most, "server.unhealthy", Error, of, "nats server report jetstream # its log says more",
+				"its health check says %s: %s", h.Status, h.Error)
+		}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.broken, e.checked = slices.Collect(maps.Keys(broken)), len(all)
+}
+
+// makeRoom is the cure for a server that cannot write.
+const makeRoom = "df -h /data; df -i /data # on its machine, where /data is its store_dir: make room, and restart it, unless deploy/nats/serve does"
+
+// pingServers asks all servers over NATS. The user sys may ask for both, and admin and console for their health.
 func (e *examination) pingServers(ctx context.Context) (all []varz, health []healthz) {
-	asked := time.Now()
-	for _, a := range console.AskServers[varz](ctx, e.nc, "VARZ", once) {
-		a.Data.asked, a.Data.answered = asked, time.Now()
-		all = append(all, a.Data)
+	var asking sync.WaitGroup
+	asking.Go(func() {
+		asked := time.Now()
+		for _, a := range console.AskServers[varz](ctx, e.nc, "VARZ", once) {
+			a.Data.asked, a.Data.answered = asked, time.Now()
+			all = append(all, a.Data)
+		}
+	})
+	for _, a := range console.AskServers[console.Health](ctx, e.nc, "HEALTHZ", once) {
+		health = append(health, healthz{a.Data, a.Server.Name})
 	}
-	if len(all) == 0 {
-		return nil, nil
-	}
-	for _, a := range console.AskServers[healthz](ctx, e.nc, "HEALTHZ", once) {
-		a.Data.name = a.Server.Name
-		health = append(health, a.Data)
-	}
+	asking.Wait()
 	return all, health
 }
 
@@ -102,7 +126,7 @@ func (e *examination) monitor(ctx context.Context, address string) (v varz, h he
 	}
 	v.answered = time.Now()
 	h.name = v.Name
-	err = get(ctx, address+"/healthz", &h)
+	err = get(ctx, address+"/healthz", &h.Health)
 	return v, h, err
 }
 

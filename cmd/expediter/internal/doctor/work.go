@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -31,6 +32,8 @@ func (e *examination) checkWrites(ctx context.Context) {
 		return
 	}
 	var writing sync.WaitGroup
+	var mu sync.Mutex                                         // guards the next ones
+	taken, stalled := map[string]int{}, map[string][]string{} // writes and streams, by the server that leads these
 	for _, t := range e.targets {
 		prefix := ""
 		if t.account != "" {
@@ -38,25 +41,59 @@ func (e *examination) checkWrites(ctx context.Context) {
 		}
 		for _, want := range contracts.Assets(e.options(t)) {
 			if strings.HasPrefix(want.Name, "KV_") {
-				writing.Go(func() { e.checkWrite(ctx, t, prefix, want.Name) })
+				writing.Go(func() {
+					leader, silent := e.checkWrite(ctx, t, prefix, want.Name)
+					mu.Lock()
+					defer mu.Unlock()
+					if silent {
+						stalled[leader] = append(stalled[leader], streamOf(t, want.Name))
+					} else {
+						taken[leader]++
+					}
+				})
 			}
 		}
 	}
 	writing.Wait()
+	for leader, streams := range stalled {
+		e.checkStalled(leader, streams, taken[leader])
+	}
 }
 
-// checkWrite tries twice, because a machine may be busy.
-func (e *examination) checkWrite(ctx context.Context, t target, prefix, name string) {
-	if _, err := t.js.Stream(ctx, name); err != nil {
-		return // is reported
+// checkStalled adds the finding of streams whose leader did not acknowledge a write, though it has taken other writes.
+func (e *examination) checkStalled(leader string, streams []string, taken int) {
+	e.mu.Lock()
+	found := taken == 0 && !slices.Contains(e.broken, leader)
+	if found {
+		e.broken = append(e.broken, leader)
 	}
-	var err error
+	e.mu.Unlock()
+	if found {
+		e.add(idDisk, Error, "server "+leader, makeRoom, "it acknowledged no write within %s, twice: its disk is full, or fails", syncWithin)
+	}
+	for _, of := range streams {
+		e.addBecause(leader, "store.stalled", Error, of, makeRoom,
+			"server %s did not acknowledge a write within %s, twice: its disk is full, or fails", leader, syncWithin)
+	}
+}
+
+// checkWrite writes to a bucket, and returns the server that leads it, and whether that did not answer. It tries twice, because a machine
+// may be busy.
+func (e *examination) checkWrite(ctx context.Context, t target, prefix, name string) (leader string, silent bool) {
+	info, err := e.stream(t, name)
+	if err != nil {
+		return "", false // is reported
+	}
+	leader = e.nc.ConnectedServerName()
+	if info.Cluster != nil {
+		leader = cmp.Or(info.Cluster.Leader, leader)
+	}
 	for range 2 {
 		try, cancel := context.WithTimeout(ctx, syncWithin)
 		err = service.ProbeStore(try, t.js, prefix, name)
 		cancel()
 		if err == nil {
-			return
+			return leader, false
 		}
 	}
 	switch api, refused := errors.AsType[*jetstream.APIError](err); {
@@ -66,9 +103,9 @@ func (e *examination) checkWrite(ctx context.Context, t target, prefix, name str
 	case e.isDenied("$KV." + strings.TrimPrefix(name, "KV_") + "."):
 		e.add("permission.publish", Error, streamOf(t, name), reload("the user may publish to its subjects"), "the user may not write to it")
 	default:
-		e.add("store.stalled", Error, streamOf(t, name), restart("its disk has room"),
-			"a write was not acknowledged within %s, twice: is the disk of its leader full? %v", syncWithin, err)
+		return leader, true
 	}
+	return leader, false
 }
 
 // reported has the codes of refusals whose cause another check finds: records cannot expire, and the stream is full.
@@ -76,19 +113,21 @@ var reported = []jetstream.ErrorCode{10166, 10077}
 
 // checkWork looks for jobs without a worker.
 func (e *examination) checkWork(ctx context.Context) {
-	e.checkWorkers(ctx)
+	var asking sync.WaitGroup
+	asking.Go(func() { e.checkWorkers(ctx) })
 	for _, t := range e.targets {
-		e.checkDead(ctx, t)
+		asking.Go(func() { e.checkDead(ctx, t) })
 		for _, want := range contracts.Assets(e.options(t)) {
 			if strings.HasPrefix(want.Name, "KV_") || strings.HasPrefix(want.Name, "OBJ_") || slices.Contains(noJobs, want.Name) {
 				continue
 			}
-			e.checkPauses(ctx, t, want.Name)
+			asking.Go(func() { e.checkPauses(ctx, t, want.Name) })
 			if want.Retention == jetstream.WorkQueuePolicy {
-				e.checkStranded(ctx, t, want.Name)
+				asking.Go(func() { e.checkStranded(ctx, t, want.Name) })
 			}
 		}
 	}
+	asking.Wait()
 }
 
 // noJobs are the streams from which no worker pulls.
@@ -102,23 +141,36 @@ func (e *examination) checkWorkers(ctx context.Context) {
 	}
 	for _, w := range workers {
 		if !w.Ready && !w.Stopping {
-			e.add("worker.idle", Error, "worker "+w.ID, "expediter jobs workers "+operate.Quote(w.Instance)+" "+e.Flags,
+			e.addBecause(most, "worker.idle", Error, "worker "+w.ID, "expediter jobs workers "+operate.Quote(w.Instance)+" "+e.Flags,
 				"it takes no jobs: %s", w.Problem)
 		}
 	}
+	var asking sync.WaitGroup
 	for _, t := range e.targets {
 		for _, c := range contracts.Consumers(e.options(t)) {
-			consumer, err := t.js.Consumer(ctx, c.Stream, c.Config.Durable)
-			if err != nil {
-				continue // is reported
-			}
-			waiting := consumer.CachedInfo().NumPending + uint64(max(consumer.CachedInfo().NumAckPending, 0))
-			if waiting > 0 && !pulled(workers, c) {
-				program, _, _ := strings.Cut(c.Config.Durable, "-")
-				e.add("worker.gone", Error, consumerOf(t, c.Stream+"/"+c.Config.Durable),
-					"./"+program+" # on its machine, as deploy/nats/README.md starts it", "%d jobs wait, and no worker of it answers", waiting)
+			if !pulled(workers, c) {
+				asking.Go(func() { e.checkUnpulled(ctx, t, c) })
 			}
 		}
+	}
+	asking.Wait()
+}
+
+// checkUnpulled looks for jobs of a consumer that has no worker.
+func (e *examination) checkUnpulled(ctx context.Context, t target, c contracts.Consumer) {
+	if _, err := e.stream(t, c.Stream); err != nil {
+		return // is reported
+	}
+	ctx, cancel := context.WithTimeout(ctx, once)
+	defer cancel()
+	consumer, err := t.js.Consumer(ctx, c.Stream, c.Config.Durable)
+	if err != nil {
+		return // is reported
+	}
+	if waiting := consumer.CachedInfo().NumPending + uint64(max(consumer.CachedInfo().NumAckPending, 0)); waiting > 0 {
+		program, _, _ := strings.Cut(c.Config.Durable, "-")
+		e.add("worker.gone", Error, consumerOf(t, c.Stream+"/"+c.Config.Durable),
+			"./"+program+" # on its machine, as deploy/nats/README.md starts it", "%d jobs wait, and no worker of it answers", waiting)
 	}
 }
 
@@ -148,11 +200,16 @@ func pulled(workers []inspect.Info, c contracts.Consumer) bool {
 
 // checkPauses looks for handlers that are paused.
 func (e *examination) checkPauses(ctx context.Context, t target, stream string) {
+	if _, err := e.stream(t, "KV_"+contracts.BucketJobs); err != nil {
+		return // is reported
+	}
 	client, err := worker.NewClient(t.js, worker.ClientConfig{RequestTimeout: once, SettleTimeout: once, Stream: stream})
 	if err != nil {
 		e.skipf("pauses of %s: %v", stream, err)
 		return
 	}
+	ctx, cancel := context.WithTimeout(ctx, once)
+	defer cancel()
 	all, err := client.Pauses(ctx)
 	if err != nil {
 		return // its bucket is reported
@@ -169,13 +226,18 @@ func (e *examination) checkPauses(ctx context.Context, t target, stream string) 
 
 // checkDead counts dead letters.
 func (e *examination) checkDead(ctx context.Context, t target) {
-	stream, err := t.js.Stream(ctx, contracts.StreamDead)
-	if err != nil || stream.CachedInfo().State.Msgs == 0 {
+	ctx, cancel := context.WithTimeout(ctx, once)
+	defer cancel()
+	info, err := e.stream(t, contracts.StreamDead)
+	if err != nil || info.State.Msgs == 0 {
 		return
 	}
-	count := stream.CachedInfo().State.Msgs
-	if stream.CachedInfo().State.NumSubjects <= maxSubjects {
-		info, err := stream.Info(ctx, jetstream.WithSubjectFilter(">"))
+	count := info.State.Msgs
+	if info.State.NumSubjects <= maxSubjects {
+		stream, err := t.js.Stream(ctx, contracts.StreamDead)
+		if err == nil {
+			info, err = stream.Info(ctx, jetstream.WithSubjectFilter(">"))
+		}
 		if err != nil {
 			return
 		}
@@ -193,7 +255,10 @@ func (e *examination) checkDead(ctx context.Context, t target) {
 
 // checkStranded looks for messages that no consumer delivers.
 func (e *examination) checkStranded(ctx context.Context, t target, stream string) {
-	ctx, cancel := context.WithTimeout(ctx, 2*once)
+	if _, err := e.stream(t, stream); err != nil {
+		return // is reported
+	}
+	ctx, cancel := context.WithTimeout(ctx, once)
 	defer cancel()
 	store, err := deadletter.Open(ctx, t.js, deadletter.Config{RequestTimeout: once})
 	if err != nil {

@@ -1,0 +1,135 @@
+package doctor_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/cmd/expediter/internal/doctor"
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/smalldisk"
+	"github.com/expediter-io/expediter/pkg/service/console"
+)
+
+// onDisks are three servers with users, each on a disk of its own.
+type onDisks struct {
+	*testing.T
+
+	*natsrun.Cluster
+
+	disks []string
+	users *natstest.Users
+}
+
+func newOnDisks(t *testing.T) *onDisks {
+	t.Helper()
+	s := &onDisks{T: t, users: natstest.NewUsers(t)}
+	dir := t.TempDir()
+	for _, name := range []string{"n1", "n2", "n3"} {
+		disk := filepath.Join(dir, name)
+		check.OK(t, os.Mkdir(disk, 0o700))
+		if err := smalldisk.Mount(t, disk); err != nil {
+			t.Skipf("a disk to fill cannot be mounted: %v (run as root)", err)
+		}
+		s.disks = append(s.disks, disk)
+	}
+	s.Cluster = natstest.Cluster(t, len(s.disks), func(c *natsrun.ClusterConfig) {
+		c.ClientOptions, c.Dir, c.Users = []nats.Option{s.users.As("admin")}, dir, s.users.Public
+	})
+	nc, own := natstest.ConnectURL(t, s.URLs(), s.users.As("admin"))
+	for _, service := range contracts.Services() {
+		js := own
+		if service != contracts.ServiceLock {
+			js = natstest.InAccount(t, nc, strings.ToUpper(service))
+		}
+		options := contracts.AssetOptions{Replicas: len(s.disks), Services: []string{service}}
+		check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(options), contracts.ApplyOptions{})))
+		check.OK(t, check.Err(contracts.ApplyConsumers(t.Context(), js, contracts.Consumers(options), contracts.ApplyOptions{})))
+	}
+	return s
+}
+
+// fill fills disks, and returns when their servers have found out, for which they have to write.
+func (s *onDisks) fill(disks ...string) {
+	s.Helper()
+	for _, disk := range disks {
+		smalldisk.Fill(s, disk)
+	}
+	nc, _ := natstest.ConnectURL(s.T, s.URLs(), s.users.As("admin"))
+	sys, _ := natstest.ConnectURL(s.T, s.URLs(), s.users.As("sys"))
+	ctx, stop := context.WithCancel(s.Context())
+	var source sync.WaitGroup
+	defer source.Wait()
+	defer stop()
+	js := natstest.InAccount(s.T, nc, "NOTIFIER")
+	source.Go(func() {
+		for ctx.Err() == nil {
+			try, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+			_, _ = js.Publish(try, "events.order.x", make([]byte, 32<<10)) // refused, in the end
+			cancel()
+		}
+	})
+	check.Until(s, time.Minute, "the servers cannot write, and the others go on", func() bool {
+		healthy, off := 0, 0
+		for _, a := range console.AskServers[console.Health](ctx, sys, "HEALTHZ", 4*time.Second) {
+			if a.Data.Status == "ok" {
+				healthy++
+			} else if strings.Contains(a.Data.Error, "not enabled") {
+				off++
+			}
+		}
+		return off == len(disks) && healthy+off == len(s.disks)
+	})
+}
+
+// finds checks what doctor tells a user within half of its time: problems by their IDs and things, and nothing else but jobs without a worker.
+func (s *onDisks) finds(user, as string, want ...string) (problems string) {
+	s.Helper()
+	begun := time.Now()
+	report := doctor.Run(s.Context(), doctor.Config{
+		As: as, Server: s.URLs(), Timeout: 15 * time.Second, // in which all that does not answer is waited for at the same time
+		Connect: func(more ...nats.Option) (*nats.Conn, error) {
+			return nats.Connect(s.URLs(), append(more, s.users.As(user))...)
+		},
+	})
+	s.Logf("%s, as %q: %d findings after %s", user, as, len(report.Findings), time.Since(begun))
+	var got []string
+	for _, f := range report.Findings {
+		s.Logf("%s: %s [%s]", f.Of, f.Problem, f.ID)
+		if problems += f.Problem + "\n"; f.ID != "worker.gone" {
+			got = append(got, f.ID+" "+f.Of)
+		}
+	}
+	check.Equal(s, want, got)
+	check.That(s, !strings.Contains(strings.Join(report.Skipped, " "), "context"), "it has waited for too long: %v", report.Skipped)
+	return problems
+}
+
+// Each server whose disk is full is named once, whoever is allowed to ask for it, and not the 28 streams and consumers that do not answer.
+func TestFullDisks(t *testing.T) {
+	t.Parallel()
+	s := newOnDisks(t)
+	s.finds("admin", "admin")
+	s.fill(s.disks[1])
+	for _, user := range []string{"admin", "console"} {
+		problems := s.finds(user, user, "server.disk server n2")
+		check.Says(t, problems, "its disk is full, or takes no writes", "JetStream not enabled", "others: its replica on n2 is")
+	}
+	s.fill(s.disks...)
+	all := []string{"server.disk server n1", "server.disk server n2", "server.disk server n3"}
+	for _, user := range []string{"admin", "console", "sys"} {
+		s.finds(user, user, all...)
+	}
+	check.Says(t, s.finds("admin", "", all...), "so account of the user: no answer about it within 4s")
+	s.finds("enricher", "enricher", "stream.leader stream DEAD and 4 others")
+	s.finds("publisher", "publisher", "permission.import account PUBLISHER")
+}
