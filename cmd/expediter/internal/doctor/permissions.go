@@ -179,7 +179,7 @@ func (e *examination) tryImports(ctx context.Context, user string, lines [][]str
 			once, cancel := context.WithTimeout(ctx, once)
 			defer cancel()
 			_, err := e.nc.RequestMsgWithContext(once, harmless(subject))
-			if errors.Is(err, nats.ErrNoResponders) && (user == userPublisher || user == userSys || whole[account]) {
+			if errors.Is(err, nats.ErrNoResponders) && (user == userPublisher || account == "SYS" || whole[account]) {
 				mu.Lock()
 				defer mu.Unlock()
 				lost[account] = append(lost[account], pattern)
