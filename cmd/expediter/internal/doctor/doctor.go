@@ -411,20 +411,30 @@ func (e *examination) target(account string, services []string) {
 	e.targets = append(e.targets, t)
 }
 
+// answer is the answer about a stream, when done is closed.
+type answer struct {
+	done chan struct{}
+	info *jetstream.StreamInfo
+	err  error
+}
+
 // stream asks for a stream, once for all checks: one that does not answer costs them one timeout.
 func (e *examination) stream(t target, name string) (*jetstream.StreamInfo, error) {
-	ask := sync.OnceValues(func() (info *jetstream.StreamInfo, err error) {
-		err = jsretry.Do(e.ctx, once, func(ctx context.Context) error {
-			stream, err := t.js.Stream(ctx, name)
-			if err == nil {
-				info = stream.CachedInfo()
-			}
-			return err
-		})
-		return info, err
+	known, asked := e.streams.LoadOrStore(t.account+" "+name, &answer{done: make(chan struct{})})
+	a := known.(*answer) //nolint:forcetypeassert // of this function
+	if asked {
+		<-a.done
+		return a.info, a.err
+	}
+	defer close(a.done)
+	a.err = jsretry.Do(e.ctx, once, func(ctx context.Context) error {
+		stream, err := t.js.Stream(ctx, name)
+		if err == nil {
+			a.info = stream.CachedInfo()
+		}
+		return err
 	})
-	known, _ := e.streams.LoadOrStore(t.account+" "+name, ask)
-	return known.(func() (*jetstream.StreamInfo, error))() //nolint:forcetypeassert // of this function
+	return a.info, a.err
 }
 
 // request sends a request that is answered at once.
