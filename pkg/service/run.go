@@ -103,6 +103,8 @@ type Service struct {
 	stopOnce sync.Once
 	stopErr  error
 
+	working map[string]*worker.Worker // by their checks of readiness
+
 	mu      sync.Mutex // guards workers
 	workers map[string]error
 }
@@ -162,7 +164,7 @@ func Run(ctx context.Context, spec Spec) (err error) {
 
 // Start begins to serve on a connection that the caller keeps open until after Stop.
 func Start(ctx context.Context, nc *nats.Conn, spec Spec) (*Service, error) {
-	s := &Service{Config: spec.Config, Conn: nc, group: NewGroup(ctx), spec: spec, workers: map[string]error{}}
+	s := &Service{Config: spec.Config, Conn: nc, group: NewGroup(ctx), spec: spec, workers: map[string]error{}, working: map[string]*worker.Worker{}}
 	if err := s.start(ctx); err != nil {
 		return nil, errors.Join(err, s.Stop())
 	}
@@ -238,6 +240,7 @@ func (s *Service) Worker(check string, cfg worker.Config) (*worker.Worker, error
 	if err != nil {
 		return nil, err
 	}
+	s.working[check] = w
 	s.Go(w.Run)
 	return w, nil
 }
@@ -299,10 +302,31 @@ func (s *Service) Ready() map[string]error {
 			checks["oidc"] = Note("the keys of the issuer stay as they are: " + err.Error())
 		}
 	}
+	for name, w := range s.working {
+		checks[name] = slotsHeld(w.Stuck(), s.Config.Concurrency)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	maps.Copy(checks, s.workers)
+	for name, err := range s.workers {
+		if err != nil {
+			checks[name] = err
+		}
+	}
 	return checks
+}
+
+// slotsHeld is the check of readiness for the slots of a worker: an error when all are held by jobs that go on after their time, and a
+// note when some are.
+func slotsHeld(stuck []worker.Info, slots int) error {
+	if len(stuck) == 0 {
+		return nil
+	}
+	text := fmt.Sprintf("%d of %d slots are held by jobs that go on after their time, such as %s, attempt %d, job %s",
+		len(stuck), slots, stuck[0].Subject, stuck[0].Attempt, stuck[0].ID)
+	if len(stuck) >= slots {
+		return errors.New(text)
+	}
+	return Note(text)
 }
 
 // Stop takes no more requests and jobs, waits until those under way are finished or handed back, and returns the errors

@@ -1,6 +1,7 @@
 package doctor_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -95,7 +96,30 @@ var workMistakes = []mistake{
 	}), func(s *site) {
 		check.OK(s.T, s.js.DeleteConsumer(s.Context(), "NOTIFICATIONS", "notifier-send-webpush"))
 	})},
+	{name: "a job goes on after its time", id: "worker.stuck", make: holds, undo: stop},
 	{name: "a worker that takes no jobs", id: "worker.idle", make: answers(inspect.Info{ID: "w", Instance: "w';x", Problem: "it has no bucket"}), undo: stop},
+}
+
+// holds makes a job that keeps its slot, whatever its context.
+func holds(s *site) {
+	seen, end := make(chan struct{}), make(chan struct{})
+	w := check.Must(worker.New(s.js, worker.Config{
+		Bucket: contracts.BucketJobs, Consumer: "importer", Hooks: worker.Hooks{Stuck: func(worker.StuckHandler) { close(seen) }}, KeepConsumers: true,
+		StuckAfter: time.Millisecond, Stream: "IMPORT_JOBS",
+	}))(s.T)
+	check.OK(s.T, worker.Handle(w, "jobs.import.low.>", worker.Policy{MaxAttempts: 1, Timeout: time.Millisecond},
+		func(context.Context, *worker.Job[json.RawMessage]) error {
+			<-end
+			return nil
+		}))
+	stop := natstest.Background(s.T, w.Run)
+	publish("jobs.import.low.held", 1)(s)
+	<-seen
+	s.stop = func() {
+		close(end)
+		stop()
+		purge("IMPORT_JOBS")(s)
+	}
 }
 
 // tells makes an account FAKE, in which the answers to questions that begin so are another.
