@@ -104,21 +104,20 @@ var workMistakes = []mistake{
 func holds(s *site) {
 	seen, end := make(chan struct{}), make(chan struct{})
 	w := check.Must(worker.New(s.js, worker.Config{
-		Bucket: contracts.BucketJobs, Consumer: "importer", Hooks: worker.Hooks{Stuck: func(worker.StuckHandler) { close(seen) }}, KeepConsumers: true,
-		StuckAfter: time.Millisecond, Stream: "IMPORT_JOBS",
+		AckWait: 5 * time.Second, Bucket: contracts.BucketJobs, Consumer: "importer", KeepConsumers: true, StuckAfter: time.Millisecond,
+		Hooks: worker.Hooks{Stuck: func(worker.StuckHandler) { close(seen) }}, Stream: "IMPORT_JOBS",
 	}))(s.T)
-	check.OK(s.T, worker.Handle(w, "jobs.import.low.>", worker.Policy{MaxAttempts: 1, Timeout: time.Millisecond},
-		func(context.Context, *worker.Job[json.RawMessage]) error {
+	check.OK(s.T, worker.Handle(w, "jobs.import.normal.>", worker.Policy{Timeout: time.Millisecond},
+		func(context.Context, *worker.Job[int]) error {
 			<-end
 			return nil
 		}))
 	stop := natstest.Background(s.T, w.Run)
-	publish("jobs.import.low.held", 1)(s)
+	check.OK(s.T, check.Err(s.js.Publish(s.Context(), "jobs.import.normal.held", []byte("1"))))
 	<-seen
 	s.stop = func() {
 		close(end)
 		stop()
-		purge("IMPORT_JOBS")(s)
 	}
 }
 
