@@ -164,7 +164,9 @@ func Run(ctx context.Context, spec Spec) (err error) {
 
 // Start begins to serve on a connection that the caller keeps open until after Stop.
 func Start(ctx context.Context, nc *nats.Conn, spec Spec) (*Service, error) {
-	s := &Service{Config: spec.Config, Conn: nc, group: NewGroup(ctx), spec: spec, workers: map[string]error{}, working: map[string]*worker.Worker{}}
+	s := &Service{
+		Config: spec.Config, Conn: nc, group: NewGroup(ctx), spec: spec, workers: map[string]error{}, working: map[string]*worker.Worker{},
+	}
 	if err := s.start(ctx); err != nil {
 		return nil, errors.Join(err, s.Stop())
 	}

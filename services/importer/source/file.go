@@ -272,7 +272,8 @@ func (s *Sources) unread(ctx context.Context, m *Material, err error) error {
 	case ctx.Err() != nil:
 		return fmt.Errorf("source: %w", context.Cause(ctx))
 	case errors.Is(err, ocr.ErrScans):
-		return failed(contracts.CodeExtractionFailed, err, "The photo has more than %d scans: save it as a JPEG that is not progressive", ocr.MaxScans)
+		return failed(contracts.CodeExtractionFailed, err, "The photo has more than %d scans: save it as a JPEG that is not progressive",
+			ocr.MaxScans)
 	case errors.Is(err, program.ErrCPU):
 		return failed(contracts.CodeExtractionFailed, err, "Reading the photo takes more than %s of processor time: hand in a smaller part of it",
 			ocr.MaxCPU)

@@ -60,7 +60,8 @@ func failureOf(err error) *FailedError {
 	}
 	if errors.Is(err, memory.ErrBusy) {
 		return &FailedError{
-			Code: contracts.CodeTimeout, Message: "The importer has no memory left for a source of this size", Retryable: true, Outage: sideMemory, Err: err,
+			Code: contracts.CodeTimeout, Message: "The importer has no memory left for a source of this size", Retryable: true,
+			Outage: sideMemory, Err: err,
 		}
 	}
 	if e, ok := errors.AsType[*source.Error](err); ok {

@@ -63,7 +63,9 @@ func New(ctx context.Context, js jetstream.JetStream, cfg Config) (*Service, err
 	if cfg.Fetcher == nil || cfg.Store == nil || cfg.Extractor.Extractor == nil || cfg.Extractor.Name == "" {
 		return nil, errors.New("importer: Fetcher, Store and Extractor with a name are required")
 	}
-	s := &Service{cfg: cfg, logger: cfg.Logger, memory: memory.New(cfg.Memory, cfg.Concurrency/waitingShare), turns: semaphore.NewWeighted(allTurns)}
+	s := &Service{
+		cfg: cfg, logger: cfg.Logger, memory: memory.New(cfg.Memory, cfg.Concurrency/waitingShare), turns: semaphore.NewWeighted(allTurns),
+	}
 	var err error
 	if s.client, err = worker.NewClient(js, worker.ClientConfig{Stream: contracts.StreamImportJobs}); err != nil {
 		return nil, fmt.Errorf("importer: %w", err)

@@ -63,28 +63,3 @@ func TestShareOfTwoUsers(t *testing.T) {
 	check.Is(t, other.Hold(t.Context(), 12), nil)
 	other.Leave()
 }
-
-// Large shares, few of which wait, keep no small one out, and small ones keep no large one waiting for long.
-func TestSmallSharesAlwaysGetIn(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		const size = 1024
-		room := New(size, 1)
-		first, second, third := room.Share(), room.Share(), room.Share()
-		check.OK(t, first.Hold(t.Context(), size))
-		waited := make(chan error)
-		go func() { waited <- second.Hold(t.Context(), size) }()
-		synctest.Wait()
-		check.Is(t, third.Hold(t.Context(), size), ErrBusy)
-		for _, more := range []int64{size / 64, size / 16} { // small ones, and pages
-			share := room.Share()
-			check.OK(t, share.Hold(t.Context(), more))
-			defer share.Leave()
-		}
-		check.OK(t, first.Hold(t.Context(), 1)) // it makes a recipe of what it has read
-		check.OK(t, <-waited)
-		first.Leave()
-		second.Leave()
-		third.Leave()
-	})
-}

@@ -75,8 +75,8 @@ const MaxScans = 100
 // Memory returns the bytes that reading a photo takes, here and in the program.
 func Memory(pixels int) int64 { return 64<<20 + 22*int64(pixels) }
 
-// Read returns the lines of an image, upright and level, unless that takes more processor time of the program. The error is ErrScans, one of package program, the cause of ctx, or has the
-// program's message.
+// Read returns the lines of an image, upright and level, for which the program may use so much processor time. The error is ErrScans,
+// one of package program, the cause of ctx, or has the program's message.
 func (r *Reader) Read(ctx context.Context, jobID string, image []byte, most time.Duration) (lines []Line, err error) {
 	page, err := upright(ctx, image)
 	if err != nil {
