@@ -103,7 +103,7 @@ type Service struct {
 	stopOnce sync.Once
 	stopErr  error
 
-	working map[string]*worker.Worker // by their checks of readiness
+	held map[string]func() error // checks of the slots of workers, by name
 
 	mu      sync.Mutex // guards workers
 	workers map[string]error
@@ -165,7 +165,7 @@ func Run(ctx context.Context, spec Spec) (err error) {
 // Start begins to serve on a connection that the caller keeps open until after Stop.
 func Start(ctx context.Context, nc *nats.Conn, spec Spec) (*Service, error) {
 	s := &Service{
-		Config: spec.Config, Conn: nc, group: NewGroup(ctx), spec: spec, workers: map[string]error{}, working: map[string]*worker.Worker{},
+		Config: spec.Config, Conn: nc, group: NewGroup(ctx), spec: spec, held: map[string]func() error{}, workers: map[string]error{},
 	}
 	if err := s.start(ctx); err != nil {
 		return nil, errors.Join(err, s.Stop())
@@ -242,7 +242,7 @@ func (s *Service) Worker(check string, cfg worker.Config) (*worker.Worker, error
 	if err != nil {
 		return nil, err
 	}
-	s.working[check] = w
+	s.held[check] = func() error { return slotsHeld(w.Stuck(), cfg.Concurrency) }
 	s.Go(w.Run)
 	return w, nil
 }
@@ -304,8 +304,8 @@ func (s *Service) Ready() map[string]error {
 			checks["oidc"] = Note("the keys of the issuer stay as they are: " + err.Error())
 		}
 	}
-	for name, w := range s.working {
-		checks[name] = slotsHeld(w.Stuck(), s.Config.Concurrency)
+	for name, held := range s.held {
+		checks[name] = held()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

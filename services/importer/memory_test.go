@@ -58,8 +58,8 @@ var bounded = crash.Role[boundedDuty]{Name: "bounded", Run: func(ctx context.Con
 		return err
 	}
 	cfg.AllowHTTP, cfg.AllowNetworks, cfg.CreateAssets, cfg.Listen = true, []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, true, "127.0.0.1:0"
-	cfg.Logger = slog.New(slog.NewTextHandler(os.Stdout, nil)) // which says where it listens
-	cfg.MaxBytes, cfg.TempDir, cfg.NATSURL = 4<<30, d.TempDir, d.URL
+	cfg.Logger = slog.New(slog.NewTextHandler(os.Stdout, nil))                        // which says where it listens
+	cfg.MaxBytes, cfg.Rate, cfg.TempDir, cfg.NATSURL = 4<<30, 1<<20, d.TempDir, d.URL // the tests ask often
 	cfg.SourceAttempts, cfg.YouTube, cfg.YtDlp = 1, d.YtDlp != "", d.YtDlp
 	if d.Far != "" {
 		cfg.OpenAIURL, cfg.OpenAIModel, cfg.RecipeServiceURL, cfg.RecipeServiceToken = d.Far+"/model", "m", d.Far+"/recipes", token
