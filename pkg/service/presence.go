@@ -176,7 +176,7 @@ type Roll struct {
 	Unsure bool
 }
 
-// Look pings the instances, which takes at most a second, and reads their records: one round trip each. streams is the age of the
+// Look pings the instances, which takes at most half a second, and reads their records: one round trip each. streams is the age of the
 // service's streams: a service that never came is a problem after 5 minutes. After an error nothing is known.
 func (a *Attendance) Look(ctx context.Context, streams time.Duration) (r Roll, err error) {
 	answered := a.ping(ctx)
@@ -218,7 +218,7 @@ func (a *Attendance) Look(ctx context.Context, streams time.Duration) (r Roll, e
 
 // ping returns the ids of the instances that answer.
 func (a *Attendance) ping(ctx context.Context) map[string]bool {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
 	defer cancel()
 	subject := micro.APIPrefix + ".PING." + a.service
 	if a.client.Prefix != jetstream.DefaultAPIPrefix { // leads to the account of the service: no other one can answer

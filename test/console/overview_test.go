@@ -203,10 +203,15 @@ func TestOverviewNamesAServiceThatIsGone(t *testing.T) {
 	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 1, Services: []string{contracts.ServiceEnricher}})
 	check.OK(t, check.Err(contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{})))
 	places := check.Must(nc.SubscribeSync(contracts.RepublishSubject(contracts.BucketJobs, "ready.enricher-0")))(t)
+	last := ""
 	start := func() *crash.Process {
 		p := enrichers.Start(t, srv.URL())
-		check.OK(t, check.Err(places.NextMsg(crash.Patience)))
-		return p
+		for {
+			if m := check.Must(places.NextMsg(crash.Patience))(t); string(m.Data) != last { // of this process
+				last = string(m.Data)
+				return p
+			}
+		}
 	}
 	p := start()
 	s := consoletest.Serve(t, srv, nc, js)
