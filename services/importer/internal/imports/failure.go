@@ -14,6 +14,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/service"
+	"github.com/expediter-io/expediter/services/importer/internal/memory"
 	"github.com/expediter-io/expediter/services/importer/source"
 	"github.com/expediter-io/expediter/services/importer/store"
 )
@@ -35,7 +36,12 @@ type FailedError struct {
 	Outage  string `json:"outage,omitempty"`
 	Refused bool   `json:"refused,omitempty"`
 
+	// Alone reports that the far side works for other jobs.
+	Alone bool `json:"alone,omitempty"`
+
 	Err error `json:"-"`
+
+	page bool // the failure may be of the page alone
 }
 
 // Error implements error.
@@ -52,9 +58,16 @@ func failureOf(err error) *FailedError {
 	if f, ok := errors.AsType[*FailedError](err); ok {
 		return f
 	}
+	if errors.Is(err, memory.ErrBusy) {
+		return &FailedError{
+			Code: contracts.CodeTimeout, Message: "The importer has no memory left for a source of this size", Retryable: true,
+			Outage: sideMemory, Err: err,
+		}
+	}
 	if e, ok := errors.AsType[*source.Error](err); ok {
 		f := &FailedError{
 			Code: e.Code, Message: limit(cmp.Or(e.Message, e.Error())), Retryable: e.Retryable, RetryAfter: e.RetryAfter, Err: err,
+			page: e.Page,
 		}
 		if e.Outage {
 			f.Outage = sidePrefix + e.Site

@@ -48,8 +48,8 @@ type Job struct {
 	// Retryable reports whether a retry of a failed job may succeed.
 	Retryable bool `json:"retryable,omitempty"`
 
-	// WaitingFor is the far side that does not work and for which a running job waits, for the reason in Error. It is empty when
-	// the job does not wait. WaitingSince is the time of the first failed call.
+	// WaitingFor is the far side that does not work and for which a running job waits, for the reason in Error, or "importer memory".
+	// It is empty when the job does not wait. WaitingSince is the time of the first failed call.
 	WaitingFor   string    `json:"waiting_for,omitempty"`
 	WaitingSince time.Time `json:"waiting_since,omitzero"`
 
@@ -95,6 +95,9 @@ type record struct {
 	Outage      string    `json:"outage,omitempty"`
 	OutageSince time.Time `json:"outage_since,omitzero"`
 
+	// Alone counts the failures since then of which the remote service had none with other jobs.
+	Alone int `json:"alone,omitempty"`
+
 	// Message is the stream sequence of the message whose handling runs the job, or has ended it.
 	Message uint64 `json:"message,omitempty"`
 
@@ -121,7 +124,7 @@ func (r *record) enter(status contracts.ImportState, attempt int) {
 	r.Retryable, r.Reported, r.Exhausted, r.Message = false, false, false, 0
 	r.WaitingFor, r.WaitingSince = "", time.Time{}
 	if status != contracts.ImportRunning {
-		r.Outage, r.OutageSince = "", time.Time{}
+		r.Outage, r.OutageSince, r.Alone = "", time.Time{}, 0
 	}
 }
 

@@ -12,8 +12,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"time"
+
+	"github.com/expediter-io/expediter/internal/private"
 )
 
 // waitForPipes is the time for which output is still read after all processes have been killed.
@@ -22,6 +23,8 @@ const waitForPipes = 2 * time.Second
 var (
 	// ErrTimeout is returned when a program was killed because it ran too long.
 	ErrTimeout = errors.New("program: it took too long and was killed")
+	// ErrCPU is returned when a program was killed because it used too much processor time.
+	ErrCPU = errors.New("program: it used too much processor time and was killed")
 	// ErrOutput is returned when a program was killed because it printed too much.
 	ErrOutput = errors.New("program: it printed too much and was killed")
 )
@@ -37,12 +40,13 @@ type Command struct {
 	// Env is added to the environment, which otherwise holds nothing but the paths of programs, the folder and a language:
 	// files in our home folder could configure a program, or load code into it.
 	Env []string
-	// Timeout bounds the time that the program runs.
-	Timeout time.Duration
+	// Timeout bounds the time that the program runs, and MaxCPU the processor time of each of its processes, on Linux only, in whole
+	// seconds. MaxCPU defaults to Timeout.
+	Timeout, MaxCPU time.Duration
 	// MaxStdout bounds the standard output, in bytes. Of the standard error the last 64 KiB are kept.
 	MaxStdout int
 	// MaxFile bounds each file that the program writes, and MaxMemory the memory that each of its processes allocates, in bytes,
-	// on Linux only, in units of 512 and 1024 bytes. Timeout also bounds the processor time of each process.
+	// on Linux only, in units of 512 and 1024 bytes.
 	MaxFile, MaxMemory int64
 }
 
@@ -51,6 +55,8 @@ type Result struct {
 	Stdout, Stderr []byte
 	// ExitCode is -1 when the program was killed here, and 128 plus the signal's number when another signal ended it.
 	ExitCode int
+	// CPU is the processor time of the program.
+	CPU time.Duration
 }
 
 // Find returns the absolute path of a program, or an error that wraps exec.ErrNotFound when there is none.
@@ -77,6 +83,7 @@ func Run(ctx context.Context, c Command) (*Result, error) {
 	if _, err := exec.LookPath(c.Path); err != nil {
 		return &Result{ExitCode: -1}, fmt.Errorf("program: find %s: %w", c.Path, err)
 	}
+	c.MaxCPU = cmp.Or(c.MaxCPU, c.Timeout)
 	cmd := command(c)
 	cmd.Dir, cmd.WaitDelay = c.Dir, waitForPipes
 	cmd.Env = append([]string{
@@ -101,7 +108,14 @@ func Run(ctx context.Context, c Command) (*Result, error) {
 		err = errors.Join(err, ErrOutput)
 	default:
 	}
-	return &Result{Stdout: stdout.data, Stderr: stderr.last(), ExitCode: cmd.ProcessState.ExitCode()}, err
+	result := &Result{
+		Stdout: stdout.data, Stderr: stderr.last(), ExitCode: cmd.ProcessState.ExitCode(),
+		CPU: cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(),
+	}
+	if err == nil && result.ExitCode != 0 && result.CPU >= c.MaxCPU-100*time.Millisecond { // the system counts in ticks
+		err = ErrCPU
+	}
+	return result, err
 }
 
 // watch waits until a program ends, or kills it, and then kills its group. It kills the group before the program is
@@ -172,91 +186,35 @@ type Folders struct {
 	root string
 }
 
-// NewFolders removes the folders under the root that processes of this user have left. Others may use the same root: each folder is this
-// user's alone. A root in which everybody may exchange the folders of others is refused. The log gets folders that cannot be
-// removed.
+// NewFolders removes the folders under the root that dead processes of this user have left. Others may use the same root: each folder is
+// this user's alone. A root in which others may exchange folders is refused, and made for this user alone if only itself is missing. The log
+// gets folders that cannot be removed.
 func NewFolders(root string, log *slog.Logger) (*Folders, error) {
-	info, err := os.Stat(root)
-	if err != nil {
+	if err := os.Mkdir(root, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return nil, fmt.Errorf("program: the folder for temporary files: %w", err)
 	}
-	if info.Mode().Perm()&0o002 != 0 && info.Mode()&os.ModeSticky == 0 {
-		return nil, fmt.Errorf("program: everybody may exchange what is in %s: chmod +t it, or use another folder for temporary files", root)
+	if err := private.Sweep(root, prefix); err != nil {
+		return nil, fmt.Errorf("program: %w", err)
 	}
 	f := &Folders{log: log, root: root}
-	if err := f.sweep(); err != nil {
-		return nil, err
-	}
 	if err := f.Use(context.Background(), "start", func(string) error { return nil }); err != nil { //nolint:forbidigo // does not wait
 		return nil, err
 	}
 	return f, nil
 }
 
-// sweep removes the folders of this user that belong to no living process.
-func (f *Folders) sweep() error {
-	entries, err := os.ReadDir(f.root)
-	if err != nil {
-		return fmt.Errorf("program: look for old temporary folders: %w", err)
-	}
-	var errs []error
-	for _, entry := range entries {
-		info, err := entry.Info()
-		if err != nil || !info.IsDir() || !strings.HasPrefix(info.Name(), prefix) || !isOurs(info) {
-			continue
-		}
-		dir := filepath.Join(f.root, entry.Name())
-		held, err := hold(dir)
-		if err != nil {
-			continue // a process uses it
-		}
-		errs = append(errs, os.RemoveAll(dir), held.Close())
-	}
-	return errors.Join(errs...)
-}
-
-// Use makes an empty folder, and removes it with all in it when do returns.
+// Use makes an empty folder, and removes it with all in it when do returns. The folder's name consists of a hash of the job id, which may
+// have any characters, and a random number.
 func (f *Folders) Use(ctx context.Context, jobID string, do func(dir string) error) error {
-	folder, err := f.make(jobID)
+	sum := sha256.Sum256([]byte(jobID))
+	folder, err := private.Make(f.root, prefix+hex.EncodeToString(sum[:8])+"-")
 	if err != nil {
-		return err
+		return fmt.Errorf("program: %w", err)
 	}
 	defer func() {
-		if err := folder.remove(); err != nil {
-			f.log.ErrorContext(ctx, "cannot remove a temporary folder", "folder", folder.path, "error", err)
+		if err := folder.Remove(); err != nil {
+			f.log.ErrorContext(ctx, "cannot remove a temporary folder", "folder", folder.Path, "error", err)
 		}
 	}()
-	return do(folder.path)
-}
-
-// folder is a temporary folder.
-type folder struct {
-	path string
-	held *os.File
-}
-
-// make makes an empty folder. Its name consists of a hash of the job id, which may have any characters, and a random
-// number.
-func (f *Folders) make(jobID string) (*folder, error) {
-	sum := sha256.Sum256([]byte(jobID))
-	for {
-		dir, err := os.MkdirTemp(f.root, prefix+hex.EncodeToString(sum[:8])+"-*")
-		if err != nil {
-			return nil, fmt.Errorf("program: make a temporary folder: %w", err)
-		}
-		held, err := hold(dir)
-		if err == nil {
-			return &folder{path: dir, held: held}, nil
-		}
-		// Another process swept it away before it was held.
-		if _, statErr := os.Stat(dir); !errors.Is(statErr, os.ErrNotExist) && !errors.Is(err, errHeld) {
-			return nil, errors.Join(err, os.RemoveAll(dir))
-		}
-	}
-}
-
-// remove removes the folder and all in it.
-func (f *folder) remove() error {
-	err := os.RemoveAll(f.path)
-	return errors.Join(err, f.held.Close())
+	return do(folder.Path)
 }
