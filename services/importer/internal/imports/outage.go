@@ -25,7 +25,8 @@ const (
 	sideStatus    = "recipe store: states"
 	sideYouTube   = "YouTube"
 	sidePrefix    = "site "
-	sideSites     = "sites" // all sites together, in the metrics
+	sideSites     = "sites"           // all sites together, in the metrics
+	sideMemory    = "importer memory" // no far side, but its wait is the same
 )
 
 const (
@@ -277,7 +278,7 @@ func (a *attempt) reach(
 	}
 	f := failure(err)
 	measured.End(string(f.Code), err)
-	if f.Outage == "" {
+	if f.Outage == "" || f.Outage == sideMemory {
 		a.reached(ctx, side, nil)
 		return f
 	}

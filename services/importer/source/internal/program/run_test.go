@@ -77,6 +77,15 @@ func TestRunToTheEnd(t *testing.T) {
 		"result %q, %q, %d, error %v", result.Stdout, result.Stderr, result.ExitCode, err)
 }
 
+func TestProcessorTime(t *testing.T) {
+	t.Parallel()
+	busy := shell(t, `while :; do :; done`)
+	busy.MaxCPU = time.Second
+	result, err := Run(t.Context(), busy)
+	check.Is(t, err, ErrCPU)
+	check.That(t, result.CPU >= time.Second/2, "it used %s", result.CPU)
+}
+
 // A program sees nothing of our environment but the paths of programs: a key in it, or a file in the home folder, is out of its reach.
 func TestProgramHasItsOwnEnvironment(t *testing.T) {
 	t.Setenv("IMPORTER_OPENAI_KEY", "s3cret")
@@ -216,6 +225,7 @@ func TestMemoryIsBounded(t *testing.T) {
 // A program dies with the process that runs it, even when that is killed, and so do the processes that the program started.
 func TestProgramDiesWithItsParent(t *testing.T) {
 	child.Main("parent", func(ctx context.Context, dir string) error {
+		os.Setenv("TMPDIR", dir) //nolint:errcheck,usetesting // the test removes what this killed process leaves
 		c := shell(t, `trap '' TERM; sh -c 'echo $$ > child.new; mv child.new child; exec sleep 1000' &
 echo $$ > pid.new; mv pid.new pid; exec sleep 1000`)
 		c.Dir = dir
