@@ -110,6 +110,7 @@ func Keys(t *testing.T) (guard *access.Guard, secrets map[string]string) {
 	for _, key := range []access.Key{
 		{Name: "viewer", Scopes: []access.Scope{access.Read}},
 		{Name: "operator", Scopes: []access.Scope{access.Operate, access.Read}},
+		{Name: "other", Scopes: []access.Scope{access.Read}},
 		{Name: "bound", Scopes: []access.Scope{access.Operate, access.Read}, User: "ada"},
 	} {
 		secret, err := access.Add(file, key)
