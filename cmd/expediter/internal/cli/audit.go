@@ -20,7 +20,7 @@ func newAudit(g *globals) *cobra.Command {
 		if limit < 1 || limit > audit.MaxList {
 			return f.usage(fmt.Errorf("--limit %d: want 1 to %d", limit, audit.MaxList))
 		}
-		return f.with(ctx, "expediter audit", func(js jetstream.JetStream) error { return f.audit(ctx, js, limit, format) })
+		return f.with(ctx, "expediter audit", func(ctx context.Context, js jetstream.JetStream) error { return f.audit(ctx, js, limit, format) })
 	})
 	f.register(cmd.Flags())
 	cmd.Flags().IntVar(&limit, "limit", 100, "most records to list")

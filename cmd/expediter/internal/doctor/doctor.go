@@ -147,6 +147,7 @@ var checks = []struct {
 	{"accounts", targets, (*examination).checkAccounts},
 	{"permissions", targets, (*examination).checkPermissions},
 	{"writes", targets, (*examination).checkWrites},
+	{"services", targets, (*examination).checkServices},
 	{"work", targets, (*examination).checkWork},
 	{"environment", nothing, (*examination).checkEnvironment},
 	{"far sides", nothing, (*examination).checkFarSides},

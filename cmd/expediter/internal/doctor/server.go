@@ -6,9 +6,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -79,23 +79,28 @@ func (e *examination) checkServers(ctx context.Context) {
 	e.compareServers(all)
 }
 
-// checkHealth checks the answers of the servers' health checks.
+// checkHealth checks the answers of the servers' health checks. One that cannot write keeps the others from being current for a while.
 func (e *examination) checkHealth(all []healthz) {
-	broken := map[string]bool{}
+	var broken []string
 	for _, h := range all {
-		of := "server " + h.name
-		switch disk := h.Disk(); {
-		case disk != "":
-			broken[h.name] = true
-			e.add(idDisk, Error, of, makeRoom, "%s (its health check: %s)", disk, h.Error)
-		case h.Status != "ok":
-			e.addBecause(most, "server.unhealthy", Error, of, "nats server report jetstream # its log says more",
+		if disk := h.Disk(); disk != "" {
+			broken = append(broken, h.name)
+			e.add(idDisk, Error, "server "+h.name, makeRoom, "%s (its health check: %s)", disk, h.Error)
+		}
+	}
+	for _, h := range all {
+		if h.Status != "ok" && h.Disk() == "" {
+			because := most
+			if len(broken) > 0 && strings.Contains(h.Error, "not current") {
+				because = broken[0]
+			}
+			e.addBecause(because, "server.unhealthy", Error, "server "+h.name, "nats server report jetstream # its log says more",
 				"its health check says %s: %s", h.Status, h.Error)
 		}
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.broken, e.checked = slices.Collect(maps.Keys(broken)), len(all)
+	e.broken, e.checked = broken, len(all)
 }
 
 // makeRoom is the cure for a server that cannot write.

@@ -229,7 +229,7 @@ var serverMistakes = []mistake{
 		v["jetstream"] = map[string]any{"config": js, "stats": map[string]any{"storage": 1000 << 20}}
 	})},
 	{
-		name: "a server could not write", id: "server.unhealthy", undo: nowhere,
+		name: "a server could not write", id: "server.disk", undo: nowhere,
 		make: monitored(nil, nil, `{"status":"unavailable","error":"JetStream stream 'A > B' write error: no space left on device"}`),
 	},
 }

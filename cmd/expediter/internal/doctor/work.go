@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/expediter-io/expediter/internal/operate"
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/pause"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
@@ -21,6 +23,7 @@ import (
 
 const (
 	syncWithin  = 2 * time.Second // for an acknowledgement of a write, as in readiness
+	lookAgain   = 2 * time.Second // for a service that did not answer
 	maxSubjects = 100_000         // that a server lists
 )
 
@@ -130,6 +133,47 @@ func (e *examination) checkWork(ctx context.Context) {
 	asking.Wait()
 }
 
+// checkServices looks for services, and instances of them, that are missing.
+func (e *examination) checkServices(ctx context.Context) {
+	if !e.operates() {
+		return // as workers, they answer operators only
+	}
+	var looking sync.WaitGroup
+	for _, t := range e.targets {
+		for _, want := range contracts.Streams(e.options(t)) {
+			if name := service.WorksOn(want.Name); name != "" {
+				looking.Go(func() { e.checkService(ctx, t, name, want.Name) })
+			}
+		}
+	}
+	looking.Wait()
+}
+
+// checkService looks again while an instance that is silent may be alive.
+func (e *examination) checkService(ctx context.Context, t target, name, stream string) {
+	info, err := e.stream(t, stream)
+	if err != nil {
+		return // is reported
+	}
+	age, attendance, roll := info.TimeStamp.Sub(info.Created), service.Attend(t.js, name), service.Roll{Unsure: true}
+	for wait := time.Duration(0); err == nil && roll.Unsure && pause.For(ctx, wait); wait = lookAgain {
+		roll, err = attendance.Look(ctx, age)
+	}
+	switch {
+	case err != nil || roll.Unsure && roll.Problem == "":
+		e.skipf("whether the %s runs: %v", name, errors.Join(err, ctx.Err()))
+	case roll.Problem != "":
+		severity, cure := Warning, "./"+name+" # on its machine, as deploy/nats/README.md starts it. If it is not to come back:"
+		if roll.Gone {
+			severity = Error
+		}
+		for _, place := range roll.Places {
+			cure += " " + e.nats(target{}, "request -H KV-Operation:DEL "+operate.Quote(place)+" vacant") + ";"
+		}
+		e.add("service.missing", severity, "service "+name+t.suffix(), cure, "%s", roll.Problem)
+	}
+}
+
 // noJobs are the streams from which no worker pulls.
 var noJobs = []string{contracts.StreamAudit, contracts.StreamDead}
 
@@ -143,6 +187,10 @@ func (e *examination) checkWorkers(ctx context.Context) {
 		if !w.Ready && !w.Stopping {
 			e.addBecause(most, "worker.idle", Error, "worker "+w.ID, "expediter jobs workers "+operate.Quote(w.Instance)+" "+e.Flags,
 				"it takes no jobs: %s", w.Problem)
+		}
+		if w.Stuck > 0 {
+			e.add("worker.stuck", Error, "worker "+w.ID, "expediter jobs workers --stacks "+operate.Quote(w.Instance)+" "+e.Flags,
+				"%d of %d slots are held by jobs that go on after their time%s", w.Stuck, w.Slots, e.stuck(ctx, w))
 		}
 	}
 	var asking sync.WaitGroup
@@ -172,6 +220,19 @@ func (e *examination) checkUnpulled(ctx context.Context, t target, c contracts.C
 		e.add("worker.gone", Error, consumerOf(t, c.Stream+"/"+c.Config.Durable),
 			"./"+program+" # on its machine, as deploy/nats/README.md starts it", "%d jobs wait, and no worker of it answers", waiting)
 	}
+}
+
+// stuck names the jobs that a worker cannot end, as far as it answers.
+func (e *examination) stuck(ctx context.Context, w inspect.Info) (names string) {
+	short, cancel := context.WithTimeout(ctx, once)
+	defer cancel()
+	running, _ := inspect.StacksOf(short, e.nc, w.Instance) // their number is known
+	for _, a := range running.Attempts {
+		if a.Stuck {
+			names += fmt.Sprintf(", %s since %s", a.Subject, a.Started.UTC().Format(time.RFC3339))
+		}
+	}
+	return names
 }
 
 // findWorkers asks the workers once, which an administrator may do.
