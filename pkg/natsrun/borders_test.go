@@ -93,7 +93,7 @@ func (s *site) watch() error {
 	}
 	for account, work := range map[string][]string{
 		"": {
-			"$JS.API.DIRECT.GET.AUDIT", "$JS.API.DIRECT.GET.KV_locks", "$JS.API.STREAM.MSG.GET.KV_locks", "audit.console.y", "$KV.locks.y",
+			"$JS.API.DIRECT.GET.AUDIT", "$JS.API.DIRECT.GET.AUDIT_USERS", "$JS.API.DIRECT.GET.KV_locks", "$JS.API.STREAM.MSG.GET.KV_locks", "audit.console.y", "$KV.locks.y",
 		},
 		"ENRICHER": {"GET.ENRICH_JOBS", "GET.KV_jobs", "DIRECT.GET.KV_enrich", "$KV.jobs.cancelled.y", "STREAM.MSG.DELETE.ENRICH_JOBS", "jobs.enrich.y", "dead.ENRICH_JOBS.y"},
 		"IMPORTER": {"GET.IMPORT_JOBS", "GET.KV_jobs", "$KV.jobs.cancelled.y", "GET.KV_import-steps", "STREAM.MSG.DELETE.IMPORT_JOBS", "jobs.import.y", "dead.IMPORT_JOBS.y"},

@@ -129,7 +129,7 @@ func (n *Notifier) streams() []string {
 		"KV_" + contracts.BucketDeliveries, "KV_" + contracts.BucketDirectory, "KV_" + contracts.BucketInbox, "KV_" + contracts.BucketJobs,
 	}
 	if n.cfg.CreateAssets { // an administrator makes it in the operators' account
-		streams = append(streams, contracts.StreamAudit)
+		streams = append(streams, contracts.StreamAudit, contracts.StreamAuditUsers)
 	}
 	return streams
 }
