@@ -101,6 +101,12 @@ func over(name, code, noun string, most int, after time.Duration) error {
 		"too many %s: a caller may have %d (%s_%s)", noun, most, strings.ToUpper(name), code)}
 }
 
+// OverQuota returns the error of a request beyond a bound of the service's own. It is answered 429, with Retry-After and the code
+// QUOTA_ and name.
+func OverQuota(name, text string, after time.Duration) error {
+	return &quotaError{after: after, code: "QUOTA_" + name, text: text}
+}
+
 // find returns the usage of a request's caller.
 func (c *callers) find(r *http.Request) *usage {
 	caller := caller(r)
