@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service/access"
@@ -146,4 +147,26 @@ func TestATestSaysNothingOfTheInnerNetwork(t *testing.T) {
 		}
 	}
 	check.Says(t, log.String(), "dial tcp "+inner, inner+" says no")
+}
+
+// Monitoring does not see which users follow their inboxes, whatever it asks for.
+func TestMonitoringSeesNoUsers(t *testing.T) {
+	t.Parallel()
+	p, users := administered(t, "pigeon")
+	w := newWeb(t, p.start(&pigeon{}, listening))
+	p.directory(contracts.Recipient{RecipientType: "CUSTOMER", UserID: "carlotta"})
+	_, end := w.listen("/v1/users/carlotta/inbox/events")
+	defer end()
+	nc, _ := natstest.Connect(t, p.srv, users.As("sys"))
+	const all = `{"subscriptions":true,"subscriptions_detail":true,"auth":true,"accounts":true,"streams":true,"consumer":true,"config":true,"state":0,"subs":true}`
+	answers := 0
+	for _, kind := range []string{"", ".CONNZ", ".SUBSZ", ".ACCOUNTZ", ".JSZ", ".VARZ", ".HEALTHZ", ".STATSZ", ".ROUTEZ", ".GATEWAYZ", ".LEAFZ", ".IPQUEUESZ", ".RAFTZ"} {
+		for _, subject := range []string{"$SYS.REQ.SERVER.PING" + kind, "$SYS.REQ.ACCOUNT.NOTIFIER" + kind, "$SYS.REQ.ACCOUNT.PING" + kind} {
+			if msg, err := nc.RequestWithContext(t.Context(), subject, []byte(all)); err == nil {
+				answers++
+				check.That(t, !strings.Contains(string(msg.Data), "carlotta"), "%s: %s", subject, msg.Data)
+			}
+		}
+	}
+	check.That(t, answers > 0, "nothing was answered")
 }
