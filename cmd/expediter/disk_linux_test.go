@@ -18,6 +18,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/installed"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/smalldisk"
 	"github.com/expediter-io/expediter/pkg/pause"
 )
@@ -78,7 +79,7 @@ func turned(t *testing.T, urls []string, ready bool, most time.Duration) (time.D
 func TestAFullDiskIsShownAndOvercome(t *testing.T) {
 	disk := t.TempDir()
 	if err := smalldisk.Mount(t, disk); err != nil {
-		t.Skipf("a disk to fill cannot be mounted: %v (run as root)", err)
+		installed.Refused(t, "a disk to fill cannot be mounted: %v (run as root)", err)
 	}
 	r := up(t, "--dir", filepath.Join(disk, "data"))
 	address := func(name, scheme string) string {

@@ -182,11 +182,16 @@ func TestUpSaysWhyItDoesNotStart(t *testing.T) {
 	r := up(t, "--dir", dir)
 	file := filepath.Join(t.TempDir(), "file")
 	writeFile(t, file, "")
+	everybodys := "/tmp"
+	if another := t.TempDir(); os.Chown(another, 1234, 1234) == nil { // as root
+		everybodys = filepath.Join(another, "data")
+	}
 	for _, tc := range []struct {
 		args []string
 		code int
 		want string
 	}{
+		{[]string{"--http-port", "0", "--nats-port", "0", "--dir", everybodys}, 1, "error: --dir " + everybodys + " cannot be used (start NATS: natsrun: store directory cannot be used: " + everybodys + ": another user may change what is in it"},
 		{[]string{"--nats-port", "0", "--http-port", "0", "--notifier-port", "0", "--console-port", "0", "--importer-port", taken}, 1, "error: --importer-port " + taken + " is taken; is another one up? Stop it, or take a free port with --importer-port 0"},
 		{[]string{"--http-port", "7000", "--importer-port", "7000"}, 2, "--importer-port 7000: that is the port of --http-port"},
 		{[]string{"--nats-port", "0", "--http-port", "0", "--importer-port", "0", "--console-port", "0", "--notifier-port", taken}, 1, "error: --notifier-port " + taken + " is taken; is another one up? Stop it, or take a free port with --notifier-port 0"},

@@ -5,14 +5,10 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/gofrs/flock"
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
@@ -179,33 +175,6 @@ func TestPortsAreGivenBack(t *testing.T) {
 	check.OK(t, b.close())
 	check.Is(t, b.close(), net.ErrClosed)
 	check.Is(t, (*portBlock)(nil).close(), nil)
-}
-
-func TestDirectoriesOfKilledProcessesAreRemoved(t *testing.T) {
-	t.Parallel()
-	parent := t.TempDir()
-	long := time.Now().Add(-2 * abandonedAfter)
-	for _, name := range []string{"natsrun-abandoned", "natsrun-new", "natsrun-used", "other"} {
-		path := filepath.Join(parent, name)
-		check.OK(t, os.Mkdir(path, dirMode))
-		lock := flock.New(filepath.Join(path, lockName))
-		check.OK(t, check.Err(lock.TryLock()))
-		if name != "natsrun-used" {
-			check.OK(t, lock.Close())
-		}
-		t.Cleanup(func() { _ = lock.Close() })
-		if name != "natsrun-new" {
-			check.OK(t, os.Chtimes(path, long, long))
-		}
-	}
-	removeAbandoned(parent)
-	entries := check.Must(os.ReadDir(parent))(t)
-	var left []string
-	for _, e := range entries {
-		left = append(left, e.Name())
-	}
-	want := []string{"natsrun-new", "natsrun-used", "other"}
-	check.That(t, slices.Equal(left, want), "left are %v, want %v", left, want)
 }
 
 // A terminal sends Ctrl-C to the whole process group, in which nodes are except on Linux.

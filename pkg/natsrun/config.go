@@ -31,6 +31,7 @@ type Config struct {
 	ConfigFile string
 
 	// Dir is the directory of JetStream's files. It is created if it does not exist and locked against a second server, and Stop keeps it.
+	// One in which other users could put or exchange files is refused.
 	// Defaults to "", a temporary directory that Stop removes.
 	Dir string
 

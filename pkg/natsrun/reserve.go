@@ -1,6 +1,7 @@
 package natsrun
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,92 +10,77 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/gofrs/flock"
+
+	"github.com/expediter-io/expediter/internal/private"
 )
 
 const (
 	dirMode    = 0o700
 	lockName   = "natsrun.lock"
 	tempPrefix = "natsrun-"
-
-	// abandonedAfter is the least age of a directory without a lock that counts as abandoned: a new directory is locked at once.
-	abandonedAfter = time.Minute
 )
 
 // storeDir is a JetStream directory on which this process holds a lock. The kernel drops the lock when the process dies, in any way.
 type storeDir struct {
-	lock *flock.Flock
 	path string
-	temp bool
+	lock *flock.Flock    // nil for a temporary directory
+	temp *private.Folder // nil for a directory that stays
 }
 
 // openStoreDir creates and locks dir, or a temporary directory when dir is "".
 func openStoreDir(dir string, memory bool) (*storeDir, error) {
-	sd := &storeDir{path: dir, temp: dir == ""}
-	if err := sd.create(memory); err != nil {
+	if dir == "" {
+		return makeStoreDir(memory)
+	}
+	if err := private.Open(dir); err != nil {
 		return nil, fmt.Errorf("%w: %w: give a Dir on a file system that this user may write to", ErrDirUnusable, err)
 	}
-	sd.lock = flock.New(filepath.Join(sd.path, lockName))
+	sd := &storeDir{path: dir, lock: flock.New(filepath.Join(dir, lockName))}
 	held, err := sd.lock.TryLock()
 	if err != nil {
 		return nil, errors.Join(
-			fmt.Errorf("%w: lock %s: %w: give a Dir that this user may write to", ErrDirUnusable, sd.path, err), sd.close())
+			fmt.Errorf("%w: lock %s: %w: give a Dir that this user may write to", ErrDirUnusable, dir, err), sd.close())
 	}
 	if !held {
-		return nil, fmt.Errorf("%w: %s: stop the server that runs there, or give another Dir", ErrDirInUse, sd.path)
+		return nil, fmt.Errorf("%w: %s: stop the server that runs there, or give another Dir", ErrDirInUse, dir)
 	}
 	return sd, nil
 }
 
-func (sd *storeDir) create(memory bool) error {
-	if !sd.temp {
-		if err := os.MkdirAll(sd.path, dirMode); err != nil {
-			return fmt.Errorf("create: %w", err)
+// sweep removes the directories of processes that were killed: in RAM they would stay until the machine restarts. It runs once, as some
+// programs start thousands of servers.
+var sweep = sync.OnceFunc(func() {
+	for _, parent := range []string{os.TempDir(), ramDir()} {
+		if parent != "" {
+			_ = private.Sweep(parent, tempPrefix) // the next process tries again
 		}
-		return nil
 	}
+})
+
+func makeStoreDir(memory bool) (*storeDir, error) {
+	sweep()
 	parent := ""
 	if memory {
 		parent = ramDir()
 	}
-	if parent != "" {
-		removeAbandoned(parent)
-	}
-	path, err := os.MkdirTemp(parent, tempPrefix)
+	temp, err := private.Make(cmp.Or(parent, os.TempDir()), tempPrefix)
 	if err != nil {
-		return fmt.Errorf("create: %w", err)
+		return nil, fmt.Errorf("%w: %w: give a Dir on a file system that this user may write to", ErrDirUnusable, err)
 	}
-	sd.path = path
-	return nil
-}
-
-// removeAbandoned removes the directories of processes that were killed: in RAM
-// they would stay until the machine restarts.
-func removeAbandoned(parent string) {
-	paths, err := filepath.Glob(filepath.Join(parent, tempPrefix+"*"))
-	if err != nil {
-		return // the pattern is right
-	}
-	for _, path := range paths {
-		info, err := os.Lstat(path) // a link is not ours
-		if err != nil || !info.IsDir() || time.Since(info.ModTime()) < abandonedAfter {
-			continue
-		}
-		lock := flock.New(filepath.Join(path, lockName))
-		if held, err := lock.TryLock(); err != nil || !held {
-			continue // in use, or another user's
-		}
-		_ = (&storeDir{lock: lock, path: path, temp: true}).close() // the next one tries again
-	}
+	return &storeDir{path: temp.Path, temp: temp}, nil
 }
 
 // close releases the directory, and removes it when it is a temporary one.
 func (sd *storeDir) close() error {
-	err := sd.lock.Close()
-	if sd.temp {
-		err = errors.Join(err, os.RemoveAll(sd.path))
+	var err error
+	if sd.temp != nil {
+		err = sd.temp.Remove()
+	} else {
+		err = sd.lock.Close()
 	}
 	if err != nil {
 		return fmt.Errorf("natsrun: release store directory %s: %w", sd.path, err)

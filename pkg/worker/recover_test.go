@@ -148,7 +148,8 @@ func TestConsumerIsNotServedYet(t *testing.T) {
 			if !f.FromClient || !strings.HasPrefix(f.Subject, "$JS.API.CONSUMER.MSG.NEXT.") {
 				return nil
 			}
-			if requests++; requests > refusals {
+			requests++
+			if requests > refusals {
 				return nil
 			}
 			return bytes.Replace(f.Raw, []byte("$JS.API"), []byte("nobody."), 1)

@@ -270,11 +270,11 @@ func TestConfigurationIsCheckedAtOnce(t *testing.T) {
 	err := Config{
 		BaseConfig:       service.BaseConfig{AckWait: 1, Concurrency: -1, MaxBytes: -1, Replicas: 9},
 		RecipeServiceURL: "http://far.test", RecipeServiceToken: secret + "\n", OrchestratorToken: secret, Settings: Settings{StateTTL: 1},
-		OpenAIKey: secret, TempDir: "nowhere",
+		OpenAIKey: secret, TempDir: "nowhere/below",
 	}.withDefaults().validate()
 	for _, want := range []string{
 		"IMPORTER_ACK_WAIT", "IMPORTER_CONCURRENCY", "IMPORTER_MAX_BYTES", "IMPORTER_REPLICAS", "plain http", "IMPORTER_ORCHESTRATOR_TOKEN", "StateTTL", "IMPORTER_OPENAI_KEY",
-		"IMPORTER_TEMP_DIR: open nowhere",
+		"IMPORTER_TEMP_DIR nowhere/below: open nowhere",
 	} {
 		check.Contains(t, err, want)
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/netip"
 	"os"
+	"path/filepath"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"go.opentelemetry.io/otel/metric"
@@ -94,7 +95,8 @@ type Config struct {
 	// Store keeps the recipes instead of RecipeServiceURL. Defaults to none.
 	Store store.Store `env:"-"`
 
-	// TempDir is the folder for temporary files, which must exist: each source gets a private folder in it. Defaults to the system's.
+	// TempDir is the folder for temporary files: each source gets a private folder in it. One that is missing is made in its parent. Defaults
+	// to the system's.
 	TempDir string `env:"IMPORTER_TEMP_DIR"`
 
 	// YouTube fetches videos of YouTube with the program yt-dlp: without it the importer does not start.
@@ -154,8 +156,8 @@ func (cfg Config) validate() error {
 		bad("IMPORTER_ORCHESTRATOR_TOKEN is set without IMPORTER_ORCHESTRATOR_URL")
 	}
 	if cfg.TempDir != "" {
-		if _, err := os.ReadDir(cfg.TempDir); err != nil {
-			bad("IMPORTER_TEMP_DIR: %w: make the folder, which only the importer's user has to reach", err)
+		if _, err := os.ReadDir(filepath.Dir(filepath.Clean(cfg.TempDir))); err != nil {
+			bad("IMPORTER_TEMP_DIR %s: %w: make that folder", cfg.TempDir, err)
 		}
 	}
 	return errors.Join(errs...)

@@ -15,6 +15,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/installed"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/smalldisk"
 	"github.com/expediter-io/expediter/pkg/service/console"
 	"github.com/expediter-io/expediter/test/internal/consoletest"
@@ -25,7 +26,7 @@ func TestOverviewShowsAFullDisk(t *testing.T) {
 	t.Parallel()
 	disk := t.TempDir()
 	if err := smalldisk.Mount(t, disk); err != nil {
-		t.Skipf("a disk to fill cannot be mounted: %v (run as root)", err)
+		installed.Refused(t, "a disk to fill cannot be mounted: %v (run as root)", err)
 	}
 	users := natstest.NewUsers(t)
 	srv := deployedServer.Start(t, place{filepath.Join(disk, "data"), users.Public})

@@ -4,15 +4,15 @@ package tutorial_test
 
 import (
 	"context"
-	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -36,9 +36,6 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(code)
 }
-
-// spaces counts the networks of typists.
-var spaces atomic.Int64
 
 // shownAt is the page of which a paragraph says that it shows what stands below.
 var shownAt = regexp.MustCompile("`(http://[^`]*)`:$")
@@ -82,9 +79,10 @@ func TestTutorial(t *testing.T) {
 type typist struct {
 	*testing.T
 
-	changed    chan struct{} // gets a value when a screen shows more
-	dir, space string
-	env        []string
+	changed chan struct{} // gets a value when a screen shows more
+	dir     string
+	env     []string
+	space   []string // what a command begins with in the network of the typist
 
 	mu      sync.Mutex
 	screens []*screen
@@ -108,17 +106,35 @@ func (s *screen) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// apart has the commands in a network of their own, where all ports are free, if this process may make one.
+// netAdmin is the capability CAP_NET_ADMIN.
+const netAdmin = 12
+
+// apart has the commands in a network of their own, where all ports are free. It is that of a process, and gone with this one, however it
+// ends. Who is not root makes it in a user namespace.
 func (ty *typist) apart() {
+	ty.Helper()
+	of := exec.CommandContext(context.WithoutCancel(ty.Context()), "sh", "-c", "ip link set lo up && echo up && exec cat")
+	of.Env, of.Stderr = append(os.Environ(), "PATH="+os.Getenv("PATH")+":/usr/sbin:/sbin"), ty.Output()
+	of.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	if uid, gid := os.Geteuid(), os.Getegid(); uid != 0 {
+		of.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
+		of.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: uid, HostID: uid, Size: 1}}
+		of.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: gid, HostID: gid, Size: 1}}
+		of.SysProcAttr.AmbientCaps = []uintptr{netAdmin}
+	}
+	in, out := check.Must(of.StdinPipe())(ty), check.Must(of.StdoutPipe())(ty)
+	err := of.Start()
+	if err == nil {
+		ty.Cleanup(func() { _, _ = in.Close(), of.Wait() }) // it ends with its input
+		_, err = io.ReadFull(out, make([]byte, len("up\n")))
+	}
+	if err != nil {
+		installed.Refused(ty, "no network can be made where the ports of the pages are free: %v", err)
+	}
+	ty.space = []string{"nsenter", "--preserve-credentials", "--target", strconv.Itoa(of.Process.Pid), "--net"}
 	if os.Geteuid() != 0 {
-		return
+		ty.space = append(ty.space, "--user")
 	}
-	ty.space = fmt.Sprint("tutorial", os.Getpid(), "-", spaces.Add(1))
-	for _, args := range [][]string{{"netns", "add", ty.space}, {"-n", ty.space, "link", "set", "lo", "up"}} {
-		out, err := exec.CommandContext(ty.Context(), "ip", args...).CombinedOutput()
-		check.That(ty, err == nil, "ip %s: %v: %s", args, err, out)
-	}
-	ty.Cleanup(func() { _ = exec.Command("ip", "netns", "del", ty.space).Run() }) // it is gone with the machine
 }
 
 // exits is the comment of a command that fails.
@@ -132,8 +148,8 @@ func (ty *typist) enter(lines []string, stays bool) {
 	ty.mu.Unlock()
 	for i, line := range lines {
 		args := []string{"bash", "-c", line}
-		if ty.space != "" && !strings.HasPrefix(line, "go mod") && !strings.HasPrefix(line, "go install") { // these may need the network
-			args = append([]string{"ip", "netns", "exec", ty.space}, args...)
+		if !strings.HasPrefix(line, "go mod") && !strings.HasPrefix(line, "go install") { // these may need the network
+			args = append(slices.Clip(ty.space), args...)
 		}
 		ctx, cancel := context.WithCancel(ty.Context())
 		cmd := exec.CommandContext(ctx, args[0], args[1:]...)

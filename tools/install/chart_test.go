@@ -174,6 +174,9 @@ func restricted(t *testing.T, name string, d *apps.Deployment) {
 	if c.LivenessProbe == nil || c.ReadinessProbe == nil || c.Resources.Limits.Memory().IsZero() || len(pod.TopologySpreadConstraints) != 2 {
 		t.Errorf("%s: %s has no probes, limits or spread", name, d.Name)
 	}
+	if temp := (core.EnvVar{Name: "IMPORTER_TEMP_DIR", Value: "/tmp/importer"}); slices.Contains(c.Args, "importer") && !slices.Contains(c.Env, temp) {
+		t.Errorf("%s: the temporary files of %s are in a volume to which everybody may write: want %v", name, d.Name, temp)
+	}
 	for _, variable := range c.Env {
 		if strings.HasPrefix(variable.Name, "NATS_") && variable.Name != "NATS_URL" && !strings.HasPrefix(variable.Value, "/run/secrets/") {
 			t.Errorf("%s: %s has %s=%s, which is no file", name, d.Name, variable.Name, variable.Value)

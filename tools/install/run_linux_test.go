@@ -122,7 +122,7 @@ func (s *site) connect() {
 func (s *site) container(service types.ServiceConfig, program ...string) *exec.Cmd {
 	s.Helper()
 	root := s.root(service.Image)
-	script := fmt.Sprintf("R=%s\nmount --bind $R $R\nmkdir -p $R/dev $R/etc $R/proc\nmount --rbind /dev $R/dev\ntouch $R/etc/hosts\nmount --bind %s/hosts $R/etc/hosts\n", root, s.dir)
+	script := fmt.Sprintf("R=%s\nmount --bind $R $R\nmkdir -p $R/dev $R/etc $R/proc\nmount --rbind /dev $R/dev\nmount -t tmpfs tmpfs $R/dev/shm\ntouch $R/etc/hosts\nmount --bind %s/hosts $R/etc/hosts\n", root, s.dir)
 	if !strings.HasPrefix(service.Image, "expediter/") {
 		script += "mount --bind /usr $R/usr\nmount -t proc proc $R/proc\n"
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/expediter-io/expediter/internal/private"
 	"github.com/expediter-io/expediter/pkg/pause"
 )
 
@@ -28,8 +29,9 @@ const patience = 2 * time.Minute
 var postgres struct {
 	sync.Once
 
-	dir      string
+	dir      string // of the sockets, and of the data
 	err      error
+	folder   *private.Folder
 	process  *exec.Cmd
 	lifeline io.Closer // the server ends when it is closed, also by the end of this process
 	next     atomic.Int64
@@ -69,9 +71,15 @@ func startPostgres(initdb, server string) {
 
 // runPostgres creates the cluster, and returns when the server takes connections.
 func runPostgres(initdb, server string) (err error) {
-	if postgres.dir, err = os.MkdirTemp("", "outbox"); err != nil { // short: it is part of the name of a socket
+	// Not below TMPDIR: the name of a socket has to be short, and another user may have to get there.
+	const root, prefix = "/tmp", "expediter-postgres-"
+	if err = private.Sweep(root, prefix); err == nil {
+		postgres.folder, err = private.Make(root, prefix)
+	}
+	if err != nil {
 		return err
 	}
+	postgres.dir = filepath.Join(postgres.folder.Path, "server")
 	attributes, err := servant(postgres.dir)
 	if err != nil {
 		return err
@@ -87,7 +95,7 @@ func runPostgres(initdb, server string) (err error) {
 	//nolint:gosec,noctx // of Postgres; it lives as long as this process
 	postgres.process = exec.Command("/bin/sh", "-c", `"$@" & read -r _; kill -INT $!; wait $!`,
 		"sh", server, "-D", data, "-k", postgres.dir, "-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=300",
-		"-c", "deadlock_timeout=100ms", "-c", "log_destination=stderr", "-c", "logging_collector=off")
+		"-c", "deadlock_timeout=100ms", "-c", "dynamic_shared_memory_type=mmap", "-c", "log_destination=stderr", "-c", "logging_collector=off")
 	postgres.process.Dir, postgres.process.SysProcAttr = postgres.dir, attributes
 	if postgres.lifeline, err = postgres.process.StdinPipe(); err != nil {
 		return err
@@ -126,19 +134,22 @@ func Stop() {
 		_ = postgres.lifeline.Close() // it is gone already then
 		_ = postgres.process.Wait()   // it was told to end
 	}
-	if postgres.dir != "" {
-		if err := os.RemoveAll(postgres.dir); err != nil {
+	if postgres.folder != nil {
+		if err := postgres.folder.Remove(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 		}
 	}
 	postgres.Once = sync.Once{}
 }
 
-// servant returns the attributes of a process that is not root, and gives it the folder.
+// servant returns the attributes of a process that is not root, and makes a folder for it.
 func servant(dir string) (*syscall.SysProcAttr, error) {
 	attributes := &syscall.SysProcAttr{Setpgid: true}
-	if os.Geteuid() != 0 {
-		return attributes, nil
+	if err := os.Mkdir(dir, 0o700); err != nil || os.Geteuid() != 0 {
+		return attributes, err
+	}
+	if err := os.Chmod(filepath.Dir(dir), 0o711); err != nil { //nolint:gosec // the servant gets through it
+		return nil, err
 	}
 	u, err := user.Lookup("postgres")
 	if err != nil {

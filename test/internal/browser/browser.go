@@ -19,6 +19,7 @@ import (
 	"github.com/chromedp/cdproto/target"
 	"github.com/chromedp/chromedp"
 
+	"github.com/expediter-io/expediter/internal/private"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
@@ -82,14 +83,18 @@ func find() string {
 // launch starts a Chromium, which outlives the test.
 func launch(t *testing.T, path string) *chromium {
 	t.Helper()
+	const prefix = "expediter-chromium-"
+	check.OK(t, private.Sweep(os.TempDir(), prefix))
+	profile := check.Must(private.Make(os.TempDir(), prefix))(t)
 	of, stop := chromedp.NewExecAllocator(context.WithoutCancel(t.Context()), append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]),
-		chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.Flag("disable-gpu", true), chromedp.Flag("disable-quic", true),
+		chromedp.ExecPath(path), chromedp.UserDataDir(profile.Path), chromedp.NoSandbox, chromedp.Flag("disable-gpu", true), chromedp.Flag("disable-quic", true),
 		chromedp.Flag("disable-component-update", true))...)
 	ctx, cancel := chromedp.NewContext(of)
 	check.OK(t, chromedp.Do(ctx))
 	return &chromium{ctx: ctx, stop: func() {
 		cancel()
 		stop()
+		_ = profile.Remove() // what it still writes goes with the next run
 	}}
 }
 

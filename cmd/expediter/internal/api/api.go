@@ -162,7 +162,16 @@ func (c *Client) send(ctx context.Context, method, path string, header http.Head
 	if c.Key != "" {
 		req.Header.Set("Authorization", "Bearer "+c.Key)
 	}
-	return cmp.Or(c.HTTP, defaultClient).Do(req)
+	client := *cmp.Or(c.HTTP, defaultClient)
+	client.CheckRedirect = func(to *http.Request, _ []*http.Request) error { return &redirectError{to.URL.Redacted()} }
+	return client.Do(req)
+}
+
+// redirectError refuses a redirect: http.Client would send the key to every port of the same host.
+type redirectError struct{ to string }
+
+func (e *redirectError) Error() string {
+	return "redirects are not followed: use the final address, " + e.to
 }
 
 // silent returns the error for a missing answer: the caller gave up, or the service is unavailable.
@@ -172,6 +181,9 @@ func (c *Client) silent(ctx context.Context, err error) error {
 	}
 	if reason, ok := errors.AsType[*url.Error](err); ok {
 		err = reason.Err // without the URL, which would be repeated
+	}
+	if _, ok := errors.AsType[*redirectError](err); ok {
+		return fmt.Errorf("%w: the %s at %s: %w", ErrUnavailable, c.Service, c.URL, err)
 	}
 	return fmt.Errorf("%w: no %s answers at %s: %w", ErrBusy, c.Service, c.URL, err)
 }

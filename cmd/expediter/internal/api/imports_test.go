@@ -158,3 +158,18 @@ func TestRefusals(t *testing.T) {
 		check.Is(t, check.Err(c.Job(t.Context(), "j")), ErrUnavailable, name)
 	}
 }
+
+// A redirect, even to another port of the same host, gets no request and so not the key.
+func TestRedirectGetsNoKey(t *testing.T) {
+	for _, status := range []int{http.StatusMovedPermanently, http.StatusSeeOther, http.StatusTemporaryRedirect} {
+		thief, _ := newStub(t, func(http.ResponseWriter, *http.Request) {})
+		_, c := newStub(t, http.RedirectHandler(thief.URL+"/v1/imports", status).ServeHTTP)
+		c.Key = "secret"
+		_, err := c.Do(t.Context(), http.MethodGet, "/v1/imports", nil, nil, &struct{}{})
+		check.That(t, errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrBusy), "%d: %v", status, err)
+		check.Contains(t, err, thief.URL+"/v1/imports")
+		_, err = c.Open(t.Context(), "/v1/imports/1/events", "")
+		check.Contains(t, err, "redirects are not followed")
+		check.Same(t, "requests to the other port", len(thief.requests()), 0)
+	}
+}

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/expediter-io/expediter/internal/private"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	texts "github.com/expediter-io/expediter/services/notifier/template"
@@ -82,6 +83,9 @@ func (cfg preview) writeTo(folder string) (path string, failed []unmadeText, err
 				all = append(all, one)
 			}
 		}
+	}
+	if err := private.Open(folder); err != nil {
+		return "", nil, err
 	}
 	for i := range all {
 		if err := all[i].write(folder); err != nil {

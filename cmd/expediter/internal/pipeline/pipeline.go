@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/sample"
+	"github.com/expediter-io/expediter/internal/private"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsotel/export"
 	"github.com/expediter-io/expediter/pkg/natsrun"
@@ -100,7 +101,7 @@ type Pipeline struct {
 	server  *natsrun.Server
 	stops   []func() error // of the instances
 
-	rulesDir string // "" for rules that are a file already
+	rulesDir *private.Folder // nil for rules that are a file already
 }
 
 // Start runs the server and the services. The caller calls Stop.
@@ -245,8 +246,8 @@ func (p *Pipeline) Stop() error {
 	for _, stop := range slices.Backward(p.stops) {
 		errs = append(errs, stop())
 	}
-	if p.rulesDir != "" {
-		errs = append(errs, os.RemoveAll(p.rulesDir))
+	if p.rulesDir != nil {
+		errs = append(errs, p.rulesDir.Remove())
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), exportTimeout) //nolint:forbidigo // the caller's may be over
 	defer cancel()
@@ -309,8 +310,12 @@ func enlist(ctx context.Context, directory *recipient.Directory) error {
 
 // writeRules writes rules into a file that exists until Stop.
 func (p *Pipeline) writeRules(rules []byte) (path string, err error) {
-	if p.rulesDir, err = os.MkdirTemp("", "expediter-rules-"); err == nil {
-		path = filepath.Join(p.rulesDir, "rules.yaml")
+	const prefix = "expediter-rules-"
+	if err = private.Sweep(os.TempDir(), prefix); err == nil {
+		p.rulesDir, err = private.Make(os.TempDir(), prefix)
+	}
+	if err == nil {
+		path = filepath.Join(p.rulesDir.Path, "rules.yaml")
 		err = os.WriteFile(path, rules, 0o600)
 	}
 	if err != nil {

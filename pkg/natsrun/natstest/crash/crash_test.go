@@ -156,7 +156,7 @@ func TestNetworkCutsOneDirection(t *testing.T) {
 			t.Parallel()
 			listen := "127.0.0.1:0"
 			if network == "unix" {
-				listen = filepath.Join(t.TempDir(), "socket")
+				listen = filepath.Join(crash.SocketDir(t), "socket")
 			}
 			l := check.Must(net.Listen(network, listen))(t)
 			var echo sync.WaitGroup

@@ -2,10 +2,13 @@ package crash
 
 import (
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // Network is the network between one process and all its servers.
@@ -30,6 +33,15 @@ const (
 	ToClient
 )
 
+// SocketDir returns a folder for sockets, until the test ends: a path below t.TempDir() may be too long for one.
+func SocketDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "expediter-") //nolint:usetesting // see above
+	check.OK(t, err)
+	t.Cleanup(func() { check.OK(t, os.RemoveAll(dir)) })
+	return dir
+}
+
 // NewNetwork listens once for each server, until the test ends. Servers are separated by commas: URLs, addresses of TCP, or paths of
 // sockets.
 func NewNetwork(t testing.TB, servers string) *Network {
@@ -42,7 +54,7 @@ func NewNetwork(t testing.TB, servers string) *Network {
 		if before, after, found := strings.Cut(server, "://"); found {
 			scheme, server = before+"://", after
 		} else if filepath.IsAbs(server) {
-			network, listen = "unix", filepath.Join(t.TempDir(), filepath.Base(server))
+			network, listen = "unix", filepath.Join(SocketDir(t), filepath.Base(server))
 		}
 		l, err := net.Listen(network, listen) //nolint:noctx // on this machine
 		if err != nil {

@@ -12,8 +12,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"time"
+
+	"github.com/expediter-io/expediter/internal/private"
 )
 
 // waitForPipes is the time for which output is still read after all processes have been killed.
@@ -172,91 +173,35 @@ type Folders struct {
 	root string
 }
 
-// NewFolders removes the folders under the root that processes of this user have left. Others may use the same root: each folder is this
-// user's alone. A root in which everybody may exchange the folders of others is refused. The log gets folders that cannot be
-// removed.
+// NewFolders removes the folders under the root that dead processes of this user have left. Others may use the same root: each folder is
+// this user's alone. A root in which others may exchange folders is refused, and made for this user alone if only itself is missing. The log
+// gets folders that cannot be removed.
 func NewFolders(root string, log *slog.Logger) (*Folders, error) {
-	info, err := os.Stat(root)
-	if err != nil {
+	if err := os.Mkdir(root, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return nil, fmt.Errorf("program: the folder for temporary files: %w", err)
 	}
-	if info.Mode().Perm()&0o002 != 0 && info.Mode()&os.ModeSticky == 0 {
-		return nil, fmt.Errorf("program: everybody may exchange what is in %s: chmod +t it, or use another folder for temporary files", root)
+	if err := private.Sweep(root, prefix); err != nil {
+		return nil, fmt.Errorf("program: %w", err)
 	}
 	f := &Folders{log: log, root: root}
-	if err := f.sweep(); err != nil {
-		return nil, err
-	}
 	if err := f.Use(context.Background(), "start", func(string) error { return nil }); err != nil { //nolint:forbidigo // does not wait
 		return nil, err
 	}
 	return f, nil
 }
 
-// sweep removes the folders of this user that belong to no living process.
-func (f *Folders) sweep() error {
-	entries, err := os.ReadDir(f.root)
-	if err != nil {
-		return fmt.Errorf("program: look for old temporary folders: %w", err)
-	}
-	var errs []error
-	for _, entry := range entries {
-		info, err := entry.Info()
-		if err != nil || !info.IsDir() || !strings.HasPrefix(info.Name(), prefix) || !isOurs(info) {
-			continue
-		}
-		dir := filepath.Join(f.root, entry.Name())
-		held, err := hold(dir)
-		if err != nil {
-			continue // a process uses it
-		}
-		errs = append(errs, os.RemoveAll(dir), held.Close())
-	}
-	return errors.Join(errs...)
-}
-
-// Use makes an empty folder, and removes it with all in it when do returns.
+// Use makes an empty folder, and removes it with all in it when do returns. The folder's name consists of a hash of the job id, which may
+// have any characters, and a random number.
 func (f *Folders) Use(ctx context.Context, jobID string, do func(dir string) error) error {
-	folder, err := f.make(jobID)
+	sum := sha256.Sum256([]byte(jobID))
+	folder, err := private.Make(f.root, prefix+hex.EncodeToString(sum[:8])+"-")
 	if err != nil {
-		return err
+		return fmt.Errorf("program: %w", err)
 	}
 	defer func() {
-		if err := folder.remove(); err != nil {
-			f.log.ErrorContext(ctx, "cannot remove a temporary folder", "folder", folder.path, "error", err)
+		if err := folder.Remove(); err != nil {
+			f.log.ErrorContext(ctx, "cannot remove a temporary folder", "folder", folder.Path, "error", err)
 		}
 	}()
-	return do(folder.path)
-}
-
-// folder is a temporary folder.
-type folder struct {
-	path string
-	held *os.File
-}
-
-// make makes an empty folder. Its name consists of a hash of the job id, which may have any characters, and a random
-// number.
-func (f *Folders) make(jobID string) (*folder, error) {
-	sum := sha256.Sum256([]byte(jobID))
-	for {
-		dir, err := os.MkdirTemp(f.root, prefix+hex.EncodeToString(sum[:8])+"-*")
-		if err != nil {
-			return nil, fmt.Errorf("program: make a temporary folder: %w", err)
-		}
-		held, err := hold(dir)
-		if err == nil {
-			return &folder{path: dir, held: held}, nil
-		}
-		// Another process swept it away before it was held.
-		if _, statErr := os.Stat(dir); !errors.Is(statErr, os.ErrNotExist) && !errors.Is(err, errHeld) {
-			return nil, errors.Join(err, os.RemoveAll(dir))
-		}
-	}
-}
-
-// remove removes the folder and all in it.
-func (f *folder) remove() error {
-	err := os.RemoveAll(f.path)
-	return errors.Join(err, f.held.Close())
+	return do(folder.Path)
 }

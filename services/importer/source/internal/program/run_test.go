@@ -245,63 +245,39 @@ func names(t *testing.T, dir string) []string {
 	return out
 }
 
-// A job id may hold anything: no folder is made but right below the root, and none of a job is that of another.
+// A job id may hold anything: no folder is made but right below the root, and none of a job is that of another. A root that is missing is
+// made for this user alone.
 func TestFolderNames(t *testing.T) {
 	t.Parallel()
-	root := t.TempDir()
+	root := filepath.Join(t.TempDir(), "root")
 	folders := check.Must(NewFolders(root, slog.New(slog.DiscardHandler)))(t)
-	seen := map[string]bool{}
-	for _, id := range []string{
-		"", "job-1", "job-1", "..", "../../etc", "/etc/passwd", `..\..\x`, "a b", "*", ">", "\x00", "--exec", "עברית", strings.Repeat("x", 10_000),
-	} {
-		folder := check.Must(folders.make(id))(t)
-		info, err := os.Stat(folder.path)
-		check.That(t, err == nil && info.Mode().Perm() == 0o700 && filepath.Dir(folder.path) == root && !seen[folder.path],
-			"id %.20q: folder %s, mode %v, error %v: want a new one of our own below %s", id, folder.path, info, err, root)
-		seen[folder.path] = true
-		t.Cleanup(func() {
-			check.Is(t, folder.remove(), nil)
-		})
+	seen := map[string]bool{root: true}
+	var use func(ids ...string)
+	use = func(ids ...string) { // each in the folder of the one before, so that all are there at once
+		for at := range seen {
+			info, err := os.Stat(at)
+			check.That(t, err == nil && info.Mode().Perm() == 0o700, "%s: mode %v, error %v", at, info, err)
+		}
+		if len(ids) == 0 {
+			check.Same(t, "folders", len(names(t, root)), len(seen)-1)
+			return
+		}
+		check.OK(t, folders.Use(t.Context(), ids[0], func(dir string) error {
+			check.That(t, filepath.Dir(dir) == root && !seen[dir], "id %.20q: folder %s: want a new one below %s", ids[0], dir, root)
+			seen[dir] = true
+			use(ids[1:]...)
+			return nil
+		}))
 	}
-	check.Same(t, "folders", len(names(t, root)), len(seen))
+	use("", "job-1", "job-1", "..", "../../etc", "/etc/passwd", `..\..\x`, "a b", "*", ">", "\x00", "--exec", "עברית", strings.Repeat("x", 10_000))
+	check.Same(t, "folders left", len(names(t, root)), 0)
 }
 
-// Folders of processes that are gone are removed at the next start; those of running processes, and other files,
-// stay.
+// What a dead process has left is removed at the next start.
 func TestOldFoldersAreRemoved(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
-	folders := check.Must(NewFolders(root, slog.New(slog.DiscardHandler)))(t)
-	inUse := check.Must(folders.make("in use"))(t)
-	left := check.Must(folders.make("left"))(t)
-	check.OK(t, os.WriteFile(filepath.Join(left.path, "sub.en.vtt"), []byte("WEBVTT"), 0o600))
-	left.held.Close() // as the kernel does when a process ends
-	check.OK(t, os.Mkdir(filepath.Join(root, "another's"), 0o700))
+	check.OK(t, os.Mkdir(filepath.Join(root, prefix+"left"), 0o700))
 	check.OK(t, check.Err(NewFolders(root, slog.New(slog.DiscardHandler))))
-	check.Same(t, "messages left", strings.Join(names(t, root), " "), "another's "+filepath.Base(inUse.path))
-	check.OK(t, inUse.remove())
-	check.Same(t, "messages left", strings.Join(names(t, root), " "), "another's")
-}
-
-// Users of a machine do not get into each other's way: what another has there stays, and a root where folders could be exchanged is
-// refused.
-func TestFoldersAreOfOneUser(t *testing.T) {
-	t.Parallel()
-	root := t.TempDir()
-	another := filepath.Join(root, prefix+"of-another")
-	check.OK(t, os.Mkdir(another, 0o777))
-	ours := filepath.Join(root, prefix+"ours")
-	check.OK(t, os.Mkdir(ours, 0o700))
-	check.OK(t, os.Symlink(t.TempDir(), filepath.Join(root, prefix+"link")))
-	want := []string{prefix + "link"}
-	if os.Geteuid() == 0 {
-		check.OK(t, os.Chown(another, 1234, 1234))
-		want = append(want, prefix+"of-another")
-	}
-	check.OK(t, os.Chmod(root, 0o777|os.ModeSticky))
-	check.OK(t, check.Err(NewFolders(root, slog.New(slog.DiscardHandler))))
-	check.Equal(t, want, names(t, root))
-	check.OK(t, os.Chmod(root, 0o777))
-	check.Contains(t, check.Err(NewFolders(root, slog.New(slog.DiscardHandler))), "everybody may exchange what is in "+root)
-	check.Is(t, check.Err(NewFolders(filepath.Join(root, "none"), slog.New(slog.DiscardHandler))), os.ErrNotExist)
+	check.Same(t, "folders left", len(names(t, root)), 0)
 }

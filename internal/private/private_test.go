@@ -1,0 +1,148 @@
+package private_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/expediter-io/expediter/internal/private"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// another gives a path to another user, which only root can do: others test what they can.
+func another(t *testing.T, path string) bool {
+	t.Helper()
+	err := os.Lchown(path, 1234, 1234)
+	check.That(t, err == nil || os.Geteuid() != 0, "give %s away: %v", path, err)
+	return err == nil
+}
+
+// shared makes a folder into which everybody may get and write.
+func shared(t *testing.T, path string, mode os.FileMode) string {
+	t.Helper()
+	check.OK(t, os.MkdirAll(path, 0o755))
+	check.OK(t, os.Chmod(path, mode))
+	return path
+}
+
+// open makes a folder that everybody can reach, as /tmp.
+func open(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	check.OK(t, os.Chmod(filepath.Dir(dir), 0o755)) //nolint:gosec // that is the point
+	for at := filepath.Dir(dir); at != filepath.Dir(at); at = filepath.Dir(at) {
+		if check.Must(os.Stat(at))(t).Mode().Perm()&0o001 == 0 {
+			t.Skipf("nobody else gets through %s", at)
+		}
+	}
+	return shared(t, dir, 0o777|os.ModeSticky)
+}
+
+// Whoever has made a predictable path before does not get the files that are written there, and nothing is written where a link of
+// another leads.
+func TestFoldersOfOthersAreRefused(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		make func(t *testing.T, dir string) bool
+		want error
+	}{
+		"missing":            {func(*testing.T, string) bool { return true }, nil},
+		"ours":               {func(t *testing.T, dir string) bool { shared(t, dir, 0o755); return true }, nil},
+		"of our group":       {func(t *testing.T, dir string) bool { shared(t, dir, 0o775); return true }, nil},
+		"everybody's":        {func(t *testing.T, dir string) bool { shared(t, dir, 0o777); return true }, private.ErrShared},
+		"everybody's sticky": {func(t *testing.T, dir string) bool { shared(t, dir, 0o777|os.ModeSticky); return true }, private.ErrShared},
+		"another's":          {func(t *testing.T, dir string) bool { return another(t, shared(t, dir, 0o755)) }, private.ErrShared},
+		"below another's": {func(t *testing.T, dir string) bool {
+			shared(t, filepath.Join(dir, "data"), 0o700)
+			return another(t, dir)
+		}, private.ErrShared},
+		"another's link to ours": {func(t *testing.T, dir string) bool {
+			check.OK(t, os.Symlink(t.TempDir(), dir))
+			return another(t, dir)
+		}, private.ErrShared},
+		"our link to another's": {func(t *testing.T, dir string) bool {
+			to := shared(t, t.TempDir(), 0o755)
+			check.OK(t, os.Symlink(to, dir))
+			return another(t, to)
+		}, private.ErrShared},
+		"a link to nothing": {func(t *testing.T, dir string) bool {
+			check.OK(t, os.Symlink(filepath.Join(t.TempDir(), "made"), dir))
+			return true
+		}, os.ErrExist},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := filepath.Join(open(t), "data")
+			if !test.make(t, dir) {
+				t.Skip("only root can give files to another user")
+			}
+			if strings.HasPrefix(name, "below") {
+				dir = filepath.Join(dir, "data")
+			}
+			check.Is(t, private.Open(dir), test.want)
+		})
+	}
+	alone := shared(t, t.TempDir(), 0o777) // nobody gets there, as with umask 000
+	check.OK(t, os.Chmod(filepath.Dir(alone), 0o700))
+	check.OK(t, private.Open(alone))
+}
+
+// Of two users, each has folders of its own in a common one, unless there are no rules there.
+func TestFoldersInACommonFolder(t *testing.T) {
+	t.Parallel()
+	root := open(t)
+	folder := check.Must(private.Make(root, "ours-"))(t)
+	info := check.Must(os.Stat(folder.Path))(t)
+	check.Same(t, "mode", info.Mode().Perm(), 0o700)
+	check.OK(t, folder.Remove())
+	shared(t, root, 0o777)
+	check.Is(t, check.Err(private.Make(root, "ours-")), private.ErrShared)
+	if shared(t, root, 0o777|os.ModeSticky); another(t, root) {
+		check.Is(t, check.Err(private.Make(root, "ours-")), private.ErrShared)
+	}
+}
+
+// A process that was killed leaves a folder, which the next one of the same user removes. All else stays, and a trap is not stepped
+// into.
+func TestSweep(t *testing.T) {
+	child.Main("left", func(ctx context.Context, root string) error {
+		_, err := private.Make(root, "ours-")
+		fmt.Println("made")
+		<-ctx.Done()
+		return err
+	})
+	t.Parallel()
+	root := open(t)
+	left := check.Must(child.Start(t.Output(), "left", root, "-test.run=^TestSweep$"))(t)
+	check.OK(t, check.Err(left.Line(t.Context())))
+	held := check.Must(private.Make(root, "ours-"))(t)
+	want := []string{"other", "ours-link", filepath.Base(held.Path)}
+	check.OK(t, os.Mkdir(filepath.Join(root, "other"), 0o700))
+	check.OK(t, os.Symlink(t.TempDir(), filepath.Join(root, "ours-link")))
+	if trap := shared(t, filepath.Join(root, "ours-another"), 0o777); another(t, trap) {
+		want = append(want, "ours-another")
+	}
+	check.OK(t, private.Sweep(root, "ours-"))
+	check.Same(t, "folders, with that of a living process", len(names(t, root)), len(want)+1)
+	check.OK(t, left.Kill())
+	check.OK(t, private.Sweep(root, "ours-"))
+	slices.Sort(want)
+	check.Equal(t, want, names(t, root))
+}
+
+func names(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	for _, entry := range check.Must(os.ReadDir(dir))(t) {
+		names = append(names, entry.Name())
+	}
+	return names
+}
