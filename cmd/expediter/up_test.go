@@ -174,10 +174,14 @@ func TestUpInterruptedWhileItStarts(t *testing.T) {
 // A reason not to start is reported in the words of its flags, with advice.
 func TestUpSaysWhyItDoesNotStart(t *testing.T) {
 	t.Parallel()
-	listener := check.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
-	defer listener.Close()
-	_, taken, err := net.SplitHostPort(listener.Addr().String())
-	check.OK(t, err)
+	var taken [2]string
+	for i := range taken {
+		listener := check.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
+		defer listener.Close()
+		_, port, err := net.SplitHostPort(listener.Addr().String())
+		check.OK(t, err)
+		taken[i] = port
+	}
 	dir := t.TempDir()
 	r := up(t, "--dir", dir)
 	file := filepath.Join(t.TempDir(), "file")
@@ -191,20 +195,23 @@ func TestUpSaysWhyItDoesNotStart(t *testing.T) {
 		code int
 		want string
 	}{
-		{[]string{"--http-port", "0", "--nats-port", "0", "--dir", everybodys}, 1, "error: --dir " + everybodys + " cannot be used (start NATS: natsrun: store directory cannot be used: " + everybodys + ": another user may change what is in it"},
-		{[]string{"--nats-port", "0", "--http-port", "0", "--notifier-port", "0", "--console-port", "0", "--importer-port", taken}, 1, "error: --importer-port " + taken + " is taken; is another one up? Stop it, or take a free port with --importer-port 0"},
+		{[]string{"--dir", everybodys}, 1, "error: --dir " + everybodys + " cannot be used (start NATS: natsrun: store directory cannot be used: " + everybodys + ": another user may change what is in it"},
+		{[]string{"--importer-port", taken[0]}, 1, "error: taken: --importer-port " + taken[0] + "; is another one up? Stop it, or take free ports with --importer-port 0 ("},
+		{[]string{"--notifier-port", taken[0]}, 1, "error: taken: --notifier-port " + taken[0] + "; is another one up? Stop it, or take free ports with --notifier-port 0 ("},
+		{[]string{"--http-port", taken[0]}, 1, "error: taken: --http-port " + taken[0] + "; is another one up? Stop it, or take free ports with --http-port 0 ("},
+		{[]string{"--nats-port", taken[0]}, 1, "error: taken: --nats-port " + taken[0] + "; is another one up? Stop it, or take free ports with --nats-port 0 ("},
+		{[]string{"--console-port", taken[0], "--http-port", taken[1]}, 1, "error: taken: --console-port " + taken[0] + ", --http-port " + taken[1] + "; is another one up? Stop it, or take free ports with --console-port 0 --http-port 0 ("},
+		{[]string{"--console-port", taken[0]}, 1, "error: taken: --console-port " + taken[0] + "; is another one up?"},
 		{[]string{"--http-port", "7000", "--importer-port", "7000"}, 2, "--importer-port 7000: that is the port of --http-port"},
-		{[]string{"--nats-port", "0", "--http-port", "0", "--importer-port", "0", "--console-port", "0", "--notifier-port", taken}, 1, "error: --notifier-port " + taken + " is taken; is another one up? Stop it, or take a free port with --notifier-port 0"},
-		{[]string{"--nats-port", "0", "--http-port", taken}, 1, "error: --http-port " + taken + " is taken; is another one up? Stop it, or take a free port with --http-port 0"},
-		{[]string{"--http-port", "0", "--nats-port", taken}, 1, "error: --nats-port " + taken + " is taken; is another one up? Stop it, or take a free port with --nats-port 0"},
-		{[]string{"--http-port", "0", "--nats-port", "0", "--dir", dir}, 1, "error: --dir " + dir + " is used by another one that is up; stop it, or take another directory"},
-		{[]string{"--http-port", "0", "--nats-port", "0", "--dir", file}, 1, "error: --dir " + file + " cannot be used"},
+		{[]string{"--dir", dir}, 1, "error: --dir " + dir + " is used by another one that is up; stop it, or take another directory"},
+		{[]string{"--dir", file}, 1, "error: --dir " + file + " cannot be used"},
 		{[]string{"--catalog", "nowhere.csv"}, 3, "nowhere.csv: no such file"},
 		{[]string{"--cluster", "2"}, 2, "--cluster 2: want 1, or 3 to 9"},
 		{[]string{"--http-port", "-1", "--nats-port", "65536"}, 2, "--http-port -1: want 0 to 65535\n--nats-port 65536: want 0 to 65535\nSee expediter up --help."},
 	} {
 		var stderr bytes.Buffer
-		cmd := exec.CommandContext(t.Context(), "expediter", append([]string{"up"}, tc.args...)...)
+		args := append([]string{"up", "--http-port", "0", "--importer-port", "0", "--nats-port", "0", "--notifier-port", "0", "--console-port", "0"}, tc.args...)
+		cmd := exec.CommandContext(t.Context(), "expediter", args...)
 		cmd.Stderr = &stderr
 		if code := exitCode(t, cmd.Run()); code != tc.code || !strings.Contains(stderr.String(), tc.want) {
 			t.Errorf("%q: exits with %d, want %d and %q:\n%s", tc.args, code, tc.code, tc.want, &stderr)

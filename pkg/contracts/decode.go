@@ -48,6 +48,15 @@ func Decode[T Message](data []byte) (T, error) {
 	return zero, invalid
 }
 
+// Read is [Decode] for a request that is no message of this package and has no rules beyond the types of its fields.
+func Read[T any](data []byte) (T, error) {
+	var request, zero T
+	if invalid, _ := decodeInto(data, &request); invalid != nil {
+		return zero, invalid
+	}
+	return request, nil
+}
+
 // Encode validates a message and writes it as JSON. Text is written as it is: '<', '>' and '&' are not escaped, and
 // unknown fields that a type keeps are written byte for byte. The error is the *ValidationError of message.Validate, or an error of
 // message.MarshalJSON.

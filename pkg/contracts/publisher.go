@@ -3,6 +3,7 @@ package contracts
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"maps"
@@ -212,10 +213,18 @@ func unsure(err error) bool {
 // Fingerprint returns a hash that distinguishes events under the same id: the SHA-256, in hexadecimal digits, of the
 // event in canonical form. All fields count but occurred_at, which libraries of senders set at each publish. Order and white
 // space do not count, and the spellings of one double, such as 4 and 4.0, are one number; whole numbers count to the last digit.
-// It fails for a payload that has no canonical form, such as one with a name twice.
+// An event without a canonical form, such as one with 1e400 or half a character in its payload, counts as it is written. It fails for
+// an event that [Decode] refuses, such as one whose payload has a name twice.
 func (e Event) Fingerprint() (string, error) {
 	e.OccurredAt = time.Time{}
 	mark, err := flight.Work{Process: "notifier.event", Version: "1", Inputs: e}.Key()
+	if errors.Is(err, flight.ErrInvalidInputs) {
+		var data []byte
+		if data, err = marshal(e); err == nil {
+			_, err = Decode[Event](data)
+		}
+		mark = fmt.Sprintf("%x", sha256.Sum256(data))
+	}
 	if err != nil {
 		return "", fmt.Errorf("contracts: fingerprint: %w", err)
 	}

@@ -106,7 +106,7 @@ func (s *site) answer() {
 	s.Helper()
 	for _, name := range []string{"enricher", "importer", "notifier"} {
 		nc, _ := natstest.Connect(s.T, s.srv, s.users.As(name))
-		for _, subject := range []string{name + ".v1.>", "worker.v1.>", "$SRV.*"} {
+		for _, subject := range []string{name + ".v1.>", "worker.v1.>", "$SRV.>"} {
 			_, err := nc.Subscribe(subject, func(m *nats.Msg) { s.must(m.Respond(m.Data)) })
 			s.must(err)
 		}

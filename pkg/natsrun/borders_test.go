@@ -102,6 +102,7 @@ func (s *site) watch() error {
 		api := "$JS.API."
 		if account != "" {
 			api = "$JS." + account + ".API."
+			errs = append(errs, s.answered(nc, api+"$SRV.PING."+strings.ToLower(account)))
 			work = append(work, "CONSUMER.INFO.DEAD.X", "CONSUMER.LIST.DEAD", "GET.DEAD", "STREAM.MSG.DELETE.DEAD", "$KV.jobs.paused.y")
 		}
 		work = append(work, "INFO", "STREAM.NAMES", "STREAM.LIST")
@@ -148,7 +149,8 @@ func (s *site) administer() error {
 		"NOTIFIER": {"KV_inbox", "inbox", "events.y", "notify.send.y", "dead.EVENTS.y", "dead.NOTIFICATIONS.y"},
 	} {
 		js, err := jetstream.NewWithAPIPrefix(nc, "$JS."+account+".API", jetstream.WithDefaultTimeout(s.wait))
-		errs = append(errs, err, s.useAccount(js, work[0], work[1]), s.snapshot(account, work[0]))
+		errs = append(errs, err, s.useAccount(js, work[0], work[1]), s.snapshot(account, work[0]),
+			s.answered(nc, "$JS."+account+".API.$SRV.PING."+strings.ToLower(account)))
 		for _, subject := range work[2:] {
 			subject = strings.TrimSuffix(subject, "y") + nuid.Next() // streams of jobs take one message of a subject
 			if _, err := js.Publish(s.Context(), subject, nil); err != nil {

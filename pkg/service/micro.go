@@ -57,6 +57,9 @@ type MicroConfig struct {
 	// Errors maps the service's own errors. Defaults to the errors that all services have.
 	Errors ErrorMapper
 
+	// Instance is an id of this run of the service, in the metadata of its answers to pings. Defaults to none.
+	Instance string
+
 	// Logger gets the errors that clients are not shown. Required.
 	Logger *slog.Logger
 
@@ -91,7 +94,7 @@ func StartMicro(nc *nats.Conn, cfg MicroConfig) (*Micro, error) {
 	ctx, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // the context begins here and ends with Stop
 	m := &Micro{ctx: ctx, cancel: cancel, cfg: cfg, limit: make(chan struct{}, requestsAtOnce)}
 	svc, err := micro.AddService(nc, micro.Config{
-		Name: cfg.Name, Version: cfg.Version, Description: cfg.Description,
+		Name: cfg.Name, Version: cfg.Version, Description: cfg.Description, Metadata: map[string]string{metaInstance: cfg.Instance},
 		ErrorHandler: func(_ micro.Service, err *micro.NATSError) {
 			m.warn("micro service", "subject", err.Subject, "error", err.Description)
 		},

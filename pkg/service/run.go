@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"os/signal"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -91,6 +92,7 @@ type Service struct {
 	keys     *access.Keys // nil for none
 	micro    *Micro
 	oidc     *access.OIDC // nil for none
+	presence *presence
 	probe    *probe
 	router   *Router
 	runs     []func(context.Context) error // called when the service serves
@@ -185,6 +187,10 @@ func (s *Service) start(ctx context.Context) (err error) {
 	}
 	s.probe = newProbe(ctx, s.JetStream, s.spec.Streams)
 	s.Go(s.probe.run)
+	s.presence = newPresence(s.JetStream, name, cfg.Version)
+	if slices.Contains(s.spec.Streams, "KV_"+contracts.BucketJobs) {
+		s.Go(s.presence.run)
+	}
 	if err := s.openAccess(); err != nil {
 		return err
 	}
@@ -200,8 +206,8 @@ func (s *Service) start(ctx context.Context) (err error) {
 		return err
 	}
 	if s.micro, err = StartMicro(s.Conn, MicroConfig{
-		Description: s.spec.Description, Endpoints: s.spec.Endpoints(), Errors: s.spec.Errors, Logger: cfg.Logger, Name: name,
-		Telemetry: s.Telemetry, Timeout: s.spec.Timeout, Version: cfg.Version,
+		Description: s.spec.Description, Endpoints: s.spec.Endpoints(), Errors: s.spec.Errors,
+		Instance: s.presence.place.ID, Logger: cfg.Logger, Name: name, Telemetry: s.Telemetry, Timeout: s.spec.Timeout, Version: cfg.Version,
 	}); err != nil {
 		return err
 	}
@@ -309,6 +315,13 @@ func (s *Service) Ready() map[string]error {
 // of the service while it ran. It may be called more than once.
 func (s *Service) Stop() error {
 	s.stopOnce.Do(func() {
+		select {
+		case <-s.group.Ended(): // a part has failed: the instance is missed
+		default:
+			if s.presence != nil {
+				s.presence.left.Store(true)
+			}
+		}
 		err := errors.Join(s.micro.Stop(), s.stopListening())
 		err = errors.Join(err, s.group.Stop(), s.fullness.close())
 		for _, stop := range s.unobserve {

@@ -46,6 +46,7 @@ var deployedServer = crash.Role[place]{Name: "deployed server", Run: func(ctx co
 func TestMain(m *testing.M) {
 	natsrun.NodeMain()
 	deployedServer.Main()
+	enrichers.Main()
 	goleak.VerifyTestMain(m)
 }
 

@@ -2,7 +2,9 @@ package console_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
@@ -18,7 +20,9 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
+	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/services/enricher"
 	"github.com/expediter-io/expediter/test/internal/consoletest"
 )
 
@@ -182,4 +186,50 @@ func TestOverviewShowsALostNode(t *testing.T) {
 	logged(s, "node "+node.Name+" was silent for ", fmt.Sprintf(", with replicas of %d streams", len(assets)), "runbooks.md#nodeaway")
 	check.OK(t, node.Start(t.Context()))
 	until(s, "Nothing is wrong")
+}
+
+// enrichers are processes of the enricher over the server at a URL.
+var enrichers = crash.Role[string]{Name: "enricher", Run: func(ctx context.Context, url string) error {
+	return enricher.Run(ctx, enricher.Config{ProviderURL: "http://127.0.0.1:1", BaseConfig: service.BaseConfig{
+		CreateAssets: true, Listen: service.None, Logger: slog.New(slog.DiscardHandler), MaxBytes: 1, NATSConfig: service.NATSConfig{NATSURL: url},
+	}})
+}}
+
+// The only enricher is frozen, killed and stopped while no job waits.
+func TestOverviewNamesAServiceThatIsGone(t *testing.T) {
+	t.Parallel()
+	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
+	nc, js := natstest.Connect(t, srv)
+	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 1, Services: []string{contracts.ServiceEnricher}})
+	check.OK(t, check.Err(contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{})))
+	places := check.Must(nc.SubscribeSync(contracts.RepublishSubject(contracts.BucketJobs, "ready.enricher-0")))(t)
+	last := ""
+	start := func() *crash.Process {
+		p := enrichers.Start(t, srv.URL())
+		for {
+			if m := check.Must(places.NextMsg(crash.Patience))(t); string(m.Data) != last { // of this process
+				last = string(m.Data)
+				return p
+			}
+		}
+	}
+	p := start()
+	s := consoletest.Serve(t, srv, nc, js)
+	until(s, "Nothing is wrong", "ENRICH_JOBS")
+	named := func() {
+		logged(s, "the enricher is gone", "1 did not stop properly", "runbooks.md#servicedown", "expediter doctor")
+	}
+	p.Pause()
+	named()
+	p.Continue()
+	until(s, "Nothing is wrong")
+	p.Kill()
+	named()
+	p = start()
+	until(s, "Nothing is wrong")
+	p.Stop()
+	for range 4 {
+		waitForNews(s)
+		check.Says(t, s.Get("/", http.StatusOK), "Nothing is wrong")
+	}
 }

@@ -41,3 +41,18 @@ func TestServeKillsAServerThatDoesNotAnswer(t *testing.T) {
 	check.That(t, !lines.Scan(), "another server has started: %q", lines.Text())
 	check.That(t, cmd.Wait() != nil && cmd.ProcessState.ExitCode() == 137, "it ended with %s", cmd.ProcessState)
 }
+
+// A folder of another user, to which a link leads that he has made before, gets no keys.
+func TestPrepareRefusesTheFolderOfAnother(t *testing.T) {
+	t.Parallel()
+	another, link := t.TempDir(), filepath.Join(t.TempDir(), "site")
+	if os.Chown(another, 1234, 1234) != nil {
+		t.Skip("only root can give a folder to another user")
+	}
+	check.OK(t, os.Symlink(filepath.Join(another, "site"), link))
+	for _, site := range []string{link, filepath.Join(another, "site")} {
+		out, err := exec.CommandContext(t.Context(), "../../deploy/nats/prepare", site).CombinedOutput()
+		check.That(t, err != nil && strings.Contains(string(out), another+" belongs to another user"), "%v: %s", err, out)
+		check.Same(t, "files", len(check.Must(os.ReadDir(another))(t)), 0)
+	}
+}

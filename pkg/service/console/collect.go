@@ -13,6 +13,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
+	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/service/internal/jobcount"
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
 	"github.com/expediter-io/expediter/pkg/worker/inspect"
@@ -53,7 +54,8 @@ type streamRow struct {
 	Part     float64 // of its bound that is used
 
 	at       time.Time
-	away     []string // nodes, and why
+	attended *service.Attendance // of the service that takes its jobs, nil before the first look
+	away     []string            // nodes, and why
 	count    jobcount.Count
 	done     uint64
 	gone     bool
@@ -285,7 +287,27 @@ func (o *collector) ask(ctx context.Context, a Account, name string) (row stream
 	}
 	row.flow(info)
 	row.judge(info)
+	row.attend(ctx, a, info)
 	return row
+}
+
+// attend notes a service, or instances of it, that are missing.
+func (s *streamRow) attend(ctx context.Context, a Account, info *jetstream.StreamInfo) {
+	name := service.WorksOn(s.Name)
+	if name == "" {
+		return
+	}
+	if s.attended == nil {
+		s.attended = service.Attend(a.JetStream, name)
+	}
+	p := problem{Command: "expediter doctor", Runbook: "servicedown"}
+	roll, err := s.attended.Look(ctx, info.TimeStamp.Sub(info.Created))
+	if p.Text = roll.Problem; err != nil {
+		p.Runbook, p.Text = "serversilent", fmt.Sprintf("whether the %s runs is unknown: %v", name, err)
+	}
+	if p.Text != "" {
+		s.problems = append(s.problems, p)
+	}
 }
 
 // addf adds a problem of the stream.

@@ -26,11 +26,13 @@ type Error struct {
 	// Outage reports whether the site does not work, or limits our calls, for all sources: a later attempt may succeed,
 	// for this source or another.
 	Outage bool
+	// Page reports that the site has answered with an error that may be of this source alone (HTTP 500).
+	Page bool
 	// Retryable reports whether a later attempt may succeed.
 	Retryable bool
 	// RetryAfter is the wait that the server has asked for; zero when it has asked for none.
 	RetryAfter time.Duration
-	// Site is the host of the failed site if a redirect or a page led from the request's host to another.
+	// Site is the failed site, as [Site] names it, if a redirect or a page led from the request's site to another.
 	Site string
 	// Message is for a person. It holds no secrets, no paths and at most 500 bytes.
 	Message string
@@ -94,9 +96,10 @@ func fetchError(ctx context.Context, subject string, err error) error {
 
 // outage marks an error as an outage of the site, unless no later attempt can succeed.
 func outage(err *Error) *Error {
-	if err.Outage = err.Retryable; err.Outage {
-		err.Site = fetch.HostOf(err.Err)
+	if at := fetch.FailedAt(err.Err); err.Retryable && at != nil {
+		err.Site = siteOf(at)
 	}
+	err.Outage = err.Retryable
 	return err
 }
 
@@ -115,5 +118,6 @@ func statusError(subject string, err *fetch.StatusError) *Error {
 	if out.Retryable {
 		out.RetryAfter = err.RetryAfter
 	}
+	out.Page = err.Status == http.StatusInternalServerError || err.Status == http.StatusNotImplemented
 	return outage(out)
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"net"
+	"net/netip"
 	"net/url"
 	"path"
 	"regexp"
@@ -33,13 +34,22 @@ type target struct {
 	video    string // the id of a YouTube video
 }
 
-// host returns the host of the address, "" for a file.
-func (t target) host() string {
-	u, err := url.Parse(t.url)
+// Site returns the host and port of an address, which are the same in all its spellings and work or fail together. It is "" for a
+// file.
+func Site(address string) string {
+	u, err := url.Parse(address)
 	if err != nil {
 		return ""
 	}
-	return u.Hostname()
+	return siteOf(u)
+}
+
+func siteOf(u *url.URL) string {
+	at := *u
+	if setHost(&at) != nil {
+		return ""
+	}
+	return net.JoinHostPort(at.Hostname(), cmp.Or(at.Port(), map[string]string{"http": "80", "https": "443"}[at.Scheme]))
 }
 
 // identify returns the target of a request, with the configuration of s. Its error is an *Error.
@@ -145,12 +155,16 @@ func canonical(address string) (*url.URL, error) {
 // setHost writes the host of an address in lower case and ASCII, without a default port.
 func setHost(u *url.URL) error {
 	host, port := strings.TrimSuffix(u.Hostname(), "."), u.Port()
-	if net.ParseIP(host) == nil {
+	if ip, err := netip.ParseAddr(host); err == nil && ip.Zone() == "" {
+		host = ip.Unmap().String()
+	} else {
 		ascii, err := idna.Lookup.ToASCII(host)
 		if err != nil {
 			return err
 		}
-		host = strings.TrimSuffix(ascii, ".")
+		if host = strings.TrimSuffix(ascii, "."); numeric.MatchString(host) {
+			return &url.Error{Op: "parse", URL: u.Host, Err: url.InvalidHostError(u.Host)}
+		}
 	}
 	if host == "" || len(host) > 253 { // DNS has no longer names
 		return &url.Error{Op: "parse", URL: u.Host, Err: url.InvalidHostError(u.Host)}
@@ -171,6 +185,9 @@ func setHost(u *url.URL) error {
 	}
 	return nil
 }
+
+// numeric matches a name that ends in a number. Browsers and resolvers take it for an address: 127.1, 0x7f.1, 2130706433.
+var numeric = regexp.MustCompile(`(^|\.)(0x[0-9a-f]*|[0-9]+)$`)
 
 // withoutTracking drops parameters that track visitors. The others keep their order and their spelling.
 func withoutTracking(query string) string {

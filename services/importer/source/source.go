@@ -253,7 +253,7 @@ func (s *Sources) Fetch(ctx context.Context, request Request, progress func(shar
 	default:
 		panic("source: identify let an unknown type pass: " + t.kind)
 	}
-	if failed, ok := errors.AsType[*Error](err); ok && strings.EqualFold(failed.Site, t.host()) {
+	if failed, ok := errors.AsType[*Error](err); ok && failed.Site == Site(t.url) {
 		failed.Site = ""
 	}
 	if err != nil {

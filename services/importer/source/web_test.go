@@ -67,7 +67,8 @@ func TestTheSiteOfAnOutageIsNamed(t *testing.T) {
 		"/closed": http.RedirectHandler("http://localhost:1/", http.StatusFound).ServeHTTP,
 		"/video":  text("text/html", `<video><track src="`+elsewhere+`/down" srclang=en></video>`),
 	})
-	for path, want := range map[string]string{"/down": "", "/to": "localhost", "/closed": "localhost", "/video": "localhost"} {
+	far := strings.TrimPrefix(elsewhere, "http://")
+	for path, want := range map[string]string{"/down": "", "/to": far, "/closed": "localhost:1", "/video": far} {
 		_, err := sources(t, source.Config{}).Fetch(t.Context(), source.Request{URL: here.URL + path}, nil)
 		failed, _ := errors.AsType[*source.Error](err)
 		check.Require(t, failed != nil && failed.Outage, "%s: %v", path, err)

@@ -163,15 +163,21 @@ func (c *Client) send(ctx context.Context, method, path string, header http.Head
 		req.Header.Set("Authorization", "Bearer "+c.Key)
 	}
 	client := *cmp.Or(c.HTTP, defaultClient)
-	client.CheckRedirect = func(to *http.Request, _ []*http.Request) error { return &redirectError{to.URL.Redacted()} }
+	client.CheckRedirect = func(to *http.Request, via []*http.Request) error {
+		const most = 3
+		if from := req.URL; to.URL.Host != from.Host || to.URL.Scheme != from.Scheme || len(via) > most {
+			return &redirectError{to.URL.Scheme + "://" + to.URL.Host + to.URL.Path} // its query may have a token
+		}
+		return nil
+	}
 	return client.Do(req)
 }
 
-// redirectError refuses a redirect: http.Client would send the key to every port of the same host.
+// redirectError refuses a redirect to another address: http.Client would send the key to every port of the same host.
 type redirectError struct{ to string }
 
 func (e *redirectError) Error() string {
-	return "redirects are not followed: use the final address, " + e.to
+	return "redirects to another address are not followed: use " + e.to
 }
 
 // silent returns the error for a missing answer: the caller gave up, or the service is unavailable.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -169,7 +170,13 @@ func TestRedirectGetsNoKey(t *testing.T) {
 		check.That(t, errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrBusy), "%d: %v", status, err)
 		check.Contains(t, err, thief.URL+"/v1/imports")
 		_, err = c.Open(t.Context(), "/v1/imports/1/events", "")
-		check.Contains(t, err, "redirects are not followed")
+		check.Contains(t, err, "not followed")
 		check.Same(t, "requests to the other port", len(thief.requests()), 0)
 	}
+	_, c := newStub(t, http.RedirectHandler("/v1/there", http.StatusSeeOther).ServeHTTP, func(w http.ResponseWriter, _ *http.Request) {
+		_, err := io.WriteString(w, "{}")
+		check.OK(t, err)
+	})
+	status, err := c.Do(t.Context(), http.MethodPost, "/v1/here", nil, nil, &struct{}{})
+	check.That(t, status == http.StatusOK && err == nil, "to the same address: %d, %v", status, err)
 }

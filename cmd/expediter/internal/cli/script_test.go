@@ -79,6 +79,7 @@ func enriching(ts *testscript.TestScript, _ bool, _ []string) {
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	testscript.Run(t, testscript.Params{
+		WorkdirRoot:         t.TempDir(),
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){

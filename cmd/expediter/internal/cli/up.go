@@ -127,11 +127,12 @@ func (g *globals) up(ctx context.Context, f upFlags) (err error) {
 	case err != nil && ctx.Err() != nil:
 		return nil //nolint:nilerr // interrupted while it started
 	case err != nil:
-		return f.explain(err)
+		return f.explain(ctx, err)
 	}
 	pages, err := openSite(ctx, "127.0.0.1:"+strconv.Itoa(f.consolePort), p, g.logger)
 	if err != nil {
-		return errors.Join(f.explain(err), p.Stop())
+		stopErr := p.Stop()
+		return errors.Join(f.explain(ctx, err), stopErr)
 	}
 	if err := f.greet(g.config.Stdout, pages.URL(), p, &importing); err != nil {
 		return errors.Join(err, pages.stop(), p.Stop())
@@ -142,13 +143,14 @@ func (g *globals) up(ctx context.Context, f upFlags) (err error) {
 }
 
 // explain adds a remedy to the most common errors of a start, in terms of the flags.
-func (f upFlags) explain(err error) error {
+func (f upFlags) explain(ctx context.Context, err error) error {
 	switch {
-	case errors.Is(err, natsrun.ErrPortInUse):
-		return fmt.Errorf("--nats-port %d is taken; is another one up? Stop it, or take a free port with --nats-port 0 (%w)", f.natsPort, err)
-	case errors.Is(err, syscall.EADDRINUSE):
-		p := f.portOf(err)
-		return fmt.Errorf("%s %d is taken; is another one up? Stop it, or take a free port with %s 0 (%w)", p.flag, p.number, p.flag, err)
+	case errors.Is(err, natsrun.ErrPortInUse), errors.Is(err, syscall.EADDRINUSE):
+		taken, free := f.taken(ctx)
+		if taken == "" { // it has been freed since
+			return err
+		}
+		return fmt.Errorf("taken: %s; is another one up? Stop it, or take free ports with %s (%w)", taken, free, err)
 	case errors.Is(err, natsrun.ErrDirInUse):
 		return fmt.Errorf("--dir %s is used by another one that is up; stop it, or take another directory (%w)", f.dir, err)
 	case errors.Is(err, natsrun.ErrDirUnusable):
@@ -157,19 +159,18 @@ func (f upFlags) explain(err error) error {
 	return err
 }
 
-// portOf returns the flag of the port on which listening failed.
-func (f upFlags) portOf(err error) port {
-	ports := f.ports()
-	if op, ok := errors.AsType[*net.OpError](err); ok {
-		if at, ok := op.Addr.(*net.TCPAddr); ok {
-			for _, p := range ports {
-				if p.number == at.Port {
-					return p
-				}
-			}
+// taken returns the flags of all ports on which nobody can listen, and flags to take instead. The pipeline has stopped: its ports are free.
+func (f upFlags) taken(ctx context.Context) (flags, instead string) {
+	var taken, free []string
+	for _, p := range f.ports() {
+		listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:"+strconv.Itoa(p.number))
+		if err != nil {
+			taken, free = append(taken, fmt.Sprint(p.flag, " ", p.number)), append(free, p.flag+" 0")
+			continue
 		}
+		_ = listener.Close() // nobody has connected
 	}
-	return ports[0]
+	return strings.Join(taken, ", "), strings.Join(free, " ")
 }
 
 // openCatalog opens a venue file, or the sample's without a path.

@@ -36,16 +36,17 @@ type site struct {
 }
 
 // openSite serves the page of newcomers and the console at an address. The caller calls stop.
-func openSite(ctx context.Context, address string, p *pipeline.Pipeline, logger *slog.Logger) (s *site, err error) {
-	s = &site{group: service.NewGroup(ctx)}
+func openSite(ctx context.Context, address string, p *pipeline.Pipeline, logger *slog.Logger) (_ *site, err error) {
+	server, err := service.Listen(ctx, "console", address)
+	if err != nil {
+		return nil, err
+	}
+	s := &site{Server: server, group: service.NewGroup(ctx)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.stop())
 		}
 	}()
-	if s.Server, err = service.Listen(ctx, "console", address); err != nil {
-		return nil, err
-	}
 	if s.conn, err = p.Connect(nats.Name("console")); err != nil {
 		return nil, fmt.Errorf("connect the console: %w", err)
 	}

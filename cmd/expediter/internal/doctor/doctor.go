@@ -131,6 +131,7 @@ var checks = []struct {
 	{"accounts", true, (*examination).checkAccounts},
 	{"permissions", true, (*examination).checkPermissions},
 	{"writes", true, (*examination).checkWrites},
+	{"services", true, (*examination).checkServices},
 	{"work", true, (*examination).checkWork},
 	{"environment", false, (*examination).checkEnvironment},
 	{"far sides", false, (*examination).checkFarSides},

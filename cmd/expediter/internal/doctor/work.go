@@ -12,6 +12,7 @@ import (
 
 	"github.com/expediter-io/expediter/internal/operate"
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/pause"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
@@ -20,6 +21,7 @@ import (
 
 const (
 	syncWithin  = 2 * time.Second // for an acknowledgement of a write, as in readiness
+	lookAgain   = 2 * time.Second // for a service that did not answer
 	maxSubjects = 100_000         // that a server lists
 )
 
@@ -88,6 +90,47 @@ func (e *examination) checkWork(ctx context.Context) {
 				e.checkStranded(ctx, t, want.Name)
 			}
 		}
+	}
+}
+
+// checkServices looks for services, and instances of them, that are missing.
+func (e *examination) checkServices(ctx context.Context) {
+	if !e.operates() {
+		return // as workers, they answer operators only
+	}
+	var looking sync.WaitGroup
+	for _, t := range e.targets {
+		for _, want := range contracts.Streams(e.options(t)) {
+			if name := service.WorksOn(want.Name); name != "" {
+				looking.Go(func() { e.checkService(ctx, t, name, want.Name) })
+			}
+		}
+	}
+	looking.Wait()
+}
+
+// checkService looks again while an instance that is silent may be alive.
+func (e *examination) checkService(ctx context.Context, t target, name, stream string) {
+	found, err := t.js.Stream(ctx, stream)
+	if err != nil {
+		return // is reported
+	}
+	age, attendance, roll := found.CachedInfo().TimeStamp.Sub(found.CachedInfo().Created), service.Attend(t.js, name), service.Roll{Unsure: true}
+	for wait := time.Duration(0); err == nil && roll.Unsure && pause.For(ctx, wait); wait = lookAgain {
+		roll, err = attendance.Look(ctx, age)
+	}
+	switch {
+	case err != nil || roll.Unsure && roll.Problem == "":
+		e.skipf("whether the %s runs: %v", name, errors.Join(err, ctx.Err()))
+	case roll.Problem != "":
+		severity, cure := Warning, "./"+name+" # on its machine, as deploy/nats/README.md starts it. If it is not to come back:"
+		if roll.Gone {
+			severity = Error
+		}
+		for _, place := range roll.Places {
+			cure += " " + e.nats(target{}, "request -H KV-Operation:DEL "+operate.Quote(place)+" vacant") + ";"
+		}
+		e.add("service.missing", severity, "service "+name+t.suffix(), cure, "%s", roll.Problem)
 	}
 }
 

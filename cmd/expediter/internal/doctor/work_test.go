@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -21,6 +22,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/installed"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/inspect"
 )
@@ -95,6 +97,9 @@ var workMistakes = []mistake{
 	}), func(s *site) {
 		check.OK(s.T, s.js.DeleteConsumer(s.Context(), "NOTIFICATIONS", "notifier-send-webpush"))
 	})},
+	{name: "a service never came", id: "service.missing", warns: true, undo: stop, make: tells("STREAM.INFO.ENRICH_JOBS", func(answer map[string]any) {
+		answer["created"] = "2020-01-01T00:00:00Z"
+	})},
 	{name: "a worker that takes no jobs", id: "worker.idle", make: answers(inspect.Info{ID: "w", Instance: "w';x", Problem: "it has no bucket"}), undo: stop},
 }
 
@@ -105,11 +110,14 @@ func tells(question string, change func(answer map[string]any)) func(*site) {
 		sub, err := nc.Subscribe("$JS.FAKE.API.>", func(m *nats.Msg) {
 			asked := strings.TrimPrefix(m.Subject, "$JS.FAKE.API.")
 			var answer map[string]any
-			if !strings.HasPrefix(asked, "$KV.") {
+			if !strings.HasPrefix(asked, "$KV.") && !strings.HasPrefix(asked, "$SRV.") {
 				asked = "$JS.API." + asked
 			}
 			got, err := nc.RequestMsg(&nats.Msg{Subject: asked, Header: m.Header, Data: m.Data}, time.Minute)
-			if err == nil && strings.HasPrefix(strings.TrimPrefix(asked, "$JS.API."), question) && json.Unmarshal(got.Data, &answer) == nil {
+			if err != nil {
+				return // no service runs
+			}
+			if strings.HasPrefix(strings.TrimPrefix(asked, "$JS.API."), question) && json.Unmarshal(got.Data, &answer) == nil {
 				change(answer)
 				got.Data, _ = json.Marshal(answer) // was one
 			}
@@ -273,4 +281,34 @@ func TestMistakesInPermissions(t *testing.T) {
 			check.That(t, len(report.Findings) != 0 && report.Findings[0].ID == m.id, "it finds %+v, want %s", report.Findings, m.id)
 		})
 	}
+}
+
+// A service that died is named, whatever the users of other services do, until an operator says that it is not to come back.
+func TestAServiceThatIsGone(t *testing.T) {
+	t.Parallel()
+	g := newGuarded(t)
+	died, cure := []byte(`{"id":"x","host":"n1\u001b[2J","version":"v1"}`), ""
+	_, js := natstest.Connect(t, g.server, g.users.As("enricher"))
+	check.OK(t, check.Err(js.Publish(t.Context(), "$KV.jobs.ready.enricher-0", died)))
+	for _, user := range []string{"importer", "publisher"} {
+		nc, _ := natstest.Connect(t, g.server, g.users.As(user))
+		for _, prefix := range []string{"", "$JS.ENRICHER.API.", "$JS.NOTIFIER.API."} {
+			_, err := nc.Subscribe(prefix+"$SRV.PING.enricher", func(m *nats.Msg) {
+				m.Respond([]byte(`{"name":"enricher","id":"x","version":"1.0.0","metadata":{"instance":"x"}}`)) //nolint:errcheck // doctor says so
+			})
+			check.OK(t, errors.Join(err, nc.Publish(prefix+"$KV.jobs.ready.enricher-0", []byte("vacant")), nc.Publish(prefix+"$KV.jobs.ready.notifier-0", died)))
+		}
+		check.OK(t, nc.Flush())
+	}
+	for _, user := range []string{"console", "admin"} {
+		found := g.as(user, "--as", user).examine(1).Findings
+		check.Require(t, len(found) == 1 && found[0].ID == "service.missing" && found[0].Of == "service enricher of ENRICHER", "%s finds %+v", user, found)
+		check.Says(t, found[0].Problem, "the enricher is gone", `on host "n1\x1b[2J" with version "v1"`)
+		_, cure, _ = strings.Cut(found[0].Cure, "not to come back: nats ")
+	}
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", installed.NATS.Find(t)[0]+" "+cure)
+	cmd.Env = append(os.Environ(), "NATS_URL="+g.env["NATS_URL"], "NATS_NKEY="+g.env["NATS_NKEY"])
+	out, err := cmd.CombinedOutput()
+	check.That(t, err == nil && strings.Contains(string(out), `"KV_jobs"`), "%s: %v: %s", cure, err, out)
+	g.as("admin").healthy()
 }

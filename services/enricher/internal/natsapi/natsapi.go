@@ -37,11 +37,14 @@ func (a api) enrich(ctx context.Context, r service.Request) ([]byte, error) {
 }
 
 func (a api) place(ctx context.Context, r service.Request) ([]byte, error) {
-	var req struct {
+	type PlaceRequest struct {
 		PlaceID string `json:"placeId"`
 	}
-	err := json.Unmarshal(r.Data, &req)
-	if _, unfit := contracts.EncodeToken(req.PlaceID); err != nil || unfit != nil {
+	req, err := contracts.Read[PlaceRequest](r.Data)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := contracts.EncodeToken(req.PlaceID); err != nil {
 		return nil, &contracts.ValidationError{Type: "PlaceRequest", Fields: []contracts.FieldError{
 			{Path: "/placeId", Problem: fmt.Sprintf("must be an id of 1 to %d bytes", contracts.MaxID)},
 		}}
@@ -54,11 +57,15 @@ func (a api) place(ctx context.Context, r service.Request) ([]byte, error) {
 }
 
 func (a api) get(ctx context.Context, r service.Request) ([]byte, error) {
-	var req struct {
+	type GetRequest struct {
 		RequestID string `json:"requestId"`
 	}
-	if err := json.Unmarshal(r.Data, &req); err != nil || req.RequestID == "" {
-		return nil, &contracts.ValidationError{Type: "GetRequest", Fields: []contracts.FieldError{{Path: "/requestId", Problem: "is required"}}}
+	req, err := contracts.Read[GetRequest](r.Data)
+	if err == nil && req.RequestID == "" {
+		err = &contracts.ValidationError{Type: "GetRequest", Fields: []contracts.FieldError{{Path: "/requestId", Problem: "is required"}}}
+	}
+	if err != nil {
+		return nil, err
 	}
 	sub, err := a.service.Subscribe(ctx, req.RequestID, "")
 	if err != nil {

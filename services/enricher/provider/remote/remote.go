@@ -1,8 +1,8 @@
 // Package remote looks places up at an HTTP service that the operator names: it posts a place, and the service answers with the
 // venues that may be that place. docs/provider.md is the contract, for those who write such a service.
 //
-// A [Client] makes no call before its Turn, none while a Retry-After lasts, and none for 30 seconds after five failed calls in a
-// row. A search that meets one of the latter fails at once with the time after which a retry is worthwhile. The client makes one
+// A [Client] makes no call before its Turn, none while a Retry-After lasts, and none for 30 seconds after failed calls for five places
+// in a row. A search that meets one of the latter fails at once with the time after which a retry is worthwhile. The client makes one
 // call for each search and leaves retries to the job. It follows no redirect, so it dials only the host that the operator named.
 package remote
 
@@ -27,8 +27,8 @@ import (
 )
 
 const (
-	// breakerFailures is the number of failed calls in a row after which no call is made for breakerPause. Then one call is let
-	// through to try.
+	// breakerFailures is the number of places whose calls failed, with no success in between, after which no call is made for
+	// breakerPause. Then one call is let through to try: not one for these places, unless no other comes for half as long again.
 	breakerFailures = 5
 	breakerPause    = 30 * time.Second
 	// burst is the number of calls that may be made at once after a pause.
@@ -125,7 +125,7 @@ func loopback(host string) bool {
 	return host == "localhost" || err == nil && addr.Unmap().IsLoopback()
 }
 
-// ErrCircuitOpen is the cause of an unavailable provider.Error when no call was made because too many failed in a row.
+// ErrCircuitOpen is the cause of an unavailable provider.Error when no call was made because those for too many places failed in a row.
 var ErrCircuitOpen = errors.New("the circuit breaker is open after too many failed calls in a row")
 
 var _ provider.Limited = (*Client)(nil)
@@ -135,16 +135,16 @@ type Client struct {
 	config Config
 	http   *http.Client
 
-	mu       sync.Mutex
-	asked    time.Time // until then no call is made, because the service has asked for a pause
-	failures int       // in a row
-	open     time.Time // until then no call is made, because of failures; zero when the last call succeeded
+	mu     sync.Mutex
+	asked  time.Time       // until then no call is made, because the service has asked for a pause
+	failed map[string]bool // up to breakerFailures places whose calls failed since the last success
+	open   time.Time       // until then no call is made, because of failures; zero when the last call succeeded
 }
 
 // New returns a client. It makes no call. The error is a misconfigured [*provider.Error] that names every mistake in the
 // configuration.
 func New(config Config) (*Client, error) {
-	c := &Client{config: config.withDefaults()}
+	c := &Client{config: config.withDefaults(), failed: map[string]bool{}}
 	if err := c.config.validate(); err != nil {
 		return nil, c.fail(provider.KindMisconfigured, "the configuration cannot be used", err)
 	}
@@ -190,19 +190,19 @@ func (c *Client) Search(ctx context.Context, place match.Place) ([]provider.Venu
 	if ctx.Err() != nil {
 		return nil, c.ended(ctx)
 	}
-	if _, err := c.enter(false); err != nil {
+	if _, err := c.enter(body, false); err != nil {
 		return nil, err
 	}
 	if err := c.takeTurn(ctx); err != nil {
 		return nil, err
 	}
 	// Calls that waited for their turn must not be sent when the service has begun to refuse or to fail in the meantime.
-	trial, err := c.enter(true)
+	trial, err := c.enter(body, true)
 	if err != nil {
 		return nil, err
 	}
 	venues, err := c.post(ctx, body)
-	c.leave(ctx, trial, err)
+	c.leave(ctx, body, trial, err)
 	return venues, err
 }
 
@@ -222,18 +222,21 @@ func (c *Client) takeTurn(ctx context.Context) error {
 
 // enter returns an error while no call is to be made. With call, the caller makes one next, and then calls leave with trial, which
 // reports whether this is the one call that tries after a pause.
-func (c *Client) enter(call bool) (trial bool, err error) {
+func (c *Client) enter(place []byte, call bool) (trial bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now := time.Now()
+	now, open := time.Now(), c.open
+	if c.failed[string(place)] && !open.IsZero() {
+		open = open.Add(breakerPause / 2)
+	}
 	switch {
 	case now.Before(c.asked):
 		failure := c.fail(provider.KindRateLimited, "the service asked for a pause, which is not over", nil)
 		failure.RetryAfter = max(c.asked.Sub(now), time.Second)
 		return false, failure
-	case now.Before(c.open):
+	case now.Before(open):
 		failure := c.fail(provider.KindUnavailable, "no call was made", ErrCircuitOpen)
-		failure.RetryAfter = max(c.open.Sub(now), time.Second)
+		failure.RetryAfter = max(open.Sub(now), time.Second)
 		return false, failure
 	}
 	if trial = call && !c.open.IsZero(); trial {
@@ -245,7 +248,7 @@ func (c *Client) enter(call bool) (trial bool, err error) {
 // leave counts the outcome of a call. An answer that cannot be read is a failure, like a missing one. A caller that gave up says
 // nothing about the service, and a service that asks for a pause works: keeping the pause is enough. A call that began before the
 // others failed and fails during their pause does not prolong it.
-func (c *Client) leave(ctx context.Context, trial bool, err error) {
+func (c *Client) leave(ctx context.Context, place []byte, trial bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	failure, failed := errors.AsType[*provider.Error](err)
@@ -259,18 +262,20 @@ func (c *Client) leave(ctx context.Context, trial bool, err error) {
 		if !c.open.IsZero() {
 			c.config.Logger.InfoContext(ctx, "the provider works again", slog.String("provider", c.config.Name))
 		}
-		c.failures, c.open = 0, time.Time{}
+		c.failed, c.open = map[string]bool{}, time.Time{}
 	case ctx.Err() != nil, failure.Kind == provider.KindRateLimited:
 		if trial {
 			c.open = time.Now() // the next call tries
 		}
 	case !trial && time.Now().Before(c.open):
 	default:
-		c.failures++
-		if c.failures >= breakerFailures {
+		if len(c.failed) < breakerFailures {
+			c.failed[string(place)] = true
+		}
+		if len(c.failed) == breakerFailures {
 			c.open = time.Now().Add(breakerPause)
 			c.config.Logger.WarnContext(ctx, "the provider is not called for a while after failures in a row",
-				slog.String("provider", c.config.Name), slog.Int("failures", c.failures), slog.Duration("pause", breakerPause))
+				slog.String("provider", c.config.Name), slog.Int("places", len(c.failed)), slog.Duration("pause", breakerPause))
 		}
 	}
 }

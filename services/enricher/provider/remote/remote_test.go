@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -49,6 +50,8 @@ type server struct {
 	mu     sync.Mutex
 	always answer
 	calls  int
+
+	places atomic.Int64
 }
 
 func (s *server) serve(w http.ResponseWriter, r *http.Request) {
@@ -76,8 +79,14 @@ func (s *server) called() int {
 	return s.calls
 }
 
-// search searches for pizzaHouse.
-func (s *server) search() error { return check.Err(s.Search(s.Context(), pizzaHouse)) }
+// search searches for a place that nobody has searched for.
+func (s *server) search() error { return s.searchFor(fmt.Sprint(s.places.Add(1))) }
+
+func (s *server) searchFor(phone string) error {
+	place := pizzaHouse
+	place.Phone = phone
+	return check.Err(s.Search(s.Context(), place))
+}
 
 // wants searches, and fails the test unless the error has the kind. It returns the error.
 func (s *server) wants(kind provider.Kind) *provider.Error {
@@ -312,6 +321,29 @@ func TestBreakerOpensTriesAndCloses(t *testing.T) {
 			check.Same(s.T, "calls", s.called(), 5+1+3)
 		})
 	}
+}
+
+// Four places at which the service fails keep nobody else's from it, however often they are looked up; a fifth does for one pause, and
+// none of them is the one that tries.
+func TestPlacesThatFailHoldUpNoOthers(t *testing.T) {
+	t.Parallel()
+	bubble(t, "", func(s *server) {
+		s.answers(text(500, ""))
+		for i := range 12 {
+			check.Require(s.T, !errors.Is(s.searchFor(fmt.Sprint("bad-", i%4)), remote.ErrCircuitOpen), "call %d is held", i)
+		}
+		s.answers(text(200, good))
+		check.Is(s.T, s.search(), nil)
+		s.answers(text(500, ""))
+		for i := range 5 {
+			check.Require(s.T, !errors.Is(s.searchFor(fmt.Sprint("bad-", i)), remote.ErrCircuitOpen), "place %d is held", i)
+		}
+		elapse(31 * time.Second)
+		check.Is(s.T, s.searchFor("bad-0"), remote.ErrCircuitOpen)
+		s.answers(text(200, good))
+		check.Is(s.T, s.search(), nil)
+		check.Is(s.T, s.searchFor("bad-0"), nil)
+	})
 }
 
 // TestCallsInProgressDoNotProlongThePause: the pause is 30 seconds from the fifth failure, whatever calls that began before it end with.

@@ -35,7 +35,12 @@ type FailedError struct {
 	Outage  string `json:"outage,omitempty"`
 	Refused bool   `json:"refused,omitempty"`
 
+	// Alone reports that the far side works for other jobs.
+	Alone bool `json:"alone,omitempty"`
+
 	Err error `json:"-"`
+
+	page bool // the failure may be of the page alone
 }
 
 // Error implements error.
@@ -55,6 +60,7 @@ func failureOf(err error) *FailedError {
 	if e, ok := errors.AsType[*source.Error](err); ok {
 		f := &FailedError{
 			Code: e.Code, Message: limit(cmp.Or(e.Message, e.Error())), Retryable: e.Retryable, RetryAfter: e.RetryAfter, Err: err,
+			page: e.Page,
 		}
 		if e.Outage {
 			f.Outage = sidePrefix + e.Site

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"maps"
 	"math/rand/v2"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -16,6 +15,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsotel"
 	"github.com/expediter-io/expediter/pkg/service"
+	"github.com/expediter-io/expediter/services/importer/source"
 )
 
 // The far sides that a job calls, as its state names them. The name of a site begins with sidePrefix.
@@ -29,8 +29,8 @@ const (
 )
 
 const (
-	// strikes is the number of jobs in a row whose failure makes the other jobs wait too. One failure is enough if the
-	// answer asks for a wait.
+	// strikes is the number of failed jobs of one owner that makes the owner's other jobs wait too, and the number of owners that makes
+	// those of all owners wait. For an owner one failure is enough if the answer asks for a wait; for all, if it refuses our key.
 	strikes = 2
 
 	// firstPause and lastPause bound the pause in which no call is made. Each pause is twice as long as the one before.
@@ -40,103 +40,184 @@ const (
 	// maxRetryAfter bounds the pause that a far side can ask for.
 	maxRetryAfter = time.Hour
 
-	// probeTime is the time after which another call may be made while a call tests whether a far side works again.
+	// probeTime is the time after which another call may be made while a call tests whether a far side works again. A far side that has
+	// worked within it is not held back from all owners.
 	probeTime = 30 * time.Second
 
-	// maxTroubled bounds the far sides that are recorded as not working. Any further ones are called as if they worked.
+	// maxTroubled bounds the troubles that are recorded. Any further sites are called as if they worked.
 	maxTroubled = 10_000
 )
 
 // errHeld is wrapped by the failure of a job whose call was not made because calls of other jobs failed.
 var errHeld = errors.New("importer: no call was made")
 
-// trouble is a far side that does not work.
-type trouble struct {
-	failure *FailedError // of the last call
-	job     string       // the job that made the call
-	missed  int          // failed jobs in a row
-	pause   time.Duration
-	probing bool
-	since   time.Time
-	until   time.Time // the next call
+// caller is the job that makes a call.
+type caller struct{ owner, job string }
+
+// key names the calls that are held back together: those of one owner to a far side, or with owner "" those of all owners.
+type key struct{ side, owner string }
+
+// levels returns the keys of a call, and the name under which its failure counts there: an owner counts once for all owners, however many
+// jobs of the owner fail.
+func (c caller) levels(side string) [2]struct {
+	key
+	party string
+} {
+	return [2]struct {
+		key
+		party string
+	}{{key{side, c.owner}, c.job}, {key{side, ""}, c.owner}}
 }
 
+// trouble is a far side that does not work, for one owner or for all.
+type trouble struct {
+	failed  map[string]time.Time // parties with a failed call since the last success, and the times until which they were asked to wait
+	failure *FailedError         // of the last call
+	job     string               // the job with a failed call since the last success, "several" for more than one
+	pause   time.Duration        // 0 while calls are made
+	prober  string               // the party whose call tests the far side
+	since   time.Time
+	until   time.Time // the next call
+	worked  time.Time // the last success since the first failure
+}
+
+const several = "several\x00" // is no id of a job
+
 // breaker holds back the calls to far sides that do not work, for all jobs of this process. After a pause, one call at a time
-// tests whether the far side works again. It is safe for concurrent use.
+// tests whether the far side works again: not one of a party whose calls have failed, unless no other comes. It is safe for
+// concurrent use.
 type breaker struct {
 	mu       sync.Mutex
-	troubled map[string]*trouble
+	troubled map[key]*trouble
 }
 
 // enter returns nil when a call may be made. Otherwise it returns the failure that holds the call back, with the
 // remaining pause in RetryAfter.
-func (b *breaker) enter(side string) *FailedError {
+func (b *breaker) enter(side string, by caller) *FailedError {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	t, now := b.troubled[side], time.Now()
-	if t == nil || t.pause == 0 {
-		return nil
+	now, levels := time.Now(), by.levels(side)
+	for _, l := range levels {
+		t := b.troubled[l.key]
+		if t == nil || t.pause == 0 {
+			continue
+		}
+		wait := t.until.Sub(now)
+		if _, failed := t.failed[l.party]; failed {
+			wait += t.pause / 2 // others go first
+		}
+		if wait > 0 {
+			f := *t.failure
+			f.Err, f.RetryAfter, f.Alone = fmt.Errorf("%w: %w", errHeld, t.failure), wait, false
+			return &f
+		}
 	}
-	if now.Before(t.until) {
-		f := *t.failure
-		f.Err, f.RetryAfter = fmt.Errorf("%w: %w", errHeld, t.failure), t.until.Sub(now)
-		return &f
+	for _, l := range levels {
+		if t := b.troubled[l.key]; t != nil && t.pause > 0 {
+			t.prober, t.until = l.party, now.Add(probeTime)
+		}
 	}
-	t.probing, t.until = true, now.Add(probeTime)
 	return nil
 }
 
 // called records the outcome of a call, nil for a far side that works. It reports whether other jobs begin or cease
-// to wait.
-func (b *breaker) called(side, job string, f *FailedError) bool {
+// to wait, and sets f.Alone.
+func (b *breaker) called(side string, by caller, f *FailedError) (changed bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	t, now := b.troubled[side], time.Now()
-	if f == nil {
-		delete(b.troubled, side)
-		return t != nil && t.pause > 0
-	}
-	if t == nil {
-		if len(b.troubled) >= maxTroubled {
-			maps.DeleteFunc(b.troubled, func(_ string, t *trouble) bool { return now.Sub(t.until) > maxRetryAfter })
+	now := time.Now()
+	for _, l := range by.levels(side) {
+		t := b.troubled[l.key]
+		switch {
+		case f == nil && t != nil:
+			changed = changed || t.pause > 0
+			*t = trouble{until: now, worked: now}
+		case f == nil:
+		case t == nil:
+			if t = b.add(l.key, now); t == nil {
+				continue
+			}
+			fallthrough
+		default:
+			changed = t.fail(l.key, l.party, by.job, now, f) || changed
+			f.Alone = t.pause == 0 && f.page || t.job == by.job && now.Sub(t.worked) < lastPause // of all owners, which is the last level
 		}
-		if len(b.troubled) >= maxTroubled {
+	}
+	return changed
+}
+
+// add records that a far side does not work, unless there are too many.
+func (b *breaker) add(k key, now time.Time) *trouble {
+	if len(b.troubled) >= maxTroubled {
+		maps.DeleteFunc(b.troubled, func(_ key, t *trouble) bool { return now.Sub(t.until) > maxRetryAfter })
+	}
+	if len(b.troubled) >= maxTroubled && (k.owner != "" || strings.HasPrefix(k.side, sidePrefix)) {
+		return nil
+	}
+	if b.troubled == nil {
+		b.troubled = map[key]*trouble{}
+	}
+	b.troubled[k] = &trouble{until: now}
+	return b.troubled[k]
+}
+
+// fail records a failed call of a party. It reports whether other calls begin to wait.
+func (t *trouble) fail(k key, party, job string, now time.Time, f *FailedError) (begins bool) {
+	if len(t.failed) == 0 {
+		t.failed, t.job, t.since = map[string]time.Time{}, job, now
+	}
+	if t.job != job {
+		t.job = several
+	}
+	t.failure, t.failed[party] = f, now.Add(min(f.RetryAfter, maxRetryAfter))
+	asked := slices.SortedFunc(maps.Values(t.failed), func(x, y time.Time) int { return y.Compare(x) })
+	if begins = t.pause == 0; begins {
+		switch {
+		case k.owner == "" && now.Sub(t.worked) < probeTime:
+			return false
+		case len(asked) >= strikes, f.Refused, k.owner != "" && f.RetryAfter > 0:
+		default:
 			return false
 		}
-		if b.troubled == nil {
-			b.troubled = map[string]*trouble{}
-		}
-		t = &trouble{since: now, until: now}
-		b.troubled[side] = t
 	}
-	if t.failure = f; t.job != job {
-		t.job = job
-		t.missed++
-	}
-	begins := t.pause == 0
-	if begins && t.missed < strikes && f.RetryAfter == 0 && !f.Refused {
-		return false
-	}
-	until := now.Add(min(f.RetryAfter, maxRetryAfter))
-	if begins || t.probing { // a call from before the pause does not make it longer
-		t.pause, t.probing = min(max(firstPause, 2*t.pause), lastPause), false
+	if begins || t.prober == party { // a call from before the pause does not make it longer
+		t.pause, t.prober = min(max(firstPause, 2*t.pause), lastPause), ""
 		t.until = now.Add(t.pause)
 	}
-	if until.After(t.until) {
-		t.until = until
+	if k.owner == "" { // what one owner was asked for is not for all
+		asked = asked[min(strikes-1, len(asked)):]
+	}
+	if len(asked) > 0 && asked[0].After(t.until) {
+		t.until = asked[0]
 	}
 	return begins
+}
+
+// held returns the troubles for which jobs wait, by far side. One that a single owner has with a far side that works for others is left
+// out, and so are those without a recent call.
+func (b *breaker) held() map[string]*trouble {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	held, now := map[string]*trouble{}, time.Now()
+	for k, t := range b.troubled {
+		all := b.troubled[key{side: k.side}]
+		works := k.owner != "" && all != nil && now.Sub(all.worked) < lastPause
+		if t.pause > 0 && !works && now.Sub(t.until) <= maxRetryAfter && (held[k.side] == nil || k.owner == "") {
+			copied := *t
+			held[k.side] = &copied
+		}
+	}
+	return held
 }
 
 // Check is the readiness check of the far sides that all jobs need. It returns an error when a far side refuses our
 // key, and a [service.Note] when one does not work. Far sides without a recent call are left out.
 func (s *Service) Check() error {
-	s.breaker.mu.Lock()
-	defer s.breaker.mu.Unlock()
 	var refused, noted []string
-	for _, side := range slices.Sorted(maps.Keys(s.breaker.troubled)) {
-		t := s.breaker.troubled[side]
-		if t.pause == 0 || strings.HasPrefix(side, sidePrefix) || time.Since(t.until) > maxRetryAfter {
+	held := s.breaker.held()
+	for _, side := range slices.Sorted(maps.Keys(held)) {
+		t := held[side]
+		if strings.HasPrefix(side, sidePrefix) {
 			continue
 		}
 		text := side + " since " + t.since.UTC().Format(time.RFC3339) + ": " + t.failure.Message
@@ -157,13 +238,9 @@ func (s *Service) Check() error {
 // are counted together. Far sides without a recent call are left out.
 func (s *Service) Held(report func(side string, n int)) {
 	held := map[string]int{sideExtractor: 0, sideRecipes: 0, sideStatus: 0, sideYouTube: 0, sideSites: 0}
-	s.breaker.mu.Lock()
-	for side, t := range s.breaker.troubled {
-		if t.pause > 0 && time.Since(t.until) <= maxRetryAfter {
-			held[labelOf(side)]++
-		}
+	for side := range s.breaker.held() {
+		held[labelOf(side)]++
 	}
-	s.breaker.mu.Unlock()
 	for side, n := range held {
 		report(side, n)
 	}
@@ -183,7 +260,7 @@ func (a *attempt) reach(
 ) error {
 	if a.admitted == side {
 		a.admitted = ""
-	} else if f := a.breaker.enter(side); f != nil {
+	} else if f := a.breaker.enter(side, a.caller()); f != nil {
 		return f
 	}
 	calling, measured := a.cfg.Telemetry.Call(ctx, labelOf(side))
@@ -216,8 +293,10 @@ func (a *attempt) reach(
 	return f
 }
 
+func (a *attempt) caller() caller { return caller{a.record.OwnerID, a.id} }
+
 func (a *attempt) reached(ctx context.Context, side string, f *FailedError) {
-	switch changed := a.breaker.called(side, a.id, f); {
+	switch changed := a.breaker.called(side, a.caller(), f); {
 	case !changed:
 	case f == nil:
 		a.logger.InfoContext(ctx, string(EventBack), "event", EventBack, "side", side) //nolint:sloglint // the name of the event
@@ -235,7 +314,7 @@ func (a *attempt) reached(ctx context.Context, side string, f *FailedError) {
 func (r *record) waits(side string) time.Duration {
 	now := time.Now().UTC()
 	if r.Outage != side {
-		r.Outage, r.OutageSince = side, now
+		r.Outage, r.OutageSince, r.Alone = side, now, 0
 	}
 	r.WaitingFor, r.WaitingSince = side, r.OutageSince
 	return now.Sub(r.OutageSince)
@@ -250,11 +329,10 @@ func (f *FailedError) snooze(waited time.Duration) time.Duration {
 
 // sideOf names the far side of a source.
 func sideOf(r *record) string {
-	u, err := url.Parse(r.URL)
-	if err != nil || r.SourceType == contracts.SourceYouTube || strings.HasPrefix(r.SourceID, "youtube:") {
+	if r.SourceType == contracts.SourceYouTube || strings.HasPrefix(r.SourceID, "youtube:") {
 		return sideYouTube
 	}
-	return sidePrefix + u.Hostname()
+	return sidePrefix + source.Site(r.URL)
 }
 
 const (

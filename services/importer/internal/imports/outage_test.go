@@ -204,8 +204,8 @@ func TestAFarSideCanAskForAnHour(t *testing.T) {
 	t.Parallel()
 	var b breaker
 	f := &FailedError{Outage: sideYouTube, RetryAfter: 24 * time.Hour}
-	b.called(sideYouTube, "j1", f)
-	held := b.enter(sideYouTube)
+	b.called(sideYouTube, caller{"ada", "j1"}, f)
+	held := b.enter(sideYouTube, caller{"ada", "j2"})
 	check.Require(t, held != nil && held.RetryAfter > 59*time.Minute && held.RetryAfter <= time.Hour, "held: %+v", held)
 	pause := f.snooze(0)
 	check.That(t, pause >= time.Hour && pause <= 75*time.Minute, "a job is put off for %s", pause)
@@ -278,8 +278,97 @@ func TestASiteBehindAnotherHoldsUpNoOther(t *testing.T) {
 		for _, id := range []string{"1bad", "2bad", "3bad"} {
 			i.ready(t, id)
 		}
-		check.Same(t, "sites in trouble", len(i.breaker.troubled), 0)
+		check.Same(t, "sites in trouble", len(i.breaker.held()), 0)
 	})
+}
+
+// Owners whose sources fail hold up no other owner of the site that works: however their sources fail, however long the site asks them to
+// wait, and however many jobs they have. A second such owner makes the others wait only when the site has not worked for them lately.
+// When it works for nobody, all wait, for as long as it asks for.
+func TestAnOwnerHoldsUpNoOther(t *testing.T) {
+	for name, fails := range map[string]source.Error{
+		"no answer":            {Code: contracts.CodeTimeout, Outage: true, Retryable: true},
+		"Retry-After of a day": {Code: contracts.CodeRateLimited, Outage: true, Retryable: true, RetryAfter: 24 * time.Hour},
+		"HTTP 500":             {Code: contracts.CodeNetwork, Outage: true, Retryable: true, Page: true},
+	} {
+		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
+			i := newInstance(t, srv)
+			var down atomic.Bool
+			i.far.fetch = func(_ context.Context, req source.Request, _ func(float64)) (*source.Material, error) {
+				if strings.Contains(req.URL, "bad") || down.Load() {
+					return nil, &fails
+				}
+				return video(req.URL), nil
+			}
+			i.work(t, rarely)
+			hostile := func(owner string) {
+				for n := range 20 {
+					i.submit(t, contracts.ImportJob{JobID: fmt.Sprint(owner, n), OwnerID: owner, URL: fmt.Sprintf("https://short.test/bad-%s-%d", owner, n)})
+				}
+			}
+			good, began := 0, time.Now()
+			visit := func() time.Duration {
+				good++
+				id, began := fmt.Sprint("good-", good), time.Now()
+				i.submit(t, contracts.ImportJob{JobID: id, OwnerID: fmt.Sprint("ada", good%3), URL: "https://short.test/" + id})
+				i.ready(t, id)
+				return time.Since(began)
+			}
+			hostile("mallory")
+			for time.Since(began) < time.Hour {
+				if time.Since(began) > 20*time.Minute && good < 200 {
+					good = 200
+					hostile("eve")
+				}
+				took := visit()
+				check.That(t, took < firstPause, "job %d took %s", good, took)
+				pauseFor(t.Context(), 20*time.Second)
+			}
+			down.Store(true)
+			pauseFor(t.Context(), probeTime)
+			before := i.far.total()
+			for n := range 20 {
+				owner := fmt.Sprint("ida", n)
+				i.submit(t, contracts.ImportJob{JobID: owner, OwnerID: owner, URL: "https://short.test/" + owner})
+			}
+			pauseFor(t.Context(), 30*time.Minute)
+			calls := i.far.total() - before
+			check.That(t, calls >= 2 && calls <= 60, "%d calls of 60 jobs while the site works for nobody", calls)
+			down.Store(false)
+			for n := range 20 {
+				i.ready(t, fmt.Sprint("ida", n))
+			}
+		})
+	}
+}
+
+// A job whose page alone fails, with HTTP 500 or while the site works for others, fails after minutes.
+func TestAPageThatAlwaysFailsFailsSoon(t *testing.T) {
+	for name, fails := range map[string]source.Error{
+		"HTTP 500": {Page: true}, "HTTP 503": {}, "Retry-After": {RetryAfter: time.Minute},
+	} {
+		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
+			i := newInstance(t, srv)
+			fails.Code, fails.Outage, fails.Retryable = contracts.CodeNetwork, true, true
+			i.far.fetch = func(_ context.Context, req source.Request, _ func(float64)) (*source.Material, error) {
+				if strings.HasSuffix(req.URL, "bad") {
+					return nil, &fails
+				}
+				return video(req.URL), nil
+			}
+			i.work(t, rarely)
+			i.submit(t, contracts.ImportJob{JobID: "bad", OwnerID: "ada", URL: "https://short.test/bad"})
+			for n := range 8 {
+				pauseFor(t.Context(), 2*time.Minute)
+				if !fails.Page {
+					id := fmt.Sprint("good", n)
+					i.submit(t, contracts.ImportJob{JobID: id, OwnerID: "bob", URL: "https://short.test/" + id})
+				}
+			}
+			j := check.Must(i.Get(t.Context(), "bad"))(t)
+			check.That(t, j.Status == contracts.ImportFailed && j.Retryable && j.Code == contracts.CodeNetwork, "after 16 minutes it is %+v", j)
+		})
+	}
 }
 
 // soon is how long after a crash, when everything is up again, a job is READY that nothing far away puts off, with default settings.

@@ -95,6 +95,9 @@ type record struct {
 	Outage      string    `json:"outage,omitempty"`
 	OutageSince time.Time `json:"outage_since,omitzero"`
 
+	// Alone counts the failures since then of which the remote service had none with other jobs.
+	Alone int `json:"alone,omitempty"`
+
 	// Message is the stream sequence of the message whose handling runs the job, or has ended it.
 	Message uint64 `json:"message,omitempty"`
 
@@ -121,7 +124,7 @@ func (r *record) enter(status contracts.ImportState, attempt int) {
 	r.Retryable, r.Reported, r.Exhausted, r.Message = false, false, false, 0
 	r.WaitingFor, r.WaitingSince = "", time.Time{}
 	if status != contracts.ImportRunning {
-		r.Outage, r.OutageSince = "", time.Time{}
+		r.Outage, r.OutageSince, r.Alone = "", time.Time{}, 0
 	}
 }
 

@@ -118,7 +118,7 @@ func (a *attempt) begin(ctx context.Context) (bool, error) {
 			ended = true
 			return nil, errKeep
 		case r.WaitingFor != "" && r.WaitingFor != a.admitted:
-			if held = a.breaker.enter(r.WaitingFor); held != nil {
+			if held = a.breaker.enter(r.WaitingFor, caller{r.OwnerID, a.id}); held != nil {
 				return nil, errKeep
 			}
 			a.admitted = r.WaitingFor
@@ -137,7 +137,7 @@ func (a *attempt) begin(ctx context.Context) (bool, error) {
 			held.Err = nil // without errHeld the failure ends the job, which has waited for the whole time
 			return false, held
 		}
-		return false, worker.Snooze(held.snooze(waited))
+		return false, worker.Snooze(held.snooze(0))
 	}
 	if ended {
 		return false, a.again(ctx)
@@ -313,6 +313,10 @@ func (a *attempt) fail(ctx context.Context, f *FailedError) error {
 		if f.Outage != "" {
 			waited = r.waits(f.Outage)
 			last = waited+firstPause > a.cfg.OutagePatience && !f.Refused && !errors.Is(f, errHeld)
+			if f.Alone {
+				r.Alone++
+				last = last || r.Alone >= a.cfg.SourceAttempts && waited >= lastPause
+			}
 		}
 		if !last {
 			r.Error, r.Progress = f.Message, 0

@@ -58,11 +58,15 @@ func Endpoints(jobs *imports.Service, recipes *kvstore.Store) []service.Endpoint
 // recipe answers with a recipe.
 func recipe(recipes *kvstore.Store) func(context.Context, service.Request) ([]byte, error) {
 	return func(ctx context.Context, r service.Request) ([]byte, error) {
-		var req struct {
+		type request struct {
 			RecipeID string `json:"recipe_id"`
 		}
-		if err := json.Unmarshal(r.Data, &req); err != nil || req.RecipeID == "" {
-			return nil, required("/recipe_id")
+		req, err := contracts.Read[request](r.Data)
+		if err == nil && req.RecipeID == "" {
+			err = required("/recipe_id")
+		}
+		if err != nil {
+			return nil, err
 		}
 		if recipes == nil {
 			return nil, fmt.Errorf("%w here: another service keeps the recipes", store.ErrNotFound)
@@ -82,11 +86,15 @@ func required(path string) error {
 // byID returns a handler that calls do with the job id of a request.
 func byID(do func(context.Context, string) (imports.Job, error)) func(context.Context, []byte) (imports.Job, error) {
 	return func(ctx context.Context, body []byte) (imports.Job, error) {
-		var req struct {
+		type request struct {
 			JobID string `json:"job_id"`
 		}
-		if err := json.Unmarshal(body, &req); err != nil || req.JobID == "" {
-			return imports.Job{}, required("/job_id")
+		req, err := contracts.Read[request](body)
+		if err == nil && req.JobID == "" {
+			err = required("/job_id")
+		}
+		if err != nil {
+			return imports.Job{}, err
 		}
 		return do(ctx, req.JobID)
 	}

@@ -245,13 +245,15 @@ func (a *API) Endpoints(ctx context.Context, q EndpointQuery) (EndpointPage, err
 
 // Enable enables the endpoint that a body in JSON names, and returns its previous state. Four round trips.
 func (a *API) Enable(ctx context.Context, body []byte) (health.Endpoint, error) {
-	var name EndpointName
-	if err := json.Unmarshal(body, &name); err != nil || !isToken(name.Channel) || !isToken(name.ID) {
-		return health.Endpoint{}, Mistake("request", "",
-			`must be JSON such as {"channel":"webhook","id":"0f…"}, as the list of endpoints has them`)
-	}
 	var was health.Endpoint
-	err := a.cfg.Audit.Do(ctx, "enable", "endpoint "+name.ID+" of "+name.Channel, func(ctx context.Context) (n int, err error) {
+	var wrong mistakes
+	name, err := contracts.Read[EndpointName](body)
+	wrong.add(!isToken(name.Channel), "/channel", unnameable)
+	wrong.add(!isToken(name.ID), "/id", unnameable)
+	if err := cmp.Or(err, wrong.in("request")); err != nil {
+		return was, err
+	}
+	err = a.cfg.Audit.Do(ctx, "enable", "endpoint "+name.ID+" of "+name.Channel, func(ctx context.Context) (n int, err error) {
 		if was, err = a.cfg.Health.Enable(ctx, name.Channel, name.ID); err == nil {
 			n = 1
 		}

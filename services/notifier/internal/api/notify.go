@@ -22,10 +22,10 @@ const aNotification = "NOTIFICATION"
 // of the event, and all others are the route, as in rules. key takes the place of a missing event_id. The error is a
 // [*contracts.ValidationError] with all mistakes.
 func (a *API) ReadNotification(body []byte, key string) (contracts.Event, error) {
-	var members map[string]json.RawMessage
-	if err := json.Unmarshal(body, &members); err != nil {
-		return contracts.Event{}, Mistake("Notification", "",
-			`must be JSON such as {"recipients":[{"recipient_type":"CUSTOMER","user_id":"42"}],"channels":["inapp"],"template":"welcome"}`)
+	type Notification map[string]json.RawMessage
+	members, err := contracts.Read[Notification](body)
+	if err != nil {
+		return contracts.Event{}, err
 	}
 	event, route := map[string]any{"aggregate_type": aNotification, "event_type": aNotification}, map[string]any{}
 	if key != "" {
@@ -112,9 +112,9 @@ type TestSent struct {
 
 // SendTest sends a test message now, once. Two round trips, and the call of the channel.
 func (a *API) SendTest(ctx context.Context, body []byte) (sent TestSent, err error) {
-	var m TestMessage
-	if json.Unmarshal(body, &m) != nil {
-		return sent, Mistake("test message", "", `must be JSON such as {"template":"x","channel":"email","to":"a@example.com"}`)
+	m, err := contracts.Read[TestMessage](body)
+	if err != nil {
+		return sent, err
 	}
 	var wrong mistakes
 	wrong.add(m.Template == "", "/template", "is required")

@@ -25,8 +25,11 @@ type dovecote struct {
 	mu    sync.Mutex
 	calls map[string][]time.Time // by address
 	fails map[string]channel.Kind
-	now   map[string]int // calls under way
-	most  map[string]int
+
+	byUser bool // fails has users, not addresses
+
+	now  map[string]int // calls under way
+	most map[string]int
 }
 
 func (*dovecote) Name() string { return "bird" }
@@ -40,6 +43,9 @@ func (d *dovecote) Send(_ context.Context, m channel.Message) (channel.Receipt, 
 	d.now[m.Address]++
 	d.most[m.Address] = max(d.most[m.Address], d.now[m.Address])
 	kind := d.fails[m.Address]
+	if d.byUser {
+		kind = d.fails[m.UserID]
+	}
 	d.mu.Unlock()
 	defer func() {
 		d.mu.Lock()
@@ -183,7 +189,8 @@ func TestAnEndpointThatFailsForDaysIsDisabled(t *testing.T) {
 		if got := next(); got.State != deliveries.Suppressed || got.Reason != deliveries.ReasonEndpointDisabled || d.count("at ada") != calls {
 			t.Errorf("%s (%s), %d calls more", got.State, got.Reason, d.count("at ada")-calls)
 		}
-		verdict, _ := others.Admit(&health.Call{Address: "at ada", Channel: "bird", Slots: 32, Timeout: time.Second})
+		call := &health.Call{Address: "at ada", Channel: "bird", RecipientType: "CUSTOMER", UserID: "ada", Slots: 32, Timeout: time.Second}
+		verdict, _ := others.Admit(call)
 		check.That(t, verdict == health.Off, "another process calls it")
 		found, _, err := others.List(n.Context(), "", health.Disabled, 1, 10)
 		check.Require(t, err == nil && len(found) == 1 && found[0].UserID == "ada" && found[0].LastError != "" && !found[0].Since.IsZero(),
@@ -197,6 +204,42 @@ func TestAnEndpointThatFailsForDaysIsDisabled(t *testing.T) {
 			t.Errorf("put back to work: %s (%s)", got.State, got.Reason)
 		}
 	})
+}
+
+// A user who names the address of another, where the messages to him are refused or get no answer, keeps none of the other's from it:
+// neither at once, nor after days. When it fails for both, it is left alone and disabled for both.
+func TestAUserWhoNamesAnAddressOfAnotherDisablesIt(t *testing.T) {
+	for _, kind := range []channel.Kind{channel.KindRejected, channel.KindTimeout} {
+		runInNest(t, string(kind), func(n *nest) {
+			d := &dovecote{fails: map[string]channel.Kind{"mallory": kind}, byUser: true}
+			shared := finds(func(string) (contracts.Recipient, error) {
+				return contracts.Recipient{Addresses: map[string]string{"bird": "the shared address"}}, nil
+			})
+			n.work(n.sender("a", nil, profile{}, func(c *deliver.Config) {
+				c.Channel, c.Health, c.Profiles, c.Retries = d, n.healthStore(), shared, []time.Duration{time.Minute, time.Minute}
+			}))
+			days := func(from string) {
+				for i := range 14 {
+					n.put(aRow(fmt.Sprint(from, i), "mallory"))
+					elapse(30 * time.Minute)
+				}
+			}
+			days("bad")
+			n.put(aRow("good", "ada"))
+			elapse(2 * time.Second)
+			check.Same(t, "a row to ada is", n.row("ada", "good").State, deliveries.Sent)
+			d.mu.Lock()
+			d.fails["ada"] = kind
+			d.mu.Unlock()
+			n.put(aRow("down", "ada"))
+			days("worse")
+			calls := d.count("the shared address")
+			n.put(aRow("late", "ada"))
+			elapse(time.Hour)
+			check.Same(t, "a row to ada is", n.row("ada", "late").Reason, deliveries.ReasonEndpointDisabled)
+			check.Same(t, "calls", d.count("the shared address"), calls)
+		})
+	}
 }
 
 // village has a dovecote behind a name, where none answers, and one for everybody else.

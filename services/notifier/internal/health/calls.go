@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/net/publicsuffix"
 
+	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 )
 
@@ -63,6 +64,10 @@ type Call struct {
 	// Address and Channel name the endpoint.
 	Address, Channel string
 
+	// RecipientType and UserID name the recipient.
+	RecipientType contracts.RecipientType
+	UserID        string
+
 	// Again reports whether an attempt to send the message has failed.
 	Again bool
 
@@ -79,6 +84,11 @@ type Call struct {
 	slow      bool
 }
 
+// others stands for several recipients.
+const others = "\x00"
+
+func (c *Call) recipient() string { return string(c.RecipientType) + "\x00" + c.UserID }
+
 // endpoint is the state of an endpoint that was called lately.
 type endpoint struct {
 	channel string
@@ -88,6 +98,7 @@ type endpoint struct {
 	took   time.Duration // a mean of the times of its answers in which slow ones weigh most; 0 without an answer
 	turns  turns
 	missed int
+	only   string        // the one recipient whose calls were missed, others for more than one
 	pause  time.Duration // the last one, 0 for none
 	until  time.Time     // when it may be tried again, or when the caller that tests it counts as lost
 	tried  bool          // a caller is testing it now
@@ -130,7 +141,7 @@ func (b *breaker) enter(c *Call, now time.Time) (wait time.Duration, down bool) 
 	defer b.mu.Unlock()
 	e, l := b.endpoint(c, now), b.lane(c.Channel)
 	switch {
-	case e.missed < strikes || !now.Before(e.until):
+	case e.missed < strikes || !now.Before(e.until) || e.only != others && e.only != c.recipient():
 	case e.tried:
 		return min(probing, e.until.Sub(now)), true
 	default:
@@ -200,10 +211,15 @@ func (b *breaker) called(c *Call, now time.Time, failure *channel.Error) {
 	case failure == nil || !missed(failure) && failure.Kind != channel.KindInterrupted:
 		took := max(c.Took, time.Millisecond)
 		e.heard, e.took = now, max(took, e.took+(took-e.took)/8)
-		e.missed, e.pause, e.tried = 0, 0, false
+		e.missed, e.only, e.pause, e.tried = 0, "", 0, false
 	case !missed(failure):
 		e.left(now)
 	default:
+		if e.only == "" {
+			e.only = c.recipient()
+		} else if e.only != c.recipient() {
+			e.only = others
+		}
 		e.miss(now)
 	}
 }

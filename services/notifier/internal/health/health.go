@@ -73,6 +73,10 @@ type Endpoint struct {
 	RecipientType contracts.RecipientType `json:"recipient_type,omitempty"`
 	UserID        string                  `json:"user_id,omitempty"`
 
+	// Others reports that deliveries to other recipients at this address failed too. Otherwise only those to this recipient are
+	// disabled.
+	Others bool `json:"others,omitempty"`
+
 	// Since is the time at which the endpoint began to fail.
 	Since time.Time `json:"since,omitzero"`
 
@@ -179,7 +183,7 @@ func (s *Store) Admit(c *Call) (Verdict, time.Duration) {
 	s.mu.Lock()
 	known := s.known[c.key]
 	s.mu.Unlock()
-	if known.State == Disabled {
+	if known.State == Disabled && (known.Others || known.isOf(c.RecipientType, c.UserID)) {
 		return Off, 0
 	}
 	wait, down := s.breaker.enter(c, time.Now())
@@ -202,7 +206,7 @@ func (s *Store) Called(ctx context.Context, c *Call, m channel.Message, failure 
 		s.mu.Lock()
 		there := s.known[key]
 		s.mu.Unlock()
-		next, changed := s.after(there, failure)
+		next, changed := s.after(there, m, failure)
 		if !changed {
 			return
 		}
@@ -224,8 +228,13 @@ func (s *Store) Called(ctx context.Context, c *Call, m channel.Message, failure 
 // Left records that a call that Admit let through was not made.
 func (s *Store) Left(c *Call) { s.breaker.left(c, time.Now()) }
 
+// isOf reports whether the record is of deliveries to a recipient.
+func (e Endpoint) isOf(kind contracts.RecipientType, user string) bool {
+	return e.RecipientType == kind && e.UserID == user
+}
+
 // after returns the state of an endpoint after a call, and reports whether it has changed.
-func (s *Store) after(e Endpoint, failure *channel.Error) (Endpoint, bool) {
+func (s *Store) after(e Endpoint, m channel.Message, failure *channel.Error) (Endpoint, bool) {
 	now := time.Now().UTC()
 	switch {
 	case failure == nil:
@@ -234,8 +243,10 @@ func (s *Store) after(e Endpoint, failure *channel.Error) (Endpoint, bool) {
 		return e, false
 	case e.State == "" || e.State == Healthy:
 		return Endpoint{At: now, LastError: redact.Clip(failure.Error(), maxError), Since: now, State: Failing}, true
+	case !e.Others && !e.isOf(m.RecipientType, m.UserID): // it has failed for one recipient until now
+		return Endpoint{At: now, LastError: redact.Clip(failure.Error(), maxError), Others: true, Since: now, State: Failing}, true
 	case e.State == Failing && now.Sub(e.Since) >= s.cfg.DisableAfter:
-		return Endpoint{At: now, LastError: redact.Clip(failure.Error(), maxError), Since: e.Since, State: Disabled}, true
+		return Endpoint{At: now, LastError: redact.Clip(failure.Error(), maxError), Others: e.Others, Since: e.Since, State: Disabled}, true
 	}
 	return e, false
 }

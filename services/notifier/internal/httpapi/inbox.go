@@ -113,9 +113,9 @@ func markIn(w http.ResponseWriter, r *http.Request) (kind contracts.RecipientTyp
 	if err != nil {
 		return kind, userID, m, err
 	}
-	switch err := json.Unmarshal(body, &m); {
+	switch m, err = contracts.Read[mark](body); {
 	case err != nil:
-		return kind, userID, m, api.Mistake("mark", "", `must be JSON such as {"state":"read"}`)
+		return kind, userID, m, err
 	case !m.State.Known():
 		return kind, userID, m, api.Mistake("mark", "/state", "must be unread, read or archived")
 	case len(m.Events) > maxItems:

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/notifier/internal/api"
 )
@@ -76,9 +77,9 @@ func raw[T any](name, takes string, do func(context.Context, []byte) (T, error))
 
 func decoded[R, T any](name, takes string, do func(context.Context, R) (T, error)) service.Endpoint {
 	return raw(name, takes, func(ctx context.Context, data []byte) (body T, err error) {
-		var request R
-		if json.Unmarshal(data, &request) != nil {
-			return body, api.Mistake("request", "", "must be JSON such as "+takes)
+		request, err := contracts.Read[R](data)
+		if err != nil {
+			return body, err
 		}
 		return do(ctx, request)
 	})

@@ -128,7 +128,7 @@ func (c *Client) do(request *http.Request, maxBytes int64, reserve func(int64) e
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
 		return nil, &StatusError{
-			Host: response.Request.URL.Hostname(), Status: response.StatusCode, RetryAfter: retryafter.Parse(response.Header, 0, maxRetryAfter),
+			URL: response.Request.URL, Status: response.StatusCode, RetryAfter: retryafter.Parse(response.Header, 0, maxRetryAfter),
 		}
 	}
 	body, err := read(response.Body, maxBytes, reserve)
@@ -162,25 +162,25 @@ func read(body io.Reader, maxBytes int64, reserve func(int64) error) ([]byte, er
 
 // StatusError is returned when the server answers with another status than 200.
 type StatusError struct {
-	// Host is the host of the server, after redirects.
-	Host string
 	// Status is the HTTP status.
 	Status int
 	// RetryAfter is the wait that the server has asked for, at most a day; zero when it has asked for none.
 	RetryAfter time.Duration
+	// URL is the address that was answered so, after redirects.
+	URL *url.URL
 }
 
-// HostOf returns the host of the server in an error of Get, "" when it is not known.
-func HostOf(err error) string {
+// FailedAt returns the address, after redirects, at which Get failed, nil when it is not known.
+func FailedAt(err error) *url.URL {
 	if status, ok := errors.AsType[*StatusError](err); ok {
-		return status.Host
+		return status.URL
 	}
 	if failed, ok := errors.AsType[*url.Error](err); ok {
 		if u, err := url.Parse(failed.URL); err == nil {
-			return u.Hostname()
+			return u
 		}
 	}
-	return ""
+	return nil
 }
 
 // Error implements error.

@@ -1,0 +1,101 @@
+package service_test
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/service"
+)
+
+// lastSeen is the end of a problem, which differs each time.
+var lastSeen = regexp.MustCompile(`, last seen at 20\d\d-\S+Z on host ".+" with version "0\.0\.0-dev"`)
+
+// An instance that died, is frozen or cut off is missed, and no other: not one that was stopped, replaced or declared vacant.
+func TestMissingInstancesAreNamed(t *testing.T) {
+	const (
+		gone    = "the shop is gone: no instance answers, and 1 did not stop properly"
+		one     = "1 of 2 instances of the shop do not answer"
+		unknown = "read the places of the shop: "
+	)
+	// A script starts (+a), kills (xa), freezes (_a), thaws (^a) and stops (-a) instances; in between an observer looks for 14 seconds (~).
+	for name, test := range map[string]struct {
+		script string
+		want   []string                  // problems in their order
+		lose   func(natstest.Frame) bool // of the observer's messages
+		stuck  bool                      // no instance can write once it has a place
+	}{
+		"one that runs":                 {script: "+a ~"},
+		"the only one is killed":        {script: "+a ~ xa ~", want: []string{gone}},
+		"one of two":                    {script: "+a ~ +b ~ xb ~", want: []string{one}},
+		"the older one of two":          {script: "+a ~ +b ~ xa ~", want: []string{one}},
+		"one of two, then the other":    {script: "+a ~ +b ~ xb ~ -a ~", want: []string{one, gone}},
+		"two":                           {script: "+a ~ +b ~ xa xb ~", want: []string{strings.Replace(gone, "1 did", "2 did", 1)}},
+		"the only one is stopped":       {script: "+a ~ -a ~"},
+		"a rolling deployment":          {script: "+a +b ~ +c ~ -a +d ~ -b ~ -c +e ~ -d -e ~"},
+		"a new one after the old":       {script: "+a ~ -a +b ~ -b +c ~"},
+		"it is started again later":     {script: "+a ~ xa ~ +b ~", want: []string{gone}},
+		"it is started again at once":   {script: "+a ~ xa +b ~ -b ~"},
+		"it dies again and again":       {script: "+a ~ xa +b xb +c xc +d ~ xd ~", want: []string{gone}},
+		"one of two is started again":   {script: "+a ~ +b ~ xa -b +c ~ ~", want: []string{one}},
+		"a frozen one":                  {script: "+a ~ _a ~ ^a ~ -a ~", want: []string{gone}},
+		"a frozen one that is replaced": {script: "+a ~ _a ~ +b ~ ^a ~ xb ~", want: []string{gone, one}},
+		"the disk is full":              {script: "+a ~ ~", stuck: true},
+		"the observer may not ask":      {script: "+a ~ ~ xa ~", want: []string{gone}, lose: to("$SRV.PING.")},
+		"the observer may not read":     {script: "+a ~ xa ~", want: []string{unknown}, lose: to("$JS.API.STREAM.MSG.GET.KV_jobs")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+				observer, js := natstest.Proxied(t, srv)
+				declared(t, js, 1)
+				if test.lose != nil {
+					observer.Filter(natstest.Losing(test.lose))
+				}
+				links, services, shop := map[string]*natstest.Proxy{}, map[string]*service.Service{}, service.Attend(js, "shop")
+				var got []string
+				for step := range strings.FieldsSeq(test.script) {
+					switch do, id := step[0], step[1:]; do {
+					case '+':
+						links[id] = natstest.NewProxy(t, srv)
+						nc, _ := natstest.Connect(t, srv, links[id].Through())
+						services[id] = check.Must(service.Start(t.Context(), nc, imports(service.BaseConfig{})))(t)
+						t.Cleanup(func() { _ = services[id].Stop() }) // a killed one has no connection
+						elapse(time.Second)
+						if test.stuck {
+							links[id].Filter(natstest.Losing(to("$KV.jobs.ready.shop-")))
+						}
+					case 'x':
+						links[id].Cut()
+					case '_':
+						links[id].Partition()
+					case '^':
+						links[id].Heal()
+					case '-':
+						check.OK(t, services[id].Stop())
+					case '~':
+						for range 7 {
+							roll, err := shop.Look(t.Context(), 0)
+							if err != nil {
+								roll.Problem, _, _ = strings.Cut(err.Error(), "ask about")
+							}
+							if text := lastSeen.ReplaceAllString(roll.Problem, ""); text != "" && (len(got) == 0 || got[len(got)-1] != text) {
+								got = append(got, text)
+							}
+							elapse(2 * time.Second)
+						}
+					}
+				}
+				check.Equal(t, test.want, got)
+			})
+		})
+	}
+}
+
+// to returns whether a message of a client is for a subject that begins so.
+func to(subject string) func(natstest.Frame) bool {
+	return func(f natstest.Frame) bool { return f.FromClient && strings.HasPrefix(f.Subject, subject) }
+}
