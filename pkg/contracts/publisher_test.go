@@ -121,6 +121,11 @@ func TestFingerprint(t *testing.T) {
 	same := of(`{"a":4,"b":[9007199254740993]}`)
 	check.That(t, of(`{ "b": [9007199254740993], "a": 4.0 }`) == same, "spellings of one payload differ")
 	check.That(t, of(`{"a":4,"b":[9007199254740992]}`) != same, "a whole number was rounded")
+	huge := of(`{"n":1e999999999}`)
+	check.That(t, of(`{ "n": 1e999999999 }`) == huge && of(`{"n":1e999999998}`) != huge && of(`{"n":"\ud800"}`) != huge, "odd payloads")
+	_, err := reserved("evt-001", func(e *contracts.Event) { e.Payload = json.RawMessage(`{"n":1e400,"a":1,"a":2}`) }).Fingerprint()
+	check.Is(t, err, contracts.ErrInvalid)
+	check.Contains(t, err, "/payload/a")
 }
 
 // lossy loses the answers to the first publishes.

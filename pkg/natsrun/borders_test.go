@@ -97,7 +97,7 @@ func (s *site) watch() error {
 		},
 		"ENRICHER": {"GET.ENRICH_JOBS", "GET.KV_jobs", "DIRECT.GET.KV_enrich", "$KV.jobs.cancelled.y", "STREAM.MSG.DELETE.ENRICH_JOBS", "jobs.enrich.y", "dead.ENRICH_JOBS.y"},
 		"IMPORTER": {"GET.IMPORT_JOBS", "GET.KV_jobs", "$KV.jobs.cancelled.y", "GET.KV_import-steps", "STREAM.MSG.DELETE.IMPORT_JOBS", "jobs.import.y", "dead.IMPORT_JOBS.y"},
-		"NOTIFIER": {"STREAM.MSG.GET.EVENTS", "STREAM.MSG.GET.KV_jobs", "STREAM.MSG.GET.NOTIFICATIONS", "events.order.y", "notify.send.y", "dead.EVENTS.y", "dead.NOTIFICATIONS.y"},
+		"NOTIFIER": {"GET.EVENTS", "GET.KV_jobs", "GET.NOTIFICATIONS", "events.order.y", "notify.send.y", "dead.EVENTS.y", "dead.NOTIFICATIONS.y"},
 	} {
 		api := "$JS.API."
 		if account != "" {

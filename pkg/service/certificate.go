@@ -38,7 +38,7 @@ func newCertificate(name, cert, key string, logger *slog.Logger) (*certificate, 
 }
 
 func (c *certificate) config() *tls.Config {
-	return &tls.Config{GetCertificate: c.get, MinVersion: tls.VersionTLS12}
+	return &tls.Config{GetCertificate: c.get, MinVersion: tls.VersionTLS13}
 }
 
 func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/expediter-io/expediter/pkg/service/access"
 )
@@ -160,7 +161,8 @@ func isLocal(addr net.Addr) bool {
 var ErrBusy = errors.New("the service answers as many requests as it can: ask again")
 
 // connections is a listener with a bound of its connections. A new connection beyond the bound replaces the connection that has waited
-// longest for a whole request, be it idle or slow. An eighth of the bound is left for connections that only wait.
+// longest for a whole request, be it idle or slow: one of known callers if more of these wait than of strangers, else one of a stranger. So
+// neither leaves the other without. An eighth of the bound is left for connections that only wait.
 type connections struct {
 	net.Listener
 
@@ -168,8 +170,9 @@ type connections struct {
 
 	mu       sync.Mutex
 	open     int
+	known    *list.List // the connections of known callers without a whole request, the one that waits longest first
 	requests int        // that are being answered
-	waiting  *list.List // the connections without a whole request, the one that waits longest first
+	strange  *list.List // those of others, likewise
 }
 
 // connection is a connection of a listener.
@@ -179,13 +182,15 @@ type connection struct {
 	of *connections
 
 	closed   bool
-	place    *list.Element // its element in waiting, nil while it has a request
+	in       *list.List    // the list of its place
+	known    atomic.Bool   // its caller had a key or token that was in force
+	place    *list.Element // nil while it has a request
 	requests int           // more than one with HTTP/2
 }
 
 // bounded bounds the connections of a listener.
 func bounded(l net.Listener, most int) *connections {
-	return &connections{Listener: l, most: most, waiting: list.New()}
+	return &connections{Listener: l, most: most, known: list.New(), strange: list.New()}
 }
 
 // Accept returns the next connection, after it got a place.
@@ -210,18 +215,37 @@ func (c *connections) add(conn net.Conn) (added *connection, instead net.Conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.open >= c.most {
-		longest := c.waiting.Front()
-		if longest == nil {
+		if instead = c.longest(); instead == nil {
 			return nil, conn
 		}
-		left := longest.Value.(*connection) //nolint:forcetypeassert // all are
-		left.leave()
-		instead = left.Conn
 	}
 	c.open++
 	added = &connection{Conn: conn, of: c}
-	added.place = c.waiting.PushBack(added)
+	added.wait()
 	return added, instead
+}
+
+// longest takes the place of the connection that others may replace, and returns it, nil for none. The caller holds the lock.
+func (c *connections) longest() net.Conn {
+	from := c.strange
+	if c.known.Len() > from.Len() {
+		from = c.known
+	}
+	if from.Len() == 0 {
+		return nil
+	}
+	left := from.Front().Value.(*connection) //nolint:forcetypeassert // all are
+	left.leave()
+	return left.Conn
+}
+
+// wait puts a connection behind the others that wait. The caller holds the lock.
+func (c *connection) wait() {
+	c.in = c.of.strange
+	if c.known.Load() {
+		c.in = c.of.known
+	}
+	c.place = c.in.PushBack(c)
 }
 
 // leave gives the place of a connection back. The caller holds the lock.
@@ -231,8 +255,13 @@ func (c *connection) leave() {
 	}
 	c.closed = true
 	c.of.open--
+	c.ask()
+}
+
+// ask takes a connection from those that wait. The caller holds the lock.
+func (c *connection) ask() {
 	if c.place != nil {
-		c.of.waiting.Remove(c.place)
+		c.in.Remove(c.place)
 		c.place = nil
 	}
 }
@@ -248,11 +277,9 @@ func (c *connection) Close() error {
 // closeWaiting closes the connections without a request.
 func (c *connections) closeWaiting() {
 	c.mu.Lock()
-	waiting := make([]net.Conn, 0, c.waiting.Len())
-	for e := c.waiting.Front(); e != nil; e = c.waiting.Front() {
-		conn := e.Value.(*connection) //nolint:forcetypeassert // all are
-		conn.leave()
-		waiting = append(waiting, conn.Conn)
+	var waiting []net.Conn
+	for conn := c.longest(); conn != nil; conn = c.longest() {
+		waiting = append(waiting, conn)
 	}
 	c.mu.Unlock()
 	for _, conn := range waiting {
@@ -261,18 +288,22 @@ func (c *connections) closeWaiting() {
 }
 
 // begin counts a request. It reports whether the request may be answered.
-func (c *connections) begin(conn *connection, probe bool) bool {
+func (c *connections) begin(conn *connection, path string) bool {
+	bound := c.most - c.most/reserved
+	switch {
+	case path == "/metrics": // its client may read slowly
+		bound = c.most - c.most/reserved/2
+	case quiet[path]:
+		bound = c.most
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !probe && c.requests >= c.most-c.most/8 {
+	if c.requests >= bound {
 		return false
 	}
 	c.requests++
 	conn.requests++
-	if conn.place != nil {
-		c.waiting.Remove(conn.place)
-		conn.place = nil
-	}
+	conn.ask()
 	return true
 }
 
@@ -282,7 +313,7 @@ func (c *connections) end(conn *connection) {
 	c.requests--
 	conn.requests--
 	if conn.requests == 0 && !conn.closed {
-		conn.place = c.waiting.PushBack(conn)
+		conn.wait()
 	}
 }
 
@@ -301,8 +332,8 @@ func connContext(ctx context.Context, conn net.Conn) context.Context {
 func (c *connections) handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn, _ := r.Context().Value(connectionKey{}).(*connection)
-		if !c.begin(conn, quiet[r.URL.Path]) {
-			if r.ProtoMajor == 1 { // other protocols have more requests on one connection
+		if !c.begin(conn, r.URL.Path) {
+			if unread(w, r); r.ProtoMajor == 1 { // other protocols have more requests on one connection
 				w.Header().Set("Connection", "close")
 			}
 			w.Header().Set("Retry-After", retryAfter)

@@ -19,8 +19,15 @@ import (
 	"github.com/expediter-io/expediter/pkg/service/audit"
 )
 
-// requestsAtOnce bounds the requests that are answered at the same time; further requests wait in the subscription.
-const requestsAtOnce = 256
+const (
+	// requestsAtOnce bounds the requests that are answered at the same time; further requests wait in the subscription.
+	requestsAtOnce = 256
+
+	// requestsWaiting and bytesWaiting bound those that wait at an endpoint. The client's own bound of 500,000 would hold requests in front
+	// of which nobody waits any more, for minutes after a flood; a request beyond the bound has no answer.
+	requestsWaiting = 64 * requestsAtOnce
+	bytesWaiting    = 64 << 20
+)
 
 // flushTimeout bounds the wait until the server has the subscriptions.
 const flushTimeout = 5 * time.Second
@@ -82,6 +89,7 @@ type Micro struct {
 	cancel context.CancelFunc
 	cfg    MicroConfig
 	limit  chan struct{}
+	lines  *sparse // of the log
 	micro  micro.Service
 
 	mu       sync.RWMutex // guards stopped; no request begins after it is set
@@ -92,7 +100,7 @@ type Micro struct {
 // StartMicro adds the service to the connection.
 func StartMicro(nc *nats.Conn, cfg MicroConfig) (*Micro, error) {
 	ctx, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // the context begins here and ends with Stop
-	m := &Micro{ctx: ctx, cancel: cancel, cfg: cfg, limit: make(chan struct{}, requestsAtOnce)}
+	m := &Micro{ctx: ctx, cancel: cancel, cfg: cfg, limit: make(chan struct{}, requestsAtOnce), lines: newSparse()}
 	svc, err := micro.AddService(nc, micro.Config{
 		Name: cfg.Name, Version: cfg.Version, Description: cfg.Description, Metadata: map[string]string{metaInstance: cfg.Instance},
 		ErrorHandler: func(_ micro.Service, err *micro.NATSError) {
@@ -107,7 +115,7 @@ func StartMicro(nc *nats.Conn, cfg MicroConfig) (*Micro, error) {
 	errs := make([]error, 0, len(cfg.Endpoints))
 	for _, e := range cfg.Endpoints {
 		errs = append(errs, svc.AddEndpoint(e.Name, m.handler(e), micro.WithEndpointSubject(e.Subject),
-			micro.WithEndpointMetadata(map[string]string{"request": e.Takes, "response": e.Gives})))
+			micro.WithEndpointPendingLimits(requestsWaiting, bytesWaiting), micro.WithEndpointMetadata(map[string]string{"request": e.Takes, "response": e.Gives})))
 	}
 	// A client that learns of the service may send a request at once.
 	if err := errors.Join(append(errs, nc.FlushTimeout(flushTimeout))...); err != nil {
@@ -203,7 +211,9 @@ func (m *Micro) refuse(r micro.Request, err error) (status int, unsent error) {
 }
 
 func (m *Micro) warn(text string, attrs ...any) {
-	m.cfg.Logger.Warn(m.cfg.Name+": "+text, attrs...) //nolint:sloglint // the message begins with the service's name
+	if left, ok := m.lines.turn(); ok {
+		m.cfg.Logger.Warn(m.cfg.Name+": "+text, append(attrs, "unlogged", left)...) //nolint:sloglint // begins with the service's name
+	}
 }
 
 // Group is a group of goroutines of a service. The service stops when one of them ends by itself. Make it with [NewGroup].

@@ -46,11 +46,14 @@ func (cfg BaseConfig) natsOptions(name string) ([]nats.Option, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
+	lines := newSparse()
 	return append(options,
 		nats.Name(name), nats.MaxReconnects(-1), nats.CustomInboxPrefix("_INBOX_"+name), nats.PermissionErrOnSubscribe(true),
 		nats.PingInterval(pingEvery), nats.MaxPingsOutstanding(pingsLost),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			cfg.Logger.Error(name+": NATS", "error", err) //nolint:sloglint // begins with the service's name
+			if left, ok := lines.turn(); ok {
+				cfg.Logger.Error(name+": NATS", "error", err, "unlogged", left) //nolint:sloglint // begins with the service's name
+			}
 		}),
 	), nil
 }
@@ -125,7 +128,7 @@ func (e *AuthorityError) Error() string {
 // refuseAuthorities is the option of a client that has no server with the certificate of an authority.
 func refuseAuthorities(o *nats.Options) error {
 	if o.TLSConfig == nil {
-		o.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+		o.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS13}
 	}
 	o.TLSConfig.VerifyConnection = func(state tls.ConnectionState) error {
 		if server := state.PeerCertificates[0]; IsAuthority(server) {

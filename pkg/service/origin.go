@@ -82,7 +82,7 @@ func (a *Router) share(w http.ResponseWriter, r *http.Request) bool {
 		return false
 	}
 	if err := a.callers.take(r); err != nil {
-		a.Fail(w, r, err)
+		a.refuse(w, r, err)
 		return true
 	}
 	for name, value := range preflight {

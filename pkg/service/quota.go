@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -35,11 +36,13 @@ func (e *quotaError) retryAfter() string { return strconv.Itoa(int(math.Ceil(e.a
 // callers counts the requests and streams of each caller.
 type callers struct {
 	limits LimitConfig
-	name   string // of the service
+	name   string // of the service, in capitals
 
-	mu     sync.Mutex
-	all    map[string]*usage
-	recent *list.List // the callers without a request under way, the latest last
+	mu       sync.Mutex
+	all      map[string]*usage
+	recent   *list.List // the callers without a request under way, the latest last
+	requests int        // of all callers
+	streams  int        // of all callers
 }
 
 // usage is the open requests and streams of a caller.
@@ -52,7 +55,7 @@ type usage struct {
 }
 
 func newCallers(name string, limits LimitConfig) *callers {
-	return &callers{all: map[string]*usage{}, limits: limits, name: name, recent: list.New()}
+	return &callers{all: map[string]*usage{}, limits: limits, name: strings.ToUpper(name), recent: list.New()}
 }
 
 // take counts a request towards the rate of its caller.
@@ -70,35 +73,49 @@ func (c *callers) take(r *http.Request) error {
 		return nil
 	}
 	turn.Cancel()
-	return over(c.name, "RATE", "requests a second", c.limits.Rate, wait)
+	return c.over("RATE", "RATE", "requests a second", c.limits.Rate, wait)
 }
 
 // begin counts a request, or a stream, of its caller until end is called.
+//
+// Connections bounds the requests and streams of all callers. A caller gets one more only while it has fewer than are free: one caller
+// gets half of them at most, two get a third each, and however many flood the service, one that has none gets in.
 func (c *callers) begin(r *http.Request, stream bool) (end func(), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	u := c.find(r)
-	count, most, code, noun := &u.requests, c.limits.Requests, "REQUESTS", "requests at a time"
+	count, all, most, code, noun := &u.requests, &c.requests, c.limits.Requests, "REQUESTS", "requests at a time"
+	free := c.limits.Connections - c.limits.Connections/reserved - c.requests - c.streams
 	if stream {
-		count, most, code, noun = &u.streams, c.limits.Streams, "STREAMS", "open streams"
+		count, all, most, code, noun = &u.streams, &c.streams, c.limits.Streams, "STREAMS", "open streams"
+		free = c.limits.Connections/2 - c.streams
 	}
-	if most > 0 && *count >= most {
-		return nil, over(c.name, code, noun, most, 2*time.Second)
+	switch {
+	case most == 0:
+	case *count >= most:
+		return nil, c.over(code, code, noun, most, 2*time.Second)
+	case c.limits.Connections > 0 && *count >= free:
+		return nil, c.over(code, "CONNECTIONS", noun+" beside those of others", free, 2*time.Second)
 	}
 	*count++
+	*all++
 	c.settle(u)
 	return func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		*count--
+		*all--
 		c.settle(u)
 	}, nil
 }
 
-// over returns the error of a request beyond a quota of the service with the name.
-func over(name, code, noun string, most int, after time.Duration) error {
-	return &quotaError{after: after, code: "QUOTA_" + code, text: fmt.Sprintf(
-		"too many %s: a caller may have %d (%s_%s)", noun, most, strings.ToUpper(name), code)}
+// over returns the error of a request beyond a quota, which a variable of the service sets.
+func (c *callers) over(code, variable, noun string, most int, after time.Duration) error {
+	text := fmt.Sprintf("too many %s: a caller may have %d", noun, max(most, 0))
+	if c.name != "" {
+		text += " (" + c.name + "_" + variable + ")"
+	}
+	return &quotaError{after: after, code: "QUOTA_" + code, text: text}
 }
 
 // OverQuota returns the error of a request beyond a bound of the service's own. It is answered 429, with Retry-After and the code
@@ -120,12 +137,14 @@ func (c *callers) find(r *http.Request) *usage {
 
 // settle puts a caller without a request under way behind the others, and forgets the first ones beyond maxCallers.
 func (c *callers) settle(u *usage) {
-	if u.place != nil {
+	switch idle := u.requests+u.streams == 0; {
+	case idle && u.place != nil:
+		c.recent.MoveToBack(u.place)
+	case idle:
+		u.place = c.recent.PushBack(u)
+	case u.place != nil:
 		c.recent.Remove(u.place)
 		u.place = nil
-	}
-	if u.requests+u.streams == 0 {
-		u.place = c.recent.PushBack(u)
 	}
 	if c.recent.Len() > maxCallers {
 		delete(c.all, c.recent.Remove(c.recent.Front()).(*usage).caller) //nolint:forcetypeassert // all are
@@ -153,7 +172,9 @@ func caller(r *http.Request) string {
 // address: all callers behind a gateway have one address. Refused requests are answered 429, with Retry-After and the name of the quota.
 type LimitConfig struct {
 	// Connections is the largest number of connections of each listener. A further connection replaces one that waits for a request; requests
-	// beyond seven eighths of that number are answered 503. Defaults to 16,384, and at most a quarter of the files that the process may open.
+	// beyond seven eighths of that number are answered 503. Where callers have quotas, half of it bounds the streams of all, and a caller gets
+	// at most as many requests and streams as it leaves to others. Defaults to 16,384, and at most a quarter of the files that the process may
+	// open.
 	Connections int `env:"SERVICE_CONNECTIONS"`
 
 	// Rate is the number of requests that a caller may begin in a second. Defaults to 500, and without Keys and OIDCIssuer to no bound.
@@ -168,8 +189,33 @@ type LimitConfig struct {
 	Streams int `env:"SERVICE_STREAMS"`
 }
 
-// minConnections is enough for some connections with requests, and some that wait.
-const minConnections = 16
+const (
+	// minConnections is enough for some connections with requests, and some that wait.
+	minConnections = 16
+
+	// reserved is the part of the connections, one of so many, that is left to those that wait.
+	reserved = 8
+)
+
+// scrapes are the quotas for /metrics, whose answer costs more than most. They are apart, so that no other request uses them up.
+var scrapes = LimitConfig{Rate: 10, Requests: 4} //nolint:gochecknoglobals // constant
+
+// sparse lets lines into the log that clients cause: ten at once, and then one a second.
+type sparse struct {
+	left  atomic.Int64 // left out
+	turns *rate.Limiter
+}
+
+func newSparse() *sparse { return &sparse{turns: rate.NewLimiter(1, 10)} }
+
+// turn reports whether a line may be written, and how many were left out before it.
+func (s *sparse) turn() (left int64, ok bool) {
+	if !s.turns.Allow() {
+		s.left.Add(1)
+		return 0, false
+	}
+	return s.left.Swap(0), true
+}
 
 // limits returns the limits with their defaults, for callers that the guard knows.
 func (cfg LimitConfig) limits(guard *access.Guard) LimitConfig {

@@ -140,6 +140,29 @@ func TestQuotasKnowTheCaller(t *testing.T) {
 	})
 }
 
+// However many callers take all the streams and requests that they get, one more gets in.
+func TestCallersLeaveRoom(t *testing.T) {
+	t.Parallel()
+	for path, refused := range map[string]string{"/stream": overStreams, "/slow": overReqs} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCounter(t, service.LimitConfig{Connections: 64, Requests: 100, Streams: 100}, nil)
+			for n, most := range []int{16, 8, 4, 2, 1} { // of 32 streams
+				if path == "/slow" {
+					most = []int{28, 14, 7, 4, 2}[n] // of 56 requests
+				}
+				from := fmt.Sprintf("192.0.2.%d:1", n)
+				for range most {
+					c.hold(path, from)
+				}
+				c.want(path, from, "", refused)
+			}
+			c.hold(path, "192.0.2.9:1")
+			close(c.answer)
+			c.waiting.Wait()
+		})
+	}
+}
+
 // The service remembers 4096 callers, and each that has a request under way.
 func TestCallersAreForgotten(t *testing.T) {
 	t.Parallel()

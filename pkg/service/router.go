@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -77,19 +78,24 @@ func (n Note) Error() string { return string(n) }
 
 // Router is the handler of all routes. A request without a route gets a problem, as for other errors.
 type Router struct {
-	admin   *Router // the router itself, unless Admin is set
-	callers *callers
-	cfg     RouterConfig
-	needs   map[string]access.Need // by the patterns of routes
-	routes  *http.ServeMux
-	sockets *sync.WaitGroup // the WebSockets of this router and of those from apart
-	trusted *http.CrossOriginProtection
+	admin    *Router // the router itself, unless Admin is set
+	callers  *callers
+	cfg      RouterConfig
+	failures *sparse                // lines of the log
+	needs    map[string]access.Need // by the patterns of routes
+	refusals *sparse                // lines of the log
+	routes   *http.ServeMux
+	sockets  *sync.WaitGroup // the WebSockets of this router and of those from apart
+	trusted  *http.CrossOriginProtection
 }
 
 // NewRouter returns a router that has /livez, /readyz, /version and, with exports, /metrics.
 func NewRouter(cfg RouterConfig) *Router {
 	cfg.Timeout = cmp.Or(cfg.Timeout, requestTimeout)
-	r := (&Router{callers: newCallers(cfg.Name, cfg.Limits), cfg: cfg, sockets: &sync.WaitGroup{}, trusted: trusting(cfg.Origins)}).apart()
+	r := (&Router{
+		callers: newCallers(cfg.Name, cfg.Limits), cfg: cfg, failures: newSparse(), refusals: newSparse(), sockets: &sync.WaitGroup{},
+		trusted: trusting(cfg.Origins),
+	}).apart()
 	r.admin = r
 	if cfg.Admin {
 		r.admin = r.apart()
@@ -103,7 +109,12 @@ func NewRouter(cfg RouterConfig) *Router {
 	r.Handle("GET /livez", access.Public(), text("ok"))
 	r.Handle("GET /readyz", access.Public(), r.ready)
 	if cfg.Exports != nil {
-		r.Handle("GET /metrics", access.All(access.Read), func(w http.ResponseWriter, r *http.Request) error {
+		metrics := *r.admin
+		metrics.admin = &metrics
+		if cfg.Limits.Rate > 0 {
+			metrics.callers = newCallers("", scrapes)
+		}
+		metrics.Handle("GET /metrics", access.All(access.Read), func(w http.ResponseWriter, r *http.Request) error {
 			cfg.Exports.Metrics.ServeHTTP(w, r)
 			return nil
 		})
@@ -118,8 +129,8 @@ func NewRouter(cfg RouterConfig) *Router {
 // apart returns a router like this one but without routes, for another listener.
 func (a *Router) apart() *Router {
 	return &Router{
-		admin: a.admin, callers: a.callers, cfg: a.cfg, needs: map[string]access.Need{}, routes: http.NewServeMux(), sockets: a.sockets,
-		trusted: a.trusted,
+		admin: a.admin, callers: a.callers, cfg: a.cfg, failures: a.failures, needs: map[string]access.Need{}, refusals: a.refusals,
+		routes: http.NewServeMux(), sockets: a.sockets, trusted: a.trusted,
 	}
 }
 
@@ -147,24 +158,33 @@ func (a *Router) handle(pattern string, need access.Need, stream bool, answer fu
 		a = a.admin
 	}
 	a.needs[pattern] = need
+	_, path, _ := strings.Cut(pattern, " ")
+	probe := quiet[path] && need.IsPublic()
 	a.routes.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		if probe { // has no quota, asks nobody, and is told to everybody
+			if err := answer(w, r); err != nil {
+				a.Fail(w, r, err)
+			}
+			return
+		}
 		r, err := a.admit(r, need)
+		var end func()
 		if err == nil {
-			err = a.within(w, r, stream, answer)
+			end, err = a.callers.begin(r, stream)
 		}
 		if err != nil {
+			a.refuse(w, r, err)
+			return
+		}
+		defer end()
+		if err := a.within(w, r, stream, answer); err != nil {
 			a.Fail(w, r, err)
 		}
 	})
 }
 
-// within answers a request within the quotas of its caller.
+// within answers a request of a known caller.
 func (a *Router) within(w http.ResponseWriter, r *http.Request, stream bool, answer func(http.ResponseWriter, *http.Request) error) error {
-	end, err := a.callers.begin(r, stream)
-	if err != nil {
-		return err
-	}
-	defer end()
 	if stream {
 		if expires := access.From(r.Context()).Expires; !expires.IsZero() {
 			ctx, cancel := context.WithDeadline(r.Context(), expires)
@@ -180,7 +200,8 @@ func (a *Router) within(w http.ResponseWriter, r *http.Request, stream bool, ans
 	return a.timed(w, r, answer)
 }
 
-// admit identifies the caller, and writes the caller's name into the trace. Requests that need the scope operate are logged.
+// admit identifies the caller, and writes the caller's name into the trace. Requests that need the scope operate are logged, and of those
+// that are refused, which the metrics count, some.
 func (a *Router) admit(r *http.Request, need access.Need) (*http.Request, error) {
 	if err := a.sameOrigin(r, need); err != nil {
 		return r, err
@@ -192,11 +213,16 @@ func (a *Router) admit(r *http.Request, need access.Need) (*http.Request, error)
 	caller := access.From(r.Context())
 	if caller.Name != "" {
 		trace.SpanFromContext(r.Context()).SetAttributes(attribute.String("enduser.id", caller.Name))
+		if conn, ok := r.Context().Value(connectionKey{}).(*connection); ok {
+			conn.known.Store(true)
+		}
 	}
 	switch {
 	case err != nil:
-		a.cfg.Logger.InfoContext(r.Context(), a.cfg.Name+": request refused", //nolint:sloglint // begins with the service's name
-			"method", r.Method, "path", r.URL.Path, "caller", caller.Name, "error", err)
+		if left, ok := a.refusals.turn(); ok {
+			a.cfg.Logger.InfoContext(r.Context(), a.cfg.Name+": request refused", //nolint:sloglint // begins with the service's name
+				"method", r.Method, "path", r.URL.Path, "caller", caller.Name, "error", err, "unlogged", left)
+		}
 	case a.cfg.Access != nil && need.Scope() == access.Operate:
 		a.cfg.Logger.InfoContext(r.Context(), a.cfg.Name+": operator's request", //nolint:sloglint // as above
 			"method", r.Method, "path", r.URL.Path, "caller", caller.Name)
@@ -229,13 +255,13 @@ func (a *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	if err := a.knownHost(r); err != nil {
-		a.Fail(w, r, err)
+		a.refuse(w, r, err)
 		return
 	}
 	if a.share(w, r) {
 		return
 	}
-	if refusal, pattern := a.routes.Handler(r); pattern == "" && a.refuse(w, r, refusal) {
+	if refusal, pattern := a.routes.Handler(r); pattern == "" && a.unrouted(w, r, refusal) {
 		return
 	}
 	a.routes.ServeHTTP(w, r)
@@ -261,9 +287,13 @@ func (a *Router) ready(w http.ResponseWriter, r *http.Request) error {
 		text.WriteString("[+]" + name + " ok\n")
 	}
 	w.WriteHeader(status)
-	caller := access.From(r.Context())
+	var caller access.Caller
+	if r.URL.Query().Has("verbose") || status != http.StatusOK {
+		r, _ = a.cfg.Access.Admit(r, access.Public()) // who admits everybody
+		caller = access.From(r.Context())
+	}
 	switch {
-	case (r.URL.Query().Has("verbose") || status != http.StatusOK) && caller.May(access.Read) && caller.User == "":
+	case caller.May(access.Read) && caller.User == "":
 		_, _ = w.Write([]byte(text.String()))
 	case status != http.StatusOK:
 		_, _ = w.Write([]byte("not ready\n"))
@@ -278,8 +308,10 @@ func (a *Router) ready(w http.ResponseWriter, r *http.Request) error {
 func (a *Router) Fail(w http.ResponseWriter, r *http.Request, err error) {
 	p := a.cfg.Errors.Of(err)
 	if p.Status >= http.StatusInternalServerError && r.Context().Err() == nil {
-		a.cfg.Logger.WarnContext(r.Context(), a.cfg.Name+": request failed", //nolint:sloglint // begins with the service's name
-			"path", r.URL.Path, "caller", access.From(r.Context()).Name, "status", p.Status, "error", err)
+		if left, ok := a.failures.turn(); ok {
+			a.cfg.Logger.WarnContext(r.Context(), a.cfg.Name+": request failed", //nolint:sloglint // begins with the service's name
+				"path", r.URL.Path, "caller", access.From(r.Context()).Name, "status", p.Status, "error", err, "unlogged", left)
+		}
 	}
 	if quota, ok := errors.AsType[*quotaError](err); ok {
 		w.Header().Set("Retry-After", quota.retryAfter())
@@ -287,24 +319,51 @@ func (a *Router) Fail(w http.ResponseWriter, r *http.Request, err error) {
 	if p.Status == http.StatusServiceUnavailable || p.Status == http.StatusInsufficientStorage {
 		w.Header().Set("Retry-After", retryAfter)
 	}
-	if challenge := access.Challenge(a.cfg.Name, err); challenge != "" {
-		w.Header().Set("WWW-Authenticate", challenge)
+	if p.Status == http.StatusUnauthorized || p.Status == http.StatusForbidden {
+		if challenge := access.Challenge(a.cfg.Name, err); challenge != "" {
+			w.Header().Set("WWW-Authenticate", challenge)
+		}
 	}
 	write(w, p.Status, "application/problem+json", p)
 }
 
-// refuse answers a request without a route with a problem instead of the mux's plain text. It reports whether the mux refused: the mux
+// refuse is Fail for a request whose body nobody has read.
+func (a *Router) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	unread(w, r)
+	a.Fail(w, r, err)
+}
+
+// maxUnread bounds the body of a refused request on a connection that goes on, in bytes.
+const maxUnread = 16 << 10
+
+// unread makes the answer to a refused request wait for nobody. Otherwise net/http would first read the body, for 30 seconds if it has to.
+// A connection goes on after a body that has arrived, because a client that comes back by TLS costs more.
+func unread(w http.ResponseWriter, r *http.Request) {
+	control := http.NewResponseController(w)
+	switch {
+	case r.ProtoMajor != 1: // a client of HTTP/2 may take no byte of the answer, and make another request
+		_ = control.SetWriteDeadline(time.Now().Add(farewellTimeout))
+	case r.ContentLength == 0, r.Header.Get("Expect") != "": // whose body nobody has asked for
+	case control.SetReadDeadline(time.Now()) == nil:
+		if _, err := io.CopyN(io.Discard, r.Body, maxUnread); !errors.Is(err, io.EOF) {
+			w.Header().Set("Connection", "close")
+			_ = control.SetReadDeadline(time.Now().Add(drainTimeout)) // for a client that reads when it has sent all
+		}
+	}
+}
+
+// unrouted answers a request without a route with a problem instead of the mux's plain text. It reports whether the mux refused: the mux
 // also redirects to the path without double slashes.
-func (a *Router) refuse(w http.ResponseWriter, r *http.Request, refusal http.Handler) bool {
+func (a *Router) unrouted(w http.ResponseWriter, r *http.Request, refusal http.Handler) bool {
 	said := verdict{header: http.Header{}}
 	refusal.ServeHTTP(&said, r)
 	switch said.status {
 	case http.StatusNotFound:
-		a.Fail(w, r, fmt.Errorf("%w: %.200q", errNoRoute, r.URL.Path))
+		a.refuse(w, r, fmt.Errorf("%w: %.200q", errNoRoute, r.URL.Path))
 	case http.StatusMethodNotAllowed:
 		allowed := said.header.Get("Allow")
 		w.Header().Set("Allow", allowed)
-		a.Fail(w, r, fmt.Errorf("%w: %.20q, want one of %s", errMethod, r.Method, allowed))
+		a.refuse(w, r, fmt.Errorf("%w: %.20q, want one of %s", errMethod, r.Method, allowed))
 	default:
 		return false
 	}

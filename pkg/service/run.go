@@ -105,6 +105,8 @@ type Service struct {
 	stopOnce sync.Once
 	stopErr  error
 
+	held map[string]func() error // checks of the slots of workers, by name
+
 	mu      sync.Mutex // guards workers
 	workers map[string]error
 }
@@ -164,7 +166,9 @@ func Run(ctx context.Context, spec Spec) (err error) {
 
 // Start begins to serve on a connection that the caller keeps open until after Stop.
 func Start(ctx context.Context, nc *nats.Conn, spec Spec) (*Service, error) {
-	s := &Service{Config: spec.Config, Conn: nc, group: NewGroup(ctx), spec: spec, workers: map[string]error{}}
+	s := &Service{
+		Config: spec.Config, Conn: nc, group: NewGroup(ctx), spec: spec, held: map[string]func() error{}, workers: map[string]error{},
+	}
 	if err := s.start(ctx); err != nil {
 		return nil, errors.Join(err, s.Stop())
 	}
@@ -244,6 +248,7 @@ func (s *Service) Worker(check string, cfg worker.Config) (*worker.Worker, error
 	if err != nil {
 		return nil, err
 	}
+	s.held[check] = func() error { return slotsHeld(w.Stuck(), cfg.Concurrency) }
 	s.Go(w.Run)
 	return w, nil
 }
@@ -305,10 +310,31 @@ func (s *Service) Ready() map[string]error {
 			checks["oidc"] = Note("the keys of the issuer stay as they are: " + err.Error())
 		}
 	}
+	for name, held := range s.held {
+		checks[name] = held()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	maps.Copy(checks, s.workers)
+	for name, err := range s.workers {
+		if err != nil {
+			checks[name] = err
+		}
+	}
 	return checks
+}
+
+// slotsHeld is the check of readiness for the slots of a worker: an error when all are held by jobs that go on after their time, and a
+// note when some are.
+func slotsHeld(stuck []worker.Info, slots int) error {
+	if len(stuck) == 0 {
+		return nil
+	}
+	text := fmt.Sprintf("%d of %d slots are held by jobs that go on after their time, such as %s, attempt %d, job %s",
+		len(stuck), slots, stuck[0].Subject, stuck[0].Attempt, stuck[0].ID)
+	if len(stuck) >= slots {
+		return errors.New(text)
+	}
+	return Note(text)
 }
 
 // Stop takes no more requests and jobs, waits until those under way are finished or handed back, and returns the errors

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -9,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -31,6 +33,9 @@ const (
 	readHeaderTimeout = 5 * time.Second
 	readTimeout       = 30 * time.Second
 	idleTimeout       = 2 * time.Minute
+
+	// maxHeader bounds the header of a request, in bytes: a token has at most 16 KiB.
+	maxHeader = 32 << 10
 )
 
 // None is the listen address of a service without HTTP.
@@ -111,8 +116,9 @@ func (s *Server) Serve(group *Group, cfg ServerConfig) {
 		ReadTimeout:       readTimeout,
 		WriteTimeout:      cmp.Or(cfg.WriteTimeout, time.Minute),
 		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeader,
 		TLSConfig:         s.tls,
-		ErrorLog:          slog.NewLogLogger(cmp.Or(cfg.Logger, slog.Default()).Handler(), slog.LevelError),
+		ErrorLog:          log.New(&serverLog{cmp.Or(cfg.Logger, slog.Default()), newSparse()}, "", 0),
 	}
 	s.server.RegisterOnShutdown(endStreams)
 	s.server.RegisterOnShutdown(func() { time.AfterFunc(unusedTimeout, connections.closeWaiting) })
@@ -127,6 +133,19 @@ func (s *Server) Serve(group *Group, cfg ServerConfig) {
 		}
 		return nil
 	})
+}
+
+// serverLog is the log of a server, of whose lines clients cause most, such as those of handshakes that fail.
+type serverLog struct {
+	logger *slog.Logger
+	lines  *sparse
+}
+
+func (l *serverLog) Write(line []byte) (int, error) {
+	if left, ok := l.lines.turn(); ok || bytes.Contains(line, []byte("panic serving")) {
+		l.logger.Error(string(bytes.TrimSpace(line)), "unlogged", left) //nolint:sloglint // the server's words
+	}
+	return len(line), nil
 }
 
 // URL returns the base URL, "" for a nil server.

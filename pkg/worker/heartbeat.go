@@ -133,6 +133,16 @@ func (w *Worker) reportStuck(now time.Time) {
 	}
 }
 
+// Stuck returns the jobs whose handlers ignore their ended contexts, see [Config.StuckAfter], and keep their slots. No round trip.
+func (w *Worker) Stuck() (jobs []Info) {
+	w.deliveries.each(func(d *delivery) {
+		if d.running && d.stuck {
+			jobs = append(jobs, d.info)
+		}
+	})
+	return jobs
+}
+
 // dump returns the stacks of handlers, by their labels.
 func dump(all []*delivery) map[label]string {
 	labels := make([]label, 0, len(all))

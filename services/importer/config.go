@@ -172,8 +172,8 @@ func (cfg Config) remote(address, token string) remote.Config {
 // the uploaded files.
 func (cfg Config) jobs(kept source.Files) (imports.Config, error) {
 	settings := imports.Config{
-		Settings: cfg.Settings, Extractor: cfg.Extractor, Fetcher: cfg.Fetcher, Logger: cfg.Logger, Meter: cfg.meter(), Passed: cfg.passed,
-		Store: cfg.Store,
+		Settings: cfg.Settings, Concurrency: cfg.Concurrency, Extractor: cfg.Extractor, Fetcher: cfg.Fetcher, Logger: cfg.Logger,
+		Meter: cfg.meter(), Passed: cfg.passed, Store: cfg.Store,
 	}
 	if settings.Fetcher == nil {
 		from := source.Config{

@@ -11,10 +11,12 @@ import (
 	"hash/crc32"
 	"image"
 	"image/color"
+	"image/draw"
 	"image/gif"
 	"image/jpeg"
 	"image/png"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -27,6 +29,9 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/image/font"
+	"golang.org/x/image/font/basicfont"
+	"golang.org/x/image/math/fixed"
 	"golang.org/x/sys/unix"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -45,21 +50,24 @@ var bounded = crash.Role[boundedDuty]{Name: "bounded", Run: func(ctx context.Con
 	if err := unix.Setrlimit(unix.RLIMIT_DATA, &unix.Rlimit{Cur: 2 * mostMemory, Max: 2 * mostMemory}); err != nil { // with memory that was given back
 		return err
 	}
+	if d.Path != "" {
+		_ = os.Setenv("PATH", d.Path) // it has no NUL
+	}
 	cfg, err := FromEnvironment()
 	if err != nil {
 		return err
 	}
 	cfg.AllowHTTP, cfg.AllowNetworks, cfg.CreateAssets, cfg.Listen = true, []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, true, "127.0.0.1:0"
-	cfg.Logger = slog.New(slog.NewTextHandler(os.Stdout, nil)) // which says where it listens
-	cfg.MaxBytes, cfg.TempDir, cfg.NATSURL = 4<<30, d.TempDir, d.URL
-	cfg.SourceAttempts, cfg.YouTube, cfg.YtDlp = 1, true, d.YtDlp
+	cfg.Logger = slog.New(slog.NewTextHandler(os.Stdout, nil))                        // which says where it listens
+	cfg.MaxBytes, cfg.Rate, cfg.TempDir, cfg.NATSURL = 4<<30, 1<<20, d.TempDir, d.URL // the tests ask often
+	cfg.SourceAttempts, cfg.YouTube, cfg.YtDlp = 1, d.YtDlp != "", d.YtDlp
 	if d.Far != "" {
 		cfg.OpenAIURL, cfg.OpenAIModel, cfg.RecipeServiceURL, cfg.RecipeServiceToken = d.Far+"/model", "m", d.Far+"/recipes", token
 	}
 	return Run(ctx, cfg)
 }}
 
-type boundedDuty struct{ Far, TempDir, URL, YtDlp string }
+type boundedDuty struct{ Far, Path, TempDir, URL, YtDlp string }
 
 // worst are sources, by the end of their addresses, each as bad as its format allows.
 var worst = map[string]func() []byte{
@@ -114,6 +122,41 @@ var worst = map[string]func() []byte{
 	"flat.heic":       func() []byte { return photoOf("flat.heic") },
 	"large.heic":      func() []byte { return heicOf(60_000, 60_000) },
 	"noise.heic":      func() []byte { return append(heicOf(4400, 4500), repeated("x", "")()[:7<<20]...) },
+	"wide.png": func() []byte {
+		return drawn(20_000_000, 1, func(b *bytes.Buffer, m image.Image) error { return png.Encode(b, m) })
+	},
+	"dense.png":  dense,
+	"scans.jpg":  scans,
+	"thin.jpg":   func() []byte { return progressive(1, 65_535, 300) },
+	"frames.gif": frames,
+	"pdf.jpg":    func() []byte { return append([]byte("%PDF-1.7\n"), make([]byte, 4<<20)...) },
+	"lie.heic": func() []byte {
+		return bytes.Replace(photoOf("flat.heic"), []byte("\x11\x30\x00\x00\x11\x94"), []byte("\x00\x01\x00\x00\x00\x01"), 1)
+	},
+	"cut.heic":         func() []byte { return photoOf("flat.heic")[:3000] },
+	"hr.html":          repeated("<hr>", strings.Repeat("<div>", 255)),
+	"li.html":          repeated("<li>", strings.Repeat("<div>", 255)),
+	"closed.html":      repeated("</x>", strings.Repeat("<b>", 255)),
+	"scopes.html":      repeated("<b itemprop=a>", "<p itemscope>"+strings.Repeat("<div>", 254)),
+	"tracks.html":      repeated("<track src=x>", `<base href="http://10.0.0.1/`+strings.Repeat("a/", 2000)+`">`),
+	"links.html":       repeated("<a itemprop=x href=y>", `<base href="http://10.0.0.1/`+strings.Repeat("a/", 2000)+`"><p itemscope>`),
+	"refs.html":        references,
+	"twice.html":       repeated("&lt;b>", recipeOf+`<b itemprop="`+strings.Repeat("recipeInstructions ", 70_000)+`">`),
+	"steps.twice.html": func() []byte { return nested("recipeInstructions", "itemListElement steps step item") },
+	"items.twice.html": func() []byte { return nested("recipeIngredient", "itemListElement recipeIngredient ingredients item") },
+	"names.twice.html": func() []byte { return nested("name", "name text url @id @value") },
+	"semicolons.html":  ld("", ";", ""),
+	"quotes.html":      ld("[", `"a"b`, "]"),
+	"numbers.html":     ld("", "1 ", ""),
+	"eggs.vtt":         eggs,
+	"digits.srt":       repeated(strings.Repeat("1", 250_000)+" --> \n", "1\n00:00:00,000 --> 00:00:01,000\na\n\n"),
+	"brackets.vtt":     repeated("[", "WEBVTT\n\n00:00.000 --> 00:01.000\n"),
+	"codes.vtt":        repeated("&#9&#", "WEBVTT\n\n00:00.000 --> 00:01.000\n"),
+	"bad.vtt":          repeated("\xff\n", "WEBVTT\n\n00:00.000 --> 00:01.000\n"),
+	"packed.zst":       func() []byte { return append([]byte("\x28\xb5\x2f\xfd"), make([]byte, 1<<20)...) },
+	"packed.vtt":       func() []byte { return append([]byte("\x1f\x8b\x08"), make([]byte, 1<<20)...) },
+	"members.gz.vtt":   nil, // see hollow
+	"blocks.gz.vtt":    nil,
 	"image.webp": func() []byte {
 		return repeated("x", "RIFF\xff\xff\x7f\x00WEBPVP8X\x0a\x00\x00\x00\x10\x00\x00\x00\xff\xff\xff\xff\xff\xff")()[:7<<20]
 	},
@@ -203,6 +246,86 @@ func lossless() []byte {
 	return append(binary.LittleEndian.AppendUint32(append(out, "WEBPVP8L"...), uint32(len(data))), data...)
 }
 
+// scans is a progressive JPEG with scans that take next to no bytes, and a time for each of 20 million pixels.
+func scans() []byte {
+	const header = "\xff\xd8\xff\xc2\x00\x0b\x08\x11\x94\x11\x30\x01\x01\x11\x00" + "\xff\xc4\x00\x14\x10\x01"
+	scan := append([]byte("\xff\xda\x00\x08\x01\x01\x00\x01\x3f\x00"), make([]byte, 36)...)
+	return slices.Concat([]byte(header), make([]byte, 15), []byte{0xe0}, bytes.Repeat(scan, 150_000))
+}
+
+// frames is a GIF of many frames.
+func frames() []byte {
+	first := drawn(4000, 4000, func(b *bytes.Buffer, m image.Image) error { return gif.Encode(b, m, nil) })
+	return append(first[:len(first)-1], bytes.Repeat([]byte(",\x00\x00\x00\x00\x01\x00\x01\x00\x00\x02\x02D\x01\x00"), 300_000)...)
+}
+
+// dense is a photo of 28,000 characters.
+func dense() []byte {
+	m := image.NewGray(image.Rect(0, 0, 1414, 1414))
+	draw.Draw(m, m.Rect, image.White, image.Point{}, draw.Src)
+	for y := 13; y < 1414; y += 15 {
+		d := font.Drawer{Dst: m, Src: image.Black, Face: basicfont.Face7x13, Dot: fixed.P(3, y)}
+		d.DrawString(strings.Repeat("Add 2 cups of flour and mix 3 eggs until smooth. ", 5)[:200])
+	}
+	twice := image.NewGray(image.Rect(0, 0, 2828, 2828))
+	for i := range twice.Pix {
+		twice.Pix[i] = m.Pix[i/2828/2*m.Stride+i%2828/2]
+	}
+	var out bytes.Buffer
+	if err := png.Encode(&out, twice); err != nil {
+		panic(err) // of an image in memory
+	}
+	return out.Bytes()
+}
+
+const recipeOf = `<p itemscope itemtype="http://schema.org/Recipe"><b itemprop=recipeIngredient>1 egg</b>`
+
+// nested is a recipe whose first property is an item within an item, and so on, each under several names.
+func nested(first, names string) []byte {
+	return []byte(recipeOf + `<b itemprop=recipeInstructions>Mix it.</b><b itemscope itemprop=` + first + `>` +
+		strings.Repeat(`<b itemscope itemprop="`+names+`">`, 22))
+}
+
+// references is a recipe whose authors have long ids, as none of many others has.
+func references() []byte {
+	ref := fmt.Sprintf(`{"@id":%q}`, strings.Repeat("x ", 400_000))
+	return []byte(`<script type="application/ld+json">[{"@type":"Recipe","name":"x","recipeIngredient":["1 egg"],"recipeInstructions":"Mix it.","author":[` +
+		ref + "," + ref + `]}` + strings.Repeat(`,{"@type":"Person","name":"x","@id":"a"}`, 12_000) + `]</script>`)
+}
+
+// eggs has two hundred ingredients with one name, and their amounts at the end.
+func eggs() []byte {
+	var b strings.Builder
+	cue := func(n int, text string) { fmt.Fprintf(&b, "00:0%d.000 --> 00:0%d.500\n%s\n\n", n, n, text) }
+	b.WriteString("WEBVTT\n\n")
+	for n := range 4 {
+		cue(n, strings.Repeat("Beat the egg. ", 15_000))
+	}
+	var amounts strings.Builder
+	for n, first := range strings.Fields("red white green yellow black brown golden large small medium wild raw") {
+		for m, second := range strings.Fields("chicken duck turkey goat cow fish lemon lime apple onion garlic tomato potato chili corn rice olive") {
+			fmt.Fprintf(&amounts, "Beat %d cups of %s %s egg. ", 20+17*n+m, first, second)
+		}
+	}
+	cue(9, amounts.String())
+	return []byte(b.String())
+}
+
+// hollow answers with gzip that goes on, and holds nothing.
+func hollow(w http.ResponseWriter, r *http.Request, name string) {
+	w.Header().Set("Content-Encoding", "gzip")
+	var empty bytes.Buffer
+	_ = gzip.NewWriter(&empty).Close() // in memory
+	piece := empty.Bytes()
+	if strings.HasPrefix(name, "blocks") {
+		_, _ = w.Write(piece[:10]) // as below
+		piece = []byte("\x00\x00\x00\xff\xff")
+	}
+	for many := bytes.Repeat(piece, 10_000); r.Context().Err() == nil; {
+		_, _ = w.Write(many) // the importer may have gone
+	}
+}
+
 // worstSite serves the worst sources, compressed, and the answers of a model and of a Recipe Service.
 func worstSite(t *testing.T) *httptest.Server {
 	t.Helper()
@@ -215,7 +338,7 @@ func worstSite(t *testing.T) *httptest.Server {
 		packed[name] = out.Bytes()
 	}
 	for name, made := range worst {
-		if tried(name) { // the others would be made in vain
+		if made != nil && tried(name) { // the others would be made in vain
 			pack(name, made())
 		}
 	}
@@ -226,6 +349,10 @@ func worstSite(t *testing.T) *httptest.Server {
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Encoding", "gzip")
 		name := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]
+		if strings.HasSuffix(name, ".gz.vtt") {
+			hollow(w, r, name)
+			return
+		}
 		switch first, _, _ := strings.Cut(r.URL.Path[1:], "/"); {
 		case first == "model", first == "recipes":
 			name = first
@@ -260,6 +387,66 @@ func peak(t *testing.T, pid int) int64 {
 	}
 	kilobytes := check.Must(strconv.ParseInt(strings.Fields(rest)[0], 10, 64))(t)
 	return kilobytes << 10
+}
+
+// spent returns the processor time of a process and its programs that have ended, in hundredths of seconds.
+func spent(t *testing.T, pid int) (ticks int) {
+	t.Helper()
+	stat := check.Must(os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)))(t)
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	for _, field := range strings.Fields(rest)[11:15] {
+		ticks += check.Must(strconv.Atoi(field))(t)
+	}
+	return ticks
+}
+
+// No source takes more than 10 seconds of processor time or 512 MiB, here or in a program, and each ends in a recipe or a message.
+//
+//	go test . -run Bombs -args -long     all of them
+func TestBombs(t *testing.T) {
+	if _, err := os.Stat("/proc/self/stat"); err != nil {
+		t.Skip("the time of a process is looked up in /proc, which is missing")
+	}
+	site := worstSite(t)
+	var process *crash.Process
+	var api string
+	for _, name := range slices.Sorted(maps.Keys(worst)) {
+		if !tried(name) {
+			continue
+		}
+		if process == nil || process.Ended() {
+			srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
+			process = bounded.Start(t, boundedDuty{TempDir: t.TempDir(), URL: srv.URL()})
+			api = process.Await(`http=(http://\S+)`)[1] + "/v1/imports"
+		}
+		began := spent(t, process.PID())
+		_ = os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", process.PID()), []byte("5"), 0o600) // begins a new peak, where that is permitted
+		job, took := ask(t, http.MethodPost, api, fmt.Sprintf(`{"owner_id":"ada","url":%q}`, site.URL+"/bomb/"+name)), 0
+		check.Until(t, 10*time.Minute, name+" has ended, or taken too long", func() bool {
+			job = ask(t, http.MethodGet, api+"/"+job.JobID, "")
+			took = spent(t, process.PID()) - began
+			return job.Status.Final() || took > 1000
+		})
+		most := peak(t, process.PID())
+		t.Logf("%-18s %5.2f s %4d MiB %s %s %.100s", name, float64(took)/100, most>>20, job.Status, job.Code, job.Error)
+		check.That(t, took <= 1000 && most <= mostMemory && (job.Status == contracts.ImportReady || job.Error != ""),
+			"%s took %d MiB and %d hundredths of a second, and ended as %+v", name, most>>20, took, job)
+		if !job.Status.Final() {
+			process.Kill()
+		}
+	}
+	process.Stop()
+}
+
+// ask calls the API of imports.
+func ask(t *testing.T, method, url, body string) (job Job) {
+	t.Helper()
+	r := check.Must(http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body)))(t)
+	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(r)
+	check.OK(t, err)
+	defer resp.Body.Close()
+	check.OK(t, json.NewDecoder(resp.Body).Decode(&job))
+	return job
 }
 
 // An importer takes no more than its memory, whatever its sources, its model and its Recipe Service answer, eight at a time. No

@@ -59,7 +59,7 @@ func worstForms() map[string]func(n int) []byte {
 		"lines":   filled("--" + boundary + "\r\nX: " + strings.Repeat("y", 1<<20) + "\r\n\r\n\r\n"),
 	}
 	for name, made := range worst {
-		if tried(name) {
+		if made != nil && tried(name) {
 			content := made()
 			content = content[:min(len(content), 8<<20-1)]
 			forms[name] = func(n int) []byte { return fmt.Appendf([]byte(owner), file, name, fmt.Appendf(content, "%d", n)) }

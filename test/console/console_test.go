@@ -123,6 +123,26 @@ func TestSignIn(t *testing.T) {
 	check.OK(t, lines.Err())
 }
 
+// A reader that follows with all the pages it can leaves room for others, and so do these.
+func TestReadersLeaveRoomToFollow(t *testing.T) {
+	t.Parallel()
+	guard, secrets := consoletest.Keys(t)
+	s := consoletest.Start(t, func(c *console.Config) { c.Access = guard })
+	for _, name := range []string{"viewer", "operator", "other"} {
+		for n := 0; ; n++ {
+			r := check.Must(http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+"/live?topic=tick", http.NoBody))(t)
+			r.Header.Set("Authorization", "Bearer "+secrets[name])
+			answer, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(r)
+			check.OK(t, err)
+			t.Cleanup(func() { answer.Body.Close() })
+			if answer.StatusCode != http.StatusOK {
+				check.That(t, n > 20 && answer.StatusCode == http.StatusTooManyRequests, "%s has %d pages, and then %s", name, n, answer.Status)
+				break
+			}
+		}
+	}
+}
+
 func TestEventInPlainWords(t *testing.T) {
 	t.Parallel()
 	s := consoletest.Start(t)

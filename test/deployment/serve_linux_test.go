@@ -26,7 +26,7 @@ func TestServeKillsAServerThatDoesNotAnswer(t *testing.T) {
 	}
 	check.OK(t, syscall.Mkfifo(filepath.Join(dir, "wait"), 0o600))
 	script := check.Must(os.ReadFile("../../deploy/nats/serve"))(t)
-	cmd := exec.CommandContext(t.Context(), "bash", "-c", strings.Replace(string(script), `"/data"`, dir, 1), "serve", "n1.conf")
+	cmd := exec.CommandContext(t.Context(), "bash", "-c", strings.Replace(string(script), "/data", dir, 1), "serve", "n1.conf")
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
 	out := check.Must(cmd.StdoutPipe())(t)
 	check.OK(t, cmd.Start())

@@ -113,12 +113,15 @@ func (a *authority) secured(t *testing.T) *natsrun.Server {
 }
 
 // serve starts a NATS server with the certificate that is there.
-func (a *authority) serve(t *testing.T) *natsrun.Server {
+func (a *authority) serve(t *testing.T, change ...func(*tls.Config)) *natsrun.Server {
 	t.Helper()
 	config, err := server.GenTLSConfig(&server.TLSConfigOpts{
 		CaFile: a.file("ca.pem"), CertFile: a.file("nats.pem"), KeyFile: a.file("nats.key"), Timeout: 10, Verify: true,
 	})
 	check.OK(t, err)
+	for _, set := range change {
+		set(config)
+	}
 	return natstest.Server(t, func(c *natsrun.Config) {
 		c.Listen = true
 		natsrun.ChangeOptions(c, func(o *server.Options) { o.TLS, o.TLSConfig, o.TLSTimeout, o.TLSVerify = true, config, 10, true })
@@ -132,12 +135,16 @@ func TestNATSOverTLS(t *testing.T) {
 	srv := a.secured(t)
 	a.issue(t, "shop")
 	stranger.issue(t, "shop")
+	known := service.NATSConfig{NATSCA: a.file("ca.pem"), NATSCert: a.file("shop.pem"), NATSKey: a.file("shop.key")}
+	old := a.serve(t, func(c *tls.Config) { c.MaxVersion = tls.VersionTLS12 })
+	err := check.Err(nats.Connect(old.URL(), check.Must(known.Options())(t)...))
+	check.That(t, err != nil && strings.Contains(err.Error(), "protocol version"), "TLS 1.2 is spoken: %v", err)
 	url := srv.URL()
 	for name, tt := range map[string]struct {
 		cfg  service.NATSConfig
 		want string // of the error
 	}{
-		"known":                  {service.NATSConfig{NATSCA: a.file("ca.pem"), NATSCert: a.file("shop.pem"), NATSKey: a.file("shop.key")}, ""},
+		"known":                  {known, ""},
 		"without a certificate":  {service.NATSConfig{NATSCA: a.file("ca.pem")}, "tls"},
 		"with another authority": {service.NATSConfig{NATSCA: a.file("ca.pem"), NATSCert: stranger.file("shop.pem"), NATSKey: stranger.file("shop.key")}, "tls"},
 		"of another server":      {service.NATSConfig{NATSCA: stranger.file("ca.pem"), NATSCert: a.file("shop.pem"), NATSKey: a.file("shop.key")}, "unknown authority"},
@@ -202,6 +209,8 @@ func TestHTTPOverTLS(t *testing.T) {
 		check.That(t, err == nil && resp.StatusCode == http.StatusOK, "%s: %v", resp.Status, err)
 		return resp.TLS.PeerCertificates[0].SerialNumber.Int64()
 	}
+	_, err = tls.Dial("tcp", strings.TrimPrefix(s.URL(), "https://"), &tls.Config{MaxVersion: tls.VersionTLS12, RootCAs: a.pool(t)})
+	check.That(t, err != nil && strings.Contains(err.Error(), "protocol version"), "TLS 1.2 is spoken: %v", err)
 	first := serial()
 	a.issue(t, "shop")
 	check.Same(t, "certificate", serial(), first+1)

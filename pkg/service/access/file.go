@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
-	"crypto/subtle"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
@@ -247,10 +246,10 @@ type Keys struct {
 	name   string
 	path   string
 
-	mu     sync.RWMutex // guards the fields below
-	failed error        // of the last read
-	keys   []Key
-	seen   []byte // the content of the file at the last read
+	mu     sync.RWMutex   // guards the fields below
+	failed error          // of the last read
+	keys   map[string]Key // by their hashes
+	seen   []byte         // the content of the file at the last read
 }
 
 // Open reads a file of keys. Log lines begin with name.
@@ -263,7 +262,15 @@ func Open(name, path string, logger *slog.Logger) (*Keys, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Keys{keys: keys, logger: logger, name: name, path: path, seen: data}, nil
+	return &Keys{keys: byHash(keys), logger: logger, name: name, path: path, seen: data}, nil
+}
+
+func byHash(keys []Key) map[string]Key {
+	all := make(map[string]Key, len(keys))
+	for _, k := range keys {
+		all[k.SHA256] = k
+	}
+	return all
 }
 
 // Run reads the file every 2 seconds until ctx ends. A change without mistakes is put in force; otherwise the former keys stay.
@@ -287,7 +294,7 @@ func (k *Keys) reload(ctx context.Context) {
 	}
 	k.mu.Lock()
 	if k.failed = err; err == nil {
-		k.keys, k.seen = keys, data
+		k.keys, k.seen = byHash(keys), data
 	}
 	k.mu.Unlock()
 	switch {
@@ -305,17 +312,12 @@ func (k *Keys) Err() error {
 	return k.failed
 }
 
-// caller returns the caller with the hash of a secret. All hashes are compared, each in constant time.
+// caller returns the caller with the hash of a secret. How long a lookup takes tells about hashes at most, of which none leads to a secret.
 func (k *Keys) caller(sum string) (Caller, error) {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
-	var found *Key
-	for i := range k.keys {
-		if subtle.ConstantTimeCompare([]byte(k.keys[i].SHA256), []byte(sum)) == 1 {
-			found = &k.keys[i]
-		}
-	}
-	if found == nil {
+	found, ok := k.keys[sum]
+	if !ok {
 		return Caller{}, &tokenError{"is unknown"}
 	}
 	if !found.Expires.IsZero() && !time.Now().Before(found.Expires) {

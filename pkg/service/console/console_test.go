@@ -79,8 +79,8 @@ func TestStoreIsBounded(t *testing.T) {
 func TestHubTellsSlowPagesOnce(t *testing.T) {
 	t.Parallel()
 	h := newHub()
-	slow, stop := h.follow("a", 0)
-	other, stopOther := h.follow("b", 0)
+	slow, stop := h.follow(page{topic: "a"}, 0)
+	other, stopOther := h.follow(page{topic: "b"}, 0)
 	for range 13 {
 		h.tell("a")
 	}
@@ -89,12 +89,12 @@ func TestHubTellsSlowPagesOnce(t *testing.T) {
 	h.tell("a")
 	check.Same(t, "news", len(slow), 1)
 	seen := h.seen()
-	if late, stop := h.follow("a", seen-1); len(late) != 1 {
+	if late, stop := h.follow(page{topic: "a"}, seen-1); len(late) != 1 {
 		t.Error("a change between a page and its stream is lost")
 	} else {
 		stop()
 	}
-	if late, stop := h.follow("a", seen); len(late) != 0 {
+	if late, stop := h.follow(page{topic: "a"}, seen); len(late) != 0 {
 		t.Error("a change that the page has is sent again")
 	} else {
 		stop()

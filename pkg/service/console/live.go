@@ -18,7 +18,7 @@ const (
 
 	tickTime    = 5 * time.Second
 	heartbeat   = 15 * time.Second
-	maxStreams  = 200 // open pages that follow
+	maxStreams  = 200 // open pages that follow, of all callers
 	topicLength = 40
 )
 
@@ -26,13 +26,16 @@ const (
 type hub struct {
 	mu   sync.Mutex
 	last map[string]uint64 // the latest news of each topic
-	open map[chan struct{}]string
+	open map[chan struct{}]page
 	told uint64        // news of all topics
 	done chan struct{} // closed when the hub has ended
 }
 
+// page is an open page.
+type page struct{ caller, topic string }
+
 func newHub() *hub {
-	return &hub{done: make(chan struct{}), last: map[string]uint64{}, open: map[chan struct{}]string{}}
+	return &hub{done: make(chan struct{}), last: map[string]uint64{}, open: map[chan struct{}]page{}}
 }
 
 // run publishes ticks until ctx ends, and then ends all streams.
@@ -57,7 +60,7 @@ func (h *hub) tell(topic string) {
 	h.told++
 	h.last[topic] = h.told
 	for ch, of := range h.open {
-		if of == topic {
+		if of.topic == topic {
 			select {
 			case ch <- struct{}{}:
 			default: // the page has not taken the last news
@@ -73,19 +76,25 @@ func (h *hub) seen() uint64 {
 	return h.told
 }
 
-// follow returns a channel that gets a value for each change of a topic after seen, the last change that a page has shown, until stop is
-// called. The channel is nil when too many pages follow.
-func (h *hub) follow(topic string, seen uint64) (news chan struct{}, stop func()) {
+// follow returns a channel that gets a value for each change of the page's topic after seen, the last change that it has shown, until stop
+// is called. The channel is nil for a caller with as many pages as it leaves to others, so that one with none gets in.
+func (h *hub) follow(p page, seen uint64) (news chan struct{}, stop func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(h.open) >= maxStreams {
+	left := maxStreams - len(h.open)
+	for _, other := range h.open {
+		if other.caller == p.caller {
+			left--
+		}
+	}
+	if left <= 0 {
 		return nil, nil
 	}
 	news = make(chan struct{}, 1)
-	if h.last[topic] > seen {
+	if h.last[p.topic] > seen {
 		news <- struct{}{}
 	}
-	h.open[news] = topic
+	h.open[news] = p
 	return news, func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
@@ -110,14 +119,11 @@ func (c *Console) followTopic(r *request) error {
 	if err != nil {
 		seen = math.MaxUint64 // only news from now on
 	}
-	news, stop := c.hub.follow(topic, seen)
+	news, stop := c.hub.follow(page{access.From(r.Context()).Name, topic}, seen)
 	if news == nil {
-		return fail(http.StatusServiceUnavailable, "%d pages follow already. This one stays as it is: load it again to see what is new.",
-			maxStreams)
+		return fail(http.StatusTooManyRequests, "Too many of your pages follow. This one stays as it is: load it again to see what is new.")
 	}
 	defer stop()
-	cookie, err := r.Cookie(cookieName)
-	signedIn := err == nil
 	s, err := service.OpenStream(r.w, r.Request, service.Retry)
 	if err != nil {
 		return nil // the browser has gone
@@ -125,22 +131,17 @@ func (c *Console) followTopic(r *request) error {
 	beat := time.NewTicker(heartbeat)
 	defer beat.Stop()
 	for {
+		send := s.Heartbeat
 		select {
 		case <-r.Context().Done():
 			return nil
 		case <-c.hub.done:
 			return nil
 		case <-news:
-			if signedIn && c.cfg.Access != nil {
-				if _, ok := c.sessions.get(cookie.Value); !ok {
-					return nil
-				}
-			}
-			err = s.Event("", "changed", nil)
+			send = func() error { return s.Event("", "changed", nil) }
 		case <-beat.C:
-			err = s.Heartbeat()
 		}
-		if err != nil {
+		if _, ok := c.sessions.get(r.session); r.session != "" && !ok || send() != nil {
 			return nil // the browser has disconnected, or its key is no longer in force
 		}
 	}

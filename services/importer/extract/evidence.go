@@ -2,7 +2,6 @@ package extract
 
 import (
 	"math"
-	"slices"
 	"strings"
 
 	"github.com/kljensen/snowball/english"
@@ -26,9 +25,8 @@ const gap = nearBefore + nearAfter
 type evidence struct {
 	next       int // the position of the next word
 	places     map[string][]int
-	numbers    map[int][]float64 // by place
-	said       map[float64]bool
-	units      map[int]string
+	numbers    map[float64][]int // the positions of the words of each
+	units      map[string][]int
 	seconds    map[int]bool
 	degrees    map[float64]bool
 	levels     map[string]bool
@@ -38,7 +36,7 @@ type evidence struct {
 // newEvidence returns a source without words.
 func newEvidence() *evidence {
 	return &evidence{
-		places: map[string][]int{}, numbers: map[int][]float64{}, said: map[float64]bool{}, units: map[int]string{},
+		places: map[string][]int{}, numbers: map[float64][]int{}, units: map[string][]int{},
 		seconds: map[int]bool{}, degrees: map[float64]bool{}, levels: map[string]bool{},
 	}
 }
@@ -59,10 +57,8 @@ func (s *evidence) add(text string, alone bool) {
 			s.places[stems[i]] = append(s.places[stems[i]], at)
 		}
 		s.number(ws, i, at)
-		if u, used := measure.ReadUnit(ws, i); used == 1 {
-			s.units[at] = u.Name
-		} else if used > 1 {
-			s.units[at+used-1] = u.Name
+		if u, used := measure.ReadUnit(ws, i); used > 0 {
+			s.units[u.Name] = append(s.units[u.Name], at+used-1)
 		}
 		if d, used := measure.ReadDuration(ws, i); used > 0 {
 			s.seconds[d.Min], s.seconds[d.Max] = true, true
@@ -88,10 +84,12 @@ func (s *evidence) number(ws []words.Word, i, at int) {
 			return
 		}
 	}
-	s.numbers[at] = append(s.numbers[at], round(n.Min), round(n.Max))
-	s.said[round(n.Min)], s.said[round(n.Max)] = true, true
+	said := []float64{n.Min, n.Max}
 	if x, ok := measure.ParseDigits(ws[i].Text); ok {
-		s.numbers[at], s.said[round(x)] = append(s.numbers[at], round(x)), true
+		said = append(said, x)
+	}
+	for _, x := range said {
+		s.numbers[round(x)] = append(s.numbers[round(x)], at)
 	}
 }
 
@@ -180,10 +178,7 @@ func (s *evidence) hasAmount(qty string, places []int) bool {
 }
 
 func (s *evidence) numberNear(x float64, places []int) bool {
-	if len(places) == 0 {
-		return s.said[x]
-	}
-	return around(places, func(at int) bool { return slices.Contains(s.numbers[at], x) })
+	return len(places) == 0 && s.said(x) || near(places, s.numbers[x])
 }
 
 func (s *evidence) hasUnit(unit string, places []int) bool {
@@ -192,28 +187,24 @@ func (s *evidence) hasUnit(unit string, places []int) bool {
 	if used == 0 {
 		return s.hasMost(unit)
 	}
-	if len(places) == 0 {
-		for _, name := range s.units {
-			if name == u.Name {
-				return true
-			}
-		}
-		return false
-	}
-	return around(places, func(at int) bool { return s.units[at] == u.Name })
+	return len(places) == 0 && len(s.units[u.Name]) > 0 || near(places, s.units[u.Name])
 }
 
-// around reports whether found is true at one of the positions or near it.
-func around(places []int, found func(at int) bool) bool {
+// near reports whether one of the amounts is near one of the places. Both are positions in order.
+func near(places, amounts []int) bool {
 	for _, place := range places {
-		for at := place - nearBefore; at <= place+nearAfter; at++ {
-			if found(at) {
-				return true
-			}
+		for len(amounts) > 0 && amounts[0] < place-nearBefore {
+			amounts = amounts[1:]
+		}
+		if len(amounts) > 0 && amounts[0] <= place+nearAfter {
+			return true
 		}
 	}
 	return false
 }
+
+// said reports whether the source has a number.
+func (s *evidence) said(x float64) bool { return len(s.numbers[x]) > 0 }
 
 // hasMost reports whether at least half of the words that carry meaning occur in the source.
 func (s *evidence) hasMost(text string) bool {
@@ -238,7 +229,7 @@ func (s *evidence) hasNumbers(text string) bool {
 		if used == 1 && ws[i].Kind == words.Letters || n.Vague {
 			used = 0 // an article, or a word that HasMost checks
 		}
-		if used > 0 && (!s.said[round(n.Min)] || !s.said[round(n.Max)]) {
+		if used > 0 && (!s.said(round(n.Min)) || !s.said(round(n.Max))) {
 			return false
 		}
 		i += max(1, used)

@@ -121,6 +121,9 @@ func sourceOf(ctx context.Context, in Input) (*evidence, error) {
 	for _, c := range in.Chapters {
 		source.add(c.Title, true)
 	}
+	for _, at := range source.units {
+		slices.Sort(at) // a unit of several words stands at its last
+	}
 	return source, nil
 }
 

@@ -85,6 +85,8 @@ func fetchError(ctx context.Context, subject string, err error) error {
 		return statusError(subject, status)
 	case errors.As(err, &blocked):
 		return failed(contracts.CodeUnavailable, err, "%s is at an address that may not be fetched: %s", subject, blocked.Reason)
+	case errors.Is(err, fetch.ErrHollow):
+		return failed(contracts.CodeUnavailable, err, "%s could not be read: it is longer in gzip than unpacked", subject)
 	case errors.As(err, &timeout):
 		return outage(failed(contracts.CodeTimeout, err, "%s did not arrive within %s", subject, timeout.After))
 	case errors.As(err, &name) && name.IsNotFound:

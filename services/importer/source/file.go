@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"image"
 	"image/color"
+	"math"
 	"net/http"
 	"net/url"
 	"os/exec"
 	"path"
 	"strings"
+	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/importer/caption"
@@ -146,6 +148,9 @@ const heic = "image/heic"
 // that reads them takes the memory of all jobs together.
 const maxPixels = 20_000_000
 
+// maxSide bounds a side of a photo: that of a JPEG. The samples of a row that is longer could not be counted.
+const maxSide = math.MaxUint16
+
 // setPhoto finds the program that reads photos. Without one, photos are only passed on, unless byName asks for it.
 func (s *Sources) setPhoto(folders *program.Folders, byName bool) error {
 	c := s.config.Photo
@@ -187,8 +192,10 @@ func (s *Sources) seePhoto(ctx context.Context, jobID string, m *Material, photo
 	}
 	m.Image, m.ImageType = photo, kind
 	m.Title = titleOf(m.URL)
+	left := ocr.MaxCPU
 	if kind == heic {
-		if err := s.convert(ctx, jobID, m); err != nil {
+		var err error
+		if left, err = s.convert(ctx, jobID, m); err != nil {
 			return err
 		}
 	}
@@ -207,9 +214,9 @@ func (s *Sources) seePhoto(ctx context.Context, jobID string, m *Material, photo
 	}
 	progress(0.4)
 	if err := memory.Hold(ctx, ocr.Memory(takes*size.Width*size.Height)); err != nil {
-		return fmt.Errorf("source: %w", context.Cause(ctx))
+		return fmt.Errorf("source: %w", err)
 	}
-	lines, err := s.photos.Read(ctx, jobID, m.Image)
+	lines, err := s.photos.Read(ctx, jobID, m.Image, left)
 	if err != nil {
 		return s.unread(ctx, m, err)
 	}
@@ -227,33 +234,35 @@ func (s *Sources) seePhoto(ctx context.Context, jobID string, m *Material, photo
 	return s.parse(m, []byte(text.String()), false)
 }
 
-// convert replaces the HEIC photo of material by a JPEG. It leaves a photo that cannot be converted here unchanged.
-func (s *Sources) convert(ctx context.Context, jobID string, m *Material) error {
+// convert replaces the HEIC photo of material by a JPEG, and returns the processor time that is left to read it. It leaves a photo that
+// cannot be converted here unchanged.
+func (s *Sources) convert(ctx context.Context, jobID string, m *Material) (left time.Duration, err error) {
 	if width, height := ocr.SizeOfHEIC(m.Image); width > 0 && height > 0 {
 		if err := checkSize(width, height, maxPixels); err != nil {
-			return err
+			return 0, err
 		}
 	}
 	if s.heic == nil {
-		return nil
+		return 0, nil
 	}
 	if err := memory.Hold(ctx, ocr.Memory(maxPixels)); err != nil { // the photo may be larger than it declares
-		return fmt.Errorf("source: %w", context.Cause(ctx))
+		return 0, fmt.Errorf("source: %w", err)
 	}
-	photo, err := s.heic.JPEG(ctx, jobID, m.Image)
+	photo, left, err := s.heic.JPEG(ctx, jobID, m.Image)
 	if err != nil {
-		return s.unread(ctx, m, err)
+		return 0, s.unread(ctx, m, err)
 	}
 	m.Image, m.ImageType = photo, "image/jpeg"
-	return nil
+	return left, nil
 }
 
 // checkSize returns an error for a photo that is too large, or empty.
 func checkSize(width, height, most int) error {
-	if width > 0 && height > 0 && width <= most/height {
+	if width > 0 && height > 0 && width <= most/height && max(width, height) <= maxSide {
 		return nil
 	}
-	return failed(contracts.CodeExtractionFailed, nil, "The photo has %d x %d pixels: more than %d are not read", width, height, most)
+	return failed(contracts.CodeExtractionFailed, nil, "The photo has %d x %d pixels: more than %d, or %d on a side, are not read",
+		width, height, most, maxSide)
 }
 
 // unread returns the error for a photo that a program could not read. It is nil when an extractor that reads images
@@ -262,8 +271,12 @@ func (s *Sources) unread(ctx context.Context, m *Material, err error) error {
 	switch {
 	case ctx.Err() != nil:
 		return fmt.Errorf("source: %w", context.Cause(ctx))
-	case errors.Is(err, ocr.ErrSlow):
-		return failed(contracts.CodeTimeout, err, "The photo could not be decoded within %s", ocr.MaxDecoding)
+	case errors.Is(err, ocr.ErrScans):
+		return failed(contracts.CodeExtractionFailed, err, "The photo has more than %d scans: save it as a JPEG that is not progressive",
+			ocr.MaxScans)
+	case errors.Is(err, program.ErrCPU):
+		return failed(contracts.CodeExtractionFailed, err, "Reading the photo takes more than %s of processor time: hand in a smaller part of it",
+			ocr.MaxCPU)
 	case errors.Is(err, program.ErrTimeout):
 		return failed(contracts.CodeTimeout, err, "The photo could not be read within %s", s.config.Photo.Timeout)
 	default:

@@ -48,6 +48,19 @@ func FuzzIdentify(f *testing.F) {
 	})
 }
 
+// A site has one name in all spellings of its addresses, and another for each port. Addresses in the forms of old resolvers are none.
+func TestSite(t *testing.T) {
+	t.Parallel()
+	for address, want := range map[string]string{
+		"HTTP://EXAMPLE.com./a": "example.com:80", "https://example.com": "example.com:443", "http://example.com:443/": "example.com:443",
+		"https://B\u00dccher.example:8443": "xn--bcher-kva.example:8443", "http://[::FFFF:127.0.0.1]/": "127.0.0.1:80",
+		"http://[0:0::1]:5/": "[::1]:5", "http://127.1/": "", "http://0x7f000001/": "", "http://2130706433:80": "", "http://[fe80::1%25eth0]/": "",
+		"file:a": "",
+	} {
+		check.Same(t, address, Site(address), want)
+	}
+}
+
 func FuzzVideoID(f *testing.F) {
 	f.Add("dQw4w9WgXcQ")
 	f.Add("--exec=touc")

@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"io/fs"
+	"net/url"
 	"os"
 	"os/exec"
 	"path"
@@ -37,7 +38,7 @@ func Env(tb testing.TB, root string) []string {
 	settings := strings.Split(output(tb, root, "go", "env", "GOMODCACHE", "GOPROXY"), "\n")
 	env := append(os.Environ(),
 		"GOWORK=off", "GOMODCACHE="+cache, "GOSUMDB=off", "GONOPROXY=none", // the machine's cache has checked the sums of others
-		"GOPROXY=file://"+proxy+",file://"+filepath.Join(settings[0], "cache", "download")+","+settings[1])
+		"GOPROXY="+address(proxy)+","+address(filepath.Join(settings[0], "cache", "download"))+","+settings[1])
 	tb.Cleanup(func() { // the cache is read-only
 		cmd := exec.CommandContext(context.WithoutCancel(tb.Context()), "go", "clean", "-modcache")
 		cmd.Env = env
@@ -45,6 +46,11 @@ func Env(tb testing.TB, root string) []string {
 		check.That(tb, err == nil, "go clean -modcache: %v\n%s", err, out)
 	})
 	return env
+}
+
+// address returns the address of a folder, in which a comma would end it.
+func address(folder string) string {
+	return strings.ReplaceAll((&url.URL{Scheme: "file", Path: folder}).String(), ",", "%2C")
 }
 
 // put writes the files of one module's version into its folder of the proxy.

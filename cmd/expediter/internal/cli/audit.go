@@ -24,7 +24,7 @@ func newAudit(g *globals) *cobra.Command {
 		if users {
 			list = audit.ListUsers
 		}
-		return f.with(ctx, "expediter audit", func(js jetstream.JetStream) error {
+		return f.with(ctx, "expediter audit", func(ctx context.Context, js jetstream.JetStream) error {
 			records, err := list(ctx, js, limit)
 			return f.audit(records, err, format)
 		})

@@ -250,7 +250,8 @@ func (m mistake) check(t *testing.T, s *site) {
 				check.OK(t, exec.CommandContext(t.Context(), "sh", "-c", line).Run())
 				continue
 			}
-			words := strings.Fields(strings.ReplaceAll(line, "'", ""))
+			split := check.Must(exec.CommandContext(t.Context(), "sh", "-c", `printf '%s\n' `+line).Output())(t)
+			words := strings.Split(strings.TrimSpace(string(split)), "\n")
 			check.Require(t, words[0] == "expediter", "%q is no command of expediter", line)
 			at.run(0, words[1:]...)
 		}

@@ -3,6 +3,7 @@ package doctor
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -148,6 +149,10 @@ func (e *examination) checkWorkers(ctx context.Context) {
 			e.add("worker.idle", Error, "worker "+w.ID, "expediter jobs workers "+operate.Quote(w.Instance)+" "+e.Flags,
 				"it takes no jobs: %s", w.Problem)
 		}
+		if w.Stuck > 0 {
+			e.add("worker.stuck", Error, "worker "+w.ID, "expediter jobs workers --stacks "+operate.Quote(w.Instance)+" "+e.Flags,
+				"%d of %d slots are held by jobs that go on after their time%s", w.Stuck, w.Slots, e.stuck(ctx, w))
+		}
 	}
 	for _, t := range e.targets {
 		for _, c := range contracts.Consumers(e.options(t)) {
@@ -163,6 +168,19 @@ func (e *examination) checkWorkers(ctx context.Context) {
 			}
 		}
 	}
+}
+
+// stuck names the jobs that a worker cannot end, as far as it answers.
+func (e *examination) stuck(ctx context.Context, w inspect.Info) (names string) {
+	short, cancel := context.WithTimeout(ctx, once)
+	defer cancel()
+	running, _ := inspect.StacksOf(short, e.nc, w.Instance) // their number is known
+	for _, a := range running.Attempts {
+		if a.Stuck {
+			names += fmt.Sprintf(", %s since %s", a.Subject, a.Started.UTC().Format(time.RFC3339))
+		}
+	}
+	return names
 }
 
 // findWorkers asks the workers once, which an administrator may do.

@@ -1,6 +1,7 @@
 package doctor_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -97,10 +98,32 @@ var workMistakes = []mistake{
 	}), func(s *site) {
 		check.OK(s.T, s.js.DeleteConsumer(s.Context(), "NOTIFICATIONS", "notifier-send-webpush"))
 	})},
+	{name: "a job goes on after its time", id: "worker.stuck", make: holds, undo: stop},
 	{name: "a service never came", id: "service.missing", warns: true, undo: stop, make: tells("STREAM.INFO.ENRICH_JOBS", func(answer map[string]any) {
 		answer["created"] = "2020-01-01T00:00:00Z"
 	})},
 	{name: "a worker that takes no jobs", id: "worker.idle", make: answers(inspect.Info{ID: "w", Instance: "w';x", Problem: "it has no bucket"}), undo: stop},
+}
+
+// holds makes a job that keeps its slot, whatever its context.
+func holds(s *site) {
+	seen, end := make(chan struct{}), make(chan struct{})
+	w := check.Must(worker.New(s.js, worker.Config{
+		AckWait: 5 * time.Second, Bucket: contracts.BucketJobs, Consumer: "importer", KeepConsumers: true, StuckAfter: time.Millisecond,
+		Hooks: worker.Hooks{Stuck: func(worker.StuckHandler) { close(seen) }}, Stream: "IMPORT_JOBS",
+	}))(s.T)
+	check.OK(s.T, worker.Handle(w, "jobs.import.normal.>", worker.Policy{Timeout: time.Millisecond},
+		func(context.Context, *worker.Job[int]) error {
+			<-end
+			return nil
+		}))
+	stop := natstest.Background(s.T, w.Run)
+	check.OK(s.T, check.Err(s.js.Publish(s.Context(), "jobs.import.normal.held", []byte("1"))))
+	<-seen
+	s.stop = func() {
+		close(end)
+		stop()
+	}
 }
 
 // tells makes an account FAKE, in which the answers to questions that begin so are another.

@@ -241,6 +241,7 @@ func TestOnlyAnEmptyListIsNone(t *testing.T) {
 		"no URL":            {text(200, `{"venues":[{"name":"A"}]}`), provider.KindMalformed, "venues/0: url: it does not start with"},
 		"a script":          {text(200, `{"venues":[{"name":"A","url":"javascript:alert(1)"}]}`), provider.KindMalformed, "url"},
 		"URL with space":    {text(200, `{"venues":[{"name":"A","url":"https://a.example/a b"}]}`), provider.KindMalformed, "url: it has a space"},
+		"a huge number":     {venues(2, `"location":{"lat":1e999999999,"lng":0}`), provider.KindMalformed, "cannot unmarshal number"},
 		"off the earth":     {venues(2, `"location":{"lat":91,"lng":0}`), provider.KindMalformed, "latitude 91"},
 	} {
 		bubble(t, name, func(s *server) {

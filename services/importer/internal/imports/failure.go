@@ -14,6 +14,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/service"
+	"github.com/expediter-io/expediter/services/importer/internal/memory"
 	"github.com/expediter-io/expediter/services/importer/source"
 	"github.com/expediter-io/expediter/services/importer/store"
 )
@@ -56,6 +57,12 @@ const maxMessage = 500
 func failureOf(err error) *FailedError {
 	if f, ok := errors.AsType[*FailedError](err); ok {
 		return f
+	}
+	if errors.Is(err, memory.ErrBusy) {
+		return &FailedError{
+			Code: contracts.CodeTimeout, Message: "The importer has no memory left for a source of this size", Retryable: true,
+			Outage: sideMemory, Err: err,
+		}
 	}
 	if e, ok := errors.AsType[*source.Error](err); ok {
 		f := &FailedError{

@@ -25,7 +25,8 @@ const (
 	sideStatus    = "recipe store: states"
 	sideYouTube   = "YouTube"
 	sidePrefix    = "site "
-	sideSites     = "sites" // all sites together, in the metrics
+	sideSites     = "sites"           // all sites together, in the metrics
+	sideMemory    = "importer memory" // no far side, but its wait is the same
 )
 
 const (
@@ -71,11 +72,11 @@ func (c caller) levels(side string) [2]struct {
 
 // trouble is a far side that does not work, for one owner or for all.
 type trouble struct {
-	failed  map[string]time.Time // parties with a failed call since the last success, and the times until which they were asked to wait
-	failure *FailedError         // of the last call
-	job     string               // the job with a failed call since the last success, "several" for more than one
-	pause   time.Duration        // 0 while calls are made
-	prober  string               // the party whose call tests the far side
+	failed  map[string]bool // parties with a failed call since the last success
+	failure *FailedError    // of the last call
+	job     string          // the job with a failed call since the last success, several for more than one
+	pause   time.Duration   // 0 while calls are made
+	prober  string          // the party whose call tests the far side
 	since   time.Time
 	until   time.Time // the next call
 	worked  time.Time // the last success since the first failure
@@ -103,7 +104,7 @@ func (b *breaker) enter(side string, by caller) *FailedError {
 			continue
 		}
 		wait := t.until.Sub(now)
-		if _, failed := t.failed[l.party]; failed {
+		if t.failed[l.party] {
 			wait += t.pause / 2 // others go first
 		}
 		if wait > 0 {
@@ -164,18 +165,17 @@ func (b *breaker) add(k key, now time.Time) *trouble {
 // fail records a failed call of a party. It reports whether other calls begin to wait.
 func (t *trouble) fail(k key, party, job string, now time.Time, f *FailedError) (begins bool) {
 	if len(t.failed) == 0 {
-		t.failed, t.job, t.since = map[string]time.Time{}, job, now
+		t.failed, t.job, t.since = map[string]bool{}, job, now
 	}
 	if t.job != job {
 		t.job = several
 	}
-	t.failure, t.failed[party] = f, now.Add(min(f.RetryAfter, maxRetryAfter))
-	asked := slices.SortedFunc(maps.Values(t.failed), func(x, y time.Time) int { return y.Compare(x) })
+	t.failure, t.failed[party] = f, true
 	if begins = t.pause == 0; begins {
 		switch {
 		case k.owner == "" && now.Sub(t.worked) < probeTime:
 			return false
-		case len(asked) >= strikes, f.Refused, k.owner != "" && f.RetryAfter > 0:
+		case len(t.failed) >= strikes, f.Refused, k.owner != "" && f.RetryAfter > 0:
 		default:
 			return false
 		}
@@ -184,11 +184,9 @@ func (t *trouble) fail(k key, party, job string, now time.Time, f *FailedError) 
 		t.pause, t.prober = min(max(firstPause, 2*t.pause), lastPause), ""
 		t.until = now.Add(t.pause)
 	}
-	if k.owner == "" { // what one owner was asked for is not for all
-		asked = asked[min(strikes-1, len(asked)):]
-	}
-	if len(asked) > 0 && asked[0].After(t.until) {
-		t.until = asked[0]
+	// An owner may choose what asks for the wait, so it is not for all.
+	if until := now.Add(min(f.RetryAfter, maxRetryAfter)); k.owner != "" && until.After(t.until) {
+		t.until = until
 	}
 	return begins
 }
@@ -280,7 +278,7 @@ func (a *attempt) reach(
 	}
 	f := failure(err)
 	measured.End(string(f.Code), err)
-	if f.Outage == "" {
+	if f.Outage == "" || f.Outage == sideMemory {
 		a.reached(ctx, side, nil)
 		return f
 	}

@@ -283,8 +283,8 @@ func TestASiteBehindAnotherHoldsUpNoOther(t *testing.T) {
 }
 
 // Owners whose sources fail hold up no other owner of the site that works: however their sources fail, however long the site asks them to
-// wait, and however many jobs they have. A second such owner makes the others wait only when the site has not worked for them lately.
-// When it works for nobody, all wait, for as long as it asks for.
+// wait, and however many jobs they have. A second such owner makes the others wait only when the site has not worked for them lately, and
+// for one pause. When it works for nobody, all wait.
 func TestAnOwnerHoldsUpNoOther(t *testing.T) {
 	for name, fails := range map[string]source.Error{
 		"no answer":            {Code: contracts.CodeTimeout, Outage: true, Retryable: true},

@@ -48,8 +48,8 @@ type Job struct {
 	// Retryable reports whether a retry of a failed job may succeed.
 	Retryable bool `json:"retryable,omitempty"`
 
-	// WaitingFor is the far side that does not work and for which a running job waits, for the reason in Error. It is empty when
-	// the job does not wait. WaitingSince is the time of the first failed call.
+	// WaitingFor is the far side that does not work and for which a running job waits, for the reason in Error, or "importer memory".
+	// It is empty when the job does not wait. WaitingSince is the time of the first failed call.
 	WaitingFor   string    `json:"waiting_for,omitempty"`
 	WaitingSince time.Time `json:"waiting_since,omitzero"`
 

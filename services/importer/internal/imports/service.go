@@ -63,7 +63,9 @@ func New(ctx context.Context, js jetstream.JetStream, cfg Config) (*Service, err
 	if cfg.Fetcher == nil || cfg.Store == nil || cfg.Extractor.Extractor == nil || cfg.Extractor.Name == "" {
 		return nil, errors.New("importer: Fetcher, Store and Extractor with a name are required")
 	}
-	s := &Service{cfg: cfg, logger: cfg.Logger, memory: memory.New(cfg.Memory), turns: semaphore.NewWeighted(allTurns)}
+	s := &Service{
+		cfg: cfg, logger: cfg.Logger, memory: memory.New(cfg.Memory, cfg.Concurrency/waitingShare), turns: semaphore.NewWeighted(allTurns),
+	}
 	var err error
 	if s.client, err = worker.NewClient(js, worker.ClientConfig{Stream: contracts.StreamImportJobs}); err != nil {
 		return nil, fmt.Errorf("importer: %w", err)
@@ -107,13 +109,19 @@ func (s *Service) Get(ctx context.Context, jobID string) (Job, error) {
 	return s.view(ctx, &r), nil
 }
 
-// minMemory is the memory for reading the largest page, in bytes.
-const minMemory = 160 << 20
+const (
+	// minMemory leaves enough for the largest page in the part for large sources, in bytes.
+	minMemory = 216 << 20
+
+	// waitingShare is the share of the slots in which a job may wait for memory. In another it is put off.
+	waitingShare = 4
+)
 
 // Settings are the parts of a [Config] that operators set. The tags name environment variables of the importer.
 type Settings struct {
-	// Memory bounds, roughly, the bytes of the sources and recipes that are worked on at a time: jobs wait for memory. A process
-	// that only imports takes at most as much again, beside its programs. Defaults to 256 MiB, the least is 160 MiB.
+	// Memory bounds, roughly, the bytes of the sources and recipes that are worked on at a time: jobs wait for memory. A quarter is
+	// for sources that need no more than 3/16 of it. A process that only imports takes at most as much again, beside its programs.
+	// Defaults to 256 MiB, the least is 216 MiB.
 	Memory int64 `env:"IMPORTER_MEMORY"`
 
 	// OutagePatience is the time for which a job waits for a far side that does not work, before the job fails. For a far side
@@ -188,6 +196,9 @@ type Config struct {
 	// ClaimTTL is the time for which a worker that does not renew its claim, because it is frozen or cut off, keeps a
 	// shared step, in whole seconds. Defaults to 15 seconds.
 	ClaimTTL time.Duration
+
+	// Concurrency is the number of jobs that the process works at a time. Defaults to 0, with which no large source waits in a slot.
+	Concurrency int
 
 	// Extractor makes recipes of sources. Required.
 	Extractor Extractor

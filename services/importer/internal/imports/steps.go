@@ -103,13 +103,23 @@ func (a *attempt) transcript(ctx context.Context) (*source.Material, error) {
 	})
 }
 
+// computation is a function that runs for a job.
+type computation struct {
+	ctx  context.Context //nolint:containedctx // it is asked whether somebody waits
+	done chan struct{}
+}
+
 // share computes the result of a key once for all jobs. When this job has computed the result and the bucket does not
 // take it, because the bucket is full, only this job uses the result. Otherwise it would be computed again and again.
 func (a *attempt) share(
 	ctx context.Context, key string, compute func(context.Context) ([]byte, error), ttl time.Duration,
 ) (flight.Result, error) {
 	var own atomic.Pointer[[]byte]
+	var running atomic.Pointer[computation]
 	found, err := a.flight.Do(ctx, key, func(ctx context.Context) ([]byte, error) {
+		c := &computation{ctx: ctx, done: make(chan struct{})}
+		running.Store(c)
+		defer close(c.done)
 		a.memory.Enter() // the call may continue for other jobs when this job has ended
 		defer a.memory.Leave()
 		data, err := compute(memory.With(ctx, a.memory))
@@ -118,6 +128,9 @@ func (a *attempt) share(
 		}
 		return data, err
 	}, flight.DoOptions{FailureTTL: failureTTL, Jitter: spread, Job: a.id[:min(len(a.id), 100)], TTL: ttl})
+	if c := running.Load(); c != nil && c.ctx.Err() != nil {
+		<-c.done // no other job waits for it, so it holds this job's memory and slot: if it goes on, the worker reports the job as stuck
+	}
 	if data := own.Load(); data != nil && ctx.Err() == nil && errors.Is(err, kvlock.ErrUnavailable) {
 		a.logger.WarnContext(ctx, "importer: a result is not kept for others", "job_id", a.id, "key", key, "error", err)
 		return flight.Result{Key: key, Outcome: flight.Computed, Value: *data}, nil

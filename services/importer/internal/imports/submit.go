@@ -3,6 +3,7 @@ package imports
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/importer/extract"
+	"github.com/expediter-io/expediter/services/importer/internal/memory"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 	"github.com/expediter-io/expediter/services/importer/source"
 )
@@ -224,6 +226,9 @@ func judgeExtract(err error) verdict {
 
 // extractFailure returns the failure of an extraction, with a documented message.
 func extractFailure(err error) *FailedError {
+	if errors.Is(err, memory.ErrBusy) {
+		return failureOf(err)
+	}
 	failed := extract.Failure(err)
 	if failed == nil {
 		failed = extract.Failed(true, err, "it took too long")

@@ -1,39 +1,59 @@
 // Package memory bounds the memory that the jobs of a process hold at once, in bytes. A job reserves the memory for its
-// source before it reads the source, so that large sources are read one after the other, and many small sources at the same
-// time.
+// source before it reads the source. Parts of the memory are for small sources, which never wait for large ones, and a
+// large source that finds no memory does not wait long with a slot of the worker.
 package memory
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
 	"golang.org/x/sync/semaphore"
 )
 
+// ErrBusy is returned for a share that is not small when the memory is taken, and enough other shares wait for it.
+var ErrBusy = errors.New("importer: other sources take the memory")
+
 // Room is the memory of which each job has a share. Make it with New.
 type Room struct {
-	free *semaphore.Weighted
-	size int64
+	parts [3]part       // for shares that are small, of a usual page, and large
+	queue chan struct{} // has an element for each share that waits and is not small
 }
 
-// New returns a room of a number of bytes.
-func New(size int64) *Room { return &Room{free: semaphore.NewWeighted(size), size: size} }
+// part is a part of the memory.
+type part struct {
+	*semaphore.Weighted
+
+	most int64 // the largest share in it
+}
+
+// New returns a room of a number of bytes: a sixteenth for shares of up to 1/64 of it, three sixteenths for shares of up to as
+// much, and the rest for larger ones. A share that is not small waits only beside fewer than waiting others.
+func New(size int64, waiting int) *Room {
+	of := func(size, most int64) part { return part{semaphore.NewWeighted(size), most} }
+	small, usual := size/16, size/16*3
+	return &Room{
+		parts: [3]part{of(small, size/64), of(usual, usual), of(size-small-usual, size-small-usual)},
+		queue: make(chan struct{}, waiting),
+	}
+}
 
 // Share returns an empty share with one user, which has to call Leave.
-func (r *Room) Share() *Share { return &Share{room: r, users: 1} }
+func (r *Room) Share() *Share { return &Share{room: r, part: &r.parts[0], users: 1} }
 
 // Share is the memory of one job. It is given back when its last user leaves. It is safe for concurrent use.
 type Share struct {
 	room *Room
 
 	mu    sync.Mutex
+	part  *part // has what is held
 	held  int64
 	users int
 }
 
-// Hold sets the size of the share in bytes, at most the size of the room. A share that has to wait first gives back
-// its bytes, so that no two shares wait for each other. The error wraps the cause of ctx.
+// Hold sets the size of the share in bytes, at most that of the part for large shares. A share that has to wait first gives back
+// its bytes, so that no two shares wait for each other. The error is ErrBusy, or wraps the cause of ctx.
 func (s *Share) Hold(ctx context.Context, size int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -42,18 +62,48 @@ func (s *Share) Hold(ctx context.Context, size int64) error {
 
 // hold is Hold with the mutex locked.
 func (s *Share) hold(ctx context.Context, size int64) error {
-	size = min(size, s.room.size)
-	if more := size - s.held; more <= 0 || s.room.free.TryAcquire(more) {
-		s.room.free.Release(max(0, -more))
-		s.held = size
-		return nil
+	parts := s.room.parts[:]
+	size = min(size, parts[len(parts)-1].most)
+	for parts[0].most < size {
+		parts = parts[1:]
 	}
-	s.room.free.Release(s.held)
-	s.held = 0
-	if err := s.room.free.Acquire(ctx, size); err != nil {
-		return fmt.Errorf("importer: wait for %d bytes of memory: %w", size, context.Cause(ctx))
+	switch own := &parts[0]; {
+	case size > s.held && size <= s.part.most && s.part.TryAcquire(size-s.held):
+	case size > s.held:
+		s.part.Release(s.held)
+		s.held = 0
+		if err := s.enter(ctx, parts, size); err != nil {
+			return err
+		}
+	case own != s.part && own.TryAcquire(size): // a large share needs all of the part that this one leaves
+		s.part.Release(s.held)
+		s.part = own
+	default:
+		s.part.Release(s.held - size)
 	}
 	s.held = size
+	return nil
+}
+
+// enter takes the bytes of an empty share from the first of the parts that has them, or waits for the first part.
+func (s *Share) enter(ctx context.Context, parts []part, size int64) error {
+	for i := range parts {
+		if s.part = &parts[i]; s.part.TryAcquire(size) {
+			return nil
+		}
+	}
+	s.part = &parts[0]
+	if s.part != &s.room.parts[0] {
+		select {
+		case s.room.queue <- struct{}{}:
+			defer func() { <-s.room.queue }()
+		default:
+			return ErrBusy
+		}
+	}
+	if err := s.part.Acquire(ctx, size); err != nil {
+		return fmt.Errorf("importer: wait for %d bytes of memory: %w", size, context.Cause(ctx))
+	}
 	return nil
 }
 
@@ -70,7 +120,7 @@ func (s *Share) Leave() {
 	defer s.mu.Unlock()
 	s.users--
 	if s.users == 0 {
-		s.room.free.Release(s.held)
+		s.part.Release(s.held)
 		s.held = 0
 	}
 }

@@ -21,8 +21,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestShares(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		const size = 100
-		room := New(size)
+		const size = 1024
+		room := New(size, 1000)
 		var held atomic.Int64
 		var all sync.WaitGroup
 		for range 50 {
@@ -32,7 +32,7 @@ func TestShares(t *testing.T) {
 				ctx, own := With(t.Context(), share), int64(0)
 				for range 20 {
 					held.Add(-own) // it may be given back meanwhile
-					own = min(rand.Int64N(2*size), size)
+					own = min(rand.Int64N(2*size), size/4*3)
 					check.Is(t, Hold(ctx, own), nil)
 					now := held.Add(own)
 					check.That(t, now <= size, "%d bytes are held", now)
@@ -42,13 +42,15 @@ func TestShares(t *testing.T) {
 			})
 		}
 		all.Wait()
-		check.That(t, room.free.TryAcquire(size), "something is held for ever")
+		for i, all := range []int64{size / 16, size / 16 * 3, size / 4 * 3} {
+			check.That(t, room.parts[i].TryAcquire(all), "something is held for ever")
+		}
 	})
 }
 
 func TestShareOfTwoUsers(t *testing.T) {
 	t.Parallel()
-	room := New(10)
+	room := New(16, 1)
 	share, errOver := room.Share(), errors.New("over")
 	share.Enter()
 	check.Is(t, errors.Join(Hold(t.Context(), 1000), Hold(With(t.Context(), share), 1000)), nil)
@@ -56,8 +58,8 @@ func TestShareOfTwoUsers(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errOver)
 	other := room.Share()
-	check.Is(t, other.Hold(ctx, 1), errOver)
+	check.Is(t, other.Hold(ctx, 1000), errOver)
 	share.Leave()
-	check.Is(t, other.Hold(t.Context(), 10), nil)
+	check.Is(t, other.Hold(t.Context(), 12), nil)
 	other.Leave()
 }

@@ -2,6 +2,7 @@ package fetch
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/guardeddial"
@@ -64,6 +66,7 @@ func New(config Config) *Client {
 		CheckRedirect: c.redirect,
 		Transport: &http.Transport{
 			DialContext:            guard.Dialer().DialContext,
+			DisableCompression:     true, // see unpack
 			DisableKeepAlives:      true, // each source is another host
 			MaxResponseHeaderBytes: maxHeader,
 			TLSHandshakeTimeout:    config.Timeout,
@@ -111,6 +114,7 @@ func (c *Client) Get(ctx context.Context, address, accept string, maxBytes int64
 		return nil, err
 	}
 	request.Header.Set("Accept", accept)
+	request.Header.Set("Accept-Encoding", "gzip")
 	request.Header.Set("User-Agent", c.config.UserAgent)
 	out, err := c.do(request, maxBytes, reserve)
 	var network net.Error
@@ -131,7 +135,7 @@ func (c *Client) do(request *http.Request, maxBytes int64, reserve func(int64) e
 			URL: response.Request.URL, Status: response.StatusCode, RetryAfter: retryafter.Parse(response.Header, 0, maxRetryAfter),
 		}
 	}
-	body, err := read(response.Body, maxBytes, reserve)
+	body, err := unpack(response, maxBytes, reserve)
 	if err != nil {
 		return nil, fmt.Errorf("fetch: read the answer: %w", &url.Error{Op: "Get", URL: response.Request.URL.Redacted(), Err: err})
 	}
@@ -140,6 +144,26 @@ func (c *Client) do(request *http.Request, maxBytes int64, reserve func(int64) e
 		out.Body, out.Truncated = body[:maxBytes], true
 	}
 	return out, nil
+}
+
+// ErrHollow is the error of an answer in gzip that goes on, and holds nothing.
+var ErrHollow = errors.New("fetch: the gzip is longer than what it holds")
+
+// unpack reads an answer, decompressed. Of gzip, which can go on for ever and hold nothing, it reads hardly more than maxBytes.
+func unpack(response *http.Response, maxBytes int64, reserve func(int64) error) ([]byte, error) {
+	if !strings.EqualFold(response.Header.Get("Content-Encoding"), "gzip") {
+		return read(response.Body, maxBytes, reserve)
+	}
+	packed := &io.LimitedReader{R: response.Body, N: maxBytes + unreserved}
+	unpacked, err := gzip.NewReader(packed)
+	if err != nil {
+		return nil, err
+	}
+	body, err := read(unpacked, maxBytes, reserve)
+	if err != nil && packed.N <= 0 {
+		err = ErrHollow
+	}
+	return body, err
 }
 
 // read reads an answer up to one byte more than maxBytes. It reserves memory for all but the first unreserved bytes.

@@ -62,25 +62,27 @@ func New(ctx context.Context, config Config) (*Reader, error) {
 // maxMemory bounds the memory of the program, in bytes.
 const maxMemory = 344 << 20
 
-// MaxDecoding bounds the decoding of a photo, which takes less than a second for one that a camera has made.
-const MaxDecoding = 10 * time.Second
+// MaxCPU bounds the processor time of the programs for one photo, and maxConverting that for making a JPEG of it. A page of 6,000
+// characters takes 5 seconds.
+const MaxCPU, maxConverting = 7 * time.Second, 3 * time.Second
 
-// ErrSlow is returned for a photo whose decoding takes longer than MaxDecoding.
-var ErrSlow = errors.New("source: decoding took too long")
+// ErrScans is returned for a progressive JPEG of more than MaxScans scans. Others have some ten.
+var ErrScans = errors.New("source: the photo has too many scans")
+
+// MaxScans is the largest number of scans of a photo. Each takes time for all pixels, though it may have a few bytes.
+const MaxScans = 100
 
 // Memory returns the bytes that reading a photo takes, here and in the program.
 func Memory(pixels int) int64 { return 64<<20 + 22*int64(pixels) }
 
-// Read returns the lines of an image, upright and level. The error is ErrSlow, program.ErrTimeout or program.ErrOutput, the cause of ctx,
-// or has the program's message.
-func (r *Reader) Read(ctx context.Context, jobID string, image []byte) (lines []Line, err error) {
-	decoding, cancel := context.WithTimeoutCause(ctx, MaxDecoding, ErrSlow)
-	page, err := upright(decoding, image)
-	cancel()
+// Read returns the lines of an image, upright and level, for which the program may use so much processor time. The error is ErrScans,
+// one of package program, the cause of ctx, or has the program's message.
+func (r *Reader) Read(ctx context.Context, jobID string, image []byte, most time.Duration) (lines []Line, err error) {
+	page, err := upright(ctx, image)
 	if err != nil {
 		return nil, err
 	}
-	out, err := r.run(ctx, jobID, page, "photo", "stdout", "-l", r.config.Languages, "tsv")
+	out, err := r.run(ctx, jobID, page, most, "photo", "stdout", "-l", r.config.Languages, "tsv")
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +91,7 @@ func (r *Reader) Read(ctx context.Context, jobID string, image []byte) (lines []
 
 // check reports whether the program has all languages.
 func (r *Reader) check(ctx context.Context) error {
-	out, err := r.run(ctx, "languages", nil, "--list-langs")
+	out, err := r.run(ctx, "languages", nil, r.config.Timeout, "--list-langs")
 	if err != nil {
 		return err
 	}
@@ -104,21 +106,22 @@ func (r *Reader) check(ctx context.Context) error {
 }
 
 // run runs the program in a folder with a photo, and returns its output.
-func (r *Reader) run(ctx context.Context, jobID string, photo []byte, args ...string) (text string, err error) {
+func (r *Reader) run(ctx context.Context, jobID string, photo []byte, most time.Duration, args ...string) (text string, err error) {
 	env := []string{"OMP_THREAD_LIMIT=1"}
 	if data := os.Getenv("TESSDATA_PREFIX"); data != "" {
 		env = append(env, "TESSDATA_PREFIX="+data)
 	}
-	err = r.config.inFolder(ctx, jobID, photo, program.Command{Args: args, Env: env, MaxFile: maxText}, func(_ *os.Root, out []byte) error {
-		text = strings.ToValidUTF8(string(out), "\ufffd")
+	command := program.Command{Args: args, Env: env, MaxCPU: most, MaxFile: maxText}
+	err = r.config.inFolder(ctx, jobID, photo, command, func(_ *os.Root, result *program.Result) error {
+		text = strings.ToValidUTF8(string(result.Stdout), "\ufffd")
 		return nil
 	})
 	return text, err
 }
 
-// inFolder runs a program in a folder with a photo, and passes on the folder and the program's output.
+// inFolder runs a program in a folder with a photo, and passes on the folder and the program's result.
 func (c *Config) inFolder(
-	ctx context.Context, jobID string, photo []byte, cmd program.Command, done func(root *os.Root, out []byte) error,
+	ctx context.Context, jobID string, photo []byte, cmd program.Command, done func(root *os.Root, result *program.Result) error,
 ) error {
 	return c.Folders.Use(ctx, jobID, func(dir string) error {
 		root, err := os.OpenRoot(dir)
@@ -138,7 +141,7 @@ func (c *Config) inFolder(
 			return fmt.Errorf("%s says: %s", filepath.Base(c.Path),
 				strings.ToValidUTF8(string(result.Stderr[:min(len(result.Stderr), 500)]), "?"))
 		default:
-			return done(root, result.Stdout)
+			return done(root, result)
 		}
 	})
 }
@@ -269,10 +272,11 @@ func NewConverter(config Config) (*Converter, error) {
 	return &Converter{config: config}, nil
 }
 
-// JPEG returns the first image of a HEIC as a JPEG, upright. The errors are those of [Reader.Read].
-func (c *Converter) JPEG(ctx context.Context, jobID string, heic []byte) (jpeg []byte, err error) {
-	command := program.Command{Args: []string{"-q", "85", "photo", "photo.jpg"}, MaxFile: maxJPEG}
-	err = c.config.inFolder(ctx, jobID, heic, command, func(root *os.Root, _ []byte) (err error) {
+// JPEG returns the first image of a HEIC as a JPEG, upright, and the rest of MaxCPU. The errors are those of [Reader.Read].
+func (c *Converter) JPEG(ctx context.Context, jobID string, heic []byte) (jpeg []byte, left time.Duration, err error) {
+	command := program.Command{Args: []string{"-q", "85", "photo", "photo.jpg"}, MaxCPU: maxConverting, MaxFile: maxJPEG}
+	err = c.config.inFolder(ctx, jobID, heic, command, func(root *os.Root, result *program.Result) (err error) {
+		left = (MaxCPU - result.CPU).Truncate(time.Second)
 		jpeg, err = root.ReadFile("photo.jpg")
 		if errors.Is(err, fs.ErrNotExist) { // the program numbers the files of several images
 			jpeg, err = root.ReadFile("photo-1.jpg")
@@ -280,9 +284,9 @@ func (c *Converter) JPEG(ctx context.Context, jobID string, heic []byte) (jpeg [
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("source: make a JPEG of a HEIC: %w", err)
+		return nil, 0, fmt.Errorf("source: make a JPEG of a HEIC: %w", err)
 	}
-	return jpeg, nil
+	return jpeg, left, nil
 }
 
 // SizeOfHEIC returns the largest size that the head of a HEIC declares for an image, zero when it declares none.

@@ -101,7 +101,7 @@ func TestPhotosAreReadHoweverTheyWereTaken(t *testing.T) {
 		shot := shoot(t, page(t), c.degrees, c.noise, c.orientation, random)
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			t.Parallel()
-			got := check.Must(r.Read(t.Context(), "job", shot))(t)
+			got := check.Must(r.Read(t.Context(), "job", shot, MaxCPU))(t)
 			check.Same(t, fmt.Sprintf("seed %d, %+v: title", seed, c), Title(got), title)
 			var text, sure []string
 			for _, l := range got {
@@ -148,8 +148,9 @@ func TestPhotosOfTelephonesAreUpright(t *testing.T) {
 		out, err := exec.CommandContext(t.Context(), encoder, from, "-o", to).CombinedOutput()
 		check.Require(t, err == nil, "%s: %v", out, err)
 		heic := check.Must(os.ReadFile(to))(t)
-		photo := check.Must(c.JPEG(t.Context(), "job", heic))(t)
-		got := check.Must(r.Read(t.Context(), "job", photo))(t)
+		photo, _, err := c.JPEG(t.Context(), "job", heic)
+		check.OK(t, err)
+		got := check.Must(r.Read(t.Context(), "job", photo, MaxCPU))(t)
 		check.Same(t, fmt.Sprintf("orientation %d: title", orientation), Title(got), title)
 	}
 }
@@ -198,21 +199,20 @@ func FuzzTable(f *testing.F) {
 	})
 }
 
-// A JPEG of a few bytes may have a hundred thousand scans, each over all its pixels: its reader stops with its context, however far it has
-// come, and looks at it before
-// each scan. A few looks more are those of a decoder that reads on after an error.
+// A JPEG of a few bytes may have a hundred thousand scans, each over all its pixels, and is refused. With fewer its reader stops with its
+// context, however far it has come. A few looks more are those of a decoder that reads on after an error.
 func TestABombStopsWithItsContext(t *testing.T) {
 	t.Parallel()
-	const side, scans = 1024, 100_000
+	const side = 1024
+	scan := []byte{0xFF, 0xDA, 0, 8, 1, 1, 0, 1, 63, 0, 0, 1} // SOS: a whole band, and no coefficient in it
 	bomb := []byte{
 		0xFF, 0xD8, // SOI
 		0xFF, 0xC2, 0, 11, 8, side >> 8, side & 0xFF, side >> 8, side & 0xFF, 1, 1, 0x11, 0, // SOF2: progressive, one component
 		0xFF, 0xC4, 0, 20, 0x10, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xE0, // DHT: 0 ends a band of 2^14 blocks
 	}
-	for range scans {
-		bomb = append(bomb, 0xFF, 0xDA, 0, 8, 1, 1, 0, 1, 63, 0, 0, 1) // SOS: a whole band, and no coefficient in it
-	}
-	for _, looks := range []int{0, 10, 100} {
+	check.Is(t, check.Err(upright(t.Context(), append(bomb, bytes.Repeat(scan, MaxScans+1)...))), ErrScans)
+	bomb = append(bomb, bytes.Repeat(scan, MaxScans)...)
+	for _, looks := range []int{0, 10, 50} {
 		ctx := &dying{Context: t.Context(), looks: looks}
 		_, err := upright(ctx, bomb)
 		check.Is(t, err, context.Canceled)

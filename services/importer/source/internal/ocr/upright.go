@@ -34,8 +34,8 @@ const (
 	clearer = 1.03
 )
 
-// slow is a photo that is read as long as its context lasts. A decoder knows none, and a JPEG of a few bytes may have a hundred thousand
-// scans, each of which it applies to all pixels. So it gets a few bytes at a time: hardly more than a scan has.
+// slow is a photo that is read as long as its context lasts. A decoder knows none, so it gets a few bytes at a time: hardly more than a scan
+// of a progressive JPEG may have, which is applied to all pixels.
 type slow struct {
 	ctx   context.Context
 	photo *bytes.Reader
@@ -53,6 +53,9 @@ func (s slow) Read(p []byte) (int, error) {
 // upright returns a photo in the best form for reading: as a grey PGM of bounded size, turned by its EXIF orientation, with
 // level lines.
 func upright(ctx context.Context, photo []byte) ([]byte, error) {
+	if scans(photo) > MaxScans {
+		return nil, ErrScans
+	}
 	decoded, _, err := image.Decode(slow{ctx, bytes.NewReader(photo)})
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
@@ -68,6 +71,9 @@ func upright(ctx context.Context, photo []byte) ([]byte, error) {
 	small := src.draw(max(1, float64(max(w, h))/maxSmall), 0)
 	if n := noise(src.grey); n >= noisy {
 		src.blur = min(2+n/15, 3)
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
 	}
 	out := src.draw(max(1, math.Sqrt(float64(w)*float64(h)/maxPixels)), skew(small))
 	pgm := fmt.Appendf(nil, "P5 %d %d 255\n", out.Rect.Dx(), out.Rect.Dy())
@@ -216,6 +222,30 @@ func skew(page *image.Gray) float64 {
 		}
 	}
 	return -best
+}
+
+// scans returns the number of scans of a JPEG, 0 for another photo.
+func scans(photo []byte) (n int) {
+	if !bytes.HasPrefix(photo, []byte("\xff\xd8")) {
+		return 0
+	}
+	const restart, last, end, scan = 0xD0, 0xD7, 0xD9, 0xDA
+	for at := 2; at+4 <= len(photo); {
+		switch marker := photo[at+1]; {
+		case photo[at] != 0xFF || marker == 0xFF: // data, or filled up
+			at++
+		case marker == 0, marker >= restart && marker <= last:
+			at += 2
+		case marker == end:
+			return n
+		default:
+			if marker == scan {
+				n++
+			}
+			at += 2 + max(2, int(binary.BigEndian.Uint16(photo[at+2:])))
+		}
+	}
+	return n
 }
 
 // orientation returns the EXIF orientation of a JPEG, 1 when there is none.

@@ -185,8 +185,15 @@ func gather(value any, out *[]thing) {
 // data reads the microdata attributes of the start of an element, as HTML specifies
 // (https://html.spec.whatwg.org/multipage/microdata.html), without itemref.
 func (r *reader) data(e *element, attrs attributes) {
-	of := r.item()
 	isProperty := attrs.has("itemprop")
+	if !isProperty && !attrs.has("itemscope") {
+		return
+	}
+	of, times := r.item()
+	names := strings.Fields(attrs.get("itemprop"))
+	if of != nil && isProperty {
+		e.times = min(times*len(names), maxRoom)
+	}
 	if attrs.has("itemscope") && (of != nil || !isProperty) {
 		if r.depth() > maxDepth {
 			r.page.Truncated = true
@@ -207,8 +214,8 @@ func (r *reader) data(e *element, attrs attributes) {
 		return
 	}
 	value, known := r.property(e, attrs)
-	for name := range strings.FieldsSeq(attrs.get("itemprop")) {
-		if !r.take(costOfValue + len(name)) {
+	for _, name := range names {
+		if !r.take(times*costOfValue + len(name)) {
 			return
 		}
 		of[name] = append(of[name], value)
@@ -223,14 +230,15 @@ func (r *reader) data(e *element, attrs attributes) {
 	}
 }
 
-// item returns the innermost open item, nil outside all items.
-func (r *reader) item() thing {
-	for _, e := range slices.Backward(r.open) {
-		if e.item != nil {
-			return e.item
+// item returns the innermost open item, nil outside all items, and the number of ways to it: an item may be the value of several
+// properties of another, which is such a value itself.
+func (r *reader) item() (thing, int) {
+	for i := len(r.open) - 1; i >= 0; i-- {
+		if e := &r.open[i]; e.item != nil {
+			return e.item, max(1, e.times)
 		}
 	}
-	return nil
+	return nil, 0
 }
 
 // depth returns the number of open items.
@@ -251,7 +259,11 @@ func (r *reader) property(e *element, attrs attributes) (value any, known bool) 
 		return e.item, true
 	}
 	link := func(name string) (any, bool) {
-		if u, err := r.page.address.Parse(strings.TrimSpace(attrs.get(name))); err == nil && r.take(len(u.Path)+len(u.RawQuery)) {
+		address := strings.TrimSpace(attrs.get(name))
+		if !r.take(e.times * (len(r.page.address.Path) + len(address))) {
+			return "", true
+		}
+		if u, err := r.page.address.Parse(address); err == nil {
 			return u.String(), true
 		}
 		return "", true
@@ -271,7 +283,7 @@ func (r *reader) property(e *element, attrs attributes) (value any, known bool) 
 	default: // HTML permits it for meta only, but many pages have it elsewhere
 		name = "content"
 	}
-	if text := attrs.get(name); attrs.has(name) && r.take(len(text)) {
+	if text := attrs.get(name); attrs.has(name) && r.take(e.times*len(text)) {
 		return text, true
 	}
 	return "", e.name == "meta" || name == "value"

@@ -98,8 +98,11 @@ func (p *Page) meta(attrs attributes) {
 
 func (p *Page) track(attrs attributes) {
 	kind := strings.ToLower(attrs.get("kind"))
+	if kind != "" && kind != "subtitles" && kind != "captions" || attrs.get("src") == "" || len(p.Tracks) == maxTracks {
+		return
+	}
 	address, err := p.address.Parse(strings.TrimSpace(attrs.get("src")))
-	if kind != "" && kind != "subtitles" && kind != "captions" || err != nil || attrs.get("src") == "" || len(p.Tracks) == maxTracks {
+	if err != nil {
 		return
 	}
 	p.Tracks = append(p.Tracks, Track{URL: address.String(), Language: attrs.get("srclang"), Default: attrs.has("default")})

@@ -32,11 +32,12 @@ const (
 type reader struct {
 	based  bool // the page has named its base address
 	page   *Page
-	open   []element // the innermost last
-	room   int       // the rest of maxRoom
-	silent int       // open elements whose text is not shown
-	text   []byte    // since the start of the outermost open element with fill
-	wanted int       // open elements with fill
+	names  map[string]int // of the open elements, how often
+	open   []element      // the innermost last
+	room   int            // the rest of maxRoom
+	silent int            // open elements whose text is not shown
+	text   []byte         // since the start of the outermost open element with fill
+	wanted int            // open elements with fill
 }
 
 // element is an open element.
@@ -46,10 +47,12 @@ type element struct {
 	item  thing             // the item that it begins; may be nil
 	kind  string            // of a script
 	name  string
+	times int // how often its text is a value, see item
 }
 
 // read reads all tokens. After a token that is too long it continues with a new tokenizer.
 func (r *reader) read(page []byte) {
+	r.names = map[string]int{}
 	for {
 		z := html.NewTokenizer(bytes.NewReader(page))
 		z.SetMaxBuf(maxToken)
@@ -115,6 +118,7 @@ func (r *reader) start(name string, attrs attributes, empty bool) {
 		r.silent++
 	}
 	r.open = append(r.open, e)
+	r.names[name]++
 	if empty || len(r.open) > maxOpen {
 		r.page.Truncated = r.page.Truncated || !empty
 		r.end(len(r.open) - 1)
@@ -124,12 +128,12 @@ func (r *reader) start(name string, attrs attributes, empty bool) {
 // implied ends the open elements that the start of an element with this name ends.
 func (r *reader) implied(name string) {
 	rule := ended[name]
-	for i := len(r.open) - 1; i >= 0 && rule.by != nil && !rule.within[r.open[i].name]; i-- {
+	for i := len(r.open) - 1; i >= 0 && r.isOpen(rule.by) && !rule.within[r.open[i].name]; i-- {
 		if rule.by[r.open[i].name] {
 			r.end(i)
 		}
 	}
-	if !blocks[name] {
+	if !blocks[name] || r.names["p"] == 0 {
 		return
 	}
 	for i := len(r.open) - 1; i >= 0 && !cells[r.open[i].name]; i-- {
@@ -143,7 +147,7 @@ func (r *reader) implied(name string) {
 // endTag ends the element of an end tag, and the elements within it. The end of formatting does not end the blocks
 // within it.
 func (r *reader) endTag(name string) {
-	if name == "body" || name == "html" { // elements after them belong to the body
+	if name == "body" || name == "html" || r.names[name] == 0 { // elements after the first two belong to the body
 		return
 	}
 	for i, e := range slices.Backward(r.open) {
@@ -162,6 +166,16 @@ func (r *reader) endTag(name string) {
 	}
 }
 
+// isOpen reports whether an element of one of the names is open. Otherwise no open element is looked at, of which there may be many.
+func (r *reader) isOpen(names map[string]bool) bool {
+	for name := range names {
+		if r.names[name] > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // end ends the open elements from an index on.
 func (r *reader) end(from int) {
 	for i := len(r.open) - 1; i >= from; i-- {
@@ -173,12 +187,13 @@ func (r *reader) end(from int) {
 
 // finish passes on the text of an element, if it is wanted.
 func (r *reader) finish(e element) {
+	r.names[e.name]--
 	if hidden[e.name] {
 		r.silent--
 	}
 	if e.fill != nil {
 		r.wanted--
-		if r.take(len(r.text) - e.begun) {
+		if r.take(max(1, e.times) * (len(r.text) - e.begun)) {
 			e.fill(visible(string(r.text[e.begun:])))
 		}
 	}

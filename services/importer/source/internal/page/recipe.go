@@ -122,17 +122,17 @@ func durationOf(t thing, names ...string) string {
 
 // resolve returns the text of a property whose value may be a reference to another part of the page.
 func (p *Page) resolve(t thing, names ...string) string {
+	named := map[string]thing{}
+	for _, other := range slices.Backward(p.things) { // the first of an id counts
+		if len(other["@id"]) > 0 && len(other["name"]) > 0 {
+			named[other.text("@id")] = other
+		}
+	}
 	for _, property := range names {
 		for _, value := range t[property][:min(len(t[property]), maxReferences)] {
 			reference, ok := value.(thing)
 			if ok && len(reference["name"]) == 0 && len(reference["@id"]) > 0 {
-				for _, other := range p.things {
-					if other.text("@id") == reference.text("@id") && len(other["name"]) > 0 {
-						reference = other
-						break
-					}
-				}
-				if len(reference["name"]) == 0 {
+				if reference, ok = named[reference.text("@id")]; !ok {
 					continue
 				}
 				value = reference

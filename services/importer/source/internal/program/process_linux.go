@@ -27,7 +27,7 @@ func units(size, unit int64) string { return strconv.FormatInt((size+unit-1)/uni
 // processes that the program has started survive when our process is killed.
 func command(c Command) *exec.Cmd {
 	args := append([]string{
-		"-c", guard, "guard", units(c.MaxFile, 512), units(c.MaxMemory, 1024), units(int64(c.Timeout), int64(time.Second)), c.Path,
+		"-c", guard, "guard", units(c.MaxFile, 512), units(c.MaxMemory, 1024), units(int64(c.MaxCPU), int64(time.Second)), c.Path,
 	}, c.Args...)
 	cmd := exec.Command(guardShell, args...) //nolint:gosec,noctx // callers build the arguments; ctx kills the group
 	death := syscall.SIGUSR1
@@ -44,7 +44,7 @@ func limit(cmd *exec.Cmd, c Command) {
 		return
 	}
 	for resource, most := range map[int]int64{
-		unix.RLIMIT_CORE: 0, unix.RLIMIT_CPU: int64((c.Timeout + time.Second - 1) / time.Second), unix.RLIMIT_DATA: c.MaxMemory,
+		unix.RLIMIT_CORE: 0, unix.RLIMIT_CPU: int64((c.MaxCPU + time.Second - 1) / time.Second), unix.RLIMIT_DATA: c.MaxMemory,
 		unix.RLIMIT_FSIZE: c.MaxFile,
 	} {
 		bound := unix.Rlimit{Cur: uint64(most), Max: uint64(most)} //nolint:gosec // they are not negative

@@ -23,6 +23,8 @@ const waitForPipes = 2 * time.Second
 var (
 	// ErrTimeout is returned when a program was killed because it ran too long.
 	ErrTimeout = errors.New("program: it took too long and was killed")
+	// ErrCPU is returned when a program was killed because it used too much processor time.
+	ErrCPU = errors.New("program: it used too much processor time and was killed")
 	// ErrOutput is returned when a program was killed because it printed too much.
 	ErrOutput = errors.New("program: it printed too much and was killed")
 )
@@ -38,12 +40,13 @@ type Command struct {
 	// Env is added to the environment, which otherwise holds nothing but the paths of programs, the folder and a language:
 	// files in our home folder could configure a program, or load code into it.
 	Env []string
-	// Timeout bounds the time that the program runs.
-	Timeout time.Duration
+	// Timeout bounds the time that the program runs, and MaxCPU the processor time of each of its processes, on Linux only, in whole
+	// seconds. MaxCPU defaults to Timeout.
+	Timeout, MaxCPU time.Duration
 	// MaxStdout bounds the standard output, in bytes. Of the standard error the last 64 KiB are kept.
 	MaxStdout int
 	// MaxFile bounds each file that the program writes, and MaxMemory the memory that each of its processes allocates, in bytes,
-	// on Linux only, in units of 512 and 1024 bytes. Timeout also bounds the processor time of each process.
+	// on Linux only, in units of 512 and 1024 bytes.
 	MaxFile, MaxMemory int64
 }
 
@@ -52,6 +55,8 @@ type Result struct {
 	Stdout, Stderr []byte
 	// ExitCode is -1 when the program was killed here, and 128 plus the signal's number when another signal ended it.
 	ExitCode int
+	// CPU is the processor time of the program.
+	CPU time.Duration
 }
 
 // Find returns the absolute path of a program, or an error that wraps exec.ErrNotFound when there is none.
@@ -78,6 +83,7 @@ func Run(ctx context.Context, c Command) (*Result, error) {
 	if _, err := exec.LookPath(c.Path); err != nil {
 		return &Result{ExitCode: -1}, fmt.Errorf("program: find %s: %w", c.Path, err)
 	}
+	c.MaxCPU = cmp.Or(c.MaxCPU, c.Timeout)
 	cmd := command(c)
 	cmd.Dir, cmd.WaitDelay = c.Dir, waitForPipes
 	cmd.Env = append([]string{
@@ -102,7 +108,14 @@ func Run(ctx context.Context, c Command) (*Result, error) {
 		err = errors.Join(err, ErrOutput)
 	default:
 	}
-	return &Result{Stdout: stdout.data, Stderr: stderr.last(), ExitCode: cmd.ProcessState.ExitCode()}, err
+	result := &Result{
+		Stdout: stdout.data, Stderr: stderr.last(), ExitCode: cmd.ProcessState.ExitCode(),
+		CPU: cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(),
+	}
+	if err == nil && result.ExitCode != 0 && result.CPU >= c.MaxCPU-100*time.Millisecond { // the system counts in ticks
+		err = ErrCPU
+	}
+	return result, err
 }
 
 // watch waits until a program ends, or kills it, and then kills its group. It kills the group before the program is

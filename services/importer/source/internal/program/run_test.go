@@ -77,6 +77,15 @@ func TestRunToTheEnd(t *testing.T) {
 		"result %q, %q, %d, error %v", result.Stdout, result.Stderr, result.ExitCode, err)
 }
 
+func TestProcessorTime(t *testing.T) {
+	t.Parallel()
+	busy := shell(t, `while :; do :; done`)
+	busy.MaxCPU = time.Second
+	result, err := Run(t.Context(), busy)
+	check.Is(t, err, ErrCPU)
+	check.That(t, result.CPU >= time.Second/2, "it used %s", result.CPU)
+}
+
 // A program sees nothing of our environment but the paths of programs: a key in it, or a file in the home folder, is out of its reach.
 func TestProgramHasItsOwnEnvironment(t *testing.T) {
 	t.Setenv("IMPORTER_OPENAI_KEY", "s3cret")
