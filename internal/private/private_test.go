@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -52,43 +51,38 @@ func open(t *testing.T) string {
 func TestFoldersOfOthersAreRefused(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		make func(t *testing.T, dir string) bool
-		want error
+		mode   os.FileMode // of a folder that is there
+		linked bool        // whether the path is a link to it
+		given  string      // what is another's: the folder, or the link
+		below  string      // what is opened in it
+		want   error
 	}{
-		"missing":            {func(*testing.T, string) bool { return true }, nil},
-		"ours":               {func(t *testing.T, dir string) bool { shared(t, dir, 0o755); return true }, nil},
-		"of our group":       {func(t *testing.T, dir string) bool { shared(t, dir, 0o775); return true }, nil},
-		"everybody's":        {func(t *testing.T, dir string) bool { shared(t, dir, 0o777); return true }, private.ErrShared},
-		"everybody's sticky": {func(t *testing.T, dir string) bool { shared(t, dir, 0o777|os.ModeSticky); return true }, private.ErrShared},
-		"another's":          {func(t *testing.T, dir string) bool { return another(t, shared(t, dir, 0o755)) }, private.ErrShared},
-		"below another's": {func(t *testing.T, dir string) bool {
-			shared(t, filepath.Join(dir, "data"), 0o700)
-			return another(t, dir)
-		}, private.ErrShared},
-		"another's link to ours": {func(t *testing.T, dir string) bool {
-			check.OK(t, os.Symlink(t.TempDir(), dir))
-			return another(t, dir)
-		}, private.ErrShared},
-		"our link to another's": {func(t *testing.T, dir string) bool {
-			to := shared(t, t.TempDir(), 0o755)
-			check.OK(t, os.Symlink(to, dir))
-			return another(t, to)
-		}, private.ErrShared},
-		"a link to nothing": {func(t *testing.T, dir string) bool {
-			check.OK(t, os.Symlink(filepath.Join(t.TempDir(), "made"), dir))
-			return true
-		}, os.ErrExist},
+		"missing":                {},
+		"ours":                   {mode: 0o755},
+		"of our group":           {mode: 0o775},
+		"everybody's":            {mode: 0o777, want: private.ErrShared},
+		"everybody's sticky":     {mode: 0o777 | os.ModeSticky, want: private.ErrShared},
+		"another's":              {mode: 0o755, given: "folder", want: private.ErrShared},
+		"below another's":        {mode: 0o755, given: "folder", below: "data", want: private.ErrShared},
+		"another's link to ours": {mode: 0o755, linked: true, given: "link", want: private.ErrShared},
+		"our link to another's":  {mode: 0o755, linked: true, given: "folder", want: private.ErrShared},
+		"a link to nothing":      {linked: true, want: os.ErrExist},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir := filepath.Join(open(t), "data")
-			if !test.make(t, dir) {
+			at := map[string]string{"": t.TempDir(), "folder": dir, "link": dir}
+			if test.linked {
+				at["folder"] = filepath.Join(t.TempDir(), "folder")
+				check.OK(t, os.Symlink(at["folder"], dir))
+			}
+			if test.mode != 0 {
+				shared(t, at["folder"], test.mode)
+			}
+			if !another(t, at[test.given]) && test.given != "" {
 				t.Skip("only root can give files to another user")
 			}
-			if strings.HasPrefix(name, "below") {
-				dir = filepath.Join(dir, "data")
-			}
-			check.Is(t, private.Open(dir), test.want)
+			check.Is(t, private.Open(filepath.Join(dir, test.below)), test.want)
 		})
 	}
 	alone := shared(t, t.TempDir(), 0o777) // nobody gets there, as with umask 000

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/denied"
 	"github.com/expediter-io/expediter/pkg/internal/backoff"
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 )
@@ -44,6 +45,7 @@ func Do(ctx context.Context, wait time.Duration, try func(context.Context) error
 			length = min(2*length, lastTry)
 		}
 		cancel()
+		denied.From(ctx).Failed(err)
 		took := time.Since(begun)
 		switch {
 		case err == nil:

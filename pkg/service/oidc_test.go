@@ -59,7 +59,7 @@ func (i *issuer) token(t *testing.T, user, scope string, expires time.Time) stri
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: i.key}, (&jose.SignerOptions{}).WithHeader("kid", "1"))
 	check.OK(t, err)
 	text, err := jwt.Signed(signer).Claims(map[string]any{
-		"iss": i.address, "aud": "shop", "sub": user, "scope": scope, "exp": expires.Unix(),
+		"iss": i.address, "aud": "shop", "client_id": "app", "sub": user, "scope": scope, "exp": expires.Unix(),
 	}).Serialize()
 	check.OK(t, err)
 	return text

@@ -243,7 +243,7 @@ func issuer(t *testing.T) (address, token string) {
 	answer("/.well-known/openid-configuration", fmt.Sprintf(`{"issuer": %q, "jwks_uri": %q}`, server.URL, server.URL+"/keys"))
 	answer("/keys", `{"keys": [{"kty": "OKP", "crv": "Ed25519", "kid": "1", "x": "`+encode(public)+`"}]}`)
 	signed := encode([]byte(`{"alg": "EdDSA", "kid": "1"}`)) + "." + encode(fmt.Appendf(nil,
-		`{"iss": %q, "aud": "enricher", "sub": "42", "roles": ["read"], "exp": %d}`, server.URL, time.Now().Add(time.Hour).Unix()))
+		`{"iss": %q, "aud": "enricher", "client_id": "app", "sub": "42", "roles": ["read"], "exp": %d}`, server.URL, time.Now().Add(time.Hour).Unix()))
 	return server.URL, signed + "." + encode(ed25519.Sign(private, []byte(signed)))
 }
 

@@ -163,7 +163,10 @@ var worst = map[string]func() []byte{
 }
 
 // heaviest are those that are tried each time.
-var heaviest = []string{"attributes.html", "cmyk.jpg", "flat.heic", "ids.vtt", "interlaced.png", "items.html", "objects.html", "words.vtt"}
+var heaviest = []string{
+	"attributes.html", "cmyk.jpg", "eggs.vtt", "flat.heic", "hr.html", "ids.vtt", "interlaced.png", "items.html", "members.gz.vtt", "objects.html",
+	"refs.html", "scans.jpg", "steps.twice.html", "tracks.html", "twice.html", "wide.png", "words.vtt",
+}
 
 // tried reports whether the source of this name is tried in this run.
 func tried(name string) bool { return crash.Long() || slices.Contains(heaviest, name) }

@@ -29,7 +29,7 @@ type deployed struct {
 // Every page and action works as the NATS user console, and needs all that its account imports.
 func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 	t.Parallel()
-	site, may := consoletest.Deployed(t)
+	site, may := consoletest.Deployed(t, "console")
 	s := deployed{site, map[string]string{"ENRICHER": contracts.StreamEnrichJobs, "IMPORTER": contracts.StreamImportJobs}}
 	for account, stream := range s.jobs {
 		s.cancel(account, stream)
@@ -47,8 +47,9 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 	s.strand("NOTIFIER", contracts.StreamNotifications)
 	check.Says(t, s.Get("/keys/results?account=ENRICHER&bucket=enrich", http.StatusOK), ", the oldest <time")
 	check.Says(t, s.Get("/keys/results?account=IMPORTER&bucket=import-steps", http.StatusOK), "<dt>Done</dt><dd>")
-	check.Says(t, s.Get("/keys/results?account=NOTIFIER&bucket=directory", http.StatusServiceUnavailable), "may read those of results alone")
-	for _, path := range []string{"/jobs", "/schedules", "/keys/results", "/keys/limits", "/keys/limits?account=ENRICHER", "/workers", "/audit"} {
+	check.Says(t, s.Get("/keys/results?account=NOTIFIER&bucket=directory", http.StatusServiceUnavailable), "NATS denies this console a request", "$JS.NOTIFIER.API.DIRECT.GET.KV_directory")
+	check.OK(t, check.Err(s.Conn.RequestWithContext(t.Context(), "audit.cli.users.test", []byte("{}"))))
+	for _, path := range []string{"/jobs", "/schedules", "/keys/results", "/keys/limits", "/keys/limits?account=ENRICHER", "/workers", "/audit", "/audit?users=1"} {
 		s.Get(path, http.StatusOK)
 	}
 	may.CheckImports(t, "CONSOLE", // doctor

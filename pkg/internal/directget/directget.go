@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nuid"
 
+	"github.com/expediter-io/expediter/internal/denied"
 	"github.com/expediter-io/expediter/pkg/internal/backoff"
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 )
@@ -38,7 +39,7 @@ const (
 )
 
 // ErrNoReply is returned when no server answered for the stream.
-var ErrNoReply = errors.New("no server answers for the stream")
+var ErrNoReply = fmt.Errorf("no server answers for the stream: %w", nats.ErrNoResponders)
 
 var (
 	errGone = errors.New("a message went away while it was read") // it was replaced, and has to be requested again
@@ -198,7 +199,7 @@ func (p *pace) pause(ctx context.Context, err error) bool {
 
 // isTransient reports whether the same request may succeed a moment later.
 func isTransient(err error) bool {
-	return errors.Is(err, ErrNoReply) || errors.Is(err, errGap) || errors.Is(err, errGone) || errors.Is(err, errIdle) ||
+	return errors.Is(err, errGap) || errors.Is(err, errGone) || errors.Is(err, errIdle) ||
 		errors.Is(err, nats.ErrNoResponders) || errors.Is(err, nats.ErrDisconnected)
 }
 
@@ -221,7 +222,9 @@ func (g *Getter) ask(ctx context.Context, stream string, req request, patience t
 	g.calls[token] = c
 	g.mu.Unlock()
 	defer g.forget(token)
-	if err := g.nc.PublishRequest(g.api.Prefix+"DIRECT.GET."+stream, g.inbox+token, body); err != nil {
+	work, subject := denied.From(ctx), g.api.Prefix+"DIRECT.GET."+stream
+	work.Sent(subject)
+	if err := g.nc.PublishRequest(subject, g.inbox+token, body); err != nil {
 		return nil, fmt.Errorf("send request: %w", err)
 	}
 
@@ -230,6 +233,7 @@ func (g *Getter) ask(ctx context.Context, stream string, req request, patience t
 	for before := 0; ; {
 		select {
 		case <-c.done:
+			work.Answered(subject, c.err)
 			return c, c.err
 		case <-ctx.Done():
 			return c, fmt.Errorf("wait for the answer of stream %s: %w", stream, context.Cause(ctx))

@@ -16,6 +16,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/internal/denied"
 )
 
 // Prefix returns the prefix of the API that js uses, with its final dot.
@@ -99,7 +101,10 @@ func (c Client) request(ctx context.Context, method string, question any) ([]byt
 			return nil, fmt.Errorf("encode the question about %s: %w", method, err)
 		}
 	}
+	work := denied.From(ctx)
+	work.Sent(m.Subject)
 	reply, err := c.Sender.Request(ctx, m, c.Within)
+	work.Answered(m.Subject, err)
 	if err != nil {
 		return nil, fmt.Errorf("ask about %s: %w", method, err)
 	}
@@ -184,6 +189,7 @@ func (c Client) Delete(ctx context.Context, stream string, sequence uint64) erro
 // Publish sends a message to be stored in a stream, and returns its sequence there. After an error for which [IsPermanent] is false, it
 // may have been stored. One round trip.
 func (c Client) Publish(ctx context.Context, stream string, m *nats.Msg) (sequence uint64, err error) {
+	denied.From(ctx).Sent(m.Subject)
 	reply, err := c.Sender.Request(ctx, m, c.Within)
 	switch {
 	case errors.Is(err, nats.ErrMaxPayload):

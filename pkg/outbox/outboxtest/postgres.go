@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -152,17 +151,12 @@ func servant(dir string) (*syscall.SysProcAttr, error) {
 		return nil, err
 	}
 	u, err := user.Lookup("postgres")
-	if err != nil {
-		return nil, err
+	attributes.Credential = &syscall.Credential{}
+	if err == nil {
+		_, err = fmt.Sscan(u.Uid+" "+u.Gid, &attributes.Credential.Uid, &attributes.Credential.Gid)
 	}
-	uid, err := strconv.Atoi(u.Uid)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = os.Chown(dir, int(attributes.Credential.Uid), int(attributes.Credential.Gid))
 	}
-	gid, err := strconv.Atoi(u.Gid)
-	if err != nil {
-		return nil, err
-	}
-	attributes.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)} //nolint:gosec // the system gave them out
-	return attributes, os.Chown(dir, uid, gid)
+	return attributes, err
 }

@@ -260,10 +260,15 @@ type claims = map[string]any
 // token signs claims, with those that every token needs and nil for the ones it lacks.
 func token(t *testing.T, alg jose.SignatureAlgorithm, key any, id string, extra claims) string {
 	t.Helper()
-	all := claims{"iss": testIssuer, "aud": "expediter", "sub": "42", "exp": time.Now().Add(time.Hour).Unix(), "scope": "openid read"}
+	all := claims{"iss": testIssuer, "aud": "expediter", "client_id": "app", "sub": "42", "exp": time.Now().Add(time.Hour).Unix(), "scope": "openid read"}
 	maps.Copy(all, extra)
+	options := (&jose.SignerOptions{}).WithHeader("kid", id)
+	if typ := all["header typ"]; typ != nil {
+		options.WithHeader(jose.HeaderType, typ)
+		delete(all, "header typ")
+	}
 	maps.DeleteFunc(all, func(_ string, value any) bool { return value == nil })
-	signer := check.Must(jose.NewSigner(jose.SigningKey{Algorithm: alg, Key: key}, (&jose.SignerOptions{}).WithHeader("kid", id)))(t)
+	signer := check.Must(jose.NewSigner(jose.SigningKey{Algorithm: alg, Key: key}, options))(t)
 	text := check.Must(jwt.Signed(signer).Claims(all).Serialize())(t)
 	return text
 }

@@ -113,8 +113,11 @@ func (c Caller) For(user string) bool {
 	return len(c.Scopes) > 0 && (c.User == "" || c.User == user)
 }
 
-// same reports whether the other caller has the same permissions.
-func (c Caller) same(other Caller) bool {
+// IsOperator reports whether the caller has the scope operate and is not bound to a user.
+func (c Caller) IsOperator() bool { return c.May(Operate) && c.User == "" }
+
+// Same reports whether the other caller has the same name and permissions.
+func (c Caller) Same(other Caller) bool {
 	return c.Name == other.Name && c.User == other.User && c.RecipientType == other.RecipientType && c.Expires.Equal(other.Expires) &&
 		slices.Equal(c.Scopes, other.Scopes)
 }
@@ -196,7 +199,7 @@ func Check(ctx context.Context) error {
 	known := s.caller.Expires.IsZero() || time.Now().Before(s.caller.Expires)
 	if known && s.keys != nil {
 		now, err := s.keys.caller(s.hash)
-		known = err == nil && now.same(s.caller)
+		known = err == nil && now.Same(s.caller)
 	}
 	if !known {
 		return fmt.Errorf("%w: that of %q is not in force any more", ErrUnknown, s.caller.Name)

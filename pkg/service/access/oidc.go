@@ -114,7 +114,14 @@ func (o *OIDC) caller(ctx context.Context, token string, wait bool) (Caller, err
 	if parsed.UnsafeClaimsWithoutVerification(&claims, &all) != nil {
 		return Caller{}, &tokenError{"has claims that cannot be read"}
 	}
-	if err := o.check(claims); err != nil { // before any request to the issuer
+	if client, ok := all["client_id"].(string); ok && len(claims.Audience) == 0 && all["token_use"] == "access" {
+		claims.Audience = jwt.Audience{client} // Amazon Cognito names no other audience
+	}
+	err = o.check(claims)
+	if err == nil {
+		err = checkKind(parsed.Headers[0], claims.Audience, all)
+	}
+	if err != nil { // before any request to the issuer
 		return Caller{}, err
 	}
 	keys, err := o.find(ctx, parsed.Headers[0].KeyID, wait)
@@ -148,6 +155,37 @@ func (o *OIDC) check(claims jwt.Claims) error {
 		return &tokenError{"has no subject of 1 to 255 bytes without control characters"}
 	}
 	return nil
+}
+
+// checkKind returns an error for a token that is not known to be an access token. An ID token tells its client who signed in. It has the
+// issuer, subject and keys of an access token, and the same audience where the client and the API are one application.
+func checkKind(header jose.Header, audience jwt.Audience, all map[string]any) error {
+	typ, _ := header.ExtraHeaders[jose.HeaderType].(string)
+	typ = strings.TrimPrefix(strings.ToLower(typ), "application/")
+	if typ != "" && typ != "jwt" && typ != "at+jwt" { // RFC 9068
+		return &tokenError{"is not an access token by its header typ"}
+	}
+	known := typ == "at+jwt"
+	for _, name := range []string{"typ", "token_use", "token_type"} { // of Keycloak, of Amazon Cognito, of others
+		if kind, ok := all[name].(string); ok {
+			if known = slices.Contains([]string{"access", "access_token", "at+jwt", "bearer", "dpop"}, strings.ToLower(kind)); !known {
+				return &tokenError{"is not an access token by its claim " + name}
+			}
+		}
+	}
+	for _, name := range []string{"at_hash", "c_hash", "events", "nonce", "s_hash"} { // of ID tokens and logout tokens
+		if all[name] != nil && !known {
+			return &tokenError{"is not an access token: it has the claim " + name}
+		}
+	}
+	for _, name := range []string{"appid", "azpacr", "cid", "client_id"} {
+		known = known || all[name] != nil
+	}
+	client, ok := all["azp"].(string)
+	if known || ok && (len(audience) > 1 || audience[0] != client) { // an ID token is for the client alone
+		return nil
+	}
+	return &tokenError{"does not say that it is an access token: want the header typ at+jwt, or the claim client_id"}
 }
 
 // named returns the caller with the claims and scopes of a token. The caller's name has a space, which no name of a key has.

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 
+	"github.com/expediter-io/expediter/internal/denied"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/service/access"
 	"github.com/expediter-io/expediter/pkg/service/audit"
@@ -29,6 +30,7 @@ func (r *request) ask(ctx context.Context, subject string, question, into any) e
 	if name := access.From(ctx).Name; name != "" {
 		msg.Header.Set(audit.ActorHeader, name)
 	}
+	denied.From(ctx).Sent(subject)
 	reply, err := r.c.cfg.Conn.RequestMsgWithContext(ctx, msg)
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):

@@ -43,6 +43,7 @@ type streamRow struct {
 	// In and Out are the messages per second that came, and that were done, in each part of the last 15 minutes.
 	In, Out []float64
 
+	Hidden   bool // the console's user may not see its consumers, or its messages
 	Jobs     bool // workers take jobs of it
 	Messages uint64
 	Dead     int // letters of the last hour; Partial reports whether there may be more
@@ -253,7 +254,7 @@ func accountName(name string) string {
 
 // hasJobs reports whether workers may take jobs of a stream.
 func hasJobs(name string) bool {
-	return !strings.HasPrefix(name, "KV_") && !strings.HasPrefix(name, "OBJ_") && name != contracts.StreamAudit && name != contracts.StreamDead
+	return !strings.HasPrefix(name, "KV_") && !strings.HasPrefix(name, "OBJ_") && !strings.HasPrefix(name, contracts.StreamAudit) && name != contracts.StreamDead
 }
 
 // ask asks for one stream.
@@ -277,6 +278,8 @@ func (o *collector) ask(ctx context.Context, a Account, name string) (row stream
 		return row
 	}
 	info := stream.CachedInfo()
+	may := func(method string) bool { return o.c.denied.May(ctx, client.Prefix+method+name) }
+	row.Hidden = row.Jobs && !(may("CONSUMER.LIST.") && (!info.Config.AllowDirect || may("DIRECT.GET.")))
 	row.Messages = info.State.Msgs
 	if count != nil && count.Complete(ctx, client, info) {
 		row.count = *count
@@ -290,6 +293,9 @@ func (o *collector) ask(ctx context.Context, a Account, name string) (row stream
 	row.attend(ctx, a, info)
 	return row
 }
+
+// Known reports whether its consumers were counted.
+func (s streamRow) Known() bool { return !s.count.At.IsZero() }
 
 // attend notes a service, or instances of it, that are missing.
 func (s *streamRow) attend(ctx context.Context, a Account, info *jetstream.StreamInfo) {

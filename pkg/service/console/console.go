@@ -19,6 +19,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/denied"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/service/access"
 	"github.com/expediter-io/expediter/pkg/service/audit"
@@ -34,6 +35,12 @@ type Account struct {
 
 	// Name is the name of the account, "" for the connection's own.
 	Name string
+}
+
+// of returns the account for requests of a context, which ends when one of them is denied.
+func (a Account) of(ctx context.Context) (Account, error) {
+	js, err := denied.JetStream(ctx, a.JetStream)
+	return Account{js, a.Name}, err
 }
 
 // Config describes a Console. Accounts, Conn and Logger are required.
@@ -98,6 +105,7 @@ func (cfg Config) check() error {
 // Console is an [http.Handler]. Make it with [New].
 type Console struct {
 	cfg      Config
+	denied   *denied.Watch
 	hub      *hub
 	nav      []link
 	overview *collector
@@ -106,7 +114,7 @@ type Console struct {
 	looks    chan struct{}
 	replays  *replays
 	routes   *http.ServeMux
-	sessions *store[string] // the keys and tokens of the signed-in users
+	sessions *store[session]
 	static   map[string]asset
 	trusted  *http.CrossOriginProtection
 	views    views
@@ -141,8 +149,18 @@ func New(cfg Config) (*Console, error) {
 	}
 	c := &Console{
 		cfg: cfg, hub: newHub(), notes: newStore[string](maxNotes, noteTime), routes: http.NewServeMux(),
-		sessions: newStore[string](maxSessions, sessionTime), trusted: http.NewCrossOriginProtection(),
+		sessions: newStore[session](maxSessions, sessionTime), trusted: http.NewCrossOriginProtection(),
 	}
+	c.denied = denied.New(func(err *denied.Error) {
+		cfg.Logger.Error("console: NATS denies a request", "subject", err.Subject, "error", err)
+	})
+	c.denied.Conn = cfg.Conn
+	others := cfg.Conn.ErrorHandler()
+	cfg.Conn.SetErrorHandler(func(nc *nats.Conn, sub *nats.Subscription, err error) {
+		if !c.denied.Handle(err) && others != nil {
+			others(nc, sub, err)
+		}
+	})
 	c.overview = newCollector(c)
 	c.looks = make(chan struct{}, 2)
 	c.static = readStatic()

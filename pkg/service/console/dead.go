@@ -62,7 +62,7 @@ func (c *Console) addDead() {
 func (c *Console) account(r *request, name string) (Account, error) {
 	for _, a := range c.cfg.Accounts {
 		if a.Name == name || name == "" && (r.Method == http.MethodGet || len(c.cfg.Accounts) == 1) {
-			return a, nil
+			return a.of(r.Context())
 		}
 	}
 	return Account{}, fail(http.StatusNotFound, "There is no account %.50q here.", name)
@@ -232,7 +232,7 @@ func (c *Console) interrupted(ctx context.Context) (going int, all []audit.Recor
 	if c.cfg.Audit == nil {
 		return going, nil, nil
 	}
-	records, err := audit.List(ctx, c.own, deadRecords)
+	records, err := c.records(ctx, audit.List, deadRecords)
 	for _, r := range records {
 		letters, ok := operate.CutTarget(r.Target)
 		if ok && !seen[letters] && r.Outcome != audit.Done && len(all) < deadUnended {

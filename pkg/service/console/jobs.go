@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/internal/operate"
+	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -50,6 +51,7 @@ type accountStream struct {
 	*jetstream.StreamInfo
 
 	Account string
+	Hidden  bool // the console's user may not read its messages
 }
 
 // Bucket returns the name of the bucket of the stream.
@@ -58,10 +60,14 @@ func (s accountStream) Bucket() string { return strings.TrimPrefix(s.Config.Name
 // streams lists the streams for which want is true. One round trip for each 256 streams of each account.
 func (c *Console) streams(ctx context.Context, want func(jetstream.StreamConfig) bool) (all []accountStream, err error) {
 	for _, a := range c.cfg.Accounts {
+		if a, err = a.of(ctx); err != nil {
+			return nil, err
+		}
 		streams := a.JetStream.ListStreams(ctx)
 		for info := range streams.Info() {
 			if want(info.Config) {
-				all = append(all, accountStream{info, a.Name})
+				hidden := info.Config.AllowDirect && !c.denied.May(ctx, jsapi.Prefix(a.JetStream)+"DIRECT.GET."+info.Config.Name)
+				all = append(all, accountStream{info, a.Name, hidden})
 			}
 		}
 		if err := streams.Err(); err != nil {
@@ -95,7 +101,7 @@ type jobsQuery struct {
 func (c *Console) jobsQuery(r *request, q url.Values) (*jobsQuery, error) {
 	p := &jobsQuery{}
 	operate.Read(&p.JobSelection, q)
-	a, err := c.account(r, p.Account)
+	a, err := c.ownAccount(r, p.Account)
 	if err != nil {
 		return nil, err
 	}
@@ -122,6 +128,9 @@ func (p *jobsQuery) To(state string, from uint64) string {
 	}
 	return strings.TrimSuffix(p.Stream+"?"+q.Encode(), "?")
 }
+
+// All returns the address of the page about all jobs of the list.
+func (p *jobsQuery) All() string { return p.Stream + "/all?" + p.Query().Encode() }
 
 // Query returns the filter without a place in the list.
 func (p *jobsQuery) Query() url.Values {

@@ -17,7 +17,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
-	"github.com/expediter-io/expediter/pkg/redact"
 )
 
 const (
@@ -49,18 +48,18 @@ type keysPage struct {
 	Total  int
 }
 
-// keysAccount is account, except that without a name it returns the connection's own account, if that is shown: it has the locks of
+// ownAccount is account, except that without a name it returns the connection's own account, if that is shown: it has the locks of
 // operators.
-func (c *Console) keysAccount(r *request, q url.Values) (Account, error) {
-	if at := slices.IndexFunc(c.cfg.Accounts, func(a Account) bool { return a.Name == "" }); at >= 0 && q.Get("account") == "" {
-		return c.cfg.Accounts[at], nil
+func (c *Console) ownAccount(r *request, name string) (Account, error) {
+	if at := slices.IndexFunc(c.cfg.Accounts, func(a Account) bool { return a.Name == "" }); at >= 0 && name == "" {
+		return c.cfg.Accounts[at].of(r.Context())
 	}
-	return c.account(r, q.Get("account"))
+	return c.account(r, name)
 }
 
 // locker opens the locks of a bucket for one request. Two round trips.
 func (c *Console) locker(ctx context.Context, r *request, q url.Values) (locks *kvlock.Locker, p *keysPage, err error) {
-	a, err := c.keysAccount(r, q)
+	a, err := c.ownAccount(r, q.Get("account"))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -77,7 +76,7 @@ func (c *Console) showLocks(r *request) error {
 	locks, p, err := c.locker(r.Context(), r, r.URL.Query())
 	r.Live = topicTick
 	r.Command = operate.Shell(append([]string{"expediter", "locks", "list"}, p.flags(p.Prefix)...)...)
-	if err != nil && p.Bucket == contracts.BucketLocks { // the other pages still work
+	if err != nil && p.Bucket == contracts.BucketLocks && r.Context().Err() == nil { // the other pages still work
 		p.Problem = err.Error()
 		return r.render("keys", "Locks", p)
 	}
@@ -184,7 +183,7 @@ func (c *Console) countResults(r *request, p *keysPage) error {
 		return fail(http.StatusConflict, "The bucket %s has %s keys and %s. To count them by their states reads them all, which this page does "+
 			"up to %s and %s. Use %s.", p.Bucket, number(state.Msgs), size(state.Bytes), number(maxSurveyed), size(maxRead), r.Command)
 	}
-	a, err := c.account(r, p.Account)
+	a, err := c.ownAccount(r, p.Account)
 	if err != nil {
 		return err
 	}
@@ -194,10 +193,6 @@ func (c *Console) countResults(r *request, p *keysPage) error {
 	}
 	defer f.Close()
 	s, err := f.Survey(r.Context(), p.Prefix)
-	if errors.Is(err, kvlock.ErrUnavailable) {
-		err = fail(http.StatusServiceUnavailable, "The bucket %s could not be read. The NATS user console may read those of results alone. %v.",
-			p.Bucket, redact.Error(err))
-	}
 	p.Survey = &s
 	return err
 }
@@ -219,7 +214,7 @@ func (l limitRow) Count() (n int) {
 
 // showLimits lists the permits of the limits of workers and of other programs: two to six round trips for each bucket.
 func (c *Console) showLimits(r *request) error {
-	a, err := c.keysAccount(r, r.URL.Query())
+	a, err := c.ownAccount(r, r.URL.Query().Get("account"))
 	if err != nil {
 		return err
 	}

@@ -124,8 +124,6 @@ func (c *Console) followTopic(r *request) error {
 		return fail(http.StatusTooManyRequests, "Too many of your pages follow. This one stays as it is: load it again to see what is new.")
 	}
 	defer stop()
-	cookie, err := r.Cookie(cookieName)
-	signedIn := err == nil
 	s, err := service.OpenStream(r.w, r.Request, service.Retry)
 	if err != nil {
 		return nil // the browser has gone
@@ -133,22 +131,17 @@ func (c *Console) followTopic(r *request) error {
 	beat := time.NewTicker(heartbeat)
 	defer beat.Stop()
 	for {
+		send := s.Heartbeat
 		select {
 		case <-r.Context().Done():
 			return nil
 		case <-c.hub.done:
 			return nil
 		case <-news:
-			if signedIn && c.cfg.Access != nil {
-				if _, ok := c.sessions.get(cookie.Value); !ok {
-					return nil
-				}
-			}
-			err = s.Event("", "changed", nil)
+			send = func() error { return s.Event("", "changed", nil) }
 		case <-beat.C:
-			err = s.Heartbeat()
 		}
-		if err != nil {
+		if _, ok := c.sessions.get(r.session); r.session != "" && !ok || send() != nil {
 			return nil // the browser has disconnected, or its key is no longer in force
 		}
 	}

@@ -94,7 +94,7 @@ func (r *request) render(name, title string, data any) error {
 		AsOf: time.Now().UTC(), Can: caller.May(access.Operate) && caller.User == "" && !r.c.cfg.ReadOnly, Command: r.Command, Data: data,
 		Live: r.Live, Name: caller.Name, Path: r.URL.Path, ReadOnly: r.c.cfg.ReadOnly, Seen: r.seen, Title: title, Version: r.c.cfg.Version,
 	}
-	if caller.May(access.Read) {
+	if caller.May(access.Read) && caller.User == "" {
 		v.Nav = r.c.nav
 	}
 	query := r.URL.Query()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/internal/denied"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/service/access"
 	"github.com/expediter-io/expediter/pkg/service/audit"
@@ -37,9 +38,10 @@ type request struct {
 	// Status is the HTTP status of the answer.
 	Status int
 
-	c    *Console
-	seen uint64 // news when it came
-	w    http.ResponseWriter
+	c       *Console
+	seen    uint64 // news when it came
+	session string // its id, "" for a caller without one
+	w       http.ResponseWriter
 }
 
 // failure is an error whose text is for the reader of the page.
@@ -156,12 +158,17 @@ func (r *request) leave(d deed, count int) {
 
 // serve admits a request and answers it. An error has a page.
 func (c *Console) serve(w http.ResponseWriter, r *http.Request, need access.Need, answer func(*request) error) {
+	ctx, stop := c.denied.Begin(r.Context())
+	defer stop()
+	r = r.WithContext(ctx)
 	var id string
+	var signedIn session
 	if cookie, err := r.Cookie(cookieName); err == nil && r.Header.Get("Authorization") == "" {
-		id = cookie.Value
-		if secret, ok := c.sessions.get(id); ok {
+		var ok bool
+		if signedIn, ok = c.sessions.get(cookie.Value); ok {
+			id = cookie.Value
 			r = r.Clone(r.Context())
-			r.Header.Set("Authorization", "Bearer "+secret)
+			r.Header.Set("Authorization", "Bearer "+signedIn.secret)
 		}
 	}
 	err := c.trusted.Check(r)
@@ -169,13 +176,22 @@ func (c *Console) serve(w http.ResponseWriter, r *http.Request, need access.Need
 		err = fail(http.StatusForbidden, "A page of another site asked for this. Nothing was done.")
 	} else {
 		r, err = c.cfg.Access.Admit(r, need)
+		asked := id != "" && !need.IsPublic() && !errors.Is(err, access.ErrUnavailable)
+		if asked && !access.From(r.Context()).Same(signedIn.caller) {
+			c.sessions.remove(id)
+			err = access.ErrUnknown
+		}
 	}
-	q := &request{Request: r, Status: http.StatusOK, c: c, seen: c.hub.seen(), w: w}
+	q := &request{Request: r, Status: http.StatusOK, c: c, seen: c.hub.seen(), session: id, w: w}
 	if errors.Is(err, access.ErrUnknown) && q.signIn() {
 		return
 	}
 	if err == nil {
 		err = answer(q)
+	}
+	denied.From(ctx).Failed(err)
+	if denial, ok := errors.AsType[*denied.Error](context.Cause(ctx)); ok && err != nil {
+		err = denial
 	}
 	if err != nil {
 		q.fail(err)
@@ -198,6 +214,10 @@ func (r *request) fail(err error) {
 func mapError(err error) service.Problem {
 	if f, ok := errors.AsType[*failure](err); ok {
 		return service.Problem{Status: f.status, Detail: f.text}
+	}
+	if denial, ok := errors.AsType[*denied.Error](err); ok {
+		return service.Problem{Status: http.StatusServiceUnavailable, Detail: "NATS denies this console a request: " + denial.Error() +
+			". Permit it to its user, in accounts.conf as deploy/nats has it, or do without."}
 	}
 	switch {
 	case errors.Is(err, audit.ErrUnavailable):

@@ -39,6 +39,7 @@ func (s scheduleRow) Command(verb string) string {
 
 // schedulesPage is the page.
 type schedulesPage struct {
+	Hidden    []string // streams
 	Schedules []scheduleRow
 	Unasked   string
 }
@@ -53,7 +54,10 @@ func (c *Console) showSchedules(r *request) error {
 	p := &schedulesPage{}
 	now := time.Now()
 	for _, s := range streams {
-		if !s.Config.AllowMsgSchedules {
+		if s.Hidden && s.Config.AllowMsgSchedules {
+			p.Hidden = append(p.Hidden, s.Config.Name)
+		}
+		if s.Hidden || !s.Config.AllowMsgSchedules {
 			continue
 		}
 		client, err := c.jobsClient(r, s.Account, s.Config.Name)
@@ -88,7 +92,7 @@ func (c *Console) showSchedules(r *request) error {
 
 // jobsClient returns the client of a stream.
 func (c *Console) jobsClient(r *request, account, stream string) (*worker.Client, error) {
-	a, err := c.account(r, account)
+	a, err := c.ownAccount(r, account)
 	if err != nil {
 		return nil, err
 	}

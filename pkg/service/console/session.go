@@ -82,11 +82,17 @@ func (s *store[T]) remove(id string) {
 	s.drop(id)
 }
 
+// session is a person who has signed in.
+type session struct {
+	caller access.Caller
+	secret string // the key or token
+}
+
 // signInView is the data of the form to sign in.
 type signInView struct{ Problem, To string }
 
-// addSignIn adds the pages to sign in and out. A caller with a session is admitted anew for each request, so that a revoked key has no
-// effect at once.
+// addSignIn adds the pages to sign in and out. A caller with a session is admitted anew for each request: the session ends when its key or
+// token is not in force, or has other permissions.
 func (c *Console) addSignIn() {
 	c.routes.HandleFunc("GET /sign-in", func(w http.ResponseWriter, r *http.Request) {
 		c.serve(w, r, access.Public(), func(r *request) error {
@@ -99,9 +105,7 @@ func (c *Console) addSignIn() {
 	})
 	c.routes.HandleFunc("POST /sign-out", func(w http.ResponseWriter, r *http.Request) {
 		c.serve(w, r, access.Public(), func(r *request) error {
-			if cookie, err := r.Cookie(cookieName); err == nil {
-				c.sessions.remove(cookie.Value)
-			}
+			r.endSession()
 			r.setCookie("", -1)
 			http.Redirect(w, r.Request, c.href("sign-in"), http.StatusSeeOther)
 			return nil
@@ -122,9 +126,18 @@ func (c *Console) openSession(r *request) error {
 	case err != nil:
 		return err
 	}
-	r.setCookie(c.sessions.add(access.From(admitted.Context()).Name, secret), int(sessionTime/time.Second))
+	r.endSession()
+	caller := access.From(admitted.Context())
+	r.setCookie(c.sessions.add(caller.Name, session{caller, secret}), int(sessionTime/time.Second))
 	http.Redirect(r.w, r.Request, to, http.StatusSeeOther)
 	return nil
+}
+
+// endSession ends the session of the browser.
+func (r *request) endSession() {
+	for _, cookie := range r.CookiesNamed(cookieName) {
+		r.c.sessions.remove(cookie.Value)
+	}
 }
 
 func (r *request) setCookie(value string, age int) {

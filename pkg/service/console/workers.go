@@ -95,6 +95,9 @@ type paused struct {
 // pausesOf returns the pauses of a stream, and the stream's account. Two round trips, and one for each account that is tried before.
 func (c *Console) pausesOf(ctx context.Context, stream string) (account string, all []paused, err error) {
 	for _, a := range c.cfg.Accounts {
+		if a, err = a.of(ctx); err != nil {
+			return "", nil, err
+		}
 		_, err := a.JetStream.Stream(ctx, stream)
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			continue

@@ -27,6 +27,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/expediter-io/expediter/internal/denied"
 	"github.com/expediter-io/expediter/pkg/worker/token"
 )
 
@@ -278,6 +279,7 @@ func Gather(ctx context.Context, nc *nats.Conn, subject string, stall time.Durat
 		return nil, fmt.Errorf("inspect: subscribe: %w", err)
 	}
 	defer answers.Unsubscribe() //nolint:errcheck // the connection is closed then
+	denied.From(ctx).Sent(subject)
 	if err := nc.PublishRequest(subject, inbox, nil); err != nil {
 		return nil, fmt.Errorf("inspect: ask: %w", err)
 	}
@@ -321,7 +323,9 @@ func ask[T any](ctx context.Context, nc *nats.Conn, subject, instance string) (a
 	if !token.IsSafe(instance) {
 		return answer, fmt.Errorf("inspect: %q is no instance of a worker", instance)
 	}
-	msg, err := nc.RequestWithContext(ctx, subject+"."+instance, nil)
+	subject += "." + instance
+	denied.From(ctx).Sent(subject)
+	msg, err := nc.RequestWithContext(ctx, subject, nil)
 	if errors.Is(err, nats.ErrNoResponders) {
 		err = ErrNoWorker
 	}

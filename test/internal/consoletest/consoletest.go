@@ -46,15 +46,15 @@ func (s *Site) as(user string) (*nats.Conn, jetstream.JetStream) {
 	return natstest.Connect(s.T, s.Server, s.users.As(user))
 }
 
-// Deployed is Start on a server with the accounts of deploy/nats, as the user console. Conn is the administrator's connection, and
+// Deployed is Start on a server with the accounts of deploy/nats, as a user. Conn is the administrator's connection, and
 // JetStream the administrator's context in the account of the importer. may counts the permissions that the console uses.
-func Deployed(t *testing.T) (s *Site, may *natstest.Permissions) {
+func Deployed(t *testing.T, user string, mutate ...func(*console.Config)) (s *Site, may *natstest.Permissions) {
 	t.Helper()
 	users := natstest.NewUsers(t)
 	srv := natstest.Server(t, func(c *natsrun.Config) { c.Users = users.Public })
 	admin, own := natstest.Connect(t, srv, users.As("admin"))
-	may = natstest.NewPermissions(t, srv, "console")
-	nc, js := natstest.Connect(t, srv, users.As("console"), may.Through())
+	may = natstest.NewPermissions(t, srv, user)
+	nc, js := natstest.Connect(t, srv, users.As(user), may.Through())
 	accounts := []console.Account{}
 	assets := func(js jetstream.JetStream, service string) {
 		of := contracts.AssetOptions{MaxBytes: 1 << 30, Services: []string{service}}
@@ -67,7 +67,8 @@ func Deployed(t *testing.T) (s *Site, may *natstest.Permissions) {
 		accounts = append(accounts, console.Account{JetStream: natstest.InAccount(t, nc, account), Name: account})
 	}
 	assets(own, contracts.ServiceLock)
-	s = Serve(t, srv, nc, js, func(cfg *console.Config) { cfg.Accounts = append(accounts, cfg.Accounts...) })
+	all := func(cfg *console.Config) { cfg.Accounts = append(accounts, cfg.Accounts...) }
+	s = Serve(t, srv, nc, js, append([]func(*console.Config){all}, mutate...)...)
 	s.Conn, s.JetStream, s.users = admin, natstest.InAccount(t, admin, "IMPORTER"), users
 	return s, may
 }

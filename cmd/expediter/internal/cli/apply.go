@@ -21,9 +21,9 @@ var errRefused = errors.New("some streams and consumers differ in settings that 
 
 var channelName = regexp.MustCompile(`^[-_A-Za-z0-9]{1,64}$`)
 
-// errDenied ends apply at the first request that the server does not permit, because it would not answer the other
-// requests either.
-var errDenied = errors.New("the user may not do this: it needs an administrator's permissions")
+// errDenied is returned by a command that ended at the first request that the server denied.
+var errDenied = errors.New("the user may not do this: it needs an administrator's permissions, " +
+	"and --account (or NATS_ACCOUNT) the account of a service")
 
 // applyFlags are the flags of apply.
 type applyFlags struct {
@@ -40,7 +40,7 @@ func newApply(g *globals) *cobra.Command {
 		if err := f.check(); err != nil {
 			return err
 		}
-		return f.administer(ctx, "expediter apply", f.apply)
+		return f.with(ctx, "expediter apply", f.apply)
 	})
 	flags := cmd.Flags()
 	f.register(flags)
@@ -103,8 +103,7 @@ func (f *applyFlags) reach(ctx context.Context, js jetstream.JetStream) error {
 	if !errors.Is(err, nats.ErrNoResponders) {
 		return nil // Apply reports it
 	}
-	return fmt.Errorf("%w: nothing answers requests about streams: is --account (or NATS_ACCOUNT) the account of a service, "+
-		"and does the user administer it? %w", errUnavailable, err)
+	return err
 }
 
 // report writes the changes, a row for each stream and consumer and for each of their settings, and then the settings

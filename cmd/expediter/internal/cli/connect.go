@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
+	"github.com/expediter-io/expediter/internal/denied"
 	"github.com/expediter-io/expediter/pkg/redact"
 	"github.com/expediter-io/expediter/pkg/service"
 )
@@ -82,31 +83,33 @@ func (f *natsFlags) connect(ctx context.Context, name string, more ...nats.Optio
 	return js, nc.Close, nil
 }
 
-// with connects to the server for fn, as a client of the given name.
-func (f *natsFlags) with(ctx context.Context, name string, fn func(jetstream.JetStream) error) error {
-	js, stop, err := f.connect(ctx, name)
-	if err != nil {
-		return err
-	}
-	defer stop()
-	return fn(js)
-}
-
-// administer is with for a command that ends at the first request that the server does not permit, because the server would not answer the
-// other requests either. Such a request ends the context of fn.
-func (f *natsFlags) administer(ctx context.Context, name string, fn func(context.Context, jetstream.JetStream) error) error {
+// with connects to the server for fn, as a client of the given name. The context of fn ends at the first request that the server denies,
+// because the server answers none.
+func (f *natsFlags) with(ctx context.Context, name string, fn func(context.Context, jetstream.JetStream) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	js, stop, err := f.connect(ctx, name, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-		if errors.Is(err, nats.ErrPermissionViolation) {
-			cancel(fmt.Errorf("%w: %w", errDenied, err))
+	watch := denied.New(func(err *denied.Error) { cancel(err) })
+	ctx, stop := watch.Begin(ctx)
+	defer stop()
+	js, disconnect, err := f.connect(ctx, name, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+		if !watch.Handle(err) && errors.Is(err, nats.ErrPermissionViolation) {
+			cancel(err)
 		}
 	}))
 	if err != nil {
 		return err
 	}
-	defer stop()
-	return fn(ctx, js)
+	defer disconnect()
+	watch.Conn = js.Conn()
+	if js, err = denied.JetStream(ctx, js); err == nil {
+		err = fn(ctx, js)
+	}
+	denied.From(ctx).Failed(err)
+	cause := context.Cause(ctx)
+	if _, unheard := errors.AsType[*denied.Error](cause); err != nil && (unheard || errors.Is(cause, nats.ErrPermissionViolation)) {
+		return fmt.Errorf("%w: %w", errDenied, cause)
+	}
+	return err
 }
 
 // variables returns the settings of a client by their environment variables.

@@ -38,22 +38,22 @@ func newDead(g *globals) *cobra.Command {
 }
 
 // use opens the dead letters for fn.
-func (f *deadFlags) use(ctx context.Context, fn func(*deadletter.Store) error) error {
-	return f.with(ctx, "expediter dead", func(js jetstream.JetStream) error {
+func (f *deadFlags) use(ctx context.Context, fn func(context.Context, *deadletter.Store) error) error {
+	return f.with(ctx, "expediter dead", func(ctx context.Context, js jetstream.JetStream) error {
 		f.js = js
 		store, err := deadletter.Open(ctx, js, deadletter.Config{RequestTimeout: f.timeout, Stream: f.stream})
 		if err != nil {
 			return err
 		}
-		return fn(store)
+		return fn(ctx, store)
 	})
 }
 
 // filtered opens the dead letters for fn, and makes the filter by the server's clock.
 func (f *deadFlags) filtered(
-	ctx context.Context, letters *operate.Letters, sequences []uint64, fn func(*deadletter.Store, deadletter.Filter) error,
+	ctx context.Context, letters *operate.Letters, sequences []uint64, fn func(context.Context, *deadletter.Store, deadletter.Filter) error,
 ) error {
-	return f.use(ctx, func(store *deadletter.Store) error {
+	return f.use(ctx, func(ctx context.Context, store *deadletter.Store) error {
 		now, err := store.Now(ctx)
 		if err != nil {
 			return err
@@ -62,7 +62,7 @@ func (f *deadFlags) filtered(
 		if err != nil {
 			return usage(err)
 		}
-		return fn(store, filter)
+		return fn(ctx, store, filter)
 	})
 }
 
@@ -110,7 +110,7 @@ func newDeadList(f *deadFlags) *cobra.Command {
 		if oldest {
 			order = deadletter.OldestFirst
 		}
-		return f.filtered(ctx, &letters, nil, func(store *deadletter.Store, filter deadletter.Filter) error {
+		return f.filtered(ctx, &letters, nil, func(ctx context.Context, store *deadletter.Store, filter deadletter.Filter) error {
 			return f.list(store.List(ctx, filter, order), format, limit)
 		})
 	})
@@ -161,7 +161,7 @@ func newDeadGroups(f *deadFlags) *cobra.Command {
 		if err := f.usage(letters.Check()); err != nil {
 			return err
 		}
-		return f.filtered(ctx, &letters, nil, func(store *deadletter.Store, filter deadletter.Filter) error {
+		return f.filtered(ctx, &letters, nil, func(ctx context.Context, store *deadletter.Store, filter deadletter.Filter) error {
 			overview, err := store.Survey(ctx, filter, deadletter.SurveyOptions{By: deadletter.Grouping(by)})
 			if err != nil {
 				return err

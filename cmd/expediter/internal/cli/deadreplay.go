@@ -79,7 +79,7 @@ func (f *deadFlags) change(ctx context.Context, c *changeFlags, verb, format str
 	}
 	report, begun := operate.Change{Action: verb, DryRun: !c.yes, Problems: []operate.Problem{}}, false
 	c.Account, c.Stream, c.Each = f.account, f.stream, report.Add
-	err := f.filtered(ctx, &c.Letters, c.sequences, func(store *deadletter.Store, filter deadletter.Filter) (err error) {
+	err := f.filtered(ctx, &c.Letters, c.sequences, func(ctx context.Context, store *deadletter.Store, filter deadletter.Filter) (err error) {
 		begun = true
 		act := func(ctx context.Context) (int, error) { return report.Run(ctx, store, filter, c.ReplayOptions) }
 		if report.DryRun {

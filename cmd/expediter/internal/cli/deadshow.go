@@ -25,7 +25,7 @@ func newDeadShow(f *deadFlags) *cobra.Command {
 		if err != nil {
 			return usage(err)
 		}
-		return f.use(ctx, func(store *deadletter.Store) error {
+		return f.use(ctx, func(ctx context.Context, store *deadletter.Store) error {
 			e, err := store.Get(ctx, sequences[0])
 			if err != nil {
 				return err
@@ -134,7 +134,7 @@ func newDeadStranded(f *deadFlags) *cobra.Command {
 func (f *deadFlags) stranded(ctx context.Context, args []string, format string) error {
 	stream := args[0]
 	var found deadletter.Unclaimed
-	err := f.use(ctx, func(store *deadletter.Store) (err error) {
+	err := f.use(ctx, func(ctx context.Context, store *deadletter.Store) (err error) {
 		found, err = store.Stranded(ctx, stream)
 		return err
 	})

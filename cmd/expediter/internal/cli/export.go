@@ -44,7 +44,7 @@ func newExport(g *globals) *cobra.Command {
 
 func (f *natsFlags) export(ctx context.Context, user, kind string) error {
 	kind = cmp.Or(kind, "*")
-	return f.administer(ctx, "expediter export", func(ctx context.Context, js jetstream.JetStream) error {
+	return f.with(ctx, "expediter export", func(ctx context.Context, js jetstream.JetStream) error {
 		return f.audited(ctx, js, "export", fmt.Sprintf("user=%q type=%q", audit.User(user), kind), func(ctx context.Context) (int, error) {
 			return f.exportFrom(ctx, js, user, kind)
 		})
@@ -155,7 +155,7 @@ func newForget(g *globals) *cobra.Command {
 		if err := f.usage(checkID("user", args[0]), needKind(kind)); err != nil {
 			return err
 		}
-		return f.administer(ctx, "expediter forget", func(ctx context.Context, js jetstream.JetStream) error {
+		return f.with(ctx, "expediter forget", func(ctx context.Context, js jetstream.JetStream) error {
 			return f.forget(ctx, js, args[0], contracts.RecipientType(kind), yes)
 		})
 	})

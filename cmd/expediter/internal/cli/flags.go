@@ -160,7 +160,7 @@ func (f *natsFlags) asking(
 ) *cobra.Command {
 	name, _, _ := strings.Cut(use, " ")
 	cmd := f.listing(use, func(ctx context.Context, args []string, format string) error {
-		return f.with(ctx, "expediter "+name, func(js jetstream.JetStream) error { return list(ctx, js, args, format) })
+		return f.with(ctx, "expediter "+name, func(ctx context.Context, js jetstream.JetStream) error { return list(ctx, js, args, format) })
 	})
 	f.register(cmd.Flags())
 	f.registerAccount(cmd.Flags())

@@ -43,7 +43,7 @@ func newInbox(g *globals) *cobra.Command {
 		if err := f.check(args[0]); err != nil {
 			return err
 		}
-		return f.use(ctx, func(inbox *inapp.Inbox) error { return f.show(ctx, inbox, args[0]) })
+		return f.use(ctx, func(ctx context.Context, inbox *inapp.Inbox) error { return f.show(ctx, inbox, args[0]) })
 	})
 	flags := cmd.Flags()
 	f.register(flags)
@@ -72,8 +72,8 @@ func checkID(of, id string) error {
 }
 
 // use connects, and opens the inboxes for fn.
-func (f *inboxFlags) use(ctx context.Context, fn func(*inapp.Inbox) error) error {
-	return f.with(ctx, "expediter inbox", func(js jetstream.JetStream) error {
+func (f *inboxFlags) use(ctx context.Context, fn func(context.Context, *inapp.Inbox) error) error {
+	return f.with(ctx, "expediter inbox", func(ctx context.Context, js jetstream.JetStream) error {
 		limit, cancel := context.WithTimeout(ctx, f.timeout)
 		defer cancel()
 		records, err := f.records(js)
@@ -88,7 +88,7 @@ func (f *inboxFlags) use(ctx context.Context, fn func(*inapp.Inbox) error) error
 		case err != nil:
 			return fmt.Errorf("%w: %w", errUnavailable, err)
 		}
-		return fn(inbox)
+		return fn(ctx, inbox)
 	})
 }
 

@@ -17,7 +17,7 @@ import (
 
 func newJobsShow(f *jobsFlags) *cobra.Command {
 	cmd := f.listing("show JOB", func(ctx context.Context, args []string, format string) error {
-		return f.use(ctx, func(client *worker.Client) error {
+		return f.use(ctx, func(ctx context.Context, client *worker.Client) error {
 			job, err := client.Job(ctx, f.ref(args[0]))
 			if err != nil {
 				return err
@@ -56,7 +56,7 @@ func (f *jobsFlags) show(j worker.StoredJob, format string) error {
 
 func newJobsWatch(f *jobsFlags) *cobra.Command {
 	cmd := f.listing("watch JOB", func(ctx context.Context, args []string, format string) error {
-		return f.use(ctx, func(client *worker.Client) error { return f.watch(ctx, client, args[0], format) })
+		return f.use(ctx, func(ctx context.Context, client *worker.Client) error { return f.watch(ctx, client, args[0], format) })
 	}, "text", jsonLines)
 	f.keyFlag(cmd)
 	return cmd

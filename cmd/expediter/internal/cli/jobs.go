@@ -44,11 +44,11 @@ func newJobs(g *globals) *cobra.Command {
 }
 
 // use opens a client of the stream for fn.
-func (f *jobsFlags) use(ctx context.Context, fn func(*worker.Client) error) error {
+func (f *jobsFlags) use(ctx context.Context, fn func(context.Context, *worker.Client) error) error {
 	if f.stream == "" {
 		return f.usage(errors.New("--stream is missing: name the stream of the jobs"))
 	}
-	err := f.with(ctx, "expediter jobs", func(js jetstream.JetStream) error {
+	err := f.with(ctx, "expediter jobs", func(ctx context.Context, js jetstream.JetStream) error {
 		f.js = js
 		client, err := worker.NewClient(js, worker.ClientConfig{
 			Bucket: f.bucket, RequestTimeout: f.timeout, SettleTimeout: 2 * f.timeout, Stream: f.stream,
@@ -56,7 +56,7 @@ func (f *jobsFlags) use(ctx context.Context, fn func(*worker.Client) error) erro
 		if err != nil {
 			return &UsageError{Err: err}
 		}
-		return fn(client)
+		return fn(ctx, client)
 	})
 	if errors.Is(err, worker.ErrNoJob) || errors.Is(err, jetstream.ErrStreamNotFound) {
 		err = fmt.Errorf("%w: %w", ErrNotFound, err)
@@ -67,7 +67,7 @@ func (f *jobsFlags) use(ctx context.Context, fn func(*worker.Client) error) erro
 // doing returns a command that calls do with a client of the stream.
 func (f *jobsFlags) doing(use string, do func(context.Context, *worker.Client, []string) error) *cobra.Command {
 	return action(use, func(ctx context.Context, args []string) error {
-		return f.use(ctx, func(client *worker.Client) error { return do(ctx, client, args) })
+		return f.use(ctx, func(ctx context.Context, client *worker.Client) error { return do(ctx, client, args) })
 	})
 }
 
@@ -135,7 +135,7 @@ func newJobsList(jobs *jobsFlags) *cobra.Command {
 		if err := f.check(); err != nil {
 			return err
 		}
-		return f.use(ctx, func(client *worker.Client) error { return f.list(ctx, client, format) })
+		return f.use(ctx, func(ctx context.Context, client *worker.Client) error { return f.list(ctx, client, format) })
 	})
 	flags := cmd.Flags()
 	flags.StringVar(&f.from, "from", "", "first message to read: a sequence, such as 88121")

@@ -94,7 +94,9 @@ func (f *jobsAllFlags) find(
 
 func newJobsStreams(f *jobsFlags) *cobra.Command {
 	return f.listing("streams", func(ctx context.Context, _ []string, format string) error {
-		return f.with(ctx, "expediter jobs", func(js jetstream.JetStream) error { return f.listStreams(ctx, js, format, worker.HasJobs) })
+		return f.with(ctx, "expediter jobs", func(ctx context.Context, js jetstream.JetStream) error {
+			return f.listStreams(ctx, js, format, worker.HasJobs)
+		})
 	})
 }
 

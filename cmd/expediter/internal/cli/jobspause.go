@@ -25,7 +25,7 @@ func newJobsPause(f *jobsFlags) *cobra.Command {
 		if limit < 0 {
 			return f.usage(fmt.Errorf("--for %s: want 0 or more", limit))
 		}
-		return f.use(ctx, func(client *worker.Client) error {
+		return f.use(ctx, func(ctx context.Context, client *worker.Client) error {
 			if len(args) == 0 {
 				return f.pauses(ctx, client, format)
 			}
@@ -106,7 +106,7 @@ func newJobsWorkers(jobs *jobsFlags) *cobra.Command {
 		if (f.recent || f.stacks) && len(args) == 0 {
 			return f.usage(errors.New("--recent and --stacks need a WORKER"))
 		}
-		return f.with(ctx, "expediter jobs", func(js jetstream.JetStream) error {
+		return f.with(ctx, "expediter jobs", func(ctx context.Context, js jetstream.JetStream) error {
 			return f.run(ctx, js.Conn(), strings.Join(args, ""))
 		})
 	})
@@ -165,7 +165,7 @@ func (f *workersFlags) find(ctx context.Context, nc *nats.Conn, name string) ([]
 func newJobsDrain(jobs *jobsFlags) *cobra.Command {
 	f, resume := &workersFlags{jobsFlags: jobs}, false
 	cmd := action("drain WORKER", func(ctx context.Context, args []string) error {
-		return f.with(ctx, "expediter jobs", func(js jetstream.JetStream) error {
+		return f.with(ctx, "expediter jobs", func(ctx context.Context, js jetstream.JetStream) error {
 			f.js = js
 			return f.drain(ctx, args[0], resume)
 		})

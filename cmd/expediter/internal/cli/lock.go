@@ -50,12 +50,8 @@ func (f *lockerFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.bucket, "bucket", contracts.BucketLocks, "bucket that keeps the locks")
 }
 
-// open connects to the server and opens the locks. With create it creates a missing bucket. The caller calls stop.
-func (f *lockerFlags) open(ctx context.Context, ttl time.Duration, create bool) (locks *kvlock.Locker, stop func(), err error) {
-	js, disconnect, err := f.connect(ctx, "expediter lock", nats.MaxReconnects(-1))
-	if err != nil {
-		return nil, nil, err
-	}
+// open opens the locks. With create it creates a missing bucket.
+func (f *lockerFlags) open(ctx context.Context, js jetstream.JetStream, ttl time.Duration, create bool) (locks *kvlock.Locker, err error) {
 	config := kvlock.LockerConfig{Bucket: f.bucket, Logger: f.logger, OpTimeout: f.timeout, TTL: ttl}
 	locks, err = kvlock.NewLocker(ctx, js, config)
 	if create && errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -64,15 +60,8 @@ func (f *lockerFlags) open(ctx context.Context, ttl time.Duration, create bool) 
 			locks, err = kvlock.NewLocker(ctx, js, config)
 		}
 	}
-	if err != nil {
-		disconnect()
-		return nil, nil, f.explain(err)
-	}
 	f.js = js
-	return locks, func() {
-		locks.Close()
-		disconnect()
-	}, nil
+	return locks, f.explain(err)
 }
 
 // explain translates an error of kvlock into an error of this package.
@@ -168,11 +157,16 @@ func (f *lockFlags) run(ctx context.Context, name string, args []string) error {
 	signals, ignore := catch()
 	defer ignore()
 	ctx = context.WithoutCancel(ctx) // the command gets the signals that end other commands
-	locks, stop, err := f.open(ctx, f.ttl, f.create)
+	js, disconnect, err := f.connect(ctx, "expediter lock", nats.MaxReconnects(-1))
 	if err != nil {
 		return err
 	}
-	defer stop()
+	defer disconnect()
+	locks, err := f.open(ctx, js, f.ttl, f.create)
+	if err != nil {
+		return err
+	}
+	defer locks.Close()
 	lease, err := f.acquire(ctx, locks, signals, name, kvlock.AcquireOptions{
 		Metadata: map[string]string{metadataCommand: filepath.Base(args[0])}, Wait: f.wait, // arguments may be secret
 	})

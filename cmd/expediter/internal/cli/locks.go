@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
@@ -25,13 +26,15 @@ func newLocks(g *globals) *cobra.Command {
 }
 
 // use opens the locks for fn.
-func (f *lockerFlags) use(ctx context.Context, fn func(*kvlock.Locker) error) error {
-	locks, stop, err := f.open(ctx, 0, false)
-	if err != nil {
-		return err
-	}
-	defer stop()
-	return f.explain(fn(locks))
+func (f *lockerFlags) use(ctx context.Context, fn func(context.Context, *kvlock.Locker) error) error {
+	return f.with(ctx, "expediter lock", func(ctx context.Context, js jetstream.JetStream) error {
+		locks, err := f.open(ctx, js, 0, false)
+		if err != nil {
+			return err
+		}
+		defer locks.Close()
+		return f.explain(fn(ctx, locks))
+	})
 }
 
 // held returns a lock that is held, or ErrNotFound for a free lock.
@@ -77,7 +80,7 @@ func newLockRow(l kvlock.Lock) lockRow {
 
 func newLocksList(f *lockerFlags) *cobra.Command {
 	return f.listing("list [PREFIX]", func(ctx context.Context, args []string, format string) error {
-		return f.use(ctx, func(locks *kvlock.Locker) error { return f.list(ctx, locks, strings.Join(args, ""), format) })
+		return f.use(ctx, func(ctx context.Context, locks *kvlock.Locker) error { return f.list(ctx, locks, strings.Join(args, ""), format) })
 	})
 }
 
@@ -105,7 +108,7 @@ func (f *lockerFlags) list(ctx context.Context, locks *kvlock.Locker, prefix, fo
 
 func newLocksShow(f *lockerFlags) *cobra.Command {
 	return f.listing("show NAME", func(ctx context.Context, args []string, format string) error {
-		return f.use(ctx, func(locks *kvlock.Locker) error {
+		return f.use(ctx, func(ctx context.Context, locks *kvlock.Locker) error {
 			lock, err := held(ctx, locks, args[0])
 			if err != nil {
 				return err
@@ -140,7 +143,7 @@ func (f *lockerFlags) show(l lockRow, format string) error {
 func newLocksSteal(f *lockerFlags) *cobra.Command {
 	var yes bool
 	cmd := action("steal NAME", func(ctx context.Context, args []string) error {
-		return f.use(ctx, func(locks *kvlock.Locker) error { return f.steal(ctx, locks, args[0], yes) })
+		return f.use(ctx, func(ctx context.Context, locks *kvlock.Locker) error { return f.steal(ctx, locks, args[0], yes) })
 	})
 	yesFlag(cmd, &yes)
 	return cmd

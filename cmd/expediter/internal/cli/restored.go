@@ -15,7 +15,7 @@ import (
 func newRestored(g *globals) *cobra.Command {
 	f := &natsFlags{globals: g}
 	cmd := action("restored", func(ctx context.Context, _ []string) error {
-		return f.administer(ctx, "expediter restored", f.markRestored)
+		return f.with(ctx, "expediter restored", f.markRestored)
 	})
 	f.register(cmd.Flags())
 	f.registerAccount(cmd.Flags())

@@ -335,7 +335,7 @@ func ExitCode(err error) int {
 	case errors.Is(err, ErrNotFound), errors.Is(err, fs.ErrNotExist), errors.Is(err, deadletter.ErrNotFound),
 		errors.Is(err, deadletter.ErrNoStream), errors.Is(err, inapp.ErrNotFound):
 		return ExitNotFound
-	case errors.Is(err, errUnavailable), errors.Is(err, jsretry.ErrNotReady), errors.Is(err, kvlock.ErrUnavailable),
+	case errors.Is(err, errUnavailable), errors.Is(err, errDenied), errors.Is(err, jsretry.ErrNotReady), errors.Is(err, kvlock.ErrUnavailable),
 		errors.Is(err, kvrecord.ErrUnavailable): // also after their own deadlines
 		return ExitUnavailable
 	case errors.Is(err, errPending), errors.Is(err, context.DeadlineExceeded), errors.Is(err, errStillRunning),

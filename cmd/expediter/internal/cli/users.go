@@ -107,7 +107,7 @@ func (f *natsFlags) ask(ctx context.Context, do func(context.Context, *notify.Cl
 
 // askService is ask for a service of any name.
 func (f *natsFlags) askService(ctx context.Context, name string, do func(context.Context, *notify.Client) error) error {
-	return f.with(ctx, "expediter", func(js jetstream.JetStream) error {
+	return f.with(ctx, "expediter", func(ctx context.Context, js jetstream.JetStream) error {
 		return adviseService(do(ctx, &notify.Client{Conn: js.Conn(), Service: name, Timeout: f.timeout}))
 	})
 }

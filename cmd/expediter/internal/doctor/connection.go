@@ -14,6 +14,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/expediter-io/expediter/internal/denied"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/redact"
 	"github.com/expediter-io/expediter/pkg/service"
@@ -105,10 +106,10 @@ const leaf = "openssl x509 -noout -subject -ext basicConstraints,keyUsage -in %s
 
 // note records the subjects that the server has denied.
 func (e *examination) note(_ *nats.Conn, _ *nats.Subscription, err error) {
-	if denied, ok := deniedSubject(err); ok {
+	if subject, _, ok := denied.Subject(err); ok {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		e.denied = append(e.denied, denied)
+		e.denied = append(e.denied, subject)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	deploy "github.com/expediter-io/expediter/deploy/nats"
+	"github.com/expediter-io/expediter/internal/denied"
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
@@ -37,23 +38,10 @@ func Users() []string {
 func (e *examination) operates() bool { return e.As == "" || e.As == userAdmin || e.As == userConsole }
 
 var (
-	deniedText = regexp.MustCompile(`(?i)permissions violation for (publish|subscription) to "([^"]+)"`)
 	grantLine  = regexp.MustCompile(`^\s*"([^"]+)"`)
 	grantList  = regexp.MustCompile(`^\s*(publish|subscribe): \[`)
 	importLine = regexp.MustCompile(`\{ service: \{ account: (\w+), subject: "([^"]+)" \}(?:, to: "([^"]+)")? \}`)
 )
-
-// deniedSubject returns the subject of a permissions violation.
-func deniedSubject(err error) (subject string, ok bool) {
-	if !errors.Is(err, nats.ErrPermissionViolation) {
-		return "", false
-	}
-	m := deniedText.FindStringSubmatch(err.Error())
-	if m == nil {
-		return "", false
-	}
-	return m[2], true
-}
 
 // grants returns the subjects that accounts.conf permits a service to publish and subscribe to.
 func grants(accounts, user string) map[string][]string {
@@ -114,15 +102,15 @@ func (e *examination) checkPermissions(ctx context.Context) {
 // tryGrants publishes and subscribes on a connection of its own. The server answers only denied operations, before the pong.
 func (e *examination) tryGrants(ctx context.Context, all map[string][]string) {
 	var mu sync.Mutex
-	denied := map[string]bool{}
+	refused := map[string]bool{}
 	closed := make(chan struct{})
 	nc, err := e.Connect(nats.NoReconnect(), nats.Timeout(once), nats.CustomInboxPrefix("_INBOX_"+e.As),
 		nats.ClosedHandler(func(*nats.Conn) { close(closed) }), // after the last error
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			if subject, ok := deniedSubject(err); ok {
+			if subject, _, ok := denied.Subject(err); ok {
 				mu.Lock()
 				defer mu.Unlock()
-				denied[subject] = true
+				refused[subject] = true
 			}
 		}))
 	if err != nil {
@@ -144,7 +132,7 @@ func (e *examination) tryGrants(ctx context.Context, all map[string][]string) {
 	}
 	for _, kind := range []string{"publish", "subscribe"} {
 		for _, pattern := range all[kind] {
-			if denied[probe(pattern)] {
+			if refused[probe(pattern)] {
 				e.add("permission."+kind, Error, "user "+e.As, reload(fmt.Sprintf("%q is in the list %s of %s in accounts.conf", pattern, kind, e.As)),
 					"it may not %s to %s", kind, pattern)
 			}

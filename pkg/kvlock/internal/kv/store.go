@@ -23,6 +23,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
+	"github.com/expediter-io/expediter/internal/denied"
 	"github.com/expediter-io/expediter/pkg/internal/backoff"
 	"github.com/expediter-io/expediter/pkg/internal/directget"
 	"github.com/expediter-io/expediter/pkg/internal/inbox"
@@ -173,6 +174,7 @@ func StreamInfo(ctx context.Context, js jetstream.JetStream, bucket, name string
 		try, cancel := context.WithTimeout(ctx, SendTimeout/2)
 		stream, err := js.Stream(try, name)
 		cancel()
+		denied.From(ctx).Failed(err)
 		switch {
 		case err == nil:
 			return stream.CachedInfo(), nil

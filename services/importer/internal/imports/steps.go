@@ -103,9 +103,9 @@ func (a *attempt) transcript(ctx context.Context) (*source.Material, error) {
 	})
 }
 
-// computation is a function that runs for a job.
+// computation is a function that runs for a job, with its context, which ends when no job waits for it.
 type computation struct {
-	ctx  context.Context //nolint:containedctx // it is asked whether somebody waits
+	ctx  context.Context
 	done chan struct{}
 }
 

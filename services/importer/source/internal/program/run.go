@@ -112,7 +112,7 @@ func Run(ctx context.Context, c Command) (*Result, error) {
 		Stdout: stdout.data, Stderr: stderr.last(), ExitCode: cmd.ProcessState.ExitCode(),
 		CPU: cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(),
 	}
-	if err == nil && result.ExitCode != 0 && result.CPU >= c.MaxCPU-100*time.Millisecond { // the system counts in ticks
+	if err == nil && result.ExitCode != 0 && result.CPU >= c.MaxCPU*4/5 { // the kernel bounds another sum than it reports
 		err = ErrCPU
 	}
 	return result, err
