@@ -16,6 +16,8 @@ import (
 const (
 	// StreamAudit keeps the actions of operators.
 	StreamAudit = "AUDIT"
+	// StreamAuditUsers keeps the actions of callers who are no operators, so that they cannot push out those of operators.
+	StreamAuditUsers = "AUDIT_USERS"
 	// StreamDead keeps dead letters, and the server's advisories about messages that reached their last delivery.
 	StreamDead = "DEAD"
 	// StreamEnrichJobs queues the look-ups of places, each place once.
@@ -169,6 +171,13 @@ func streams(options AssetOptions) []asset {
 			Subjects:    []string{AuditSubjects},
 			MaxAge:      400 * day,
 			MaxBytes:    64 * mib,
+		})},
+		{ServiceLock, declare(options, jetstream.StreamConfig{
+			Name:        StreamAuditUsers,
+			Description: "What callers did who are no operators",
+			Subjects:    []string{AuditUsersSubjects},
+			MaxAge:      400 * day,
+			MaxBytes:    16 * mib,
 		})},
 		// A full stream drops its oldest messages: there must always be room for a dead letter.
 		{"", declare(options, jetstream.StreamConfig{

@@ -25,6 +25,7 @@
 //	notify.send.<channel>.<type>.<user>.<event>         NotifySendSubject   stream NOTIFICATIONS
 //	notify.send.<channel>.<type>.<user>.<event>.<n>     NotifyReplaySubject stream NOTIFICATIONS
 //	audit.<source>.<action>                             AuditSubject        stream AUDIT
+//	audit.<source>.users.<action>                       AuditUsersSubject   stream AUDIT_USERS
 //	dead.<stream>.<original subject>                    DeadSubject         stream DEAD
 //	<provider>.<place>[.<variant>]                      EnrichEntryKey       bucket enrich
 //	<request>                                           RequestKey          bucket requests

@@ -33,6 +33,8 @@ type Endpoint struct {
 	Previous int64 `json:"previous,omitempty" jsonschema:"minimum=0"`
 	// RotatedAt is when its secret was replaced; optional.
 	RotatedAt time.Time `json:"rotated_at,omitzero"`
+	// Unverified reports whether nobody but the user says that the address is the user's. Defaults to false.
+	Unverified bool `json:"unverified,omitempty"`
 }
 
 // Takes reports whether the endpoint gets events of the type.

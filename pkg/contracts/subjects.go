@@ -14,7 +14,9 @@ import (
 // Filters that select every message of a stream.
 const (
 	// AuditSubjects selects all records of operators' actions.
-	AuditSubjects = "audit.>"
+	AuditSubjects = "audit.*.*"
+	// AuditUsersSubjects selects all records of the actions of other callers.
+	AuditUsersSubjects = "audit.*.users.*"
 	// EnrichJobsSubjects selects all enrichment jobs.
 	EnrichJobsSubjects = "jobs.enrich.>"
 	// EventsSubjects selects all domain events.
@@ -37,6 +39,11 @@ const (
 // AuditSubject is the subject of the records of one action, from one source: a service, or cli.
 func AuditSubject(source, action string) (string, error) {
 	return join("audit", name("source", source), name("action", action))
+}
+
+// AuditUsersSubject is the same for the actions of callers who are no operators.
+func AuditUsersSubject(source, action string) (string, error) {
+	return join("audit", name("source", source), name("class", "users"), name("action", action))
 }
 
 // EnrichJobSubject is the subject of the job that looks a place up at a provider. Each place, provider and variant has its own, so that

@@ -35,7 +35,7 @@ var declared = map[string][]string{
 		"streams/DEAD", "streams/EVENTS", "streams/NOTIFICATIONS", "buckets/deliveries", "buckets/directory", "buckets/inbox",
 		"buckets/jobs",
 	},
-	"OPERATOR": {"streams/AUDIT", "buckets/locks"},
+	"OPERATOR": {"streams/AUDIT", "streams/AUDIT_USERS", "buckets/locks"},
 }
 
 // All declared assets fit into the limits of the cluster, and the user admin may make them, as in production. They fit into those of one

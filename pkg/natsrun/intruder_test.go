@@ -68,7 +68,7 @@ var intruders = []intruder{
 		{"$JS.API.DIRECT.GET.KV_import-steps", `{"multi_last":["$KV.import-steps.attack"]}`},
 		{"$JS.API.DIRECT.GET.KV_recipes", `{"multi_last":["$KV.recipes.attack"]}`},
 	}},
-	{user: "notifier", account: "NOTIFIER", store: "$KV.inbox.attack", writes: []string{"AUDIT"}, carriers: []carrier{
+	{user: "notifier", account: "NOTIFIER", store: "$KV.inbox.attack", writes: []string{"AUDIT", "AUDIT_USERS"}, carriers: []carrier{
 		{"$JS.API.DIRECT.GET.KV_inbox.$KV.inbox.attack", ""},
 		{"audit.notifier.attack", "BODY"},
 		{"$JS.API.CONSUMER.LIST.EVENTS", ""},
@@ -77,7 +77,7 @@ var intruders = []intruder{
 	}},
 	{user: "backup_enricher", account: "ENRICHER", carriers: []carrier{{"$JS.API.STREAM.LIST", ""}}},
 	{user: "backup_importer", account: "IMPORTER", carriers: []carrier{{"$JS.API.STREAM.LIST", ""}}},
-	{user: "backup_notifier", account: "NOTIFIER", writes: []string{"AUDIT"}, carriers: []carrier{{"$JS.API.STREAM.LIST", ""}}},
+	{user: "backup_notifier", account: "NOTIFIER", writes: []string{"AUDIT", "AUDIT_USERS"}, carriers: []carrier{{"$JS.API.STREAM.LIST", ""}}},
 	{user: "sys", account: "MONITOR", carriers: []carrier{
 		{"$SYS.REQ.SERVER.PING.JSZ", ""}, {"$SYS.REQ.SERVER.PING", ""}, {"$SYS.REQ.ACCOUNT.PING.STATZ", ""},
 	}},
@@ -190,7 +190,7 @@ func TestConsoleReachesOnlyWhatItsPagesNeed(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	nc, _ := s.as("console")
-	shown := []string{"AUDIT", "DEAD", "ENRICH_JOBS", "EVENTS", "IMPORT_JOBS", "KV_jobs", "KV_locks", "NOTIFICATIONS"}
+	shown := []string{"AUDIT", "AUDIT_USERS", "DEAD", "ENRICH_JOBS", "EVENTS", "IMPORT_JOBS", "KV_jobs", "KV_locks", "NOTIFICATIONS"}
 	for account, names := range declared {
 		api := "$JS." + account + ".API."
 		if account == "OPERATOR" {
@@ -215,7 +215,7 @@ func TestConsoleReachesOnlyWhatItsPagesNeed(t *testing.T) {
 			if stream == "DEAD" {
 				methods = append(methods, "STREAM.PURGE.DEAD")
 			}
-			if slices.Contains([]string{"AUDIT", "EVENTS", "KV_jobs", "KV_locks", "NOTIFICATIONS"}, stream) {
+			if slices.Contains([]string{"AUDIT", "AUDIT_USERS", "EVENTS", "KV_jobs", "KV_locks", "NOTIFICATIONS"}, stream) {
 				methods = append(methods, "STREAM.PURGE."+stream, "STREAM.MSG.DELETE."+stream)
 			}
 			for _, method := range methods {

@@ -118,6 +118,12 @@ func (c *callers) over(code, variable, noun string, most int, after time.Duratio
 	return &quotaError{after: after, code: "QUOTA_" + code, text: text}
 }
 
+// OverQuota returns the error of a request beyond a bound of the service's own. It is answered 429, with Retry-After and the code
+// QUOTA_ and name.
+func OverQuota(name, text string, after time.Duration) error {
+	return &quotaError{after: after, code: "QUOTA_" + name, text: text}
+}
+
 // find returns the usage of a request's caller.
 func (c *callers) find(r *http.Request) *usage {
 	caller := caller(r)

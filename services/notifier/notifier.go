@@ -129,7 +129,7 @@ func (n *Notifier) streams() []string {
 		"KV_" + contracts.BucketDeliveries, "KV_" + contracts.BucketDirectory, "KV_" + contracts.BucketInbox, "KV_" + contracts.BucketJobs,
 	}
 	if n.cfg.CreateAssets { // an administrator makes it in the operators' account
-		streams = append(streams, contracts.StreamAudit)
+		streams = append(streams, contracts.StreamAudit, contracts.StreamAuditUsers)
 	}
 	return streams
 }
@@ -166,9 +166,9 @@ func (n *Notifier) open(ctx context.Context, s *service.Service) (err error) {
 	n.API = api.New(n.records, api.Config{
 		Audit:     audit.New(audit.Config{JetStream: s.JetStream, Logger: n.cfg.Logger, Source: name}),
 		Cancelled: n.cancelled, Deliveries: n.deliveries, Digests: n.digests,
-		Directory: n.Directory, Health: n.health, Planner: n.planner,
+		Directory: n.Directory, Health: n.health, Logger: n.cfg.Logger, Planner: n.planner,
 		Publisher: publisher, Reader: n.reader,
-		Telemetry: s.Telemetry, Tested: n.tested(), Channels: channels,
+		Telemetry: s.Telemetry, Tested: n.tested(), Throttles: n.throttle, Channels: channels,
 	})
 	return nil
 }

@@ -48,7 +48,8 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 	check.Says(t, s.Get("/keys/results?account=ENRICHER&bucket=enrich", http.StatusOK), ", the oldest <time")
 	check.Says(t, s.Get("/keys/results?account=IMPORTER&bucket=import-steps", http.StatusOK), "<dt>Done</dt><dd>")
 	check.Says(t, s.Get("/keys/results?account=NOTIFIER&bucket=directory", http.StatusServiceUnavailable), "NATS denies this console a request", "$JS.NOTIFIER.API.DIRECT.GET.KV_directory")
-	for _, path := range []string{"/jobs", "/schedules", "/keys/results", "/keys/limits", "/keys/limits?account=ENRICHER", "/workers", "/audit"} {
+	check.OK(t, check.Err(s.Conn.RequestWithContext(t.Context(), "audit.cli.users.test", []byte("{}"))))
+	for _, path := range []string{"/jobs", "/schedules", "/keys/results", "/keys/limits", "/keys/limits?account=ENRICHER", "/workers", "/audit", "/audit?users=1"} {
 		s.Get(path, http.StatusOK)
 	}
 	may.CheckImports(t, "CONSOLE", // doctor

@@ -40,7 +40,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	floods.Main()
 	natsrun.NodeMain()
 	goleak.VerifyTestMain(m)
 }

@@ -85,7 +85,7 @@ export const percentEncode = (value: string): string =>
   encodeURIComponent(value).replace(/%(?!2[25]|20|7F)([2-7][0-9A-F])/g, (_, hex) => String.fromCharCode(parseInt(hex, 16)));
 
 /** One of the addresses that a user has on a channel. That of "main" is in addresses. */
-export interface Endpoint { address?: string; disabled?: boolean; events?: string[]; generation?: number; name?: string; previous?: number; rotated_at?: string }
+export interface Endpoint { address?: string; disabled?: boolean; events?: string[]; generation?: number; name?: string; previous?: number; rotated_at?: string; unverified?: boolean }
 
 /** A person that an event names. */
 export interface Recipient {
@@ -136,6 +136,7 @@ export function checkEvent(e: Event): FieldError[] {
   const list = (most: number, rule: Rule): Rule => maybe((value, path) => Array.isArray(value) && value.length <= most
     ? value.forEach((one, i) => rule(one, `${path}/${i}`)) : no(true, path, `must be a list of at most ${most}`));
   const id = text(maxID, proper), name = text(maxName, safe), category = text(maxName, /^(\*|[\w-]+)$/), hour = must("a time of day such as 22:00", (at) => clock.test(at));
+  const flag = maybe(must("true or false", (value) => typeof value === "boolean"));
   const count = maybe(must("a whole number of 0 or more", (n) => Number.isSafeInteger(n) && n >= 0));
   const when = must("a time such as 2026-12-01T08:00:00Z", (at) =>
     typeof at === "string" && time.test(at) && new Date(at.slice(0, 10)).toJSON()?.startsWith(at.slice(0, 10)) && !at.startsWith("0000"));
@@ -144,7 +145,7 @@ export function checkEvent(e: Event): FieldError[] {
     endpoints: map(text(maxName, /^(?!inapp$)[\w-]+$/), map(text(maxName, /^[A-Za-z][\w-]*$/), object({
       address: (value, path, key) => (key === "main" ? no(value, path, "must be in addresses: main is the address that is there") : text(maxURL, line)(value, path)),
       events: list(100, text(maxID, /^[^*\ufffd]*\*?$/)), generation: count, previous: count, name: maybe(text(1024, /^/, 0)),
-      rotated_at: maybe(when), disabled: maybe(must("true or false", (value) => typeof value === "boolean")),
+      rotated_at: maybe(when), disabled: flag, unverified: flag,
     }), 20)),
     opt_out: map(category, list(Infinity, category)), mute: map(category, when), quiet_hours: maybe(object({ from: hour, to: hour })),
     digest: map(category, must("off, minutes or hours that divide a day such as 30m or 4h, or times of day such as 09:00,17:00", isDigest)),

@@ -113,6 +113,9 @@ func (c Caller) For(user string) bool {
 	return len(c.Scopes) > 0 && (c.User == "" || c.User == user)
 }
 
+// IsOperator reports whether the caller has the scope operate and is not bound to a user.
+func (c Caller) IsOperator() bool { return c.May(Operate) && c.User == "" }
+
 // Same reports whether the other caller has the same name and permissions.
 func (c Caller) Same(other Caller) bool {
 	return c.Name == other.Name && c.User == other.User && c.RecipientType == other.RecipientType && c.Expires.Equal(other.Expires) &&

@@ -1,4 +1,5 @@
-// Package audit keeps the actions of operators in the stream AUDIT. A record has the caller, the action, its target, its time, the number
+// Package audit keeps the actions of operators in the stream AUDIT, and those of other callers of a service in AUDIT_USERS, so that no
+// number of these pushes out records of operators. A record has the caller, the action, its target, its time, the number
 // of things changed, and the outcome.
 //
 // There is no action without a record: [Log.Do] writes that the action begins, and acts when the leader has acknowledged that message. The
@@ -18,6 +19,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -64,6 +66,9 @@ const (
 	writeTime = 10 * time.Second // of each message, with repetitions under one id: an election lasts up to nine
 	listTime  = 10 * time.Second // for the latest records, if the caller sets no bound
 	maxText   = 512              // bytes of an actor or a target
+
+	// maxCounted is the number of callers and actions whose refused requests are counted at a time.
+	maxCounted = 10_000
 )
 
 // ErrUnavailable is returned for an action that was not begun because its record could not be written.
@@ -83,6 +88,9 @@ const (
 
 	// Failed is the outcome of an action with an error. Part of it may be done, see Count.
 	Failed Outcome = "failed"
+
+	// Refused is the outcome of requests beyond a bound. Count is the number of them so far, see [Log.Refused].
+	Refused Outcome = "refused"
 )
 
 // Record is one action.
@@ -128,14 +136,20 @@ type Config struct {
 }
 
 // Log writes records. It is safe for concurrent use.
-type Log struct{ cfg Config }
+type Log struct {
+	cfg Config
+
+	mu      sync.Mutex
+	refused map[string]int // the requests since counting began, by caller and action
+	since   time.Time
+}
 
 // New returns a Log. No round trip.
 func New(cfg Config) *Log {
 	if cfg.Actor == nil {
 		cfg.Actor = caller
 	}
-	return &Log{cfg}
+	return &Log{cfg: cfg}
 }
 
 // caller names the caller of a request.
@@ -157,10 +171,7 @@ func caller(ctx context.Context) string {
 // matches [ErrUnavailable] when act was not called. An outcome that cannot be written is logged; the record then stays begun. Two round
 // trips.
 func (l *Log) Do(ctx context.Context, action, target string, act func(context.Context) (int, error)) error {
-	r := Record{
-		ID: nuid.Next(), At: time.Now().UTC(), Source: l.cfg.Source, Actor: cut(l.cfg.Actor(ctx)), Action: action, Target: cut(target),
-		Outcome: Begun,
-	}
+	r := l.record(ctx, action, target, Begun)
 	if err := l.write(ctx, r); err != nil {
 		return fmt.Errorf("%w: %s: %w", ErrUnavailable, action, err)
 	}
@@ -176,10 +187,44 @@ func (l *Log) Do(ctx context.Context, action, target string, act func(context.Co
 	return err
 }
 
-// write writes one of the two messages of a record. The id of the message is made of the record's id and the outcome, so that a second
+// Refused counts a request that was refused because of a bound. The first, the tenth, the hundredth and so on of a caller and an action
+// in an hour has a record with their number, so refused requests fill no stream. Each process counts for itself.
+func (l *Log) Refused(ctx context.Context, action, target string) {
+	r := l.record(ctx, action, target, Refused)
+	l.mu.Lock()
+	if r.At.Sub(l.since) >= time.Hour || len(l.refused) >= maxCounted {
+		l.refused, l.since = map[string]int{}, r.At
+	}
+	l.refused[r.Actor+" "+action]++
+	r.Count = l.refused[r.Actor+" "+action]
+	l.mu.Unlock()
+	n := r.Count
+	for n%10 == 0 {
+		n /= 10
+	}
+	if n > 1 {
+		return
+	}
+	if err := l.write(ctx, r); err != nil {
+		l.cfg.Logger.WarnContext(ctx, "audit: refused requests are not written", "action", action, "count", r.Count, "error", err)
+	}
+}
+
+func (l *Log) record(ctx context.Context, action, target string, outcome Outcome) Record {
+	return Record{
+		ID: nuid.Next(), At: time.Now().UTC(), Source: l.cfg.Source, Actor: cut(l.cfg.Actor(ctx)), Action: action, Target: cut(target),
+		Outcome: outcome,
+	}
+}
+
+// write writes one of the messages of a record. The id of the message is made of the record's id and the outcome, so that a second
 // attempt after a lost answer adds no message.
 func (l *Log) write(ctx context.Context, r Record) error {
-	subject, err := contracts.AuditSubject(r.Source, r.Action)
+	stream, subjectOf := contracts.StreamAudit, contracts.AuditSubject
+	if c := access.From(ctx); len(c.Scopes) > 0 && !c.IsOperator() {
+		stream, subjectOf = contracts.StreamAuditUsers, contracts.AuditUsersSubject
+	}
+	subject, err := subjectOf(r.Source, r.Action)
 	if err != nil {
 		return err
 	}
@@ -191,7 +236,7 @@ func (l *Log) write(ctx context.Context, r Record) error {
 		msg := nats.NewMsg(subject)
 		msg.Data = data
 		id := r.ID + "." + string(r.Outcome)
-		_, err := l.cfg.JetStream.PublishMsg(ctx, msg, jetstream.WithMsgID(id), jetstream.WithExpectStream(contracts.StreamAudit))
+		_, err := l.cfg.JetStream.PublishMsg(ctx, msg, jetstream.WithMsgID(id), jetstream.WithExpectStream(stream))
 		if jsapi.IsInProcess(err) { // the message whose answer was lost
 			return fmt.Errorf("%w: %w", nats.ErrTimeout, err)
 		}
@@ -212,15 +257,24 @@ func User(id string) string {
 // cut bounds a text.
 func cut(text string) string { return redact.Shorten(text, maxText) }
 
-// List returns the latest records, at most limit, the latest first. It reads two messages for each, from a replica that may lag behind.
-// Two round trips, for 10 seconds at most.
+// List returns the latest records of operators, at most limit, the latest first. It reads two messages for each, from a replica that may
+// lag behind. Two round trips, for 10 seconds at most.
 func List(ctx context.Context, js jetstream.JetStream, limit int) ([]Record, error) {
+	return list(ctx, js, contracts.StreamAudit, limit)
+}
+
+// ListUsers is [List] for the records of other callers.
+func ListUsers(ctx context.Context, js jetstream.JetStream, limit int) ([]Record, error) {
+	return list(ctx, js, contracts.StreamAuditUsers, limit)
+}
+
+func list(ctx context.Context, js jetstream.JetStream, name string, limit int) ([]Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, listTime)
 	defer cancel()
 	limit = min(limit, MaxList)
-	stream, err := js.Stream(ctx, contracts.StreamAudit)
+	stream, err := js.Stream(ctx, name)
 	if err != nil {
-		return nil, fmt.Errorf("audit: stream %s: %w", contracts.StreamAudit, err)
+		return nil, fmt.Errorf("audit: stream %s: %w", name, err)
 	}
 	state := stream.CachedInfo().State
 	if state.Msgs == 0 {
@@ -232,9 +286,9 @@ func List(ctx context.Context, js jetstream.JetStream, limit int) ([]Record, err
 	}
 	defer getter.Close() //nolint:errcheck // the connection is closed, then
 	from := max(state.FirstSeq, state.LastSeq-min(state.LastSeq, 2*uint64(max(limit, 1)))+1)
-	messages, _, err := getter.From(ctx, contracts.StreamAudit, from, 2*MaxList) // each is small
+	messages, _, err := getter.From(ctx, name, from, 2*MaxList) // each is small
 	if err != nil {
-		return nil, fmt.Errorf("audit: read %s: %w", contracts.StreamAudit, err)
+		return nil, fmt.Errorf("audit: read %s: %w", name, err)
 	}
 	var records []Record
 	index := map[string]int{}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/expediter-io/expediter/internal/denied"
 	"github.com/expediter-io/expediter/pkg/service/audit"
 )
@@ -11,20 +13,28 @@ import (
 // auditShown is the number of records on the page of the audit.
 const auditShown = 200
 
-// records returns the latest records of the audit.
-func (c *Console) records(ctx context.Context, limit int) ([]audit.Record, error) {
+// recordList is audit.List or audit.ListUsers.
+type recordList func(context.Context, jetstream.JetStream, int) ([]audit.Record, error)
+
+// records returns the latest records of the audit, of operators or of other callers.
+func (c *Console) records(ctx context.Context, list recordList, limit int) ([]audit.Record, error) {
 	js, err := denied.JetStream(ctx, c.own)
 	if err != nil {
 		return nil, err
 	}
-	return audit.List(ctx, js, limit)
+	return list(ctx, js, limit)
 }
 
-// addAudit adds the page of operators' actions. Two round trips, and two messages for each record.
+// addAudit adds the page of operators' actions, or with ?users=1 of other callers' requests. Two round trips, and two messages for each record.
 func (c *Console) addAudit() {
 	c.page("GET /audit", func(r *request) error {
 		r.Command = fmt.Sprintf("expediter audit --limit %d", auditShown)
-		records, err := c.records(r.Context(), auditShown)
+		list := recordList(audit.List)
+		if r.URL.Query().Has("users") {
+			r.Command += " --users"
+			list = audit.ListUsers
+		}
+		records, err := c.records(r.Context(), list, auditShown)
 		if err != nil {
 			return err
 		}

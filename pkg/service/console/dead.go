@@ -232,7 +232,7 @@ func (c *Console) interrupted(ctx context.Context) (going int, all []audit.Recor
 	if c.cfg.Audit == nil {
 		return going, nil, nil
 	}
-	records, err := c.records(ctx, deadRecords)
+	records, err := c.records(ctx, audit.List, deadRecords)
 	for _, r := range records {
 		letters, ok := operate.CutTarget(r.Target)
 		if ok && !seen[letters] && r.Outcome != audit.Done && len(all) < deadUnended {

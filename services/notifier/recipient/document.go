@@ -35,6 +35,10 @@ type Document struct {
 
 // Edit is a change of a document.
 type Edit struct {
+	// Adds is called before an edit of the recipient sets an address, replaces a secret or makes a record, maybe more than once, and its error ends the edit.
+	// Defaults to no bound.
+	Adds func() error
+
 	// Body is the new document, a JSON object.
 	Body json.RawMessage
 
@@ -43,7 +47,7 @@ type Edit struct {
 	Merge bool
 
 	// Own reports whether the recipient made the edit. Such an edit can remove an opt-out, changes addresses and preferences only,
-	// and does not add the recipient to the directory.
+	// and does not add the recipient to the directory. The addresses that it sets are unverified.
 	Own bool
 
 	// Revision is the revision of the record that the edit changes: 0 for no record, and [Existing] for any. nil, the
@@ -185,7 +189,10 @@ func (d *Directory) Write(ctx context.Context, kind contracts.RecipientType, use
 			return nil, ErrForgotten
 		}
 		return alter(over, who, func(p *person) error {
-			err := p.edit(&e, refused)
+			adds, err := p.edit(&e, refused)
+			if err == nil && e.Own && e.Adds != nil && (adds || isAbsent(over)) {
+				err = e.Adds()
+			}
 			if err == nil {
 				doc.Body, err = p.encode()
 			}
@@ -201,15 +208,15 @@ func (d *Directory) Write(ctx context.Context, kind contracts.RecipientType, use
 	return doc, nil
 }
 
-// edit applies an edit. refused has the mistakes of the edit as such.
-func (p *person) edit(e *Edit, refused error) error {
+// edit applies an edit, and reports whether one of the recipient's own sets an address or replaces a secret. refused has the mistakes of the edit as such.
+func (p *person) edit(e *Edit, refused error) (adds bool, err error) {
 	data, err := p.patched(e.Body, e.Merge)
 	if err != nil {
-		return err
+		return false, err
 	}
 	next := person{listed: p.listed || !e.Own}
 	if err := withMistakes(next.decode(data), refused); err != nil {
-		return err
+		return false, err
 	}
 	var body map[string]json.RawMessage
 	_ = json.Unmarshal(e.Body, &body) // an object
@@ -219,14 +226,17 @@ func (p *person) edit(e *Edit, refused error) error {
 	for category, channels := range p.OptOut {
 		for _, channel := range channels {
 			if !e.Own && !slices.Contains(next.OptOut[category], channel) {
-				return fmt.Errorf("%w: that of %q on %q, which opt_out leaves out, stays", ErrKept, category, channel)
+				return false, fmt.Errorf("%w: that of %q on %q, which opt_out leaves out, stays", ErrKept, category, channel)
 			}
 		}
+	}
+	if e.Own {
+		adds = unverify(p.Recipient, &next.Recipient)
 	}
 	replaceAddresses(&p.Recipient, next.Recipient)
 	next.Addresses, next.Endpoints = p.Addresses, p.Endpoints
 	*p = next
-	return nil
+	return adds, nil
 }
 
 // unchanged returns ErrChanged for a record with another revision than the given one, if any.
@@ -309,7 +319,7 @@ func (e *Edit) refuses(name string, value json.RawMessage, who contracts.Recipie
 }
 
 // endpointFields are the fields of an endpoint.
-var endpointFields = []string{"address", "disabled", "events", "generation", "name", "previous", "rotated_at"}
+var endpointFields = []string{"address", "disabled", "events", "generation", "name", "previous", "rotated_at", "unverified"}
 
 // unknownOfEndpoints returns the fields that endpoints do not have. With a misspelt "disabled" an endpoint would
 // still get all messages.

@@ -10,6 +10,8 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -171,6 +173,27 @@ func replaceAddresses(r *contracts.Recipient, by contracts.Recipient) {
 		}
 	}
 	r.Addresses, r.Endpoints = by.Addresses, by.Endpoints
+}
+
+// unverify marks the addresses that a recipient's own edit sets, keeps the marks of the others, and reports whether the edit sets any, or
+// replaces a secret.
+func unverify(known contracts.Recipient, r *contracts.Recipient) (sets bool) {
+	channels := slices.AppendSeq(slices.Collect(maps.Keys(r.Addresses)), maps.Keys(r.Endpoints))
+	for _, channel := range channels {
+		for _, id := range r.EndpointIDs(channel) {
+			was, is := known.Endpoint(channel, id), r.Endpoint(channel, id)
+			sets = sets || is.Address != was.Address || is.Generation > was.Generation
+			unverified := is.Address != was.Address || was.Unverified
+			if is.Unverified == unverified {
+				continue
+			}
+			if is.Unverified = unverified; id == contracts.MainEndpoint {
+				is.Address = ""
+			}
+			setEndpoint(r, place{channel, id}, is)
+		}
+	}
+	return sets
 }
 
 // rotated is the time after a rotation in which another call changes nothing, because it may repeat a call whose answer was lost, and

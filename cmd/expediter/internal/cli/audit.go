@@ -15,20 +15,27 @@ import (
 
 func newAudit(g *globals) *cobra.Command {
 	f := &natsFlags{globals: g}
-	limit := 0
+	limit, list := 0, audit.List
+	var users bool
 	cmd := f.listing("audit", func(ctx context.Context, _ []string, format string) error {
 		if limit < 1 || limit > audit.MaxList {
 			return f.usage(fmt.Errorf("--limit %d: want 1 to %d", limit, audit.MaxList))
 		}
-		return f.with(ctx, "expediter audit", func(ctx context.Context, js jetstream.JetStream) error { return f.audit(ctx, js, limit, format) })
+		if users {
+			list = audit.ListUsers
+		}
+		return f.with(ctx, "expediter audit", func(ctx context.Context, js jetstream.JetStream) error {
+			records, err := list(ctx, js, limit)
+			return f.audit(records, err, format)
+		})
 	})
 	f.register(cmd.Flags())
 	cmd.Flags().IntVar(&limit, "limit", 100, "most records to list")
+	cmd.Flags().BoolVar(&users, "users", false, "list the requests of callers who are no operators")
 	return cmd
 }
 
-func (f *natsFlags) audit(ctx context.Context, js jetstream.JetStream, limit int, format string) error {
-	records, err := audit.List(ctx, js, limit)
+func (f *natsFlags) audit(records []audit.Record, err error, format string) error {
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return fmt.Errorf("%w: %w: make it with expediter apply", ErrNotFound, err)
 	}

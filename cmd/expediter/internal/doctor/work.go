@@ -175,7 +175,7 @@ func (e *examination) checkService(ctx context.Context, t target, name, stream s
 }
 
 // noJobs are the streams from which no worker pulls.
-var noJobs = []string{contracts.StreamAudit, contracts.StreamDead}
+var noJobs = []string{contracts.StreamAudit, contracts.StreamAuditUsers, contracts.StreamDead}
 
 // checkWorkers compares the jobs that wait with the workers that answer.
 func (e *examination) checkWorkers(ctx context.Context) {

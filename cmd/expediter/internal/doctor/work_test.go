@@ -169,7 +169,7 @@ func stalled(s *site) {
 //nolint:tparallel // one site
 func TestMistakesInWork(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, "--max-bytes", fmt.Sprint(18<<20))
+	s := newSite(t, "--max-bytes", fmt.Sprint(19<<20))
 	for _, m := range workMistakes {
 		m.check(t, s)
 	}

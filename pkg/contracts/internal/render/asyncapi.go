@@ -25,6 +25,7 @@ func forms() []form {
 	const directory = "KV_" + contracts.BucketDirectory
 	return []form{
 		{"actions", contracts.StreamAudit, "audit.{source}.{action}", "send", "", "Records what an operator did."},
+		{"userActions", contracts.StreamAuditUsers, "audit.{source}.users.{action}", "send", "", "Records what another caller did."},
 		{"deadLetters", contracts.StreamDead, "dead.{stream}.{subject}", "send", "DeadLetter", "Stores a job that failed for good."},
 		{"enrichJobs", contracts.StreamEnrichJobs, "jobs.enrich.{provider}.{place_id}", "receive", "EnrichJob", "Looks a place up."},
 		{

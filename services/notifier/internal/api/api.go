@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strings"
 	"time"
@@ -26,6 +27,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/digest"
 	"github.com/expediter-io/expediter/services/notifier/internal/health"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
+	"github.com/expediter-io/expediter/services/notifier/internal/throttle"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
@@ -40,12 +42,14 @@ type Config struct {
 	Digests    *digest.Store
 	Directory  *recipient.Directory
 	Health     *health.Store
+	Logger     *slog.Logger // gets the failures of test messages that callers do not see
 	Deliveries *deliveries.Store
 	Planner    *plan.Planner
 	Publisher  *contracts.Publisher
 	Telemetry  *natsotel.Telemetry // nil for none
 	Reader     *plan.Reader
 	Tested     map[string]channel.Channel // the channels with texts, by name
+	Throttles  *throttle.Store            // counts the requests of callers who are no operators
 }
 
 // API accepts events and reports their states. It is safe for concurrent use.

@@ -102,10 +102,11 @@ type TestSent struct {
 	// ID is the id of the message.
 	ID string `json:"id"`
 
-	// Problem is the reason why the far side has not taken the message, "" when it has.
+	// Problem is the reason why the far side has not taken the message, "" when it has. For callers who are no operators it is the kind of
+	// failure only.
 	Problem string `json:"problem,omitempty"`
 
-	// ProviderID is the provider's id of the message.
+	// ProviderID is the provider's id of the message, for operators.
 	ProviderID string `json:"provider_id,omitempty"`
 }
 
@@ -138,9 +139,16 @@ func (a *API) sendTest(ctx context.Context, target string, by channel.Channel, m
 		receipt, err := by.Send(ctx, m)
 		if err != nil {
 			sent.Problem = fmt.Sprintf("%.500s", err.Error())
+			if isBounded(ctx) { // the error may have hosts, addresses and texts of the inner network
+				a.cfg.Logger.InfoContext(ctx, "notifier: a user's test message failed", "id", sent.ID, "target", target, "error", sent.Problem)
+				failure := channel.Of(by.Name(), err)
+				sent.Problem = (&channel.Error{Channel: by.Name(), Kind: failure.Kind, Status: failure.Status}).Error()
+			}
 			return 0, nil // a failure is an answer, too
 		}
-		sent.ProviderID = receipt.ID
+		if !isBounded(ctx) {
+			sent.ProviderID = receipt.ID // in the provider's words
+		}
 		return 1, nil
 	})
 	return sent, err

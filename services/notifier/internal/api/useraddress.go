@@ -88,11 +88,14 @@ func (a *API) secrets(r AddressRequest, e contracts.Endpoint) (AddressSecrets, e
 }
 
 // Rotate replaces the secret of an address, and returns the new secret. The previous secret signs for another day.
-// Four round trips.
+// Four round trips, and two to count the request.
 func (a *API) Rotate(ctx context.Context, r AddressRequest) (s AddressSecrets, err error) {
 	_, e, err := a.address(ctx, r)
 	if err == nil {
 		_, err = a.secrets(r, e)
+	}
+	if err == nil {
+		err = a.within(ctx, "rotate", r.target(), bound{"rotations of secrets of the user", r.UserID, maxRotations})
 	}
 	if err != nil {
 		return AddressSecrets{}, err
@@ -108,12 +111,15 @@ func (a *API) Rotate(ctx context.Context, r AddressRequest) (s AddressSecrets, e
 }
 
 // Test sends a message of the type TEST to an address now, also to one that is disabled, and returns the provider's answer. One
-// round trip, and the call of the channel.
+// round trip, up to six to count the request, and the call of the channel.
 func (a *API) Test(ctx context.Context, r AddressRequest) (TestSent, error) {
 	of, e, err := a.address(ctx, r)
 	by := a.cfg.Channels[r.Channel]
 	if err == nil && by == nil {
 		err = Mistake("request", "/channel", wantChannel("addresses", a.cfg.Channels))
+	}
+	if err == nil {
+		err = a.mayTest(ctx, r, e)
 	}
 	if err != nil {
 		return TestSent{}, err
@@ -126,7 +132,11 @@ func (a *API) Test(ctx context.Context, r AddressRequest) (TestSent, error) {
 
 // ReplayAddress sends the rows of an address again that have failed since a time, as [API.Replay] does.
 func (a *API) ReplayAddress(ctx context.Context, r AddressRequest) (Replayed, error) {
-	if _, _, err := a.address(ctx, r); err != nil {
+	_, _, err := a.address(ctx, r)
+	if err == nil {
+		err = a.within(ctx, "replay", r.target(), bound{"replays for the user", r.UserID, maxReplays})
+	}
+	if err != nil {
 		return Replayed{}, err
 	}
 	return a.Replay(ctx, Query{

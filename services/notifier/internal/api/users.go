@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/service"
@@ -84,14 +85,22 @@ func (a *API) ReadUser(ctx context.Context, r UserRequest) (User, error) {
 	return user(a.cfg.Directory.Read(ctx, r.RecipientType, r.UserID))
 }
 
-// WriteUser changes a user, and returns it. Two round trips.
+// WriteUser changes a user, and returns it. Two round trips, and two to count a change of the user's own.
 func (a *API) WriteUser(ctx context.Context, r UserRequest) (User, error) {
 	revision, err := r.revision()
 	if err != nil {
 		return User{}, err
 	}
 	edit := recipient.Edit{Body: r.Body, Merge: r.Merge, Own: r.Own, Revision: revision}
+	edit.Adds = sync.OnceValue(func() error {
+		return a.within(ctx, "change", r.target(), bound{"new addresses of the user", r.UserID, maxChanges})
+	})
 	return user(a.cfg.Directory.Write(ctx, r.RecipientType, r.UserID, edit))
+}
+
+// target names the user of a request in a record of the audit.
+func (r *UserRequest) target() string {
+	return fmt.Sprintf("user=%q type=%q", audit.User(r.UserID), r.RecipientType)
 }
 
 // DeleteUser removes a user: everything except the records of sent messages. No more messages are sent.
@@ -100,8 +109,7 @@ func (a *API) DeleteUser(ctx context.Context, r UserRequest) error {
 	if err != nil {
 		return err
 	}
-	target := fmt.Sprintf("user=%q type=%q", audit.User(r.UserID), r.RecipientType)
-	return a.cfg.Audit.Do(ctx, "forget", target, func(ctx context.Context) (int, error) {
+	return a.cfg.Audit.Do(ctx, "forget", r.target(), func(ctx context.Context) (int, error) {
 		err := a.cfg.Directory.Remove(ctx, r.RecipientType, r.UserID, revision)
 		if err != nil {
 			return 0, err
