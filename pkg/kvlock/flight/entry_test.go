@@ -2,45 +2,19 @@ package flight
 
 import (
 	"bytes"
+	"context"
 	"errors"
-	"math/rand/v2"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 	"unicode/utf8"
 
+	"github.com/expediter-io/expediter/pkg/internal/compress"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
-
-func TestWhatAMarkerIsToWhom(t *testing.T) {
-	t.Parallel()
-	failure := Entry{Key: "k", State: Failed, Claim: "c", Reason: "r", Revision: 5, marker: true}
-	released := failure
-	released.released = true
-	kept := failure
-	kept.marker = false
-	tests := []struct {
-		name  string
-		entry Entry
-		claim string
-		want  State
-	}{
-		{"failure, to its waiter", failure, "c", Failed},
-		{"failure, to another's waiter", failure, "d", Absent},
-		{"failure, to a new caller", failure, "", Absent},
-		{"released, to its waiter", released, "c", Absent},
-		{"kept failure, to anybody", kept, "", Failed},
-	}
-	for _, tt := range tests {
-		got := tt.entry.awaited(tt.claim)
-		check.That(t, got.State == tt.want && got.Revision == 5 && (got.State != Absent || got.Reason == "" && got.Claim == ""),
-			"%s: got %+v, want %s", tt.name, got, tt.want)
-	}
-	got := failure.readable()
-	check.That(t, got.State == Absent && got.Revision == 5, "read: got %+v, want absent at 5", got)
-}
 
 func TestStatesAndOutcomesHaveNames(t *testing.T) {
 	t.Parallel()
@@ -207,31 +181,6 @@ func TestRecordAsStored(t *testing.T) {
 	check.That(t, err == nil && got == r && string(value) == "value", "read as %+v with %q, %v", got, value, err)
 }
 
-func TestJitterStaysWithinItsBounds(t *testing.T) {
-	t.Parallel()
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	r := rand.New(rand.NewPCG(seed, 1))
-	for range 10_000 {
-		ttl := time.Duration(1+r.Int64N(int64(kv.MaxTTL/time.Second))) * time.Second
-		if r.IntN(2) == 0 {
-			ttl = time.Duration(1+r.IntN(100)) * time.Second
-		}
-		fraction := r.Float64() / 2
-		got := jitter(ttl, fraction)
-		spread := time.Duration(fraction*float64(ttl)) + time.Second/2 // rounded
-		if kv.CheckTTL(got) != nil || got < min(ttl-spread, kv.MaxTTL) || got > ttl+spread {
-			t.Fatalf("%s ±%.2f became %s: %v", ttl, fraction, got, kv.CheckTTL(got))
-		}
-	}
-	check.That(t, jitter(time.Minute, 0) == time.Minute && jitter(0, 0.5) == 0, "jitter where there is none")
-	different := map[time.Duration]bool{}
-	for range 100 {
-		different[jitter(time.Hour, 0.1)] = true
-	}
-	check.That(t, len(different) >= 50, "only %d different of 100", len(different))
-}
-
 func TestWholeSeconds(t *testing.T) {
 	t.Parallel()
 	for d, want := range map[time.Duration]time.Duration{
@@ -239,5 +188,69 @@ func TestWholeSeconds(t *testing.T) {
 		kv.MaxTTL: kv.MaxTTL, kv.MaxTTL + 1: kv.MaxTTL, 1<<63 - 1: kv.MaxTTL,
 	} {
 		check.Same(t, d.String(), wholeSeconds(d), want)
+	}
+}
+
+func TestConfigReportsEverythingAtOnce(t *testing.T) {
+	t.Parallel()
+	err := Config{
+		Bucket: "a.b", ClaimTTL: 1500 * time.Millisecond, ResultTTL: -time.Second, OpTimeout: -1, Instance: strings.Repeat("x", 300),
+	}.validate()
+	for _, want := range []string{"Bucket", "ClaimTTL", "ResultTTL", "OpTimeout", "Instance"} {
+		check.That(t, err != nil && strings.Contains(err.Error(), want), "%s is not named in %v", want, err)
+	}
+	check.Is(t, (Config{Bucket: "b"}).withDefaults().validate(), nil, "defaults")
+	for _, bucket := range []string{"", "a/b", "a b", "a=", "*", "ä"} {
+		check.Failsf(t, (Config{Bucket: bucket}).withDefaults().validate(), "bucket %q was taken", bucket)
+	}
+}
+
+// Without an observer events cost nothing. It is not parallel: the allocations of other tests would count.
+func TestNoObserverCostsNothing(t *testing.T) {
+	f := &Flight{store: &kv.Store{Instance: "i"}}
+	claim := &Claim{flight: f, id: "c", key: "k", taken: time.Now()}
+	entry := Entry{Key: "k", State: Failed, Claim: "c", Owner: "o", Reason: "r"}
+	err := &FailedError{Key: "k"}
+	n := testing.AllocsPerRun(1000, func() {
+		ctx := t.Context()
+		f.emit(ctx, Event{Kind: EventReturned, Key: "k", Claim: "c", Owner: "o", Outcome: Cached, Elapsed: 1, Err: err})
+		f.emit(ctx, entry.event(EventWaiting))
+		claim.publish(ctx, EventAcquired, err)
+		claim.tellReleased(ctx, entry)
+	})
+	check.That(t, n == 0, "%.1f allocations", n)
+}
+
+// Callers that want a value at the same time open it once; a large one is not kept after the last caller.
+func TestContentIsOpenedOnce(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{keptOpen, keptOpen + 1} {
+		f := &Flight{codec: compress.New()}
+		data, _, err := f.codec.Compress(make([]byte, n))
+		check.OK(t, err)
+		c := packed{Codec: compress.Zstd, Size: n}.content(data)
+		const users = 50
+		c.turn <- struct{}{}
+		var all sync.WaitGroup
+		values := make([][]byte, users)
+		for i := range users {
+			c.enter() // so that none of them is the last before all came
+			all.Go(func() {
+				defer c.leave()
+				values[i], _, _ = c.open(context.WithoutCancel(t.Context()), f, "k") // compared below
+			})
+		}
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, _, err = c.open(ended, f, "k")
+		check.That(t, errors.Is(err, context.Canceled), "the caller that gave up got %v", err)
+		<-c.turn
+		all.Wait()
+		for i := range values {
+			check.Require(t, len(values[i]) == n && &values[i][0] == &values[0][0],
+				"caller %d has a value of its own, of %d bytes", i, len(values[i]))
+		}
+		kept := c.value != nil
+		check.That(t, kept == (n <= keptOpen) && c.users == 0, "%d bytes: kept is %v, with %d users", n, kept, c.users)
 	}
 }
