@@ -94,9 +94,7 @@ func newSite(t *testing.T) *site {
 func (s *site) follow(block string) {
 	s.Helper()
 	where := place.FindStringSubmatch(block)
-	if where == nil {
-		s.Fatalf("a block does not begin with its folder:\n%s", block)
-	}
+	check.Require(s, where != nil, "a block does not begin with its folder:\n%s", block)
 	folders := strings.Split(strings.ReplaceAll(where[1], " and ", ", "), ", ")
 	for _, folder := range folders {
 		s.run(folder, block)
@@ -220,8 +218,7 @@ func (s *site) nobodyMakesCertificates() {
 			NotAfter: time.Now().Add(time.Hour), NotBefore: time.Now().Add(-time.Hour), SerialNumber: big.NewInt(1),
 		}, pair.Leaf, &key.PublicKey, key))(s)
 		options := x509.VerifyOptions{Intermediates: above, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}, Roots: authority}
-		_, err := pair.Leaf.Verify(options)
-		check.OK(s, err)
+		check.OK(s, check.Err(pair.Leaf.Verify(options)))
 		chains, err := check.Must(x509.ParseCertificate(forged))(s).Verify(options)
 		check.Failsf(s, err, "with the key of %s another certificate was made: %v", path, chains)
 	}
@@ -251,13 +248,9 @@ func (s *site) replaceKey(blocks [][]string) {
 			s.follow(block[1])
 		}
 	}
-	if !strings.Contains(s.said.String(), "https://example.org/alma") {
-		s.Errorf("with the new key the enricher answers: %s", &s.said)
-	}
+	check.That(s, strings.Contains(s.said.String(), "https://example.org/alma"), "with the new key the enricher answers: %s", &s.said)
 	for _, folder := range []string{"importer", "notifier"} {
-		if s.processes[folder].Ended() {
-			s.Errorf("%s has ended", folder)
-		}
+		check.That(s, !s.processes[folder].Ended(), "%s has ended", folder)
 	}
 }
 
