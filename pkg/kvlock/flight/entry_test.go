@@ -254,3 +254,42 @@ func TestContentIsOpenedOnce(t *testing.T) {
 		check.That(t, kept == (n <= keptOpen) && c.users == 0, "%d bytes: kept is %v, with %d users", n, kept, c.users)
 	}
 }
+
+// A computation that is woken while it looks looks again.
+func TestWakeWhileRunning(t *testing.T) {
+	t.Parallel()
+	c := &call{}
+	c.state.Store(running)
+	c.wake()
+	check.That(t, !c.rests(), "it rests though it was woken")
+	c.state.Store(running)
+	check.That(t, c.rests(), "it does not rest though nothing woke it")
+}
+
+// Each caller that finds a value broken gets an error; only the first reports it.
+func TestBrokenContentIsToldOnce(t *testing.T) {
+	t.Parallel()
+	f := &Flight{codec: compress.New()}
+	c := packed{Codec: compress.Zstd, Size: 7}.content([]byte("no frame"))
+	for i := range 3 {
+		value, first, err := c.open(t.Context(), f, "k")
+		check.That(t, errors.Is(err, errBroken) && first == (i == 0) && value == nil, "call %d: got %q, %v, %v", i, value, first, err)
+	}
+}
+
+// An object's name has to be one token of a subject, and its size is bounded.
+func TestReferenceOfAnObject(t *testing.T) {
+	t.Parallel()
+	good := object{Bucket: "attic", Digest: "SHA-256=x", Name: "c-1-n", Size: 1}
+	check.Is(t, good.check(), nil)
+	for _, name := range []string{"", "c", "c-1", "c-1-", "-1-n", "c--n", "c-1-n-m", "c.d-1-n", "c-*-n", "c-1->", "c-1-n.d", "c-1-n d", "c-1-\n"} {
+		bad := good
+		bad.Name = name
+		check.Failsf(t, bad.check(), "name %q is taken", name)
+	}
+	for _, size := range []int{0, -1, maxValue + 1} {
+		bad := good
+		bad.Size = size
+		check.Failsf(t, bad.check(), "%d bytes are taken", size)
+	}
+}
