@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -146,61 +145,6 @@ func TestNoBarging(t *testing.T) {
 		}
 		release(t, lease)
 	})
-}
-
-// An observer sees each holder once, whether the pushes arrive or not, with its metadata; it sees no renewals and no queue.
-func TestObserve(t *testing.T) {
-	for _, lost := range []bool{false, true} {
-		runInBubble(t, map[bool]string{false: "pushed", true: "pushes are lost"}[lost], func(t *testing.T, b *bed) {
-			observer, p := b.ProxiedLocker(t, kvlock.LockerConfig{})
-			if lost {
-				p.Filter(testbed.LosePushes)
-			}
-			enough := errors.New("enough")
-			ctx, cancel := context.WithCancelCause(t.Context())
-			seen, end := []string{}, make(chan error, 1)
-			go func() {
-				var last error
-				for l, err := range observer.Observe(ctx, "leader:a") {
-					last = err
-					if err == nil && !l.Granted {
-						seen = append(seen, l.Holder+l.Metadata["at"])
-					}
-				}
-				end <- last
-			}()
-			died, gone := testbed.Died(t, b, kvlock.LockerConfig{Instance: "one", TTL: 20 * time.Second})
-			two, three := b.Locker(t, kvlock.LockerConfig{Instance: "two"}), b.Locker(t, kvlock.LockerConfig{Instance: "three"})
-			pass(5 * time.Second)
-			acquire(t, died, "leader:a")
-			second := acquiring(t, two, "leader:a", kvlock.AcquireOptions{Metadata: map[string]string{"at": ":80"}})
-			pass(5 * time.Second)
-			third := acquiring(t, three, "leader:a", kvlock.AcquireOptions{})
-			pass(time.Minute)
-			gone()
-			lease := patiently(t, second)
-			pass(5 * time.Second)
-			release(t, lease)
-			lease = patiently(t, third)
-			pass(5 * time.Second)
-			release(t, lease)
-			pass(5 * time.Second)
-			cancel(enough)
-			wantErr(t, <-end, enough)
-			want := []string{"", "one", "two:80", "three", ""}
-			check.That(t, slices.Equal(seen, want), "saw %q, want %q", seen, want)
-			for l, err := range observer.Observe(t.Context(), "a..b") {
-				wantErr(t, err, kvlock.ErrInvalidKey)
-				check.That(t, !l.Held, "%v", l)
-			}
-			go observer.Close()
-			for _, err := range observer.Observe(t.Context(), "leader:b") {
-				if err != nil {
-					wantErr(t, err, kvlock.ErrClosed)
-				}
-			}
-		})
-	}
 }
 
 // The push that hands a lock to a waiter may come late, by any time: the waiter never holds the lock when it has gone

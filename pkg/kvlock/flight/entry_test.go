@@ -293,3 +293,33 @@ func TestReferenceOfAnObject(t *testing.T) {
 		check.Failsf(t, bad.check(), "%d bytes are taken", size)
 	}
 }
+
+// A watcher returns the latest entry of each key once, in the order in which the keys first changed.
+func TestWatcherCoalesces(t *testing.T) {
+	t.Parallel()
+	w := newWatcher(nil, []string{"a", "b"}, nil)
+	entry := func(key string, revision uint64, state State) *Entry {
+		return &Entry{Key: key, Revision: revision, State: state}
+	}
+	w.deliver(entry("a", 1, Done), false)
+	check.That(t, w.take() == nil, "was told what others knew before it came")
+	w.deliver(entry("a", 1, Pending), true)
+	w.deliver(entry("b", 2, Pending), true)
+	w.deliver(entry("a", 3, Done), false)
+	w.deliver(entry("a", 1, Pending), true) // late
+	for _, want := range []*Entry{entry("a", 3, Done), entry("b", 2, Pending)} {
+		got := w.take()
+		check.That(t, got != nil && got.Key == want.Key && got.Revision == want.Revision, "got %+v; want %+v", got, want)
+	}
+	check.That(t, w.take() == nil, "told something twice")
+}
+
+func TestWatcherIsNotToldThatAMarkerHasGone(t *testing.T) {
+	t.Parallel()
+	w := newWatcher(nil, []string{"a"}, nil)
+	w.deliver(&Entry{Key: "a", Revision: 4, State: Failed, marker: true, Claim: "c"}, true)
+	got := w.take()
+	check.That(t, got != nil && got.past, "got %+v; want a failure that is past", got)
+	w.deliver(&Entry{Key: "a"}, false)
+	check.That(t, w.take() == nil, "was told that it has gone")
+}
