@@ -162,7 +162,7 @@ func RepublishSubject(bucket, key string) string {
 	return "rp." + bucket + ".$KV." + bucket + "." + key
 }
 
-func streams(options AssetOptions) []asset {
+func streams(options AssetOptions) []asset { //nolint:funlen // a list
 	return []asset{
 		// A full stream drops its oldest messages: operators must be able to act when most is to be repaired.
 		{ServiceLock, declare(options, jetstream.StreamConfig{
