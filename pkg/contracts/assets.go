@@ -178,6 +178,9 @@ func streams(options AssetOptions) []asset { //nolint:funlen // a list
 			Subjects:    []string{AuditUsersSubjects},
 			MaxAge:      400 * day,
 			MaxBytes:    16 * mib,
+
+			// The actions of which users have many push out none of an application's, such as the deletion of a user.
+			MaxMsgsPerSubject: 8000,
 		})},
 		// A full stream drops its oldest messages: there must always be room for a dead letter.
 		{"", declare(options, jetstream.StreamConfig{
