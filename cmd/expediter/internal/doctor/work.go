@@ -168,7 +168,7 @@ func (e *examination) checkService(ctx context.Context, t target, name, stream s
 			severity = Error
 		}
 		for _, place := range roll.Places {
-			cure += " " + e.nats(target{}, "request -H KV-Operation:DEL "+operate.Quote(place)+" vacant") + ";"
+			cure += " " + e.nats(t, "kv del -f "+contracts.BucketJobs+" "+place) + ";"
 		}
 		e.add("service.missing", severity, "service "+name+t.suffix(), cure, "%s", roll.Problem)
 	}

@@ -332,6 +332,6 @@ func TestAServiceThatIsGone(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", installed.NATS.Find(t)[0]+" "+cure)
 	cmd.Env = append(os.Environ(), "NATS_URL="+g.env["NATS_URL"], "NATS_NKEY="+g.env["NATS_NKEY"])
 	out, err := cmd.CombinedOutput()
-	check.That(t, err == nil && strings.Contains(string(out), `"KV_jobs"`), "%s: %v: %s", cure, err, out)
+	check.That(t, err == nil, "%s: %v: %s", cure, err, out)
 	g.as("admin").healthy()
 }
