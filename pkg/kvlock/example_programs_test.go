@@ -13,8 +13,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/testbed"
 )
 
-// Leader election: candidates wait for one lock, its holder leads until its context ends, and all members see where.
-func ExampleLocker_Observe() {
+// Leader election: candidates wait for one lock, its holder leads until its context ends, and all members can see where.
+func Example_leaderElection() {
 	js, stop := testbed.Serve("locks")
 	defer stop()
 	ctx, done := context.WithTimeout(context.Background(), time.Minute)
@@ -26,26 +26,20 @@ func ExampleLocker_Observe() {
 	}
 	first, second := candidate("10.0.0.1:80"), candidate("10.0.0.2:80")
 	defer second.Close()
+	show := func() {
+		leader, err := second.Inspect(ctx, "leader")
+		must(err)
+		fmt.Println("the leader is", leader.Holder)
+	}
 
 	_, err := first.Acquire(ctx, "leader", kvlock.AcquireOptions{})
 	must(err)
-	go func() {
-		must(second.Do(ctx, "leader", func(ctx context.Context, _ kvlock.Token) error { // waits for its turn
-			<-ctx.Done() // leads until then
-			return nil
-		}))
-	}()
-	for leader, err := range second.Observe(ctx, "leader") {
-		must(err)
-		if !leader.Held || leader.Granted {
-			continue
-		}
-		fmt.Println("the leader is", leader.Holder)
-		if leader.Holder == "10.0.0.2:80" {
-			break
-		}
-		go first.Close() // as when it is deployed anew
-	}
+	show()
+	go first.Close()                                                          // as when it is deployed anew
+	must(second.Do(ctx, "leader", func(context.Context, kvlock.Token) error { // waits for its turn
+		show()
+		return nil
+	}))
 	// Output:
 	// the leader is 10.0.0.1:80
 	// the leader is 10.0.0.2:80

@@ -3,10 +3,9 @@ package natsrun
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"slices"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -22,8 +21,8 @@ const (
 	maxReplicas  = 5                // the server's own bound
 	pollInterval = 20 * time.Millisecond
 
-	// streamInfo is the path of a monitor under which every stream and consumer of every account has its leader.
-	streamInfo = "/jsz?accounts=true&streams=true&consumers=true&limit=10000"
+	// streamInfo is the path of a monitor under which every stream of every account has its leader.
+	streamInfo = "/jsz?accounts=true&streams=true&limit=10000"
 )
 
 // WaitReady returns when the cluster is ready. Then the running nodes are connected and agree on a meta leader, the nodes and the replicas
@@ -83,53 +82,29 @@ func (c *Cluster) pollPatiently(ctx context.Context, check func(context.Context)
 	})
 }
 
-// checkCurrent returns nil when the running nodes agree and have caught up.
+// checkCurrent returns nil when the running nodes are connected, and each reports that it is in touch with the meta leader and that its
+// replicas and consumers have caught up. It waits for all answers, for a paused node until ctx ends.
 func (c *Cluster) checkCurrent(ctx context.Context) error {
-	routes, err := view[server.Routez](ctx, c, "/routez")
-	if err != nil {
-		return err
-	}
-	if err := checkRoutes(routes); err != nil {
-		return err
-	}
-	before, err := view[server.JSInfo](ctx, c, streamInfo)
-	if err != nil {
-		return err
-	}
-	if err := checkMeta(before); err != nil {
-		return err
-	}
-	after, err := view[server.JSInfo](ctx, c, streamInfo)
-	if err != nil {
-		return err
-	}
-	return checkStreams(before, after)
-}
-
-// view asks every running node and waits for all answers, for a paused node until ctx ends. The error names the running nodes that do not
-// answer.
-func view[T any](ctx context.Context, c *Cluster, path string) (map[string]*T, error) {
-	answers := make([]*T, len(c.Nodes))
-	var wg sync.WaitGroup
-	for i, n := range c.Nodes {
-		wg.Go(func() {
-			answers[i], _ = ask[T](ctx, n, path) // nil then
-		})
-	}
-	wg.Wait()
-	all := make(map[string]*T, len(answers))
-	var silent []string
-	for i, n := range c.Nodes {
-		if answers[i] != nil {
-			all[n.Name] = answers[i]
-		} else if n.Running() {
-			silent = append(silent, n.Name)
+	return c.each(func(n *Node) error {
+		if !n.Running() {
+			return nil
 		}
-	}
-	if len(silent) > 0 {
-		return nil, fmt.Errorf("no answer from %s", strings.Join(silent, ", "))
-	}
-	return all, nil
+		health := new(server.HealthStatus)
+		routes, err := ask[server.Routez](ctx, n, "/routez")
+		if err == nil {
+			err = c.checkRoutes(n, routes)
+		}
+		if err == nil {
+			health, err = ask[server.HealthStatus](ctx, n, "/healthz")
+		}
+		if err == nil && health.Status != "ok" {
+			err = errors.New(health.Error)
+		}
+		if err != nil {
+			return fmt.Errorf("node %s: %w", n.Name, err)
+		}
+		return nil
+	})
 }
 
 // checkCreate returns nil when a stream can be placed on every running node: a new leader knows its peers a moment
@@ -182,118 +157,17 @@ func timeLeft(ctx context.Context) time.Duration {
 // routesPerPeer is the number of connections of a node to each other node: a pool, and one for the system account.
 const routesPerPeer = server.DEFAULT_ROUTE_POOL_SIZE + 1
 
-// checkRoutes returns nil when each node has all its connections to each other node. Two nodes that connect to each other at once may each
-// close the connection that the other keeps. A second later they connect again, and do not know each other's free space until the next
-// report.
-func checkRoutes(view map[string]*server.Routez) error {
-	for name, routes := range view {
-		for peer := range view {
-			n := 0
-			for _, r := range routes.Routes {
-				if r.RemoteName == peer {
-					n++
-				}
-			}
-			if peer != name && n < routesPerPeer {
-				return fmt.Errorf("node %s has %d of %d connections to %s", name, n, routesPerPeer, peer)
-			}
-		}
+// checkRoutes returns nil when a node has all its connections to each other running node. Two nodes that connect to each other at once may
+// each close the connection that the other keeps. A second later they connect again, and do not know each other's free space until the
+// next report.
+func (c *Cluster) checkRoutes(n *Node, routes *server.Routez) error {
+	counts := map[string]int{}
+	for _, r := range routes.Routes {
+		counts[r.RemoteName]++
 	}
-	return nil
-}
-
-// checkMeta returns nil when all nodes agree on a leader that reports all of them as current.
-func checkMeta(view map[string]*server.JSInfo) error {
-	var leader string
-	for name, info := range view {
-		if info.Meta == nil || info.Meta.Leader == "" {
-			return fmt.Errorf("node %s knows no meta leader", name)
-		}
-		if leader == "" {
-			leader = info.Meta.Leader
-		}
-		if info.Meta.Leader != leader {
-			return fmt.Errorf("meta leader is %s or %s", leader, info.Meta.Leader)
-		}
-	}
-	lead := view[leader]
-	if lead == nil {
-		return fmt.Errorf("meta leader %q does not run", leader)
-	}
-	current := map[string]bool{leader: true}
-	for _, peer := range lead.Meta.Replicas {
-		current[peer.Name] = peer.Current && !peer.Offline
-	}
-	for name := range view {
-		if !current[name] {
-			return fmt.Errorf("meta leader %s does not know %s as current", leader, name)
-		}
-	}
-	return nil
-}
-
-// checkStreams returns nil when every stream has a leader and its replicas have, in after, at least the sequence that the leader had in
-// before. It compares the sequences that the nodes report of themselves: right after a crash a leader still reports the lost replica as
-// current.
-func checkStreams(before, after map[string]*server.JSInfo) error {
-	for name, info := range before {
-		for stream, d := range details(info) {
-			if d.Cluster == nil {
-				continue
-			}
-			if d.Cluster.Leader == "" {
-				return fmt.Errorf("%w: %s on %s", ErrNoLeader, stream, name)
-			}
-			if err := checkConsumers(name, d, after); err != nil {
-				return err
-			}
-			if d.Cluster.Leader != name {
-				continue
-			}
-			if err := checkReplicas(d, after); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func checkReplicas(leader *server.StreamDetail, after map[string]*server.JSInfo) error {
-	for _, peer := range leader.Cluster.Replicas {
-		info := after[peer.Name]
-		if info == nil {
-			continue // it is down
-		}
-		d := details(info)[leader.Name]
-		if d == nil || d.State.LastSeq < leader.State.LastSeq {
-			return fmt.Errorf("replica of %s on %s is behind", leader.Name, peer.Name)
-		}
-	}
-	return nil
-}
-
-// checkConsumers returns nil when the stream's consumers on the node have a leader, and those that the node leads exist
-// on their other nodes.
-func checkConsumers(node string, stream *server.StreamDetail, after map[string]*server.JSInfo) error {
-	for _, consumer := range stream.Consumer {
-		if consumer.Cluster == nil {
-			continue
-		}
-		if consumer.Cluster.Leader == "" {
-			return fmt.Errorf("consumer %s of stream %s on %s has no leader", consumer.Name, stream.Name, node)
-		}
-		if consumer.Cluster.Leader != node {
-			continue
-		}
-		for _, peer := range consumer.Cluster.Replicas {
-			info := after[peer.Name]
-			if info == nil {
-				continue // it is down
-			}
-			d := details(info)[stream.Name]
-			if d == nil || !slices.ContainsFunc(d.Consumer, func(c *server.ConsumerInfo) bool { return c.Name == consumer.Name }) {
-				return fmt.Errorf("replica of consumer %s of %s on %s is missing", consumer.Name, stream.Name, peer.Name)
-			}
+	for _, peer := range c.Nodes {
+		if has := counts[peer.Name]; peer != n && peer.Running() && has < routesPerPeer {
+			return fmt.Errorf("%d of %d connections to %s", has, routesPerPeer, peer.Name)
 		}
 	}
 	return nil

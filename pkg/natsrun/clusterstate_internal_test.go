@@ -11,138 +11,36 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/internal/process"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // States that a real cluster passes through too quickly to be observed.
-func TestCheckStreams(t *testing.T) {
-	t.Parallel()
-	const leader, follower = "n1", "n2"
-	stream := func(lastSeq uint64, lead string) *server.JSInfo {
-		return &server.JSInfo{AccountDetails: []*server.AccountDetail{{Streams: []server.StreamDetail{{
-			Name: "S", State: server.StreamState{LastSeq: lastSeq},
-			Cluster: &server.ClusterInfo{Leader: lead, Replicas: []*server.PeerInfo{{Name: follower}, {Name: "n3"}}},
-		}}}}}
-	}
-	for _, tt := range []struct {
-		name  string
-		other *server.JSInfo
-		lead  string
-		want  string
-	}{
-		{"caught up", stream(5, leader), leader, ""},
-		{"ahead, after more writes", stream(6, leader), leader, ""},
-		{"behind", stream(4, leader), leader, "behind"},
-		{"does not know the stream yet", &server.JSInfo{}, leader, "behind"},
-		{"nobody leads", stream(5, ""), "", ErrNoLeader.Error()},
-		{"down", nil, leader, ""},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			view := map[string]*server.JSInfo{leader: stream(5, tt.lead)}
-			if tt.other != nil {
-				view[follower] = tt.other
-			}
-			err := checkStreams(view, view)
-			check.That(t, tt.want != "" || err == nil, "got %v, want none", err)
-			check.That(t, tt.want == "" || err != nil && strings.Contains(err.Error(), tt.want), "got %v, want one that says %q", err, tt.want)
-		})
-	}
-}
-
-func TestCheckConsumers(t *testing.T) {
-	t.Parallel()
-	const leader, follower = "n1", "n2"
-	stream := func(lead string, consumers ...string) *server.JSInfo {
-		d := server.StreamDetail{Name: "S", Cluster: &server.ClusterInfo{Leader: "n3"}}
-		for _, name := range consumers {
-			d.Consumer = append(d.Consumer, &server.ConsumerInfo{Name: name, Cluster: &server.ClusterInfo{
-				Leader: lead, Replicas: []*server.PeerInfo{{Name: follower}, {Name: "n4"}},
-			}})
-		}
-		return &server.JSInfo{AccountDetails: []*server.AccountDetail{{Streams: []server.StreamDetail{d}}}}
-	}
-	for name, tt := range map[string]struct {
-		lead  string
-		other *server.JSInfo
-		want  string
-	}{
-		"there":              {leader, stream(leader, "b", "a"), ""},
-		"missing":            {leader, stream(leader, "b"), "consumer a of S on n2 is missing"},
-		"the stream as well": {leader, &server.JSInfo{}, "consumer a of S on n2 is missing"},
-		"down":               {leader, nil, ""},
-		"led by none":        {"", nil, "has no leader"},
-		"led by another":     {"n4", stream(leader), ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			view := map[string]*server.JSInfo{leader: stream(tt.lead, "a")}
-			if tt.other != nil {
-				view[follower] = tt.other
-			}
-			err := checkStreams(view, view)
-			check.That(t, tt.want != "" || err == nil, "got %v, want none", err)
-			check.That(t, tt.want == "" || err != nil && strings.Contains(err.Error(), tt.want), "got %v, want one that says %q", err, tt.want)
-		})
-	}
-}
-
-func TestCheckMeta(t *testing.T) {
-	t.Parallel()
-	meta := func(leader string, peers ...*server.PeerInfo) *server.JSInfo {
-		return &server.JSInfo{Meta: &server.MetaClusterInfo{Leader: leader, Replicas: peers}}
-	}
-	good := &server.PeerInfo{Name: "n2", Current: true}
-	for name, tt := range map[string]struct {
-		view map[string]*server.JSInfo
-		want string
-	}{
-		"agreed":          {map[string]*server.JSInfo{"n1": meta("n1", good), "n2": meta("n1")}, ""},
-		"no leader":       {map[string]*server.JSInfo{"n1": meta("")}, "no meta leader"},
-		"no meta layer":   {map[string]*server.JSInfo{"n1": {}}, "no meta leader"},
-		"two leaders":     {map[string]*server.JSInfo{"n1": meta("n1", good), "n2": meta("n2")}, "meta leader is"},
-		"leader is down":  {map[string]*server.JSInfo{"n2": meta("n1")}, "does not run"},
-		"unknown node":    {map[string]*server.JSInfo{"n1": meta("n1"), "n2": meta("n1")}, "n2 as current"},
-		"node is offline": {map[string]*server.JSInfo{"n1": meta("n1", &server.PeerInfo{Name: "n2", Current: true, Offline: true}), "n2": meta("n1")}, "n2 as current"},
-		"node is behind":  {map[string]*server.JSInfo{"n1": meta("n1", &server.PeerInfo{Name: "n2"}), "n2": meta("n1")}, "n2 as current"},
-		"nobody there":    {map[string]*server.JSInfo{}, "does not run"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			err := checkMeta(tt.view)
-			check.That(t, tt.want != "" || err == nil, "got %v, want none", err)
-			check.That(t, tt.want == "" || err != nil && strings.Contains(err.Error(), tt.want), "got %v, want one that says %q", err, tt.want)
-		})
-	}
-}
-
 func TestCheckRoutes(t *testing.T) {
 	t.Parallel()
-	routes := func(peers map[string]int) *server.Routez {
-		all := &server.Routez{}
-		for peer, n := range peers {
-			for range n {
-				all.Routes = append(all.Routes, &server.RouteInfo{RemoteName: peer})
-			}
-		}
-		return all
-	}
+	up := &process.Process{}
+	one, two, down := &Node{Name: "n1", run: up}, &Node{Name: "n2", run: up}, &Node{Name: "n3"}
+	c := &Cluster{Nodes: []*Node{one, two, down}}
 	const all = routesPerPeer
 	for name, tt := range map[string]struct {
-		view map[string]*server.Routez
-		want string
+		peers map[string]int
+		want  string
 	}{
-		"connected":       {map[string]*server.Routez{"n1": routes(map[string]int{"n2": all}), "n2": routes(map[string]int{"n1": all})}, ""},
-		"one node":        {map[string]*server.Routez{"n1": routes(nil)}, ""},
-		"third is down":   {map[string]*server.Routez{"n1": routes(map[string]int{"n2": all, "n3": 1}), "n2": routes(map[string]int{"n1": all})}, ""},
-		"not connected":   {map[string]*server.Routez{"n1": routes(nil), "n2": routes(nil)}, "has 0 of 4 connections to"},
-		"crossed":         {map[string]*server.Routez{"n1": routes(map[string]int{"n2": 1}), "n2": routes(map[string]int{"n1": 1})}, "has 1 of 4 connections to"},
-		"on one side":     {map[string]*server.Routez{"n1": routes(map[string]int{"n2": all}), "n2": routes(map[string]int{"n1": 3})}, "n2 has 3 of 4 connections to n1"},
-		"with a stranger": {map[string]*server.Routez{"n1": routes(map[string]int{"x": all}), "n2": routes(map[string]int{"n1": all})}, "n1 has 0 of 4 connections to n2"},
+		"connected":       {map[string]int{"n2": all}, ""},
+		"third is down":   {map[string]int{"n2": all, "n3": 1}, ""},
+		"not connected":   {nil, "0 of 4 connections to n2"},
+		"crossed":         {map[string]int{"n2": 1}, "1 of 4 connections to n2"},
+		"with a stranger": {map[string]int{"x": all}, "0 of 4 connections to n2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			err := checkRoutes(tt.view)
+			routes := &server.Routez{}
+			for peer, n := range tt.peers {
+				for range n {
+					routes.Routes = append(routes.Routes, &server.RouteInfo{RemoteName: peer})
+				}
+			}
+			err := c.checkRoutes(one, routes)
 			check.That(t, tt.want != "" || err == nil, "got %v, want none", err)
 			check.That(t, tt.want == "" || err != nil && strings.Contains(err.Error(), tt.want), "got %v, want one that says %q", err, tt.want)
 		})

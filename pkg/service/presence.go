@@ -196,7 +196,8 @@ func (a *Attendance) Look(ctx context.Context, streams time.Duration) (r Roll, e
 		a.since = now
 	}
 	if len(places)+len(answered) == 0 && streams > neverAfter {
-		r.Problem = fmt.Sprintf("the %s never came: its streams were made %s ago, and no instance has run since", a.service, streams.Round(time.Minute))
+		age := streams.Round(time.Minute)
+		r.Problem = fmt.Sprintf("the %s never came: its streams were made %s ago, and no instance has run since", a.service, age)
 		r.Places = []string{placeKey(a.service, 0)}
 	}
 	var last place

@@ -45,6 +45,7 @@ var (
 	health = regexp.MustCompile(`(?m)^curl .*/healthz$`)
 	ask    = regexp.MustCompile(`/expediter enrich `)
 
+	people     = regexp.MustCompile(`/(?:admin|publisher|sys)/cert`)
 	configured = regexp.MustCompile(`^(?:ENABLE|ENRICHER|EXPEDITER|IMPORTER|NATS|NOTIFIER|OTEL)_`)
 	trouble    = regexp.MustCompile(`(?m)^.*(?:"level":"(?:WARN|ERROR)"|\[FTL\]).*$`)
 )
@@ -222,6 +223,8 @@ func (s *site) nobodyMakesCertificates() {
 		options := x509.VerifyOptions{Intermediates: above, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}, Roots: authority}
 		_, err := pair.Leaf.Verify(options)
 		check.OK(s, err)
+		_, err = pair.Leaf.Verify(x509.VerifyOptions{Roots: authority}) // as a server's
+		check.That(s, (err != nil) == people.MatchString(path), "%s: %v, want only people's refused", path, err)
 		chains, err := check.Must(x509.ParseCertificate(forged))(s).Verify(options)
 		check.Failsf(s, err, "with the key of %s another certificate was made: %v", path, chains)
 	}

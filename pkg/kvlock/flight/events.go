@@ -2,7 +2,6 @@ package flight
 
 import (
 	"context"
-	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -61,8 +60,12 @@ type Event struct {
 
 // emit counts an event, and passes it to the observer, if there is one. The caller holds no mutex.
 func (f *Flight) emit(ctx context.Context, e Event) {
-	if count := f.counts.of(e.Kind); count != nil {
-		count.Add(1)
+	switch e.Kind {
+	case EventTakeOver:
+		f.counts.takeOvers.Add(1)
+	case EventWaiting:
+		f.counts.waits.Add(1)
+	default: // is not counted
 	}
 	if f.cfg.Observe != nil {
 		f.cfg.Observe(ctx, e)
@@ -124,21 +127,8 @@ type Stats struct {
 	Computed  uint64
 	Errors    uint64 // that returned an error
 
-	// Claims.
-	Acquired       uint64
-	Held           uint64 // refused, because another caller held the key
-	Lost           uint64
-	RenewalsFailed uint64
-	TakeOvers      uint64 // taken from an owner that died
-
-	// Waits for a computation, in this process or another.
-	Waits        uint64
-	WaitTimeouts uint64 // waits that their callers gave up
-
-	// Failures.
-	Corrupt     uint64 // records that could not be read, and were removed
-	Panics      uint64
-	Unavailable uint64 // operations that JetStream did not answer
+	TakeOvers uint64 // claims taken from an owner that died
+	Waits     uint64 // for a computation, in this process or another
 }
 
 // MemoryStats has the size of a Flight's memory, and counts its work.
@@ -146,48 +136,26 @@ type MemoryStats struct {
 	Bytes   int64 // held now: keys, values, and overhead
 	Entries int64 // held now; some may have expired
 
-	Evictions     uint64 // entries dropped to make room for others
-	Flushes       uint64 // of everything, because changes of the bucket were not pushed
-	Hits          uint64 // reads that cost no round trip
-	Invalidations uint64 // entries that were dropped because their keys changed
-	Refused       uint64 // answers that were not kept, because a change might have overtaken them
+	Flushes uint64 // of everything, because changes of the bucket were not pushed
+	Hits    uint64 // reads that cost no round trip
+	Refused uint64 // answers that were not kept, because a change might have overtaken them
 }
 
 // Stats returns the counts since the Flight was made. No round trip.
 func (f *Flight) Stats() Stats {
 	c := &f.counts
-	events := func(kind EventKind) uint64 { return c.of(kind).Load() }
 	return Stats{
 		Hits: c.hits.Load(), Misses: c.misses.Load(),
 		Cached: c.outcomes[Cached].Load(), Coalesced: c.outcomes[Coalesced].Load(), Computed: c.outcomes[Computed].Load(),
-		Errors:   c.errors.Load(),
-		Acquired: events(EventAcquired), Held: events(EventHeld), Lost: events(EventLost),
-		RenewalsFailed: events(EventRenewalFailed), TakeOvers: events(EventTakeOver), Waits: events(EventWaiting),
-		WaitTimeouts: events(EventWaitTimeout), Corrupt: events(EventCorrupt), Panics: events(EventPanic),
-		Unavailable: f.store.Unanswered.Load(), Memory: f.memory.counts(),
+		Errors: c.errors.Load(), Memory: f.memory.counts(), TakeOvers: c.takeOvers.Load(), Waits: c.waits.Load(),
 	}
-}
-
-// countedKinds are the events that Stats counts.
-var countedKinds = []EventKind{
-	EventAcquired, EventCorrupt, EventHeld, EventLost, EventPanic, EventRenewalFailed, EventTakeOver, EventWaiting,
-	EventWaitTimeout,
 }
 
 // counters are the counts that Stats sums up.
 type counters struct {
-	errors, hits, misses atomic.Uint64
+	errors, hits, misses, takeOvers, waits atomic.Uint64
 
-	events   [9]atomic.Uint64 // indexed by the position of the kind in countedKinds
 	outcomes [4]atomic.Uint64 // by Outcome
-}
-
-// of returns the count of the events of a kind, nil for a kind that is not counted.
-func (c *counters) of(kind EventKind) *atomic.Uint64 {
-	if i := slices.Index(countedKinds, kind); i >= 0 {
-		return &c.events[i]
-	}
-	return nil
 }
 
 // read counts an entry that was read from the bucket.

@@ -224,14 +224,3 @@ func ExampleFlight_Survey() {
 	// 2 entries, true
 	// 2 results, 0 pending, 1 expiring within 24 hours
 }
-
-// After a start the memory is loaded from the bucket.
-func ExampleFlight_Warm() {
-	f, end := openWith(flight.Config{Memory: flight.MemoryConfig{MaxBytes: 64 << 20}})
-	defer end()
-	keep(f, "menus.today", "soup", time.Hour)
-	keep(f, "menus.tomorrow", "stew", time.Hour)
-	fmt.Println(f.Warm(context.Background(), "menus"))
-	// Output:
-	// 2 <nil>
-}

@@ -228,45 +228,6 @@ func (f *Flight) Invalidate(ctx context.Context, key string) error {
 	return errors.Join(unreadable, err)
 }
 
-// errNoMemory is the error of Warm without a memory.
-var errNoMemory = errors.New("kvlock: Config.Memory is off: there is nothing to warm")
-
-// Warm loads the results and failures of the bucket under prefix, in the sense of [Flight.List], into memory, and returns their number. If
-// they do not all fit, some are evicted. To load known keys, use [Flight.GetMany]; to compute missing values, use Do.
-//
-// Each record under prefix is read twice: once to find the keys, and once, 512 at a time, to learn the sequence at which it was still the
-// last.
-func (f *Flight) Warm(ctx context.Context, prefix string) (n int, err error) {
-	if f.memory == nil {
-		return 0, errNoMemory
-	}
-	keys := make([]string, 0, kv.MaxRead)
-	load := func() error {
-		entries, err := f.GetMany(ctx, keys)
-		for _, entry := range entries {
-			if entry.State == Done || entry.State == Failed {
-				n++
-			}
-		}
-		keys = keys[:0]
-		return err
-	}
-	for entry, err := range f.List(ctx, prefix) {
-		switch {
-		case entry.Key == "" && err != nil:
-			return n, err
-		case err != nil || entry.State == Pending:
-			continue
-		}
-		if keys = append(keys, entry.Key); len(keys) == cap(keys) {
-			if err := load(); err != nil {
-				return n, err
-			}
-		}
-	}
-	return n, load()
-}
-
 // formatRef makes the reference of a claim.
 func formatRef(id string, revision uint64, attempt int) string {
 	return id + "." + strconv.FormatUint(revision, 10) + "." + strconv.Itoa(attempt)

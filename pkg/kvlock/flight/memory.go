@@ -228,7 +228,6 @@ func (m *memory) evict(now int64) {
 		}
 	}
 	m.remove(m.shard(m.hash(worst.Key)), worst)
-	m.stats.Evictions++
 }
 
 func (m *memory) remove(s *shard, e *kept) {
@@ -267,7 +266,6 @@ func (m *memory) outdate(key string, hash, sequence uint64) {
 	s := m.shard(hash)
 	if e := s.entries[key]; e != nil && e.Revision < sequence {
 		m.remove(s, e)
-		m.stats.Invalidations++
 	}
 }
 

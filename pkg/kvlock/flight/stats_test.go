@@ -20,13 +20,13 @@ func TestEachFieldOfStatsMoves(t *testing.T) {
 	f := &Flight{store: &kv.Store{}}
 	steps := []func(){
 		func() { f.counts.read(Entry{State: Done}) }, func() { f.counts.read(Entry{}) },
-		func() { f.counts.returned(&Result{}, errors.New("no")) }, func() { f.store.Unanswered.Add(1) },
+		func() { f.counts.returned(&Result{}, errors.New("no")) },
 	}
 	for _, o := range []Outcome{Cached, Coalesced, Computed} {
 		steps = append(steps, func() { f.counts.returned(&Result{Outcome: o}, nil) })
 	}
 	for _, kind := range []EventKind{
-		EventAcquired, EventHeld, EventLost, EventRenewalFailed, EventTakeOver, EventWaiting, EventWaitTimeout, EventCorrupt, EventPanic,
+		EventTakeOver, EventWaiting,
 	} {
 		steps = append(steps, func() { f.emit(t.Context(), Event{Kind: kind}) })
 	}

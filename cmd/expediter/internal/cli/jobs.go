@@ -39,7 +39,7 @@ func newJobs(g *globals) *cobra.Command {
 	flags.StringVar(&f.bucket, "bucket", contracts.BucketJobs, "bucket of the workers, with their records of jobs, and the pauses")
 	flags.StringVar(&f.stream, "stream", "", "stream of the jobs")
 	cmd.AddCommand(newJobsCancel(f), newJobsDrain(f), newJobsList(f), newJobsPause(f), newJobsResume(f), newJobsRun(f),
-		newJobsShow(f), newJobsStreams(f), newJobsUnschedule(f), newJobsWatch(f), newJobsWorkers(f))
+		newJobsShow(f), newJobsStreams(f), newJobsUnschedule(f), newJobsWorkers(f))
 	return cmd
 }
 

@@ -97,7 +97,7 @@ func newRoot(cfg Config) *cobra.Command {
 	completeWith(root, "log-level", "debug", "info", "warn", "error")
 	root.AddCommand(newApply(g), newAudit(g), newCaptions(g), newConsole(g), newDead(g), newDemo(g),
 		newDoctor(g), newEmit(g), newEnrich(g), newExport(g), newForget(g), newImport(g), newInbox(g), newJobs(g), newKeys(g),
-		newLimits(g), newLock(g), newLocks(g), newMembers(g), newEndpoints(g), newNotifications(g), newNotify(g), newPlaces(g), newPrefs(g),
+		newLimits(g), newLock(g), newLocks(g), newMembers(g), newEndpoints(g), newNotifications(g), newNotify(g), newPlaces(g),
 		newReady(), newRecipes(g), newRelay(g), newRestored(g), newResults(g), newRules(g), newSchedules(g), newTemplates(g), newUp(g),
 		newUsers(g), newVersion())
 	texts := manual()

@@ -163,10 +163,11 @@ func (e *examination) checkService(ctx context.Context, t target, name, stream s
 		if roll.Gone {
 			severity = Error
 		}
+		cures := []string{cure}
 		for _, place := range roll.Places {
-			cure += " " + e.nats(t, "kv del -f "+contracts.BucketJobs+" "+place) + ";"
+			cures = append(cures, e.nats(t, "kv del -f "+contracts.BucketJobs+" "+place)+";")
 		}
-		e.add("service.missing", severity, "service "+name+t.suffix(), cure, "%s", roll.Problem)
+		e.add("service.missing", severity, "service "+name+t.suffix(), strings.Join(cures, " "), "%s", roll.Problem)
 	}
 }
 
@@ -222,12 +223,13 @@ func (e *examination) stuck(ctx context.Context, w inspect.Info) (names string) 
 	short, cancel := context.WithTimeout(ctx, once)
 	defer cancel()
 	running, _ := inspect.StacksOf(short, e.nc, w.Instance) // their number is known
+	var text strings.Builder
 	for _, a := range running.Attempts {
 		if a.Stuck {
-			names += fmt.Sprintf(", %s since %s", a.Subject, a.Started.UTC().Format(time.RFC3339))
+			fmt.Fprintf(&text, ", %s since %s", a.Subject, a.Started.UTC().Format(time.RFC3339))
 		}
 	}
-	return names
+	return text.String()
 }
 
 // findWorkers asks the workers of a target, which an administrator may do. Under the account's prefix no other account can answer.

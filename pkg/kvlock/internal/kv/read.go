@@ -160,7 +160,6 @@ func (s *Store) Unavailable(ctx context.Context, op string, keys []string, err e
 	if errors.Is(ctx.Err(), context.Canceled) { // the client's error says no more then
 		return fmt.Errorf("kvlock: %s %s: %w", op, subject, context.Cause(ctx))
 	}
-	s.Unanswered.Add(1)
 	return fmt.Errorf("kvlock: %s %s in bucket %q: %w: %w", op, subject, s.Bucket, ErrUnavailable, jsapi.Unanswered(s.Conn, err))
 }
 

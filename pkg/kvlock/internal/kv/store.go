@@ -46,8 +46,6 @@ type Store struct {
 	Clock      *Clock
 	Closing    context.Context
 
-	Unanswered atomic.Uint64 // operations that JetStream did not answer
-
 	get    *directget.Getter
 	acks   *inbox.Inbox
 	api    jsapi.Client // over acks

@@ -62,10 +62,12 @@ type key struct{ side, owner string }
 // jobs of the owner fail.
 func (c caller) levels(side string) [2]struct {
 	key
+
 	party string
 } {
 	return [2]struct {
 		key
+
 		party string
 	}{{key{side, c.owner}, c.job}, {key{side, ""}, c.owner}}
 }
