@@ -124,8 +124,8 @@ func TestListWhileItIsWrittenTo(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	f := b.Flight(t, patient)
-	const n = 12_000
-	flood(t, b.JS, "a", n, 100)
+	const n = 3000 // of 3 kB: the server answers with 4 MiB at a time
+	flood(t, b.JS, "a", n, 3000)
 	seen := map[string]uint64{}
 	told, written := 0, 0
 	for s, err := range f.List(t.Context(), "a") {
@@ -133,7 +133,7 @@ func TestListWhileItIsWrittenTo(t *testing.T) {
 		check.Require(t, s.Revision > seen[s.Key], "%s is told at %d, after %d", s.Key, s.Revision, seen[s.Key])
 		seen[s.Key] = s.Revision
 		told++
-		if told%100 == 0 && written < 100 {
+		if told%10 == 0 && written < 100 {
 			written++
 			replace(t, f, fmt.Sprintf("a.%d", (written*7919)%n), "new")
 		}

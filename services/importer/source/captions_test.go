@@ -142,14 +142,18 @@ func TestCaptionFileErrors(t *testing.T) {
 		{"no words", text("text/vtt", "WEBVTT\n\n"), contracts.CodeTooShort, false, 0, "Transcript is too short (0 characters). Recipe videos typically have longer transcripts."},
 		{"few words", text("text/vtt", "WEBVTT\n\n00:01.000 --> 00:02.000\nHéllo\n"), contracts.CodeTooShort, false, 0, "Transcript is too short (5 characters)."},
 		{"elsewhere", status(302, "Location", "file:///etc/passwd"), contracts.CodeUnavailable, false, 0, "only http and https"},
+		{"in zstd", func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Encoding", "zstd")
+			text("text/vtt", "\x28\xb5\x2f\xfd")(w, r)
+		}, contracts.CodeUnavailable, false, 0, "compressed in a form that was not asked for"},
 		{"in circles", status(302, "Location", "/file.vtt"), contracts.CodeUnavailable, false, 0, "more than 5 redirects"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			server := site(t, map[string]http.HandlerFunc{"/file.vtt": test.serve})
 			_, err := sources(t, source.Config{}).Fetch(t.Context(), source.Request{URL: server.URL + "/file.vtt"}, nil)
-			if e := wantError(t, err, test.code, test.again, test.message); e.RetryAfter != test.after || e.Outage != test.again {
-				t.Errorf("retry after %s, outage %t: want %s, %t", e.RetryAfter, e.Outage, test.after, test.again)
+			if e := wantError(t, err, test.code, test.again, test.message); e.RetryAfter != test.after || e.Outage != (test.again && !e.Page) || e.Page != (test.name == "broken") {
+				t.Errorf("retry after %s, outage %t, of the page %t: want %s, %t", e.RetryAfter, e.Outage, e.Page, test.after, test.again)
 			}
 		})
 	}
