@@ -79,7 +79,7 @@ func turned(t *testing.T, urls []string, ready bool, most time.Duration) (time.D
 func TestAFullDiskIsShownAndOvercome(t *testing.T) {
 	disk := t.TempDir()
 	if err := smalldisk.Mount(t, disk); err != nil {
-		installed.Refused(t, "a disk to fill cannot be mounted: %v (run as root)", err)
+		installed.Refusedf(t, "a disk to fill cannot be mounted: %v (run as root)", err)
 	}
 	r := up(t, "--dir", filepath.Join(disk, "data"))
 	address := func(name, scheme string) string {

@@ -177,7 +177,7 @@ func TestUpSaysWhyItDoesNotStart(t *testing.T) {
 	var taken [2]string
 	for i := range taken {
 		listener := check.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
-		defer listener.Close()
+		t.Cleanup(func() { listener.Close() })
 		_, port, err := net.SplitHostPort(listener.Addr().String())
 		check.OK(t, err)
 		taken[i] = port

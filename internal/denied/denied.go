@@ -1,6 +1,6 @@
 // Package denied ends work at the first request that NATS does not let through.
 //
-// The server answers no such request. One on a subject to which the user may not publish is dropped, and only the connection hears of it; one
+// The server answers no such request. One on a subject to which the user may not publish is dropped, and only the connection is notified; one
 // on a subject that the account does not import has no responders. Both look like a cluster that elects a leader, for which callers wait.
 package denied
 
@@ -129,7 +129,8 @@ func (w *Watch) deny(err *Error, is func(*Work) bool) {
 	for work := range w.works {
 		if is(work) {
 			work.cancel(err)
-			if others++; work.probe {
+			others++
+			if work.probe {
 				probes++
 			}
 		}

@@ -162,7 +162,7 @@ func RepublishSubject(bucket, key string) string {
 	return "rp." + bucket + ".$KV." + bucket + "." + key
 }
 
-func streams(options AssetOptions) []asset {
+func streams(options AssetOptions) []asset { //nolint:funlen // a list
 	return []asset{
 		// A full stream drops its oldest messages: operators must be able to act when most is to be repaired.
 		{ServiceLock, declare(options, jetstream.StreamConfig{
@@ -178,6 +178,9 @@ func streams(options AssetOptions) []asset {
 			Subjects:    []string{AuditUsersSubjects},
 			MaxAge:      400 * day,
 			MaxBytes:    16 * mib,
+
+			// The actions of which users have many push out none of an application's, such as the deletion of a user.
+			MaxMsgsPerSubject: 8000,
 		})},
 		// A full stream drops its oldest messages: there must always be room for a dead letter.
 		{"", declare(options, jetstream.StreamConfig{

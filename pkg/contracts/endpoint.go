@@ -11,7 +11,7 @@ import (
 // MainEndpoint is the id, among the addresses of a channel, of the plain address in Recipient.Addresses.
 const MainEndpoint = "main"
 
-// MaxEndpoints bounds the addresses of one channel, and MaxEndpointEvents the types of events that one of them names.
+// MaxEndpoints bounds the addresses of one channel beside main, and MaxEndpointEvents the types of events that one of them names.
 const (
 	MaxEndpoints      = 20
 	MaxEndpointEvents = 100
@@ -70,7 +70,11 @@ func (c *checks) endpointID(path, id string) {
 
 // endpoints checks the addresses of a channel.
 func (c *checks) endpoints(path string, all map[string]Endpoint) {
-	c.over(path, len(all), MaxEndpoints, "addresses")
+	others := len(all)
+	if _, ok := all[MainEndpoint]; ok { // what is known of it beside its address, which a service adds, too
+		others--
+	}
+	c.over(path, others, MaxEndpoints, "addresses beside main")
 	for _, id := range slices.Sorted(maps.Keys(all)) {
 		e, at := all[id], path+"/"+clip(id)
 		c.endpointID(at, id)

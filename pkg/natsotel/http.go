@@ -1,6 +1,7 @@
 package natsotel
 
 import (
+	"context"
 	"net"
 	"net/http"
 	"slices"
@@ -42,7 +43,8 @@ var methods = []string{
 }
 
 func requestKindOf(r *http.Request, server string) requestKind {
-	k := requestKind{method: "_OTHER", protocol: [2]int{r.ProtoMajor, r.ProtoMinor}, secure: r.TLS != nil, server: server}
+	// HTTP/1.7 is HTTP/1.1 to net/http, and a client may name any of ten.
+	k := requestKind{method: "_OTHER", protocol: [2]int{r.ProtoMajor, min(r.ProtoMinor, 1)}, secure: r.TLS != nil, server: server}
 	if slices.Contains(methods, r.Method) {
 		k.method = r.Method
 	}
@@ -85,8 +87,8 @@ func (m *requestMetrics) labels(k requestKind) labels {
 
 // Handler returns a handler that times and traces the requests that next answers, under the names of the semantic conventions for HTTP
 // servers. The label server.address is server, whatever host a client names. Requests for the quiet paths, such as those of probes, are
-// not measured. A request's span is a child of the client's span, whose context is in the headers. next uses the optional methods of its
-// writer by [http.ResponseController]. Without traces a request costs three small allocations.
+// not measured. A request has a span from [Trace] on. next uses the optional methods of its writer by [http.ResponseController]. Without
+// traces a request costs three small allocations.
 func (t *Telemetry) Handler(server string, quiet map[string]bool, next http.Handler) http.Handler {
 	if t == nil {
 		return next
@@ -100,27 +102,37 @@ func (t *Telemetry) Handler(server string, quiet map[string]bool, next http.Hand
 	})
 }
 
+// Trace begins the span of a request that the handler of [Telemetry.Handler] got with w, a child of the client's span, whose context is in
+// the headers, and returns the request for what follows. It is called for a request that is admitted: one that is refused costs no span,
+// whatever its headers say.
+func Trace(w http.ResponseWriter, r *http.Request) *http.Request {
+	a, ok := w.(*answerWriter)
+	if !ok {
+		return r
+	}
+	if a.ctx = a.t.propagator.Extract(r.Context(), propagation.HeaderCarrier(r.Header)); a.t.traces {
+		a.ctx, a.span = a.t.tracer.Start(a.ctx, a.kind.method, trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(a.start),
+			trace.WithAttributes(a.kind.attributes()...), trace.WithAttributes(attribute.String("network.peer.address", peer(r)),
+				attribute.String("url.path", r.URL.Path), attribute.String("user_agent.original", r.UserAgent())))
+	}
+	if a.ctx == r.Context() {
+		return r
+	}
+	return r.WithContext(a.ctx)
+}
+
 func (t *Telemetry) serve(w http.ResponseWriter, r *http.Request, server string, next http.Handler) {
-	start, kind, answer := time.Now(), requestKindOf(r, server), &answerWriter{ResponseWriter: w}
-	ctx := t.propagator.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
-	var span trace.Span
-	if t.traces {
-		ctx, span = t.tracer.Start(ctx, kind.method, trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(kind.attributes()...),
-			trace.WithAttributes(attribute.String("network.peer.address", peer(r)), attribute.String("url.path", r.URL.Path),
-				attribute.String("user_agent.original", r.UserAgent())))
-	}
-	if ctx != r.Context() {
-		r = r.WithContext(ctx)
-	}
-	kind.status = http.StatusInternalServerError // that of a handler that panics, unless it has begun to answer
+	a := &answerWriter{ResponseWriter: w, ctx: r.Context(), kind: requestKindOf(r, server), start: time.Now(), t: t}
+	a.kind.status = http.StatusInternalServerError // that of a handler that panics, unless it has begun to answer
 	defer func() {
-		if answer.status != 0 {
-			kind.status = answer.status
+		kind, span := a.kind, a.span
+		if a.status != 0 {
+			kind.status = a.status
 		}
 		if at := strings.IndexByte(r.Pattern, '/'); at >= 0 { // a pattern may begin with a method and a host
 			kind.route = r.Pattern[at:]
 		}
-		t.requests.took.Inst().Record(ctx, time.Since(start).Seconds(), t.requests.labels(kind).record...)
+		t.requests.took.Inst().Record(a.ctx, time.Since(a.start).Seconds(), t.requests.labels(kind).record...)
 		if span == nil {
 			return
 		}
@@ -134,8 +146,8 @@ func (t *Telemetry) serve(w http.ResponseWriter, r *http.Request, server string,
 		}
 		span.End()
 	}()
-	next.ServeHTTP(answer, r)
-	kind.status = http.StatusOK // unless it has chosen another
+	next.ServeHTTP(a, r)
+	a.kind.status = http.StatusOK // unless it has chosen another
 }
 
 // peer returns the address of the client, or of a proxy.
@@ -147,11 +159,16 @@ func peer(r *http.Request) string {
 	return host
 }
 
-// answerWriter notes the status of an answer.
+// answerWriter notes the status of an answer, and has what its measurement needs.
 type answerWriter struct {
 	http.ResponseWriter
 
+	ctx    context.Context // that of the span, when it has begun
+	kind   requestKind
+	span   trace.Span // nil before [Trace], and without traces
+	start  time.Time
 	status int // 0 before the answer begins
+	t      *Telemetry
 }
 
 // WriteHeader begins the answer. Statuses below 200 may precede another one, unless they change the protocol.

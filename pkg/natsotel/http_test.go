@@ -23,7 +23,11 @@ import (
 func shop() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/orders/{id}", func(w http.ResponseWriter, r *http.Request) {
-		switch r.PathValue("id") {
+		if r.PathValue("id") == "refused" {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		switch r = natsotel.Trace(w, r); r.PathValue("id") {
 		case "hints":
 			w.WriteHeader(http.StatusEarlyHints)
 			w.WriteHeader(http.StatusTeapot)
@@ -52,7 +56,8 @@ func served(method string, status int, route string) []attribute.KeyValue {
 	return all
 }
 
-// A request has a span below that of the client, and counts by its route and status, whatever path, host and method the client chose.
+// A request has a span below that of the client, and counts by its route and status, whatever path, host, method and version the client
+// chose. One that is refused counts, and has no span.
 func TestHandler(t *testing.T) {
 	t.Parallel()
 	const route = "/v1/orders/{id}"
@@ -67,12 +72,14 @@ func TestHandler(t *testing.T) {
 		{"POST", "/v1/orders/hints", "POST " + route, codes.Unset, served("POST", 418, route)},
 		{"POST", "/v1/orders/full", "POST " + route, codes.Error, served("POST", 507, route)},
 		{"POST", "/v1/orders/panic", "POST " + route, codes.Error, served("POST", 500, route)},
-		{"POST", "/v2", "POST", codes.Unset, served("POST", 404, "")},
-		{"BREW", "/v1/orders/7", "_OTHER", codes.Unset, served("_OTHER", 405, "")},
+		{"POST", "/v1/orders/refused", "", codes.Unset, served("POST", 401, route)},
+		{"POST", "/v2", "", codes.Unset, served("POST", 404, "")},
+		{"BREW", "/v1/orders/7", "", codes.Unset, served("_OTHER", 405, "")},
 	} {
 		b := setup(t, nil)
 		header, client := published(t, b)
 		r := httptest.NewRequestWithContext(t.Context(), c.method, "http://any.test:12345"+c.path, strings.NewReader("soup"))
+		r.ProtoMinor = 7
 		b.propagate(header, r.Header)
 		func() {
 			defer func() {
@@ -80,7 +87,13 @@ func TestHandler(t *testing.T) {
 			}()
 			b.Handler("shop", nil, shop()).ServeHTTP(httptest.NewRecorder(), r)
 		}()
-		span := b.spans.Ended()[1] // behind that of the client
+		check.Same(t, c.path+" is counted", b.value(t, "http.server.request.duration", c.labels...), 1)
+		ended := b.spans.Ended()[1:] // behind that of the client
+		check.Same(t, c.path+" has a span", len(ended) == 1, c.title != "")
+		if c.title == "" {
+			continue
+		}
+		span := ended[0]
 		if span.Name() != c.title || span.SpanKind() != trace.SpanKindServer || span.Parent().SpanID() != client.SpanID() ||
 			span.Status().Code != c.code {
 			t.Errorf("%s: %q %s below %s: %v", c.path, span.Name(), span.SpanKind(), span.Parent().SpanID(), span.Status())
@@ -90,7 +103,6 @@ func TestHandler(t *testing.T) {
 			value, _ := got.Value(want.Key)
 			check.Same(t, c.path+": "+string(want.Key), value.String(), want.Value.String())
 		}
-		check.Same(t, c.path+" is counted", b.value(t, "http.server.request.duration", c.labels...), 1)
 	}
 }
 
@@ -107,8 +119,8 @@ func TestHandlerMeasuresNothingElse(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(cfg *natsotel.Config) { cfg.TracerProvider = noop.NewTracerProvider() })
 	var got trace.SpanContext
-	h := b.Handler("shop", map[string]bool{"/livez": true}, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		got = trace.SpanContextFromContext(r.Context())
+	h := b.Handler("shop", map[string]bool{"/livez": true}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got = trace.SpanContextFromContext(natsotel.Trace(w, r).Context())
 	}))
 	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	for _, path := range []string{"/livez", "/orders"} {
@@ -143,8 +155,7 @@ func TestHandlerKeepsTheConnection(t *testing.T) {
 	t.Cleanup(server.Close)
 	for path, want := range map[string]string{"/stream": "first\n", "/socket": ""} {
 		r := check.Must(http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+path, http.NoBody))(t)
-		resp, err := server.Client().Do(r)
-		check.OK(t, err)
+		resp := check.Must(server.Client().Do(r))(t)
 		line, err := bufio.NewReader(resp.Body).ReadString('\n')
 		check.That(t, line == want && (err == nil || errors.Is(err, io.EOF)), "%s: %q, %v", path, line, err)
 		check.OK(t, resp.Body.Close())
@@ -157,7 +168,7 @@ func TestHandlerAllocates(t *testing.T) {
 		cfg.TracerProvider = noop.NewTracerProvider()
 		cfg.Propagator = propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{})
 	})
-	h := b.Handler("shop", nil, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	h := b.Handler("shop", nil, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { natsotel.Trace(w, r) }))
 	r, w := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/orders", http.NoBody), httptest.NewRecorder()
 	got := testing.AllocsPerRun(100, func() { h.ServeHTTP(w, r) })
 	check.That(t, got <= 3, "a request costs %v allocations, want at most 3", got)

@@ -333,7 +333,8 @@ func (c *connections) handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn, _ := r.Context().Value(connectionKey{}).(*connection)
 		if !c.begin(conn, r.URL.Path) {
-			if unread(w, r); r.ProtoMajor == 1 { // other protocols have more requests on one connection
+			unread(w, r)
+			if r.ProtoMajor == 1 { // other protocols have more requests on one connection
 				w.Header().Set("Connection", "close")
 			}
 			w.Header().Set("Retry-After", retryAfter)

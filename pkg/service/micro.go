@@ -115,7 +115,8 @@ func StartMicro(nc *nats.Conn, cfg MicroConfig) (*Micro, error) {
 	errs := make([]error, 0, len(cfg.Endpoints))
 	for _, e := range cfg.Endpoints {
 		errs = append(errs, svc.AddEndpoint(e.Name, m.handler(e), micro.WithEndpointSubject(e.Subject),
-			micro.WithEndpointPendingLimits(requestsWaiting, bytesWaiting), micro.WithEndpointMetadata(map[string]string{"request": e.Takes, "response": e.Gives})))
+			micro.WithEndpointPendingLimits(requestsWaiting, bytesWaiting),
+			micro.WithEndpointMetadata(map[string]string{"request": e.Takes, "response": e.Gives})))
 	}
 	// A client that learns of the service may send a request at once.
 	if err := errors.Join(append(errs, nc.FlushTimeout(flushTimeout))...); err != nil {

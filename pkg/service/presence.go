@@ -184,7 +184,8 @@ func (a *Attendance) Look(ctx context.Context, streams time.Duration) (r Roll, e
 		return r, fmt.Errorf("read the places of the %s: %w", a.service, err)
 	}
 	if len(a.places)+len(answered) == 0 && streams > neverAfter {
-		r.Problem = fmt.Sprintf("the %s never came: its streams were made %s ago, and no instance has run since", a.service, streams.Round(time.Minute))
+		age := streams.Round(time.Minute)
+		r.Problem = fmt.Sprintf("the %s never came: its streams were made %s ago, and no instance has run since", a.service, age)
 		r.Places = []string{a.client.Target(placeSubject(a.service, 0))}
 	}
 	var last place

@@ -18,8 +18,13 @@ import (
 	"github.com/expediter-io/expediter/pkg/service/access"
 )
 
-// maxCallers is the number of callers without a request under way that a service remembers.
-const maxCallers = 4096
+const (
+	// maxCallers is the number of callers without a request under way that a service remembers.
+	maxCallers = 4096
+
+	// writePart is the length of a body, in bytes, for which it counts once more as a change.
+	writePart = 256 << 10
+)
 
 // quotaError is returned for a request beyond one of the quotas of its caller.
 type quotaError struct {
@@ -35,27 +40,33 @@ func (e *quotaError) retryAfter() string { return strconv.Itoa(int(math.Ceil(e.a
 
 // callers counts the requests and streams of each caller.
 type callers struct {
-	limits LimitConfig
-	name   string // of the service, in capitals
+	guarded bool // callers can have names
+	limits  LimitConfig
+	name    string // of the service, in capitals
 
-	mu       sync.Mutex
-	all      map[string]*usage
-	recent   *list.List // the callers without a request under way, the latest last
-	requests int        // of all callers
-	streams  int        // of all callers
+	mu        sync.Mutex
+	all       map[string]*usage
+	recent    [2]*list.List // the callers without a request under way, the latest last: those without a name, and those with one
+	requests  int           // of all callers
+	strangers int           // requests of callers without a name, where others have one
+	streams   int           // of all callers
 }
 
 // usage is the open requests and streams of a caller.
 type usage struct {
 	caller   string
+	named    int           // 1 for a caller with a key or token
 	place    *list.Element // in recent
 	rate     *rate.Limiter
 	requests int
 	streams  int
+	writes   *rate.Limiter // nil for a caller that is not bound to a user
 }
 
-func newCallers(name string, limits LimitConfig) *callers {
-	return &callers{all: map[string]*usage{}, limits: limits, name: strings.ToUpper(name), recent: list.New()}
+func newCallers(name string, limits LimitConfig, guard *access.Guard) *callers {
+	return &callers{
+		all: map[string]*usage{}, guarded: guard != nil, limits: limits, name: strings.ToUpper(name), recent: [2]*list.List{list.New(), list.New()},
+	}
 }
 
 // take counts a request towards the rate of its caller.
@@ -67,19 +78,36 @@ func (c *callers) take(r *http.Request) error {
 	defer c.mu.Unlock()
 	u := c.find(r)
 	c.settle(u)
-	turn := u.rate.Reserve()
-	wait := turn.Delay()
-	if wait == 0 {
+	if wait := turn(u.rate, 1); wait > 0 {
+		return c.over("RATE", "RATE", "requests a second", c.limits.Rate, wait)
+	}
+	if u.writes == nil || r.Method == http.MethodGet || r.Method == http.MethodHead {
 		return nil
 	}
-	turn.Cancel()
-	return c.over("RATE", "RATE", "requests a second", c.limits.Rate, wait)
+	parts := 1 + r.ContentLength/writePart
+	if r.ContentLength < 0 { // may be any
+		parts = 8 << 20 / writePart
+	}
+	if wait := turn(u.writes, min(int(parts), c.limits.Writes)); wait > 0 {
+		return c.over("WRITES", "WRITES", "requests in an hour that change something", c.limits.Writes, wait)
+	}
+	return nil
+}
+
+// turn takes n turns of a limiter, or returns the time until there are as many.
+func turn(of *rate.Limiter, n int) (wait time.Duration) {
+	turns := of.ReserveN(time.Now(), n)
+	if wait = turns.Delay(); wait > 0 {
+		turns.Cancel()
+	}
+	return wait
 }
 
 // begin counts a request, or a stream, of its caller until end is called.
 //
 // Connections bounds the requests and streams of all callers. A caller gets one more only while it has fewer than are free: one caller
-// gets half of them at most, two get a third each, and however many flood the service, one that has none gets in.
+// gets half of them at most, two get a third each, and however many flood the service, one that has none gets in. Where callers have keys or
+// tokens, those without one count together as a caller, too: anybody may have thousands of addresses.
 func (c *callers) begin(r *http.Request, stream bool) (end func(), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -90,21 +118,27 @@ func (c *callers) begin(r *http.Request, stream bool) (end func(), err error) {
 		count, all, most, code, noun = &u.streams, &c.streams, c.limits.Streams, "STREAMS", "open streams"
 		free = c.limits.Connections/2 - c.streams
 	}
+	strangers := 0
+	if c.guarded {
+		strangers = 1 - u.named
+	}
 	switch {
 	case most == 0:
 	case *count >= most:
 		return nil, c.over(code, code, noun, most, 2*time.Second)
-	case c.limits.Connections > 0 && *count >= free:
+	case c.limits.Connections > 0 && max(*count, strangers*c.strangers) >= free:
 		return nil, c.over(code, "CONNECTIONS", noun+" beside those of others", free, 2*time.Second)
 	}
 	*count++
 	*all++
+	c.strangers += strangers
 	c.settle(u)
 	return func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		*count--
 		*all--
+		c.strangers -= strangers
 		c.settle(u)
 	}, nil
 }
@@ -130,24 +164,33 @@ func (c *callers) find(r *http.Request) *usage {
 	u := c.all[caller]
 	if u == nil {
 		u = &usage{caller: caller, rate: rate.NewLimiter(rate.Limit(c.limits.Rate), c.limits.Rate)}
+		who := access.From(r.Context())
+		if who.Name != "" {
+			u.named = 1
+		}
+		if who.User != "" && c.limits.Writes > 0 {
+			u.writes = rate.NewLimiter(rate.Limit(c.limits.Writes)/3600, c.limits.Writes)
+		}
 		c.all[caller] = u
 	}
 	return u
 }
 
-// settle puts a caller without a request under way behind the others, and forgets the first ones beyond maxCallers.
+// settle puts a caller without a request under way behind the others, and forgets the first ones beyond maxCallers: no number of strangers
+// has one with a name forgotten.
 func (c *callers) settle(u *usage) {
+	recent := c.recent[u.named]
 	switch idle := u.requests+u.streams == 0; {
 	case idle && u.place != nil:
-		c.recent.MoveToBack(u.place)
+		recent.MoveToBack(u.place)
 	case idle:
-		u.place = c.recent.PushBack(u)
+		u.place = recent.PushBack(u)
 	case u.place != nil:
-		c.recent.Remove(u.place)
+		recent.Remove(u.place)
 		u.place = nil
 	}
-	if c.recent.Len() > maxCallers {
-		delete(c.all, c.recent.Remove(c.recent.Front()).(*usage).caller) //nolint:forcetypeassert // all are
+	if recent.Len() > maxCallers {
+		delete(c.all, recent.Remove(recent.Front()).(*usage).caller) //nolint:forcetypeassert // all are
 	}
 }
 
@@ -187,6 +230,10 @@ type LimitConfig struct {
 	// Streams is the number of event streams and WebSockets that a caller may have open. Defaults to 1,000, and without Keys and OIDCIssuer
 	// to no bound.
 	Streams int `env:"SERVICE_STREAMS"`
+
+	// Writes is the number of requests in an hour of a caller that is bound to a user, other than GET: what a person does adds little to the
+	// streams that all share. Each 256 KiB of a body count as another one. Defaults to 1,000, and without Keys and OIDCIssuer to no bound.
+	Writes int `env:"SERVICE_WRITES"`
 }
 
 const (
@@ -222,6 +269,7 @@ func (cfg LimitConfig) limits(guard *access.Guard) LimitConfig {
 	cfg.Connections = cmp.Or(cfg.Connections, max(minConnections, min(16_384, maxFiles()/4)))
 	if guard != nil {
 		cfg.Rate, cfg.Requests, cfg.Streams = cmp.Or(cfg.Rate, 500), cmp.Or(cfg.Requests, 256), cmp.Or(cfg.Streams, 1000)
+		cfg.Writes = cmp.Or(cfg.Writes, 1000)
 	}
 	return cfg
 }
@@ -231,7 +279,7 @@ func (cfg LimitConfig) validate(bad func(field, variable string, value any, want
 	if cfg.Connections != 0 && cfg.Connections < minConnections {
 		bad("Connections", "CONNECTIONS", cfg.Connections, "at least 16")
 	}
-	for field, n := range map[string]int{"Rate": cfg.Rate, "Requests": cfg.Requests, "Streams": cfg.Streams} {
+	for field, n := range map[string]int{"Rate": cfg.Rate, "Requests": cfg.Requests, "Streams": cfg.Streams, "Writes": cfg.Writes} {
 		if n < 0 {
 			bad(field, strings.ToUpper(field), n, "a positive number")
 		}

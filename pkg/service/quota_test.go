@@ -23,6 +23,7 @@ type counter struct {
 	*testing.T
 
 	answer  chan struct{}
+	length  int64 // that requests say their bodies have
 	router  *service.Router
 	waiting sync.WaitGroup
 }
@@ -38,6 +39,7 @@ func newCounter(t *testing.T, limits service.LimitConfig, guard *access.Guard) *
 		return nil
 	}
 	c.router.Handle("GET /now", access.All(access.Read), func(http.ResponseWriter, *http.Request) error { return nil })
+	c.router.Handle("GET /page", access.Public(), wait)
 	c.router.Handle("GET /slow", access.All(access.Read), wait)
 	c.router.HandleStream("GET /stream", access.All(access.Read), wait)
 	c.router.HandleSocket("GET /socket", access.All(access.Read), wait)
@@ -45,9 +47,11 @@ func newCounter(t *testing.T, limits service.LimitConfig, guard *access.Guard) *
 }
 
 // ask returns "200", or the status, the code of the problem and Retry-After.
-func (c *counter) ask(path, from, key string) string {
-	w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, path, http.NoBody)
-	r.Host, r.RemoteAddr = "localhost", from
+func (c *counter) ask(path, from, key string) string { return c.do(http.MethodGet, path, from, key) }
+
+func (c *counter) do(method, path, from, key string) string {
+	w, r := httptest.NewRecorder(), httptest.NewRequest(method, path, http.NoBody)
+	r.ContentLength, r.Host, r.RemoteAddr = c.length, "localhost", from
 	if key != "" {
 		r.Header.Set("Authorization", "Bearer "+key)
 	}
@@ -71,8 +75,8 @@ func (c *counter) want(path, from, key, want string) {
 }
 
 // hold begins a request that goes on until answers are told.
-func (c *counter) hold(path, from string) {
-	c.waiting.Go(func() { c.want(path, from, "", "200") })
+func (c *counter) hold(path, from string, key ...string) {
+	c.waiting.Go(func() { c.want(path, from, strings.Join(key, ""), "200") })
 	synctest.Wait()
 }
 
@@ -161,6 +165,73 @@ func TestCallersLeaveRoom(t *testing.T) {
 			c.waiting.Wait()
 		})
 	}
+}
+
+// A caller that is bound to a user changes something so often in an hour, and then once whenever there is room. It reads all the same. Others
+// have no such bound.
+func TestAUserChangesLittle(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "keys.json")
+	user := check.Must(access.Add(file, access.Key{Name: "ada", User: "7", Scopes: []access.Scope{access.Publish, access.Read}}))(t)
+	app := check.Must(access.Add(file, access.Key{Name: "app", Scopes: []access.Scope{access.Publish, access.Read}}))(t)
+	keys := check.Must(access.Open("shop", file, slog.New(slog.DiscardHandler)))(t)
+	synctest.Test(t, func(t *testing.T) {
+		c := newCounter(t, service.LimitConfig{Rate: 1000, Writes: 60}, access.NewGuard(keys, nil))
+		for _, path := range []string{"/orders", "/settings"} {
+			c.router.Handle("POST "+path, access.Own(access.Publish), func(http.ResponseWriter, *http.Request) error { return nil })
+			c.router.Handle("GET "+path, access.Own(access.Read), func(http.ResponseWriter, *http.Request) error { return nil })
+		}
+		post := func(times int, from, key string) (got map[string]int) {
+			got = map[string]int{}
+			for n := range times {
+				got[c.do(http.MethodPost, []string{"/orders", "/settings"}[n%2], from, key)]++
+			}
+			return got
+		}
+		const over = "429 QUOTA_WRITES after 60"
+		check.Equal(t, map[string]int{"200": 60, over: 40}, post(100, ada, user))
+		for n := range 5000 { // strangers, who have nobody forgotten
+			c.want("/orders", fmt.Sprintf("10.0.%d.%d:1", n>>8, n&0xff), "", "401  after ")
+		}
+		check.Equal(t, map[string]int{over: 10}, post(10, bob, user))
+		check.Equal(t, map[string]int{"200": 100}, post(100, ada, app))
+		c.want("/orders", ada, user, "200")
+		elapse(2 * time.Minute)
+		check.Equal(t, map[string]int{"200": 2, over: 8}, post(10, ada, user))
+		elapse(time.Hour)
+		c.length = 1 << 20
+		check.Equal(t, map[string]int{"200": 12}, post(12, ada, user))
+		check.Equal(t, map[string]int{"429 QUOTA_WRITES after 300": 1}, post(1, ada, user))
+		elapse(time.Hour)
+		c.length = -1 // of a body that does not say
+		check.Equal(t, map[string]int{"200": 1}, post(1, ada, user))
+		check.Equal(t, map[string]int{"429 QUOTA_WRITES after 240": 1}, post(1, ada, user))
+	})
+}
+
+// Strangers with as many addresses as they like leave half of the requests to callers with a key, and one of these as much to the strangers.
+func TestStrangersLeaveRoom(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "keys.json")
+	secret := check.Must(access.Add(file, access.Key{Name: "ada", Scopes: []access.Scope{access.Read}}))(t)
+	keys := check.Must(access.Open("shop", file, slog.New(slog.DiscardHandler)))(t)
+	synctest.Test(t, func(t *testing.T) {
+		c := newCounter(t, service.LimitConfig{Connections: 64, Requests: 100}, access.NewGuard(keys, nil))
+		address := func(n int) string { return fmt.Sprintf("[2001:db8:0:%x::1]:1", n) }
+		for n := range 28 { // of 56 requests
+			c.hold("/page", address(n))
+		}
+		for n := range 100 {
+			c.want("/page", address(n), "", overReqs)
+		}
+		for range 14 {
+			c.hold("/slow", address(1), secret)
+		}
+		c.want("/slow", ada, secret, overReqs)
+		close(c.answer)
+		c.waiting.Wait()
+		c.want("/page", address(1), "", "200")
+	})
 }
 
 // The service remembers 4096 callers, and each that has a request under way.

@@ -20,6 +20,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/expediter-io/expediter/pkg/natsotel"
 	"github.com/expediter-io/expediter/pkg/natsotel/export"
 	"github.com/expediter-io/expediter/pkg/service/access"
 )
@@ -93,7 +94,7 @@ type Router struct {
 func NewRouter(cfg RouterConfig) *Router {
 	cfg.Timeout = cmp.Or(cfg.Timeout, requestTimeout)
 	r := (&Router{
-		callers: newCallers(cfg.Name, cfg.Limits), cfg: cfg, failures: newSparse(), refusals: newSparse(), sockets: &sync.WaitGroup{},
+		callers: newCallers(cfg.Name, cfg.Limits, cfg.Access), cfg: cfg, failures: newSparse(), refusals: newSparse(), sockets: &sync.WaitGroup{},
 		trusted: trusting(cfg.Origins),
 	}).apart()
 	r.admin = r
@@ -112,7 +113,7 @@ func NewRouter(cfg RouterConfig) *Router {
 		metrics := *r.admin
 		metrics.admin = &metrics
 		if cfg.Limits.Rate > 0 {
-			metrics.callers = newCallers("", scrapes)
+			metrics.callers = newCallers("", scrapes, cfg.Access)
 		}
 		metrics.Handle("GET /metrics", access.All(access.Read), func(w http.ResponseWriter, r *http.Request) error {
 			cfg.Exports.Metrics.ServeHTTP(w, r)
@@ -177,6 +178,10 @@ func (a *Router) handle(pattern string, need access.Need, stream bool, answer fu
 			return
 		}
 		defer end()
+		r = natsotel.Trace(w, r)
+		if name := access.From(r.Context()).Name; name != "" {
+			trace.SpanFromContext(r.Context()).SetAttributes(attribute.String("enduser.id", name))
+		}
 		if err := a.within(w, r, stream, answer); err != nil {
 			a.Fail(w, r, err)
 		}
@@ -200,7 +205,7 @@ func (a *Router) within(w http.ResponseWriter, r *http.Request, stream bool, ans
 	return a.timed(w, r, answer)
 }
 
-// admit identifies the caller, and writes the caller's name into the trace. Requests that need the scope operate are logged, and of those
+// admit identifies the caller. Requests that need the scope operate are logged, and of those
 // that are refused, which the metrics count, some.
 func (a *Router) admit(r *http.Request, need access.Need) (*http.Request, error) {
 	if err := a.sameOrigin(r, need); err != nil {
@@ -212,7 +217,6 @@ func (a *Router) admit(r *http.Request, need access.Need) (*http.Request, error)
 	}
 	caller := access.From(r.Context())
 	if caller.Name != "" {
-		trace.SpanFromContext(r.Context()).SetAttributes(attribute.String("enduser.id", caller.Name))
 		if conn, ok := r.Context().Value(connectionKey{}).(*connection); ok {
 			conn.known.Store(true)
 		}

@@ -10,7 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
+	"log" //nolint:depguard // of net/http
 	"log/slog"
 	"net"
 	"net/http"

@@ -128,47 +128,57 @@ func TestAFileIsKept(t *testing.T) {
 	check.That(t, last.Code == contracts.CodeUnavailable && strings.Contains(last.Error, "hand it in again") && last.Attempt == 1, "it ended as %+v", last)
 }
 
-// Files that arrive slowly keep no other caller out. A further one of the same caller waits until one of them has left.
+// Files that arrive slowly keep no other caller out, not even those of two callers. A further one of a caller waits until there is room.
 func TestSlowFilesKeepNoOtherCallerOut(t *testing.T) {
 	t.Parallel()
 	keys := filepath.Join(t.TempDir(), "keys.json")
 	secrets := map[string]string{}
-	for _, name := range []string{"ada", "eve"} {
+	for _, name := range []string{"ada", "eve", "mal"} {
 		var err error
 		secrets[name], err = access.Add(keys, access.Key{Name: name, Scopes: []access.Scope{access.Publish, access.Read}})
 		check.OK(t, err)
 	}
 	i, _ := startHere(t, func(c *importer.Config) { c.Keys = keys })
-	slow := func() *bufio.ReadWriter {
+	slow := func(of string) *bufio.ReadWriter {
 		conn, err := net.Dial("tcp", strings.TrimPrefix(i.URL(), "http://"))
 		check.OK(t, err)
 		t.Cleanup(func() { conn.Close() })
 		_, err = fmt.Fprintf(conn, "POST /v1/imports HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nExpect: 100-continue\r\n"+
-			"Content-Type: multipart/form-data; boundary=b\r\nContent-Length: 5\r\n\r\n", secrets["eve"])
+			"Content-Type: multipart/form-data; boundary=b\r\nContent-Length: 5\r\n\r\n", secrets[of])
 		check.OK(t, err)
 		return bufio.NewReadWriter(bufio.NewReader(conn), bufio.NewWriter(conn))
 	}
 	arriving := func(c *bufio.ReadWriter) {
 		t.Helper()
 		line, err := c.ReadString('\n')
-		check.Require(t, strings.Contains(line, "100 Continue"), "%q, %v", line, err)
+		check.That(t, strings.Contains(line, "100 Continue"), "%q, %v", line, err)
 	}
-	var files []*bufio.ReadWriter
-	for range 8 {
-		files = append(files, slow())
-		if len(files) <= 4 {
-			arriving(files[len(files)-1])
+	var files, others []*bufio.ReadWriter
+	for n := range 8 {
+		if files = append(files, slow("eve")); n < 4 {
+			arriving(files[n])
+		}
+	}
+	for n := range 4 {
+		if others = append(others, slow("mal")); n < 2 {
+			arriving(others[n])
 		}
 	}
 	body, contentType := form(t, "owner_id", "ada", "@fluffy-pancakes.en.vtt", captions)
 	resp, text := call(t, http.MethodPost, i.URL()+"/v1/imports", body, "Content-Type", contentType, "Authorization", "Bearer "+secrets["ada"])
 	check.Same(t, text, resp.StatusCode, http.StatusAccepted)
-	for _, c := range files[:4] { // each makes room for one of the others
-		check.OK(t, errors.Join(check.Err(c.WriteString("--b--")), c.Flush()))
+	end := func(c *bufio.ReadWriter) { check.OK(t, errors.Join(check.Err(c.WriteString("--b--")), c.Flush())) }
+	for _, c := range slices.Concat(files[:4], others[:2]) { // they make room for the others
+		end(c)
 	}
-	for _, c := range files[4:] {
-		arriving(c)
+	var waiting sync.WaitGroup
+	for _, c := range slices.Concat(files[4:], others[2:]) {
+		waiting.Go(func() {
+			arriving(c)
+			end(c)
+		})
 	}
+	waiting.Wait()
 }
 
 func TestFormsThatAreRefused(t *testing.T) {

@@ -170,3 +170,57 @@ func TestMonitoringSeesNoUsers(t *testing.T) {
 	}
 	check.That(t, answers > 0, "nothing was answered")
 }
+
+// A user with as many addresses of a channel as there may be sets the plain one, too, and has its secret replaced: what is noted of it is no
+// further address. Beyond that there is none.
+func TestMainIsBesideTheOtherAddresses(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, natstest.Server(t))
+	keys, carla, app, _ := keyring(t)
+	hooks := check.Must(webhook.New(webhook.Config{Secrets: []string{"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}}))(t)
+	t.Cleanup(hooks.Close)
+	w := newWeb(t, p.start(&pigeon{}, listening, func(c *Config) { c.Keys, c.Channels = keys, append(c.Channels, Channel{Channel: hooks}) }))
+	const path = "/v1/users/CUSTOMER/carla"
+	all := map[string]any{}
+	for n := range 20 {
+		all[fmt.Sprintf("e%d", n)] = map[string]string{"address": fmt.Sprintf("https://%d.example.com", n)}
+	}
+	body := check.Must(json.Marshal(map[string]any{"endpoints": map[string]any{"webhook": all}}))(t)
+	for _, c := range []struct {
+		method, path, body string
+		key                []string
+		status             int
+		want               string
+	}{
+		{"PUT", path, string(body), app, 200, ""},
+		{"PATCH", path, `{"addresses":{"webhook":"https://main.example.com"}}`, carla, 200, `"main":{"unverified":true}`},
+		{"POST", path + "/endpoints/webhook/main/rotate", "", carla, 200, "secret"},
+		{"PATCH", path, `{"addresses":{"webhook":"https://other.example.com"},"mute":{"*":"2030-01-01T00:00:00Z"}}`, carla, 200, ""},
+		{"PATCH", path, `{"endpoints":{"webhook":{"more":{"address":"https://more.example.com"}}}}`, carla, 400, "has 21 addresses beside main, at most 20"},
+		{"PATCH", path, `{"endpoints":{"webhook":{"e1":null,"more":{"address":"https://more.example.com"}}}}`, carla, 200, ""},
+		{"GET", path, "", carla, 200, `"webhook":"https://other.example.com"`},
+		{"POST", path + "/endpoints/webhook/main/test?template=PASSWORD_RESET", "", carla, 403, "the template TEST"},
+	} {
+		status, text := w.call(c.method, c.path, c.body, c.key...)
+		check.That(t, status == c.status && strings.Contains(text, c.want), "%s %s %s is %d %s", c.method, c.path, c.body, status, text)
+	}
+}
+
+// What users do, however much and for however long, pushes out no record that an application deleted one.
+func TestUsersPushOutNoDeletion(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, natstest.Server(t))
+	keys, _, app, _ := keyring(t)
+	w := newWeb(t, p.start(&pigeon{}, listening, func(c *Config) { c.Keys = keys }))
+	for _, method := range []string{http.MethodPut, http.MethodDelete} {
+		status, text := w.call(method, "/v1/users/CUSTOMER/carla", "{}", app...)
+		check.That(t, status < 300, "%s: %d %s", method, status, text)
+	}
+	record := []byte(`{"target":"` + strings.Repeat("x", 1200) + `"}`)
+	for range 15_000 { // as a year of users with long ids leaves them
+		check.OK(t, check.Err(p.js.PublishAsync("audit.notifier.users.test", record)))
+	}
+	<-p.js.PublishAsyncComplete()
+	stream := check.Must(p.js.Stream(t.Context(), contracts.StreamAuditUsers))(t)
+	check.OK(t, check.Err(stream.GetLastMsgForSubject(t.Context(), "audit.notifier.users.forget")))
+}

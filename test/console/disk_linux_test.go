@@ -27,7 +27,7 @@ func TestOverviewShowsAFullDisk(t *testing.T) {
 	t.Parallel()
 	disk := t.TempDir()
 	if err := smalldisk.Mount(t, disk); err != nil {
-		installed.Refused(t, "a disk to fill cannot be mounted: %v (run as root)", err)
+		installed.Refusedf(t, "a disk to fill cannot be mounted: %v (run as root)", err)
 	}
 	users := natstest.NewUsers(t)
 	srv := deployedServer.Start(t, place{filepath.Join(disk, "data"), users.Public})

@@ -31,7 +31,7 @@ func TestAnotherAuthority(t *testing.T) {
 		_, err := check.Must(x509.ParseCertificate(block.Bytes))(t).Verify(x509.VerifyOptions{DNSName: "n1", Roots: pool})
 		return err == nil
 	}
-	check.OK(t, os.WriteFile(filepath.Join(site, "certify"), check.Must(os.ReadFile(checkout + "/deploy/nats/certify"))(t), 0o700))
+	check.OK(t, os.WriteFile(filepath.Join(site, "certify"), check.Must(os.ReadFile(checkout+"/deploy/nats/certify"))(t), 0o700))
 	check.OK(t, os.WriteFile(filepath.Join(site, "addresses"), []byte("n1 10.0.0.1\n"), 0o600))
 	for _, folder := range []string{"n1", "prometheus"} { // which has no certificate, and trusts those of the others
 		check.OK(t, os.Mkdir(filepath.Join(site, folder), 0o700))

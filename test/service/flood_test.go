@@ -59,6 +59,7 @@ type flooded struct {
 	*testing.T
 
 	client  *http.Client
+	tls     *tls.Config
 	conns   []net.Conn
 	issuer  string
 	log     lines
@@ -304,16 +305,14 @@ func (a attack) work(ctx context.Context, f *flooded, begun func()) {
 			continue
 		}
 		held = append(held, conn)
-		defer context.AfterFunc(ctx, func() { conn.Close() })() // the answer may not come
-		for err := error(nil); err == nil; {
-			if _, err = io.WriteString(conn, strings.ReplaceAll(a.text, "#", strconv.Itoa(int(f.turn.Add(1))))); a.hold > 0 {
+		stop := context.AfterFunc(ctx, func() { conn.Close() }) // the answer may not come
+		for {
+			_, err := io.WriteString(conn, strings.ReplaceAll(a.text, "#", strconv.Itoa(int(f.turn.Add(1)))))
+			if err != nil || a.hold > 0 || answered(bufio.NewReader(conn)) == nil {
 				break
 			}
-			var resp *http.Response
-			if resp, err = http.ReadResponse(bufio.NewReader(conn), nil); err == nil {
-				_, err = io.Copy(io.Discard, resp.Body)
-			}
 		}
+		stop()
 		if len(held) > a.hold {
 			held[0].Close()
 			held = held[1:]
@@ -324,6 +323,19 @@ func (a attack) work(ctx context.Context, f *flooded, begun func()) {
 	}
 }
 
+// answered reads an answer to its end, nil when there is none.
+func answered(r *bufio.Reader) *http.Response {
+	resp, err := http.ReadResponse(r, nil)
+	if err != nil {
+		return nil
+	}
+	defer resp.Body.Close()
+	if _, err = io.Copy(io.Discard, resp.Body); err != nil {
+		return nil
+	}
+	return resp
+}
+
 // dial opens a connection, nil when the service closes it.
 func (f *flooded) dial(ctx context.Context, how string) net.Conn {
 	address := strings.TrimPrefix(f.service.URL(), "https://")
@@ -332,7 +344,7 @@ func (f *flooded) dial(ctx context.Context, how string) net.Conn {
 	if how == "tcp" {
 		conn, err = (&net.Dialer{}).DialContext(ctx, "tcp", address)
 	} else {
-		config := f.client.Transport.(*http.Transport).TLSClientConfig.Clone()
+		config := f.tls.Clone()
 		if how != "" {
 			config.NextProtos = []string{how}
 		}
@@ -370,8 +382,8 @@ func secureFlooded(t *testing.T) *flooded {
 	public, _, err := ed25519.GenerateKey(rand.Reader)
 	check.OK(t, err)
 	var issuer *httptest.Server
-	issuer = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		fmt.Fprintf(w, `{"issuer":%q,"jwks_uri":%[1]q,"keys":[{"kty":"OKP","crv":"Ed25519","use":"sig","kid":"1","x":%q}]}`,
+	issuer = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = fmt.Fprintf(w, `{"issuer":%q,"jwks_uri":%[1]q,"keys":[{"kty":"OKP","crv":"Ed25519","use":"sig","kid":"1","x":%q}]}`,
 			issuer.URL, base64.RawURLEncoding.EncodeToString(public))
 	}))
 	t.Cleanup(issuer.Close)
@@ -381,6 +393,7 @@ func secureFlooded(t *testing.T) *flooded {
 	})
 	f.issuer = issuer.URL
 	config := &tls.Config{RootCAs: a.pool(t)}
+	f.tls = config
 	f.client.Transport = &http.Transport{DisableKeepAlives: true, TLSClientConfig: config}
 	reused := &http.Transport{TLSClientConfig: config}
 	t.Cleanup(reused.CloseIdleConnections)
@@ -468,9 +481,8 @@ func TestRefusedBodiesAreNotAwaited(t *testing.T) {
 		check.OK(t, conn.SetReadDeadline(time.Now().Add(20*time.Second))) // the server would read for 30 seconds
 		answer := bufio.NewReader(conn)
 		for range 2 {
-			resp, err := http.ReadResponse(answer, nil)
-			check.OK(t, err)
-			_, _ = io.Copy(io.Discard, resp.Body)
+			resp := answered(answer)
+			check.Require(t, resp != nil, "%+v: no answer", c)
 			check.That(t, resp.StatusCode == http.StatusUnauthorized && resp.Close == c.closed, "%+v: %s, closed %t", c, resp.Status, resp.Close)
 			if resp.Close {
 				break
@@ -490,7 +502,7 @@ func TestFloodsLeaveFewLines(t *testing.T) {
 		_, _ = io.WriteString(conn, "no handshake\r\n\r\n") // the service answers
 		_, _ = io.Copy(io.Discard, conn)
 		conn.Close()
-		conn = check.Must(tls.Dial("tcp", address, f.client.Transport.(*http.Transport).TLSClientConfig))(t)
+		conn = check.Must(tls.Dial("tcp", address, f.tls))(t)
 		_, _ = io.WriteString(conn, strings.Replace(f.request("GET /v1/ping"), f.vandal, "unknown", 1))
 		check.Same(t, "refused", answers([]net.Conn{conn})["401"], 1)
 		conn.Close()

@@ -129,7 +129,7 @@ func (ty *typist) apart() {
 		_, err = io.ReadFull(out, make([]byte, len("up\n")))
 	}
 	if err != nil {
-		installed.Refused(ty, "no network can be made where the ports of the pages are free: %v", err)
+		installed.Refusedf(ty, "no network can be made where the ports of the pages are free: %v", err)
 	}
 	ty.space = []string{"nsenter", "--preserve-credentials", "--target", strconv.Itoa(of.Process.Pid), "--net"}
 	if os.Geteuid() != 0 {

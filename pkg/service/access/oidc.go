@@ -165,27 +165,30 @@ func checkKind(header jose.Header, audience jwt.Audience, all map[string]any) er
 	if typ != "" && typ != "jwt" && typ != "at+jwt" { // RFC 9068
 		return &tokenError{"is not an access token by its header typ"}
 	}
-	known := typ == "at+jwt"
+	named := typ == "at+jwt"
 	for _, name := range []string{"typ", "token_use", "token_type"} { // of Keycloak, of Amazon Cognito, of others
 		if kind, ok := all[name].(string); ok {
-			if known = slices.Contains([]string{"access", "access_token", "at+jwt", "bearer", "dpop"}, strings.ToLower(kind)); !known {
+			if named = slices.Contains([]string{"access", "access_token", "at+jwt", "bearer", "dpop"}, strings.ToLower(kind)); !named {
 				return &tokenError{"is not an access token by its claim " + name}
 			}
 		}
 	}
+	client, ok := all["azp"].(string)
+	// ID tokens have no scope. One is for its client alone, and that of authentik, whose access tokens are, too, has neither azp nor uid.
+	granted := len(scopes(all["scope"])) > 0 || ok && all["uid"] != nil
 	for _, name := range []string{"at_hash", "c_hash", "events", "nonce", "s_hash"} { // of ID tokens and logout tokens
-		if all[name] != nil && !known {
+		if all[name] != nil && !named && !(granted && name == "nonce") {
 			return &tokenError{"is not an access token: it has the claim " + name}
 		}
 	}
+	known := named || granted || ok && (len(audience) > 1 || audience[0] != client)
 	for _, name := range []string{"appid", "azpacr", "cid", "client_id"} {
 		known = known || all[name] != nil
 	}
-	client, ok := all["azp"].(string)
-	if known || ok && (len(audience) > 1 || audience[0] != client) { // an ID token is for the client alone
+	if known {
 		return nil
 	}
-	return &tokenError{"does not say that it is an access token: want the header typ at+jwt, or the claim client_id"}
+	return &tokenError{"does not say that it is an access token: want the header typ at+jwt, or the claim client_id or scope"}
 }
 
 // named returns the caller with the claims and scopes of a token. The caller's name has a space, which no name of a key has.

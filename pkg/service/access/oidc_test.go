@@ -63,42 +63,53 @@ func TestOnlyAccessTokens(t *testing.T) {
 	t.Parallel()
 	pairs()
 	synctest.Test(t, func(t *testing.T) {
-		_, guard, _ := visit(t, "", "rsa")
+		_, guard, _ := visit(t, "groups", "rsa")
 		for name, c := range map[string]struct {
 			more claims
 			want string // in the reason, "" for a token that is taken
 		}{
-			"RFC 9068":              {claims{"header typ": "at+jwt"}, ""},
-			"RFC 9068, whole type":  {claims{"header typ": "application/AT+JWT"}, ""},
-			"Keycloak":              {claims{"header typ": "JWT", "typ": "Bearer", "azp": "expediter", "sid": "s", "acr": "1"}, ""},
-			"Keycloak, with nonce":  {claims{"header typ": "JWT", "typ": "Bearer", "azp": "app", "nonce": "n"}, ""}, // before version 24
-			"Keycloak, ID":          {claims{"header typ": "JWT", "typ": "ID", "azp": "expediter", "at_hash": "h", "sid": "s"}, "claim typ"},
-			"Keycloak, refresh":     {claims{"header typ": "JWT", "typ": "Refresh", "azp": "app"}, "claim typ"},
-			"Keycloak, logout":      {claims{"header typ": "logout+jwt", "typ": "Logout", "azp": "app"}, "header typ"},
-			"Auth0":                 {claims{"header typ": "JWT", "aud": []string{"expediter", "https://x/userinfo"}, "azp": "expediter"}, ""},
-			"Auth0, of a program":   {claims{"header typ": "JWT", "azp": "app", "gty": "client-credentials"}, ""},
-			"Auth0, ID":             {claims{"header typ": "JWT", "nonce": "n", "sid": "s", "email": "a@b.c"}, "claim nonce"},
-			"Auth0, ID of a code":   {claims{"header typ": "JWT", "sid": "s", "email": "a@b.c"}, "does not say"},
-			"Okta":                  {claims{"ver": 1, "jti": "AT.x", "cid": "app", "uid": "u"}, ""},
-			"Okta, ID":              {claims{"ver": 1, "jti": "ID.x", "amr": []string{"pwd"}, "auth_time": 1, "at_hash": "h"}, "claim at_hash"},
-			"Okta, ID of a code":    {claims{"ver": 1, "jti": "ID.x", "amr": []string{"pwd"}, "auth_time": 1}, "does not say"},
-			"Entra ID":              {claims{"header typ": "JWT", "ver": "2.0", "azp": "app", "azpacr": "1", "roles": []string{"read"}}, ""},
-			"Entra ID, one program": {claims{"header typ": "JWT", "ver": "2.0", "azp": "expediter", "azpacr": "0"}, ""},
-			"Entra ID, ID":          {claims{"header typ": "JWT", "ver": "2.0", "oid": "o", "roles": []string{"read"}}, "does not say"},
-			"Entra ID, ID by form":  {claims{"header typ": "JWT", "ver": "2.0", "oid": "o", "c_hash": "h"}, "claim c_hash"},
-			"Cognito":               {claims{"aud": nil, "token_use": "access", "client_id": "expediter", "cognito:groups": []string{"read"}}, ""},
-			"Cognito, other client": {claims{"aud": nil, "token_use": "access", "client_id": "app"}, "another audience"},
-			"Cognito, ID":           {claims{"token_use": "id", "cognito:username": "u"}, "claim token_use"},
-			"Cognito, no use":       {claims{"aud": nil, "client_id": "expediter"}, "another audience"},
-			"Google, ID":            {claims{"header typ": "JWT", "azp": "expediter", "email": "a@b.c"}, "does not say"},
-			"ID in two kinds":       {claims{"header typ": "at+jwt", "token_use": "id"}, "claim token_use"},
-			"logout token":          {claims{"client_id": "app", "events": claims{"http://schemas.openid.net/event/backchannel-logout": claims{}}}, "claim events"},
-			"event":                 {claims{"header typ": "secevent+jwt", "client_id": "app"}, "header typ"},
-			"refresh token":         {claims{"token_type": "refresh", "client_id": "app"}, "claim token_type"},
+			"RFC 9068":                {claims{"header typ": "at+jwt"}, ""},
+			"RFC 9068, whole type":    {claims{"header typ": "application/AT+JWT"}, ""},
+			"Keycloak":                {claims{"header typ": "JWT", "typ": "Bearer", "azp": "expediter", "sid": "s", "acr": "1"}, ""},
+			"Keycloak, with nonce":    {claims{"header typ": "JWT", "typ": "Bearer", "azp": "app", "nonce": "n"}, ""}, // before version 24
+			"Keycloak, ID":            {claims{"header typ": "JWT", "typ": "ID", "azp": "expediter", "at_hash": "h", "sid": "s"}, "claim typ"},
+			"Keycloak, refresh":       {claims{"header typ": "JWT", "typ": "Refresh", "azp": "app"}, "claim typ"},
+			"Keycloak, logout":        {claims{"header typ": "logout+jwt", "typ": "Logout", "azp": "app"}, "header typ"},
+			"Auth0":                   {claims{"header typ": "JWT", "aud": []string{"expediter", "https://x/userinfo"}, "azp": "expediter"}, ""},
+			"Auth0, of a program":     {claims{"header typ": "JWT", "azp": "app", "gty": "client-credentials"}, ""},
+			"Auth0, ID":               {claims{"header typ": "JWT", "nonce": "n", "sid": "s", "email": "a@b.c"}, "claim nonce"},
+			"Auth0, ID of a code":     {claims{"header typ": "JWT", "sid": "s", "email": "a@b.c"}, "does not say"},
+			"Okta":                    {claims{"ver": 1, "jti": "AT.x", "cid": "app", "uid": "u"}, ""},
+			"Okta, ID":                {claims{"ver": 1, "jti": "ID.x", "amr": []string{"pwd"}, "auth_time": 1, "at_hash": "h"}, "claim at_hash"},
+			"Okta, ID of a code":      {claims{"ver": 1, "jti": "ID.x", "amr": []string{"pwd"}, "auth_time": 1}, "does not say"},
+			"Entra ID":                {claims{"header typ": "JWT", "ver": "2.0", "azp": "app", "azpacr": "1", "roles": []string{"read"}}, ""},
+			"Entra ID, one program":   {claims{"header typ": "JWT", "ver": "2.0", "azp": "expediter", "azpacr": "0"}, ""},
+			"Entra ID, ID":            {claims{"header typ": "JWT", "ver": "2.0", "oid": "o", "roles": []string{"read"}}, "does not say"},
+			"Entra ID, ID by form":    {claims{"header typ": "JWT", "ver": "2.0", "oid": "o", "c_hash": "h"}, "claim c_hash"},
+			"Cognito":                 {claims{"aud": nil, "token_use": "access", "client_id": "expediter", "cognito:groups": []string{"read"}}, ""},
+			"Cognito, other client":   {claims{"aud": nil, "token_use": "access", "client_id": "app"}, "another audience"},
+			"Cognito, ID":             {claims{"token_use": "id", "cognito:username": "u"}, "claim token_use"},
+			"Cognito, no use":         {claims{"aud": nil, "client_id": "expediter"}, "another audience"},
+			"authentik":               {claims{"header typ": "JWT", "azp": "expediter", "uid": "u", "nonce": "n", "sid": "s"}, ""},
+			"authentik, ID":           {claims{"header typ": "JWT", "sid": "s", "at_hash": "h"}, "claim at_hash"},
+			"authentik, ID of code":   {claims{"header typ": "JWT", "sid": "s"}, "does not say"},
+			"Spring":                  {claims{"scope": []string{"read"}}, ""},
+			"Spring, ID":              {claims{"azp": "expediter", "sid": "s", "auth_time": 1}, "does not say"},
+			"ID with a scope":         {claims{"scope": "read", "at_hash": "h"}, "claim at_hash"},
+			"ID without its scopes":   {claims{"scope": []string{}}, "does not say"},
+			"Dex, which has no other": {claims{"at_hash": "h", "nonce": "n"}, "claim at_hash"},
+			"Google, ID":              {claims{"header typ": "JWT", "azp": "expediter", "email": "a@b.c"}, "does not say"},
+			"ID in two kinds":         {claims{"header typ": "at+jwt", "token_use": "id"}, "claim token_use"},
+			"logout token":            {claims{"client_id": "app", "events": claims{"http://schemas.openid.net/event/backchannel-logout": claims{}}}, "claim events"},
+			"event":                   {claims{"header typ": "secevent+jwt", "client_id": "app"}, "header typ"},
+			"refresh token":           {claims{"token_type": "refresh", "client_id": "app"}, "claim token_type"},
 		} {
-			if c.more["client_id"] == nil {
-				c.more["client_id"] = nil
+			for _, claim := range []string{"client_id", "scope"} {
+				if c.more[claim] == nil {
+					c.more[claim] = nil
+				}
 			}
+			c.more["groups"] = []string{"read"}
 			_, err := guard.ask(rs(t, "rsa", c.more), Own(Read))
 			if c.want == "" {
 				check.Is(t, err, nil, name)

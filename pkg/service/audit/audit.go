@@ -73,7 +73,7 @@ const (
 
 // ErrUnavailable is returned for an action that was not begun because its record could not be written.
 var ErrUnavailable = errors.New("audit: the record cannot be written, so nothing was done; " +
-	"is there a stream AUDIT? (expediter apply --services lock makes it)")
+	"are the streams AUDIT and AUDIT_USERS there? (expediter apply --services lock makes them)")
 
 // Outcome is the outcome of an action.
 type Outcome string

@@ -25,7 +25,8 @@ func (c *Console) records(ctx context.Context, list recordList, limit int) ([]au
 	return list(ctx, js, limit)
 }
 
-// addAudit adds the page of operators' actions, or with ?users=1 of other callers' requests. Two round trips, and two messages for each record.
+// addAudit adds the page of operators' actions, or with ?users=1 of other callers' requests. Two round trips, and two messages for each
+// record.
 func (c *Console) addAudit() {
 	c.page("GET /audit", func(r *request) error {
 		r.Command = fmt.Sprintf("expediter audit --limit %d", auditShown)

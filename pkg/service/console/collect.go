@@ -255,7 +255,8 @@ func accountName(name string) string {
 
 // hasJobs reports whether workers may take jobs of a stream.
 func hasJobs(name string) bool {
-	return !strings.HasPrefix(name, "KV_") && !strings.HasPrefix(name, "OBJ_") && !strings.HasPrefix(name, contracts.StreamAudit) && name != contracts.StreamDead
+	return !strings.HasPrefix(name, "KV_") && !strings.HasPrefix(name, "OBJ_") && !strings.HasPrefix(name, contracts.StreamAudit) &&
+		name != contracts.StreamDead
 }
 
 // ask asks for one stream.

@@ -127,7 +127,8 @@ func silent(rows []streamRow) []problem {
 	}
 	text := fmt.Sprintf("%s: its servers do not answer: %s", names[0], reason)
 	if len(names) > 1 {
-		text = fmt.Sprintf("%s and %s: their servers do not answer: %s", names[0], counted(uint64(len(names)-1), "other stream"), reason)
+		others := counted(uint64(len(names))-1, "other stream")
+		text = fmt.Sprintf("%s and %s: their servers do not answer: %s", names[0], others, reason)
 	}
 	return []problem{{Command: "expediter doctor", Runbook: "serversilent", Text: text}}
 }

@@ -35,8 +35,8 @@ type Document struct {
 
 // Edit is a change of a document.
 type Edit struct {
-	// Adds is called before an edit of the recipient sets an address, replaces a secret or makes a record, maybe more than once, and its error ends the edit.
-	// Defaults to no bound.
+	// Adds is called before an edit of the recipient sets an address, replaces a secret or makes a record, maybe more than once, and its
+	// error ends the edit. Defaults to no bound.
 	Adds func() error
 
 	// Body is the new document, a JSON object.
@@ -208,7 +208,8 @@ func (d *Directory) Write(ctx context.Context, kind contracts.RecipientType, use
 	return doc, nil
 }
 
-// edit applies an edit, and reports whether one of the recipient's own sets an address or replaces a secret. refused has the mistakes of the edit as such.
+// edit applies an edit, and reports whether one of the recipient's own sets an address or replaces a secret. refused has the mistakes of
+// the edit as such.
 func (p *person) edit(e *Edit, refused error) (adds bool, err error) {
 	data, err := p.patched(e.Body, e.Merge)
 	if err != nil {

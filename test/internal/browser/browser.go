@@ -84,11 +84,12 @@ func find() string {
 func launch(t *testing.T, path string) *chromium {
 	t.Helper()
 	const prefix = "expediter-chromium-"
-	check.OK(t, private.Sweep(os.TempDir(), prefix))
-	profile := check.Must(private.Make(os.TempDir(), prefix))(t)
+	root := os.TempDir() //nolint:usetesting // it outlives the test
+	check.OK(t, private.Sweep(root, prefix))
+	profile := check.Must(private.Make(root, prefix))(t)
 	of, stop := chromedp.NewExecAllocator(context.WithoutCancel(t.Context()), append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]),
-		chromedp.ExecPath(path), chromedp.UserDataDir(profile.Path), chromedp.NoSandbox, chromedp.Flag("disable-gpu", true), chromedp.Flag("disable-quic", true),
-		chromedp.Flag("disable-component-update", true))...)
+		chromedp.ExecPath(path), chromedp.UserDataDir(profile.Path), chromedp.NoSandbox, chromedp.Flag("disable-gpu", true),
+		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true))...)
 	ctx, cancel := chromedp.NewContext(of)
 	check.OK(t, chromedp.Do(ctx))
 	return &chromium{ctx: ctx, stop: func() {

@@ -197,7 +197,9 @@ func TestApplyStopsAtADenial(t *testing.T) {
 		c.Listen = true
 		natsrun.ChangeOptions(c, func(o *server.Options) {
 			o.Users = []*server.User{{Username: "u", Password: "p", Permissions: &server.Permissions{
-				Publish: &server.SubjectPermission{Allow: []string{"$JS.API.STREAM.INFO.AUDIT", "$JS.API.STREAM.CREATE.AUDIT", "$JS.API.STREAM.INFO.DEAD", "$JS.API.STREAM.INFO.ENRICH_JOBS", "$JS.API.STREAM.INFO.NOTIFICATIONS"}},
+				Publish: &server.SubjectPermission{Allow: []string{
+					"$JS.API.STREAM.INFO.*", "$JS.API.STREAM.CREATE.AUDIT", "$JS.API.STREAM.CREATE.AUDIT_USERS",
+				}},
 			}}}
 		})
 	})

@@ -80,7 +80,9 @@ func newLockRow(l kvlock.Lock) lockRow {
 
 func newLocksList(f *lockerFlags) *cobra.Command {
 	return f.listing("list [PREFIX]", func(ctx context.Context, args []string, format string) error {
-		return f.use(ctx, func(ctx context.Context, locks *kvlock.Locker) error { return f.list(ctx, locks, strings.Join(args, ""), format) })
+		return f.use(ctx, func(ctx context.Context, locks *kvlock.Locker) error {
+			return f.list(ctx, locks, strings.Join(args, ""), format)
+		})
 	})
 }
 

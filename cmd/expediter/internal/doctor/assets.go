@@ -117,7 +117,8 @@ func (e *examination) unanswered(ctx context.Context, t target, of, subject stri
 		if api, ok := errors.AsType[*jetstream.APIError](err); ok {
 			reason = "but " + api.Description
 		}
-		e.addBecause(most, "stream.leader", Error, of, leaders, "no answer about it %s: most of its servers are away, have full disks, or elect its leader", reason)
+		e.addBecause(most, "stream.leader", Error, of, leaders,
+			"no answer about it %s: most of its servers are away, have full disks, or elect its leader", reason)
 	}
 }
 

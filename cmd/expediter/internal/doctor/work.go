@@ -167,10 +167,11 @@ func (e *examination) checkService(ctx context.Context, t target, name, stream s
 		if roll.Gone {
 			severity = Error
 		}
+		cures := []string{cure}
 		for _, place := range roll.Places {
-			cure += " " + e.nats(target{}, "request -H KV-Operation:DEL "+operate.Quote(place)+" vacant") + ";"
+			cures = append(cures, e.nats(target{}, "request -H KV-Operation:DEL "+operate.Quote(place)+" vacant")+";")
 		}
-		e.add("service.missing", severity, "service "+name+t.suffix(), cure, "%s", roll.Problem)
+		e.add("service.missing", severity, "service "+name+t.suffix(), strings.Join(cures, " "), "%s", roll.Problem)
 	}
 }
 
@@ -227,12 +228,13 @@ func (e *examination) stuck(ctx context.Context, w inspect.Info) (names string) 
 	short, cancel := context.WithTimeout(ctx, once)
 	defer cancel()
 	running, _ := inspect.StacksOf(short, e.nc, w.Instance) // their number is known
+	var text strings.Builder
 	for _, a := range running.Attempts {
 		if a.Stuck {
-			names += fmt.Sprintf(", %s since %s", a.Subject, a.Started.UTC().Format(time.RFC3339))
+			fmt.Fprintf(&text, ", %s since %s", a.Subject, a.Started.UTC().Format(time.RFC3339))
 		}
 	}
-	return names
+	return text.String()
 }
 
 // findWorkers asks the workers once, which an administrator may do.

@@ -49,9 +49,9 @@ func (p Program) Find(t testing.TB) []string {
 	return paths
 }
 
-// Refused skips a test to which the system refuses what it needs. Where EXPEDITER_REQUIRE_PROGRAMS is set it fails the test of root, to whom
-// nothing has to be refused.
-func Refused(t testing.TB, format string, args ...any) {
+// Refusedf skips a test to which the system refuses what it needs. Where EXPEDITER_REQUIRE_PROGRAMS is set it fails the test of root, to
+// whom nothing has to be refused.
+func Refusedf(t testing.TB, format string, args ...any) {
 	t.Helper()
 	if os.Getenv(require) != "" && os.Geteuid() == 0 {
 		t.Fatalf(format, args...)

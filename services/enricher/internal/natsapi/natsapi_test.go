@@ -114,7 +114,7 @@ func TestErrors(t *testing.T) {
 		"no id":            {"get", `{}`, "400", []string{"/requestId"}},
 		"no place":         {"place", `{}`, "400", []string{"/placeId"}},
 		"long place":       {"place", `{"placeId":"` + strings.Repeat("x", 10<<10) + `"}`, "400", []string{"/placeId"}},
-		"no object":        {"get", `r`, "400", []string{"/requestId"}},
+		"no object":        {"get", `r`, "400", []string{""}},
 		"unknown request":  {"get", `{"requestId":"nobody"}`, "404", nil},
 		"hostile request":  {"get", `{"requestId":"../*.>\u0000"}`, "404", nil},
 		"long request":     {"get", `{"requestId":"` + strings.Repeat("x", 10<<10) + `"}`, "404", nil},

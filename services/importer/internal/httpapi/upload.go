@@ -144,10 +144,9 @@ func (f *submissionForm) complete() error {
 }
 
 const (
-	// uploadsAtOnce bounds the files that are in memory at a time, and uploadsOfOne the files of one named caller, because a
-	// client may send its file slowly.
+	// uploadsAtOnce bounds the files that are in memory at a time. A named caller gets one more only while it has fewer than are free,
+	// because a client may send its file slowly: one caller gets half of them, and another one gets in beside two.
 	uploadsAtOnce = 8
-	uploadsOfOne  = uploadsAtOnce / 2
 
 	// uploadWait bounds the wait for room in memory. It is shorter than the time limit of an answer.
 	uploadWait = 10 * time.Second
@@ -183,7 +182,7 @@ func (r *room) enter(ctx context.Context) (leave func(), err error) {
 func (r *room) try(caller string) (entered bool, freed <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.all >= uploadsAtOnce || caller != "" && r.of[caller] >= uploadsOfOne {
+	if free := uploadsAtOnce - r.all; free == 0 || caller != "" && r.of[caller] >= free {
 		return false, r.freed
 	}
 	r.all++

@@ -62,10 +62,12 @@ type key struct{ side, owner string }
 // jobs of the owner fail.
 func (c caller) levels(side string) [2]struct {
 	key
+
 	party string
 } {
 	return [2]struct {
 		key
+
 		party string
 	}{{key{side, c.owner}, c.job}, {key{side, ""}, c.owner}}
 }
@@ -141,7 +143,7 @@ func (b *breaker) called(side string, by caller, f *FailedError) (changed bool) 
 			fallthrough
 		default:
 			changed = t.fail(l.key, l.party, by.job, now, f) || changed
-			f.Alone = t.pause == 0 && f.page || t.job == by.job && now.Sub(t.worked) < lastPause // of all owners, which is the last level
+			f.Alone = t.job == by.job && now.Sub(t.worked) < lastPause // of all owners, which is the last level
 		}
 	}
 	return changed
@@ -278,6 +280,9 @@ func (a *attempt) reach(
 	}
 	f := failure(err)
 	measured.End(string(f.Code), err)
+	if f.Page {
+		return f
+	}
 	if f.Outage == "" || f.Outage == sideMemory {
 		a.reached(ctx, side, nil)
 		return f

@@ -299,6 +299,17 @@ func (a *attempt) finalError(r *record) error {
 	return nil
 }
 
+// outwaits returns how long a job has waited for the end of an outage, and whether it is to wait no longer.
+func (a *attempt) outwaits(r *record, f *FailedError) (waited time.Duration, last bool) {
+	waited = r.waits(f.Outage)
+	last = waited+firstPause > a.cfg.OutagePatience && !f.Refused && !errors.Is(f, errHeld)
+	if f.Alone {
+		r.Alone++
+		last = last || r.Alone >= a.cfg.SourceAttempts && waited >= lastPause
+	}
+	return waited, last
+}
+
 // fail puts off a job after a failure, or ends it.
 func (a *attempt) fail(ctx context.Context, f *FailedError) error {
 	last := !f.Retryable || f.Exhausted || a.job.Attempt >= a.cfg.SourceAttempts
@@ -311,12 +322,7 @@ func (a *attempt) fail(ctx context.Context, f *FailedError) error {
 		}
 		changed = true
 		if f.Outage != "" {
-			waited = r.waits(f.Outage)
-			last = waited+firstPause > a.cfg.OutagePatience && !f.Refused && !errors.Is(f, errHeld)
-			if f.Alone {
-				r.Alone++
-				last = last || r.Alone >= a.cfg.SourceAttempts && waited >= lastPause
-			}
+			waited, last = a.outwaits(r, f)
 		}
 		if !last {
 			r.Error, r.Progress = f.Message, 0
@@ -345,6 +351,9 @@ func (a *attempt) fail(ctx context.Context, f *FailedError) error {
 		a.log(ctx, slog.LevelWarn, EventPutOff, a.id, append(attrs, slog.String("waiting_for", r.WaitingFor))...)
 		if f.Outage != "" {
 			return worker.Snooze(f.snooze(waited))
+		}
+		if f.Page {
+			f.RetryAfter = max(f.RetryAfter, firstPause<<(2*(a.job.Attempt-1)))
 		}
 		if f.RetryAfter > 0 {
 			return worker.Retry(min(f.RetryAfter, maxRetryAfter), f)

@@ -225,7 +225,8 @@ func (s *Sender) unreachable(ctx context.Context, r *row, d *deliveries.Delivery
 		return false, nil
 	}
 	call := &health.Call{
-		Address: address, Channel: r.Channel, RecipientType: r.RecipientType, UserID: r.UserID, Again: d.Failures() > 0, Slots: s.cfg.Slots, Timeout: s.cfg.Timeout,
+		Address: address, Channel: r.Channel, RecipientType: r.RecipientType, UserID: r.UserID, Again: d.Failures() > 0,
+		Slots: s.cfg.Slots, Timeout: s.cfg.Timeout,
 	}
 	verdict, wait := s.cfg.Health.Admit(call)
 	switch verdict {

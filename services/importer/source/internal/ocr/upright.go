@@ -34,8 +34,8 @@ const (
 	clearer = 1.03
 )
 
-// slow is a photo that is read as long as its context lasts. A decoder knows none, so it gets a few bytes at a time: hardly more than a scan
-// of a progressive JPEG may have, which is applied to all pixels.
+// slow is a photo that is read as long as its context lasts. A decoder knows none, so it gets a few bytes at a time: hardly more than a
+// scan of a progressive JPEG may have, which is applied to all pixels.
 type slow struct {
 	ctx   context.Context
 	photo *bytes.Reader

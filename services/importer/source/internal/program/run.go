@@ -187,8 +187,8 @@ type Folders struct {
 }
 
 // NewFolders removes the folders under the root that dead processes of this user have left. Others may use the same root: each folder is
-// this user's alone. A root in which others may exchange folders is refused, and made for this user alone if only itself is missing. The log
-// gets folders that cannot be removed.
+// this user's alone. A root in which others may exchange folders is refused, and made for this user alone if only itself is missing. The
+// log gets folders that cannot be removed.
 func NewFolders(root string, log *slog.Logger) (*Folders, error) {
 	if err := os.Mkdir(root, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return nil, fmt.Errorf("program: the folder for temporary files: %w", err)
