@@ -275,6 +275,35 @@ func testBounds(t *testing.T, srv *natsrun.Server, handlers, limit int) {
 	close(until)
 }
 
+// Nobody who may answer hides the workers of others by an empty answer, or fills the memory of who asks.
+func TestAnswersOfIntruders(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := setup(t, srv)
+		r := run(t, b.js, b.config(t), worker.Policy{}, complete)
+		<-b.ready
+
+		flood := make([]byte, 512<<10)
+		check.Must(b.nc.Subscribe("hidden", func(m *nats.Msg) {
+			check.OK(t, b.nc.Publish(m.Reply, nil))
+			check.OK(t, b.nc.PublishMsg(&nats.Msg{Subject: m.Reply, Header: nats.Header{"Status": {"503"}}}))
+			check.OK(t, b.nc.Publish(m.Reply, []byte("seen")))
+		}))(t)
+		check.Must(b.nc.Subscribe("flooded", func(m *nats.Msg) {
+			for range 100 {
+				check.OK(t, b.nc.Publish(m.Reply, flood))
+			}
+		}))(t)
+
+		all, err := inspect.Gather(t.Context(), b.nc, "hidden", time.Second)
+		check.Failsf(t, err, "no answer is the last one")
+		check.That(t, len(all) == 1 && string(all[0]) == "seen", "got %q", all)
+		all, err = inspect.Gather(t.Context(), b.nc, "flooded", time.Second)
+		check.Failsf(t, err, "a flood has no bound")
+		check.That(t, len(all) < 40, "got %d answers of 512 KiB", len(all))
+		check.OK(t, r.wait())
+	})
+}
+
 // Neither a requester without permission nor a worker that may not answer gets further than the server.
 func TestInspectionNeedsPermission(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {

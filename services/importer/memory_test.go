@@ -1,20 +1,14 @@
 package importer
 
 import (
+	"archive/zip"
 	"bytes"
 	"compress/gzip"
-	"compress/zlib"
 	"context"
-	"encoding/binary"
+	_ "embed"
 	"encoding/json"
 	"fmt"
-	"hash/crc32"
-	"image"
-	"image/color"
-	"image/draw"
-	"image/gif"
-	"image/jpeg"
-	"image/png"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -29,9 +23,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-	"golang.org/x/image/font"
-	"golang.org/x/image/font/basicfont"
-	"golang.org/x/image/math/fixed"
 	"golang.org/x/sys/unix"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -69,71 +60,43 @@ var bounded = crash.Role[boundedDuty]{Name: "bounded", Run: func(ctx context.Con
 
 type boundedDuty struct{ Far, Path, TempDir, URL, YtDlp string }
 
-// worst are sources, by the end of their addresses, each as bad as its format allows.
-var worst = map[string]func() []byte{
-	"nested.html":     repeated("<div>", ""),
-	"formatting.html": repeated("<p><b><i><u><em><a href=x>", ""),
-	"adoption.html":   repeated("<b><p></b></p>", ""),
-	"attributes.html": repeated("a ", "<p "),
-	"values.html":     repeated("a=b ", "<p "),
-	"entities.html":   repeated("&NotEqualTilde;", "<title>"),
-	"table.html":      repeated("<table><tr><td itemprop=x>a", `<p itemscope itemtype="http://schema.org/Recipe">`),
-	"items.html":      repeated("<p itemscope><i itemprop='a b c d'>a</i>", ""),
-	"texts.html":      repeated("word ", `<p itemscope>`+strings.Repeat("<div itemprop=x>", 200)),
-	"legacy.html":     repeated("\xe9", "<meta charset=windows-1252><p itemscope itemprop=x>"),
-	"deep.html":       ld("", `[`, ""),
-	"objects.html":    ld("[", `{"a":1},`, "0]"),
-	"wide.html":       ld("{", `"a":"b",`, `"a":"b"}`),
-	"lists.html":      ld("[", `[[]],`, "0]"),
-	"scripts.html":    repeated(`<script type="application/ld+json">[{"@type":"Recipe","recipeIngredient":["1 egg","2 eggs"]}]</script>`, ""),
-	"recipe.html":     ld(`{"@type":"Recipe","name":"x","recipeInstructions":"Mix.","recipeIngredient":[`, `"1 cup flour",`, `"1 egg"]}`),
-	"steps.html":      ld(`{"@type":"Recipe","name":"x","recipeIngredient":["1 egg"],"recipeInstructions":"`, `Mix <b><p>it</b>\n`, `Bake."}`),
-	"cues.vtt":        repeated("00:00.000 --> 00:00.001\na b\n\n", "WEBVTT\n\n"),
-	"words.vtt":       repeated("00:00.000 --> 00:09.000\nAdd 2 cups of flour and mix 3 eggs until smooth.\n\n", "WEBVTT\n\n"),
-	"line.vtt":        repeated("Add 2 cups of flour. ", "WEBVTT\n\n00:00.000 --> 00:01.000\n"),
-	"tags.vtt":        repeated("<b><c.a.b.c><v x>", "WEBVTT\n\n00:00.000 --> 00:01.000\n"),
-	"ids.vtt":         repeated("x\n00:00.000 --> 00:00.001\n\n", "WEBVTT\n\n"),
-	"rolling.vtt":     repeated("00:00.000 --> 00:00.010\na\nb\nc\nd\n\n", "WEBVTT\n\n"),
-	"cues.srt":        repeated("1\n00:00:00,000 --> 00:00:01,000\na\n\n", ""),
-	"tags.srt":        repeated("<b>{\\a}<font x>", "1\n00:00:00,000 --> 00:00:01,000\n"),
-	"lines.txt":       repeated("a\n", ""),
-	"one.txt":         repeated("Add 2 cups of flour and mix 3 eggs. ", ""),
-	"eggs.txt":        repeated("1 egg\n", "Ingredients\n"),
-	"gray.png": func() []byte {
-		return drawn(4400, 4500, func(b *bytes.Buffer, m image.Image) error { return png.Encode(b, m) })
-	},
-	"white.jpg": func() []byte {
-		return drawn(4400, 4500, func(b *bytes.Buffer, m image.Image) error { return jpeg.Encode(b, m, &jpeg.Options{Quality: 5}) })
-	},
-	"dots.gif": func() []byte {
-		return drawn(4000, 4000, func(b *bytes.Buffer, m image.Image) error { return gif.Encode(b, m, nil) })
-	},
-	"large.png":       func() []byte { return header(60_000, 60_000, 0) },
-	"interlaced.png":  interlaced,
-	"progressive.jpg": func() []byte { return progressive(3, 4400, 4500) },
-	"cmyk.jpg":        func() []byte { return progressive(4, 3100, 3200) },
-	"large.jpg":       func() []byte { return progressive(4, 4400, 4500) },
-	"lossless.webp":   lossless,
-	"utf16.vtt":       func() []byte { return append([]byte("\xfe\xff"), repeated("\x4e\x00\x00 ", "")()[:8<<20-2]...) },
-	"guess.txt":       repeated("1 \xe9gg and 2 cups of cr\xe8me br\xfbl\xe9e\n", ""),
-	"bomb.html":       func() []byte { return make([]byte, 256<<20) },
-	"bomb.json":       ld(`{"@type":"Recipe","recipeInstructions":`, `{"@type":"HowToSection","itemListElement":[`, `"x"`),
-	"noise.png":       func() []byte { return append(header(4400, 4500, 0), repeated("x", "")()[:7<<20]...) },
-	"flat.heic":       func() []byte { return photoOf("flat.heic") },
-	"large.heic":      func() []byte { return heicOf(60_000, 60_000) },
-	"noise.heic":      func() []byte { return append(heicOf(4400, 4500), repeated("x", "")()[:7<<20]...) },
-	"wide.png": func() []byte {
-		return drawn(20_000_000, 1, func(b *bytes.Buffer, m image.Image) error { return png.Encode(b, m) })
-	},
-	"dense.png":  dense,
-	"scans.jpg":  scans,
-	"thin.jpg":   func() []byte { return progressive(1, 65_535, 300) },
-	"frames.gif": frames,
-	"pdf.jpg":    func() []byte { return append([]byte("%PDF-1.7\n"), make([]byte, 4<<20)...) },
-	"lie.heic": func() []byte {
-		return bytes.Replace(photoOf("flat.heic"), []byte("\x11\x30\x00\x00\x11\x94"), []byte("\x00\x01\x00\x00\x00\x01"), 1)
-	},
-	"cut.heic":         func() []byte { return photoOf("flat.heic")[:3000] },
+//go:embed testdata/photos.zip
+var photos []byte
+
+// worst are sources, by the end of their addresses, each as bad as its format allows. testdata/README.md describes the photos.
+var worst = withPhotos(map[string]func() []byte{
+	"nested.html":      repeated("<div>", ""),
+	"formatting.html":  repeated("<p><b><i><u><em><a href=x>", ""),
+	"adoption.html":    repeated("<b><p></b></p>", ""),
+	"attributes.html":  repeated("a ", "<p "),
+	"values.html":      repeated("a=b ", "<p "),
+	"entities.html":    repeated("&NotEqualTilde;", "<title>"),
+	"table.html":       repeated("<table><tr><td itemprop=x>a", `<p itemscope itemtype="http://schema.org/Recipe">`),
+	"items.html":       repeated("<p itemscope><i itemprop='a b c d'>a</i>", ""),
+	"texts.html":       repeated("word ", `<p itemscope>`+strings.Repeat("<div itemprop=x>", 200)),
+	"legacy.html":      repeated("\xe9", "<meta charset=windows-1252><p itemscope itemprop=x>"),
+	"deep.html":        ld("", `[`, ""),
+	"objects.html":     ld("[", `{"a":1},`, "0]"),
+	"wide.html":        ld("{", `"a":"b",`, `"a":"b"}`),
+	"lists.html":       ld("[", `[[]],`, "0]"),
+	"scripts.html":     repeated(`<script type="application/ld+json">[{"@type":"Recipe","recipeIngredient":["1 egg","2 eggs"]}]</script>`, ""),
+	"recipe.html":      ld(`{"@type":"Recipe","name":"x","recipeInstructions":"Mix.","recipeIngredient":[`, `"1 cup flour",`, `"1 egg"]}`),
+	"steps.html":       ld(`{"@type":"Recipe","name":"x","recipeIngredient":["1 egg"],"recipeInstructions":"`, `Mix <b><p>it</b>\n`, `Bake."}`),
+	"cues.vtt":         repeated("00:00.000 --> 00:00.001\na b\n\n", "WEBVTT\n\n"),
+	"words.vtt":        repeated("00:00.000 --> 00:09.000\nAdd 2 cups of flour and mix 3 eggs until smooth.\n\n", "WEBVTT\n\n"),
+	"line.vtt":         repeated("Add 2 cups of flour. ", "WEBVTT\n\n00:00.000 --> 00:01.000\n"),
+	"tags.vtt":         repeated("<b><c.a.b.c><v x>", "WEBVTT\n\n00:00.000 --> 00:01.000\n"),
+	"ids.vtt":          repeated("x\n00:00.000 --> 00:00.001\n\n", "WEBVTT\n\n"),
+	"rolling.vtt":      repeated("00:00.000 --> 00:00.010\na\nb\nc\nd\n\n", "WEBVTT\n\n"),
+	"cues.srt":         repeated("1\n00:00:00,000 --> 00:00:01,000\na\n\n", ""),
+	"tags.srt":         repeated("<b>{\\a}<font x>", "1\n00:00:00,000 --> 00:00:01,000\n"),
+	"lines.txt":        repeated("a\n", ""),
+	"one.txt":          repeated("Add 2 cups of flour and mix 3 eggs. ", ""),
+	"eggs.txt":         repeated("1 egg\n", "Ingredients\n"),
+	"utf16.vtt":        func() []byte { return append([]byte("\xfe\xff"), repeated("\x4e\x00\x00 ", "")()[:8<<20-2]...) },
+	"guess.txt":        repeated("1 \xe9gg and 2 cups of cr\xe8me br\xfbl\xe9e\n", ""),
+	"bomb.html":        func() []byte { return make([]byte, 256<<20) },
+	"bomb.json":        ld(`{"@type":"Recipe","recipeInstructions":`, `{"@type":"HowToSection","itemListElement":[`, `"x"`),
 	"hr.html":          repeated("<hr>", strings.Repeat("<div>", 255)),
 	"li.html":          repeated("<li>", strings.Repeat("<div>", 255)),
 	"closed.html":      repeated("</x>", strings.Repeat("<b>", 255)),
@@ -157,15 +120,29 @@ var worst = map[string]func() []byte{
 	"packed.vtt":       func() []byte { return append([]byte("\x1f\x8b\x08"), make([]byte, 1<<20)...) },
 	"members.gz.vtt":   nil, // see hollow
 	"blocks.gz.vtt":    nil,
-	"image.webp": func() []byte {
-		return repeated("x", "RIFF\xff\xff\x7f\x00WEBPVP8X\x0a\x00\x00\x00\x10\x00\x00\x00\xff\xff\xff\xff\xff\xff")()[:7<<20]
-	},
+})
+
+func withPhotos(all map[string]func() []byte) map[string]func() []byte {
+	files, err := zip.NewReader(bytes.NewReader(photos), int64(len(photos)))
+	for _, f := range files.File {
+		all[f.Name] = func() []byte {
+			data, err := fs.ReadFile(files, f.Name)
+			if err != nil {
+				panic(err) // it is a part of the test
+			}
+			return data
+		}
+	}
+	if err != nil {
+		panic(err) // it is a part of the test
+	}
+	return all
 }
 
 // heaviest are those that are tried each time.
 var heaviest = []string{
-	"attributes.html", "cmyk.jpg", "eggs.vtt", "flat.heic", "hr.html", "ids.vtt", "interlaced.png", "items.html", "members.gz.vtt", "objects.html",
-	"refs.html", "scans.jpg", "steps.twice.html", "tracks.html", "twice.html", "wide.png", "words.vtt",
+	"attributes.html", "cmyk.jpg", "eggs.vtt", "flat.heic", "grid.heic", "groups.webp", "hr.html", "ids.vtt", "interlaced.png", "items.html", "many.heic",
+	"members.gz.vtt", "objects.html", "refs.html", "scans.jpg", "steps.twice.html", "tracks.html", "twice.html", "wide.png", "words.vtt",
 }
 
 // tried reports whether the source of this name is tried in this run.
@@ -183,102 +160,6 @@ func ld(head, text, tail string) func() []byte {
 		data := func(size int) string { return head + strings.Repeat(text, size/len(text)) + tail }
 		return []byte(open + data(2<<20-500) + `</script>` + open + data(300<<10) + `</script>`)
 	}
-}
-
-// stripes is an image that needs no memory.
-type stripes struct{ image.Rectangle }
-
-func (stripes) ColorModel() color.Model   { return color.GrayModel }
-func (s stripes) Bounds() image.Rectangle { return s.Rectangle }
-func (stripes) At(x, y int) color.Color   { return color.Gray{Y: uint8((x/9 + y/7) % 2 * 255)} }
-
-func drawn(width, height int, encode func(*bytes.Buffer, image.Image) error) []byte {
-	var out bytes.Buffer
-	if err := encode(&out, stripes{image.Rect(0, 0, width, height)}); err != nil {
-		panic(err) // of an image in memory
-	}
-	return out.Bytes()
-}
-
-// header is the beginning of a PNG in 16 bits of red, green, blue and transparency.
-func header(width, height uint32, interlaced byte) []byte {
-	chunk := append([]byte("IHDR"), byte(width>>24), byte(width>>16), byte(width>>8), byte(width),
-		byte(height>>24), byte(height>>16), byte(height>>8), byte(height), 16, 6, 0, 0, interlaced)
-	sum := crc32.ChecksumIEEE(chunk)
-	out := append([]byte("\x89PNG\r\n\x1a\n\x00\x00\x00\x0d"), chunk...)
-	return append(out, byte(sum>>24), byte(sum>>16), byte(sum>>8), byte(sum))
-}
-
-// interlaced is a PNG in seven passes, the last of which is a second image of half the size.
-func interlaced() []byte {
-	const width, height, pixel = 4400, 4500, 8
-	rows := 0
-	for _, pass := range [][4]int{{0, 0, 8, 8}, {4, 0, 8, 8}, {0, 4, 4, 8}, {2, 0, 4, 4}, {0, 2, 2, 4}, {1, 0, 2, 2}, {0, 1, 1, 2}} {
-		rows += (height - pass[1] + pass[3] - 1) / pass[3]
-	}
-	var data bytes.Buffer
-	z := zlib.NewWriter(&data)
-	if _, err := z.Write(make([]byte, width*height*pixel+rows)); err != nil || z.Close() != nil {
-		panic(err) // of data in memory
-	}
-	out := append(header(width, height, 1), binary.BigEndian.AppendUint32(nil, uint32(data.Len()))...)
-	chunk := append([]byte("IDAT"), data.Bytes()...)
-	out = binary.BigEndian.AppendUint32(append(out, chunk...), crc32.ChecksumIEEE(chunk))
-	return append(out, "\x00\x00\x00\x00IEND\xae\x42\x60\x82"...)
-}
-
-// progressive is a JPEG whose coefficients are kept until the end, each with one bit: YCbCr, or YCbCr and black.
-func progressive(components byte, width, height uint16) []byte {
-	out := []byte("\xff\xd8\xff\xee\x00\x0eAdobe\x00\x64\x00\x00\x00\x00\x02\xff\xc4\x00\x14\x00\x01")
-	out = append(out, make([]byte, 16)...) // one code, for zero
-	out = append(out, 0xff, 0xc2, 0, 8+3*components, 8, byte(height>>8), byte(height), byte(width>>8), byte(width), components)
-	scan := []byte{0xff, 0xda, 0, 6 + 2*components, components}
-	for i := range components {
-		out = append(out, i+1, 0x11, 0)
-		scan = append(scan, i+1, 0)
-	}
-	return append(append(append(out, scan...), 0, 0, 0), append(make([]byte, 300_000), 0xff, 0xd9)...)
-}
-
-// lossless is a WebP in which no pixel takes a bit.
-func lossless() []byte {
-	const width, height = 4400, 4500
-	bits := uint64(0x2f) | (width-1)<<8 | (height-1)<<22 | 0x11111<<43
-	data := append(binary.LittleEndian.AppendUint64(nil, bits), make([]byte, 8)...)
-	out := append([]byte("RIFF"), binary.LittleEndian.AppendUint32(nil, uint32(len(data)+12))...)
-	return append(binary.LittleEndian.AppendUint32(append(out, "WEBPVP8L"...), uint32(len(data))), data...)
-}
-
-// scans is a progressive JPEG with scans that take next to no bytes, and a time for each of 20 million pixels.
-func scans() []byte {
-	const header = "\xff\xd8\xff\xc2\x00\x0b\x08\x11\x94\x11\x30\x01\x01\x11\x00" + "\xff\xc4\x00\x14\x10\x01"
-	scan := append([]byte("\xff\xda\x00\x08\x01\x01\x00\x01\x3f\x00"), make([]byte, 36)...)
-	return slices.Concat([]byte(header), make([]byte, 15), []byte{0xe0}, bytes.Repeat(scan, 150_000))
-}
-
-// frames is a GIF of many frames.
-func frames() []byte {
-	first := drawn(4000, 4000, func(b *bytes.Buffer, m image.Image) error { return gif.Encode(b, m, nil) })
-	return append(first[:len(first)-1], bytes.Repeat([]byte(",\x00\x00\x00\x00\x01\x00\x01\x00\x00\x02\x02D\x01\x00"), 300_000)...)
-}
-
-// dense is a photo of 28,000 characters.
-func dense() []byte {
-	m := image.NewGray(image.Rect(0, 0, 1414, 1414))
-	draw.Draw(m, m.Rect, image.White, image.Point{}, draw.Src)
-	for y := 13; y < 1414; y += 15 {
-		d := font.Drawer{Dst: m, Src: image.Black, Face: basicfont.Face7x13, Dot: fixed.P(3, y)}
-		d.DrawString(strings.Repeat("Add 2 cups of flour and mix 3 eggs until smooth. ", 5)[:200])
-	}
-	twice := image.NewGray(image.Rect(0, 0, 2828, 2828))
-	for i := range twice.Pix {
-		twice.Pix[i] = m.Pix[i/2828/2*m.Stride+i%2828/2]
-	}
-	var out bytes.Buffer
-	if err := png.Encode(&out, twice); err != nil {
-		panic(err) // of an image in memory
-	}
-	return out.Bytes()
 }
 
 const recipeOf = `<p itemscope itemtype="http://schema.org/Recipe"><b itemprop=recipeIngredient>1 egg</b>`

@@ -2,13 +2,10 @@ package importer
 
 import (
 	"bytes"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -18,21 +15,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	"github.com/expediter-io/expediter/services/importer/internal/imports"
 )
-
-// photoOf is a photo among the test data.
-func photoOf(name string) []byte {
-	data, err := os.ReadFile(filepath.Join("testdata", name))
-	if err != nil {
-		panic(err) // the file belongs to the tests
-	}
-	return data
-}
-
-// heicOf is the head of a HEIC that declares a size.
-func heicOf(width, height uint32) []byte {
-	out := []byte("\x00\x00\x00\x18ftypheic\x00\x00\x00\x00mif1heic\x00\x00\x00\x40meta\x00\x00\x00\x00\x00\x00\x00\x14ispe\x00\x00\x00\x00")
-	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(out, width), height)
-}
 
 const (
 	// atOnce is how many files arrive at a time, and boundary the line between the parts of their forms.

@@ -45,6 +45,7 @@ var (
 	health = regexp.MustCompile(`(?m)^curl .*/healthz$`)
 	ask    = regexp.MustCompile(`/expediter enrich `)
 
+	people     = regexp.MustCompile(`/(?:admin|publisher|sys)/cert`)
 	configured = regexp.MustCompile(`^(?:ENABLE|ENRICHER|EXPEDITER|IMPORTER|NATS|NOTIFIER|OTEL)_`)
 	trouble    = regexp.MustCompile(`(?m)^.*(?:"level":"(?:WARN|ERROR)"|\[FTL\]).*$`)
 )
@@ -94,9 +95,7 @@ func newSite(t *testing.T) *site {
 func (s *site) follow(block string) {
 	s.Helper()
 	where := place.FindStringSubmatch(block)
-	if where == nil {
-		s.Fatalf("a block does not begin with its folder:\n%s", block)
-	}
+	check.Require(s, where != nil, "a block does not begin with its folder:\n%s", block)
 	folders := strings.Split(strings.ReplaceAll(where[1], " and ", ", "), ", ")
 	for _, folder := range folders {
 		s.run(folder, block)
@@ -222,6 +221,8 @@ func (s *site) nobodyMakesCertificates() {
 		options := x509.VerifyOptions{Intermediates: above, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}, Roots: authority}
 		_, err := pair.Leaf.Verify(options)
 		check.OK(s, err)
+		_, err = pair.Leaf.Verify(x509.VerifyOptions{Roots: authority}) // as a server's
+		check.That(s, (err != nil) == people.MatchString(path), "%s: %v, want only people's refused", path, err)
 		chains, err := check.Must(x509.ParseCertificate(forged))(s).Verify(options)
 		check.Failsf(s, err, "with the key of %s another certificate was made: %v", path, chains)
 	}
@@ -251,13 +252,9 @@ func (s *site) replaceKey(blocks [][]string) {
 			s.follow(block[1])
 		}
 	}
-	if !strings.Contains(s.said.String(), "https://example.org/alma") {
-		s.Errorf("with the new key the enricher answers: %s", &s.said)
-	}
+	check.That(s, strings.Contains(s.said.String(), "https://example.org/alma"), "with the new key the enricher answers: %s", &s.said)
 	for _, folder := range []string{"importer", "notifier"} {
-		if s.processes[folder].Ended() {
-			s.Errorf("%s has ended", folder)
-		}
+		check.That(s, !s.processes[folder].Ended(), "%s has ended", folder)
 	}
 }
 

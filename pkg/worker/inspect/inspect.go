@@ -270,8 +270,12 @@ func Workers(ctx context.Context, nc *nats.Conn) (all []Info, err error) {
 	return all, errors.Join(unread...)
 }
 
-// Gather sends a request to all responders of a subject, and returns their answers. It waits for the first answer until ctx ends, and for
-// each further answer as long as stall. The error is the reason that no further answer came.
+// maxAnswers bounds the bytes of all answers to one request: whoever may answer may send any number.
+const maxAnswers = 16 << 20
+
+// Gather sends a request to all responders of a subject, and returns their answers, 16 MiB at most. It waits for the first answer until
+// ctx ends, and for each further answer as long as stall. The error is the reason that no further answer came. An empty answer, as the
+// server's that nobody is there, does not end it: any responder could send one to hide the others.
 func Gather(ctx context.Context, nc *nats.Conn, subject string, stall time.Duration) (all [][]byte, err error) {
 	inbox := nc.NewInbox()
 	answers, err := nc.SubscribeSync(inbox)
@@ -284,14 +288,17 @@ func Gather(ctx context.Context, nc *nats.Conn, subject string, stall time.Durat
 		return nil, fmt.Errorf("inspect: ask: %w", err)
 	}
 	msg, err := answers.NextMsgWithContext(ctx)
-	for err == nil && len(msg.Data) > 0 {
-		all = append(all, msg.Data)
+	for room := maxAnswers; err == nil || errors.Is(err, nats.ErrNoResponders); {
+		room -= 128
+		if err == nil && len(msg.Data) > 0 {
+			all, room = append(all, msg.Data), room-len(msg.Data)
+		}
+		if room < 0 {
+			return all, fmt.Errorf("inspect: ask %s: more answers than %d MiB", subject, maxAnswers>>20)
+		}
 		once, cancel := context.WithTimeout(ctx, stall)
 		msg, err = answers.NextMsgWithContext(once)
 		cancel()
-	}
-	if err == nil { // the server says so
-		err = nats.ErrNoResponders
 	}
 	return all, fmt.Errorf("inspect: ask: %w", err)
 }

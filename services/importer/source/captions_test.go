@@ -84,8 +84,7 @@ func TestCaptionFile(t *testing.T) {
 			request := source.Request{JobID: "job-1", URL: server.URL + path + "?utm_source=mail#top"}
 			id := check.Must(s.Identify(t.Context(), request))(t)
 			var shares []float64
-			m, err := s.Fetch(t.Context(), request, func(share float64) { shares = append(shares, share) })
-			check.OK(t, err)
+			m := check.Must(s.Fetch(t.Context(), request, func(share float64) { shares = append(shares, share) }))(t)
 			var out bytes.Buffer
 			check.OK(t, m.Transcript.WriteText(&out))
 			want := "[1.00s] Sift two cups of flour into a bowl.\n[5.00s] Stir in a cup of milk until it is smooth.\n"
@@ -142,14 +141,18 @@ func TestCaptionFileErrors(t *testing.T) {
 		{"no words", text("text/vtt", "WEBVTT\n\n"), contracts.CodeTooShort, false, 0, "Transcript is too short (0 characters). Recipe videos typically have longer transcripts."},
 		{"few words", text("text/vtt", "WEBVTT\n\n00:01.000 --> 00:02.000\nHéllo\n"), contracts.CodeTooShort, false, 0, "Transcript is too short (5 characters)."},
 		{"elsewhere", status(302, "Location", "file:///etc/passwd"), contracts.CodeUnavailable, false, 0, "only http and https"},
+		{"in zstd", func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Encoding", "zstd")
+			text("text/vtt", "\x28\xb5\x2f\xfd")(w, r)
+		}, contracts.CodeUnavailable, false, 0, "compressed in a form that was not asked for"},
 		{"in circles", status(302, "Location", "/file.vtt"), contracts.CodeUnavailable, false, 0, "more than 5 redirects"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			server := site(t, map[string]http.HandlerFunc{"/file.vtt": test.serve})
 			_, err := sources(t, source.Config{}).Fetch(t.Context(), source.Request{URL: server.URL + "/file.vtt"}, nil)
-			if e := wantError(t, err, test.code, test.again, test.message); e.RetryAfter != test.after || e.Outage != test.again {
-				t.Errorf("retry after %s, outage %t: want %s, %t", e.RetryAfter, e.Outage, test.after, test.again)
+			if e := wantError(t, err, test.code, test.again, test.message); e.RetryAfter != test.after || e.Outage != (test.again && !e.Page) || e.Page != (test.name == "broken") {
+				t.Errorf("retry after %s, outage %t, of the page %t: want %s, %t", e.RetryAfter, e.Outage, e.Page, test.after, test.again)
 			}
 		})
 	}

@@ -26,7 +26,7 @@ type Error struct {
 	// Outage reports whether the site does not work, or limits our calls, for all sources: a later attempt may succeed,
 	// for this source or another.
 	Outage bool
-	// Page reports that the site has answered with an error that may be of this source alone (HTTP 500).
+	// Page reports that the site answered with an error that says nothing about other sources (HTTP 500). It is no Outage.
 	Page bool
 	// Retryable reports whether a later attempt may succeed.
 	Retryable bool
@@ -87,6 +87,8 @@ func fetchError(ctx context.Context, subject string, err error) error {
 		return failed(contracts.CodeUnavailable, err, "%s is at an address that may not be fetched: %s", subject, blocked.Reason)
 	case errors.Is(err, fetch.ErrHollow):
 		return failed(contracts.CodeUnavailable, err, "%s could not be read: it is longer in gzip than unpacked", subject)
+	case errors.Is(err, fetch.ErrEncoding):
+		return failed(contracts.CodeUnavailable, err, "%s is compressed in a form that was not asked for: only gzip is read", subject)
 	case errors.As(err, &timeout):
 		return outage(failed(contracts.CodeTimeout, err, "%s did not arrive within %s", subject, timeout.After))
 	case errors.As(err, &name) && name.IsNotFound:
@@ -120,6 +122,8 @@ func statusError(subject string, err *fetch.StatusError) *Error {
 	if out.Retryable {
 		out.RetryAfter = err.RetryAfter
 	}
-	out.Page = err.Status == http.StatusInternalServerError || err.Status == http.StatusNotImplemented
+	if out.Page = err.Status == http.StatusInternalServerError || err.Status == http.StatusNotImplemented; out.Page {
+		return out
+	}
 	return outage(out)
 }

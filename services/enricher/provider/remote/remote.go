@@ -2,7 +2,7 @@
 // venues that may be that place. docs/provider.md is the contract, for those who write such a service.
 //
 // A [Client] makes no call before its Turn, none while a Retry-After lasts, and none for 30 seconds after failed calls for five places
-// in a row. A search that meets one of the latter fails at once with the time after which a retry is worthwhile. The client makes one
+// in a row, unless the service has answered within 30 seconds. A search that meets one of the latter fails at once with the time after which a retry is worthwhile. The client makes one
 // call for each search and leaves retries to the job. It follows no redirect, so it dials only the host that the operator named.
 package remote
 
@@ -28,7 +28,8 @@ import (
 
 const (
 	// breakerFailures is the number of places whose calls failed, with no success in between, after which no call is made for
-	// breakerPause. Then one call is let through to try: not one for these places, unless no other comes for half as long again.
+	// breakerPause, unless a call for another place has succeeded for less than breakerPause: whoever asks for the places may have chosen
+	// them. Then one call is let through to try: not one for these places, unless no other comes for half as long again.
 	breakerFailures = 5
 	breakerPause    = 30 * time.Second
 	// burst is the number of calls that may be made at once after a pause.
@@ -139,6 +140,7 @@ type Client struct {
 	asked  time.Time       // until then no call is made, because the service has asked for a pause
 	failed map[string]bool // up to breakerFailures places whose calls failed since the last success
 	open   time.Time       // until then no call is made, because of failures; zero when the last call succeeded
+	worked time.Time       // the last success
 }
 
 // New returns a client. It makes no call. The error is a misconfigured [*provider.Error] that names every mistake in the
@@ -262,7 +264,7 @@ func (c *Client) leave(ctx context.Context, place []byte, trial bool, err error)
 		if !c.open.IsZero() {
 			c.config.Logger.InfoContext(ctx, "the provider works again", slog.String("provider", c.config.Name))
 		}
-		c.failed, c.open = map[string]bool{}, time.Time{}
+		c.failed, c.open, c.worked = map[string]bool{}, time.Time{}, time.Now()
 	case ctx.Err() != nil, failure.Kind == provider.KindRateLimited:
 		if trial {
 			c.open = time.Now() // the next call tries
@@ -272,7 +274,7 @@ func (c *Client) leave(ctx context.Context, place []byte, trial bool, err error)
 		if len(c.failed) < breakerFailures {
 			c.failed[string(place)] = true
 		}
-		if len(c.failed) == breakerFailures {
+		if len(c.failed) == breakerFailures && time.Since(c.worked) >= breakerPause {
 			c.open = time.Now().Add(breakerPause)
 			c.config.Logger.WarnContext(ctx, "the provider is not called for a while after failures in a row",
 				slog.String("provider", c.config.Name), slog.Int("places", len(c.failed)), slog.Duration("pause", breakerPause))

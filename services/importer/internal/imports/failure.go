@@ -39,9 +39,11 @@ type FailedError struct {
 	// Alone reports that the far side works for other jobs.
 	Alone bool `json:"alone,omitempty"`
 
-	Err error `json:"-"`
+	// Page reports that the site has answered with an error that says nothing about its other pages. Each attempt waits four times
+	// as long as the one before.
+	Page bool `json:"page,omitempty"`
 
-	page bool // the failure may be of the page alone
+	Err error `json:"-"`
 }
 
 // Error implements error.
@@ -67,7 +69,7 @@ func failureOf(err error) *FailedError {
 	if e, ok := errors.AsType[*source.Error](err); ok {
 		f := &FailedError{
 			Code: e.Code, Message: limit(cmp.Or(e.Message, e.Error())), Retryable: e.Retryable, RetryAfter: e.RetryAfter, Err: err,
-			page: e.Page,
+			Page: e.Page,
 		}
 		if e.Outage {
 			f.Outage = sidePrefix + e.Site

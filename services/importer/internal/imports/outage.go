@@ -143,7 +143,7 @@ func (b *breaker) called(side string, by caller, f *FailedError) (changed bool) 
 			fallthrough
 		default:
 			changed = t.fail(l.key, l.party, by.job, now, f) || changed
-			f.Alone = t.pause == 0 && f.page || t.job == by.job && now.Sub(t.worked) < lastPause // of all owners, which is the last level
+			f.Alone = t.job == by.job && now.Sub(t.worked) < lastPause // of all owners, which is the last level
 		}
 	}
 	return changed
@@ -280,6 +280,9 @@ func (a *attempt) reach(
 	}
 	f := failure(err)
 	measured.End(string(f.Code), err)
+	if f.Page {
+		return f
+	}
 	if f.Outage == "" || f.Outage == sideMemory {
 		a.reached(ctx, side, nil)
 		return f

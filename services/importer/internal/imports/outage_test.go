@@ -171,9 +171,8 @@ func TestPatienceEnds(t *testing.T) {
 			}
 			pauseFor(t.Context(), 2*time.Hour)
 			j, err := i.Get(t.Context(), "j1")
-			if err != nil || j.Status != want || (want == contracts.ImportFailed) != (j.Retryable && j.Code == contracts.CodeExtractionFailed) {
-				t.Errorf("it is %+v, %v", j, err)
-			}
+			check.That(t, err == nil && j.Status == want && (want == contracts.ImportFailed) == (j.Retryable && j.Code == contracts.CodeExtractionFailed),
+				"it is %+v, %v", j, err)
 		})
 	}
 }
@@ -289,7 +288,7 @@ func TestAnOwnerHoldsUpNoOther(t *testing.T) {
 	for name, fails := range map[string]source.Error{
 		"no answer":            {Code: contracts.CodeTimeout, Outage: true, Retryable: true},
 		"Retry-After of a day": {Code: contracts.CodeRateLimited, Outage: true, Retryable: true, RetryAfter: 24 * time.Hour},
-		"HTTP 500":             {Code: contracts.CodeNetwork, Outage: true, Retryable: true, Page: true},
+		"HTTP 503":             {Code: contracts.CodeNetwork, Outage: true, Retryable: true},
 	} {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
 			i := newInstance(t, srv)
@@ -342,31 +341,75 @@ func TestAnOwnerHoldsUpNoOther(t *testing.T) {
 	}
 }
 
-// A job whose page alone fails, with HTTP 500 or while the site works for others, fails after minutes.
+// A job whose page alone fails, with HTTP 500 or while the site works for others, fails after minutes, however many such jobs there are.
 func TestAPageThatAlwaysFailsFailsSoon(t *testing.T) {
-	for name, fails := range map[string]source.Error{
-		"HTTP 500": {Page: true}, "HTTP 503": {}, "Retry-After": {RetryAfter: time.Minute},
+	for name, c := range map[string]struct {
+		fails  source.Error
+		owners []string // of jobs that fail
+		good   bool     // the site works for another owner
+	}{
+		"HTTP 500":                {source.Error{Page: true}, []string{"ada"}, false},
+		"HTTP 500, of one owner":  {source.Error{Page: true}, []string{"ada", "ada", "ada"}, false},
+		"HTTP 500, of two owners": {source.Error{Page: true}, []string{"ada", "eve"}, false},
+		"HTTP 503":                {source.Error{Outage: true}, []string{"ada"}, true},
+		"Retry-After":             {source.Error{Outage: true, RetryAfter: time.Minute}, []string{"ada"}, true},
 	} {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
 			i := newInstance(t, srv)
-			fails.Code, fails.Outage, fails.Retryable = contracts.CodeNetwork, true, true
+			c.fails.Code, c.fails.Retryable = contracts.CodeNetwork, true
 			i.far.fetch = func(_ context.Context, req source.Request, _ func(float64)) (*source.Material, error) {
-				if strings.HasSuffix(req.URL, "bad") {
+				if strings.Contains(req.URL, "bad") {
+					return nil, &c.fails
+				}
+				return video(req.URL), nil
+			}
+			i.work(t, rarely)
+			submit := func(id, owner string) {
+				i.submit(t, contracts.ImportJob{JobID: id, OwnerID: owner, URL: "https://short.test/" + id})
+			}
+			for n, owner := range c.owners {
+				submit(fmt.Sprint("bad", n), owner)
+			}
+			for n := range 8 {
+				pauseFor(t.Context(), 2*time.Minute)
+				if c.good {
+					submit(fmt.Sprint("good", n), "bob")
+				}
+			}
+			for n := range c.owners {
+				j := check.Must(i.Get(t.Context(), fmt.Sprint("bad", n)))(t)
+				check.That(t, j.Status == contracts.ImportFailed && j.Retryable && j.Code == contracts.CodeNetwork, "after 16 minutes it is %+v", j)
+			}
+		})
+	}
+}
+
+// The pages of one owner, which nobody else asks for, outlast a while in which their site does not answer, or answers anything but 500.
+func TestASiteMayBeAwayForAWhile(t *testing.T) {
+	for name, fails := range map[string]source.Error{"no answer": {Code: contracts.CodeTimeout}, "HTTP 503": {Code: contracts.CodeNetwork}} {
+		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
+			i := newInstance(t, srv)
+			fails.Outage, fails.Retryable = true, true
+			var works atomic.Bool
+			i.far.fetch = func(_ context.Context, req source.Request, _ func(float64)) (*source.Material, error) {
+				if !works.Load() {
 					return nil, &fails
 				}
 				return video(req.URL), nil
 			}
 			i.work(t, rarely)
-			i.submit(t, contracts.ImportJob{JobID: "bad", OwnerID: "ada", URL: "https://short.test/bad"})
-			for n := range 8 {
-				pauseFor(t.Context(), 2*time.Minute)
-				if !fails.Page {
-					id := fmt.Sprint("good", n)
-					i.submit(t, contracts.ImportJob{JobID: id, OwnerID: "bob", URL: "https://short.test/" + id})
-				}
+			for n := range 3 {
+				id := fmt.Sprint("j", n)
+				i.submit(t, contracts.ImportJob{JobID: id, OwnerID: "ada", URL: "https://short.test/" + id})
 			}
-			j := check.Must(i.Get(t.Context(), "bad"))(t)
-			check.That(t, j.Status == contracts.ImportFailed && j.Retryable && j.Code == contracts.CodeNetwork, "after 16 minutes it is %+v", j)
+			pauseFor(t.Context(), 20*time.Minute)
+			works.Store(true)
+			began := time.Now()
+			for n := range 3 {
+				i.ready(t, fmt.Sprint("j", n))
+			}
+			took := time.Since(began)
+			check.That(t, took < 2*lastPause, "they are ready %s after the site works again", took)
 		})
 	}
 }

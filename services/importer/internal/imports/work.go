@@ -352,6 +352,9 @@ func (a *attempt) fail(ctx context.Context, f *FailedError) error {
 		if f.Outage != "" {
 			return worker.Snooze(f.snooze(waited))
 		}
+		if f.Page {
+			f.RetryAfter = max(f.RetryAfter, firstPause<<(2*(a.job.Attempt-1)))
+		}
 		if f.RetryAfter > 0 {
 			return worker.Retry(min(f.RetryAfter, maxRetryAfter), f)
 		}

@@ -146,13 +146,21 @@ func (c *Client) do(request *http.Request, maxBytes int64, reserve func(int64) e
 	return out, nil
 }
 
-// ErrHollow is the error of an answer in gzip that goes on, and holds nothing.
-var ErrHollow = errors.New("fetch: the gzip is longer than what it holds")
+var (
+	// ErrHollow is the error of an answer in gzip that goes on, and holds nothing.
+	ErrHollow = errors.New("fetch: the gzip is longer than what it holds")
+	// ErrEncoding is the error of an answer that is compressed in another way.
+	ErrEncoding = errors.New("fetch: only gzip is read")
+)
 
 // unpack reads an answer, decompressed. Of gzip, which can go on for ever and hold nothing, it reads hardly more than maxBytes.
 func unpack(response *http.Response, maxBytes int64, reserve func(int64) error) ([]byte, error) {
-	if !strings.EqualFold(response.Header.Get("Content-Encoding"), "gzip") {
+	switch encoding := strings.ToLower(response.Header.Get("Content-Encoding")); encoding {
+	case "", "identity":
 		return read(response.Body, maxBytes, reserve)
+	case "gzip", "x-gzip":
+	default:
+		return nil, fmt.Errorf("%w, not %.40q", ErrEncoding, encoding)
 	}
 	packed := &io.LimitedReader{R: response.Body, N: maxBytes + unreserved}
 	unpacked, err := gzip.NewReader(packed)
