@@ -290,9 +290,7 @@ func TestCommandOnATerminal(t *testing.T) {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = terminal, terminal, terminal
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setctty: true, Setsid: true}
 	check.OK(t, cmd.Start())
-	if err := terminal.Close(); err != nil { // reading ends when the processes do
-		t.Fatal(err)
-	}
+	check.OK(t, terminal.Close()) // reading ends when the processes do
 	screen := bufio.NewReader(keyboard)
 	see := func(want string) {
 		t.Helper()

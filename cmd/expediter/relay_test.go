@@ -82,8 +82,7 @@ func TestRelayPublishesWhatIsCommitted(t *testing.T) {
 func get(t *testing.T, url string) string {
 	t.Helper()
 	req := check.Must(http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody))(t)
-	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
-	check.OK(t, err)
+	resp := check.Must((&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req))(t)
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	check.Require(t, err == nil && resp.StatusCode == http.StatusOK, "%s: %s, %v", url, resp.Status, err)

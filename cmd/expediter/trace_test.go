@@ -134,9 +134,7 @@ func (c *collector) shows(want string) {
 	c.Helper()
 	got := c.tree()
 	c.Log("\n" + got)
-	if got != want {
-		c.Errorf("the trace is\n%s\nwant\n%s", got, want)
-	}
+	check.That(c, got == want, "the trace is\n%s\nwant\n%s", got, want)
 }
 
 // waiting is a provider that finds every place, when it may.
@@ -171,13 +169,11 @@ func TestOneTraceFromARequestToItsPatch(t *testing.T) {
 	check.OK(t, err)
 	post.Header.Set("Content-Type", "application/json")
 	app.Propagator.Inject(ctx, propagation.HeaderCarrier(post.Header))
-	answer, err := client.Do(post)
-	check.OK(t, err)
+	answer := check.Must(client.Do(post))(t)
 	check.OK(t, answer.Body.Close())
 	root.End()
 	follow := check.Must(http.NewRequestWithContext(t.Context(), http.MethodGet, e.URL()+"/v1/requests/r1/events", http.NoBody))(t)
-	events, err := client.Do(follow)
-	check.OK(t, err)
+	events := check.Must(client.Do(follow))(t)
 	close(far.may)
 	text, err := io.ReadAll(events.Body) // it ends with the last patch
 	check.OK(t, err)

@@ -71,9 +71,7 @@ func TestApplyWaitsForTheCluster(t *testing.T) {
 	check.Is(t, <-started, nil)
 	differences := compare(t, js, want)
 	check.That(t, differences == nil, "got %v", differences)
-	if err := c.WaitReady(t.Context()); err != nil { // a server that is stopped while it makes a replica leaves a goroutine
-		t.Error(err)
-	}
+	check.Is(t, c.WaitReady(t.Context()), nil) // a server that is stopped while it makes a replica leaves a goroutine
 }
 
 // A change whose answer was lost is reported as made.

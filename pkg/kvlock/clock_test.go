@@ -157,7 +157,7 @@ func TestServerWhoseClockJumps(t *testing.T) {
 
 // Seven failures were reproduced in widely used libraries for locks and coalescing. Each has a test that is named for the
 // property: here TestOwnerPanics, TestHolderPanics and TestIntegersAbove53Bits; beside the other tests of locks
-// TestLocksExpire, TestOneSidedPartition, TestNobodyStarves, TestNoBarging and TestFreeLockAfterAPause; and with a server
+// TestLocksExpire, TestOneSidedPartition, TestFirstComeFirstServed, TestNoBarging and TestFreeLockAfterAPause; and with a server
 // that is really stopped TestFreeLockAfterServerPause, in the folder chaos.
 
 // soon is how long the next owner may take when nothing but computing lies between, in fake time, which does not pass

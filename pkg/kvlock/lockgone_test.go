@@ -165,17 +165,6 @@ func hold(ctx context.Context, js jetstream.JetStream, c testbed.Client) error {
 	return err
 }
 
-func TestLockHolderIsKilled(t *testing.T) {
-	t.Parallel()
-	b := listening(t)
-	h := holder.Start(t, testbed.Client{TTL: 2 * time.Second, URL: b.Srv.URL()})
-	h.Await("^holds$")
-	l := b.Locker(t, kvlock.LockerConfig{})
-	w := queue(t, l, "l", 1, kvlock.AcquireOptions{})
-	h.Kill()
-	release(t, w.Got(t))
-}
-
 // A process that is stopped for longer than its TTL wakes up without the lock: its context ends at once, its write
 // under its token is refused, and it does not release the lock of another holder.
 func TestLockHolderIsStoppedPastItsTTL(t *testing.T) {

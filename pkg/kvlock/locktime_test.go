@@ -52,26 +52,6 @@ func TestLeaseHolds(t *testing.T) {
 	})
 }
 
-// A process that died while it waited costs those behind it a second, however many places it had.
-func TestDeadWaiter(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
-		holder := b.Locker(t, kvlock.LockerConfig{})
-		lease := acquire(t, holder, "l")
-		dead, gone := died(t, b, kvlock.LockerConfig{})
-		for i := range 5 {
-			queue(t, dead, "l", i+1, kvlock.AcquireOptions{})
-		}
-		head := queue(t, b.Locker(t, kvlock.LockerConfig{}), "l", 6, kvlock.AcquireOptions{})
-		second := queue(t, b.Locker(t, kvlock.LockerConfig{}), "l", 7, kvlock.AcquireOptions{})
-		gone()
-		start := time.Now()
-		release(t, lease)
-		release(t, patiently(t, head))
-		release(t, patiently(t, second)) // at once
-		took(t, "took over", start, 900*time.Millisecond, 1100*time.Millisecond)
-	})
-}
-
 // Processes that were killed while they waited cost those behind them a second, however many they are, and cost it once.
 func TestManyDeadWaiters(t *testing.T) {
 	for _, kill := range []string{"waiters", "holder too"} {

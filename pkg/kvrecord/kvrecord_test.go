@@ -71,9 +71,7 @@ func TestOneOfManyWriters(t *testing.T) {
 		}
 		all.Wait()
 		check.Require(t, stored.Load() == 1 && refused.Load() == 15, "%d stored, %d refused", stored.Load(), refused.Load())
-		var err error
-		over, err = s.Latest(t.Context(), "r.a")
-		check.OK(t, err)
+		over = check.Must(s.Latest(t.Context(), "r.a"))(t)
 	}
 }
 
@@ -87,8 +85,7 @@ func TestARecordLivesForItsTTL(t *testing.T) {
 		r, err := s.Put(t.Context(), kvrecord.Write{Subject: "r.a", TTL: 10 * time.Second})
 		check.OK(t, err)
 		wait(9 * time.Second)
-		r, err = s.Put(t.Context(), kvrecord.Write{Subject: "r.a", Over: r, TTL: 10 * time.Second})
-		check.OK(t, err)
+		r = check.Must(s.Put(t.Context(), kvrecord.Write{Subject: "r.a", Over: r, TTL: 10 * time.Second}))(t)
 		wait(9 * time.Second)
 		now, err := s.Get(t.Context(), "r.a")
 		check.That(t, err == nil && now.Revision == r.Revision, "nine seconds later: %+v, %v", now, err)

@@ -155,8 +155,7 @@ func TestHandlerKeepsTheConnection(t *testing.T) {
 	t.Cleanup(server.Close)
 	for path, want := range map[string]string{"/stream": "first\n", "/socket": ""} {
 		r := check.Must(http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+path, http.NoBody))(t)
-		resp, err := server.Client().Do(r)
-		check.OK(t, err)
+		resp := check.Must(server.Client().Do(r))(t)
 		line, err := bufio.NewReader(resp.Body).ReadString('\n')
 		check.That(t, line == want && (err == nil || errors.Is(err, io.EOF)), "%s: %q, %v", path, line, err)
 		check.OK(t, resp.Body.Close())

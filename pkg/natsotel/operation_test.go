@@ -42,9 +42,8 @@ func TestSend(t *testing.T) {
 	if carried := trace.SpanContextFromContext(b.Extract(t.Context(), header)); carried.SpanID() != spans[0].SpanContext().SpanID() {
 		t.Errorf("the message carries %s, want that of its span", carried.SpanID())
 	}
-	if status := spans[1].Status(); status.Code != codes.Error || status.Description != "no" {
-		t.Errorf("the span of the failed operation is %v", status)
-	}
+	status := spans[1].Status()
+	check.That(t, status.Code == codes.Error && status.Description == "no", "the span of the failed operation is %v", status)
 	for stream, sent := range map[string]int64{"JOBS": 1, "MANY": 200} {
 		labels := []attribute.KeyValue{
 			attribute.String("messaging.system", "nats"), attribute.String("messaging.operation.name", "send"),
@@ -113,9 +112,8 @@ func TestCall(t *testing.T) {
 		t.Errorf("got %q %s", of.Name(), of.SpanKind())
 	}
 	for _, outcome := range []string{"timeout", "ok"} {
-		if got := b.value(t, "far_side.call.duration", attribute.String("side", "mail"), attribute.String("outcome", outcome)); got != 1 {
-			t.Errorf("%d calls with the outcome %s, want 1", got, outcome)
-		}
+		got := b.value(t, "far_side.call.duration", attribute.String("side", "mail"), attribute.String("outcome", outcome))
+		check.That(t, got == 1, "%d calls with the outcome %s, want 1", got, outcome)
 	}
 }
 
@@ -177,9 +175,8 @@ func TestLink(t *testing.T) {
 	b.Link(ctx, header)
 	b.Link(t.Context(), header) // no span
 	span.End()
-	if links := b.spans.Ended()[1].Links(); len(links) != 1 || links[0].SpanContext.SpanID() != creator.SpanID() {
-		t.Errorf("links are %v, want one to the publisher", links)
-	}
+	links := b.spans.Ended()[1].Links()
+	check.That(t, len(links) == 1 && links[0].SpanContext.SpanID() == creator.SpanID(), "links are %v, want one to the publisher", links)
 	if got := trace.SpanContextFromContext(b.Extract(t.Context(), header)); got.SpanID() != creator.SpanID() {
 		t.Errorf("extracted %s, want %s", got.SpanID(), creator.SpanID())
 	}
@@ -192,12 +189,10 @@ func TestCarrier(t *testing.T) {
 	check.Same(t, "of names that differ in case alone the first counts", carrier.Get("traceparent"), "older")
 	check.Same(t, "the exact name counts first", carrier.Get("Traceparent"), "old")
 	carrier.Set("TraceParent", "new")
-	if want := (nats.Header{"traceparent": {"new"}, "Nats-Msg-Id": {"1"}}); !reflect.DeepEqual(header, want) {
-		t.Errorf("got %v, want %v", header, want)
-	}
-	if got := carrier.Keys(); !slices.Equal(got, []string{"Nats-Msg-Id", "traceparent"}) {
-		t.Errorf("got %v", got)
-	}
+	want := (nats.Header{"traceparent": {"new"}, "Nats-Msg-Id": {"1"}})
+	check.That(t, reflect.DeepEqual(header, want), "got %v, want %v", header, want)
+	got := carrier.Keys()
+	check.That(t, slices.Equal(got, []string{"Nats-Msg-Id", "traceparent"}), "got %v", got)
 	check.Same(t, "for an absent header", carrier.Get("tracestate"), "")
 }
 

@@ -52,9 +52,8 @@ func TestSpanLinksToPublisher(t *testing.T) {
 	check.That(t, job.Name() == "process jobs.mail.>" && job.SpanKind() == trace.SpanKindConsumer && job.Status().Code == codes.Unset,
 		"got %q %s %v", job.Name(), job.SpanKind(), job.Status())
 	check.That(t, job.SpanContext().TraceID() != creator.TraceID(), "the job is in the trace of its publisher, and must not be")
-	if links := job.Links(); len(links) != 1 || links[0].SpanContext.SpanID() != creator.SpanID() {
-		t.Errorf("links are %v, want one to the publisher", links)
-	}
+	links := job.Links()
+	check.That(t, len(links) == 1 && links[0].SpanContext.SpanID() == creator.SpanID(), "links are %v, want one to the publisher", links)
 	check.That(t, spans[1].Parent().SpanID() == job.SpanContext().SpanID(), "the handler's span is not below the job's")
 	check.Same(t, "jobs run", b.value(t, "worker.jobs.running", kind...), 0)
 }
@@ -78,9 +77,8 @@ func TestSpanStatus(t *testing.T) {
 			b := setup(t, nil)
 			func() {
 				defer func() {
-					if value := recover(); (value != nil) != (c.name == "panic") {
-						t.Errorf("recovered %v", value)
-					}
+					value := recover()
+					check.That(t, (value != nil) == (c.name == "panic"), "recovered %v", value)
 				}()
 				err := b.Middleware(t.Context(), mail, nil, func(context.Context) error { return c.work() })
 				check.Failsf(t, err, "the handler's error was lost")
@@ -138,9 +136,8 @@ func TestHooks(t *testing.T) {
 		{"worker.jobs.waiting", kind, 1},
 		{"worker.ready", kind[:2], 1},
 	} {
-		if got := b.value(t, c.name, c.labels...); got != c.want {
-			t.Errorf("%s %v is %d, want %d", c.name, c.labels, got, c.want)
-		}
+		got := b.value(t, c.name, c.labels...)
+		check.That(t, got == c.want, "%s %v is %d, want %d", c.name, c.labels, got, c.want)
 	}
 	check.That(t, settled == 3 && stuck == 1 && waited == 3 && ready,
 		"the application's hooks were called %d, %d and %d times, ready %t", settled, stuck, waited, ready)

@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -173,25 +172,6 @@ func TestRestartAndStopAtTheSameTime(t *testing.T) {
 	}
 	wg.Wait()
 	check.Is(t, check.Err(srv.InProcessConn()), natsrun.ErrStopped)
-}
-
-func TestFiftyServersInParallel(t *testing.T) {
-	t.Parallel()
-	for i := range 50 {
-		t.Run("server", func(t *testing.T) {
-			t.Parallel()
-			_, js := natstest.Connect(t, natstest.Server(t))
-			kv := bucket(t, js, "b", 1)
-			key := "k" + strconv.Itoa(i)
-			put(t, kv, key, "v")
-			var keys []string
-			check.OK(t, natstest.UntilAnswered(t, func(ctx context.Context) (err error) {
-				keys, err = kv.Keys(ctx)
-				return err
-			}))
-			check.That(t, slices.Equal(keys, []string{key}), "keys: got %q, want %q alone: the store is not this test's own", keys, key)
-		})
-	}
 }
 
 func bucket(t testing.TB, js jetstream.JetStream, name string, replicas int) jetstream.KeyValue {

@@ -134,9 +134,8 @@ func (p *place) exec(sql string, args ...any) {
 func query[T any](p *place, sql string, args ...any) T {
 	p.Helper()
 	var value T
-	if err := p.pool.QueryRow(p.Context(), sql, args...).Scan(&value); err != nil {
-		p.Fatalf("%s: %v", sql, err)
-	}
+	err := p.pool.QueryRow(p.Context(), sql, args...).Scan(&value)
+	check.Require(p, err == nil, "%s: %v", sql, err)
 	return value
 }
 
@@ -155,12 +154,7 @@ func (p *place) count(state string) int {
 // await waits until a condition is true.
 func await(t testing.TB, what string, is func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	for !is() {
-		check.Require(t, ctx.Err() == nil, "it never came to this: %s", what)
-		pause.For(ctx, 5*time.Millisecond)
-	}
+	check.Until(t, patience, what, is)
 }
 
 // stored returns the ids of the messages in the stream, in order.
@@ -191,9 +185,7 @@ func (p *place) messages() []jetstream.Msg {
 			cause = err
 		}
 		pause.For(ctx, 5*time.Millisecond)
-		if ctx.Err() != nil {
-			p.Fatalf("the stream could not be read for %s: %v", patience, cause)
-		}
+		check.Require(p, ctx.Err() == nil, "the stream could not be read for %s: %v", patience, cause)
 	}
 }
 

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -17,6 +20,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/pkg/worker/step"
 )
 
 // childAckWait is short, since the test that uses it runs in real time.
@@ -37,7 +41,6 @@ var killed = crash.Role[killedTask]{Name: "killed", Run: workUntilKilled}
 
 type killedTask struct {
 	Limited bool // jobs run one at a time
-	Poison  bool // every job kills the process
 	URL     string
 }
 
@@ -61,10 +64,6 @@ func workUntilKilled(ctx context.Context, is killedTask) error {
 	err = worker.Handle(w, pattern, policy, func(ctx context.Context, job *worker.Job[order]) error {
 		if _, err := fmt.Fprintf(os.Stdout, "started %d %d\n", job.Attempt, job.Deliveries); err != nil {
 			return err
-		}
-
-		if is.Poison {
-			child.Die()
 		}
 
 		<-ctx.Done()
@@ -127,37 +126,156 @@ func TestKilledProcessLosesNoJob(t *testing.T) {
 	}
 }
 
-// TestPoisonEndsInTheDeadLetters has a job that kills every process that starts it.
-func TestPoisonEndsInTheDeadLetters(t *testing.T) {
-	t.Parallel()
+// The modes of a process whose jobs have steps.
+const (
+	dieAfter = "die after" // it kills itself when its first new step has returned
+	freeze   = "freeze"    // its first new step returns when it has been frozen and goes on
+)
 
-	const attempts = 2
+// stepping are such processes. They print a line with the result of each step that they run, and how the job was settled.
+var stepping = crash.Role[steppingTask]{Name: "stepping", Run: workSteps}
 
-	b := withChildren(t, "jobs.poison")
+type steppingTask struct{ Mode, URL string }
 
-	for range attempts {
-		p := killed.Start(t, killedTask{Poison: true, URL: b.srv.URL()})
-		p.Await("^started ")
-		p.Died()
+// childSteps are the steps of their jobs.
+var childSteps = []string{"a", "b", "c"}
+
+func workSteps(ctx context.Context, is steppingTask) error {
+	js, done, err := connectChild(is.URL)
+	if err != nil {
+		return err
+	}
+	defer done()
+
+	continued := make(chan os.Signal, 1)
+	signal.Notify(continued, syscall.SIGCONT)
+
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+
+	w, err := worker.New(js, worker.Config{
+		AckWait: childAckWait, AutoCreate: true, Consumer: durable, Stream: stream,
+		Hooks: worker.Hooks{Settled: func(s worker.Settlement) {
+			sayf("settled %s %t", s.Outcome, errors.Is(s.Err, step.ErrFenced))
+			cancel()
+		}},
+	})
+	if err != nil {
+		return err
 	}
 
-	b.publish(t, "jobs.healthy", `{"n":2}`)
+	err = worker.Handle(w, pattern, worker.Policy{}, func(ctx context.Context, job *worker.Job[order]) error {
+		for _, name := range childSteps {
+			ran := false
 
-	run(t, b.js, b.config(t, childTimes), worker.Policy{MaxAttempts: attempts}, func(_ context.Context, job *worker.Job[order]) error {
-		check.That(t, job.Subject != "jobs.poison", "the poison was started once more")
+			_, err := step.Run(ctx, job, name, func(context.Context) (string, error) {
+				ran = true
+				result := fmt.Sprintf("%s-%d", name, os.Getpid())
+				sayf("ran %s", result)
+
+				if is.Mode == freeze {
+					<-continued
+				}
+				return result, nil
+			})
+			if err != nil {
+				return err
+			}
+
+			if ran && is.Mode == dieAfter {
+				child.Die()
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return w.Run(ctx)
+}
+
+// sayf prints a line for the parent.
+func sayf(format string, args ...any) {
+	if _, err := fmt.Fprintf(os.Stdout, format+"\n", args...); err != nil {
+		panic(err)
+	}
+}
+
+// ran waits for the line of a step that is run, and returns its result.
+func ran(t *testing.T, p *crash.Process) string {
+	t.Helper()
+
+	result, ok := strings.CutPrefix(p.Line(), "ran ")
+	check.Require(t, ok, "the process printed %q", p.Output())
+	return result
+}
+
+// finishSteps works the job to its end in this process. It returns the results of all
+// steps, and which of them ran.
+func finishSteps(t *testing.T, b *bundle) (results map[string]string, here []string) {
+	t.Helper()
+
+	results = map[string]string{}
+	run(t, b.js, b.config(t, childTimes), worker.Policy{}, func(ctx context.Context, job *worker.Job[order]) error {
+		for _, name := range childSteps {
+			result, err := step.Run(ctx, job, name, func(context.Context) (string, error) {
+				here = append(here, name)
+				return name + "-here", nil
+			})
+			if err != nil {
+				return err
+			}
+
+			results[name] = result
+		}
 		return nil
 	})
 
-	got := make(map[string]worker.Outcome)
-	for range 2 {
-		s := receive(t, b.settled, "a settlement")
-		got[s.Subject] = s.Outcome
+	s := receive(t, b.settled, "the settlement")
+	check.Require(t, s.Outcome == worker.OutcomeCompleted, "%s: %v", s.Outcome, s.Err)
+	return results, here
+}
+
+// TestStepSurvivesAKillTheMomentItReturns runs a job whose process kills itself after its
+// first step, then one that does so after the second.
+func TestStepSurvivesAKillTheMomentItReturns(t *testing.T) {
+	t.Parallel()
+
+	b := withChildren(t, "jobs.1")
+
+	want := map[string]string{"c": "c-here"}
+
+	for _, name := range childSteps[:2] {
+		p := stepping.Start(t, steppingTask{Mode: dieAfter, URL: b.srv.URL()})
+		want[name] = ran(t, p)
+
+		check.That(t, strings.HasPrefix(want[name], name+"-"), "ran %q, want step %s: those before it are recorded", want[name], name)
+
+		p.Died()
 	}
 
-	if got["jobs.poison"] != worker.OutcomeDead || got["jobs.healthy"] != worker.OutcomeCompleted || b.left(t) != 0 {
-		t.Errorf("outcomes %v, %d left", got, b.left(t))
-	}
+	got, here := finishSteps(t, b)
+	check.That(t, fmt.Sprint(got) == fmt.Sprint(want) && fmt.Sprint(here) == "[c]",
+		"results %v, want %v; steps %v ran here, want [c]", got, want, here)
+}
 
-	letters := b.letters(t)
-	check.That(t, len(letters) == 1 && letters[0].Reason == worker.ReasonExhausted && letters[0].Attempts == attempts, "letters: %+v", letters)
+// TestFrozenProcessRecordsNothing stops a process within a step for longer than AckWait.
+func TestFrozenProcessRecordsNothing(t *testing.T) {
+	t.Parallel()
+
+	b := withChildren(t, "jobs.1")
+
+	p := stepping.Start(t, steppingTask{Mode: freeze, URL: b.srv.URL()})
+	ran(t, p)
+	p.Pause()
+	got, here := finishSteps(t, b)
+	check.That(t, got["a"] == "a-here" && len(here) == len(childSteps), "results %v, steps %v ran here; want all", got, here)
+
+	p.Continue()
+	p.Wait()
+
+	for line := range strings.Lines(p.Output()) {
+		check.That(t, !strings.HasPrefix(line, "settled") || line == "settled fenced true\n",
+			"the process printed %q, want that it was fenced", line)
+	}
 }

@@ -60,15 +60,6 @@ func TestMiddlewareOrder(t *testing.T) {
 	check.That(t, slices.Equal(calls, want) && err.Error() == "no\nb\na", "calls %q, error %q", calls, err)
 }
 
-// A middleware may decide without the handler, and none costs nothing.
-func TestMiddlewareDecides(t *testing.T) {
-	t.Parallel()
-	refuse := func(context.Context, Info, nats.Header, func(context.Context) error) error { return Snooze(0) }
-	work := func(context.Context) error { panic("called") }
-	_, ok := errors.AsType[*SnoozeError]((&delivery{msg: new(nats.Msg)}).wrap([]Middleware{refuse}, work)(t.Context()))
-	check.That(t, ok, "the middleware's error was lost")
-}
-
 func TestExponentialDoublesUpToItsLimit(t *testing.T) {
 	t.Parallel()
 	backoff := Exponential(2*time.Second, 15*time.Second)

@@ -5,8 +5,10 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
@@ -39,17 +41,15 @@ func TestDeadLetterIsPackedWhenItWouldNotFit(t *testing.T) {
 	t.Parallel()
 	letter := sampleLetter()
 	letter.Payload = bytes.Repeat([]byte("tomato "), 10_000)
-	data, err := letter.encode(10_000)
-	check.OK(t, err)
+	data := check.Must(letter.encode(10_000))(t)
 	check.That(t, len(data) <= 10_000, "%d bytes, want at most 10000", len(data))
 	parsed, err := ParseDeadLetter(data)
 	check.OK(t, err)
 	check.Equal(t, letter, parsed)
 	// A payload that packing does not shrink stays as it is, and is stored in parts.
 	_, _ = rand.Read(letter.Payload)
-	if data, err = letter.encode(10_000); err != nil || bytes.Contains(data, []byte(`"payloadEncoding"`)) {
-		t.Errorf("%v; packed a payload that only grows by it", err)
-	}
+	data, err = letter.encode(10_000)
+	check.That(t, err == nil && !bytes.Contains(data, []byte(`"payloadEncoding"`)), "%v; packed a payload that only grows by it", err)
 }
 
 func TestMessageIDNamesTheJobAndItsStream(t *testing.T) {
@@ -78,5 +78,36 @@ func FuzzParseDeadLetter(f *testing.F) {
 		}
 		again := check.Must(ParseDeadLetter(encoded))(t)
 		check.Equal(t, letter, again)
+	})
+}
+
+func TestSignatureLeavesOutWhatDiffersFromJobToJob(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"":                              "",
+		"EOF":                           "EOF",
+		"status 429 after 1.5s":         "status # after #s",
+		`place "ChIJ 12" not found`:     `place "…" not found`,
+		"open '/tmp/a b': no such file": `open "…": no such file`,
+		"job 550e8400-e29b-41d4-a716-446655440000 failed": "job <id> failed",
+		"key 0x0123456789abcdef":                          "key <id>",
+		"request a1b2c3d4 of 7f":                          "request <id> of #f",
+		"commit 00ffaa12":                                 "commit <id>",
+		"face added a decade ago":                         "face added a decade ago",
+		"id N4ZK3V5Q0Y6B2C1D9E8F7G expired":               "id <id> expired",
+		"dial tcp 10.0.0.7:4222: refused":                 "dial tcp #:#: refused",
+		"line one\n\tline two":                            "line one line two",
+		"bad \xff byte":                                   "bad ? byte",
+	} {
+		check.Same(t, text, signatureOf(text), want)
+	}
+}
+
+func FuzzSignature(f *testing.F) {
+	f.Add(strings.Repeat("é", 300))
+	f.Add("a \"b")
+	f.Fuzz(func(t *testing.T, text string) {
+		got := signatureOf(text)
+		check.That(t, len(got) <= 200 && utf8.ValidString(got) && !strings.ContainsAny(got, "\n\r\t"), "%q gives %q", text, got)
 	})
 }

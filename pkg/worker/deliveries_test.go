@@ -3,6 +3,7 @@ package worker
 import (
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
@@ -16,9 +17,8 @@ func TestDeliveriesFollowTheNewest(t *testing.T) {
 	}
 	first := copyOf(1)
 	now := time.Now()
-	if held.add(first, now) != fresh || held.add(copyOf(3), now) != duplicate || held.add(copyOf(2), now) != duplicate || held.size() != 1 {
-		t.Fatal("a message that is here was taken in again")
-	}
+	check.Require(t, held.add(first, now) == fresh && held.add(copyOf(3), now) == duplicate && held.add(copyOf(2), now) == duplicate && held.size() == 1,
+		"a message that is here was taken in again")
 	check.Same(t, "answers go to", held.answerTo(first), "r3")
 	if reply, extra := held.release(first); reply != "r3" || extra != 2 || first.beating {
 		t.Errorf("release: %s, %d extra, beating %t; want r3, 2, false", reply, extra, first.beating)
@@ -105,4 +105,23 @@ func TestConsumerThatGoesBack(t *testing.T) {
 		old := d.info.Consumer == "a" && i < 7
 		check.That(t, d.doubted == old && d.orphan == old, "arrival %d: in doubt is %v, orphaned %v; want %v", i, d.doubted, d.orphan, old)
 	}
+}
+
+func TestWaitEndsByTimeAndBySignal(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &slots{free: 1}
+		s.acquire(0, nil, 0)
+		begun := time.Now()
+		check.That(t, !s.acquire(0, nil, time.Second) && time.Since(begun) == time.Second, "after %s, want no slot after 1s", time.Since(begun))
+		done := make(chan struct{})
+		ended := make(chan bool)
+		go func() { ended <- s.acquire(0, done, 0) }()
+		synctest.Wait()
+		close(done)
+		check.That(t, !<-ended, "a slot, want none")
+		// Waiters that gave up do not take the slot with them.
+		s.release()
+		check.That(t, s.acquire(0, nil, 0), "no slot")
+	})
 }

@@ -132,7 +132,7 @@ func TestConfirmedAcknowledgementRemovesItsJob(t *testing.T) {
 			}
 
 			b.restore()
-			until(t, "the jobs to be removed", func() bool { return b.left(t) == 0 })
+			check.Until(t, patience(), "the jobs to be removed", func() bool { return b.left(t) == 0 })
 
 			check.Same(t, "jobs were worked once more", len(settled), 0)
 		})
@@ -179,8 +179,7 @@ func (b *bundle) remake(t *testing.T) jetstream.Msg {
 
 	s := check.Must(b.js.Stream(t.Context(), stream))(t)
 
-	consumer, err := s.Consumer(t.Context(), durable)
-	check.OK(t, err)
+	consumer := check.Must(s.Consumer(t.Context(), durable))(t)
 
 	check.OK(t, b.js.DeleteStream(t.Context(), stream))
 

@@ -319,5 +319,5 @@ func TestListOfAStreamThatIsNoWorkQueue(t *testing.T) {
 	run(t, b.js, b.config(t), worker.Policy{}, complete)
 	b.publish(t, "jobs.a", `{}`)
 	receive(t, b.settled, "the job")
-	until(t, "the job to be done", func() bool { return states(all(t, c, worker.JobFilter{}))["a"] == worker.StateDone })
+	check.Until(t, patience(), "the job to be done", func() bool { return states(all(t, c, worker.JobFilter{}))["a"] == worker.StateDone })
 }

@@ -143,58 +143,6 @@ func hammer(t *testing.T, connect func() (*nats.Conn, jetstream.JetStream), keys
 	}
 }
 
-func TestServerAcceptsOneOfManyWritesOfAKey(t *testing.T) {
-	t.Parallel()
-	everywhere(t, func(t *testing.T, connect func() (*nats.Conn, jetstream.JetStream)) {
-		const keys = 100
-
-		var group sync.WaitGroup
-
-		accepted, refused := make([]atomic.Int64, keys), make([]atomic.Int64, keys)
-		begin := make([]chan struct{}, keys)
-
-		for k := range keys {
-			begin[k] = make(chan struct{})
-		}
-
-		for r := range rivals {
-			_, js := connect()
-
-			group.Go(func() {
-				for k := range keys {
-					<-begin[k]
-
-					due := time.Time{}
-					if (k+r)%2 == 0 {
-						due = time.Now().Add(time.Hour)
-					}
-
-					yes, no := put(t, js, write(fmt.Sprint("k.", k), fmt.Sprint(r), due))
-					if yes {
-						accepted[k].Add(1)
-					} else if no {
-						refused[k].Add(1)
-					}
-				}
-			})
-		}
-
-		for k := range keys {
-			close(begin[k])
-		}
-
-		group.Wait()
-
-		for k := range accepted {
-			n := accepted[k].Load()
-			check.That(t, n <= 1 && (n != 0 || refused[k].Load() != rivals), "key %d: %d writes accepted, want 1", k, n)
-		}
-
-		_, js := connect()
-		check.Same(t, "messages stored", stored(t, js), keys)
-	})
-}
-
 // stored counts the messages of the job stream.
 func stored(t *testing.T, js jetstream.JetStream) uint64 {
 	t.Helper()
@@ -294,7 +242,7 @@ func TestServerKeepsAKeyTakenWhileItsJobCompletes(t *testing.T) {
 		check.That(t, accepted == 0, "%d of %d writes accepted, want 0", accepted, tried)
 
 		// In a cluster a job leaves the stream a little after its acknowledgement.
-		until(t, "only the records to be left", func() bool { return stored(t, js) == n })
+		check.Until(t, patience(), "only the records to be left", func() bool { return stored(t, js) == n })
 		t.Logf("%d writes refused", tried)
 	})
 }

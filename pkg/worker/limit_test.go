@@ -182,7 +182,7 @@ func TestLimitIsUsed(t *testing.T) {
 	}
 
 	close(next)
-	until(t, "the jobs to be gone", func() bool { return b.left(t) == 0 })
+	check.Until(t, patience(), "the jobs to be gone", func() bool { return b.left(t) == 0 })
 }
 
 // TestFloodOfOneKeyHoldsUpNoOther has 5,000 jobs of a key that has one permit before those of

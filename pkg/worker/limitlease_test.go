@@ -255,9 +255,8 @@ func TestLimitHoldsThroughFaults(t *testing.T) {
 
 		receive(t, all, "all jobs")
 
-		if n := c.peak("all"); n > most { // a job that was delivered twice may run even now
-			t.Errorf("%d handlers at once, want at most %d", n, most)
-		}
+		n := c.peak("all")
+		check.That(t, n <= most, "%d handlers at once, want at most %d", n, most) // a job that was delivered twice may run even now
 	})
 }
 
@@ -296,25 +295,6 @@ func TestFrozenHolderLosesItsPermit(t *testing.T) {
 	p.Kill() // it may be next in line, and its handler never ends
 	close(hold)
 	receive(t, started, "the other job")
-}
-
-// TestKilledHoldersPermitComesBack kills a process that has the permit.
-func TestKilledHoldersPermitComesBack(t *testing.T) {
-	t.Parallel()
-
-	b := withChildren(t, "jobs.1")
-
-	p := killed.Start(t, killedTask{Limited: true, URL: b.srv.URL()})
-	p.Await("^started ")
-	p.Kill()
-	b.publish(t, "jobs.2", `{"n":2}`)
-
-	ended := make(chan string, 4)
-	run(t, b.js, b.config(t, childTimes), oneAtATime, tell(ended, itsSubject))
-
-	for range 2 {
-		receive(t, ended, "both jobs")
-	}
 }
 
 // TestPermitThatIsLeftWakesAnotherWorker has two workers of one slot each pass a permit to and

@@ -151,9 +151,8 @@ func TestUnreadableLimitIsReported(t *testing.T) {
 
 		check.OK(t, bucket.Purge(t.Context(), jetstream.WithPurgeSubject(record)))
 
-		if s = <-b.settled; s.Outcome != worker.OutcomeCompleted {
-			t.Errorf("%s, %v after the record was gone; want completed", s.Outcome, s.Err)
-		}
+		s = <-b.settled
+		check.That(t, s.Outcome == worker.OutcomeCompleted, "%s, %v after the record was gone; want completed", s.Outcome, s.Err)
 
 		check.Is(t, r.wait(), nil)
 

@@ -150,7 +150,7 @@ func TestInsertsSurviveRestarts(t *testing.T) {
 	_, other := natstest.Connect(t, b.srv)
 
 	for _, share := range []uint64{n / 10, n / 2} {
-		until(t, "jobs to be stored", func() bool {
+		check.Until(t, patience(), "jobs to be stored", func() bool {
 			s, err := other.Stream(t.Context(), stream)
 			return err == nil && s.CachedInfo().State.Msgs >= share
 		})
@@ -279,9 +279,8 @@ func TestLeaderBehindTheJobFreesNoKey(t *testing.T) {
 			job := worker.NewJob{Args: order{N: 1}, Subject: "jobs.a", Unique: &worker.Unique{Keep: time.Hour}}
 			insert(t, c, job)
 
-			if s := receive(t, b.settled, "the job to end"); s.Outcome != worker.OutcomeCompleted || !refused.Load() {
-				t.Fatalf("the job %s, its record refused %t", s.Outcome, refused.Load())
-			}
+			s := receive(t, b.settled, "the job to end")
+			check.Require(t, s.Outcome == worker.OutcomeCompleted && refused.Load(), "the job %s, its record refused %t", s.Outcome, refused.Load())
 
 			again := insert(t, c, job)
 			check.That(t, again.Duplicate && again.State == worker.StateDone, "the key of a job that is done and kept: %+v", again)

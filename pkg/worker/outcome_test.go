@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/worker/inspect"
 )
 
 func TestClassifyDecidesFromTheError(t *testing.T) {
@@ -121,4 +122,84 @@ func TestRecentAllocatesNothing(t *testing.T) {
 		add()
 	}
 	check.Same(t, "allocations for an attempt", testing.AllocsPerRun(1000, add), 0)
+}
+
+// The last attempts are kept, the latest first, and all are counted.
+func TestRecentKeepsTheLastAttempts(t *testing.T) {
+	t.Parallel()
+	var r recent
+	const n = maxRecent + 50
+	for i := range uint64(n) {
+		r.add(inspect.Attempt{Outcome: "completed", Sequence: i})
+	}
+	r.add(inspect.Attempt{Outcome: "dead", Sequence: n})
+	all := r.latest()
+	check.Require(t, len(all) == maxRecent, "%d attempts", len(all))
+	for i, a := range all {
+		check.Require(t, a.Sequence == uint64(n-i), "place %d has the job %d, want %d", i, a.Sequence, n-i)
+	}
+	got := r.counted()
+	check.That(t, len(got) == 2 && got["completed"] == n && got["dead"] == 1, "counted %v", got)
+}
+
+// That a worker may not answer inspectors is no reason why its requests are not answered.
+func TestDenialOfInspectionIsToldApart(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]bool{
+		`Permissions Violation for Subscription to "worker.v1.info"`: true, `Permissions Violation for Subscription to "$SRV.PING"`: true,
+		`Permissions Violation for Publish to "$JS.API.STREAM.NAMES"`: false,
+	} {
+		check.Same(t, text, isInspectionDenied(errors.New(text)), want)
+	}
+}
+
+func waitHere(started chan<- struct{}, until <-chan struct{}) {
+	started <- struct{}{}
+	<-until
+}
+
+func elsewhere(started chan<- struct{}, until <-chan struct{}) {
+	started <- struct{}{}
+	<-until
+}
+
+// The goroutines of a piece of work are found, also those that it started, and no others.
+func TestStacksOfFindsTheGoroutinesOfOnePieceOfWork(t *testing.T) {
+	t.Parallel()
+	started, until, done := make(chan struct{}), make(chan struct{}), make(chan struct{}, 3)
+	mine, other := newLabel(), newLabel()
+	for _, mark := range []label{mine, other} {
+		go mark.do(t.Context(), []string{"pattern", "jobs.>"}, func(context.Context) {
+			if mark == other {
+				elsewhere(started, until)
+			} else {
+				go func() {
+					waitHere(started, until)
+					done <- struct{}{}
+				}()
+				waitHere(started, until)
+			}
+			done <- struct{}{}
+		})
+	}
+	for range 3 {
+		<-started
+	}
+	dump := stacksOf(8<<10, other, mine)[mine]
+	close(until)
+	for range 3 {
+		<-done
+	}
+	check.That(t, strings.Count(dump, "worker.waitHere") == 2 && !strings.Contains(dump, "elsewhere") && strings.Contains(dump, "_test.go:"),
+		"dump:\n%s", dump)
+	check.That(t, !strings.Contains(dump, "0x"), "addresses in the dump:\n%s", dump)
+	check.That(t, stacksOf(8<<10, mine)[mine] == "", "goroutines that have ended were found")
+}
+
+func TestStacksAreBounded(t *testing.T) {
+	t.Parallel()
+	label("x1").do(t.Context(), nil, func(context.Context) {
+		dump := stacksOf(100, "x1")["x1"]
+		check.That(t, len(dump) <= 100 && dump != "", "%d bytes, want 1 to 100", len(dump))
+	})
 }

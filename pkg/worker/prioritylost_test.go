@@ -101,7 +101,7 @@ func TestHandlerChangesItsPriority(t *testing.T) {
 	down := make(chan error, 10)
 	cfg.Hooks.Ready = func(_ bool, reason error) { down <- reason }
 	with(map[string]worker.Priority{"a": worker.PriorityHigh, "b": 0, "c": 0})
-	until(t, "the deletion to help", func() bool {
+	check.Until(t, patience(), "the deletion to help", func() bool {
 		err := b.js.DeleteConsumer(t.Context(), stream, durable+"-low")
 		return (err == nil || errors.Is(err, jetstream.ErrConsumerNotFound)) && log.count(worker.EventReady) > 0
 	})

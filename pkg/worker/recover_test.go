@@ -104,7 +104,7 @@ func TestServerRestartsLoseNoJob(t *testing.T) {
 	check.Same(t, "jobs ran", len(effects), n)
 
 	// The last acknowledgement before a restart may have to be repeated after it.
-	until(t, "the jobs to be removed", func() bool { return b.left(t) == 0 })
+	check.Until(t, patience(), "the jobs to be removed", func() bool { return b.left(t) == 0 })
 
 	if lost, ready := log.count(worker.EventLost), log.count(worker.EventReady); lost < restarts || lost > 2*restarts || ready != lost+1 {
 		t.Errorf("logged %d times lost, %d times ready; want about %d, one more", lost, ready, restarts)
@@ -162,35 +162,6 @@ func TestConsumerIsNotServedYet(t *testing.T) {
 		check.Same(t, "job", receive(t, jobs, "the job"), 7)
 		check.Same(t, "told as lost", log.count(worker.EventLost), losses)
 	}
-}
-
-func TestDeletedConsumerIsAwaitedWhenItMayNotBeMade(t *testing.T) {
-	t.Parallel()
-
-	b := setup(t, nil)
-	jobs := make(chan int, 1)
-
-	// The first worker makes everything.
-	made := run(t, b.js, b.config(t), worker.Policy{}, complete)
-	receive(t, b.ready, "the first worker")
-
-	check.OK(t, made.wait())
-
-	declared := check.Must(b.js.Consumer(t.Context(), stream, durable))(t)
-
-	cfg := b.config(t, func(c *worker.Config) { c.AutoCreate = false })
-	run(t, b.js, cfg, worker.Policy{}, tell(jobs, itsNumber))
-	receive(t, b.ready, "the worker")
-
-	check.OK(t, b.js.DeleteConsumer(t.Context(), stream, durable))
-
-	check.That(t, !receive(t, b.ready, "the loss"), "the loss was not reported")
-
-	b.publish(t, "jobs.1", `{"n":7}`)
-
-	check.OK(t, check.Err(b.js.CreateConsumer(t.Context(), stream, declared.CachedInfo().Config)))
-
-	check.Same(t, "job", receive(t, jobs, "the job"), 7)
 }
 
 func TestRunNamesWhatIsMissingAndWhatDiffers(t *testing.T) {

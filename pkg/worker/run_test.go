@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -20,36 +22,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/internal/pull"
 )
-
-func TestRunWorksEveryJobOnce(t *testing.T) {
-	t.Parallel()
-
-	const n = 500
-
-	b := setup(t, nil)
-	b.publishN(t, n)
-
-	jobs := make(chan *worker.Job[order], n+1)
-
-	r := run(t, b.js, b.config(t), worker.Policy{}, tell(jobs, theJob))
-
-	seen := make(map[int]int)
-	for range n {
-		job := receive(t, jobs, "a job")
-		seen[job.Args.N]++
-	}
-
-	for range n {
-		s := receive(t, b.settled, "a settlement")
-		check.That(t, s.Outcome == worker.OutcomeCompleted, "job %s: outcome %s, want completed", s.ID, s.Outcome)
-	}
-
-	check.Is(t, r.wait(), nil)
-
-	if len(seen) != n || len(jobs) != 0 || b.left(t) != 0 {
-		t.Errorf("%d distinct jobs, %d more, %d left; want %d, 0, 0", len(seen), len(jobs), b.left(t), n)
-	}
-}
 
 // A server that looks for the first message for longer than a request lasts, and forgets it then, is given more time.
 func TestPullOutlastsASlowServer(t *testing.T) {
@@ -79,7 +51,7 @@ func TestPullOutlastsASlowServer(t *testing.T) {
 				Sources: []pull.Source{{Paused: func() bool { return false }, Subject: "pull", Weight: 1}},
 			})
 			stop := natstest.Background(t, p.Run)
-			until(t, "the message to come", func() bool { return len(delivered) > 0 })
+			check.Until(t, patience(), "the message to come", func() bool { return len(delivered) > 0 })
 			check.That(t, asked.Load() <= 5, "the server was asked %d times", asked.Load())
 			stop()
 		})
@@ -194,4 +166,153 @@ func TestMiddleware(t *testing.T) {
 	if third := receive(t, b.settled, "the third attempt"); third.Outcome != worker.OutcomeCompleted || third.Pattern != "jobs.>" {
 		t.Errorf("the third attempt was %s of %q: %v", third.Outcome, third.Pattern, third.Err)
 	}
+}
+
+func TestStopHandsBackWhatDoesNotFinish(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bundle) {
+		started := make(chan struct{})
+
+		var cause error
+
+		first := run(t, b.js, b.config(t), worker.Policy{MaxAttempts: 1}, func(ctx context.Context, _ *worker.Job[order]) error {
+			close(started)
+			<-ctx.Done()
+			cause = context.Cause(ctx)
+			return ctx.Err()
+		})
+		b.publish(t, "jobs.1", `{}`)
+		<-started
+
+		check.Is(t, first.wait(), nil)
+
+		check.Is(t, cause, worker.ErrShutdown)
+
+		assertHandedBack(t, b)
+	})
+}
+
+// TestJobThatTheLastPullBringsIsHandedBackOnce publishes while a stopping worker's last
+// request is still at the server: the job comes to this worker, and must come here once.
+func TestJobThatTheLastPullBringsIsHandedBackOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bundle) {
+		r := run(t, b.js, b.config(t), worker.Policy{}, func(context.Context, *worker.Job[order]) error {
+			t.Error("a stopping worker started a job")
+			return nil
+		})
+		<-b.ready
+		pass(500 * time.Millisecond) // the request is at the server, half of its time left
+		r.stop()
+		pass(100 * time.Millisecond)
+		b.publish(t, "jobs.1", `{}`)
+
+		check.Is(t, r.wait(), nil)
+
+		assertHandedBack(t, b)
+	})
+}
+
+// assertHandedBack checks that another worker gets the job at once, as its first attempt.
+func assertHandedBack(t *testing.T, b *bundle) {
+	t.Helper()
+
+	again := make(chan *worker.Job[order], 1)
+	stopped := time.Now()
+	r := run(t, b.js, b.config(t), worker.Policy{MaxAttempts: 1}, tell(again, theJob))
+
+	job := receive(t, again, "the job")
+	waited := time.Since(stopped)
+	check.That(t, waited <= time.Second, "started elsewhere after %s, want at once", waited)
+
+	check.That(t, job.Attempt == 1 && job.Deliveries == 2,
+		"attempt %d, delivery %d; want 1, 2: a shutdown uses no attempt", job.Attempt, job.Deliveries)
+
+	check.Is(t, r.wait(), nil)
+
+	check.Same(t, "messages left", b.left(t), 0)
+}
+
+// TestStopWithManyInFlightKeepsItsDeadline stops a worker that runs 1,000 jobs. A third of
+// them finish in time, a third when their context ends, and a third never do.
+func TestStopWithManyInFlightKeepsItsDeadline(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bundle) {
+		const n = 1000
+
+		b.publishN(t, n)
+
+		var (
+			mu      sync.Mutex
+			effects = make(map[string]int)
+		)
+
+		effect := func(job *worker.Job[order]) {
+			mu.Lock()
+			defer mu.Unlock()
+
+			effects[job.ID]++
+		}
+
+		started := make(chan struct{}, n)
+		release := make(chan struct{})
+		cfg := b.config(t, func(c *worker.Config) { c.Concurrency, c.HardStop, c.SoftStop = n, 5*time.Second, 10*time.Second })
+		first := run(t, b.js, cfg, worker.Policy{MaxAttempts: 1}, func(ctx context.Context, job *worker.Job[order]) error {
+			started <- struct{}{}
+
+			switch job.Args.N % 3 {
+			case 0:
+				pass(9 * time.Second)
+				effect(job)
+				return ctx.Err() // none while it may finish
+			case 1:
+				<-ctx.Done()
+				return ctx.Err()
+			default:
+				<-release
+				return nil
+			}
+		})
+
+		for range n {
+			<-started
+		}
+
+		begun := time.Now()
+		err := first.wait()
+
+		if took := time.Since(begun); took < 15*time.Second || took > 17*time.Second {
+			t.Errorf("stopped after %s, want 15s, SoftStop and HardStop, and a second at most", took)
+		}
+
+		var stuck *worker.StuckError
+		check.That(t, errors.As(err, &stuck) && len(stuck.Jobs) == n/3 && strings.HasPrefix(stuck.Jobs[0].Subject, "jobs."),
+			"Run: %v, want a StuckError of %d jobs", err, n/3)
+
+		check.Same(t, "messages left", b.left(t), n-n/3-1)
+
+		// Another worker gets the others at once, each as its first attempt.
+		settled := make(chan worker.Settlement, n)
+		begun = time.Now()
+		cfg.Concurrency, cfg.Hooks.Settled = 100, func(s worker.Settlement) { settled <- s }
+		run(t, b.js, cfg, worker.Policy{MaxAttempts: 1}, func(_ context.Context, job *worker.Job[order]) error {
+			effect(job)
+			return nil
+		})
+
+		for range n - n/3 - 1 {
+			s := <-settled
+			check.That(t, s.Outcome == worker.OutcomeCompleted && s.Attempt == 1, "%s: %s in attempt %d", s.ID, s.Outcome, s.Attempt)
+		}
+
+		took := time.Since(begun)
+		check.That(t, took <= time.Second, "the others took %s to come, want them at once", took)
+
+		close(release)
+
+		for id, times := range effects {
+			check.Same(t, fmt.Sprintf("job %s had effects", id), times, 1)
+		}
+
+		if left := b.left(t); left != 0 || len(effects) != n || len(b.letters(t)) != 0 {
+			t.Errorf("%d left, %d effects, %d letters; want 0, %d, 0", left, len(effects), len(b.letters(t)), n)
+		}
+	})
 }

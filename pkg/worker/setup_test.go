@@ -266,22 +266,3 @@ func receive[T any](t testing.TB, from <-chan T, what string) T {
 		panic("unreachable")
 	}
 }
-
-// until calls ok again and again, for a condition that no signal reports.
-func until(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-
-	again := time.NewTicker(5 * time.Millisecond)
-	defer again.Stop()
-
-	end := time.NewTimer(patience())
-	defer end.Stop()
-
-	for !ok() {
-		select {
-		case <-again.C:
-		case <-end.C:
-			t.Fatalf("waited in vain for %s", what)
-		}
-	}
-}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
@@ -82,9 +83,8 @@ func TestRecordedStepIsNotRunAgain(t *testing.T) {
 	}
 
 	all := attempts(t, b, steps(&first), steps(&again))
-	if !errors.Is(all[0].Err, io.ErrUnexpectedEOF) || all[0].Outcome != worker.OutcomeRetried || all[1].Outcome != worker.OutcomeCompleted {
-		t.Errorf("settled: %+v", all)
-	}
+	check.That(t, errors.Is(all[0].Err, io.ErrUnexpectedEOF) && all[0].Outcome == worker.OutcomeRetried && all[1].Outcome == worker.OutcomeCompleted,
+		"settled: %+v", all)
 
 	check.Equal(t, map[string]int{"cook": 1, "serve": 2}, runs)
 
@@ -236,4 +236,130 @@ func TestStepsAtTheSameTime(t *testing.T) {
 	for i := range n {
 		check.Same(t, fmt.Sprintf("part %d runs", i), runs[i], 1+i%2)
 	}
+}
+
+// stepTTL is short: ten minutes of an idle worker are quick to pass, a week is not.
+const stepTTL = 10 * time.Minute
+
+// TestStepsAreKeptForTheirTTL puts a job off again and again, each time for a little less
+// than StepTTL, and once for longer.
+func TestStepsAreKeptForTheirTTL(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bundle) {
+		cfg := b.config(t, func(c *worker.Config) {
+			c.StepTTL = stepTTL
+		})
+		delays := []time.Duration{stepTTL - time.Minute, stepTTL - time.Minute, stepTTL - time.Minute, stepTTL + time.Minute, 0}
+		runs := map[string]int{}
+		large := bytes.Repeat([]byte("0123456789abcdef"), 1<<12)
+
+		var ranIn []int
+
+		run(t, b.js, cfg, worker.Policy{MaxAttempts: 100, Jitter: -1}, func(ctx context.Context, job *worker.Job[order]) error {
+			for _, name := range []string{"small", "large"} {
+				got, err := step.Run(ctx, job, name, func(context.Context) ([]byte, error) {
+					runs[name]++
+					ranIn = append(ranIn, job.Attempt)
+
+					if name == "large" {
+						return incompressible(large), nil
+					}
+					return []byte("soup"), nil
+				})
+				if err != nil {
+					return err
+				}
+
+				check.That(t, name != "large" || bytes.Equal(got, incompressible(large)), "%d bytes came back", len(got))
+			}
+
+			if job.Attempt == len(delays) {
+				return nil
+			}
+			return worker.Retry(delays[job.Attempt-1], errors.New("later"))
+		})
+		b.publish(t, "jobs.1", `{}`)
+
+		for range delays {
+			<-b.settled
+		}
+
+		check.That(t, fmt.Sprint(ranIn) == "[1 1 5 5]",
+			"steps ran in attempts %v, want twice in 1, and in 5, before which the job was put off for longer than StepTTL", ranIn)
+	})
+}
+
+// incompressible makes data of a pattern that zstd cannot make small enough for the record.
+func incompressible(pattern []byte) []byte {
+	out := bytes.Clone(pattern)
+	x := uint32(1)
+
+	for i := range out {
+		x = x*1664525 + 1013904223
+		out[i] ^= byte(x >> 24)
+	}
+	return out
+}
+
+func TestJournalOfACompletedJobGoes(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bundle) {
+		cfg := b.config(t, func(c *worker.Config) {
+			c.StepTTL = stepTTL
+		})
+		run(t, b.js, cfg, worker.Policy{}, func(ctx context.Context, job *worker.Job[order]) error {
+			for _, size := range []int{10, 1 << 16} {
+				_, err := step.Run(ctx, job, fmt.Sprint(size), func(context.Context) ([]byte, error) { return incompressible(make([]byte, size)), nil })
+				if err != nil {
+					return err
+				}
+			}
+
+			if job.Args.N == 2 && job.Attempt == 1 {
+				return errors.New("again")
+			}
+			return nil
+		})
+		b.publish(t, "jobs.1", `{"n":1}`)
+
+		s := <-b.settled
+		check.Require(t, s.Outcome == worker.OutcomeCompleted, "%s: %v", s.Outcome, s.Err)
+
+		pass(10 * time.Second)
+
+		check.Same(t, "messages right after completion", b.journals(t), 1)
+
+		pass(time.Minute)
+
+		check.Same(t, "messages a minute after completion", b.journals(t), 0)
+
+		b.publish(t, "jobs.2", `{"n":2}`)
+		<-b.settled
+		<-b.settled
+		pass(stepTTL - time.Minute)
+
+		check.Same(t, "messages of a job with two attempts", b.journals(t), 2)
+
+		pass(2 * time.Minute)
+
+		check.Same(t, "messages after StepTTL", b.journals(t), 0)
+	})
+}
+
+// TestHeaderThatNamesNoJournalIsNone runs a job whose steps all run.
+func TestHeaderThatNamesNoJournalIsNone(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bundle) {
+		runs := 0
+		run(t, b.js, b.config(t), worker.Policy{}, func(ctx context.Context, job *worker.Job[order]) error {
+			return step.Do(ctx, job, "first", func(context.Context) error {
+				runs++
+				return nil
+			})
+		})
+		msg := nats.NewMsg("jobs.1")
+		msg.Data = []byte(`{}`)
+		msg.Header.Set(worker.HeaderResume, "*")
+		check.OK(t, check.Err(b.js.PublishMsg(t.Context(), msg)))
+
+		s := <-b.settled
+		check.That(t, s.Outcome == worker.OutcomeCompleted && runs == 1, "%s, %d runs: %v", s.Outcome, runs, s.Err)
+	})
 }

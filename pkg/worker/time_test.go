@@ -136,9 +136,8 @@ func TestTimeoutEndsTheContextAndUsesAnAttempt(t *testing.T) {
 		s := <-b.settled
 
 		var timeout *worker.TimeoutError
-		if !errors.As(s.Err, &timeout) || !errors.Is(s.Err, context.DeadlineExceeded) || s.Ran != time.Minute || s.Outcome != worker.OutcomeDead {
-			t.Errorf("%s after %s: %v; want dead after 1m0s, a TimeoutError", s.Outcome, s.Ran, s.Err)
-		}
+		check.That(t, errors.As(s.Err, &timeout) && errors.Is(s.Err, context.DeadlineExceeded) && s.Ran == time.Minute && s.Outcome == worker.OutcomeDead,
+			"%s after %s: %v; want dead after 1m0s, a TimeoutError", s.Outcome, s.Ran, s.Err)
 	})
 }
 

@@ -87,8 +87,7 @@ func begin(t *testing.T, nc *nats.Conn, cfg Config) *Enricher {
 func get(t *testing.T, url string) (int, string) {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
-	resp, err := client.Get(url)
-	check.OK(t, err)
+	resp := check.Must(client.Get(url))(t)
 	defer resp.Body.Close()
 	data := check.Must(io.ReadAll(resp.Body))(t)
 	return resp.StatusCode, string(data)
@@ -220,9 +219,8 @@ func TestInProcess(t *testing.T) {
 	resp, err := e.Enrich(t.Context(), req)
 	check.That(t, err == nil && resp.Pending == 0 && resp.Results[0].Field("wolt") == nil, "answer is %+v, %v", resp, err)
 	results, err := e.Results(t.Context(), "wolt", req)
-	if err != nil || results["id-A"].Outcome != contracts.OutcomeFound || results["id-Nowhere"].Outcome != contracts.OutcomeNotFound {
-		t.Errorf("results are %+v, %v", results, err)
-	}
+	check.That(t, err == nil && results["id-A"].Outcome == contracts.OutcomeFound && results["id-Nowhere"].Outcome == contracts.OutcomeNotFound,
+		"results are %+v, %v", results, err)
 	s := e.Stats()
 	check.That(t, s.Requests == 1 && s.Jobs == 2, "stats are %+v", s)
 	check.Is(t, e.Stop(), nil)

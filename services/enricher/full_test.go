@@ -65,8 +65,7 @@ func TestLongAnswers(t *testing.T) {
 		check.OK(t, err)
 		spec := e.spec()
 		spec.Open = e.answer // without a worker: the place stays pending
-		e.running, err = service.Start(t.Context(), nc, spec)
-		check.OK(t, err)
+		e.running = check.Must(service.Start(t.Context(), nc, spec))(t)
 		client := &http.Client{Transport: &http.Transport{DialContext: listener.DialContext}}
 		defer client.CloseIdleConnections()
 		check.Same(t, "URL", e.URL(), "http://127.0.0.1:80")
@@ -115,9 +114,7 @@ func TestMetrics(t *testing.T) {
 	resp, err := e.Enrich(t.Context(), req)
 	check.Require(t, err == nil && resp.Pending == 0, "got %+v, %v", resp, err)
 	check.OK(t, check.Err(nc.Request("enricher.v1.get", []byte(`{"requestId":"nobody"}`), patience)))
-	if err := e.Stop(); err != nil { // a job and a request are counted after their answers are out
-		t.Fatal(err)
-	}
+	check.OK(t, e.Stop()) // a job and a request are counted after their answers are out
 	answer := httptest.NewRecorder()
 	exports.Metrics.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody))
 	text := answer.Body.String()
@@ -165,8 +162,7 @@ func ask(t *testing.T, base, body string, mutate func(*http.Request)) {
 	r := check.Must(http.NewRequestWithContext(t.Context(), http.MethodPost, base+"/v1/enrich", strings.NewReader(body)))(t)
 	mutate(r)
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
-	resp, err := client.Do(r)
-	check.OK(t, err)
+	resp := check.Must(client.Do(r))(t)
 	if err := resp.Body.Close(); err != nil || resp.StatusCode != http.StatusOK {
 		t.Fatalf("status %d, %v", resp.StatusCode, err)
 	}
@@ -221,8 +217,7 @@ func TestTokensOfAnIssuer(t *testing.T) {
 		cfg.Listen, cfg.OIDCAudience, cfg.OIDCIssuer, cfg.OIDCScopeClaim = ":0", "enricher", issuer, "roles"
 		r := check.Must(http.NewRequestWithContext(t.Context(), http.MethodGet, begin(t, nc, cfg).URL()+"/v1/requests/42:x", http.NoBody))(t)
 		r.Header.Set("Authorization", "Bearer "+token)
-		resp, err := (&http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}).Do(r)
-		check.OK(t, err)
+		resp := check.Must((&http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}).Do(r))(t)
 		resp.Body.Close()
 		check.That(t, resp.StatusCode == want, "%s: %s %s", issuer, resp.Status, resp.Header.Get("WWW-Authenticate"))
 	}

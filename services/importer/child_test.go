@@ -130,9 +130,7 @@ func (c *run) judge(kills int) {
 	refused := len(c.recipes.refused)
 	c.recipes.mu.Unlock()
 	most := 3 + refused // the others are put off until the service answers
-	if failed > most {
-		c.Errorf("%d of %d jobs failed: want %d at most", failed, len(c.inserted), most)
-	}
+	check.That(c, failed <= most, "%d of %d jobs failed: want %d at most", failed, len(c.inserted), most)
 	fetches, again := 0, 0
 	for video := range c.videos {
 		n := c.fetches(video)
@@ -140,22 +138,17 @@ func (c *run) judge(kills int) {
 		if n-c.wasted[video] > 1 {
 			c.Errorf("video %d was fetched %d times, %d of them by workers that were killed in the middle of it", video, n, c.wasted[video])
 		}
-		if n > 0 && failed == 0 && !c.shared(video) {
-			c.Errorf("the transcript of video %d is not found: the test looks in the wrong place", video)
-		}
+		check.That(c, n <= 0 || failed != 0 || c.shared(video),
+			"the transcript of video %d is not found: the test looks in the wrong place", video)
 	}
 	entries, err := os.ReadDir(c.dir)
-	if err != nil || len(entries) > 0 {
-		c.Errorf("temporary folders %v, error %v: want none", entries, err)
-	}
-	if left := sourcetest.AtWork(c.dir); len(left) > 0 {
-		c.Errorf("processes are left at work: %v", left)
-	}
+	check.That(c, err == nil && len(entries) <= 0, "temporary folders %v, error %v: want none", entries, err)
+	left := sourcetest.AtWork(c.dir)
+	check.That(c, len(left) <= 0, "processes are left at work: %v", left)
 	c.recipes.mu.Lock()
 	defer c.recipes.mu.Unlock()
-	if len(c.recipes.foreign)+len(c.recipes.twice) > 0 {
-		c.Errorf("calls that nobody answers %v, recipes of other sources or owners %v", c.recipes.foreign, c.recipes.twice)
-	}
+	check.That(c, len(c.recipes.foreign)+len(c.recipes.twice) <= 0,
+		"calls that nobody answers %v, recipes of other sources or owners %v", c.recipes.foreign, c.recipes.twice)
 	c.Logf("%d jobs of %d videos, %d kills: %d failed; %d fetches, %d of them for nothing; %d recipes; %d calls of the Recipe Service",
 		len(c.inserted), c.videos, kills, failed, fetches, again, len(c.recipes.recipes), c.recipes.calls)
 }
@@ -177,17 +170,14 @@ func (c *run) job(id string) (job Job, known bool) {
 func (c *run) wellEnded(req contracts.ImportJob) bool {
 	c.Helper()
 	job, known := c.job(req.JobID)
-	if !known {
-		c.Fatalf("%s has no record", req.JobID)
-	}
+	check.Require(c, known, "%s has no record", req.JobID)
 	told, recipe := c.recipes.ended(req.JobID)
 	switch {
 	case told.Status != job.Status:
 		c.Errorf("%s is %s, and the Recipe Service was told that it is %s", job.JobID, job.Status, told.Status)
 	case job.Status == contracts.ImportReady:
-		if job.RecipeID == "" || job.RecipeID != recipe.id || told.RecipeID != recipe.id {
-			c.Errorf("%s is READY with recipe %q, told %q: the Recipe Service has %q", job.JobID, job.RecipeID, told.RecipeID, recipe.id)
-		}
+		check.That(c, job.RecipeID != "" && job.RecipeID == recipe.id && told.RecipeID == recipe.id,
+			"%s is READY with recipe %q, told %q: the Recipe Service has %q", job.JobID, job.RecipeID, told.RecipeID, recipe.id)
 		return true
 	case job.Status != contracts.ImportFailed, job.Code != contracts.CodeStoreFailed && job.Code != contracts.CodeCrashed:
 		c.Errorf("%s: %+v", job.JobID, job)

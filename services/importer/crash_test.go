@@ -127,8 +127,7 @@ func newRun(t *testing.T, seed uint64, videos bool) *run {
 	var err error
 	c.fetcher, err = source.New(source.Config{TempDir: t.TempDir()})
 	check.OK(t, err)
-	c.flight, err = flight.New(t.Context(), js, flight.Config{Bucket: contracts.BucketImportSteps, ProbeInterval: -1})
-	check.OK(t, err)
+	c.flight = check.Must(flight.New(t.Context(), js, flight.Config{Bucket: contracts.BucketImportSteps, ProbeInterval: -1}))(t)
 	t.Cleanup(c.flight.Close)
 	if !videos {
 		return c

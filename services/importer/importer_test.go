@@ -122,8 +122,7 @@ func call(t *testing.T, method, url, body string, header ...string) (reply, stri
 	for n := 0; n+1 < len(header); n += 2 {
 		req.Header.Set(header[n], header[n+1])
 	}
-	resp, err := described(t).Do(req)
-	check.OK(t, err)
+	resp := check.Must(described(t).Do(req))(t)
 	defer resp.Body.Close()
 	data := check.Must(io.ReadAll(resp.Body))(t)
 	return reply{resp.StatusCode, resp.Header}, string(data)
@@ -185,8 +184,7 @@ func follow(t *testing.T, url string) []event {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	req := check.Must(http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody))(t)
-	resp, err := described(t).Do(req)
-	check.OK(t, err)
+	resp := check.Must(described(t).Do(req))(t)
 	defer resp.Body.Close()
 	var events []event
 	var id string
@@ -229,9 +227,8 @@ func TestBadRequestsAreRefusedByName(t *testing.T) {
 		"wildcard for a dish": {"GET", "/v1/recipes/%3E", "", 404, "no such recipe"},
 	} {
 		resp, text := call(t, c.method, i.URL()+c.path, c.body)
-		if resp.StatusCode != c.status || !strings.Contains(text, c.text) || resp.Header.Get("Content-Type") != "application/problem+json" {
-			t.Errorf("%s: %d: %s", name, resp.StatusCode, text)
-		}
+		check.That(t, resp.StatusCode == c.status && strings.Contains(text, c.text) && resp.Header.Get("Content-Type") == "application/problem+json",
+			"%s: %d: %s", name, resp.StatusCode, text)
 	}
 }
 

@@ -27,9 +27,8 @@ func (w *web) rowsOf(query string) string {
 	w.Helper()
 	status, body := w.call(http.MethodGet, "/v1/notifications?"+query, "")
 	var page Page
-	if err := json.Unmarshal([]byte(body), &page); err != nil || status != http.StatusOK {
-		w.Fatalf("%s: %d %s", query, status, body)
-	}
+	err := json.Unmarshal([]byte(body), &page)
+	check.Require(w, err == nil && status == http.StatusOK, "%s: %d %s", query, status, body)
 	var all []string
 	ids := map[string]bool{}
 	for _, n := range page.Notifications {

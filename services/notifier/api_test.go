@@ -108,9 +108,8 @@ func TestEventsOverHTTP(t *testing.T) {
 	seen := map[string]bool{}
 	for _, n := range slices.Concat(known.Notifications, rest.Notifications) {
 		seen[n.Channel+" "+n.UserID] = true
-		if !n.State.Ended() || len(n.Attempts) != 1 || n.EventType != "RESERVATION_REQUESTED" || n.MessageID == "" || n.CreatedAt.IsZero() {
-			t.Errorf("%+v", n)
-		}
+		check.That(t, n.State.Ended() && len(n.Attempts) == 1 && n.EventType == "RESERVATION_REQUESTED" && n.MessageID != "" && !n.CreatedAt.IsZero(),
+			"%+v", n)
 	}
 	check.That(t, len(seen) == 6, "%d rows: %v", len(seen), seen)
 	check.Same(t, "rows are stored", len(p.rows()), 6)
@@ -145,9 +144,8 @@ func TestCloudEventsOverHTTP(t *testing.T) {
 	check.That(t, status == 409, "another payload: %d", status)
 	p.settled(1)
 	page := get[inapp.Page](w, "/v1/users/ada/inbox")
-	if len(page.Items) != 1 || string(page.Items[0].Payload) != `{"seats":2}` || page.Items[0].EventID != "/crm|7" || page.Counts.Unread != 1 {
-		t.Errorf("%+v", page)
-	}
+	check.That(t, len(page.Items) == 1 && string(page.Items[0].Payload) == `{"seats":2}` && page.Items[0].EventID == "/crm|7" && page.Counts.Unread == 1,
+		"%+v", page)
 	for at, want := range map[string]int{
 		"tomorrow": http.StatusBadRequest, time.Now().Add(rules.MaxDelay + time.Hour).Format(time.RFC3339): http.StatusUnprocessableEntity,
 		time.Now().Add(time.Hour).Format(time.RFC3339): http.StatusAccepted,

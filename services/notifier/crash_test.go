@@ -296,9 +296,7 @@ func (c *cell) consumer(stream, name string) (info *jetstream.ConsumerInfo) {
 		}
 		return err
 	})
-	if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
-		c.Fatal(err)
-	}
+	check.Require(c, err == nil || errors.Is(err, jetstream.ErrConsumerNotFound), "%v", err)
 	return info
 }
 
@@ -333,7 +331,7 @@ func (c *cell) drained() {
 					least, moved = left, time.Now()
 				}
 				if time.Since(moved) > patience {
-					c.Fatalf("%s has had %d jobs for %s\n%s", name, left, patience, c.held())
+					c.Fatalf("%s has had %d jobs for %s", name, left, patience)
 				}
 			}
 		}

@@ -99,7 +99,6 @@ func (c *cell) some(open map[string]bool) string {
 			b.WriteString(c.history(key))
 		}
 	}
-	b.WriteString(c.held())
 	return b.String()
 }
 
@@ -154,9 +153,8 @@ func (c *cell) judge(took time.Duration) {
 	c.judgeInbox()
 	c.judgePutOffs()
 	most := (c.accidents.kills+c.accidents.frozen+len(c.accidents.servers)*(c.crew+3))*3*inFlight + count.dark + count.late
-	if count.duplicates > most {
-		c.Errorf("%d duplicates, want at most %d: those in flight at each accident, and those of which providers said nothing", count.duplicates, most)
-	}
+	check.That(c, count.duplicates <= most,
+		"%d duplicates, want at most %d: those in flight at each accident, and those of which providers said nothing", count.duplicates, most)
 	check.That(c, !c.once || count.duplicates <= 0, "%d duplicates in at-most-once", count.duplicates)
 	c.Logf("%d events, %d rows, %d wrong; %d calls brought %d messages and %d duplicates; %d processes killed, %d frozen, servers killed %d times; "+
 		"%d attempts whose caller died, %d calls without a clear answer, %d overtaken; %d rows refused, %d given up as unknown; %v; in %s",
@@ -342,9 +340,8 @@ func (c *cell) judgeInbox() {
 		}
 		return nil
 	})
-	if want := c.users * c.published; items != want {
-		c.Errorf("customers have %d items in their inboxes, want %d", items, want)
-	}
+	want := c.users * c.published
+	check.That(c, items == want, "customers have %d items in their inboxes, want %d", items, want)
 }
 
 // history tells all that is known of a row.

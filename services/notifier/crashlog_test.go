@@ -2,7 +2,6 @@ package notifier
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -11,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -27,7 +25,6 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel/email"
 	"github.com/expediter-io/expediter/services/notifier/channel/webhook"
 	"github.com/expediter-io/expediter/services/notifier/channel/webpush"
-	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/template"
 )
 
@@ -126,87 +123,6 @@ func (c *cell) judgePutOffs() {
 		}
 	}
 	c.Logf("the longest put-off: %s", longest)
-}
-
-// held lists the open jobs, with their workers, since when each is open, and what holds it.
-func (c *cell) held() string {
-	var b strings.Builder
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Context()), lookTimeout)
-	defer cancel()
-	c.heldConsumers(ctx, &b)
-	c.heldEvents(ctx, &b)
-	all := c.traces()
-	b.WriteString("  events and plans that were not worked to their end at once:\n")
-	for _, t := range all {
-		if _, _, row := contracts.RowKey(t.Subject); !row && t.Outcome != "" && t.Outcome != worker.OutcomeCompleted {
-			fmt.Fprintf(&b, "    %s\n", t)
-		}
-	}
-	b.WriteString("  under way:\n")
-	for _, t := range unsettled(all) {
-		if fate := c.fate(t.Worker); fate == "" {
-			fmt.Fprintf(&b, "    for %s: %s\n", c.writtenAt.Sub(t.At).Round(time.Millisecond), t)
-		}
-	}
-	return b.String()
-}
-
-// lookTimeout bounds the questions that a test asks that has failed.
-const lookTimeout = 10 * time.Second
-
-func (c *cell) heldConsumers(ctx context.Context, b *strings.Builder) {
-	for stream, names := range c.consumers() {
-		for _, name := range names {
-			consumer, err := c.js.Consumer(ctx, stream, name)
-			if err != nil {
-				fmt.Fprintf(b, "  consumer %s: %v\n", name, err)
-				continue
-			}
-			i := consumer.CachedInfo()
-			fmt.Fprintf(b, "  consumer %s: %d to be delivered, %d to be acknowledged, %d delivered again; %d wait for jobs; delivered %d, acknowledged %d\n",
-				name, i.NumPending, i.NumAckPending, i.NumRedelivered, i.NumWaiting, i.Delivered.Stream, i.AckFloor.Stream)
-		}
-	}
-}
-
-// heldEvents tells of the events that are not expanded how far they have come.
-func (c *cell) heldEvents(ctx context.Context, b *strings.Builder) {
-	for n := range c.published {
-		id := c.event(n).EventID
-		if kept, err := c.reader.Event(ctx, id); err != nil || kept.State != plan.StateExpanded {
-			fmt.Fprintf(b, "  %s: %+v (%v)\n", id, kept, err)
-		}
-	}
-}
-
-// unsettled are the attempts that have begun and not ended.
-func unsettled(all []trace) []trace {
-	type attempt struct {
-		worker, consumer string
-		sequence         uint64
-	}
-	last := map[attempt]trace{}
-	for _, t := range all {
-		last[attempt{t.Worker, t.Consumer, t.Sequence}] = t
-	}
-	var open []trace
-	for _, t := range last {
-		if t.Outcome == "" {
-			open = append(open, t)
-		}
-	}
-	slices.SortFunc(open, func(a, b trace) int { return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Sequence, b.Sequence)) })
-	return open
-}
-
-// fate is how a process ended, "" for one that runs.
-func (c *cell) fate(name string) string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if fate := c.accidents.workers[name]; fate != freezing {
-		return fate
-	}
-	return ""
 }
 
 // notifiers are the processes that are killed.

@@ -278,9 +278,8 @@ func (c *cell) forgetConsumers() {
 	for stream, names := range c.consumers() {
 		for _, name := range names {
 			err := natstest.UntilAnswered(c.T, func(ctx context.Context) error { return c.js.DeleteConsumer(ctx, stream, name) })
-			if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) { // the answer to a first try was lost
-				c.Errorf("consumer %s: %v", name, err)
-			}
+			check.That(c, err == nil || errors.Is(err, jetstream.ErrConsumerNotFound), // the answer to a first try was lost
+				"consumer %s: %v", name, err)
 		}
 	}
 }

@@ -88,9 +88,8 @@ func TestAFullStoreIsNamedAndOvercome(t *testing.T) {
 				}
 				err := test.ask(t.Context(), n)
 				problem := service.ErrorMapper(api.Problem).Of(err)
-				if test.taken != (err == nil) || err != nil && (problem.Status != http.StatusInsufficientStorage || problem.Code != "STORE_FULL") {
-					t.Errorf("%+v: %v", problem, err)
-				}
+				check.That(t, test.taken == (err == nil) && (err == nil || problem.Status == http.StatusInsufficientStorage && problem.Code == "STORE_FULL"),
+					"%+v: %v", problem, err)
 				check.That(t, err == nil || strings.Contains(err.Error(), strings.TrimPrefix(test.stream, "KV_")),
 					"the error does not name %s: %v", test.stream, err)
 				elapse(20 * time.Second)

@@ -7,17 +7,23 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/coder/websocket"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/service/access"
 	"github.com/expediter-io/expediter/pkg/service/servicetest"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/internal/httpapi"
+	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 )
 
 func TestInboxOverHTTP(t *testing.T) {
@@ -132,4 +138,149 @@ func (w *web) listen(path string, header ...string) (next func() (id string, ite
 			cancel()
 			_ = resp.Body.Close()
 		}
+}
+
+// follower is a client that follows the inbox of ada. Its channel has the ids of the events, and is closed when the service ends
+// the stream.
+type follower struct {
+	*testing.T
+
+	events chan string
+}
+
+// sees checks that the next event has this id, or with "" that the stream ends before one, within patience of fake time.
+func (f *follower) sees(want string) {
+	f.Helper()
+	select {
+	case got := <-f.events:
+		check.Same(f, "the next event", got, want)
+	case <-time.After(patience):
+		f.Errorf("neither an event nor the end, want %q", want)
+	}
+}
+
+func followEvents(t *testing.T, client *http.Client, base, secret string) *follower {
+	t.Helper()
+	f := &follower{T: t, events: make(chan string, 10)}
+	w := &web{T: t, base: base, client: client}
+	next, end := w.listen("/v1/users/ada/inbox/events", "Authorization", "Bearer "+secret)
+	go func() {
+		defer close(f.events)
+		defer end()
+		for _, item, more := next(); more; _, item, more = next() {
+			f.events <- item.EventID
+		}
+	}()
+	return f
+}
+
+func followSocket(t *testing.T, client *http.Client, base, secret string) *follower {
+	t.Helper()
+	f := &follower{T: t, events: make(chan string, 10)}
+	conn, _, err := websocket.Dial( //nolint:bodyclose // it is the connection
+		t.Context(), base+"/v1/users/ada/inbox/ws", &websocket.DialOptions{HTTPClient: client, Subprotocols: []string{access.Subprotocol, "bearer." + secret}})
+	check.OK(t, err)
+	go func() {
+		defer close(f.events)
+		defer conn.CloseNow()
+		for {
+			var frame struct {
+				Item inapp.Item `json:"item"`
+			}
+			_, data, err := conn.Read(t.Context())
+			if err != nil || json.Unmarshal(data, &frame) != nil {
+				return
+			}
+			f.events <- frame.Item.EventID
+		}
+	}()
+	return f
+}
+
+// A stream or WebSocket ends when its key is revoked or expires, with the next event, which it does not have, or with the next
+// heartbeat. Those of other keys go on.
+func TestAKeyThatIsNotInForceAnyMoreEndsItsStreams(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		const life = 10 * time.Minute
+		path, secrets := filepath.Join(t.TempDir(), "keys.json"), map[string]string{}
+		for name, expires := range map[string]time.Time{"lasting": {}, "revoked": {}, "idle": {}, "short": time.Now().Add(life)} {
+			key := access.Key{Expires: expires, Name: name, Scopes: []access.Scope{access.Read}, User: "ada"}
+			var err error
+			secrets[name], err = access.Add(path, key)
+			check.OK(t, err)
+		}
+		listener := servicetest.NewPipes()
+		p := newPlace(t, srv)
+		n := p.start(&pigeon{}, func(c *Config) { c.Keys, c.Listen, c.Listener = path, "", listener })
+		client := &http.Client{Transport: &http.Transport{DialContext: listener.DialContext}}
+		t.Cleanup(client.CloseIdleConnections)
+		tell := func(id string) {
+			p.publish(event(id, "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType, e.UserID = "CUSTOMER", "ada" }))
+		}
+		streams := map[string][]*follower{}
+		for name, secret := range secrets {
+			streams[name] = []*follower{followEvents(t, client, n.URL(), secret), followSocket(t, client, n.URL(), secret)}
+		}
+		see := func(want string, names ...string) {
+			t.Helper()
+			for _, name := range names {
+				for _, f := range streams[name] {
+					f.sees(want)
+				}
+			}
+		}
+		tell("e0")
+		see("e0", "idle", "lasting", "revoked", "short")
+		check.OK(t, access.Revoke(path, "revoked"))
+		<-time.After(3 * time.Second) // a service has read the file
+		tell("e1")
+		see("e1", "idle", "lasting", "short")
+		see("", "revoked")
+		check.OK(t, access.Revoke(path, "idle"))
+		see("", "idle") // with a heartbeat: no event comes
+		<-time.After(life)
+		tell("e2")
+		see("e2", "lasting")
+		see("", "short")
+		check.Is(t, n.Stop(), nil)
+		see("", "lasting")
+	})
+}
+
+// An event that cannot be planned says so, and why, until it is told again, or its letter is replayed. Another event under
+// its id changes nothing about it.
+func TestAnEventThatCannotBePlannedSaysWhy(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, natstest.Server(t))
+	p.directory(users(contracts.RecipientRestaurantUser, 2)...)
+	file := writeRules(t, "version: 1\nevents: {X: {CUSTOMER: {scope: user, channels: [inapp]}}}")
+	n := p.start(&pigeon{}, func(c *Config) { c.Rules, c.RulesEvery = file, time.Hour })
+	nobody := event("evt-001", "X")
+	refused := func(letters int) {
+		t.Helper()
+		p.until("it is dead-lettered", func() bool { return len(p.letters()) == letters })
+		e, err := n.Event(t.Context(), "evt-001")
+		check.Require(t, err == nil && e.State == plan.StateRefused && strings.Contains(e.Reason, "no user_id") &&
+			!strings.Contains(e.Reason, "cancelled"), "%+v: %v", e, err)
+	}
+	told := func(want Accepted) {
+		t.Helper()
+		want.Duplicate, want.EventID = true, "evt-001"
+		got, err := n.Publish(t.Context(), nobody)
+		check.That(t, err == nil && got == want, "%+v: %v, want %+v", got, err, want)
+	}
+	p.publish(nobody) // without an id that the stream would know
+	refused(1)
+	told(Accepted{State: plan.StateSeen})
+	refused(2)
+	p.publish(event("evt-001", "X", func(e *contracts.Event) { e.Payload = json.RawMessage(`{"guests":5}`) }))
+	refused(3)
+	check.OK(t, os.WriteFile(file, []byte("version: 1\nevents: {X: {RESTAURANT_USER: {channels: [inapp]}}}"), 0o600))
+	n.rules.look(t.Context())
+	told(Accepted{State: plan.StateRefused}) // the stream knows it now, and does not deliver it
+	p.publish(nobody)                        // as a replay does
+	e := p.expanded(n, "evt-001")
+	check.That(t, e.Reason == "" && e.Rows == 2, "%+v", e)
+	told(Accepted{State: plan.StateExpanded})
+	p.settled(2)
 }

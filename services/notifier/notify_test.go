@@ -317,9 +317,8 @@ func TestLargePayloads(t *testing.T) {
 			body := check.Must(contracts.Encode(e))(t)
 			refused := tell(e, string(body))
 			direct := way == "http" || way == "micro"
-			if want := size == tooLarge && direct; (refused != "") != want || want && !strings.Contains(refused, "786432") {
-				t.Errorf("%s with %d bytes: %.300q", way, size, refused)
-			}
+			want := size == tooLarge && direct
+			check.That(t, (refused != "") == want && (!want || strings.Contains(refused, "786432")), "%s with %d bytes: %.300q", way, size, refused)
 		}
 	}
 	p.settled(8)

@@ -33,9 +33,8 @@ func TestAnEventIsToldOnceOnEachChannel(t *testing.T) {
 	messages, calls := birds.counts()
 	check.That(t, messages == 5 && calls == 5, "%d messages in %d calls", messages, calls)
 	item, err := n.Inbox.Get(t.Context(), contracts.RecipientRestaurantUser, "u3", "evt-001")
-	if err != nil || item.State != inapp.Unread || item.Template != "reservation.requested" || string(item.Payload) != `{"guests":4}` {
-		t.Errorf("%+v: %v", item, err)
-	}
+	check.That(t, err == nil && item.State == inapp.Unread && item.Template == "reservation.requested" && string(item.Payload) == `{"guests":4}`,
+		"%+v: %v", item, err)
 	known := p.expanded(n, "evt-001")
 	check.That(t, known.Recipients == 6 && known.Rows == 11, "%+v", known)
 	p.until("all is counted", func() bool { // after it is stored
@@ -75,9 +74,7 @@ func TestAnotherPayloadUnderTheSameIDIsRefused(t *testing.T) {
 	p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = "RESTAURANT_USER" }))
 	p.settled(4)
 	stream := check.Must(p.js.Stream(t.Context(), contracts.StreamNotifications))(t)
-	if err := stream.Purge(t.Context()); err != nil { // as its age does
-		t.Fatal(err)
-	}
+	check.OK(t, stream.Purge(t.Context())) // as its age does
 	for i, change := range []func(*contracts.Event){
 		func(e *contracts.Event) { e.Payload = json.RawMessage(`{"guests":5}`) },
 		func(e *contracts.Event) { e.RecipientType = contracts.RecipientBroadcast },

@@ -179,16 +179,7 @@ func (p *place) publish(e contracts.Event) {
 // until waits for a condition, which it asks for again and again.
 func (p *place) until(condition string, met func() bool) {
 	p.Helper()
-	ctx, cancel := context.WithTimeout(p.Context(), patience)
-	defer cancel()
-	for !met() {
-		timer := time.NewTimer(20 * time.Millisecond)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			p.Fatalf("%s: not in %s", condition, patience)
-		}
-	}
+	check.Until(p, patience, condition, met)
 }
 
 // rows are the subjects of all rows that there are, and how often each was stored, or delivered without being stored.

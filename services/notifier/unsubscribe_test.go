@@ -95,9 +95,8 @@ func TestALinkSwitchesACategoryOff(t *testing.T) {
 	_, choose, _ := strings.Cut(strings.TrimSpace(body), "choose: https://n.example")
 	choose = strings.TrimSuffix(choose, ".")
 	status, form := w.call(http.MethodGet, choose, "")
-	if status != http.StatusOK || !strings.Contains(form, `value="news email">`) || !strings.Contains(form, `value="other email" checked>`) {
-		t.Errorf("%d %s", status, form)
-	}
+	check.That(t, status == http.StatusOK && strings.Contains(form, `value="news email">`) && strings.Contains(form, `value="other email" checked>`),
+		"%d %s", status, form)
 	_, state, _ := strings.Cut(form, `name="state" value="`)
 	state, _, _ = strings.Cut(state, `"`)
 	values := url.Values{"on": {"* email"}, "from": {"22:00"}, "to": {"22:00"}, "state": {state}}

@@ -102,8 +102,7 @@ func newGo(t *testing.T, js jetstream.JetStream) *ours {
 	var err error
 	g.jobs, err = worker.NewClient(js, worker.ClientConfig{AllowUntaken: true, Stream: "JOBS"})
 	check.OK(t, err)
-	g.pub, err = contracts.NewPublisher(js, contracts.PublisherConfig{})
-	check.OK(t, err)
+	g.pub = check.Must(contracts.NewPublisher(js, contracts.PublisherConfig{}))(t)
 	str := func(f func(in *input) (string, error)) func(context.Context, *input) (any, error) {
 		return func(_ context.Context, in *input) (any, error) { return f(in) }
 	}

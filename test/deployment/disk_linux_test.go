@@ -78,9 +78,7 @@ func (s *site) turned(c caller, ready bool, most time.Duration) time.Duration {
 		if all {
 			return took
 		}
-		if took > most {
-			s.Fatalf("after %s readiness is not %t everywhere:\n%s", took, ready, said)
-		}
+		check.Require(s, took <= most, "after %s readiness is not %t everywhere:\n%s", took, ready, said)
 	}
 }
 
@@ -143,9 +141,8 @@ func (s *site) fillDisks() {
 	sources.Wait()
 	s.Logf("not ready after %s, ready %s after there was room; %d events accepted, refused %v, the longest request took %s",
 		red, green, len(accepted), refused, longest)
-	if longest > 18*time.Second || len(accepted) == 0 || len(refused) == 0 {
-		s.Errorf("a request took %s; %d events were accepted, refused %v", longest, len(accepted), refused)
-	}
+	check.That(s, longest <= 18*time.Second && len(accepted) != 0 && len(refused) != 0,
+		"a request took %s; %d events were accepted, refused %v", longest, len(accepted), refused)
 	for begun := time.Now(); ; pause() {
 		_, inbox := c.call(http.MethodGet, "carla", notifier+"/v1/users/carla/inbox?limit=1000", "")
 		lost := 0

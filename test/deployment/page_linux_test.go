@@ -95,9 +95,7 @@ func newSite(t *testing.T) *site {
 func (s *site) follow(block string) {
 	s.Helper()
 	where := place.FindStringSubmatch(block)
-	if where == nil {
-		s.Fatalf("a block does not begin with its folder:\n%s", block)
-	}
+	check.Require(s, where != nil, "a block does not begin with its folder:\n%s", block)
 	folders := strings.Split(strings.ReplaceAll(where[1], " and ", ", "), ", ")
 	for _, folder := range folders {
 		s.run(folder, block)
@@ -254,13 +252,9 @@ func (s *site) replaceKey(blocks [][]string) {
 			s.follow(block[1])
 		}
 	}
-	if !strings.Contains(s.said.String(), "https://example.org/alma") {
-		s.Errorf("with the new key the enricher answers: %s", &s.said)
-	}
+	check.That(s, strings.Contains(s.said.String(), "https://example.org/alma"), "with the new key the enricher answers: %s", &s.said)
 	for _, folder := range []string{"importer", "notifier"} {
-		if s.processes[folder].Ended() {
-			s.Errorf("%s has ended", folder)
-		}
+		check.That(s, !s.processes[folder].Ended(), "%s has ended", folder)
 	}
 }
 

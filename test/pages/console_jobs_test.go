@@ -40,8 +40,7 @@ func startJobs(t *testing.T) *jobs {
 	s := &jobs{Site: consoletest.Start(t)}
 	check.OK(t, check.Err(s.JetStream.CreateStream(t.Context(), worker.StreamConfig("WORK", "tasks.>"))))
 	var err error
-	s.Client, err = worker.NewClient(s.JetStream, worker.ClientConfig{Stream: "WORK"})
-	check.OK(t, err)
+	s.Client = check.Must(worker.NewClient(s.JetStream, worker.ClientConfig{Stream: "WORK"}))(t)
 	ended, runs := make(chan bool, 10), make(chan bool, 10)
 	w, err := worker.New(s.JetStream, worker.Config{
 		AutoCreate: true, Concurrency: 1, Consumer: "cook", ID: "vm-3", Logger: slog.New(slog.DiscardHandler), Stream: "WORK", Version: "v1",

@@ -63,9 +63,8 @@ func TestAnswers(t *testing.T) {
 	c := &call{}
 	check.That(t, !c.add(forged) && len(c.messages) == 1 && c.messages[0].Sequence == 7, "headers of a message count for the server's: %+v", c)
 	m, err := Pushed(one)
-	if err != nil || m.Sequence != 7 || m.Subject != "$KV.b.k" || m.Time != time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC) {
-		t.Errorf("got %+v, %v", m, err)
-	}
+	check.That(t, err == nil && m.Sequence == 7 && m.Subject == "$KV.b.k" && m.Time == time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC),
+		"got %+v, %v", m, err)
 }
 
 // Whatever comes as a reply, nothing panics, and a call ends at most once.

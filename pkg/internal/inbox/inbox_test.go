@@ -129,9 +129,8 @@ func TestNothingIsSentWhenItCannotBe(t *testing.T) {
 	s.conn.Close()
 	<-lost
 	a := <-request(t.Context(), i, patience)
-	if buffered, err := i.nc.Buffered(); !errors.Is(a.err, nats.ErrDisconnected) || err != nil || buffered != 0 {
-		t.Errorf("got %+v; %d bytes are kept, %v", a, buffered, err)
-	}
+	buffered, err := i.nc.Buffered()
+	check.That(t, errors.Is(a.err, nats.ErrDisconnected) && err == nil && buffered == 0, "got %+v; %d bytes are kept, %v", a, buffered, err)
 	i.nc.Close()
 	<-i.done // nothing of it runs any more, closed or not
 	if a := <-request(t.Context(), i, patience); !errors.Is(a.err, nats.ErrConnectionClosed) {
@@ -267,8 +266,7 @@ func (s *server) noResponders(id, subject string) {
 func open(t *testing.T, opts ...nats.Option) (i *Inbox, s *server, id string) {
 	t.Helper()
 	s = &server{inbox: make(chan string, 1), requests: make(chan string, 100), ended: make(chan struct{})}
-	nc, err := nats.Connect("", append(opts, nats.InProcessServer(s), nats.MaxReconnects(1000))...)
-	check.OK(t, err)
+	nc := check.Must(nats.Connect("", append(opts, nats.InProcessServer(s), nats.MaxReconnects(1000))...))(t)
 	t.Cleanup(func() {
 		nc.Close()
 		<-s.ended

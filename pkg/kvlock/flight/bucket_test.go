@@ -142,12 +142,8 @@ func TestInvalidatedValueDoesNotComeBack(t *testing.T) {
 		}
 		complete(t, begin(t, f, "other", flight.BeginOptions{}), "v") // keeps the file
 		pass(10 * time.Minute)
-		if err := os.CopyFS(crashed, os.DirFS(dir)); err != nil { // the files as a SIGKILL leaves them
-			t.Fatal(err)
-		}
-		if err := os.Remove(filepath.Join(crashed, "jetstream/$G/streams/KV_"+bucket+"/msgs/index.db")); err != nil { // not yet written
-			t.Fatal(err)
-		}
+		check.OK(t, os.CopyFS(crashed, os.DirFS(dir)))                                                     // the files as a SIGKILL leaves them
+		check.OK(t, os.Remove(filepath.Join(crashed, "jetstream/$G/streams/KV_"+bucket+"/msgs/index.db"))) // not yet written
 		revived := &bed{Srv: natstest.Server(t, func(c *natsrun.Config) { c.Dir = crashed })}
 		g := revived.Flight(t, flight.Config{})
 		for key := range after {
@@ -193,7 +189,5 @@ func TestBucketsAreMadeOnceTheClusterIsReady(t *testing.T) {
 		t.Error("the server has refused nothing")
 		started <- nil
 	})
-	if err := errors.Join(<-started, c.WaitReady(t.Context())); err != nil { // a node that is stopped while it makes a replica leaves a goroutine
-		t.Error(err)
-	}
+	check.Is(t, errors.Join(<-started, c.WaitReady(t.Context())), nil) // a node that is stopped while it makes a replica leaves a goroutine
 }

@@ -57,19 +57,6 @@ func (c three) back(t *testing.T, n *natsrun.Node) {
 	check.OK(t, errors.Join(n.Start(within(t)), c.cluster.WaitReady(within(t))))
 }
 
-// until calls f until it says true, or the test has taken too long.
-func until(t *testing.T, what string, f func() bool) {
-	t.Helper()
-	ctx := within(t)
-	for again := time.NewTicker(10 * time.Millisecond); !f(); {
-		select {
-		case <-again.C:
-		case <-ctx.Done():
-			t.Fatalf("timed out: %s", what)
-		}
-	}
-}
-
 // auditor records the acknowledged writes of each key, with their times.
 type auditor struct {
 	t      *testing.T
@@ -160,7 +147,7 @@ func TestMemoryOnThreeServers(t *testing.T) {
 		disturbLeader(ctx, t, c.cluster, i)
 		<-time.After(seen)
 	}
-	until(t, "enough was read from memory, and written", a.enough) // however slow the machine is
+	check.Until(t, time.Minute, "enough was read from memory, and written", a.enough) // however slow the machine is
 	cancel()
 	all.Wait()
 	t.Logf("%d reads from memory, %d writes", a.hits, a.writes)
@@ -189,7 +176,7 @@ func TestMemoryWithoutAMajority(t *testing.T) {
 			_, _ = f.Get(ctx, "k") // memory answers, or no server does
 			return f.Stats().Memory.Hits > before
 		}
-		until(t, "it is in memory", hits)
+		check.Until(t, time.Minute, "it is in memory", hits)
 		for i, n := range c.cluster.Nodes {
 			if i != alone {
 				check.OK(t, n.Pause())
@@ -211,7 +198,7 @@ func TestMemoryWithoutAMajority(t *testing.T) {
 			}
 		}
 		check.OK(t, c.cluster.WaitReady(within(t)))
-		until(t, "it is in memory again", hits)
+		check.Until(t, time.Minute, "it is in memory again", hits)
 	}
 }
 
@@ -240,7 +227,7 @@ func TestLargeValuesOnThreeServers(t *testing.T) {
 	}
 	read := func(f *flight.Flight) {
 		for key, value := range values {
-			until(t, key, func() bool {
+			check.Until(t, time.Minute, key, func() bool {
 				s, err := f.Get(t.Context(), key)
 				check.Require(t, err != nil || s.State != flight.Done || bytes.Equal(s.Value, value),
 					"%s has %d bytes, want %d others", key, len(s.Value), len(value))

@@ -89,9 +89,8 @@ func TestDoOfAFunctionThatFails(t *testing.T) {
 				all.Go(func() {
 					_, err := g.Do(t.Context(), "k", never, flight.DoOptions{})
 					var failed *flight.FailedError
-					if !errors.As(err, &failed) || !errors.Is(err, flight.ErrFailed) || failed.Owner != "f" || !strings.Contains(failed.Reason, tt.reason) {
-						t.Errorf("elsewhere: got %v, want a failure of f with %q", err, tt.reason)
-					}
+					check.That(t, errors.As(err, &failed) && errors.Is(err, flight.ErrFailed) && failed.Owner == "f" && strings.Contains(failed.Reason, tt.reason),
+						"elsewhere: got %v, want a failure of f with %q", err, tt.reason)
 				})
 			}
 			pass(100 * time.Millisecond) // they have all begun to wait

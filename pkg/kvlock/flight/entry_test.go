@@ -2,45 +2,19 @@ package flight
 
 import (
 	"bytes"
+	"context"
 	"errors"
-	"math/rand/v2"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 	"unicode/utf8"
 
+	"github.com/expediter-io/expediter/pkg/internal/compress"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
-
-func TestWhatAMarkerIsToWhom(t *testing.T) {
-	t.Parallel()
-	failure := Entry{Key: "k", State: Failed, Claim: "c", Reason: "r", Revision: 5, marker: true}
-	released := failure
-	released.released = true
-	kept := failure
-	kept.marker = false
-	tests := []struct {
-		name  string
-		entry Entry
-		claim string
-		want  State
-	}{
-		{"failure, to its waiter", failure, "c", Failed},
-		{"failure, to another's waiter", failure, "d", Absent},
-		{"failure, to a new caller", failure, "", Absent},
-		{"released, to its waiter", released, "c", Absent},
-		{"kept failure, to anybody", kept, "", Failed},
-	}
-	for _, tt := range tests {
-		got := tt.entry.awaited(tt.claim)
-		check.That(t, got.State == tt.want && got.Revision == 5 && (got.State != Absent || got.Reason == "" && got.Claim == ""),
-			"%s: got %+v, want %s", tt.name, got, tt.want)
-	}
-	got := failure.readable()
-	check.That(t, got.State == Absent && got.Revision == 5, "read: got %+v, want absent at 5", got)
-}
 
 func TestStatesAndOutcomesHaveNames(t *testing.T) {
 	t.Parallel()
@@ -207,31 +181,6 @@ func TestRecordAsStored(t *testing.T) {
 	check.That(t, err == nil && got == r && string(value) == "value", "read as %+v with %q, %v", got, value, err)
 }
 
-func TestJitterStaysWithinItsBounds(t *testing.T) {
-	t.Parallel()
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	r := rand.New(rand.NewPCG(seed, 1))
-	for range 10_000 {
-		ttl := time.Duration(1+r.Int64N(int64(kv.MaxTTL/time.Second))) * time.Second
-		if r.IntN(2) == 0 {
-			ttl = time.Duration(1+r.IntN(100)) * time.Second
-		}
-		fraction := r.Float64() / 2
-		got := jitter(ttl, fraction)
-		spread := time.Duration(fraction*float64(ttl)) + time.Second/2 // rounded
-		if kv.CheckTTL(got) != nil || got < min(ttl-spread, kv.MaxTTL) || got > ttl+spread {
-			t.Fatalf("%s ±%.2f became %s: %v", ttl, fraction, got, kv.CheckTTL(got))
-		}
-	}
-	check.That(t, jitter(time.Minute, 0) == time.Minute && jitter(0, 0.5) == 0, "jitter where there is none")
-	different := map[time.Duration]bool{}
-	for range 100 {
-		different[jitter(time.Hour, 0.1)] = true
-	}
-	check.That(t, len(different) >= 50, "only %d different of 100", len(different))
-}
-
 func TestWholeSeconds(t *testing.T) {
 	t.Parallel()
 	for d, want := range map[time.Duration]time.Duration{
@@ -240,4 +189,137 @@ func TestWholeSeconds(t *testing.T) {
 	} {
 		check.Same(t, d.String(), wholeSeconds(d), want)
 	}
+}
+
+func TestConfigReportsEverythingAtOnce(t *testing.T) {
+	t.Parallel()
+	err := Config{
+		Bucket: "a.b", ClaimTTL: 1500 * time.Millisecond, ResultTTL: -time.Second, OpTimeout: -1, Instance: strings.Repeat("x", 300),
+	}.validate()
+	for _, want := range []string{"Bucket", "ClaimTTL", "ResultTTL", "OpTimeout", "Instance"} {
+		check.That(t, err != nil && strings.Contains(err.Error(), want), "%s is not named in %v", want, err)
+	}
+	check.Is(t, (Config{Bucket: "b"}).withDefaults().validate(), nil, "defaults")
+	for _, bucket := range []string{"", "a/b", "a b", "a=", "*", "ä"} {
+		check.Failsf(t, (Config{Bucket: bucket}).withDefaults().validate(), "bucket %q was taken", bucket)
+	}
+}
+
+// Without an observer events cost nothing. It is not parallel: the allocations of other tests would count.
+func TestNoObserverCostsNothing(t *testing.T) {
+	f := &Flight{store: &kv.Store{Instance: "i"}}
+	claim := &Claim{flight: f, id: "c", key: "k", taken: time.Now()}
+	entry := Entry{Key: "k", State: Failed, Claim: "c", Owner: "o", Reason: "r"}
+	err := &FailedError{Key: "k"}
+	n := testing.AllocsPerRun(1000, func() {
+		ctx := t.Context()
+		f.emit(ctx, Event{Kind: EventReturned, Key: "k", Claim: "c", Owner: "o", Outcome: Cached, Elapsed: 1, Err: err})
+		f.emit(ctx, entry.event(EventWaiting))
+		claim.publish(ctx, EventAcquired, err)
+		claim.tellReleased(ctx, entry)
+	})
+	check.That(t, n == 0, "%.1f allocations", n)
+}
+
+// Callers that want a value at the same time open it once; a large one is not kept after the last caller.
+func TestContentIsOpenedOnce(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{keptOpen, keptOpen + 1} {
+		f := &Flight{codec: compress.New()}
+		data, _, err := f.codec.Compress(make([]byte, n))
+		check.OK(t, err)
+		c := packed{Codec: compress.Zstd, Size: n}.content(data)
+		const users = 50
+		c.turn <- struct{}{}
+		var all sync.WaitGroup
+		values := make([][]byte, users)
+		for i := range users {
+			c.enter() // so that none of them is the last before all came
+			all.Go(func() {
+				defer c.leave()
+				values[i], _, _ = c.open(context.WithoutCancel(t.Context()), f, "k") // compared below
+			})
+		}
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, _, err = c.open(ended, f, "k")
+		check.That(t, errors.Is(err, context.Canceled), "the caller that gave up got %v", err)
+		<-c.turn
+		all.Wait()
+		for i := range values {
+			check.Require(t, len(values[i]) == n && &values[i][0] == &values[0][0],
+				"caller %d has a value of its own, of %d bytes", i, len(values[i]))
+		}
+		kept := c.value != nil
+		check.That(t, kept == (n <= keptOpen) && c.users == 0, "%d bytes: kept is %v, with %d users", n, kept, c.users)
+	}
+}
+
+// A computation that is woken while it looks looks again.
+func TestWakeWhileRunning(t *testing.T) {
+	t.Parallel()
+	c := &call{}
+	c.state.Store(running)
+	c.wake()
+	check.That(t, !c.rests(), "it rests though it was woken")
+	c.state.Store(running)
+	check.That(t, c.rests(), "it does not rest though nothing woke it")
+}
+
+// Each caller that finds a value broken gets an error; only the first reports it.
+func TestBrokenContentIsToldOnce(t *testing.T) {
+	t.Parallel()
+	f := &Flight{codec: compress.New()}
+	c := packed{Codec: compress.Zstd, Size: 7}.content([]byte("no frame"))
+	for i := range 3 {
+		value, first, err := c.open(t.Context(), f, "k")
+		check.That(t, errors.Is(err, errBroken) && first == (i == 0) && value == nil, "call %d: got %q, %v, %v", i, value, first, err)
+	}
+}
+
+// An object's name has to be one token of a subject, and its size is bounded.
+func TestReferenceOfAnObject(t *testing.T) {
+	t.Parallel()
+	good := object{Bucket: "attic", Digest: "SHA-256=x", Name: "c-1-n", Size: 1}
+	check.Is(t, good.check(), nil)
+	for _, name := range []string{"", "c", "c-1", "c-1-", "-1-n", "c--n", "c-1-n-m", "c.d-1-n", "c-*-n", "c-1->", "c-1-n.d", "c-1-n d", "c-1-\n"} {
+		bad := good
+		bad.Name = name
+		check.Failsf(t, bad.check(), "name %q is taken", name)
+	}
+	for _, size := range []int{0, -1, maxValue + 1} {
+		bad := good
+		bad.Size = size
+		check.Failsf(t, bad.check(), "%d bytes are taken", size)
+	}
+}
+
+// A watcher returns the latest entry of each key once, in the order in which the keys first changed.
+func TestWatcherCoalesces(t *testing.T) {
+	t.Parallel()
+	w := newWatcher(nil, []string{"a", "b"}, nil)
+	entry := func(key string, revision uint64, state State) *Entry {
+		return &Entry{Key: key, Revision: revision, State: state}
+	}
+	w.deliver(entry("a", 1, Done), false)
+	check.That(t, w.take() == nil, "was told what others knew before it came")
+	w.deliver(entry("a", 1, Pending), true)
+	w.deliver(entry("b", 2, Pending), true)
+	w.deliver(entry("a", 3, Done), false)
+	w.deliver(entry("a", 1, Pending), true) // late
+	for _, want := range []*Entry{entry("a", 3, Done), entry("b", 2, Pending)} {
+		got := w.take()
+		check.That(t, got != nil && got.Key == want.Key && got.Revision == want.Revision, "got %+v; want %+v", got, want)
+	}
+	check.That(t, w.take() == nil, "told something twice")
+}
+
+func TestWatcherIsNotToldThatAMarkerHasGone(t *testing.T) {
+	t.Parallel()
+	w := newWatcher(nil, []string{"a"}, nil)
+	w.deliver(&Entry{Key: "a", Revision: 4, State: Failed, marker: true, Claim: "c"}, true)
+	got := w.take()
+	check.That(t, got != nil && got.past, "got %+v; want a failure that is past", got)
+	w.deliver(&Entry{Key: "a"}, false)
+	check.That(t, w.take() == nil, "was told that it has gone")
 }

@@ -111,6 +111,7 @@ func TestEventsOfWhoWaits(t *testing.T) {
 		pass(time.Second) // the computation that it began ends
 		got = waiter.wantEvents(t, "gave up", flight.EventWaiting, flight.EventWaitTimeout, flight.EventReturned)
 		check.That(t, got[0].Claim == c.ID() && got[0].Owner == "f" && got[1].Elapsed == time.Second, "got %+v", got)
+		check.Same(t, "waits", g.Stats().Waits, 1)
 
 		var all sync.WaitGroup
 		all.Go(func() {
@@ -182,6 +183,7 @@ func TestEventsOfALostClaim(t *testing.T) {
 		check.That(t, lost == 1 && failed != 0, "got %+v; want that it was lost once, and renewals that failed", events)
 		got := other.wantEvents(t, "take-over", flight.EventWaiting, flight.EventAcquired, flight.EventTakeOver, flight.EventReleased, flight.EventReturned)
 		check.That(t, got[2].Claim == c.ID() && got[2].Elapsed >= 4*time.Second, "got %+v, want the claim that was taken over", got[2])
+		check.That(t, f.Stats().TakeOvers == 0 && g.Stats().TakeOvers == 1, "got %+v, %+v", f.Stats(), g.Stats())
 	})
 }
 

@@ -153,9 +153,8 @@ func TestNothingOutdatedIsServed(t *testing.T) {
 			default:
 				k := key()
 				if got, ok := m.recall(k); ok {
-					if newest := last(k, pushed); got.Revision < newest {
-						t.Fatalf("seed %d: %s is served at %d, but %d was pushed", seed, k, got.Revision, newest)
-					}
+					newest := last(k, pushed)
+					check.Require(t, got.Revision >= newest, "seed %d: %s is served at %d, but %d was pushed", seed, k, got.Revision, newest)
 					check.Require(t, got.Revision >= seen[k], "seed %d: %s is served at %d, after %d", seed, k, got.Revision, seen[k])
 					seen[k] = got.Revision
 				}

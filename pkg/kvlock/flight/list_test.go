@@ -11,13 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
-	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
@@ -221,37 +219,4 @@ func TestStats(t *testing.T) {
 		check.That(t, s.Coalesced == 1 && s.Cached == 1 && s.Hits == 1 && s.Misses == 2 && s.Errors == 1 && s.Waits == 1,
 			"got %+v", s)
 	})
-}
-
-// The costs of a million keys; with -short of a hundredth of them.
-func BenchmarkMillionKeys(b *testing.B) {
-	n := 1_000_000
-	if testing.Short() {
-		n /= 10
-	}
-	srv := natstest.Server(b, func(c *natsrun.Config) {
-		c.Listen = true
-		natsrun.ChangeOptions(c, func(o *server.Options) { o.JetStreamMaxMemory, o.JetStreamMaxStore = 2<<30, 2<<30 })
-	})
-	bedOn(b, srv, kvlock.BucketConfig{Bucket: bucket, Storage: jetstream.MemoryStorage})
-	_, js := natstest.ConnectURL(b, srv.URL())
-	flood(b, js, "a", n*99/100, 300)
-	flood(b, js, "b", n/100, 300)
-	f := flightOn(b, js, flight.Config{OpTimeout: time.Minute})
-	b.Run("Usage", func(b *testing.B) {
-		for b.Loop() {
-			if u, err := f.Usage(b.Context()); err != nil || int(u.Entries) != n {
-				b.Fatal(u, err)
-			}
-		}
-	})
-	for prefix, want := range map[string]int{"": n, "a": n * 99 / 100, "b": n / 100} {
-		b.Run("Survey/"+prefix, func(b *testing.B) {
-			for b.Loop() {
-				if s, err := f.Survey(b.Context(), prefix); err != nil || s.Done != want {
-					b.Fatal(s, err)
-				}
-			}
-		})
-	}
 }

@@ -1,7 +1,6 @@
 package flight_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -15,62 +14,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
-
-// The owner is silent, and its process cannot be probed: its claim lasts until its TTL.
-func TestWaiterTakesOverWhenTheClaimExpires(t *testing.T) {
-	for _, ttl := range []time.Duration{time.Second, 7 * time.Second, time.Minute, 24 * time.Hour} {
-		runInBubble(t, ttl.String(), func(t *testing.T, b *bed) {
-			begin(t, b.Flight(t, flight.Config{ProbeInterval: -1}), "k", flight.BeginOptions{TTL: ttl})
-			start := time.Now()
-			f := b.Flight(t, flight.Config{ClaimTTL: ttl})
-			r, err := f.Do(t.Context(), "k", func(context.Context) ([]byte, error) { return []byte("v"), nil }, flight.DoOptions{})
-			took(t, "took over", start, ttl-10*time.Millisecond, ttl+lateness+step)
-			check.Require(t, err == nil && r.Outcome == flight.Computed, "got %+v, %v", r, err)
-		})
-	}
-}
-
-// A holder that was paused past its TTL changes nothing, whether the key is free, taken or done again.
-func TestZombie(t *testing.T) {
-	for name, meanwhile := range map[string]func(t *testing.T, f *flight.Flight){
-		"somebody came and went within its TTL": func(t *testing.T, f *flight.Flight) {
-			t.Helper()
-			longer := begin(t, f, "k", flight.BeginOptions{TTL: time.Hour})
-			check.OK(t, f.Invalidate(t.Context(), "k"))
-			begin(t, f, "k", flight.BeginOptions{TTL: time.Second})
-			pass(2 * time.Second)
-			wantErr(t, check.Err(longer.Complete(t.Context(), nil, 0)), kvlock.ErrLost)
-		},
-		"nobody came":       func(*testing.T, *flight.Flight) {},
-		"somebody computes": func(t *testing.T, f *flight.Flight) { t.Helper(); begin(t, f, "k", flight.BeginOptions{}) },
-		"somebody completed": func(t *testing.T, f *flight.Flight) {
-			t.Helper()
-			complete(t, begin(t, f, "k", flight.BeginOptions{}), "theirs")
-		},
-		"somebody gave up": func(t *testing.T, f *flight.Flight) {
-			t.Helper()
-			check.Is(t, begin(t, f, "k", flight.BeginOptions{}).Fail(t.Context(), "r", 0), nil)
-		},
-		"somebody hands off": func(t *testing.T, f *flight.Flight) { t.Helper(); begin(t, f, "k", flight.BeginOptions{Handoff: true}) },
-		"somebody invalidated": func(t *testing.T, f *flight.Flight) {
-			t.Helper()
-			check.Is(t, f.Invalidate(t.Context(), "k"), nil)
-		},
-	} {
-		runInBubble(t, name, func(t *testing.T, b *bed) {
-			zombie := begin(t, b.Flight(t, flight.Config{}), "k", flight.BeginOptions{TTL: 5 * time.Second})
-			pass(6 * time.Second)
-			f := b.Flight(t, flight.Config{})
-			meanwhile(t, f)
-			before := get(t, f, "k")
-			wantErr(t, check.Err(zombie.Complete(t.Context(), []byte("zombie's"), 0)), kvlock.ErrLost)
-			wantErr(t, zombie.Renew(t.Context(), 0), kvlock.ErrLost)
-			wantErr(t, zombie.Fail(t.Context(), "r", 0), kvlock.ErrLost)
-			after := get(t, f, "k")
-			check.That(t, after.Revision == before.Revision && bytes.Equal(after.Value, before.Value), "%+v became %+v", before, after)
-		})
-	}
-}
 
 // AutoRenew begins with a claim that is nearly over, or was begun for less than it is kept for.
 func TestKeepOfAShortClaim(t *testing.T) {

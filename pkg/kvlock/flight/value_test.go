@@ -128,16 +128,6 @@ func wantEverySize(t *testing.T, sizes *rapid.Generator[int], writers, readers [
 	})
 }
 
-func TestEveryWayToReadACompressedValue(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	value := document(200 << 10)
-	completeBytes(t, begin(t, b.Flight(t, flight.Config{}), "k", flight.BeginOptions{}), value)
-	n := len(b.Present(t, "k").Data)
-	check.That(t, n <= len(value)/2, "%d bytes are stored of %d", n, len(value))
-	readEveryWay(t, b.Flight(t, flight.Config{}), "k", value)
-}
-
 // recordOf returns the first line of a record, and the data after it.
 func recordOf(t testing.TB, b *bed, key string) (meta map[string]any, data []byte) {
 	t.Helper()

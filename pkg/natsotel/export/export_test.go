@@ -33,13 +33,10 @@ func page(t testing.TB, h http.Handler) string {
 // Counters are on the page under names that Prometheus asks for, beside the metrics of the process and the service.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
-	exports, err := export.Start(t.Context(), export.Config{Service: "kitchen", Version: "1.2.3"})
-	check.OK(t, err)
+	exports := check.Must(export.Start(t.Context(), export.Config{Service: "kitchen", Version: "1.2.3"}))(t)
 	meter := exports.Meters.Meter("test")
-	orders, err := meter.Int64Counter("kitchen.orders", metric.WithUnit("{order}"), metric.WithDescription("Orders."))
-	check.OK(t, err)
-	wait, err := meter.Float64Histogram("kitchen.wait", metric.WithUnit("s"), metric.WithDescription("Waits."))
-	check.OK(t, err)
+	orders := check.Must(meter.Int64Counter("kitchen.orders", metric.WithUnit("{order}"), metric.WithDescription("Orders.")))(t)
+	wait := check.Must(meter.Float64Histogram("kitchen.wait", metric.WithUnit("s"), metric.WithDescription("Waits.")))(t)
 	orders.Add(t.Context(), 3)
 	wait.Record(t.Context(), 1)
 	text := page(t, exports.Metrics)

@@ -46,8 +46,7 @@ func TestServerTellsOfWhatIsStranded(t *testing.T) {
 	for _, terminate := range []bool{false, true} {
 		b := setup(t, nil)
 
-		arrived, err := b.js.CreateConsumer(t.Context(), "DEAD", jetstream.ConsumerConfig{})
-		check.OK(t, err)
+		arrived := check.Must(b.js.CreateConsumer(t.Context(), "DEAD", jetstream.ConsumerConfig{}))(t)
 
 		check.OK(t, check.Err(b.js.Publish(t.Context(), "jobs.1", []byte("payload"), jetstream.WithMsgID("x"))))
 
@@ -64,9 +63,7 @@ func TestServerTellsOfWhatIsStranded(t *testing.T) {
 		msg := check.Must(consumer.Next())(t)
 
 		if terminate {
-			if err = msg.TermWithReason("no use"); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, msg.TermWithReason("no use"))
 		}
 
 		// The server notices while somebody pulls.
@@ -158,18 +155,16 @@ func TestStrandedMessageThatIsGoneIsNamed(t *testing.T) {
 
 	check.OK(t, b.js.DeleteStream(t.Context(), "JOBS"))
 
-	if all = b.list(t, deadletter.Filter{}, deadletter.NewestFirst); len(all) != 1 || !errors.Is(all[0].Problem, deadletter.ErrGone) {
-		t.Errorf("entries without the stream: %+v", all)
-	}
+	all = b.list(t, deadletter.Filter{}, deadletter.NewestFirst)
+	check.That(t, len(all) == 1 && errors.Is(all[0].Problem, deadletter.ErrGone), "entries without the stream: %+v", all)
 
 	// The stream again, with another message at that sequence.
 	b.stream(t, jetstream.StreamConfig{Name: "JOBS", Subjects: []string{"jobs.>"}, Retention: jetstream.WorkQueuePolicy})
 
 	check.OK(t, check.Err(b.js.Publish(t.Context(), "jobs.another", nil)))
 
-	if all = b.list(t, deadletter.Filter{}, deadletter.NewestFirst); len(all) != 1 || !errors.Is(all[0].Problem, deadletter.ErrGone) {
-		t.Errorf("entries with a new stream: %+v", all)
-	}
+	all = b.list(t, deadletter.Filter{}, deadletter.NewestFirst)
+	check.That(t, len(all) == 1 && errors.Is(all[0].Problem, deadletter.ErrGone), "entries with a new stream: %+v", all)
 }
 
 func TestMessagesOfOtherStreamsAreNotTakenFromTheirConsumers(t *testing.T) {
@@ -240,8 +235,7 @@ func TestLargeLettersComeBackWhole(t *testing.T) {
 
 			b := setup(t, nil)
 
-			dead, err := b.js.Stream(t.Context(), "DEAD")
-			check.OK(t, err)
+			dead := check.Must(b.js.Stream(t.Context(), "DEAD"))(t)
 
 			cfg := dead.CachedInfo().Config
 			cfg.MaxMsgSize = limit
@@ -258,9 +252,8 @@ func TestLargeLettersComeBackWhole(t *testing.T) {
 			}
 
 			all := b.list(t, deadletter.Filter{}, deadletter.NewestFirst)
-			if len(all) != 1 || !bytes.Equal(all[0].Letter.Payload, payload) || all[0].Letter.ID != "large" || len(all[0].Letter.Parts) < 2 {
-				t.Fatalf("%d entries", len(all))
-			}
+			check.Require(t, len(all) == 1 && bytes.Equal(all[0].Letter.Payload, payload) && all[0].Letter.ID == "large" && len(all[0].Letter.Parts) >= 2,
+				"%d entries", len(all))
 
 			overview, err := b.store.Survey(t.Context(), deadletter.Filter{}, deadletter.SurveyOptions{})
 			check.That(t, err == nil && overview.Total == 1, "groups count %d, %v", overview.Total, err)

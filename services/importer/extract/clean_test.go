@@ -163,9 +163,8 @@ func TestCleanDividesLongSteps(t *testing.T) {
 		got := ""
 		for i, s := range r.Steps[1:] {
 			got += s.Text
-			if strings.HasPrefix(text, "Stir") && (!strings.HasSuffix(s.Text, "golden.") || len(s.Times) == 0) || (s.Timestamp != nil) != (i == 0) {
-				t.Errorf("step %+v", s)
-			}
+			check.That(t, (!strings.HasPrefix(text, "Stir") || strings.HasSuffix(s.Text, "golden.") && len(s.Times) != 0) && (s.Timestamp != nil) == (i == 0),
+				"step %+v", s)
 		}
 		check.That(t, strings.ReplaceAll(got, " ", "") == strings.ReplaceAll(text, " ", "") && len(r.Warnings) == 0,
 			"%d bytes of %d are left, warnings %v", len(got), len(text), r.Warnings)

@@ -194,7 +194,6 @@ func TestCheckedCleansVerifiesAndValidates(t *testing.T) {
 	check.That(t, got.Title == "Pancakes" && got.Steps[1].Index == 2, "it was not cleaned: %+v", got)
 	check.Equal(t, []string{"item"}, got.Ingredients[4].Unverified)
 	check.Is(t, check.Err(extract.Checked(made{}).Extract(t.Context(), input())), contracts.ErrInvalid, "an empty recipe")
-	if _, err := extract.Checked(made{err: extract.ErrNoRecipe}).Extract(t.Context(), input()); !errors.Is(err, extract.ErrNoRecipe) {
-		t.Errorf("the extractor's error is %v", err)
-	}
+	_, err := extract.Checked(made{err: extract.ErrNoRecipe}).Extract(t.Context(), input())
+	check.That(t, errors.Is(err, extract.ErrNoRecipe), "the extractor's error is %v", err)
 }

@@ -178,9 +178,8 @@ func TestJSONLDAddresses(t *testing.T) {
 		var got schemaOrg
 		check.OK(t, json.Unmarshal(data, &got))
 		check.Same(t, ref, cmp.Diff(want, got.Instructions[0].URL), "")
-		if (got.Video != nil) != (want != "") || strings.Contains(string(data), "secret") || strings.Contains(string(data), "</script>") {
-			t.Errorf("%s gives %s", ref, data)
-		}
+		check.That(t, (got.Video != nil) == (want != "") && !strings.Contains(string(data), "secret") && !strings.Contains(string(data), "</script>"),
+			"%s gives %s", ref, data)
 	}
 }
 

@@ -84,8 +84,7 @@ func TestCaptionFile(t *testing.T) {
 			request := source.Request{JobID: "job-1", URL: server.URL + path + "?utm_source=mail#top"}
 			id := check.Must(s.Identify(t.Context(), request))(t)
 			var shares []float64
-			m, err := s.Fetch(t.Context(), request, func(share float64) { shares = append(shares, share) })
-			check.OK(t, err)
+			m := check.Must(s.Fetch(t.Context(), request, func(share float64) { shares = append(shares, share) }))(t)
 			var out bytes.Buffer
 			check.OK(t, m.Transcript.WriteText(&out))
 			want := "[1.00s] Sift two cups of flour into a bowl.\n[5.00s] Stir in a cup of milk until it is smooth.\n"

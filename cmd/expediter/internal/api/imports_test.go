@@ -173,8 +173,7 @@ func TestRedirectGetsNoKey(t *testing.T) {
 		check.Same(t, "requests to the other port", len(thief.requests()), 0)
 	}
 	_, c := newStub(t, http.RedirectHandler("/v1/there", http.StatusSeeOther).ServeHTTP, func(w http.ResponseWriter, _ *http.Request) {
-		_, err := io.WriteString(w, "{}")
-		check.OK(t, err)
+		check.OK(t, check.Err(io.WriteString(w, "{}")))
 	})
 	status, err := c.Do(t.Context(), http.MethodPost, "/v1/here", nil, nil, &struct{}{})
 	check.That(t, status == http.StatusOK && err == nil, "to the same address: %d, %v", status, err)

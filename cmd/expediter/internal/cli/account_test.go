@@ -234,8 +234,7 @@ func TestConsoleTakesTokens(t *testing.T) {
 		check.Same(t, "code of ready /"+path, Run(t.Context(), Config{Stderr: io.Discard}, []string{"ready", url + path}), want)
 	}
 	r := check.Must(http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody))(t)
-	answer, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(r)
-	check.OK(t, err)
+	answer := check.Must((&http.Transport{DisableKeepAlives: true}).RoundTrip(r))(t)
 	check.OK(t, answer.Body.Close())
 	check.Same(t, "status of a caller without a token", answer.StatusCode, http.StatusUnauthorized)
 	const viewer = "read all-users"
@@ -262,8 +261,7 @@ func TestConsoleTakesTokens(t *testing.T) {
 
 func send(t *testing.T, r *http.Request) (status int, cookies []*http.Cookie, page string) {
 	t.Helper()
-	answer, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(r)
-	check.OK(t, err)
+	answer := check.Must((&http.Transport{DisableKeepAlives: true}).RoundTrip(r))(t)
 	defer answer.Body.Close()
 	body := check.Must(io.ReadAll(answer.Body))(t)
 	return answer.StatusCode, answer.Cookies(), string(body)

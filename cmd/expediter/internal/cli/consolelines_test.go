@@ -78,10 +78,8 @@ var shownLine = regexp.MustCompile(`<code[^>]*>(expediter [^<]*)</code>`)
 // of returns the command lines that a page shows, without the name of the program, and those of its text that have all of some words.
 func (l *lines) of(path string, words ...string) (found []string) {
 	l.Helper()
-	r, err := http.NewRequestWithContext(l.Context(), http.MethodGet, l.url+path, http.NoBody)
-	check.OK(l.T, err)
-	answer, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(r)
-	check.OK(l.T, err)
+	r := check.Must(http.NewRequestWithContext(l.Context(), http.MethodGet, l.url+path, http.NoBody))(l.T)
+	answer := check.Must((&http.Transport{DisableKeepAlives: true}).RoundTrip(r))(l.T)
 	defer answer.Body.Close()
 	body := check.Must(io.ReadAll(answer.Body))(l.T)
 	check.Require(l.T, answer.StatusCode == http.StatusOK, "%s: %s", path, body)
@@ -163,8 +161,7 @@ func (l *lines) work() (d workData) {
 	l.Helper()
 	check.OK(l.T, check.Err(l.js.CreateStream(l.Context(), worker.StreamConfig("WORK", "tasks.>"))))
 	var err error
-	d.client, err = worker.NewClient(l.js, worker.ClientConfig{Stream: "WORK"})
-	check.OK(l.T, err)
+	d.client = check.Must(worker.NewClient(l.js, worker.ClientConfig{Stream: "WORK"}))(l.T)
 	insert := func(subject string, delay time.Duration) string {
 		r := check.Must(d.client.Insert(l.Context(), worker.NewJob{Args: 1, Delay: delay, Subject: subject}))(l.T)
 		return fmt.Sprintf("/jobs/WORK/%d", r.Sequence)
@@ -183,8 +180,7 @@ func (l *lines) work() (d workData) {
 	locks, err := kvlock.NewLocker(l.Context(), l.js, kvlock.LockerConfig{Bucket: contracts.BucketLocks, TTL: 30 * time.Second})
 	check.OK(l.T, err)
 	l.Cleanup(locks.Close)
-	d.lease, err = locks.Acquire(l.Context(), "nightly", kvlock.AcquireOptions{})
-	check.OK(l.T, err)
+	d.lease = check.Must(locks.Acquire(l.Context(), "nightly", kvlock.AcquireOptions{}))(l.T)
 	w, err := worker.New(l.js, worker.Config{AutoCreate: true, Consumer: "cook", ID: "vm-3", Logger: slog.New(slog.DiscardHandler), Stream: "WORK"})
 	check.OK(l.T, err)
 	check.OK(l.T, worker.Handle(w, "tasks.run.>", worker.Policy{}, func(context.Context, *worker.Job[any]) error { return nil }))

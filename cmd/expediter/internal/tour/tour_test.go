@@ -72,8 +72,7 @@ func start(t *testing.T) (s site, g gated) {
 // post sends a form and returns the page that it leads to, and its address.
 func post(t *testing.T, at string, form url.Values) (page, where string) {
 	t.Helper()
-	resp, err := client.PostForm(at, form)
-	check.OK(t, err)
+	resp := check.Must(client.PostForm(at, form))(t)
 	defer resp.Body.Close()
 	body := check.Must(io.ReadAll(resp.Body))(t)
 	return string(body), resp.Request.URL.RequestURI()
@@ -81,8 +80,7 @@ func post(t *testing.T, at string, form url.Values) (page, where string) {
 
 func get(t *testing.T, at string) string {
 	t.Helper()
-	resp, err := client.Get(at)
-	check.OK(t, err)
+	resp := check.Must(client.Get(at))(t)
 	defer resp.Body.Close()
 	body := check.Must(io.ReadAll(resp.Body))(t)
 	return string(body)
@@ -98,8 +96,7 @@ func read(t *testing.T, at, lastID string, last func(event) bool) (events []even
 	defer cancel()
 	req := check.Must(http.NewRequestWithContext(ctx, http.MethodGet, at, http.NoBody))(t)
 	req.Header.Set("Last-Event-ID", lastID)
-	resp, err := client.Do(req)
-	check.OK(t, err)
+	resp := check.Must(client.Do(req))(t)
 	defer resp.Body.Close()
 	check.Require(t, resp.StatusCode == http.StatusOK, "%s: %s", at, resp.Status)
 	lines := bufio.NewScanner(resp.Body)
@@ -208,8 +205,7 @@ func TestPageRefuses(t *testing.T) {
 	req := check.Must(http.NewRequestWithContext(t.Context(), http.MethodPost, site.URL+"/search", strings.NewReader("q=x")))(t)
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	req.Header.Set("Sec-Fetch-Site", "cross-site")
-	resp, err := client.Do(req)
-	check.OK(t, err)
+	resp := check.Must(client.Do(req))(t)
 	check.OK(t, resp.Body.Close())
 	check.Same(t, "the answer to a form of another site", resp.StatusCode, http.StatusForbidden)
 }

@@ -22,9 +22,8 @@ import (
 func TestMembersKeepBytes(t *testing.T) {
 	t.Parallel()
 	object := []byte(" {\"a\" : [1, {\"b\":\"]}\"}] ,\n\"\\u0062\":-1.50e+3,\"c\":{ },\"d\":\"\\\"}\\\\\",\"e\":null\t}")
-	if problem := strictjson.Check(object, strictjson.MaxDepth); problem != nil {
-		t.Fatal(problem)
-	}
+	problem := strictjson.Check(object, strictjson.MaxDepth)
+	check.Require(t, problem == nil, "%v", problem)
 	var got []string
 	for _, member := range strictjson.Members(object) {
 		got = append(got, string(member.Name())+" "+string(member.RawName)+" "+string(member.Value))
@@ -167,9 +166,7 @@ func decode(t *testing.T, body string) (outer, []strictjson.Problem) {
 	problems, problem := strictjson.Unmarshal([]byte(body), &value, strictjson.NewRules(func(r *strictjson.Report) *json2.Unmarshalers {
 		return strictjson.AtMost(r, 2, func(dec *jsontext.Decoder, dst *inner) error { return json2.UnmarshalDecode(dec, dst) })
 	}))
-	if problem != nil {
-		t.Fatal(problem)
-	}
+	check.Require(t, problem == nil, "%v", problem)
 	return value, problems
 }
 

@@ -161,8 +161,7 @@ func (s *stage) readAll() {
 	js := connect(s.t, s.servers)
 	ctx, cancel := context.WithTimeout(s.t.Context(), 30*time.Second)
 	defer cancel()
-	f, err := flight.New(ctx, js, flight.Config{Bucket: resultBucket, OpTimeout: 10 * time.Second})
-	check.OK(s.t, err)
+	f := check.Must(flight.New(ctx, js, flight.Config{Bucket: resultBucket, OpTimeout: 10 * time.Second}))(s.t)
 	defer f.Close()
 	for _, e := range s.history.events {
 		if e.Kind != completed || e.Answer != accepted {

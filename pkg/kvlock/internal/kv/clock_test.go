@@ -21,9 +21,8 @@ func TestClock(t *testing.T) {
 	}
 	left := func(what string, then time.Time, want time.Duration) {
 		t.Helper()
-		if got := c.Until(then); got > want || got < want-time.Minute { // the test takes time
-			t.Errorf("%s: %s left, want at most %s", what, got, want)
-		}
+		got := c.Until(then)
+		check.That(t, got <= want && got >= want-time.Minute, "%s: %s left, want at most %s", what, got, want) // the test takes time
 	}
 
 	aged("before anything is known", base.Add(-time.Second), base, time.Second)

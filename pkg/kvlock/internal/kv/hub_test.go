@@ -171,9 +171,8 @@ func TestPollerIsWokenForWhatIsDueEarlier(t *testing.T) {
 				}
 				h.deliver(&Entry{Key: "k", Revision: 1}, v, 0)
 				check.Same(t, "woken", len(h.wake) == 1, tt.woken)
-				if d := h.untilDue(); !h.until.Equal(k.next) || d <= 0 || d > 2*PollEvery {
-					t.Errorf("sleeps until %s, for %s, and the key is due %s", h.until, d, k.next)
-				}
+				d := h.untilDue()
+				check.That(t, h.until.Equal(k.next) && d > 0 && d <= 2*PollEvery, "sleeps until %s, for %s, and the key is due %s", h.until, d, k.next)
 			})
 		})
 	}

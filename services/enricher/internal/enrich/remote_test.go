@@ -140,9 +140,8 @@ func TestBacklogAtTheRate(t *testing.T) {
 		stop() // the subscriber may have the event before the worker has counted
 		check.Same(t, "dead letters: nobody failed", i.letters(t), 0)
 		stats, all := i.Stats(), int64(total)
-		if stats.Outcomes[contracts.OutcomeNotFound] != all || stats.ProviderCalls != all || stats.Jobs != all {
-			t.Errorf("stats are %+v, want %d jobs, searches and answers", stats, total)
-		}
+		check.That(t, stats.Outcomes[contracts.OutcomeNotFound] == all && stats.ProviderCalls == all && stats.Jobs == all,
+			"stats are %+v, want %d jobs, searches and answers", stats, total)
 		check.Same(t, "calls", far.called(), total)
 	})
 }
@@ -329,8 +328,7 @@ func TestBacklogBehindABlockedProvider(t *testing.T) {
 		check.Require(t, n == 0, "the place was searched for after %s: there was no backlog", time.Since(began))
 		i.wantJobs(t, 6)
 		for n := range 3 {
-			sub, err := i.Subscribe(t.Context(), fmt.Sprintf("req-%d", n), "")
-			check.OK(t, err)
+			sub := check.Must(i.Subscribe(t.Context(), fmt.Sprintf("req-%d", n), ""))(t)
 			for !sub.Over() {
 				update := check.Must(sub.Next(t.Context()))(t)
 				if patch, is := update.Body.(contracts.ResultPatch); is {

@@ -278,9 +278,8 @@ func TestPlaceOfARequeuedJob(t *testing.T) {
 		r.Address, r.Phone, r.Location = "Mountain Street 9", "+972 4 123 4567", &contracts.Location{Lat: 32.8, Lng: 35}
 		i.ask(t, "req-1", []contracts.Restaurant{r})
 		i.outcomes(t, "req-1")
-		if got.Address != r.Address || got.Phone != r.Phone || got.City != r.CityText || got.Location == nil || got.Location.Lat != 32.8 {
-			t.Errorf("searched for %+v, want the place as it was asked for", got)
-		}
+		check.That(t, got.Address == r.Address && got.Phone == r.Phone && got.City == r.CityText && got.Location != nil && got.Location.Lat == 32.8,
+			"searched for %+v, want the place as it was asked for", got)
 	})
 }
 

@@ -311,8 +311,7 @@ func TestHitCostsOneRoundTrip(t *testing.T) {
 // drain listens to a request until it is over.
 func (i *instance) drain(t *testing.T, id string) {
 	t.Helper()
-	sub, err := i.Subscribe(t.Context(), id, "")
-	check.OK(t, err)
+	sub := check.Must(i.Subscribe(t.Context(), id, ""))(t)
 	defer sub.Close()
 	for !sub.Over() {
 		check.OK(t, check.Err(sub.Next(t.Context())))

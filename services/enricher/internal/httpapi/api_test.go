@@ -202,8 +202,7 @@ func TestTooManySubscriptions(t *testing.T) {
 	t.Parallel()
 	i := start(t, natstest.Server(t), options{Config: enrich.Config{MaxSubscriptions: 1}})
 	i.ask(t, contracts.EnrichRequest{RequestID: "r", Results: places(1)})
-	resp, err := i.Client().Get(i.URL + "/v1/requests/r/events")
-	check.OK(t, err)
+	resp := check.Must(i.Client().Get(i.URL + "/v1/requests/r/events"))(t)
 	defer resp.Body.Close()
 	p, header := i.problem(t, http.MethodGet, "/v1/requests/r/events", "")
 	check.That(t, p.Status == http.StatusServiceUnavailable && header.Get("Retry-After") == "2",

@@ -149,8 +149,7 @@ func (i *instance) do(t *testing.T, method, path, body string, header http.Heade
 	if header != nil {
 		req.Header = header
 	}
-	resp, err := i.Client().Do(req)
-	check.OK(t, err)
+	resp := check.Must(i.Client().Do(req))(t)
 	defer resp.Body.Close()
 	data := check.Must(io.ReadAll(resp.Body))(t)
 	isData := len(data) > 0 && strings.Contains(resp.Header.Get("Content-Type"), "json")

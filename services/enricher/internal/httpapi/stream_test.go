@@ -56,8 +56,7 @@ func open(t *testing.T, i *instance, last string) stream {
 	if last != "" {
 		req.Header.Set("Last-Event-ID", last)
 	}
-	resp, err := i.Client().Do(req)
-	check.OK(t, err)
+	resp := check.Must(i.Client().Do(req))(t)
 	t.Cleanup(func() { resp.Body.Close() })
 	return stream{resp.Body, resp.StatusCode, resp.Header}
 }
@@ -235,8 +234,7 @@ func TestSlowReader(t *testing.T) {
 	check.OK(t, check.Err(io.WriteString(slow, "GET /v1/requests/r/events HTTP/1.1\r\nHost: localhost\r\n\r\n")))
 	client := &http.Client{Transport: &http.Transport{DialContext: listener.DialContext}}
 	defer client.CloseIdleConnections()
-	resp, err := client.Get("http://localhost/v1/requests/r/events")
-	check.OK(t, err)
+	resp := check.Must(client.Get("http://localhost/v1/requests/r/events"))(t)
 	defer resp.Body.Close()
 	let()
 	check.Equal(t, []string{"snapshot", "RESULT_PATCH", "complete"}, kinds(read(t, resp.Body)))

@@ -112,8 +112,7 @@ func FuzzAnswer(f *testing.F) {
 	f.Add(`{"title":"x","ingredients":[{"qty":1e400,"item":"\u0000"}],"steps":[{"text":"a","timestamp_sec":-1e300}]}`)
 	var content string
 	answer := direct(func(*http.Request) string { return completion(content, "stop") })
-	made, err := openai.New(openai.Config{Config: remote.Config{BaseURL: "http://localhost", Transport: answer}, Model: "cook-1"})
-	check.OK(f, err)
+	made := check.Must(openai.New(openai.Config{Config: remote.Config{BaseURL: "http://localhost", Transport: answer}, Model: "cook-1"}))(f)
 	e := extract.Checked(made)
 	f.Fuzz(func(t *testing.T, text string) {
 		content = text

@@ -121,9 +121,8 @@ func TestFailuresAreToldByCodeAndMessage(t *testing.T) {
 			}
 			i.publish(t, "jobs.import.normal.j1", "m1", bodyOf(job("j1", url)))
 			j := i.until(t, "j1")
-			if j.Status != contracts.ImportFailed || j.Code != c.code || j.Error != c.message || j.Step != c.step || j.Attempt != c.attempts {
-				t.Errorf("failed as %+v", j.ImportStatus)
-			}
+			check.That(t, j.Status == contracts.ImportFailed && j.Code == c.code && j.Error == c.message && j.Step == c.step && j.Attempt == c.attempts,
+				"failed as %+v", j.ImportStatus)
 			letters := i.settled(t)
 			check.That(t, letters == c.letters, "%d dead letters, want %d", letters, c.letters)
 			check.That(t, i.far.total() == c.fetches && i.chef.total() == c.extracted, "%d fetches, %d extractions", i.far.total(), i.chef.total())

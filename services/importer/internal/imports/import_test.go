@@ -32,9 +32,8 @@ func TestAnImportEndsInARecipe(t *testing.T) {
 	check.That(t, queued.Status == contracts.ImportQueued && queued.SourceID == "youtube:v1" && queued.Run == 1, "submitted: %+v", queued)
 	i.work(t)
 	stored := i.ready(t, "j1")
-	if stored.JobID != "j1" || stored.OwnerID != "ada" || stored.ID != kvstore.RecipeID("j1") || stored.Recipe.Source.Extractor != "chef" {
-		t.Errorf("stored: %+v", stored)
-	}
+	check.That(t, stored.JobID == "j1" && stored.OwnerID == "ada" && stored.ID == kvstore.RecipeID("j1") && stored.Recipe.Source.Extractor == "chef",
+		"stored: %+v", stored)
 	check.Same(t, "dead letters", i.settled(t), 0)
 	check.Equal(t, []contracts.ImportState{contracts.ImportRunning, contracts.ImportReady}, i.keeper.reportedTo("j1"))
 }

@@ -171,9 +171,8 @@ func TestPatienceEnds(t *testing.T) {
 			}
 			pauseFor(t.Context(), 2*time.Hour)
 			j, err := i.Get(t.Context(), "j1")
-			if err != nil || j.Status != want || (want == contracts.ImportFailed) != (j.Retryable && j.Code == contracts.CodeExtractionFailed) {
-				t.Errorf("it is %+v, %v", j, err)
-			}
+			check.That(t, err == nil && j.Status == want && (want == contracts.ImportFailed) == (j.Retryable && j.Code == contracts.CodeExtractionFailed),
+				"it is %+v, %v", j, err)
 		})
 	}
 }

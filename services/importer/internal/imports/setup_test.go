@@ -207,8 +207,7 @@ func newInstanceOn(t *testing.T, srv *natsrun.Server, options []nats.Option, mut
 		m(i, &cfg)
 	}
 	cfg.Fetcher, cfg.Extractor = i.far, Extractor{Extractor: i.chef, Name: "chef", Version: "1"}
-	i.Service, err = New(t.Context(), js, cfg)
-	check.OK(t, err)
+	i.Service = check.Must(New(t.Context(), js, cfg))(t)
 	t.Cleanup(func() {
 		err := i.Close()
 		check.That(t, err == nil || i.cutOff, "%v", err)

@@ -46,8 +46,7 @@ func newGateway(t *testing.T, answer http.HandlerFunc, mutate ...func(*Config)) 
 	for _, m := range mutate {
 		m(&cfg)
 	}
-	g, err = New(cfg)
-	check.OK(t, err)
+	g = check.Must(New(cfg))(t)
 	t.Cleanup(g.Close)
 	return g, calls
 }
@@ -113,9 +112,8 @@ func TestAnswers(t *testing.T) {
 		})
 		_, err := g.Send(t.Context(), message("x"))
 		failed, ok := errors.AsType[*channel.Error](err)
-		if !ok || failed.Kind != want || failed.Temporary() != (failed.RetryAfter == 7*time.Second) || strings.Contains(err.Error(), "sesame") {
-			t.Errorf("%d: %v, want %s", status, err, want)
-		}
+		check.That(t, ok && failed.Kind == want && failed.Temporary() == (failed.RetryAfter == 7*time.Second) && !strings.Contains(err.Error(), "sesame"),
+			"%d: %v, want %s", status, err, want)
 	}
 	g, calls := newGateway(t, func(http.ResponseWriter, *http.Request) {})
 	for kind, m := range map[channel.Kind]channel.Message{

@@ -60,9 +60,8 @@ func TestAnItemIsThereOnce(t *testing.T) {
 	send(t, b, m)
 	page, err := b.Page(t.Context(), "CUSTOMER", "u/1", inapp.ListOptions{})
 	items := page.Items
-	if err != nil || len(items) != 1 || items[0].State != inapp.Read || items[0].ID != "ntf_e" || string(items[0].Payload) != `{"a":1}` {
-		t.Errorf("%+v: %v", items, err)
-	}
+	check.That(t, err == nil && len(items) == 1 && items[0].State == inapp.Read && items[0].ID == "ntf_e" && string(items[0].Payload) == `{"a":1}`,
+		"%+v: %v", items, err)
 }
 
 // Items of one event have what their messages have, however alike those are.
@@ -210,9 +209,8 @@ func TestManyReadersAtOnce(t *testing.T) {
 	}
 	all.Wait()
 	stream := check.Must(js.Stream(t.Context(), "KV_inbox"))(t)
-	if n := stream.CachedInfo().State.Consumers; failed.Load() > 0 || n > 0 {
-		t.Errorf("%d of %d readings failed, %d consumers are left", failed.Load(), readers, n)
-	}
+	n := stream.CachedInfo().State.Consumers
+	check.That(t, failed.Load() <= 0 && n <= 0, "%d of %d readings failed, %d consumers are left", failed.Load(), readers, n)
 }
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -173,9 +173,8 @@ func TestAnswers(t *testing.T) {
 			continue
 		}
 		failed := failure(t, err)
-		if failed.Kind != want || failed.Temporary() != (failed.RetryAfter == 7*time.Second) || strings.Contains(err.Error(), "sesame") {
-			t.Errorf("%d: %v after %s, want %s", status, err, failed.RetryAfter, want)
-		}
+		check.That(t, failed.Kind == want && failed.Temporary() == (failed.RetryAfter == 7*time.Second) && !strings.Contains(err.Error(), "sesame"),
+			"%d: %v after %s, want %s", status, err, failed.RetryAfter, want)
 	}
 }
 

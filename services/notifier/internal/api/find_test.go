@@ -81,8 +81,7 @@ func (p *place) putKey(key string, err error, body any) {
 // record stores the record of a row.
 func (p *place) record(n contracts.Notification, d *deliveries.Delivery) {
 	p.Helper()
-	key, err := n.Key()
-	check.OK(p, err)
+	key := check.Must(n.Key())(p)
 	check.OK(p, p.store.Put(p.Context(), key, d))
 }
 
@@ -250,18 +249,15 @@ func (p *place) got(d *api.API, q api.Query) []string {
 	names := []string{}
 	for {
 		page, err := d.Notifications(p.Context(), q)
-		if err != nil || len(page.Notifications) > q.Limit+2 { // the rows of addresses are not parted from the one that was split
-			p.Fatalf("%+v: a page of %d rows: %v", q, len(page.Notifications), err)
-		}
+		check.Require(p, err == nil && len(page.Notifications) <= q.Limit+2, // the rows of addresses are not parted from the one that was split
+			"%+v: a page of %d rows: %v", q, len(page.Notifications), err)
 		for _, n := range page.Notifications {
 			names = append(names, name(n.EventID, n.Channel, n.RecipientType, n.UserID, n.Address, n.State))
 		}
 		if page.Next == "" {
 			return names
 		}
-		if page.Next == q.Cursor {
-			p.Fatalf("%+v: the page goes on with itself", q)
-		}
+		check.Require(p, page.Next != q.Cursor, "%+v: the page goes on with itself", q)
 		q.Cursor = page.Next
 	}
 }

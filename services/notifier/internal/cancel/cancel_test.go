@@ -27,8 +27,7 @@ func open(t *testing.T, js jetstream.JetStream) *cancel.Set {
 
 func covers(t *testing.T, s *cancel.Set, event, user string, sure bool) bool {
 	t.Helper()
-	covered, err := s.Covers(t.Context(), &contracts.Notification{EventID: event, RecipientType: "CUSTOMER", UserID: user}, sure)
-	check.OK(t, err)
+	covered := check.Must(s.Covers(t.Context(), &contracts.Notification{EventID: event, RecipientType: "CUSTOMER", UserID: user}, sure))(t)
 	return covered
 }
 

@@ -82,9 +82,8 @@ func TestADigestTellsItsWindow(t *testing.T) {
 			"a digest of one: %+v", one)
 		for event, window := range map[string]string{"e1": "01", "e2": "01", "e3": "02"} {
 			d, err := n.deliveries.Get(n.Context(), event+".bird.CUSTOMER.u")
-			if err != nil || d.State != deliveries.Suppressed || d.Reason != "digest" || d.Digest != "digest:c:2000-01-01T"+window+":00:00Z" {
-				t.Errorf("%s: %+v, %v", event, d, err)
-			}
+			check.That(t, err == nil && d.State == deliveries.Suppressed && d.Reason == "digest" && d.Digest == "digest:c:2000-01-01T"+window+":00:00Z",
+				"%s: %+v, %v", event, d, err)
 		}
 	})
 }

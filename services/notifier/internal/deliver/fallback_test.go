@@ -11,7 +11,6 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
@@ -207,18 +206,5 @@ func TestADeadLetterOfAnAddressIsFollowed(t *testing.T) {
 		elapse(30 * time.Minute)
 		check.Same(n, "states", n.flights(&bird{}, "a", "main"), "a is failed exhausted, main is failed exhausted")
 		check.Same(n, "rows of the next channel", len(n.followers()), 1)
-	})
-}
-
-// TestADeadLetterIsFollowed has a row given up whose workers died.
-func TestADeadLetterIsFollowed(t *testing.T) {
-	inNest(t, func(n *nest) {
-		data := check.Must(contracts.Encode(contracts.Notification{
-			EventID: "e", UserID: "u", RecipientType: "CUSTOMER", Channel: "bird", EventType: "X", Fallback: []string{"fish"}, CreatedAt: time.Now().UTC(),
-		}))(n)
-		letter := worker.DeadLetter{Subject: "notify.send.bird.CUSTOMER.u.e", Payload: data}
-		check.OK(n, n.sender("b", &bird{}, profile{}).Policy().OnDeadLetter(n.Context(), letter))
-		next := check.Must(n.rows.Get(n.Context(), "notify.send.fish.CUSTOMER.u.e"))(n)
-		check.That(n, next.Revision > 0, "no row follows it")
 	})
 }

@@ -191,9 +191,8 @@ func (n *nest) deadAt(b *bird, at string, delivered int, mutate ...func(*deliver
 	})...)
 	func() {
 		defer func() {
-			if _, ok := recover().(killed); !ok {
-				n.Fatal("it did not die")
-			}
+			_, ok := recover().(killed)
+			check.Require(n, ok, "it did not die")
 		}()
 		check.OK(n, s.Work(n.Context(), n.job(delivered)))
 	}()

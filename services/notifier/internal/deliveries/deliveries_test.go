@@ -50,9 +50,8 @@ func TestAnUnreadableRecord(t *testing.T) {
 	check.That(t, err == nil && known[keys[0]].State == deliveries.Unreadable && known[keys[1]].State == deliveries.Sent,
 		"%+v, %v", known, err)
 	entries, _, _, err := store.Scan(t.Context(), 0, 10)
-	if err != nil || len(entries) != 2 || entries[0].State != deliveries.Unreadable || entries[1].State != deliveries.Sent || reported != 2 {
-		t.Errorf("%+v, %v: %d reports", entries, err, reported)
-	}
+	check.That(t, err == nil && len(entries) == 2 && entries[0].State == deliveries.Unreadable && entries[1].State == deliveries.Sent && reported == 2,
+		"%+v, %v: %d reports", entries, err, reported)
 }
 
 // Items are read few at a time, since each may have the payload of an event.

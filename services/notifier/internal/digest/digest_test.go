@@ -227,40 +227,6 @@ func TestADigestIsBounded(t *testing.T) {
 		"%d events, %d of them delivered", sealed.Count(), len(sealed.Items))
 }
 
-// Any event can be cancelled out of a digest that is open, one that is only counted too, and no other goes with it.
-func TestACancelledEventIsTakenOut(t *testing.T) {
-	t.Parallel()
-	named := func(from, to int) (events []string) {
-		for i := from; i < to; i++ {
-			events = append(events, fmt.Sprint("e", i))
-		}
-		return events
-	}
-	s := newPlace(t)
-	for name, test := range map[string]struct {
-		cancelled        []string
-		delivered, count int
-	}{
-		"some of all":            {slices.Concat(named(50, 60), named(101, 103)), 90, 91},
-		"all that are delivered": {named(0, 100), 0, 3},
-		"all that are not":       {named(100, 103), 100, 100},
-		"all but one behind":     {named(0, 102), 0, 1},
-		"all":                    {named(0, 103), 0, 0},
-		"others":                 {named(200, 300), 100, 103},
-	} {
-		s.user = strings.ReplaceAll(name, " ", "-")
-		for _, event := range named(0, 103) {
-			s.join(0, about(event))
-		}
-		d := s.seal(1, test.cancelled...)
-		for _, id := range ids(d) {
-			check.That(t, !slices.Contains(test.cancelled, id), "%s: %s is delivered", name, id)
-		}
-		check.That(t, len(d.Items) == test.delivered && d.Count() == test.count,
-			"%s: %d events, %d of them delivered; want %d and %d", name, d.Count(), len(d.Items), test.count, test.delivered)
-	}
-}
-
 // Events of one category, or else of one template, are delivered together, by the clock of the user's zone.
 func TestWhichDigestARowGoesInto(t *testing.T) {
 	t.Parallel()

@@ -22,8 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestOnlyDisabledEndpointsAreKeptForLong(t *testing.T) {
 	t.Parallel()
 	js, records := recordtest.Open(t, natstest.Server(t))
-	store, err := health.Open(t.Context(), records, health.Config{DisableAfter: 1, Logger: slog.New(slog.DiscardHandler)})
-	check.OK(t, err)
+	store := check.Must(health.Open(t.Context(), records, health.Config{DisableAfter: 1, Logger: slog.New(slog.DiscardHandler)}))(t)
 	stream := check.Must(js.Stream(t.Context(), "KV_"+contracts.BucketDeliveries))(t)
 	failure := &channel.Error{Channel: "bird", Kind: channel.KindUnavailable}
 	var last uint64

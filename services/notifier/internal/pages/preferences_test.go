@@ -56,8 +56,7 @@ func newSite(t *testing.T, srv *natsrun.Server) *site {
 func (s *site) put(user, body string) {
 	s.Helper()
 	check.OK(s.T, s.directory.Put(s.Context(), contracts.Recipient{RecipientType: "CUSTOMER", UserID: user, Locale: "he", TimeZone: "Asia/Jerusalem"}))
-	doc, err := s.directory.Read(s.Context(), "CUSTOMER", user)
-	check.OK(s.T, err)
+	doc := check.Must(s.directory.Read(s.Context(), "CUSTOMER", user))(s.T)
 	r := check.Must(contracts.Decode[contracts.Recipient]([]byte(strings.Replace(body, "{", `{"recipient_type":"CUSTOMER","user_id":"`+user+`",`, 1))))(s.T)
 	check.OK(s.T, s.directory.Prefer(s.Context(), r, doc.Revision))
 }
@@ -65,15 +64,13 @@ func (s *site) put(user, body string) {
 // has checks the preferences of a user, and returns their revision.
 func (s *site) has(user, want string) uint64 {
 	s.Helper()
-	doc, err := s.directory.Read(s.Context(), "CUSTOMER", user)
-	check.OK(s.T, err)
+	doc := check.Must(s.directory.Read(s.Context(), "CUSTOMER", user))(s.T)
 	var fields map[string]json.RawMessage
 	check.OK(s.T, json.Unmarshal(doc.Body, &fields))
 	for _, name := range []string{"locale", "recipient_type", "time_zone", "user_id"} {
 		delete(fields, name)
 	}
-	got, err := json.Marshal(fields)
-	check.OK(s.T, err)
+	got := check.Must(json.Marshal(fields))(s.T)
 	check.Same(s.T, "the preferences of "+user, string(got), want)
 	return doc.Revision
 }

@@ -46,8 +46,7 @@ func withPair(t *testing.T, f func(g *pair)) {
 var (
 	ada = throttle.Key{Channel: "bird", Group: "c", RecipientType: "CUSTOMER", UserID: "ada"}
 
-	three    = contracts.Throttle{Limit: 3, Per: 60}
-	suppress = contracts.Throttle{Limit: 3, Per: 60, Suppress: true}
+	three = contracts.Throttle{Limit: 3, Per: 60}
 )
 
 // ask has a process ask for a row, and returns for how long it is to wait, 0 when it is granted.
@@ -126,60 +125,6 @@ func TestNoMoreThanTheLimit(t *testing.T) {
 			})
 		})
 	}
-}
-
-// Of all rows that ask at the same moment the limit's number is granted, and each of the others has a turn of its own, three in
-// each period.
-func TestManyAskAtOnce(t *testing.T) {
-	withPair(t, func(g *pair) {
-		var all sync.WaitGroup
-		waits := make([]time.Duration, 12)
-		for n := range waits {
-			all.Go(func() { waits[n] = g.ask(n%2, ada, fmt.Sprint("row-", n), three, false) })
-		}
-		all.Wait()
-		slices.Sort(waits)
-		for n, wait := range waits {
-			if want := time.Duration(n/three.Limit) * time.Minute; wait.Round(time.Second) != want {
-				t.Errorf("waits are %s", waits)
-				break
-			}
-		}
-	})
-}
-
-// A row that is sent again, by any worker, takes no second grant, and a row that asks again before its turn gets the same
-// answer.
-func TestARowTakesOneGrant(t *testing.T) {
-	withPair(t, func(g *pair) {
-		for n := range 20 {
-			wait := g.ask(n%2, ada, "again", three, false)
-			check.That(t, wait <= 0, "try %d is to wait for %s", n, wait)
-		}
-		g.ask(0, ada, "second", three, false)
-		g.ask(0, ada, "third", three, false)
-		wait := g.ask(1, ada, "again", three, false)
-		check.That(t, wait <= 0, "it has been granted, and is to wait for %s", wait)
-		check.Same(t, "result", len(g.kept().Granted), 3)
-		for range 3 {
-			check.Same(t, "it is to wait for", g.ask(1, ada, "fourth", three, false), time.Minute)
-		}
-		check.Same(t, "a row that asked three times has taken the turns of others", g.ask(1, ada, "fifth", three, false), time.Minute)
-	})
-}
-
-// A row over the limit that is to be suppressed gets no turn, and takes none from another.
-func TestWhatIsSuppressedHasNoTurn(t *testing.T) {
-	withPair(t, func(g *pair) {
-		for n := range 10 {
-			check.Same(t, fmt.Sprintf("row %d", n), (g.ask(n%2, ada, fmt.Sprint("row-", n), suppress, false) > 0), n >= suppress.Limit)
-		}
-		kept := g.kept()
-		check.That(t, len(kept.Granted) == 3 && len(kept.Promised) == 0, "%+v", kept)
-		elapse(time.Minute)
-		wait := g.ask(0, ada, "later", suppress, false)
-		check.That(t, wait <= 0, "a minute later: %s", wait)
-	})
 }
 
 // Users, channels, groups and kinds are counted apart.

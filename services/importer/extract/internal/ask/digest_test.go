@@ -58,9 +58,8 @@ func TestInstructionsAreLeftOut(t *testing.T) {
 			t.Parallel()
 			got := ask.NewDigest(in, 1000)
 			all := got.Title + got.Description + got.Chapters + got.Transcript
-			if strings.Contains(all, "previous") || strings.Contains(all, "ignore") || !got.Instructed || got.Transcript != "[0.00s] Boil water\n" {
-				t.Errorf("%+v", got)
-			}
+			check.That(t, !strings.Contains(all, "previous") && !strings.Contains(all, "ignore") && got.Instructed && got.Transcript == "[0.00s] Boil water\n",
+				"%+v", got)
 			w := got.Warnings()
 			check.That(t, len(w) == 1 && w[0].Code == extract.WarnInstructions, "warnings are %v", w)
 		})

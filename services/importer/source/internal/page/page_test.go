@@ -218,9 +218,8 @@ func FuzzRepair(f *testing.F) {
 		repaired := repair(script)
 		check.That(t, len(repaired) <= 2*len(script), "%d bytes of %d", len(repaired), len(script))
 		var before, after any
-		if json.Unmarshal([]byte(script), &before) == nil && (json.Unmarshal([]byte(repaired), &after) != nil || !reflect.DeepEqual(before, after)) {
-			t.Errorf("%q is %q", script, repaired)
-		}
+		check.That(t, json.Unmarshal([]byte(script), &before) != nil || json.Unmarshal([]byte(repaired), &after) == nil && reflect.DeepEqual(before, after),
+			"%q is %q", script, repaired)
 	})
 }
 

@@ -217,9 +217,8 @@ func TestMemoryIsBounded(t *testing.T) {
 	result, err := Run(t.Context(), c)
 	check.That(t, err == nil && result.ExitCode != 0, "exit code %d, error %v: want a shell without memory", result.ExitCode, err)
 	c.Args[1] = "ulimit -d; ulimit -t"
-	if result, err = Run(t.Context(), c); err != nil || string(result.Stdout) != "65536\n60\n" {
-		t.Errorf("limits %q, error %v", result.Stdout, err)
-	}
+	result, err = Run(t.Context(), c)
+	check.That(t, err == nil && string(result.Stdout) == "65536\n60\n", "limits %q, error %v", result.Stdout, err)
 }
 
 // A program dies with the process that runs it, even when that is killed, and so do the processes that the program started.
