@@ -102,7 +102,7 @@ func (s *site) watch() error {
 		api := "$JS.API."
 		if account != "" {
 			api = "$JS." + account + ".API."
-			errs = append(errs, s.answered(nc, api+"$SRV.PING."+strings.ToLower(account)))
+			errs = append(errs, s.answered(nc, api+"$SRV.PING."+strings.ToLower(account), api+"worker.v1.info"))
 			work = append(work, "CONSUMER.INFO.DEAD.X", "CONSUMER.LIST.DEAD", "GET.DEAD", "STREAM.MSG.DELETE.DEAD", "$KV.jobs.paused.y")
 		}
 		work = append(work, "INFO", "STREAM.NAMES", "STREAM.LIST")
@@ -150,7 +150,7 @@ func (s *site) administer() error {
 	} {
 		js, err := jetstream.NewWithAPIPrefix(nc, "$JS."+account+".API", jetstream.WithDefaultTimeout(s.wait))
 		errs = append(errs, err, s.useAccount(js, work[0], work[1]), s.snapshot(account, work[0]),
-			s.answered(nc, "$JS."+account+".API.$SRV.PING."+strings.ToLower(account)))
+			s.answered(nc, "$JS."+account+".API.$SRV.PING."+strings.ToLower(account), "$JS."+account+".API.worker.v1.info"))
 		for _, subject := range work[2:] {
 			subject = strings.TrimSuffix(subject, "y") + nuid.Next() // streams of jobs take one message of a subject
 			if _, err := js.Publish(s.Context(), subject, nil); err != nil {

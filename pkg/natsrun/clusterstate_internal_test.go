@@ -5,6 +5,8 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -45,6 +47,25 @@ func TestCheckRoutes(t *testing.T) {
 			check.That(t, tt.want == "" || err != nil && strings.Contains(err.Error(), tt.want), "got %v, want one that says %q", err, tt.want)
 		})
 	}
+}
+
+// What a node reports of its own health decides, and a node that is down is not asked.
+func TestCheckCurrent(t *testing.T) {
+	t.Parallel()
+	health := `{"status":"unavailable","error":"JetStream is not current with the meta leader"}`
+	monitor := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/healthz" {
+			_, _ = w.Write([]byte("{}"))
+			return
+		}
+		_, _ = w.Write([]byte(health))
+	}))
+	defer monitor.Close()
+	n := &Node{Name: "n1", run: &process.Process{}, spec: nodeSpec{MonitorPort: monitor.Listener.Addr().(*net.TCPAddr).Port}} //nolint:forcetypeassert // TCP
+	c := &Cluster{Nodes: []*Node{n, {Name: "n2"}}}
+	check.Contains(t, c.checkCurrent(t.Context()), "node n1", "not current with the meta leader")
+	health = `{"status":"ok"}`
+	check.OK(t, c.checkCurrent(t.Context()))
 }
 
 // A node that is down must find its ports free when it comes back.

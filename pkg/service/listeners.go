@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -287,30 +288,27 @@ func (c *connections) closeWaiting() {
 	}
 }
 
-// begin counts a request. It reports whether the request may be answered.
-func (c *connections) begin(conn *connection, path string) bool {
+// begin counts a request as n. It reports whether the request may be answered.
+func (c *connections) begin(conn *connection, path string, n int) bool {
 	bound := c.most - c.most/reserved
-	switch {
-	case path == "/metrics": // its client may read slowly
+	if path == "/metrics" { // its client may read slowly
 		bound = c.most - c.most/reserved/2
-	case quiet[path]:
-		bound = c.most
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.requests >= bound {
+	if n > 0 && c.requests >= bound {
 		return false
 	}
-	c.requests++
+	c.requests += n
 	conn.requests++
 	conn.ask()
 	return true
 }
 
-func (c *connections) end(conn *connection) {
+func (c *connections) end(conn *connection, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.requests--
+	c.requests -= n
 	conn.requests--
 	if conn.requests == 0 && !conn.closed {
 		conn.wait()
@@ -328,11 +326,19 @@ func connContext(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, connectionKey{}, conn)
 }
 
-// handler refuses the requests beyond the bound. Probes are answered all the same: a service with much to do is alive.
+// handler refuses the requests beyond the bound. Probes are answered all the same, and take nobody's place: a service with much to do is
+// alive.
 func (c *connections) handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn, _ := r.Context().Value(connectionKey{}).(*connection)
-		if !c.begin(conn, r.URL.Path) {
+		if !conn.known.Load() {
+			runtime.Gosched() // a stranger who sends many requests at once has a turn for each
+		}
+		n := 1
+		if quiet[r.URL.Path] && r.URL.Path != "/metrics" {
+			n = 0
+		}
+		if !c.begin(conn, r.URL.Path, n) {
 			unread(w, r)
 			if r.ProtoMajor == 1 { // other protocols have more requests on one connection
 				w.Header().Set("Connection", "close")
@@ -341,7 +347,7 @@ func (c *connections) handler(next http.Handler) http.Handler {
 			write(w, http.StatusServiceUnavailable, "application/problem+json", ErrorMapper(nil).Of(ErrBusy))
 			return
 		}
-		defer c.end(conn)
+		defer c.end(conn, n)
 		next.ServeHTTP(w, r)
 	})
 }

@@ -24,26 +24,28 @@ import (
 
 // Each instance of a service has a place: the record ready.<service>-<n> in the bucket jobs, which it rewrites every 2 seconds. An
 // instance that is stopped leaves its place vacant. One that dies leaves its record there, which does not expire, so the instance is
-// missed until another one takes over its place, or an operator declares the place vacant. No record is removed: there are as many
-// places as instances have run at the same time.
+// missed until another one takes over its place, or an operator deletes the record. There are as many places as instances have run at the
+// same time.
 //
-// No two clocks are compared. An instance is alive if it answers a ping, or if its record changes between two looks of one observer. It
-// takes both: an instance that answers may be unable to write, for instance to a full disk, and one that writes may be unable to answer
-// because the observer has no permission to ask.
+// The age of a record is the difference of two times of the servers' clocks, so clocks of other machines do not matter. It takes both an old
+// record and no answer to a ping to miss an instance: one that answers may be unable to write, for instance to a full disk, and one that
+// writes may be unable to answer because the observer has no permission to ask.
 const (
 	renewEvery = 2 * time.Second
 	maxPlaces  = 64 // further instances have no place and are not missed
-	vacant     = "vacant"
 
-	// An instance without a sign of life is missing after missingAfter if it has answered this observer before, else after silentAfter.
-	missingAfter = 3500 * time.Millisecond
-	silentAfter  = 8 * time.Second
+	// An instance that answers no ping is alive while its record is younger than freshFor, and missing when it is older than silentAfter,
+	// unless the observer began less than silentAfter ago: instances may have to connect again, as it had.
+	freshFor    = 3 * time.Second
+	silentAfter = 8 * time.Second
 
 	// neverAfter is the age of its stream from which a service that has no place is missed.
 	neverAfter = 5 * time.Minute
 
 	// metaInstance is the member of a ping's answer with the id of the instance.
 	metaInstance = "instance"
+
+	jobsStream = "KV_" + contracts.BucketJobs
 )
 
 // presence keeps the place of an instance.
@@ -51,7 +53,7 @@ type presence struct {
 	attendance *Attendance
 	js         jetstream.JetStream
 	left       atomic.Bool // the instance is being stopped on purpose
-	place      place       // without a subject for none
+	place      place       // without a key for none
 	since      time.Time   // when it began to look for a place
 }
 
@@ -75,54 +77,57 @@ func (p *presence) run(ctx context.Context) error {
 func (p *presence) renew(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	data := []byte(vacant)
-	if !p.left.Load() {
-		data, _ = json.Marshal(p.place) //nolint:errchkjson // strings only
-	}
-	if !p.write(ctx, data) && p.find(ctx) {
-		p.write(ctx, data)
+	if !p.write(ctx) && p.find(ctx) {
+		p.write(ctx)
 	}
 }
 
-// find finds the instance's own place, or chooses the one that was left last, or a new one. It reports false if there is none yet: it
-// takes some seconds to know which other instances are alive, and the one that this instance replaces may have died a moment ago.
+// find finds the instance's own place, or chooses the one that was left last, or a new one. It reports false if there is none yet: the
+// instance that this one replaces may have died a moment ago, which shows after some seconds. One that is stopped before does not wait: it
+// leaves the place that is silent for longest, and an instance that is alive there after all finds another one.
 func (p *presence) find(ctx context.Context) bool {
-	if p.place.subject != "" {
-		p.place.subject, p.since = "", time.Now()
+	if p.place.key != "" {
+		p.place.key, p.since = "", time.Now()
 	}
-	if err := p.attendance.look(ctx, nil); err != nil {
-		p.since = time.Now()
+	all, err := p.attendance.read(ctx)
+	if err != nil {
 		return false
 	}
-	all, taken := p.attendance.places, false
-	free := place{subject: placeSubject(p.attendance.service, len(all))}
+	free, oldest, taken := place{key: placeKey(p.attendance.service, len(all))}, place{}, false
 	for _, other := range all {
-		switch {
-		case other.ID == p.place.ID: // the answer to a write was lost
-			p.place.subject, p.place.revision = other.subject, other.revision
+		if other.ID == p.place.ID { // the answer to a write was lost
+			p.place.key, p.place.revision = other.key, other.revision
 			return true
-		case other.ID != "" && !other.missing:
+		}
+		if other.ID != "" && other.silent > max(freshFor, oldest.silent) {
+			oldest = other
+		}
+		if other.ID != "" && other.silent < silentAfter {
 			taken = true
-		case other.revision > free.revision:
+		} else if other.revision > free.revision {
 			free = other
 		}
 	}
-	if p.left.Load() || taken && time.Since(p.since) < silentAfter+renewEvery || free.revision == 0 && len(all) == maxPlaces {
+	if p.left.Load() {
+		free = oldest
+	} else if taken && time.Since(p.since) < silentAfter+renewEvery || free.revision == 0 && len(all) == maxPlaces {
 		return false
 	}
-	p.place.subject, p.place.revision = free.subject, free.revision
-	return true
+	p.place.key, p.place.revision = free.key, free.revision
+	return free.key != ""
 }
 
 // write replaces the record of the place. It reports false if the instance has no place, or no longer has this one. A write without an
 // answer may have succeeded.
-func (p *presence) write(ctx context.Context, data []byte) bool {
-	if p.place.subject == "" {
+func (p *presence) write(ctx context.Context) bool {
+	if p.place.key == "" {
 		return false
 	}
-	msg := nats.NewMsg(p.place.subject)
-	msg.Data = data
+	msg := nats.NewMsg("$KV." + contracts.BucketJobs + "." + p.place.key)
 	msg.Header.Set("KV-Operation", "DEL") // hides it from clients of the bucket
+	if !p.left.Load() {
+		msg.Data, _ = json.Marshal(p.place) //nolint:errchkjson // strings only
+	}
 	ack, err := p.js.PublishMsg(ctx, msg, jetstream.WithExpectLastSequencePerSubject(p.place.revision))
 	if err == nil {
 		p.place.revision = ack.Sequence
@@ -131,20 +136,18 @@ func (p *presence) write(ctx context.Context, data []byte) bool {
 	return !refused
 }
 
-func placeSubject(service string, n int) string {
-	return "$KV." + contracts.BucketJobs + ".ready." + service + "-" + strconv.Itoa(n)
-}
+func placeKey(service string, n int) string { return "ready." + service + "-" + strconv.Itoa(n) }
 
-// place is a place of a service, as an observer knows it. A vacant one has no ID.
+// place is a place of a service. A vacant one has no ID.
 type place struct {
 	ID      string `json:"id"`
 	Host    string `json:"host,omitempty"`
 	Version string `json:"version,omitempty"`
 
-	alive, answered, missing bool      // in the last look; answered in any look
-	seen, written            time.Time // the last sign of life by the observer's clock, and the record's time by the server's
-	subject                  string
-	revision                 uint64
+	key      string
+	revision uint64
+	silent   time.Duration // the age of the record
+	written  time.Time
 }
 
 // Attendance observes the instances of one service. Make it with [Attend]. Its method must not be called concurrently.
@@ -152,8 +155,8 @@ type Attendance struct {
 	client  jsapi.Client
 	conn    *nats.Conn
 	looked  time.Time // zero after an error
-	places  []place
 	service string
+	since   time.Time // of the first look without a gap until the last one
 }
 
 // Attend returns the attendance of a service whose bucket jobs js reaches. No round trip.
@@ -169,43 +172,55 @@ type Roll struct {
 	// Gone reports whether instances are missing and none is left.
 	Gone bool
 
-	// Places are the subjects of the places whose instances are missing. A message "vacant" to each of them ends the search.
+	// Places are the keys in the bucket jobs of the instances that are missing. To delete them ends the search.
 	Places []string
 
 	// Unsure reports whether an instance has given no sign of life and is not missing yet: look again in 2 seconds.
 	Unsure bool
 }
 
-// Look pings the instances, which takes at most half a second, and reads their records: one round trip each. streams is the age of the
-// service's streams: a service that never came is a problem after 5 minutes. After an error nothing is known.
+// Look pings the instances, which takes at most half a second, and reads their records: one round trip each, and two. streams is the age of
+// the service's streams: a service that never came is a problem after 5 minutes. After an error nothing is known. It finds nothing without
+// the bucket, which is another problem.
 func (a *Attendance) Look(ctx context.Context, streams time.Duration) (r Roll, err error) {
 	answered := a.ping(ctx)
-	if err := a.look(ctx, answered); err != nil {
+	places, err := a.read(ctx)
+	now, looked := time.Now(), a.looked
+	if a.looked = now; err != nil {
+		if a.looked = (time.Time{}); jsapi.IsNoStream(err) {
+			return r, nil
+		}
 		return r, fmt.Errorf("read the places of the %s: %w", a.service, err)
 	}
-	if len(a.places)+len(answered) == 0 && streams > neverAfter {
+	if now.Sub(looked) > 3*renewEvery {
+		a.since = now
+	}
+	if len(places)+len(answered) == 0 && streams > neverAfter {
 		age := streams.Round(time.Minute)
 		r.Problem = fmt.Sprintf("the %s never came: its streams were made %s ago, and no instance has run since", a.service, age)
-		r.Places = []string{a.client.Target(placeSubject(a.service, 0))}
+		r.Places = []string{placeKey(a.service, 0)}
 	}
 	var last place
-	here := 0
-	for _, p := range a.places {
-		delete(answered, p.ID)
+	here := len(answered)
+	for _, p := range places {
 		switch {
-		case p.missing:
-			if r.Places = append(r.Places, a.client.Target(p.subject)); last.revision < p.revision {
+		case p.ID == "":
+		case answered[p.ID]:
+			delete(answered, p.ID)
+		case p.silent < freshFor:
+			here++
+			r.Unsure = r.Unsure || now.Sub(a.since) < freshFor // it may have died a moment ago
+		case p.silent < silentAfter, now.Sub(a.since) < silentAfter:
+			r.Unsure = true
+		default:
+			if r.Places = append(r.Places, p.key); last.revision < p.revision {
 				last = p
 			}
-		case p.alive:
-			here++
-		case p.ID != "":
-			r.Unsure = true
 		}
 	}
 	// An instance without a place is about to take that of a missing one.
 	n := len(r.Places) - len(answered)
-	if here += len(answered); last.ID == "" || n <= 0 || here == 0 && r.Unsure {
+	if last.ID == "" || n <= 0 || here == 0 && r.Unsure {
 		return r, nil
 	}
 	if r.Gone = here == 0; r.Gone {
@@ -221,11 +236,8 @@ func (a *Attendance) Look(ctx context.Context, streams time.Duration) (r Roll, e
 func (a *Attendance) ping(ctx context.Context) map[string]bool {
 	ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
 	defer cancel()
-	subject := micro.APIPrefix + ".PING." + a.service
-	if a.client.Prefix != jetstream.DefaultAPIPrefix { // leads to the account of the service: no other one can answer
-		subject = a.client.Prefix + subject
-	}
-	answers, _ := inspect.Gather(ctx, a.conn, subject, 250*time.Millisecond) // there may be none, or no permission
+	// Under a prefix it leads to the account of the service, and no other one can answer. There may be no answer, or no permission.
+	answers, _ := inspect.Gather(ctx, a.conn, a.client.Target(micro.APIPrefix+".PING."+a.service), 250*time.Millisecond)
 	ids := map[string]bool{}
 	for _, data := range answers {
 		var answer micro.Ping
@@ -236,42 +248,27 @@ func (a *Attendance) ping(ctx context.Context) map[string]bool {
 	return ids
 }
 
-// look reads the records of all places. answered are the instances that have just answered.
-func (a *Attendance) look(ctx context.Context, answered map[string]bool) error {
-	now, looked, before := time.Now(), a.looked, a.places
-	if now.Sub(looked) > silentAfter { // an instance may have been unable to write in the meantime
-		before = nil
+// read reads the records of all places.
+func (a *Attendance) read(ctx context.Context) (all []place, err error) {
+	var info jetstream.StreamInfo
+	if err := a.client.Ask(ctx, "STREAM.INFO."+jobsStream, nil, &info); err != nil {
+		return nil, err
 	}
-	a.places, a.looked = nil, time.Time{}
-	places := make([]place, 0, len(before))
 	for n := range maxPlaces {
-		subject := placeSubject(a.service, n)
-		m, ok, err := a.client.Get(ctx, "KV_"+contracts.BucketJobs, jsapi.Query{LastBySubject: subject})
+		p := place{key: placeKey(a.service, n)}
+		m, ok, err := a.client.Get(ctx, jobsStream, jsapi.Query{LastBySubject: "$KV." + contracts.BucketJobs + "." + p.key})
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if !ok {
 			break
 		}
-		p := place{seen: now, subject: subject, revision: m.Sequence, written: m.Time}
 		_ = json.Unmarshal(m.Data, &p) // a vacant one is no JSON
 		p.Host, p.Version = p.Host[:min(len(p.Host), 64)], p.Version[:min(len(p.Version), 64)]
-		if n < len(before) {
-			was := before[n]
-			if p.seen, p.alive = was.seen, was.revision != p.revision; p.alive {
-				p.seen = looked // or later
-			}
-			p.answered = was.answered && was.ID == p.ID
-		}
-		if answered[p.ID] {
-			p.seen, p.alive, p.answered = now, true, true
-		}
-		silent := now.Sub(p.seen)
-		p.missing = p.ID != "" && !p.alive && (silent >= silentAfter || p.answered && silent >= missingAfter)
-		places = append(places, p)
+		p.revision, p.silent, p.written = m.Sequence, info.TimeStamp.Sub(m.Time).Abs(), m.Time // a clock may be set back
+		all = append(all, p)
 	}
-	a.places, a.looked = places, now
-	return nil
+	return all, nil
 }
 
 // WorksOn returns the service that takes the jobs or events of a stream, "" for none.

@@ -192,7 +192,7 @@ func (s *Service) start(ctx context.Context) (err error) {
 	s.probe = newProbe(ctx, s.JetStream, s.spec.Streams)
 	s.Go(s.probe.run)
 	s.presence = newPresence(s.JetStream, name, cfg.Version)
-	if slices.Contains(s.spec.Streams, "KV_"+contracts.BucketJobs) {
+	if slices.Contains(s.spec.Streams, jobsStream) {
 		s.Go(s.presence.run)
 	}
 	if err := s.openAccess(); err != nil {

@@ -102,4 +102,9 @@ func TestOverviewShowsFullDisks(t *testing.T) {
 	})
 	check.Says(t, page, "server n1: its disk is full", "server n2: its disk is full", "server n3: its disk is full", "runbooks.md#storetakesnowrites")
 	check.That(t, strings.Count(page, `class="note bad"`) == len(disks), "it shows what follows, too: %s", page)
+	for _, node := range cluster.Nodes[1:] { // which the disk of the first does not explain
+		check.OK(t, node.Kill())
+	}
+	page = shown(s, func(body string) bool { return strings.Count(body, "its disk is full") == 1 })
+	check.Says(t, page, "server n1: its disk is full", "the servers do not answer")
 }

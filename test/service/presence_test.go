@@ -22,7 +22,8 @@ func TestMissingInstancesAreNamed(t *testing.T) {
 		one     = "1 of 2 instances of the shop do not answer"
 		unknown = "read the places of the shop: "
 	)
-	// A script starts (+a), kills (xa), freezes (_a), thaws (^a) and stops (-a) instances; in between an observer looks for 14 seconds (~).
+	// A script starts (+a), kills (xa), freezes (_a), thaws (^a) and stops (-a) instances; in between an observer looks for 14 seconds (~), or not for 2 (.).
+	// It takes the servers away, to which the observer then comes back before instances (!), and deletes (d) and makes (m) the bucket.
 	for name, test := range map[string]struct {
 		script string
 		want   []string                  // problems in their order
@@ -40,12 +41,18 @@ func TestMissingInstancesAreNamed(t *testing.T) {
 		"a new one after the old":       {script: "+a ~ -a +b ~ -b +c ~"},
 		"it is started again later":     {script: "+a ~ xa ~ +b ~", want: []string{gone}},
 		"it is started again at once":   {script: "+a ~ xa +b ~ -b ~"},
+		"it is stopped soon after":      {script: "+a ~ xa +b . -b ~"},
+		"one of two, and stopped soon":  {script: "+a ~ +b ~ xb +c . -c ~ xa ~", want: []string{gone}},
+		"a third one is stopped soon":   {script: "+a ~ +b ~ +c . -c ~ ~ xb ~", want: []string{one}},
+		"the servers were away":         {script: "+a ~ ! ~ xa ! ~", want: []string{gone}},
 		"it dies again and again":       {script: "+a ~ xa +b xb +c xc +d ~ xd ~", want: []string{gone}},
 		"one of two is started again":   {script: "+a ~ +b ~ xa -b +c ~ ~", want: []string{one}},
 		"a frozen one":                  {script: "+a ~ _a ~ ^a ~ -a ~", want: []string{gone}},
 		"a frozen one that is replaced": {script: "+a ~ _a ~ +b ~ ^a ~ xb ~", want: []string{gone, one}},
 		"the disk is full":              {script: "+a ~ ~", stuck: true},
 		"the observer may not ask":      {script: "+a ~ ~ xa ~", want: []string{gone}, lose: to("$SRV.PING.")},
+		"the bucket is made again":      {script: "+a ~ d m ~ xa ~", want: []string{gone}},
+		"the bucket is missing":         {script: "+a ~ d ~ xa ~"},
 		"the observer may not read":     {script: "+a ~ xa ~", want: []string{unknown}, lose: to("$JS.API.STREAM.MSG.GET.KV_jobs")},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -57,6 +64,18 @@ func TestMissingInstancesAreNamed(t *testing.T) {
 				}
 				links, services, shop := map[string]*natstest.Proxy{}, map[string]*service.Service{}, service.Attend(js, "shop")
 				var got []string
+				look := func(times int) {
+					for range times {
+						roll, err := shop.Look(t.Context(), 0)
+						if err != nil {
+							roll.Problem, _, _ = strings.Cut(err.Error(), "ask about")
+						}
+						if text := lastSeen.ReplaceAllString(roll.Problem, ""); text != "" && (len(got) == 0 || got[len(got)-1] != text) {
+							got = append(got, text)
+						}
+						elapse(2 * time.Second)
+					}
+				}
 				for step := range strings.FieldsSeq(test.script) {
 					switch do, id := step[0], step[1:]; do {
 					case '+':
@@ -70,6 +89,7 @@ func TestMissingInstancesAreNamed(t *testing.T) {
 						}
 					case 'x':
 						links[id].Cut()
+						delete(links, id)
 					case '_':
 						links[id].Partition()
 					case '^':
@@ -77,16 +97,22 @@ func TestMissingInstancesAreNamed(t *testing.T) {
 					case '-':
 						check.OK(t, services[id].Stop())
 					case '~':
-						for range 7 {
-							roll, err := shop.Look(t.Context(), 0)
-							if err != nil {
-								roll.Problem, _, _ = strings.Cut(err.Error(), "ask about")
-							}
-							if text := lastSeen.ReplaceAllString(roll.Problem, ""); text != "" && (len(got) == 0 || got[len(got)-1] != text) {
-								got = append(got, text)
-							}
-							elapse(2 * time.Second)
+						look(7)
+					case '.':
+						elapse(2 * time.Second)
+					case '!':
+						for _, link := range links {
+							link.Partition()
 						}
+						elapse(20 * time.Second)
+						look(2)
+						for _, link := range links {
+							link.Heal()
+						}
+					case 'd':
+						check.OK(t, js.DeleteStream(t.Context(), "KV_jobs"))
+					case 'm':
+						declared(t, js, 1)
 					}
 				}
 				check.Equal(t, test.want, got)

@@ -62,9 +62,10 @@ func New(js jetstream.JetStream, within time.Duration) Client {
 	return Client{Prefix: Prefix(js), Sender: Over(js.Conn()), Within: within}
 }
 
-// Target returns the subject under which a message for subject is sent. For a subject of a bucket it adds the prefix, as nats.go does.
+// Target returns the subject under which a message for subject is sent. For a subject of a bucket it adds the prefix, as nats.go does, and
+// for one of a service, as deploy/nats does.
 func (c Client) Target(subject string) string {
-	if c.Prefix != jetstream.DefaultAPIPrefix && strings.HasPrefix(subject, "$KV.") {
+	if c.Prefix != jetstream.DefaultAPIPrefix && (strings.HasPrefix(subject, "$KV.") || strings.HasPrefix(subject, "$SRV.")) {
 		return c.Prefix + subject
 	}
 	return subject

@@ -93,6 +93,7 @@ type collector struct {
 	at      time.Time
 	changes map[string]inspect.Info // by instance: workers that were drained or resumed since the round began
 	health  []Answer[Health]
+	servers int // the most that ever told their health
 	silent  []problem
 	stores  []Answer[storeOf]
 	store   map[string][2]uint64 // used and limit, by account
@@ -206,6 +207,7 @@ func (o *collector) round(ctx context.Context) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.servers = max(o.servers, len(checks))
 	o.at, o.health, o.silent, o.store, o.stores = time.Now(), checks, silent, store, stores
 	o.waits, o.workers = waits, o.withChanges(workers)
 }

@@ -69,7 +69,7 @@ func (o *collector) view() overviewView {
 			broken[s.Server.Name] = true
 		}
 	}
-	stopped := 2*len(broken) > len(o.health) // which is why streams do not answer, and workers take no jobs
+	stopped := 2*len(broken) > o.servers // which is why streams do not answer, and workers take no jobs
 	if !stopped {
 		v.Problems = append(v.Problems, o.silent...)
 	}

@@ -254,7 +254,12 @@ const stall = 250 * time.Millisecond
 // Workers asks all workers of the account, and of the accounts from which it imports the subject. It waits for the first answer
 // until ctx ends, and 250 ms for each further one. Answers that cannot be read are in the error, beside the others.
 func Workers(ctx context.Context, nc *nats.Conn) (all []Info, err error) {
-	answers, err := Gather(ctx, nc, SubjectInfo, stall)
+	return WorkersAt(ctx, nc, SubjectInfo)
+}
+
+// WorkersAt is Workers for another subject as which SubjectInfo is imported, for instance from one account only.
+func WorkersAt(ctx context.Context, nc *nats.Conn, subject string) (all []Info, err error) {
+	answers, err := Gather(ctx, nc, subject, stall)
 	if len(answers) == 0 {
 		return nil, fmt.Errorf("%w: %w", ErrNoWorker, err)
 	}

@@ -84,18 +84,18 @@ func (f *natsFlags) connect(ctx context.Context, name string, more ...nats.Optio
 }
 
 // with connects to the server for fn, as a client of the given name. The context of fn ends at the first request that the server denies,
-// because the server answers none.
-func (f *natsFlags) with(ctx context.Context, name string, fn func(context.Context, jetstream.JetStream) error) error {
+// because the server answers none. An error with an exit code of its own is not replaced by the denial.
+func (f *natsFlags) with(ctx context.Context, name string, fn func(context.Context, jetstream.JetStream) error, more ...nats.Option) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	watch := denied.New(func(err *denied.Error) { cancel(err) })
 	ctx, stop := watch.Begin(ctx)
 	defer stop()
-	js, disconnect, err := f.connect(ctx, name, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+	js, disconnect, err := f.connect(ctx, name, append(more, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 		if !watch.Handle(err) && errors.Is(err, nats.ErrPermissionViolation) {
 			cancel(err)
 		}
-	}))
+	}))...)
 	if err != nil {
 		return err
 	}
@@ -106,7 +106,8 @@ func (f *natsFlags) with(ctx context.Context, name string, fn func(context.Conte
 	}
 	denied.From(ctx).Failed(err)
 	cause := context.Cause(ctx)
-	if _, unheard := errors.AsType[*denied.Error](cause); err != nil && (unheard || errors.Is(cause, nats.ErrPermissionViolation)) {
+	_, unheard := errors.AsType[*denied.Error](cause)
+	if _, own := errors.AsType[*codeError](err); err != nil && !own && (unheard || errors.Is(cause, nats.ErrPermissionViolation)) {
 		return fmt.Errorf("%w: %w", errDenied, cause)
 	}
 	return err

@@ -97,7 +97,7 @@ func newLock(g *globals) *cobra.Command {
 		PersistentPreRunE: func(cmd *cobra.Command, args []string) error { return f.exit(g.setup(cmd, args)) },
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f.waits = !cmd.Flags().Changed("wait")
-			return f.exit(f.run(cmd.Context(), args[0], args[1:]))
+			return f.exit(f.run(context.WithoutCancel(cmd.Context()), args[0], args[1:])) // the command gets the signals that end other commands
 		},
 	}
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return f.exit(&UsageError{Err: err}) })
@@ -156,23 +156,31 @@ func (f *lockFlags) run(ctx context.Context, name string, args []string) error {
 	}
 	signals, ignore := catch()
 	defer ignore()
-	ctx = context.WithoutCancel(ctx) // the command gets the signals that end other commands
-	js, disconnect, err := f.connect(ctx, "expediter lock", nats.MaxReconnects(-1))
-	if err != nil {
-		return err
-	}
-	defer disconnect()
+	return f.with(ctx, "expediter lock", func(ctx context.Context, js jetstream.JetStream) error {
+		return f.hold(ctx, js, signals, name, args)
+	}, nats.MaxReconnects(-1))
+}
+
+// hold runs the command under the lock. A denied request ends it as long as it opens the locks: a waiter outlasts the loss of a node, and so
+// does the command.
+func (f *lockFlags) hold(ctx context.Context, js jetstream.JetStream, signals <-chan os.Signal, name string, args []string) error {
 	locks, err := f.open(ctx, js, f.ttl, f.create)
 	if err != nil {
 		return err
 	}
 	defer locks.Close()
+	ctx = context.WithoutCancel(ctx)
 	lease, err := f.acquire(ctx, locks, signals, name, kvlock.AcquireOptions{
 		Metadata: map[string]string{metadataCommand: filepath.Base(args[0])}, Wait: f.wait, // arguments may be secret
 	})
 	if err != nil {
 		return f.explain(err)
 	}
+	return f.exit(f.execute(ctx, lease, signals, name, args))
+}
+
+// execute runs the command, and releases the lock.
+func (f *lockFlags) execute(ctx context.Context, lease *kvlock.Lease, signals <-chan os.Signal, name string, args []string) error {
 	f.logger.InfoContext(ctx, "lock.acquired", "name", name, "token", lease.Token().String())
 	code, err := terminal.Run(lease.Context(), terminal.Command{
 		Args: args, Grace: f.grace, Signals: signals, Stdin: f.config.Stdin, Stdout: f.config.Stdout, Stderr: f.config.Stderr,

@@ -260,7 +260,7 @@ func (e *examination) checkConsumer(ctx context.Context, t target, want contract
 		e.unanswered(ctx, t, of, "$JS.API.CONSUMER.INFO."+want.Stream+"."+name, err)
 		return
 	}
-	if changes[0].Action == contracts.ActionCreate && e.isUnused(ctx, want) {
+	if changes[0].Action == contracts.ActionCreate && e.isUnused(t, want) {
 		e.skipf("%s: it is missing, and no notifier that is known sends by its channel", of)
 		return
 	}
@@ -282,10 +282,10 @@ var channels = map[string]string{
 
 // isUnused reports whether a consumer belongs to a channel that no notifier uses, as far as is known. With
 // NOTIFIER_CREATE_ASSETS notifiers make consumers only for their channels.
-func (e *examination) isUnused(ctx context.Context, c contracts.Consumer) bool {
+func (e *examination) isUnused(t target, c contracts.Consumer) bool {
 	channel, _ := strings.CutPrefix(c.Config.Durable, "notifier-send-")
 	variable, ok := channels[channel]
-	return ok && e.Environment[variable]+e.Environment[variable+"_FILE"] == "" && !pulled(e.findWorkers(ctx), c)
+	return ok && e.Environment[variable]+e.Environment[variable+"_FILE"] == "" && !pulled(t.workers(), c)
 }
 
 // missing returns the number of declared streams of a target that are missing.

@@ -96,9 +96,6 @@ type examination struct {
 	findings []found
 	skipped  []string
 	denied   []string // subjects of the connection's permission violations
-
-	askWorkers sync.Once
-	workers    []inspect.Info
 }
 
 // found is a finding, and the server that is its cause if it is broken: its name, most, or "" for none.
@@ -116,6 +113,15 @@ type target struct {
 	account  string // "" for the user's own
 	js       jetstream.JetStream
 	services []string
+	workers  func() []inspect.Info // asks once
+}
+
+// prefix returns what precedes the subjects of an account's buckets and services in the user's own.
+func (t target) prefix() string {
+	if t.account == "" {
+		return ""
+	}
+	return "$JS." + t.account + ".API."
 }
 
 // name names the account.
@@ -409,6 +415,7 @@ func (e *examination) target(account string, services []string) {
 		e.skipf("account %s: %v", account, err)
 		return
 	}
+	t.workers = sync.OnceValue(func() []inspect.Info { return e.findWorkers(t) })
 	e.targets = append(e.targets, t)
 }
 

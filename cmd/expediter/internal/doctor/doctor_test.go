@@ -193,10 +193,10 @@ func (s *site) examine(want int) doctor.Report {
 	return report
 }
 
-// healthy fails the test when doctor finds something.
+// healthy fails the test when doctor finds something, or waits for an answer in vain.
 func (s *site) healthy() {
 	s.Helper()
-	if r := s.examine(0); len(r.Findings) > 0 {
+	if r := s.examine(0); len(r.Findings) > 0 || strings.Contains(strings.Join(r.Skipped, " "), "deadline") {
 		s.Errorf("of a healthy deployment: %+v, %v", r.Findings, r.Skipped)
 	}
 }

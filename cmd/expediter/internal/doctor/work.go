@@ -38,14 +38,10 @@ func (e *examination) checkWrites(ctx context.Context) {
 	var mu sync.Mutex                                         // guards the next ones
 	taken, stalled := map[string]int{}, map[string][]string{} // writes and streams, by the server that leads these
 	for _, t := range e.targets {
-		prefix := ""
-		if t.account != "" {
-			prefix = "$JS." + t.account + ".API."
-		}
 		for _, want := range contracts.Assets(e.options(t)) {
 			if strings.HasPrefix(want.Name, "KV_") {
 				writing.Go(func() {
-					leader, silent := e.checkWrite(ctx, t, prefix, want.Name)
+					leader, silent := e.checkWrite(ctx, t, want.Name)
 					mu.Lock()
 					defer mu.Unlock()
 					if silent {
@@ -82,7 +78,7 @@ func (e *examination) checkStalled(leader string, streams []string, taken int) {
 
 // checkWrite writes to a bucket, and returns the server that leads it, and whether that did not answer. It tries twice, because a machine
 // may be busy.
-func (e *examination) checkWrite(ctx context.Context, t target, prefix, name string) (leader string, silent bool) {
+func (e *examination) checkWrite(ctx context.Context, t target, name string) (leader string, silent bool) {
 	info, err := e.stream(t, name)
 	if err != nil {
 		return "", false // is reported
@@ -93,7 +89,7 @@ func (e *examination) checkWrite(ctx context.Context, t target, prefix, name str
 	}
 	for range 2 {
 		try, cancel := context.WithTimeout(ctx, syncWithin)
-		err = service.ProbeStore(try, t.js, prefix, name)
+		err = service.ProbeStore(try, t.js, t.prefix(), name)
 		cancel()
 		if err == nil {
 			return leader, false
@@ -117,8 +113,8 @@ var reported = []jetstream.ErrorCode{10166, 10077}
 // checkWork looks for jobs without a worker.
 func (e *examination) checkWork(ctx context.Context) {
 	var asking sync.WaitGroup
-	asking.Go(func() { e.checkWorkers(ctx) })
 	for _, t := range e.targets {
+		asking.Go(func() { e.checkWorkers(ctx, t) })
 		asking.Go(func() { e.checkDead(ctx, t) })
 		for _, want := range contracts.Assets(e.options(t)) {
 			if strings.HasPrefix(want.Name, "KV_") || strings.HasPrefix(want.Name, "OBJ_") || slices.Contains(noJobs, want.Name) {
@@ -169,7 +165,7 @@ func (e *examination) checkService(ctx context.Context, t target, name, stream s
 		}
 		cures := []string{cure}
 		for _, place := range roll.Places {
-			cures = append(cures, e.nats(target{}, "request -H KV-Operation:DEL "+operate.Quote(place)+" vacant")+";")
+			cures = append(cures, e.nats(t, "kv del -f "+contracts.BucketJobs+" "+place)+";")
 		}
 		e.add("service.missing", severity, "service "+name+t.suffix(), strings.Join(cures, " "), "%s", roll.Problem)
 	}
@@ -179,11 +175,12 @@ func (e *examination) checkService(ctx context.Context, t target, name, stream s
 var noJobs = []string{contracts.StreamAudit, contracts.StreamAuditUsers, contracts.StreamDead}
 
 // checkWorkers compares the jobs that wait with the workers that answer.
-func (e *examination) checkWorkers(ctx context.Context) {
-	workers := e.findWorkers(ctx)
+func (e *examination) checkWorkers(ctx context.Context, t target) {
 	if !e.operates() {
+		e.skipf("workers: only an administrator may ask them")
 		return
 	}
+	workers := t.workers()
 	for _, w := range workers {
 		if !w.Ready && !w.Stopping {
 			e.addBecause(most, "worker.idle", Error, "worker "+w.ID, "expediter jobs workers "+operate.Quote(w.Instance)+" "+e.Flags,
@@ -195,11 +192,9 @@ func (e *examination) checkWorkers(ctx context.Context) {
 		}
 	}
 	var asking sync.WaitGroup
-	for _, t := range e.targets {
-		for _, c := range contracts.Consumers(e.options(t)) {
-			if !pulled(workers, c) {
-				asking.Go(func() { e.checkUnpulled(ctx, t, c) })
-			}
+	for _, c := range contracts.Consumers(e.options(t)) {
+		if !pulled(workers, c) {
+			asking.Go(func() { e.checkUnpulled(ctx, t, c) })
 		}
 	}
 	asking.Wait()
@@ -237,21 +232,18 @@ func (e *examination) stuck(ctx context.Context, w inspect.Info) (names string) 
 	return text.String()
 }
 
-// findWorkers asks the workers once, which an administrator may do.
-func (e *examination) findWorkers(ctx context.Context) []inspect.Info {
-	e.askWorkers.Do(func() {
-		if !e.operates() {
-			e.skipf("workers: only an administrator may ask them")
-			return
-		}
-		short, cancel := context.WithTimeout(ctx, once)
-		defer cancel()
-		var err error
-		if e.workers, err = inspect.Workers(short, e.nc); err != nil && !errors.Is(err, inspect.ErrNoWorker) {
-			e.skipf("workers: %v", err)
-		}
-	})
-	return e.workers
+// findWorkers asks the workers of a target, which an administrator may do. Under the account's prefix no other account can answer.
+func (e *examination) findWorkers(t target) []inspect.Info {
+	if !e.operates() || len(contracts.Consumers(e.options(t))) == 0 {
+		return nil
+	}
+	short, cancel := context.WithTimeout(e.ctx, once)
+	defer cancel()
+	all, err := inspect.WorkersAt(short, e.nc, t.prefix()+inspect.SubjectInfo)
+	if err != nil && !errors.Is(err, inspect.ErrNoWorker) {
+		e.skipf("workers%s: %v", t.suffix(), err)
+	}
+	return all
 }
 
 // pulled reports whether a worker has handlers of a consumer.

@@ -133,7 +133,7 @@ func tells(question string, change func(answer map[string]any)) func(*site) {
 		sub, err := nc.Subscribe("$JS.FAKE.API.>", func(m *nats.Msg) {
 			asked := strings.TrimPrefix(m.Subject, "$JS.FAKE.API.")
 			var answer map[string]any
-			if !strings.HasPrefix(asked, "$KV.") && !strings.HasPrefix(asked, "$SRV.") {
+			if !strings.HasPrefix(asked, "$KV.") && !strings.HasPrefix(asked, "$SRV.") && !strings.HasPrefix(asked, "worker.") {
 				asked = "$JS.API." + asked
 			}
 			got, err := nc.RequestMsg(&nats.Msg{Subject: asked, Header: m.Header, Data: m.Data}, time.Minute)
@@ -332,6 +332,29 @@ func TestAServiceThatIsGone(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", installed.NATS.Find(t)[0]+" "+cure)
 	cmd.Env = append(os.Environ(), "NATS_URL="+g.env["NATS_URL"], "NATS_NKEY="+g.env["NATS_NKEY"])
 	out, err := cmd.CombinedOutput()
-	check.That(t, err == nil && strings.Contains(string(out), `"KV_jobs"`), "%s: %v: %s", cure, err, out)
+	check.That(t, err == nil, "%s: %v: %s", cure, err, out)
 	g.as("admin").healthy()
+}
+
+// Jobs without a worker are named, though another service says that it has workers for them.
+func TestAForgedWorkerHidesNothing(t *testing.T) {
+	t.Parallel()
+	g := newGuarded(t)
+	_, js := natstest.Connect(t, g.server, g.users.As("enricher"))
+	check.OK(t, check.Err(js.Publish(t.Context(), "jobs.enrich.p.x", []byte("{}"))))
+	forged := inspect.Info{ID: "w", Instance: "x", Ready: true, Stream: "ENRICH_JOBS", Handlers: []inspect.Handler{{Consumer: "enricher"}}}
+	for _, user := range []string{"importer", "notifier", "publisher"} {
+		nc, _ := natstest.Connect(t, g.server, g.users.As(user))
+		for _, subject := range []string{inspect.SubjectInfo, "$JS.ENRICHER.API." + inspect.SubjectInfo} {
+			check.OK(t, check.Err(nc.Subscribe(subject, func(m *nats.Msg) {
+				data, _ := json.Marshal(forged) // can be one
+				m.Respond(data)                 //nolint:errcheck // doctor says so
+			})))
+		}
+		check.OK(t, nc.Flush())
+	}
+	for _, user := range []string{"console", "admin"} {
+		found := g.as(user, "--as", user).examine(1).Findings
+		check.That(t, len(found) == 1 && found[0].ID == "worker.gone" && strings.Contains(found[0].Of, "ENRICH_JOBS/enricher"), "%s finds %+v", user, found)
+	}
 }
