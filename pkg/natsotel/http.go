@@ -111,6 +111,7 @@ func Trace(w http.ResponseWriter, r *http.Request) *http.Request {
 		return r
 	}
 	if a.ctx = a.t.propagator.Extract(r.Context(), propagation.HeaderCarrier(r.Header)); a.t.traces {
+		//nolint:spancheck // serve ends it
 		a.ctx, a.span = a.t.tracer.Start(a.ctx, a.kind.method, trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(a.start),
 			trace.WithAttributes(a.kind.attributes()...), trace.WithAttributes(attribute.String("network.peer.address", peer(r)),
 				attribute.String("url.path", r.URL.Path), attribute.String("user_agent.original", r.UserAgent())))

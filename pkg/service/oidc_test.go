@@ -183,7 +183,7 @@ func TestStreamsEndWithTheirToken(t *testing.T) {
 			}
 		})
 		both.Go(func() {
-			conn, _, err := websocket.Dial(t.Context(), "ws://shop/ws", &websocket.DialOptions{HTTPClient: client, HTTPHeader: header}) //nolint:bodyclose // it is the connection
+			conn, _, err := websocket.Dial(t.Context(), "ws://shop/ws", &websocket.DialOptions{HTTPClient: client, HTTPHeader: header})
 			if err != nil {
 				t.Error(err)
 				return

@@ -65,7 +65,8 @@ type usage struct {
 
 func newCallers(name string, limits LimitConfig, guard *access.Guard) *callers {
 	return &callers{
-		all: map[string]*usage{}, guarded: guard != nil, limits: limits, name: strings.ToUpper(name), recent: [2]*list.List{list.New(), list.New()},
+		all: map[string]*usage{}, guarded: guard != nil, limits: limits, name: strings.ToUpper(name),
+		recent: [2]*list.List{list.New(), list.New()},
 	}
 }
 
@@ -106,8 +107,8 @@ func turn(of *rate.Limiter, n int) (wait time.Duration) {
 // begin counts a request, or a stream, of its caller until end is called.
 //
 // Connections bounds the requests and streams of all callers. A caller gets one more only while it has fewer than are free: one caller
-// gets half of them at most, two get a third each, and however many flood the service, one that has none gets in. Where callers have keys or
-// tokens, those without one count together as a caller, too: anybody may have thousands of addresses.
+// gets half of them at most, two get a third each, and however many flood the service, one that has none gets in. Where callers have keys
+// or tokens, those without one count together as a caller, too: anybody may have thousands of addresses.
 func (c *callers) begin(r *http.Request, stream bool) (end func(), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

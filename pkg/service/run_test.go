@@ -165,7 +165,7 @@ func visit(t *testing.T, tell func(context.Context, *service.Socket) error) (cli
 		})
 		ended <- err
 	}))
-	client, _, err := websocket.Dial(t.Context(), "ws://shop/", &websocket.DialOptions{HTTPClient: caller}) //nolint:bodyclose // it is the connection
+	client, _, err := websocket.Dial(t.Context(), "ws://shop/", &websocket.DialOptions{HTTPClient: caller})
 	check.OK(t, err)
 	client.SetReadLimit(1 << 20)
 	t.Cleanup(func() { _ = client.CloseNow() })

@@ -75,7 +75,7 @@ func TestLongAnswers(t *testing.T) {
 		defer answer.Body.Close()
 		took := time.Since(began)
 		check.That(t, took >= 55*time.Second && took <= 56*time.Second, "answered after %s, want 55 s", took)
-		resp, err := client.Get("http://localhost/v1/requests/r/events") //nolint:bodyclose // closed below
+		resp, err := client.Get("http://localhost/v1/requests/r/events")
 		check.OK(t, err)
 		defer resp.Body.Close()
 		ended := make(chan error, 1)

@@ -142,9 +142,9 @@ func (c *run) judge(kills int) {
 			"the transcript of video %d is not found: the test looks in the wrong place", video)
 	}
 	entries, err := os.ReadDir(c.dir)
-	check.That(c, err == nil && len(entries) <= 0, "temporary folders %v, error %v: want none", entries, err)
+	check.That(c, err == nil && len(entries) == 0, "temporary folders %v, error %v: want none", entries, err)
 	left := sourcetest.AtWork(c.dir)
-	check.That(c, len(left) <= 0, "processes are left at work: %v", left)
+	check.That(c, len(left) == 0, "processes are left at work: %v", left)
 	c.recipes.mu.Lock()
 	defer c.recipes.mu.Unlock()
 	check.That(c, len(c.recipes.foreign)+len(c.recipes.twice) <= 0,

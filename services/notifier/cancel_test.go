@@ -261,7 +261,7 @@ func TestADigestIsCancelled(t *testing.T) {
 			t.Helper()
 			p.publish(event(id, "X", func(e *contracts.Event) { e.UserID = user }))
 		}
-		cancel := func(c Cancellation, want Cancelled) {
+		withdraw := func(c Cancellation, want Cancelled) {
 			t.Helper()
 			want.EventID, want.State = c.EventID, plan.StateCancelled
 			got, err := n.Cancel(t.Context(), c)
@@ -272,11 +272,11 @@ func TestADigestIsCancelled(t *testing.T) {
 		told("ada-2", "ada")
 		told("bob-1", "bob")
 		elapse(time.Minute)
-		cancel(Cancellation{EventID: one, RecipientType: contracts.RecipientCustomer, UserID: "ada"}, Cancelled{Suppressed: 1})
+		withdraw(Cancellation{EventID: one, RecipientType: contracts.RecipientCustomer, UserID: "ada"}, Cancelled{Suppressed: 1})
 		told("ada-3", "ada")
 		told("bob-2", "bob")
 		elapse(time.Minute)
-		cancel(Cancellation{EventID: one}, Cancelled{Suppressed: 2})
+		withdraw(Cancellation{EventID: one}, Cancelled{Suppressed: 2})
 		told("bob-3", "bob")
 		told("eve-1", "eve")
 		elapse(time.Minute)
@@ -285,7 +285,7 @@ func TestADigestIsCancelled(t *testing.T) {
 		// An event that is called like a digest, and cancelled, takes nobody else's with it.
 		p.publish(event(two, "Y", func(e *contracts.Event) { e.UserID, e.NotBefore = "fay", time.Now().Add(10*time.Minute) }))
 		elapse(time.Minute)
-		cancel(Cancellation{EventID: two}, Cancelled{Suppressed: 3}) // fay's event, and the digests of ada and bob
+		withdraw(Cancellation{EventID: two}, Cancelled{Suppressed: 3}) // fay's event, and the digests of ada and bob
 		told("fay-1", "fay")
 		elapse(90 * time.Second) // the next window
 		told("fay-2", "fay")
@@ -302,7 +302,7 @@ func TestADigestIsCancelled(t *testing.T) {
 		slices.Sort(got)
 		want := []string{"ada-4 to ada", "eve-1 to eve", "fay-1 to fay", "fay-2 to fay", "gus-1 to gus"}
 		check.Equal(t, want, got)
-		cancel(Cancellation{EventID: one}, Cancelled{Sent: 2, Suppressed: 2})
+		withdraw(Cancellation{EventID: one}, Cancelled{Sent: 2, Suppressed: 2})
 		for id, in := range map[string]string{"ada-1": one, "ada-2": one, "ada-3": two, "bob-3": two, "ada-4": "digest:c:2000-01-01T00:15:00Z"} {
 			page, err := n.Notifications(t.Context(), Query{EventID: id})
 			check.That(t, err == nil && len(page.Notifications) == 1 && page.Notifications[0].Digest == in,

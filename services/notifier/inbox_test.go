@@ -92,7 +92,7 @@ func TestInboxIsLive(t *testing.T) {
 		_, item, _ = again()
 		check.That(t, item.EventID == want, "%+v, want %s", item, want)
 	}
-	conn, _, err := websocket.Dial( //nolint:bodyclose // it is the connection
+	conn, _, err := websocket.Dial(
 		t.Context(), w.base+"/v1/users/ada/inbox/ws?last_event_id="+id, &websocket.DialOptions{HTTPClient: w.client})
 	check.OK(t, err)
 	defer conn.CloseNow()
@@ -120,7 +120,7 @@ func TestInboxIsLive(t *testing.T) {
 func (w *web) listen(path string, header ...string) (next func() (id string, item inapp.Item, more bool), end func()) {
 	w.Helper()
 	ctx, cancel := context.WithCancel(w.Context())
-	resp := w.request(ctx, http.MethodGet, path, "", header...) //nolint:bodyclose // by end
+	resp := w.request(ctx, http.MethodGet, path, "", header...)
 	check.Require(w, resp.StatusCode == http.StatusOK, "%s", resp.Status)
 	lines := bufio.NewScanner(resp.Body)
 	return func() (id string, item inapp.Item, more bool) {
@@ -177,7 +177,7 @@ func followEvents(t *testing.T, client *http.Client, base, secret string) *follo
 func followSocket(t *testing.T, client *http.Client, base, secret string) *follower {
 	t.Helper()
 	f := &follower{T: t, events: make(chan string, 10)}
-	conn, _, err := websocket.Dial( //nolint:bodyclose // it is the connection
+	conn, _, err := websocket.Dial(
 		t.Context(), base+"/v1/users/ada/inbox/ws", &websocket.DialOptions{HTTPClient: client, Subprotocols: []string{access.Subprotocol, "bearer." + secret}})
 	check.OK(t, err)
 	go func() {

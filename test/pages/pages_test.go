@@ -322,11 +322,11 @@ const pending = `document.querySelector("#found .warn") !== null || document.que
 // A newcomer sees a recipe made, a notification arrive and links appear, with nothing but a keyboard.
 func TestNewcomerSeesItHappen(t *testing.T) {
 	b := browser.Start(t)
-	url, running := up(t)
+	home, running := up(t)
 	for _, view := range []browser.View{{Width: 360}, {Dark: true, Width: 1440}} {
-		b.Open(t, url, view).Looks(fmt.Sprintf("newcomer-%d-%t", view.Width, view.Dark))
+		b.Open(t, home, view).Looks(fmt.Sprintf("newcomer-%d-%t", view.Width, view.Dark))
 	}
-	p := b.Open(t, url+"/?q=pizza", browser.View{Width: 1280})
+	p := b.Open(t, home+"/?q=pizza", browser.View{Width: 1280})
 	p.Do(chromedp.Focus(chromedp.CSS("#source")))
 	p.Press(kb.Tab, kb.Enter)
 	p.Do(chromedp.WaitVisible(chromedp.CSS("#imported .recipe")), chromedp.Focus(chromedp.CSS("input[name=name]")))
@@ -338,7 +338,7 @@ func TestNewcomerSeesItHappen(t *testing.T) {
 	settle(p)
 	check.Says(t, browser.Get(p, chromedp.Text(chromedp.CSS("#found"))), "https://wolt.com/")
 	t.Run("through disconnects", func(t *testing.T) {
-		survive(t, b, url, running.Await(`enrichers +(\S+)`)[1], running.Await(`NATS +(\S+)`)[1])
+		survive(t, b, home, running.Await(`enrichers +(\S+)`)[1], running.Await(`NATS +(\S+)`)[1])
 	})
 }
 

@@ -554,7 +554,7 @@ func TestRequestsOfOneConnectionCount(t *testing.T) {
 		t.Cleanup(func() { resp.Body.Close() })
 		counts[said(resp)]++
 		if resp.StatusCode == http.StatusOK {
-			answers, bodies = append(answers, resp), append(bodies, write) //nolint:bodyclose // it is
+			answers, bodies = append(answers, resp), append(bodies, write)
 		}
 	}
 	check.That(t, counts["200"] == 14 && counts["503 after 2"] == 6 && answers[0].ProtoMajor == 2, "%s: %v", answers[0].Proto, counts)
@@ -581,7 +581,7 @@ func TestRequestsOfOneConnectionCount(t *testing.T) {
 func answers(conns []net.Conn) map[string]int {
 	counts := map[string]int{}
 	for _, c := range conns {
-		resp, err := http.ReadResponse(bufio.NewReader(c), nil) //nolint:bodyclose // a stream does not end
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 		if err != nil {
 			counts["closed"]++
 			continue

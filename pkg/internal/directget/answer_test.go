@@ -63,7 +63,7 @@ func TestAnswers(t *testing.T) {
 	c := &call{}
 	check.That(t, !c.add(forged) && len(c.messages) == 1 && c.messages[0].Sequence == 7, "headers of a message count for the server's: %+v", c)
 	m, err := Pushed(one)
-	check.That(t, err == nil && m.Sequence == 7 && m.Subject == "$KV.b.k" && m.Time == time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC),
+	check.That(t, err == nil && m.Sequence == 7 && m.Subject == "$KV.b.k" && m.Time.Equal(time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)),
 		"got %+v, %v", m, err)
 }
 

@@ -159,7 +159,7 @@ func (o *OIDC) check(claims jwt.Claims) error {
 
 // checkKind returns an error for a token that is not known to be an access token. An ID token tells its client who signed in. It has the
 // issuer, subject and keys of an access token, and the same audience where the client and the API are one application.
-func checkKind(header jose.Header, audience jwt.Audience, all map[string]any) error {
+func checkKind(header jose.Header, audience jwt.Audience, all map[string]any) error { //nolint:cyclop // a list of kinds
 	typ, _ := header.ExtraHeaders[jose.HeaderType].(string)
 	typ = strings.TrimPrefix(strings.ToLower(typ), "application/")
 	if typ != "" && typ != "jwt" && typ != "at+jwt" { // RFC 9068

@@ -169,7 +169,7 @@ func TestRedirectGetsNoKey(t *testing.T) {
 		_, err := c.Do(t.Context(), http.MethodGet, "/v1/imports", nil, nil, &struct{}{})
 		check.That(t, errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrBusy), "%d: %v", status, err)
 		check.Contains(t, err, thief.URL+"/v1/imports")
-		check.Contains(t, check.Err(c.Open(t.Context(), "/v1/imports/1/events", "")), "not followed") //nolint:bodyclose // there is none
+		check.Contains(t, check.Err(c.Open(t.Context(), "/v1/imports/1/events", "")), "not followed")
 		check.Same(t, "requests to the other port", len(thief.requests()), 0)
 	}
 	_, c := newStub(t, http.RedirectHandler("/v1/there", http.StatusSeeOther).ServeHTTP, func(w http.ResponseWriter, _ *http.Request) {

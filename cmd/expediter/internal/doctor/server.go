@@ -104,7 +104,8 @@ func (e *examination) checkHealth(all []healthz) {
 }
 
 // makeRoom is the cure for a server that cannot write.
-const makeRoom = "df -h /data; df -i /data # on its machine, where /data is its store_dir: make room, and restart it if deploy/nats/serve does not"
+const makeRoom = "df -h /data; df -i /data # on its machine, where /data is its store_dir: make room, " +
+	"and restart it if deploy/nats/serve does not"
 
 // pingServers asks all servers over NATS. The user sys may ask for both, and admin and console for their health.
 func (e *examination) pingServers(ctx context.Context) (all []varz, health []healthz) {

@@ -19,6 +19,17 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
 
+// worker is such a process.
+type worker struct {
+	workerTask
+
+	flight *flight.Flight
+	guard  *kvlock.Guard
+	locker *kvlock.Locker
+	mu     sync.Mutex
+	out    *json.Encoder
+}
+
 // lock is a turn with a lock that is wanted all the time.
 func (w *worker) lock(ctx context.Context, t *task) {
 	last := len(lockNames) - 1
@@ -233,17 +244,6 @@ type workerTask struct {
 // lockNames are the locks of a run, each with a value that it guards. The last is held for long, so that a fault hits a
 // holder that renews, and its waiters.
 var lockNames = []string{"gate", "till", "vault"}
-
-// worker is such a process.
-type worker struct {
-	workerTask
-
-	flight *flight.Flight
-	guard  *kvlock.Guard
-	locker *kvlock.Locker
-	mu     sync.Mutex
-	out    *json.Encoder
-}
 
 var role = crash.Role[workerTask]{Name: "worker", Run: func(ctx context.Context, task workerTask) error {
 	w := &worker{workerTask: task, out: json.NewEncoder(os.Stdout)}

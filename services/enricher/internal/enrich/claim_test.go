@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
@@ -212,8 +211,7 @@ func TestJobIsACloudEvent(t *testing.T) {
 	i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
 	stream, err := i.js.Stream(t.Context(), contracts.StreamEnrichJobs)
 	check.OK(t, err)
-	var msg *jetstream.RawStreamMsg
-	msg = check.Must(stream.GetLastMsgForSubject(t.Context(), "jobs.enrich."+pizzaKey))(t)
+	msg := check.Must(stream.GetLastMsgForSubject(t.Context(), "jobs.enrich."+pizzaKey))(t)
 	for field, want := range map[string]string{
 		"Nats-Msg-Id": i.log.events("wolt_lock_acquired")[0]["claim"], "ce-type": contracts.CloudEventEnrichRequested, "ce-source": "/enricher",
 	} {

@@ -2,8 +2,9 @@
 // venues that may be that place. docs/provider.md is the contract, for those who write such a service.
 //
 // A [Client] makes no call before its Turn, none while a Retry-After lasts, and none for 30 seconds after failed calls for five places
-// in a row, unless the service has answered within 30 seconds. A search that meets one of the latter fails at once with the time after which a retry is worthwhile. The client makes one
-// call for each search and leaves retries to the job. It follows no redirect, so it dials only the host that the operator named.
+// in a row, unless the service has answered within 30 seconds. A search that meets one of the latter fails at once with the time after
+// which a retry is worthwhile. The client makes one call for each search and leaves retries to the job. It follows no redirect, so it
+// dials only the host that the operator named.
 package remote
 
 import (
