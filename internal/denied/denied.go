@@ -1,7 +1,8 @@
 // Package denied ends work at the first request that NATS does not let through.
 //
 // The server answers no such request. One on a subject to which the user may not publish is dropped, and only the connection is notified;
-// one on a subject that the account does not import has no responders. Both look like a cluster that elects a leader, for which callers wait.
+// one on a subject that the account does not import has no responders. Both look like a cluster that elects a leader, for which callers
+// wait.
 package denied
 
 import (

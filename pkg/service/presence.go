@@ -27,9 +27,9 @@ import (
 // missed until another one takes over its place, or an operator deletes the record. There are as many places as instances have run at the
 // same time.
 //
-// The age of a record is the difference of two times of the servers' clocks, so clocks of other machines do not matter. It takes both an old
-// record and no answer to a ping to miss an instance: one that answers may be unable to write, for instance to a full disk, and one that
-// writes may be unable to answer because the observer has no permission to ask.
+// The age of a record is the difference of two times of the servers' clocks, so clocks of other machines do not matter. It takes both an
+// old record and no answer to a ping to miss an instance: one that answers may be unable to write, for instance to a full disk, and one
+// that writes may be unable to answer because the observer has no permission to ask.
 const (
 	renewEvery = 2 * time.Second
 	maxPlaces  = 64 // further instances have no place and are not missed

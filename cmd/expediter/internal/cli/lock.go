@@ -161,8 +161,8 @@ func (f *lockFlags) run(ctx context.Context, name string, args []string) error {
 	}, nats.MaxReconnects(-1))
 }
 
-// hold runs the command under the lock. A denied request ends it as long as it opens the locks: a waiter outlasts the loss of a node, and so
-// does the command.
+// hold runs the command under the lock. A denied request ends it as long as it opens the locks: a waiter outlasts the loss of a node, and
+// so does the command.
 func (f *lockFlags) hold(ctx context.Context, js jetstream.JetStream, signals <-chan os.Signal, name string, args []string) error {
 	locks, err := f.open(ctx, js, f.ttl, f.create)
 	if err != nil {
