@@ -15,6 +15,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
@@ -218,7 +220,7 @@ func TestUsersPushOutNoDeletion(t *testing.T) {
 	}
 	record := []byte(`{"target":"` + strings.Repeat("x", 1200) + `"}`)
 	for range 15_000 { // as a year of users with long ids leaves them
-		check.OK(t, check.Err(p.js.PublishAsync("audit.notifier.users.test", record)))
+		check.OK(t, check.Err(p.js.PublishAsync("audit.notifier.users.test", record, jetstream.WithStallWait(patience))))
 	}
 	<-p.js.PublishAsyncComplete()
 	stream := check.Must(p.js.Stream(t.Context(), contracts.StreamAuditUsers))(t)

@@ -53,6 +53,7 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 		s.Get(path, http.StatusOK)
 	}
 	may.CheckImports(t, "CONSOLE", // doctor
+		"$JS.ENRICHER.API.worker.v1.info", "$JS.IMPORTER.API.worker.v1.info", "$JS.NOTIFIER.API.worker.v1.info",
 		"$JS.ENRICHER.API.CONSUMER.INFO.*.*", "$JS.IMPORTER.API.CONSUMER.INFO.*.*", "$JS.NOTIFIER.API.CONSUMER.INFO.*.*")
 }
 

@@ -16,7 +16,7 @@ import (
 )
 
 // bounds is a line of the table of streams: name, bound, age, and behaviour when it is full.
-var bounds = regexp.MustCompile("(?m)^\\| `([^`]+)` \\| ([0-9]+ [MG]iB) \\| ([^|]+) \\| (refuses|drops the oldest) \\| ([^|]+) \\|$")
+var bounds = regexp.MustCompile("(?m)^\\| `([^`]+)` \\| ([0-9]+ [MG]iB)(?:, [^|]+)? \\| ([^|]+) \\| (refuses|drops the oldest) \\| ([^|]+) \\|$")
 
 // The table in docs/operate.md has every stream and bucket, as it is declared, and each has a bound.
 func TestTheTableOfBoundsIsDeclared(t *testing.T) {

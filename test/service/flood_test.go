@@ -457,7 +457,8 @@ func TestACallerLeavesRoomForOthers(t *testing.T) {
 	f := newFlooded(t, service.LimitConfig{Connections: 160})
 	for _, request := range []string{f.request("GET /v1/events"), f.request("POST /v1/items", "Content-Length: 1000", "Expect: 100-continue")} {
 		got := answers(f.open(100, request))
-		check.That(t, got["429 after 2"] >= 50 && got["429 after 2"]+got["200"]+got["100"] == 100, "%v", got)
+		refused := got["429 after 2"] + got["closed"] // a flood's connection gives way to another caller's
+		check.That(t, refused >= 50 && refused+got["200"]+got["100"] == 100, "%v", got)
 	}
 	f.served()
 }

@@ -32,6 +32,7 @@ var elsewhere = map[string]string{
 	`docs/clients.md: <script `:                                       "TestInboxElementForEverybody",
 	`docs/console.md: expediter console --accounts `:                  "TestSeveralAccounts",
 	`docs/doctor.md: (set -a|expediter doctor --as)`:                  "TestUsers, with the accounts of deploy/nats",
+	`docs/operate.md: nats kv del `:                                   "TestAServiceThatIsGone, with the accounts of deploy/nats",
 	`docs/enricher.md: nats `:                                         "the command line of NATS is not installed",
 	`docs/install.md: (tar|cd|\./expediter|GOWORK=off go) `:           "the step install of CI",
 	`docs/install.md: (goreleaser|docker buildx|FROM) `:               "needs GoReleaser, or an engine and a registry",

@@ -342,7 +342,10 @@ func TestPlacesThatFailHoldUpNoOthers(t *testing.T) {
 			}
 			elapse(time.Second)
 		}
-		elapse(29 * time.Second)
+		s.answers(text(200, good))
+		check.Is(s.T, s.search(), nil)
+		s.answers(text(500, ""))
+		elapse(30 * time.Second)
 		for i := range 5 {
 			check.Require(s.T, !errors.Is(s.searchFor(fmt.Sprint("bad-", i)), remote.ErrCircuitOpen), "place %d is held", i)
 		}
