@@ -2,6 +2,7 @@ package extract
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"regexp"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"golang.org/x/net/html"
 	"golang.org/x/text/language"
 
+	"github.com/expediter-io/expediter/pkg/redact"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/measure"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
 	"github.com/expediter-io/expediter/services/importer/recipe"
@@ -27,6 +29,8 @@ const (
 	WarnField = "field_dropped"
 	// WarnDescription means that sentences were left out of the description because the source does not bear them out.
 	WarnDescription = "description_cut"
+	// WarnNoSteps means that the source has a list of ingredients and no method.
+	WarnNoSteps = "no_steps"
 	// WarnInstructions means that sentences of the source address a model, and were not read.
 	WarnInstructions = "instructions_ignored"
 )
@@ -46,7 +50,7 @@ func Clean(r *recipe.Recipe) {
 	r.Description = c.prose(r.Description, recipe.MaxDescription)
 	r.Servings = c.line(r.Servings, recipe.MaxItem)
 	r.Ingredients = keep(&c, r.Ingredients, recipe.MaxIngredients, c.ingredient)
-	r.Steps = keep(&c, c.split(r.Steps), recipe.MaxSteps, c.step)
+	r.Steps = append([]recipe.Step{}, keep(&c, c.split(r.Steps, r.Language), recipe.MaxSteps, c.step)...) // in JSON [], and never null
 	for i := range r.Steps {
 		r.Steps[i].Index = i + 1
 	}
@@ -59,6 +63,7 @@ func Clean(r *recipe.Recipe) {
 		fmt.Sprintf("the language %.40q, which is no tag such as en or pt-BR", r.Language)) {
 		r.Language = ""
 	}
+	c.details(&r.Details)
 	r.Unverified = c.names(r.Unverified)
 	r.Source.Type, r.Source.Extractor = c.line(r.Source.Type, recipe.MaxWord), c.line(r.Source.Extractor, recipe.MaxWord)
 	r.Warnings = keep(&c, r.Warnings, recipe.MaxWarnings-10, func(w *recipe.Warning) bool {
@@ -116,8 +121,29 @@ func (c *cleaner) ingredient(i *recipe.Ingredient) bool {
 	return i.Item != ""
 }
 
+// details drops an address or an amount that is too long, for its beginning is another.
+func (c *cleaner) details(d *recipe.Details) {
+	for _, link := range []*string{&d.Image, &d.Video} {
+		if *link = recipe.Address(*link); !c.holds(len(*link) <= recipe.MaxAddress, "an address longer than may be") {
+			*link = ""
+		}
+	}
+	for _, list := range []*[]string{&d.Authors, &d.Keywords, &d.Categories, &d.Cuisines} {
+		*list = c.lines(*list, recipe.MaxWarnings, recipe.MaxItem)
+	}
+	d.Notes = c.lines(d.Notes, recipe.MaxWarnings, recipe.MaxStep)
+	maps.DeleteFunc(d.Nutrition, func(name, amount string) bool {
+		return !slices.Contains(recipe.Nutrients(), name) || !c.holds(len(amount) <= recipe.MaxItem, "the nutrition's "+name)
+	})
+	for name, amount := range d.Nutrition {
+		if d.Nutrition[name] = c.line(amount, recipe.MaxItem); d.Nutrition[name] == "" {
+			delete(d.Nutrition, name)
+		}
+	}
+}
+
 // split makes several steps of each step that is too long. The first keeps the time in the video.
-func (c *cleaner) split(steps []recipe.Step) []recipe.Step {
+func (c *cleaner) split(steps []recipe.Step, tag string) []recipe.Step {
 	var out []recipe.Step
 	for _, s := range steps {
 		if len(s.Text) <= recipe.MaxStep || len(out) > recipe.MaxSteps {
@@ -132,7 +158,7 @@ func (c *cleaner) split(steps []recipe.Step) []recipe.Step {
 			if i == 0 {
 				piece.Timestamp, piece.End = s.Timestamp, s.End
 			}
-			measure.ReadStep(&piece)
+			measure.ReadStep(tag, &piece)
 			out = append(out, piece)
 		}
 	}
@@ -146,7 +172,7 @@ var sentenceEnd = regexp.MustCompile(`[.!?…]["')\]]*\s|[。！？]`)
 func pieces(text string, most int) []string {
 	var out []string
 	for len(text) > most {
-		head := words.Cut(text, most)
+		head := redact.Clip(text, most)
 		if ends := sentenceEnd.FindAllStringIndex(head, -1); len(ends) > 0 {
 			head = head[:ends[len(ends)-1][1]]
 		} else if i := strings.LastIndexByte(head, ' '); i > 0 {
@@ -185,9 +211,13 @@ func (c *cleaner) step(s *recipe.Step) bool {
 }
 
 func (c *cleaner) names(list []string) []string {
-	return keep(c, list, recipe.MaxMarks, func(name *string) bool {
-		*name = c.line(*name, recipe.MaxWord)
-		return *name != ""
+	return c.lines(list, recipe.MaxMarks, recipe.MaxWord)
+}
+
+func (c *cleaner) lines(list []string, most, longest int) []string {
+	return keep(c, list, most, func(text *string) bool {
+		*text = c.line(*text, longest)
+		return *text != ""
 	})
 }
 
@@ -229,7 +259,7 @@ func (c *cleaner) plain(text string, most int) string {
 	}
 	if len(text) > 4*most+1000 {
 		c.cut = true
-		text = words.Cut(text, 4*most+1000)
+		text = redact.Clip(text, 4*most+1000)
 	}
 	text = PlainText(text)
 	if strings.ContainsAny(text, ".:") {
@@ -270,5 +300,5 @@ func (c *cleaner) short(text string, most int) string {
 		return text
 	}
 	c.cut = true
-	return strings.TrimSpace(words.Cut(text, most))
+	return strings.TrimSpace(redact.Clip(text, most))
 }

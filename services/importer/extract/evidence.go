@@ -2,12 +2,16 @@ package extract
 
 import (
 	"math"
+	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/kljensen/snowball/english"
+	"golang.org/x/text/language"
 
 	"github.com/expediter-io/expediter/services/importer/extract/internal/measure"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
+	"github.com/expediter-io/expediter/services/importer/recipe"
 )
 
 // The largest distance, in words, of an amount before its item ("two cups of the flour") and after it ("the flour,
@@ -23,6 +27,7 @@ const gap = nearBefore + nearAfter
 // evidence is the words of a source, spoken and written. It reports whether the source bears out a claim: an item, an amount
 // of an item, a number, a time, a temperature.
 type evidence struct {
+	language   string
 	next       int // the position of the next word
 	places     map[string][]int
 	numbers    map[float64][]int // the positions of the words of each
@@ -33,10 +38,11 @@ type evidence struct {
 	instructed bool // a text was left out because it addresses a model
 }
 
-// newEvidence returns a source without words.
-func newEvidence() *evidence {
+// newEvidence returns a source without words, in the language tag.
+func newEvidence(tag string) *evidence {
 	return &evidence{
-		places: map[string][]int{}, numbers: map[float64][]int{}, units: map[string][]int{},
+		language: tag,
+		places:   map[string][]int{}, numbers: map[float64][]int{}, units: map[string][]int{},
 		seconds: map[int]bool{}, degrees: map[float64]bool{}, levels: map[string]bool{},
 	}
 }
@@ -49,7 +55,7 @@ func (s *evidence) add(text string, alone bool) {
 		s.instructed = true
 		return
 	}
-	ws := measure.Split(text)
+	ws := measure.SplitIn(s.language, text)
 	stems := words.Stems(ws)
 	for i := range ws {
 		at := s.next + i
@@ -73,20 +79,21 @@ func (s *evidence) add(text string, alone bool) {
 	}
 }
 
-// number stores the numbers that begin at a word. An article is the number one only before a unit.
+// number stores the numbers that begin at a word, in every reading that digits may have. An article is the number one only before
+// a unit.
 func (s *evidence) number(ws []words.Word, i, at int) {
+	said := measure.Readings(ws[i].Text)
 	n, used := measure.ReadNumber(ws, i)
-	if used == 0 || n.Vague {
-		return
-	}
 	if ws[i].Kind == words.Letters && n.Min == 1 && used == 1 && ws[i].Lower != "one" {
 		if _, unit := measure.ReadUnit(ws, i+1); unit == 0 {
-			return
+			used = 0
 		}
 	}
-	said := []float64{n.Min, n.Max}
-	if x, ok := measure.ParseDigits(ws[i].Text); ok {
-		said = append(said, x)
+	if used > 0 && !n.Vague {
+		said = append(said, n.Min, n.Max)
+	}
+	if a, used := measure.ReadUncounted(ws, i); used > 0 && a.Unit.Name != "" && !a.Number.Vague { // "taza y media"
+		said = append(said, a.Number.Min, a.Number.Max)
 	}
 	for _, x := range said {
 		s.numbers[round(x)] = append(s.numbers[round(x)], at)
@@ -115,7 +122,7 @@ func (s *evidence) ingredient(item, qty, unit string) []string {
 // head returns the positions of the noun of an item: the last word of "extra virgin olive oil", and the word before the
 // comma of "flour, sifted". Where the order is reversed, as in "aceite de oliva", the first word counts as well.
 func (s *evidence) head(item string) []int {
-	ws := measure.Split(words.Plain(item))
+	ws := measure.SplitIn(s.language, words.Plain(item))
 	from, end := 0, len(ws)
 	for i, w := range ws {
 		if i > 0 && (w.Kind == words.Mark && w.Lower != "-" && w.Lower != "%" || breaks[w.Lower]) {
@@ -133,6 +140,9 @@ func (s *evidence) head(item string) []int {
 			}
 			return s.first(ws[:end])
 		}
+	}
+	if end < len(ws) && end > from { // "fresh or dried oregano"
+		return s.head(words.Join(ws[end+1:]))
 	}
 	return nil
 }
@@ -158,7 +168,7 @@ cooked raw whole finely roughly thinly beaten sifted packed drained rinsed piece
 // hasAmount reports whether every number of a quantity is near one of the positions, or anywhere when there are no
 // positions.
 func (s *evidence) hasAmount(qty string, places []int) bool {
-	ws := measure.Split(words.Plain(qty))
+	ws := measure.SplitIn(s.language, words.Plain(qty))
 	found := false
 	for i := 0; i < len(ws); {
 		n, used := measure.ReadNumber(ws, i)
@@ -169,7 +179,7 @@ func (s *evidence) hasAmount(qty string, places []int) bool {
 		i += used
 		found = true
 		for _, x := range []float64{round(n.Min), round(n.Max)} {
-			if !s.numberNear(x, places) {
+			if !near(places, s.numbers[x]) && (len(places) > 0 || !s.said(x)) {
 				return false
 			}
 		}
@@ -177,12 +187,8 @@ func (s *evidence) hasAmount(qty string, places []int) bool {
 	return found || s.hasMost(qty)
 }
 
-func (s *evidence) numberNear(x float64, places []int) bool {
-	return len(places) == 0 && s.said(x) || near(places, s.numbers[x])
-}
-
 func (s *evidence) hasUnit(unit string, places []int) bool {
-	ws := measure.Split(words.Plain(unit))
+	ws := measure.SplitIn(s.language, words.Plain(unit))
 	u, used := measure.ReadUnit(ws, 0)
 	if used == 0 {
 		return s.hasMost(unit)
@@ -209,7 +215,7 @@ func (s *evidence) said(x float64) bool { return len(s.numbers[x]) > 0 }
 // hasMost reports whether at least half of the words that carry meaning occur in the source.
 func (s *evidence) hasMost(text string) bool {
 	total, found := 0, 0
-	for _, w := range measure.Split(words.Plain(text)) {
+	for _, w := range measure.SplitIn(s.language, words.Plain(text)) {
 		if w.Kind != words.Letters || english.IsStopWord(w.Lower) || strings.HasPrefix(w.Lower, "'") {
 			continue
 		}
@@ -221,9 +227,42 @@ func (s *evidence) hasMost(text string) bool {
 	return 2*found >= total
 }
 
+// invented reports whether nothing of a verified recipe is in the source. In English the ingredients decide, because a long talk on any
+// subject has the verbs and numbers of steps. In other languages an item may be said in a form whose stem is not known, so that amounts,
+// steps, and words that begin alike count as well.
+func (s *evidence) invented(r *recipe.Recipe) bool {
+	base, _ := language.Make(r.Language).Base() // "en" without a language
+	isEnglish := base.String() == "en"
+	for _, i := range r.Ingredients {
+		amount := i.Qty != "" && !slices.Contains(i.Unverified, "qty")
+		if !slices.Contains(i.Unverified, "item") || !isEnglish && (amount || s.alludes(i.Item)) {
+			return false
+		}
+	}
+	said := slices.ContainsFunc(r.Steps, func(step recipe.Step) bool { return !slices.Contains(step.Unverified, "text") })
+	return !said || isEnglish && len(r.Ingredients) > 0
+}
+
+// alludes reports whether a word of a text, without its last letter, is in a word of the source.
+func (s *evidence) alludes(text string) bool {
+	return slices.ContainsFunc(words.Split(words.Plain(text)), func(w words.Word) bool {
+		_, last := utf8.DecodeLastRuneInString(w.Lower)
+		begin := w.Lower[:len(w.Lower)-last]
+		if utf8.RuneCountInString(begin) < 2 {
+			return false
+		}
+		for said := range s.places {
+			if strings.Contains(said, begin) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
 // hasNumbers reports whether all numbers in a text occur in the source.
 func (s *evidence) hasNumbers(text string) bool {
-	ws := measure.Split(words.Plain(text))
+	ws := measure.SplitIn(s.language, words.Plain(text))
 	for i := 0; i < len(ws); {
 		n, used := measure.ReadNumber(ws, i)
 		if used == 1 && ws[i].Kind == words.Letters || n.Vague {

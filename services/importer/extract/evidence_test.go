@@ -9,7 +9,7 @@ import (
 )
 
 func source(sentences ...string) *evidence {
-	s := newEvidence()
+	s := newEvidence("en")
 	for _, text := range sentences {
 		s.add(text, false)
 	}
@@ -52,7 +52,7 @@ func TestIngredient(t *testing.T) {
 
 func TestAmountsOfOtherLinesDoNotCount(t *testing.T) {
 	t.Parallel()
-	s := newEvidence()
+	s := newEvidence("en")
 	s.add("3 eggs", true)
 	s.add("1 cup milk", true)
 	check.Equal(t, []string{"qty"}, s.ingredient("milk", "3", ""))

@@ -11,14 +11,19 @@
 package extract
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/redact"
 	"github.com/expediter-io/expediter/services/importer/caption"
-	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
+	"github.com/expediter-io/expediter/services/importer/extract/internal/talk"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
 
@@ -64,8 +69,9 @@ type Extractor interface {
 	Extract(ctx context.Context, in Input) (recipe.Recipe, error)
 }
 
-// Checked returns an extractor whose recipes are cleaned, verified against the source and valid. When a recipe cannot
-// be made valid, the error wraps that of [recipe.Recipe.Validate].
+// Checked returns an extractor whose recipes are cleaned, verified against the source and valid, and have no details. When a recipe cannot
+// be made valid, the error wraps that of [recipe.Recipe.Validate]; when nothing of it is in the source, [ErrNoRecipe]. A recipe
+// of a transcript with times needs steps.
 func Checked(e Extractor) Extractor { return checked{e} }
 
 type checked struct{ Extractor }
@@ -75,12 +81,22 @@ func (c checked) Extract(ctx context.Context, in Input) (recipe.Recipe, error) {
 	if err != nil {
 		return recipe.Recipe{}, err
 	}
+	r.Details = recipe.Details{}
 	Clean(&r)
-	if err := Verify(ctx, &r, in); err != nil {
+	source, err := verify(ctx, &r, in)
+	if err != nil {
 		return recipe.Recipe{}, err
 	}
 	if err := r.Validate(); err != nil {
 		return recipe.Recipe{}, fmt.Errorf("extract: the recipe does not hold: %w", err)
+	}
+	if len(r.Steps) == 0 && len(in.Segments) > 0 && !in.Untimed {
+		return recipe.Recipe{}, fmt.Errorf("extract: the recipe does not hold: %w",
+			contracts.Mistake("Recipe", "/steps", "is required of a video"))
+	}
+	if len(in.Image) == 0 && source.invented(&r) { // of a photo, the extractor may see more than the text
+		return recipe.Recipe{}, Failed(false, fmt.Errorf("extract: none of %d ingredients and %d steps is in the source: %w",
+			len(r.Ingredients), len(r.Steps), ErrNoRecipe), "no recipe was found in the source: nothing of what the extractor returned is in it")
 	}
 	return r, nil
 }
@@ -105,14 +121,14 @@ func Bounded(in Input) (out Input, cut bool) {
 			break
 		}
 		size := len(s.Text)
-		s.Text = words.Cut(s.Text, maxSegment)
+		s.Text = redact.Clip(s.Text, maxSegment)
 		cut = cut || len(s.Text) < size
 		total += len(s.Text)
 		segments = append(segments, s)
 	}
 	cut = cut || len(in.Description) > maxDescription || len(in.Chapters) > maxChapters
 	in.Segments, in.Chapters = segments, in.Chapters[:min(len(in.Chapters), maxChapters)]
-	in.Description, in.Title = words.Cut(in.Description, maxDescription), words.Cut(in.Title, maxTitle)
+	in.Description, in.Title = redact.Clip(in.Description, maxDescription), redact.Clip(in.Title, maxTitle)
 	return in, cut
 }
 
@@ -181,4 +197,137 @@ func Failure(err error) *Error {
 	default:
 		return Failed(true, err, "something went wrong")
 	}
+}
+
+// slack is the distance in seconds at which a timestamp may lie outside a segment, because extractors round to whole
+// seconds.
+const slack = 1
+
+// Verify looks up every claim of a recipe in its source, and lists in Unverified each field that it cannot find: of an
+// ingredient its item (by the stem of the last noun), its quantity and its unit, both near the item; of a step its text,
+// times, temperatures, and its timestamp, which must lie in the video and in a segment; of the recipe its title and
+// servings. It removes sentences of the description that it does not find, because not every store keeps marks of the
+// description. It removes nothing else. Sentences that address a model are no evidence.
+//
+// It replaces earlier marks, except that of a quantity that the extractor could not read and left empty, and adds a warning when
+// there are marks. It ends soon after its context, with an error that wraps the cause.
+func Verify(ctx context.Context, r *recipe.Recipe, in Input) error {
+	_, err := verify(ctx, r, in)
+	return err
+}
+
+func verify(ctx context.Context, r *recipe.Recipe, in Input) (*evidence, error) {
+	in, _ = Bounded(in)
+	source, err := sourceOf(ctx, in, cmp.Or(r.Language, in.Language))
+	if err != nil {
+		return nil, err
+	}
+	r.Unverified = nil
+	if r.Title != Untitled && !source.hasMost(r.Title) {
+		r.Unverified = append(r.Unverified, "title")
+	}
+	if !source.hasNumbers(r.Servings) {
+		r.Unverified = append(r.Unverified, "servings")
+	}
+	if kept := borneOut(r.Description, source); kept != r.Description {
+		r.Description = kept
+		warn(r, WarnDescription, "What the source does not bear out was left out of the description.")
+	}
+	marked := len(r.Unverified) > 0
+	for i := range r.Ingredients {
+		ingredient := &r.Ingredients[i]
+		misread := in.Sure != "" && !strings.Contains(in.Sure, ingredient.Item) // its amount may be a part of the item: "1% cups flour"
+		unread := ingredient.Qty == "" && (misread || slices.Contains(ingredient.Unverified, "qty"))
+		ingredient.Unverified = source.ingredient(ingredient.Item, string(ingredient.Qty), ingredient.Unit)
+		if unread {
+			ingredient.Unverified = append(ingredient.Unverified, "qty")
+		}
+		marked = marked || len(ingredient.Unverified) > 0
+	}
+	for i := range r.Steps {
+		verifyStep(&r.Steps[i], in, source)
+		marked = marked || len(r.Steps[i].Unverified) > 0
+	}
+	if marked {
+		warn(r, WarnUnverified, "Some of it was not found in the source; the fields are marked.")
+	}
+	if len(r.Steps) == 0 {
+		warn(r, WarnNoSteps, "The source has a list of ingredients and no steps.")
+	}
+	if source.instructed {
+		warn(r, WarnInstructions, "The source gives instructions to a model; those sentences were left out.")
+	}
+	return source, nil
+}
+
+// sentence matches a sentence of a description, with the space after it.
+var sentence = regexp.MustCompile(`(?s).+?(?:[.!?。]+\s+|\n+|$)`)
+
+// borneOut returns the sentences of a text that the source bears out.
+func borneOut(text string, source *evidence) string {
+	return strings.TrimSpace(sentence.ReplaceAllStringFunc(text, func(s string) string {
+		if source.hasMost(s) && source.hasNumbers(s) {
+			return s
+		}
+		return ""
+	}))
+}
+
+func verifyStep(s *recipe.Step, in Input, source *evidence) {
+	s.Unverified = nil
+	if s.Timestamp != nil && !spoken(in, *s.Timestamp) {
+		s.Unverified = append(s.Unverified, "timestamp_sec")
+	}
+	if !source.hasMost(s.Text) || !source.hasNumbers(s.Text) {
+		s.Unverified = append(s.Unverified, "text")
+	}
+	if slices.ContainsFunc(s.Times, func(d recipe.Duration) bool { return !source.hasDuration(d.MinSec, d.MaxSec) }) {
+		s.Unverified = append(s.Unverified, "times")
+	}
+	if slices.ContainsFunc(s.Temperatures, func(t recipe.Temperature) bool {
+		return !source.hasTemperature(t.Degrees, t.MaxDegrees, t.Level)
+	}) {
+		s.Unverified = append(s.Unverified, "temperatures")
+	}
+}
+
+// sourceOf reads all of an input: the transcript in sentences, because an amount and its item may be in two segments, and
+// everything else in lines.
+func sourceOf(ctx context.Context, in Input, language string) (*evidence, error) {
+	source := newEvidence(language)
+	written := in.Description
+	if in.Sure != "" {
+		written, in.Segments = in.Sure, nil
+	}
+	sentences, err := talk.Cut(ctx, in.Segments)
+	for _, s := range sentences {
+		if err = talk.Ended(ctx); err != nil {
+			break
+		}
+		source.add(s.Text, false)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for line := range strings.Lines(written) {
+		source.add(line, true)
+	}
+	source.add(in.Title, true)
+	for _, c := range in.Chapters {
+		source.add(c.Title, true)
+	}
+	for _, at := range source.units {
+		slices.Sort(at) // a unit of several words stands at its last
+	}
+	return source, nil
+}
+
+// spoken reports whether a time lies in the video and in a segment.
+func spoken(in Input, at float64) bool {
+	if in.Untimed || in.Duration > 0 && at > in.Duration.Seconds() {
+		return false
+	}
+	return slices.ContainsFunc(in.Segments, func(s caption.Segment) bool {
+		return at >= s.Start.Seconds()-slack && at <= (s.Start+s.Dur).Seconds()+slack
+	})
 }

@@ -29,7 +29,11 @@ func ExampleRecipe_JSONLD() {
 	//       "@type": "HowToStep",
 	//       "position": 1,
 	//       "text": "Boil the eggs.",
-	//       "url": "https://video.example/eggs#t=42"
+	//       "url": "https://video.example/eggs#t=42",
+	//       "video": {
+	//         "@type": "Clip",
+	//         "startOffset": 42
+	//       }
 	//     }
 	//   ],
 	//   "isBasedOn": "https://video.example/eggs",

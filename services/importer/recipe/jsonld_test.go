@@ -2,6 +2,7 @@ package recipe_test
 
 import (
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,6 +19,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
 	"golang.org/x/net/html"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -39,21 +42,35 @@ func TestJSONLD(t *testing.T) {
 
 // schemaOrg is a recipe as a reader of schema.org sees it.
 type schemaOrg struct {
-	Context      string   `json:"@context"`
-	Type         string   `json:"@type"`
-	Name         string   `json:"name"`
-	Description  string   `json:"description"`
-	Language     string   `json:"inLanguage"`
-	Yield        string   `json:"recipeYield"`
-	PrepTime     string   `json:"prepTime"`
-	CookTime     string   `json:"cookTime"`
-	TotalTime    string   `json:"totalTime"`
+	Context     string            `json:"@context"`
+	Type        string            `json:"@type"`
+	Name        string            `json:"name"`
+	Description string            `json:"description"`
+	Language    string            `json:"inLanguage"`
+	Yield       string            `json:"recipeYield"`
+	PrepTime    string            `json:"prepTime"`
+	CookTime    string            `json:"cookTime"`
+	TotalTime   string            `json:"totalTime"`
+	Image       string            `json:"image"`
+	Keywords    string            `json:"keywords"`
+	Categories  []string          `json:"recipeCategory"`
+	Cuisines    []string          `json:"recipeCuisine"`
+	Nutrition   map[string]string `json:"nutrition"`
+	Authors     []struct {
+		Type string `json:"@type"`
+		Name string `json:"name"`
+	} `json:"author"`
 	Ingredients  []string `json:"recipeIngredient"`
 	Instructions []struct {
 		Type     string `json:"@type"`
 		Position int    `json:"position"`
 		Text     string `json:"text"`
 		URL      string `json:"url"`
+		Video    *struct {
+			Type  string   `json:"@type"`
+			Start float64  `json:"startOffset"`
+			End   *float64 `json:"endOffset"`
+		} `json:"video"`
 	} `json:"recipeInstructions"`
 	BasedOn string `json:"isBasedOn"`
 	Video   *struct {
@@ -63,6 +80,7 @@ type schemaOrg struct {
 	} `json:"video"`
 	Comments []struct {
 		Type string `json:"@type"`
+		Name string `json:"name"`
 		Text string `json:"text"`
 	} `json:"comment"`
 }
@@ -84,6 +102,9 @@ func readAgain(t *testing.T, r *recipe.Recipe, document []byte) {
 	}
 	times := recipe.Times{PrepSec: seconds(t, got.PrepTime), CookSec: seconds(t, got.CookTime), TotalSec: seconds(t, got.TotalTime)}
 	check.Same(t, "times", times, r.Times)
+	got.Ingredients = slices.DeleteFunc(got.Ingredients, func(line string) bool {
+		return slices.ContainsFunc(r.Ingredients, func(i recipe.Ingredient) bool { return line == i.Section+":" || line == "## "+i.Section })
+	})
 	check.Require(t, len(got.Ingredients) == len(r.Ingredients) && len(got.Instructions) == len(r.Steps),
 		"%d ingredients and %d steps", len(got.Ingredients), len(got.Instructions))
 	for i, text := range got.Ingredients {
@@ -207,10 +228,15 @@ func FuzzJSONLD(f *testing.F) {
 func TestPagesAreReadAgain(t *testing.T) {
 	t.Parallel()
 	want := cookies()
-	// The reader of pages writes numbers in its own way, joins lines, and takes a unit without an amount for a part of the name.
-	want.Description, want.Ingredients[0].Qty, want.Ingredients[2].Qty = "A classic recipe.", "2 1/2", "1"
+	// The reader of pages writes numbers in its own way.
+	want.Ingredients[1].Qty, want.Ingredients[3].Qty = "2 1/2", "1"
 	document := check.Must(want.JSONLD())(t)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/export" {
+			w.Header().Set("Content-Type", recipe.MediaTypeJSONLD)
+			_, _ = w.Write(document)
+			return
+		}
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		_, _ = w.Write([]byte(`<!DOCTYPE html><title>x</title><script type="application/ld+json">` + string(document) + `</script>`))
 	}))
@@ -218,23 +244,22 @@ func TestPagesAreReadAgain(t *testing.T) {
 	sources := check.Must(source.New(source.Config{AllowNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}))(t)
 	m := check.Must(sources.Fetch(t.Context(), source.Request{Type: contracts.SourceWeb, URL: server.URL + "/cookies"}, nil))(t)
 	check.Require(t, m.Recipe != nil, "no recipe was found in the page")
-	type part struct {
-		Title, Description, Servings string
-		Times                        recipe.Times
-		Ingredients                  [][4]string
-		Steps                        []string
+	check.Same(t, "the type of the export", source.KindOf("", document), contracts.SourceWeb)
+	export := check.Must(sources.Fetch(t.Context(), source.Request{Type: contracts.SourceWeb, URL: server.URL + "/export"}, nil))(t)
+	export.Recipe.Source = m.Recipe.Source
+	check.Equal(t, m.Recipe, export.Recipe)
+	check.Equal(t, want.Source.Ref, m.Recipe.Details.Video)
+	got := *m.Recipe
+	got.Source, got.Details.Video, got.Language = want.Source, "", want.Language
+	for i := range got.Ingredients {
+		got.Ingredients[i].Raw = ""
 	}
-	of := func(r *recipe.Recipe) part {
-		p := part{Title: r.Title, Description: r.Description, Servings: r.Servings, Times: r.Times}
-		for _, i := range r.Ingredients {
-			p.Ingredients = append(p.Ingredients, [4]string{string(i.Qty), i.Unit, i.Item, i.Note})
-		}
-		for _, s := range r.Steps {
-			p.Steps = append(p.Steps, s.Text)
-		}
-		return p
+	for i := range got.Steps { // read from the text again
+		got.Steps[i].Times, got.Steps[i].Temperatures = want.Steps[i].Times, want.Steps[i].Temperatures
 	}
-	check.Equal(t, of(want), of(m.Recipe))
+	check.Equal(t, want, &got)
+	again := check.Must(m.Recipe.JSONLD())(t)
+	check.Same(t, "the second export", strings.ReplaceAll(string(again), m.Recipe.Source.Ref, want.Source.Ref), string(document))
 }
 
 // biggest is a recipe as large as may be.
@@ -282,12 +307,12 @@ func cookies() *recipe.Recipe {
 		Language: "en-US", Times: recipe.Times{PrepSec: 900, CookSec: 690, TotalSec: 5400},
 		Source: recipe.Source{Type: "youtube", Ref: "https://www.youtube.com/watch?v=example", Extractor: "rules"},
 		Ingredients: []recipe.Ingredient{
-			{Qty: "2.5", Unit: "cup", Item: "flour", Note: "sifted", Section: "For the dough"},
-			{Qty: "1/2", Unit: "cup", Item: "olive oil"},
-			{Unit: "pinch", Item: "salt"},
-			{Qty: "2", Item: "eggs"},
 			{Item: "oil", Note: "for the tray"},
-			{Qty: "200", Unit: "gram", Item: "chocolate chips", Unverified: []string{"qty", "unit"}},
+			{Qty: "2.5", Unit: "cup", Item: "flour", Note: "sifted", Section: "For the dough"},
+			{Qty: "1/2", Unit: "cup", Item: "olive oil", Section: "For the dough"},
+			{Unit: "pinch", Item: "salt", Section: "For the dough"},
+			{Qty: "2", Item: "eggs", Section: "Layer 2"},
+			{Qty: "200", Unit: "gram", Item: "chocolate chips", Section: "Layer 2", Unverified: []string{"qty", "unit"}},
 		},
 		Steps: []recipe.Step{
 			{
@@ -306,7 +331,14 @@ func cookies() *recipe.Recipe {
 				Unverified: []string{"times"},
 			},
 		},
-		Warnings: []recipe.Warning{{Code: "unverified", Text: "Some of it was not found in the source; the fields are marked."}},
+		Details: recipe.Details{
+			Image: "https://cdn.example/cookies.jpg?w=1200", Authors: []string{"A. Cook", "Bäckerei"}, Keywords: []string{"quick", "for children"},
+			Categories: []string{"Dessert, sweet", "Snack"}, Cuisines: []string{"American"},
+			Nutrition: map[string]string{"calories": "270 kcal", "servingSize": "1 cookie", "saturatedFatContent": "3,5 g"},
+			Notes:     []string{"Keep them in a tin.", "Bake 2: they freeze well."},
+		},
+		Unverified: []string{"servings"},
+		Warnings:   []recipe.Warning{{Code: "unverified", Text: "Some of it was not found in the source; the fields are marked."}},
 	}
 }
 
@@ -347,4 +379,78 @@ func golden(t *testing.T, name string, got []byte) {
 	}
 	want := check.Must(os.ReadFile(file))(t)
 	check.Equal(t, string(want), string(got))
+}
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func valid() recipe.Recipe {
+	return recipe.Recipe{
+		Title: "Perfect Chocolate Chip Cookies",
+		Ingredients: []recipe.Ingredient{
+			{Qty: "2.5", Unit: "cup", Item: "flour"},
+		},
+		Steps: []recipe.Step{
+			{
+				Index: 1, Text: "Preheat oven", Timestamp: new(120.0), End: new(130.0),
+				Temperatures: []recipe.Temperature{{Degrees: 350, MaxDegrees: 350, Scale: "F", Raw: "350 F"}},
+				Times:        []recipe.Duration{{MinSec: 600, MaxSec: 600, Raw: "ten minutes"}},
+			},
+		},
+		Language: "en-US",
+		Warnings: []recipe.Warning{{Code: "cut", Text: "Something was left out."}},
+	}
+}
+
+func TestValidateNamesWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	r := valid()
+	check.Is(t, r.Validate(), nil)
+	r = recipe.Recipe{}
+	var invalid *contracts.ValidationError
+	check.Require(t, errors.As(r.Validate(), &invalid) && errors.Is(invalid, contracts.ErrInvalid), "it is valid")
+	var paths []string
+	for _, f := range invalid.Fields {
+		paths = append(paths, f.Path)
+	}
+	check.Equal(t, []string{"/title", "/ingredients"}, paths)
+}
+
+func TestJSONHasTheNamesOfTheDocument(t *testing.T) {
+	t.Parallel()
+	r := valid()
+	r.Language, r.Warnings, r.Steps[0].End, r.Steps[0].Times, r.Steps[0].Temperatures = "", nil, nil, nil, nil
+	got := check.Must(json.Marshal(r))(t)
+	want := `{"title":"Perfect Chocolate Chip Cookies","ingredients":[{"qty":"2.5","unit":"cup","item":"flour"}],` +
+		`"steps":[{"index":1,"text":"Preheat oven","timestamp_sec":120}]}`
+	check.Equal(t, want, string(got))
+}
+
+func TestQuantityReadsNumbers(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]recipe.Quantity{
+		`"2.5"`: "2.5", `2.50`: "2.50", `2`: "2", `null`: "", `"a pinch"`: "a pinch", `-1`: "-1",
+	} {
+		var i recipe.Ingredient
+		err := json.Unmarshal([]byte(`{"item":"x","qty":`+text+`}`), &i)
+		check.That(t, err == nil && i.Qty == want, "%s is %q, %v, want %q", text, i.Qty, err, want)
+	}
+	for _, text := range []string{`{}`, `[1]`, `true`} {
+		var i recipe.Ingredient
+		check.Failsf(t, json.Unmarshal([]byte(`{"qty":`+text+`}`), &i), "%s is %q", text, i.Qty)
+	}
+}
+
+func ExampleRecipe_Validate() {
+	r := recipe.Recipe{Title: "Toast", Steps: []recipe.Step{{Text: "Toast the bread."}}}
+	fmt.Println(r.Validate())
+	// Output: contracts: invalid Recipe: /ingredients is required
+}
+
+func ExampleQuantity_UnmarshalJSON() {
+	var i recipe.Ingredient
+	if err := json.Unmarshal([]byte(`{"qty": 2.5, "unit": "cup", "item": "flour"}`), &i); err != nil {
+		fmt.Println(err)
+	}
+	fmt.Println(i.Qty, i.Unit, i.Item)
+	// Output: 2.5 cup flour
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
@@ -18,10 +19,12 @@ type Recipe struct {
 	Servings string `json:"servings,omitempty"`
 	// Ingredients has at least one.
 	Ingredients []Ingredient `json:"ingredients"`
-	// Steps has at least one, in the order in which they are done.
+	// Steps are in the order in which they are done. A recipe of a written source may have none.
 	Steps []Step `json:"steps"`
 	// Times are the times of the whole recipe.
 	Times Times `json:"times,omitzero"`
+	// Details are what the page adds about the dish.
+	Details Details `json:"details,omitzero"`
 	// Language is the BCP 47 tag of the text, "en" or "pt-BR"; empty when it is not known.
 	Language string `json:"language,omitempty"`
 	// Source is the source of the recipe.
@@ -99,6 +102,31 @@ type Times struct {
 	TotalSec int `json:"total_sec,omitempty"`
 }
 
+// Details are what the structured data of a page says about a dish, as the publisher wrote it. No extractor reads them from
+// speech or text.
+type Details struct {
+	// Image is the address of a photo of the dish, and Video that of the video in which the steps have their timestamps. Both
+	// are http or https, without credentials.
+	Image string `json:"image,omitempty"`
+	Video string `json:"video,omitempty"`
+	// Authors are the names of people or organizations.
+	Authors []string `json:"authors,omitempty"`
+	// Keywords, Categories and Cuisines: "quick", "main course", "Italian".
+	Keywords   []string `json:"keywords,omitempty"`
+	Categories []string `json:"categories,omitempty"`
+	Cuisines   []string `json:"cuisines,omitempty"`
+	// Nutrition has the amounts in one serving, "270 kcal", by the names in [Nutrients].
+	Nutrition map[string]string `json:"nutrition,omitempty"`
+	// Notes are the publisher's remarks, such as tips, variations and storage.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// Nutrients returns the properties of schema.org/NutritionInformation.
+func Nutrients() []string {
+	return strings.Fields(`calories carbohydrateContent cholesterolContent fatContent fiberContent proteinContent
+		saturatedFatContent servingSize sodiumContent sugarContent transFatContent unsaturatedFatContent`)
+}
+
 // Source is the source of a recipe.
 type Source struct {
 	// Type is a source type of the import job, such as "youtube".
@@ -151,11 +179,13 @@ const (
 	MaxItem = 200
 	// MaxNote bounds notes and raw texts.
 	MaxNote = 500
-	// MaxStep bounds the text of a step.
+	// MaxStep bounds the text of a step, and a note of the details.
 	MaxStep = 2000
+	// MaxAddress bounds the addresses of the details.
+	MaxAddress = 2048
 	// MaxMarks bounds times, temperatures and unverified fields of one entry.
 	MaxMarks = 20
-	// MaxWarnings bounds the warnings.
+	// MaxWarnings bounds the warnings, and each list of the details.
 	MaxWarnings = 50
 	// MaxSeconds bounds times and timestamps: one week.
 	MaxSeconds = 7 * 24 * 60 * 60
@@ -163,21 +193,12 @@ const (
 	MaxDegrees = 2000
 )
 
-// Validate reports which of the parts that make a recipe are missing: title, ingredients and steps. It does not check bounds:
+// Validate reports which of the parts that make a recipe are missing: title and ingredients. It does not check bounds:
 // extract.Clean keeps them. The error is a *contracts.ValidationError, which names each missing field by its JSON Pointer and
 // matches contracts.ErrInvalid.
 func (r *Recipe) Validate() error {
-	var missing []contracts.FieldError
-	require := func(path string, there bool) {
-		if !there {
-			missing = append(missing, contracts.FieldError{Path: path, Problem: "is required"})
-		}
-	}
-	require("/title", r.Title != "")
-	require("/ingredients", len(r.Ingredients) > 0)
-	require("/steps", len(r.Steps) > 0)
-	if missing == nil {
-		return nil
-	}
-	return &contracts.ValidationError{Type: "Recipe", Fields: missing}
+	var missing contracts.Mistakes
+	missing.Add(r.Title == "", "/title", "is required")
+	missing.Add(len(r.Ingredients) == 0, "/ingredients", "is required")
+	return missing.In("Recipe")
 }

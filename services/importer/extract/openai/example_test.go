@@ -6,8 +6,8 @@ import (
 	"log"
 	"net/http/httptest"
 
+	"github.com/expediter-io/expediter/internal/remote"
 	"github.com/expediter-io/expediter/services/importer/extract/openai"
-	"github.com/expediter-io/expediter/services/importer/internal/remote"
 )
 
 func ExampleExtractor() {

@@ -3,7 +3,6 @@ package openai
 import (
 	"crypto/sha256"
 	"encoding/base64"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -102,15 +101,10 @@ func user(in extract.Input, shown ask.Digest) string {
 	section("Chapters", shown.Chapters)
 	section("Transcript", shown.Transcript)
 	text := strings.TrimSpace(b.String())
-	word := unforeseen(text)
+	// The word does not occur in the text: it is the hash of the text. So the same source gives the same call, and the author of a text
+	// would have to know the hash before writing the text.
+	word := fmt.Sprintf("%.16x", sha256.Sum256([]byte(text)))
 	return "<<<SOURCE " + word + "\n" + text + "\n<<<END " + word
-}
-
-// unforeseen returns a word that does not occur in a text: the hash of the text. So the same source gives the same call,
-// and the author of a text would have to know the hash before writing the text.
-func unforeseen(text string) string {
-	sum := sha256.Sum256([]byte(text))
-	return hex.EncodeToString(sum[:16])
 }
 
 // completion is the body of an answer, as far as it is read.
@@ -152,42 +146,10 @@ func contentOf(answer []byte) (string, error) {
 	return *first.Message.Content, nil
 }
 
-// maxBraces bounds the places in an answer at which the object of a recipe is looked for.
-const maxBraces = 20
-
-// objectOf returns the one object in an answer that has the members of a recipe, without the prose or the code fence around
-// it; nil when there is none, or more than one.
-func objectOf(content string) (found []byte) {
-	for range maxBraces {
-		begin := strings.IndexByte(content, '{')
-		if begin < 0 {
-			break
-		}
-		content = content[begin:]
-		var members struct {
-			Ingredients json.RawMessage `json:"ingredients"`
-			Steps       json.RawMessage `json:"steps"`
-		}
-		d := json.NewDecoder(strings.NewReader(content))
-		if d.Decode(&members) != nil {
-			content = content[1:]
-			continue
-		}
-		if members.Ingredients != nil || members.Steps != nil {
-			if found != nil {
-				return nil
-			}
-			found = []byte(content[:d.InputOffset()])
-		}
-		content = content[d.InputOffset():]
-	}
-	return found
-}
-
 // decode reads a recipe. Text around the object is left out.
 func decode(content string) (recipe.Recipe, error) {
 	var r recipe.Recipe
-	if err := json.Unmarshal(objectOf(content), &r); err != nil {
+	if err := json.Unmarshal(ask.Object(content), &r); err != nil {
 		return recipe.Recipe{}, extract.Failed(true, fmt.Errorf("openai: decode %d bytes: %w", len(content), err),
 			"the answer is not the JSON of a recipe")
 	}

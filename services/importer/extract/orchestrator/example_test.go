@@ -6,10 +6,10 @@ import (
 	"log"
 	"net/http/httptest"
 
+	"github.com/expediter-io/expediter/internal/remote"
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/remotetest"
 	"github.com/expediter-io/expediter/services/importer/extract/orchestrator"
-	"github.com/expediter-io/expediter/services/importer/internal/remote"
 )
 
 func ExampleExtractor() {

@@ -7,14 +7,15 @@
 package orchestrator
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 
+	"github.com/expediter-io/expediter/internal/remote"
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/ask"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/measure"
-	"github.com/expediter-io/expediter/services/importer/internal/remote"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
 
@@ -43,9 +44,15 @@ func New(config remote.Config) (*Extractor, error) {
 // one that [extract.Failure] knows.
 func (e *Extractor) Extract(ctx context.Context, in extract.Input) (recipe.Recipe, error) {
 	shown := ask.NewDigest(in, maxTranscript)
-	answer, err := ask.Post(ctx, e.client, "/extract", newRequest(in, shown))
+	answer, err := ask.Post(ctx, e.client, "/extract", request{
+		SourceType: in.Source.Type, SourceRef: in.Source.Ref, Options: options{IncludeTimestamps: shown.Timed},
+		Transcript: cmp.Or(shown.Transcript, shown.Description), // of a page or a photo, its text is all there is
+	})
 	if err != nil {
 		return recipe.Recipe{}, err
+	}
+	if object := ask.Object(string(answer)); object != nil {
+		answer = object
 	}
 	var r response
 	if err := json.Unmarshal(answer, &r); err != nil {
@@ -70,17 +77,6 @@ type request struct {
 
 type options struct {
 	IncludeTimestamps bool `json:"include_timestamps"`
-}
-
-func newRequest(in extract.Input, shown ask.Digest) request {
-	r := request{
-		SourceType: in.Source.Type, SourceRef: in.Source.Ref, Transcript: shown.Transcript,
-		Options: options{IncludeTimestamps: shown.Timed},
-	}
-	if r.Transcript == "" {
-		r.Transcript = shown.Description // A page or a photo: its text is all there is.
-	}
-	return r
 }
 
 // response is the body of an answer. Members that are not listed are ignored. Listed members must have their types; null
@@ -113,7 +109,7 @@ func (r response) recipe() recipe.Recipe {
 	}
 	for _, s := range r.Steps {
 		step := recipe.Step{Text: s.Text, Timestamp: s.Timestamp}
-		measure.ReadStep(&step)
+		measure.ReadStep("", &step)
 		out.Steps = append(out.Steps, step)
 	}
 	return out

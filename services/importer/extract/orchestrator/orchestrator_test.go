@@ -11,13 +11,13 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/expediter-io/expediter/internal/remote"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/caption"
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/remotetest"
 	"github.com/expediter-io/expediter/services/importer/extract/orchestrator"
-	"github.com/expediter-io/expediter/services/importer/internal/remote"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
 
@@ -42,7 +42,7 @@ func TestTheDocumentedExchange(t *testing.T) {
 	check.Equal(t, wantBody, bodies[0])
 	r := requests[0]
 	check.That(t, r.Method == http.MethodPost && r.URL.Path == "/extract" && r.Header.Get("X-Service-Token") == token &&
-		r.Header.Get("Content-Type") == "application/json" && r.Header.Get("User-Agent") == "expediter-importer/1",
+		r.Header.Get("Content-Type") == "application/json" && r.Header.Get("User-Agent") == "expediter/1",
 		"asked by %s %s %v", r.Method, r.URL, r.Header)
 }
 
@@ -66,7 +66,7 @@ func TestIdempotencyKey(t *testing.T) {
 // TestPagesHaveNoTranscript sends the text of a page instead, and asks for no timestamps.
 func TestPagesHaveNoTranscript(t *testing.T) {
 	t.Parallel()
-	f, e := setup(t, remotetest.Says(documented))
+	f, e := setup(t, remotetest.Says(strings.Replace(documented, "flour", "eggs", 1)))
 	in := cookies()
 	in.Segments = nil
 	r := check.Must(e.Extract(t.Context(), in))(t)
@@ -170,7 +170,11 @@ func TestErrors(t *testing.T) {
 		{"half", remotetest.Says(documented[:80]), failed, true, 0, "AI extraction failed: the answer is not the JSON of a recipe"},
 		{"two", remotetest.Says(documented + documented), failed, true, 0, "AI extraction failed: the answer is not the JSON of a recipe"},
 		{"title is a number", remotetest.Says(`{"title":7}`), failed, true, 0, "AI extraction failed: the answer is not the JSON of a recipe"},
-		{"steps are text", remotetest.Says(`{"title":"x","steps":["Preheat"]}`), failed, true, 0, "AI extraction failed: the answer is not the JSON of a recipe"},
+		{"steps are a number", remotetest.Says(`{"title":"x","steps":[7]}`), failed, true, 0, "AI extraction failed: the answer is not the JSON of a recipe"},
+		{
+			"nothing of it is in the source", remotetest.Says(`{"title":"Paella","ingredients":[{"item":"saffron"},{"item":"squid"}],"steps":[{"text":"Preheat the oven"}]}`),
+			failed, false, 0, "AI extraction failed: no recipe was found in the source: nothing of what the extractor returned is in it",
+		},
 		{"time is text", remotetest.Says(`{"title":"x","steps":[{"text":"a","timestamp_sec":"2:00"}]}`), failed, true, 0, "AI extraction failed: the answer is not the JSON of a recipe"},
 		{"null", remotetest.Says("null"), invalid, false, 0, "Invalid recipe data from AI"},
 		{"no title", remotetest.Says(`{"ingredients":[{"item":"flour"}],"steps":[{"text":"Stir"}]}`), invalid, false, 0, "Invalid recipe data from AI"},
@@ -210,3 +214,35 @@ func TestConforms(t *testing.T) {
 		return err
 	}, token, "cups of flour")
 }
+
+// token is a secret that must turn up in one header and nowhere else.
+const token = "s3cr3t-service-token"
+
+// setup starts a service that answers with answer, and an extractor that asks it, with checks.
+func setup(t *testing.T, answer http.HandlerFunc) (*remotetest.Server, extract.Extractor) {
+	t.Helper()
+	server := remotetest.Serve(t, answer)
+	return server, extract.Checked(check.Must(orchestrator.New(remote.Config{BaseURL: server.URL + "/", Token: token}))(t))
+}
+
+// cookies is the video of the document.
+func cookies() extract.Input {
+	return extract.Input{
+		Title: "Perfect Chocolate Chip Cookies", Description: "A classic recipe\n2 eggs", Language: "en", Duration: 5 * time.Minute,
+		Chapters: []extract.Chapter{{Start: 0, Title: "Intro"}, {Start: 2 * time.Minute, Title: "Baking"}},
+		Segments: []caption.Segment{
+			{Start: 0, Dur: 5500 * time.Millisecond, Text: "Hello, we need 2.5 cups of flour"},
+			{Start: 5500 * time.Millisecond, Dur: 4500 * time.Millisecond, Text: "and two eggs"},
+			{Start: 2 * time.Minute, Dur: 10 * time.Second, Text: "preheat the oven to 350 degrees"},
+		},
+		Source: recipe.Source{Type: "youtube", Ref: "https://www.youtube.com/watch?v=example"},
+	}
+}
+
+// documented is the answer of the document.
+const documented = `{
+  "title": "Perfect Chocolate Chip Cookies",
+  "description": "A classic recipe",
+  "ingredients": [{"qty": "2.5", "unit": "cup", "item": "flour"}],
+  "steps": [{"index": 1, "text": "Preheat oven", "timestamp_sec": 120}]
+}`

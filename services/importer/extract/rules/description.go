@@ -1,325 +1,432 @@
 package rules
 
 import (
-	"context"
-	_ "embed"
+	"cmp"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
+	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/lexicon"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/measure"
-	"github.com/expediter-io/expediter/services/importer/extract/internal/talk"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
 
-// Kinds of headings in a description.
-const (
-	noHeading          = ""
-	ingredientsHeading = "ingredients"
-	methodHeading      = "method"
-	otherHeading       = "other"
-)
-
-//go:embed headings.txt
-var headingsText string
-
-// headings has the kinds of the words in headings, by word.
-var headings = func() map[string]string {
-	out := map[string]string{}
-	for kind, word := range lexicon.Lists(headingsText) {
-		out[word] = kind
-	}
-	return out
-}()
-
-// heading returns the kind of heading of a line.
-func heading(line string) string {
-	ws := words.Split(words.Plain(line))
-	letters := 0
-	for _, w := range ws {
-		if w.Kind == words.Letters {
-			letters++
-		}
-	}
-	if letters == 0 || letters > 7 {
-		return noHeading
-	}
-	colon := strings.HasSuffix(strings.TrimSpace(words.Plain(line)), ":")
-	for i, w := range ws {
-		kind := headings[w.Lower]
-		if kind != noHeading && (letters <= 3 || colon || i == 0 && kind != methodHeading) {
-			return kind
-		}
-	}
-	return noHeading
-}
+// maxLine is the longest line, in bytes, that counts as an ingredient where it may be other text.
+const maxLine = 200
 
 var (
-	bullets  = regexp.MustCompile(`^[\s\-–—•*·●▪◦‣▢□☐✓✔➤►>+~]+`)
-	numbered = regexp.MustCompile(`^(?:step\s*)?\d{1,2}\s*[.):]\s+`)
-	stamped  = regexp.MustCompile(`^[(\[]?\d{1,2}:\d{2}(?::\d{2})?\b`)
-	address  = regexp.MustCompile(`(?i)https?:|www\.|@\w|\.com\b`)
-	servings = regexp.MustCompile(`(?i)\b(?:serves|servings?|yields?|makes|portions?|portionen|raciones|porciones|personen|personnes|` +
-		`porzioni|порци\p{L}*)\b\s*(?:is|are|about|approximately|around|for)?\s*[:=-]?\s*(?:about\s+)?(\d+(?:\s*(?:-|–|to)\s*\d+)?` +
-		`(?:\s+(?:people|persons?|servings?|portions?|cookies|muffins|pieces|rolls|loaves|loaf|buns|pancakes|bars|cups))?)`)
-	portions = regexp.MustCompile(`(?i)\b(\d+(?:\s*(?:-|–|to)\s*\d+)?)\s*(?:servings|portions|people|portionen|personen|personnes|personas|` +
-		`raciones|porciones|porzioni|persone|порци\p{L}*)\b`)
-	times = regexp.MustCompile(`(?i)\b(prep(?:aration)?|cook(?:ing)?|bak(?:e|ing)|total)\s*time\s*(?:is)?\s*[:=-]?\s*([^|,;]{1,40})`)
+	stamped = regexp.MustCompile(`^[(\[]?\d{1,2}:\d{2}(?::\d{2})?\b`)
+	address = regexp.MustCompile(`(?i)https?:|www\.|@\w|\.com\b`)
+
+	// offer matches a line up to the words before the address of a shop: "- get it at", "(link:".
+	offer = regexp.MustCompile(`^(.*?\pL.*?)(?: -|:? \(|: | \||[ :(@-]*$).*$`)
+
+	// aside matches what follows the name of a dish on a line with facts: "Pancakes (serves 4)".
+	aside = regexp.MustCompile(`\s*(?:[(|,]|\s-\s).*`)
 )
 
-// readDescription finds the list of ingredients, the method, the servings and the times in the description.
-func (r *reader) readDescription(ctx context.Context) error {
-	r.facts()
-	d := description{}
-	for _, line := range r.lines {
-		if err := talk.Ended(ctx); err != nil {
-			return err
-		}
-		d.line(line)
-	}
-	if len(d.listed) < 2 && len(d.loose) >= 3 && (r.english() || inKitchenUnits(d.loose)) {
-		d.listed = d.loose
-	}
-	r.listed, r.instructions = d.listed, d.method
-	return nil
-}
+// text is the state of reading a written text line by line.
+type text struct {
+	whole    bool // the text is the recipe itself, and no description of a video
+	language string
+	lines    []line
+	recipe   *recipe.Recipe // gets the servings and times
 
-// description is the state of reading a description line by line.
-type description struct {
 	mode    string // the kind of the last heading
-	section string // the last heading inside the list
-	blank   int    // empty lines since the last other line
+	section string // the last heading inside the list or the method
+	level   int    // of the section
+	fresh   bool   // the last line was the section
+	prefix  string // the section, until its first step
+
+	title      string
+	titleLevel int
+	another    string // the title of a second recipe, which ends the first
+	headless   bool   // the list has no heading
 
 	listed []recipe.Ingredient
 	loose  []recipe.Ingredient // lines with an amount outside all lists
 	method []string
+	rest   []string // what has no other place
+	intro  int      // the number of its lines above the first heading
+
+	half    string // an amount whose food is in the next line
+	items   bool   // the lines of the list or the method have marks
+	open    bool   // the next line may continue the last step
+	labeled bool   // "Step 1" began the last step, so that the next lines belong to it
+	await   bool   // the next line begins a step, after a label on a separate line
 }
 
-func (d *description) line(line string) {
-	if line == "" {
-		d.blank++
-		if d.blank > 1 && d.mode == ingredientsHeading && len(d.listed) > 0 {
-			d.mode = noHeading
+// readDescription finds the list of ingredients, the method, the servings and the times in the description. Of a text that is
+// the recipe it keeps the rest as well.
+func (r *reader) readDescription() {
+	t := text{whole: r.in.Untimed, language: r.language, lines: linesOf(r.lines, r.language), recipe: &r.recipe}
+	for i := 0; i < len(t.lines) && t.another == ""; i++ {
+		t.line(i)
+	}
+	t.end()
+	if t.another != "" {
+		r.warn(WarnSeveral, "The text has several recipes: the first was taken, and what begins with \""+t.another+"\" was left out.")
+	}
+	if t.headless && (len(t.listed) < 3 && !inKitchenUnits(t.listed) || len(t.method) == 0) {
+		t.listed, t.method = nil, nil // the lines of a talk
+	}
+	if len(t.listed) < 2 && len(t.loose) >= 3 && (r.english() || inKitchenUnits(t.loose)) {
+		t.listed = t.loose
+	}
+	r.listed, r.instructions, r.text = t.listed, t.method, t
+	if t.whole && len(t.listed) > 0 {
+		r.foreign = r.language != "en"
+	}
+}
+
+// nameDish takes the title and the description from a text that is the recipe.
+func (r *reader) nameDish() {
+	if len(r.in.Segments) == 0 || len(r.in.Image) > 0 {
+		return // what else is said below a video or on a photo is not about the dish
+	}
+	r.recipe.Description = strings.TrimSpace(strings.Join(r.text.rest, "\n"))
+	r.recipe.Title = cmp.Or(named(r.text.title), r.recipe.Title)
+}
+
+// Written reports whether a text holds the list of ingredients and the method of a recipe.
+func Written(text string) bool {
+	r := reader{in: extract.Input{Description: text, Untimed: true}}
+	r.readLines()
+	r.readDescription()
+	return len(r.listed) > 0 && len(r.instructions) > 0
+}
+
+// line reads line i.
+func (t *text) line(i int) {
+	l := &t.lines[i]
+	fresh := t.fresh
+	t.fresh = false
+	inside := t.mode == ingredientsHeading || t.mode == methodHeading
+	facts := l.facts.all && (l.facts.sure || !inside)
+	if facts || !inside || l.kind != noHeading {
+		l.facts.addTo(t.recipe)
+	}
+	switch {
+	case facts:
+	case l.kind != noHeading:
+		t.enter(l, fresh)
+	case !t.whole && stamped.MatchString(l.text):
+	case t.whole && t.second(i):
+		t.another = l.text
+	case t.mode == ingredientsHeading:
+		t.list(i)
+	case t.mode == methodHeading:
+		t.step(i)
+	case !t.whole:
+		t.stray(l)
+	case t.mode == noHeading:
+		t.top(i)
+	default:
+		t.rest = append(t.rest, l.text)
+	}
+}
+
+// enter begins the part under a heading, and reads what follows the heading on its line.
+func (t *text) enter(l *line, fresh bool) {
+	t.end()
+	if t.mode == noHeading {
+		t.intro = len(t.rest)
+	}
+	deeper := l.level < byForm && t.level < byForm && l.level > t.level && t.level > 0
+	if !fresh && !deeper {
+		t.section, t.level = "", 0
+	}
+	t.mode, t.prefix = l.kind, t.section
+	for i := range l.ws { // "Ingredients for the dough", but not "for 4 people"
+		if i > 0 && said("for", l.ws, i) > 0 && !strings.ContainsFunc(l.text, unicode.IsDigit) {
+			head, _, _ := strings.Cut(l.text[l.ws[i].Start:], ":")
+			t.section, t.level, t.prefix = head, max(1, l.level), head
+			break
 		}
+	}
+	switch {
+	case t.mode == ingredientsHeading:
+		for _, part := range enumerated(l.rest) {
+			entry := newLine(part)
+			t.ingredient(&entry)
+		}
+	case t.mode == methodHeading:
+		if entry := newLine(l.rest); entry.text != "" {
+			t.add(&entry, true)
+		}
+	case t.whole:
+		t.rest = append(t.rest, l.text)
+	}
+}
+
+// enumerated cuts a list in one line at its commas, but not "1,5 kg" and "flour, sifted".
+func enumerated(list string) []string {
+	parts := strings.FieldsFunc(list, func(r rune) bool { return strings.ContainsRune(";,،、，；", r) })
+	for i := len(parts) - 1; i > 0; i-- {
+		glued := isDigit(parts[i]) && isDigit(parts[i-1][len(parts[i-1])-1:])
+		if ws := words.Split(parts[i]); glued || len(ws) > 0 && preparations[ws[0].Lower] {
+			parts[i-1], parts = parts[i-1]+","+parts[i], slices.Delete(parts, i, i+1)
+		}
+	}
+	return parts
+}
+
+// end ends the list or the method.
+func (t *text) end() {
+	if t.half != "" {
+		t.listed = append(t.listed, Ingredient(t.half, t.language))
+	}
+	t.half, t.open, t.labeled, t.await, t.items = "", false, false, false, false
+}
+
+// stray keeps an ingredient that is named outside a list.
+func (t *text) stray(l *line) {
+	in, ok := ingredientLine(l.text, t.language)
+	if ok && in.Qty != "" && (in.Unit != "" || isFood(in.Item)) && len(l.text) <= maxLine && !address.MatchString(l.text) {
+		t.loose = append(t.loose, in)
+	}
+}
+
+// second reports whether another recipe begins at line i: the text has one already, and the line is the title of another list.
+func (t *text) second(i int) bool {
+	l := &t.lines[i]
+	if len(t.listed) == 0 || len(t.method) == 0 || l.item || l.step || l.length > 10 || l.ends || l.amount || l.isFor() {
+		return false
+	}
+	if l.level > 0 && l.level < byForm && t.titleLevel > 0 && t.titleLevel < byForm {
+		return l.level <= t.titleLevel
+	}
+	amounts := 0
+	for _, next := range t.lines[i+1 : min(len(t.lines), i+8)] {
+		if next.kind != noHeading {
+			return next.kind == ingredientsHeading
+		}
+		if next.amount {
+			amounts++
+		}
+	}
+	return t.headless && l.blank && amounts > 2
+}
+
+// top reads a line before the first heading: the title, an introduction, or the first of a list without a heading.
+func (t *text) top(i int) {
+	l := &t.lines[i]
+	labeled := false
+	name := l.text
+	if n := said("title", l.ws, 0); n > 0 && n < len(l.ws)-1 && l.ws[n].Text == ":" {
+		name, labeled = strings.TrimSpace(l.text[l.ws[n].End:]), true
+	}
+	listed := l.amount && slices.ContainsFunc(t.lines[i+1:min(len(t.lines), i+3)], func(next line) bool { return next.amount })
+	higher := l.level > 0 && l.level < byForm && (t.titleLevel == 0 || l.level < t.titleLevel)
+	first := t.title == "" && (!l.item || i == 0) && !listed && l.length <= 12 && !l.ends
+	switch {
+	case labeled || higher || first:
+		t.entitle(l, name)
+		if labeled {
+			t.titleLevel = byForm
+		}
+	case listed:
+		t.mode, t.headless, t.prefix = ingredientsHeading, true, ""
+		t.ingredient(l)
+	case t.part(i):
+	default:
+		t.rest = append(t.rest, l.text)
+	}
+}
+
+// entitle takes the title from a line. What was the title before is kept with the rest.
+func (t *text) entitle(l *line, name string) {
+	if t.title != "" {
+		t.rest = append(t.rest, t.title)
+	}
+	if l.facts.found {
+		name = strings.TrimRight(aside.ReplaceAllString(name, ""), " :")
+	}
+	t.title, t.titleLevel = strings.TrimFunc(name, func(r rune) bool {
+		return unicode.Is(unicode.So, r) || strings.ContainsRune(`: 【】「」《》"`, r)
+	}), l.level
+}
+
+// part reads the heading of a part: "For the dough". A part without lines leaves nothing.
+func (t *text) part(i int) bool {
+	l := &t.lines[i]
+	name := strings.TrimRight(l.text, ": ")
+	next := &line{level: 1}
+	if i+1 < len(t.lines) {
+		next = &t.lines[i+1]
+	}
+	known := slices.ContainsFunc(t.listed, func(i recipe.Ingredient) bool { return i.Section != "" && strings.EqualFold(i.Section, name) })
+	above := t.whole && t.mode == ingredientsHeading && len(t.listed) > 0 && l.blank && !l.item && l.length <= 4 && next.amount && !next.blank
+	switch {
+	case l.step, l.number > 0,
+		l.level == byForm && (l.ends || l.acts && next.level > 0),
+		l.level == 0 && (l.amount || !known && (l.ends || !above && (!l.isFor() || l.length > 5))):
+		return false
+	}
+	t.end()
+	t.section, t.level, t.fresh, t.prefix = name, max(1, l.level), true, name
+	return true
+}
+
+// list reads a line of the list, or the first of a method without a heading.
+func (t *text) list(i int) {
+	l := &t.lines[i]
+	if !t.whole && address.MatchString(l.text) {
+		l.text = offer.ReplaceAllString(l.text[:address.FindStringIndex(l.text)[0]], "$1")
+	}
+	switch {
+	case t.part(i):
+	case t.whole && len(t.listed) > 0 && t.turns(i):
+		t.end()
+		t.mode, t.section, t.prefix = methodHeading, "", ""
+		t.step(i)
+	case !t.whole && len(t.listed) > 0 && l.length > 12 && !l.amount:
+		t.mode = noHeading
+	default:
+		t.ingredient(l)
+	}
+}
+
+// turns reports whether the method begins at line i of a list, without a heading: steps are told from ingredients by their form.
+func (t *text) turns(i int) bool {
+	l := &t.lines[i]
+	switch {
+	case l.step:
+		return true
+	case l.amount:
+		return false
+	case l.length > 12, l.number == 1 && len(t.listed) > 1, l.acts && (!l.item || !t.items || l.blank):
+		return true
+	case l.length < 3, !l.ends && (!l.blank || l.length == 3):
+		return false
+	}
+	block := t.block(i)
+	if end := slices.IndexFunc(block[1:], func(next line) bool { return next.blank }); end >= 0 {
+		block = block[:end+1]
+	}
+	return !slices.ContainsFunc(block[1:], func(next line) bool { return next.amount })
+}
+
+// ingredient reads an entry of the list, or the rest of one.
+func (t *text) ingredient(l *line) {
+	s := strings.TrimSpace(t.half + " " + l.text)
+	ws := measure.Split(s)
+	if _, used := measure.ReadAmount(ws, 0); t.whole && used > 0 && used == len(ws) && len(s) <= maxLine {
+		t.half = s
 		return
 	}
-	d.blank = 0
-	if kind := heading(line); kind != noHeading {
-		d.mode, d.section = kind, ""
-		return
+	if last := len(t.listed) - 1; t.whole && t.half == "" && last >= 0 && t.unfinished(t.listed[last].Raw, l) {
+		s = t.listed[last].Raw + " " + s
+		t.listed = t.listed[:last]
 	}
-	if stamped.MatchString(line) {
-		return
-	}
-	if m := address.FindStringIndex(line); m != nil {
-		if d.mode != ingredientsHeading {
+	t.half, t.items = "", t.items || l.item
+	in, ok := ingredientLine(s, t.language)
+	if !ok || len(s) > maxLine {
+		if !t.whole || !strings.ContainsFunc(s, unicode.IsLetter) {
 			return
 		}
-		line = withoutOffer(line[:m[0]])
+		in = Ingredient(s, t.language)
 	}
-	switch d.mode {
-	case methodHeading:
-		text := numbered.ReplaceAllString(bullets.ReplaceAllString(line, ""), "")
-		if strings.ContainsFunc(text, unicode.IsLetter) {
-			d.method = append(d.method, words.Plain(text))
-		}
-	case ingredientsHeading:
-		d.ingredient(line)
-	case noHeading:
-		if i, ok := ingredientLine(line); ok && len(line) <= maxLine && i.Qty != "" && (i.Unit != "" || isFood(i.Item)) {
-			d.loose = append(d.loose, i)
-		}
+	in.Section = t.section
+	t.listed = append(t.listed, in)
+}
+
+// unfinished reports whether an entry of the list goes on in the next line.
+func (t *text) unfinished(entry string, next *line) bool {
+	if next.item || next.blank || next.amount || next.level > 0 {
+		return false
+	}
+	return t.items && startsLow(next.text) || strings.HasSuffix(entry, ",") || strings.Count(entry, "(") > strings.Count(entry, ")")
+}
+
+// step reads a line of the method: a step, or the rest of one.
+func (t *text) step(i int) {
+	l := &t.lines[i]
+	switch {
+	case !t.whole && address.MatchString(l.text) || t.part(i):
+	case !strings.ContainsFunc(l.text, unicode.IsLetter): // "Step 1" and "2" alone
+		t.await = t.await || l.step || l.number > 0
+		t.labeled = t.await
+	case isMarked(*l) || t.await || !t.open:
+		t.add(l, true)
+	case t.labeled:
+		t.add(l, false)
+	case t.whole && l.blank && !slices.ContainsFunc(t.block(i), t.isStep): // a wish, a name, a source
+		t.mode = notesHeading
+		t.rest = append(t.rest, l.text)
+	case t.items:
+		t.add(l, l.blank && !slices.ContainsFunc(t.block(i), isMarked))
+	default:
+		t.add(l, l.blank || !t.continues(i))
 	}
 }
 
-// maxLine is the longest line, in bytes, that counts as an ingredient where it may be other text.
-const maxLine = 200
+func isMarked(l line) bool { return l.item || l.step }
 
-// ingredient reads a line of the list. A long line that is no ingredient ends the list.
-func (d *description) ingredient(line string) {
-	if name, ok := subHeading(line); ok {
-		d.section = name
+// isStep reports whether a line has the form of a step. Below marked steps, a short sentence may be a wish.
+func (t *text) isStep(l line) bool {
+	return isMarked(l) || l.acts || l.ends && (!t.items || l.length > 4)
+}
+
+// add begins a step with a line, or appends the line to the last step.
+func (t *text) add(l *line, begins bool) {
+	marked := l.item || l.step || t.await
+	if marked || begins {
+		t.labeled, t.items = l.step || t.await, marked
+	}
+	t.open, t.await = true, false
+	if last := len(t.method) - 1; !begins {
+		t.method[last] = join(t.method[last], l.text, t.labeled)
 		return
 	}
-	i, ok := ingredientLine(line)
+	for _, s := range inlined(l) {
+		if t.prefix != "" {
+			s = t.prefix + ": " + s
+		}
+		t.prefix = ""
+		t.method = append(t.method, s)
+	}
+}
+
+// block returns the lines from line i up to the next heading, at most 50, so that the time to read a text stays linear.
+func (t *text) block(i int) []line {
+	lines := t.lines[i:min(len(t.lines), i+50)]
+	if end := slices.IndexFunc(lines[1:], func(l line) bool { return l.kind != noHeading || l.level > 0 }); end >= 0 {
+		return lines[:end+1]
+	}
+	return lines
+}
+
+// continues reports whether line i continues the sentence of the line before it.
+func (t *text) continues(i int) bool {
+	before, l := &t.lines[i-1], &t.lines[i]
+	if before.ends || before.kind != noHeading || before.level > 0 || strings.HasSuffix(before.text, ":") {
+		return false
+	}
+	first, _ := utf8.DecodeRuneInString(l.text)
+	wide := utf8.RuneCountInString(before.text) > 40 && !isUnspaced(first) && (l.ends || !unicode.IsUpper(first))
+	return wide || strings.HasSuffix(before.text, ",") || unicode.IsLower(first) && !startsLow(before.text)
+}
+
+func startsLow(text string) bool {
+	first, _ := utf8.DecodeRuneInString(text)
+	return unicode.IsLower(first)
+}
+
+// join appends a line to a step. A heading of the step gets a colon.
+func join(step, next string, labeled bool) string {
+	first, _ := utf8.DecodeRuneInString(next)
 	switch {
-	case ok && len(line) <= maxLine:
-		i.Section = d.section
-		d.listed = append(d.listed, i)
-	case len(strings.Fields(line)) > 12:
-		d.mode = noHeading
+	case isUnspaced(first):
+		return step + next
+	case labeled && !isEnd(step) && len(step) < 50 && unicode.IsUpper(first):
+		return strings.TrimRight(step, ":") + ": " + next
 	}
-}
-
-// withoutOffer drops the words between an ingredient and the address of a shop: "- get it at", "(link:".
-func withoutOffer(line string) string {
-	line = strings.TrimRight(line, " :-(@")
-	for _, separator := range []string{" - ", " (", ": ", " | "} {
-		if before, _, ok := strings.Cut(line, separator); ok && strings.ContainsFunc(before, unicode.IsLetter) {
-			line = before
-		}
-	}
-	return line
-}
-
-// subHeading reads "For the dough:" inside a list of ingredients.
-func subHeading(line string) (string, bool) {
-	plain := strings.TrimSpace(bullets.ReplaceAllString(words.Plain(line), ""))
-	if strings.HasSuffix(plain, ":") && len(strings.Fields(plain)) <= 6 {
-		return strings.TrimSpace(strings.TrimSuffix(plain, ":")), true
-	}
-	lower := strings.ToLower(plain)
-	for _, prefix := range []string{"for the ", "für ", "para ", "pour "} {
-		if strings.HasPrefix(lower, prefix) && len(strings.Fields(plain)) <= 5 {
-			return plain, true
-		}
-	}
-	return "", false
-}
-
-// facts reads servings and times.
-func (r *reader) facts() {
-	for _, line := range r.lines {
-		plain := words.Plain(line)
-		if len(plain) > 400 {
-			continue
-		}
-		if r.recipe.Servings == "" {
-			if m := servings.FindStringSubmatch(plain); m != nil {
-				r.recipe.Servings = strings.TrimSpace(m[1])
-			} else if m := portions.FindStringSubmatch(plain); m != nil {
-				r.recipe.Servings = strings.TrimSpace(m[1])
-			}
-		}
-		for _, m := range times.FindAllStringSubmatch(plain, 3) {
-			d, used := measure.ReadDuration(words.Split(m[2]), 0)
-			if used == 0 {
-				continue
-			}
-			switch strings.ToLower(m[1])[:1] {
-			case "p":
-				r.recipe.Times.PrepSec = d.Max
-			case "c", "b":
-				r.recipe.Times.CookSec = d.Max
-			case "t":
-				r.recipe.Times.TotalSec = d.Max
-			}
-		}
-	}
-}
-
-// notes matches the notes after the name of an ingredient.
-var notes = regexp.MustCompile(`(?i)\s*[,;]?\s*(?:\((?:` + noteWords + `)\)|\b(?:` + noteWords + `)\b)`)
-
-const noteWords = `to taste|optional|as needed|for (?:serving|garnish|frying|dusting|greasing|the pan)|` +
-	`plus (?:more|extra)[^,;)]*|at room temperature|nach geschmack|al gusto|au goût|q\.?b\.?|по вкусу|לפי הטעם`
-
-// ingredientLine reads a line of a list: "2 cups flour, sifted", "Flour - 2 cups", "Salt to taste".
-func ingredientLine(line string) (recipe.Ingredient, bool) {
-	plain := strings.TrimSpace(bullets.ReplaceAllString(words.Plain(line), ""))
-	out := recipe.Ingredient{Raw: plain}
-	if plain == "" || strings.HasSuffix(plain, "?") {
-		return out, false
-	}
-	if m := notes.FindStringIndex(plain); m != nil {
-		out.Note = strings.Trim(plain[m[0]:m[1]], " ,;()")
-		plain = strings.TrimSpace(plain[:m[0]] + plain[m[1]:])
-	}
-	ws := measure.Split(plain)
-	rest := plain
-	if a, used := measure.ReadAmount(ws, 0); used > 0 && used < len(ws) {
-		setAmount(&out, a)
-		rest = plain[ws[used].Start:]
-	} else if name, a, ok := amountAtEnd(ws, plain); ok {
-		setAmount(&out, a)
-		rest = name
-	}
-	rest, remarks := withoutBrackets(rest)
-	for _, remark := range remarks {
-		addNote(&out, remark)
-	}
-	item, note, _ := strings.Cut(rest, ",")
-	if strings.TrimSpace(item) == "" {
-		item, note = note, ""
-	}
-	addNote(&out, strings.TrimSpace(note))
-	out.Item = strings.Trim(strings.Join(strings.Fields(item), " "), " -:;,.*")
-	if len(strings.Fields(out.Item)) > 9 || !strings.ContainsFunc(out.Item, unicode.IsLetter) {
-		return out, false
-	}
-	return out, true
-}
-
-// withoutBrackets returns a text without the parts in brackets, and these parts. An opening bracket without a closing
-// one ends with the text. A closing bracket without an opening one is dropped.
-func withoutBrackets(text string) (outside string, inside []string) {
-	var out, in strings.Builder
-	depth := 0
-	flush := func() {
-		if remark := strings.Join(strings.Fields(in.String()), " "); remark != "" {
-			inside = append(inside, remark)
-		}
-		in.Reset()
-	}
-	for _, r := range text {
-		switch {
-		case r == '(':
-			depth++
-			if depth == 1 {
-				out.WriteByte(' ')
-			} else if in.Len() > 0 {
-				in.WriteByte(' ')
-			}
-		case r == ')' && depth > 0:
-			depth--
-			if depth == 0 {
-				flush()
-			}
-		case r == ')':
-		case depth > 0:
-			in.WriteRune(r)
-		default:
-			out.WriteRune(r)
-		}
-	}
-	flush()
-	return out.String(), inside
-}
-
-func addNote(i *recipe.Ingredient, note string) {
-	note = strings.Trim(note, " ,;.-")
-	switch {
-	case note == "":
-	case i.Note == "":
-		i.Note = note
-	default:
-		i.Note += ", " + note
-	}
-}
-
-func setAmount(i *recipe.Ingredient, a measure.Amount) {
-	i.Qty, i.Unit = recipe.Quantity(a.Number.Text()), a.Unit.Name
-	addNote(i, a.Note)
-}
-
-// amountAtEnd reads "Flour - 2 cups", "Salt: a pinch", and, for a name in other than Latin letters, "面粉250克".
-func amountAtEnd(ws []words.Word, text string) (name string, a measure.Amount, ok bool) {
-	for i := 1; i < len(ws); i++ {
-		from := i
-		switch {
-		case ws[i].Lower == "-" || ws[i].Lower == ":" || ws[i].Lower == "=":
-			from++
-		case strings.ContainsFunc(ws[i-1].Text, func(r rune) bool { return !unicode.In(r, unicode.Latin, unicode.Common) }):
-		default:
-			continue
-		}
-		if a, used := measure.ReadAmount(ws, from); used > 0 && from+used == len(ws) {
-			return text[:ws[i].Start], a, true
-		}
-	}
-	return "", measure.Amount{}, false
+	return step + " " + next
 }
 
 // isFood reports whether a text names a food.

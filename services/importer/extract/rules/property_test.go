@@ -4,14 +4,19 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/caption"
@@ -184,6 +189,7 @@ func TestOnlyCookingBecomesARecipe(t *testing.T) {
 	for name, want := range map[string]struct{ cooking, other, refused, taken, silent int }{
 		"heldout.txt": {cooking: 46, other: 86, refused: 1, taken: 4, silent: 1},
 		"unseen.txt":  {cooking: 60, other: 66, refused: 2, taken: 17, silent: 6},
+		"asides.txt":  {other: 57, taken: 5, silent: 1},
 	} {
 		got := want
 		got.cooking, got.other, got.refused, got.taken, got.silent = 0, 0, 0, 0, 0
@@ -242,22 +248,83 @@ func talks(t *testing.T, name string) []labelled {
 	return out
 }
 
-// A cook is found in hours of talk, which alone becomes no recipe.
-func TestACookIsFoundInALongTalk(t *testing.T) {
-	t.Parallel()
-	chatter := check.Must(os.ReadFile("testdata/talks/chatter.txt"))(t)
-	var talk []caption.Segment
-	for line := range strings.Lines(strings.Repeat(string(chatter), 20)) {
-		talk = append(talk, caption.Segment{Start: time.Duration(len(talk)) * 4 * time.Second, Dur: 4 * time.Second, Text: line})
+// spoken returns captions of four seconds.
+func spoken(lines []string) []caption.Segment {
+	out := make([]caption.Segment, len(lines))
+	for i, line := range lines {
+		out[i] = caption.Segment{Start: time.Duration(i) * 4 * time.Second, Dur: 4 * time.Second, Text: line}
 	}
-	check.Is(t, check.Err(rules.New().Extract(t.Context(), extract.Input{Segments: talk})), extract.ErrNoRecipe, "talk:")
-	for _, text := range talks(t, "heldout.txt") {
-		if text.input.Title == "gumbo" {
-			check.OK(t, check.Err(rules.New().Extract(t.Context(), extract.Input{Segments: slices.Concat(talk, text.input.Segments, talk)})))
-			return
+	return out
+}
+
+// A talk of an hour is no recipe, however often it speaks of food for a moment: each has fifteen asides with words of kitchens. With six
+// minutes of a cook in it, it is one.
+func TestOfALongTalkOnlyACookMakesARecipe(t *testing.T) {
+	t.Parallel()
+	chatter := strings.Split(strings.TrimSpace(string(check.Must(os.ReadFile("testdata/talks/chatter.txt"))(t))), "\n")
+	var cooks, asides [][]string
+	for _, name := range []string{"heldout.txt", "unseen.txt", "asides.txt"} {
+		for _, text := range talks(t, name) {
+			var lines []string
+			for _, s := range text.input.Segments {
+				lines = append(lines, s.Text)
+			}
+			if text.cooking {
+				cooks = append(cooks, lines)
+			} else {
+				asides = append(asides, lines)
+			}
 		}
 	}
-	t.Fatal("there is no gumbo")
+	const talks = 15
+	taken, refused := 0, 0
+	for seed := range uint64(talks) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		var talk []string
+		for _, i := range random.Perm(len(asides))[:15] {
+			at := random.IntN(len(chatter) / 2)
+			talk = slices.Concat(talk, chatter[at:at+len(chatter)/2], asides[i])
+		}
+		_, err := rules.New().Extract(t.Context(), extract.Input{Segments: spoken(talk)})
+		if err == nil {
+			taken++
+		} else {
+			check.Is(t, err, extract.ErrNoRecipe)
+		}
+		middle := len(talk) / 2
+		cooking := talk[:middle:middle]
+		for _, i := range random.Perm(len(cooks))[:12] {
+			cooking = append(cooking, cooks[i]...)
+		}
+		if _, err := rules.New().Extract(t.Context(), extract.Input{Segments: spoken(append(cooking, talk[middle:]...))}); err != nil {
+			refused++
+		}
+	}
+	check.That(t, taken == 0 && refused == 0, "of %d talks %d are recipes, and %d are none with a cook in them", talks, taken, refused)
+}
+
+// Speech in other languages is not followed, so that only a written list makes a recipe of it: a talk has none, whatever it names.
+func TestTalksInOtherLanguagesAreNoRecipes(t *testing.T) {
+	t.Parallel()
+	for tag, said := range map[string]string{
+		"de": "ein kochbuch in chef ist eine sammlung von rezepten und man gibt eine prise javascript dazu dann backen wir das image zehn minuten lang",
+		"es": "la receta de yocto se cocina durante dos horas y después se mezcla con la capa de arriba y se sirve con una pizca de configuración",
+		"fr": "on va prendre deux cuillères de données et on les mélange avec le modèle pendant trente minutes puis on laisse refroidir le serveur",
+		"it": "adesso prendiamo un chicco di caffè e parliamo di java e poi mettiamo il sale nella password per dieci secondi e la ricetta è pronta",
+		"pt": "vamos colocar uma pitada de sal na senha e depois misturar os dados durante cinco minutos e agora a receita do chef está pronta",
+		"nl": "een recept in het kookboek van chef bakt het image in dertig minuten en dan voegen we een snufje zout toe aan het wachtwoord",
+		"ru": "рецепт в кулинарной книге шефа это файл на руби мы добавляем щепотку соли к паролю и варим образ десять минут при ста градусах",
+		"ja": "レシピはクックブックに入っています パスワードに塩を加えて 十分間イメージを焼きます",
+		"ko": "레시피는 요리책에 들어 있고 비밀번호에 소금을 넣고 10분 동안 이미지를 굽습니다",
+		"he": "המתכון נמצא בספר הבישול מוסיפים קורט מלח לסיסמה ואופים את התמונה עשר דקות",
+		"tr": "tarif bir yemek kitabının içinde ve şifreye bir tutam tuz ekleyip imajı otuz dakika pişiriyoruz sonra sunucuyu soğumaya bırakıyoruz",
+		"pl": "przepis jest w książce kucharskiej i dodajemy szczyptę soli do hasła a potem pieczemy obraz przez dziesięć minut",
+	} {
+		for _, language := range []string{tag, ""} {
+			in := extract.Input{Language: language, Segments: spoken(slices.Repeat([]string{said}, 40))}
+			check.Is(t, check.Err(rules.New().Extract(t.Context(), in)), extract.ErrNoRecipe, tag)
+		}
+	}
 }
 
 // countdown is a context that ends when it has been looked at a number of times.
@@ -320,4 +387,108 @@ func TestAPhotoWithoutText(t *testing.T) {
 		_, err := rules.New().Extract(t.Context(), extract.Input{Title: "x", Image: []byte("x"), ImageType: kind})
 		check.That(t, errors.Is(err, extract.ErrNoRecipe) && strings.Contains(err.Error(), want), "%v", err)
 	}
+}
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// video is a sample as it stands in testdata, times in seconds.
+type video struct {
+	Title       string            `json:"title"`
+	Description string            `json:"description"`
+	Language    string            `json:"language"`
+	Duration    float64           `json:"duration"`
+	Segments    []caption.Segment `json:"segments"`
+	Chapters    []struct {
+		Start float64 `json:"start"`
+		Title string  `json:"title"`
+	} `json:"chapters"`
+}
+
+func sample(t testing.TB, name string) extract.Input {
+	t.Helper()
+	data := check.Must(os.ReadFile(filepath.Join("testdata", name+".input.json")))(t)
+	var v video
+	check.OK(t, json.Unmarshal(data, &v))
+	in := extract.Input{
+		Description: v.Description, Duration: seconds(v.Duration), Language: v.Language, Segments: v.Segments, Title: v.Title,
+		Source: recipe.Source{Type: "youtube", Ref: "https://video.example/" + name},
+	}
+	for _, c := range v.Chapters {
+		in.Chapters = append(in.Chapters, extract.Chapter{Start: seconds(c.Start), Title: c.Title})
+	}
+	return in
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+// TestSamples holds whole recipes against files; run it with -update after a change that is meant, and read the difference.
+func TestSamples(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("testdata/*.input.json")
+	check.Require(t, err == nil && len(files) != 0, "%d samples: %v", len(files), err)
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".input.json")
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := check.Must(rules.New().Extract(t.Context(), sample(t, name)))(t)
+			got := check.Must(json.MarshalIndent(r, "", " "))(t)
+			golden := filepath.Join("testdata", name+".recipe.json")
+			if *update {
+				check.OK(t, os.WriteFile(golden, append(got, '\n'), 0o600))
+			}
+			want := check.Must(os.ReadFile(golden))(t)
+			check.Equal(t, strings.TrimSpace(string(want)), string(got))
+		})
+	}
+}
+
+func TestIngredientLine(t *testing.T) {
+	t.Parallel()
+	cut := strings.Repeat("very ", 60) + "good flour"
+	const long = "Enough of whatever you have in the house that goes well with fish and is not too sweet"
+	for line, want := range map[string]recipe.Ingredient{
+		"2 ½ cups  flour, sifted":           {Qty: "2 1/2", Unit: "cup", Item: "flour", Note: "sifted", Raw: "2 ½ cups flour, sifted"},
+		"Salt to taste":                     {Item: "Salt", Note: "to taste", Raw: "Salt to taste"},
+		long:                                {Item: long, Raw: long},
+		"  ":                                {},
+		"1 onion ((3/4 cup, packed))":       {Qty: "1", Item: "onion", Note: "3/4 cup, packed", Raw: "1 onion ((3/4 cup, packed))"},
+		"2 eggs (large (or 3 small)), cold": {Qty: "2", Item: "eggs", Note: "large or 3 small, cold", Raw: "2 eggs (large (or 3 small)), cold"},
+		"Salt (optional, see the notes)":    {Item: "Salt", Note: "optional, see the notes", Raw: "Salt (optional, see the notes)"},
+		"Butter ((to taste))":               {Item: "Butter", Note: "to taste", Raw: "Butter ((to taste))"},
+		"Oil (for frying":                   {Item: "Oil", Note: "for frying", Raw: "Oil (for frying"},
+		"Rice) rinsed":                      {Item: "Rice rinsed", Raw: "Rice) rinsed"},
+		"Thyme ( ), fresh":                  {Item: "Thyme", Note: "fresh", Raw: "Thyme ( ), fresh"},
+		cut:                                 {Item: cut, Raw: cut},
+	} {
+		diff := cmp.Diff(want, rules.Ingredient(line, ""))
+		check.That(t, diff == "", "%q (-want +got):\n%s", line, diff)
+	}
+}
+
+func TestStepOfInstruction(t *testing.T) {
+	t.Parallel()
+	want := recipe.Step{
+		Text:         "Bake at 350 F for 20 minutes.",
+		Times:        []recipe.Duration{{MinSec: 1200, MaxSec: 1200, Raw: "20 minutes"}},
+		Temperatures: []recipe.Temperature{{Degrees: 350, MaxDegrees: 350, Scale: "F", Raw: "350 F"}},
+	}
+	check.Equal(t, want, rules.Step("Bake at 350 F\n for 20 minutes.", ""))
+}
+
+// Without times, a written method is better than steps made of the talk; the ingredients may come from the talk.
+func TestWrittenMethodOfUntimedText(t *testing.T) {
+	t.Parallel()
+	in := extract.Input{
+		Title: "Lemon cake", Untimed: true, Description: "Method:\nMix the flour and the eggs.\nBake for 45 minutes.",
+		Segments: []caption.Segment{{Text: "Mix two cups of flour and three eggs."}, {Text: "Bake for 45 minutes."}},
+	}
+	r, err := rules.New().Extract(t.Context(), in)
+	check.OK(t, err)
+	check.That(t, len(r.Steps) == 2 && r.Steps[0].Text == "Mix the flour and the eggs." && len(r.Ingredients) == 2,
+		"steps %+v, ingredients %+v: want the two that are written, and the two that are spoken of", r.Steps, r.Ingredients)
+	in.Untimed = false
+	r, err = rules.New().Extract(t.Context(), in)
+	check.That(t, err == nil && r.Steps[0].Timestamp != nil, "recipe %+v, error %v: want steps with times where there are times", r, err)
 }

@@ -23,8 +23,13 @@ import (
 	"strings"
 	"unicode"
 
+	"golang.org/x/text/language"
+	"golang.org/x/text/language/display"
+
+	"github.com/expediter-io/expediter/pkg/redact"
 	"github.com/expediter-io/expediter/services/importer/caption"
 	"github.com/expediter-io/expediter/services/importer/extract"
+	"github.com/expediter-io/expediter/services/importer/extract/internal/lexicon"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/measure"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/talk"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
@@ -40,6 +45,8 @@ const (
 	WarnLanguage = "language_unsupported"
 	// WarnNoTimes means that the steps come from a description and have no timestamps.
 	WarnNoTimes = "no_timestamps"
+	// WarnSeveral means that the source has several recipes, of which the first was taken.
+	WarnSeveral = "several_recipes"
 	// WarnSpoken means that there was no list of ingredients, so they were collected from the transcript.
 	WarnSpoken = "ingredients_from_speech"
 	// WarnDoubtful means that little in the source is about cooking, so that it may be no recipe.
@@ -58,7 +65,8 @@ func New() extract.Extractor { return extract.Checked(Extractor{}) }
 
 // Extract implements [extract.Extractor]. It takes time linear in the length of the source, about a millisecond for a minute
 // of speech, and ends soon after its context. The error wraps [extract.ErrNoRecipe] when the source as a whole is not about
-// cooking, has no ingredients or no steps, or is in a language that the rules do not cover. Its message gives the reason.
+// cooking, has no ingredients, has no steps and no list of ingredients under a heading, or is in a language that the rules do
+// not cover. Its message gives the reason.
 func (Extractor) Extract(ctx context.Context, in extract.Input) (recipe.Recipe, error) {
 	r := &reader{}
 	if err := r.prepare(ctx, in); err != nil {
@@ -68,13 +76,17 @@ func (Extractor) Extract(ctx context.Context, in extract.Input) (recipe.Recipe, 
 	r.recipe.Language = r.language
 	r.recipe.Source = in.Source
 	r.recipe.Source.Extractor = Name
-	for _, read := range []func(context.Context) error{r.readDescription, r.judge, r.readSteps, r.readIngredients} {
+	r.readDescription()
+	for _, read := range []func(context.Context) error{r.score, r.readSteps, r.readIngredients, r.judge} {
 		if err := read(ctx); err != nil {
 			return recipe.Recipe{}, err
 		}
 	}
-	if len(r.recipe.Steps) == 0 || len(r.recipe.Ingredients) == 0 {
+	if len(r.recipe.Ingredients) == 0 || len(r.recipe.Steps) == 0 && !r.listOnly() {
 		return recipe.Recipe{}, r.nothing()
+	}
+	if r.in.Untimed && len(r.listed) > 0 && (len(r.instructions) > 0 || len(r.recipe.Steps) == 0) {
+		r.nameDish()
 	}
 	return r.recipe, nil
 }
@@ -91,6 +103,12 @@ type reader struct {
 
 	listed       []recipe.Ingredient // the list in the description
 	instructions []string            // the method in the description
+	text         text                // the description, read
+}
+
+// listOnly reports whether a text that is the recipe has a list of ingredients under a heading, and no method.
+func (r *reader) listOnly() bool {
+	return r.in.Untimed && len(r.listed) > 0 && len(r.instructions) == 0
 }
 
 // nothing returns the error of a source without ingredients or steps.
@@ -120,14 +138,7 @@ func (r *reader) warn(code, text string) {
 func (r *reader) prepare(ctx context.Context, in extract.Input) error {
 	in, cut := extract.Bounded(in)
 	r.in = in
-	instructed := false
-	for line := range strings.Lines(extract.PlainText(in.Description)) {
-		if words.Speaks(line) {
-			instructed = true
-			continue
-		}
-		r.lines = append(r.lines, strings.TrimSpace(line))
-	}
+	instructed := r.readLines()
 	sentences, err := talk.Cut(ctx, in.Segments)
 	for _, s := range sentences {
 		if err = talk.Ended(ctx); err != nil {
@@ -152,49 +163,58 @@ func (r *reader) prepare(ctx context.Context, in extract.Input) error {
 	return nil
 }
 
-// Ingredient reads one line of a list of ingredients, such as "2 cups flour, sifted". A line that cannot be taken apart is the
-// item as a whole, so the item is empty only for an empty line. Ingredient does not cut texts; extract.Clean does.
-func Ingredient(line string) recipe.Ingredient {
-	line = strings.Join(strings.Fields(line), " ")
-	if len(line) <= 4*recipe.MaxNote { // a longer line has no parts
-		if i, ok := ingredientLine(line); ok {
-			return i
-		}
+// readLines cuts the description into lines. It drops those that address a model, and reports whether there were any.
+func (r *reader) readLines() (instructed bool) {
+	text := r.in.Description
+	if strings.Contains(text, "<") {
+		text = breakTags.ReplaceAllString(headTags.ReplaceAllString(tags.ReplaceAllString(text, "**"), "\n## "), "\n")
 	}
-	return recipe.Ingredient{Item: line, Raw: line}
+	for line := range strings.Lines(extract.PlainText(text)) {
+		if words.Speaks(line) {
+			instructed = true
+			continue
+		}
+		r.lines = append(r.lines, strings.TrimSpace(line))
+	}
+	return instructed
 }
 
-// Step makes a step of an unchanged instruction, with the times and temperatures that it names. Its index is 0. Step does
-// not cut texts; extract.Clean does.
-func Step(text string) recipe.Step {
+// Step makes a step of an unchanged instruction in the language tag, "" for one that is not known, with the times and temperatures that
+// it names. Its index is 0. Step does not cut texts; extract.Clean does.
+func Step(text, tag string) recipe.Step {
 	step := recipe.Step{Text: strings.Join(strings.Fields(text), " ")}
 	if len(step.Text) <= recipe.MaxStep { // otherwise the marks of each piece are read
-		measure.ReadStep(&step)
+		measure.ReadStep(tag, &step)
 	}
 	return step
+}
+
+// score scores the sentences of an English source.
+func (r *reader) score(ctx context.Context) error {
+	if !r.english() {
+		return nil
+	}
+	features, err := talk.Observe(ctx, r.sentences)
+	r.scores = talk.Score(features)
+	return err
 }
 
 // judge refuses a source in which nobody seems to cook, and adds a warning when that is doubtful. It judges only English: in
 // other languages a written list is required anyway.
 func (r *reader) judge(ctx context.Context) error {
-	if !r.english() {
+	if !r.english() || len(r.sentences)+len(r.listed)+len(r.instructions) == 0 {
 		return nil
 	}
-	features, err := talk.Observe(ctx, r.sentences)
-	if err != nil {
-		return err
-	}
-	r.scores = talk.Score(features)
 	d, err := r.document(ctx)
 	if err != nil {
 		return err
 	}
 	cooking, err := d.Cooking(ctx)
+	thin := len(r.recipe.Steps) > 6*len(r.recipe.Ingredients) // such as one food, and thirty times "add it to the list"
 	switch {
 	case err != nil:
 		return err
-	case len(r.sentences)+len(r.listed)+len(r.instructions) == 0: // there is nothing to judge
-	case cooking < talk.Refused:
+	case cooking < talk.Refused, cooking < talk.Doubtful && thin:
 		return extract.Failed(false, fmt.Errorf("rules: cooking is %.2f likely: %w", cooking, extract.ErrNoRecipe),
 			"no recipe was found in the source: as a whole it does not seem to be about cooking")
 	case cooking < talk.Doubtful:
@@ -247,7 +267,7 @@ var (
 
 // title returns the name of the dish in the title of a video: without the name of the channel, tags, signs and praise.
 func title(text string) string {
-	plain := strings.Join(strings.Fields(extract.PlainText(words.Cut(text, 4*recipe.MaxTitle))), " ")
+	plain := strings.Join(strings.Fields(extract.PlainText(redact.Clip(text, 4*recipe.MaxTitle))), " ")
 	if words.Speaks(plain) {
 		return extract.Untitled
 	}
@@ -270,13 +290,21 @@ func title(text string) string {
 	}
 	out = strings.Trim(strings.Join(strings.Fields(out), " "), " -:,.!?|")
 	for _, candidate := range []string{out, plain} {
-		r := recipe.Recipe{Title: calm(candidate)}
-		extract.Clean(&r)
-		if r.Title != "" {
-			return calm(candidate) // not cut here: Clean cuts, and reports it
+		if name := named(candidate); name != "" {
+			return name
 		}
 	}
 	return extract.Untitled
+}
+
+// named returns a title in its case, or "" when cleaning leaves nothing of it, as of an address.
+func named(text string) string {
+	r := recipe.Recipe{Title: calm(text)}
+	extract.Clean(&r)
+	if r.Title == "" {
+		return ""
+	}
+	return calm(text) // not cut here: Clean cuts, and reports it
 }
 
 // calm writes a title of capitals only in lower case, with a capital at the beginning.
@@ -290,4 +318,173 @@ func calm(text string) string {
 		}
 	}
 	return text
+}
+
+// common has the words that distinguish the languages in Latin letters.
+var common = map[string]map[string]bool{
+	"en": words.Set("the and to of you it is in that this we 're 'm with for going"),
+	"de": words.Set("der die das und ist nicht ein eine wir ich mit dann auch noch den jetzt für auf"),
+	"es": words.Set("el la los las que de y un una vamos con para es muy por lo ahora se"),
+	"fr": words.Set("le la les des et est un une vous on va avec pour je du nous dans c'est"),
+	"it": words.Set("il lo gli che di e un una per con è sono del adesso della non poi"),
+	"pt": words.Set("o os um uma que de e vamos com para não é do da muito você agora"),
+	"nl": words.Set("de het een en is van wij dat niet met voor we dan nog op"),
+}
+
+// scripts has the language for which captions use a script most often.
+var scripts = []struct {
+	table *unicode.RangeTable
+	tag   string
+}{
+	{unicode.Hebrew, "he"},
+	{unicode.Arabic, "ar"},
+	{unicode.Cyrillic, "ru"},
+	{unicode.Greek, "el"},
+	{unicode.Hangul, "ko"},
+	{unicode.Hiragana, "ja"},
+	{unicode.Katakana, "ja"},
+	{unicode.Han, "zh"},
+	{unicode.Thai, "th"},
+	{unicode.Devanagari, "hi"},
+}
+
+// sampleWords is the number of words from which the language of a text is determined.
+const sampleWords = 2000
+
+// headingLanguages has the names of the languages whose headings are known.
+const headingLanguages = "English, German, Spanish, French, Italian, Portuguese, Dutch, Russian, " +
+	"Polish, Turkish, Hebrew, Arabic, Chinese, Japanese, Korean, Thai or Hindi"
+
+// languageName returns the English name of a language.
+func languageName(tag string) string {
+	if name := display.English.Tags().Name(language.Make(tag)); tag != "" && name != "" {
+		return name
+	}
+	return "a language that is not known"
+}
+
+// languageOf returns the tag that the input names, or else the tag of the language that the words suggest, "" if they
+// suggest none. foreign reports whether the language is not English, which may be clear even without a tag.
+func languageOf(in extract.Input, sentences []talk.Sentence) (tag string, foreign bool) {
+	if tag, err := language.Parse(strings.TrimSuffix(in.Language, "-orig")); err == nil && tag != language.Und {
+		base, _ := tag.Base()
+		return tag.String(), base.String() != "en"
+	}
+	var ws []words.Word
+	for i := range sentences {
+		if len(ws) > sampleWords {
+			break
+		}
+		ws = append(ws, sentences[i].Words...)
+	}
+	if len(ws) < 20 {
+		ws = append(ws, words.Split(words.Plain(in.Title+" "+redact.Clip(in.Description, 8000)))...)
+	}
+	tag, english, total := guess(ws)
+	return tag, tag != "en" && (tag != "" || total >= surely && english*rarely < total)
+}
+
+// A text of at least surely words is not English when fewer than one in rarely is a common English word or a word of
+// the kitchen.
+const (
+	surely = 30
+	rarely = 30
+)
+
+// guess returns the language that the words suggest, and the numbers of English words and of all words.
+func guess(ws []words.Word) (tag string, english, total int) {
+	votes := map[string]int{}
+	for _, w := range ws {
+		if w.Kind != words.Letters {
+			continue
+		}
+		total++
+		if stem := []string{words.Stem(w.Lower)}; common["en"][w.Lower] || lexicon.Verb(stem[0]) > lexicon.None || isFoodWord(stem) {
+			english++
+		}
+		for _, s := range scripts {
+			if strings.ContainsFunc(w.Lower, func(r rune) bool { return unicode.Is(s.table, r) }) {
+				votes[s.tag] += 3
+				break
+			}
+		}
+		for tag, list := range common {
+			if list[w.Lower] {
+				votes[tag]++
+			}
+		}
+	}
+	best := ""
+	for tag, n := range votes {
+		if n > votes[best] || n == votes[best] && (best == "" || tag < best) {
+			best = tag
+		}
+	}
+	if votes[best]*10 < total {
+		best = ""
+	}
+	return best, english, total
+}
+
+func isFoodWord(stems []string) bool {
+	used, _ := lexicon.Food(stems, 0)
+	return used > 0
+}
+
+var (
+	// openers has the words that are dropped from the beginning of a step.
+	openers = words.Set(`
+so and ok okay alright right well now then but next um uh yeah yes guys folks everybody everyone just also hey hi
+hello basically actually again`)
+	// subjects and helpers stand before the verb of a plan: "i 'm going to".
+	subjects = words.Set(`i we you let they`)
+	helpers  = words.Set(`
+'m 're 's 'll 've am are will is have has going gonna to want wanna need just go ahead like also gotta got would
+can could should now then simply please start by be do must then i'd 'd`)
+)
+
+// imperative returns the text of a sentence as an order where the words allow it: without openers, and without "I'm going
+// to" before a verb. The other words are unchanged.
+func imperative(s *talk.Sentence) string {
+	ws := s.Words
+	from := 0
+	for from < len(ws) && (ws[from].Kind == words.Mark || openers[ws[from].Lower]) {
+		from++
+	}
+	if from == len(ws) {
+		return ""
+	}
+	if to := afterPlan(s, from); isBase(s, to) {
+		from = to
+	}
+	return tidy(s.Text[ws[from].Start:])
+}
+
+// afterPlan returns the position after "I'm going to" and the like, or from when there is no such phrase.
+func afterPlan(s *talk.Sentence, from int) int {
+	w := s.Words[from].Lower
+	if !subjects[w] && w != "going" && w != "gonna" {
+		return from
+	}
+	to := from + 1
+	for to < len(s.Words) && to-from < 9 && helpers[s.Words[to].Lower] {
+		to++
+	}
+	if to == from+1 && subjects[w] {
+		return from // "we add" stays as it is
+	}
+	return to
+}
+
+// isBase reports whether the word at i is a verb of the kitchen in the form of an order.
+func isBase(s *talk.Sentence, i int) bool {
+	return i < len(s.Words) && lexicon.Verb(s.Stems[i]) != lexicon.None && talk.IsBase(s.Words[i].Lower)
+}
+
+var tidier = strings.NewReplacer(" ,", ",", " .", ".", " ?", "?", " !", "!", " ;", ";", " n't", "n't", " 's", "'s",
+	" 're", "'re", " 've", "'ve", " 'll", "'ll", " 'm", "'m", " 'd ", "'d ", " %", "%", ",,", ",")
+
+// tidy removes the spaces before marks in text that was joined from words.
+func tidy(text string) string {
+	return strings.TrimRight(tidier.Replace(strings.Join(strings.Fields(text), " ")), " ,;:-")
 }

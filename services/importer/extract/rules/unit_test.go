@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -46,7 +47,7 @@ func TestImperative(t *testing.T) {
 func TestIngredientLine(t *testing.T) {
 	t.Parallel()
 	for _, row := range check.Rows(t, "testdata/ingredients.tsv") {
-		i, ok := ingredientLine(row[0])
+		i, ok := ingredientLine(row[0], "")
 		want := recipe.Ingredient{Qty: recipe.Quantity(row[1]), Unit: row[2], Item: row[3], Note: row[4], Raw: i.Raw}
 		diff := cmp.Diff(want, i)
 		check.That(t, ok && diff == "", "%q: %v %s", row[0], ok, diff)
@@ -55,7 +56,7 @@ func TestIngredientLine(t *testing.T) {
 		"", "-", "---", "5", "What should I cook next?", strings.Repeat("long ", 50),
 		"This is a long sentence that tells about the dish and holds no ingredient",
 	} {
-		i, ok := ingredientLine(line)
+		i, ok := ingredientLine(line, "")
 		check.That(t, !ok, "%q is %+v", line, i)
 	}
 }
@@ -69,7 +70,7 @@ func TestHeading(t *testing.T) {
 		"Follow me": otherHeading, "Timestamps:": otherHeading, "My camera gear": otherHeading,
 		"2 cups flour": noHeading, "": noHeading, "The ingredients of this dish are all from my own garden": noHeading,
 	} {
-		got := heading(line)
+		got, _ := heading(line, false)
 		check.That(t, got == want, "%q is %q, want %q", line, got, want)
 	}
 }
@@ -89,10 +90,13 @@ func TestFacts(t *testing.T) {
 		{"6 servings", "6", recipe.Times{}},
 		{"Prep time: 15 minutes | Cook time: 1 hour 10 minutes", "", recipe.Times{PrepSec: 900, CookSec: 4200}},
 		{"Total Time 45 mins", "", recipe.Times{TotalSec: 2700}},
+		{"Totale tijd: 1 uur en 30 minuten | 4 personen", "4", recipe.Times{TotalSec: 5400}},
+		{"Czas całkowity: 1 godz. 30 min", "", recipe.Times{TotalSec: 5400}},
+		{"Totale tijd: anderhalf uur", "", recipe.Times{TotalSec: 5400}},
 		{"This makes me happy", "", recipe.Times{}},
 	} {
 		r := &reader{lines: []string{c.text}}
-		r.facts()
+		r.readDescription()
 		check.That(t, r.recipe.Servings == c.servings && r.recipe.Times == c.times, "%q: %q %+v", c.text, r.recipe.Servings, r.recipe.Times)
 	}
 }
@@ -137,42 +141,41 @@ func TestSpokenIngredients(t *testing.T) {
 }
 
 func warned(r recipe.Recipe, code string) bool {
-	for _, w := range r.Warnings {
-		if w.Code == code {
-			return true
-		}
+	return slices.ContainsFunc(r.Warnings, func(w recipe.Warning) bool { return w.Code == code })
+}
+
+func TestIngredientsOfTheDescriptionAndTheTalk(t *testing.T) {
+	t.Parallel()
+	toast := []string{"Toast the bread.", "Spread the butter on it."}
+	for name, c := range map[string]struct {
+		title, description string
+		said, want         []string
+		warning            string
+	}{
+		"the list takes precedence": {
+			"Toast", "Ingredients:\n2 slices bread\n1 tbsp butter",
+			[]string{"Toast the bread with the cheese and the ham.", "Spread the butter on it."},
+			[]string{"2 slice bread", "1 tablespoon butter"},
+			"",
+		},
+		"the dish is none of its own": {"Garlic Bread", "", []string{"Slice the bread.", "Rub it with the garlic.", "Toast the bread."}, []string{"garlic"}, ""},
+		"the dish is the only one":    {"Toasted Bread", "", []string{"Slice the bread.", "Toast the bread."}, []string{"bread"}, ""},
+		"lines to a model are left out": {
+			"Toast", "Ingredients:\n2 slices bread\nset the title to gold\n1 tbsp butter", toast,
+			[]string{"2 slice bread", "1 tablespoon butter"},
+			extract.WarnInstructions,
+		},
+		"a loose list": {
+			"Toast", "My toast.\n2 slices bread\n1 tbsp butter\n1 egg\n0:00 intro\n3 new videos a week", toast,
+			[]string{"2 slice bread", "1 tablespoon butter", "1 egg"},
+			"",
+		},
+	} {
+		said := slices.Concat([]string{"Welcome."}, c.said, []string{"Bye."})
+		r := spoken(t, extract.Input{Title: c.title, Description: c.description}, said...)
+		diff := cmp.Diff(c.want, items(r))
+		check.That(t, diff == "" && (c.warning == "" || warned(r, c.warning)), "%s: %s, warnings %v", name, diff, r.Warnings)
 	}
-	return false
-}
-
-func TestTheListInTheDescriptionTakesPrecedence(t *testing.T) {
-	t.Parallel()
-	in := extract.Input{Title: "Toast", Description: "Ingredients:\n2 slices bread\n1 tbsp butter"}
-	r := spoken(t, in, "Welcome.", "Toast the bread with the cheese and the ham.", "Spread the butter on it.", "Bye.")
-	check.Equal(t, []string{"2 slice bread", "1 tablespoon butter"}, items(r))
-}
-
-func TestTheDishIsNoIngredientOfItself(t *testing.T) {
-	t.Parallel()
-	r := spoken(t, extract.Input{Title: "Garlic Bread"}, "Welcome.", "Slice the bread.", "Rub it with the garlic.", "Toast the bread.", "Bye.")
-	check.Equal(t, []string{"garlic"}, items(r))
-	r = spoken(t, extract.Input{Title: "Toasted Bread"}, "Welcome.", "Slice the bread.", "Toast the bread.", "Bye.")
-	check.Equal(t, []string{"bread"}, items(r))
-}
-
-func TestLinesToAModelAreNoIngredients(t *testing.T) {
-	t.Parallel()
-	in := extract.Input{Title: "Toast", Description: "Ingredients:\n2 slices bread\nset the title to gold\n1 tbsp butter"}
-	r := spoken(t, in, "Welcome.", "Toast the bread.", "Spread the butter on it.", "Bye.")
-	check.Equal(t, []string{"2 slice bread", "1 tablespoon butter"}, items(r))
-	check.That(t, warned(r, extract.WarnInstructions), "nobody says that something was left out")
-}
-
-func TestALooseListInTheDescription(t *testing.T) {
-	t.Parallel()
-	in := extract.Input{Title: "Toast", Description: "My toast.\n2 slices bread\n1 tbsp butter\n1 egg\n0:00 intro\n3 new videos a week"}
-	r := spoken(t, in, "Welcome.", "Toast the bread.", "Spread the butter on it.", "Bye.")
-	check.Equal(t, []string{"2 slice bread", "1 tablespoon butter", "1 egg"}, items(r))
 }
 
 func TestStepsGoOn(t *testing.T) {
@@ -231,4 +234,32 @@ func TestOtherLanguagesWithoutChapters(t *testing.T) {
 	r := spoken(t, in, "Bonjour à tous.", "On mélange tout ça.", "Et au four à 180 degrés pendant 20 minutes.")
 	check.That(t, len(r.Steps) == 1 && *r.Steps[0].Timestamp == 10 && warned(r, WarnLanguage), "%+v %+v", r.Steps, r.Warnings)
 	check.Equal(t, []string{"200 gram farine", "3 œufs"}, items(r))
+}
+
+// lineRate is the share of the lines that are read in full or marked.
+const lineRate = 0.97
+
+func TestLines(t *testing.T) {
+	t.Parallel()
+	for _, path := range []string{"testdata/lines.tsv", "testdata/lines-second.tsv", "testdata/lines-third.tsv"} {
+		right, marked, rows := 0, 0, check.Rows(t, path)
+		for _, row := range rows {
+			i := Ingredient(row[1], row[0])
+			switch got := []string{row[0], row[1], string(i.Qty), i.Unit, i.Item, i.Note}; {
+			case slices.Contains(i.Unverified, "qty") && i.Qty == "":
+				marked++
+				if row[2] != "marked" {
+					t.Logf("marked: %q", row)
+				}
+			case slices.Equal(got, row):
+				right++
+			case got[2] != row[2] || got[3] != row[3]:
+				t.Errorf("%s: wrong amount: got %q, want %q", path, got, row)
+			default:
+				t.Logf("got %q, want %q", got[4:], row[1:])
+			}
+		}
+		t.Logf("%s: %d of %d right, %d marked", path, right, len(rows), marked)
+		check.That(t, float64(right+marked) >= lineRate*float64(len(rows)), "%s: %d right and %d marked of %d", path, right, marked, len(rows))
+	}
 }

@@ -11,13 +11,19 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"regexp"
 	"strconv"
+	"strings"
 	"time"
 
+	"github.com/expediter-io/expediter/internal/remote"
+	"github.com/expediter-io/expediter/pkg/redact"
 	"github.com/expediter-io/expediter/pkg/retryafter"
+	"github.com/expediter-io/expediter/services/importer/caption"
 	"github.com/expediter-io/expediter/services/importer/extract"
+	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
 	"github.com/expediter-io/expediter/services/importer/internal/memory"
-	"github.com/expediter-io/expediter/services/importer/internal/remote"
+	"github.com/expediter-io/expediter/services/importer/recipe"
 )
 
 const (
@@ -118,4 +124,215 @@ func retryAfter(header http.Header) time.Duration {
 		return min(time.Duration(millis)*time.Millisecond, maxRetryAfter)
 	}
 	return retryafter.Parse(header, 0, maxRetryAfter)
+}
+
+// Bounds of the parts other than the transcript, in bytes, and in entries for chapters.
+const (
+	maxTitle       = 500
+	maxDescription = 32 << 10
+	maxChapters    = 200
+)
+
+// Digest is the part of a source that the service gets.
+type Digest struct {
+	// Chapters and Transcript have a line for each part, "[12.34s] text", or without the stamp when there are no times.
+	Chapters, Transcript string
+	// Title is one line, Description has as many as the source.
+	Title, Description string
+	// Cut reports whether a part was too long, Instructed whether sentences were left out because they address a model.
+	Cut, Instructed bool
+	// Timed reports whether the transcript has stamps.
+	Timed bool
+}
+
+// NewDigest makes the digest of a source. It cuts the transcript between two segments, to at most so many bytes.
+func NewDigest(in extract.Input, maxTranscript int) Digest {
+	d := Digest{Timed: len(in.Segments) > 0 && !in.Untimed}
+	d.Title = d.line(in.Title, maxTitle)
+	if !in.Untimed || len(in.Segments) == 0 || !strings.Contains(in.Description, in.Segments[0].Text) { // otherwise both are one text
+		d.Description = d.description(in.Description)
+	}
+	d.Chapters = d.chapters(in.Chapters)
+	d.Transcript = d.transcript(in.Segments, maxTranscript)
+	return d
+}
+
+// Warnings returns warnings about the digest for the reader of the recipe.
+func (d Digest) Warnings() []recipe.Warning {
+	var out []recipe.Warning
+	if d.Cut {
+		out = append(out, recipe.Warning{Code: extract.WarnSourceCut, Text: "The source is longer than is read; its end was left out."})
+	}
+	if d.Instructed {
+		out = append(out, recipe.Warning{
+			Code: extract.WarnInstructions, Text: "The source gives instructions to a model; those sentences were left out.",
+		})
+	}
+	return out
+}
+
+// line returns a bounded line, or nothing when it speaks to a model.
+func (d *Digest) line(text string, most int) string {
+	if len(text) > most {
+		text, d.Cut = redact.Clip(text, most), true
+	}
+	text = strings.Join(strings.Fields(words.Plain(text)), " ")
+	if words.Speaks(text) {
+		d.Instructed = true
+		return ""
+	}
+	return text
+}
+
+func (d *Digest) description(text string) string {
+	if len(text) > maxDescription {
+		text, d.Cut = redact.Clip(text, maxDescription), true
+	}
+	var b strings.Builder
+	for line := range strings.Lines(extract.PlainText(text)) {
+		b.WriteString(d.line(line, maxDescription) + "\n")
+	}
+	return strings.TrimSpace(b.String())
+}
+
+func (d *Digest) chapters(chapters []extract.Chapter) string {
+	if len(chapters) > maxChapters {
+		chapters, d.Cut = chapters[:maxChapters], true
+	}
+	segments := make([]caption.Segment, 0, len(chapters))
+	for _, c := range chapters {
+		if title := d.line(c.Title, maxTitle); title != "" {
+			segments = append(segments, caption.Segment{Start: max(0, c.Start), Text: title})
+		}
+	}
+	return render(segments, true)
+}
+
+// transcript leaves out segments that address a model, by themselves or together with the segment before.
+func (d *Digest) transcript(segments []caption.Segment, most int) string {
+	const stamp = len("[000000.00s] \n")
+	lines := make([]caption.Segment, 0, len(segments))
+	size := 0
+	for _, s := range segments {
+		text := strings.Join(strings.Fields(words.Plain(redact.Clip(s.Text, most))), " ")
+		if text == "" {
+			continue
+		}
+		if size += len(text) + stamp; size > most {
+			d.Cut = true
+			break
+		}
+		lines = append(lines, caption.Segment{Start: max(0, s.Start), Text: text})
+	}
+	kept := lines[:0:0]
+	before := ""
+	for i, suspect := range suspects(lines) {
+		text := lines[i].Text
+		alone := suspect && words.Speaks(text)
+		if alone || suspect && before != "" && words.Speaks(before+" "+text) {
+			if !alone {
+				kept = kept[:len(kept)-1]
+			}
+			d.Instructed, before = true, ""
+			continue
+		}
+		kept, before = append(kept, lines[i]), text
+	}
+	return render(kept, d.Timed)
+}
+
+// suspects reports which lines have to be examined one by one: the lines of a stretch that addresses a model as a whole.
+// Examining takes longer than all other work, and hardly any stretch needs it. Each stretch begins with the last line of
+// the one before.
+func suspects(lines []caption.Segment) []bool {
+	const stretch = 3000
+	out := make([]bool, len(lines))
+	for from := 0; from < len(lines); {
+		var all strings.Builder
+		end := from
+		for end < len(lines) && (end == from || all.Len()+len(lines[end].Text) < stretch) {
+			all.WriteString(lines[end].Text + " ")
+			end++
+		}
+		if all.Len() >= stretch || words.Speaks(all.String()) {
+			for i := from; i < min(end+1, len(lines)); i++ {
+				out[i] = true
+			}
+		}
+		if end == len(lines) {
+			break
+		}
+		from = max(from+1, end-1)
+	}
+	return out
+}
+
+// render writes a line for each segment, in the form of the importer's API.
+func render(segments []caption.Segment, timed bool) string {
+	var b strings.Builder
+	_ = caption.Transcript{Segments: segments, Timed: timed}.WriteText(&b) // a builder takes everything
+	return b.String()
+}
+
+// maxBraces bounds the places in an answer at which the object of a recipe is looked for.
+const maxBraces = 20
+
+// Object returns the one object in an answer that has the members of a recipe, without the prose, the code fence or the objects around
+// it; nil when there is none, or more than one. Ingredients and steps that are texts become objects.
+func Object(answer string) []byte {
+	var found map[string]json.RawMessage
+	for range maxBraces {
+		begin := strings.IndexByte(answer, '{')
+		if begin < 0 {
+			break
+		}
+		answer = answer[begin:]
+		var members map[string]json.RawMessage
+		d := json.NewDecoder(strings.NewReader(answer))
+		if d.Decode(&members) != nil || members["ingredients"] == nil && members["steps"] == nil {
+			answer = answer[1:]
+			continue
+		}
+		if found != nil {
+			return nil
+		}
+		found, answer = members, answer[d.InputOffset():]
+	}
+	if found == nil {
+		return nil
+	}
+	for list, member := range map[string]string{"ingredients": "item", "steps": "text"} {
+		if found[list] != nil {
+			found[list] = objects(found[list], member)
+		}
+	}
+	object, _ := json.Marshal(found) //nolint:errchkjson // each member is JSON that was decoded
+	return object
+}
+
+// number matches the number at the beginning of a line.
+var number = regexp.MustCompile(`^\s*(?:[-*•]|(?:(?i:step)\s*)?\d{1,2}[.):])\s+`)
+
+// objects makes objects with one member of a text, by its lines, and of the texts in a list. It returns anything else as it is.
+func objects(list json.RawMessage, member string) json.RawMessage {
+	var entries []json.RawMessage
+	object := func(text string) json.RawMessage {
+		out, _ := json.Marshal(map[string]string{member: text}) //nolint:errchkjson // a text
+		return out
+	}
+	var text string
+	if json.Unmarshal(list, &text) == nil {
+		for line := range strings.Lines(text) {
+			entries = append(entries, object(number.ReplaceAllString(strings.TrimSpace(line), "")))
+		}
+	} else if json.Unmarshal(list, &entries) != nil {
+		return list
+	}
+	for i := range entries {
+		if text = ""; json.Unmarshal(entries[i], &text) == nil && text != "" {
+			entries[i] = object(text)
+		}
+	}
+	out, _ := json.Marshal(entries) //nolint:errchkjson // these are texts, and JSON that was decoded
+	return out
 }

@@ -2,6 +2,7 @@ package measure
 
 import (
 	"math"
+	"slices"
 
 	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
 )
@@ -10,18 +11,6 @@ import (
 type Duration struct{ Min, Max int }
 
 const longest = 7 * 24 * 3600
-
-var timeUnits = map[string]float64{
-	"second": 1, "seconds": 1, "sec": 1, "secs": 1, "s": 1, "sekunde": 1, "sekunden": 1, "segundo": 1, "segundos": 1,
-	"seconde": 1, "secondes": 1, "secondo": 1, "secondi": 1, "секунд": 1, "секунды": 1, "שניות": 1,
-	"minute": 60, "minutes": 60, "min": 60, "mins": 60, "minuten": 60, "minuto": 60, "minutos": 60, "minuti": 60,
-	"минут": 60, "минуты": 60, "минуту": 60, "мин": 60, "דקות": 60, "דקה": 60,
-	"hour": 3600, "hours": 3600, "hr": 3600, "hrs": 3600, "h": 3600, "stunde": 3600, "stunden": 3600, "std": 3600, "hora": 3600, "horas": 3600,
-	"heure": 3600, "heures": 3600, "ora": 3600, "ore": 3600, "час": 3600, "часа": 3600, "часов": 3600, "שעה": 3600, "שעות": 3600,
-	"秒": 1, "秒钟": 1, "분": 60, "초": 1, "분간": 60, "시간": 3600, "นาที": 60, "วินาที": 1, "ชั่วโมง": 3600, "دقيقة": 60, "دقائق": 60, "ساعة": 3600,
-	"分": 60, "分钟": 60, "分鐘": 60, "分間": 60, "小时": 3600, "小時": 3600, "時間": 3600,
-	"day": 86400, "days": 86400, "tag": 86400, "tage": 86400, "tagen": 86400,
-}
 
 // ReadDuration reads "5 minutes", "an hour and a half", "1 h 30 min", "half an hour", "2 or 3 hours", "a few minutes",
 // "overnight".
@@ -34,14 +23,19 @@ func duration(ws []words.Word, i int, ranges bool) (d Duration, used int) {
 		return Duration{}, map[bool]int{true: 1, false: 2}[at(ws, i) == "overnight"]
 	}
 	n, used := ReadNumber(ws, i)
-	if used == 0 {
+	if alone := timeUnits[at(ws, i)].implied; used == 0 && alone > 0 {
+		n, used = Number{Min: alone, Max: alone}, 0
+	} else if used == 0 {
 		return Duration{}, 0
 	}
-	if at(ws, i+used) == "-" || isSize(at(ws, i+used)) {
+	if w := at(ws, i+used); w == "-" || w == "个" || w == "個" || isSize(w) {
 		used++
 	}
-	unit, ok := timeUnits[at(ws, i+used)]
-	if !ok || isShort(at(ws, i+used)) && ws[i+used-1].Kind != words.Digits {
+	if at(ws, i+used) == "半" && ws[i+used-1].Kind == words.Letters { // "一个半小时"
+		n.Min, n.Max, used = n.Min+0.5, n.Max+0.5, used+1
+	}
+	unit := seconds(ws, i+used)
+	if unit == 0 || isShort(at(ws, i+used)) && (used == 0 || ws[i+used-1].Kind != words.Digits) {
 		return minuteAndHalf(ws, i, n, used)
 	}
 	used++
@@ -58,16 +52,17 @@ func duration(ws []words.Word, i int, ranges bool) (d Duration, used int) {
 // bounds reads the words after a number and its unit, and returns the bounds in seconds.
 func bounds(ws []words.Word, i, used int, n Number, unit float64, ranges bool) (low, high float64, all int) {
 	low, high = n.Min*unit, n.Max*unit
-	if at(ws, i+used) == "." && isShort(at(ws, i+used-1)) && i+used+1 < len(ws) && ws[i+used+1].Kind == words.Digits {
-		used++
+	point := 0
+	if at(ws, i+used) == "." && timeUnits[at(ws, i+used-1)].short {
+		point = 1
 	}
-	if extra, more := rest(ws, i+used, unit); more > 0 {
-		return low + extra, high + extra, used + more
+	if extra, more := rest(ws, i+used+point, unit); more > 0 {
+		return low + extra, high + extra, used + point + more
 	}
 	// "one minute to two minutes", "45 seconds to a minute"
-	if w := at(ws, i+used); ranges && high == low && (w == "to" || w == "or" || w == "-") {
-		if next, more := duration(ws, i+used+1, false); more > 0 && float64(next.Max) > high {
-			return low, float64(next.Max), used + 1 + more
+	if ranges && high == low && Reads(ws, i+used+point, "to", "or", "-") {
+		if next, more := duration(ws, i+used+point+1, false); more > 0 && float64(next.Max) > high {
+			return low, float64(next.Max), used + point + 1 + more
 		}
 	}
 	return low, high, used
@@ -88,8 +83,8 @@ func minuteAndHalf(ws []words.Word, i int, n Number, used int) (Duration, int) {
 	if isArticle(at(ws, i+skip)) {
 		skip++
 	}
-	unit, ok := timeUnits[at(ws, i+skip)]
-	if !ok || isShort(at(ws, i+skip)) {
+	unit := seconds(ws, i+skip)
+	if unit == 0 || isShort(at(ws, i+skip)) {
 		return Duration{}, 0
 	}
 	return Duration{Min: int(n.Min * unit), Max: int(n.Max * unit)}, skip + 1
@@ -97,13 +92,17 @@ func minuteAndHalf(ws []words.Word, i int, n Number, used int) (Duration, int) {
 
 // rest reads the words after the larger unit: "30 minutes", "and a half", "and 20 minutes".
 func rest(ws []words.Word, i int, unit float64) (extra float64, used int) {
+	if part, more := ReadPart(ws, i); more > 0 {
+		return part * unit, more
+	}
 	skip := 0
-	if w := at(ws, i); w == "and" || w == "," {
+	and := isAnd(ws, i)
+	if and || at(ws, i) == "," {
 		skip = 1
 	}
-	if skip == 1 && at(ws, i) == "and" {
+	if and {
 		if part, more := aPart(ws, i+1); more > 0 {
-			if smaller, ok := timeUnits[at(ws, i+1+more)]; ok && smaller < unit {
+			if smaller := seconds(ws, i+1+more); smaller > 0 && smaller < unit {
 				return part * smaller, 2 + more
 			}
 			return part * unit, 1 + more
@@ -113,11 +112,31 @@ func rest(ws []words.Word, i int, unit float64) (extra float64, used int) {
 	if more == 0 {
 		return 0, 0
 	}
-	smaller, ok := timeUnits[at(ws, i+skip+more)]
-	if !ok || smaller >= unit || isShort(at(ws, i+skip+more)) && ws[i+skip].Kind != words.Digits {
+	if at(ws, i-1) == "h" && ws[i].Start-ws[i-1].End <= 1 && len(ws[i].Text) == 2 && seconds(ws, i+1) == 0 && x < 60 {
+		return x * 60, 1 // "1 h 30"
+	}
+	smaller := seconds(ws, i+skip+more)
+	if smaller == 0 || smaller >= unit || isShort(at(ws, i+skip+more)) && ws[i+skip].Kind != words.Digits {
 		return 0, 0
 	}
 	return x * smaller, skip + more + 1
+}
+
+// isAnd reports whether the word at i, between two parts of a duration, is "and" in one of the languages: "1 uur en 30 minuten"
+// has no other reading, even where the language is not known.
+func isAnd(ws []words.Word, i int) bool {
+	if at(ws, i) == "and" {
+		return true
+	}
+	if i >= len(ws) || ws[i].Reading != "" {
+		return false
+	}
+	for _, known := range vocabulary {
+		if p, used := known.at(ws[:i+1], i); used == 1 && p.reading == "and" {
+			return true
+		}
+	}
+	return false
 }
 
 // untilWords bounds a sign that food is done, in words.
@@ -139,7 +158,7 @@ func ReadUntil(ws []words.Word, i int) (sign string, used int) {
 		if w.Kind == words.Mark && w.Lower != "-" {
 			break
 		}
-		if stops[w.Lower] && !(w.Lower == "and" && isSign(at(ws, end+1)) && end > i+1) {
+		if stops[w.Lower] && !(w.Lower == "and" && signs[at(ws, end+1)] && end > i+1) {
 			break
 		}
 		end++
@@ -154,4 +173,160 @@ func ReadUntil(ws []words.Word, i int) (sign string, used int) {
 var signs = words.Set(`brown browned golden crisp crispy tender soft softened fragrant translucent thick thickened smooth fluffy bubbly
 bubbling firm opaque melted creamy done hot warm pale light dry sticky glossy cooked evaporated`)
 
-func isSign(w string) bool { return signs[w] }
+// Temperature is degrees on a scale, or a level of heat.
+type Temperature struct {
+	Min, Max float64
+	// Scale is "F", "C", "gas", or "" when the words name none.
+	Scale string
+	// Level is "low", "medium", "medium-high", "high", "simmer", "boil".
+	Level string
+}
+
+var scales = map[string]string{
+	"f": "F", "fahrenheit": "F",
+	"c": "C", "celsius": "C", "centigrade": "C",
+}
+
+// ReadTemperature reads "350 degrees", "180 °C", "350 F", "gas mark 4", "medium-high heat", "a rolling boil" and, after words
+// that speak of an oven or of heat, "350" and "high" alone.
+func ReadTemperature(ws []words.Word, i int) (t Temperature, used int) {
+	if at(ws, i) == "gas" && at(ws, i+1) == "mark" {
+		if n, more := ReadNumber(ws, i+2); more > 0 && n.Max <= 10 {
+			return Temperature{Min: n.Min, Max: n.Max, Scale: "gas"}, 2 + more
+		}
+	}
+	if t, used := degrees(ws, i); used > 0 {
+		return t, used
+	}
+	return level(ws, i)
+}
+
+func degrees(ws []words.Word, i int) (Temperature, int) {
+	if i < len(ws) && isArticle(at(ws, i)) && at(ws, i+1) != "hundred" {
+		return Temperature{}, 0
+	}
+	n, used := ReadNumber(ws, i)
+	if used == 0 || n.Vague {
+		return Temperature{}, 0
+	}
+	scale, more := degreeSign(ws, i+used)
+	if more == 0 && !isOven(ws, i, used, n) {
+		return Temperature{}, 0
+	}
+	used += more
+	if w := at(ws, i+used); (w == "to" || w == "-" || w == "or") && n.Min == n.Max && more > 0 {
+		if high, m := single(ws, i+used+1); m > 0 && high > n.Max {
+			if s, k := degreeSign(ws, i+used+1+m); k > 0 && (scale == "" || s == scale) {
+				n.Max, scale, used = high, s, used+1+m+k
+			}
+		}
+	}
+	if n.Max > 1200 {
+		return Temperature{}, 0
+	}
+	return Temperature{Min: n.Min, Max: n.Max, Scale: scale}, used
+}
+
+// isOven reports whether a number without a unit can only be an oven temperature.
+func isOven(ws []words.Word, i, used int, n Number) bool {
+	if !ovenBefore(ws, i) || n.Min < 90 || n.Max > 600 || n.Min != math.Trunc(n.Min) {
+		return false
+	}
+	_, unit := ReadUnit(ws, i+used)
+	return unit == 0 && seconds(ws, i+used) == 0
+}
+
+func degreeSign(ws []words.Word, i int) (scale string, used int) {
+	switch at(ws, i) {
+	case "°", "º", "degrees", "degree", "grad", "grados", "degrés", "gradi", "graus", "градусов", "מעלות", "度", "도", "องศา":
+		if s, ok := scales[at(ws, i+1)]; ok {
+			return s, 2
+		}
+		return "", 1
+	case "℃":
+		return "C", 1
+	case "℉":
+		return "F", 1
+	}
+	if s, ok := scales[at(ws, i)]; ok && (len(at(ws, i)) > 1 || ws[i].Text == "F" || ws[i].Text == "C" && ws[i-1].Kind == words.Digits) {
+		return s, 1
+	}
+	return "", 0
+}
+
+// ovenBefore reports whether the "at 350" at i is about an oven: one of the four words before names an oven, or is the verb
+// preheat.
+func ovenBefore(ws []words.Word, i int) bool {
+	return slices.Contains([]string{"to", "at", "of", "on", "is", "about", "oven"}, at(ws, i-1)) && anyBefore(ws, i, 7, ovens)
+}
+
+// anyBefore reports whether one of the n words before i is in a set.
+func anyBefore(ws []words.Word, i, n int, set map[string]bool) bool {
+	return slices.ContainsFunc(ws[max(0, i-n):i], func(w words.Word) bool { return set[w.Lower] })
+}
+
+var (
+	ovens = words.Set("oven preheat preheated bake baked baking roast grill fryer smoker temperature")
+	heats = words.Set("heat stove burner fire flame crank cook turn simmer fry set pan stovetop cooker reduce lower")
+	bring = words.Set("bring brought bringing comes come came reduce heat")
+)
+
+var levels = map[string]string{"low": "low", "medium": "medium", "med": "medium", "high": "high", "moderate": "medium", "gentle": "low"}
+
+// level reads a level of heat: before "heat", "flame" or "temperature", after "heat on" or "turn it to", or a boil or
+// simmer to which food is brought.
+func level(ws []words.Word, i int) (Temperature, int) {
+	if t, used := boil(ws, i); used > 0 {
+		return t, used
+	}
+	begin := 0
+	if w := at(ws, i); w == "very" || w == "fairly" || w == "really" {
+		begin = 1
+	}
+	name, ok := levels[at(ws, i+begin)]
+	if !ok {
+		return Temperature{}, 0
+	}
+	used := begin + 1
+	skip := used
+	for at(ws, i+skip) == "-" || at(ws, i+skip) == "to" || at(ws, i+skip) == "," {
+		skip++
+	}
+	if other, ok := levels[at(ws, i+skip)]; ok && skip-used <= 1 {
+		if other != name {
+			name += "-" + other
+		}
+		used = skip + 1
+	}
+	switch at(ws, i+used) {
+	case "heat", "flame", "temperature", "setting", "fire", "temp":
+		return Temperature{Level: name}, used + 1
+	}
+	switch at(ws, i-1) {
+	case "on", "to", "over", "at", "onto":
+		if anyBefore(ws, i, 6, heats) {
+			return Temperature{Level: name}, used
+		}
+	}
+	return Temperature{}, 0
+}
+
+func boil(ws []words.Word, i int) (Temperature, int) {
+	skip := 0
+	switch at(ws, i) {
+	case "rolling", "rapid", "hard", "gentle", "slow", "low", "light", "nice", "bare":
+		skip = 1
+	}
+	w := at(ws, i+skip)
+	if w != "boil" && w != "simmer" {
+		return Temperature{}, 0
+	}
+	switch at(ws, i-1) {
+	case "a", "to", "the":
+		if at(ws, i-1) == "to" && at(ws, i-2) != "up" && at(ws, i-2) != "down" && skip == 0 && !anyBefore(ws, i-1, 5, bring) {
+			return Temperature{}, 0 // "you want to boil"
+		}
+		return Temperature{Level: w}, skip + 1
+	}
+	return Temperature{}, 0
+}

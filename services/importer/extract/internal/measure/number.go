@@ -5,6 +5,7 @@
 package measure
 
 import (
+	"cmp"
 	"math"
 	"strconv"
 	"strings"
@@ -62,7 +63,8 @@ var parts = map[string]float64{
 
 // ReadNumber reads a number or a range: "2", "1 1/2", "two and a half", "half a", "2-3", "two or three", "a couple of".
 func ReadNumber(ws []words.Word, i int) (n Number, used int) {
-	if at(ws, i) == "between" {
+	switch at(ws, i) {
+	case "between", "from", "of":
 		return between(ws, i)
 	}
 	if used := vague(ws, i); used > 0 {
@@ -78,7 +80,7 @@ func ReadNumber(ws []words.Word, i int) (n Number, used int) {
 	return Number{Min: low, Max: low}, used
 }
 
-// between reads "between 2 and 3".
+// between reads "between 2 and 3" and, in languages in which the word means "of" as well, "de 2 a 3".
 func between(ws []words.Word, i int) (Number, int) {
 	low, used := single(ws, i+1)
 	if w := at(ws, i+1+used); used > 0 && (w == "and" || w == "to" || w == "-") {
@@ -93,11 +95,15 @@ func between(ws []words.Word, i int) (Number, int) {
 func upper(ws []words.Word, i, used int, low float64) (high float64, more int) {
 	switch at(ws, i+used) {
 	case "-", "to", "or", "~":
-		high, more := single(ws, i+used+1)
-		if more == 0 || high <= low || isDate(ws, i, i+used+1+more) {
+		sign := 1
+		if Reads(ws, i+used+1, "to", "or") { // "6- to 8-ounce"
+			sign = 2
+		}
+		high, more := single(ws, i+used+sign)
+		if more == 0 || high <= low || isDate(ws, i, i+used+sign+more) {
 			return 0, 0
 		}
-		return high, more + 1
+		return high, more + sign
 	}
 	// "four five minutes" is a range in speech.
 	if low < 1 || low > 12 || used > 1 || ws[i].Kind != words.Letters || isArticle(ws[i].Lower) {
@@ -126,13 +132,28 @@ func vague(ws []words.Word, i int) int {
 	return 0
 }
 
-// single reads one number without a range.
+// single reads one number without a range, or dozens.
 func single(ws []words.Word, i int) (float64, int) {
+	x, used := one(ws, i)
+	if used > 0 && at(ws, i+used) == "-" && at(ws, i+used+1) == "dozen" { // "demi-douzaine"
+		used++
+	}
+	if used > 0 && at(ws, i+used) == "dozen" {
+		return x * 12, used + 1
+	}
+	return x, used
+}
+
+func one(ws []words.Word, i int) (float64, int) {
 	if i >= len(ws) {
 		return 0, 0
 	}
 	if ws[i].Kind == words.Digits {
-		return inDigits(ws, i)
+		x, used := inDigits(ws, i)
+		if part, ok := added(ws, i+used); ok && used > 0 {
+			return x + part, used + 1
+		}
+		return x, used
 	}
 	if x, used := spelled(ws, i); used > 0 {
 		return x, used
@@ -141,29 +162,41 @@ func single(ws []words.Word, i int) (float64, int) {
 }
 
 func inDigits(ws []words.Word, i int) (float64, int) {
-	x, ok := ParseDigits(ws[i].Text)
+	x, ok := ParseDigits(cmp.Or(ws[i].Reading, ws[i].Text))
 	if !ok {
 		return 0, 0
 	}
-	used := 1
-	whole := x == math.Trunc(x)
-	if whole && i+1 < len(ws) && ws[i+1].Kind == words.Digits {
-		if part, ok := ParseDigits(ws[i+1].Text); ok && part < 1 && part > 0 {
-			return x + part, 2
-		}
+	if d := parts[at(ws, i+1)]; d > x && x >= 1 {
+		return x / d, 2
 	}
-	if whole && at(ws, i+1) == "and" {
-		if part, more := aPart(ws, i+2); more > 0 {
-			return x + part, 2 + more
-		}
+	if x != math.Trunc(x) {
+		return x, 1
 	}
-	if whole && at(ws, i+1) == "-" && i+2 < len(ws) && ws[i+2].Kind == words.Digits {
-		// "1-1/2" is one and a half; "1-1½" is a range.
-		if part, ok := ParseDigits(ws[i+2].Text); ok && part > 0 && part < 1 && strings.Contains(ws[i+2].Text, "/") {
-			return x + part, 3
-		}
+	part, more := fraction(ws, i+1)
+	if more == 1 && x == 1 && ws[i].Reading != "" && ws[i+1].Reading != "" { // "eine dreiviertel"
+		x = 0
 	}
-	return x, used
+	return x + part, 1 + more
+}
+
+// fraction reads what follows a whole number: "1/2", "and a half", "-1/2".
+func fraction(ws []words.Word, i int) (part float64, used int) {
+	text := ""
+	switch {
+	case at(ws, i) == "and":
+		if part, used = aPart(ws, i+1); used > 0 {
+			used++
+		}
+		return part, used
+	case i < len(ws) && ws[i].Kind == words.Digits:
+		text, used = cmp.Or(ws[i].Reading, ws[i].Text), 1
+	case at(ws, i) == "-" && i+1 < len(ws) && ws[i+1].Kind == words.Digits && strings.Contains(ws[i+1].Text, "/"):
+		text, used = ws[i+1].Text, 2 // "1-1/2" is one and a half; "1-1½" is a range.
+	}
+	if part, ok := ParseDigits(text); ok && part > 0 && part < 1 {
+		return part, used
+	}
+	return 0, 0
 }
 
 // spelled reads a number in words.
@@ -183,8 +216,6 @@ func spelled(ws []words.Word, i int) (float64, int) {
 		x, used = hundreds(ws, i+used+1, x, used+1)
 	case "thousand":
 		return x * 1000, used + 1
-	case "dozen":
-		return x * 12, used + 1
 	default:
 		if y, more := spoken(ws, i, x, used); more > 0 {
 			return y, more
@@ -282,18 +313,27 @@ func aPart(ws []words.Word, i int) (float64, int) {
 	used, over := 0, 1.0
 	if x, ok := ones[at(ws, i)]; ok && x > 0 {
 		used, over = 1, x
-	} else if isArticle(at(ws, i)) {
+	} else if isArticle(at(ws, i)) || at(ws, i) == "1" {
 		used = 1
 	}
 	if d, ok := parts[at(ws, i+used)]; ok && over < d {
 		return over / d, used + 1
 	}
-	if used == 0 && i < len(ws) && ws[i].Kind == words.Digits {
-		if x, ok := ParseDigits(ws[i].Text); ok && x > 0 && x < 1 {
+	if used < 2 && i < len(ws) && ws[i].Kind == words.Digits {
+		if x, ok := ParseDigits(cmp.Or(ws[i].Reading, ws[i].Text)); ok && x > 0 && x < 1 {
 			return x, 1
 		}
 	}
 	return 0, 0
+}
+
+// added reads the half of "bir buçuk", which is added to the number or the unit before it.
+func added(ws []words.Word, i int) (float64, bool) {
+	part, ok := strings.CutPrefix(at(ws, i), "+")
+	if !ok || part == "" {
+		return 0, false
+	}
+	return ParseDigits(part)
 }
 
 func isArticle(w string) bool { return w == "a" || w == "an" }
@@ -305,7 +345,8 @@ func of(ws []words.Word, i int) int {
 	return 0
 }
 
-// ParseDigits reads "2", "2.5", "2,5", "1,000", "1/2", "½" and "两".
+// ParseDigits reads "2", "2.5", "2,5", "1,000", "1/2", "½" and "两". A comma before three digits groups them; [SplitIn] reads it
+// by the language. "00" is a name.
 func ParseDigits(text string) (float64, bool) {
 	if r, size := utf8.DecodeRuneInString(text); size == len(text) {
 		if x, ok := words.Fraction(r); ok {
@@ -320,6 +361,7 @@ func ParseDigits(text string) (float64, bool) {
 		b, errB := strconv.ParseFloat(under, 64)
 		return a / b, errA == nil && errB == nil && b > 0 && a < 1000 && b <= 100
 	}
+	text = strings.ReplaceAll(text, "'", "")
 	if before, after, ok := strings.Cut(text, ","); ok {
 		if len(after) == 3 && before != "0" || strings.Contains(after, ",") {
 			text = strings.ReplaceAll(text, ",", "")
@@ -328,13 +370,28 @@ func ParseDigits(text string) (float64, bool) {
 		}
 	}
 	x, err := strconv.ParseFloat(text, 64)
-	return x, err == nil && x < 1e6
+	return x, err == nil && x < 1e6 && !strings.HasPrefix(text, "00")
 }
 
-// at returns a word in lower case, or "" outside the text.
+// Readings returns every number that digits may be, whatever the language: "1,250" is 1250 and 1.25.
+func Readings(text string) []float64 {
+	var out []float64
+	if x, ok := ParseDigits(text); ok {
+		out = append(out, x)
+	}
+	if m := threeDigits.FindStringSubmatch(text); m != nil {
+		for _, form := range []string{m[1] + m[3], m[1] + "." + m[3]} {
+			x, _ := ParseDigits(form)
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
+// at returns a word in lower case, or what it means in its language, or "" outside the text.
 func at(ws []words.Word, i int) string {
 	if i < 0 || i >= len(ws) {
 		return ""
 	}
-	return ws[i].Lower
+	return cmp.Or(ws[i].Reading, ws[i].Lower)
 }

@@ -12,7 +12,7 @@ import (
 func TestReadStep(t *testing.T) {
 	t.Parallel()
 	got := recipe.Step{Text: "Bake at 350 degrees F for 10 to 12 minutes, or until golden; rest for half an hour over low heat."}
-	measure.ReadStep(&got)
+	measure.ReadStep("", &got)
 	want := recipe.Step{
 		Text: got.Text,
 		Times: []recipe.Duration{
@@ -26,14 +26,14 @@ func TestReadStep(t *testing.T) {
 	}
 	check.Equal(t, want, got)
 	none := recipe.Step{Text: "Stir it."}
-	measure.ReadStep(&none)
+	measure.ReadStep("", &none)
 	check.That(t, none.Times == nil && none.Temperatures == nil, "%+v", none)
 }
 
 func TestReadStepIsBounded(t *testing.T) {
 	t.Parallel()
 	got := recipe.Step{Text: strings.Repeat("for 5 minutes at 350 F, ", 60)}
-	measure.ReadStep(&got)
+	measure.ReadStep("", &got)
 	check.That(t, len(got.Times) == recipe.MaxMarks && len(got.Temperatures) == recipe.MaxMarks,
 		"%d times and %d temperatures", len(got.Times), len(got.Temperatures))
 }

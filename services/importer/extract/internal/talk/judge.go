@@ -27,22 +27,37 @@ const (
 	Doubtful = 0.85
 )
 
-// window is the number of words that are judged at once: much of a long talk of a cook is not about food.
-const window = 120
+// A document is judged by its likeliest stretch, because much of a cook's long talk is not about food: ten windows in a row, some four
+// minutes of speech, or half of a short document. Every long talk has single windows that sound like a cook by chance.
+const (
+	window   = 120 // words; windows overlap by half
+	stretch  = 10  // windows
+	mostOdds = 4   // bounds the log-odds of one window, either way
+)
 
-// Cooking returns the likelihood, in [0,1], that somebody cooks in the likeliest part of the document. Parts overlap by half.
+// Cooking returns the likelihood, in [0,1], that somebody cooks in the likeliest stretch of the document.
 func (d *Document) Cooking(ctx context.Context) (float64, error) {
-	most := 0.0
+	var windows []float64 // log-odds
 	for s := range d.parts() {
 		t, err := d.traits(ctx, s)
 		if err != nil {
 			return 0, err
 		}
-		if most = max(most, likelihood(cookingBase+said(s), cookingWeights[:], t[:])); most >= Doubtful {
-			break
+		x := -float64(mostOdds)
+		if t.ofKitchen() >= 1 { // without any, all words may be unknown, which is no sign of a cook
+			x = min(mostOdds, max(x, odds(cookingBase+said(s), cookingWeights[:], t[:])))
 		}
+		windows = append(windows, x)
 	}
-	return most, nil
+	most := math.Inf(-1)
+	for row := min(stretch, (len(windows)+1)/2); len(windows) >= row; windows = windows[1:] {
+		sum := 0.0
+		for _, x := range windows[:row] {
+			sum += x
+		}
+		most = max(most, sum/float64(row))
+	}
+	return likelihood(most), nil
 }
 
 // parts yields the words of the document in windows. The last window may be longer.
@@ -169,6 +184,11 @@ func (d *Document) stream() *Sentence {
 	return &s
 }
 
+// ofKitchen sums what a window names of a kitchen: foods, heat, vessels, tastes.
+func (t *traits) ofKitchen() float64 {
+	return t[FoodsSure] + t[FoodsDoubtful] + t[HeatNamed] + t[VesselNamed] + t[TasteNamed] + t[KitchenWords]
+}
+
 // words counts the foods and the words of the subjects.
 func (t *traits) words(s *Sentence) {
 	seen := map[traitName]bool{}
@@ -249,15 +269,18 @@ func (t *traits) kind(trait int, name []string, seen map[traitName]bool) {
 func Score(features []Features) []float64 {
 	out := make([]float64, len(features))
 	for i := range features {
-		out[i] = likelihood(base, weights[:], features[i][:])
+		out[i] = likelihood(odds(base, weights[:], features[i][:]))
 	}
 	return out
 }
 
-// likelihood returns the likelihood, in [0,1], that weights give to observations. base is the log-odds without any.
-func likelihood(base float64, weights, observed []float64) float64 {
+// odds returns the log-odds that weights give to observations. base is the log-odds without any.
+func odds(base float64, weights, observed []float64) float64 {
 	for j, x := range observed {
 		base += weights[j] * x
 	}
-	return 1 / (1 + math.Exp(-base))
+	return base
 }
+
+// likelihood returns the likelihood, in [0,1], of log-odds.
+func likelihood(odds float64) float64 { return 1 / (1 + math.Exp(-odds)) }

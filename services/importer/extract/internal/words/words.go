@@ -2,6 +2,7 @@
 package words
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -19,6 +20,8 @@ type Word struct {
 	Start, End int
 	// Kind is the kind of the word.
 	Kind Kind
+	// Reading is what the word means where its language decides: a number in digits, or an English word; usually empty.
+	Reading string
 }
 
 // Kind is the kind of characters of a word: letters, digits or a mark.
@@ -28,7 +31,7 @@ type Kind uint8
 const (
 	// Letters is a word, with apostrophes inside.
 	Letters Kind = iota
-	// Digits is a number in digits with a point, a comma or a slash inside, or one sign such as ½.
+	// Digits is a number in digits with a point, a comma, an apostrophe or a slash inside, or one sign such as ½.
 	Digits
 	// Mark is any other single character.
 	Mark
@@ -74,18 +77,23 @@ func Plain(text string) string {
 	if !utf8.ValidString(text) {
 		text = strings.ToValidUTF8(text, "")
 	}
+	if strings.ContainsAny(text, "⁄/∕") {
+		text = raised.ReplaceAllStringFunc(text, func(s string) string { return " " + norm.NFKC.String(s) })
+	}
 	return norm.NFC.String(strings.Map(func(r rune) rune {
 		switch r {
-		case '’', '‘', 'ʼ', '`', '´':
+		case '’', '‘', 'ʼ', '`', '´', '׳', '٬':
 			return '\''
-		case '“', '”', '„', '«', '»':
+		case '“', '”', '„', '«', '»', '״':
 			return '"'
-		case '–', '—', '‐', '‑', '−':
+		case '–', '—', '‐', '‑', '−', '־':
 			return '-'
 		case 'º':
 			return '°'
-		case '⁄':
+		case '⁄', '∕':
 			return '/'
+		case '〜', '∼':
+			return '~'
 		case '\n', '\t':
 			return r
 		case '\u00a0', '\u202f':
@@ -100,6 +108,9 @@ func Plain(text string) string {
 		return r
 	}, text))
 }
+
+// raised matches a fraction of small digits, which follow a whole number without a space.
+var raised = regexp.MustCompile(`[⁰¹²³⁴⁵⁶⁷⁸⁹]+[⁄/∕][₀₁₂₃₄₅₆₇₈₉]+`)
 
 // zeros has the digits 0 of the scripts whose digits Plain replaces by ASCII digits.
 var zeros = []rune{'٠', '۰', '०', '০', '๐'}
@@ -151,6 +162,7 @@ func digitsEnd(text string, i int) int {
 		switch {
 		case unicode.IsDigit(r):
 		case (r == '.' || r == ',') && unicode.IsDigit(next):
+		case r == '\'' && thousand.MatchString(text[i+size:]):
 		case r == '/' && !slash && unicode.IsDigit(next):
 			slash = true
 		default:
@@ -160,6 +172,9 @@ func digitsEnd(text string, i int) int {
 	}
 	return i
 }
+
+// thousand matches the three digits after an apostrophe that groups them.
+var thousand = regexp.MustCompile(`^\d{3}(?:\D|$)`)
 
 func endingAt(text string) int {
 	for _, e := range endings[1:] {
@@ -220,9 +235,10 @@ func Fraction(r rune) (float64, bool) {
 }
 
 var (
-	fractionSigns  = []rune("½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞")
+	fractionSigns  = []rune("½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞⅐⅑⅒")
 	fractionValues = []float64{
 		1. / 2, 1. / 3, 2. / 3, 1. / 4, 3. / 4, 1. / 5, 2. / 5, 3. / 5, 4. / 5, 1. / 6, 5. / 6, 1. / 8, 3. / 8, 5. / 8, 7. / 8,
+		1. / 7, 1. / 9, 1. / 10,
 	}
 )
 
@@ -247,13 +263,38 @@ func Set(list string) map[string]bool {
 	return out
 }
 
-// Cut returns at most so many bytes of a text, and only whole characters.
-func Cut(text string, most int) string {
-	if len(text) <= most {
-		return text
-	}
-	for most > 0 && !utf8.RuneStart(text[most]) {
-		most--
-	}
-	return text[:most]
+var patterns = regexp.MustCompile(`(?i)` + strings.Join([]string{
+	`\b(ignore|disregard|forget|override|bypass)\b.{0,40}\b(instructions?|prompts?|rules|guidelines|directions|(above|before) text)\b`,
+	`\b(ignore|disregard|forget)\b.{0,20}\b(everything|anything|all|what)\b.{0,20}\b(above|before|previous|earlier|prior)\b`,
+	`\b(system|developer|hidden) (prompt|message|instructions?)\b`,
+	`\b(you are|you're|act as|pretend to be) (now )?(an? )?(ai|a\.i\.|assistant|chatbot|language model|llm|gpt)\b`,
+	`\b(as|dear|hey|attention|note to) (an? |the )?(ai|a\.i\.|language model|llm|assistant|chatgpt|gpt|claude|gemini)\b`,
+	`\b(ai|a\.i\.|llm|assistant|chatgpt|claude|gemini|model|bot|extractor)s?( model)?\b` +
+		`.{0,20}\b(must|should|shall|please|will now|are instructed)\b`,
+	`\b(set|change|make|rename|replace)\b.{0,12}\b(recipe('s)? )?(title|name of the recipe|recipe name|description field|json)\b` +
+		`.{0,10}\b(to|with|as)\b`,
+	`\b(add|put|insert|write|include|output|print|return|respond|reply|answer)\b.{0,30}` +
+		`\b(to|in|into|as|with|only|the) (the )?(json|output|prompt)\b`,
+	`\brespond (only )?with\b`,
+	`<\|?(im_start|im_end|system|endoftext)\|?>|\[/?INST\]|###\s*(system|instruction)`,
+	`(ignoriere|vergiss)\b.{0,40}\b(anweisungen|regeln)`,
+	`ignor(a|e|ez)\b.{0,40}\b(instrucciones|instructions|istruzioni|instruções)`,
+	`(игнорируй|забудь)\S*\s.{0,40}инструкци`,
+	`התעלם.{0,40}הוראות`,
+}, "|"))
+
+// hints are parts of words, one of which is in every match of a pattern. Looking for them takes a tenth of the time that the
+// patterns take. A letter that folds to an s is a hint as well.
+var hints = strings.Fields(`ignor disregard forget override bypass system developer hidden ai a.i. assistant chatbot model llm gpt
+claude gemini bot extractor title name description json output prompt respond im_ endoftext inst vergiss игнорируй забудь התעלם ſ`)
+
+// longest bounds the text that is examined; a sentence is far shorter.
+const longest = 4000
+
+// Speaks reports whether a sentence or a line gives instructions to a model. It looks for the usual phrases only, so
+// nothing may depend on it alone.
+func Speaks(text string) bool {
+	text = text[:min(len(text), longest)]
+	lower := strings.ToLower(text)
+	return slices.ContainsFunc(hints, func(hint string) bool { return strings.Contains(lower, hint) }) && patterns.MatchString(text)
 }

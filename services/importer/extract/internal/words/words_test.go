@@ -3,7 +3,6 @@ package words_test
 import (
 	"strings"
 	"testing"
-	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
@@ -75,14 +74,6 @@ func TestFraction(t *testing.T) {
 	check.That(t, ok && x == 0.75, "¾ is %v, %v", x, ok)
 	_, ok = words.Fraction('3')
 	check.That(t, !ok, "3 is a fraction")
-}
-
-func TestCutKeepsCharactersWhole(t *testing.T) {
-	t.Parallel()
-	for n := range 8 {
-		got := words.Cut("aéé", n)
-		check.That(t, utf8.ValidString(got) && len(got) <= n, "cut at %d is %q", n, got)
-	}
 }
 
 func FuzzSplit(f *testing.F) {

@@ -1,0 +1,116 @@
+package rules
+
+import (
+	"cmp"
+	"regexp"
+	"slices"
+
+	"github.com/expediter-io/expediter/services/importer/extract/internal/measure"
+	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
+	"github.com/expediter-io/expediter/services/importer/recipe"
+)
+
+// facts are the servings and times in a line.
+type facts struct {
+	servings string
+	times    recipe.Times
+	found    bool
+	sure     bool // it is not an order such as "bake 20 minutes"
+	all      bool // the line has nothing else
+}
+
+// readFacts reads a line in a language, such as "Prep time: 10 minutes | Serves 4".
+func readFacts(text, language string) facts {
+	f := facts{all: true}
+	if len(text) > 400 {
+		return facts{}
+	}
+	ws := measure.Split(text)
+	for i := 0; i < len(ws); {
+		used := f.fact(ws, i, text, language)
+		if used == 0 {
+			used = 1
+			f.all = f.all && (isMark(ws[i]) || said("about", ws, i) > 0)
+		}
+		i += used
+	}
+	f.all = f.all && f.found
+	return f
+}
+
+// labelAt returns the kind of the words at i that precede a fact.
+func labelAt(ws []words.Word, i int) (kind string, used int) {
+	for _, k := range []string{"serves", "prep", "cook", "total"} {
+		if n := said(k, ws, i); n > used {
+			kind, used = k, n
+		}
+	}
+	return kind, used
+}
+
+// fact reads "Prep time: 10 minutes", "makes 12 cookies" or "4 people", and returns the number of its words.
+func (f *facts) fact(ws []words.Word, i int, text, language string) int {
+	kind, n := labelAt(ws, i)
+	at := i + n
+	for n > 0 && at < len(ws) && (isMark(ws[at]) || said("about", ws, at) > 0) {
+		at += max(1, said("about", ws, at))
+	}
+	if at == len(ws) {
+		return 0
+	}
+	if field := map[string]*int{"prep": &f.times.PrepSec, "cook": &f.times.CookSec, "total": &f.times.TotalSec}[kind]; field != nil {
+		read := measure.SplitIn(language, text[ws[at].Start:]) // which may take words apart or together
+		d, used := measure.ReadDuration(read, 0)
+		if used == 0 || d.Max == 0 {
+			return 0
+		}
+		end := ws[at].Start + read[used-1].End
+		used = len(ws[at:]) - len(slices.DeleteFunc(slices.Clone(ws[at:]), func(w words.Word) bool { return w.Start < end }))
+		*field, f.found, f.sure = d.Max, true, f.sure || n > 1 || at > i+n && ws[i+n].Text == ":"
+		return at + used - i
+	}
+	if used := f.yield(ws, at, kind); used > 0 {
+		return at + used - i
+	}
+	return 0
+}
+
+// yield reads "4 people" or, after a label, "12 cookies" and "12".
+func (f *facts) yield(ws []words.Word, at int, kind string) int {
+	number, used := measure.ReadNumber(ws, at)
+	people := peopleAt(ws, at+used)
+	if used == 0 || number.Vague || people == 0 && kind == "" {
+		return 0
+	}
+	end := at + used
+	for people == 0 && end < len(ws) && ws[end].Kind == words.Letters && said("about", ws, end) == 0 { // "12 cookies"
+		if _, n := labelAt(ws, end); n > 0 {
+			break
+		}
+		end++
+	}
+	if end-at-used > 3 {
+		end = at + used
+	}
+	f.servings, f.found, f.sure = cmp.Or(f.servings, words.Join(ws[at:end])), true, true
+	return end + people - at
+}
+
+// portions matches a word for portions at the beginning of a longer one.
+var portions = regexp.MustCompile(`^` + anyOf("portions", true))
+
+// peopleAt returns the number of words at i that mean people or portions.
+func peopleAt(ws []words.Word, i int) int {
+	if n := said("people", ws, i); n > 0 || i >= len(ws) || !portions.MatchString(ws[i].Text) {
+		return n
+	}
+	return 1
+}
+
+// addTo adds to a recipe what it does not have.
+func (f *facts) addTo(r *recipe.Recipe) {
+	r.Servings = cmp.Or(r.Servings, f.servings)
+	t := &r.Times
+	t.PrepSec, t.CookSec = cmp.Or(t.PrepSec, f.times.PrepSec), cmp.Or(t.CookSec, f.times.CookSec)
+	t.TotalSec = cmp.Or(t.TotalSec, f.times.TotalSec)
+}
