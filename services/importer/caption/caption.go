@@ -8,8 +8,16 @@
 // The parser follows the parsing rules of the W3C (https://www.w3.org/TR/webvtt1/, section 6): which lines make a cue,
 // which timings count and how markup is read are decided there, not here. A file without the signature is refused with a
 // [FormatError] that names the format found instead. A block whose timings are wrong is left out as the rules demand, and
-// counted in [Track.Skipped]. Cue settings, regions and style sheets concern the place and look of a cue on the screen.
-// They are skipped.
+// counted in [Track.Skipped], unless [Options.Lenient] is set. Cue settings, regions and style sheets concern the place
+// and look of a cue on the screen. They are skipped.
+//
+// # SRT
+//
+// SRT has no rules. Times are read in every form that has one meaning, in the digits of any script. The error for others names the line.
+//
+// # Transcripts
+//
+// A transcript copied from a player, with "0:12" before its lines or above them, has times. Times that go back are an error.
 //
 // # Limits
 //
@@ -65,13 +73,10 @@ type Track struct {
 	// Format is the format as which the input was read.
 	Format Format
 
-	// Kind is the line "Kind:" of a WebVTT header, such as "captions"; empty when there is none.
-	Kind string
-
 	// Language is the line "Language:" of a WebVTT header, such as "en"; empty when there is none.
 	Language string
 
-	// Skipped counts cues that were left out because their times cannot be read.
+	// Skipped counts cues of WebVTT that were left out because their times are against its rules. See Options.Lenient.
 	Skipped int
 
 	// Timed reports whether the cues have times. Plain text has none.
@@ -87,12 +92,15 @@ type Track struct {
 func Parse(text []byte, opts Options) (Track, error) {
 	opts = opts.withDefaults()
 	in := newLines(text, opts)
-	format, err := detect(in.rest[:min(len(in.rest), headSize)], opts.Timed)
+	format, err := detect(in.rest[:min(len(in.rest), headSize)], opts)
 	if err != nil {
 		return Track{}, err
 	}
 	track := Track{Format: format, Timed: true}
 	track.read(in, open(in, &track))
+	if in.refused != nil {
+		return Track{}, in.refused
+	}
 	track.Cuts, track.Truncated = in.cuts, len(in.cuts) > 0
 	return track, nil
 }
@@ -106,12 +114,12 @@ func open(in *lines, track *Track) (next func() (Cue, bool)) {
 		w.start()
 		return w.next
 	case FormatSRT:
-		s := subRip{unfinished: cue, track: track}
+		s := subRip{unfinished: cue}
 		return s.next
 	case FormatText:
 	}
-	track.Timed = false // until a line has a stamp
-	p := plainText{unfinished: cue, track: track}
+	p := plainText{unfinished: cue, track: track, clocks: transcribed(in.rest[:min(len(in.rest), headSize)])}
+	track.Timed = p.clocks // or else once a line has a stamp
 	return p.next
 }
 
@@ -158,6 +166,10 @@ type Options struct {
 	// DefaultMaxTextBytes.
 	MaxTextBytes int64
 
+	// Lenient reads the times of WebVTT as it does those of SRT: in any form that has one meaning, and as an error in any other. Without it,
+	// a cue whose times are against the rules of WebVTT is left out and counted, as browsers do. Defaults to false.
+	Lenient bool
+
 	// Timed refuses text without times, for input that has to be captions. Defaults to false.
 	Timed bool
 }
@@ -177,6 +189,9 @@ type FormatError struct {
 
 	// Hint is advice.
 	Hint string
+
+	// Line is the number of the line that cannot be read, from 1. Zero when it is the whole input.
+	Line int
 }
 
 // Error implements error.
@@ -185,13 +200,13 @@ func (e *FormatError) Error() string { return "not captions: found " + e.Found +
 // Cut is a place at which a limit cut text or cues.
 type Cut struct {
 	// Limit is the name of the limit in Options.
-	Limit string `json:"limit"`
+	Limit string
 
 	// Max is the value of the limit.
-	Max int64 `json:"max"`
+	Max int64
 
 	// Line is the number of the line of the cut, from 1.
-	Line int `json:"line"`
+	Line int
 }
 
 // String returns the place of the cut and its limit.

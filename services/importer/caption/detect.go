@@ -2,49 +2,42 @@ package caption
 
 import (
 	"bytes"
+	"regexp"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
-// detect determines the format by the beginning of the input. With withTimes, plain text is an error.
-func detect(head []byte, withTimes bool) (Format, error) {
-	if isWebVTT(head) {
-		return FormatWebVTT, nil
-	}
-	first := firstLine(head)
-	if _, _, stamped := stampedLine(first); stamped {
-		return FormatText, nil
-	}
+// detect determines the format by the beginning of the input.
+func detect(head []byte, opts Options) (Format, error) {
+	first, name := firstLine(head), foreign(head)
 	timed, srt := firstTimings(head)
+	refuse := func(found, hint string) (Format, error) { return "", &FormatError{Found: found, Hint: hint} }
+	const again = "the file has to hold captions; fetch it again"
 	switch {
-	case spoiled(first), len(first) == 0, foreign(head) != "":
-		return "", notCaptions(head)
-	case srt:
+	case isWebVTT(head):
+		return FormatWebVTT, nil
+	case textStamp.Match(first):
+		return FormatText, nil
+	case len(head) == 0:
+		return refuse("nothing: the input is empty", again)
+	case len(first) == 0:
+		return refuse("nothing but empty lines", again)
+	case name != "":
+		return refuse(name, "give the caption file itself, as WebVTT or SRT in UTF-8")
+	case spoiled(first):
+		return refuse(quote(first),
+			`the first line has to be "WEBVTT", in capitals, alone or followed by a space or a tab, with nothing before it`)
+	case srt, timed && opts.Lenient:
 		return FormatSRT, nil
-	case timed, withTimes:
-		return "", notCaptions(head)
+	case timed:
+		return refuse(quote(first), `put the line "WEBVTT" and an empty line before the first cue`)
+	case opts.Timed && !transcribed(head):
+		return refuse(quote(first),
+			`WebVTT begins with the line "WEBVTT", and each cue of SRT with a number and times such as 00:01:02,500 --> 00:01:05,000`)
 	}
 	return FormatText, nil
-}
-
-// notCaptions returns the error for an input that has no format that can be read.
-func notCaptions(head []byte) error {
-	err := &FormatError{Found: found(head)}
-	timed, _ := firstTimings(head)
-	switch first := firstLine(head); {
-	case len(bytes.TrimSpace(head)) == 0:
-		err.Hint = "the file has to hold captions; fetch it once more"
-	case foreign(head) != "":
-		err.Hint = "give the caption file itself, as UTF-8"
-	case spoiled(first):
-		err.Hint = `the first line has to be "WEBVTT", in capitals, alone or followed by a space or a tab, with nothing before it`
-	case timed:
-		err.Hint = `put the line "WEBVTT" and an empty line before the first cue`
-	default:
-		err.Hint = `a WebVTT file begins with the line "WEBVTT"`
-	}
-	return err
 }
 
 // spoiled reports whether a line was meant to be the signature of WebVTT.
@@ -52,60 +45,78 @@ func spoiled(first []byte) bool {
 	return len(first) >= len(signature) && strings.EqualFold(string(first[:len(signature)]), signature)
 }
 
-// firstTimings looks for a line of times. The line is SRT when it has the comma of SRT or stands below a number. Otherwise
-// it is the head of a WebVTT file that lost its signature.
+// firstTimings looks for a line of times. The line is SRT unless it could be of a WebVTT file that lost its signature: with the full stop
+// of WebVTT, and not below a number.
 func firstTimings(head []byte) (timed, srt bool) {
 	var before []byte
-	for len(head) > 0 {
-		end := bytes.IndexAny(head, "\r\n")
-		if end < 0 {
-			end = len(head)
-		}
-		line := bytes.TrimSpace(head[:end])
-		head = head[min(end+1, len(head)):]
-		if len(line) == 0 {
+	for line := range bytes.FieldsFuncSeq(head, isLineEnd) {
+		if line = bytes.TrimSpace(line); len(line) == 0 {
 			continue
 		}
-		if srtLine.Match(line) {
-			stamp, _, _ := bytes.Cut(line, arrow)
-			numbered := len(before) > 0 && len(bytes.Trim(before, "0123456789")) == 0
-			return true, numbered || bytes.IndexByte(stamp, ',') > 0
+		if _, meant, _ := readTimes(line); meant {
+			return true, numberLine.Match(before) || !vttLine.Match(line)
 		}
-		before = line
+		before = bytes.TrimFunc(line, isMargin)
 	}
 	return false, false
 }
 
-// foreign names the format of an input that is known not to be captions.
-func foreign(head []byte) string {
-	for _, kind := range []struct{ prefix, name string }{
-		{"\xff\xfe", "text in UTF-16"},
-		{"\xfe\xff", "text in UTF-16"},
-		{"PK\x03\x04", "a ZIP archive"},
-		{"\x1f\x8b", "gzip data"},
-		{"%PDF", "a PDF"},
-		{"#EXTM3U", "an HLS playlist"},
-		{"[Script Info]", "SubStation Alpha subtitles"},
-		{"{\"", "JSON"},
-		{"[{", "JSON"},
-		{"{}", "JSON"},
-	} {
-		if bytes.HasPrefix(head, []byte(kind.prefix)) {
-			return kind.name
+func isLineEnd(r rune) bool { return r == '\r' || r == '\n' }
+
+// transcribed reports whether text is a transcript as it is copied from a player: with a time before its lines, or above them. A recipe
+// has fewer times.
+func transcribed(head []byte) bool {
+	all, stamps := 0, 0
+	for line := range bytes.FieldsFuncSeq(head, isLineEnd) {
+		line = []byte(squeeze(string(line)))
+		if all == 0 && textStamp.Match(line) {
+			return false
+		}
+		if clockStamp.Match(line) {
+			stamps++
+		}
+		if len(line) > 0 {
+			all++
 		}
 	}
-	start := bytes.ToLower(bytes.TrimSpace(head)[:min(256, len(bytes.TrimSpace(head)))])
-	for _, kind := range []struct{ prefix, name string }{
-		{"<!doctype html", "an HTML page"},
-		{"<html", "an HTML page"},
-		{"<tt", "TTML subtitles"},
-		{"<?xml", "XML"},
-		{"<transcript", "XML"},
-		{"<timedtext", "XML"},
-		{"<!--", "HTML or XML"},
-	} {
-		if bytes.HasPrefix(start, []byte(kind.prefix)) {
-			return kind.name
+	return stamps > 1 && 4*stamps >= all
+}
+
+// prolog is what may stand before the root of XML.
+const prolog = `(?:<\?[^>]*>|<!--.*?-->|<!doctype[^>]*>)*`
+
+// foreignFormats are the formats that are known not to be captions, by the start of the input without its space, each byte a character.
+var foreignFormats = []struct {
+	name  string
+	start *regexp.Regexp
+}{
+	{"text in UTF-16", regexp.MustCompile(`^(?:\xff\xfe|\xfe\xff)`)},
+	{"a ZIP archive", regexp.MustCompile(`^PK\x03\x04`)},
+	{"gzip data", regexp.MustCompile(`^\x1f\x8b`)},
+	{"a PDF", regexp.MustCompile(`^%PDF`)},
+	{"an HLS playlist", regexp.MustCompile(`^#EXTM3U`)},
+	{"SubStation Alpha subtitles", regexp.MustCompile(`(?i)^\[ScriptInfo\]`)},
+	{"MicroDVD subtitles, whose times are numbers of frames", regexp.MustCompile(`^\{\d+\}\{\d*\}`)},
+	{"LRC lyrics", regexp.MustCompile(`^(?:\[[A-Za-z#]+:[^\]]*\])*\[\d+:\d\d\.\d+\]`)},
+	{"YouTube's JSON3 captions", regexp.MustCompile(`^\{"(?:wireMagic|events)":`)},
+	{"JSON", regexp.MustCompile(`^(?:\{["}]|\[\{)`)},
+	{"an HTML page", regexp.MustCompile(`(?is)^` + prolog + `<(?:!doctypehtml|html)`)},
+	{"TTML subtitles", regexp.MustCompile(`(?is)^` + prolog + `<tt`)},
+	{"XML", regexp.MustCompile(`(?is)^` + prolog + `<(?:\?xml|transcript|timedtext)`)},
+	{"HTML or XML", regexp.MustCompile(`^<!--`)},
+}
+
+// foreign names the format of an input that is known not to be captions.
+func foreign(head []byte) string {
+	var start []rune
+	for _, c := range head {
+		if c > ' ' || !unicode.IsSpace(rune(c)) {
+			start = append(start, rune(c))
+		}
+	}
+	for _, format := range foreignFormats {
+		if format.start.MatchString(string(start)) {
+			return format.name
 		}
 	}
 	if binary(head) {
@@ -116,34 +127,22 @@ func foreign(head []byte) string {
 
 // binary reports whether too many bytes cannot be text: control characters and invalid UTF-8.
 func binary(head []byte) bool {
-	bad, size := 0, len(head)
-	for i := 0; i < len(head); {
-		r, n := utf8.DecodeRune(head[i:])
-		if r == utf8.RuneError && n == 1 && utf8.FullRune(head[i:]) || r < ' ' && !strings.ContainsRune("\t\n\v\f\r\x1b", r) {
+	bad := 0
+	for i, r := range string(head) {
+		if r < ' ' && !strings.ContainsRune("\t\n\v\f\r\x1b", r) || r == utf8.RuneError && head[i] != "\ufffd"[0] {
 			bad++
 		}
-		i += n
 	}
-	return bad*10 > size
+	return bad*10 > len(head)
 }
 
-// found describes the start of the input.
-func found(head []byte) string {
-	if len(head) == 0 {
-		return "nothing: the input is empty"
+// quote returns the start of a line in quotes.
+func quote(line []byte) string {
+	const shown = 60
+	if len(line) > shown {
+		return strconv.QuoteToASCII(string(wholeRunes(line[:shown]))) + "..."
 	}
-	first := firstLine(head)
-	if len(first) == 0 {
-		return "nothing but empty lines"
-	}
-	if name := foreign(head); name != "" {
-		return name
-	}
-	const shown = 40
-	if len(first) > shown {
-		return strconv.QuoteToASCII(string(wholeRunes(first[:shown]))) + "..."
-	}
-	return strconv.QuoteToASCII(string(first))
+	return strconv.QuoteToASCII(string(line))
 }
 
 // firstLine returns the first line that is not blank, without the space around it.
@@ -162,7 +161,8 @@ type Format string
 const (
 	// FormatSRT is SubRip: numbered cues, a comma before the milliseconds.
 	FormatSRT Format = "srt"
-	// FormatText is text: a transcript whose lines begin with a stamp such as [12.34s], or plain lines without times.
+	// FormatText is text: a transcript whose lines begin with a stamp such as [12.34s], or with or below one such as 0:12, or plain
+	// lines without times.
 	FormatText Format = "text"
 	// FormatWebVTT is WebVTT.
 	FormatWebVTT Format = "webvtt"

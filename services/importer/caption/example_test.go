@@ -40,22 +40,9 @@ func Example() {
 	// [3.00s] add salt & pepper
 }
 
-func ExampleTranscript_WriteSegments() {
-	track, err := caption.Parse([]byte(rolling), caption.Options{})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	if err := track.Transcript().WriteSegments(os.Stdout); err != nil {
-		fmt.Println(err)
-	}
-	// Output:
-	// [{"start":0,"dur":3,"text":"crack two eggs"},{"start":3,"dur":2,"text":"add salt & pepper"}]
-}
-
 func ExampleFormatError() {
 	_, err := caption.Parse([]byte("<!doctype html><title>Sign in</title>"), caption.Options{})
 	fmt.Println(err)
 	// Output:
-	// not captions: found an HTML page; give the caption file itself, as UTF-8
+	// not captions: found an HTML page; give the caption file itself, as WebVTT or SRT in UTF-8
 }

@@ -51,6 +51,7 @@ func TestEachLimitIsToldOf(t *testing.T) {
 		{"SRT: a line", "1\n00:00:00,000 --> 00:00:01,000\n" + strings.Repeat("x", 40), Options{MaxCueBytes: 32}, []got{{"1", span01, strings.Repeat("x", 32)}}, []Cut{{"MaxCueBytes", 32, 3}}, 1},
 		{"SRT: a text", "1\n00:00:00,000 --> 00:00:01,000\n" + strings.Repeat("x\n", 40), Options{MaxCueBytes: 31}, []got{{"1", span01, strings.Repeat("x\n", 15) + "x"}}, []Cut{{"MaxCueBytes", 31, 19}}, 1},
 		{"SRT: bytes", srt, Options{MaxBytes: 34}, []got{{"1", span01, "fo"}}, []Cut{{"MaxBytes", 34, 3}}, 1},
+		{"SRT: times", srt, Options{MaxBytes: 58}, []got{{"1", span01, "four"}}, []Cut{{"MaxBytes", 58, 6}}, 0},
 		{"transcript: a text", "[0.00s] a\n" + strings.Repeat("x\n", 40), Options{MaxCueBytes: 11}, []got{{"", "0s-0s", "a\nx\nx\nx\nx\nx"}}, []Cut{{"MaxCueBytes", 11, 7}}, 1},
 		{"text: cues", "a\nb\nc\n", Options{MaxCues: 2}, []got{{"", "0s-0s", "a"}, {"", "0s-0s", "b"}}, []Cut{{"MaxCues", 2, 3}}, 0},
 		{"text: a line", "abcdef\nb\n", Options{MaxCueBytes: 3}, []got{{"", "0s-0s", "abc"}, {"", "0s-0s", "b"}}, []Cut{{"MaxCueBytes", 3, 1}}, 1},
@@ -81,7 +82,12 @@ func TestBigButWhole(t *testing.T) {
 	check.That(t, len(track.Cues) == 2 && !track.Truncated && track.Cues[0].Text == line && track.Cues[1].Text == "last",
 		"a line of a megabyte: %d cues, cuts %v", len(track.Cues), track.Cuts)
 	const cues = 100_000
-	track = parse(t, "WEBVTT\n\n"+strings.Repeat(at01+"\ntext\n\n", cues), Options{})
+	var file strings.Builder
+	file.WriteString("WEBVTT\n\n")
+	for n := range cues {
+		fmt.Fprintf(&file, "%s\ntext %d\n\n", at01, n)
+	}
+	track = parse(t, file.String(), Options{})
 	check.That(t, len(track.Transcript().Segments) == cues && !track.Truncated, "%d cues, cuts %v", len(track.Cues), track.Cuts)
 }
 
@@ -151,8 +157,7 @@ func makeEverything(t testing.TB, input string, opts Options) Track {
 	for _, c := range track.Cues {
 		c.Plain()
 	}
-	transcript := track.Transcript()
-	check.OK(t, errors.Join(track.WriteJSON(io.Discard, transcript), transcript.WriteText(io.Discard)))
+	check.OK(t, track.Transcript().WriteText(io.Discard))
 	return track
 }
 
@@ -214,34 +219,42 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	t.Parallel()
 	const (
 		first   = `; the first line has to be "WEBVTT", in capitals, alone or followed by a space or a tab, with nothing before it`
-		itself  = "; give the caption file itself, as UTF-8"
-		again   = "; the file has to hold captions; fetch it once more"
+		itself  = "; give the caption file itself, as WebVTT or SRT in UTF-8"
+		again   = "; the file has to hold captions; fetch it again"
 		missing = `; put the line "WEBVTT" and an empty line before the first cue`
 	)
 	for input, want := range map[string]string{
-		"":                                      "not captions: found nothing: the input is empty" + again,
-		"\ufeff":                                "not captions: found nothing: the input is empty" + again,
-		" \n\r\n\t":                             "not captions: found nothing but empty lines" + again,
-		"WEBVTTx\n":                             `not captions: found "WEBVTTx"` + first,
-		"WebVTT\n\n1\n" + at01:                  `not captions: found "WebVTT"` + first,
-		"\nWEBVTT\n":                            `not captions: found "WEBVTT"` + first,
-		"garbage\n\n" + at01 + "\ntext":         `not captions: found "garbage"` + missing,
-		at01 + "\ntext":                         `not captions: found "00:00.000 --> 00:01.000"` + missing,
-		"<!DOCTYPE html><title>Sign in":         "not captions: found an HTML page" + itself,
-		"\n <HTML lang=en>":                     "not captions: found an HTML page" + itself,
-		"<?xml version='1.0'?><tt/>":            "not captions: found XML" + itself,
-		"<transcript><text start='0'>":          "not captions: found XML" + itself,
-		`{"wireMagic":"pb3","events":[]}`:       "not captions: found JSON" + itself,
-		"#EXTM3U\n#EXT-X-VERSION:3":             "not captions: found an HLS playlist" + itself,
-		"[Script Info]\nTitle: x":               "not captions: found SubStation Alpha subtitles" + itself,
-		"\x1f\x8b\x08\x00\x00":                  "not captions: found gzip data" + itself,
-		"PK\x03\x04\x14\x00":                    "not captions: found a ZIP archive" + itself,
-		"%PDF-1.7\n":                            "not captions: found a PDF" + itself,
-		"\xff\xfeW\x00E\x00B\x00":               "not captions: found text in UTF-16" + itself,
-		"W\x00E\x00B\x00V\x00T\x00T\x00":        "not captions: found binary data" + itself,
-		"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR":   "not captions: found binary data" + itself,
-		strings.Repeat("\x01\x02\xff", 3000):    "not captions: found binary data" + itself,
-		"WEBVTT" + strings.Repeat("\u05d0", 60): `not captions: found "WEBVTT` + strings.Repeat(`\u05d0`, 17) + `"...` + first,
+		"":                                "not captions: found nothing: the input is empty" + again,
+		"\ufeff":                          "not captions: found nothing: the input is empty" + again,
+		" \n\r\n\t":                       "not captions: found nothing but empty lines" + again,
+		"WEBVTTx\n":                       `not captions: found "WEBVTTx"` + first,
+		"WebVTT\n\n1\n" + at01:            `not captions: found "WebVTT"` + first,
+		"\nWEBVTT\n":                      `not captions: found "WEBVTT"` + first,
+		"garbage\n\n" + at01 + "\ntext":   `not captions: found "garbage"` + missing,
+		at01 + "\ntext":                   `not captions: found "00:00.000 --> 00:01.000"` + missing,
+		"<!DOCTYPE html><title>Sign in":   "not captions: found an HTML page" + itself,
+		"\n <HTML lang=en>":               "not captions: found an HTML page" + itself,
+		"<?xml version='1.0'?><tt/>":      "not captions: found TTML subtitles" + itself,
+		"<transcript><text start='0'>":    "not captions: found XML" + itself,
+		`{"wireMagic":"pb3","events":[]}`: "not captions: found YouTube's JSON3 captions" + itself,
+		"{\n  \"events\": [ {":            "not captions: found YouTube's JSON3 captions" + itself,
+		`{"subtitles":[]}`:                "not captions: found JSON" + itself,
+		"<?xml version='1.0'?>\n<!-- <tt> -->\n<tt:tt xmlns:tt='http://www.w3.org/ns/ttml'>": "not captions: found TTML subtitles" + itself,
+		"<?xml version='1.0'?>\n<!-- <tt> -->\n<subtitles>":                                  "not captions: found XML" + itself,
+		"{0}{25}Add the eggs.|Stir.\n{30}{50}Bake.":                                          "not captions: found MicroDVD subtitles, whose times are numbers of frames" + itself,
+		"{1}{1}25.000\n{30}{50}Rühren.":                                                      "not captions: found MicroDVD subtitles, whose times are numbers of frames" + itself,
+		"[00:12.00]Add the eggs.\n[00:15.30]Stir.":                                           "not captions: found LRC lyrics" + itself,
+		"[ti:Soup]\r\n[by: someone]\r\n\r\n[01:12.000] Rühren.":                              "not captions: found LRC lyrics" + itself,
+		"#EXTM3U\n#EXT-X-VERSION:3":                                                          "not captions: found an HLS playlist" + itself,
+		"[Script Info]\nTitle: x":                                                            "not captions: found SubStation Alpha subtitles" + itself,
+		"\x1f\x8b\x08\x00\x00":                                                               "not captions: found gzip data" + itself,
+		"PK\x03\x04\x14\x00":                                                                 "not captions: found a ZIP archive" + itself,
+		"%PDF-1.7\n":                                                                         "not captions: found a PDF" + itself,
+		"\xff\xfeW\x00E\x00B\x00":                                                            "not captions: found text in UTF-16" + itself,
+		"W\x00E\x00B\x00V\x00T\x00T\x00":                                                     "not captions: found binary data" + itself,
+		"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR":                                                "not captions: found binary data" + itself,
+		strings.Repeat("\x01\x02\xff", 3000):                                                 "not captions: found binary data" + itself,
+		"WEBVTT" + strings.Repeat("\u05d0", 60):                                              `not captions: found "WEBVTT` + strings.Repeat(`\u05d0`, 27) + `"...` + first,
 	} {
 		_, err := Parse([]byte(input), Options{})
 		wrong, ok := errors.AsType[*FormatError](err)
@@ -253,7 +266,8 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		check.That(t, diff == "", "%q (-want +got):\n%s", input, diff)
 	}
 	_, err := Parse([]byte("garbage"), Options{Timed: true})
-	want := `not captions: found "garbage"; a WebVTT file begins with the line "WEBVTT"`
+	want := `not captions: found "garbage"; WebVTT begins with the line "WEBVTT", and each cue of SRT with a number and times such as ` +
+		`00:01:02,500 --> 00:01:05,000`
 	check.That(t, err != nil && err.Error() == want, "got %v, want %s", err, want)
 }
 

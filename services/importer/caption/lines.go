@@ -2,11 +2,13 @@ package caption
 
 import (
 	"bytes"
+	"fmt"
 	"html"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"golang.org/x/text/encoding/unicode"
@@ -18,6 +20,7 @@ const headSize = 4 << 10
 // lines splits a text at CR, LF and CRLF. It returns each line as WebVTT requires: valid UTF-8 with U+FFFD in place of NUL.
 type lines struct {
 	cuts    []Cut
+	refused error  // the input has a line that cannot be read
 	current []byte // the line returned last
 	limits  Options
 	number  int    // of the current line, from 1
@@ -50,7 +53,7 @@ func (l *lines) next() (line []byte, ok bool) {
 	if end < 0 && l.over { // MaxBytes ends this line, or the text before it
 		l.cut("MaxBytes", l.limits.MaxBytes, l.number)
 	}
-	if len(l.rest) == 0 {
+	if len(l.rest) == 0 || l.refused != nil {
 		return nil, false
 	}
 	if line, l.short = l.rest, end < 0 && l.over; end < 0 {
@@ -70,6 +73,18 @@ func (l *lines) next() (line []byte, ok bool) {
 
 // unread makes next return the current line again.
 func (l *lines) unread() { l.repeat = true }
+
+// refuse records that the times of the current line cannot be read, unless MaxBytes has cut the line. Left out, the cue would be lost, and
+// as text its times would be spoken.
+func (l *lines) refuse(line []byte) {
+	if l.over && len(l.rest) == 0 {
+		return
+	}
+	l.refused = &FormatError{
+		Found: fmt.Sprintf("times that cannot be read, or go back, in line %d: %s", l.number, quote(bytes.TrimSpace(line))), Line: l.number,
+		Hint: "write them as 00:01:02,500 --> 00:01:05,000: hours, minutes and seconds below 60, milliseconds",
+	}
+}
 
 // cut records that a limit cut a line, once per limit.
 func (l *lines) cut(limit string, value int64, line int) {
@@ -130,20 +145,18 @@ func repair(text []byte) []byte {
 // wholeRunes returns text without the character that was cut in two at its end.
 func wholeRunes(text []byte) []byte {
 	for i := 1; i < utf8.UTFMax && i <= len(text); i++ {
-		if c := text[len(text)-i]; utf8.RuneStart(c) {
-			if !utf8.FullRune(text[len(text)-i:]) {
-				return text[:len(text)-i]
-			}
-			break
+		if end := text[len(text)-i:]; utf8.RuneStart(end[0]) && !utf8.FullRune(end) {
+			return text[:len(text)-i]
 		}
 	}
 	return text
 }
 
-// plainText reads text: one cue per line, or, when the first line has a stamp as in a transcript, one per stamp.
+// plainText reads text: one cue per line, or, in a transcript, one per stamp.
 type plainText struct {
 	unfinished
 
+	clocks  bool // the stamps are as players show them
 	decided bool // track.Timed is known
 	track   *Track
 }
@@ -160,38 +173,49 @@ func (p *plainText) next() (Cue, bool) {
 		if flat == "" {
 			continue
 		}
-		p.decide(flat)
+		at, rest, stamped := p.stamp(flat)
+		if _, meant, _ := readTimes(line); meant && !p.track.Timed || p.clocks && stamped && at < p.Start {
+			p.in.refuse(line)
+			return Cue{}, false
+		}
 		if !p.track.Timed {
 			return Cue{Text: string(line), Format: FormatText, Line: p.in.number, Truncated: p.in.short}, true
 		}
-		at, rest, stamped := stampedLine([]byte(flat))
-		if !stamped {
-			rest = []byte(flat)
-		}
 		if p.have && !stamped {
-			p.add(rest, p.in.number, p.in.short)
+			p.add([]byte(rest), p.in.number, p.in.short)
 			continue
 		}
 		complete := p.have
 		p.End = max(p.Start, at) // a cue ends where the next one starts
 		cue := p.finish(Cue{Start: at, Format: FormatText, Line: p.in.number}, true)
-		p.add(rest, p.in.number, p.in.short)
+		p.add([]byte(rest), p.in.number, p.in.short)
 		if complete {
 			return cue, true
 		}
 	}
 }
 
-// decide determines from the first line with words whether there are stamps. It skips notes of sounds, because WriteText
-// leaves them out, and the line after them is then the first line of the transcript.
-func (p *plainText) decide(line string) {
-	if p.decided {
-		return
+// stamp reads the stamp of a line. The first line with words determines whether there are stamps such as [12.34s]. Notes of sounds are no
+// such line, because WriteText leaves them out.
+func (p *plainText) stamp(line string) (at time.Duration, rest string, ok bool) {
+	if p.clocks {
+		m := clockStamp.FindStringSubmatch(line)
+		if m == nil {
+			return 0, line, false
+		}
+		if at, _, ok = readClock([]byte(m[1])); !ok {
+			at = -1 // before any other
+		}
+		return at, line[len(m[0]):], true
 	}
-	if said := withoutSounds(line); said != "" {
-		_, _, p.track.Timed = stampedLine([]byte(said))
-		p.decided = true
+	if said := withoutSounds(line); !p.decided && said != "" {
+		p.track.Timed, p.decided = textStamp.MatchString(said), true
 	}
+	m := textStamp.FindSubmatch([]byte(line))
+	if m == nil {
+		return 0, line, false
+	}
+	return duration(m[1:]), strings.TrimSpace(line[len(m[0]):]), true
 }
 
 // number matches a numeric character reference, and "&#" without a number.

@@ -5,14 +5,18 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"os"
+	"path/filepath"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
+	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
@@ -138,6 +142,21 @@ func TestRollingCaptions(t *testing.T) {
 			[]string{"0+2000 a", "2010+1990 b", "4100+1900 c"},
 		},
 		{
+			"a line that grows by a word",
+			[]string{"0 500 mix", "500 1000 mix the", "1000 2000 mix the eggs", "2000 2500 y", "2500 3000 y la harina", "3000 3500 y la harina tamizada"},
+			[]string{"0+2000 mix the eggs", "2000+1500 y la harina tamizada"},
+		},
+		{
+			"lines that grow and scroll",
+			[]string{"0 500 a", "500 1000 a b", "1000 1500 a b\nc", "1500 2000 a b\nc d", "2000 2500 c d\ne", "2500 3000 c d\ne f"},
+			[]string{"0+1000 a b", "1000+1000 c d", "2000+1000 e f"},
+		},
+		{
+			"joined segments",
+			[]string{"0 2000 a", "2000 4000 b", "3000 6000 c", "2000 4000 b", "3000 6000 c", "5000 6000 c", "6000 8000 d", "8000 9000 d"},
+			[]string{"0+2000 a", "2000+2000 b", "3000+3000 c", "6000+2000 d", "8000+1000 d"},
+		},
+		{
 			"space does not matter",
 			[]string{"0 2000 a  b ", "2000 4000  a&nbsp;b\nc", "4000 6000 c\nd"},
 			[]string{"0+2000 a b", "2000+2000 c", "4000+2000 d"},
@@ -155,6 +174,7 @@ func TestOtherCaptionsStay(t *testing.T) {
 		"short answers":          {"0 1000 No.", "1000 2000 No.", "2000 3000 Yes.", "3000 4000 No."},
 		"always the same":        {"0 1000 No.", "1000 2000 No.", "2000 3000 No."},
 		"a refrain":              {"0 2000 one\ntwo", "2000 4000 three\nfour", "4000 6000 one\ntwo", "6000 8000 one\ntwo"},
+		"a word that goes on":    {"0 1000 Mix", "1000 2000 Mix it.", "2000 3000 Now", "3000 4000 bake."},
 		"a line twice by chance": {"0 1000 a", "1000 2000 b\nc", "2000 3000 c\nd", "3000 4000 e", "4000 5000 f"},
 		"repeated after pauses":  {"0 1000 a", "5000 6000 a\nb", "10000 11000 b\nc", "15000 16000 c\nd"},
 		"one cue":                {"0 1000 a"},
@@ -182,7 +202,8 @@ func TestSounds(t *testing.T) {
 		"[Music]": "", "[Music] hello": "hello", "hello [Applause]": "hello", "a [Music] b": "a b", "a [ __ ] b": "a b", "[موسيقى]": "", "[]": "",
 		"[upbeat music playing]": "", "♪": "", "♪ la la ♪": "la la", "♪♪ [Music] ♪♪": "", "a[Music]b": "ab",
 		"[add 2 cups of flour]": "[add 2 cups of flour]", "[stir it well and then some more]": "[stir it well and then some more]",
-		"(Music)": "(Music)", "[": "[", "]": "]", "a ] b [ c": "a ] b [ c", "[[Music]": "[", "[[Music] x]": "", "[1 [Music] x]": "[1 x]",
+		"(Music)": "", "a (upbeat music) b": "a b", "(Lachen) a": "a", "(смех)": "", "（笑い）a": "a", "(chopped)": "(chopped)", "a (2 bells)": "a (2 bells)",
+		"(optional)": "(optional)", "onion (finely diced)": "onion (finely diced)", "(": "(", "[": "[", "]": "]", "a ] b [ c": "a ] b [ c", "[[Music]": "[", "[[Music] x]": "", "[1 [Music] x]": "[1 x]",
 		"[" + strings.Repeat("x", 100) + "]": "[" + strings.Repeat("x", 100) + "]",
 	} {
 		check.Same(t, fmt.Sprintf("%q gives", text), withoutSounds(text), want)
@@ -235,8 +256,8 @@ func FuzzTranscript(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, input string, mode byte) {
-		timed := mode%2 == 1
-		track, err := Parse([]byte(input), Options{Timed: timed})
+		opts := Options{Timed: mode%2 == 1, Lenient: mode%4 > 1}
+		track, err := Parse([]byte(input), opts)
 		if err != nil {
 			_, ok := errors.AsType[*FormatError](err)
 			check.Require(t, ok, "untyped error: %v", err)
@@ -253,7 +274,7 @@ func FuzzTranscript(f *testing.F) {
 		check.That(t, size <= 3*len(input), "%d bytes became %d", len(input), size)
 		transcript := track.Transcript()
 		checkTranscript(t, transcript, size)
-		checkLimits(t, input, timed)
+		checkLimits(t, input, opts)
 
 		var text, again bytes.Buffer
 		check.OK(t, transcript.WriteText(&text))
@@ -277,16 +298,14 @@ func checkTranscript(t *testing.T, transcript Transcript, size int) {
 		last = s.Start
 	}
 	check.That(t, total <= 3*size, "%d bytes of text became %d", size, total)
-	var out bytes.Buffer
-	var again []Segment
-	check.Is(t, errors.Join(transcript.WriteSegments(&out), json.Unmarshal(out.Bytes(), &again)), nil)
-	check.Equal(t, transcript.Segments, again, cmpopts.EquateEmpty())
 }
 
 // checkLimits reads with small limits, which have to hold and to be told of.
-func checkLimits(t *testing.T, input string, timed bool) {
+func checkLimits(t *testing.T, input string, unlimited Options) {
 	t.Helper()
-	opts := Options{Timed: timed, MaxBytes: int64(len(input)/2 + 16), MaxCueBytes: 8, MaxCues: 2, MaxTextBytes: 12}
+	opts := Options{
+		Timed: unlimited.Timed, Lenient: unlimited.Lenient, MaxBytes: int64(len(input)/2 + 16), MaxCueBytes: 8, MaxCues: 2, MaxTextBytes: 12,
+	}
 	track, err := Parse([]byte(input), opts)
 	if err != nil {
 		return // the part that is read may be nothing
@@ -299,7 +318,295 @@ func checkLimits(t *testing.T, input string, timed bool) {
 	}
 	check.That(t, len(track.Cues) <= 2 && size <= 12 && track.Truncated == (len(track.Cuts) > 0),
 		"%d cues of %d bytes, cuts %v", len(track.Cues), size, track.Cuts)
-	if whole, err := Parse([]byte(input), Options{Timed: timed}); err == nil && !track.Truncated && !reflect.DeepEqual(whole, track) {
+	if whole, err := Parse([]byte(input), unlimited); err == nil && !track.Truncated && !reflect.DeepEqual(whole, track) {
 		t.Errorf("not truncated, but not the same (-want +got):\n%s", cmp.Diff(whole, track))
+	}
+}
+
+const sampleVTT = `WEBVTT
+Kind: captions
+Language: en
+
+intro
+00:00.000 --> 00:05.500
+Hello &amp; <b>welcome</b>
+
+00:05.500 --> 00:10.000
+First, we need
+2 cups "flour"
+
+x --> y
+lost
+
+01:00:12.345 --> 01:00:13.000
+[Music]
+`
+
+// The Recipe Service gets segments so, and results that are kept have them.
+func TestTranscriptJSON(t *testing.T) {
+	t.Parallel()
+	want := Transcript{Language: "en", Timed: true, Truncated: true, Segments: []Segment{{time.Second, time.Millisecond, "a"}, {maxStamp, 0, "b"}}}
+	data := check.Must(json.Marshal(want))(t)
+	golden := `{"language":"en","timed":true,"truncated":true,"segments":[{"start":1,"dur":0.001,"text":"a"},{"start":9223372036.854,"dur":0,"text":"b"}]}`
+	check.That(t, string(data) == golden, "got %s, want %s", data, golden)
+	var got Transcript
+	check.OK(t, json.Unmarshal(data, &got))
+	check.Equal(t, want, got)
+	for _, bad := range []string{`{"start":"1"}`, `{"start":1e300}`, `{"dur":-1e12}`, `{"text":1}`, `[]`} {
+		check.Failsf(t, json.Unmarshal([]byte(bad), new(Segment)), "%s: no error", bad)
+	}
+}
+
+func TestStampsAreRounded(t *testing.T) {
+	t.Parallel()
+	for at, want := range map[time.Duration]string{
+		0: "[0.00s] ", 4 * time.Millisecond: "[0.00s] ", 5 * time.Millisecond: "[0.01s] ", 999 * time.Millisecond: "[1.00s] ", 12340 * time.Millisecond: "[12.34s] ",
+		12345 * time.Millisecond: "[12.35s] ", 10 * time.Hour: "[36000.00s] ", -time.Second: "[0.00s] ",
+	} {
+		check.Same(t, fmt.Sprintf("%v gives", at), string(appendStamp(nil, at)), want)
+	}
+}
+
+// TestTextIsReadAgain holds that a transcript survives being stored as text.
+func TestTextIsReadAgain(t *testing.T) {
+	t.Parallel()
+	for input, want := range map[string]string{
+		sampleVTT: "[0.00s] Hello & welcome\n[5.50s] First, we need 2 cups \"flour\"\n",
+		"[0.00s] a\n[1.50s] b\nc\n\n[9.00s]\n[3.25s] d": "[0.00s] a\n[1.50s] b c\n[3.25s] d\n",
+		"take\n\n  two   eggs\n":                        "take\ntwo eggs\n",
+		"take\n[1.00s] two\n[01.00s] eggs":              "take\n[1.00s] two\n[01.00s] eggs\n",
+		"[Music]\n[1.00s] a\nb":                         "[1.00s] a b\n",
+		"[Music] [1.00s] a\nb":                          "[0.00s] [1.00s] a b\n",
+		"\v[1.00s]\u00a0a\nb":                           "[1.00s] a b\n",
+		"[9999999999.00s] a":                            "[9223372036.85s] a\n",
+		"[01.00s] a":                                    "[01.00s] a\n",
+		"[0.00s] [1.00s] a &amp; <b>":                   "[0.00s] [1.00s] a &amp; <b>\n",
+	} {
+		for range 2 {
+			track, err := Parse([]byte(input), Options{})
+			check.Require(t, err == nil, "%q: %v", input, err)
+			var text bytes.Buffer
+			check.OK(t, track.Transcript().WriteText(&text))
+			diff := cmp.Diff(want, text.String())
+			check.That(t, diff == "", "%q (-want +got):\n%s", input, diff)
+			input = text.String()
+		}
+	}
+}
+
+func TestWriterFails(t *testing.T) {
+	t.Parallel()
+	track, broken := parse(t, sampleVTT, Options{}), errors.New("broken")
+	read, write := io.Pipe()
+	check.OK(t, read.CloseWithError(broken))
+	check.Is(t, track.Transcript().WriteText(write), broken)
+}
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// dataFolder returns a folder of public files that are not part of the project.
+func dataFolder(t testing.TB, name string) string {
+	t.Helper()
+	folder := filepath.Join("..", "..", "..", "..", "shared", "data", name)
+	if _, err := os.Stat(folder); err != nil {
+		t.Skipf("the files that this test reads are not there: %v", err)
+	}
+	return folder
+}
+
+// departs are the files whose expectation the rules contradict: three digits before minutes are hours, and hours are followed
+// by minutes and seconds.
+var departs = map[string]bool{"min-top-digits.vtt": true, "minimum-spots-over-sixty.vtt": true}
+
+// TestPublicFiles reads conformance files that others wrote.
+func TestPublicFiles(t *testing.T) {
+	t.Parallel()
+	folder := dataFolder(t, "webvtt")
+	var files []string
+	for _, pattern := range []string{"*/*.vtt", "*/*/*.vtt"} {
+		found := check.Must(filepath.Glob(filepath.Join(folder, pattern)))(t)
+		files = append(files, found...)
+	}
+	compared := 0
+	for _, file := range files {
+		type cue struct {
+			ID        string  `json:"id"`
+			StartTime float64 `json:"startTime"`
+			EndTime   float64 `json:"endTime"`
+			Text      string  `json:"text"`
+		}
+		var want struct {
+			Cues []cue `json:"cues"`
+		}
+		if departs[filepath.Base(file)] {
+			continue
+		}
+		data, err := os.ReadFile(strings.TrimSuffix(file, ".vtt") + ".json")
+		if err != nil {
+			continue
+		}
+		check.OK(t, json.Unmarshal(data, &want))
+		track := parseFile(t, file, Options{})
+		var got []cue
+		for _, c := range track.Cues {
+			got = append(got, cue{c.ID, c.Start.Seconds(), c.End.Seconds(), c.Text})
+		}
+		diff := cmp.Diff(want.Cues, got)
+		check.That(t, diff == "" || len(want.Cues)+len(got) == 0, "%s (-want +got):\n%s", file, diff)
+		compared++
+	}
+	t.Logf("%d files, %d compared", len(files), compared)
+	check.That(t, compared >= 99, "%d files compared, want 99 or more", compared)
+}
+
+func parseFile(t testing.TB, name string, opts Options) Track {
+	t.Helper()
+	track, err := Parse(check.Must(os.ReadFile(name))(t), opts)
+	check.Require(t, err == nil, "%s: %v", name, err)
+	return track
+}
+
+// TestPublicRollingCaptions counts words. Each word of an automatic caption has a stamp, in the cue where it is said, but for
+// the words of lines that have only one.
+func TestPublicRollingCaptions(t *testing.T) {
+	t.Parallel()
+	files := check.Must(filepath.Glob(filepath.Join(dataFolder(t, "captions"), "*.vtt")))(t)
+	stamped, naive, words := 0, 0, 0
+	for _, file := range files {
+		track := parseFile(t, file, Options{})
+		s, n, w := 0, 0, 0
+		for _, c := range track.Cues {
+			n += len(strings.Fields(c.Plain()))
+			for line := range strings.SplitSeq(c.Text, "\n") {
+				if strings.Contains(line, "<c") {
+					s += len(strings.Fields(withoutSounds(Cue{Format: FormatWebVTT, Text: line}.Plain())))
+				}
+			}
+		}
+		transcript := track.Transcript()
+		last := time.Duration(0)
+		for _, segment := range transcript.Segments {
+			w += len(strings.Fields(segment.Text))
+			check.That(t, segment.Start >= last, "%s: segment at %v after one at %v", file, segment.Start, last)
+			last = segment.Start
+		}
+		t.Logf("%s: %d words with stamps, %d de-duplicated, %d naive", filepath.Base(file), s, w, n)
+		stamped, naive, words = stamped+s, naive+n, words+w
+	}
+	t.Logf("all: %d words with stamps, %d de-duplicated (%+.2f %%), %d naive (x %.2f)",
+		stamped, words, 100*float64(words-stamped)/float64(stamped), naive, float64(naive)/float64(stamped))
+	check.That(t, 200*max(words-stamped, stamped-words) <= stamped, "%d words, want %d within 0.5 %%", words, stamped)
+	check.That(t, 2*naive >= 5*stamped, "%d words read naively, want about three times %d: are these rolling captions?", naive, stamped)
+}
+
+// got is the part of a cue that a conformance test compares.
+type got struct {
+	ID, Times, Text string
+}
+
+func readVTT(t testing.TB, input string) []got {
+	t.Helper()
+	track, err := Parse([]byte(input), Options{Timed: true})
+	check.Require(t, err == nil, "%q: %v", input, err)
+	return cuesOf(track)
+}
+
+func cuesOf(track Track) []got {
+	var cues []got
+	for _, c := range track.Cues {
+		cues = append(cues, got{c.ID, c.Start.String() + "-" + c.End.String(), c.Text})
+	}
+	return cues
+}
+
+// The times of most cues below.
+const (
+	at01   = "00:00.000 --> 00:01.000"
+	span01 = "0s-1s"
+)
+
+// TestFileStructure has a case or more for each step of "WebVTT parser algorithm" and "collect a WebVTT block".
+func TestFileStructure(t *testing.T) {
+	t.Parallel()
+	for _, row := range check.Rows(t, "testdata/structure.tsv") {
+		t.Run(row[0], func(t *testing.T) {
+			t.Parallel()
+			check.Same(t, row[1], fmt.Sprintf("%q", readVTT(t, unquote(t, row[1]))), row[2])
+		})
+	}
+}
+
+// unquote returns the text of a cell.
+func unquote(t testing.TB, cell string) string {
+	t.Helper()
+	return check.Must(strconv.Unquote(cell))(t)
+}
+
+func TestSignatureRefused(t *testing.T) {
+	t.Parallel()
+	for _, input := range []string{
+		"", "\ufeff", "W", "WEBVT", "webvtt\n\n" + at01, "WEBVTTx", "WEBVTT\x00", "WEBVTT\ufffd", "WEBVTT\f\n", "WEBVTT-\n", "WEBVTT\u00a0",
+		" WEBVTT\n", "\nWEBVTT\n", "\r\nWEBVTT\n", "\tWEBVTT", "\ufeff\ufeffWEBVTT\n", "WEB\nVTT\n", "garbage", "\x00WEBVTT", "\ufeff\tWEBVTT",
+		"FOO\nWEBVTT\n", "\xfeWEBVTT\n", "W\x00E\x00B\x00V\x00T\x00T\x00",
+	} {
+		track, err := Parse([]byte(input), Options{Timed: true})
+		_, ok := errors.AsType[*FormatError](err)
+		check.That(t, ok && len(track.Cues) == 0, "%q: %d cues, error %v; want a FormatError", input, len(track.Cues), err)
+	}
+}
+
+// TestTimings has a case for each way out of "collect a WebVTT timestamp" and "collect WebVTT cue timings and settings".
+func TestTimings(t *testing.T) {
+	t.Parallel()
+	for _, row := range check.Rows(t, "testdata/timings.tsv") {
+		want := []got{{"id", row[1], "text"}}
+		if row[1] == "-" { // the cue is lost
+			want = nil
+		}
+		check.Equal(t, want, readVTT(t, "WEBVTT\n\nid\n"+unquote(t, row[0])+"\ntext"))
+	}
+}
+
+func TestSkippedCuesAreCounted(t *testing.T) {
+	t.Parallel()
+	track, err := Parse([]byte("WEBVTT\nKind: captions\nlanguage : en-GB \n\n0:1 --> 0:2\nlost\n\n"+at01+"\ntext\nx --> y\nlost"), Options{})
+	check.OK(t, err)
+	want := Track{
+		Format: FormatWebVTT, Language: "en-GB", Skipped: 2, Timed: true,
+		Cues: []Cue{{End: time.Second, Text: "text", Format: FormatWebVTT, Line: 8}},
+	}
+	check.Equal(t, want, track)
+}
+
+// TestHeaderWords has headers that state the language, and lines that only look alike.
+func TestHeaderWords(t *testing.T) {
+	t.Parallel()
+	for header, want := range map[string]string{
+		"Kind: captions\nLanguage: pt-BR": "pt-BR", "LANGUAGE:iw": "iw", " language :\tfr ": "fr", "Language": "",
+		"Language: two words": "", "Language: \x1b[31m": "", "Language: é": "", "Language: " + strings.Repeat("x", 100): "", "X-Language: en": "",
+	} {
+		track := parse(t, "WEBVTT\n"+header+"\n\n"+at01+"\nKind: text", Options{})
+		check.Same(t, header, track.Language, want)
+	}
+}
+
+func TestSubRip(t *testing.T) {
+	t.Parallel()
+	for _, row := range check.Rows(t, "testdata/subrip.tsv") {
+		track, err := Parse([]byte(unquote(t, row[1])), Options{})
+		check.Require(t, err == nil && track.Format == FormatSRT && track.Timed, "%s: %v, format %s", row[0], err, track.Format)
+		check.Same(t, row[0], fmt.Sprintf("%q", cuesOf(track)), row[2])
+	}
+}
+
+func TestSubRipMarkup(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"<i>a</i> <B>b</B> <u>c</u>": "a b c", `<font color="#ff0000">red</font>`: "red", `{\an8}top`: "top", `{\i1}a{\i0}b`: "ab",
+		"3 < 4 and 5 > 2": "3 < 4 and 5 > 2", "a <b": "a <b", "<3 you": "<3 you", "{a}": "{a}", "{": "{", "<": "<", `{\an8`: `{\an8`,
+		"<unknown>a": "<unknown>a", "a<br>b<br/>c": "abc", "&amp; &lt;b&gt;": "& <b>", "one\ntwo": "one two", "<>": "<>", "</>": "</>",
+		"<font" + strings.Repeat(" ", 500) + ">": "",
+	} {
+		check.Same(t, fmt.Sprintf("%q reads", text), (Cue{Format: FormatSRT, Text: text}).Plain(), want)
 	}
 }

@@ -16,8 +16,8 @@ const UTF8 = "utf-8"
 type Encoding struct {
 	// Name is the encoding's name in the Encoding Standard, such as windows-1252.
 	Name string
-	// Guessed reports whether neither caller nor text names the encoding, and the text is not UTF-8. Like browsers, we
-	// then take windows-1252.
+	// Guessed reports whether neither caller nor text names the encoding, and the text is not UTF-8. The
+	// encoding is then the one whose letters make words, or windows-1252.
 	Guessed bool
 }
 
@@ -35,7 +35,7 @@ func Canonical(label string) (string, error) {
 // Decode returns a text as UTF-8, with U+FFFD in place of bytes that the encoding does not have. A text that is UTF-8 is
 // returned unchanged, without its byte order mark. The encoding is the first of these: that of a byte order mark, the one
 // that the caller names, UTF-8 if the text is (many pages declare another by mistake), the one that the header Content-Type
-// or a meta element declares, windows-1252. named and contentType may be empty. The error is that of [Canonical].
+// or a meta element declares, a guess by the letters of the text. named and contentType may be empty. The error is that of [Canonical].
 func Decode(text []byte, named, contentType string) ([]byte, Encoding, error) {
 	found, err := choose(text, named, contentType)
 	if err != nil {
@@ -79,7 +79,7 @@ func choose(text []byte, named, contentType string) (Encoding, error) {
 	if isUTF8 {
 		return Encoding{Name: UTF8}, nil
 	}
-	return Encoding{Name: "windows-1252", Guessed: true}, nil
+	return Encoding{Name: guess(text), Guessed: true}, nil
 }
 
 // inspect reports whether a text has bytes that are not ASCII, and whether it is UTF-8, but for a few bytes: a text that was

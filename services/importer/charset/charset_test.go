@@ -51,6 +51,30 @@ func TestNamedEncodings(t *testing.T) {
 	}
 }
 
+// Where nothing names the encoding, the letters of the text do.
+func TestGuess(t *testing.T) {
+	t.Parallel()
+	for name, text := range map[string]string{
+		"windows-1250": "Pokrój cebulę i podsmaż ją na oliwie, dodaj łyżkę masła. Gotuj dziesięć minut.", "iso-8859-2": "Pokrój cebulę, podsmaż ją, dodaj świeży ser i sól, żeby wyszła gęsta.",
+		"windows-1251": "Нарежьте лук и морковь, обжарьте на сковороде пять минут.", "koi8-r": "Добавьте две столовые ложки масла и перемешайте.",
+		"windows-1253": "Ψιλοκόβουμε το κρεμμύδι και το σοτάρουμε στο λάδι για πέντε λεπτά, προσθέτουμε τους κιμάδες.",
+		"windows-1254": "Soğanı doğrayın ve yağda pembeleşinceye kadar kavurun, şekeri ılık sütle karıştırın.",
+		"windows-1255": "קוצצים את הבצל ומטגנים אותו בשמן חמש דקות.", "windows-1256": "نقطع البصل ونقليه في الزيت خمس دقائق.",
+		"windows-1252": "Faites revenir les oignons à la poêle, ajoutez la crème fraîche et les œufs.",
+		"shift_jis":    "玉ねぎをみじん切りにして、バターで五分炒めます。", "euc-jp": "玉ねぎをみじん切りにして、バターで五分炒めます。",
+		"euc-kr": "양파를 잘게 썰어 기름에 오분 동안 볶습니다.",
+	} {
+		encoding := check.Must(htmlindex.Get(name))(t)
+		got, found, err := charset.Decode(check.Must(encoding.NewEncoder().Bytes([]byte(text)))(t), "", "")
+		check.That(t, err == nil && string(got) == text && found.Guessed, "%s: %+v, %v: %s", name, found, err, got)
+	}
+	for _, text := range []string{"Röstzwiebeln über Spätzle, süß", "Añadir el azúcar y remover", "Perché è più buono così", "Crème brûlée", "Pão de açúcar à mão", "Smörgås på fläsk"} {
+		encoding := check.Must(htmlindex.Get("windows-1252"))(t)
+		got, _, err := charset.Decode(check.Must(encoding.NewEncoder().Bytes([]byte(text)))(t), "", "")
+		check.That(t, err == nil && string(got) == text, "%q is read as %q, %v", text, got, err)
+	}
+}
+
 func TestUnicode(t *testing.T) {
 	t.Parallel()
 	const text = "Crème brûlée: 3 œufs, 玉ねぎ"
