@@ -7,10 +7,20 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"net/http"
 	"net/netip"
 	"net/url"
 	"os"
+	"slices"
 	"time"
+
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/guardeddial"
+	"github.com/expediter-io/expediter/pkg/redact"
+	"github.com/expediter-io/expediter/services/importer/source/internal/fetch"
 )
 
 // The defaults of a Config.
@@ -32,8 +42,8 @@ const (
 	// short to hold a recipe.
 	minTranscript = 50
 
-	// userAgent identifies this service to the sites.
-	userAgent = "expediter-importer/1"
+	// defaultUserAgent identifies this service to the sites, in the form of well-known robots. Some sites refuse any other beginning.
+	defaultUserAgent = "Mozilla/5.0 (compatible; expediter-importer/1)"
 
 	// minVersionTimeout is the least time that yt-dlp gets to print its version. If the version takes longer than Timeout,
 	// no video can be fetched on this machine.
@@ -57,6 +67,10 @@ type Config struct {
 	// Material.Truncated is set. A larger photo is refused. Defaults to 8 MiB.
 	MaxBytes int64
 
+	// PageText hands over the text of a page that has neither a recipe as data nor a video, for an extractor that understands any
+	// text. Defaults to false: such a page is refused.
+	PageText bool
+
 	// Photo configures how photos are read. Defaults to tesseract, where that is installed.
 	Photo Photo
 
@@ -66,6 +80,10 @@ type Config struct {
 
 	// Timeout bounds the fetching of one file or page, redirects included. Defaults to 30 seconds.
 	Timeout time.Duration
+
+	// UserAgent is the header with which files and pages are fetched, for sites that refuse agents that they do not know. Defaults to
+	// "Mozilla/5.0 (compatible; expediter-importer/1)".
+	UserAgent string
 
 	// YouTube turns on videos, which need the program yt-dlp. Defaults to nil: videos are refused.
 	YouTube *YouTube
@@ -122,6 +140,7 @@ func (c Config) withDefaults() Config {
 	c.Photo.Program = cmp.Or(c.Photo.Program, "tesseract")
 	c.Photo.Timeout = cmp.Or(c.Photo.Timeout, defaultPhotoTimeout)
 	c.TempDir = cmp.Or(c.TempDir, os.TempDir())
+	c.UserAgent = cmp.Or(c.UserAgent, defaultUserAgent)
 	if c.YouTube != nil {
 		y := *c.YouTube
 		y.Program = cmp.Or(y.Program, "yt-dlp")
@@ -150,10 +169,129 @@ func (c Config) validate() error {
 			errs = append(errs, errors.New("source: Config.YouTube.Proxy is no http or https address"))
 		}
 	}
+	if !httpguts.ValidHeaderFieldValue(c.UserAgent) {
+		errs = append(errs, fmt.Errorf("source: Config.UserAgent is %.64q: want text without control characters", c.UserAgent))
+	}
 	for _, network := range c.AllowNetworks {
 		if !network.IsValid() {
 			errs = append(errs, errors.New("source: Config.AllowNetworks holds a network that is not valid: make it with netip.ParsePrefix"))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// messageTooShort is a message that the importer's API documents.
+const messageTooShort = "Transcript is too short (%d characters). Recipe videos typically have longer transcripts."
+
+// ErrYouTube is returned by New when YouTube is turned on and yt-dlp is missing, too old, or does not work.
+var ErrYouTube = errors.New("source: videos of YouTube cannot be fetched")
+
+// Error is returned when a source cannot be fetched.
+type Error struct {
+	// Code is the class of the error.
+	Code contracts.ImportCode
+	// Outage reports whether the site does not work, or limits our calls, for all sources: a later attempt may succeed,
+	// for this source or another.
+	Outage bool
+	// Page reports that the site answered with an error that says nothing about other sources (HTTP 500). It is no Outage.
+	Page bool
+	// Retryable reports whether a later attempt may succeed.
+	Retryable bool
+	// RetryAfter is the wait that the server has asked for; zero when it has asked for none.
+	RetryAfter time.Duration
+	// Site is the failed site, as [Site] names it, if a redirect or a page led from the request's site to another.
+	Site string
+	// Message is for a person. It holds no secrets, no paths and at most 500 bytes.
+	Message string
+	// Err is the cause, for the log; may be nil.
+	Err error
+}
+
+// Error implements error.
+func (e *Error) Error() string {
+	text := "source: " + string(e.Code) + ": " + e.Message
+	if e.Err != nil {
+		text += ": " + e.Err.Error()
+	}
+	return text
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// passing are the codes of failures after which a later attempt may succeed.
+var passing = []contracts.ImportCode{contracts.CodeBotCheck, contracts.CodeNetwork, contracts.CodeRateLimited, contracts.CodeTimeout}
+
+// failed makes the error of a code.
+func failed(code contracts.ImportCode, err error, format string, args ...any) *Error {
+	message := redact.Clip(fmt.Sprintf(format, args...), maxMessage)
+	return &Error{Code: code, Retryable: slices.Contains(passing, code), Message: message, Err: err}
+}
+
+// fetchError returns the error for a file that could not be fetched over HTTP. subject names the file in messages:
+// "The caption file".
+func fetchError(ctx context.Context, subject string, err error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("source: %w", context.Cause(ctx))
+	}
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e
+	}
+	var status *fetch.StatusError
+	var blocked *guardeddial.BlockedError
+	var timeout *fetch.TimeoutError
+	var name *net.DNSError
+	switch {
+	case errors.As(err, &status):
+		return statusError(subject, status)
+	case errors.As(err, &blocked):
+		return failed(contracts.CodeUnavailable, err, "%s is at an address that may not be fetched: %s", subject, blocked.Reason)
+	case errors.Is(err, fetch.ErrHollow):
+		return failed(contracts.CodeUnavailable, err, "%s could not be read: it is longer compressed than unpacked", subject)
+	case errors.Is(err, fetch.ErrEncoding):
+		return failed(contracts.CodeUnavailable, err, "%s is compressed in a form that was not asked for: want gzip, br or zstd", subject)
+	case errors.As(err, &timeout):
+		return outage(failed(contracts.CodeTimeout, err, "%s did not arrive within %s", subject, timeout.After))
+	case errors.As(err, &name) && name.IsNotFound:
+		return failed(contracts.CodeNetwork, err, "%s could not be fetched: its host has no address", subject)
+	default:
+		return outage(failed(contracts.CodeNetwork, err, "%s could not be fetched: the connection failed", subject))
+	}
+}
+
+// outage marks an error as an outage of the site, unless no later attempt can succeed.
+func outage(err *Error) *Error {
+	if at := fetch.FailedAt(err.Err); err.Retryable && at != nil {
+		err.Site = siteOf(at)
+	}
+	err.Outage = err.Retryable
+	return err
+}
+
+// byHand is the advice for what only a person with a browser gets.
+const byHand = "Open it in a browser, save it, and hand in the file"
+
+func statusError(subject string, err *fetch.StatusError) *Error {
+	var out *Error
+	switch code := err.Status; {
+	case err.Challenge:
+		out = failed(contracts.CodeBotCheck, err, "%s is behind a test that lets people in and programs out (HTTP %d). %s", subject, code, byHand)
+		out.Retryable = false // a program does not pass it later either
+	case code == http.StatusTooManyRequests:
+		out = failed(contracts.CodeRateLimited, err, "%s is rate limited by its site (HTTP 429)", subject)
+	case code == http.StatusRequestTimeout, code >= 500:
+		out = failed(contracts.CodeNetwork, err, "%s could not be fetched: the site answered HTTP %d", subject, code)
+	case code == http.StatusUnauthorized, code == http.StatusForbidden:
+		out = failed(contracts.CodePrivate, err, "%s was refused: the site answered HTTP %d, because it wants a login or no programs. %s",
+			subject, code, byHand)
+	default:
+		out = failed(contracts.CodeUnavailable, err, "%s is not there: the site answered HTTP %d", subject, code)
+	}
+	if out.Retryable {
+		out.RetryAfter = err.RetryAfter
+	}
+	if out.Page = err.Status == http.StatusInternalServerError || err.Status == http.StatusNotImplemented; out.Page {
+		return out
+	}
+	return outage(out)
 }

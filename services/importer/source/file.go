@@ -34,6 +34,8 @@ func KindOf(name string, content []byte) string {
 		return contracts.SourcePhoto
 	case ext == ".vtt", ext == ".srt":
 		return contracts.SourceCaptions
+	case bytes.HasPrefix(text, []byte("{")) && bytes.Contains(text, []byte("schema.org")), ext == ".jsonld":
+		return contracts.SourceWeb
 	case bytes.HasPrefix(text, []byte("<!doctype html")), bytes.HasPrefix(text, []byte("<html")), ext == ".html", ext == ".htm":
 		return contracts.SourceWeb
 	case ext == ".jpg", ext == ".jpeg", ext == ".png", ext == ".webp", ext == ".gif", ext == ".heic":
@@ -57,7 +59,11 @@ func isFile(address string) bool { return strings.HasPrefix(address, contracts.F
 // get returns the content of an address, from the network or from the files that clients have sent.
 func (s *Sources) get(ctx context.Context, address, accept string, maxBytes int64) (*fetch.Response, error) {
 	if !isFile(address) {
-		return s.client.Get(ctx, address, accept, maxBytes)
+		response, err := s.client.Get(ctx, address, accept, maxBytes)
+		if err == nil {
+			err = unread(response.Body)
+		}
+		return response, err
 	}
 	file, err := contracts.ParseFileURL(address)
 	if err != nil {
@@ -83,7 +89,32 @@ func (s *Sources) get(ctx context.Context, address, accept string, maxBytes int6
 	if int64(len(content)) > maxBytes {
 		response.Body, response.Truncated = content[:maxBytes], true
 	}
-	return response, nil
+	return response, unread(content)
+}
+
+// unread returns an error for a file of a kind that people hand in and that is not read.
+func unread(file []byte) error {
+	start := file[:min(len(file), 1024)]
+	var kind string
+	want := "its text as .txt, the page as .html, or a photo or screenshot of it as JPEG or PNG"
+	switch {
+	case bytes.Contains(start, []byte("%PDF-")):
+		kind = "a PDF"
+	case bytes.HasPrefix(start, []byte(`{\rtf`)):
+		kind = "a document in RTF"
+	case bytes.HasPrefix(start, []byte("PK\x03\x04")), bytes.HasPrefix(start, []byte("\xd0\xcf\x11\xe0")):
+		kind = "a document of a word processor, such as .docx, or an archive"
+	case len(start) > 12 && string(start[4:8]) == "ftyp" && bytes.Contains(start[8:min(len(start), 40)], []byte("avi")):
+		kind, want = "a photo in AVIF", "the photo as JPEG or PNG"
+	default:
+		return nil
+	}
+	return failed(contracts.CodeUnavailable, nil, "The file is %s, which is not read: hand in %s", kind, want)
+}
+
+// isPage reports whether a file whose address looked like another kind is HTML.
+func isPage(file []byte) bool {
+	return strings.HasPrefix(http.DetectContentType(begin(file)), "text/html")
 }
 
 const acceptCaptions = "text/vtt, application/x-subrip, text/plain;q=0.9, */*;q=0.1"
@@ -94,25 +125,33 @@ func (s *Sources) captions(ctx context.Context, request Request, m *Material, pr
 	if err != nil {
 		return fetchError(ctx, "The caption file", err)
 	}
+	if request.Type == "" && isPage(response.Body) {
+		m.Type = contracts.SourceWeb
+		return s.web(ctx, request, m, progress)
+	}
 	progress(0.8)
 	m.Truncated = response.Truncated
 	m.Title = titleOf(m.URL)
 	return s.parseFile(m, response, request, false)
 }
 
-// parseFile is parse for a file in any encoding.
+// parseFile is parse for a file in any encoding. Text without times may be a written recipe, so it is the description as well.
 func (s *Sources) parseFile(m *Material, response *fetch.Response, request Request, timed bool) error {
 	text, err := m.decode(response, request)
 	if err != nil {
 		return err
 	}
-	return s.parse(m, text, timed)
+	if err := s.parse(m, text, timed); err != nil || m.Transcript.Timed {
+		return err
+	}
+	m.Description, _ = paragraphs(string(text)) // the transcript has the end of a longer one
+	return nil
 }
 
 // parse reads captions into the material. timed refuses text without times.
 func (s *Sources) parse(m *Material, text []byte, timed bool) error {
 	track, err := caption.Parse(text, caption.Options{
-		MaxBytes: s.config.MaxBytes, MaxCueBytes: maxCue, MaxTextBytes: maxTranscript, Timed: timed,
+		MaxBytes: s.config.MaxBytes, MaxCueBytes: maxCue, MaxTextBytes: maxTranscript, Lenient: true, Timed: timed,
 	})
 	var format *caption.FormatError
 	switch {
@@ -122,9 +161,6 @@ func (s *Sources) parse(m *Material, text []byte, timed bool) error {
 		return failed(contracts.CodeBadCaptions, err, "The captions cannot be read")
 	}
 	m.Transcript = track.Transcript()
-	if track.Skipped > 0 {
-		m.warnf(WarnCues, "%d captions were left out: their times cannot be read.", track.Skipped)
-	}
 	lost := 0
 	for _, segment := range m.Transcript.Segments {
 		lost += strings.Count(segment.Text, replacement)
@@ -143,10 +179,6 @@ func (s *Sources) parse(m *Material, text []byte, timed bool) error {
 
 // heic is the type of the photos of telephones.
 const heic = "image/heic"
-
-// maxPixels bounds photos that are read here, because they are much larger in memory than as files. For so many pixels, the program
-// that reads them takes the memory of all jobs together.
-const maxPixels = 20_000_000
 
 // maxSide bounds a side of a photo: that of a JPEG. The samples of a row that is longer could not be counted.
 const maxSide = math.MaxUint16
@@ -173,15 +205,19 @@ func (s *Sources) setPhoto(folders *program.Folders, byName bool) error {
 }
 
 // photo fetches a photo, and reads its text if possible.
-func (s *Sources) photo(ctx context.Context, jobID string, m *Material, progress func(float64)) error {
+func (s *Sources) photo(ctx context.Context, request Request, m *Material, progress func(float64)) error {
 	response, err := s.get(ctx, m.URL, "image/*", s.config.MaxBytes)
 	if err != nil {
 		return fetchError(ctx, "The photo", err)
 	}
+	if request.Type == "" && isPage(response.Body) { // such as https://commons.wikimedia.org/wiki/File:Soup.jpg
+		m.Type = contracts.SourceWeb
+		return s.web(ctx, request, m, progress)
+	}
 	if response.Truncated {
 		return failed(contracts.CodeExtractionFailed, nil, "The photo is larger than %d bytes", s.config.MaxBytes)
 	}
-	return s.seePhoto(ctx, jobID, m, response.Body, progress)
+	return s.seePhoto(ctx, request.JobID, m, response.Body, progress)
 }
 
 func (s *Sources) seePhoto(ctx context.Context, jobID string, m *Material, photo []byte, progress func(float64)) error {
@@ -199,10 +235,11 @@ func (s *Sources) seePhoto(ctx context.Context, jobID string, m *Material, photo
 			return err
 		}
 	}
-	size, known := sizeOf(m.Image)
-	most, takes := maxPixels, 1
+	size, _, err := image.DecodeConfig(bytes.NewReader(m.Image))
+	known := err == nil // a type that can be read here
+	most, takes := ocr.MaxPixels(m.Image), 1
 	if size.ColorModel == color.CMYKModel {
-		most, takes = maxPixels/2, 2 // decoding keeps the photo in two forms
+		most, takes = most/2, 2 // decoding keeps the photo in two forms
 	}
 	if known {
 		if err := checkSize(size.Width, size.Height, most); err != nil {
@@ -238,14 +275,14 @@ func (s *Sources) seePhoto(ctx context.Context, jobID string, m *Material, photo
 // cannot be converted here unchanged.
 func (s *Sources) convert(ctx context.Context, jobID string, m *Material) (left time.Duration, err error) {
 	if width, height := ocr.SizeOfHEIC(m.Image); width > 0 && height > 0 {
-		if err := checkSize(width, height, maxPixels); err != nil {
+		if err := checkSize(width, height, ocr.MostPixels); err != nil {
 			return 0, err
 		}
 	}
 	if s.heic == nil {
 		return 0, nil
 	}
-	if err := memory.Hold(ctx, ocr.Memory(maxPixels)); err != nil { // the photo may be larger than it declares
+	if err := memory.Hold(ctx, ocr.Memory(ocr.MostPixels)); err != nil { // the photo may be larger than it declares
 		return 0, fmt.Errorf("source: %w", err)
 	}
 	photo, left, err := s.heic.JPEG(ctx, jobID, m.Image)
@@ -283,12 +320,6 @@ func (s *Sources) unread(ctx context.Context, m *Material, err error) error {
 		s.log.WarnContext(ctx, "cannot read a photo", "source_id", m.ID, "error", err)
 		return nil
 	}
-}
-
-// sizeOf returns the size of an image of a type that can be read here.
-func sizeOf(photo []byte) (image.Config, bool) {
-	size, _, err := image.DecodeConfig(bytes.NewReader(photo))
-	return size, err == nil
 }
 
 // imageType returns the type of an image by its first bytes; "" for an unknown type.

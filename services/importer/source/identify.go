@@ -19,6 +19,7 @@ import (
 	"golang.org/x/text/language"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/redact"
 	"github.com/expediter-io/expediter/services/importer/charset"
 )
 
@@ -52,6 +53,12 @@ func siteOf(u *url.URL) string {
 	return net.JoinHostPort(at.Hostname(), cmp.Or(at.Port(), map[string]string{"http": "80", "https": "443"}[at.Scheme]))
 }
 
+// Identify returns the identity of a source, as [Sources.Identify] of sources that take files does. The error is an [*Error].
+func Identify(request Request) (id string, err error) {
+	t, err := identify(request)
+	return t.id, err
+}
+
 // identify returns the target of a request, with the configuration of s. Its error is an *Error.
 func (s *Sources) identify(request Request) (target, error) {
 	t, err := identify(request)
@@ -80,7 +87,7 @@ func identify(request Request) (target, error) {
 	tag, err := language.Parse(request.Language)
 	if _, certain := tag.Base(); err != nil || tag == language.Und || certain == language.No {
 		return target{}, failed(contracts.CodeUnavailable, err, "The language %q is not known: want a tag such as en or pt-BR",
-			cut(line(request.Language), 64))
+			redact.Clip(line(request.Language), 64))
 	}
 	t.language = tag.String()
 	t.id += ":" + t.language
@@ -109,14 +116,26 @@ func locate(request Request) (target, error) {
 		sum := sha256.Sum256([]byte(u.String()))
 		return target{id: kind + ":" + hex.EncodeToString(sum[:16]), kind: kind, url: u.String()}, nil
 	default:
-		return target{}, failed(contracts.CodeUnavailable, nil, "The source type %q is not known: want %s, %s, %s or %s", cut(line(kind), 64),
-			contracts.SourceYouTube, contracts.SourceCaptions, contracts.SourceWeb, contracts.SourcePhoto)
+		return target{}, failed(contracts.CodeUnavailable, nil, "The source type %q is not known: want %s, %s, %s or %s",
+			redact.Clip(line(kind), 64), contracts.SourceYouTube, contracts.SourceCaptions, contracts.SourceWeb, contracts.SourcePhoto)
 	}
 }
 
-// canonical checks an address and returns its canonical form: host in lower case and ASCII, no default port, no
-// fragment, and no parameters that only track visitors.
+// schemeless matches an address without a scheme, as browsers show it: a name with a dot that ends in letters, and what may follow it.
+var schemeless = regexp.MustCompile(`^(?://)?(?:[\p{L}\p{N}-]+\.)+(?:\p{L}{2,}|xn--[a-zA-Z0-9-]+)\.?(?::\d{1,5})?(?:[/?#]\S*)?$`)
+
+// Complete adds https to an address without a scheme, such as example.com/cake, and returns any other text unchanged.
+func Complete(address string) string {
+	if schemeless.MatchString(address) {
+		return "https://" + strings.TrimPrefix(address, "//")
+	}
+	return address
+}
+
+// canonical checks an address and returns its canonical form: with a scheme, host in lower case and ASCII, no default port,
+// no fragment, and no parameters that only track visitors.
 func canonical(address string) (*url.URL, error) {
+	address = Complete(address)
 	refuse := func(err error, why string) (*url.URL, error) {
 		return nil, failed(contracts.CodeUnavailable, err, "The address cannot be used: %s", why)
 	}
@@ -189,14 +208,24 @@ func setHost(u *url.URL) error {
 // numeric matches a name that ends in a number. Browsers and resolvers take it for an address: 127.1, 0x7f.1, 2130706433.
 var numeric = regexp.MustCompile(`(^|\.)(0x[0-9a-f]*|[0-9]+)$`)
 
+// tracking lists parameters that identify a click, a visitor or a mailing and choose no content: those for all sites in the rules of
+// ClearURLs (https://gitlab.com/ClearURLs/rules, globalRules) and in the query filter of Brave (brave-core,
+// components/query_filter), as far as they are ids, and those that Google and Meta document for their advertisements and links.
+// Names that choose the content of some sites, such as ref, source, s and mc, are not among them.
+var tracking = strings.Fields("__hsfp __hssc __hstc __s _branch_match_id _ga _gl _hsenc _hsmi _ke _kx _openstat dclid epik fb_action_ids " +
+	"fb_action_types fbclid gad_campaignid gad_source gbraid gclid gclsrc hsctatracking igsh igshid irclickid li_fat_id mc_cid mc_eid mc_tc " +
+	"mibextid mkt_tok ml_subscriber ml_subscriber_hash msclkid ndclid oly_anon_id oly_enc_id rb_clickid rdt_cid s_cid sccid srsltid ttclid " +
+	"twclid vero_conv vero_id wbraid wickedid yclid ymclid ysclid")
+
+// shareID matches the value of si by which YouTube, Spotify and others recognize who has shared a link. A shorter si may be a page.
+var shareID = regexp.MustCompile(`^si=[\w-]{16,}$`)
+
 // withoutTracking drops parameters that track visitors. The others keep their order and their spelling.
 func withoutTracking(query string) string {
 	var kept []string
 	for part := range strings.SplitSeq(query, "&") {
-		name, _, _ := strings.Cut(part, "=")
-		switch {
-		case part == "", strings.HasPrefix(name, "utm_"), name == "fbclid", name == "gclid", name == "igshid":
-		default:
+		name, _, _ := strings.Cut(strings.ToLower(part), "=")
+		if part != "" && !strings.HasPrefix(name, "utm_") && !slices.Contains(tracking, name) && !shareID.MatchString(part) {
 			kept = append(kept, part)
 		}
 	}
@@ -213,7 +242,7 @@ func kindOf(u *url.URL) string {
 		name = cmp.Or(file.Name, ".txt")
 	}
 	switch strings.ToLower(path.Ext(name)) {
-	case ".vtt", ".srt", ".txt":
+	case ".vtt", ".srt", ".txt", ".md", ".markdown":
 		return contracts.SourceCaptions
 	case ".jpg", ".jpeg", ".png", ".webp", ".gif", ".heic":
 		return contracts.SourcePhoto
@@ -235,17 +264,21 @@ func videoID(u *url.URL) (string, bool) {
 	if !isYouTube(u) {
 		return "", false
 	}
+	// People paste "&amp;v=…" and "?v=…?t=1", too.
+	named := strings.FieldsFunc(u.RawQuery, func(r rune) bool { return strings.ContainsRune("&;?", r) })
 	parts := strings.Split(strings.Trim(u.Path, "/"), "/")
-	id := ""
 	switch {
 	case strings.HasSuffix(u.Host, "youtu.be"):
-		id = parts[0]
-	case parts[0] == "watch":
-		id = u.Query().Get("v")
-	case len(parts) >= 2 && (parts[0] == "shorts" || parts[0] == "embed" || parts[0] == "live" || parts[0] == "v" || parts[0] == "e"):
-		id = parts[1]
+		named = append(named, "v="+parts[0])
+	case len(parts) >= 2 && slices.Contains([]string{"e", "embed", "live", "shorts", "v", "watch"}, parts[0]):
+		named = append(named, "v="+parts[1])
 	}
-	return id, videoIDs.MatchString(id)
+	for _, name := range named {
+		if id := videoIDs.FindStringSubmatch(name); len(id) > 1 && id[1] != "videoseries" && id[1] != "live_stream" { // players of lists
+			return id[1], true
+		}
+	}
+	return "", false
 }
 
-var videoIDs = regexp.MustCompile(`^[\w-]{11}$`)
+var videoIDs = regexp.MustCompile(`^v=([\w-]{11})(?:[^\w-]|$)`)

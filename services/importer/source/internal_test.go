@@ -43,7 +43,7 @@ func FuzzIdentify(f *testing.F) {
 			check.Require(t, got.video == "" && !strings.ContainsAny(got.id, "/\\.*> \x00"), "%q has id %q and video %q", address, got.id, got.video)
 			return
 		}
-		check.Require(t, videoIDs.MatchString(got.video) && got.url == "https://www.youtube.com/watch?v="+got.video && got.id == "youtube:"+got.video,
+		check.Require(t, len(got.video) == 11 && videoIDs.MatchString("v="+got.video) && got.url == "https://www.youtube.com/watch?v="+got.video && got.id == "youtube:"+got.video,
 			"%q names video %q at %q", address, got.video, got.url)
 	})
 }
@@ -66,7 +66,8 @@ func FuzzVideoID(f *testing.F) {
 	f.Add("--exec=touc")
 	f.Add("dQw4w9WgXc\x00")
 	f.Fuzz(func(t *testing.T, id string) {
-		if videoIDs.MatchString(id) && (len(id) != 11 || strings.Trim(id, "-_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") != "") {
+		id, ok := videoID(&url.URL{Host: "youtu.be", Path: "/" + id})
+		if ok && (len(id) != 11 || strings.Trim(id, "-_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") != "") {
 			t.Errorf("%q passes", id)
 		}
 	})

@@ -15,9 +15,11 @@ import (
 	"golang.org/x/text/language"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/redact"
 	"github.com/expediter-io/expediter/services/importer/caption"
 	"github.com/expediter-io/expediter/services/importer/charset"
 	"github.com/expediter-io/expediter/services/importer/extract"
+	"github.com/expediter-io/expediter/services/importer/extract/rules"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 	"github.com/expediter-io/expediter/services/importer/source/internal/fetch"
 	"github.com/expediter-io/expediter/services/importer/source/internal/ocr"
@@ -36,7 +38,7 @@ const (
 // Request names a source.
 type Request struct {
 	// Encoding is the encoding of a file or page that is not UTF-8: a label of the Encoding Standard, such as windows-1251.
-	// Defaults to the encoding that the source declares, UTF-8, or windows-1252.
+	// Defaults to the encoding that the source declares, UTF-8, or a guess.
 	Encoding string
 	// JobID is the id of the job. It separates temporary files, but is never part of a path.
 	JobID string
@@ -110,10 +112,12 @@ type Fetcher interface {
 const (
 	// WarnCharacters means that characters could not be read, and are U+FFFD.
 	WarnCharacters = "characters_lost"
-	// WarnCues means that captions were left out because their times cannot be read.
-	WarnCues = "captions_skipped"
-	// WarnEncoding means that the text is not UTF-8, neither request nor source names its encoding, and windows-1252 was taken.
+	// WarnEncoding means that the text is not UTF-8, neither request nor source names its encoding, and it was guessed.
 	WarnEncoding = "encoding_guessed"
+	// WarnNoCaptions means that the captions of a video cannot be had, and the recipe is that of its description.
+	WarnNoCaptions = "no_captions"
+	// WarnPageText means that the recipe was read from the text of a page, which has none as data.
+	WarnPageText = "page_text"
 	// WarnLanguage means that the source has no text in the wanted language.
 	WarnLanguage = "language_unavailable"
 )
@@ -134,14 +138,10 @@ func (m *Material) decode(response *fetch.Response, request Request) ([]byte, er
 	if err != nil {
 		return nil, failed(contracts.CodeUnavailable, err, "The text cannot be decoded: %s", err)
 	}
-	m.readAs(found)
-	return text, nil
-}
-
-func (m *Material) readAs(found charset.Encoding) {
 	if found.Guessed {
 		m.warnf(WarnEncoding, "Nothing names the encoding of the text. It was read as %s; if it has another, name that.", found.Name)
 	}
+	return text, nil
 }
 
 // lost adds a warning for characters that could not be read.
@@ -172,7 +172,7 @@ const (
 )
 
 // Version is raised when the same source would give different material. It is part of the keys of caches.
-const Version = "4"
+const Version = "6"
 
 const version = "expediter/" + Version
 
@@ -197,7 +197,7 @@ func New(config Config) (*Sources, error) {
 		return nil, err
 	}
 	s := &Sources{
-		client: fetch.New(fetch.Config{Allow: config.AllowNetworks, Timeout: config.Timeout, UserAgent: userAgent}),
+		client: fetch.New(fetch.Config{Allow: config.AllowNetworks, Timeout: config.Timeout, UserAgent: config.UserAgent}),
 		config: config,
 		log:    config.Logger,
 	}
@@ -240,6 +240,9 @@ func (s *Sources) Fetch(ctx context.Context, request Request, progress func(shar
 	if progress == nil {
 		progress = func(float64) {}
 	}
+	own := *s
+	own.client = s.client.Session()
+	s = &own
 	m := &Material{ID: t.id, Type: t.kind, URL: t.url, Version: version}
 	switch t.kind {
 	case contracts.SourceYouTube:
@@ -247,7 +250,7 @@ func (s *Sources) Fetch(ctx context.Context, request Request, progress func(shar
 	case contracts.SourceCaptions:
 		err = s.captions(ctx, request, m, progress)
 	case contracts.SourcePhoto:
-		err = s.photo(ctx, request.JobID, m, progress)
+		err = s.photo(ctx, request, m, progress)
 	case contracts.SourceWeb:
 		err = s.web(ctx, request, m, progress)
 	default:
@@ -279,7 +282,7 @@ func (s *Sources) enough(m *Material) error {
 	for _, segment := range m.Transcript.Segments {
 		said += utf8.RuneCountInString(segment.Text)
 	}
-	if said >= minTranscript || utf8.RuneCountInString(m.Description) >= minTranscript {
+	if said >= minTranscript || utf8.RuneCountInString(m.Description) >= minTranscript || rules.Written(m.Description) {
 		return nil
 	}
 	return failed(contracts.CodeTooShort, nil, messageTooShort, said)
@@ -288,12 +291,15 @@ func (s *Sources) enough(m *Material) error {
 // paragraphs bounds an untrusted text, and keeps its lines.
 func paragraphs(text string) (string, bool) {
 	text = strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) && r != '\n' && r != '\t' {
+		switch {
+		case r == '\r', r == '\v', r == '\f', r == '\u0085', r == '\u2028', r == '\u2029':
+			return '\n'
+		case unicode.IsControl(r) && r != '\n' && r != '\t':
 			return -1
 		}
 		return r
 	}, strings.ToValidUTF8(strings.ReplaceAll(text, "\r\n", "\n"), "\ufffd"))
-	short := cut(text, maxDescription)
+	short := redact.Clip(text, maxDescription)
 	return short, len(short) < len(text)
 }
 
@@ -305,16 +311,5 @@ func line(text string) string {
 		}
 		return r
 	}, text)
-	return cut(strings.Join(strings.Fields(text), " "), maxText)
-}
-
-// cut shortens a text to a number of bytes without breaking a character.
-func cut(text string, size int) string {
-	if len(text) <= size {
-		return text
-	}
-	for size > 0 && !utf8.RuneStart(text[size]) {
-		size--
-	}
-	return text[:size]
+	return redact.Clip(strings.Join(strings.Fields(text), " "), maxText)
 }

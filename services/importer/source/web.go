@@ -10,12 +10,16 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"golang.org/x/text/language"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/importer/caption"
 	"github.com/expediter-io/expediter/services/importer/extract"
+	"github.com/expediter-io/expediter/services/importer/extract/rules"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 	"github.com/expediter-io/expediter/services/importer/source/internal/fetch"
 	"github.com/expediter-io/expediter/services/importer/source/internal/page"
@@ -25,24 +29,46 @@ import (
 // SchemaOrg is the extractor named in recipes that were read from the data of a page.
 const SchemaOrg = "schema-org"
 
+// maxRefreshes bounds the pages that only lead to another one, as redirects do.
+const maxRefreshes = 5
+
+// open fetches and parses a page. A page that has nothing and leads to another one by a refresh is replaced by that one. done reports that
+// the answer was no page and has become the material.
+func (s *Sources) open(ctx context.Context, request Request, m *Material, progress func(float64)) (p *page.Page, done bool, err error) {
+	address := m.URL
+	for hops := 0; ; hops++ {
+		response, err := s.get(ctx, address, "text/html, application/xhtml+xml, */*;q=0.1", s.config.MaxBytes)
+		if err != nil {
+			return nil, false, fetchError(ctx, "The page", err)
+		}
+		m.Truncated, m.Warnings = response.Truncated, nil
+		progress(0.5)
+		if request.Type == "" { // the type was a guess
+			if done, err := s.guessed(ctx, request, m, response, progress); done {
+				return nil, done, err
+			}
+		}
+		text, err := m.decode(response, request)
+		if err != nil {
+			return nil, false, err
+		}
+		p := page.Parse(bytes.ToValidUTF8(text, []byte(replacement)), response.URL)
+		if p.Refresh == "" || p.Refresh == response.URL.String() || isFile(m.URL) || hops == maxRefreshes || len(p.Tracks) > 0 {
+			return p, false, nil
+		}
+		if _, ok := p.Recipe(); ok {
+			return p, false, nil
+		}
+		address = p.Refresh
+	}
+}
+
 // web fetches a page: its recipe, or else the captions of its video.
 func (s *Sources) web(ctx context.Context, request Request, m *Material, progress func(float64)) error {
-	response, err := s.get(ctx, m.URL, "text/html, application/xhtml+xml, */*;q=0.1", s.config.MaxBytes)
-	if err != nil {
-		return fetchError(ctx, "The page", err)
-	}
-	m.Truncated = response.Truncated
-	progress(0.5)
-	if request.Type == "" { // the type was a guess
-		if done, err := s.guessed(ctx, request, m, response, progress); done {
-			return err
-		}
-	}
-	text, err := m.decode(response, request)
-	if err != nil {
+	p, done, err := s.open(ctx, request, m, progress)
+	if done || err != nil {
 		return err
 	}
-	p := page.Parse(bytes.ToValidUTF8(text, []byte(replacement)), response.URL)
 	m.Title, m.Author, m.Language = cmp.Or(line(p.Title), titleOf(m.URL)), line(p.Author), line(p.Language)
 	var cut bool
 	m.Description, cut = paragraphs(p.Description)
@@ -50,20 +76,45 @@ func (s *Sources) web(ctx context.Context, request Request, m *Material, progres
 	found, ok := p.Recipe()
 	track, hasTrack := p.Choose(request.Language)
 	switch {
-	case ok && len(found.Ingredients) > 0 && len(found.Steps) > 0:
+	case ok && len(found.Ingredients) > 0 && (len(found.Steps) > 0 || !hasTrack && len(p.Faults) == 0):
 		return s.pageRecipe(ctx, m, found, p)
 	case hasTrack:
 		if ok {
 			m.Description = listed(m.Description, found)
 		}
 		return s.pageTrack(ctx, request, m, track, progress)
+	case s.config.PageText && m.pageText(p.Text()):
+		return nil
 	case ok:
-		return failed(contracts.CodeInvalidRecipe, nil, "The recipe of the page is not whole: it has %d ingredients and %d steps",
-			len(found.Ingredients), len(found.Steps))
+		return failed(contracts.CodeInvalidRecipe, nil, "The recipe of the page is not whole: it has %d ingredients and %d steps%s",
+			len(found.Ingredients), len(found.Steps), faults(p))
+	case len(p.Faults) > 0:
+		return failed(contracts.CodeExtractionFailed, nil, "No recipe found in the data of the page%s", faults(p))
 	default:
 		return failed(contracts.CodeExtractionFailed, nil,
-			"No recipe found: the page has neither schema.org/Recipe data nor a video with captions")
+			"No recipe found: the page has neither schema.org/Recipe data nor a video with captions. If a browser shows a recipe, "+
+				"hand in its text as .txt; a model, where one is configured, reads the text of such a page itself")
 	}
+}
+
+// pageText takes the text of a page for the description, and reports whether it is long enough to hold a recipe.
+func (m *Material) pageText(text string) bool {
+	text, cut := paragraphs(text)
+	if utf8.RuneCountInString(text) < minTranscript {
+		return false
+	}
+	m.Description, m.Truncated = text, m.Truncated || cut
+	m.lost(strings.Count(text, replacement))
+	m.warnf(WarnPageText, "The page has no whole recipe as data: the recipe was read from its text.")
+	return true
+}
+
+// faults returns the end of a message about a page: what is wrong with its data.
+func faults(p *page.Page) string {
+	if len(p.Faults) == 0 {
+		return ""
+	}
+	return "; the data is not valid JSON: " + strings.Join(p.Faults[:min(3, len(p.Faults))], "; ")
 }
 
 // pageRecipe checks a recipe of a page like a recipe of an extractor. The evidence is the page's data itself.
@@ -73,12 +124,18 @@ func (s *Sources) pageRecipe(ctx context.Context, m *Material, found *recipe.Rec
 	in := extract.Input{Title: found.Title, Description: listed(found.Description+"\n"+found.Servings, found)}
 	m.lost(strings.Count(in.Title+in.Description, replacement))
 	extract.Clean(found)
+	for _, s := range found.Steps {
+		if s.Timestamp != nil {
+			in.Segments = append(in.Segments, caption.Segment{Start: time.Duration(*s.Timestamp * float64(time.Second)), Text: s.Text})
+		}
+	}
 	if tag, err := language.Parse(p.Language); found.Language == "" && err == nil {
 		found.Language = tag.String()
 	}
 	if err := extract.Verify(ctx, found, in); err != nil {
 		return err
 	}
+	found.Remark("", p.Remark) // which Verify has removed
 	if err := found.Validate(); err != nil {
 		return failed(contracts.CodeInvalidRecipe, err, "The recipe of the page is not valid")
 	}
@@ -116,23 +173,18 @@ func (s *Sources) pageTrack(ctx context.Context, request Request, m *Material, t
 	progress(0.6)
 	response, err := s.client.Get(ctx, track.URL, acceptCaptions, s.config.MaxBytes)
 	if err != nil {
-		return trackError(fetchError(ctx, "The caption file", err))
+		err = fetchError(ctx, "The caption file", err)
+		var e *Error
+		if errors.As(err, &e) && (e.Code == contracts.CodeUnavailable || e.Code == contracts.CodePrivate) {
+			return &Error{Code: contracts.CodeCaptionsBlocked, Message: e.Message, Err: e.Err} // the page itself is available
+		}
+		return err
 	}
 	progress(0.9)
 	m.Truncated = m.Truncated || response.Truncated
 	m.Track = Track{Kind: TrackManual, Language: line(track.Language)}
 	m.Language = m.Track.Language
 	return s.parseFile(m, response, request, true)
-}
-
-// trackError returns the error for captions that a page names and its site refuses: they are blocked, as the page
-// itself is available.
-func trackError(err error) error {
-	var e *Error
-	if errors.As(err, &e) && (e.Code == contracts.CodeUnavailable || e.Code == contracts.CodePrivate) {
-		return &Error{Code: contracts.CodeCaptionsBlocked, Message: e.Message, Err: e.Err}
-	}
-	return err
 }
 
 // guessed reads an answer that is not a page although its address looked like a page.
@@ -236,7 +288,7 @@ func (s *Sources) youTube(ctx context.Context, jobID string, t target, m *Materi
 		return failed(contracts.CodeUnavailable, nil, "Videos of YouTube are not fetched here: it is not turned on")
 	}
 	video, err := s.videos.Fetch(ctx, jobID, m.URL, t.language, progress)
-	if err != nil {
+	if video == nil {
 		return videoError(err)
 	}
 	if string(video.ID) != t.video {
@@ -244,11 +296,21 @@ func (s *Sources) youTube(ctx context.Context, jobID string, t target, m *Materi
 	}
 	progress(0.9)
 	m.Version = version + " yt-dlp/" + s.videos.Version
-	return s.video(m, video)
+	if err = s.video(m, video, videoError(err)); err == nil {
+		return nil
+	}
+	var e *Error // without captions, the description may be the recipe
+	silent := errors.As(err, &e) && (e.Code == contracts.CodeNoCaptions || e.Code == contracts.CodeCaptionsBlocked)
+	if !silent || !rules.Written(m.Description) {
+		return err
+	}
+	m.Track = Track{}
+	m.warnf(WarnNoCaptions, "The video has no captions that can be read: the recipe is that of its description.")
+	return nil
 }
 
-// video fills in the material.
-func (s *Sources) video(m *Material, video *ytdlp.Video) error {
+// video fills in the material. err is the error of a video whose captions could not be fetched; it is returned.
+func (s *Sources) video(m *Material, video *ytdlp.Video, err error) error {
 	m.Title, m.Author, m.Duration = line(string(video.Title)), line(video.Author()), video.Duration()
 	m.Description, m.Truncated = paragraphs(string(video.Description))
 	for _, chapter := range video.Chapters {
@@ -260,7 +322,10 @@ func (s *Sources) video(m *Material, video *ytdlp.Video) error {
 	}
 	m.Language = video.Track.Language
 	m.Truncated = m.Truncated || video.Truncated
-	if len(bytes.TrimSpace(video.Captions)) == 0 { // the site's answer to clients that it does not trust
+	switch {
+	case err != nil:
+		return err
+	case len(bytes.TrimSpace(video.Captions)) == 0: // the site's answer to clients that it does not trust
 		return failed(contracts.CodeCaptionsBlocked, nil, "The video has captions, but its site does not hand them out")
 	}
 	return s.parse(m, video.Captions, true)
@@ -270,7 +335,7 @@ func (s *Sources) video(m *Material, video *ytdlp.Video) error {
 func videoError(err error) error {
 	var e *ytdlp.Error
 	if !errors.As(err, &e) {
-		return err
+		return err // may be nil
 	}
 	out := outage(failed(e.Code, err, "%s", e.Detail))
 	out.Retryable = out.Retryable || e.Local

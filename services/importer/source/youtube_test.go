@@ -1,18 +1,36 @@
 package source_test
 
 import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
 	"fmt"
+	"hash/crc32"
+	"image"
+	"image/draw"
+	"image/png"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/image/font"
+	"golang.org/x/image/font/gofont/goregular"
+	"golang.org/x/image/font/opentype"
+	"golang.org/x/image/math/fixed"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/installed"
 	"github.com/expediter-io/expediter/services/importer/extract"
+	"github.com/expediter-io/expediter/services/importer/extract/rules"
 	"github.com/expediter-io/expediter/services/importer/source"
 	"github.com/expediter-io/expediter/services/importer/source/sourcetest"
 )
@@ -209,6 +227,34 @@ func TestYouTubeErrors(t *testing.T) {
 	}
 }
 
+// A description that is a whole recipe is imported without captions, marked; one that is not, is refused as before.
+func TestVideoWithoutCaptions(t *testing.T) {
+	t.Parallel()
+	blocked := sourcetest.Track{Language: "de", Status: http.StatusForbidden}
+	for i, test := range []struct {
+		description string
+		tracks      []sourcetest.Track
+		code        contracts.ImportCode
+	}{
+		{description: "Ingredients:\n2 cups flour\n3 eggs\n\nMethod:\n1. Mix.\n2. Bake for 30 minutes.\n\nFollow me on Instagram!"},
+		{description: "Zutaten\n200 g Mehl\n3 Eier\n\nZubereitung\nAlles mischen.\nBei 180 Grad backen.", tracks: []sourcetest.Track{blocked}},
+		{description: "材料\n卵 2個\n牛乳 200ml\n\n作り方\n1. 混ぜる。\n2. 焼く。"},
+		{description: "My favourite cake. Subscribe for a new recipe each week!", code: contracts.CodeNoCaptions},
+		{description: "Ingredients:\n2 cups flour\n3 eggs", code: contracts.CodeNoCaptions},
+	} {
+		id := fmt.Sprintf("silent_%04d", i)
+		_, s, _ := tube(t, map[string]sourcetest.Video{id: {Title: "Cake", Description: test.description, Tracks: test.tracks}})
+		m, err := s.Fetch(t.Context(), watch(id), nil)
+		if test.code != "" {
+			wantError(t, err, test.code, false, "")
+			continue
+		}
+		check.Require(t, err == nil && len(m.Warnings) == 1 && m.Warnings[0].Code == source.WarnNoCaptions, "material %+v, error %v", m, err)
+		r, err := rules.New().Extract(t.Context(), extract.Input{Title: m.Title, Description: m.Description, Untimed: !m.Transcript.Timed})
+		check.That(t, err == nil && r.Title == "Cake" && len(r.Ingredients) == 2 && len(r.Steps) == 2, "recipe %+v, error %v", r, err)
+	}
+}
+
 func TestYouTubeStalls(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -216,9 +262,9 @@ func TestYouTubeStalls(t *testing.T) {
 		youTube source.YouTube
 		message string
 	}{
-		"the page, longer than the socket waits": {sourcetest.Video{Stall: true}, source.YouTube{SocketTimeout: 500 * time.Millisecond}, "does not answer in time"},
+		"the page, longer than the socket waits": {sourcetest.Video{Stall: true}, source.YouTube{SocketTimeout: 500 * time.Millisecond}, "yt-dlp failed: the site does not answer in time"},
 		"the captions, longer than the socket waits": {
-			sourcetest.Video{Tracks: []sourcetest.Track{{Language: "en", Stall: true}}}, source.YouTube{SocketTimeout: 500 * time.Millisecond}, "does not answer in time",
+			sourcetest.Video{Tracks: []sourcetest.Track{{Language: "en", Stall: true}}}, source.YouTube{SocketTimeout: 500 * time.Millisecond}, "yt-dlp failed: the site does not answer in time",
 		},
 		"the page, longer than a video may take": {sourcetest.Video{Stall: true}, source.YouTube{Timeout: 2 * time.Second}, "yt-dlp timeout after 2s"},
 	} {
@@ -247,4 +293,396 @@ func TestYouTubeIsLeftOut(t *testing.T) {
 	t.Parallel()
 	_, err := sources(t, source.Config{}).Fetch(t.Context(), watch("aaaaaaaaaaa"), nil)
 	wantError(t, err, contracts.CodeUnavailable, false, "not turned on")
+}
+
+// drawer holds files.
+type drawer map[[sha256.Size]byte][]byte
+
+var errJammed = errors.New("jammed")
+
+func (d drawer) Get(_ context.Context, digest [sha256.Size]byte) ([]byte, error) {
+	if len(d) == 0 {
+		return nil, errJammed
+	}
+	content, ok := d[digest]
+	if !ok {
+		return nil, fmt.Errorf("%w: %x", source.ErrNoFile, digest)
+	}
+	return content, nil
+}
+
+// put takes a file in and returns its URL.
+func (d drawer) put(name, content string) string {
+	file := contracts.NewFile(name, []byte(content))
+	d[file.Digest] = []byte(content)
+	return file.URL()
+}
+
+// A file that is handed in is read as one that comes from an address.
+func TestFilesThatWereHandedIn(t *testing.T) {
+	t.Parallel()
+	files := drawer{}
+	s := sources(t, source.Config{Files: files})
+	page := `<html lang=en><script type="application/ld+json">{"@type":"Recipe","name":"Toast","recipeIngredient":["1 slice bread"],` +
+		`"recipeInstructions":["Toast the bread for two minutes."]}</script>`
+	ids := map[string]bool{}
+	for _, tc := range []struct{ name, content, kind, title string }{
+		{"tomato-soup.en.vtt", captionFile, contracts.SourceCaptions, "tomato soup"},
+		{"pea-soup.vtt", captionFile, contracts.SourceCaptions, "pea soup"},
+		{"", captionFile, contracts.SourceCaptions, ""},
+		{"notes", strings.Repeat("Chop an onion. ", 9), contracts.SourceCaptions, "notes"},
+		{"saved.html", page, contracts.SourceWeb, "Toast"},
+		{"lemon-cake.jpg", "\xff\xd8\xff", contracts.SourcePhoto, "lemon cake"}, // nothing can be read in it: a title in a photo comes first
+	} {
+		request := source.Request{URL: files.put(tc.name, tc.content), Type: source.KindOf(tc.name, []byte(tc.content))}
+		m, err := s.Fetch(t.Context(), request, nil)
+		if err != nil {
+			t.Errorf("%s: %v", tc.name, err)
+			continue
+		}
+		check.That(t, m.Type == tc.kind && m.Title == tc.title && m.URL == request.URL,
+			"%s is %s with the title %q at %s", tc.name, m.Type, m.Title, m.URL)
+		id, err := s.Identify(t.Context(), request)
+		check.That(t, err == nil && id == m.ID && !ids[id], "%s: the identity is %s, %v; want one of its own", tc.name, id, err)
+		ids[m.ID] = true
+	}
+}
+
+func TestFilesThatAreNotThere(t *testing.T) {
+	t.Parallel()
+	files := drawer{}
+	url := files.put("a.vtt", captionFile)
+	_, err := sources(t, source.Config{}).Identify(t.Context(), source.Request{URL: url})
+	wantError(t, err, contracts.CodeUnavailable, false, "Files are not taken here")
+	_, err = sources(t, source.Config{Files: files}).Fetch(t.Context(), source.Request{URL: contracts.NewFile("b.vtt", nil).URL()}, nil)
+	wantError(t, err, contracts.CodeUnavailable, false, "not kept any more")
+	_, err = sources(t, source.Config{Files: drawer{}}).Fetch(t.Context(), source.Request{URL: url}, nil)
+	e := wantError(t, err, contracts.CodeNetwork, true, "could not be read back")
+	check.That(t, errors.Is(e, errJammed), "%v", e)
+}
+
+func TestKindOf(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct{ name, content, want string }{
+		{"a.vtt", "WEBVTT", contracts.SourceCaptions},
+		{"", "Mix.", contracts.SourceCaptions},
+		{"", "\ufeff <!DOCTYPE HTML>", contracts.SourceWeb},
+		{"a.HTM", "x", contracts.SourceWeb},
+		{"a.vtt", "\x89PNG\r\n\x1a\n", contracts.SourcePhoto},
+		{"a.vtt", "<html>", contracts.SourceCaptions},
+		{"a.JPG", "no photo", contracts.SourcePhoto},
+	} {
+		check.Same(t, tc.name, source.KindOf(tc.name, []byte(tc.content)), tc.want)
+	}
+}
+
+// The request names the language of a file that names none, or a wrong one. Each language is a source of its own.
+func TestLanguageOfAFile(t *testing.T) {
+	t.Parallel()
+	files := drawer{}
+	s := sources(t, source.Config{Files: files})
+	url := files.put("a.vtt", captionFile)
+	ids := map[string]string{}
+	for language, want := range map[string]string{"": "en", "de": "de", "PT-br": "pt-BR", "iw": "he"} {
+		m := check.Must(s.Fetch(t.Context(), source.Request{Language: language, URL: url}, nil))(t)
+		check.That(t, m.Language == want && ids[m.ID] == "",
+			"%q: language %q, and the identity %s is that of %q", language, m.Language, m.ID, ids[m.ID])
+		ids[m.ID] = "language " + language
+	}
+	for _, bad := range []string{"klingon", "x_y_z", "../..", "und", strings.Repeat("e", 300)} {
+		_, err := s.Identify(t.Context(), source.Request{Language: bad, URL: url})
+		wantError(t, err, contracts.CodeUnavailable, false, "is not known: want a tag such as en or pt-BR")
+	}
+}
+
+func TestIdentifyYouTube(t *testing.T) {
+	t.Parallel()
+	s := sources(t, source.Config{})
+	for _, address := range []string{
+		"https://www.youtube.com/watch?v=dQw4w9WgXcQ",
+		"http://youtube.com/watch?v=dQw4w9WgXcQ&list=PL123&index=2&t=30s",
+		"https://m.youtube.com/watch?app=desktop&v=dQw4w9WgXcQ",
+		"https://youtu.be/dQw4w9WgXcQ?si=abc",
+		"https://YOUTU.BE:443/dQw4w9WgXcQ/",
+		"https://www.youtube.com/shorts/dQw4w9WgXcQ",
+		"https://www.youtube.com/live/dQw4w9WgXcQ?feature=share",
+		"https://www.youtube-nocookie.com/embed/dQw4w9WgXcQ",
+		"https://www.youtube.com/watch/dQw4w9WgXcQ",
+		"https://youtu.be/dQw4w9WgXcQ&feature=share",
+		"https://youtu.be/watch?v=dQw4w9WgXcQ",
+		"https://youtu.be/dQw4w9WgXcQ?list=PL123&t=1m",
+		"https://music.youtube.com/watch?v=dQw4w9WgXcQ&si=Zk9LqD3oR3c9Xy_8",
+		"https://www.youtube.com/embed/dQw4w9WgXcQ?start=30",
+		"https://www.youtube.com/v/dQw4w9WgXcQ",
+		"https://www.youtube.com/playlist?list=PL123&v=dQw4w9WgXcQ",
+		"https://www.youtube.com/watch?feature=share&amp;v=dQw4w9WgXcQ&amp;t=30",
+		"https://www.youtube.com/watch?v=dQw4w9WgXcQ?t=30",
+		"https://www.youtube.com./watch?list=videoseries&v=dQw4w9WgXcQ#t=5",
+		"youtube.com/watch?v=dQw4w9WgXcQ",
+		"WWW.YouTube.com/shorts/dQw4w9WgXcQ?feature=share",
+		"youtu.be/dQw4w9WgXcQ",
+		"//m.youtube.com/live/dQw4w9WgXcQ",
+	} {
+		for _, kind := range []string{"", contracts.SourceYouTube} {
+			id, err := s.Identify(t.Context(), source.Request{Type: kind, URL: address})
+			check.That(t, err == nil && id == "youtube:dQw4w9WgXcQ", "%s as %q: id %q, error %v: want the video", address, kind, id, err)
+		}
+	}
+}
+
+func TestIdentifyRefuses(t *testing.T) {
+	t.Parallel()
+	s := sources(t, source.Config{})
+	for address, why := range map[string]string{
+		"":                                     "http:// or https://",
+		"--exec=id":                            "http:// or https://",
+		"-":                                    "http:// or https://",
+		"file:///etc/passwd":                   "http:// or https://",
+		"ftp://example.com/a.vtt":              "http:// or https://",
+		"javascript:alert(1)":                  "http:// or https://",
+		"data:text/vtt,WEBVTT":                 "http:// or https://",
+		"http:example.com":                     "http:// or https://",
+		"dQw4w9WgXcQ":                          "http:// or https://",
+		"http:///en.vtt":                       "host",
+		"http://exa mple.com/":                 "space",
+		"http://example.com/\nHost: x":         "control character",
+		"http://example.com/\x00":              "control character",
+		"http://user:secret@example.com/a.vtt": "user name",
+		"http://*.example.com/":                "host",
+		"http://exa>mple.com/":                 "host",
+		"http://example.com:65536/":            "host",
+		"http://example.com/%zz":               "not a URL",
+		"http://example.com/" + strings.Repeat("a", 2048):   "2048",
+		"https://www.youtube.com/watch?v=--exec":            "11 characters",
+		"https://www.youtube.com/watch?v=../../etc/p":       "11 characters",
+		"https://www.youtube.com/watch?v=dQw4w9WgXc":        "11 characters",
+		"https://www.youtube.com/watch?v=dQw4w9WgXcQQ":      "11 characters",
+		"https://www.youtube.com/watch?v=dQw4w9WgX%00c":     "11 characters",
+		"https://www.youtube.com/watch?v=dQw4w9WgX%20Q":     "11 characters",
+		"https://www.youtube.com/watch?v=dQw4w9Wg*>Q":       "11 characters",
+		"https://www.youtube.com/@cook":                     "11 characters",
+		"https://www.youtube.com/playlist?list=dQw4w9WgXcQ": "11 characters",
+		"https://youtu.be/":                                 "11 characters",
+		"https://www.youtube.com/embed/videoseries?list=PL": "11 characters",
+		"https://www.youtube.com/embed/live_stream?c=1":     "11 characters",
+		"https://www.youtube.com/watch/dQw4w9WgXcQQ":        "11 characters",
+		"mailto:ada@example.com":                            "http:// or https://",
+		"ada@example.com/soup":                              "http:// or https://",
+		"user:secret@example.com/a.vtt":                     "http:// or https://",
+		"localhost/soup":                                    "http:// or https://",
+		"localhost:8080/soup":                               "http:// or https://",
+		"127.0.0.1/soup":                                    "http:// or https://",
+		"../soup.example":                                   "http:// or https://",
+		"example.com/my soup":                               "space",
+		"soup":                                              "http:// or https://",
+	} {
+		_, err := s.Identify(t.Context(), source.Request{URL: address})
+		e := wantError(t, err, contracts.CodeUnavailable, false, why)
+		check.That(t, !strings.Contains(e.Message, "secret"), "%s: the message repeats a password: %s", address, e.Message)
+	}
+	for _, address := range []string{"https://youtube.com.evil.example/watch?v=dQw4w9WgXcQ", "https://evil.example/youtu.be/dQw4w9WgXcQ"} {
+		_, err := s.Identify(t.Context(), source.Request{Type: contracts.SourceYouTube, URL: address})
+		wantError(t, err, contracts.CodeUnavailable, false, "does not name a YouTube video")
+	}
+	_, err := s.Identify(t.Context(), source.Request{Type: "podcast", URL: "https://example.com/"})
+	wantError(t, err, contracts.CodeUnavailable, false, `"podcast" is not known`)
+}
+
+func TestIdentifyIsCanonical(t *testing.T) {
+	t.Parallel()
+	s := sources(t, source.Config{})
+	identify := func(kind, address string) string {
+		t.Helper()
+		return check.Must(s.Identify(t.Context(), source.Request{Type: kind, URL: address}))(t)
+	}
+	page := identify("", "https://example.com/cake?page=2")
+	for _, same := range []string{
+		"HTTPS://Example.COM:443/cake?page=2#method", "https://example.com./cake?utm_source=x&page=2&fbclid=1",
+		"example.com/cake?page=2", "Example.com./cake?page=2#:~:text=flour", "//example.com:443/cake?page=2",
+		"https://example.com/cake?srsltid=AfmBOoq6uqN4&page=2", "https://example.com/cake?mc_cid=1&mc_eid=2&page=2",
+		"https://example.com/cake?page=2&msclkid=1&gad_source=1&gbraid=2&wbraid=3&gclid=4", "https://example.com/cake?igsh=a%3D%3D&page=2",
+		"https://example.com/cake?page=2&si=Zk9LqD3oR3c9Xy_8", "https://example.com/cake?page=2&_ga=2.1.2-3&_gl=1*a", "https://example.com/cake?UTM_ID=1&page=2&",
+		"https://example.com/cake?page=2&ttclid=1&yclid=2&_hsenc=3&mkt_tok=4&epik=5",
+	} {
+		check.Same(t, same, identify("", same), page)
+	}
+	check.Same(t, "a name in Unicode", identify("", "BÜCHER.example/x"), identify("", "https://xn--bcher-kva.example/x"))
+	seen := map[string]string{page: "the page"}
+	for _, other := range []string{
+		"https://example.com/cake?page=3", "https://example.com/Cake?page=2", "http://example.com/cake?page=2",
+		"https://example.com:8443/cake?page=2", "https://example.com/cake?page=2&x=1",
+		"https://example.com/cake?page=2&si=2", "https://example.com/cake?page=2&id=1", "https://example.com/cake?page=2&s=x",
+		"https://example.com/cake?page=2&ref=soup", "https://example.com/cake?page=2&source=2", "https://example.com/cake?page=2&utm=1",
+		"https://example.com/cake?page=2&gclids=1", "https://example.com/cake?page=2&mc=1", "https://example.com/cake?page=2&igsh_x=1",
+		"https://example.com/cake?page=2&recipe=igsh",
+	} {
+		id := identify("", other)
+		before, ok := seen[id]
+		check.That(t, !ok, "%s has the id of %s", other, before)
+		seen[id] = other
+	}
+	for address, kind := range map[string]string{
+		"https://example.com/a.vtt": contracts.SourceCaptions, "https://example.com/A.SRT": contracts.SourceCaptions,
+		"https://example.com/cake": contracts.SourceWeb, "https://example.com/cake.JPG": contracts.SourcePhoto,
+		"https://bücher.example/kuchen": contracts.SourceWeb, "bücher.example/kuchen.srt": contracts.SourceCaptions,
+		"пример.рф": contracts.SourceWeb,
+	} {
+		id := identify("", address)
+		check.That(t, strings.HasPrefix(id, kind+":"), "%s is %s: want a %s", address, id, kind)
+	}
+}
+
+func photo(t *testing.T) []byte {
+	t.Helper()
+	return photoAs(t, "png")
+}
+
+func photoAs(t *testing.T, ending string) []byte {
+	t.Helper()
+	return check.Must(os.ReadFile("testdata/recipe." + ending))(t)
+}
+
+// A photo is read, passed on, and good enough for the rules.
+func TestPhotoIsRead(t *testing.T) {
+	t.Parallel()
+	installed.Tesseract.Find(t)
+	installed.HEIF.Find(t)
+	server := site(t, map[string]http.HandlerFunc{
+		"/recipe.heic": text("image/heic", string(photoAs(t, "heic"))),
+		"/recipe.jpg":  text("application/octet-stream", string(photo(t))), "/recipe": text("image/png", string(photo(t))),
+		"/recipe.webp": text("image/webp", string(photoAs(t, "webp"))),
+	})
+	dir := t.TempDir()
+	s := sources(t, source.Config{TempDir: dir, Photo: source.Photo{Program: "tesseract"}})
+	for _, request := range []source.Request{
+		{JobID: "job-1", URL: server.URL + "/recipe.jpg"},
+		{Type: contracts.SourcePhoto, URL: server.URL + "/recipe"},
+		{URL: server.URL + "/recipe"},
+		{URL: server.URL + "/recipe.webp"},
+		{URL: server.URL + "/recipe.heic"},
+	} {
+		ending := strings.TrimPrefix(path.Ext(request.URL), ".")
+		if ending != "webp" && ending != "heic" {
+			ending = "png"
+		}
+		m := check.Must(s.Fetch(t.Context(), request, nil))(t)
+		same := bytes.Equal(m.Image, photoAs(t, ending))
+		if ending == "heic" { // which models do not read
+			same, ending = bytes.HasPrefix(m.Image, []byte("\xff\xd8\xff")), "jpeg"
+		}
+		check.That(t, same && m.ImageType == "image/"+ending && m.Type == contracts.SourcePhoto && !m.Transcript.Timed,
+			"type %s, image %s of %d bytes, timed %t", m.Type, m.ImageType, len(m.Image), m.Transcript.Timed)
+		check.Same(t, "title", m.Title, "Lemon cake")
+		var said strings.Builder
+		if err := m.Transcript.WriteText(&said); err != nil || !strings.Contains(said.String(), "2 cups flour") {
+			t.Errorf("transcript %q, error %v: want the text of the photo", said.String(), err)
+		}
+		r, err := rules.New().Extract(t.Context(), extract.Input{Title: "Lemon cake", Description: m.Description, Segments: m.Transcript.Segments, Untimed: true})
+		check.That(t, err == nil && len(r.Ingredients) == 3 && len(r.Steps) >= 2 && r.Ingredients[0].Item == "flour",
+			"recipe %+v, error %v: want three ingredients and two steps", r, err)
+	}
+	wantEmpty(t, dir)
+}
+
+// A fraction that the program misreads ends as a marked amount, and one that it reads well as it is on the page.
+func TestMisreadFractionsAreMarked(t *testing.T) {
+	t.Parallel()
+	installed.Tesseract.Find(t)
+	page := image.NewGray(image.Rect(0, 0, 1100, 900))
+	draw.Draw(page, page.Rect, image.White, image.Point{}, draw.Src)
+	face := check.Must(opentype.NewFace(check.Must(opentype.Parse(goregular.TTF))(t), &opentype.FaceOptions{Size: 28, DPI: 72}))(t)
+	amounts := map[string]string{"flour": "1½", "sugar": "2¼", "salt": "½", "milk": "¾", "eggs": "3"}
+	for n, text := range []string{
+		"Lemon Pancakes", "", "Ingredients", "1½ cups flour", "2¼ cups sugar", "½ cup salt", "¾ cup milk", "3 eggs", "", "Method",
+		"Whisk the flour and the sugar with the milk.", "Fry for 12 minutes in a hot pan.",
+	} {
+		(&font.Drawer{Dst: page, Src: image.Black, Face: face, Dot: fixed.P(100, 100+60*n)}).DrawString(text)
+	}
+	var photo bytes.Buffer
+	check.OK(t, png.Encode(&photo, page))
+	server := site(t, map[string]http.HandlerFunc{"/recipe.png": text("image/png", photo.String())})
+	s := sources(t, source.Config{TempDir: t.TempDir(), Photo: source.Photo{Program: "tesseract"}})
+	m := check.Must(s.Fetch(t.Context(), source.Request{URL: server.URL + "/recipe.png"}, nil))(t)
+	in := extract.Input{Title: m.Title, Description: m.Description, Segments: m.Transcript.Segments, Sure: m.Sure, Untimed: true}
+	r := check.Must(rules.New().Extract(t.Context(), in))(t)
+	check.OK(t, extract.Verify(t.Context(), &r, in))
+	check.That(t, len(r.Ingredients) == len(amounts), "ingredients %+v of %q", r.Ingredients, m.Description)
+	for _, got := range r.Ingredients {
+		item := strings.Fields(got.Item)
+		want, known := amounts[item[len(item)-1]]
+		right := string(got.Qty) == want && len(item) == 1
+		check.That(t, known && (right || slices.Contains(got.Unverified, "qty")), "%+v of %q, sure %q: want %s, or a mark", got, m.Description, m.Sure, want)
+	}
+}
+
+// Where nothing reads photos, they are passed on to an extractor that can see.
+func TestPhotoIsPassedOn(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	server := site(t, map[string]http.HandlerFunc{
+		"/recipe.png": text("image/png", string(photo(t))), "/recipe.heic": text("image/heic", string(photoAs(t, "heic"))),
+	})
+	for _, ending := range []string{"png", "heic"} {
+		m, err := sources(t, source.Config{}).Fetch(t.Context(), source.Request{URL: server.URL + "/recipe." + ending}, nil)
+		check.That(t, err == nil && m.ImageType == "image/"+ending && bytes.Equal(m.Image, photoAs(t, ending)) && len(m.Transcript.Segments) == 0,
+			"material %+v, error %v: want the image alone", m, err)
+	}
+	check.Contains(t, check.Err(source.New(source.Config{Photo: source.Photo{Program: "tesseract"}})), "install tesseract")
+	check.Contains(t, check.Err(source.New(source.Config{YouTube: &source.YouTube{}})), "install yt-dlp")
+	for _, languages := range []string{"eng --psm 0", "-l", "eng+", "../x"} {
+		_, err := source.New(source.Config{Photo: source.Photo{Languages: languages}})
+		check.That(t, err != nil && strings.Contains(err.Error(), "Languages"), "languages %q: error %v: want them refused", languages, err)
+	}
+}
+
+// bomb is a PNG of a few bytes that says to be very large.
+func bomb() []byte {
+	head := make([]byte, 0, 17)
+	head = append(head, "IHDR"...)
+	head = binary.BigEndian.AppendUint32(head, 100_000)
+	head = binary.BigEndian.AppendUint32(head, 100_000)
+	head = append(head, 8, 2, 0, 0, 0)
+	out := append([]byte("\x89PNG\r\n\x1a\n"), 0, 0, 0, 13)
+	return binary.BigEndian.AppendUint32(append(out, head...), crc32.ChecksumIEEE(head))
+}
+
+func TestPhotoErrors(t *testing.T) {
+	t.Parallel()
+	server := site(t, map[string]http.HandlerFunc{
+		"/page.jpg": text("image/jpeg", "<!DOCTYPE html><html>"), "/empty.jpg": text("image/jpeg", ""), "/bomb.png": text("image/png", string(bomb())),
+		"/large.heic": text("image/heic", "\x00\x00\x00\x18ftypheic\x00\x00\x00\x00mif1heic\x00\x00\x00\x14ispe\x00\x00\x00\x00\x00\x00\x1f\x80\x00\x00\x17\xa0"),
+		"/cmyk.jpg":   text("image/jpeg", "\xff\xd8\xff\xc0\x00\x14\x08\x0f\xa0\x0f\xa0\x04\x01\x11\x00\x02\x11\x00\x03\x11\x00\x04\x11\x00\xff\xda\x00\x0e"),
+		"/movie.heic": text("image/heic", "\x00\x00\x00\x18ftypmp42\x00\x00\x00\x00"), "/large.jpg": text("image/jpeg", "\xff\xd8\xff"+strings.Repeat("x", 2000)),
+		"/slow.png": func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
+	})
+	s := sources(t, source.Config{MaxBytes: 1000})
+	for path, message := range map[string]string{
+		"/page.jpg": "No recipe found", "/empty.jpg": "found text/plain", "/bomb.png": "100000 x 100000 pixels", "/cmyk.jpg": "4000 x 4000 pixels: more than 12500000", "/movie.heic": "no photo", "/large.heic": "8064 x 6048 pixels", "/large.jpg": "larger than 1000 bytes",
+	} {
+		_, err := s.Fetch(t.Context(), source.Request{URL: server.URL + path}, nil)
+		wantError(t, err, contracts.CodeExtractionFailed, false, message)
+	}
+	_, err := s.Fetch(t.Context(), source.Request{URL: server.URL + "/no.png"}, nil)
+	wantError(t, err, contracts.CodeUnavailable, false, "HTTP 404")
+	_, err = sources(t, source.Config{Timeout: 500 * time.Millisecond}).Fetch(t.Context(), source.Request{URL: server.URL + "/slow.png"}, nil)
+	wantError(t, err, contracts.CodeTimeout, true, "The photo")
+}
+
+// A reader that hangs is killed, and one that fails leaves the photo to others.
+func TestPhotoReaderThatFails(t *testing.T) {
+	t.Parallel()
+	server := site(t, map[string]http.HandlerFunc{"/recipe.png": text("image/png", string(photo(t)))})
+	fetch := func(script string, timeout time.Duration) (*source.Material, error) {
+		path := filepath.Join(t.TempDir(), "tesseract")
+		check.OK(t, os.WriteFile(path, []byte("#!/bin/sh\n[ $1 = --list-langs ] && echo 'List (1):\neng' && exit\n"+script+"\n"), 0o700))
+		dir := t.TempDir()
+		s := sources(t, source.Config{TempDir: dir, Photo: source.Photo{Program: path, Timeout: timeout}})
+		defer wantEmpty(t, dir)
+		return s.Fetch(t.Context(), source.Request{URL: server.URL + "/recipe.png"}, nil)
+	}
+	_, err := fetch("sleep 1000 & sleep 1000", 2*time.Second)
+	wantError(t, err, contracts.CodeTimeout, true, "within 2s")
+	for _, script := range []string{"echo broken >&2; exit 1", "exit 0", "yes"} {
+		m, err := fetch(script, time.Minute)
+		check.That(t, err == nil && len(m.Image) != 0 && len(m.Transcript.Segments) == 0, "%s: error %v: want the image alone", script, err)
+	}
 }

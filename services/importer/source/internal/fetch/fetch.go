@@ -2,6 +2,7 @@ package fetch
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"errors"
@@ -9,10 +10,15 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/cookiejar"
 	"net/netip"
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/andybalholm/brotli"
+	"github.com/klauspost/compress/zstd"
+	"golang.org/x/net/publicsuffix"
 
 	"github.com/expediter-io/expediter/pkg/guardeddial"
 	"github.com/expediter-io/expediter/pkg/retryafter"
@@ -26,6 +32,12 @@ const (
 
 	// unreserved is the number of bytes of an answer that are read before memory is reserved for the rest.
 	unreserved = 256 << 10
+
+	// maxCookies bounds the cookies of a session, of which an answer can set thousands.
+	maxCookies = 200
+
+	// maxWindow is the memory in bytes of a decompressor of Brotli; that of Zstandard is bounded to half of it.
+	maxWindow = 16 << 20
 )
 
 // Config sets up a [Client].
@@ -40,7 +52,7 @@ type Config struct {
 	UserAgent string
 }
 
-// Client gets files. It keeps no connections and no cookies, and heeds no proxy of the environment.
+// Client gets files. It keeps no connections, and no cookies but those of a [Client.Session], and heeds no proxy of the environment.
 type Client struct {
 	config Config
 	http   *http.Client
@@ -73,6 +85,28 @@ func New(config Config) *Client {
 		},
 	}
 	return c
+}
+
+// Session returns a client for one source, which has the cookies that the answers to its own requests set, and no others.
+func (c *Client) Session() *Client {
+	jar, _ := cookiejar.New(&cookiejar.Options{PublicSuffixList: publicsuffix.List}) // never fails
+	own := *c.http
+	own.Jar = &cookies{Jar: jar, left: maxCookies}
+	return &Client{config: c.config, http: &own}
+}
+
+// cookies are those of a session, whose requests follow each other.
+type cookies struct {
+	*cookiejar.Jar
+
+	left int
+}
+
+// SetCookies implements [http.CookieJar].
+func (c *cookies) SetCookies(u *url.URL, set []*http.Cookie) {
+	set = set[:min(len(set), c.left)]
+	c.left -= len(set)
+	c.Jar.SetCookies(u, set)
 }
 
 // redirect checks the address of a redirect. The network of its host is checked when it is dialled.
@@ -130,9 +164,11 @@ func (c *Client) do(request *http.Request, maxBytes int64, reserve func(int64) e
 		return nil, fmt.Errorf("fetch: %w", err)
 	}
 	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
+	if response.StatusCode != http.StatusOK && response.StatusCode != http.StatusNonAuthoritativeInfo {
+		h := response.Header
 		return nil, &StatusError{
-			URL: response.Request.URL, Status: response.StatusCode, RetryAfter: retryafter.Parse(response.Header, 0, maxRetryAfter),
+			URL: response.Request.URL, Status: response.StatusCode, RetryAfter: retryafter.Parse(h, 0, maxRetryAfter),
+			Challenge: cmp.Or(h.Get("Cf-Mitigated"), h.Get("X-Amzn-Waf-Action"), h.Get("Sg-Captcha")) != "",
 		}
 	}
 	body, err := unpack(response, maxBytes, reserve)
@@ -150,20 +186,37 @@ var (
 	// ErrHollow is the error of an answer in gzip that goes on, and holds nothing.
 	ErrHollow = errors.New("fetch: the gzip is longer than what it holds")
 	// ErrEncoding is the error of an answer that is compressed in another way.
-	ErrEncoding = errors.New("fetch: only gzip is read")
+	ErrEncoding = errors.New("fetch: only gzip, br and zstd are read")
 )
 
-// unpack reads an answer, decompressed. Of gzip, which can go on for ever and hold nothing, it reads hardly more than maxBytes.
+// unpack reads an answer, decompressed. It asks for gzip, but some sites send what they have. Of a compressed answer, which can go on for
+// ever and hold nothing, it reads hardly more than maxBytes.
 func unpack(response *http.Response, maxBytes int64, reserve func(int64) error) ([]byte, error) {
+	packed := &io.LimitedReader{R: response.Body, N: maxBytes + unreserved}
+	var unpacked io.Reader
+	var err error
 	switch encoding := strings.ToLower(response.Header.Get("Content-Encoding")); encoding {
 	case "", "identity":
 		return read(response.Body, maxBytes, reserve)
 	case "gzip", "x-gzip":
+		unpacked, err = gzip.NewReader(packed)
+	case "br", "zstd":
+		free := reserve
+		reserve = func(size int64) error { return free(size + maxWindow) }
+		if err := reserve(0); err != nil {
+			return nil, err
+		}
+		if unpacked = brotli.NewReader(packed); encoding == "zstd" {
+			var z *zstd.Decoder
+			if z, err = zstd.NewReader(packed, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow/2)); err != nil {
+				return nil, err
+			}
+			defer z.Close()
+			unpacked = z
+		}
 	default:
 		return nil, fmt.Errorf("%w, not %.40q", ErrEncoding, encoding)
 	}
-	packed := &io.LimitedReader{R: response.Body, N: maxBytes + unreserved}
-	unpacked, err := gzip.NewReader(packed)
 	if err != nil {
 		return nil, err
 	}
@@ -192,8 +245,11 @@ func read(body io.Reader, maxBytes int64, reserve func(int64) error) ([]byte, er
 	return out.Bytes(), reserve(memory.ToRead(out.Len()))
 }
 
-// StatusError is returned when the server answers with another status than 200.
+// StatusError is returned when the server answers with another status than 200 or 203.
 type StatusError struct {
+	// Challenge reports whether the answer is a test that tells people from programs, by the headers that Cloudflare, AWS and SiteGround
+	// document for it.
+	Challenge bool
 	// Status is the HTTP status.
 	Status int
 	// RetryAfter is the wait that the server has asked for, at most a day; zero when it has asked for none.

@@ -1,8 +1,10 @@
 package fetch
 
 import (
+	"compress/gzip"
 	"context"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -13,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/andybalholm/brotli"
+	"github.com/klauspost/compress/zstd"
 	"go.uber.org/goleak"
 	"golang.org/x/net/dns/dnsmessage"
 
@@ -115,6 +119,38 @@ func TestRedirectsAreChecked(t *testing.T) {
 		blocked, _ := errors.AsType[*guardeddial.BlockedError](err)
 		if blocked == nil != (want == "") || blocked != nil && blocked.Reason != want {
 			t.Errorf("%s: %v, want %q", path, err, want)
+		}
+	}
+}
+
+// An answer that is compressed ends where its content does, however much it holds, or how little.
+func TestPackedAnswersAreBounded(t *testing.T) {
+	t.Parallel()
+	const limit = 1 << 20
+	for encoding, pack := range map[string]func(io.Writer) io.WriteCloser{
+		"gzip": func(w io.Writer) io.WriteCloser { return gzip.NewWriter(w) },
+		"br":   func(w io.Writer) io.WriteCloser { return brotli.NewWriterLevel(w, 4) },
+		"zstd": func(w io.Writer) io.WriteCloser {
+			out, _ := zstd.NewWriter(w, zstd.WithEncoderConcurrency(1))
+			return out
+		},
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Encoding", encoding)
+			out := pack(w)
+			if r.URL.Path == "/bomb" {
+				_, _ = out.Write(make([]byte, 32*limit))
+			}
+			out.Close()
+		}))
+		t.Cleanup(server.Close)
+		c := New(Config{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}, Timeout: time.Minute, UserAgent: "test"})
+		response, err := c.Get(t.Context(), server.URL+"/bomb", "*/*", limit/2)
+		if err != nil || len(response.Body) != limit/2 || !response.Truncated {
+			t.Errorf("%s: %v: want the first half MiB", encoding, err)
+		}
+		if _, err := c.Get(t.Context(), server.URL+"/empty", "*/*", 1); err != nil {
+			t.Errorf("%s: %v: want nothing", encoding, err)
 		}
 	}
 }

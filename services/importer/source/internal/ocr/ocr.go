@@ -112,16 +112,16 @@ func (r *Reader) run(ctx context.Context, jobID string, photo []byte, most time.
 		env = append(env, "TESSDATA_PREFIX="+data)
 	}
 	command := program.Command{Args: args, Env: env, MaxCPU: most, MaxFile: maxText}
-	err = r.config.inFolder(ctx, jobID, photo, command, func(_ *os.Root, result *program.Result) error {
+	err = r.config.inFolder(ctx, jobID, photo, command, func(_ *os.Root, result *program.Result, err error) error {
 		text = strings.ToValidUTF8(string(result.Stdout), "\ufffd")
-		return nil
+		return err
 	})
 	return text, err
 }
 
-// inFolder runs a program in a folder with a photo, and passes on the folder and the program's result.
+// inFolder runs a program in a folder with a photo, and passes on the folder and the program's result and error.
 func (c *Config) inFolder(
-	ctx context.Context, jobID string, photo []byte, cmd program.Command, done func(root *os.Root, result *program.Result) error,
+	ctx context.Context, jobID string, photo []byte, cmd program.Command, done func(*os.Root, *program.Result, error) error,
 ) error {
 	return c.Folders.Use(ctx, jobID, func(dir string) error {
 		root, err := os.OpenRoot(dir)
@@ -134,15 +134,11 @@ func (c *Config) inFolder(
 		}
 		cmd.Path, cmd.Dir, cmd.Timeout, cmd.MaxStdout, cmd.MaxMemory = c.Path, dir, c.Timeout, maxText, maxMemory
 		result, err := program.Run(ctx, cmd)
-		switch {
-		case err != nil:
-			return err
-		case result.ExitCode != 0:
-			return fmt.Errorf("%s says: %s", filepath.Base(c.Path),
+		if err == nil && result.ExitCode != 0 {
+			err = fmt.Errorf("%s says: %s", filepath.Base(c.Path),
 				strings.ToValidUTF8(string(result.Stderr[:min(len(result.Stderr), 500)]), "?"))
-		default:
-			return done(root, result)
 		}
+		return done(root, result, err)
 	})
 }
 
@@ -167,46 +163,85 @@ var crowded = regexp.MustCompile(`^(\d+)(\d)([/⁄]\d+)(.*)$`)
 // slashed matches a number with a slashed zero, which is read as another character: "35@".
 var slashed = regexp.MustCompile(`^(\d+@[\d@]*|@+\d[\d@]*)$`)
 
+// vulgar matches what the program makes of a fraction in one character, at the place of an amount: "%", "Y2" and "1%" for "½" and "1½".
+var vulgar = regexp.MustCompile(`^\d*[^\pL\pN]?(?:[%¥].{0,3}|[YV](?:[^\pL].?|\pL[^\pL]?)?)$`)
+
+// word is a word with its place, in pixels.
+type word struct {
+	text                string
+	left, right, height int
+	certain             bool
+}
+
 // readTable reads the words that tesseract prints as tab-separated values, and makes lines of them.
 func readTable(table string) []Line {
 	const (
-		level, block, paragraph, line, height, confidence, text = 0, 2, 3, 4, 9, 10, 11
-		word                                                    = "5"
+		level, block, paragraph, line, left, width, height, confidence, text = 0, 2, 3, 4, 6, 8, 9, 10, 11
+		isWord                                                               = "5"
 	)
-	var lines []Line
+	var rows [][]word // an empty one stands between paragraphs
 	var last []string
 	for row := range strings.Lines(table) {
 		f := strings.Split(strings.TrimRight(row, "\r\n"), "\t")
-		if len(f) <= text || f[level] != word || strings.TrimSpace(f[text]) == "" {
+		if len(f) <= text || f[level] != isWord || strings.TrimSpace(f[text]) == "" {
 			continue
 		}
 		if last == nil || !slices.Equal(f[block:line+1], last[block:line+1]) {
 			if last != nil && !slices.Equal(f[block:paragraph+1], last[block:paragraph+1]) {
-				lines = append(lines, Line{})
+				rows = append(rows, nil)
 			}
-			lines = append(lines, Line{})
+			rows = append(rows, nil)
 		}
 		last = f
-		tall, _ := strconv.Atoi(f[height]) // 0 is no height
+		number := func(field int) int {
+			n, _ := strconv.Atoi(f[field]) // 0 is no place
+			return min(max(n, 0), math.MaxUint16)
+		}
 		known, err := strconv.ParseFloat(f[confidence], 64)
-		lines[len(lines)-1].add(f[text], tall, err == nil && known >= sure)
+		rows[len(rows)-1] = append(rows[len(rows)-1], word{
+			f[text], number(left), number(left) + number(width), number(height), err == nil && known >= sure,
+		})
+	}
+	rows = byColumns(rows)
+	lines := make([]Line, len(rows))
+	fractions := false
+	for i, row := range rows {
+		for _, w := range row {
+			fractions = lines[i].add(w) || fractions
+		}
+	}
+	for i := range lines {
+		// The type has fractions that the program cannot read: it takes "1⅔" for "10", and is sure.
+		first, rest, _ := strings.Cut(lines[i].Sure, " ")
+		if fractions && len(first) > 1 && isNumber(first) && strings.HasPrefix(lines[i].Text, first) {
+			lines[i].Sure = rest
+		}
 	}
 	return lines
 }
 
-// add appends a word.
-func (l *Line) add(word string, height int, certain bool) {
-	if parts := crowded.FindStringSubmatch(word); len(parts) > 0 && !isProper(parts[1]+parts[2], parts[3]) {
-		word, certain = parts[1]+" "+parts[2]+parts[3]+parts[4], false
+// isNumber reports whether a text has no other characters than digits.
+func isNumber(text string) bool { return strings.Trim(text, "0123456789") == "" }
+
+// add appends a word, and reports whether it is a fraction that was misread. The number before it is then no amount.
+func (l *Line) add(w word) (misread bool) {
+	text := w.text
+	if parts := crowded.FindStringSubmatch(text); len(parts) > 0 && !isProper(parts[1]+parts[2], parts[3]) {
+		text, w.certain = parts[1]+" "+parts[2]+parts[3]+parts[4], false
 	}
-	if slashed.MatchString(word) {
-		word, certain = strings.ReplaceAll(word, "@", "0"), false
+	if slashed.MatchString(text) {
+		text, w.certain = strings.ReplaceAll(text, "@", "0"), false
 	}
-	l.Height = max(l.Height, height)
-	l.Text = strings.TrimSpace(l.Text + " " + word)
-	if certain || !strings.ContainsFunc(word, unicode.IsNumber) {
-		l.Sure = strings.TrimSpace(l.Sure + " " + word)
+	misread = isNumber(l.Text) && vulgar.MatchString(text)
+	l.Height = max(l.Height, w.height)
+	l.Text = strings.TrimSpace(l.Text + " " + text)
+	switch {
+	case misread:
+		l.Sure = ""
+	case w.certain, !strings.ContainsFunc(text, unicode.IsNumber):
+		l.Sure = strings.TrimSpace(l.Sure + " " + text)
 	}
+	return misread
 }
 
 // isProper reports whether a fraction is less than 1.
@@ -219,26 +254,13 @@ func isProper(numerator, rest string) bool {
 // Title returns the title of a photo's text: of the first five lines with words, a line that is taller than most, or else the
 // first line if it is a paragraph of its own. It is "" when there is no title.
 func Title(lines []Line) string {
-	var heights []int
-	for _, l := range lines {
-		if l.Text != "" {
-			heights = append(heights, l.Height)
-		}
-	}
-	if len(heights) == 0 {
+	full := slices.DeleteFunc(slices.Clone(lines), func(l Line) bool { return l.Text == "" })
+	if len(full) == 0 {
 		return ""
 	}
-	slices.Sort(heights)
-	best := Line{Height: heights[len(heights)/2] * 7 / 5} // letters with descenders are not enough
-	seen := 0
-	for _, l := range lines {
-		if l.Text == "" {
-			continue
-		}
-		seen++
-		if seen > 5 {
-			break
-		}
+	byHeight := slices.SortedFunc(slices.Values(full), func(a, b Line) int { return a.Height - b.Height })
+	best := Line{Height: byHeight[len(full)/2].Height * 7 / 5} // letters with descenders are not enough
+	for _, l := range full[:min(5, len(full))] {
 		if l.Height > best.Height && strings.ContainsFunc(l.Text, unicode.IsLetter) {
 			best = l
 		}
@@ -272,14 +294,18 @@ func NewConverter(config Config) (*Converter, error) {
 	return &Converter{config: config}, nil
 }
 
-// JPEG returns the first image of a HEIC as a JPEG, upright, and the rest of MaxCPU. The errors are those of [Reader.Read].
+// JPEG returns the first image of a HEIC as a JPEG, upright, and the rest of MaxCPU. The program makes a JPEG of every image: one that
+// was made before its time ended is taken. The errors are those of [Reader.Read].
 func (c *Converter) JPEG(ctx context.Context, jobID string, heic []byte) (jpeg []byte, left time.Duration, err error) {
 	command := program.Command{Args: []string{"-q", "85", "photo", "photo.jpg"}, MaxCPU: maxConverting, MaxFile: maxJPEG}
-	err = c.config.inFolder(ctx, jobID, heic, command, func(root *os.Root, result *program.Result) (err error) {
+	err = c.config.inFolder(ctx, jobID, heic, command, func(root *os.Root, result *program.Result, failed error) (err error) {
 		left = (MaxCPU - result.CPU).Truncate(time.Second)
 		jpeg, err = root.ReadFile("photo.jpg")
 		if errors.Is(err, fs.ErrNotExist) { // the program numbers the files of several images
 			jpeg, err = root.ReadFile("photo-1.jpg")
+		}
+		if failed != nil && !(errors.Is(failed, program.ErrCPU) && bytes.HasSuffix(jpeg, []byte("\xff\xd9"))) { // its end
+			return failed
 		}
 		return err
 	})

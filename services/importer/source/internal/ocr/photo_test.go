@@ -45,21 +45,94 @@ var lines = []string{
 // page is a page with a recipe, as it is seen.
 func page(t *testing.T) *image.Gray {
 	t.Helper()
-	const size, left = 28, 100
+	return pageOf(t, 1, lines)
+}
+
+// pageOf is a page with columns of lines, each as wide as 34 letters, or less.
+func pageOf(t *testing.T, scale int, columns ...[]string) *image.Gray {
+	t.Helper()
+	size, left := 28*scale, 100*scale
 	face := func(data []byte, size float64) font.Face {
 		parsed := check.Must(opentype.Parse(data))(t)
 		return check.Must(opentype.NewFace(parsed, &opentype.FaceOptions{Size: size, DPI: 72}))(t)
 	}
-	out := image.NewGray(image.Rect(0, 0, 34*size, 2*size*(len(lines)+5)))
+	out := image.NewGray(image.Rect(0, 0, (14+20*len(columns))*size, 2*size*(len(columns[0])+5)))
 	draw.Draw(out, out.Rect, image.NewUniform(color.Gray{Y: 240}), image.Point{}, draw.Src)
-	pen := font.Drawer{Dst: out, Src: image.Black, Face: face(gobold.TTF, 1.8*size), Dot: fixed.P(left, 4*size)}
+	pen := font.Drawer{Dst: out, Src: image.Black, Face: face(gobold.TTF, 1.8*float64(size)), Dot: fixed.P(left, 4*size)}
 	pen.DrawString(title)
-	pen.Face = face(goregular.TTF, size)
-	for n, text := range lines {
-		pen.Dot = fixed.P(left, (13+3*n)*size/2+size)
-		pen.DrawString(text)
+	pen.Face = face(goregular.TTF, float64(size))
+	for column, texts := range columns {
+		for n, text := range texts {
+			pen.Dot = fixed.P(left+column*20*size, (13+3*n)*size/2+size)
+			pen.DrawString(text)
+		}
 	}
 	return out
+}
+
+// A page with two columns is read one after the other, and a list whose amounts are a column line by line.
+func TestColumns(t *testing.T) {
+	t.Parallel()
+	r := reader(t)
+	const method = "Whisk the flour and the sugar.|Add the milk to the bowl|and stir it for 2 minutes.|Melt the butter in a pan.|Fry it for 12 minutes.|Serve with the lemon."
+	for name, c := range map[string]struct{ left, right, want string }{
+		"two columns": {
+			"2 cups of flour|3 tablespoons of sugar|250 ml of cold milk|2 eggs, beaten|100 g of soft butter|1 lemon", method,
+			"2 cups of flour|3 tablespoons of sugar|250 ml of cold milk|2 eggs, beaten|100 g of soft butter|1 lemon|" + method,
+		},
+		"amounts before names": {
+			"2 cups|30 ml|250 ml|2|100 ml", "white flour, sifted|brown sugar|cold milk from the fridge|eggs|soft butter",
+			"2 cups white flour, sifted|30 ml brown sugar|250 ml cold milk from the fridge|2 eggs|100 ml soft butter",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			shot := shoot(t, pageOf(t, 1, strings.Split(c.left, "|"), strings.Split(c.right, "|")), 1, 5, 1, rand.New(rand.NewPCG(1, 1)))
+			var got []string
+			for _, l := range check.Must(r.Read(t.Context(), "job", shot, MaxCPU))(t)[1:] {
+				if l.Text != "" {
+					got = append(got, l.Text)
+				}
+			}
+			check.Same(t, "it reads", strings.Join(got, "|"), c.want)
+		})
+	}
+}
+
+// No number of a line whose fraction was misread is sure.
+func TestFractionsAreDoubtful(t *testing.T) {
+	t.Parallel()
+	r := reader(t)
+	for n, noise := range []float64{0, 12} {
+		shot := shoot(t, pageOf(t, 1+n, []string{
+			"1½ cups flour", "½ tsp salt", "¾ cup milk", "2¼ cups sugar", "1⅔ cups water", "3½ tablespoons oil", "1 ½ cups rice", "⅛ tsp nutmeg", "2 eggs",
+		}), 0, noise, 1, rand.New(rand.NewPCG(1, 1)))
+		for _, l := range check.Must(r.Read(t.Context(), "job", shot, MaxCPU))(t) {
+			check.That(t, !strings.ContainsAny(l.Sure, "0123456789") || l.Sure == "2 eggs", "noise %v: %q has a sure number in %q", noise, l.Text, l.Sure)
+		}
+	}
+}
+
+// A photo of 24 megapixels, as telephones take them, is read within the time for a photo, also from a HEIC.
+func TestLargePhotos(t *testing.T) {
+	t.Parallel()
+	r := reader(t)
+	small := pageOf(t, 3, lines)
+	large := image.NewGray(image.Rect(0, 0, 4000, 6000))
+	draw.Draw(large, large.Rect, image.NewUniform(color.Gray{Y: 240}), image.Point{}, draw.Src)
+	draw.Draw(large, small.Rect.Add(image.Pt(200, 500)), small, image.Point{}, draw.Src)
+	photo := shoot(t, large, 0, 8, 6, rand.New(rand.NewPCG(1, 1)))
+	check.Same(t, "a baseline JPEG has at most", MaxPixels(photo), MostPixels)
+	check.Same(t, "title", Title(check.Must(r.Read(t.Context(), "job", photo, MaxCPU))(t)), title)
+	dir := t.TempDir()
+	from, to := filepath.Join(dir, "large.jpg"), filepath.Join(dir, "large.heic")
+	check.OK(t, os.WriteFile(from, photo, 0o600))
+	out, err := exec.CommandContext(t.Context(), installed.HEIF.Find(t)[1], from, "-o", to).CombinedOutput()
+	check.Require(t, err == nil, "%s: %v", out, err)
+	converter := check.Must(NewConverter(r.config))(t)
+	converted, left, err := converter.JPEG(t.Context(), "job", check.Must(os.ReadFile(to))(t))
+	check.OK(t, err)
+	check.Same(t, "title of a HEIC", Title(check.Must(r.Read(t.Context(), "job", converted, left))(t)), title)
 }
 
 // shoot returns a photo of a page: turned by degrees, noisy, and stored in an orientation of EXIF.
@@ -155,6 +228,42 @@ func TestPhotosOfTelephonesAreUpright(t *testing.T) {
 	}
 }
 
+// Of several images the first is taken, even if there is no time for all of them, unless it is not complete.
+func TestTheFirstOfSeveralImagesIsTaken(t *testing.T) {
+	t.Parallel()
+	encoder := installed.HEIF.Find(t)[1]
+	r := reader(t)
+	dir := t.TempDir()
+	file := func(name string) string { return filepath.Join(dir, name) }
+	shot := shoot(t, page(t), 0, 0, 1, rand.New(rand.NewPCG(1, 1)))
+	check.OK(t, os.WriteFile(file("1.jpg"), shot, 0o600))
+	check.OK(t, os.WriteFile(file("2.jpg"), shoot(t, image.NewGray(image.Rect(0, 0, 64, 64)), 0, 0, 1, rand.New(rand.NewPCG(1, 1))), 0o600))
+	out, err := exec.CommandContext(t.Context(), encoder, file("1.jpg"), file("2.jpg"), "-o", file("both.heic")).CombinedOutput()
+	check.Require(t, err == nil, "%s: %v", out, err)
+	for name, c := range map[string]struct {
+		program string // "" for the real one
+		want    error
+	}{
+		"two images":     {},
+		"a large second": {"cp " + file("1.jpg") + " photo-1.jpg; while :; do :; done", nil},
+		"a large first":  {"head -c 9999 " + file("1.jpg") + " >photo-1.jpg; while :; do :; done", program.ErrCPU},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			converter := check.Must(NewConverter(r.config))(t)
+			if c.program != "" {
+				converter.config.Path = filepath.Join(t.TempDir(), "heif-convert")
+				check.OK(t, os.WriteFile(converter.config.Path, []byte("#!/bin/sh\n"+c.program), 0o700))
+			}
+			photo, left, err := converter.JPEG(t.Context(), "job", check.Must(os.ReadFile(file("both.heic")))(t))
+			check.Is(t, err, c.want)
+			if c.want == nil {
+				check.Same(t, "title", Title(check.Must(r.Read(t.Context(), "job", photo, left))(t)), title)
+			}
+		})
+	}
+}
+
 // Numbers of low confidence, and those whose gap or zero was misread, are not sure.
 func TestTable(t *testing.T) {
 	t.Parallel()
@@ -163,13 +272,20 @@ func TestTable(t *testing.T) {
 	}
 	table := "level\tpage_num\n4\t1\t1\t1\t1\t0\t0\t0\t9\t20\t-1\t\n" + row(1, "95", "11/2") + row(1, "30", "cups") + row(1, "95", "flour") +
 		row(2, "79.9", "5") + row(2, "95", "1/4") + row(3, "x", "10/12") + row(3, "80", "¾") + row(4, "10", "½") + row(4, "90", " ") + "5\t1\n" +
-		row(5, "95", "35@") + row(5, "95", "g") + row(5, "95", "a@b") + row(5, "95", "@")
+		row(5, "95", "35@") + row(5, "95", "g") + row(5, "95", "a@b") + row(5, "95", "@") + row(6, "95", "1") + row(6, "95", "%") + row(6, "95", "cups") +
+		row(7, "95", "2¥%") + row(7, "95", "EL") + row(8, "95", "Y2") + row(8, "95", "tasse") + row(9, "95", "10") + row(9, "95", "tazas") +
+		row(10, "95", "Add") + row(10, "95", "2%") + row(10, "95", "milk") + row(10, "95", "10")
 	want := []Line{
 		{Text: "1 1/2 cups flour", Sure: "cups flour", Height: 20},
 		{Text: "5 1/4", Sure: "1/4", Height: 20},
 		{Text: "10/12 ¾", Sure: "¾", Height: 20},
 		{Text: "½", Height: 20},
 		{Text: "350 g a@b @", Sure: "g a@b @", Height: 20},
+		{Text: "1 % cups", Sure: "cups", Height: 20},
+		{Text: "2¥% EL", Sure: "EL", Height: 20},
+		{Text: "Y2 tasse", Sure: "tasse", Height: 20},
+		{Text: "10 tazas", Sure: "tazas", Height: 20}, // what the program makes of a third
+		{Text: "Add 2% milk 10", Sure: "Add 2% milk 10", Height: 20},
 	}
 	check.Equal(t, want, readTable(table))
 	check.Equal(t, "", Title(want))

@@ -53,7 +53,7 @@ func (s slow) Read(p []byte) (int, error) {
 // upright returns a photo in the best form for reading: as a grey PGM of bounded size, turned by its EXIF orientation, with
 // level lines.
 func upright(ctx context.Context, photo []byte) ([]byte, error) {
-	if scans(photo) > MaxScans {
+	if n, _ := scans(photo); n > MaxScans {
 		return nil, ErrScans
 	}
 	decoded, _, err := image.Decode(slow{ctx, bytes.NewReader(photo)})
@@ -224,12 +224,24 @@ func skew(page *image.Gray) float64 {
 	return -best
 }
 
-// scans returns the number of scans of a JPEG, 0 for another photo.
-func scans(photo []byte) (n int) {
-	if !bytes.HasPrefix(photo, []byte("\xff\xd8")) {
-		return 0
+// MaxPixels bounds photos that are read, because they are much larger in memory than as files. A JPEG as cameras make them is decoded row
+// by row, of others the decoder keeps up to four times as much.
+func MaxPixels(photo []byte) int {
+	if n, progressive := scans(photo); n == 1 && !progressive {
+		return MostPixels
 	}
-	const restart, last, end, scan = 0xD0, 0xD7, 0xD9, 0xDA
+	return 20_000_000
+}
+
+// MostPixels is the largest result of MaxPixels.
+const MostPixels = 25_000_000
+
+// scans returns the number of scans of a JPEG, 0 for another photo, and whether each refines the one before.
+func scans(photo []byte) (n int, progressive bool) {
+	if !bytes.HasPrefix(photo, []byte("\xff\xd8")) {
+		return 0, false
+	}
+	const restart, last, end, scan, refined = 0xD0, 0xD7, 0xD9, 0xDA, 0xC2
 	for at := 2; at+4 <= len(photo); {
 		switch marker := photo[at+1]; {
 		case photo[at] != 0xFF || marker == 0xFF: // data, or filled up
@@ -237,15 +249,16 @@ func scans(photo []byte) (n int) {
 		case marker == 0, marker >= restart && marker <= last:
 			at += 2
 		case marker == end:
-			return n
+			return n, progressive
 		default:
 			if marker == scan {
 				n++
 			}
+			progressive = progressive || marker == refined
 			at += 2 + max(2, int(binary.BigEndian.Uint16(photo[at+2:])))
 		}
 	}
-	return n
+	return n, progressive
 }
 
 // orientation returns the EXIF orientation of a JPEG, 1 when there is none.

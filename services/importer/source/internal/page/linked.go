@@ -6,11 +6,12 @@ import (
 	"errors"
 	"io"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 
 	"golang.org/x/net/html"
+
+	"github.com/expediter-io/expediter/services/importer/recipe"
 )
 
 // thing is an item of schema.org: the values of each property, in order. A value is a string or a thing; "@type" has
@@ -59,26 +60,21 @@ func name(value any) string {
 	}
 }
 
-// wrapping matches the text before and after the data of a script that hides the data from old browsers.
-var wrapping = regexp.MustCompile(`^[\s\x{feff}]*(?:(?://|/\*)?\s*(?:<!--|<!\[CDATA\[)\s*(?:\*/)?\s*)*|` +
-	`[\s;]*(?:(?://|/\*)?\s*(?:-->|\]\]>)\s*(?:\*/)?[\s;]*)*$`)
+// quotes makes straight quotes of those that blog software puts into scripts.
+var quotes = strings.NewReplacer("“", `"`, "”", `"`, "„", `"`, "″", `"`)
 
-// linked reads the things of a script of JSON-LD. It returns none for a script that cannot be read, even after
-// repair.
-func linked(script string) (things []thing, deep bool) {
-	script = wrapping.ReplaceAllString(script, "")
+// linked reads the things of a script of JSON-LD. It leaves out what cannot be read, and lists it as faults.
+func linked(script string, place func(script string, at int) string) (things []thing, deep bool, faults []string) {
 	if !strings.Contains(script, `"`) {
-		script = html.UnescapeString(script)
+		script = quotes.Replace(html.UnescapeString(script))
 	}
 	values, whole := decode(script)
 	if !whole {
-		read := len(values)
-		if values, _ = decode(repair(script)); len(values) < read {
-			values, _ = decode(script)
-		}
+		l := lenient{text: script, place: func(at int) string { return place(script, at) }}
+		values, faults = l.values(), l.faults
 	}
 	gather(fromJSON(values, 0, &deep), &things)
-	return things, deep
+	return things, deep, faults
 }
 
 // decode reads a sequence of JSON values, and reports whether there is no other text.
@@ -148,8 +144,9 @@ func with(values []any, value any) []any {
 // the @.
 var spellings = func() map[string]string {
 	out := map[string]string{"id": "@id", "type": "@type"}
-	for name := range strings.FieldsSeq(`cookTime hasPart inLanguage itemListElement mainEntity mainEntityOfPage maxValue minValue performTime
-		prepTime recipeIngredient recipeInstructions recipeYield requiredQuantity totalTime unitText`) {
+	for _, name := range append(recipe.Nutrients(), strings.Fields(`contentUrl cookTime embedUrl endOffset hasPart inLanguage itemListElement
+		mainEntity mainEntityOfPage maxValue minValue performTime prepTime recipeCategory recipeCuisine recipeIngredient recipeInstructions
+		recipeYield requiredQuantity startOffset thumbnailUrl totalTime unitText`)...) {
 		out[strings.ToLower(name)] = name
 	}
 	return out
@@ -160,6 +157,9 @@ func canonical(name string) string {
 	name = strings.ToLower(name[strings.LastIndexAny(name, "/:#")+1:])
 	return cmp.Or(spellings[name], name)
 }
+
+// isMain is the property that marks the main entity of another thing.
+const isMain = "\x00main"
 
 // gather collects the things that are recipes, or that references may name: lists in their order, and the parts of a thing
 // after the thing.
@@ -173,6 +173,14 @@ func gather(value any, out *[]thing) {
 		if len(value["@type"]) > 0 {
 			*out = append(*out, value)
 		}
+		for _, item := range value["mainEntity"] {
+			if main, ok := item.(thing); ok && !value.is("Recipe") {
+				main[isMain] = []any{"yes"}
+				if len(main["@type"]) == 0 { // a reference
+					*out = append(*out, main)
+				}
+			}
+		}
 		for _, property := range []string{"@graph", "about", "mainEntity", "mainEntityOfPage", "itemListElement", "item", "hasPart"} {
 			for _, item := range value[property] {
 				gather(item, out)
@@ -182,14 +190,43 @@ func gather(value any, out *[]thing) {
 	}
 }
 
+// begin begins an item, which is a thing of the page unless it is the value of a property. It reports whether there is room for it.
+func (r *reader) begin(e *element, attrs attributes, referred, isProperty bool) bool {
+	e.item = thing{}
+	// An item within a named element refers to none, so no item becomes a part of itself.
+	if refers := attrs.get("itemref"); refers != "" && !referred && !slices.ContainsFunc(r.open, func(e element) bool { return e.named }) {
+		r.refers = append(r.refers, reference{e.item, strings.Fields(refers)})
+	}
+	for kind := range strings.FieldsSeq(attrs.get("itemtype")) {
+		if !r.take(costOfValue + len(kind)) {
+			return false
+		}
+		e.item["@type"] = append(e.item["@type"], kind)
+	}
+	if !isProperty {
+		r.page.things = append(r.page.things, e.item)
+	}
+	return true
+}
+
 // data reads the microdata attributes of the start of an element, as HTML specifies
-// (https://html.spec.whatwg.org/multipage/microdata.html), without itemref.
+// (https://html.spec.whatwg.org/multipage/microdata.html). An element with an id that an itemref names is an item without
+// a type, whose properties refer adds to the items that name it.
 func (r *reader) data(e *element, attrs attributes) {
 	isProperty := attrs.has("itemprop")
-	if !isProperty && !attrs.has("itemscope") {
+	id := attrs.get("id")
+	referred := r.referred[id] && r.named[id] == nil && r.depth() < maxDepth
+	if !isProperty && !attrs.has("itemscope") && !referred {
 		return
 	}
 	of, times := r.item()
+	if referred {
+		of, times = thing{}, 1
+		r.named[id], e.named = of, true
+		if !attrs.has("itemscope") {
+			e.item = of
+		}
+	}
 	names := strings.Fields(attrs.get("itemprop"))
 	if of != nil && isProperty {
 		e.times = min(times*len(names), maxRoom)
@@ -199,31 +236,48 @@ func (r *reader) data(e *element, attrs attributes) {
 			r.page.Truncated = true
 			return
 		}
-		e.item = thing{}
-		for kind := range strings.FieldsSeq(attrs.get("itemtype")) {
-			if !r.take(costOfValue + len(kind)) {
-				return
-			}
-			e.item["@type"] = append(e.item["@type"], kind)
-		}
-		if !isProperty {
-			r.page.things = append(r.page.things, e.item)
+		if !r.begin(e, attrs, referred, isProperty) {
+			return
 		}
 	}
 	if of == nil || !isProperty {
 		return
 	}
-	value, known := r.property(e, attrs)
+	value, known := r.property(e, attrs, e.item != nil && attrs.has("itemscope"))
 	for _, name := range names {
 		if !r.take(times*costOfValue + len(name)) {
 			return
 		}
-		of[name] = append(of[name], value)
-		if at, next := len(of[name])-1, e.fill; !known {
-			e.fill = func(text string) {
-				of[name][at] = text
-				if next != nil {
-					next(text)
+		e.add(of, name, value, known)
+	}
+}
+
+// add adds the value of a property to an item: one that is not known is the text of the element.
+func (e *element) add(of thing, name string, value any, known bool) {
+	of[name] = append(of[name], value)
+	if at, next := len(of[name])-1, e.fill; !known {
+		e.fill = func(text string) {
+			of[name][at] = text
+			if next != nil {
+				next(text)
+			}
+		}
+	}
+}
+
+// reference is an item that has the properties of the elements with these ids.
+type reference struct {
+	item thing
+	ids  []string
+}
+
+// refer adds the properties of named elements to the items that refer to them.
+func (r *reader) refer() {
+	for _, reference := range r.refers {
+		for _, id := range reference.ids {
+			for name, values := range r.named[id] {
+				if name != "@type" && r.take(costOfValue*len(values)) {
+					reference.item[name] = append(reference.item[name], values...)
 				}
 			}
 		}
@@ -254,8 +308,8 @@ func (r *reader) depth() int {
 
 // property returns the value of a property. known is false when the value is the text of its element, which is still
 // to be read.
-func (r *reader) property(e *element, attrs attributes) (value any, known bool) {
-	if e.item != nil {
+func (r *reader) property(e *element, attrs attributes, isItem bool) (value any, known bool) {
+	if isItem {
 		return e.item, true
 	}
 	link := func(name string) (any, bool) {

@@ -3,8 +3,10 @@
 package page
 
 import (
+	"bytes"
 	"cmp"
 	"net/url"
+	"regexp"
 	"strings"
 )
 
@@ -18,9 +20,18 @@ type Page struct {
 	Tracks []Track
 	// Truncated reports whether a part of the page was not read.
 	Truncated bool
+	// Refresh is the address to which a meta element leads browsers; may be the page's own, or empty.
+	Refresh string
+	// Remark is the last comment that is no note, for [recipe.Recipe.Remark].
+	Remark string
+	// Faults are the first mistakes in the page's data, with their lines and columns.
+	Faults []string
 
-	address *url.URL
+	address *url.URL   // the base of others
+	own     []*url.URL // of the page: the address that was asked for, and those that it names
 	things  []thing
+	byID    map[string][]thing // nil until named
+	html    []byte
 }
 
 // Track is a <track> of a <video>.
@@ -35,13 +46,27 @@ type Track struct {
 
 const maxTracks = 100
 
-// Parse reads a page in UTF-8.
+// Parse reads a page in UTF-8, or JSON-LD without a page, as recipe.Recipe.JSONLD writes it.
 func Parse(text []byte, address *url.URL) *Page {
-	p := &Page{address: address}
+	p := &Page{address: address, own: []*url.URL{address}}
 	r := reader{page: p, room: maxRoom}
-	r.read(text)
+	if data := bytes.TrimSpace(text); len(data) > 0 && (data[0] == '{' || data[0] == '[') {
+		r.linked(string(text))
+	} else {
+		p.html = text
+		r.read(text)
+	}
 	p.Title, p.Description = oneLine(p.Title), strings.TrimSpace(p.Description)
 	return p
+}
+
+// Text returns the visible text of the main part of a page, line by line: of its longest <main>, or else <article>, or else of all of the
+// page. It leaves out navigation, asides and forms' controls. It reads the page again.
+func (p *Page) Text() string {
+	parts := map[string]string{}
+	r := reader{page: &Page{}, parts: parts, room: maxRoom, wanted: 1, open: []element{{fill: func(text string) { parts[""] = text }}}}
+	r.read(p.html)
+	return cmp.Or(parts["main"], parts["article"], parts[""])
 }
 
 // linkedData is the type of the scripts that hold JSON-LD.
@@ -63,6 +88,10 @@ func (r *reader) facts(e *element, attrs attributes) {
 		}
 	case "meta":
 		p.meta(attrs)
+	case "link":
+		if strings.EqualFold(strings.TrimSpace(attrs.get("rel")), "canonical") {
+			p.names(attrs.get("href"))
+		}
 	case "script":
 		kind, _, _ := strings.Cut(attrs.get("type"), ";")
 		e.kind = strings.ToLower(strings.TrimSpace(kind))
@@ -76,13 +105,22 @@ func (r *reader) facts(e *element, attrs attributes) {
 func (r *reader) linked(script string) {
 	values := strings.Count(script, ",") + strings.Count(script, "[") + strings.Count(script, "{")
 	if r.take(2*len(script) + costOfValue*values) {
-		things, deep := linked(script)
+		things, deep, faults := linked(script, r.place)
 		r.page.things, r.page.Truncated = append(r.page.things, things...), r.page.Truncated || deep
+		r.page.Faults = append(r.page.Faults, faults[:min(len(faults), maxFaults-len(r.page.Faults))]...)
 	}
 }
 
+// refresh matches the content of a meta element that leads to another page: 0; url='/cake'.
+var refresh = regexp.MustCompile(`(?i)^\s*[\d.]+\s*[;,]\s*(?:url\s*=\s*)?["']?([^\s"']+)`)
+
 func (p *Page) meta(attrs attributes) {
 	content := attrs.get("content")
+	if to := refresh.FindStringSubmatch(content); to != nil && strings.EqualFold(attrs.get("http-equiv"), "refresh") {
+		if address, err := p.address.Parse(to[1]); err == nil {
+			p.Refresh = address.String()
+		}
+	}
 	switch strings.ToLower(attrs.get("property") + attrs.get("name")) {
 	case "description":
 		p.Description = content
@@ -90,9 +128,19 @@ func (p *Page) meta(attrs attributes) {
 		p.Description = cmp.Or(p.Description, content)
 	case "og:title":
 		p.Title = content
+	case "og:url":
+		p.names(content)
 	case "author":
 		p.Author = oneLine(content)
 	default:
+	}
+}
+
+// names adds an address by which the page calls itself.
+func (p *Page) names(address string) {
+	const most = 10
+	if u, err := p.address.Parse(strings.TrimSpace(address)); err == nil && address != "" && len(p.own) < most {
+		p.own = append(p.own, u)
 	}
 }
 
@@ -135,88 +183,3 @@ func base(language string) string {
 }
 
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
-
-// repair makes valid JSON of a script that is nearly JSON. It mends mistakes of many pages: unescaped line breaks, tabs and
-// quotes in strings, escapes that JSON does not have, comments, and commas after the last value. Valid JSON keeps its
-// meaning.
-func repair(script string) string {
-	var b strings.Builder
-	inText := false
-	for i := 0; i < len(script); i++ {
-		switch c := script[i]; {
-		case inText && c == '\\':
-			if size := escape(script[i:]); size > 0 {
-				b.WriteString(script[i : i+size])
-				i += size - 1
-			}
-		case c == '"' && inText && !endsText(script[i+1:]):
-			b.WriteString(`\"`)
-		case c == '"':
-			inText = !inText
-			b.WriteByte(c)
-		case inText && c == '\n':
-			b.WriteString(`\n`)
-		case c < ' ':
-			b.WriteByte(' ')
-		case inText:
-			b.WriteByte(c)
-		case c == '/' && comment(script[i:]) > 0:
-			i += comment(script[i:]) - 1
-		case c == ',':
-			text, ends := separators(script[i:])
-			if !ends {
-				b.WriteString(text)
-			}
-			i += len(text) - 1
-		default:
-			b.WriteByte(c)
-		}
-	}
-	return b.String()
-}
-
-// escape returns the length of the JSON escape at the start of a text, 0 when there is none.
-func escape(text string) int {
-	switch {
-	case len(text) < 2 || strings.IndexByte(`"\/bfnrtu`, text[1]) < 0:
-		return 0
-	case text[1] != 'u':
-		return 2
-	case len(text) >= 6 && strings.Trim(text[2:6], "0123456789abcdefABCDEF") == "":
-		return 6
-	default:
-		return 0
-	}
-}
-
-// endsText reports whether a quote before the text ends a string, because the text continues the list or object.
-func endsText(text string) bool {
-	text = strings.TrimLeft(text, " \t\r\n")
-	if after, ok := strings.CutPrefix(text, ","); ok {
-		after = strings.TrimLeft(after, " \t\r\n")
-		return after == "" || strings.IndexByte(`"{[]}-0123456789/`, after[0]) >= 0
-	}
-	return text == "" || strings.IndexByte(`:]}/`, text[0]) >= 0
-}
-
-// separators returns the commas and spaces at the start of a text, and reports whether no value of the list follows
-// them.
-func separators(text string) (all string, ends bool) {
-	rest := strings.TrimLeft(text, " \t\r\n,")
-	return text[:len(text)-len(rest)], rest == "" || rest[0] == '}' || rest[0] == ']'
-}
-
-// comment returns the length of the comment at the start of a text, 0 when there is none.
-func comment(text string) int {
-	end, size := "\n", 0
-	switch {
-	case strings.HasPrefix(text, "/*"):
-		end, size = "*/", 2
-	case !strings.HasPrefix(text, "//"):
-		return 0
-	}
-	if i := strings.Index(text[size:], end); i >= 0 {
-		return size + i + len(end)
-	}
-	return len(text)
-}

@@ -3,9 +3,12 @@ package page
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"golang.org/x/net/html"
 )
@@ -30,29 +33,42 @@ const (
 // reader reads HTML token by token. It builds no tree, whose size a page could choose. It keeps the open elements, and ends
 // them by the rules that matter for text and data.
 type reader struct {
-	based  bool // the page has named its base address
-	page   *Page
-	names  map[string]int // of the open elements, how often
-	open   []element      // the innermost last
-	room   int            // the rest of maxRoom
-	silent int            // open elements whose text is not shown
-	text   []byte         // since the start of the outermost open element with fill
-	wanted int            // open elements with fill
+	based    bool // the page has named its base address
+	column   int  // characters of the line before the current token
+	line     int  // lines before the current token
+	page     *Page
+	parts    map[string]string // the longest texts by element, where only texts are read
+	names    map[string]int    // of the open elements, how often
+	open     []element         // the innermost last
+	named    map[string]thing  // elements by the ids that itemref names
+	refers   []reference
+	referred map[string]bool // the ids
+	room     int             // the rest of maxRoom
+	silent   int             // open elements whose text is not shown
+	text     []byte          // since the start of the outermost open element with fill
+	wanted   int             // open elements with fill
 }
 
 // element is an open element.
 type element struct {
 	begun int               // the start of its text in reader.text
 	fill  func(text string) // is called with its text at its end; may be nil
+	hides bool              // its text is not shown
 	item  thing             // the item that it begins; may be nil
 	kind  string            // of a script
 	name  string
-	times int // how often its text is a value, see item
+	named bool // by an itemref
+	times int  // how often its text is a value, see item
 }
 
 // read reads all tokens. After a token that is too long it continues with a new tokenizer.
 func (r *reader) read(page []byte) {
-	r.names = map[string]int{}
+	r.names, r.named, r.referred = map[string]int{}, map[string]thing{}, map[string]bool{}
+	for _, m := range itemref.FindAllSubmatch(page, maxOpen) {
+		for id := range strings.FieldsSeq(string(m[1]) + string(m[2])) {
+			r.referred[id] = true
+		}
+	}
 	for {
 		z := html.NewTokenizer(bytes.NewReader(page))
 		z.SetMaxBuf(maxToken)
@@ -71,9 +87,20 @@ func (r *reader) read(page []byte) {
 		page = page[read:]
 	}
 	r.end(0)
+	r.refer()
 }
 
+// itemref matches the attribute, wherever it is.
+var itemref = regexp.MustCompile(`(?i)\sitemref\s*=\s*(?:"([^"<>]{1,1000})"|'?([^\s"'<>]{1,1000}))`)
+
 func (r *reader) token(z *html.Tokenizer, kind html.TokenType) {
+	lines, after := bytes.Count(z.Raw(), []byte("\n")), utf8.RuneCount(z.Raw()[bytes.LastIndexByte(z.Raw(), '\n')+1:])
+	defer func() {
+		if lines > 0 {
+			r.column = 0
+		}
+		r.line, r.column = r.line+lines, r.column+after
+	}()
 	switch kind {
 	case html.TextToken:
 		r.words(z)
@@ -88,17 +115,31 @@ func (r *reader) token(z *html.Tokenizer, kind html.TokenType) {
 	}
 }
 
+// place returns the line and column on the page of an offset in a script that begins with the current token.
+func (r *reader) place(script string, at int) string {
+	head := script[:at]
+	begin, column := strings.LastIndexByte(head, '\n')+1, 1
+	if begin == 0 {
+		column += r.column
+	}
+	return fmt.Sprintf("line %d, column %d", r.line+1+strings.Count(head, "\n"), column+utf8.RuneCountInString(head[begin:]))
+}
+
 // words appends a text to the text of the open elements, or reads it as data.
 func (r *reader) words(z *html.Tokenizer) {
 	if last := len(r.open) - 1; last >= 0 && r.open[last].kind == linkedData {
-		r.linked(string(z.Text()))
+		r.linked(string(z.Raw()))
 		return
 	}
 	if r.wanted == 0 || r.silent > 0 {
 		return
 	}
-	for word := range bytes.FieldsSeq(z.Text()) {
-		r.text = append(append(r.text, ' '), word...)
+	text := z.Text()
+	for word := range bytes.FieldsSeq(text) {
+		if !bytes.HasPrefix(text, word) || strings.IndexByte(".,;:!?)", word[0]) < 0 { // <b>serve</b>.
+			r.text = append(r.text, ' ')
+		}
+		r.text = append(r.text, word...)
 	}
 }
 
@@ -109,12 +150,20 @@ func (r *reader) start(name string, attrs attributes, empty bool) {
 		r.newline()
 	}
 	e := element{begun: len(r.text), name: name}
-	r.facts(&e, attrs)
-	r.data(&e, attrs)
+	if r.parts == nil {
+		r.facts(&e, attrs)
+		r.data(&e, attrs)
+	} else if name == "main" || name == "article" {
+		e.fill = func(text string) {
+			if len(text) > len(r.parts[name]) {
+				r.parts[name] = text
+			}
+		}
+	}
 	if e.fill != nil {
 		r.wanted++
 	}
-	if hidden[name] {
+	if e.hides = hidden[name] || r.parts != nil && (asides[name] || attrs.has("hidden")); e.hides {
 		r.silent++
 	}
 	r.open = append(r.open, e)
@@ -188,7 +237,7 @@ func (r *reader) end(from int) {
 // finish passes on the text of an element, if it is wanted.
 func (r *reader) finish(e element) {
 	r.names[e.name]--
-	if hidden[e.name] {
+	if e.hides {
 		r.silent--
 	}
 	if e.fill != nil {
@@ -281,12 +330,14 @@ func set(names string) map[string]bool {
 }
 
 var (
-	used = set("content data datetime default href itemprop itemscope itemtype kind label lang name property src srclang type value")
+	used = set("content data datetime default hidden href http-equiv id itemprop itemref itemscope itemtype kind label lang name property " +
+		"rel src srclang type value")
 
-	// void has the elements without content, hidden the elements whose content is not shown, breaks the elements on
-	// lines of their own.
+	// void has the elements without content, hidden the elements whose content is not shown, asides those of no part of the main text, breaks
+	// the elements on lines of their own.
 	void   = set("area base br col embed hr img input link meta param source track wbr")
 	hidden = set("script style template")
+	asides = set("aside button dialog footer iframe menu nav noembed noframes noscript object select svg textarea title")
 	breaks = set("br dd div dt h1 h2 h3 h4 h5 li ol p section td tr ul")
 
 	// blocks has the elements that end an open paragraph. The end tag of an outer element that is no block does not end
