@@ -9,15 +9,15 @@ import (
 	"path/filepath"
 
 	"github.com/nats-io/nats.go/jetstream"
-	"go.opentelemetry.io/otel/metric"
+	"golang.org/x/net/http/httpguts"
 
+	"github.com/expediter-io/expediter/internal/remote"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/importer/extract/openai"
 	"github.com/expediter-io/expediter/services/importer/extract/orchestrator"
 	"github.com/expediter-io/expediter/services/importer/extract/rules"
 	"github.com/expediter-io/expediter/services/importer/internal/imports"
-	"github.com/expediter-io/expediter/services/importer/internal/remote"
 	"github.com/expediter-io/expediter/services/importer/source"
 	"github.com/expediter-io/expediter/services/importer/store"
 	"github.com/expediter-io/expediter/services/importer/store/kvstore"
@@ -99,6 +99,10 @@ type Config struct {
 	// to the system's.
 	TempDir string `env:"IMPORTER_TEMP_DIR"`
 
+	// UserAgent is the header with which files and pages are fetched, for sites that refuse agents that they do not know. Defaults to
+	// "Mozilla/5.0 (compatible; expediter-importer/1)".
+	UserAgent string `env:"IMPORTER_USER_AGENT"`
+
 	// YouTube fetches videos of YouTube with the program yt-dlp: without it the importer does not start.
 	// Defaults to false.
 	YouTube bool `env:"IMPORTER_YOUTUBE"`
@@ -155,6 +159,9 @@ func (cfg Config) validate() error {
 	if cfg.OrchestratorToken != "" && cfg.OrchestratorURL == "" {
 		bad("IMPORTER_ORCHESTRATOR_TOKEN is set without IMPORTER_ORCHESTRATOR_URL")
 	}
+	if !httpguts.ValidHeaderFieldValue(cfg.UserAgent) {
+		bad("IMPORTER_USER_AGENT is %.64q: want text without control characters", cfg.UserAgent)
+	}
 	if cfg.TempDir != "" {
 		if _, err := os.ReadDir(filepath.Dir(filepath.Clean(cfg.TempDir))); err != nil {
 			bad("IMPORTER_TEMP_DIR %s: %w: make that folder", cfg.TempDir, err)
@@ -173,12 +180,13 @@ func (cfg Config) remote(address, token string) remote.Config {
 func (cfg Config) jobs(kept source.Files) (imports.Config, error) {
 	settings := imports.Config{
 		Settings: cfg.Settings, Concurrency: cfg.Concurrency, Extractor: cfg.Extractor, Fetcher: cfg.Fetcher, Logger: cfg.Logger,
-		Meter: cfg.meter(), Passed: cfg.passed, Store: cfg.Store,
+		Passed: cfg.passed, Store: cfg.Store,
 	}
 	if settings.Fetcher == nil {
 		from := source.Config{
 			AllowNetworks: cfg.AllowNetworks, Files: kept, Logger: cfg.Logger, Photo: source.Photo{Languages: cfg.OCRLanguages},
-			TempDir: cfg.TempDir,
+			TempDir: cfg.TempDir, UserAgent: cfg.UserAgent,
+			PageText: cfg.OpenAIURL != "" || cfg.OrchestratorURL != "" || cfg.Extractor.Extractor != nil,
 		}
 		if cfg.YouTube {
 			from.YouTube = &source.YouTube{Program: cfg.YtDlp, Proxy: cfg.YouTubeProxy}
@@ -219,15 +227,7 @@ func (cfg Config) extractor() (Extractor, error) {
 }
 
 // rulesVersion changes with the rules, so that a result of older rules is not taken for one of the new rules.
-const rulesVersion = "2"
-
-// meter returns the meter of the importer's own instruments, nil without exports.
-func (cfg Config) meter() metric.Meter {
-	if cfg.Exports == nil {
-		return nil
-	}
-	return cfg.Exports.Meters.Meter(scope)
-}
+const rulesVersion = "4"
 
 // streams returns the streams that the importer needs. The worker checks the stream of dead letters: the permissions of
 // this service need not include it.

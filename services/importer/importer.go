@@ -92,7 +92,6 @@ func (i *Importer) spec() service.Spec {
 
 // open makes the stores, the jobs and the worker.
 func (i *Importer) open(ctx context.Context, s *service.Service) error {
-	i.cfg.Exports = s.Config.Exports
 	if err := i.openJobs(ctx, s); err != nil {
 		return err
 	}
@@ -137,6 +136,10 @@ func (i *Importer) openJobs(ctx context.Context, s *service.Service) (err error)
 	if closer, ok := settings.Store.(interface{ Close() }); ok && i.cfg.Store == nil {
 		i.closers = append(i.closers, closer.Close)
 	}
+	if s.Config.Exports != nil {
+		settings.Meter = s.Config.Exports.Meters.Meter(scope)
+	}
+	settings.Charge = i.files.Charge
 	settings.Telemetry, settings.Observe = s.Telemetry, s.Telemetry.Observe(contracts.BucketImportSteps)
 	if i.service, err = imports.New(ctx, s.JetStream, settings); err != nil {
 		return err
@@ -144,14 +147,14 @@ func (i *Importer) openJobs(ctx context.Context, s *service.Service) (err error)
 	return s.Held(i.service.Held)
 }
 
-func (i *Importer) close() (err error) {
+func (i *Importer) close() error {
 	if i.service != nil {
-		err = i.service.Close()
+		i.service.Close()
 	}
 	for _, c := range i.closers {
 		c()
 	}
-	return err
+	return nil
 }
 
 // URL is the base URL of the HTTP API, or "" when there is none.
@@ -162,10 +165,10 @@ func (i *Importer) Submit(ctx context.Context, sub Submission) (Job, bool, error
 	return i.service.Submit(ctx, sub)
 }
 
-// Keep stores a file, such as captions or a photo of a recipe, and returns the URL that names it in a job. The error wraps
+// Keep stores a file of an owner, such as captions or a photo of a recipe, and returns the URL that names it in a job. The error wraps
 // contracts.ErrTooLarge for a file of more than 8 MiB.
-func (i *Importer) Keep(ctx context.Context, name string, content []byte) (url string, err error) {
-	return i.files.Put(ctx, name, content)
+func (i *Importer) Keep(ctx context.Context, ownerID, name string, content []byte) (url string, err error) {
+	return i.files.Put(ctx, ownerID, name, content)
 }
 
 // Get returns a job.

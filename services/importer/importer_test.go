@@ -4,18 +4,24 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/coder/websocket"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsotel/export"
@@ -24,8 +30,11 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/service/servicetest"
-	importer "github.com/expediter-io/expediter/services/importer"
+	"github.com/expediter-io/expediter/pkg/worker/deadletter"
+	"github.com/expediter-io/expediter/services/importer"
+	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/internal/httpapi"
+	"github.com/expediter-io/expediter/services/importer/recipe"
 	"github.com/expediter-io/expediter/services/importer/store/kvstore"
 )
 
@@ -157,15 +166,15 @@ func TestFromACaptionFileToARecipe(t *testing.T) {
 	resp, _ = call(t, http.MethodGet, i.URL()+"/v1/imports/"+job.JobID+"/events", "", "Last-Event-ID", last.id)
 	check.That(t, resp.StatusCode == http.StatusNoContent, "a follower that knows the end gets %d", resp.StatusCode)
 
-	recipe := i.URL() + "/v1/recipes/" + last.job.RecipeID
-	_, text = call(t, http.MethodGet, recipe, "")
+	address := i.URL() + "/v1/recipes/" + last.job.RecipeID
+	_, text = call(t, http.MethodGet, address, "")
 	stored := decode[kvstore.Stored](t, text)
 	if len(stored.Recipe.Ingredients) < 3 || len(stored.Recipe.Steps) < 2 || stored.Recipe.Steps[0].Timestamp == nil || stored.OwnerID != "ada" {
 		t.Errorf("%s", text)
 	}
-	_, text = call(t, http.MethodGet, recipe+"?format=schema.org", "")
+	_, text = call(t, http.MethodGet, address+"?format=schema.org", "")
 	check.That(t, strings.Contains(text, `"@type": "Recipe"`), "%s", text)
-	resp, text = call(t, http.MethodGet, recipe+"?format=cook", "")
+	resp, text = call(t, http.MethodGet, address+"?format=cook", "")
 	check.That(t, resp.StatusCode == http.StatusBadRequest && strings.Contains(text, "json or schema.org"), "%s", text)
 	_, text = call(t, http.MethodGet, i.URL()+"/v1/recipes?owner=ada&q=flour", "")
 	list := decode[struct{ Recipes []kvstore.Summary }](t, text)
@@ -199,6 +208,67 @@ func follow(t *testing.T, url string) []event {
 	}
 	check.Require(t, lines.Err() == nil && len(events) != 0, "%d events: %v", len(events), lines.Err())
 	return events
+}
+
+// A WebSocket has the changes of a job to its end, and resumes after the last one that a client has seen.
+func TestAJobIsFollowedOverWebSocket(t *testing.T) {
+	t.Parallel()
+	fetching := make(chan struct{})
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		<-fetching
+		_, _ = w.Write([]byte(captions))
+	}))
+	t.Cleanup(site.Close)
+	srv := natstest.Server(t)
+	i, _ := start(t, srv)
+	description := servicetest.Described(t, httpapi.OpenAPI)
+	open := func(i *importer.Importer, id, last string) (next func() (id string, job importer.Job, end websocket.StatusCode)) {
+		conn, _, err := websocket.Dial(t.Context(), i.URL()+"/v1/imports/"+id+"/ws?last_event_id="+last, &websocket.DialOptions{HTTPClient: client})
+		check.Require(t, err == nil, "%v", err)
+		t.Cleanup(func() { conn.CloseNow() })
+		return func() (string, importer.Job, websocket.StatusCode) {
+			_, data, err := conn.Read(t.Context())
+			if err != nil {
+				return "", importer.Job{}, websocket.CloseStatus(err)
+			}
+			description.Frame(t, data)
+			frame := decode[struct {
+				ID  string
+				Job importer.Job
+			}](t, string(data))
+			return frame.ID, frame.Job, 0
+		}
+	}
+	resp, text := call(t, http.MethodPost, i.URL()+"/v1/imports", fmt.Sprintf(`{"owner_id":"ada","url":%q}`, site.URL+"/soup.vtt"))
+	check.Require(t, resp.StatusCode == http.StatusAccepted, "%d: %s", resp.StatusCode, text)
+	job := decode[importer.Job](t, text)
+	next := open(i, job.JobID, "")
+	for job.Step != "transcript" {
+		_, job, _ = next()
+	}
+	other, _ := start(t, srv) // whose followers are told to come back when it stops
+	leaving := open(other, job.JobID, "")
+	_, seen, _ := leaving()
+	check.Same(t, "it is", seen.Status, contracts.ImportRunning)
+	check.Is(t, other.Stop(), nil)
+	end := websocket.StatusCode(0)
+	for end == 0 {
+		_, _, end = leaving()
+	}
+	check.Same(t, "the end of the service closes with", end, websocket.StatusGoingAway)
+	close(fetching)
+	var last string
+	for end = 0; end == 0; {
+		id, now, code := next()
+		if end = code; end == 0 {
+			last, job = id, now
+		}
+	}
+	check.That(t, job.Status == contracts.ImportReady && job.RecipeID != "" && end == websocket.StatusNormalClosure, "%+v, %v", job, end)
+	_, _, end = open(i, job.JobID, last)()
+	check.Same(t, "a client that knows the end gets", end, websocket.StatusNormalClosure)
+	_, resp2, err := websocket.Dial(t.Context(), i.URL()+"/v1/imports/none/ws", &websocket.DialOptions{HTTPClient: client})
+	check.Require(t, err != nil && resp2 != nil && resp2.StatusCode == http.StatusNotFound, "an unknown job: %v", err)
 }
 
 func TestBadRequestsAreRefusedByName(t *testing.T) {
@@ -244,9 +314,13 @@ func TestOperatorsAreAnswered(t *testing.T) {
 		resp, text := call(t, http.MethodGet, i.URL()+path, "")
 		check.That(t, resp.StatusCode == http.StatusOK && strings.TrimSpace(text) == want, "%s: %d %s", path, resp.StatusCode, text)
 	}
-	for name, want := range map[string]contracts.ImportState{"ok": contracts.ImportReady, "gone": contracts.ImportFailed} {
-		last := imported(t, i, contracts.ImportJob{OwnerID: "ada", SourceType: contracts.SourceCaptions, URL: site.URL + "/" + name + ".vtt"})
-		check.That(t, last.Status == want, "%s: %+v", name, last)
+	for _, priority := range []contracts.ImportPriority{"", contracts.PriorityLow, contracts.PriorityNormal, contracts.PriorityHigh} {
+		for name, want := range map[string]contracts.ImportState{"ok": contracts.ImportReady, "gone": contracts.ImportFailed} {
+			last := imported(t, i, contracts.ImportJob{
+				OwnerID: "ada", Priority: priority, SourceType: contracts.SourceCaptions, URL: site.URL + "/" + name + ".vtt",
+			})
+			check.That(t, last.Status == want, "%s of priority %q: %+v", name, priority, last)
+		}
 	}
 	if resp, text := call(t, http.MethodGet, i.URL()+"/readyz?verbose", ""); resp.StatusCode != http.StatusOK || !strings.Contains(text, "[+]worker ok") {
 		t.Errorf("a worker that has worked is not ready: %s", text)
@@ -261,17 +335,6 @@ func TestOperatorsAreAnswered(t *testing.T) {
 		`far_side_call_duration_seconds_count{outcome="ok",side="extractor"}`, `far_side_held{side="sites"} 0`,
 	} {
 		check.Says(t, text, want)
-	}
-}
-
-// A job of any priority is worked.
-func TestPriorities(t *testing.T) {
-	t.Parallel()
-	site := newVideos(t)
-	i, _ := startHere(t, func(c *importer.Config) { c.Listen = "-" })
-	for _, priority := range []contracts.ImportPriority{"", contracts.PriorityLow, contracts.PriorityNormal, contracts.PriorityHigh} {
-		last := imported(t, i, contracts.ImportJob{OwnerID: "ada", SourceType: contracts.SourceCaptions, URL: site.URL + "/a.vtt", Priority: priority})
-		check.That(t, last.Status == contracts.ImportReady, "%s: %+v", priority, last)
 	}
 }
 
@@ -317,24 +380,397 @@ func TestMicroService(t *testing.T) {
 	check.Same(t, "it listens at", i.URL(), "")
 }
 
-func TestMissingStreamsAreNamed(t *testing.T) {
+// What the importer needs and does not find is a reason not to start: streams, and with YouTube the program for it.
+func TestWhatIsMissingIsNamed(t *testing.T) {
 	t.Parallel()
 	nc, err := natstest.Server(t).Connect()
 	check.OK(t, err)
 	defer nc.Close()
-	_, err = importer.Start(t.Context(), nc, importer.Config{BaseConfig: service.BaseConfig{Listen: "-"}, TempDir: t.TempDir()})
+	cfg := importer.Config{BaseConfig: service.BaseConfig{Listen: "-"}, TempDir: t.TempDir()}
+	_, err = importer.Start(t.Context(), nc, cfg)
 	check.Contains(t, err, "IMPORT_JOBS", "KV_import-jobs", "KV_import-steps", "KV_recipes", "OBJ_import-steps", "IMPORTER_CREATE_ASSETS")
+	cfg.CreateAssets, cfg.YouTube, cfg.YtDlp = true, true, "/nonexistent/yt-dlp"
+	check.Contains(t, check.Err(importer.Start(t.Context(), nc, cfg)), "yt-dlp")
 }
 
-// A program that YouTube needs and that is not there is a reason not to start.
-func TestWithoutYtDlpThereIsNoYouTube(t *testing.T) {
+func TestEveryRouteKnowsItsCaller(t *testing.T) {
 	t.Parallel()
-	nc, err := natstest.Server(t).Connect()
-	check.OK(t, err)
-	defer nc.Close()
-	_, err = importer.Start(t.Context(), nc, importer.Config{
-		BaseConfig: service.BaseConfig{CreateAssets: true, Listen: "-"},
-		TempDir:    t.TempDir(), YouTube: true, YtDlp: "/nonexistent/yt-dlp",
+	job := `{"owner_id":"theirs","url":"https://example.org/soup.vtt","source_type":"captions","job_id":"j"}`
+	servicetest.Callers(t, func(r *service.Router) { httpapi.Add(r, nil, nil, &kvstore.Store{}) },
+		map[string]servicetest.Foreign{"POST /v1/imports": {Body: job}, "GET /v1/recipes": {Query: "?owner=theirs"}},
+		// The owner of these is in the store, see TestACallerReachesItsOwnImportsOnly.
+		"GET /v1/imports/{job}", "GET /v1/imports/{job}/events", "GET /v1/imports/{job}/ws", "POST /v1/imports/{job}/cancel", "POST /v1/imports/{job}/retry",
+		"GET /v1/recipes/{recipe}")
+}
+
+func TestRoutesOfOperatorsHaveAListener(t *testing.T) {
+	t.Parallel()
+	servicetest.Listeners(t, func(r *service.Router) { httpapi.Add(r, nil, nil, &kvstore.Store{}) }, "GET /health")
+}
+
+var errSeen = errors.New("seen")
+
+// A hostile owner imports what fails at a site, in every way that he can choose. The imports of another owner from it wait for nothing.
+func TestASiteIsHeldUpByNoOwner(t *testing.T) {
+	t.Parallel()
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch name, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/"); name {
+		case "out":
+			w.WriteHeader(http.StatusServiceUnavailable)
+		case "day":
+			w.Header().Set("Retry-After", "86400")
+			w.WriteHeader(http.StatusTooManyRequests)
+		case "broken":
+			w.Header().Set("Content-Length", "100")
+		case "away":
+			http.Redirect(w, r, "http://127.0.0.1:1/", http.StatusFound)
+		default:
+			w.Header().Set("Content-Type", "text/vtt")
+			_, _ = w.Write([]byte(captions))
+		}
+	}))
+	defer site.Close()
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, site.URL+"/out", http.StatusFound) }))
+	defer other.Close()
+	i, _ := startHere(t)
+	jobs := 0
+	submit := func(owner, url string) string {
+		jobs++
+		id := fmt.Sprint("job-", jobs)
+		_, _, err := i.Submit(t.Context(), importer.Submission{ImportJob: contracts.ImportJob{JobID: id, OwnerID: owner, URL: url}})
+		check.OK(t, err)
+		return id
+	}
+	for _, bad := range []string{
+		"http://127.0.0.1:1/", site.URL + "/out", strings.Replace(site.URL, "http:", "HTTP:", 1) + "/out/", other.URL,
+		strings.Replace(site.URL, "127.0.0.1", "[::ffff:127.0.0.1]", 1) + "/out/x", site.URL + "/broken", site.URL + "/away", site.URL + "/day",
+	} {
+		for n := range 2 {
+			id := submit("mallory", fmt.Sprint(bad, "?", n))
+			check.Is(t, i.Follow(t.Context(), id, func(j importer.Job) error {
+				if j.WaitingFor != "" || j.Status.Final() {
+					check.That(t, j.WaitingFor != "", "%s: %+v", bad, j)
+					return errSeen
+				}
+				return nil
+			}), errSeen)
+		}
+		id := submit("ada", fmt.Sprint(site.URL, "/good/", jobs))
+		check.OK(t, i.Follow(t.Context(), id, func(j importer.Job) error {
+			check.Require(t, j.WaitingFor == "", "after %s: %+v", bad, j)
+			return nil
+		}))
+	}
+}
+
+// An import whose source failed as often as it is tried is a dead letter. Replayed when the source is there again, it becomes
+// READY: one recipe, and no letter any more.
+func TestADeadImportIsReplayed(t *testing.T) {
+	t.Parallel()
+	var back atomic.Bool
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if !back.Load() {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = w.Write([]byte(captions))
+	}))
+	t.Cleanup(site.Close)
+	srv := natstest.Server(t)
+	i, _ := start(t, srv, func(c *importer.Config) { c.OutagePatience = time.Nanosecond })
+	job := contracts.ImportJob{JobID: "j1", OwnerID: "ada", SourceType: contracts.SourceCaptions, URL: site.URL + "/a.vtt"}
+	const message = "The caption file could not be fetched: the site answered HTTP 503"
+	last := imported(t, i, job)
+	check.That(t, last.Code == contracts.CodeNetwork && last.Error == message && last.Retryable && last.Attempt == 1, "it ended as %+v", last)
+	_, js := natstest.Connect(t, srv)
+	dead := check.Must(deadletter.Open(t.Context(), js, deadletter.Config{}))(t)
+	filter := deadletter.Filter{Kind: deadletter.KindLetter, Stream: contracts.StreamImportJobs, Subject: contracts.ImportJobsSubjects}
+	letters := func() (letters []deadletter.Entry) {
+		for entry, err := range dead.List(t.Context(), filter, deadletter.OldestFirst) {
+			check.OK(t, err)
+			letters = append(letters, entry)
+		}
+		return letters
+	}
+	check.Until(t, time.Minute, "the letter is there", func() bool { return len(letters()) == 1 })
+	letter := letters()[0]
+	check.That(t, letter.Problem == nil && letter.Letter.Error == message, "letter %+v", letter)
+
+	back.Store(true)
+	result, err := dead.Replay(t.Context(), filter, deadletter.ReplayOptions{})
+	check.Require(t, err == nil && result.Done == 1, "%+v, %v", result, err)
+	check.Until(t, time.Minute, "the job is READY", func() bool {
+		last, err := i.Get(t.Context(), "j1")
+		return err == nil && last.Status == contracts.ImportReady && last.RecipeID == kvstore.RecipeID("j1")
 	})
-	check.Contains(t, err, "yt-dlp")
+	list, _, err := i.Recipes().List(t.Context(), kvstore.Query{OwnerID: "ada"})
+	check.That(t, err == nil && len(list) == 1, "recipes %+v, %v", list, err)
+	left := letters()
+	check.That(t, len(left) == 0, "letters %+v", left)
+}
+
+// A file that a full store refuses is answered by a problem of its own, and is taken when there is room.
+func TestAFullStoreIsNamedAndOvercome(t *testing.T) {
+	t.Parallel()
+	for _, stream := range []string{"KV_" + contracts.BucketImportJobs, "KV_" + contracts.BucketImportSteps, contracts.StreamImportJobs} {
+		t.Run(stream, func(t *testing.T) {
+			t.Parallel()
+			i, nc := start(t, natstest.Server(t))
+			js := check.Must(jetstream.New(nc))(t)
+			full := check.Must(js.Stream(t.Context(), stream))(t)
+			body, contentType := form(t, "owner_id", "ada", "@fluffy-pancakes.en.vtt", captions)
+			submit := func(bytes int64) (reply, string) {
+				config := full.CachedInfo().Config
+				config.MaxBytes = bytes
+				check.OK(t, check.Err(js.UpdateStream(t.Context(), config)))
+				return call(t, http.MethodPost, i.URL()+"/v1/imports", body, "Content-Type", contentType, "Idempotency-Key", "k")
+			}
+			answer, text := submit(1)
+			if answer.StatusCode != http.StatusInsufficientStorage || decode[struct{ Code string }](t, text).Code != "STORE_FULL" ||
+				answer.Header.Get("Retry-After") == "" {
+				t.Errorf("%d %s", answer.StatusCode, text)
+			}
+			answer, text = submit(1 << 26)
+			check.Require(t, answer.StatusCode/100 == 2, "again: %d %s", answer.StatusCode, text)
+			check.Same(t, "it ended as", followed(t, i, decode[importer.Job](t, text).JobID).Status, contracts.ImportReady)
+		})
+	}
+}
+
+// A field of a page that a recipe may lack, and that cannot be read, costs the recipe nothing else, and a warning names it. A
+// field that a recipe does not have causes no warning.
+func TestFieldsThatCannotBeReadAreLeftOut(t *testing.T) {
+	t.Parallel()
+	i, _ := start(t, natstest.Server(t))
+	for field, named := range map[string]string{
+		`"inLanguage":"English"`: `"English"`, `"recipeYield":{"@type":"QuantitativeValue","unitText":"servings"}`: "recipeYield", `"cookTime":"a while"`: "cookTime", `"author":{"@type":"Person","jobTitle":"cook"}`: "author",
+		`"prepTime":"PT99999999H"`: "prepTime", `"image":{"@list":[[]]}`: "", `"nutrition":7`: "", `"recipeCategory":[[["x"]]]`: "",
+	} {
+		url, err := i.Keep(t.Context(), "ada", "soup.html", []byte(`<html lang=en><script type="application/ld+json">{"@type":"Recipe","name":"Soup",`+field+
+			`,"recipeIngredient":["2 onions","1 l water"],"recipeInstructions":["Cut the onions.","Boil them in the water."]}</script>`))
+		check.OK(t, err)
+		last := imported(t, i, contracts.ImportJob{OwnerID: "ada", SourceType: contracts.SourceWeb, URL: url})
+		warned := slices.ContainsFunc(last.Warnings, func(w recipe.Warning) bool {
+			return w.Code == extract.WarnField && strings.Contains(w.Text, named)
+		})
+		check.That(t, last.Status == contracts.ImportReady && last.Title == "Soup" && warned == (named != ""), "%s ended as %+v", field, last)
+	}
+}
+
+// recorder is a program with the name yt-dlp that writes down its arguments.
+const recorder = `#!/bin/sh
+case "$*" in *--version*) echo 2026.08.19; exit 0;; esac
+for argument; do echo "$argument"; done >> "ASKED"
+echo "ERROR: [youtube] x: Private video" >&2
+exit 1
+`
+
+// hostile is an importer that may dial 127.0.0.1 alone, with its sites and programs.
+type hostile struct {
+	*testing.T
+
+	asked    string // a file with the arguments of yt-dlp
+	importer *importer.Importer
+	js       jetstream.JetStream
+	marker   string // a file that nobody is to make
+	nc       *nats.Conn
+	private  string // a site that nobody is to reach
+	reached  atomic.Int64
+	site     string
+	temp     string
+	jobs     int
+}
+
+func newHostile(t *testing.T) *hostile {
+	t.Helper()
+	h := &hostile{T: t, temp: t.TempDir(), marker: filepath.Join(t.TempDir(), "marker")}
+	private := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { h.reached.Add(1) }))
+	private.Start()
+	t.Cleanup(private.Close)
+	h.private = strings.TrimPrefix(private.URL, "http://127.0.0.1")
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if to := r.URL.Query().Get("to"); to != "" {
+			http.Redirect(w, r, to, http.StatusFound)
+			return
+		}
+		_, _ = w.Write([]byte(captions))
+	}))
+	t.Cleanup(site.Close)
+	h.site = site.URL
+	programs := t.TempDir()
+	h.asked = filepath.Join(programs, "asked")
+	script := strings.ReplaceAll(recorder, "ASKED", h.asked)
+	check.OK(t, os.WriteFile(filepath.Join(programs, "yt-dlp"), []byte(script), 0o700))
+	srv := natstest.Server(t)
+	_, h.js = natstest.Connect(t, srv)
+	h.importer, h.nc = start(t, srv, func(c *importer.Config) {
+		c.AllowNetworks, c.TempDir = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}, h.temp
+		c.YouTube, c.YtDlp, c.OutagePatience = true, filepath.Join(programs, "yt-dlp"), time.Nanosecond
+	})
+	return h
+}
+
+// ways hand a job in: over HTTP, over NATS, and through the stream, as the document has it. They return the answer to the
+// caller, "" for the stream, which has none.
+func (h *hostile) ways() map[string]func(body string) string {
+	return map[string]func(string) string{
+		"HTTP": func(body string) string {
+			resp, text := call(h.T, http.MethodPost, h.importer.URL()+"/v1/imports", body)
+			return fmt.Sprint(resp.StatusCode, " ", text)
+		},
+		"micro": func(body string) string {
+			reply := check.Must(h.nc.Request("importer.v1.submit", []byte(body), time.Minute))(h)
+			return reply.Header.Get("Nats-Service-Error-Code") + " " + reply.Header.Get("Nats-Service-Error") + " " + string(reply.Data)
+		},
+		"stream": func(body string) string {
+			h.jobs++
+			check.OK(h, check.Err(h.js.Publish(h.Context(), fmt.Sprint("jobs.import.normal.hostile-", h.jobs), []byte(body))))
+			return ""
+		},
+	}
+}
+
+func request(id, kind, url string) string {
+	body, err := json.Marshal(contracts.ImportJob{JobID: id, OwnerID: "ada", SourceType: kind, URL: url})
+	if err != nil {
+		panic(err) // of strings
+	}
+	return string(body)
+}
+
+func (h *hostile) letters() uint64 {
+	h.Helper()
+	dead := check.Must(h.js.Stream(h.Context(), contracts.StreamDead))(h)
+	return dead.CachedInfo().State.Msgs
+}
+
+// unharmed checks that no command was run, no private address reached, and no file left.
+func (h *hostile) unharmed() {
+	h.Helper()
+	check.Failsf(h, check.Err(os.Stat(h.marker)), "a command of a stranger was run")
+	if n := h.reached.Load(); n > 0 {
+		h.Errorf("%d requests reached a private address", n)
+	}
+	if entries, err := os.ReadDir(h.temp); err != nil || len(entries) > 0 {
+		h.Errorf("temporary files %v, %v", entries, err)
+	}
+}
+
+// A job id is a name and nothing else: an id that could be a path is refused by name, in all ways, and any other odd id is a
+// job like any other, with a recipe of its own.
+func TestHostileJobIDs(t *testing.T) {
+	t.Parallel()
+	h := newHostile(t)
+	refused := []string{
+		"..", "../../etc/passwd", "a/b", `a\b`, `..\..\x`, "/etc/passwd", "a\x00b", "a\nb", "a\x1bb", strings.Repeat("x", 10<<10),
+	}
+	odd := []string{
+		".", "*", ">", "jobs.import.>", "\u202eb", "a b", "שלום", "--exec=touch " + "x", "$(touch x)", "'; touch x #", "%2e%2e%2f", "a%00b", "?x=1#y", "<script>", strings.Repeat("y", 300),
+	}
+	for way, submit := range h.ways() {
+		for _, id := range refused {
+			said := submit(request(id, "captions", h.site+"/a.vtt"))
+			check.That(t, said == "" || strings.HasPrefix(said, "400") && strings.Contains(said, "/job_id"), "%s: %.40q: %.200s", way, id, said)
+		}
+		for _, id := range odd {
+			id = way + id
+			said := submit(request(id, "captions", h.site+"/a.vtt"))
+			check.That(t, !strings.Contains(said, "/job_id"), "%s: %.40q: %.200s", way, id, said)
+		}
+	}
+	for way := range h.ways() {
+		for _, id := range odd {
+			id = way + id
+			check.Until(t, time.Minute, fmt.Sprintf("job %.40q is READY", id), func() bool {
+				job, err := h.importer.Get(t.Context(), id)
+				return err == nil && job.Status == contracts.ImportReady && job.RecipeID == kvstore.RecipeID(id)
+			})
+		}
+	}
+	check.Until(t, time.Minute, "what is no job is dead-lettered", func() bool { return h.letters() == uint64(len(refused)) })
+	list, _, err := h.importer.Recipes().List(t.Context(), kvstore.Query{OwnerID: "ada", Limit: 100})
+	check.That(t, err == nil && len(list) == 3*len(odd), "%d recipes of %d jobs: %v", len(list), 3*len(odd), err)
+	h.unharmed()
+}
+
+// An address is data: none is a file, an option, or a way into a private network, however it comes in.
+func TestHostileURLs(t *testing.T) {
+	t.Parallel()
+	h := newHostile(t)
+	touch := "--exec=touch " + h.marker
+	private := func(host string) string { return "http://" + host + h.private + "/secret.vtt" }
+	cases := map[string][]string{ // by type, "" for the one that it looks like
+		"youtube": {
+			touch, "--exec", "--config-locations=/etc/passwd", "file:///etc/passwd", "ytsearch:cake", "https://www.youtube.com/watch?v=" + touch,
+			"https://www.youtube.com/watch?v=../../etc/pa", "https://www.youtube.com/watch?v=$(touch%20x)", "https://www.youtube.com.evil.test/watch?v=aaaaaaaaaaa",
+			"https://evil.test/?u=https://youtu.be/aaaaaaaaaaa", "https://youtu.be/aaaaaaaaaaa" + "bb", private("127.0.0.2"),
+		},
+		"captions": {
+			touch, "file:///etc/passwd", "file://localhost/etc/passwd", "FILE:/etc/passwd", "/etc/passwd", "../../etc/passwd", "ftp://a.test/x",
+			"javascript:alert(1)", "data:text/vtt,WEBVTT", "http://user:secret@a.test/x", "http://a.test/\r\nX: y", "http:///x", "http://" + strings.Repeat("a", 3000) + ".test/",
+			private("127.0.0.2"), private("[::1]"), private("[::ffff:127.0.0.2]"), private("0.0.0.0"), private("10.0.0.1"), "http://169.254.169.254/latest/meta-data",
+			h.site + "/a.vtt?to=" + private("127.0.0.2"), h.site + "/a.vtt?to=file:///etc/passwd", h.site + "/a.vtt?to=http://169.254.169.254/",
+			h.site + "/a.vtt?to=//127.0.0.2" + h.private,
+		},
+		"web":   {private("127.0.0.2"), h.site + "/?to=" + private("127.0.0.2"), "file:///etc/passwd"},
+		"photo": {private("127.0.0.2"), h.site + "/a.jpg?to=" + private("[::1]"), "file:///etc/passwd"},
+		"":      {touch, "file:///etc/passwd", private("127.0.0.2"), "https://youtu.be/--exec"},
+	}
+	var ids []string
+	unknown := 0
+	for way, submit := range h.ways() {
+		for kind, urls := range cases {
+			for n, url := range urls {
+				id := fmt.Sprint(way, "-", kind, "-", n)
+				said := submit(request(id, kind, url))
+				switch {
+				case strings.HasPrefix(said, "400") && strings.Contains(said, "/url"), strings.HasPrefix(said, "422") && strings.Contains(said, "code"):
+				case said == "" || strings.Contains(said, `"QUEUED"`):
+					ids = append(ids, id) // it fails when it is tried
+				default:
+					t.Errorf("%s: %.100q: %.200s", way, url, said)
+				}
+				job := contracts.ImportJob{JobID: id, OwnerID: "ada", SourceType: kind, URL: url}
+				if way == "stream" && job.Validate() != nil {
+					unknown++
+					ids = ids[:len(ids)-1] // no job
+				}
+			}
+		}
+	}
+	for _, id := range ids {
+		check.Until(t, time.Minute, id+" has failed", func() bool {
+			job, err := h.importer.Get(t.Context(), id)
+			check.Require(t, err != nil || !job.Status.Final() || job.Status == contracts.ImportFailed && job.Code == contracts.CodeUnavailable,
+				"%s: %+v", id, job)
+			return err == nil && job.Status.Final()
+		})
+	}
+	check.Until(t, time.Minute, "what is no job is dead-lettered", func() bool { return h.letters() == uint64(unknown) })
+	data, err := os.ReadFile(h.asked)
+	check.That(t, err != nil, "yt-dlp was called:\n%s", data)
+	h.unharmed()
+}
+
+// A video may have the name of an option. It is asked for by its address, behind the end of the options.
+func TestAVideoThatIsCalledLikeAnOption(t *testing.T) {
+	t.Parallel()
+	h := newHostile(t)
+	const id = "--netrc-cmd"
+	for way, submit := range h.ways() {
+		submit(request(way, "youtube", "https://youtu.be/"+id+"?x=--exec"))
+	}
+	for way := range h.ways() {
+		check.Until(t, time.Minute, way+" has failed", func() bool {
+			job, err := h.importer.Get(t.Context(), way)
+			return err == nil && job.Code == contracts.CodePrivate
+		})
+	}
+	data := check.Must(os.ReadFile(h.asked))(t)
+	for call := range strings.SplitSeq(strings.TrimSpace(string(data)), "--ignore-config\n") {
+		check.That(t, call == "" || strings.HasSuffix(strings.TrimSpace(call), "\n--\nhttps://www.youtube.com/watch?v="+id),
+			"yt-dlp was called with\n%s", call)
+	}
+	check.That(t, !strings.Contains(string(data), "--exec"), "yt-dlp was called with\n%s", data)
+	h.unharmed()
 }

@@ -8,6 +8,9 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
+	"image"
+	"image/jpeg"
+	"io"
 	"io/fs"
 	"log/slog"
 	"maps"
@@ -19,6 +22,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -53,7 +57,7 @@ var bounded = crash.Role[boundedDuty]{Name: "bounded", Run: func(ctx context.Con
 	cfg.MaxBytes, cfg.Rate, cfg.TempDir, cfg.NATSURL = 4<<30, 1<<20, d.TempDir, d.URL // the tests ask often
 	cfg.SourceAttempts, cfg.YouTube, cfg.YtDlp = 1, d.YtDlp != "", d.YtDlp
 	if d.Far != "" {
-		cfg.OpenAIURL, cfg.OpenAIModel, cfg.RecipeServiceURL, cfg.RecipeServiceToken = d.Far+"/model", "m", d.Far+"/recipes", token
+		cfg.OpenAIURL, cfg.OpenAIModel, cfg.RecipeServiceURL, cfg.RecipeServiceToken = d.Far+"/model", "m", d.Far+"/recipes", "secret"
 	}
 	return Run(ctx, cfg)
 }}
@@ -82,12 +86,12 @@ var worst = withPhotos(map[string]func() []byte{
 	"scripts.html":     repeated(`<script type="application/ld+json">[{"@type":"Recipe","recipeIngredient":["1 egg","2 eggs"]}]</script>`, ""),
 	"recipe.html":      ld(`{"@type":"Recipe","name":"x","recipeInstructions":"Mix.","recipeIngredient":[`, `"1 cup flour",`, `"1 egg"]}`),
 	"steps.html":       ld(`{"@type":"Recipe","name":"x","recipeIngredient":["1 egg"],"recipeInstructions":"`, `Mix <b><p>it</b>\n`, `Bake."}`),
-	"cues.vtt":         repeated("00:00.000 --> 00:00.001\na b\n\n", "WEBVTT\n\n"),
-	"words.vtt":        repeated("00:00.000 --> 00:09.000\nAdd 2 cups of flour and mix 3 eggs until smooth.\n\n", "WEBVTT\n\n"),
+	"cues.vtt":         said("a b"),
+	"words.vtt":        said("Add 2 cups of flour and mix 3 eggs until smooth."),
 	"line.vtt":         repeated("Add 2 cups of flour. ", "WEBVTT\n\n00:00.000 --> 00:01.000\n"),
 	"tags.vtt":         repeated("<b><c.a.b.c><v x>", "WEBVTT\n\n00:00.000 --> 00:01.000\n"),
 	"ids.vtt":          repeated("x\n00:00.000 --> 00:00.001\n\n", "WEBVTT\n\n"),
-	"rolling.vtt":      repeated("00:00.000 --> 00:00.010\na\nb\nc\nd\n\n", "WEBVTT\n\n"),
+	"rolling.vtt":      said("a\nb\nc\nd"),
 	"cues.srt":         repeated("1\n00:00:00,000 --> 00:00:01,000\na\n\n", ""),
 	"tags.srt":         repeated("<b>{\\a}<font x>", "1\n00:00:00,000 --> 00:00:01,000\n"),
 	"lines.txt":        repeated("a\n", ""),
@@ -118,6 +122,7 @@ var worst = withPhotos(map[string]func() []byte{
 	"bad.vtt":          repeated("\xff\n", "WEBVTT\n\n00:00.000 --> 00:01.000\n"),
 	"packed.zst":       func() []byte { return append([]byte("\x28\xb5\x2f\xfd"), make([]byte, 1<<20)...) },
 	"packed.vtt":       func() []byte { return append([]byte("\x1f\x8b\x08"), make([]byte, 1<<20)...) },
+	"phone.jpg":        phone,
 	"members.gz.vtt":   nil, // see hollow
 	"blocks.gz.vtt":    nil,
 })
@@ -142,7 +147,7 @@ func withPhotos(all map[string]func() []byte) map[string]func() []byte {
 // heaviest are those that are tried each time.
 var heaviest = []string{
 	"attributes.html", "cmyk.jpg", "eggs.vtt", "flat.heic", "grid.heic", "groups.webp", "hr.html", "ids.vtt", "interlaced.png", "items.html", "many.heic",
-	"members.gz.vtt", "objects.html", "refs.html", "scans.jpg", "steps.twice.html", "tracks.html", "twice.html", "wide.png", "words.vtt",
+	"members.gz.vtt", "objects.html", "phone.jpg", "refs.html", "scans.jpg", "steps.twice.html", "tracks.html", "twice.html", "wide.png", "words.vtt",
 }
 
 // tried reports whether the source of this name is tried in this run.
@@ -151,6 +156,18 @@ func tried(name string) bool { return crash.Long() || slices.Contains(heaviest, 
 // repeated fills the part of a source that is read with a text.
 func repeated(text, head string) func() []byte {
 	return func() []byte { return append([]byte(head), bytes.Repeat([]byte(text), (8<<20)/len(text))...) }
+}
+
+// said fills the part of a source that is read with cues of one text, one after the other: of two at the same time one is left out.
+func said(text string) func() []byte {
+	return func() []byte {
+		file := []byte("WEBVTT\n\n")
+		for ms := 0; len(file) < 8<<20; ms++ {
+			at := fmt.Sprintf("%02d:%02d:%02d.%03d", ms/3_600_000, ms/60_000%60, ms/1000%60, ms%1000)
+			file = fmt.Appendf(file, "%s --> %s\n%s\n\n", at, at, text)
+		}
+		return file
+	}
 }
 
 // ld returns a page with two scripts of JSON-LD: one of the largest size, and one whose values still fit.
@@ -163,6 +180,19 @@ func ld(head, text, tail string) func() []byte {
 }
 
 const recipeOf = `<p itemscope itemtype="http://schema.org/Recipe"><b itemprop=recipeIngredient>1 egg</b>`
+
+// phone is a photo of as many pixels as the camera of a telephone takes, with texture everywhere.
+func phone() []byte {
+	photo := image.NewYCbCr(image.Rect(0, 0, 5000, 5000), image.YCbCrSubsampleRatio420)
+	for i := range photo.Y {
+		photo.Y[i] = uint8(128 + i%13*(i/5000%7))
+	}
+	var out bytes.Buffer
+	if err := jpeg.Encode(&out, photo, nil); err != nil {
+		panic(err) // a buffer takes everything
+	}
+	return out.Bytes()
+}
 
 // nested is a recipe whose first property is an item within an item, and so on, each under several names.
 func nested(first, names string) []byte {
@@ -421,4 +451,110 @@ func await(t *testing.T, js jetstream.JetStream, process *crash.Process, ids map
 			t.Fatalf("jobs %v have not ended", ids)
 		}
 	}
+}
+
+const (
+	// atOnce is how many files arrive at a time, and boundary the line between the parts of their forms.
+	atOnce   = 8
+	boundary = "b"
+
+	field = "--" + boundary + "\r\nContent-Disposition: form-data; name=%q\r\n\r\n%s\r\n"
+	file  = "--" + boundary + "\r\nContent-Disposition: form-data; name=\"file\"; filename=%q\r\n\r\n%s\r\n"
+	end   = "--" + boundary + "--\r\n"
+)
+
+// worstForms returns functions that make form n of a kind, without its end. Each form costs the importer as much as one of its kind can.
+// The forms with a file have other bytes for each n, as the importer takes the same file only once, and other owners, as it keeps a share of
+// all files for each.
+func worstForms() map[string]func(n int) []byte {
+	owner := fmt.Sprintf(field, "owner_id", "ada")
+	filled := func(part string) func(int) []byte {
+		return func(int) []byte { return []byte(owner + strings.Repeat(part, (8<<20)/len(part))) }
+	}
+	forms := map[string]func(int) []byte{
+		"fields":  filled(fmt.Sprintf(field, "x", "")),
+		"names":   filled(fmt.Sprintf(field, strings.Repeat("x", 64), "")),
+		"files":   filled(fmt.Sprintf(file, "a.txt", "x")),
+		"headers": filled("--" + boundary + "\r\n" + strings.Repeat("X: y\r\n", 9000) + "\r\n\r\n"),
+		"lines":   filled("--" + boundary + "\r\nX: " + strings.Repeat("y", 1<<20) + "\r\n\r\n\r\n"),
+	}
+	for name, made := range worst {
+		if made != nil && tried(name) {
+			content := made()
+			content = content[:min(len(content), 8<<20-1)]
+			forms[name] = func(n int) []byte {
+				return fmt.Appendf(nil, field+file, "owner_id", fmt.Sprint(name, n), name, fmt.Appendf(content, "%d", n))
+			}
+		}
+	}
+	return forms
+}
+
+// handIn hands in the worst forms, eight at a time, and returns the ids of the jobs that they became. All eight have arrived but for
+// their ends before one of them ends.
+func handIn(t *testing.T, process *crash.Process, copies int) map[string]bool {
+	t.Helper()
+	address := process.Await(`http=(http://\S+)`)[1] + "/v1/imports"
+	forms := worstForms()
+	var names []string
+	for name := range forms {
+		names = append(names, slices.Repeat([]string{name}, copies)...)
+	}
+	slices.Sort(names)
+	var mu sync.Mutex
+	ids := map[string]bool{}
+	for batch := range slices.Chunk(names, atOnce) {
+		var arrived, done sync.WaitGroup
+		arrived.Add(len(batch))
+		for i, name := range batch {
+			done.Go(func() {
+				body := &held{Reader: bytes.NewReader(forms[name](i)), arrived: &arrived}
+				defer body.once.Do(arrived.Done) // when it was refused before all of it has arrived
+				status, answer := post(t, address, body)
+				var job imports.Job
+				if status == http.StatusAccepted && json.Unmarshal(answer, &job) == nil {
+					mu.Lock()
+					ids[job.JobID] = true
+					mu.Unlock()
+				}
+				t.Logf("%s: %d %.100s: %d MiB", name, status, answer, peak(t, process.PID())>>20)
+				check.Same(t, fmt.Sprintf("%s: %d: %.200s", name, status, answer), strings.Contains(name, "."), status == http.StatusAccepted)
+			})
+		}
+		done.Wait()
+	}
+	return ids
+}
+
+// post hands in a form. The status is 0 when the connection ended before the form, because that was refused.
+func post(t *testing.T, address string, body io.Reader) (status int, answer []byte) {
+	t.Helper()
+	r := check.Must(http.NewRequestWithContext(t.Context(), http.MethodPost, address, io.MultiReader(body, strings.NewReader(end))))(t)
+	r.Header.Set("Content-Type", "multipart/form-data; boundary="+boundary)
+	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(r)
+	if err != nil {
+		return 0, []byte(err.Error())
+	}
+	defer resp.Body.Close()
+	answer, err = io.ReadAll(resp.Body)
+	check.OK(t, err)
+	return resp.StatusCode, answer
+}
+
+// held is the beginning of a form. Its end waits for those of the others.
+type held struct {
+	io.Reader
+
+	arrived *sync.WaitGroup
+	once    sync.Once
+}
+
+// Read implements io.Reader.
+func (h *held) Read(p []byte) (int, error) {
+	n, err := h.Reader.Read(p)
+	if err == io.EOF {
+		h.once.Do(h.arrived.Done)
+		h.arrived.Wait()
+	}
+	return n, err
 }

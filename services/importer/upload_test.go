@@ -11,10 +11,14 @@ import (
 	"mime/multipart"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,13 +26,21 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsotel/export"
+	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/installed"
+	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/service/access"
-	importer "github.com/expediter-io/expediter/services/importer"
+	"github.com/expediter-io/expediter/pkg/service/servicetest"
+	"github.com/expediter-io/expediter/services/importer"
 	"github.com/expediter-io/expediter/services/importer/extract"
+	"github.com/expediter-io/expediter/services/importer/internal/httpapi"
+	"github.com/expediter-io/expediter/services/importer/internal/natsapi"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 	"github.com/expediter-io/expediter/services/importer/source"
+	"github.com/expediter-io/expediter/services/importer/source/sourcetest"
 	"github.com/expediter-io/expediter/services/importer/store/kvstore"
 )
 
@@ -48,6 +60,13 @@ func form(t *testing.T, fields ...string) (body, contentType string) {
 	}
 	check.OK(t, w.Close())
 	return buf.String(), w.FormDataContentType()
+}
+
+// upload hands in a form.
+func upload(t *testing.T, i *importer.Importer, fields ...string) (reply, string) {
+	t.Helper()
+	body, contentType := form(t, fields...)
+	return call(t, http.MethodPost, i.URL()+"/v1/imports", body, "Content-Type", contentType)
 }
 
 // followed returns a job when it has ended.
@@ -107,8 +126,7 @@ func TestAnEncodingIsNamed(t *testing.T) {
 	i, _ := startHere(t)
 	file := captions + "\n\n59:00.000 --> 59:05.000\nServe the pancakes with cr\xe8me br\xfbl\xe9e.\n"
 	for encoding, want := range map[string]bool{"windows-1252": false, "": true} {
-		body, contentType := form(t, "owner_id", "ada", "encoding", encoding, "@pancakes.vtt", file)
-		resp, text := call(t, http.MethodPost, i.URL()+"/v1/imports", body, "Content-Type", contentType)
+		resp, text := upload(t, i, "owner_id", "ada", "encoding", encoding, "@pancakes.vtt", file)
 		check.Require(t, resp.StatusCode == http.StatusAccepted, "%d: %s", resp.StatusCode, text)
 		last := followed(t, i, decode[importer.Job](t, text).JobID)
 		guessed := slices.ContainsFunc(last.Warnings, func(w recipe.Warning) bool { return w.Code == source.WarnEncoding })
@@ -120,7 +138,7 @@ func TestAnEncodingIsNamed(t *testing.T) {
 func TestAFileIsKept(t *testing.T) {
 	t.Parallel()
 	i, _ := startHere(t)
-	url := check.Must(i.Keep(t.Context(), "-", []byte(captions)))(t)
+	url := check.Must(i.Keep(t.Context(), "ada", "-", []byte(captions)))(t)
 	last := imported(t, i, contracts.ImportJob{OwnerID: "ada", URL: url})
 	check.That(t, last.Status == contracts.ImportReady && last.Title == "Untitled recipe", "it ended as %+v", last)
 	gone := contracts.NewFile("gone.vtt", []byte("never handed in")).URL()
@@ -203,8 +221,7 @@ func TestFormsThatAreRefused(t *testing.T) {
 		{"too large", []string{"owner_id", "ada", "@a.vtt", large}, 413, "8 MiB"},
 		{"far too large", []string{"owner_id", "ada", "@a.vtt", large + large}, 413, "8 MiB"},
 	} {
-		body, contentType := form(t, tc.fields...)
-		resp, text := call(t, http.MethodPost, i.URL()+"/v1/imports", body, "Content-Type", contentType)
+		resp, text := upload(t, i, tc.fields...)
 		check.That(t, resp.StatusCode == tc.status && strings.Contains(text, tc.want) && len(text) < 16<<10,
 			"%s: %d: %.1000s; want %d and %s", tc.name, resp.StatusCode, text, tc.status, tc.want)
 	}
@@ -224,8 +241,7 @@ func TestALargePhotoIsHandedIn(t *testing.T) {
 	eyes := &eyes{}
 	i, _ := startHere(t, func(c *importer.Config) { c.Extractor = importer.Extractor{Extractor: eyes, Name: "eyes"} })
 	photo := "\xff\xd8\xff" + noise(6<<20)
-	body, contentType := form(t, "owner_id", "ada", "@photo.jpg", photo)
-	resp, text := call(t, http.MethodPost, i.URL()+"/v1/imports", body, "Content-Type", contentType)
+	resp, text := upload(t, i, "owner_id", "ada", "@photo.jpg", photo)
 	check.Require(t, resp.StatusCode == http.StatusAccepted, "%d: %s", resp.StatusCode, text)
 	check.Same(t, "it ended as", followed(t, i, decode[importer.Job](t, text).JobID).Status, contracts.ImportReady)
 	got := eyes.seen()
@@ -236,9 +252,36 @@ func TestALargePhotoIsHandedIn(t *testing.T) {
 func TestAFileThatThereIsNoRoomFor(t *testing.T) {
 	t.Parallel()
 	i, nc := startHere(t, func(c *importer.Config) { c.MaxBytes = 64 << 20 })
-	body, contentType := form(t, "owner_id", "ada", "@photo.jpg", "\xff\xd8\xff"+noise(7<<20))
-	resp, text := call(t, http.MethodPost, i.URL()+"/v1/imports", body, "Content-Type", contentType)
+	resp, text := upload(t, i, "owner_id", "ada", "@photo.jpg", "\xff\xd8\xff"+noise(7<<20))
 	check.That(t, resp.StatusCode == http.StatusInsufficientStorage && jobs(t, nc) == 0, "%d: %s", resp.StatusCode, text)
+}
+
+// A user who has filled a share imports addresses all the same, of which nothing more is kept, and other users import files.
+func TestAUserDoesNotFillTheStore(t *testing.T) {
+	t.Parallel()
+	photo := func(n int) string { return fmt.Sprint("\xff\xd8\xff", n, noise(7<<20)) }
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = w.Write([]byte(photo(len(r.URL.Path))))
+	}))
+	defer site.Close()
+	i, nc := startHere(t, func(c *importer.Config) {
+		c.Extractor, c.MaxBytes = importer.Extractor{Extractor: &eyes{}, Name: "eyes"}, 512<<20 // a share of 16 MiB
+	})
+	objects := check.Must(check.Must(jetstream.New(nc))(t).Stream(t.Context(), "OBJ_"+contracts.ObjectsImportSteps))(t)
+	resp, text := upload(t, i, "owner_id", "mallory", "@photo.jpg", photo(0))
+	check.Same(t, text, resp.StatusCode, http.StatusAccepted)
+	check.Same(t, "the first ended as", followed(t, i, decode[importer.Job](t, text).JobID).Status, contracts.ImportReady)
+	resp, text = upload(t, i, "owner_id", "mallory", "@photo.jpg", photo(1))
+	wait, err := strconv.Atoi(resp.Header.Get("Retry-After"))
+	check.That(t, resp.StatusCode == http.StatusTooManyRequests && strings.Contains(text, "QUOTA_FILES") && err == nil && wait > 3600, "%+v: %s", resp, text)
+	before := check.Must(objects.Info(t.Context()))(t).State.Bytes
+	for _, path := range []string{"/a", "/ab", "/abc"} {
+		check.Same(t, path, imported(t, i, contracts.ImportJob{OwnerID: "mallory", SourceType: contracts.SourcePhoto, URL: site.URL + path}).Status, contracts.ImportReady)
+	}
+	after := check.Must(objects.Info(t.Context()))(t).State.Bytes // the text of a time has 19 to 29 characters
+	check.That(t, after < before+1<<20, "objects grew from %d to %d bytes", before, after)
+	resp, text = upload(t, i, "owner_id", "ada", "@photo.jpg", photo(1))
+	check.Same(t, text, resp.StatusCode, http.StatusAccepted)
 }
 
 // jobs returns how many jobs were ever queued.
@@ -279,4 +322,399 @@ func (e *eyes) seen() [][]byte {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.photos
+}
+
+// calls notes the calls of a Recipe Service, and their callers.
+type calls struct {
+	mu   sync.Mutex
+	seen []string
+}
+
+func (c *calls) note(text string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.seen = append(c.seen, text)
+}
+
+// TestTheRecipeServiceIsCalledAsDocumented compares all that is asked for an import, from its beginning to its end, with the
+// document, byte for byte: one that becomes a recipe, and one whose recipe is refused.
+func TestTheRecipeServiceIsCalledAsDocumented(t *testing.T) {
+	t.Parallel()
+	const secret = "s3cret-t0ken"
+	site := newVideos(t)
+	for name, c := range map[string]struct {
+		status int
+		answer string
+		state  contracts.ImportState
+		end    string
+	}{
+		"ready": {
+			http.StatusCreated, `{"recipe_id":"550e8400-e29b-41d4-a716-446655440002"}`, contracts.ImportReady,
+			`{"status":"READY","recipe_id":"550e8400-e29b-41d4-a716-446655440002"}`,
+		},
+		"refused": {
+			http.StatusBadRequest, `{"message":"owner_id is unknown"}`, contracts.ImportFailed,
+			`{"status":"FAILED","code":"store_failed","error":"Failed to create recipe: create recipe: the store answered 400: owner_id is unknown"}`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			asked := &calls{}
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				body, err := io.ReadAll(r.Body)
+				check.Is(t, err, nil)
+				if r.Header.Get("X-Service-Token") != secret || r.Method == http.MethodPost && r.Header.Get("Content-Type") != "application/json" {
+					t.Errorf("%s %s: headers %v", r.Method, r.URL, r.Header)
+				}
+				asked.note(r.Method + " " + r.RequestURI + " " + string(body))
+				switch {
+				case r.Method == http.MethodGet:
+					http.Error(w, "{}", http.StatusNotFound)
+				case r.URL.Path == "/internal/recipes/from-import-job":
+					w.WriteHeader(c.status)
+					_, _ = w.Write([]byte(c.answer))
+				}
+			}))
+			t.Cleanup(server.Close)
+			i, _ := startHere(t, func(cfg *importer.Config) {
+				cfg.RecipeServiceURL, cfg.RecipeServiceToken = server.URL, secret
+				cfg.Extractor = importer.Extractor{Extractor: echo{}, Name: "echo"}
+			})
+			address := site.URL + "/pancakes.vtt"
+			job := contracts.ImportJob{JobID: "j1", OwnerID: "ada", SourceType: contracts.SourceCaptions, URL: address}
+			check.Same(t, "it ended as", imported(t, i, job).Status, c.state)
+			want := []string{
+				`GET /internal/import-jobs/j1 `,
+				`POST /internal/import-jobs/j1/status {"status":"RUNNING"}`,
+				`POST /internal/import-jobs/j1/transcript {"segments":[{"start":1,"dur":4,"text":"Today we make pancakes."},` +
+					`{"start":5,"dur":6,"text":"Mix 2 cups of flour with 1 teaspoon of salt."},{"start":11,"dur":7,"text":"Add 3 eggs and whisk until smooth."},` +
+					`{"start":18,"dur":7,"text":"Pour the batter into a hot pan and fry for 2 minutes."}]}`,
+				`POST /internal/recipes/from-import-job {"job_id":"j1","owner_id":"ada","source_ref":"` + address + `","title":"pancakes","description":"",` +
+					`"ingredients":[{"item":"flour"}],"steps":[{"index":1,"text":": Today we make pancakes."}],"raw_transcript":` +
+					`"[1.00s] Today we make pancakes.\n[5.00s] Mix 2 cups of flour with 1 teaspoon of salt.\n[11.00s] Add 3 eggs and whisk until smooth.\n` +
+					`[18.00s] Pour the batter into a hot pan and fry for 2 minutes.\n"}`,
+				`POST /internal/import-jobs/j1/status ` + c.end,
+			}
+			check.Until(t, time.Minute, "the end is told", func() bool {
+				asked.mu.Lock()
+				defer asked.mu.Unlock()
+				return len(asked.seen) >= len(want)
+			})
+			asked.mu.Lock()
+			defer asked.mu.Unlock()
+			check.Equal(t, want, asked.seen)
+		})
+	}
+}
+
+// echo is an extractor whose recipe shows its input: the language, the first chapter and the first sentence.
+type echo struct{}
+
+// Extract implements extract.Extractor.
+func (echo) Extract(_ context.Context, in extract.Input) (recipe.Recipe, error) {
+	if len(in.Segments) == 0 {
+		return recipe.Recipe{}, errors.New("nothing is said")
+	}
+	words := in.Language + ": " + in.Segments[0].Text
+	if len(in.Chapters) > 0 {
+		words += " in " + in.Chapters[0].Title
+	}
+	return recipe.Recipe{
+		Title: in.Title, Language: in.Language, Source: in.Source, Ingredients: []recipe.Ingredient{{Item: "flour"}},
+		Steps: []recipe.Step{{Index: 1, Text: words}},
+	}, nil
+}
+
+// said makes a caption file of one sentence, which is long enough.
+func said(sentence string) string {
+	return "WEBVTT\n\n00:01.000 --> 00:09.000\n" + sentence + "\n\n00:10.000 --> 00:19.000\nStir it in until all of it is smooth and soft.\n"
+}
+
+const (
+	english = "Sift two cups of flour into a large bowl."
+	german  = "Zwei Tassen Mehl in eine Schüssel sieben."
+)
+
+type videoCase struct {
+	name  string
+	video sourcetest.Video
+
+	words   string // of the recipe, when there is one
+	code    contracts.ImportCode
+	message string
+	retry   bool // it may go better another time, so that the job is a dead letter
+	fetches int
+}
+
+// videoCases are the cases of videos in the document, each with its outcome.
+func videoCases() []videoCase {
+	with := func(tracks ...sourcetest.Track) sourcetest.Video {
+		return sourcetest.Video{Title: "Cake", Tracks: tracks}
+	}
+	manual := sourcetest.Track{Language: "en", Body: said(english)}
+	broken := func(status int) sourcetest.Video { return with(sourcetest.Track{Language: "en", Status: status}) }
+	const (
+		gone    = "Video unavailable or private"
+		none    = "No transcript available - this video may not have captions enabled"
+		limited = "The site limits how often we may ask"
+	)
+	chapters := with(manual)
+	chapters.Description = "0:00 Batter\n1:00 Oven\n2:30 Icing\n"
+	return []videoCase{
+		{name: "manual", video: with(sourcetest.Track{Language: "en", Automatic: true, Status: 500}, manual), words: "en: " + english, fetches: 1},
+		{name: "automatic", video: with(sourcetest.Track{Language: "de", Automatic: true, Body: said(german)}), words: "de: " + german, fetches: 1},
+		{name: "chapters", video: chapters, words: "en: " + english + " in Batter", fetches: 1},
+		{name: "gone", video: sourcetest.Video{Reason: sourcetest.Gone}, code: contracts.CodeUnavailable, message: gone},
+		{name: "bot check", video: sourcetest.Video{Reason: sourcetest.BotCheck}, code: contracts.CodeBotCheck, message: "The site wants us to prove that we are not a bot", retry: true},
+		{name: "no captions", video: with(), code: contracts.CodeNoCaptions, message: none},
+		{name: "captions limited", video: broken(http.StatusTooManyRequests), code: contracts.CodeRateLimited, message: limited, retry: true, fetches: 1},
+		{
+			name: "too short", video: with(sourcetest.Track{Language: "en", Body: "WEBVTT\n\n00:01.000 --> 00:02.000\nHi.\n"}), code: contracts.CodeTooShort,
+			message: "Transcript is too short (3 characters). Recipe videos typically have longer transcripts.", fetches: 1,
+		},
+	}
+}
+
+func videoID(n int) string { return fmt.Sprintf("case_%06d", n) }
+
+// TestVideosEndAsDocumented imports videos of all kinds at the same time, with the real yt-dlp. Each ends in the state, with
+// the code and in the words that are documented, after as many requests for captions as it takes.
+func TestVideosEndAsDocumented(t *testing.T) {
+	t.Parallel()
+	installed.YtDlp.Find(t)
+	cases := videoCases()
+	videos := map[string]sourcetest.Video{}
+	for n, c := range cases {
+		videos[videoID(n)] = c.video
+	}
+	y := sourcetest.StartYouTube(t, videos)
+	temp := t.TempDir()
+	srv := natstest.Server(t)
+	i, _ := start(t, srv, func(c *importer.Config) {
+		c.Extractor, c.OutagePatience = importer.Extractor{Extractor: echo{}, Name: "echo"}, time.Nanosecond
+		c.Fetcher = check.Must(source.New(source.Config{TempDir: temp, YouTube: &source.YouTube{CAFile: y.CAFile, Proxy: y.Proxy}}))(t)
+	})
+	letters := uint64(0)
+	for n, c := range cases {
+		job := contracts.ImportJob{JobID: c.name, OwnerID: "ada", SourceType: contracts.SourceYouTube, URL: "https://youtu.be/" + videoID(n)}
+		_, _, err := i.Submit(t.Context(), importer.Submission{ImportJob: job})
+		check.Require(t, err == nil, "%v", err)
+		if c.retry {
+			letters++
+		}
+	}
+	for n, c := range cases {
+		c.check(t, i, followed(t, i, c.name))
+		check.Same(t, c.name+": requests for captions", y.Fetches(videoID(n)), c.fetches)
+	}
+	_, js := natstest.Connect(t, srv)
+	check.Until(t, time.Minute, "a job that may succeed another time is a dead letter", func() bool {
+		dead, err := js.Stream(t.Context(), contracts.StreamDead)
+		return err == nil && dead.CachedInfo().State.Msgs == letters
+	})
+	if left, err := os.ReadDir(temp); err != nil || len(left)+len(sourcetest.AtWork(temp)) > 0 {
+		t.Errorf("temporary files %v, %v, processes %v", left, err, sourcetest.AtWork(temp))
+	}
+}
+
+func (c videoCase) check(t *testing.T, i *importer.Importer, job importer.Job) {
+	t.Helper()
+	if c.words == "" {
+		if job.Status != contracts.ImportFailed || job.Code != c.code || !strings.HasPrefix(job.Error, c.message) || job.Retryable != c.retry || job.Step != "transcript" {
+			t.Errorf("%s: it ended as %+v\nwant %s, %q", c.name, job, c.code, c.message)
+		}
+		return
+	}
+	if job.Status != contracts.ImportReady {
+		t.Errorf("%s: it ended as %+v", c.name, job)
+		return
+	}
+	stored, err := i.Recipes().Get(t.Context(), job.RecipeID)
+	check.That(t, err == nil && len(stored.Recipe.Steps) != 0 && stored.Recipe.Steps[0].Text == c.words,
+		"%s: recipe %+v, %v: want %q", c.name, stored.Recipe, err, c.words)
+}
+
+// The permissions of deploy/nats are enough for the importer when an administrator has made its streams and buckets: it takes jobs
+// in all ways, works them, keeps large files, dead-letters jobs that it cannot work, and shows recipes. It may not touch the
+// streams of others.
+func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
+	t.Parallel()
+	site := newVideos(t)
+	onions := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/a.vtt" {
+			_, _ = w.Write([]byte("WEBVTT\n\n00:01.000 --> 00:09.000\nCut two onions for the soup, and fry them in a large pot with butter until they are brown and soft, for about ten minutes.\n"))
+			return
+		}
+		_, _ = w.Write([]byte("\xff\xd8\xff" + noise(2<<20)))
+	}))
+	t.Cleanup(onions.Close)
+	users := natstest.NewUsers(t)
+	srv := natstest.Server(t, func(c *natsrun.Config) { c.Users = users.Public })
+	settle := func(c *importer.Config) {
+		c.Extractor, c.OutagePatience = importer.Extractor{Extractor: &eyes{}, Name: "eyes"}, time.Nanosecond
+	}
+	adminConn, _ := natstest.Connect(t, srv, users.As("admin"))
+	admin := natstest.InAccount(t, adminConn, "IMPORTER")
+	ours := contracts.AssetOptions{MaxBytes: 1 << 30, Services: []string{contracts.ServiceImporter}}
+	check.OK(t, check.Err(contracts.Apply(t.Context(), admin, contracts.Assets(ours), contracts.ApplyOptions{})))
+	check.OK(t, check.Err(contracts.ApplyConsumers(t.Context(), admin, contracts.Consumers(ours), contracts.ApplyOptions{})))
+
+	denied := make(chan error, 100)
+	may := natstest.NewPermissions(t, srv, "importer")
+	nc, _ := natstest.Connect(t, srv, users.As("importer"), may.Through(), nats.PermissionErrOnSubscribe(true),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { denied <- err }))
+	i := startOver(t, nc, settle, func(c *importer.Config) { c.CreateAssets = false })
+	publisher, _ := natstest.Connect(t, srv, users.As("publisher"))
+	request := func(id, kind, url string) string {
+		return `{"job_id":"` + id + `","owner_id":"ada","source_type":"` + kind + `","url":"` + url + `"}`
+	}
+	_, text := call(t, http.MethodPost, i.URL()+"/v1/imports", request("over-http", "captions", onions.URL+"/a.vtt"))
+	check.That(t, strings.Contains(text, "QUEUED"), "over HTTP: %s", text)
+	if reply, err := publisher.Request("importer.v1.submit", []byte(request("over-nats", "photo", onions.URL+"/a.jpg")), time.Minute); err != nil {
+		t.Error(err)
+	} else if !strings.Contains(string(reply.Data), "QUEUED") {
+		t.Errorf("over NATS: %v %s", reply.Header, reply.Data)
+	}
+	for _, body := range []string{request("streamed", "captions", site.URL+"/gone.vtt"), `{"job_id":"../x"}`} {
+		check.Is(t, check.Err(admin.Publish(t.Context(), "jobs.import.high.streamed", []byte(body))), nil)
+	}
+	for id, want := range map[string]contracts.ImportState{
+		"over-http": contracts.ImportReady, "over-nats": contracts.ImportReady,
+	} {
+		last := followed(t, i, id)
+		check.That(t, last.Status == want, "%s: %+v, want %s", id, last, want)
+	}
+	check.Until(t, time.Minute, "the message that is no job is dead-lettered", func() bool {
+		dead, err := admin.Stream(t.Context(), contracts.StreamDead)
+		return err == nil && dead.CachedInfo().State.Msgs == 1
+	})
+	if list, _, err := i.Recipes().List(t.Context(), kvstore.Query{OwnerID: "ada"}); err != nil || len(list) != 2 {
+		t.Errorf("recipes %+v, %v", list, err)
+	} else if _, err := i.Recipes().Get(t.Context(), list[0].ID); err != nil {
+		t.Error(err)
+	}
+	resp, text := call(t, http.MethodGet, i.URL()+"/readyz?verbose", "")
+	check.That(t, resp.StatusCode == http.StatusOK, "it is not ready: %s", text)
+	check.Is(t, nc.Flush(), nil)
+	select {
+	case err := <-denied:
+		t.Errorf("denied: %v", err)
+	default:
+	}
+	may.CheckNeeded(t,
+		"$JS.ACK.*.*.IMPORT_JOBS.>",                                   // acknowledgements with the server's feature js_ack_fc_v2
+		"$JS.API.STREAM.MSG.GET.IMPORT_JOBS",                          // a lost acknowledgement
+		"$KV.jobs.excused.IMPORT_JOBS.>",                              // an attempt that does not count
+		"$JS.API.DIRECT.GET.KV_jobs",                                  // a job that takes long
+		"$JS.API.STREAM.MSG.GET.KV_import-steps", "rp.import-steps.>", // a second attempt, and one that waits for a step of another
+		"$JS.API.DIRECT.GET.OBJ_import-steps", "$JS.API.STREAM.MSG.GET.OBJ_import-steps", // a second attempt reads the steps that the first kept
+	)
+	wantDenied(t, nc, denied)
+}
+
+// wantDenied tries operations on the streams of others, which must be denied.
+func wantDenied(t *testing.T, nc *nats.Conn, denied <-chan error) {
+	t.Helper()
+	for _, subject := range []string{
+		"$KV.enrich.a", "$KV.directory.a", "$KV.deliveries.a", "$KV.inbox.a", "$KV.locks.a", "$O.other.M.a", "jobs.enrich.wolt.a", "events.a.b",
+		"notify.plan.a", "notify.send.a.b.c.d", "dead.EVENTS.a", "rp.import-steps.$KV.import-steps.a", "rp.import-jobs.$KV.import-jobs.a",
+		"$JS.API.STREAM.DELETE.IMPORT_JOBS", "$JS.API.STREAM.PURGE.KV_recipes", "$JS.API.STREAM.CREATE.MINE", "$JS.API.STREAM.UPDATE.KV_recipes",
+		"$JS.API.STREAM.MSG.DELETE.KV_recipes", "$JS.API.CONSUMER.CREATE.IMPORT_JOBS.mine", "$JS.API.CONSUMER.DELETE.IMPORT_JOBS.importer",
+		"$JS.API.STREAM.MSG.GET.DEAD", "$JS.API.STREAM.MSG.GET.KV_inbox", "$SYS.REQ.SERVER.PING", "_INBOX_admin.a",
+	} {
+		check.Is(t, nc.Publish(subject, []byte("{}")), nil)
+		wantRefusal(t, nc, subject, denied)
+	}
+	for _, subject := range []string{">", "_INBOX_admin.>", "rp.enrich.>", "rp.recipes.>", "events.>", "jobs.import.>", "$SYS.>", "$JS.ACK.>"} {
+		check.Is(t, check.Err(nc.SubscribeSync(subject)), nil)
+		wantRefusal(t, nc, subject, denied)
+	}
+}
+
+func wantRefusal(t *testing.T, nc *nats.Conn, subject string, denied <-chan error) {
+	t.Helper()
+	check.Is(t, nc.Flush(), nil)
+	select {
+	case err := <-denied:
+		check.That(t, strings.Contains(err.Error(), `"`+subject+`"`), "%s: %v", subject, err)
+	case <-time.After(time.Minute):
+		t.Errorf("it may use %s", subject)
+	}
+}
+
+func TestEveryRouteIsDescribed(t *testing.T) {
+	t.Parallel()
+	d := servicetest.Described(t, httpapi.OpenAPI)
+	d.Routes(t, func(r *service.Router) { httpapi.Add(r, nil, nil, &kvstore.Store{}) })
+}
+
+// The job of the examples runs until it is cancelled, and has a recipe when it is tried again.
+func TestEveryExampleIsAnsweredAsDescribed(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Bool
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !asked.Swap(true) {
+			<-r.Context().Done()
+			return
+		}
+		w.Header().Set("Content-Type", "text/vtt")
+		_, _ = w.Write([]byte(captions))
+	}))
+	t.Cleanup(site.Close)
+	exports := check.Must(export.Start(t.Context(), export.Config{Service: "importer"}))(t)
+	d := servicetest.Described(t, httpapi.OpenAPI)
+	i, nc := startHere(t, func(c *importer.Config) { c.Exports = exports })
+	body := fmt.Sprintf(`{"job_id":"soup","owner_id":"ada","source_type":"captions","url":%q}`, site.URL+"/soup.vtt")
+	resp, text := call(t, http.MethodPost, i.URL()+"/v1/imports", body)
+	check.Require(t, resp.StatusCode == http.StatusAccepted, "%d: %s", resp.StatusCode, text)
+	d.Examples(t, &http.Client{Transport: d.Transport(t, client.Transport)}, i.URL(),
+		[]string{"POST /v1/imports/{job}/cancel", "POST /v1/imports/{job}/retry"}, map[string]servicetest.Case{
+			"POST /v1/imports 200":              {Header: map[string]string{"Idempotency-Key": "soup-1"}},
+			"POST /v1/imports 409":              {Body: `{"job_id":"soup","owner_id":"ada","url":"https://example.org/other.vtt"}`},
+			"POST /v1/imports 422":              {Body: `{"owner_id":"ada","url":"https://example.org/soup","source_type":"scroll"}`},
+			"POST /v1/imports/{job}/cancel 409": {}, "POST /v1/imports/{job}/retry 409": {},
+		})
+	servicetest.Answers(t, nc, natsapi.Endpoints(nil, nil), [][2]string{
+		{"submit", `{"job_id":"soup-2","owner_id":"ada","url":"https://example.org/soup.vtt","source_type":"captions"}`},
+		{"cancel", `{"job_id":"soup-2"}`},
+		{"get", `{"job_id":"soup"}`},
+		{"recipe", `{"recipe_id":"7e05da03-189a-5154-9802-de5ec980ac2b"}`},
+		{"retry", `{"job_id":"soup-2"}`},
+	})
+}
+
+func TestACallerReachesItsOwnImportsOnly(t *testing.T) {
+	t.Parallel()
+	keys := filepath.Join(t.TempDir(), "keys.json")
+	authorization := map[string]string{}
+	for _, user := range []string{"ann", "bob"} {
+		secret := check.Must(access.Add(keys, access.Key{Name: user, User: user, Scopes: access.Scopes()}))(t)
+		authorization[user] = "Bearer " + secret
+	}
+	v := newVideos(t)
+	i, _ := start(t, natstest.Server(t), func(c *importer.Config) { c.Keys = keys })
+	submitted, text := call(t, http.MethodPost, i.URL()+"/v1/imports",
+		`{"job_id":"anns","owner_id":"ann","source_type":"captions","url":"`+v.URL+`/soup.vtt"}`, "Authorization", authorization["ann"])
+	check.Require(t, submitted.StatusCode == http.StatusAccepted, "ann's import: %d %s", submitted.StatusCode, text)
+	job := followed(t, i, "anns")
+	check.Require(t, job.RecipeID != "", "ann's import ends as %+v", job)
+	for request, want := range map[string]int{
+		"GET /v1/imports/anns": 200, "GET /v1/imports/anns/events": 200, "GET /v1/imports/anns/ws": 426, "POST /v1/imports/anns/cancel": 409,
+		"POST /v1/imports/anns/retry": 409, "GET /v1/recipes/" + job.RecipeID: 200, "GET /v1/recipes?owner=ann": 200,
+	} {
+		method, path, _ := strings.Cut(request, " ")
+		if resp, text := call(t, method, i.URL()+path, "", "Authorization", authorization["ann"]); resp.StatusCode != want {
+			t.Errorf("%s of ann: %d %s", request, resp.StatusCode, text)
+		}
+		resp, text := call(t, method, i.URL()+path, "", "Authorization", authorization["bob"])
+		check.That(t, resp.StatusCode == http.StatusNotFound || resp.StatusCode == http.StatusForbidden,
+			"%s of bob: %d %s", request, resp.StatusCode, text)
+	}
+	file, kind := form(t, "owner_id", "ann", "@soup.vtt", "WEBVTT")
+	resp, text := call(t, http.MethodPost, i.URL()+"/v1/imports", file, "Authorization", authorization["bob"], "Content-Type", kind)
+	check.Same(t, fmt.Sprintf("a file of bob for ann: %s", text), resp.StatusCode, http.StatusForbidden)
+	taken := `{"job_id":"anns","owner_id":"bob","source_type":"captions","url":"` + v.URL + `/soup.vtt"}`
+	resp, text = call(t, http.MethodPost, i.URL()+"/v1/imports", taken, "Authorization", authorization["bob"])
+	check.That(t, resp.StatusCode == http.StatusConflict && !strings.Contains(text, job.RecipeID),
+		"ann's id for an import of bob: %d %s", resp.StatusCode, text)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/rand/v2"
 	"strings"
@@ -37,14 +38,15 @@ func newHub(nc *nats.Conn) (*hub, error) {
 	} {
 		subscription, err := nc.Subscribe(subject, handle)
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("importer: subscribe to changes of jobs: %w", err), h.close())
+			h.close()
+			return nil, fmt.Errorf("importer: subscribe to changes of jobs: %w", err)
 		}
 		h.subscriptions = append(h.subscriptions, subscription)
 	}
 	return h, nil
 }
 
-func (h *hub) close() error {
+func (h *hub) close() {
 	h.mu.Lock()
 	h.closed = true
 	for _, chans := range h.waits {
@@ -54,14 +56,9 @@ func (h *hub) close() error {
 	}
 	clear(h.waits)
 	h.mu.Unlock()
-	var errs []error
 	for _, subscription := range h.subscriptions {
-		err := subscription.Unsubscribe()
-		if err != nil && !errors.Is(err, nats.ErrConnectionClosed) && !errors.Is(err, nats.ErrBadSubscription) {
-			errs = append(errs, fmt.Errorf("importer: end the subscription to changes of jobs: %w", err))
-		}
+		_ = subscription.Unsubscribe() // fails if the connection ends, and the subscription with it
 	}
-	return errors.Join(errs...)
 }
 
 func (h *hub) changed(key string) {
@@ -144,11 +141,14 @@ type Update struct {
 	Change uint64
 }
 
-// Next waits until the job has changed since it was last seen, or has made progress in its step, and returns the job. The first
-// call usually returns at once. States between two calls may be left out. One round trip for each change and one every two seconds, twice
-// as many while the job runs.
+// Next waits until the job has changed since it was last seen, or has made progress in its step, and returns the job, or io.EOF when it is
+// over. The first call usually returns at once. States between two calls may be left out. One round trip for each change and one every two
+// seconds, twice as many while the job runs.
 func (u *Subscription) Next(ctx context.Context) (Update, error) {
 	for {
+		if u.over {
+			return Update{}, io.EOF
+		}
 		r, _, err := u.service.read(ctx, u.jobID)
 		if err != nil {
 			return Update{}, err

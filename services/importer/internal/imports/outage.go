@@ -1,21 +1,31 @@
 package imports
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"math/rand/v2"
+	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/natsotel"
+	"github.com/expediter-io/expediter/pkg/pause"
+	"github.com/expediter-io/expediter/pkg/redact"
 	"github.com/expediter-io/expediter/pkg/service"
+	"github.com/expediter-io/expediter/services/importer/internal/memory"
 	"github.com/expediter-io/expediter/services/importer/source"
+	"github.com/expediter-io/expediter/services/importer/store"
 )
 
 // The far sides that a job calls, as its state names them. The name of a site begins with sidePrefix.
@@ -323,11 +333,38 @@ func (r *record) waits(side string) time.Duration {
 	return now.Sub(r.OutageSince)
 }
 
+// FailedError is the failure of an attempt, with a message for a person and a code for a program.
+type FailedError struct {
+	Code    contracts.ImportCode `json:"code"`
+	Message string               `json:"message"`
+
+	// Retryable reports whether another attempt may succeed. RetryAfter is the wait before it, 0 for the usual wait.
+	Retryable  bool          `json:"retryable,omitempty"`
+	RetryAfter time.Duration `json:"retry_after,omitempty"`
+
+	// Exhausted reports whether no attempts are left, so that the job fails.
+	Exhausted bool `json:"exhausted,omitempty"`
+
+	// Outage names the far side that works for no job; empty when the failure concerns this job only. Refused reports
+	// whether the far side refuses our key.
+	Outage  string `json:"outage,omitempty"`
+	Refused bool   `json:"refused,omitempty"`
+
+	// Alone reports that the far side works for other jobs.
+	Alone bool `json:"alone,omitempty"`
+
+	// Page reports that the site has answered with an error that says nothing about its other pages. Each attempt waits four times
+	// as long as the one before.
+	Page bool `json:"page,omitempty"`
+
+	Err error `json:"-"`
+}
+
 // snooze returns the next wait of a job that has waited for a far side. It grows with the time waited, for a job that
 // fails while others do not.
 func (f *FailedError) snooze(waited time.Duration) time.Duration {
-	pause := max(min(f.RetryAfter, maxRetryAfter), min(max(firstPause, waited/4), lastPause))
-	return pause + rand.N(pause/4) //nolint:gosec // spreads load, guards nothing
+	wait := max(min(f.RetryAfter, maxRetryAfter), min(max(firstPause, waited/4), lastPause))
+	return wait + rand.N(wait/4) //nolint:gosec // spreads load, guards nothing
 }
 
 // sideOf names the far side of a source.
@@ -360,4 +397,206 @@ func (a *attempt) inTurn(ctx context.Context) error {
 	}
 	defer a.turns.Release(turns)
 	return a.steps(ctx)
+}
+
+// Error implements error.
+func (f *FailedError) Error() string { return f.Message }
+
+// Unwrap returns the cause.
+func (f *FailedError) Unwrap() error { return f.Err }
+
+// maxMessage bounds a message, which goes into a record, a log line and the reason of a claim.
+const maxMessage = 500
+
+// failureOf returns the failure for an error of a step.
+func failureOf(err error) *FailedError {
+	if f, ok := errors.AsType[*FailedError](err); ok {
+		return f
+	}
+	if errors.Is(err, memory.ErrBusy) {
+		return &FailedError{
+			Code: contracts.CodeTimeout, Message: "The importer has no memory left for a source of this size", Retryable: true,
+			Outage: sideMemory, Err: err,
+		}
+	}
+	if e, ok := errors.AsType[*source.Error](err); ok {
+		f := &FailedError{
+			Code: e.Code, Message: limit(cmp.Or(e.Message, e.Error())), Retryable: e.Retryable, RetryAfter: e.RetryAfter, Err: err,
+			Page: e.Page,
+		}
+		if e.Outage {
+			f.Outage = sidePrefix + e.Site
+		}
+		return f
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return &FailedError{Code: contracts.CodeTimeout, Message: "The import took too long", Retryable: true, Err: err}
+	}
+	return &FailedError{Code: contracts.CodeCrashed, Message: limit("The import failed: " + err.Error()), Retryable: true, Err: err}
+}
+
+// storeFailure returns a function that makes the failure for an error of the store.
+func storeFailure(prefix string) func(error) *FailedError {
+	return func(err error) *FailedError {
+		f := &FailedError{
+			Code: contracts.CodeStoreFailed, Message: limit(prefix + err.Error()), Retryable: store.Retryable(err), Exhausted: true, Err: err,
+		}
+		if failed, ok := errors.AsType[*store.Error](err); ok && f.Retryable && !errors.Is(err, kvrecord.ErrUnavailable) {
+			f.Outage, f.Refused, f.RetryAfter = sideRecipes, failed.Refused, failed.RetryAfter
+		}
+		return f
+	}
+}
+
+// limit makes a text fit for display: one bounded line of valid UTF-8.
+func limit(text string) string {
+	return redact.Shorten(strings.Join(strings.Fields(strings.ToValidUTF8(text, "\uFFFD")), " "), maxMessage)
+}
+
+// carried is a failure that passes through a flight.Flight. Waiters in other processes get only its text, so the text
+// has all fields.
+type carried struct{ *FailedError }
+
+// Error implements error.
+func (c carried) Error() string {
+	data, err := json.Marshal(c.FailedError)
+	if err != nil {
+		return c.Message
+	}
+	return string(data)
+}
+
+// Unwrap returns the failure.
+func (c carried) Unwrap() error { return c.FailedError }
+
+// arrived returns the carried failure, or the error of the Flight itself.
+func arrived(err error) error {
+	if c, ok := errors.AsType[carried](err); ok {
+		return c.FailedError
+	}
+	if failed, ok := errors.AsType[*flight.FailedError](err); ok {
+		f := &FailedError{Err: err}
+		if json.Unmarshal([]byte(failed.Reason), f) == nil && f.Code != "" {
+			return f
+		}
+	}
+	return err
+}
+
+// finalTTL is the time for which a permanent failure is kept for other jobs of the same source.
+const finalTTL = 30 * time.Second
+
+func failureTTL(err error) time.Duration {
+	if c, ok := errors.AsType[carried](err); ok && !c.Retryable {
+		return finalTTL
+	}
+	return 0
+}
+
+// Problem maps an error of this service to the problem that a client gets. It is a [service.ErrorMapper].
+func Problem(err error) service.Problem {
+	unusable, ok := errors.AsType[*source.Error](err)
+	switch {
+	case ok:
+		return service.Problem{Status: http.StatusUnprocessableEntity, Code: string(unusable.Code), Detail: unusable.Message}
+	case errors.Is(err, ErrUnknownJob), errors.Is(err, store.ErrNotFound):
+		return service.Problem{Status: http.StatusNotFound}
+	case errors.Is(err, ErrMismatch), errors.Is(err, ErrFinal), errors.Is(err, ErrNotFailed):
+		return service.Problem{Status: http.StatusConflict}
+	case errors.Is(err, kvrecord.ErrUnavailable):
+		return service.Unavailable()
+	case errors.Is(err, ErrClosed):
+		return service.Problem{Status: http.StatusServiceUnavailable, Detail: "the service is stopping"}
+	}
+	return service.Problem{}
+}
+
+const (
+	// jitter is the share by which a pause may be longer or shorter.
+	jitter = 0.2
+
+	// minPause is the shortest pause.
+	minPause = 100 * time.Millisecond
+
+	// maxAfter is the longest pause within an attempt: a service that wants a longer one is not called again.
+	maxAfter = time.Minute
+
+	// maxRetries bounds the repetitions, and maxBase the first pause.
+	maxRetries, maxBase = 20, time.Minute
+)
+
+// RetryPolicy is the number of repetitions of a call, and their pauses.
+type RetryPolicy struct {
+	// Base is the pause before the first repetition; each further one is twice as long, ±20 %.
+	Base time.Duration
+
+	// Retries is the largest number of repetitions.
+	Retries int
+}
+
+// UnmarshalText reads the repetitions and the first pause, as in "3,500ms".
+func (p *RetryPolicy) UnmarshalText(text []byte) error {
+	retries, base, found := strings.Cut(string(text), ",")
+	n, err := strconv.Atoi(strings.TrimSpace(retries))
+	if err != nil || !found {
+		return fmt.Errorf("%.64q is no policy: want repetitions and the first pause, such as 3,500ms", text)
+	}
+	first, err := time.ParseDuration(strings.TrimSpace(base))
+	if err != nil {
+		return fmt.Errorf("%.64q is no policy: %w", text, err)
+	}
+	*p = RetryPolicy{Base: first, Retries: n}
+	return p.Validate()
+}
+
+// Validate reports the first field that is out of its bounds.
+func (p RetryPolicy) Validate() error {
+	if p.Retries < 0 || p.Retries > maxRetries {
+		return fmt.Errorf("%d repetitions: want 0 to %d", p.Retries, maxRetries)
+	}
+	if p.Base < minPause || p.Base > maxBase {
+		return fmt.Errorf("the first pause is %s: want %s to %s", p.Base, minPause, maxBase)
+	}
+	return nil
+}
+
+// Pause returns the pause after a failed attempt, counted from 0.
+func (p RetryPolicy) Pause(attempt int) time.Duration {
+	delay := float64(p.Base) * float64(uint64(1)<<min(attempt, 30))
+	spread := delay * jitter * (rand.Float64()*2 - 1) //nolint:gosec // spreads load, guards nothing
+	return max(minPause, time.Duration(delay+spread))
+}
+
+// verdict reports whether and when to try again after an error.
+type verdict struct {
+	// Again reports whether another attempt may succeed.
+	Again bool
+
+	// After is the least pause, if the service has asked for one. Defaults to none.
+	After time.Duration
+}
+
+// Do calls f until it succeeds, judge rules out another attempt or asks for a pause of more than maxAfter, or the repetitions are
+// used up. It returns the last error. When ctx ends in a pause, its cause is returned. onRetry is called before each pause.
+func (p RetryPolicy) Do(
+	ctx context.Context, f func(context.Context) error, judge func(error) verdict, onRetry func(attempt int, pause time.Duration, err error),
+) error {
+	for attempt := 0; ; attempt++ {
+		err := f(ctx)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		v := judge(err)
+		if !v.Again || attempt == p.Retries || v.After > maxAfter {
+			return err
+		}
+		wait := max(p.Pause(attempt), v.After)
+		onRetry(attempt+1, wait, err)
+		if !pause.For(ctx, wait) {
+			return context.Cause(ctx)
+		}
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/expediter-io/expediter/internal/remote"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
@@ -19,7 +21,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/importer/extract/openai"
-	"github.com/expediter-io/expediter/services/importer/internal/remote"
 	"github.com/expediter-io/expediter/services/importer/source"
 	"github.com/expediter-io/expediter/services/importer/store/recipeservice"
 )
@@ -36,6 +37,10 @@ type outage struct {
 	code    contracts.ImportCode
 	refused bool
 	most    int64 // calls within the outage
+}
+
+func answer(status int, body string) *http.Response {
+	return &http.Response{StatusCode: status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body))}
 }
 
 var outages = map[string]outage{
@@ -349,6 +354,7 @@ func TestAPageThatAlwaysFailsFailsSoon(t *testing.T) {
 		good   bool     // the site works for another owner
 	}{
 		"HTTP 500":                {source.Error{Page: true}, []string{"ada"}, false},
+		"HTTP 500, beside others": {source.Error{Page: true}, []string{"ada", "bob"}, true},
 		"HTTP 500, of one owner":  {source.Error{Page: true}, []string{"ada", "ada", "ada"}, false},
 		"HTTP 500, of two owners": {source.Error{Page: true}, []string{"ada", "eve"}, false},
 		"HTTP 503":                {source.Error{Outage: true}, []string{"ada"}, true},
@@ -374,6 +380,9 @@ func TestAPageThatAlwaysFailsFailsSoon(t *testing.T) {
 				pauseFor(t.Context(), 2*time.Minute)
 				if c.good {
 					submit(fmt.Sprint("good", n), "bob")
+				}
+				if n > 0 && c.good { // the one before has had two minutes
+					i.ready(t, fmt.Sprint("good", n-1))
 				}
 			}
 			for n := range c.owners {

@@ -81,23 +81,25 @@ func New(ctx context.Context, js jetstream.JetStream, cfg Config) (*Service, err
 		LargeValueBucket: contracts.ObjectsImportSteps,
 	})
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("importer: %w", err), s.hub.close())
+		s.hub.close()
+		return nil, fmt.Errorf("importer: %w", err)
 	}
 	records, err := kvrecord.New(kvrecord.Config{JetStream: js})
 	if err != nil {
 		s.flight.Close()
-		return nil, errors.Join(fmt.Errorf("importer: %w", err), s.hub.close())
+		s.hub.close()
+		return nil, fmt.Errorf("importer: %w", err)
 	}
 	s.jobs, s.progresses = records.Bucket(contracts.BucketImportJobs), records.Bucket(contracts.BucketJobs)
 	return s, nil
 }
 
 // Close waits for the work in the background and ends all subscriptions.
-func (s *Service) Close() error {
+func (s *Service) Close() {
 	s.background.Wait()
 	s.flight.Close()
 	s.jobs.Close()
-	return s.hub.close()
+	s.hub.close()
 }
 
 // Get returns a job. The error wraps ErrUnknownJob when there is no such job. One round trip, two for a running job.
@@ -197,6 +199,9 @@ type Config struct {
 	// shared step, in whole seconds. Defaults to 15 seconds.
 	ClaimTTL time.Duration
 
+	// Charge counts the bytes of a transcript that is about to be kept for an owner, see [Files.Charge]. Defaults to none.
+	Charge func(ctx context.Context, ownerID string, size int) error
+
 	// Concurrency is the number of jobs that the process works at a time. Defaults to 0, with which no large source waits in a slot.
 	Concurrency int
 
@@ -272,10 +277,6 @@ func newMeters(m metric.Meter) (meters, error) {
 		return out, fmt.Errorf("importer: telemetry: %w", err)
 	}
 	return out, nil
-}
-
-func (s *Service) retried(ctx context.Context, operation string) {
-	s.meters.retries.Add(ctx, 1, metric.WithAttributes(attribute.String("operation", operation)))
 }
 
 // timed measures a step that was taken here, not shared.

@@ -14,6 +14,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/worker/step"
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/internal/memory"
@@ -110,7 +111,8 @@ type computation struct {
 }
 
 // share computes the result of a key once for all jobs. When this job has computed the result and the bucket does not
-// take it, because the bucket is full, only this job uses the result. Otherwise it would be computed again and again.
+// take it, because the bucket is full or the owner keeps enough, only this job uses the result. Otherwise it would be computed again and
+// again.
 func (a *attempt) share(
 	ctx context.Context, key string, compute func(context.Context) ([]byte, error), ttl time.Duration,
 ) (flight.Result, error) {
@@ -123,7 +125,7 @@ func (a *attempt) share(
 		a.memory.Enter() // the call may continue for other jobs when this job has ended
 		defer a.memory.Leave()
 		data, err := compute(memory.With(ctx, a.memory))
-		if err == nil {
+		if data != nil {
 			own.Store(&data)
 		}
 		return data, err
@@ -131,9 +133,14 @@ func (a *attempt) share(
 	if c := running.Load(); c != nil && c.ctx.Err() != nil {
 		<-c.done // no other job waits for it, so it holds this job's memory and slot: if it goes on, the worker reports the job as stuck
 	}
-	if data := own.Load(); data != nil && ctx.Err() == nil && errors.Is(err, kvlock.ErrUnavailable) {
+	data := own.Load()
+	switch {
+	case err == nil || ctx.Err() != nil:
+	case data != nil && (errors.Is(err, kvlock.ErrUnavailable) || errors.Is(err, kvrecord.ErrUnavailable) || isShare(err)):
 		a.logger.WarnContext(ctx, "importer: a result is not kept for others", "job_id", a.id, "key", key, "error", err)
 		return flight.Result{Key: key, Outcome: flight.Computed, Value: *data}, nil
+	case data == nil && isShare(err): // of the owner of the job that has computed it
+		return a.share(ctx, key, compute, ttl)
 	}
 	return found, err
 }
@@ -164,17 +171,11 @@ func (a *attempt) fetch(ctx context.Context) ([]byte, error) {
 		}
 		return err
 	})
-	if err != nil {
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
-		}
-		return nil, carried{failureOf(err)}
+	data, err := a.encode(ctx, "transcript", material, err)
+	if err != nil || a.cfg.Charge == nil {
+		return data, err
 	}
-	data, err := json.Marshal(material)
-	if err != nil {
-		return nil, fmt.Errorf("importer: encode the transcript of %s: %w", a.record.SourceID, err)
-	}
-	return data, nil
+	return data, a.cfg.Charge(ctx, a.record.OwnerID, len(data)*3/4) // a photo is base64, which is compressed when it is kept
 }
 
 // saveTranscript stores the transcript. The job goes on when the store does not take it, because the transcript is sent
@@ -268,18 +269,23 @@ func (a *attempt) ask(ctx context.Context, in extract.Input) ([]byte, error) {
 		}, judgeExtract, a.onRetry(ctx, "extraction", a.id))
 	})
 	a.passed(PointExtracted)
-	if err != nil {
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
-		}
-		return nil, carried{failureOf(err)}
-	}
 	if made.Source.Extractor == "" {
 		made.Source.Extractor = a.cfg.Extractor.Name
 	}
-	data, err := json.Marshal(made)
+	return a.encode(ctx, "recipe", made, err)
+}
+
+// encode returns the result of a step that is shared, or the error with which it failed.
+func (a *attempt) encode(ctx context.Context, what string, result any, err error) ([]byte, error) {
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case err != nil:
+		return nil, carried{failureOf(err)}
+	}
+	data, err := json.Marshal(result)
 	if err != nil {
-		return nil, fmt.Errorf("importer: encode the recipe of %s: %w", a.record.SourceID, err)
+		return nil, fmt.Errorf("importer: encode the %s of %s: %w", what, a.record.SourceID, err)
 	}
 	return data, nil
 }

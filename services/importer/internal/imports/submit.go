@@ -28,10 +28,17 @@ const HeaderRun = "Import-Run"
 // ErrMismatch when the known job has another owner, source or type. Errors of the request are *contracts.ValidationError
 // or *source.Error. Three round trips.
 func (s *Service) Submit(ctx context.Context, sub Submission) (job Job, created bool, err error) {
+	sub.URL = source.Complete(sub.URL)
 	if err := sub.Validate(); err != nil {
 		return Job{}, false, err
 	}
-	sub.identify()
+	switch {
+	case sub.JobID != "":
+	case sub.IdempotencyKey != "":
+		sub.JobID = uuid.NewSHA1(namespace, []byte(sub.OwnerID+"\x00"+sub.IdempotencyKey)).String()
+	default:
+		sub.JobID = uuid.NewString()
+	}
 	sourceID, err := s.cfg.Fetcher.Identify(ctx, sourceOf(sub.ImportJob))
 	if err != nil {
 		return Job{}, false, err
@@ -45,7 +52,7 @@ func (s *Service) Submit(ctx context.Context, sub Submission) (job Job, created 
 		case known == nil:
 			fresh := newRecord(sub.ImportJob, sourceID, time.Now().UTC())
 			return &fresh, nil
-		case !known.same(sub.ImportJob):
+		case !known.same(sub.ImportJob, sourceID):
 			return nil, fmt.Errorf("%w: %.64q", ErrMismatch, sub.JobID)
 		default:
 			return nil, errKeep
@@ -169,17 +176,6 @@ func (sub Submission) Validate() error {
 
 // namespace makes ids of jobs out of idempotency keys (RFC 9562, version 5).
 var namespace = uuid.MustParse("5a3f1a3c-8f5e-5d0e-8e0b-1c8b6d1f7a52")
-
-// identify gives a submission without a job id its job id.
-func (sub *Submission) identify() {
-	switch {
-	case sub.JobID != "":
-	case sub.IdempotencyKey != "":
-		sub.JobID = uuid.NewSHA1(namespace, []byte(sub.OwnerID+"\x00"+sub.IdempotencyKey)).String()
-	default:
-		sub.JobID = uuid.NewString()
-	}
-}
 
 // WarnPhoto is the code of the warning that the recipe was read from a photo.
 const WarnPhoto = "read_from_photo"

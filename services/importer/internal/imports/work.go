@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
@@ -42,20 +40,10 @@ var (
 func Policy() worker.Policy {
 	return worker.Policy{
 		Backoff:     worker.Exponential(2*time.Second, 2*time.Minute),
-		Decode:      decodeJob,
+		Decode:      contracts.DecodeArgs[contracts.ImportJob],
 		MaxAttempts: jobAttempts,
 		Timeout:     jobTimeout,
 	}
-}
-
-// decodeJob reads a job.
-func decodeJob(_ nats.Header, payload []byte, args any) error {
-	job, err := contracts.Decode[contracts.ImportJob](payload)
-	if err != nil {
-		return err
-	}
-	*args.(*contracts.ImportJob) = job //nolint:forcetypeassert // registered with this type
-	return nil
 }
 
 // attempt is one attempt at a job.
@@ -112,7 +100,7 @@ func (a *attempt) begin(ctx context.Context) (bool, error) {
 			fresh := newRecord(a.job.Args, sourceID, time.Now().UTC())
 			fresh.Run = a.run
 			r = &fresh
-		case !r.same(a.job.Args):
+		case !r.same(a.job.Args, sourceID):
 			return nil, worker.Cancel(fmt.Errorf("%w: %.64q", ErrMismatch, a.id))
 		case r.Status.Final() && !a.runsAgain(r), a.run < r.Run && !a.replay:
 			ended = true
@@ -171,10 +159,7 @@ func (a *attempt) again(ctx context.Context) error {
 	if a.job.Attempt > 1 {
 		r.Reported = false // the store may have received the beginning of the previous attempt after the end of the job
 	}
-	if err := a.reportEnd(ctx, &r); err != nil {
-		return err
-	}
-	return a.finalError(&r)
+	return a.conclude(ctx, &r)
 }
 
 // watch ends the attempt when the job is cancelled, removed or run again meanwhile. It reads the record when a change is pushed,
@@ -246,15 +231,11 @@ func (a *attempt) outcome(ctx context.Context, err error) error {
 		a.log(ctx, slog.LevelWarn, EventInterrupted, a.id, slog.String("error", err.Error()))
 		return worker.Snooze(storeSnooze)
 	}
-	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) || isTimeout(ctx) {
+	_, timedOut := errors.AsType[*worker.TimeoutError](context.Cause(ctx))
+	if timedOut || errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 		err = &FailedError{Code: contracts.CodeTimeout, Message: "The import took too long", Retryable: true, Err: err}
 	}
 	return a.fail(context.WithoutCancel(ctx), failureOf(err))
-}
-
-func isTimeout(ctx context.Context) bool {
-	var timeout *worker.TimeoutError
-	return errors.As(context.Cause(ctx), &timeout)
 }
 
 // leave ends an attempt at a job that was cancelled, started anew, or ended elsewhere. This attempt may have sent the
@@ -284,15 +265,15 @@ func (a *attempt) leave(ctx context.Context) error {
 	case cancelled:
 		a.ended(ctx, &r, a.started)
 	}
-	if err := a.reportEnd(ctx, &r); err != nil {
-		return err
-	}
-	return a.finalError(&r)
+	return a.conclude(ctx, &r)
 }
 
-// finalError returns the error for the worker of a job that has ended. A job that failed with this message becomes a dead
+// conclude sends the store the end of a job, and returns the error for the worker. A job that failed with this message becomes a dead
 // letter.
-func (a *attempt) finalError(r *record) error {
+func (a *attempt) conclude(ctx context.Context, r *record) error {
+	if err := a.reportEnd(ctx, r); err != nil {
+		return err
+	}
 	if r.Exhausted && r.Message == a.job.Sequence {
 		return worker.Cancel(errors.New(r.Error))
 	}

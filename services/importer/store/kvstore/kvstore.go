@@ -117,7 +117,13 @@ const headroom = 1 << 10
 
 // index records the owner of a recipe.
 func (s *Store) index(ctx context.Context, key string, stored Stored) error {
-	data, err := json.Marshal(summaryOf(stored))
+	sum := Summary{
+		ID: stored.ID, JobID: stored.JobID, Title: stored.Recipe.Title, SourceRef: stored.Recipe.Source.Ref, CreatedAt: stored.CreatedAt,
+	}
+	for _, i := range stored.Recipe.Ingredients {
+		sum.Ingredients = append(sum.Ingredients, i.Item)
+	}
+	data, err := json.Marshal(sum)
 	if err != nil {
 		return &store.Error{Op: "index recipe", Err: err}
 	}
@@ -158,23 +164,10 @@ type Summary struct {
 	CreatedAt   time.Time `json:"created_at"`
 }
 
-func summaryOf(s Stored) Summary {
-	sum := Summary{ID: s.ID, JobID: s.JobID, Title: s.Recipe.Title, SourceRef: s.Recipe.Source.Ref, CreatedAt: s.CreatedAt}
-	for _, i := range s.Recipe.Ingredients {
-		sum.Ingredients = append(sum.Ingredients, i.Item)
-	}
-	return sum
-}
-
 // matches reports whether every word of a search is in the title or in an ingredient.
 func (s Summary) matches(words []string) bool {
 	text := strings.ToLower(s.Title + "\n" + strings.Join(s.Ingredients, "\n"))
-	for _, w := range words {
-		if !strings.Contains(text, w) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(text, w) })
 }
 
 // MaxList is the largest number of recipes in a list.
@@ -211,8 +204,15 @@ func (s *Store) List(ctx context.Context, q Query) (list []Summary, more bool, e
 	unreadable := 0
 	read := func(subjects []string) error {
 		found, err := s.records.GetMany(ctx, subjects)
-		if err == nil {
-			unreadable += appendMatches(&list, found, words)
+		for _, r := range found {
+			var sum Summary
+			switch {
+			case len(r.Data) == 0: // the recipe was removed
+			case json.Unmarshal(r.Data, &sum) != nil:
+				unreadable++
+			case sum.matches(words):
+				list = append(list, sum)
+			}
 		}
 		return err
 	}
@@ -235,19 +235,4 @@ func (s *Store) List(ctx context.Context, q Query) (list []Summary, more bool, e
 	slices.SortFunc(list, func(a, b Summary) int { return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(a.ID, b.ID)) })
 	n := min(len(list), q.Limit)
 	return list[:n], n < len(list), nil
-}
-
-// appendMatches appends the summaries that have all words, and returns the number of records that cannot be read.
-func appendMatches(list *[]Summary, records []kvrecord.Record, words []string) (unreadable int) {
-	for _, r := range records {
-		var sum Summary
-		switch {
-		case len(r.Data) == 0: // the recipe was removed
-		case json.Unmarshal(r.Data, &sum) != nil:
-			unreadable++
-		case sum.matches(words):
-			*list = append(*list, sum)
-		}
-	}
-	return unreadable
 }

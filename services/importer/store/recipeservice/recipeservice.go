@@ -19,11 +19,11 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/expediter-io/expediter/internal/remote"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/redact"
 	"github.com/expediter-io/expediter/pkg/retryafter"
 	"github.com/expediter-io/expediter/services/importer/caption"
-	"github.com/expediter-io/expediter/services/importer/internal/remote"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 	"github.com/expediter-io/expediter/services/importer/store"
 )

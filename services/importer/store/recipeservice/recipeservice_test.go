@@ -12,10 +12,10 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/expediter-io/expediter/internal/remote"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/caption"
-	"github.com/expediter-io/expediter/services/importer/internal/remote"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 	"github.com/expediter-io/expediter/services/importer/store"
 	"github.com/expediter-io/expediter/services/importer/store/recipeservice"

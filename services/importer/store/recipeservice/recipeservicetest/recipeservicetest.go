@@ -1,7 +1,9 @@
-package importer
+// Package recipeservicetest has a Recipe Service for tests of its clients.
+package recipeservicetest
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -9,48 +11,64 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
-	"testing"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
-// recipeService is a Recipe Service as the document has it, on a bad day: one call in five fails, half of these after they
-// were done, one in twenty is never answered, and others are done twice, or answered twice.
-type recipeService struct {
-	*httptest.Server
+// Token is the token that the service requires.
+const Token = "recipe-service-token"
 
+// Service is a Recipe Service as the document has it, on a bad day: one call in five fails, half of these after they
+// were done, one in twenty is never answered, and others are done twice, or answered twice. It is a handler, and also a transport
+// that opens no connection.
+type Service struct {
 	mu      sync.Mutex
-	calls   int
 	created int
-	foreign []string // calls that are not in the document
 	luck    *rand.Rand
-	recipes map[string]made                   // by job
+	recipes map[string]Made                   // by job
 	refused map[string]bool                   // jobs of which it never takes that they begin
-	twice   []string                          // jobs whose recipe was to be replaced by another
+	seen    Seen                              // without what follows from the rest
 	status  map[string]contracts.ImportStatus // by job
 }
 
-// made is a recipe that was created.
-type made struct{ id, ref, owner string }
+// Made is a recipe that was created.
+type Made struct{ ID, ref, owner string }
 
-func newRecipeService(t *testing.T, seed uint64) *recipeService {
-	t.Helper()
-	s := &recipeService{
-		luck: rand.New(rand.NewPCG(seed, 1)), recipes: map[string]made{}, refused: map[string]bool{}, status: map[string]contracts.ImportStatus{},
+// Seen is what a service has been asked.
+type Seen struct {
+	Calls, Recipes, Refused int
+	Foreign                 []string // calls that are not in the document
+	Twice                   []string // jobs whose recipe was to be replaced by another
+}
+
+// New returns a service whose luck is that of a seed.
+func New(seed uint64) *Service {
+	return &Service{
+		luck:    rand.New(rand.NewPCG(seed, 1)), //nolint:gosec // repeatable
+		recipes: map[string]Made{}, refused: map[string]bool{}, status: map[string]contracts.ImportStatus{},
 	}
-	s.Server = httptest.NewServer(s)
-	t.Cleanup(s.Close)
-	return s
+}
+
+// RoundTrip implements http.RoundTripper.
+func (s *Service) RoundTrip(r *http.Request) (resp *http.Response, err error) {
+	w := httptest.NewRecorder()
+	defer func() {
+		if recover() != nil { // by http.ErrAbortHandler
+			resp, err = nil, errors.New("connection reset")
+		}
+	}()
+	s.ServeHTTP(w, r)
+	return w.Result(), r.Context().Err()
 }
 
 // ServeHTTP implements http.Handler.
-func (s *recipeService) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return // by one that was killed
 	}
 	s.mu.Lock()
-	s.calls++
+	s.seen.Calls++
 	luck := s.luck.Float64()
 	s.mu.Unlock()
 	switch {
@@ -70,36 +88,37 @@ func (s *recipeService) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler) // so was this
 	case luck < 0.35:
 		status, answer = s.do(r, body)
-	case luck < 0.45:
-		answerTwice(w, status, answer)
+	case luck < 0.45 && answerTwice(w, status, answer):
 		return
 	}
 	w.WriteHeader(status)
 	_, _ = w.Write([]byte(answer))
 }
 
-// answerTwice sends an answer, and the same once more, which a client can take for that to its next question.
-func answerTwice(w http.ResponseWriter, status int, answer string) {
+// answerTwice sends an answer, and the same once more, which a client can take for that to its next question. It reports whether
+// there is a connection to do so.
+func answerTwice(w http.ResponseWriter, status int, answer string) bool {
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {
-		return
+		return false
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	text := fmt.Sprintf("HTTP/1.1 %d %s\r\nContent-Length: %d\r\n\r\n%s", status, http.StatusText(status), len(answer), answer)
 	if _, err := io.WriteString(conn, text+text); err != nil {
-		return // it has had enough
+		return true // the client has had enough
 	}
 	for open := true; open; { // as that of a server would be
 		_, err := conn.Read(make([]byte, 1))
 		open = err == nil
 	}
+	return true
 }
 
 // do answers a request as the document says.
-func (s *recipeService) do(r *http.Request, body []byte) (status int, answer string) {
+func (s *Service) do(r *http.Request, body []byte) (status int, answer string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if r.Header.Get("X-Service-Token") != token {
+	if r.Header.Get("X-Service-Token") != Token {
 		return http.StatusUnauthorized, "{}"
 	}
 	job, call, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/internal/import-jobs/"), "/")
@@ -130,11 +149,11 @@ func (s *recipeService) do(r *http.Request, body []byte) (status int, answer str
 	case r.Method == http.MethodPost && call == "transcript":
 		return http.StatusOK, "{}"
 	}
-	s.foreign = append(s.foreign, r.Method+" "+r.URL.Path)
+	s.seen.Foreign = append(s.seen.Foreign, r.Method+" "+r.URL.Path)
 	return http.StatusNotFound, "{}"
 }
 
-func (s *recipeService) create(body []byte) (status int, answer string) {
+func (s *Service) create(body []byte) (status int, answer string) {
 	var draft struct {
 		JobID     string `json:"job_id"`
 		OwnerID   string `json:"owner_id"`
@@ -146,25 +165,34 @@ func (s *recipeService) create(body []byte) (status int, answer string) {
 	known, ok := s.recipes[draft.JobID]
 	if !ok {
 		s.created++
-		known = made{id: fmt.Sprint("recipe-", s.created), ref: draft.SourceRef, owner: draft.OwnerID}
+		known = Made{ID: fmt.Sprint("recipe-", s.created), ref: draft.SourceRef, owner: draft.OwnerID}
 		s.recipes[draft.JobID] = known
 	}
 	if known.ref != draft.SourceRef || known.owner != draft.OwnerID {
-		s.twice = append(s.twice, draft.JobID)
+		s.seen.Twice = append(s.seen.Twice, draft.JobID)
 	}
-	return http.StatusOK, fmt.Sprintf(`{"recipe_id":%q}`, known.id)
+	return http.StatusOK, fmt.Sprintf(`{"recipe_id":%q}`, known.ID)
 }
 
-// refuse has it never take that a job begins, as it happens to one in 250.
-func (s *recipeService) refuse(job string) {
+// Refuse has it never take that a job begins, as it happens to one in 250.
+func (s *Service) Refuse(job string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.refused[job] = true
 }
 
-// ended says how a job ended for the service, and which recipe it has of it.
-func (s *recipeService) ended(job string) (contracts.ImportStatus, made) {
+// Ended says how a job ended for the service, and which recipe it has of it.
+func (s *Service) Ended(job string) (contracts.ImportStatus, Made) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.status[job], s.recipes[job]
+}
+
+// Seen returns what the service has been asked.
+func (s *Service) Seen() Seen {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	seen := s.seen
+	seen.Recipes, seen.Refused = len(s.recipes), len(s.refused)
+	return seen
 }
